@@ -12,8 +12,8 @@
 #include "absl/strings/strip.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
+#include "cli/exit_cleanup.h"
 #include "cli/format.h"
-#include "cli/leftovers.h"
 #include "cli/output_files.h"
 #include "cli/watch_job.h"
 #include "common/base/clock.h"
@@ -135,7 +135,7 @@ int Generate(const ParsedCommand& command) {
   std::vector<std::string> unfinished;
   for (const std::string& path : files.paths)
     unfinished.push_back(UnfinishedName(ResolveOutput(path).path));
-  Leftovers leftovers(std::move(unfinished), "", 0);
+  ExitCleanup cleanup(std::move(unfinished), "", 0);
   const absl::Time start = Clock::Real()->Now();
   const auto summary = WriteClickFiles(files);
   if (!summary.ok()) return ReportError(summary.status());

@@ -23,8 +23,8 @@
 #include "cli/child_process.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
+#include "cli/exit_cleanup.h"
 #include "cli/format.h"
-#include "cli/leftovers.h"
 #include "cli/local_cluster.h"
 #include "cli/output_files.h"
 #include "cli/progress.h"
@@ -107,7 +107,7 @@ class SharedCounts {
 [[noreturn]] void RunPart(PredictOptions options, int fd, pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (getppid() != parent) _exit(kJobFailed);
-  Leftovers leftovers({options.output_file}, "", 0);
+  ExitCleanup cleanup({options.output_file}, "", 0);
   const auto summary = PredictFile(options);
   if (!summary.ok()) {
     WriteAll(fd, std::string(summary.status().message()));
@@ -122,7 +122,7 @@ class SharedCounts {
 // Starts one process per part. They are forked, so no thread may exist yet.
 absl::StatusOr<std::vector<Part>> StartParts(const PredictOptions& options,
                                              const std::vector<std::string>& files,
-                                             const SharedCounts& counts, Leftovers* leftovers) {
+                                             const SharedCounts& counts, ExitCleanup* cleanup) {
   std::vector<Part> parts;
   const pid_t parent = getpid();
   for (int i = 0; i < options.worker_num; ++i) {
@@ -144,7 +144,7 @@ absl::StatusOr<std::vector<Part>> StartParts(const PredictOptions& options,
     close(fds[1]);
     if (part.pid < 0)
       return absl::InternalError(absl::StrCat("cannot start a process: ", std::strerror(errno)));
-    leftovers->SetChild(i, part.pid);
+    cleanup->SetChild(i, part.pid);
     parts.push_back(part);
   }
   return parts;
@@ -168,13 +168,13 @@ std::string ReadReport(const Part& part, const SharedCounts& counts, ScoreProgre
 }
 
 absl::StatusOr<PredictSummary> Finish(int number, const Part& part, const SharedCounts& counts,
-                                      ScoreProgress* progress, Leftovers* leftovers) {
+                                      ScoreProgress* progress, ExitCleanup* cleanup) {
   const std::string text = ReadReport(part, counts, progress);
   close(part.pipe);
   siginfo_t ended;
   while (waitid(P_PID, part.pid, &ended, WEXITED | WNOWAIT) < 0 && errno == EINTR) {
   }
-  leftovers->SetChild(number, 0);  // after waitpid the pid may belong to another process
+  cleanup->SetChild(number, 0);  // after waitpid the pid may belong to another process
   int status = 0;
   while (waitpid(part.pid, &status, 0) < 0 && errno == EINTR) {
   }
@@ -241,7 +241,7 @@ absl::StatusOr<PredictSummary> RunHere(const PredictOptions& options, ScoreProgr
   const OutputTarget target = ResolveOutput(options.output_file);
   std::vector<std::string> files;
   if (!target.in_place) files.push_back(UnfinishedName(target.path));
-  Leftovers leftovers(std::move(files), "", 0);
+  ExitCleanup cleanup(std::move(files), "", 0);
   PredictOptions own = options;
   own.progress = [progress](uint64_t lines) { progress->Update(lines); };
   return PredictFile(own);
@@ -274,16 +274,16 @@ absl::StatusOr<PredictSummary> RunParts(const PredictOptions& options, ScoreProg
   std::vector<std::string> all = files;
   all.push_back(whole);
   // Kills the remaining parts and removes their files on every way out.
-  Leftovers leftovers(std::move(all), folder, files.size());
+  ExitCleanup cleanup(std::move(all), folder, files.size());
 
   if (!target.in_place) ClaimUnfinished(whole);
 
   const SharedCounts counts(files.size());
-  SLUICE_ASSIGN_OR_RETURN(std::vector<Part> parts, StartParts(options, files, counts, &leftovers));
+  SLUICE_ASSIGN_OR_RETURN(std::vector<Part> parts, StartParts(options, files, counts, &cleanup));
   PredictSummary total;
   absl::Status status;
   for (size_t i = 0; i < parts.size(); ++i) {
-    const auto report = Finish(static_cast<int>(i), parts[i], counts, progress, &leftovers);
+    const auto report = Finish(static_cast<int>(i), parts[i], counts, progress, &cleanup);
     if (!report.ok()) {
       status.Update(report.status());
       continue;

@@ -11,7 +11,7 @@ namespace sluice {
 
 bool UsesDraining(const Job& job, const Membership& members) {
   const auto& draining = members.draining();
-  return std::any_of(job.pserver_ranks.begin(), job.pserver_ranks.end(),
+  return std::any_of(job.pservers.ranks.begin(), job.pservers.ranks.end(),
                      [&](uint32_t rank) { return draining.count(rank) > 0; });
 }
 
@@ -19,7 +19,7 @@ absl::Status AttemptMembers::Begin(Job* job, absl::Time now) {
   const uint64_t generation = job->spec.route().generation();
   std::vector<uint64_t> pservers;
   std::vector<std::string> addresses;
-  for (const uint32_t rank : job->pserver_ranks) {
+  for (const uint32_t rank : job->pservers.ranks) {
     const Member& pserver = *parts_.members->At(ROLE_PSERVER, rank);
     pservers.push_back(pserver.id);
     addresses.push_back(pserver.self.address());
@@ -29,13 +29,13 @@ absl::Status AttemptMembers::Begin(Job* job, absl::Time now) {
   Route* const route = job->spec.mutable_route();
   route->set_generation(std::max(route->generation(), generation + 1));
   SLUICE_RETURN_IF_ERROR(AssignFollowers(job));
-  job->pservers = std::move(pservers);
-  job->ranks.clear();
-  job->rank_of.clear();
+  job->pservers.members = std::move(pservers);
+  job->ranks.slots.clear();
+  job->ranks.by_member.clear();
   job->spec.clear_incarnations();  // pservers know no earlier life in a new instance
   for (Member* worker : WorkersFor(*job)) {
-    job->rank_of[worker->id] = static_cast<uint32_t>(job->ranks.size());
-    job->ranks.emplace_back(worker->id, worker->self.rank(), next_incarnation_++);
+    job->ranks.by_member[worker->id] = static_cast<uint32_t>(job->ranks.slots.size());
+    job->ranks.slots.emplace_back(worker->id, worker->self.rank(), next_incarnation_++);
     worker->job_id = job->job_id;
   }
   GiveBack(job);  // those that are reserved, but got no rank
@@ -50,23 +50,23 @@ void AttemptMembers::Readdress(Job* job) const {
   Route* const route = job->spec.mutable_route();
   for (int i = 0; i < route->pservers_size(); ++i) {
     route->set_pservers(i, "");
-    if (i >= static_cast<int>(job->placed_on.size())) continue;
-    const uint32_t rank = job->placed_on[i];
-    if (std::count(job->pserver_ranks.begin(), job->pserver_ranks.end(), rank) > 0)
+    if (i >= static_cast<int>(job->pservers.placed_on.size())) continue;
+    const uint32_t rank = job->pservers.placed_on[i];
+    if (std::count(job->pservers.ranks.begin(), job->pservers.ranks.end(), rank) > 0)
       route->set_pservers(i, parts_.members->At(ROLE_PSERVER, rank)->self.address());
   }
-  job->placed_on = job->pserver_ranks;
+  job->pservers.placed_on = job->pservers.ranks;
 }
 
 void AttemptMembers::AvoidDraining(Job* job) {
-  if (job->keeps_pservers || !UsesDraining(*job, *parts_.members)) return;
+  if (job->pservers.kept || !UsesDraining(*job, *parts_.members)) return;
   const auto& draining = parts_.members->draining();
   std::set<uint32_t> ranks;
-  for (const uint32_t rank : job->pserver_ranks) {
+  for (const uint32_t rank : job->pservers.ranks) {
     if (draining.count(rank) == 0) ranks.insert(rank);
   }
   for (const Member* pserver : parts_.members->UsablePservers()) ranks.insert(pserver->self.rank());
-  if (!ranks.empty()) job->pserver_ranks.assign(ranks.begin(), ranks.end());
+  if (!ranks.empty()) job->pservers.ranks.assign(ranks.begin(), ranks.end());
 }
 
 std::vector<Member*> AttemptMembers::WorkersFor(const Job& job) const {
@@ -113,7 +113,7 @@ uint32_t AttemptMembers::Reserve(Job* job, uint32_t worker_num) {
 void AttemptMembers::GiveBack(Job* job) {
   for (Member* worker : parts_.members->Alive(ROLE_WORKER)) {
     if (worker->job_id != job->job_id) continue;
-    const RankSlot* const slot = job->SlotOf(worker->id);
+    const RankSlot* const slot = job->ranks.SlotOf(worker->id);
     if (slot == nullptr || slot->released()) worker->job_id.clear();
   }
   parts_.queue->MembersChanged();
@@ -138,7 +138,7 @@ void AttemptMembers::Release(Job* job, RankSlot* slot) {
 }
 
 void AttemptMembers::TellPservers(const Job& job) {
-  for (const uint64_t id : job.pservers) {
+  for (const uint64_t id : job.pservers.members) {
     if (Member* member = parts_.members->ById(id)) parts_.effects->DesiredChanged(member);
   }
 }

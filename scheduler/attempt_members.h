@@ -44,8 +44,8 @@ class AttemptMembers {
 
   // Takes workers, places shards, and asks the pservers to open the tables. Not OK: they cannot be
   // placed.
-  // REQUIRES: the pservers of job->pserver_ranks are alive, and enough workers are reserved for the
-  // job or free.
+  // REQUIRES: the pservers of job->pservers.ranks are alive, and enough workers are reserved for
+  // the job or free.
   absl::Status Begin(Job* job, absl::Time now);
   // Gives the job's next attempt a number that no other instance of a job has.
   void SetNewInstance(Job* job);
@@ -56,7 +56,7 @@ class AttemptMembers {
   uint32_t Reserve(Job* job, uint32_t worker_num);
   // Living workers that are allocated to the job.
   uint32_t Count(const Job& job) const;
-  // Takes pservers that are draining out of job->pserver_ranks, and adds the others that can be
+  // Takes pservers that are draining out of job->pservers.ranks, and adds the others that can be
   // used in their place. Does nothing when there are no others, or the job keeps its pservers.
   void AvoidDraining(Job* job);
   // Gives back the workers of the job that serve none of its ranks.

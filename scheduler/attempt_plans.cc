@@ -67,7 +67,8 @@ absl::Status AttemptPlans::Scale(Job* job, uint32_t worker_num, absl::Time now) 
   const std::vector<Member*> all = parts_.members->Alive(ROLE_WORKER);
   const auto free =
       static_cast<uint32_t>(std::count_if(all.begin(), all.end(), [&](const Member* worker) {
-        const bool reserved = worker->job_id == job->job_id && job->SlotOf(worker->id) == nullptr;
+        const bool reserved =
+            worker->job_id == job->job_id && job->ranks.SlotOf(worker->id) == nullptr;
         return worker->free() || reserved;
       }));
   if (worker_num > present + free) {
@@ -111,7 +112,7 @@ void AttemptPlans::DrainAgain(Job* job) {
   const auto found = stays_.find(job);
   if (found == stays_.end() || !found->second.told) return;
   stays_.erase(found);
-  job->keeps_pservers = false;
+  job->pservers.kept = false;
 }
 
 const std::string* AttemptPlans::WhyStays(const Job* job) const {
@@ -126,7 +127,7 @@ void AttemptPlans::ToldWhyStays(const Job* job) {
 void AttemptPlans::CancelDrain(Job* job) {
   if (!Drained(*job).empty()) return;
   stays_.erase(job);
-  job->keeps_pservers = false;
+  job->pservers.kept = false;
   const auto found = plans_.find(job);
   if (found == plans_.end() || found->second.worker_num != 0) return;
   plans_.erase(found);
@@ -134,7 +135,7 @@ void AttemptPlans::CancelDrain(Job* job) {
 
 std::string AttemptPlans::Drained(const Job& job) const {
   std::vector<std::string> ranks;
-  for (const uint32_t rank : job.pserver_ranks) {
+  for (const uint32_t rank : job.pservers.ranks) {
     if (parts_.members->draining().count(rank) > 0) ranks.push_back(absl::StrCat("pserver ", rank));
   }
   return absl::StrJoin(ranks, " and ");
@@ -173,7 +174,7 @@ std::optional<AttemptPlans::Due> AttemptPlans::Take(Job* job, absl::Time now) {
   }
   // The rest of the job is shorter than another attempt.
   if (job->finishing()) return end();
-  const bool moves = !job->keeps_pservers && !parts_.members->UsablePservers().empty();
+  const bool moves = !job->pservers.kept && !parts_.members->UsablePservers().empty();
   const std::string drained = moves ? Drained(*job) : "";
   const uint32_t workers = plan.worker_num == 0 ? job->spec.worker_num() : plan.worker_num;
   const uint32_t has = parts_.attempts->Reserve(job, workers);
@@ -186,7 +187,7 @@ std::optional<AttemptPlans::Due> AttemptPlans::Take(Job* job, absl::Time now) {
   if (plan.worker_num == 0 && drained.empty()) return std::nullopt;  // the drain was cancelled
   Due due = {workers, Describe(*job, plan, drained)};
   const bool resets_geo = plan.worker_num != 0 && ModeOf(job->config.strategy()) == Mode::kGeo;
-  former_[job] = {job->spec.worker_num(), job->pserver_ranks, due.what, resets_geo};
+  former_[job] = {job->spec.worker_num(), job->pservers.ranks, due.what, resets_geo};
   return due;
 }
 
@@ -209,13 +210,13 @@ std::optional<std::string> AttemptPlans::GoBack(Job* job, const std::string& why
   const Former former = std::move(found->second);
   former_.erase(found);
   job->spec.set_worker_num(former.worker_num);
-  job->pserver_ranks = former.pserver_ranks;
+  job->pservers.ranks = former.pserver_ranks;
   const std::string drained = Drained(*job);
   std::string warning = absl::StrCat(
       "the job was not ", former.what, ", and continues with ", Workers(former.worker_num),
       drained.empty() ? "" : absl::StrCat(" and with ", drained, ", which is draining"), ": ", why);
   if (!drained.empty()) {
-    job->keeps_pservers = true;
+    job->pservers.kept = true;
     stays_[job] = {why};
   }
   AddWarning(job, warning);

@@ -17,7 +17,7 @@ namespace {
 // Global steps that the workers have reported; in async and Geo the mean of their own steps.
 uint64_t ReportedStep(const Job& job, const Membership& members) {
   uint64_t most = 0, sum = 0;
-  for (const RankSlot& slot : job.ranks) {
+  for (const RankSlot& slot : job.ranks.slots) {
     const Member* member = members.ById(slot.member_id());
     // A late report of an earlier attempt may be ahead of this one.
     if (member == nullptr || !IsOfLife(job, slot, member->progress)) continue;
@@ -25,7 +25,7 @@ uint64_t ReportedStep(const Job& job, const Membership& members) {
     sum += member->progress.step();
   }
   if (ModeOf(job.config.strategy()) == Mode::kSync) return most;
-  return sum / std::max<size_t>(job.ranks.size(), 1);
+  return sum / std::max<size_t>(job.ranks.slots.size(), 1);
 }
 
 CheckpointJobReply ReplyOf(const JobCheckpoints::Outcome& outcome) {
@@ -45,7 +45,7 @@ bool IsOfRun(const Job& job, const Manifest& manifest) {
 
 // The job's pservers, as indices in the route, that hold none of its shards.
 std::vector<uint32_t> WithoutShards(const Job& job) {
-  std::vector<bool> owns(job.pservers.size());
+  std::vector<bool> owns(job.pservers.members.size());
   for (const TableRoute& table : job.spec.route().tables()) {
     for (const uint32_t owner : table.owner()) owns[owner] = true;
   }
@@ -73,10 +73,10 @@ void CheckpointLifecycle::Begin(Job* job, absl::Time now) {
     run.instance = job->spec.instance();
     run.first_step = job->resume ? job->resume->state().global_step() : 0;
     run.worker_num = job->spec.worker_num();
-    run.pserver_num = static_cast<uint32_t>(job->pservers.size());
+    run.pserver_num = static_cast<uint32_t>(job->pservers.members.size());
     run.without_shards = WithoutShards(*job);
     job->checkpoints->Restart(run, now);
-    job->told_asked = job->checkpoints->asked();
+    job->told.asked = job->checkpoints->asked();
     return;
   }
   JobCheckpoints::Options options = OptionsOf(*job);
@@ -91,7 +91,7 @@ void CheckpointLifecycle::Begin(Job* job, absl::Time now) {
         own ? JobCheckpoints::Maker::kThisJob : JobCheckpoints::Maker::kOtherJob);
   }
   // The assignments and orders that the members get next say what is asked.
-  job->told_asked = job->checkpoints->asked();
+  job->told.asked = job->checkpoints->asked();
 }
 
 JobCheckpoints::Options CheckpointLifecycle::OptionsOf(const Job& job) {
@@ -99,7 +99,7 @@ JobCheckpoints::Options CheckpointLifecycle::OptionsOf(const Job& job) {
   options.config = job.config.checkpoint();
   options.root = CheckpointRoot(job.config);
   options.worker_num = job.spec.worker_num();
-  options.pserver_num = static_cast<uint32_t>(job.pservers.size());
+  options.pserver_num = static_cast<uint32_t>(job.pservers.members.size());
   options.without_shards = WithoutShards(job);
   options.instance = job.spec.instance();
   options.mode = ModeOf(job.config.strategy());
@@ -127,8 +127,8 @@ void CheckpointLifecycle::Adopt(Job* job,
     }
     job->checkpoints->SetNewest(point.manifest, point.age, now, maker);
   }
-  job->told_asked = job->checkpoints->asked();
-  job->told_over = job->checkpoints->over();
+  job->told.asked = job->checkpoints->asked();
+  job->told.over = job->checkpoints->over();
   PhaseChanged(job, now);
 }
 
@@ -140,10 +140,11 @@ void CheckpointLifecycle::Interrupt(Job* job, absl::Time now) {
 
 void CheckpointLifecycle::MemberLost(Job* job, const Member& member, absl::Time now) {
   if (!job->checkpoints || job->over()) return;
-  const auto at = std::find(job->pservers.begin(), job->pservers.end(), member.id);
-  if (at != job->pservers.end()) {
-    job->checkpoints->PserverLost(static_cast<uint32_t>(at - job->pservers.begin()), now);
-  } else if (const auto rank = job->rank_of.find(member.id); rank != job->rank_of.end()) {
+  const auto at = std::find(job->pservers.members.begin(), job->pservers.members.end(), member.id);
+  if (at != job->pservers.members.end()) {
+    job->checkpoints->PserverLost(static_cast<uint32_t>(at - job->pservers.members.begin()), now);
+  } else if (const auto rank = job->ranks.by_member.find(member.id);
+             rank != job->ranks.by_member.end()) {
     job->checkpoints->RankLost(rank->second, now);
   }
   Apply(job, now);
@@ -172,8 +173,9 @@ void CheckpointLifecycle::AddOrder(const Job& job, PollReply* reply) {
   order->set_over(job.checkpoints->over());
   order->set_now(job.checkpoints->ordered().number);
   order->set_step(job.checkpoints->ordered().step);
-  if (job.removal)
-    order->mutable_commits()->Assign(job.removal->commits.begin(), job.removal->commits.end());
+  if (job.ranks.removal)
+    order->mutable_commits()->Assign(job.ranks.removal->commits.begin(),
+                                     job.ranks.removal->commits.end());
 }
 
 void CheckpointLifecycle::AddAsked(const Job& job, WorkerAssignment* assignment) {
@@ -210,7 +212,8 @@ void CheckpointLifecycle::NoteProgress(Job* job, absl::Time now) const {
 void CheckpointLifecycle::NoteTraining(Job* job) const {
   // A vacant rank makes no part. Its next worker must first rejoin the training phase. Shards that
   // are being taken over make none before they have heard from every rank.
-  const bool all = job->vacant.empty() && job->vacant_pservers.empty() && job->run->all_training();
+  const bool all =
+      job->ranks.vacant.empty() && job->pservers.vacant.empty() && job->run->all_training();
   job->checkpoints->NoteTraining(all, job->run->trains_more());
 }
 
@@ -227,9 +230,9 @@ void CheckpointLifecycle::PhaseChanged(Job* job, absl::Time now) {
 void CheckpointLifecycle::TakeHosted(const Member& pserver, const HostedCut& cut, Job* job,
                                      absl::Time now) {
   if (!job->checkpoints || job->over()) return;
-  const auto at = std::find(job->pservers.begin(), job->pservers.end(), pserver.id);
-  if (at == job->pservers.end()) return;
-  job->checkpoints->TakeHosted(static_cast<uint32_t>(at - job->pservers.begin()), cut, now);
+  const auto at = std::find(job->pservers.members.begin(), job->pservers.members.end(), pserver.id);
+  if (at == job->pservers.members.end()) return;
+  job->checkpoints->TakeHosted(static_cast<uint32_t>(at - job->pservers.members.begin()), cut, now);
   job->progress_untold = true;
   Apply(job, now);
 }
@@ -237,9 +240,9 @@ void CheckpointLifecycle::TakeHosted(const Member& pserver, const HostedCut& cut
 void CheckpointLifecycle::TakeWorker(const Member& worker, const WorkerCut& cut, Job* job,
                                      absl::Time now) {
   if (!job->checkpoints || job->over() || cut.job_id() != job->job_id) return;
-  const RankSlot* const slot = job->SlotOf(worker.id);
+  const RankSlot* const slot = job->ranks.SlotOf(worker.id);
   if (slot == nullptr || slot->incarnation() != cut.incarnation() ||
-      cut.rank() != job->rank_of.at(worker.id)) {
+      cut.rank() != job->ranks.by_member.at(worker.id)) {
     return;
   }
   job->checkpoints->TakeWorker(cut, now);
@@ -352,22 +355,22 @@ void CheckpointLifecycle::Apply(Job* job, absl::Time now) {
     DiscardFiles(*job, discard, now);
   if (std::string warning = checkpoints.TakeWarning(); !warning.empty())
     AddWarning(job, std::move(warning));
-  if (!(checkpoints.asked() == job->told_asked)) {
-    const bool after_loss = job->told_asked.after_loss || checkpoints.asked().after_loss;
+  if (!(checkpoints.asked() == job->told.asked)) {
+    const bool after_loss = job->told.asked.after_loss || checkpoints.asked().after_loss;
     const bool only_first = ModeOf(job->config.strategy()) == Mode::kSync && !after_loss;
-    job->told_asked = checkpoints.asked();
-    for (const RankSlot& slot : job->ranks) {
-      if (only_first && &slot != &job->ranks[0]) break;
+    job->told.asked = checkpoints.asked();
+    for (const RankSlot& slot : job->ranks.slots) {
+      if (only_first && &slot != &job->ranks.slots[0]) break;
       if (Member* member = parts_.members->ById(slot.member_id()))
         parts_.effects->DesiredChanged(member);
     }
   }
-  if (checkpoints.over() != job->told_over && !job->over())
+  if (checkpoints.over() != job->told.over && !job->over())
     parts_.effects->records()->Changed(*job);
-  if (checkpoints.over() != job->told_over || !(checkpoints.ordered() == job->told_ordered)) {
-    job->told_over = checkpoints.over();
-    job->told_ordered = checkpoints.ordered();
-    for (const uint64_t id : job->pservers) {
+  if (checkpoints.over() != job->told.over || !(checkpoints.ordered() == job->told.ordered)) {
+    job->told.over = checkpoints.over();
+    job->told.ordered = checkpoints.ordered();
+    for (const uint64_t id : job->pservers.members) {
       if (Member* member = parts_.members->ById(id)) parts_.effects->DesiredChanged(member);
     }
     parts_.effects->StatusChanged(job);
@@ -381,7 +384,8 @@ absl::StatusOr<CheckpointState> CheckpointLifecycle::StateOf(const Job& job, abs
   for (size_t rank = 0; rank < parts.size(); ++rank) {
     // Some shard holds nothing of the present life, which began at what all shards held of earlier
     // lives. Some shards may hold more.
-    if (parts[rank].held.incarnation() != job.ranks[rank].incarnation()) parts[rank].held.Clear();
+    if (parts[rank].held.incarnation() != job.ranks.slots[rank].incarnation())
+      parts[rank].held.Clear();
   }
   return job.run->StateOf(step, parts, now);
 }

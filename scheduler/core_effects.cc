@@ -54,12 +54,12 @@ void PublishRouteChange(Job* job, Membership* members, CoreEffects* effects) {
   // The incarnations travel with the generation, so that a pserver whose report names the new
   // generation has fenced every earlier life of a rank. RankReplacement relies on that.
   job->spec.clear_incarnations();
-  for (const RankSlot& slot : job->ranks) job->spec.add_incarnations(slot.incarnation());
+  for (const RankSlot& slot : job->ranks.slots) job->spec.add_incarnations(slot.incarnation());
   Route* const route = job->spec.mutable_route();
   route->set_generation(route->generation() + 1);
   // A worker fetches the route when a pserver refuses its old generation. ShardTakeover also tells
   // the workers, since a rank that sends nothing would never be refused.
-  for (const uint64_t id : job->pservers) {
+  for (const uint64_t id : job->pservers.members) {
     if (Member* member = members->ById(id)) effects->DesiredChanged(member);
   }
 }

@@ -6,16 +6,6 @@
 
 namespace sluice {
 
-bool Job::released() const {
-  return std::all_of(ranks.begin(), ranks.end(),
-                     [](const RankSlot& slot) { return slot.released(); });
-}
-
-RankSlot* Job::SlotOf(uint64_t member_id) {
-  const auto rank = rank_of.find(member_id);
-  return rank == rank_of.end() ? nullptr : &ranks[rank->second];
-}
-
 bool AddWarning(Job* job, std::string warning) {
   std::vector<std::string>& all = job->warnings;
   if (std::find(all.begin(), all.end(), warning) != all.end()) return false;
@@ -27,7 +17,7 @@ bool AddWarning(Job* job, std::string warning) {
 
 bool Serves(const Job& job, const Member& member) {
   return member.job_id == job.job_id ||
-         std::count(job.pservers.begin(), job.pservers.end(), member.id) > 0;
+         std::count(job.pservers.members.begin(), job.pservers.members.end(), member.id) > 0;
 }
 
 bool IsOfLife(const Job& job, const RankSlot& slot, const WorkerProgress& progress) {
@@ -51,8 +41,8 @@ std::string SaveIdOf(const Job& job) {
   if (job.spec.instance() != 0)
     return absl::StrCat(absl::Hex(job.spec.instance(), absl::kZeroPad16));
   // Incarnations begin with the boot number of the scheduler.
-  if (job.ranks.empty()) return "";
-  return absl::StrCat(absl::Hex(job.ranks[0].incarnation(), absl::kZeroPad16));
+  if (job.ranks.slots.empty()) return "";
+  return absl::StrCat(absl::Hex(job.ranks.slots[0].incarnation(), absl::kZeroPad16));
 }
 
 }  // namespace sluice

@@ -19,55 +19,30 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "proto/scheduler.pb.h"
-#include "scheduler/follower_plan.h"
 #include "scheduler/job_checkpoints.h"
 #include "scheduler/job_opening.h"
+#include "scheduler/job_pservers.h"
+#include "scheduler/job_ranks.h"
 #include "scheduler/job_recovery.h"
 #include "scheduler/job_run.h"
 #include "scheduler/membership.h"
-#include "scheduler/rank_slot.h"
 #include "scheduler/resume_point.h"
 #include "scheduler/step_reports.h"
 
 namespace sluice {
 
-// A rank whose worker is lost and whose next worker has no assignment yet (RankReplacement).
-struct Vacancy {
-  absl::Time since;
-  std::string why;                // names the lost worker
-  uint64_t lost_incarnation = 0;  // of the lost life
-  bool settled = false;           // it is known where the rank continues
-};
-
-// Ranks without which the job will continue (RankRemoval). They are vacant until then.
-struct Removal {
-  absl::Time since;          // of the last loss
-  std::set<uint32_t> ranks;  // that the next attempt leaves out; it waits for the other vacant ones
-  uint64_t checkpoint = 0;   // from which the next attempt begins; 0: not asked for yet
-  std::vector<LostCommit> commits;  // that count on every pserver
-};
-
-// A pserver that is lost, until another process serves its shards and every rank has reached that
-// (ShardTakeover).
-struct PserverVacancy {
-  absl::Time since;           // of its loss, or of the newest progress of its successor
-  std::string why;            // names the lost one
-  bool opened = false;        // the successor has opened the tables
-  uint64_t loaded_bytes = 0;  // HostedJob.loaded_bytes of the successor
-  uint64_t lost_before = 0;   // Recovery.updates_lost before this loss
-  bool copies = false;        // the successor is to read copies, which are not void yet
-  bool had_copies = false;    // it continues from copies, as far as is known
+struct CheckpointOrders {
+  JobCheckpoints::Asked asked;
+  JobCheckpoints::Ordered ordered;
+  uint64_t over = 0;
 };
 
 struct Job {
@@ -96,18 +71,8 @@ struct Job {
   absl::Time absent_since = absl::InfiniteFuture();  // since when members that it needs are absent
 
   // Starting and later.
-  std::vector<RankSlot> ranks;
-  absl::flat_hash_map<uint64_t, uint32_t> rank_of;  // by member id
-  std::map<uint32_t, Vacancy> vacant;               // by rank
-  std::optional<Removal> removal;
-  std::vector<EndedLife> ended;                        // async, Geo: of this attempt
-  std::vector<uint64_t> pservers;                      // member ids; 0: lost, see vacant_pservers
-  std::map<uint32_t, PserverVacancy> vacant_pservers;  // by index in `pservers`
-  std::vector<uint32_t> pserver_ranks;                 // of the present or the next attempt
-  std::vector<uint32_t> placed_on;                     // by index in spec.route: ranks
-  bool keeps_pservers = false;                         // also draining ones: others lack the room
-  std::optional<FollowerPlan> followers;               // of a job with replicas
-  absl::Time copies_missing_since = absl::InfiniteFuture();
+  JobRanks ranks;
+  JobPservers pservers;
   bool hosted = false;  // pservers shall hold its tables
   JobOpening opening;
   JobRecovery recovery;
@@ -119,10 +84,7 @@ struct Job {
   std::optional<StepReports> steps;  // from the first run on
   std::optional<JobCheckpoints> checkpoints;  // from the first run on, if it makes checkpoints
   CheckpointStatus checkpoints_before;        // under earlier schedulers (JobRecord.checkpoints)
-  // The orders that rank 0 and the pservers were told last.
-  JobCheckpoints::Asked told_asked;
-  JobCheckpoints::Ordered told_ordered;
-  uint64_t told_over = 0;
+  CheckpointOrders told;         // the orders that rank 0 and the pservers were told last
   bool progress_untold = false;  // workers have reported since watchers were last woken
   absl::Time finishing_since = absl::InfiniteFuture();
 
@@ -135,7 +97,7 @@ struct Job {
   // True when all phases are done and the job waits only for fresh reports.
   bool finishing() const { return run && run->phases().over(); }
   // True when no rank and no pserver is vacant.
-  bool complete() const { return vacant.empty() && vacant_pservers.empty(); }
+  bool complete() const { return ranks.vacant.empty() && pservers.vacant.empty(); }
   // True while the pservers open the tables of an attempt that has not begun to run.
   bool opening_tables() const {
     return !over() && (state == JOB_STARTING || (state == JOB_RECOVERING && hosted));
@@ -143,11 +105,9 @@ struct Job {
   // True while the job lacks members for its next attempt.
   bool awaits_members() const { return !over() && state == JOB_RECOVERING && !hosted; }
   // True when no member serves any of the job's ranks.
-  bool released() const;
+  bool released() const { return ranks.released(); }
   // True when the result is written, no member serves the job and no pserver holds its tables.
   bool settled() const { return over() && state == outcome && !hosted && released(); }
-  // The slot of the rank that the member serves or has served; null when there is none.
-  RankSlot* SlotOf(uint64_t member_id);
 };
 
 // Adds the warning unless the job has it already: a restarted scheduler finds the same problems

@@ -141,7 +141,7 @@ Job* JobAdmission::Restore(const JobRecord& record,
   job->begun = record.begun();
   for (const std::string& warning : record.warnings()) AddWarning(job, warning);
   job->instances.assign(record.instances().begin(), record.instances().end());
-  job->pserver_ranks.assign(record.pservers().begin(), record.pservers().end());
+  job->pservers.ranks.assign(record.pservers().begin(), record.pservers().end());
   job->resumed_from = record.resume_from();
   job->damaged.assign(record.damaged().begin(), record.damaged().end());
   job->checkpoints_before = record.checkpoints();

@@ -76,7 +76,7 @@ absl::Status JobAdoption::Begin(Job* job, const Recovery& counts, const StoredRu
                                 absl::Time now) {
   const RunRecord& record = run.record;
   if (record.ranks_size() != static_cast<int>(record.spec().worker_num()) ||
-      job->pserver_ranks.size() != static_cast<size_t>(record.spec().route().pservers_size())) {
+      job->pservers.ranks.size() != static_cast<size_t>(record.spec().route().pservers_size())) {
     return absl::DataLossError("the record of the run is not complete");
   }
   JobRun::Options options;
@@ -98,10 +98,10 @@ absl::Status JobAdoption::Begin(Job* job, const Recovery& counts, const StoredRu
   attempts_[job].awaited.emplace(Awaited{now, std::move(*newest), 0});
   job->recovery.Restore(counts, now);
   for (const RunRecord::Rank& rank : record.ranks())
-    job->ranks.emplace_back(0, rank.worker(), rank.incarnation(), rank.rejoins());
-  job->ended.assign(record.ended().begin(), record.ended().end());
-  job->pservers.assign(job->pserver_ranks.size(), 0);
-  job->placed_on = job->pserver_ranks;
+    job->ranks.slots.emplace_back(0, rank.worker(), rank.incarnation(), rank.rejoins());
+  job->ranks.ended.assign(record.ended().begin(), record.ended().end());
+  job->pservers.members.assign(job->pservers.ranks.size(), 0);
+  job->pservers.placed_on = job->pservers.ranks;
   job->hosted = true;
   job->steps.emplace(job->spec.worker_num());
   if (job->finishing()) job->finishing_since = now;
@@ -140,26 +140,26 @@ JobAdoption::Claim JobAdoption::TakeBackRank(Job* job, Member* worker) const {
     return slot.member_id() == worker->id ||
            (awaits(*job) && slot.member_id() == 0 && slot.worker() == worker->self.rank());
   };
-  const auto slot = std::find_if(job->ranks.begin(), job->ranks.end(), of_worker);
-  if (slot == job->ranks.end()) return Claim::kNone;
-  const auto rank = static_cast<uint32_t>(slot - job->ranks.begin());
+  const auto slot = std::find_if(job->ranks.slots.begin(), job->ranks.slots.end(), of_worker);
+  if (slot == job->ranks.slots.end()) return Claim::kNone;
+  const auto rank = static_cast<uint32_t>(slot - job->ranks.slots.begin());
   const HeldJob* const held = HeldOf(*job, *worker);
   if (held == nullptr || held->rank() != rank || held->incarnation() != slot->incarnation())
     return slot->member_id() == 0 ? Claim::kRefused : Claim::kNone;
   if (slot->member_id() == worker->id) return Claim::kTaken;
   *slot = RankSlot(worker->id, slot->worker(), slot->incarnation(), slot->rejoins());
   slot->Assign(worker->version);
-  job->rank_of[worker->id] = rank;
+  job->ranks.by_member[worker->id] = rank;
   worker->job_id = job->job_id;
   return Claim::kTaken;
 }
 
 JobAdoption::Claim JobAdoption::TakeBackTables(Job* job, const Member& pserver) {
   const auto at =
-      std::find(job->pserver_ranks.begin(), job->pserver_ranks.end(), pserver.self.rank());
-  if (at == job->pserver_ranks.end()) return Claim::kNone;
-  const auto i = static_cast<size_t>(at - job->pserver_ranks.begin());
-  uint64_t& member_id = job->pservers[i];
+      std::find(job->pservers.ranks.begin(), job->pservers.ranks.end(), pserver.self.rank());
+  if (at == job->pservers.ranks.end()) return Claim::kNone;
+  const auto i = static_cast<size_t>(at - job->pservers.ranks.begin());
+  uint64_t& member_id = job->pservers.members[i];
   if (member_id != 0 && member_id != pserver.id) return Claim::kNone;
   const HeldJob* const held = HeldOf(*job, pserver);
   const Route& route = job->spec.route();
@@ -173,10 +173,11 @@ JobAdoption::Claim JobAdoption::TakeBackTables(Job* job, const Member& pserver) 
 
 void JobAdoption::TellWhoIsMissing(Job* job) {
   std::vector<std::string> missing;
-  for (size_t i = 0; i < job->pservers.size(); ++i) {
-    if (job->pservers[i] == 0) missing.push_back(absl::StrCat("pserver ", job->pserver_ranks[i]));
+  for (size_t i = 0; i < job->pservers.members.size(); ++i) {
+    if (job->pservers.members[i] == 0)
+      missing.push_back(absl::StrCat("pserver ", job->pservers.ranks[i]));
   }
-  for (const RankSlot& slot : job->ranks) {
+  for (const RankSlot& slot : job->ranks.slots) {
     if (slot.member_id() == 0) missing.push_back(absl::StrCat("worker ", slot.worker()));
   }
   job->message = missing.empty() ? ""
@@ -191,7 +192,7 @@ void JobAdoption::Finish(Job* job, Adopted* adopted, absl::Time now) {
   job->recovery.Describe("the job continued");
   parts_.effects->records()->Changed(*job);
   parts_.attempts->TellPservers(*job);
-  for (const RankSlot& slot : job->ranks)
+  for (const RankSlot& slot : job->ranks.slots)
     parts_.effects->DesiredChanged(parts_.members->ById(slot.member_id()));
   parts_.effects->StatusChanged(job);
 }
@@ -204,7 +205,7 @@ bool JobAdoption::awaits(const Job& job) const {
 uint32_t JobAdoption::MissingWorkers(const Job& job) const {
   if (!awaits(job)) return 0;
   return static_cast<uint32_t>(
-      std::count_if(job.ranks.begin(), job.ranks.end(),
+      std::count_if(job.ranks.slots.begin(), job.ranks.slots.end(),
                     [](const RankSlot& slot) { return slot.member_id() == 0; }));
 }
 
@@ -231,7 +232,7 @@ std::optional<JobAdoption::Newest> JobAdoption::End(Job* job) {
   if (found->second.awaited) {
     newest.emplace(std::move(found->second.awaited->newest));
     // The members that are still missing are not awaited any more.
-    for (RankSlot& slot : job->ranks) {
+    for (RankSlot& slot : job->ranks.slots) {
       if (slot.member_id() == 0) slot.Release();
     }
   }

@@ -55,7 +55,7 @@ std::vector<Job*> JobDirectory::ServedBy(const Member& member) const {
     return jobs;
   }
   Job* job = member.job_id.empty() ? nullptr : Find(member.job_id);
-  if (job != nullptr && job->SlotOf(member.id) != nullptr) jobs.push_back(job);
+  if (job != nullptr && job->ranks.SlotOf(member.id) != nullptr) jobs.push_back(job);
   return jobs;
 }
 

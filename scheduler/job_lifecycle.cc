@@ -37,9 +37,9 @@ void AddRecoveryPoints(const Job& job, std::vector<Scalar>* points) {
 
 // Which of the job's pservers the member is.
 std::optional<uint32_t> IndexOf(const Job& job, const Member& pserver) {
-  const auto at = std::find(job.pservers.begin(), job.pservers.end(), pserver.id);
-  if (at == job.pservers.end()) return std::nullopt;
-  return static_cast<uint32_t>(at - job.pservers.begin());
+  const auto at = std::find(job.pservers.members.begin(), job.pservers.members.end(), pserver.id);
+  if (at == job.pservers.members.end()) return std::nullopt;
+  return static_cast<uint32_t>(at - job.pservers.members.begin());
 }
 
 }  // namespace
@@ -66,7 +66,7 @@ void JobLifecycle::Start(Job* job, absl::Time now) {
   job->message.clear();
   job->queue_position = 0;
   for (const Member* pserver : parts_.members->UsablePservers())
-    job->pserver_ranks.push_back(pserver->self.rank());
+    job->pservers.ranks.push_back(pserver->self.rank());
   const absl::Status begun = attempts_.Begin(job, now);
   if (!begun.ok()) return EndUnless(begun, job, now);
   job->state = JOB_STARTING;
@@ -202,7 +202,7 @@ void JobLifecycle::Run(Job* job, absl::Time now) {
   parts_.effects->records()->PhaseBegan(*job);
   parts_.effects->StatusChanged(job);
   parts_.effects->PhaseChanged(*job);
-  for (RankSlot& slot : job->ranks) {
+  for (RankSlot& slot : job->ranks.slots) {
     Member* member = parts_.members->ById(slot.member_id());
     if (member == nullptr) continue;
     parts_.effects->DesiredChanged(member);
@@ -282,8 +282,8 @@ void JobLifecycle::PhaseMayHaveEnded(Job* job, Phase::Kind before, bool advanced
 }
 
 void JobLifecycle::AskForReports(Job* job) {
-  std::vector<uint64_t> ids = job->pservers;
-  for (const RankSlot& slot : job->ranks) ids.push_back(slot.member_id());
+  std::vector<uint64_t> ids = job->pservers.members;
+  for (const RankSlot& slot : job->ranks.slots) ids.push_back(slot.member_id());
   for (const uint64_t id : ids) {
     Member* member = parts_.members->ById(id);
     if (member == nullptr) continue;
@@ -296,7 +296,7 @@ void JobLifecycle::AskForReports(Job* job) {
 void JobLifecycle::CheckFinishing(Job* job, absl::Time now) {
   if (job->over() || !job->finishing()) return;
   // Restored shards must hear from every rank: only then is it known how many updates are lost.
-  if (!job->vacant_pservers.empty()) return;
+  if (!job->pservers.vacant.empty()) return;
   if (job->checkpoints && job->checkpoints->finishes_job()) return;
   if (!parts_.requests->AllAnswered(job->job_id) &&
       parts_.pauses->Since(job->finishing_since, now) < options_.report_wait) {
@@ -309,7 +309,7 @@ void JobLifecycle::CheckFinishing(Job* job, absl::Time now) {
 
 void JobLifecycle::TakeProgress(const Member& worker, const WorkerProgress& progress, Job* job,
                                 absl::Time now) {
-  RankSlot* const slot = job->SlotOf(worker.id);
+  RankSlot* const slot = job->ranks.SlotOf(worker.id);
   if (slot == nullptr || slot->released()) return;
   const bool runs = progress.job_id() == job->job_id;
   if (!runs && slot->ConfirmsStop(worker.seen_version)) {
@@ -319,12 +319,12 @@ void JobLifecycle::TakeProgress(const Member& worker, const WorkerProgress& prog
   }
   if (job->over() || job->state != JOB_RUNNING) return;
   // It was taken for a vacant rank and does not know that yet.
-  if (job->vacant.count(static_cast<uint32_t>(slot - job->ranks.data())) > 0) return;
+  if (job->ranks.vacant.count(static_cast<uint32_t>(slot - job->ranks.slots.data())) > 0) return;
   if (!runs) return CheckServing(job, worker, slot, now);
   // The worker has not stopped yet what it did in an earlier attempt.
   if (progress.incarnation() != slot->incarnation()) return;
   slot->SeenRunning();
-  job->steps->Add(static_cast<uint32_t>(slot - job->ranks.data()), progress);
+  job->steps->Add(static_cast<uint32_t>(slot - job->ranks.slots.data()), progress);
   parts_.effects->WriteScalars(*job, job->steps->TakePoints(/*all=*/false), now);
   // Tick passes this on: waking the watchers at each report would be too often with many workers.
   job->progress_untold = true;
@@ -347,10 +347,10 @@ void JobLifecycle::CheckServing(Job* job, const Member& worker, RankSlot* slot, 
 void JobLifecycle::MemberLost(Job* job, const Member& member, absl::Time now) {
   // Its next attempt does not use this pserver.
   if (member.self.role() == ROLE_PSERVER && job->awaits_members() &&
-      std::count(job->pserver_ranks.begin(), job->pserver_ranks.end(), member.self.rank()) == 0) {
+      std::count(job->pservers.ranks.begin(), job->pservers.ranks.end(), member.self.rank()) == 0) {
     return;
   }
-  if (RankSlot* const slot = job->SlotOf(member.id)) attempts_.Release(job, slot);
+  if (RankSlot* const slot = job->ranks.SlotOf(member.id)) attempts_.Release(job, slot);
   LossDecision decision = DecideMemberLoss(*job, member, FreeWorkers(job) > 0);
   // The other members may not know of it.
   if (adoption_.awaits(*job) && decision.kind == LossDecision::kReplaceRank)
@@ -376,26 +376,28 @@ void JobLifecycle::MemberLost(Job* job, const Member& member, absl::Time now) {
       if (!job->over()) takeover_.GiveUp(job);
       break;
     case LossDecision::kReplaceRank:
-      if (job->removal) {
+      if (job->ranks.removal) {
         // Its last steps are needed as well, and the next attempt waits for a worker in its place.
-        RemoveRank(job, job->rank_of.at(member.id), /*leave_out=*/false, decision.message, now);
+        RemoveRank(job, job->ranks.by_member.at(member.id), /*leave_out=*/false, decision.message,
+                   now);
       } else {
-        ReplaceRank(job, job->rank_of.at(member.id), decision.message, now);
+        ReplaceRank(job, job->ranks.by_member.at(member.id), decision.message, now);
       }
       break;
     case LossDecision::kTakeOver:
       TakeOverShards(job, member, decision.message, now);
       break;
     case LossDecision::kRollback:
-      if (job->removal) {
-        ShrinkAndRollBack(job, job->removal->ranks.size(), decision.message, now);
+      if (job->ranks.removal) {
+        ShrinkAndRollBack(job, job->ranks.removal->ranks.size(), decision.message, now);
       } else {
         RollBack(job, now);
       }
       break;
     case LossDecision::kShrink:
-      if (!adoption_.awaits(*job) && (job->removal || RankRemoval::CanBegin(*job).ok())) {
-        RemoveRank(job, job->rank_of.at(member.id), /*leave_out=*/true, decision.message, now);
+      if (!adoption_.awaits(*job) && (job->ranks.removal || RankRemoval::CanBegin(*job).ok())) {
+        RemoveRank(job, job->ranks.by_member.at(member.id), /*leave_out=*/true, decision.message,
+                   now);
         break;
       }
       // An attempt that runs could have continued at another moment.
@@ -424,7 +426,7 @@ uint32_t JobLifecycle::FreeWorkers(Job* job) const {
   for (const Member* worker : parts_.members->Alive(ROLE_WORKER)) {
     // One that is only reserved for the job is given back when its plan is dropped.
     const bool reserved = !job->awaits_members() && worker->job_id == job->job_id &&
-                          job->SlotOf(worker->id) == nullptr;
+                          job->ranks.SlotOf(worker->id) == nullptr;
     free += worker->free() || reserved;
   }
   return free;
@@ -451,10 +453,10 @@ void JobLifecycle::RemoveRank(Job* job, uint32_t rank, bool leave_out, const std
 void JobLifecycle::AdvanceRemoval(Job* job, absl::Time now) {
   if (job->over() || job->state != JOB_RUNNING) return;
   const absl::StatusOr<bool> done = removal_.Advance(job, now);
-  const size_t ranks = job->removal->ranks.size();
+  const size_t ranks = job->ranks.removal->ranks.size();
   if (!done.ok()) return ShrinkAndRollBack(job, ranks, std::string(done.status().message()), now);
   if (!*done) return;
-  job->removal.reset();
+  job->ranks.removal.reset();
   next_attempt_.Shrink(job, static_cast<uint32_t>(ranks));
   job->recovery.WaitFrom(now);
   job->recovery.ContinueInPlace();
@@ -463,7 +465,7 @@ void JobLifecycle::AdvanceRemoval(Job* job, absl::Time now) {
 
 void JobLifecycle::ShrinkAndRollBack(Job* job, size_t ranks, const std::string& why,
                                      absl::Time now) {
-  job->removal.reset();
+  job->ranks.removal.reset();
   next_attempt_.Shrink(job, static_cast<uint32_t>(ranks));
   job->recovery.WaitFrom(now);
   AddWarning(job, absl::StrCat("the job lost a worker and could not continue where it was, so it ",
@@ -472,7 +474,7 @@ void JobLifecycle::ShrinkAndRollBack(Job* job, size_t ranks, const std::string& 
 }
 
 void JobLifecycle::AdvanceReplacement(Job* job, absl::Time now) {
-  if (job->removal) return AdvanceRemoval(job, now);
+  if (job->ranks.removal) return AdvanceRemoval(job, now);
   std::vector<uint32_t> settled;
   const absl::Status status = replacement_.Advance(job, now, &settled);
   // Until now the lost life, which may only have been slow, could continue to other steps and cuts.
@@ -480,8 +482,8 @@ void JobLifecycle::AdvanceReplacement(Job* job, absl::Time now) {
   // A worker left in order, and no replacement came in time.
   if (absl::IsDeadlineExceeded(status) && ShrinksOnLoss(*job)) {
     std::vector<uint32_t> fewer;
-    for (const auto& [rank, vacancy] : job->vacant) {
-      if (job->ranks[rank].member_id() == 0 && fewer.size() + 1 < job->spec.worker_num())
+    for (const auto& [rank, vacancy] : job->ranks.vacant) {
+      if (job->ranks.slots[rank].member_id() == 0 && fewer.size() + 1 < job->spec.worker_num())
         fewer.push_back(rank);
     }
     const std::string why(status.message());
@@ -497,8 +499,8 @@ void JobLifecycle::AdvanceReplacement(Job* job, absl::Time now) {
 
 void JobLifecycle::FillVacancies(absl::Time now) {
   for (Job* job : parts_.jobs->active()) {
-    if (!job->vacant_pservers.empty()) AdvanceTakeover(job, now);
-    if (!job->vacant.empty()) AdvanceReplacement(job, now);
+    if (!job->pservers.vacant.empty()) AdvanceTakeover(job, now);
+    if (!job->ranks.vacant.empty()) AdvanceReplacement(job, now);
   }
 }
 
@@ -521,8 +523,9 @@ void JobLifecycle::AdvanceTakeover(Job* job, absl::Time now) {
 // ----------------------------------------------------------------------------------- next attempt
 
 void JobLifecycle::RollBack(Job* job, absl::Time now) {
-  if (job->removal)
-    return ShrinkAndRollBack(job, job->removal->ranks.size(), job->recovery.counts().last(), now);
+  if (job->ranks.removal)
+    return ShrinkAndRollBack(job, job->ranks.removal->ranks.size(), job->recovery.counts().last(),
+                             now);
   EndUnless(next_attempt_.RollBack(job, now), job, now);
 }
 
@@ -541,9 +544,9 @@ void JobLifecycle::DrainingChanged(absl::Time now) {
     plans_.CancelDrain(job);
     plans_.Drain(job, now);
     // A draining pserver gets no replacement, so nobody takes over its shards if it is lost.
-    for (const auto& [index, vacancy] : job->vacant_pservers) {
-      if (job->pservers[index] != 0 || parts_.members->UsablePservers().empty()) continue;
-      if (parts_.members->draining().count(job->pserver_ranks[index]) == 0) continue;
+    for (const auto& [index, vacancy] : job->pservers.vacant) {
+      if (job->pservers.members[index] != 0 || parts_.members->UsablePservers().empty()) continue;
+      if (parts_.members->draining().count(job->pservers.ranks[index]) == 0) continue;
       job->recovery.NoteCause(vacancy.why, now);
       RollBack(job, now);
       break;
@@ -560,7 +563,7 @@ std::vector<std::string> JobLifecycle::JobsOn(uint32_t pserver) const {
 }
 
 bool JobLifecycle::UsesPserver(const Job& job, uint32_t rank) const {
-  const std::vector<uint32_t>& ranks = job.pserver_ranks;
+  const std::vector<uint32_t>& ranks = job.pservers.ranks;
   if (job.over()) return false;
   if (plans_.MayGoBackTo(job, rank)) return true;
   return job.hosted && std::count(ranks.begin(), ranks.end(), rank) > 0;
@@ -625,7 +628,7 @@ void JobLifecycle::CheckpointWritten(Job* job, uint64_t number, const absl::Stat
                                      const std::string& warning, absl::Time now) {
   checkpoints_.Written(job, number, status, warning, now);
   if (status.ok()) WriteRecoveryPoints(*job, now);
-  if (job->removal) AdvanceRemoval(job, now);
+  if (job->ranks.removal) AdvanceRemoval(job, now);
   Recover(job, now);
   AdvanceTakeover(job, now);
   AdvancePlan(job, now);
@@ -684,13 +687,13 @@ void JobLifecycle::End(Job* job, JobState outcome, const std::string& message, a
   ended.result = job->result;
   ended.save_id = SaveIdOf(*job);
   parts_.effects->Write(std::move(ended));
-  job->vacant_pservers.clear();
-  job->removal.reset();
+  job->pservers.vacant.clear();
+  job->ranks.removal.reset();
   // Workers that were taken for vacant ranks know nothing of the job.
-  for (const auto& [rank, vacancy] : std::exchange(job->vacant, {}))
-    attempts_.Release(job, &job->ranks[rank]);
+  for (const auto& [rank, vacancy] : std::exchange(job->ranks.vacant, {}))
+    attempts_.Release(job, &job->ranks.slots[rank]);
   // The ranks of a job that is done learn of the end from their next phase, so they stay.
-  for (RankSlot& slot : job->ranks) {
+  for (RankSlot& slot : job->ranks.slots) {
     if (outcome != JOB_DONE && slot.serving()) attempts_.Withdraw(&slot);
   }
   DropWhenReleased(job, now);
@@ -704,7 +707,7 @@ void JobLifecycle::DropWhenReleased(Job* job, absl::Time now) {
   if (!job->over() || !job->hosted) return;
   // After a lease, drop the tables even if a worker never confirms that it has stopped.
   if (!job->released() && now - job->ended_at < options_.lease) return;
-  for (RankSlot& slot : job->ranks) TellEnd(&slot);
+  for (RankSlot& slot : job->ranks.slots) TellEnd(&slot);
   job->hosted = false;
   attempts_.TellPservers(*job);
 }

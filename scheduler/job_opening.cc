@@ -35,7 +35,7 @@ JobOpening::Decision JobOpening::Decide(const Job& job, const Membership& member
   Decision decision;
   bool all_open = true;
   std::vector<const Member*> late;
-  for (const uint64_t id : job.pservers) {
+  for (const uint64_t id : job.pservers.members) {
     const Member* member = members.ById(id);
     // Another process has replaced this pserver. MemberLost decides what that means for the job.
     if (member == nullptr) return decision;

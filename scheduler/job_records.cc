@@ -168,7 +168,7 @@ JobRecord RecordOf(const Job& job) {
   record.set_resume_from(job.resumed_from);
   *record.mutable_recovery() = job.recovery.counts();
   record.mutable_instances()->Assign(job.instances.begin(), job.instances.end());
-  record.mutable_pservers()->Assign(job.pserver_ranks.begin(), job.pserver_ranks.end());
+  record.mutable_pservers()->Assign(job.pservers.ranks.begin(), job.pservers.ranks.end());
   record.set_request_id(job.request_id);
   *record.mutable_checkpoints() =
       job.checkpoints ? job.checkpoints->status() : job.checkpoints_before;
@@ -177,7 +177,8 @@ JobRecord RecordOf(const Job& job) {
   record.set_examples_reached(job.recovery.examples_reached());
   record.mutable_damaged()->Assign(job.damaged.begin(), job.damaged.end());
   // The next scheduler does not wait for ranks that this job is about to leave out.
-  const auto left_out = static_cast<uint32_t>(job.removal ? job.removal->ranks.size() : 0);
+  const auto left_out =
+      static_cast<uint32_t>(job.ranks.removal ? job.ranks.removal->ranks.size() : 0);
   record.mutable_recovery()->set_shrinks(record.recovery().shrinks() + left_out);
   if (const uint32_t workers = job.spec.worker_num() - left_out;
       workers != job.config.worker_num()) {
@@ -220,7 +221,7 @@ void JobRecords::MembersChanged(const Job& job) {
   Run& run = runs_[job.job_id];
   if (!run.adoptable) return;
   // The reports of INDEX have no order, so they cannot say which of them belong to a lost life.
-  if (run.phase == 1 && !job.vacant.empty()) return PhaseLost(job.job_id);
+  if (run.phase == 1 && !job.ranks.vacant.empty()) return PhaseLost(job.job_id);
   if (!job.complete()) {
     // A vacant place has no member that could be adopted. The tasks stay: when the place is taken,
     // they still say what has happened in this phase.
@@ -231,13 +232,13 @@ void JobRecords::MembersChanged(const Job& job) {
   RunRecord record;
   record.set_job_id(job.job_id);
   *record.mutable_spec() = job.spec;
-  for (const RankSlot& slot : job.ranks) {
+  for (const RankSlot& slot : job.ranks.slots) {
     RunRecord::Rank* const rank = record.add_ranks();
     rank->set_worker(slot.worker());
     rank->set_incarnation(slot.incarnation());
     rank->set_rejoins(slot.rejoins());
   }
-  record.mutable_ended()->Assign(job.ended.begin(), job.ended.end());
+  record.mutable_ended()->Assign(job.ranks.ended.begin(), job.ranks.ended.end());
   record.set_phase(run.phase);
   record.set_lost_lives(run.lost_lives);
   record.set_clock(clock_);

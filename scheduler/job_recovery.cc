@@ -14,7 +14,7 @@ namespace {
 // Names the pservers, workers and files that the job's next attempt still lacks.
 std::vector<std::string> Missing(const Job& job, const Membership& members) {
   std::vector<std::string> missing;
-  for (const uint32_t rank : job.pserver_ranks) {
+  for (const uint32_t rank : job.pservers.ranks) {
     const Member* member = members.At(ROLE_PSERVER, rank);
     if (member != nullptr && member->alive) continue;
     missing.push_back(absl::StrCat("pserver ", rank, " to register"));
@@ -23,8 +23,8 @@ std::vector<std::string> Missing(const Job& job, const Membership& members) {
   for (const Member* worker : members.Alive(ROLE_WORKER)) {
     if (worker->job_id != job.job_id) continue;
     ++workers;
-    const auto rank = job.rank_of.find(worker->id);
-    if (rank != job.rank_of.end() && !job.ranks[rank->second].released())
+    const auto rank = job.ranks.by_member.find(worker->id);
+    if (rank != job.ranks.by_member.end() && !job.ranks.slots[rank->second].released())
       missing.push_back(absl::StrCat(DescribeMember(*worker), " to stop"));
   }
   if (const uint32_t wanted = job.spec.worker_num(); workers < wanted) {

@@ -24,7 +24,7 @@ const char* StatusWord(JobState outcome) {
 // The reports of the job's living workers.
 std::vector<const WorkerProgress*> Progress(const Job& job, const Membership& members) {
   std::vector<const WorkerProgress*> all;
-  for (const RankSlot& slot : job.ranks) {
+  for (const RankSlot& slot : job.ranks.slots) {
     const Member* member = members.ById(slot.member_id());
     // A late report of an earlier attempt may be ahead of this one.
     if (member != nullptr && IsOfLife(job, slot, member->progress))
@@ -35,10 +35,10 @@ std::vector<const WorkerProgress*> Progress(const Job& job, const Membership& me
 
 // "rank 1 (worker 3 (pid 7 on host h))"
 std::string DescribeRank(const Job& job, uint32_t rank, const Membership& members) {
-  const Member* member = members.ById(job.ranks[rank].member_id());
+  const Member* member = members.ById(job.ranks.slots[rank].member_id());
   return absl::StrCat("rank ", rank, " (",
                       member == nullptr
-                          ? absl::StrCat("worker ", job.ranks[rank].worker(), ", gone")
+                          ? absl::StrCat("worker ", job.ranks.slots[rank].worker(), ", gone")
                           : DescribeMember(*member),
                       ")");
 }
@@ -66,7 +66,7 @@ uint64_t GlobalStep(const Job& job, const Membership& members) {
 // The sum of the reports of the job's pservers.
 Staleness SumStaleness(const Job& job, const Membership& members) {
   Staleness sum;
-  for (const uint64_t id : job.pservers) {
+  for (const uint64_t id : job.pservers.members) {
     const Member* member = members.ById(id);
     if (member == nullptr) continue;
     const HostedJob* hosted = HostedOf(job, *member);
@@ -82,7 +82,7 @@ Staleness SumStaleness(const Job& job, const Membership& members) {
 // Names the ranks that have not ended the phase while others wait for them.
 std::string UnfinishedRanks(const Job& job, const Membership& members) {
   const std::vector<uint32_t> ranks = job.run->phases().Missing();
-  if (ranks.empty() || ranks.size() == job.ranks.size()) return "";
+  if (ranks.empty() || ranks.size() == job.ranks.slots.size()) return "";
   return DescribeMissing(job, ranks, members);
 }
 
@@ -93,7 +93,7 @@ std::string UnfinishedRanks(const Job& job, const Membership& members) {
 std::string SlowestAndWaits(const Job& job, const Membership& members) {
   const HostedJob* worst = nullptr;
   const HostedJob* waiting = nullptr;
-  for (const uint64_t id : job.pservers) {
+  for (const uint64_t id : job.pservers.members) {
     const Member* member = members.ById(id);
     if (member == nullptr) continue;
     const HostedJob* hosted = HostedOf(job, *member);
@@ -103,7 +103,8 @@ std::string SlowestAndWaits(const Job& job, const Membership& members) {
   }
   if (worst != nullptr && !worst->waiting_for().empty()) waiting = worst;
   std::vector<std::string> said;
-  if (worst != nullptr && worst->slowest_wait_s() > 0 && worst->slowest_rank() < job.ranks.size()) {
+  if (worst != nullptr && worst->slowest_wait_s() > 0 &&
+      worst->slowest_rank() < job.ranks.slots.size()) {
     said.push_back(absl::StrFormat("slowest: %s, the others waited %.1f s for it",
                                    DescribeRank(job, worst->slowest_rank(), members),
                                    worst->slowest_wait_s()));
@@ -126,15 +127,15 @@ std::string ReadOfModel(const Job& job, const HostedJob& hosted) {
 // Names the ranks whose workers are lost and who have no other one yet.
 std::string VacantRanks(const Job& job) {
   std::vector<std::string> said;
-  for (const auto& [rank, vacancy] : job.vacant) {
-    if (job.removal) {
-      said.push_back(absl::StrCat(job.removal->ranks.count(rank) > 0
+  for (const auto& [rank, vacancy] : job.ranks.vacant) {
+    if (job.ranks.removal) {
+      said.push_back(absl::StrCat(job.ranks.removal->ranks.count(rank) > 0
                                       ? "prepares to continue without rank "
                                       : "prepares to wait for a worker as rank ",
                                   rank, " (", vacancy.why, ")"));
       continue;
     }
-    const RankSlot& slot = job.ranks[rank];
+    const RankSlot& slot = job.ranks.slots[rank];
     said.push_back(
         slot.member_id() == 0
             ? absl::StrCat("waits for a worker to take over rank ", rank, " (", vacancy.why, ")")
@@ -146,11 +147,11 @@ std::string VacantRanks(const Job& job) {
 // Names what the shards of lost pservers wait for.
 std::string VacantPservers(const Job& job, const Membership& members) {
   std::vector<std::string> said;
-  for (const auto& [index, vacancy] : job.vacant_pservers) {
-    const Member* const member = members.ById(job.pservers[index]);
+  for (const auto& [index, vacancy] : job.pservers.vacant) {
+    const Member* const member = members.ById(job.pservers.members[index]);
     const HostedJob* const hosted = member == nullptr ? nullptr : HostedOf(job, *member);
     if (member == nullptr) {
-      said.push_back(absl::StrCat("waits for pserver ", job.pserver_ranks[index], " to register (",
+      said.push_back(absl::StrCat("waits for pserver ", job.pservers.ranks[index], " to register (",
                                   vacancy.why, ")"));
     } else if (!vacancy.opened) {
       said.push_back(absl::StrCat("waits for ", DescribeMember(*member),
@@ -170,7 +171,7 @@ std::string WaitingFor(const Job& job, const Membership& members) {
   if (job.state == JOB_QUEUED || job.awaits_members()) return job.message;
   std::vector<std::string> missing;
   if (job.opening_tables()) {
-    for (const uint64_t id : job.pservers) {
+    for (const uint64_t id : job.pservers.members) {
       const Member* member = members.ById(id);
       if (member == nullptr || HasOpened(job, *member)) continue;
       const HostedJob* hosted = HostedOf(job, *member);
@@ -259,7 +260,7 @@ JobStatus MakeJobStatus(const Job& job, const Membership& members) {
   status.set_state(job.state);
   status.set_message(job.message);
   status.set_worker_num(job.spec.worker_num());
-  for (const RankSlot& slot : job.ranks) {
+  for (const RankSlot& slot : job.ranks.slots) {
     const Member* member = members.ById(slot.member_id());
     status.set_workers_alive(status.workers_alive() + (member != nullptr && member->alive));
     status.add_allocated(slot.worker());
@@ -308,9 +309,9 @@ void ArchiveJob(Job* job, const Membership& members) {
   if (job->steps) job->steps->DropSteps();
   job->config = JobConfig();
   job->spec = JobSpec();
-  job->ranks = {};
-  job->rank_of = {};
-  job->pservers = {};
+  job->ranks.slots = {};
+  job->ranks.by_member = {};
+  job->pservers.members = {};
   job->opening = {};
   JobResult result;
   result.set_status(job->result.status());

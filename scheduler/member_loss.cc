@@ -14,15 +14,15 @@ uint64_t MaxLosses(const JobConfig& config) {
 }  // namespace
 
 bool ShrinksOnLoss(const Job& job) {
-  const size_t left_out = job.removal ? job.removal->ranks.size() : 0;
+  const size_t left_out = job.ranks.removal ? job.ranks.removal->ranks.size() : 0;
   return ModeOf(job.config.strategy()) == Mode::kSync &&
          job.config.strategy().sync_configs().on_worker_loss() == SyncConfigs::SHRINK &&
          job.spec.worker_num() > left_out + 1;
 }
 
 bool TakenForVacantRank(const Job& job, const Member& worker) {
-  const auto rank = job.rank_of.find(worker.id);
-  return rank != job.rank_of.end() && job.vacant.count(rank->second) > 0;
+  const auto rank = job.ranks.by_member.find(worker.id);
+  return rank != job.ranks.by_member.end() && job.ranks.vacant.count(rank->second) > 0;
 }
 
 LossDecision DecideMemberLoss(const Job& job, const Member& lost, bool spare) {
@@ -40,7 +40,7 @@ LossDecision DecideMemberLoss(const Job& job, const Member& lost, bool spare) {
       if (CanTakeOverShards(job) && !lost.draining) decision.kind = LossDecision::kTakeOver;
     } else if (counts && ShrinksOnLoss(job) && !lost.left && !spare) {
       decision.kind = LossDecision::kShrink;
-    } else if (!job.awaits_members() && (job.vacant_pservers.empty() || !counts)) {
+    } else if (!job.awaits_members() && (job.pservers.vacant.empty() || !counts)) {
       decision.kind = LossDecision::kReplaceRank;
     }
     return decision;

@@ -23,7 +23,7 @@ absl::Status NextAttempt::RollBack(Job* job, absl::Time now) {
       restartable = newest->status();
       if (restartable.ok()) job->resume = *std::move(*newest);
     }
-    for (RankSlot& slot : job->ranks) {
+    for (RankSlot& slot : job->ranks.slots) {
       if (slot.serving()) parts_.attempts->Withdraw(&slot);
     }
     parts_.attempts->TellPservers(*job);
@@ -65,10 +65,10 @@ void NextAttempt::EndPresent(Job* job, absl::Time now) {
     job->run.reset();
   }
   parts_.requests->DropJob(job->job_id);
-  job->vacant.clear();
-  job->removal.reset();
-  job->vacant_pservers.clear();
-  job->ended.clear();
+  job->ranks.vacant.clear();
+  job->ranks.removal.reset();
+  job->pservers.vacant.clear();
+  job->ranks.ended.clear();
   job->spec.clear_takeover();
   job->spec.mutable_route()->clear_vacant();
   job->hosted = false;
@@ -96,7 +96,7 @@ void NextAttempt::CountAttempt(Job* job) {
   job->recovery.BeginAttempt(steps, examples, dir);
   // The ranks are still those of the attempt before.
   const uint32_t workers = job->spec.worker_num();
-  if (planned || workers >= job->ranks.size()) return;
+  if (planned || workers >= job->ranks.slots.size()) return;
   const std::string where =
       in_place ? absl::StrCat("continued after step ", steps)
                : absl::StrCat("went back to ", dir.empty() ? "its beginning" : dir);

@@ -19,14 +19,14 @@ absl::Status RankRemoval::CanBegin(const Job& job) {
     return absl::FailedPreconditionError(absl::StrCat("it was in phase ", PhaseName(kind)));
   }
   if (!job.checkpoints) return absl::FailedPreconditionError("it can make no checkpoint now");
-  if (!job.vacant_pservers.empty()) return absl::FailedPreconditionError("it lacks a pserver");
+  if (!job.pservers.vacant.empty()) return absl::FailedPreconditionError("it lacks a pserver");
   return absl::OkStatus();
 }
 
 void RankRemoval::Lose(Job* job, uint32_t rank, bool leave_out, const std::string& why,
                        absl::Time now) {
-  if (!job->removal) job->removal.emplace();
-  Removal& removal = *job->removal;
+  if (!job->ranks.removal) job->ranks.removal.emplace();
+  Removal& removal = *job->ranks.removal;
   removal.since = now;
   if (leave_out) removal.ranks.insert(rank);
   // The last step may be another one now.
@@ -42,7 +42,7 @@ void RankRemoval::Lose(Job* job, uint32_t rank, bool leave_out, const std::strin
 }
 
 absl::StatusOr<bool> RankRemoval::Advance(Job* job, absl::Time now) {
-  Removal& removal = *job->removal;
+  Removal& removal = *job->ranks.removal;
   JobCheckpoints& checkpoints = *job->checkpoints;
   if (removal.checkpoint != 0) {
     removal.checkpoint = checkpoints.Followed(removal.checkpoint);
@@ -70,14 +70,14 @@ absl::StatusOr<RankRemoval::End> RankRemoval::EndOf(const Job& job,
                                                     const std::vector<HeldOfRank>& held) {
   End end;
   end.step = UINT64_MAX;
-  for (const auto& [rank, vacancy] : job.vacant)
+  for (const auto& [rank, vacancy] : job.ranks.vacant)
     end.step = std::min<uint64_t>(end.step, held[rank].committed.committed());
   if (end.step < job.run->least_step() || end.step > job.run->step_limit()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "the pservers report step ", end.step, " as the last one of the lost rank, ",
         "but the job is between steps ", job.run->least_step(), " and ", job.run->step_limit()));
   }
-  for (const auto& [rank, vacancy] : job.vacant) {
+  for (const auto& [rank, vacancy] : job.ranks.vacant) {
     const RankPosition& committed = held[rank].committed;
     if (committed.committed() > end.step + 1) {
       return absl::InvalidArgumentError(absl::StrCat("the pservers report commits ", end.step,
@@ -96,7 +96,8 @@ absl::StatusOr<bool> RankRemoval::Cut(Job* job, const End& end, absl::Time now) 
   if (end.step == job->run->began_after()) return true;
   OrderCommits(job, end);
   // Reports of a cut that had begun before the fence may be under way.
-  for (const auto& [rank, vacancy] : job->vacant) parts_.checkpoints->RankLost(job, rank, now);
+  for (const auto& [rank, vacancy] : job->ranks.vacant)
+    parts_.checkpoints->RankLost(job, rank, now);
   // One that needs nothing more from the lost ranks. It may be the one that the job needs.
   if (checkpoints.open()) return false;
   const Manifest* const newest = checkpoints.newest_manifest();
@@ -109,13 +110,13 @@ absl::StatusOr<bool> RankRemoval::Cut(Job* job, const End& end, absl::Time now) 
   std::map<uint32_t, WorkerState> states;
   for (const auto& [rank, totals] : end.totals)
     states[rank] = job->run->StateOfLost(rank, end.step, totals);
-  job->removal->checkpoint =
+  job->ranks.removal->checkpoint =
       parts_.checkpoints->CutAfterLoss(job, end.step, std::move(states), now);
   return false;
 }
 
 void RankRemoval::OrderCommits(Job* job, const End& end) {
-  std::vector<LostCommit>& commits = job->removal->commits;
+  std::vector<LostCommit>& commits = job->ranks.removal->commits;
   if (!commits.empty()) return;
   for (const auto& [rank, totals] : end.totals) {
     LostCommit& lost = commits.emplace_back();
@@ -123,7 +124,7 @@ void RankRemoval::OrderCommits(Job* job, const End& end) {
     lost.mutable_commit()->set_sequence(end.step);
     *lost.mutable_commit()->mutable_totals() = totals;
   }
-  for (const uint64_t id : job->pservers) {
+  for (const uint64_t id : job->pservers.members) {
     if (Member* member = parts_.members->ById(id)) parts_.effects->DesiredChanged(member);
   }
 }

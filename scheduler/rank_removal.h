@@ -56,12 +56,12 @@ class RankRemoval {
 
   // Begins the removal of a vacant rank, or begins anew with this one as well. `leave_out`: the
   // next attempt has no such rank; otherwise it waits for a worker. `why`: names the worker.
-  // REQUIRES: CanBegin(*job) is OK, or job->removal is set.
+  // REQUIRES: CanBegin(*job) is OK, or job->ranks.removal is set.
   void Lose(Job* job, uint32_t rank, bool leave_out, const std::string& why, absl::Time now);
 
   // Does what can be done now. True: the next attempt can begin, from the newest checkpoint, and
   // has lost nothing. Not OK: the job must go back, for this reason.
-  // REQUIRES: job->removal is set.
+  // REQUIRES: job->ranks.removal is set.
   absl::StatusOr<bool> Advance(Job* job, absl::Time now);
 
  private:

@@ -64,12 +64,13 @@ void AddDesired(Job* job, const Member& member, PollReply* reply) {
     CheckpointLifecycle::AddOrder(*job, reply);
     return;
   }
-  const RankSlot& slot = *job->SlotOf(member.id);
+  const RankSlot& slot = *job->ranks.SlotOf(member.id);
   if (job->state == JOB_STARTING || job->state == JOB_RECOVERING || !slot.serving()) return;
-  if (job->vacant.count(job->rank_of.at(member.id)) > 0) return;  // the assignment comes later
+  if (job->ranks.vacant.count(job->ranks.by_member.at(member.id)) > 0)
+    return;  // the assignment comes later
   WorkerAssignment* assignment = reply->mutable_assignment();
   *assignment->mutable_job() = job->spec;
-  assignment->set_rank(job->rank_of.at(member.id));
+  assignment->set_rank(job->ranks.by_member.at(member.id));
   assignment->set_incarnation(slot.incarnation());
   assignment->set_rejoins(slot.rejoins());
   CheckpointLifecycle::AddAsked(*job, assignment);
@@ -232,11 +233,11 @@ absl::StatusOr<SchedulerCore::Rank> SchedulerCore::FindRank(const std::string& j
     return absl::AbortedError(absl::StrCat("rank ", rank, " of job ", job_id,
                                            " is withdrawn: the job recovers from a loss"));
   }
-  if (rank >= job->ranks.size()) {
+  if (rank >= job->ranks.slots.size()) {
     return absl::InvalidArgumentError(absl::StrCat("job ", job_id, " has no rank ", rank,
-                                                   ": it has ", job->ranks.size(), " ranks"));
+                                                   ": it has ", job->ranks.slots.size(), " ranks"));
   }
-  RankSlot* slot = &job->ranks[rank];
+  RankSlot* slot = &job->ranks.slots[rank];
   if (slot->incarnation() != incarnation) {
     return absl::AbortedError(absl::StrCat("incarnation ", incarnation, " of rank ", rank,
                                            " of job ", job_id, " is fenced: ", slot->incarnation(),
@@ -305,7 +306,7 @@ absl::Status SchedulerCore::FailJob(const FailJobRequest& request, absl::Time no
         absl::StrCat(DescribeMember(*member), " does not serve job ", job->job_id));
   }
   // An error that a rank saw while a member was lost is no reason to end the job.
-  const RankSlot* const slot = job->SlotOf(member->id);
+  const RankSlot* const slot = job->ranks.SlotOf(member->id);
   const bool of_slot =
       slot == nullptr || (slot->serving() && slot->incarnation() == request.incarnation());
   if (!job->over() && (job->state == JOB_RECOVERING || !of_slot)) {
@@ -491,8 +492,8 @@ ClusterStatus SchedulerCore::GetStatus(absl::Time now) {
     *one = MakeMemberStatus(*member, now);
     const Job* job = member->job_id.empty() ? nullptr : jobs_.Find(member->job_id);
     if (job == nullptr) continue;
-    const auto rank = job->rank_of.find(member->id);
-    if (rank != job->rank_of.end()) one->set_job_rank(rank->second);
+    const auto rank = job->ranks.by_member.find(member->id);
+    if (rank != job->ranks.by_member.end()) one->set_job_rank(rank->second);
   }
   for (const auto& job : jobs_.all()) *status.add_jobs() = MakeJobStatus(*job, members_);
   return status;

@@ -18,13 +18,13 @@ constexpr absl::Duration kCopiesMayBeMissing = absl::Seconds(60);
 bool CanTakeOverShards(const Job& job) {
   if (job.over() || job.state != JOB_RUNNING || !job.run) return false;
   if (ModeOf(job.config.strategy()) == Mode::kSync) return false;
-  return std::all_of(job.vacant.begin(), job.vacant.end(),
+  return std::all_of(job.ranks.vacant.begin(), job.ranks.vacant.end(),
                      [](const auto& vacancy) { return vacancy.second.settled; });
 }
 
 absl::Status AssignFollowers(Job* job) {
   job->spec.clear_follower();
-  job->followers.reset();
+  job->pservers.followers.reset();
   if (job->config.recovery().replicas() == 0) return absl::OkStatus();
   const auto pservers = static_cast<uint32_t>(job->spec.route().pservers_size());
   if (pservers < 2 && !job->begun) {
@@ -36,17 +36,17 @@ absl::Status AssignFollowers(Job* job) {
     AddWarning(job, "the job continues without replicas, since it has only 1 pserver left");
     return absl::OkStatus();
   }
-  job->followers.emplace(pservers);
-  const std::vector<uint32_t>& followers = job->followers->followers();
+  job->pservers.followers.emplace(pservers);
+  const std::vector<uint32_t>& followers = job->pservers.followers->followers();
   job->spec.mutable_follower()->Assign(followers.begin(), followers.end());
   return absl::OkStatus();
 }
 
 FollowerPlan* ShardTakeover::PlanOf(Job* job) {
   // An attempt of an earlier scheduler brings its followers along.
-  if (!job->followers && job->spec.follower_size() > 0)
-    job->followers.emplace(job->spec.follower());
-  return job->followers ? &*job->followers : nullptr;
+  if (!job->pservers.followers && job->spec.follower_size() > 0)
+    job->pservers.followers.emplace(job->spec.follower());
+  return job->pservers.followers ? &*job->pservers.followers : nullptr;
 }
 
 void ShardTakeover::Publish(Job* job) {
@@ -56,7 +56,7 @@ void ShardTakeover::Publish(Job* job) {
   }
   PublishRouteChange(job, parts_.members, parts_.effects);
   // A rank that sends nothing would not learn of the change from the pservers.
-  for (const RankSlot& slot : job->ranks) {
+  for (const RankSlot& slot : job->ranks.slots) {
     if (Member* worker = parts_.members->ById(slot.member_id()))
       parts_.effects->DesiredChanged(worker);
   }
@@ -67,9 +67,9 @@ void ShardTakeover::UpdateFollowers(Job* job, uint32_t index, const HostedJob& h
   if (plan == nullptr || !job->run) return;
   const uint64_t generation = job->spec.route().generation();
   bool changed = plan->Note(index, generation, hosted);
-  for (auto& [vacant, vacancy] : job->vacant_pservers) {
+  for (auto& [vacant, vacancy] : job->pservers.vacant) {
     // The copies that a successor was to read are gone, or it has read them all.
-    if (job->pservers[vacant] != 0 && vacancy.copies && !vacancy.opened &&
+    if (job->pservers.members[vacant] != 0 && vacancy.copies && !vacancy.opened &&
         plan->SourceOf(vacant, generation) == FollowerPlan::Source::kCheckpoint) {
       // Its follower is gone, or could not keep them. Otherwise the successor has had them dropped.
       if (plan->followers()[vacant] == vacant) vacancy.had_copies = false;
@@ -84,8 +84,8 @@ void ShardTakeover::UpdateFollowers(Job* job, uint32_t index, const HostedJob& h
 }
 
 void ShardTakeover::Lose(Job* job, uint32_t index, const std::string& why, absl::Time now) {
-  job->pservers[index] = 0;
-  PserverVacancy& vacancy = job->vacant_pservers[index];
+  job->pservers.members[index] = 0;
+  PserverVacancy& vacancy = job->pservers.vacant[index];
   vacancy = PserverVacancy();
   vacancy.since = now;
   vacancy.why = why;
@@ -97,14 +97,14 @@ void ShardTakeover::Lose(Job* job, uint32_t index, const std::string& why, absl:
     Publish(job);
   }
   job->recovery.Describe(
-      why, absl::StrCat("pserver ", job->pserver_ranks[index], " waits for another process"));
+      why, absl::StrCat("pserver ", job->pservers.ranks[index], " waits for another process"));
   parts_.effects->StatusChanged(job);
 }
 
 void ShardTakeover::UpdateRoute(Job* job) {
   Route* const route = job->spec.mutable_route();
   route->clear_vacant();
-  for (const auto& [index, vacancy] : job->vacant_pservers) {
+  for (const auto& [index, vacancy] : job->pservers.vacant) {
     if (!vacancy.opened) route->add_vacant(index);
   }
 }
@@ -118,13 +118,13 @@ void ShardTakeover::TakeHosted(Job* job, uint32_t index, const HostedJob& hosted
 absl::Status ShardTakeover::Advance(Job* job, absl::Time now) {
   if (job->over()) return absl::OkStatus();
   WarnOfMissingCopies(job, now);
-  if (job->vacant_pservers.empty()) return absl::OkStatus();
+  if (job->pservers.vacant.empty()) return absl::OkStatus();
   const RecoveryConfig& recovery = job->spec.config().recovery();
   const absl::Duration wait = recovery.has_wait_s() ? absl::Seconds(recovery.wait_s()) : wait_;
   std::vector<uint32_t> vacant;
-  for (const auto& [index, vacancy] : job->vacant_pservers) vacant.push_back(index);
+  for (const auto& [index, vacancy] : job->pservers.vacant) vacant.push_back(index);
   for (const uint32_t index : vacant) {
-    const bool late = parts_.pauses->Since(job->vacant_pservers[index].since, now) >= wait;
+    const bool late = parts_.pauses->Since(job->pservers.vacant[index].since, now) >= wait;
     if (!TakeProcess(job, index, now) || !HasOpenedTables(job, index, now)) {
       if (late) return TooLate(*job, index, wait);
       continue;
@@ -132,9 +132,9 @@ absl::Status ShardTakeover::Advance(Job* job, absl::Time now) {
     if (EveryRankIsHeard(job, index)) {
       Settle(job, index);
       RecordSettled(*job);
-    } else if (parts_.pauses->Since(job->vacant_pservers[index].since, now) >= wait) {
+    } else if (parts_.pauses->Since(job->pservers.vacant[index].since, now) >= wait) {
       AddWarning(job,
-                 absl::StrCat("the restored shards of pserver ", job->pserver_ranks[index],
+                 absl::StrCat("the restored shards of pserver ", job->pservers.ranks[index],
                               " had not heard from every rank within ", absl::FormatDuration(wait),
                               " (recovery.wait_s); recovery.updates_lost may be too small"));
       Settle(job, index);
@@ -146,7 +146,7 @@ absl::Status ShardTakeover::Advance(Job* job, absl::Time now) {
 }
 
 void ShardTakeover::Settle(Job* job, uint32_t index) {
-  job->vacant_pservers.erase(index);
+  job->pservers.vacant.erase(index);
   if (FollowerPlan* const plan = PlanOf(job)) plan->Return(index);
 }
 
@@ -156,8 +156,8 @@ void ShardTakeover::RecordSettled(const Job& job) {
 }
 
 bool ShardTakeover::TakeProcess(Job* job, uint32_t index, absl::Time now) {
-  if (job->pservers[index] != 0) return true;
-  const Member* const member = parts_.members->At(ROLE_PSERVER, job->pserver_ranks[index]);
+  if (job->pservers.members[index] != 0) return true;
+  const Member* const member = parts_.members->At(ROLE_PSERVER, job->pservers.ranks[index]);
   if (member == nullptr || !member->alive) return false;
   FollowerPlan* const plan = PlanOf(job);
   FollowerPlan::Source source = FollowerPlan::Source::kCheckpoint;
@@ -167,9 +167,9 @@ bool ShardTakeover::TakeProcess(Job* job, uint32_t index, absl::Time now) {
   const bool copies = source == FollowerPlan::Source::kCopies;
   if (job->checkpoints && job->checkpoints->committing()) return false;
   if (plan != nullptr && !copies) plan->GiveUpCopies(index, generation);
-  job->pservers[index] = member->id;
-  job->vacant_pservers[index].since = now;
-  job->vacant_pservers[index].copies = job->vacant_pservers[index].had_copies = copies;
+  job->pservers.members[index] = member->id;
+  job->pservers.vacant[index].since = now;
+  job->pservers.vacant[index].copies = job->pservers.vacant[index].had_copies = copies;
   Takeover* const takeover = job->spec.mutable_takeover();
   takeover->clear_copies_at();
   if (copies) {
@@ -177,7 +177,7 @@ bool ShardTakeover::TakeProcess(Job* job, uint32_t index, absl::Time now) {
     takeover->set_copies_at(job->spec.route().pservers(static_cast<int>(follower)));
   }
   takeover->set_checkpoint(CheckpointLifecycle::NewestOfInstance(*job));
-  takeover->mutable_ended()->Assign(job->ended.begin(), job->ended.end());
+  takeover->mutable_ended()->Assign(job->ranks.ended.begin(), job->ranks.ended.end());
   job->spec.mutable_route()->set_pservers(static_cast<int>(index), member->self.address());
   Publish(job);
   parts_.effects->StatusChanged(job);
@@ -185,9 +185,9 @@ bool ShardTakeover::TakeProcess(Job* job, uint32_t index, absl::Time now) {
 }
 
 bool ShardTakeover::HasOpenedTables(Job* job, uint32_t index, absl::Time now) {
-  PserverVacancy& vacancy = job->vacant_pservers[index];
+  PserverVacancy& vacancy = job->pservers.vacant[index];
   if (vacancy.opened) return true;
-  const Member* const member = parts_.members->ById(job->pservers[index]);
+  const Member* const member = parts_.members->ById(job->pservers.members[index]);
   if (member == nullptr) return false;
   const HostedJob* const hosted = HostedOf(*job, *member);
   if (hosted != nullptr && hosted->loaded_bytes() > vacancy.loaded_bytes) {
@@ -204,10 +204,10 @@ bool ShardTakeover::HasOpenedTables(Job* job, uint32_t index, absl::Time now) {
 }
 
 bool ShardTakeover::EveryRankIsHeard(Job* job, uint32_t index) {
-  const Member* const member = parts_.members->ById(job->pservers[index]);
+  const Member* const member = parts_.members->ById(job->pservers.members[index]);
   if (member == nullptr || !HasOpened(*job, *member)) return false;
   if (HostedOf(*job, *member)->awaited_ranks_size() > 0) return false;
-  const PserverVacancy& vacancy = job->vacant_pservers[index];
+  const PserverVacancy& vacancy = job->pservers.vacant[index];
   const uint64_t lost = job->recovery.counts().updates_lost() - vacancy.lost_before;
   const std::string& checkpoint = job->spec.takeover().checkpoint();
   job->recovery.Describe(
@@ -216,28 +216,28 @@ bool ShardTakeover::EveryRankIsHeard(Job* job, uint32_t index) {
                    vacancy.had_copies   ? "from their copies"
                    : checkpoint.empty() ? "as the job began"
                                         : absl::StrCat("from ", checkpoint),
-                   " at pserver ", job->pserver_ranks[index], " (", member->self.address(), "); ",
+                   " at pserver ", job->pservers.ranks[index], " (", member->self.address(), "); ",
                    lost, lost == 1 ? " update is lost" : " updates are lost"));
   parts_.effects->StatusChanged(job);
   return true;
 }
 
 void ShardTakeover::GiveUp(Job* job) {
-  if (job->vacant_pservers.empty()) return;
+  if (job->pservers.vacant.empty()) return;
   AddWarning(job,
              "a member was lost before restored shards had heard from every rank; "
              "recovery.updates_lost may be too small");
-  while (!job->vacant_pservers.empty()) Settle(job, job->vacant_pservers.begin()->first);
+  while (!job->pservers.vacant.empty()) Settle(job, job->pservers.vacant.begin()->first);
 }
 
 void ShardTakeover::WarnOfMissingCopies(Job* job, absl::Time now) {
   const FollowerPlan* const plan = PlanOf(job);
   if (plan == nullptr || !job->run || plan->AllComplete()) {
-    job->copies_missing_since = absl::InfiniteFuture();
+    job->pservers.copies_missing_since = absl::InfiniteFuture();
     return;
   }
-  job->copies_missing_since = std::min(job->copies_missing_since, now);
-  if (parts_.pauses->Since(job->copies_missing_since, now) < kCopiesMayBeMissing) return;
+  job->pservers.copies_missing_since = std::min(job->pservers.copies_missing_since, now);
+  if (parts_.pauses->Since(job->pservers.copies_missing_since, now) < kCopiesMayBeMissing) return;
   // The same text each time, so that the job has the warning once.
   const bool news = AddWarning(
       job, absl::StrCat("copies of shards (recovery.replicas) were incomplete for ",
@@ -248,11 +248,11 @@ void ShardTakeover::WarnOfMissingCopies(Job* job, absl::Time now) {
 }
 
 absl::Status ShardTakeover::TooLate(const Job& job, uint32_t index, absl::Duration wait) const {
-  const std::string rank = absl::StrCat("pserver ", job.pserver_ranks[index]);
+  const std::string rank = absl::StrCat("pserver ", job.pservers.ranks[index]);
   return absl::DeadlineExceededError(
-      absl::StrCat(job.vacant_pservers.at(index).why, "; gave up after ",
+      absl::StrCat(job.pservers.vacant.at(index).why, "; gave up after ",
                    absl::FormatDuration(wait), " (recovery.wait_s): waits for ", rank,
-                   job.pservers[index] == 0 ? " to register" : " to open the tables"));
+                   job.pservers.members[index] == 0 ? " to register" : " to open the tables"));
 }
 
 }  // namespace sluice

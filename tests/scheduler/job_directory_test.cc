@@ -75,7 +75,7 @@ TEST_F(JobDirectoryTest, MembersServeTheirJobsUntilTheJobsSettle) {
   Job* const a = Add("a-1");
   Job* const b = Add("a-2");
   for (Job* job : {a, b}) {
-    job->pservers.push_back(pserver->id);
+    job->pservers.members.push_back(pserver->id);
     jobs_.Activate(job);
   }
   Allocate(b, worker);

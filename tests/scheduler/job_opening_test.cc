@@ -19,7 +19,7 @@ class JobOpeningTest : public testing::Test {
   JobOpeningTest() : job_(QueuedFor("a")) {
     for (const uint32_t rank : {0, 1}) {
       pservers_[rank] = Join(&members_, ROLE_PSERVER, rank);
-      job_->pservers.push_back(pservers_[rank]->id);
+      job_->pservers.members.push_back(pservers_[rank]->id);
     }
     job_->spec.mutable_route()->set_generation(1);
     job_->opening.Begin(kStart);
@@ -92,7 +92,7 @@ TEST_F(JobOpeningTest, APauseOfTheSchedulerDoesNotCount) {
 }
 
 TEST_F(JobOpeningTest, ALostPserverIsNotJudgedHere) {
-  job_->pservers.push_back(12345);
+  job_->pservers.members.push_back(12345);
   EXPECT_EQ(Decide(2 * kWait).kind, JobOpening::Decision::kWait);
 }
 

@@ -61,8 +61,8 @@ inline Member* Join(Membership* members, Role role, uint32_t rank,
 
 // Lets the member take a rank of the job.
 inline void Allocate(Job* job, Member* worker) {
-  job->rank_of[worker->id] = static_cast<uint32_t>(job->ranks.size());
-  job->ranks.emplace_back(worker->id, worker->self.rank(), /*incarnation=*/500);
+  job->ranks.by_member[worker->id] = static_cast<uint32_t>(job->ranks.slots.size());
+  job->ranks.slots.emplace_back(worker->id, worker->self.rank(), /*incarnation=*/500);
   worker->job_id = job->job_id;
 }
 

@@ -18,7 +18,7 @@ TEST(JobRecordsTest, ARecordSaysWhatTheJobIs) {
   job.resumed_from = "/c/step-9";
   job.recovery.Restore(Recovery(), absl::UnixEpoch());
   job.instances = {uint64_t{1} << 63, 5};
-  job.pserver_ranks = {0, 2};
+  job.pservers.ranks = {0, 2};
   job.request_id = "r";
   const JobRecord record = RecordOf(job);
   EXPECT_EQ(record.job_id(), "a-7");

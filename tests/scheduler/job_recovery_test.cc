@@ -25,8 +25,8 @@ class JobRecoveryTest : public testing::Test {
     for (const uint32_t rank : {0, 1}) {
       pservers_[rank] = Join(&members_, ROLE_PSERVER, rank);
       workers_[rank] = Join(&members_, ROLE_WORKER, rank);
-      job_->pservers.push_back(pservers_[rank]->id);
-      job_->pserver_ranks.push_back(rank);
+      job_->pservers.members.push_back(pservers_[rank]->id);
+      job_->pservers.ranks.push_back(rank);
       Allocate(job_.get(), workers_[rank]);
     }
     job_->state = JOB_RECOVERING;
@@ -36,7 +36,7 @@ class JobRecoveryTest : public testing::Test {
     job_->recovery.CountLoss(*member, kLoss);
   }
   void StopWorkers() {
-    for (RankSlot& slot : job_->ranks) slot.Release();
+    for (RankSlot& slot : job_->ranks.slots) slot.Release();
   }
   Decision Decide(absl::Duration after = absl::ZeroDuration()) {
     return job_->recovery.Decide(*job_, members_, pauses_, kWait, kLoss + after);

@@ -32,7 +32,7 @@ TEST(JobStatusTest, AStartingJobWaitsForPserversAndThenForItsFolder) {
   const std::unique_ptr<Job> job = QueuedFor("a");
   job->state = JOB_STARTING;
   Member* const pserver = Join(&members, ROLE_PSERVER, 0);
-  job->pservers.push_back(pserver->id);
+  job->pservers.members.push_back(pserver->id);
   EXPECT_THAT(MakeJobStatus(*job, members).waiting_for(), HasSubstr("pserver 0"));
   pserver->hosted["a"].set_instance(77);
   EXPECT_THAT(MakeJobStatus(*job, members).waiting_for(), HasSubstr("/output/a"));

@@ -32,12 +32,12 @@ TEST(JobTest, AJobIsServedByItsPserversAndItsWorkers) {
   Member* const worker = Join(&members, ROLE_WORKER, 0);
   EXPECT_FALSE(Serves(*job, *pserver));
   EXPECT_FALSE(Serves(*job, *worker));
-  EXPECT_EQ(job->SlotOf(worker->id), nullptr);
-  job->pservers.push_back(pserver->id);
+  EXPECT_EQ(job->ranks.SlotOf(worker->id), nullptr);
+  job->pservers.members.push_back(pserver->id);
   Allocate(job.get(), worker);
   EXPECT_TRUE(Serves(*job, *pserver));
   EXPECT_TRUE(Serves(*job, *worker));
-  EXPECT_EQ(job->SlotOf(worker->id), &job->ranks[0]);
+  EXPECT_EQ(job->ranks.SlotOf(worker->id), &job->ranks.slots[0]);
 }
 
 TEST(JobTest, WarningsAreBounded) {
@@ -52,8 +52,8 @@ TEST(JobTest, WarningsAreBounded) {
 
 TEST(JobTest, SettledMeansWrittenReleasedAndDropped) {
   const std::unique_ptr<Job> job = QueuedFor("a");
-  job->ranks.emplace_back(1, 0, 1);
-  job->ranks[0].Release();
+  job->ranks.slots.emplace_back(1, 0, 1);
+  job->ranks.slots[0].Release();
   EXPECT_FALSE(job->settled()) << "it is not over";
   job->state = job->outcome = JOB_FAILED;
   EXPECT_TRUE(job->settled());
@@ -63,7 +63,7 @@ TEST(JobTest, SettledMeansWrittenReleasedAndDropped) {
   job->state = JOB_RUNNING;  // the result is being written
   EXPECT_FALSE(job->settled());
   job->state = JOB_FAILED;
-  job->ranks.emplace_back(2, 1, 1);
+  job->ranks.slots.emplace_back(2, 1, 1);
   EXPECT_FALSE(job->released());
   EXPECT_FALSE(job->settled());
 }

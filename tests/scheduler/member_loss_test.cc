@@ -47,16 +47,16 @@ TEST_F(MemberLossTest, InAsyncAndGeoOnlyTheShardsOfALostPserverGoBack) {
   EXPECT_EQ(decide(), LossDecision::kRollback) << "no attempt is under way";
   SetRunning(job_.get());
   EXPECT_EQ(decide(), LossDecision::kTakeOver);
-  job_->vacant[0] = Vacancy();
+  job_->ranks.vacant[0] = Vacancy();
   EXPECT_EQ(decide(), LossDecision::kRollback) << "nobody knows yet where the rank continues";
-  job_->vacant[0].settled = true;
+  job_->ranks.vacant[0].settled = true;
   EXPECT_EQ(decide(), LossDecision::kTakeOver);
-  job_->vacant.clear();
+  job_->ranks.vacant.clear();
   // A second one.
-  job_->vacant_pservers[1] = PserverVacancy();
+  job_->pservers.vacant[1] = PserverVacancy();
   EXPECT_EQ(decide(), LossDecision::kTakeOver);
   EXPECT_EQ(Decide(), LossDecision::kRollback) << "restored shards may not know the rank's life";
-  job_->vacant_pservers.clear();
+  job_->pservers.vacant.clear();
   EXPECT_EQ(Decide(), LossDecision::kReplaceRank);
   job_->config.mutable_strategy()->set_a_sync(false);
   EXPECT_EQ(decide(), LossDecision::kRollback);
@@ -77,9 +77,9 @@ TEST_F(MemberLossTest, TheLossAfterTheLastThatIsAllowedIsFatal) {
   }
   EXPECT_EQ(Decide(), LossDecision::kFails);
   EXPECT_THAT(DecideMemberLoss(*job_, *worker_).message, testing::HasSubstr("max_losses"));
-  job_->vacant[job_->rank_of.at(worker_->id)] = Vacancy();
+  job_->ranks.vacant[job_->ranks.by_member.at(worker_->id)] = Vacancy();
   EXPECT_EQ(Decide(), LossDecision::kReplaceRank) << "the worker had no assignment yet";
-  job_->vacant.clear();
+  job_->ranks.vacant.clear();
   job_->config.clear_recovery();
   EXPECT_EQ(Decide(), LossDecision::kReplaceRank);
 }
@@ -115,17 +115,17 @@ TEST_F(MemberLossTest, ASyncJobMayShrinkAsLongAsItHasOtherWorkers) {
   EXPECT_EQ(Decide(), LossDecision::kShrink);
   Member lost = *worker_;
   EXPECT_EQ(DecideMemberLoss(*job_, lost, /*spare=*/true).kind, LossDecision::kReplaceRank);
-  job_->removal.emplace().ranks = {1};
+  job_->ranks.removal.emplace().ranks = {1};
   EXPECT_EQ(Decide(), LossDecision::kReplaceRank) << "the other one is being left out";
-  job_->removal.reset();
+  job_->ranks.removal.reset();
   lost.left = true;
   EXPECT_EQ(DecideMemberLoss(*job_, lost).kind, LossDecision::kReplaceRank);
   job_->run.reset();
   job_->state = JOB_RECOVERING;
   EXPECT_EQ(Decide(), LossDecision::kShrink) << "more than one loss";
-  job_->vacant[0] = Vacancy();
+  job_->ranks.vacant[0] = Vacancy();
   EXPECT_NE(Decide(), LossDecision::kShrink) << "the worker had no assignment yet";
-  job_->vacant.clear();
+  job_->ranks.vacant.clear();
   job_->config.mutable_strategy()->set_a_sync(true);
   EXPECT_FALSE(ShrinksOnLoss(*job_));
 }

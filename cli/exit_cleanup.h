@@ -13,15 +13,15 @@
 
 namespace sluice::cli {
 
-class Leftovers {
+class ExitCleanup {
  public:
   // Remove will delete `files`, then the empty `folder` ("" for none), and kill up to
   // `most_children` children. In a forked child, this instance replaces the parent's. A process
   // that gets one of the signals exits with code 128 + the signal's number.
-  Leftovers(std::vector<std::string> files, std::string folder, size_t most_children);
-  ~Leftovers();
-  Leftovers(const Leftovers&) = delete;
-  Leftovers& operator=(const Leftovers&) = delete;
+  ExitCleanup(std::vector<std::string> files, std::string folder, size_t most_children);
+  ~ExitCleanup();
+  ExitCleanup(const ExitCleanup&) = delete;
+  ExitCleanup& operator=(const ExitCleanup&) = delete;
 
   // Registers child `index`, which Remove kills. A `pid` of 0 means that the child has ended.
   void SetChild(size_t index, pid_t pid) { children_[index] = pid; }

@@ -1,4 +1,4 @@
-#include "cli/leftovers.h"
+#include "cli/exit_cleanup.h"
 
 #include <signal.h>
 #include <sys/wait.h>
@@ -11,10 +11,10 @@ namespace {
 
 constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE};
 
-Leftovers* g_leftovers = nullptr;  // changes only while the handlers are not set
+ExitCleanup* g_cleanup = nullptr;  // changes only while the handlers are not set
 
 void OnSignal(int number) {
-  if (g_leftovers != nullptr) g_leftovers->Remove();
+  if (g_cleanup != nullptr) g_cleanup->Remove();
   _exit(128 + number);
 }
 
@@ -30,20 +30,20 @@ void Handle(void (*handler)(int)) {
 
 }  // namespace
 
-Leftovers::Leftovers(std::vector<std::string> files, std::string folder, size_t most_children)
+ExitCleanup::ExitCleanup(std::vector<std::string> files, std::string folder, size_t most_children)
     : files_(std::move(files)), folder_(std::move(folder)), children_(most_children) {
   Handle(SIG_DFL);
-  g_leftovers = this;
+  g_cleanup = this;
   Handle(&OnSignal);
 }
 
-Leftovers::~Leftovers() {
+ExitCleanup::~ExitCleanup() {
   Handle(SIG_DFL);
-  g_leftovers = nullptr;
+  g_cleanup = nullptr;
   Remove();
 }
 
-void Leftovers::Remove() {
+void ExitCleanup::Remove() {
   for (const auto& child : children_) {
     if (child > 0) kill(child, SIGKILL);
   }
