@@ -1,7 +1,6 @@
 #include "common/admin/admin_server.h"
 
 #include <google/protobuf/message.h>
-#include <httplib.h>
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
 
@@ -12,6 +11,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/admin/bounded_http_server.h"
 #include "common/admin/status_json.h"
 #include "common/base/status_macros.h"
 #include "common/config/address.h"
@@ -19,9 +19,6 @@
 namespace sluice {
 namespace {
 
-constexpr size_t kThreads = 2;
-constexpr size_t kMaxRequestBytes = 64 << 10;
-constexpr time_t kTimeoutSeconds = 2;  // for reading and for writing; also bounds the destructor
 constexpr char kText[] = "text/plain; charset=utf-8";
 
 // The library's own options add SO_REUSEPORT, with which two processes would silently share a port.
@@ -35,13 +32,7 @@ void OnlyReuseAddress(socket_t socket) {
 class AdminServer::Impl {
  public:
   explicit Impl(Options options) : options_(std::move(options)) {
-    server_.new_task_queue = [] { return new httplib::ThreadPool(kThreads); };
     server_.set_socket_options(&OnlyReuseAddress);
-    server_.set_payload_max_length(kMaxRequestBytes);
-    server_.set_read_timeout(kTimeoutSeconds);
-    server_.set_write_timeout(kTimeoutSeconds);
-    // One request per connection, so that an idle client holds no thread.
-    server_.set_keep_alive_max_count(1);
     server_.set_exception_handler(
         [](const httplib::Request&, httplib::Response& response, std::exception_ptr) {
           response.status = 500;
@@ -128,7 +119,7 @@ class AdminServer::Impl {
   }
 
   const Options options_;
-  httplib::Server server_;
+  BoundedHttpServer server_{BoundedHttpServer::Limits()};
   std::string address_;  // constant after Listen
   std::atomic<bool> ended_{false};
   std::thread thread_;

@@ -1,10 +1,7 @@
 #include "common/admin/admin_server.h"
 
-#include <arpa/inet.h>
 #include <prometheus/counter.h>
 #include <prometheus/registry.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <random>
@@ -14,6 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/scheduler.pb.h"
+#include "tests/common/admin/http_connection.h"
 
 namespace sluice {
 namespace {
@@ -25,21 +23,10 @@ using ::testing::StartsWith;
 // Sends `bytes` and returns everything that comes back until the server closes. With `half_close`
 // the server sees the end of the bytes at once; the library then answers nothing.
 std::string Exchange(const AdminServer& server, const std::string& bytes, bool half_close = true) {
-  const int fd = socket(AF_INET, SOCK_STREAM, 0);
-  const timeval timeout = {10, 0};
-  setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(ParseAddress(server.address())->port);
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  EXPECT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
-  EXPECT_GE(send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL), 0);
-  if (half_close) shutdown(fd, SHUT_WR);
-  std::string answer;
-  char buffer[4096];
-  for (ssize_t n; (n = recv(fd, buffer, sizeof(buffer), 0)) > 0;) answer.append(buffer, n);
-  close(fd);
-  return answer;
+  HttpConnection client(ParseAddress(server.address())->port);
+  client.Send(bytes);  // the server may close before it has read all
+  if (half_close) client.EndSending();
+  return client.Receive();
 }
 
 std::string Get(const AdminServer& server, const std::string& path) {

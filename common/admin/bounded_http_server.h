@@ -1,0 +1,48 @@
+// An HTTP server whose memory and time no client can exhaust.
+//
+// cpp-httplib alone bounds one line of a request, but neither the length of a header line nor the
+// number of headers, and its timeouts begin anew with every byte.
+//
+// - A request of more than `request_bytes` is answered with 431 and its connection is closed.
+// - A connection that has not sent its request within `request_time`, or has not taken the answer
+//   within `answer_time`, is closed. While others wait, a connection that stays silent for
+//   `silence_time` is closed.
+// - At most `waiting` connections wait for a thread. Further ones are closed at once.
+// - A connection carries one request, and only GET and HEAD are served. Bodies are not read.
+//
+// Thread safety: as httplib::Server. Handlers run on `threads` threads.
+#pragma once
+
+#include <httplib.h>
+
+#include <atomic>
+
+#include "absl/time/time.h"
+
+namespace sluice {
+
+class BoundedHttpServer : public httplib::Server {
+ public:
+  struct Limits {
+    size_t threads = 2;
+    size_t waiting = 64;
+    size_t request_bytes = size_t{64} << 10;
+    absl::Duration request_time = absl::Seconds(5);
+    absl::Duration answer_time = absl::Seconds(10);
+    absl::Duration silence_time = absl::Milliseconds(200);
+  };
+
+  explicit BoundedHttpServer(Limits limits);
+
+ private:
+  class Connection;
+  class Threads;
+
+  bool process_and_close_socket(socket_t sock) override;
+
+  const Limits limits_;
+  // Connections that are open: those being served and those that wait for a thread.
+  std::atomic<size_t> open_{0};
+};
+
+}  // namespace sluice
