@@ -12,6 +12,8 @@
 #include <string>
 #include <utility>
 
+#include "common/base/clock.h"
+
 namespace sluice {
 namespace {
 
@@ -52,7 +54,7 @@ class BoundedHttpServer::Connection : public httplib::Stream {
         limits_(limits),
         open_(open),
         listener_(listener),
-        begun_(absl::Now()),
+        begun_(Clock::Real()->Now()),
         read_by_(begun_ + limits.request_time) {}
 
   bool too_large() const { return too_large_; }
@@ -60,7 +62,7 @@ class BoundedHttpServer::Connection : public httplib::Stream {
   // Answers that the request is too large. The client may still be sending: closing at once would
   // reset the connection, and the client could lose the answer.
   void AnswerTooLarge() {
-    if (write(kTooLarge, sizeof(kTooLarge) - 1) < 0) return;
+    if (Write(kTooLarge, sizeof(kTooLarge) - 1) < 0) return;
     shutdown(sock_, SHUT_WR);
     for (size_t discarded = 0; discarded < kMaxDiscarded && Await(POLLIN, read_by_);) {
       const ssize_t n = recv(sock_, buffer_, sizeof(buffer_), MSG_DONTWAIT);
@@ -82,14 +84,7 @@ class BoundedHttpServer::Connection : public httplib::Stream {
   }
 
   ssize_t write(const char* from, size_t size) override {
-    if (write_by_ == absl::InfinitePast()) write_by_ = absl::Now() + limits_.answer_time;
-    for (;;) {
-      const ssize_t n = send(sock_, from, size, MSG_NOSIGNAL | MSG_DONTWAIT);
-      if (n >= 0) return n;
-      if (errno == EINTR) continue;
-      if (errno != EAGAIN && errno != EWOULDBLOCK) return -1;
-      if (!Await(POLLOUT, write_by_)) return -1;
-    }
+    return too_large_ ? -1 : Write(from, size);  // AnswerTooLarge comes instead
   }
 
   void get_remote_ip_and_port(std::string& ip, int& port) const override {
@@ -101,6 +96,17 @@ class BoundedHttpServer::Connection : public httplib::Stream {
   socket_t socket() const override { return sock_; }
 
  private:
+  ssize_t Write(const char* from, size_t size) {
+    if (write_by_ == absl::InfinitePast()) write_by_ = Clock::Real()->Now() + limits_.answer_time;
+    for (;;) {
+      const ssize_t n = send(sock_, from, size, MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (n >= 0) return n;
+      if (errno == EINTR) continue;
+      if (errno != EAGAIN && errno != EWOULDBLOCK) return -1;
+      if (!Await(POLLOUT, write_by_)) return -1;
+    }
+  }
+
   // Reads what the client has sent. False when a limit is reached or the connection is broken.
   bool Fill() {
     if (total_ >= limits_.request_bytes) {
@@ -124,12 +130,12 @@ class BoundedHttpServer::Connection : public httplib::Stream {
   bool Await(short events, absl::Time by) const {
     pollfd at = {sock_, events, 0};
     for (;;) {
-      const absl::Time now = absl::Now();
+      const absl::Time now = Clock::Real()->Now();
       const absl::Duration wait = std::clamp(by - now, absl::ZeroDuration(), kLook);
       const int ready = poll(&at, 1, static_cast<int>(absl::ToInt64Milliseconds(wait)));
       if (ready > 0) return true;
       if (ready < 0 && errno != EINTR) return false;
-      if (*listener_ == INVALID_SOCKET || absl::Now() >= by) return false;
+      if (*listener_ == INVALID_SOCKET || Clock::Real()->Now() >= by) return false;
       // Nothing has come: others may have more to say.
       if (total_ == 0 && *open_ > limits_.threads && now - begun_ >= limits_.silence_time)
         return false;
