@@ -122,7 +122,7 @@ int ServePserver(int threads) {
   Pserver pserver(std::move(resources));
   GrpcStreamServer::Options options;
   options.threads = threads;
-  GrpcStreamServer server(options, [&](std::shared_ptr<Stream> stream, std::string) {
+  GrpcStreamServer server(options, [&](std::shared_ptr<Stream> stream, const PeerIdentity&) {
     return pserver.NewHandler(std::move(stream));
   });
   if (const absl::Status s = server.Start(); !s.ok()) {

@@ -35,7 +35,7 @@ class GrpcLoopback {
   GrpcLoopback(size_t message_bytes, size_t answer_bytes)
       : message_(std::make_shared<std::vector<char>>(message_bytes)),
         server_({}, [answer = std::make_shared<const std::vector<char>>(answer_bytes)](
-                        std::shared_ptr<Stream> stream, std::string) {
+                        std::shared_ptr<Stream> stream, const PeerIdentity&) {
           return std::make_unique<Answerer>(std::move(stream), answer);
         }) {}
 

@@ -5,7 +5,7 @@
 #include "absl/time/time.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
-#include "cli/endpoints.h"
+#include "cli/scheduler_access.h"
 #include "cli/watch_job.h"
 #include "common/base/clock.h"
 #include "common/daemon/scheduler_client.h"
@@ -22,9 +22,9 @@ int Checkpoint(const ParsedCommand& command) {
     return ReportError(absl::InvalidArgumentError(
         "no job id is given; run sluice checkpoint JOB_ID (sluice status lists the ids)"));
   }
-  const auto address = FindRunningScheduler(command, Clock::Real());
-  if (!address.ok()) return ReportError(address.status());
-  const auto client = SchedulerClient::Create(*address, Clock::Real());
+  const auto connected = ConnectToScheduler(command, Clock::Real());
+  if (!connected.ok()) return ReportError(connected.status());
+  SchedulerClient* const client = connected->get();
   CheckpointJobRequest request;
   request.set_job_id(command.words[0]);
   request.set_wait_ms(command.Switch("wait") ? kWaitMs : 0);

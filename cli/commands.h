@@ -26,5 +26,6 @@ Command DownCommand();
 Command PredictCommand();
 Command CkptCommand();
 Command DataCommand();
+Command CertsCommand();
 
 }  // namespace sluice::cli

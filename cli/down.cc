@@ -7,6 +7,7 @@
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/endpoints.h"
+#include "cli/scheduler_access.h"
 #include "cli/watch_job.h"
 #include "common/base/clock.h"
 #include "common/daemon/scheduler_client.h"
@@ -32,11 +33,12 @@ bool AwaitEnd(const std::vector<Endpoint>& endpoints, absl::Duration time) {
 }
 
 // Waits until no scheduler answers at `address`.
-absl::Status AwaitSilence(const std::string& address) {
+absl::Status AwaitSilence(const std::string& address, const GrpcCredentials& credentials) {
   const absl::Time deadline = Clock::Real()->Now() + kStopTimeout;
   while (Clock::Real()->Now() < deadline) {
     // Each try uses a new channel: one that was connected would pause before it reconnects.
-    if (!SchedulerClient::Create(address, Clock::Real())->GetStatus().ok()) return absl::OkStatus();
+    const auto client = SchedulerClient::Create(address, Clock::Real(), credentials);
+    if (!client->GetStatus().ok()) return absl::OkStatus();
     Clock::Real()->Sleep(absl::Milliseconds(50));
   }
   return absl::InternalError(absl::StrCat("the scheduler at ", address,
@@ -64,11 +66,14 @@ int Down(const ParsedCommand& command) {
     std::cout << "no process of the cluster in " << LogDirOf(command) << " is running" << std::endl;
     return kDone;
   }
-  const absl::Status status = SchedulerClient::Create(*address, Clock::Real())->Shutdown();
+  const auto credentials = OperatorCredentials(command);
+  if (!credentials.ok()) return ReportError(credentials.status());
+  const absl::Status status =
+      SchedulerClient::Create(*address, Clock::Real(), *credentials)->Shutdown();
   if (!status.ok() && endpoints.empty()) return ReportError(status);
   // The scheduler ends after all its members.
   if (status.ok() && endpoints.empty()) {
-    const absl::Status ended = AwaitSilence(*address);
+    const absl::Status ended = AwaitSilence(*address, *credentials);
     if (!ended.ok()) return ReportError(ended);
   }
   if (status.ok() && AwaitEnd(endpoints, kStopTimeout)) {

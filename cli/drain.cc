@@ -7,7 +7,7 @@
 #include "absl/time/time.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
-#include "cli/endpoints.h"
+#include "cli/scheduler_access.h"
 #include "cli/watch_job.h"
 #include "common/base/clock.h"
 #include "common/daemon/scheduler_client.h"
@@ -24,9 +24,9 @@ int Drain(const ParsedCommand& command) {
     return ReportError(absl::InvalidArgumentError(
         "give the rank of a pserver: sluice drain 1 (sluice status lists the pservers)"));
   }
-  const auto address = FindRunningScheduler(command, Clock::Real());
-  if (!address.ok()) return ReportError(address.status());
-  const auto client = SchedulerClient::Create(*address, Clock::Real());
+  const auto connected = ConnectToScheduler(command, Clock::Real());
+  if (!connected.ok()) return ReportError(connected.status());
+  SchedulerClient* const client = connected->get();
   DrainPserverRequest request;
   request.set_rank(rank);
   request.set_cancel(command.Switch("cancel"));

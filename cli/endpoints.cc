@@ -124,7 +124,7 @@ absl::StatusOr<std::string> FindRunningScheduler(const ParsedCommand& command, C
                    "--scheduler=HOST:PORT"));
 }
 
-std::vector<FlagSpec> SchedulerFlags() {
+std::vector<FlagSpec> AddressFlags() {
   return {
       {"scheduler", FlagKind::kText, "HOST:PORT[,HOST:PORT...]", "",
        "address of the scheduler, or of all that may lead; default: SLUICE_SCHEDULER, then "

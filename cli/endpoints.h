@@ -48,6 +48,6 @@ absl::StatusOr<std::string> FindScheduler(const ParsedCommand& command);
 absl::StatusOr<std::string> FindRunningScheduler(const ParsedCommand& command, Clock* clock);
 
 // The flags that FindScheduler reads.
-std::vector<FlagSpec> SchedulerFlags();
+std::vector<FlagSpec> AddressFlags();
 
 }  // namespace sluice::cli

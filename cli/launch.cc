@@ -32,7 +32,8 @@ constexpr absl::Duration kStopGrace = absl::Seconds(6);
 // Submits the job and follows it. Runs on the main thread, since it starts processes again.
 int RunJob(const SubmitJobRequest& request, const LimitsConfig& limits, LocalCluster* cluster,
            ProgressPrinter* printer, std::atomic<bool>* interrupted) {
-  const auto client = SchedulerClient::Create(cluster->scheduler(), Clock::Real());
+  const auto client =
+      SchedulerClient::Create(cluster->scheduler(), Clock::Real(), cluster->credentials());
   const auto note = [printer](const std::string& line) { printer->Note(line); };
   cluster->SuperviseScheduler(note);
   if (absl::Status ready = client->WaitReady(kReadyTimeout, note); !ready.ok()) {
@@ -102,6 +103,7 @@ absl::StatusOr<LocalCluster::Options> ClusterOptions(const ParsedCommand& comman
   SLUICE_ASSIGN_OR_RETURN(options.server_threads, ServerThreads(command));
   options.threads = ThreadsPerWorker(static_cast<int>(job.worker_num()));
   options.devices = std::move(devices);
+  options.tls = command.Switch("tls");
   return options;
 }
 
@@ -204,6 +206,8 @@ Command LaunchCommand() {
       "GPUs\n"
       "  sluice launch --job=J --device=auto --worker_num=1    # on a GPU if there is one\n"
       "  sluice launch --job=J --output_dir=D --resume         # from D's newest checkpoint\n"
+      "  sluice launch --job=J --tls                           # mutual TLS, certificates "
+      "included\n"
       "  sluice launch --job=J --set optimizers.all.learning_rate=0.01 --dry_run\n";
   return {spec, &Launch};
 }

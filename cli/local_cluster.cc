@@ -15,18 +15,23 @@
 #include "absl/strings/str_cat.h"
 #include "cli/cluster_folders.h"
 #include "cli/endpoints.h"
+#include "cli/scheduler_access.h"
 #include "common/base/file_origin.h"
 #include "common/base/status_macros.h"
 #include "common/config/job_config.h"
 #include "common/daemon/identity.h"
 #include "common/daemon/process_info.h"
 #include "common/daemon/process_threads.h"
+#include "common/security/cert_authority.h"
 #include "common/transport/retry.h"
 
 namespace sluice::cli {
 namespace {
 
 constexpr int kTailLines = 12;
+// Of the CA and the certificates of a local cluster: longer than it runs.
+constexpr absl::Duration kCertificateLife = absl::Hours(24 * 3650),
+                         kClocksDiffer = absl::Minutes(5);
 constexpr absl::Duration kAfterScheduler = absl::Seconds(1);
 
 }  // namespace
@@ -78,6 +83,10 @@ std::vector<FlagSpec> ClusterFlags() {
       {"log_dir", FlagKind::kText, "DIR", "log", "folder for the logs and endpoints.log"}};
   for (FlagSpec& flag : DeviceFlags()) flags.push_back(std::move(flag));
   // The default outlasts a breakpoint, a lid closed for a moment and a loaded machine.
+  flags.push_back(
+      {"tls", FlagKind::kBool, "", "",
+       "mutual TLS between all processes; the certificates are made in the folder cluster_tls "
+       "of the log folder"});
   flags.push_back(
       {"lease_ms", FlagKind::kNumber, "N", "30000",
        "a process that is silent for this long counts as dead; one that exits is noticed at once"});
@@ -131,7 +140,10 @@ absl::Status LocalCluster::TellToStay(size_t processes) {
 }
 
 absl::Status LocalCluster::Prepare() {
-  SLUICE_RETURN_IF_ERROR(ValidateClusterConfig(options_.config));
+  ClusterConfig config = options_.config;
+  const std::string certificates = CertificateFolder(options_.logs->path());
+  if (options_.tls) config.mutable_security()->set_tls_ca(FilesOf(certificates, "").ca);
+  SLUICE_RETURN_IF_ERROR(ValidateClusterConfig(config));
   SLUICE_ASSIGN_OR_RETURN(binaries_, ExecutableFolder());
   // LogFolder has made sure that Sluice wrote this file and cluster.textproto.
   std::error_code error;
@@ -149,7 +161,7 @@ absl::Status LocalCluster::Prepare() {
   const std::string state =
       (std::filesystem::absolute(options_.logs->path(), error) / "state").string();
   SLUICE_RETURN_IF_ERROR(ClearState(state));
-  ClusterConfig config = options_.config;
+  SLUICE_RETURN_IF_ERROR(PrepareTls(certificates));
   config.set_state_store(absl::StrCat("rocksdb:", state));
   const std::string file = options_.logs->cluster_file();
   std::ofstream out(file);
@@ -158,6 +170,22 @@ absl::Status LocalCluster::Prepare() {
   if (out) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("cannot write ", file, "; give a writable --log_dir"));
+}
+
+absl::Status LocalCluster::PrepareTls(const std::string& folder) {
+  // Those of an earlier cluster: an operator would show them to this one.
+  std::error_code error;
+  std::filesystem::remove_all(folder, error);
+  if (!options_.tls) return absl::OkStatus();
+  CertAuthorityOptions authority;
+  authority.folder = folder;
+  authority.not_before = options_.clock->WallNow() - kClocksDiffer;
+  authority.not_after = options_.clock->WallNow() + kCertificateLife;
+  SLUICE_RETURN_IF_ERROR(MakeAuthority(authority));
+  for (const PeerRole role : kPeerRoles)
+    SLUICE_RETURN_IF_ERROR(MakeCertificate(authority, {role, "", {}}, PeerRoleName(role)));
+  SLUICE_ASSIGN_OR_RETURN(credentials_, GrpcCredentials::Create(FilesOf(folder, "operator")));
+  return absl::OkStatus();
 }
 
 absl::StatusOr<ChildProcess> LocalCluster::StartProcess(Role role, uint32_t rank,
@@ -172,6 +200,11 @@ absl::StatusOr<ChildProcess> LocalCluster::StartProcess(Role role, uint32_t rank
                 // A cluster that runs a single job needs no log folder per job.
                 absl::StrCat("--job_log_folders=", options_.detached ? "true" : "false")};
   child.argv.insert(child.argv.end(), flags.begin(), flags.end());
+  if (options_.tls) {
+    const TlsFiles files = FilesOf(CertificateFolder(log_dir), RoleName(role));
+    child.argv.push_back(absl::StrCat("--tls_cert=", files.cert));
+    child.argv.push_back(absl::StrCat("--tls_key=", files.key));
+  }
   child.log_file = absl::StrCat(log_dir, "/", LogFileName(role, rank));
   child.detached = options_.detached;
   child.input = keep_read_;
@@ -192,7 +225,7 @@ absl::Status LocalCluster::AwaitScheduler() {
       scheduler_ = e.address;
       // Started again, it must be where the others look for it.
       children_[0].flags = {absl::StrCat("--bind=", scheduler_)};
-      client_ = SchedulerClient::Create(scheduler_, options_.clock);
+      client_ = SchedulerClient::Create(scheduler_, options_.clock, credentials_);
       return absl::OkStatus();
     }
     SLUICE_RETURN_IF_ERROR(CheckProcesses());

@@ -24,6 +24,7 @@
 #include "cli/worker_devices.h"
 #include "common/base/clock.h"
 #include "common/daemon/scheduler_client.h"
+#include "common/security/grpc_credentials.h"
 #include "proto/config.pb.h"
 
 namespace sluice::cli {
@@ -38,6 +39,7 @@ class LocalCluster {
     int server_threads = 2;         // data-plane threads of a pserver
     WorkerDevices devices;          // one per worker, accepted by CheckDevices
     bool detached = false;
+    bool tls = false;  // mutual TLS, with certificates that Start makes in the log folder
     absl::Duration start_timeout = absl::Seconds(30);
   };
 
@@ -48,6 +50,8 @@ class LocalCluster {
   ~LocalCluster();
 
   const std::string& scheduler() const { return scheduler_; }
+  // Of an operator of this cluster.
+  const GrpcCredentials& credentials() const { return credentials_; }
   // Returns INTERNAL when a process has ended; the message names it, says how it ended and shows
   // the tail of its log. Tells the scheduler of every process that did not exit cleanly, so that
   // nobody waits for its lease. After Supervise or SuperviseScheduler: starts processes that did
@@ -76,6 +80,8 @@ class LocalCluster {
  private:
   explicit LocalCluster(Options options) : options_(std::move(options)) {}
   absl::Status Prepare();
+  // Makes the certificates of the cluster.
+  absl::Status PrepareTls(const std::string& folder);
   absl::Status Spawn(Role role, uint32_t rank, const std::vector<std::string>& flags);
   absl::Status AwaitScheduler();
   bool SchedulerHasEnded() { return !children_.empty() && children_[0].process.Poll().has_value(); }
@@ -119,6 +125,7 @@ class LocalCluster {
   int keep_read_ = -1, keep_write_ = -1;
   std::string binaries_;
   std::string scheduler_;
+  GrpcCredentials credentials_;
   std::unique_ptr<SchedulerClient> client_;  // set once the scheduler's address is known
   std::vector<Child> children_;              // the first is the scheduler
   std::vector<Death> deaths_;

@@ -3,8 +3,8 @@
 
 #include "cli/command_line.h"
 #include "cli/commands.h"
-#include "cli/endpoints.h"
 #include "cli/format.h"
+#include "cli/scheduler_access.h"
 #include "cli/watch_job.h"
 #include "common/base/clock.h"
 #include "common/daemon/scheduler_client.h"
@@ -24,9 +24,9 @@ int Scale(const ParsedCommand& command) {
         absl::InvalidArgumentError("give --worker_num=N, the number of workers from now on, at "
                                    "least 1"));
   }
-  const auto address = FindRunningScheduler(command, Clock::Real());
-  if (!address.ok()) return ReportError(address.status());
-  const auto client = SchedulerClient::Create(*address, Clock::Real());
+  const auto connected = ConnectToScheduler(command, Clock::Real());
+  if (!connected.ok()) return ReportError(connected.status());
+  SchedulerClient* const client = connected->get();
   ScaleJobRequest request;
   request.set_job_id(command.words[0]);
   request.set_worker_num(static_cast<uint32_t>(worker_num));

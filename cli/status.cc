@@ -3,7 +3,7 @@
 
 #include "cli/command_line.h"
 #include "cli/commands.h"
-#include "cli/endpoints.h"
+#include "cli/scheduler_access.h"
 #include "cli/status_text.h"
 #include "cli/watch_job.h"
 #include "common/admin/status_json.h"
@@ -14,9 +14,9 @@ namespace sluice::cli {
 namespace {
 
 int Status(const ParsedCommand& command) {
-  const auto address = FindRunningScheduler(command, Clock::Real());
-  if (!address.ok()) return ReportError(address.status());
-  const auto status = SchedulerClient::Create(*address, Clock::Real())->GetStatus();
+  const auto client = ConnectToScheduler(command, Clock::Real());
+  if (!client.ok()) return ReportError(client.status());
+  const auto status = (*client)->GetStatus();
   if (!status.ok()) return ReportError(status.status());
   if (!command.Switch("json")) {
     std::cout << StatusText(*status);

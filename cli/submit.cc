@@ -11,6 +11,7 @@
 #include "cli/job_submission.h"
 #include "cli/job_summary.h"
 #include "cli/output_files.h"
+#include "cli/scheduler_access.h"
 #include "cli/watch_job.h"
 #include "common/base/clock.h"
 #include "common/config/address.h"
@@ -87,7 +88,9 @@ int Submit(const ParsedCommand& command) {
   }
   const bool wait = command.Switch("wait") && !command.Switch("detach");
   if (wait) StopSignal::Install(false);
-  const auto client = SchedulerClient::Create(*address, Clock::Real());
+  const auto credentials = OperatorCredentials(command);
+  if (!credentials.ok()) return ReportError(credentials.status());
+  const auto client = SchedulerClient::Create(*address, Clock::Real(), *credentials);
   const absl::Status ready = client->WaitReady(
       absl::Seconds(10), [](const std::string& line) { std::cerr << line << std::endl; });
   if (!ready.ok()) return ReportError(ready);

@@ -37,12 +37,13 @@ absl::Status CheckBind(const ParsedCommand& command) {
     return refuse(
         "stands for all interfaces, and nobody can connect to it; give one address of "
         "this host that others can reach, e.g. --bind=",
-        HostName(), ":", address->port == 0 ? 7100 : address->port, " --insecure");
+        HostName(), ":", address->port == 0 ? 7100 : address->port, " --tls");
   }
-  if (command.Switch("insecure") || IsLoopback(address->host)) return absl::OkStatus();
+  if (command.Switch("tls") || command.Switch("insecure") || IsLoopback(address->host))
+    return absl::OkStatus();
   return refuse(
-      "is not a loopback address and there is no TLS: anyone who reaches it can control "
-      "the cluster; on a network that you trust add --insecure");
+      "is not a loopback address: without TLS, anyone who reaches it can control the cluster; add "
+      "--tls, or on a network that you trust --insecure");
 }
 
 absl::StatusOr<LocalCluster::Options> OptionsFromFlags(const ParsedCommand& command) {
@@ -72,6 +73,7 @@ absl::StatusOr<LocalCluster::Options> OptionsFromFlags(const ParsedCommand& comm
   SLUICE_RETURN_IF_ERROR(SetLease(command, &options.config));
   SLUICE_ASSIGN_OR_RETURN(options.server_threads, ServerThreads(command));
   options.devices = std::move(devices);
+  options.tls = command.Switch("tls");
   options.threads = command.Given("threads") ? static_cast<int>(command.Number("threads"))
                                              : ThreadsPerWorker(static_cast<int>(workers));
   options.detached = true;
@@ -80,7 +82,8 @@ absl::StatusOr<LocalCluster::Options> OptionsFromFlags(const ParsedCommand& comm
 
 // Waits until every process has registered.
 absl::Status AwaitMembers(LocalCluster* cluster, int members) {
-  const auto client = SchedulerClient::Create(cluster->scheduler(), Clock::Real());
+  const auto client =
+      SchedulerClient::Create(cluster->scheduler(), Clock::Real(), cluster->credentials());
   const absl::Time deadline = Clock::Real()->Now() + kReadyTimeout;
   int alive = 0;
   while (Clock::Real()->Now() < deadline) {
@@ -190,7 +193,8 @@ Command UpCommand() {
       "  sluice up --server_num=2 --worker_num=4\n"
       "  sluice up --gpus=0,1 --cpu_workers=2\n"
       "  sluice up --bind=127.0.0.1:7100 --log_dir=/var/tmp/sluice\n"
-      "  sluice up --bind=10.0.0.1:7100 --insecure      # others submit to it from other hosts\n";
+      "  sluice up --bind=10.0.0.1:7100 --tls           # others submit to it from other hosts, "
+      "with log/cluster_tls/operator.*\n";
   return {spec, &Up};
 }
 

@@ -128,7 +128,8 @@ absl::Status SchedulerServer::Init() {
   loop_ = std::make_unique<SchedulerLoop>(std::move(loop));
   serving_.store(loop_.get(), std::memory_order_release);
   const Identity& identity = options_.identity;
-  SLUICE_ASSIGN_OR_RETURN(listener_, SchedulerListener::Start(identity.bind, loop_.get()));
+  SLUICE_ASSIGN_OR_RETURN(
+      listener_, SchedulerListener::Start(identity.bind, identity.credentials, loop_.get()));
   SLUICE_ASSIGN_OR_RETURN(
       Address address,
       ParseAddress(identity.advertise.empty() ? identity.bind : identity.advertise));

@@ -5,7 +5,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "common/daemon/control_plane.h"
+#include "common/security/access_rules.h"
 #include "common/transport/grpc_convert.h"
 #include "proto/scheduler.grpc.pb.h"
 
@@ -40,50 +42,60 @@ class PollReactor : public ServerUnaryReactor {
 
 class Service : public Scheduler::CallbackService {
  public:
-  explicit Service(SchedulerLoop* loop) : loop_(loop) {}
+  Service(const GrpcCredentials& credentials, SchedulerLoop* loop)
+      : credentials_(credentials), loop_(loop) {}
 
   ServerUnaryReactor* Register(CallbackServerContext* context, const RegisterRequest* request,
                                RegisterReply* reply) override {
+    if (auto* const refusal = RefusalOfMember(context, *request)) return refusal;
     return Finish(context, loop_->Register(*request), reply);
   }
-  ServerUnaryReactor* Poll(CallbackServerContext*, const PollRequest* request,
+  ServerUnaryReactor* Poll(CallbackServerContext* context, const PollRequest* request,
                            PollReply* reply) override {
+    if (auto* const refusal = Refusal(context, "Poll")) return refusal;
     auto* const reactor = new PollReactor(loop_, request->member_id());
     loop_->Poll(request, AnswerTo(reactor, reply));
     return reactor;
   }
   ServerUnaryReactor* Leave(CallbackServerContext* context, const LeaveRequest* request,
                             LeaveReply*) override {
+    if (auto* const refusal = Refusal(context, "Leave")) return refusal;
     loop_->Leave(*request);
     return Finish(context, absl::OkStatus());
   }
   ServerUnaryReactor* MemberEnded(CallbackServerContext* context, const MemberEndedRequest* request,
                                   MemberEndedReply*) override {
+    if (auto* const refusal = Refusal(context, "MemberEnded")) return refusal;
     loop_->MemberEnded(*request);
     return Finish(context, absl::OkStatus());
   }
   ServerUnaryReactor* NextPhase(CallbackServerContext* context, const NextPhaseRequest* request,
                                 NextPhaseReply* reply) override {
+    if (auto* const refusal = Refusal(context, "NextPhase")) return refusal;
     ServerUnaryReactor* reactor = context->DefaultReactor();
     loop_->NextPhase(request, AnswerTo(reactor, reply));
     return reactor;
   }
   ServerUnaryReactor* NextTask(CallbackServerContext* context, const NextTaskRequest* request,
                                NextTaskReply* reply) override {
+    if (auto* const refusal = Refusal(context, "NextTask")) return refusal;
     ServerUnaryReactor* reactor = context->DefaultReactor();
     loop_->NextTask(*request, AnswerTo(reactor, reply));
     return reactor;
   }
   ServerUnaryReactor* GetRoute(CallbackServerContext* context, const GetRouteRequest* request,
                                GetRouteReply* reply) override {
+    if (auto* const refusal = Refusal(context, "GetRoute")) return refusal;
     return Finish(context, loop_->GetRoute(*request), reply);
   }
   ServerUnaryReactor* FailJob(CallbackServerContext* context, const FailJobRequest* request,
                               FailJobReply*) override {
+    if (auto* const refusal = Refusal(context, "FailJob")) return refusal;
     return Finish(context, loop_->FailJob(*request));
   }
   ServerUnaryReactor* SubmitJob(CallbackServerContext* context, const SubmitJobRequest* request,
                                 SubmitJobReply* reply) override {
+    if (auto* const refusal = Refusal(context, "SubmitJob")) return refusal;
     const auto id = context->client_metadata().find(kRequestIdKey);
     const bool has_id = id != context->client_metadata().end();
     const std::string request_id =
@@ -92,6 +104,7 @@ class Service : public Scheduler::CallbackService {
   }
   ServerUnaryReactor* WatchJob(CallbackServerContext* context, const WatchJobRequest* request,
                                WatchJobReply* reply) override {
+    if (auto* const refusal = Refusal(context, "WatchJob")) return refusal;
     ServerUnaryReactor* reactor = context->DefaultReactor();
     loop_->WatchJob(request, AnswerTo(reactor, reply));
     return reactor;
@@ -99,34 +112,64 @@ class Service : public Scheduler::CallbackService {
   ServerUnaryReactor* CheckpointJob(CallbackServerContext* context,
                                     const CheckpointJobRequest* request,
                                     CheckpointJobReply* reply) override {
+    if (auto* const refusal = Refusal(context, "CheckpointJob")) return refusal;
     ServerUnaryReactor* reactor = context->DefaultReactor();
     loop_->CheckpointJob(request, AnswerTo(reactor, reply));
     return reactor;
   }
   ServerUnaryReactor* CancelJob(CallbackServerContext* context, const CancelJobRequest* request,
                                 CancelJobReply*) override {
+    if (auto* const refusal = Refusal(context, "CancelJob")) return refusal;
     return Finish(context, loop_->CancelJob(*request));
   }
   ServerUnaryReactor* ScaleJob(CallbackServerContext* context, const ScaleJobRequest* request,
                                ScaleJobReply*) override {
+    if (auto* const refusal = Refusal(context, "ScaleJob")) return refusal;
     return Finish(context, loop_->ScaleJob(*request));
   }
   ServerUnaryReactor* DrainPserver(CallbackServerContext* context,
                                    const DrainPserverRequest* request,
                                    DrainPserverReply* reply) override {
+    if (auto* const refusal = Refusal(context, "DrainPserver")) return refusal;
     return Finish(context, loop_->DrainPserver(*request), reply);
   }
   ServerUnaryReactor* GetStatus(CallbackServerContext* context, const GetStatusRequest*,
                                 ClusterStatus* reply) override {
+    if (auto* const refusal = Refusal(context, "GetStatus")) return refusal;
     *reply = loop_->GetStatus();
     return Finish(context, absl::OkStatus());
   }
   ServerUnaryReactor* Shutdown(CallbackServerContext* context, const ShutdownRequest*,
                                ShutdownReply*) override {
+    if (auto* const refusal = Refusal(context, "Shutdown")) return refusal;
     return Finish(context, loop_->Shutdown());
   }
 
  private:
+  // Null when the caller may make this call; else the reactor of a call that is refused.
+  ServerUnaryReactor* Refusal(CallbackServerContext* context, const char* method) {
+    const absl::Status allowed = Check(*context, method).status();
+    return allowed.ok() ? nullptr : Finish(context, allowed);
+  }
+  // The same for a process that wants to be a member of the role and rank that it names.
+  ServerUnaryReactor* RefusalOfMember(CallbackServerContext* context,
+                                      const RegisterRequest& request) {
+    const auto peer = Check(*context, "Register");
+    absl::Status allowed = peer.status();
+    if (allowed.ok()) {
+      const bool pserver = request.role() == ROLE_PSERVER;
+      allowed = CheckPeer(*peer, pserver ? PeerRole::kPserver : PeerRole::kWorker, request.rank());
+    }
+    return allowed.ok() ? nullptr : Finish(context, allowed);
+  }
+  absl::StatusOr<PeerIdentity> Check(const CallbackServerContext& context,
+                                     const char* method) const {
+    absl::StatusOr<PeerIdentity> peer = credentials_.PeerOf(*context.auth_context());
+    if (!peer.ok()) return peer;
+    SLUICE_RETURN_IF_ERROR(CheckAccess(*peer, absl::StrCat("/sluice.Scheduler/", method)));
+    return peer;
+  }
+
   static ServerUnaryReactor* Finish(CallbackServerContext* context, const absl::Status& status) {
     ServerUnaryReactor* reactor = context->DefaultReactor();
     reactor->Finish(ToGrpcStatus(status));
@@ -140,17 +183,19 @@ class Service : public Scheduler::CallbackService {
     return reactor;
   }
 
+  const GrpcCredentials credentials_;
   SchedulerLoop* const loop_;
 };
 
 class GrpcListener : public SchedulerListener {
  public:
-  explicit GrpcListener(SchedulerLoop* loop) : loop_(loop), service_(loop) {}
+  GrpcListener(const GrpcCredentials& credentials, SchedulerLoop* loop)
+      : credentials_(credentials), loop_(loop), service_(credentials, loop) {}
   ~GrpcListener() override { Stop(); }
 
   absl::Status Listen(const std::string& bind) {
     grpc::ServerBuilder builder;
-    builder.AddListeningPort(bind, grpc::InsecureServerCredentials(), &port_);
+    builder.AddListeningPort(bind, credentials_.ForServer(), &port_);
     builder.SetMaxReceiveMessageSize(kMaxControlMessageBytes);
     builder.SetMaxSendMessageSize(kMaxControlMessageBytes);
     // Two schedulers must not share a port. Members may ping while the scheduler sends nothing.
@@ -177,6 +222,7 @@ class GrpcListener : public SchedulerListener {
   }
 
  private:
+  const GrpcCredentials credentials_;
   SchedulerLoop* const loop_;
   Service service_;
   int port_ = 0;
@@ -185,9 +231,9 @@ class GrpcListener : public SchedulerListener {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<SchedulerListener>> SchedulerListener::Start(const std::string& bind,
-                                                                            SchedulerLoop* loop) {
-  auto listener = std::make_unique<GrpcListener>(loop);
+absl::StatusOr<std::unique_ptr<SchedulerListener>> SchedulerListener::Start(
+    const std::string& bind, const GrpcCredentials& credentials, SchedulerLoop* loop) {
+  auto listener = std::make_unique<GrpcListener>(credentials, loop);
   const absl::Status status = listener->Listen(bind);
   if (!status.ok()) return status;
   return std::unique_ptr<SchedulerListener>(std::move(listener));

@@ -1,4 +1,4 @@
-// Serves the scheduler's gRPC calls: decodes, asks the loop, encodes. No logic.
+// Serves the scheduler's gRPC calls: checks the caller, decodes, asks the loop, encodes. No logic.
 //
 // Thread safety: safe; gRPC calls it on its own threads.
 #pragma once
@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "common/security/grpc_credentials.h"
 #include "scheduler/scheduler_loop.h"
 
 namespace sluice {
@@ -20,9 +21,10 @@ class SchedulerListener {
   // Takes no more calls and waits until those in progress are answered.
   virtual void Stop() = 0;
 
-  // `loop` outlives the listener. UNAVAILABLE when the address is in use or not of this host.
-  static absl::StatusOr<std::unique_ptr<SchedulerListener>> Start(const std::string& bind,
-                                                                  SchedulerLoop* loop);
+  // `loop` outlives the listener. Callers whose certificate does not allow a call get
+  // PERMISSION_DENIED. UNAVAILABLE when the address is in use or not of this host.
+  static absl::StatusOr<std::unique_ptr<SchedulerListener>> Start(
+      const std::string& bind, const GrpcCredentials& credentials, SchedulerLoop* loop);
 };
 
 }  // namespace sluice

@@ -58,7 +58,8 @@ absl::Status PserverDaemon::Init() {
                                         options_.identity.advertise, admin_->address()));
   options_.log(absl::StrCat("pserver ", options_.identity.rank, " serves at ",
                             options_.identity.advertise, ", admin at http://", admin_->address()));
-  scheduler_ = SchedulerClient::Create(options_.identity.scheduler, options_.clock);
+  scheduler_ = SchedulerClient::Create(options_.identity.scheduler, options_.clock,
+                                       options_.identity.credentials);
   reconcile_thread_ = std::thread([this] { Reconcile(); });
   join_thread_ = std::thread([this] { Join(); });
   return absl::OkStatus();
@@ -100,6 +101,7 @@ std::unique_ptr<Transport> PserverDaemon::ReplicaTransport(const Options& option
   const LimitsConfig& limits = options.identity.cluster.limits();
   GrpcTransport::Options transport;
   transport.method = kReplicaMethod;
+  transport.credentials = options.identity.credentials;
   transport.threads = 1;
   if (limits.has_max_message_mib()) {
     transport.max_message_bytes = static_cast<size_t>(limits.max_message_mib()) << 20;
@@ -125,18 +127,20 @@ absl::Status PserverDaemon::StartDataPort() {
   const LimitsConfig& limits = identity.cluster.limits();
   GrpcStreamServer::Options port;
   port.bind_address = identity.bind;
+  port.credentials = identity.credentials;
   port.threads = options_.threads;
   if (limits.has_max_message_mib()) {
     port.max_message_bytes = static_cast<size_t>(limits.max_message_mib()) << 20;
   }
   if (limits.has_max_streams()) port.max_streams = static_cast<int>(limits.max_streams());
-  data_port_ =
-      std::make_unique<GrpcStreamServer>(port, [this](std::shared_ptr<Stream> stream, std::string) {
+  data_port_ = std::make_unique<GrpcStreamServer>(
+      port, [this](std::shared_ptr<Stream> stream, const PeerIdentity&) {
         return pserver_.NewHandler(std::move(stream));
       });
-  data_port_->RegisterStream(kReplicaMethod, [this](std::shared_ptr<Stream> stream, std::string) {
-    return pserver_.NewReplicaHandler(std::move(stream));
-  });
+  data_port_->RegisterStream(kReplicaMethod,
+                             [this](std::shared_ptr<Stream> stream, const PeerIdentity&) {
+                               return pserver_.NewReplicaHandler(std::move(stream));
+                             });
   data_port_->RegisterUnary(kSaveShardsMethod,
                             [this](const std::string& request) { return SaveShards(request); });
   SLUICE_RETURN_IF_ERROR(data_port_->Start());

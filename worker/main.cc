@@ -64,6 +64,7 @@ int main(int argc, char** argv) {
 
   sluice::GrpcTransport::Options data_plane;
   data_plane.max_message_bytes = size_t{identity->cluster.limits().max_message_mib()} << 20;
+  data_plane.credentials = identity->credentials;
   sluice::GrpcTransport transport(data_plane);
   sluice::WorkerServer::Options options;
   options.identity = *identity;

@@ -50,7 +50,7 @@ absl::Status WorkerServer::Init() {
   SLUICE_ASSIGN_OR_RETURN(admin_, AdminServer::Start(std::move(admin)));
   SLUICE_RETURN_IF_ERROR(AppendEndpoint(options_.env, identity, "-", admin_->address()));
 
-  scheduler_ = SchedulerClient::Create(identity.scheduler, options_.clock);
+  scheduler_ = SchedulerClient::Create(identity.scheduler, options_.clock, identity.credentials);
   job_thread_ = std::thread([this] { RunJobs(); });
   join_thread_ = std::thread([this] { Join(); });
   return absl::OkStatus();

@@ -26,13 +26,14 @@ class Problems {
       Add(field, ": ", value, " is out of range; give ", low, " to ", high);
   }
   void CheckEntry(const std::string& field, const std::string& text,
-                  const absl::StatusOr<std::vector<Address>>& addresses, bool insecure) {
+                  const absl::StatusOr<std::vector<Address>>& addresses, bool anywhere) {
     if (!addresses.ok()) {
       Add(field, ": ", addresses.status().message());
-    } else if (!insecure && !AllLoopback(*addresses)) {
+    } else if (!anywhere && !AllLoopback(*addresses)) {
       Add(field, ": '", text,
-          "' is not a loopback address and there is no TLS; if you trust the network, set security "
-          "{ insecure: true }");
+          "' is not a loopback address and there is no TLS; set security { tls_cert, tls_key, "
+          "tls_ca }, "
+          "or, if you trust the network, security { insecure: true }");
     }
   }
   absl::Status status() const {
@@ -50,11 +51,12 @@ absl::StatusOr<std::vector<Address>> AsList(const absl::StatusOr<Address>& addre
 }
 
 void CheckAddresses(const ClusterConfig& cluster, Problems* problems) {
-  const bool insecure = cluster.security().insecure();
+  const SecurityConfig& security = cluster.security();
+  const bool anywhere = security.insecure() || !security.tls_ca().empty();
   std::set<std::string> seen;  // without those that ask for any free port
   if (!cluster.scheduler().empty()) {
     const auto schedulers = ParseAddressList(cluster.scheduler());
-    problems->CheckEntry("scheduler", cluster.scheduler(), schedulers, insecure);
+    problems->CheckEntry("scheduler", cluster.scheduler(), schedulers, anywhere);
     if (schedulers.ok()) {
       for (const Address& address : *schedulers) {
         if (address.port != 0) seen.insert(ToText(address));
@@ -65,7 +67,7 @@ void CheckAddresses(const ClusterConfig& cluster, Problems* problems) {
     const std::string field = absl::StrCat("pservers[", i, "]");
     const std::string& address = cluster.pservers(i);
     const auto parsed = ParseAddress(address);
-    problems->CheckEntry(field, address, AsList(parsed), insecure);
+    problems->CheckEntry(field, address, AsList(parsed), anywhere);
     // Port 0 asks for any free port, so several members may give it.
     const bool any_port = parsed.ok() && parsed->port == 0;
     if (!any_port && !seen.insert(parsed.ok() ? ToText(*parsed) : address).second) {

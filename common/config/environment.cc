@@ -37,6 +37,9 @@ const std::vector<Variable>& Variables() {
   static const auto* const variables = [] {
     const Names members = {"sluice-pserver", "sluice-worker"};
     const Names listeners = {"sluice-scheduler", "sluice-pserver"};
+    const Names everybody = {"submit",         "status",       "checkpoint", "cancel",
+                             "scale",          "drain",        "down",       "sluice-scheduler",
+                             "sluice-pserver", "sluice-worker"};
     auto* all = new std::vector<Variable>{
         {"ADMIN_BIND", Daemons()},
         {"ADVERTISE", listeners},
@@ -53,6 +56,9 @@ const std::vector<Variable>& Variables() {
          {"submit", "status", "checkpoint", "cancel", "scale", "drain", "down", "sluice-scheduler",
           "sluice-pserver", "sluice-worker"}},
         {"STANDBY", {"sluice-scheduler"}},
+        {"TLS_CA", everybody},
+        {"TLS_CERT", everybody},
+        {"TLS_KEY", everybody},
     };
     for (const ShortOption& option : ShortOptions())
       all->push_back({absl::AsciiStrToUpper(option.name), {"launch", "submit"}});

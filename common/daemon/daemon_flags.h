@@ -25,6 +25,12 @@ DEFINE_string(cluster, "",
 DEFINE_string(admin_bind, "",
               "host:port of the admin HTTP server; default 127.0.0.1 and a free port "
               "(SLUICE_ADMIN_BIND)");
+DEFINE_string(tls_cert, "",
+              "PEM file with this process's certificate: mutual TLS (SLUICE_TLS_CERT)");
+DEFINE_string(tls_key, "", "PEM file with the certificate's private key (SLUICE_TLS_KEY)");
+DEFINE_string(tls_ca, "",
+              "PEM file with the CA that has signed the certificates of all processes of the "
+              "cluster (SLUICE_TLS_CA)");
 DEFINE_bool(insecure, false, "allow addresses other than loopback without TLS (SLUICE_INSECURE)");
 DEFINE_bool(job_log_folders, true,
             "also write the log lines of each job into a separate folder under --log_dir");
@@ -65,6 +71,7 @@ inline IdentityFlags ReadDaemonFlags() {
   flags.cluster_file = FLAGS_cluster;
   flags.log_dir = FLAGS_log_dir;
   flags.admin_bind = FLAGS_admin_bind;
+  flags.tls = {FLAGS_tls_cert, FLAGS_tls_key, FLAGS_tls_ca};
   flags.insecure = FLAGS_insecure;
   return flags;
 }

@@ -35,6 +35,13 @@ Setting FlagOrVariable(const std::string& flag_value, const std::string& flag,
   return {};
 }
 
+// Replaces the value by that of the flag or of the variable, if one of them is given.
+void Override(const std::string& flag_value, const std::string& flag, const std::string& variable,
+              std::string* value) {
+  const Setting setting = FlagOrVariable(flag_value, flag, variable);
+  if (!setting.value.empty()) *value = setting.value;
+}
+
 absl::Status CheckRole(Role role) {
   const char* wanted = std::getenv("SLUICE_ROLE");
   if (wanted == nullptr || *wanted == '\0' || std::string(wanted) == RoleName(role)) {
@@ -95,7 +102,7 @@ class Resolver {
     if (role_ == ROLE_WORKER) SLUICE_RETURN_IF_ERROR(Device());
     const Setting admin = FlagOrVariable(flags_.admin_bind, "--admin_bind", "SLUICE_ADMIN_BIND");
     id_.admin_bind = admin.value.empty() ? "127.0.0.1:0" : admin.value;
-    SLUICE_RETURN_IF_ERROR(CheckBind({id_.admin_bind, admin.origin}).status());
+    SLUICE_RETURN_IF_ERROR(CheckBind({id_.admin_bind, admin.origin}, /*tls=*/false).status());
     id_.log_dir = FlagOrVariable(flags_.log_dir, "--log_dir", "SLUICE_LOG_DIR").value;
     if (id_.log_dir.empty()) id_.log_dir = "log";
     return std::move(id_);
@@ -110,8 +117,15 @@ class Resolver {
       if (!cluster.ok()) return absl::InvalidArgumentError(cluster.status().message());
       id_.cluster = *std::move(cluster);
     }
-    if (insecure_) id_.cluster.mutable_security()->set_insecure(true);
-    insecure_ = id_.cluster.security().insecure();
+    SecurityConfig* const security = id_.cluster.mutable_security();
+    if (insecure_) security->set_insecure(true);
+    insecure_ = security->insecure();
+    Override(flags_.tls.cert, "--tls_cert", "SLUICE_TLS_CERT", security->mutable_tls_cert());
+    Override(flags_.tls.key, "--tls_key", "SLUICE_TLS_KEY", security->mutable_tls_key());
+    Override(flags_.tls.ca, "--tls_ca", "SLUICE_TLS_CA", security->mutable_tls_ca());
+    SLUICE_ASSIGN_OR_RETURN(
+        id_.credentials,
+        GrpcCredentials::Create({security->tls_cert(), security->tls_key(), security->tls_ca()}));
     id_.cluster = WithDefaults(std::move(id_.cluster));
     const absl::Status status = ValidateClusterConfig(id_.cluster);
     if (status.ok()) return status;
@@ -198,15 +212,17 @@ class Resolver {
     return absl::OkStatus();
   }
 
-  absl::StatusOr<Address> CheckBind(const Setting& setting) const {
+  // `tls`: what listens there uses TLS.
+  absl::StatusOr<Address> CheckBind(const Setting& setting, bool tls) const {
     const auto address = ParseAddress(setting.value);
     if (!address.ok()) return Prefixed(setting.origin, address.status());
-    if (!insecure_ && !IsLoopback(address->host)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(setting.origin, ": '", setting.value,
-                       "' is not a loopback address and there is no TLS; on a "
-                       "network that you trust, give --insecure (or SLUICE_INSECURE=true, or "
-                       "security { insecure: true } in the cluster file)"));
+    if (!insecure_ && !tls && !IsLoopback(address->host)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          setting.origin, ": '", setting.value,
+          "' is not a loopback address, and connections to it have no TLS; give --tls_cert, "
+          "--tls_key and --tls_ca (`sluice certs` makes such files; the admin address has no TLS "
+          "yet), or, on a network that you trust, --insecure (SLUICE_INSECURE=true, or security { "
+          "insecure: true } in the cluster file)"));
     }
     return address;
   }
@@ -238,7 +254,7 @@ class Resolver {
     SLUICE_ASSIGN_OR_RETURN(const std::string own, AddressOfFile(bind.value));
     if (bind.value.empty()) bind = {own, absl::StrCat("address in ", file_)};
     if (bind.value.empty()) bind = {"127.0.0.1:0", "default"};
-    SLUICE_RETURN_IF_ERROR(CheckBind(bind).status());
+    SLUICE_RETURN_IF_ERROR(CheckBind(bind, id_.credentials.tls()).status());
     id_.bind = bind.value;
 
     Setting advertise = FlagOrVariable(flags_.advertise, "--advertise", "SLUICE_ADVERTISE");

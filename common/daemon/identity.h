@@ -4,7 +4,8 @@
 // from a default. The variables are SLUICE_ROLE, SLUICE_RANK (of a member), SLUICE_BIND and
 // SLUICE_ADVERTISE (of a listener), SLUICE_SCHEDULER, SLUICE_CLUSTER, SLUICE_LOG_DIR,
 // SLUICE_ADMIN_BIND, SLUICE_DEVICE (of a worker), SLUICE_STANDBY (of the scheduler) and
-// SLUICE_INSECURE. Variables of a job are refused (common/config/environment.h).
+// SLUICE_INSECURE, SLUICE_TLS_CERT, SLUICE_TLS_KEY and SLUICE_TLS_CA. Variables of a job are
+// refused (common/config/environment.h).
 //
 // Where the file lists several schedulers, a scheduler's own address is the one that --bind (or its
 // variable) names, else the only one whose host is this host.
@@ -17,6 +18,7 @@
 #include "absl/time/time.h"
 #include "common/config/device_request.h"
 #include "common/daemon/role_name.h"
+#include "common/security/grpc_credentials.h"
 #include "proto/scheduler.pb.h"
 
 namespace sluice {
@@ -31,6 +33,7 @@ struct IdentityFlags {
   std::string log_dir;
   std::string admin_bind;  // default 127.0.0.1:0
   std::string device;      // worker only, as ParseDeviceRequest takes it; default cpu
+  TlsFiles tls;
   bool insecure = false;
   bool standby = false;  // scheduler only
 };
@@ -43,13 +46,14 @@ struct Identity {
   std::string scheduler;  // one address or several
   std::string log_dir;
   std::string admin_bind;
-  bool standby = false;   // scheduler only: waits until no other one leads
-  DeviceRequest device;   // worker only
+  bool standby = false;  // scheduler only: waits until no other one leads
+  DeviceRequest device;  // worker only
+  GrpcCredentials credentials;
   ClusterConfig cluster;  // with its defaults filled in
 };
 
 // INVALID_ARGUMENT names the flag, variable or field, its value and the fix. A bind address that is
-// not loopback needs `insecure`.
+// not loopback needs TLS or `insecure`, and the admin address needs `insecure`.
 absl::StatusOr<Identity> ResolveIdentity(Role role, const IdentityFlags& flags);
 
 // The exit code of a daemon: 0 for OK, 2 when starting it again would not help, else 1. These codes

@@ -10,6 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "common/daemon/control_plane.h"
 #include "common/daemon/scheduler_choice.h"
+#include "common/security/grpc_credentials.h"
 #include "common/transport/grpc_convert.h"
 #include "common/transport/retry.h"
 #include "proto/scheduler.grpc.pb.h"
@@ -27,7 +28,8 @@ constexpr absl::Duration kNamePeersEvery = absl::Seconds(3);
 constexpr absl::Duration kOverdue = absl::Seconds(1);
 constexpr absl::Duration kLookEvery = absl::Milliseconds(50);
 
-std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address) {
+std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address,
+                                           const GrpcCredentials& credentials) {
   grpc::ChannelArguments args;
   args.SetMaxReceiveMessageSize(kMaxControlMessageBytes);
   args.SetMaxSendMessageSize(kMaxControlMessageBytes);
@@ -42,7 +44,7 @@ std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address) {
   args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   // A proxy from the environment must not come between the parts of one cluster.
   args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), args);
+  return grpc::CreateCustomChannel(address, credentials.ForClientOf(PeerRole::kScheduler), args);
 }
 
 // A server that stops cuts off the calls that no handler has answered, and gRPC then knows nothing
@@ -53,8 +55,8 @@ bool IsCutOff(const grpc::Status& status) {
 }
 
 struct Peer {
-  explicit Peer(const std::string& at)
-      : address(at), channel(OpenChannel(at)), stub(Scheduler::NewStub(channel)) {}
+  Peer(const std::string& at, const GrpcCredentials& credentials)
+      : address(at), channel(OpenChannel(at, credentials)), stub(Scheduler::NewStub(channel)) {}
   const std::string address;
   const std::shared_ptr<grpc::Channel> channel;
   const std::unique_ptr<Scheduler::Stub> stub;
@@ -62,10 +64,11 @@ struct Peer {
 
 class GrpcSchedulerClient : public SchedulerClient {
  public:
-  GrpcSchedulerClient(const std::string& addresses, Clock* clock)
+  GrpcSchedulerClient(const std::string& addresses, Clock* clock,
+                      const GrpcCredentials& credentials)
       : addresses_(addresses), clock_(clock) {
     for (const absl::string_view address : absl::StrSplit(addresses, ','))
-      peers_.push_back(std::make_unique<Peer>(std::string(address)));
+      peers_.push_back(std::make_unique<Peer>(std::string(address), credentials));
     choice_.emplace(peers_.size());
   }
 
@@ -276,9 +279,14 @@ class GrpcSchedulerClient : public SchedulerClient {
 
 }  // namespace
 
+std::unique_ptr<SchedulerClient> SchedulerClient::Create(const std::string& addresses, Clock* clock,
+                                                         const GrpcCredentials& credentials) {
+  return std::make_unique<GrpcSchedulerClient>(addresses, clock, credentials);
+}
+
 std::unique_ptr<SchedulerClient> SchedulerClient::Create(const std::string& addresses,
                                                          Clock* clock) {
-  return std::make_unique<GrpcSchedulerClient>(addresses, clock);
+  return Create(addresses, clock, GrpcCredentials());
 }
 
 }  // namespace sluice

@@ -23,6 +23,8 @@
 
 namespace sluice {
 
+class GrpcCredentials;
+
 // How long a command keeps trying while no scheduler answers it: longer than a standby takes to
 // lead.
 inline constexpr absl::Duration kTakeoverPatience = absl::Seconds(5);
@@ -30,6 +32,9 @@ inline constexpr absl::Duration kTakeoverPatience = absl::Seconds(5);
 class SchedulerClient {
  public:
   // `addresses`: one or several, as in common/config/address.h. `clock` outlives the client.
+  // Without credentials the connections are plain TCP.
+  static std::unique_ptr<SchedulerClient> Create(const std::string& addresses, Clock* clock,
+                                                 const GrpcCredentials& credentials);
   static std::unique_ptr<SchedulerClient> Create(const std::string& addresses, Clock* clock);
   virtual ~SchedulerClient() = default;
   // All addresses.

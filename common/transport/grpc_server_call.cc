@@ -61,9 +61,9 @@ void GrpcServerCall::OnRequested(bool ok) {
   Release();
 }
 
-void GrpcServerCall::ServeStream(const StreamHandlerFactory& factory) {
+void GrpcServerCall::ServeStream(const StreamHandlerFactory& factory, const PeerIdentity& peer) {
   handle_ = std::make_shared<Handle>(this);
-  handler_ = factory(handle_, peer());
+  handler_ = factory(handle_, peer);
   if (handler_ == nullptr) {
     handle_->Detach();
     Abort(absl::ResourceExhaustedError("the server refused the stream"));

@@ -44,13 +44,13 @@ class GrpcServerCall {
                grpc::ServerCompletionQueue* notification_queue);
 
   const std::string& method() const { return context_.method(); }
-  std::string peer() const { return context_.peer(); }
+  std::shared_ptr<const grpc::AuthContext> auth_context() const { return context_.auth_context(); }
   size_t queue_number() const { return queue_number_; }
 
   // on_requested calls one of Refuse, ServeStream and ServeUnary.
   void Refuse(const absl::Status& status) { Abort(status); }
   // Asks the factory for a handler; null refuses the stream with RESOURCE_EXHAUSTED.
-  void ServeStream(const StreamHandlerFactory& factory);
+  void ServeStream(const StreamHandlerFactory& factory, const PeerIdentity& peer);
   // `start` gets the request's bytes on the queue's thread. It must arrange for one Reply, at once
   // or later.
   void ServeUnary(std::function<void(std::string request)> start);

@@ -20,6 +20,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/mutex.h"
 #include "common/base/status_macros.h"
+#include "common/security/access_rules.h"
 #include "common/transport/grpc_convert.h"
 #include "common/transport/grpc_server_call.h"
 
@@ -128,7 +129,7 @@ class GrpcStreamServer::Impl {
     SLUICE_RETURN_IF_ERROR(CheckBindable(options_.bind_address));
     grpc::ServerBuilder builder;
     SetArguments(&builder);
-    builder.AddListeningPort(options_.bind_address, grpc::InsecureServerCredentials(), &port_);
+    builder.AddListeningPort(options_.bind_address, options_.credentials.ForServer(), &port_);
     builder.RegisterAsyncGenericService(&service_);
     for (int i = 0; i < std::max(1, options_.threads); ++i) {
       queues_.push_back(builder.AddCompletionQueue());
@@ -214,17 +215,18 @@ class GrpcStreamServer::Impl {
     const auto unary = unary_.find(call->method());
     const auto stream = streaming_.find(call->method());
     const bool is_stream = stream != streaming_.end();
-    absl::Status refusal;
-    if (is_stream) {
-      refusal = CountStream(call);
-    } else if (unary == unary_.end()) {
+    const auto peer = options_.credentials.PeerOf(*call->auth_context());
+    absl::Status refusal = peer.status();
+    if (!is_stream && unary == unary_.end()) {
       refusal = absl::UnimplementedError(absl::StrCat("no method ", call->method()));
     }
+    if (refusal.ok()) refusal = CheckAccess(*peer, call->method());
+    if (refusal.ok() && is_stream) refusal = CountStream(call);
     RequestNext(call->queue_number());
     if (!refusal.ok()) {
       call->Refuse(refusal);
     } else if (is_stream) {
-      call->ServeStream(stream->second);
+      call->ServeStream(stream->second, *peer);
     } else {
       call->ServeUnary([this, call, handler = &unary->second](std::string request) {
         unary_threads_->Add([this, call, handler, request = std::move(request)] {

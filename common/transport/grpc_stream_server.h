@@ -15,6 +15,7 @@
 #include <memory>
 #include <string>
 
+#include "common/security/grpc_credentials.h"
 #include "common/transport/transport.h"
 
 namespace sluice {
@@ -26,6 +27,9 @@ class GrpcStreamServer {
 
   struct Options {
     std::string bind_address = "127.0.0.1:0";  // host:port; port 0 picks a free one
+    // Calls that the caller's certificate does not allow are refused with PERMISSION_DENIED
+    // (common/security/access_rules.h).
+    GrpcCredentials credentials;
     int threads = 2;
     int unary_threads = 1;
     // A longer message ends its stream with RESOURCE_EXHAUSTED.

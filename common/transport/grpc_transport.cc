@@ -263,7 +263,9 @@ grpc::ChannelArguments Arguments(const GrpcTransport::Options& options) {
 
 class GrpcTransport::Impl {
  public:
-  explicit Impl(Options options) : options_(std::move(options)) {
+  explicit Impl(Options options)
+      : options_(std::move(options)),
+        channel_credentials_(options_.credentials.ForClientOf(PeerRole::kPserver)) {
     for (int i = 0; i < std::max(1, options_.threads); ++i) {
       queues_.push_back(std::make_unique<grpc::CompletionQueue>());
       threads_.emplace_back([queue = queues_.back().get()] { RunGrpcEvents(queue); });
@@ -325,13 +327,13 @@ class GrpcTransport::Impl {
     MutexLock lock(&mutex_);
     std::shared_ptr<grpc::Channel>& channel = channels_[address];
     if (channel == nullptr) {
-      channel = grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(),
-                                          Arguments(options_));
+      channel = grpc::CreateCustomChannel(address, channel_credentials_, Arguments(options_));
     }
     return channel;
   }
 
   const Options options_;
+  const std::shared_ptr<grpc::ChannelCredentials> channel_credentials_;
   std::vector<std::unique_ptr<grpc::CompletionQueue>> queues_;
   std::vector<std::thread> threads_;  // one per queue
   std::atomic<size_t> next_queue_{0}, queued_bytes_{0};

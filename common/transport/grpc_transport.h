@@ -15,6 +15,7 @@
 #include <memory>
 #include <string>
 
+#include "common/security/grpc_credentials.h"
 #include "common/transport/transport.h"
 
 namespace sluice {
@@ -43,6 +44,7 @@ class GrpcTransport : public Transport {
     absl::Duration keepalive_time = absl::Seconds(10);
     absl::Duration keepalive_timeout = absl::Seconds(10);
     std::string method = kExchangeMethod;  // of the streams
+    GrpcCredentials credentials;           // the servers must be pservers
   };
 
   GrpcTransport() : GrpcTransport(Options()) {}

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/base/slice.h"
+#include "common/security/peer_identity.h"
 
 namespace sluice {
 
@@ -67,10 +68,10 @@ class StreamHandler {
   virtual void OnMessage(Message message) = 0;
   virtual void OnClosed() = 0;
 };
-// Makes the handler of each new stream, which keeps `stream`. The stream is shared because late
-// answers may outlive it; sends after its end do nothing. A factory that returns null refuses the
-// stream.
-using StreamHandlerFactory =
-    std::function<std::unique_ptr<StreamHandler>(std::shared_ptr<Stream> stream, std::string peer)>;
+// Makes the handler of each new stream, which keeps `stream`. `peer` says who has opened it. The
+// stream is shared because late answers may outlive it; sends after its end do nothing. A factory
+// that returns null refuses the stream.
+using StreamHandlerFactory = std::function<std::unique_ptr<StreamHandler>(
+    std::shared_ptr<Stream> stream, const PeerIdentity& peer)>;
 
 }  // namespace sluice

@@ -113,7 +113,7 @@ TEST_F(ChildProcessTest, EndpointsAreReadAndMalformedLinesSkipped) {
 
 TEST_F(ChildProcessTest, SchedulerComesFromFlagThenVariableThenFile) {
   CommandSpec spec;
-  spec.flags = SchedulerFlags();
+  spec.flags = AddressFlags();
   const auto find = [&](std::vector<std::string> args) {
     args.push_back("--log_dir=" + folder_);
     return FindScheduler(*ParseCommand(spec, args));
@@ -132,7 +132,7 @@ TEST_F(ChildProcessTest, SchedulerComesFromFlagThenVariableThenFile) {
 TEST_F(ChildProcessTest, EndedSchedulerIsReportedAsUnavailable) {
   FakeClock clock;
   CommandSpec spec;
-  spec.flags = SchedulerFlags();
+  spec.flags = AddressFlags();
   const auto find = [&](std::vector<std::string> args) {
     args.push_back("--log_dir=" + folder_);
     return FindRunningScheduler(*ParseCommand(spec, args), &clock);

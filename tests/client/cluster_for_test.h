@@ -91,7 +91,7 @@ class TestCluster {
       pserver->Reconcile(address, desired);
       pserver->WaitUntilOpenForTest();
       for (const HostedJob& hosted : pserver->Report()) EXPECT_EQ(hosted.error(), "");
-      transport_.Bind(address, [pserver](std::shared_ptr<Stream> stream, std::string) {
+      transport_.Bind(address, [pserver](std::shared_ptr<Stream> stream, const PeerIdentity&) {
         return pserver->NewHandler(std::move(stream));
       });
     }

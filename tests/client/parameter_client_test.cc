@@ -25,7 +25,7 @@ class ParameterClientTest : public ::testing::Test {
   void Bind() {
     for (uint32_t p = 0; p < 2; ++p) {
       transport_.Bind(job_.route().pservers(p),
-                      [this, p](std::shared_ptr<Stream> stream, std::string) {
+                      [this, p](std::shared_ptr<Stream> stream, const PeerIdentity&) {
                         return std::make_unique<FakeHandler>(&world_, p, std::move(stream));
                       });
     }

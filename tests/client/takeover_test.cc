@@ -49,10 +49,10 @@ class TakeoverTest : public testing::TestWithParam<TestMode> {
     resources.available_memory = [] { return UINT64_MAX; };
     pservers_[p] = std::make_unique<Pserver>(resources);
     Reconcile(p);
-    transport_.Bind(AddressOf(p),
-                    [pserver = pservers_[p].get()](std::shared_ptr<Stream> stream, std::string) {
-                      return pserver->NewHandler(std::move(stream));
-                    });
+    transport_.Bind(AddressOf(p), [pserver = pservers_[p].get()](std::shared_ptr<Stream> stream,
+                                                                 const PeerIdentity&) {
+      return pserver->NewHandler(std::move(stream));
+    });
   }
   void Reconcile(uint32_t p) {
     google::protobuf::RepeatedPtrField<JobSpec> desired;

@@ -34,7 +34,7 @@ class CopyReaderTest : public testing::Test {
     lost_ = FirstView(LayoutsOf(spec_), UpdatePolicy(), spec_.route(), kSelf);
     view_ = FirstView(LayoutsOf(spec_), UpdatePolicy(), spec_.route(), kSelf);
     EXPECT_EQ(PushToBlock(Block(*lost_), {0, 1, 1, 1}, 6).status, PART_OK);
-    transport_.Bind(kFollower, [this](std::shared_ptr<Stream> stream, std::string) {
+    transport_.Bind(kFollower, [this](std::shared_ptr<Stream> stream, const PeerIdentity&) {
       return std::make_unique<Follower>(this, std::move(stream));
     });
   }

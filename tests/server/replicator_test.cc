@@ -49,7 +49,7 @@ class ReplicatorTest : public testing::Test {
     return job.ok() ? *job : nullptr;
   }
   void BindFollower() {
-    transport_.Bind(kFollower, [this](std::shared_ptr<Stream> stream, std::string) {
+    transport_.Bind(kFollower, [this](std::shared_ptr<Stream> stream, const PeerIdentity&) {
       return std::make_unique<ReplicaHandler>(std::move(stream),
                                               [this](const std::string&) { return follower_; });
     });
@@ -160,7 +160,7 @@ TEST_F(ReplicatorTest, ASilentFollowerIsGivenUp) {
     ASSERT_TRUE(follower_->UpdateRoute(spec_).ok());
     ASSERT_TRUE(primary_->UpdateRoute(spec_).ok());
   }
-  transport_.Bind(kFollower, [this](std::shared_ptr<Stream> stream, std::string) {
+  transport_.Bind(kFollower, [this](std::shared_ptr<Stream> stream, const PeerIdentity&) {
     return std::make_unique<Stopping>(std::move(stream),
                                       [this](const std::string&) { return follower_; });
   });
@@ -282,7 +282,7 @@ class ReplicatorAloneTest : public testing::Test {
   };
 
   ReplicatorAloneTest() {
-    transport_.Bind(kFollower, [this](std::shared_ptr<Stream> stream, std::string) {
+    transport_.Bind(kFollower, [this](std::shared_ptr<Stream> stream, const PeerIdentity&) {
       return std::make_unique<Follower>(this, std::move(stream));
     });
     options_.job_id = "job";

@@ -361,7 +361,7 @@ class AdviceTest(SluiceTest):
         bind = "--bind=0.0.0.0:%d" % free_port()
         log_dir = "--log_dir=%s" % (self.tmp / "cluster")
         said = self.advice(self.run_program("sluice", "up", "--server_num=1", "--worker_num=1", bind, log_dir))
-        flags = re.search(r"(--bind=\S+) (--insecure)\s*$", said).groups()
+        flags = re.search(r"(--bind=\S+) (--tls)\s*$", said).groups()
         without = self.advice(self.run_program("sluice", "up", "--server_num=1", "--worker_num=1", flags[0], log_dir))
         self.assertIn(flags[1], without)
         cluster = self.up("--server_num=1", "--worker_num=1", *flags)

@@ -273,7 +273,10 @@ class SluiceTest(unittest.TestCase):
 
     def endpoints(self, name="run"):
         """The endpoints that endpoints.log of the cluster in tmp/<name>.log lists."""
-        path = self.tmp / (name + ".log") / "endpoints.log"
+        return self.endpoints_of(self.tmp / (name + ".log"))
+
+    def endpoints_of(self, log_dir):
+        path = log_dir / "endpoints.log"
         lines = path.read_text().splitlines() if path.exists() else []
         fields = [line.split() for line in lines if not line.startswith("#")]
         return [Endpoint(f[0], int(f[1]), f[2], int(f[3])) for f in fields]

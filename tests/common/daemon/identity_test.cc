@@ -9,6 +9,7 @@
 #include "common/daemon/process_info.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/common/security/test_certificates.h"
 
 namespace sluice {
 namespace {
@@ -27,8 +28,9 @@ class IdentityTest : public ::testing::Test {
     std::remove(file_.c_str());
   }
   void ClearVariables() {
-    for (const char* name : {"ROLE", "RANK", "BIND", "ADVERTISE", "SCHEDULER", "CLUSTER", "LOG_DIR",
-                             "ADMIN_BIND", "DEVICE", "INSECURE", "STANDBY"}) {
+    for (const char* name :
+         {"ROLE", "RANK", "BIND", "ADVERTISE", "SCHEDULER", "CLUSTER", "LOG_DIR", "ADMIN_BIND",
+          "DEVICE", "INSECURE", "STANDBY", "TLS_CERT", "TLS_KEY"}) {
       unsetenv((std::string("SLUICE_") + name).c_str());
     }
   }
@@ -145,6 +147,40 @@ TEST_F(IdentityTest, AddressesOtherThanLoopbackNeedInsecure) {
   flags_.bind = "127.0.0.1:0";
   flags_.admin_bind = "0.0.0.0:80";
   EXPECT_THAT(Refusal(ROLE_PSERVER), HasSubstr("--admin_bind"));
+}
+
+TEST_F(IdentityTest, WithTlsAnyAddressIsAllowedExceptForTheAdminPort) {
+  const TestCertificates certificates("identity");
+  const TlsFiles files = certificates.Of(PeerRole::kPserver);
+  flags_.scheduler = "10.0.0.1:7000";
+  flags_.rank = 0;
+  flags_.bind = "10.0.0.1:7001";
+  flags_.tls = files;
+  const auto pserver = ResolveIdentity(ROLE_PSERVER, flags_);
+  ASSERT_TRUE(pserver.ok()) << pserver.status();
+  EXPECT_TRUE(pserver->credentials.tls());
+  flags_.admin_bind = "10.0.0.1:7002";
+  EXPECT_THAT(Refusal(ROLE_PSERVER), HasSubstr("--admin_bind"));
+  flags_.admin_bind.clear();
+  flags_.tls.key.clear();
+  EXPECT_THAT(Refusal(ROLE_PSERVER), HasSubstr("--tls_key"));
+}
+
+TEST_F(IdentityTest, FilesOfTlsComeFromFlagElseVariableElseClusterFile) {
+  const TestCertificates certificates("identity");
+  const TlsFiles files = certificates.Of(PeerRole::kWorker);
+  WriteCluster(
+      "scheduler: '10.0.0.1:7000' worker_num: 1 security { tls_cert: 'a' tls_key: 'b' tls_ca: '" +
+      files.ca + "' }");
+  flags_.rank = 0;
+  setenv("SLUICE_TLS_CERT", files.cert.c_str(), 1);
+  setenv("SLUICE_TLS_KEY", "c", 1);
+  flags_.tls.key = files.key;
+  const auto worker = ResolveIdentity(ROLE_WORKER, flags_);
+  ASSERT_TRUE(worker.ok()) << worker.status();
+  EXPECT_TRUE(worker->credentials.tls());
+  unsetenv("SLUICE_TLS_CERT");
+  EXPECT_THAT(Refusal(ROLE_WORKER), HasSubstr("--tls_cert: a"));
 }
 
 TEST_F(IdentityTest, WildcardBindNeedsAnAdvertisedAddress) {

@@ -139,7 +139,7 @@ class FrameEcho : public StreamHandler {
 };
 
 TEST(GrpcStreamServerTest, GeneratedStubWorksWithTheRawServer) {
-  auto server = StartServer([](std::shared_ptr<Stream> stream, std::string) {
+  auto server = StartServer([](std::shared_ptr<Stream> stream, const PeerIdentity&) {
     return std::make_unique<FrameEcho>(std::move(stream));
   });
   auto stub =

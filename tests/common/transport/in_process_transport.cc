@@ -111,11 +111,10 @@ class InProcessTransport::Connection {
   }
 
   // The handler takes `server_end`, which holds this connection.
-  void StartServer(StreamHandlerFactory factory, std::shared_ptr<Stream> server_end,
-                   std::string peer) {
-    auto make_handler = [this, factory = std::move(factory), peer = std::move(peer),
+  void StartServer(StreamHandlerFactory factory, std::shared_ptr<Stream> server_end) {
+    auto make_handler = [this, factory = std::move(factory),
                          server_end = std::move(server_end)]() mutable {
-      handler_ = factory(std::move(server_end), peer);
+      handler_ = factory(std::move(server_end), PeerIdentity());
       if (handler_ != nullptr) return;
       BreakBoth(absl::ResourceExhaustedError("the server refused the stream"));
     };
@@ -233,8 +232,7 @@ std::unique_ptr<Stream> InProcessTransport::Connect(const std::string& address,
       finished.assign(live, connections.end());
       connections.erase(live, connections.end());
       connections.push_back(connection);
-      connection->StartServer(found->second.factory, std::make_shared<ServerEnd>(connection),
-                              absl::StrCat("in-process:", ++connects_));
+      connection->StartServer(found->second.factory, std::make_shared<ServerEnd>(connection));
     }
   }
   for (const auto& old : finished) old->JoinServer();

@@ -102,8 +102,7 @@ class ScriptedServer {
   explicit ScriptedServer(OnMessage on_message) : on_message_(std::move(on_message)) {}
 
   StreamHandlerFactory factory() {
-    return [this](std::shared_ptr<Stream> stream, std::string peer) {
-      EXPECT_FALSE(peer.empty());
+    return [this](std::shared_ptr<Stream> stream, const PeerIdentity&) {
       watched_.Change([&] {
         ++opened_;
         last_stream_ = stream;

@@ -106,7 +106,7 @@ TEST_P(StreamConformanceTest, LateAnswersDoNothing) {
 
 TEST_P(StreamConformanceTest, RefusedStreamIsResourceExhausted) {
   const std::string address = harness_->Start(
-      [](std::shared_ptr<Stream>, std::string) { return std::unique_ptr<StreamHandler>(); },
+      [](std::shared_ptr<Stream>, const PeerIdentity&) { return std::unique_ptr<StreamHandler>(); },
       nullptr);
   RecordingClient client(transport(), address);
   client.Send("x");

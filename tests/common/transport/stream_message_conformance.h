@@ -119,7 +119,7 @@ TEST_P(StreamConformanceTest, AnyThreadMaySendAnswers) {
 
 TEST_P(StreamConformanceTest, UnaryCallCarriesBytesAndErrors) {
   const std::string address = harness_->Start(
-      [](std::shared_ptr<Stream>, std::string) { return std::unique_ptr<StreamHandler>(); },
+      [](std::shared_ptr<Stream>, const PeerIdentity&) { return std::unique_ptr<StreamHandler>(); },
       [](const std::string& request) -> absl::StatusOr<std::string> {
         if (request == "fail") return absl::DataLossError("disk of shard 3 is full");
         return "reply to " + request;

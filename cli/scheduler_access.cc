@@ -1,0 +1,53 @@
+#include "cli/scheduler_access.h"
+
+#include <cstdlib>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "cli/endpoints.h"
+#include "common/base/env.h"
+#include "common/base/status_macros.h"
+#include "common/security/cert_authority.h"
+
+namespace sluice::cli {
+namespace {
+
+std::string FlagOrVariable(const ParsedCommand& command, const std::string& flag) {
+  if (command.Given(flag)) return command.Text(flag);
+  const char* const variable =
+      std::getenv(absl::StrCat("SLUICE_", absl::AsciiStrToUpper(flag)).c_str());
+  return variable == nullptr ? "" : variable;
+}
+
+}  // namespace
+
+std::string CertificateFolder(const std::string& log_dir) { return log_dir + "/cluster_tls"; }
+
+absl::StatusOr<GrpcCredentials> OperatorCredentials(const ParsedCommand& command) {
+  TlsFiles files;
+  files.cert = FlagOrVariable(command, "tls_cert");
+  files.key = FlagOrVariable(command, "tls_key");
+  files.ca = FlagOrVariable(command, "tls_ca");
+  if (files.given()) return GrpcCredentials::Create(files);
+  const TlsFiles own = FilesOf(CertificateFolder(LogDirOf(command)), "operator");
+  if (Env::Real()->Exists(own.cert)) return GrpcCredentials::Create(own);
+  return GrpcCredentials();
+}
+
+absl::StatusOr<std::unique_ptr<SchedulerClient>> ConnectToScheduler(const ParsedCommand& command,
+                                                                    Clock* clock) {
+  SLUICE_ASSIGN_OR_RETURN(const std::string address, FindRunningScheduler(command, clock));
+  SLUICE_ASSIGN_OR_RETURN(const GrpcCredentials credentials, OperatorCredentials(command));
+  return SchedulerClient::Create(address, clock, credentials);
+}
+
+std::vector<FlagSpec> SchedulerFlags() {
+  std::vector<FlagSpec> flags = AddressFlags();
+  flags.push_back({"tls_cert", FlagKind::kText, "FILE", "",
+                   "certificate of an operator, for a scheduler with TLS (SLUICE_TLS_CERT)"});
+  flags.push_back({"tls_key", FlagKind::kText, "FILE", "", "its private key (SLUICE_TLS_KEY)"});
+  flags.push_back({"tls_ca", FlagKind::kText, "FILE", "", "the CA of the cluster (SLUICE_TLS_CA)"});
+  return flags;
+}
+
+}  // namespace sluice::cli

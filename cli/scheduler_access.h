@@ -1,0 +1,34 @@
+// How a command reaches the scheduler of its cluster: by which address, and with which certificate.
+//
+// Thread safety: free functions, safe from any thread.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "cli/command_line.h"
+#include "common/base/clock.h"
+#include "common/daemon/scheduler_client.h"
+#include "common/security/grpc_credentials.h"
+
+namespace sluice::cli {
+
+// The folder below the log folder in which `--tls` of sluice launch and up keeps its certificates.
+std::string CertificateFolder(const std::string& log_dir);
+
+// The credentials of an operator: --tls_cert, --tls_key and --tls_ca, else SLUICE_TLS_CERT,
+// SLUICE_TLS_KEY and SLUICE_TLS_CA, else those of a cluster on this host that has a
+// CertificateFolder in the command's log folder. Without any: plain TCP. INVALID_ARGUMENT: see
+// CheckTlsFiles.
+absl::StatusOr<GrpcCredentials> OperatorCredentials(const ParsedCommand& command);
+
+// A client of the scheduler that FindRunningScheduler finds.
+absl::StatusOr<std::unique_ptr<SchedulerClient>> ConnectToScheduler(const ParsedCommand& command,
+                                                                    Clock* clock);
+
+// The flags that these functions read: where the scheduler is, and the certificate.
+std::vector<FlagSpec> SchedulerFlags();
+
+}  // namespace sluice::cli

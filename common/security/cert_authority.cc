@@ -1,0 +1,299 @@
+#include "common/security/cert_authority.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <openssl/bn.h>
+#include <openssl/ec.h>
+#include <openssl/err.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <ctime>
+#include <filesystem>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/env.h"
+#include "common/base/printable.h"
+#include "common/base/random_id.h"
+#include "common/base/status_macros.h"
+#include "common/security/openssl_types.h"
+
+namespace sluice {
+namespace {
+
+using Bignum = std::unique_ptr<BIGNUM, OpensslFree<BN_free>>;
+using Extension = std::unique_ptr<X509_EXTENSION, OpensslFree<X509_EXTENSION_free>>;
+using GeneralName = std::unique_ptr<GENERAL_NAME, OpensslFree<GENERAL_NAME_free>>;
+
+constexpr char kAuthorityName[] = "Sluice development CA";
+constexpr mode_t kKeyMode = 0600, kCertificateMode = 0644, kFolderMode = 0700;
+// With the role before it, the name must fit into a common name, which has at most 64 characters.
+constexpr size_t kLongestName = 40;
+
+struct Authority {
+  Certificate certificate;
+  PrivateKey key;
+};
+
+std::string CertificateOf(const std::string& folder, const std::string& stem) {
+  return absl::StrCat(folder, "/", stem, ".pem");
+}
+std::string KeyOf(const std::string& folder, const std::string& stem) {
+  return absl::StrCat(folder, "/", stem, ".key");
+}
+
+// OpenSSL fails here only when memory or random numbers run out, or when the host's openssl.cnf
+// disables what is needed.
+absl::Status OpensslError(absl::string_view operation) {
+  char reason[256] = "";
+  ERR_error_string_n(ERR_get_error(), reason, sizeof(reason));
+  ERR_clear_error();
+  return absl::InternalError(absl::StrCat("OpenSSL cannot ", operation, ": ", reason));
+}
+
+absl::Status Wrong(const std::string& file, absl::string_view what) {
+  ERR_clear_error();
+  return absl::InvalidArgumentError(absl::StrCat(file, " ", what));
+}
+
+// A file that is written under another name in the same folder. Finish gives it its own name. It
+// leaves nothing behind if it is destroyed before.
+class UnfinishedFile {
+ public:
+  UnfinishedFile(const std::string& path, mode_t mode)
+      : path_(path),
+        mode_(mode),
+        unfinished_(absl::StrCat(path, ".", ::getpid(), ".", RandomId(), kUnfinishedSuffix)) {}
+  ~UnfinishedFile() { ::unlink(unfinished_.c_str()); }
+  UnfinishedFile(const UnfinishedFile&) = delete;
+  UnfinishedFile& operator=(const UnfinishedFile&) = delete;
+
+  // `write` returns whether OpenSSL has written its object.
+  template <class Write>
+  absl::Status Fill(const Write& write) {
+    // Nobody else may open the file, not even before it has its final mode.
+    const int fd =
+        ::open(unfinished_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    const OpenFile file(fd < 0 ? nullptr : ::fdopen(fd, "w"));
+    if (file == nullptr) return Failed("create");
+    if (!write(file.get())) return OpensslError(absl::StrCat("write ", path_));
+    // The mode must not depend on the umask.
+    if (std::fflush(file.get()) != 0 || ::fchmod(fd, mode_) != 0 || ::fsync(fd) != 0)
+      return Failed("write");
+    return absl::OkStatus();
+  }
+  absl::Status Finish() { return Env::Real()->RenameFile(unfinished_, path_); }
+
+ private:
+  absl::Status Failed(absl::string_view operation) const {
+    return absl::ErrnoToStatus(errno, absl::StrCat(operation, " ", path_));
+  }
+
+  const std::string path_;
+  const mode_t mode_;
+  const std::string unfinished_;
+};
+
+// Both files are complete before the first one gets its name: a process that reads them meanwhile
+// finds a key and a certificate that do not belong together for as short a time as possible.
+absl::Status WriteFiles(const std::string& folder, const std::string& stem, X509* certificate,
+                        EVP_PKEY* key) {
+  UnfinishedFile key_file(KeyOf(folder, stem), kKeyMode);
+  UnfinishedFile certificate_file(CertificateOf(folder, stem), kCertificateMode);
+  SLUICE_RETURN_IF_ERROR(key_file.Fill([&](FILE* file) {
+    return PEM_write_PrivateKey(file, key, nullptr, nullptr, 0, nullptr, nullptr) == 1;
+  }));
+  SLUICE_RETURN_IF_ERROR(
+      certificate_file.Fill([&](FILE* file) { return PEM_write_X509(file, certificate) == 1; }));
+  SLUICE_RETURN_IF_ERROR(key_file.Finish());
+  return certificate_file.Finish();
+}
+
+absl::Status MakeFolder(const std::string& folder) {
+  const std::string parent = std::filesystem::path(folder + "/").parent_path().parent_path();
+  if (!parent.empty()) SLUICE_RETURN_IF_ERROR(Env::Real()->MakeDirs(parent));
+  if (::mkdir(folder.c_str(), kFolderMode) != 0 && errno != EEXIST)
+    return absl::ErrnoToStatus(errno, absl::StrCat("make folder ", folder));
+  return Env::Real()->MakeDirs(folder);  // syncs it; an error when it is no folder
+}
+
+// Returns a certificate with everything but its issuer, extensions and signature. Its serial number
+// is random and has 128 bits.
+absl::StatusOr<Certificate> NewCertificate(const CertAuthorityOptions& options,
+                                           const std::string& common_name, EVP_PKEY* key) {
+  Certificate certificate(X509_new());
+  X509* const x = certificate.get();
+  const Bignum serial(BN_new());
+  if (x == nullptr || serial == nullptr ||
+      BN_rand(serial.get(), 128, BN_RAND_TOP_ONE, BN_RAND_BOTTOM_ANY) != 1 ||
+      BN_to_ASN1_INTEGER(serial.get(), X509_get_serialNumber(x)) == nullptr ||
+      X509_set_version(x, X509_VERSION_3) != 1 || X509_set_pubkey(x, key) != 1 ||
+      X509_NAME_add_entry_by_NID(X509_get_subject_name(x), NID_commonName, MBSTRING_UTF8,
+                                 reinterpret_cast<const unsigned char*>(common_name.data()),
+                                 static_cast<int>(common_name.size()), -1, 0) != 1 ||
+      ASN1_TIME_set(X509_getm_notBefore(x), absl::ToTimeT(options.not_before)) == nullptr ||
+      ASN1_TIME_set(X509_getm_notAfter(x), absl::ToTimeT(options.not_after)) == nullptr) {
+    return OpensslError("make a certificate");
+  }
+  return certificate;
+}
+
+// `value` is in the syntax of openssl.cnf, so it must not contain text from outside.
+bool AddExtension(X509* certificate, X509* issuer, int nid, const char* value) {
+  X509V3_CTX context = {};
+  X509V3_set_ctx(&context, issuer, certificate, nullptr, nullptr, 0);
+  const Extension extension(X509V3_EXT_conf_nid(nullptr, &context, nid, value));
+  return extension != nullptr && X509_add_ext(certificate, extension.get(), -1) == 1;
+}
+
+bool AddName(int type, absl::string_view bytes, GENERAL_NAMES* names) {
+  ASN1_STRING* const value =
+      ASN1_STRING_type_new(type == GEN_IPADD ? V_ASN1_OCTET_STRING : V_ASN1_IA5STRING);
+  GeneralName name(GENERAL_NAME_new());
+  if (value == nullptr || name == nullptr) {
+    ASN1_STRING_free(value);
+    return false;
+  }
+  GENERAL_NAME_set0_value(name.get(), type, value);  // takes the value
+  if (ASN1_STRING_set(value, bytes.data(), static_cast<int>(bytes.size())) != 1 ||
+      sk_GENERAL_NAME_push(names, name.get()) <= 0) {
+    return false;
+  }
+  name.release();  // `names` has it
+  return true;
+}
+
+bool AddHost(const std::string& host, GENERAL_NAMES* names) {
+  unsigned char address[sizeof(in6_addr)];
+  const char* const octets = reinterpret_cast<const char*>(address);
+  if (inet_pton(AF_INET, host.c_str(), address) == 1)
+    return AddName(GEN_IPADD, absl::string_view(octets, sizeof(in_addr)), names);
+  if (inet_pton(AF_INET6, host.c_str(), address) == 1)
+    return AddName(GEN_IPADD, absl::string_view(octets, sizeof(in6_addr)), names);
+  return AddName(GEN_DNS, host, names);
+}
+
+bool AddAlternativeNames(const CertificateRequest& request, X509* certificate) {
+  const GeneralNames names(sk_GENERAL_NAME_new_null());
+  if (names == nullptr || !AddName(GEN_URI, PeerUri(request.role, request.name), names.get()))
+    return false;
+  for (const std::string& host : request.hosts) {
+    if (!AddHost(host, names.get())) return false;
+  }
+  return X509_add1_ext_i2d(certificate, NID_subject_alt_name, names.get(), /*crit=*/0,
+                           X509V3_ADD_DEFAULT) == 1;
+}
+
+absl::StatusOr<Authority> ReadAuthority(const std::string& folder) {
+  const std::string certificate_path = CertificateOf(folder, "ca"), key_path = KeyOf(folder, "ca");
+  Authority authority;
+  if (const OpenFile file(std::fopen(certificate_path.c_str(), "re")); file != nullptr)
+    authority.certificate.reset(PEM_read_X509(file.get(), nullptr, nullptr, nullptr));
+  if (authority.certificate == nullptr)
+    return Wrong(certificate_path, "cannot be read as a certificate in PEM form");
+  if (X509_check_ca(authority.certificate.get()) != 1)
+    return Wrong(certificate_path, "is not the certificate of a CA; give another folder");
+  if (const OpenFile file(std::fopen(key_path.c_str(), "re")); file != nullptr)
+    authority.key = ReadPrivateKey(file.get());
+  if (authority.key == nullptr)
+    return Wrong(key_path, "cannot be read as a private key in PEM form without a password");
+  if (X509_check_private_key(authority.certificate.get(), authority.key.get()) != 1) {
+    return Wrong(key_path, absl::StrCat("is not the key of ", certificate_path,
+                                        "; put the right key there, or give another folder"));
+  }
+  return authority;
+}
+
+// Signs a certificate for itself as the CA and writes it.
+absl::Status WriteAuthority(const CertAuthorityOptions& options) {
+  const PrivateKey key(EVP_EC_gen("P-256"));
+  if (key == nullptr) return OpensslError("make a key");
+  SLUICE_ASSIGN_OR_RETURN(const Certificate certificate,
+                          NewCertificate(options, kAuthorityName, key.get()));
+  X509* const x = certificate.get();
+  if (X509_set_issuer_name(x, X509_get_subject_name(x)) != 1 ||
+      !AddExtension(x, x, NID_basic_constraints, "critical,CA:TRUE") ||
+      !AddExtension(x, x, NID_key_usage, "critical,keyCertSign,cRLSign") ||
+      !AddExtension(x, x, NID_subject_key_identifier, "hash") ||
+      X509_sign(x, key.get(), EVP_sha256()) <= 0) {
+    return OpensslError("sign the certificate of the CA");
+  }
+  return WriteFiles(options.folder, "ca", x, key.get());
+}
+
+}  // namespace
+
+absl::Status MakeAuthority(const CertAuthorityOptions& options) {
+  SLUICE_RETURN_IF_ERROR(MakeFolder(options.folder));
+  const std::string certificate = CertificateOf(options.folder, "ca");
+  const std::string key = KeyOf(options.folder, "ca");
+  const bool has_certificate = Env::Real()->Exists(certificate);
+  const bool has_key = Env::Real()->Exists(key);
+  if (!has_certificate && !has_key) return WriteAuthority(options);
+  if (!has_certificate || !has_key) {
+    return Wrong(has_key ? key : certificate,
+                 absl::StrCat("exists, but ", has_key ? certificate : key,
+                              " does not; put that file back, or give another folder"));
+  }
+  return ReadAuthority(options.folder).status();
+}
+
+absl::StatusOr<absl::Time> EndOfAuthority(const std::string& folder) {
+  SLUICE_ASSIGN_OR_RETURN(const Authority authority, ReadAuthority(folder));
+  std::tm end = {};
+  if (ASN1_TIME_to_tm(X509_get0_notAfter(authority.certificate.get()), &end) != 1)
+    return OpensslError("read the end of the CA's certificate");
+  return absl::FromTM(end, absl::UTCTimeZone());
+}
+
+TlsFiles FilesOf(const std::string& folder, const std::string& stem) {
+  return {CertificateOf(folder, stem), KeyOf(folder, stem), CertificateOf(folder, "ca")};
+}
+
+absl::Status CheckCertificateRequest(const CertificateRequest& request) {
+  // SPIFFE allows these characters in a part of a URI's path.
+  const auto fits = [](char c) {
+    return absl::ascii_isalnum(c) || c == '-' || c == '_' || c == '.';
+  };
+  const std::string& name = request.name;
+  if (name.size() > kLongestName || !std::all_of(name.begin(), name.end(), fits) || name == "." ||
+      name == "..") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", Printable(name), "' cannot be the name in a certificate; give at most ",
+                     kLongestName, " letters, digits, '-', '_' and '.'"));
+  }
+  for (const std::string& host : request.hosts) {
+    if (!host.empty() && std::all_of(host.begin(), host.end(), absl::ascii_isgraph)) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "'", Printable(host), "' is neither a host name nor an IP address; give ASCII text"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status MakeCertificate(const CertAuthorityOptions& options, const CertificateRequest& request,
+                             const std::string& stem) {
+  SLUICE_RETURN_IF_ERROR(CheckCertificateRequest(request));
+  SLUICE_ASSIGN_OR_RETURN(const Authority authority, ReadAuthority(options.folder));
+  const PrivateKey key(EVP_EC_gen("P-256"));
+  if (key == nullptr) return OpensslError("make a key");
+  const std::string common_name = absl::StrCat("sluice ", PeerRoleName(request.role),
+                                               request.name.empty() ? "" : " ", request.name);
+  SLUICE_ASSIGN_OR_RETURN(const Certificate certificate,
+                          NewCertificate(options, common_name, key.get()));
+  X509* const x = certificate.get();
+  X509* const ca = authority.certificate.get();
+  if (X509_set_issuer_name(x, X509_get_subject_name(ca)) != 1 ||
+      !AddExtension(x, ca, NID_basic_constraints, "CA:FALSE") ||
+      !AddExtension(x, ca, NID_key_usage, "critical,digitalSignature") ||
+      !AddExtension(x, ca, NID_ext_key_usage, "serverAuth,clientAuth") ||
+      !AddExtension(x, ca, NID_authority_key_identifier, "keyid:always") ||
+      !AddAlternativeNames(request, x) || X509_sign(x, authority.key.get(), EVP_sha256()) <= 0) {
+    return OpensslError("sign a certificate");
+  }
+  return WriteFiles(options.folder, stem, x, key.get());
+}
+
+}  // namespace sluice

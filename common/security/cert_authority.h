@@ -1,0 +1,54 @@
+// A certificate authority for development: makes the CA and the certificates of a cluster.
+//
+// Thread safety: free functions.
+// Format: PEM; ECDSA P-256 keys, SHA-256 signatures, X.509 v3.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/security/peer_identity.h"
+#include "common/security/tls_files.h"
+
+namespace sluice {
+
+struct CertificateRequest {
+  PeerRole role = PeerRole::kWorker;
+  std::string name;                // part of the URI (PeerUri); "" for none
+  std::vector<std::string> hosts;  // DNS names and IP addresses among the alternative names
+};
+
+struct CertAuthorityOptions {
+  std::string folder;  // is made when it is missing
+  absl::Time not_before;
+  absl::Time not_after;
+};
+
+// Makes `folder`/ca.pem and `folder`/ca.key, unless both exist: then further certificates can be
+// made with them. Keys have mode 0600. INVALID_ARGUMENT names the file: only one of the two exists,
+// or they do not belong together. Other codes: the folder cannot be written.
+absl::Status MakeAuthority(const CertAuthorityOptions& options);
+
+// When the certificate of the CA ends. Peers refuse every certificate of the CA from then on, even
+// one that ends later.
+// REQUIRES: MakeAuthority has returned OK for the folder.
+absl::StatusOr<absl::Time> EndOfAuthority(const std::string& folder);
+
+// The files of the process with this stem, such as "worker" or "worker-3": `folder`/STEM.pem,
+// `folder`/STEM.key and `folder`/ca.pem.
+TlsFiles FilesOf(const std::string& folder, const std::string& stem);
+
+// INVALID_ARGUMENT: the name or a host cannot be part of a certificate.
+absl::Status CheckCertificateRequest(const CertificateRequest& request);
+
+// Signs a certificate with the CA of `folder` and writes it and its key as FilesOf(folder, stem),
+// each by a rename, so that a process that watches them never reads half a file.
+// INVALID_ARGUMENT: see CheckCertificateRequest.
+// REQUIRES: MakeAuthority has returned OK for the folder.
+absl::Status MakeCertificate(const CertAuthorityOptions& options, const CertificateRequest& request,
+                             const std::string& stem);
+
+}  // namespace sluice

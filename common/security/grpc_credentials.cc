@@ -1,0 +1,91 @@
+#include "common/security/grpc_credentials.h"
+
+#include <grpc/grpc_security_constants.h>
+#include <grpcpp/security/auth_context.h>
+#include <grpcpp/security/credentials.h>
+#include <grpcpp/security/server_credentials.h>
+#include <grpcpp/security/tls_certificate_provider.h>
+#include <grpcpp/security/tls_certificate_verifier.h>
+#include <grpcpp/security/tls_credentials_options.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+
+namespace sluice {
+namespace {
+
+namespace tls = grpc::experimental;
+
+// Accepts certificates of one role. gRPC has checked the chain before.
+class RoleVerifier : public tls::ExternalCertificateVerifier {
+ public:
+  explicit RoleVerifier(PeerRole role) : role_(role) {}
+
+  bool Verify(tls::TlsCustomVerificationCheckRequest* request, std::function<void(grpc::Status)>,
+              grpc::Status* status) override {
+    std::vector<std::string> uris;
+    for (const grpc::string_ref& uri : request->uri_names())
+      uris.emplace_back(uri.data(), uri.size());
+    const absl::StatusOr<PeerIdentity> peer = PeerOfUris(uris);
+    std::string refused;
+    if (!peer.ok()) {
+      refused = std::string(peer.status().message());
+    } else if (peer->role != role_) {
+      refused = absl::StrCat("the certificate of the server is one for ", peer->ToString(),
+                             ", not for a ", PeerRoleName(role_));
+    }
+    if (!refused.empty()) *status = grpc::Status(grpc::StatusCode::UNAUTHENTICATED, refused);
+    return true;  // decided at once
+  }
+  void Cancel(tls::TlsCustomVerificationCheckRequest*) override {}
+
+ private:
+  const PeerRole role_;
+};
+
+}  // namespace
+
+absl::StatusOr<GrpcCredentials> GrpcCredentials::Create(const TlsFiles& files,
+                                                        absl::Duration reload_every) {
+  GrpcCredentials credentials;
+  if (!files.given()) return credentials;
+  SLUICE_RETURN_IF_ERROR(CheckTlsFiles(files));
+  credentials.provider_ = std::make_shared<tls::FileWatcherCertificateProvider>(
+      files.key, files.cert, files.ca,
+      static_cast<unsigned>(std::max<int64_t>(1, absl::ToInt64Seconds(reload_every))));
+  return credentials;
+}
+
+std::shared_ptr<grpc::ServerCredentials> GrpcCredentials::ForServer() const {
+  if (!tls()) return grpc::InsecureServerCredentials();
+  tls::TlsServerCredentialsOptions options(provider_);
+  options.watch_root_certs();
+  options.watch_identity_key_cert_pairs();
+  options.set_cert_request_type(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
+  return tls::TlsServerCredentials(options);
+}
+
+std::shared_ptr<grpc::ChannelCredentials> GrpcCredentials::ForClientOf(PeerRole server) const {
+  if (!tls()) return grpc::InsecureChannelCredentials();
+  tls::TlsChannelCredentialsOptions options;
+  options.set_certificate_provider(provider_);
+  options.watch_root_certs();
+  options.watch_identity_key_cert_pairs();
+  options.set_certificate_verifier(tls::ExternalCertificateVerifier::Create<RoleVerifier>(server));
+  options.set_check_call_host(false);
+  return tls::TlsCredentials(options);
+}
+
+absl::StatusOr<PeerIdentity> GrpcCredentials::PeerOf(const grpc::AuthContext& caller) const {
+  if (!tls()) return PeerIdentity();
+  std::vector<std::string> uris;
+  for (const grpc::string_ref& uri : caller.FindPropertyValues(GRPC_PEER_URI_PROPERTY_NAME))
+    uris.emplace_back(uri.data(), uri.size());
+  return PeerOfUris(uris);
+}
+
+}  // namespace sluice

@@ -1,0 +1,51 @@
+// The one place that makes gRPC credentials: mutual TLS, or plain TCP.
+//
+// With TLS, both sides show a certificate that the cluster's CA has signed. The server checks the
+// caller's role for each method (CheckAccess). A client refuses a server whose certificate is not
+// one of the role that it has called. Host names are not compared: a certificate stands for a role,
+// on whatever host or address it runs.
+//
+// Changed files are noticed within `reload_every`. New connections use them, open ones go on.
+//
+// Thread safety: immutable.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/security/peer_identity.h"
+#include "common/security/tls_files.h"
+
+namespace grpc {
+class AuthContext;
+class ChannelCredentials;
+class ServerCredentials;
+namespace experimental {
+class CertificateProviderInterface;
+}
+}  // namespace grpc
+
+namespace sluice {
+
+class GrpcCredentials {
+ public:
+  // Without TLS.
+  GrpcCredentials() = default;
+  // With TLS if files are given. INVALID_ARGUMENT: see CheckTlsFiles.
+  static absl::StatusOr<GrpcCredentials> Create(const TlsFiles& files,
+                                                absl::Duration reload_every = absl::Seconds(10));
+
+  bool tls() const { return provider_ != nullptr; }
+  std::shared_ptr<grpc::ServerCredentials> ForServer() const;
+  // For connections to servers of this role.
+  std::shared_ptr<grpc::ChannelCredentials> ForClientOf(PeerRole server) const;
+  // On a server: who the caller is. Without TLS nobody is verified. PERMISSION_DENIED: see
+  // PeerOfUris.
+  absl::StatusOr<PeerIdentity> PeerOf(const grpc::AuthContext& caller) const;
+
+ private:
+  std::shared_ptr<grpc::experimental::CertificateProviderInterface> provider_;
+};
+
+}  // namespace sluice

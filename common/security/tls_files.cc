@@ -1,0 +1,97 @@
+#include "common/security/tls_files.h"
+
+#include <openssl/err.h>
+#include <sys/stat.h>
+
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/security/openssl_types.h"
+#include "common/security/peer_identity.h"
+
+namespace sluice {
+namespace {
+
+using Store = std::unique_ptr<X509_STORE, OpensslFree<X509_STORE_free>>;
+using StoreContext = std::unique_ptr<X509_STORE_CTX, OpensslFree<X509_STORE_CTX_free>>;
+
+absl::Status Wrong(const std::string& flag, const std::string& file, const std::string& what) {
+  ERR_clear_error();
+  return absl::InvalidArgumentError(absl::StrCat("--", flag, ": ", file, " ", what));
+}
+
+absl::StatusOr<OpenFile> Open(const std::string& flag, const std::string& path) {
+  if (path.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--", flag,
+                     " is missing: TLS needs a certificate, its key and the CA; give --tls_cert, "
+                     "--tls_key and --tls_ca, or none of them"));
+  }
+  OpenFile file(std::fopen(path.c_str(), "re"));
+  if (file == nullptr) return Wrong(flag, path, "cannot be read; give a PEM file");
+  return file;
+}
+
+absl::StatusOr<std::vector<Certificate>> ReadCertificates(const std::string& flag,
+                                                          const std::string& path) {
+  SLUICE_ASSIGN_OR_RETURN(const auto file, Open(flag, path));
+  std::vector<Certificate> all;
+  while (X509* const one = PEM_read_X509(file.get(), nullptr, nullptr, nullptr))
+    all.emplace_back(one);
+  ERR_clear_error();  // the end of the file is an error
+  if (all.empty()) return Wrong(flag, path, "holds no certificate in PEM form");
+  return all;
+}
+
+std::vector<std::string> UrisOf(X509* certificate) {
+  std::vector<std::string> uris;
+  const GeneralNames names(static_cast<GENERAL_NAMES*>(
+      X509_get_ext_d2i(certificate, NID_subject_alt_name, nullptr, nullptr)));
+  for (int i = 0; i < sk_GENERAL_NAME_num(names.get()); ++i) {
+    const GENERAL_NAME* const name = sk_GENERAL_NAME_value(names.get(), i);
+    if (name->type != GEN_URI) continue;
+    const ASN1_IA5STRING* const uri = name->d.uniformResourceIdentifier;
+    uris.emplace_back(reinterpret_cast<const char*>(ASN1_STRING_get0_data(uri)),
+                      ASN1_STRING_length(uri));
+  }
+  return uris;
+}
+
+}  // namespace
+
+absl::Status CheckTlsFiles(const TlsFiles& files) {
+  SLUICE_ASSIGN_OR_RETURN(const auto chain, ReadCertificates("tls_cert", files.cert));
+  SLUICE_ASSIGN_OR_RETURN(const auto trusted, ReadCertificates("tls_ca", files.ca));
+  SLUICE_ASSIGN_OR_RETURN(const auto key_file, Open("tls_key", files.key));
+  const PrivateKey key = ReadPrivateKey(key_file.get());
+  if (key == nullptr)
+    return Wrong("tls_key", files.key, "holds no private key in PEM form without a password");
+  struct stat at = {};
+  if (fstat(fileno(key_file.get()), &at) == 0 && (at.st_mode & (S_IRWXO | S_IWGRP)) != 0) {
+    return Wrong("tls_key", files.key,
+                 "may be read by every user of this host; run chmod 600 on it");
+  }
+  if (X509_check_private_key(chain[0].get(), key.get()) != 1)
+    return Wrong("tls_key", files.key, absl::StrCat("is not the key of ", files.cert));
+
+  const Store store(X509_STORE_new());
+  for (const Certificate& ca : trusted) X509_STORE_add_cert(store.get(), ca.get());
+  STACK_OF(X509)* const intermediate = sk_X509_new_null();
+  for (size_t i = 1; i < chain.size(); ++i) sk_X509_push(intermediate, chain[i].get());
+  const StoreContext context(X509_STORE_CTX_new());
+  X509_STORE_CTX_init(context.get(), store.get(), chain[0].get(), intermediate);
+  const bool valid = X509_verify_cert(context.get()) == 1;
+  const char* const why = X509_verify_cert_error_string(X509_STORE_CTX_get_error(context.get()));
+  sk_X509_free(intermediate);
+  if (!valid) {
+    return Wrong("tls_cert", files.cert,
+                 absl::StrCat("is not valid under ", files.ca, ": ", why,
+                              "; give a certificate that this CA has signed"));
+  }
+  if (const auto peer = PeerOfUris(UrisOf(chain[0].get())); !peer.ok())
+    return Wrong("tls_cert", files.cert, absl::StrCat("is refused: ", peer.status().message()));
+  return absl::OkStatus();
+}
+
+}  // namespace sluice

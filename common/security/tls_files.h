@@ -1,0 +1,24 @@
+// The files that make up one process's side of mutual TLS.
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+
+namespace sluice {
+
+// PEM files. All empty: no TLS.
+struct TlsFiles {
+  std::string cert;  // the certificate of this process, followed by intermediate ones
+  std::string key;   // its private key
+  std::string ca;    // the CA that has signed the certificates of all processes of the cluster
+
+  bool given() const { return !cert.empty() || !key.empty() || !ca.empty(); }
+};
+
+// INVALID_ARGUMENT names the flag, the file and the fix: a file is missing or cannot be read, holds
+// no certificate or key, the key does not belong to the certificate, others than the owner may read
+// the key, the certificate has expired, is not signed by the CA or names no role of Sluice.
+absl::Status CheckTlsFiles(const TlsFiles& files);
+
+}  // namespace sluice

@@ -1,0 +1,125 @@
+#include "common/security/access_rules.h"
+
+#include <gmock/gmock.h>
+#include <google/protobuf/descriptor.h>
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+#include "proto/pserver.pb.h"
+#include "proto/replica.pb.h"
+#include "proto/scheduler.pb.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::UnorderedElementsAreArray;
+
+// Who may call what, written out once more: worker, pserver, scheduler, operator. A test compares
+// it with the rules cell by cell.
+struct Row {
+  const char* callers;
+  const char* method;
+
+  bool Allows(PeerRole role) const {
+    switch (role) {
+      case PeerRole::kWorker:
+        return callers[0] == 'w';
+      case PeerRole::kPserver:
+        return callers[2] == 'p';
+      case PeerRole::kScheduler:
+        return callers[4] == 's';
+      case PeerRole::kOperator:
+        return callers[6] == 'o';
+    }
+    return false;
+  }
+};
+constexpr Row kTable[] = {
+    {"w p - -", "/sluice.Scheduler/Register"},      {"w p - -", "/sluice.Scheduler/Poll"},
+    {"w p - -", "/sluice.Scheduler/Leave"},         {"- - - o", "/sluice.Scheduler/MemberEnded"},
+    {"w - - -", "/sluice.Scheduler/NextPhase"},     {"w - - -", "/sluice.Scheduler/NextTask"},
+    {"w - - -", "/sluice.Scheduler/GetRoute"},      {"w p - -", "/sluice.Scheduler/FailJob"},
+    {"- - - o", "/sluice.Scheduler/SubmitJob"},     {"- - - o", "/sluice.Scheduler/WatchJob"},
+    {"- - - o", "/sluice.Scheduler/CheckpointJob"}, {"- - - o", "/sluice.Scheduler/CancelJob"},
+    {"- - - o", "/sluice.Scheduler/ScaleJob"},      {"- p - o", "/sluice.Scheduler/DrainPserver"},
+    {"- - - o", "/sluice.Scheduler/GetStatus"},     {"- - - o", "/sluice.Scheduler/Shutdown"},
+    {"w - - -", "/sluice.Pserver/Exchange"},        {"w - - -", "/sluice.Pserver/SaveShards"},
+    {"- p - -", "/sluice.Replica/Exchange"},
+};
+
+PeerIdentity Verified(PeerRole role) {
+  PeerIdentity peer;
+  peer.verified = true;
+  peer.role = role;
+  return peer;
+}
+
+// The methods of all services of the files that define the calls between our processes.
+std::vector<std::string> MethodsOfTheProtocol() {
+  std::vector<std::string> methods;
+  for (const auto* file : {SubmitJobRequest::descriptor()->file(), Frame::descriptor()->file(),
+                           ReplicaFrame::descriptor()->file()}) {
+    EXPECT_GT(file->service_count(), 0) << file->name();
+    for (int s = 0; s < file->service_count(); ++s) {
+      const auto* const service = file->service(s);
+      for (int m = 0; m < service->method_count(); ++m)
+        methods.push_back(absl::StrCat("/", service->full_name(), "/", service->method(m)->name()));
+    }
+  }
+  return methods;
+}
+
+TEST(AccessRulesTest, EveryMethodHasOneRuleAndEveryRuleHasAMethod) {
+  std::vector<std::string> ruled, expected;
+  for (const AccessRule& rule : AccessRules()) {
+    ruled.push_back(rule.method);
+    EXPECT_FALSE(rule.roles.empty()) << rule.method;
+  }
+  for (const Row& row : kTable) expected.push_back(row.method);
+  EXPECT_THAT(ruled, UnorderedElementsAreArray(MethodsOfTheProtocol()));
+  EXPECT_THAT(expected, UnorderedElementsAreArray(MethodsOfTheProtocol()));
+}
+
+TEST(AccessRulesTest, EachRoleMayCallItsMethodsAlone) {
+  for (const Row& row : kTable) {
+    for (const PeerRole role : kPeerRoles) {
+      for (const std::string name : {"", "0"}) {
+        PeerIdentity peer = Verified(role);
+        peer.name = name;
+        const absl::Status status = CheckAccess(peer, row.method);
+        EXPECT_EQ(status.code(),
+                  row.Allows(role) ? absl::StatusCode::kOk : absl::StatusCode::kPermissionDenied)
+            << PeerRoleName(role) << " " << row.method << ": " << status;
+      }
+    }
+  }
+}
+
+TEST(AccessRulesTest, UnverifiedPeersMayCallEveryMethod) {
+  for (const Row& row : kTable)
+    EXPECT_TRUE(CheckAccess(PeerIdentity(), row.method).ok()) << row.method;
+}
+
+TEST(AccessRulesTest, NobodyMayCallAMethodWithoutARule) {
+  for (const char* method :
+       {"", "/", "/sluice.Scheduler/Nothing", "/sluice.Scheduler/", "/sluice.Scheduler",
+        "/sluice.Scheduler/poll", "/sluice.Scheduler/Poll/", "sluice.Scheduler/Poll",
+        "/sluice.Scheduler/PollX", "/sluice.Scheduler/Pol", "/sluice.Pserver/Poll",
+        "/grpc.health.v1.Health/Check"}) {
+    EXPECT_TRUE(absl::IsPermissionDenied(CheckAccess(PeerIdentity(), method))) << method;
+    for (const PeerRole role : kPeerRoles)
+      EXPECT_TRUE(absl::IsPermissionDenied(CheckAccess(Verified(role), method))) << method;
+  }
+}
+
+TEST(AccessRulesTest, RefusalNamesPeerMethodAndRoles) {
+  PeerIdentity worker = Verified(PeerRole::kWorker);
+  worker.name = "3";
+  const std::string message(CheckAccess(worker, "/sluice.Scheduler/DrainPserver").message());
+  for (const char* part : {"worker 3", "/sluice.Scheduler/DrainPserver", "operator", "pserver"})
+    EXPECT_THAT(message, HasSubstr(part));
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,152 @@
+// A GrpcStreamServer and a GrpcTransport with TLS between them.
+#include "common/security/grpc_credentials.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "common/transport/grpc_transport.h"
+#include "tests/common/security/test_certificates.h"
+#include "tests/common/transport/grpc_servers.h"
+#include "tests/common/transport/recording_streams.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::HasSubstr;
+
+GrpcCredentials CredentialsOf(const TlsFiles& files) {
+  auto credentials = GrpcCredentials::Create(files, absl::Seconds(1));
+  EXPECT_TRUE(credentials.ok()) << credentials.status();
+  return credentials.ok() ? *std::move(credentials) : GrpcCredentials();
+}
+
+class GrpcCredentialsTest : public testing::Test {
+ protected:
+  std::unique_ptr<GrpcStreamServer> Serve(const TlsFiles& files) {
+    GrpcStreamServer::Options options;
+    options.credentials = CredentialsOf(files);
+    return StartServer(
+        [this, inner = server_.factory()](std::shared_ptr<Stream> stream,
+                                          const PeerIdentity& peer) {
+          peer_ = peer;
+          return inner(std::move(stream), peer);
+        },
+        options);
+  }
+  // How a stream from a client with these credentials to the server ends: OK when it carried a
+  // message there and back.
+  static absl::Status Exchange(const GrpcStreamServer& server, const GrpcCredentials& credentials) {
+    GrpcTransport::Options options;
+    options.credentials = credentials;
+    GrpcTransport transport(options);
+    RecordingClient client(&transport, AddressOf(server));
+    client.Send("x");
+    if (client.AwaitMessageOrEnd(1)) {
+      client.Destroy();
+      return absl::OkStatus();
+    }
+    EXPECT_TRUE(client.AwaitClosed());
+    client.Destroy();
+    return client.status().ok() ? absl::UnknownError("the stream ended without an answer")
+                                : client.status();
+  }
+
+  TestCertificates certificates_{"cluster"};
+  ScriptedServer server_{Echo};
+  PeerIdentity peer_;
+};
+
+TEST_F(GrpcCredentialsTest, AWorkerExchangesMessagesWithAPserver) {
+  const auto server = Serve(certificates_.Of(PeerRole::kPserver, "0"));
+  const absl::Status done =
+      Exchange(*server, CredentialsOf(certificates_.Of(PeerRole::kWorker, "3")));
+  EXPECT_TRUE(done.ok()) << done;
+  EXPECT_TRUE(peer_.verified);
+  EXPECT_EQ(peer_.role, PeerRole::kWorker);
+  EXPECT_EQ(peer_.name, "3");
+}
+
+TEST_F(GrpcCredentialsTest, WithoutTlsNobodyIsVerified) {
+  const auto server = Serve({});
+  EXPECT_TRUE(Exchange(*server, GrpcCredentials()).ok());
+  EXPECT_FALSE(peer_.verified);
+}
+
+TEST_F(GrpcCredentialsTest, OtherRolesMayNotCallTheMethod) {
+  const auto server = Serve(certificates_.Of(PeerRole::kPserver));
+  for (const PeerRole role : {PeerRole::kPserver, PeerRole::kScheduler, PeerRole::kOperator}) {
+    const absl::Status refused = Exchange(*server, CredentialsOf(certificates_.Of(role)));
+    EXPECT_EQ(refused.code(), absl::StatusCode::kPermissionDenied) << PeerRoleName(role);
+    EXPECT_THAT(std::string(refused.message()), HasSubstr(PeerRoleName(role)));
+  }
+}
+
+TEST_F(GrpcCredentialsTest, AClientWithoutACertificateIsRefused) {
+  const auto server = Serve(certificates_.Of(PeerRole::kPserver));
+  EXPECT_EQ(Exchange(*server, GrpcCredentials()).code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(GrpcCredentialsTest, AServerWithoutACertificateIsRefused) {
+  const auto server = Serve({});
+  const absl::Status refused =
+      Exchange(*server, CredentialsOf(certificates_.Of(PeerRole::kWorker)));
+  EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable) << refused;
+}
+
+TEST_F(GrpcCredentialsTest, CertificatesOfAnotherAuthorityAreRefused) {
+  const TestCertificates others("others");
+  const auto server = Serve(certificates_.Of(PeerRole::kPserver));
+  EXPECT_EQ(Exchange(*server, CredentialsOf(others.Of(PeerRole::kWorker))).code(),
+            absl::StatusCode::kUnavailable);
+  // The client trusts the server's CA, and shows a certificate of another one.
+  TlsFiles mixed = others.Of(PeerRole::kWorker);
+  std::filesystem::copy_file(others.folder() + "/ca.pem", others.folder() + "/own-ca.pem");
+  mixed.ca = others.folder() + "/both.pem";
+  std::filesystem::copy_file(others.folder() + "/ca.pem", mixed.ca);
+  {
+    FILE* const both = std::fopen(mixed.ca.c_str(), "a");
+    FILE* const ca = std::fopen((certificates_.folder() + "/ca.pem").c_str(), "r");
+    for (int c; (c = std::fgetc(ca)) != EOF;) std::fputc(c, both);
+    std::fclose(ca);
+    std::fclose(both);
+  }
+  EXPECT_EQ(Exchange(*server, CredentialsOf(mixed)).code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(GrpcCredentialsTest, AServerOfAnotherRoleIsRefused) {
+  const auto server = Serve(certificates_.Of(PeerRole::kWorker, "1"));
+  const absl::Status refused =
+      Exchange(*server, CredentialsOf(certificates_.Of(PeerRole::kWorker, "0")));
+  EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable) << refused;
+  EXPECT_FALSE(peer_.verified) << "the stream must not have reached the server";
+}
+
+TEST_F(GrpcCredentialsTest, ACertificateThatExpiresLaterIsRefusedThen) {
+  const auto server = Serve(certificates_.Of(PeerRole::kPserver));
+  const GrpcCredentials brief = CredentialsOf(
+      certificates_.Of(PeerRole::kWorker, "7", Clock::Real()->WallNow() + absl::Seconds(2)));
+  EXPECT_TRUE(Exchange(*server, brief).ok());
+  Clock::Real()->Sleep(absl::Seconds(3));
+  EXPECT_EQ(Exchange(*server, brief).code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(GrpcCredentialsTest, ReplacedFilesAreUsedWithoutARestart) {
+  const auto server = Serve(certificates_.Of(PeerRole::kPserver));
+  const TlsFiles files = certificates_.Of(PeerRole::kWorker, "");
+  const GrpcCredentials credentials = CredentialsOf(files);
+  EXPECT_TRUE(Exchange(*server, credentials).ok());
+  EXPECT_EQ(peer_.name, "");
+  const TlsFiles renewed = certificates_.Of(PeerRole::kWorker, "5");
+  std::filesystem::rename(renewed.key, files.key);
+  std::filesystem::rename(renewed.cert, files.cert);
+  for (int i = 0; i < 100 && peer_.name != "5"; ++i) {
+    Clock::Real()->Sleep(absl::Milliseconds(100));
+    (void)Exchange(*server, credentials);  // may fail while one of the two files is the old one
+  }
+  EXPECT_EQ(peer_.name, "5") << "10 s after its files were replaced";
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,146 @@
+// Calls of every role to a scheduler with TLS.
+#include "scheduler/scheduler_service.h"
+
+#include <gmock/gmock.h>
+#include <google/protobuf/descriptor.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/clock.h"
+#include "common/base/env.h"
+#include "common/security/access_rules.h"
+#include "common/transport/grpc_convert.h"
+#include "proto/scheduler.grpc.pb.h"
+#include "tests/common/security/test_certificates.h"
+
+namespace sluice {
+namespace {
+
+class SchedulerServiceTest : public testing::Test {
+ protected:
+  SchedulerServiceTest() : loop_(LoopOptions()) {}
+
+  void Serve(const TlsFiles& files) {
+    const auto credentials = GrpcCredentials::Create(files);
+    ASSERT_TRUE(credentials.ok()) << credentials.status();
+    auto listener = SchedulerListener::Start("127.0.0.1:0", *credentials, &loop_);
+    ASSERT_TRUE(listener.ok()) << listener.status();
+    listener_ = *std::move(listener);
+  }
+  // A connection of a client with these files.
+  std::shared_ptr<grpc::Channel> ChannelOf(const TlsFiles& files) const {
+    const auto credentials = GrpcCredentials::Create(files);
+    EXPECT_TRUE(credentials.ok()) << credentials.status();
+    return grpc::CreateChannel(absl::StrCat("127.0.0.1:", listener_->port()),
+                               credentials->ForClientOf(PeerRole::kScheduler));
+  }
+  // The status of a call with an empty request. A call that waits at the scheduler is cut off.
+  static grpc::StatusCode Call(const std::shared_ptr<grpc::Channel>& channel,
+                               const std::string& method) {
+    grpc::GenericStub stub(channel);
+    grpc::ClientContext context;
+    context.set_deadline(GrpcDeadline(absl::Seconds(2)));
+    grpc::CompletionQueue queue;
+    const grpc::ByteBuffer empty(nullptr, 0);
+    auto call = stub.PrepareUnaryCall(&context, method, empty, &queue);
+    call->StartCall();
+    grpc::ByteBuffer reply;
+    grpc::Status status;
+    call->Finish(&reply, &status, nullptr);
+    void* tag;
+    bool ok;
+    EXPECT_TRUE(queue.Next(&tag, &ok));
+    return status.error_code();
+  }
+  static grpc::Status Register(const std::shared_ptr<grpc::Channel>& channel, Role role,
+                               uint32_t rank) {
+    RegisterRequest request;
+    request.set_protocol(1);
+    request.set_role(role);
+    request.set_rank(rank);
+    request.set_address("127.0.0.1:1");
+    request.set_pid(1);
+    request.set_life(rank + 1);
+    request.set_process_space("space");
+    grpc::ClientContext context;
+    context.set_deadline(GrpcDeadline(absl::Seconds(5)));
+    RegisterReply reply;
+    return Scheduler::NewStub(channel)->Register(&context, request, &reply);
+  }
+
+  TestCertificates certificates_{"scheduler_service"};
+  SchedulerLoop loop_;
+  std::unique_ptr<SchedulerListener> listener_;
+
+ private:
+  static SchedulerLoop::Options LoopOptions() {
+    SchedulerLoop::Options options;
+    options.core.pserver_num = options.core.worker_num = 2;
+    options.clock = Clock::Real();
+    options.env = Env::Real();
+    options.host = "h";
+    options.log = [](const std::string&) {};
+    options.job_log = [](const std::string&, const std::string&) {};
+    options.on_end = [] {};
+    return options;
+  }
+};
+
+TEST_F(SchedulerServiceTest, EveryMethodIsRefusedToTheRolesThatHaveNoRuleForIt) {
+  Serve(certificates_.Of(PeerRole::kScheduler));
+  const google::protobuf::ServiceDescriptor* const service =
+      RegisterRequest::descriptor()->file()->FindServiceByName("Scheduler");
+  ASSERT_NE(service, nullptr);
+  ASSERT_GT(service->method_count(), 10);
+  for (const PeerRole role : kPeerRoles) {
+    const auto channel = ChannelOf(certificates_.Of(role));
+    for (int m = 0; m < service->method_count(); ++m) {
+      const std::string method =
+          absl::StrCat("/", service->full_name(), "/", service->method(m)->name());
+      if (method == "/sluice.Scheduler/Shutdown" && role == PeerRole::kOperator) continue;
+      // An empty registration names no role of a member; it has tests of its own.
+      if (method == "/sluice.Scheduler/Register" && role != PeerRole::kOperator) continue;
+      PeerIdentity peer;
+      peer.verified = true;
+      peer.role = role;
+      EXPECT_EQ(Call(channel, method) == grpc::StatusCode::PERMISSION_DENIED,
+                !CheckAccess(peer, method).ok())
+          << method << " by a " << PeerRoleName(role);
+    }
+  }
+}
+
+TEST_F(SchedulerServiceTest, AMemberRegistersOnlyAsWhatItsCertificateSays) {
+  Serve(certificates_.Of(PeerRole::kScheduler));
+  const auto worker = ChannelOf(certificates_.Of(PeerRole::kWorker, "1"));
+  EXPECT_EQ(Register(worker, ROLE_WORKER, 0).error_code(), grpc::StatusCode::PERMISSION_DENIED);
+  EXPECT_EQ(Register(worker, ROLE_PSERVER, 1).error_code(), grpc::StatusCode::PERMISSION_DENIED);
+  EXPECT_EQ(loop_.GetStatus().members_size(), 0);
+  const grpc::Status itself = Register(worker, ROLE_WORKER, 1);
+  EXPECT_TRUE(itself.ok()) << itself.error_message();
+  const auto any_pserver = ChannelOf(certificates_.Of(PeerRole::kPserver));
+  EXPECT_EQ(Register(any_pserver, ROLE_WORKER, 0).error_code(),
+            grpc::StatusCode::PERMISSION_DENIED);
+  const grpc::Status pserver = Register(any_pserver, ROLE_PSERVER, 1);
+  EXPECT_TRUE(pserver.ok()) << pserver.error_message();
+}
+
+TEST_F(SchedulerServiceTest, WithoutTlsEveryMethodIsOpen) {
+  Serve({});
+  const auto channel = ChannelOf({});
+  EXPECT_NE(Call(channel, "/sluice.Scheduler/CancelJob"), grpc::StatusCode::PERMISSION_DENIED);
+  EXPECT_TRUE(Register(channel, ROLE_WORKER, 0).ok());
+}
+
+TEST_F(SchedulerServiceTest, ASchedulerWithAnotherRolesCertificateIsRefused) {
+  Serve(certificates_.Of(PeerRole::kWorker));
+  EXPECT_EQ(Call(ChannelOf(certificates_.Of(PeerRole::kOperator)), "/sluice.Scheduler/GetStatus"),
+            grpc::StatusCode::UNAVAILABLE);
+}
+
+}  // namespace
+}  // namespace sluice
