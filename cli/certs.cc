@@ -91,7 +91,7 @@ absl::StatusOr<Owner> ParseOwner(const std::string& text) {
     return absl::InvalidArgumentError(absl::StrCat("--names: '", Printable(text), "' ", why));
   };
   if (parts.size() != 2 || parts[1].empty())
-    return refuse("is no role with a name; give e.g. --names=worker/0,worker/1,pserver/0");
+    return refuse("does not have the form ROLE/NAME; give e.g. --names=worker/0,worker/1,pserver/0");
   std::vector<std::string> roles;
   for (const PeerRole role : kPeerRoles) {
     roles.push_back(PeerRoleName(role));
@@ -107,7 +107,7 @@ absl::StatusOr<Owner> ParseOwner(const std::string& text) {
     if (!fits.ok()) return refuse(absl::StrCat("is refused: ", fits.message()));
     return Owner{role, parts[1]};
   }
-  return refuse(absl::StrCat("names no role", DidYouMeanOrAll(Printable(parts[0]), roles)));
+  return refuse(absl::StrCat("does not name a role", DidYouMeanOrAll(Printable(parts[0]), roles)));
 }
 
 absl::StatusOr<std::vector<Owner>> ReadOwners(const ParsedCommand& command) {

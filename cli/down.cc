@@ -66,7 +66,7 @@ int Down(const ParsedCommand& command) {
     std::cout << "no process of the cluster in " << LogDirOf(command) << " is running" << std::endl;
     return kDone;
   }
-  const auto credentials = OperatorCredentials(command);
+  const auto credentials = OperatorCredentials(command, *address);
   if (!credentials.ok()) return ReportError(credentials.status());
   const absl::Status status =
       SchedulerClient::Create(*address, Clock::Real(), *credentials)->Shutdown();

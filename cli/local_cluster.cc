@@ -82,11 +82,11 @@ std::vector<FlagSpec> ClusterFlags() {
        "threads of a pserver; each serves some of the workers"},
       {"log_dir", FlagKind::kText, "DIR", "log", "folder for the logs and endpoints.log"}};
   for (FlagSpec& flag : DeviceFlags()) flags.push_back(std::move(flag));
-  // The default outlasts a breakpoint, a lid closed for a moment and a loaded machine.
   flags.push_back(
       {"tls", FlagKind::kBool, "", "",
        "mutual TLS between all processes; the certificates are made in the folder cluster_tls "
        "of the log folder"});
+  // The default outlasts a breakpoint, a lid closed for a moment and a loaded machine.
   flags.push_back(
       {"lease_ms", FlagKind::kNumber, "N", "30000",
        "a process that is silent for this long counts as dead; one that exits is noticed at once"});
@@ -173,10 +173,20 @@ absl::Status LocalCluster::Prepare() {
 }
 
 absl::Status LocalCluster::PrepareTls(const std::string& folder) {
-  // Those of an earlier cluster: an operator would show them to this one.
-  std::error_code error;
-  std::filesystem::remove_all(folder, error);
   if (!options_.tls) return absl::OkStatus();
+  // Every cluster has a CA of its own: certificates of an earlier one must not open this one.
+  std::vector<TlsFiles> earlier;
+  for (const PeerRole role : kPeerRoles) earlier.push_back(FilesOf(folder, PeerRoleName(role)));
+  earlier.push_back(FilesOf(folder, "ca"));
+  for (const TlsFiles& files : earlier) {
+    for (const std::string& file : {files.cert, files.key}) {
+      std::error_code error;
+      std::filesystem::remove(file, error);
+      if (!error) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat("cannot remove ", file, ": ", error.message(), "; give another --log_dir"));
+    }
+  }
   CertAuthorityOptions authority;
   authority.folder = folder;
   authority.not_before = options_.clock->WallNow() - kClocksDiffer;

@@ -5,8 +5,8 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "cli/endpoints.h"
-#include "common/base/env.h"
 #include "common/base/status_macros.h"
+#include "common/config/job_config.h"
 #include "common/security/cert_authority.h"
 
 namespace sluice::cli {
@@ -19,25 +19,38 @@ std::string FlagOrVariable(const ParsedCommand& command, const std::string& flag
   return variable == nullptr ? "" : variable;
 }
 
+// Whether the newest cluster of the log folder has this scheduler and was started with --tls.
+bool HasTls(const std::string& log_dir, const std::string& scheduler) {
+  bool named = false;
+  for (const Endpoint& endpoint : ReadEndpoints(log_dir))
+    named = named || (endpoint.role == "scheduler" && endpoint.address == scheduler);
+  const auto cluster = ReadClusterConfig(log_dir + "/cluster.textproto");
+  return named && cluster.ok() && !cluster->security().tls_ca().empty();
+}
+
 }  // namespace
 
 std::string CertificateFolder(const std::string& log_dir) { return log_dir + "/cluster_tls"; }
 
-absl::StatusOr<GrpcCredentials> OperatorCredentials(const ParsedCommand& command) {
+absl::StatusOr<GrpcCredentials> OperatorCredentials(const ParsedCommand& command,
+                                                    const std::string& scheduler) {
   TlsFiles files;
   files.cert = FlagOrVariable(command, "tls_cert");
   files.key = FlagOrVariable(command, "tls_key");
   files.ca = FlagOrVariable(command, "tls_ca");
-  if (files.given()) return GrpcCredentials::Create(files);
-  const TlsFiles own = FilesOf(CertificateFolder(LogDirOf(command)), "operator");
-  if (Env::Real()->Exists(own.cert)) return GrpcCredentials::Create(own);
-  return GrpcCredentials();
+  if (!files.given() && HasTls(LogDirOf(command), scheduler))
+    files = FilesOf(CertificateFolder(LogDirOf(command)), "operator");
+  SLUICE_ASSIGN_OR_RETURN(GrpcCredentials credentials, GrpcCredentials::Create(files));
+  if (!credentials.tls() || credentials.self().role == PeerRole::kOperator) return credentials;
+  return absl::InvalidArgumentError(
+      absl::StrCat("--tls_cert: ", files.cert, " is the certificate of ",
+                   credentials.self().ToString(), ", and commands need one of an operator"));
 }
 
 absl::StatusOr<std::unique_ptr<SchedulerClient>> ConnectToScheduler(const ParsedCommand& command,
                                                                     Clock* clock) {
   SLUICE_ASSIGN_OR_RETURN(const std::string address, FindRunningScheduler(command, clock));
-  SLUICE_ASSIGN_OR_RETURN(const GrpcCredentials credentials, OperatorCredentials(command));
+  SLUICE_ASSIGN_OR_RETURN(const GrpcCredentials credentials, OperatorCredentials(command, address));
   return SchedulerClient::Create(address, clock, credentials);
 }
 

@@ -19,10 +19,11 @@ namespace sluice::cli {
 std::string CertificateFolder(const std::string& log_dir);
 
 // The credentials of an operator: --tls_cert, --tls_key and --tls_ca, else SLUICE_TLS_CERT,
-// SLUICE_TLS_KEY and SLUICE_TLS_CA, else those of a cluster on this host that has a
-// CertificateFolder in the command's log folder. Without any: plain TCP. INVALID_ARGUMENT: see
-// CheckTlsFiles.
-absl::StatusOr<GrpcCredentials> OperatorCredentials(const ParsedCommand& command);
+// SLUICE_TLS_KEY and SLUICE_TLS_CA. Else those that `--tls` has made for the cluster of the
+// command's log folder, if `scheduler` is its address. Without any: plain TCP. INVALID_ARGUMENT:
+// see CheckTlsFiles; or the certificate is for another role.
+absl::StatusOr<GrpcCredentials> OperatorCredentials(const ParsedCommand& command,
+                                                    const std::string& scheduler);
 
 // A client of the scheduler that FindRunningScheduler finds.
 absl::StatusOr<std::unique_ptr<SchedulerClient>> ConnectToScheduler(const ParsedCommand& command,

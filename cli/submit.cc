@@ -88,7 +88,7 @@ int Submit(const ParsedCommand& command) {
   }
   const bool wait = command.Switch("wait") && !command.Switch("detach");
   if (wait) StopSignal::Install(false);
-  const auto credentials = OperatorCredentials(command);
+  const auto credentials = OperatorCredentials(command, *address);
   if (!credentials.ok()) return ReportError(credentials.status());
   const auto client = SchedulerClient::Create(*address, Clock::Real(), *credentials);
   const absl::Status ready = client->WaitReady(

@@ -194,7 +194,7 @@ Command UpCommand() {
       "  sluice up --gpus=0,1 --cpu_workers=2\n"
       "  sluice up --bind=127.0.0.1:7100 --log_dir=/var/tmp/sluice\n"
       "  sluice up --bind=10.0.0.1:7100 --tls           # others submit to it from other hosts, "
-      "with log/cluster_tls/operator.*\n";
+      "with operator.pem, operator.key and ca.pem of log/cluster_tls\n";
   return {spec, &Up};
 }
 

@@ -194,6 +194,12 @@ void SchedulerCore::Leave(const LeaveRequest& request, absl::Time now) {
   StopPservers(now);
 }
 
+std::optional<std::pair<Role, uint32_t>> SchedulerCore::RoleAndRankOf(uint64_t member_id) const {
+  const Member* const member = members_.ById(member_id);
+  if (member == nullptr) return std::nullopt;
+  return std::make_pair(member->self.role(), member->self.rank());
+}
+
 void SchedulerCore::MemberEnded(const MemberEndedRequest& request, absl::Time now) {
   Member* member = members_.FindProcess(request);
   if (member == nullptr) return;

@@ -78,6 +78,7 @@ class SchedulerCore {
   absl::StatusOr<PollReply> Desired(uint64_t member_id, uint64_t seen_version = 0);
   absl::StatusOr<uint64_t> DesiredVersion(uint64_t member_id);
   void Leave(const LeaveRequest& request, absl::Time now);
+  std::optional<std::pair<Role, uint32_t>> RoleAndRankOf(uint64_t member_id) const;
   // Does nothing when another process is the member, or the member is already gone.
   void MemberEnded(const MemberEndedRequest& request, absl::Time now);
   // The connection over which the member's report waited for an answer has broken.

@@ -328,6 +328,11 @@ void SchedulerLoop::Leave(const LeaveRequest& request) {
   Run([&](SchedulerCore& core, absl::Time now) { core.Leave(request, now); });
 }
 
+std::optional<std::pair<Role, uint32_t>> SchedulerLoop::RoleAndRankOf(uint64_t member_id) {
+  MutexLock lock(&mutex_);
+  return core_.RoleAndRankOf(member_id);
+}
+
 void SchedulerLoop::MemberEnded(const MemberEndedRequest& request) {
   options_.log(absl::StrCat(RoleName(request.role()), " ", request.rank(), " (pid ", request.pid(),
                             "): ", request.reason()));

@@ -75,6 +75,9 @@ class SchedulerLoop {
   absl::StatusOr<RegisterReply> Register(const RegisterRequest& request);
   void Poll(const PollRequest* request, Done<PollReply> done);
   void Leave(const LeaveRequest& request);
+  // The role and the rank under which the member has registered; nothing when there is no such
+  // member.
+  std::optional<std::pair<Role, uint32_t>> RoleAndRankOf(uint64_t member_id);
   void MemberEnded(const MemberEndedRequest& request);
   // The connection over which the member's Poll waited has broken.
   void ConnectionBroke(uint64_t member_id);

@@ -47,19 +47,23 @@ class Service : public Scheduler::CallbackService {
 
   ServerUnaryReactor* Register(CallbackServerContext* context, const RegisterRequest* request,
                                RegisterReply* reply) override {
-    if (auto* const refusal = RefusalOfMember(context, *request)) return refusal;
+    if (auto* const refusal =
+            RefusalOfMember(context, "Register", std::make_pair(request->role(), request->rank())))
+      return refusal;
     return Finish(context, loop_->Register(*request), reply);
   }
   ServerUnaryReactor* Poll(CallbackServerContext* context, const PollRequest* request,
                            PollReply* reply) override {
-    if (auto* const refusal = Refusal(context, "Poll")) return refusal;
+    if (auto* const refusal = RefusalOfMember(context, "Poll", request->member_id()))
+      return refusal;
     auto* const reactor = new PollReactor(loop_, request->member_id());
     loop_->Poll(request, AnswerTo(reactor, reply));
     return reactor;
   }
   ServerUnaryReactor* Leave(CallbackServerContext* context, const LeaveRequest* request,
                             LeaveReply*) override {
-    if (auto* const refusal = Refusal(context, "Leave")) return refusal;
+    if (auto* const refusal = RefusalOfMember(context, "Leave", request->member_id()))
+      return refusal;
     loop_->Leave(*request);
     return Finish(context, absl::OkStatus());
   }
@@ -90,7 +94,8 @@ class Service : public Scheduler::CallbackService {
   }
   ServerUnaryReactor* FailJob(CallbackServerContext* context, const FailJobRequest* request,
                               FailJobReply*) override {
-    if (auto* const refusal = Refusal(context, "FailJob")) return refusal;
+    if (auto* const refusal = RefusalOfMember(context, "FailJob", request->member_id()))
+      return refusal;
     return Finish(context, loop_->FailJob(*request));
   }
   ServerUnaryReactor* SubmitJob(CallbackServerContext* context, const SubmitJobRequest* request,
@@ -130,7 +135,7 @@ class Service : public Scheduler::CallbackService {
   ServerUnaryReactor* DrainPserver(CallbackServerContext* context,
                                    const DrainPserverRequest* request,
                                    DrainPserverReply* reply) override {
-    if (auto* const refusal = Refusal(context, "DrainPserver")) return refusal;
+    if (auto* const refusal = RefusalOfDrain(context, *request)) return refusal;
     return Finish(context, loop_->DrainPserver(*request), reply);
   }
   ServerUnaryReactor* GetStatus(CallbackServerContext* context, const GetStatusRequest*,
@@ -151,15 +156,32 @@ class Service : public Scheduler::CallbackService {
     const absl::Status allowed = Check(*context, method).status();
     return allowed.ok() ? nullptr : Finish(context, allowed);
   }
-  // The same for a process that wants to be a member of the role and rank that it names.
-  ServerUnaryReactor* RefusalOfMember(CallbackServerContext* context,
-                                      const RegisterRequest& request) {
-    const auto peer = Check(*context, "Register");
-    absl::Status allowed = peer.status();
-    if (allowed.ok()) {
-      const bool pserver = request.role() == ROLE_PSERVER;
-      allowed = CheckPeer(*peer, pserver ? PeerRole::kPserver : PeerRole::kWorker, request.rank());
-    }
+  // The same for a member that says that it has this role and rank.
+  ServerUnaryReactor* RefusalOfMember(CallbackServerContext* context, const char* method,
+                                      const std::pair<Role, uint32_t>& member) {
+    const auto peer = Check(*context, method);
+    if (!peer.ok()) return Finish(context, peer.status());
+    const absl::Status allowed =
+        CheckPeer(*peer, member.first == ROLE_PSERVER ? PeerRole::kPserver : PeerRole::kWorker,
+                  member.second);
+    return allowed.ok() ? nullptr : Finish(context, allowed);
+  }
+  // The same for a member that gives its id. The loop answers those that it does not know.
+  ServerUnaryReactor* RefusalOfMember(CallbackServerContext* context, const char* method,
+                                      uint64_t member_id) {
+    const auto member = loop_->RoleAndRankOf(member_id);
+    return member.has_value() ? RefusalOfMember(context, method, *member)
+                              : Refusal(context, method);
+  }
+  // Operators may drain every pserver, and a pserver only itself.
+  ServerUnaryReactor* RefusalOfDrain(CallbackServerContext* context,
+                                     const DrainPserverRequest& request) {
+    const auto peer = Check(*context, "DrainPserver");
+    if (!peer.ok()) return Finish(context, peer.status());
+    if (!peer->verified || peer->role == PeerRole::kOperator) return nullptr;
+    absl::Status allowed = CheckPeer(*peer, PeerRole::kPserver, request.rank());
+    if (allowed.ok() && request.member_id() == 0)
+      allowed = absl::PermissionDeniedError("a pserver may drain only itself: give its member_id");
     return allowed.ok() ? nullptr : Finish(context, allowed);
   }
   absl::StatusOr<PeerIdentity> Check(const CallbackServerContext& context,

@@ -58,6 +58,7 @@ class BoundedHttpServer::Connection : public httplib::Stream {
         read_by_(begun_ + limits.request_time) {}
 
   bool too_large() const { return too_large_; }
+  bool stopping() const { return *listener_ == INVALID_SOCKET; }
 
   // Answers that the request is too large. The client may still be sending: closing at once would
   // reset the connection, and the client could lose the answer.
@@ -130,15 +131,15 @@ class BoundedHttpServer::Connection : public httplib::Stream {
   bool Await(short events, absl::Time by) const {
     pollfd at = {sock_, events, 0};
     for (;;) {
+      if (stopping()) return false;
       const absl::Time now = Clock::Real()->Now();
-      const absl::Duration wait = std::clamp(by - now, absl::ZeroDuration(), kLook);
+      // Others wait, and the request is not complete.
+      const bool hurry = *open_ > limits_.threads && write_by_ == absl::InfinitePast();
+      const absl::Time end = hurry ? std::min(by, begun_ + limits_.busy_request_time) : by;
+      const absl::Duration wait = std::clamp(end - now, absl::ZeroDuration(), kLook);
       const int ready = poll(&at, 1, static_cast<int>(absl::ToInt64Milliseconds(wait)));
       if (ready > 0) return true;
-      if (ready < 0 && errno != EINTR) return false;
-      if (*listener_ == INVALID_SOCKET || Clock::Real()->Now() >= by) return false;
-      // Nothing has come: others may have more to say.
-      if (total_ == 0 && *open_ > limits_.threads && now - begun_ >= limits_.silence_time)
-        return false;
+      if ((ready < 0 && errno != EINTR) || now >= end) return false;
     }
   }
 
@@ -192,7 +193,10 @@ bool BoundedHttpServer::process_and_close_socket(socket_t sock) {
   if (!t_refuses) {
     Connection connection(sock, limits_, &open_, &svr_sock_);
     bool closed = false;
-    served = process_request(connection, /*close_connection=*/true, closed, nullptr);
+    if (!connection.stopping()) {
+      served = process_request(connection, /*close_connection=*/true, closed,
+                               [](httplib::Request& request) { request.ranges.clear(); });
+    }
     if (connection.too_large()) connection.AnswerTooLarge();
   }
   shutdown(sock, SHUT_RDWR);

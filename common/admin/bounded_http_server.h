@@ -1,14 +1,15 @@
-// An HTTP server whose memory and time no client can exhaust.
+// An HTTP server that bounds the memory and the time that one client can take.
 //
 // cpp-httplib alone bounds one line of a request, but neither the length of a header line nor the
 // number of headers, and its timeouts begin anew with every byte.
 //
 // - A request of more than `request_bytes` is answered with 431 and its connection is closed.
 // - A connection that has not sent its request within `request_time`, or has not taken the answer
-//   within `answer_time`, is closed. While others wait, a connection that stays silent for
-//   `silence_time` is closed.
+//   within `answer_time`, is closed. While others wait, a connection has only `busy_request_time`
+//   for its request.
 // - At most `waiting` connections wait for a thread. Further ones are closed at once.
-// - A connection carries one request, and only GET and HEAD are served. Bodies are not read.
+// - A connection carries one request, and only GET and HEAD are served. Bodies are not read, and
+//   ranges are ignored: the library would copy the answer once for each of thousands of ranges.
 //
 // Thread safety: as httplib::Server. Handlers run on `threads` threads.
 #pragma once
@@ -29,7 +30,7 @@ class BoundedHttpServer : public httplib::Server {
     size_t request_bytes = size_t{64} << 10;
     absl::Duration request_time = absl::Seconds(5);
     absl::Duration answer_time = absl::Seconds(10);
-    absl::Duration silence_time = absl::Milliseconds(200);
+    absl::Duration busy_request_time = absl::Milliseconds(500);
   };
 
   explicit BoundedHttpServer(Limits limits);

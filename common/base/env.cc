@@ -18,7 +18,7 @@
 namespace sluice {
 namespace {
 
-// ReadRange asks the disk for the bytes that follow a piece of this size.
+// ReadRange asks the disk for the bytes that follow a piece of at least this size.
 constexpr size_t kLargePiece = 64 << 10;
 constexpr off_t kReadAhead = 2 << 20;
 

@@ -97,12 +97,14 @@ class Resolver {
     id_.role = role_;
     SLUICE_RETURN_IF_ERROR(Cluster());
     SLUICE_RETURN_IF_ERROR(Rank());
+    SLUICE_RETURN_IF_ERROR(CheckCertificate());
     SLUICE_RETURN_IF_ERROR(Scheduler());
     if (role_ != ROLE_WORKER) SLUICE_RETURN_IF_ERROR(Bind());
     if (role_ == ROLE_WORKER) SLUICE_RETURN_IF_ERROR(Device());
     const Setting admin = FlagOrVariable(flags_.admin_bind, "--admin_bind", "SLUICE_ADMIN_BIND");
     id_.admin_bind = admin.value.empty() ? "127.0.0.1:0" : admin.value;
-    SLUICE_RETURN_IF_ERROR(CheckBind({id_.admin_bind, admin.origin}, /*tls=*/false).status());
+    SLUICE_RETURN_IF_ERROR(
+        CheckBind({id_.admin_bind, admin.origin}, /*may_have_tls=*/false).status());
     id_.log_dir = FlagOrVariable(flags_.log_dir, "--log_dir", "SLUICE_LOG_DIR").value;
     if (id_.log_dir.empty()) id_.log_dir = "log";
     return std::move(id_);
@@ -133,6 +135,14 @@ class Resolver {
     const std::string each = absl::StrCat("\n", file_, ": ");
     return absl::InvalidArgumentError(
         absl::StrCat(file_, ": ", absl::StrReplaceAll(status.message(), {{"\n", each}})));
+  }
+
+  absl::Status CheckCertificate() const {
+    const PeerRole role = role_ == ROLE_SCHEDULER ? PeerRole::kScheduler
+                          : role_ == ROLE_PSERVER ? PeerRole::kPserver
+                                                  : PeerRole::kWorker;
+    const absl::Status fits = CheckPeer(id_.credentials.self(), role, id_.rank);
+    return fits.ok() ? fits : Prefixed("--tls_cert", fits);
   }
 
   // The rank whose host in the file is this one. Without such a host it is 0 if there is only one
@@ -212,16 +222,19 @@ class Resolver {
     return absl::OkStatus();
   }
 
-  // `tls`: what listens there uses TLS.
-  absl::StatusOr<Address> CheckBind(const Setting& setting, bool tls) const {
+  // `may_have_tls`: what listens there uses TLS if this process has a certificate.
+  absl::StatusOr<Address> CheckBind(const Setting& setting, bool may_have_tls) const {
+    const bool tls = may_have_tls && id_.credentials.tls();
     const auto address = ParseAddress(setting.value);
     if (!address.ok()) return Prefixed(setting.origin, address.status());
     if (!insecure_ && !tls && !IsLoopback(address->host)) {
+      const char* const secure =
+          may_have_tls ? "give --tls_cert, --tls_key and --tls_ca (`sluice certs` makes them), or, "
+                       : "";
       return absl::InvalidArgumentError(absl::StrCat(
           setting.origin, ": '", setting.value,
-          "' is not a loopback address, and connections to it have no TLS; give --tls_cert, "
-          "--tls_key and --tls_ca (`sluice certs` makes such files; the admin address has no TLS "
-          "yet), or, on a network that you trust, --insecure (SLUICE_INSECURE=true, or security { "
+          "' is not a loopback address, and connections to it have no TLS; ", secure,
+          "on a network that you trust, give --insecure (SLUICE_INSECURE=true, or security { "
           "insecure: true } in the cluster file)"));
     }
     return address;
@@ -254,7 +267,7 @@ class Resolver {
     SLUICE_ASSIGN_OR_RETURN(const std::string own, AddressOfFile(bind.value));
     if (bind.value.empty()) bind = {own, absl::StrCat("address in ", file_)};
     if (bind.value.empty()) bind = {"127.0.0.1:0", "default"};
-    SLUICE_RETURN_IF_ERROR(CheckBind(bind, id_.credentials.tls()).status());
+    SLUICE_RETURN_IF_ERROR(CheckBind(bind, /*may_have_tls=*/true).status());
     id_.bind = bind.value;
 
     Setting advertise = FlagOrVariable(flags_.advertise, "--advertise", "SLUICE_ADVERTISE");
@@ -311,7 +324,8 @@ absl::StatusOr<Identity> ResolveIdentity(Role role, const IdentityFlags& flags) 
 int ExitCodeOf(const absl::Status& status) {
   if (status.ok()) return 0;
   const bool the_same_again = absl::IsInvalidArgument(status) || absl::IsUnimplemented(status) ||
-                              absl::IsAborted(status) || absl::IsAlreadyExists(status);
+                              absl::IsAborted(status) || absl::IsAlreadyExists(status) ||
+                              absl::IsPermissionDenied(status);
   return the_same_again ? 2 : 1;
 }
 

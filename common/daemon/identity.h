@@ -61,6 +61,7 @@ absl::StatusOr<Identity> ResolveIdentity(Role role, const IdentityFlags& flags);
 //   INVALID_ARGUMENT         the flags or the configuration are wrong
 //   UNIMPLEMENTED            this build lacks what they ask for
 //   ABORTED, ALREADY_EXISTS  another running process has the role and rank, or the log
+//   PERMISSION_DENIED        the certificate is for another role or rank, or a file is protected
 int ExitCodeOf(const absl::Status& status);
 
 // The name of a daemon's log file: schedulerlog.0, serverlog.N or workerlog.N.

@@ -267,10 +267,7 @@ absl::Status WaitForScheduler(SchedulerClient* scheduler, Clock* clock, absl::Du
                      absl::ToInt64Seconds(clock->Now() - begin), " of ", absl::ToInt64Seconds(wait),
                      " s)"));
   }
-  return absl::UnavailableError(absl::StrCat(
-      "scheduler at ", scheduler->address(), " did not answer within ", absl::FormatDuration(wait),
-      "; start sluice-scheduler there, or correct the address (--scheduler, SLUICE_SCHEDULER, or "
-      "`scheduler` in the cluster file)"));
+  return SchedulerDidNotAnswer(scheduler, wait);
 }
 
 absl::StatusOr<std::unique_ptr<MemberSession>> MemberSession::Start(Options options) {

@@ -86,10 +86,14 @@ class GrpcSchedulerClient : public SchedulerClient {
                          absl::ToInt64Seconds(wait), " s)"));
       }
     }
-    return absl::UnavailableError(absl::StrCat(
-        "scheduler at ", addresses_, " did not answer within ", absl::FormatDuration(wait),
-        "; start sluice-scheduler there, or correct the address (--scheduler, "
-        "SLUICE_SCHEDULER, or `scheduler` in the cluster file)"));
+    return SchedulerDidNotAnswer(this, wait);
+  }
+
+  std::string WhyNotReady() override {
+    grpc::ClientContext context;
+    context.set_deadline(GrpcDeadline(absl::Seconds(1)));
+    ClusterStatus reply;
+    return peers_[0]->stub->GetStatus(&context, GetStatusRequest(), &reply).error_message();
   }
 
   absl::StatusOr<RegisterReply> Register(const RegisterRequest& request) override {

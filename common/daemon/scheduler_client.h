@@ -17,6 +17,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "common/base/clock.h"
 #include "proto/scheduler.pb.h"
@@ -44,6 +45,11 @@ class SchedulerClient {
   // waited. UNAVAILABLE names the address and what to do.
   virtual absl::Status WaitReady(absl::Duration wait,
                                  const std::function<void(const std::string&)>& log) = 0;
+
+  // Tries once more and returns what gRPC says is in the way, such as a certificate that is
+  // refused;
+  // "" when it says nothing.
+  virtual std::string WhyNotReady() { return ""; }
 
   // UNAVAILABLE when the scheduler cannot be reached or the deadline passes. Calls that wait at the
   // scheduler (Poll, NextPhase, WatchJob, CheckpointJob) get their wait_ms on top of the deadline.
@@ -78,5 +84,16 @@ class SchedulerClient {
   virtual absl::StatusOr<ClusterStatus> GetStatus() = 0;
   virtual absl::Status Shutdown() = 0;
 };
+
+// The error of a caller that has waited for so long until the scheduler is ready.
+inline absl::Status SchedulerDidNotAnswer(SchedulerClient* scheduler, absl::Duration waited) {
+  const std::string why = scheduler->WhyNotReady();
+  return absl::UnavailableError(absl::StrCat(
+      "scheduler at ", scheduler->address(), " did not answer within ",
+      absl::FormatDuration(waited), why.empty() ? "" : absl::StrCat(" (", why, ")"),
+      "; start sluice-scheduler there, or correct the address (--scheduler, SLUICE_SCHEDULER, or "
+      "`scheduler` in the cluster file); if it runs, one side may lack TLS, or may refuse the "
+      "other's certificate (--tls_cert, --tls_key, --tls_ca)"));
+}
 
 }  // namespace sluice

@@ -21,7 +21,7 @@ const std::vector<AccessRule>& AccessRules() {
       {"/sluice.Scheduler/NextPhase", {kWorker}},
       {"/sluice.Scheduler/NextTask", {kWorker}},
       {"/sluice.Scheduler/GetRoute", {kWorker}},
-      {"/sluice.Scheduler/FailJob", {kWorker, kPserver}},
+      {"/sluice.Scheduler/FailJob", {kWorker}},
       // Users.
       {"/sluice.Scheduler/SubmitJob", {kOperator}},
       {"/sluice.Scheduler/WatchJob", {kOperator}},

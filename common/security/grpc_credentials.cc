@@ -54,6 +54,7 @@ absl::StatusOr<GrpcCredentials> GrpcCredentials::Create(const TlsFiles& files,
   GrpcCredentials credentials;
   if (!files.given()) return credentials;
   SLUICE_RETURN_IF_ERROR(CheckTlsFiles(files));
+  SLUICE_ASSIGN_OR_RETURN(credentials.self_, OwnerOf(files));
   credentials.provider_ = std::make_shared<tls::FileWatcherCertificateProvider>(
       files.key, files.cert, files.ca,
       static_cast<unsigned>(std::max<int64_t>(1, absl::ToInt64Seconds(reload_every))));

@@ -37,6 +37,8 @@ class GrpcCredentials {
                                                 absl::Duration reload_every = absl::Seconds(10));
 
   bool tls() const { return provider_ != nullptr; }
+  // Whom this process's certificate was for when it was read first. Not verified without TLS.
+  const PeerIdentity& self() const { return self_; }
   std::shared_ptr<grpc::ServerCredentials> ForServer() const;
   // For connections to servers of this role.
   std::shared_ptr<grpc::ChannelCredentials> ForClientOf(PeerRole server) const;
@@ -45,6 +47,7 @@ class GrpcCredentials {
   absl::StatusOr<PeerIdentity> PeerOf(const grpc::AuthContext& caller) const;
 
  private:
+  PeerIdentity self_;
   std::shared_ptr<grpc::experimental::CertificateProviderInterface> provider_;
 };
 

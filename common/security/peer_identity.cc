@@ -66,7 +66,7 @@ absl::StatusOr<PeerIdentity> PeerOfUris(const std::vector<std::string>& uris) {
     if (!path.has_value()) continue;
     if (found.has_value()) return Refused(uri, "is a second one of Sluice");
     if (path->empty() || path->size() > 2 || path->back().empty())
-      return Refused(uri, "names no role");
+      return Refused(uri, "does not name a role");
     PeerIdentity peer;
     peer.verified = true;
     bool known = false;
@@ -75,13 +75,14 @@ absl::StatusOr<PeerIdentity> PeerOfUris(const std::vector<std::string>& uris) {
       peer.role = role;
       known = true;
     }
-    if (!known) return Refused(uri, "names no role of Sluice");
+    if (!known) return Refused(uri, "does not name a role of Sluice");
     if (path->size() == 2) peer.name = path->back();
     found = std::move(peer);
   }
   if (found.has_value()) return *std::move(found);
   return absl::PermissionDeniedError(
-      "the certificate names no role of Sluice: it needs a URI spiffe://DOMAIN/sluice/ROLE among "
+      "the certificate does not name a role of Sluice: it needs a URI spiffe://DOMAIN/sluice/ROLE "
+      "among "
       "its subject alternative names (`sluice certs` makes such certificates)");
 }
 

@@ -70,7 +70,7 @@ absl::Status CheckTlsFiles(const TlsFiles& files) {
   struct stat at = {};
   if (fstat(fileno(key_file.get()), &at) == 0 && (at.st_mode & (S_IRWXO | S_IWGRP)) != 0) {
     return Wrong("tls_key", files.key,
-                 "may be read by every user of this host; run chmod 600 on it");
+                 "may be read or written by other users; run chmod 600 on it");
   }
   if (X509_check_private_key(chain[0].get(), key.get()) != 1)
     return Wrong("tls_key", files.key, absl::StrCat("is not the key of ", files.cert));
@@ -91,7 +91,19 @@ absl::Status CheckTlsFiles(const TlsFiles& files) {
   }
   if (const auto peer = PeerOfUris(UrisOf(chain[0].get())); !peer.ok())
     return Wrong("tls_cert", files.cert, absl::StrCat("is refused: ", peer.status().message()));
+  // Every process is a server to some and a client of others.
+  if (X509_check_purpose(chain[0].get(), X509_PURPOSE_SSL_SERVER, 0) != 1 ||
+      X509_check_purpose(chain[0].get(), X509_PURPOSE_SSL_CLIENT, 0) != 1) {
+    return Wrong("tls_cert", files.cert,
+                 "may not be used by both servers and clients of TLS; give one with both extended "
+                 "key usages, or with none");
+  }
   return absl::OkStatus();
+}
+
+absl::StatusOr<PeerIdentity> OwnerOf(const TlsFiles& files) {
+  SLUICE_ASSIGN_OR_RETURN(const auto chain, ReadCertificates("tls_cert", files.cert));
+  return PeerOfUris(UrisOf(chain[0].get()));
 }
 
 }  // namespace sluice

@@ -4,6 +4,8 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/security/peer_identity.h"
 
 namespace sluice {
 
@@ -17,8 +19,12 @@ struct TlsFiles {
 };
 
 // INVALID_ARGUMENT names the flag, the file and the fix: a file is missing or cannot be read, holds
-// no certificate or key, the key does not belong to the certificate, others than the owner may read
-// the key, the certificate has expired, is not signed by the CA or names no role of Sluice.
+// no certificate or key, the key does not belong to the certificate, other users may read it, the
+// certificate has expired, is not signed by the CA, is not for servers and clients alike, or does
+// not name a role of Sluice.
 absl::Status CheckTlsFiles(const TlsFiles& files);
+
+// Whom the certificate is for. PERMISSION_DENIED: see PeerOfUris.
+absl::StatusOr<PeerIdentity> OwnerOf(const TlsFiles& files);
 
 }  // namespace sluice

@@ -56,8 +56,7 @@ class SchedulerServiceTest : public testing::Test {
     EXPECT_TRUE(queue.Next(&tag, &ok));
     return status.error_code();
   }
-  static grpc::Status Register(const std::shared_ptr<grpc::Channel>& channel, Role role,
-                               uint32_t rank) {
+  grpc::Status Register(const std::shared_ptr<grpc::Channel>& channel, Role role, uint32_t rank) {
     RegisterRequest request;
     request.set_protocol(1);
     request.set_role(role);
@@ -69,12 +68,15 @@ class SchedulerServiceTest : public testing::Test {
     grpc::ClientContext context;
     context.set_deadline(GrpcDeadline(absl::Seconds(5)));
     RegisterReply reply;
-    return Scheduler::NewStub(channel)->Register(&context, request, &reply);
+    const grpc::Status status = Scheduler::NewStub(channel)->Register(&context, request, &reply);
+    if (status.ok()) ids_.push_back(reply.member_id());
+    return status;
   }
 
   TestCertificates certificates_{"scheduler_service"};
   SchedulerLoop loop_;
   std::unique_ptr<SchedulerListener> listener_;
+  std::vector<uint64_t> ids_;  // of those that have registered
 
  private:
   static SchedulerLoop::Options LoopOptions() {
@@ -102,8 +104,10 @@ TEST_F(SchedulerServiceTest, EveryMethodIsRefusedToTheRolesThatHaveNoRuleForIt) 
       const std::string method =
           absl::StrCat("/", service->full_name(), "/", service->method(m)->name());
       if (method == "/sluice.Scheduler/Shutdown" && role == PeerRole::kOperator) continue;
-      // An empty registration names no role of a member; it has tests of its own.
+      // An empty registration is not one of a member; it has tests of its own.
       if (method == "/sluice.Scheduler/Register" && role != PeerRole::kOperator) continue;
+      // The same holds for the drain of a pserver by itself.
+      if (method == "/sluice.Scheduler/DrainPserver" && role == PeerRole::kPserver) continue;
       PeerIdentity peer;
       peer.verified = true;
       peer.role = role;
@@ -127,6 +131,51 @@ TEST_F(SchedulerServiceTest, AMemberRegistersOnlyAsWhatItsCertificateSays) {
             grpc::StatusCode::PERMISSION_DENIED);
   const grpc::Status pserver = Register(any_pserver, ROLE_PSERVER, 1);
   EXPECT_TRUE(pserver.ok()) << pserver.error_message();
+}
+
+TEST_F(SchedulerServiceTest, AMemberReportsOnlyForItself) {
+  Serve(certificates_.Of(PeerRole::kScheduler));
+  const auto pserver = ChannelOf(certificates_.Of(PeerRole::kPserver, "0"));
+  const auto worker = ChannelOf(certificates_.Of(PeerRole::kWorker, "1"));
+  ASSERT_TRUE(Register(pserver, ROLE_PSERVER, 0).ok());
+  ASSERT_TRUE(Register(worker, ROLE_WORKER, 1).ok());
+  const ClusterStatus before = loop_.GetStatus();
+  ASSERT_EQ(before.members_size(), 2);
+  EXPECT_THAT(loop_.RoleAndRankOf(ids_[0]), testing::Optional(std::make_pair(ROLE_PSERVER, 0u)));
+  const auto leave = [](const std::shared_ptr<grpc::Channel>& channel, uint64_t member_id) {
+    grpc::ClientContext context;
+    LeaveRequest request;
+    request.set_member_id(member_id);
+    LeaveReply reply;
+    return Scheduler::NewStub(channel)->Leave(&context, request, &reply).error_code();
+  };
+  const auto poll = [](const std::shared_ptr<grpc::Channel>& channel, uint64_t member_id) {
+    grpc::ClientContext context;
+    PollRequest request;
+    request.set_member_id(member_id);
+    PollReply reply;
+    return Scheduler::NewStub(channel)->Poll(&context, request, &reply).error_code();
+  };
+  const auto drain = [](const std::shared_ptr<grpc::Channel>& channel, uint32_t rank,
+                        uint64_t member_id) {
+    grpc::ClientContext context;
+    DrainPserverRequest request;
+    request.set_rank(rank);
+    request.set_member_id(member_id);
+    DrainPserverReply reply;
+    return Scheduler::NewStub(channel)->DrainPserver(&context, request, &reply).error_code();
+  };
+  EXPECT_EQ(leave(worker, ids_[0]), grpc::StatusCode::PERMISSION_DENIED);
+  EXPECT_EQ(poll(worker, ids_[0]), grpc::StatusCode::PERMISSION_DENIED);
+  EXPECT_EQ(poll(pserver, ids_[1]), grpc::StatusCode::PERMISSION_DENIED);
+  EXPECT_EQ(drain(pserver, 1, ids_[0]), grpc::StatusCode::PERMISSION_DENIED);
+  EXPECT_EQ(drain(pserver, 0, 0), grpc::StatusCode::PERMISSION_DENIED);
+  const ClusterStatus after = loop_.GetStatus();
+  for (const MemberStatus& member : after.members())
+    EXPECT_TRUE(member.alive()) << member.ShortDebugString();
+  EXPECT_EQ(poll(worker, ids_[1]), grpc::StatusCode::OK);
+  EXPECT_NE(drain(pserver, 0, ids_[0]), grpc::StatusCode::PERMISSION_DENIED);
+  EXPECT_EQ(leave(worker, ids_[1]), grpc::StatusCode::OK);
 }
 
 TEST_F(SchedulerServiceTest, WithoutTlsEveryMethodIsOpen) {

@@ -88,7 +88,7 @@ TEST_F(BoundedHttpServerTest, BytesThatDripInDoNotExtendTheTime) {
 TEST_F(BoundedHttpServerTest, SilentConnectionsMakeRoomForOthers) {
   BoundedHttpServer::Limits limits;
   limits.request_time = absl::Hours(1);
-  limits.silence_time = absl::Milliseconds(10);
+  limits.busy_request_time = absl::Milliseconds(10);
   Start(limits);
   std::vector<std::unique_ptr<HttpConnection>> silent;
   for (int i = 0; i < 8; ++i) silent.push_back(std::make_unique<HttpConnection>(port_));
@@ -97,11 +97,35 @@ TEST_F(BoundedHttpServerTest, SilentConnectionsMakeRoomForOthers) {
   EXPECT_THAT(client.Receive(), HasSubstr("content"));
 }
 
+TEST_F(BoundedHttpServerTest, SlowRequestsMakeRoomForOthers) {
+  BoundedHttpServer::Limits limits;
+  limits.request_time = absl::Hours(1);
+  limits.busy_request_time = absl::Milliseconds(10);
+  Start(limits);
+  std::vector<std::unique_ptr<HttpConnection>> slow;
+  for (int i = 0; i < 8; ++i) {
+    slow.push_back(std::make_unique<HttpConnection>(port_));
+    slow.back()->Send("G");
+  }
+  HttpConnection client(port_);
+  client.Send(kRequest);
+  EXPECT_THAT(client.Receive(), HasSubstr("content"));
+}
+
+TEST_F(BoundedHttpServerTest, RangesDoNotMultiplyTheAnswer) {
+  Start({});
+  HttpConnection client(port_);
+  client.Send("GET /page HTTP/1.1\r\nRange: bytes=0-6,0-6,0-6\r\n\r\n");
+  const std::string answer = client.Receive();
+  EXPECT_THAT(answer, StartsWith("HTTP/1.1 200"));
+  EXPECT_EQ(answer.find("content\r\n"), std::string::npos) << "parts: " << answer;
+}
+
 TEST_F(BoundedHttpServerTest, ConnectionsBeyondTheLimitAreClosed) {
   BoundedHttpServer::Limits limits;
   limits.threads = 1;
   limits.waiting = 1;
-  limits.request_time = limits.silence_time = absl::Seconds(5);
+  limits.request_time = limits.busy_request_time = absl::Seconds(5);
   Start(limits);
   HttpConnection served(port_), waits(port_);
   HttpConnection refused(port_);

@@ -166,6 +166,21 @@ TEST_F(IdentityTest, WithTlsAnyAddressIsAllowedExceptForTheAdminPort) {
   EXPECT_THAT(Refusal(ROLE_PSERVER), HasSubstr("--tls_key"));
 }
 
+TEST_F(IdentityTest, TheCertificateMustBeForTheRoleAndTheRank) {
+  const TestCertificates certificates("identity");
+  flags_.scheduler = "127.0.0.1:7000";
+  flags_.rank = 1;
+  flags_.tls = certificates.Of(PeerRole::kPserver, "1");
+  EXPECT_TRUE(ResolveIdentity(ROLE_PSERVER, flags_).ok());
+  EXPECT_THAT(Refusal(ROLE_WORKER), HasSubstr("--tls_cert"));
+  flags_.rank = 2;
+  EXPECT_THAT(Refusal(ROLE_PSERVER), HasSubstr("--tls_cert"));
+  flags_.rank = -1;
+  EXPECT_THAT(Refusal(ROLE_SCHEDULER), HasSubstr("--tls_cert"));
+  flags_.tls = certificates.Of(PeerRole::kScheduler);
+  EXPECT_TRUE(ResolveIdentity(ROLE_SCHEDULER, flags_).ok());
+}
+
 TEST_F(IdentityTest, FilesOfTlsComeFromFlagElseVariableElseClusterFile) {
   const TestCertificates certificates("identity");
   const TlsFiles files = certificates.Of(PeerRole::kWorker);

@@ -39,7 +39,7 @@ constexpr Row kTable[] = {
     {"w p - -", "/sluice.Scheduler/Register"},      {"w p - -", "/sluice.Scheduler/Poll"},
     {"w p - -", "/sluice.Scheduler/Leave"},         {"- - - o", "/sluice.Scheduler/MemberEnded"},
     {"w - - -", "/sluice.Scheduler/NextPhase"},     {"w - - -", "/sluice.Scheduler/NextTask"},
-    {"w - - -", "/sluice.Scheduler/GetRoute"},      {"w p - -", "/sluice.Scheduler/FailJob"},
+    {"w - - -", "/sluice.Scheduler/GetRoute"},      {"w - - -", "/sluice.Scheduler/FailJob"},
     {"- - - o", "/sluice.Scheduler/SubmitJob"},     {"- - - o", "/sluice.Scheduler/WatchJob"},
     {"- - - o", "/sluice.Scheduler/CheckpointJob"}, {"- - - o", "/sluice.Scheduler/CancelJob"},
     {"- - - o", "/sluice.Scheduler/ScaleJob"},      {"- p - o", "/sluice.Scheduler/DrainPserver"},
