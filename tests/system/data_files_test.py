@@ -39,8 +39,8 @@ class DataTest(SluiceTest):
         best = float(said.split("AUC ")[1].split(",")[0])
         self.assertGreater(best, 0.75)
         result = self.train("run", "--set=data.train_files=%s" % (self.tmp / "train" / "part-*.zst"),
-                            "--set=data.eval_files=%s" % (self.tmp / "test.tsv"), "--epochs=2",
-                            "--set=optimizers.all.learning_rate=0.05")
+                            "--set=data.eval_files=%s" % (self.tmp / "test.tsv"), "--epochs=4",
+                            "--set=optimizers.all.learning_rate=0.05", "--a_sync=false")
         self.assertEqual((result["status"], result["bad_lines"]), ("done", 0))
         self.assertGreater(result["eval"]["auc"], 0.5 + (best - 0.5) / 2)
         self.assertLess(result["eval"]["auc"], best + 0.01)
