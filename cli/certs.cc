@@ -91,7 +91,8 @@ absl::StatusOr<Owner> ParseOwner(const std::string& text) {
     return absl::InvalidArgumentError(absl::StrCat("--names: '", Printable(text), "' ", why));
   };
   if (parts.size() != 2 || parts[1].empty())
-    return refuse("does not have the form ROLE/NAME; give e.g. --names=worker/0,worker/1,pserver/0");
+    return refuse(
+        "does not have the form ROLE/NAME; give e.g. --names=worker/0,worker/1,pserver/0");
   std::vector<std::string> roles;
   for (const PeerRole role : kPeerRoles) {
     roles.push_back(PeerRoleName(role));

@@ -1,8 +1,10 @@
 #include "cli/command_line.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <optional>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -70,6 +72,12 @@ std::string ParsedCommand::Text(const std::string& name) const {
   if (it != values_.end()) return it->second.back();
   const auto fallback = defaults_.find(name);
   return fallback == defaults_.end() ? "" : fallback->second;
+}
+
+std::string ParsedCommand::TextOrVariable(const std::string& name) const {
+  const std::string variable = absl::StrCat("SLUICE_", absl::AsciiStrToUpper(name));
+  const char* const value = std::getenv(variable.c_str());
+  return Given(name) || value == nullptr || *value == '\0' ? Text(name) : value;
 }
 
 long ParsedCommand::Number(const std::string& name) const {

@@ -52,6 +52,9 @@ class ParsedCommand {
   std::string Text(const std::string& name) const;
   long Number(const std::string& name) const;
   bool Switch(const std::string& name) const;
+  // Returns the last value given, else that of the variable SLUICE_<NAME>, else the default. An
+  // empty variable counts as not set.
+  std::string TextOrVariable(const std::string& name) const;
   std::vector<std::string> All(const std::string& name) const;
 
  private:

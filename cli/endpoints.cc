@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
@@ -59,20 +58,11 @@ bool IsGone(const Endpoint& endpoint) {
 
 }  // namespace
 
-std::string LogDirOf(const ParsedCommand& command) {
-  const char* variable = std::getenv("SLUICE_LOG_DIR");
-  const bool from_variable = !command.Given("log_dir") && variable != nullptr && *variable != '\0';
-  return from_variable ? variable : command.Text("log_dir");
-}
+std::string LogDirOf(const ParsedCommand& command) { return command.TextOrVariable("log_dir"); }
 
 absl::StatusOr<std::string> FindScheduler(const ParsedCommand& command) {
-  std::string address = command.Text("scheduler");
-  std::string origin = "--scheduler";
-  if (const char* variable = std::getenv("SLUICE_SCHEDULER");
-      address.empty() && variable != nullptr && *variable != '\0') {
-    address = variable;
-    origin = "SLUICE_SCHEDULER";
-  }
+  std::string address = command.TextOrVariable("scheduler");
+  std::string origin = command.Given("scheduler") ? "--scheduler" : "SLUICE_SCHEDULER";
   const std::string file = LogDirOf(command) + "/endpoints.log";
   if (address.empty()) {
     origin = file;
@@ -93,8 +83,7 @@ absl::StatusOr<std::string> FindScheduler(const ParsedCommand& command) {
 
 absl::StatusOr<std::string> FindRunningScheduler(const ParsedCommand& command, Clock* clock) {
   SLUICE_ASSIGN_OR_RETURN(const std::string address, FindScheduler(command));
-  const char* variable = std::getenv("SLUICE_SCHEDULER");
-  const bool named = command.Given("scheduler") || (variable != nullptr && *variable != '\0');
+  const bool named = !command.TextOrVariable("scheduler").empty();
   const auto parsed = ParseAddressList(address);
   // Nothing is known about processes of another host.
   if (named || !parsed.ok() || !AllLoopback(*parsed)) return address;

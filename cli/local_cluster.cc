@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,6 +17,7 @@
 #include "cli/cluster_folders.h"
 #include "cli/endpoints.h"
 #include "cli/scheduler_access.h"
+#include "common/base/env.h"
 #include "common/base/file_origin.h"
 #include "common/base/status_macros.h"
 #include "common/config/job_config.h"
@@ -29,7 +31,7 @@ namespace sluice::cli {
 namespace {
 
 constexpr int kTailLines = 12;
-// Of the CA and the certificates of a local cluster: longer than it runs.
+// How long the CA and the certificates of a local cluster are valid: longer than it will run.
 constexpr absl::Duration kCertificateLife = absl::Hours(24 * 3650),
                          kClocksDiffer = absl::Minutes(5);
 constexpr absl::Duration kAfterScheduler = absl::Seconds(1);
@@ -174,13 +176,27 @@ absl::Status LocalCluster::Prepare() {
 
 absl::Status LocalCluster::PrepareTls(const std::string& folder) {
   if (!options_.tls) return absl::OkStatus();
+  // The mark tells the certificates of an earlier `--tls` from those of a user, whose CA must not
+  // be lost.
+  const std::string mark = folder + "/made_by_tls_flag";
+  Env* const env = Env::Real();
+  std::error_code error;
+  if (env->Exists(folder) && !std::filesystem::is_empty(folder, error) && !env->Exists(mark)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--tls would replace the certificates in ", folder,
+                     ", which it did not make; move that folder away, or give another --log_dir"));
+  }
+  if (mkdir(folder.c_str(), S_IRWXU) != 0 && errno != EEXIST) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "cannot make ", folder, ": ", std::strerror(errno), "; give a writable --log_dir"));
+  }
+  SLUICE_RETURN_IF_ERROR(env->WriteFile(mark, {"sluice replaces the certificates here\n"}));
   // Every cluster has a CA of its own: certificates of an earlier one must not open this one.
   std::vector<TlsFiles> earlier;
   for (const PeerRole role : kPeerRoles) earlier.push_back(FilesOf(folder, PeerRoleName(role)));
   earlier.push_back(FilesOf(folder, "ca"));
   for (const TlsFiles& files : earlier) {
     for (const std::string& file : {files.cert, files.key}) {
-      std::error_code error;
       std::filesystem::remove(file, error);
       if (!error) continue;
       return absl::InvalidArgumentError(

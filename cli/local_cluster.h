@@ -50,7 +50,7 @@ class LocalCluster {
   ~LocalCluster();
 
   const std::string& scheduler() const { return scheduler_; }
-  // Of an operator of this cluster.
+  // Returns the credentials with which an operator calls this cluster's scheduler.
   const GrpcCredentials& credentials() const { return credentials_; }
   // Returns INTERNAL when a process has ended; the message names it, says how it ended and shows
   // the tail of its log. Tells the scheduler of every process that did not exit cleanly, so that

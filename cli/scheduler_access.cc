@@ -1,8 +1,5 @@
 #include "cli/scheduler_access.h"
 
-#include <cstdlib>
-
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "cli/endpoints.h"
 #include "common/base/status_macros.h"
@@ -11,13 +8,6 @@
 
 namespace sluice::cli {
 namespace {
-
-std::string FlagOrVariable(const ParsedCommand& command, const std::string& flag) {
-  if (command.Given(flag)) return command.Text(flag);
-  const char* const variable =
-      std::getenv(absl::StrCat("SLUICE_", absl::AsciiStrToUpper(flag)).c_str());
-  return variable == nullptr ? "" : variable;
-}
 
 // Whether the newest cluster of the log folder has this scheduler and was started with --tls.
 bool HasTls(const std::string& log_dir, const std::string& scheduler) {
@@ -35,9 +25,9 @@ std::string CertificateFolder(const std::string& log_dir) { return log_dir + "/c
 absl::StatusOr<GrpcCredentials> OperatorCredentials(const ParsedCommand& command,
                                                     const std::string& scheduler) {
   TlsFiles files;
-  files.cert = FlagOrVariable(command, "tls_cert");
-  files.key = FlagOrVariable(command, "tls_key");
-  files.ca = FlagOrVariable(command, "tls_ca");
+  files.cert = command.TextOrVariable("tls_cert");
+  files.key = command.TextOrVariable("tls_key");
+  files.ca = command.TextOrVariable("tls_ca");
   if (!files.given() && HasTls(LogDirOf(command), scheduler))
     files = FilesOf(CertificateFolder(LogDirOf(command)), "operator");
   SLUICE_ASSIGN_OR_RETURN(GrpcCredentials credentials, GrpcCredentials::Create(files));

@@ -169,6 +169,7 @@ class Service : public Scheduler::CallbackService {
   // The same for a member that gives its id. The loop answers those that it does not know.
   ServerUnaryReactor* RefusalOfMember(CallbackServerContext* context, const char* method,
                                       uint64_t member_id) {
+    if (!credentials_.tls()) return Refusal(context, method);
     const auto member = loop_->RoleAndRankOf(member_id);
     return member.has_value() ? RefusalOfMember(context, method, *member)
                               : Refusal(context, method);

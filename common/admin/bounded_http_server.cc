@@ -19,7 +19,7 @@ namespace {
 
 // A server that stops is noticed within this time.
 constexpr absl::Duration kLook = absl::Milliseconds(100);
-// What a client may still send after the answer that its request is too large.
+// After the answer 431, so many more bytes of the request are read and dropped.
 constexpr size_t kMaxDiscarded = size_t{1} << 20;
 constexpr char kTooLarge[] =
     "HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\nContent-Length: "

@@ -18,10 +18,6 @@
 namespace sluice {
 namespace {
 
-// ReadRange asks the disk for the bytes that follow a piece of at least this size.
-constexpr size_t kLargePiece = 64 << 10;
-constexpr off_t kReadAhead = 2 << 20;
-
 absl::Status Error(absl::string_view operation, const std::string& path, int error) {
   const absl::Status status = absl::ErrnoToStatus(error, absl::StrCat(operation, " ", path));
   switch (error) {
@@ -171,12 +167,6 @@ class RealEnv : public Env {
     const uint64_t size = static_cast<uint64_t>(info.st_size);
     std::string bytes(offset >= size ? 0 : std::min(n, size - offset), '\0');
     SLUICE_RETURN_IF_ERROR(ReadInto(descriptor.fd(), path, offset, &bytes));
-    // Whoever reads a large file piece by piece works on this piece while the disk brings the next
-    // ones. The kernel would not know: it sees a newly opened file each time.
-    if (bytes.size() >= kLargePiece) {
-      ::posix_fadvise(descriptor.fd(), static_cast<off_t>(offset + bytes.size()), kReadAhead,
-                      POSIX_FADV_WILLNEED);
-    }
     return bytes;
   }
 

@@ -1,7 +1,10 @@
 """Clusters with mutual TLS: they train as without it, and nobody gets in without the right certificate."""
 import os
 import re
+import shutil
 import signal
+import socket
+import ssl
 import unittest
 
 from sluice_testing import ADULT, SluiceTest, free_port, kill_unless_over, processes_naming, wait_until
@@ -44,6 +47,10 @@ class TlsTest(SluiceTest):
         others = self.tmp / "others"
         self.assertEqual(self.run_program("sluice", "certs", str(others)).returncode, 0)
         self.assertEqual(status(*tls_flags(others, "operator"))[0], 3, "an operator of another authority")
+        done = self.run_program("sluice", "submit", "--job=%s" % ADULT, "--scheduler=%s" % address,
+                                "--log_dir=%s" % self.tmp, *tls_flags(others, "operator"))
+        self.assertEqual(done.returncode, 3, done.stdout)
+        self.assertIn("certificate", done.stdout.split("--tls_cert")[0].lower(), "the cause, not only the advice")
         # Neither does a process of another authority, or of another role, become a member.
         for role, flags in (("worker", tls_flags(others, "worker")), ("worker", tls_flags(own, "operator"))):
             stranger = self.start("sluice-" + role, "--rank=0", "--scheduler=%s" % address, "--log_dir=%s" % self.tmp,
@@ -70,6 +77,40 @@ class TlsTest(SluiceTest):
         wait_until(lambda: self.job_status(log_dir, job_id)["state"] == "JOB_DONE",
                    lambda: "done: %s" % self.job_status(log_dir, job_id))
         self.assertEqual(int(self.job_status(log_dir, job_id)["recovery"]["worker_losses"]), 1)
+
+    def test_certificates_of_a_user_are_not_replaced(self):
+        folder = self.tmp / "run.log" / "cluster_tls"
+        folder.parent.mkdir()
+        self.assertEqual(self.run_program("sluice", "certs", str(folder)).returncode, 0)
+        before = (folder / "ca.key").read_bytes()
+        _, said = self.launch("--tls", "--epochs=1", expect=2)
+        self.assertIn(str(folder), said)
+        self.assertEqual((folder / "ca.key").read_bytes(), before)
+        shutil.rmtree(folder)
+        self.launch("--tls", "--epochs=1")
+        own = (folder / "ca.key").read_bytes()
+        self.assertEqual(folder.stat().st_mode & 0o077, 0)
+        self.launch("--epochs=1")  # a cluster without TLS leaves the folder alone
+        self.assertEqual((folder / "ca.key").read_bytes(), own)
+        self.launch("--tls", "--epochs=1")
+        self.assertNotEqual((folder / "ca.key").read_bytes(), own, "every cluster has a CA of its own")
+
+    def test_old_versions_of_tls_are_refused(self):
+        log_dir = self.up("--tls", "--server_num=1", "--worker_num=1")
+        address = next(e.address for e in self.endpoints_of(log_dir) if e.role == "scheduler")
+
+        def version_with(newest):
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            context.set_ciphers("ALL:@SECLEVEL=0")  # else the client itself would refuse old versions
+            context.minimum_version, context.maximum_version = ssl.TLSVersion.TLSv1, newest
+            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+            context.load_cert_chain(log_dir / "cluster_tls" / "operator.pem", log_dir / "cluster_tls" / "operator.key")
+            context.set_alpn_protocols(["h2"])
+            with socket.create_connection(address.split(":")) as raw, context.wrap_socket(raw) as wrapped:
+                return wrapped.version()
+        self.assertEqual(version_with(ssl.TLSVersion.TLSv1_2), "TLSv1.2")
+        with self.assertRaises((ssl.SSLError, ConnectionError)):
+            version_with(ssl.TLSVersion.TLSv1_1)
 
     def test_wrong_files_are_refused_at_start(self):
         folder = self.tmp / "certificates"

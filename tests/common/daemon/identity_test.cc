@@ -319,8 +319,9 @@ TEST(RegistrationTest, EachRegistrationHasItsOwnLifeAndProcessSpace) {
 
 TEST(ExitCodeTest, ErrorsThatWouldRecurExitWithTwo) {
   EXPECT_EQ(ExitCodeOf(absl::OkStatus()), 0);
-  for (const absl::Status& status : {absl::InvalidArgumentError(""), absl::UnimplementedError(""),
-                                     absl::AbortedError(""), absl::AlreadyExistsError("")}) {
+  for (const absl::Status& status :
+       {absl::InvalidArgumentError(""), absl::UnimplementedError(""), absl::AbortedError(""),
+        absl::AlreadyExistsError(""), absl::PermissionDeniedError("")}) {
     EXPECT_EQ(ExitCodeOf(status), 2) << status;
   }
   EXPECT_EQ(ExitCodeOf(absl::UnavailableError("")), 1);

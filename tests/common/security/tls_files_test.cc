@@ -176,10 +176,39 @@ TEST_F(TlsFilesTest, FirstCertificateOfTheFileIsTheProcesssOwn) {
 }
 
 TEST_F(TlsFilesTest, CertificateWithoutARoleIsRefused) {
-  // The CA's own certificate is valid, and names no role.
+  // The CA's own certificate is valid, and does not name a role.
   const TlsFiles ca = FilesOf(dir_ + "/cluster", "ca");
   EXPECT_THAT(Refusal(ca), AllOf(HasSubstr("--tls_cert: " + ca.cert), HasSubstr("role"),
                                  Not(HasSubstr("is not valid"))));
+}
+
+// Replaces the extended key usages of the certificate and signs it again.
+std::string WithUsages(const TlsFiles& files, const char* usages, const std::string& to) {
+  const auto open = [](const std::string& path, const char* mode) {
+    return OpenFile(std::fopen(path.c_str(), mode));
+  };
+  const Certificate certificate(
+      PEM_read_X509(open(files.cert, "r").get(), nullptr, nullptr, nullptr));
+  const std::string ca_key = fs::path(files.ca).parent_path() / "ca.key";
+  const PrivateKey key = ReadPrivateKey(open(ca_key, "r").get());
+  const int at = X509_get_ext_by_NID(certificate.get(), NID_ext_key_usage, -1);
+  X509_EXTENSION_free(X509_delete_ext(certificate.get(), at));
+  X509_EXTENSION* const usage = X509V3_EXT_conf_nid(nullptr, nullptr, NID_ext_key_usage, usages);
+  X509_add_ext(certificate.get(), usage, -1);
+  X509_EXTENSION_free(usage);
+  EXPECT_GT(X509_sign(certificate.get(), key.get(), EVP_sha256()), 0);
+  EXPECT_EQ(PEM_write_X509(open(to, "w").get(), certificate.get()), 1);
+  return to;
+}
+
+TEST_F(TlsFilesTest, CertificateForOneSideOfAConnectionIsRefused) {
+  const auto with = [&](const char* usages) {
+    return TlsFiles{WithUsages(files_, usages, dir_ + "/usages.pem"), files_.key, files_.ca};
+  };
+  EXPECT_THAT(Refusal(with("serverAuth")), HasSubstr("extended key usages"));
+  EXPECT_THAT(Refusal(with("clientAuth")), HasSubstr("extended key usages"));
+  const absl::Status both = CheckTlsFiles(with("clientAuth,serverAuth"));
+  EXPECT_TRUE(both.ok()) << both;
 }
 
 }  // namespace
