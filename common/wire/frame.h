@@ -93,7 +93,7 @@ void WriteBf16(const float* values, size_t n, uint8_t* to);
 inline void WriteValues(const float* values, size_t n, uint32_t wire_bytes, uint8_t* to) {
   if (wire_bytes == 2) {
     WriteBf16(values, n, to);
-  } else {
+  } else if (n > 0) {  // memcpy takes no null pointer, and no values may have none
     __builtin_memcpy(to, values, n * sizeof(float));
   }
 }
