@@ -1,10 +1,11 @@
-// Decides when a job makes its checkpoints, and follows each of them until it is over.
+// Asks for the checkpoints of a job when they are due, and follows each of them until it is over.
 //
 //   sync         idle -> begun (pservers write, ranks report) -> committing -> idle
 //   async, Geo   idle -> asking (ranks report) -> ordered (pservers begin their cuts) -> begun
 //                     -> committing -> idle
 //
-// Checkpoints of a job have the numbers 1, 2, ...; there is one at a time. When all parts are in,
+// Checkpoints of a job have the numbers 1, 2, ...; there is one at a time. CheckpointPace says when
+// the next one is due, CheckpointParts which parts of the open one are in. When all are,
 // TakeCommit gives the manifest to write. A checkpoint that cannot be completed is given up and
 // counted; the job continues, and the next try has the next number.
 //
@@ -28,7 +29,7 @@
 // - A number is over (complete or given up) before the next one is asked for.
 // - Reports about numbers that are over, or repeated ones, change nothing.
 //
-// Memory: one report per pserver and rank while a checkpoint is open, then a summary of the newest.
+// Memory: the CheckpointParts of an open checkpoint, then a summary of the newest.
 //
 // Thread safety: one thread.
 #pragma once
@@ -47,6 +48,8 @@
 #include "common/config/mode.h"
 #include "proto/model.pb.h"
 #include "proto/scheduler.pb.h"
+#include "scheduler/checkpoint_pace.h"
+#include "scheduler/checkpoint_parts.h"
 #include "scheduler/data_tasks.h"
 
 namespace sluice {
@@ -104,7 +107,7 @@ class JobCheckpoints {
   // Continues the counts of an earlier scheduler, and the time in which the job has made none.
   void Continue(const CheckpointStatus& before, absl::Time now);
   // The steps of an epoch and of the whole job, once they are known.
-  void SetSteps(uint64_t per_epoch, uint64_t last_step);
+  void SetSteps(uint64_t per_epoch, uint64_t last_step) { pace_.SetSteps(per_epoch, last_step); }
   // Notes that `step` global steps are done. Training stops at `limit`, the end of its epoch,
   // before it continues; limit == step: it does not train now. In async and Geo, `step` is the mean
   // of the ranks, and limit has no meaning.
@@ -128,7 +131,7 @@ class JobCheckpoints {
   // False when no more steps will be trained, so that no checkpoint can begin.
   bool can_begin() const {
     if (stopped_) return false;
-    return sync() ? !(last_step_ > 0 && step_ >= last_step_) : more_training_;
+    return sync() ? !pace_.all_steps_done() : more_training_;
   }
 
   // Reports of pserver 0, 1, ... of the job, and of a rank. Reports of pservers without shards are
@@ -156,9 +159,8 @@ class JobCheckpoints {
   void ShardsLost(uint32_t pserver, absl::Time now);
   // True when a checkpoint has begun and SetState has not been called for it.
   bool needs_state() const { return open_ && !open_->state && open_->stage == Stage::kBegun; }
-  // Async and Geo, when needs_state(): by rank. INTERNAL when the pservers contradict each other:
-  // in Geo they must hold the same frames of each rank.
-  absl::StatusOr<std::vector<RankPart>> Parts() const;
+  // Async and Geo, when needs_state(): by rank. INTERNAL when the pservers contradict each other.
+  absl::StatusOr<std::vector<RankPart>> Parts() const { return open_->parts.RankParts(); }
   // True while the training phase must not end, because its cuts have not begun.
   bool holds_phase() const {
     return open_ && (open_->stage != Stage::kBegun || end_due_ == EndDue::kOfTraining);
@@ -211,7 +213,7 @@ class JobCheckpoints {
   // True when the open checkpoint is of the job's last step, so that the job waits for it.
   bool finishes_job() const {
     if (!open_) return false;
-    return sync() ? last_step_ > 0 && open_->step == last_step_ : open_->ends_training;
+    return sync() ? pace_.IsLast(open_->step) : open_->ends_training;
   }
   // Null while the checkpoint is not over, or when too many others have followed.
   const Outcome* OutcomeOf(uint64_t number) const;
@@ -235,15 +237,13 @@ class JobCheckpoints {
   // A checkpoint that was due at the end of an epoch while another one was open.
   enum class EndDue { kNone, kOfEpoch, kOfTraining };
   struct Open {
+    explicit Open(CheckpointParts parts) : parts(std::move(parts)) {}
     Stage stage = Stage::kBegun;
     uint64_t step = 0;
+    CheckpointParts parts;
     bool ends_training = false;  // async, Geo: made when the last epoch's training had ended
     bool after_loss = false;     // by CutAfterLoss
     absl::Time begun_at, progressed_at;
-    std::vector<HostedCut> hosted;  // by pserver; state unspecified: no report yet
-    std::vector<std::optional<WorkerState>> workers;
-    std::vector<uint64_t> tasks;  // by rank: RankPart.tasks
-    std::vector<bool> went_on;    // Geo, by rank: it has confirmed its release
     std::optional<CheckpointState> state;
     bool committing = false;
     Manifest manifest;  // once committing
@@ -270,18 +270,9 @@ class JobCheckpoints {
   // counts: as failed, if there is an error. of_loss: because of the loss of a member.
   void CloseOpen(const std::string& error, bool counts, absl::Time now, bool of_loss = false);
   bool due_on_demand(absl::Time now) const { return demanded_ && now >= again_at_; }
-  bool due_by_time(absl::Time now) const {
-    const absl::Duration every = absl::Seconds(options_.config.every_s());
-    return every > absl::ZeroDuration() && now - over_at_ >= every && now >= by_time_from_;
-  }
-  // True when the open checkpoint needs nothing more from the rank's worker.
-  bool Complete(uint32_t rank) const;
-  // The next step after those done by now at which a checkpoint is due by steps or epochs; 0: none.
-  uint64_t NextDueStep(absl::Time now) const;
-  uint64_t EstimatedStep(absl::Time now) const;
-  std::string Missing() const;
 
   const Options options_;
+  CheckpointPace pace_;
   uint64_t over_ = options_.over;
   Asked asked_;
   Ordered ordered_;
@@ -293,7 +284,6 @@ class JobCheckpoints {
   };
   bool held_ = false;                    // by Hold
   std::optional<AfterLoss> after_loss_;  // until it is over
-  uint64_t asked_from_ = 0;  // async, Geo: the step when a checkpoint was last asked for
   EndDue end_due_ = EndDue::kNone;
   bool demanded_ = false;
   bool again_ = false;                                 // the demanded one has failed once
@@ -304,17 +294,6 @@ class JobCheckpoints {
   uint64_t instance_ = options_.instance;
   uint32_t worker_num_ = options_.worker_num, pserver_num_ = options_.pserver_num;
   std::vector<uint32_t> without_shards_ = options_.without_shards;
-  // When the interval every_s began: the end of the one before, or the beginning of the job. Losses
-  // do not restart it, or a job that often loses members would make no checkpoint.
-  absl::Time over_at_;
-  // Until then pservers may still be writing the checkpoint that the newest loss has ended. At most
-  // an interval after that loss.
-  absl::Time by_time_from_ = absl::InfinitePast();
-  uint64_t steps_per_epoch_ = 0, last_step_ = 0;
-  // How far training is: steps at a time, the rate since the sample before, and where it stops.
-  uint64_t step_ = 0, limit_ = 0;
-  absl::Time step_at_;
-  double steps_per_s_ = 0;
   absl::Time now_;  // of the newest event
 
   std::deque<Outcome> outcomes_;                          // the newest
