@@ -51,6 +51,8 @@ int main(int argc, char** argv) {
   const absl::Status valid = sluice::ValidateClusterConfig(identity->cluster);
   if (!valid.ok()) return fail(valid);
   if (const absl::Status log = sluice::OpenLog(*identity, argv[0]); !log.ok()) return fail(log);
+  const auto audit = sluice::OpenAuditLog(*identity, sluice::Clock::Real(), sluice::Env::Real());
+  if (!audit.ok()) return fail(audit.status());
 
   sluice::SchedulerServer::Options options;
   options.identity = *identity;
@@ -58,6 +60,7 @@ int main(int argc, char** argv) {
   options.worker_num = FLAGS_worker_num;
   options.clock = sluice::Clock::Real();
   options.env = sluice::Env::Real();
+  options.audit = audit->get();
   options.job_log_folders = FLAGS_job_log_folders;
   options.log = [](const std::string& line) { LOG(INFO) << line; };
   options.on_end = [] { sluice::StopSignal::Stop(0); };

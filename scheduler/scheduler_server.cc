@@ -128,14 +128,14 @@ absl::Status SchedulerServer::Init() {
   loop_ = std::make_unique<SchedulerLoop>(std::move(loop));
   serving_.store(loop_.get(), std::memory_order_release);
   const Identity& identity = options_.identity;
-  SLUICE_ASSIGN_OR_RETURN(
-      listener_, SchedulerListener::Start(identity.bind, identity.credentials, loop_.get()));
+  SLUICE_ASSIGN_OR_RETURN(listener_, SchedulerListener::Start(identity.bind, identity.credentials,
+                                                              loop_.get(), options_.audit));
   SLUICE_ASSIGN_OR_RETURN(
       Address address,
       ParseAddress(identity.advertise.empty() ? identity.bind : identity.advertise));
   if (address.port == 0) address.port = static_cast<uint16_t>(listener_->port());
   const std::string advertised = ToText(address);
-  options_.log(absl::StrCat("scheduler at ", advertised, ", admin at ", admin_->address()));
+  options_.log(absl::StrCat("scheduler at ", advertised, ", admin at ", admin_->url()));
   return AppendEndpoint(options_.env, identity, advertised, admin_->address());
 }
 
@@ -233,6 +233,10 @@ absl::Status SchedulerServer::StartAdmin() {
   const auto checkpoints = std::make_shared<CheckpointMetrics>(registry.get());
   AdminServer::Options admin;
   admin.bind = options_.identity.admin_bind;
+  admin.tls = options_.identity.tls;
+  admin.clock = options_.clock;
+  admin.env = options_.env;
+  admin.audit = options_.audit;
   admin.registry = registry;
   admin.ready = [this] { return NotReady(); };
   admin.status_text = [this] { return StatusText(); };

@@ -38,6 +38,7 @@ class SchedulerServer {
     Env* env = nullptr;            // required; for the files of jobs; outlives the server
     bool job_log_folders = false;  // a job's lines also go to <log_dir>/<job_id>/
     std::function<void(const std::string&)> log;
+    AuditLog* audit = nullptr;  // may be null; outlives the server
     // For tests: wraps the state store as soon as it is open. May be null.
     std::function<std::unique_ptr<MetaStore>(std::unique_ptr<MetaStore>)> wrap_store_for_test;
     // Called when a Shutdown call has ended the cluster.

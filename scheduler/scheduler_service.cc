@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/status_macros.h"
+#include "common/base/mutex.h"
 #include "common/daemon/control_plane.h"
 #include "common/security/access_rules.h"
 #include "common/transport/grpc_convert.h"
@@ -42,8 +42,8 @@ class PollReactor : public ServerUnaryReactor {
 
 class Service : public Scheduler::CallbackService {
  public:
-  Service(const GrpcCredentials& credentials, SchedulerLoop* loop)
-      : credentials_(credentials), loop_(loop) {}
+  Service(const GrpcCredentials& credentials, SchedulerLoop* loop, AuditLog* audit)
+      : credentials_(credentials), loop_(loop), audit_(audit) {}
 
   ServerUnaryReactor* Register(CallbackServerContext* context, const RegisterRequest* request,
                                RegisterReply* reply) override {
@@ -105,7 +105,9 @@ class Service : public Scheduler::CallbackService {
     const bool has_id = id != context->client_metadata().end();
     const std::string request_id =
         has_id ? std::string(id->second.data(), id->second.size()) : std::string();
-    return Finish(context, loop_->SubmitJob(*request, request_id), reply);
+    absl::StatusOr<SubmitJobReply> answer = loop_->SubmitJob(*request, request_id);
+    Acted(*context, AuditedAction::kSubmit, answer.ok() ? answer->job_id() : "", answer.status());
+    return Finish(context, std::move(answer), reply);
   }
   ServerUnaryReactor* WatchJob(CallbackServerContext* context, const WatchJobRequest* request,
                                WatchJobReply* reply) override {
@@ -119,24 +121,42 @@ class Service : public Scheduler::CallbackService {
                                     CheckpointJobReply* reply) override {
     if (auto* const refusal = Refusal(context, "CheckpointJob")) return refusal;
     ServerUnaryReactor* reactor = context->DefaultReactor();
-    loop_->CheckpointJob(request, AnswerTo(reactor, reply));
+    Done<CheckpointJobReply> done = AnswerTo(reactor, reply);
+    // A call with a number only keeps waiting for the checkpoint that an earlier one asked for.
+    if (request->number() == 0) {
+      done = [this, context, request, done](absl::StatusOr<CheckpointJobReply> answer) {
+        Acted(*context, AuditedAction::kCheckpoint, request->job_id(), answer.status());
+        done(std::move(answer));
+      };
+    }
+    loop_->CheckpointJob(request, std::move(done));
     return reactor;
   }
   ServerUnaryReactor* CancelJob(CallbackServerContext* context, const CancelJobRequest* request,
                                 CancelJobReply*) override {
     if (auto* const refusal = Refusal(context, "CancelJob")) return refusal;
-    return Finish(context, loop_->CancelJob(*request));
+    const absl::Status status = loop_->CancelJob(*request);
+    Acted(*context, AuditedAction::kCancel, request->job_id(), status, request->failure());
+    return Finish(context, status);
   }
   ServerUnaryReactor* ScaleJob(CallbackServerContext* context, const ScaleJobRequest* request,
                                ScaleJobReply*) override {
     if (auto* const refusal = Refusal(context, "ScaleJob")) return refusal;
-    return Finish(context, loop_->ScaleJob(*request));
+    const absl::Status status = loop_->ScaleJob(*request);
+    Acted(*context, AuditedAction::kScale, request->job_id(), status,
+          absl::StrCat("worker_num ", request->worker_num()));
+    return Finish(context, status);
   }
   ServerUnaryReactor* DrainPserver(CallbackServerContext* context,
                                    const DrainPserverRequest* request,
                                    DrainPserverReply* reply) override {
     if (auto* const refusal = RefusalOfDrain(context, *request)) return refusal;
-    return Finish(context, loop_->DrainPserver(*request), reply);
+    absl::StatusOr<DrainPserverReply> answer = loop_->DrainPserver(*request);
+    if (IsNews(*request, answer.status())) {
+      Acted(*context, AuditedAction::kDrain, absl::StrCat("pserver ", request->rank()),
+            answer.status(), request->cancel() ? "cancel" : "");
+    }
+    return Finish(context, std::move(answer), reply);
   }
   ServerUnaryReactor* GetStatus(CallbackServerContext* context, const GetStatusRequest*,
                                 ClusterStatus* reply) override {
@@ -147,7 +167,9 @@ class Service : public Scheduler::CallbackService {
   ServerUnaryReactor* Shutdown(CallbackServerContext* context, const ShutdownRequest*,
                                ShutdownReply*) override {
     if (auto* const refusal = Refusal(context, "Shutdown")) return refusal;
-    return Finish(context, loop_->Shutdown());
+    const absl::Status status = loop_->Shutdown();
+    Acted(*context, AuditedAction::kShutdown, "", status);
+    return Finish(context, status);
   }
 
  private:
@@ -164,7 +186,9 @@ class Service : public Scheduler::CallbackService {
     const absl::Status allowed =
         CheckPeer(*peer, member.first == ROLE_PSERVER ? PeerRole::kPserver : PeerRole::kWorker,
                   member.second);
-    return allowed.ok() ? nullptr : Finish(context, allowed);
+    if (allowed.ok()) return nullptr;
+    Refused(*context, method, peer, RefusalReason::kRank, allowed);
+    return Finish(context, allowed);
   }
   // The same for a member that gives its id. The loop answers those that it does not know.
   ServerUnaryReactor* RefusalOfMember(CallbackServerContext* context, const char* method,
@@ -183,14 +207,48 @@ class Service : public Scheduler::CallbackService {
     absl::Status allowed = CheckPeer(*peer, PeerRole::kPserver, request.rank());
     if (allowed.ok() && request.member_id() == 0)
       allowed = absl::PermissionDeniedError("a pserver may drain only itself: give its member_id");
-    return allowed.ok() ? nullptr : Finish(context, allowed);
+    if (allowed.ok()) return nullptr;
+    Refused(*context, "DrainPserver", peer, RefusalReason::kRank, allowed);
+    return Finish(context, allowed);
   }
   absl::StatusOr<PeerIdentity> Check(const CallbackServerContext& context,
                                      const char* method) const {
     absl::StatusOr<PeerIdentity> peer = credentials_.PeerOf(*context.auth_context());
-    if (!peer.ok()) return peer;
-    SLUICE_RETURN_IF_ERROR(CheckAccess(*peer, absl::StrCat("/sluice.Scheduler/", method)));
-    return peer;
+    if (!peer.ok()) {
+      Refused(context, method, peer, RefusalReason::kCertificate, peer.status());
+      return peer;
+    }
+    const absl::Status allowed = CheckAccess(*peer, FullName(method));
+    if (allowed.ok()) return peer;
+    Refused(context, method, peer, RefusalReason::kRole, allowed);
+    return allowed;
+  }
+
+  static std::string FullName(const char* method) {
+    return absl::StrCat("/sluice.Scheduler/", method);
+  }
+  void Refused(const CallbackServerContext& context, const char* method,
+               const absl::StatusOr<PeerIdentity>& peer, RefusalReason reason,
+               const absl::Status& refusal) const {
+    if (audit_ == nullptr) return;
+    audit_->Refused(CallerOf(peer, PeerAddress(context.peer())), FullName(method), reason,
+                    refusal.message());
+  }
+  // Recorded before the answer leaves.
+  void Acted(const CallbackServerContext& context, AuditedAction action, absl::string_view target,
+             const absl::Status& outcome, absl::string_view detail = "") const {
+    if (audit_ == nullptr) return;
+    const auto peer = credentials_.PeerOf(*context.auth_context());
+    audit_->Acted(CallerOf(peer, PeerAddress(context.peer())), action, target, outcome, detail);
+  }
+  // A drain is asked for again and again, to learn how far it is. False when it was asked for last
+  // time, with the same outcome.
+  bool IsNews(const DrainPserverRequest& request, const absl::Status& outcome) {
+    std::string drain = absl::StrCat(request.SerializeAsString(), " ", outcome.ToString());
+    MutexLock lock(&mutex_);
+    if (drain == last_drain_) return false;
+    last_drain_ = std::move(drain);
+    return true;
   }
 
   static ServerUnaryReactor* Finish(CallbackServerContext* context, const absl::Status& status) {
@@ -208,12 +266,15 @@ class Service : public Scheduler::CallbackService {
 
   const GrpcCredentials credentials_;
   SchedulerLoop* const loop_;
+  AuditLog* const audit_;  // may be null
+  Mutex mutex_;
+  std::string last_drain_ ABSL_GUARDED_BY(mutex_);
 };
 
 class GrpcListener : public SchedulerListener {
  public:
-  GrpcListener(const GrpcCredentials& credentials, SchedulerLoop* loop)
-      : credentials_(credentials), loop_(loop), service_(credentials, loop) {}
+  GrpcListener(const GrpcCredentials& credentials, SchedulerLoop* loop, AuditLog* audit)
+      : credentials_(credentials), loop_(loop), service_(credentials, loop, audit) {}
   ~GrpcListener() override { Stop(); }
 
   absl::Status Listen(const std::string& bind) {
@@ -255,8 +316,9 @@ class GrpcListener : public SchedulerListener {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<SchedulerListener>> SchedulerListener::Start(
-    const std::string& bind, const GrpcCredentials& credentials, SchedulerLoop* loop) {
-  auto listener = std::make_unique<GrpcListener>(credentials, loop);
+    const std::string& bind, const GrpcCredentials& credentials, SchedulerLoop* loop,
+    AuditLog* audit) {
+  auto listener = std::make_unique<GrpcListener>(credentials, loop, audit);
   const absl::Status status = listener->Listen(bind);
   if (!status.ok()) return status;
   return std::unique_ptr<SchedulerListener>(std::move(listener));

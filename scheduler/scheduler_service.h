@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "common/security/audit_log.h"
 #include "common/security/grpc_credentials.h"
 #include "scheduler/scheduler_loop.h"
 
@@ -21,10 +22,12 @@ class SchedulerListener {
   // Takes no more calls and waits until those in progress are answered.
   virtual void Stop() = 0;
 
-  // `loop` outlives the listener. Callers whose certificate does not allow a call get
-  // PERMISSION_DENIED. UNAVAILABLE when the address is in use or not of this host.
+  // `loop` and `audit` outlive the listener. Callers whose certificate does not allow a call get
+  // PERMISSION_DENIED. `audit` gets their calls and the orders of operators; it may be null.
+  // UNAVAILABLE when the address is in use or not of this host.
   static absl::StatusOr<std::unique_ptr<SchedulerListener>> Start(
-      const std::string& bind, const GrpcCredentials& credentials, SchedulerLoop* loop);
+      const std::string& bind, const GrpcCredentials& credentials, SchedulerLoop* loop,
+      AuditLog* audit);
 };
 
 }  // namespace sluice

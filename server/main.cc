@@ -37,12 +37,15 @@ int main(int argc, char** argv) {
   if (!identity.ok()) return fail(identity.status());
   const absl::Status log = sluice::OpenLog(*identity, argv[0]);
   if (!log.ok()) return fail(log);
+  const auto audit = sluice::OpenAuditLog(*identity, sluice::Clock::Real(), sluice::Env::Real());
+  if (!audit.ok()) return fail(audit.status());
 
   sluice::PserverDaemon::Options options;
   options.identity = *identity;
   options.threads = FLAGS_threads;
   options.clock = sluice::Clock::Real();
   options.env = sluice::Env::Real();
+  options.audit = audit->get();
   options.available_memory = [] { return sluice::AvailableMemory(); };
   options.job_log_folders = FLAGS_job_log_folders;
   options.log = [](const std::string& line) { LOG(INFO) << line; };

@@ -57,7 +57,7 @@ absl::Status PserverDaemon::Init() {
   SLUICE_RETURN_IF_ERROR(AppendEndpoint(options_.env, options_.identity,
                                         options_.identity.advertise, admin_->address()));
   options_.log(absl::StrCat("pserver ", options_.identity.rank, " serves at ",
-                            options_.identity.advertise, ", admin at http://", admin_->address()));
+                            options_.identity.advertise, ", admin at ", admin_->url()));
   scheduler_ = SchedulerClient::Create(options_.identity.scheduler, options_.clock,
                                        options_.identity.credentials);
   reconcile_thread_ = std::thread([this] { Reconcile(); });
@@ -128,6 +128,7 @@ absl::Status PserverDaemon::StartDataPort() {
   GrpcStreamServer::Options port;
   port.bind_address = identity.bind;
   port.credentials = identity.credentials;
+  port.audit = options_.audit;
   port.threads = options_.threads;
   if (limits.has_max_message_mib()) {
     port.max_message_bytes = static_cast<size_t>(limits.max_message_mib()) << 20;
@@ -155,6 +156,10 @@ absl::Status PserverDaemon::StartDataPort() {
 absl::Status PserverDaemon::StartAdmin() {
   AdminServer::Options admin;
   admin.bind = options_.identity.admin_bind;
+  admin.tls = options_.identity.tls;
+  admin.clock = options_.clock;
+  admin.env = options_.env;
+  admin.audit = options_.audit;
   admin.ready = [this] {
     MutexLock lock(&mutex_);
     return joined_ ? absl::OkStatus()

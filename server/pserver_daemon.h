@@ -37,6 +37,7 @@ class PserverDaemon {
     // Required: bytes that this process can still get (JobResources).
     std::function<uint64_t()> available_memory;
     std::function<void(const std::string&)> log;
+    AuditLog* audit = nullptr;  // may be null; outlives the daemon
     // Called once, on a thread of the daemon, when the membership could not begin or has ended. The
     // process should stop with this status.
     std::function<void(absl::Status)> on_end;

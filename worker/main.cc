@@ -61,6 +61,8 @@ int main(int argc, char** argv) {
   const auto device = sluice::TakeDevice(identity->device);
   if (!device.ok()) return fail(device.status());
   if (const absl::Status log = sluice::OpenLog(*identity, argv[0]); !log.ok()) return fail(log);
+  const auto audit = sluice::OpenAuditLog(*identity, sluice::Clock::Real(), sluice::Env::Real());
+  if (!audit.ok()) return fail(audit.status());
 
   sluice::GrpcTransport::Options data_plane;
   data_plane.max_message_bytes = size_t{identity->cluster.limits().max_message_mib()} << 20;
@@ -74,6 +76,7 @@ int main(int argc, char** argv) {
   options.transport = &transport;
   options.clock = sluice::Clock::Real();
   options.env = sluice::Env::Real();
+  options.audit = audit->get();
   options.log = [](const std::string& line) { LOG(INFO) << line; };
   options.on_end = [](absl::Status status) {
     if (!status.ok()) LOG(ERROR) << status.message();

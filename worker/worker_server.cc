@@ -37,6 +37,10 @@ absl::Status WorkerServer::Init() {
   metrics_ = std::make_unique<WorkerMetrics>(options_.device);
   AdminServer::Options admin;
   admin.bind = identity.admin_bind;
+  admin.tls = identity.tls;
+  admin.clock = options_.clock;
+  admin.env = options_.env;
+  admin.audit = options_.audit;
   admin.ready = [this] {
     MutexLock lock(&mutex_);
     return started_ ? absl::OkStatus()

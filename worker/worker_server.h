@@ -33,6 +33,7 @@ class WorkerServer {
     Clock* clock = nullptr;          // required; outlives the server
     Env* env = nullptr;              // required; for the files of jobs; outlives the server
     std::function<void(const std::string&)> log;
+    AuditLog* audit = nullptr;  // may be null; outlives the server
     // Called when the membership could not begin or has ended. The process should then stop with
     // this status.
     std::function<void(absl::Status)> on_end;

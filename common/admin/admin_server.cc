@@ -11,10 +11,13 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/admin/audit_metrics.h"
 #include "common/admin/bounded_http_server.h"
 #include "common/admin/status_json.h"
 #include "common/base/status_macros.h"
 #include "common/config/address.h"
+#include "common/security/access_rules.h"
+#include "common/security/tls_server.h"
 
 namespace sluice {
 namespace {
@@ -31,7 +34,10 @@ void OnlyReuseAddress(socket_t socket) {
 
 class AdminServer::Impl {
  public:
-  explicit Impl(Options options) : options_(std::move(options)) {
+  Impl(Options options, std::unique_ptr<TlsServer> tls)
+      : options_(std::move(options)), tls_(std::move(tls)) {
+    if (options_.audit != nullptr && options_.registry != nullptr)
+      audit_metrics_ = std::make_unique<AuditMetrics>(options_.audit, options_.registry.get());
     server_.set_socket_options(&OnlyReuseAddress);
     server_.set_exception_handler(
         [](const httplib::Request&, httplib::Response& response, std::exception_ptr) {
@@ -75,23 +81,54 @@ class AdminServer::Impl {
   }
 
   const std::string& address() const { return address_; }
+  const char* scheme() const { return tls_ != nullptr ? "https" : "http"; }
 
  private:
+  static std::string CallerAddress(const std::string& ip, int port) {
+    return ToText({ip, static_cast<uint16_t>(port)});
+  }
+
+  BoundedHttpServer::Access AccessToPages() {
+    BoundedHttpServer::Access access;
+    access.tls = tls_.get();
+    access.admit = [this](const httplib::Request& request) { return Admit(request); };
+    access.on_failed_handshake = [this](const std::string& ip, int port, const std::string& why) {
+      if (options_.audit == nullptr) return;
+      options_.audit->Refused(CallerOf(absl::UnauthenticatedError(why), CallerAddress(ip, port)),
+                              kHandshakeMethod, RefusalReason::kHandshake, why);
+    };
+    return access;
+  }
+
+  absl::StatusOr<PeerIdentity> PeerOfRequest(const httplib::Request& request) const {
+    if (tls_ == nullptr) return PeerIdentity();
+    return PeerOf(*request.ssl);
+  }
+
+  absl::Status Admit(const httplib::Request& request) const {
+    const absl::StatusOr<PeerIdentity> peer = PeerOfRequest(request);
+    absl::Status allowed = CheckPageAccess(peer, request.path);
+    if (!allowed.ok() && options_.audit != nullptr) {
+      options_.audit->Refused(
+          CallerOf(peer, CallerAddress(request.remote_addr, request.remote_port)), request.path,
+          peer.ok() ? RefusalReason::kRole : RefusalReason::kCertificate, allowed.message());
+    }
+    return allowed;
+  }
+
   void AddRoutes() {
     server_.Get("/livez", [](const httplib::Request&, httplib::Response& response) {
       response.set_content("ok\n", kText);
     });
-    server_.Get("/readyz", [this](const httplib::Request&, httplib::Response& response) {
-      const absl::Status status = options_.ready ? options_.ready() : absl::OkStatus();
-      response.status = status.ok() ? 200 : 503;
-      response.set_content(
-          status.ok() ? "ok\n" : absl::StrCat("not ready: ", status.message(), "\n"), kText);
+    server_.Get("/readyz", [this](const httplib::Request& request, httplib::Response& response) {
+      WriteReadiness(request, &response);
     });
     server_.Get("/statusz", [this](const httplib::Request&, httplib::Response& response) {
       response.set_content(options_.status_text ? options_.status_text() : std::string(), kText);
     });
     server_.Get("/metrics", [this](const httplib::Request&, httplib::Response& response) {
       if (options_.refresh_metrics) options_.refresh_metrics();
+      if (audit_metrics_ != nullptr) audit_metrics_->Update();
       const prometheus::TextSerializer serializer;
       response.set_content(
           options_.registry ? serializer.Serialize(options_.registry->Collect()) : std::string(),
@@ -103,6 +140,16 @@ class AdminServer::Impl {
     server_.Get("/", [](const httplib::Request&, httplib::Response& response) {
       response.set_content("/statusz\n/metrics\n/livez\n/readyz\n/api/v1/status\n", kText);
     });
+  }
+
+  void WriteReadiness(const httplib::Request& request, httplib::Response* response) const {
+    const absl::Status status = options_.ready ? options_.ready() : absl::OkStatus();
+    response->status = status.ok() ? 200 : 503;
+    std::string text = status.ok() ? "ok" : "not ready";
+    // The reason names addresses and members: it is for those who may also read the status.
+    if (!status.ok() && CheckPageAccess(PeerOfRequest(request), "/statusz").ok())
+      absl::StrAppend(&text, ": ", status.message());
+    response->set_content(text + "\n", kText);
   }
 
   void WriteStatus(httplib::Response* response) const {
@@ -119,14 +166,24 @@ class AdminServer::Impl {
   }
 
   const Options options_;
-  BoundedHttpServer server_{BoundedHttpServer::Limits()};
+  const std::unique_ptr<TlsServer> tls_;         // null: plain HTTP
+  std::unique_ptr<AuditMetrics> audit_metrics_;  // null: no audit log, or no metrics
+  BoundedHttpServer server_{BoundedHttpServer::Limits(), AccessToPages()};
   std::string address_;  // constant after Listen
   std::atomic<bool> ended_{false};
   std::thread thread_;
 };
 
 absl::StatusOr<std::unique_ptr<AdminServer>> AdminServer::Start(Options options) {
-  auto impl = std::make_unique<Impl>(std::move(options));
+  std::unique_ptr<TlsServer> tls;
+  if (options.tls.given()) {
+    TlsServer::Options files;
+    files.files = options.tls;
+    files.clock = options.clock;
+    files.env = options.env;
+    SLUICE_ASSIGN_OR_RETURN(tls, TlsServer::Create(std::move(files)));
+  }
+  auto impl = std::make_unique<Impl>(std::move(options), std::move(tls));
   SLUICE_RETURN_IF_ERROR(impl->Listen());
   return std::unique_ptr<AdminServer>(new AdminServer(std::move(impl)));
 }
@@ -135,5 +192,6 @@ AdminServer::AdminServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 AdminServer::~AdminServer() = default;
 
 const std::string& AdminServer::address() const { return impl_->address(); }
+std::string AdminServer::url() const { return absl::StrCat(impl_->scheme(), "://", address()); }
 
 }  // namespace sluice

@@ -1,5 +1,8 @@
 // The HTTP side of a daemon: health, metrics and status for people and monitors.
 //
+// With certificates it speaks HTTPS, and PageRules say whose certificate opens which page. Health
+// needs none, because probes have none; without an operator's certificate /readyz gives no reason.
+//
 //   GET /metrics        Prometheus text format
 //   GET /livez          200 "ok" as long as the process answers
 //   GET /readyz         200 "ok", else 503 with the reason
@@ -9,7 +12,8 @@
 // Metrics are named sluice_<role>_<what>_<unit>, and counters end in _total:
 // sluice_pserver_frames_applied_total, sluice_pserver_memory_bytes,
 // sluice_scheduler_jobs{state="running"}, sluice_worker_examples_total. Their labels are job,
-// table, state, stage, role and device, never keys or anything else unbounded.
+// table, state, stage, role, device, method, reason and action, never keys or anything else
+// unbounded.
 //
 // Thread safety: one thread. Callbacks run on the server's threads, several at once, until the
 // server is destroyed.
@@ -23,6 +27,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/base/clock.h"
+#include "common/base/env.h"
+#include "common/security/audit_log.h"
+#include "common/security/tls_files.h"
 
 namespace google::protobuf {
 class Message;
@@ -37,6 +45,12 @@ class AdminServer {
  public:
   struct Options {
     std::string bind = "127.0.0.1:0";  // port 0 picks a free one
+    TlsFiles tls;                      // none: plain HTTP, and everybody may read every page
+    Clock* clock = Clock::Real();      // with the files of TLS; outlives the server
+    Env* env = Env::Real();
+    // Gets refused requests and handshakes. Its counts are among the metrics. May be null; outlives
+    // the server.
+    AuditLog* audit = nullptr;
     // Returns OK when the daemon is ready, else a status that says what it waits for. Empty: always
     // ready.
     std::function<absl::Status()> ready;
@@ -50,14 +64,16 @@ class AdminServer {
     std::function<void()> refresh_metrics;
   };
 
-  // INVALID_ARGUMENT: the address cannot be parsed. UNAVAILABLE: it cannot be bound (port taken,
-  // ...).
+  // INVALID_ARGUMENT: the address cannot be parsed, or see CheckTlsFiles. UNAVAILABLE: the address
+  // cannot be bound (port taken, ...).
   static absl::StatusOr<std::unique_ptr<AdminServer>> Start(Options options);
   // Stops listening and waits for requests in progress.
   ~AdminServer();
 
   // The bound address, host:port with the real port.
   const std::string& address() const;
+  // The same as the beginning of a URL.
+  std::string url() const;
 
  private:
   class Impl;

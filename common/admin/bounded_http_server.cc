@@ -12,6 +12,8 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "common/admin/socket_channel.h"
 #include "common/base/clock.h"
 
 namespace sluice {
@@ -19,11 +21,14 @@ namespace {
 
 // A server that stops is noticed within this time.
 constexpr absl::Duration kLook = absl::Milliseconds(100);
-// After the answer 431, so many more bytes of the request are read and dropped.
+// After an answer to what was not a whole request, so many more bytes are read and dropped.
 constexpr size_t kMaxDiscarded = size_t{1} << 20;
 constexpr char kTooLarge[] =
     "HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\nContent-Length: "
     "0\r\n\r\n";
+constexpr char kNeedsTls[] =
+    "HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: text/plain\r\n\r\n"
+    "this port speaks HTTPS: use https://\n";
 
 // Set on a thread while it runs the task of a connection that is beyond the limit.
 thread_local bool t_refuses = false;
@@ -48,9 +53,9 @@ void IpAndPort(int (*name_of)(int, sockaddr*, socklen_t*), socket_t sock, std::s
 // library then gives the request up.
 class BoundedHttpServer::Connection : public httplib::Stream {
  public:
-  Connection(socket_t sock, const Limits& limits, const std::atomic<size_t>* open,
+  Connection(socket_t sock, TlsSession tls, const Limits& limits, const std::atomic<size_t>* open,
              const std::atomic<socket_t>* listener)
-      : sock_(sock),
+      : channel_(sock, std::move(tls)),
         limits_(limits),
         open_(open),
         listener_(listener),
@@ -59,20 +64,41 @@ class BoundedHttpServer::Connection : public httplib::Stream {
 
   bool too_large() const { return too_large_; }
   bool stopping() const { return *listener_ == INVALID_SOCKET; }
+  const SSL* tls() const { return channel_.tls(); }
 
-  // Answers that the request is too large. The client may still be sending: closing at once would
-  // reset the connection, and the client could lose the answer.
-  void AnswerTooLarge() {
-    if (Write(kTooLarge, sizeof(kTooLarge) - 1) < 0) return;
-    shutdown(sock_, SHUT_WR);
-    for (size_t discarded = 0; discarded < kMaxDiscarded && Await(POLLIN, read_by_);) {
-      const ssize_t n = recv(sock_, buffer_, sizeof(buffer_), MSG_DONTWAIT);
-      if (n <= 0) return;
-      discarded += static_cast<size_t>(n);
+  // The TLS handshake, and nothing without TLS. When it fails, `why` says so, except for a client
+  // that closes at once: that may be a probe of the port.
+  bool Handshake(std::string* why) {
+    for (;;) {
+      const Progress progress = channel_.Handshake();
+      if (progress == Progress::kDone) return true;
+      if (progress == Progress::kFailed) break;
+      // Asked even when the client always sends at once.
+      if (Clock::Real()->Now() >= read_by_ || !AwaitFor(progress, read_by_)) {
+        if (!stopping()) *why = "the handshake took too long";
+        return false;
+      }
     }
+    if (channel_.peer_has_sent_anything()) *why = channel_.failure();
+    return false;
   }
 
-  bool is_readable() const override { return next_ < held_ || Await(POLLIN, read_by_); }
+  // After a handshake that has failed: OpenSSL has told the client why, if that speaks TLS.
+  void EndHandshake() {
+    if (channel_.peer_speaks_http()) send(socket(), kNeedsTls, sizeof(kNeedsTls) - 1, MSG_NOSIGNAL);
+    EndAndDrop();
+  }
+
+  // Answers that the request is too large.
+  void AnswerTooLarge() {
+    if (Write(kTooLarge, sizeof(kTooLarge) - 1) > 0) EndAndDrop();
+  }
+
+  void EndWriting() { channel_.EndWriting(); }
+
+  bool is_readable() const override {
+    return next_ < held_ || channel_.has_data() || Await(POLLIN, read_by_);
+  }
   bool is_writable() const override { return Await(POLLOUT, absl::InfinitePast()); }
 
   ssize_t read(char* to, size_t size) override {
@@ -89,22 +115,23 @@ class BoundedHttpServer::Connection : public httplib::Stream {
   }
 
   void get_remote_ip_and_port(std::string& ip, int& port) const override {
-    IpAndPort(&getpeername, sock_, &ip, &port);
+    IpAndPort(&getpeername, socket(), &ip, &port);
   }
   void get_local_ip_and_port(std::string& ip, int& port) const override {
-    IpAndPort(&getsockname, sock_, &ip, &port);
+    IpAndPort(&getsockname, socket(), &ip, &port);
   }
-  socket_t socket() const override { return sock_; }
+  socket_t socket() const override { return channel_.fd(); }
 
  private:
+  using Progress = SocketChannel::Progress;
+
   ssize_t Write(const char* from, size_t size) {
     if (write_by_ == absl::InfinitePast()) write_by_ = Clock::Real()->Now() + limits_.answer_time;
     for (;;) {
-      const ssize_t n = send(sock_, from, size, MSG_NOSIGNAL | MSG_DONTWAIT);
-      if (n >= 0) return n;
-      if (errno == EINTR) continue;
-      if (errno != EAGAIN && errno != EWOULDBLOCK) return -1;
-      if (!Await(POLLOUT, write_by_)) return -1;
+      size_t n = 0;
+      const Progress progress = channel_.Write(from, size, &n);
+      if (progress == Progress::kDone) return static_cast<ssize_t>(n);
+      if (!AwaitFor(progress, write_by_)) return -1;
     }
   }
 
@@ -115,21 +142,36 @@ class BoundedHttpServer::Connection : public httplib::Stream {
       return false;
     }
     for (;;) {
-      if (!Await(POLLIN, read_by_)) return false;
-      const ssize_t n = recv(
-          sock_, buffer_, std::min(sizeof(buffer_), limits_.request_bytes - total_), MSG_DONTWAIT);
-      if (n < 0 && (errno == EINTR || errno == EAGAIN || errno == EWOULDBLOCK)) continue;
-      if (n < 0) return false;
-      next_ = 0;
-      held_ = static_cast<size_t>(n);
+      next_ = held_ = 0;
+      const size_t room = std::min(sizeof(buffer_), limits_.request_bytes - total_);
+      const Progress progress = channel_.Read(buffer_, room, &held_);
       total_ += held_;
-      return true;
+      if (progress == Progress::kDone || progress == Progress::kEnded) return true;
+      if (!AwaitFor(progress, read_by_)) return false;
     }
+  }
+
+  // The client may still be sending: closing at once would reset the connection, and the client
+  // could lose the answer.
+  void EndAndDrop() {
+    channel_.EndWriting();
+    for (size_t dropped = 0; dropped < kMaxDiscarded;) {
+      size_t n = 0;
+      const Progress progress = channel_.Drop(&n);
+      dropped += n;
+      if (progress != Progress::kDone && !AwaitFor(progress, read_by_)) return;
+    }
+  }
+
+  // Waits for what an operation awaits. False when that does not come, or it has failed.
+  bool AwaitFor(Progress progress, absl::Time by) const {
+    if (progress == Progress::kAwaitsReading) return Await(POLLIN, by);
+    return progress == Progress::kAwaitsWriting && Await(POLLOUT, by);
   }
 
   // Waits for `events` until `by`. A time in the past asks without waiting.
   bool Await(short events, absl::Time by) const {
-    pollfd at = {sock_, events, 0};
+    pollfd at = {socket(), events, 0};
     for (;;) {
       if (stopping()) return false;
       const absl::Time now = Clock::Real()->Now();
@@ -143,7 +185,7 @@ class BoundedHttpServer::Connection : public httplib::Stream {
     }
   }
 
-  const socket_t sock_;
+  SocketChannel channel_;
   const Limits& limits_;
   const std::atomic<size_t>* const open_;
   const std::atomic<socket_t>* const listener_;  // INVALID_SOCKET once the server stops
@@ -177,13 +219,20 @@ class BoundedHttpServer::Threads : public httplib::ThreadPool {
   BoundedHttpServer* const server_;
 };
 
-BoundedHttpServer::BoundedHttpServer(Limits limits) : limits_(limits) {
+BoundedHttpServer::BoundedHttpServer(Limits limits, Access access)
+    : limits_(limits), access_(std::move(access)) {
   new_task_queue = [this] { return new Threads(this); };
   // The headers decide; a body, which could be compressed, is never read.
-  set_pre_routing_handler([](const httplib::Request& request, httplib::Response& response) {
-    if (request.method == "GET" || request.method == "HEAD") return HandlerResponse::Unhandled;
-    response.status = 405;
-    response.set_header("Allow", "GET, HEAD");
+  set_pre_routing_handler([this](const httplib::Request& request, httplib::Response& response) {
+    if (request.method != "GET" && request.method != "HEAD") {
+      response.status = 405;
+      response.set_header("Allow", "GET, HEAD");
+      return HandlerResponse::Handled;
+    }
+    const absl::Status admitted = access_.admit ? access_.admit(request) : absl::OkStatus();
+    if (admitted.ok()) return HandlerResponse::Unhandled;
+    response.status = 403;
+    response.set_content(absl::StrCat(admitted.message(), "\n"), "text/plain; charset=utf-8");
     return HandlerResponse::Handled;
   });
 }
@@ -191,17 +240,38 @@ BoundedHttpServer::BoundedHttpServer(Limits limits) : limits_(limits) {
 bool BoundedHttpServer::process_and_close_socket(socket_t sock) {
   bool served = false;
   if (!t_refuses) {
-    Connection connection(sock, limits_, &open_, &svr_sock_);
-    bool closed = false;
-    if (!connection.stopping()) {
-      served = process_request(connection, /*close_connection=*/true, closed,
-                               [](httplib::Request& request) { request.ranges.clear(); });
-    }
-    if (connection.too_large()) connection.AnswerTooLarge();
+    TlsSession tls = access_.tls != nullptr ? access_.tls->NewSession() : nullptr;
+    // Without memory for a session, the connection must not be served without TLS.
+    const bool ready = tls != nullptr || access_.tls == nullptr;
+    Connection connection(sock, std::move(tls), limits_, &open_, &svr_sock_);
+    if (ready && !connection.stopping()) served = Serve(&connection);
   }
   shutdown(sock, SHUT_RDWR);
   close(sock);
   --open_;
+  return served;
+}
+
+bool BoundedHttpServer::Serve(Connection* connection) {
+  std::string ip, why;
+  int port = 0;
+  connection->get_remote_ip_and_port(ip, port);  // while there is a client
+  if (!connection->Handshake(&why)) {
+    if (!why.empty() && access_.on_failed_handshake) access_.on_failed_handshake(ip, port, why);
+    connection->EndHandshake();
+    return false;
+  }
+  bool closed = false;
+  const bool served = process_request(*connection, /*close_connection=*/true, closed,
+                                      [connection](httplib::Request& request) {
+                                        request.ranges.clear();
+                                        request.ssl = connection->tls();
+                                      });
+  if (connection->too_large()) {
+    connection->AnswerTooLarge();
+  } else {
+    connection->EndWriting();
+  }
   return served;
 }
 

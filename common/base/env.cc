@@ -194,6 +194,14 @@ class RealEnv : public Env {
     return file;
   }
 
+  absl::Status AppendToFile(const std::string& path, absl::string_view bytes) override {
+    Descriptor descriptor(path, O_WRONLY | O_CREAT | O_APPEND, 0600);
+    if (descriptor.fd() < 0) return Error("open", path, errno);
+    SLUICE_RETURN_IF_ERROR(WriteAll(descriptor.fd(), path, bytes));
+    const int error = descriptor.Close();
+    return error == 0 ? absl::OkStatus() : Error("close", path, error);
+  }
+
   absl::Status RenameFile(const std::string& from, const std::string& to) override {
     if (::rename(from.c_str(), to.c_str()) != 0) return Error("rename to", to, errno);
     return SyncFolder(FolderOf(to));
@@ -250,6 +258,13 @@ class RealEnv : public Env {
 
 absl::StatusOr<std::unique_ptr<NewFile>> Env::StartFile(const std::string& path) {
   return std::make_unique<FileInMemory>(this, path);
+}
+
+absl::Status Env::AppendToFile(const std::string& path, absl::string_view bytes) {
+  absl::StatusOr<std::string> held = ReadFile(path);
+  if (absl::IsNotFound(held.status())) held = "";
+  if (!held.ok()) return held.status();
+  return WriteFile(path, {*held, bytes});
 }
 
 std::string FinishedName(const std::string& unfinished) {

@@ -51,6 +51,12 @@ class Env {
   // Finish, which calls WriteFile; Real() writes each at once.
   virtual absl::StatusOr<std::unique_ptr<NewFile>> StartFile(const std::string& path);
 
+  // Adds the bytes to the end of the file, which is made if it does not exist. They survive the
+  // death of the process, but not that of the machine. When it fails, a part of them may be in the
+  // file. This base class rewrites the whole file. Real() lets only the owner read and write a file
+  // that it makes, and adds the bytes with one write, so that processes may share the file.
+  virtual absl::Status AppendToFile(const std::string& path, absl::string_view bytes);
+
   // Gives the file at `from` the name `to`, replacing any file there: atomically, and durably even
   // if the machine crashes afterwards.
   virtual absl::Status RenameFile(const std::string& from, const std::string& to) = 0;

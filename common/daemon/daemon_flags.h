@@ -22,9 +22,10 @@
 DECLARE_string(log_dir);  // glog's own
 DEFINE_string(cluster, "",
               "ClusterConfig file; flags and variables override its values (SLUICE_CLUSTER)");
-DEFINE_string(admin_bind, "",
-              "host:port of the admin HTTP server; default 127.0.0.1 and a free port "
-              "(SLUICE_ADMIN_BIND)");
+DEFINE_string(
+    admin_bind, "",
+    "host:port of the admin server, HTTP or with TLS HTTPS; default 127.0.0.1 and a free port "
+    "(SLUICE_ADMIN_BIND)");
 DEFINE_string(tls_cert, "",
               "PEM file with this process's certificate: mutual TLS (SLUICE_TLS_CERT)");
 DEFINE_string(tls_key, "", "PEM file with the certificate's private key (SLUICE_TLS_KEY)");

@@ -42,6 +42,11 @@ void Override(const std::string& flag_value, const std::string& flag, const std:
   if (!setting.value.empty()) *value = setting.value;
 }
 
+// The beginning of the names of a daemon's log files.
+const char* FileStem(Role role) {
+  return role == ROLE_SCHEDULER ? "scheduler" : role == ROLE_PSERVER ? "server" : "worker";
+}
+
 absl::Status CheckRole(Role role) {
   const char* wanted = std::getenv("SLUICE_ROLE");
   if (wanted == nullptr || *wanted == '\0' || std::string(wanted) == RoleName(role)) {
@@ -103,8 +108,7 @@ class Resolver {
     if (role_ == ROLE_WORKER) SLUICE_RETURN_IF_ERROR(Device());
     const Setting admin = FlagOrVariable(flags_.admin_bind, "--admin_bind", "SLUICE_ADMIN_BIND");
     id_.admin_bind = admin.value.empty() ? "127.0.0.1:0" : admin.value;
-    SLUICE_RETURN_IF_ERROR(
-        CheckBind({id_.admin_bind, admin.origin}, /*may_have_tls=*/false).status());
+    SLUICE_RETURN_IF_ERROR(CheckBind({id_.admin_bind, admin.origin}).status());
     id_.log_dir = FlagOrVariable(flags_.log_dir, "--log_dir", "SLUICE_LOG_DIR").value;
     if (id_.log_dir.empty()) id_.log_dir = "log";
     return std::move(id_);
@@ -125,9 +129,8 @@ class Resolver {
     Override(flags_.tls.cert, "--tls_cert", "SLUICE_TLS_CERT", security->mutable_tls_cert());
     Override(flags_.tls.key, "--tls_key", "SLUICE_TLS_KEY", security->mutable_tls_key());
     Override(flags_.tls.ca, "--tls_ca", "SLUICE_TLS_CA", security->mutable_tls_ca());
-    SLUICE_ASSIGN_OR_RETURN(
-        id_.credentials,
-        GrpcCredentials::Create({security->tls_cert(), security->tls_key(), security->tls_ca()}));
+    id_.tls = {security->tls_cert(), security->tls_key(), security->tls_ca()};
+    SLUICE_ASSIGN_OR_RETURN(id_.credentials, GrpcCredentials::Create(id_.tls));
     id_.cluster = WithDefaults(std::move(id_.cluster));
     const absl::Status status = ValidateClusterConfig(id_.cluster);
     if (status.ok()) return status;
@@ -222,18 +225,14 @@ class Resolver {
     return absl::OkStatus();
   }
 
-  // `may_have_tls`: what listens there uses TLS if this process has a certificate.
-  absl::StatusOr<Address> CheckBind(const Setting& setting, bool may_have_tls) const {
-    const bool tls = may_have_tls && id_.credentials.tls();
+  absl::StatusOr<Address> CheckBind(const Setting& setting) const {
     const auto address = ParseAddress(setting.value);
     if (!address.ok()) return Prefixed(setting.origin, address.status());
-    if (!insecure_ && !tls && !IsLoopback(address->host)) {
-      const char* const secure =
-          may_have_tls ? "give --tls_cert, --tls_key and --tls_ca (`sluice certs` makes them), or, "
-                       : "";
+    if (!insecure_ && !id_.credentials.tls() && !IsLoopback(address->host)) {
       return absl::InvalidArgumentError(absl::StrCat(
           setting.origin, ": '", setting.value,
-          "' is not a loopback address, and connections to it have no TLS; ", secure,
+          "' is not a loopback address, and connections to it have no TLS; give --tls_cert, "
+          "--tls_key and --tls_ca (`sluice certs` makes them), or, "
           "on a network that you trust, give --insecure (SLUICE_INSECURE=true, or security { "
           "insecure: true } in the cluster file)"));
     }
@@ -267,7 +266,7 @@ class Resolver {
     SLUICE_ASSIGN_OR_RETURN(const std::string own, AddressOfFile(bind.value));
     if (bind.value.empty()) bind = {own, absl::StrCat("address in ", file_)};
     if (bind.value.empty()) bind = {"127.0.0.1:0", "default"};
-    SLUICE_RETURN_IF_ERROR(CheckBind(bind, /*may_have_tls=*/true).status());
+    SLUICE_RETURN_IF_ERROR(CheckBind(bind).status());
     id_.bind = bind.value;
 
     Setting advertise = FlagOrVariable(flags_.advertise, "--advertise", "SLUICE_ADVERTISE");
@@ -345,10 +344,11 @@ RegisterRequest RegistrationOf(const Identity& identity, const std::string& admi
 }
 
 std::string LogFileName(Role role, uint32_t rank) {
-  const char* stem = role == ROLE_SCHEDULER ? "schedulerlog"
-                     : role == ROLE_PSERVER ? "serverlog"
-                                            : "workerlog";
-  return absl::StrCat(stem, ".", rank);
+  return absl::StrCat(FileStem(role), "log.", rank);
+}
+
+std::string AuditFileName(Role role, uint32_t rank) {
+  return absl::StrCat(FileStem(role), "audit.", rank);
 }
 
 }  // namespace sluice

@@ -49,11 +49,12 @@ struct Identity {
   bool standby = false;  // scheduler only: waits until no other one leads
   DeviceRequest device;  // worker only
   GrpcCredentials credentials;
+  TlsFiles tls;           // what `credentials` was made of
   ClusterConfig cluster;  // with its defaults filled in
 };
 
-// INVALID_ARGUMENT names the flag, variable or field, its value and the fix. A bind address that is
-// not loopback needs TLS or `insecure`, and the admin address needs `insecure`.
+// INVALID_ARGUMENT names the flag, variable or field, its value and the fix. An address to listen
+// on that is not loopback needs TLS or `insecure`.
 absl::StatusOr<Identity> ResolveIdentity(Role role, const IdentityFlags& flags);
 
 // The exit code of a daemon: 0 for OK, 2 when starting it again would not help, else 1. These codes
@@ -66,6 +67,8 @@ int ExitCodeOf(const absl::Status& status);
 
 // The name of a daemon's log file: schedulerlog.0, serverlog.N or workerlog.N.
 std::string LogFileName(Role role, uint32_t rank);
+// The same for its audit log: scheduleraudit.0, serveraudit.N or workeraudit.N.
+std::string AuditFileName(Role role, uint32_t rank);
 
 // Returns the request with which a pserver or worker registers this process as a new life of that
 // identity.

@@ -180,6 +180,18 @@ absl::Status OpenLog(const Identity& identity, const char* argv0) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::unique_ptr<AuditLog>> OpenAuditLog(const Identity& identity, Clock* clock,
+                                                       Env* env) {
+  AuditLog::Options audit;
+  audit.path = absl::StrCat(identity.log_dir, "/", AuditFileName(identity.role, identity.rank));
+  audit.role = RoleName(identity.role);
+  audit.rank = identity.rank;
+  audit.clock = clock;
+  audit.env = env;
+  audit.log = [](const std::string& line) { LOG(WARNING) << line; };
+  return AuditLog::Open(std::move(audit));
+}
+
 void LogAndTell(const std::string& line) {
   LOG(INFO) << line;
   if (g_sink == nullptr || SameFile(g_sink->fd(), STDERR_FILENO)) return;

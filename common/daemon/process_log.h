@@ -4,11 +4,15 @@
 // OpenLog, LogAndTell is safe from any thread.
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/base/clock.h"
 #include "common/base/env.h"
 #include "common/daemon/identity.h"
+#include "common/security/audit_log.h"
 
 namespace sluice {
 
@@ -22,6 +26,11 @@ absl::Status OpenLog(const Identity& identity, const char* argv0);
 // cluster logs in this folder; `sluice down` of that cluster would end this process with its own.
 absl::Status AppendEndpoint(Env* env, const Identity& identity, const std::string& address,
                             const std::string& admin_address);
+
+// Opens <log_dir>/<AuditFileName>. Call it after OpenLog, whose lock keeps other processes away
+// from this file too. INVALID_ARGUMENT: it cannot be written.
+absl::StatusOr<std::unique_ptr<AuditLog>> OpenAuditLog(const Identity& identity, Clock* clock,
+                                                       Env* env);
 
 // Writes a line that the person who starts the process should see: to the log, and to stderr unless
 // stderr is the log.

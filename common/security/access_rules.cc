@@ -6,6 +6,28 @@
 #include "absl/strings/str_join.h"
 
 namespace sluice {
+namespace {
+
+const std::string& NameOf(const AccessRule& rule) { return rule.method; }
+const std::string& NameOf(const PageRule& rule) { return rule.path; }
+
+template <class Rules>
+auto Find(const Rules& rules, absl::string_view name) {
+  return std::find_if(rules.begin(), rules.end(),
+                      [&](const auto& rule) { return NameOf(rule) == name; });
+}
+
+absl::Status CheckRoles(const PeerIdentity& peer, absl::string_view what,
+                        const std::vector<PeerRole>& roles) {
+  if (!peer.verified || std::find(roles.begin(), roles.end(), peer.role) != roles.end())
+    return absl::OkStatus();
+  const auto name = [](std::string* out, PeerRole role) { out->append(PeerRoleName(role)); };
+  return absl::PermissionDeniedError(
+      absl::StrCat(what, " needs the certificate of a ", absl::StrJoin(roles, " or ", name),
+                   ", and this peer's certificate is one for ", peer.ToString()));
+}
+
+}  // namespace
 
 const std::vector<AccessRule>& AccessRules() {
   constexpr PeerRole kWorker = PeerRole::kWorker, kPserver = PeerRole::kPserver,
@@ -40,19 +62,41 @@ const std::vector<AccessRule>& AccessRules() {
   return *rules;
 }
 
+const std::vector<PageRule>& PageRules() {
+  constexpr PeerRole kOperator = PeerRole::kOperator;
+  static const auto* const rules = new std::vector<PageRule>{
+      // Probes of Kubernetes and of load balancers cannot show a certificate.
+      {"/livez", true, {}},
+      {"/readyz", true, {}},
+      {"/", false, {kOperator}},
+      {"/metrics", false, {kOperator}},
+      {"/statusz", false, {kOperator}},
+      {"/api/v1/status", false, {kOperator}},
+  };
+  return *rules;
+}
+
 absl::Status CheckAccess(const PeerIdentity& peer, absl::string_view method) {
-  const std::vector<AccessRule>& rules = AccessRules();
-  const auto rule = std::find_if(rules.begin(), rules.end(),
-                                 [&](const AccessRule& r) { return r.method == method; });
-  if (rule == rules.end())
+  const auto rule = Find(AccessRules(), method);
+  if (rule == AccessRules().end())
     return absl::PermissionDeniedError(absl::StrCat(method, " may be called by nobody"));
-  if (!peer.verified) return absl::OkStatus();
-  if (std::find(rule->roles.begin(), rule->roles.end(), peer.role) != rule->roles.end())
-    return absl::OkStatus();
-  const auto name = [](std::string* out, PeerRole role) { out->append(PeerRoleName(role)); };
-  return absl::PermissionDeniedError(
-      absl::StrCat(method, " needs the certificate of a ", absl::StrJoin(rule->roles, " or ", name),
-                   ", and this peer's certificate is one for ", peer.ToString()));
+  return CheckRoles(peer, method, rule->roles);
+}
+
+absl::Status CheckPageAccess(const absl::StatusOr<PeerIdentity>& peer, absl::string_view path) {
+  const auto rule = Find(PageRules(), path);
+  if (rule == PageRules().end()) {
+    if (peer.ok() && !peer->verified) return absl::OkStatus();  // the server says NOT FOUND
+    return absl::PermissionDeniedError(absl::StrCat(path, " may be read by nobody"));
+  }
+  if (rule->everybody) return absl::OkStatus();
+  if (!peer.ok()) return peer.status();
+  return CheckRoles(*peer, path, rule->roles);
+}
+
+bool HasAccessRule(absl::string_view method_or_path) {
+  return Find(AccessRules(), method_or_path) != AccessRules().end() ||
+         Find(PageRules(), method_or_path) != PageRules().end();
 }
 
 }  // namespace sluice

@@ -1,4 +1,5 @@
-// Which roles may call which method. A method without a rule may be called by nobody.
+// Which roles may call which method, and read which admin page. A method or page without a rule is
+// closed to everybody.
 //
 // A rule says who may call; what the caller may say in the call (its rank, its job) is checked
 // where the call is handled.
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "common/security/peer_identity.h"
 
@@ -25,5 +27,19 @@ const std::vector<AccessRule>& AccessRules();
 // verified may call every method that has a rule: their port is reachable from this host alone, or
 // the user has allowed everybody (--insecure).
 absl::Status CheckAccess(const PeerIdentity& peer, absl::string_view method);
+
+struct PageRule {
+  std::string path;  // such as "/metrics"
+  bool everybody;    // even clients that show no certificate; then there are no roles
+  std::vector<PeerRole> roles;
+};
+const std::vector<PageRule>& PageRules();
+
+// The same for the pages of admin ports. PERMISSION_DENIED from `peer`, which means that the client
+// has shown no certificate that names a role, still leaves it the public pages.
+absl::Status CheckPageAccess(const absl::StatusOr<PeerIdentity>& peer, absl::string_view path);
+
+// Whether a method or page has a rule.
+bool HasAccessRule(absl::string_view method_or_path);
 
 }  // namespace sluice

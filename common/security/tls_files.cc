@@ -89,7 +89,7 @@ absl::Status CheckTlsFiles(const TlsFiles& files) {
                  absl::StrCat("is not valid under ", files.ca, ": ", why,
                               "; give a certificate that this CA has signed"));
   }
-  if (const auto peer = PeerOfUris(UrisOf(chain[0].get())); !peer.ok())
+  if (const auto peer = OwnerOf(chain[0].get()); !peer.ok())
     return Wrong("tls_cert", files.cert, absl::StrCat("is refused: ", peer.status().message()));
   // Every process is a server to some and a client of others.
   if (X509_check_purpose(chain[0].get(), X509_PURPOSE_SSL_SERVER, 0) != 1 ||
@@ -103,7 +103,9 @@ absl::Status CheckTlsFiles(const TlsFiles& files) {
 
 absl::StatusOr<PeerIdentity> OwnerOf(const TlsFiles& files) {
   SLUICE_ASSIGN_OR_RETURN(const auto chain, ReadCertificates("tls_cert", files.cert));
-  return PeerOfUris(UrisOf(chain[0].get()));
+  return OwnerOf(chain[0].get());
 }
+
+absl::StatusOr<PeerIdentity> OwnerOf(X509* certificate) { return PeerOfUris(UrisOf(certificate)); }
 
 }  // namespace sluice

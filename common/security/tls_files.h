@@ -1,6 +1,8 @@
 // The files that make up one process's side of mutual TLS.
 #pragma once
 
+#include <openssl/types.h>
+
 #include <string>
 
 #include "absl/status/status.h"
@@ -26,5 +28,6 @@ absl::Status CheckTlsFiles(const TlsFiles& files);
 
 // Whom the certificate is for. PERMISSION_DENIED: see PeerOfUris.
 absl::StatusOr<PeerIdentity> OwnerOf(const TlsFiles& files);
+absl::StatusOr<PeerIdentity> OwnerOf(X509* certificate);
 
 }  // namespace sluice

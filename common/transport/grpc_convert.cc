@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/strip.h"
 
 namespace sluice {
 namespace {
@@ -47,6 +49,12 @@ bool Next(grpc::CompletionQueue* queue, void** event, bool* ok) {
 }
 
 }  // namespace
+
+std::string PeerAddress(const std::string& peer) {
+  absl::string_view address = peer;
+  if (!absl::ConsumePrefix(&address, "ipv4:")) absl::ConsumePrefix(&address, "ipv6:");
+  return absl::StrReplaceAll(address, {{"%5B", "["}, {"%5D", "]"}, {"%25", "%"}});
+}
 
 void RunGrpcEvents(grpc::CompletionQueue* queue) {
   void* event;

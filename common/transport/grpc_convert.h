@@ -12,6 +12,7 @@
 
 #include <deque>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -27,6 +28,9 @@ absl::Status FromByteBuffer(grpc::ByteBuffer* buffer, Message* message);
 // Abseil's and gRPC's status codes have the same numbers. retry.h says which are worth a retry.
 grpc::Status ToGrpcStatus(const absl::Status& status);
 absl::Status FromGrpcStatus(const grpc::Status& status);
+
+// Turns a peer as gRPC names it, such as "ipv6:%5B::1%5D:80", into host:port. Other names stay.
+std::string PeerAddress(const std::string& peer);
 
 // The tag of an operation in a completion queue. `run` runs on the queue's thread.
 struct GrpcEvent {

@@ -45,6 +45,7 @@ class GrpcServerCall {
 
   const std::string& method() const { return context_.method(); }
   std::shared_ptr<const grpc::AuthContext> auth_context() const { return context_.auth_context(); }
+  std::string peer() const { return context_.peer(); }  // as gRPC names it
   size_t queue_number() const { return queue_number_; }
 
   // on_requested calls one of Refuse, ServeStream and ServeUnary.

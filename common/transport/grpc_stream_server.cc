@@ -224,6 +224,7 @@ class GrpcStreamServer::Impl {
     if (refusal.ok() && is_stream) refusal = CountStream(call);
     RequestNext(call->queue_number());
     if (!refusal.ok()) {
+      Audit(*call, peer, refusal);
       call->Refuse(refusal);
     } else if (is_stream) {
       call->ServeStream(stream->second, *peer);
@@ -235,6 +236,18 @@ class GrpcStreamServer::Impl {
         });
       });
     }
+  }
+
+  // Records a refusal for want of a right, but not one for want of room.
+  void Audit(const GrpcServerCall& call, const absl::StatusOr<PeerIdentity>& peer,
+             const absl::Status& refusal) const {
+    const bool forbidden = absl::IsPermissionDenied(refusal) || absl::IsUnimplemented(refusal);
+    if (options_.audit == nullptr || !forbidden) return;
+    RefusalReason reason = RefusalReason::kRole;
+    if (absl::IsUnimplemented(refusal)) reason = RefusalReason::kNoRule;
+    if (!peer.ok()) reason = RefusalReason::kCertificate;
+    options_.audit->Refused(CallerOf(peer, PeerAddress(call.peer())), call.method(), reason,
+                            refusal.message());
   }
 
   absl::Status CountStream(GrpcServerCall* call) {

@@ -15,6 +15,7 @@
 #include <memory>
 #include <string>
 
+#include "common/security/audit_log.h"
 #include "common/security/grpc_credentials.h"
 #include "common/transport/transport.h"
 
@@ -30,6 +31,7 @@ class GrpcStreamServer {
     // Calls that the caller's certificate does not allow are refused with PERMISSION_DENIED
     // (common/security/access_rules.h).
     GrpcCredentials credentials;
+    AuditLog* audit = nullptr;  // gets those calls; may be null; outlives the server
     int threads = 2;
     int unary_threads = 1;
     // A longer message ends its stream with RESOURCE_EXHAUSTED.

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/clock.h"
@@ -15,10 +16,13 @@
 #include "common/security/access_rules.h"
 #include "common/transport/grpc_convert.h"
 #include "proto/scheduler.grpc.pb.h"
+#include "tests/common/security/recorded_audit.h"
 #include "tests/common/security/test_certificates.h"
 
 namespace sluice {
 namespace {
+
+using ::testing::HasSubstr;
 
 class SchedulerServiceTest : public testing::Test {
  protected:
@@ -27,7 +31,7 @@ class SchedulerServiceTest : public testing::Test {
   void Serve(const TlsFiles& files) {
     const auto credentials = GrpcCredentials::Create(files);
     ASSERT_TRUE(credentials.ok()) << credentials.status();
-    auto listener = SchedulerListener::Start("127.0.0.1:0", *credentials, &loop_);
+    auto listener = SchedulerListener::Start("127.0.0.1:0", *credentials, &loop_, audit_.log());
     ASSERT_TRUE(listener.ok()) << listener.status();
     listener_ = *std::move(listener);
   }
@@ -74,6 +78,7 @@ class SchedulerServiceTest : public testing::Test {
   }
 
   TestCertificates certificates_{"scheduler_service"};
+  RecordedAudit audit_{"scheduler"};
   SchedulerLoop loop_;
   std::unique_ptr<SchedulerListener> listener_;
   std::vector<uint64_t> ids_;  // of those that have registered
@@ -98,6 +103,7 @@ TEST_F(SchedulerServiceTest, EveryMethodIsRefusedToTheRolesThatHaveNoRuleForIt) 
       RegisterRequest::descriptor()->file()->FindServiceByName("Scheduler");
   ASSERT_NE(service, nullptr);
   ASSERT_GT(service->method_count(), 10);
+  std::map<std::string, uint64_t> refused;  // by method
   for (const PeerRole role : kPeerRoles) {
     const auto channel = ChannelOf(certificates_.Of(role));
     for (int m = 0; m < service->method_count(); ++m) {
@@ -114,8 +120,10 @@ TEST_F(SchedulerServiceTest, EveryMethodIsRefusedToTheRolesThatHaveNoRuleForIt) 
       EXPECT_EQ(Call(channel, method) == grpc::StatusCode::PERMISSION_DENIED,
                 !CheckAccess(peer, method).ok())
           << method << " by a " << PeerRoleName(role);
+      refused[method] += !CheckAccess(peer, method).ok();
     }
   }
+  for (const auto& [method, n] : refused) EXPECT_EQ(audit_.Refusals(method, "role"), n) << method;
 }
 
 TEST_F(SchedulerServiceTest, AMemberRegistersOnlyAsWhatItsCertificateSays) {
@@ -124,6 +132,10 @@ TEST_F(SchedulerServiceTest, AMemberRegistersOnlyAsWhatItsCertificateSays) {
   EXPECT_EQ(Register(worker, ROLE_WORKER, 0).error_code(), grpc::StatusCode::PERMISSION_DENIED);
   EXPECT_EQ(Register(worker, ROLE_PSERVER, 1).error_code(), grpc::StatusCode::PERMISSION_DENIED);
   EXPECT_EQ(loop_.GetStatus().members_size(), 0);
+  EXPECT_EQ(audit_.Refusals("/sluice.Scheduler/Register", "rank"), 2);
+  EXPECT_THAT(audit_.Text(), HasSubstr("\"method\": \"/sluice.Scheduler/Register\", \"reason\": "
+                                       "\"rank\", \"role\": \"worker\", \"name\": \"1\", "
+                                       "\"address\": \"127.0.0.1:"));
   const grpc::Status itself = Register(worker, ROLE_WORKER, 1);
   EXPECT_TRUE(itself.ok()) << itself.error_message();
   const auto any_pserver = ChannelOf(certificates_.Of(PeerRole::kPserver));
@@ -170,6 +182,9 @@ TEST_F(SchedulerServiceTest, AMemberReportsOnlyForItself) {
   EXPECT_EQ(poll(pserver, ids_[1]), grpc::StatusCode::PERMISSION_DENIED);
   EXPECT_EQ(drain(pserver, 1, ids_[0]), grpc::StatusCode::PERMISSION_DENIED);
   EXPECT_EQ(drain(pserver, 0, 0), grpc::StatusCode::PERMISSION_DENIED);
+  EXPECT_EQ(audit_.Refusals("/sluice.Scheduler/Leave", "rank"), 1);
+  EXPECT_EQ(audit_.Refusals("/sluice.Scheduler/Poll", "rank"), 2);
+  EXPECT_EQ(audit_.Refusals("/sluice.Scheduler/DrainPserver", "rank"), 2);
   const ClusterStatus after = loop_.GetStatus();
   for (const MemberStatus& member : after.members())
     EXPECT_TRUE(member.alive()) << member.ShortDebugString();
@@ -178,11 +193,80 @@ TEST_F(SchedulerServiceTest, AMemberReportsOnlyForItself) {
   EXPECT_EQ(leave(worker, ids_[1]), grpc::StatusCode::OK);
 }
 
+TEST_F(SchedulerServiceTest, OrdersAreRecordedWithCallerTargetAndOutcome) {
+  Serve(certificates_.Of(PeerRole::kScheduler));
+  const auto stub = Scheduler::NewStub(ChannelOf(certificates_.Of(PeerRole::kOperator, "alice")));
+  // Makes the call and returns the end of the text that it adds to the log.
+  const auto line_of = [&](const auto& call) {
+    grpc::ClientContext context;
+    context.set_deadline(GrpcDeadline(absl::Seconds(20)));
+    const size_t before = audit_.Text().size();
+    const grpc::Status status = call(&context);
+    EXPECT_NE(status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+    return audit_.Text().substr(before);
+  };
+  const auto is = [](const std::string& action, const std::string& target,
+                     const std::string& outcome) {
+    return HasSubstr("\"event\": \"action\", \"action\": \"" + action + "\", \"target\": \"" +
+                     target + "\", \"outcome\": \"" + outcome +
+                     "\", \"role\": \"operator\", \"name\": \"alice\", \"address\": "
+                     "\"127.0.0.1:");
+  };
+  EXPECT_THAT(line_of([&](auto* context) {
+                SubmitJobReply reply;
+                return stub->SubmitJob(context, SubmitJobRequest(), &reply);
+              }),
+              is("submit", "", "INVALID_ARGUMENT"));
+  EXPECT_THAT(line_of([&](auto* context) {
+                CancelJobRequest request;
+                request.set_job_id("job-1");
+                CancelJobReply reply;
+                return stub->CancelJob(context, request, &reply);
+              }),
+              is("cancel", "job-1", "NOT_FOUND"));
+  EXPECT_THAT(line_of([&](auto* context) {
+                ScaleJobRequest request;
+                request.set_job_id("job-1");
+                request.set_worker_num(3);
+                ScaleJobReply reply;
+                return stub->ScaleJob(context, request, &reply);
+              }),
+              is("scale", "job-1", "NOT_FOUND"));
+  CheckpointJobRequest checkpoint;
+  checkpoint.set_job_id("job-1");
+  const auto ask = [&](auto* context) {
+    CheckpointJobReply reply;
+    return stub->CheckpointJob(context, checkpoint, &reply);
+  };
+  EXPECT_THAT(line_of(ask), is("checkpoint", "job-1", "NOT_FOUND"));
+  checkpoint.set_number(7);
+  EXPECT_EQ(line_of(ask), "") << "this call only keeps waiting";
+  DrainPserverRequest request;
+  request.set_rank(1);
+  const auto drain = [&](auto* context) {
+    DrainPserverReply reply;
+    return stub->DrainPserver(context, request, &reply);
+  };
+  EXPECT_THAT(line_of(drain), HasSubstr("\"action\": \"drain\", \"target\": \"pserver 1\""));
+  EXPECT_EQ(line_of(drain), "") << "asked again, to learn how far it is";
+  request.set_cancel(true);
+  EXPECT_THAT(line_of(drain), HasSubstr("\"action\": \"drain\", \"target\": \"pserver 1\""));
+  EXPECT_THAT(line_of([&](auto* context) {
+                ShutdownReply reply;
+                return stub->Shutdown(context, ShutdownRequest(), &reply);
+              }),
+              is("shutdown", "", "OK"));
+  for (const char* action : {"submit", "cancel", "scale", "checkpoint", "shutdown"})
+    EXPECT_EQ(audit_.Actions(action), 1) << action;
+  EXPECT_EQ(audit_.Actions("drain"), 2);
+}
+
 TEST_F(SchedulerServiceTest, WithoutTlsEveryMethodIsOpen) {
   Serve({});
   const auto channel = ChannelOf({});
   EXPECT_NE(Call(channel, "/sluice.Scheduler/CancelJob"), grpc::StatusCode::PERMISSION_DENIED);
   EXPECT_TRUE(Register(channel, ROLE_WORKER, 0).ok());
+  EXPECT_THAT(audit_.Text(), HasSubstr("\"role\": \"unverified\""));
 }
 
 TEST_F(SchedulerServiceTest, ASchedulerWithAnotherRolesCertificateIsRefused) {

@@ -46,18 +46,9 @@ class AdminTest(SluiceTest):
         self.assertEqual(kind, "text/plain; version=0.0.4; charset=utf-8")
         return parse_metrics(text)
 
-    def addresses(self, log_dir):
-        found = {}
-        for line in (log_dir / "endpoints.log").read_text().splitlines():
-            if not line.startswith("#"):
-                role, rank, _, _, admin = line.split()
-                if role != "supervisor":  # it serves no pages
-                    found["%s %s" % (role, rank)] = admin
-        return found
-
     def test_every_daemon_serves_every_page(self):
         log_dir = self.up("--server_num=2", "--worker_num=1")
-        admin = self.addresses(log_dir)
+        admin = self.admin_addresses(log_dir)
         self.assertEqual(sorted(admin), ["pserver 0", "pserver 1", "scheduler 0", "worker 0"])
         for who, address in admin.items():
             role = who.split()[0]
@@ -75,7 +66,7 @@ class AdminTest(SluiceTest):
                 self.assertRegex(name, r"^sluice_%s_[a-z0-9_]+$" % role)
                 for labels in samples:
                     for label in re.findall(r"(\w+)=", labels or ""):
-                        self.assertIn(label, ("job", "table", "state", "role", "stage"), name)
+                        self.assertIn(label, ("job", "table", "state", "role", "stage", "method", "reason", "action"), name)
             for name, kind in re.findall(r"^# TYPE (\S+) (\S+)$", self.get(address, "/metrics")[1], re.MULTILINE):
                 self.assertEqual(kind, "counter" if name.endswith("_total") else "gauge", name)
         status = json.loads(self.get(admin["scheduler 0"], "/api/v1/status")[1])
@@ -84,7 +75,7 @@ class AdminTest(SluiceTest):
 
     def test_daemons_listen_on_loopback_only(self):
         log_dir = self.up("--server_num=1", "--worker_num=1")
-        ports = {int(address.rsplit(":", 1)[1]) for address in self.addresses(log_dir).values()}
+        ports = {int(address.rsplit(":", 1)[1]) for address in self.admin_addresses(log_dir).values()}
         listening = {}
         for table in ("/proc/net/tcp", "/proc/net/tcp6"):
             for line in open(table).read().splitlines()[1:]:
@@ -96,7 +87,7 @@ class AdminTest(SluiceTest):
 
     def test_values_move_while_a_job_runs(self):
         log_dir = self.up("--server_num=1", "--worker_num=1")
-        admin = self.addresses(log_dir)
+        admin = self.admin_addresses(log_dir)
         self.sluice("submit", log_dir, "--job=%s" % ADULT, "--worker_num=1", "--epochs=100000", "--detach",
                     "--output_dir=%s" % (self.tmp / "out"))
         job = '{job="adult-1"}'
@@ -145,7 +136,7 @@ class AdminTest(SluiceTest):
             self.start("sluice-" + role, "--rank=0", "--scheduler=%s" % scheduler, "--admin_bind=%s" % ports[role],
                        "--log_dir=%s" % (self.tmp / "log"))
         admin = wait_until(lambda: (self.tmp / "log" / "endpoints.log").exists() and
-                           len(self.addresses(self.tmp / "log")) == 2 and self.addresses(self.tmp / "log"), "admin")
+                           len(self.admin_addresses(self.tmp / "log")) == 2 and self.admin_addresses(self.tmp / "log"), "admin")
         self.assertEqual(admin, {"worker 0": ports["worker"], "pserver 0": ports["pserver"]})
         for role in ("worker", "pserver"):
             self.get(ports[role], "/livez")

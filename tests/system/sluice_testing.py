@@ -281,6 +281,16 @@ class SluiceTest(unittest.TestCase):
         fields = [line.split() for line in lines if not line.startswith("#")]
         return [Endpoint(f[0], int(f[1]), f[2], int(f[3])) for f in fields]
 
+    def admin_addresses(self, log_dir):
+        """The addresses of the admin ports by daemon: {"scheduler 0": "127.0.0.1:1234", ...}."""
+        found = {}
+        for line in (log_dir / "endpoints.log").read_text().splitlines():
+            if not line.startswith("#"):
+                role, rank, _, _, admin = line.split()
+                if role != "supervisor":  # it serves no pages
+                    found["%s %s" % (role, rank)] = admin
+        return found
+
     def assert_models_close(self, a, b, tolerance=1e-6, tables=4):
         """Compares the final models of the outputs tmp/<a> and tmp/<b> by the relative norm, table by table.
 

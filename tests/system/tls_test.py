@@ -1,18 +1,72 @@
 """Clusters with mutual TLS: they train as without it, and nobody gets in without the right certificate."""
+import http.client
+import json
 import os
 import re
 import shutil
 import signal
 import socket
 import ssl
+import struct
 import unittest
 
-from sluice_testing import ADULT, SluiceTest, free_port, kill_unless_over, processes_naming, wait_until
+from sluice_testing import ADULT, PATIENCE, SluiceTest, free_port, kill_unless_over, processes_naming, wait_until
 
 
 def tls_flags(folder, role):
     return ["--tls_cert=%s/%s.pem" % (folder, role), "--tls_key=%s/%s.key" % (folder, role),
             "--tls_ca=%s/ca.pem" % folder]
+
+
+def client_of(folder, role=None, trusted=None):
+    """A client that shows the role's certificate, if any, and trusts the CA of `trusted`, else of `folder`."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.load_verify_locations((trusted or folder) / "ca.pem")
+    if role:
+        context.load_cert_chain(folder / (role + ".pem"), folder / (role + ".key"))
+    return context
+
+
+def page(address, path, context):
+    """The status and the text of a page; without a context, over plain HTTP."""
+    host, port = address.split(":")
+    timeout = PATIENCE
+    connection = (http.client.HTTPSConnection(host, int(port), timeout=timeout, context=context) if context else
+                  http.client.HTTPConnection(host, int(port), timeout=timeout))
+    try:
+        connection.request("GET", path)
+        reply = connection.getresponse()
+        return reply.status, reply.read().decode()
+    finally:
+        connection.close()
+
+
+def call(address, method, context):
+    """Makes a gRPC call with an empty request, and waits for its end."""
+    def frame(kind, flags, stream, payload):
+        return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
+    headers = ((":method", "POST"), (":scheme", "https"), (":path", method), (":authority", address),
+               ("te", "trailers"), ("content-type", "application/grpc"))
+    block = b"".join(bytes([0, len(name)]) + name.encode() + bytes([len(value)]) + value.encode()
+                     for name, value in headers)
+    context.set_alpn_protocols(["h2"])
+    with socket.create_connection(address.split(":"), PATIENCE) as raw, context.wrap_socket(raw) as wrapped:
+        wrapped.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, b"") + frame(1, 4, 1, block) +
+                        frame(0, 1, 1, b"\0" * 5))
+        stream = wrapped.makefile("rb")
+        while True:
+            head = stream.read(9)
+            assert len(head) == 9, "the connection ended before the call"
+            stream.read(int.from_bytes(head[:3], "big"))
+            if head[3] == 1 and head[4] & 1:  # headers, which end the stream
+                return
+
+
+def audit_lines(log_dir, name, **wanted):
+    """The lines of an audit log that have these values."""
+    lines = [json.loads(line) for line in (log_dir / name).read_text().splitlines()]
+    return [line for line in lines if all(line.get(key) == value for key, value in wanted.items())]
 
 
 class TlsTest(SluiceTest):
@@ -59,6 +113,78 @@ class TlsTest(SluiceTest):
             kill_unless_over(stranger.pid)
             stranger.wait()
         self.assertIn("is down", self.sluice("down", log_dir))
+
+    def test_admin_ports_serve_operators_and_only_health_to_others(self):
+        log_dir = self.up("--tls", "--server_num=1", "--worker_num=1")
+        own, others = log_dir / "cluster_tls", self.tmp / "others"
+        self.assertEqual(self.run_program("sluice", "certs", str(others)).returncode, 0)
+        operator, nobody, worker = client_of(own, "operator"), client_of(own), client_of(own, "worker")
+        stranger = client_of(others, "operator", trusted=own)
+        admin = self.admin_addresses(log_dir)
+        self.assertEqual(sorted(admin), ["pserver 0", "scheduler 0", "worker 0"])
+        for who, address in admin.items():
+            role, rank = who.split()
+            wait_until(lambda: page(address, "/readyz", nobody) == (200, "ok\n"), who + " ready")
+            self.assertEqual(page(address, "/livez", nobody), (200, "ok\n"))
+            for path in ("/", "/metrics", "/statusz", "/api/v1/status"):
+                self.assertEqual(page(address, path, operator)[0], 200, who + path)
+                self.assertEqual(page(address, path, nobody)[0], 403, who + path)
+                self.assertEqual(page(address, path, worker)[0], 403, who + path)
+            with self.assertRaises((ssl.SSLError, ConnectionError)):
+                page(address, "/livez", stranger)
+            self.assertEqual(page(address, "/livez", None)[0], 400, "plain HTTP")
+            # Each of these refusals has a line and is counted.
+            name = {"scheduler": "scheduleraudit.", "pserver": "serveraudit.", "worker": "workeraudit."}[role] + rank
+            self.assertEqual((log_dir / name).stat().st_mode & 0o777, 0o600)
+            for wanted in ({"method": "/metrics", "reason": "role", "role": "worker"},
+                           {"method": "/metrics", "reason": "certificate", "role": "none"}):
+                line, = audit_lines(log_dir, name, event="refusal", daemon=who, **wanted)
+                self.assertRegex(line["address"], r"^127\.0\.0\.1:\d+$")
+            self.assertEqual(len(audit_lines(log_dir, name, reason="handshake")), 2)
+            metrics = page(address, "/metrics", operator)[1]
+            for labels, count in (('method="/metrics",reason="role"', 1), ('method="/metrics",reason="certificate"', 1),
+                                  ('method="handshake",reason="handshake"', 2)):
+                self.assertIn("sluice_%s_refusals_total{%s} %d\n" % (role, labels, count), metrics)
+            self.assertIn("sluice_%s_audit_lines_lost_total 0\n" % role, metrics)
+
+    def test_refusals_and_orders_are_in_the_audit_logs(self):
+        log_dir = self.up("--tls", "--server_num=1", "--worker_num=1")
+        own = log_dir / "cluster_tls"
+        addresses = {e.role: e.address for e in self.endpoints_of(log_dir)}
+        call(addresses["scheduler"], "/sluice.Scheduler/CancelJob", client_of(own, "worker"))
+        line, = audit_lines(log_dir, "scheduleraudit.0", event="refusal", method="/sluice.Scheduler/CancelJob",
+                            reason="role", role="worker")
+        self.assertRegex(line["address"], r"^127\.0\.0\.1:\d+$")
+        for method, reason in (("/sluice.Replica/Exchange", "role"), ("/sluice.Pserver/Nothing", "no_rule")):
+            call(addresses["pserver"], method, client_of(own, "operator"))
+            line, = audit_lines(log_dir, "serveraudit.0", event="refusal", method=method, reason=reason, role="operator")
+            self.assertRegex(line["address"], r"^127\.0\.0\.1:\d+$")
+        out = self.sluice("submit", log_dir, "--job=%s" % ADULT, "--worker_num=1", "--detach", "--epochs=1000",
+                          "--output_dir=%s" % (self.tmp / "out"))
+        job_id = re.search(r"^submitted (\S+)", out, re.M).group(1)
+        self.sluice("cancel", log_dir, job_id)
+        for action in ("submit", "cancel"):
+            line, = audit_lines(log_dir, "scheduleraudit.0", event="action", action=action, target=job_id, outcome="OK",
+                                role="operator")
+            self.assertRegex(line["address"], r"^127\.0\.0\.1:\d+$")
+        metrics = page(self.admin_addresses(log_dir)["scheduler 0"], "/metrics", client_of(own, "operator"))[1]
+        self.assertIn('sluice_scheduler_refusals_total{method="/sluice.Scheduler/CancelJob",reason="role"} 1\n', metrics)
+        self.assertIn('sluice_scheduler_actions_total{action="cancel"} 1\n', metrics)
+        self.sluice("down", log_dir)
+        self.assertEqual(len(audit_lines(log_dir, "scheduleraudit.0", action="shutdown", outcome="OK")), 1)
+
+    def test_admin_ports_notice_replaced_certificates(self):
+        log_dir = self.up("--tls", "--server_num=1", "--worker_num=1")
+        own = log_dir / "cluster_tls"
+        address = self.admin_addresses(log_dir)["scheduler 0"]
+
+        def shown():
+            with socket.create_connection(address.split(":")) as raw, client_of(own).wrap_socket(raw) as wrapped:
+                return wrapped.getpeercert(binary_form=True)
+        before = shown()
+        self.assertEqual(shown(), before)
+        self.assertEqual(self.run_program("sluice", "certs", str(own)).returncode, 0)
+        wait_until(lambda: shown() != before, "the new certificate", within=12)
 
     def test_certificates_are_replaced_while_a_job_trains(self):
         log_dir = self.up("--tls", "--server_num=2", "--worker_num=2")

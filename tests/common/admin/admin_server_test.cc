@@ -12,12 +12,16 @@
 #include "gtest/gtest.h"
 #include "proto/scheduler.pb.h"
 #include "tests/common/admin/http_connection.h"
+#include "tests/common/security/recorded_audit.h"
+#include "tests/common/security/test_certificates.h"
+#include "tests/common/security/tls_client.h"
 
 namespace sluice {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 // Sends `bytes` and returns everything that comes back until the server closes. With `half_close`
@@ -31,6 +35,13 @@ std::string Exchange(const AdminServer& server, const std::string& bytes, bool h
 
 std::string Get(const AdminServer& server, const std::string& path) {
   return Exchange(server, "GET " + path + " HTTP/1.1\r\nHost: x\r\n\r\n", false);
+}
+
+// The same over TLS.
+std::string Get(const AdminServer& server, const std::string& path, SSL_CTX* tls) {
+  HttpConnection client(ParseAddress(server.address())->port, tls);
+  client.Send("GET " + path + " HTTP/1.1\r\nHost: x\r\n\r\n");
+  return client.Receive();
 }
 
 std::unique_ptr<AdminServer> Start(AdminServer::Options options) {
@@ -109,6 +120,81 @@ TEST(AdminServerTest, RandomBytesAndOversizedRequestsDoNotStopTheServer) {
   Exchange(*server, "POST /livez HTTP/1.1\r\nContent-Length: 99999999999\r\n\r\nxx");
   EXPECT_THAT(Get(*server, "/statusz"), StartsWith("HTTP/1.1 500"));
   EXPECT_THAT(Get(*server, "/livez"), StartsWith("HTTP/1.1 200"));
+}
+
+// A server with TLS.
+class AdminServerTlsTest : public testing::Test {
+ protected:
+  AdminServerTlsTest() {
+    AdminServer::Options options;
+    options.tls = certificates_.Of(PeerRole::kScheduler);
+    options.audit = audit_.log();
+    options.registry = std::make_shared<prometheus::Registry>();
+    options.ready = [] { return absl::UnavailableError("pserver 1 at 10.0.0.1 is missing"); };
+    server_ = Start(std::move(options));
+    TlsFiles only_ca;
+    only_ca.ca = certificates_.Of(PeerRole::kOperator).ca;
+    nobody_ = TlsClient(only_ca);
+    operator_ = TlsClient(certificates_.Of(PeerRole::kOperator, "alice"));
+  }
+
+  TestCertificates certificates_{"admin_server"};
+  RecordedAudit audit_{"scheduler"};
+  TlsContext nobody_, operator_;
+  std::unique_ptr<AdminServer> server_;
+};
+
+TEST_F(AdminServerTlsTest, OperatorsReadEveryPage) {
+  EXPECT_EQ(server_->url(), "https://" + server_->address());
+  for (const char* path : {"/", "/livez", "/statusz", "/metrics", "/api/v1/status"})
+    EXPECT_THAT(Get(*server_, path, operator_.get()), StartsWith("HTTP/1.1 200")) << path;
+  EXPECT_THAT(Get(*server_, "/readyz", operator_.get()),
+              AllOf(StartsWith("HTTP/1.1 503"), HasSubstr("pserver 1")));
+  EXPECT_EQ(audit_.Text(), "");
+}
+
+TEST_F(AdminServerTlsTest, WithoutACertificateThereIsHealthWithoutReasons) {
+  EXPECT_THAT(Get(*server_, "/livez", nobody_.get()), StartsWith("HTTP/1.1 200"));
+  EXPECT_THAT(
+      Get(*server_, "/readyz", nobody_.get()),
+      AllOf(StartsWith("HTTP/1.1 503"), HasSubstr("not ready\n"), Not(HasSubstr("10.0.0.1"))));
+  EXPECT_EQ(audit_.Text(), "");
+  for (const char* path : {"/", "/statusz", "/metrics", "/api/v1/status"}) {
+    EXPECT_THAT(Get(*server_, path, nobody_.get()), StartsWith("HTTP/1.1 403")) << path;
+    EXPECT_EQ(audit_.Refusals(path, "certificate"), 1) << path;
+  }
+  EXPECT_THAT(Get(*server_, "/nothing", nobody_.get()), StartsWith("HTTP/1.1 403"));
+  EXPECT_EQ(audit_.Refusals("other", "certificate"), 1);
+  EXPECT_THAT(audit_.Text(), HasSubstr("\"role\": \"none\""));
+}
+
+TEST_F(AdminServerTlsTest, OtherRolesReadHealthAlone) {
+  for (const PeerRole role : {PeerRole::kWorker, PeerRole::kPserver, PeerRole::kScheduler}) {
+    const TlsContext tls = TlsClient(certificates_.Of(role, "7"));
+    EXPECT_THAT(Get(*server_, "/livez", tls.get()), StartsWith("HTTP/1.1 200"));
+    EXPECT_THAT(Get(*server_, "/readyz", tls.get()), Not(HasSubstr("10.0.0.1")));
+    for (const char* path : {"/", "/statusz", "/metrics", "/api/v1/status"})
+      EXPECT_THAT(Get(*server_, path, tls.get()), StartsWith("HTTP/1.1 403")) << path;
+    EXPECT_THAT(audit_.Text(), HasSubstr(std::string("\"reason\": \"role\", \"role\": \"") +
+                                         PeerRoleName(role) + "\", \"name\": \"7\""));
+  }
+  EXPECT_EQ(audit_.Refusals("/metrics", "role"), 3);
+}
+
+TEST_F(AdminServerTlsTest, FailedHandshakesAreRecordedAndShowInTheMetrics) {
+  EXPECT_THAT(Exchange(*server_, "GET /livez HTTP/1.1\r\n\r\n"), StartsWith("HTTP/1.1 400"));
+  EXPECT_EQ(audit_.Refusals("handshake", "handshake"), 1);
+  EXPECT_THAT(audit_.Text(), HasSubstr("\"address\": \"127.0.0.1:"));
+  EXPECT_THAT(
+      Get(*server_, "/metrics", operator_.get()),
+      HasSubstr("sluice_scheduler_refusals_total{method=\"handshake\",reason=\"handshake\"} 1"));
+}
+
+TEST(AdminServerTest, WrongFilesOfTlsAreRefused) {
+  AdminServer::Options options;
+  options.tls = {"nothing", "nothing", "nothing"};
+  EXPECT_EQ(AdminServer::Start(std::move(options)).status().code(),
+            absl::StatusCode::kInvalidArgument);
 }
 
 TEST(AdminServerTest, PortInUseIsRefusedWithItsAddressAndTheFix) {

@@ -9,19 +9,56 @@
 #include <vector>
 
 #include "common/base/clock.h"
+#include "common/base/env.h"
+#include "common/base/mutex.h"
 #include "tests/common/admin/http_connection.h"
+#include "tests/common/security/test_certificates.h"
+#include "tests/common/security/tls_client.h"
 
 namespace sluice {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
 constexpr char kRequest[] = "GET /page HTTP/1.1\r\nHost: x\r\n\r\n";
 
-class BoundedHttpServerTest : public testing::Test {
+// The parameter: whether the server speaks TLS.
+class BoundedHttpServerTest : public testing::TestWithParam<bool> {
  protected:
+  BoundedHttpServerTest() {
+    if (!GetParam()) return;
+    certificates_ = std::make_unique<TestCertificates>("bounded_http_server");
+    TlsServer::Options options;
+    options.files = certificates_->Of(PeerRole::kScheduler);
+    options.clock = Clock::Real();
+    options.env = Env::Real();
+    auto tls = TlsServer::Create(std::move(options));
+    EXPECT_TRUE(tls.ok()) << tls.status();
+    access_.tls = (tls_ = *std::move(tls)).get();
+    access_.on_failed_handshake = [this](const std::string& ip, int port, const std::string& why) {
+      EXPECT_EQ(ip, "127.0.0.1");
+      EXPECT_GT(port, 0);
+      MutexLock lock(&mutex_);
+      failures_.push_back(why);
+      changed_.NotifyAll();
+    };
+    client_ = TlsClient(certificates_->Of(PeerRole::kOperator));
+  }
   ~BoundedHttpServerTest() override { Stop(); }
+
+  std::unique_ptr<HttpConnection> Connect() {
+    return std::make_unique<HttpConnection>(port_, client_.get());
+  }
+  // Waits until so many handshakes have failed.
+  std::vector<std::string> AwaitFailures(size_t n) {
+    const absl::Time end = Clock::Real()->Now() + absl::Seconds(20);
+    MutexLock lock(&mutex_);
+    while (failures_.size() < n && Clock::Real()->Now() < end)
+      changed_.WaitFor(&mutex_, std::chrono::milliseconds(100));
+    return failures_;
+  }
 
   void Stop() {
     if (!thread_.joinable()) return;
@@ -30,12 +67,12 @@ class BoundedHttpServerTest : public testing::Test {
   }
 
   void Start(BoundedHttpServer::Limits limits) {
-    server_ = std::make_unique<BoundedHttpServer>(limits);
+    server_ = std::make_unique<BoundedHttpServer>(limits, access_);
     server_->Get("/page", [](const httplib::Request&, httplib::Response& response) {
       response.set_content("content", "text/plain");
     });
     server_->Get("/large", [](const httplib::Request&, httplib::Response& response) {
-      response.set_content(std::string(64 << 20, 'x'), "text/plain");
+      response.set_content(std::string(24 << 20, 'x'), "text/plain");
     });
     port_ = server_->bind_to_any_port("127.0.0.1");
     ASSERT_GT(port_, 0);
@@ -43,42 +80,49 @@ class BoundedHttpServerTest : public testing::Test {
     while (!server_->is_running()) std::this_thread::yield();
   }
 
+  std::unique_ptr<TestCertificates> certificates_;
+  BoundedHttpServer::Access access_;
+  std::unique_ptr<TlsServer> tls_;
+  TlsContext client_;
   std::unique_ptr<BoundedHttpServer> server_;
   int port_ = 0;
 
  private:
+  Mutex mutex_;
+  CondVar changed_;
+  std::vector<std::string> failures_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;
 };
 
-TEST_F(BoundedHttpServerTest, AnEndlessHeaderIsRefused) {
+TEST_P(BoundedHttpServerTest, AnEndlessHeaderIsRefused) {
   Start({});
-  HttpConnection client(port_);
+  HttpConnection client(port_, client_.get());
   client.Send("GET /page HTTP/1.1\r\nX: ");
   size_t sent = 0;
   while (sent < (size_t{64} << 20) && client.Send(std::string(64 << 10, 'a'))) sent += 64 << 10;
   EXPECT_LT(sent, size_t{16} << 20) << "the server took " << sent << " bytes of one header";
 }
 
-TEST_F(BoundedHttpServerTest, ARequestThatIsTooLargeIsAnswered) {
+TEST_P(BoundedHttpServerTest, ARequestThatIsTooLargeIsAnswered) {
   BoundedHttpServer::Limits limits;
   limits.request_bytes = 1000;
   Start(limits);
   const std::string begin = "GET /page HTTP/1.1\r\n";
   std::string headers;
   while (headers.size() < 2000) headers += "A: b\r\n";
-  HttpConnection large(port_);
+  HttpConnection large(port_, client_.get());
   large.Send(begin + headers + "\r\n");
   EXPECT_THAT(large.Receive(), StartsWith("HTTP/1.1 431"));
-  HttpConnection small(port_);
+  HttpConnection small(port_, client_.get());
   small.Send(begin + headers.substr(0, 600) + "\r\n");
   EXPECT_THAT(small.Receive(), StartsWith("HTTP/1.1 200"));
 }
 
-TEST_F(BoundedHttpServerTest, BytesThatDripInDoNotExtendTheTime) {
+TEST_P(BoundedHttpServerTest, BytesThatDripInDoNotExtendTheTime) {
   BoundedHttpServer::Limits limits;
   limits.request_time = absl::Milliseconds(300);
   Start(limits);
-  HttpConnection client(port_);
+  HttpConnection client(port_, client_.get());
   client.Send("GET /page HTTP/1.1\r\nX: ");
   bool taken = true;
   for (int i = 0; i < 200 && taken; ++i) {
@@ -88,50 +132,50 @@ TEST_F(BoundedHttpServerTest, BytesThatDripInDoNotExtendTheTime) {
   EXPECT_FALSE(taken) << "the connection is still open after 4 s";
 }
 
-TEST_F(BoundedHttpServerTest, SilentConnectionsMakeRoomForOthers) {
+TEST_P(BoundedHttpServerTest, SilentConnectionsMakeRoomForOthers) {
   BoundedHttpServer::Limits limits;
   limits.request_time = absl::Hours(1);
   limits.busy_request_time = absl::Milliseconds(10);
   Start(limits);
   std::vector<std::unique_ptr<HttpConnection>> silent;
-  for (int i = 0; i < 8; ++i) silent.push_back(std::make_unique<HttpConnection>(port_));
-  HttpConnection client(port_);
+  for (int i = 0; i < 8; ++i) silent.push_back(Connect());
+  HttpConnection client(port_, client_.get());
   client.Send(kRequest);
   EXPECT_THAT(client.Receive(), HasSubstr("content"));
 }
 
-TEST_F(BoundedHttpServerTest, SlowRequestsMakeRoomForOthers) {
+TEST_P(BoundedHttpServerTest, SlowRequestsMakeRoomForOthers) {
   BoundedHttpServer::Limits limits;
   limits.request_time = absl::Hours(1);
   limits.busy_request_time = absl::Milliseconds(10);
   Start(limits);
   std::vector<std::unique_ptr<HttpConnection>> slow;
   for (int i = 0; i < 8; ++i) {
-    slow.push_back(std::make_unique<HttpConnection>(port_));
+    slow.push_back(Connect());
     slow.back()->Send("G");
   }
-  HttpConnection client(port_);
+  HttpConnection client(port_, client_.get());
   client.Send(kRequest);
   EXPECT_THAT(client.Receive(), HasSubstr("content"));
 }
 
-TEST_F(BoundedHttpServerTest, RangesDoNotMultiplyTheAnswer) {
+TEST_P(BoundedHttpServerTest, RangesDoNotMultiplyTheAnswer) {
   Start({});
-  HttpConnection client(port_);
+  HttpConnection client(port_, client_.get());
   client.Send("GET /page HTTP/1.1\r\nRange: bytes=0-6,0-6,0-6\r\n\r\n");
   const std::string answer = client.Receive();
   EXPECT_THAT(answer, StartsWith("HTTP/1.1 200"));
   EXPECT_EQ(answer.find("content\r\n"), std::string::npos) << "parts: " << answer;
 }
 
-TEST_F(BoundedHttpServerTest, ConnectionsBeyondTheLimitAreClosed) {
+TEST_P(BoundedHttpServerTest, ConnectionsBeyondTheLimitAreClosed) {
   BoundedHttpServer::Limits limits;
   limits.threads = 1;
   limits.waiting = 1;
   limits.request_time = limits.busy_request_time = absl::Seconds(5);
   Start(limits);
-  HttpConnection served(port_), waits(port_);
-  HttpConnection refused(port_);
+  HttpConnection served(port_, client_.get()), waits(port_, client_.get());
+  HttpConnection refused(port_, client_.get());
   EXPECT_EQ(refused.Receive(), "");
   served.Send(kRequest);
   EXPECT_THAT(served.Receive(), HasSubstr("content"));
@@ -139,37 +183,130 @@ TEST_F(BoundedHttpServerTest, ConnectionsBeyondTheLimitAreClosed) {
   EXPECT_THAT(waits.Receive(), HasSubstr("content"));
 }
 
-TEST_F(BoundedHttpServerTest, AClientThatDoesNotReadItsAnswerIsDropped) {
+TEST_P(BoundedHttpServerTest, AClientThatDoesNotReadItsAnswerIsDropped) {
   BoundedHttpServer::Limits limits;
   limits.threads = 1;
   limits.answer_time = absl::Milliseconds(200);
   Start(limits);
-  HttpConnection stalled(port_);
+  HttpConnection stalled(port_, client_.get());
   stalled.Send("GET /large HTTP/1.1\r\n\r\n");
-  HttpConnection client(port_);
+  HttpConnection client(port_, client_.get());
   client.Send(kRequest);
   EXPECT_THAT(client.Receive(), HasSubstr("content"));
 }
 
-TEST_F(BoundedHttpServerTest, OnlyGetAndHeadAreServed) {
+TEST_P(BoundedHttpServerTest, OnlyGetAndHeadAreServed) {
   Start({});
-  HttpConnection client(port_);
+  HttpConnection client(port_, client_.get());
   client.Send("POST /page HTTP/1.1\r\nContent-Length: 99999999999\r\nContent-Encoding: br\r\n\r\n");
   EXPECT_THAT(client.Receive(), StartsWith("HTTP/1.1 405"));
 }
 
-TEST_F(BoundedHttpServerTest, StopDoesNotWaitForSilentClients) {
+TEST_P(BoundedHttpServerTest, StopDoesNotWaitForSilentClients) {
   BoundedHttpServer::Limits limits;
   limits.request_time = absl::Hours(1);
   Start(limits);
-  HttpConnection silent(port_);
-  HttpConnection client(port_);
+  HttpConnection silent(port_, client_.get());
+  HttpConnection client(port_, client_.get());
   client.Send(kRequest);
   client.Receive();  // the silent one is being served, too
   const absl::Time begin = Clock::Real()->Now();
   Stop();
   EXPECT_LT(Clock::Real()->Now() - begin, absl::Minutes(1));
 }
+
+TEST_P(BoundedHttpServerTest, RequestsThatAreNotAdmittedGetTheReason) {
+  access_.admit = [](const httplib::Request& request) {
+    return request.path == "/page" ? absl::OkStatus() : absl::PermissionDeniedError("a reason");
+  };
+  Start({});
+  HttpConnection allowed(port_, client_.get());
+  allowed.Send(kRequest);
+  EXPECT_THAT(allowed.Receive(), HasSubstr("content"));
+  HttpConnection refused(port_, client_.get());
+  refused.Send("GET /large HTTP/1.1\r\n\r\n");
+  EXPECT_THAT(refused.Receive(), AllOf(StartsWith("HTTP/1.1 403"), HasSubstr("a reason")));
+}
+
+INSTANTIATE_TEST_SUITE_P(, BoundedHttpServerTest, testing::Bool(),
+                         [](const auto& info) { return info.param ? "Tls" : "Plain"; });
+
+// What holds only with TLS.
+class BoundedHttpsServerTest : public BoundedHttpServerTest {};
+
+TEST_P(BoundedHttpsServerTest, HandlersSeeTheCertificateOfTheClient) {
+  access_.admit = [](const httplib::Request& request) {
+    const auto peer = PeerOf(*request.ssl);
+    EXPECT_TRUE(peer.ok()) << peer.status();
+    return peer.ok() && peer->role == PeerRole::kOperator ? absl::OkStatus()
+                                                          : absl::PermissionDeniedError("no");
+  };
+  Start({});
+  HttpConnection client(port_, client_.get());
+  client.Send(kRequest);
+  EXPECT_THAT(client.Receive(), HasSubstr("content"));
+}
+
+TEST_P(BoundedHttpsServerTest, HandshakesThatStopMakeRoomForOthers) {
+  BoundedHttpServer::Limits limits;
+  limits.request_time = absl::Hours(1);
+  limits.busy_request_time = absl::Milliseconds(10);
+  Start(limits);
+  std::vector<std::unique_ptr<HttpConnection>> stopped;
+  for (int i = 0; i < 8; ++i) {
+    stopped.push_back(Connect());
+    // The header of a record with a ClientHello of 512 bytes, of which most do not come.
+    stopped.back()->SendRaw(std::string("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 11));
+  }
+  HttpConnection client(port_, client_.get());
+  client.Send(kRequest);
+  EXPECT_THAT(client.Receive(), HasSubstr("content"));
+  EXPECT_GE(AwaitFailures(1).size(), 1);
+}
+
+TEST_P(BoundedHttpsServerTest, BytesThatDripIntoAHandshakeDoNotExtendTheTime) {
+  BoundedHttpServer::Limits limits;
+  limits.request_time = absl::Milliseconds(300);
+  Start(limits);
+  HttpConnection client(port_);
+  client.SendRaw(std::string("\x16\x03\x01\x40\x00\x01\x00\x3f\xfc\x03\x03", 11));
+  bool taken = true;
+  for (int i = 0; i < 200 && taken; ++i) {
+    taken = client.SendRaw("a");
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  EXPECT_FALSE(taken) << "the connection is still open after 4 s";
+}
+
+TEST_P(BoundedHttpsServerTest, PlainHttpIsToldToUseTls) {
+  Start({});
+  HttpConnection client(port_);
+  client.SendRaw(kRequest);
+  EXPECT_THAT(client.ReceiveRaw(), AllOf(StartsWith("HTTP/1.1 400"), HasSubstr("https")));
+  EXPECT_EQ(AwaitFailures(1).size(), 1);
+}
+
+TEST_P(BoundedHttpsServerTest, GarbageAndForeignCertificatesAreReportedAndProbesAreNot) {
+  Start({});
+  { HttpConnection probe(port_); }  // closes at once
+  HttpConnection garbage(port_);
+  garbage.SendRaw(std::string(3000, '\x80'));
+  garbage.ReceiveRaw();
+  EXPECT_EQ(AwaitFailures(1).size(), 1);
+  const TestCertificates others("bounded_http_server_others");
+  TlsFiles files = others.Of(PeerRole::kOperator);
+  files.ca = certificates_->Of(PeerRole::kOperator).ca;
+  const TlsContext foreign = TlsClient(files);
+  HttpConnection stranger(port_, foreign.get());
+  stranger.Send(kRequest);
+  EXPECT_EQ(stranger.Receive(), "");
+  const std::vector<std::string> failures = AwaitFailures(2);
+  ASSERT_EQ(failures.size(), 2);
+  EXPECT_THAT(failures[1], HasSubstr("certificate"));
+}
+
+INSTANTIATE_TEST_SUITE_P(, BoundedHttpsServerTest, testing::Values(true),
+                         [](const auto&) { return "Tls"; });
 
 }  // namespace
 }  // namespace sluice

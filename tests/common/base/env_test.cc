@@ -49,6 +49,18 @@ class EnvTest : public ::testing::Test {
   Env* const env_ = Env::Real();
 };
 
+TEST_F(EnvTest, AppendsToAFileThatOnlyItsOwnerMayReadAndWrite) {
+  const std::string path = dir_ + "/file";
+  ASSERT_TRUE(env_->AppendToFile(path, "").ok());
+  EXPECT_EQ(*env_->FileSize(path), 0u);
+  EXPECT_EQ(std::filesystem::status(path).permissions(),
+            std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+  ASSERT_TRUE(env_->AppendToFile(path, "one\n").ok());
+  ASSERT_TRUE(env_->AppendToFile(path, "two\n").ok());
+  EXPECT_EQ(*env_->ReadFile(path), "one\ntwo\n");
+  EXPECT_TRUE(absl::IsNotFound(env_->AppendToFile(dir_ + "/nothing/file", "x")));
+}
+
 TEST_F(EnvTest, WritesThePiecesInOrderAndReadsThemBack) {
   const std::string path = dir_ + "/file";
   ASSERT_TRUE(env_->WriteFile(path, {"one", "", absl::string_view("\0two", 4)}).ok());

@@ -15,7 +15,7 @@ namespace sluice {
 class HookedEnv : public Env {
  public:
   // Runs before each change. When it fails, the change is not made and the call returns its status.
-  // `what` is "write", "rename", "mkdir", "remove" or "rmdir".
+  // `what` is "write", "append", "rename", "mkdir", "remove" or "rmdir".
   std::function<absl::Status(const std::string& what, const std::string& path)> before;
   // Runs after each change that succeeded; may be empty.
   std::function<void(const std::string& what, const std::string& path)> after;
@@ -42,6 +42,9 @@ class HookedEnv : public Env {
     auto file = real_->StartFile(path);
     if (!file.ok()) return file.status();
     return std::make_unique<HookedFile>(this, path, *std::move(file));
+  }
+  absl::Status AppendToFile(const std::string& path, absl::string_view bytes) override {
+    return Change("append", path, [&] { return real_->AppendToFile(path, bytes); });
   }
   absl::Status RenameFile(const std::string& from, const std::string& to) override {
     return Change("rename", to, [&] { return real_->RenameFile(from, to); });

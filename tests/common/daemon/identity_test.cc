@@ -149,7 +149,7 @@ TEST_F(IdentityTest, AddressesOtherThanLoopbackNeedInsecure) {
   EXPECT_THAT(Refusal(ROLE_PSERVER), HasSubstr("--admin_bind"));
 }
 
-TEST_F(IdentityTest, WithTlsAnyAddressIsAllowedExceptForTheAdminPort) {
+TEST_F(IdentityTest, WithTlsAnyAddressIsAllowed) {
   const TestCertificates certificates("identity");
   const TlsFiles files = certificates.Of(PeerRole::kPserver);
   flags_.scheduler = "10.0.0.1:7000";
@@ -159,9 +159,11 @@ TEST_F(IdentityTest, WithTlsAnyAddressIsAllowedExceptForTheAdminPort) {
   const auto pserver = ResolveIdentity(ROLE_PSERVER, flags_);
   ASSERT_TRUE(pserver.ok()) << pserver.status();
   EXPECT_TRUE(pserver->credentials.tls());
+  EXPECT_EQ(pserver->tls.key, files.key);
   flags_.admin_bind = "10.0.0.1:7002";
-  EXPECT_THAT(Refusal(ROLE_PSERVER), HasSubstr("--admin_bind"));
-  flags_.admin_bind.clear();
+  const auto with_admin = ResolveIdentity(ROLE_PSERVER, flags_);
+  ASSERT_TRUE(with_admin.ok()) << with_admin.status();
+  EXPECT_EQ(with_admin->admin_bind, "10.0.0.1:7002");
   flags_.tls.key.clear();
   EXPECT_THAT(Refusal(ROLE_PSERVER), HasSubstr("--tls_key"));
 }
@@ -332,6 +334,9 @@ TEST(LogFileNameTest, NamesAreTheDocumentedOnes) {
   EXPECT_EQ(LogFileName(ROLE_SCHEDULER, 0), "schedulerlog.0");
   EXPECT_EQ(LogFileName(ROLE_PSERVER, 3), "serverlog.3");
   EXPECT_EQ(LogFileName(ROLE_WORKER, 12), "workerlog.12");
+  EXPECT_EQ(AuditFileName(ROLE_SCHEDULER, 0), "scheduleraudit.0");
+  EXPECT_EQ(AuditFileName(ROLE_PSERVER, 3), "serveraudit.3");
+  EXPECT_EQ(AuditFileName(ROLE_WORKER, 12), "workeraudit.12");
 }
 
 TEST_F(IdentityTest, DeviceComesFromTheFlagThenTheVariableThenTheFile) {

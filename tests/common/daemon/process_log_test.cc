@@ -53,6 +53,15 @@ TEST_F(ProcessLogTest, LinesAppearAtOnceInTheNamedFileAndNowhereElse) {
   EXPECT_EQ(files, 1);
 }
 
+TEST_F(ProcessLogTest, TheAuditLogIsAFileBesideTheLog) {
+  ASSERT_TRUE(OpenLog(id_, "test").ok());
+  const auto audit = OpenAuditLog(id_, Clock::Real(), Env::Real());
+  ASSERT_TRUE(audit.ok()) << audit.status();
+  (*audit)->Refused(CallerOf(PeerIdentity(), "a:1"), "/metrics", RefusalReason::kRole, "");
+  EXPECT_THAT(Read(id_.log_dir + "/serveraudit.2"), HasSubstr("\"daemon\": \"pserver 2\""));
+  EXPECT_EQ((*audit)->role(), "pserver");
+}
+
 TEST_F(ProcessLogTest, LogAndTellAlsoWritesTheLineToTheTerminalOnce) {
   ASSERT_TRUE(OpenLog(id_, "test").ok());
   ::testing::internal::CaptureStderr();

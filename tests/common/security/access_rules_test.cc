@@ -48,6 +48,11 @@ constexpr Row kTable[] = {
     {"- p - -", "/sluice.Replica/Exchange"},
 };
 
+constexpr Row kPages[] = {
+    {"- - - o", "/"},      {"- - - o", "/metrics"}, {"- - - o", "/statusz"},
+    {"w p s o", "/livez"}, {"w p s o", "/readyz"},  {"- - - o", "/api/v1/status"},
+};
+
 PeerIdentity Verified(PeerRole role) {
   PeerIdentity peer;
   peer.verified = true;
@@ -110,6 +115,41 @@ TEST(AccessRulesTest, NobodyMayCallAMethodWithoutARule) {
     EXPECT_TRUE(absl::IsPermissionDenied(CheckAccess(PeerIdentity(), method))) << method;
     for (const PeerRole role : kPeerRoles)
       EXPECT_TRUE(absl::IsPermissionDenied(CheckAccess(Verified(role), method))) << method;
+  }
+}
+
+TEST(AccessRulesTest, EachRoleMayReadItsPagesAlone) {
+  std::vector<std::string> ruled, expected;
+  for (const PageRule& rule : PageRules()) ruled.push_back(rule.path);
+  for (const Row& row : kPages) {
+    expected.push_back(row.method);
+    EXPECT_TRUE(CheckPageAccess(PeerIdentity(), row.method).ok()) << row.method;
+    for (const PeerRole role : kPeerRoles) {
+      const absl::Status status = CheckPageAccess(Verified(role), row.method);
+      EXPECT_EQ(status.code(),
+                row.Allows(role) ? absl::StatusCode::kOk : absl::StatusCode::kPermissionDenied)
+          << PeerRoleName(role) << " " << row.method << ": " << status;
+    }
+  }
+  EXPECT_THAT(ruled, UnorderedElementsAreArray(expected));
+}
+
+TEST(AccessRulesTest, ClientsWithoutACertificateMayReadHealthAlone) {
+  const absl::StatusOr<PeerIdentity> nobody = absl::PermissionDeniedError("no certificate");
+  for (const Row& row : kPages) {
+    const std::string path = row.method;
+    EXPECT_EQ(CheckPageAccess(nobody, path).ok(), path == "/livez" || path == "/readyz") << path;
+  }
+}
+
+TEST(AccessRulesTest, NobodyWithACertificateMayReadAPageWithoutARule) {
+  for (const char* path : {"", "//", "/livez/", "/metrics2", "/api/v1/", "/api", "metrics",
+                           "/METRICS", "/livez/../metrics", "/sluice.Scheduler/GetStatus"}) {
+    EXPECT_TRUE(absl::IsPermissionDenied(
+        CheckPageAccess(absl::PermissionDeniedError("no certificate"), path)))
+        << path;
+    for (const PeerRole role : kPeerRoles)
+      EXPECT_TRUE(absl::IsPermissionDenied(CheckPageAccess(Verified(role), path))) << path;
   }
 }
 

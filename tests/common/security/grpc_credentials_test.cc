@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "common/transport/grpc_transport.h"
+#include "tests/common/security/recorded_audit.h"
 #include "tests/common/security/test_certificates.h"
 #include "tests/common/transport/grpc_servers.h"
 #include "tests/common/transport/recording_streams.h"
@@ -27,6 +28,7 @@ class GrpcCredentialsTest : public testing::Test {
   std::unique_ptr<GrpcStreamServer> Serve(const TlsFiles& files) {
     GrpcStreamServer::Options options;
     options.credentials = CredentialsOf(files);
+    options.audit = audit_.log();
     return StartServer(
         [this, inner = server_.factory()](std::shared_ptr<Stream> stream,
                                           const PeerIdentity& peer) {
@@ -54,6 +56,7 @@ class GrpcCredentialsTest : public testing::Test {
   }
 
   TestCertificates certificates_{"cluster"};
+  RecordedAudit audit_{"pserver"};
   ScriptedServer server_{Echo};
   PeerIdentity peer_;
 };
@@ -80,7 +83,23 @@ TEST_F(GrpcCredentialsTest, OtherRolesMayNotCallTheMethod) {
     const absl::Status refused = Exchange(*server, CredentialsOf(certificates_.Of(role)));
     EXPECT_EQ(refused.code(), absl::StatusCode::kPermissionDenied) << PeerRoleName(role);
     EXPECT_THAT(std::string(refused.message()), HasSubstr(PeerRoleName(role)));
+    EXPECT_THAT(audit_.Text(), HasSubstr(absl::StrCat("\"role\": \"", PeerRoleName(role),
+                                                      "\", \"name\": \"\", \"address\": "
+                                                      "\"127.0.0.1:")));
   }
+  EXPECT_EQ(audit_.Refusals(kExchangeMethod, "role"), 3);
+}
+
+TEST_F(GrpcCredentialsTest, CallsOfUnknownMethodsAreRecorded) {
+  const auto server = Serve(certificates_.Of(PeerRole::kPserver));
+  GrpcTransport::Options options;
+  options.credentials = CredentialsOf(certificates_.Of(PeerRole::kWorker));
+  GrpcTransport transport(options);
+  const auto reply =
+      transport.Call(AddressOf(*server), "/sluice.Pserver/Nothing", "", absl::Seconds(20));
+  EXPECT_EQ(reply.status().code(), absl::StatusCode::kUnimplemented) << reply.status();
+  EXPECT_EQ(audit_.Refusals("other", "no_rule"), 1);
+  EXPECT_THAT(audit_.Text(), HasSubstr("\"method\": \"/sluice.Pserver/Nothing\""));
 }
 
 TEST_F(GrpcCredentialsTest, AClientWithoutACertificateIsRefused) {

@@ -44,6 +44,14 @@ TEST(GrpcConvertTest, EmptyMessageStaysAMessage) {
   EXPECT_EQ(MessageSize(message), 0u);
 }
 
+TEST(GrpcConvertTest, PeersBecomeHostAndPort) {
+  EXPECT_EQ(PeerAddress("ipv4:10.0.0.7:5123"), "10.0.0.7:5123");
+  EXPECT_EQ(PeerAddress("ipv6:%5B::1%5D:5123"), "[::1]:5123");
+  EXPECT_EQ(PeerAddress("ipv6:[::1]:5123"), "[::1]:5123");
+  EXPECT_EQ(PeerAddress("ipv6:%5Bfe80::1%25eth0%5D:1"), "[fe80::1%eth0]:1");
+  EXPECT_EQ(PeerAddress("unix:/run/x"), "unix:/run/x");
+}
+
 TEST(GrpcConvertTest, EveryStatusCodeSurvives) {
   for (int code = 0; code <= 16; ++code) {
     const absl::Status status(static_cast<absl::StatusCode>(code), "why");
