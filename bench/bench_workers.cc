@@ -8,16 +8,43 @@
 #include "bench/suite.h"
 #include "common/base/clock.h"
 #include "common/base/status_macros.h"
+#include "common/security/cert_authority.h"
 #include "common/transport/grpc_transport.h"
 
 namespace sluice::bench {
+namespace {
+
+// Certificates of a worker and a pserver, for the length of a run.
+absl::StatusOr<std::shared_ptr<const TemporaryFolder>> MakeCertificates() {
+  SLUICE_ASSIGN_OR_RETURN(const std::shared_ptr<const TemporaryFolder> folder,
+                          TemporaryFolder::Create());
+  const absl::Time now = Clock::Real()->WallNow();
+  const CertAuthorityOptions authority{folder->path(), now - absl::Hours(1), now + absl::Hours(24)};
+  SLUICE_RETURN_IF_ERROR(MakeAuthority(authority));
+  for (const PeerRole role : {PeerRole::kWorker, PeerRole::kPserver}) {
+    CertificateRequest request;
+    request.role = role;
+    SLUICE_RETURN_IF_ERROR(MakeCertificate(authority, request, PeerRoleName(role)));
+  }
+  return folder;
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<BenchWorkers>> BenchWorkers::Start(
-    const std::vector<TableConfig>& tables, uint32_t workers) {
+    const std::vector<TableConfig>& tables, uint32_t workers, bool tls) {
   std::unique_ptr<BenchWorkers> group(new BenchWorkers());
-  SLUICE_ASSIGN_OR_RETURN(group->pserver_, PserverProcess::Start(tables, workers));
+  TlsFiles of_pserver, of_worker;
+  if (tls) {
+    SLUICE_ASSIGN_OR_RETURN(group->certificates_, MakeCertificates());
+    of_pserver = FilesOf(group->certificates_->path(), PeerRoleName(PeerRole::kPserver));
+    of_worker = FilesOf(group->certificates_->path(), PeerRoleName(PeerRole::kWorker));
+  }
+  SLUICE_ASSIGN_OR_RETURN(group->pserver_, PserverProcess::Start(tables, workers, of_pserver));
   for (uint32_t w = 0; w < workers; ++w) {
-    group->transports_.push_back(std::make_unique<GrpcTransport>());
+    GrpcTransport::Options transport;
+    SLUICE_ASSIGN_OR_RETURN(transport.credentials, GrpcCredentials::Create(of_worker));
+    group->transports_.push_back(std::make_unique<GrpcTransport>(transport));
     const JobSpec& job = group->pserver_->job();
     ParameterClient::Options options;
     options.job_id = job.job_id();

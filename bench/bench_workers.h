@@ -9,15 +9,16 @@
 #include <vector>
 
 #include "bench/pserver_process.h"
+#include "bench/temporary_folder.h"
 #include "client/parameter_client.h"
 
 namespace sluice::bench {
 
 class BenchWorkers {
  public:
-  // Job, pserver process and clients.
+  // Job, pserver process and clients; `tls`: with mutual TLS between them.
   static absl::StatusOr<std::unique_ptr<BenchWorkers>> Start(const std::vector<TableConfig>& tables,
-                                                             uint32_t workers);
+                                                             uint32_t workers, bool tls = false);
   ~BenchWorkers();
 
   ParameterClient* client(uint32_t worker) { return clients_[worker].get(); }
@@ -30,6 +31,7 @@ class BenchWorkers {
  private:
   BenchWorkers() = default;
 
+  std::shared_ptr<const TemporaryFolder> certificates_;  // null: no TLS
   std::unique_ptr<PserverProcess> pserver_;
   std::vector<std::unique_ptr<Transport>> transports_;
   std::vector<std::unique_ptr<ParameterClient>> clients_;

@@ -3,7 +3,7 @@
 //
 // The limit is one TCP connection that carries messages of the same size, with one pass over the
 // values at each end: the sender copies them into its buffer, and the receiver adds them to an
-// array.
+// array. tls/...: the same over mutual TLS, whose limit is the row without TLS.
 #include <memory>
 #include <utility>
 
@@ -34,8 +34,9 @@ TableConfig DenseTable(size_t bytes) {
 class DenseTraffic {
  public:
   static absl::StatusOr<std::shared_ptr<DenseTraffic>> Start(Kind kind, size_t bytes,
-                                                             uint32_t workers, int in_flight) {
-    auto group = BenchWorkers::Start({DenseTable(bytes)}, workers);
+                                                             uint32_t workers, int in_flight,
+                                                             bool tls = false) {
+    auto group = BenchWorkers::Start({DenseTable(bytes)}, workers, tls);
     if (!group.ok()) return group.status();
     return std::shared_ptr<DenseTraffic>(
         new DenseTraffic(kind, bytes, in_flight, *std::move(group)));
@@ -120,6 +121,7 @@ struct Row {
   size_t bytes;
   uint32_t workers = 1;
   bool round_trip = false;  // measured in us per message, not in GB/s
+  bool tls = false;
 };
 
 std::string SizeName(size_t bytes) {
@@ -127,6 +129,11 @@ std::string SizeName(size_t bytes) {
 }
 
 std::string RowName(const Row& row) {
+  if (row.tls) {
+    Row plain = row;
+    plain.tls = false;
+    return absl::StrCat("tls/", RowName(plain));
+  }
   if (row.round_trip) return absl::StrCat("round_trip/", SizeName(row.bytes));
   const char* const kind = row.kind == Kind::kPush   ? "dense_push/"
                            : row.kind == Kind::kPull ? "dense_pull/"
@@ -149,10 +156,15 @@ absl::StatusOr<std::function<Sample()>> Prepare(Row row, const Settings& setting
   const int messages = static_cast<int>(std::min<size_t>(total / row.bytes, 4000));
   // A stream may queue only so many bytes.
   const int in_flight = row.kind == Kind::kPushPull ? 1 : row.bytes <= 16 << 20 ? 4 : 2;
-  auto traffic = DenseTraffic::Start(row.kind, row.bytes, row.workers, in_flight);
+  auto traffic = DenseTraffic::Start(row.kind, row.bytes, row.workers, in_flight, row.tls);
   if (!traffic.ok()) return traffic.status();
+  std::shared_ptr<DenseTraffic> other = *traffic;  // whose figure is the limit
   std::shared_ptr<TcpLoopback> tcp;
-  if (row.workers == 1) {
+  if (row.tls) {
+    auto plain = DenseTraffic::Start(row.kind, row.bytes, row.workers, in_flight);
+    if (!plain.ok()) return plain.status();
+    other = *std::move(plain);
+  } else if (row.workers == 1) {
     auto created = TcpLoopback::Create(TcpShape(row));
     if (!created.ok()) return created.status();
     tcp = *std::move(created);
@@ -165,7 +177,7 @@ absl::StatusOr<std::function<Sample()>> Prepare(Row row, const Settings& setting
   return std::function<Sample()>([=, traffic = *std::move(traffic)] {
     Sample sample;
     sample.limit = tcp != nullptr ? figure(tcp->Run(messages, in_flight), 1)
-                                  : figure(traffic->Run(1, messages), 1);
+                                  : figure(other->Run(1, messages), 1);
     sample.value = figure(traffic->Run(row.workers, messages), row.workers);
     return sample;
   });
@@ -175,9 +187,10 @@ Benchmark DenseBenchmark(const Row& row) {
   Benchmark benchmark;
   benchmark.name = RowName(row);
   benchmark.unit = row.round_trip ? "us" : "GB/s";
-  benchmark.limit_name = row.workers > 1  ? "one worker"
-                         : row.round_trip ? "plain TCP, 4 KiB each way"
-                                          : "plain TCP, same size, one pass at each end";
+  benchmark.limit_name = row.tls           ? "the same without TLS"
+                         : row.workers > 1 ? "one worker"
+                         : row.round_trip  ? "plain TCP, 4 KiB each way"
+                                           : "plain TCP, same size, one pass at each end";
   benchmark.prepare = [row](const Settings& settings) { return Prepare(row, settings); };
   return benchmark;
 }
@@ -197,6 +210,9 @@ void AddDenseBenchmarks(std::vector<Benchmark>* to) {
       to->push_back(DenseBenchmark({kind, 4 << 20, workers}));
     }
   }
+  to->push_back(DenseBenchmark({Kind::kPushPull, 4 << 10, 1, true, true}));
+  for (const Kind kind : {Kind::kPush, Kind::kPull})
+    to->push_back(DenseBenchmark({kind, 4 << 20, 1, false, true}));
 }
 
 }  // namespace sluice::bench

@@ -25,6 +25,9 @@ DEFINE_int32(repetitions, 0, "repetitions of figure and limit; 0: 11, or 3 with 
 DEFINE_string(train_data, "",
               "Criteo TSV files (absolute glob) for the train rows, instead of generated ones");
 DEFINE_bool(serve, false, "run the pserver of a benchmark (used by sluice-bench itself)");
+DEFINE_string(tls_cert, "", "of the benchmark's pserver (used by sluice-bench itself)");
+DEFINE_string(tls_key, "", "see --tls_cert");
+DEFINE_string(tls_ca, "", "see --tls_cert");
 DEFINE_int32(pserver_threads, 2, "threads of the benchmark's pserver");
 
 namespace sluice::bench {
@@ -149,5 +152,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   sluice::PrepareDataPlane();
-  return FLAGS_serve ? sluice::bench::ServePserver(FLAGS_pserver_threads) : sluice::bench::Main();
+  if (!FLAGS_serve) return sluice::bench::Main();
+  return sluice::bench::ServePserver(FLAGS_pserver_threads,
+                                     {FLAGS_tls_cert, FLAGS_tls_key, FLAGS_tls_ca});
 }

@@ -70,7 +70,7 @@ absl::StatusOr<JobSpec> MakeJob(const std::vector<TableConfig>& tables, uint32_t
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<PserverProcess>> PserverProcess::Start(
-    const std::vector<TableConfig>& tables, uint32_t workers) {
+    const std::vector<TableConfig>& tables, uint32_t workers, const TlsFiles& tls) {
   std::unique_ptr<PserverProcess> process(new PserverProcess());
   int down[2], up[2];
   if (pipe2(down, O_CLOEXEC) != 0) {
@@ -83,11 +83,14 @@ absl::StatusOr<std::unique_ptr<PserverProcess>> PserverProcess::Start(
   }
   process->to_child_ = down[1];
   process->from_child_ = up[0];
+  const std::string cert = "--tls_cert=" + tls.cert, key = "--tls_key=" + tls.key,
+                    ca = "--tls_ca=" + tls.ca;
   process->pid_ = fork();
   if (process->pid_ == 0) {
     dup2(down[0], STDIN_FILENO);
     dup2(up[1], STDOUT_FILENO);
-    execl("/proc/self/exe", "sluice-bench", "--serve", nullptr);
+    execl("/proc/self/exe", "sluice-bench", "--serve", cert.c_str(), key.c_str(), ca.c_str(),
+          nullptr);
     _exit(127);
   }
   close(down[0]);
@@ -114,7 +117,7 @@ PserverProcess::~PserverProcess() {
   if (pid_ > 0) waitpid(pid_, nullptr, 0);
 }
 
-int ServePserver(int threads) {
+int ServePserver(int threads, const TlsFiles& tls) {
   JobResources resources;
   resources.clock = Clock::Real();
   resources.env = Env::Real();
@@ -122,6 +125,12 @@ int ServePserver(int threads) {
   Pserver pserver(std::move(resources));
   GrpcStreamServer::Options options;
   options.threads = threads;
+  auto credentials = GrpcCredentials::Create(tls);
+  if (!credentials.ok()) {
+    std::fprintf(stderr, "%s\n", credentials.status().ToString().c_str());
+    return 1;
+  }
+  options.credentials = *std::move(credentials);
   GrpcStreamServer server(options, [&](std::shared_ptr<Stream> stream, const PeerIdentity&) {
     return pserver.NewHandler(std::move(stream));
   });

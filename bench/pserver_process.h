@@ -13,15 +13,17 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/security/tls_files.h"
 #include "proto/scheduler.pb.h"
 
 namespace sluice::bench {
 
 class PserverProcess {
  public:
-  // Opens an async job with these tables for `workers`; SGD where a table says nothing else.
+  // Opens an async job with these tables for `workers`; SGD where a table says nothing else. `tls`:
+  // its certificate; no files: without TLS.
   static absl::StatusOr<std::unique_ptr<PserverProcess>> Start(
-      const std::vector<TableConfig>& tables, uint32_t workers);
+      const std::vector<TableConfig>& tables, uint32_t workers, const TlsFiles& tls);
   ~PserverProcess();
 
   // The job's specification, with its route.
@@ -37,6 +39,6 @@ class PserverProcess {
 };
 
 // Runs the child, and returns its exit code.
-int ServePserver(int threads);
+int ServePserver(int threads, const TlsFiles& tls);
 
 }  // namespace sluice::bench

@@ -3,7 +3,7 @@
 //
 // uniform: all keys of a filled table are equally likely. zipf: keys are drawn with frequency
 // 1 / rank, without duplicates. The limit is the same work on a row store in this process, one
-// thread.
+// thread. tls/...: the same over mutual TLS, whose limit is the row without TLS.
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -34,13 +34,14 @@ struct Row {
   size_t batch;  // unique keys
   uint32_t workers = 1;
   bool named_batch = false;
+  bool tls = false;
 };
 
 std::string RowName(const Row& row) {
-  return absl::StrCat(row.workers > 1 ? absl::StrCat("workers", row.workers, "/") : "",
-                      row.push ? "sparse_push/dim" : "sparse_pull/dim", row.dim,
-                      row.zipf ? "/zipf" : "/uniform",
-                      row.named_batch ? absl::StrCat("/batch", row.batch >> 10, "k") : "");
+  return absl::StrCat(
+      row.tls ? "tls/" : "", row.workers > 1 ? absl::StrCat("workers", row.workers, "/") : "",
+      row.push ? "sparse_push/dim" : "sparse_pull/dim", row.dim, row.zipf ? "/zipf" : "/uniform",
+      row.named_batch ? absl::StrCat("/batch", row.batch >> 10, "k") : "");
 }
 
 uint64_t KeyOfRank(uint64_t rank) { return MixHash(rank + 1); }
@@ -88,7 +89,7 @@ class SparseTraffic {
   static absl::StatusOr<std::shared_ptr<SparseTraffic>> Start(const Row& row) {
     auto rule = UpdateRule::Create(WithDefaults(OptimizerOf(row)));
     if (!rule.ok()) return rule.status();
-    auto workers = BenchWorkers::Start({SparseTable(row)}, row.workers);
+    auto workers = BenchWorkers::Start({SparseTable(row)}, row.workers, row.tls);
     if (!workers.ok()) return workers.status();
     std::shared_ptr<SparseTraffic> traffic(
         new SparseTraffic(row, *std::move(rule), *std::move(workers)));
@@ -224,7 +225,9 @@ Benchmark SparseBenchmark(Row row) {
   Benchmark benchmark;
   benchmark.name = RowName(row);
   benchmark.unit = "M/s";
-  benchmark.limit_name = row.workers > 1 ? "one worker" : "row store in process, one thread";
+  benchmark.limit_name = row.tls           ? "the same without TLS"
+                         : row.workers > 1 ? "one worker"
+                                           : "row store in process, one thread";
   benchmark.prepare = [row](const Settings& settings) -> absl::StatusOr<std::function<Sample()>> {
     Row sized = row;
     if (settings.quick) {
@@ -233,13 +236,21 @@ Benchmark SparseBenchmark(Row row) {
     }
     auto traffic = SparseTraffic::Start(sized);
     if (!traffic.ok()) return traffic.status();
+    std::shared_ptr<SparseTraffic> plain;
+    if (row.tls) {
+      sized.tls = false;
+      auto started = SparseTraffic::Start(sized);
+      if (!started.ok()) return started.status();
+      plain = *std::move(started);
+    }
     const size_t total = settings.quick ? 4 * sized.batch : 1500000;
     const int batches = static_cast<int>(std::max<size_t>(total / sized.batch, 8));
     const double rows = static_cast<double>(batches) * sized.batch / 1e6;
     return std::function<Sample()>([=, traffic = *std::move(traffic)] {
       Sample sample;
-      sample.limit =
-          rows / (sized.workers > 1 ? traffic->Run(1, batches) : traffic->RunHere(batches));
+      sample.limit = rows / (plain != nullptr    ? plain->Run(1, batches)
+                             : sized.workers > 1 ? traffic->Run(1, batches)
+                                                 : traffic->RunHere(batches));
       sample.value = sized.workers * rows / traffic->Run(sized.workers, batches);
       return sample;
     });
@@ -265,6 +276,7 @@ void AddSparseBenchmarks(std::vector<Benchmark>* to) {
     for (const uint32_t workers : {2, 4}) {
       to->push_back(SparseBenchmark({push, 10, true, false, kMillion, kZipfBatch, workers}));
     }
+    to->push_back(SparseBenchmark({push, 16, false, true, kMillion, kBatch, 1, false, true}));
   }
 }
 

@@ -2,7 +2,8 @@
 // launch` with one pserver and two workers of one thread each, on generated data of Criteo's shape.
 // Variants of train/async/batch2048/sgd/f32: pservers4 spreads the work over four pservers;
 // hot_rows has a hot_row_cache of the default size and staleness; text parses its data in every
-// epoch instead of mapping the cache.
+// epoch instead of mapping the cache. tls/train/...: the cluster has mutual TLS; the limit is the
+// same job without, measured in the same repetition.
 //
 // train/gpu/async/{standard,wide}/batchN: one worker on cuda:0 (`--gpus=0`), SGD. Without a device
 // these rows are skipped.
@@ -30,6 +31,7 @@
 #include "bench/gpu_jobs.h"
 #include "bench/standard_model.h"
 #include "bench/suite.h"
+#include "bench/temporary_folder.h"
 #include "common/base/status_macros.h"
 
 namespace sluice::bench {
@@ -57,26 +59,6 @@ struct Shape {
 // A GPU trains faster than one thread reads, and than one stream to one pserver answers.
 constexpr uint32_t kGpuReaders = 8;
 constexpr int kGpuPservers = 4;
-
-// A folder that the destructor removes.
-class TemporaryFolder {
- public:
-  static absl::StatusOr<std::shared_ptr<TemporaryFolder>> Create() {
-    std::string path = (std::filesystem::temp_directory_path() / "sluice_bench_XXXXXX").string();
-    if (mkdtemp(path.data()) == nullptr)
-      return absl::UnavailableError(absl::StrCat("cannot make ", path));
-    return std::make_shared<TemporaryFolder>(path);
-  }
-  explicit TemporaryFolder(std::string path) : path_(std::move(path)) {}
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  const std::string& path() const { return path_; }
-
- private:
-  const std::string path_;
-};
 
 // Runs a program from this program's folder to its end. Its output goes to `log`. Returns its exit
 // code.
@@ -224,6 +206,36 @@ Benchmark TrainBenchmark(const Mode& mode, const Shape& shape, const std::string
   return benchmark;
 }
 
+// A job with mutual TLS beside the same job without. The two take turns at being first.
+Benchmark TlsTrainBenchmark(const Mode& mode, uint32_t batch, const OptimizerConfig& optimizer) {
+  Benchmark benchmark;
+  benchmark.name = absl::StrCat("tls/train/", mode.name, "/batch", batch, "/sgd/f32");
+  benchmark.unit = "k/s";
+  benchmark.limit_name = "the same without TLS";
+  benchmark.few_repetitions = 9;
+  benchmark.prepare = [=](const Settings& settings) -> absl::StatusOr<std::function<Sample()>> {
+    SLUICE_ASSIGN_OR_RETURN(const TrainData data, DataFor(settings));
+    const JobConfig job = StandardJob(data.files, batch, optimizer);
+    std::vector<std::string> flags = {"--server_num=1", "--worker_num=2",
+                                      absl::StrCat("--a_sync=", mode.a_sync),
+                                      absl::StrCat("--k_steps=", mode.k_steps)};
+    const auto no_floor = [](double) { return 0.0; };
+    const auto plain = std::make_shared<TrainRun>(data.made, flags, job, settings.quick, no_floor);
+    flags.push_back("--tls");
+    const auto tls = std::make_shared<TrainRun>(data.made, flags, job, settings.quick, no_floor);
+    const auto turn = std::make_shared<int>(0);
+    return std::function<Sample()>([plain, tls, turn] {
+      Sample sample;
+      const bool tls_first = (*turn)++ % 2 == 0;
+      if (tls_first) sample.value = tls->Measure().value;
+      sample.limit = plain->Measure().value;
+      if (!tls_first) sample.value = tls->Measure().value;
+      return sample;
+    });
+  };
+  return benchmark;
+}
+
 Benchmark GpuTrainBenchmark(bool wide, uint32_t batch, const OptimizerConfig& optimizer) {
   Benchmark benchmark;
   benchmark.name = absl::StrCat("train/gpu/async/", wide ? "wide" : "standard", "/batch", batch);
@@ -281,6 +293,9 @@ void AddTrainBenchmarks(std::vector<Benchmark>* to) {
   Shape text;
   text.cache = false;
   to->push_back(TrainBenchmark(kModes[0], text, "sgd", sgd));
+  for (const Mode& mode : {kModes[0], kModes[1]}) {
+    for (const uint32_t batch : {512u, 2048u}) to->push_back(TlsTrainBenchmark(mode, batch, sgd));
+  }
   for (const bool wide : {false, true}) {
     for (const uint32_t batch : {4096u, 16384u, 65536u})
       to->push_back(GpuTrainBenchmark(wide, batch, sgd));

@@ -3,7 +3,7 @@ import os
 import unittest
 
 import counting_oracle
-from counting_oracle import EVERYTHING, LAUNCHER, MEMBERS, MODES, NOTHING, PSERVER, SCHEDULER, STREAMS, WORKER, Case
+from counting_oracle import EVERYTHING, LAUNCHER, MEMBERS, MODES, NOTHING, PSERVER, ROLES, SCHEDULER, STREAMS, WORKER, Case
 from counts import CountedData
 from same_bits import BitsCase, SameBitsTest
 
@@ -66,6 +66,10 @@ class ChaosTest(SameBitsTest):
     def test_replicas_lose_nothing_when_any_member_dies_and_streams_break(self):
         for mode in ("async", "geo"):
             self.count(Case(SEED, mode, EVERYTHING, kills=2, replicas=True))
+
+    def test_replaced_certificates_stop_nothing_while_members_die_and_streams_break(self):
+        for mode, victims in (("sync", ROLES), ("async", (WORKER, SCHEDULER))):
+            self.count(Case(SEED + 2, mode, EVERYTHING, kills=2, victims=victims, tls=True))
 
     def test_adult_has_the_same_bits_when_members_die(self):
         self.same_bits(BitsCase(SEED, MEMBERS))

@@ -39,6 +39,7 @@ class Case:
     victims: tuple = ROLES
     k_steps: int = 0  # of Geo; 0: the seed decides
     replicas: bool = False
+    tls: bool = False  # mutual TLS, whose certificates are replaced while the job trains
 
 
 @dataclasses.dataclass
@@ -95,7 +96,7 @@ class CountingTest(SluiceTest):
         """Runs a case, and fails unless the counts are right; returns its Figures."""
         begin = time.monotonic()
         sizes, data, log = Sizes(case), CountedData(case.seed), io.StringIO()
-        name = "%s-%s%s-%d" % (case.mode, case.broken, "-replicas" * case.replicas, case.seed)
+        name = "%s-%s%s%s-%d" % (case.mode, case.broken, "-replicas" * case.replicas, "-tls" * case.tls, case.seed)
         folder = self.tmp / name
         folder.mkdir()
         # An update of one table must be one update of a shard.
@@ -143,7 +144,8 @@ class CountingTest(SluiceTest):
         streams = case.broken in (STREAMS, EVERYTHING)
         kind = ReplicatedDaemons if case.replicas else Daemons
         daemons = kind(self, COUNTING_BIN, name, sizes.pservers, sizes.workers, case.seed, log,
-                       stream_bytes=streams and (STREAM_BYTES_OF_COPIES if case.replicas else STREAM_BYTES))
+                       stream_bytes=streams and (STREAM_BYTES_OF_COPIES if case.replicas else STREAM_BYTES),
+                       tls=case.tls)
         daemons.submit(*flags)
         if case.broken == STREAMS:
             third = sizes.epochs * CountedData.FILES * CountedData.LINES / 3
@@ -166,7 +168,7 @@ class CountingTest(SluiceTest):
         draw = random.Random("launcher %d" % case.seed)
         total = sizes.epochs * CountedData.FILES * CountedData.LINES
         command = [COUNTING_BIN / "sluice", "launch", *flags, "--server_num=%d" % sizes.pservers, "--resume",
-                   "--log_dir=%s" % (self.tmp / (name + ".log"))]
+                   "--log_dir=%s" % (self.tmp / (name + ".log")), *["--tls"] * case.tls]
         kills = 0
         for at in sorted(draw.uniform(0, 0.9 * total) for _ in range(case.kills)):
             launcher = self.start(*command, log="%s.%d.out" % (name, kills))
@@ -190,7 +192,8 @@ def launched_job(test, programs, name):
     scheduler = next((e for e in test.endpoints(name) if e.role == "scheduler"), None)
     if scheduler is None:
         return {}
-    done = test.run_program(programs / "sluice", "status", "--json", "--scheduler=%s" % scheduler.address)
+    done = test.run_program(programs / "sluice", "status", "--json", "--scheduler=%s" % scheduler.address,
+                            "--log_dir=%s" % (test.tmp / (name + ".log")))
     jobs = json.loads(done.stdout)["jobs"] if done.returncode == 0 else []
     return {key: int(jobs[0][key]) for key in ("examples", "global_step")} if jobs else {}
 

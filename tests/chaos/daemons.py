@@ -4,9 +4,9 @@ This stands for a supervisor such as systemd: a process that ended by a signal o
 flags; one that ends by itself fails the test.
 """
 import json
+import os
 import pathlib
 import signal
-import subprocess
 import sys
 import time
 
@@ -15,22 +15,54 @@ sys.path.insert(1, str(HERE.parent / "system"))
 sys.path.insert(2, str(HERE.parent / "faults"))
 
 from fault_proxy import Delay, Drop, FaultProxy, HalfClose, Reset, Throttle, Truncate  # noqa: E402
-from sluice_testing import ENDED, PATIENCE, TIME_SCALE, free_port, wait_until  # noqa: E402
+from sluice_testing import ENDED, free_port, wait_until  # noqa: E402
 
 BREAKING = (Reset, Truncate, HalfClose)
 STREAM_BYTES_PER_S = 4e6
 DROP_S = 0.2
 RESTART_DELAY_S = 0.2
 STATUS_AGE_S = 0.1
+CERTIFICATE_S = 3  # until a certificate is replaced
+
+
+class Certificates:
+    """A CA and a certificate for each role, which can be replaced while processes use them."""
+
+    def __init__(self, test, folder):
+        self._test, self._folder = test, folder
+        self._made_at = float("-inf")
+        self.replace()
+
+    def environment(self, role):
+        files = {"CERT": "%s.pem" % role, "KEY": "%s.key" % role, "CA": "ca.pem"}
+        return {**os.environ, **{"SLUICE_TLS_" + name: str(self._folder / file) for name, file in files.items()}}
+
+    def replace(self):
+        done = self._test.run_program("sluice", "certs", self._folder)
+        self._test.assertEqual(done.returncode, 0, done.stdout)
+        self._made_at = time.monotonic()
+
+    def replace_when_old(self):
+        if time.monotonic() - self._made_at >= CERTIFICATE_S:
+            self.replace()
+
+
+class NoCertificates:
+    def environment(self, _):
+        return dict(os.environ)
+
+    def replace_when_old(self):
+        pass
 
 
 class Daemons:
     """Call tend() often while the job runs."""
 
-    def __init__(self, test, programs, name, pservers, workers, seed, out, stream_bytes=None):
+    def __init__(self, test, programs, name, pservers, workers, seed, out, stream_bytes=None, tls=False):
         """`programs`: the folder of the binaries. `stream_bytes`: streams between workers and pservers break after so
-        many bytes, on average; None: never."""
+        many bytes, on average; None: never. `tls`: with mutual TLS, whose certificates are replaced all the time."""
         self._test, self._programs, self._name = test, programs, name
+        self._certificates = Certificates(test, test.tmp / (name + ".certs")) if tls else NoCertificates()
         self.log_dir = test.tmp / (name + ".log")
         self.log_dir.mkdir()
         self.scheduler = "127.0.0.1:%d" % free_port()
@@ -58,7 +90,13 @@ class Daemons:
 
     def _start(self, name):
         program, *flags = self._commands[name]
-        return self._test.start(self._programs / program, *flags, log="%s.%s.out" % (self._name, name.replace(" ", "")))
+        return self._test.start(self._programs / program, *flags, log="%s.%s.out" % (self._name, name.replace(" ", "")),
+                                env=self._certificates.environment(name.split()[0]))
+
+    def _ask(self, *command):
+        """Runs `sluice COMMAND`; returns it when it has ended."""
+        return self._test.run_program(self._programs / "sluice", command[0], "--scheduler=%s" % self.scheduler, *command[1:],
+                                      env=self._certificates.environment("operator"))
 
     def victims(self, roles):
         """Functions that return the pids of the daemons of these roles, by "role rank", for KillHarness."""
@@ -70,6 +108,7 @@ class Daemons:
 
     def tend(self):
         """Starts again what was killed. Fails when a daemon has ended by itself."""
+        self._certificates.replace_when_old()
         for name, process in self._processes.items():
             code = process.poll()
             if code is None:
@@ -97,8 +136,7 @@ class Daemons:
     def submit(self, *flags):
         """Submits a job and does not wait for it."""
         def accepted():
-            done = self._test.run_program(self._programs / "sluice", "submit", "--scheduler=%s" % self.scheduler, "--detach",
-                                          *flags)
+            done = self._ask("submit", "--detach", *flags)
             return done.returncode == 0 or done.stdout
         answer = wait_until(accepted, "an answer of the scheduler")
         self._test.assertIs(answer, True, answer)
@@ -108,10 +146,9 @@ class Daemons:
         if time.monotonic() - self._asked < STATUS_AGE_S:
             return self._status
         self._asked = time.monotonic()
-        program = subprocess.run([self._programs / "sluice", "status", "--json", "--scheduler=%s" % self.scheduler],
-                                 capture_output=True, text=True, timeout=PATIENCE * TIME_SCALE)
-        if program.returncode == 0:
-            jobs = json.loads(program.stdout)["jobs"]
+        status = self._ask("status", "--json")
+        if status.returncode == 0:
+            jobs = json.loads(status.stdout)["jobs"]
             self._status = jobs[0] if jobs else self._status
         return self._status
 
@@ -149,7 +186,7 @@ class ReplicatedDaemons(Daemons):
         return super().examples() if complete else 0
 
     def _complete(self):
-        done = self._test.run_program(self._programs / "sluice", "status", "--json", "--scheduler=%s" % self.scheduler)
+        done = self._ask("status", "--json")
         members = json.loads(done.stdout)["members"] if done.returncode == 0 else []
         pservers = {int(member.get("rank", 0)): member for member in members if member.get("role") == "ROLE_PSERVER"}
         copied = set()

@@ -49,11 +49,12 @@ def cases(arguments):
             kind = mine[i % len(mine)]
             seed = arguments.seed + i
             if what == "bits":
-                yield kind, BitsCase(seed, kind[2], arguments.kills)
+                yield kind, BitsCase(seed, kind[2], arguments.kills, tls=arguments.tls)
             elif what == "replicas":
-                yield kind, Case(seed, *kind[1:], arguments.kills, victims=REPLICAS_VICTIMS[kind[2]], replicas=True)
+                yield kind, Case(seed, *kind[1:], arguments.kills, victims=REPLICAS_VICTIMS[kind[2]], replicas=True,
+                                 tls=arguments.tls)
             else:
-                yield kind, Case(seed, *kind[1:], arguments.kills)
+                yield kind, Case(seed, *kind[1:], arguments.kills, tls=arguments.tls)
 
 
 def print_table(rows):
@@ -73,6 +74,7 @@ def main(words):
     parser.add_argument("--only", choices=("counting", "replicas", "bits"))
     parser.add_argument("--modes", type=lambda text: text.split(","), default=list(MODES))
     parser.add_argument("--broken", type=lambda text: text.split(","), default=list(BROKEN), help=",".join(BROKEN))
+    parser.add_argument("--tls", action="store_true", help="with mutual TLS, whose certificates are replaced meanwhile")
     arguments = parser.parse_args(words)
     for given, known in ((arguments.modes, MODES), (arguments.broken, BROKEN)):
         if set(given) - set(known):
@@ -97,8 +99,8 @@ def main(words):
         print("%s %s %s, seed %d: %s" % (*kind, case.seed, ", ".join(
             "%s %.10g" % (name, round(value, 1)) for name, value in figures.items() if value)), flush=True)
         if failures:
-            print("FAILED; repeat with: tests/chaos/run.py --rounds=1 --seed=%d --kills=%d --only=%s --modes=%s --broken=%s" % (
-                case.seed, case.kills, *kind))
+            print("FAILED; repeat with: tests/chaos/run.py --rounds=1 --seed=%d --kills=%d --only=%s --modes=%s --broken=%s%s" % (
+                case.seed, case.kills, *kind, " --tls" * arguments.tls))
             print("\n".join(failures), flush=True)
     print_table(rows)
     return 1 if stopped or not rows or any(failed for done in rows.values() for _, failed in done) else 0

@@ -22,6 +22,7 @@ class BitsCase:
     broken: str
     kills: int = 3
     victims: tuple = Case.victims
+    tls: bool = False
 
 
 class SameBitsTest(CountingTest):
@@ -35,7 +36,7 @@ class SameBitsTest(CountingTest):
         log = io.StringIO()
         run = {LAUNCHER: self._kill_launchers, MEMBERS: self._kill_members}[case.broken]
         with self.showing(log, case):
-            name = "bits-%s-%d" % (case.broken, case.seed)
+            name = "bits-%s%s-%d" % (case.broken, "-tls" * case.tls, case.seed)
             kills = run(case, name, log)
             result = json.loads((self.tmp / name / "result.json").read_text())
             self.assertEqual(result["status"], "done", result.get("message"))
@@ -51,10 +52,10 @@ class SameBitsTest(CountingTest):
         return ["--a_sync=false", "--server_num=%d" % SERVERS, "--worker_num=%d" % WORKERS, "--threads=1", "--epochs=%d" % EPOCHS,
                 "--set=eval.every_epochs=5", *more]
 
-    def _start(self, name):
+    def _start(self, case, name):
         """Starts or resumes a job; returns the launcher, and a function that returns its output."""
-        return self.start_launch(*self._flags("--set=checkpoint.every_s=0", "--set=checkpoint.every_steps=23", "--resume"),
-                                 name=name), lambda: (self.tmp / (name + ".out")).read_text()
+        return self.start_launch(*self._flags("--set=checkpoint.every_s=0", "--set=checkpoint.every_steps=23", "--resume",
+                                              *["--tls"] * case.tls), name=name), lambda: (self.tmp / (name + ".out")).read_text()
 
     def _examples(self, name):
         return launched_job(self, BIN, name).get("examples", 0)
@@ -62,19 +63,19 @@ class SameBitsTest(CountingTest):
     def _kill_launchers(self, case, name, log):
         draw = random.Random("launcher %d" % case.seed)
         for at in sorted(draw.uniform(0, 0.9 * EPOCHS * ADULT_TRAIN_EXAMPLES) for _ in range(case.kills)):
-            launcher, output = self._start(name)
+            launcher, output = self._start(case, name)
             wait_until(lambda: launcher.poll() is not None or self._examples(name) >= at,
                        lambda: "%d examples: %s" % (at, output()), ALLOWED)
             self.assertIsNone(launcher.poll(), output())
             all_at_once = draw.random() < 0.5
             log.write("kill the launcher%s at %d examples\n" % (" and its processes" if all_at_once else "", at))
             kill_launch(self, launcher, all_at_once)
-        launcher, output = self._start(name)
+        launcher, output = self._start(case, name)
         self.assertEqual(self.exit_code(launcher, ALLOWED), 0, output())
         return case.kills
 
     def _kill_members(self, case, name, log):
-        launcher, output = self._start(name)
+        launcher, output = self._start(case, name)
         harness = KillHarness({"%s %d" % (role, rank): lambda role=role, rank=rank: self._pid(name, role, rank)
                                for role in case.victims for rank in range(MEMBERS_OF[role])}, case.seed, log)
         total = EPOCHS * ADULT_TRAIN_EXAMPLES
