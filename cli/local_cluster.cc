@@ -23,7 +23,7 @@
 #include "common/config/job_config.h"
 #include "common/daemon/identity.h"
 #include "common/daemon/process_info.h"
-#include "common/daemon/process_threads.h"
+#include "common/daemon/process_limits.h"
 #include "common/security/cert_authority.h"
 #include "common/transport/retry.h"
 

@@ -10,7 +10,7 @@
 #include "common/config/closest_name.h"
 #include "common/config/environment.h"
 #include "common/daemon/process_info.h"
-#include "common/daemon/process_threads.h"
+#include "common/daemon/process_limits.h"
 
 namespace sluice::cli {
 namespace {

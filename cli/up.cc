@@ -70,6 +70,7 @@ absl::StatusOr<LocalCluster::Options> OptionsFromFlags(const ParsedCommand& comm
   options.config =
       LoopbackCluster(command.Text("bind"), static_cast<int>(servers), static_cast<int>(workers));
   options.config.mutable_security()->set_insecure(command.Switch("insecure"));
+  options.config.mutable_security()->set_any_local_user(command.Switch("any_local_user"));
   SLUICE_RETURN_IF_ERROR(SetLease(command, &options.config));
   SLUICE_ASSIGN_OR_RETURN(options.server_threads, ServerThreads(command));
   options.devices = std::move(devices);
@@ -187,6 +188,8 @@ Command UpCommand() {
   spec.flags.push_back({"insecure", FlagKind::kBool, "", "",
                         "allow a --bind that is not loopback, without TLS; pservers and workers "
                         "stay on loopback"});
+  spec.flags.push_back({"any_local_user", FlagKind::kBool, "", "",
+                        "without TLS, also serve other users of this host"});
   spec.flags.push_back({"threads", FlagKind::kNumber, "N", "",
                         "compute threads per worker; default: cores / workers"});
   spec.examples =

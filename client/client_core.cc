@@ -292,6 +292,7 @@ void ClientCore::AddLink(const std::string& address) {
   link.hello.set_rank(options_.rank);
   link.hello.set_incarnation(options_.incarnation);
   link.hello.set_instance(options_.instance);
+  link.hello.set_pass(options_.pass);
   links_.push_back(std::make_unique<PserverLink>(std::move(link)));
   open_.push_back(false);
 }

@@ -132,6 +132,9 @@ absl::StatusOr<std::vector<SavedFile>> ParameterClientImpl::SaveShards(const std
   request.set_instance(options_.instance);
   request.set_directory(directory);
   request.set_save_id(save_id);
+  request.set_rank(options_.rank);
+  request.set_incarnation(options_.incarnation);
+  request.set_pass(options_.pass);
   const absl::Time begin = options_.clock->Now();
   while (true) {
     SLUICE_RETURN_IF_ERROR(core_->failure());

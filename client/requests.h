@@ -72,6 +72,7 @@ struct ParameterClientOptions {
   uint64_t instance = 0;  // of the job; a pserver refuses another one
   uint32_t rank = 0;      // of this worker in the job
   uint64_t incarnation = 1;
+  std::string pass;     // shows the pservers that this is the rank's worker; from the scheduler
   TableLayouts tables;  // of the job; the index is the table id
   Route route;          // to begin with
   uint32_t pipeline_depth = 1;

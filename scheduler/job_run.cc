@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/config/mode.h"
+#include "common/config/output_folder.h"
 #include "scheduler/sync_index.h"
 
 namespace sluice {
@@ -189,7 +190,7 @@ void JobRun::BeginPhase(absl::Time now) {
       results_.BeginEval();
       break;
     case Phase::SAVE:
-      phase->set_model_dir(absl::StrCat(config_.output_dir(), "/model"));
+      phase->set_model_dir(ModelFolder(config_));
       phase->set_global_step(results_.result().global_step());
       phase->set_save_id(save_id_);
       break;

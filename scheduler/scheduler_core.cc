@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
+#include "common/security/job_passes.h"
 #include "scheduler/job_status.h"
 
 namespace sluice {
@@ -57,10 +58,13 @@ RegisterReply Refusal(const Member& holder, absl::Time now) {
 }
 
 // Adds what a member that serves the job shall do for it.
-void AddDesired(Job* job, const Member& member, PollReply* reply) {
+void AddDesired(Job* job, const Member& member, const std::string& pass_key, PollReply* reply) {
+  const std::string job_key = JobPassKey(pass_key, job->spec.instance());
   if (member.self.role() == ROLE_PSERVER) {
     if (!job->hosted) return;
-    *reply->add_host() = job->spec;
+    JobSpec* host = reply->add_host();
+    *host = job->spec;
+    host->set_pass_key(job_key);
     CheckpointLifecycle::AddOrder(*job, reply);
     return;
   }
@@ -73,6 +77,7 @@ void AddDesired(Job* job, const Member& member, PollReply* reply) {
   assignment->set_rank(job->ranks.by_member.at(member.id));
   assignment->set_incarnation(slot.incarnation());
   assignment->set_rejoins(slot.rejoins());
+  assignment->set_pass(JobPasses(job_key).OfWorker(assignment->rank(), slot.incarnation()));
   CheckpointLifecycle::AddAsked(*job, assignment);
 }
 
@@ -180,7 +185,7 @@ absl::StatusOr<PollReply> SchedulerCore::Desired(uint64_t member_id, uint64_t se
   reply.set_stop(shutting_down() && (!pserver || pservers_stop_));
   // A pserver's state holds all its jobs, so it is built only for a member that lacks it.
   if (member->version == seen_version) return reply;
-  for (Job* job : jobs_.ServedBy(*member)) AddDesired(job, *member, &reply);
+  for (Job* job : jobs_.ServedBy(*member)) AddDesired(job, *member, options_.pass_key, &reply);
   return reply;
 }
 
@@ -230,9 +235,10 @@ void SchedulerCore::Schedule(absl::Time now) {
 
 // ---------------------------------------------------------------------------- workers of a job
 
-absl::StatusOr<SchedulerCore::Rank> SchedulerCore::FindRank(const std::string& job_id,
-                                                            uint32_t rank,
-                                                            uint64_t incarnation) const {
+template <typename Request>
+absl::StatusOr<SchedulerCore::Rank> SchedulerCore::FindRank(const Request& request) const {
+  const std::string& job_id = request.job_id();
+  const uint32_t rank = request.rank();
   Job* job = jobs_.Find(job_id);
   if (job == nullptr || job->archived) return absl::NotFoundError(absl::StrCat("no job ", job_id));
   if (job->state == JOB_RECOVERING && !job->over()) {
@@ -244,18 +250,19 @@ absl::StatusOr<SchedulerCore::Rank> SchedulerCore::FindRank(const std::string& j
                                                    ": it has ", job->ranks.slots.size(), " ranks"));
   }
   RankSlot* slot = &job->ranks.slots[rank];
-  if (slot->incarnation() != incarnation) {
-    return absl::AbortedError(absl::StrCat("incarnation ", incarnation, " of rank ", rank,
+  if (slot->incarnation() != request.incarnation()) {
+    return absl::AbortedError(absl::StrCat("incarnation ", request.incarnation(), " of rank ", rank,
                                            " of job ", job_id, " is fenced: ", slot->incarnation(),
                                            " serves it now"));
   }
+  const JobPasses passes(JobPassKey(options_.pass_key, job->spec.instance()));
+  SLUICE_RETURN_IF_ERROR(passes.CheckWorker(rank, request.incarnation(), request.pass()));
   return Rank{job, slot};
 }
 
 absl::StatusOr<NextPhaseReply> SchedulerCore::NextPhase(const NextPhaseRequest& request,
                                                         absl::Time now) {
-  SLUICE_ASSIGN_OR_RETURN(const Rank rank,
-                          FindRank(request.job_id(), request.rank(), request.incarnation()));
+  SLUICE_ASSIGN_OR_RETURN(const Rank rank, FindRank(request));
   Job* const job = rank.job;
   SLUICE_RETURN_IF_ERROR(lifecycle_.TakePhaseReport(job, request.rank(), request.report(), now));
   NextPhaseReply reply;
@@ -276,7 +283,7 @@ absl::StatusOr<NextPhaseReply> SchedulerCore::NextPhase(const NextPhaseRequest& 
 }
 
 bool SchedulerCore::PhaseReady(const NextPhaseRequest& request) {
-  const auto rank = FindRank(request.job_id(), request.rank(), request.incarnation());
+  const auto rank = FindRank(request);
   if (!rank.ok() || rank->job->over()) return true;
   const Job& job = *rank->job;
   return job.run && !job.finishing() && job.run->PhaseReady(request.rank());
@@ -284,8 +291,7 @@ bool SchedulerCore::PhaseReady(const NextPhaseRequest& request) {
 
 absl::StatusOr<NextTaskReply> SchedulerCore::NextTask(const NextTaskRequest& request,
                                                       absl::Time now) {
-  SLUICE_ASSIGN_OR_RETURN(const Rank rank,
-                          FindRank(request.job_id(), request.rank(), request.incarnation()));
+  SLUICE_ASSIGN_OR_RETURN(const Rank rank, FindRank(request));
   Job* const job = rank.job;
   if (job->over()) return absl::CancelledError(absl::StrCat("job ", job->job_id, " is over"));
   if (!job->run) {
@@ -340,6 +346,7 @@ absl::StatusOr<std::unique_ptr<Job>> SchedulerCore::PrepareJob(
 std::vector<MetaStore::Write> SchedulerCore::RecordsOf(const Job& job) const {
   NextRecord next = admission_.NextAfter(job);
   next.set_cluster(options_.cluster);
+  next.set_pass_key(options_.pass_key);
   return {WriteOf(RecordOf(job)), WriteOf(next)};
 }
 

@@ -62,6 +62,8 @@ class SchedulerCore {
     // The versions of a job's status begin here. A caller that follows a job through a restart of
     // the scheduler sees them grow.
     uint64_t first_version = 1;
+    // The cluster key of passes (common/security/job_passes.h). Empty: jobs have no passes.
+    std::string pass_key;
     std::string clock;  // names the clock of `now`: another core with the same name continues it
     NextRecord next;    // what an earlier scheduler would have given next; absent: there was none
     DrainingRecord draining;  // of an earlier scheduler
@@ -186,8 +188,9 @@ class SchedulerCore {
     Job* job = nullptr;
     RankSlot* slot = nullptr;
   };
-  absl::StatusOr<Rank> FindRank(const std::string& job_id, uint32_t rank,
-                                uint64_t incarnation) const;
+  // `Request`: names a job, a rank, its incarnation and its pass.
+  template <typename Request>
+  absl::StatusOr<Rank> FindRank(const Request& request) const;
   // NOT_FOUND says how to list the jobs.
   absl::StatusOr<Job*> FindForOperator(const std::string& job_id) const;
   // OK when the process that asks to be drained is the living member of the rank.

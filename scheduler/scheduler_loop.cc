@@ -108,6 +108,7 @@ void SchedulerLoop::RestoreJobs() {
   // From now on the store says whose it is.
   NextRecord next = options_.stored.next;
   next.set_cluster(options_.core.cluster);
+  next.set_pass_key(options_.core.pass_key);
   if (keeper_ != nullptr) keeper_->Add({WriteOf(next)}, nullptr);
   std::map<std::string, StoredRun> runs = options_.stored.runs;
   for (const JobRecord& stored : options_.stored.jobs) {

@@ -22,6 +22,7 @@
 #include "common/daemon/process_info.h"
 #include "common/daemon/process_log.h"
 #include "common/meta_store/open_meta_store.h"
+#include "common/security/job_passes.h"
 #include "scheduler/checkpoint_metrics.h"
 #include "scheduler/job_spec_builder.h"
 #include "scheduler/standby.h"
@@ -150,6 +151,7 @@ absl::Status SchedulerServer::TakeOver(SchedulerLoop::Options* loop) {
         "; write state_store: \"etcd:HOST:PORT/PREFIX\" in the cluster file, or start without "
         "--standby"));
   }
+  loop->core.pass_key = NewPassKey();
   if (spec == "none") {
     loop->core.first_id = RandomId() | kUnorderedMemberId;
     return absl::OkStatus();
@@ -178,6 +180,8 @@ absl::Status SchedulerServer::TakeOver(SchedulerLoop::Options* loop) {
   loop->store = store_.get();
   loop->term = *term;
   loop->core.next = stored->next;
+  // Members that continue with a job have passes of the earlier key.
+  if (!stored->next.pass_key().empty()) loop->core.pass_key = stored->next.pass_key();
   loop->core.draining = stored->draining;
   loop->core.first_id = FirstId(*term);
   loop->core.first_version = FirstId(*term);

@@ -2,12 +2,16 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <atomic>
+#include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/mutex.h"
 #include "common/daemon/control_plane.h"
 #include "common/security/access_rules.h"
+#include "common/security/peer_verifier.h"
+#include "common/transport/connection_bounds.h"
 #include "common/transport/grpc_convert.h"
 #include "proto/scheduler.grpc.pb.h"
 
@@ -45,6 +49,13 @@ class Service : public Scheduler::CallbackService {
   Service(const GrpcCredentials& credentials, SchedulerLoop* loop, AuditLog* audit)
       : credentials_(credentials), loop_(loop), audit_(audit) {}
 
+  // Until then every call is refused with UNAVAILABLE.
+  void ListensAt(const std::string& bind, int port) {
+    verifier_ = std::make_unique<const PeerVerifier>(credentials_, bind, port);
+    // Release: a call that sees the pointer also sees the object.
+    ready_verifier_.store(verifier_.get(), std::memory_order_release);
+  }
+
   ServerUnaryReactor* Register(CallbackServerContext* context, const RegisterRequest* request,
                                RegisterReply* reply) override {
     if (auto* const refusal =
@@ -77,14 +88,14 @@ class Service : public Scheduler::CallbackService {
                                 NextPhaseReply* reply) override {
     if (auto* const refusal = Refusal(context, "NextPhase")) return refusal;
     ServerUnaryReactor* reactor = context->DefaultReactor();
-    loop_->NextPhase(request, AnswerTo(reactor, reply));
+    loop_->NextPhase(request, AnswerToRank(context, "NextPhase", reply));
     return reactor;
   }
   ServerUnaryReactor* NextTask(CallbackServerContext* context, const NextTaskRequest* request,
                                NextTaskReply* reply) override {
     if (auto* const refusal = Refusal(context, "NextTask")) return refusal;
     ServerUnaryReactor* reactor = context->DefaultReactor();
-    loop_->NextTask(*request, AnswerTo(reactor, reply));
+    loop_->NextTask(*request, AnswerToRank(context, "NextTask", reply));
     return reactor;
   }
   ServerUnaryReactor* GetRoute(CallbackServerContext* context, const GetRouteRequest* request,
@@ -213,15 +224,35 @@ class Service : public Scheduler::CallbackService {
   }
   absl::StatusOr<PeerIdentity> Check(const CallbackServerContext& context,
                                      const char* method) const {
-    absl::StatusOr<PeerIdentity> peer = credentials_.PeerOf(*context.auth_context());
+    absl::StatusOr<PeerIdentity> peer = PeerOf(context);
+    if (absl::IsUnavailable(peer.status())) return peer;
     if (!peer.ok()) {
-      Refused(context, method, peer, RefusalReason::kCertificate, peer.status());
+      Refused(context, method, peer,
+              credentials_.tls() ? RefusalReason::kCertificate : RefusalReason::kUser,
+              peer.status());
       return peer;
     }
     const absl::Status allowed = CheckAccess(*peer, FullName(method));
     if (allowed.ok()) return peer;
     Refused(context, method, peer, RefusalReason::kRole, allowed);
     return allowed;
+  }
+
+  // UNAVAILABLE until ListensAt.
+  absl::StatusOr<PeerIdentity> PeerOf(const CallbackServerContext& context) const {
+    const PeerVerifier* const verifier = ready_verifier_.load(std::memory_order_acquire);
+    if (verifier == nullptr) return absl::UnavailableError("the scheduler is starting");
+    return verifier->PeerOf(*context.auth_context(), context.peer());
+  }
+  // AnswerTo for a call of a rank, which the loop refuses when the caller lacks its pass.
+  template <class Reply>
+  Done<Reply> AnswerToRank(CallbackServerContext* context, const char* method, Reply* reply) {
+    return [this, context, method,
+            answer = AnswerTo(context->DefaultReactor(), reply)](absl::StatusOr<Reply> given) {
+      if (absl::IsPermissionDenied(given.status()))
+        Refused(*context, method, PeerOf(*context), RefusalReason::kPass, given.status());
+      answer(std::move(given));
+    };
   }
 
   static std::string FullName(const char* method) {
@@ -238,7 +269,7 @@ class Service : public Scheduler::CallbackService {
   void Acted(const CallbackServerContext& context, AuditedAction action, absl::string_view target,
              const absl::Status& outcome, absl::string_view detail = "") const {
     if (audit_ == nullptr) return;
-    const auto peer = credentials_.PeerOf(*context.auth_context());
+    const auto peer = PeerOf(context);
     audit_->Acted(CallerOf(peer, PeerAddress(context.peer())), action, target, outcome, detail);
   }
   // A drain is asked for again and again, to learn how far it is. False when it was asked for last
@@ -266,6 +297,8 @@ class Service : public Scheduler::CallbackService {
 
   const GrpcCredentials credentials_;
   SchedulerLoop* const loop_;
+  std::unique_ptr<const PeerVerifier> verifier_;  // of ready_verifier_
+  std::atomic<const PeerVerifier*> ready_verifier_{nullptr};
   AuditLog* const audit_;  // may be null
   Mutex mutex_;
   std::string last_drain_ ABSL_GUARDED_BY(mutex_);
@@ -282,6 +315,7 @@ class GrpcListener : public SchedulerListener {
     builder.AddListeningPort(bind, credentials_.ForServer(), &port_);
     builder.SetMaxReceiveMessageSize(kMaxControlMessageBytes);
     builder.SetMaxSendMessageSize(kMaxControlMessageBytes);
+    BoundConnections(&builder);
     // Two schedulers must not share a port. Members may ping while the scheduler sends nothing.
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1000);
@@ -290,7 +324,10 @@ class GrpcListener : public SchedulerListener {
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5000);
     builder.RegisterService(&service_);
     server_ = builder.BuildAndStart();
-    if (server_ != nullptr && port_ != 0) return absl::OkStatus();
+    if (server_ != nullptr && port_ != 0) {
+      service_.ListensAt(bind, port_);
+      return absl::OkStatus();
+    }
     server_.reset();
     return absl::UnavailableError(absl::StrCat(
         "cannot listen on ", bind,

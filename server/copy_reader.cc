@@ -127,6 +127,7 @@ absl::Status CopyReader::ReadOnce() {
   hello->set_protocol(kDataProtocol);
   hello->set_job_id(options_.job_id);
   hello->set_instance(options_.instance);
+  hello->set_pass(options_.pass);
   hello->set_pserver(options_.pserver);
   hello->set_generation(options_.generation);
   hello->set_read(true);

@@ -26,6 +26,7 @@ class CopyReader {
     std::string follower;            // address
     std::string job_id;
     uint64_t instance = 0;
+    std::string pass;                  // of `pserver` (JobPasses)
     uint32_t pserver = 0;              // whose shards they are, as an index in the route
     uint64_t generation = 0;           // of the route that names this process
     LoadProgress* progress = nullptr;  // outlives the reader

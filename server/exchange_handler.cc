@@ -12,8 +12,11 @@ std::atomic<uint64_t> next_stream{1};
 }  // namespace
 
 ExchangeHandler::ExchangeHandler(std::shared_ptr<Stream> stream, FindJob find_job,
-                                 DataPlaneCounters* counters)
-    : stream_(std::move(stream)), find_job_(std::move(find_job)), counters_(counters) {
+                                 DataPlaneCounters* counters, OnDenied on_denied)
+    : stream_(std::move(stream)),
+      find_job_(std::move(find_job)),
+      counters_(counters),
+      on_denied_(std::move(on_denied)) {
   // Relaxed: only uniqueness matters.
   caller_.stream = next_stream.fetch_add(1, std::memory_order_relaxed);
   counters_->streams.fetch_add(1, std::memory_order_relaxed);
@@ -58,7 +61,11 @@ void ExchangeHandler::TakeMessage(Message message) {
 
 absl::Status ExchangeHandler::HandleFrame(DecodedFrame frame) {
   const FrameHeader& header = frame.header;
-  if (job_id_.empty()) return HandleHello(header);
+  if (job_id_.empty()) {
+    const absl::Status greeted = HandleHello(header);
+    if (absl::IsPermissionDenied(greeted) && on_denied_ != nullptr) on_denied_(greeted);
+    return greeted;
+  }
   const bool last = header.last();
   if (!in_request_) {
     request_id_ = header.request_id();

@@ -27,9 +27,12 @@ class ExchangeHandler : public StreamHandler {
  public:
   // Returns null when the job is not open here.
   using FindJob = std::function<std::shared_ptr<JobTables>(const std::string& job_id)>;
+  // Told of a hello that is refused because the caller may not be whom it names.
+  using OnDenied = std::function<void(const absl::Status& refusal)>;
 
-  // `counters` and everything that `find_job` uses must outlive the handler.
-  ExchangeHandler(std::shared_ptr<Stream> stream, FindJob find_job, DataPlaneCounters* counters);
+  // `counters` and everything that the functions use must outlive the handler.
+  ExchangeHandler(std::shared_ptr<Stream> stream, FindJob find_job, DataPlaneCounters* counters,
+                  OnDenied on_denied = nullptr);
   ~ExchangeHandler() override;
 
   void OnMessage(Message message) override;
@@ -45,6 +48,7 @@ class ExchangeHandler : public StreamHandler {
   const std::shared_ptr<Stream> stream_;
   const FindJob find_job_;
   DataPlaneCounters* const counters_;
+  const OnDenied on_denied_;  // may be null
   bool closed_ = false;
   std::weak_ptr<JobTables> job_;
   std::string job_id_;

@@ -33,7 +33,7 @@ JobLedger::JobLedger(std::string job_id, const UpdatePolicy& policy, View view, 
       commits_(policy.mode == Mode::kSync ? policy.worker_num : 0),
       commits_before_(commits_.size()),
       epochs_ended_(policy.worker_num),
-      parked_(kMaxParkedPerWorker * policy.worker_num) {
+      parked_(kMaxParkedPerWorker) {
   if (mode_ == Mode::kSync) frames_.StartAt(closed);
   for (Commit& commit : commits_) commit.set_sequence(closed);
 }
@@ -236,9 +236,9 @@ void JobLedger::AnswerOrPark(Request* request, Outcome* outcome) {
     }
     const uint64_t step = staleness_.StepOf(rank, pull.for_push(), frames_.last(rank));
     if (!Ready(rank, pull, step)) {
-      if (parked_.full()) {
+      if (parked_.FullFor(rank)) {
         outcome->status = absl::ResourceExhaustedError(
-            absl::StrCat("job ", job_id_, " has ", parked_.size(),
+            absl::StrCat("rank ", rank, " of job ", job_id_, " has ", kMaxParkedPerWorker,
                          " waiting pulls, which is the limit; wait for answers"));
         return;
       }

@@ -9,6 +9,7 @@
 #include "common/base/status_macros.h"
 #include "common/config/mode.h"
 #include "common/saved_model/saved_model.h"
+#include "common/security/job_passes.h"
 #include "common/table/placement.h"
 #include "server/copy_reader.h"
 #include "server/model_loader.h"
@@ -294,6 +295,7 @@ absl::StatusOr<OpenedJob> OpenJob(const JobSpec& spec, const std::string& addres
     options.job_id = spec.job_id();
     options.instance = spec.instance();
     options.pserver = static_cast<uint32_t>(OwnerIndex(spec.route(), address));
+    options.pass = JobPasses(spec.pass_key()).OfPserver(options.pserver);
     options.generation = spec.route().generation();
     options.progress = progress;
     SLUICE_RETURN_IF_ERROR(CopyReader(std::move(options), *job.view).Read());

@@ -24,6 +24,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/config/output_folder.h"
 #include "common/saved_model/saved_model.h"
 #include "server/model_loader.h"
 #include "server/no_room.h"
@@ -73,6 +74,8 @@ JobTables::JobTables(const JobSpec& spec, const std::string& address, const JobR
     : job_id_(spec.job_id()),
       instance_(spec.instance()),
       address_(address),
+      passes_(spec.pass_key()),
+      model_dir_(ModelFolder(spec.config())),
       env_(resources.env),
       layouts_(std::move(opened.layouts)),
       mode_(opened.policy.mode),
@@ -94,6 +97,7 @@ void JobTables::StartReplication(const JobSpec& spec, const JobResources& resour
   Replicator::Options options;
   options.job_id = job_id_;
   options.instance = instance_;
+  if (self >= 0) options.pass = passes_.OfPserver(static_cast<uint32_t>(self));
   options.worker_num = spec.worker_num();
   options.transport = resources.replica_transport;
   options.clock = resources.clock;
@@ -164,6 +168,8 @@ absl::StatusOr<std::shared_ptr<JobTables>> JobTables::Open(const JobSpec& spec,
 
 absl::Status JobTables::Hello(const Caller& caller, uint64_t generation,
                               const sluice::Hello& hello) {
+  // First of all: a hello fences earlier lives of its rank.
+  SLUICE_RETURN_IF_ERROR(passes_.CheckWorker(caller.rank, caller.incarnation, hello.pass()));
   SLUICE_ASSIGN_OR_RETURN(const JobLedger::View view, ledger_.Hello(caller));
   if (view != nullptr) {
     view->ForEachShard([&](Shard* shard) { shard->Fence(caller.rank, caller.incarnation); });

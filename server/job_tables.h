@@ -17,6 +17,7 @@
 #include "absl/status/statusor.h"
 #include "common/base/mutex.h"
 #include "common/daemon/trace_recorder.h"
+#include "common/security/job_passes.h"
 #include "proto/scheduler.pb.h"
 #include "server/cut_writer.h"
 #include "server/job_copies.h"
@@ -42,6 +43,7 @@ class JobTables {
   // Begins a stream of `caller`, whose route has this generation. Fences earlier lives of the rank.
   // Shards that await the rank take over what it says was acknowledged to it. INVALID_ARGUMENT: no
   // such rank, or lists that do not fit. ABORTED: a later life of the rank has spoken.
+  // PERMISSION_DENIED: the hello lacks the caller's pass; nothing has changed.
   // FAILED_PRECONDITION: shards await the rank, and it has another generation than the job.
   absl::Status Hello(const Caller& caller, uint64_t generation,
                      const sluice::Hello& hello = sluice::Hello());
@@ -72,6 +74,9 @@ class JobTables {
   void Close();
 
   uint64_t instance() const { return instance_; }  // JobSpec.instance
+  const JobPasses& passes() const { return passes_; }
+  // The only folder that SaveShards may be asked to write to.
+  const std::string& model_dir() const { return model_dir_; }
   uint64_t generation() { return ledger_.view()->generation; }
   HostedJob Report();
   // The newest checkpoint that this job knows of; 0: none.
@@ -131,6 +136,8 @@ class JobTables {
   const std::string job_id_;
   const uint64_t instance_;
   const std::string address_;
+  const JobPasses passes_;
+  const std::string model_dir_;
   Env* const env_;
   const TableLayouts layouts_;
   const Mode mode_;

@@ -5,6 +5,13 @@
 
 namespace sluice {
 
+bool ParkedPulls::FullFor(uint32_t rank) const {
+  const auto of_rank = [rank](const ParkedPull& p) { return p.caller.rank == rank; };
+  // The common case needs no count.
+  if (pulls_.size() < per_rank_) return false;
+  return static_cast<size_t>(std::count_if(pulls_.begin(), pulls_.end(), of_rank)) >= per_rank_;
+}
+
 void ParkedPulls::MakeRoom() {
   if (pulls_.size() == pulls_.capacity()) pulls_.reserve(2 * pulls_.size() + 1);
 }

@@ -3,7 +3,8 @@
 //
 // Thread safety: guarded by the owner's lock.
 //
-// Memory: at most `capacity` pulls, each with the received message that holds its keys.
+// Memory: at most `per_rank` pulls of each rank, each with the received message that holds its
+// keys.
 #pragma once
 
 #include <cstddef>
@@ -47,14 +48,15 @@ struct ParkedPull {
 
 class ParkedPulls {
  public:
-  explicit ParkedPulls(size_t capacity) : capacity_(capacity) {}
+  explicit ParkedPulls(size_t per_rank) : per_rank_(per_rank) {}
 
-  bool full() const { return pulls_.size() >= capacity_; }
+  // True when this rank may not park another pull. It never keeps others from parking theirs.
+  bool FullFor(uint32_t rank) const;
   size_t size() const { return pulls_.size(); }
 
   // Allocates room for the next Park, which then cannot fail and lose the pull.
   void MakeRoom();
-  // REQUIRES: !full().
+  // REQUIRES: !FullFor(pull.caller.rank).
   void Park(ParkedPull pull) { pulls_.push_back(std::move(pull)); }
 
   // Removes the pulls that `wanted` accepts and returns them in the order of arrival. `wanted` may
@@ -66,7 +68,7 @@ class ParkedPulls {
   const ParkedPull* oldest() const { return pulls_.empty() ? nullptr : &pulls_.front(); }
 
  private:
-  const size_t capacity_;
+  const size_t per_rank_;
   std::vector<ParkedPull> pulls_;  // in the order of arrival
 };
 

@@ -9,6 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/printable.h"
+#include "common/base/status_macros.h"
+#include "common/security/audit_log.h"
 #include "server/job_opener.h"
 #include "server/replica_handler.h"
 
@@ -296,6 +298,13 @@ absl::StatusOr<std::vector<SavedFile>> Pserver::SaveShards(const SaveShardsReque
     return absl::NotFoundError(
         absl::StrCat("this instance of job ", job_id, " is not open on this pserver"));
   }
+  SLUICE_RETURN_IF_ERROR(
+      job->passes().CheckWorker(request.rank(), request.incarnation(), request.pass()));
+  if (request.directory() != job->model_dir()) {
+    return absl::PermissionDeniedError(absl::StrCat("job ", job_id, " saves its model to ",
+                                                    job->model_dir(), ", not to ",
+                                                    Printable(request.directory())));
+  }
   if (request.generation() != job->generation()) {
     return absl::FailedPreconditionError(absl::StrCat("save of generation ", request.generation(),
                                                       ", job ", job_id, " is at generation ",
@@ -304,14 +313,25 @@ absl::StatusOr<std::vector<SavedFile>> Pserver::SaveShards(const SaveShardsReque
   return job->SaveShards(request.directory(), request.save_id());
 }
 
-std::unique_ptr<StreamHandler> Pserver::NewHandler(std::shared_ptr<Stream> stream) {
+std::unique_ptr<StreamHandler> Pserver::NewHandler(std::shared_ptr<Stream> stream,
+                                                   const PeerIdentity& peer) {
   return std::make_unique<ExchangeHandler>(
-      std::move(stream), [this](const std::string& job_id) { return Find(job_id); }, &counters_);
+      std::move(stream), [this](const std::string& job_id) { return Find(job_id); }, &counters_,
+      AuditOf(peer, kExchangeMethod));
 }
 
-std::unique_ptr<StreamHandler> Pserver::NewReplicaHandler(std::shared_ptr<Stream> stream) {
+std::unique_ptr<StreamHandler> Pserver::NewReplicaHandler(std::shared_ptr<Stream> stream,
+                                                          const PeerIdentity& peer) {
   return std::make_unique<ReplicaHandler>(
-      std::move(stream), [this](const std::string& job_id) { return Find(job_id); });
+      std::move(stream), [this](const std::string& job_id) { return Find(job_id); },
+      AuditOf(peer, kReplicaMethod));
+}
+
+ExchangeHandler::OnDenied Pserver::AuditOf(const PeerIdentity& peer, const char* method) const {
+  if (resources_.audit == nullptr) return nullptr;
+  return [audit = resources_.audit, peer, method](const absl::Status& refusal) {
+    audit->Refused(CallerOf(peer, peer.address), method, RefusalReason::kPass, refusal.message());
+  };
 }
 
 std::shared_ptr<JobTables> Pserver::Find(const std::string& job_id) {

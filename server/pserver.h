@@ -58,10 +58,12 @@ class Pserver {
   // another generation than the job.
   absl::StatusOr<std::vector<SavedFile>> SaveShards(const SaveShardsRequest& request);
 
-  // Makes the handler of a new stream. The pserver outlives it.
-  std::unique_ptr<StreamHandler> NewHandler(std::shared_ptr<Stream> stream);
+  // Makes the handler of a new stream, which `peer` has opened. The pserver outlives it.
+  std::unique_ptr<StreamHandler> NewHandler(std::shared_ptr<Stream> stream,
+                                            const PeerIdentity& peer = PeerIdentity());
   // The same for streams of copies (kReplicaMethod).
-  std::unique_ptr<StreamHandler> NewReplicaHandler(std::shared_ptr<Stream> stream);
+  std::unique_ptr<StreamHandler> NewReplicaHandler(std::shared_ptr<Stream> stream,
+                                                   const PeerIdentity& peer = PeerIdentity());
   const DataPlaneCounters& counters() const { return counters_; }
 
   // Returns null when the job is not open here.
@@ -94,6 +96,8 @@ class Pserver {
   void StartOpening(const JobSpec& spec, const std::string& self);
   void RunOpening(const std::shared_ptr<Opening>& opening, const std::string& self);
   void JoinEnded();
+  // Writes refused hellos of `peer` to the audit log.
+  ExchangeHandler::OnDenied AuditOf(const PeerIdentity& peer, const char* method) const;
   // True while a cancelled opening of the job may still use memory.
   bool IsLeaving(const std::string& job_id);
   static HostedJob ReportOf(const Opening& opening);

@@ -113,6 +113,7 @@ JobResources PserverDaemon::ResourcesOf(const Options& options, Transport* repli
   const LimitsConfig& limits = options.identity.cluster.limits();
   JobResources resources;
   resources.replica_transport = replica_transport;
+  resources.audit = options.audit;
   resources.clock = options.clock;
   resources.env = options.env;
   resources.available_memory = options.available_memory;
@@ -133,14 +134,16 @@ absl::Status PserverDaemon::StartDataPort() {
   if (limits.has_max_message_mib()) {
     port.max_message_bytes = static_cast<size_t>(limits.max_message_mib()) << 20;
   }
+  port.max_total_queued_bytes = limits.has_max_queued_mib() ? size_t{limits.max_queued_mib()} << 20
+                                                            : options_.available_memory() / 2;
   if (limits.has_max_streams()) port.max_streams = static_cast<int>(limits.max_streams());
   data_port_ = std::make_unique<GrpcStreamServer>(
-      port, [this](std::shared_ptr<Stream> stream, const PeerIdentity&) {
-        return pserver_.NewHandler(std::move(stream));
+      port, [this](std::shared_ptr<Stream> stream, const PeerIdentity& peer) {
+        return pserver_.NewHandler(std::move(stream), peer);
       });
   data_port_->RegisterStream(kReplicaMethod,
-                             [this](std::shared_ptr<Stream> stream, const PeerIdentity&) {
-                               return pserver_.NewReplicaHandler(std::move(stream));
+                             [this](std::shared_ptr<Stream> stream, const PeerIdentity& peer) {
+                               return pserver_.NewReplicaHandler(std::move(stream), peer);
                              });
   data_port_->RegisterUnary(kSaveShardsMethod,
                             [this](const std::string& request) { return SaveShards(request); });

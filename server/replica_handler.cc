@@ -44,7 +44,9 @@ absl::Status ReplicaHandler::Take(Message message) {
     if (!decoded.header.has_hello()) {
       return absl::InvalidArgumentError("the first message of a stream must be a hello");
     }
-    return TakeHello(decoded.header.hello());
+    const absl::Status greeted = TakeHello(decoded.header.hello());
+    if (absl::IsPermissionDenied(greeted) && on_denied_ != nullptr) on_denied_(greeted);
+    return greeted;
   }
   const std::shared_ptr<JobTables> job = job_.lock();
   if (job == nullptr) return absl::NotFoundError("the job is not open on this pserver any more");
@@ -63,6 +65,7 @@ absl::Status ReplicaHandler::TakeHello(const ReplicaHello& hello) {
     return absl::NotFoundError(
         absl::StrCat("this instance of job ", hello.job_id(), " is not open on this pserver"));
   }
+  SLUICE_RETURN_IF_ERROR(job->passes().CheckPserver(hello.pserver(), hello.pass()));
   reads_ = hello.read();
   generation_ = hello.generation();
   SLUICE_ASSIGN_OR_RETURN(held_, reads_ ? job->copies()->Seal(hello) : job->copies()->Begin(hello));

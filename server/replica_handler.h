@@ -24,9 +24,13 @@ class ReplicaHandler : public StreamHandler {
  public:
   // Returns null when the job is not open here.
   using FindJob = std::function<std::shared_ptr<JobTables>(const std::string& job_id)>;
-  // Everything that `find_job` uses must outlive the handler.
-  ReplicaHandler(std::shared_ptr<Stream> stream, FindJob find_job)
-      : stream_(std::move(stream)), find_job_(std::move(find_job)) {}
+  // As in ExchangeHandler.
+  using OnDenied = std::function<void(const absl::Status& refusal)>;
+  // Everything that the functions use must outlive the handler.
+  ReplicaHandler(std::shared_ptr<Stream> stream, FindJob find_job, OnDenied on_denied = nullptr)
+      : stream_(std::move(stream)),
+        find_job_(std::move(find_job)),
+        on_denied_(std::move(on_denied)) {}
   ~ReplicaHandler() override { OnClosed(); }
 
   void OnMessage(Message message) override;
@@ -43,6 +47,7 @@ class ReplicaHandler : public StreamHandler {
 
   const std::shared_ptr<Stream> stream_;
   const FindJob find_job_;
+  const OnDenied on_denied_;  // may be null
   bool closed_ = false;
   // Weak: a stream does not keep the tables of a dropped job.
   std::weak_ptr<JobTables> job_;

@@ -245,6 +245,7 @@ absl::Status Replicator::Seed(const std::shared_ptr<Session>& session) {
   hello->set_protocol(kDataProtocol);
   hello->set_job_id(options_.job_id);
   hello->set_instance(options_.instance);
+  hello->set_pass(options_.pass);
   std::string address;
   {
     MutexLock lock(&mutex_);

@@ -56,6 +56,7 @@ class Replicator {
   struct Options {
     std::string job_id;
     uint64_t instance = 0;
+    std::string pass;  // of this pserver (JobPasses)
     uint32_t worker_num = 1;
     // These outlive the replicator. Without a transport no follower is ever reached.
     Transport* transport = nullptr;

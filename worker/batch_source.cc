@@ -39,6 +39,7 @@ absl::StatusOr<NextTaskReply> TaskBatches::AskScheduler(uint64_t finished, uint6
   request.set_job_id(context_.spec->job_id());
   request.set_rank(context_.rank);
   request.set_incarnation(context_.incarnation);
+  request.set_pass(context_.pass);
   request.set_epoch(epoch_);
   request.set_finished_task(finished);
   request.set_finished_examples(examples);

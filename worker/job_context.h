@@ -30,6 +30,7 @@ struct JobContext {
   Mode mode = Mode::kAsync;
   uint32_t rank = 0;
   uint64_t incarnation = 0;
+  std::string pass;  // of the rank and incarnation
   const Model* model = nullptr;
   const DataSource* data = nullptr;
   std::shared_ptr<ExampleCache> cache;     // null: none

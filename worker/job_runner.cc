@@ -49,6 +49,7 @@ absl::StatusOr<ParameterClient::Options> ClientOptionsOf(const WorkerAssignment&
   options.instance = job.instance();
   options.rank = assignment.rank();
   options.incarnation = assignment.incarnation();
+  options.pass = assignment.pass();
   SLUICE_ASSIGN_OR_RETURN(options.tables, CreateTableLayouts(job.tables(), train.seed()));
   options.route = job.route();
   options.pipeline_depth = train.pipeline_depth();
@@ -127,6 +128,7 @@ absl::Status JobRunner::Prepare() {
   context_.mode = ModeOf(config.strategy());
   context_.rank = options_.assignment.rank();
   context_.incarnation = options_.assignment.incarnation();
+  context_.pass = options_.assignment.pass();
   context_.model = model_.get();
   context_.data = data_.get();
   context_.cache =
@@ -228,6 +230,7 @@ absl::StatusOr<Phase> JobRunner::NextPhase(const PhaseReport& report, Phase::Kin
   request.set_job_id(job_id());
   request.set_rank(options_.assignment.rank());
   request.set_incarnation(incarnation());
+  request.set_pass(options_.assignment.pass());
   const bool answers = after == Phase::TRAIN && context_.mode != Mode::kSync;
   request.set_wait_ms(answers ? kShortWaitMs : kWaitMs);
   *request.mutable_report() = report;

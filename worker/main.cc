@@ -6,8 +6,8 @@
 
 #include "common/daemon/daemon_flags.h"
 #include "common/daemon/member_flags.h"
+#include "common/daemon/process_limits.h"
 #include "common/daemon/process_log.h"
-#include "common/daemon/process_threads.h"
 #include "common/daemon/stop_signal.h"
 #include "common/transport/grpc_transport.h"
 #include "worker/worker_device.h"

@@ -99,6 +99,8 @@ void CheckLimits(const LimitsConfig& limits, Problems* problems) {
   problems->CheckRange("limits.wait_s", limits.wait_s(), 1, 86'400);
   problems->CheckRange("limits.max_message_mib", limits.max_message_mib(), 5, 2'000);
   problems->CheckRange("limits.max_streams", limits.max_streams(), 1, 1'000'000);
+  if (limits.has_max_queued_mib())
+    problems->CheckRange("limits.max_queued_mib", limits.max_queued_mib(), 64, 1 << 24);
 }
 
 }  // namespace

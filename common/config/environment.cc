@@ -43,6 +43,7 @@ const std::vector<Variable>& Variables() {
     auto* all = new std::vector<Variable>{
         {"ADMIN_BIND", Daemons()},
         {"ADVERTISE", listeners},
+        {"ANY_LOCAL_USER", Daemons()},
         {"BIND", listeners},
         {"CLUSTER", Daemons()},
         {"DEVICE", {"launch", "up", "sluice-worker"}},
@@ -83,6 +84,7 @@ constexpr FlagInstead kFlagInstead[] = {
     {"up", "LOG_DIR"},
     {"up", "BIND"},
     {"up", "INSECURE"},
+    {"up", "ANY_LOCAL_USER"},
     {"up", "WORKER_NUM"},
     {"up", "THREADS"},
     {"predict", "WORKER_NUM"},

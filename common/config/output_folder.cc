@@ -54,6 +54,8 @@ std::vector<OutputFile> OutputFilesOf(std::string dir) {
           {dir + "/model/job.textproto", FileKind::kJobConfig, true}};
 }
 
+std::string ModelFolder(const JobConfig& config) { return config.output_dir() + "/model"; }
+
 absl::Status CheckOutputFolder(Env* env, const std::string& dir, bool overwrite) {
   const std::string folder = WithoutSlashes(dir);
   // --overwrite does not allow this: the job's configuration would replace the one that the model

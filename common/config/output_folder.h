@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "common/base/env.h"
 #include "common/base/file_origin.h"
+#include "proto/config.pb.h"
 
 namespace sluice {
 
@@ -22,6 +23,9 @@ struct OutputFile {
 
 // The files with fixed names that a job with the output_dir `dir` writes; none if `dir` is empty.
 std::vector<OutputFile> OutputFilesOf(std::string dir);
+
+// The folder of a job's final model.
+std::string ModelFolder(const JobConfig& config);
 
 // ALREADY_EXISTS, naming the file and the fix, if `dir` is itself the folder of a model, or if one
 // of OutputFilesOf exists and Sluice did not write it. `overwrite` allows the latter only. Files of

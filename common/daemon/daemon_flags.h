@@ -16,7 +16,7 @@
 #include "common/daemon/daemon_usage.h"
 #include "common/daemon/identity.h"
 #include "common/daemon/process_info.h"
-#include "common/daemon/process_threads.h"
+#include "common/daemon/process_limits.h"
 #include "common/daemon/stop_signal.h"
 
 DECLARE_string(log_dir);  // glog's own
@@ -33,6 +33,9 @@ DEFINE_string(tls_ca, "",
               "PEM file with the CA that has signed the certificates of all processes of the "
               "cluster (SLUICE_TLS_CA)");
 DEFINE_bool(insecure, false, "allow addresses other than loopback without TLS (SLUICE_INSECURE)");
+DEFINE_bool(any_local_user, false,
+            "without TLS, let every user of this host connect to a loopback address, not only the "
+            "user who runs this process (SLUICE_ANY_LOCAL_USER)");
 DEFINE_bool(job_log_folders, true,
             "also write the log lines of each job into a separate folder under --log_dir");
 DEFINE_bool(die_with_parent, false, "stop when the parent process ends");
@@ -63,6 +66,7 @@ inline absl::Status BeginDaemon(const std::string& usage, int* argc, char*** arg
   StopSignal::Install(FLAGS_die_with_parent);
   if (FLAGS_stop_unless_kept) StopSignal::StopUnlessKept();
   QuietGrpc();
+  RaiseFileLimit();
   if (*argc == 1) return CheckThreadLimit(kThreadsOfADaemon);
   return absl::InvalidArgumentError(std::string("unknown argument ") + (*argv)[1]);
 }
@@ -74,6 +78,7 @@ inline IdentityFlags ReadDaemonFlags() {
   flags.admin_bind = FLAGS_admin_bind;
   flags.tls = {FLAGS_tls_cert, FLAGS_tls_key, FLAGS_tls_ca};
   flags.insecure = FLAGS_insecure;
+  flags.any_local_user = FLAGS_any_local_user;
   return flags;
 }
 

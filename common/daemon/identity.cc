@@ -131,6 +131,10 @@ class Resolver {
     Override(flags_.tls.ca, "--tls_ca", "SLUICE_TLS_CA", security->mutable_tls_ca());
     id_.tls = {security->tls_cert(), security->tls_key(), security->tls_ca()};
     SLUICE_ASSIGN_OR_RETURN(id_.credentials, GrpcCredentials::Create(id_.tls));
+    SLUICE_ASSIGN_OR_RETURN(const bool any_local_user,
+                            Switch(flags_.any_local_user, "SLUICE_ANY_LOCAL_USER"));
+    if (any_local_user) security->set_any_local_user(true);
+    if (security->any_local_user()) id_.credentials.ServeAnyLocalUser();
     id_.cluster = WithDefaults(std::move(id_.cluster));
     const absl::Status status = ValidateClusterConfig(id_.cluster);
     if (status.ok()) return status;

@@ -4,8 +4,8 @@
 // from a default. The variables are SLUICE_ROLE, SLUICE_RANK (of a member), SLUICE_BIND and
 // SLUICE_ADVERTISE (of a listener), SLUICE_SCHEDULER, SLUICE_CLUSTER, SLUICE_LOG_DIR,
 // SLUICE_ADMIN_BIND, SLUICE_DEVICE (of a worker), SLUICE_STANDBY (of the scheduler) and
-// SLUICE_INSECURE, SLUICE_TLS_CERT, SLUICE_TLS_KEY and SLUICE_TLS_CA. Variables of a job are
-// refused (common/config/environment.h).
+// SLUICE_INSECURE, SLUICE_ANY_LOCAL_USER, SLUICE_TLS_CERT, SLUICE_TLS_KEY and SLUICE_TLS_CA.
+// Variables of a job are refused (common/config/environment.h).
 //
 // Where the file lists several schedulers, a scheduler's own address is the one that --bind (or its
 // variable) names, else the only one whose host is this host.
@@ -35,6 +35,7 @@ struct IdentityFlags {
   std::string device;      // worker only, as ParseDeviceRequest takes it; default cpu
   TlsFiles tls;
   bool insecure = false;
+  bool any_local_user = false;
   bool standby = false;  // scheduler only
 };
 

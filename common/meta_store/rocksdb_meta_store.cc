@@ -6,7 +6,10 @@
 #include <rocksdb/options.h>
 #include <rocksdb/table.h>
 #include <rocksdb/write_batch.h>
+#include <sys/stat.h>
 
+#include <cerrno>
+#include <cstring>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -82,6 +85,12 @@ absl::Status CheckTablesHaveCurrent(Env* env, const std::string& dir) {
 absl::StatusOr<std::unique_ptr<RocksdbMetaStore>> RocksdbMetaStore::Open(Env* env,
                                                                          const std::string& dir) {
   SLUICE_RETURN_IF_ERROR(env->MakeDirs(dir));
+  // The key of passes is in it (proto/state.proto).
+  if (chmod(dir.c_str(), S_IRWXU) != 0) {
+    return absl::PermissionDeniedError(
+        absl::StrCat("cannot keep other users out of the scheduler's state in ", dir, ": ",
+                     std::strerror(errno), "; give a folder of the user who runs the scheduler"));
+  }
   // RocksDB has its own lock, but does not say who holds it.
   absl::StatusOr<FolderLock> lock = FolderLock::Take(dir);
   if (absl::IsAlreadyExists(lock.status())) {

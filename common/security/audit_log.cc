@@ -46,6 +46,10 @@ const char* RefusalReasonName(RefusalReason reason) {
       return "certificate";
     case RefusalReason::kHandshake:
       return "handshake";
+    case RefusalReason::kUser:
+      return "user";
+    case RefusalReason::kPass:
+      return "pass";
   }
   return "unknown";
 }

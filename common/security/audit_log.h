@@ -44,6 +44,8 @@ enum class RefusalReason {
   kRank,         // the caller claims to be another member than its certificate is for
   kCertificate,  // no certificate was shown, or it names no role
   kHandshake,    // the TLS handshake failed
+  kUser,         // without TLS: the connection is one of another user of this host
+  kPass,         // the caller lacks the pass of the rank that it claims to be (job_passes.h)
 };
 enum class AuditedAction { kSubmit, kCheckpoint, kCancel, kScale, kDrain, kShutdown };
 

@@ -81,12 +81,4 @@ std::shared_ptr<grpc::ChannelCredentials> GrpcCredentials::ForClientOf(PeerRole 
   return tls::TlsCredentials(options);
 }
 
-absl::StatusOr<PeerIdentity> GrpcCredentials::PeerOf(const grpc::AuthContext& caller) const {
-  if (!tls()) return PeerIdentity();
-  std::vector<std::string> uris;
-  for (const grpc::string_ref& uri : caller.FindPropertyValues(GRPC_PEER_URI_PROPERTY_NAME))
-    uris.emplace_back(uri.data(), uri.size());
-  return PeerOfUris(uris);
-}
-
 }  // namespace sluice

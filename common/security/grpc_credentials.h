@@ -1,13 +1,13 @@
 // The one place that makes gRPC credentials: mutual TLS, or plain TCP.
 //
 // With TLS, both sides show a certificate that the cluster's CA has signed. The server checks the
-// caller's role for each method (CheckAccess). A client refuses a server whose certificate is not
-// one of the role that it has called. Host names are not compared: a certificate stands for a role,
-// on whatever host or address it runs.
+// caller's role for each method (PeerVerifier, CheckAccess). A client refuses a server whose
+// certificate is not one of the role that it has called. Host names are not compared: a certificate
+// stands for a role, on whatever host or address it runs.
 //
 // Changed files are noticed within `reload_every`. New connections use them, open ones go on.
 //
-// Thread safety: immutable.
+// Thread safety: immutable once it is shared.
 #pragma once
 
 #include <memory>
@@ -18,7 +18,6 @@
 #include "common/security/tls_files.h"
 
 namespace grpc {
-class AuthContext;
 class ChannelCredentials;
 class ServerCredentials;
 namespace experimental {
@@ -42,12 +41,14 @@ class GrpcCredentials {
   std::shared_ptr<grpc::ServerCredentials> ForServer() const;
   // For connections to servers of this role.
   std::shared_ptr<grpc::ChannelCredentials> ForClientOf(PeerRole server) const;
-  // On a server: who the caller is. Without TLS nobody is verified. PERMISSION_DENIED: see
-  // PeerOfUris.
-  absl::StatusOr<PeerIdentity> PeerOf(const grpc::AuthContext& caller) const;
+
+  // Without TLS, servers on loopback then serve every user of this host (PeerVerifier).
+  void ServeAnyLocalUser() { serves_any_local_user_ = true; }
+  bool serves_any_local_user() const { return serves_any_local_user_; }
 
  private:
   PeerIdentity self_;
+  bool serves_any_local_user_ = false;
   std::shared_ptr<grpc::experimental::CertificateProviderInterface> provider_;
 };
 

@@ -31,6 +31,7 @@ struct PeerIdentity {
   bool verified = false;
   PeerRole role = PeerRole::kOperator;
   std::string name;
+  std::string address;  // host:port of the connection, for messages; empty: not known
 
   // "worker 3", "pserver (any rank)", "unverified".
   std::string ToString() const;

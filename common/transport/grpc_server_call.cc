@@ -46,6 +46,7 @@ class GrpcServerCall::Handle : public Stream {
 
 void GrpcServerCall::Request(grpc::AsyncGenericService* service, grpc::CompletionQueue* call_queue,
                              grpc::ServerCompletionQueue* notification_queue) {
+  queue_events_ = call_queue;
   on_requested_.run = [this](bool ok) { OnRequested(ok); };
   on_written_.run = [this](bool ok) { OnWritten(ok); };
   on_finished_.run = [this](bool) { Release(); };
@@ -72,9 +73,26 @@ void GrpcServerCall::ServeStream(const StreamHandlerFactory& factory, const Peer
   AddRef();
   on_read_.run = [this](bool ok) { OnRead(ok); };
   call_.Read(&incoming_, &on_read_);
+  AwaitFirstMessage();
+}
+
+void GrpcServerCall::AwaitFirstMessage() {
+  AddRef();
+  on_silence_.run = [this](bool passed) {
+    if (passed && !heard_) {
+      Abort(absl::DeadlineExceededError(absl::StrCat(
+          "the stream had no message for ", absl::FormatDuration(host_->first_message_timeout),
+          "; send a hello first")));
+    }
+    Release();
+  };
+  silence_.Set(queue_events_, GrpcDeadline(host_->first_message_timeout), &on_silence_);
 }
 
 void GrpcServerCall::OnRead(bool ok) {
+  // Without it, a stream would hold its alarm, and so itself, until the timeout.
+  if (!heard_) silence_.Cancel();
+  heard_ = true;
   Message message;
   if (ok) {
     if (absl::Status s = FromByteBuffer(&incoming_, &message); !s.ok()) {
@@ -140,6 +158,7 @@ void GrpcServerCall::Send(Message message) {
   const size_t size = MessageSize(message);
   Queued queued{ToByteBuffer(message), size};
   bool overflow;
+  size_t total = 0;
   {
     MutexLock lock(&mutex_);
     if (ending_) return;
@@ -147,17 +166,28 @@ void GrpcServerCall::Send(Message message) {
     if (!overflow) {
       queue_.push_back(std::move(queued));
       queued_bytes_ += size;
-      host_->queued_bytes.fetch_add(size, std::memory_order_relaxed);  // only a figure to report
+      // Relaxed: a sum, which orders nothing.
+      total = host_->queued_bytes.fetch_add(size, std::memory_order_relaxed) + size;
     }
   }
   if (overflow) {
-    Abort(absl::ResourceExhaustedError(
+    Cut(absl::ResourceExhaustedError(
         absl::StrCat("more than ", host_->max_queued_bytes,
                      " bytes wait to be sent; the client is not reading")));
-    context_.TryCancel();  // the write under way could wait for the client forever
     return;
   }
   Pump();
+  if (total > host_->max_total_queued_bytes) host_->on_overload();
+}
+
+void GrpcServerCall::Cut(const absl::Status& status) {
+  Abort(status);
+  context_.TryCancel();  // the write under way could wait for the client forever
+}
+
+size_t GrpcServerCall::droppable_bytes() {
+  MutexLock lock(&mutex_);
+  return ending_ ? 0 : queued_bytes_;
 }
 
 void GrpcServerCall::Close() {

@@ -11,6 +11,7 @@
 // while the call lives; events run on the queue's thread.
 #pragma once
 
+#include <grpcpp/alarm.h>
 #include <grpcpp/generic/async_generic_service.h>
 
 #include <atomic>
@@ -19,6 +20,7 @@
 #include <memory>
 #include <string>
 
+#include "absl/time/time.h"
 #include "common/base/mutex.h"
 #include "common/transport/grpc_convert.h"
 #include "common/transport/transport.h"
@@ -29,8 +31,13 @@ class GrpcServerCall {
  public:
   // The state that all calls of a server share. It outlives them.
   struct Host {
-    size_t max_queued_bytes = 0;
+    size_t max_queued_bytes = 0;        // of one call
+    size_t max_total_queued_bytes = 0;  // of all calls
     std::atomic<size_t> queued_bytes{0};
+    // More than max_total_queued_bytes are queued. Called without a lock.
+    std::function<void()> on_overload;
+    // A stream without a message for so long after it was opened is ended.
+    absl::Duration first_message_timeout;
     // When `accepted`, the call has a method and the host answers with Refuse, ServeStream or
     // ServeUnary. Otherwise the server is shutting down.
     std::function<void(GrpcServerCall*, bool accepted)> on_requested;
@@ -57,10 +64,14 @@ class GrpcServerCall {
   void ServeUnary(std::function<void(std::string request)> start);
   void Reply(const absl::StatusOr<std::string>& reply);
 
+  // The bytes that Cut would drop, or would stop from being sent.
+  size_t droppable_bytes();
   void Send(Message message);
   void Close();
   // Drops what is queued and ends the call with `status`.
   void Abort(const absl::Status& status);
+  // Abort for a client that does not read. It may never see the status.
+  void Cut(const absl::Status& status);
 
   // Keeps the call alive from another thread; every AddRef needs a Release.
   void AddRef();
@@ -79,6 +90,7 @@ class GrpcServerCall {
   void OnRead(bool ok);
   void OnUnaryRequest(bool ok);
   void OnWritten(bool ok);
+  void AwaitFirstMessage();
   void EndReading();
   // Empties the queue. The caller releases the result without the lock, because the owners of
   // slices may run any code.
@@ -88,11 +100,15 @@ class GrpcServerCall {
 
   const size_t queue_number_;
   Host* const host_;
-  GrpcEvent on_requested_, on_read_, on_written_, on_finished_;
+  GrpcEvent on_requested_, on_read_, on_written_, on_finished_, on_silence_;
   grpc::GenericServerContext context_;
   grpc::GenericServerAsyncReaderWriter call_{&context_};
 
+  grpc::CompletionQueue* queue_events_ = nullptr;  // constant after Request
+
   // Only the queue's thread touches these.
+  grpc::Alarm silence_;
+  bool heard_ = false;  // the first message of a stream, or its end
   grpc::ByteBuffer incoming_;
   std::shared_ptr<Handle> handle_;
   std::unique_ptr<StreamHandler> handler_;

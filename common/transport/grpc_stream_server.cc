@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstring>
 #include <deque>
+#include <optional>
 #include <set>
 #include <thread>
 #include <utility>
@@ -21,6 +22,8 @@
 #include "common/base/mutex.h"
 #include "common/base/status_macros.h"
 #include "common/security/access_rules.h"
+#include "common/security/peer_verifier.h"
+#include "common/transport/connection_bounds.h"
 #include "common/transport/grpc_convert.h"
 #include "common/transport/grpc_server_call.h"
 
@@ -63,7 +66,7 @@ absl::Status CheckBindable(const std::string& address) {
 // Runs tasks in order on its threads. The destructor runs the remaining tasks.
 class TaskThreads {
  public:
-  explicit TaskThreads(int threads) {
+  TaskThreads(int threads, size_t max_waiting) : max_waiting_(max_waiting) {
     for (int i = 0; i < std::max(1, threads); ++i) threads_.emplace_back([this] { Loop(); });
   }
   ~TaskThreads() {
@@ -74,10 +77,13 @@ class TaskThreads {
     }
     for (std::thread& thread : threads_) thread.join();
   }
-  void Add(std::function<void()> task) {
+  // False, without the task, when too many tasks wait.
+  bool Add(std::function<void()> task) {
     MutexLock lock(&mutex_);
+    if (tasks_.size() >= max_waiting_) return false;
     tasks_.push_back(std::move(task));
     changed_.NotifyOne();
+    return true;
   }
 
  private:
@@ -95,6 +101,7 @@ class TaskThreads {
     }
   }
 
+  const size_t max_waiting_;
   Mutex mutex_;
   CondVar changed_;
   std::deque<std::function<void()>> tasks_ ABSL_GUARDED_BY(mutex_);
@@ -109,6 +116,9 @@ class GrpcStreamServer::Impl {
   Impl(Options options, StreamHandlerFactory factory) : options_(std::move(options)) {
     streaming_[kExchangeMethod] = std::move(factory);
     host_.max_queued_bytes = options_.max_queued_bytes;
+    host_.max_total_queued_bytes = options_.max_total_queued_bytes;
+    host_.on_overload = [this] { CutLargest(); };
+    host_.first_message_timeout = options_.first_message_timeout;
     host_.on_requested = [this](GrpcServerCall* call, bool accepted) {
       if (accepted) Accept(call);
     };
@@ -139,7 +149,9 @@ class GrpcStreamServer::Impl {
       StopQueues();
       return CannotListen(options_.bind_address, "gRPC cannot bind it");
     }
-    unary_threads_ = std::make_unique<TaskThreads>(options_.unary_threads);
+    verifier_.emplace(options_.credentials, options_.bind_address, port_);
+    unary_threads_ =
+        std::make_unique<TaskThreads>(options_.unary_threads, options_.max_waiting_unary);
     for (auto& queue : queues_) {
       threads_.emplace_back([queue = queue.get()] { RunGrpcEvents(queue); });
     }
@@ -189,6 +201,7 @@ class GrpcStreamServer::Impl {
     const int max_bytes = static_cast<int>(std::min<size_t>(options_.max_message_bytes, INT32_MAX));
     builder->SetMaxReceiveMessageSize(max_bytes);
     builder->SetMaxSendMessageSize(max_bytes);
+    BoundConnections(builder);
     builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, ms(options_.keepalive_time));
     builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, ms(options_.keepalive_timeout));
@@ -215,7 +228,8 @@ class GrpcStreamServer::Impl {
     const auto unary = unary_.find(call->method());
     const auto stream = streaming_.find(call->method());
     const bool is_stream = stream != streaming_.end();
-    const auto peer = options_.credentials.PeerOf(*call->auth_context());
+    auto peer = verifier_->PeerOf(*call->auth_context(), call->peer());
+    if (peer.ok()) peer->address = PeerAddress(call->peer());
     absl::Status refusal = peer.status();
     if (!is_stream && unary == unary_.end()) {
       refusal = absl::UnimplementedError(absl::StrCat("no method ", call->method()));
@@ -229,23 +243,31 @@ class GrpcStreamServer::Impl {
     } else if (is_stream) {
       call->ServeStream(stream->second, *peer);
     } else {
-      call->ServeUnary([this, call, handler = &unary->second](std::string request) {
-        unary_threads_->Add([this, call, handler, request = std::move(request)] {
-          call->Reply(shutting_down() ? absl::UnavailableError("the server is shutting down")
-                                      : (*handler)(request));
-        });
+      call->ServeUnary([this, call, handler = &unary->second, peer](std::string request) {
+        const bool added =
+            unary_threads_->Add([this, call, handler, request = std::move(request), peer] {
+              if (shutting_down())
+                return call->Reply(absl::UnavailableError("the server is shutting down"));
+              const absl::StatusOr<std::string> reply = (*handler)(request);
+              Audit(*call, peer, reply.status(), RefusalReason::kPass);
+              call->Reply(reply);
+            });
+        if (!added) {
+          call->Reply(absl::ResourceExhaustedError(absl::StrCat(
+              options_.max_waiting_unary, " calls are waiting already; try again in a second")));
+        }
       });
     }
   }
 
   // Records a refusal for want of a right, but not one for want of room.
   void Audit(const GrpcServerCall& call, const absl::StatusOr<PeerIdentity>& peer,
-             const absl::Status& refusal) const {
+             const absl::Status& refusal, RefusalReason reason = RefusalReason::kRole) const {
     const bool forbidden = absl::IsPermissionDenied(refusal) || absl::IsUnimplemented(refusal);
     if (options_.audit == nullptr || !forbidden) return;
-    RefusalReason reason = RefusalReason::kRole;
     if (absl::IsUnimplemented(refusal)) reason = RefusalReason::kNoRule;
-    if (!peer.ok()) reason = RefusalReason::kCertificate;
+    if (!peer.ok())
+      reason = options_.credentials.tls() ? RefusalReason::kCertificate : RefusalReason::kUser;
     options_.audit->Refused(CallerOf(peer, PeerAddress(call.peer())), call.method(), reason,
                             refusal.message());
   }
@@ -259,6 +281,33 @@ class GrpcStreamServer::Impl {
     }
     streams_.insert(call);
     return absl::OkStatus();
+  }
+
+  // Ends streams until the total is within its limit again. Clients that do not read have the most
+  // queued; one that is cut by mistake connects again.
+  void CutLargest() {
+    while (host_.queued_bytes.load(std::memory_order_relaxed) > options_.max_total_queued_bytes) {
+      GrpcServerCall* largest = nullptr;
+      size_t most = 0;
+      {
+        MutexLock lock(&mutex_);
+        for (GrpcServerCall* call : streams_) {
+          const size_t droppable = call->droppable_bytes();
+          if (droppable <= most) continue;
+          most = droppable;
+          largest = call;
+        }
+        // A call without references is about to leave streams_, and has nothing queued any more.
+        if (largest != nullptr && !largest->TryAddRef()) largest = nullptr;
+      }
+      if (largest == nullptr) return;
+      largest->Cut(absl::ResourceExhaustedError(
+          absl::StrCat("this stream has ", most,
+                       " bytes queued, the most of all, and all together have more than ",
+                       options_.max_total_queued_bytes,
+                       " (limits.max_queued_mib); read faster, or connect again")));
+      largest->Release();
+    }
   }
 
   void Forget(GrpcServerCall* call) {
@@ -295,6 +344,7 @@ class GrpcStreamServer::Impl {
   std::map<std::string, UnaryHandler> unary_;
   GrpcServerCall::Host host_;
   int port_ = 0;
+  std::optional<PeerVerifier> verifier_;
   grpc::AsyncGenericService service_;
   std::unique_ptr<grpc::Server> server_;
   std::vector<std::unique_ptr<grpc::ServerCompletionQueue>> queues_;

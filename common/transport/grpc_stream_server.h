@@ -29,7 +29,7 @@ class GrpcStreamServer {
   struct Options {
     std::string bind_address = "127.0.0.1:0";  // host:port; port 0 picks a free one
     // Calls that the caller's certificate does not allow are refused with PERMISSION_DENIED
-    // (common/security/access_rules.h).
+    // (common/security/access_rules.h), as are those of other users (peer_verifier.h).
     GrpcCredentials credentials;
     AuditLog* audit = nullptr;  // gets those calls; may be null; outlives the server
     int threads = 2;
@@ -38,8 +38,14 @@ class GrpcStreamServer {
     size_t max_message_bytes = size_t{256} << 20;
     // A stream with more bytes queued ends with RESOURCE_EXHAUSTED: its client does not read.
     size_t max_queued_bytes = size_t{1} << 30;
+    // While all streams together have more bytes queued, the one with the most is ended.
+    size_t max_total_queued_bytes = size_t{16} << 30;
     // Further streams are refused with RESOURCE_EXHAUSTED.
     int max_streams = 1024;
+    // Further unary calls that would have to wait for a thread are refused with RESOURCE_EXHAUSTED.
+    size_t max_waiting_unary = 64;
+    // A stream that has sent nothing so long after it was opened ends with DEADLINE_EXCEEDED.
+    absl::Duration first_message_timeout = absl::Seconds(10);
     absl::Duration keepalive_time = absl::Seconds(10);
     absl::Duration keepalive_timeout = absl::Seconds(10);
     // Shutdown cuts calls that have not ended after this time.

@@ -177,6 +177,7 @@ class FakeCluster {
     for (const auto& [id, state] : desired_) {
       if (state.assignment().job().job_id() == job_id && state.assignment().rank() == rank) {
         incarnations_[{job_id, rank}] = state.assignment().incarnation();
+        passes_[{job_id, rank}] = state.assignment().pass();
       }
     }
     return incarnations_[{job_id, rank}];
@@ -187,6 +188,7 @@ class FakeCluster {
     request.set_job_id(job_id);
     request.set_rank(rank);
     request.set_incarnation(Incarnation(job_id, rank));
+    request.set_pass(passes_[{job_id, rank}]);
     *request.mutable_report() = report;
     return core_.NextPhase(request, now_);
   }
@@ -197,6 +199,7 @@ class FakeCluster {
     request.set_job_id(job_id);
     request.set_rank(rank);
     request.set_incarnation(Incarnation(job_id, rank));
+    request.set_pass(passes_[{job_id, rank}]);
     request.set_epoch(epoch);
     request.set_finished_task(finished);
     request.set_finished_examples(examples);
@@ -238,6 +241,7 @@ class FakeCluster {
   // By pserver: what it reports to hold of each rank once a rank was replaced.
   std::map<uint64_t, std::vector<RankPosition>> held_;
   std::map<std::pair<std::string, uint32_t>, uint64_t> incarnations_;
+  std::map<std::pair<std::string, uint32_t>, std::string> passes_;
 };
 
 inline PhaseReport Ended(uint64_t number) {

@@ -68,8 +68,10 @@ class JobAdoptionTest : public RestartTest {
     for (const uint64_t id : c_->pservers_) pserver_holds_.push_back({c_->desired_[id], Holds(id)});
     for (const uint64_t id : c_->workers_) worker_holds_.push_back({c_->desired_[id], Holds(id)});
     for (const auto& [key, incarnation] : c_->incarnations_) incarnations_[key] = incarnation;
+    for (const auto& [key, pass] : c_->passes_) passes_[key] = pass;
     RestartTest::Restart();
     c_->incarnations_ = incarnations_;
+    c_->passes_ = passes_;
   }
   // The member registers again with what it holds. Returns whether it may keep that.
   bool Return(Role role, uint32_t rank, bool with_holds = true) {
@@ -130,6 +132,7 @@ class JobAdoptionTest : public RestartTest {
   uint64_t checkpoint_ = 0;  // that pservers know
   std::vector<std::pair<PollReply, std::vector<HeldJob>>> pserver_holds_, worker_holds_;
   std::map<std::pair<std::string, uint32_t>, uint64_t> incarnations_;
+  std::map<std::pair<std::string, uint32_t>, std::string> passes_;
 };
 
 TEST_F(JobAdoptionTest, ASyncEpochContinuesWithTheSameMembers) {
@@ -167,6 +170,19 @@ TEST_F(JobAdoptionTest, ASyncEpochContinuesWithTheSameMembers) {
   EXPECT_EQ(result.recovery().scheduler_restarts(), 1);
   EXPECT_EQ(result.recovery().rollbacks(), 0);
   EXPECT_FALSE(HasRunRecords());
+}
+
+// Otherwise the pservers would refuse the workers' next streams.
+TEST_F(JobAdoptionTest, PassesOfAnEarlierSchedulerStayValid) {
+  Train(Config(-1));
+  const auto key = [&] { return c_->desired_[c_->pservers_[0]].host(0).pass_key(); };
+  const auto pass = [&] { return c_->desired_[c_->workers_[1]].assignment().pass(); };
+  const std::string key_before = key(), pass_before = pass();
+  EXPECT_NE(key_before, "");
+  Restart();
+  ReturnAll();
+  EXPECT_EQ(key(), key_before);
+  EXPECT_EQ(pass(), pass_before);
 }
 
 TEST_F(JobAdoptionTest, AJobCanBeAdoptedInEachPhaseAndAgain) {

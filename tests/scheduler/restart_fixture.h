@@ -24,6 +24,8 @@ class RestartTest : public testing::Test {
     ++term_;
     options.first_id = options.first_version = term_ << 40;
     options.next = stored.next;
+    options.pass_key =
+        stored.next.pass_key().empty() ? absl::StrCat("key", term_) : stored.next.pass_key();
     options.draining = stored.draining;
     c_ = std::make_unique<FakeCluster>(std::move(options));
     for (const JobRecord& record : stored.jobs) {

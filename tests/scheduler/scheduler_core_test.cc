@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "common/security/job_passes.h"
 #include "model/eval/eval_accumulator.h"
 #include "tests/scheduler/fake_cluster.h"
 
@@ -19,6 +20,38 @@ Phase StartTraining(FakeCluster* c, const std::string& job) {
   EXPECT_EQ(c->Phase(job, 0)->phase().kind(), Phase::INDEX);
   EXPECT_FALSE(c->Phase(job, 0, Indexed(50, 0))->ready());
   return c->Phase(job, 1, Indexed(50, 1))->phase();
+}
+
+TEST(SchedulerCoreTest, EachMemberGetsTheSecretOfItsPlaceAlone) {
+  SchedulerCore::Options options = FakeCluster::Options(1, 2);
+  options.pass_key = std::string(32, 'k');
+  FakeCluster c(options);
+  c.JoinAll(1, 2);
+  c.Run(FakeCluster::Config(-1, 2));
+  const JobSpec& hosted = c.desired_[c.pservers_[0]].host(0);
+  EXPECT_EQ(hosted.pass_key(), JobPassKey(options.pass_key, hosted.instance()));
+  const JobPasses passes(hosted.pass_key());
+  for (const uint32_t rank : {0, 1}) {
+    const WorkerAssignment& assigned = c.desired_[c.workers_[rank]].assignment();
+    EXPECT_EQ(assigned.job().pass_key(), "") << "with the key it could make every pass";
+    EXPECT_TRUE(passes.CheckWorker(assigned.rank(), assigned.incarnation(), assigned.pass()).ok());
+  }
+}
+
+TEST(SchedulerCoreTest, AWorkerCallsOnlyForTheRankOfItsPass) {
+  SchedulerCore::Options options = FakeCluster::Options(1, 2);
+  options.pass_key = std::string(32, 'k');
+  FakeCluster c(options);
+  c.JoinAll(1, 2);
+  const std::string job = c.Run(FakeCluster::Config(0, 2));
+  EXPECT_EQ(c.Phase(job, 0)->phase().kind(), Phase::INDEX);
+  const std::string own = c.passes_[{job, 0}];
+  c.passes_[{job, 0}] = c.desired_[c.workers_[1]].assignment().pass();
+  c.desired_.clear();
+  EXPECT_EQ(c.Phase(job, 0, Indexed(50, 0)).status().code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_EQ(c.Task(job, 0, 0, 0).status().code(), absl::StatusCode::kPermissionDenied);
+  c.passes_[{job, 0}] = own;
+  EXPECT_EQ(c.Phase(job, 0)->phase().kind(), Phase::INDEX) << "the report did not count";
 }
 
 TEST(SchedulerCoreTest, SyncJobFromSubmissionToResult) {

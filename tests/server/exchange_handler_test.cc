@@ -26,7 +26,7 @@ class ExchangeHandlerTest : public testing::Test {
     auto stream = std::make_shared<FakeStream>();
     ExchangeHandler handler(
         stream, [this](const std::string& id) { return id == "job-1" ? job_ : nullptr; },
-        &counters_);
+        &counters_, [this](const absl::Status& refusal) { denied_.push_back(refusal); });
     for (const Message& message : messages) handler.OnMessage(message);
     return stream;
   }
@@ -45,6 +45,7 @@ class ExchangeHandlerTest : public testing::Test {
   JobSpec spec_;
   std::shared_ptr<JobTables> job_;
   DataPlaneCounters counters_;
+  std::vector<absl::Status> denied_;
 };
 
 TEST_F(ExchangeHandlerTest, StreamMustStartWithAMatchingHello) {
@@ -71,6 +72,34 @@ TEST_F(ExchangeHandlerTest, StreamMustStartWithAMatchingHello) {
   auto stream = Speak({EncodeFrame(pull, {}), HelloOf("job-1", 0)});
   EXPECT_EQ(stream->answers[3].code, static_cast<int>(absl::StatusCode::kInvalidArgument));
   EXPECT_EQ(stream->answers.count(7), 0u);  // closed: later messages are not read
+}
+
+TEST_F(ExchangeHandlerTest, AHelloWithoutThePassOfItsRankChangesNothing) {
+  const JobPasses passes(JobPassKey(std::string(32, 'k'), spec_.instance()));
+  spec_.set_pass_key(JobPassKey(std::string(32, 'k'), spec_.instance()));
+  job_ = JobTables::Open(spec_, kSelf, TestResources(&clock_)).value();
+  const auto hello = [&](uint32_t rank, uint64_t incarnation, const std::string& pass) {
+    FrameHeader header;
+    header.set_request_id(7);
+    header.set_last(true);
+    header.mutable_hello()->set_protocol(kDataProtocol);
+    header.mutable_hello()->set_job_id("job-1");
+    header.mutable_hello()->set_rank(rank);
+    header.mutable_hello()->set_incarnation(incarnation);
+    header.mutable_hello()->set_pass(pass);
+    return Speak({EncodeFrame(header, {})})->answers[7].code;
+  };
+  constexpr int kDenied = static_cast<int>(absl::StatusCode::kPermissionDenied);
+  const std::string first = passes.OfWorker(0, 1);
+  EXPECT_EQ(hello(0, 1, ""), kDenied);
+  EXPECT_EQ(hello(1, 1, first), kDenied) << "the pass of another rank";
+  EXPECT_EQ(denied_.size(), 2u);
+  // A later incarnation would fence the present one.
+  EXPECT_EQ(hello(0, 2, first), kDenied) << "the pass of another incarnation";
+  EXPECT_EQ(hello(0, 1, first), 0) << "it is not fenced";
+  EXPECT_EQ(hello(0, 2, passes.OfWorker(0, 2)), 0);
+  EXPECT_EQ(hello(0, 1, first), static_cast<int>(absl::StatusCode::kAborted)) << "a replayed hello";
+  EXPECT_EQ(denied_.size(), 3u);
 }
 
 TEST_F(ExchangeHandlerTest, RefusesAHelloForAnotherInstanceOfTheJob) {

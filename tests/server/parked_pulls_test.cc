@@ -37,14 +37,24 @@ TEST(ParkedPullsTest, TakesWantedPullsInTheOrderOfArrival) {
   EXPECT_EQ(parked.oldest(), nullptr);
 }
 
-TEST(ParkedPullsTest, IsFullAtItsCapacity) {
+TEST(ParkedPullsTest, OneRankCannotUseUpTheRoomOfOthers) {
   ParkedPulls parked(2);
-  parked.Park(PullOf(1));
-  EXPECT_FALSE(parked.full());
-  parked.Park(PullOf(2));
-  EXPECT_TRUE(parked.full());
-  parked.Take([](const ParkedPull& p) { return p.step == 1; });
-  EXPECT_FALSE(parked.full());
+  const auto park = [&](uint32_t rank) {
+    ParkedPull pull;
+    pull.caller.rank = rank;
+    parked.Park(std::move(pull));
+  };
+  park(1);
+  park(0);
+  EXPECT_FALSE(parked.FullFor(1));
+  park(1);
+  EXPECT_TRUE(parked.FullFor(1));
+  EXPECT_FALSE(parked.FullFor(0));
+  EXPECT_FALSE(parked.FullFor(2));
+  bool taken = false;
+  parked.Take(
+      [&](const ParkedPull& p) { return p.caller.rank == 1 && !std::exchange(taken, true); });
+  EXPECT_FALSE(parked.FullFor(1));
 }
 
 TEST(ParkedPullsTest, AgreesWithAPlainVector) {

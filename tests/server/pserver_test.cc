@@ -28,10 +28,14 @@ Specs Desire(std::initializer_list<JobSpec> specs) { return Specs(specs.begin(),
 
 class PserverTest : public testing::Test {
  protected:
-  PserverTest() : directory_(testing::TempDir() + "pserver_test") {
-    std::filesystem::remove_all(directory_);
+  PserverTest() { std::filesystem::remove_all(output_); }
+  ~PserverTest() override { std::filesystem::remove_all(output_); }
+
+  JobSpec Spec(uint32_t workers, bool a_sync, int k_steps, uint32_t num_shards = 4) {
+    JobSpec spec = MakeSpec(workers, a_sync, k_steps, num_shards);
+    spec.mutable_config()->set_output_dir(output_);
+    return spec;
   }
-  ~PserverTest() override { std::filesystem::remove_all(directory_); }
 
   absl::StatusOr<std::vector<SavedFile>> Save(const std::string& job_id, uint64_t generation,
                                               uint64_t instance = 0) {
@@ -44,13 +48,14 @@ class PserverTest : public testing::Test {
     return pserver_.SaveShards(request);
   }
 
-  const std::string directory_;
+  const std::string output_ = testing::TempDir() + "pserver_test";
+  const std::string directory_ = output_ + "/model";
   FakeClock clock_;
   Pserver pserver_{TestResources(&clock_)};
 };
 
 TEST_F(PserverTest, OpensDesiredJobsAndDropsTheOthers) {
-  JobSpec one = MakeSpec(1, true, 0), two = MakeSpec(1, false, 0);
+  JobSpec one = Spec(1, true, 0), two = Spec(1, false, 0);
   two.set_job_id("job-2");
   pserver_.Reconcile(kSelf, Desire({one, two}));
   ASSERT_THAT(pserver_.Report(), SizeIs(2));
@@ -66,7 +71,7 @@ TEST_F(PserverTest, OpensDesiredJobsAndDropsTheOthers) {
 
 // A restarted scheduler gives the same job_id and generation again.
 TEST_F(PserverTest, DropsTablesOfAnotherInstance) {
-  JobSpec first = MakeSpec(1, true, 0);
+  JobSpec first = Spec(1, true, 0);
   first.set_instance(11);
   pserver_.Reconcile(kSelf, Desire({first}));
   EXPECT_EQ(pserver_.Report()[0].instance(), 11u);
@@ -86,7 +91,7 @@ TEST_F(PserverTest, DropsTablesOfAnotherInstance) {
 
 // A job that could not be opened is tried again for another instance.
 TEST_F(PserverTest, ErrorsAreKeptPerInstance) {
-  JobSpec spec = MakeSpec(1, true, 0);
+  JobSpec spec = Spec(1, true, 0);
   spec.set_instance(11);
   spec.mutable_config()->set_initial_model(directory_ + "/none");
   pserver_.Reconcile(kSelf, Desire({spec}));
@@ -101,7 +106,7 @@ TEST_F(PserverTest, ErrorsAreKeptPerInstance) {
 }
 
 TEST_F(PserverTest, TakesOverANewRoute) {
-  JobSpec spec = MakeSpec(1, true, 0);
+  JobSpec spec = Spec(1, true, 0);
   pserver_.Reconcile(kSelf, Desire({spec}));
   spec.mutable_route()->set_generation(2);
   pserver_.Reconcile(kSelf, Desire({spec}));
@@ -110,7 +115,7 @@ TEST_F(PserverTest, TakesOverANewRoute) {
 }
 
 TEST_F(PserverTest, JobWithATraceFileRecordsSpansOfItsFrames) {
-  JobSpec traced = MakeSpec(2, false, 0), other = MakeSpec(1, true, 0);
+  JobSpec traced = Spec(2, false, 0), other = Spec(1, true, 0);
   traced.mutable_config()->set_trace_file("/trace");
   other.set_job_id("job-2");
   pserver_.Reconcile(kSelf, Desire({traced, other}));
@@ -153,7 +158,7 @@ TEST_F(PserverTest, JobWithATraceFileRecordsSpansOfItsFrames) {
 }
 
 TEST_F(PserverTest, ReportsWhyAJobCannotBeOpened) {
-  JobSpec bad = MakeSpec(1, true, 0);
+  JobSpec bad = Spec(1, true, 0);
   bad.mutable_config()->set_initial_model("/nowhere/at/all");
   pserver_.Reconcile(kSelf, Desire({bad}));
   pserver_.WaitUntilOpenForTest();
@@ -166,7 +171,7 @@ TEST_F(PserverTest, RefusesAJobThatDoesNotFitInMemoryAndKeepsRunning) {
   JobResources resources = TestResources(&clock_);
   resources.available_memory = [] { return uint64_t{3} << 20; };
   Pserver small(resources);
-  JobSpec spec = MakeSpec(1, true, 0);
+  JobSpec spec = Spec(1, true, 0);
   spec.mutable_tables(0)->set_shape(0, 4 << 18);
   for (int b = 1; b < 4; ++b) spec.mutable_route()->mutable_tables(0)->add_owner(0);
   small.Reconcile(kSelf, Desire({spec}));
@@ -187,7 +192,7 @@ TEST_F(PserverTest, RefusesAJobThatDoesNotFitInMemoryAndKeepsRunning) {
 }
 
 TEST_F(PserverTest, EvaluationJobUsesTheInitialValuesOfItsModel) {
-  JobSpec trained = MakeSpec(1, true, 0);
+  JobSpec trained = Spec(1, true, 0);
   trained.mutable_config()->mutable_train()->set_seed(5);
   for (int c = 0; c < 2; ++c) {
     auto* uniform = trained.mutable_tables(1)->mutable_columns(c)->mutable_initializer();
@@ -221,8 +226,30 @@ TEST_F(PserverTest, EvaluationJobUsesTheInitialValuesOfItsModel) {
   EXPECT_NE(TestWorker(next, pserver_.Find("job-1"), 0).Sparse({1, 2}), wanted);
 }
 
+TEST_F(PserverTest, SavesOnlyForARankOfTheJobAndToTheJobsFolder) {
+  JobSpec spec = Spec(1, true, 0);
+  spec.set_pass_key(JobPassKey(std::string(32, 'k'), spec.instance()));
+  pserver_.Reconcile(kSelf, Desire({spec}));
+  SaveShardsRequest request;
+  request.set_job_id("job-1");
+  request.set_generation(1);
+  request.set_directory(directory_);
+  request.set_save_id("000000000000005a");
+  request.set_incarnation(1);
+  const auto code = [&] { return pserver_.SaveShards(request).status().code(); };
+  EXPECT_EQ(code(), absl::StatusCode::kPermissionDenied) << "without a pass";
+  request.set_pass(JobPasses(spec.pass_key()).OfWorker(0, 1));
+  for (const char* folder : {"", "/", "/elsewhere", "/model/..", "/model/../elsewhere"}) {
+    request.set_directory(output_ + folder);
+    EXPECT_EQ(code(), absl::StatusCode::kPermissionDenied) << folder;
+  }
+  EXPECT_FALSE(std::filesystem::exists(output_));
+  request.set_directory(directory_);
+  EXPECT_EQ(code(), absl::StatusCode::kOk);
+}
+
 TEST_F(PserverTest, LoadsASavedModelIntoAnotherNumberOfShards) {
-  JobSpec spec = MakeSpec(1, true, 0);
+  JobSpec spec = Spec(1, true, 0);
   pserver_.Reconcile(kSelf, Desire({spec}));
   {
     TestWorker worker(spec, pserver_.Find("job-1"), 0);
@@ -243,7 +270,7 @@ TEST_F(PserverTest, LoadsASavedModelIntoAnotherNumberOfShards) {
   auto finished = FinishModel(directory_, spec.config(), manifest, Env::Real());
   ASSERT_TRUE(finished.ok()) << finished.status();
 
-  JobSpec next = MakeSpec(1, true, 0, 7);
+  JobSpec next = Spec(1, true, 0, 7);
   next.mutable_config()->set_initial_model(directory_);
   pserver_.Reconcile(kSelf, {});
   pserver_.Reconcile(kSelf, Desire({next}));
@@ -256,7 +283,7 @@ TEST_F(PserverTest, LoadsASavedModelIntoAnotherNumberOfShards) {
   EXPECT_THAT(rows[UINT64_MAX], ElementsAre(-0.75f, -0.75f, -0.75f));
   EXPECT_THAT(rows[8], ElementsAre(0.25f, -1.75f, 0.25f));
 
-  JobSpec other = MakeSpec(1, true, 0);
+  JobSpec other = Spec(1, true, 0);
   other.mutable_config()->set_initial_model(directory_);
   other.mutable_tables(1)->mutable_columns(1)->set_dim(5);
   pserver_.Reconcile(kSelf, {});

@@ -148,6 +148,27 @@ TEST_F(ReplicaHandlerTest, RefusesAHelloThatItCannotServe) {
   EXPECT_EQ(refusal([](Hello*) {}), absl::StatusCode::kOk);
 }
 
+TEST_F(ReplicaHandlerTest, OnlyThePserverItselfMaySendOrReadCopies) {
+  job_->Close();
+  spec_.set_pass_key(JobPassKey(std::string(32, 'k'), spec_.instance()));
+  job_ = JobTables::Open(spec_, kFollower, TestResources(&clock_)).value();
+  const JobPasses passes(spec_.pass_key());
+  const auto refusal = [&](bool read, const std::string& pass) {
+    ReplicaHello hello = HelloOf(spec_, read);
+    hello.set_pass(pass);
+    Peer peer = NewPeer();
+    peer.Say(hello);
+    return peer.refusal();
+  };
+  for (const bool read : {false, true}) {
+    EXPECT_EQ(refusal(read, ""), absl::StatusCode::kPermissionDenied);
+    EXPECT_EQ(refusal(read, passes.OfPserver(1)), absl::StatusCode::kPermissionDenied);
+    EXPECT_EQ(refusal(read, passes.OfWorker(0, 1)), absl::StatusCode::kPermissionDenied);
+  }
+  EXPECT_EQ(copies(), 0);
+  EXPECT_EQ(refusal(false, passes.OfPserver(0)), absl::StatusCode::kOk);
+}
+
 TEST_F(ReplicaHandlerTest, ConfirmsEachMessageAndKeepsCompleteCopies) {
   {
     Peer primary = NewPeer();

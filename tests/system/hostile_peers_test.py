@@ -3,6 +3,7 @@ import json
 import os
 import random
 import re
+import resource
 import socket
 import struct
 import time
@@ -13,6 +14,8 @@ from sluice_testing import PATIENCE, TIME_SCALE, SluiceTest
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 SETTINGS, HEADERS, DATA = 4, 1, 0
 END_HEADERS = 4
+IDLE = 2000  # connections
+HANDSHAKE = 10  # seconds that a connection has for it
 LISTEN = "0A"  # a TCP state in /proc/net/tcp
 
 
@@ -129,6 +132,47 @@ class HostilePeersTest(SluiceTest):
         self.assertEqual({member: ports_of(member.pid) for member in members}, ports)
         self.sluice("submit", log_dir, "--job=%s" % job, "--output_dir=%s" % (self.tmp / "after"), "--worker_num=2",
                     "--epochs=1")
+
+    def test_idle_connections_do_not_keep_others_out(self):
+        """Ports stay open to members while thousands of connections say nothing, and these end soon."""
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        wanted = min(hard, IDLE + 1000)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        self.write_csv("train.csv", [(i % 2, i % 9, "abcdefg"[i % 7]) for i in range(3000)])
+        job = self.small_job(train="train.csv")
+        # The daemons begin with the limit that most systems give, and raise it themselves.
+        log_dir = self.up("--server_num=1", "--worker_num=1", name="cluster.log",
+                          preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard)))
+        ports = [port for e in self.endpoints("cluster") if e.role in ("scheduler", "pserver")
+                 for port in [int(e.address.rsplit(":", 1)[1])]]
+        idle = []
+        try:
+            for i in range(IDLE // len(ports)):
+                for port in ports:
+                    idle.append(socket.create_connection(("127.0.0.1", port), timeout=PATIENCE))
+                    if i % 2 == 0:
+                        idle[-1].sendall(PREFACE + frame(SETTINGS, 0, 0, b""))  # a client that then calls nothing
+            began = time.monotonic()
+            self.sluice("submit", log_dir, "--job=%s" % job, "--output_dir=%s" % (self.tmp / "out"), "--worker_num=1",
+                        "--epochs=1")
+            silent = [s for i, s in enumerate(idle) if (i // len(ports)) % 2 == 1]
+            for peer in silent:
+                peer.settimeout(max(0.1, began + (HANDSHAKE + PATIENCE) * TIME_SCALE - time.monotonic()))
+                while peer.recv(4096):  # gRPC's settings, then the end
+                    pass
+            memory = max(self.resident_mib(e.pid) for e in self.endpoints("cluster")
+                         if e.role in ("scheduler", "pserver"))
+            self.assertLess(memory, 1024 * (4 if TIME_SCALE > 1 else 1), "MiB of a daemon")
+        finally:
+            for peer in idle:
+                peer.close()
+        self.sluice("submit", log_dir, "--job=%s" % job, "--output_dir=%s" % (self.tmp / "after"), "--worker_num=1",
+                    "--epochs=1")
+
+    def resident_mib(self, pid):
+        with open("/proc/%d/statm" % pid) as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2 ** 20
 
 
 if __name__ == "__main__":

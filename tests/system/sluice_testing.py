@@ -141,8 +141,11 @@ class SluiceTest(unittest.TestCase):
                 process.wait()
         try:
             self.await_none_left()
-            reports = "\n".join(path.read_text(errors="replace") for path in sorted(self.tmp.glob("sanitizer.*")))
-            self.assertEqual(reports, "")
+            lines = [line for path in sorted(self.tmp.glob("sanitizer.*"))
+                     for line in path.read_text(errors="replace").splitlines()]
+            # The simulated CUDA device switches stacks with swapcontext, of which the sanitizer only warns.
+            reports = "\n".join(line for line in lines if "doesn't fully support makecontext/swapcontext" not in line)
+            self.assertEqual(reports.strip(), "")
         finally:
             for pid, _ in processes_naming(str(self.tmp)):
                 kill_unless_over(pid)
@@ -233,11 +236,11 @@ class SluiceTest(unittest.TestCase):
 
     # ------------------------------------------------------------------------------ long-lived clusters
 
-    def up(self, *flags, name="cluster"):
+    def up(self, *flags, name="cluster", **kwargs):
         """`sluice up` with logs in tmp/<name>; tearDown stops it. Returns the log folder."""
         log_dir = self.tmp / name
         self._clusters.append(log_dir)
-        done = self.run_program("sluice", "up", "--log_dir=%s" % log_dir, *flags)
+        done = self.run_program("sluice", "up", "--log_dir=%s" % log_dir, *flags, **kwargs)
         self.assertEqual(done.returncode, 0, done.stdout)
         return log_dir
 

@@ -30,7 +30,7 @@ class IdentityTest : public ::testing::Test {
   void ClearVariables() {
     for (const char* name :
          {"ROLE", "RANK", "BIND", "ADVERTISE", "SCHEDULER", "CLUSTER", "LOG_DIR", "ADMIN_BIND",
-          "DEVICE", "INSECURE", "STANDBY", "TLS_CERT", "TLS_KEY"}) {
+          "DEVICE", "INSECURE", "ANY_LOCAL_USER", "STANDBY", "TLS_CERT", "TLS_KEY"}) {
       unsetenv((std::string("SLUICE_") + name).c_str());
     }
   }
@@ -147,6 +147,20 @@ TEST_F(IdentityTest, AddressesOtherThanLoopbackNeedInsecure) {
   flags_.bind = "127.0.0.1:0";
   flags_.admin_bind = "0.0.0.0:80";
   EXPECT_THAT(Refusal(ROLE_PSERVER), HasSubstr("--admin_bind"));
+}
+
+TEST_F(IdentityTest, OtherLocalUsersAreServedOnlyWhenAskedFor) {
+  flags_.scheduler = "127.0.0.1:7000";
+  flags_.rank = 0;
+  const auto serves = [&] {
+    return ResolveIdentity(ROLE_WORKER, flags_)->credentials.serves_any_local_user();
+  };
+  EXPECT_FALSE(serves());
+  flags_.any_local_user = true;
+  EXPECT_TRUE(serves());
+  flags_.any_local_user = false;
+  setenv("SLUICE_ANY_LOCAL_USER", "true", 1);
+  EXPECT_TRUE(serves());
 }
 
 TEST_F(IdentityTest, WithTlsAnyAddressIsAllowed) {

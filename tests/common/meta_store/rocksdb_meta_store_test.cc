@@ -212,6 +212,17 @@ TEST_F(RocksdbMetaStoreTest, FolderInUseIsRefusedNamingItsHolder) {
   EXPECT_TRUE(store->Commit(term, {{"a", "1"}}).ok());
 }
 
+TEST_F(RocksdbMetaStoreTest, OnlyItsOwnerMayEnterTheFolder) {
+  const std::string dir = dir_ + "/of_one_user";
+  for (const bool is_new : {true, false}) {
+    ASSERT_NE(Open(dir), nullptr);
+    struct stat info;
+    ASSERT_EQ(::stat(dir.c_str(), &info), 0);
+    EXPECT_EQ(info.st_mode & 0777, 0700u) << (is_new ? "a new store" : "one of an earlier version");
+    ASSERT_EQ(::chmod(dir.c_str(), 0755), 0);
+  }
+}
+
 // Copies the files of a store as a power failure would leave them: each up to its last sync.
 void CopySynced(const std::string& from, const std::string& to) {
   fs::create_directory(to);

@@ -92,6 +92,92 @@ TEST(GrpcStreamServerTest, ClientThatDoesNotReadIsCutAtTheLimit) {
   EXPECT_EQ(server->queued_bytes(), 0u);
 }
 
+TEST(GrpcStreamServerTest, TheClientWithTheMostQueuedIsCutWhenAllHaveTooMuch) {
+  // Answers with as many MiB as the request has bytes.
+  ScriptedServer scripted([](Stream* stream, const std::string& text) {
+    const std::string block(1 << 20, 'x');
+    for (size_t i = 0; i < text.size(); ++i) stream->Send({Slice::FromString(block)});
+  });
+  GrpcStreamServer::Options options;
+  options.max_total_queued_bytes = 40 << 20;
+  auto server = StartServer(scripted.factory(), options);
+  GrpcTransport transport;
+  // A client whose callback does not return reads nothing more.
+  Watched watched;
+  bool release = false;
+  StreamCallbacks stalled;
+  absl::Status end;
+  bool closed = false;
+  stalled.on_message = [&](Message) { watched.Await([&] { return release; }); };
+  stalled.on_closed = [&](absl::Status status) {
+    watched.Change([&] {
+      end = std::move(status);
+      closed = true;
+    });
+  };
+  GrpcTransport other;  // with a thread of its own
+  const auto greedy = other.Connect(AddressOf(*server), std::move(stalled));
+  greedy->Send({Slice::FromString(std::string(40, 'x'))});
+  while (server->queued_bytes() < size_t{24} << 20) std::this_thread::yield();
+  RecordingClient modest(&transport, AddressOf(*server));
+  for (int i = 0; i < 5; ++i) {
+    modest.Send(std::string(20, 'x'));
+    ASSERT_TRUE(modest.AwaitMessages(20 * (i + 1))) << "the client that reads is served";
+  }
+  EXPECT_TRUE(scripted.AwaitClosed(1));
+  watched.Change([&] { release = true; });
+  EXPECT_TRUE(watched.Await([&] { return closed; }));
+  EXPECT_FALSE(end.ok());
+  while (server->open_streams() > 1) std::this_thread::yield();
+}
+
+TEST(GrpcStreamServerTest, AStreamThatSaysNothingIsEnded) {
+  ScriptedServer scripted(Echo);
+  GrpcStreamServer::Options options;
+  options.first_message_timeout = absl::Milliseconds(200);
+  auto server = StartServer(scripted.factory(), options);
+  GrpcTransport transport;
+  RecordingClient talks(&transport, AddressOf(*server)), silent(&transport, AddressOf(*server));
+  talks.Send("x");
+  ASSERT_TRUE(talks.AwaitMessages(1));
+  ASSERT_TRUE(silent.AwaitClosed());
+  EXPECT_EQ(silent.status().code(), absl::StatusCode::kDeadlineExceeded) << silent.status();
+  talks.Send("y");
+  EXPECT_TRUE(talks.AwaitMessages(2)) << "the timeout is over once a stream has spoken";
+  while (server->open_streams() > 1) std::this_thread::yield();
+}
+
+TEST(GrpcStreamServerTest, UnaryCallsBeyondThoseThatWaitAreRefused) {
+  Watched watched;
+  int entered = 0;
+  bool release = false;
+  ScriptedServer scripted(Echo);
+  GrpcStreamServer::Options options;
+  options.max_waiting_unary = 1;
+  GrpcStreamServer server(options, scripted.factory());
+  server.RegisterUnary(kSaveShards, [&](const std::string&) -> absl::StatusOr<std::string> {
+    watched.Change([&] { ++entered; });
+    watched.Await([&] { return release; });
+    return "done";
+  });
+  ASSERT_TRUE(server.Start().ok());
+  GrpcTransport transport;
+  std::vector<absl::StatusCode> codes;
+  const auto call = [&] {
+    const auto reply = transport.Call(AddressOf(server), kSaveShards, "", absl::Seconds(20));
+    watched.Change([&] { codes.push_back(reply.status().code()); });
+  };
+  std::thread first(call);
+  ASSERT_TRUE(watched.Await([&] { return entered == 1; }));
+  // One of these waits, and the other is refused at once.
+  std::thread second(call), third(call);
+  EXPECT_TRUE(watched.Await([&] { return codes.size() == 1; }));
+  watched.Change([&] { release = true; });
+  for (std::thread* thread : {&first, &second, &third}) thread->join();
+  EXPECT_THAT(codes, testing::ElementsAre(absl::StatusCode::kResourceExhausted,
+                                          absl::StatusCode::kOk, absl::StatusCode::kOk));
+}
+
 TEST(GrpcStreamServerTest, UnaryCallDoesNotBlockStreams) {
   Watched watched;
   bool entered = false, release = false;

@@ -1,9 +1,10 @@
-#include "common/daemon/process_threads.h"
+#include "common/daemon/process_limits.h"
 
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <fstream>
 
@@ -12,12 +13,12 @@
 namespace sluice {
 namespace {
 
-TEST(ProcessThreadsTest, ThreadsThatCanBeStartedPass) {
+TEST(ProcessLimitsTest, ThreadsThatCanBeStartedPass) {
   EXPECT_TRUE(CheckThreadLimit(kThreadsOfADaemon).ok());
   EXPECT_TRUE(CheckThreadLimit(100 * kMostThreadsTried).ok()) << "more than are tried";
 }
 
-TEST(ProcessThreadsTest, ReachedLimitIsAnError) {
+TEST(ProcessLimitsTest, ReachedLimitIsAnError) {
 #ifdef __SANITIZE_ADDRESS__
   GTEST_SKIP() << "the address sanitizer maps more memory than the limit of this test allows";
 #endif
@@ -33,6 +34,20 @@ TEST(ProcessThreadsTest, ReachedLimitIsAnError) {
   int status = -1;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
+}
+
+TEST(ProcessLimitsTest, TheFileLimitIsRaisedAsFarAsItMayBe) {
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit low = before;
+  low.rlim_cur = std::min<rlim_t>(256, before.rlim_max);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &low), 0);
+  RaiseFileLimit();
+  rlimit now;
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &now), 0);
+  EXPECT_EQ(now.rlim_cur, before.rlim_max);
+  EXPECT_EQ(now.rlim_max, before.rlim_max);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
 }  // namespace

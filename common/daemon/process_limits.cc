@@ -1,7 +1,8 @@
-#include "common/daemon/process_threads.h"
+#include "common/daemon/process_limits.h"
 
 #include <limits.h>
 #include <pthread.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -58,6 +59,14 @@ absl::Status CheckThreadLimit(int threads) {
       " threads that are needed could be started: ", std::strerror(error),
       "; raise the limit of processes (ulimit -u, pids.max of the container) or of memory "
       "(ulimit -v), or start fewer workers and pservers"));
+}
+
+void RaiseFileLimit() {
+  rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
+  limit.rlim_cur = limit.rlim_max;
+  // Without it the process continues with the limit that it has.
+  setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 }  // namespace sluice

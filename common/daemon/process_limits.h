@@ -1,7 +1,7 @@
-// Checks how many threads this process can start, and chooses how its compute threads wait.
+// The system's limits on the threads and files of this process, and how its compute threads wait.
 //
-// Thread safety: UsePassiveThreads is for main, before other threads start. CheckThreadLimit is
-// safe from any thread.
+// Thread safety: UsePassiveThreads is for main, before other threads start. The others are safe
+// from any thread.
 #pragma once
 
 #include "absl/status/status.h"
@@ -26,5 +26,9 @@ inline constexpr int kMostThreadsTried = 1024;
 // limit instead: it starts `threads` threads that live at the same time, then ends them.
 // RESOURCE_EXHAUSTED: the system refused one; the message names the limits that can be the reason.
 absl::Status CheckThreadLimit(int threads);
+
+// Raises the limit of open files as far as the system allows (from 1024 on most). Every connection
+// is a file, and gRPC's server never accepts another connection once it has met the limit.
+void RaiseFileLimit();
 
 }  // namespace sluice
