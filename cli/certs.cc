@@ -215,12 +215,14 @@ int Certs(const ParsedCommand& command) {
   std::cout << std::flush;
   if (!made.ok()) return ReportError(made);
   const TlsFiles files = FilesOf(plan->folder, PeerRoleName(PeerRole::kWorker));
-  std::cout << "Give each process the three files of its role, for example a worker:\n  --tls_cert="
-            << files.cert << " --tls_key=" << files.key << " --tls_ca=" << files.ca
-            << "\nWarning: keep " << FilesOf(plan->folder, "ca").key
-            << " away from the hosts of the cluster. Whoever has it can make certificates of any "
-               "role.\n"
-            << std::flush;
+  std::cout
+      << "Give each process the three files of its role, for example a worker:\n  --tls_cert="
+      << files.cert << " --tls_key=" << files.key << " --tls_ca=" << files.ca
+      << "\nAlso give daemons --output_root=DIR, so that jobs write only below it.\nWarning: keep "
+      << FilesOf(plan->folder, "ca").key
+      << " away from the hosts of the cluster. Whoever has it can make certificates of any "
+         "role.\n"
+      << std::flush;
   return kDone;
 }
 

@@ -199,7 +199,7 @@ absl::Status FixInput(PredictOptions* options) {
     google::protobuf::RepeatedPtrField<std::string> one;
     *one.Add() = pattern;
     SLUICE_ASSIGN_OR_RETURN(const std::vector<std::string> found,
-                            ExpandFiles(one, "the working folder"));
+                            ExpandFiles(one, Env::Real(), "the working folder"));
     paths.insert(paths.end(), found.begin(), found.end());
   }
   SLUICE_ASSIGN_OR_RETURN(options->seen, DataFiles::SeeForPrediction(paths));

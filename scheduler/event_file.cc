@@ -69,11 +69,15 @@ absl::StatusOr<std::unique_ptr<EventFile>> EventFile::Create(Env* env, const std
   std::string path = name;
   int fd = -1;
   for (int number = 1; fd < 0; ++number) {
-    fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (fd < 0 && errno != EEXIST) {
-      return absl::ErrnoToStatus(errno, absl::StrCat("cannot create ", path));
+    const auto created = env->OpenFile(path, O_WRONLY | O_CREAT | O_EXCL, 0666);
+    if (created.ok()) {
+      fd = *created;
+    } else if (absl::IsAlreadyExists(created.status())) {
+      path = absl::StrCat(name, ".", number);
+    } else {
+      return absl::Status(created.status().code(),
+                          absl::StrCat("cannot create ", path, ": ", created.status().message()));
     }
-    if (fd < 0) path = absl::StrCat(name, ".", number);
   }
   std::unique_ptr<EventFile> file(new EventFile(fd, std::move(path)));
   std::string version = EventHead(now, 0);
@@ -81,7 +85,7 @@ absl::StatusOr<std::unique_ptr<EventFile>> EventFile::Create(Env* env, const std
   file->added_ = EventRecord(version);
   const absl::Status begun = file->Flush();
   if (begun.ok()) return file;
-  ::unlink(file->path_.c_str());  // without a version it is no event file
+  env->RemoveFile(file->path_).IgnoreError();  // without a version it is no event file
   return begun;
 }
 

@@ -54,7 +54,7 @@ absl::Status PutInForce(Env* env, const std::string& model, const std::string& s
 
 absl::StatusOr<FolderLock> JobFolder::Lock(const std::string& dir) {
   for (;;) {
-    auto lock = FolderLock::Take(dir);
+    auto lock = FolderLock::Take(dir, env_);
     if (!absl::IsAlreadyExists(lock.status()) || !again_ || await_ == nullptr || !await_())
       return lock;
   }

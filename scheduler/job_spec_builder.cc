@@ -22,7 +22,7 @@ absl::StatusOr<JobDraft> BuildJobDraft(const JobConfig& submitted, Env* env) {
                           ModelSpec::Create(draft.config, BuiltInSpecs()));
   draft.tables = model->tables();
   SLUICE_ASSIGN_OR_RETURN(draft.warnings, CheckInitialModel(draft.config, BuiltInSpecs(), env));
-  for (std::string& warning : WarnOfFilesNamedAgain(draft.config))
+  for (std::string& warning : WarnOfFilesNamedAgain(draft.config, env))
     draft.warnings.push_back(std::move(warning));
   return draft;
 }

@@ -106,12 +106,13 @@ absl::StatusOr<std::unique_ptr<SchedulerServer>> SchedulerServer::Start(Options 
 }
 
 absl::Status SchedulerServer::Init() {
+  SLUICE_ASSIGN_OR_RETURN(confined_, ConfinedEnv(options_.identity, options_.env));
   SchedulerLoop::Options loop;
   loop.core = CoreOptions(options_);
   SLUICE_RETURN_IF_ERROR(StartAdmin());
   SLUICE_RETURN_IF_ERROR(TakeOver(&loop));
   loop.clock = options_.clock;
-  loop.env = options_.env;
+  loop.env = confined_ != nullptr ? confined_.get() : options_.env;
   loop.host = HostName();
   loop.process_space = ProcessSpace();
   loop.process_has_ended = &ProcessHasEnded;

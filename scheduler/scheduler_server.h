@@ -71,6 +71,7 @@ class SchedulerServer {
   std::string StatusText();
 
   Options options_;
+  std::unique_ptr<Env> confined_;     // for the paths of jobs; null: options_.env
   std::unique_ptr<MetaStore> store_;  // null: the state is kept nowhere
   uint64_t term_ = 0;
   std::unique_ptr<SchedulerLoop> loop_;

@@ -91,18 +91,21 @@ std::string Metadata(const char* what, int pid, int tid, const std::string& json
 }
 
 // True while another job writes the file.
-bool IsLocked(const std::string& path) {
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return false;
-  const bool locked = flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-  close(fd);
+bool IsLocked(Env* env, const std::string& path) {
+  const auto fd = env->OpenFile(path, O_RDONLY);
+  if (!fd.ok()) return false;
+  const bool locked = flock(*fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  close(*fd);
   return locked;
 }
 
-absl::Status CannotWrite(const std::string& path) {
-  return absl::InternalError(absl::StrCat("cannot write trace_file ", path, ": ",
-                                          std::strerror(errno),
+absl::Status CannotWrite(const std::string& path, absl::string_view why) {
+  return absl::InternalError(absl::StrCat("cannot write trace_file ", path, ": ", why,
                                           "; free some space, or give another --trace"));
+}
+
+absl::Status CannotWrite(const std::string& path) {
+  return CannotWrite(path, std::strerror(errno));
 }
 
 }  // namespace
@@ -118,16 +121,16 @@ absl::StatusOr<std::unique_ptr<TraceFile>> TraceFile::Create(Env* env, const std
     return absl::InvalidArgumentError(absl::StrCat(
         "cannot write trace_file ", path, ": it is not a regular file; give another --trace"));
   }
-  if (IsLocked(target.path)) {
+  if (IsLocked(env, target.path)) {
     return absl::AlreadyExistsError(absl::StrCat(
         "another job, which has not ended, writes trace_file ", path, "; give another --trace"));
   }
   const std::string unfinished = absl::StrCat(target.path, ".", job_id, UnfinishedName(""));
-  const int fd = open(unfinished.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (fd < 0) return CannotWrite(path);
-  std::unique_ptr<TraceFile> file(new TraceFile(fd, target.path, job_id, host, max_spans));
+  const auto fd = env->OpenFile(unfinished, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0644);
+  if (!fd.ok()) return CannotWrite(path, fd.status().message());
+  std::unique_ptr<TraceFile> file(new TraceFile(env, *fd, target.path, job_id, host, max_spans));
   file->unfinished_ = unfinished;
-  flock(fd, LOCK_EX | LOCK_NB);  // some file systems have no locks: others are then not kept away
+  flock(*fd, LOCK_EX | LOCK_NB);  // some file systems have no locks: others are then not kept away
   SLUICE_RETURN_IF_ERROR(file->Write(kBegin));
   if (!env->Exists(target.path)) SLUICE_RETURN_IF_ERROR(file->Publish());
   return file;
@@ -135,14 +138,16 @@ absl::StatusOr<std::unique_ptr<TraceFile>> TraceFile::Create(Env* env, const std
 
 absl::Status TraceFile::Publish() {
   if (unfinished_.empty()) return absl::OkStatus();
-  if (std::rename(unfinished_.c_str(), path_.c_str()) != 0) return CannotWrite(path_);
+  const absl::Status renamed = env_->RenameFile(unfinished_, path_);
+  if (!renamed.ok()) return CannotWrite(path_, renamed.message());
   unfinished_.clear();
   return absl::OkStatus();
 }
 
-TraceFile::TraceFile(int fd, std::string path, std::string job_id, std::string host,
+TraceFile::TraceFile(Env* env, int fd, std::string path, std::string job_id, std::string host,
                      uint64_t max_spans)
-    : fd_(fd),
+    : env_(env),
+      fd_(fd),
       path_(std::move(path)),
       job_id_(std::move(job_id)),
       host_(std::move(host)),
@@ -150,7 +155,7 @@ TraceFile::TraceFile(int fd, std::string path, std::string job_id, std::string h
 
 TraceFile::~TraceFile() {
   close(fd_);
-  if (!unfinished_.empty()) unlink(unfinished_.c_str());
+  if (!unfinished_.empty()) env_->RemoveFile(unfinished_).IgnoreError();
 }
 
 absl::Status TraceFile::Add(const TraceReport& report) {

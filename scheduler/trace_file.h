@@ -38,7 +38,7 @@ class TraceFile {
   static constexpr uint64_t kMaxSpans = 2'000'000;
 
   // Creates the file and its folder. An earlier trace at `path` stays until the first report is
-  // written. `env` is used during the call only. `host`: the host whose clock the file uses.
+  // written. `env` outlives the file. `host`: the host whose clock the file uses.
   // ALREADY_EXISTS: another job writes the file.
   static absl::StatusOr<std::unique_ptr<TraceFile>> Create(Env* env, const std::string& path,
                                                            const std::string& job_id,
@@ -63,7 +63,8 @@ class TraceFile {
     uint64_t batches = 0;       // all batches up to this one are written
     std::set<uint64_t> beyond;  // written batches after a gap
   };
-  TraceFile(int fd, std::string path, std::string job_id, std::string host, uint64_t max_spans);
+  TraceFile(Env* env, int fd, std::string path, std::string job_id, std::string host,
+            uint64_t max_spans);
   // Renames the file to its path, replacing an earlier trace.
   absl::Status Publish();
 
@@ -81,6 +82,7 @@ class TraceFile {
   void Restore();
   std::string End() const;
 
+  Env* const env_;
   const int fd_;
   std::string unfinished_;  // path until Publish; then ""
   const std::string path_, job_id_, host_;

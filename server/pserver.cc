@@ -300,6 +300,7 @@ absl::StatusOr<std::vector<SavedFile>> Pserver::SaveShards(const SaveShardsReque
   }
   SLUICE_RETURN_IF_ERROR(
       job->passes().CheckWorker(request.rank(), request.incarnation(), request.pass()));
+  // Whoever asks for a save may not name another folder, such as another job's.
   if (request.directory() != job->model_dir()) {
     return absl::PermissionDeniedError(absl::StrCat("job ", job_id, " saves its model to ",
                                                     job->model_dir(), ", not to ",

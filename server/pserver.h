@@ -55,7 +55,8 @@ class Pserver {
   void TakeTraces(google::protobuf::RepeatedPtrField<TraceBatch>* traces);
   void GiveBack(const google::protobuf::RepeatedPtrField<TraceBatch>& lost);
   // NOT_FOUND when this instance of the job is not open. FAILED_PRECONDITION when the request has
-  // another generation than the job.
+  // another generation than the job. PERMISSION_DENIED when the caller has no pass of a rank, or
+  // the folder is not that of the job's model.
   absl::StatusOr<std::vector<SavedFile>> SaveShards(const SaveShardsRequest& request);
 
   // Makes the handler of a new stream, which `peer` has opened. The pserver outlives it.

@@ -46,7 +46,9 @@ std::string TextOf(const Replication& replication) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<PserverDaemon>> PserverDaemon::Start(Options options) {
-  std::unique_ptr<PserverDaemon> daemon(new PserverDaemon(std::move(options)));
+  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<Env> confined,
+                          ConfinedEnv(options.identity, options.env));
+  std::unique_ptr<PserverDaemon> daemon(new PserverDaemon(std::move(options), std::move(confined)));
   SLUICE_RETURN_IF_ERROR(daemon->Init());
   return daemon;
 }
@@ -109,13 +111,14 @@ std::unique_ptr<Transport> PserverDaemon::ReplicaTransport(const Options& option
   return std::make_unique<GrpcTransport>(transport);
 }
 
-JobResources PserverDaemon::ResourcesOf(const Options& options, Transport* replica_transport) {
+JobResources PserverDaemon::ResourcesOf(const Options& options, Env* confined,
+                                        Transport* replica_transport) {
   const LimitsConfig& limits = options.identity.cluster.limits();
   JobResources resources;
   resources.replica_transport = replica_transport;
   resources.audit = options.audit;
   resources.clock = options.clock;
-  resources.env = options.env;
+  resources.env = confined != nullptr ? confined : options.env;
   resources.available_memory = options.available_memory;
   if (limits.has_max_message_mib()) {
     resources.max_message_bytes = uint64_t{limits.max_message_mib()} << 20;

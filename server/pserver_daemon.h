@@ -49,12 +49,15 @@ class PserverDaemon {
   void Drain(absl::Duration wait);
 
  private:
-  explicit PserverDaemon(Options options)
+  PserverDaemon(Options options, std::unique_ptr<Env> confined)
       : options_(std::move(options)),
+        confined_(std::move(confined)),
         replica_transport_(ReplicaTransport(options_)),
-        pserver_(ResourcesOf(options_, replica_transport_.get()), [this] { ReconcileSoon(); }) {}
+        pserver_(ResourcesOf(options_, confined_.get(), replica_transport_.get()),
+                 [this] { ReconcileSoon(); }) {}
   static std::unique_ptr<Transport> ReplicaTransport(const Options& options);
-  static JobResources ResourcesOf(const Options& options, Transport* replica_transport);
+  static JobResources ResourcesOf(const Options& options, Env* confined,
+                                  Transport* replica_transport);
   absl::Status Init();
   absl::Status StartDataPort();
   absl::Status StartAdmin();
@@ -72,6 +75,7 @@ class PserverDaemon {
   bool stopping();
 
   Options options_;
+  const std::unique_ptr<Env> confined_;                 // for the paths of jobs; null: options_.env
   const std::unique_ptr<Transport> replica_transport_;  // outlives the jobs
   Pserver pserver_;
   std::unique_ptr<GrpcStreamServer> data_port_;

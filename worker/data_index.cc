@@ -38,7 +38,8 @@ absl::StatusOr<std::vector<LaneFile>> OpenFiles(const JobContext& context,
   std::vector<LaneFile> files;
   for (uint32_t i = 0; i < paths.size(); ++i) {
     if (PerRank(context) && !Mine(context, i)) continue;
-    SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<TextReader> text, TextReader::Open(paths[i]));
+    SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<TextReader> text,
+                            TextReader::Open(paths[i], context.data->env()));
     files.push_back({i, paths[i], text->identity(), text->compressed()});
   }
   return files;

@@ -106,7 +106,7 @@ absl::Status JobRunner::Prepare() {
   const JobSpec& spec = options_.assignment.job();
   const JobConfig& config = spec.config();
   SLUICE_ASSIGN_OR_RETURN(model_, Model::Create(config, BuiltInModels()));
-  SLUICE_ASSIGN_OR_RETURN(data_, DataSource::Create(config.data(), model_->schema()));
+  SLUICE_ASSIGN_OR_RETURN(data_, DataSource::Create(config.data(), model_->schema(), options_.env));
   SLUICE_ASSIGN_OR_RETURN(const NetOptions net,
                           NetOptionsOf(config, options_.device, options_.threads));
   SLUICE_ASSIGN_OR_RETURN(net_, model_->CreateNet(net));
@@ -296,7 +296,7 @@ absl::StatusOr<PhaseReport> JobRunner::RunPhase(const Phase& phase) {
 
 absl::StatusOr<IndexReport> JobRunner::SeeFiles() {
   IndexReport report;
-  SLUICE_ASSIGN_OR_RETURN(context_.files, DataFiles::See(context_.config()));
+  SLUICE_ASSIGN_OR_RETURN(context_.files, DataFiles::See(context_.config(), data_->env()));
   data_->Expect(context_.files);
   context_.files->Report(&report);
   report.set_host(options_.host);

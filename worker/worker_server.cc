@@ -33,6 +33,7 @@ absl::StatusOr<std::unique_ptr<WorkerServer>> WorkerServer::Start(Options option
 }
 
 absl::Status WorkerServer::Init() {
+  SLUICE_ASSIGN_OR_RETURN(confined_, ConfinedEnv(options_.identity, options_.env));
   const Identity& identity = options_.identity;
   metrics_ = std::make_unique<WorkerMetrics>(options_.device);
   AdminServer::Options admin;
@@ -199,7 +200,7 @@ void WorkerServer::RunJobs() {
       // A lease, or 5 s: by then a restarted scheduler has heard from its members.
       run.scheduler_silent = [this] { return session_->silent() >= session_->lost_after() / 4; };
       run.transport = options_.transport;
-      run.env = options_.env;
+      run.env = confined_ != nullptr ? confined_.get() : options_.env;
       run.max_message_bytes = uint64_t{options_.identity.cluster.limits().max_message_mib()} << 20;
       run.clock = options_.clock;
       run.report_soon = [this] { session_->ReportSoon(); };

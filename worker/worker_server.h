@@ -59,6 +59,7 @@ class WorkerServer {
   void RefreshMetrics();
 
   const Options options_;
+  std::unique_ptr<Env> confined_;  // for the paths of jobs; null: options_.env
   std::unique_ptr<SchedulerClient> scheduler_;
   std::unique_ptr<WorkerMetrics> metrics_;
   std::unique_ptr<AdminServer> admin_;

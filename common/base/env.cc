@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstring>
 #include <memory>
 
 #include "absl/strings/numbers.h"
@@ -107,7 +108,8 @@ class UnfinishedFile : public NewFile {
   UnfinishedFile(const std::string& path, const std::string& unfinished)
       : path_(path),
         unfinished_(unfinished),
-        file_(unfinished, O_WRONLY | O_CREAT | O_TRUNC, 0666) {
+        // A link under this name is somebody else's: what it leads to must not be truncated.
+        file_(unfinished, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0666) {
     if (file_.fd() < 0) opened_ = Error("create", unfinished, errno);
   }
   ~UnfinishedFile() override {
@@ -255,6 +257,13 @@ class RealEnv : public Env {
 };
 
 }  // namespace
+
+absl::StatusOr<int> Env::OpenFile(const std::string& path, int flags, uint32_t mode) {
+  const int fd = ::open(path.c_str(), flags | O_CLOEXEC, static_cast<mode_t>(mode));
+  if (fd >= 0) return fd;
+  const int error = errno;
+  return absl::Status(absl::ErrnoToStatusCode(error), std::strerror(error));
+}
 
 absl::StatusOr<std::unique_ptr<NewFile>> Env::StartFile(const std::string& path) {
   return std::make_unique<FileInMemory>(this, path);

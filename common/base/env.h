@@ -75,6 +75,11 @@ class Env {
   virtual bool Exists(const std::string& path) = 0;
   virtual absl::Status RemoveFile(const std::string& path) = 0;
 
+  // Opens a file or folder as open(2) does, with O_CLOEXEC, for callers that map, lock or write it
+  // in place. The caller closes the descriptor. Errors have the code of the system's error, and
+  // their message is the reason alone.
+  virtual absl::StatusOr<int> OpenFile(const std::string& path, int flags, uint32_t mode = 0);
+
   // The machine's file system; never destroyed.
   static Env* Real();
 };

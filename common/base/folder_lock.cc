@@ -5,18 +5,18 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 
 #include "absl/strings/str_cat.h"
 
 namespace sluice {
 
-absl::StatusOr<FolderLock> FolderLock::Take(const std::string& folder) {
-  const int fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) {
+absl::StatusOr<FolderLock> FolderLock::Take(const std::string& folder, Env* env) {
+  const auto opened = env->OpenFile(folder, O_RDONLY | O_DIRECTORY);
+  if (!opened.ok()) {
     return absl::NotFoundError(
-        absl::StrCat("cannot open the folder ", folder, ": ", std::strerror(errno)));
+        absl::StrCat("cannot open the folder ", folder, ": ", opened.status().message()));
   }
+  const int fd = *opened;
   FolderLock lock(fd);
   // Errors other than EWOULDBLOCK come from file systems without locks.
   if (flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return lock;

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "common/base/env.h"
 
 namespace sluice {
 
@@ -16,7 +17,7 @@ class FolderLock {
  public:
   // ALREADY_EXISTS when another holder has it; NOT_FOUND when the folder cannot be opened. Where
   // the file system has no locks, every call succeeds.
-  static absl::StatusOr<FolderLock> Take(const std::string& folder);
+  static absl::StatusOr<FolderLock> Take(const std::string& folder, Env* env = Env::Real());
 
   FolderLock(FolderLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   FolderLock& operator=(FolderLock&& other) noexcept {

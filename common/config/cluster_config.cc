@@ -103,6 +103,24 @@ void CheckLimits(const LimitsConfig& limits, Problems* problems) {
     problems->CheckRange("limits.max_queued_mib", limits.max_queued_mib(), 64, 1 << 24);
 }
 
+void CheckRoots(const SecurityConfig& security, Problems* problems) {
+  const auto check = [&](const char* field, const auto& roots) {
+    for (int i = 0; i < roots.size(); ++i) {
+      if (roots[i].empty() || roots[i][0] != '/') {
+        problems->Add(field, "[", i, "]: '", roots[i],
+                      "' does not begin with /; give the absolute path of a folder");
+      }
+    }
+  };
+  check("security.data_root", security.data_root());
+  check("security.output_root", security.output_root());
+  if (!security.data_root().empty() && security.output_root().empty()) {
+    problems->Add(
+        "security.data_root: without an output_root, jobs could write anywhere; also give "
+        "--output_root (SLUICE_OUTPUT_ROOT, or security { output_root })");
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<ClusterConfig> ReadClusterConfig(const std::string& file) {
@@ -132,6 +150,7 @@ absl::Status ValidateClusterConfig(const ClusterConfig& cluster) {
   CheckAddresses(cluster, &problems);
   CheckWorkers(cluster, &problems);
   CheckLimits(cluster.limits(), &problems);
+  CheckRoots(cluster.security(), &problems);
   return problems.status();
 }
 

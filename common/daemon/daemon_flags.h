@@ -32,6 +32,12 @@ DEFINE_string(tls_key, "", "PEM file with the certificate's private key (SLUICE_
 DEFINE_string(tls_ca, "",
               "PEM file with the CA that has signed the certificates of all processes of the "
               "cluster (SLUICE_TLS_CA)");
+DEFINE_string(data_root, "",
+              "comma-separated folders: jobs read only below these and the output roots "
+              "(SLUICE_DATA_ROOT)");
+DEFINE_string(output_root, "",
+              "comma-separated folders: jobs write only below these; default: wherever this user "
+              "may (SLUICE_OUTPUT_ROOT)");
 DEFINE_bool(insecure, false, "allow addresses other than loopback without TLS (SLUICE_INSECURE)");
 DEFINE_bool(any_local_user, false,
             "without TLS, let every user of this host connect to a loopback address, not only the "
@@ -77,6 +83,8 @@ inline IdentityFlags ReadDaemonFlags() {
   flags.log_dir = FLAGS_log_dir;
   flags.admin_bind = FLAGS_admin_bind;
   flags.tls = {FLAGS_tls_cert, FLAGS_tls_key, FLAGS_tls_ca};
+  flags.data_root = FLAGS_data_root;
+  flags.output_root = FLAGS_output_root;
   flags.insecure = FLAGS_insecure;
   flags.any_local_user = FLAGS_any_local_user;
   return flags;

@@ -11,7 +11,9 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "common/base/random_id.h"
+#include "common/base/rooted_env.h"
 #include "common/base/status_macros.h"
 #include "common/config/address.h"
 #include "common/config/environment.h"
@@ -45,6 +47,17 @@ void Override(const std::string& flag_value, const std::string& flag, const std:
 // The beginning of the names of a daemon's log files.
 const char* FileStem(Role role) {
   return role == ROLE_SCHEDULER ? "scheduler" : role == ROLE_PSERVER ? "server" : "worker";
+}
+
+// The same for a list; the flag's or variable's is comma-separated.
+void OverrideList(const std::string& flag_value, const std::string& flag,
+                  const std::string& variable,
+                  google::protobuf::RepeatedPtrField<std::string>* list) {
+  const Setting setting = FlagOrVariable(flag_value, flag, variable);
+  if (setting.value.empty()) return;
+  list->Clear();
+  for (const absl::string_view entry : absl::StrSplit(setting.value, ','))
+    list->Add(std::string(entry));
 }
 
 absl::Status CheckRole(Role role) {
@@ -129,6 +142,10 @@ class Resolver {
     Override(flags_.tls.cert, "--tls_cert", "SLUICE_TLS_CERT", security->mutable_tls_cert());
     Override(flags_.tls.key, "--tls_key", "SLUICE_TLS_KEY", security->mutable_tls_key());
     Override(flags_.tls.ca, "--tls_ca", "SLUICE_TLS_CA", security->mutable_tls_ca());
+    OverrideList(flags_.data_root, "--data_root", "SLUICE_DATA_ROOT",
+                 security->mutable_data_root());
+    OverrideList(flags_.output_root, "--output_root", "SLUICE_OUTPUT_ROOT",
+                 security->mutable_output_root());
     id_.tls = {security->tls_cert(), security->tls_key(), security->tls_ca()};
     SLUICE_ASSIGN_OR_RETURN(id_.credentials, GrpcCredentials::Create(id_.tls));
     SLUICE_ASSIGN_OR_RETURN(const bool any_local_user,
@@ -322,6 +339,15 @@ class Resolver {
 
 absl::StatusOr<Identity> ResolveIdentity(Role role, const IdentityFlags& flags) {
   return Resolver(role, flags).Run();
+}
+
+absl::StatusOr<std::unique_ptr<Env>> ConfinedEnv(const Identity& identity, Env* base) {
+  const SecurityConfig& security = identity.cluster.security();
+  if (security.data_root().empty() && security.output_root().empty()) return nullptr;
+  RootedEnv::Roots roots;
+  roots.data.assign(security.data_root().begin(), security.data_root().end());
+  roots.output.assign(security.output_root().begin(), security.output_root().end());
+  return RootedEnv::Create(base, roots);
 }
 
 int ExitCodeOf(const absl::Status& status) {

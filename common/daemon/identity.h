@@ -4,18 +4,21 @@
 // from a default. The variables are SLUICE_ROLE, SLUICE_RANK (of a member), SLUICE_BIND and
 // SLUICE_ADVERTISE (of a listener), SLUICE_SCHEDULER, SLUICE_CLUSTER, SLUICE_LOG_DIR,
 // SLUICE_ADMIN_BIND, SLUICE_DEVICE (of a worker), SLUICE_STANDBY (of the scheduler) and
-// SLUICE_INSECURE, SLUICE_ANY_LOCAL_USER, SLUICE_TLS_CERT, SLUICE_TLS_KEY and SLUICE_TLS_CA.
-// Variables of a job are refused (common/config/environment.h).
+// SLUICE_INSECURE, SLUICE_ANY_LOCAL_USER, SLUICE_TLS_CERT, SLUICE_TLS_KEY, SLUICE_TLS_CA,
+// SLUICE_DATA_ROOT and SLUICE_OUTPUT_ROOT. Variables of a job are refused
+// (common/config/environment.h).
 //
 // Where the file lists several schedulers, a scheduler's own address is the one that --bind (or its
 // variable) names, else the only one whose host is this host.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/base/env.h"
 #include "common/config/device_request.h"
 #include "common/daemon/role_name.h"
 #include "common/security/grpc_credentials.h"
@@ -34,6 +37,7 @@ struct IdentityFlags {
   std::string admin_bind;  // default 127.0.0.1:0
   std::string device;      // worker only, as ParseDeviceRequest takes it; default cpu
   TlsFiles tls;
+  std::string data_root, output_root;  // comma-separated
   bool insecure = false;
   bool any_local_user = false;
   bool standby = false;  // scheduler only
@@ -57,6 +61,10 @@ struct Identity {
 // INVALID_ARGUMENT names the flag, variable or field, its value and the fix. An address to listen
 // on that is not loopback needs TLS or `insecure`.
 absl::StatusOr<Identity> ResolveIdentity(Role role, const IdentityFlags& flags);
+
+// The Env for paths that jobs and other processes name: `base`, confined to the roots of the
+// cluster's configuration. Null when it has none. Statuses as RootedEnv::Create.
+absl::StatusOr<std::unique_ptr<Env>> ConfinedEnv(const Identity& identity, Env* base);
 
 // The exit code of a daemon: 0 for OK, 2 when starting it again would not help, else 1. These codes
 // give 2:

@@ -18,12 +18,13 @@ std::string Difference(const FileIdentity& then, const FileIdentity& now) {
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<const DataFiles>> DataFiles::See(const JobConfig& job) {
+absl::StatusOr<std::shared_ptr<const DataFiles>> DataFiles::See(const JobConfig& job, Env* env) {
   auto files = std::make_shared<DataFiles>();
+  files->env_ = env;
   if (!job.evaluate_only()) {
-    SLUICE_ASSIGN_OR_RETURN(files->train_, ExpandFiles(job.data().train_files()));
+    SLUICE_ASSIGN_OR_RETURN(files->train_, ExpandFiles(job.data().train_files(), env));
   }
-  SLUICE_ASSIGN_OR_RETURN(files->eval_, ExpandFiles(job.data().eval_files()));
+  SLUICE_ASSIGN_OR_RETURN(files->eval_, ExpandFiles(job.data().eval_files(), env));
   SLUICE_RETURN_IF_ERROR(files->Look(files->train_));
   SLUICE_RETURN_IF_ERROR(files->Look(files->eval_));
   return std::shared_ptr<const DataFiles>(std::move(files));
@@ -40,7 +41,7 @@ absl::StatusOr<std::shared_ptr<const DataFiles>> DataFiles::SeeForPrediction(
 absl::Status DataFiles::Look(const std::vector<std::string>& paths) {
   for (const std::string& path : paths) {
     if (seen_.contains(path)) continue;
-    SLUICE_ASSIGN_OR_RETURN(seen_[path], SampleFile(path));
+    SLUICE_ASSIGN_OR_RETURN(seen_[path], SampleFile(path, env_));
   }
   return absl::OkStatus();
 }
@@ -64,7 +65,7 @@ void DataFiles::Report(IndexReport* report) const {
 
 absl::Status DataFiles::CheckUnchanged(const std::string& path) const {
   if (!seen_.contains(path)) return absl::OkStatus();
-  const auto now = IdentifyFile(path);
+  const auto now = IdentifyFile(path, env_);
   return now.ok() ? CheckUnchanged(path, *now) : Changed(path, std::string(now.status().message()));
 }
 

@@ -45,8 +45,11 @@ struct FileParser {
 class FileDataSource : public DataSource {
  public:
   FileDataSource(DataConfig config, std::shared_ptr<const FeatureSchema> schema,
-                 Delimited delimited)
-      : config_(std::move(config)), schema_(std::move(schema)), delimited_(std::move(delimited)) {}
+                 Delimited delimited, Env* env)
+      : DataSource(env),
+        config_(std::move(config)),
+        schema_(std::move(schema)),
+        delimited_(std::move(delimited)) {}
 
   absl::Status CheckColumns(const std::string& path, bool need_label) const override;
   absl::StatusOr<uint64_t> TextBytes(const std::string& path) const override;
@@ -110,7 +113,7 @@ class FileDataSource : public DataSource {
 };
 
 absl::StatusOr<uint64_t> FileDataSource::TextBytes(const std::string& path) const {
-  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<TextReader> text, TextReader::Open(path));
+  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<TextReader> text, TextReader::Open(path, env_));
   const absl::Status skipped = text->SkipTo(UINT64_MAX);
   // Report a change before an error of the text: a file that is being written often looks damaged.
   SLUICE_RETURN_IF_ERROR(CheckUnchanged(path));
@@ -124,8 +127,8 @@ absl::Status FileDataSource::CheckColumns(const std::string& path, bool need_lab
 
 absl::StatusOr<Header> FileDataSource::ReadHeader(const std::string& path, bool need_label) const {
   Header header;
-  SLUICE_ASSIGN_OR_RETURN(header.identity, IdentifyFile(path));
-  SLUICE_ASSIGN_OR_RETURN(const HeaderLine line, ReadHeaderLine(delimited_, path));
+  SLUICE_ASSIGN_OR_RETURN(header.identity, IdentifyFile(path, env_));
+  SLUICE_ASSIGN_OR_RETURN(const HeaderLine line, ReadHeaderLine(delimited_, path, env_));
   header.cells = line.names.size();
   header.examples_begin = line.end;
   if (line.names.empty()) {
@@ -140,7 +143,7 @@ absl::StatusOr<Header> FileDataSource::ReadHeader(const std::string& path, bool 
 }
 
 absl::StatusOr<Header> FileDataSource::HeaderOf(const std::string& path, bool need_label) const {
-  SLUICE_ASSIGN_OR_RETURN(const FileIdentity identity, IdentifyFile(path));
+  SLUICE_ASSIGN_OR_RETURN(const FileIdentity identity, IdentifyFile(path, env_));
   const std::pair<std::string, bool> key(path, need_label);
   {
     MutexLock lock(&mutex_);
@@ -239,10 +242,10 @@ void FileDataSource::Keep(std::unique_ptr<LineReader> reader) const {
 absl::StatusOr<std::unique_ptr<LineReader>> FileDataSource::ReaderAt(const std::string& path,
                                                                      uint64_t begin,
                                                                      uint64_t end) const {
-  SLUICE_ASSIGN_OR_RETURN(const FileIdentity identity, IdentifyFile(path));
+  SLUICE_ASSIGN_OR_RETURN(const FileIdentity identity, IdentifyFile(path, env_));
   std::unique_ptr<LineReader> reader = TakeKept(identity, path, begin);
   if (reader == nullptr) {
-    SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<TextReader> text, TextReader::Open(path));
+    SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<TextReader> text, TextReader::Open(path, env_));
     reader = std::make_unique<LineReader>(std::move(text));
   }
   reader->ExpectEnd(end);
@@ -259,7 +262,7 @@ absl::StatusOr<uint64_t> FileDataSource::LineNumberAt(const FileIdentity& identi
     if (counted_.path == path && counted_.identity == identity && counted_.offset <= offset)
       counted = counted_;
   }
-  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<TextReader> text, TextReader::Open(path));
+  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<TextReader> text, TextReader::Open(path, env_));
   SLUICE_RETURN_IF_ERROR(text->SkipTo(counted.offset));
   std::vector<char> buffer(kCountBytes);
   while (counted.offset < offset) {
@@ -429,9 +432,9 @@ absl::StatusOr<std::unique_ptr<ExampleStream>> FileDataSource::OpenStream(
     id_column = static_cast<int>(known - columns.begin());
     if (known == columns.end()) columns.push_back(options.id_column);
   }
-  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<TextReader> text, options.path.empty()
-                                                                ? TextReader::OpenStandardInput()
-                                                                : TextReader::Open(options.path));
+  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<TextReader> text,
+                          options.path.empty() ? TextReader::OpenStandardInput()
+                                               : TextReader::Open(options.path, env_));
   if (files_ != nullptr && !options.path.empty())
     SLUICE_RETURN_IF_ERROR(files_->CheckUnchanged(options.path, text->identity()));
   auto reader = std::make_unique<LineReader>(std::move(text));
@@ -518,7 +521,7 @@ absl::StatusOr<std::unique_ptr<ExampleStream>> DataSource::OpenStream(
 }
 
 absl::StatusOr<std::unique_ptr<DataSource>> DataSource::Create(
-    const DataConfig& config, std::shared_ptr<const FeatureSchema> schema) {
+    const DataConfig& config, std::shared_ptr<const FeatureSchema> schema, Env* env) {
   Delimited delimited;
   switch (config.format()) {
     case DataConfig::CSV:
@@ -547,7 +550,7 @@ absl::StatusOr<std::unique_ptr<DataSource>> DataSource::Create(
           "data.format is not set; use CSV, TSV, LIBSVM, CRITEO_TSV or MULTI_SLOT");
   }
   return std::unique_ptr<DataSource>(
-      std::make_unique<FileDataSource>(config, std::move(schema), std::move(delimited)));
+      std::make_unique<FileDataSource>(config, std::move(schema), std::move(delimited), env));
 }
 
 }  // namespace sluice

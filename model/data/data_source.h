@@ -70,8 +70,10 @@ class ExampleStream {
 class DataSource {
  public:
   // INVALID_ARGUMENT when the features do not fit the format, such as for an undeclared column.
+  // `env` opens the files and outlives the source.
   static absl::StatusOr<std::unique_ptr<DataSource>> Create(
-      const DataConfig& config, std::shared_ptr<const FeatureSchema> schema);
+      const DataConfig& config, std::shared_ptr<const FeatureSchema> schema,
+      Env* env = Env::Real());
   virtual ~DataSource() = default;
 
   // From now on every file of the job must be as `files` has seen it. Reading a file that has
@@ -107,7 +109,11 @@ class DataSource {
   virtual absl::StatusOr<std::unique_ptr<ExampleStream>> OpenStream(
       const ExampleStream::Options& options) const;
 
+  Env* env() const { return env_; }
+
  protected:
+  explicit DataSource(Env* env = Env::Real()) : env_(env) {}
+  Env* const env_;
   std::shared_ptr<const DataFiles> files_;  // null: any files
 };
 

@@ -162,35 +162,44 @@ bool AllOne(const float* weight, size_t n) {
   return weight == nullptr || std::all_of(weight, weight + n, [](float w) { return w == 1; });
 }
 
-// Returns true for names of the form that FileOf gives.
+// Returns true for names of the form that NameOf gives.
 bool IsCacheName(absl::string_view name) {
   return absl::ConsumeSuffix(&name, kSuffix) && name.size() == kNameDigits &&
          std::all_of(name.begin(), name.end(),
                      [](char c) { return absl::ascii_isdigit(c) || (c >= 'a' && c <= 'f'); });
 }
 
-bool HasMagic(const std::string& path) {
-  const Descriptor file{open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
+// The names in the folder are this cache's own: a link there is somebody else's, and not followed.
+int OpenIn(const Descriptor& folder, const std::string& name, int flags, mode_t mode = 0) {
+  return openat(folder.fd, name.c_str(), flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, mode);
+}
+
+bool HasMagic(const Descriptor& folder, const std::string& name) {
+  const Descriptor file{OpenIn(folder, name, O_RDONLY)};
   char magic[sizeof(kMagic)];
   return file.fd >= 0 && pread(file.fd, magic, sizeof(magic), 0) == sizeof(magic) &&
          std::memcmp(magic, kMagic, sizeof(magic)) == 0;
 }
 
 struct CacheFile {
-  std::string path;
+  std::string name;
   uint64_t bytes = 0;
   int64_t used_ns = 0;
 };
 
 // The cache files of a folder, the least recently used first.
-std::vector<CacheFile> FilesOf(const std::string& dir) {
+std::vector<CacheFile> FilesOf(const Descriptor& dir) {
   std::vector<CacheFile> files;
-  DIR* const folder = opendir(dir.c_str());
+  // Opened again, since reading moves the position that duplicates of a descriptor share.
+  DIR* const folder = fdopendir(OpenIn(dir, ".", O_RDONLY | O_DIRECTORY));
   if (folder == nullptr) return files;
   while (const dirent* entry = readdir(folder)) {
     struct stat info;
-    CacheFile file{absl::StrCat(dir, "/", entry->d_name)};
-    if (!IsCacheName(entry->d_name) || stat(file.path.c_str(), &info) != 0) continue;
+    CacheFile file{entry->d_name};
+    if (!IsCacheName(entry->d_name) ||
+        fstatat(dir.fd, entry->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0) {
+      continue;
+    }
     file.bytes = static_cast<uint64_t>(info.st_size);
     file.used_ns = info.st_mtim.tv_sec * int64_t{1'000'000'000} + info.st_mtim.tv_nsec;
     files.push_back(std::move(file));
@@ -291,28 +300,39 @@ ExampleCache::ExampleCache(Options options)
 
 int64_t ExampleCache::NowNs() const { return absl::ToUnixNanos(options_.clock->WallNow()); }
 
-std::string ExampleCache::FileOf(const DataPiece& piece, std::string* digest) const {
+std::string ExampleCache::NameOf(const DataPiece& piece, std::string* digest) const {
   *digest = Sha256Hex(absl::StrCat(kVersion, "\n", options_.fingerprint.size(), "\n",
                                    options_.fingerprint, "\n", piece.begin, "\n", piece.end, "\n",
                                    piece.piece_bytes, "\n", piece.path));
-  return absl::StrCat(options_.dir, "/", digest->substr(0, kNameDigits), kSuffix);
+  return absl::StrCat(digest->substr(0, kNameDigits), kSuffix);
 }
 
-void ExampleCache::LogIgnored(const std::string& file, const absl::Status& why) {
+absl::StatusOr<int> ExampleCache::OpenFolder() const {
+  const auto fd = options_.env->OpenFile(options_.dir, O_RDONLY | O_DIRECTORY);
+  if (fd.ok()) return fd;
+  return absl::Status(fd.status().code(), absl::StrCat("cannot open the folder ", options_.dir,
+                                                       ": ", fd.status().message()));
+}
+
+void ExampleCache::LogIgnored(const std::string& name, const absl::Status& why) {
   int count;
   {
     MutexLock lock(&mutex_);
     count = ++ignored_;
   }
   if (count > kLoggedFiles) return;
-  options_.log(absl::StrCat("the cache file ", file,
+  options_.log(absl::StrCat("the cache file ", options_.dir, "/", name,
                             " is unusable and will be made again: ", why.message(),
                             count == kLoggedFiles ? "; further ones are not logged" : ""));
 }
 
 absl::StatusOr<std::shared_ptr<const ExampleCache::Mapped>> ExampleCache::Map(
-    const std::string& file, const std::string& digest, const FileIdentity& source) {
-  Descriptor opened{open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
+    const std::string& name, const std::string& digest, const FileIdentity& source) {
+  const auto fd = OpenFolder();
+  if (!fd.ok()) return absl::NotFoundError(fd.status().message());  // Store says why
+  const Descriptor folder{*fd};
+  const std::string file = absl::StrCat(options_.dir, "/", name);
+  const Descriptor opened{OpenIn(folder, name, O_RDONLY)};
   if (opened.fd < 0) return FileError(file, "open");
   struct stat info;
   if (fstat(opened.fd, &info) != 0) return FileError(file, "open");
@@ -333,22 +353,26 @@ absl::StatusOr<std::shared_ptr<const ExampleCache::Mapped>> ExampleCache::Map(
                          info.st_mtim.tv_sec * int64_t{1'000'000'000} + info.st_mtim.tv_nsec};
   {
     MutexLock lock(&mutex_);
-    const auto it = verified_.find(file);
+    futimens(opened.fd, nullptr);  // the last use; fails in a read-only folder
+    const auto it = verified_.find(name);
     // The modification time is no part of this check: it holds the time of the last use.
     if (it != verified_.end() && it->second.inode == now.inode && it->second.device == now.device)
       return mapped;
   }
   SLUICE_RETURN_IF_ERROR(mapped->CheckContents());
   MutexLock lock(&mutex_);
-  verified_[file] = now;
+  verified_[name] = now;
   return mapped;
 }
 
 std::optional<uint64_t> ExampleCache::CountLines(const DataPiece& piece,
                                                  const FileIdentity& source) const {
   std::string digest;
-  const std::string file = FileOf(piece, &digest);
-  Descriptor opened{open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
+  const std::string name = NameOf(piece, &digest);
+  const auto fd = OpenFolder();
+  if (!fd.ok()) return std::nullopt;
+  const Descriptor folder{*fd};
+  const Descriptor opened{OpenIn(folder, name, O_RDONLY)};
   struct stat info;
   if (opened.fd < 0 || fstat(opened.fd, &info) != 0 || !S_ISREG(info.st_mode)) return std::nullopt;
   Header header{};
@@ -363,40 +387,41 @@ std::optional<uint64_t> ExampleCache::CountLines(const DataPiece& piece,
 Examples ExampleCache::Find(const DataPiece& piece, const FileIdentity& source, BadLines* bad,
                             DataSummary* summary) {
   std::string digest;
-  const std::string file = FileOf(piece, &digest);
-  const auto mapped = Map(file, digest, source);
+  const std::string name = NameOf(piece, &digest);
+  const auto mapped = Map(name, digest, source);
   if (!mapped.ok()) {
-    if (!absl::IsNotFound(mapped.status())) LogIgnored(file, mapped.status());
+    if (!absl::IsNotFound(mapped.status())) LogIgnored(name, mapped.status());
     return {};
   }
   if (summary != nullptr && !(*mapped)->AddSummaryTo(summary)) {
-    LogIgnored(file, absl::DataLossError("its summary is damaged"));
+    LogIgnored(name, absl::DataLossError("its summary is damaged"));
     return {};
   }
-  utimensat(AT_FDCWD, file.c_str(), nullptr, 0);  // the last use; fails in a read-only folder
   (*mapped)->AddBadLines(bad);
   return {(*mapped)->view(), *mapped};
 }
 
-absl::Status ExampleCache::MakeRoom(uint64_t bytes) {
+absl::Status ExampleCache::MakeRoom(int folder, uint64_t bytes) {
   if (used_ + bytes <= limit_ && stores_to_scan_ > 0) {
     --stores_to_scan_;
     used_ += bytes;
     return absl::OkStatus();
   }
   // Other processes write to the folder too, so look at its files again.
-  std::vector<CacheFile> files = FilesOf(options_.dir);
+  const Descriptor dir{dup(folder)};
+  std::vector<CacheFile> files = FilesOf(dir);
   stores_to_scan_ = std::max<uint64_t>(kStoresBetweenScans, files.size() / 4);
   used_ = 0;
   for (const CacheFile& file : files) used_ += file.bytes;
   limit_ = options_.max_bytes;
   struct statvfs system;
-  if (limit_ == 0 && statvfs(options_.dir.c_str(), &system) == 0)
+  if (limit_ == 0 && fstatvfs(dir.fd, &system) == 0)
     limit_ = (static_cast<uint64_t>(system.f_bavail) * system.f_frsize + used_) / 2;
   for (const CacheFile& file : files) {
     // Files used since this cache began may be needed in the next epoch, so they stay.
     if (used_ + bytes <= limit_ || file.used_ns >= started_ns_) break;
-    if (HasMagic(file.path) && unlink(file.path.c_str()) == 0) used_ -= std::min(used_, file.bytes);
+    if (HasMagic(dir, file.name) && unlinkat(dir.fd, file.name.c_str(), 0) == 0)
+      used_ -= std::min(used_, file.bytes);
   }
   if (used_ + bytes > limit_) {
     return absl::ResourceExhaustedError(
@@ -408,7 +433,7 @@ absl::Status ExampleCache::MakeRoom(uint64_t bytes) {
   return absl::OkStatus();
 }
 
-absl::Status ExampleCache::Write(const std::string& file, const std::string& digest,
+absl::Status ExampleCache::Write(const std::string& name, const std::string& digest,
                                  const FileIdentity& source, const ExampleView& examples,
                                  const BadLines& bad, const DataSummary& summary) {
   const bool one_key = OneKeyASlot(examples);
@@ -428,35 +453,39 @@ absl::Status ExampleCache::Write(const std::string& file, const std::string& dig
   const Header header = MakeHeader(digest, source, examples, bad.count, contents);
   const uint64_t bytes = header.file_bytes;
 
-  const std::string unfinished = file + kUnfinishedSuffix;
-  Descriptor out{open(unfinished.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644)};
-  if (out.fd < 0) return FileError(unfinished, "open");
+  SLUICE_ASSIGN_OR_RETURN(const int fd, OpenFolder());
+  const Descriptor folder{fd};
+  const std::string unfinished = name + kUnfinishedSuffix;
+  const std::string path = absl::StrCat(options_.dir, "/", unfinished);
+  const Descriptor out{OpenIn(folder, unfinished, O_RDWR | O_CREAT, 0644)};
+  if (out.fd < 0) return FileError(path, "open");
   // Each file has one writer. A writer that came late may have locked the file that the first one
   // has renamed meanwhile, so compare the inode with the one under the name.
   struct stat mine, named;
   if (flock(out.fd, LOCK_EX | LOCK_NB) != 0 || fstat(out.fd, &mine) != 0 ||
-      stat(unfinished.c_str(), &named) != 0 || mine.st_ino != named.st_ino) {
+      fstatat(folder.fd, unfinished.c_str(), &named, AT_SYMLINK_NOFOLLOW) != 0 ||
+      mine.st_ino != named.st_ino) {
     return absl::AlreadyExistsError("another worker is writing it");
   }
   {
     MutexLock lock(&mutex_);
-    if (const absl::Status room = MakeRoom(bytes); !room.ok()) {
-      unlink(unfinished.c_str());
+    if (const absl::Status room = MakeRoom(folder.fd, bytes); !room.ok()) {
+      unlinkat(folder.fd, unfinished.c_str(), 0);
       return room;
     }
   }
   absl::Status status =
       ftruncate(out.fd, 0) == 0 && ftruncate(out.fd, static_cast<off_t>(bytes)) == 0
           ? absl::OkStatus()
-          : FileError(unfinished, "write");
-  if (status.ok()) status = WriteAt(out.fd, unfinished, 0, &header, sizeof(header));
+          : FileError(path, "write");
+  if (status.ok()) status = WriteAt(out.fd, path, 0, &header, sizeof(header));
   for (int s = 0; s < kSections && status.ok(); ++s) {
-    status = WriteAt(out.fd, unfinished, header.sections[s].offset, contents[s].first,
-                     contents[s].second);
+    status =
+        WriteAt(out.fd, path, header.sections[s].offset, contents[s].first, contents[s].second);
   }
-  if (status.ok() && std::rename(unfinished.c_str(), file.c_str()) != 0)
-    status = FileError(file, "rename");
-  if (!status.ok()) unlink(unfinished.c_str());
+  if (status.ok() && renameat(folder.fd, unfinished.c_str(), folder.fd, name.c_str()) != 0)
+    status = FileError(path, "rename");
+  if (!status.ok()) unlinkat(folder.fd, unfinished.c_str(), 0);
   return status;
 }
 
@@ -469,9 +498,9 @@ bool ExampleCache::Store(const DataPiece& piece, const FileIdentity& source,
   }
   if (bad.count > kMostBadLines || NowNs() - source.modified_ns < kSettledNs) return false;
   std::string digest;
-  const std::string file = FileOf(piece, &digest);
+  const std::string name = NameOf(piece, &digest);
   absl::Status status = options_.env->MakeDirs(options_.dir);
-  if (status.ok()) status = Write(file, digest, source, examples, bad, summary);
+  if (status.ok()) status = Write(name, digest, source, examples, bad, summary);
   if (status.ok() || absl::IsAlreadyExists(status)) return status.ok();
   {
     MutexLock lock(&mutex_);
@@ -526,7 +555,7 @@ absl::StatusOr<Examples> ReadExamples(const DataSource& data, const FeatureSchem
   absl::StatusOr<FileIdentity> source = FileIdentity();
   if (cache != nullptr) {
     SLUICE_RETURN_IF_ERROR(data.CheckUnchanged(piece.path));
-    source = IdentifyFile(piece.path);
+    source = IdentifyFile(piece.path, data.env());
     if (!source.ok()) return source.status();
     Examples found = cache->Find(piece, *source, bad, summary);
     if (found.owner != nullptr) return found;
@@ -543,7 +572,7 @@ absl::StatusOr<Examples> ReadExamples(const DataSource& data, const FeatureSchem
   if (summary != nullptr) AddSummary(held, summary);
   if (cache != nullptr) {
     // Store only what was parsed from a file that did not change meanwhile.
-    const auto after = IdentifyFile(piece.path);
+    const auto after = IdentifyFile(piece.path, data.env());
     if (after.ok() && *after == *source) cache->Store(piece, *source, scratch->view(), own, held);
   }
   bad->Merge(own);

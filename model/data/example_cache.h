@@ -79,17 +79,20 @@ class ExampleCache {
 
  private:
   struct Mapped;
-  std::string FileOf(const DataPiece& piece, std::string* digest) const;
+  // The name of the file in the folder.
+  std::string NameOf(const DataPiece& piece, std::string* digest) const;
+  // The caller closes it.
+  absl::StatusOr<int> OpenFolder() const;
   // INVALID_ARGUMENT or DATA_LOSS says why the file must not be used.
-  absl::StatusOr<std::shared_ptr<const Mapped>> Map(const std::string& file,
+  absl::StatusOr<std::shared_ptr<const Mapped>> Map(const std::string& name,
                                                     const std::string& digest,
                                                     const FileIdentity& source);
-  absl::Status Write(const std::string& file, const std::string& digest, const FileIdentity& source,
+  absl::Status Write(const std::string& name, const std::string& digest, const FileIdentity& source,
                      const ExampleView& examples, const BadLines& bad, const DataSummary& summary);
   // RESOURCE_EXHAUSTED when max_bytes leaves no room for `bytes` more.
-  absl::Status MakeRoom(uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status MakeRoom(int folder, uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   int64_t NowNs() const;
-  void LogIgnored(const std::string& file, const absl::Status& why);
+  void LogIgnored(const std::string& name, const absl::Status& why);
 
   const Options options_;
   const int64_t started_ns_;  // wall clock, to compare with the times of files

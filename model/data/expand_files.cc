@@ -1,7 +1,10 @@
 #include "model/data/expand_files.h"
 
+#include <dirent.h>
+#include <fcntl.h>
 #include <glob.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -14,22 +17,65 @@
 namespace sluice {
 namespace {
 
-bool IsFolder(const std::string& path) {
-  struct stat info;
-  return stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
+// What glob's callbacks work with. It is thread-local because glob passes them no data of the
+// caller.
+struct GlobState {
+  Env* env = nullptr;
+  std::string unreadable;  // the first folder that could not be read
+  absl::Status why;        // OK: there is none
+};
+thread_local GlobState state;
+
+// As stat(2) with open(2)'s `flags`.
+absl::Status LookAt(Env* env, const std::string& path, int flags, struct stat* info) {
+  SLUICE_ASSIGN_OR_RETURN(const int fd, env->OpenFile(path, O_PATH | flags));
+  const int result = fstat(fd, info);
+  const int error = errno;
+  close(fd);
+  return result == 0 ? absl::OkStatus() : absl::ErrnoToStatus(error, "");
 }
 
-// The first folder that glob could not read. It is thread-local because glob passes no caller data
-// to its callback.
-struct UnreadableFolder {
-  std::string path;
-  int error = 0;
-};
-thread_local UnreadableFolder unreadable;
+bool IsFolder(Env* env, const std::string& path) {
+  struct stat info;
+  return LookAt(env, path, 0, &info).ok() && S_ISDIR(info.st_mode);
+}
 
-int RememberUnreadable(const char* path, int error) {
-  if (error != ENOENT && error != ENOTDIR && unreadable.error == 0) unreadable = {path, error};
-  return 0;
+void* OpenFolder(const char* path) {
+  const auto fd = state.env->OpenFile(path, O_RDONLY | O_DIRECTORY);
+  if (fd.ok()) return fdopendir(*fd);
+  // FAILED_PRECONDITION: it is no folder.
+  const bool absent = absl::IsNotFound(fd.status()) || absl::IsFailedPrecondition(fd.status());
+  if (!absent && state.why.ok()) {
+    state.unreadable = path;
+    state.why = fd.status();
+  }
+  errno = absent ? ENOENT : EACCES;
+  return nullptr;
+}
+
+int StatForGlob(const char* path, struct stat* info, int flags) {
+  if (LookAt(state.env, path, flags, info).ok()) return 0;
+  errno = ENOENT;
+  return -1;
+}
+
+// The paths that match. Folders are opened through `env`, so that a pattern finds only what `env`
+// may open.
+std::vector<std::string> Glob(Env* env, const std::string& pattern) {
+  state = {env};
+  glob_t found{};
+  found.gl_opendir = &OpenFolder;
+  found.gl_readdir = [](void* folder) { return readdir(static_cast<DIR*>(folder)); };
+  found.gl_closedir = [](void* folder) { closedir(static_cast<DIR*>(folder)); };
+  found.gl_stat = [](const char* path, struct stat* info) { return StatForGlob(path, info, 0); };
+  found.gl_lstat = [](const char* path, struct stat* info) {
+    return StatForGlob(path, info, O_NOFOLLOW);
+  };
+  std::vector<std::string> paths;
+  if (glob(pattern.c_str(), GLOB_ALTDIRFUNC, nullptr, &found) == 0)
+    paths.assign(found.gl_pathv, found.gl_pathv + found.gl_pathc);
+  globfree(&found);
+  return paths;
 }
 
 // The outermost folder on the way to `path` that may not be entered.
@@ -44,16 +90,20 @@ std::string ClosedFolder(const std::string& path) {
   return reached.parent_path().string();
 }
 
-absl::Status CannotRead(const std::string& folder, int error, const std::string& pattern) {
+// `why`: from Env::OpenFile.
+absl::Status CannotRead(const std::string& folder, const absl::Status& why,
+                        const std::string& pattern) {
+  const bool by_system = why.message() == std::strerror(EACCES);
   return absl::PermissionDeniedError(absl::StrCat(
-      "cannot read the folder ", folder, " for the data files \"", pattern,
-      "\": ", std::strerror(error), "; let this user read it (chmod, chown), or correct the path"));
+      "cannot read the folder ", folder, " for the data files \"", pattern, "\": ", why.message(),
+      by_system ? "; let this user read it (chmod, chown), or correct the path" : ""));
 }
 
-absl::Status ExpandPattern(const std::string& pattern, const std::string& base,
+absl::Status ExpandPattern(const std::string& pattern, const std::string& base, Env* env,
                            std::vector<std::string>* files) {
   struct stat info;
-  if (stat(pattern.c_str(), &info) == 0) {  // the name of a file, even if it has wildcards
+  const absl::Status seen = LookAt(env, pattern, 0, &info);
+  if (seen.ok()) {  // the name of a file, even if it has wildcards
     if (S_ISDIR(info.st_mode)) {
       return absl::NotFoundError(
           absl::StrCat("data file \"", pattern, "\" is a folder; write \"", pattern, "/*\""));
@@ -61,20 +111,14 @@ absl::Status ExpandPattern(const std::string& pattern, const std::string& base,
     files->push_back(pattern);
     return absl::OkStatus();
   }
-  if (errno == EACCES) return CannotRead(ClosedFolder(pattern), EACCES, pattern);
-  glob_t found{};
-  unreadable = {};
-  const int result = glob(pattern.c_str(), 0, &RememberUnreadable, &found);
+  if (absl::IsPermissionDenied(seen)) return CannotRead(ClosedFolder(pattern), seen, pattern);
   const size_t before = files->size();
-  if (result == 0) {
-    for (size_t i = 0; i < found.gl_pathc; ++i) {
-      if (!IsFolder(found.gl_pathv[i])) files->push_back(found.gl_pathv[i]);
-    }
+  for (std::string& path : Glob(env, pattern)) {
+    if (!IsFolder(env, path)) files->push_back(std::move(path));
   }
-  globfree(&found);
   // Fails even when other folders have matches, because the files of this one would be left out
   // silently.
-  if (unreadable.error != 0) return CannotRead(unreadable.path, unreadable.error, pattern);
+  if (!state.why.ok()) return CannotRead(state.unreadable, state.why, pattern);
   if (files->size() > before) return absl::OkStatus();
   return absl::NotFoundError(absl::StrCat("no data file matches \"", pattern,
                                           "\"; relative paths are resolved against ", base));
@@ -83,22 +127,24 @@ absl::Status ExpandPattern(const std::string& pattern, const std::string& base,
 }  // namespace
 
 absl::StatusOr<std::vector<std::string>> ExpandFiles(
-    const google::protobuf::RepeatedPtrField<std::string>& patterns, const std::string& base) {
+    const google::protobuf::RepeatedPtrField<std::string>& patterns, Env* env,
+    const std::string& base) {
   std::vector<std::string> files;
   for (const std::string& pattern : patterns)
-    SLUICE_RETURN_IF_ERROR(ExpandPattern(pattern, base, &files));
+    SLUICE_RETURN_IF_ERROR(ExpandPattern(pattern, base, env, &files));
   std::sort(files.begin(), files.end());
   files.erase(std::unique(files.begin(), files.end()), files.end());
   return files;
 }
 
-std::vector<std::string> WarnOfFilesNamedAgain(const JobConfig& job) {
+std::vector<std::string> WarnOfFilesNamedAgain(const JobConfig& job, Env* env) {
   std::vector<std::string> warnings;
   const auto check = [&](const char* field,
                          const google::protobuf::RepeatedPtrField<std::string>& patterns) {
     std::vector<std::string> files;
     for (const std::string& pattern : patterns) {
-      if (!ExpandPattern(pattern, "", &files).ok()) return;  // reading the files reports the reason
+      if (!ExpandPattern(pattern, "", env, &files).ok())
+        return;  // reading the files reports the reason
     }
     const size_t named = files.size();
     std::sort(files.begin(), files.end());

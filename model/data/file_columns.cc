@@ -62,8 +62,9 @@ void RemoveByteOrderMark(LineReader::Line* line) {
   }
 }
 
-absl::StatusOr<HeaderLine> ReadHeaderLine(const Delimited& delimited, const std::string& path) {
-  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<TextReader> text, TextReader::Open(path));
+absl::StatusOr<HeaderLine> ReadHeaderLine(const Delimited& delimited, const std::string& path,
+                                          Env* env) {
+  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<TextReader> text, TextReader::Open(path, env));
   LineReader reader(std::move(text));
   reader.ExpectEnd(0);  // only the header is wanted, so read little at a time
   return ReadHeaderLine(delimited, &reader);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/base/env.h"
 #include "model/data/line_parser.h"
 #include "model/data/line_reader.h"
 #include "proto/config.pb.h"
@@ -26,7 +27,8 @@ struct HeaderLine {
 };
 
 // INVALID_ARGUMENT, naming the file, when its header is too long or cannot be split into cells.
-absl::StatusOr<HeaderLine> ReadHeaderLine(const Delimited& delimited, const std::string& path);
+absl::StatusOr<HeaderLine> ReadHeaderLine(const Delimited& delimited, const std::string& path,
+                                          Env* env = Env::Real());
 // The same for a reader at the beginning of the text, which it leaves after the header.
 absl::StatusOr<HeaderLine> ReadHeaderLine(const Delimited& delimited, LineReader* reader);
 

@@ -28,6 +28,11 @@ absl::Status FileError(const std::string& path, absl::string_view action, int er
   return absl::ErrnoToStatus(error, absl::StrCat("cannot ", action, " data file ", path));
 }
 
+absl::Status FileError(const std::string& path, absl::string_view action, const absl::Status& why) {
+  return absl::Status(why.code(),
+                      absl::StrCat("cannot ", action, " data file ", path, ": ", why.message()));
+}
+
 class FileDescriptor {
  public:
   explicit FileDescriptor(int fd) : fd_(fd) {}
@@ -299,18 +304,22 @@ std::unique_ptr<TextReader> OpenCompressed(const std::string& path, const FileId
 
 }  // namespace
 
-absl::StatusOr<FileIdentity> IdentifyFile(const std::string& path) {
+absl::StatusOr<FileIdentity> IdentifyFile(const std::string& path, Env* env) {
+  const auto fd = env->OpenFile(path, O_PATH);
+  if (!fd.ok()) return FileError(path, "find", fd.status());
+  const FileDescriptor file(*fd);
   struct stat info;
-  if (stat(path.c_str(), &info) != 0) return FileError(path, "find", errno);
+  if (fstat(file.get(), &info) != 0) return FileError(path, "find", errno);
   return IdentityOf(path, info);
 }
 
 namespace {
 
 // Uses O_NONBLOCK, because opening a named pipe must not wait for its writer.
-absl::StatusOr<FileDescriptor> OpenFile(const std::string& path, FileIdentity* identity) {
-  FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (file.get() < 0) return FileError(path, "open", errno);
+absl::StatusOr<FileDescriptor> OpenFile(const std::string& path, Env* env, FileIdentity* identity) {
+  const auto fd = env->OpenFile(path, O_RDONLY | O_NONBLOCK);
+  if (!fd.ok()) return FileError(path, "open", fd.status());
+  FileDescriptor file(*fd);
   struct stat info;
   if (fstat(file.get(), &info) != 0) return FileError(path, "open", errno);
   SLUICE_ASSIGN_OR_RETURN(*identity, IdentityOf(path, info));
@@ -336,9 +345,9 @@ absl::Status ExtendSample(const FileDescriptor& file, const std::string& path, u
 
 }  // namespace
 
-absl::StatusOr<FileSample> SampleFile(const std::string& path) {
+absl::StatusOr<FileSample> SampleFile(const std::string& path, Env* env) {
   FileSample sample;
-  SLUICE_ASSIGN_OR_RETURN(const FileDescriptor file, OpenFile(path, &sample.identity));
+  SLUICE_ASSIGN_OR_RETURN(const FileDescriptor file, OpenFile(path, env, &sample.identity));
   SLUICE_RETURN_IF_ERROR(ExtendSample(file, path, 0, &sample.crc32c));
   const uint64_t size = sample.identity.size;
   if (size > kSampleBytes)
@@ -352,9 +361,9 @@ absl::StatusOr<size_t> TextReader::Read(char* to, size_t n) {
   return got;
 }
 
-absl::StatusOr<std::unique_ptr<TextReader>> TextReader::Open(const std::string& path) {
+absl::StatusOr<std::unique_ptr<TextReader>> TextReader::Open(const std::string& path, Env* env) {
   FileIdentity identity;
-  SLUICE_ASSIGN_OR_RETURN(FileDescriptor file, OpenFile(path, &identity));
+  SLUICE_ASSIGN_OR_RETURN(FileDescriptor file, OpenFile(path, env, &identity));
   ByteSource bytes(std::move(file));
   SLUICE_ASSIGN_OR_RETURN(const std::string head, bytes.Head(path, kMagicBytes));
   if (auto compressed = OpenCompressed(path, identity, head, &bytes)) return compressed;

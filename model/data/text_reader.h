@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/base/env.h"
 
 namespace sluice {
 
@@ -29,7 +30,8 @@ struct FileIdentity {
            modified_ns == other.modified_ns;
   }
 };
-absl::StatusOr<FileIdentity> IdentifyFile(const std::string& path);
+// `env` opens the file.
+absl::StatusOr<FileIdentity> IdentifyFile(const std::string& path, Env* env = Env::Real());
 
 // Identifies a file's contents across hosts, at the cost of two short reads.
 struct FileSample {
@@ -37,12 +39,13 @@ struct FileSample {
   uint32_t crc32c = 0;  // of its first 64 KiB, followed by its last 64 KiB
 };
 // Statuses as TextReader::Open.
-absl::StatusOr<FileSample> SampleFile(const std::string& path);
+absl::StatusOr<FileSample> SampleFile(const std::string& path, Env* env = Env::Real());
 
 class TextReader {
  public:
   // NOT_FOUND, PERMISSION_DENIED or INVALID_ARGUMENT (not a regular file) name the path.
-  static absl::StatusOr<std::unique_ptr<TextReader>> Open(const std::string& path);
+  static absl::StatusOr<std::unique_ptr<TextReader>> Open(const std::string& path,
+                                                          Env* env = Env::Real());
   // Reads from the current position of the process's standard input, which may be a pipe. Its
   // path() is kStandardInput. Two such readers would share the text between them.
   static absl::StatusOr<std::unique_ptr<TextReader>> OpenStandardInput();

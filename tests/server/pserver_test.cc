@@ -24,38 +24,39 @@ using testing::SizeIs;
 
 using Specs = google::protobuf::RepeatedPtrField<JobSpec>;
 
-Specs Desire(std::initializer_list<JobSpec> specs) { return Specs(specs.begin(), specs.end()); }
+std::string OutputDir() { return testing::TempDir() + "pserver_test"; }
+
+Specs Desire(std::initializer_list<JobSpec> specs) {
+  Specs desired(specs.begin(), specs.end());
+  for (JobSpec& spec : desired) spec.mutable_config()->set_output_dir(OutputDir());
+  return desired;
+}
 
 class PserverTest : public testing::Test {
  protected:
-  PserverTest() { std::filesystem::remove_all(output_); }
-  ~PserverTest() override { std::filesystem::remove_all(output_); }
-
-  JobSpec Spec(uint32_t workers, bool a_sync, int k_steps, uint32_t num_shards = 4) {
-    JobSpec spec = MakeSpec(workers, a_sync, k_steps, num_shards);
-    spec.mutable_config()->set_output_dir(output_);
-    return spec;
-  }
+  PserverTest() { std::filesystem::remove_all(OutputDir()); }
+  ~PserverTest() override { std::filesystem::remove_all(OutputDir()); }
 
   absl::StatusOr<std::vector<SavedFile>> Save(const std::string& job_id, uint64_t generation,
-                                              uint64_t instance = 0) {
+                                              uint64_t instance = 0,
+                                              const std::string& directory = OutputDir() +
+                                                                             "/model") {
     SaveShardsRequest request;
     request.set_job_id(job_id);
     request.set_generation(generation);
     request.set_instance(instance);
-    request.set_directory(directory_);
+    request.set_directory(directory);
     request.set_save_id("000000000000005a");
     return pserver_.SaveShards(request);
   }
 
-  const std::string output_ = testing::TempDir() + "pserver_test";
-  const std::string directory_ = output_ + "/model";
+  const std::string directory_ = OutputDir() + "/model";
   FakeClock clock_;
   Pserver pserver_{TestResources(&clock_)};
 };
 
 TEST_F(PserverTest, OpensDesiredJobsAndDropsTheOthers) {
-  JobSpec one = Spec(1, true, 0), two = Spec(1, false, 0);
+  JobSpec one = MakeSpec(1, true, 0), two = MakeSpec(1, false, 0);
   two.set_job_id("job-2");
   pserver_.Reconcile(kSelf, Desire({one, two}));
   ASSERT_THAT(pserver_.Report(), SizeIs(2));
@@ -71,7 +72,7 @@ TEST_F(PserverTest, OpensDesiredJobsAndDropsTheOthers) {
 
 // A restarted scheduler gives the same job_id and generation again.
 TEST_F(PserverTest, DropsTablesOfAnotherInstance) {
-  JobSpec first = Spec(1, true, 0);
+  JobSpec first = MakeSpec(1, true, 0);
   first.set_instance(11);
   pserver_.Reconcile(kSelf, Desire({first}));
   EXPECT_EQ(pserver_.Report()[0].instance(), 11u);
@@ -89,9 +90,37 @@ TEST_F(PserverTest, DropsTablesOfAnotherInstance) {
   EXPECT_TRUE(Save("job-1", 1, 12).ok());
 }
 
+TEST_F(PserverTest, SavesOnlyIntoTheModelFolderOfTheJob) {
+  pserver_.Reconcile(kSelf, Desire({MakeSpec(1, true, 0)}));
+  const std::string elsewhere = OutputDir() + "/other";
+  for (const std::string& directory :
+       {elsewhere, OutputDir(), directory_ + "/../other", directory_ + "/deeper", std::string()}) {
+    EXPECT_EQ(Save("job-1", 1, 0, directory).status().code(), absl::StatusCode::kPermissionDenied)
+        << directory;
+  }
+  EXPECT_FALSE(std::filesystem::exists(OutputDir()));
+  EXPECT_TRUE(Save("job-1", 1).ok());
+}
+
+TEST_F(PserverTest, SavesOnlyForARankOfTheJob) {
+  JobSpec spec = MakeSpec(1, true, 0);
+  spec.set_pass_key(JobPassKey(std::string(32, 'k'), spec.instance()));
+  pserver_.Reconcile(kSelf, Desire({spec}));
+  EXPECT_EQ(Save("job-1", 1).status().code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_FALSE(std::filesystem::exists(OutputDir()));
+  SaveShardsRequest request;
+  request.set_job_id("job-1");
+  request.set_generation(1);
+  request.set_directory(directory_);
+  request.set_save_id("000000000000005a");
+  request.set_incarnation(1);
+  request.set_pass(JobPasses(spec.pass_key()).OfWorker(0, 1));
+  EXPECT_TRUE(pserver_.SaveShards(request).ok());
+}
+
 // A job that could not be opened is tried again for another instance.
 TEST_F(PserverTest, ErrorsAreKeptPerInstance) {
-  JobSpec spec = Spec(1, true, 0);
+  JobSpec spec = MakeSpec(1, true, 0);
   spec.set_instance(11);
   spec.mutable_config()->set_initial_model(directory_ + "/none");
   pserver_.Reconcile(kSelf, Desire({spec}));
@@ -106,7 +135,7 @@ TEST_F(PserverTest, ErrorsAreKeptPerInstance) {
 }
 
 TEST_F(PserverTest, TakesOverANewRoute) {
-  JobSpec spec = Spec(1, true, 0);
+  JobSpec spec = MakeSpec(1, true, 0);
   pserver_.Reconcile(kSelf, Desire({spec}));
   spec.mutable_route()->set_generation(2);
   pserver_.Reconcile(kSelf, Desire({spec}));
@@ -115,7 +144,7 @@ TEST_F(PserverTest, TakesOverANewRoute) {
 }
 
 TEST_F(PserverTest, JobWithATraceFileRecordsSpansOfItsFrames) {
-  JobSpec traced = Spec(2, false, 0), other = Spec(1, true, 0);
+  JobSpec traced = MakeSpec(2, false, 0), other = MakeSpec(1, true, 0);
   traced.mutable_config()->set_trace_file("/trace");
   other.set_job_id("job-2");
   pserver_.Reconcile(kSelf, Desire({traced, other}));
@@ -158,7 +187,7 @@ TEST_F(PserverTest, JobWithATraceFileRecordsSpansOfItsFrames) {
 }
 
 TEST_F(PserverTest, ReportsWhyAJobCannotBeOpened) {
-  JobSpec bad = Spec(1, true, 0);
+  JobSpec bad = MakeSpec(1, true, 0);
   bad.mutable_config()->set_initial_model("/nowhere/at/all");
   pserver_.Reconcile(kSelf, Desire({bad}));
   pserver_.WaitUntilOpenForTest();
@@ -171,7 +200,7 @@ TEST_F(PserverTest, RefusesAJobThatDoesNotFitInMemoryAndKeepsRunning) {
   JobResources resources = TestResources(&clock_);
   resources.available_memory = [] { return uint64_t{3} << 20; };
   Pserver small(resources);
-  JobSpec spec = Spec(1, true, 0);
+  JobSpec spec = MakeSpec(1, true, 0);
   spec.mutable_tables(0)->set_shape(0, 4 << 18);
   for (int b = 1; b < 4; ++b) spec.mutable_route()->mutable_tables(0)->add_owner(0);
   small.Reconcile(kSelf, Desire({spec}));
@@ -192,7 +221,7 @@ TEST_F(PserverTest, RefusesAJobThatDoesNotFitInMemoryAndKeepsRunning) {
 }
 
 TEST_F(PserverTest, EvaluationJobUsesTheInitialValuesOfItsModel) {
-  JobSpec trained = Spec(1, true, 0);
+  JobSpec trained = MakeSpec(1, true, 0);
   trained.mutable_config()->mutable_train()->set_seed(5);
   for (int c = 0; c < 2; ++c) {
     auto* uniform = trained.mutable_tables(1)->mutable_columns(c)->mutable_initializer();
@@ -226,30 +255,8 @@ TEST_F(PserverTest, EvaluationJobUsesTheInitialValuesOfItsModel) {
   EXPECT_NE(TestWorker(next, pserver_.Find("job-1"), 0).Sparse({1, 2}), wanted);
 }
 
-TEST_F(PserverTest, SavesOnlyForARankOfTheJobAndToTheJobsFolder) {
-  JobSpec spec = Spec(1, true, 0);
-  spec.set_pass_key(JobPassKey(std::string(32, 'k'), spec.instance()));
-  pserver_.Reconcile(kSelf, Desire({spec}));
-  SaveShardsRequest request;
-  request.set_job_id("job-1");
-  request.set_generation(1);
-  request.set_directory(directory_);
-  request.set_save_id("000000000000005a");
-  request.set_incarnation(1);
-  const auto code = [&] { return pserver_.SaveShards(request).status().code(); };
-  EXPECT_EQ(code(), absl::StatusCode::kPermissionDenied) << "without a pass";
-  request.set_pass(JobPasses(spec.pass_key()).OfWorker(0, 1));
-  for (const char* folder : {"", "/", "/elsewhere", "/model/..", "/model/../elsewhere"}) {
-    request.set_directory(output_ + folder);
-    EXPECT_EQ(code(), absl::StatusCode::kPermissionDenied) << folder;
-  }
-  EXPECT_FALSE(std::filesystem::exists(output_));
-  request.set_directory(directory_);
-  EXPECT_EQ(code(), absl::StatusCode::kOk);
-}
-
 TEST_F(PserverTest, LoadsASavedModelIntoAnotherNumberOfShards) {
-  JobSpec spec = Spec(1, true, 0);
+  JobSpec spec = MakeSpec(1, true, 0);
   pserver_.Reconcile(kSelf, Desire({spec}));
   {
     TestWorker worker(spec, pserver_.Find("job-1"), 0);
@@ -270,7 +277,7 @@ TEST_F(PserverTest, LoadsASavedModelIntoAnotherNumberOfShards) {
   auto finished = FinishModel(directory_, spec.config(), manifest, Env::Real());
   ASSERT_TRUE(finished.ok()) << finished.status();
 
-  JobSpec next = Spec(1, true, 0, 7);
+  JobSpec next = MakeSpec(1, true, 0, 7);
   next.mutable_config()->set_initial_model(directory_);
   pserver_.Reconcile(kSelf, {});
   pserver_.Reconcile(kSelf, Desire({next}));
@@ -283,7 +290,7 @@ TEST_F(PserverTest, LoadsASavedModelIntoAnotherNumberOfShards) {
   EXPECT_THAT(rows[UINT64_MAX], ElementsAre(-0.75f, -0.75f, -0.75f));
   EXPECT_THAT(rows[8], ElementsAre(0.25f, -1.75f, 0.25f));
 
-  JobSpec other = Spec(1, true, 0);
+  JobSpec other = MakeSpec(1, true, 0);
   other.mutable_config()->set_initial_model(directory_);
   other.mutable_tables(1)->mutable_columns(1)->set_dim(5);
   pserver_.Reconcile(kSelf, {});

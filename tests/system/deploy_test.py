@@ -1,5 +1,7 @@
 """The systemd units and deploy/README.md are valid, use flags that exist, and are true."""
+import ctypes.util
 import os
+import platform
 import re
 import shlex
 import shutil
@@ -7,11 +9,19 @@ import subprocess
 import sys
 import unittest
 
-from sluice_testing import BIN, ROOT, SluiceTest, commands_by_hand, free_port, wait_until
+from sluice_testing import BIN, ROOT, TIME_SCALE, SluiceTest, commands_by_hand, free_port, wait_until
 
 UNITS = sorted((ROOT / "deploy").glob("*.service"))
 README = (ROOT / "deploy" / "README.md").read_text()
 ANALYZE = shutil.which("systemd-analyze")
+# The largest exposure by `systemd-analyze security`, from 0 to 10. 8.6 is a unit that only drops its privileges. What
+# remains is the network, and for workers the code that oneDNN makes.
+EXPOSURE = {"sluice-pserver@.service": 1.5, "sluice-scheduler.service": 1.5, "sluice-worker@.service": 1.7}
+NO_SANDBOX = ("there is no systemd-analyze" if ANALYZE is None else
+              "there is no libseccomp" if ctypes.util.find_library("seccomp") is None else
+              "sanitizers need more system calls" if TIME_SCALE > 1 else None)
+# PR_SET_MDWE, which stands for MemoryDenyWriteExecute here.
+OLD_KERNEL = tuple(int(part) for part in re.findall(r"\d+", platform.release())[:2]) < (6, 3)
 
 
 def setting(unit, name):
@@ -49,6 +59,59 @@ class DeployTest(SluiceTest):
             done = subprocess.run([ANALYZE, "verify", "--man=no", str(self.tmp / name)], capture_output=True, text=True)
             mine = [line for line in done.stderr.splitlines() if "sluice" in line]
             self.assertEqual((done.returncode, mine), (0, []), done.stderr)
+
+    @unittest.skipIf(ANALYZE is None, "there is no systemd-analyze")
+    def test_units_are_confined(self):
+        self.assertEqual([unit.name for unit in UNITS], sorted(EXPOSURE))
+        for unit in UNITS:
+            with self.subTest(unit.name):
+                done = subprocess.run([ANALYZE, "security", "--no-pager", "--offline=true", str(unit)],
+                                      capture_output=True, text=True)
+                exposure = float(re.search(r"Overall exposure level for \S+: ([\d.]+)", done.stdout)[1])
+                self.assertLessEqual(exposure, EXPOSURE[unit.name], done.stdout)
+                # The folders that a unit may write are those where jobs may write.
+                self.assertEqual(setting(unit, "ReadWritePaths"), [])
+                self.assertEqual(setting(unit, "Environment"), ["SLUICE_OUTPUT_ROOT=/var/lib/sluice"])
+
+    def run_in_sandbox(self, units):
+        """Runs a job on daemons that each run under the limits of a unit: {program: unit}. Returns submit's result."""
+        scheduler = "127.0.0.1:%d" % free_port()
+        (self.tmp / "out").mkdir()
+        self.write_csv("out/train.csv", [(i % 2, i, "abc"[i % 3]) for i in range(40)])
+        job = self.small_job(train="out/train.csv", evaluation="out/train.csv")
+        daemons = []
+        for program, unit in units.items():
+            member = ["--rank=0", "--scheduler=localhost:" + scheduler.split(":")[1]]
+            flags = ["--bind=" + scheduler, "--server_num=1", "--worker_num=1"] if "scheduler" in program else member
+            daemons.append(self.start(
+                sys.executable, "-B", ROOT / "tests" / "system" / "unit_sandbox.py", unit, BIN / program, *flags,
+                "--log_dir=%s" % (self.tmp / "log"), log=program + ".out",
+                env={**os.environ, "SLUICE_OUTPUT_ROOT": str(self.tmp / "out")}))
+        wait_until(lambda: self.members(scheduler), "both members")
+        done = self.run_program("sluice", "submit", "--job=%s" % job, "--scheduler=" + scheduler,
+                                "--output_dir=%s" % (self.tmp / "out" / "job"))
+        self.run_program("sluice", "down", "--scheduler=" + scheduler)
+        self.assertEqual([self.exit_code(daemon) for daemon in daemons], [0, 0, 0])
+        return done
+
+    @unittest.skipIf(NO_SANDBOX, NO_SANDBOX)
+    @unittest.skipIf(OLD_KERNEL, "the kernel cannot forbid a process to make code")
+    def test_a_job_runs_within_the_limits_of_the_units(self):
+        done = self.run_in_sandbox({shlex.split(setting(unit, "ExecStart")[0])[0].split("/")[-1]: unit
+                                    for unit in UNITS})
+        self.assertEqual(done.returncode, 0, done.stdout)
+
+    @unittest.skipIf(NO_SANDBOX, NO_SANDBOX)
+    @unittest.skipIf(OLD_KERNEL, "the kernel cannot forbid a process to make code")
+    def test_workers_cannot_compute_when_they_may_not_make_code(self):
+        # Why sluice-worker@.service does without MemoryDenyWriteExecute.
+        units = {unit.name.split(".")[0].rstrip("@"): unit for unit in UNITS}
+        self.assertEqual(setting(units["sluice-worker"], "MemoryDenyWriteExecute"), [])
+        strict = self.tmp / "strict.service"
+        strict.write_text(units["sluice-worker"].read_text() + "MemoryDenyWriteExecute=yes\n")
+        done = self.run_in_sandbox({**units, "sluice-worker": strict})
+        self.assertNotEqual(done.returncode, 0, done.stdout)
+        self.assertIn("oneDNN", done.stdout)
 
     @unittest.skipIf(ANALYZE is None, "there is no systemd-analyze")
     def test_systemd_rejects_a_wrong_unit(self):

@@ -41,6 +41,10 @@ TEST(ClusterConfigTest, DefaultsMatchTheReference) {
 
 TEST(ClusterConfigTest, BadValuesAreRefusedWithFieldAndFix) {
   EXPECT_THAT(Refusal("version: 3"), HasSubstr("version: 3"));
+  EXPECT_EQ(Refusal("security { data_root: '/a' output_root: '/b' }"), "");
+  EXPECT_THAT(Refusal("security { output_root: '/b' output_root: 'c' }"),
+              HasSubstr("output_root[1]: 'c'"));
+  EXPECT_THAT(Refusal("security { data_root: '/a' }"), HasSubstr("--output_root"));
   EXPECT_THAT(Refusal("scheduler: '127.0.0.1'"), HasSubstr("scheduler: '127.0.0.1'"));
   EXPECT_THAT(Refusal("scheduler: '10.0.0.1:7000'"), HasSubstr("insecure: true"));
   EXPECT_THAT(Refusal("pservers: ['127.0.0.1:70', '127.0.0.1:70']"),

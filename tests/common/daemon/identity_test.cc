@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <fstream>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/daemon/process_info.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -30,7 +32,7 @@ class IdentityTest : public ::testing::Test {
   void ClearVariables() {
     for (const char* name :
          {"ROLE", "RANK", "BIND", "ADVERTISE", "SCHEDULER", "CLUSTER", "LOG_DIR", "ADMIN_BIND",
-          "DEVICE", "INSECURE", "ANY_LOCAL_USER", "STANDBY", "TLS_CERT", "TLS_KEY"}) {
+          "DEVICE", "INSECURE", "ANY_LOCAL_USER", "STANDBY", "TLS_CERT", "TLS_KEY", "DATA_ROOT", "OUTPUT_ROOT"}) {
       unsetenv((std::string("SLUICE_") + name).c_str());
     }
   }
@@ -212,6 +214,39 @@ TEST_F(IdentityTest, FilesOfTlsComeFromFlagElseVariableElseClusterFile) {
   EXPECT_TRUE(worker->credentials.tls());
   unsetenv("SLUICE_TLS_CERT");
   EXPECT_THAT(Refusal(ROLE_WORKER), HasSubstr("--tls_cert: a"));
+}
+
+TEST_F(IdentityTest, RootsComeFromFlagElseVariableElseClusterFile) {
+  WriteCluster("security { data_root: '/a' output_root: '/b' output_root: '/c' }");
+  const auto roots = [&] {
+    const auto identity = ResolveIdentity(ROLE_SCHEDULER, flags_);
+    EXPECT_TRUE(identity.ok()) << identity.status();
+    const SecurityConfig& security = identity->cluster.security();
+    return absl::StrCat(absl::StrJoin(security.data_root(), "+"), " ",
+                        absl::StrJoin(security.output_root(), "+"));
+  };
+  EXPECT_EQ(roots(), "/a /b+/c");
+  setenv("SLUICE_OUTPUT_ROOT", "/d,/e", 1);
+  EXPECT_EQ(roots(), "/a /d+/e");
+  flags_.output_root = "/f";
+  flags_.data_root = "/g,/h";
+  EXPECT_EQ(roots(), "/g+/h /f");
+  flags_.output_root = "f";
+  EXPECT_THAT(Refusal(ROLE_SCHEDULER), HasSubstr("output_root[0]: 'f'"));
+}
+
+TEST_F(IdentityTest, TheEnvOfJobsIsConfinedOnlyWhenThereAreRoots) {
+  Identity identity;
+  auto env = ConfinedEnv(identity, Env::Real());
+  ASSERT_TRUE(env.ok()) << env.status();
+  EXPECT_EQ(*env, nullptr);
+  identity.cluster.mutable_security()->add_output_root("/usr");
+  env = ConfinedEnv(identity, Env::Real());
+  ASSERT_TRUE(env.ok()) << env.status();
+  EXPECT_TRUE((*env)->Exists("/usr/bin"));
+  EXPECT_FALSE((*env)->Exists("/proc"));
+  identity.cluster.mutable_security()->set_output_root(0, "/none");
+  EXPECT_EQ(ConfinedEnv(identity, Env::Real()).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 TEST_F(IdentityTest, WildcardBindNeedsAnAdvertisedAddress) {

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/clock.h"
 #include "common/base/env.h"
+#include "common/base/rooted_env.h"
 #include "gmock/gmock.h"
 #include "model/features/data_summary.h"
 #include "tests/model/data/files_for_test.h"
@@ -385,6 +386,36 @@ TEST_F(ExampleCacheTest, SettingsControlReadingAndWriting) {
   EXPECT_TRUE(ReadAll().cached);  // but existing files are used
   job_.mutable_data()->set_cache(false);
   EXPECT_EQ(Cache(), nullptr);
+}
+
+TEST_F(ExampleCacheTest, FolderThatTheEnvRefusesIsNotWritten) {
+  const std::string inside = folder_.Path("inside");
+  fs::create_directory(inside);
+  const auto env = RootedEnv::Create(Env::Real(), {{}, {inside}});
+  ASSERT_TRUE(env.ok()) << env.status();
+  const auto read = [&] {
+    const auto cache = MakeExampleCache(job_, *SchemaForTest(job_), env->get(), Clock::Real(),
+                                        [this](const std::string& line) { log_.push_back(line); });
+    ReadWith(cache.get(), {source_});
+    return ReadWith(cache.get(), {source_}).cached;
+  };
+  EXPECT_FALSE(read());
+  EXPECT_FALSE(fs::exists(folder_.Path("out/data_cache")));
+  ASSERT_THAT(log_, SizeIs(1));
+  EXPECT_THAT(log_[0], HasSubstr("--output_root"));
+  job_.mutable_data()->set_cache_dir(inside + "/cache");
+  EXPECT_TRUE(read());
+}
+
+TEST_F(ExampleCacheTest, LinksUnderItsNamesAreNotFollowed) {
+  ReadAll();
+  const std::string file = OnlyFile(), other = folder_.Write("other", "not a cache file");
+  fs::remove(file);
+  // Somebody who may write into the folder knows the names of its files.
+  fs::create_symlink(other, file);
+  fs::create_symlink(other, file + kUnfinishedSuffix);
+  EXPECT_FALSE(ReadAll().cached);
+  EXPECT_EQ(*Env::Real()->ReadFile(other), "not a cache file");
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 
+#include "common/base/rooted_env.h"
 #include "gmock/gmock.h"
 #include "tests/model/data/files_for_test.h"
 
@@ -54,12 +55,40 @@ TEST(ExpandFilesTest, FileWithAWildcardInItsNameMatchesItself) {
   EXPECT_THAT(*Expand({odd}), ElementsAre(odd));
 }
 
+TEST(ExpandFilesTest, PatternsFindOnlyWhatTheEnvMayOpen) {
+  const TempFolder folder;
+  const std::string inside = folder.Path("inside"), outside = folder.Path("outside");
+  std::filesystem::create_directories(inside + "/sub");
+  std::filesystem::create_directory(outside);
+  const std::string mine = folder.Write("inside/sub/a.csv", "");
+  const std::string secret = folder.Write("outside/b.csv", "");
+  std::filesystem::create_symlink(outside, inside + "/link");
+  auto env = RootedEnv::Create(Env::Real(), {{}, {inside}});
+  ASSERT_TRUE(env.ok()) << env.status();
+  const auto expand = [&](const std::string& pattern) {
+    google::protobuf::RepeatedPtrField<std::string> patterns;
+    *patterns.Add() = pattern;
+    return ExpandFiles(patterns, env->get());
+  };
+  EXPECT_THAT(*expand(inside + "/sub/*.csv"), ElementsAre(mine));
+  EXPECT_THAT(*expand(inside + "/s*/a.csv"), ElementsAre(mine));
+  for (const std::string& pattern :
+       {secret, outside + "/*.csv", inside + "/link/b.csv", inside + "/link/*.csv",
+        inside + "/*/../../outside/*.csv", inside + "/.*/outside/*.csv"}) {
+    EXPECT_FALSE(expand(pattern).ok()) << pattern;
+  }
+  EXPECT_EQ(expand(outside + "/*.csv").status().code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_THAT(std::string(expand(secret).status().message()),
+              AllOf(HasSubstr(secret), HasSubstr("--data_root")));
+}
+
 TEST(ExpandFilesTest, ErrorsNameTheBaseOfRelativePaths) {
   google::protobuf::RepeatedPtrField<std::string> patterns;
   *patterns.Add() = "no/such/file";
   EXPECT_EQ(ExpandFiles(patterns).status().code(), absl::StatusCode::kNotFound);
-  EXPECT_THAT(std::string(ExpandFiles(patterns, "the working folder").status().message()),
-              HasSubstr("the working folder"));
+  EXPECT_THAT(
+      std::string(ExpandFiles(patterns, Env::Real(), "the working folder").status().message()),
+      HasSubstr("the working folder"));
 }
 
 // Gives up root's right to read everything while this object lives.

@@ -1,0 +1,37 @@
+# Hardening of the optimized builds, for every target that links sluice_options: position-independent programs, a
+# read-only GOT that is filled at start (RELRO, BIND_NOW), stack protector, fortified calls of the C library, probes of
+# each page of a large stack frame, and no executable stack. tests/hardening_test.py reads the result from the programs.
+#
+# Sanitizer builds have none of it: the sanitizers replace the fortified calls and lay out stack frames themselves.
+#
+# Indirect branch tracking and shadow stacks (-fcf-protection): the code has the landing pads, but a program carries the
+# property that switches them on only if all its objects do. Debian 12's start files (Scrt1.o, crti.o) do not.
+#
+# Left out:
+# - _GLIBCXX_ASSERTIONS. They check each operator[] of a vector, also in the loops over rows and parsed fields. Switching
+#   them on in some libraries only would not work: a program has one copy of each inline function, and the linker takes
+#   any of them.
+# - _FORTIFY_SOURCE=3, whose sizes are computed at run time.
+#
+# SLUICE_NOT_HARDENED: why this build is not; "" if it is.
+set(SLUICE_NOT_HARDENED "")
+if(SLUICE_SANITIZE)
+  set(SLUICE_NOT_HARDENED "a build with sanitizers is not hardened")
+  return()
+endif()
+if(NOT CMAKE_BUILD_TYPE MATCHES "^(Release|RelWithDebInfo|MinSizeRel)$")
+  set(SLUICE_NOT_HARDENED "a build without optimization is not hardened")
+endif()
+set(optimized "$<CONFIG:Release,RelWithDebInfo,MinSizeRel>")
+set(optimized_cxx "$<AND:${optimized},$<COMPILE_LANGUAGE:CXX>>")
+# Targets that ask for position-independent code (-fPIC) keep it: they may become part of a shared library.
+target_compile_options(sluice_options INTERFACE
+  "$<$<AND:${optimized_cxx},$<NOT:$<BOOL:$<TARGET_PROPERTY:POSITION_INDEPENDENT_CODE>>>>:-fPIE>"
+  "$<${optimized_cxx}:-fstack-protector-strong;-fstack-clash-protection;-U_FORTIFY_SOURCE;-D_FORTIFY_SOURCE=2>")
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|i.86)$")
+  target_compile_options(sluice_options INTERFACE "$<${optimized_cxx}:-fcf-protection=full>")
+endif()
+foreach(option -pie -Wl,-z,relro -Wl,-z,now -Wl,-z,noexecstack)
+  string(REPLACE "," "$<COMMA>" option "${option}")
+  target_link_options(sluice_options INTERFACE "$<${optimized}:$<HOST_LINK:${option}>>")
+endforeach()

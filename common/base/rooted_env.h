@@ -1,0 +1,75 @@
+// An Env that confines the paths which jobs and other processes name to folders of the operator.
+//
+// A path must begin with a root, written as it was given or as it is without links. The kernel
+// finds the rest beneath the root: it refuses `..` and links that lead out. It checks while it
+// opens, so a link that is swapped in meanwhile leads nowhere else. A change acts on a name in a
+// folder that was opened this way, and follows no link under that name.
+//
+// Errors: PERMISSION_DENIED names the path, the roots and their flags. Other errors are those of
+// `base`. Exists is false for a path that is refused.
+//
+// Thread safety: safe from any thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/base/env.h"
+
+namespace sluice {
+
+class RootedEnv : public Env {
+ public:
+  struct Roots {
+    std::vector<std::string> data;    // for reading (--data_root)
+    std::vector<std::string> output;  // for reading and writing (--output_root)
+  };
+
+  // `base` outlives the Env and has the files of the machine, since it is given paths in
+  // /proc/self/fd. INVALID_ARGUMENT when there is no output root, or when a root is not the
+  // absolute path of a folder; UNIMPLEMENTED when the kernel cannot confine paths (Linux 5.6 can).
+  static absl::StatusOr<std::unique_ptr<RootedEnv>> Create(Env* base, const Roots& roots);
+  ~RootedEnv() override;
+
+  absl::StatusOr<std::string> ReadFile(const std::string& path) override;
+  absl::StatusOr<std::string> ReadRange(const std::string& path, uint64_t offset,
+                                        uint64_t n) override;
+  absl::StatusOr<uint64_t> FileSize(const std::string& path) override;
+  absl::Status WriteFile(const std::string& path,
+                         absl::Span<const absl::string_view> pieces) override;
+  absl::StatusOr<std::unique_ptr<NewFile>> StartFile(const std::string& path) override;
+  absl::Status RenameFile(const std::string& from, const std::string& to) override;
+  absl::Status MakeDirs(const std::string& path) override;
+  absl::Status MakeNewDir(const std::string& path) override;
+  absl::Status RemoveDir(const std::string& path) override;
+  absl::StatusOr<std::vector<std::string>> List(const std::string& path) override;
+  bool Exists(const std::string& path) override;
+  absl::Status RemoveFile(const std::string& path) override;
+  // A path that may be written, created or truncated must lie below an output root.
+  absl::StatusOr<int> OpenFile(const std::string& path, int flags, uint32_t mode = 0) override;
+
+ private:
+  enum class Use { kRead, kWrite };
+  struct Root;
+  struct Place;
+  class PlacedFile;
+  explicit RootedEnv(Env* base);
+
+  std::string Absolute(const std::string& path) const;
+  absl::Status Refuse(const std::string& why, Use use) const;
+  // Opens what the path leads to. Messages are the reason alone.
+  absl::StatusOr<int> Open(const std::string& path, Use use, int flags, uint32_t mode) const;
+  // What the path leads to, for reading.
+  absl::StatusOr<Place> Find(absl::string_view operation, const std::string& path) const;
+  // The name of the path in its folder, for a change.
+  absl::StatusOr<Place> FindName(absl::string_view operation, const std::string& path) const;
+
+  Env* const base_;
+  const std::string working_folder_;  // relative paths begin here
+  std::vector<Root> roots_;           // constant after Create
+};
+
+}  // namespace sluice

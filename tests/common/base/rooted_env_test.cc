@@ -1,0 +1,252 @@
+#include "common/base/rooted_env.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+
+namespace sluice {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr absl::StatusCode kRefused = absl::StatusCode::kPermissionDenied;
+
+absl::StatusCode CodeOf(const absl::Status& status) { return status.code(); }
+template <typename T>
+absl::StatusCode CodeOf(const absl::StatusOr<T>& value) {
+  return value.status().code();
+}
+
+// Folders data, output and outside, the last with the file `secret`.
+class RootedEnvTest : public ::testing::Test {
+ protected:
+  RootedEnvTest() {
+    std::string pattern = ::testing::TempDir() + "/rooted_env_test.XXXXXX";
+    dir_ = fs::canonical(::mkdtemp(pattern.data()));
+    for (const char* name : {"data", "output", "outside"}) fs::create_directory(At(name));
+    Write("data/table", "rows");
+    Write("outside/secret", "secret");
+    auto env = RootedEnv::Create(Env::Real(), {{At("data")}, {At("output")}});
+    EXPECT_TRUE(env.ok()) << env.status();
+    env_ = *std::move(env);
+  }
+  ~RootedEnvTest() override { fs::remove_all(dir_); }
+
+  std::string At(const std::string& name) const { return dir_ + "/" + name; }
+  void Write(const std::string& name, absl::string_view text) {
+    ASSERT_TRUE(Env::Real()->WriteFile(At(name), {text}).ok());
+  }
+  // Every call that reads the path is refused.
+  void ExpectUnreadable(const std::string& path) {
+    SCOPED_TRACE(path);
+    EXPECT_EQ(CodeOf(env_->ReadFile(path)), kRefused);
+    EXPECT_EQ(CodeOf(env_->ReadRange(path, 0, 1)), kRefused);
+    EXPECT_EQ(CodeOf(env_->FileSize(path)), kRefused);
+    EXPECT_EQ(CodeOf(env_->List(path)), kRefused);
+    EXPECT_EQ(CodeOf(env_->OpenFile(path, O_RDONLY)), kRefused);
+    EXPECT_EQ(CodeOf(env_->OpenFile(path, O_PATH)), kRefused);
+    EXPECT_FALSE(env_->Exists(path));
+  }
+  // Every call that changes the path is refused, and it keeps what it has.
+  void ExpectUnwritable(const std::string& path) {
+    SCOPED_TRACE(path);
+    const bool existed = fs::exists(path);
+    EXPECT_EQ(CodeOf(env_->WriteFile(path, {"x"})), kRefused);
+    EXPECT_EQ(CodeOf(env_->StartFile(path)), kRefused);
+    EXPECT_EQ(CodeOf(env_->MakeNewDir(path)), kRefused);
+    EXPECT_EQ(CodeOf(env_->MakeDirs(path + "/deep")), kRefused);
+    EXPECT_EQ(CodeOf(env_->RemoveFile(path)), kRefused);
+    EXPECT_EQ(CodeOf(env_->RemoveDir(path)), kRefused);
+    EXPECT_EQ(CodeOf(env_->OpenFile(path, O_WRONLY | O_CREAT | O_TRUNC, 0644)), kRefused);
+    EXPECT_EQ(CodeOf(env_->OpenFile(path, O_RDONLY | O_TRUNC)), kRefused);
+    Write("output/mine", "mine");
+    EXPECT_EQ(CodeOf(env_->RenameFile(At("output/mine"), path)), kRefused);
+    EXPECT_EQ(CodeOf(env_->RenameFile(path, At("output/mine"))), kRefused);
+    EXPECT_EQ(fs::exists(path), existed);
+    ExpectSecretIsKept();
+  }
+  void ExpectSecretIsKept() {
+    EXPECT_EQ(*Env::Real()->ReadFile(At("outside/secret")), "secret");
+    EXPECT_THAT(*Env::Real()->List(At("outside")), ElementsAre("secret"));
+  }
+
+  std::string dir_;
+  std::unique_ptr<RootedEnv> env_;
+};
+
+TEST_F(RootedEnvTest, FilesBelowAnOutputRootAreWrittenAndRead) {
+  const std::string path = At("output/job/model/shard");
+  ASSERT_TRUE(env_->MakeDirs(At("output/job/model")).ok());
+  ASSERT_TRUE(env_->MakeDirs(At("output/job/model")).ok());  // again
+  ASSERT_TRUE(env_->WriteFile(path, {"one", "two"}).ok());
+  EXPECT_EQ(*env_->ReadFile(path), "onetwo");
+  EXPECT_EQ(*env_->ReadRange(path, 2, 2), "et");
+  EXPECT_EQ(*env_->FileSize(path), 6u);
+  auto file = env_->StartFile(At("output/job/pieces"));
+  ASSERT_TRUE(file.ok()) << file.status();
+  ASSERT_TRUE((*file)->Append("piece").ok());
+  EXPECT_FALSE(env_->Exists(At("output/job/pieces")));
+  ASSERT_TRUE((*file)->Finish().ok());
+  ASSERT_TRUE(env_->RenameFile(At("output/job/pieces"), At("output/job/whole")).ok());
+  EXPECT_THAT(*env_->List(At("output/job")), ElementsAre("model", "whole"));
+  EXPECT_EQ(CodeOf(env_->MakeNewDir(At("output/job"))), absl::StatusCode::kAlreadyExists);
+  ASSERT_TRUE(env_->RemoveFile(path).ok());
+  ASSERT_TRUE(env_->RemoveDir(At("output/job/model")).ok());
+  EXPECT_EQ(CodeOf(env_->ReadFile(path)), absl::StatusCode::kNotFound);
+}
+
+TEST_F(RootedEnvTest, FilesBelowADataRootAreOnlyRead) {
+  EXPECT_EQ(*env_->ReadFile(At("data/table")), "rows");
+  EXPECT_THAT(*env_->List(At("data")), ElementsAre("table"));
+  ExpectUnwritable(At("data/table"));
+  EXPECT_EQ(*env_->ReadFile(At("data/table")), "rows");
+}
+
+TEST_F(RootedEnvTest, PathsOutsideOfTheRootsAreRefused) {
+  ExpectUnreadable(At("outside/secret"));
+  ExpectUnwritable(At("outside/secret"));
+  ExpectUnwritable(At("outside/new"));
+  ExpectUnreadable(dir_);
+  ExpectUnreadable("/");
+  ExpectUnreadable("");
+}
+
+TEST_F(RootedEnvTest, ParentFoldersDoNotLeadOut) {
+  fs::create_directory(At("output/job"));
+  for (const char* way : {"output/../outside/secret", "output/job/../../outside/secret",
+                          "output//job/.././../outside/secret"}) {
+    ExpectUnreadable(At(way));
+    ExpectUnwritable(At(way));
+  }
+  ExpectUnwritable(At("output/.."));
+  // Beneath the root it is a way like any other.
+  ASSERT_TRUE(env_->WriteFile(At("output/job/../file"), {"x"}).ok());
+  EXPECT_EQ(*env_->ReadFile(At("output/file")), "x");
+}
+
+TEST_F(RootedEnvTest, LinksDoNotLeadOut) {
+  fs::create_symlink(At("outside"), At("output/absolute"));
+  fs::create_symlink("../outside", At("output/relative"));
+  fs::create_symlink(At("outside/secret"), At("output/file"));
+  ExpectUnreadable(At("output/absolute/secret"));
+  ExpectUnwritable(At("output/absolute/secret"));
+  ExpectUnreadable(At("output/relative/secret"));
+  ExpectUnwritable(At("output/relative/secret"));
+  ExpectUnreadable(At("output/file"));
+  EXPECT_EQ(CodeOf(env_->OpenFile(At("output/file"), O_WRONLY | O_TRUNC)), kRefused);
+  EXPECT_EQ(CodeOf(env_->MakeDirs(At("output/absolute"))), kRefused);
+  // Replaces the link, not the file that it leads to.
+  ASSERT_TRUE(env_->WriteFile(At("output/file"), {"new"}).ok());
+  EXPECT_EQ(*env_->ReadFile(At("output/file")), "new");
+  ExpectSecretIsKept();
+}
+
+TEST_F(RootedEnvTest, LinksThatStayBeneathTheRootAreFollowed) {
+  ASSERT_TRUE(env_->MakeDirs(At("output/first")).ok());
+  fs::create_symlink("first", At("output/latest"));
+  ASSERT_TRUE(env_->WriteFile(At("output/latest/file"), {"x"}).ok());
+  EXPECT_EQ(*env_->ReadFile(At("output/first/file")), "x");
+}
+
+TEST_F(RootedEnvTest, ALinkThatIsSwappedInLeadsNowhereElse) {
+  fs::create_directory(At("output/real"));
+  Write("output/real/secret", "mine");
+  fs::create_symlink(At("outside"), At("output/link"));
+  std::atomic<bool> stop{false};
+  std::thread swapper([&] {
+    const std::string real = At("output/real"), link = At("output/link");
+    // Exchanges the two names in one step, so that `real` always exists.
+    while (!stop) ::syscall(SYS_renameat2, AT_FDCWD, real.c_str(), AT_FDCWD, link.c_str(), 2);
+  });
+  int read = 0, refused = 0;
+  for (int i = 0; i < 20'000 || ((read == 0 || refused == 0) && i < 2'000'000); ++i) {
+    const auto text = env_->ReadFile(At("output/real/secret"));
+    if (text.ok()) {
+      ASSERT_EQ(*text, "mine");
+      ++read;
+    } else {
+      ASSERT_EQ(text.status().code(), kRefused) << text.status();
+      ++refused;
+    }
+    if (i % 16 == 0) env_->WriteFile(At("output/real/new"), {"x"}).IgnoreError();
+  }
+  stop = true;
+  swapper.join();
+  EXPECT_GT(read, 0);
+  EXPECT_GT(refused, 0);
+  ExpectSecretIsKept();
+}
+
+TEST_F(RootedEnvTest, AnotherFolderThatBeginsWithTheRootsNameIsOutside) {
+  fs::create_directory(At("output2"));
+  fs::create_directory(At("data2"));
+  Write("data2/secret", "secret");
+  ExpectUnwritable(At("output2/file"));
+  ExpectUnreadable(At("data2/secret"));
+}
+
+TEST_F(RootedEnvTest, ARootIsKnownByBothItsNames) {
+  fs::create_symlink(At("output"), At("name"));
+  const auto env = RootedEnv::Create(Env::Real(), {{}, {At("name/")}});
+  ASSERT_TRUE(env.ok()) << env.status();
+  ASSERT_TRUE((*env)->WriteFile(At("name/a"), {"a"}).ok());
+  EXPECT_EQ(*(*env)->ReadFile(At("output/a")), "a");
+  // Now the name leads elsewhere, and the root is still the folder that it was.
+  fs::remove(At("name"));
+  fs::create_symlink(At("outside"), At("name"));
+  ASSERT_TRUE((*env)->WriteFile(At("name/b"), {"b"}).ok());
+  EXPECT_EQ(*(*env)->ReadFile(At("output/b")), "b");
+  ExpectSecretIsKept();
+}
+
+TEST_F(RootedEnvTest, RootsMayLieInEachOther) {
+  fs::create_directory(At("data/out"));
+  const auto env = RootedEnv::Create(Env::Real(), {{At("data")}, {At("data/out")}});
+  ASSERT_TRUE(env.ok()) << env.status();
+  ASSERT_TRUE((*env)->WriteFile(At("data/out/file"), {"x"}).ok());
+  EXPECT_EQ(*(*env)->ReadFile(At("data/out/../table")), "rows");
+  EXPECT_EQ(CodeOf((*env)->WriteFile(At("data/out/../new"), {"x"})), kRefused);
+}
+
+TEST_F(RootedEnvTest, UnusableRootsAreRefused) {
+  const auto create = [](std::vector<std::string> data, std::vector<std::string> output) {
+    return RootedEnv::Create(Env::Real(), {std::move(data), std::move(output)}).status();
+  };
+  const auto kInvalid = absl::StatusCode::kInvalidArgument;
+  EXPECT_EQ(create({}, {At("none")}).code(), kInvalid);
+  EXPECT_THAT(std::string(create({}, {At("none")}).message()),
+              ::testing::AllOf(HasSubstr("--output_root"), HasSubstr(At("none"))));
+  EXPECT_EQ(create({At("none")}, {At("output")}).code(), kInvalid);
+  EXPECT_EQ(create({}, {At("outside/secret")}).code(), kInvalid);  // a file
+  EXPECT_EQ(create({}, {"output"}).code(), kInvalid);
+  EXPECT_EQ(create({At("data")}, {}).code(), kInvalid);
+}
+
+TEST_F(RootedEnvTest, ErrorsNameThePathTheRootsAndTheFlag) {
+  const auto read = env_->ReadFile(At("outside/secret"));
+  for (const std::string& part : {At("outside/secret"), At("data"), At("output"),
+                                  std::string("--data_root"), std::string("--output_root")})
+    EXPECT_THAT(std::string(read.status().message()), HasSubstr(part));
+  const auto write = env_->WriteFile(At("outside/new"), {"x"});
+  for (const std::string& part : {At("outside/new"), At("output"), std::string("--output_root")})
+    EXPECT_THAT(std::string(write.message()), HasSubstr(part));
+  // Errors of the file system name the path as the caller does.
+  fs::create_directory(At("output/folder"));
+  const auto folder = env_->WriteFile(At("output/folder"), {"x"});
+  EXPECT_THAT(std::string(folder.message()), HasSubstr(At("output/folder")));
+}
+
+}  // namespace
+}  // namespace sluice
