@@ -279,6 +279,13 @@ class GrpcTransport::Impl {
   }
 
   std::unique_ptr<Stream> Connect(const std::string& address, StreamCallbacks callbacks) {
+    if (options_.credentials.tls()) {
+      callbacks.on_closed = [this, address,
+                             then = std::move(callbacks.on_closed)](absl::Status status) {
+        if (absl::IsUnavailable(status)) Forget(address);
+        then(std::move(status));
+      };
+    }
     auto call = std::make_unique<ClientCall>(address, std::move(callbacks),
                                              options_.max_queued_bytes, &queued_bytes_);
     grpc::CompletionQueue* queue = queues_[next_queue_++ % queues_.size()].get();
@@ -323,6 +330,14 @@ class GrpcTransport::Impl {
   size_t queued_bytes() const { return queued_bytes_; }
 
  private:
+  // A channel of gRPC 1.51 whose TLS handshake was cut never completes another one, so the next
+  // stream gets a new channel.
+  void Forget(const std::string& address) {
+    std::shared_ptr<grpc::Channel> old;  // released without the lock
+    MutexLock lock(&mutex_);
+    old = std::move(channels_[address]);
+    channels_.erase(address);
+  }
   std::shared_ptr<grpc::Channel> ChannelTo(const std::string& address) {
     MutexLock lock(&mutex_);
     std::shared_ptr<grpc::Channel>& channel = channels_[address];
