@@ -16,10 +16,17 @@ if(SLUICE_SANITIZE)
   set(SLUICE_TIME_SCALE 5)
   # OMP_THREAD_LIMIT: gcc's OpenMP runtime is not built with the thread sanitizer, which cannot see its barriers.
   if(SLUICE_SANITIZE STREQUAL "thread")
-    list(APPEND SLUICE_TEST_ENVIRONMENT "OMP_THREAD_LIMIT=1" "TSAN_OPTIONS=second_deadlock_stack=1")
+    list(APPEND SLUICE_TEST_ENVIRONMENT "OMP_THREAD_LIMIT=1" "TSAN_OPTIONS=second_deadlock_stack=1:suppressions=${PROJECT_SOURCE_DIR}/tests/tsan.supp")
   else()
     list(APPEND SLUICE_TEST_ENVIRONMENT "UBSAN_OPTIONS=print_stacktrace=1")
   endif()
+endif()
+# Coverage in all code, by which libFuzzer chooses inputs. The targets in tests/fuzz link the fuzzer itself.
+if(SLUICE_FUZZ)
+  if(NOT CMAKE_CXX_COMPILER_ID MATCHES Clang)
+    message(FATAL_ERROR "SLUICE_FUZZ needs clang's libFuzzer: configure with cmake --preset fuzz")
+  endif()
+  target_compile_options(sluice_options INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 # What `ninja sluice_tsan_tests` builds: the tests with the label tsan.
 add_custom_target(sluice_tsan_tests)

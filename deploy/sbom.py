@@ -4,16 +4,16 @@
 What is in it:
 - the programs, with SHA-256 of their files;
 - the shared libraries that the loader finds for each, directly needed or not (DYNAMIC_LINK);
-- the files of the system that are linked into each: start files and members of static libraries (STATIC_LINK). They are
-  those that the linker names when the build's own link command runs again with --trace;
+- the files of the system that are linked into each: start files and members of static libraries (STATIC_LINK). The
+  linker names them when the build's own link command runs again with --trace;
 - the packages that own these libraries and files, from dpkg. A file that no package owns, such as one of a CUDA
   toolkit that was installed by hand, gets a package of its own name. A relationship names the files in its comment.
 
-What is not in it: header-only code, which no link names, and libraries that a program opens by name at run time (cuBLAS
-and the CUDA driver).
+What is not in it: header-only code, which no link names, and libraries that a program opens by name at run time
+(cuBLAS and the CUDA driver).
 
-The same build on the same packages gives the same bytes: the document's name space holds a hash of its contents, and its
-time is SOURCE_DATE_EPOCH, or the time of the commit.
+The same build on the same packages gives the same bytes: the document's name space holds a hash of its contents, and
+its time is SOURCE_DATE_EPOCH, or the time of the commit.
 """
 import datetime
 import functools
@@ -33,8 +33,9 @@ PROGRAMS = ("sluice", "sluice-scheduler", "sluice-pserver", "sluice-worker")
 NO_ASSERTION = "NOASSERTION"
 # Debian's short names of licenses (DEP 5) whose SPDX names differ, and those that are the same.
 LICENSES = {
-    "Apache-2": "Apache-2.0", "Apache-2.0": "Apache-2.0", "BSD-2-clause": "BSD-2-Clause", "BSD-3-clause": "BSD-3-Clause",
-    "Expat": "MIT", "MIT": "MIT", "ISC": "ISC", "Zlib": "Zlib", "zlib": "Zlib", "MPL-2.0": "MPL-2.0",
+    "Apache-2": "Apache-2.0", "Apache-2.0": "Apache-2.0", "BSD-2-clause": "BSD-2-Clause",
+    "BSD-3-clause": "BSD-3-Clause", "Expat": "MIT", "MIT": "MIT", "ISC": "ISC", "MPL-2.0": "MPL-2.0",
+    "Zlib": "Zlib", "zlib": "Zlib",
     "GPL-2": "GPL-2.0-only", "GPL-2+": "GPL-2.0-or-later", "GPL-3": "GPL-3.0-only", "GPL-3+": "GPL-3.0-or-later",
     "LGPL-2": "LGPL-2.0-only", "LGPL-2+": "LGPL-2.0-or-later", "LGPL-2.1": "LGPL-2.1-only",
     "LGPL-2.1+": "LGPL-2.1-or-later", "LGPL-3": "LGPL-3.0-only", "LGPL-3+": "LGPL-3.0-or-later",
@@ -82,17 +83,20 @@ def files_of_trace(trace, build):
     return sorted(files)
 
 
-@functools.lru_cache(maxsize=None)
-def owner_of(path):
-    """The name of the dpkg package that owns a file; None when no package does."""
+def owners_of(paths):
+    """{file: the dpkg package that owns it, or None}."""
     # Packages name files as they were before /lib became a link to /usr/lib.
-    for name in (path, path[len("/usr"):] if path.startswith("/usr/") else "/usr" + path):
-        done = subprocess.run(["dpkg-query", "--search", name], capture_output=True, text=True)
-        for line in done.stdout.splitlines():
-            owners, owned = line.rsplit(": ", 1)
-            if owned == name and not owners.startswith("diversion"):
-                return owners.split(", ")[0]
-    return None
+    spellings = {}
+    for path in paths:
+        spellings[path] = path
+        spellings[path[len("/usr"):] if path.startswith("/usr/") else "/usr" + path] = path
+    owners = dict.fromkeys(paths)
+    done = subprocess.run(["dpkg-query", "--search", *spellings], capture_output=True, text=True)
+    for line in done.stdout.splitlines():
+        packages, name = line.rsplit(": ", 1)
+        if name in spellings and not packages.startswith("diversion"):
+            owners[spellings[name]] = packages.split(", ")[0]
+    return owners
 
 
 def license_of(package):
@@ -111,14 +115,16 @@ def license_of(package):
     return NO_ASSERTION
 
 
-def checksum_of(name, version, architecture):
-    """SHA-256 of the package's file, as apt's lists have it; None when they do not have this version."""
-    done = subprocess.run(["apt-cache", "show", "%s=%s" % (name, version)], capture_output=True, text=True)
+def checksums_of(packages):
+    """{(name, version, architecture): SHA-256 of the package's file}, as far as apt's lists have these versions."""
+    done = subprocess.run(["apt-cache", "show", *["%s:%s=%s" % (name, architecture, version)
+                                                  for name, version, architecture in packages]],
+                          capture_output=True, text=True)
+    checksums = {}
     for paragraph in done.stdout.split("\n\n"):
         fields = dict(re.findall(r"^([\w-]+): (.*)$", paragraph, re.M))
-        if (fields.get("Version"), fields.get("Architecture")) == (version, architecture):
-            return fields.get("SHA256")
-    return None
+        checksums[fields.get("Package"), fields.get("Version"), fields.get("Architecture")] = fields.get("SHA256")
+    return checksums
 
 
 def system_name():
@@ -130,11 +136,26 @@ def spdx_id(kind, name):
     return "SPDXRef-%s-%s" % (kind, re.sub(r"[^A-Za-z0-9.-]", lambda match: "-%x-" % ord(match[0]), name))
 
 
-def package_of_dpkg(owner):
-    form = "\\n".join("${%s}" % field for field in (
-        "Package", "Version", "Architecture", "source:Package", "source:Version", "Maintainer", "Homepage"))
-    name, version, architecture, source, source_version, maintainer, homepage = run(
-        "dpkg-query", "--show", "--showformat=" + form, owner).split("\n")
+def packages_of_dpkg(owners):
+    """{owner: package} of the packages that dpkg knows by these names."""
+    fields = ("binary:Package", "Package", "Version", "Architecture", "source:Package", "source:Version", "Maintainer",
+              "Homepage")
+    lines = run("dpkg-query", "--show", "--showformat=%s\\n" % "\\t".join("${%s}" % field for field in fields),
+                *sorted(owners)).splitlines()
+    found = [dict(zip(fields, line.split("\t"))) for line in lines]
+    checksums = checksums_of([(one["Package"], one["Version"], one["Architecture"]) for one in found])
+    # libfoo:amd64 is named libfoo when the system has only one architecture of it.
+    packages = {}
+    for one in found:
+        names = {one["binary:Package"], one["Package"], "%s:%s" % (one["Package"], one["Architecture"])}
+        for owner in names & set(owners):
+            packages[owner] = package_of_dpkg(one, checksums)
+    return packages
+
+
+def package_of_dpkg(fields, checksums):
+    name, version, architecture = fields["Package"], fields["Version"], fields["Architecture"]
+    maintainer = fields["Maintainer"]
     system, release = system_name()
     quote = functools.partial(urllib.parse.quote, safe="")
     kind = "Organization" if re.search(r"Team|Maintainers|Developers|Group|Project", maintainer) else "Person"
@@ -149,7 +170,7 @@ def package_of_dpkg(owner):
         "licenseConcluded": NO_ASSERTION,
         "licenseDeclared": license_of(name),
         "copyrightText": NO_ASSERTION,
-        "sourceInfo": "built from the source package %s %s" % (source, source_version),
+        "sourceInfo": "built from the source package %s %s" % (fields["source:Package"], fields["source:Version"]),
         "externalRefs": [{
             "referenceCategory": "PACKAGE-MANAGER",
             "referenceType": "purl",
@@ -157,9 +178,9 @@ def package_of_dpkg(owner):
                 quote(system), quote(name), quote(version), quote(architecture), quote("%s-%s" % (system, release))),
         }],
     }
-    if homepage:
-        package["homepage"] = homepage
-    checksum = checksum_of(name, version, architecture)
+    if fields["Homepage"]:
+        package["homepage"] = fields["Homepage"]
+    checksum = checksums.get((name, version, architecture))
     if checksum:
         package["checksums"] = [{"algorithm": "SHA256", "checksumValue": checksum}]
     return package
@@ -231,25 +252,28 @@ def bill(build):
     version = project_version(build)
     programs = {program: program_entry(build, program) for program in PROGRAMS}
     own = package_of_programs(version, programs.values())
-    packages = {"": own}  # by owner, or by path where there is none
+    linked = []  # (program, how, name of a file, its path)
+    for program in PROGRAMS:
+        for how, files in (("DYNAMIC_LINK", shared_libraries(build / "bin" / program)),
+                           ("STATIC_LINK", static_files(build, program))):
+            linked += [(program, how, name, path) for name, path in files.items()]
+    owners = owners_of({path for _, _, _, path in linked})
+    packages = packages_of_dpkg({owner for owner in owners.values() if owner})
+    by_path = {path: packages[owner] if owner else package_of_file(path) for path, owner in owners.items()}
     relationships = {("SPDXRef-DOCUMENT", "DESCRIBES", own["SPDXID"]): set()}
-    for program, entry in programs.items():
+    for entry in programs.values():
         relationships[own["SPDXID"], "CONTAINS", entry["SPDXID"]] = set()
-        linked = [("DYNAMIC_LINK", file) for file in shared_libraries(build / "bin" / program).items()]
-        linked += [("STATIC_LINK", file) for file in static_files(build, program).items()]
-        for how, (name, path) in linked:
-            owner = owner_of(path)
-            key = owner or path
-            if key not in packages:
-                packages[key] = package_of_dpkg(owner) if owner else package_of_file(path)
-            relationships.setdefault((entry["SPDXID"], how, packages[key]["SPDXID"]), set()).add(name)
+    for program, how, name, path in linked:
+        key = programs[program]["SPDXID"], how, by_path[path]["SPDXID"]
+        relationships.setdefault(key, set()).add(name)
     document = {
         "spdxVersion": "SPDX-2.3",
         "dataLicense": "CC0-1.0",
         "SPDXID": "SPDXRef-DOCUMENT",
         "name": "sluice-%s" % version,
         "creationInfo": {"created": time_of_build(), "creators": ["Tool: sluice-sbom"]},
-        "packages": sorted(packages.values(), key=lambda one: one["SPDXID"]),
+        "packages": sorted([own, *{one["SPDXID"]: one for one in by_path.values()}.values()],
+                           key=lambda one: one["SPDXID"]),
         "files": sorted(programs.values(), key=lambda one: one["SPDXID"]),
         "relationships": [
             {"spdxElementId": one, "relationshipType": how, "relatedSpdxElement": other,

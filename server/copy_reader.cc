@@ -49,6 +49,7 @@ struct CopyReader::Attempt {
     }
     if (header.drop()) {
       MutexLock lock(&mutex);
+      if (!complete) return absl::DataLossError("the follower has dropped incomplete copies");
       dropped = true;
       changed.NotifyAll();
       return absl::OkStatus();

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/status_macros.h"
+#include "common/config/job_validation.h"
 #include "common/config/mode.h"
 #include "common/saved_model/saved_model.h"
 #include "common/security/job_passes.h"
@@ -193,10 +194,13 @@ absl::Status CheckMemory(const JobSpec& spec, const TableLayouts& layouts, int64
       policy.mode == Mode::kSync ? "fewer workers, " : "", "or a machine with more memory"));
 }
 
-// REQUIRES: ReadsCopies.
+// REQUIRES: ReadsCopies. The spec need not have passed CheckMembers: a job is also described before
+// it is opened.
 std::string FollowerAddress(const JobSpec& spec, const std::string& address) {
-  const auto self = static_cast<int>(OwnerIndex(spec.route(), address));
-  return spec.route().pservers(static_cast<int>(spec.follower(self)));
+  const uint32_t follower = spec.follower(static_cast<int>(OwnerIndex(spec.route(), address)));
+  if (follower >= static_cast<uint32_t>(spec.route().pservers_size()))
+    return absl::StrCat("pserver ", follower, ", which is not in the route");
+  return spec.route().pservers(static_cast<int>(follower));
 }
 
 absl::Status InitialModelError(const absl::Status& status) {
@@ -269,6 +273,28 @@ std::string SourceOfTables(const JobSpec& spec, const std::string& address) {
                       spec.restore().directory());
 }
 
+absl::Status CheckMembers(const JobSpec& spec, size_t workers) {
+  const auto lives = static_cast<size_t>(spec.incarnations_size());
+  if (lives != 0 && lives != workers) {
+    return absl::InvalidArgumentError(absl::StrCat("job ", spec.job_id(), " has ", workers,
+                                                   " ranks, but incarnations of ", lives));
+  }
+  const int pservers = spec.route().pservers_size();
+  if (spec.follower_size() == 0) return absl::OkStatus();
+  if (spec.follower_size() != pservers) {
+    return absl::InvalidArgumentError(absl::StrCat("job ", spec.job_id(), " has ", pservers,
+                                                   " pservers, but followers of ",
+                                                   spec.follower_size()));
+  }
+  for (int i = 0; i < pservers; ++i) {
+    if (spec.follower(i) < static_cast<uint32_t>(pservers)) continue;
+    return absl::InvalidArgumentError(absl::StrCat("job ", spec.job_id(), " names pserver ",
+                                                   spec.follower(i), " as the follower of pserver ",
+                                                   i, "; the route has ", pservers));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<OpenedJob> OpenJob(const JobSpec& spec, const std::string& address,
                                   const JobResources& resources, LoadProgress* progress) {
   if (spec.worker_num() == 0) {
@@ -279,6 +305,11 @@ absl::StatusOr<OpenedJob> OpenJob(const JobSpec& spec, const std::string& addres
         absl::StrCat("job ", spec.job_id(), " names the lives of ", spec.incarnations_size(),
                      " ranks, but shards that are taken over await all ", spec.worker_num()));
   }
+  if (spec.worker_num() > kMaxWorkers) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "job ", spec.job_id(), " has ", spec.worker_num(), " workers; the limit is ", kMaxWorkers));
+  }
+  SLUICE_RETURN_IF_ERROR(CheckMembers(spec, spec.worker_num()));
   const auto initial = InitialTablesOf(spec, resources.env);
   if (!initial.ok()) return InitialModelError(initial.status());
   OpenedJob job;

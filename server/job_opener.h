@@ -65,6 +65,11 @@ bool ReadsCopies(const JobSpec& spec, const std::string& address);
 // Returns the source of the tables in words, such as "initial_model DIR".
 std::string SourceOfTables(const JobSpec& spec, const std::string& address);
 
+// INVALID_ARGUMENT: the lives of ranks or the followers of pservers, where the spec has any, are
+// not one for each of the job's `workers` and of the route's pservers, or a follower is not in the
+// route.
+absl::Status CheckMembers(const JobSpec& spec, size_t workers);
+
 // `progress` follows the load of the initial model or checkpoint, and can cancel it.
 // INVALID_ARGUMENT, DATA_LOSS and NOT_FOUND say what is wrong with the spec or the model.
 // RESOURCE_EXHAUSTED: the tables do not fit in memory. CANCELLED: progress->Cancel() was called.

@@ -56,13 +56,6 @@ bool AllPartsHere(const ReplyWriter& reply) {
   return true;
 }
 
-absl::Status CheckIncarnations(const JobSpec& spec) {
-  const auto known = static_cast<uint32_t>(spec.incarnations_size());
-  if (known == 0 || known == spec.worker_num()) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("job ", spec.job_id(), " has ", spec.worker_num(),
-                                                 " ranks, but incarnations of ", known));
-}
-
 std::vector<uint64_t> IncarnationsOf(const JobSpec& spec) {
   return {spec.incarnations().begin(), spec.incarnations().end()};
 }
@@ -154,7 +147,6 @@ absl::StatusOr<std::shared_ptr<JobTables>> JobTables::Open(const JobSpec& spec,
   LoadProgress unseen;
   SLUICE_ASSIGN_OR_RETURN(OpenedJob opened,
                           OpenJob(spec, address, resources, progress ? progress : &unseen));
-  SLUICE_RETURN_IF_ERROR(CheckIncarnations(spec));
   std::shared_ptr<JobTables> job(new JobTables(spec, address, resources, std::move(opened)));
   // Lives that are over must not speak here either.
   if (spec.incarnations_size() > 0) job->ledger_.Fence(IncarnationsOf(spec));
@@ -356,9 +348,11 @@ void JobTables::Answer(const Caller& caller, const JobView& view, const Pull& pu
 }
 
 absl::Status JobTables::UpdateRoute(const JobSpec& spec) {
+  const JobLedger::View now = ledger_.view();
   SLUICE_ASSIGN_OR_RETURN(std::shared_ptr<JobView> next,
-                          NextView(*ledger_.view(), layouts_, spec.route(), address_));
-  SLUICE_RETURN_IF_ERROR(CheckIncarnations(spec));
+                          NextView(*now, layouts_, spec.route(), address_));
+  // The ranks of the open job: the spec could say another number of workers.
+  SLUICE_RETURN_IF_ERROR(CheckMembers(spec, now->active_ranks.size()));
   if (spec.incarnations_size() > 0) FenceRanks(IncarnationsOf(spec), next.get());
   if (replicator_ != nullptr) {
     // Before the report can name the generation: it says that earlier copies are void here.

@@ -42,6 +42,11 @@ absl::Status SeedReceiver::Begin(const ShardSeed& seed, PayloadReader* payload) 
         absl::StrCat("a seed with ", payload->remaining(), " bytes of gradients announces ",
                      seed.held_keys(), " keys and ", seed.held_sums(), " sums"));
   }
+  // Users count the images, so a second one of this shard must not stand for another shard's.
+  if (whole_.count({seed.table(), seed.shard()}) > 0) {
+    return absl::InvalidArgumentError(absl::StrCat("the image of shard ", seed.shard(),
+                                                   " of table ", seed.table(), " came twice"));
+  }
   shard_ = new_shard_(seed.table(), seed.shard());
   if (shard_ == nullptr) {
     return absl::InvalidArgumentError(absl::StrCat("shard ", seed.shard(), " of table ",
@@ -74,7 +79,7 @@ absl::Status SeedReceiver::Take(const ReplicaHeader& header, PayloadReader* payl
   if (!piece.last()) return absl::OkStatus();
   if (!reader_->done()) return absl::InvalidArgumentError("the image of a shard ends too early");
   reader_.reset();
-  ++shards_;
+  whole_.insert({seed_.table(), seed_.shard()});
   return shard_->RestoreSeed(seed_, std::exchange(held_, HeldSum()));
 }
 

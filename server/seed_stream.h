@@ -6,7 +6,9 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -48,11 +50,11 @@ class SeedReceiver {
   static bool IsSeed(const ReplicaHeader& header) {
     return header.has_seed() || header.has_piece();
   }
-  // Takes one of them. INVALID_ARGUMENT: it does not fit what came before, or the job. Throws
-  // NoRoom and bad_alloc.
+  // Takes one of them. INVALID_ARGUMENT: it does not fit what came before, such as a second image
+  // of a shard, or the job. Throws NoRoom and bad_alloc.
   absl::Status Take(const ReplicaHeader& header, PayloadReader* payload);
   // Images that are complete, and bytes of all pieces.
-  uint64_t shards() const { return shards_; }
+  uint64_t shards() const { return whole_.size(); }
   uint64_t bytes() const { return bytes_; }
   // True when every image that has begun is complete.
   bool between() const { return reader_ == nullptr; }
@@ -65,7 +67,8 @@ class SeedReceiver {
   std::unique_ptr<ShardImageReader> reader_;  // null between images
   ShardSeed seed_;
   HeldSum held_;
-  uint64_t shards_ = 0, bytes_ = 0;
+  std::set<std::pair<uint32_t, uint32_t>> whole_;  // table and shard
+  uint64_t bytes_ = 0;
 };
 
 }  // namespace sluice

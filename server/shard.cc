@@ -1,6 +1,7 @@
 #include "server/shard.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -207,6 +208,12 @@ absl::Status Shard::RestoreSeed(const ShardSeed& seed, HeldSum held) {
     return absl::InvalidArgumentError(
         absl::StrCat("the copy of ", Name(), " has ", seed.accepted_size(), " ranks, but the job ",
                      ranks, "; use the same version of sluice on all hosts"));
+  }
+  if (seed.held_frames() >= std::max(1u, policy_.gradients_to_wait) ||
+      !(seed.held_weight() >= 0 && std::isfinite(seed.held_weight()))) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the copy of ", Name(), " has ", seed.held_frames(), " frames of weight ",
+        seed.held_weight(), " that wait, but gradients_to_wait is ", policy_.gradients_to_wait));
   }
   const auto take = [](const auto& from, std::vector<Position>* to) {
     for (size_t r = 0; r < to->size(); ++r) {

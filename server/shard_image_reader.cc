@@ -45,7 +45,8 @@ absl::Status ShardImageReader::TakeHeader(const std::string& piece) {
       header_.shard() != shard_->index() || !header_.has_facts() ||
       header_.state_floats() != shard_->saved_state_floats() ||
       (sparse ? header_.dim() != table.dim()
-              : header_.elements() != table.ShardElements(shard_->index()))) {
+              : header_.elements() != table.ShardElements(shard_->index()) ||
+                    header_.first_element() != shard_->index() * table.block_elements())) {
     return Wrong("belongs to another table or shard");
   }
   record_bytes_ = sizeof(float);

@@ -16,7 +16,6 @@
 namespace sluice {
 namespace {
 
-constexpr uint32_t kMaxWorkers = 65536;
 constexpr uint32_t kMaxSlotDim = 65536;
 constexpr uint32_t kMaxShards = 65536;
 constexpr uint64_t kMaxWindow = uint64_t{1} << 32;

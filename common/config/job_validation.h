@@ -4,6 +4,7 @@
 //   pure functions.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "common/config/config_problem.h"
@@ -11,6 +12,9 @@
 #include "proto/config.pb.h"
 
 namespace sluice {
+
+// The most workers of a job.
+inline constexpr uint32_t kMaxWorkers = 65536;
 
 // `job` has its defaults filled in, except for options that would have no effect: setting such an
 // option is a problem.

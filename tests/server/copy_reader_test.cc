@@ -24,6 +24,8 @@ struct Turn {
   bool silent = false;                   // it never answers the hello
   bool images = true;                    // false: it says `complete` without any
   bool foreign = false;                  // it begins with the image of a table that the job lacks
+  bool drops_first = false;              // it says `drop` before any image
+  bool one_image = false;                // it sends the block's image in the place of every other
   enum Drop { kConfirms, kBreaks, kVoids } drop = kConfirms;  // its answer to `drop`
 };
 
@@ -99,6 +101,10 @@ class CopyReaderTest : public testing::Test {
         answer.mutable_seed()->set_table(7);
         return stream->Send(EncodeReplica(answer, {}));
       }
+      if (turn.drops_first) {
+        answer.set_drop(true);
+        return stream->Send(EncodeReplica(answer, {}));
+      }
       if (turn.refusal == StatusCode::kOk) {
         if (turn.images) SendImages();
         answer.set_complete(true);
@@ -108,7 +114,8 @@ class CopyReaderTest : public testing::Test {
     }
     void SendImages() {
       test->lost_->ForEachShard([this](Shard* shard) {
-        for (const Message& message : ImageOf(shard)) stream->Send(message);
+        Shard* const sent = turn.one_image ? Block(*test->lost_) : shard;
+        for (const Message& message : ImageOf(sent)) stream->Send(message);
       });
     }
     void AnswerDrop() {
@@ -142,6 +149,23 @@ class CopyReaderTest : public testing::Test {
   uint64_t confirmed_ ABSL_GUARDED_BY(mutex_) = 0;            // bytes of images
   int drops_ ABSL_GUARDED_BY(mutex_) = 0;
 };
+
+TEST_F(CopyReaderTest, CopiesThatAreDroppedTooEarlyAreReadAgain) {
+  Turn early;
+  early.drops_first = true;
+  Script({early, Turn()});
+  const absl::Status status = Read();
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(ValuesOf(Block(*view_)), std::vector<float>(4, -2.0f));
+  EXPECT_EQ(hellos().size(), 2u);
+}
+
+TEST_F(CopyReaderTest, AnImageThatComesTwiceDoesNotStandForAnother) {
+  Turn one;
+  one.one_image = true;
+  Script({one});
+  EXPECT_EQ(Read().code(), StatusCode::kInvalidArgument);
+}
 
 TEST_F(CopyReaderTest, FillsTheShardsAndHasTheCopiesDropped) {
   const absl::Status status = Read();

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
+#include "common/config/job_validation.h"
 #include "common/saved_model/checkpoint.h"
 #include "common/saved_model/saved_model.h"
 #include "server/model_loader.h"
@@ -94,6 +95,29 @@ TEST_F(JobOpenerTest, RefusesAnInconsistentSpec) {
   spec = MakeSpec(1, true, 0);
   spec.mutable_route()->mutable_tables(1)->set_owner(0, 1);
   EXPECT_EQ(CodeOf(spec), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(JobOpenerTest, RefusesFollowersAndLivesThatDoNotFitTheJob) {
+  JobSpec spec = MakeSpec(2, true, 0);
+  spec.add_follower(0);  // its own index: none
+  spec.add_incarnations(1);
+  spec.add_incarnations(1);
+  EXPECT_TRUE(Open(spec).ok());
+  JobSpec elsewhere = spec, too_many = spec, three_lives = spec;
+  elsewhere.set_follower(0, 1);
+  too_many.add_follower(0);
+  three_lives.add_incarnations(1);
+  for (const JobSpec& wrong : {elsewhere, too_many, three_lives})
+    EXPECT_EQ(CodeOf(wrong), absl::StatusCode::kInvalidArgument);
+  // It is described while it is being opened, before it is refused.
+  for (const uint64_t life : {1, 2})
+    elsewhere.mutable_takeover()->add_ended()->set_incarnation(life);
+  EXPECT_FALSE(SourceOfTables(elsewhere, kSelf).empty());
+  EXPECT_EQ(CodeOf(elsewhere), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(JobOpenerTest, RefusesMoreWorkersThanAJobMayHave) {
+  EXPECT_EQ(CodeOf(MakeSpec(kMaxWorkers + 1, true, 0)), absl::StatusCode::kInvalidArgument);
 }
 
 TEST_F(JobOpenerTest, OnlyDenseShardsOfThisPserverMustFitInMemory) {

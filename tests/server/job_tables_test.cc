@@ -452,6 +452,14 @@ TEST_F(JobTablesTest, IncarnationsMustFitTheRanks) {
       JobTables::Open(Later(spec_, {2}), kSelf, TestResources(&clock_)).status()));
 }
 
+TEST_F(JobTablesTest, ALaterRouteDoesNotChangeTheNumberOfRanks) {
+  Open(MakeSpec(2, true, 0));
+  JobSpec more = Later(spec_, {2, 2, 2});
+  more.set_worker_num(3);
+  EXPECT_TRUE(absl::IsInvalidArgument(job_->UpdateRoute(more)));
+  EXPECT_EQ(job_->generation(), 1u);
+}
+
 TEST_F(JobTablesTest, ATableThatIsOpenedLateFencesEarlierLivesToo) {
   const JobSpec spec = Later(MakeSpec(1, true, 0), {5});
   job_ = JobTables::Open(spec, kSelf, TestResources(&clock_)).value();
@@ -709,10 +717,11 @@ TEST_F(JobTablesTest, RefusesAPullWithTooManyRowsBeforeItBuildsTheAnswer) {
 TEST_F(JobTablesTest, WaitingPullsAreBoundedAndForgottenWithTheirStream) {
   Open(MakeSpec(2, false, 0));
   Push(0, {.sequence = 1, .dense = {2, 2, 2, 2}});
-  for (size_t i = 0; i < 2 * JobLedger::kMaxParkedPerWorker; ++i) {
+  for (size_t i = 0; i < JobLedger::kMaxParkedPerWorker; ++i) {
     EXPECT_EQ(worker(0).Get(worker(0).PullDense(1)).code, 0);
   }
   EXPECT_EQ(worker(0).Get(worker(0).PullDense(1)).code, 8);
+  EXPECT_EQ(worker(1).Get(worker(1).PullDense(1)).code, 0) << "another rank has its own room";
   worker(0).Disconnect();
   TestWorker again(spec_, job_, 0);
   EXPECT_EQ(again.Get(again.PullDense(1)).code, 0);

@@ -128,6 +128,25 @@ TEST_F(ReplicaHandlerTest, AStreamBeginsWithAHelloAndEndsWithItsFirstError) {
   EXPECT_EQ(copies(), 0);
 }
 
+TEST_F(ReplicaHandlerTest, AnImageSentTwiceDoesNotStandForAnother) {
+  Peer peer = Seeded(/*all=*/false);
+  EXPECT_EQ(peer.refusal(), absl::StatusCode::kOk);
+  peer.handler->OnMessage(ImageOf(primary_->FindShard(0, 0)).front());
+  EXPECT_EQ(peer.refusal(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(copies(), 0);
+}
+
+TEST_F(ReplicaHandlerTest, RefusesAnImageWithMoreWaitingFramesThanTheJobAllows) {
+  std::vector<Message> image = ImageOf(primary_->FindShard(0, 0));
+  DecodedReplica first = DecodeReplica(image.front()).value();
+  first.header.mutable_seed()->set_held_frames(1);  // gradients_to_wait is 1
+  image.front() = EncodeReplica(first.header, {});
+  Peer peer = NewPeer();
+  peer.Say(HelloOf(spec_));
+  for (const Message& message : image) peer.handler->OnMessage(message);
+  EXPECT_EQ(peer.refusal(), absl::StatusCode::kInvalidArgument);
+}
+
 TEST_F(ReplicaHandlerTest, RefusesAHelloThatItCannotServe) {
   const auto refusal = [&](const std::function<void(ReplicaHello*)>& change) {
     ReplicaHello hello = HelloOf(spec_);

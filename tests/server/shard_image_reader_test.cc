@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/optimizer/update_rule.h"
+#include "common/saved_model/shard_file.h"
 #include "server/shard.h"
 
 namespace sluice {
@@ -130,6 +131,20 @@ TEST_P(ShardImageReaderTest, ImagesOfOtherShardsAreRefused) {
     ShardImageReader reader(copy.get());
     EXPECT_TRUE(absl::IsInvalidArgument(Read(ImageOf(other.get()), &reader)));
   }
+}
+
+TEST_P(ShardImageReaderTest, AnImageOfOtherElementsIsRefused) {
+  std::vector<std::string> image = ImageOf(Trained(GetParam()).get());
+  const size_t preamble = kShardFileMagic.size() + sizeof(uint32_t);
+  ShardFileHeader header;
+  ASSERT_TRUE(header.ParseFromString(image[0].substr(preamble)));
+  header.set_first_element(1);
+  image[0] = EncodeShardFileHeader(header);
+  const auto copy = NewShard(GetParam());
+  ShardImageReader reader(copy.get());
+  const absl::Status read = Read(image, &reader);
+  // A sparse shard has no elements, so the field means nothing there.
+  EXPECT_EQ(absl::IsInvalidArgument(read), GetParam() == 0) << read;
 }
 
 INSTANTIATE_TEST_SUITE_P(DenseAndSparse, ShardImageReaderTest, testing::Values(0, 1));

@@ -2,6 +2,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import unittest
@@ -136,9 +137,14 @@ class KubernetesTest(SluiceTest):
 
     def test_a_job_survives_the_death_of_each_container(self):
         self.start_pods()
+        # The pods read only below /data.
+        job = self.tmp / "data" / "configs" / ADULT.name
+        shutil.copytree(ROOT / "data" / "adult", self.tmp / "data" / "data" / "adult")
+        job.parent.mkdir()
+        shutil.copy(ADULT, job)
         out = self.tmp / "submit.out"
         with open(out, "wb") as file:
-            submit = subprocess.Popen([str(BIN / "sluice"), "submit", "--job=%s" % ADULT, "--scheduler=%s" % self.scheduler,
+            submit = subprocess.Popen([str(BIN / "sluice"), "submit", "--job=%s" % job, "--scheduler=%s" % self.scheduler,
                                        "--output_dir=%s" % (self.tmp / "data" / "out"), "--worker_num=2", "--a_sync=true",
                                        "--epochs=40", "--batch_size=128", "--set=checkpoint.every_s=1", "--progress=plain"],
                                       stdout=file, stderr=subprocess.STDOUT, cwd=self.tmp)

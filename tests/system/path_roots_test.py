@@ -63,7 +63,7 @@ class PathRootsTest(SluiceTest):
         out, outside = self.tmp / "out", self.tmp / "outside"
         good = out / "good"
         self.assert_runs(good, "--trace=%s" % (out / "traces" / "t.json"), "--set=data.cache_dir=%s" % (out / "cache"),
-                         "--set=checkpoint.every_steps=3", "--set=checkpoint.dir=%s" % (out / "kept"))
+                         "--set=checkpoint.every_epochs=1", "--set=checkpoint.dir=%s" % (out / "kept"))
         self.assertTrue((out / "traces" / "t.json").exists())
         self.assertTrue(list((out / "kept").glob("step-*/MANIFEST")))
         shutil.copytree(good / "model", outside / "model")
@@ -80,9 +80,10 @@ class PathRootsTest(SluiceTest):
         self.assert_refused(out / "c", "--set=checkpoint.dir=%s" % (outside / "new"), names=outside / "new")
         self.assert_refused(out / "d", "--set=initial_model=%s" % (outside / "model"), names=outside / "model")
         self.assert_refused(out / "e", "--set=initial_checkpoint=%s" % (outside / "kept"), names=outside / "kept")
-        for number, files in enumerate((outside / "train.csv", outside / "*.csv", out / "link" / "train.csv",
-                                        "%s/../outside/*.csv" % out)):
-            self.assert_refused(out / ("f%d" % number), "--set=data.train_files=%s" % files, names="outside")
+        for number, (files, name) in enumerate(((outside / "train.csv", outside), (outside / "*.csv", outside),
+                                                (out / "link" / "train.csv", out / "link"),
+                                                ("%s/../outside/*.csv" % out, "outside"))):
+            self.assert_refused(out / ("f%d" % number), "--set=data.train_files=%s" % files, names=name)
         # A cache only saves time, so the job runs without it.
         self.assert_runs(out / "g", "--set=data.cache_dir=%s" % (outside / "cache"))
         self.assertEqual(self.outside(), before)

@@ -72,7 +72,7 @@ class BoundedHttpServerTest : public testing::TestWithParam<bool> {
       response.set_content("content", "text/plain");
     });
     server_->Get("/large", [](const httplib::Request&, httplib::Response& response) {
-      response.set_content(std::string(64 << 20, 'x'), "text/plain");
+      response.set_content(std::string(24 << 20, 'x'), "text/plain");
     });
     port_ = server_->bind_to_any_port("127.0.0.1");
     ASSERT_GT(port_, 0);

@@ -170,20 +170,21 @@ TEST_F(RootedEnvTest, ALinkThatIsSwappedInLeadsNowhereElse) {
     // Exchanges the two names in one step, so that `real` always exists.
     while (!stop) ::syscall(SYS_renameat2, AT_FDCWD, real.c_str(), AT_FDCWD, link.c_str(), 2);
   });
-  int read = 0, refused = 0;
-  for (int i = 0; i < 20'000 || ((read == 0 || refused == 0) && i < 2'000'000); ++i) {
+  int read = 0, refused = 0, others = 0;
+  for (int i = 0; i < 20'000 || ((read == 0 || refused == 0) && i < 500'000); ++i) {
     const auto text = env_->ReadFile(At("output/real/secret"));
-    if (text.ok()) {
-      ASSERT_EQ(*text, "mine");
+    if (text.ok() && *text == "mine") {
       ++read;
-    } else {
-      ASSERT_EQ(text.status().code(), kRefused) << text.status();
+    } else if (text.status().code() == kRefused) {
       ++refused;
+    } else {
+      ++others;
     }
     if (i % 16 == 0) env_->WriteFile(At("output/real/new"), {"x"}).IgnoreError();
   }
   stop = true;
   swapper.join();
+  EXPECT_EQ(others, 0);
   EXPECT_GT(read, 0);
   EXPECT_GT(refused, 0);
   ExpectSecretIsKept();

@@ -30,9 +30,9 @@ class IdentityTest : public ::testing::Test {
     std::remove(file_.c_str());
   }
   void ClearVariables() {
-    for (const char* name :
-         {"ROLE", "RANK", "BIND", "ADVERTISE", "SCHEDULER", "CLUSTER", "LOG_DIR", "ADMIN_BIND",
-          "DEVICE", "INSECURE", "ANY_LOCAL_USER", "STANDBY", "TLS_CERT", "TLS_KEY", "DATA_ROOT", "OUTPUT_ROOT"}) {
+    for (const char* name : {"ROLE", "RANK", "BIND", "ADVERTISE", "SCHEDULER", "CLUSTER", "LOG_DIR",
+                             "ADMIN_BIND", "DEVICE", "INSECURE", "ANY_LOCAL_USER", "STANDBY",
+                             "TLS_CERT", "TLS_KEY", "DATA_ROOT", "OUTPUT_ROOT"}) {
       unsetenv((std::string("SLUICE_") + name).c_str());
     }
   }

@@ -1,6 +1,8 @@
 // Certificates for tests, made by a CA in a folder of its own.
 #pragma once
 
+#include <unistd.h>
+
 #include <filesystem>
 #include <string>
 
@@ -12,13 +14,17 @@ namespace sluice {
 
 class TestCertificates {
  public:
-  // A new CA. Different names are different CAs.
+  // A new CA. Different names are different CAs. Several processes may run a test at once.
   explicit TestCertificates(const std::string& name)
-      : folder_(testing::TempDir() + "/certificates-" + name) {
+      : folder_(testing::TempDir() + "/certificates-" + name + "-" + std::to_string(getpid())) {
     std::filesystem::remove_all(folder_);
     const absl::Status made = MakeAuthority(Options(Clock::Real()->WallNow() + absl::Hours(1)));
     EXPECT_TRUE(made.ok()) << made;
   }
+
+  ~TestCertificates() { std::filesystem::remove_all(folder_); }
+  TestCertificates(const TestCertificates&) = delete;
+  TestCertificates& operator=(const TestCertificates&) = delete;
 
   // A certificate of this role. `name`: see PeerIdentity.
   TlsFiles Of(PeerRole role, const std::string& name = "") const {

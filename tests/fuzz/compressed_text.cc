@@ -1,0 +1,87 @@
+// Reads a file as text: plain, gzip or zstd, which its first bytes tell.
+//
+// Checks: however large the reads and the skips are, the text is the same; damaged data is
+// DATA_LOSS. The process's memory limit shows that no file makes the reader allocate without bound.
+#include <algorithm>
+#include <memory>
+
+#include "model/data/line_reader.h"
+#include "model/data/text_reader.h"
+#include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/memory_file.h"
+
+namespace sluice {
+namespace {
+
+// A small file can hold gigabytes of text. The rest is not read, to keep an input short.
+constexpr size_t kMostText = size_t{1} << 20;
+
+void CheckStatus(const absl::Status& status) {
+  FUZZ_CHECK(status.ok() || status.code() == absl::StatusCode::kDataLoss);
+}
+
+// The text, and whether it ends with an error.
+std::pair<std::string, bool> TextOf(const std::string& path, size_t read_bytes) {
+  auto reader = TextReader::Open(path);
+  FUZZ_CHECK(reader.ok());
+  std::string text;
+  std::string buffer(read_bytes, '\0');
+  while (text.size() < kMostText) {
+    FUZZ_CHECK((*reader)->offset() == text.size());
+    const absl::StatusOr<size_t> n = (*reader)->Read(buffer.data(), buffer.size());
+    CheckStatus(n.status());
+    if (!n.ok()) return {text, true};
+    if (*n == 0) break;
+    text.append(buffer, 0, *n);
+  }
+  text.resize(std::min(text.size(), kMostText));
+  return {text, false};
+}
+
+void CheckSkip(const std::string& path, const std::string& text, uint64_t offset) {
+  auto reader = TextReader::Open(path);
+  FUZZ_CHECK(reader.ok());
+  const absl::Status skipped = (*reader)->SkipTo(offset);
+  CheckStatus(skipped);
+  if (!skipped.ok() || offset >= text.size()) return;
+  FUZZ_CHECK((*reader)->offset() == offset);
+  char byte;
+  const auto n = (*reader)->Read(&byte, 1);
+  FUZZ_CHECK(!n.ok() || (*n == 1 && byte == text[offset]));
+}
+
+void CheckLines(const std::string& path, const std::string& text, bool whole) {
+  LineReader lines(TextReader::Open(path).value());
+  LineReader::Line line;
+  while (lines.next_offset() < kMostText / 2) {
+    const absl::StatusOr<bool> more = lines.Next(&line);
+    CheckStatus(more.status());
+    if (!more.ok()) return;
+    if (!*more) {
+      FUZZ_CHECK(!whole || lines.next_offset() == text.size());
+      return;
+    }
+    if (line.too_long) continue;
+    FUZZ_CHECK(line.offset + line.size <= text.size());
+    FUZZ_CHECK(text.compare(line.offset, line.size, line.data, line.size) == 0);
+  }
+}
+
+}  // namespace
+}  // namespace sluice
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace sluice;  // NOLINT
+  FuzzedDataProvider input(data, size);
+  const size_t read_bytes = input.ConsumeIntegralInRange<size_t>(1, 70000);
+  const uint64_t offset = input.ConsumeIntegralInRange<uint64_t>(0, 100000);
+  const MemoryFile file(input.ConsumeRemainingBytesAsString());
+  const auto [text, failed] = TextOf(file.path(), size_t{64} << 10);
+  const auto [same, failed_too] = TextOf(file.path(), read_bytes);
+  FUZZ_CHECK(failed == failed_too);
+  FUZZ_CHECK(failed || text == same);
+  CheckSkip(file.path(), text, offset);
+  CheckLines(file.path(), text, !failed && text.size() < kMostText);
+  SampleFile(file.path()).IgnoreError();
+  return 0;
+}

@@ -1,0 +1,195 @@
+#!/usr/bin/env python3
+"""Writes the seeds in tests/fuzz/corpus that are made by hand or from files of the tree, and config.dict.
+
+Inputs that a fuzzer reads with FuzzedDataProvider end with the bytes of its numbers: what it asks first is last.
+Files with other names, such as those of inputs that once crashed, stay as they are.
+"""
+
+import gzip
+import pathlib
+import random
+import re
+import struct
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+CORPUS = ROOT / "tests/fuzz/corpus"
+
+
+def seed(target, name, data):
+    folder = CORPUS / target
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_bytes(data if isinstance(data, bytes) else data.encode())
+
+
+def without_comments(path):
+    lines = [line.split("#")[0].rstrip() for line in path.read_text().splitlines()]
+    return "\n".join(line for line in lines if line) + "\n"
+
+
+def configs():
+    for name in ("adult_wide_deep", "criteo_wide_deep", "flights_wide_deep"):
+        seed("job_config", name, without_comments(ROOT / f"configs/{name}.textproto"))
+    seed("job_config", "sync_with_crosses", """
+name: "s" worker_num: 4
+data { train_files: "/d/*.gz" eval_files: "/e" format: CSV csv { header: true } label { column: "y" } shuffle_lanes: 8 }
+features { name: "a" numeric { boundaries: [1, 2, 3] } }
+features { name: "b" categorical { vocabulary: ["u", "v"] multi_value_delimiter: "|" } }
+features { name: "ab" cross { features: ["a", "b"] hash_buckets: 100 } }
+model { wide_deep { hidden_units: [8, 4] embedding_dim: 4 dropout: 0.5 } }
+optimizers { all { adam {} learning_rate: 0.01 } wide { ftrl { l1: 1 } } }
+strategy { a_sync: false sync_configs { on_worker_loss: SHRINK } }
+train { batch_size: 32 epochs: 2 } checkpoint { every_steps: 100 keep: 3 } recovery { max_losses: 2 }
+""")
+    seed("job_config", "geo_multi_slot", """
+name: "g" data { train_files: "/d" format: MULTI_SLOT slots { name: "y" type: FLOAT dim: 1 } slots { name: "c" } label { column: "y" } }
+features { name: "c" categorical {} } model { wide_deep { hidden_units: 4 } }
+strategy { a_sync: true a_sync_configs { k_steps: 10 geo_merge: SUM } } tables { name: "embedding" num_shards: 3 }
+""")
+    for name, text in {"ipv4": "10.0.0.1:7000", "ipv6": "[::1]:80", "list": "a:1,b.example:65535", "port_0": "localhost:0"}.items():
+        seed("address", name, text)
+    seed("cluster_config", "two_hosts", without_comments(ROOT / "configs/two_hosts_cluster.textproto"))
+    seed("cluster_config", "limits", 'name: "c" pserver_num: 2 worker_num: 3 security { insecure: true } limits { max_streams: 5 }\n')
+    for i, text in enumerate((
+            "train.batch_size=512", "data.train_files=a,b", "features[0].numeric.boundaries=[1, 2.5]",
+            "strategy={ a_sync: false a_sync_configs { k_steps: 3 } }", "tables[0].columns[0].dim=4",
+            "data.format=LIBSVM", "optimizers.all.learning_rate=1e-3", "model.wide_deep.hidden_units=8,4",
+            "train.batch_size=64k", "name=x y", "features[7].name=q")):
+        seed("config_override", f"path_{i}", text)
+
+
+def peers():
+    seed("peer_uris", "worker", "spiffe://sluice/sluice/worker/3")
+    seed("peer_uris", "others_and_pserver", "https://example.com/x\nspiffe://d/other/operator\nspiffe://d/sluice/pserver")
+    seed("peer_uris", "operator", "spiffe://sluice/sluice/operator/alice")
+    seed("peer_uris", "two_roles", "spiffe://d/sluice/worker\nspiffe://d/sluice/operator")
+    for name, text in {
+            "metrics": "GET /metrics HTTP/1.1\r\nHost: a\r\nAccept-Encoding: gzip, br\r\n\r\n",
+            "status": "HEAD /api/v1/status?x=%41&y HTTP/1.1\r\nHost: a\r\nConnection: keep-alive\r\n\r\n",
+            "statusz": "GET /statusz HTTP/1.0\r\n\r\n",
+            "ranges": "GET /statusz HTTP/1.1\r\nRange: bytes=0-1,2-3,-5\r\n\r\n",
+            "post": "POST /livez HTTP/1.1\r\nContent-Length: 3\r\nContent-Type: multipart/form-data; boundary=b\r\n\r\nabc",
+            "expect": "PUT /readyz HTTP/1.1\r\nExpect: 100-continue\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+            "proxy": "GET http://a/../livez HTTP/1.1\r\nX-Forwarded-For: 1\r\nAuthorization: Basic YTpi\r\n\r\n",
+    }.items():
+        seed("http_request", name, text)
+
+
+def field(number, kind, payload):
+    return bytes([number << 3 | kind]) + payload
+
+
+def message(number, body):
+    return field(number, 2, bytes([len(body)]) + body)
+
+
+def frames():
+    def frame(header, payload):
+        return b"\x0dSLU1" + message(2, header) + (message(3, payload) if payload else b"")
+
+    parts = message(1, b"\x00\x01") + message(2, b"\x00\x02") + message(3, b"\x02\x01")
+    push = field(1, 0, b"\x01") + field(2, 1, struct.pack("<d", 3)) + message(3, parts)
+    values = struct.pack("<2fQ3f", 1, -2, 77, 0.5, float("inf"), 4)
+    hello = field(1, 0, b"\x01") + message(2, b"job-1") + field(4, 0, b"\x01")
+    numbers = b"\x01\x0a"  # float32, slices of 11 bytes
+    seed("wire_frame", "push", frame(field(1, 0, b"\x05") + field(3, 0, b"\x01") + message(5, push), values) + numbers)
+    seed("wire_frame", "hello", frame(field(3, 0, b"\x01") + message(4, hello), b"") + numbers)
+    seed("wire_frame", "reply", frame(field(1, 0, b"\x05") + field(3, 0, b"\x07") + message(4, b"why") + message(7, parts), values) + b"\x00\x03")
+    seed("wire_frame", "replica_seed", frame(message(2, field(2, 0, b"\x01") + field(13, 0, b"\x01")), values) + numbers)
+    seed("wire_frame", "tls_client", b"\x16\x03\x01\x02\x00\x01" + numbers)
+
+
+def zstd_frame(blocks):
+    """Blocks are (text, repeats): repeats > 0 is a block of one repeated byte."""
+    out = b"\x28\xb5\x2f\xfd\x00\x58"
+    for i, (text, repeats) in enumerate(blocks):
+        size = repeats or len(text)
+        out += struct.pack("<I", (i + 1 == len(blocks)) | (2 if repeats else 0) | size << 3)[:3] + text
+    return out
+
+
+def data():
+    csv = "# comment\ny,n,c\n0,1.5,a|b\n1,2,\"b\"\"c\"\n1,x,bad\n0,3\n0,,a\n"
+    lines = {
+        "csv_header": (0, csv),
+        "csv_names": (1, ">50K,1,2,a\n<=50K,0.5,?,b|c\n\"x\",1,1,1\n"),
+        "tsv": (2, "1\t2\ta|b\r\n0\t\t\r\n\r\n1\t1e3\tc"),
+        "multi_slot": (3, "1 1 1 0.5 2 17 18\n1 0 1 2 1 99\n1 1 1\n"),
+        "libsvm": (4, "+1 1:0.5 2:3 # c\n-1 qid:3 2:1\n0 1:x\n"),
+        "criteo": (5, "1\t5" + "\t" * 12 + "\t68fd1e64" + "\t" * 24 + "\tlast\n0" + "\t" * 39 + "\n"),
+    }
+    for name, (kind, text) in lines.items():
+        seed("data_reader", name, text.encode() + b"\x00\x14" + bytes([kind]))
+    numbers = struct.pack("<I", 20)[:3] + struct.pack("<I", 7)[:3]
+    gz = gzip.compress(csv.encode(), mtime=0)
+    zst = zstd_frame([(b"y,n,c\n0,1,a\n", 0), (b"z", 1000), (b"\n1,2,b\n", 0)])
+    seed("data_reader", "gzip_csv_header", gz + b"\x00\x14\x00")
+    seed("data_reader", "zstd_csv_header", zst + b"\x00\x14\x00")
+    bomb = gzip.compress(bytes(8 << 20), mtime=0)
+    large = struct.pack("<I", 20)[:3] + struct.pack("<I", 50000)[:3]  # reads of 50000 bytes
+    seed("compressed_text", "plain", csv.encode() + numbers)
+    seed("compressed_text", "gzip_two_members", gz + gz + numbers)
+    seed("compressed_text", "gzip_truncated", gz[:-9] + numbers)
+    seed("compressed_text", "gzip_bomb", bomb[:3000] + large)
+    seed("compressed_text", "zstd_two_frames", zst + zst + numbers)
+    seed("compressed_text", "zstd_truncated", zst[:-3] + numbers)
+    seed("compressed_text", "zstd_bomb", zstd_frame([(b"\n", 128 << 10)] * 900) + large)
+    # A window of 2 TiB, which a reader must not allocate.
+    seed("compressed_text", "zstd_huge_window", b"\x28\xb5\x2f\xfd\x00\xf8\x01\x00\x00" + numbers)
+
+
+def manifests():
+    model = """version: 3
+job_id: "j-1"
+global_step: 5
+epochs: 1
+tables { name: "w" kind: DENSE shape: 6 optimizer { sgd {} learning_rate: 0.5 } }
+tables { name: "e/x" kind: SPARSE num_shards: 1 columns { name: "c" dim: 2 } }
+files { name: "w-0.000000000000005a.shard" bytes: 10 crc32c: 7 }
+files { name: "e.x-0.000000000000005a.shard" bytes: 20 crc32c: 8 }
+"""
+    job = 'name: "j" worker_num: 2 train { seed: 3 }\n'
+    seed("manifest", "model", model + f'model_digest: "{"0" * 64}"\n')
+    seed("manifest", "checkpoint_with_job",
+         model + 'files { name: "job.000000000000005a.textproto" bytes: 42 crc32c: 9 }\ncheckpoint { save_id: "000000000000005a" }\n\0' + job)
+    seed("manifest", "version_1", "version: 1\n" + model.split("\n", 1)[1] + f'model_digest: "{"0" * 64}"\n')
+
+
+def dictionaries():
+    words = set(re.findall(r"[A-Za-z_]\w+(?= = \d+;)", (ROOT / "proto/config.proto").read_text()))
+    (CORPUS.parent / "config.dict").write_text("".join(f'"{word}"\n' for word in sorted(words)))
+
+
+def random_length(data):
+    """As ConsumeRandomLengthString reads it."""
+    return data.replace(b"\\", b"\\\\") + b"\\ "
+
+
+def orders():
+    def reply(spec):
+        return random_length(message(3, spec))
+
+    numbers = bytes([0, 1, 1])  # a known async job, merged with these fields; no save
+    lives = message(9, b"\x01\x01")
+    seed("pserver_orders", "follower_outside_of_the_route",
+         reply(lives + message(10, b"") + message(11, b"\x05")) + numbers)
+    seed("pserver_orders", "later_route_with_more_ranks",
+         reply(b"") + reply(field(4, 0, b"\x03") + message(5, field(1, 0, b"\x02")) + message(9, b"\x02\x02\x02")) + numbers * 2)
+    seed("pserver_orders", "four_billion_workers", reply(field(4, 0, b"\xff\xff\xff\xff\x0f")) + numbers)
+
+
+def choices():
+    """For fuzzers whose input is a list of choices: random ones to begin with."""
+    for target in ("pserver_session", "pserver_stream", "pserver_orders", "replica_stream", "scheduler_calls", "client_replies",
+                   "example_cache", "shard_file", "shard_image"):
+        for number in range(3):
+            seed(target, f"random_{number}", random.Random(number).randbytes(200 << 2 * number))
+
+
+choices()
+orders()
+configs()
+dictionaries()
+peers()
+frames()
+data()
+manifests()

@@ -1,0 +1,175 @@
+// Makes any calls to a scheduler's core with running jobs in all modes: requests of any fields,
+// most with the identity of a living member, while time passes and members are lost.
+//
+// Checks: calls return statuses; desired states and status reports can always be made.
+#include <memory>
+
+#include "scheduler/job_spec_builder.h"
+#include "tests/common/saved_model/memory_env.h"
+#include "tests/fuzz/fuzz.h"
+#include "tests/scheduler/fake_cluster.h"
+
+namespace sluice {
+namespace {
+
+constexpr int kMostCalls = 60;
+
+class Calls {
+ public:
+  explicit Calls(FuzzedDataProvider* input) : input_(input) {
+    cluster_.JoinAll(2, 2);
+    JobConfig config = FakeCluster::Config(input->ConsumeIntegralInRange(-1, 1), 2, 2);
+    if (input->ConsumeBool()) config.mutable_recovery()->set_max_losses(2);
+    const auto job_id = cluster_.Submit(config);
+    FUZZ_CHECK(job_id.ok());
+    job_id_ = *job_id;
+    cluster_.PollAll();
+  }
+
+  void Run() {
+    for (int i = 0; i < kMostCalls && input_->remaining_bytes() > 0; ++i) {
+      Call();
+      cluster_.core_.TakeChanged();
+      cluster_.core_.TakeRecords();
+      cluster_.core_.TakeLines();
+      cluster_.WriteOutputs();
+    }
+    FUZZ_CHECK(cluster_.core_.GetStatus(cluster_.now_).jobs_size() > 0);
+  }
+
+ private:
+  // A request with any fields.
+  template <class Request>
+  Request Any() {
+    Request request;
+    if (!request.ParseFromString(input_->ConsumeRandomLengthString(300))) request.Clear();
+    return request;
+  }
+  uint64_t Member() {
+    const auto& ids = input_->ConsumeBool() ? cluster_.workers_ : cluster_.pservers_;
+    return ids[input_->ConsumeIntegralInRange<size_t>(0, ids.size() - 1)];
+  }
+  bool Mostly() { return input_->ConsumeIntegralInRange(0, 7) != 0; }
+  // A request of a worker of the job.
+  template <class Request>
+  Request OfRank() {
+    Request request = Any<Request>();
+    if (!Mostly()) return request;
+    const uint32_t rank = input_->ConsumeIntegralInRange(0, 1);
+    request.set_job_id(job_id_);
+    request.set_rank(rank);
+    request.set_incarnation(cluster_.Incarnation(job_id_, rank));
+    return request;
+  }
+  template <class Request>
+  Request OfJob() {
+    Request request = Any<Request>();
+    if (Mostly()) request.set_job_id(job_id_);
+    return request;
+  }
+
+  void Report() {
+    PollRequest request = Any<PollRequest>();
+    if (Mostly()) request.set_member_id(Member());
+    const PollReply& told = cluster_.desired_[request.member_id()];
+    // About the jobs that the member was told of.
+    for (HostedJob& hosted : *request.mutable_hosted()) {
+      if (told.host_size() == 0 || !Mostly()) continue;
+      hosted.set_job_id(told.host(0).job_id());
+      hosted.set_instance(told.host(0).instance());
+      if (Mostly()) hosted.set_generation(told.host(0).route().generation());
+    }
+    if (request.has_progress() && Mostly()) {
+      request.mutable_progress()->set_job_id(job_id_);
+      request.mutable_progress()->set_incarnation(told.assignment().incarnation());
+    }
+    if (request.has_cut() && Mostly()) {
+      request.mutable_cut()->set_job_id(job_id_);
+      request.mutable_cut()->set_incarnation(told.assignment().incarnation());
+    }
+    cluster_.core_.Poll(request, cluster_.now_).IgnoreError();
+  }
+  void Register() {
+    RegisterRequest request = FakeCluster::Registration(
+        input_->ConsumeBool() ? ROLE_WORKER : ROLE_PSERVER, input_->ConsumeIntegralInRange(0, 2),
+        input_->ConsumeIntegralInRange(1, 3));
+    request.MergeFrom(Any<RegisterRequest>());
+    const auto reply = cluster_.core_.Register(request, cluster_.now_);
+    if (reply.ok() && reply->member_id() != 0) {
+      (request.role() == ROLE_PSERVER ? cluster_.pservers_ : cluster_.workers_)
+          .push_back(reply->member_id());
+    }
+  }
+  // Checks a submission as SchedulerLoop does, up to the files that it would read.
+  void Submit() {
+    JobConfig config = Any<SubmitJobRequest>().config();
+    // Patterns would be looked for in the machine's folders.
+    for (std::string& file : *config.mutable_data()->mutable_train_files()) file = "/data/train";
+    for (std::string& file : *config.mutable_data()->mutable_eval_files()) file = "/data/eval";
+    const auto draft = BuildJobDraft(config, &env_);
+    if (!draft.ok()) return;
+    auto job = cluster_.core_.PrepareJob(draft->config, draft->tables, "/output", 1);
+    if (job.ok()) cluster_.core_.AddJob(*std::move(job), cluster_.now_).IgnoreError();
+  }
+  void Call() {
+    SchedulerCore& core = cluster_.core_;
+    const absl::Time now = cluster_.now_;
+    switch (input_->ConsumeIntegralInRange(0, 18)) {
+      case 0:
+        return Register();
+      case 1:
+      case 2:
+      case 3:
+        return Report();
+      case 4:
+        return cluster_.PollAll();
+      case 5:
+        return cluster_.Advance(absl::Milliseconds(input_->ConsumeIntegralInRange(0, 20000)));
+      case 6: {
+        LeaveRequest request = Any<LeaveRequest>();
+        if (Mostly()) request.set_member_id(Member());
+        return core.Leave(request, now);
+      }
+      case 7:
+        return core.MemberEnded(Any<MemberEndedRequest>(), now);
+      case 8:
+      case 9:
+        return core.NextPhase(OfRank<NextPhaseRequest>(), now).IgnoreError();
+      case 10:
+      case 11:
+        return core.NextTask(OfRank<NextTaskRequest>(), now).IgnoreError();
+      case 12:
+        return core.GetRoute(OfJob<GetRouteRequest>()).IgnoreError();
+      case 13:
+        return core.FailJob(OfJob<FailJobRequest>(), now).IgnoreError();
+      case 14:
+        return core.WatchJob(OfJob<WatchJobRequest>()).IgnoreError();
+      case 15: {
+        const auto request = OfJob<CheckpointJobRequest>();
+        return core.CheckpointJob(request.job_id(), request.number(), now).IgnoreError();
+      }
+      case 16: {
+        const auto request = OfJob<ScaleJobRequest>();
+        return core.ScaleJob(request.job_id(), request.worker_num(), now).IgnoreError();
+      }
+      case 17:
+        return core.DrainPserver(Any<DrainPserverRequest>(), now).IgnoreError();
+      default:
+        return Submit();
+    }
+  }
+
+  FuzzedDataProvider* const input_;
+  FakeCluster cluster_{2, 2};
+  MemoryEnv env_;
+  std::string job_id_;
+};
+
+}  // namespace
+}  // namespace sluice
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  FuzzedDataProvider input(data, size);
+  sluice::Calls(&input).Run();
+  return 0;
+}
