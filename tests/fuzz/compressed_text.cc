@@ -20,8 +20,9 @@ void CheckStatus(const absl::Status& status) {
   FUZZ_CHECK(status.ok() || status.code() == absl::StatusCode::kDataLoss);
 }
 
-// The text, and whether it ends with an error.
-std::pair<std::string, bool> TextOf(const std::string& path, size_t read_bytes) {
+// The text, and what comes behind it.
+enum class End { kText, kError, kLimit };
+std::pair<std::string, End> TextOf(const std::string& path, size_t read_bytes) {
   auto reader = TextReader::Open(path);
   FUZZ_CHECK(reader.ok());
   std::string text;
@@ -30,12 +31,11 @@ std::pair<std::string, bool> TextOf(const std::string& path, size_t read_bytes) 
     FUZZ_CHECK((*reader)->offset() == text.size());
     const absl::StatusOr<size_t> n = (*reader)->Read(buffer.data(), buffer.size());
     CheckStatus(n.status());
-    if (!n.ok()) return {text, true};
-    if (*n == 0) break;
+    if (!n.ok()) return {text, End::kError};
+    if (*n == 0) return {text, End::kText};
     text.append(buffer, 0, *n);
   }
-  text.resize(std::min(text.size(), kMostText));
-  return {text, false};
+  return {text, End::kLimit};
 }
 
 void CheckSkip(const std::string& path, const std::string& text, uint64_t offset) {
@@ -50,7 +50,7 @@ void CheckSkip(const std::string& path, const std::string& text, uint64_t offset
   FUZZ_CHECK(!n.ok() || (*n == 1 && byte == text[offset]));
 }
 
-void CheckLines(const std::string& path, const std::string& text, bool whole) {
+void CheckLines(const std::string& path, const std::string& text, End end) {
   LineReader lines(TextReader::Open(path).value());
   LineReader::Line line;
   while (lines.next_offset() < kMostText / 2) {
@@ -58,11 +58,14 @@ void CheckLines(const std::string& path, const std::string& text, bool whole) {
     CheckStatus(more.status());
     if (!more.ok()) return;
     if (!*more) {
-      FUZZ_CHECK(!whole || lines.next_offset() == text.size());
+      FUZZ_CHECK(end != End::kText || lines.next_offset() == text.size());
       return;
     }
     if (line.too_long) continue;
-    FUZZ_CHECK(line.offset + line.size <= text.size());
+    if (line.offset + line.size > text.size()) {
+      FUZZ_CHECK(end == End::kLimit);
+      return;
+    }
     FUZZ_CHECK(text.compare(line.offset, line.size, line.data, line.size) == 0);
   }
 }
@@ -76,12 +79,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const size_t read_bytes = input.ConsumeIntegralInRange<size_t>(1, 70000);
   const uint64_t offset = input.ConsumeIntegralInRange<uint64_t>(0, 100000);
   const MemoryFile file(input.ConsumeRemainingBytesAsString());
-  const auto [text, failed] = TextOf(file.path(), size_t{64} << 10);
-  const auto [same, failed_too] = TextOf(file.path(), read_bytes);
-  FUZZ_CHECK(failed == failed_too);
-  FUZZ_CHECK(failed || text == same);
+  const auto [text, end] = TextOf(file.path(), size_t{64} << 10);
+  const auto [same, same_end] = TextOf(file.path(), read_bytes);
+  // A large read that meets an error returns nothing of the text before it.
+  const size_t common = std::min(text.size(), same.size());
+  FUZZ_CHECK(text.compare(0, common, same, 0, common) == 0);
+  if (end != End::kLimit && same_end != End::kLimit) FUZZ_CHECK(end == same_end);
+  FUZZ_CHECK(end != End::kText || text == same);
   CheckSkip(file.path(), text, offset);
-  CheckLines(file.path(), text, !failed && text.size() < kMostText);
+  CheckLines(file.path(), text, end);
   SampleFile(file.path()).IgnoreError();
   return 0;
 }
