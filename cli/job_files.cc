@@ -27,7 +27,7 @@ namespace fs = std::filesystem;
 absl::Status CheckMatches(const std::string& field,
                           const google::protobuf::RepeatedPtrField<std::string>& patterns) {
   const absl::Status found = ExpandFiles(patterns).status();
-  if (!absl::IsNotFound(found)) return absl::OkStatus();
+  if (!absl::IsNotFound(found) && !absl::IsInvalidArgument(found)) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(field, ": ", found.message()));
 }
 
@@ -130,7 +130,8 @@ absl::Status CheckDataIsHere(const JobConfig& job) {
 }
 
 std::vector<std::string> WarningsOf(const JobConfig& job, Env* env) {
-  std::vector<std::string> warnings = WarnOfFilesNamedAgain(job);
+  std::vector<std::string> warnings =
+      WarnOfFilesNamedAgain(job).value_or(std::vector<std::string>());
   const auto of_model = CheckInitialModel(job, BuiltInSpecs(), env);
   if (of_model.ok()) warnings.insert(warnings.end(), of_model->begin(), of_model->end());
   const auto of_checkpoint = CheckInitialCheckpoint(job, BuiltInSpecs(), env);

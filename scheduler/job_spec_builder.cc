@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/config/job_config.h"
 #include "common/table/placement.h"
@@ -12,6 +13,27 @@
 #include "model/model_spec.h"
 
 namespace sluice {
+namespace {
+
+// Shards of all tables of a job. Each publication of a route names them all, and each event that
+// places or moves shards looks at all.
+constexpr uint64_t kMaxShardsOfJob = uint64_t{1} << 20;
+
+absl::Status CheckShards(const JobDraft& draft) {
+  google::protobuf::RepeatedPtrField<TableConfig> tables(draft.tables.begin(), draft.tables.end());
+  ResolveShards(1, &tables);
+  SLUICE_ASSIGN_OR_RETURN(const TableLayouts layouts,
+                          CreateTableLayouts(tables, draft.config.train().seed()));
+  uint64_t shards = 0;
+  for (const auto& layout : layouts) shards += layout->num_shards();
+  if (shards <= kMaxShardsOfJob) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the job's ", layouts.size(), " tables have ", shards, " shards (dense tables: one for each ",
+      kMaxBlockBytes >> 20, " MiB); a job may have at most ", kMaxShardsOfJob,
+      "; make the layers smaller, or set a smaller tables.num_shards"));
+}
+
+}  // namespace
 
 absl::StatusOr<JobDraft> BuildJobDraft(const JobConfig& submitted, Env* env) {
   JobDraft draft;
@@ -21,9 +43,10 @@ absl::StatusOr<JobDraft> BuildJobDraft(const JobConfig& submitted, Env* env) {
   SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<ModelSpec> model,
                           ModelSpec::Create(draft.config, BuiltInSpecs()));
   draft.tables = model->tables();
+  SLUICE_RETURN_IF_ERROR(CheckShards(draft));
   SLUICE_ASSIGN_OR_RETURN(draft.warnings, CheckInitialModel(draft.config, BuiltInSpecs(), env));
-  for (std::string& warning : WarnOfFilesNamedAgain(draft.config, env))
-    draft.warnings.push_back(std::move(warning));
+  SLUICE_ASSIGN_OR_RETURN(std::vector<std::string> named, WarnOfFilesNamedAgain(draft.config, env));
+  for (std::string& warning : named) draft.warnings.push_back(std::move(warning));
   return draft;
 }
 

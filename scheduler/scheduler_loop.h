@@ -86,6 +86,7 @@ class SchedulerLoop {
   absl::StatusOr<GetRouteReply> GetRoute(const GetRouteRequest& request);
   // These and the following calls return UNAVAILABLE when a newer scheduler has taken over.
   absl::Status FailJob(const FailJobRequest& request);
+  // Reads the job's files and folders in the calling thread, and holds up no other call meanwhile.
   // A repeated call with the same request_id returns the job of the first one; "": a new job.
   // FAILED_PRECONDITION: the job's record cannot be kept, so it will not run. UNAVAILABLE: it is
   // not known whether the record is kept; repeat the call.

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/mutex.h"
+#include "common/base/task_threads.h"
 #include "common/daemon/control_plane.h"
 #include "common/security/access_rules.h"
 #include "common/security/peer_verifier.h"
@@ -42,6 +43,19 @@ class PollReactor : public ServerUnaryReactor {
  private:
   SchedulerLoop* const loop_;
   const uint64_t member_id_;
+};
+
+// A submission, which another thread answers.
+class SubmitReactor : public ServerUnaryReactor {
+ public:
+  // True when nobody waits for the answer any more.
+  bool cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
+
+  void OnCancel() override { cancelled_.store(true, std::memory_order_relaxed); }
+  void OnDone() override { delete this; }
+
+ private:
+  std::atomic<bool> cancelled_{false};  // relaxed: only spares work
 };
 
 class Service : public Scheduler::CallbackService {
@@ -112,13 +126,20 @@ class Service : public Scheduler::CallbackService {
   ServerUnaryReactor* SubmitJob(CallbackServerContext* context, const SubmitJobRequest* request,
                                 SubmitJobReply* reply) override {
     if (auto* const refusal = Refusal(context, "SubmitJob")) return refusal;
-    const auto id = context->client_metadata().find(kRequestIdKey);
-    const bool has_id = id != context->client_metadata().end();
-    const std::string request_id =
-        has_id ? std::string(id->second.data(), id->second.size()) : std::string();
-    absl::StatusOr<SubmitJobReply> answer = loop_->SubmitJob(*request, request_id);
-    Acted(*context, AuditedAction::kSubmit, answer.ok() ? answer->job_id() : "", answer.status());
-    return Finish(context, std::move(answer), reply);
+    // A submission reads files and the folders of its data, which may be slow. gRPC has only a few
+    // threads for all calls, those of members that renew their leases included.
+    auto* const reactor = new SubmitReactor();
+    const bool added = submissions_.Add([this, context, request, reply, reactor] {
+      reactor->Finish(ToGrpcStatus(reactor->cancelled() ? absl::CancelledError()
+                                                        : Submit(*context, *request, reply)));
+    });
+    if (!added) {
+      reactor->Finish(ToGrpcStatus(absl::ResourceExhaustedError(
+          absl::StrCat(kMaxWaitingSubmissions,
+                       " submissions are waiting already, because their files are read slowly; "
+                       "submit the job again in a minute"))));
+    }
+    return reactor;
   }
   ServerUnaryReactor* WatchJob(CallbackServerContext* context, const WatchJobRequest* request,
                                WatchJobReply* reply) override {
@@ -184,6 +205,21 @@ class Service : public Scheduler::CallbackService {
   }
 
  private:
+  static constexpr int kSubmissionThreads = 4;
+  static constexpr size_t kMaxWaitingSubmissions = 16;
+
+  absl::Status Submit(const CallbackServerContext& context, const SubmitJobRequest& request,
+                      SubmitJobReply* reply) {
+    const auto id = context.client_metadata().find(kRequestIdKey);
+    const bool has_id = id != context.client_metadata().end();
+    const std::string request_id =
+        has_id ? std::string(id->second.data(), id->second.size()) : std::string();
+    absl::StatusOr<SubmitJobReply> answer = loop_->SubmitJob(request, request_id);
+    Acted(context, AuditedAction::kSubmit, answer.ok() ? answer->job_id() : "", answer.status());
+    if (!answer.ok()) return answer.status();
+    *reply = *std::move(answer);
+    return absl::OkStatus();
+  }
   // Null when the caller may make this call; else the reactor of a call that is refused.
   ServerUnaryReactor* Refusal(CallbackServerContext* context, const char* method) {
     const absl::Status allowed = Check(*context, method).status();
@@ -302,6 +338,8 @@ class Service : public Scheduler::CallbackService {
   AuditLog* const audit_;  // may be null
   Mutex mutex_;
   std::string last_drain_ ABSL_GUARDED_BY(mutex_);
+  // Last, so that it ends first: a submission uses the other fields.
+  TaskThreads submissions_{kSubmissionThreads, kMaxWaitingSubmissions};
 };
 
 class GrpcListener : public SchedulerListener {

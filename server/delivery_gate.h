@@ -88,6 +88,9 @@ class DeliveryGate {
     return lost;
   }
 
+  // Memory of a gate, in bytes per rank.
+  static constexpr uint64_t bytes_per_rank() { return sizeof(Rank); }
+
   bool awaits(uint32_t rank) const { return ranks_[rank].awaited; }
   uint64_t last(uint32_t rank) const { return ranks_[rank].last; }
   uint64_t incarnation(uint32_t rank) const { return ranks_[rank].incarnation; }

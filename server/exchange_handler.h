@@ -21,6 +21,7 @@ struct DataPlaneCounters {
   std::atomic<uint64_t> messages_in{0};
   std::atomic<uint64_t> bytes_in{0};
   std::atomic<uint64_t> refused{0};
+  std::atomic<uint64_t> streams_cut{0};  // their clients did not read
 };
 
 class ExchangeHandler : public StreamHandler {

@@ -131,66 +131,119 @@ SparseBuffers SparseBuffersOf(const JobSpec& spec, const TableLayouts& layouts, 
   return buffers;
 }
 
-// RESOURCE_EXHAUSTED: the dense shards that the route gives to `self` need more than `available`,
-// with what buffers their updates: in sync the gradients of all workers, which a step keeps until
-// it closes; in async with gradients_to_wait the sum of them, in float64, and their mean. With
-// replicas they include the copies that this pserver keeps. Rows of sparse tables do not count: how
-// many there are is only known from the data. The gradients that a step of sync buffers for them
-// count with the most keys that the job's features can have in its batches.
-absl::Status CheckMemory(const JobSpec& spec, const TableLayouts& layouts, int64_t self,
-                         const UpdatePolicy& policy, uint64_t available) {
-  const Route& route = spec.route();
-  uint64_t all = 0, most = 0, elements = 0, copies = 0;
+// This pserver keeps a copy of the shards of the pserver before it in the route.
+bool KeepsCopyOf(int64_t owner, const JobSpec& spec, int64_t self, const UpdatePolicy& policy) {
+  return policy.replicated && (owner + 1) % std::max(1, spec.route().pservers_size()) == self;
+}
+
+// The dense shards of this pserver and its copies of another's.
+struct DenseShards {
+  uint64_t bytes = 0;  // of values and optimizer state
+  uint64_t elements = 0;
+  uint64_t copies = 0;  // bytes, of `bytes`
+  uint64_t most = 0;    // bytes, of table `name`
   std::string name;
+};
+
+DenseShards DenseShardsOf(const JobSpec& spec, const TableLayouts& layouts, int64_t self,
+                          const UpdatePolicy& policy) {
+  DenseShards dense;
   for (size_t t = 0; t < layouts.size(); ++t) {
     if (layouts[t]->sparse()) continue;
     uint64_t bytes = 0;
     for (uint32_t s = 0; s < layouts[t]->num_shards(); ++s) {
-      const auto owner = static_cast<int64_t>(route.tables(t).owner(s));
-      const bool copied =
-          policy.replicated && (owner + 1) % std::max(1, route.pservers_size()) == self;
-      if (owner != self && !copied) continue;
+      const auto owner =
+          static_cast<int64_t>(spec.route().tables(static_cast<int>(t)).owner(static_cast<int>(s)));
+      const bool mine = owner == self;
+      if (!mine && !KeepsCopyOf(owner, spec, self, policy)) continue;
       bytes += layouts[t]->ShardBytes(s);
-      elements += layouts[t]->ShardElements(s);
-      if (owner != self) copies += layouts[t]->ShardBytes(s);
+      dense.elements += layouts[t]->ShardElements(s);
+      if (!mine) dense.copies += layouts[t]->ShardBytes(s);
     }
-    all += bytes;
-    if (bytes <= most) continue;
-    most = bytes;
-    name = layouts[t]->name();
+    dense.bytes += bytes;
+    if (bytes <= dense.most) continue;
+    dense.most = bytes;
+    dense.name = layouts[t]->name();
   }
+  return dense;
+}
+
+// The state that the shards of this pserver, and its copies of another's, keep for the job's ranks.
+struct RankState {
+  uint64_t shards = 0;
+  uint64_t bytes = 0;
+};
+
+RankState RankStateOf(const JobSpec& spec, int64_t self, const UpdatePolicy& policy) {
+  RankState state;
+  for (const TableRoute& table : spec.route().tables()) {
+    for (const uint32_t owner : table.owner())
+      state.shards += owner == self || KeepsCopyOf(owner, spec, self, policy);
+  }
+  state.bytes = state.shards * Shard::RankStateBytes(policy);
+  return state;
+}
+
+// RESOURCE_EXHAUSTED: what the route gives to `self` needs more than `available`:
+// - dense shards, with what buffers their updates: in sync the gradients of all workers, which a
+//   step keeps until it closes; in async with gradients_to_wait the sum of them, in float64, and
+//   their mean;
+// - the state that every shard keeps for each rank;
+// - the gradients that a step of sync buffers for sparse tables, with the most keys that the job's
+//   features can have in its batches.
+// With replicas they include the copies that this pserver keeps. Rows of sparse tables do not
+// count: how many there are is only known from the data.
+absl::Status CheckMemory(const JobSpec& spec, const TableLayouts& layouts, int64_t self,
+                         const UpdatePolicy& policy, uint64_t available) {
+  const DenseShards dense = DenseShardsOf(spec, layouts, self, policy);
+  const RankState ranks = RankStateOf(spec, self, policy);
   uint64_t buffers = 0;
   std::string what;
   SparseBuffers sparse;
   if (policy.mode == Mode::kSync) {
     sparse = SparseBuffersOf(spec, layouts, self);
-    buffers = policy.worker_num * elements * sizeof(float);
+    buffers = policy.worker_num * dense.elements * sizeof(float);
     what = absl::StrCat("the gradients that a step of ", policy.worker_num, " workers buffers");
   } else if (policy.mode == Mode::kAsync && policy.gradients_to_wait > 1) {
-    buffers = elements * (sizeof(double) + sizeof(float));
+    buffers = dense.elements * (sizeof(double) + sizeof(float));
     what = "the sums of gradients_to_wait";
   }
-  const uint64_t needed = all + buffers + sparse.bytes;
+  const uint64_t of_dense = dense.bytes + buffers;
+  const uint64_t needed = of_dense + sparse.bytes + ranks.bytes;
   if (needed <= available) return absl::OkStatus();
-  if (sparse.bytes > all + buffers) {
+  const std::string have = absl::StrCat("; ", Mib(available), " are available (MemAvailable); ");
+  if (ranks.bytes > std::max(of_dense, sparse.bytes)) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "the ", ranks.shards, " shards of the job on this pserver need ", Mib(ranks.bytes),
+        " for the state of ", policy.worker_num, " workers, and ", Mib(needed - ranks.bytes),
+        " for dense tables and buffered gradients", have,
+        "give tables fewer shards (tables.num_shards), use fewer workers, more pservers, or a "
+        "machine with more memory"));
+  }
+  if (sparse.bytes > of_dense) {
     return absl::ResourceExhaustedError(absl::StrCat(
         "a step of ", policy.worker_num, " workers may buffer ", Mib(sparse.bytes),
         " of gradients for sparse tables on this pserver (", Mib(sparse.most), " of it for table '",
-        sparse.name, "'), and dense tables need ", Mib(all + buffers), "; ", Mib(available),
-        " are available (MemAvailable); make train.batch_size smaller, give features fewer keys "
-        "(hash_buckets), use more pservers, fewer workers, or a machine with more memory"));
+        sparse.name, "'), and dense tables and the state of workers need ",
+        Mib(needed - sparse.bytes), have,
+        "make train.batch_size smaller, give features fewer keys (hash_buckets), use more "
+        "pservers, fewer workers, or a machine with more memory"));
   }
   return absl::ResourceExhaustedError(absl::StrCat(
-      "the job's dense tables need ", Mib(all + buffers), " on this pserver: ", Mib(all),
-      " for values and optimizer state (", Mib(most), " of it for table '", name, "'",
-      copies == 0 ? "" : absl::StrCat(", and ", Mib(copies), " for the copies of another pserver"),
+      "the job's dense tables need ", Mib(of_dense), " on this pserver: ", Mib(dense.bytes),
+      " for values and optimizer state (", Mib(dense.most), " of it for table '", dense.name, "'",
+      dense.copies == 0
+          ? ""
+          : absl::StrCat(", and ", Mib(dense.copies), " for the copies of another pserver"),
       ")", buffers == 0 ? "" : absl::StrCat(" and ", Mib(buffers), " for ", what),
       sparse.bytes == 0
           ? ""
           : absl::StrCat(", and up to ", Mib(sparse.bytes),
                          " for the gradients of sparse tables, such as '", sparse.name, "'"),
-      "; ", Mib(available),
-      " are available (MemAvailable); make that table smaller, use more pservers, ",
+      // It is small in most jobs.
+      ranks.bytes < 1 << 20 ? ""
+                            : absl::StrCat(", and ", Mib(ranks.bytes), " for the state of workers"),
+      have, "make that table smaller, use more pservers, ",
       policy.mode == Mode::kSync ? "fewer workers, " : "", "or a machine with more memory"));
 }
 

@@ -31,7 +31,8 @@ struct JobResources {
   Clock* clock = nullptr;  // outlives the jobs
   Env* env = nullptr;      // reads and writes saved models; outlives the jobs
   // Bytes that this process can still get. A job is not opened if its dense shards, with the
-  // gradients that their updates buffer, or its rows of a saved model need more.
+  // gradients that their updates buffer and the state of its ranks in all shards, or its rows of a
+  // saved model need more.
   std::function<uint64_t()> available_memory;
   // Limit of one message in bytes. An answer with a longer part could not be sent.
   uint64_t max_message_bytes = uint64_t{64} << 20;

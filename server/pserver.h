@@ -66,6 +66,8 @@ class Pserver {
   std::unique_ptr<StreamHandler> NewReplicaHandler(std::shared_ptr<Stream> stream,
                                                    const PeerIdentity& peer = PeerIdentity());
   const DataPlaneCounters& counters() const { return counters_; }
+  // Counts a data stream that was ended because its client did not read.
+  void CountCutStream() { counters_.streams_cut.fetch_add(1, std::memory_order_relaxed); }
 
   // Returns null when the job is not open here.
   std::shared_ptr<JobTables> Find(const std::string& job_id);

@@ -139,6 +139,10 @@ absl::Status PserverDaemon::StartDataPort() {
   }
   port.max_total_queued_bytes = limits.has_max_queued_mib() ? size_t{limits.max_queued_mib()} << 20
                                                             : options_.available_memory() / 2;
+  port.on_cut = [this](const std::string& address, const absl::Status& why) {
+    pserver_.CountCutStream();
+    options_.log(absl::StrCat("ended the data stream of ", address, ": ", why.message()));
+  };
   if (limits.has_max_streams()) port.max_streams = static_cast<int>(limits.max_streams());
   data_port_ = std::make_unique<GrpcStreamServer>(
       port, [this](std::shared_ptr<Stream> stream, const PeerIdentity& peer) {

@@ -108,6 +108,9 @@ struct PserverMetrics::Families {
       Counter("sluice_pserver_bytes_received_total", "Bytes received on data streams")};
   Counters refused{
       Counter("sluice_pserver_requests_refused_total", "Requests refused with an error")};
+  Counters streams_cut{
+      Counter("sluice_pserver_streams_cut_total",
+              "Data streams ended because the other process did not read its answers")};
 };
 
 PserverMetrics::PserverMetrics()
@@ -157,6 +160,7 @@ void PserverMetrics::Update(const std::vector<HostedJob>& jobs, const DataPlaneC
   f.messages.Set({}, counters.messages_in.load(std::memory_order_relaxed));
   f.received.Set({}, counters.bytes_in.load(std::memory_order_relaxed));
   f.refused.Set({}, counters.refused.load(std::memory_order_relaxed));
+  f.streams_cut.Set({}, counters.streams_cut.load(std::memory_order_relaxed));
 }
 
 }  // namespace sluice

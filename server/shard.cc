@@ -30,6 +30,13 @@ Shard::Shard(std::shared_ptr<const TableLayout> table, uint32_t index, const Upd
       accepted_(policy.worker_num),
       applied_(policy.gradients_to_wait > 1 ? policy.worker_num : 0) {}
 
+uint64_t Shard::RankStateBytes(const UpdatePolicy& policy) {
+  const uint64_t of_rank = DeliveryGate::bytes_per_rank() + sizeof(Position) +
+                           (policy.mode == Mode::kSync ? sizeof(Pending) : 0) +
+                           (policy.gradients_to_wait > 1 ? sizeof(Position) : 0);
+  return policy.worker_num * of_rank;
+}
+
 ApplyResult Shard::Apply(const FrameId& frame, PushPart* part) {
   MutexLock lock(&mutex_);
   const bool sync = policy_.mode == Mode::kSync;

@@ -171,6 +171,10 @@ class Shard {
   virtual uint64_t bytes() = 0;
   virtual uint64_t reserved_bytes() = 0;
 
+  // Bytes that a shard keeps for the job's ranks from the moment it is made: what each has
+  // delivered and, in sync, its place in the open step, without the gradients there.
+  static uint64_t RankStateBytes(const UpdatePolicy& policy);
+
  protected:
   Shard(std::shared_ptr<const TableLayout> table, uint32_t index, const UpdatePolicy& policy);
 

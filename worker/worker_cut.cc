@@ -113,7 +113,9 @@ void WorkerCuts::AwaitRelease(const std::atomic<bool>* cancelled,
     if (!cut_ || !cut_->parked()) return;
     if (wanted_.number() != cut_->checkpoint() || wanted_.released() || *cancelled) break;
     if (gives_up) {
-      error = "the scheduler was silent while the rank waited for the pservers, so it continues training";
+      error =
+          "the scheduler was silent while the rank waited for the pservers, so it continues "
+          "training";
     } else {
       changed_.WaitFor(&mutex_, kLook);
     }

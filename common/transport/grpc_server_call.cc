@@ -63,6 +63,7 @@ void GrpcServerCall::OnRequested(bool ok) {
 }
 
 void GrpcServerCall::ServeStream(const StreamHandlerFactory& factory, const PeerIdentity& peer) {
+  address_ = peer.address;
   handle_ = std::make_shared<Handle>(this);
   handler_ = factory(handle_, peer);
   if (handler_ == nullptr) {
@@ -171,9 +172,9 @@ void GrpcServerCall::Send(Message message) {
     }
   }
   if (overflow) {
-    Cut(absl::ResourceExhaustedError(
-        absl::StrCat("more than ", host_->max_queued_bytes,
-                     " bytes wait to be sent; the client is not reading")));
+    Cut(absl::ResourceExhaustedError(absl::StrCat(
+        "more than ", host_->max_queued_bytes,
+        " bytes wait to be sent; the client is not reading. Read faster, or connect again")));
     return;
   }
   Pump();
@@ -181,8 +182,9 @@ void GrpcServerCall::Send(Message message) {
 }
 
 void GrpcServerCall::Cut(const absl::Status& status) {
-  Abort(status);
+  const bool ended = Abort(status);
   context_.TryCancel();  // the write under way could wait for the client forever
+  if (ended && host_->on_cut != nullptr) host_->on_cut(address_, status);
 }
 
 size_t GrpcServerCall::droppable_bytes() {
@@ -198,16 +200,19 @@ void GrpcServerCall::Close() {
   Pump();
 }
 
-void GrpcServerCall::Abort(const absl::Status& status) {
+bool GrpcServerCall::Abort(const absl::Status& status) {
   std::deque<Queued> lost;
+  bool ends;
   {
     MutexLock lock(&mutex_);
+    ends = !ending_;
     // A call that has ended already keeps its status, unless this drops messages it promised.
     if (!ending_ || !queue_.empty()) status_ = status;
     ending_ = true;
     lost = TakeQueue();
   }
   Pump();
+  return ends;
 }
 
 std::deque<GrpcServerCall::Queued> GrpcServerCall::TakeQueue() {

@@ -36,6 +36,9 @@ class GrpcServerCall {
     std::atomic<size_t> queued_bytes{0};
     // More than max_total_queued_bytes are queued. Called without a lock.
     std::function<void()> on_overload;
+    // Cut has ended a stream of this address that had not ended before. Called without a lock; may
+    // be null.
+    std::function<void(const std::string& address, const absl::Status& why)> on_cut;
     // A stream without a message for so long after it was opened is ended.
     absl::Duration first_message_timeout;
     // When `accepted`, the call has a method and the host answers with Refuse, ServeStream or
@@ -68,8 +71,8 @@ class GrpcServerCall {
   size_t droppable_bytes();
   void Send(Message message);
   void Close();
-  // Drops what is queued and ends the call with `status`.
-  void Abort(const absl::Status& status);
+  // Drops what is queued and ends the call with `status`. False when it had ended before.
+  bool Abort(const absl::Status& status);
   // Abort for a client that does not read. It may never see the status.
   void Cut(const absl::Status& status);
 
@@ -105,6 +108,7 @@ class GrpcServerCall {
   grpc::GenericServerAsyncReaderWriter call_{&context_};
 
   grpc::CompletionQueue* queue_events_ = nullptr;  // constant after Request
+  std::string address_;  // of the peer, constant after ServeStream; gRPC forgets it with a cancel
 
   // Only the queue's thread touches these.
   grpc::Alarm silence_;

@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <deque>
 #include <optional>
 #include <set>
 #include <thread>
@@ -21,6 +20,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/mutex.h"
 #include "common/base/status_macros.h"
+#include "common/base/task_threads.h"
 #include "common/security/access_rules.h"
 #include "common/security/peer_verifier.h"
 #include "common/transport/connection_bounds.h"
@@ -63,52 +63,6 @@ absl::Status CheckBindable(const std::string& address) {
   return status;
 }
 
-// Runs tasks in order on its threads. The destructor runs the remaining tasks.
-class TaskThreads {
- public:
-  TaskThreads(int threads, size_t max_waiting) : max_waiting_(max_waiting) {
-    for (int i = 0; i < std::max(1, threads); ++i) threads_.emplace_back([this] { Loop(); });
-  }
-  ~TaskThreads() {
-    {
-      MutexLock lock(&mutex_);
-      stopping_ = true;
-      changed_.NotifyAll();
-    }
-    for (std::thread& thread : threads_) thread.join();
-  }
-  // False, without the task, when too many tasks wait.
-  bool Add(std::function<void()> task) {
-    MutexLock lock(&mutex_);
-    if (tasks_.size() >= max_waiting_) return false;
-    tasks_.push_back(std::move(task));
-    changed_.NotifyOne();
-    return true;
-  }
-
- private:
-  void Loop() {
-    while (true) {
-      std::function<void()> task;
-      {
-        MutexLock lock(&mutex_);
-        while (tasks_.empty() && !stopping_) changed_.Wait(&mutex_);
-        if (tasks_.empty()) return;
-        task = std::move(tasks_.front());
-        tasks_.pop_front();
-      }
-      task();
-    }
-  }
-
-  const size_t max_waiting_;
-  Mutex mutex_;
-  CondVar changed_;
-  std::deque<std::function<void()>> tasks_ ABSL_GUARDED_BY(mutex_);
-  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  std::vector<std::thread> threads_;
-};
-
 }  // namespace
 
 class GrpcStreamServer::Impl {
@@ -118,6 +72,7 @@ class GrpcStreamServer::Impl {
     host_.max_queued_bytes = options_.max_queued_bytes;
     host_.max_total_queued_bytes = options_.max_total_queued_bytes;
     host_.on_overload = [this] { CutLargest(); };
+    host_.on_cut = options_.on_cut;
     host_.first_message_timeout = options_.first_message_timeout;
     host_.on_requested = [this](GrpcServerCall* call, bool accepted) {
       if (accepted) Accept(call);
@@ -277,7 +232,8 @@ class GrpcStreamServer::Impl {
     if (shutting_down_) return absl::UnavailableError("the server is shutting down");
     if (streams_.size() >= static_cast<size_t>(std::max(0, options_.max_streams))) {
       return absl::ResourceExhaustedError(
-          absl::StrCat("the server already has its maximum of ", options_.max_streams, " streams"));
+          absl::StrCat("the server already has its maximum of ", options_.max_streams,
+                       " streams (limits.max_streams); connect again when one has ended"));
     }
     streams_.insert(call);
     return absl::OkStatus();

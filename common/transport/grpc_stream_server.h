@@ -40,6 +40,9 @@ class GrpcStreamServer {
     size_t max_queued_bytes = size_t{1} << 30;
     // While all streams together have more bytes queued, the one with the most is ended.
     size_t max_total_queued_bytes = size_t{16} << 30;
+    // Told of each stream that is ended because of these two limits, with the address of its
+    // client. Called on any thread, without a lock; must not block. May be null.
+    std::function<void(const std::string& address, const absl::Status& why)> on_cut;
     // Further streams are refused with RESOURCE_EXHAUSTED.
     int max_streams = 1024;
     // Further unary calls that would have to wait for a thread are refused with RESOURCE_EXHAUSTED.

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
@@ -21,6 +22,8 @@ namespace {
 // caller.
 struct GlobState {
   Env* env = nullptr;
+  size_t entries_left = 0;
+  bool too_many_entries = false;
   std::string unreadable;  // the first folder that could not be read
   absl::Status why;        // OK: there is none
 };
@@ -40,7 +43,20 @@ bool IsFolder(Env* env, const std::string& path) {
   return LookAt(env, path, 0, &info).ok() && S_ISDIR(info.st_mode);
 }
 
+// After the last entry that may be read, glob finds that all folders are empty, and soon ends.
+bool TakeEntry() {
+  state.too_many_entries = state.too_many_entries || state.entries_left == 0;
+  if (state.too_many_entries) return false;
+  --state.entries_left;
+  return true;
+}
+
 void* OpenFolder(const char* path) {
+  // A folder costs as much as an entry, even one that is empty or cannot be opened.
+  if (!TakeEntry()) {
+    errno = ENOENT;
+    return nullptr;
+  }
   const auto fd = state.env->OpenFile(path, O_RDONLY | O_DIRECTORY);
   if (fd.ok()) return fdopendir(*fd);
   // FAILED_PRECONDITION: it is no folder.
@@ -60,12 +76,15 @@ int StatForGlob(const char* path, struct stat* info, int flags) {
 }
 
 // The paths that match. Folders are opened through `env`, so that a pattern finds only what `env`
-// may open.
-std::vector<std::string> Glob(Env* env, const std::string& pattern) {
-  state = {env};
+// may open. Reads up to `entries` names; the rest is in `state`.
+std::vector<std::string> Glob(Env* env, size_t entries, const std::string& pattern) {
+  state = {env, entries};
   glob_t found{};
   found.gl_opendir = &OpenFolder;
-  found.gl_readdir = [](void* folder) { return readdir(static_cast<DIR*>(folder)); };
+  found.gl_readdir = [](void* folder) {
+    dirent* const entry = readdir(static_cast<DIR*>(folder));
+    return entry != nullptr && TakeEntry() ? entry : nullptr;
+  };
   found.gl_closedir = [](void* folder) { closedir(static_cast<DIR*>(folder)); };
   found.gl_stat = [](const char* path, struct stat* info) { return StatForGlob(path, info, 0); };
   found.gl_lstat = [](const char* path, struct stat* info) {
@@ -99,64 +118,109 @@ absl::Status CannotRead(const std::string& folder, const absl::Status& why,
       by_system ? "; let this user read it (chmod, chown), or correct the path" : ""));
 }
 
-absl::Status ExpandPattern(const std::string& pattern, const std::string& base, Env* env,
-                           std::vector<std::string>* files) {
-  struct stat info;
-  const absl::Status seen = LookAt(env, pattern, 0, &info);
-  if (seen.ok()) {  // the name of a file, even if it has wildcards
-    if (S_ISDIR(info.st_mode)) {
-      return absl::NotFoundError(
-          absl::StrCat("data file \"", pattern, "\" is a folder; write \"", pattern, "/*\""));
+// Collects the files that the patterns of one field match, with repetitions.
+class Expansion {
+ public:
+  Expansion(Env* env, std::string base, const ExpandLimits& limits)
+      : env_(env), base_(std::move(base)), limits_(limits), entries_left_(limits.entries) {}
+
+  // Statuses as ExpandFiles.
+  absl::Status Add(const std::string& pattern) {
+    struct stat info;
+    const absl::Status seen = LookAt(env_, pattern, 0, &info);
+    if (seen.ok()) {  // the name of a file, even if it has wildcards
+      if (S_ISDIR(info.st_mode)) {
+        return absl::NotFoundError(
+            absl::StrCat("data file \"", pattern, "\" is a folder; write \"", pattern, "/*\""));
+      }
+      return Take(pattern, pattern);
     }
-    files->push_back(pattern);
+    if (absl::IsPermissionDenied(seen)) return CannotRead(ClosedFolder(pattern), seen, pattern);
+    return AddMatches(pattern);
+  }
+
+  std::vector<std::string>& files() { return files_; }
+
+ private:
+  absl::Status AddMatches(const std::string& pattern) {
+    const size_t before = files_.size();
+    std::vector<std::string> found = Glob(env_, entries_left_, pattern);
+    entries_left_ = state.entries_left;
+    if (state.too_many_entries) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "the folders that the data files \"", pattern, "\" lead to have more than ",
+          limits_.entries,
+          " names, the most that are read for one list of data files; put the files into folders "
+          "of their own, and use no wildcard for folders that hold other things"));
+    }
+    for (std::string& path : found) {
+      if (!IsFolder(env_, path)) SLUICE_RETURN_IF_ERROR(Take(std::move(path), pattern));
+    }
+    // Fails even when other folders have matches, because the files of this one would be left out
+    // silently.
+    if (!state.why.ok()) return CannotRead(state.unreadable, state.why, pattern);
+    if (files_.size() > before) return absl::OkStatus();
+    return absl::NotFoundError(absl::StrCat("no data file matches \"", pattern,
+                                            "\"; relative paths are resolved against ", base_));
+  }
+
+  absl::Status Take(std::string path, const std::string& pattern) {
+    if (files_.size() == limits_.files) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "with \"", pattern, "\" there are more than ", limits_.files,
+          " data files, the most of one list; merge small files, or name fewer of them"));
+    }
+    files_.push_back(std::move(path));
     return absl::OkStatus();
   }
-  if (absl::IsPermissionDenied(seen)) return CannotRead(ClosedFolder(pattern), seen, pattern);
-  const size_t before = files->size();
-  for (std::string& path : Glob(env, pattern)) {
-    if (!IsFolder(env, path)) files->push_back(std::move(path));
-  }
-  // Fails even when other folders have matches, because the files of this one would be left out
-  // silently.
-  if (!state.why.ok()) return CannotRead(state.unreadable, state.why, pattern);
-  if (files->size() > before) return absl::OkStatus();
-  return absl::NotFoundError(absl::StrCat("no data file matches \"", pattern,
-                                          "\"; relative paths are resolved against ", base));
-}
+
+  Env* const env_;
+  const std::string base_;
+  const ExpandLimits limits_;
+  size_t entries_left_;
+  std::vector<std::string> files_;
+};
 
 }  // namespace
 
 absl::StatusOr<std::vector<std::string>> ExpandFiles(
     const google::protobuf::RepeatedPtrField<std::string>& patterns, Env* env,
-    const std::string& base) {
-  std::vector<std::string> files;
-  for (const std::string& pattern : patterns)
-    SLUICE_RETURN_IF_ERROR(ExpandPattern(pattern, base, env, &files));
+    const std::string& base, const ExpandLimits& limits) {
+  Expansion expansion(env, base, limits);
+  for (const std::string& pattern : patterns) SLUICE_RETURN_IF_ERROR(expansion.Add(pattern));
+  std::vector<std::string> files = std::move(expansion.files());
   std::sort(files.begin(), files.end());
   files.erase(std::unique(files.begin(), files.end()), files.end());
   return files;
 }
 
-std::vector<std::string> WarnOfFilesNamedAgain(const JobConfig& job, Env* env) {
+absl::StatusOr<std::vector<std::string>> WarnOfFilesNamedAgain(const JobConfig& job, Env* env,
+                                                               const ExpandLimits& limits) {
   std::vector<std::string> warnings;
-  const auto check = [&](const char* field,
-                         const google::protobuf::RepeatedPtrField<std::string>& patterns) {
-    std::vector<std::string> files;
+  const auto check =
+      [&](const char* field,
+          const google::protobuf::RepeatedPtrField<std::string>& patterns) -> absl::Status {
+    Expansion expansion(env, "", limits);
     for (const std::string& pattern : patterns) {
-      if (!ExpandPattern(pattern, "", env, &files).ok())
-        return;  // reading the files reports the reason
+      const absl::Status added = expansion.Add(pattern);
+      if (absl::IsInvalidArgument(added))
+        return absl::InvalidArgumentError(absl::StrCat(field, ": ", added.message()));
+      if (!added.ok()) return absl::OkStatus();  // reading the files reports the reason
     }
+    std::vector<std::string>& files = expansion.files();
     const size_t named = files.size();
     std::sort(files.begin(), files.end());
     const auto again = std::adjacent_find(files.begin(), files.end());
-    if (again == files.end()) return;
+    if (again == files.end()) return absl::OkStatus();
     const std::string first = *again;
     const size_t different = std::unique(files.begin(), files.end()) - files.begin();
     warnings.push_back(absl::StrCat(field, " names ", named, " files, of which ", different,
                                     " are different (", first, " comes again); each is read once"));
+    return absl::OkStatus();
   };
-  if (!job.evaluate_only()) check("data.train_files", job.data().train_files());
-  check("data.eval_files", job.data().eval_files());
+  if (!job.evaluate_only())
+    SLUICE_RETURN_IF_ERROR(check("data.train_files", job.data().train_files()));
+  SLUICE_RETURN_IF_ERROR(check("data.eval_files", job.data().eval_files()));
   return warnings;
 }
 

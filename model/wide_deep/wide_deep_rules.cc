@@ -10,6 +10,7 @@ namespace sluice {
 namespace {
 
 constexpr uint32_t kMaxUnits = 1 << 16;
+constexpr int kMaxLayers = 1000;
 constexpr uint32_t kMaxEmbeddingDim = 4096;
 
 void FindFeatureProblems(const JobConfig& job, std::vector<ConfigProblem>* problems) {
@@ -74,6 +75,11 @@ std::vector<ConfigProblem> WideDeepRules::FindProblems(const JobConfig& job) con
   const WideDeepConfig& config = job.model().wide_deep();
   std::vector<ConfigProblem> problems;
   FindFeatureProblems(job, &problems);
+  if (config.hidden_units_size() > kMaxLayers) {
+    problems.push_back(
+        {"model.wide_deep.hidden_units",
+         absl::StrCat("has ", config.hidden_units_size(), " layers; give at most ", kMaxLayers)});
+  }
   for (int i = 0; i < config.hidden_units_size(); ++i) {
     AddIfOutOfRange(absl::StrCat("model.wide_deep.hidden_units[", i, "]"), config.hidden_units(i),
                     1, kMaxUnits, &problems);

@@ -1,8 +1,7 @@
-#include "scheduler/job_checkpoints.h"
-
 #include <gmock/gmock.h>
 
 #include "absl/strings/str_cat.h"
+#include "scheduler/job_checkpoints.h"
 #include "tests/scheduler/job_checkpoints_fixture.h"
 
 namespace sluice {

@@ -1,5 +1,6 @@
 #include "scheduler/scheduler_loop.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/env.h"
+#include "model/data/expand_files.h"
 #include "tests/common/base/fake_clock.h"
 #include "tests/common/meta_store/fake_meta_store.h"
 
@@ -357,6 +359,38 @@ SubmitJobRequest Job(const std::string& name) {
   feature->mutable_numeric();
   job->mutable_model()->mutable_wide_deep();
   return request;
+}
+
+TEST(SchedulerLoopTest, AJobWithTooManyShardsIsRefused) {
+  SchedulerLoop loop(Options());
+  SubmitJobRequest request = Job("huge");
+  // 65536 x 65536 weights in blocks of 1 MiB: 16384 shards for each layer but the first.
+  const auto submit = [&](int layers) {
+    auto* const units = request.mutable_config()->mutable_model()->mutable_wide_deep();
+    units->clear_hidden_units();
+    for (int i = 0; i < layers; ++i) units->add_hidden_units(65536);
+    return loop.SubmitJob(request).status();
+  };
+  EXPECT_TRUE(submit(63).ok());
+  const absl::Status refused = submit(66);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << refused;
+  EXPECT_THAT(std::string(refused.message()),
+              testing::AllOf(testing::HasSubstr("1048576"), testing::HasSubstr("shards")));
+  EXPECT_EQ(loop.GetStatus().jobs_size(), 1);
+}
+
+TEST(SchedulerLoopTest, AJobWhosePatternsMatchTooMuchIsRefused) {
+  SchedulerLoop loop(Options());
+  SubmitJobRequest request = Job("many");
+  DataConfig* const data = request.mutable_config()->mutable_data();
+  data->clear_train_files();
+  for (size_t i = 0; i <= ExpandLimits().files; ++i) data->add_train_files("/dev/null");
+  const absl::Status refused = loop.SubmitJob(request).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << refused;
+  EXPECT_THAT(std::string(refused.message()),
+              testing::AllOf(testing::HasSubstr("data.train_files"),
+                             testing::HasSubstr("/dev/null"), testing::HasSubstr("100000")));
+  EXPECT_EQ(loop.GetStatus().jobs_size(), 0);
 }
 
 TEST(SchedulerLoopTest, JobsOfConcurrentSchedulersGetDifferentFolders) {

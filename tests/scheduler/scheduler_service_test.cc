@@ -9,13 +9,18 @@
 
 #include <algorithm>
 #include <map>
+#include <thread>
+#include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/clock.h"
 #include "common/base/env.h"
+#include "common/base/mutex.h"
 #include "common/security/access_rules.h"
 #include "common/transport/grpc_convert.h"
 #include "proto/scheduler.grpc.pb.h"
+#include "tests/common/base/hooked_env.h"
 #include "tests/common/security/recorded_audit.h"
 #include "tests/common/security/test_certificates.h"
 
@@ -26,7 +31,7 @@ using ::testing::HasSubstr;
 
 class SchedulerServiceTest : public testing::Test {
  protected:
-  SchedulerServiceTest() : loop_(LoopOptions()) {}
+  explicit SchedulerServiceTest(Env* env = Env::Real()) : loop_(LoopOptions(env)) {}
 
   void Serve(const TlsFiles& files) {
     const auto credentials = GrpcCredentials::Create(files);
@@ -84,11 +89,11 @@ class SchedulerServiceTest : public testing::Test {
   std::vector<uint64_t> ids_;  // of those that have registered
 
  private:
-  static SchedulerLoop::Options LoopOptions() {
+  static SchedulerLoop::Options LoopOptions(Env* env) {
     SchedulerLoop::Options options;
     options.core.pserver_num = options.core.worker_num = 2;
     options.clock = Clock::Real();
-    options.env = Env::Real();
+    options.env = env;
     options.host = "h";
     options.log = [](const std::string&) {};
     options.job_log = [](const std::string&, const std::string&) {};
@@ -259,6 +264,105 @@ TEST_F(SchedulerServiceTest, OrdersAreRecordedWithCallerTargetAndOutcome) {
   for (const char* action : {"submit", "cancel", "scale", "checkpoint", "shutdown"})
     EXPECT_EQ(audit_.Actions(action), 1) << action;
   EXPECT_EQ(audit_.Actions("drain"), 2);
+}
+
+// A file system on which nothing below /slow is found before Release.
+class SlowEnv : public HookedEnv {
+ public:
+  SlowEnv() {
+    before = [](const std::string&, const std::string&) { return absl::OkStatus(); };
+  }
+  absl::StatusOr<int> OpenFile(const std::string& path, int flags, uint32_t mode) override {
+    if (!absl::StartsWith(path, "/slow")) return HookedEnv::OpenFile(path, flags, mode);
+    MutexLock lock(&mutex_);
+    ++waiting_;
+    changed_.NotifyAll();
+    while (!released_) changed_.Wait(&mutex_);
+    return absl::NotFoundError("nothing");
+  }
+  void Release() {
+    MutexLock lock(&mutex_);
+    released_ = true;
+    changed_.NotifyAll();
+  }
+  void AwaitWaiting() {
+    MutexLock lock(&mutex_);
+    while (waiting_ == 0) changed_.Wait(&mutex_);
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar changed_;
+  int waiting_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool released_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+class SlowFolderTest : private SlowEnv, public SchedulerServiceTest {
+ protected:
+  SlowFolderTest() : SchedulerServiceTest(static_cast<SlowEnv*>(this)) {}
+  SlowEnv* env() { return this; }
+
+  static SubmitJobRequest JobOnSlowFolder(int number) {
+    SubmitJobRequest request;
+    JobConfig* const job = request.mutable_config();
+    job->set_name(absl::StrCat("job", number));
+    job->set_worker_num(1);
+    job->set_output_dir(absl::StrCat("/none/", number));
+    job->mutable_data()->set_format(DataConfig::LIBSVM);
+    job->mutable_data()->add_train_files("/slow/*.csv");
+    Feature* const feature = job->add_features();
+    feature->set_name("f");
+    feature->mutable_numeric();
+    job->mutable_model()->mutable_wide_deep();
+    return request;
+  }
+};
+
+TEST_F(SlowFolderTest, SubmissionsThatWaitForAFolderHoldUpNoOtherCallAndAreBounded) {
+  Serve({});
+  constexpr int kSubmissions = 30;  // 4 at work, 16 that wait, and 10 too many
+  Mutex mutex;
+  CondVar changed;
+  std::map<grpc::StatusCode, int> ends;
+  int ended = 0;
+  std::vector<std::thread> operators;
+  for (int i = 0; i < kSubmissions; ++i) {
+    operators.emplace_back([&, i] {
+      grpc::ClientContext context;
+      context.set_deadline(GrpcDeadline(absl::Seconds(60)));
+      SubmitJobReply reply;
+      const grpc::Status status =
+          Scheduler::NewStub(ChannelOf({}))->SubmitJob(&context, JobOnSlowFolder(i), &reply);
+      MutexLock lock(&mutex);
+      ++ends[status.error_code()];
+      ++ended;
+      changed.NotifyAll();
+    });
+  }
+  env()->AwaitWaiting();
+  // Leases are renewed meanwhile.
+  const auto channel = ChannelOf({});
+  EXPECT_TRUE(Register(channel, ROLE_PSERVER, 0).ok());
+  for (int i = 0; i < 20; ++i) {
+    grpc::ClientContext context;
+    context.set_deadline(GrpcDeadline(absl::Seconds(5)));
+    PollRequest request;
+    request.set_member_id(ids_.empty() ? 0 : ids_[0]);
+    PollReply reply;
+    const grpc::Status status = Scheduler::NewStub(channel)->Poll(&context, request, &reply);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    if (!status.ok()) break;
+  }
+  {
+    MutexLock lock(&mutex);
+    while (ended < kSubmissions - 4 - 16) changed.Wait(&mutex);
+    EXPECT_EQ(ended, kSubmissions - 4 - 16);
+    EXPECT_EQ(ends[grpc::StatusCode::RESOURCE_EXHAUSTED], kSubmissions - 4 - 16);
+  }
+  env()->Release();
+  for (std::thread& one : operators) one.join();
+  EXPECT_EQ(ends[grpc::StatusCode::OK], 4 + 16);
+  EXPECT_EQ(loop_.GetStatus().jobs_size(), 4 + 16);
 }
 
 TEST_F(SchedulerServiceTest, WithoutTlsEveryMethodIsOpen) {

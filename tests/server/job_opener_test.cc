@@ -28,6 +28,12 @@ class JobOpenerTest : public testing::Test {
   }
   absl::StatusCode CodeOf(const JobSpec& spec) { return Open(spec).status().code(); }
 
+  // Bytes that shards of the job keep for its ranks.
+  uint64_t RankState(const JobSpec& spec, uint64_t shards) {
+    resources_.available_memory = [] { return UINT64_MAX; };
+    return shards * Shard::RankStateBytes(Open(spec)->policy);
+  }
+
   // Saves the values of the job as the model "m".
   void Save(const JobSpec& spec, const OpenedJob& job) {
     Manifest manifest;
@@ -124,9 +130,10 @@ TEST_F(JobOpenerTest, OnlyDenseShardsOfThisPserverMustFitInMemory) {
   JobSpec spec = MakeSpec(1, true, 0);
   spec.mutable_tables(0)->set_shape(0, 2 << 18);  // two blocks of 1 MiB
   spec.mutable_route()->mutable_tables(0)->add_owner(0);
-  resources_.available_memory = [] { return uint64_t{2} << 20; };
+  const uint64_t needed = (uint64_t{2} << 20) + RankState(spec, 2 + 4);
+  resources_.available_memory = [=] { return needed; };
   EXPECT_EQ(CodeOf(spec), absl::StatusCode::kOk);
-  resources_.available_memory = [] { return (uint64_t{2} << 20) - 1; };
+  resources_.available_memory = [=] { return needed - 1; };
   EXPECT_EQ(CodeOf(spec), absl::StatusCode::kResourceExhausted);
   spec.mutable_route()->add_pservers("127.0.0.1:7001");
   spec.mutable_route()->mutable_tables(0)->set_owner(1, 1);
@@ -138,9 +145,10 @@ TEST_F(JobOpenerTest, BufferedGradientsMustFitInMemory) {
   const auto needs = [&](JobSpec spec, uint64_t mib) {
     spec.mutable_tables(0)->set_shape(0, 2 << 18);  // two blocks of 1 MiB
     spec.mutable_route()->mutable_tables(0)->add_owner(0);
-    resources_.available_memory = [=] { return mib * kMiB; };
+    const uint64_t needed = mib * kMiB + RankState(spec, 2 + 4);
+    resources_.available_memory = [=] { return needed; };
     EXPECT_EQ(CodeOf(spec), absl::StatusCode::kOk) << mib;
-    resources_.available_memory = [=] { return mib * kMiB - 1; };
+    resources_.available_memory = [=] { return needed - 1; };
     const absl::Status status = Open(spec).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << mib;
     return std::string(status.message());
@@ -177,6 +185,7 @@ TEST_F(JobOpenerTest, GradientsOfSparseTablesThatASyncStepBuffersMustFitInMemory
   // A key, and a gradient of three numbers; a worker pushes 133,120 of them.
   uint64_t needed = uint64_t{4} * 133120 * (8 + 3 * 4);
   const uint64_t dense = 4 * 4 + 4 * 4 * 4;  // table "w" and its buffers
+  uint64_t other = dense + RankState(spec, 1 + 4);
   const auto fits = [&](uint64_t bytes) {
     resources_.available_memory = [=] { return bytes; };
     const absl::Status status = Open(spec).status();
@@ -187,22 +196,43 @@ TEST_F(JobOpenerTest, GradientsOfSparseTablesThatASyncStepBuffersMustFitInMemory
     }
     return status.ok();
   };
-  EXPECT_TRUE(fits(needed + dense));
-  EXPECT_FALSE(fits(needed + dense - 1));
+  EXPECT_TRUE(fits(needed + other));
+  EXPECT_FALSE(fits(needed + other - 1));
   // Another pserver has one of the four shards.
   spec.mutable_route()->add_pservers("127.0.0.1:7001");
   spec.mutable_route()->mutable_tables(1)->set_owner(1, 1);
   needed = needed * 3 / 4;
-  EXPECT_TRUE(fits(needed + dense));
-  EXPECT_FALSE(fits(needed + dense - 1));
+  other = dense + RankState(spec, 1 + 3);
+  EXPECT_TRUE(fits(needed + other));
+  EXPECT_FALSE(fits(needed + other - 1));
   // No worker can push more keys than the table has rows.
   spec.mutable_tables(1)->set_max_rows(1000);
   needed = uint64_t{4} * 1000 * 20 * 3 / 4;
-  EXPECT_TRUE(fits(needed + dense));
-  EXPECT_FALSE(fits(needed + dense - 1));
+  EXPECT_TRUE(fits(needed + other));
+  EXPECT_FALSE(fits(needed + other - 1));
   // Without steps nothing is buffered.
   spec.mutable_config()->mutable_strategy()->set_a_sync(true);
-  EXPECT_TRUE(fits(4 * 4));
+  EXPECT_TRUE(fits(4 * 4 + RankState(spec, 1 + 3)));
+}
+
+TEST_F(JobOpenerTest, TheStateOfManyRanksInManyShardsMustFitInMemory) {
+  constexpr uint32_t kShards = 4096;
+  const uint64_t free = uint64_t{8} << 30;
+  resources_.available_memory = [=] { return free; };
+  for (const bool a_sync : {false, true}) {
+    // 65,536 ranks in 4,097 shards would need more than 16 GiB.
+    const absl::Status status = Open(MakeSpec(kMaxWorkers, a_sync, 0, kShards)).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+    for (const char* part : {"4097 shards", "65536 workers", "num_shards", "fewer workers"})
+      EXPECT_THAT(std::string(status.message()), testing::HasSubstr(part));
+  }
+  // What other pservers have does not count, unless this one keeps copies of it.
+  JobSpec spec = MakeSpec(kMaxWorkers, true, 0, kShards);
+  spec.mutable_route()->add_pservers("127.0.0.1:7001");
+  for (uint32_t& owner : *spec.mutable_route()->mutable_tables(1)->mutable_owner()) owner = 1;
+  EXPECT_EQ(CodeOf(spec), absl::StatusCode::kOk);
+  for (const uint32_t follower : {1, 0}) spec.add_follower(follower);
+  EXPECT_EQ(CodeOf(spec), absl::StatusCode::kResourceExhausted);
 }
 
 TEST_F(JobOpenerTest, InitialModelFillsTheShards) {

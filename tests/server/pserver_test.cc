@@ -198,7 +198,8 @@ TEST_F(PserverTest, ReportsWhyAJobCannotBeOpened) {
 
 TEST_F(PserverTest, RefusesAJobThatDoesNotFitInMemoryAndKeepsRunning) {
   JobResources resources = TestResources(&clock_);
-  resources.available_memory = [] { return uint64_t{3} << 20; };
+  // Three blocks, and a little for the state of ranks.
+  resources.available_memory = [] { return (uint64_t{3} << 20) + 4096; };
   Pserver small(resources);
   JobSpec spec = MakeSpec(1, true, 0);
   spec.mutable_tables(0)->set_shape(0, 4 << 18);

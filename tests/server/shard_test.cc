@@ -3,6 +3,7 @@
 #include "server/shard.h"
 
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include <memory>
 #include <utility>
@@ -31,6 +32,24 @@ PartStatus StatusOfPush(Shard* block, const FrameId& frame, float gradient) {
 }
 
 float ValueOf(Shard* block) { return ValuesOf(block)[3]; }
+
+uint64_t AllocatedBytes() {
+  const struct mallinfo2 info = mallinfo2();
+  return info.uordblks + info.hblkhd;
+}
+
+TEST(ShardTest, RankStateBytesIsWhatAShardAllocatesForItsRanks) {
+  for (UpdatePolicy policy : {PolicyOf(Mode::kSync), PolicyOf(Mode::kAsync), PolicyOf(Mode::kGeo),
+                              PolicyOf(Mode::kAsync, /*gradients_to_wait=*/3)}) {
+    policy.worker_num = 100'000;
+    const TableLayouts layouts = LayoutsOf(MakeSpec(policy.worker_num, true, 0));
+    const uint64_t before = AllocatedBytes();
+    if (before == 0) GTEST_SKIP() << "this allocator does not count";
+    const auto block = MakeDenseShard(layouts[0], 0, policy);
+    const auto allocated = static_cast<double>(AllocatedBytes() - before);
+    EXPECT_NEAR(allocated / Shard::RankStateBytes(policy), 1, 0.01);
+  }
+}
 
 TEST(ShardTest, AsyncAppliesEachFrameOfTheNewestLifeOnceAndInOrder) {
   const auto block = NewBlock(PolicyOf(Mode::kAsync));

@@ -8,6 +8,7 @@ import signal
 import socket
 import ssl
 import struct
+import threading
 import unittest
 
 from sluice_testing import ADULT, PATIENCE, SluiceTest, free_port, kill_unless_over, processes_naming, wait_until
@@ -61,6 +62,12 @@ def call(address, method, context):
             stream.read(int.from_bytes(head[:3], "big"))
             if head[3] == 1 and head[4] & 1:  # headers, which end the stream
                 return
+
+
+def shown_certificate(address, context):
+    """The certificate that a daemon shows to a new connection."""
+    with socket.create_connection(address.split(":"), PATIENCE) as raw, context.wrap_socket(raw) as wrapped:
+        return wrapped.getpeercert(binary_form=True)
 
 
 def audit_lines(log_dir, name, **wanted):
@@ -177,32 +184,42 @@ class TlsTest(SluiceTest):
         log_dir = self.up("--tls", "--server_num=1", "--worker_num=1")
         own = log_dir / "cluster_tls"
         address = self.admin_addresses(log_dir)["scheduler 0"]
-
-        def shown():
-            with socket.create_connection(address.split(":")) as raw, client_of(own).wrap_socket(raw) as wrapped:
-                return wrapped.getpeercert(binary_form=True)
-        before = shown()
-        self.assertEqual(shown(), before)
+        before = shown_certificate(address, client_of(own))
+        self.assertEqual(shown_certificate(address, client_of(own)), before)
         self.assertEqual(self.run_program("sluice", "certs", str(own)).returncode, 0)
-        wait_until(lambda: shown() != before, "the new certificate", within=12)
+        wait_until(lambda: shown_certificate(address, client_of(own)) != before, "the new certificate", within=12)
 
     def test_certificates_are_replaced_while_a_job_trains(self):
         log_dir = self.up("--tls", "--server_num=2", "--worker_num=2")
-        out = self.sluice("submit", log_dir, "--job=%s" % ADULT, "--worker_num=2", "--detach", "--epochs=60",
+        own = log_dir / "cluster_tls"
+        out = self.sluice("submit", log_dir, "--job=%s" % ADULT, "--worker_num=2", "--detach", "--epochs=100000",
                           "--set=eval.every_epochs=0", "--output_dir=%s" % (self.tmp / "out"))
         job_id = re.search(r"^submitted (\S+)", out, re.M).group(1)
         self.await_job(log_dir, job_id, lambda job: int(job["global_step"]) > 50, "it trains")
-        before = (log_dir / "cluster_tls" / "worker.pem").read_bytes()
-        done = self.run_program("sluice", "certs", str(log_dir / "cluster_tls"))
+        servers = [e.address for e in self.endpoints_of(log_dir) if e.role in ("scheduler", "pserver")]
+        self.assertEqual(len(servers), 3)
+
+        def shown():
+            return [shown_certificate(address, client_of(own, "operator")) for address in servers]
+        old, files = shown(), [own / (role + ".pem") for role in ("scheduler", "pserver", "worker", "operator")]
+        texts = [file.read_bytes() for file in files]
+        done = self.run_program("sluice", "certs", str(own))
         self.assertEqual(done.returncode, 0, done.stdout)
-        self.assertNotEqual((log_dir / "cluster_tls" / "worker.pem").read_bytes(), before)
-        # The worker that takes over shows the new certificate to processes that began with the old one.
+        for file, before in zip(files, texts):
+            self.assertNotEqual(file.read_bytes(), before, file)
+        # A worker that takes over shows the new certificate to processes that began with the old one.
         pid = next(pid for pid, command in processes_naming(str(log_dir))
                    if "sluice-worker" in command and "--rank=1" in command)
         os.kill(pid, signal.SIGKILL)
-        wait_until(lambda: self.job_status(log_dir, job_id)["state"] == "JOB_DONE",
-                   lambda: "done: %s" % self.job_status(log_dir, job_id))
-        self.assertEqual(int(self.job_status(log_dir, job_id)["recovery"]["worker_losses"]), 1)
+        self.await_job(log_dir, job_id, lambda job: int(job["recovery"]["worker_losses"]) == 1, "the loss")
+        # These processes show the new one to whoever connects now, and the job trains on over its old connections.
+        wait_until(lambda: all(new != before for new, before in zip(shown(), old)), "new certificates", within=15)
+        step = int(self.job_status(log_dir, job_id)["global_step"])
+        status = self.await_job(log_dir, job_id, lambda job: int(job["global_step"]) > step + 50, "it trains on")
+        self.assertEqual([int(status["recovery"][key]) for key in ("worker_losses", "pserver_losses")], [1, 0])
+        self.sluice("cancel", log_dir, job_id)
+        self.sluice("submit", log_dir, "--job=%s" % ADULT, "--worker_num=2", "--epochs=1",
+                    "--output_dir=%s" % (self.tmp / "after"))
 
     def test_certificates_of_a_user_are_not_replaced(self):
         folder = self.tmp / "run.log" / "cluster_tls"
@@ -223,20 +240,38 @@ class TlsTest(SluiceTest):
 
     def test_old_versions_of_tls_are_refused(self):
         log_dir = self.up("--tls", "--server_num=1", "--worker_num=1")
-        address = next(e.address for e in self.endpoints_of(log_dir) if e.role == "scheduler")
+        own = log_dir / "cluster_tls"
+        anything = "ALL:@SECLEVEL=0"  # else OpenSSL itself would refuse old versions
 
-        def version_with(newest):
+        def version_with(newest, address):
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-            context.set_ciphers("ALL:@SECLEVEL=0")  # else the client itself would refuse old versions
+            context.set_ciphers(anything)
             context.minimum_version, context.maximum_version = ssl.TLSVersion.TLSv1, newest
             context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-            context.load_cert_chain(log_dir / "cluster_tls" / "operator.pem", log_dir / "cluster_tls" / "operator.key")
+            context.load_cert_chain(own / "operator.pem", own / "operator.key")
             context.set_alpn_protocols(["h2"])
             with socket.create_connection(address.split(":")) as raw, context.wrap_socket(raw) as wrapped:
                 return wrapped.version()
-        self.assertEqual(version_with(ssl.TLSVersion.TLSv1_2), "TLSv1.2")
-        with self.assertRaises((ssl.SSLError, ConnectionError)):
-            version_with(ssl.TLSVersion.TLSv1_1)
+
+        def lax_server():
+            """The address of a server that accepts old versions, for one connection."""
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.set_ciphers(anything)
+            context.minimum_version = ssl.TLSVersion.TLSv1
+            context.load_cert_chain(own / "scheduler.pem", own / "scheduler.key")
+            listener = context.wrap_socket(socket.create_server(("127.0.0.1", 0)), server_side=True)
+            self.addCleanup(listener.close)
+            threading.Thread(target=lambda: listener.accept()[0].close(), daemon=True).start()
+            return "127.0.0.1:%d" % listener.getsockname()[1]
+        self.assertEqual(version_with(ssl.TLSVersion.TLSv1_1, lax_server()), "TLSv1.1", "this client can")
+        grpc = [e.address for e in self.endpoints_of(log_dir) if e.role in ("scheduler", "pserver")]
+        addresses = grpc + list(self.admin_addresses(log_dir).values())
+        self.assertEqual(len(addresses), 5)
+        for address in addresses:
+            with self.subTest(address):
+                self.assertEqual(version_with(ssl.TLSVersion.TLSv1_2, address), "TLSv1.2")
+                with self.assertRaises((ssl.SSLError, ConnectionError)):
+                    version_with(ssl.TLSVersion.TLSv1_1, address)
 
     def test_wrong_files_are_refused_at_start(self):
         folder = self.tmp / "certificates"

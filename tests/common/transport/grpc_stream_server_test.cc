@@ -14,6 +14,34 @@
 namespace sluice {
 namespace {
 
+using ::testing::ElementsAre;
+
+// Records what Options::on_cut is told.
+class Cuts {
+ public:
+  using Cut = std::pair<std::string, absl::Status>;  // address, reason
+
+  std::function<void(const std::string&, const absl::Status&)> record() {
+    return [this](const std::string& address, const absl::Status& why) {
+      MutexLock lock(&mutex_);
+      cuts_.emplace_back(address, why);
+    };
+  }
+  std::vector<Cut> all() {
+    MutexLock lock(&mutex_);
+    return cuts_;
+  }
+
+ private:
+  Mutex mutex_;
+  std::vector<Cut> cuts_ ABSL_GUARDED_BY(mutex_);
+};
+
+MATCHER_P(IsCut, code, "") {
+  return arg.first.rfind("127.0.0.1:", 0) == 0 && arg.second.code() == code &&
+         !arg.second.message().empty();
+}
+
 TEST(GrpcStreamServerTest, PortInUseIsReported) {
   auto first = StartServer(nullptr);
   GrpcStreamServer::Options options;
@@ -80,6 +108,8 @@ TEST(GrpcStreamServerTest, ClientThatDoesNotReadIsCutAtTheLimit) {
   });
   GrpcStreamServer::Options options;
   options.max_queued_bytes = 8 << 20;
+  Cuts cuts;
+  options.on_cut = cuts.record();
   auto server = StartServer(scripted.factory(), options);
   GrpcTransport transport;
   RecordingClient client(&transport, AddressOf(*server));
@@ -90,6 +120,7 @@ TEST(GrpcStreamServerTest, ClientThatDoesNotReadIsCutAtTheLimit) {
   client.Destroy();
   server->Shutdown();
   EXPECT_EQ(server->queued_bytes(), 0u);
+  EXPECT_THAT(cuts.all(), ElementsAre(IsCut(absl::StatusCode::kResourceExhausted)));
 }
 
 TEST(GrpcStreamServerTest, TheClientWithTheMostQueuedIsCutWhenAllHaveTooMuch) {
@@ -100,6 +131,8 @@ TEST(GrpcStreamServerTest, TheClientWithTheMostQueuedIsCutWhenAllHaveTooMuch) {
   });
   GrpcStreamServer::Options options;
   options.max_total_queued_bytes = 40 << 20;
+  Cuts cuts;
+  options.on_cut = cuts.record();
   auto server = StartServer(scripted.factory(), options);
   GrpcTransport transport;
   // A client whose callback does not return reads nothing more.
@@ -129,6 +162,7 @@ TEST(GrpcStreamServerTest, TheClientWithTheMostQueuedIsCutWhenAllHaveTooMuch) {
   EXPECT_TRUE(watched.Await([&] { return closed; }));
   EXPECT_FALSE(end.ok());
   while (server->open_streams() > 1) std::this_thread::yield();
+  EXPECT_THAT(cuts.all(), ElementsAre(IsCut(absl::StatusCode::kResourceExhausted)));
 }
 
 TEST(GrpcStreamServerTest, AStreamThatSaysNothingIsEnded) {

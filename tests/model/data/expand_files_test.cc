@@ -1,11 +1,14 @@
 #include "model/data/expand_files.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <filesystem>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/rooted_env.h"
 #include "gmock/gmock.h"
+#include "tests/common/base/hooked_env.h"
 #include "tests/model/data/files_for_test.h"
 
 namespace sluice {
@@ -36,17 +39,17 @@ TEST(ExpandFilesTest, FilesThatSeveralEntriesNameAreAWarning) {
   folder.Write("b.tsv", "");
   JobConfig job;
   job.mutable_data()->add_train_files(folder.Path("*.tsv"));
-  EXPECT_TRUE(WarnOfFilesNamedAgain(job).empty());
+  EXPECT_TRUE(WarnOfFilesNamedAgain(job)->empty());
   job.mutable_data()->add_train_files(a);
   job.mutable_data()->add_eval_files(a);  // evaluating on training data is not a repetition
-  EXPECT_THAT(WarnOfFilesNamedAgain(job),
+  EXPECT_THAT(*WarnOfFilesNamedAgain(job),
               ElementsAre(AllOf(HasSubstr("data.train_files"), HasSubstr(a))));
   job.mutable_data()->add_eval_files(a);
-  EXPECT_EQ(WarnOfFilesNamedAgain(job).size(), 2u);
+  EXPECT_EQ(WarnOfFilesNamedAgain(job)->size(), 2u);
   job.set_evaluate_only(true);
-  EXPECT_THAT(WarnOfFilesNamedAgain(job), ElementsAre(HasSubstr("data.eval_files")));
+  EXPECT_THAT(*WarnOfFilesNamedAgain(job), ElementsAre(HasSubstr("data.eval_files")));
   job.mutable_data()->add_eval_files(folder.Path("none"));
-  EXPECT_TRUE(WarnOfFilesNamedAgain(job).empty());
+  EXPECT_TRUE(WarnOfFilesNamedAgain(job)->empty());
 }
 
 TEST(ExpandFilesTest, FileWithAWildcardInItsNameMatchesItself) {
@@ -80,6 +83,78 @@ TEST(ExpandFilesTest, PatternsFindOnlyWhatTheEnvMayOpen) {
   EXPECT_EQ(expand(outside + "/*.csv").status().code(), absl::StatusCode::kPermissionDenied);
   EXPECT_THAT(std::string(expand(secret).status().message()),
               AllOf(HasSubstr(secret), HasSubstr("--data_root")));
+}
+
+TEST(ExpandFilesTest, AListHasAtMostAsManyFilesAsTheLimit) {
+  const TempFolder folder;
+  for (int i = 0; i < 4; ++i) folder.Write(absl::StrCat("a", i, ".csv"), "");
+  const std::string named = folder.Path("a0.csv"), matched = folder.Path("a*.csv");
+  const auto expand = [](const std::vector<std::string>& patterns, size_t files) {
+    return ExpandFiles({patterns.begin(), patterns.end()}, Env::Real(), "", {files, 1000});
+  };
+  EXPECT_EQ(expand({matched}, 4)->size(), 4u);
+  EXPECT_EQ(expand({named, matched}, 5)->size(), 4u);
+  for (const auto& result : {expand({matched}, 3), expand({named, matched}, 4),
+                             expand({matched, named}, 4), expand({named, named, matched}, 1)}) {
+    EXPECT_EQ(result.status().code(), absl::StatusCode::kInvalidArgument) << result.status();
+  }
+  EXPECT_THAT(std::string(expand({named, matched}, 4).status().message()),
+              AllOf(HasSubstr(matched), HasSubstr("4"), HasSubstr("merge")));
+}
+
+// Counts the folders that it opens.
+class CountingEnv : public HookedEnv {
+ public:
+  absl::StatusOr<int> OpenFile(const std::string& path, int flags, uint32_t mode) override {
+    if ((flags & O_DIRECTORY) != 0) ++folders;
+    return HookedEnv::OpenFile(path, flags, mode);
+  }
+  int folders = 0;
+};
+
+TEST(ExpandFilesTest, AtMostAsManyNamesAreReadAsTheLimit) {
+  const TempFolder folder;
+  constexpr int kFolders = 30;
+  for (int i = 0; i < kFolders; ++i) {
+    std::filesystem::create_directory(folder.Path(absl::StrCat("d", i)));
+    folder.Write(absl::StrCat("d", i, "/a.csv"), "");
+  }
+  CountingEnv env;
+  const auto expand = [&](const std::vector<std::string>& patterns, size_t entries) {
+    env.folders = 0;
+    return ExpandFiles({patterns.begin(), patterns.end()}, &env, "", {1000, entries});
+  };
+  const std::string all = folder.Path("d*/a*.csv");
+  // The outer folder with its own name, "." and ".."; the same and a file for each inner one.
+  constexpr size_t kNames = (1 + 2 + kFolders) + kFolders * (1 + 2 + 1);
+  EXPECT_EQ(expand({all}, kNames)->size(), kFolders);
+  EXPECT_EQ(env.folders, 1 + kFolders);
+  const absl::Status more = expand({all}, kNames - 1).status();
+  EXPECT_EQ(more.code(), absl::StatusCode::kInvalidArgument) << more;
+  EXPECT_THAT(std::string(more.message()),
+              AllOf(HasSubstr(all), HasSubstr(absl::StrCat(kNames - 1, " names"))));
+  EXPECT_EQ(expand({all, folder.Path("d*")}, kNames).status().code(),
+            absl::StatusCode::kInvalidArgument)
+      << "the patterns of a list together";
+  // Each step back multiplies the matches; nothing is opened after the last name.
+  std::string deep = folder.Path("*");
+  for (int i = 0; i < 10; ++i) deep += "/../*";
+  EXPECT_EQ(expand({deep}, 1000).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_LT(env.folders, 1000 / kFolders);
+}
+
+TEST(ExpandFilesTest, AListThatPassesALimitIsNoWarningButAnError) {
+  const TempFolder folder;
+  folder.Write("a.csv", ""), folder.Write("b.csv", "");
+  JobConfig job;
+  job.mutable_data()->add_eval_files(folder.Path("*.csv"));
+  EXPECT_TRUE(WarnOfFilesNamedAgain(job, Env::Real(), {2, 1000}).ok());
+  for (const ExpandLimits& limits : {ExpandLimits{1, 1000}, ExpandLimits{1000, 3}}) {
+    const absl::Status status = WarnOfFilesNamedAgain(job, Env::Real(), limits).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    EXPECT_THAT(std::string(status.message()),
+                AllOf(HasSubstr("data.eval_files"), HasSubstr(folder.Path("*.csv"))));
+  }
 }
 
 TEST(ExpandFilesTest, ErrorsNameTheBaseOfRelativePaths) {

@@ -37,6 +37,12 @@ absl::StatusOr<JobConfig> Effective(const Settings& settings) {
   return EffectiveJobConfig(job, "/base", WideDeepRules());
 }
 
+std::string ManyLayers(int layers) {
+  std::string text = "8";
+  for (int i = 1; i < layers; ++i) text += ",8";
+  return text;
+}
+
 struct BadSetting {
   Settings settings;
   std::vector<std::string> message_has;
@@ -59,6 +65,8 @@ INSTANTIATE_TEST_SUITE_P(
                    {"model.wide_deep.hidden_units[1]: 0"}},
         BadSetting{{{"model.wide_deep.hidden_units", "8,65537"}},
                    {"model.wide_deep.hidden_units[1]: 65537"}},
+        BadSetting{{{"model.wide_deep.hidden_units", ManyLayers(1001)}},
+                   {"model.wide_deep.hidden_units: has 1001 layers", "1000"}},
         BadSetting{{{"model.wide_deep.embedding_dim", "0"}},
                    {"model.wide_deep.embedding_dim: is missing"}},
         BadSetting{{{"model.wide_deep.embedding_dim", "4097"}},
