@@ -151,6 +151,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "unknown argument \"%s\"; see --help\n", argv[1]);
     return 2;
   }
+  sluice::QuietGrpc();
   sluice::PrepareDataPlane();
   if (!FLAGS_serve) return sluice::bench::Main();
   return sluice::bench::ServePserver(FLAGS_pserver_threads,

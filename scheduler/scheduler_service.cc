@@ -11,6 +11,7 @@
 #include "common/base/task_threads.h"
 #include "common/daemon/control_plane.h"
 #include "common/security/access_rules.h"
+#include "common/security/handshake_watch.h"
 #include "common/security/peer_verifier.h"
 #include "common/transport/connection_bounds.h"
 #include "common/transport/grpc_convert.h"
@@ -21,6 +22,9 @@ namespace {
 
 using grpc::CallbackServerContext;
 using grpc::ServerUnaryReactor;
+
+// Of requests that have not been handled yet.
+constexpr size_t kMaxReceivedBytes = size_t{1} << 30;
 
 template <class Reply>
 Done<Reply> AnswerTo(ServerUnaryReactor* reactor, Reply* reply) {
@@ -345,15 +349,19 @@ class Service : public Scheduler::CallbackService {
 class GrpcListener : public SchedulerListener {
  public:
   GrpcListener(const GrpcCredentials& credentials, SchedulerLoop* loop, AuditLog* audit)
-      : credentials_(credentials), loop_(loop), service_(credentials, loop, audit) {}
+      : credentials_(credentials), loop_(loop), audit_(audit), service_(credentials, loop, audit) {}
   ~GrpcListener() override { Stop(); }
 
   absl::Status Listen(const std::string& bind) {
     grpc::ServerBuilder builder;
+    if (credentials_.tls() && audit_ != nullptr) {
+      HandshakeWatch::NoteAddresses(&builder);
+      failed_handshakes_ = AuditFailedHandshakes(audit_);
+    }
     builder.AddListeningPort(bind, credentials_.ForServer(), &port_);
     builder.SetMaxReceiveMessageSize(kMaxControlMessageBytes);
     builder.SetMaxSendMessageSize(kMaxControlMessageBytes);
-    BoundConnections(&builder);
+    BoundConnections(kMaxReceivedBytes, &builder);
     // Two schedulers must not share a port. Members may ping while the scheduler sends nothing.
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1000);
@@ -374,6 +382,7 @@ class GrpcListener : public SchedulerListener {
   int port() const override { return port_; }
   void Stop() override {
     if (server_ == nullptr) return;
+    failed_handshakes_.reset();  // those that the end of the server cuts are nobody's fault
     loop_->StopWaiting();
     server_->Shutdown(GrpcDeadline(absl::Seconds(1)));
     server_->Wait();
@@ -383,9 +392,11 @@ class GrpcListener : public SchedulerListener {
  private:
   const GrpcCredentials credentials_;
   SchedulerLoop* const loop_;
+  AuditLog* const audit_;  // may be null
   Service service_;
   int port_ = 0;
   std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<HandshakeWatch> failed_handshakes_;  // null: without TLS or an audit log
 };
 
 }  // namespace

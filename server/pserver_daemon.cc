@@ -137,8 +137,10 @@ absl::Status PserverDaemon::StartDataPort() {
   if (limits.has_max_message_mib()) {
     port.max_message_bytes = static_cast<size_t>(limits.max_message_mib()) << 20;
   }
-  port.max_total_queued_bytes = limits.has_max_queued_mib() ? size_t{limits.max_queued_mib()} << 20
-                                                            : options_.available_memory() / 2;
+  const size_t half_of_memory = options_.available_memory() / 2;
+  port.max_total_queued_bytes =
+      limits.has_max_queued_mib() ? size_t{limits.max_queued_mib()} << 20 : half_of_memory;
+  port.max_received_bytes = half_of_memory;
   port.on_cut = [this](const std::string& address, const absl::Status& why) {
     pserver_.CountCutStream();
     options_.log(absl::StrCat("ended the data stream of ", address, ": ", why.message()));

@@ -10,7 +10,7 @@
 #include <climits>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
+#include "common/security/handshake_failure.h"
 
 namespace sluice {
 namespace {
@@ -103,8 +103,7 @@ SocketChannel::Progress SocketChannel::ProgressOf(int result) {
   peer_speaks_http_ = ERR_GET_LIB(code) == ERR_LIB_SSL && reason_code == SSL_R_HTTP_REQUEST;
   const long verified = SSL_get_verify_result(tls_.get());
   if (verified != X509_V_OK) {
-    failure_ = absl::StrCat("the client's certificate is refused: ",
-                            X509_verify_cert_error_string(verified));
+    failure_ = CertificateRefusal(verified);
   } else if (reason_code == SSL_R_UNEXPECTED_EOF_WHILE_READING || (code == 0 && error == 0)) {
     failure_ = "the client has closed the connection";
   } else {

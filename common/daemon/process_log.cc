@@ -146,9 +146,8 @@ absl::Status OpenLog(const Identity& identity, const char* argv0) {
   const std::string path =
       absl::StrCat(identity.log_dir, "/", LogFileName(identity.role, identity.rank));
   SLUICE_ASSIGN_OR_RETURN(const int fd, OpenForAppend(path));
-  absl::StatusOr<FileLock> lock = g_sink != nullptr && SameFile(fd, g_sink->fd())
-                                      ? g_sink->TakeLock()
-                                      : LockLog(identity, path);
+  const bool reopened = g_sink != nullptr && SameFile(fd, g_sink->fd());
+  absl::StatusOr<FileLock> lock = reopened ? g_sink->TakeLock() : LockLog(identity, path);
   if (!lock.ok()) {
     close(fd);
     return lock.status();
@@ -175,6 +174,10 @@ absl::Status OpenLog(const Identity& identity, const char* argv0) {
     delete before;
   }
   google::AddLogSink(g_sink);
+  if (!reopened && !identity.credentials.tls()) {
+    LOG(INFO) << "without TLS: roles and ranks are not verified, they are what peers say they are; "
+                 "--tls_cert, --tls_key and --tls_ca verify them";
+  }
   google::InstallFailureWriter(&WriteFailure);
   google::InstallFailureSignalHandler();
   return absl::OkStatus();

@@ -8,10 +8,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/base/mutex.h"
 #include "common/daemon/control_plane.h"
 #include "common/daemon/scheduler_choice.h"
 #include "common/security/grpc_credentials.h"
 #include "common/transport/grpc_convert.h"
+#include "common/transport/renewable.h"
 #include "common/transport/retry.h"
 #include "proto/scheduler.grpc.pb.h"
 
@@ -27,6 +29,8 @@ constexpr absl::Duration kNamePeersEvery = absl::Seconds(3);
 // How long an answer may be late before a client of several schedulers looks for another one.
 constexpr absl::Duration kOverdue = absl::Seconds(1);
 constexpr absl::Duration kLookEvery = absl::Milliseconds(50);
+// The least time between two connections with TLS that are opened while none is needed for a call.
+constexpr absl::Duration kReplaceEvery = absl::Seconds(1);
 
 std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address,
                                            const GrpcCredentials& credentials) {
@@ -42,6 +46,8 @@ std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address,
   args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5000);
   args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  // A channel that replaces another one must not take over its broken connection.
+  args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   // A proxy from the environment must not come between the parts of one cluster.
   args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   return grpc::CreateCustomChannel(address, credentials.ForClientOf(PeerRole::kScheduler), args);
@@ -54,12 +60,54 @@ bool IsCutOff(const grpc::Status& status) {
          (status.error_message().empty() || status.error_message() == "CANCELLED");
 }
 
-struct Peer {
-  Peer(const std::string& at, const GrpcCredentials& credentials)
-      : address(at), channel(OpenChannel(at, credentials)), stub(Scheduler::NewStub(channel)) {}
-  const std::string address;
+struct Connection {
+  explicit Connection(std::shared_ptr<grpc::Channel> to)
+      : channel(std::move(to)), stub(Scheduler::NewStub(channel)) {}
   const std::shared_ptr<grpc::Channel> channel;
   const std::unique_ptr<Scheduler::Stub> stub;
+};
+
+// One scheduler. Its connection is replaced after a failure if it has TLS (renewable.h).
+class Peer {
+ public:
+  Peer(const std::string& address, const GrpcCredentials& credentials, Clock* clock)
+      : address_(address), tls_(credentials.tls()), clock_(clock), connection_([=] {
+          return std::make_shared<Connection>(OpenChannel(address, credentials));
+        }) {}
+
+  const std::string& address() const { return address_; }
+  std::shared_ptr<Connection> Get() { return connection_.Get(); }
+
+  // A call over `connection` got no answer.
+  void Failed(const std::shared_ptr<Connection>& connection) {
+    if (tls_) connection_.Replace(connection);
+  }
+
+  // Tries to connect if there is no connection.
+  bool IsConnected() {
+    const std::shared_ptr<Connection> connection = Get();
+    const grpc_connectivity_state state = connection->channel->GetState(/*try_to_connect=*/true);
+    if (state == GRPC_CHANNEL_TRANSIENT_FAILURE && tls_ && MayReplace())
+      connection_.Replace(connection);
+    return state == GRPC_CHANNEL_READY;
+  }
+
+ private:
+  // True once in kReplaceEvery: a port where nobody listens must not be asked all the time.
+  bool MayReplace() {
+    MutexLock lock(&mutex_);
+    const absl::Time now = clock_->Now();
+    if (now < replace_from_) return false;
+    replace_from_ = now + kReplaceEvery;
+    return true;
+  }
+
+  const std::string address_;
+  const bool tls_;
+  Clock* const clock_;
+  Renewable<Connection> connection_;
+  Mutex mutex_;
+  absl::Time replace_from_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
 };
 
 class GrpcSchedulerClient : public SchedulerClient {
@@ -68,7 +116,7 @@ class GrpcSchedulerClient : public SchedulerClient {
                       const GrpcCredentials& credentials)
       : addresses_(addresses), clock_(clock) {
     for (const absl::string_view address : absl::StrSplit(addresses, ','))
-      peers_.push_back(std::make_unique<Peer>(std::string(address), credentials));
+      peers_.push_back(std::make_unique<Peer>(std::string(address), credentials, clock));
     choice_.emplace(peers_.size());
   }
 
@@ -93,7 +141,7 @@ class GrpcSchedulerClient : public SchedulerClient {
     grpc::ClientContext context;
     context.set_deadline(GrpcDeadline(absl::Seconds(1)));
     ClusterStatus reply;
-    return peers_[0]->stub->GetStatus(&context, GetStatusRequest(), &reply).error_message();
+    return peers_[0]->Get()->stub->GetStatus(&context, GetStatusRequest(), &reply).error_message();
   }
 
   absl::StatusOr<RegisterReply> Register(const RegisterRequest& request) override {
@@ -176,10 +224,10 @@ class GrpcSchedulerClient : public SchedulerClient {
     return absl::Milliseconds(request.wait_ms());
   }
 
-  std::vector<bool> Connected(bool try_to_connect) const {
+  // Of each scheduler: whether there is a connection to it.
+  std::vector<bool> Connected() const {
     std::vector<bool> connected;
-    for (const auto& peer : peers_)
-      connected.push_back(peer->channel->GetState(try_to_connect) == GRPC_CHANNEL_READY);
+    for (const auto& peer : peers_) connected.push_back(peer->IsConnected());
     return connected;
   }
 
@@ -188,9 +236,12 @@ class GrpcSchedulerClient : public SchedulerClient {
   // would fail at once, with no new attempt to connect.
   void AwaitChange(absl::Duration at_most) const {
     grpc::CompletionQueue queue;
+    std::vector<std::shared_ptr<Connection>> connections;
     for (const auto& peer : peers_) {
-      peer->channel->NotifyOnStateChange(peer->channel->GetState(/*try_to_connect=*/true),
-                                         GrpcDeadline(at_most), &queue, nullptr);
+      connections.push_back(peer->Get());
+      grpc::Channel* const channel = connections.back()->channel.get();
+      channel->NotifyOnStateChange(channel->GetState(/*try_to_connect=*/true),
+                                   GrpcDeadline(at_most), &queue, nullptr);
     }
     void* tag;
     bool ok;
@@ -201,7 +252,7 @@ class GrpcSchedulerClient : public SchedulerClient {
   bool AwaitConnection(absl::Duration at_most) {
     const absl::Time end = clock_->Now() + at_most;
     for (;;) {
-      if (choice_->Choose(Connected(/*try_to_connect=*/true)).has_value()) return true;
+      if (choice_->Choose(Connected()).has_value()) return true;
       const absl::Duration left = end - clock_->Now();
       if (left <= absl::ZeroDuration()) return false;
       AwaitChange(std::min(left, kLookEvery));
@@ -219,7 +270,7 @@ class GrpcSchedulerClient : public SchedulerClient {
     if (peers_.size() > 1) {
       while (queue->AsyncNext(&tag, &ok, GrpcDeadline(patience)) ==
              grpc::CompletionQueue::TIMEOUT) {
-        if (choice_->ChooseOther(chosen, Connected(/*try_to_connect=*/true)).has_value()) {
+        if (choice_->ChooseOther(chosen, Connected()).has_value()) {
           leads_no_longer = true;
           context->TryCancel();
           break;
@@ -235,7 +286,7 @@ class GrpcSchedulerClient : public SchedulerClient {
 
   std::string Name(const Peer& peer) const {
     if (peers_.size() == 1) return absl::StrCat("scheduler at ", addresses_);
-    return absl::StrCat("scheduler at ", peer.address, ", of ", addresses_, ",");
+    return absl::StrCat("scheduler at ", peer.address(), ", of ", addresses_, ",");
   }
 
   // `wait`: how long the scheduler may hold the call back.
@@ -248,28 +299,30 @@ class GrpcSchedulerClient : public SchedulerClient {
     context.set_deadline(GrpcDeadline(timeout + wait));
     AwaitConnection(kConnectWait);
     const size_t chosen = choice_->current();
-    const Peer& peer = *peers_[chosen];
+    Peer& peer = *peers_[chosen];
+    const std::shared_ptr<Connection> connection = peer.Get();
     Reply reply;
     grpc::Status status;
     grpc::CompletionQueue queue;
-    const auto call = (peer.stub.get()->*method)(&context, request, &queue);
+    const auto call = (connection->stub.get()->*method)(&context, request, &queue);
     call->Finish(&reply, &status, nullptr);
     const bool leads_no_longer = AwaitAnswer(&queue, &context, chosen, wait + kOverdue);
     if (status.ok()) return reply;
     if (leads_no_longer && status.error_code() == grpc::StatusCode::CANCELLED) {
-      return absl::UnavailableError(absl::StrCat("scheduler at ", peer.address, " did not answer ",
-                                                 name, ", and another one of ", addresses_,
-                                                 " leads now"));
+      return absl::UnavailableError(absl::StrCat("scheduler at ", peer.address(),
+                                                 " did not answer ", name, ", and another one of ",
+                                                 addresses_, " leads now"));
     }
     const absl::Status error = FromGrpcStatus(status);
     if (GotNoAnswer(error) || IsCutOff(status)) {
       choice_->NoAnswer(chosen);
+      peer.Failed(connection);
       return absl::UnavailableError(
           absl::StrCat(Name(peer), " did not answer ", name, ": ", error.message()));
     }
     if (absl::IsUnimplemented(error)) {
       return absl::UnimplementedError(absl::StrCat(
-          "the process at ", peer.address, " is not a Sluice scheduler of this version (", name,
+          "the process at ", peer.address(), " is not a Sluice scheduler of this version (", name,
           ": ", error.message(), "); correct the scheduler's address"));
     }
     return error;

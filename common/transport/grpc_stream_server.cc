@@ -22,6 +22,7 @@
 #include "common/base/status_macros.h"
 #include "common/base/task_threads.h"
 #include "common/security/access_rules.h"
+#include "common/security/handshake_watch.h"
 #include "common/security/peer_verifier.h"
 #include "common/transport/connection_bounds.h"
 #include "common/transport/grpc_convert.h"
@@ -94,6 +95,10 @@ class GrpcStreamServer::Impl {
     SLUICE_RETURN_IF_ERROR(CheckBindable(options_.bind_address));
     grpc::ServerBuilder builder;
     SetArguments(&builder);
+    if (options_.credentials.tls() && options_.audit != nullptr) {
+      HandshakeWatch::NoteAddresses(&builder);
+      failed_handshakes_ = AuditFailedHandshakes(options_.audit);
+    }
     builder.AddListeningPort(options_.bind_address, options_.credentials.ForServer(), &port_);
     builder.RegisterAsyncGenericService(&service_);
     for (int i = 0; i < std::max(1, options_.threads); ++i) {
@@ -120,6 +125,7 @@ class GrpcStreamServer::Impl {
   // shut down, because no call may touch a queue after that.
   void Shutdown() {
     if (server_ == nullptr) return;
+    failed_handshakes_.reset();  // those that the end of the server cuts are nobody's fault
     std::vector<GrpcServerCall*> streams;
     {
       MutexLock lock(&mutex_);
@@ -156,7 +162,7 @@ class GrpcStreamServer::Impl {
     const int max_bytes = static_cast<int>(std::min<size_t>(options_.max_message_bytes, INT32_MAX));
     builder->SetMaxReceiveMessageSize(max_bytes);
     builder->SetMaxSendMessageSize(max_bytes);
-    BoundConnections(builder);
+    BoundConnections(options_.max_received_bytes, builder);
     builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, ms(options_.keepalive_time));
     builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, ms(options_.keepalive_timeout));
@@ -303,6 +309,7 @@ class GrpcStreamServer::Impl {
   std::optional<PeerVerifier> verifier_;
   grpc::AsyncGenericService service_;
   std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<HandshakeWatch> failed_handshakes_;  // null: without TLS or an audit log
   std::vector<std::unique_ptr<grpc::ServerCompletionQueue>> queues_;
   std::vector<std::thread> threads_;  // one per queue
   std::unique_ptr<TaskThreads> unary_threads_;

@@ -43,6 +43,8 @@ class GrpcStreamServer {
     // Told of each stream that is ended because of these two limits, with the address of its
     // client. Called on any thread, without a lock; must not block. May be null.
     std::function<void(const std::string& address, const absl::Status& why)> on_cut;
+    // About the most that gRPC holds of what all clients have sent (connection_bounds.h).
+    size_t max_received_bytes = size_t{16} << 30;
     // Further streams are refused with RESOURCE_EXHAUSTED.
     int max_streams = 1024;
     // Further unary calls that would have to wait for a thread are refused with RESOURCE_EXHAUSTED.

@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/mutex.h"
 #include "common/transport/grpc_convert.h"
+#include "common/transport/renewable.h"
 
 namespace sluice {
 namespace {
@@ -279,23 +280,27 @@ class GrpcTransport::Impl {
   }
 
   std::unique_ptr<Stream> Connect(const std::string& address, StreamCallbacks callbacks) {
+    Renewable<grpc::Channel>* const route = RouteTo(address);
+    std::shared_ptr<grpc::Channel> channel = route->Get();
     if (options_.credentials.tls()) {
-      callbacks.on_closed = [this, address,
+      callbacks.on_closed = [route, channel,
                              then = std::move(callbacks.on_closed)](absl::Status status) {
-        if (absl::IsUnavailable(status)) Forget(address);
+        if (absl::IsUnavailable(status)) route->Replace(channel);
         then(std::move(status));
       };
     }
     auto call = std::make_unique<ClientCall>(address, std::move(callbacks),
                                              options_.max_queued_bytes, &queued_bytes_);
     grpc::CompletionQueue* queue = queues_[next_queue_++ % queues_.size()].get();
-    call->Start(ChannelTo(address), options_.method, queue);
+    call->Start(channel, options_.method, queue);
     return std::make_unique<ClientStream>(std::move(call));
   }
 
   absl::StatusOr<std::string> Call(const std::string& address, const std::string& method,
                                    const std::string& request, absl::Duration timeout) {
-    grpc::GenericStub stub(ChannelTo(address));
+    Renewable<grpc::Channel>* const route = RouteTo(address);
+    const std::shared_ptr<grpc::Channel> channel = route->Get();
+    grpc::GenericStub stub(channel);
     grpc::ClientContext context;
     context.set_deadline(GrpcDeadline(timeout));
     grpc::CompletionQueue queue;  // for this call alone, run by this thread
@@ -314,6 +319,7 @@ class GrpcTransport::Impl {
     const std::string what = absl::StrCat(method, " of ", address);
     if (!status.ok()) {
       const absl::Status error = FromGrpcStatus(status);
+      if (options_.credentials.tls() && absl::IsUnavailable(error)) route->Replace(channel);
       return absl::Status(error.code(), absl::StrCat(what, ": ", error.message()));
     }
     Message message;
@@ -330,21 +336,16 @@ class GrpcTransport::Impl {
   size_t queued_bytes() const { return queued_bytes_; }
 
  private:
-  // A channel of gRPC 1.51 whose TLS handshake was cut never completes another one, so the next
-  // stream gets a new channel.
-  void Forget(const std::string& address) {
-    std::shared_ptr<grpc::Channel> old;  // released without the lock
+  // The channel to an address, which lives as long as this transport.
+  Renewable<grpc::Channel>* RouteTo(const std::string& address) {
     MutexLock lock(&mutex_);
-    old = std::move(channels_[address]);
-    channels_.erase(address);
-  }
-  std::shared_ptr<grpc::Channel> ChannelTo(const std::string& address) {
-    MutexLock lock(&mutex_);
-    std::shared_ptr<grpc::Channel>& channel = channels_[address];
-    if (channel == nullptr) {
-      channel = grpc::CreateCustomChannel(address, channel_credentials_, Arguments(options_));
+    std::unique_ptr<Renewable<grpc::Channel>>& route = routes_[address];
+    if (route == nullptr) {
+      route = std::make_unique<Renewable<grpc::Channel>>([this, address] {
+        return grpc::CreateCustomChannel(address, channel_credentials_, Arguments(options_));
+      });
     }
-    return channel;
+    return route.get();
   }
 
   const Options options_;
@@ -353,7 +354,7 @@ class GrpcTransport::Impl {
   std::vector<std::thread> threads_;  // one per queue
   std::atomic<size_t> next_queue_{0}, queued_bytes_{0};
   Mutex mutex_;
-  std::map<std::string, std::shared_ptr<grpc::Channel>> channels_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, std::unique_ptr<Renewable<grpc::Channel>>> routes_ ABSL_GUARDED_BY(mutex_);
 };
 
 namespace {

@@ -59,6 +59,8 @@ class ClusterTest(SluiceTest):
                          [("ROLE_PSERVER", 0), ("ROLE_PSERVER", 1), ("ROLE_WORKER", 0), ("ROLE_WORKER", 1)])
         wait_until(lambda: all(m["alive"] and int(m["memory_bytes"]) > 0 for m in self.status(log_dir)["members"]),
                    "all members alive, with their memory")
+        for name in ("schedulerlog.0", "serverlog.0", "serverlog.1", "workerlog.0", "workerlog.1"):
+            self.assertEqual((log_dir / name).read_text().count("without TLS"), 1, "%s: nobody is verified" % name)
         again = self.run_program("sluice", "up", "--log_dir=%s" % log_dir)
         self.assertEqual(again.returncode, 1, again.stdout)
         self.assertIn(str(log_dir), again.stdout)

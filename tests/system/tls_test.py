@@ -8,6 +8,7 @@ import signal
 import socket
 import ssl
 import struct
+import subprocess
 import threading
 import unittest
 
@@ -94,6 +95,7 @@ class TlsTest(SluiceTest):
         log_dir = self.up("--tls", "--server_num=1", "--worker_num=1")
         own = log_dir / "cluster_tls"
         self.assertEqual((own / "ca.key").stat().st_mode & 0o077, 0)
+        self.assertNotIn("without TLS", (log_dir / "schedulerlog.0").read_text())
         self.assertEqual(len(self.status(log_dir)["members"]), 2)  # with the certificate of log_dir
         address = next(e.address for e in self.endpoints_of(log_dir) if e.role == "scheduler")
 
@@ -179,6 +181,60 @@ class TlsTest(SluiceTest):
         self.assertIn('sluice_scheduler_actions_total{action="cancel"} 1\n', metrics)
         self.sluice("down", log_dir)
         self.assertEqual(len(audit_lines(log_dir, "scheduleraudit.0", action="shutdown", outcome="OK")), 1)
+
+    def test_failed_handshakes_are_in_the_audit_logs(self):
+        """On gRPC ports; each line says why, and nothing else happens."""
+        log_dir = self.up("--tls", "--server_num=1", "--worker_num=1")
+        own, others = log_dir / "cluster_tls", self.tmp / "others"
+        self.assertEqual(self.run_program("sluice", "certs", str(others)).returncode, 0)
+        # The operator's own certificate and key, but its time is over.
+        request = own / "expired.csr"
+        for step in (["-x509toreq", "-in", own / "operator.pem", "-signkey", own / "operator.key", "-out", request],
+                     ["-req", "-in", request, "-CA", own / "ca.pem", "-CAkey", own / "ca.key", "-set_serial", "7",
+                      "-days", "-1", "-out", own / "expired.pem"]):
+            subprocess.run(["openssl", "x509", "-copy_extensions", "copy", *step], check=True, stderr=subprocess.DEVNULL)
+        shutil.copy(own / "operator.key", own / "expired.key")
+        old = client_of(own, "operator")
+        old.set_ciphers("ALL:@SECLEVEL=0")  # else the client itself would refuse old versions
+        old.minimum_version = ssl.TLSVersion.TLSv1
+        old.maximum_version = ssl.TLSVersion.TLSv1_1
+        cases = [(client_of(own), "no certificate"), (client_of(others, "operator", trusted=own), "--tls_ca"),
+                 (client_of(own, "expired"), "expired"), (old, "TLS 1.2")]
+
+        def answer(address, context):
+            """What a gRPC server says first, or nothing when it refuses the client."""
+            context.set_alpn_protocols(["h2"])
+            try:
+                with socket.create_connection(address.split(":"), PATIENCE) as raw, context.wrap_socket(raw) as wrapped:
+                    own_addresses.append("%s:%d" % wrapped.getsockname())
+                    return wrapped.recv(9)
+            except (ssl.SSLError, ConnectionError):
+                return b""
+        before = self.status(log_dir)
+        addresses = {e.role: e.address for e in self.endpoints_of(log_dir)}
+        for role, name in (("scheduler", "scheduleraudit.0"), ("pserver", "serveraudit.0")):
+            own_addresses = []
+            self.assertNotEqual(answer(addresses[role], client_of(own, "operator")), b"")
+            for count, (context, cause) in enumerate(cases, 1):
+                with self.subTest(role=role, cause=cause):
+                    self.assertEqual(answer(addresses[role], context), b"")
+                    wait_until(lambda: len(audit_lines(log_dir, name, event="refusal", reason="handshake")) == count,
+                               "line %d" % count)
+                    line = audit_lines(log_dir, name, reason="handshake")[-1]
+                    self.assertIn(cause, line["detail"])
+                    self.assertEqual((line["method"], line["role"]), ("handshake", "none"))
+                    self.assertRegex(line["address"], r"^127\.0\.0\.1:\d+$")
+            # Clients of TLS 1.3 learn of a refusal after their own handshake, so they know their address.
+            lines = audit_lines(log_dir, name, reason="handshake")
+            self.assertEqual([line["address"] for line in lines[:3]], own_addresses[1:4])
+            metrics = page(self.admin_addresses(log_dir)[role + " 0"], "/metrics", client_of(own, "operator"))[1]
+            self.assertIn('sluice_%s_refusals_total{method="handshake",reason="handshake"} %d\n' % (role, len(cases)),
+                          metrics)
+        after = self.status(log_dir)
+        for state in (before, after):
+            self.assertEqual(state.get("jobs", []), [])
+            self.assertEqual([(m["role"], m["rank"], m["pid"]) for m in state["members"]],
+                             [(m["role"], m["rank"], m["pid"]) for m in before["members"]])
 
     def test_admin_ports_notice_replaced_certificates(self):
         log_dir = self.up("--tls", "--server_num=1", "--worker_num=1")

@@ -2,7 +2,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/select.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <thread>
@@ -193,6 +197,26 @@ TEST_P(BoundedHttpServerTest, AClientThatDoesNotReadItsAnswerIsDropped) {
   HttpConnection client(port_, client_.get());
   client.Send(kRequest);
   EXPECT_THAT(client.Receive(), HasSubstr("content"));
+}
+
+// select() would write beyond its set of descriptors, and a library that guards itself against that
+// would answer 500. Idle connections at other ports of a daemon use up the low ones.
+TEST_P(BoundedHttpServerTest, DescriptorsBeyondTheLimitOfSelectAreServed) {
+  rlimit before = {};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit enough = before;
+  enough.rlim_cur = std::max<rlim_t>(before.rlim_cur, FD_SETSIZE + 200);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &enough), 0) << "the hard limit is " << before.rlim_max;
+  std::vector<int> opened;
+  for (int i = 0; i < 1100; ++i) opened.push_back(dup(STDERR_FILENO));
+  EXPECT_GE(*std::max_element(opened.begin(), opened.end()), FD_SETSIZE);
+  Start({});  // the listener's descriptor is beyond it too
+  HttpConnection client(port_, client_.get());
+  client.Send(kRequest);
+  EXPECT_THAT(client.Receive(), AllOf(StartsWith("HTTP/1.1 200"), HasSubstr("content")));
+  Stop();
+  for (const int fd : opened) close(fd);
+  EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
 TEST_P(BoundedHttpServerTest, OnlyGetAndHeadAreServed) {

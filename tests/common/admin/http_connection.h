@@ -34,6 +34,13 @@ class HttpConnection {
   HttpConnection(const HttpConnection&) = delete;
   HttpConnection& operator=(const HttpConnection&) = delete;
 
+  // This end's port.
+  int port() const {
+    sockaddr_in own = {};
+    socklen_t length = sizeof(own);
+    EXPECT_EQ(getsockname(fd_, reinterpret_cast<sockaddr*>(&own), &length), 0);
+    return ntohs(own.sin_port);
+  }
   // False when the server takes no more bytes.
   bool Send(const std::string& bytes) {
     if (tls_ == nullptr) return SendRaw(bytes);

@@ -26,6 +26,15 @@ std::string Read(const std::string& path) {
   return text.str();
 }
 
+// Runs `body` in a child process and returns its exit code.
+int InChild(const std::function<int()>& body) {
+  const pid_t child = fork();
+  if (child == 0) _exit(body());
+  int status = -1;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
 class ProcessLogTest : public ::testing::Test {
  protected:
   ProcessLogTest() {
@@ -53,6 +62,17 @@ TEST_F(ProcessLogTest, LinesAppearAtOnceInTheNamedFileAndNowhereElse) {
   EXPECT_EQ(files, 1);
 }
 
+TEST_F(ProcessLogTest, WithoutTlsTheLogSaysOnceThatNobodyIsVerified) {
+  ASSERT_EQ(InChild([this] {
+              if (!OpenLog(id_, "test").ok() || !OpenLog(id_, "test").ok()) return 1;
+              return 0;
+            }),
+            0);
+  const std::string text = Read(id_.log_dir + "/serverlog.2");
+  EXPECT_NE(text.find("without TLS"), std::string::npos);
+  EXPECT_EQ(text.find("without TLS"), text.rfind("without TLS"));
+}
+
 TEST_F(ProcessLogTest, TheAuditLogIsAFileBesideTheLog) {
   ASSERT_TRUE(OpenLog(id_, "test").ok());
   const auto audit = OpenAuditLog(id_, Clock::Real(), Env::Real());
@@ -68,15 +88,6 @@ TEST_F(ProcessLogTest, LogAndTellAlsoWritesTheLineToTheTerminalOnce) {
   LogAndTell("computes on a GPU");
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "computes on a GPU\n");
   EXPECT_THAT(Read(id_.log_dir + "/serverlog.2"), HasSubstr("computes on a GPU\n"));
-}
-
-// Runs `body` in a child process and returns its exit code.
-int InChild(const std::function<int()>& body) {
-  const pid_t child = fork();
-  if (child == 0) _exit(body());
-  int status = -1;
-  waitpid(child, &status, 0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
 TEST_F(ProcessLogTest, LogOfALivingProcessIsNotTouched) {

@@ -12,8 +12,11 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/clock.h"
 #include "common/base/mutex.h"
+#include "common/security/grpc_credentials.h"
 #include "common/transport/grpc_convert.h"
 #include "proto/scheduler.grpc.pb.h"
+#include "tests/common/security/test_certificates.h"
+#include "tests/common/transport/cutting_relay.h"
 
 namespace sluice {
 namespace {
@@ -24,10 +27,11 @@ using ::testing::HasSubstr;
 // A scheduler that answers with its own name, unless it is silent.
 class FakeScheduler : public Scheduler::Service {
  public:
-  explicit FakeScheduler(const std::string& name, const std::string& at = "127.0.0.1:0")
+  explicit FakeScheduler(const std::string& name, const std::string& at = "127.0.0.1:0",
+                         const GrpcCredentials& credentials = {})
       : name_(name) {
     grpc::ServerBuilder builder;
-    builder.AddListeningPort(at, grpc::InsecureServerCredentials(), &port_);
+    builder.AddListeningPort(at, credentials.ForServer(), &port_);
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     builder.RegisterService(this);
     server_ = builder.BuildAndStart();
@@ -36,6 +40,7 @@ class FakeScheduler : public Scheduler::Service {
     SetSilent(false);
     server_->Shutdown(GrpcDeadline(absl::ZeroDuration()));
   }
+  int port() const { return port_; }
   std::string address() const { return absl::StrCat("127.0.0.1:", port_); }
   void SetSilent(bool silent) {
     MutexLock lock(&mutex_);
@@ -127,6 +132,29 @@ TEST(SchedulerClientTest, StaysWithASlowOneWhenNoOtherLeads) {
   const auto status = client->GetStatus();
   speaks.join();
   EXPECT_TRUE(status.ok()) << status.status();
+}
+
+TEST(SchedulerClientTest, ComesThroughAfterAHandshakeThatWasCut) {
+  const TestCertificates certificates("scheduler_client");
+  auto own = GrpcCredentials::Create(certificates.Of(PeerRole::kScheduler));
+  auto worker = GrpcCredentials::Create(certificates.Of(PeerRole::kWorker));
+  ASSERT_TRUE(own.ok() && worker.ok());
+  FakeScheduler leader("leader", "127.0.0.1:0", *own);
+  for (const bool waits : {true, false}) {
+    CuttingRelay relay(leader.port(), /*bytes=*/100, /*cuts=*/1);
+    const auto client =
+        SchedulerClient::Create(absl::StrCat("127.0.0.1:", relay.port()), Clock::Real(), *worker);
+    const absl::Time end = Clock::Real()->Now() + absl::Seconds(10);
+    absl::Status answered = absl::UnavailableError("");
+    if (waits) {
+      answered = client->WaitReady(absl::Seconds(10), nullptr);
+    } else {
+      while (absl::IsUnavailable(answered) && Clock::Real()->Now() < end)
+        answered = client->GetStatus().status();
+    }
+    EXPECT_EQ(relay.has_cut(), 1u);
+    EXPECT_TRUE(answered.ok()) << answered << " waits: " << waits;
+  }
 }
 
 TEST(SchedulerClientTest, NamesAllAddressesWhenNobodyLeads) {

@@ -1,5 +1,7 @@
 #include "common/transport/grpc_transport.h"
 
+#include "tests/common/security/test_certificates.h"
+#include "tests/common/transport/cutting_relay.h"
 #include "tests/common/transport/grpc_servers.h"
 #include "tests/common/transport/stream_conformance.h"
 #include "tests/common/transport/tcp_relay.h"
@@ -94,6 +96,32 @@ TEST(GrpcTransportTest, StreamToARestartedServerIsServed) {
     if (!served) std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
   EXPECT_TRUE(served);
+}
+
+// A channel would wait longer after each failure, or for ever, while streams to it fail.
+TEST(GrpcTransportTest, WithTlsTheStreamAfterACutHandshakeHasANewConnection) {
+  const TestCertificates certificates("grpc_transport");
+  auto own = GrpcCredentials::Create(certificates.Of(PeerRole::kPserver));
+  auto worker = GrpcCredentials::Create(certificates.Of(PeerRole::kWorker));
+  ASSERT_TRUE(own.ok() && worker.ok());
+  GrpcStreamServer::Options served;
+  served.credentials = *std::move(own);
+  ScriptedServer scripted(Echo);
+  auto server = StartServer(scripted.factory(), served);
+  constexpr size_t kCuts = 3;
+  CuttingRelay relay(server->port(), /*bytes=*/100, kCuts);
+  GrpcTransport::Options options;
+  options.credentials = *std::move(worker);
+  GrpcTransport transport(options);
+  size_t failed = 0;
+  for (bool served = false; !served && failed <= kCuts; failed += served ? 0 : 1) {
+    RecordingClient client(&transport, absl::StrCat("127.0.0.1:", relay.port()));
+    client.Send("x");
+    served = client.AwaitMessageOrEnd(1);
+    client.Destroy();
+  }
+  EXPECT_EQ(relay.has_cut(), kCuts);
+  EXPECT_LE(failed, kCuts) << "streams failed without a connection of their own";
 }
 
 TEST(GrpcTransportTest, UnaryCallThatTakesTooLongIsDeadlineExceeded) {

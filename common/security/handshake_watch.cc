@@ -1,0 +1,158 @@
+#include "common/security/handshake_watch.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <openssl/bio.h>
+#include <openssl/ssl.h>
+#include <sys/socket.h>
+
+#include <cstring>
+#include <set>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "common/base/mutex.h"
+#include "common/config/address.h"
+#include "common/security/accept_hook.h"
+#include "common/security/audit_log.h"
+#include "common/security/handshake_failure.h"
+
+namespace sluice {
+namespace {
+
+constexpr char kUnknown[] = "unknown";
+
+std::string PeerOfSocket(int fd) {
+  sockaddr_storage peer = {};
+  socklen_t length = sizeof(peer);
+  if (getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &length) != 0) return kUnknown;
+  char host[INET6_ADDRSTRLEN] = "";
+  if (peer.ss_family == AF_INET) {
+    const auto* v4 = reinterpret_cast<const sockaddr_in*>(&peer);
+    inet_ntop(AF_INET, &v4->sin_addr, host, sizeof(host));
+    return ToText(Address{host, ntohs(v4->sin_port)});
+  }
+  if (peer.ss_family != AF_INET6) return kUnknown;
+  const auto* v6 = reinterpret_cast<const sockaddr_in6*>(&peer);
+  if (IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr)) {
+    inet_ntop(AF_INET, &v6->sin6_addr.s6_addr[12], host, sizeof(host));
+  } else {
+    inet_ntop(AF_INET6, &v6->sin6_addr, host, sizeof(host));
+  }
+  return ToText(Address{host, ntohs(v6->sin6_port)});
+}
+
+// The client whose connection this thread has accepted last. gRPC makes the connection's session at
+// once, on the same thread.
+thread_local std::string t_accepted = kUnknown;
+
+// What is noted about a session. OpenSSL uses a session on one thread at a time.
+struct Note {
+  std::string address;
+  bool finished = false;  // the handshake
+  int sent_alert = HandshakeEnd::kNoAlert, received_alert = HandshakeEnd::kNoAlert;
+};
+
+// Gets each record and message of a session. It stays after the handshake: OpenSSL calls it twice
+// for one record, and does not expect it to be gone the second time.
+void OnMessage(int sent, int, int type, const void* bytes, size_t size, SSL* session, void* note) {
+  constexpr int kFatal = 2;
+  Note* const to = static_cast<Note*>(note);
+  if (SSL_is_init_finished(session)) {
+    to->finished = true;
+    return;
+  }
+  if (type != SSL3_RT_ALERT || size < 2) return;
+  const auto* const alert = static_cast<const unsigned char*>(bytes);
+  if (alert[0] != kFatal) return;
+  (sent != 0 ? to->sent_alert : to->received_alert) = alert[1];
+}
+
+}  // namespace
+
+// The watches of the process.
+class HandshakeWatches {
+ public:
+  // Never destroyed: sessions may be freed while the process ends.
+  static HandshakeWatches& OfProcess() {
+    static HandshakeWatches& watches = *new HandshakeWatches;
+    return watches;
+  }
+
+  void Add(const HandshakeWatch* watch) {
+    MutexLock lock(&mutex_);
+    watches_.insert(watch);
+  }
+  void Remove(const HandshakeWatch* watch) {
+    MutexLock lock(&mutex_);
+    watches_.erase(watch);
+    while (telling_ > 0) told_.Wait(&mutex_);
+  }
+
+ private:
+  HandshakeWatches() { SSL_get_ex_new_index(0, nullptr, &OnNew, nullptr, &OnFree); }
+
+  static void OnNew(void* session, void*, CRYPTO_EX_DATA* data, int index, long, void*) {
+    Note* const note = new Note;
+    note->address = t_accepted;
+    CRYPTO_set_ex_data(data, index, note);
+    SSL_set_msg_callback(static_cast<SSL*>(session), &OnMessage);
+    SSL_set_msg_callback_arg(static_cast<SSL*>(session), note);
+  }
+
+  static void OnFree(void* session, void* note, CRYPTO_EX_DATA*, int, long, void*) {
+    const std::unique_ptr<Note> owned(static_cast<Note*>(note));
+    if (owned != nullptr) OfProcess().OnEnd(*static_cast<SSL*>(session), *owned);
+  }
+
+  void OnEnd(const SSL& session, const Note& note) {
+    if (note.finished || !SSL_is_server(&session) || SSL_get_state(&session) == TLS_ST_OK) return;
+    BIO* const transport = SSL_get_rbio(&session);
+    const bool is_of_grpc = transport != nullptr && BIO_method_type(transport) == BIO_TYPE_BIO;
+    if (!is_of_grpc || BIO_number_read(transport) == 0) return;
+    HandshakeEnd end;
+    end.verify_result = SSL_get_verify_result(&session);
+    end.state = SSL_get_state(&session);
+    end.given_up = std::strcmp(SSL_state_string_long(&session), "error") == 0;
+    end.sent_alert = note.sent_alert;
+    end.received_alert = note.received_alert;
+    Tell(note.address, HandshakeFailure(end));
+  }
+
+  void Tell(const std::string& address, const std::string& why) {
+    std::set<const HandshakeWatch*> watches;
+    {
+      MutexLock lock(&mutex_);
+      watches = watches_;
+      ++telling_;  // keeps the watches
+    }
+    for (const HandshakeWatch* watch : watches) watch->on_failed_(address, why);
+    MutexLock lock(&mutex_);
+    if (--telling_ == 0) told_.NotifyAll();
+  }
+
+  Mutex mutex_;
+  CondVar told_;
+  std::set<const HandshakeWatch*> watches_ ABSL_GUARDED_BY(mutex_);
+  int telling_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+HandshakeWatch::HandshakeWatch(OnFailed on_failed) : on_failed_(std::move(on_failed)) {
+  HandshakeWatches::OfProcess().Add(this);
+}
+
+HandshakeWatch::~HandshakeWatch() { HandshakeWatches::OfProcess().Remove(this); }
+
+void HandshakeWatch::NoteAddresses(grpc::ServerBuilder* builder) {
+  OnEachAccept([](int fd) { t_accepted = PeerOfSocket(fd); }, builder);
+}
+
+std::unique_ptr<HandshakeWatch> AuditFailedHandshakes(AuditLog* audit) {
+  return std::make_unique<HandshakeWatch>(
+      [audit](const std::string& address, const std::string& why) {
+        audit->Refused(CallerOf(absl::UnauthenticatedError(why), address), kHandshakeMethod,
+                       RefusalReason::kHandshake, why);
+      });
+}
+
+}  // namespace sluice

@@ -1,0 +1,104 @@
+// The other bounds are tested where they can be shortened: grpc_stream_server_test.cc and
+// tests/system/hostile_peers_test.py.
+#include "common/transport/connection_bounds.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/base/mutex.h"
+#include "common/transport/grpc_transport.h"
+#include "tests/common/transport/grpc_servers.h"
+#include "tests/common/transport/recording_streams.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::Contains;
+
+constexpr size_t kMessageBytes = size_t{4} << 20;
+constexpr int kClients = 4, kMessages = 8;  // of each client
+
+// Drops no message until it is told to.
+class Hoard {
+ public:
+  StreamHandlerFactory factory() {
+    return [this](std::shared_ptr<Stream> stream, const PeerIdentity&) {
+      return std::make_unique<Handler>(this, std::move(stream));
+    };
+  }
+  size_t bytes() {
+    MutexLock lock(&mutex_);
+    return bytes_;
+  }
+
+ private:
+  class Handler : public StreamHandler {
+   public:
+    Handler(Hoard* hoard, std::shared_ptr<Stream> stream)
+        : hoard_(hoard), stream_(std::move(stream)) {}
+    void OnMessage(Message message) override {
+      {
+        MutexLock lock(&hoard_->mutex_);
+        hoard_->bytes_ += MessageSize(message);
+        hoard_->messages_.push_back(std::move(message));
+      }
+      stream_->Send({Slice::FromString("taken")});
+    }
+    void OnClosed() override {}
+
+   private:
+    Hoard* const hoard_;
+    const std::shared_ptr<Stream> stream_;
+  };
+
+  Mutex mutex_;
+  size_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<Message> messages_ ABSL_GUARDED_BY(mutex_);
+};
+
+struct Outcome {
+  int taken = 0;                      // of all messages; the server holds them
+  std::vector<absl::StatusCode> cut;  // how streams have ended
+};
+Outcome SendAll(size_t max_received_bytes) {
+  Hoard hoard;
+  GrpcStreamServer::Options options;
+  options.max_received_bytes = max_received_bytes;
+  const auto server = StartServer(hoard.factory(), options);
+  std::vector<std::unique_ptr<GrpcTransport>> transports;
+  std::vector<std::unique_ptr<RecordingClient>> clients;
+  for (int i = 0; i < kClients; ++i) {
+    transports.push_back(std::make_unique<GrpcTransport>());
+    clients.push_back(
+        std::make_unique<RecordingClient>(transports.back().get(), AddressOf(*server)));
+  }
+  Outcome outcome;
+  for (auto& client : clients) {
+    bool open = true;
+    for (int m = 1; m <= kMessages && open; ++m) {
+      client->Send(std::string(kMessageBytes, 'x'));
+      open = client->AwaitMessageOrEnd(m);
+    }
+    client->Destroy();
+    if (!open) outcome.cut.push_back(client->status().code());
+  }
+  outcome.taken = static_cast<int>(hoard.bytes() / kMessageBytes);
+  return outcome;
+}
+
+TEST(ConnectionBoundsTest, CallsAreCutWhenTooMuchHasBeenReceived) {
+  const Outcome all = SendAll(size_t{4} << 30);
+  EXPECT_EQ(all.taken, kClients * kMessages);
+  EXPECT_TRUE(all.cut.empty());
+  // 32 MiB are 8 of the 32 messages.
+  const Outcome bounded = SendAll(size_t{32} << 20);
+  EXPECT_LT(bounded.taken, 16);
+  EXPECT_THAT(bounded.cut, Contains(absl::StatusCode::kResourceExhausted));
+}
+
+}  // namespace
+}  // namespace sluice
