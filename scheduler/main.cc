@@ -17,6 +17,12 @@ DEFINE_bool(standby, false,
             "wait while another scheduler leads, and take over when it dies or leaves; needs "
             "state_store: \"etcd:...\" (SLUICE_STANDBY)");
 
+DEFINE_string(etcd_ca, "",
+              "PEM file with the CA that has signed etcd's certificates: TLS to the state_store "
+              "etcd:... (SLUICE_ETCD_CA)");
+DEFINE_string(etcd_cert, "", "PEM file with a certificate that etcd trusts (SLUICE_ETCD_CERT)");
+DEFINE_string(etcd_key, "", "PEM file with the private key of --etcd_cert (SLUICE_ETCD_KEY)");
+
 static constexpr int kSuperseded = 5;  // exit code
 
 // Makes malloc return large blocks to the kernel when they are freed. The sums of a running
@@ -43,6 +49,7 @@ int main(int argc, char** argv) {
   sluice::IdentityFlags flags = sluice::ReadDaemonFlags();
   sluice::ReadListenerFlags(&flags);
   flags.standby = FLAGS_standby;
+  flags.etcd = {FLAGS_etcd_cert, FLAGS_etcd_key, FLAGS_etcd_ca};
   auto identity = sluice::ResolveIdentity(sluice::ROLE_SCHEDULER, flags);
   if (!identity.ok()) return fail(identity.status());
   sluice::LimitsConfig* limits = identity->cluster.mutable_limits();

@@ -190,6 +190,7 @@ void SchedulerLoop::Run(const Event& event) {
 
 bool SchedulerLoop::RunOrWait(const WaitingEvent& event, WaitingCalls::Call call) {
   std::vector<Answer> answers;
+  std::string line;
   uint32_t wait_ms = 0;
   {
     MutexLock lock(&mutex_);
@@ -197,12 +198,25 @@ bool SchedulerLoop::RunOrWait(const WaitingEvent& event, WaitingCalls::Call call
     event(core_, now, &wait_ms);
     if (wait_ms > 0) {
       call.deadline = now + absl::Milliseconds(std::min(wait_ms, kLongestWaitMs));
+      const std::string caller = call.caller;
+      const uint64_t before = waiting_.crowded_out();
       waiting_.Add(std::move(call));
+      if (waiting_.crowded_out() > before) line = CrowdedOut(caller);
     }
     answers = Settle(now, /*all=*/stop_waiting_);
   }
+  if (!line.empty()) options_.log(line);
   for (const Answer& answer : answers) answer();
   return wait_ms > 0;
+}
+
+std::string SchedulerLoop::CrowdedOut(const std::string& caller) const {
+  // A line each time that their number has doubled.
+  const uint64_t n = waiting_.crowded_out();
+  if ((n & (n - 1)) != 0) return "";
+  return absl::StrCat("calls of ", caller,
+                      " were answered early, because it has too many that wait: ", n,
+                      " calls of all callers so far");
 }
 
 std::vector<SchedulerLoop::Answer> SchedulerLoop::Settle(absl::Time now, bool all) {
@@ -304,8 +318,10 @@ void SchedulerLoop::LogRegistration(const RegisterRequest& request,
                             " on host ", request.host(), "): ", what));
 }
 
-void SchedulerLoop::Poll(const PollRequest* request, Done<PollReply> done) {
+void SchedulerLoop::Poll(const PollRequest* request, Done<PollReply> done,
+                         const std::string& caller) {
   WaitingCalls::Call waiting;
+  waiting.caller = caller;
   waiting.key = WaitKey::Desired(request->member_id());
   waiting.ready = [request](SchedulerCore& core) {
     const absl::StatusOr<uint64_t> version = core.DesiredVersion(request->member_id());
@@ -357,8 +373,10 @@ void SchedulerLoop::LookAfterSilentMembers() {
   }
 }
 
-void SchedulerLoop::NextPhase(const NextPhaseRequest* request, Done<NextPhaseReply> done) {
+void SchedulerLoop::NextPhase(const NextPhaseRequest* request, Done<NextPhaseReply> done,
+                              const std::string& caller) {
   WaitingCalls::Call waiting;
+  waiting.caller = caller;
   waiting.key = WaitKey::Phase(request->job_id());
   waiting.ready = [request](SchedulerCore& core) { return core.PhaseReady(*request); };
   waiting.finish = [this, request, done](SchedulerCore& core, absl::Time now) -> Answer {
@@ -501,8 +519,10 @@ absl::StatusOr<SubmitJobReply> SchedulerLoop::SubmitJob(const SubmitJobRequest& 
   return reply;
 }
 
-void SchedulerLoop::WatchJob(const WatchJobRequest* request, Done<WatchJobReply> done) {
+void SchedulerLoop::WatchJob(const WatchJobRequest* request, Done<WatchJobReply> done,
+                             const std::string& caller) {
   WaitingCalls::Call waiting;
+  waiting.caller = caller;
   waiting.key = WaitKey::Status(request->job_id());
   waiting.ready = [request](SchedulerCore& core) {
     const absl::StatusOr<uint64_t> version = core.JobVersion(request->job_id());
@@ -521,10 +541,11 @@ void SchedulerLoop::WatchJob(const WatchJobRequest* request, Done<WatchJobReply>
 }
 
 void SchedulerLoop::CheckpointJob(const CheckpointJobRequest* request,
-                                  Done<CheckpointJobReply> done) {
+                                  Done<CheckpointJobReply> done, const std::string& caller) {
   absl::StatusOr<CheckpointJobReply> reply;
   uint64_t number = 0;
   WaitingCalls::Call waiting;
+  waiting.caller = caller;
   waiting.key = WaitKey::Status(request->job_id());
   // The number is known only when the call begins to wait.
   const auto asked = std::make_shared<uint64_t>(request->number());

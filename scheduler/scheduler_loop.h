@@ -72,8 +72,9 @@ class SchedulerLoop {
   // Answers the calls that wait. No further call may be made.
   ~SchedulerLoop();
 
+  // `caller`, of calls that may wait: whom they are counted for. See WaitingCalls.
   absl::StatusOr<RegisterReply> Register(const RegisterRequest& request);
-  void Poll(const PollRequest* request, Done<PollReply> done);
+  void Poll(const PollRequest* request, Done<PollReply> done, const std::string& caller = "");
   void Leave(const LeaveRequest& request);
   // The role and the rank under which the member has registered; nothing when there is no such
   // member.
@@ -81,7 +82,8 @@ class SchedulerLoop {
   void MemberEnded(const MemberEndedRequest& request);
   // The connection over which the member's Poll waited has broken.
   void ConnectionBroke(uint64_t member_id);
-  void NextPhase(const NextPhaseRequest* request, Done<NextPhaseReply> done);
+  void NextPhase(const NextPhaseRequest* request, Done<NextPhaseReply> done,
+                 const std::string& caller = "");
   void NextTask(const NextTaskRequest& request, Done<NextTaskReply> done);
   absl::StatusOr<GetRouteReply> GetRoute(const GetRouteRequest& request);
   // These and the following calls return UNAVAILABLE when a newer scheduler has taken over.
@@ -92,8 +94,10 @@ class SchedulerLoop {
   // not known whether the record is kept; repeat the call.
   absl::StatusOr<SubmitJobReply> SubmitJob(const SubmitJobRequest& request,
                                            const std::string& request_id = "");
-  void WatchJob(const WatchJobRequest* request, Done<WatchJobReply> done);
-  void CheckpointJob(const CheckpointJobRequest* request, Done<CheckpointJobReply> done);
+  void WatchJob(const WatchJobRequest* request, Done<WatchJobReply> done,
+                const std::string& caller = "");
+  void CheckpointJob(const CheckpointJobRequest* request, Done<CheckpointJobReply> done,
+                     const std::string& caller = "");
   absl::Status CancelJob(const CancelJobRequest& request);
   absl::Status ScaleJob(const ScaleJobRequest& request);
   absl::StatusOr<DrainPserverReply> DrainPserver(const DrainPserverRequest& request);
@@ -115,6 +119,8 @@ class SchedulerLoop {
 
   // Runs `event` on the core under the lock, then what follows from it.
   void Run(const Event& event);
+  // The line about calls of `caller` that were answered early. "": there is none now.
+  std::string CrowdedOut(const std::string& caller) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Like Run. True when the caller waits; then `call`, whose deadline is set here, will answer it.
   bool RunOrWait(const WaitingEvent& event, WaitingCalls::Call call);
   std::vector<Answer> Settle(absl::Time now, bool all) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

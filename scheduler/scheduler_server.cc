@@ -152,6 +152,14 @@ absl::Status SchedulerServer::TakeOver(SchedulerLoop::Options* loop) {
         "; write state_store: \"etcd:HOST:PORT/PREFIX\" in the cluster file, or start without "
         "--standby"));
   }
+  if (identity.etcd_credentials.tls() && !IsSharedMetaStore(spec)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--etcd_ca (SLUICE_ETCD_CA): the state_store is ",
+                     spec.empty() ? "a folder, by default" : absl::StrCat("'", spec, "'"),
+                     ", so there is no etcd; write state_store: \"etcd:HOST:PORT/PREFIX\" in the "
+                     "cluster file, or "
+                     "leave the flag out"));
+  }
   loop->core.pass_key = NewPassKey();
   if (spec == "none") {
     loop->core.first_id = RandomId() | kUnorderedMemberId;
@@ -163,7 +171,8 @@ absl::Status SchedulerServer::TakeOver(SchedulerLoop::Options* loop) {
                         absl::StrCat("cannot use the state_store ", spec, ": ", why.message()));
   };
   const absl::Duration lease = std::max(loop->core.lease, kShortestLease);
-  auto store = OpenMetaStore(spec, options_.env, options_.clock, {NameOf(identity), lease});
+  const EtcdAccess etcd = {identity.etcd_credentials, identity.cluster.security().insecure()};
+  auto store = OpenMetaStore(spec, options_.env, options_.clock, {NameOf(identity), lease}, etcd);
   if (!store.ok()) return refuse(store.status());
   store_ = *std::move(store);
   if (options_.wrap_store_for_test) store_ = options_.wrap_store_for_test(std::move(store_));
@@ -242,6 +251,7 @@ absl::Status SchedulerServer::StartAdmin() {
   admin.clock = options_.clock;
   admin.env = options_.env;
   admin.audit = options_.audit;
+  admin.log = options_.log;
   admin.registry = registry;
   admin.ready = [this] { return NotReady(); };
   admin.status_text = [this] { return StatusText(); };

@@ -86,7 +86,7 @@ class Service : public Scheduler::CallbackService {
     if (auto* const refusal = RefusalOfMember(context, "Poll", request->member_id()))
       return refusal;
     auto* const reactor = new PollReactor(loop_, request->member_id());
-    loop_->Poll(request, AnswerTo(reactor, reply));
+    loop_->Poll(request, AnswerTo(reactor, reply), NameOf(*context));
     return reactor;
   }
   ServerUnaryReactor* Leave(CallbackServerContext* context, const LeaveRequest* request,
@@ -106,7 +106,7 @@ class Service : public Scheduler::CallbackService {
                                 NextPhaseReply* reply) override {
     if (auto* const refusal = Refusal(context, "NextPhase")) return refusal;
     ServerUnaryReactor* reactor = context->DefaultReactor();
-    loop_->NextPhase(request, AnswerToRank(context, "NextPhase", reply));
+    loop_->NextPhase(request, AnswerToRank(context, "NextPhase", reply), NameOf(*context));
     return reactor;
   }
   ServerUnaryReactor* NextTask(CallbackServerContext* context, const NextTaskRequest* request,
@@ -149,7 +149,7 @@ class Service : public Scheduler::CallbackService {
                                WatchJobReply* reply) override {
     if (auto* const refusal = Refusal(context, "WatchJob")) return refusal;
     ServerUnaryReactor* reactor = context->DefaultReactor();
-    loop_->WatchJob(request, AnswerTo(reactor, reply));
+    loop_->WatchJob(request, AnswerTo(reactor, reply), NameOf(*context));
     return reactor;
   }
   ServerUnaryReactor* CheckpointJob(CallbackServerContext* context,
@@ -165,7 +165,7 @@ class Service : public Scheduler::CallbackService {
         done(std::move(answer));
       };
     }
-    loop_->CheckpointJob(request, std::move(done));
+    loop_->CheckpointJob(request, std::move(done), NameOf(*context));
     return reactor;
   }
   ServerUnaryReactor* CancelJob(CallbackServerContext* context, const CancelJobRequest* request,
@@ -290,11 +290,17 @@ class Service : public Scheduler::CallbackService {
     return [this, context, method,
             answer = AnswerTo(context->DefaultReactor(), reply)](absl::StatusOr<Reply> given) {
       if (absl::IsPermissionDenied(given.status()))
-        Refused(*context, method, PeerOf(*context), RefusalReason::kPass, given.status());
+        Refused(*context, method, PeerOf(*context), ReasonOf(given.status()), given.status());
       answer(std::move(given));
     };
   }
 
+  // Whom waiting calls are counted for: a certificate's role and name on one host.
+  std::string NameOf(const CallbackServerContext& context) const {
+    const std::string address = PeerAddress(context.peer());
+    const AuditedCaller caller = CallerOf(PeerOf(context), address);
+    return absl::StrCat(caller.role, " ", caller.name, "@", address.substr(0, address.rfind(':')));
+  }
   static std::string FullName(const char* method) {
     return absl::StrCat("/sluice.Scheduler/", method);
   }

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -24,6 +25,10 @@
 
 namespace sluice {
 namespace {
+
+// How many numbers of a member's batches are remembered, so that a repetition is recognized. A
+// member numbers its batches one by one and sends one at a time.
+constexpr uint64_t kWindow = 1024;
 
 constexpr char kBegin[] = "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [";
 
@@ -79,9 +84,21 @@ absl::Status CheckBatch(const TraceBatch& batch) {
   const bool named = std::all_of(batch.track().begin(), batch.track().end(), [&](uint32_t track) {
     return track < static_cast<uint32_t>(batch.tracks_size());
   });
-  if (parallel && named && batch.number() > 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("batch ", batch.number(), " of ", n, " spans is malformed"));
+  if (!parallel || !named || batch.number() == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("batch ", batch.number(), " of ", n, " spans is malformed"));
+  }
+  if (static_cast<size_t>(batch.tracks_size()) > TraceFile::kMaxTracks) {
+    return absl::InvalidArgumentError(absl::StrCat("batch ", batch.number(), " has ",
+                                                   batch.tracks_size(), " tracks, more than ",
+                                                   TraceFile::kMaxTracks));
+  }
+  return absl::OkStatus();
+}
+
+// Cut to a bounded length.
+absl::string_view NameOfTrack(const TraceBatch& batch, int track) {
+  return absl::string_view(batch.tracks(track)).substr(0, TraceFile::kMaxTrackBytes);
 }
 
 // Returns an "M" event.
@@ -92,11 +109,22 @@ std::string Metadata(const char* what, int pid, int tid, const std::string& json
 
 // True while another job writes the file.
 bool IsLocked(Env* env, const std::string& path) {
-  const auto fd = env->OpenFile(path, O_RDONLY);
+  const auto fd = env->OpenFile(path, O_RDONLY | O_NOFOLLOW);
   if (!fd.ok()) return false;
   const bool locked = flock(*fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
   close(*fd);
   return locked;
+}
+
+// False for a folder, a pipe or a device. A link is replaced, not followed: `env` may confine paths
+// to folders, and a link could lead out of them.
+bool MayBeReplaced(Env* env, const std::string& path) {
+  const auto fd = env->OpenFile(path, O_PATH | O_NOFOLLOW);
+  if (!fd.ok()) return true;  // most likely it does not exist; else creating it will fail
+  struct stat info;
+  const bool known = fstat(*fd, &info) == 0;
+  close(*fd);
+  return !known || S_ISREG(info.st_mode) || S_ISLNK(info.st_mode);
 }
 
 absl::Status CannotWrite(const std::string& path, absl::string_view why) {
@@ -116,23 +144,22 @@ absl::StatusOr<std::unique_ptr<TraceFile>> TraceFile::Create(Env* env, const std
                                                              uint64_t max_spans) {
   const std::string folder = std::filesystem::path(path).parent_path().string();
   if (!folder.empty()) SLUICE_RETURN_IF_ERROR(env->MakeDirs(folder));
-  const OutputTarget target = ResolveOutput(path);
-  if (target.in_place) {
+  if (!MayBeReplaced(env, path)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "cannot write trace_file ", path, ": it is not a regular file; give another --trace"));
   }
-  if (IsLocked(env, target.path)) {
+  if (IsLocked(env, path)) {
     return absl::AlreadyExistsError(absl::StrCat(
         "another job, which has not ended, writes trace_file ", path, "; give another --trace"));
   }
-  const std::string unfinished = absl::StrCat(target.path, ".", job_id, UnfinishedName(""));
+  const std::string unfinished = absl::StrCat(path, ".", job_id, UnfinishedName(""));
   const auto fd = env->OpenFile(unfinished, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0644);
   if (!fd.ok()) return CannotWrite(path, fd.status().message());
-  std::unique_ptr<TraceFile> file(new TraceFile(env, *fd, target.path, job_id, host, max_spans));
+  std::unique_ptr<TraceFile> file(new TraceFile(env, *fd, path, job_id, host, max_spans));
   file->unfinished_ = unfinished;
   flock(*fd, LOCK_EX | LOCK_NB);  // some file systems have no locks: others are then not kept away
   SLUICE_RETURN_IF_ERROR(file->Write(kBegin));
-  if (!env->Exists(target.path)) SLUICE_RETURN_IF_ERROR(file->Publish());
+  if (!env->Exists(path)) SLUICE_RETURN_IF_ERROR(file->Publish());
   return file;
 }
 
@@ -165,12 +192,14 @@ absl::Status TraceFile::Add(const TraceReport& report) {
   MoveClock(report, process);
   if (!IsNew(report.batch.number(), process)) return absl::OkStatus();
   process->dropped += report.batch.dropped();
-  for (; process->tracks < report.batch.tracks_size(); ++process->tracks) {
+  for (;
+       process->tracks < static_cast<size_t>(report.batch.tracks_size()) && tracks_ < kMaxAllTracks;
+       ++process->tracks, ++tracks_) {
     const int tid = static_cast<int>(process->tracks);
     absl::StrAppend(
         &events,
         Metadata("thread_name", process->pid, tid,
-                 "\"name\": " + JsonQuoted(report.batch.tracks(tid))),
+                 "\"name\": " + JsonQuoted(Printable(NameOfTrack(report.batch, tid)))),
         Metadata("thread_sort_index", process->pid, tid, absl::StrCat("\"sort_index\": ", tid)));
   }
   AddSpans(report.batch, process, &events);
@@ -195,8 +224,12 @@ TraceFile::Process* TraceFile::FindProcess(const TraceReport& report, std::strin
 }
 
 bool TraceFile::IsNew(uint64_t number, Process* process) {
-  if (number <= process->batches || !process->beyond.insert(number).second) return false;
-  while (process->beyond.erase(process->batches + 1) > 0) ++process->batches;
+  std::set<uint64_t>& seen = process->seen;
+  // A number below the window may have been seen.
+  if (!seen.empty() && *seen.rbegin() >= kWindow && number <= *seen.rbegin() - kWindow)
+    return false;
+  if (!seen.insert(number).second) return false;
+  while (*seen.rbegin() - *seen.begin() >= kWindow) seen.erase(seen.begin());
   return true;
 }
 

@@ -14,7 +14,7 @@
 //
 // Source: "Trace Event Format" of the Chromium project.
 //
-// Memory: a few numbers per member.
+// Memory: a few numbers per member, and at most 1024 of its batches' numbers.
 //
 // Thread safety: one thread.
 #pragma once
@@ -36,10 +36,13 @@ namespace sluice {
 class TraceFile {
  public:
   static constexpr uint64_t kMaxSpans = 2'000'000;
+  // Tracks of one batch; the length to which their names are cut; and the tracks of all members
+  // together that get their name. Further ones are shown by their numbers.
+  static constexpr size_t kMaxTracks = 256, kMaxTrackBytes = 128, kMaxAllTracks = 65536;
 
-  // Creates the file and its folder. An earlier trace at `path` stays until the first report is
-  // written. `env` outlives the file. `host`: the host whose clock the file uses.
-  // ALREADY_EXISTS: another job writes the file.
+  // Creates the file and its folder, and replaces a link instead of following it. An earlier trace
+  // at `path` stays until the first report is written. `env` outlives the file. `host`: the host
+  // whose clock the file uses. ALREADY_EXISTS: another job writes the file.
   static absl::StatusOr<std::unique_ptr<TraceFile>> Create(Env* env, const std::string& path,
                                                            const std::string& job_id,
                                                            const std::string& host,
@@ -60,8 +63,7 @@ class TraceFile {
     bool shift_known = false;
     size_t tracks = 0;  // number of tracks named in the file
     uint64_t dropped = 0;
-    uint64_t batches = 0;       // all batches up to this one are written
-    std::set<uint64_t> beyond;  // written batches after a gap
+    std::set<uint64_t> seen;  // the numbers of the newest batches that are written
   };
   TraceFile(Env* env, int fd, std::string path, std::string job_id, std::string host,
             uint64_t max_spans);
@@ -89,6 +91,7 @@ class TraceFile {
   const uint64_t max_spans_;
   std::map<uint64_t, Process> processes_;  // by member id
   uint64_t spans_ = 0;
+  size_t tracks_ = 0;  // that have got their name
   bool has_events_ = false;
   // Offset at which last_end_ begins; the file ends with it.
   uint64_t events_end_ = 0;

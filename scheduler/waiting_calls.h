@@ -3,6 +3,9 @@
 // Invariants: a call is answered exactly once: when its key has changed and it is ready, or at its
 // deadline.
 //
+// Each caller has room for `max_per_caller` calls. A further one answers its oldest at once, as at
+// its deadline, so that whoever calls without end cannot fill the memory, and nobody is locked out.
+//
 // Cost: an event looks only at the calls whose keys it has changed and at those that are due.
 //
 // Thread safety: none; the owner locks.
@@ -10,6 +13,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -24,6 +28,7 @@ class WaitingCalls {
  public:
   using Answer = std::function<void()>;
   struct Call {
+    std::string caller;  // whom the calls are counted for; many members may be one caller
     WaitKey key;
     absl::Time deadline;
     // True when the call can be answered. May become true only when the core reports `key` changed.
@@ -33,7 +38,9 @@ class WaitingCalls {
     std::function<Answer(SchedulerCore&, absl::Time)> finish;
   };
 
-  // REQUIRES: the call is not ready.
+  explicit WaitingCalls(size_t max_per_caller = 512) : max_per_caller_(max_per_caller) {}
+
+  // REQUIRES: the call is not ready. Settle must follow: it answers a call that has lost its room.
   void Add(Call call);
 
   // Removes the calls that are ready or due at `now`, or all calls with `all`, and returns their
@@ -41,6 +48,8 @@ class WaitingCalls {
   std::vector<Answer> Settle(SchedulerCore* core, absl::Time now, bool all);
 
   size_t size() const { return calls_.size(); }
+  // The calls that were answered early, because their caller had too many.
+  uint64_t crowded_out() const { return crowded_out_; }
 
  private:
   using Number = uint64_t;  // of a call, in the order in which they came
@@ -50,9 +59,13 @@ class WaitingCalls {
   void CollectDue(absl::Time now, bool all, Numbers* ripe) const;
   Call Remove(Number number);
 
+  const size_t max_per_caller_;
+  uint64_t crowded_out_ = 0;
   Number next_ = 0;
   absl::flat_hash_map<Number, Call> calls_;
   absl::flat_hash_map<WaitKey, Numbers> by_key_;
+  absl::flat_hash_map<std::string, Numbers> by_caller_;
+  Numbers without_room_;
   absl::btree_set<std::pair<absl::Time, Number>> by_deadline_;
 };
 

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/security/refusal_reason.h"
 
 namespace sluice {
 namespace {
@@ -12,11 +13,13 @@ std::atomic<uint64_t> next_stream{1};
 }  // namespace
 
 ExchangeHandler::ExchangeHandler(std::shared_ptr<Stream> stream, FindJob find_job,
-                                 DataPlaneCounters* counters, OnDenied on_denied)
+                                 DataPlaneCounters* counters, OnDenied on_denied,
+                                 RankStreams* rank_streams)
     : stream_(std::move(stream)),
       find_job_(std::move(find_job)),
       counters_(counters),
-      on_denied_(std::move(on_denied)) {
+      on_denied_(std::move(on_denied)),
+      rank_streams_(rank_streams) {
   // Relaxed: only uniqueness matters.
   caller_.stream = next_stream.fetch_add(1, std::memory_order_relaxed);
   counters_->streams.fetch_add(1, std::memory_order_relaxed);
@@ -29,6 +32,8 @@ ExchangeHandler::~ExchangeHandler() {
 
 void ExchangeHandler::OnClosed() {
   closed_ = true;
+  if (counted_.has_value()) rank_streams_->Ended(*counted_, caller_.stream);
+  counted_.reset();
   if (std::shared_ptr<JobTables> job = job_.lock()) job->ForgetStream(caller_.stream);
   job_.reset();
 }
@@ -109,8 +114,22 @@ absl::Status ExchangeHandler::HandleHello(const FrameHeader& header) {
   SLUICE_RETURN_IF_ERROR(job->Hello(caller_, header.generation(), hello));
   job_id_ = hello.job_id();
   job_ = job;
+  CountStream({hello.job_id(), hello.instance(), hello.rank()});
   ReplyWriter(stream_, header.request_id()).Finish(job->generation(), 0);
   return absl::OkStatus();
+}
+
+void ExchangeHandler::CountStream(const RankStreams::Rank& rank) {
+  if (rank_streams_ == nullptr) return;
+  counted_ = rank;
+  const std::shared_ptr<Stream> oldest = rank_streams_->Open(rank, caller_.stream, stream_);
+  if (oldest == nullptr) return;
+  oldest->Close();
+  if (on_denied_ == nullptr) return;
+  on_denied_(Because(RefusalReason::kRoom,
+                     absl::ResourceExhaustedError(absl::StrCat(
+                         "rank ", rank.rank, " of job ", rank.job_id, " has more than ",
+                         RankStreams::kMaxPerRank, " streams; its oldest one is closed"))));
 }
 
 void ExchangeHandler::RefuseAndClose(const absl::Status& status, uint64_t request_id) {

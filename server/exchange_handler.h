@@ -8,10 +8,12 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "common/transport/transport.h"
 #include "server/job_tables.h"
+#include "server/rank_streams.h"
 
 namespace sluice {
 
@@ -28,12 +30,14 @@ class ExchangeHandler : public StreamHandler {
  public:
   // Returns null when the job is not open here.
   using FindJob = std::function<std::shared_ptr<JobTables>(const std::string& job_id)>;
-  // Told of a hello that is refused because the caller may not be whom it names.
+  // Told of a hello that is refused because the caller may not be whom it names, and of a stream
+  // that is closed because its rank has opened too many (RESOURCE_EXHAUSTED).
   using OnDenied = std::function<void(const absl::Status& refusal)>;
 
-  // `counters` and everything that the functions use must outlive the handler.
+  // `counters`, `rank_streams` and everything that the functions use must outlive the handler.
+  // `rank_streams` may be null: a rank may have any number of streams.
   ExchangeHandler(std::shared_ptr<Stream> stream, FindJob find_job, DataPlaneCounters* counters,
-                  OnDenied on_denied = nullptr);
+                  OnDenied on_denied = nullptr, RankStreams* rank_streams = nullptr);
   ~ExchangeHandler() override;
 
   void OnMessage(Message message) override;
@@ -44,12 +48,15 @@ class ExchangeHandler : public StreamHandler {
   // A non-OK status closes the stream: the peer breaks the protocol, or its job is not open here.
   absl::Status HandleFrame(DecodedFrame frame);
   absl::Status HandleHello(const FrameHeader& header);
+  void CountStream(const RankStreams::Rank& rank);
   void RefuseAndClose(const absl::Status& status, uint64_t request_id);
 
   const std::shared_ptr<Stream> stream_;
   const FindJob find_job_;
   DataPlaneCounters* const counters_;
-  const OnDenied on_denied_;  // may be null
+  const OnDenied on_denied_;                  // may be null
+  RankStreams* const rank_streams_;           // may be null
+  std::optional<RankStreams::Rank> counted_;  // in rank_streams_
   bool closed_ = false;
   std::weak_ptr<JobTables> job_;
   std::string job_id_;

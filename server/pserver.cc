@@ -302,23 +302,28 @@ absl::StatusOr<std::vector<SavedFile>> Pserver::SaveShards(const SaveShardsReque
       job->passes().CheckWorker(request.rank(), request.incarnation(), request.pass()));
   // Whoever asks for a save may not name another folder, such as another job's.
   if (request.directory() != job->model_dir()) {
-    return absl::PermissionDeniedError(absl::StrCat("job ", job_id, " saves its model to ",
-                                                    job->model_dir(), ", not to ",
-                                                    Printable(request.directory())));
+    return Because(RefusalReason::kPath,
+                   absl::PermissionDeniedError(absl::StrCat("job ", job_id, " saves its model to ",
+                                                            job->model_dir(), ", not to ",
+                                                            Printable(request.directory()))));
   }
   if (request.generation() != job->generation()) {
     return absl::FailedPreconditionError(absl::StrCat("save of generation ", request.generation(),
                                                       ", job ", job_id, " is at generation ",
                                                       job->generation()));
   }
-  return job->SaveShards(request.directory(), request.save_id());
+  absl::StatusOr<std::vector<SavedFile>> files =
+      job->SaveShards(request.directory(), request.save_id());
+  // A refusal, as opposed to another failure, comes from the file system or the roots.
+  if (!files.ok()) return Because(RefusalReason::kPath, files.status());
+  return files;
 }
 
 std::unique_ptr<StreamHandler> Pserver::NewHandler(std::shared_ptr<Stream> stream,
                                                    const PeerIdentity& peer) {
   return std::make_unique<ExchangeHandler>(
       std::move(stream), [this](const std::string& job_id) { return Find(job_id); }, &counters_,
-      AuditOf(peer, kExchangeMethod));
+      AuditOf(peer, kExchangeMethod), &rank_streams_);
 }
 
 std::unique_ptr<StreamHandler> Pserver::NewReplicaHandler(std::shared_ptr<Stream> stream,
@@ -331,7 +336,7 @@ std::unique_ptr<StreamHandler> Pserver::NewReplicaHandler(std::shared_ptr<Stream
 ExchangeHandler::OnDenied Pserver::AuditOf(const PeerIdentity& peer, const char* method) const {
   if (resources_.audit == nullptr) return nullptr;
   return [audit = resources_.audit, peer, method](const absl::Status& refusal) {
-    audit->Refused(CallerOf(peer, peer.address), method, RefusalReason::kPass, refusal.message());
+    audit->Refused(CallerOf(peer, peer.address), method, ReasonOf(refusal), refusal.message());
   };
 }
 

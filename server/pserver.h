@@ -109,6 +109,7 @@ class Pserver {
   const JobResources resources_;
   const std::function<void()> on_change_;
   DataPlaneCounters counters_;
+  RankStreams rank_streams_;
   Mutex mutex_;
   CondVar opened_;
   std::map<std::string, Hosted> jobs_ ABSL_GUARDED_BY(mutex_);

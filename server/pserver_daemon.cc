@@ -133,6 +133,7 @@ absl::Status PserverDaemon::StartDataPort() {
   port.bind_address = identity.bind;
   port.credentials = identity.credentials;
   port.audit = options_.audit;
+  port.log = options_.log;
   port.threads = options_.threads;
   if (limits.has_max_message_mib()) {
     port.max_message_bytes = static_cast<size_t>(limits.max_message_mib()) << 20;
@@ -172,6 +173,7 @@ absl::Status PserverDaemon::StartAdmin() {
   admin.clock = options_.clock;
   admin.env = options_.env;
   admin.audit = options_.audit;
+  admin.log = options_.log;
   admin.ready = [this] {
     MutexLock lock(&mutex_);
     return joined_ ? absl::OkStatus()

@@ -42,6 +42,7 @@ absl::Status WorkerServer::Init() {
   admin.clock = options_.clock;
   admin.env = options_.env;
   admin.audit = options_.audit;
+  admin.log = options_.log;
   admin.ready = [this] {
     MutexLock lock(&mutex_);
     return started_ ? absl::OkStatus()

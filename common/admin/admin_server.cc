@@ -1,6 +1,7 @@
 #include "common/admin/admin_server.h"
 
 #include <google/protobuf/message.h>
+#include <prometheus/gauge.h>
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
 
@@ -38,6 +39,16 @@ class AdminServer::Impl {
       : options_(std::move(options)), tls_(std::move(tls)) {
     if (options_.audit != nullptr && options_.registry != nullptr)
       audit_metrics_ = std::make_unique<AuditMetrics>(options_.audit, options_.registry.get());
+    if (tls_ != nullptr && options_.audit != nullptr && options_.registry != nullptr) {
+      auto& ends =
+          prometheus::BuildGauge()
+              .Name(absl::StrCat("sluice_", options_.audit->role(), "_certificate_end_seconds"))
+              .Help("When the certificate in use ends, since the Unix epoch")
+              .Register(*options_.registry);
+      admin_end_ = &ends.Add({{"use", "admin"}});
+      grpc_end_ = &ends.Add({{"use", "grpc"}});
+      SetCertificateEnds();
+    }
     server_.set_socket_options(&OnlyReuseAddress);
     server_.set_exception_handler(
         [](const httplib::Request&, httplib::Response& response, std::exception_ptr) {
@@ -129,6 +140,7 @@ class AdminServer::Impl {
     server_.Get("/metrics", [this](const httplib::Request&, httplib::Response& response) {
       if (options_.refresh_metrics) options_.refresh_metrics();
       if (audit_metrics_ != nullptr) audit_metrics_->Update();
+      if (admin_end_ != nullptr) SetCertificateEnds();
       const prometheus::TextSerializer serializer;
       response.set_content(
           options_.registry ? serializer.Serialize(options_.registry->Collect()) : std::string(),
@@ -140,6 +152,13 @@ class AdminServer::Impl {
     server_.Get("/", [](const httplib::Request&, httplib::Response& response) {
       response.set_content("/statusz\n/metrics\n/livez\n/readyz\n/api/v1/status\n", kText);
     });
+  }
+
+  void SetCertificateEnds() {
+    admin_end_->Set(absl::ToDoubleSeconds(tls_->certificate_end() - absl::UnixEpoch()));
+    // gRPC reads the same files by itself, and keeps what it has while they do not fit together.
+    const absl::StatusOr<absl::Time> end = EndOf(options_.tls);
+    if (end.ok()) grpc_end_->Set(absl::ToDoubleSeconds(*end - absl::UnixEpoch()));
   }
 
   void WriteReadiness(const httplib::Request& request, httplib::Response* response) const {
@@ -168,6 +187,8 @@ class AdminServer::Impl {
   const Options options_;
   const std::unique_ptr<TlsServer> tls_;         // null: plain HTTP
   std::unique_ptr<AuditMetrics> audit_metrics_;  // null: no audit log, or no metrics
+  prometheus::Gauge* admin_end_ = nullptr;       // null: no TLS, no audit log, or no metrics
+  prometheus::Gauge* grpc_end_ = nullptr;        // the same
   BoundedHttpServer server_{BoundedHttpServer::Limits(), AccessToPages()};
   std::string address_;  // constant after Listen
   std::atomic<bool> ended_{false};
@@ -181,6 +202,7 @@ absl::StatusOr<std::unique_ptr<AdminServer>> AdminServer::Start(Options options)
     files.files = options.tls;
     files.clock = options.clock;
     files.env = options.env;
+    files.log = options.log;
     SLUICE_ASSIGN_OR_RETURN(tls, TlsServer::Create(std::move(files)));
   }
   auto impl = std::make_unique<Impl>(std::move(options), std::move(tls));

@@ -9,10 +9,13 @@
 //   GET /statusz        plain text for people
 //   GET /api/v1/status  the status message as JSON
 //
+// With TLS and an audit log, sluice_<role>_certificate_end_seconds{use} is the time at which the
+// certificate ends that new connections see, since the Unix epoch; `use` is "admin" or "grpc".
+//
 // Metrics are named sluice_<role>_<what>_<unit>, and counters end in _total:
 // sluice_pserver_frames_applied_total, sluice_pserver_memory_bytes,
 // sluice_scheduler_jobs{state="running"}, sluice_worker_examples_total. Their labels are job,
-// table, state, stage, role, device, method, reason and action, never keys or anything else
+// table, state, stage, role, device, method, reason, action and use, never keys or anything else
 // unbounded.
 //
 // Thread safety: one thread. Callbacks run on the server's threads, several at once, until the
@@ -51,6 +54,8 @@ class AdminServer {
     // Gets refused requests and handshakes. Its counts are among the metrics. May be null; outlives
     // the server.
     AuditLog* audit = nullptr;
+    // Told of certificates that cannot be used (TlsServer). May be empty.
+    std::function<void(const std::string&)> log;
     // Returns OK when the daemon is ready, else a status that says what it waits for. Empty: always
     // ready.
     std::function<absl::Status()> ready;

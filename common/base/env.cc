@@ -36,11 +36,12 @@ absl::Status Error(absl::string_view operation, const std::string& path, int err
   }
 }
 
-// A file descriptor that closes itself.
+// A file descriptor that closes itself. O_NONBLOCK changes nothing for regular files; opening a
+// pipe without it would wait for the other end, perhaps for ever.
 class Descriptor {
  public:
   Descriptor(const std::string& path, int flags, mode_t mode = 0)
-      : fd_(::open(path.c_str(), flags | O_CLOEXEC, mode)) {}
+      : fd_(::open(path.c_str(), flags | O_CLOEXEC | O_NONBLOCK, mode)) {}
   ~Descriptor() {
     if (fd_ >= 0) ::close(fd_);
   }
@@ -57,6 +58,16 @@ class Descriptor {
  private:
   int fd_;
 };
+
+// FAILED_PRECONDITION for folders, pipes and devices.
+absl::Status CheckRegular(int fd, absl::string_view operation, const std::string& path) {
+  struct stat info;
+  if (::fstat(fd, &info) != 0) return Error("stat", path, errno);
+  if (S_ISDIR(info.st_mode)) return Error(operation, path, EISDIR);
+  if (S_ISREG(info.st_mode)) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat(operation, " ", path, ": it is not a regular file"));
+}
 
 // Fills `out` with the bytes from `offset` on. Shortens it when the file ends earlier.
 absl::Status ReadInto(int fd, const std::string& path, uint64_t offset, std::string* out) {
@@ -110,7 +121,8 @@ class UnfinishedFile : public NewFile {
         unfinished_(unfinished),
         // A link under this name is somebody else's: what it leads to must not be truncated.
         file_(unfinished, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0666) {
-    if (file_.fd() < 0) opened_ = Error("create", unfinished, errno);
+    opened_ = file_.fd() < 0 ? Error("create", unfinished, errno)
+                             : CheckRegular(file_.fd(), "create", unfinished);
   }
   ~UnfinishedFile() override {
     if (opened_.ok() && !finished_) ::unlink(unfinished_.c_str());
@@ -162,9 +174,9 @@ class RealEnv : public Env {
                                         uint64_t n) override {
     Descriptor descriptor(path, O_RDONLY);
     if (descriptor.fd() < 0) return Error("open", path, errno);
+    SLUICE_RETURN_IF_ERROR(CheckRegular(descriptor.fd(), "read", path));
     struct stat info;
     if (::fstat(descriptor.fd(), &info) != 0) return Error("stat", path, errno);
-    if (S_ISDIR(info.st_mode)) return Error("read", path, EISDIR);
     // The file's size bounds the memory used, whatever the caller asks for.
     const uint64_t size = static_cast<uint64_t>(info.st_size);
     std::string bytes(offset >= size ? 0 : std::min(n, size - offset), '\0');
@@ -199,6 +211,7 @@ class RealEnv : public Env {
   absl::Status AppendToFile(const std::string& path, absl::string_view bytes) override {
     Descriptor descriptor(path, O_WRONLY | O_CREAT | O_APPEND, 0600);
     if (descriptor.fd() < 0) return Error("open", path, errno);
+    SLUICE_RETURN_IF_ERROR(CheckRegular(descriptor.fd(), "append to", path));
     SLUICE_RETURN_IF_ERROR(WriteAll(descriptor.fd(), path, bytes));
     const int error = descriptor.Close();
     return error == 0 ? absl::OkStatus() : Error("close", path, error);
@@ -259,7 +272,9 @@ class RealEnv : public Env {
 }  // namespace
 
 absl::StatusOr<int> Env::OpenFile(const std::string& path, int flags, uint32_t mode) {
-  const int fd = ::open(path.c_str(), flags | O_CLOEXEC, static_cast<mode_t>(mode));
+  // Opening a pipe would wait for its other end. With O_PATH nothing is opened.
+  const int added = O_CLOEXEC | ((flags & O_PATH) != 0 ? 0 : O_NONBLOCK);
+  const int fd = ::open(path.c_str(), flags | added, static_cast<mode_t>(mode));
   if (fd >= 0) return fd;
   const int error = errno;
   return absl::Status(absl::ErrnoToStatusCode(error), std::strerror(error));

@@ -27,7 +27,10 @@ namespace {
 int OpenBeneath(int root, const std::string& path, int flags, uint32_t mode) {
   constexpr int kTries = 100;
   open_how how = {};
-  how.flags = static_cast<uint64_t>(flags) | O_CLOEXEC;
+  // Opening a pipe would wait for its other end. With O_PATH nothing is opened, and the kernel
+  // refuses O_NONBLOCK.
+  const int added = O_CLOEXEC | ((flags & O_PATH) != 0 ? 0 : O_NONBLOCK);
+  how.flags = static_cast<uint64_t>(flags | added);
   // The kernel refuses a mode that has no effect.
   how.mode = (flags & O_CREAT) != 0 ? mode : 0;
   how.resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS;

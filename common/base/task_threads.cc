@@ -5,8 +5,9 @@
 
 namespace sluice {
 
-TaskThreads::TaskThreads(int threads, size_t max_waiting)
-    : max_tasks_(static_cast<size_t>(std::max(1, threads)) + max_waiting) {
+TaskThreads::TaskThreads(int threads, size_t max_waiting, size_t max_waiting_per_caller)
+    : max_tasks_(static_cast<size_t>(std::max(1, threads)) + max_waiting),
+      max_per_caller_(max_waiting_per_caller) {
   for (int i = 0; i < std::max(1, threads); ++i) threads_.emplace_back([this] { Loop(); });
 }
 
@@ -19,10 +20,13 @@ TaskThreads::~TaskThreads() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-bool TaskThreads::Add(std::function<void()> task) {
+bool TaskThreads::Add(std::function<void()> task, const std::string& caller) {
   MutexLock lock(&mutex_);
   if (running_ + tasks_.size() >= max_tasks_) return false;
-  tasks_.push_back(std::move(task));
+  const auto waiting = waiting_.find(caller);
+  if (waiting != waiting_.end() && waiting->second >= max_per_caller_) return false;
+  ++waiting_[caller];
+  tasks_.push_back({caller, std::move(task)});
   changed_.NotifyOne();
   return true;
 }
@@ -34,7 +38,9 @@ void TaskThreads::Loop() {
       MutexLock lock(&mutex_);
       while (tasks_.empty() && !stopping_) changed_.Wait(&mutex_);
       if (tasks_.empty()) return;
-      task = std::move(tasks_.front());
+      const auto waiting = waiting_.find(tasks_.front().caller);
+      if (--waiting->second == 0) waiting_.erase(waiting);
+      task = std::move(tasks_.front().run);
       tasks_.pop_front();
       ++running_;
     }

@@ -111,6 +111,11 @@ class Resolver {
     SLUICE_ASSIGN_OR_RETURN(insecure_, Switch(flags_.insecure, "SLUICE_INSECURE"));
     if (role_ == ROLE_SCHEDULER) {
       SLUICE_ASSIGN_OR_RETURN(id_.standby, Switch(flags_.standby, "SLUICE_STANDBY"));
+      TlsFiles etcd;
+      Override(flags_.etcd.ca, "--etcd_ca", "SLUICE_ETCD_CA", &etcd.ca);
+      Override(flags_.etcd.cert, "--etcd_cert", "SLUICE_ETCD_CERT", &etcd.cert);
+      Override(flags_.etcd.key, "--etcd_key", "SLUICE_ETCD_KEY", &etcd.key);
+      SLUICE_ASSIGN_OR_RETURN(id_.etcd_credentials, ServiceCredentials::Create(etcd, "etcd_"));
     }
     id_.role = role_;
     SLUICE_RETURN_IF_ERROR(Cluster());

@@ -5,7 +5,8 @@
 // SLUICE_ADVERTISE (of a listener), SLUICE_SCHEDULER, SLUICE_CLUSTER, SLUICE_LOG_DIR,
 // SLUICE_ADMIN_BIND, SLUICE_DEVICE (of a worker), SLUICE_STANDBY (of the scheduler) and
 // SLUICE_INSECURE, SLUICE_ANY_LOCAL_USER, SLUICE_TLS_CERT, SLUICE_TLS_KEY, SLUICE_TLS_CA,
-// SLUICE_DATA_ROOT and SLUICE_OUTPUT_ROOT. Variables of a job are refused
+// SLUICE_DATA_ROOT and SLUICE_OUTPUT_ROOT, and SLUICE_ETCD_CA, SLUICE_ETCD_CERT and SLUICE_ETCD_KEY
+// of the scheduler. Variables of a job are refused
 // (common/config/environment.h).
 //
 // Where the file lists several schedulers, a scheduler's own address is the one that --bind (or its
@@ -37,6 +38,7 @@ struct IdentityFlags {
   std::string admin_bind;  // default 127.0.0.1:0
   std::string device;      // worker only, as ParseDeviceRequest takes it; default cpu
   TlsFiles tls;
+  TlsFiles etcd;                       // scheduler only: its side of TLS with etcd
   std::string data_root, output_root;  // comma-separated
   bool insecure = false;
   bool any_local_user = false;
@@ -54,8 +56,9 @@ struct Identity {
   bool standby = false;  // scheduler only: waits until no other one leads
   DeviceRequest device;  // worker only
   GrpcCredentials credentials;
-  TlsFiles tls;           // what `credentials` was made of
-  ClusterConfig cluster;  // with its defaults filled in
+  TlsFiles tls;                         // what `credentials` was made of
+  ServiceCredentials etcd_credentials;  // scheduler only
+  ClusterConfig cluster;                // with its defaults filled in
 };
 
 // INVALID_ARGUMENT names the flag, variable or field, its value and the fix. An address to listen

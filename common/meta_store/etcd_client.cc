@@ -18,7 +18,8 @@ namespace {
 // A page of a scan has 64 entries of at most 1 MiB.
 constexpr int kMaxReceivedBytes = 96 << 20;
 
-std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address) {
+std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address,
+                                           const ServiceCredentials& credentials) {
   grpc::ChannelArguments args;
   args.SetMaxReceiveMessageSize(kMaxReceivedBytes);
   // Data that the peer does not acknowledge for 5 s ends the connection. etcd allows no pings
@@ -30,7 +31,7 @@ std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address) {
   args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), args);
+  return grpc::CreateCustomChannel(address, credentials.ForClient(), args);
 }
 
 // True when etcd has refused the request and would refuse it again. All other errors say nothing
@@ -55,9 +56,9 @@ bool IsVerdict(const absl::Status& status) {
 }  // namespace
 
 struct EtcdClient::Endpoint {
-  explicit Endpoint(const std::string& address_)
+  Endpoint(const std::string& address_, const ServiceCredentials& credentials)
       : address(address_),
-        channel(OpenChannel(address_)),
+        channel(OpenChannel(address_, credentials)),
         kv(etcdserverpb::KV::NewStub(channel)),
         lease(etcdserverpb::Lease::NewStub(channel)) {}
   const std::string address;
@@ -68,7 +69,7 @@ struct EtcdClient::Endpoint {
 
 EtcdClient::EtcdClient(Options options) : options_(std::move(options)) {
   for (const std::string& address : options_.endpoints)
-    endpoints_.push_back(std::make_unique<Endpoint>(address));
+    endpoints_.push_back(std::make_unique<Endpoint>(address, options_.credentials));
 }
 
 EtcdClient::~EtcdClient() = default;

@@ -1,7 +1,7 @@
 // Calls to an etcd cluster: each with a deadline, to one endpoint after another until one answers.
 //
-// A client stays with the endpoint that answered last. It makes one channel for each endpoint, in
-// plain text, without a proxy.
+// A client stays with the endpoint that answered last. It makes one channel for each endpoint,
+// without a proxy: with TLS if it has credentials, else in plain text.
 //
 // Thread safety: safe from any thread.
 #pragma once
@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/base/clock.h"
+#include "common/security/grpc_credentials.h"
 #include "proto/etcd.pb.h"
 
 namespace sluice {
@@ -24,6 +25,8 @@ class EtcdClient {
   struct Options {
     Clock* clock = nullptr;              // required; outlives the client
     std::vector<std::string> endpoints;  // host:port, one or more
+    // Endpoints must show a certificate for their host, as it is written here.
+    ServiceCredentials credentials;
     // How long one endpoint may take to answer.
     absl::Duration call_timeout = absl::Seconds(2);
     // How long a call tries all endpoints, again and again. Every endpoint is tried once in any

@@ -11,6 +11,7 @@
 #include "common/base/clock.h"
 #include "common/base/env.h"
 #include "common/meta_store/meta_store.h"
+#include "common/security/grpc_credentials.h"
 
 namespace sluice {
 
@@ -22,15 +23,22 @@ namespace sluice {
 // without a sign of life. Stores that are not shared ignore it. `env` and `clock` outlive the
 // store.
 //
-// INVALID_ARGUMENT: no such spec. Otherwise the errors of RocksdbMetaStore::Open. The etcd engine
-// does not connect here, but in its first call.
+// INVALID_ARGUMENT: no such spec, or see EtcdAccess. Otherwise the errors of
+// RocksdbMetaStore::Open. The etcd engine does not connect here, but in its first call.
 struct LeaderName {
   std::string name;  // "": it does not say that it leads
   absl::Duration lease = absl::Seconds(10);
 };
+// How etcd is reached. The store holds the key of all passes and the records of all jobs, so
+// OpenMetaStore refuses other endpoints than loopback without TLS, unless `allow_plain`.
+struct EtcdAccess {
+  ServiceCredentials credentials;
+  bool allow_plain = false;
+};
 absl::StatusOr<std::unique_ptr<MetaStore>> OpenMetaStore(const std::string& spec, Env* env,
                                                          Clock* clock,
-                                                         const LeaderName& leader = {});
+                                                         const LeaderName& leader = {},
+                                                         const EtcdAccess& etcd = {});
 
 // True when schedulers on several hosts can use the store that `spec` names.
 bool IsSharedMetaStore(const std::string& spec);

@@ -34,26 +34,6 @@ void AddCaller(const AuditedCaller& caller, absl::string_view detail, std::strin
 
 }  // namespace
 
-const char* RefusalReasonName(RefusalReason reason) {
-  switch (reason) {
-    case RefusalReason::kNoRule:
-      return "no_rule";
-    case RefusalReason::kRole:
-      return "role";
-    case RefusalReason::kRank:
-      return "rank";
-    case RefusalReason::kCertificate:
-      return "certificate";
-    case RefusalReason::kHandshake:
-      return "handshake";
-    case RefusalReason::kUser:
-      return "user";
-    case RefusalReason::kPass:
-      return "pass";
-  }
-  return "unknown";
-}
-
 const char* AuditedActionName(AuditedAction action) {
   switch (action) {
     case AuditedAction::kSubmit:

@@ -35,21 +35,12 @@
 #include "common/base/env.h"
 #include "common/base/mutex.h"
 #include "common/security/peer_identity.h"
+#include "common/security/refusal_reason.h"
 
 namespace sluice {
 
-enum class RefusalReason {
-  kNoRule,       // nobody may call the method
-  kRole,         // the role of the certificate may not
-  kRank,         // the caller claims to be another member than its certificate is for
-  kCertificate,  // no certificate was shown, or it names no role
-  kHandshake,    // the TLS handshake failed
-  kUser,         // without TLS: the connection is one of another user of this host
-  kPass,         // the caller lacks the pass of the rank that it claims to be (job_passes.h)
-};
 enum class AuditedAction { kSubmit, kCheckpoint, kCancel, kScale, kDrain, kShutdown };
 
-const char* RefusalReasonName(RefusalReason reason);  // "no_rule", "role", ...
 const char* AuditedActionName(AuditedAction action);  // "submit", ...
 
 struct AuditedCaller {

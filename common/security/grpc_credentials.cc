@@ -47,6 +47,10 @@ class RoleVerifier : public tls::ExternalCertificateVerifier {
   const PeerRole role_;
 };
 
+unsigned SecondsOf(absl::Duration reload_every) {
+  return static_cast<unsigned>(std::max<int64_t>(1, absl::ToInt64Seconds(reload_every)));
+}
+
 }  // namespace
 
 absl::StatusOr<GrpcCredentials> GrpcCredentials::Create(const TlsFiles& files,
@@ -56,8 +60,7 @@ absl::StatusOr<GrpcCredentials> GrpcCredentials::Create(const TlsFiles& files,
   SLUICE_RETURN_IF_ERROR(CheckTlsFiles(files));
   SLUICE_ASSIGN_OR_RETURN(credentials.self_, OwnerOf(files));
   credentials.provider_ = std::make_shared<tls::FileWatcherCertificateProvider>(
-      files.key, files.cert, files.ca,
-      static_cast<unsigned>(std::max<int64_t>(1, absl::ToInt64Seconds(reload_every))));
+      files.key, files.cert, files.ca, SecondsOf(reload_every));
   return credentials;
 }
 
@@ -78,6 +81,34 @@ std::shared_ptr<grpc::ChannelCredentials> GrpcCredentials::ForClientOf(PeerRole 
   options.watch_identity_key_cert_pairs();
   options.set_certificate_verifier(tls::ExternalCertificateVerifier::Create<RoleVerifier>(server));
   options.set_check_call_host(false);
+  return tls::TlsCredentials(options);
+}
+
+absl::StatusOr<ServiceCredentials> ServiceCredentials::Create(const TlsFiles& files,
+                                                              const std::string& flags,
+                                                              absl::Duration reload_every) {
+  ServiceCredentials credentials;
+  if (!files.given()) return credentials;
+  SLUICE_RETURN_IF_ERROR(CheckServiceFiles(files, flags));
+  credentials.shows_certificate_ = !files.cert.empty();
+  const unsigned seconds = SecondsOf(reload_every);
+  if (credentials.shows_certificate_) {
+    credentials.provider_ = std::make_shared<tls::FileWatcherCertificateProvider>(
+        files.key, files.cert, files.ca, seconds);
+  } else {
+    credentials.provider_ =
+        std::make_shared<tls::FileWatcherCertificateProvider>(files.ca, seconds);
+  }
+  return credentials;
+}
+
+std::shared_ptr<grpc::ChannelCredentials> ServiceCredentials::ForClient() const {
+  if (!tls()) return grpc::InsecureChannelCredentials();
+  tls::TlsChannelCredentialsOptions options;
+  options.set_certificate_provider(provider_);
+  options.watch_root_certs();
+  if (shows_certificate_) options.watch_identity_key_cert_pairs();
+  options.set_certificate_verifier(std::make_shared<tls::HostNameCertificateVerifier>());
   return tls::TlsCredentials(options);
 }
 

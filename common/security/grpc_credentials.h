@@ -5,12 +5,16 @@
 // certificate is not one of the role that it has called. Host names are not compared: a certificate
 // stands for a role, on whatever host or address it runs.
 //
+// A service that is not one of the cluster, such as etcd, has no role. Its certificate must be for
+// the host that was called, and signed by the CA that was given for this service.
+//
 // Changed files are noticed within `reload_every`. New connections use them, open ones go on.
 //
 // Thread safety: immutable once it is shared.
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -49,6 +53,23 @@ class GrpcCredentials {
  private:
   PeerIdentity self_;
   bool serves_any_local_user_ = false;
+  std::shared_ptr<grpc::experimental::CertificateProviderInterface> provider_;
+};
+
+// For connections to a service that is not one of the cluster.
+class ServiceCredentials {
+ public:
+  // Without TLS.
+  ServiceCredentials() = default;
+  // With TLS if files are given. INVALID_ARGUMENT: see CheckServiceFiles; `flags` as there.
+  static absl::StatusOr<ServiceCredentials> Create(const TlsFiles& files, const std::string& flags,
+                                                   absl::Duration reload_every = absl::Seconds(10));
+
+  bool tls() const { return provider_ != nullptr; }
+  std::shared_ptr<grpc::ChannelCredentials> ForClient() const;
+
+ private:
+  bool shows_certificate_ = false;
   std::shared_ptr<grpc::experimental::CertificateProviderInterface> provider_;
 };
 

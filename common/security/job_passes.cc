@@ -8,6 +8,7 @@
 #include <initializer_list>
 
 #include "absl/strings/str_cat.h"
+#include "common/security/refusal_reason.h"
 
 namespace sluice {
 namespace {
@@ -60,17 +61,19 @@ std::string JobPasses::OfPserver(uint32_t index) const {
 absl::Status JobPasses::CheckWorker(uint32_t rank, uint64_t incarnation,
                                     absl::string_view pass) const {
   if (key_.empty() || Same(OfWorker(rank, incarnation), pass)) return absl::OkStatus();
-  return absl::PermissionDeniedError(absl::StrCat(
-      "the caller does not have the pass of rank ", rank, " in incarnation ", incarnation,
-      "; only the worker to which the scheduler has assigned this rank "
-      "may use it"));
+  return Because(
+      RefusalReason::kPass,
+      absl::PermissionDeniedError(absl::StrCat(
+          "the caller does not have the pass of rank ", rank, " in incarnation ", incarnation,
+          "; only the worker to which the scheduler has assigned this rank may use it")));
 }
 
 absl::Status JobPasses::CheckPserver(uint32_t index, absl::string_view pass) const {
   if (key_.empty() || Same(OfPserver(index), pass)) return absl::OkStatus();
-  return absl::PermissionDeniedError(
-      absl::StrCat("the caller does not have the pass of pserver ", index,
-                   " of this job; only pservers of the job may keep or read copies"));
+  return Because(RefusalReason::kPass,
+                 absl::PermissionDeniedError(absl::StrCat(
+                     "the caller does not have the pass of pserver ", index,
+                     " of this job; only pservers of the job may keep or read copies")));
 }
 
 }  // namespace sluice

@@ -3,6 +3,9 @@
 #include <openssl/err.h>
 #include <sys/stat.h>
 
+#include <algorithm>
+#include <ctime>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -22,12 +25,6 @@ absl::Status Wrong(const std::string& flag, const std::string& file, const std::
 }
 
 absl::StatusOr<OpenFile> Open(const std::string& flag, const std::string& path) {
-  if (path.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--", flag,
-                     " is missing: TLS needs a certificate, its key and the CA; give --tls_cert, "
-                     "--tls_key and --tls_ca, or none of them"));
-  }
   OpenFile file(std::fopen(path.c_str(), "re"));
   if (file == nullptr) return Wrong(flag, path, "cannot be read; give a PEM file");
   return file;
@@ -42,6 +39,36 @@ absl::StatusOr<std::vector<Certificate>> ReadCertificates(const std::string& fla
   ERR_clear_error();  // the end of the file is an error
   if (all.empty()) return Wrong(flag, path, "holds no certificate in PEM form");
   return all;
+}
+
+absl::Status Missing(const std::string& flag, absl::string_view needs) {
+  return absl::InvalidArgumentError(absl::StrCat("--", flag, " is missing: ", needs));
+}
+
+// The chain of `files`, whose key belongs to its first certificate. `flags`: the beginning of the
+// names of the flags.
+absl::StatusOr<std::vector<Certificate>> ReadOwnCertificate(const TlsFiles& files,
+                                                            const std::string& flags) {
+  const std::string key_flag = flags + "key";
+  SLUICE_ASSIGN_OR_RETURN(auto chain, ReadCertificates(flags + "cert", files.cert));
+  SLUICE_ASSIGN_OR_RETURN(const auto key_file, Open(key_flag, files.key));
+  const PrivateKey key = ReadPrivateKey(key_file.get());
+  if (key == nullptr)
+    return Wrong(key_flag, files.key, "holds no private key in PEM form without a password");
+  struct stat at = {};
+  if (fstat(fileno(key_file.get()), &at) == 0 && (at.st_mode & (S_IRWXO | S_IWGRP)) != 0) {
+    return Wrong(key_flag, files.key, "may be read or written by other users; run chmod 600 on it");
+  }
+  if (X509_check_private_key(chain[0].get(), key.get()) != 1)
+    return Wrong(key_flag, files.key, absl::StrCat("is not the key of ", files.cert));
+  return chain;
+}
+
+absl::StatusOr<absl::Time> EndOf(const X509* certificate) {
+  std::tm end = {};
+  if (ASN1_TIME_to_tm(X509_get0_notAfter(certificate), &end) != 1)
+    return absl::InvalidArgumentError("the certificate's end is not a time");
+  return absl::FromTM(end, absl::UTCTimeZone());
 }
 
 std::vector<std::string> UrisOf(X509* certificate) {
@@ -61,19 +88,14 @@ std::vector<std::string> UrisOf(X509* certificate) {
 }  // namespace
 
 absl::Status CheckTlsFiles(const TlsFiles& files) {
-  SLUICE_ASSIGN_OR_RETURN(const auto chain, ReadCertificates("tls_cert", files.cert));
+  constexpr char kNeeds[] =
+      "TLS needs a certificate, its key and the CA; give --tls_cert, --tls_key and --tls_ca, or "
+      "none of them";
+  if (files.cert.empty()) return Missing("tls_cert", kNeeds);
+  if (files.key.empty()) return Missing("tls_key", kNeeds);
+  if (files.ca.empty()) return Missing("tls_ca", kNeeds);
+  SLUICE_ASSIGN_OR_RETURN(const auto chain, ReadOwnCertificate(files, "tls_"));
   SLUICE_ASSIGN_OR_RETURN(const auto trusted, ReadCertificates("tls_ca", files.ca));
-  SLUICE_ASSIGN_OR_RETURN(const auto key_file, Open("tls_key", files.key));
-  const PrivateKey key = ReadPrivateKey(key_file.get());
-  if (key == nullptr)
-    return Wrong("tls_key", files.key, "holds no private key in PEM form without a password");
-  struct stat at = {};
-  if (fstat(fileno(key_file.get()), &at) == 0 && (at.st_mode & (S_IRWXO | S_IWGRP)) != 0) {
-    return Wrong("tls_key", files.key,
-                 "may be read or written by other users; run chmod 600 on it");
-  }
-  if (X509_check_private_key(chain[0].get(), key.get()) != 1)
-    return Wrong("tls_key", files.key, absl::StrCat("is not the key of ", files.cert));
 
   const Store store(X509_STORE_new());
   for (const Certificate& ca : trusted) X509_STORE_add_cert(store.get(), ca.get());
@@ -99,6 +121,34 @@ absl::Status CheckTlsFiles(const TlsFiles& files) {
                  "key usages, or with none");
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckServiceFiles(const TlsFiles& files, const std::string& flags) {
+  if (files.ca.empty()) {
+    return Missing(flags + "ca",
+                   "a certificate of the server is believed only if it is signed by a "
+                   "CA that is known; give the CA's file");
+  }
+  SLUICE_RETURN_IF_ERROR(ReadCertificates(flags + "ca", files.ca).status());
+  if (files.cert.empty() && files.key.empty()) return absl::OkStatus();
+  for (const auto& [name, file] : {std::make_pair("cert", files.cert), {"key", files.key}}) {
+    if (file.empty())
+      return Missing(flags + name, "give the certificate and its key, or none of the two");
+  }
+  SLUICE_ASSIGN_OR_RETURN(const auto chain, ReadOwnCertificate(files, flags));
+  if (X509_cmp_current_time(X509_get0_notAfter(chain[0].get())) < 0)
+    return Wrong(flags + "cert", files.cert, "has expired; give a new one");
+  return absl::OkStatus();
+}
+
+absl::StatusOr<absl::Time> EndOf(const TlsFiles& files) {
+  SLUICE_ASSIGN_OR_RETURN(const auto chain, ReadOwnCertificate(files, "tls_"));
+  absl::Time end = absl::InfiniteFuture();
+  for (const Certificate& certificate : chain) {
+    SLUICE_ASSIGN_OR_RETURN(const absl::Time one, EndOf(certificate.get()));
+    end = std::min(end, one);
+  }
+  return end;
 }
 
 absl::StatusOr<PeerIdentity> OwnerOf(const TlsFiles& files) {

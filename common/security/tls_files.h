@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "common/security/peer_identity.h"
 
 namespace sluice {
@@ -25,6 +26,16 @@ struct TlsFiles {
 // certificate has expired, is not signed by the CA, is not for servers and clients alike, or does
 // not name a role of Sluice.
 absl::Status CheckTlsFiles(const TlsFiles& files);
+
+// The same for the files of a client of a service that is not one of the cluster, such as etcd: the
+// CA that has signed the service's certificate, and, unless the service asks for none, a
+// certificate that it trusts, whoever has signed that, with its key. `flags`: the beginning of the
+// names of the flags, such as "etcd_".
+absl::Status CheckServiceFiles(const TlsFiles& files, const std::string& flags);
+
+// The time at which the certificate of this process ends, or an intermediate one, if it ends
+// before. INVALID_ARGUMENT: the file cannot be read, or the key does not belong to the certificate.
+absl::StatusOr<absl::Time> EndOf(const TlsFiles& files);
 
 // Whom the certificate is for. PERMISSION_DENIED: see PeerOfUris.
 absl::StatusOr<PeerIdentity> OwnerOf(const TlsFiles& files);

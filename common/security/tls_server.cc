@@ -76,11 +76,22 @@ void SetRules(SSL_CTX* context) {
 absl::StatusOr<std::unique_ptr<TlsServer>> TlsServer::Create(Options options) {
   SLUICE_RETURN_IF_ERROR(CheckTlsFiles(options.files));
   std::unique_ptr<TlsServer> server(new TlsServer(std::move(options)));
+  SLUICE_ASSIGN_OR_RETURN(const PeerIdentity self, OwnerOf(server->options_.files));
+  server->role_ = self.role;
   SLUICE_RETURN_IF_ERROR(server->Load());
   return server;
 }
 
 absl::Status TlsServer::Load() {
+  // Also when the files are those in use: their mode, or the time, may have changed.
+  SLUICE_RETURN_IF_ERROR(CheckTlsFiles(options_.files));
+  SLUICE_ASSIGN_OR_RETURN(const PeerIdentity self, OwnerOf(options_.files));
+  if (self.role != role_) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--tls_cert: ", options_.files.cert, " is now one for ", self.ToString(),
+        ", and this process is a ", PeerRoleName(role_), "; give it a certificate for its role"));
+  }
+  SLUICE_ASSIGN_OR_RETURN(const absl::Time end, EndOf(options_.files));
   SLUICE_ASSIGN_OR_RETURN(const TlsText text, ReadFiles(options_.env, options_.files));
   std::string parts;
   for (const std::string* part : {&text.cert, &text.key, &text.ca})
@@ -100,6 +111,7 @@ absl::Status TlsServer::Load() {
   }
   SetRules(context.get());
   context_ = std::move(context);
+  certificate_end_ = end;
   digest_ = digest;
   return absl::OkStatus();
 }
@@ -112,9 +124,33 @@ TlsSession TlsServer::NewSession() {
     look = now - looked_at_ >= options_.reload_every;
     if (look) looked_at_ = now;  // other threads use what there is meanwhile
   }
-  if (look) Load().IgnoreError();  // the next look may find files that fit together
+  if (look) Tell(Load());  // the next look may find files that fit together
   MutexLock lock(&mutex_);
   return TlsSession(SSL_new(context_.get()));  // shares the context
+}
+
+void TlsServer::Tell(const absl::Status& loaded) {
+  std::string line;
+  {
+    MutexLock lock(&mutex_);
+    const absl::Time now = options_.clock->Now();
+    const std::string trouble(loaded.message());
+    const bool changed = trouble != trouble_;
+    if (!changed && (loaded.ok() || now - told_at_ < options_.tell_every)) return;
+    line = loaded.ok() ? absl::StrCat("the certificate ", options_.files.cert, " is used again")
+                       : absl::StrCat(
+                             "the certificate of before stays in use, because the new one "
+                             "cannot be used: ",
+                             trouble);
+    trouble_ = trouble;
+    told_at_ = now;
+  }
+  if (options_.log) options_.log(line);
+}
+
+absl::Time TlsServer::certificate_end() const {
+  MutexLock lock(&mutex_);
+  return certificate_end_;
 }
 
 absl::StatusOr<PeerIdentity> PeerOf(const SSL& session) {

@@ -49,7 +49,18 @@ void GrpcServerCall::Request(grpc::AsyncGenericService* service, grpc::Completio
   queue_events_ = call_queue;
   on_requested_.run = [this](bool ok) { OnRequested(ok); };
   on_written_.run = [this](bool ok) { OnWritten(ok); };
-  on_finished_.run = [this](bool) { Release(); };
+  on_finished_.run = [this](bool) {
+    {
+      // Otherwise a call would hold its alarm, and so itself, until the timeout.
+      MutexLock lock(&mutex_);
+      if (awaits_end_) overdue_.Cancel();
+    }
+    Release();
+  };
+  on_overdue_.run = [this](bool passed) {
+    if (passed) context_.TryCancel();
+    Release();
+  };
   service->RequestCall(&context_, &call_, call_queue, notification_queue, &on_requested_);
 }
 
@@ -92,7 +103,10 @@ void GrpcServerCall::AwaitFirstMessage() {
 
 void GrpcServerCall::OnRead(bool ok) {
   // Without it, a stream would hold its alarm, and so itself, until the timeout.
-  if (!heard_) silence_.Cancel();
+  if (!heard_) {
+    silence_.Cancel();
+    if (ok) host_->on_heard(this);
+  }
   heard_ = true;
   Message message;
   if (ok) {
@@ -172,9 +186,11 @@ void GrpcServerCall::Send(Message message) {
     }
   }
   if (overflow) {
-    Cut(absl::ResourceExhaustedError(absl::StrCat(
+    const absl::Status unread = absl::ResourceExhaustedError(absl::StrCat(
         "more than ", host_->max_queued_bytes,
-        " bytes wait to be sent; the client is not reading. Read faster, or connect again")));
+        " bytes wait to be sent; the client is not reading. Read faster, or connect again"));
+    host_->on_cut(this, unread);
+    Cut(unread);
     return;
   }
   Pump();
@@ -182,9 +198,13 @@ void GrpcServerCall::Send(Message message) {
 }
 
 void GrpcServerCall::Cut(const absl::Status& status) {
-  const bool ended = Abort(status);
+  Abort(status);
   context_.TryCancel();  // the write under way could wait for the client forever
-  if (ended && host_->on_cut != nullptr) host_->on_cut(address_, status);
+}
+
+bool GrpcServerCall::ending() {
+  MutexLock lock(&mutex_);
+  return ending_;
 }
 
 size_t GrpcServerCall::droppable_bytes() {
@@ -196,23 +216,32 @@ void GrpcServerCall::Close() {
   {
     MutexLock lock(&mutex_);
     ending_ = true;
+    AwaitEnd();
   }
   Pump();
 }
 
-bool GrpcServerCall::Abort(const absl::Status& status) {
+// A client that does not read would keep an ended call, and what is queued for it, for ever. The
+// alarm is set under the lock, so that the end of the call finds it set; its event comes later, on
+// the queue's thread.
+void GrpcServerCall::AwaitEnd() {
+  const bool unsent = writing_ || !queue_.empty();
+  if (!accepted_ || awaits_end_ || finishing_ || !unsent) return;
+  awaits_end_ = true;
+  ++ops_;
+  overdue_.Set(queue_events_, GrpcDeadline(host_->close_timeout), &on_overdue_);
+}
+
+void GrpcServerCall::Abort(const absl::Status& status) {
   std::deque<Queued> lost;
-  bool ends;
   {
     MutexLock lock(&mutex_);
-    ends = !ending_;
     // A call that has ended already keeps its status, unless this drops messages it promised.
     if (!ending_ || !queue_.empty()) status_ = status;
     ending_ = true;
     lost = TakeQueue();
   }
   Pump();
-  return ends;
 }
 
 std::deque<GrpcServerCall::Queued> GrpcServerCall::TakeQueue() {

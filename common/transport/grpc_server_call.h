@@ -36,11 +36,14 @@ class GrpcServerCall {
     std::atomic<size_t> queued_bytes{0};
     // More than max_total_queued_bytes are queued. Called without a lock.
     std::function<void()> on_overload;
-    // Cut has ended a stream of this address that had not ended before. Called without a lock; may
-    // be null.
-    std::function<void(const std::string& address, const absl::Status& why)> on_cut;
     // A stream without a message for so long after it was opened is ended.
     absl::Duration first_message_timeout;
+    // A call that has ended is cut after so long, if its client has not read all that was queued.
+    absl::Duration close_timeout;
+    // The first message of a stream has come. Called on the queue's thread, without a lock.
+    std::function<void(GrpcServerCall*)> on_heard;
+    // The call was cut because its client does not read. Called without a lock.
+    std::function<void(GrpcServerCall*, const absl::Status&)> on_cut;
     // When `accepted`, the call has a method and the host answers with Refuse, ServeStream or
     // ServeUnary. Otherwise the server is shutting down.
     std::function<void(GrpcServerCall*, bool accepted)> on_requested;
@@ -67,12 +70,14 @@ class GrpcServerCall {
   void ServeUnary(std::function<void(std::string request)> start);
   void Reply(const absl::StatusOr<std::string>& reply);
 
+  // Close or Abort was called, or the client is gone.
+  bool ending();
   // The bytes that Cut would drop, or would stop from being sent.
   size_t droppable_bytes();
   void Send(Message message);
   void Close();
-  // Drops what is queued and ends the call with `status`. False when it had ended before.
-  bool Abort(const absl::Status& status);
+  // Drops what is queued and ends the call with `status`.
+  void Abort(const absl::Status& status);
   // Abort for a client that does not read. It may never see the status.
   void Cut(const absl::Status& status);
 
@@ -94,6 +99,7 @@ class GrpcServerCall {
   void OnUnaryRequest(bool ok);
   void OnWritten(bool ok);
   void AwaitFirstMessage();
+  void AwaitEnd() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void EndReading();
   // Empties the queue. The caller releases the result without the lock, because the owners of
   // slices may run any code.
@@ -103,7 +109,7 @@ class GrpcServerCall {
 
   const size_t queue_number_;
   Host* const host_;
-  GrpcEvent on_requested_, on_read_, on_written_, on_finished_, on_silence_;
+  GrpcEvent on_requested_, on_read_, on_written_, on_finished_, on_silence_, on_overdue_;
   grpc::GenericServerContext context_;
   grpc::GenericServerAsyncReaderWriter call_{&context_};
 
@@ -128,6 +134,8 @@ class GrpcServerCall {
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;  // sends do nothing; Finish once the queue is empty
   bool finishing_ ABSL_GUARDED_BY(mutex_) = false;
+  grpc::Alarm overdue_ ABSL_GUARDED_BY(mutex_);
+  bool awaits_end_ ABSL_GUARDED_BY(mutex_) = false;  // overdue_ is set
 };
 
 }  // namespace sluice

@@ -9,9 +9,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <map>
 #include <optional>
-#include <set>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -27,6 +28,7 @@
 #include "common/transport/connection_bounds.h"
 #include "common/transport/grpc_convert.h"
 #include "common/transport/grpc_server_call.h"
+#include "common/transport/stream_admission.h"
 
 namespace sluice {
 namespace {
@@ -64,17 +66,62 @@ absl::Status CheckBindable(const std::string& address) {
   return status;
 }
 
+// Who opens streams and calls, for the limits: many processes may share a certificate.
+std::string PeerOn(const AuditedCaller& caller) {
+  return absl::StrCat(caller.role, " ", caller.name, "@",
+                      caller.address.substr(0, caller.address.rfind(':')));
+}
+
+// Lets a line pass at most every kEvery, with the number of those that did not.
+class RareLines {
+ public:
+  explicit RareLines(std::function<void(const std::string&)> log) : log_(std::move(log)) {}
+
+  void Add(const std::string& line) {
+    if (!log_) return;
+    uint64_t left_out;
+    {
+      MutexLock lock(&mutex_);
+      const auto now = std::chrono::steady_clock::now();
+      if (last_.has_value() && now - *last_ < kEvery) {
+        ++left_out_;
+        return;
+      }
+      last_ = now;
+      left_out = std::exchange(left_out_, 0);
+    }
+    log_(left_out == 0 ? line
+                       : absl::StrCat(line, " (and ", left_out, " more since the last line)"));
+  }
+
+ private:
+  static constexpr std::chrono::seconds kEvery{10};
+  const std::function<void(const std::string&)> log_;
+  Mutex mutex_;
+  std::optional<std::chrono::steady_clock::time_point> last_ ABSL_GUARDED_BY(mutex_);
+  uint64_t left_out_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
 }  // namespace
 
 class GrpcStreamServer::Impl {
  public:
-  Impl(Options options, StreamHandlerFactory factory) : options_(std::move(options)) {
+  Impl(Options options, StreamHandlerFactory factory)
+      : options_(std::move(options)),
+        lines_(options_.log),
+        admission_(static_cast<size_t>(std::max(0, options_.max_streams)),
+                   options_.max_silent_streams_per_peer) {
     streaming_[kExchangeMethod] = std::move(factory);
     host_.max_queued_bytes = options_.max_queued_bytes;
     host_.max_total_queued_bytes = options_.max_total_queued_bytes;
     host_.on_overload = [this] { CutLargest(); };
-    host_.on_cut = options_.on_cut;
     host_.first_message_timeout = options_.first_message_timeout;
+    host_.close_timeout = options_.close_timeout;
+    host_.on_heard = [this](GrpcServerCall* call) {
+      MutexLock lock(&mutex_);
+      admission_.Spoke(call);
+    };
+    host_.on_cut = [this](GrpcServerCall* call, const absl::Status& why) { NoteUnread(call, why); };
     host_.on_requested = [this](GrpcServerCall* call, bool accepted) {
       if (accepted) Accept(call);
     };
@@ -110,8 +157,8 @@ class GrpcStreamServer::Impl {
       return CannotListen(options_.bind_address, "gRPC cannot bind it");
     }
     verifier_.emplace(options_.credentials, options_.bind_address, port_);
-    unary_threads_ =
-        std::make_unique<TaskThreads>(options_.unary_threads, options_.max_waiting_unary);
+    unary_threads_ = std::make_unique<TaskThreads>(
+        options_.unary_threads, options_.max_waiting_unary, options_.max_waiting_unary_per_peer);
     for (auto& queue : queues_) {
       threads_.emplace_back([queue = queue.get()] { RunGrpcEvents(queue); });
     }
@@ -130,7 +177,7 @@ class GrpcStreamServer::Impl {
     {
       MutexLock lock(&mutex_);
       shutting_down_ = true;
-      for (GrpcServerCall* call : streams_) {
+      for (const auto& [call, caller] : streams_) {
         if (call->TryAddRef()) streams.push_back(call);
       }
     }
@@ -196,7 +243,7 @@ class GrpcStreamServer::Impl {
       refusal = absl::UnimplementedError(absl::StrCat("no method ", call->method()));
     }
     if (refusal.ok()) refusal = CheckAccess(*peer, call->method());
-    if (refusal.ok() && is_stream) refusal = CountStream(call);
+    if (refusal.ok() && is_stream) refusal = Admit(call, CallerOf(peer, peer->address));
     RequestNext(call->queue_number());
     if (!refusal.ok()) {
       Audit(*call, peer, refusal);
@@ -205,23 +252,49 @@ class GrpcStreamServer::Impl {
       call->ServeStream(stream->second, *peer);
     } else {
       call->ServeUnary([this, call, handler = &unary->second, peer](std::string request) {
-        const bool added =
-            unary_threads_->Add([this, call, handler, request = std::move(request), peer] {
+        const AuditedCaller caller = CallerOf(peer, peer->address);
+        const bool added = unary_threads_->Add(
+            [this, call, handler, request = std::move(request), peer] {
               if (shutting_down())
                 return call->Reply(absl::UnavailableError("the server is shutting down"));
               const absl::StatusOr<std::string> reply = (*handler)(request);
-              Audit(*call, peer, reply.status(), RefusalReason::kPass);
+              Audit(*call, peer, reply.status(), ReasonOf(reply.status()));
               call->Reply(reply);
-            });
-        if (!added) {
-          call->Reply(absl::ResourceExhaustedError(absl::StrCat(
-              options_.max_waiting_unary, " calls are waiting already; try again in a second")));
-        }
+            },
+            PeerOn(caller));
+        if (added) return;
+        const absl::Status full = absl::ResourceExhaustedError(
+            absl::StrCat("too many calls are waiting already (", options_.max_waiting_unary,
+                         " of all callers, or ", options_.max_waiting_unary_per_peer,
+                         " of this one); try again in a second"));
+        NoRoom(caller, call->method(), full);
+        call->Reply(full);
       });
     }
   }
 
-  // Records a refusal for want of a right, but not one for want of room.
+  // Records that a call was refused, or a stream cut, for want of room.
+  void NoRoom(const AuditedCaller& caller, const std::string& method, const absl::Status& why) {
+    if (options_.audit != nullptr)
+      options_.audit->Refused(caller, method, RefusalReason::kRoom, why.message());
+    lines_.Add(absl::StrCat(method, " of ", PeerOn(caller), ": ", why.message()));
+  }
+
+  // Records that a stream is ended because its client does not read.
+  void NoteUnread(GrpcServerCall* call, const absl::Status& why) {
+    const AuditedCaller caller = CallerOfStream(call);
+    if (options_.audit != nullptr)
+      options_.audit->Refused(caller, call->method(), RefusalReason::kRoom, why.message());
+    if (options_.on_cut) options_.on_cut(caller.address, why);
+  }
+
+  AuditedCaller CallerOfStream(GrpcServerCall* call) {
+    MutexLock lock(&mutex_);
+    const auto it = streams_.find(call);
+    return it == streams_.end() ? CallerOf(PeerIdentity(), PeerAddress(call->peer())) : it->second;
+  }
+
+  // Records a refusal for want of a right.
   void Audit(const GrpcServerCall& call, const absl::StatusOr<PeerIdentity>& peer,
              const absl::Status& refusal, RefusalReason reason = RefusalReason::kRole) const {
     const bool forbidden = absl::IsPermissionDenied(refusal) || absl::IsUnimplemented(refusal);
@@ -233,16 +306,49 @@ class GrpcStreamServer::Impl {
                             refusal.message());
   }
 
-  absl::Status CountStream(GrpcServerCall* call) {
-    MutexLock lock(&mutex_);
-    if (shutting_down_) return absl::UnavailableError("the server is shutting down");
-    if (streams_.size() >= static_cast<size_t>(std::max(0, options_.max_streams))) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat("the server already has its maximum of ", options_.max_streams,
-                       " streams (limits.max_streams); connect again when one has ended"));
+  // Gives up other streams for this one, or refuses it.
+  absl::Status Admit(GrpcServerCall* call, const AuditedCaller& caller) {
+    const absl::Status full = absl::ResourceExhaustedError(absl::StrCat(
+        "the server has its maximum of ", options_.max_streams,
+        " streams (limits.max_streams), or ", options_.max_silent_streams_per_peer,
+        " of one peer that have sent nothing; send a hello at once, or try again in a second"));
+    std::vector<std::pair<GrpcServerCall*, AuditedCaller>> given_up;
+    bool refused = false;
+    {
+      MutexLock lock(&mutex_);
+      if (shutting_down_) return absl::UnavailableError("the server is shutting down");
+      MakeRoom(&given_up);
+      streams_[call] = caller;
+      for (const void* id : admission_.Open(call, {PeerOn(caller), caller.address})) {
+        if (id == call) {
+          refused = true;
+          continue;
+        }
+        const auto it =
+            streams_.find(const_cast<GrpcServerCall*>(static_cast<const GrpcServerCall*>(id)));
+        if (it != streams_.end() && it->first->TryAddRef()) given_up.push_back(*it);
+      }
+      if (refused) streams_.erase(call);
     }
-    streams_.insert(call);
-    return absl::OkStatus();
+    for (auto& [other, its_caller] : given_up) {
+      NoRoom(its_caller, other->method(), full);
+      other->Cut(full);
+      other->Release();
+    }
+    if (refused) NoRoom(caller, call->method(), full);
+    return refused ? full : absl::OkStatus();
+  }
+
+  // At the maximum, takes a stream that has ended, but whose client does not read the rest.
+  void MakeRoom(std::vector<std::pair<GrpcServerCall*, AuditedCaller>>* given_up)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (admission_.open() < static_cast<size_t>(std::max(0, options_.max_streams))) return;
+    for (const auto& stream : streams_) {
+      if (!stream.first->ending() || !stream.first->TryAddRef()) continue;
+      admission_.Closed(stream.first);
+      given_up->push_back(stream);
+      return;
+    }
   }
 
   // Ends streams until the total is within its limit again. Clients that do not read have the most
@@ -253,7 +359,7 @@ class GrpcStreamServer::Impl {
       size_t most = 0;
       {
         MutexLock lock(&mutex_);
-        for (GrpcServerCall* call : streams_) {
+        for (const auto& [call, caller] : streams_) {
           const size_t droppable = call->droppable_bytes();
           if (droppable <= most) continue;
           most = droppable;
@@ -263,11 +369,13 @@ class GrpcStreamServer::Impl {
         if (largest != nullptr && !largest->TryAddRef()) largest = nullptr;
       }
       if (largest == nullptr) return;
-      largest->Cut(absl::ResourceExhaustedError(
+      const absl::Status unread = absl::ResourceExhaustedError(
           absl::StrCat("this stream has ", most,
                        " bytes queued, the most of all, and all together have more than ",
                        options_.max_total_queued_bytes,
-                       " (limits.max_queued_mib); read faster, or connect again")));
+                       " (limits.max_queued_mib); read faster, or connect again"));
+      NoteUnread(largest, unread);
+      largest->Cut(unread);
       largest->Release();
     }
   }
@@ -276,6 +384,7 @@ class GrpcStreamServer::Impl {
     {
       MutexLock lock(&mutex_);
       streams_.erase(call);
+      admission_.Closed(call);
     }
     // Delete before counting down: Shutdown continues as soon as the count is zero.
     delete call;
@@ -301,6 +410,7 @@ class GrpcStreamServer::Impl {
   }
 
   const Options options_;
+  RareLines lines_;
   // Constant after Start.
   std::map<std::string, StreamHandlerFactory> streaming_;
   std::map<std::string, UnaryHandler> unary_;
@@ -317,7 +427,9 @@ class GrpcStreamServer::Impl {
   Mutex mutex_;
   CondVar changed_;
   int calls_ ABSL_GUARDED_BY(mutex_) = 0;  // existing calls, including those that wait for a client
-  std::set<GrpcServerCall*> streams_ ABSL_GUARDED_BY(mutex_);  // calls that are streams
+  // Calls that are streams, and who has opened them.
+  std::map<GrpcServerCall*, AuditedCaller> streams_ ABSL_GUARDED_BY(mutex_);
+  StreamAdmission admission_ ABSL_GUARDED_BY(mutex_);
   bool shutting_down_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

@@ -31,7 +31,12 @@ class GrpcStreamServer {
     // Calls that the caller's certificate does not allow are refused with PERMISSION_DENIED
     // (common/security/access_rules.h), as are those of other users (peer_verifier.h).
     GrpcCredentials credentials;
-    AuditLog* audit = nullptr;  // gets those calls; may be null; outlives the server
+    // Gets those calls, and those refused or cut for want of room. May be null; outlives the
+    // server.
+    AuditLog* audit = nullptr;
+    // Told of calls that are refused or cut for want of room, at most every 10 seconds. May be
+    // empty.
+    std::function<void(const std::string&)> log;
     int threads = 2;
     int unary_threads = 1;
     // A longer message ends its stream with RESOURCE_EXHAUSTED.
@@ -45,12 +50,18 @@ class GrpcStreamServer {
     std::function<void(const std::string& address, const absl::Status& why)> on_cut;
     // About the most that gRPC holds of what all clients have sent (connection_bounds.h).
     size_t max_received_bytes = size_t{16} << 30;
-    // Further streams are refused with RESOURCE_EXHAUSTED.
+    // Beyond these, streams that have sent nothing yet are given up with RESOURCE_EXHAUSTED: see
+    // stream_admission.h. A peer is a certificate's role and name, on one host.
     int max_streams = 1024;
-    // Further unary calls that would have to wait for a thread are refused with RESOURCE_EXHAUSTED.
+    size_t max_silent_streams_per_peer = 32;
+    // Further unary calls that would have to wait for a thread, of all callers and of one peer, are
+    // refused with RESOURCE_EXHAUSTED.
     size_t max_waiting_unary = 64;
+    size_t max_waiting_unary_per_peer = 16;
     // A stream that has sent nothing so long after it was opened ends with DEADLINE_EXCEEDED.
     absl::Duration first_message_timeout = absl::Seconds(10);
+    // A stream that was closed ends after this time, even if its client has not read everything.
+    absl::Duration close_timeout = absl::Seconds(30);
     absl::Duration keepalive_time = absl::Seconds(10);
     absl::Duration keepalive_timeout = absl::Seconds(10);
     // Shutdown cuts calls that have not ended after this time.

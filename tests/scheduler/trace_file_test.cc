@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 
@@ -100,6 +101,49 @@ TEST_F(TraceFileTest, ARepeatedBatchIsWrittenOnce) {
     ASSERT_TRUE(file->Add(Report(11, ROLE_WORKER, number, 1, 1000 * number)).ok());
   }
   EXPECT_THAT(Spans(), ElementsAre("step@2000", "step@1000", "step@3000"));
+}
+
+TEST_F(TraceFileTest, TracksAreBoundedInNumberAndLength) {
+  auto file = Create();
+  TraceReport report = Report(11, ROLE_WORKER, 1, 1);
+  for (size_t i = 1; i < TraceFile::kMaxTracks; ++i)
+    report.batch.add_tracks(std::string(100000, 'x'));
+  ASSERT_TRUE(file->Add(report).ok());
+  EXPECT_LT(Text().size(), 400 * TraceFile::kMaxTracks);
+  EXPECT_THAT(Text(), HasSubstr("\"" + std::string(TraceFile::kMaxTrackBytes, 'x') + "\""));
+  const std::string before = Text();
+  report.batch.set_number(2);
+  report.batch.add_tracks("one too many");
+  EXPECT_EQ(file->Add(report).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Text(), before);
+}
+
+TEST_F(TraceFileTest, AMemberThatSkipsNumbersOrReturnsToOldOnesIsBounded) {
+  auto file = Create();
+  constexpr uint64_t kFar = uint64_t{1} << 63;
+  ASSERT_TRUE(file->Add(Report(11, ROLE_WORKER, 5, 1, 5)).ok());
+  ASSERT_TRUE(file->Add(Report(11, ROLE_WORKER, kFar, 1, 6)).ok()) << "a restarted scheduler";
+  ASSERT_TRUE(file->Add(Report(11, ROLE_WORKER, kFar - 1, 1, 7)).ok()) << "out of order";
+  for (const uint64_t number : {uint64_t{5}, uint64_t{6}, kFar, kFar - 1, kFar - 2000})
+    ASSERT_TRUE(file->Add(Report(11, ROLE_WORKER, number, 1, 8)).ok());
+  EXPECT_THAT(Spans(), ElementsAre("step@5", "step@6", "step@7"));
+}
+
+TEST_F(TraceFileTest, ALinkIsReplacedAndNotFollowed) {
+  ASSERT_TRUE(Env::Real()->MakeDirs(dir_ + "/sub").ok());
+  ASSERT_TRUE(Env::Real()->WriteFile(dir_ + "/outside", {"kept"}).ok());
+  std::filesystem::create_symlink(dir_ + "/outside", path_);
+  ASSERT_TRUE(Create()->Add(Report(11, ROLE_WORKER, 1, 1)).ok());
+  EXPECT_THAT(Spans(), ElementsAre("step@1000"));
+  EXPECT_FALSE(std::filesystem::is_symlink(path_));
+  EXPECT_EQ(*Env::Real()->ReadFile(dir_ + "/outside"), "kept");
+}
+
+TEST_F(TraceFileTest, APipeIsRefusedWithoutWaiting) {
+  ASSERT_TRUE(Env::Real()->MakeDirs(dir_ + "/sub").ok());
+  ASSERT_EQ(mkfifo(path_.c_str(), 0600), 0);
+  EXPECT_EQ(TraceFile::Create(Env::Real(), path_, "job-1", "here").status().code(),
+            absl::StatusCode::kInvalidArgument);
 }
 
 TEST_F(TraceFileTest, TimesOfAnotherHostShiftByTheSmallestDelay) {

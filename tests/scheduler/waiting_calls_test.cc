@@ -310,5 +310,31 @@ TEST(WaitingCallsTest, AnEventChecksOnlyTheCallsOfItsChangedKeys) {
   EXPECT_EQ(looks, 1);
 }
 
+TEST(WaitingCallsTest, ACallerWithTooManyCallsGetsItsOldestAnsweredEarly) {
+  FakeCluster cluster(1, 1);
+  WaitingCalls calls(2);
+  std::vector<int> answered;
+  const auto add = [&](const std::string& caller, int number) {
+    WaitingCalls::Call call;
+    call.caller = caller;
+    call.key = WaitKey::Status("none");
+    call.deadline = cluster.now_ + absl::Seconds(10);
+    call.ready = [](SchedulerCore&) { return false; };
+    call.finish = [&answered, number](SchedulerCore&, absl::Time) -> WaitingCalls::Answer {
+      return [&answered, number] { answered.push_back(number); };
+    };
+    calls.Add(std::move(call));
+    for (const auto& answer : calls.Settle(&cluster.core_, cluster.now_, false)) answer();
+  };
+  for (int number = 1; number <= 2; ++number) add("a", number);
+  add("b", 3);
+  EXPECT_TRUE(answered.empty());
+  add("a", 4);
+  add("a", 5);
+  EXPECT_EQ(answered, (std::vector<int>{1, 2}));
+  EXPECT_EQ(calls.size(), 3u);
+  EXPECT_EQ(calls.crowded_out(), 2u);
+}
+
 }  // namespace
 }  // namespace sluice

@@ -6,6 +6,7 @@
 #include <new>
 #include <random>
 
+#include "common/security/refusal_reason.h"
 #include "tests/common/base/fake_clock.h"
 #include "tests/server/test_worker.h"
 
@@ -100,6 +101,35 @@ TEST_F(ExchangeHandlerTest, AHelloWithoutThePassOfItsRankChangesNothing) {
   EXPECT_EQ(hello(0, 2, passes.OfWorker(0, 2)), 0);
   EXPECT_EQ(hello(0, 1, first), static_cast<int>(absl::StatusCode::kAborted)) << "a replayed hello";
   EXPECT_EQ(denied_.size(), 3u);
+}
+
+TEST_F(ExchangeHandlerTest, ARankWithTooManyStreamsLosesItsOldestAndItsNewestWorks) {
+  RankStreams rank_streams;
+  std::vector<std::shared_ptr<FakeStream>> streams;
+  std::vector<std::unique_ptr<ExchangeHandler>> handlers;
+  const auto open = [&](uint32_t rank) {
+    streams.push_back(std::make_shared<FakeStream>());
+    handlers.push_back(std::make_unique<ExchangeHandler>(
+        streams.back(), [this](const std::string&) { return job_; }, &counters_,
+        [this](const absl::Status& refusal) { denied_.push_back(refusal); }, &rank_streams));
+    handlers.back()->OnMessage(HelloOf("job-1", rank));
+    EXPECT_EQ(streams.back()->answers[7].code, 0);
+  };
+  open(1);
+  for (size_t i = 0; i < RankStreams::kMaxPerRank; ++i) open(0);
+  for (const auto& stream : streams) EXPECT_FALSE(stream->closed);
+  EXPECT_TRUE(denied_.empty());
+  open(0);
+  EXPECT_FALSE(streams[0]->closed) << "another rank";
+  EXPECT_TRUE(streams[1]->closed);
+  for (size_t i = 2; i < streams.size(); ++i) EXPECT_FALSE(streams[i]->closed) << i;
+  ASSERT_EQ(denied_.size(), 1u);
+  EXPECT_EQ(denied_[0].code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(ReasonOf(denied_[0]), RefusalReason::kRoom);
+  handlers[1].reset();
+  handlers[2].reset();
+  open(0);
+  EXPECT_EQ(denied_.size(), 1u) << "a stream has ended";
 }
 
 TEST_F(ExchangeHandlerTest, RefusesAHelloForAnotherInstanceOfTheJob) {

@@ -1,5 +1,6 @@
 """Schedulers with their state in etcd: one takes over from another that was killed or that still lives, etcd fails for a
 while, and a second scheduler that cannot start leaves the first one alone."""
+import os
 import re
 import signal
 import unittest
@@ -129,6 +130,73 @@ class EtcdSchedulerTest(ClusterJobsTest):
         self.submit("second", "--a_sync=false", "--epochs=1")
         self.assertIsNone(first.poll())
         self.assertFalse(re.search("taken over", (self.tmp / "log1" / "schedulerlog.0").read_text()))
+
+
+@needs_etcd
+class EtcdTlsTest(ClusterJobsTest):
+    """An etcd that serves only clients with a certificate."""
+
+    def setUp(self):
+        super().setUp()
+        self.certs = self.tmp / "etcd_certs"
+        done = self.run_program("sluice", "certs", str(self.certs))
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.etcd, self.etcd_port = self.start_etcd(
+            "--cert-file=%s/scheduler.pem" % self.certs, "--key-file=%s/scheduler.key" % self.certs,
+            "--client-cert-auth", "--trusted-ca-file=%s/ca.pem" % self.certs, scheme="https")
+        self.address = "127.0.0.1:%d" % free_port()
+
+    def flags(self, name, host="127.0.0.1"):
+        log_dir, file = self.tmp / name, self.tmp / ("%s.textproto" % name)
+        log_dir.mkdir()
+        file.write_text('version: 1\nname: "%s"\nscheduler: "%s"\npservers: "127.0.0.1:0"\nworker_num: 1\n'
+                        'state_store: "etcd:%s:%d/%s"\n' % (name, self.address, host, self.etcd_port, name))
+        return ["--cluster=%s" % file, "--log_dir=%s" % log_dir]
+
+    def files(self, folder, owner="scheduler"):
+        return ["--etcd_ca=%s/ca.pem" % folder, "--etcd_cert=%s/%s.pem" % (folder, owner),
+                "--etcd_key=%s/%s.key" % (folder, owner)]
+
+    def test_a_scheduler_keeps_its_jobs_over_tls(self):
+        flags = self.flags("kept")
+        scheduler = self.start("sluice-scheduler", *flags, *self.files(self.certs))
+        for role in ("pserver", "worker"):
+            self.start("sluice-" + role, "--rank=0", *flags)
+        wait_until(lambda: sum(m["alive"] for m in self.cluster_status()["members"]) == 2, "two members")
+        job = self.submit("run", "--a_sync=false", "--worker_num=1", "--epochs=100000")
+        self.await_training(job)
+        scheduler.kill()
+        scheduler.wait()
+        # The next one is told by variables.
+        names = dict(zip(("SLUICE_ETCD_CA", "SLUICE_ETCD_CERT", "SLUICE_ETCD_KEY"),
+                         (flag.split("=")[1] for flag in self.files(self.certs))))
+        self.start("sluice-scheduler", *flags, env={**os.environ, **names})
+        log = self.tmp / "kept" / "schedulerlog.0"
+        wait_until(lambda: "job %s: taken over" % job in log.read_text(), "the job is taken over")
+
+    def test_who_does_not_fit_is_refused(self):
+        others = self.tmp / "others"
+        self.assertEqual(self.run_program("sluice", "certs", str(others)).returncode, 0)
+        no_client = ["--etcd_ca=%s/ca.pem" % self.certs]
+        foreign_client = no_client + self.files(others)[1:]
+        wrong_ca = ["--etcd_ca=%s/ca.pem" % others] + self.files(self.certs)[1:]
+        for name, files, host, code in (
+                ("plain", [], "127.0.0.1", 1), ("no_client", no_client, "127.0.0.1", 1),
+                ("foreign_client", foreign_client, "127.0.0.1", 1), ("wrong_ca", wrong_ca, "127.0.0.1", 1),
+                # A name of this host that the certificate does not have.
+                ("wrong_host", self.files(self.certs), "127.0.0.2", 1),
+                ("off_loopback", [], "192.0.2.1", 2), ("half", self.files(self.certs)[:2], "127.0.0.1", 2)):
+            with self.subTest(name):
+                done = self.run_program("sluice-scheduler", *self.flags(name, host), *files)
+                self.assertEqual(done.returncode, code, done.stdout)
+                if code == 2:
+                    self.assertIn("--etcd_", done.stdout)
+
+    def test_files_for_etcd_without_etcd_are_refused(self):
+        log_dir = self.tmp / "folder"
+        done = self.run_program("sluice-scheduler", "--bind=127.0.0.1:0", "--log_dir=%s" % log_dir, *self.files(self.certs))
+        self.assertEqual(done.returncode, 2, done.stdout)
+        self.assertIn("--etcd_ca", done.stdout)
 
 
 if __name__ == "__main__":

@@ -12,11 +12,12 @@ import yaml
 from sluice_testing import ADULT, BIN, ROOT, SluiceTest, free_port, wait_until
 
 MANIFEST = ROOT / "deploy" / "kubernetes" / "sluice.yaml"
+TLS_MANIFEST = MANIFEST.with_name("sluice_tls.yaml")
 POD_INDEX = "metadata.labels['apps.kubernetes.io/pod-index']"
 
 
-def objects(kind):
-    return [one for one in yaml.safe_load_all(MANIFEST.read_text()) if one["kind"] == kind]
+def objects(kind, manifest=MANIFEST):
+    return [one for one in yaml.safe_load_all(manifest.read_text()) if one["kind"] == kind]
 
 
 def container_of(workload):
@@ -98,11 +99,38 @@ class KubernetesTest(SluiceTest):
             for variable in container_of(workload)["env"]:
                 self.assertIn(variable["name"], known)
 
+    def test_the_manifest_with_tls_is_the_same_cluster_with_certificates(self):
+        plain, encrypted = (list(yaml.safe_load_all(file.read_text())) for file in (MANIFEST, TLS_MANIFEST))
+        for one in encrypted:
+            if one["kind"] != "StatefulSet":
+                continue
+            container, pod = container_of(one), one["spec"]["template"]["spec"]
+            files = {v["name"]: v["value"] for v in container["env"] if v["name"].startswith("SLUICE_TLS_")}
+            self.assertEqual(sorted(files), ["SLUICE_TLS_CA", "SLUICE_TLS_CERT", "SLUICE_TLS_KEY"])
+            container["env"] = [v for v in container["env"] if v["name"] not in files]
+            mount, = (m for m in container["volumeMounts"] if m["name"] == "tls")
+            self.assertEqual({os.path.dirname(path) for path in files.values()}, {mount["mountPath"]})
+            volume, = (v for v in pod["volumes"] if v["name"] == "tls")
+            # Each role its own: a worker that could read the pserver's key could be one.
+            self.assertEqual(volume["secret"]["secretName"], "sluice-%s-tls" % container["name"])
+            self.assertEqual(volume["secret"]["defaultMode"] & 0o007, 0)
+            container["volumeMounts"].remove(mount)
+            pod["volumes"].remove(volume)
+            for probe in ("livenessProbe", "readinessProbe"):
+                if probe in container:
+                    self.assertEqual(container[probe]["httpGet"].pop("scheme"), "HTTPS")
+        for cluster in (plain, encrypted):
+            config, = (one for one in cluster if one["kind"] == "ConfigMap")
+            text, found = re.subn(r"\n *insecure: true.*", "", config["data"]["cluster.textproto"])
+            self.assertEqual(found, cluster is plain)
+            config["data"]["cluster.textproto"] = text
+        self.assertEqual(encrypted, plain)
+
     # ------------------------------------------------------------------------------------------------- a cluster
 
-    def start_pods(self):
+    def start_pods(self, manifest=MANIFEST):
         ports = {address: free_port() for address in self.addresses}
-        folders = {"/etc/sluice": self.tmp / "etc", "/data": self.tmp / "data", "/var/lib/sluice": self.tmp / "state"}
+        folders = {"/etc/sluice/": self.tmp / "etc", "/data": self.tmp / "data", "/var/lib/sluice": self.tmp / "state"}
         for folder in folders.values():
             folder.mkdir()
         self.scheduler = "127.0.0.1:%d" % ports[self.addresses[0]]
@@ -114,11 +142,15 @@ class KubernetesTest(SluiceTest):
                     text = text.replace("0.0.0.0:" + address.split(":")[1], "0.0.0.0:%d" % port)
             text = text.replace("0.0.0.0:7190", "127.0.0.1:0").replace("/var/log/sluice", str(self.tmp / "log" / pod))
             for path, folder in folders.items():
-                text = text.replace(path, str(folder))
+                text = text.replace(path, "%s%s" % (folder, "/" if path.endswith("/") else ""))
+            # The Secret of the pod's role.
+            role = pod.split("-")[1] if pod else ""
+            for name, file in (("tls.crt", role + ".pem"), ("tls.key", role + ".key"), ("ca.crt", "ca.pem")):
+                text = text.replace("/etc/sluice-tls/" + name, str(self.tmp / "certs" / file))
             return text
         (self.tmp / "etc" / "cluster.textproto").write_text(substitute("", self.cluster))
         self.pods = {}
-        for workload in objects("StatefulSet"):
+        for workload in objects("StatefulSet", manifest):
             for index in range(workload["spec"]["replicas"]):
                 pod = Pod(workload, index, substitute)
                 self.pods[pod.name] = pod
@@ -134,6 +166,24 @@ class KubernetesTest(SluiceTest):
                 pod.process = subprocess.Popen([str(BIN / program), *flags], stdout=out, stderr=subprocess.STDOUT,
                                                env={**os.environ, **pod.environment}, cwd=self.tmp / "data")
             self._started.append(pod.process)
+
+    def test_the_cluster_with_tls_serves_an_operator(self):
+        certs = self.tmp / "certs"
+        self.assertEqual(self.run_program("sluice", "certs", str(certs)).returncode, 0)
+        config, = objects("ConfigMap", TLS_MANIFEST)
+        self.cluster = config["data"]["cluster.textproto"]
+        self.start_pods(TLS_MANIFEST)
+
+        def status(*flags):
+            self.tend()
+            return self.run_program("sluice", "status", "--scheduler=%s" % self.scheduler, "--json", *flags)
+
+        def alive():
+            done = status("--tls_cert=%s/operator.pem" % certs, "--tls_key=%s/operator.key" % certs,
+                          "--tls_ca=%s/ca.pem" % certs)
+            return done.returncode == 0 and sum(m["alive"] for m in json.loads(done.stdout)["members"]) == 4
+        wait_until(alive, "four members")
+        self.assertNotEqual(status().returncode, 0, "without a certificate")
 
     def test_a_job_survives_the_death_of_each_container(self):
         self.start_pods()

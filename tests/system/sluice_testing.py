@@ -208,14 +208,14 @@ class SluiceTest(unittest.TestCase):
         path = self.tmp / name / "result.json"
         return (json.loads(path.read_text()) if path.exists() else None), done.stdout
 
-    def start_etcd(self):
+    def start_etcd(self, *flags, scheme="http"):
         """Starts an etcd of one member, without data; returns its process and its port."""
         port, peer = free_port(), free_port()
-        client, peers = "http://127.0.0.1:%d" % port, "http://127.0.0.1:%d" % peer
+        client, peers = "%s://127.0.0.1:%d" % (scheme, port), "http://127.0.0.1:%d" % peer
         etcd = self.start(ETCD, "--name=m", "--data-dir=%s" % (self.tmp / "etcd"), "--listen-client-urls=%s" % client,
                           "--advertise-client-urls=%s" % client, "--listen-peer-urls=%s" % peers,
                           "--initial-advertise-peer-urls=%s" % peers, "--initial-cluster=m=%s" % peers, "--log-level=error",
-                          log="etcd.out")
+                          *flags, log="etcd.out")
         return etcd, port
 
     # ------------------------------------------------------------------------------ the machine's clock

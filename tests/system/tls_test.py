@@ -236,6 +236,49 @@ class TlsTest(SluiceTest):
             self.assertEqual([(m["role"], m["rank"], m["pid"]) for m in state["members"]],
                              [(m["role"], m["rank"], m["pid"]) for m in before["members"]])
 
+    def test_streams_without_a_hello_do_not_delay_a_job(self):
+        """Whoever has a worker's certificate opens far more streams than the pserver has room for, again and again."""
+        log_dir = self.up("--tls", "--server_num=1", "--worker_num=2")
+        own = log_dir / "cluster_tls"
+        address, = (e.address for e in self.endpoints_of(log_dir) if e.role == "pserver")
+
+        def frame(kind, flags, stream, payload):
+            return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
+        headers = ((":method", "POST"), (":scheme", "https"), (":path", "/sluice.Pserver/Exchange"),
+                   (":authority", address), ("te", "trailers"), ("content-type", "application/grpc"))
+        block = b"".join(bytes([0, len(name)]) + name.encode() + bytes([len(value)]) + value.encode()
+                         for name, value in headers)
+        over = threading.Event()
+
+        def flood():
+            context = client_of(own, "worker")
+            context.set_alpn_protocols(["h2"])
+            while not over.is_set():
+                with socket.create_connection(address.split(":"), PATIENCE) as raw, context.wrap_socket(raw) as wrapped:
+                    wrapped.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, b"") +
+                                    b"".join(frame(1, 4, 2 * i + 1, block) for i in range(100)))
+                    over.wait(1)
+        attackers = [threading.Thread(target=flood) for _ in range(12)]
+        for attacker in attackers:
+            attacker.start()
+        try:
+            wait_until(lambda: audit_lines(log_dir, "serveraudit.0", method="/sluice.Pserver/Exchange", reason="room"),
+                       "streams are given up")
+            self.sluice("submit", log_dir, "--job=%s" % ADULT, "--worker_num=2", "--a_sync=false", "--epochs=1",
+                        "--output_dir=%s" % (self.tmp / "out"))
+        finally:
+            over.set()
+            for attacker in attackers:
+                attacker.join()
+        result = json.loads((self.tmp / "out" / "result.json").read_text())
+        self.assertEqual(result["status"], "done")
+        line = audit_lines(log_dir, "serveraudit.0", reason="room")[0]
+        self.assertEqual((line["role"], line["event"]), ("worker", "refusal"))
+        metrics = page(self.admin_addresses(log_dir)["pserver 0"], "/metrics", client_of(own, "operator"))[1]
+        self.assertRegex(metrics, r'refusals_total\{method="/sluice.Pserver/Exchange",reason="room"\} [1-9]')
+        self.assertRegex(metrics, r'sluice_pserver_certificate_end_seconds\{use="grpc"\} [1-9]')
+        self.assertRegex((log_dir / "serverlog.0").read_text(), r"/sluice.Pserver/Exchange of worker .*streams")
+
     def test_admin_ports_notice_replaced_certificates(self):
         log_dir = self.up("--tls", "--server_num=1", "--worker_num=1")
         own = log_dir / "cluster_tls"

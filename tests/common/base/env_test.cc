@@ -1,7 +1,9 @@
 #include "common/base/env.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -215,6 +217,17 @@ TEST_F(EnvTest, MissingPathsAreNotFoundAndNamed) {
 TEST_F(EnvTest, FolderCannotBeReadAsAFile) {
   EXPECT_FALSE(env_->ReadFile(dir_).ok());
   EXPECT_FALSE(env_->ReadRange(dir_, 0, 1).ok());
+}
+
+TEST_F(EnvTest, APipeIsRefusedWithoutWaitingForItsOtherEnd) {
+  const std::string pipe = dir_ + "/pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_TRUE(absl::IsFailedPrecondition(Env::Real()->ReadFile(pipe).status()));
+  EXPECT_FALSE(Env::Real()->AppendToFile(pipe, "x").ok()) << "nobody reads it";
+  const auto reader = Env::Real()->OpenFile(pipe, O_RDONLY);
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(Env::Real()->AppendToFile(pipe, "x")));
+  close(*reader);
 }
 
 TEST_F(EnvTest, UnfinishedFileTellsItsFinalName) {

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -121,6 +122,15 @@ TEST_F(RootedEnvTest, PathsOutsideOfTheRootsAreRefused) {
   ExpectUnreadable(dir_);
   ExpectUnreadable("/");
   ExpectUnreadable("");
+}
+
+TEST_F(RootedEnvTest, APipeIsRefusedWithoutWaitingForItsOtherEnd) {
+  ASSERT_EQ(mkfifo(At("output/pipe").c_str(), 0600), 0);
+  EXPECT_TRUE(absl::IsFailedPrecondition(env_->ReadFile(At("output/pipe")).status()));
+  EXPECT_FALSE(env_->OpenFile(At("output/pipe"), O_WRONLY).ok()) << "nobody reads it";
+  const auto reader = env_->OpenFile(At("output/pipe"), O_RDONLY);
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  close(*reader);
 }
 
 TEST_F(RootedEnvTest, ParentFoldersDoNotLeadOut) {

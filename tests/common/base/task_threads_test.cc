@@ -4,6 +4,7 @@
 
 #include <future>
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace sluice {
@@ -41,6 +42,34 @@ TEST(TaskThreadsTest, RefusesMoreThanMayWaitAndDropsWhatItRefuses) {
   go.set_value();
   last.get_future().wait();
   EXPECT_EQ(ran, 2);
+}
+
+TEST(TaskThreadsTest, OneCallerCannotTakeTheRoomOfTheOthers) {
+  std::promise<void> begun, go;
+  std::shared_future<void> gate(go.get_future());
+  std::vector<std::string> ran;
+  {
+    TaskThreads threads(1, 100, /*max_waiting_per_caller=*/2);
+    ASSERT_TRUE(threads.Add([&] {
+      begun.set_value();
+      gate.wait();
+    }));
+    begun.get_future().wait();
+    EXPECT_TRUE(threads.Add([&] { ran.push_back("a1"); }, "a"));
+    EXPECT_TRUE(threads.Add([&] { ran.push_back("a2"); }, "a"));
+    EXPECT_FALSE(threads.Add([&] { ran.push_back("a3"); }, "a"));
+    std::promise<void> last;
+    EXPECT_TRUE(threads.Add(
+        [&] {
+          ran.push_back("b1");
+          last.set_value();
+        },
+        "b"));
+    go.set_value();
+    last.get_future().wait();
+    EXPECT_TRUE(threads.Add([&] { ran.push_back("a4"); }, "a")) << "its earlier tasks have run";
+  }
+  EXPECT_EQ(ran, (std::vector<std::string>{"a1", "a2", "b1", "a4"}));
 }
 
 TEST(TaskThreadsTest, IdleThreadsTakeTasksThatMayNotWait) {

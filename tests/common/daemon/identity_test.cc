@@ -30,9 +30,10 @@ class IdentityTest : public ::testing::Test {
     std::remove(file_.c_str());
   }
   void ClearVariables() {
-    for (const char* name : {"ROLE", "RANK", "BIND", "ADVERTISE", "SCHEDULER", "CLUSTER", "LOG_DIR",
-                             "ADMIN_BIND", "DEVICE", "INSECURE", "ANY_LOCAL_USER", "STANDBY",
-                             "TLS_CERT", "TLS_KEY", "DATA_ROOT", "OUTPUT_ROOT"}) {
+    for (const char* name :
+         {"ROLE", "RANK", "BIND", "ADVERTISE", "SCHEDULER", "CLUSTER", "LOG_DIR", "ADMIN_BIND",
+          "DEVICE", "INSECURE", "ANY_LOCAL_USER", "STANDBY", "TLS_CERT", "TLS_KEY", "DATA_ROOT",
+          "OUTPUT_ROOT", "ETCD_CA", "ETCD_CERT", "ETCD_KEY"}) {
       unsetenv((std::string("SLUICE_") + name).c_str());
     }
   }
@@ -331,6 +332,9 @@ TEST_F(IdentityTest, SchedulerOfSeveralIsTheOneThatBindNames) {
 
 TEST_F(IdentityTest, StandbyIsAFlagOrAVariableOfTheScheduler) {
   EXPECT_FALSE(ResolveIdentity(ROLE_SCHEDULER, flags_)->standby);
+  setenv("SLUICE_ETCD_CERT", "half", 1);
+  EXPECT_THAT(Refusal(ROLE_SCHEDULER), HasSubstr("--etcd_ca"));
+  unsetenv("SLUICE_ETCD_CERT");
   setenv("SLUICE_STANDBY", "perhaps", 1);
   EXPECT_THAT(Refusal(ROLE_SCHEDULER), HasSubstr("SLUICE_STANDBY: 'perhaps'"));
   setenv("SLUICE_STANDBY", "true", 1);

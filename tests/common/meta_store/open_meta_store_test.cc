@@ -23,9 +23,22 @@ TEST(OpenMetaStoreTest, OpensAFolder) {
 }
 
 TEST(OpenMetaStoreTest, OpensEtcdWithoutConnecting) {
+  EtcdAccess plain;
+  plain.allow_plain = true;
   for (const char* spec : {"etcd:127.0.0.1:1/sluice", "etcd:a:2379,b:2379,[::1]:2379/team/sluice-1",
                            "etcd:a:1/A.b_c"}) {
+    EXPECT_TRUE(OpenMetaStore(spec, Env::Real(), Clock::Real(), {}, plain).ok()) << spec;
+  }
+}
+
+TEST(OpenMetaStoreTest, PlainTextIsForLoopbackUnlessItIsAllowed) {
+  for (const char* spec : {"etcd:127.0.0.1:1/sluice", "etcd:[::1]:1,localhost:1/sluice"})
     EXPECT_TRUE(OpenMetaStore(spec, Env::Real(), Clock::Real()).ok()) << spec;
+  for (const char* spec : {"etcd:10.0.0.1:1/sluice", "etcd:127.0.0.1:1,b:1/sluice"}) {
+    const absl::Status status = OpenMetaStore(spec, Env::Real(), Clock::Real()).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << spec << ": " << status;
+    for (const char* part : {"--etcd_ca", "--insecure"})
+      EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr(part));
   }
 }
 

@@ -4,6 +4,12 @@
 #include <google/protobuf/descriptor.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
 #include "absl/strings/str_cat.h"
 #include "proto/pserver.pb.h"
 #include "proto/replica.pb.h"
@@ -151,6 +157,33 @@ TEST(AccessRulesTest, NobodyWithACertificateMayReadAPageWithoutARule) {
     for (const PeerRole role : kPeerRoles)
       EXPECT_TRUE(absl::IsPermissionDenied(CheckPageAccess(Verified(role), path))) << path;
   }
+}
+
+// The rules as docs/threat_model.md shows them, between two comments.
+std::string DocumentedRules() {
+  std::string text = "<!-- access rules -->\n\n| method or page |";
+  for (const PeerRole role : kPeerRoles) absl::StrAppend(&text, " ", PeerRoleName(role), " |");
+  absl::StrAppend(&text, "\n|---|---|---|---|---|\n");
+  const auto add = [&](const std::string& name, bool everybody,
+                       const std::vector<PeerRole>& roles) {
+    absl::StrAppend(&text, "| `", name, "` |");
+    for (const PeerRole role : kPeerRoles) {
+      const bool may = everybody || std::count(roles.begin(), roles.end(), role) > 0;
+      absl::StrAppend(&text, may ? " yes |" : " |");
+    }
+    absl::StrAppend(&text, "\n");
+  };
+  for (const AccessRule& rule : AccessRules()) add(rule.method, false, rule.roles);
+  for (const PageRule& rule : PageRules()) add(rule.path, rule.everybody, rule.roles);
+  return text + "\n<!-- end of access rules -->\n";
+}
+
+TEST(AccessRulesTest, TheThreatModelShowsTheRules) {
+  std::ifstream file("docs/threat_model.md");
+  const std::string document((std::istreambuf_iterator<char>(file)), {});
+  EXPECT_NE(document.find(DocumentedRules()), std::string::npos)
+      << "docs/threat_model.md must contain this text:\n"
+      << DocumentedRules();
 }
 
 TEST(AccessRulesTest, RefusalNamesPeerMethodAndRoles) {

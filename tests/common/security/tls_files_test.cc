@@ -211,5 +211,37 @@ TEST_F(TlsFilesTest, CertificateForOneSideOfAConnectionIsRefused) {
   EXPECT_TRUE(both.ok()) << both;
 }
 
+TEST_F(TlsFilesTest, AServiceNeedsItsAuthorityAndAWholeCertificateOrNone) {
+  TlsFiles files;
+  files.ca = other_.ca;
+  EXPECT_TRUE(CheckServiceFiles(files, "etcd_").ok()) << "the service asks for no certificate";
+  files.cert = files_.cert;
+  files.key = files_.key;
+  EXPECT_TRUE(CheckServiceFiles(files, "etcd_").ok()) << "another authority may have signed it";
+  const auto refused = [](const TlsFiles& wrong, const std::string& flag) {
+    const absl::Status status = CheckServiceFiles(wrong, "etcd_");
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("--etcd_" + flag));
+  };
+  TlsFiles wrong = files;
+  wrong.ca.clear();
+  refused(wrong, "ca");
+  wrong = files;
+  wrong.key.clear();
+  refused(wrong, "key");
+  wrong = files;
+  wrong.cert.clear();
+  refused(wrong, "cert");
+  wrong = files;
+  wrong.key = other_.key;
+  refused(wrong, "key");
+  wrong = files;
+  wrong.ca = Write("empty", "");
+  refused(wrong, "ca");
+  const TlsFiles old = Make("cluster", "old", -absl::Hours(1), -absl::Minutes(1));
+  wrong = {old.cert, old.key, files.ca};
+  refused(wrong, "cert");
+}
+
 }  // namespace
 }  // namespace sluice

@@ -39,6 +39,7 @@ class TlsServerTest : public testing::Test {
     options.files = files;
     options.clock = &clock_;
     options.env = Env::Real();
+    options.log = [this](const std::string& line) { lines_.push_back(line); };
     auto server = TlsServer::Create(std::move(options));
     EXPECT_TRUE(server.ok()) << server.status();
     return *std::move(server);
@@ -70,6 +71,7 @@ class TlsServerTest : public testing::Test {
   }
 
   FakeClock clock_;
+  std::vector<std::string> lines_;
   TestCertificates certificates_{"tls_server"};
 };
 
@@ -172,6 +174,50 @@ TEST_F(TlsServerTest, FilesThatDoNotFitTogetherAreNotUsed) {
   const Ends ends = Connect(server.get(), client.get());
   EXPECT_TRUE(ends.server_accepts);
   EXPECT_NE(SerialOf(ends), before);
+}
+
+TEST_F(TlsServerTest, AFailedReplacementIsLoggedOnceAndThenRarely) {
+  const TlsFiles files = Install(certificates_.Of(PeerRole::kScheduler));
+  const auto server = Serve(files);
+  const TlsContext client = TlsClient(certificates_.Of(PeerRole::kOperator));
+  const auto look = [&] {
+    clock_.Advance(absl::Seconds(10));
+    EXPECT_TRUE(Connect(server.get(), client.get()).server_accepts);
+    return lines_.size();
+  };
+  EXPECT_EQ(look(), 0u);
+  fs::permissions(files.key, fs::perms::others_read, fs::perm_options::add);
+  EXPECT_EQ(look(), 1u) << "the mode of the key";
+  EXPECT_EQ(look(), 1u);
+  clock_.Advance(absl::Minutes(10));
+  EXPECT_EQ(look(), 2u);
+  fs::permissions(files.key, fs::perms::others_read, fs::perm_options::remove);
+  EXPECT_EQ(look(), 3u) << "it is used again";
+  EXPECT_EQ(look(), 3u);
+}
+
+TEST_F(TlsServerTest, ACertificateOfAnotherRoleDoesNotReplaceTheOwnOne) {
+  const TlsFiles files = Install(certificates_.Of(PeerRole::kScheduler));
+  const auto server = Serve(files);
+  const TlsContext client = TlsClient(certificates_.Of(PeerRole::kOperator));
+  const std::string before = SerialOf(Connect(server.get(), client.get()));
+  Install(certificates_.Of(PeerRole::kOperator));
+  clock_.Advance(absl::Seconds(10));
+  EXPECT_EQ(SerialOf(Connect(server.get(), client.get())), before);
+  ASSERT_EQ(lines_.size(), 1u);
+}
+
+TEST_F(TlsServerTest, TheEndOfTheCertificateInUseIsKnown) {
+  const absl::Time first = absl::FromUnixSeconds(4'000'000'000);
+  const TlsFiles files = Install(certificates_.Of(PeerRole::kScheduler, "", first));
+  const auto server = Serve(files);
+  const TlsContext client = TlsClient(certificates_.Of(PeerRole::kOperator));
+  EXPECT_EQ(server->certificate_end(), first);
+  Install(certificates_.Of(PeerRole::kScheduler, "next", first + absl::Hours(1)));
+  EXPECT_EQ(server->certificate_end(), first);
+  clock_.Advance(absl::Seconds(10));
+  Connect(server.get(), client.get());
+  EXPECT_EQ(server->certificate_end(), first + absl::Hours(1));
 }
 
 TEST_F(TlsServerTest, WrongFilesAreRefusedAtTheStart) {

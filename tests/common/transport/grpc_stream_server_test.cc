@@ -2,11 +2,14 @@
 
 #include <grpcpp/create_channel.h>
 
+#include <map>
 #include <random>
 
 #include "common/transport/grpc_transport.h"
 #include "common/wire/frame.h"
 #include "proto/pserver.grpc.pb.h"
+#include "tests/common/security/recorded_audit.h"
+#include "tests/common/security/test_certificates.h"
 #include "tests/common/transport/grpc_servers.h"
 #include "tests/common/transport/recording_streams.h"
 #include "tests/common/transport/tcp_relay.h"
@@ -67,18 +70,26 @@ TEST(GrpcStreamServerTest, AddressThatCannotBeBoundIsReported) {
 
 TEST(GrpcStreamServerTest, StreamsBeyondTheMaximumAreRefusedUntilOneEnds) {
   ScriptedServer scripted(Echo);
+  RecordedAudit audit("pserver");
+  Watched watched;
+  std::vector<std::string> lines;
   GrpcStreamServer::Options options;
   options.max_streams = 2;
+  options.audit = audit.log();
+  options.log = [&](const std::string& line) { watched.Change([&] { lines.push_back(line); }); };
   auto server = StartServer(scripted.factory(), options);
   GrpcTransport transport;
-  RecordingClient first(&transport, AddressOf(*server));
-  ASSERT_TRUE(scripted.AwaitOpened(1));
-  RecordingClient second(&transport, AddressOf(*server));
-  ASSERT_TRUE(scripted.AwaitOpened(2));
+  RecordingClient first(&transport, AddressOf(*server)), second(&transport, AddressOf(*server));
+  for (RecordingClient* client : {&first, &second}) {
+    client->Send("x");
+    ASSERT_TRUE(client->AwaitMessages(1));
+  }
   EXPECT_EQ(server->open_streams(), 2);
   RecordingClient third(&transport, AddressOf(*server));
   ASSERT_TRUE(third.AwaitClosed());
   EXPECT_EQ(third.status().code(), absl::StatusCode::kResourceExhausted) << third.status();
+  EXPECT_EQ(audit.Refusals(kExchangeMethod, "room"), 1u);
+  EXPECT_TRUE(watched.Await([&] { return lines.size() == 1; }));
   first.Destroy();
   ASSERT_TRUE(scripted.AwaitClosed(1));
   while (server->open_streams() > 1) std::this_thread::yield();
@@ -129,10 +140,12 @@ TEST(GrpcStreamServerTest, TheClientWithTheMostQueuedIsCutWhenAllHaveTooMuch) {
     const std::string block(1 << 20, 'x');
     for (size_t i = 0; i < text.size(); ++i) stream->Send({Slice::FromString(block)});
   });
+  RecordedAudit audit("pserver");
   GrpcStreamServer::Options options;
   options.max_total_queued_bytes = 40 << 20;
   Cuts cuts;
   options.on_cut = cuts.record();
+  options.audit = audit.log();
   auto server = StartServer(scripted.factory(), options);
   GrpcTransport transport;
   // A client whose callback does not return reads nothing more.
@@ -158,11 +171,42 @@ TEST(GrpcStreamServerTest, TheClientWithTheMostQueuedIsCutWhenAllHaveTooMuch) {
     ASSERT_TRUE(modest.AwaitMessages(20 * (i + 1))) << "the client that reads is served";
   }
   EXPECT_TRUE(scripted.AwaitClosed(1));
+  EXPECT_EQ(audit.Refusals(kExchangeMethod, "room"), 1u);
   watched.Change([&] { release = true; });
   EXPECT_TRUE(watched.Await([&] { return closed; }));
   EXPECT_FALSE(end.ok());
   while (server->open_streams() > 1) std::this_thread::yield();
   EXPECT_THAT(cuts.all(), ElementsAre(IsCut(absl::StatusCode::kResourceExhausted)));
+}
+
+TEST(GrpcStreamServerTest, SilentStreamsOfAPeerMakeRoomForOnesThatSpeak) {
+  ScriptedServer scripted(Echo);
+  RecordedAudit audit("pserver");
+  GrpcStreamServer::Options options;
+  options.max_streams = 20;
+  options.max_silent_streams_per_peer = 4;
+  options.first_message_timeout = absl::Minutes(10);
+  options.audit = audit.log();
+  auto server = StartServer(scripted.factory(), options);
+  GrpcTransport flooding, working;
+  RecordingClient worker(&working, AddressOf(*server));
+  worker.Send("x");
+  ASSERT_TRUE(worker.AwaitMessages(1));
+  std::vector<std::unique_ptr<RecordingClient>> flood;
+  for (int i = 0; i < 40; ++i) {
+    flood.push_back(std::make_unique<RecordingClient>(&flooding, AddressOf(*server)));
+    if (i % 10 != 5) continue;
+    RecordingClient again(&working, AddressOf(*server));
+    again.Send("x");
+    EXPECT_TRUE(again.AwaitMessages(1)) << again.status();
+  }
+  for (int i = 0; i < 36; ++i) {
+    ASSERT_TRUE(flood[i]->AwaitClosed()) << i;
+    EXPECT_EQ(flood[i]->status().code(), absl::StatusCode::kResourceExhausted) << i;
+  }
+  EXPECT_EQ(audit.Refusals(kExchangeMethod, "room"), 36u);
+  worker.Send("y");
+  EXPECT_TRUE(worker.AwaitMessages(2));
 }
 
 TEST(GrpcStreamServerTest, AStreamThatSaysNothingIsEnded) {
@@ -179,6 +223,98 @@ TEST(GrpcStreamServerTest, AStreamThatSaysNothingIsEnded) {
   talks.Send("y");
   EXPECT_TRUE(talks.AwaitMessages(2)) << "the timeout is over once a stream has spoken";
   while (server->open_streams() > 1) std::this_thread::yield();
+}
+
+TEST(GrpcStreamServerTest, AClosedStreamWhoseClientDoesNotReadEnds) {
+  ScriptedServer scripted([](Stream* stream, const std::string&) {
+    const std::string block(1 << 20, 'x');
+    for (int i = 0; i < 64; ++i) stream->Send({Slice::FromString(block)});
+    stream->Close();
+  });
+  GrpcStreamServer::Options options;
+  options.close_timeout = absl::Milliseconds(300);
+  auto server = StartServer(scripted.factory(), options);
+  // A client whose callback does not return reads nothing more.
+  Watched watched;
+  bool release = false;
+  StreamCallbacks stalled;
+  stalled.on_message = [&](Message) { watched.Await([&] { return release; }); };
+  stalled.on_closed = [](absl::Status) {};
+  GrpcTransport transport;
+  const auto stream = transport.Connect(AddressOf(*server), std::move(stalled));
+  stream->Send({Slice::FromString("x")});
+  ASSERT_TRUE(scripted.AwaitClosed(1));
+  while (server->open_streams() > 0) std::this_thread::yield();
+  EXPECT_EQ(server->queued_bytes(), 0u);
+  watched.Change([&] { release = true; });
+}
+
+TEST(GrpcStreamServerTest, OneCallerCannotTakeTheRoomOfAllWaitingUnaryCalls) {
+  TestCertificates certificates("stream_server");
+  Watched watched;
+  int entered = 0;
+  bool release = false;
+  ScriptedServer scripted(Echo);
+  RecordedAudit audit("pserver");
+  const auto credentials_of = [&](PeerRole role, const std::string& name) {
+    return GrpcCredentials::Create(certificates.Of(role, name)).value();
+  };
+  GrpcStreamServer::Options options;
+  options.credentials = credentials_of(PeerRole::kPserver, "0");
+  options.max_waiting_unary = 10;
+  options.max_waiting_unary_per_peer = 2;
+  options.audit = audit.log();
+  GrpcStreamServer server(options, scripted.factory());
+  server.RegisterUnary(kSaveShards, [&](const std::string&) -> absl::StatusOr<std::string> {
+    watched.Change([&] { ++entered; });
+    watched.Await([&] { return release; });
+    return "done";
+  });
+  ASSERT_TRUE(server.Start().ok());
+  std::map<std::string, std::vector<absl::StatusCode>> codes;
+  const auto call = [&](const std::string& name) {
+    GrpcTransport::Options client;
+    client.credentials = credentials_of(PeerRole::kWorker, name);
+    GrpcTransport transport(client);
+    const auto reply = transport.Call(AddressOf(server), kSaveShards, "", absl::Seconds(60));
+    watched.Change([&] { codes[name].push_back(reply.status().code()); });
+  };
+  std::vector<std::thread> threads;
+  threads.emplace_back(call, "1");
+  ASSERT_TRUE(watched.Await([&] { return entered == 1; }));
+  // Two of these wait, and the others are refused at once.
+  for (int i = 0; i < 5; ++i) threads.emplace_back(call, "1");
+  EXPECT_TRUE(watched.Await([&] { return codes["1"].size() == 3; }));
+  threads.emplace_back(call, "2");
+  watched.Change([&] { release = true; });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_THAT(codes["1"],
+              testing::ElementsAre(absl::StatusCode::kResourceExhausted,
+                                   absl::StatusCode::kResourceExhausted,
+                                   absl::StatusCode::kResourceExhausted, absl::StatusCode::kOk,
+                                   absl::StatusCode::kOk, absl::StatusCode::kOk));
+  EXPECT_THAT(codes["2"], testing::ElementsAre(absl::StatusCode::kOk));
+  EXPECT_EQ(audit.Refusals(kSaveShards, "room"), 3u);
+}
+
+TEST(GrpcStreamServerTest, RefusalsOfUnaryHandlersAreRecordedWithTheirReason) {
+  RecordedAudit audit("pserver");
+  GrpcStreamServer::Options options;
+  options.audit = audit.log();
+  GrpcStreamServer server(options, nullptr);
+  server.RegisterUnary(kSaveShards, [&](const std::string& request) -> absl::StatusOr<std::string> {
+    const absl::Status refusal = absl::PermissionDeniedError("refused");
+    return request.empty() ? refusal : Because(RefusalReason::kPath, refusal);
+  });
+  ASSERT_TRUE(server.Start().ok());
+  GrpcTransport transport;
+  for (const char* request : {"", "x", "x"}) {
+    const auto reply = transport.Call(AddressOf(server), kSaveShards, request, absl::Seconds(20));
+    EXPECT_TRUE(absl::IsPermissionDenied(reply.status())) << reply.status();
+  }
+  EXPECT_EQ(audit.Refusals(kSaveShards, "path"), 2u);
+  EXPECT_EQ(audit.Refusals(kSaveShards, "other"), 1u);
+  EXPECT_EQ(audit.Refusals(kSaveShards, "pass"), 0u);
 }
 
 TEST(GrpcStreamServerTest, UnaryCallsBeyondThoseThatWaitAreRefused) {

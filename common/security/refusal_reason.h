@@ -1,0 +1,31 @@
+// Why a call was refused, for the audit log and its metric. A handler marks the status that it
+// returns, and whoever answers the call reads the mark; the client sees only code and message.
+//
+// Thread safety: free functions, safe from any thread.
+#pragma once
+
+#include "absl/status/status.h"
+
+namespace sluice {
+
+enum class RefusalReason {
+  kNoRule,       // nobody may call the method
+  kRole,         // the role of the certificate may not
+  kRank,         // the caller claims to be another member than its certificate is for
+  kCertificate,  // no certificate was shown, or it names no role
+  kHandshake,    // the TLS handshake failed
+  kUser,         // without TLS: the connection is one of another user of this host
+  kPass,         // the caller lacks the pass of the rank that it claims to be (job_passes.h)
+  kPath,         // the caller names a folder or file that it may not use
+  kRoom,         // the caller has more calls or streams open than it may, or does not read
+  kOther,        // the handler has not said why
+};
+
+const char* RefusalReasonName(RefusalReason reason);  // "no_rule", "role", ...
+
+// Marks a refusal. OK statuses stay as they are, and so does an earlier mark.
+absl::Status Because(RefusalReason reason, absl::Status refusal);
+// The mark; kOther when there is none.
+RefusalReason ReasonOf(const absl::Status& refusal);
+
+}  // namespace sluice
