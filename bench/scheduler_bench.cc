@@ -106,6 +106,7 @@ class SchedulerLoad {
  private:
   struct Member {
     uint64_t id = 0;
+    std::string secret;
     bool pserver = false;
     PollRequest request;
     std::unique_ptr<NextPhaseRequest> phase;
@@ -121,6 +122,7 @@ class SchedulerLoad {
   static SchedulerLoop::Options Options(const std::string& folder) {
     SchedulerLoop::Options options;
     options.core.cluster = "bench";
+    options.core.pass_key = std::string(32, 'k');
     options.core.pserver_num = kPservers;
     options.core.worker_num = kWorkers;
     options.core.lease = absl::Minutes(10);
@@ -145,7 +147,9 @@ class SchedulerLoad {
     if (i < kPservers) request.set_address(absl::StrCat("10.0.0.1:", 5000 + i));
     members_.emplace_back();
     members_.back().pserver = i < kPservers;
-    members_.back().id = loop_->Register(request)->member_id();
+    const auto reply = loop_->Register(request);
+    members_.back().id = reply->member_id();
+    members_.back().secret = reply->secret();
   }
   absl::Status Submit(uint32_t i) {
     OptimizerConfig sgd;
@@ -220,6 +224,7 @@ class SchedulerLoad {
   void Poll(Member* member) {
     PollRequest* request = &member->request;
     request->set_member_id(member->id);
+    request->set_secret(member->secret);
     request->set_wait_ms(kHeartbeatMs);
     request->set_memory_bytes(123456789);
     if (request->has_progress()) {
@@ -275,6 +280,7 @@ class SchedulerLoad {
     member->phase->set_job_id(assignment.job().job_id());
     member->phase->set_rank(assignment.rank());
     member->phase->set_incarnation(assignment.incarnation());
+    member->phase->set_pass(assignment.pass());
     NextPhase(member);
   }
   void NextPhase(Member* member) {

@@ -15,6 +15,7 @@
 #include "cli/checkpoint_text.h"
 #include "cli/format.h"
 #include "cli/status_text.h"
+#include "common/base/message_text.h"
 #include "common/daemon/hot_row_use.h"
 
 namespace sluice::cli {
@@ -240,7 +241,9 @@ absl::StatusOr<ProgressMode> ParseProgressMode(const std::string& text, bool liv
       absl::StrCat("--progress=", text, " is unknown; give auto, live or plain"));
 }
 
-void ProgressPrinter::Update(const JobStatus& status) {
+void ProgressPrinter::Update(const JobStatus& received) {
+  JobStatus status = received;
+  MakePrintable(&status);
   Warn(status.warnings());
   NoteCheckpoints(status.checkpoint());
   NoteRecovery(status);
@@ -326,7 +329,9 @@ void ProgressPrinter::Note(const std::string& line) {
   out_ << line << std::endl;
 }
 
-void ProgressPrinter::Finish(const JobStatus& status) {
+void ProgressPrinter::Finish(const JobStatus& received) {
+  JobStatus status = received;
+  MakePrintable(&status);
   Warn(status.warnings());
   Warn(status.result().warnings());
   if (mode_ == ProgressMode::kPlain) PrintChanges(status);

@@ -12,6 +12,7 @@
 #include "cli/checkpoint_text.h"
 #include "cli/format.h"
 #include "cli/progress.h"
+#include "common/base/message_text.h"
 #include "common/daemon/hot_row_use.h"
 #include "common/daemon/identity.h"
 
@@ -217,7 +218,9 @@ std::string Worst(const std::string& title, std::vector<std::pair<uint64_t, std:
 
 }  // namespace
 
-std::string StatusText(const ClusterStatus& status) {
+std::string StatusText(const ClusterStatus& received) {
+  ClusterStatus status = received;
+  MakePrintable(&status);
   std::string text = absl::StrCat("cluster ", status.name(), ", up ",
                                   ShortDuration(status.uptime_s()), "\n\nmembers\n");
   absl::StrAppendFormat(&text, "  %-9s %4s  %-5s %-22s %-14s %7s  %-22s %10s  %-7s %s\n", "role",

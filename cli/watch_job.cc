@@ -2,11 +2,16 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <string>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "cli/command_line.h"
 #include "cli/format.h"
+#include "common/base/printable.h"
 #include "common/transport/retry.h"
 
 namespace sluice::cli {
@@ -141,14 +146,18 @@ int ReportEnd(const absl::StatusOr<JobStatus>& status) {
   if (status->state() == JOB_DONE) return kDone;
   std::fprintf(stderr, "sluice: job %s %s%s%s\n", status->job_id().c_str(),
                StateName(status->state()), status->message().empty() ? "" : ": ",
-               status->message().c_str());
+               PrintableLine(status->message()).c_str());
   return kJobFailed;
 }
 
 int ReportError(const absl::Status& status) {
   const bool unreachable = GotNoAnswer(status);
   const bool says_what_to_do = absl::StrContains(status.message(), "--scheduler");
-  std::fprintf(stderr, "sluice: %s%s\n", std::string(status.message()).c_str(),
+  // The message may come from a scheduler. Our own have several lines.
+  std::vector<std::string> lines;
+  for (const absl::string_view line : absl::StrSplit(status.message(), '\n'))
+    lines.push_back(PrintableLine(line));
+  std::fprintf(stderr, "sluice: %s%s\n", absl::StrJoin(lines, "\n").c_str(),
                unreachable && !says_what_to_do ? "; is it running, and is --scheduler right?" : "");
   if (unreachable) return kUnreachable;
   if (absl::IsInvalidArgument(status) || absl::IsNotFound(status)) return kBadUsage;

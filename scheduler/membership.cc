@@ -10,11 +10,13 @@ namespace {
 
 // True when the newcomer has seen, or its own pid shows, that the incumbent's process has ended.
 bool HasEnded(const Member& incumbent, const RegisterRequest& newcomer) {
-  if (newcomer.ended_member_id() == incumbent.id) return true;
-  // The system has given the incumbent's pid to the newcomer.
-  return !newcomer.process_space().empty() &&
-         newcomer.process_space() == incumbent.self.process_space() &&
-         newcomer.pid() == incumbent.self.pid();
+  if (newcomer.process_space().empty() ||
+      newcomer.process_space() != incumbent.self.process_space()) {
+    return false;
+  }
+  // In the second case the system has given the incumbent's pid to the newcomer.
+  const uint32_t pid = incumbent.self.pid();
+  return pid != 0 && (newcomer.ended_pid() == pid || newcomer.pid() == pid);
 }
 
 }  // namespace
@@ -37,11 +39,17 @@ absl::Status Membership::CheckRegistration(const RegisterRequest& request) const
         absl::StrCat("a member is a pserver or a worker, not role ", request.role()));
   }
   const bool pserver = request.role() == ROLE_PSERVER;
-  const uint32_t limit = pserver ? options_.pserver_num : options_.worker_num;
+  const char* const field = pserver ? "pservers" : "worker_num";
+  const uint32_t limit = NumberOf(request.role());
   if (limit > 0 && request.rank() >= limit) {
     return absl::InvalidArgumentError(absl::StrCat(
         RoleName(request.role()), " rank ", request.rank(), " is out of range: the cluster has ",
-        limit, " (", pserver ? "pservers" : "worker_num", "); ranks begin at 0"));
+        limit, " (", field, "); ranks begin at 0"));
+  }
+  if (limit == 0 && request.rank() >= kMaxRanks) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        RoleName(request.role()), " rank ", request.rank(), " is out of range: ranks are below ",
+        kMaxRanks, " in a cluster that does not state how many it has (", field, ")"));
   }
   if (pserver && request.address().empty()) {
     return absl::InvalidArgumentError(
@@ -50,8 +58,14 @@ absl::Status Membership::CheckRegistration(const RegisterRequest& request) const
   return absl::OkStatus();
 }
 
-absl::StatusOr<Member*> Membership::Register(const RegisterRequest& request, absl::Time now,
-                                             Member* fenced) {
+bool Membership::SaysEnded(const RegisterRequest& newcomer) const {
+  const Member* const holder = At(newcomer.role(), newcomer.rank());
+  return holder != nullptr && holder->alive && holder->self.life() != newcomer.life() &&
+         HasEnded(*holder, newcomer);
+}
+
+absl::StatusOr<Member*> Membership::Register(const RegisterRequest& request, bool believed,
+                                             absl::Time now, Member* fenced) {
   const absl::Status checked = CheckRegistration(request);
   if (!checked.ok()) return checked;
   Member& slot = members_[{request.role(), request.rank()}];
@@ -60,7 +74,7 @@ absl::StatusOr<Member*> Membership::Register(const RegisterRequest& request, abs
       slot.last_seen = now;
       return &slot;
     }
-    if (!HasEnded(slot, request)) return nullptr;
+    if (!believed || !HasEnded(slot, request)) return nullptr;
     *fenced = slot;
     fenced->why_gone = absl::StrCat("its process has ended; pid ", request.pid(), " on host ",
                                     request.host(), " has taken its place");
@@ -84,8 +98,8 @@ absl::StatusOr<Member*> Membership::Find(uint64_t id) {
   if (member == nullptr) {
     if (id >= options_.first_id && id < next_id_) {
       return absl::AbortedError(
-          "another process has registered with this role and rank; this one is fenced and must "
-          "end");
+          "another process has registered with this role and rank, or this one was silent for so "
+          "long that it is forgotten; it is fenced and must end");
     }
     return absl::NotFoundError(
         absl::StrCat("member ", id, " is unknown to this scheduler (it was started later)"));
@@ -117,7 +131,7 @@ void Membership::Report(const PollRequest& request, absl::Time now, Member* memb
     }
   }
   member->progress = request.progress();
-  member->progress.clear_losses();
+  member->progress.clear_losses();  // kept in StepReports
   member->memory_bytes = request.memory_bytes();
 }
 
@@ -144,6 +158,18 @@ std::vector<Member*> Membership::Expire(absl::Time now) {
     expired.push_back(&member);
   }
   return expired;
+}
+
+void Membership::Forget(absl::Time now) {
+  for (auto at = members_.begin(); at != members_.end();) {
+    const Member& member = at->second;
+    if (member.alive || NumberOf(at->first.first) > 0 || now - member.last_seen < kRemembered) {
+      ++at;
+      continue;
+    }
+    by_id_.erase(member.id);
+    at = members_.erase(at);
+  }
 }
 
 void Membership::MarkGone(Member* member, std::string why) {

@@ -65,7 +65,7 @@ std::string DescribeMember(const Member& member);
 class Membership {
  public:
   struct Options {
-    uint32_t pserver_num = 0;  // ranks below this may register; 0: any rank
+    uint32_t pserver_num = 0;  // ranks below this may register; 0: any below kMaxRanks
     uint32_t worker_num = 0;   // likewise
     // Addresses of the pservers by rank, as the cluster file lists them; may be empty.
     std::vector<std::string> pservers;
@@ -76,11 +76,23 @@ class Membership {
   };
   explicit Membership(Options options) : options_(std::move(options)) {}
 
-  // Returns the new member, or null when a living member has the role and rank. *fenced becomes the
-  // life that the new member ends (id 0: none); the caller handles it as lost. A life that asks
+  // Ranks of a role whose number is not stated are below this, so that no caller can add members
+  // without end.
+  static constexpr uint32_t kMaxRanks = 4096;
+  // Members that are gone are forgotten after this time, unless the cluster is configured to have
+  // them: these are missed until they come back.
+  static constexpr absl::Duration kRemembered = absl::Hours(1);
+
+  // Returns the new member, or null when a living member has the role and rank. A newcomer that is
+  // `believed` replaces it if it says that the process of that member has ended. *fenced becomes
+  // the life that the new member ends (id 0: none); the caller handles it as lost. A life that asks
   // again gets its own member back. INVALID_ARGUMENT for a rank out of range or a pserver without
   // address, FAILED_PRECONDITION for another protocol.
-  absl::StatusOr<Member*> Register(const RegisterRequest& request, absl::Time now, Member* fenced);
+  absl::StatusOr<Member*> Register(const RegisterRequest& request, bool believed, absl::Time now,
+                                   Member* fenced);
+  // True when a newcomer says that the process of the living member with its role and rank has
+  // ended, or shows it by having the same pid.
+  bool SaysEnded(const RegisterRequest& newcomer) const;
 
   // Returns the living member. ABORTED: a newer life has fenced it. CANCELLED: it has left.
   // NOT_FOUND: its lease ran out or this scheduler never knew it, so it must register again.
@@ -93,6 +105,8 @@ class Membership {
   // Marks the members as gone whose lease has run out, or which did not come back after their
   // connection had broken, and returns them.
   std::vector<Member*> Expire(absl::Time now);
+  // Forgets members that have been gone for kRemembered.
+  void Forget(absl::Time now);
   // Gives every member a full lease from `now` on, because the scheduler itself did not run.
   void ForgiveSilence(absl::Time now) { judged_from_ = now; }
   void MarkGone(Member* member, std::string why);
@@ -127,6 +141,9 @@ class Membership {
 
  private:
   absl::Status CheckRegistration(const RegisterRequest& request) const;
+  uint32_t NumberOf(Role role) const {
+    return role == ROLE_PSERVER ? options_.pserver_num : options_.worker_num;
+  }
 
   const Options options_;
   uint64_t next_id_ = options_.first_id;

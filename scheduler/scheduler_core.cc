@@ -49,7 +49,6 @@ JobAdmission::Options AdmissionOptions(const SchedulerCore::Options& options) {
 RegisterReply Refusal(const Member& holder, absl::Time now) {
   RegisterReply reply;
   Incumbent* incumbent = reply.mutable_incumbent();
-  incumbent->set_member_id(holder.id);
   incumbent->set_host(holder.self.host());
   incumbent->set_pid(holder.self.pid());
   incumbent->set_process_space(holder.self.process_space());
@@ -107,19 +106,56 @@ SchedulerCore::SchedulerCore(Options options, absl::Time now)
 
 // ------------------------------------------------------------------------------------- members
 
-absl::StatusOr<RegisterReply> SchedulerCore::Register(const RegisterRequest& request,
-                                                      absl::Time now) {
+absl::Status SchedulerCore::CheckSecret(uint64_t member_id, absl::string_view secret) const {
+  const Member* const member = members_.ById(member_id);
+  if (member == nullptr) return absl::OkStatus();
+  if (SameSecret(MemberSecret(options_.pass_key, member_id, member->self.life()), secret))
+    return absl::OkStatus();
+  return absl::PermissionDeniedError(
+      absl::StrCat("the caller does not have the secret of member ", member_id,
+                   ", which only the process that has registered as this member got"));
+}
+
+RegisterRequest SchedulerCore::WithProvenHolds(const RegisterRequest& request,
+                                               RegisterNotes* notes) const {
+  RegisterRequest proven = request;
+  proven.clear_holds();
+  for (const HeldJob& held : request.holds()) {
+    const JobPasses passes(JobPassKey(options_.pass_key, held.instance()));
+    const absl::Status checked =
+        request.role() == ROLE_PSERVER
+            ? passes.CheckTables(request.rank(), held.pass())
+            : passes.CheckWorker(held.rank(), held.incarnation(), held.pass());
+    if (checked.ok()) {
+      *proven.add_holds() = held;
+    } else if (notes != nullptr) {
+      notes->refused_holds.push_back(held.job_id());
+    }
+  }
+  return proven;
+}
+
+absl::StatusOr<RegisterReply> SchedulerCore::Register(const RegisterRequest& asked, absl::Time now,
+                                                      bool believed, RegisterNotes* notes) {
+  if (notes != nullptr) *notes = {};
   if (shutting_down()) {
     return absl::FailedPreconditionError("the cluster is shutting down and takes no new members");
   }
+  const RegisterRequest request = WithProvenHolds(asked, notes);
+  const bool disbelieved = !believed && members_.SaysEnded(request);
   Member fenced;
-  SLUICE_ASSIGN_OR_RETURN(Member * member, members_.Register(request, now, &fenced));
+  SLUICE_ASSIGN_OR_RETURN(Member * member, members_.Register(request, believed, now, &fenced));
+  if (notes != nullptr) {
+    notes->disbelieved = disbelieved;
+    if (fenced.id != 0) notes->replaced = DescribeMember(fenced);
+  }
   KeepDraining();
   if (member == nullptr) return Refusal(*members_.At(request.role(), request.rank()), now);
   if (fenced.id != 0) OnMemberLost(fenced, now);
   queue_.MembersChanged();
   RegisterReply reply;
   reply.set_member_id(member->id);
+  reply.set_secret(MemberSecret(options_.pass_key, member->id, member->self.life()));
   reply.set_lease_ms(absl::ToInt64Milliseconds(options_.lease));
   reply.set_heartbeat_ms(absl::ToInt64Milliseconds(options_.heartbeat));
   reply.set_cluster(options_.cluster);
@@ -130,7 +166,10 @@ absl::StatusOr<RegisterReply> SchedulerCore::Register(const RegisterRequest& req
 
 absl::StatusOr<PollReply> SchedulerCore::Poll(const PollRequest& request, absl::Time now) {
   NoticePause(now);
+  SLUICE_RETURN_IF_ERROR(CheckSecret(request.member_id(), request.secret()));
   SLUICE_ASSIGN_OR_RETURN(Member * member, members_.Find(request.member_id()));
+  if (member->self.role() != ROLE_PSERVER && request.hosted_size() > 0)
+    return absl::InvalidArgumentError("PollRequest.hosted: only pservers host jobs");
   const bool was_free = member->free();
   members_.Report(request, now, member);
   if (member->free() != was_free) queue_.MembersChanged();
@@ -189,14 +228,20 @@ absl::StatusOr<PollReply> SchedulerCore::Desired(uint64_t member_id, uint64_t se
   return reply;
 }
 
-void SchedulerCore::Leave(const LeaveRequest& request, absl::Time now) {
+absl::Status SchedulerCore::Leave(const LeaveRequest& request, absl::Time now) {
+  SLUICE_RETURN_IF_ERROR(CheckSecret(request.member_id(), request.secret()));
   absl::StatusOr<Member*> member = members_.Find(request.member_id());
-  if (!member.ok()) return;  // gone already
+  if (!member.ok()) return absl::OkStatus();  // gone already
   members_.MarkLeft(*member, request.reason());
   KeepDraining();
   OnMemberLost(**member, now);
   Schedule(now);
   StopPservers(now);
+  return absl::OkStatus();
+}
+
+void SchedulerCore::ConnectionBroke(uint64_t member_id, absl::string_view secret, absl::Time now) {
+  if (CheckSecret(member_id, secret).ok()) members_.NoteCutOff(member_id, now);
 }
 
 std::optional<std::pair<Role, uint32_t>> SchedulerCore::RoleAndRankOf(uint64_t member_id) const {
@@ -205,13 +250,14 @@ std::optional<std::pair<Role, uint32_t>> SchedulerCore::RoleAndRankOf(uint64_t m
   return std::make_pair(member->self.role(), member->self.rank());
 }
 
-void SchedulerCore::MemberEnded(const MemberEndedRequest& request, absl::Time now) {
+bool SchedulerCore::MemberEnded(const MemberEndedRequest& request, absl::Time now) {
   Member* member = members_.FindProcess(request);
-  if (member == nullptr) return;
+  if (member == nullptr) return false;
   members_.MarkGone(member, request.reason());
   OnMemberLost(*member, now);
   Schedule(now);
   StopPservers(now);
+  return true;
 }
 
 std::vector<MemberEndedRequest> SchedulerCore::SilentMembers(const std::string& process_space,
@@ -310,6 +356,7 @@ absl::StatusOr<GetRouteReply> SchedulerCore::GetRoute(const GetRouteRequest& req
 }
 
 absl::Status SchedulerCore::FailJob(const FailJobRequest& request, absl::Time now) {
+  SLUICE_RETURN_IF_ERROR(CheckSecret(request.member_id(), request.secret()));
   SLUICE_ASSIGN_OR_RETURN(const Member* member, members_.Find(request.member_id()));
   Job* job = jobs_.Find(request.job_id());
   if (job == nullptr) return absl::NotFoundError(absl::StrCat("no job ", request.job_id()));
@@ -478,7 +525,7 @@ absl::Status SchedulerCore::CheckDrainsItself(const DrainPserverRequest& request
     return absl::UnavailableError(
         absl::StrCat("pserver ", request.rank(), " is not registered with this scheduler"));
   }
-  if (holder->id == request.member_id()) return absl::OkStatus();
+  if (holder->id == request.member_id()) return CheckSecret(holder->id, request.secret());
   return absl::AbortedError(
       absl::StrCat("another process serves as ", DescribeMember(*holder), "; it is not drained"));
 }
@@ -556,6 +603,7 @@ void SchedulerCore::Tick(absl::Time now) {
   NoticePause(now);
   pauses_.Ticked(now);
   for (const Member* member : members_.Expire(now)) OnMemberLost(*member, now);
+  members_.Forget(now);
   for (Job* job : jobs_.active()) lifecycle_.Tick(job, now);
   queue_.MembersChanged();  // the head of the queue may have waited too long
   Schedule(now);

@@ -25,6 +25,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "proto/scheduler.pb.h"
 #include "scheduler/core_effects.h"
@@ -38,6 +39,13 @@
 #include "scheduler/report_requests.h"
 
 namespace sluice {
+
+// What became of a registration, besides the reply.
+struct RegisterNotes {
+  std::string replaced;      // the living member whose place the caller has taken; empty: none
+  bool disbelieved = false;  // the caller was not believed that the incumbent's process has ended
+  std::vector<std::string> refused_holds;  // jobs that it says to serve, without their pass
+};
 
 class SchedulerCore {
  public:
@@ -62,7 +70,8 @@ class SchedulerCore {
     // The versions of a job's status begin here. A caller that follows a job through a restart of
     // the scheduler sees them grow.
     uint64_t first_version = 1;
-    // The cluster key of passes (common/security/job_passes.h). Empty: jobs have no passes.
+    // The cluster key of passes and secrets (common/security/job_passes.h). With an empty one no
+    // member is served.
     std::string pass_key;
     std::string clock;  // names the clock of `now`: another core with the same name continues it
     NextRecord next;    // what an earlier scheduler would have given next; absent: there was none
@@ -72,19 +81,27 @@ class SchedulerCore {
   };
   SchedulerCore(Options options, absl::Time now);
 
-  // Members.
-  absl::StatusOr<RegisterReply> Register(const RegisterRequest& request, absl::Time now);
+  // Members. A call that names a member and lacks its secret (RegisterReply.secret) is
+  // PERMISSION_DENIED and changes nothing.
+  //
+  // `believed`: the caller is believed when it says that the process of the living member with its
+  // role and rank has ended. `notes`: may be null.
+  absl::StatusOr<RegisterReply> Register(const RegisterRequest& request, absl::Time now,
+                                         bool believed = true, RegisterNotes* notes = nullptr);
   // Takes a member's report. The reply is the member's desired state, or only its version when the
   // member has seen that version.
   absl::StatusOr<PollReply> Poll(const PollRequest& request, absl::Time now);
   absl::StatusOr<PollReply> Desired(uint64_t member_id, uint64_t seen_version = 0);
   absl::StatusOr<uint64_t> DesiredVersion(uint64_t member_id);
-  void Leave(const LeaveRequest& request, absl::Time now);
+  // OK also when the member is gone already.
+  absl::Status Leave(const LeaveRequest& request, absl::Time now);
   std::optional<std::pair<Role, uint32_t>> RoleAndRankOf(uint64_t member_id) const;
-  // Does nothing when another process is the member, or the member is already gone.
-  void MemberEnded(const MemberEndedRequest& request, absl::Time now);
-  // The connection over which the member's report waited for an answer has broken.
-  void ConnectionBroke(uint64_t member_id, absl::Time now) { members_.NoteCutOff(member_id, now); }
+  // Returns false, and does nothing, when another process is the member, or the member is already
+  // gone.
+  bool MemberEnded(const MemberEndedRequest& request, absl::Time now);
+  // The connection over which the member's report waited for an answer has broken. Does nothing
+  // when the secret is not the member's.
+  void ConnectionBroke(uint64_t member_id, absl::string_view secret, absl::Time now);
   // Living members of that process space that have been silent for two heartbeats.
   std::vector<MemberEndedRequest> SilentMembers(const std::string& process_space, absl::Time now);
 
@@ -173,6 +190,10 @@ class SchedulerCore {
   bool shutting_down() const { return shutdown_at_ != absl::InfiniteFuture(); }
 
  private:
+  // OK as well for ids that no member has now.
+  absl::Status CheckSecret(uint64_t member_id, absl::string_view secret) const;
+  // The request without the work whose pass does not fit.
+  RegisterRequest WithProvenHolds(const RegisterRequest& request, RegisterNotes* notes) const;
   // Each takes one part of a member's report.
   void TakeHosted(const Member& pserver, absl::Time now);
   void TakeTraces(const PollRequest& request, const Member& member, absl::Time now);

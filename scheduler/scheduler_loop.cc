@@ -11,6 +11,7 @@
 #include "scheduler/job_folder.h"
 #include "scheduler/job_records.h"
 #include "scheduler/job_spec_builder.h"
+#include "scheduler/request_text.h"
 #include "scheduler/starting_point.h"
 
 namespace sluice {
@@ -46,7 +47,9 @@ absl::Status TakenOver() { return absl::UnavailableError("a newer scheduler has 
 }  // namespace
 
 SchedulerLoop::SchedulerLoop(Options options)
-    : options_(std::move(options)), core_(options_.core, options_.clock->Now()) {
+    : options_(std::move(options)),
+      caller_log_(options_.clock, options_.log),
+      core_(options_.core, options_.clock->Now()) {
   named_at_ = options_.clock->Now();
   JobOutput::Options output;
   output.env = options_.env;
@@ -294,11 +297,31 @@ absl::Status SchedulerLoop::AwaitKept() {
   return over ? TakenOver() : absl::OkStatus();
 }
 
-absl::StatusOr<RegisterReply> SchedulerLoop::Register(const RegisterRequest& request) {
+absl::StatusOr<RegisterReply> SchedulerLoop::Register(const RegisterRequest& request, bool believed,
+                                                      RegisterNotes* notes) {
+  SLUICE_ASSIGN_OR_RETURN(const auto taken, TakeIn(request));
   absl::StatusOr<RegisterReply> reply;
-  Run([&](SchedulerCore& core, absl::Time now) { reply = core.Register(request, now); });
-  LogRegistration(request, reply);
+  const auto ask = [&](SchedulerCore& core, absl::Time now) {
+    reply = core.Register(*taken, now, believed, notes);
+  };
+  Run(ask);
+  if (reply.ok() && reply->has_incumbent() && FreePlaceOf(*taken, reply->incumbent())) Run(ask);
+  LogRegistration(*taken, reply);
   return reply;
+}
+
+bool SchedulerLoop::FreePlaceOf(const RegisterRequest& newcomer, const Incumbent& incumbent) {
+  if (options_.process_space.empty() || incumbent.process_space() != options_.process_space ||
+      !options_.process_has_ended(incumbent.pid())) {
+    return false;
+  }
+  MemberEndedRequest ended;
+  ended.set_role(newcomer.role());
+  ended.set_rank(newcomer.rank());
+  ended.set_pid(incumbent.pid());
+  ended.set_process_space(incumbent.process_space());
+  ended.set_reason("its process has ended");
+  return MemberEnded(ended).ok();
 }
 
 void SchedulerLoop::LogRegistration(const RegisterRequest& request,
@@ -314,12 +337,15 @@ void SchedulerLoop::LogRegistration(const RegisterRequest& request,
     what = absl::StrCat("refused while pid ", reply->incumbent().pid(), " on host ",
                         reply->incumbent().host(), " has this rank");
   }
-  options_.log(absl::StrCat(RoleName(request.role()), " ", request.rank(), " (pid ", request.pid(),
-                            " on host ", request.host(), "): ", what));
+  caller_log_.Say(absl::StrCat(RoleName(request.role()), " ", request.rank(), " (pid ",
+                               request.pid(), " on host ", request.host(), "): ", what));
 }
 
-void SchedulerLoop::Poll(const PollRequest* request, Done<PollReply> done,
+void SchedulerLoop::Poll(const PollRequest* asked, Done<PollReply> done,
                          const std::string& caller) {
+  const auto taken = TakeIn(*asked);
+  if (!taken.ok()) return done(taken.status());
+  const std::shared_ptr<const PollRequest> request = *taken;
   WaitingCalls::Call waiting;
   waiting.caller = caller;
   waiting.key = WaitKey::Desired(request->member_id());
@@ -341,8 +367,11 @@ void SchedulerLoop::Poll(const PollRequest* request, Done<PollReply> done,
   if (!RunOrWait(poll, std::move(waiting))) done(std::move(reply));
 }
 
-void SchedulerLoop::Leave(const LeaveRequest& request) {
-  Run([&](SchedulerCore& core, absl::Time now) { core.Leave(request, now); });
+absl::Status SchedulerLoop::Leave(const LeaveRequest& request) {
+  SLUICE_ASSIGN_OR_RETURN(const auto taken, TakeIn(request));
+  absl::Status status;
+  Run([&](SchedulerCore& core, absl::Time now) { status = core.Leave(*taken, now); });
+  return status;
 }
 
 std::optional<std::pair<Role, uint32_t>> SchedulerLoop::RoleAndRankOf(uint64_t member_id) {
@@ -350,14 +379,19 @@ std::optional<std::pair<Role, uint32_t>> SchedulerLoop::RoleAndRankOf(uint64_t m
   return core_.RoleAndRankOf(member_id);
 }
 
-void SchedulerLoop::MemberEnded(const MemberEndedRequest& request) {
-  options_.log(absl::StrCat(RoleName(request.role()), " ", request.rank(), " (pid ", request.pid(),
-                            "): ", request.reason()));
-  Run([&](SchedulerCore& core, absl::Time now) { core.MemberEnded(request, now); });
+absl::Status SchedulerLoop::MemberEnded(const MemberEndedRequest& request) {
+  SLUICE_ASSIGN_OR_RETURN(const auto taken, TakeIn(request));
+  const std::string who =
+      absl::StrCat(RoleName(taken->role()), " ", taken->rank(), " (pid ", taken->pid(), ")");
+  bool ended = false;
+  Run([&](SchedulerCore& core, absl::Time now) { ended = core.MemberEnded(*taken, now); });
+  if (!ended) return absl::NotFoundError(absl::StrCat(who, " is no living member"));
+  caller_log_.Say(absl::StrCat(who, ": ", taken->reason()));
+  return absl::OkStatus();
 }
 
-void SchedulerLoop::ConnectionBroke(uint64_t member_id) {
-  Run([&](SchedulerCore& core, absl::Time now) { core.ConnectionBroke(member_id, now); });
+void SchedulerLoop::ConnectionBroke(uint64_t member_id, const std::string& secret) {
+  Run([&](SchedulerCore& core, absl::Time now) { core.ConnectionBroke(member_id, secret, now); });
 }
 
 void SchedulerLoop::LookAfterSilentMembers() {
@@ -369,7 +403,7 @@ void SchedulerLoop::LookAfterSilentMembers() {
   for (MemberEndedRequest& member : silent) {
     if (!options_.process_has_ended(member.pid())) continue;
     member.set_reason("its process has ended");
-    MemberEnded(member);
+    MemberEnded(member).IgnoreError();  // it may have reported, or left, meanwhile
   }
 }
 
@@ -405,10 +439,12 @@ absl::StatusOr<GetRouteReply> SchedulerLoop::GetRoute(const GetRouteRequest& req
 }
 
 absl::Status SchedulerLoop::FailJob(const FailJobRequest& request) {
-  options_.log(absl::StrCat("job ", request.job_id(), ": member ", request.member_id(),
-                            " reports: ", request.message()));
+  SLUICE_ASSIGN_OR_RETURN(const auto taken, TakeIn(request));
   absl::Status status;
-  Run([&](SchedulerCore& core, absl::Time now) { status = core.FailJob(request, now); });
+  Run([&](SchedulerCore& core, absl::Time now) { status = core.FailJob(*taken, now); });
+  caller_log_.Say(absl::StrCat("job ", taken->job_id(), ": member ", taken->member_id(),
+                               status.ok() ? "" : ", which is refused,",
+                               " reports: ", taken->message()));
   SLUICE_RETURN_IF_ERROR(AwaitKept());
   return status;
 }
@@ -570,10 +606,10 @@ void SchedulerLoop::CheckpointJob(const CheckpointJobRequest* request,
 }
 
 absl::Status SchedulerLoop::CancelJob(const CancelJobRequest& request) {
-  options_.log(absl::StrCat("job ", request.job_id(), ": cancel"));
+  caller_log_.Say(absl::StrCat("job ", request.job_id(), ": cancel"));
   absl::Status status;
   Run([&](SchedulerCore& core, absl::Time now) {
-    status = core.CancelJob(request.job_id(), now, Printable(request.failure()));
+    status = core.CancelJob(request.job_id(), now, PrintableLine(request.failure()));
   });
   // The end is kept before it is answered.
   SLUICE_RETURN_IF_ERROR(AwaitKept());
@@ -581,7 +617,7 @@ absl::Status SchedulerLoop::CancelJob(const CancelJobRequest& request) {
 }
 
 absl::Status SchedulerLoop::ScaleJob(const ScaleJobRequest& request) {
-  options_.log(
+  caller_log_.Say(
       absl::StrCat("job ", request.job_id(), ": scale to ", request.worker_num(), " workers"));
   absl::Status status;
   Run([&](SchedulerCore& core, absl::Time now) {
@@ -600,8 +636,8 @@ absl::StatusOr<DrainPserverReply> SchedulerLoop::DrainPserver(const DrainPserver
     const std::string end = !reply.ok()                ? std::string(reply.status().message())
                             : reply->failure().empty() ? "no job has shards there"
                                                        : reply->failure();
-    options_.log(absl::StrCat("pserver ", request.rank(), ": drain",
-                              request.cancel() ? " cancelled" : "", ": ", end));
+    caller_log_.Say(absl::StrCat("pserver ", request.rank(), ": drain",
+                                 request.cancel() ? " cancelled" : "", ": ", end));
   }
   // The mark is kept before it is answered.
   SLUICE_RETURN_IF_ERROR(AwaitKept());

@@ -28,6 +28,7 @@
 #include "common/base/clock.h"
 #include "common/base/env.h"
 #include "common/base/mutex.h"
+#include "scheduler/caller_log.h"
 #include "scheduler/job_output.h"
 #include "scheduler/job_spec_builder.h"
 #include "scheduler/scheduler_core.h"
@@ -72,16 +73,20 @@ class SchedulerLoop {
   // Answers the calls that wait. No further call may be made.
   ~SchedulerLoop();
 
-  // `caller`, of calls that may wait: whom they are counted for. See WaitingCalls.
-  absl::StatusOr<RegisterReply> Register(const RegisterRequest& request);
+  // Members' requests that break a bound are INVALID_ARGUMENT (request_text.h), and their text is
+  // made printable. `believed`, `notes`: see SchedulerCore::Register. `caller`, of calls that may
+  // wait: whom they are counted for. See WaitingCalls.
+  absl::StatusOr<RegisterReply> Register(const RegisterRequest& request, bool believed = true,
+                                         RegisterNotes* notes = nullptr);
   void Poll(const PollRequest* request, Done<PollReply> done, const std::string& caller = "");
-  void Leave(const LeaveRequest& request);
+  absl::Status Leave(const LeaveRequest& request);
   // The role and the rank under which the member has registered; nothing when there is no such
   // member.
   std::optional<std::pair<Role, uint32_t>> RoleAndRankOf(uint64_t member_id);
-  void MemberEnded(const MemberEndedRequest& request);
+  // NOT_FOUND: another process is the member, or the member is already gone.
+  absl::Status MemberEnded(const MemberEndedRequest& request);
   // The connection over which the member's Poll waited has broken.
-  void ConnectionBroke(uint64_t member_id);
+  void ConnectionBroke(uint64_t member_id, const std::string& secret);
   void NextPhase(const NextPhaseRequest* request, Done<NextPhaseReply> done,
                  const std::string& caller = "");
   void NextTask(const NextTaskRequest& request, Done<NextTaskReply> done);
@@ -149,9 +154,13 @@ class SchedulerLoop {
   void TimerLoop();
   void NameMissing(absl::Time now);
   void LookAfterSilentMembers();
+  // Frees the place of a member whose process, on this host, has ended. False when it has not, or
+  // cannot be judged here.
+  bool FreePlaceOf(const RegisterRequest& newcomer, const Incumbent& incumbent);
   void LogRegistration(const RegisterRequest& request, const absl::StatusOr<RegisterReply>& reply);
 
   const Options options_;
+  CallerLog caller_log_;
   Mutex submit_mutex_;  // held while a job is submitted; taken before mutex_
   Mutex mutex_;
   CondVar changed_;

@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/base/message_text.h"
 #include "common/base/random_id.h"
 #include "common/base/status_macros.h"
 #include "common/config/address.h"
@@ -297,7 +298,8 @@ ClusterStatus SchedulerServer::GetStatus() {
 std::string SchedulerServer::StatusText() {
   if (serving_.load(std::memory_order_acquire) == nullptr)
     return absl::StrCat(NotReady().message(), "\n");
-  const ClusterStatus status = GetStatus();
+  ClusterStatus status = GetStatus();
+  MakePrintable(&status);
   std::string text =
       absl::StrFormat("cluster %s, up %.0f s\n\nmembers\n", status.name(), status.uptime_s());
   for (const MemberStatus& m : status.members()) {

@@ -7,15 +7,18 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/base/mutex.h"
 #include "common/base/task_threads.h"
 #include "common/daemon/control_plane.h"
+#include "common/daemon/role_name.h"
 #include "common/security/access_rules.h"
 #include "common/security/handshake_watch.h"
 #include "common/security/peer_verifier.h"
 #include "common/transport/connection_bounds.h"
 #include "common/transport/grpc_convert.h"
 #include "proto/scheduler.grpc.pb.h"
+#include "scheduler/status_bound.h"
 
 namespace sluice {
 namespace {
@@ -37,16 +40,18 @@ Done<Reply> AnswerTo(ServerUnaryReactor* reactor, Reply* reply) {
 // A report that waits for news. gRPC tells here of a connection that has broken meanwhile.
 class PollReactor : public ServerUnaryReactor {
  public:
-  PollReactor(SchedulerLoop* loop, uint64_t member_id) : loop_(loop), member_id_(member_id) {}
+  PollReactor(SchedulerLoop* loop, const PollRequest& request)
+      : loop_(loop), member_id_(request.member_id()), secret_(request.secret()) {}
 
   // Also called when the member has given the call up, or its deadline has passed. A member that
   // lives reports again then.
-  void OnCancel() override { loop_->ConnectionBroke(member_id_); }
+  void OnCancel() override { loop_->ConnectionBroke(member_id_, secret_); }
   void OnDone() override { delete this; }
 
  private:
   SchedulerLoop* const loop_;
   const uint64_t member_id_;
+  const std::string secret_;
 };
 
 // A submission, which another thread answers.
@@ -79,34 +84,45 @@ class Service : public Scheduler::CallbackService {
     if (auto* const refusal =
             RefusalOfMember(context, "Register", std::make_pair(request->role(), request->rank())))
       return refusal;
-    return Finish(context, loop_->Register(*request), reply);
+    // Many processes may have a certificate without a rank, and each could say that the process of
+    // another one has ended.
+    const bool believed = !credentials_.tls() || NameOf(*context) == absl::StrCat(request->rank());
+    RegisterNotes notes;
+    absl::StatusOr<RegisterReply> answer = loop_->Register(*request, believed, &notes);
+    NoteRegistration(*context, *request, notes, answer.status());
+    return Finish(context, std::move(answer), reply);
   }
   ServerUnaryReactor* Poll(CallbackServerContext* context, const PollRequest* request,
                            PollReply* reply) override {
     if (auto* const refusal = RefusalOfMember(context, "Poll", request->member_id()))
       return refusal;
-    auto* const reactor = new PollReactor(loop_, request->member_id());
-    loop_->Poll(request, AnswerTo(reactor, reply), NameOf(*context));
+    auto* const reactor = new PollReactor(loop_, *request);
+    loop_->Poll(request, Audited(context, "Poll", RefusalReason::kSecret, AnswerTo(reactor, reply)),
+                CallerNameOf(*context));
     return reactor;
   }
   ServerUnaryReactor* Leave(CallbackServerContext* context, const LeaveRequest* request,
                             LeaveReply*) override {
     if (auto* const refusal = RefusalOfMember(context, "Leave", request->member_id()))
       return refusal;
-    loop_->Leave(*request);
-    return Finish(context, absl::OkStatus());
+    const absl::Status status = loop_->Leave(*request);
+    AuditRefusal(*context, "Leave", RefusalReason::kSecret, status);
+    return Finish(context, status);
   }
   ServerUnaryReactor* MemberEnded(CallbackServerContext* context, const MemberEndedRequest* request,
                                   MemberEndedReply*) override {
     if (auto* const refusal = Refusal(context, "MemberEnded")) return refusal;
-    loop_->MemberEnded(*request);
-    return Finish(context, absl::OkStatus());
+    const absl::Status status = loop_->MemberEnded(*request);
+    Acted(*context, AuditedAction::kMemberEnded, MemberName(request->role(), request->rank()),
+          status, absl::StrCat("pid ", request->pid(), ": ", request->reason()));
+    // Nothing is left to do for a member that is gone already.
+    return Finish(context, absl::IsNotFound(status) ? absl::OkStatus() : status);
   }
   ServerUnaryReactor* NextPhase(CallbackServerContext* context, const NextPhaseRequest* request,
                                 NextPhaseReply* reply) override {
     if (auto* const refusal = Refusal(context, "NextPhase")) return refusal;
     ServerUnaryReactor* reactor = context->DefaultReactor();
-    loop_->NextPhase(request, AnswerToRank(context, "NextPhase", reply), NameOf(*context));
+    loop_->NextPhase(request, AnswerToRank(context, "NextPhase", reply), CallerNameOf(*context));
     return reactor;
   }
   ServerUnaryReactor* NextTask(CallbackServerContext* context, const NextTaskRequest* request,
@@ -125,7 +141,9 @@ class Service : public Scheduler::CallbackService {
                               FailJobReply*) override {
     if (auto* const refusal = RefusalOfMember(context, "FailJob", request->member_id()))
       return refusal;
-    return Finish(context, loop_->FailJob(*request));
+    const absl::Status status = loop_->FailJob(*request);
+    AuditRefusal(*context, "FailJob", RefusalReason::kSecret, status);
+    return Finish(context, status);
   }
   ServerUnaryReactor* SubmitJob(CallbackServerContext* context, const SubmitJobRequest* request,
                                 SubmitJobReply* reply) override {
@@ -149,7 +167,7 @@ class Service : public Scheduler::CallbackService {
                                WatchJobReply* reply) override {
     if (auto* const refusal = Refusal(context, "WatchJob")) return refusal;
     ServerUnaryReactor* reactor = context->DefaultReactor();
-    loop_->WatchJob(request, AnswerTo(reactor, reply), NameOf(*context));
+    loop_->WatchJob(request, AnswerTo(reactor, reply), CallerNameOf(*context));
     return reactor;
   }
   ServerUnaryReactor* CheckpointJob(CallbackServerContext* context,
@@ -165,7 +183,7 @@ class Service : public Scheduler::CallbackService {
         done(std::move(answer));
       };
     }
-    loop_->CheckpointJob(request, std::move(done), NameOf(*context));
+    loop_->CheckpointJob(request, std::move(done), CallerNameOf(*context));
     return reactor;
   }
   ServerUnaryReactor* CancelJob(CallbackServerContext* context, const CancelJobRequest* request,
@@ -188,7 +206,9 @@ class Service : public Scheduler::CallbackService {
                                    DrainPserverReply* reply) override {
     if (auto* const refusal = RefusalOfDrain(context, *request)) return refusal;
     absl::StatusOr<DrainPserverReply> answer = loop_->DrainPserver(*request);
-    if (IsNews(*request, answer.status())) {
+    if (request->member_id() != 0)
+      AuditRefusal(*context, "DrainPserver", RefusalReason::kSecret, answer.status());
+    if (IsNews(*context, *request, answer.status())) {
       Acted(*context, AuditedAction::kDrain, absl::StrCat("pserver ", request->rank()),
             answer.status(), request->cancel() ? "cancel" : "");
     }
@@ -198,6 +218,7 @@ class Service : public Scheduler::CallbackService {
                                 ClusterStatus* reply) override {
     if (auto* const refusal = Refusal(context, "GetStatus")) return refusal;
     *reply = loop_->GetStatus();
+    BoundStatus(kMaxControlMessageBytes, reply);
     return Finish(context, absl::OkStatus());
   }
   ServerUnaryReactor* Shutdown(CallbackServerContext* context, const ShutdownRequest*,
@@ -284,19 +305,66 @@ class Service : public Scheduler::CallbackService {
     if (verifier == nullptr) return absl::UnavailableError("the scheduler is starting");
     return verifier->PeerOf(*context.auth_context(), context.peer());
   }
+  // Records what a call that the loop has refused says about its caller. `denied`: what the caller
+  // lacks if it is PERMISSION_DENIED.
+  void AuditRefusal(const CallbackServerContext& context, const char* method, RefusalReason denied,
+                    const absl::Status& status) const {
+    RefusalReason reason = ReasonOf(status) == RefusalReason::kOther ? denied : ReasonOf(status);
+    if (absl::IsAborted(status)) {
+      reason = RefusalReason::kFenced;
+    } else if (absl::IsInvalidArgument(status)) {
+      reason = RefusalReason::kInvalid;
+    } else if (!absl::IsPermissionDenied(status)) {
+      return;
+    }
+    Refused(context, method, PeerOf(context), reason, status);
+  }
+  template <class Reply>
+  Done<Reply> Audited(CallbackServerContext* context, const char* method, RefusalReason denied,
+                      Done<Reply> answer) {
+    return
+        [this, context, method, denied, answer = std::move(answer)](absl::StatusOr<Reply> given) {
+          AuditRefusal(*context, method, denied, given.status());
+          answer(std::move(given));
+        };
+  }
   // AnswerTo for a call of a rank, which the loop refuses when the caller lacks its pass.
   template <class Reply>
   Done<Reply> AnswerToRank(CallbackServerContext* context, const char* method, Reply* reply) {
-    return [this, context, method,
-            answer = AnswerTo(context->DefaultReactor(), reply)](absl::StatusOr<Reply> given) {
-      if (absl::IsPermissionDenied(given.status()))
-        Refused(*context, method, PeerOf(*context), ReasonOf(given.status()), given.status());
-      answer(std::move(given));
-    };
+    return Audited(context, method, RefusalReason::kPass,
+                   AnswerTo(context->DefaultReactor(), reply));
+  }
+  void NoteRegistration(const CallbackServerContext& context, const RegisterRequest& request,
+                        const RegisterNotes& notes, const absl::Status& outcome) const {
+    AuditRefusal(context, "Register", RefusalReason::kSecret, outcome);
+    if (notes.disbelieved) {
+      Refused(context, "Register", PeerOf(context), RefusalReason::kRank,
+              absl::PermissionDeniedError(
+                  "the caller says that the process of the living member has ended, which only a "
+                  "certificate that names the rank may say"));
+    }
+    if (!notes.refused_holds.empty()) {
+      Refused(
+          context, "Register", PeerOf(context), RefusalReason::kPass,
+          absl::PermissionDeniedError(absl::StrCat("the caller says without a pass that it serves ",
+                                                   absl::StrJoin(notes.refused_holds, ", "))));
+    }
+    if (!notes.replaced.empty()) {
+      Acted(context, AuditedAction::kTakeover, MemberName(request.role(), request.rank()),
+            absl::OkStatus(), absl::StrCat("replaces ", notes.replaced));
+    }
+  }
+  // The name in the caller's certificate; "" when it has none.
+  std::string NameOf(const CallbackServerContext& context) const {
+    const auto peer = PeerOf(context);
+    return peer.ok() ? peer->name : "";
+  }
+  static std::string MemberName(Role role, uint32_t rank) {
+    return absl::StrCat(RoleName(role), " ", rank);
   }
 
   // Whom waiting calls are counted for: a certificate's role and name on one host.
-  std::string NameOf(const CallbackServerContext& context) const {
+  std::string CallerNameOf(const CallbackServerContext& context) const {
     const std::string address = PeerAddress(context.peer());
     const AuditedCaller caller = CallerOf(PeerOf(context), address);
     return absl::StrCat(caller.role, " ", caller.name, "@", address.substr(0, address.rfind(':')));
@@ -318,10 +386,14 @@ class Service : public Scheduler::CallbackService {
     const auto peer = PeerOf(context);
     audit_->Acted(CallerOf(peer, PeerAddress(context.peer())), action, target, outcome, detail);
   }
-  // A drain is asked for again and again, to learn how far it is. False when it was asked for last
-  // time, with the same outcome.
-  bool IsNews(const DrainPserverRequest& request, const absl::Status& outcome) {
-    std::string drain = absl::StrCat(request.SerializeAsString(), " ", outcome.ToString());
+  // A drain is asked for again and again, to learn how far it is. False when the same caller has
+  // asked for it last, with the same outcome. Its port may be another one.
+  bool IsNews(const CallbackServerContext& context, const DrainPserverRequest& request,
+              const absl::Status& outcome) {
+    const AuditedCaller caller = CallerOf(PeerOf(context), PeerAddress(context.peer()));
+    std::string drain = absl::StrCat(caller.role, " ", caller.name, " ",
+                                     caller.address.substr(0, caller.address.rfind(':')), " ",
+                                     request.SerializeAsString(), " ", outcome.ToString());
     MutexLock lock(&mutex_);
     if (drain == last_drain_) return false;
     last_drain_ = std::move(drain);

@@ -1,7 +1,8 @@
 // Collects the steps that a job's ranks report, for its curves and for operators who follow it.
 //
 // Memory: the newest kRecent steps (230 KB) for operators. At most kOpenSteps steps of the curves
-// wait for slower ranks; beyond that the oldest are handed out incomplete.
+// wait for slower ranks; beyond that the oldest are handed out incomplete. A report has at most
+// kMaxListed steps (request_text.h), so that is how many points wait to be taken.
 //
 // Thread safety: one thread.
 #pragma once

@@ -22,7 +22,9 @@ absl::Status DrainPserver(const DrainOptions& options) {
   for (;;) {
     DrainPserverRequest request;
     request.set_rank(options.rank);
-    request.set_member_id(options.member_id());  // another one after it has registered again
+    const MemberKey key = options.key();  // another one after it has registered again
+    request.set_member_id(key.id);
+    request.set_secret(key.secret);
     const auto reply = options.scheduler->DrainPserver(request);
     if (!reply.ok() && (!GotNoAnswer(reply.status()) ||
                         silence.Unanswered(options.clock->Now()) >= kTakeoverPatience)) {

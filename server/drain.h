@@ -16,9 +16,9 @@ namespace sluice {
 
 struct DrainOptions {
   SchedulerClient* scheduler = nullptr;
-  uint32_t rank = 0;                    // of this pserver
-  std::function<uint64_t()> member_id;  // of its present life
-  absl::Duration wait;                  // at most
+  uint32_t rank = 0;               // of this pserver
+  std::function<MemberKey()> key;  // of its present life
+  absl::Duration wait;             // at most
   Clock* clock = nullptr;
   std::function<bool()> hosts_jobs;  // whether this process still holds tables
   std::function<void(const std::string&)> log;

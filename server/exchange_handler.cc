@@ -68,7 +68,8 @@ absl::Status ExchangeHandler::HandleFrame(DecodedFrame frame) {
   const FrameHeader& header = frame.header;
   if (job_id_.empty()) {
     const absl::Status greeted = HandleHello(header);
-    if (absl::IsPermissionDenied(greeted) && on_denied_ != nullptr) on_denied_(greeted);
+    const bool denied = absl::IsPermissionDenied(greeted) || absl::IsAborted(greeted);
+    if (denied && on_denied_ != nullptr) on_denied_(greeted);
     return greeted;
   }
   const bool last = header.last();

@@ -67,7 +67,8 @@ JobTables::JobTables(const JobSpec& spec, const std::string& address, const JobR
     : job_id_(spec.job_id()),
       instance_(spec.instance()),
       address_(address),
-      passes_(spec.pass_key()),
+      // A daemon opens no job without a key (pserver_daemon.cc).
+      passes_(spec.pass_key().empty() ? JobPasses::OfNoJob() : JobPasses(spec.pass_key())),
       model_dir_(ModelFolder(spec.config())),
       env_(resources.env),
       layouts_(std::move(opened.layouts)),

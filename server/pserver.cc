@@ -260,7 +260,7 @@ std::vector<HostedJob> Pserver::Report() {
   return reports;
 }
 
-void Pserver::FillHolds(google::protobuf::RepeatedPtrField<HeldJob>* holds) {
+void Pserver::FillHolds(uint32_t rank, google::protobuf::RepeatedPtrField<HeldJob>* holds) {
   MutexLock lock(&mutex_);
   for (const auto& [job_id, hosted] : jobs_) {
     if (hosted.tables == nullptr || !hosted.error.empty()) continue;
@@ -269,6 +269,7 @@ void Pserver::FillHolds(google::protobuf::RepeatedPtrField<HeldJob>* holds) {
     held->set_instance(hosted.instance);
     held->set_generation(hosted.generation);
     held->set_checkpoint(hosted.tables->newest_cut());
+    held->set_pass(hosted.tables->passes().OfTables(rank));
   }
 }
 
@@ -336,7 +337,10 @@ std::unique_ptr<StreamHandler> Pserver::NewReplicaHandler(std::shared_ptr<Stream
 ExchangeHandler::OnDenied Pserver::AuditOf(const PeerIdentity& peer, const char* method) const {
   if (resources_.audit == nullptr) return nullptr;
   return [audit = resources_.audit, peer, method](const absl::Status& refusal) {
-    audit->Refused(CallerOf(peer, peer.address), method, ReasonOf(refusal), refusal.message());
+    // A hello of an earlier life of the rank is fenced, whether it is late or replayed.
+    audit->Refused(CallerOf(peer, peer.address), method,
+                   absl::IsAborted(refusal) ? RefusalReason::kFenced : ReasonOf(refusal),
+                   refusal.message());
   };
 }
 

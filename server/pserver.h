@@ -50,7 +50,7 @@ class Pserver {
 
   std::vector<HostedJob> Report();
   // The open jobs.
-  void FillHolds(google::protobuf::RepeatedPtrField<HeldJob>* holds);
+  void FillHolds(uint32_t rank, google::protobuf::RepeatedPtrField<HeldJob>* holds);
   // Moves the jobs' trace spans into a report. GiveBack returns them when the report was lost.
   void TakeTraces(google::protobuf::RepeatedPtrField<TraceBatch>* traces);
   void GiveBack(const google::protobuf::RepeatedPtrField<TraceBatch>& lost);

@@ -43,6 +43,19 @@ std::string TextOf(const Replication& replication) {
   return replication.complete() ? "the follower has copies of all shards" : "";
 }
 
+// Removes jobs without a key of passes, whose tables would serve everybody who reaches the port.
+void DropJobsWithoutKey(google::protobuf::RepeatedPtrField<JobSpec>* jobs,
+                        const std::function<void(const std::string&)>& log) {
+  const auto open_to_all = [&log](const JobSpec& spec) {
+    if (!spec.pass_key().empty()) return false;
+    log(absl::StrCat("job ", spec.job_id(),
+                     " is not opened: the scheduler has given it no key of passes; run the same "
+                     "version of Sluice everywhere"));
+    return true;
+  };
+  jobs->erase(std::remove_if(jobs->begin(), jobs->end(), open_to_all), jobs->end());
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<PserverDaemon>> PserverDaemon::Start(Options options) {
@@ -89,7 +102,7 @@ void PserverDaemon::Drain(absl::Duration wait) {
   DrainOptions drain;
   drain.scheduler = scheduler_.get();
   drain.rank = options_.identity.rank;
-  drain.member_id = [this] { return session_->member_id(); };
+  drain.key = [this] { return session_->key(); };
   drain.wait = wait;
   drain.clock = options_.clock;
   drain.hosts_jobs = [this] { return !pserver_.Report().empty(); };
@@ -211,7 +224,7 @@ void PserverDaemon::Join() {
     session.report_lost = [this](const PollRequest& request) {
       pserver_.GiveBack(request.traces());
     };
-    session.fill_holds = [this](auto* holds) { pserver_.FillHolds(holds); };
+    session.fill_holds = [this](auto* holds) { pserver_.FillHolds(options_.identity.rank, holds); };
     session.on_desired = [this](const PollReply& reply) {
       MutexLock lock(&mutex_);
       desired_ = reply;
@@ -244,6 +257,7 @@ void PserverDaemon::Reconcile() {
       desired = desired_;
       reconcile_ = false;
     }
+    DropJobsWithoutKey(desired.mutable_host(), options_.log);
     pserver_.Reconcile(options_.identity.advertise, desired.host());
     pserver_.SetCutOrders(desired.cuts());
     LogJobs();

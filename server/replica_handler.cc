@@ -45,7 +45,8 @@ absl::Status ReplicaHandler::Take(Message message) {
       return absl::InvalidArgumentError("the first message of a stream must be a hello");
     }
     const absl::Status greeted = TakeHello(decoded.header.hello());
-    if (absl::IsPermissionDenied(greeted) && on_denied_ != nullptr) on_denied_(greeted);
+    const bool denied = absl::IsPermissionDenied(greeted) || absl::IsAborted(greeted);
+    if (denied && on_denied_ != nullptr) on_denied_(greeted);
     return greeted;
   }
   const std::shared_ptr<JobTables> job = job_.lock();

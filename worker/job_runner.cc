@@ -99,6 +99,7 @@ bool JobRunner::Holds(HeldJob* held) const {
   held->set_rank(options_.assignment.rank());
   held->set_incarnation(incarnation());
   held->set_checkpoint(cuts_.newest());
+  held->set_pass(options_.assignment.pass());
   return !cancelled_ && !ended_;
 }
 
@@ -188,7 +189,9 @@ absl::Status JobRunner::Run() {
   if (!status.ok() && !cancelled_) {
     FailJobRequest request;
     request.set_job_id(job_id());
-    request.set_member_id(options_.member_id());
+    const MemberKey key = options_.key();
+    request.set_member_id(key.id);
+    request.set_secret(key.secret);
     request.set_incarnation(incarnation());
     request.set_message(Printable(status.message()));
     const absl::Status told = options_.scheduler->FailJob(request);

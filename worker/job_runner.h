@@ -28,8 +28,8 @@ class JobRunner {
  public:
   struct Options {
     WorkerAssignment assignment;
-    std::function<uint64_t()> member_id;  // of the worker's present life
-    std::string host;                     // name of this host, for messages
+    std::function<MemberKey()> key;  // of the worker's present life
+    std::string host;                // name of this host, for messages
     int threads = 1;
     ComputeDevice device;
     int slot = 0;  // this worker's slot in the cluster: decides its CPUs with train.pin_threads

@@ -187,7 +187,7 @@ void WorkerServer::RunJobs() {
       if (stopping_) return;
       JobRunner::Options run;
       run.assignment = assignment_;
-      run.member_id = [this] { return session_->member_id(); };
+      run.key = [this] { return session_->key(); };
       run.host = HostName();
       run.threads = options_.threads;
       run.device = options_.device;

@@ -31,13 +31,30 @@ size_t CharacterBytes(absl::string_view text) {
   return 0;
 }
 
-}  // namespace
+// The same for text on one line.
+size_t LineCharacterBytes(absl::string_view text) {
+  const size_t bytes = CharacterBytes(text);
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+  const auto is_in = [](unsigned c, unsigned low, unsigned high) { return c >= low && c <= high; };
+  if (bytes == 1 && byte(0) < 0x20) return 0;
+  if (bytes == 2) {
+    if (byte(0) == 0xC2 && byte(1) < 0xA0) return 0;   // U+0080 to U+009F: C1 controls
+    if (byte(0) == 0xD8 && byte(1) == 0x9C) return 0;  // U+061C
+  }
+  if (bytes == 3 && byte(0) == 0xE2) {
+    // U+200E, U+200F; U+2028 and U+2029, which end a line, and U+202A to U+202E; U+2066 to U+2069.
+    if (byte(1) == 0x80 && (is_in(byte(2), 0x8E, 0x8F) || is_in(byte(2), 0xA8, 0xAE))) return 0;
+    if (byte(1) == 0x81 && is_in(byte(2), 0xA6, 0xA9)) return 0;
+  }
+  return bytes;
+}
 
-std::string Printable(absl::string_view text) {
+template <typename Bytes>
+std::string Escaped(absl::string_view text, const Bytes& bytes_of) {
   std::string out;
   out.reserve(text.size());
   for (size_t at = 0; at < text.size();) {
-    const size_t bytes = CharacterBytes(text.substr(at));
+    const size_t bytes = bytes_of(text.substr(at));
     if (bytes > 0) {
       out.append(text.data() + at, bytes);
     } else {
@@ -46,6 +63,21 @@ std::string Printable(absl::string_view text) {
     at += bytes > 0 ? bytes : 1;
   }
   return out;
+}
+
+}  // namespace
+
+std::string Printable(absl::string_view text) { return Escaped(text, CharacterBytes); }
+
+std::string PrintableLine(absl::string_view text) { return Escaped(text, LineCharacterBytes); }
+
+bool IsPrintableLine(absl::string_view text) {
+  while (!text.empty()) {
+    const size_t bytes = LineCharacterBytes(text);
+    if (bytes == 0) return false;
+    text.remove_prefix(bytes);
+  }
+  return true;
 }
 
 std::string JsonQuoted(absl::string_view text) {

@@ -1,7 +1,6 @@
 #include "common/daemon/member_session.h"
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <optional>
 #include <thread>
@@ -59,7 +58,7 @@ class PollingSession : public MemberSession {
       // The scheduler also answers the waiting poll then, so that join does not wait for a
       // heartbeat.
       LeaveRequest request;
-      request.set_member_id(member_id());
+      ShowKey(&request);
       request.set_reason("the process ends");
       options_.scheduler->Leave(request).IgnoreError();  // no caller is left to tell
     }
@@ -67,8 +66,10 @@ class PollingSession : public MemberSession {
     helper_.join();
   }
 
-  // Acquire pairs with the release in Adopt.
-  uint64_t member_id() const override { return member_id_.load(std::memory_order_acquire); }
+  MemberKey key() const override {
+    MutexLock lock(&mutex_);
+    return key_;
+  }
 
   absl::Duration lost_after() const override { return lost_after_; }
 
@@ -88,12 +89,20 @@ class PollingSession : public MemberSession {
     seen_version_ = 0;
     // At least a millisecond: a scheduler with a broken configuration must not be polled in a spin.
     heartbeat_ms_ = reply.heartbeat_ms() > 0 ? reply.heartbeat_ms() : 1;
-    member_id_.store(reply.member_id(), std::memory_order_release);
+    MutexLock lock(&mutex_);
+    key_ = {reply.member_id(), reply.secret()};
+  }
+
+  template <typename Request>
+  void ShowKey(Request* request) const {
+    const MemberKey shown = key();
+    request->set_member_id(shown.id);
+    request->set_secret(shown.secret);
   }
 
   absl::StatusOr<PollReply> Report(uint32_t wait_ms, uint64_t seen_version) {
     PollRequest request;
-    request.set_member_id(member_id());
+    ShowKey(&request);
     request.set_seen_version(seen_version);
     request.set_wait_ms(wait_ms);
     {
@@ -200,10 +209,11 @@ class PollingSession : public MemberSession {
     if (options_.fill_holds) options_.fill_holds(&holds);
     SLUICE_ASSIGN_OR_RETURN(const std::optional<RegisterReply> reply, claim_.Ask(holds));
     if (!reply.has_value()) return false;
-    if (IsOlderMemberId(reply->member_id(), member_id())) {
+    const uint64_t present = key().id;
+    if (IsOlderMemberId(reply->member_id(), present)) {
       return absl::UnavailableError(
           absl::StrCat("an earlier scheduler answered, which knows this process as member ",
-                       reply->member_id(), "; a later one has named it member ", member_id()));
+                       reply->member_id(), "; a later one has named it member ", present));
     }
     // The orders to the member's earlier life no longer hold.
     if (!reply->adopted() && options_.on_desired && !Stopping()) options_.on_desired(PollReply());
@@ -227,7 +237,6 @@ class PollingSession : public MemberSession {
 
   const Options options_;
   const absl::Duration lost_after_;
-  std::atomic<uint64_t> member_id_{0};
   // Only the poller uses these, and the constructor before the poller starts.
   PlaceClaim claim_;
   uint64_t seen_version_ = 0;
@@ -238,6 +247,7 @@ class PollingSession : public MemberSession {
 
   mutable Mutex mutex_;
   CondVar changed_;
+  MemberKey key_ ABSL_GUARDED_BY(mutex_);
   SilenceTimer silence_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;

@@ -62,8 +62,8 @@ class MemberSession {
   // Stops reporting. Sends Leave unless the member was fenced or the scheduler was lost. Must not
   // run in a callback.
   virtual ~MemberSession() = default;
-  // The id of the member's present life.
-  virtual uint64_t member_id() const = 0;
+  // What a call as this member must show, of its present life.
+  virtual MemberKey key() const = 0;
   // How long calls to the scheduler may go unanswered before the member gives up.
   virtual absl::Duration lost_after() const = 0;
   // How long the scheduler has been silent, since the first unanswered call; zero while it answers.

@@ -12,6 +12,11 @@ namespace {
 // lives. Only reports later than this count.
 constexpr absl::Duration kOnItsWay = absl::Milliseconds(500);
 
+// Tells incumbents apart. Their member ids are their own affair.
+std::string NameOf(const Incumbent& incumbent) {
+  return absl::StrCat(incumbent.pid(), " ", incumbent.process_space(), " ", incumbent.host());
+}
+
 std::string Describe(const RegisterRequest& self, const Incumbent& incumbent) {
   return absl::StrCat(RoleName(self.role()), " ", self.rank(), " is pid ", incumbent.pid(),
                       " on host ", incumbent.host());
@@ -30,8 +35,8 @@ absl::Status PlaceClaim::Judge(const Incumbent& incumbent) {
   // agree.
   const absl::Time now = options_.clock->Now();
   const absl::Duration last_seen = absl::Seconds(incumbent.last_seen_s());
-  if (incumbent_ != incumbent.member_id()) {
-    incumbent_ = incumbent.member_id();
+  if (incumbent_ != NameOf(incumbent)) {
+    incumbent_ = NameOf(incumbent);
     refused_at_ = now;
     if (options_.log) {
       options_.log(absl::StrCat(Describe(options_.self, incumbent), ", last seen ",
@@ -55,11 +60,11 @@ absl::StatusOr<std::optional<RegisterReply>> PlaceClaim::Ask(
   SLUICE_ASSIGN_OR_RETURN(RegisterReply reply, options_.scheduler->Register(self));
   if (reply.member_id() == 0 && HasEnded(reply.incumbent())) {
     RegisterRequest takes_over = self;
-    takes_over.set_ended_member_id(reply.incumbent().member_id());
+    takes_over.set_ended_pid(reply.incumbent().pid());
     SLUICE_ASSIGN_OR_RETURN(reply, options_.scheduler->Register(takes_over));
   }
   if (reply.member_id() != 0) {
-    incumbent_ = 0;
+    incumbent_.clear();
     return std::optional<RegisterReply>(std::move(reply));
   }
   SLUICE_RETURN_IF_ERROR(Judge(reply.incumbent()));

@@ -1,6 +1,7 @@
 // The claim of a process to its role and rank, which another member (the incumbent) may hold.
 //
-//   refused -> the incumbent's process has ended on this machine: takes the place at once
+//   refused -> the incumbent's process has ended on this machine: takes the place at once, if the
+//              scheduler believes it (RegisterRequest.ended_pid)
 //           -> the incumbent is silent: asks again until its lease runs out and the place is free
 //           -> the incumbent reports: fails with ALREADY_EXISTS
 //
@@ -40,8 +41,8 @@ class PlaceClaim {
   absl::Status Judge(const Incumbent& incumbent);
 
   const Options options_;
-  uint64_t incumbent_ = 0;  // the member for which we were refused; 0: none
-  absl::Time refused_at_;   // when we were first refused for that member
+  std::string incumbent_;  // the process for which we were refused; empty: none
+  absl::Time refused_at_;  // when we were first refused for that member
 };
 
 }  // namespace sluice

@@ -30,6 +30,12 @@ class GrpcCredentials;
 // lead.
 inline constexpr absl::Duration kTakeoverPatience = absl::Seconds(5);
 
+// Identifies a member to its scheduler.
+struct MemberKey {
+  uint64_t id = 0;
+  std::string secret;  // RegisterReply.secret
+};
+
 class SchedulerClient {
  public:
   // `addresses`: one or several, as in common/config/address.h. `clock` outlives the client.

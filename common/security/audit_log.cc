@@ -11,9 +11,10 @@ namespace sluice {
 namespace {
 
 constexpr size_t kMaxTextBytes = 400;  // of one value, before it is escaped
-constexpr AuditedAction kActions[] = {AuditedAction::kSubmit, AuditedAction::kCheckpoint,
-                                      AuditedAction::kCancel, AuditedAction::kScale,
-                                      AuditedAction::kDrain,  AuditedAction::kShutdown};
+constexpr AuditedAction kActions[] = {AuditedAction::kSubmit,      AuditedAction::kCheckpoint,
+                                      AuditedAction::kCancel,      AuditedAction::kScale,
+                                      AuditedAction::kDrain,       AuditedAction::kShutdown,
+                                      AuditedAction::kMemberEnded, AuditedAction::kTakeover};
 
 std::string FileNumber(const std::string& path, int number) {
   return number == 0 ? path : absl::StrCat(path, ".", number);
@@ -48,6 +49,10 @@ const char* AuditedActionName(AuditedAction action) {
       return "drain";
     case AuditedAction::kShutdown:
       return "shutdown";
+    case AuditedAction::kMemberEnded:
+      return "member_ended";
+    case AuditedAction::kTakeover:
+      return "takeover";
   }
   return "unknown";
 }

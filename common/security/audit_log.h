@@ -39,7 +39,16 @@
 
 namespace sluice {
 
-enum class AuditedAction { kSubmit, kCheckpoint, kCancel, kScale, kDrain, kShutdown };
+enum class AuditedAction {
+  kSubmit,
+  kCheckpoint,
+  kCancel,
+  kScale,
+  kDrain,
+  kShutdown,
+  kMemberEnded,  // an operator reports that a member's process has ended
+  kTakeover,     // a newcomer takes the place of a member that was alive
+};
 
 const char* AuditedActionName(AuditedAction action);  // "submit", ...
 

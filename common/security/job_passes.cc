@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <initializer_list>
+#include <new>
 
 #include "absl/strings/str_cat.h"
 #include "common/security/refusal_reason.h"
@@ -23,20 +24,21 @@ std::string Hmac(absl::string_view key, absl::string_view what,
   }
   std::string mac(kKeyBytes, '\0');
   unsigned int size = 0;
-  HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),
-       reinterpret_cast<const unsigned char*>(text.data()), text.size(),
-       reinterpret_cast<unsigned char*>(mac.data()), &size);
-  // Without memory OpenSSL makes nothing. An empty pass fits nobody.
-  mac.resize(size);
+  const unsigned char* const made =
+      HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),
+           reinterpret_cast<const unsigned char*>(text.data()), text.size(),
+           reinterpret_cast<unsigned char*>(mac.data()), &size);
+  // OpenSSL makes nothing without memory. An empty key must not come of that.
+  if (made == nullptr || size != kKeyBytes) throw std::bad_alloc();
   return mac;
 }
 
+}  // namespace
+
 // Takes the same time wherever the two differ, so that nobody can guess a pass byte by byte.
-bool Same(absl::string_view a, absl::string_view b) {
+bool SameSecret(absl::string_view a, absl::string_view b) {
   return !a.empty() && a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
 }
-
-}  // namespace
 
 std::string NewPassKey() {
   std::string key(kKeyBytes, '\0');
@@ -50,6 +52,10 @@ std::string JobPassKey(absl::string_view cluster_key, uint64_t instance) {
   return cluster_key.empty() ? std::string() : Hmac(cluster_key, "job", {instance});
 }
 
+std::string MemberSecret(absl::string_view cluster_key, uint64_t member_id, uint64_t life) {
+  return cluster_key.empty() ? std::string() : Hmac(cluster_key, "member", {member_id, life});
+}
+
 std::string JobPasses::OfWorker(uint32_t rank, uint64_t incarnation) const {
   return key_.empty() ? std::string() : Hmac(key_, "worker", {rank, incarnation});
 }
@@ -58,9 +64,13 @@ std::string JobPasses::OfPserver(uint32_t index) const {
   return key_.empty() ? std::string() : Hmac(key_, "pserver", {index});
 }
 
+std::string JobPasses::OfTables(uint32_t rank) const {
+  return key_.empty() ? std::string() : Hmac(key_, "tables", {rank});
+}
+
 absl::Status JobPasses::CheckWorker(uint32_t rank, uint64_t incarnation,
                                     absl::string_view pass) const {
-  if (key_.empty() || Same(OfWorker(rank, incarnation), pass)) return absl::OkStatus();
+  if (Fits(OfWorker(rank, incarnation), pass)) return absl::OkStatus();
   return Because(
       RefusalReason::kPass,
       absl::PermissionDeniedError(absl::StrCat(
@@ -69,11 +79,20 @@ absl::Status JobPasses::CheckWorker(uint32_t rank, uint64_t incarnation,
 }
 
 absl::Status JobPasses::CheckPserver(uint32_t index, absl::string_view pass) const {
-  if (key_.empty() || Same(OfPserver(index), pass)) return absl::OkStatus();
+  if (Fits(OfPserver(index), pass)) return absl::OkStatus();
   return Because(RefusalReason::kPass,
                  absl::PermissionDeniedError(absl::StrCat(
                      "the caller does not have the pass of pserver ", index,
                      " of this job; only pservers of the job may keep or read copies")));
+}
+
+absl::Status JobPasses::CheckTables(uint32_t rank, absl::string_view pass) const {
+  if (Fits(OfTables(rank), pass)) return absl::OkStatus();
+  return Because(RefusalReason::kPass,
+                 absl::PermissionDeniedError(absl::StrCat(
+                     "pserver ", rank,
+                     " does not have the key of this job's passes; only a pserver of the job may "
+                     "keep its tables")));
 }
 
 }  // namespace sluice

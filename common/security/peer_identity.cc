@@ -3,7 +3,6 @@
 #include <optional>
 
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/base/printable.h"
@@ -88,11 +87,9 @@ absl::StatusOr<PeerIdentity> PeerOfUris(const std::vector<std::string>& uris) {
 
 absl::Status CheckPeer(const PeerIdentity& peer, PeerRole role, uint32_t rank) {
   if (!peer.verified) return absl::OkStatus();
-  uint32_t named = 0;
-  if (peer.role == role &&
-      (peer.name.empty() || (absl::SimpleAtoi(peer.name, &named) && named == rank))) {
+  // As text: "01" is not the name of rank 1.
+  if (peer.role == role && (peer.name.empty() || peer.name == absl::StrCat(rank)))
     return absl::OkStatus();
-  }
   return absl::PermissionDeniedError(
       absl::StrCat("the certificate is one for ", peer.ToString(), ", and this peer claims to be ",
                    PeerRoleName(role), " ", rank, "; give it a certificate of that role and rank"));

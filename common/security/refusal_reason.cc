@@ -9,11 +9,12 @@ namespace sluice {
 namespace {
 
 constexpr char kMark[] = "sluice/refusal_reason";
-constexpr RefusalReason kReasons[] = {RefusalReason::kNoRule,    RefusalReason::kRole,
-                                      RefusalReason::kRank,      RefusalReason::kCertificate,
-                                      RefusalReason::kHandshake, RefusalReason::kUser,
-                                      RefusalReason::kPass,      RefusalReason::kPath,
-                                      RefusalReason::kRoom,      RefusalReason::kOther};
+constexpr RefusalReason kReasons[] = {
+    RefusalReason::kNoRule,      RefusalReason::kRole,      RefusalReason::kRank,
+    RefusalReason::kCertificate, RefusalReason::kHandshake, RefusalReason::kUser,
+    RefusalReason::kPass,        RefusalReason::kSecret,    RefusalReason::kFenced,
+    RefusalReason::kInvalid,     RefusalReason::kPath,      RefusalReason::kRoom,
+    RefusalReason::kOther};
 
 }  // namespace
 
@@ -33,6 +34,12 @@ const char* RefusalReasonName(RefusalReason reason) {
       return "user";
     case RefusalReason::kPass:
       return "pass";
+    case RefusalReason::kSecret:
+      return "secret";
+    case RefusalReason::kFenced:
+      return "fenced";
+    case RefusalReason::kInvalid:
+      return "invalid";
     case RefusalReason::kPath:
       return "path";
     case RefusalReason::kRoom:

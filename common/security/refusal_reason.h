@@ -16,6 +16,9 @@ enum class RefusalReason {
   kHandshake,    // the TLS handshake failed
   kUser,         // without TLS: the connection is one of another user of this host
   kPass,         // the caller lacks the pass of the rank that it claims to be (job_passes.h)
+  kSecret,       // the caller lacks the secret of the member that it claims to be (job_passes.h)
+  kFenced,       // another process serves as this member or rank now
+  kInvalid,      // a field is out of its bounds
   kPath,         // the caller names a folder or file that it may not use
   kRoom,         // the caller has more calls or streams open than it may, or does not read
   kOther,        // the handler has not said why

@@ -197,6 +197,25 @@ TEST(ProgressTest, LiveModeRewritesOneLineAndKeepsNotes) {
   EXPECT_EQ(text.find("epoch 1:"), text.rfind("epoch 1:")) << "an epoch is printed once";
 }
 
+TEST(ProgressTest, TextFromASchedulerNeitherCommandsTheTerminalNorForgesLines) {
+  const std::string evil = "\x1B]0;t\x07\nFORGED\xC2\x9B\xE2\x80\xAE";
+  std::ostringstream out;
+  JobStatus status = Running();
+  status.set_state(JOB_QUEUED);
+  status.set_message(evil);
+  status.add_warnings(evil);
+  status.mutable_recovery()->set_last(evil);
+  status.mutable_result()->set_model_dir(evil);
+  ProgressPrinter printer(ProgressMode::kPlain, &out);
+  printer.Update(status);
+  status.set_state(JOB_DONE);
+  printer.Finish(status);
+  const std::string text = out.str();
+  EXPECT_THAT(text, HasSubstr("FORGED"));
+  for (const char* command : {"\x1B", "\x07", "\nFORGED", "\xC2\x9B", "\xE2\x80\xAE"})
+    EXPECT_THAT(text, Not(HasSubstr(command)));
+}
+
 TEST(ProgressTest, FinalTableHasEpochsMetricsAndTheModel) {
   JobStatus status = Running();
   status.set_state(JOB_DONE);

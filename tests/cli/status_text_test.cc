@@ -16,6 +16,24 @@ using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
+TEST(StatusTextTest, NamesFromPeersNeitherCommandTheTerminalNorForgeLines) {
+  const std::string evil = "\x1B]0;t\x07\nFORGED\xC2\x9B\xE2\x80\xAE";
+  ClusterStatus status;
+  MemberStatus* const member = status.add_members();
+  member->set_host(evil);
+  member->set_device(evil);
+  member->set_doing(evil);
+  JobStatus* const job = status.add_jobs();
+  job->set_job_id("job-1");
+  job->set_message(evil);
+  job->add_warnings(evil);
+  const std::string text = StatusText(status);
+  EXPECT_THAT(text, HasSubstr("FORGED"));
+  EXPECT_THAT(text, Not(HasSubstr("\nFORGED")));
+  for (const char* command : {"\x1B", "\x07", "\xC2\x9B", "\xE2\x80\xAE"})
+    EXPECT_THAT(text, Not(HasSubstr(command)));
+}
+
 TEST(StatusTextTest, TablesSumUsedAndReservedMemoryOverAllPservers) {
   ClusterStatus status;
   JobStatus* job = status.add_jobs();

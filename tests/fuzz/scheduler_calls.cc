@@ -59,6 +59,7 @@ class Calls {
     request.set_job_id(job_id_);
     request.set_rank(rank);
     request.set_incarnation(cluster_.Incarnation(job_id_, rank));
+    if (Mostly()) request.set_pass(cluster_.passes_[{job_id_, rank}]);
     return request;
   }
   template <class Request>
@@ -112,7 +113,7 @@ class Calls {
     if (job.ok()) cluster_.core_.AddJob(*std::move(job), cluster_.now_).IgnoreError();
   }
   void Call() {
-    SchedulerCore& core = cluster_.core_;
+    CoreOfKnownCallers& core = cluster_.core_;
     const absl::Time now = cluster_.now_;
     switch (input_->ConsumeIntegralInRange(0, 18)) {
       case 0:
@@ -131,7 +132,8 @@ class Calls {
         return core.Leave(request, now);
       }
       case 7:
-        return core.MemberEnded(Any<MemberEndedRequest>(), now);
+        core.MemberEnded(Any<MemberEndedRequest>(), now);
+        return;
       case 8:
       case 9:
         return core.NextPhase(OfRank<NextPhaseRequest>(), now).IgnoreError();

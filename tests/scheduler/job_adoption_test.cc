@@ -185,6 +185,29 @@ TEST_F(JobAdoptionTest, PassesOfAnEarlierSchedulerStayValid) {
   EXPECT_EQ(pass(), pass_before);
 }
 
+TEST_F(JobAdoptionTest, WorkThatIsHeldWithoutItsPassIsIgnored) {
+  Train(Config(-1));
+  Restart();
+  for (const Role role : {ROLE_PSERVER, ROLE_WORKER}) {
+    auto& [desired, holds] = (role == ROLE_WORKER ? worker_holds_ : pserver_holds_)[0];
+    RegisterRequest request = FakeCluster::Registration(role, 0, /*pid=*/9);
+    request.mutable_holds()->Assign(holds.begin(), holds.end());
+    const JobPasses passes(JobPassKey(std::string("key1"), holds[0].instance()));
+    const std::string of_other =
+        role == ROLE_PSERVER ? passes.OfTables(1) : passes.OfWorker(1, holds[0].incarnation());
+    for (const std::string& pass : {std::string("guess"), of_other}) {
+      request.mutable_holds(0)->set_pass(pass);
+      request.set_life(request.life() + 1);
+      request.set_ended_pid(9);
+      RegisterNotes notes;
+      const auto reply = c_->core_.Register(request, c_->now_, /*believed=*/true, &notes);
+      ASSERT_TRUE(reply.ok()) << reply.status();
+      EXPECT_FALSE(reply->adopted());
+      EXPECT_EQ(notes.refused_holds, std::vector<std::string>{holds[0].job_id()});
+    }
+  }
+}
+
 TEST_F(JobAdoptionTest, AJobCanBeAdoptedInEachPhaseAndAgain) {
   JobConfig config = Config(-1);
   config.mutable_data()->add_eval_files("e");

@@ -271,7 +271,7 @@ TEST(JobLifecycleTest, ANewcomerWithAUsedRankIsRefusedWithoutHarm) {
     const auto reply = c.core_.Register(FakeCluster::Registration(role, 0, /*pid=*/9), c.now_);
     ASSERT_TRUE(reply.ok()) << reply.status();
     EXPECT_EQ(reply->member_id(), 0u);
-    EXPECT_EQ(reply->incumbent().member_id(), incumbent);
+    EXPECT_EQ(reply->secret(), "");
     EXPECT_EQ(reply->incumbent().pid(), 1u);
     EXPECT_EQ(reply->incumbent().host(), "h");
     EXPECT_EQ(reply->incumbent().process_space(), "space");
@@ -286,7 +286,7 @@ TEST(JobLifecycleTest, ANewcomerTakesTheRankOfAProcessThatHasEnded) {
   c.JoinAll(1, 1);
   const std::string job = c.Run(Fragile(0, 1));
   RegisterRequest newcomer = FakeCluster::Registration(ROLE_WORKER, 0, /*pid=*/9);
-  newcomer.set_ended_member_id(c.workers_[0]);
+  newcomer.set_ended_pid(1);
   c.workers_.push_back(c.Join(newcomer));
   EXPECT_TRUE(absl::IsAborted(c.core_.Desired(c.workers_[0]).status()));
   c.WriteOutputs();

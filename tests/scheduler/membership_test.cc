@@ -29,7 +29,7 @@ RegisterRequest Worker(uint32_t rank, uint32_t pid) {
 }
 
 uint64_t Join(Membership* members, const RegisterRequest& request, Member* fenced) {
-  const auto member = members->Register(request, kStart, fenced);
+  const auto member = members->Register(request, /*believed=*/true, kStart, fenced);
   EXPECT_TRUE(member.ok()) << member.status();
   return (*member)->id;
 }
@@ -80,16 +80,16 @@ TEST(MembershipTest, ALivingMemberKeepsItsRank) {
   Member fenced;
   const uint64_t id = Join(&members, Worker(0, 1), &fenced);
   RegisterRequest newcomer = Worker(0, 2);
-  for (const uint64_t ended : {uint64_t{0}, id + 1}) {
-    newcomer.set_ended_member_id(ended);
-    const auto refused = members.Register(newcomer, kStart, &fenced);
+  for (const uint32_t ended : {0, 3}) {
+    newcomer.set_ended_pid(ended);
+    const auto refused = members.Register(newcomer, /*believed=*/true, kStart, &fenced);
     ASSERT_TRUE(refused.ok()) << refused.status();
     EXPECT_EQ(*refused, nullptr);
   }
   RegisterRequest elsewhere = Worker(0, 1);  // the same pid on another host
   elsewhere.set_life(7);
   elsewhere.set_process_space("another");
-  EXPECT_EQ(*members.Register(elsewhere, kStart, &fenced), nullptr);
+  EXPECT_EQ(*members.Register(elsewhere, /*believed=*/true, kStart, &fenced), nullptr);
   EXPECT_EQ(fenced.id, 0u);
   EXPECT_TRUE(members.Find(id).ok());
   // The incumbent is gone when its lease ends, however often the newcomer asks.
@@ -105,7 +105,7 @@ TEST(MembershipTest, ANewcomerReplacesAnEndedProcessAtOnce) {
   Member fenced;
   const uint64_t old_id = Join(&members, Worker(0, 1), &fenced);
   RegisterRequest newcomer = Worker(0, 2);
-  newcomer.set_ended_member_id(old_id);
+  newcomer.set_ended_pid(1);
   const uint64_t new_id = Join(&members, newcomer, &fenced);
   EXPECT_EQ(fenced.id, old_id);
   EXPECT_THAT(fenced.why_gone, testing::HasSubstr("pid 2"));
@@ -115,6 +115,58 @@ TEST(MembershipTest, ANewcomerReplacesAnEndedProcessAtOnce) {
   reused.set_life(7);
   EXPECT_NE(Join(&members, reused, &fenced), new_id);
   EXPECT_EQ(fenced.id, new_id);
+}
+
+TEST(MembershipTest, ANewcomerThatIsNotBelievedWaits) {
+  Membership members(Options());
+  Member fenced;
+  const uint64_t id = Join(&members, Worker(0, 1), &fenced);
+  RegisterRequest newcomer = Worker(0, 2);
+  newcomer.set_ended_pid(1);
+  RegisterRequest same_pid = Worker(0, 1);
+  same_pid.set_life(7);
+  for (const RegisterRequest& request : {newcomer, same_pid}) {
+    EXPECT_TRUE(members.SaysEnded(request));
+    EXPECT_EQ(*members.Register(request, /*believed=*/false, kStart, &fenced), nullptr);
+  }
+  EXPECT_FALSE(members.SaysEnded(Worker(0, 2)));
+  EXPECT_FALSE(members.SaysEnded(Worker(0, 1))) << "the member itself";
+  EXPECT_EQ(fenced.id, 0u);
+  EXPECT_TRUE(members.Find(id).ok());
+}
+
+TEST(MembershipTest, RanksAreBoundedWhereTheirNumberIsNotStated) {
+  Membership::Options options = Options();
+  options.worker_num = 0;
+  Membership members(options);
+  Member fenced;
+  Join(&members, Worker(Membership::kMaxRanks - 1, 1), &fenced);
+  EXPECT_TRUE(absl::IsInvalidArgument(
+      members.Register(Worker(Membership::kMaxRanks, 1), true, kStart, &fenced).status()));
+}
+
+TEST(MembershipTest, MembersThatAreNotConfiguredAreForgottenAnHourAfterTheirEnd) {
+  Membership::Options options = Options();
+  options.worker_num = 0;
+  Membership members(options);
+  Member fenced;
+  RegisterRequest pserver = Worker(0, 1);
+  pserver.set_role(ROLE_PSERVER);
+  pserver.set_address("ps0");
+  Join(&members, pserver, &fenced);
+  const uint64_t id = Join(&members, Worker(7, 2), &fenced);
+  const uint64_t living = Join(&members, Worker(8, 3), &fenced);
+  members.Expire(kStart + absl::Seconds(10));
+  const absl::Time later = kStart + Membership::kRemembered;
+  Join(&members, Worker(8, 3), &fenced);
+  members.Forget(later - absl::Seconds(1));
+  EXPECT_EQ(members.All().size(), 3u);
+  members.Forget(later);
+  EXPECT_EQ(members.All().size(), 2u);
+  EXPECT_EQ(members.At(ROLE_WORKER, 7), nullptr);
+  EXPECT_EQ(members.ById(id), nullptr);
+  EXPECT_NE(members.At(ROLE_WORKER, 8)->id, living);
+  EXPECT_NE(members.At(ROLE_PSERVER, 0), nullptr) << "it is missed until it comes back";
 }
 
 TEST(MembershipTest, RepeatedRegistrationOfOneLifeIsTheSameMember) {
@@ -161,22 +213,26 @@ TEST(MembershipTest, IdsOfAnotherSchedulerAreUnknown) {
 TEST(MembershipTest, RefusesImpossibleRegistrations) {
   Membership members(Options());
   Member fenced;
-  EXPECT_TRUE(absl::IsInvalidArgument(members.Register(Worker(2, 1), kStart, &fenced).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(
+      members.Register(Worker(2, 1), /*believed=*/true, kStart, &fenced).status()));
   RegisterRequest pserver = Worker(0, 1);
   pserver.set_role(ROLE_PSERVER);
-  EXPECT_TRUE(absl::IsInvalidArgument(members.Register(pserver, kStart, &fenced).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(
+      members.Register(pserver, /*believed=*/true, kStart, &fenced).status()));
   RegisterRequest other = Worker(0, 1);
   other.set_protocol(2);
-  EXPECT_TRUE(absl::IsFailedPrecondition(members.Register(other, kStart, &fenced).status()));
+  EXPECT_TRUE(absl::IsFailedPrecondition(
+      members.Register(other, /*believed=*/true, kStart, &fenced).status()));
   RegisterRequest scheduler = Worker(0, 1);
   scheduler.set_role(ROLE_SCHEDULER);
-  EXPECT_TRUE(absl::IsInvalidArgument(members.Register(scheduler, kStart, &fenced).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(
+      members.Register(scheduler, /*believed=*/true, kStart, &fenced).status()));
 }
 
 TEST(MembershipTest, AWorkerIsFreeWhenItHasReportedThatItRunsNothing) {
   Membership members(Options());
   Member fenced;
-  Member* const worker = *members.Register(Worker(0, 1), kStart, &fenced);
+  Member* const worker = *members.Register(Worker(0, 1), /*believed=*/true, kStart, &fenced);
   EXPECT_FALSE(worker->free()) << "it may still run a job of an earlier scheduler";
   PollRequest report;
   report.mutable_progress()->set_job_id("a");
@@ -194,7 +250,7 @@ TEST(MembershipTest, AWorkerIsFreeWhenItHasReportedThatItRunsNothing) {
 TEST(MembershipTest, AProcessIsFoundByRankPidAndProcessSpace) {
   Membership members(Options());
   Member fenced;
-  Member* const worker = *members.Register(Worker(1, 5), kStart, &fenced);
+  Member* const worker = *members.Register(Worker(1, 5), /*believed=*/true, kStart, &fenced);
   MemberEndedRequest process;
   process.set_role(ROLE_WORKER);
   process.set_rank(1);

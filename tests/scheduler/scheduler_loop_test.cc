@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/env.h"
+#include "common/base/printable.h"
 #include "model/data/expand_files.h"
 #include "tests/common/base/fake_clock.h"
 #include "tests/common/meta_store/fake_meta_store.h"
@@ -24,6 +25,7 @@ namespace {
 SchedulerLoop::Options Options() {
   SchedulerLoop::Options options;
   options.core.pserver_num = 1;
+  options.core.pass_key = std::string(32, 'k');
   options.core.worker_num = 1;
   options.core.place = [](const std::vector<std::string>&, JobSpec* spec) {
     spec->mutable_route()->add_tables()->add_owner(0);
@@ -46,6 +48,16 @@ RegisterRequest Worker(uint32_t pid) {
   request.set_pid(pid);
   request.set_life(1000 + pid);
   request.set_process_space("space");
+  return request;
+}
+
+// Registers, and returns a report of the new member.
+PollRequest Joined(SchedulerLoop* loop, const RegisterRequest& self) {
+  const absl::StatusOr<RegisterReply> reply = loop->Register(self);
+  EXPECT_TRUE(reply.ok()) << reply.status();
+  PollRequest request;
+  request.set_member_id(reply->member_id());
+  request.set_secret(reply->secret());
   return request;
 }
 
@@ -82,8 +94,8 @@ struct TwoMembers {
     RegisterRequest pserver = Worker(2);
     pserver.set_role(ROLE_PSERVER);
     pserver.set_address("ps");
-    of_pserver.set_member_id(loop->Register(pserver)->member_id());
-    of_worker.set_member_id(loop->Register(Worker(1))->member_id());
+    of_pserver = Joined(loop, pserver);
+    of_worker = Joined(loop, Worker(1));
     Report(loop, of_worker);
   }
   // The pserver reports the tables of its only job as open.
@@ -103,8 +115,7 @@ struct TwoMembers {
 
 TEST(SchedulerLoopTest, PollWaitsUntilTheDesiredStateChanges) {
   SchedulerLoop loop(Options());
-  PollRequest request;
-  request.set_member_id(loop.Register(Worker(1))->member_id());
+  PollRequest request = Joined(&loop, Worker(1));
   std::promise<PollAnswer> first;
   loop.Poll(&request, Into(&first));
   request.set_seen_version(first.get_future().get()->version());
@@ -181,8 +192,7 @@ TEST(SchedulerLoopTest, ResumingWithoutACheckpointStartsFromTheBeginningAndWarns
 
 TEST(SchedulerLoopTest, FencedPollIsAnsweredAtOnce) {
   SchedulerLoop loop(Options());
-  PollRequest request;
-  request.set_member_id(loop.Register(Worker(1))->member_id());
+  PollRequest request = Joined(&loop, Worker(1));
   std::promise<PollAnswer> first;
   loop.Poll(&request, Into(&first));
   request.set_seen_version(first.get_future().get()->version());
@@ -190,7 +200,7 @@ TEST(SchedulerLoopTest, FencedPollIsAnsweredAtOnce) {
   std::promise<PollAnswer> second;
   loop.Poll(&request, Into(&second));
   RegisterRequest newcomer = Worker(2);
-  newcomer.set_ended_member_id(request.member_id());
+  newcomer.set_ended_pid(1);
   ASSERT_TRUE(loop.Register(newcomer).ok());
   EXPECT_TRUE(absl::IsAborted(second.get_future().get().status()));
 }
@@ -207,6 +217,76 @@ TEST(SchedulerLoopTest, ARefusedNewcomerIsLoggedOnce) {
             1);
 }
 
+TEST(SchedulerLoopTest, TextOfMembersIsMadePrintableInLogAndStatus) {
+  std::vector<std::string> log;
+  SchedulerLoop::Options options = Options();
+  options.log = [&log](const std::string& line) { log.push_back(line); };
+  SchedulerLoop loop(std::move(options));
+  const std::string evil = "\x1B[31mh\nI1125 forged\xC2\x9B\xE2\x80\xAE";
+  RegisterRequest self = Worker(1);
+  self.set_host(evil);
+  self.set_device(evil);
+  PollRequest report = Joined(&loop, self);
+  report.mutable_progress()->set_doing(evil);
+  Report(&loop, report);
+  FailJobRequest fail;
+  fail.set_member_id(report.member_id());
+  fail.set_secret(report.secret());
+  fail.set_job_id(evil);
+  fail.set_message(evil);
+  EXPECT_TRUE(absl::IsNotFound(loop.FailJob(fail)));
+  const MemberStatus member = loop.GetStatus().members(0);
+  for (const std::string& shown : {member.host(), member.device(), member.doing()})
+    EXPECT_EQ(shown, PrintableLine(evil));
+  LeaveRequest leave;
+  leave.set_member_id(report.member_id());
+  leave.set_secret(report.secret());
+  leave.set_reason(evil);
+  EXPECT_TRUE(loop.Leave(leave).ok());
+  EXPECT_GE(log.size(), 2u);
+  for (const std::string& line : log) EXPECT_TRUE(IsPrintableLine(line)) << line;
+}
+
+TEST(SchedulerLoopTest, CallersThatAreRefusedWriteFewAndShortLines) {
+  std::vector<std::string> log;
+  SchedulerLoop::Options options = Options();
+  options.log = [&log](const std::string& line) { log.push_back(line); };
+  SchedulerLoop loop(std::move(options));
+  const size_t before = log.size();
+  for (uint32_t i = 0; i < CallerLog::kBurst; ++i) {
+    FailJobRequest fail;
+    fail.set_job_id(absl::StrCat("job-", i));
+    fail.set_message(std::string(100000, 'M'));
+    EXPECT_FALSE(loop.FailJob(fail).ok());
+    RegisterRequest impossible = Worker(1 + i);
+    impossible.set_role(ROLE_PSERVER);
+    impossible.set_rank(10 + i);
+    EXPECT_FALSE(loop.Register(impossible).ok());
+    MemberEndedRequest ended;
+    ended.set_role(ROLE_WORKER);
+    ended.set_rank(7 + i);
+    ended.set_reason(std::string(100000, 'R'));
+    EXPECT_FALSE(loop.MemberEnded(ended).ok());
+  }
+  size_t bytes = 0;
+  for (size_t i = before; i < log.size(); ++i) bytes += log[i].size();
+  EXPECT_LT(log.size() - before, 1.1 * CallerLog::kBurst);
+  EXPECT_LT(bytes, 1.1 * CallerLog::kBurst * (CallerLog::kMaxLineBytes + 3));
+}
+
+TEST(SchedulerLoopTest, ANewcomerGetsThePlaceOfAProcessThatTheSchedulerSeesEnded) {
+  SchedulerLoop::Options options = Options();
+  options.core.lease = options.core.heartbeat = absl::Hours(1);
+  options.process_space = "space";
+  bool ended = false;
+  options.process_has_ended = [&ended](uint32_t) { return ended; };
+  SchedulerLoop loop(std::move(options));
+  ASSERT_TRUE(loop.Register(Worker(1)).ok());
+  EXPECT_EQ(loop.Register(Worker(2), /*believed=*/false)->member_id(), 0u);
+  ended = true;
+  EXPECT_NE(loop.Register(Worker(2), /*believed=*/false)->member_id(), 0u);
+}
+
 TEST(SchedulerLoopTest, AMemberWhoseProcessHasEndedIsLostBeforeItsLease) {
   SchedulerLoop::Options options = Options();
   options.core.heartbeat = absl::Milliseconds(10);
@@ -214,8 +294,7 @@ TEST(SchedulerLoopTest, AMemberWhoseProcessHasEndedIsLostBeforeItsLease) {
   options.process_space = "space";
   options.process_has_ended = [](uint32_t pid) { return pid == 1; };
   SchedulerLoop loop(std::move(options));
-  PollRequest request;
-  request.set_member_id(loop.Register(Worker(1))->member_id());
+  PollRequest request = Joined(&loop, Worker(1));
   request.set_seen_version(1);
   request.set_wait_ms(30000);
   std::promise<PollAnswer> answer;
@@ -228,8 +307,7 @@ TEST(SchedulerLoopTest, SettingTheTimeOfDayLosesNobody) {
   SchedulerLoop::Options options = Options();
   options.clock = &clock;
   SchedulerLoop loop(std::move(options));
-  PollRequest request;
-  request.set_member_id(loop.Register(Worker(1))->member_id());
+  PollRequest request = Joined(&loop, Worker(1));
   for (const absl::Duration step : {absl::Hours(1), -absl::Hours(2)}) {
     clock.StepWall(step);
     std::promise<PollAnswer> answer;
@@ -249,13 +327,13 @@ TEST(SchedulerLoopTest, WatchersAndRanksAreAnsweredWhenTheirJobEnds) {
   RegisterRequest self = Worker(1);
   for (const uint32_t rank : {0, 1}) {
     self.set_rank(rank);
-    workers[rank].set_member_id(loop.Register(self)->member_id());
+    workers[rank] = Joined(&loop, self);
     Report(&loop, workers[rank]);
   }
   self.set_role(ROLE_PSERVER);
   self.set_rank(0);
   self.set_address("a:1");
-  pserver.set_member_id(loop.Register(self)->member_id());
+  pserver = Joined(&loop, self);
   const std::string job = loop.SubmitJob(SmallJob("waits", 2))->job_id();
   const JobSpec spec = Report(&loop, pserver).host(0);
   HostedJob* hosted = pserver.add_hosted();
@@ -273,6 +351,7 @@ TEST(SchedulerLoopTest, WatchersAndRanksAreAnsweredWhenTheirJobEnds) {
   phase.set_job_id(job);
   phase.set_rank(assignment.rank());
   phase.set_incarnation(assignment.incarnation());
+  phase.set_pass(assignment.pass());
   phase.mutable_report()->set_number(1);
   phase.set_wait_ms(30000);
   std::promise<absl::StatusOr<NextPhaseReply>> next_phase;
@@ -300,8 +379,7 @@ TEST(SchedulerLoopTest, WatchersAndRanksAreAnsweredWhenTheirJobEnds) {
 
 TEST(SchedulerLoopTest, WaitEndsAtItsDeadline) {
   SchedulerLoop loop(Options());
-  PollRequest request;
-  request.set_member_id(loop.Register(Worker(1))->member_id());
+  PollRequest request = Joined(&loop, Worker(1));
   request.set_seen_version(1);
   request.set_wait_ms(1);
   std::promise<PollAnswer> answer;
@@ -311,8 +389,7 @@ TEST(SchedulerLoopTest, WaitEndsAtItsDeadline) {
 
 TEST(SchedulerLoopTest, StopWaitingAnswersEverybody) {
   SchedulerLoop loop(Options());
-  PollRequest request;
-  request.set_member_id(loop.Register(Worker(1))->member_id());
+  PollRequest request = Joined(&loop, Worker(1));
   request.set_seen_version(1);
   request.set_wait_ms(30000);
   std::promise<PollAnswer> waiting, later;
@@ -663,7 +740,9 @@ TEST_F(KeptStateTest, AnAnswerToAWorkerWaitsForItsRecord) {
   ASSERT_TRUE(AwaitState(&loop, JOB_RUNNING));
   NextPhaseRequest next;
   next.set_job_id(job->job_id());
-  next.set_incarnation(Report(&loop, members.of_worker).assignment().incarnation());
+  const WorkerAssignment assignment = Report(&loop, members.of_worker).assignment();
+  next.set_incarnation(assignment.incarnation());
+  next.set_pass(assignment.pass());
   next.mutable_report()->set_number(1);
   DataFile* const file = next.mutable_report()->mutable_index()->add_files();
   file->set_path("t");
@@ -671,6 +750,7 @@ TEST_F(KeptStateTest, AnAnswerToAWorkerWaitsForItsRecord) {
   NextTaskRequest ask;
   ask.set_job_id(job->job_id());
   ask.set_incarnation(next.incarnation());
+  ask.set_pass(next.pass());
   ask.set_number(1);
 
   const auto waits = [&](auto* promise, const auto& call) {

@@ -65,7 +65,7 @@ class SchedulerServiceTest : public testing::Test {
     EXPECT_TRUE(queue.Next(&tag, &ok));
     return status.error_code();
   }
-  grpc::Status Register(const std::shared_ptr<grpc::Channel>& channel, Role role, uint32_t rank) {
+  static RegisterRequest Registration(Role role, uint32_t rank) {
     RegisterRequest request;
     request.set_protocol(1);
     request.set_role(role);
@@ -74,24 +74,68 @@ class SchedulerServiceTest : public testing::Test {
     request.set_pid(1);
     request.set_life(rank + 1);
     request.set_process_space("space");
+    return request;
+  }
+  grpc::Status Register(const std::shared_ptr<grpc::Channel>& channel,
+                        const RegisterRequest& request) {
     grpc::ClientContext context;
     context.set_deadline(GrpcDeadline(absl::Seconds(5)));
     RegisterReply reply;
     const grpc::Status status = Scheduler::NewStub(channel)->Register(&context, request, &reply);
-    if (status.ok()) ids_.push_back(reply.member_id());
+    if (status.ok()) members_.push_back(reply);
     return status;
+  }
+  grpc::Status Register(const std::shared_ptr<grpc::Channel>& channel, Role role, uint32_t rank) {
+    return Register(channel, Registration(role, rank));
+  }
+  // Each makes a call as the member `id`.
+  static grpc::StatusCode Leave(const std::shared_ptr<grpc::Channel>& channel, uint64_t id,
+                                const std::string& secret) {
+    return CallAs<LeaveRequest, LeaveReply>(channel, &Scheduler::Stub::Leave, id, secret);
+  }
+  static grpc::StatusCode Poll(const std::shared_ptr<grpc::Channel>& channel, uint64_t id,
+                               const std::string& secret) {
+    return CallAs<PollRequest, PollReply>(channel, &Scheduler::Stub::Poll, id, secret);
+  }
+  static grpc::StatusCode FailJob(const std::shared_ptr<grpc::Channel>& channel, uint64_t id,
+                                  const std::string& secret) {
+    return CallAs<FailJobRequest, FailJobReply>(channel, &Scheduler::Stub::FailJob, id, secret);
+  }
+  static grpc::StatusCode Drain(const std::shared_ptr<grpc::Channel>& channel, uint32_t rank,
+                                uint64_t id, const std::string& secret) {
+    DrainPserverRequest request;
+    request.set_rank(rank);
+    return CallAs<DrainPserverRequest, DrainPserverReply>(channel, &Scheduler::Stub::DrainPserver,
+                                                          id, secret, request);
+  }
+  bool AllAlive() {
+    const ClusterStatus status = loop_.GetStatus();
+    return std::all_of(status.members().begin(), status.members().end(),
+                       [](const MemberStatus& member) { return member.alive(); });
   }
 
   TestCertificates certificates_{"scheduler_service"};
   RecordedAudit audit_{"scheduler"};
   SchedulerLoop loop_;
   std::unique_ptr<SchedulerListener> listener_;
-  std::vector<uint64_t> ids_;  // of those that have registered
+  std::vector<RegisterReply> members_;  // the answers to registrations
 
  private:
+  template <class Request, class Reply, class Method>
+  static grpc::StatusCode CallAs(const std::shared_ptr<grpc::Channel>& channel, Method method,
+                                 uint64_t id, const std::string& secret, Request request = {}) {
+    grpc::ClientContext context;
+    context.set_deadline(GrpcDeadline(absl::Seconds(5)));
+    request.set_member_id(id);
+    request.set_secret(secret);
+    Reply reply;
+    const auto stub = Scheduler::NewStub(channel);
+    return ((*stub).*method)(&context, request, &reply).error_code();
+  }
   static SchedulerLoop::Options LoopOptions(Env* env) {
     SchedulerLoop::Options options;
     options.core.pserver_num = options.core.worker_num = 2;
+    options.core.pass_key = std::string(32, 'k');
     options.clock = Clock::Real();
     options.env = env;
     options.host = "h";
@@ -156,46 +200,126 @@ TEST_F(SchedulerServiceTest, AMemberReportsOnlyForItself) {
   const auto worker = ChannelOf(certificates_.Of(PeerRole::kWorker, "1"));
   ASSERT_TRUE(Register(pserver, ROLE_PSERVER, 0).ok());
   ASSERT_TRUE(Register(worker, ROLE_WORKER, 1).ok());
-  const ClusterStatus before = loop_.GetStatus();
-  ASSERT_EQ(before.members_size(), 2);
-  EXPECT_THAT(loop_.RoleAndRankOf(ids_[0]), testing::Optional(std::make_pair(ROLE_PSERVER, 0u)));
-  const auto leave = [](const std::shared_ptr<grpc::Channel>& channel, uint64_t member_id) {
-    grpc::ClientContext context;
-    LeaveRequest request;
-    request.set_member_id(member_id);
-    LeaveReply reply;
-    return Scheduler::NewStub(channel)->Leave(&context, request, &reply).error_code();
-  };
-  const auto poll = [](const std::shared_ptr<grpc::Channel>& channel, uint64_t member_id) {
-    grpc::ClientContext context;
-    PollRequest request;
-    request.set_member_id(member_id);
-    PollReply reply;
-    return Scheduler::NewStub(channel)->Poll(&context, request, &reply).error_code();
-  };
-  const auto drain = [](const std::shared_ptr<grpc::Channel>& channel, uint32_t rank,
-                        uint64_t member_id) {
-    grpc::ClientContext context;
-    DrainPserverRequest request;
-    request.set_rank(rank);
-    request.set_member_id(member_id);
-    DrainPserverReply reply;
-    return Scheduler::NewStub(channel)->DrainPserver(&context, request, &reply).error_code();
-  };
-  EXPECT_EQ(leave(worker, ids_[0]), grpc::StatusCode::PERMISSION_DENIED);
-  EXPECT_EQ(poll(worker, ids_[0]), grpc::StatusCode::PERMISSION_DENIED);
-  EXPECT_EQ(poll(pserver, ids_[1]), grpc::StatusCode::PERMISSION_DENIED);
-  EXPECT_EQ(drain(pserver, 1, ids_[0]), grpc::StatusCode::PERMISSION_DENIED);
-  EXPECT_EQ(drain(pserver, 0, 0), grpc::StatusCode::PERMISSION_DENIED);
+  const RegisterReply of_pserver = members_[0], of_worker = members_[1];
+  ASSERT_EQ(loop_.GetStatus().members_size(), 2);
+  EXPECT_THAT(loop_.RoleAndRankOf(of_pserver.member_id()),
+              testing::Optional(std::make_pair(ROLE_PSERVER, 0u)));
+  // The certificates alone refuse these, even with the member's secret.
+  constexpr grpc::StatusCode kDenied = grpc::StatusCode::PERMISSION_DENIED;
+  EXPECT_EQ(Leave(worker, of_pserver.member_id(), of_pserver.secret()), kDenied);
+  EXPECT_EQ(Poll(worker, of_pserver.member_id(), of_pserver.secret()), kDenied);
+  EXPECT_EQ(Poll(pserver, of_worker.member_id(), of_worker.secret()), kDenied);
+  EXPECT_EQ(FailJob(worker, of_pserver.member_id(), of_pserver.secret()), kDenied);
+  EXPECT_EQ(Drain(pserver, 1, of_pserver.member_id(), of_pserver.secret()), kDenied);
+  EXPECT_EQ(Drain(pserver, 0, 0, ""), kDenied);
   EXPECT_EQ(audit_.Refusals("/sluice.Scheduler/Leave", "rank"), 1);
   EXPECT_EQ(audit_.Refusals("/sluice.Scheduler/Poll", "rank"), 2);
+  EXPECT_EQ(audit_.Refusals("/sluice.Scheduler/FailJob", "rank"), 1);
   EXPECT_EQ(audit_.Refusals("/sluice.Scheduler/DrainPserver", "rank"), 2);
-  const ClusterStatus after = loop_.GetStatus();
-  for (const MemberStatus& member : after.members())
-    EXPECT_TRUE(member.alive()) << member.ShortDebugString();
-  EXPECT_EQ(poll(worker, ids_[1]), grpc::StatusCode::OK);
-  EXPECT_NE(drain(pserver, 0, ids_[0]), grpc::StatusCode::PERMISSION_DENIED);
-  EXPECT_EQ(leave(worker, ids_[1]), grpc::StatusCode::OK);
+  EXPECT_TRUE(AllAlive());
+  EXPECT_EQ(Poll(worker, of_worker.member_id(), of_worker.secret()), grpc::StatusCode::OK);
+  EXPECT_NE(Drain(pserver, 0, of_pserver.member_id(), of_pserver.secret()), kDenied);
+  EXPECT_EQ(Leave(worker, of_worker.member_id(), of_worker.secret()), grpc::StatusCode::OK);
+}
+
+TEST_F(SchedulerServiceTest, ACertificateWithoutARankNeedsTheSecretOfTheMember) {
+  Serve(certificates_.Of(PeerRole::kScheduler));
+  const auto worker = ChannelOf(certificates_.Of(PeerRole::kWorker));
+  const auto pserver = ChannelOf(certificates_.Of(PeerRole::kPserver));
+  ASSERT_TRUE(Register(worker, ROLE_WORKER, 0).ok());
+  ASSERT_TRUE(Register(worker, ROLE_WORKER, 1).ok());
+  ASSERT_TRUE(Register(pserver, ROLE_PSERVER, 0).ok());
+  const uint64_t victim = members_[0].member_id(), drained = members_[2].member_id();
+  ASSERT_GE(members_[0].secret().size(), 16u);
+  constexpr grpc::StatusCode kDenied = grpc::StatusCode::PERMISSION_DENIED;
+  for (const std::string& secret :
+       {std::string(), members_[1].secret(), std::string(members_[0].secret().size(), '\0')}) {
+    EXPECT_EQ(Poll(worker, victim, secret), kDenied);
+    EXPECT_EQ(FailJob(worker, victim, secret), kDenied);
+    EXPECT_EQ(Leave(worker, victim, secret), kDenied);
+    EXPECT_EQ(Drain(pserver, 0, drained, secret), kDenied);
+  }
+  for (const char* method : {"Poll", "FailJob", "Leave", "DrainPserver"})
+    EXPECT_EQ(audit_.Refusals(absl::StrCat("/sluice.Scheduler/", method), "secret"), 3) << method;
+  EXPECT_TRUE(AllAlive());
+  EXPECT_FALSE(loop_.GetStatus().members(0).draining());
+  EXPECT_EQ(Poll(worker, victim, members_[0].secret()), grpc::StatusCode::OK);
+  EXPECT_EQ(FailJob(worker, victim, members_[0].secret()), grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(Leave(worker, victim, members_[0].secret()), grpc::StatusCode::OK);
+}
+
+TEST_F(SchedulerServiceTest, OnlyACertificateOfTheRankMayTakeThePlaceOfALivingMember) {
+  Serve(certificates_.Of(PeerRole::kScheduler));
+  const auto any = ChannelOf(certificates_.Of(PeerRole::kWorker));
+  ASSERT_TRUE(Register(any, ROLE_WORKER, 0).ok());
+  RegisterRequest newcomer = Registration(ROLE_WORKER, 0);
+  newcomer.set_life(77);
+  newcomer.set_pid(2);
+  newcomer.set_ended_pid(1);
+  RegisterRequest same_pid = newcomer;
+  same_pid.set_life(78);
+  same_pid.clear_ended_pid();
+  same_pid.set_pid(1);
+  for (const RegisterRequest& request : {newcomer, same_pid}) {
+    ASSERT_TRUE(Register(any, request).ok());
+    EXPECT_EQ(members_.back().member_id(), 0u);
+    EXPECT_EQ(members_.back().secret(), "");
+    EXPECT_TRUE(members_.back().has_incumbent());
+  }
+  EXPECT_EQ(audit_.Refusals("/sluice.Scheduler/Register", "rank"), 2);
+  EXPECT_EQ(audit_.Actions("takeover"), 0);
+  EXPECT_EQ(Poll(any, members_[0].member_id(), members_[0].secret()), grpc::StatusCode::OK);
+  const auto named = ChannelOf(certificates_.Of(PeerRole::kWorker, "0"));
+  ASSERT_TRUE(Register(named, newcomer).ok());
+  EXPECT_NE(members_.back().member_id(), 0u);
+  EXPECT_EQ(audit_.Actions("takeover"), 1);
+  EXPECT_THAT(audit_.Text(), HasSubstr("\"action\": \"takeover\", \"target\": \"worker 0\""));
+  // The replaced process is refused, and that is recorded.
+  EXPECT_EQ(Poll(any, members_[0].member_id(), members_[0].secret()), grpc::StatusCode::ABORTED);
+  EXPECT_EQ(audit_.Refusals("/sluice.Scheduler/Poll", "fenced"), 1);
+}
+
+TEST_F(SchedulerServiceTest, WithoutTlsANewcomerIsBelievedThatTheOtherProcessHasEnded) {
+  Serve({});
+  const auto channel = ChannelOf({});
+  ASSERT_TRUE(Register(channel, ROLE_WORKER, 0).ok());
+  RegisterRequest newcomer = Registration(ROLE_WORKER, 0);
+  newcomer.set_life(77);
+  newcomer.set_pid(2);
+  newcomer.set_ended_pid(1);
+  ASSERT_TRUE(Register(channel, newcomer).ok());
+  EXPECT_NE(members_.back().member_id(), 0u);
+  EXPECT_EQ(audit_.Actions("takeover"), 1);
+}
+
+TEST_F(SchedulerServiceTest, RequestsOutOfBoundsChangeNothingAndAreRecorded) {
+  Serve(certificates_.Of(PeerRole::kScheduler));
+  const auto worker = ChannelOf(certificates_.Of(PeerRole::kWorker));
+  RegisterRequest request = Registration(ROLE_WORKER, 0);
+  request.set_host(std::string(1 << 20, 'H'));
+  EXPECT_EQ(Register(worker, request).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(loop_.GetStatus().members_size(), 0);
+  EXPECT_EQ(audit_.Refusals("/sluice.Scheduler/Register", "invalid"), 1);
+  ASSERT_TRUE(Register(worker, ROLE_WORKER, 0).ok());
+  PollRequest report;
+  report.set_member_id(members_.back().member_id());
+  report.set_secret(members_.back().secret());
+  report.add_hosted()->set_job_id("job-1");
+  PollReply reply;
+  grpc::ClientContext context;
+  EXPECT_EQ(Scheduler::NewStub(worker)->Poll(&context, report, &reply).error_code(),
+            grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(audit_.Refusals("/sluice.Scheduler/Poll", "invalid"), 1);
+  EXPECT_EQ(loop_.GetStatus().members(0).hosted_size(), 0);
+}
+
+TEST_F(SchedulerServiceTest, WorkThatAMemberSaysToHoldWithoutItsPassIsRecorded) {
+  Serve(certificates_.Of(PeerRole::kScheduler));
+  RegisterRequest request = Registration(ROLE_WORKER, 0);
+  request.add_holds()->set_job_id("job-1");
+  ASSERT_TRUE(Register(ChannelOf(certificates_.Of(PeerRole::kWorker)), request).ok());
+  EXPECT_FALSE(members_.back().adopted());
+  EXPECT_EQ(audit_.Refusals("/sluice.Scheduler/Register", "pass"), 1);
 }
 
 TEST_F(SchedulerServiceTest, OrdersAreRecordedWithCallerTargetAndOutcome) {
@@ -256,14 +380,29 @@ TEST_F(SchedulerServiceTest, OrdersAreRecordedWithCallerTargetAndOutcome) {
   EXPECT_EQ(line_of(drain), "") << "asked again, to learn how far it is";
   request.set_cancel(true);
   EXPECT_THAT(line_of(drain), HasSubstr("\"action\": \"drain\", \"target\": \"pserver 1\""));
+  const auto bob = Scheduler::NewStub(ChannelOf(certificates_.Of(PeerRole::kOperator, "bob")));
+  EXPECT_THAT(line_of([&](auto* context) {
+                DrainPserverReply reply;
+                return bob->DrainPserver(context, request, &reply);
+              }),
+              HasSubstr("\"name\": \"bob\""))
+      << "another caller's order is another order";
+  EXPECT_THAT(line_of([&](auto* context) {
+                MemberEndedRequest ended;
+                ended.set_role(ROLE_WORKER);
+                ended.set_rank(1);
+                MemberEndedReply reply;
+                return stub->MemberEnded(context, ended, &reply);
+              }),
+              is("member_ended", "worker 1", "NOT_FOUND"));
   EXPECT_THAT(line_of([&](auto* context) {
                 ShutdownReply reply;
                 return stub->Shutdown(context, ShutdownRequest(), &reply);
               }),
               is("shutdown", "", "OK"));
-  for (const char* action : {"submit", "cancel", "scale", "checkpoint", "shutdown"})
+  for (const char* action : {"submit", "cancel", "scale", "checkpoint", "member_ended", "shutdown"})
     EXPECT_EQ(audit_.Actions(action), 1) << action;
-  EXPECT_EQ(audit_.Actions("drain"), 2);
+  EXPECT_EQ(audit_.Actions("drain"), 3);
 }
 
 // A file system on which nothing below /slow is found before Release.
@@ -347,7 +486,10 @@ TEST_F(SlowFolderTest, SubmissionsThatWaitForAFolderHoldUpNoOtherCallAndAreBound
     grpc::ClientContext context;
     context.set_deadline(GrpcDeadline(absl::Seconds(5)));
     PollRequest request;
-    request.set_member_id(ids_.empty() ? 0 : ids_[0]);
+    if (!members_.empty()) {
+      request.set_member_id(members_[0].member_id());
+      request.set_secret(members_[0].secret());
+    }
     PollReply reply;
     const grpc::Status status = Scheduler::NewStub(channel)->Poll(&context, request, &reply);
     EXPECT_TRUE(status.ok()) << status.error_message();

@@ -176,6 +176,7 @@ class World {
     request.set_job_id(assignment.job().job_id());
     request.set_rank(assignment.rank());
     request.set_incarnation(assignment.incarnation());
+    request.set_pass(assignment.pass());
     *request.mutable_report() = Trained(rank->phase, 50);
     *request.mutable_report()->mutable_index() =
         Indexed(100, assignment.rank(), assignment.job().worker_num()).index();

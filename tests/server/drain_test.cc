@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "tests/common/base/fake_clock.h"
 #include "tests/common/daemon/refusing_scheduler.h"
 
@@ -25,6 +26,7 @@ class FakeScheduler : public RefusingScheduler {
   absl::StatusOr<DrainPserverReply> DrainPserver(const DrainPserverRequest& request) override {
     rank = request.rank();
     member_ids.push_back(request.member_id());
+    EXPECT_EQ(request.secret(), absl::StrCat("secret of ", request.member_id()));
     const Answer& answer = answers_[std::min(calls++, answers_.size() - 1)];
     if (!answer.status.ok()) return answer.status;
     DrainPserverReply reply;
@@ -46,7 +48,9 @@ class DrainTest : public ::testing::Test {
     DrainOptions options;
     options.scheduler = scheduler;
     options.rank = 3;
-    options.member_id = [this] { return ++member_id_; };
+    options.key = [this] {
+      return MemberKey{++member_id_, absl::StrCat("secret of ", member_id_)};
+    };
     options.wait = wait_;
     options.clock = &clock_;
     options.hosts_jobs = [hosts_jobs] { return hosts_jobs; };

@@ -100,7 +100,7 @@ TEST_F(ExchangeHandlerTest, AHelloWithoutThePassOfItsRankChangesNothing) {
   EXPECT_EQ(hello(0, 1, first), 0) << "it is not fenced";
   EXPECT_EQ(hello(0, 2, passes.OfWorker(0, 2)), 0);
   EXPECT_EQ(hello(0, 1, first), static_cast<int>(absl::StatusCode::kAborted)) << "a replayed hello";
-  EXPECT_EQ(denied_.size(), 3u);
+  EXPECT_EQ(denied_.size(), 4u);
 }
 
 TEST_F(ExchangeHandlerTest, ARankWithTooManyStreamsLosesItsOldestAndItsNewestWorks) {

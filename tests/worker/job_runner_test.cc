@@ -76,7 +76,7 @@ class JobRunnerTest : public testing::Test {
     options.assignment = Assignment();
     options.scheduler = &scheduler_;
     options.scheduler_patience = absl::ZeroDuration();
-    options.member_id = [] { return uint64_t{1}; };
+    options.key = [] { return MemberKey{1, "secret"}; };
     options.attempt_patience = patience;
     options.transport = &transport_;
     options.clock = Clock::Real();

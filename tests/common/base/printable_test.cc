@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+#include <utility>
+
 namespace sluice {
 namespace {
 
@@ -18,6 +21,27 @@ TEST(PrintableTest, OtherBytesAreEscaped) {
   EXPECT_EQ(Printable("\xC0\x80"), "\\xc0\\x80");           // an overlong encoding
   EXPECT_EQ(Printable("\xED\xA0\x80"), "\\xed\\xa0\\x80");  // a surrogate
   EXPECT_EQ(Printable("\xF4\x90\x80\x80"), "\\xf4\\x90\\x80\\x80");  // beyond U+10FFFF
+}
+
+TEST(PrintableTest, TextOnALineNeitherEndsItNorTurnsItAround) {
+  for (const char* text : {"", "Zürich", "日本", "\xF0\x9F\x98\x80", "\xC2\xA0", "\xE2\x80\x94"}) {
+    EXPECT_EQ(PrintableLine(text), text);
+    EXPECT_TRUE(IsPrintableLine(text));
+  }
+  const std::pair<const char*, const char*> escaped[] = {
+      {"a\nb\tc\rd", "a\\x0ab\\x09c\\x0dd"},
+      {"\x1B[31m", "\\x1b[31m"},
+      {"\xC2\x80\xC2\x9F", "\\xc2\\x80\\xc2\\x9f"},                    // C1 controls
+      {"\xE2\x80\xAE", "\\xe2\\x80\\xae"},                             // U+202E
+      {"\xE2\x80\x8F\xE2\x81\xA6", "\\xe2\\x80\\x8f\\xe2\\x81\\xa6"},  // U+200F, U+2066
+      {"\xE2\x80\xA8", "\\xe2\\x80\\xa8"},                             // a line separator
+      {"\xD8\x9C", "\\xd8\\x9c"},                                      // U+061C
+      {"\xFF", "\\xff"},
+  };
+  for (const auto& [text, expected] : escaped) {
+    EXPECT_EQ(PrintableLine(text), expected);
+    EXPECT_FALSE(IsPrintableLine(text)) << expected;
+  }
 }
 
 TEST(PrintableTest, JsonStringsAreEscaped) {

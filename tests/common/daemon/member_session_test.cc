@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/clock.h"
 #include "common/base/mutex.h"
 #include "common/daemon/control_plane.h"
@@ -27,13 +28,14 @@ class FakeScheduler : public SchedulerClient {
   absl::StatusOr<RegisterReply> Register(const RegisterRequest& request) override {
     MutexLock lock(&mutex_);
     RegisterReply reply;
-    if (incumbent_.has_value() && request.ended_member_id() != incumbent_->member_id()) {
+    if (incumbent_.has_value() && request.ended_pid() != incumbent_->pid()) {
       ++refused_;
       *reply.mutable_incumbent() = *incumbent_;
       changed_.NotifyAll();
       return reply;
     }
     reply.set_member_id(first_id_ + ++registered_);
+    reply.set_secret(absl::StrCat("secret of ", reply.member_id()));
     reply.set_lease_ms(9000);
     reply.set_heartbeat_ms(1000);
     reply.set_adopted(adopts_);
@@ -59,6 +61,7 @@ class FakeScheduler : public SchedulerClient {
     MutexLock lock(&mutex_);
     left_ = true;
     left_id_ = request.member_id();
+    EXPECT_EQ(request.secret(), absl::StrCat("secret of ", request.member_id()));
     changed_.NotifyAll();
     return absl::OkStatus();
   }
@@ -297,8 +300,11 @@ TEST_F(MemberSessionTest, RegistersAgainAfterItsLeaseRanOut) {
   scheduler_.Answer(absl::NotFoundError("lease ran out"));
   const PollRequest again = scheduler_.WaitPoll(2);
   EXPECT_EQ(again.member_id(), 2u);
+  EXPECT_EQ(again.secret(), "secret of 2") << "that of the new life";
+  EXPECT_EQ(session->key().secret, "secret of 2");
+  EXPECT_EQ(scheduler_.WaitPoll(0).secret(), "secret of 1");
   EXPECT_EQ(again.seen_version(), 0u);
-  EXPECT_EQ(session->member_id(), 2u);
+  EXPECT_EQ(session->key().id, 2u);
   EXPECT_THAT(desired(), testing::ElementsAre(9, 0)) << "the new life begins without orders";
 }
 
@@ -311,7 +317,7 @@ TEST_F(MemberSessionTest, AnOlderSchedulerCountsAsSilent) {
   scheduler_.Replace(kTerm);
   scheduler_.Answer(absl::NotFoundError("unknown here"));
   scheduler_.WaitRegistered(3);  // it asks again and again
-  EXPECT_EQ(session->member_id(), 2 * kTerm + 1);
+  EXPECT_EQ(session->key().id, 2 * kTerm + 1);
   EXPECT_THAT(desired(), testing::ElementsAre(9)) << "it continues with what it has";
   scheduler_.Replace(3 * kTerm);
   EXPECT_GT(scheduler_.WaitPoll(2).member_id(), 3 * kTerm);
@@ -326,7 +332,7 @@ TEST_F(MemberSessionTest, ASchedulerWithoutAStoreIsNeverTakenForAnOlderOne) {
     const uint64_t before = scheduler_.registered();
     scheduler_.Answer(absl::NotFoundError("unknown here"));
     scheduler_.WaitPoll(before);
-    EXPECT_EQ(session->member_id(), first_id + before + 1);
+    EXPECT_EQ(session->key().id, first_id + before + 1);
   }
 }
 
@@ -346,7 +352,6 @@ TEST_F(MemberSessionTest, KeepsWhatANewSchedulerAdopts) {
 
 Incumbent SilentFor(double seconds) {
   Incumbent incumbent;
-  incumbent.set_member_id(500);
   incumbent.set_pid(7);
   incumbent.set_host("h");
   incumbent.set_last_seen_s(seconds);
@@ -361,7 +366,7 @@ TEST_F(MemberSessionTest, WaitsForThePlaceOfASilentMember) {
   });
   auto session = Start(Options());
   lease.join();
-  EXPECT_EQ(session->member_id(), 1u);
+  EXPECT_EQ(session->key().id, 1u);
 }
 
 TEST_F(MemberSessionTest, WaitingForAPlaceEndsWhenStopping) {
@@ -384,7 +389,7 @@ TEST_F(MemberSessionTest, TakesThePlaceOfAnEndedProcessAtOnce) {
   MemberSession::Options options = Options();
   options.self.set_process_space("space");
   options.process_has_ended = [](uint32_t pid) { return pid == 7; };
-  EXPECT_EQ(Start(std::move(options))->member_id(), 1u);
+  EXPECT_EQ(Start(std::move(options))->key().id, 1u);
 }
 
 TEST_F(MemberSessionTest, MemberWhosePlaceWasTakenEnds) {

@@ -9,14 +9,14 @@
 namespace sluice {
 namespace {
 
-// A scheduler that refuses every registration while occupied, except one that names the incumbent
-// as ended.
+// A scheduler that refuses every registration while occupied, except one that names the incumbent's
+// process as ended.
 class OccupiedScheduler : public FakeScheduler {
  public:
   absl::StatusOr<RegisterReply> Register(const RegisterRequest& request) override {
     if (!error.ok()) return error;
     RegisterReply reply;
-    if (!occupied || request.ended_member_id() == incumbent.member_id()) {
+    if (!occupied || request.ended_pid() == incumbent.pid()) {
       reply.set_member_id(9);
     } else {
       *reply.mutable_incumbent() = incumbent;
@@ -31,7 +31,6 @@ class OccupiedScheduler : public FakeScheduler {
 class PlaceClaimTest : public testing::Test {
  protected:
   PlaceClaimTest() {
-    scheduler_.incumbent.set_member_id(5);
     scheduler_.incumbent.set_pid(77);
     scheduler_.incumbent.set_host("far");
     scheduler_.incumbent.set_process_space("space");
@@ -93,7 +92,7 @@ TEST_F(PlaceClaimTest, NewIncumbentIsJudgedByItsOwnReports) {
   SeenAt(clock_.Now());
   ASSERT_TRUE(claim.Ask().ok());
   clock_.Advance(absl::Seconds(20));
-  scheduler_.incumbent.set_member_id(6);
+  scheduler_.incumbent.set_pid(78);
   SeenAt(clock_.Now());
   EXPECT_TRUE(claim.Ask().ok());
   EXPECT_EQ(log_.size(), 2u);

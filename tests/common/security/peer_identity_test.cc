@@ -90,6 +90,9 @@ TEST(PeerIdentityTest, PeerMayHaveNoOtherRoleOrRank) {
   // A name that is no rank stands for no rank, not for 0 or for any.
   for (const std::string name : {"alice", "0x0", "0 0", "-1", "4294967296", "0.0"})
     EXPECT_TRUE(refused(Peer(PeerRole::kWorker, name), PeerRole::kWorker, 0)) << name;
+  // A rank has one spelling.
+  for (const std::string name : {" 1", "1 ", "01", "+1"})
+    EXPECT_TRUE(refused(Peer(PeerRole::kWorker, name), PeerRole::kWorker, 1)) << name;
 }
 
 TEST(PeerIdentityTest, UnverifiedPeerMayHaveAnyRoleAndRank) {

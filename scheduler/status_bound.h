@@ -1,0 +1,17 @@
+// Keeps a cluster's status within the size of a message, so that it can always be sent.
+//
+// Thread safety: a free function, safe from any thread.
+#pragma once
+
+#include <cstddef>
+
+#include "proto/scheduler.pb.h"
+
+namespace sluice {
+
+// Leaves out what operators miss least, until the status has at most `max_bytes`: configurations,
+// routes and workers' reports of jobs; tables of pservers; members that are gone; at last the
+// oldest jobs, and members. Says so in the `doing` of a line of the scheduler.
+void BoundStatus(size_t max_bytes, ClusterStatus* status);
+
+}  // namespace sluice

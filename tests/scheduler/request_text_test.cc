@@ -1,0 +1,120 @@
+#include "scheduler/request_text.h"
+
+#include <gmock/gmock.h>
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/message.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace sluice {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string Bytes(size_t n) { return std::string(n, 'x'); }
+
+template <typename Request>
+void ExpectRefused(const Request& request, const std::string& field) {
+  const auto taken = TakeIn(request);
+  EXPECT_TRUE(absl::IsInvalidArgument(taken.status())) << taken.status();
+  EXPECT_THAT(taken.status().message(), HasSubstr(field));
+}
+
+TEST(RequestTextTest, IdentifiersThatAreTooLongAreRefusedByName) {
+  for (const char* name : {"host", "address", "admin_address", "device", "process_space"}) {
+    RegisterRequest request;
+    const auto* const field = RegisterRequest::descriptor()->FindFieldByName(name);
+    ASSERT_NE(field, nullptr) << name;
+    request.GetReflection()->SetString(&request, field, Bytes(kMaxIdentifierBytes));
+    EXPECT_TRUE(TakeIn(request).ok()) << name;
+    request.GetReflection()->SetString(&request, field, Bytes(kMaxIdentifierBytes + 1));
+    ExpectRefused(request, name);
+  }
+  RegisterRequest paths;
+  paths.set_log_file(Bytes(kMaxSentenceBytes));
+  EXPECT_TRUE(TakeIn(paths).ok());
+  paths.set_log_file(Bytes(kMaxSentenceBytes + 1));
+  ExpectRefused(paths, "log_file");
+  FailJobRequest fail;
+  fail.set_job_id(Bytes(1000));
+  ExpectRefused(fail, "job_id");
+  MemberEndedRequest ended;
+  ended.set_process_space(Bytes(1000));
+  ExpectRefused(ended, "process_space");
+  PollRequest poll;
+  poll.add_hosted()->add_tables()->set_name(Bytes(1000));
+  ExpectRefused(poll, "name");
+}
+
+TEST(RequestTextTest, SentencesAreCut) {
+  LeaveRequest leave;
+  leave.set_reason(Bytes(10000));
+  EXPECT_LE((*TakeIn(leave))->reason().size(), kMaxSentenceBytes + 3);
+  FailJobRequest fail;
+  fail.set_message(Bytes(10000));
+  EXPECT_LE((*TakeIn(fail))->message().size(), kMaxSentenceBytes + 3);
+  PollRequest poll;
+  poll.mutable_progress()->set_doing(Bytes(10000));
+  poll.add_hosted()->set_error(Bytes(10000));
+  const auto taken = *TakeIn(poll);
+  EXPECT_LE(taken->progress().doing().size(), kMaxSentenceBytes + 3);
+  EXPECT_LE(taken->hosted(0).error().size(), kMaxSentenceBytes + 3);
+}
+
+TEST(RequestTextTest, ListsThatAreTooLongAreRefused) {
+  RegisterRequest self;
+  PollRequest losses, hosted;
+  for (int i = 0; i < kMaxListed; ++i) {
+    self.add_holds();
+    losses.mutable_progress()->add_losses();
+    hosted.add_hosted();
+  }
+  EXPECT_TRUE(TakeIn(self).ok());
+  EXPECT_TRUE(TakeIn(losses).ok());
+  EXPECT_TRUE(TakeIn(hosted).ok());
+  self.add_holds();
+  losses.mutable_progress()->add_losses();
+  hosted.add_hosted();
+  ExpectRefused(self, "holds");
+  ExpectRefused(losses, "losses");
+  ExpectRefused(hosted, "hosted");
+  PollRequest large;
+  for (int i = 0; i < 1000; ++i) large.add_hosted()->set_error(Bytes(40000));
+  ExpectRefused(large, "hosted");
+}
+
+TEST(RequestTextTest, TextStaysOnItsLineAndCannotCommandATerminal) {
+  const std::string evil = "a\nb\x1B]0;t\x07\xC2\x9B\xE2\x80\xAE";
+  const std::string safe = "a\\x0ab\\x1b]0;t\\x07\\xc2\\x9b\\xe2\\x80\\xae";
+  RegisterRequest self;
+  self.set_host(evil);
+  self.set_device(evil);
+  EXPECT_EQ((*TakeIn(self))->host(), safe);
+  EXPECT_EQ((*TakeIn(self))->device(), safe);
+  PollRequest poll;
+  poll.set_secret(evil);
+  poll.mutable_progress()->set_doing(evil);
+  EXPECT_EQ((*TakeIn(poll))->progress().doing(), safe);
+  EXPECT_EQ((*TakeIn(poll))->secret(), evil) << "not text";
+  FailJobRequest fail;
+  fail.set_message(evil);
+  fail.set_job_id(evil);
+  EXPECT_EQ((*TakeIn(fail))->message(), safe);
+  EXPECT_EQ((*TakeIn(fail))->job_id(), safe);
+  LeaveRequest leave;
+  leave.set_reason(evil);
+  EXPECT_EQ((*TakeIn(leave))->reason(), safe);
+  MemberEndedRequest ended;
+  ended.set_reason(evil);
+  EXPECT_EQ((*TakeIn(ended))->reason(), safe);
+}
+
+TEST(RequestTextTest, ACleanRequestIsNotCopied) {
+  PollRequest poll;
+  poll.mutable_progress()->set_doing("training");
+  EXPECT_EQ(TakeIn(poll)->get(), &poll);
+}
+
+}  // namespace
+}  // namespace sluice
