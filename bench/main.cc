@@ -71,6 +71,7 @@ std::vector<Benchmark> AllBenchmarks() {
   AddDedupBenchmarks(&benchmarks);
   AddTrainBenchmarks(&benchmarks);
   AddSchedulerBenchmarks(&benchmarks);
+  AddCollectiveBenchmarks(&benchmarks);
   return benchmarks;
 }
 

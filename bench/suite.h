@@ -73,6 +73,7 @@ void AddTrainStepBenchmarks(std::vector<Benchmark>* to);
 void AddGpuTrainStepBenchmarks(std::vector<Benchmark>* to);
 void AddTrainBenchmarks(std::vector<Benchmark>* to);
 void AddSchedulerBenchmarks(std::vector<Benchmark>* to);
+void AddCollectiveBenchmarks(std::vector<Benchmark>* to);
 
 // Describes in two lines what the figures were measured on; warns when asserts are compiled in.
 std::string DescribeMachine(const Settings& settings);

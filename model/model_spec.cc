@@ -96,8 +96,10 @@ absl::Status OverrideTable(const TableConfig& from, Mode mode, TableConfig* to) 
                   absl::StrCat("kind ", TableConfig::Kind_Name(from.kind()), " is not the model's ",
                                TableConfig::Kind_Name(to->kind()), "; remove kind here"));
   }
-  if (from.update_at() == TableConfig::COLLECTIVE) {
-    return Refuse(from, "update_at COLLECTIVE is reserved; remove update_at");
+  if (from.update_at() == TableConfig::COLLECTIVE && to->update_at() != TableConfig::COLLECTIVE) {
+    return Refuse(from,
+                  "update_at COLLECTIVE is for all dense tables together; set "
+                  "strategy.sync_configs.dense: COLLECTIVE instead, and remove update_at");
   }
   if (from.update_at() == TableConfig::WORKER && mode != Mode::kGeo) {
     return Refuse(from, absl::StrCat("update_at WORKER needs Geo, and this job is ", ModeName(mode),
@@ -171,6 +173,19 @@ void ResolveShards(uint32_t num_pservers, google::protobuf::RepeatedPtrField<Tab
 absl::Status CompleteTables(const JobConfig& job, std::vector<TableConfig>* tables) {
   if (ModeOf(job.strategy()) == Mode::kGeo) {
     for (TableConfig& table : *tables) table.set_update_at(TableConfig::WORKER);
+  }
+  // A job that only evaluates pulls its tables.
+  if (job.strategy().sync_configs().dense() == SyncConfigs::COLLECTIVE && !job.evaluate_only()) {
+    bool sparse = false;
+    for (TableConfig& table : *tables) {
+      sparse |= table.kind() == TableConfig::SPARSE;
+      if (table.kind() == TableConfig::DENSE) table.set_update_at(TableConfig::COLLECTIVE);
+    }
+    if (!sparse) {
+      return absl::InvalidArgumentError(
+          "strategy.sync_configs.dense: COLLECTIVE needs a sparse table, whose pservers close the "
+          "steps, and this model has none; remove it");
+    }
   }
   SLUICE_RETURN_IF_ERROR(OverrideTables(job, tables));
   ScaleLearningRates(job, tables);

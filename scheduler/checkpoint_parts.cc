@@ -131,6 +131,8 @@ absl::StatusOr<RankPart> CheckpointParts::PartOf(uint32_t rank) const {
 void CheckpointParts::MoveTo(Manifest* manifest) {
   for (auto& worker : workers_) {
     if (worker->has_file()) *manifest->add_files() = worker->file();
+    for (SavedFile& file : *worker->mutable_dense_files()) *manifest->add_files() = std::move(file);
+    worker->clear_dense_files();
     if (mode_ == Mode::kSync) *manifest->mutable_checkpoint()->add_workers() = *std::move(worker);
   }
   for (HostedCut& cut : hosted_) {

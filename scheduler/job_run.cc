@@ -163,6 +163,10 @@ absl::Status JobRun::TakeContent(uint32_t rank, const PhaseReport& report) {
       // seen_ holds one list for all ranks. With many files, a list per rank would fill the memory.
       index_[rank].clear_train_seen();
       index_[rank].clear_eval_seen();
+      if (!report.index().card().empty()) {
+        cards_.resize(worker_num_);
+        cards_[rank] = report.index().card();
+      }
       return absl::OkStatus();
     case Phase::TRAIN:
       if (tasks_) SLUICE_RETURN_IF_ERROR(tasks_->CheckEnded(rank));
@@ -222,6 +226,8 @@ Phase JobRun::PhaseOf(uint32_t rank) const {
   // Ranks keep the pieces for later epochs.
   if (phase.kind() == Phase::TRAIN && !rejoined.has_trained && pieces_.file_size() > 0)
     *phase.mutable_pieces() = pieces_;
+  if (phase.kind() == Phase::TRAIN && !rejoined.has_trained)
+    phase.mutable_cards()->Assign(cards_.begin(), cards_.end());
   if (const WorkerState* resume = ResumeOf(rank)) *phase.mutable_resume() = *resume;
   if (rejoined.phase != phase.number()) {
     if (phase.kind() == Phase::TRAIN && rejoined.later && !rejoined.has_trained)

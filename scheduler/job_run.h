@@ -183,6 +183,7 @@ class JobRun {
   std::vector<IndexReport> index_;  // by rank, until INDEX has ended; without the files seen
   std::optional<DataTasks> tasks_;  // async and Geo, from the end of INDEX
   DataPieces pieces_;               // sync with GLOBAL, from the end of INDEX
+  std::vector<std::string> cards_;  // by rank: IndexReport.card; empty: no rank has one
   uint64_t steps_per_epoch_ = 0;    // sync
   uint64_t first_step_ = 0;         // sync: first step of the next epoch
   // The newest epochs at their beginning, the oldest first.

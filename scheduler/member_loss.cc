@@ -20,6 +20,10 @@ bool ShrinksOnLoss(const Job& job) {
          job.spec.worker_num() > left_out + 1;
 }
 
+bool WorkersKeepTables(const Job& job) {
+  return job.config.strategy().sync_configs().dense() == SyncConfigs::COLLECTIVE;
+}
+
 bool TakenForVacantRank(const Job& job, const Member& worker) {
   const auto rank = job.ranks.by_member.find(worker.id);
   return rank != job.ranks.by_member.end() && job.ranks.vacant.count(rank->second) > 0;
@@ -40,7 +44,8 @@ LossDecision DecideMemberLoss(const Job& job, const Member& lost, bool spare) {
       if (CanTakeOverShards(job) && !lost.draining) decision.kind = LossDecision::kTakeOver;
     } else if (counts && ShrinksOnLoss(job) && !lost.left && !spare) {
       decision.kind = LossDecision::kShrink;
-    } else if (!job.awaits_members() && (job.pservers.vacant.empty() || !counts)) {
+    } else if (!job.awaits_members() && (job.pservers.vacant.empty() || !counts) &&
+               !WorkersKeepTables(job)) {
       decision.kind = LossDecision::kReplaceRank;
     }
     return decision;

@@ -4,7 +4,8 @@
 // of a lost pserver are taken over by another process (ShardTakeover), and only they go back to the
 // newest checkpoint. In sync the loss of a pserver rolls the whole job back, and so do losses that
 // come together: a worker while shards are being taken over, or a pserver while it is not yet known
-// where a lost rank continues. A sync job may also shrink (on_worker_loss), unless the worker has
+// where a lost rank continues. So does every loss of a job whose workers keep the dense tables. A
+// sync job may also shrink (on_worker_loss), unless the worker has
 // left in order or can be replaced at once. A pserver that is draining is not awaited: its loss
 // rolls the job back, to continue without it. No other place says what a loss means. A new outcome
 // becomes a new kind here, which JobLifecycle::MemberLost carries out.
@@ -40,6 +41,10 @@ struct LossDecision {
 // True when the job continues without a worker that it loses, as long as it has others
 // (sync_configs.on_worker_loss: SHRINK).
 bool ShrinksOnLoss(const Job& job);
+
+// True when the workers keep the dense tables (sync_configs.dense: COLLECTIVE). Without one of them
+// the others can finish no step, so every loss takes the job back to its newest checkpoint.
+bool WorkersKeepTables(const Job& job);
 
 // True when the worker was taken for a vacant rank and has no assignment yet, so that the job loses
 // nothing with it.

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
+#include "scheduler/member_loss.h"
 
 namespace sluice {
 
@@ -17,6 +18,10 @@ absl::Status RankRemoval::CanBegin(const Job& job) {
   const Phase::Kind kind = job.run->phases().current().kind();
   if (kind != Phase::TRAIN && kind != Phase::EVAL) {
     return absl::FailedPreconditionError(absl::StrCat("it was in phase ", PhaseName(kind)));
+  }
+  if (WorkersKeepTables(job)) {
+    return absl::FailedPreconditionError(
+        "its workers keep the dense tables, and could not finish the step without the lost one");
   }
   if (!job.checkpoints) return absl::FailedPreconditionError("it can make no checkpoint now");
   if (!job.pservers.vacant.empty()) return absl::FailedPreconditionError("it lacks a pserver");

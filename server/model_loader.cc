@@ -91,7 +91,7 @@ absl::Status ModelLoader::Plan(const Manifest& manifest) {
   values_only_.assign(layouts_.size(), !options_.state);
   for (size_t t = 0; t < layouts_.size(); ++t) {
     const TableConfig* const found = TableOf(manifest, layouts_[t]->name());
-    if (found == nullptr) {
+    if (found == nullptr || layouts_[t]->on_workers()) {
       saved_shards_.push_back(0);
       continue;
     }

@@ -67,7 +67,7 @@ absl::Status AsyncTrainer::TrainOne(const EpochPlan& plan, const Pulled& pulled,
     StageTimer timer(context_.stats, Stage::kPullWait);
     SLUICE_RETURN_IF_ERROR(context_.client->WaitPull(pulled.ticket));
   }
-  NetInput input = NetStep::InputOf(*pulled.values);
+  NetInput input = step_.InputOf(*pulled.values);
   if (hot_rows_ != nullptr) SLUICE_RETURN_IF_ERROR(hot_rows_->Use(pulled.hot.get(), &input));
   double weight = 0;
   EarlyPushes early;

@@ -56,7 +56,7 @@ absl::Status Evaluator::ScorePiece(const ExampleView& examples, EvalAccumulator*
     input.row_index = prepared->row_index.data();
     input.rows = values_.rows.data();
     input.num_rows = prepared->keys.keys.size();
-    input.dense = NetStep::DenseOf(dense_);
+    input.dense = context_.dense->ValuesOf(dense_);
     SLUICE_RETURN_IF_ERROR(context_.net->Forward(input, logits.data()));
     for (size_t i = 0; i < batch->n; ++i) sums->Add(logits[i], batch->label[i], batch->weight[i]);
   }
@@ -70,8 +70,8 @@ absl::StatusOr<EvalSums> Evaluator::Run(DataSummary* summary) {
   dense_.dense.resize(tables.size());
   for (size_t i = 0; i < tables.size(); ++i) {
     dense_.dense[i].resize(context_.client->tables()[tables[i]]->elements());
-    pull.dense.push_back({static_cast<uint32_t>(tables[i]), dense_.dense[i].data()});
   }
+  context_.dense->AddToPull(&dense_, &pull);
   SLUICE_RETURN_IF_ERROR(context_.client->WaitPull(context_.client->StartPull(std::move(pull))));
 
   // Also the files of which this rank reads nothing: all evaluations must use the same data.

@@ -19,6 +19,7 @@
 #include "model/data/example_cache.h"
 #include "model/data/permutation.h"
 #include "model/model.h"
+#include "worker/dense_tables.h"
 #include "worker/worker_cut.h"
 #include "worker/worker_stats.h"
 
@@ -40,6 +41,7 @@ struct JobContext {
   SchedulerClient* scheduler = nullptr;
   absl::Duration scheduler_patience = absl::Seconds(20);  // how long unanswered calls are retried
   std::function<bool()> scheduler_silent;                 // as in JobRunner::Options
+  DenseTables* dense = nullptr;
   WorkerStats* stats = nullptr;
   WorkerCuts* cuts = nullptr;  // null: this rank takes part in no checkpoints
   Clock* clock = nullptr;

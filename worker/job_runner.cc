@@ -13,6 +13,7 @@
 #include "model/built_in_models.h"
 #include "model/model.h"
 #include "worker/batch_source.h"
+#include "worker/collective_dense_tables.h"
 #include "worker/data_index.h"
 #include "worker/lane_batches.h"
 #include "worker/prefetcher.h"
@@ -78,6 +79,7 @@ void JobRunner::Cancel() {
   cancelled_ = true;
   MutexLock lock(&mutex_);
   if (client_) client_->Cancel();
+  if (dense_) dense_->Cancel();
 }
 
 void JobRunner::NoteGeneration(uint64_t generation) {
@@ -87,7 +89,8 @@ void JobRunner::NoteGeneration(uint64_t generation) {
 
 WorkerProgress JobRunner::WithWaiting(WorkerProgress progress) {
   MutexLock lock(&mutex_);
-  const std::string waiting = client_ ? client_->WaitingFor() : "";
+  std::string waiting = client_ ? client_->WaitingFor() : "";
+  if (waiting.empty() && dense_) waiting = dense_->WaitingFor();
   if (!waiting.empty()) progress.set_doing(waiting);
   progress.set_incarnation(incarnation());
   return progress;
@@ -136,6 +139,8 @@ absl::Status JobRunner::Prepare() {
       MakeExampleCache(config, *model_->schema(), options_.env, options_.clock, options_.log);
   context_.net = net_.get();
   context_.client = created.get();
+  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<DenseTables> dense, MakeDenseTables(created->tables()));
+  context_.dense = dense.get();
   context_.scheduler = options_.scheduler;
   context_.scheduler_patience = options_.scheduler_patience;
   context_.scheduler_silent = options_.scheduler_silent;
@@ -148,11 +153,31 @@ absl::Status JobRunner::Prepare() {
   {
     MutexLock lock(&mutex_);
     client_ = std::move(created);
+    dense_ = std::move(dense);
   }
   if (cancelled_) return absl::CancelledError("the job was cancelled");
   trainer_ = Trainer::Create(context_);
   evaluator_ = std::make_unique<Evaluator>(context_);
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<DenseTables>> JobRunner::MakeDenseTables(
+    const TableLayouts& layouts) {
+  CollectiveDenseTables::Options options;
+  for (const int table : model_->dense_tables()) options.tables.push_back(layouts[table]);
+  const bool collective = std::any_of(options.tables.begin(), options.tables.end(),
+                                      [](const auto& table) { return table->on_workers(); });
+  if (!collective) return std::make_unique<PserverDenseTables>(model_.get());
+  if (options_.make_collective == nullptr) {
+    return absl::FailedPreconditionError(
+        "this worker has no engine for strategy.sync_configs.dense: COLLECTIVE");
+  }
+  options.spec = &options_.assignment.job();
+  options.rank = options_.assignment.rank();
+  options.env = options_.env;
+  SLUICE_ASSIGN_OR_RETURN(options.collective,
+                          options_.make_collective(options_.assignment.job().config()));
+  return CollectiveDenseTables::Create(std::move(options));
 }
 
 void JobRunner::LogHowItComputes(const CpuPin* pin) const {
@@ -311,6 +336,7 @@ absl::StatusOr<IndexReport> JobRunner::Index() {
   if (context_.config().evaluate_only()) return report;
   SLUICE_RETURN_IF_ERROR(IndexTrainingData(context_, &table_, &report));
   indexed_ = true;
+  report.set_card(context_.dense->card());
   return report;
 }
 
@@ -319,6 +345,11 @@ absl::StatusOr<TrainReport> JobRunner::Train(const Phase& phase) {
   SLUICE_RETURN_IF_ERROR(context_.files->CheckAllUnchanged(context_.files->train()));
   if (!indexed_) SLUICE_RETURN_IF_ERROR(ListTrainingData(context_, &table_));
   indexed_ = true;
+  if (phase.cards_size() > 0 && !joined_) {
+    SLUICE_RETURN_IF_ERROR(
+        context_.dense->Join({phase.cards().begin(), phase.cards().end()}));
+    joined_ = true;
+  }
   stats_.BeginEpoch(phase.epoch());
   if (phase.has_resume() || phase.skip_steps() > 0) SLUICE_RETURN_IF_ERROR(Resume(phase));
   EpochPlan plan;
@@ -406,6 +437,9 @@ absl::StatusOr<SaveReport> JobRunner::Save(const Phase& phase) {
   if (PserverMayBeLost(files.status().code())) return absl::AbortedError(files.status().message());
   SLUICE_RETURN_IF_ERROR(files.status());
   for (const SavedFile& file : *files) *manifest.add_files() = file;
+  SLUICE_ASSIGN_OR_RETURN(const std::vector<SavedFile> dense,
+                          context_.dense->SaveModel(phase.model_dir(), phase.save_id()));
+  for (const SavedFile& file : dense) *manifest.add_files() = file;
   // The scheduler commits the model after the job has ended well.
   SLUICE_ASSIGN_OR_RETURN(manifest,
                           PrepareModel(phase.model_dir(), context_.config(), std::move(manifest),

@@ -12,6 +12,7 @@
 #include "client/parameter_client.h"
 #include "common/base/cpu_pin.h"
 #include "common/base/mutex.h"
+#include "common/collective/collective.h"
 #include "worker/evaluator.h"
 #include "worker/job_context.h"
 #include "worker/piece_reader.h"
@@ -41,6 +42,9 @@ class JobRunner {
     // null: never.
     std::function<bool()> scheduler_silent;
     Transport* transport = nullptr;
+    // Makes the engine for dense tables that workers keep. Null: jobs with such tables fail.
+    std::function<absl::StatusOr<std::unique_ptr<Collective>>(const JobConfig& config)>
+        make_collective;
     Clock* clock = nullptr;
     Env* env = nullptr;              // for the files of checkpoints and models
     uint64_t max_message_bytes = 0;  // limit of the data plane; 0: none
@@ -80,6 +84,8 @@ class JobRunner {
   WorkerProgress WithWaiting(WorkerProgress progress);
   void LogHowItComputes(const CpuPin* pin) const;  // null: not pinned
   absl::Status Prepare();
+  // The dense tables of the job. `layouts`: of all tables.
+  absl::StatusOr<std::unique_ptr<DenseTables>> MakeDenseTables(const TableLayouts& layouts);
   absl::Status RunPhases();
   // Returns when the run is cancelled, or the error is not explained in time.
   void AwaitNextAttempt(const absl::Status& error);
@@ -110,9 +116,11 @@ class JobRunner {
   std::unique_ptr<Evaluator> evaluator_;
   PieceTable table_;      // of the training data; pieces in sync only
   bool indexed_ = false;  // table_ lists the training data
+  bool joined_ = false;   // the dense tables have met the other ranks
 
   Mutex mutex_;
   std::unique_ptr<ParameterClient> client_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<DenseTables> dense_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace sluice

@@ -35,10 +35,10 @@ std::vector<const float*> NetStep::DenseOf(const StepBuffers& buffers) {
   return dense;
 }
 
-NetInput NetStep::InputOf(const StepBuffers& buffers) {
+NetInput NetStep::InputOf(const StepBuffers& buffers) const {
   NetInput input;
   input.rows = buffers.rows.data();
-  input.dense = DenseOf(buffers);
+  input.dense = context_.dense->ValuesOf(buffers);
   return input;
 }
 
@@ -116,10 +116,7 @@ PullRequest NetStep::MakePull(std::shared_ptr<const KeySet> keys, StepBuffers* v
   if (context_.sparse() != nullptr) {
     pull.sparse.push_back({context_.sparse()->id(), std::move(keys), values->rows.data()});
   }
-  const std::vector<int>& tables = context_.model->dense_tables();
-  for (size_t i = 0; i < tables.size(); ++i) {
-    pull.dense.push_back({static_cast<uint32_t>(tables[i]), values->dense[i].data()});
-  }
+  context_.dense->AddToPull(values, &pull);
   return pull;
 }
 
@@ -148,11 +145,7 @@ PushRequest NetStep::MakePush(const std::shared_ptr<const PreparedBatch>& prepar
   if (context_.sparse() != nullptr) {
     push.sparse.push_back({context_.sparse()->id(), KeysOf(prepared), gradients->rows.data()});
   }
-  const std::vector<int>& tables = context_.model->dense_tables();
-  for (size_t i = 0; i < tables.size(); ++i) {
-    push.dense.push_back(
-        {static_cast<uint32_t>(tables[i]), any ? gradients->dense[i].data() : nullptr});
-  }
+  context_.dense->AddToPush(any ? gradients.get() : nullptr, &push);
   return push;
 }
 
@@ -172,8 +165,7 @@ PushRequest NetStep::MakeEmptyPush(const PreparedBatch& prepared) const {
     none->offsets.assign(prepared.keys.offsets.size(), 0);
     push.sparse.push_back({sparse->id(), std::move(none), nullptr});
   }
-  for (const int table : context_.model->dense_tables())
-    push.dense.push_back({static_cast<uint32_t>(table), nullptr});
+  context_.dense->AddToPush(nullptr, &push);
   push.position = position_;
   return push;
 }

@@ -43,8 +43,8 @@ class NetStep {
   // Async: how far the rank is with the last Run.
   const TrainPosition& position() const { return position_; }
 
-  // Makes the pull of all dense tables, and of the rows of `keys` if there is a sparse table, into
-  // `values`.
+  // Makes the pull of the dense tables that pservers keep, and of the rows of `keys` if there is a
+  // sparse table, into `values`.
   PullRequest MakePull(std::shared_ptr<const KeySet> keys, StepBuffers* values) const;
   // MakePush makes the push of all gradients of a batch, and MakeDensePush the push of dense table
   // i (by Model::dense_tables()) alone. Null gradients mean a skipped step: its push has n_w = 0,
@@ -55,8 +55,8 @@ class NetStep {
                             const std::shared_ptr<StepBuffers>& gradients, double weight,
                             size_t i) const;
   static std::vector<const float*> DenseOf(const StepBuffers& buffers);
-  // The pulled values in `buffers` as input.
-  static NetInput InputOf(const StepBuffers& buffers);
+  // The values for a step as input. `buffers`: those of its pull.
+  NetInput InputOf(const StepBuffers& buffers) const;
 
  private:
   PushRequest MakeEmptyPush(const PreparedBatch& prepared) const;

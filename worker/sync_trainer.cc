@@ -21,7 +21,16 @@ void SyncTrainer::RecordCut(const EpochPlan& plan, uint64_t step) {
   WorkerState state;
   *state.mutable_train() = context_.stats->ReportAfter(plan.steps_done + (step - plan.first_step));
   state.set_net_state(context_.net->SaveState());
-  if (makes_part) context_.cuts->Record(number, step, state);
+  if (makes_part) {
+    context_.dense->SaveCheckpoint(
+        number, step,
+        [cuts = context_.cuts, number, step,
+         state](const absl::StatusOr<std::vector<SavedFile>>& files) mutable {
+          if (!files.ok()) return cuts->RecordError(number, std::string(files.status().message()));
+          state.mutable_dense_files()->Assign(files->begin(), files->end());
+          cuts->Record(number, step, std::move(state));
+        });
+  }
   if (keeps_state_) context_.cuts->KeepState(step, std::move(state));
 }
 
@@ -44,6 +53,13 @@ absl::Status SyncTrainer::Train(const EpochPlan& plan, BatchQueue* queue) {
       plan.commit_again > 0
           ? StartCommit(global_step, prepared, values.get(), /*checkpoint=*/0)
           : context_.client->StartPull(step_.MakePull(KeysOf(prepared), values.get()));
+  NetStep::Ready ready;
+  if (context_.dense->leaves_early()) {
+    ready = [this](const std::shared_ptr<StepBuffers>& gradients, double weight, size_t i) {
+      context_.dense->Ready(*gradients, weight, i);
+    };
+  }
+  bool committed = false;  // a step whose dense tables are not closed yet
   while (prepared) {
     if (*context_.cancelled) return absl::CancelledError("the job was cancelled");
     StepTimer step(context_.stats);
@@ -51,18 +67,23 @@ absl::Status SyncTrainer::Train(const EpochPlan& plan, BatchQueue* queue) {
       StageTimer timer(context_.stats, Stage::kPullWait);
       SLUICE_RETURN_IF_ERROR(context_.client->WaitPull(ticket));
     }
+    if (committed) context_.dense->CloseStep();
     RecordCut(plan, global_step);
     step_.Announce(queue->Peek());
     double weight = 0;
-    SLUICE_ASSIGN_OR_RETURN(std::shared_ptr<StepBuffers> gradients,
-                            step_.Run(*prepared, plan.epoch, NetStep::InputOf(*values), &weight));
-    // PushStep returns when every pserver has acknowledged the push. Only then may the commit
-    // leave: a commit on any shard promises that every shard has the push.
+    SLUICE_ASSIGN_OR_RETURN(
+        std::shared_ptr<StepBuffers> gradients,
+        step_.Run(*prepared, plan.epoch, step_.InputOf(*values), &weight, ready));
+    // PushStep returns when every pserver has acknowledged the push, and Exchange when every rank
+    // has the means of dense tables that workers keep. Only then may the commit leave: a commit on
+    // any shard promises that every shard has the push.
     {
       StageTimer timer(context_.stats, Stage::kPushWait);
       SLUICE_RETURN_IF_ERROR(
           context_.client->PushStep(global_step, step_.MakePush(prepared, gradients, weight)));
+      SLUICE_RETURN_IF_ERROR(context_.dense->Exchange(global_step, gradients.get(), weight));
     }
+    committed = true;
     SLUICE_ASSIGN_OR_RETURN(prepared, queue->Pop());
     if (prepared) values = step_.TakeBuffers(*prepared);
     const bool asks = context_.cuts != nullptr && context_.rank == 0;
@@ -75,6 +96,7 @@ absl::Status SyncTrainer::Train(const EpochPlan& plan, BatchQueue* queue) {
     StageTimer timer(context_.stats, Stage::kPullWait);
     SLUICE_RETURN_IF_ERROR(context_.client->WaitPull(ticket));
   }
+  if (committed) context_.dense->CloseStep();
   RecordCut(plan, global_step);
   return absl::OkStatus();
 }

@@ -7,6 +7,7 @@
 #include "common/daemon/process_info.h"
 #include "common/daemon/process_log.h"
 #include "model/net/cuda/cuda_device.h"
+#include "worker/job_collective.h"
 
 namespace sluice {
 namespace {
@@ -201,6 +202,9 @@ void WorkerServer::RunJobs() {
       // A lease, or 5 s: by then a restarted scheduler has heard from its members.
       run.scheduler_silent = [this] { return session_->silent() >= session_->lost_after() / 4; };
       run.transport = options_.transport;
+      run.make_collective = [this](const JobConfig& config) {
+        return MakeJobCollective(config, options_.identity);
+      };
       run.env = confined_ != nullptr ? confined_.get() : options_.env;
       run.max_message_bytes = uint64_t{options_.identity.cluster.limits().max_message_mib()} << 20;
       run.clock = options_.clock;

@@ -105,6 +105,10 @@ void FillStrategy(StrategyConfig* strategy) {
     SLUICE_DEFAULT(configs->mutable_hot_row_cache(), max_staleness_steps, 8);
   }
   if (ModeOf(*strategy) == Mode::kGeo) SLUICE_DEFAULT(configs, geo_cache_rows, 10'000'000);
+  if (strategy->sync_configs().dense() == SyncConfigs::COLLECTIVE) {
+    SLUICE_DEFAULT(strategy->mutable_sync_configs(), fuse_mb, 32);
+    SLUICE_DEFAULT(strategy->mutable_sync_configs(), fuse_layers, 20);
+  }
 }
 
 void FillCheckpoint(JobConfig* job) {

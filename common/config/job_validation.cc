@@ -270,9 +270,13 @@ class JobValidator {
             "BF16 is refused in Geo: rounded deltas add up; use F32, or k_steps 0");
       }
       if (t.update_at() == TableConfig::COLLECTIVE) {
-        Add(path + ".update_at",
-            "COLLECTIVE is reserved for dense tables that workers all-reduce, which this build "
-            "does not support; leave it out, and pservers (in Geo: workers) update the table");
+        if (job_.strategy().sync_configs().dense() != SyncConfigs::COLLECTIVE) {
+          Add(path + ".update_at",
+              "COLLECTIVE is for all dense tables together; set strategy.sync_configs.dense: "
+              "COLLECTIVE instead, and remove it here");
+        }
+        if (t.wire_type() == TableConfig::BF16)
+          Add(path + ".wire_type", "BF16 is not supported for tables that workers keep; use F32");
       }
       if (t.update_at() == TableConfig::WORKER && mode_ != Mode::kGeo) {
         Add(path + ".update_at", absl::StrCat("WORKER contradicts mode ", ModeName(mode_),
@@ -366,6 +370,29 @@ class JobValidator {
     }
     if (a.has_hot_row_cache()) AddAll(FindHotRowCacheProblems(job_, parts_));
     if (job_.strategy().sync_configs().on_worker_loss() == SyncConfigs::SHRINK) Shrink();
+    Dense();
+  }
+
+  void Dense() {
+    const SyncConfigs& s = job_.strategy().sync_configs();
+    const std::string path = "strategy.sync_configs.";
+    if (s.dense() != SyncConfigs::COLLECTIVE) {
+      const std::string why = "has no effect without dense COLLECTIVE; remove it, or set dense";
+      if (s.engine() != SyncConfigs::AUTO) Add(path + "engine", why);
+      if (s.has_fuse_mb()) Add(path + "fuse_mb", why);
+      if (s.has_fuse_layers()) Add(path + "fuse_layers", why);
+      return;
+    }
+    if (mode_ != Mode::kSync) {
+      Add(path + "dense",
+          absl::StrCat("COLLECTIVE contradicts mode ", ModeName(mode_),
+                       ", in which workers are at different steps and have no common mean; it is "
+                       "for sync (a_sync=false): remove it"));
+    }
+    if (s.has_fuse_mb() && (s.fuse_mb() == 0 || s.fuse_mb() > kMaxFuseMb))
+      Range(path + "fuse_mb", s.fuse_mb(), 1, kMaxFuseMb);
+    if (s.has_fuse_layers() && (s.fuse_layers() == 0 || s.fuse_layers() > kMaxFuseLayers))
+      Range(path + "fuse_layers", s.fuse_layers(), 1, kMaxFuseLayers);
   }
 
   void Shrink() {

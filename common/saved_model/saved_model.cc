@@ -30,8 +30,8 @@ absl::Status CheckValues(const TableLayout& table, uint32_t shard, const ShardVa
     return absl::InvalidArgumentError(
         absl::StrCat("shard ", shard, " of table '", table.name(), "' cannot be saved: ", what));
   };
-  if (shard >= table.num_shards())
-    return refuse(absl::StrCat("the table has ", table.num_shards(), " shards"));
+  if (shard >= table.num_files())
+    return refuse(absl::StrCat("the table has ", table.num_files(), " shards"));
   if (!table.sparse()) {
     if (values.first_element != shard * table.block_elements() ||
         values.weights.size() != table.ShardElements(shard)) {

@@ -41,8 +41,11 @@ absl::Status ValidateName(const TableConfig& config) {
 }
 
 absl::Status ValidatePolicy(const TableConfig& config) {
-  if (config.update_at() == TableConfig::COLLECTIVE) {
-    return Refuse(config, "update_at COLLECTIVE is reserved; use PSERVER, or WORKER for Geo");
+  if (config.update_at() == TableConfig::COLLECTIVE && config.kind() != TableConfig::DENSE) {
+    return Refuse(config, "only dense tables can have update_at COLLECTIVE; use PSERVER");
+  }
+  if (config.update_at() == TableConfig::COLLECTIVE && config.wire_type() == TableConfig::BF16) {
+    return Refuse(config, "workers exchange gradients as F32 with update_at COLLECTIVE; use F32");
   }
   if (config.update_at() == TableConfig::WORKER && config.wire_type() == TableConfig::BF16) {
     return Refuse(config, "wire_type BF16 would round Geo's deltas; use F32 with update_at WORKER");
@@ -179,10 +182,10 @@ absl::Status TableLayout::InitDense() {
   block_elements_ =
       whole_rows ? kMaxBlockElements / row_elements_ * row_elements_ : kMaxBlockElements;
   block_elements_ = std::min(block_elements_, elements_);
-  num_shards_ = static_cast<uint32_t>((elements_ + block_elements_ - 1) / block_elements_);
-  if (config_.num_shards() != 0 && config_.num_shards() != num_shards_) {
+  num_files_ = static_cast<uint32_t>((elements_ + block_elements_ - 1) / block_elements_);
+  if (config_.num_shards() != 0 && config_.num_shards() != num_files_) {
     return Refuse(config_, absl::StrCat("num_shards is ", config_.num_shards(),
-                                        ", but a dense table of this size has ", num_shards_,
+                                        ", but a dense table of this size has ", num_files_,
                                         "; remove num_shards"));
   }
   Column column;
@@ -202,10 +205,10 @@ absl::Status TableLayout::InitSparse() {
   }
   if (config_.columns_size() == 0)
     return Refuse(config_, "a sparse table needs columns { name dim ... }");
-  num_shards_ = config_.num_shards();
-  if (num_shards_ == 0 || num_shards_ > kMaxShards) {
+  num_files_ = config_.num_shards();
+  if (num_files_ == 0 || num_files_ > kMaxShards) {
     return Refuse(config_, absl::StrCat("num_shards must be between 1 and ", kMaxShards, "; it is ",
-                                        num_shards_));
+                                        num_files_));
   }
   uint64_t weights = 0, state = 0;
   std::set<std::string> names;

@@ -46,7 +46,13 @@ class TableLayout {
   const std::string& name() const { return config_.name(); }
   bool sparse() const { return config_.kind() == TableConfig::SPARSE; }
   const TableConfig& config() const { return config_; }
-  uint32_t num_shards() const { return num_shards_; }
+  // Workers keep the table (TableConfig.COLLECTIVE), so it has no shards on pservers.
+  bool on_workers() const { return config_.update_at() == TableConfig::COLLECTIVE; }
+  // Shards on pservers.
+  uint32_t num_shards() const { return on_workers() ? 0 : num_files_; }
+  // Files of the table in a model or checkpoint: one for each shard, or for each block of a table
+  // that workers keep.
+  uint32_t num_files() const { return num_files_; }
   // Bytes of one value on the wire: 4, or 2 for BF16.
   uint32_t wire_bytes() const { return config_.wire_type() == TableConfig::BF16 ? 2 : 4; }
 
@@ -61,7 +67,7 @@ class TableLayout {
   // an element.
   uint32_t dim() const { return dim_; }
   uint32_t state_floats() const { return state_floats_; }
-  uint32_t ShardOf(uint64_t key) const { return ShardOfKey(key, num_shards_); }
+  uint32_t ShardOf(uint64_t key) const { return ShardOfKey(key, num_files_); }
   // A dense table has one column, with dim 0.
   const std::vector<Column>& columns() const { return columns_; }
 
@@ -82,7 +88,7 @@ class TableLayout {
   uint32_t id_ = 0;
   uint64_t stream_ = 0;  // hash of seed and table name
   TableConfig config_;
-  uint32_t num_shards_ = 0;
+  uint32_t num_files_ = 0;
   uint64_t elements_ = 0, row_elements_ = 0, block_elements_ = 0;
   uint32_t dim_ = 0, state_floats_ = 0;
   std::vector<Column> columns_;

@@ -145,6 +145,7 @@ TEST(BenchTest, QuickRunWritesEveryRowWithItsLimit) {
                            "workers4/dense_push/4MiB",
                            "train_step/async/batch2048/f32",
                            "dedup/host/standard/batch16384",
+                           "collective/allreduce/shm/4KiB/ranks2",
                            "train/async/batch512/sgd/f32",
                            "train/sync/batch512/sgd/f32",
                            "train/geo100/batch512/sgd/f32"}) {

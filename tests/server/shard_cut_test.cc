@@ -24,6 +24,7 @@
 #include "common/saved_model/shard_file_reader.h"
 #include "server/model_loader.h"
 #include "server/shard.h"
+#include "tests/common/optimizer/every_rule.h"
 #include "tests/common/saved_model/memory_env.h"
 
 namespace sluice {
@@ -33,38 +34,7 @@ using ::testing::HasSubstr;
 
 constexpr uint32_t kWorkers = 2;
 constexpr uint64_t kKeys = 6000;
-const char* const kRules[] = {"sgd", "momentum", "adam", "adagrad", "ftrl"};
-const char* const kSchedules[] = {"constant", "exponential", "inverse_time",    "natural",
-                                  "noam",     "polynomial",  "cosine_restarts", "cosine"};
 const char* const kModes[] = {"sync", "async", "waiting", "geo"};
-
-OptimizerConfig Optimizer(const std::string& rule, const std::string& schedule) {
-  OptimizerConfig config;
-  if (rule == "sgd") config.mutable_sgd();
-  if (rule == "momentum") config.mutable_momentum()->set_nesterov(true);
-  if (rule == "adam") config.mutable_adam();
-  if (rule == "adagrad") config.mutable_adagrad();
-  if (rule == "ftrl") config.mutable_ftrl()->set_l1(0.01f);
-  config.set_learning_rate(0.1f);
-  LearningRateSchedule* const s = config.mutable_schedule();
-  const auto set = [](auto* kind) {
-    kind->set_steps(3);
-    kind->set_rate(0.7f);
-  };
-  if (schedule == "constant") s->mutable_constant();
-  if (schedule == "exponential") set(s->mutable_exponential());
-  if (schedule == "inverse_time") set(s->mutable_inverse_time());
-  if (schedule == "natural") set(s->mutable_natural_exponential());
-  if (schedule == "noam") {
-    s->mutable_noam()->set_warmup(5);
-    s->mutable_noam()->set_model_dim(4);
-  }
-  if (schedule == "polynomial") s->mutable_polynomial()->set_steps(40);
-  if (schedule == "cosine") s->mutable_cosine()->set_steps(40);
-  if (schedule == "cosine_restarts") s->mutable_cosine_restarts()->set_first_steps(4);
-  if (schedule != "noam") s->set_warmup_steps(2);
-  return WithDefaults(config);
-}
 
 // A sparse table of two columns and a dense one of two blocks.
 TableLayouts Tables(const std::string& rule, const std::string& schedule, uint32_t num_shards) {

@@ -83,6 +83,7 @@ class GeoTrainerTest : public ::testing::TestWithParam<bool> {
     context_.model = &model_;
     context_.net = net_.get();
     context_.client = client_.get();
+    context_.dense = &dense_;
     context_.env = Env::Real();
     context_.stats = &stats_;
     context_.cancelled = &cancelled_;
@@ -112,6 +113,7 @@ class GeoTrainerTest : public ::testing::TestWithParam<bool> {
   }
 
   FakeModel model_;
+  PserverDenseTables dense_{&model_};
   std::unique_ptr<OnesNet> net_ =
       GetParam() ? std::make_unique<OnesDeviceNet>() : std::make_unique<OnesNet>();
   JobSpec spec_;

@@ -70,6 +70,7 @@ class HotRowCacheTest : public ::testing::Test {
     context_.model = &model_;
     context_.net = &net_;
     context_.client = &client_;
+    context_.dense = &dense_;
     context_.stats = &stats_;
     context_.cancelled = &cancelled_;
     context_.log = [this](const std::string& line) { log_.push_back(line); };
@@ -104,6 +105,7 @@ class HotRowCacheTest : public ::testing::Test {
   }
 
   FakeModel model_;
+  PserverDenseTables dense_{&model_};
   ResidentNet net_;
   JobSpec spec_;
   WorkerStats stats_{"job", 0, 1000, nullptr};

@@ -21,6 +21,7 @@ class TrainersTest : public ::testing::Test {
     spec_.mutable_config()->mutable_train()->set_pipeline_depth(1);
     context_.spec = &spec_;
     context_.model = &model_;
+    context_.dense = &dense_;
     context_.net = &net_;
     context_.client = &client_;
     context_.stats = &stats_;
@@ -51,6 +52,7 @@ class TrainersTest : public ::testing::Test {
   }
 
   FakeModel model_;
+  PserverDenseTables dense_{&model_};
   OnesNet net_;
   JobSpec spec_;
   WorkerStats stats_{"job", 0, 1000, nullptr};

@@ -1,0 +1,13 @@
+# Gloo, for collective operations between hosts (Debian: libgloo-dev). A build without it works, and its engine gloo says so.
+set(SLUICE_WITH_GLOO AUTO CACHE STRING "Collective operations between hosts: ON, OFF or AUTO (when libgloo-dev is installed)")
+set_property(CACHE SLUICE_WITH_GLOO PROPERTY STRINGS AUTO ON OFF)
+set(SLUICE_HAS_GLOO FALSE)
+if(NOT SLUICE_WITH_GLOO STREQUAL OFF)
+  find_package(Gloo CONFIG QUIET)
+  if(TARGET gloo)
+    set(SLUICE_HAS_GLOO TRUE)
+  elseif(SLUICE_WITH_GLOO STREQUAL ON)
+    message(FATAL_ERROR "SLUICE_WITH_GLOO is ON, but Gloo was not found: install libgloo-dev")
+  endif()
+endif()
+message(STATUS "collective operations between hosts (Gloo): ${SLUICE_HAS_GLOO}")

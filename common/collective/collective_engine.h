@@ -1,0 +1,73 @@
+// The operations of a Collective, one at a time: what an engine implements.
+//
+// QueuedCollective makes a Collective of it. It keeps the first error, so that an engine need not
+// refuse operations before Join or after an error.
+//
+// Thread safety: one call at a time, from any thread, except Cancel and WaitingFor, which are safe
+// at any time.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "common/collective/collective.h"
+
+namespace sluice {
+
+struct CollectiveOptions {
+  // How long a call waits for another rank that makes no progress. It also bounds how long a
+  // stopped rank goes unnoticed, and how much later than the others a rank may begin an operation.
+  // two_level: a rank may wait up to 1.5 times as long for a leader that waits itself.
+  absl::Duration timeout = absl::Seconds(30);
+  // shm: bytes of an array that are under way at a time; a few of them should fit in the L2 cache.
+  // Rank 0's value holds for the group. It does not change any result.
+  size_t chunk_bytes = 256 << 10;
+  // gloo: the address of this host at which the other hosts reach it. Connections are plain TCP:
+  // anybody on that network can read and change what is exchanged, and a peer that sends malformed
+  // bytes can end this process. Empty: this rank does not listen, so gloo cannot be used.
+  std::string bind_address;
+  // Names the host in place of what the system says, for tests.
+  std::string host_for_test;
+};
+
+class CollectiveEngine {
+ public:
+  // The step of an operation that has none.
+  static constexpr uint64_t kNoStep = ~uint64_t{0};
+
+  virtual ~CollectiveEngine() = default;
+
+  // As in Collective. Leave has been called before Listen when there was a group.
+  virtual absl::StatusOr<std::string> Listen(uint64_t generation, uint32_t self,
+                                             uint32_t ranks) = 0;
+  // `peers` as in Collective. `members` are the ranks that form the group, this one among them. The
+  // other methods number them from 0 in this order; errors, RankAtFault and WaitingFor name them by
+  // their ranks. A card of another rank is not read.
+  virtual absl::Status Join(uint64_t generation, const std::vector<std::string>& peers,
+                            const std::vector<uint32_t>& members) = 0;
+  virtual void Leave() = 0;
+
+  // How long later operations wait, in place of CollectiveOptions::timeout; not less than that.
+  virtual void SetTimeout(absl::Duration timeout) = 0;
+  virtual absl::Status WeightedMean(uint64_t step, absl::Span<float> values, double weight) = 0;
+  // `step` is kNoStep, or compared between the ranks.
+  virtual absl::Status AllReduce(uint64_t step, absl::Span<float> values, Collective::Op op) = 0;
+  virtual absl::Status ReduceScatter(absl::Span<float> values, Collective::Op op) = 0;
+  virtual absl::Status AllGather(absl::Span<float> values) = 0;
+  virtual absl::Status Broadcast(absl::Span<uint8_t> bytes, uint32_t root) = 0;
+  virtual absl::Status Barrier() = 0;
+
+  // Ends the group for all ranks: their operations fail with the code of `why` and its rank at
+  // fault.
+  virtual void Abandon(const absl::Status& why) = 0;
+  virtual void Cancel() = 0;
+  virtual std::string WaitingFor() const = 0;
+  virtual const char* name() const = 0;
+};
+
+}  // namespace sluice

@@ -1,0 +1,310 @@
+#include "common/collective/gloo_engine.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/collective/gloo_peers.h"
+#include "common/collective/rank_reduction.h"
+#include "common/collective/reduce_loops.h"
+#include "common/collective/sigpipe_block.h"
+
+namespace sluice {
+namespace {
+
+// What is reduced at a time while other pieces travel.
+constexpr size_t kPieceFloats = 64 << 10;
+// Pieces of each rank for which there is room before they are reduced.
+constexpr uint64_t kPiecesAhead = 4;
+constexpr size_t kMaxInlineFloats = GlooPeers::kMaxInlineBytes / sizeof(float);
+
+// Kinds of values.
+constexpr uint64_t kBrought = 1, kResult = 2;
+
+class GlooEngine : public CollectiveEngine {
+ public:
+  explicit GlooEngine(const CollectiveOptions& options) : peers_(options) {}
+
+  absl::StatusOr<std::string> Listen(uint64_t generation, uint32_t self, uint32_t ranks) override {
+    SLUICE_ASSIGN_OR_RETURN(const CollectiveCard card, peers_.Listen(generation, self, ranks));
+    return card.SerializeAsString();
+  }
+
+  absl::Status Join(uint64_t generation, const std::vector<std::string>& peers,
+                    const std::vector<uint32_t>& members) override {
+    SLUICE_ASSIGN_OR_RETURN(const std::vector<CollectiveCard> cards,
+                            ParseCards("gloo", generation, peers, members));
+    const SigpipeBlock block;
+    SLUICE_RETURN_IF_ERROR(peers_.Join(cards, members));
+    self_ = peers_.self();
+    ranks_ = peers_.ranks();
+    return absl::OkStatus();
+  }
+
+  void Leave() override { peers_.Leave(); }
+  void SetTimeout(absl::Duration timeout) override { peers_.set_timeout(timeout); }
+
+  absl::Status WeightedMean(uint64_t step, absl::Span<float> values, double weight) override {
+    OperationHeader header = Header(OperationHeader::kWeightedMean, values.size());
+    header.step = step;
+    header.weight = weight;
+    return Reduce(header, values);
+  }
+
+  absl::Status AllReduce(uint64_t step, absl::Span<float> values, Collective::Op op) override {
+    OperationHeader header = Header(OperationHeader::kAllReduce, values.size());
+    header.step = step;
+    header.op = static_cast<uint32_t>(op);
+    return Reduce(header, values);
+  }
+
+  absl::Status ReduceScatter(absl::Span<float> values, Collective::Op op) override {
+    OperationHeader header = Header(OperationHeader::kReduceScatter, values.size());
+    header.op = static_cast<uint32_t>(op);
+    return Reduce(header, values);
+  }
+
+  absl::Status AllGather(absl::Span<float> values) override;
+  absl::Status Broadcast(absl::Span<uint8_t> bytes, uint32_t root) override;
+
+  absl::Status Barrier() override {
+    const SigpipeBlock block;
+    return Exchange(Header(OperationHeader::kBarrier, 0), nullptr, 0);
+  }
+
+  void Abandon(const absl::Status& why) override { (void)peers_.Abandon(why); }
+  void Cancel() override { peers_.Cancel(); }
+  std::string WaitingFor() const override { return peers_.WaitingFor(); }
+  const char* name() const override { return "gloo"; }
+
+ private:
+  static OperationHeader Header(OperationHeader::Kind kind, size_t n) {
+    OperationHeader header;
+    header.kind = kind;
+    header.n = n;
+    header.step = kNoStep;
+    return header;
+  }
+
+  // Exchanges headers, and up to kMaxInlineBytes of values, with all ranks; fills headers_ and
+  // messages_. The ranks agree when it returns OK.
+  absl::Status Exchange(const OperationHeader& header, const void* values, size_t bytes);
+  absl::Status Reduce(const OperationHeader& header, absl::Span<float> values);
+  absl::Status ReduceInline(const OperationHeader& header, absl::Span<float> values);
+  absl::Status ReducePieces(const OperationHeader& header, absl::Span<float> values);
+  // The piece of rank `rank`'s part with number k.
+  ArrayPart PieceOf(size_t n, uint32_t rank, uint64_t k) const {
+    const ArrayPart part = PartOf(n, ranks_, rank);
+    const size_t begin = std::min(part.end, part.begin + k * kPieceFloats);
+    return {begin, std::min(part.end, begin + kPieceFloats)};
+  }
+  absl::Status SendFloats(GlooPeers::Region* from, uint32_t rank, uint64_t slot, ArrayPart piece,
+                          std::vector<int>* sent);
+  absl::Status ReceiveFloats(GlooPeers::Region* to, uint32_t rank, uint64_t slot, size_t begin,
+                             size_t size);
+  template <typename Call>
+  absl::Status ForOthers(Call call) {
+    for (uint32_t rank = 0; rank < ranks_; ++rank)
+      if (rank != self_) SLUICE_RETURN_IF_ERROR(call(rank));
+    return absl::OkStatus();
+  }
+
+  GlooPeers peers_;
+  uint32_t self_ = 0, ranks_ = 0;
+  // Of the present operation, by rank.
+  std::vector<OperationHeader> headers_;
+  std::vector<const GlooPeers::Message*> messages_;
+  std::vector<float> scratch_;  // kept between operations: fresh pages are slow
+};
+
+absl::Status GlooEngine::Exchange(const OperationHeader& header, const void* values, size_t bytes) {
+  peers_.Begin(header);
+  headers_.assign(ranks_, header);
+  messages_.assign(ranks_, nullptr);
+  SLUICE_RETURN_IF_ERROR(peers_.AwaitAcknowledgements());
+  SLUICE_RETURN_IF_ERROR(
+      ForOthers([&](uint32_t rank) { return peers_.SendMessage(rank, header, values, bytes); }));
+  SLUICE_RETURN_IF_ERROR(ForOthers([&](uint32_t rank) -> absl::Status {
+    SLUICE_ASSIGN_OR_RETURN(messages_[rank], peers_.ReceiveMessage(rank));
+    headers_[rank] = messages_[rank]->header;
+    return absl::OkStatus();
+  }));
+  const absl::Status agreed = CheckAgreement(headers_);
+  return agreed.ok() ? agreed : peers_.Abandon(agreed);
+}
+
+absl::Status GlooEngine::Reduce(const OperationHeader& header, absl::Span<float> values) {
+  const SigpipeBlock block;
+  return values.size() <= kMaxInlineFloats ? ReduceInline(header, values)
+                                           : ReducePieces(header, values);
+}
+
+absl::Status GlooEngine::ReduceInline(const OperationHeader& header, absl::Span<float> values) {
+  const bool brings = header.kind != OperationHeader::kWeightedMean || header.weight != 0;
+  scratch_.resize(std::max(scratch_.size(), values.size()));
+  RankReduction::Bring(header, values.data(), scratch_.data(), values.size());
+  SLUICE_RETURN_IF_ERROR(
+      Exchange(header, scratch_.data(), brings ? values.size() * sizeof(float) : 0));
+  std::vector<const float*> inputs(ranks_);
+  for (uint32_t rank = 0; rank < ranks_; ++rank) {
+    inputs[rank] =
+        rank == self_ ? values.data() : reinterpret_cast<const float*>(messages_[rank]->values);
+  }
+  RankReduction(headers_, self_).Reduce(inputs, values.data(), nullptr, values.size());
+  return absl::OkStatus();
+}
+
+absl::Status GlooEngine::SendFloats(GlooPeers::Region* from, uint32_t rank, uint64_t slot,
+                                    ArrayPart piece, std::vector<int>* sent) {
+  if (piece.size() == 0) return absl::OkStatus();
+  ++(*sent)[rank];
+  return peers_.Send(from, rank, slot, piece.begin * sizeof(float), piece.size() * sizeof(float));
+}
+
+absl::Status GlooEngine::ReceiveFloats(GlooPeers::Region* to, uint32_t rank, uint64_t slot,
+                                       size_t begin, size_t size) {
+  if (size == 0) return absl::OkStatus();
+  return peers_.Receive(to, rank, slot, begin * sizeof(float), size * sizeof(float));
+}
+
+absl::Status GlooEngine::ReducePieces(const OperationHeader& header, absl::Span<float> values) {
+  SLUICE_RETURN_IF_ERROR(Exchange(header, nullptr, 0));
+  const size_t n = values.size();
+  const uint64_t pieces = (PartOf(n, ranks_, 0).size() + kPieceFloats - 1) / kPieceFloats;
+  const bool all = header.kind != OperationHeader::kReduceScatter;
+  RankReduction reduction(headers_, self_);
+  scratch_.resize(std::max(scratch_.size(), ranks_ * kPiecesAhead * kPieceFloats));
+  const auto array = peers_.MakeRegion(values.data(), n * sizeof(float));
+  const auto brought = peers_.MakeRegion(scratch_.data(), scratch_.size() * sizeof(float));
+  std::vector<int> sent(ranks_);
+  const auto place = [](uint32_t rank, uint64_t k) {
+    return (rank * kPiecesAhead + k % kPiecesAhead) * kPieceFloats;
+  };
+  const auto receive_brought = [&](uint64_t k) {
+    return ForOthers([&](uint32_t rank) {
+      const size_t size = reduction.Counts(rank) ? PieceOf(n, self_, k).size() : 0;
+      return ReceiveFloats(brought.get(), rank, kBrought, place(rank, k), size);
+    });
+  };
+  for (uint64_t k = 0; k < std::min(pieces, kPiecesAhead); ++k)
+    SLUICE_RETURN_IF_ERROR(receive_brought(k));
+  // A result can arrive only after this rank has sent the values that it overwrites.
+  for (uint64_t k = 0; all && k < pieces; ++k) {
+    SLUICE_RETURN_IF_ERROR(ForOthers([&](uint32_t rank) {
+      const ArrayPart piece = PieceOf(n, rank, k);
+      return ReceiveFloats(array.get(), rank, kResult, piece.begin, piece.size());
+    }));
+  }
+  std::vector<const float*> inputs(ranks_);
+  for (uint64_t k = 0; k <= pieces; ++k) {
+    if (k < pieces && reduction.Counts(self_)) {
+      SLUICE_RETURN_IF_ERROR(ForOthers([&](uint32_t rank) {
+        const ArrayPart piece = PieceOf(n, rank, k);
+        float* const own = values.data() + piece.begin;
+        if (header.kind == OperationHeader::kWeightedMean)
+          BestReduceLoops().multiply(static_cast<float>(header.weight), own, piece.size());
+        return SendFloats(array.get(), rank, kBrought, piece, &sent);
+      }));
+    }
+    if (k == 0) continue;
+    const ArrayPart piece = PieceOf(n, self_, k - 1);
+    if (piece.size() == 0) continue;
+    SLUICE_RETURN_IF_ERROR(ForOthers([&](uint32_t rank) {
+      inputs[rank] = scratch_.data() + place(rank, k - 1);
+      return reduction.Counts(rank) ? peers_.AwaitReceived(brought.get(), rank) : absl::OkStatus();
+    }));
+    float* const own = values.data() + piece.begin;
+    inputs[self_] = own;
+    reduction.Reduce(inputs, own, nullptr, piece.size());
+    if (k - 1 + kPiecesAhead < pieces)
+      SLUICE_RETURN_IF_ERROR(receive_brought(k - 1 + kPiecesAhead));
+    if (all) {
+      SLUICE_RETURN_IF_ERROR(ForOthers(
+          [&](uint32_t rank) { return SendFloats(array.get(), rank, kResult, piece, &sent); }));
+    }
+  }
+  SLUICE_RETURN_IF_ERROR(ForOthers([&](uint32_t rank) {
+    for (uint64_t k = 0; all && k < pieces; ++k) {
+      if (PieceOf(n, rank, k).size() > 0)
+        SLUICE_RETURN_IF_ERROR(peers_.AwaitReceived(array.get(), rank));
+    }
+    for (; sent[rank] > 0; --sent[rank])
+      SLUICE_RETURN_IF_ERROR(peers_.AwaitSent(array.get(), rank));
+    return absl::OkStatus();
+  }));
+  return peers_.Acknowledge();
+}
+
+absl::Status GlooEngine::AllGather(absl::Span<float> values) {
+  const SigpipeBlock block;
+  const size_t n = values.size();
+  const OperationHeader header = Header(OperationHeader::kAllGather, n);
+  const ArrayPart own = PartOf(n, ranks_, self_);
+  if (PartOf(n, ranks_, 0).size() <= kMaxInlineFloats) {
+    SLUICE_RETURN_IF_ERROR(Exchange(header, values.data() + own.begin, own.size() * sizeof(float)));
+    return ForOthers([&](uint32_t rank) {
+      const ArrayPart part = PartOf(n, ranks_, rank);
+      if (part.size() > 0) {
+        std::memcpy(values.data() + part.begin, messages_[rank]->values,
+                    part.size() * sizeof(float));
+      }
+      return absl::OkStatus();
+    });
+  }
+  SLUICE_RETURN_IF_ERROR(Exchange(header, nullptr, 0));
+  const auto array = peers_.MakeRegion(values.data(), n * sizeof(float));
+  std::vector<int> sent(ranks_);
+  SLUICE_RETURN_IF_ERROR(ForOthers([&](uint32_t rank) {
+    const ArrayPart part = PartOf(n, ranks_, rank);
+    return ReceiveFloats(array.get(), rank, kResult, part.begin, part.size());
+  }));
+  SLUICE_RETURN_IF_ERROR(
+      ForOthers([&](uint32_t rank) { return SendFloats(array.get(), rank, kResult, own, &sent); }));
+  SLUICE_RETURN_IF_ERROR(ForOthers([&](uint32_t rank) {
+    if (PartOf(n, ranks_, rank).size() > 0)
+      SLUICE_RETURN_IF_ERROR(peers_.AwaitReceived(array.get(), rank));
+    return sent[rank] > 0 ? peers_.AwaitSent(array.get(), rank) : absl::OkStatus();
+  }));
+  return peers_.Acknowledge();
+}
+
+absl::Status GlooEngine::Broadcast(absl::Span<uint8_t> bytes, uint32_t root) {
+  const SigpipeBlock block;
+  OperationHeader header = Header(OperationHeader::kBroadcast, bytes.size());
+  header.root = root;
+  const bool travels_inline = bytes.size() <= GlooPeers::kMaxInlineBytes;
+  SLUICE_RETURN_IF_ERROR(
+      Exchange(header, bytes.data(), travels_inline && root == self_ ? bytes.size() : 0));
+  if (travels_inline) {
+    if (root != self_ && !bytes.empty())
+      std::memcpy(bytes.data(), messages_[root]->values, bytes.size());
+    return absl::OkStatus();
+  }
+  const auto region = peers_.MakeRegion(bytes.data(), bytes.size());
+  if (root == self_) {
+    SLUICE_RETURN_IF_ERROR(ForOthers(
+        [&](uint32_t rank) { return peers_.Send(region.get(), rank, kResult, 0, bytes.size()); }));
+    SLUICE_RETURN_IF_ERROR(
+        ForOthers([&](uint32_t rank) { return peers_.AwaitSent(region.get(), rank); }));
+  } else {
+    SLUICE_RETURN_IF_ERROR(peers_.Receive(region.get(), root, kResult, 0, bytes.size()));
+    SLUICE_RETURN_IF_ERROR(peers_.AwaitReceived(region.get(), root));
+  }
+  return peers_.Acknowledge();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<CollectiveEngine>> MakeGlooEngine(const CollectiveOptions& options) {
+  if (options.bind_address.empty()) {
+    return absl::InvalidArgumentError(
+        "the engine gloo needs an address of this host at which the others reach it");
+  }
+  return std::make_unique<GlooEngine>(options);
+}
+
+}  // namespace sluice

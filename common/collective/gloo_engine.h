@@ -1,0 +1,26 @@
+// Reduces and exchanges arrays between hosts, over Gloo's TCP transport.
+//
+// Rank r gets every rank's values of part r (PartOf), reduces them in the order of the ranks, and
+// sends the result to all. That moves 2 (r - 1) / r of the array each way, as a ring does, but in
+// two steps instead of 2 (r - 1), in the order of the ranks, and every rank hears of the end of any
+// other by itself. Small arrays travel with the header, whole, and every rank reduces all of it.
+//
+// Security: the connections are plain TCP. A rank shows a secret of the other's card when it
+// connects, which keeps strangers and earlier generations out, but nothing is encrypted or
+// authenticated afterwards. Gloo trusts its peers: malformed bytes can end the process. Use this
+// engine only on a network where every process may read and change the job's values.
+//
+// Source: Thakur et al., "Optimization of Collective Communication Operations in MPICH" (2005).
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "common/collective/collective_engine.h"
+
+namespace sluice {
+
+// UNIMPLEMENTED in a build without Gloo. INVALID_ARGUMENT without an address to bind to.
+absl::StatusOr<std::unique_ptr<CollectiveEngine>> MakeGlooEngine(const CollectiveOptions& options);
+
+}  // namespace sluice

@@ -1,0 +1,430 @@
+#include "common/collective/gloo_peers.h"
+
+#include <gloo/transport/context.h>
+#include <gloo/transport/device.h>
+#include <gloo/transport/pair.h>
+#include <gloo/transport/tcp/device.h>
+#include <gloo/transport/unbound_buffer.h>
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <numeric>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/collective/sigpipe_block.h"
+
+namespace sluice {
+namespace {
+
+using gloo::transport::UnboundBuffer;
+
+constexpr uint64_t kMessageSlot = 1;  // those of values are above
+constexpr size_t kHeaderBytes = offsetof(GlooPeers::Message, values);
+// Longer than any timeout: Gloo closes every connection when its own passes, before the others can
+// be told why. The watchdog ends a wait instead.
+constexpr std::chrono::milliseconds kForever = std::chrono::hours(24 * 365);
+// Pair::connect waits this many times its timeout.
+constexpr int kConnectFactor = 5;
+
+}  // namespace
+
+struct GlooPeers::Peer {
+  Message incoming, outgoing, last_words;
+  Message received;  // the newest message, handed out
+  std::unique_ptr<UnboundBuffer> incoming_buffer, outgoing_buffer, last_words_buffer;
+  bool sending = false;    // `outgoing` may still be on its way
+  bool receiving = false;  // a receive is posted
+  bool owes_acknowledgement = false;
+};
+
+GlooPeers::Region::Region() = default;
+GlooPeers::Region::~Region() = default;
+
+GlooPeers::GlooPeers(const CollectiveOptions& options) : options_(options) {}
+
+GlooPeers::~GlooPeers() { Leave(); }
+
+absl::StatusOr<CollectiveCard> GlooPeers::Listen(uint64_t generation, uint32_t self,
+                                                 uint32_t ranks) {
+  const SigpipeBlock block;
+  self_ = self;
+  ranks_ = ranks;
+  failed_ = false;
+  timeout_ = options_.timeout;
+  own_ = NewCard("gloo", generation, self, ranks,
+                 options_.host_for_test.empty() ? HostOfThisProcess() : options_.host_for_test);
+  {
+    MutexLock lock(&mutex_);
+    cancelled_ = ending_ = expired_ = false;
+    names_.resize(ranks);
+    std::iota(names_.begin(), names_.end(), 0);
+  }
+  try {
+    gloo::transport::tcp::attr attr(options_.bind_address.c_str());
+    device_ = gloo::transport::tcp::CreateDevice(attr);
+    std::shared_ptr<gloo::transport::Context> context = device_->createContext(self, ranks);
+    context->setTimeout(std::max(std::chrono::milliseconds(1),
+                                 absl::ToChronoMilliseconds(options_.timeout / kConnectFactor)));
+    for (uint32_t rank = 0; rank < ranks; ++rank) {
+      std::string* const address = own_.add_addresses();
+      if (rank == self) continue;
+      const std::vector<char> bytes = context->createPair(rank)->address().bytes();
+      address->assign(bytes.data(), bytes.size());
+    }
+    MutexLock lock(&mutex_);
+    context_ = std::move(context);
+  } catch (const std::exception& e) {
+    device_.reset();
+    return absl::InvalidArgumentError(
+        absl::StrCat("Gloo cannot listen at the address ", options_.bind_address, ": ", e.what()));
+  }
+  watchdog_ = std::thread([this] { Watch(); });
+  return own_;
+}
+
+absl::Status GlooPeers::Join(const std::vector<CollectiveCard>& cards,
+                             const std::vector<uint32_t>& members) {
+  const uint32_t all = ranks_;
+  self_ = PlaceIn(members, own_.rank());
+  ranks_ = static_cast<uint32_t>(members.size());
+  {
+    MutexLock lock(&mutex_);
+    names_ = members;
+    // Nobody connects to the others' sockets.
+    for (uint32_t rank = 0; rank < all; ++rank) {
+      if (PlaceIn(members, rank) == members.size()) context_->getPair(rank).reset();
+    }
+  }
+  SLUICE_RETURN_IF_ERROR(Connect(cards));
+  return Greet(cards);
+}
+
+absl::Status GlooPeers::Connect(const std::vector<CollectiveCard>& cards) {
+  peers_.clear();
+  peers_.resize(ranks_);
+  for (uint32_t rank = 0; rank < ranks_; ++rank) {
+    if (rank == self_) continue;
+    if (cards[rank].addresses_size() != static_cast<int>(own_.ranks())) {
+      return absl::InvalidArgumentError(absl::StrCat("the card of rank ", names_[rank], " has ",
+                                                     cards[rank].addresses_size(),
+                                                     " addresses for ", own_.ranks(), " ranks"));
+    }
+    const std::string& address = cards[rank].addresses(own_.rank());
+    const auto start = std::chrono::steady_clock::now();
+    try {
+      context_->getPair(names_[rank])->connect(std::vector<char>(address.begin(), address.end()));
+    } catch (const std::exception&) {
+      const bool late =
+          absl::FromChrono(std::chrono::steady_clock::now() - start) >= options_.timeout * 0.9;
+      return Fail(late ? GroupFault::kSilent : GroupFault::kEnded, rank);
+    }
+    {
+      MutexLock lock(&mutex_);
+      if (cancelled_) return absl::CancelledError("joining the group was cancelled");
+    }
+  }
+  for (uint32_t rank = 0; rank < ranks_; ++rank) {
+    if (rank == self_) continue;
+    auto peer = std::make_unique<Peer>();
+    peer->incoming_buffer = context_->createUnboundBuffer(&peer->incoming, sizeof(Message));
+    peer->outgoing_buffer = context_->createUnboundBuffer(&peer->outgoing, sizeof(Message));
+    peer->last_words_buffer = context_->createUnboundBuffer(&peer->last_words, sizeof(Message));
+    peers_[rank] = std::move(peer);
+    PostMessageReceive(rank);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GlooPeers::Greet(const std::vector<CollectiveCard>& cards) {
+  OperationHeader hello;
+  hello.kind = OperationHeader::kHello;
+  hello.n = own_.generation();
+  hello.root = self_;
+  Begin(hello);
+  for (uint32_t rank = 0; rank < ranks_; ++rank) {
+    if (rank == self_) continue;
+    const std::string& nonce = cards[rank].nonce();
+    SLUICE_RETURN_IF_ERROR(SendMessage(rank, hello, nonce.data(), nonce.size()));
+  }
+  for (uint32_t rank = 0; rank < ranks_; ++rank) {
+    if (rank == self_) continue;
+    SLUICE_ASSIGN_OR_RETURN(const Message* const message, ReceiveMessage(rank));
+    const std::string nonce(reinterpret_cast<const char*>(message->values), own_.nonce().size());
+    if (message->header.kind != OperationHeader::kHello || message->header.root != rank ||
+        message->header.n != own_.generation() || nonce != own_.nonce()) {
+      return Abandon(absl::InvalidArgumentError(
+          absl::StrCat("a process that is not rank ", names_[rank], " of generation ",
+                       own_.generation(), " has connected in its place")));
+    }
+  }
+  return absl::OkStatus();
+}
+
+void GlooPeers::Leave() {
+  const SigpipeBlock block;
+  if (device_ == nullptr) return;
+  bool cancelled;
+  {
+    MutexLock lock(&mutex_);
+    cancelled = cancelled_;
+  }
+  if (!failed_ && !cancelled) (void)AwaitAcknowledgements();
+  Close();
+  {
+    MutexLock lock(&mutex_);
+    ending_ = true;
+    ending_changed_.NotifyAll();
+  }
+  if (watchdog_.joinable()) watchdog_.join();
+  device_.reset();
+}
+
+void GlooPeers::Close() {
+  std::shared_ptr<gloo::transport::Context> context;
+  {
+    MutexLock lock(&mutex_);
+    context.swap(context_);
+    awaited_ = nullptr;
+  }
+  // Buffers keep the context. Gloo writes to no buffer that is gone.
+  peers_.clear();
+}
+
+void GlooPeers::Begin(const OperationHeader& operation) { operation_ = operation; }
+
+void GlooPeers::PostMessageReceive(uint32_t rank) {
+  Peer& peer = *peers_[rank];
+  try {
+    peer.incoming_buffer->recv(names_[rank], kMessageSlot, 0, sizeof(Message));
+    peer.receiving = true;
+  } catch (const std::exception&) {
+    // The rank has left, perhaps because all was done. It is an error once something is wanted of
+    // it.
+    peer.receiving = false;
+  }
+}
+
+absl::Status GlooPeers::SendMessage(uint32_t rank, const OperationHeader& header,
+                                    const void* values, size_t bytes) {
+  Peer& peer = *peers_[rank];
+  if (peer.sending) SLUICE_RETURN_IF_ERROR(Await(peer.outgoing_buffer.get(), rank, true));
+  peer.sending = false;
+  peer.outgoing.header = header;
+  if (values != nullptr && bytes > 0) std::memcpy(peer.outgoing.values, values, bytes);
+  SLUICE_RETURN_IF_ERROR(Try(rank, [&] {
+    peer.outgoing_buffer->send(names_[rank], kMessageSlot, 0, kHeaderBytes + bytes);
+  }));
+  peer.sending = true;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<const GlooPeers::Message*> GlooPeers::ReceiveMessage(uint32_t rank) {
+  Peer& peer = *peers_[rank];
+  if (!peer.receiving) return Fail(GroupFault::kEnded, rank);
+  SLUICE_RETURN_IF_ERROR(Await(peer.incoming_buffer.get(), rank, false));
+  std::memcpy(&peer.received, &peer.incoming, sizeof(Message));
+  PostMessageReceive(rank);
+  SLUICE_RETURN_IF_ERROR(CheckFailure(peer.received.header, rank));
+  return &peer.received;
+}
+
+absl::Status GlooPeers::Acknowledge() {
+  OperationHeader header;
+  header.kind = OperationHeader::kAcknowledged;
+  for (uint32_t rank = 0; rank < ranks_; ++rank) {
+    if (rank == self_) continue;
+    SLUICE_RETURN_IF_ERROR(SendMessage(rank, header, nullptr, 0));
+    peers_[rank]->owes_acknowledgement = true;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GlooPeers::AwaitAcknowledgements() {
+  for (uint32_t rank = 0; rank < peers_.size(); ++rank) {
+    if (rank == self_ || peers_[rank] == nullptr || !peers_[rank]->owes_acknowledgement) continue;
+    SLUICE_ASSIGN_OR_RETURN(const Message* const message, ReceiveMessage(rank));
+    if (message->header.kind != OperationHeader::kAcknowledged) {
+      return Abandon(absl::InvalidArgumentError(
+          absl::StrCat("rank ", names_[rank], " sent a message out of order")));
+    }
+    peers_[rank]->owes_acknowledgement = false;
+  }
+  return absl::OkStatus();
+}
+
+std::unique_ptr<GlooPeers::Region> GlooPeers::MakeRegion(void* memory, size_t bytes) {
+  auto region = std::make_unique<Region>();
+  region->buffers_.resize(ranks_);
+  for (uint32_t rank = 0; rank < ranks_; ++rank) {
+    if (rank != self_) region->buffers_[rank] = context_->createUnboundBuffer(memory, bytes);
+  }
+  return region;
+}
+
+absl::Status GlooPeers::Send(Region* from, uint32_t rank, uint64_t slot, size_t begin,
+                             size_t bytes) {
+  return Try(rank,
+             [&] { from->buffers_[rank]->send(names_[rank], kMessageSlot + slot, begin, bytes); });
+}
+
+absl::Status GlooPeers::Receive(Region* to, uint32_t rank, uint64_t slot, size_t begin,
+                                size_t bytes) {
+  return Try(rank,
+             [&] { to->buffers_[rank]->recv(names_[rank], kMessageSlot + slot, begin, bytes); });
+}
+
+absl::Status GlooPeers::AwaitSent(Region* region, uint32_t rank) {
+  return Await(region->buffers_[rank].get(), rank, true);
+}
+
+absl::Status GlooPeers::AwaitReceived(Region* region, uint32_t rank) {
+  return Await(region->buffers_[rank].get(), rank, false);
+}
+
+absl::Status GlooPeers::Try(uint32_t rank, const std::function<void()>& call) {
+  try {
+    call();
+    return absl::OkStatus();
+  } catch (const std::exception&) {
+    return Broken(rank);
+  }
+}
+
+absl::Status GlooPeers::Await(UnboundBuffer* buffer, uint32_t rank, bool send) {
+  const auto deadline = std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(timeout_);
+  while (true) {
+    bool wait = false;
+    {
+      MutexLock lock(&mutex_);
+      if (!cancelled_) {
+        wait = true;
+        awaited_ = buffer;
+        awaited_send_ = send;
+        awaited_rank_ = rank;
+        awaited_in_ = operation_;
+        deadline_ = deadline;
+        expired_ = false;
+      }
+    }
+    bool complete = false, broken = false;
+    if (wait) {
+      try {
+        complete = send ? buffer->waitSend(kForever) : buffer->waitRecv(kForever);
+      } catch (const std::exception&) {
+        broken = true;
+      }
+    }
+    bool expired = false, cancelled = false;
+    {
+      MutexLock lock(&mutex_);
+      awaited_ = nullptr;
+      expired = expired_;
+      cancelled = cancelled_;
+    }
+    if (cancelled) return Fail(GroupFault::kLeft, self_);
+    if (broken) return Broken(rank);
+    if (complete) return absl::OkStatus();
+    // Otherwise the wait was aborted: by the watchdog now, or just as an earlier wait was complete.
+    if (expired) return Fail(GroupFault::kSilent, rank);
+  }
+}
+
+absl::Status GlooPeers::CheckFailure(const OperationHeader& message, uint32_t rank) {
+  if (message.kind != OperationHeader::kFailed) return absl::OkStatus();
+  return End({static_cast<GroupFault::Kind>(message.op), message.root, names_[rank]});
+}
+
+absl::Status GlooPeers::Broken(uint32_t rank) {
+  Peer* const peer = peers_.empty() ? nullptr : peers_[rank].get();
+  if (peer != nullptr && peer->receiving) {
+    // The connection has failed, so that this does not wait: either a message came before, or the
+    // failure is reported again.
+    try {
+      if (peer->incoming_buffer->waitRecv(nullptr, std::chrono::milliseconds(100)))
+        SLUICE_RETURN_IF_ERROR(CheckFailure(peer->incoming.header, rank));
+    } catch (const std::exception&) {
+    }
+  }
+  return Fail(GroupFault::kEnded, rank);
+}
+
+absl::Status GlooPeers::Fail(GroupFault::Kind kind, uint32_t rank) {
+  return End({kind, names_[rank], names_[self_]});
+}
+
+absl::Status GlooPeers::End(const GroupFault& fault) {
+  bool cancelled;
+  {
+    MutexLock lock(&mutex_);
+    cancelled = cancelled_;
+  }
+  if (!failed_) {
+    failed_ = true;
+    OperationHeader header;
+    header.kind = OperationHeader::kFailed;
+    header.op = fault.kind;
+    header.root = fault.rank;
+    for (uint32_t other = 0; other < peers_.size(); ++other) {
+      if (peers_[other] == nullptr) continue;
+      peers_[other]->last_words.header = header;
+      try {
+        // Written at once: the other always has a receive posted.
+        peers_[other]->last_words_buffer->send(names_[other], kMessageSlot, 0, kHeaderBytes);
+      } catch (const std::exception&) {
+        // It has failed as well, and needs no news.
+      }
+    }
+    Close();
+  }
+  if (cancelled) return absl::CancelledError(absl::StrCat(Describe(operation_), " was cancelled"));
+  return ErrorOf(fault, names_[self_], Describe(operation_), timeout_);
+}
+
+absl::Status GlooPeers::Abandon(const absl::Status& why) {
+  const SigpipeBlock block;
+  (void)End(FaultOf(why, names_[self_]));
+  return why;
+}
+
+void GlooPeers::Cancel() {
+  MutexLock lock(&mutex_);
+  cancelled_ = true;
+  if (awaited_ != nullptr) {
+    awaited_send_ ? awaited_->abortWaitSend() : awaited_->abortWaitRecv();
+  }
+  if (context_ == nullptr) return;
+  const SigpipeBlock block;
+  for (const uint32_t rank : names_) {
+    if (rank != own_.rank() && context_->getPair(rank) != nullptr) context_->getPair(rank)->close();
+  }
+}
+
+std::string GlooPeers::WaitingFor() const {
+  MutexLock lock(&mutex_);
+  if (awaited_ == nullptr) return "";
+  return absl::StrCat("rank ", names_[awaited_rank_], " in ", Describe(awaited_in_));
+}
+
+// Every wait begins with this timeout at least, so that looking as often is enough.
+void GlooPeers::Watch() {
+  const std::chrono::nanoseconds timeout = absl::ToChronoNanoseconds(options_.timeout);
+  MutexLock lock(&mutex_);
+  while (!ending_) {
+    std::chrono::nanoseconds pause = timeout;
+    if (awaited_ != nullptr) {
+      const auto left = deadline_ - std::chrono::steady_clock::now();
+      if (left <= std::chrono::nanoseconds(0)) {
+        expired_ = true;
+        awaited_send_ ? awaited_->abortWaitSend() : awaited_->abortWaitRecv();
+      } else {
+        pause = std::min<std::chrono::nanoseconds>(timeout, left);
+      }
+    }
+    ending_changed_.WaitFor(&mutex_, pause);
+  }
+}
+
+}  // namespace sluice

@@ -1,0 +1,146 @@
+// The connections of a rank to all others over Gloo, with errors that name ranks.
+//
+// Between two ranks travel messages, each a header and up to kMaxInlineBytes, and values, which go
+// from an array of the sender into one of the receiver. Values need no copy, but both ranks must
+// have agreed on their size: Gloo ends the process when more arrives than is expected.
+//
+// Invariants: a receive for the next message of each rank is always posted. No exception of Gloo
+// leaves this class. SIGPIPE, which Gloo's writes raise, does not end the process.
+//
+// Thread safety: one call at a time, from any thread, except Cancel and WaitingFor, which are safe
+// at any time. Gloo has a thread of its own, and a watchdog thread ends waits that take too long.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/base/mutex.h"
+#include "common/collective/collective_engine.h"
+#include "common/collective/group_fault.h"
+#include "common/collective/operation_header.h"
+#include "common/collective/rank_card.h"
+
+namespace gloo::transport {
+class Context;
+class Device;
+class UnboundBuffer;
+}  // namespace gloo::transport
+
+namespace sluice {
+
+class GlooPeers {
+ public:
+  static constexpr size_t kMaxInlineBytes = 8 << 10;
+
+  struct Message {
+    OperationHeader header;
+    alignas(64) uint8_t values[kMaxInlineBytes];
+  };
+  // Memory of this rank to or from which values travel; one for each other rank.
+  class Region;
+
+  explicit GlooPeers(const CollectiveOptions& options);
+  ~GlooPeers();
+
+  absl::StatusOr<CollectiveCard> Listen(uint64_t generation, uint32_t self, uint32_t ranks);
+  // As CollectiveEngine::Join. `cards` are those of the members; from then on, ranks are their
+  // places among them.
+  absl::Status Join(const std::vector<CollectiveCard>& cards, const std::vector<uint32_t>& members);
+  // Waits until the others have what this rank has sent, unless the group has failed.
+  void Leave();
+
+  // Not below that of the options.
+  void set_timeout(absl::Duration timeout) { timeout_ = timeout; }
+  // The operation that follows, for messages.
+  void Begin(const OperationHeader& operation);
+  absl::Status SendMessage(uint32_t rank, const OperationHeader& header, const void* values,
+                           size_t bytes);
+  // The next message of a rank, until the next call for it.
+  absl::StatusOr<const Message*> ReceiveMessage(uint32_t rank);
+  // Tells every rank that this one has got all values of the operation; theirs is awaited before
+  // the next operation. Without it, leaving could cut off what they have yet to get.
+  absl::Status Acknowledge();
+  absl::Status AwaitAcknowledgements();
+
+  // `slot`, from 1, tells kinds of values apart; `begin` and `bytes` say where in the region they
+  // are. Values of one slot arrive in the order in which they were
+  // sent. The memory outlives the region. After an error nothing is written to it.
+  std::unique_ptr<Region> MakeRegion(void* memory, size_t bytes);
+  absl::Status Send(Region* from, uint32_t rank, uint64_t slot, size_t begin, size_t bytes);
+  absl::Status Receive(Region* to, uint32_t rank, uint64_t slot, size_t begin, size_t bytes);
+  // Waits for one of the sends, or receives, that were started.
+  absl::Status AwaitSent(Region* region, uint32_t rank);
+  absl::Status AwaitReceived(Region* region, uint32_t rank);
+
+  // Ends the group for all ranks. Returns `why`.
+  absl::Status Abandon(const absl::Status& why);
+  // Makes waits return CANCELLED, and closes all connections.
+  void Cancel();
+  std::string WaitingFor() const;
+
+  uint32_t self() const { return self_; }
+  uint32_t ranks() const { return ranks_; }
+
+ private:
+  struct Peer;
+
+  absl::Status Connect(const std::vector<CollectiveCard>& cards);
+  absl::Status Greet(const std::vector<CollectiveCard>& cards);
+  void PostMessageReceive(uint32_t rank);
+  absl::Status Await(gloo::transport::UnboundBuffer* buffer, uint32_t rank, bool send);
+  // Runs a call of Gloo. An exception becomes the error of `rank`.
+  absl::Status Try(uint32_t rank, const std::function<void()>& call);
+  // The rank's connection broke. It may have said why before.
+  absl::Status Broken(uint32_t rank);
+  // Tells the others, closes all connections, and returns the error.
+  absl::Status Fail(GroupFault::Kind kind, uint32_t rank);
+  absl::Status End(const GroupFault& fault);
+  // Ends the group if the message of `rank` says that it has failed.
+  absl::Status CheckFailure(const OperationHeader& message, uint32_t rank);
+  void Watch();
+  void Close();
+
+  const CollectiveOptions options_;
+  CollectiveCard own_;
+  uint32_t self_ = 0, ranks_ = 0;
+  std::vector<uint32_t> names_;  // the members; changed under the lock
+  absl::Duration timeout_;       // of each wait
+  OperationHeader operation_;
+  bool failed_ = false;
+  std::shared_ptr<gloo::transport::Device> device_;
+  std::shared_ptr<gloo::transport::Context> context_;  // changed under the lock
+  std::vector<std::unique_ptr<Peer>> peers_;           // by rank; none for this one
+
+  mutable Mutex mutex_;
+  CondVar ending_changed_;
+  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
+  bool ending_ ABSL_GUARDED_BY(mutex_) = false;
+  // The present wait.
+  gloo::transport::UnboundBuffer* awaited_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  bool awaited_send_ ABSL_GUARDED_BY(mutex_) = false;
+  bool expired_ ABSL_GUARDED_BY(mutex_) = false;
+  std::chrono::steady_clock::time_point deadline_ ABSL_GUARDED_BY(mutex_);
+  uint32_t awaited_rank_ ABSL_GUARDED_BY(mutex_) = 0;
+  OperationHeader awaited_in_ ABSL_GUARDED_BY(mutex_);
+  std::thread watchdog_;
+};
+
+class GlooPeers::Region {
+ public:
+  Region();
+  ~Region();
+
+ private:
+  friend class GlooPeers;
+  std::vector<std::unique_ptr<gloo::transport::UnboundBuffer>> buffers_;  // by rank
+};
+
+}  // namespace sluice

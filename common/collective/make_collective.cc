@@ -1,0 +1,45 @@
+#include "common/collective/make_collective.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/collective/gloo_engine.h"
+#include "common/collective/queued_collective.h"
+#include "common/collective/shm_engine.h"
+#include "common/collective/two_level_engine.h"
+
+namespace sluice {
+namespace {
+
+absl::StatusOr<std::unique_ptr<CollectiveEngine>> MakeEngine(const std::string& engine,
+                                                             const CollectiveOptions& options) {
+  if (options.timeout < absl::Milliseconds(1) || options.timeout > absl::Hours(24)) {
+    return absl::InvalidArgumentError(absl::StrCat("the timeout of a collective group is ",
+                                                   absl::FormatDuration(options.timeout),
+                                                   ", not 1ms to 24h"));
+  }
+  if (engine == "shm") return std::make_unique<ShmEngine>(options);
+  if (engine == "gloo") return MakeGlooEngine(options);
+  if (engine == "two_level") {
+    SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<CollectiveEngine> gloo, MakeGlooEngine(options));
+    return std::make_unique<TwoLevelEngine>(options, std::make_unique<ShmEngine>(options),
+                                            std::move(gloo), "two_level");
+  }
+  if (engine == "auto") {
+    return std::make_unique<TwoLevelEngine>(options, std::make_unique<ShmEngine>(options),
+                                            MakeGlooEngine(options), "auto");
+  }
+  return absl::InvalidArgumentError(absl::StrCat("there is no collective engine \"", engine,
+                                                 "\"; there are auto, shm, gloo and two_level"));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Collective>> MakeCollective(const std::string& engine,
+                                                           const CollectiveOptions& options) {
+  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<CollectiveEngine> made, MakeEngine(engine, options));
+  return std::make_unique<QueuedCollective>(std::move(made));
+}
+
+}  // namespace sluice

@@ -1,0 +1,88 @@
+#include "common/collective/operation_header.h"
+
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "common/collective/collective.h"
+#include "common/collective/collective_engine.h"
+
+namespace sluice {
+namespace {
+
+const char* NameOf(uint32_t kind) {
+  switch (kind) {
+    case OperationHeader::kWeightedMean:
+      return "weighted mean";
+    case OperationHeader::kAllReduce:
+      return "all-reduce";
+    case OperationHeader::kReduceScatter:
+      return "reduce-scatter";
+    case OperationHeader::kAllGather:
+      return "all-gather";
+    case OperationHeader::kBroadcast:
+      return "broadcast";
+    case OperationHeader::kBarrier:
+      return "barrier";
+  }
+  return "unknown operation";
+}
+
+// With its sizes, for comparison.
+std::string DescribeFully(const OperationHeader& h) {
+  std::string text = absl::StrCat(Describe(h), " of ", h.n,
+                                  h.kind == OperationHeader::kBroadcast ? " bytes" : " elements");
+  if (h.kind == OperationHeader::kBroadcast) absl::StrAppend(&text, " from rank ", h.root);
+  if (h.kind == OperationHeader::kAllReduce || h.kind == OperationHeader::kReduceScatter)
+    absl::StrAppend(&text, " by operation ", h.op);
+  return text;
+}
+
+bool ValidWeight(double weight) {
+  const float w = static_cast<float>(weight);
+  return weight == 0 || (w > 0 && std::isnormal(w));
+}
+
+}  // namespace
+
+std::string Describe(const OperationHeader& header) {
+  std::string text = absl::StrCat("the ", NameOf(header.kind));
+  if (header.step != CollectiveEngine::kNoStep) absl::StrAppend(&text, " of step ", header.step);
+  return text;
+}
+
+absl::Status CheckAgreement(absl::Span<const OperationHeader> of_ranks) {
+  const OperationHeader& first = of_ranks[0];
+  if (first.kind < OperationHeader::kWeightedMean || first.kind > OperationHeader::kBarrier ||
+      first.op > static_cast<uint32_t>(Collective::Op::kMax) || first.root >= of_ranks.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("rank 0 asks for ", DescribeFully(first),
+                                                   ", which is not possible in a group of ",
+                                                   of_ranks.size()));
+  }
+  for (size_t rank = 0; rank < of_ranks.size(); ++rank) {
+    const OperationHeader& h = of_ranks[rank];
+    if (h.kind != first.kind || h.op != first.op || h.root != first.root || h.n != first.n ||
+        h.step != first.step) {
+      return absl::InvalidArgumentError(absl::StrCat("the ranks disagree: rank 0 makes ",
+                                                     DescribeFully(first), ", but rank ", rank,
+                                                     " makes ", DescribeFully(h)));
+    }
+    if (!ValidWeight(h.weight)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("rank ", rank, " gives ", Describe(h), " the weight ", h.weight,
+                       ", which is neither 0 nor a positive normal f32 number"));
+    }
+  }
+  if (!std::isfinite(TotalWeight(of_ranks))) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the sum of the weights of ", Describe(first), " is too large for f32"));
+  }
+  return absl::OkStatus();
+}
+
+float TotalWeight(absl::Span<const OperationHeader> of_ranks) {
+  double total = 0;
+  for (const OperationHeader& h : of_ranks) total += h.weight;
+  return static_cast<float>(total);
+}
+
+}  // namespace sluice

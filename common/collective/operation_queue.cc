@@ -1,0 +1,109 @@
+#include "common/collective/operation_queue.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace sluice {
+
+OperationQueue::OperationQueue(absl::Status closed) : error_(std::move(closed)) {}
+
+OperationQueue::~OperationQueue() {
+  {
+    MutexLock lock(&mutex_);
+    ending_ = true;
+    waiting_.clear();
+    changed_.NotifyAll();
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+uint64_t OperationQueue::Start(std::function<absl::Status()> operation) {
+  if (!thread_.joinable()) thread_ = std::thread([this] { RunStarted(); });
+  MutexLock lock(&mutex_);
+  const uint64_t ticket = ++started_;
+  if (!error_.ok()) {
+    finished_ = ticket;
+    return ticket;
+  }
+  waiting_.push_back(std::move(operation));
+  changed_.NotifyAll();
+  return ticket;
+}
+
+void OperationQueue::RunStarted() {
+  while (true) {
+    std::function<absl::Status()> operation;
+    {
+      MutexLock lock(&mutex_);
+      while (!ending_ && waiting_.empty()) changed_.Wait(&mutex_);
+      if (ending_) return;
+      operation = std::move(waiting_.front());
+      waiting_.pop_front();
+      running_ = true;
+    }
+    const absl::Status status = operation();
+    MutexLock lock(&mutex_);
+    running_ = false;
+    Finish(status);
+  }
+}
+
+void OperationQueue::Finish(const absl::Status& status) {
+  ++finished_;
+  if (!status.ok()) {
+    error_ = status;
+    failed_from_ = finished_;
+    waiting_.clear();
+    finished_ = started_;
+  }
+  changed_.NotifyAll();
+}
+
+absl::Status OperationQueue::Wait(uint64_t ticket) {
+  MutexLock lock(&mutex_);
+  if (ticket == 0 || ticket > started_) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("no operation has ticket ", ticket, "; the newest is ", started_));
+  }
+  while (finished_ < ticket) changed_.Wait(&mutex_);
+  return ticket < failed_from_ ? absl::OkStatus() : error_;
+}
+
+absl::Status OperationQueue::Run(absl::FunctionRef<absl::Status()> operation) {
+  {
+    MutexLock lock(&mutex_);
+    while (running_ || !waiting_.empty()) changed_.Wait(&mutex_);
+    if (!error_.ok()) return error_;
+    ++started_;
+  }
+  const absl::Status status = operation();
+  MutexLock lock(&mutex_);
+  Finish(status);
+  return status;
+}
+
+void OperationQueue::Close(absl::Status reason, const std::function<void()>& interrupt) {
+  bool running = false;
+  {
+    MutexLock lock(&mutex_);
+    waiting_.clear();
+    running = running_;
+  }
+  // Nothing is called under the lock. If the operation ends meanwhile, the interruption is
+  // harmless: nothing follows it.
+  if (running && interrupt) interrupt();
+  MutexLock lock(&mutex_);
+  while (running_) changed_.Wait(&mutex_);
+  if (error_.ok()) failed_from_ = finished_ + 1;
+  finished_ = started_;
+  error_ = std::move(reason);
+}
+
+void OperationQueue::Open() {
+  MutexLock lock(&mutex_);
+  error_ = absl::OkStatus();
+  failed_from_ = ~uint64_t{0};
+}
+
+}  // namespace sluice

@@ -1,0 +1,75 @@
+#include "common/collective/rank_card.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/random_id.h"
+
+namespace sluice {
+namespace {
+
+constexpr size_t kMaxCardBytes = 64 << 10;
+constexpr size_t kNonceBytes = 16;
+
+std::string NewNonce() {
+  const uint64_t words[] = {RandomId(), RandomId()};
+  return std::string(reinterpret_cast<const char*>(words), kNonceBytes);
+}
+
+}  // namespace
+
+std::string HostOfThisProcess() {
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  char space[128] = "";
+  if (readlink("/proc/self/ns/net", space, sizeof(space) - 1) <= 0) space[0] = '\0';
+  return absl::StrCat(boot, "/", space, "/user:", geteuid());
+}
+
+CollectiveCard NewCard(const char* engine, uint64_t generation, uint32_t self, uint32_t ranks,
+                       const std::string& host) {
+  CollectiveCard card;
+  card.set_engine(engine);
+  card.set_generation(generation);
+  card.set_rank(self);
+  card.set_ranks(ranks);
+  card.set_host(host);
+  card.set_nonce(NewNonce());
+  return card;
+}
+
+absl::StatusOr<std::vector<CollectiveCard>> ParseCards(const char* engine, uint64_t generation,
+                                                       const std::vector<std::string>& peers,
+                                                       const std::vector<uint32_t>& members) {
+  std::vector<CollectiveCard> cards(members.size());
+  for (size_t i = 0; i < members.size(); ++i) {
+    const uint32_t rank = members[i];
+    CollectiveCard& card = cards[i];
+    const auto refuse = [&](const std::string& why) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the card of rank ", rank, " of the ", engine, " group ", why));
+    };
+    if (peers[rank].size() > kMaxCardBytes || !card.ParseFromString(peers[rank]) ||
+        card.nonce().size() != kNonceBytes) {
+      return refuse("cannot be read");
+    }
+    if (card.engine() != engine) return refuse(absl::StrCat("is of engine ", card.engine()));
+    if (card.generation() != generation) {
+      return refuse(absl::StrCat("is of generation ", card.generation(), ", not ", generation));
+    }
+    if (card.rank() != rank || card.ranks() != peers.size()) {
+      return refuse(absl::StrCat("is of rank ", card.rank(), " of ", card.ranks(), ", not of ",
+                                 peers.size()));
+    }
+  }
+  return cards;
+}
+
+uint32_t PlaceIn(const std::vector<uint32_t>& members, uint32_t rank) {
+  return static_cast<uint32_t>(std::find(members.begin(), members.end(), rank) - members.begin());
+}
+
+}  // namespace sluice

@@ -1,0 +1,32 @@
+// The cards by which the ranks of a group find each other (proto/collective.proto).
+//
+// Thread safety: free functions, safe from any thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "proto/collective.pb.h"
+
+namespace sluice {
+
+// Names what processes must have in common to share memory over local sockets: the boot of the
+// machine, the network namespace and the user.
+std::string HostOfThisProcess();
+
+// A card with a nonce of its own.
+CollectiveCard NewCard(const char* engine, uint64_t generation, uint32_t self, uint32_t ranks,
+                       const std::string& host);
+
+// Parses the cards of the ranks `members`, in their order. INVALID_ARGUMENT, naming the rank, for
+// one that is not a card of this engine, or that belongs to another generation, rank or number of
+// ranks.
+absl::StatusOr<std::vector<CollectiveCard>> ParseCards(const char* engine, uint64_t generation,
+                                                       const std::vector<std::string>& peers,
+                                                       const std::vector<uint32_t>& members);
+// The place of `rank` in `members`. REQUIRES: it is one.
+uint32_t PlaceIn(const std::vector<uint32_t>& members, uint32_t rank);
+
+}  // namespace sluice

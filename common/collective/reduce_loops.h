@@ -1,0 +1,38 @@
+// The loops of the reductions, with one version for each instruction set.
+//
+// Invariants: every version computes each element by the same operations in the same order, without
+// fused multiply-add, so the bits do not depend on the processor. NaN stays NaN in all of them.
+//
+// Thread safety: free functions, safe from any thread.
+#pragma once
+
+#include <cstddef>
+
+namespace sluice {
+
+struct ReduceLoops {
+  const char* name;  // "portable", "avx512"
+  // values *= factor.
+  void (*multiply)(float factor, float* values, size_t n);
+  // sums = factor * values.
+  void (*scale)(float factor, const float* values, float* sums, size_t n);
+  // sums += factor * values.
+  void (*add_scaled)(float factor, const float* values, float* sums, size_t n);
+  // sums += values.
+  void (*add)(const float* values, float* sums, size_t n);
+  // sums /= total.
+  void (*divide)(float total, float* sums, size_t n);
+  // smallest = min(smallest, values), and the like.
+  void (*min)(const float* values, float* smallest, size_t n);
+  void (*max)(const float* values, float* largest, size_t n);
+};
+
+// The fastest version that this processor can run.
+const ReduceLoops& BestReduceLoops();
+
+namespace internal {
+extern const ReduceLoops kPortableReduceLoops;
+extern const ReduceLoops kAvx512ReduceLoops;  // x86-64 only
+}  // namespace internal
+
+}  // namespace sluice

@@ -1,0 +1,10 @@
+#include "common/collective/reduce_loops.h"
+
+namespace sluice::internal {
+namespace {
+#include "common/collective/reduce_loops.inc"
+}  // namespace
+
+const ReduceLoops kPortableReduceLoops = Loops("portable");
+
+}  // namespace sluice::internal

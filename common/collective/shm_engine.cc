@@ -1,0 +1,304 @@
+#include "common/collective/shm_engine.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+
+namespace sluice {
+namespace {
+
+// Below this, two hand-overs cost more than reducing every element in every rank.
+constexpr size_t kMaxWholeFloats = 4096;
+
+// memcpy that also allows the null pointers of empty arrays.
+void Copy(const void* from, void* to, size_t bytes) {
+  if (bytes > 0) std::memcpy(to, from, bytes);
+}
+
+}  // namespace
+
+struct ShmEngine::Group {
+  Group(ShmRendezvous::Group joined, uint32_t self, std::vector<uint32_t> names,
+        absl::Duration timeout)
+      : shared(std::move(joined)), board(&shared, self, std::move(names), timeout) {}
+  ShmRendezvous::Group shared;
+  ShmBoard board;
+};
+
+ShmEngine::ShmEngine(const CollectiveOptions& options) : options_(options), rendezvous_(options) {}
+
+ShmEngine::~ShmEngine() { Leave(); }
+
+absl::StatusOr<std::string> ShmEngine::Listen(uint64_t generation, uint32_t self, uint32_t ranks) {
+  {
+    MutexLock lock(&mutex_);
+    cancelled_ = false;
+  }
+  rank_ = self;
+  SLUICE_ASSIGN_OR_RETURN(const CollectiveCard card, rendezvous_.Listen(generation, self, ranks));
+  return card.SerializeAsString();
+}
+
+absl::Status ShmEngine::Join(uint64_t generation, const std::vector<std::string>& peers,
+                             const std::vector<uint32_t>& members) {
+  SLUICE_ASSIGN_OR_RETURN(const std::vector<CollectiveCard> cards,
+                          ParseCards("shm", generation, peers, members));
+  SLUICE_ASSIGN_OR_RETURN(ShmRendezvous::Group joined, rendezvous_.Join(cards));
+  auto group = std::make_shared<Group>(std::move(joined), PlaceIn(members, rank_), members,
+                                       options_.timeout);
+  self_ = PlaceIn(members, rank_);
+  ranks_ = static_cast<uint32_t>(members.size());
+  done_ = 0;
+  MutexLock lock(&mutex_);
+  if (cancelled_) return absl::CancelledError("joining the group was cancelled");
+  group_ = std::move(group);
+  return absl::OkStatus();
+}
+
+void ShmEngine::Leave() {
+  rendezvous_.Leave();
+  std::shared_ptr<Group> group;
+  MutexLock lock(&mutex_);
+  group.swap(group_);
+}
+
+void ShmEngine::SetTimeout(absl::Duration timeout) {
+  if (group_ != nullptr) group_->board.set_timeout(timeout);
+}
+
+void ShmEngine::Abandon(const absl::Status& why) {
+  if (group_ != nullptr) group_->board.Abandon(FaultOf(why, rank_));
+}
+
+void ShmEngine::Cancel() {
+  rendezvous_.Cancel();
+  std::shared_ptr<Group> group;
+  {
+    MutexLock lock(&mutex_);
+    cancelled_ = true;
+    group = group_;
+  }
+  if (group != nullptr) group->board.Cancel();
+}
+
+std::string ShmEngine::WaitingFor() const {
+  std::shared_ptr<Group> group;
+  {
+    MutexLock lock(&mutex_);
+    group = group_;
+  }
+  return group == nullptr ? "" : group->board.waiting_for();
+}
+
+uint64_t ShmEngine::ChunksOf(size_t n) const {
+  const size_t piece = group_->shared.layout.piece_floats();
+  const size_t part = PartOf(n, ranks_, 0).size();  // no part is larger
+  return std::max<uint64_t>(1, (part + piece - 1) / piece);
+}
+
+ArrayPart ShmEngine::PieceOf(size_t n, uint32_t rank, uint64_t chunk) const {
+  const ArrayPart part = PartOf(n, ranks_, rank);
+  const size_t piece = group_->shared.layout.piece_floats();
+  const size_t begin = std::min(part.end, part.begin + chunk * piece);
+  return {begin, std::min(part.end, begin + piece)};
+}
+
+float* ShmEngine::Shared(uint64_t chunk, uint32_t from, uint32_t of) const {
+  const ShmRendezvous::Group& shared = group_->shared;
+  return reinterpret_cast<float*>(shared.memory.data() +
+                                  shared.layout.PieceOffset(done_ + chunk, from, of));
+}
+
+absl::Status ShmEngine::AwaitAgreement(
+    const OperationHeader& header,
+    absl::FunctionRef<void(const std::vector<OperationHeader>&)> agreed) {
+  ShmBoard& board = group_->board;
+  SLUICE_RETURN_IF_ERROR(board.Await(ShmBoard::kFilled, done_ + 1, header));
+  const std::vector<OperationHeader> headers = board.Headers(done_);
+  if (absl::Status status = CheckAgreement(headers); !status.ok()) {
+    board.Abandon(FaultOf(status, rank_));
+    return status;
+  }
+  agreed(headers);
+  return absl::OkStatus();
+}
+
+absl::Status ShmEngine::Run(const OperationHeader& header, uint64_t chunks, const Stages& stages,
+                            absl::FunctionRef<void(const std::vector<OperationHeader>&)> agreed) {
+  ShmBoard& board = group_->board;
+  const uint32_t slots = group_->shared.layout.slots;
+  SLUICE_RETURN_IF_ERROR(board.CheckCancelled(header));
+  for (uint64_t k = 0; k < chunks + 2; ++k) {
+    if (k < chunks) {
+      if (done_ + k >= slots) {
+        SLUICE_RETURN_IF_ERROR(board.Await(ShmBoard::kTaken, done_ + k + 1 - slots, header));
+      }
+      if (k == 0) board.PublishHeader(done_, header);
+      if (stages.bring) stages.bring(k);
+      board.Publish(ShmBoard::kFilled, done_ + k + 1);
+    }
+    if (k >= 1 && k - 1 < chunks) {
+      if (k == 1) SLUICE_RETURN_IF_ERROR(AwaitAgreement(header, agreed));
+      if (stages.reduce) {
+        SLUICE_RETURN_IF_ERROR(board.Await(ShmBoard::kFilled, done_ + k, header));
+        stages.reduce(k - 1);
+        board.Publish(ShmBoard::kReduced, done_ + k);
+      }
+    }
+    if (k >= 2) {
+      if (stages.take) {
+        SLUICE_RETURN_IF_ERROR(
+            board.Await(stages.take_needs_reduced ? ShmBoard::kReduced : ShmBoard::kFilled,
+                        done_ + k - 1, header, stages.take_needs_rank));
+        stages.take(k - 2);
+      }
+      board.Publish(ShmBoard::kTaken, done_ + k - 1);
+    }
+  }
+  done_ += chunks;
+  return absl::OkStatus();
+}
+
+absl::Status ShmEngine::Reduce(const OperationHeader& header, absl::Span<float> values) {
+  const size_t n = values.size();
+  if (header.kind != OperationHeader::kReduceScatter &&
+      n <= std::min(kMaxWholeFloats, group_->shared.layout.piece_floats() * ranks_)) {
+    return ReduceWhole(header, values);
+  }
+  std::optional<RankReduction> reduction;
+  std::vector<const float*> inputs(ranks_);
+  Stages stages;
+  stages.bring = [&](uint64_t chunk) {
+    for (uint32_t rank = 0; rank < ranks_; ++rank) {
+      if (rank == self_) continue;
+      const ArrayPart piece = PieceOf(n, rank, chunk);
+      RankReduction::Bring(header, values.data() + piece.begin, Shared(chunk, self_, rank),
+                           piece.size());
+    }
+  };
+  stages.reduce = [&](uint64_t chunk) {
+    const ArrayPart piece = PieceOf(n, self_, chunk);
+    float* const own = values.data() + piece.begin;
+    for (uint32_t rank = 0; rank < ranks_; ++rank)
+      inputs[rank] = rank == self_ ? own : Shared(chunk, rank, self_);
+    const bool for_others = header.kind != OperationHeader::kReduceScatter && ranks_ > 1;
+    reduction->Reduce(inputs, own, for_others ? Shared(chunk, self_, self_) : nullptr,
+                      piece.size());
+  };
+  if (header.kind != OperationHeader::kReduceScatter) {
+    stages.take_needs_reduced = true;
+    stages.take = [&](uint64_t chunk) {
+      for (uint32_t rank = 0; rank < ranks_; ++rank) {
+        if (rank == self_) continue;
+        const ArrayPart piece = PieceOf(n, rank, chunk);
+        Copy(Shared(chunk, rank, rank), values.data() + piece.begin, piece.size() * sizeof(float));
+      }
+    };
+  }
+  return Run(header, ChunksOf(n), stages, [&](const std::vector<OperationHeader>& headers) {
+    reduction.emplace(headers, self_);
+  });
+}
+
+absl::Status ShmEngine::ReduceWhole(const OperationHeader& header, absl::Span<float> values) {
+  std::optional<RankReduction> reduction;
+  Stages stages;
+  stages.bring = [&](uint64_t chunk) {
+    RankReduction::Bring(header, values.data(), Shared(chunk, self_, 0), values.size());
+  };
+  stages.take = [&](uint64_t chunk) {
+    std::vector<const float*> inputs(ranks_);
+    for (uint32_t rank = 0; rank < ranks_; ++rank)
+      inputs[rank] = rank == self_ ? values.data() : Shared(chunk, rank, 0);
+    reduction->Reduce(inputs, values.data(), nullptr, values.size());
+  };
+  return Run(header, 1, stages, [&](const std::vector<OperationHeader>& headers) {
+    reduction.emplace(headers, self_);
+  });
+}
+
+absl::Status ShmEngine::WeightedMean(uint64_t step, absl::Span<float> values, double weight) {
+  OperationHeader header;
+  header.kind = OperationHeader::kWeightedMean;
+  header.n = values.size();
+  header.step = step;
+  header.weight = weight;
+  return Reduce(header, values);
+}
+
+absl::Status ShmEngine::AllReduce(uint64_t step, absl::Span<float> values, Collective::Op op) {
+  OperationHeader header;
+  header.kind = OperationHeader::kAllReduce;
+  header.op = static_cast<uint32_t>(op);
+  header.n = values.size();
+  header.step = step;
+  return Reduce(header, values);
+}
+
+absl::Status ShmEngine::ReduceScatter(absl::Span<float> values, Collective::Op op) {
+  OperationHeader header;
+  header.kind = OperationHeader::kReduceScatter;
+  header.op = static_cast<uint32_t>(op);
+  header.n = values.size();
+  header.step = kNoStep;
+  return Reduce(header, values);
+}
+
+absl::Status ShmEngine::AllGather(absl::Span<float> values) {
+  const size_t n = values.size();
+  OperationHeader header;
+  header.kind = OperationHeader::kAllGather;
+  header.n = n;
+  header.step = kNoStep;
+  Stages stages;
+  stages.bring = [&](uint64_t chunk) {
+    const ArrayPart piece = PieceOf(n, self_, chunk);
+    Copy(values.data() + piece.begin, Shared(chunk, self_, self_), piece.size() * sizeof(float));
+  };
+  stages.take = [&](uint64_t chunk) {
+    for (uint32_t rank = 0; rank < ranks_; ++rank) {
+      if (rank == self_) continue;
+      const ArrayPart piece = PieceOf(n, rank, chunk);
+      Copy(Shared(chunk, rank, rank), values.data() + piece.begin, piece.size() * sizeof(float));
+    }
+  };
+  return Run(header, ChunksOf(n), stages, [](const std::vector<OperationHeader>&) {});
+}
+
+absl::Status ShmEngine::Broadcast(absl::Span<uint8_t> bytes, uint32_t root) {
+  OperationHeader header;
+  header.kind = OperationHeader::kBroadcast;
+  header.root = root;
+  header.n = bytes.size();
+  header.step = kNoStep;
+  const size_t chunk_bytes = group_->shared.layout.chunk_bytes();
+  // All of the root's pieces of a slot lie side by side.
+  const auto range = [&](uint64_t chunk) {
+    return bytes.subspan(std::min(bytes.size(), chunk * chunk_bytes), chunk_bytes);
+  };
+  Stages stages;
+  if (root == self_) {
+    stages.bring = [&](uint64_t chunk) {
+      Copy(range(chunk).data(), Shared(chunk, self_, 0), range(chunk).size());
+    };
+  } else {
+    stages.take_needs_rank = root;
+    stages.take = [&](uint64_t chunk) {
+      Copy(Shared(chunk, root, 0), range(chunk).data(), range(chunk).size());
+    };
+  }
+  const uint64_t chunks = std::max<uint64_t>(1, (bytes.size() + chunk_bytes - 1) / chunk_bytes);
+  return Run(header, chunks, stages, [](const std::vector<OperationHeader>&) {});
+}
+
+absl::Status ShmEngine::Barrier() {
+  OperationHeader header;
+  header.kind = OperationHeader::kBarrier;
+  header.step = kNoStep;
+  return Run(header, 1, Stages(), [](const std::vector<OperationHeader>&) {});
+}
+
+}  // namespace sluice

@@ -1,0 +1,243 @@
+// What the ranks see when one of them dies, stops or leaves, with ranks as processes.
+#include <dirent.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/collective/make_collective.h"
+#include "gtest/gtest.h"
+#include "tests/common/collective/rank_threads.h"
+
+namespace sluice {
+namespace {
+
+double Now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+int CountDescriptors() {
+  int count = 0;
+  DIR* const folder = opendir("/proc/self/fd");
+  while (readdir(folder) != nullptr) ++count;
+  closedir(folder);
+  return count;
+}
+
+int CountShmFiles() {
+  int count = 0;
+  DIR* const folder = opendir("/dev/shm");
+  while (folder != nullptr && readdir(folder) != nullptr) ++count;
+  if (folder != nullptr) closedir(folder);
+  return count;
+}
+
+// What a rank's process reports.
+struct Report {
+  int code = -1;
+  int rank_at_fault = -1;
+  char message[400] = "";
+};
+
+// Ranks as processes, whose cards this process hands around.
+class RankProcesses {
+ public:
+  using Work = std::function<absl::Status(uint32_t rank, Collective& collective)>;
+
+  RankProcesses(const std::string& engine, uint32_t ranks, CollectiveOptions options,
+                const std::vector<std::string>& hosts, const Work& work) {
+    options.bind_address = "127.0.0.1";
+    for (uint32_t rank = 0; rank < ranks; ++rank) {
+      int ends[2];
+      EXPECT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends), 0);
+      options.host_for_test = hosts.empty() ? "" : hosts[rank];
+      const pid_t pid = fork();
+      if (pid == 0) {
+        for (const int fd : sockets_) close(fd);
+        close(ends[0]);
+        RunRank(ends[1], engine, rank, ranks, options, work);
+        _exit(0);
+      }
+      close(ends[1]);
+      pids_.push_back(pid);
+      sockets_.push_back(ends[0]);
+    }
+    std::vector<std::string> cards;
+    for (uint32_t rank = 0; rank < ranks; ++rank) cards.push_back(Read(sockets_[rank]));
+    for (uint32_t rank = 0; rank < ranks; ++rank)
+      for (const std::string& card : cards) Write(sockets_[rank], card);
+    // Each says when it has joined.
+    for (uint32_t rank = 0; rank < ranks; ++rank) EXPECT_EQ(Read(sockets_[rank]), "joined");
+  }
+
+  ~RankProcesses() {
+    for (const pid_t pid : pids_) kill(pid, SIGKILL);
+    for (const pid_t pid : pids_) waitpid(pid, nullptr, 0);
+    for (const int fd : sockets_) close(fd);
+  }
+
+  void Signal(uint32_t rank, int signal) { kill(pids_[rank], signal); }
+
+  Report Result(uint32_t rank) {
+    Report report;
+    const std::string bytes = Read(sockets_[rank]);
+    if (bytes.size() == sizeof report) memcpy(&report, bytes.data(), sizeof report);
+    return report;
+  }
+
+ private:
+  static void Write(int fd, const std::string& bytes) {
+    EXPECT_EQ(send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(bytes.size()));
+  }
+  static std::string Read(int fd) {
+    std::string bytes(64 << 10, '\0');
+    const ssize_t size = recv(fd, bytes.data(), bytes.size(), 0);
+    bytes.resize(size < 0 ? 0 : size);
+    return bytes;
+  }
+
+  static void RunRank(int fd, const std::string& engine, uint32_t rank, uint32_t ranks,
+                      const CollectiveOptions& options, const Work& work) {
+    auto made = MakeCollective(engine, options);
+    auto card = (*made)->Listen(1, rank, ranks);
+    Write(fd, card.ok() ? *card : std::string(card.status().message()));
+    std::vector<std::string> cards;
+    for (uint32_t r = 0; r < ranks; ++r) cards.push_back(Read(fd));
+    const absl::Status joined = (*made)->Join(1, cards, rank);
+    Write(fd, joined.ok() ? "joined" : std::string(joined.message()));
+    const absl::Status status = work(rank, **made);
+    Report report;
+    report.code = static_cast<int>(status.code());
+    if (const auto at_fault = RankAtFault(status)) report.rank_at_fault = *at_fault;
+    snprintf(report.message, sizeof report.message, "%s", std::string(status.message()).c_str());
+    Write(fd, std::string(reinterpret_cast<const char*>(&report), sizeof report));
+  }
+
+  std::vector<pid_t> pids_;
+  std::vector<int> sockets_;
+};
+
+struct Case {
+  std::string engine;
+  uint32_t ranks;
+  size_t n;
+};
+
+class CollectiveFaultsTest : public ::testing::TestWithParam<Case> {
+ protected:
+  static std::vector<std::string> Hosts() {
+    std::vector<std::string> hosts;
+    for (uint32_t r = 0; GetParam().engine == "two_level" && r < GetParam().ranks; ++r)
+      hosts.push_back(r < 2 ? "a" : "b");
+    return hosts;
+  }
+  // Reduces until there is an error.
+  static absl::Status ReduceForever(uint32_t, Collective& collective) {
+    std::vector<float> values(GetParam().n, 1.0f);
+    for (uint64_t step = 0;; ++step) {
+      const absl::Status status =
+          collective.Wait(collective.WeightedMean(step, absl::MakeSpan(values), 1));
+      if (!status.ok()) return status;
+    }
+  }
+};
+
+TEST_P(CollectiveFaultsTest, AKilledRankIsNamedByAllWithinASecond) {
+  for (uint32_t killed = 0; killed < GetParam().ranks; ++killed) {
+    RankProcesses group(GetParam().engine, GetParam().ranks, {}, Hosts(), ReduceForever);
+    std::this_thread::sleep_for(std::chrono::milliseconds(60));  // in the middle of something
+    group.Signal(killed, SIGKILL);
+    const double start = Now();
+    for (uint32_t r = 0; r < GetParam().ranks; ++r) {
+      if (r == killed) continue;
+      const Report report = group.Result(r);
+      EXPECT_EQ(report.code, static_cast<int>(absl::StatusCode::kUnavailable)) << report.message;
+      EXPECT_EQ(report.rank_at_fault, static_cast<int>(killed)) << report.message;
+    }
+    EXPECT_LT(Now() - start, 2);  // milliseconds on an idle machine; far below the timeout
+  }
+}
+
+TEST_P(CollectiveFaultsTest, AStoppedRankIsNamedByAllWithinTheTimeout) {
+  CollectiveOptions options;
+  options.timeout = absl::Seconds(1);
+  const uint32_t stopped = GetParam().ranks - 1;
+  RankProcesses group(GetParam().engine, GetParam().ranks, options, Hosts(), ReduceForever);
+  std::this_thread::sleep_for(std::chrono::milliseconds(60));
+  group.Signal(stopped, SIGSTOP);
+  const double start = Now();
+  for (uint32_t r = 0; r < stopped; ++r) {
+    const Report report = group.Result(r);
+    EXPECT_EQ(report.code, static_cast<int>(absl::StatusCode::kDeadlineExceeded)) << report.message;
+    EXPECT_EQ(report.rank_at_fault, static_cast<int>(stopped)) << report.message;
+  }
+  EXPECT_GT(Now() - start, 0.8);
+  EXPECT_LT(Now() - start, 3);
+  // It goes on, and learns that the others have given up.
+  group.Signal(stopped, SIGCONT);
+  const Report late = group.Result(stopped);
+  EXPECT_TRUE(late.code == static_cast<int>(absl::StatusCode::kDeadlineExceeded) ||
+              late.code == static_cast<int>(absl::StatusCode::kUnavailable))
+      << late.message;
+}
+
+TEST_P(CollectiveFaultsTest, ARankThatNeverJoinsIsNamed) {
+  CollectiveOptions options;
+  options.timeout = absl::Milliseconds(400);
+  RankThreads group(GetParam().engine, 3, options, Hosts());
+  const std::vector<std::string> cards = group.Listen(1);
+  const double start = Now();
+  const std::vector<absl::Status> results = group.Run(
+      [&](uint32_t r, Collective& c) { return r == 2 ? absl::OkStatus() : c.Join(1, cards, r); });
+  EXPECT_LT(Now() - start, 2.5);
+  for (uint32_t r = 0; r < 2; ++r) {
+    EXPECT_TRUE(absl::IsDeadlineExceeded(results[r]) || absl::IsUnavailable(results[r]))
+        << results[r];
+    EXPECT_FALSE(group.rank(r).Barrier().ok());
+  }
+}
+
+TEST_P(CollectiveFaultsTest, NothingIsLeftBehind) {
+  const int files = CountShmFiles();
+  const int before = CountDescriptors();
+  {
+    RankThreads group(GetParam().engine, GetParam().ranks, {}, Hosts());
+    group.Join(1);
+    group.Join(2);
+    group.ExpectOk([](uint32_t, Collective& c) { return c.Barrier(); });
+    EXPECT_GT(CountDescriptors(), before);
+    group.rank(0).Cancel();
+    EXPECT_EQ(CountShmFiles(), files);
+  }
+  EXPECT_EQ(CountDescriptors(), before);
+}
+
+std::vector<Case> Cases() {
+  std::vector<Case> cases;
+  CollectiveOptions options;
+  options.bind_address = "127.0.0.1";
+  for (const char* engine : {"shm", "gloo", "two_level"}) {
+    if (absl::IsUnimplemented(MakeCollective(engine, options).status())) continue;
+    for (const size_t n : {100, 1 << 20}) cases.push_back({engine, 3, n});
+  }
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(Engines, CollectiveFaultsTest, ::testing::ValuesIn(Cases()),
+                         [](const auto& info) {
+                           return absl::StrCat(info.param.engine, "_", info.param.n);
+                         });
+
+}  // namespace
+}  // namespace sluice

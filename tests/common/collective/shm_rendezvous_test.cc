@@ -1,0 +1,112 @@
+#include "common/collective/shm_rendezvous.h"
+
+#include <memory>
+#include <thread>
+
+#include "gtest/gtest.h"
+
+namespace sluice {
+namespace {
+
+CollectiveOptions Quick() {
+  CollectiveOptions options;
+  options.timeout = absl::Seconds(1);
+  return options;
+}
+
+struct Ranks {
+  explicit Ranks(uint32_t n, uint64_t generation = 1) {
+    for (uint32_t r = 0; r < n; ++r) {
+      sides.push_back(std::make_unique<ShmRendezvous>(Quick()));
+      cards.push_back(*sides.back()->Listen(generation, r, n));
+    }
+  }
+  std::vector<std::unique_ptr<ShmRendezvous>> sides;
+  std::vector<CollectiveCard> cards;
+};
+
+TEST(ShmRendezvousTest, RanksShareMemoryAndAreConnectedToEachOther) {
+  Ranks ranks(3);
+  std::vector<absl::StatusOr<ShmRendezvous::Group>> groups(3);
+  std::vector<std::thread> threads;
+  for (int r = 0; r < 3; ++r)
+    threads.emplace_back([&, r] { groups[r] = ranks.sides[r]->Join(ranks.cards); });
+  for (std::thread& thread : threads) thread.join();
+  for (int r = 0; r < 3; ++r) {
+    ASSERT_TRUE(groups[r].ok()) << groups[r].status();
+    for (int other = 0; other < 3; ++other)
+      EXPECT_EQ(static_cast<bool>(groups[r]->connections[other]), other != r);
+  }
+  groups[1]->memory.data()[77] = 5;
+  EXPECT_EQ(groups[2]->memory.data()[77], 5);
+  EXPECT_EQ(groups[0]->memory.size(), groups[2]->layout.total_bytes());
+}
+
+// A process that shows `hello` to rank 0; returns what rank 0 answers.
+CollectiveWelcome Visit(const CollectiveCard& card, const CollectiveHello& hello) {
+  CollectiveWelcome welcome;
+  auto connection = UnixConnection::Connect(card.socket());
+  if (!connection.ok() || !connection->Send(hello.SerializeAsString()).ok()) return welcome;
+  const auto packet = connection->Receive(absl::Seconds(5));
+  if (packet.ok()) {
+    EXPECT_TRUE(packet->descriptors.empty());
+    welcome.ParseFromString(packet->bytes);
+  }
+  return welcome;
+}
+
+TEST(ShmRendezvousTest, OnlyMissingRanksOfThisGenerationAreLetIn) {
+  Ranks ranks(2);
+  std::vector<std::thread> visitors;
+  CollectiveHello hello;
+  hello.set_generation(1);
+  hello.set_rank(1);
+  hello.set_nonce(std::string(16, 'x'));  // of another generation
+  visitors.emplace_back([&, hello] { EXPECT_NE(Visit(ranks.cards[0], hello).refusal(), ""); });
+  hello.set_nonce(ranks.cards[0].nonce());
+  hello.set_generation(2);
+  visitors.emplace_back([&, hello] { EXPECT_NE(Visit(ranks.cards[0], hello).refusal(), ""); });
+  hello.set_generation(1);
+  hello.set_rank(0);
+  visitors.emplace_back([&, hello] { EXPECT_NE(Visit(ranks.cards[0], hello).refusal(), ""); });
+  hello.set_rank(7);
+  visitors.emplace_back([&, hello] { EXPECT_NE(Visit(ranks.cards[0], hello).refusal(), ""); });
+  // One that says nothing delays nobody.
+  auto silent = UnixConnection::Connect(ranks.cards[0].socket());
+  EXPECT_EQ(ranks.sides[0]->Join(ranks.cards).status().code(), absl::StatusCode::kDeadlineExceeded);
+  for (std::thread& visitor : visitors) visitor.join();
+}
+
+TEST(ShmRendezvousTest, ARankThatHasLeftIsNamed) {
+  Ranks ranks(2);
+  ranks.sides[0]->Leave();
+  const absl::Status status = ranks.sides[1]->Join(ranks.cards).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+  EXPECT_EQ(RankAtFault(status), 0u);
+}
+
+TEST(ShmRendezvousTest, CancelEndsJoin) {
+  Ranks ranks(2);
+  ranks.sides[0]->Cancel();
+  EXPECT_EQ(ranks.sides[0]->Join(ranks.cards).status().code(), absl::StatusCode::kCancelled);
+}
+
+TEST(ShmLayoutTest, PiecesFillTheMemoryWithoutOverlap) {
+  for (const uint32_t ranks : {1u, 2u, 5u, 256u}) {
+    const ShmLayout layout = ShmLayout::ForChunks(256 << 10, ranks);
+    ASSERT_TRUE(layout.Check().ok());
+    size_t at = layout.board_bytes();
+    for (uint32_t slot = 0; slot < layout.slots; ++slot)
+      for (uint32_t from = 0; from < ranks; ++from)
+        for (uint32_t of = 0; of < ranks; ++of, at += layout.piece_bytes)
+          ASSERT_EQ(layout.PieceOffset(slot, from, of), at);
+    EXPECT_EQ(at, layout.total_bytes());
+  }
+  EXPECT_FALSE(ShmLayout::ForChunks(256 << 10, 257).Check().ok());
+  ShmLayout odd = ShmLayout::ForChunks(256 << 10, 2);
+  odd.piece_bytes = 100;
+  EXPECT_FALSE(odd.Check().ok());
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,64 @@
+#include "common/shared_memory/sealed_memory.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+
+#include <utility>
+
+namespace sluice {
+namespace {
+
+constexpr size_t kSize = 1 << 16;
+
+FileDescriptor Duplicate(const SealedMemory& memory) { return FileDescriptor(dup(memory.fd())); }
+
+TEST(SealedMemoryTest, BothMappingsShowTheSameBytes) {
+  absl::StatusOr<SealedMemory> mine = SealedMemory::Create("test", kSize);
+  ASSERT_TRUE(mine.ok()) << mine.status();
+  absl::StatusOr<SealedMemory> theirs = SealedMemory::Map(Duplicate(*mine), kSize);
+  ASSERT_TRUE(theirs.ok()) << theirs.status();
+  EXPECT_NE(mine->data(), theirs->data());
+  EXPECT_EQ(theirs->data()[kSize - 1], 0);
+  mine->data()[kSize - 1] = 7;
+  EXPECT_EQ(theirs->data()[kSize - 1], 7);
+}
+
+TEST(SealedMemoryTest, TheCreatorCannotShrinkIt) {
+  absl::StatusOr<SealedMemory> memory = SealedMemory::Create("test", kSize);
+  ASSERT_TRUE(memory.ok()) << memory.status();
+  EXPECT_EQ(ftruncate(memory->fd(), 1), -1);
+  EXPECT_EQ(memory->data()[kSize - 1], 0);
+}
+
+TEST(SealedMemoryTest, MemoryThatCouldShrinkIsRefused) {
+  FileDescriptor unsealed(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  ASSERT_EQ(ftruncate(unsealed.get(), kSize), 0);
+  EXPECT_EQ(SealedMemory::Map(std::move(unsealed), kSize).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  FileDescriptor file(open("/dev/null", O_RDWR | O_CLOEXEC));
+  EXPECT_EQ(SealedMemory::Map(std::move(file), kSize).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST(SealedMemoryTest, AnotherSizeThanAgreedIsRefused) {
+  absl::StatusOr<SealedMemory> memory = SealedMemory::Create("test", kSize);
+  ASSERT_TRUE(memory.ok()) << memory.status();
+  EXPECT_EQ(SealedMemory::Map(Duplicate(*memory), 2 * kSize).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST(SealedMemoryTest, MovedMemoryKeepsItsBytes) {
+  absl::StatusOr<SealedMemory> memory = SealedMemory::Create("test", kSize);
+  ASSERT_TRUE(memory.ok()) << memory.status();
+  memory->data()[0] = 5;
+  SealedMemory moved = std::move(*memory);
+  SealedMemory assigned;
+  assigned = std::move(moved);
+  EXPECT_EQ(assigned.data()[0], 5);
+  EXPECT_EQ(assigned.size(), kSize);
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,107 @@
+"""Dense tables that workers keep (sync_configs.dense: COLLECTIVE) give the models of dense tables on pservers."""
+import json
+import os
+import signal
+import unittest
+
+from sluice_testing import ADULT, DisturbedLaunchTest, kill_unless_over
+
+SYNC = "--a_sync=false"
+COLLECTIVE = "--set=strategy.sync_configs.dense=COLLECTIVE"
+STEPS = 128  # an epoch of Adult with two workers of batch 128
+OPTIMIZERS = {
+    "momentum": ("--set=optimizers.all={momentum { nesterov: true } learning_rate: 0.05}",),
+    "adam": ("--set=optimizers.all={adam {} learning_rate: 0.002 schedule { polynomial { steps: 100 } warmup_steps: 20 }}",
+             "--set=model.wide_deep.dropout=0.2"),
+    "adagrad": ("--set=optimizers.all={adagrad {} learning_rate: 0.02 clip_value: 0.01}",),
+    "ftrl": ("--set=optimizers.all={ftrl { l1: 0.0001 } learning_rate: 0.05}",),
+    "clipped": ("--set=optimizers.all={sgd {} learning_rate: 0.1}", "--set=optimizers.clip_global_norm=0.5"),
+}
+
+
+class CollectiveDenseTest(DisturbedLaunchTest):
+    def train(self, name, *flags, workers=2, epochs=1):
+        result, _ = self.launch(SYNC, "--epochs=%d" % epochs, "--worker_num=%d" % workers,
+                                "--batch_size=%d" % (256 // workers), "--server_num=2", "--threads=1", *flags, name=name)
+        self.assertEqual((result["status"], result["mode"]), ("done", "sync"))
+        return result
+
+    def test_models_are_those_of_dense_tables_on_pservers(self):
+        pserver = self.train("pserver")
+        for workers in (1, 2, 4):
+            result = self.train("c%d" % workers, COLLECTIVE, workers=workers)
+            self.assert_models_close("pserver", "c%d" % workers)
+            self.assertEqual(result["examples"], pserver["examples"])
+            self.assertAlmostEqual(result["eval"]["auc"], pserver["eval"]["auc"], places=5)
+
+    def test_every_optimizer_schedule_dropout_and_clipping(self):
+        for name, flags in OPTIMIZERS.items():
+            with self.subTest(name):
+                self.train(name + ".p", *flags)
+                self.train(name + ".c", COLLECTIVE, *flags)
+                self.assert_models_close(name + ".p", name + ".c")
+
+    def test_two_runs_are_equal_to_the_bit(self):
+        first = self.train("first", COLLECTIVE)
+        again = self.train("again", COLLECTIVE, "--set=train.reader_threads=2")
+        self.assertEqual(first["model_digest"], again["model_digest"])
+        self.assertEqual(first["eval"], again["eval"])
+
+    def test_a_resumed_job_ends_with_the_bits_of_one_that_never_stopped(self):
+        whole = self.train("whole", COLLECTIVE, epochs=3)
+        self.train("resumed", COLLECTIVE, "--set=checkpoint.every_epochs=1", epochs=2)
+        result = self.train("resumed", COLLECTIVE, "--resume", epochs=3)
+        self.assertNotEqual(result["recovery"]["resumed_from"], "")
+        self.assertEqual(result["model_digest"], whole["model_digest"])
+        # The checkpoint is one like any other: every byte is checked, and the next day starts from it.
+        self.sluice("ckpt", "verify", next((self.tmp / "resumed" / "checkpoints").glob("step-*")))
+        self.train("next", COLLECTIVE, "--set=initial_checkpoint=%s" % (self.tmp / "resumed"))
+
+    def test_lost_members_are_replaced_and_the_job_ends_with_the_same_bits(self):
+        flags = (SYNC, COLLECTIVE, "--epochs=8", "--worker_num=2", "--batch_size=128", "--server_num=2", "--threads=1",
+                 "--set=checkpoint.every_steps=20")
+        expected, _ = self.launch(*flags, name="undisturbed")
+        for role, rank, how in (("worker", 0, signal.SIGKILL), ("worker", 1, signal.SIGKILL), ("pserver", 1, signal.SIGKILL)):
+            name = "%s%d" % (role, rank)
+            with self.subTest(name):
+                launcher = self.start_launch(*flags, name=name)
+                self.await_step(launcher, self.random.randrange(30, 2 * STEPS), name)
+                os.kill(self.pid_of(role, rank, name), how)
+                result = self.result(launcher, name)
+                self.assertEqual(result["status"], "done")
+                self.assertEqual(result["model_digest"], expected["model_digest"])
+                self.assertEqual(result["recovery"]["%s_losses" % role], 1)
+                self.assertGreaterEqual(result["recovery"]["rollbacks"], 1)
+
+    def test_shrink_continues_without_the_lost_worker(self):
+        flags = (SYNC, COLLECTIVE, "--epochs=8", "--worker_num=3", "--batch_size=64", "--server_num=1", "--threads=1",
+                 "--set=checkpoint.every_steps=20", "--set=strategy.sync_configs.on_worker_loss=SHRINK", "--restart_workers=false")
+        launcher = self.start_launch(*flags, name="shrink")
+        self.await_step(launcher, 60, "shrink")
+        kill_unless_over(self.pid_of("worker", 2, "shrink"))
+        result = self.result(launcher, "shrink")
+        self.assertEqual(result["status"], "done")
+        self.assertEqual(result["recovery"]["shrinks"], 1)
+        self.assertEqual(result["examples"], 8 * 32561)
+
+    def test_the_model_predicts_as_one_trained_on_pservers(self):
+        self.train("pserver")
+        self.train("collective", COLLECTIVE)
+        scores = {}
+        for name in ("pserver", "collective"):
+            output = self.tmp / (name + ".scores")
+            self.sluice("predict", "--model=%s" % (self.tmp / name / "model"), "--data=data/adult/adult.test.csv",
+                        "--output=%s" % output)
+            scores[name] = [float(line.split(",")[-1]) for line in output.read_text().splitlines()[1:]]
+        self.assertGreater(len(scores["pserver"]), 1000)
+        for a, b in zip(scores["pserver"], scores["collective"]):
+            self.assertAlmostEqual(a, b, places=4)
+
+    def test_other_modes_refuse_it_and_say_why(self):
+        for flags in (("--a_sync=true",), ("--a_sync=true", "--k_steps=10")):
+            _, out = self.launch(COLLECTIVE, *flags, name="refused", expect=2)
+            self.assertIn("strategy.sync_configs.dense", out)
+
+
+if __name__ == "__main__":
+    unittest.main()

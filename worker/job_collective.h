@@ -1,0 +1,24 @@
+// Makes the engine with which the workers of a job exchange dense gradients.
+//
+// Thread safety: a free function, safe from any thread.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "common/collective/collective.h"
+#include "common/daemon/identity.h"
+#include "proto/config.pb.h"
+
+namespace sluice {
+
+// `config`: of a job with sync_configs.dense COLLECTIVE. PERMISSION_DENIED: the engine sends
+// without encryption, and the cluster uses TLS without security.plain_collective. Other errors:
+// those of MakeCollective.
+absl::StatusOr<std::unique_ptr<Collective>> MakeJobCollective(const JobConfig& config,
+                                                              const Identity& identity);
+
+// The address of this host from which it reaches `peer`, host:port. Empty: there is none.
+std::string AddressTowards(const std::string& peer);
+
+}  // namespace sluice
