@@ -113,7 +113,7 @@ TEST(JobAdmissionTest, PserversAreToldTheInitialCheckpointAndTheJobStartsAtItsFi
 TEST(JobAdmissionTest, EachJobHasItsOwnInstance) {
   SchedulerCore::Options options = FakeCluster::Options(1, 2);
   options.first_id = 77;
-  SchedulerCore core(options, absl::UnixEpoch());
+  CoreOfKnownCallers core(options, absl::UnixEpoch());
   std::set<uint64_t> instances;
   core.Register(FakeCluster::Registration(ROLE_PSERVER, 0), absl::UnixEpoch())
       .status()

@@ -92,7 +92,7 @@ TEST_F(PlaceClaimTest, NewIncumbentIsJudgedByItsOwnReports) {
   SeenAt(clock_.Now());
   ASSERT_TRUE(claim.Ask().ok());
   clock_.Advance(absl::Seconds(20));
-  scheduler_.incumbent.set_pid(78);
+  scheduler_.incumbent.set_host("elsewhere");
   SeenAt(clock_.Now());
   EXPECT_TRUE(claim.Ask().ok());
   EXPECT_EQ(log_.size(), 2u);
