@@ -30,6 +30,10 @@ std::string ClosestName(const std::string& word, const std::vector<std::string>&
   std::string best;
   size_t best_distance = std::max<size_t>(1, word.size() / 3) + 1;
   for (const std::string& candidate : candidates) {
+    // The distance is at least the difference of the lengths, which costs nothing to compare.
+    const size_t least =
+        std::max(word.size(), candidate.size()) - std::min(word.size(), candidate.size());
+    if (least >= best_distance) continue;
     const size_t distance = EditDistance(word, candidate);
     if (distance < best_distance) {
       best = candidate;

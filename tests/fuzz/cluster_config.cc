@@ -4,6 +4,7 @@
 #include "common/config/job_config.h"
 #include "common/config/textproto_file.h"
 #include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/message_mutator.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace sluice;  // NOLINT
@@ -23,4 +24,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   FUZZ_CHECK(WithDefaults(again).SerializeAsString() == cluster.SerializeAsString());
   FUZZ_CHECK(ValidateClusterConfig(again).code() == valid.code());
   return 0;
+}
+
+extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size,
+                                          unsigned int seed) {
+  return sluice::MutateText<sluice::ClusterConfig>(data, size, max_size, seed);
 }

@@ -8,6 +8,7 @@
 #include "model/built_in_models.h"
 #include "model/model_spec.h"
 #include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/message_mutator.h"
 
 namespace sluice {
 namespace {
@@ -51,4 +52,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   FUZZ_CHECK(ToTextproto(*same) == printed);
   CheckModel(*effective);
   return 0;
+}
+
+extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size,
+                                          unsigned int seed) {
+  return sluice::MutateText<sluice::JobConfig>(data, size, max_size, seed);
 }

@@ -11,6 +11,8 @@ import random
 import re
 import struct
 
+import session_seeds
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CORPUS = ROOT / "tests/fuzz/corpus"
 
@@ -33,7 +35,8 @@ def configs():
 name: "s" worker_num: 4
 data { train_files: "/d/*.gz" eval_files: "/e" format: CSV csv { header: true } label { column: "y" } shuffle_lanes: 8 }
 features { name: "a" numeric { boundaries: [1, 2, 3] } }
-features { name: "b" categorical { vocabulary: ["u", "v"] multi_value_delimiter: "|" } }
+features { name: "b" categorical { vocabulary: ["u", "v"] } }
+features { name: "m" categorical { multi_value_delimiter: "|" } }
 features { name: "ab" cross { features: ["a", "b"] hash_buckets: 100 } }
 model { wide_deep { hidden_units: [8, 4] embedding_dim: 4 dropout: 0.5 } }
 optimizers { all { adam {} learning_rate: 0.01 } wide { ftrl { l1: 1 } } }
@@ -42,12 +45,66 @@ train { batch_size: 32 epochs: 2 } checkpoint { every_steps: 100 keep: 3 } recov
 """)
     seed("job_config", "geo_multi_slot", """
 name: "g" data { train_files: "/d" format: MULTI_SLOT slots { name: "y" type: FLOAT dim: 1 } slots { name: "c" } label { column: "y" } }
-features { name: "c" categorical {} } model { wide_deep { hidden_units: 4 } }
+features { name: "c" categorical {} } model { wide_deep { hidden_units: 4 embedding_dim: 2 } }
 strategy { a_sync: true a_sync_configs { k_steps: 10 geo_merge: SUM } } tables { name: "embedding" num_shards: 3 }
 """)
+    seed("job_config", "csv_all_options", """
+name: "all" worker_num: 3 output_dir: "out" trace_file: "t.json" overwrite: true initial_model: "models/m"
+data {
+  format: CSV train_files: ["a.csv", "/b/*.gz"] eval_files: "e.csv" weight_column: "w" max_bad_lines: 9 drop_last: true shuffle: true
+  csv { delimiter: ";" columns: ["y", "w", "n", "c", "d", "t"] missing: ["?", "NA"] comment_prefix: "#" trim: false }
+  label { column: "y" positive: ["1", ">50K"] negative: "0" } assignment: GLOBAL task_bytes: 1000000 cache: true cache_dir: "cache"
+  cache_max_bytes: 1000000 shuffle_lanes: 4 shuffle_window: 4096
+}
+features { name: "n" numeric { log: true min_max { min: 0 max: 9 } default_value: 0.5 } in_wide: true }
+features { name: "z" numeric { column: "n" z_score { mean: 1 stddev: 2 } } in_deep: true }
+features { name: "nb" numeric { column: "n" boundaries: [1, 2.5, 7] keep_numeric: true } }
+features { name: "c" categorical { multi_value_delimiter: "|" pooling: MEAN hash_buckets: 1000 missing_is_value: true } embedding_dim: 4 }
+features { name: "d" categorical { vocabulary: ["u", "v"] } in_deep: false }
+features { name: "t" categorical { date_part: DAY_OF_WEEK } }
+features { name: "hour" numeric { column: "t" date_part: HOUR } }
+features { name: "x" cross { features: ["nb", "d"] hash_buckets: 50 } }
+model { wide_deep { wide_numeric: true wide_categorical: true hidden_units: [16, 8] embedding_dim: 4 dropout: 0.25 embedding_initializer { normal { mean: 0 stddev: 0.1 } } } }
+optimizers {
+  all { adam { beta1: 0.8 beta2: 0.99 epsilon: 1e-7 } learning_rate: 0.01 weight_decay: 1e-4 clip_value: 5 schedule { cosine { steps: 1000 end: 0.1 } warmup_steps: 10 warmup_start: 0.1 } }
+  dense { momentum { momentum: 0.8 nesterov: true } learning_rate: 0.1 schedule { exponential { steps: 100 rate: 0.9 staircase: true } } }
+  embedding { adagrad { initial_accumulator: 0.1 epsilon: 1e-6 } clip_row_norm: 2 schedule { polynomial { steps: 100 end: 0.001 power: 2 } } }
+  wide { ftrl { l1: 0.1 l2: 0.2 beta: 1 } schedule { inverse_time { steps: 10 rate: 0.5 } } }
+  lr_scale: WORKERS
+}
+strategy { a_sync: true a_sync_configs { gradients_to_wait: 2 hot_row_cache { rows: 100 max_staleness_steps: 4 } } }
+train { batch_size: 64 epochs: 3 seed: 7 log_every: 10 prefetch_batches: 3 reader_threads: 2 pipeline_depth: 2 threads: 4 step_timeout_s: 60 pin_threads: true }
+eval { every_epochs: 2 batch_size: 100 }
+checkpoint { save_final_model: true dir: "ckpt" every_steps: 100 keep: 2 }
+recovery { max_losses: 3 wait_s: 20 replicas: 1 }
+""")
+    for name, options in {
+            "sync_sgd": "a_sync: false sync_configs { on_worker_loss: WAIT } } optimizers { all { sgd {} schedule { noam { warmup: 10 model_dim: 8 } } } clip_global_norm: 1 }",
+            "geo_cache": "a_sync: true a_sync_configs { k_steps: 5 geo_merge: MEAN geo_cache_rows: 100 } } optimizers { all { sgd {} schedule { cosine_restarts { first_steps: 10 multiplier: 2 decay: 0.9 end: 0.1 } } } }",
+            "staleness_bf16": "a_sync: true a_sync_configs { max_staleness: 3 } } tables { name: \"embedding\" num_shards: 5 wire_type: BF16 max_rows: 1000 } optimizers { all { schedule { natural_exponential { steps: 9 rate: 0.1 } } } }",
+    }.items():
+        seed("job_config", name, f"""
+name: "{name}" worker_num: 2 initial_checkpoint: "c"
+data {{ train_files: "/d" format: LIBSVM }} checkpoint {{ every_s: 60 every_epochs: 1 }}
+features {{ name: "n{{1..3}}" numeric {{ column: "1" }} }} features {{ name: "c" categorical {{ column: "2" }} }}
+model {{ wide_deep {{ hidden_units: 4 embedding_dim: 2 embedding_initializer {{ uniform {{ min: -0.1 max: 0.1 }} }} }} }}
+strategy {{ {options}
+train {{ compute_dtype: BF16 device_memory_fraction: 0.5 }}
+""")
+    seed("job_config", "evaluate_only", """
+name: "e" evaluate_only: true initial_model: "/m" data { eval_files: "/e" format: TSV csv { header: true } label { column: "y" positive_at_least: 4 } }
+features { name: "c*" categorical {} } model { wide_deep { hidden_units: 2 embedding_dim: 2 } } checkpoint { save_final_model: false }
+""")
+    seed("job_config", "custom_model", 'name: "c" data { train_files: "/d" format: CRITEO_TSV } features { name: "I1" numeric {} } model { custom { name: "mine" options: "x: 1" } }')
     for name, text in {"ipv4": "10.0.0.1:7000", "ipv6": "[::1]:80", "list": "a:1,b.example:65535", "port_0": "localhost:0"}.items():
         seed("address", name, text)
     seed("cluster_config", "two_hosts", without_comments(ROOT / "configs/two_hosts_cluster.textproto"))
+    seed("cluster_config", "all_options", """
+version: 1 name: "c" scheduler: "h:7000" pservers: ["h:7001", "[::1]:7002"] worker_num: 2 worker_hosts: ["h", "g"] worker_devices: ["cpu", "cuda:0"]
+limits { lease_ms: 3000 heartbeat_ms: 500 wait_s: 60 max_message_mib: 64 max_streams: 100 max_queued_mib: 64 }
+security { tls_cert: "/c" tls_key: "/k" tls_ca: "/a" data_root: "/d" output_root: ["/o", "/p"] any_local_user: true }
+state_store: "etcd://h:2379/p"
+""")
     seed("cluster_config", "limits", 'name: "c" pserver_num: 2 worker_num: 3 security { insecure: true } limits { max_streams: 5 }\n')
     for i, text in enumerate((
             "train.batch_size=512", "data.train_files=a,b", "features[0].numeric.boundaries=[1, 2.5]",
@@ -178,7 +235,9 @@ def orders():
 
 
 def choices():
-    """For fuzzers whose input is a list of choices: random ones to begin with."""
+    """For fuzzers whose input is a list of choices: valid sessions, and random ones."""
+    for target, name, data in session_seeds.seeds():
+        seed(target, name, data)
     for target in ("pserver_session", "pserver_stream", "pserver_orders", "replica_stream", "scheduler_calls", "client_replies",
                    "example_cache", "shard_file", "shard_image"):
         for number in range(3):

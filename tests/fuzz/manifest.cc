@@ -8,8 +8,10 @@
 #include "common/saved_model/checkpoint.h"
 #include "common/saved_model/model_tables.h"
 #include "common/saved_model/saved_model.h"
+#include "common/saved_model/shard_file.h"
 #include "tests/common/saved_model/memory_env.h"
 #include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/message_mutator.h"
 
 namespace sluice {
 namespace {
@@ -27,8 +29,15 @@ void CheckText(const std::string& text) {
   FUZZ_CHECK(printed.ok());
   const auto again = ParseManifest("MANIFEST", *printed);
   FUZZ_CHECK(again.ok() && again->SerializeAsString() == manifest->SerializeAsString());
-  for (const TableConfig& table : manifest->tables())
-    FUZZ_CHECK(FilesOfTable("/dir", *manifest, table).ok());
+  for (const TableConfig& table : manifest->tables()) {
+    const auto files = FilesOfTable("/dir", *manifest, table);
+    FUZZ_CHECK(files.ok());
+    FUZZ_CHECK(table.kind() != TableConfig::SPARSE || files->size() == table.num_shards());
+    for (uint32_t i = 0; i < files->size(); ++i) {
+      uint32_t shard = 0;
+      FUZZ_CHECK(ParseShardFileName((*files)[i]->name(), table.name(), &shard) && shard == i);
+    }
+  }
   CheckTables("/dir", *manifest, {manifest->tables().begin(), manifest->tables().end()})
       .IgnoreError();
 }
@@ -63,4 +72,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   ChooseCheckpoint(kRoot, /*allow_older=*/true, &env, &skipped).IgnoreError();
   FindCheckpoint(kRoot, /*verify=*/true, &env, &skipped).IgnoreError();
   return 0;
+}
+
+extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size,
+                                          unsigned int seed) {
+  return sluice::MutateText<sluice::Manifest>(data, size, max_size, seed);
 }

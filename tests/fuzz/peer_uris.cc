@@ -9,6 +9,18 @@
 #include "common/security/peer_identity.h"
 #include "tests/fuzz/fuzz.h"
 
+namespace {
+
+constexpr char kScheme[] = "spiffe://";
+
+// What follows the trust domain: "/sluice/worker" of "spiffe://d/sluice/worker".
+std::string PathOf(const std::string& uri) {
+  const size_t slash = uri.find('/', sizeof(kScheme) - 1);
+  return slash == std::string::npos ? "" : uri.substr(slash);
+}
+
+}  // namespace
+
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace sluice;  // NOLINT
   const std::vector<std::string> uris =
@@ -19,9 +31,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     return 0;
   }
   FUZZ_CHECK(peer->verified);
-  const std::string path = PeerUri(peer->role, peer->name).substr(sizeof("spiffe://sluice") - 1);
+  const std::string path = PathOf(PeerUri(peer->role, peer->name));
   FUZZ_CHECK(std::count_if(uris.begin(), uris.end(), [&](const std::string& uri) {
-               return absl::StartsWith(uri, "spiffe://") && absl::EndsWith(uri, path);
+               return absl::StartsWith(uri, kScheme) && PathOf(uri) == path;
              }) == 1);
   for (const PeerRole role : kPeerRoles) {
     FUZZ_CHECK(role == peer->role || !CheckPeer(*peer, role, 0).ok());

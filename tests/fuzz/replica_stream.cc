@@ -37,7 +37,8 @@ struct Peer {
 class Follower {
  public:
   explicit Follower(FuzzedDataProvider* input) : input_(input) {
-    spec_ = Replicated(2, input->ConsumeBool() ? 5 : 0, input->ConsumeIntegralInRange(0, 2));
+    const int k_steps = input->ConsumeBool() ? 5 : 0;
+    spec_ = Replicated(2, k_steps, input->ConsumeIntegralInRange(0, 2));
     spec_.set_instance(9);
     spec_.set_follower(1, 1);
     static CutWriter* const writer = new CutWriter;

@@ -12,13 +12,14 @@
 namespace sluice {
 namespace {
 
-constexpr int kMostCalls = 60;
+constexpr int kMostCalls = 80;
+constexpr uint32_t kRanks = 2;
 
 class Calls {
  public:
   explicit Calls(FuzzedDataProvider* input) : input_(input) {
-    cluster_.JoinAll(2, 2);
-    JobConfig config = FakeCluster::Config(input->ConsumeIntegralInRange(-1, 1), 2, 2);
+    cluster_.JoinAll(2, kRanks);
+    JobConfig config = FakeCluster::Config(input->ConsumeIntegralInRange(-1, 1), kRanks, 2);
     if (input->ConsumeBool()) config.mutable_recovery()->set_max_losses(2);
     const auto job_id = cluster_.Submit(config);
     FUZZ_CHECK(job_id.ok());
@@ -55,12 +56,39 @@ class Calls {
   Request OfRank() {
     Request request = Any<Request>();
     if (!Mostly()) return request;
-    const uint32_t rank = input_->ConsumeIntegralInRange(0, 1);
+    const auto rank = input_->ConsumeIntegralInRange<uint32_t>(0, kRanks - 1);
     request.set_job_id(job_id_);
     request.set_rank(rank);
     request.set_incarnation(cluster_.Incarnation(job_id_, rank));
     if (Mostly()) request.set_pass(cluster_.passes_[{job_id_, rank}]);
     return request;
+  }
+  // Mostly reports the end of the phase that the rank was told last.
+  void NextPhase() {
+    auto request = OfRank<NextPhaseRequest>();
+    Phase* const told = &told_[request.rank() % kRanks];
+    if (Mostly()) {
+      PhaseReport* const report = request.mutable_report();
+      report->set_number(told->number());
+      if (told->kind() == Phase::INDEX) report->mutable_index();
+      if (told->kind() == Phase::TRAIN) report->mutable_train();
+      if (told->kind() == Phase::EVAL) report->mutable_eval();
+      if (told->kind() == Phase::SAVE) report->mutable_save();
+    }
+    const auto reply = cluster_.core_.NextPhase(request, cluster_.now_);
+    if (reply.ok() && reply->ready()) *told = reply->phase();
+  }
+  // Mostly ends the task that the rank has, and asks for another one.
+  void NextTask() {
+    auto request = OfRank<NextTaskRequest>();
+    const uint32_t rank = request.rank() % kRanks;
+    if (Mostly()) {
+      request.set_epoch(told_[rank].epoch());
+      request.set_finished_task(leased_[rank]);
+      request.set_number(++asked_[rank]);
+    }
+    const auto reply = cluster_.core_.NextTask(request, cluster_.now_);
+    if (reply.ok()) leased_[rank] = reply->task().id();
   }
   template <class Request>
   Request OfJob() {
@@ -91,9 +119,11 @@ class Calls {
     cluster_.core_.Poll(request, cluster_.now_).IgnoreError();
   }
   void Register() {
-    RegisterRequest request = FakeCluster::Registration(
-        input_->ConsumeBool() ? ROLE_WORKER : ROLE_PSERVER, input_->ConsumeIntegralInRange(0, 2),
-        input_->ConsumeIntegralInRange(1, 3));
+    // One after the other: compilers evaluate arguments in different orders.
+    const Role role = input_->ConsumeBool() ? ROLE_WORKER : ROLE_PSERVER;
+    const uint32_t rank = input_->ConsumeIntegralInRange(0, 2);
+    const uint32_t pid = input_->ConsumeIntegralInRange(1, 3);
+    RegisterRequest request = FakeCluster::Registration(role, rank, pid);
     request.MergeFrom(Any<RegisterRequest>());
     const auto reply = cluster_.core_.Register(request, cluster_.now_);
     if (reply.ok() && reply->member_id() != 0) {
@@ -136,10 +166,10 @@ class Calls {
         return;
       case 8:
       case 9:
-        return core.NextPhase(OfRank<NextPhaseRequest>(), now).IgnoreError();
+        return NextPhase();
       case 10:
       case 11:
-        return core.NextTask(OfRank<NextTaskRequest>(), now).IgnoreError();
+        return NextTask();
       case 12:
         return core.GetRoute(OfJob<GetRouteRequest>()).IgnoreError();
       case 13:
@@ -165,6 +195,9 @@ class Calls {
   FakeCluster cluster_{2, 2};
   MemoryEnv env_;
   std::string job_id_;
+  // By rank.
+  Phase told_[kRanks];
+  uint64_t leased_[kRanks] = {}, asked_[kRanks] = {};
 };
 
 }  // namespace

@@ -91,6 +91,9 @@ TEST(ClosestNameTest, NearNamesAreFoundAndFarOnesAreNot) {
   EXPECT_EQ(EditDistance("trian", "train"), 1);
   EXPECT_EQ(ClosestName("batchsize", {"epochs", "batch_size"}), "batch_size");
   EXPECT_EQ(ClosestName("zzz", {"epochs", "batch_size"}), "");
+  // Two more characters are a third of the word, three are too many.
+  EXPECT_EQ(ClosestName("batch_si", {"epochs", "batch_size"}), "batch_size");
+  EXPECT_EQ(ClosestName("batch_s", {"epochs", "batch_size"}), "");
 }
 
 }  // namespace
