@@ -9,6 +9,7 @@
 #include "common/base/clock.h"
 #include "common/base/status_macros.h"
 #include "common/security/cert_authority.h"
+#include "common/shm_transport/shm_transport.h"
 #include "common/transport/grpc_transport.h"
 
 namespace sluice::bench {
@@ -32,10 +33,10 @@ absl::StatusOr<std::shared_ptr<const TemporaryFolder>> MakeCertificates() {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<BenchWorkers>> BenchWorkers::Start(
-    const std::vector<TableConfig>& tables, uint32_t workers, bool tls) {
+    const std::vector<TableConfig>& tables, uint32_t workers, Between between) {
   std::unique_ptr<BenchWorkers> group(new BenchWorkers());
   TlsFiles of_pserver, of_worker;
-  if (tls) {
+  if (between == Between::kTls) {
     SLUICE_ASSIGN_OR_RETURN(group->certificates_, MakeCertificates());
     of_pserver = FilesOf(group->certificates_->path(), PeerRoleName(PeerRole::kPserver));
     of_worker = FilesOf(group->certificates_->path(), PeerRoleName(PeerRole::kWorker));
@@ -45,6 +46,11 @@ absl::StatusOr<std::unique_ptr<BenchWorkers>> BenchWorkers::Start(
     GrpcTransport::Options transport;
     SLUICE_ASSIGN_OR_RETURN(transport.credentials, GrpcCredentials::Create(of_worker));
     group->transports_.push_back(std::make_unique<GrpcTransport>(transport));
+    if (between == Between::kShm) {
+      ShmTransport::Options shm;
+      shm.control = group->transports_.back().get();
+      group->transports_.push_back(std::make_unique<ShmTransport>(shm));
+    }
     const JobSpec& job = group->pserver_->job();
     ParameterClient::Options options;
     options.job_id = job.job_id();
@@ -64,7 +70,8 @@ absl::StatusOr<std::unique_ptr<BenchWorkers>> BenchWorkers::Start(
 
 BenchWorkers::~BenchWorkers() {
   clients_.clear();
-  transports_.clear();
+  // The later ones make their calls over the earlier ones.
+  while (!transports_.empty()) transports_.pop_back();
 }
 
 double BenchWorkers::Run(uint32_t workers,

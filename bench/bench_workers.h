@@ -16,9 +16,12 @@ namespace sluice::bench {
 
 class BenchWorkers {
  public:
-  // Job, pserver process and clients; `tls`: with mutual TLS between them.
+  // What is between workers and pserver.
+  enum class Between { kGrpc, kTls, kShm };
+  // Job, pserver process and clients.
   static absl::StatusOr<std::unique_ptr<BenchWorkers>> Start(const std::vector<TableConfig>& tables,
-                                                             uint32_t workers, bool tls = false);
+                                                             uint32_t workers,
+                                                             Between between = Between::kGrpc);
   ~BenchWorkers();
 
   ParameterClient* client(uint32_t worker) { return clients_[worker].get(); }

@@ -3,7 +3,10 @@
 //
 // The limit is one TCP connection that carries messages of the same size, with one pass over the
 // values at each end: the sender copies them into its buffer, and the receiver adds them to an
-// array. tls/...: the same over mutual TLS, whose limit is the row without TLS.
+// array. tls/...: the same over mutual TLS, whose limit is the row without TLS. .../shm/...: the
+// same through shared memory, whose limit is the row over gRPC; .../memcpy: its limit is one memcpy
+// of the same bytes.
+#include <cstring>
 #include <memory>
 #include <utility>
 
@@ -15,6 +18,7 @@
 namespace sluice::bench {
 namespace {
 
+using Between = BenchWorkers::Between;
 enum class Kind { kPush, kPull, kPushPull };
 
 constexpr size_t kWord = 64;  // size of an acknowledgement or a pull request
@@ -35,8 +39,8 @@ class DenseTraffic {
  public:
   static absl::StatusOr<std::shared_ptr<DenseTraffic>> Start(Kind kind, size_t bytes,
                                                              uint32_t workers, int in_flight,
-                                                             bool tls = false) {
-    auto group = BenchWorkers::Start({DenseTable(bytes)}, workers, tls);
+                                                             Between between = Between::kGrpc) {
+    auto group = BenchWorkers::Start({DenseTable(bytes)}, workers, between);
     if (!group.ok()) return group.status();
     return std::shared_ptr<DenseTraffic>(
         new DenseTraffic(kind, bytes, in_flight, *std::move(group)));
@@ -121,7 +125,8 @@ struct Row {
   size_t bytes;
   uint32_t workers = 1;
   bool round_trip = false;  // measured in us per message, not in GB/s
-  bool tls = false;
+  Between between = Between::kGrpc;
+  bool memcpy = false;  // the limit of a row through shared memory
 };
 
 std::string SizeName(size_t bytes) {
@@ -129,17 +134,30 @@ std::string SizeName(size_t bytes) {
 }
 
 std::string RowName(const Row& row) {
-  if (row.tls) {
-    Row plain = row;
-    plain.tls = false;
-    return absl::StrCat("tls/", RowName(plain));
-  }
-  if (row.round_trip) return absl::StrCat("round_trip/", SizeName(row.bytes));
-  const char* const kind = row.kind == Kind::kPush   ? "dense_push/"
+  const char* const kind = row.round_trip            ? "round_trip/"
+                           : row.kind == Kind::kPush ? "dense_push/"
                            : row.kind == Kind::kPull ? "dense_pull/"
                                                      : "dense_push_pull/";
-  return absl::StrCat(row.workers > 1 ? absl::StrCat("workers", row.workers, "/") : "", kind,
-                      SizeName(row.bytes));
+  return absl::StrCat(row.between == Between::kTls ? "tls/" : "",
+                      row.workers > 1 ? absl::StrCat("workers", row.workers, "/") : "", kind,
+                      row.between == Between::kShm ? "shm/" : "", SizeName(row.bytes),
+                      row.memcpy ? "/memcpy" : "");
+}
+
+std::string LimitName(const Row& row) {
+  if (row.memcpy) return "one memcpy of the same bytes";
+  if (row.between == Between::kShm) return "the same over gRPC";
+  if (row.between == Between::kTls) return "the same without TLS";
+  if (row.workers > 1) return "one worker";
+  return row.round_trip ? "plain TCP, 4 KiB each way"
+                        : "plain TCP, same size, one pass at each end";
+}
+
+// Returns the seconds in which one thread copies so many bytes `times` times.
+double CopySeconds(const std::vector<char>& from, std::vector<char>* to, int times) {
+  const double start = Now();
+  for (int i = 0; i < times; ++i) std::memcpy(to->data(), from.data(), from.size());
+  return Now() - start;
 }
 
 TcpLoopback::Shape TcpShape(const Row& row) {
@@ -156,11 +174,22 @@ absl::StatusOr<std::function<Sample()>> Prepare(Row row, const Settings& setting
   const int messages = static_cast<int>(std::min<size_t>(total / row.bytes, 4000));
   // A stream may queue only so many bytes.
   const int in_flight = row.kind == Kind::kPushPull ? 1 : row.bytes <= 16 << 20 ? 4 : 2;
-  auto traffic = DenseTraffic::Start(row.kind, row.bytes, row.workers, in_flight, row.tls);
+  auto traffic = DenseTraffic::Start(row.kind, row.bytes, row.workers, in_flight, row.between);
   if (!traffic.ok()) return traffic.status();
   std::shared_ptr<DenseTraffic> other = *traffic;  // whose figure is the limit
   std::shared_ptr<TcpLoopback> tcp;
-  if (row.tls) {
+  if (row.memcpy) {
+    const auto from = std::make_shared<std::vector<char>>(row.bytes, 1);
+    const auto to = std::make_shared<std::vector<char>>(row.bytes);
+    const double gb = messages * static_cast<double>(row.bytes) / 1e9;
+    return std::function<Sample()>([=, traffic = *std::move(traffic)] {
+      Sample sample;
+      sample.limit = gb / CopySeconds(*from, to.get(), messages);
+      sample.value = gb / traffic->Run(1, messages);
+      return sample;
+    });
+  }
+  if (row.between != Between::kGrpc) {
     auto plain = DenseTraffic::Start(row.kind, row.bytes, row.workers, in_flight);
     if (!plain.ok()) return plain.status();
     other = *std::move(plain);
@@ -187,10 +216,7 @@ Benchmark DenseBenchmark(const Row& row) {
   Benchmark benchmark;
   benchmark.name = RowName(row);
   benchmark.unit = row.round_trip ? "us" : "GB/s";
-  benchmark.limit_name = row.tls           ? "the same without TLS"
-                         : row.workers > 1 ? "one worker"
-                         : row.round_trip  ? "plain TCP, 4 KiB each way"
-                                           : "plain TCP, same size, one pass at each end";
+  benchmark.limit_name = LimitName(row);
   benchmark.prepare = [row](const Settings& settings) { return Prepare(row, settings); };
   return benchmark;
 }
@@ -210,9 +236,16 @@ void AddDenseBenchmarks(std::vector<Benchmark>* to) {
       to->push_back(DenseBenchmark({kind, 4 << 20, workers}));
     }
   }
-  to->push_back(DenseBenchmark({Kind::kPushPull, 4 << 10, 1, true, true}));
+  to->push_back(DenseBenchmark({Kind::kPushPull, 4 << 10, 1, true, Between::kTls}));
   for (const Kind kind : {Kind::kPush, Kind::kPull})
-    to->push_back(DenseBenchmark({kind, 4 << 20, 1, false, true}));
+    to->push_back(DenseBenchmark({kind, 4 << 20, 1, false, Between::kTls}));
+  to->push_back(DenseBenchmark({Kind::kPushPull, 4 << 10, 1, true, Between::kShm}));
+  for (const Kind kind : {Kind::kPush, Kind::kPull}) {
+    for (const size_t bytes : {4 << 10, 64 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20})
+      to->push_back(DenseBenchmark({kind, bytes, 1, false, Between::kShm}));
+    for (const size_t bytes : {4 << 20, 64 << 20})
+      to->push_back(DenseBenchmark({kind, bytes, 1, false, Between::kShm, true}));
+  }
 }
 
 }  // namespace sluice::bench

@@ -12,6 +12,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/shm_transport/shm_handshake.h"
+#include "common/shm_transport/shm_stream_server.h"
 #include "common/table/placement.h"
 #include "common/transport/grpc_stream_server.h"
 #include "server/available_memory.h"
@@ -134,8 +136,21 @@ int ServePserver(int threads, const TlsFiles& tls) {
   GrpcStreamServer server(options, [&](std::shared_ptr<Stream> stream, const PeerIdentity&) {
     return pserver.NewHandler(std::move(stream));
   });
-  if (const absl::Status s = server.Start(); !s.ok()) {
-    std::fprintf(stderr, "%s\n", s.ToString().c_str());
+  ShmStreamServer::Options shm_options;
+  shm_options.threads = threads;
+  ShmStreamServer shm(shm_options, [&](std::shared_ptr<Stream> stream, const PeerIdentity&) {
+    return pserver.NewHandler(std::move(stream));
+  });
+  server.RegisterUnary(
+      kOpenSharedMemoryMethod,
+      [&](const PeerIdentity& peer, const std::string& request) {
+        return shm.Invite(peer, request);
+      },
+      GrpcStreamServer::UnaryThread::kOfStreams);
+  absl::Status started = shm.Start();
+  started.Update(server.Start());
+  if (!started.ok()) {
+    std::fprintf(stderr, "%s\n", started.ToString().c_str());
     return 1;
   }
   if (!WriteAll(STDOUT_FILENO, absl::StrCat(server.port(), "\n"))) return 1;
@@ -151,6 +166,7 @@ int ServePserver(int threads, const TlsFiles& tls) {
   char byte;
   while (read(STDIN_FILENO, &byte, 1) > 0) {
   }
+  shm.Shutdown();
   server.Shutdown();
   return 0;
 }

@@ -1,7 +1,8 @@
 // Runs a pserver without a scheduler in its own process: the other end of the end-to-end rows.
 //
-// The child is this binary with --serve: the pserver's core behind a GrpcStreamServer, as in
-// sluice-pserver. The child reads its job from standard input and ends when that closes.
+// The child is this binary with --serve: the pserver's core behind a GrpcStreamServer and a
+// ShmStreamServer, as in sluice-pserver. The child reads its job from standard input and ends when
+// that closes.
 //
 // Thread safety: one thread.
 #pragma once

@@ -3,7 +3,8 @@
 //
 // uniform: all keys of a filled table are equally likely. zipf: keys are drawn with frequency
 // 1 / rank, without duplicates. The limit is the same work on a row store in this process, one
-// thread. tls/...: the same over mutual TLS, whose limit is the row without TLS.
+// thread. tls/...: the same over mutual TLS, whose limit is the row without TLS. .../shm: the same
+// through shared memory, whose limit is the row over gRPC.
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -25,6 +26,8 @@ constexpr int kInFlight = 4;
 constexpr size_t kBatches = 32;  // different batches, used in turn
 constexpr float kRate = 1e-3f;
 
+using Between = BenchWorkers::Between;
+
 struct Row {
   bool push;
   uint32_t dim;
@@ -34,14 +37,16 @@ struct Row {
   size_t batch;  // unique keys
   uint32_t workers = 1;
   bool named_batch = false;
-  bool tls = false;
+  Between between = Between::kGrpc;
 };
 
 std::string RowName(const Row& row) {
-  return absl::StrCat(
-      row.tls ? "tls/" : "", row.workers > 1 ? absl::StrCat("workers", row.workers, "/") : "",
-      row.push ? "sparse_push/dim" : "sparse_pull/dim", row.dim, row.zipf ? "/zipf" : "/uniform",
-      row.named_batch ? absl::StrCat("/batch", row.batch >> 10, "k") : "");
+  return absl::StrCat(row.between == Between::kTls ? "tls/" : "",
+                      row.workers > 1 ? absl::StrCat("workers", row.workers, "/") : "",
+                      row.push ? "sparse_push/dim" : "sparse_pull/dim", row.dim,
+                      row.zipf ? "/zipf" : "/uniform",
+                      row.named_batch ? absl::StrCat("/batch", row.batch >> 10, "k") : "",
+                      row.between == Between::kShm ? "/shm" : "");
 }
 
 uint64_t KeyOfRank(uint64_t rank) { return MixHash(rank + 1); }
@@ -89,7 +94,7 @@ class SparseTraffic {
   static absl::StatusOr<std::shared_ptr<SparseTraffic>> Start(const Row& row) {
     auto rule = UpdateRule::Create(WithDefaults(OptimizerOf(row)));
     if (!rule.ok()) return rule.status();
-    auto workers = BenchWorkers::Start({SparseTable(row)}, row.workers, row.tls);
+    auto workers = BenchWorkers::Start({SparseTable(row)}, row.workers, row.between);
     if (!workers.ok()) return workers.status();
     std::shared_ptr<SparseTraffic> traffic(
         new SparseTraffic(row, *std::move(rule), *std::move(workers)));
@@ -225,9 +230,10 @@ Benchmark SparseBenchmark(Row row) {
   Benchmark benchmark;
   benchmark.name = RowName(row);
   benchmark.unit = "M/s";
-  benchmark.limit_name = row.tls           ? "the same without TLS"
-                         : row.workers > 1 ? "one worker"
-                                           : "row store in process, one thread";
+  benchmark.limit_name = row.between == Between::kTls   ? "the same without TLS"
+                         : row.between == Between::kShm ? "the same over gRPC"
+                         : row.workers > 1              ? "one worker"
+                                                        : "row store in process, one thread";
   benchmark.prepare = [row](const Settings& settings) -> absl::StatusOr<std::function<Sample()>> {
     Row sized = row;
     if (settings.quick) {
@@ -237,8 +243,8 @@ Benchmark SparseBenchmark(Row row) {
     auto traffic = SparseTraffic::Start(sized);
     if (!traffic.ok()) return traffic.status();
     std::shared_ptr<SparseTraffic> plain;
-    if (row.tls) {
-      sized.tls = false;
+    if (row.between != Between::kGrpc) {
+      sized.between = Between::kGrpc;
       auto started = SparseTraffic::Start(sized);
       if (!started.ok()) return started.status();
       plain = *std::move(started);
@@ -276,7 +282,8 @@ void AddSparseBenchmarks(std::vector<Benchmark>* to) {
     for (const uint32_t workers : {2, 4}) {
       to->push_back(SparseBenchmark({push, 10, true, false, kMillion, kZipfBatch, workers}));
     }
-    to->push_back(SparseBenchmark({push, 16, false, true, kMillion, kBatch, 1, false, true}));
+    for (const Between between : {Between::kTls, Between::kShm})
+      to->push_back(SparseBenchmark({push, 16, false, true, kMillion, kBatch, 1, false, between}));
   }
 }
 

@@ -3,7 +3,8 @@
 // Variants of train/async/batch2048/sgd/f32: pservers4 spreads the work over four pservers;
 // hot_rows has a hot_row_cache of the default size and staleness; text parses its data in every
 // epoch instead of mapping the cache. tls/train/...: the cluster has mutual TLS; the limit is the
-// same job without, measured in the same repetition.
+// same job without, over gRPC too, measured in the same repetition. .../sgd/f32/shm: through shared
+// memory; the limit is the same job over gRPC. The other rows have the default transport.
 //
 // train/gpu/async/{standard,wide}/batchN: one worker on cuda:0 (`--gpus=0`), SGD. Without a device
 // these rows are skipped.
@@ -206,34 +207,51 @@ Benchmark TrainBenchmark(const Mode& mode, const Shape& shape, const std::string
   return benchmark;
 }
 
-// A job with mutual TLS beside the same job without. The two take turns at being first.
-Benchmark TlsTrainBenchmark(const Mode& mode, uint32_t batch, const OptimizerConfig& optimizer) {
+// A job with other flags beside the same job over gRPC without TLS. The two take turns at being
+// first.
+Benchmark PairBenchmark(std::string name, std::string limit_name, std::vector<std::string> with,
+                        const Mode& mode, uint32_t batch, const OptimizerConfig& optimizer) {
   Benchmark benchmark;
-  benchmark.name = absl::StrCat("tls/train/", mode.name, "/batch", batch, "/sgd/f32");
+  benchmark.name = std::move(name);
   benchmark.unit = "k/s";
-  benchmark.limit_name = "the same without TLS";
+  benchmark.limit_name = std::move(limit_name);
   benchmark.few_repetitions = 9;
   benchmark.prepare = [=](const Settings& settings) -> absl::StatusOr<std::function<Sample()>> {
     SLUICE_ASSIGN_OR_RETURN(const TrainData data, DataFor(settings));
     const JobConfig job = StandardJob(data.files, batch, optimizer);
-    std::vector<std::string> flags = {"--server_num=1", "--worker_num=2",
-                                      absl::StrCat("--a_sync=", mode.a_sync),
-                                      absl::StrCat("--k_steps=", mode.k_steps)};
+    const std::vector<std::string> flags = {"--server_num=1", "--worker_num=2",
+                                            absl::StrCat("--a_sync=", mode.a_sync),
+                                            absl::StrCat("--k_steps=", mode.k_steps)};
+    std::vector<std::string> of_plain = flags, of_other = flags;
+    of_plain.push_back("--transport=grpc");
+    of_other.insert(of_other.end(), with.begin(), with.end());
     const auto no_floor = [](double) { return 0.0; };
-    const auto plain = std::make_shared<TrainRun>(data.made, flags, job, settings.quick, no_floor);
-    flags.push_back("--tls");
-    const auto tls = std::make_shared<TrainRun>(data.made, flags, job, settings.quick, no_floor);
+    const auto plain =
+        std::make_shared<TrainRun>(data.made, of_plain, job, settings.quick, no_floor);
+    const auto other =
+        std::make_shared<TrainRun>(data.made, of_other, job, settings.quick, no_floor);
     const auto turn = std::make_shared<int>(0);
-    return std::function<Sample()>([plain, tls, turn] {
+    return std::function<Sample()>([plain, other, turn] {
       Sample sample;
-      const bool tls_first = (*turn)++ % 2 == 0;
-      if (tls_first) sample.value = tls->Measure().value;
+      const bool other_first = (*turn)++ % 2 == 0;
+      if (other_first) sample.value = other->Measure().value;
       sample.limit = plain->Measure().value;
-      if (!tls_first) sample.value = tls->Measure().value;
+      if (!other_first) sample.value = other->Measure().value;
       return sample;
     });
   };
   return benchmark;
+}
+
+Benchmark TlsTrainBenchmark(const Mode& mode, uint32_t batch, const OptimizerConfig& optimizer) {
+  return PairBenchmark(absl::StrCat("tls/train/", mode.name, "/batch", batch, "/sgd/f32"),
+                       "the same without TLS", {"--tls", "--transport=grpc"}, mode, batch,
+                       optimizer);
+}
+
+Benchmark ShmTrainBenchmark(const Mode& mode, uint32_t batch, const OptimizerConfig& optimizer) {
+  return PairBenchmark(absl::StrCat("train/", mode.name, "/batch", batch, "/sgd/f32/shm"),
+                       "the same over gRPC", {"--transport=shm"}, mode, batch, optimizer);
 }
 
 Benchmark GpuTrainBenchmark(bool wide, uint32_t batch, const OptimizerConfig& optimizer) {
@@ -295,6 +313,8 @@ void AddTrainBenchmarks(std::vector<Benchmark>* to) {
   to->push_back(TrainBenchmark(kModes[0], text, "sgd", sgd));
   for (const Mode& mode : {kModes[0], kModes[1]}) {
     for (const uint32_t batch : {512u, 2048u}) to->push_back(TlsTrainBenchmark(mode, batch, sgd));
+    for (const uint32_t batch : {512u, 2048u, 8192u})
+      to->push_back(ShmTrainBenchmark(mode, batch, sgd));
   }
   for (const bool wide : {false, true}) {
     for (const uint32_t batch : {4096u, 16384u, 65536u})

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -21,6 +22,7 @@
 #include "common/base/file_origin.h"
 #include "common/base/status_macros.h"
 #include "common/config/job_config.h"
+#include "common/config/transport_choice.h"
 #include "common/daemon/identity.h"
 #include "common/daemon/process_info.h"
 #include "common/daemon/process_limits.h"
@@ -77,11 +79,26 @@ absl::StatusOr<int> ServerThreads(const ParsedCommand& command) {
       absl::StrCat("--server_threads=", threads, " is out of range; give 1 to 1024"));
 }
 
+absl::StatusOr<std::string> TransportOf(const ParsedCommand& command) {
+  std::string transport = command.Text("transport"), origin = "--transport";
+  const char* const variable = std::getenv("SLUICE_TRANSPORT");
+  if (!command.Given("transport") && variable != nullptr && *variable != '\0') {
+    transport = variable;
+    origin = "SLUICE_TRANSPORT";
+  }
+  const absl::Status known = ParseTransportChoice(transport).status();
+  if (known.ok()) return transport;
+  return absl::Status(known.code(), absl::StrCat(origin, ": ", known.message()));
+}
+
 std::vector<FlagSpec> ClusterFlags() {
   std::vector<FlagSpec> flags = {
       {"server_num", FlagKind::kNumber, "N", "2", "number of pservers"},
       {"server_threads", FlagKind::kNumber, "N", "2",
        "threads of a pserver; each serves some of the workers"},
+      {"transport", FlagKind::kText, "NAME", "auto",
+       "how workers reach pservers: auto or shm (shared memory; auto falls back to gRPC), or grpc "
+       "(SLUICE_TRANSPORT)"},
       {"log_dir", FlagKind::kText, "DIR", "log", "folder for the logs and endpoints.log"}};
   for (FlagSpec& flag : DeviceFlags()) flags.push_back(std::move(flag));
   flags.push_back(
@@ -108,13 +125,15 @@ absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(Options option
   for (int i = 0; i < o.config.pservers_size(); ++i) {
     SLUICE_RETURN_IF_ERROR(cluster->Spawn(
         ROLE_PSERVER, static_cast<uint32_t>(i),
-        {scheduler, absl::StrCat("--rank=", i), absl::StrCat("--threads=", o.server_threads)}));
+        {scheduler, absl::StrCat("--rank=", i), absl::StrCat("--threads=", o.server_threads),
+         absl::StrCat("--transport=", o.transport)}));
   }
   for (uint32_t i = 0; i < o.config.worker_num(); ++i) {
-    SLUICE_RETURN_IF_ERROR(cluster->Spawn(
-        ROLE_WORKER, i,
-        {scheduler, absl::StrCat("--threads=", o.threads),
-         absl::StrCat("--device=", o.devices.by_rank[i]), absl::StrCat("--rank=", i)}));
+    SLUICE_RETURN_IF_ERROR(
+        cluster->Spawn(ROLE_WORKER, i,
+                       {scheduler, absl::StrCat("--threads=", o.threads),
+                        absl::StrCat("--device=", o.devices.by_rank[i]), absl::StrCat("--rank=", i),
+                        absl::StrCat("--transport=", o.transport)}));
   }
   return cluster;
 }

@@ -38,6 +38,7 @@ class LocalCluster {
     int threads = 1;                // compute threads of a worker
     int server_threads = 2;         // data-plane threads of a pserver
     WorkerDevices devices;          // one per worker, accepted by CheckDevices
+    std::string transport;          // of pservers and workers
     bool detached = false;
     bool tls = false;  // mutual TLS, with certificates that Start makes in the log folder
     absl::Duration start_timeout = absl::Seconds(30);
@@ -149,7 +150,9 @@ int ThreadsPerWorker(int worker_num);
 // Sets the lease to --lease_ms, with a heartbeat that fits it. INVALID_ARGUMENT when --lease_ms is
 // out of range.
 absl::Status SetLease(const ParsedCommand& command, ClusterConfig* cluster);
-// --server_num, --server_threads, --log_dir, --lease_ms and the flags of DeviceFlags.
+// --transport, else SLUICE_TRANSPORT, else auto. INVALID_ARGUMENT when that is not a transport.
+absl::StatusOr<std::string> TransportOf(const ParsedCommand& command);
+// --server_num, --server_threads, --transport, --log_dir, --lease_ms and the flags of DeviceFlags.
 std::vector<FlagSpec> ClusterFlags();
 
 }  // namespace sluice::cli

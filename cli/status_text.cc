@@ -21,6 +21,14 @@ namespace {
 
 std::string OrDash(const std::string& text) { return text.empty() ? "-" : text; }
 
+// Over what the workers reach a pserver; "" without streams.
+std::string StreamsOf(const StreamCounts& streams) {
+  std::vector<std::string> parts;
+  if (streams.shm() > 0) parts.push_back(absl::StrCat(streams.shm(), " shm"));
+  if (streams.grpc() > 0) parts.push_back(absl::StrCat(streams.grpc(), " grpc"));
+  return parts.empty() ? "" : absl::StrCat("streams: ", absl::StrJoin(parts, ", "));
+}
+
 std::string MemberLine(const MemberStatus& m) {
   std::string job = m.job_id().empty() ? "" : absl::StrCat(m.job_id(), " rank ", m.job_rank());
   if (m.role() == ROLE_PSERVER) {
@@ -28,6 +36,7 @@ std::string MemberLine(const MemberStatus& m) {
     for (const HostedJob& hosted : m.hosted()) jobs.push_back(hosted.job_id());
     job = absl::StrJoin(jobs, ",");
   }
+  const std::string doing = m.doing().empty() && m.alive() ? StreamsOf(m.streams()) : m.doing();
   return absl::StrFormat("  %-9s %4d  %-5s %-22s %-14s %7d  %-22s %10s  %-7s %s%s\n",
                          RoleName(m.role()), m.rank(),
                          !m.alive()     ? "DEAD"
@@ -35,7 +44,7 @@ std::string MemberLine(const MemberStatus& m) {
                                         : "alive",
                          OrDash(m.address()), OrDash(m.host()), m.pid(), OrDash(m.admin_address()),
                          ByteCount(m.memory_bytes()), OrDash(m.device()), OrDash(job),
-                         m.doing().empty() ? "" : ": " + m.doing());
+                         doing.empty() ? "" : ": " + doing);
 }
 
 // Formats the job's tables, summed over the pservers that host it, and what each pserver waits for.

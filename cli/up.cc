@@ -73,6 +73,7 @@ absl::StatusOr<LocalCluster::Options> OptionsFromFlags(const ParsedCommand& comm
   options.config.mutable_security()->set_any_local_user(command.Switch("any_local_user"));
   SLUICE_RETURN_IF_ERROR(SetLease(command, &options.config));
   SLUICE_ASSIGN_OR_RETURN(options.server_threads, ServerThreads(command));
+  SLUICE_ASSIGN_OR_RETURN(options.transport, TransportOf(command));
   options.devices = std::move(devices);
   options.tls = command.Switch("tls");
   options.threads = command.Given("threads") ? static_cast<int>(command.Number("threads"))

@@ -160,7 +160,16 @@ void PserverLink::OnHelloReply(uint64_t connection, const ReplyHeader& header) {
 void PserverLink::OnClosed(uint64_t connection, const absl::Status& status) {
   const absl::Status why =
       status.ok() ? absl::UnavailableError("the pserver closed the stream") : status;
-  if (GoDown(connection, why)) options_.listener->OnBroken(options_.index);
+  if (!GoDown(connection, why)) return;
+  if (absl::IsUnimplemented(why)) {
+    // The transport cannot reach this pserver at all, as --transport=shm another host.
+    ReplyHeader refusal;
+    refusal.set_code(static_cast<int>(why.code()));
+    refusal.set_message(std::string(why.message()));
+    options_.listener->OnHelloRefused(options_.index, refusal);
+  } else {
+    options_.listener->OnBroken(options_.index);
+  }
 }
 
 std::string PserverLink::State() const {

@@ -32,7 +32,7 @@ class PserverLink {
     // Every request without a complete reply is lost. ConnectIfDue will reconnect.
     virtual void OnBroken(uint32_t link) = 0;
     // The pserver refused Hello for a reason that a retry alone does not fix, such as generation or
-    // incarnation. The link is broken.
+    // incarnation, or the transport cannot reach it at all (UNIMPLEMENTED). The link is broken.
     virtual void OnHelloRefused(uint32_t link, const ReplyHeader& header) = 0;
   };
   struct Options {

@@ -363,6 +363,7 @@ MemberStatus MakeMemberStatus(const Member& member, absl::Time now) {
   status.set_doing(member.alive ? member.progress.doing() : member.why_gone);
   status.set_memory_bytes(member.memory_bytes);
   status.set_draining(member.draining);
+  if (member.self.role() == ROLE_PSERVER) *status.mutable_streams() = member.streams;
   for (const auto& [job_id, hosted] : member.hosted) *status.add_hosted() = hosted;
   return status;
 }

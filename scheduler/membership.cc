@@ -133,6 +133,7 @@ void Membership::Report(const PollRequest& request, absl::Time now, Member* memb
   member->progress = request.progress();
   member->progress.clear_losses();  // kept in StepReports
   member->memory_bytes = request.memory_bytes();
+  member->streams = request.streams();
 }
 
 void Membership::NoteCutOff(uint64_t id, absl::Time now) {

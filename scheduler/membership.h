@@ -47,6 +47,7 @@ struct Member {
   std::map<std::string, HostedJob> hosted;
   WorkerProgress progress;  // job_id empty: it runs nothing
   uint64_t memory_bytes = 0;
+  StreamCounts streams;   // pserver
   bool draining = false;  // pserver: it gets no shards any more
 
   // True for a worker that can be given a job: it has reported that it runs none.

@@ -12,6 +12,7 @@
 #include "common/daemon/job_log.h"
 #include "common/daemon/process_info.h"
 #include "common/daemon/process_log.h"
+#include "common/shm_transport/shm_handshake.h"
 #include "server/drain.h"
 
 namespace sluice {
@@ -91,6 +92,7 @@ PserverDaemon::~PserverDaemon() {
   pserver_.Stop();
   session_.reset();
   admin_.reset();
+  if (shm_ != nullptr) shm_->Shutdown();
   if (data_port_ != nullptr) data_port_->Shutdown();
 }
 
@@ -168,8 +170,17 @@ absl::Status PserverDaemon::StartDataPort() {
                              [this](std::shared_ptr<Stream> stream, const PeerIdentity& peer) {
                                return pserver_.NewReplicaHandler(std::move(stream), peer);
                              });
-  data_port_->RegisterUnary(kSaveShardsMethod,
-                            [this](const std::string& request) { return SaveShards(request); });
+  data_port_->RegisterUnary(
+      kSaveShardsMethod,
+      [this](const PeerIdentity&, const std::string& request) { return SaveShards(request); });
+  // An invitation must not wait until shards are saved.
+  data_port_->RegisterUnary(
+      kOpenSharedMemoryMethod,
+      [this](const PeerIdentity& peer, const std::string& request) {
+        return InviteToShm(peer, request);
+      },
+      GrpcStreamServer::UnaryThread::kOfStreams);
+  SLUICE_RETURN_IF_ERROR(StartShm(port));
   SLUICE_RETURN_IF_ERROR(data_port_->Start());
   if (identity.advertise.empty()) {
     SLUICE_ASSIGN_OR_RETURN(Address address, ParseAddress(identity.bind));
@@ -177,6 +188,50 @@ absl::Status PserverDaemon::StartDataPort() {
     identity.advertise = ToText(address);
   }
   return absl::OkStatus();
+}
+
+absl::Status PserverDaemon::StartShm(const GrpcStreamServer::Options& port) {
+  const TransportChoice transport = options_.identity.transport;
+  if (transport == TransportChoice::kGrpc) return absl::OkStatus();
+  ShmStreamServer::Options shm;
+  shm.audit = port.audit;
+  shm.threads = port.threads;
+  shm.max_message_bytes = port.max_message_bytes;
+  shm.max_queued_bytes = port.max_queued_bytes;
+  shm.max_total_queued_bytes = port.max_total_queued_bytes;
+  shm.max_streams = port.max_streams;
+  shm.other_streams = [this] { return data_port_->open_streams(); };
+  auto server = std::make_unique<ShmStreamServer>(
+      shm, [this](std::shared_ptr<Stream> stream, const PeerIdentity& peer) {
+        return pserver_.NewHandler(std::move(stream), peer);
+      });
+  const absl::Status started = server->Start();
+  if (started.ok()) {
+    shm_ = std::move(server);
+  } else if (transport == TransportChoice::kShm) {
+    return absl::Status(started.code(), absl::StrCat("--transport=shm: ", started.message()));
+  } else {
+    options_.log(absl::StrCat("no streams through shared memory: ", started.message()));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> PserverDaemon::InviteToShm(const PeerIdentity& peer,
+                                                       const std::string& request) {
+  if (shm_ != nullptr) return shm_->Invite(peer, request);
+  return absl::FailedPreconditionError(options_.identity.transport == TransportChoice::kGrpc
+                                           ? "the pserver runs with --transport=grpc"
+                                           : "the pserver cannot share memory; its log says why");
+}
+
+StreamCounts PserverDaemon::CountStreams() const {
+  StreamCounts counts;
+  const int shm = shm_ != nullptr ? shm_->open_streams() : 0;
+  // Relaxed: a count, which orders nothing.
+  const int all = static_cast<int>(pserver_.counters().streams.load(std::memory_order_relaxed));
+  counts.set_shm(shm);
+  counts.set_grpc(std::max(0, all - shm));
+  return counts;
 }
 
 absl::Status PserverDaemon::StartAdmin() {
@@ -197,7 +252,7 @@ absl::Status PserverDaemon::StartAdmin() {
   admin.status = [this] { return Status(); };
   admin.registry = metrics_.registry();
   admin.refresh_metrics = [this] {
-    metrics_.Update(pserver_.Report(), pserver_.counters(), ResidentBytes());
+    metrics_.Update(pserver_.Report(), pserver_.counters(), CountStreams(), ResidentBytes());
   };
   SLUICE_ASSIGN_OR_RETURN(admin_, AdminServer::Start(std::move(admin)));
   return absl::OkStatus();
@@ -331,6 +386,7 @@ void PserverDaemon::FillReport(PollRequest* request) {
   // report that the end of a job waits for could arrive before them.
   if (request->wait_ms() > 0) pserver_.TakeTraces(request->mutable_traces());
   request->set_memory_bytes(ResidentBytes());
+  *request->mutable_streams() = CountStreams();
 }
 
 std::unique_ptr<google::protobuf::Message> PserverDaemon::Status() {
@@ -342,6 +398,7 @@ std::unique_ptr<google::protobuf::Message> PserverDaemon::Status() {
   status->set_pid(getpid());
   status->set_alive(true);
   status->set_memory_bytes(ResidentBytes());
+  *status->mutable_streams() = CountStreams();
   for (HostedJob& job : pserver_.Report()) *status->add_hosted() = std::move(job);
   return status;
 }

@@ -1,5 +1,5 @@
-// The pserver daemon owns the data port, the membership, the admin port, and the thread that opens
-// jobs.
+// The pserver daemon owns the data port and the streams through shared memory, the membership, the
+// admin port, and the thread that opens jobs.
 //
 // Start order: data port, admin HTTP, reconcile thread, join thread (which waits for the
 // scheduler); stop in reverse.
@@ -19,6 +19,7 @@
 #include "common/base/env.h"
 #include "common/daemon/identity.h"
 #include "common/daemon/member_session.h"
+#include "common/shm_transport/shm_stream_server.h"
 #include "common/transport/grpc_stream_server.h"
 #include "common/transport/grpc_transport.h"
 #include "server/pserver.h"
@@ -60,6 +61,11 @@ class PserverDaemon {
                                   Transport* replica_transport);
   absl::Status Init();
   absl::Status StartDataPort();
+  // The server of streams through shared memory, beside the data port `port`. Does nothing where
+  // --transport forbids it.
+  absl::Status StartShm(const GrpcStreamServer::Options& port);
+  absl::StatusOr<std::string> InviteToShm(const PeerIdentity& peer, const std::string& request);
+  StreamCounts CountStreams() const;
   absl::Status StartAdmin();
   // Joins the cluster. Waits in short pieces, so that a stop need not wait for it.
   void Join();
@@ -79,6 +85,7 @@ class PserverDaemon {
   const std::unique_ptr<Transport> replica_transport_;  // outlives the jobs
   Pserver pserver_;
   std::unique_ptr<GrpcStreamServer> data_port_;
+  std::unique_ptr<ShmStreamServer> shm_;  // null: gRPC alone
   std::unique_ptr<SchedulerClient> scheduler_;
   PserverMetrics metrics_;
   std::unique_ptr<AdminServer> admin_;

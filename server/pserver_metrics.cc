@@ -102,6 +102,8 @@ struct PserverMetrics::Families {
                       "Memory held for the copies of another pserver's shards")};
   Gauges process{Gauge("sluice_pserver_memory_bytes", "Resident memory of the process")};
   Gauges streams{Gauge("sluice_pserver_streams", "Open data streams")};
+  Gauges shm_streams{
+      Gauge("sluice_pserver_shm_streams", "Open data streams through shared memory")};
   Counters messages{
       Counter("sluice_pserver_messages_received_total", "Messages received on data streams")};
   Counters received{
@@ -120,7 +122,7 @@ PserverMetrics::PserverMetrics()
 PserverMetrics::~PserverMetrics() = default;
 
 void PserverMetrics::Update(const std::vector<HostedJob>& jobs, const DataPlaneCounters& counters,
-                            uint64_t memory_bytes) {
+                            const StreamCounts& streams, uint64_t memory_bytes) {
   MutexLock lock(&mutex_);
   Families& f = *families_;
   for (const HostedJob& job : jobs) {
@@ -157,6 +159,7 @@ void PserverMetrics::Update(const std::vector<HostedJob>& jobs, const DataPlaneC
   f.process.Set({}, memory_bytes);
   // Relaxed: independent sums.
   f.streams.Set({}, counters.streams.load(std::memory_order_relaxed));
+  f.shm_streams.Set({}, streams.shm());
   f.messages.Set({}, counters.messages_in.load(std::memory_order_relaxed));
   f.received.Set({}, counters.bytes_in.load(std::memory_order_relaxed));
   f.refused.Set({}, counters.refused.load(std::memory_order_relaxed));

@@ -9,7 +9,7 @@
 #include "common/daemon/process_limits.h"
 #include "common/daemon/process_log.h"
 #include "common/daemon/stop_signal.h"
-#include "common/transport/grpc_transport.h"
+#include "worker/data_plane.h"
 #include "worker/worker_device.h"
 #include "worker/worker_server.h"
 
@@ -64,16 +64,13 @@ int main(int argc, char** argv) {
   const auto audit = sluice::OpenAuditLog(*identity, sluice::Clock::Real(), sluice::Env::Real());
   if (!audit.ok()) return fail(audit.status());
 
-  sluice::GrpcTransport::Options data_plane;
-  data_plane.max_message_bytes = size_t{identity->cluster.limits().max_message_mib()} << 20;
-  data_plane.credentials = identity->credentials;
-  sluice::GrpcTransport transport(data_plane);
+  sluice::DataPlane data_plane(*identity, [](const std::string& line) { LOG(INFO) << line; });
   sluice::WorkerServer::Options options;
   options.identity = *identity;
   options.threads = FLAGS_threads > 0 ? FLAGS_threads : DefaultThreads(*identity);
   options.device = device->device;
   options.job_log_folders = FLAGS_job_log_folders;
-  options.transport = &transport;
+  options.transport = data_plane.transport();
   options.clock = sluice::Clock::Real();
   options.env = sluice::Env::Real();
   options.audit = audit->get();

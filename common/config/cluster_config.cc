@@ -10,6 +10,7 @@
 #include "common/config/device_request.h"
 #include "common/config/job_config.h"
 #include "common/config/textproto_file.h"
+#include "common/config/transport_choice.h"
 
 namespace sluice {
 namespace {
@@ -86,6 +87,10 @@ void CheckWorkers(const ClusterConfig& cluster, Problems* problems) {
                   cluster.worker_num(), " worker slots; raise worker_num, or remove some");
   }
   problems->CheckRange("worker_num", cluster.worker_num(), 0, 65536);
+  if (!cluster.transport().empty()) {
+    const absl::Status transport = ParseTransportChoice(cluster.transport()).status();
+    if (!transport.ok()) problems->Add("transport: ", transport.message());
+  }
 }
 
 void CheckLimits(const LimitsConfig& limits, Problems* problems) {

@@ -65,6 +65,7 @@ const std::vector<Variable>& Variables() {
         {"TLS_CA", everybody},
         {"TLS_CERT", everybody},
         {"TLS_KEY", everybody},
+        {"TRANSPORT", {"launch", "up", "sluice-pserver", "sluice-worker"}},
     };
     for (const ShortOption& option : ShortOptions())
       all->push_back({absl::AsciiStrToUpper(option.name), {"launch", "submit"}});

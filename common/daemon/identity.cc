@@ -124,6 +124,7 @@ class Resolver {
     SLUICE_RETURN_IF_ERROR(Scheduler());
     if (role_ != ROLE_WORKER) SLUICE_RETURN_IF_ERROR(Bind());
     if (role_ == ROLE_WORKER) SLUICE_RETURN_IF_ERROR(Device());
+    if (role_ != ROLE_SCHEDULER) SLUICE_RETURN_IF_ERROR(Transport());
     const Setting admin = FlagOrVariable(flags_.admin_bind, "--admin_bind", "SLUICE_ADMIN_BIND");
     id_.admin_bind = admin.value.empty() ? "127.0.0.1:0" : admin.value;
     SLUICE_RETURN_IF_ERROR(CheckBind({id_.admin_bind, admin.origin}).status());
@@ -324,6 +325,17 @@ class Resolver {
     if (!request.ok()) return Prefixed(device.origin, request.status());
     id_.device = *request;
     id_.device.origin = absl::StrCat(device.origin, says, device.value);
+    return absl::OkStatus();
+  }
+
+  absl::Status Transport() {
+    Setting setting = FlagOrVariable(flags_.transport, "--transport", "SLUICE_TRANSPORT");
+    if (setting.value.empty())
+      setting = {id_.cluster.transport(), absl::StrCat("transport of ", file_)};
+    if (setting.value.empty()) return absl::OkStatus();
+    const auto choice = ParseTransportChoice(setting.value);
+    if (!choice.ok()) return Prefixed(setting.origin, choice.status());
+    id_.transport = *choice;
     return absl::OkStatus();
   }
 

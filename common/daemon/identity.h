@@ -3,10 +3,10 @@
 // Each value comes from its flag, else from its SLUICE_* variable, else from the cluster file, else
 // from a default. The variables are SLUICE_ROLE, SLUICE_RANK (of a member), SLUICE_BIND and
 // SLUICE_ADVERTISE (of a listener), SLUICE_SCHEDULER, SLUICE_CLUSTER, SLUICE_LOG_DIR,
-// SLUICE_ADMIN_BIND, SLUICE_DEVICE (of a worker), SLUICE_STANDBY (of the scheduler) and
-// SLUICE_INSECURE, SLUICE_ANY_LOCAL_USER, SLUICE_TLS_CERT, SLUICE_TLS_KEY, SLUICE_TLS_CA,
-// SLUICE_DATA_ROOT and SLUICE_OUTPUT_ROOT, and SLUICE_ETCD_CA, SLUICE_ETCD_CERT and SLUICE_ETCD_KEY
-// of the scheduler. Variables of a job are refused
+// SLUICE_ADMIN_BIND, SLUICE_DEVICE (of a worker), SLUICE_TRANSPORT (of a member), SLUICE_STANDBY
+// (of the scheduler) and SLUICE_INSECURE, SLUICE_ANY_LOCAL_USER, SLUICE_TLS_CERT, SLUICE_TLS_KEY,
+// SLUICE_TLS_CA, SLUICE_DATA_ROOT and SLUICE_OUTPUT_ROOT, and SLUICE_ETCD_CA, SLUICE_ETCD_CERT and
+// SLUICE_ETCD_KEY of the scheduler. Variables of a job are refused
 // (common/config/environment.h).
 //
 // Where the file lists several schedulers, a scheduler's own address is the one that --bind (or its
@@ -21,6 +21,7 @@
 #include "absl/time/time.h"
 #include "common/base/env.h"
 #include "common/config/device_request.h"
+#include "common/config/transport_choice.h"
 #include "common/daemon/role_name.h"
 #include "common/security/grpc_credentials.h"
 #include "proto/scheduler.pb.h"
@@ -37,6 +38,7 @@ struct IdentityFlags {
   std::string log_dir;
   std::string admin_bind;  // default 127.0.0.1:0
   std::string device;      // worker only, as ParseDeviceRequest takes it; default cpu
+  std::string transport;   // members only, as ParseTransportChoice takes it; default auto
   TlsFiles tls;
   TlsFiles etcd;                       // scheduler only: its side of TLS with etcd
   std::string data_root, output_root;  // comma-separated
@@ -55,6 +57,7 @@ struct Identity {
   std::string admin_bind;
   bool standby = false;  // scheduler only: waits until no other one leads
   DeviceRequest device;  // worker only
+  TransportChoice transport = TransportChoice::kAuto;  // members only
   GrpcCredentials credentials;
   TlsFiles tls;                         // what `credentials` was made of
   ServiceCredentials etcd_credentials;  // scheduler only

@@ -57,6 +57,7 @@ const std::vector<AccessRule>& AccessRules() {
       // The data plane.
       {"/sluice.Pserver/Exchange", {kWorker}},
       {"/sluice.Pserver/SaveShards", {kWorker}},
+      {"/sluice.Pserver/OpenSharedMemory", {kWorker}},
       {"/sluice.Replica/Exchange", {kPserver}},
   };
   return *rules;

@@ -12,9 +12,9 @@ constexpr char kMark[] = "sluice/refusal_reason";
 constexpr RefusalReason kReasons[] = {
     RefusalReason::kNoRule,      RefusalReason::kRole,      RefusalReason::kRank,
     RefusalReason::kCertificate, RefusalReason::kHandshake, RefusalReason::kUser,
-    RefusalReason::kPass,        RefusalReason::kSecret,    RefusalReason::kFenced,
-    RefusalReason::kInvalid,     RefusalReason::kPath,      RefusalReason::kRoom,
-    RefusalReason::kOther};
+    RefusalReason::kPass,        RefusalReason::kToken,     RefusalReason::kSecret,
+    RefusalReason::kFenced,      RefusalReason::kInvalid,   RefusalReason::kPath,
+    RefusalReason::kRoom,        RefusalReason::kOther};
 
 }  // namespace
 
@@ -34,6 +34,8 @@ const char* RefusalReasonName(RefusalReason reason) {
       return "user";
     case RefusalReason::kPass:
       return "pass";
+    case RefusalReason::kToken:
+      return "token";
     case RefusalReason::kSecret:
       return "secret";
     case RefusalReason::kFenced:

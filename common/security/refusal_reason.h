@@ -16,6 +16,7 @@ enum class RefusalReason {
   kHandshake,    // the TLS handshake failed
   kUser,         // without TLS: the connection is one of another user of this host
   kPass,         // the caller lacks the pass of the rank that it claims to be (job_passes.h)
+  kToken,        // the caller at a local socket has no invitation (shm_invitations.h)
   kSecret,       // the caller lacks the secret of the member that it claims to be (job_passes.h)
   kFenced,       // another process serves as this member or rank now
   kInvalid,      // a field is out of its bounds

@@ -130,8 +130,8 @@ class GrpcStreamServer::Impl {
 
   ~Impl() { Shutdown(); }
 
-  void RegisterUnary(const std::string& method, UnaryHandler handler) {
-    unary_[method] = std::move(handler);
+  void RegisterUnary(const std::string& method, UnaryHandler handler, UnaryThread thread) {
+    unary_[method] = {std::move(handler), thread};
   }
 
   void RegisterStream(const std::string& method, StreamHandlerFactory factory) {
@@ -251,18 +251,17 @@ class GrpcStreamServer::Impl {
     } else if (is_stream) {
       call->ServeStream(stream->second, *peer);
     } else {
-      call->ServeUnary([this, call, handler = &unary->second, peer](std::string request) {
+      call->ServeUnary([this, call, method = &unary->second, peer](std::string request) {
+        auto answer = [this, call, method, request = std::move(request), peer] {
+          if (shutting_down())
+            return call->Reply(absl::UnavailableError("the server is shutting down"));
+          const absl::StatusOr<std::string> reply = method->handler(*peer, request);
+          Audit(*call, peer, reply.status(), ReasonOf(reply.status()));
+          call->Reply(reply);
+        };
+        if (method->thread == UnaryThread::kOfStreams) return answer();
         const AuditedCaller caller = CallerOf(peer, peer->address);
-        const bool added = unary_threads_->Add(
-            [this, call, handler, request = std::move(request), peer] {
-              if (shutting_down())
-                return call->Reply(absl::UnavailableError("the server is shutting down"));
-              const absl::StatusOr<std::string> reply = (*handler)(request);
-              Audit(*call, peer, reply.status(), ReasonOf(reply.status()));
-              call->Reply(reply);
-            },
-            PeerOn(caller));
-        if (added) return;
+        if (unary_threads_->Add(std::move(answer), PeerOn(caller))) return;
         const absl::Status full = absl::ResourceExhaustedError(
             absl::StrCat("too many calls are waiting already (", options_.max_waiting_unary,
                          " of all callers, or ", options_.max_waiting_unary_per_peer,
@@ -409,11 +408,16 @@ class GrpcStreamServer::Impl {
     }
   }
 
+  struct UnaryMethod {
+    UnaryHandler handler;
+    UnaryThread thread;
+  };
+
   const Options options_;
   RareLines lines_;
   // Constant after Start.
   std::map<std::string, StreamHandlerFactory> streaming_;
-  std::map<std::string, UnaryHandler> unary_;
+  std::map<std::string, UnaryMethod> unary_;
   GrpcServerCall::Host host_;
   int port_ = 0;
   std::optional<PeerVerifier> verifier_;
@@ -437,8 +441,9 @@ GrpcStreamServer::GrpcStreamServer(Options options, StreamHandlerFactory factory
     : impl_(std::make_unique<Impl>(std::move(options), std::move(factory))) {}
 GrpcStreamServer::~GrpcStreamServer() = default;
 
-void GrpcStreamServer::RegisterUnary(const std::string& method, UnaryHandler handler) {
-  impl_->RegisterUnary(method, std::move(handler));
+void GrpcStreamServer::RegisterUnary(const std::string& method, UnaryHandler handler,
+                                     UnaryThread thread) {
+  impl_->RegisterUnary(method, std::move(handler), thread);
 }
 void GrpcStreamServer::RegisterStream(const std::string& method, StreamHandlerFactory factory) {
   impl_->RegisterStream(method, std::move(factory));

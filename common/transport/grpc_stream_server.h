@@ -23,8 +23,13 @@ namespace sluice {
 
 class GrpcStreamServer {
  public:
-  // Turns a serialized request into a serialized reply.
-  using UnaryHandler = std::function<absl::StatusOr<std::string>(const std::string& request)>;
+  // Turns a serialized request of `peer` into a serialized reply.
+  using UnaryHandler = std::function<absl::StatusOr<std::string>(const PeerIdentity& peer,
+                                                                 const std::string& request)>;
+  enum class UnaryThread {
+    kOfItsOwn,   // one of `unary_threads`: the handler may wait, for example for files
+    kOfStreams,  // one of `threads`: the handler never waits, and does not wait behind others
+  };
 
   struct Options {
     std::string bind_address = "127.0.0.1:0";  // host:port; port 0 picks a free one
@@ -73,7 +78,8 @@ class GrpcStreamServer {
   ~GrpcStreamServer();  // Shutdown()
 
   // Call it before Start. `method` is the full name, such as "/sluice.Pserver/SaveShards".
-  void RegisterUnary(const std::string& method, UnaryHandler handler);
+  void RegisterUnary(const std::string& method, UnaryHandler handler,
+                     UnaryThread thread = UnaryThread::kOfItsOwn);
   // The same for streams of another method.
   void RegisterStream(const std::string& method, StreamHandlerFactory factory);
 

@@ -1,7 +1,7 @@
 // The seam to the network for the data plane: streams of messages between a worker and a pserver.
 //
-// Implementations: gRPC (grpc_transport). Tests have two more (tests/common/transport): one in
-// memory, and one that cuts streams at random.
+// Implementations: gRPC (grpc_transport), and shared memory (common/shm_transport). Tests have two
+// more (tests/common/transport): one in memory, and one that cuts streams at random.
 #pragma once
 
 #include <functional>

@@ -143,11 +143,16 @@ TEST(BenchTest, QuickRunWritesEveryRowWithItsLimit) {
                            "sparse_push/dim16/uniform",
                            "workers4/sparse_push/dim10/zipf",
                            "workers4/dense_push/4MiB",
+                           "round_trip/shm/4KiB",
+                           "dense_push/shm/64MiB",
+                           "dense_pull/shm/4MiB/memcpy",
+                           "sparse_push/dim16/uniform/shm",
                            "train_step/async/batch2048/f32",
                            "dedup/host/standard/batch16384",
                            "collective/allreduce/shm/4KiB/ranks2",
                            "train/async/batch512/sgd/f32",
                            "train/sync/batch512/sgd/f32",
+                           "train/sync/batch512/sgd/f32/shm",
                            "train/geo100/batch512/sgd/f32"}) {
     EXPECT_EQ(names.count(name), 1) << name;
   }

@@ -54,6 +54,10 @@ class ChaosTest(SameBitsTest):
                      for seed in (SEED + 2, SEED + 3)]
             self.assertGreater(sum(figures.lost for figures in found), 0, "nothing was lost that could be counted")
 
+    def test_counts_are_explained_through_shared_memory_when_members_die(self):
+        for mode, victims in (("sync", (WORKER, PSERVER)), ("async", (WORKER,)), ("geo", (WORKER,))):
+            self.count(Case(SEED + 4, mode, MEMBERS, kills=2, victims=victims, transport="shm"))
+
     def test_counts_are_exact_when_the_scheduler_dies(self):
         for mode in MODES:
             self.count(Case(SEED, mode, MEMBERS, kills=2, victims=(SCHEDULER,)))

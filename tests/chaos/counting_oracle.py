@@ -40,6 +40,7 @@ class Case:
     k_steps: int = 0  # of Geo; 0: the seed decides
     replicas: bool = False
     tls: bool = False  # mutual TLS, whose certificates are replaced while the job trains
+    transport: str = "grpc"  # between workers and pservers; only streams over gRPC can be broken
 
 
 @dataclasses.dataclass
@@ -145,7 +146,7 @@ class CountingTest(SluiceTest):
         kind = ReplicatedDaemons if case.replicas else Daemons
         daemons = kind(self, COUNTING_BIN, name, sizes.pservers, sizes.workers, case.seed, log,
                        stream_bytes=streams and (STREAM_BYTES_OF_COPIES if case.replicas else STREAM_BYTES),
-                       tls=case.tls)
+                       tls=case.tls, transport=case.transport)
         daemons.submit(*flags)
         if case.broken == STREAMS:
             third = sizes.epochs * CountedData.FILES * CountedData.LINES / 3

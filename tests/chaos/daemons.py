@@ -58,16 +58,17 @@ class NoCertificates:
 class Daemons:
     """Call tend() often while the job runs."""
 
-    def __init__(self, test, programs, name, pservers, workers, seed, out, stream_bytes=None, tls=False):
+    def __init__(self, test, programs, name, pservers, workers, seed, out, stream_bytes=None, tls=False, transport="grpc"):
         """`programs`: the folder of the binaries. `stream_bytes`: streams between workers and pservers break after so
-        many bytes, on average; None: never. `tls`: with mutual TLS, whose certificates are replaced all the time."""
+        many bytes, on average; None: never. `tls`: with mutual TLS, whose certificates are replaced all the time.
+        `transport`: only gRPC passes through the proxy."""
         self._test, self._programs, self._name = test, programs, name
         self._certificates = Certificates(test, test.tmp / (name + ".certs")) if tls else NoCertificates()
         self.log_dir = test.tmp / (name + ".log")
         self.log_dir.mkdir()
         self.scheduler = "127.0.0.1:%d" % free_port()
         self.proxy = FaultProxy(seed, out)
-        common = ["--scheduler=%s" % self.scheduler, "--log_dir=%s" % self.log_dir]
+        common = ["--scheduler=%s" % self.scheduler, "--log_dir=%s" % self.log_dir, "--transport=%s" % transport]
         self._commands = {"scheduler 0": ["sluice-scheduler", "--bind=%s" % self.scheduler, "--server_num=%d" % pservers,
                                           "--worker_num=%d" % workers, "--log_dir=%s" % self.log_dir,
                                           "--heartbeat_ms=100", "--lease_ms=5000"]}

@@ -51,6 +51,13 @@ class PserverLinkTest : public ::testing::Test, public PserverLink::Listener {
   PserverLink link_;
 };
 
+TEST_F(PserverLinkTest, ATransportThatCannotReachThePserverIsARefusal) {
+  EXPECT_EQ(link_.ConnectIfDue(1), absl::InfiniteFuture());
+  transport_.stream(0).on_closed(absl::UnimplementedError("--transport=shm: another host"));
+  EXPECT_EQ(heard_, (Heard{"refused 12"}));
+  EXPECT_FALSE(link_.open());
+}
+
 TEST_F(PserverLinkTest, SendsHelloFirstAndRequestsOnceAccepted) {
   EXPECT_EQ(link_.ConnectIfDue(7), absl::InfiniteFuture());
   ASSERT_EQ(transport_.sent().size(), 1u);

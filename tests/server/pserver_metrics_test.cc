@@ -30,16 +30,17 @@ class PserverMetricsTest : public testing::Test {
 
   PserverMetrics metrics_;
   DataPlaneCounters counters_;
+  StreamCounts streams_;
   HostedJob job_;
 };
 
 TEST_F(PserverMetricsTest, MonotonicFiguresAreCounters) {
   counters_.bytes_in = 100;
-  metrics_.Update({job_}, counters_, 1);
+  metrics_.Update({job_}, counters_, streams_, 1);
   counters_.bytes_in = 150;
   counters_.streams_cut = 3;
   job_.set_frames_applied(9);
-  metrics_.Update({job_}, counters_, 2);
+  metrics_.Update({job_}, counters_, streams_, 2);
   const std::string text = Text();
   for (const char* name :
        {"frames_applied", "staleness_sum", "slowest_wait_seconds", "messages_received",
@@ -55,54 +56,62 @@ TEST_F(PserverMetricsTest, MonotonicFiguresAreCounters) {
   EXPECT_THAT(text, HasSubstr("sluice_pserver_rows{job=\"job-1\",table=\"emb\"} 12\n"));
 }
 
+TEST_F(PserverMetricsTest, StreamsThroughSharedMemoryAreCountedByThemselves) {
+  counters_.streams = 3;
+  streams_.set_shm(2);
+  metrics_.Update({job_}, counters_, streams_, 1);
+  EXPECT_THAT(Text(), HasSubstr("sluice_pserver_streams 3\n"));
+  EXPECT_THAT(Text(), HasSubstr("sluice_pserver_shm_streams 2\n"));
+}
+
 TEST_F(PserverMetricsTest, MemoryInUseAndReservedMemoryAreTwoSeries) {
-  metrics_.Update({job_}, counters_, 1);
+  metrics_.Update({job_}, counters_, streams_, 1);
   const std::string labels = "{job=\"job-1\",table=\"emb\"}";
   EXPECT_THAT(Text(), HasSubstr("sluice_pserver_table_bytes" + labels + " 1200\n"));
   EXPECT_THAT(Text(), HasSubstr("sluice_pserver_table_reserved_bytes" + labels + " 4096\n"));
 }
 
 TEST_F(PserverMetricsTest, SeriesOfAJobThatIsGoneDisappear) {
-  metrics_.Update({job_}, counters_, 1);
-  metrics_.Update({}, counters_, 1);
+  metrics_.Update({job_}, counters_, streams_, 1);
+  metrics_.Update({}, counters_, streams_, 1);
   EXPECT_THAT(Text(), Not(HasSubstr("job-1")));
-  metrics_.Update({job_}, counters_, 1);
+  metrics_.Update({job_}, counters_, streams_, 1);
   EXPECT_THAT(Text(), HasSubstr("sluice_pserver_frames_applied_total{job=\"job-1\"} 7\n"));
 }
 
 TEST_F(PserverMetricsTest, ReopenedJobCountsFromZero) {
-  metrics_.Update({job_}, counters_, 1);
+  metrics_.Update({job_}, counters_, streams_, 1);
   job_.set_frames_applied(2);
-  metrics_.Update({job_}, counters_, 1);
+  metrics_.Update({job_}, counters_, streams_, 1);
   EXPECT_THAT(Text(), HasSubstr("sluice_pserver_frames_applied_total{job=\"job-1\"} 2\n"));
 }
 
 TEST_F(PserverMetricsTest, ACheckpointHasSeriesUntilItIsOver) {
-  metrics_.Update({job_}, counters_, 1);
+  metrics_.Update({job_}, counters_, streams_, 1);
   EXPECT_THAT(Text(), Not(HasSubstr("checkpoint_failed{")));
   job_.mutable_cut()->set_state(HostedCut::WRITING);
   job_.mutable_cut()->set_written_bytes(500);
   job_.mutable_cut()->set_preimage_bytes(80);
-  metrics_.Update({job_}, counters_, 1);
+  metrics_.Update({job_}, counters_, streams_, 1);
   const std::string at = "sluice_pserver_checkpoint_", labels = "{job=\"job-1\"} ";
   EXPECT_THAT(Text(), testing::AllOf(HasSubstr(at + "written_bytes" + labels + "500\n"),
                                      HasSubstr(at + "preimage_bytes" + labels + "80\n"),
                                      HasSubstr(at + "failed" + labels + "0\n")));
   job_.mutable_cut()->set_state(HostedCut::FAILED);
-  metrics_.Update({job_}, counters_, 1);
+  metrics_.Update({job_}, counters_, streams_, 1);
   EXPECT_THAT(Text(), HasSubstr(at + "failed" + labels + "1\n"));
   job_.clear_cut();
-  metrics_.Update({job_}, counters_, 1);
+  metrics_.Update({job_}, counters_, streams_, 1);
   EXPECT_THAT(Text(), Not(HasSubstr("checkpoint_failed{")));
 }
 
 TEST_F(PserverMetricsTest, AJobWithReplicasShowsHowFarTheyAre) {
-  metrics_.Update({job_}, counters_, 1);
+  metrics_.Update({job_}, counters_, streams_, 1);
   EXPECT_THAT(Text(), Not(HasSubstr("replication_complete{")));
   job_.mutable_replication()->set_complete(true);
   job_.mutable_replication()->set_updates_behind(3);
   job_.add_copies()->set_bytes(70);
-  metrics_.Update({job_}, counters_, 1);
+  metrics_.Update({job_}, counters_, streams_, 1);
   const std::string labels = "{job=\"job-1\"} ";
   EXPECT_THAT(Text(), testing::AllOf(
                           HasSubstr("sluice_pserver_replication_complete" + labels + "1\n"),

@@ -1,14 +1,24 @@
 """Streams between workers and pservers that break all the time change no result: every frame is applied once."""
 import json
+import os
+import re
 import unittest
 
-from sluice_testing import ADULT, ADULT_TRAIN_EXAMPLES, PATIENCE, SluiceTest, free_port
+from sluice_testing import ADULT, ADULT_TRAIN_EXAMPLES, PATIENCE, TEST_BIN, SluiceTest, free_port
 from fault_proxy import FaultProxy, Truncate
 
 MODES = {"sync": ["--a_sync=false"], "async": ["--a_sync=true"], "geo": ["--a_sync=true", "--k_steps=5"]}
 
 
 class CutStreamsTest(SluiceTest):
+    transport = "grpc"
+
+    def start_worker(self, name, rank, mean_bytes, *flags):
+        return self.start("sluice-worker", "--threads=1", *flags)
+
+    def cuts_by_workers(self, name, workers):
+        return 0
+
     def run_job(self, name, mode, workers, mean_bytes, *flags):
         """Trains one epoch of Adult on daemons started by hand; streams break every `mean_bytes` or so (0: never).
 
@@ -17,7 +27,7 @@ class CutStreamsTest(SluiceTest):
         log_dir = self.tmp / (name + ".log")
         log_dir.mkdir()
         scheduler = "127.0.0.1:%d" % free_port()
-        common = ["--scheduler=%s" % scheduler, "--log_dir=%s" % log_dir]
+        common = ["--scheduler=%s" % scheduler, "--log_dir=%s" % log_dir, "--transport=%s" % self.transport]
         daemons = [self.start("sluice-scheduler", "--bind=%s" % scheduler, "--server_num=2",
                               "--worker_num=%d" % workers, "--log_dir=%s" % log_dir)]
         proxy = FaultProxy(seed=1)
@@ -28,7 +38,7 @@ class CutStreamsTest(SluiceTest):
             daemons.append(self.start("sluice-pserver", "--rank=%d" % rank, "--bind=127.0.0.1:%d" % port,
                                       "--advertise=127.0.0.1:%d" % proxy.forward(("127.0.0.1", port)), *common))
         for rank in range(workers):
-            daemons.append(self.start("sluice-worker", "--rank=%d" % rank, "--threads=1", *common))
+            daemons.append(self.start_worker(name, rank, mean_bytes, "--rank=%d" % rank, *common))
         try:
             done = self.run_program("sluice", "submit", "--scheduler=%s" % scheduler, "--job=%s" % ADULT, "--epochs=1",
                                     "--worker_num=%d" % workers, "--output_dir=%s" % (self.tmp / name),
@@ -44,7 +54,7 @@ class CutStreamsTest(SluiceTest):
         self.assertEqual(result["status"], "done")
         self.assertEqual(result["examples"], ADULT_TRAIN_EXAMPLES)
         self.assertEqual(result["examples_replayed"], 0)
-        return result, proxy.count(Truncate)
+        return result, proxy.count(Truncate) + self.cuts_by_workers(name, workers)
 
     def assert_same_model(self, mode, workers, *flags):
         whole, _ = self.run_job("whole", mode, workers, 0, *flags)
@@ -69,6 +79,23 @@ class CutStreamsTest(SluiceTest):
             result, cuts = self.run_job(mode, mode, 2, 400000)
             self.assertGreater(cuts, 10)
             self.assertGreater(result["eval"]["auc"], 0.85)
+
+
+class CutSharedMemoryTest(CutStreamsTest):
+    """The same through shared memory, where the workers cut the streams: no proxy is between them and the pservers."""
+    transport = "shm"
+    MESSAGE_BYTES = 20000  # roughly, of a stream's messages in both directions
+
+    def start_worker(self, name, rank, mean_bytes, *flags):
+        if not mean_bytes:
+            return super().start_worker(name, rank, mean_bytes, *flags)
+        every = str(mean_bytes // self.MESSAGE_BYTES)
+        return self.start(TEST_BIN / "cutting_worker", *flags, log="%s.worker%d.out" % (name, rank),
+                          env={**os.environ, "CUT_EVERY": every})
+
+    def cuts_by_workers(self, name, workers):
+        logs = [self.tmp / ("%s.worker%d.out" % (name, rank)) for rank in range(workers)]
+        return sum(int(re.search(r"cut (\d+) streams", log.read_text()).group(1)) for log in logs if log.exists())
 
 
 if __name__ == "__main__":

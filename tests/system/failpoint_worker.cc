@@ -7,8 +7,8 @@
 #include "common/daemon/daemon_flags.h"
 #include "common/daemon/member_flags.h"
 #include "common/daemon/stop_signal.h"
-#include "common/transport/grpc_transport.h"
 #include "tests/system/failpoint.h"
+#include "worker/data_plane.h"
 #include "worker/worker_server.h"
 
 DEFINE_int32(rank, -1, "worker slot in the cluster");
@@ -26,12 +26,11 @@ int main(int argc, char** argv) {
   const auto identity = sluice::ResolveIdentity(sluice::ROLE_WORKER, flags);
   if (!identity.ok()) return fail(identity.status());
 
-  sluice::GrpcTransport::Options data_plane;
-  data_plane.max_message_bytes = size_t{identity->cluster.limits().max_message_mib()} << 20;
-  sluice::GrpcTransport transport(data_plane);
+  sluice::DataPlane data_plane(*identity,
+                               [](const std::string& line) { std::cout << line << std::endl; });
   sluice::WorkerServer::Options options;
   options.identity = *identity;
-  options.transport = &transport;
+  options.transport = data_plane.transport();
   options.clock = sluice::Clock::Real();
   options.env = &env;
   options.log = [](const std::string& line) { std::cout << line << std::endl; };

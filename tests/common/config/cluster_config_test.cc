@@ -57,6 +57,8 @@ TEST(ClusterConfigTest, BadValuesAreRefusedWithFieldAndFix) {
   EXPECT_THAT(Refusal("limits { lease_ms: 1000 heartbeat_ms: 900 }"), HasSubstr("at most 500"));
   EXPECT_THAT(Refusal("limits { max_message_mib: 1 }"), HasSubstr("limits.max_message_mib: 1"));
   EXPECT_THAT(Refusal("limits { wait_s: 0 }"), HasSubstr("limits.wait_s: 0"));
+  EXPECT_THAT(Refusal("worker_num: 1 transport: 'tcp'"), HasSubstr("transport: 'tcp'"));
+  EXPECT_EQ(Refusal("worker_num: 1 transport: 'shm'"), "");
   EXPECT_THAT(Refusal("worker_num: 1 worker_devices: 'gpu'"),
               HasSubstr("worker_devices[0]: 'gpu'"));
   EXPECT_THAT(Refusal("worker_num: 1 worker_devices: ['cpu', 'cuda']"),

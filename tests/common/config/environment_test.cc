@@ -49,7 +49,7 @@ std::set<std::string> OfJobs() {
 const std::set<std::string> kOfDaemons = {
     "ADMIN_BIND",  "ADVERTISE", "ANY_LOCAL_USER", "BIND",    "CLUSTER",   "DATA_ROOT", "INSECURE",
     "OUTPUT_ROOT", "RANK",      "ROLE",           "DEVICE",  "LOG_DIR",   "SCHEDULER", "STANDBY",
-    "TLS_CA",      "TLS_CERT",  "TLS_KEY",        "ETCD_CA", "ETCD_CERT", "ETCD_KEY"};
+    "TLS_CA",      "TLS_CERT",  "TLS_KEY",        "ETCD_CA", "ETCD_CERT", "ETCD_KEY",  "TRANSPORT"};
 
 TEST(EnvironmentTest, VariablesThatAProgramReadsAreAccepted) {
   for (const char* name :
@@ -99,8 +99,9 @@ TEST(EnvironmentTest, LaunchUpAndSubmitRefuseEveryVariableThatTheyDoNotRead) {
     }
   }
   for (const std::string& name : kOfDaemons) {
-    EXPECT_EQ(IsRefused("launch", name), name != "DEVICE") << name;
-    EXPECT_EQ(IsRefused("up", name), name != "DEVICE") << name;
+    const bool of_local_clusters = name == "DEVICE" || name == "TRANSPORT";
+    EXPECT_EQ(IsRefused("launch", name), !of_local_clusters) << name;
+    EXPECT_EQ(IsRefused("up", name), !of_local_clusters) << name;
     EXPECT_EQ(IsRefused("submit", name), !ReadsVariable("submit", name)) << name;
   }
   for (const std::string& name : jobs) {

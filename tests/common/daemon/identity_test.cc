@@ -392,6 +392,25 @@ TEST(LogFileNameTest, NamesAreTheDocumentedOnes) {
   EXPECT_EQ(AuditFileName(ROLE_WORKER, 12), "workeraudit.12");
 }
 
+TEST_F(IdentityTest, TransportComesFromTheFlagThenTheVariableThenTheFile) {
+  flags_.rank = 0;
+  flags_.scheduler = "127.0.0.1:7000";
+  EXPECT_EQ(ResolveIdentity(ROLE_WORKER, flags_)->transport, TransportChoice::kAuto);
+  flags_.scheduler.clear();
+  WriteCluster("scheduler: '127.0.0.1:7000' worker_num: 2 transport: 'grpc'");
+  EXPECT_EQ(ResolveIdentity(ROLE_WORKER, flags_)->transport, TransportChoice::kGrpc);
+  setenv("SLUICE_TRANSPORT", "shm", 1);
+  EXPECT_EQ(ResolveIdentity(ROLE_WORKER, flags_)->transport, TransportChoice::kShm);
+  flags_.transport = "auto";
+  EXPECT_EQ(ResolveIdentity(ROLE_WORKER, flags_)->transport, TransportChoice::kAuto);
+  flags_.transport = "tcp";
+  EXPECT_THAT(Refusal(ROLE_WORKER), AllOf(HasSubstr("--transport: 'tcp'"), HasSubstr("shm")));
+  flags_.transport.clear();
+  setenv("SLUICE_TRANSPORT", "tcp", 1);
+  EXPECT_THAT(Refusal(ROLE_WORKER), HasSubstr("SLUICE_TRANSPORT: 'tcp'"));
+  unsetenv("SLUICE_TRANSPORT");
+}
+
 TEST_F(IdentityTest, DeviceComesFromTheFlagThenTheVariableThenTheFile) {
   WriteCluster("scheduler: '127.0.0.1:7000' worker_num: 2 worker_devices: 'cuda:3'");
   flags_.rank = 1;

@@ -51,7 +51,7 @@ constexpr Row kTable[] = {
     {"- - - o", "/sluice.Scheduler/ScaleJob"},      {"- p - o", "/sluice.Scheduler/DrainPserver"},
     {"- - - o", "/sluice.Scheduler/GetStatus"},     {"- - - o", "/sluice.Scheduler/Shutdown"},
     {"w - - -", "/sluice.Pserver/Exchange"},        {"w - - -", "/sluice.Pserver/SaveShards"},
-    {"- p - -", "/sluice.Replica/Exchange"},
+    {"- p - -", "/sluice.Replica/Exchange"},        {"w - - -", "/sluice.Pserver/OpenSharedMemory"},
 };
 
 constexpr Row kPages[] = {

@@ -325,11 +325,12 @@ TEST(GrpcStreamServerTest, UnaryCallsBeyondThoseThatWaitAreRefused) {
   GrpcStreamServer::Options options;
   options.max_waiting_unary = 1;
   GrpcStreamServer server(options, scripted.factory());
-  server.RegisterUnary(kSaveShards, [&](const std::string&) -> absl::StatusOr<std::string> {
-    watched.Change([&] { ++entered; });
-    watched.Await([&] { return release; });
-    return "done";
-  });
+  server.RegisterUnary(kSaveShards,
+                       [&](const PeerIdentity&, const std::string&) -> absl::StatusOr<std::string> {
+                         watched.Change([&] { ++entered; });
+                         watched.Await([&] { return release; });
+                         return "done";
+                       });
   ASSERT_TRUE(server.Start().ok());
   GrpcTransport transport;
   std::vector<absl::StatusCode> codes;
@@ -355,11 +356,12 @@ TEST(GrpcStreamServerTest, UnaryCallDoesNotBlockStreams) {
   GrpcStreamServer::Options options;
   options.threads = 1;
   GrpcStreamServer server(options, scripted.factory());
-  server.RegisterUnary(kSaveShards, [&](const std::string&) -> absl::StatusOr<std::string> {
-    watched.Change([&] { entered = true; });
-    watched.Await([&] { return release; });
-    return "done";
-  });
+  server.RegisterUnary(kSaveShards,
+                       [&](const PeerIdentity&, const std::string&) -> absl::StatusOr<std::string> {
+                         watched.Change([&] { entered = true; });
+                         watched.Await([&] { return release; });
+                         return "done";
+                       });
   ASSERT_TRUE(server.Start().ok());
   GrpcTransport transport;
   std::thread saving([&] {

@@ -14,7 +14,11 @@ class GrpcHarness : public TransportHarness {
   Transport* transport() override { return &transport_; }
   std::string Start(StreamHandlerFactory factory, Unary unary) override {
     server_ = std::make_unique<GrpcStreamServer>(GrpcStreamServer::Options(), std::move(factory));
-    if (unary != nullptr) server_->RegisterUnary(kSaveShards, std::move(unary));
+    if (unary != nullptr) {
+      server_->RegisterUnary(kSaveShards, [unary](const PeerIdentity&, const std::string& request) {
+        return unary(request);
+      });
+    }
     const absl::Status started = server_->Start();
     EXPECT_TRUE(started.ok()) << started;
     return AddressOf(*server_);
@@ -128,10 +132,11 @@ TEST(GrpcTransportTest, UnaryCallThatTakesTooLongIsDeadlineExceeded) {
   Watched watched;
   bool release = false;
   GrpcStreamServer server({}, nullptr);
-  server.RegisterUnary(kSaveShards, [&](const std::string&) -> absl::StatusOr<std::string> {
-    watched.Await([&] { return release; });
-    return "late";
-  });
+  server.RegisterUnary(kSaveShards,
+                       [&](const PeerIdentity&, const std::string&) -> absl::StatusOr<std::string> {
+                         watched.Await([&] { return release; });
+                         return "late";
+                       });
   ASSERT_TRUE(server.Start().ok());
   GrpcTransport transport;
   auto reply = transport.Call(AddressOf(server), kSaveShards, "", absl::Milliseconds(50));

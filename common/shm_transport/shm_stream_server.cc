@@ -1,0 +1,297 @@
+#include "common/shm_transport/shm_stream_server.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <list>
+#include <map>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/mutex.h"
+#include "common/base/random_id.h"
+#include "common/base/status_macros.h"
+#include "common/security/access_rules.h"
+#include "common/shm_transport/shm_handshake.h"
+#include "common/shm_transport/shm_invitations.h"
+#include "common/shm_transport/shm_stream.h"
+#include "common/shm_transport/shm_thread.h"
+#include "proto/pserver.pb.h"
+
+namespace sluice {
+namespace {
+
+// Connections that have not said hello. Further ones are dropped.
+constexpr size_t kMaxStrangers = 64;
+constexpr absl::Duration kHelloTimeout = absl::Seconds(10);
+// The address of a caller in the audit log.
+constexpr char kLocalSocket[] = "local socket";
+
+// The streams that are open. It outlives the server in the hands of late senders.
+class OpenStreams {
+ public:
+  explicit OpenStreams(size_t max_total_bytes) : max_total_bytes_(max_total_bytes) {}
+
+  int size() {
+    MutexLock lock(&mutex_);
+    return static_cast<int>(streams_.size());
+  }
+  void Add(std::shared_ptr<ShmStream> stream) {
+    MutexLock lock(&mutex_);
+    ShmStream* const key = stream.get();
+    streams_[key] = std::move(stream);
+  }
+  void Remove(ShmStream* stream) {
+    std::shared_ptr<ShmStream> last;  // dropped without the lock
+    MutexLock lock(&mutex_);
+    const auto found = streams_.find(stream);
+    if (found == streams_.end()) return;
+    last = std::move(found->second);
+    streams_.erase(found);
+  }
+  std::vector<std::shared_ptr<ShmStream>> All() {
+    MutexLock lock(&mutex_);
+    std::vector<std::shared_ptr<ShmStream>> all;
+    for (const auto& [key, stream] : streams_) all.push_back(stream);
+    return all;
+  }
+  // Ends streams until the total is within its limit again, as GrpcStreamServer does.
+  void CutLargest(const std::atomic<size_t>& queued_bytes) {
+    while (queued_bytes.load(std::memory_order_relaxed) > max_total_bytes_) {
+      std::shared_ptr<ShmStream> largest;
+      size_t most = 0;
+      for (std::shared_ptr<ShmStream>& stream : All()) {
+        const size_t droppable = stream->droppable_bytes();
+        if (droppable <= most) continue;
+        most = droppable;
+        largest = std::move(stream);
+      }
+      if (largest == nullptr) return;
+      largest->Abort(absl::ResourceExhaustedError(absl::StrCat(
+          "this stream has ", most,
+          " bytes queued, the most of all, and all together have more than ", max_total_bytes_,
+          " (limits.max_queued_mib); read faster, or connect again")));
+    }
+  }
+
+ private:
+  const size_t max_total_bytes_;
+  Mutex mutex_;
+  std::map<ShmStream*, std::shared_ptr<ShmStream>> streams_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace
+
+class ShmStreamServer::Impl {
+ public:
+  Impl(Options options, StreamHandlerFactory factory)
+      : options_(std::move(options)),
+        boot_id_(options_.boot_id.empty() ? BootId() : options_.boot_id),
+        factory_(std::move(factory)),
+        open_(std::make_shared<OpenStreams>(options_.max_total_queued_bytes)),
+        host_(std::make_shared<ShmStream::Host>()) {
+    host_->max_message_bytes = options_.max_message_bytes;
+    host_->max_queued_bytes = options_.max_queued_bytes;
+    host_->max_total_queued_bytes = options_.max_total_queued_bytes;
+    host_->keepalive_time = options_.keepalive_time;
+    host_->keepalive_timeout = options_.keepalive_timeout;
+    host_->first_message_timeout = options_.first_message_timeout;
+    // A late sender holds the host until it returns.
+    host_->on_overload = [open = open_, host = host_.get()] {
+      open->CutLargest(host->queued_bytes);
+    };
+  }
+  ~Impl() { Shutdown(); }
+
+  absl::Status Start() {
+    name_ = absl::StrCat("sluice-", RandomId());
+    SLUICE_ASSIGN_OR_RETURN(listener_, UnixListener::Listen(name_));
+    stop_event_ = FileDescriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (!stop_event_) return absl::ResourceExhaustedError("no eventfd");
+    const absl::Duration check_every =
+        std::min(
+            {options_.keepalive_time, options_.keepalive_timeout, options_.first_message_timeout}) /
+        8;
+    for (int i = 0; i < std::max(1, options_.threads); ++i)
+      threads_.push_back(std::make_shared<ShmThread>(check_every));
+    acceptor_ = std::thread([this] { Accept(); });
+    MutexLock lock(&mutex_);
+    running_ = true;
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::string> Invite(const PeerIdentity& peer, const std::string& bytes) {
+    OpenSharedMemoryRequest request;
+    if (!request.ParseFromString(bytes))
+      return absl::InvalidArgumentError("the request is not an OpenSharedMemoryRequest");
+    if (request.protocol() != kShmProtocol) {
+      return absl::FailedPreconditionError(absl::StrCat("the pserver shares memory by protocol ",
+                                                        kShmProtocol, ", the worker by ",
+                                                        request.protocol()));
+    }
+    if (boot_id_.empty() || request.boot_id() != boot_id_)
+      return absl::FailedPreconditionError("the worker and the pserver are on different hosts");
+    {
+      MutexLock lock(&mutex_);
+      if (!running_) return absl::UnavailableError("the server is not running");
+    }
+    OpenSharedMemoryReply reply;
+    reply.set_socket(name_);
+    reply.set_token(invitations_.Issue(peer, std::chrono::steady_clock::now()));
+    reply.set_ring_bytes(options_.ring_bytes);
+    return reply.SerializeAsString();
+  }
+
+  // The order matters: first no new streams begin, then every stream ends.
+  void Shutdown() {
+    {
+      MutexLock lock(&mutex_);
+      running_ = false;
+    }
+    if (!acceptor_.joinable()) return;
+    eventfd_write(stop_event_.get(), 1);
+    acceptor_.join();
+    for (const auto& stream : open_->All())
+      stream->Abort(absl::UnavailableError("the server is shutting down"));
+    for (const auto& thread : threads_) thread->Stop();
+    threads_.clear();
+    listener_ = UnixListener();
+  }
+
+  int open_streams() const { return open_->size(); }
+  size_t queued_bytes() const { return host_->queued_bytes.load(std::memory_order_relaxed); }
+
+ private:
+  using Time = ShmStream::Time;
+  // Has connected, but not said hello.
+  struct Stranger {
+    UnixConnection socket;
+    Time since;
+  };
+
+  void Accept() {
+    std::list<Stranger> strangers;
+    while (true) {
+      std::vector<pollfd> polled = {{stop_event_.get(), POLLIN, 0}, {listener_.fd(), POLLIN, 0}};
+      for (const Stranger& s : strangers) polled.push_back({s.socket.fd(), POLLIN, 0});
+      poll(polled.data(), polled.size(), strangers.empty() ? -1 : 1000);
+      if (polled[0].revents != 0) return;
+      size_t i = 2;
+      const Time now = std::chrono::steady_clock::now();
+      for (auto s = strangers.begin(); s != strangers.end(); ++i) {
+        const bool spoke = polled[i].revents != 0;
+        if (spoke) Welcome(std::move(s->socket), now);
+        const bool silent = absl::FromChrono(now - s->since) > kHelloTimeout;
+        s = spoke || silent ? strangers.erase(s) : std::next(s);
+      }
+      if (polled[1].revents != 0) AcceptStrangers(&strangers, now);
+    }
+  }
+
+  void AcceptStrangers(std::list<Stranger>* strangers, Time now) {
+    while (true) {
+      absl::StatusOr<UnixConnection> socket = listener_.Accept();
+      if (absl::IsUnavailable(socket.status())) return;
+      if (absl::IsPermissionDenied(socket.status())) {
+        Audit(socket.status(), RefusalReason::kUser, socket.status());
+      } else if (!socket.ok()) {
+        // No descriptors are free: without a pause, this thread would only try again.
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        return;
+      } else if (strangers->size() < kMaxStrangers) {
+        strangers->push_back({*std::move(socket), now});
+      }
+    }
+  }
+
+  // Opens a stream for whoever said something, or turns it away.
+  void Welcome(UnixConnection socket, Time now) {
+    absl::StatusOr<UnixConnection::Packet> packet = socket.Receive(absl::ZeroDuration());
+    if (absl::IsUnavailable(packet.status())) return;  // it has gone again
+    std::string token;
+    absl::StatusOr<ShmLink> link =
+        packet.ok() ? ReadHello(*std::move(packet), options_.ring_bytes, &token) : packet.status();
+    // The token is used up, whatever else is wrong with the hello.
+    const absl::StatusOr<PeerIdentity> peer = invitations_.Redeem(token, now);
+    absl::Status refusal = peer.status();
+    if (refusal.ok()) refusal = CheckAccess(*peer, kExchangeMethod);
+    if (!refusal.ok()) {
+      Audit(peer, RefusalReason::kToken, refusal);
+    } else {
+      refusal = link.status();
+    }
+    if (refusal.ok()) refusal = AcceptHello(&socket);
+    if (!refusal.ok()) return RefuseHello(&socket, refusal);
+    link->socket = std::move(socket);
+    Open(*std::move(link), *peer);
+  }
+
+  void Open(ShmLink link, const PeerIdentity& peer) {
+    const std::shared_ptr<ShmThread>& thread = threads_[next_thread_++ % threads_.size()];
+    auto stream =
+        std::make_shared<ShmStream>(ShmStream::Side::kServer, std::move(link), host_, thread);
+    const int streams =
+        open_->size() + (options_.other_streams != nullptr ? options_.other_streams() : 0);
+    const auto handler = std::make_shared<std::unique_ptr<StreamHandler>>();
+    ShmStream::Events events;
+    events.on_message = [handler](Message message) { (*handler)->OnMessage(std::move(message)); };
+    events.on_closed = [handler](const absl::Status&) {
+      if (*handler == nullptr) return;  // the stream was refused
+      (*handler)->OnClosed();
+      handler->reset();
+    };
+    events.on_finished = [open = open_, key = stream.get()] { open->Remove(key); };
+    stream->SetEvents(std::move(events));
+    open_->Add(stream);
+    if (streams >= options_.max_streams) {
+      stream->Abort(absl::ResourceExhaustedError(absl::StrCat(
+          "the server already has its maximum of ", options_.max_streams, " streams")));
+    } else {
+      *handler = factory_(stream, peer);
+      if (*handler == nullptr)
+        stream->Abort(absl::ResourceExhaustedError("the server refused the stream"));
+    }
+    thread->Add(std::move(stream));
+  }
+
+  void Audit(const absl::StatusOr<PeerIdentity>& peer, RefusalReason reason,
+             const absl::Status& refusal) const {
+    if (options_.audit == nullptr) return;
+    options_.audit->Refused(CallerOf(peer, kLocalSocket), kExchangeMethod, reason,
+                            refusal.message());
+  }
+
+  const Options options_;
+  const std::string boot_id_;
+  const StreamHandlerFactory factory_;
+  const std::shared_ptr<OpenStreams> open_;
+  const std::shared_ptr<ShmStream::Host> host_;
+  ShmInvitations invitations_;
+  // Constant while the acceptor runs.
+  std::string name_;
+  UnixListener listener_;
+  FileDescriptor stop_event_;
+  std::vector<std::shared_ptr<ShmThread>> threads_;
+  std::thread acceptor_;
+  size_t next_thread_ = 0;  // of the acceptor
+  Mutex mutex_;
+  bool running_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+ShmStreamServer::ShmStreamServer(Options options, StreamHandlerFactory factory)
+    : impl_(std::make_unique<Impl>(std::move(options), std::move(factory))) {}
+ShmStreamServer::~ShmStreamServer() = default;
+absl::Status ShmStreamServer::Start() { return impl_->Start(); }
+absl::StatusOr<std::string> ShmStreamServer::Invite(const PeerIdentity& peer,
+                                                    const std::string& request) {
+  return impl_->Invite(peer, request);
+}
+void ShmStreamServer::Shutdown() { impl_->Shutdown(); }
+int ShmStreamServer::open_streams() const { return impl_->open_streams(); }
+size_t ShmStreamServer::queued_bytes() const { return impl_->queued_bytes(); }
+
+}  // namespace sluice

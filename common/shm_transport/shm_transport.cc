@@ -1,0 +1,322 @@
+#include "common/shm_transport/shm_transport.h"
+
+#include <algorithm>
+#include <atomic>
+#include <deque>
+#include <list>
+#include <set>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/mutex.h"
+#include "common/shm_transport/shm_handshake.h"
+#include "common/shm_transport/shm_stream.h"
+#include "common/shm_transport/shm_thread.h"
+#include "common/transport/retry.h"
+
+namespace sluice {
+namespace {
+
+// A stream that is open: it ends when this is destroyed.
+class OpenStream : public Stream {
+ public:
+  OpenStream(const std::string& address, ShmLink link, StreamCallbacks callbacks,
+             std::shared_ptr<ShmStream::Host> host, const std::shared_ptr<ShmThread>& thread,
+             std::shared_ptr<std::atomic<int>> count)
+      : stream_(std::make_shared<ShmStream>(ShmStream::Side::kClient, std::move(link),
+                                            std::move(host), thread)) {
+    // Relaxed: a count, which orders nothing.
+    count->fetch_add(1, std::memory_order_relaxed);
+    ShmStream::Events events;
+    events.on_message = std::move(callbacks.on_message);
+    events.on_closed = [address,
+                        then = std::move(callbacks.on_closed)](const absl::Status& status) {
+      then(
+          absl::Status(status.code(), absl::StrCat("stream to ", address, ": ", status.message())));
+    };
+    events.on_finished = [this, count] {
+      count->fetch_sub(1, std::memory_order_relaxed);
+      MutexLock lock(&mutex_);
+      finished_ = true;
+      changed_.NotifyAll();
+    };
+    stream_->SetEvents(std::move(events));
+    thread->Add(stream_);
+  }
+  ~OpenStream() override {
+    stream_->Abort(absl::CancelledError("the client dropped the stream"));
+    MutexLock lock(&mutex_);
+    while (!finished_) changed_.Wait(&mutex_);
+  }
+  void Send(Message message) override { stream_->Send(std::move(message)); }
+  void Close() override { stream_->Close(); }
+
+ private:
+  const std::shared_ptr<ShmStream> stream_;
+  Mutex mutex_;
+  CondVar changed_;
+  bool finished_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace
+
+// What Connect returns at once. It queues messages until the stream is open, over whichever
+// transport, and then hands them on.
+class ShmTransport::ClientStream : public Stream {
+ public:
+  // The part that the connecting thread may hold longer than the client holds the stream.
+  class State {
+   public:
+    State(std::string address, StreamCallbacks callbacks, size_t max_queued_bytes)
+        : address_(std::move(address)),
+          max_queued_bytes_(max_queued_bytes),
+          callbacks_(std::move(callbacks)) {}
+
+    const std::string& address() const { return address_; }
+
+    void Send(Message message) {
+      Stream* stream;
+      bool overflow = false;
+      {
+        MutexLock lock(&mutex_);
+        if (over_ || closing_) return;
+        stream = stream_.get();
+        if (phase_ != Phase::kOpen) {
+          // Once the stream opens, it has its own bound.
+          if (phase_ == Phase::kConnecting) queued_bytes_ += MessageSize(message);
+          overflow = queued_bytes_ > max_queued_bytes_;
+          if (!overflow) queue_.push_back(std::move(message));
+          stream = nullptr;
+        }
+      }
+      if (overflow) {
+        End(absl::ResourceExhaustedError(absl::StrCat("more than ", max_queued_bytes_,
+                                                      " bytes wait for the stream to ", address_)));
+      } else if (stream != nullptr) {
+        stream->Send(std::move(message));
+      }
+    }
+
+    void Close() {
+      Stream* stream;
+      {
+        MutexLock lock(&mutex_);
+        closing_ = true;
+        stream = phase_ == Phase::kOpen ? stream_.get() : nullptr;
+      }
+      if (stream != nullptr) stream->Close();
+    }
+
+    // The connecting thread opens the stream with `open`, unless it is over already.
+    void Open(const std::function<std::unique_ptr<Stream>(StreamCallbacks)>& open) {
+      {
+        MutexLock lock(&mutex_);
+        if (over_) return;
+        phase_ = Phase::kOpening;
+      }
+      std::unique_ptr<Stream> opened = open(std::move(callbacks_));
+      Stream* const stream = opened.get();
+      mutex_.Lock();
+      stream_ = std::move(opened);
+      while (!queue_.empty()) {
+        Message message = std::move(queue_.front());
+        queue_.pop_front();
+        mutex_.Unlock();
+        stream->Send(std::move(message));
+        mutex_.Lock();
+      }
+      const bool close = closing_;
+      phase_ = Phase::kOpen;
+      mutex_.Unlock();
+      if (close) stream->Close();
+      MutexLock lock(&mutex_);
+      handed_on_ = true;
+      changed_.NotifyAll();
+    }
+
+    // The stream could not be opened. A stream that is open is ended by its own transport.
+    void End(const absl::Status& status) {
+      std::deque<Message> lost;
+      {
+        MutexLock lock(&mutex_);
+        if (over_ || phase_ != Phase::kConnecting) return;
+        over_ = true;
+        calling_ = true;
+        lost.swap(queue_);
+      }
+      lost.clear();
+      callbacks_.on_closed(status);
+      MutexLock lock(&mutex_);
+      calling_ = false;
+      changed_.NotifyAll();
+    }
+
+    // The client destroys its stream.
+    void Drop() {
+      End(absl::CancelledError(absl::StrCat("stream to ", address_, ": the client dropped it")));
+      std::unique_ptr<Stream> stream;
+      {
+        MutexLock lock(&mutex_);
+        while (calling_ || (phase_ != Phase::kConnecting && !handed_on_)) changed_.Wait(&mutex_);
+        stream = std::move(stream_);
+      }
+    }
+
+   private:
+    enum class Phase { kConnecting, kOpening, kOpen };
+
+    const std::string address_;
+    const size_t max_queued_bytes_;
+    StreamCallbacks callbacks_;  // of whoever ends or opens the stream
+    Mutex mutex_;
+    CondVar changed_;
+    Phase phase_ ABSL_GUARDED_BY(mutex_) = Phase::kConnecting;
+    std::unique_ptr<Stream> stream_ ABSL_GUARDED_BY(mutex_);
+    std::deque<Message> queue_ ABSL_GUARDED_BY(mutex_);
+    size_t queued_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+    bool closing_ ABSL_GUARDED_BY(mutex_) = false;
+    bool handed_on_ ABSL_GUARDED_BY(mutex_) = false;  // the connecting thread has let go
+    bool over_ ABSL_GUARDED_BY(mutex_) = false;       // ended before it was open
+    bool calling_ ABSL_GUARDED_BY(mutex_) = false;    // on_closed runs
+  };
+
+  explicit ClientStream(std::shared_ptr<State> state) : state_(std::move(state)) {}
+  ~ClientStream() override { state_->Drop(); }
+  void Send(Message message) override { state_->Send(std::move(message)); }
+  void Close() override { state_->Close(); }
+
+ private:
+  const std::shared_ptr<State> state_;
+};
+
+class ShmTransport::Impl {
+ public:
+  explicit Impl(Options options)
+      : options_(std::move(options)),
+        boot_id_(options_.boot_id.empty() ? BootId() : options_.boot_id),
+        host_(std::make_shared<ShmStream::Host>()),
+        open_streams_(std::make_shared<std::atomic<int>>(0)) {
+    host_->max_message_bytes = options_.max_message_bytes;
+    host_->max_queued_bytes = options_.max_queued_bytes;
+    host_->max_total_queued_bytes = SIZE_MAX;
+    host_->keepalive_time = options_.keepalive_time;
+    host_->keepalive_timeout = options_.keepalive_timeout;
+    const absl::Duration check_every =
+        std::min(options_.keepalive_time, options_.keepalive_timeout) / 8;
+    for (int i = 0; i < std::max(1, options_.threads); ++i)
+      threads_.push_back(std::make_shared<ShmThread>(check_every));
+  }
+
+  // Every stream is gone, but a thread may still wait for an answer to its call.
+  ~Impl() {
+    std::list<Connecting> connecting;
+    {
+      MutexLock lock(&mutex_);
+      connecting.swap(connecting_);
+    }
+    for (Connecting& c : connecting) c.thread.join();
+    for (const auto& thread : threads_) thread->Stop();
+  }
+
+  std::unique_ptr<Stream> Connect(const std::string& address, StreamCallbacks callbacks) {
+    auto state = std::make_shared<ClientStream::State>(address, std::move(callbacks),
+                                                       options_.max_queued_bytes);
+    auto over = std::make_shared<std::atomic<bool>>(false);
+    std::thread thread([this, state, over] {
+      ConnectNow(state.get());
+      over->store(true, std::memory_order_release);
+    });
+    MutexLock lock(&mutex_);
+    for (auto c = connecting_.begin(); c != connecting_.end();) {
+      const bool ended = c->over->load(std::memory_order_acquire);
+      if (ended) c->thread.join();
+      c = ended ? connecting_.erase(c) : std::next(c);
+    }
+    connecting_.push_back({std::move(thread), std::move(over)});
+    return std::make_unique<ClientStream>(std::move(state));
+  }
+
+  absl::StatusOr<std::string> Call(const std::string& address, const std::string& method,
+                                   const std::string& request, absl::Duration timeout) {
+    return options_.control->Call(address, method, request, timeout);
+  }
+
+  size_t queued_bytes() const { return host_->queued_bytes.load(std::memory_order_relaxed); }
+  int open_streams() const { return open_streams_->load(std::memory_order_relaxed); }
+
+ private:
+  struct Connecting {
+    std::thread thread;
+    std::shared_ptr<std::atomic<bool>> over;
+  };
+
+  void ConnectNow(ClientStream::State* state) {
+    const std::string& address = state->address();
+    absl::StatusOr<ShmLink> link =
+        OpenShmLink(options_.control, address, boot_id_, options_.connect_timeout);
+    if (link.ok()) {
+      Say(address, absl::OkStatus());
+      state->Open([&](StreamCallbacks callbacks) {
+        const auto& thread =
+            threads_[next_thread_.fetch_add(1, std::memory_order_relaxed) % threads_.size()];
+        return std::make_unique<OpenStream>(address, *std::move(link), std::move(callbacks), host_,
+                                            thread, open_streams_);
+      });
+      return;
+    }
+    if (GotNoAnswer(link.status())) {
+      state->End(absl::Status(absl::StatusCode::kUnavailable,
+                              absl::StrCat("stream to ", address, ": ", link.status().message())));
+      return;
+    }
+    if (options_.fallback == nullptr) {
+      state->End(absl::UnimplementedError(
+          absl::StrCat("stream to ", address,
+                       ": shared memory cannot be used, and --transport=shm "
+                       "allows nothing else: ",
+                       link.status().message())));
+      return;
+    }
+    Say(address, link.status());
+    state->Open([&](StreamCallbacks callbacks) {
+      return options_.fallback->Connect(address, std::move(callbacks));
+    });
+  }
+
+  void Say(const std::string& address, const absl::Status& why_not) {
+    {
+      MutexLock lock(&mutex_);
+      if (!said_.insert(absl::StrCat(address, " ", why_not.ToString())).second) return;
+    }
+    if (options_.on_choice != nullptr) options_.on_choice(address, why_not);
+  }
+
+  const Options options_;
+  const std::string boot_id_;
+  const std::shared_ptr<ShmStream::Host> host_;
+  const std::shared_ptr<std::atomic<int>> open_streams_;
+  std::vector<std::shared_ptr<ShmThread>> threads_;
+  std::atomic<size_t> next_thread_{0};
+  Mutex mutex_;
+  std::list<Connecting> connecting_ ABSL_GUARDED_BY(mutex_);
+  std::set<std::string> said_ ABSL_GUARDED_BY(mutex_);
+};
+
+ShmTransport::ShmTransport(Options options) : impl_(std::make_unique<Impl>(std::move(options))) {}
+ShmTransport::~ShmTransport() = default;
+
+std::unique_ptr<Stream> ShmTransport::Connect(const std::string& address,
+                                              StreamCallbacks callbacks) {
+  return impl_->Connect(address, std::move(callbacks));
+}
+absl::StatusOr<std::string> ShmTransport::Call(const std::string& address,
+                                               const std::string& method,
+                                               const std::string& request, absl::Duration timeout) {
+  return impl_->Call(address, method, request, timeout);
+}
+size_t ShmTransport::queued_bytes() const { return impl_->queued_bytes(); }
+int ShmTransport::open_streams() const { return impl_->open_streams(); }
+
+}  // namespace sluice

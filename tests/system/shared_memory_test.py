@@ -1,0 +1,92 @@
+"""Pushes and pulls through shared memory: the same results as over gRPC, and nothing left behind."""
+import os
+import pathlib
+import re
+import signal
+import unittest
+
+from sluice_testing import ADULT, ADULT_TRAIN_EXAMPLES, PATIENCE, TIME_SCALE, SluiceTest, free_port, wait_until
+
+SHARED = re.compile(r"pserver \S+: through shared memory")
+NOT_SHARED = re.compile(r"pserver \S+: over gRPC, not through shared memory: (.*)")
+
+
+class SharedMemoryTest(SluiceTest):
+    def setUp(self):
+        super().setUp()
+        self.files = set(os.listdir("/dev/shm"))
+
+    def tearDown(self):
+        super().tearDown()
+        self.assertEqual(set(os.listdir("/dev/shm")) - self.files, set(), "left behind in /dev/shm")
+
+    def worker_log(self, folder, rank=0):
+        return (pathlib.Path(folder) / ("workerlog.%d" % rank)).read_text(errors="replace")
+
+    def train(self, name, *flags):
+        """Launches one epoch of Adult; returns its result."""
+        result, _ = self.launch("--epochs=1", "--threads=1", "--server_num=2", "--worker_num=2", *flags, name=name)
+        self.assertEqual(result["examples"], ADULT_TRAIN_EXAMPLES)
+        return result
+
+    def test_the_sync_model_has_the_bits_of_one_that_was_trained_over_grpc(self):
+        shared = self.train("shared", "--a_sync=false", "--transport=shm")
+        grpc = self.train("grpc", "--a_sync=false", "--transport=grpc")
+        self.assertEqual(shared["model_digest"], grpc["model_digest"])
+        self.assertEqual(shared["eval"], grpc["eval"])
+        for rank in (0, 1):
+            self.assertEqual(len(SHARED.findall(self.worker_log(self.tmp / "shared.log", rank))), 2)
+            self.assertEqual(SHARED.findall(self.worker_log(self.tmp / "grpc.log", rank)), [])
+
+    def test_shared_memory_is_the_default_with_and_without_tls(self):
+        for name, flags in (("plain", ()), ("tls", ("--tls",))):
+            self.train(name, *flags)
+            self.assertEqual(len(SHARED.findall(self.worker_log(self.tmp / (name + ".log")))), 2, name)
+
+    def daemons(self, worker_transport, pserver_transport):
+        """A cluster of one pserver and one worker; returns the scheduler's address and the folder of the logs."""
+        log_dir = self.tmp / "log"
+        log_dir.mkdir()
+        scheduler = "127.0.0.1:%d" % free_port()
+        common = ["--scheduler=%s" % scheduler, "--log_dir=%s" % log_dir, "--rank=0"]
+        self.start("sluice-scheduler", "--bind=%s" % scheduler, "--server_num=1", "--worker_num=1",
+                   "--log_dir=%s" % log_dir)
+        self.start("sluice-pserver", "--transport=%s" % pserver_transport, *common)
+        self.worker = self.start("sluice-worker", "--threads=1", "--transport=%s" % worker_transport, *common)
+        return scheduler, log_dir
+
+    def submit(self, scheduler, *flags):
+        return self.run_program("sluice", "submit", "--scheduler=%s" % scheduler, "--job=%s" % ADULT, "--worker_num=1",
+                                "--output_dir=%s" % (self.tmp / "out"), *flags, timeout=4 * PATIENCE)
+
+    def test_auto_falls_back_to_grpc_and_says_so_once(self):
+        scheduler, log_dir = self.daemons("auto", "grpc")
+        for _ in range(2):
+            done = self.submit(scheduler, "--epochs=1")
+            self.assertEqual(done.returncode, 0, done.stdout)
+        reasons = NOT_SHARED.findall(self.worker_log(log_dir))
+        self.assertEqual(len(reasons), 1, reasons)
+        self.assertIn("--transport=grpc", reasons[0])
+
+    def test_shm_fails_the_job_with_the_reason_where_it_cannot_be_used(self):
+        scheduler, _ = self.daemons("shm", "grpc")
+        done = self.submit(scheduler, "--epochs=1")
+        self.assertNotEqual(done.returncode, 0, done.stdout)
+        self.assertIn("--transport=shm", done.stdout)
+        self.assertIn("--transport=grpc", done.stdout)
+
+    def pserver_line(self, scheduler):
+        out = self.run_program("sluice", "status", "--scheduler=%s" % scheduler).stdout
+        return next((line for line in out.splitlines() if line.split()[:1] == ["pserver"]), "")
+
+    def test_status_shows_the_streams_and_a_killed_worker_leaves_none(self):
+        scheduler, _ = self.daemons("auto", "auto")
+        self.submit(scheduler, "--epochs=100000", "--detach")
+        wait_until(lambda: "1 shm" in self.pserver_line(scheduler), lambda: self.pserver_line(scheduler))
+        self.worker.send_signal(signal.SIGKILL)
+        self.worker.wait(PATIENCE * TIME_SCALE)
+        wait_until(lambda: "shm" not in self.pserver_line(scheduler), lambda: self.pserver_line(scheduler))
+
+
+if __name__ == "__main__":
+    unittest.main()
