@@ -45,6 +45,7 @@ absl::Status UnknownFlag(const CommandSpec& spec, const std::string& name) {
 absl::Status CheckValue(const FlagSpec& flag, const std::string& value) {
   int64_t number;
   bool yes;
+  if (!flag.or_word.empty() && value == flag.or_word) return absl::OkStatus();
   if (flag.kind == FlagKind::kNumber && !absl::SimpleAtoi(value, &number)) {
     const std::optional<std::string> digits = DigitsOf(value);
     return absl::InvalidArgumentError(absl::StrCat(

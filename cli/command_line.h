@@ -31,6 +31,7 @@ struct FlagSpec {
   std::string default_value;  // "" for none
   std::string help;
   bool repeated = false;
+  std::string or_word = "";  // a word that a kNumber flag also takes, e.g. "auto"
 };
 
 struct CommandSpec {

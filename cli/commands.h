@@ -23,6 +23,7 @@ Command ScaleCommand();
 Command DrainCommand();
 Command CancelCommand();
 Command DownCommand();
+Command PlanCommand();
 Command PredictCommand();
 Command CkptCommand();
 Command DataCommand();

@@ -15,10 +15,14 @@
 #include "cli/job_summary.h"
 #include "cli/local_cluster.h"
 #include "cli/output_files.h"
+#include "cli/plan/cost_measurement.h"
+#include "cli/plan/plan_search.h"
+#include "cli/plan/plan_text.h"
 #include "cli/watch_job.h"
 #include "common/base/clock.h"
 #include "common/base/status_macros.h"
 #include "common/config/job_config.h"
+#include "common/config/mode.h"
 #include "common/daemon/control_plane.h"
 #include "common/daemon/identity.h"
 #include "common/daemon/stop_signal.h"
@@ -28,6 +32,7 @@ namespace {
 
 constexpr absl::Duration kReadyTimeout = absl::Seconds(30);
 constexpr absl::Duration kStopGrace = absl::Seconds(6);
+constexpr char kAuto[] = "auto";
 
 // Submits the job and follows it. Runs on the main thread, since it starts processes again.
 int RunJob(const SubmitJobRequest& request, const LimitsConfig& limits, LocalCluster* cluster,
@@ -82,12 +87,18 @@ absl::StatusOr<JobConfig> JobToLaunch(const ParsedCommand& command) {
   return JobFromFlags(command, overrides);
 }
 
+bool ChoosesPservers(const ParsedCommand& command) { return command.Text("server_num") == kAuto; }
+
 absl::StatusOr<LocalCluster::Options> ClusterOptions(const ParsedCommand& command,
                                                      const JobConfig& job) {
-  const long server_num = command.Number("server_num");
+  const long server_num = ChoosesPservers(command) ? 1 : command.Number("server_num");
   if (server_num < 1 || server_num > 1000) {
     return absl::InvalidArgumentError(
         absl::StrCat("--server_num=", server_num, " is out of range; give 1 to 1000 pservers"));
+  }
+  if (ChoosesPservers(command) && job.evaluate_only()) {
+    return absl::InvalidArgumentError(
+        "--server_num=auto measures training, and evaluate_only trains nothing; give a number");
   }
   if (job.worker_num() > 1000) {
     return absl::InvalidArgumentError(absl::StrCat("--worker_num=", job.worker_num(),
@@ -106,6 +117,29 @@ absl::StatusOr<LocalCluster::Options> ClusterOptions(const ParsedCommand& comman
   options.devices = std::move(devices);
   options.tls = command.Switch("tls");
   return options;
+}
+
+// Sets the number of pservers from a measurement of the job (sluice plan).
+absl::Status ChoosePservers(const JobConfig& job, LocalCluster::Options* options) {
+  plan::MeasurementOptions measurement;
+  measurement.clock = Clock::Real();
+  measurement.device = options->devices.by_rank.front();
+  measurement.server_threads = options->server_threads;
+  measurement.with_geo = ModeOf(job.strategy()) == Mode::kGeo;
+  measurement.note = [](const std::string& line) { std::cout << line << std::endl; };
+  SLUICE_ASSIGN_OR_RETURN(const PlanCosts costs, plan::MeasureCosts(job, measurement));
+  std::cout << plan::CostsText(costs);
+  const plan::PlanMode mode = ModeOf(job.strategy()) == Mode::kSync  ? plan::PlanMode::kSync
+                              : ModeOf(job.strategy()) == Mode::kGeo ? plan::PlanMode::kGeo
+                                                                     : plan::PlanMode::kAsync;
+  const uint32_t pservers = plan::PserversFor(costs, mode, job.worker_num(), costs.cores());
+  std::cout << "--server_num=auto chooses " << Counted(pservers, "pserver") << " for "
+            << Counted(job.worker_num(), "worker") << std::endl;
+  const ClusterConfig limits = options->config;
+  options->config = LoopbackCluster("127.0.0.1:0", static_cast<int>(pservers),
+                                    static_cast<int>(job.worker_num()));
+  *options->config.mutable_limits() = limits.limits();
+  return absl::OkStatus();
 }
 
 // Uses or refuses the folder that --log_dir names. Without the flag, every launch gets a folder of
@@ -156,6 +190,11 @@ int Launch(const ParsedCommand& command) {
       !there.ok()) {
     return ReportError(there);
   }
+  if (ChoosesPservers(command)) {
+    const absl::Status chosen = ChoosePservers(*job, &*options);
+    if (absl::IsCancelled(chosen)) return StopSignal::Wait();
+    if (!chosen.ok()) return ReportError(chosen);
+  }
   // This comes after all checks, so that a launch that starts nothing takes no folder.
   auto logs = LogsOf(command);
   if (!logs.ok()) return ReportError(logs.status());
@@ -198,7 +237,14 @@ Command LaunchCommand() {
   spec.name = "launch";
   spec.summary = "Starts a local cluster, runs one job on it and stops it.";
   spec.flags = JobFlags();
-  for (FlagSpec& flag : ClusterFlags()) spec.flags.push_back(std::move(flag));
+  for (FlagSpec& flag : ClusterFlags()) {
+    if (flag.name == "server_num") {
+      flag.or_word = kAuto;
+      flag.value_name = "N|auto";
+      flag.help = "number of pservers; auto: measures the job first (sluice plan)";
+    }
+    spec.flags.push_back(std::move(flag));
+  }
   spec.examples =
       "  sluice launch --job=configs/adult_wide_deep.textproto --server_num=2 --worker_num=2\n"
       "  sluice launch --job=J --a_sync=false                  # sync\n"
@@ -207,6 +253,7 @@ Command LaunchCommand() {
       "GPUs\n"
       "  sluice launch --job=J --device=auto --worker_num=1    # on a GPU if there is one\n"
       "  sluice launch --job=J --output_dir=D --resume         # from D's newest checkpoint\n"
+      "  sluice launch --job=J --server_num=auto --worker_num=4\n"
       "  sluice launch --job=J --tls                           # mutual TLS, certificates "
       "included\n"
       "  sluice launch --job=J --set optimizers.all.learning_rate=0.01 --dry_run\n";

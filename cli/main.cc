@@ -18,7 +18,7 @@ namespace {
 std::vector<Command> AllCommands() {
   return {LaunchCommand(),     UpCommand(),      SubmitCommand(), StatusCommand(), LogsCommand(),
           CheckpointCommand(), ScaleCommand(),   DrainCommand(),  CancelCommand(), DownCommand(),
-          CkptCommand(),       PredictCommand(), DataCommand(),   CertsCommand()};
+          CkptCommand(),       PredictCommand(), PlanCommand(),   DataCommand(),   CertsCommand()};
 }
 
 std::string Overview(const std::vector<Command>& commands) {

@@ -10,12 +10,29 @@
 namespace sluice {
 namespace {
 std::atomic<uint64_t> next_stream{1};
+
+// A stream whose messages are counted.
+class CountedStream : public Stream {
+ public:
+  CountedStream(std::shared_ptr<Stream> stream, std::shared_ptr<std::atomic<uint64_t>> bytes)
+      : stream_(std::move(stream)), bytes_(std::move(bytes)) {}
+  void Send(Message message) override {
+    bytes_->fetch_add(MessageSize(message), std::memory_order_relaxed);
+    stream_->Send(std::move(message));
+  }
+  void Close() override { stream_->Close(); }
+
+ private:
+  const std::shared_ptr<Stream> stream_;
+  const std::shared_ptr<std::atomic<uint64_t>> bytes_;
+};
+
 }  // namespace
 
 ExchangeHandler::ExchangeHandler(std::shared_ptr<Stream> stream, FindJob find_job,
                                  DataPlaneCounters* counters, OnDenied on_denied,
                                  RankStreams* rank_streams)
-    : stream_(std::move(stream)),
+    : stream_(std::make_shared<CountedStream>(std::move(stream), counters->bytes_out)),
       find_job_(std::move(find_job)),
       counters_(counters),
       on_denied_(std::move(on_denied)),

@@ -22,6 +22,9 @@ struct DataPlaneCounters {
   std::atomic<uint64_t> streams{0};
   std::atomic<uint64_t> messages_in{0};
   std::atomic<uint64_t> bytes_in{0};
+  // Shared, because answers may be sent after the handler of their stream is gone.
+  const std::shared_ptr<std::atomic<uint64_t>> bytes_out =
+      std::make_shared<std::atomic<uint64_t>>(0);
   std::atomic<uint64_t> refused{0};
   std::atomic<uint64_t> streams_cut{0};  // their clients did not read
 };

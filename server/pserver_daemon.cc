@@ -252,7 +252,8 @@ absl::Status PserverDaemon::StartAdmin() {
   admin.status = [this] { return Status(); };
   admin.registry = metrics_.registry();
   admin.refresh_metrics = [this] {
-    metrics_.Update(pserver_.Report(), pserver_.counters(), CountStreams(), ResidentBytes());
+    metrics_.Update(pserver_.Report(), pserver_.counters(), CountStreams(), ResidentBytes(),
+                    CpuSeconds());
   };
   SLUICE_ASSIGN_OR_RETURN(admin_, AdminServer::Start(std::move(admin)));
   return absl::OkStatus();

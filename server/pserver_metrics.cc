@@ -101,6 +101,7 @@ struct PserverMetrics::Families {
   Gauges copies{Gauge("sluice_pserver_copies_bytes",
                       "Memory held for the copies of another pserver's shards")};
   Gauges process{Gauge("sluice_pserver_memory_bytes", "Resident memory of the process")};
+  Counters cpu{Counter("sluice_pserver_cpu_seconds_total", "CPU time of the process")};
   Gauges streams{Gauge("sluice_pserver_streams", "Open data streams")};
   Gauges shm_streams{
       Gauge("sluice_pserver_shm_streams", "Open data streams through shared memory")};
@@ -108,6 +109,7 @@ struct PserverMetrics::Families {
       Counter("sluice_pserver_messages_received_total", "Messages received on data streams")};
   Counters received{
       Counter("sluice_pserver_bytes_received_total", "Bytes received on data streams")};
+  Counters sent{Counter("sluice_pserver_bytes_sent_total", "Bytes sent on data streams")};
   Counters refused{
       Counter("sluice_pserver_requests_refused_total", "Requests refused with an error")};
   Counters streams_cut{
@@ -122,7 +124,8 @@ PserverMetrics::PserverMetrics()
 PserverMetrics::~PserverMetrics() = default;
 
 void PserverMetrics::Update(const std::vector<HostedJob>& jobs, const DataPlaneCounters& counters,
-                            const StreamCounts& streams, uint64_t memory_bytes) {
+                            const StreamCounts& streams, uint64_t memory_bytes,
+                            double cpu_seconds) {
   MutexLock lock(&mutex_);
   Families& f = *families_;
   for (const HostedJob& job : jobs) {
@@ -157,11 +160,13 @@ void PserverMetrics::Update(const std::vector<HostedJob>& jobs, const DataPlaneC
   for (auto* of_cuts : {&f.cut_bytes, &f.cut_memory, &f.cut_failed}) of_cuts->RemoveOthers();
   for (auto* of_replicas : {&f.replicated, &f.behind, &f.copies}) of_replicas->RemoveOthers();
   f.process.Set({}, memory_bytes);
+  f.cpu.Set({}, cpu_seconds);
   // Relaxed: independent sums.
   f.streams.Set({}, counters.streams.load(std::memory_order_relaxed));
   f.shm_streams.Set({}, streams.shm());
   f.messages.Set({}, counters.messages_in.load(std::memory_order_relaxed));
   f.received.Set({}, counters.bytes_in.load(std::memory_order_relaxed));
+  f.sent.Set({}, counters.bytes_out->load(std::memory_order_relaxed));
   f.refused.Set({}, counters.refused.load(std::memory_order_relaxed));
   f.streams_cut.Set({}, counters.streams_cut.load(std::memory_order_relaxed));
 }

@@ -24,7 +24,7 @@ class PserverMetrics {
   const std::shared_ptr<prometheus::Registry>& registry() const { return registry_; }
   // Sets every metric; series of jobs that are gone disappear.
   void Update(const std::vector<HostedJob>& jobs, const DataPlaneCounters& counters,
-              const StreamCounts& streams, uint64_t memory_bytes);
+              const StreamCounts& streams, uint64_t memory_bytes, double cpu_seconds = 0);
 
  private:
   struct Families;

@@ -54,23 +54,25 @@ struct WorkerMetrics::Counters {
   }
   // Prometheus counters can only be increased. Two readings may arrive at the same time, the older
   // one last; it must not lower the counter.
-  static void Raise(prometheus::Counter* counter, uint64_t to) {
-    const double more = static_cast<double>(to) - counter->Value();
+  static void Raise(prometheus::Counter* counter, double to) {
+    const double more = to - counter->Value();
     if (more > 0) counter->Increment(more);
   }
   void Set(const WorkerTotals& totals) {
     MutexLock lock(&mutex);
-    Raise(&examples, totals.examples);
-    Raise(&hits, totals.hot_rows.hits());
-    Raise(&misses, totals.hot_rows.misses());
-    Raise(&staleness, totals.hot_rows.staleness_sum());
-    Raise(&whole_batches, totals.hot_rows.whole_batches());
+    Raise(&examples, static_cast<double>(totals.examples));
+    Raise(&cpu, totals.cpu_seconds);
+    Raise(&hits, static_cast<double>(totals.hot_rows.hits()));
+    Raise(&misses, static_cast<double>(totals.hot_rows.misses()));
+    Raise(&staleness, static_cast<double>(totals.hot_rows.staleness_sum()));
+    Raise(&whole_batches, static_cast<double>(totals.hot_rows.whole_batches()));
   }
 
   prometheus::Registry& registry;
   Mutex mutex;  // held while the counters are raised
   prometheus::Counter& examples =
       Add("sluice_worker_examples_total", "Examples trained since the process began");
+  prometheus::Counter& cpu = Add("sluice_worker_cpu_seconds_total", "CPU time of the process");
   prometheus::Counter& hits = Add("sluice_worker_hot_row_hits_total",
                                   "Rows that steps used without a pull (hot_row_cache, Geo)");
   prometheus::Counter& misses =

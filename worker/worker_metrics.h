@@ -18,6 +18,7 @@ namespace sluice {
 struct WorkerTotals {
   uint64_t examples = 0;  // trained
   HotRowUse hot_rows;
+  double cpu_seconds = 0;  // of the process
 };
 
 class WorkerMetrics {

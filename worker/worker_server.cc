@@ -268,6 +268,7 @@ void WorkerServer::RefreshMetrics() {
   }
   const WorkerProgress progress = runner ? runner->Progress() : WorkerProgress();
   if (runner) AddRun(runner->Examples(), progress, &totals);
+  totals.cpu_seconds = CpuSeconds();
   metrics_->Set(progress, totals);
 }
 

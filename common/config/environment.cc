@@ -47,7 +47,7 @@ const std::vector<Variable>& Variables() {
         {"BIND", listeners},
         {"CLUSTER", Daemons()},
         {"DATA_ROOT", Daemons()},
-        {"DEVICE", {"launch", "up", "sluice-worker"}},
+        {"DEVICE", {"launch", "plan", "up", "sluice-worker"}},
         {"ETCD_CA", {"sluice-scheduler"}},
         {"ETCD_CERT", {"sluice-scheduler"}},
         {"ETCD_KEY", {"sluice-scheduler"}},
@@ -68,7 +68,7 @@ const std::vector<Variable>& Variables() {
         {"TRANSPORT", {"launch", "up", "sluice-pserver", "sluice-worker"}},
     };
     for (const ShortOption& option : ShortOptions())
-      all->push_back({absl::AsciiStrToUpper(option.name), {"launch", "submit"}});
+      all->push_back({absl::AsciiStrToUpper(option.name), {"launch", "plan", "submit"}});
     std::sort(all->begin(), all->end(),
               [](const auto& a, const auto& b) { return a.name < b.name; });
     return all;

@@ -1,6 +1,7 @@
 #include "common/daemon/process_info.h"
 
 #include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -16,6 +17,13 @@ uint64_t ResidentBytes() {
   uint64_t total = 0, resident = 0;
   statm >> total >> resident;
   return resident * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+}
+
+double CpuSeconds() {
+  rusage use = {};
+  if (getrusage(RUSAGE_SELF, &use) != 0) return 0;
+  return static_cast<double>(use.ru_utime.tv_sec + use.ru_stime.tv_sec) +
+         1e-6 * static_cast<double>(use.ru_utime.tv_usec + use.ru_stime.tv_usec);
 }
 
 std::string HostName() {

@@ -10,6 +10,8 @@ namespace sluice {
 
 // Resident memory in bytes (/proc/self/statm); 0 when it cannot be read.
 uint64_t ResidentBytes();
+// CPU time of this process so far, of all its threads, in user and system mode.
+double CpuSeconds();
 std::string HostName();
 // The version of the project, with the commit when it is known: "0.1.0 (COMMIT)".
 const char* SluiceVersion();

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "common/base/hash.h"
+#include "common/base/normal_quantile.h"
 #include "model/net/log_loss.h"
 
 namespace sluice {
@@ -42,16 +43,6 @@ uint32_t InTwo32(double probability) {
 double Unit(uint64_t h) { return static_cast<double>(h >> 11) * 0x1p-53; }
 
 double Sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
-
-// x with Phi(x) = p, by bisection.
-double NormalQuantile(double p) {
-  double low = -8, high = 8;
-  while (high - low > 1e-9) {
-    const double middle = (low + high) / 2;
-    (std::erfc(-middle / std::sqrt(2.0)) / 2 < p ? low : high) = middle;
-  }
-  return (low + high) / 2;
-}
 
 // The 8 hexadecimal digits of `value`, with the most significant first in memory.
 uint64_t HexDigits(uint32_t value) {

@@ -35,15 +35,15 @@ def _run(*args):
         " ".join(args), " ".join((done.stderr or done.stdout).split()))
 
 
-def why_no_namespaces(faults=False):
+def why_no_namespaces(faults=False, limits=False):
     """Says why this machine cannot run hosts as network namespaces, "" when it can. Tries each step of such a test.
 
-    `faults`: with losses, partitions and limited bandwidth, too. A container may let root make a namespace but not enter it
-    (`ip netns exec` mounts /sys) or connect it.
+    `limits`: with limited bandwidth, too. `faults`: also with losses and partitions. A container may let root make a
+    namespace but not enter it (`ip netns exec` mounts /sys) or connect it.
     """
     if os.geteuid() != 0:
         return "network namespaces need root"
-    needed = {"ip": "iproute2", **({"nft": "nftables", "tc": "iproute2"} if faults else {})}
+    needed = {"ip": "iproute2", **({"tc": "iproute2"} if faults or limits else {}), **({"nft": "nftables"} if faults else {})}
     for command, package in needed.items():
         if shutil.which(command) is None:
             return "there is no %s command (%s)" % (command, package)
@@ -55,7 +55,9 @@ def why_no_namespaces(faults=False):
         why = _run(*net.command("a", ["true"]))
         if not why and faults:
             net.lose("a", 0.5)
+        if not why and (faults or limits):
             net.limit("a", 10**6)
+            net.limit_arrivals("a", 10**6)
         return why
     except OSError as error:
         return str(error)
@@ -158,11 +160,19 @@ class NetNamespaces:
 
     def limit(self, name, bits_per_s):
         """The most that a host sends."""
-        self._must("tc", "-n", self._namespaces[name], "qdisc", "replace", "dev", LINK, "root", "tbf",
-                   "rate", "%dbit" % bits_per_s, "burst", "32kb", "latency", "400ms")
+        self._limit(self._namespaces[name], LINK, bits_per_s)
+
+    def limit_arrivals(self, name, bits_per_s):
+        """The most that arrives at a host. The switch keeps what comes faster waiting, as the port of a real one does."""
+        self._limit(self._switch, "port%d" % self._names.index(name), bits_per_s)
 
     def unlimit(self, name):
+        """Ends the limit of what a host sends."""
         self._must("tc", "-n", self._namespaces[name], "qdisc", "del", "dev", LINK, "root")
+
+    def _limit(self, namespace, device, bits_per_s):
+        self._must("tc", "-n", namespace, "qdisc", "replace", "dev", device, "root", "tbf",
+                   "rate", "%dbit" % bits_per_s, "burst", "32kb", "latency", "400ms")
 
     def _drop(self, name, rule):
         """Adds a rule for what arrives: what is dropped on its way out would be an error to the sending program."""

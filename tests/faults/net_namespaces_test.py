@@ -9,16 +9,16 @@ import unittest
 from net_namespaces import NetNamespaces, why_no_namespaces
 
 REASON = why_no_namespaces(faults=True)
-if REASON:
-    print("skipped: " + REASON, file=sys.stderr)
+NO_LIMITS = why_no_namespaces(limits=True)
+for reason in sorted({REASON, NO_LIMITS} - {""}):
+    print("skipped: " + reason, file=sys.stderr)
 
 PORT = 7100
 WAIT = 20  # seconds until a test gives up
 SILENCE_S = 0.3  # without an answer
 
 
-@unittest.skipIf(REASON, REASON)
-class NetNamespacesTest(unittest.TestCase):
+class ThreeHosts(unittest.TestCase):
     def setUp(self):
         self.net = NetNamespaces(["a", "b", "c"])
         self.addCleanup(self.net.close)
@@ -34,6 +34,9 @@ class NetNamespacesTest(unittest.TestCase):
         made.bind((self.net.address(host), PORT))
         return made
 
+
+@unittest.skipIf(REASON, REASON)
+class NetNamespacesTest(ThreeHosts):
     def arrives(self, sender, receiver, ends):
         """True when a datagram gets from one host to another; `ends`: {host: its listening socket}."""
         ends[receiver].settimeout(SILENCE_S)
@@ -103,6 +106,25 @@ class NetNamespacesTest(unittest.TestCase):
         self.assertTrue(350 < self.count_arrivals("a", "b", end, 600) < 490)  # 420 on average, deviation 11
         self.assertEqual(self.count_arrivals("c", "b", end, 600), 600)
 
+    def namespaces(self):
+        """Those of this process."""
+        out = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout
+        return [line for line in out.splitlines() if "-%d-" % os.getpid() in line]
+
+    def test_programs_run_on_their_host_and_nothing_is_left(self):
+        out = subprocess.run(self.net.command("b", ["ip", "-o", "addr"]), capture_output=True, text=True, check=True).stdout
+        self.assertIn(self.net.address("b"), out)
+        self.assertNotIn(self.net.address("a"), out)
+        self.assertEqual(len(self.namespaces()), 4)
+        with self.assertRaises(OSError):
+            NetNamespaces(["a"], network="no network")
+        self.assertEqual(len(self.namespaces()), 4)
+        self.net.close()
+        self.assertEqual(self.namespaces(), [])
+
+
+@unittest.skipIf(NO_LIMITS, NO_LIMITS)
+class LimitsTest(ThreeHosts):
     def seconds_of(self, size):
         listener = self.listen("b", socket.SOCK_STREAM)
         listener.listen()
@@ -127,21 +149,10 @@ class NetNamespacesTest(unittest.TestCase):
         self.net.unlimit("a")
         self.assertLess(min(self.seconds_of(size) for _ in range(3)), least)  # a busy machine may delay one
 
-    def namespaces(self):
-        """Those of this process."""
-        out = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout
-        return [line for line in out.splitlines() if "-%d-" % os.getpid() in line]
-
-    def test_programs_run_on_their_host_and_nothing_is_left(self):
-        out = subprocess.run(self.net.command("b", ["ip", "-o", "addr"]), capture_output=True, text=True, check=True).stdout
-        self.assertIn(self.net.address("b"), out)
-        self.assertNotIn(self.net.address("a"), out)
-        self.assertEqual(len(self.namespaces()), 4)
-        with self.assertRaises(OSError):
-            NetNamespaces(["a"], network="no network")
-        self.assertEqual(len(self.namespaces()), 4)
-        self.net.close()
-        self.assertEqual(self.namespaces(), [])
+    def test_bandwidth_of_arrivals(self):
+        size, bits_per_s = 400000, 5000000
+        self.net.limit_arrivals("b", bits_per_s)
+        self.assertGreaterEqual(self.seconds_of(size), (size - 40000) * 8 / bits_per_s)
 
 
 if __name__ == "__main__":

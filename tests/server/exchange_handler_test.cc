@@ -75,6 +75,18 @@ TEST_F(ExchangeHandlerTest, StreamMustStartWithAMatchingHello) {
   EXPECT_EQ(stream->answers.count(7), 0u);  // closed: later messages are not read
 }
 
+TEST_F(ExchangeHandlerTest, CountsTheBytesOfMessagesAndAnswers) {
+  const Message hello = HelloOf("job-1", 1);
+  const size_t bytes = MessageSize(hello);
+  EXPECT_EQ(Speak({hello})->answers[7].code, 0);
+  EXPECT_EQ(counters_.bytes_in, bytes);
+  EXPECT_EQ(counters_.messages_in, 1u);
+  const uint64_t sent = *counters_.bytes_out;
+  EXPECT_GT(sent, 0u);
+  Speak({HelloOf("job-1", 1)});
+  EXPECT_EQ(*counters_.bytes_out, 2 * sent);
+}
+
 TEST_F(ExchangeHandlerTest, AHelloWithoutThePassOfItsRankChangesNothing) {
   const JobPasses passes(JobPassKey(std::string(32, 'k'), spec_.instance()));
   spec_.set_pass_key(JobPassKey(std::string(32, 'k'), spec_.instance()));

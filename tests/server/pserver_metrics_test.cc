@@ -36,21 +36,25 @@ class PserverMetricsTest : public testing::Test {
 
 TEST_F(PserverMetricsTest, MonotonicFiguresAreCounters) {
   counters_.bytes_in = 100;
-  metrics_.Update({job_}, counters_, streams_, 1);
+  *counters_.bytes_out = 10;
+  metrics_.Update({job_}, counters_, streams_, 1, 0.5);
   counters_.bytes_in = 150;
+  *counters_.bytes_out = 30;
   counters_.streams_cut = 3;
   job_.set_frames_applied(9);
-  metrics_.Update({job_}, counters_, streams_, 2);
+  metrics_.Update({job_}, counters_, streams_, 2, 0.75);
   const std::string text = Text();
   for (const char* name :
        {"frames_applied", "staleness_sum", "slowest_wait_seconds", "messages_received",
-        "bytes_received", "requests_refused", "streams_cut"}) {
+        "bytes_received", "bytes_sent", "cpu_seconds", "requests_refused", "streams_cut"}) {
     EXPECT_THAT(text, HasSubstr(std::string("# TYPE sluice_pserver_") + name + "_total counter\n"));
   }
   EXPECT_THAT(text, Not(HasSubstr("_total gauge")));
   EXPECT_THAT(text, HasSubstr("sluice_pserver_frames_applied_total{job=\"job-1\"} 9\n"));
   EXPECT_THAT(text, HasSubstr("sluice_pserver_bytes_received_total 150\n"));
   EXPECT_THAT(text, HasSubstr("sluice_pserver_streams_cut_total 3\n"));
+  EXPECT_THAT(text, HasSubstr("sluice_pserver_bytes_sent_total 30\n"));
+  EXPECT_THAT(text, HasSubstr("sluice_pserver_cpu_seconds_total 0.75\n"));
   EXPECT_THAT(text, HasSubstr("sluice_pserver_memory_bytes 2\n"));
   EXPECT_THAT(text, HasSubstr("# TYPE sluice_pserver_rows gauge\n"));
   EXPECT_THAT(text, HasSubstr("sluice_pserver_rows{job=\"job-1\",table=\"emb\"} 12\n"));

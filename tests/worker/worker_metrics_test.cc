@@ -15,6 +15,17 @@ std::string Text(const WorkerMetrics& metrics) {
   return prometheus::TextSerializer().Serialize(metrics.registry()->Collect());
 }
 
+TEST(WorkerMetricsTest, CpuTimeIsACounter) {
+  WorkerMetrics metrics(ComputeDevice{});
+  WorkerTotals totals;
+  totals.cpu_seconds = 1.5;
+  metrics.Set({}, totals);
+  totals.cpu_seconds = 1.25;  // an older reading that arrives late
+  metrics.Set({}, totals);
+  EXPECT_THAT(Text(metrics), HasSubstr("# TYPE sluice_worker_cpu_seconds_total counter\n"));
+  EXPECT_THAT(Text(metrics), HasSubstr("sluice_worker_cpu_seconds_total 1.5\n"));
+}
+
 TEST(WorkerMetricsTest, CudaDeviceHasMetrics) {
   ComputeDevice device;
   device.kind = ComputeDevice::kCuda;

@@ -23,9 +23,9 @@ using ::testing::HasSubstr;
 
 const std::vector<std::string> kDaemons = {"sluice-scheduler", "sluice-pserver", "sluice-worker"};
 const std::vector<std::string> kPrograms = {
-    "launch",         "up",           "submit", "status",  "logs", "cancel",
-    "scale",          "drain",        "down",   "predict", "data", "sluice-scheduler",
-    "sluice-pserver", "sluice-worker"};
+    "launch",           "plan",           "up",           "submit", "status",  "logs",
+    "cancel",           "scale",          "drain",        "down",   "predict", "data",
+    "sluice-scheduler", "sluice-pserver", "sluice-worker"};
 
 std::string RefusalOf(const std::string& name, const char* value,
                       const std::string& program = "launch") {

@@ -5,6 +5,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
+
 namespace sluice {
 namespace {
 
@@ -16,6 +18,17 @@ TEST(ProcessInfoTest, ProcessAndItsChildShareTheirSpace) {
   int status = -1;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
+}
+
+TEST(ProcessInfoTest, CpuTimeGrowsWithWorkAndNotWithWaiting) {
+  const double before = CpuSeconds();
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (CpuSeconds() < before + 0.02 && std::chrono::steady_clock::now() < deadline) {
+  }
+  const double worked = CpuSeconds();
+  EXPECT_GE(worked, before + 0.02);
+  usleep(20'000);
+  EXPECT_LT(CpuSeconds(), worked + 0.015);
 }
 
 TEST(ProcessInfoTest, DistinguishesRunningStoppedAndEndedProcesses) {

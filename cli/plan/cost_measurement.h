@@ -1,0 +1,46 @@
+// Measures the costs of a job's step: runs short jobs on local clusters of one worker.
+//
+// 1. The job itself (of a Geo job: in async mode) with one pserver: the costs of a step.
+// 2. The same with four pservers: what a frame costs besides its bytes.
+// 3. The job in Geo mode.
+// They read the first lines of the training data, over and over, and save nothing. Their files lie
+// in a temporary folder (TMPDIR), which is removed.
+//
+// Thread safety: one thread, the main thread (LocalCluster). Call it after StopSignal::Install.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "common/base/clock.h"
+#include "common/config/mode.h"
+#include "proto/config.pb.h"
+#include "proto/plan.pb.h"
+
+namespace sluice::plan {
+
+struct MeasurementOptions {
+  Clock* clock = nullptr;  // required
+  double seconds = 12;     // of training, over all jobs
+  std::string device = "cpu";
+  int server_threads = 2;
+  uint64_t sample_bytes = uint64_t{64} << 20;
+  bool with_geo = true;
+  uint32_t geo_k_steps = 100;  // unless the job has k_steps
+  std::function<void(const std::string&)> note = [](const std::string&) {};
+};
+
+// `job` is effective. CANCELLED when a signal to stop is pending; otherwise the errors of the
+// clusters and the jobs. A Geo measurement that the job's configuration does not allow is left out
+// with a note.
+absl::StatusOr<PlanCosts> MeasureCosts(const JobConfig& job, const MeasurementOptions& options);
+
+// The job that measures `job` in `mode` on the sample's files: one worker, nothing saved, no
+// evaluation. INVALID_ARGUMENT when the configuration does not allow the mode.
+absl::StatusOr<JobConfig> MeasuredJob(const JobConfig& job, Mode mode, uint32_t k_steps,
+                                      const std::vector<std::string>& files,
+                                      const std::string& folder);
+
+}  // namespace sluice::plan

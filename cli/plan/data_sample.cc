@@ -1,0 +1,61 @@
+#include "cli/plan/data_sample.h"
+
+#include <algorithm>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "model/data/expand_files.h"
+#include "model/data/line_reader.h"
+#include "model/data/text_reader.h"
+
+namespace sluice::plan {
+namespace {
+
+constexpr double kCompression = 3;  // about that of text
+
+}  // namespace
+
+absl::StatusOr<DataSample> CopyFirstLines(const DataConfig& data, const std::string& folder,
+                                          uint64_t bytes) {
+  SLUICE_ASSIGN_OR_RETURN(const std::vector<std::string> paths, ExpandFiles(data.train_files()));
+  DataSample sample;
+  double copied = 0, all = 0;  // bytes of text
+  for (const std::string& path : paths) {
+    SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<TextReader> text, TextReader::Open(path));
+    const double size = static_cast<double>(text->identity().size);
+    const double estimate = size * (text->compressed() ? kCompression : 1);
+    if (copied >= static_cast<double>(bytes)) {
+      sample.whole = false;
+      all += estimate;
+      continue;
+    }
+    const std::string name = absl::StrCat(folder, "/part-", 100000 + sample.files.size());
+    std::ofstream out(name, std::ios::binary);
+    LineReader reader(std::move(text));
+    LineReader::Line line;
+    double here = 0;
+    bool more = true;
+    while (copied + here < static_cast<double>(bytes)) {
+      SLUICE_ASSIGN_OR_RETURN(more, reader.Next(&line));
+      if (!more) break;
+      if (line.too_long) continue;
+      out << line.text() << '\n';
+      here += static_cast<double>(line.size) + 1;
+      ++sample.lines;
+    }
+    out.close();
+    if (!out) {
+      return absl::InternalError(
+          absl::StrCat("cannot write ", name, "; is the disk full? (TMPDIR names another folder)"));
+    }
+    sample.files.push_back(name);
+    sample.whole = sample.whole && !more;
+    copied += here;
+    all += more ? std::max(estimate, here) : here;
+  }
+  if (all > 0) sample.share = std::min(1.0, copied / all);
+  return sample;
+}
+
+}  // namespace sluice::plan

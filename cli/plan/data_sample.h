@@ -1,0 +1,27 @@
+// Copies the first lines of a job's training data, so that a measurement reads little of it.
+//
+// Thread safety: free function.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "proto/config.pb.h"
+
+namespace sluice::plan {
+
+struct DataSample {
+  std::vector<std::string> files;  // plain text, in the folder
+  double lines = 0;
+  double share = 1;   // of the data, by bytes; an estimate for compressed files that are cut
+  bool whole = true;  // all lines of all files
+};
+
+// Copies whole lines of the files, in order, until the copies have `bytes` of text. Each copy
+// begins as its file does, with its header line. Statuses as ExpandFiles and TextReader.
+absl::StatusOr<DataSample> CopyFirstLines(const DataConfig& data, const std::string& folder,
+                                          uint64_t bytes);
+
+}  // namespace sluice::plan

@@ -1,0 +1,97 @@
+// Predicts how fast a job trains on given hosts from the measured costs of one worker's step.
+//
+// A step passes stages: the worker computes, its frame crosses the network, the pservers apply it
+// and read values, and the values cross the network. Between hosts, the links of both ends carry a
+// frame at the same time, so that stage takes as long as the slower end.
+//
+// Async and Geo: the workers are the customers of a closed queueing network whose stations are the
+// links and the cores of the most loaded hosts. Response R and throughput X of a station with
+// service S that n workers visit follow from
+//   R = S (1 + Q (n-1)/n),  Q = X R,  X = n / (sum of all R + what nobody shares)
+// (approximate mean value analysis; Schweitzer 1979, exact for one worker and for saturation).
+// A wait at a pserver's link comes on top of the time that a worker's own link takes.
+// - Async with pipeline_depth d: a step takes max(compute, (compute + rest) / d).
+// - Geo: k steps and one exchange take k compute + max(0, rest - (k/8) compute).
+//
+// Sync: all workers are in the same stage, so a stage takes the time of all of their work, and
+// computing takes the expected slowest of n: T_0 exp(s z_n - s^2/2), where s is step_spread and
+// z_n = Phi^-1((n - 3/8)/(n + 1/4)) (Blom 1958). There are two round trips: push, then commit and
+// pull.
+//
+// Collective: as sync for the sparse tables; the dense ones take 2 (n-1)/n of their bytes through
+// each worker's link, and 2 ceil(log2 n) messages (recursive halving and doubling).
+//
+// Thread safety: pure functions.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "proto/plan.pb.h"
+
+namespace sluice::plan {
+
+enum class PlanMode { kSync, kAsync, kGeo, kCollective };
+
+// Hosts that are alike.
+struct HostGroup {
+  double count = 1;
+  double cores = 1;
+  double workers = 0, pservers = 0;  // on each of them
+};
+
+struct Placement {
+  double workers = 0, pservers = 0;  // in all
+  std::vector<HostGroup> hosts;
+};
+
+// Every process has a host of its own.
+Placement OnOwnHosts(uint32_t workers, uint32_t pservers, double cores);
+// Spreads pservers evenly over the hosts, then gives each worker to the host with the most cores
+// for each process that it then has. Sets the numbers of `hosts` too. REQUIRES: hosts is not empty.
+Placement OnHosts(uint32_t workers, uint32_t pservers, std::vector<PlanHost>* hosts);
+
+struct Network {
+  double bytes_per_s = std::numeric_limits<double>::infinity();  // of a link, in each direction
+  double latency_s = 0;                                          // of a round trip between hosts
+};
+
+// The costs of a step in a mode, in seconds and bytes.
+struct StepLoad {
+  double steps = 1;         // between two exchanges; the rest is for all of them
+  double compute_s = 0;     // on `threads` threads, while nobody else uses the cores
+  double worker_cpu_s = 0;  // with the threads that read and send
+  double pserver_s = 0;     // wall time at one pserver while nobody else uses it
+  double pserver_cpu_s = 0;
+  double other_s = 0;  // the rest of the time that the worker waits
+  double pushed_bytes = 0, pulled_bytes = 0;
+  double reduced_bytes = 0;  // collective: of the dense tables
+  double round_trips = 1;
+  double hidden_steps = 0;  // Geo: steps during which the exchange is on its way
+  double depth = 1;         // async: steps in flight
+};
+StepLoad LoadOf(const PlanCosts& costs, PlanMode mode, double workers, double pservers,
+                double threads);
+
+// The expected factor by which the slowest of n equally fast workers is slower than their mean.
+double SlowestOf(double n, double spread);
+
+// Async and Geo with several pservers: the first ones already send values while frames to the last
+// ones leave. Returns the seconds for which a worker's link so carries both, when no other worker
+// keeps the pservers' links busy.
+double DuplexSeconds(const StepLoad& load, double pservers, const Network& network);
+
+// examples_per_second is 0 when the costs do not have the mode.
+PlanPrediction Predict(const PlanCosts& costs, const Placement& placement, const Network& network,
+                       PlanMode mode);
+
+double PserverMemory(const PlanCosts& costs, double pservers);
+
+// T(e) = T_0/(e n) + V e/((1-e) B): the time of a global step whose work takes one worker T_0, on n
+// processes of which the share e are workers, each of which exchanges V bytes.
+double FormulaStep(double t0, double bytes, double bytes_per_s, double n, double share);
+// The best e = 1/(1 + sqrt(V n/(B T_0))).
+double FormulaShare(double t0, double bytes, double bytes_per_s, double n);
+
+}  // namespace sluice::plan

@@ -1,0 +1,210 @@
+#include "cli/plan/plan_text.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "cli/format.h"
+#include "cli/plan/plan_search.h"
+
+namespace sluice::plan {
+namespace {
+
+constexpr uint32_t kMostCores = 4096;
+
+std::string Bytes(double bytes) { return cli::ByteCount(static_cast<uint64_t>(bytes)); }
+
+std::string Rate(double per_second) {
+  return per_second > 0 ? cli::WithCommas(static_cast<uint64_t>(std::llround(per_second))) : "-";
+}
+
+std::string Milliseconds(double seconds) { return absl::StrFormat("%.2f ms", 1e3 * seconds); }
+
+std::string Bits(double bits) {
+  if (bits >= 1e9) return absl::StrFormat("%gG", bits / 1e9);
+  return absl::StrFormat("%gM", bits / 1e6);
+}
+
+constexpr std::pair<PlanMode, const char*> kModes[] = {{PlanMode::kSync, "sync"},
+                                                       {PlanMode::kAsync, "async"},
+                                                       {PlanMode::kGeo, "Geo"},
+                                                       {PlanMode::kCollective, "collective"}};
+
+// The modes that the row's main column does not show.
+std::string Others(const PlanRow& row, PlanMode mode) {
+  std::string text;
+  for (const auto& [other, name] : kModes) {
+    if (other == mode) continue;
+    absl::StrAppendFormat(&text, " %12s", Rate(PredictionOf(row, other).examples_per_second()));
+  }
+  return text;
+}
+
+std::string HeadOfOthers(PlanMode mode) {
+  std::string text;
+  for (const auto& [other, name] : kModes) {
+    if (other != mode) absl::StrAppendFormat(&text, " %12s", name);
+  }
+  return text;
+}
+
+std::string RowText(const PlanRow& row, PlanMode mode, bool best) {
+  const PlanPrediction& p = PredictionOf(row, mode);
+  return absl::StrFormat("%s%9d %17s %12s %12s %-18s %12s%s\n", best ? "*" : " ", row.processes(),
+                         absl::StrCat(row.pservers(), " : ", row.workers()),
+                         Rate(p.examples_per_second()), Bytes(p.bytes_per_second()),
+                         absl::StrFormat("%s %.0f%%", p.binds(), 100 * p.share()),
+                         Bytes(row.pserver_memory_bytes()), Others(row, mode));
+}
+
+}  // namespace
+
+std::string CostsText(const PlanCosts& c) {
+  std::string text = absl::StrFormat(
+      "measured for %.1f s: a step of %.0f examples takes %s; computing %s, waiting %s\n"
+      "  CPU: worker %s (%s), pserver %s; a frame more: worker %.0f us, pserver %.0f us\n"
+      "  bytes: pushed %s, pulled %s; dense tables %s, rows %s (expected after all data)\n"
+      "  the mean is known to +-%.0f%%; single steps differ by %.0f%%\n",
+      c.measured_s(), c.examples(), Milliseconds(c.step_s()), Milliseconds(c.step_s() - c.wait_s()),
+      Milliseconds(c.wait_s()), Milliseconds(c.worker_cpu_s()),
+      cli::Counted(c.worker_threads(), "thread"), Milliseconds(c.pserver_cpu_s()),
+      1e6 * c.worker_frame_s(), 1e6 * c.pserver_frame_s(), Bytes(c.pushed_bytes()),
+      Bytes(c.pulled_bytes()), Bytes(c.dense_bytes()),
+      cli::WithCommas(static_cast<uint64_t>(c.rows())), 100 * c.uncertainty(),
+      100 * c.step_spread());
+  if (c.has_geo()) {
+    absl::StrAppendFormat(&text, "  Geo (k_steps %d): a step takes %s, pushes %s and pulls %s\n",
+                          c.geo().k_steps(), Milliseconds(c.geo().step_s()),
+                          Bytes(c.geo().pushed_bytes()), Bytes(c.geo().pulled_bytes()));
+  }
+  return text;
+}
+
+std::string PlanText(const Plan& plan, PlanMode mode) {
+  std::string text = absl::StrFormat(
+      "%s; network: %s\n\n%10s %17s %12s %12s %-18s %12s%s\n",
+      plan.own_hosts() ? "every process on a host of its own"
+                       : absl::StrCat(cli::Counted(plan.hosts_size(), "host")),
+      plan.bits_per_second() > 0 ? absl::StrCat(Bits(plan.bits_per_second()), "bit/s each way")
+                                 : "no limit",
+      "processes", "pservers : workers", absl::StrCat(plan.mode(), " ex/s"), "bytes/s", "binds",
+      "a pserver's", HeadOfOthers(mode));
+  for (int i = 0; i < plan.rows_size(); ++i)
+    text += RowText(plan.rows(i), mode, i == static_cast<int>(plan.best()));
+  if (plan.rows().empty()) return text;
+  const PlanRow& best = plan.rows(static_cast<int>(plan.best()));
+  const PlanPrediction& p = PredictionOf(best, mode);
+  absl::StrAppendFormat(
+      &text, "\nbest: %s and %s: %s examples/s; %.0f%% of a worker's time goes to: %s\n",
+      cli::Counted(best.pservers(), "pserver"), cli::Counted(best.workers(), "worker"),
+      Rate(p.examples_per_second()), 100 * p.share(), p.binds());
+  if (best.formula_share() > 0) {
+    absl::StrAppendFormat(&text,
+                          "formula: %d processes are fastest with %.0f%% workers, when one global "
+                          "step is shared: %s\n",
+                          best.processes(), 100 * best.formula_share(),
+                          Milliseconds(best.formula_step_s()));
+  }
+  return text;
+}
+
+std::string ScalingText(const Scaling& scaling) {
+  std::string text =
+      absl::StrFormat("%8s %8s %14s %14s %14s %14s %14s %10s\n", "pservers", "workers", "sync",
+                      "async", "Geo", "collective", "ideal", "sync/ideal");
+  for (const ScalingPoint& p : scaling.points()) {
+    absl::StrAppendFormat(&text, "%8d %8d %14s %14s %14s %14s %14s %9.0f%%\n", p.pservers(),
+                          p.workers(), Rate(p.sync()), Rate(p.async()), Rate(p.geo()),
+                          Rate(p.collective()), Rate(p.ideal()),
+                          p.ideal() > 0 ? 100 * p.sync() / p.ideal() : 0);
+  }
+  return text;
+}
+
+Plot ScalingPlot(const Scaling& scaling) {
+  Plot plot;
+  std::set<uint32_t> pservers;
+  for (const ScalingPoint& p : scaling.points()) pservers.insert(p.pservers());
+  if (pservers.empty()) return plot;
+  const uint32_t most = *pservers.rbegin();
+  plot.title = absl::StrFormat("%s: %d pservers, %sbit/s", scaling.costs().job(), most,
+                               Bits(scaling.bits_per_second()));
+  plot.x_name = "workers";
+  plot.y_name = "examples/s";
+  const auto line = [&](const std::string& name, double (ScalingPoint::*rate)() const,
+                        uint32_t of_pservers, bool dashed) {
+    Line l{name, dashed, {}};
+    for (const ScalingPoint& p : scaling.points()) {
+      if (p.pservers() == of_pservers) l.points.emplace_back(p.workers(), (p.*rate)());
+    }
+    plot.lines.push_back(std::move(l));
+  };
+  line("sync", &ScalingPoint::sync, most, false);
+  line("async", &ScalingPoint::async, most, false);
+  line("Geo", &ScalingPoint::geo, most, false);
+  line("collective", &ScalingPoint::collective, most, false);
+  line("ideal", &ScalingPoint::ideal, most, true);
+  size_t others = 0;
+  for (auto it = std::next(pservers.rbegin()); it != pservers.rend() && others < 3; ++it, ++others)
+    line(absl::StrCat("sync, ", cli::Counted(*it, "pserver")), &ScalingPoint::sync, *it, true);
+  return plot;
+}
+
+absl::StatusOr<double> ParseBits(const std::string& flag, const std::string& text) {
+  static const auto* const units =
+      new std::map<char, double>{{'k', 1e3}, {'K', 1e3}, {'M', 1e6}, {'G', 1e9}, {'T', 1e12}};
+  const auto unit = text.empty() ? units->end() : units->find(text.back());
+  const std::string number = unit == units->end() ? text : text.substr(0, text.size() - 1);
+  double value = 0;
+  if (!absl::SimpleAtod(number, &value) || !(value > 0) || !std::isfinite(value)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--", flag, "=", text, " is not a bandwidth in bits per second; give e.g. 10G or 400M"));
+  }
+  return value * (unit == units->end() ? 1 : unit->second);
+}
+
+absl::StatusOr<std::vector<uint32_t>> ParseNumbers(const std::string& flag, const std::string& text,
+                                                   uint32_t most) {
+  std::vector<uint32_t> numbers;
+  for (const absl::string_view piece : absl::StrSplit(text, ',', absl::SkipEmpty())) {
+    uint32_t number = 0;
+    if (!absl::SimpleAtoi(piece, &number) || number < 1 || number > most) {
+      return absl::InvalidArgumentError(absl::StrCat("--", flag, "=", text, ": '", piece,
+                                                     "' is not a number from 1 to ", most,
+                                                     "; give e.g. 1,2,4"));
+    }
+    numbers.push_back(number);
+  }
+  return numbers;
+}
+
+absl::StatusOr<std::vector<PlanHost>> ParseHosts(const std::string& flag, const std::string& text) {
+  std::vector<PlanHost> hosts;
+  std::set<std::string> names;
+  for (const absl::string_view piece : absl::StrSplit(text, ',', absl::SkipEmpty())) {
+    const size_t colon = piece.rfind(':');
+    uint32_t cores = 0;
+    const std::string name(piece.substr(0, colon));
+    const bool good = colon != piece.npos && !name.empty() &&
+                      absl::SimpleAtoi(piece.substr(colon + 1), &cores) && cores >= 1 &&
+                      cores <= kMostCores && names.insert(name).second;
+    if (!good) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--", flag, "=", text, ": '", piece, "' is not HOST:CORES with 1 to ",
+                       kMostCores, " cores, or names its host again; give e.g. a:16,b:16"));
+    }
+    hosts.emplace_back();
+    hosts.back().set_name(name);
+    hosts.back().set_cores(cores);
+  }
+  return hosts;
+}
+
+}  // namespace sluice::plan

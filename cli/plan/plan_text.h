@@ -1,0 +1,32 @@
+// Writes a plan, and the curves of a simulation, for people.
+//
+// Thread safety: pure functions.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "cli/plan/line_plot.h"
+#include "cli/plan/plan_model.h"
+#include "proto/plan.pb.h"
+
+namespace sluice::plan {
+
+std::string CostsText(const PlanCosts& costs);
+// The table and the best row.
+std::string PlanText(const Plan& plan, PlanMode mode);
+std::string ScalingText(const Scaling& scaling);
+// The curves of the largest number of pservers, and of sync with the others.
+Plot ScalingPlot(const Scaling& scaling);
+
+// Parses bits per second: "10G", "400M", "1e9". INVALID_ARGUMENT names the flag.
+absl::StatusOr<double> ParseBits(const std::string& flag, const std::string& text);
+// Parses "1,2,4": numbers from 1 to `most`. INVALID_ARGUMENT names the flag.
+absl::StatusOr<std::vector<uint32_t>> ParseNumbers(const std::string& flag, const std::string& text,
+                                                   uint32_t most);
+// Parses "a:16,b:16": hosts with their cores. INVALID_ARGUMENT names the flag.
+absl::StatusOr<std::vector<PlanHost>> ParseHosts(const std::string& flag, const std::string& text);
+
+}  // namespace sluice::plan

@@ -1,0 +1,77 @@
+#include "cli/plan/cost_measurement.h"
+
+#include <google/protobuf/text_format.h>
+#include <gtest/gtest.h>
+
+#include "common/config/job_config.h"
+#include "model/built_in_models.h"
+
+namespace sluice::plan {
+namespace {
+
+JobConfig Job(const std::string& more) {
+  JobConfig job;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(
+      R"(name: "j"
+         data { format: CSV train_files: "/d/t.csv" eval_files: "/d/e.csv" csv { header: true }
+                label { column: "y" } }
+         features { name: "c" categorical {} }
+         model { wide_deep { hidden_units: 8 embedding_dim: 4 } } )" +
+          more,
+      &job));
+  const auto effective = EffectiveJobConfig(job, "", BuiltInSpecs());
+  EXPECT_TRUE(effective.ok()) << effective.status();
+  return effective.value_or(job);
+}
+
+absl::StatusOr<JobConfig> Measured(const JobConfig& job, Mode mode) {
+  return MeasuredJob(job, mode, 50, {"/tmp/s/part-1"}, "/tmp/s");
+}
+
+TEST(CostMeasurementTest, ReadsTheSampleWithOneWorkerAndSavesNothing) {
+  const auto job = Measured(
+      Job("worker_num: 7 output_dir: '/o' checkpoint { every_steps: 5 } recovery { replicas: 1 }"),
+      Mode::kAsync);
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->worker_num(), 1u);
+  EXPECT_EQ(job->data().train_files(0), "/tmp/s/part-1");
+  EXPECT_EQ(job->data().train_files_size(), 1);
+  EXPECT_EQ(job->data().eval_files_size(), 0);
+  EXPECT_EQ(job->output_dir(), "/tmp/s/output");
+  EXPECT_EQ(job->checkpoint().every_steps(), 0u);
+  EXPECT_EQ(job->checkpoint().every_s(), 0);
+  EXPECT_FALSE(job->checkpoint().save_final_model());
+  EXPECT_EQ(job->recovery().replicas(), 0u);
+  EXPECT_EQ(job->train().log_every(), 1u);
+}
+
+TEST(CostMeasurementTest, KeepsTheOptionsOfItsOwnMode) {
+  const JobConfig job = Job(
+      "strategy { a_sync: true a_sync_configs { hot_row_cache {} } } train { pipeline_depth: 3 }");
+  const auto measured = Measured(job, Mode::kAsync);
+  ASSERT_TRUE(measured.ok()) << measured.status();
+  EXPECT_TRUE(measured->strategy().a_sync_configs().has_hot_row_cache());
+  EXPECT_EQ(measured->train().pipeline_depth(), 3u);
+}
+
+TEST(CostMeasurementTest, DropsTheOptionsOfOtherModes) {
+  const JobConfig async = Job(
+      "strategy { a_sync: true a_sync_configs { max_staleness: 4 } } train { pipeline_depth: 3 }");
+  const auto geo = Measured(async, Mode::kGeo);
+  ASSERT_TRUE(geo.ok()) << geo.status();
+  EXPECT_EQ(ModeOf(geo->strategy()), Mode::kGeo);
+  EXPECT_EQ(KSteps(geo->strategy()), 50u);
+  const JobConfig sync = Job("strategy { a_sync: false sync_configs { on_worker_loss: SHRINK } }");
+  const auto as_async = Measured(sync, Mode::kAsync);
+  ASSERT_TRUE(as_async.ok()) << as_async.status();
+  EXPECT_EQ(ModeOf(as_async->strategy()), Mode::kAsync);
+}
+
+TEST(CostMeasurementTest, AJobThatTrainsNothingIsRefused) {
+  JobConfig job = Job("");
+  job.set_evaluate_only(true);
+  EXPECT_EQ(Measured(job, Mode::kAsync).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace sluice::plan

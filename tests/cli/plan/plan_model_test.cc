@@ -1,0 +1,254 @@
+#include "cli/plan/plan_model.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace sluice::plan {
+namespace {
+
+constexpr double kMiB = 1 << 20;
+
+// 10 ms of computing on one thread, 1 MiB up and 2 MiB down; pservers cost nothing.
+PlanCosts Costs() {
+  PlanCosts costs;
+  costs.set_examples(100);
+  costs.set_step_s(0.010);
+  costs.set_worker_threads(1);
+  costs.set_pushed_bytes(kMiB);
+  costs.set_pulled_bytes(2 * kMiB);
+  costs.set_pserver_threads(2);
+  costs.set_dense_bytes(kMiB);
+  return costs;
+}
+
+PlanCosts WithGeo(PlanCosts costs, uint32_t k) {
+  GeoCosts* geo = costs.mutable_geo();
+  geo->set_k_steps(k);
+  geo->set_step_s(costs.step_s());
+  geo->set_pushed_bytes(costs.pushed_bytes() / k);
+  geo->set_pulled_bytes(costs.pulled_bytes() / k);
+  return costs;
+}
+
+Network Link(double bytes_per_s, double latency_s = 0) { return {bytes_per_s, latency_s}; }
+
+double Rate(const PlanCosts& costs, uint32_t workers, uint32_t pservers, const Network& network,
+            PlanMode mode) {
+  return Predict(costs, OnOwnHosts(workers, pservers, 4), network, mode).examples_per_second();
+}
+
+TEST(PlanModelTest, OneWorkerTakesTheSumOfItsStages) {
+  // 10 ms + 1 MiB / 100 MiB/s + 2 MiB / 100 MiB/s = 40 ms.
+  for (const PlanMode mode : {PlanMode::kSync, PlanMode::kAsync}) {
+    const PlanPrediction p = Predict(Costs(), OnOwnHosts(1, 1, 4), Link(100 * kMiB), mode);
+    EXPECT_NEAR(p.step_s(), 0.040, 1e-9);
+    EXPECT_NEAR(p.examples_per_second(), 2500, 1e-3);
+    EXPECT_NEAR(p.bytes_per_second(), 3 * kMiB / 0.040, 1);
+    EXPECT_EQ(p.binds(), "network");
+    EXPECT_NEAR(p.share(), 0.75, 1e-9);
+  }
+}
+
+TEST(PlanModelTest, RoundTripsCount) {
+  EXPECT_NEAR(Rate(Costs(), 1, 1, Link(100 * kMiB, 0.005), PlanMode::kAsync), 100 / 0.045, 1e-3);
+  EXPECT_NEAR(Rate(Costs(), 1, 1, Link(100 * kMiB, 0.005), PlanMode::kSync), 100 / 0.050, 1e-3);
+}
+
+TEST(PlanModelTest, WithoutALimitOfTheNetworkTheMeasuredStepIsPredicted) {
+  PlanCosts costs = Costs();
+  costs.set_wait_s(0.003);
+  costs.set_worker_cpu_s(0.008);
+  costs.set_pserver_cpu_s(0.002);
+  EXPECT_NEAR(Rate(costs, 1, 1, Network(), PlanMode::kAsync), 100 / 0.010, 1e-3);
+}
+
+TEST(PlanModelTest, ASecondPserverHalvesWhatPserversBind) {
+  PlanCosts costs = Costs();
+  costs.set_step_s(0.001);
+  // Saturated: 2 MiB down per step at 100 MiB/s for each pserver.
+  EXPECT_NEAR(Rate(costs, 60, 1, Link(100 * kMiB), PlanMode::kAsync), 100 * 50, 100);
+  EXPECT_NEAR(Rate(costs, 60, 2, Link(100 * kMiB), PlanMode::kAsync), 100 * 100, 200);
+}
+
+TEST(PlanModelTest, AWorkersOwnLinkBindsHoweverManyPserversThereAre) {
+  // 10 ms + 3 MiB / 100 MiB/s through the worker's link. In async, 0.8 (63/64) of the 1 MiB that is
+  // pushed leaves while values arrive.
+  EXPECT_NEAR(Rate(Costs(), 1, 64, Link(100 * kMiB), PlanMode::kSync), 2500, 1e-3);
+  EXPECT_NEAR(Rate(Costs(), 1, 64, Link(100 * kMiB), PlanMode::kAsync),
+              100 / (0.040 - 0.8 * 63 / 64 * 0.010), 1e-3);
+}
+
+TEST(PlanModelTest, SyncTransfersOfAllWorkersTakeTheSumOfTheirBytes) {
+  // 10 ms + 4 x 3 MiB / 100 MiB/s = 130 ms.
+  EXPECT_NEAR(Rate(Costs(), 4, 1, Link(100 * kMiB), PlanMode::kSync), 4 * 100 / 0.130, 1e-3);
+}
+
+TEST(PlanModelTest, SyncWaitsForTheSlowestWorker) {
+  PlanCosts costs = Costs();
+  costs.set_step_spread(0.2);
+  const double four = Rate(costs, 4, 1, Network(), PlanMode::kSync);
+  // E[max] of 4: z = Phi^-1(3.625 / 4.25) = 1.0491.
+  EXPECT_NEAR(four, 4 * 100 / (0.010 * std::exp(0.2 * 1.0491 - 0.02)), 1);
+  EXPECT_NEAR(Rate(costs, 4, 1, Network(), PlanMode::kAsync), 4 * 100 / 0.010, 1e-3);
+}
+
+TEST(PlanModelTest, SlowestOfOneIsItself) {
+  EXPECT_EQ(SlowestOf(1, 0.5), 1);
+  EXPECT_EQ(SlowestOf(1000, 0), 1);
+  EXPECT_GT(SlowestOf(1000, 0.1), SlowestOf(10, 0.1));
+}
+
+TEST(PlanModelTest, CollectiveMovesTheDenseBytesBetweenTheWorkers) {
+  PlanCosts costs = Costs();
+  costs.set_pulled_bytes(kMiB);  // only dense tables
+  // 10 ms + 2 (3/4) 1 MiB / 100 MiB/s = 25 ms, without any pserver.
+  EXPECT_NEAR(Rate(costs, 4, 0, Link(100 * kMiB), PlanMode::kCollective), 4 * 100 / 0.025, 1e-3);
+  EXPECT_NEAR(Rate(costs, 1, 0, Link(100 * kMiB), PlanMode::kCollective), 100 / 0.010, 1e-3);
+}
+
+TEST(PlanModelTest, SparseTablesNeedPserversInEveryMode) {
+  for (const PlanMode mode :
+       {PlanMode::kSync, PlanMode::kAsync, PlanMode::kGeo, PlanMode::kCollective})
+    EXPECT_EQ(Rate(WithGeo(Costs(), 8), 2, 0, Link(kMiB), mode), 0);
+}
+
+TEST(PlanModelTest, GeoHidesAnExchangeBehindAnEighthOfItsSteps) {
+  const PlanCosts costs = WithGeo(Costs(), 16);
+  // 16 steps of 10 ms; the exchange of 30 ms is hidden for 2 steps.
+  EXPECT_NEAR(Rate(costs, 1, 1, Link(100 * kMiB), PlanMode::kGeo), 16 * 100 / 0.170, 1e-3);
+  EXPECT_NEAR(Rate(costs, 1, 1, Network(), PlanMode::kGeo), 100 / 0.010, 1e-3);
+}
+
+TEST(PlanModelTest, GeoThatWasNotMeasuredIsNotPredicted) {
+  EXPECT_EQ(Rate(Costs(), 1, 1, Network(), PlanMode::kGeo), 0);
+}
+
+TEST(PlanModelTest, ADeeperPipelineHidesTheNetwork) {
+  PlanCosts costs = Costs();
+  costs.set_step_s(0.030);
+  EXPECT_NEAR(Rate(costs, 1, 1, Link(100 * kMiB), PlanMode::kAsync), 100 / 0.060, 1e-3);
+  costs.set_pipeline_depth(2);
+  EXPECT_NEAR(Rate(costs, 1, 1, Link(100 * kMiB), PlanMode::kAsync), 100 / 0.030, 1e-3);
+}
+
+TEST(PlanModelTest, TheCoresOfOneHostAreShared) {
+  PlanCosts costs = Costs();
+  costs.set_worker_cpu_s(0.009);
+  costs.set_pserver_cpu_s(0.001);
+  costs.set_wait_s(0.001);
+  costs.set_fixed_threads(true);
+  std::vector<PlanHost> hosts(1);
+  hosts[0].set_cores(4);
+  // 4 cores give at most 400 CPU seconds a second x 1 / 10 ms.
+  const PlanPrediction p = Predict(costs, OnHosts(40, 1, &hosts), Network(), PlanMode::kAsync);
+  EXPECT_GT(p.examples_per_second(), 0.95 * 100 * 4 / 0.010);
+  EXPECT_LE(p.examples_per_second(), 100 * 4 / 0.010);
+  EXPECT_EQ(p.binds(), "cores of the host");
+}
+
+TEST(PlanModelTest, AWorkerOnItsOwnHostWaitsForNobodysCores) {
+  PlanCosts costs = Costs();
+  costs.set_worker_cpu_s(0.010);
+  EXPECT_NEAR(Rate(costs, 50, 50, Network(), PlanMode::kAsync), 50 * 100 / 0.010, 1e-3);
+}
+
+TEST(PlanModelTest, FewerThreadsComputeLonger) {
+  PlanCosts costs = Costs();  // 10 ms on 4 threads, 34 ms of CPU: 2 ms serial, 32 ms parallel
+  costs.set_worker_threads(4);
+  costs.set_worker_cpu_s(0.034);
+  EXPECT_NEAR(LoadOf(costs, PlanMode::kAsync, 1, 1, 4).compute_s, 0.010, 1e-12);
+  EXPECT_NEAR(LoadOf(costs, PlanMode::kAsync, 1, 1, 2).compute_s, 0.018, 1e-12);
+  EXPECT_NEAR(LoadOf(costs, PlanMode::kAsync, 1, 1, 1).compute_s, 0.034, 1e-12);
+}
+
+TEST(PlanModelTest, AFrameForEachPserverCosts) {
+  PlanCosts costs = Costs();
+  costs.set_worker_frame_s(20e-6);
+  costs.set_pserver_frame_s(30e-6);
+  costs.set_pserver_cpu_s(1030e-6);
+  const StepLoad load = LoadOf(costs, PlanMode::kAsync, 1, 101, 1);
+  EXPECT_NEAR(load.compute_s, 0.010 + 100 * 20e-6, 1e-12);
+  EXPECT_NEAR(load.pserver_cpu_s, 1000e-6 / 101 + 30e-6, 1e-12);
+}
+
+TEST(PlanModelTest, AHostsOwnPserversNeedNoLink) {
+  std::vector<PlanHost> hosts(2);
+  hosts[0].set_cores(4), hosts[1].set_cores(4);
+  // Half of the bytes stay on the host. Link: (0.5 + 1) MiB in and (0.5 + 1) MiB out for each
+  // worker.
+  const double both = Predict(Costs(), OnHosts(2, 2, &hosts), Link(100 * kMiB), PlanMode::kSync)
+                          .examples_per_second();
+  EXPECT_GT(both, Rate(Costs(), 2, 2, Link(100 * kMiB), PlanMode::kSync));
+  EXPECT_EQ(hosts[0].workers(), 1u);
+  EXPECT_EQ(hosts[1].pservers(), 1u);
+}
+
+TEST(PlanModelTest, WorkersGoWhereCoresAreFree) {
+  std::vector<PlanHost> hosts(2);
+  hosts[0].set_cores(2), hosts[1].set_cores(8);
+  OnHosts(9, 1, &hosts);
+  EXPECT_EQ(hosts[0].pservers(), 1u);
+  EXPECT_EQ(hosts[0].workers(), 1u);
+  EXPECT_EQ(hosts[1].workers(), 8u);
+}
+
+// More bandwidth, more pservers and less computing never make a job slower.
+TEST(PlanModelTest, IsMonotonic) {
+  PlanCosts costs = WithGeo(Costs(), 16);
+  costs.set_pserver_cpu_s(0.002);
+  costs.set_wait_s(0.001);
+  for (const PlanMode mode :
+       {PlanMode::kSync, PlanMode::kAsync, PlanMode::kGeo, PlanMode::kCollective}) {
+    for (const uint32_t workers : {1, 2, 7, 100}) {
+      double last = 0;
+      for (const double mib : {1, 10, 100, 1000, 100000}) {
+        const double rate = Rate(costs, workers, 2, Link(mib * kMiB), mode);
+        EXPECT_GE(rate, last * (1 - 1e-6));
+        last = rate;
+      }
+      last = 0;
+      for (const uint32_t pservers : {1, 2, 4, 16}) {
+        const double rate = Rate(costs, workers, pservers, Link(50 * kMiB), mode);
+        EXPECT_GE(rate, last * (1 - 1e-6));
+        last = rate;
+      }
+      PlanCosts slower = costs;
+      slower.set_step_s(0.020);
+      slower.mutable_geo()->set_step_s(0.020);
+      EXPECT_LE(Rate(slower, workers, 2, Link(50 * kMiB), mode),
+                Rate(costs, workers, 2, Link(50 * kMiB), mode) * (1 + 1e-6));
+    }
+  }
+}
+
+TEST(PlanModelTest, ComputingThatTakesNoTimeLeavesTheNetwork) {
+  PlanCosts costs = Costs();
+  costs.set_step_s(0);
+  const PlanPrediction p = Predict(costs, OnOwnHosts(1, 1, 4), Link(100 * kMiB), PlanMode::kAsync);
+  EXPECT_NEAR(p.step_s(), 0.030, 1e-9);
+  EXPECT_NEAR(p.share(), 1, 1e-9);
+}
+
+TEST(PlanModelTest, MemoryOfAPserver) {
+  PlanCosts costs;
+  costs.set_process_memory_bytes(50);
+  costs.set_dense_memory_bytes(100);
+  costs.set_rows(10);
+  costs.set_row_memory_bytes(20);
+  EXPECT_EQ(PserverMemory(costs, 1), 350);
+  EXPECT_EQ(PserverMemory(costs, 3), 150);
+  EXPECT_EQ(PserverMemory(costs, 0), 0);
+}
+
+TEST(PlanModelTest, TheClosedFormulaIsBestAtItsShare) {
+  // V n / (B T_0) = 4: one third are workers.
+  EXPECT_NEAR(FormulaShare(2, 8, 1, 1), 1.0 / 3, 1e-12);
+  EXPECT_NEAR(FormulaStep(2, 8, 1, 1, 1.0 / 3), 2 * 3 + 8 * 0.5, 1e-12);
+  const double best = FormulaStep(0.1, 1e6, 1e8, 12, FormulaShare(0.1, 1e6, 1e8, 12));
+  for (double share = 0.05; share < 1; share += 0.05)
+    EXPECT_GE(FormulaStep(0.1, 1e6, 1e8, 12, share), best);
+}
+
+}  // namespace
+}  // namespace sluice::plan

@@ -1,0 +1,135 @@
+#include "cli/plan/plan_search.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "common/config/job_config.h"
+
+namespace sluice::plan {
+namespace {
+
+constexpr double kMiB = 1 << 20;
+
+PlanCosts Costs() {
+  PlanCosts costs;
+  costs.set_examples(100);
+  costs.set_step_s(0.010);
+  costs.set_worker_threads(1);
+  costs.set_worker_cpu_s(0.010);
+  costs.set_fixed_threads(true);
+  costs.set_pushed_bytes(kMiB);
+  costs.set_pulled_bytes(kMiB);
+  costs.set_pserver_cpu_s(0.001);
+  costs.set_pserver_threads(2);
+  return costs;
+}
+
+std::vector<PlanHost> Hosts(std::vector<std::pair<std::string, uint32_t>> named) {
+  std::vector<PlanHost> hosts;
+  for (const auto& [name, cores] : named) {
+    hosts.emplace_back();
+    hosts.back().set_name(name);
+    hosts.back().set_cores(cores);
+  }
+  return hosts;
+}
+
+TEST(PlanSearchTest, TheBestSplitIsTheFastestOfItsProcesses) {
+  PlanQuestion question;
+  question.network.bytes_per_s = 100 * kMiB;
+  question.cores = 4;
+  const Plan plan = AnswerPlan(Costs(), question);
+  ASSERT_GT(plan.rows_size(), 8);
+  for (const PlanRow& row : plan.rows()) {
+    EXPECT_EQ(row.workers() + row.pservers(), row.processes());
+    for (uint32_t pservers = 1; pservers < row.processes() && row.processes() < 20; ++pservers) {
+      const double other = Predict(Costs(), OnOwnHosts(row.processes() - pservers, pservers, 4),
+                                   question.network, PlanMode::kAsync)
+                               .examples_per_second();
+      EXPECT_GE(row.async().examples_per_second(), other / 1.002);
+    }
+  }
+  EXPECT_TRUE(plan.own_hosts());
+  EXPECT_EQ(plan.bits_per_second(), 800 * kMiB);
+}
+
+TEST(PlanSearchTest, RowsHaveTheClosedFormula) {
+  PlanQuestion question;
+  question.network.bytes_per_s = 200 * kMiB;  // V / (B T_0) = 2 MiB / 2 MiB = 1
+  question.workers = {3};
+  question.pservers = {1};
+  const Plan plan = AnswerPlan(Costs(), question);
+  ASSERT_EQ(plan.rows_size(), 1);
+  EXPECT_NEAR(plan.rows(0).formula_share(), 1.0 / 3, 1e-12);
+  EXPECT_NEAR(plan.rows(0).formula_step_s(), 0.010 / (4.0 / 3) + 0.010 * 0.5, 1e-12);
+}
+
+TEST(PlanSearchTest, NamedNumbersGiveARowForEachPair) {
+  PlanQuestion question;
+  question.workers = {1, 2, 4};
+  question.pservers = {1, 2};
+  question.network.bytes_per_s = 10 * kMiB;
+  const Plan plan = AnswerPlan(Costs(), question);
+  ASSERT_EQ(plan.rows_size(), 6);
+  EXPECT_EQ(plan.rows(5).workers(), 4u);
+  EXPECT_EQ(plan.rows(5).pservers(), 2u);
+}
+
+TEST(PlanSearchTest, TheFewestProcessesWinThatAreNearlyAsFast) {
+  PlanQuestion question;
+  question.hosts = Hosts({{"a", 4}});
+  const Plan plan = AnswerPlan(Costs(), question);
+  double highest = 0;
+  for (const PlanRow& row : plan.rows())
+    highest = std::max(highest, row.async().examples_per_second());
+  const PlanRow& best = plan.rows(plan.best());
+  EXPECT_GE(best.async().examples_per_second(), 0.95 * highest);
+  EXPECT_LT(best.async().examples_per_second(), highest);
+  for (const PlanRow& row : plan.rows()) {
+    if (row.processes() < best.processes()) {
+      EXPECT_LT(row.async().examples_per_second(), 0.95 * highest);
+    }
+  }
+  ASSERT_EQ(plan.hosts_size(), 1);
+  EXPECT_EQ(plan.hosts(0).workers(), plan.rows(plan.best()).workers());
+}
+
+TEST(PlanSearchTest, PserversThatComputeMuchAreMore) {
+  PlanCosts costs = Costs();
+  EXPECT_EQ(PserversFor(costs, PlanMode::kAsync, 1, 64), 1u);
+  costs.set_pserver_cpu_s(0.010);  // a pserver has 2 threads
+  EXPECT_GE(PserversFor(costs, PlanMode::kAsync, 16, 64), 4u);
+}
+
+TEST(PlanSearchTest, TheClusterOfThePlanIsValid) {
+  PlanQuestion question;
+  question.hosts = Hosts({{"127.0.0.1", 4}});
+  question.workers = {3};
+  question.pservers = {2};
+  const auto local = ClusterOf(AnswerPlan(Costs(), question), 7100);
+  ASSERT_TRUE(local.ok());
+  EXPECT_TRUE(ValidateClusterConfig(WithDefaults(*local)).ok());
+  EXPECT_EQ(local->worker_num(), 3u);
+  EXPECT_EQ(local->pservers_size(), 2);
+
+  question.hosts = Hosts({{"a", 8}, {"b", 8}});
+  auto two = ClusterOf(AnswerPlan(Costs(), question), 7100);
+  ASSERT_TRUE(two.ok());
+  EXPECT_EQ(two->scheduler(), "a:7100");
+  EXPECT_EQ(two->pservers(1), "b:7200");
+  EXPECT_EQ(two->worker_hosts_size(), 3);
+  two->mutable_security()->set_insecure(true);
+  EXPECT_TRUE(ValidateClusterConfig(WithDefaults(*two)).ok());
+}
+
+TEST(PlanSearchTest, OwnHostsHaveNoNamesForACluster) {
+  PlanQuestion question;
+  question.workers = {1};
+  question.pservers = {1};
+  EXPECT_EQ(ClusterOf(AnswerPlan(Costs(), question), 7100).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace sluice::plan

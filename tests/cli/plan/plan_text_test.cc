@@ -1,0 +1,74 @@
+#include "cli/plan/plan_text.h"
+
+#include <gmock/gmock.h>
+
+#include "cli/plan/plan_search.h"
+
+namespace sluice::plan {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+TEST(PlanTextTest, BandwidthsAreBitsWithAUnit) {
+  EXPECT_EQ(ParseBits("bandwidth", "10G").value(), 1e10);
+  EXPECT_EQ(ParseBits("bandwidth", "400M").value(), 4e8);
+  EXPECT_EQ(ParseBits("bandwidth", "1e9").value(), 1e9);
+  EXPECT_EQ(ParseBits("bandwidth", "2.5k").value(), 2500);
+  for (const char* text : {"", "G", "-1G", "0", "10GB", "fast", "nan", "inf"})
+    EXPECT_EQ(ParseBits("bandwidth", text).status().code(), absl::StatusCode::kInvalidArgument)
+        << text;
+}
+
+TEST(PlanTextTest, NumbersAreInTheirRange) {
+  EXPECT_THAT(ParseNumbers("workers", "1,2,40", 40).value(), ElementsAre(1, 2, 40));
+  EXPECT_THAT(ParseNumbers("workers", "", 40).value(), ElementsAre());
+  for (const char* text : {"0", "41", "1,x", "-1"})
+    EXPECT_FALSE(ParseNumbers("workers", text, 40).ok()) << text;
+}
+
+TEST(PlanTextTest, HostsHaveCores) {
+  const auto hosts = ParseHosts("hosts", "a:16,10.0.0.2:8").value();
+  ASSERT_EQ(hosts.size(), 2u);
+  EXPECT_EQ(hosts[1].name(), "10.0.0.2");
+  EXPECT_EQ(hosts[1].cores(), 8u);
+  for (const char* text : {"a", "a:", ":4", "a:0", "a:4,a:4", "a:99999"})
+    EXPECT_FALSE(ParseHosts("hosts", text).ok()) << text;
+}
+
+TEST(PlanTextTest, TheBestRowIsMarked) {
+  PlanCosts costs;
+  costs.set_examples(100);
+  costs.set_step_s(0.010);
+  costs.set_pushed_bytes(1e6);
+  costs.set_pulled_bytes(1e6);
+  PlanQuestion question;
+  question.workers = {1, 8};
+  question.pservers = {1};
+  question.network.bytes_per_s = 1e9;
+  const std::string text = PlanText(AnswerPlan(costs, question), PlanMode::kAsync);
+  EXPECT_THAT(text, HasSubstr("\n*        9             1 : 8"));
+  EXPECT_THAT(text, HasSubstr("best: 1 pserver and 8 workers"));
+  EXPECT_THAT(text, HasSubstr("8Gbit/s"));
+}
+
+TEST(PlanTextTest, ThePlotHasALineForEachMode) {
+  Scaling scaling;
+  for (const uint32_t pservers : {1, 10}) {
+    for (const uint32_t workers : {1, 100}) {
+      ScalingPoint* point = scaling.add_points();
+      point->set_pservers(pservers);
+      point->set_workers(workers);
+      point->set_sync(pservers * workers);
+    }
+  }
+  const Plot plot = ScalingPlot(scaling);
+  ASSERT_EQ(plot.lines.size(), 6u);
+  EXPECT_EQ(plot.lines[0].name, "sync");
+  EXPECT_THAT(plot.lines[0].points, ElementsAre(testing::Pair(1, 10), testing::Pair(100, 1000)));
+  EXPECT_EQ(plot.lines[5].name, "sync, 1 pserver");
+  EXPECT_THAT(plot.lines[5].points, ElementsAre(testing::Pair(1, 1), testing::Pair(100, 100)));
+}
+
+}  // namespace
+}  // namespace sluice::plan

@@ -1,0 +1,120 @@
+#include "cli/plan/scaling_simulator.h"
+
+#include <gtest/gtest.h>
+
+namespace sluice::plan {
+namespace {
+
+constexpr double kMiB = 1 << 20;
+
+PlanCosts Costs() {
+  PlanCosts costs;
+  costs.set_examples(100);
+  costs.set_step_s(0.010);
+  costs.set_wait_s(0.001);
+  costs.set_worker_threads(1);
+  costs.set_pserver_cpu_s(0.001);
+  costs.set_pserver_threads(2);
+  costs.set_pushed_bytes(kMiB);
+  costs.set_pulled_bytes(2 * kMiB);
+  costs.set_dense_bytes(kMiB / 2);
+  GeoCosts* geo = costs.mutable_geo();
+  geo->set_k_steps(16);
+  geo->set_step_s(0.010);
+  geo->set_pserver_cpu_s(0.0001);
+  geo->set_pushed_bytes(kMiB / 8);
+  geo->set_pulled_bytes(kMiB / 8);
+  return costs;
+}
+
+Simulation At(double bytes_per_s, double latency_s = 0) {
+  Simulation simulation;
+  simulation.network = {bytes_per_s, latency_s};
+  simulation.cores = 4;
+  return simulation;
+}
+
+double Formula(const PlanCosts& costs, PlanMode mode, uint32_t workers, uint32_t pservers,
+               const Simulation& s) {
+  return Predict(costs, OnOwnHosts(workers, pservers, s.cores), s.network, mode)
+      .examples_per_second();
+}
+
+TEST(ScalingSimulatorTest, OneWorkerIsAsTheFormulasSay) {
+  for (const PlanMode mode :
+       {PlanMode::kSync, PlanMode::kAsync, PlanMode::kGeo, PlanMode::kCollective}) {
+    for (const double mib : {20, 1000}) {
+      const Simulation s = At(mib * kMiB, 0.002);
+      const double formula = Formula(Costs(), mode, 1, 3, s);
+      EXPECT_NEAR(Simulate(Costs(), mode, 1, 3, s), formula, 1e-3 * formula)
+          << static_cast<int>(mode);
+    }
+  }
+}
+
+TEST(ScalingSimulatorTest, SyncWithoutSpreadIsAsTheFormulaSays) {
+  for (const PlanMode mode : {PlanMode::kSync, PlanMode::kCollective}) {
+    for (const uint32_t workers : {2, 50, 1000}) {
+      for (const uint32_t pservers : {1, 10, 100}) {
+        const Simulation s = At(100 * kMiB, 0.001);
+        const double formula = Formula(Costs(), mode, workers, pservers, s);
+        EXPECT_NEAR(Simulate(Costs(), mode, workers, pservers, s), formula, 1e-6 * formula);
+      }
+    }
+  }
+}
+
+TEST(ScalingSimulatorTest, SaturatedPserversGiveWhatTheirLinksCarry) {
+  // 2 MiB down per step through 4 links of 100 MiB/s.
+  const double rate = Simulate(Costs(), PlanMode::kAsync, 500, 4, At(100 * kMiB));
+  EXPECT_NEAR(rate, 100 * 4 * 100 / 2, 200);
+  EXPECT_NEAR(Formula(Costs(), PlanMode::kAsync, 500, 4, At(100 * kMiB)), rate, 0.01 * rate);
+}
+
+TEST(ScalingSimulatorTest, QueuesAreNearTheFormulaWithSpread) {
+  PlanCosts costs = Costs();
+  costs.set_step_spread(0.3);
+  for (const PlanMode mode : {PlanMode::kSync, PlanMode::kAsync, PlanMode::kGeo}) {
+    for (const uint32_t workers : {2, 8, 32}) {
+      const Simulation s = At(200 * kMiB);
+      const double simulated = Simulate(costs, mode, workers, 2, s);
+      EXPECT_NEAR(Formula(costs, mode, workers, 2, s), simulated, 0.2 * simulated)
+          << static_cast<int>(mode) << " " << workers;
+    }
+  }
+}
+
+TEST(ScalingSimulatorTest, TheSameSeedGivesTheSameRate) {
+  PlanCosts costs = Costs();
+  costs.set_step_spread(0.3);
+  Simulation s = At(200 * kMiB);
+  const double rate = Simulate(costs, PlanMode::kAsync, 20, 2, s);
+  EXPECT_EQ(Simulate(costs, PlanMode::kAsync, 20, 2, s), rate);
+  s.seed = 2;
+  EXPECT_NE(Simulate(costs, PlanMode::kAsync, 20, 2, s), rate);
+}
+
+TEST(ScalingSimulatorTest, FindsWhereSyncFallsBelowHalf) {
+  const Simulation s = At(1000 * kMiB);
+  const uint32_t at = WorkersAtHalfOfIdeal(Costs(), 10, 10000, s);
+  ASSERT_GT(at, 1u);
+  const auto share = [&](uint32_t workers) {
+    return Simulate(Costs(), PlanMode::kSync, workers, 10, s) / IdealRate(Costs(), workers, 4);
+  };
+  EXPECT_LT(share(at), 0.5);
+  EXPECT_GE(share(at - 1), 0.5);
+  EXPECT_EQ(WorkersAtHalfOfIdeal(Costs(), 10, at - 1, s), 0u);
+  EXPECT_GT(WorkersAtHalfOfIdeal(Costs(), 20, 10000, s), at);
+}
+
+TEST(ScalingSimulatorTest, ModesThatWereNotMeasuredAreZero) {
+  PlanCosts costs = Costs();
+  costs.clear_geo();
+  const ScalingPoint point = SimulateAll(costs, 4, 1, At(100 * kMiB));
+  EXPECT_EQ(point.geo(), 0);
+  EXPECT_GT(point.sync(), 0);
+  EXPECT_GT(point.ideal(), point.async());
+}
+
+}  // namespace
+}  // namespace sluice::plan

@@ -1,0 +1,197 @@
+"""`sluice plan` with real processes: what it measures, what it writes, and its predictions behind limited links."""
+import json
+import re
+import shutil
+import subprocess
+import sys
+import time
+import unittest
+
+from sluice_testing import ADULT, BIN, PATIENCE, TIME_SCALE, SluiceTest, wait_until
+from net_namespaces import NetNamespaces, why_no_namespaces
+
+NO_LIMITS = why_no_namespaces(limits=True)
+if NO_LIMITS:
+    print("skipped: " + NO_LIMITS, file=sys.stderr)
+
+# A wide table and hardly any computing, so that the links bind and not the cores.
+NARROW_NET = """
+name: "wide_rows"
+data { format: CRITEO_TSV train_files: "%s" }
+features { name: "C{1..26}" categorical { missing_is_value: true } }
+model { wide_deep { wide_numeric: false wide_categorical: false hidden_units: 4 embedding_dim: 16 } }
+optimizers { all { sgd {} learning_rate: 0.01 } }
+strategy { a_sync: true }
+train { batch_size: 1024 epochs: 1000 seed: 1 threads: 1 }
+"""
+MBIT = 50
+TOLERANCE = 0.20
+ATTEMPTS = 3  # of a point that a busy machine has disturbed
+
+
+class PlanTest(SluiceTest):
+    def plan(self, *flags, job=ADULT, expect=0):
+        done = self.run_program("sluice", "plan", "--job=%s" % job, *flags, timeout=4 * PATIENCE)
+        self.assertEqual(done.returncode, expect, done.stdout)
+        return done.stdout
+
+    def test_a_plan_measures_writes_and_is_read_again(self):
+        out = self.plan("--measure_s=2", "--json=plan.json", "--output=cluster.textproto")
+        plan = json.loads((self.tmp / "plan.json").read_text())
+        costs = plan["costs"]
+        for field in ("step_s", "worker_cpu_s", "pserver_cpu_s", "pushed_bytes", "pulled_bytes", "dense_bytes", "rows",
+                      "row_memory_bytes"):
+            self.assertGreater(costs[field], 0, field)
+        self.assertGreater(costs["geo"]["step_s"], 0)
+        self.assertFalse(costs["sampled"])  # the whole data set is smaller than the sample
+        self.assertLess(costs["wait_s"], costs["step_s"])
+        best = plan["rows"][plan["best"]]
+        self.assertIn("best: %d pserver" % best["pservers"], out)
+        cluster = (self.tmp / "cluster.textproto").read_text()
+        self.assertEqual(len(re.findall(r"^pservers:", cluster, re.M)), best["pservers"])
+        self.assertIn("worker_num: %d" % best["workers"], cluster)
+        # The same costs give the same answer, at once.
+        begin = time.monotonic()
+        self.plan("--costs=plan.json", "--json=again.json")
+        print("a plan of known costs takes %.2f s" % (time.monotonic() - begin), file=sys.stderr)
+        self.assertEqual(json.loads((self.tmp / "again.json").read_text())["rows"], plan["rows"])
+        # A file that exists is kept.
+        self.plan("--costs=plan.json", "--json=again.json", expect=2)
+        self.plan("--costs=plan.json", "--json=again.json", "--overwrite")
+        self.simulate()
+
+    def simulate(self):
+        out = self.plan("--costs=plan.json", "--simulate", "--bandwidth=10G", "--svg=curve.svg", "--json=curve.json")
+        points = json.loads((self.tmp / "curve.json").read_text())["points"]
+        self.assertEqual((max(p["workers"] for p in points), max(p["pservers"] for p in points)), (10000, 1000))
+        self.assertTrue(all(0 < p["sync"] <= 1.01 * p["ideal"] for p in points))
+        self.assertIn("half of ideal", out)
+        self.assertIn("</svg>", (self.tmp / "curve.svg").read_text())
+
+    def test_the_daemons_of_the_cluster_file_train(self):
+        self.plan("--measure_s=2", "--output=cluster.textproto", "--workers=1", "--pservers=2")
+        flags = ["--cluster=cluster.textproto", "--log_dir=log"]
+        self.start("sluice-scheduler", *flags)
+        for rank in range(2):
+            self.start("sluice-pserver", *flags, "--rank=%d" % rank)
+        self.start("sluice-worker", *flags, "--rank=0")
+        address = re.search(r'^scheduler: "(.*)"', (self.tmp / "cluster.textproto").read_text(), re.M).group(1)
+        wait_until(lambda: self.run_program("sluice", "status", "--scheduler=" + address).returncode == 0, "the scheduler")
+        done = self.run_program("sluice", "submit", "--job=%s" % ADULT, "--scheduler=" + address, "--worker_num=1",
+                                "--epochs=1", "--output_dir=%s" % (self.tmp / "out"))
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.run_program("sluice", "down", "--scheduler=" + address)
+
+    def test_impossible_questions_are_refused(self):
+        for flags in (["--bandwidth=fast"], ["--hosts=a"], ["--simulate"], ["--svg=x.svg"], ["--costs=missing.json"],
+                      ["--latency_us=5"], ["--measure_s=0"], ["--workers=0"], ["--output=c", "--bandwidth=1G"]):
+            self.plan(*flags, expect=2)
+        # Without TLS, only --insecure allows a cluster of several hosts.
+        (self.tmp / "costs.json").write_text('{"costs": {"examples": 10, "step_s": 0.01}}')
+        hosts = ["--costs=costs.json", "--hosts=a:4,b:4", "--output=c.textproto"]
+        self.plan(*hosts, expect=2)
+        self.plan(*hosts, "--insecure")
+
+    def test_launch_chooses_the_number_of_pservers(self):
+        result, out = self.launch("--server_num=auto", "--worker_num=2", "--epochs=1")
+        self.assertEqual(result["status"], "done")
+        chosen = int(re.search(r"--server_num=auto chooses (\d+) pserver", out).group(1))
+        self.assertIn("%d pserver" % chosen, out.split("chooses", 1)[1])
+        self.assertEqual(len([e for e in self.endpoints() if e.role == "pserver"]), chosen)
+        _, out = self.launch("--server_num=automatic", name="refused", expect=2)
+
+
+@unittest.skipIf(NO_LIMITS, NO_LIMITS)
+class PredictionTest(SluiceTest):
+    """Predictions against measured jobs whose hosts have links of MBIT each way."""
+
+    def setUp(self):
+        super().setUp()
+        done = self.run_program("sluice", "data", "gen", "--examples=300000", "--output=train.tsv")
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.job = self.tmp / "job.textproto"
+        self.job.write_text(NARROW_NET % (self.tmp / "train.tsv"))
+
+    def predict(self):
+        done = self.run_program("sluice", "plan", "--job=%s" % self.job, "--bandwidth=%dM" % MBIT, "--workers=1,2,4",
+                                "--pservers=1,2", "--measure_s=8", "--json=plan.json", "--overwrite", timeout=4 * PATIENCE)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        print(done.stdout, file=sys.stderr)
+        plan = json.loads((self.tmp / "plan.json").read_text())
+        return {(row["pservers"], row["workers"]): row["async"] for row in plan["rows"]}
+
+    def daemon(self, net, host, role, *flags):
+        out = open(self.tmp / ("%s.out" % host), "ab")
+        process = subprocess.Popen(net.command(host, [BIN / ("sluice-" + role), "--cluster=%s" % (self.tmp / "cluster"),
+                                                      "--log_dir=%s" % (self.tmp / ("log-" + host)), *flags]),
+                                   stdout=out, stderr=subprocess.STDOUT, cwd=self.tmp)
+        out.close()
+        self._started.append(process)
+
+    def start_cluster(self, net, pservers, workers):
+        """Starts a scheduler, pservers and workers on hosts of their own."""
+        (self.tmp / "cluster").write_text(
+            'name: "links"\nscheduler: "%s:7100"\nworker_num: %d\nlimits { heartbeat_ms: 100 }\nsecurity { insecure: true }\n' % (net.address("s"), workers)
+            + "".join('pservers: "%s:7200"\n' % net.address("p%d" % i) for i in range(pservers)))
+        self.daemon(net, "s", "scheduler")
+        for i in range(pservers):
+            self.daemon(net, "p%d" % i, "pserver", "--rank=%d" % i)
+        for i in range(workers):
+            self.daemon(net, "w%d" % i, "worker", "--rank=%d" % i, "--threads=1")
+        for host in ["p%d" % i for i in range(pservers)] + ["w%d" % i for i in range(workers)]:
+            net.limit(host, MBIT * 10 ** 6)
+            net.limit_arrivals(host, MBIT * 10 ** 6)
+
+    def sluice_on(self, net, *args):
+        return subprocess.run(net.command("s", [BIN / "sluice", *args]), capture_output=True, text=True,
+                              timeout=PATIENCE * TIME_SCALE, cwd=self.tmp)
+
+    def examples(self, net, scheduler):
+        done = self.sluice_on(net, "status", "--scheduler=" + scheduler, "--json")
+        jobs = json.loads(done.stdout)["jobs"] if done.returncode == 0 else []
+        return int(jobs[0]["examples"]) if jobs else 0
+
+    def measure(self, pservers, workers, seconds=12):
+        """Examples per second of a running job."""
+        net = NetNamespaces(["s"] + ["p%d" % i for i in range(pservers)] + ["w%d" % i for i in range(workers)])
+        try:
+            self.start_cluster(net, pservers, workers)
+            scheduler = net.address("s") + ":7100"
+            wait_until(lambda: self.sluice_on(net, "status", "--scheduler=" + scheduler).returncode == 0, "the scheduler")
+            done = self.sluice_on(net, "submit", "--job=%s" % self.job, "--scheduler=" + scheduler, "--detach",
+                                  "--worker_num=%d" % workers, "--output_dir=%s" % (self.tmp / "out"), "--overwrite")
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            wait_until(lambda: self.examples(net, scheduler) > 4096 * workers, "training")
+            begin, before = time.monotonic(), self.examples(net, scheduler)
+            time.sleep(seconds)
+            end, after = time.monotonic(), self.examples(net, scheduler)
+            return (after - before) / (end - begin)
+        finally:
+            for process in self._started:
+                if process.poll() is None:
+                    process.kill()
+                    process.wait()
+            net.close()
+            shutil.rmtree(self.tmp / "out", ignore_errors=True)
+            for folder in self.tmp.glob("log-*"):
+                shutil.rmtree(folder)
+
+    def test_predictions_are_within_a_fifth_of_what_is_measured(self):
+        predictions = self.predict()
+        wrong = {}
+        for (pservers, workers), predicted in sorted(predictions.items()):
+            self.assertEqual(predicted["binds"], "network")
+            for attempt in range(ATTEMPTS):
+                measured = self.measure(pservers, workers)
+                error = predicted["examples_per_second"] / measured - 1
+                print("%d pservers, %d workers: predicted %.0f, measured %.0f examples/s (%+.1f%%)" % (
+                    pservers, workers, predicted["examples_per_second"], measured, 100 * error), file=sys.stderr)
+                if abs(error) <= TOLERANCE:
+                    break
+            else:
+                wrong[(pservers, workers)] = error
+        self.assertEqual(wrong, {})
+
+
+if __name__ == "__main__":
+    unittest.main()
