@@ -129,10 +129,8 @@ absl::Status ChoosePservers(const JobConfig& job, LocalCluster::Options* options
   measurement.note = [](const std::string& line) { std::cout << line << std::endl; };
   SLUICE_ASSIGN_OR_RETURN(const PlanCosts costs, plan::MeasureCosts(job, measurement));
   std::cout << plan::CostsText(costs);
-  const plan::PlanMode mode = ModeOf(job.strategy()) == Mode::kSync  ? plan::PlanMode::kSync
-                              : ModeOf(job.strategy()) == Mode::kGeo ? plan::PlanMode::kGeo
-                                                                     : plan::PlanMode::kAsync;
-  const uint32_t pservers = plan::PserversFor(costs, mode, job.worker_num(), costs.cores());
+  const uint32_t pservers =
+      plan::PserversFor(costs, plan::PlanModeOf(job), job.worker_num(), costs.cores());
   std::cout << "--server_num=auto chooses " << Counted(pservers, "pserver") << " for "
             << Counted(job.worker_num(), "worker") << std::endl;
   const ClusterConfig limits = options->config;

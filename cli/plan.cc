@@ -25,7 +25,6 @@
 #include "common/base/env.h"
 #include "common/base/status_macros.h"
 #include "common/config/job_config.h"
-#include "common/config/mode.h"
 #include "common/daemon/stop_signal.h"
 
 namespace sluice::cli {
@@ -40,18 +39,6 @@ const std::set<std::string>& FlagsWithoutEffect() {
       new std::set<std::string>{"output_dir", "trace",   "worker_num",  "epochs",  "log_every",
                                 "resume",     "dry_run", "allow_older", "progress"};
   return *names;
-}
-
-plan::PlanMode PlanModeOf(const JobConfig& job) {
-  switch (ModeOf(job.strategy())) {
-    case Mode::kSync:
-      return plan::PlanMode::kSync;
-    case Mode::kGeo:
-      return plan::PlanMode::kGeo;
-    case Mode::kAsync:
-      break;
-  }
-  return plan::PlanMode::kAsync;
 }
 
 // What the flags ask.
@@ -118,7 +105,7 @@ absl::StatusOr<Request> RequestOf(const ParsedCommand& command) {
   Request request;
   SLUICE_ASSIGN_OR_RETURN(request.job, JobFromFlags(command));
   request.simulate = command.Switch("simulate");
-  request.question.mode = PlanModeOf(request.job);
+  request.question.mode = plan::PlanModeOf(request.job);
   SLUICE_RETURN_IF_ERROR(AddNetwork(command, &request));
   SLUICE_ASSIGN_OR_RETURN(request.question.workers,
                           plan::ParseNumbers("workers", command.Text("workers"), kMostProcesses));

@@ -372,6 +372,18 @@ void SetMode(Mode mode, uint32_t k_steps, JobConfig* job) {
 
 }  // namespace
 
+PlanMode PlanModeOf(const JobConfig& job) {
+  switch (ModeOf(job.strategy())) {
+    case Mode::kSync:
+      return PlanMode::kSync;
+    case Mode::kGeo:
+      return PlanMode::kGeo;
+    case Mode::kAsync:
+      break;
+  }
+  return PlanMode::kAsync;
+}
+
 absl::StatusOr<JobConfig> MeasuredJob(const JobConfig& job, Mode mode, uint32_t k_steps,
                                       const std::vector<std::string>& files,
                                       const std::string& folder) {

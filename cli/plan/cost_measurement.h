@@ -14,6 +14,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "cli/plan/plan_model.h"
 #include "common/base/clock.h"
 #include "common/config/mode.h"
 #include "proto/config.pb.h"
@@ -36,6 +37,9 @@ struct MeasurementOptions {
 // clusters and the jobs. A Geo measurement that the job's configuration does not allow is left out
 // with a note.
 absl::StatusOr<PlanCosts> MeasureCosts(const JobConfig& job, const MeasurementOptions& options);
+
+// The mode in which the job trains.
+PlanMode PlanModeOf(const JobConfig& job);
 
 // The job that measures `job` in `mode` on the sample's files: one worker, nothing saved, no
 // evaluation. INVALID_ARGUMENT when the configuration does not allow the mode.

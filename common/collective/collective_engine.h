@@ -24,9 +24,10 @@ struct CollectiveOptions {
   // stopped rank goes unnoticed, and how much later than the others a rank may begin an operation.
   // two_level: a rank may wait up to 1.5 times as long for a leader that waits itself.
   absl::Duration timeout = absl::Seconds(30);
-  // shm: bytes of an array that are under way at a time; a few of them should fit in the L2 cache.
-  // Rank 0's value holds for the group. It does not change any result.
-  size_t chunk_bytes = 256 << 10;
+  // shm: the most bytes of an array that are brought, reduced or taken at a time; about the size of
+  // the L2 cache or half of it. The group has shared memory of 4 x ranks x this. The first rank's
+  // value holds for all. It changes no result.
+  size_t chunk_bytes = 1 << 20;
   // gloo: the address of this host at which the other hosts reach it. Connections are plain TCP:
   // anybody on that network can read and change what is exchanged, and a peer that sends malformed
   // bytes can end this process. Empty: this rank does not listen, so gloo cannot be used.

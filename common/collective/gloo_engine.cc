@@ -16,8 +16,12 @@
 namespace sluice {
 namespace {
 
-// What is reduced at a time while other pieces travel.
-constexpr size_t kPieceFloats = 64 << 10;
+// What is reduced at a time while other pieces travel: a quarter of a part, within limits. Each
+// piece costs a few system calls and wake-ups.
+constexpr size_t kMinPieceFloats = 32 << 10, kMaxPieceFloats = 256 << 10;
+size_t PieceFloats(size_t largest_part) {
+  return std::clamp((largest_part + 3) / 4, kMinPieceFloats, kMaxPieceFloats);
+}
 // Pieces of each rank for which there is room before they are reduced.
 constexpr uint64_t kPiecesAhead = 4;
 constexpr size_t kMaxInlineFloats = GlooPeers::kMaxInlineBytes / sizeof(float);
@@ -99,8 +103,9 @@ class GlooEngine : public CollectiveEngine {
   // The piece of rank `rank`'s part with number k.
   ArrayPart PieceOf(size_t n, uint32_t rank, uint64_t k) const {
     const ArrayPart part = PartOf(n, ranks_, rank);
-    const size_t begin = std::min(part.end, part.begin + k * kPieceFloats);
-    return {begin, std::min(part.end, begin + kPieceFloats)};
+    const size_t piece = PieceFloats(PartOf(n, ranks_, 0).size());
+    const size_t begin = std::min(part.end, part.begin + k * piece);
+    return {begin, std::min(part.end, begin + piece)};
   }
   absl::Status SendFloats(GlooPeers::Region* from, uint32_t rank, uint64_t slot, ArrayPart piece,
                           std::vector<int>* sent);
@@ -174,15 +179,17 @@ absl::Status GlooEngine::ReceiveFloats(GlooPeers::Region* to, uint32_t rank, uin
 absl::Status GlooEngine::ReducePieces(const OperationHeader& header, absl::Span<float> values) {
   SLUICE_RETURN_IF_ERROR(Exchange(header, nullptr, 0));
   const size_t n = values.size();
-  const uint64_t pieces = (PartOf(n, ranks_, 0).size() + kPieceFloats - 1) / kPieceFloats;
+  const size_t part = PartOf(n, ranks_, 0).size();  // no part is larger
+  const size_t room = PieceFloats(part);
+  const uint64_t pieces = (part + room - 1) / room;
   const bool all = header.kind != OperationHeader::kReduceScatter;
   RankReduction reduction(headers_, self_);
-  scratch_.resize(std::max(scratch_.size(), ranks_ * kPiecesAhead * kPieceFloats));
+  scratch_.resize(std::max(scratch_.size(), ranks_ * kPiecesAhead * room));
   const auto array = peers_.MakeRegion(values.data(), n * sizeof(float));
   const auto brought = peers_.MakeRegion(scratch_.data(), scratch_.size() * sizeof(float));
   std::vector<int> sent(ranks_);
-  const auto place = [](uint32_t rank, uint64_t k) {
-    return (rank * kPiecesAhead + k % kPiecesAhead) * kPieceFloats;
+  const auto place = [room](uint32_t rank, uint64_t k) {
+    return (rank * kPiecesAhead + k % kPiecesAhead) * room;
   };
   const auto receive_brought = [&](uint64_t k) {
     return ForOthers([&](uint32_t rank) {

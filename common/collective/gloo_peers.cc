@@ -32,7 +32,8 @@ constexpr int kConnectFactor = 5;
 }  // namespace
 
 struct GlooPeers::Peer {
-  Message incoming, outgoing, last_words;
+  Message incoming, outgoing;
+  OperationHeader last_words;
   Message received;  // the newest message, handed out
   std::unique_ptr<UnboundBuffer> incoming_buffer, outgoing_buffer, last_words_buffer;
   bool sending = false;    // `outgoing` may still be on its way
@@ -131,7 +132,8 @@ absl::Status GlooPeers::Connect(const std::vector<CollectiveCard>& cards) {
     auto peer = std::make_unique<Peer>();
     peer->incoming_buffer = context_->createUnboundBuffer(&peer->incoming, sizeof(Message));
     peer->outgoing_buffer = context_->createUnboundBuffer(&peer->outgoing, sizeof(Message));
-    peer->last_words_buffer = context_->createUnboundBuffer(&peer->last_words, sizeof(Message));
+    peer->last_words_buffer =
+        context_->createUnboundBuffer(&peer->last_words, sizeof(OperationHeader));
     peers_[rank] = std::move(peer);
     PostMessageReceive(rank);
   }
@@ -213,6 +215,7 @@ absl::Status GlooPeers::SendMessage(uint32_t rank, const OperationHeader& header
   if (peer.sending) SLUICE_RETURN_IF_ERROR(Await(peer.outgoing_buffer.get(), rank, true));
   peer.sending = false;
   peer.outgoing.header = header;
+  peer.outgoing.header.inline_bytes = static_cast<uint32_t>(bytes);
   if (values != nullptr && bytes > 0) std::memcpy(peer.outgoing.values, values, bytes);
   SLUICE_RETURN_IF_ERROR(Try(rank, [&] {
     peer.outgoing_buffer->send(names_[rank], kMessageSlot, 0, kHeaderBytes + bytes);
@@ -225,7 +228,8 @@ absl::StatusOr<const GlooPeers::Message*> GlooPeers::ReceiveMessage(uint32_t ran
   Peer& peer = *peers_[rank];
   if (!peer.receiving) return Fail(GroupFault::kEnded, rank);
   SLUICE_RETURN_IF_ERROR(Await(peer.incoming_buffer.get(), rank, false));
-  std::memcpy(&peer.received, &peer.incoming, sizeof(Message));
+  const size_t bytes = std::min<size_t>(peer.incoming.header.inline_bytes, kMaxInlineBytes);
+  std::memcpy(&peer.received, &peer.incoming, kHeaderBytes + bytes);
   PostMessageReceive(rank);
   SLUICE_RETURN_IF_ERROR(CheckFailure(peer.received.header, rank));
   return &peer.received;
@@ -369,10 +373,11 @@ absl::Status GlooPeers::End(const GroupFault& fault) {
     header.root = fault.rank;
     for (uint32_t other = 0; other < peers_.size(); ++other) {
       if (peers_[other] == nullptr) continue;
-      peers_[other]->last_words.header = header;
+      peers_[other]->last_words = header;
       try {
         // Written at once: the other always has a receive posted.
-        peers_[other]->last_words_buffer->send(names_[other], kMessageSlot, 0, kHeaderBytes);
+        peers_[other]->last_words_buffer->send(names_[other], kMessageSlot, 0,
+                                               sizeof(OperationHeader));
       } catch (const std::exception&) {
         // It has failed as well, and needs no news.
       }

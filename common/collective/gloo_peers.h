@@ -38,7 +38,7 @@ namespace sluice {
 
 class GlooPeers {
  public:
-  static constexpr size_t kMaxInlineBytes = 8 << 10;
+  static constexpr size_t kMaxInlineBytes = 64 << 10;
 
   struct Message {
     OperationHeader header;

@@ -25,10 +25,10 @@ struct OperationHeader {
     kFailed         // gloo: the sender has given up; `op` and `root`: kind and rank of a GroupFault
   };
   uint32_t kind = kNone;
-  uint32_t op = 0;    // Collective::Op
-  uint32_t root = 0;  // of a broadcast
-  uint32_t unused = 0;
-  uint64_t n = 0;  // elements; a broadcast: bytes
+  uint32_t op = 0;            // Collective::Op
+  uint32_t root = 0;          // of a broadcast
+  uint32_t inline_bytes = 0;  // gloo: of values that follow; not compared
+  uint64_t n = 0;             // elements; a broadcast: bytes
   uint64_t step = 0;
   double weight = 1;  // of a weighted mean
 };

@@ -13,6 +13,12 @@ namespace {
 // Below this, two hand-overs cost more than reducing every element in every rank.
 constexpr size_t kMaxWholeFloats = 4096;
 
+// An array of few chunks is cut into this many, so that its stages overlap; but a piece is not so
+// small that the hand-overs cost more than that saves.
+constexpr size_t kWantedChunks = 4;
+constexpr size_t kMinPieceFloats = 8 << 10;
+constexpr size_t kPageFloats = 1024;
+
 // memcpy that also allows the null pointers of empty arrays.
 void Copy(const void* from, void* to, size_t bytes) {
   if (bytes > 0) std::memcpy(to, from, bytes);
@@ -93,15 +99,21 @@ std::string ShmEngine::WaitingFor() const {
   return group == nullptr ? "" : group->board.waiting_for();
 }
 
-uint64_t ShmEngine::ChunksOf(size_t n) const {
-  const size_t piece = group_->shared.layout.piece_floats();
+size_t ShmEngine::PieceFloats(size_t n) const {
   const size_t part = PartOf(n, ranks_, 0).size();  // no part is larger
-  return std::max<uint64_t>(1, (part + piece - 1) / piece);
+  const size_t wanted = (part + kWantedChunks - 1) / kWantedChunks;
+  const size_t whole_pages = (wanted + kPageFloats - 1) / kPageFloats * kPageFloats;
+  return std::min(group_->shared.layout.piece_floats(), std::max(kMinPieceFloats, whole_pages));
+}
+
+uint64_t ShmEngine::ChunksOf(size_t n) const {
+  const size_t piece = PieceFloats(n);
+  return std::max<uint64_t>(1, (PartOf(n, ranks_, 0).size() + piece - 1) / piece);
 }
 
 ArrayPart ShmEngine::PieceOf(size_t n, uint32_t rank, uint64_t chunk) const {
   const ArrayPart part = PartOf(n, ranks_, rank);
-  const size_t piece = group_->shared.layout.piece_floats();
+  const size_t piece = PieceFloats(n);
   const size_t begin = std::min(part.end, part.begin + chunk * piece);
   return {begin, std::min(part.end, begin + piece)};
 }
@@ -117,7 +129,8 @@ absl::Status ShmEngine::AwaitAgreement(
     absl::FunctionRef<void(const std::vector<OperationHeader>&)> agreed) {
   ShmBoard& board = group_->board;
   SLUICE_RETURN_IF_ERROR(board.Await(ShmBoard::kFilled, done_ + 1, header));
-  const std::vector<OperationHeader> headers = board.Headers(done_);
+  std::vector<OperationHeader> headers = board.Headers(done_);
+  headers[self_] = header;  // not what others may have made of it
   if (absl::Status status = CheckAgreement(headers); !status.ok()) {
     board.Abandon(FaultOf(status, rank_));
     return status;
@@ -274,7 +287,9 @@ absl::Status ShmEngine::Broadcast(absl::Span<uint8_t> bytes, uint32_t root) {
   header.root = root;
   header.n = bytes.size();
   header.step = kNoStep;
-  const size_t chunk_bytes = group_->shared.layout.chunk_bytes();
+  // Copies in and out overlap only with several chunks.
+  const size_t piece = PieceFloats(bytes.size() / sizeof(float)) * sizeof(float);
+  const size_t chunk_bytes = std::min(group_->shared.layout.chunk_bytes(), piece);
   // All of the root's pieces of a slot lie side by side.
   const auto range = [&](uint64_t chunk) {
     return bytes.subspan(std::min(bytes.size(), chunk * chunk_bytes), chunk_bytes);

@@ -71,6 +71,8 @@ class ShmEngine : public CollectiveEngine {
                    absl::FunctionRef<void(const std::vector<OperationHeader>&)> agreed);
   absl::Status AwaitAgreement(const OperationHeader& header,
                               absl::FunctionRef<void(const std::vector<OperationHeader>&)> agreed);
+  // The size of a piece of an array of n. All ranks come to the same.
+  size_t PieceFloats(size_t n) const;
   // The piece of rank `rank`'s part that belongs to a chunk, as a range of an array of n.
   ArrayPart PieceOf(size_t n, uint32_t rank, uint64_t chunk) const;
   uint64_t ChunksOf(size_t n) const;

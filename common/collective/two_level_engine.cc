@@ -177,6 +177,7 @@ absl::Status TwoLevelEngine::GatherHeaders(const OperationHeader& header) {
                   &gathered[(host * most + i) * kHeaderFloats], sizeof(OperationHeader));
     }
   }
+  headers_[self_] = header;
   return absl::OkStatus();
 }
 

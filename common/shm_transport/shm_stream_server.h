@@ -26,7 +26,9 @@ class ShmStreamServer {
   struct Options {
     AuditLog* audit = nullptr;  // gets refusals at the socket; may be null; outlives the server
     int threads = 2;
-    size_t ring_bytes = size_t{1} << 20;
+    // Four frames of the data plane: a sender need not wait for the reader after each. Pages that
+    // no byte has passed through take no memory.
+    size_t ring_bytes = size_t{4} << 20;
     // As in GrpcStreamServer::Options.
     size_t max_message_bytes = size_t{256} << 20;
     size_t max_queued_bytes = size_t{1} << 30;

@@ -29,6 +29,17 @@ std::string Error(const std::vector<std::string>& args) {
   return std::string(parsed.status().message());
 }
 
+TEST(CommandLineTest, ANumberMayHaveAWordInstead) {
+  CommandSpec spec = Spec();
+  spec.flags[0].or_word = "auto";
+  const auto word = ParseCommand(spec, {"--count=auto"});
+  ASSERT_TRUE(word.ok()) << word.status();
+  EXPECT_EQ(word->Text("count"), "auto");
+  EXPECT_EQ(ParseCommand(spec, {"--count=7"})->Number("count"), 7);
+  EXPECT_FALSE(ParseCommand(spec, {"--count=automatic"}).ok());
+  EXPECT_FALSE(ParseCommand(Spec(), {"--count=auto"}).ok());
+}
+
 TEST(CommandLineTest, DefaultsHoldUntilAFlagIsGiven) {
   const auto none = ParseCommand(Spec(), {});
   ASSERT_TRUE(none.ok());

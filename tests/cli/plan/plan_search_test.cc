@@ -76,9 +76,12 @@ TEST(PlanSearchTest, NamedNumbersGiveARowForEachPair) {
   EXPECT_EQ(plan.rows(5).pservers(), 2u);
 }
 
+// The rate nears what the pserver's link carries.
 TEST(PlanSearchTest, TheFewestProcessesWinThatAreNearlyAsFast) {
   PlanQuestion question;
-  question.hosts = Hosts({{"a", 4}});
+  question.network.bytes_per_s = 100 * kMiB;
+  question.workers = {60, 40, 20, 5};
+  question.pservers = {1};
   const Plan plan = AnswerPlan(Costs(), question);
   double highest = 0;
   for (const PlanRow& row : plan.rows())
@@ -91,8 +94,15 @@ TEST(PlanSearchTest, TheFewestProcessesWinThatAreNearlyAsFast) {
       EXPECT_LT(row.async().examples_per_second(), 0.95 * highest);
     }
   }
+}
+
+TEST(PlanSearchTest, HostsHaveTheProcessesOfTheBestRow) {
+  PlanQuestion question;
+  question.hosts = Hosts({{"a", 4}});
+  const Plan plan = AnswerPlan(Costs(), question);
   ASSERT_EQ(plan.hosts_size(), 1);
   EXPECT_EQ(plan.hosts(0).workers(), plan.rows(plan.best()).workers());
+  EXPECT_EQ(plan.hosts(0).pservers(), plan.rows(plan.best()).pservers());
 }
 
 TEST(PlanSearchTest, PserversThatComputeMuchAreMore) {
