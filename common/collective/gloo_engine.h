@@ -5,6 +5,9 @@
 // two steps instead of 2 (r - 1), in the order of the ranks, and every rank hears of the end of any
 // other by itself. Small arrays travel with the header, whole, and every rank reduces all of it.
 //
+// A rank that ends is named by all. When a rank is silent, one that was a step ahead of the others
+// may see its timeout first; it then names a rank that waits for the silent one itself.
+//
 // Security: the connections are plain TCP. A rank shows a secret of the other's card when it
 // connects, which keeps strangers and earlier generations out, but nothing is encrypted or
 // authenticated afterwards. Gloo trusts its peers: malformed bytes can end the process. Use this

@@ -265,11 +265,12 @@ TEST(GrpcStreamServerTest, OneCallerCannotTakeTheRoomOfAllWaitingUnaryCalls) {
   options.max_waiting_unary_per_peer = 2;
   options.audit = audit.log();
   GrpcStreamServer server(options, scripted.factory());
-  server.RegisterUnary(kSaveShards, [&](const std::string&) -> absl::StatusOr<std::string> {
-    watched.Change([&] { ++entered; });
-    watched.Await([&] { return release; });
-    return "done";
-  });
+  server.RegisterUnary(kSaveShards,
+                       [&](const PeerIdentity&, const std::string&) -> absl::StatusOr<std::string> {
+                         watched.Change([&] { ++entered; });
+                         watched.Await([&] { return release; });
+                         return "done";
+                       });
   ASSERT_TRUE(server.Start().ok());
   std::map<std::string, std::vector<absl::StatusCode>> codes;
   const auto call = [&](const std::string& name) {
@@ -302,10 +303,12 @@ TEST(GrpcStreamServerTest, RefusalsOfUnaryHandlersAreRecordedWithTheirReason) {
   GrpcStreamServer::Options options;
   options.audit = audit.log();
   GrpcStreamServer server(options, nullptr);
-  server.RegisterUnary(kSaveShards, [&](const std::string& request) -> absl::StatusOr<std::string> {
-    const absl::Status refusal = absl::PermissionDeniedError("refused");
-    return request.empty() ? refusal : Because(RefusalReason::kPath, refusal);
-  });
+  server.RegisterUnary(
+      kSaveShards,
+      [&](const PeerIdentity&, const std::string& request) -> absl::StatusOr<std::string> {
+        const absl::Status refusal = absl::PermissionDeniedError("refused");
+        return request.empty() ? refusal : Because(RefusalReason::kPath, refusal);
+      });
   ASSERT_TRUE(server.Start().ok());
   GrpcTransport transport;
   for (const char* request : {"", "x", "x"}) {
