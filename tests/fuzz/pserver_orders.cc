@@ -66,7 +66,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       FUZZ_CHECK(open != nullptr || !job.error().empty());
     }
     google::protobuf::RepeatedPtrField<HeldJob> holds;
-    pserver.FillHolds(&holds);
+    pserver.FillHolds(/*rank=*/0, &holds);
     SaveShardsRequest save;
     if (input.ConsumeBool() && save.ParseFromString(input.ConsumeRandomLengthString(60)))
       pserver.SaveShards(save).IgnoreError();

@@ -54,7 +54,8 @@ inline Member* Join(Membership* members, Role role, uint32_t rank,
   request.set_process_space("space");
   if (role == ROLE_PSERVER) request.set_address(absl::StrCat("ps", rank));
   Member fenced;
-  const absl::StatusOr<Member*> member = members->Register(request, now, &fenced);
+  const absl::StatusOr<Member*> member =
+      members->Register(request, /*believed=*/true, now, &fenced);
   EXPECT_TRUE(member.ok()) << member.status();
   return *member;
 }

@@ -202,6 +202,7 @@ TEST(ShmStreamServerTest, TheClientWithTheMostQueuedIsCutWhenAllHaveTooMuch) {
     for (size_t i = 0; i < text.size(); ++i) stream->Send({Slice::FromString(block)});
   });
   ShmStreamServer::Options options;
+  options.ring_bytes = 1 << 20;
   options.max_total_queued_bytes = 12 << 20;
   ShmTestServer server(&control, scripted.factory(), options);
   ShmTransport transport(OptionsWith(&control)), other(OptionsWith(&control));
