@@ -331,7 +331,8 @@ class GrpcStreamServer::Impl {
     }
     for (auto& [other, its_caller] : given_up) {
       NoRoom(its_caller, other->method(), full);
-      other->Cut(full);
+      // Only a stream that has ended already may have a client that does not read the status.
+      other->ending() ? other->Cut(full) : other->Abort(full);
       other->Release();
     }
     if (refused) NoRoom(caller, call->method(), full);

@@ -102,7 +102,7 @@ TEST(TableOverridesTest, WireTypeAndUpdateAtMustFitTheMode) {
   EXPECT_THAT(OverrideError("tables { name: \"embedding\" update_at: WORKER }"),
               HasSubstr("async"));
   EXPECT_THAT(OverrideError("tables { name: \"embedding\" update_at: COLLECTIVE }"),
-              HasSubstr("reserved"));
+              HasSubstr("sync_configs.dense"));
 }
 
 TEST(TableOverridesTest, LearningRatesScaleByWorkersWhenAsked) {

@@ -213,7 +213,11 @@ TEST(TableLayoutTest, ImpossibleConfigsAreRefusedByField) {
       {R"(name: "t" kind: SPARSE num_shards: 1 columns { name: "c" dim: 1 optimizer { sgd {} } }
           columns { name: "c" dim: 1 optimizer { sgd {} } })",
        "twice"},
-      {R"(name: "t" kind: DENSE shape: 1 optimizer { sgd {} } update_at: COLLECTIVE)",
+      {R"(name: "t" kind: SPARSE num_shards: 1 columns { name: "c" dim: 1 optimizer { sgd {} } }
+          update_at: COLLECTIVE)",
+       "COLLECTIVE"},
+      {R"(name: "t" kind: DENSE shape: 1 optimizer { sgd {} } update_at: COLLECTIVE
+          wire_type: BF16)",
        "COLLECTIVE"},
       {R"(name: "t" kind: DENSE shape: 1 optimizer { sgd {} } update_at: WORKER wire_type: BF16)",
        "BF16"},

@@ -273,9 +273,12 @@ TEST(GrpcStreamServerTest, OneCallerCannotTakeTheRoomOfAllWaitingUnaryCalls) {
                        });
   ASSERT_TRUE(server.Start().ok());
   std::map<std::string, std::vector<absl::StatusCode>> codes;
+  // Made before the threads, which would write the same files.
+  const std::map<std::string, GrpcCredentials> of_worker = {
+      {"1", credentials_of(PeerRole::kWorker, "1")}, {"2", credentials_of(PeerRole::kWorker, "2")}};
   const auto call = [&](const std::string& name) {
     GrpcTransport::Options client;
-    client.credentials = credentials_of(PeerRole::kWorker, name);
+    client.credentials = of_worker.at(name);
     GrpcTransport transport(client);
     const auto reply = transport.Call(AddressOf(server), kSaveShards, "", absl::Seconds(60));
     watched.Change([&] { codes[name].push_back(reply.status().code()); });
