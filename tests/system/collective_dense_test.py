@@ -54,7 +54,9 @@ class CollectiveDenseTest(DisturbedLaunchTest):
         self.assertNotEqual(result["recovery"]["resumed_from"], "")
         self.assertEqual(result["model_digest"], whole["model_digest"])
         # The checkpoint is one like any other: every byte is checked, and the next day starts from it.
-        self.sluice("ckpt", "verify", next((self.tmp / "resumed" / "checkpoints").glob("step-*")))
+        folder = next((self.tmp / "resumed" / "checkpoints").glob("step-*"))
+        verified = self.run_program("sluice", "ckpt", "verify", str(folder))
+        self.assertEqual(verified.returncode, 0, verified.stdout)
         self.train("next", COLLECTIVE, "--set=initial_checkpoint=%s" % (self.tmp / "resumed"))
 
     def test_lost_members_are_replaced_and_the_job_ends_with_the_same_bits(self):
@@ -75,7 +77,7 @@ class CollectiveDenseTest(DisturbedLaunchTest):
 
     def test_shrink_continues_without_the_lost_worker(self):
         flags = (SYNC, COLLECTIVE, "--epochs=8", "--worker_num=3", "--batch_size=64", "--server_num=1", "--threads=1",
-                 "--set=checkpoint.every_steps=20", "--set=strategy.sync_configs.on_worker_loss=SHRINK", "--restart_workers=false")
+                 "--set=checkpoint.every_steps=20", "--set=strategy.sync_configs.on_worker_loss=SHRINK")
         launcher = self.start_launch(*flags, name="shrink")
         self.await_step(launcher, 60, "shrink")
         kill_unless_over(self.pid_of("worker", 2, "shrink"))
@@ -90,8 +92,9 @@ class CollectiveDenseTest(DisturbedLaunchTest):
         scores = {}
         for name in ("pserver", "collective"):
             output = self.tmp / (name + ".scores")
-            self.sluice("predict", "--model=%s" % (self.tmp / name / "model"), "--data=data/adult/adult.test.csv",
-                        "--output=%s" % output)
+            done = self.run_program("sluice", "predict", "--model=%s" % (self.tmp / name / "model"),
+                                    "--data=%s" % os.path.abspath("data/adult/adult.test.gz"), "--output=%s" % output)
+            self.assertEqual(done.returncode, 0, done.stdout)
             scores[name] = [float(line.split(",")[-1]) for line in output.read_text().splitlines()[1:]]
         self.assertGreater(len(scores["pserver"]), 1000)
         for a, b in zip(scores["pserver"], scores["collective"]):

@@ -201,7 +201,7 @@ class StalledPeersTest(SluiceTest):
         scheduler = self.start("sluice-scheduler", *common)
         self.pservers = [self.start("sluice-pserver", "--rank=%d" % rank, "--bind=127.0.0.1:%d" % port, *common)
                          for rank, port in enumerate(self.ports)]
-        self.workers = [self.start("sluice-worker", "--rank=%d" % rank, *common) for rank in range(WORKERS)]
+        self.workers = [self.start("sluice-worker", "--rank=%d" % rank, "--transport=grpc", *common) for rank in range(WORKERS)]
         self.daemons = [scheduler, *self.pservers, *self.workers]
 
     def down(self):

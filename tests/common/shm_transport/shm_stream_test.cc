@@ -51,8 +51,9 @@ class HostilePeerTest : public ::testing::Test {
 
 TEST_F(HostilePeerTest, ImpossibleWritePositionEndsTheStream) {
   const auto victim = Victim();
-  const uint64_t zero = 0;
-  Write(&zero, sizeof(zero), kRing + 1);
+  FrameHead head;
+  head.kind = FrameHead::kMessage;  // an empty message, which must not arrive
+  Write(&head, sizeof(head), kRing + 1);
   ExpectEnd(victim.get(), absl::StatusCode::kDataLoss);
 }
 
@@ -112,11 +113,11 @@ TEST_F(HostilePeerTest, MemoryThatIsWrittenForEverDoesNotOutliveItsSocket) {
       *SealedMemory::Map(FileDescriptor(dup(peer_.memory.fd())), ShmLink::MemoryBytes(kRing));
   auto* const control = reinterpret_cast<RingControl*>(kept.data());
   std::thread writer([&] {
-    // Zeros are no frames, so this is a message that never ends.
+    // Empty messages all over the ring.
     FrameHead head;
     head.kind = FrameHead::kMessage;
-    head.bytes = host_->max_message_bytes;
-    std::memcpy(kept.data() + ShmLink::kDataOffset, &head, sizeof(head));
+    for (size_t at = 0; at < kRing; at += sizeof(head))
+      std::memcpy(kept.data() + ShmLink::kDataOffset + at, &head, sizeof(head));
     while (!stop) control->written.store(control->read.load() + kRing);
   });
   peer_ = ShmLink();

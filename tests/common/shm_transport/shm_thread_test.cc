@@ -73,6 +73,9 @@ TEST_F(ShmThreadTest, AMessageOfManyRingsWakesBothEndsAsOftenAsItMust) {
 
 TEST_F(ShmThreadTest, WhatADyingPeerHasWrittenIsStillRead) {
   LinkPair links(kRing);
+  RecordedStream server(ShmStream::Side::kServer, std::move(links.server), host_, server_thread_);
+  // The server sleeps by now, so that it hears of the end first.
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));
   RingWriter writer(links.client.control(true), links.client.data(true), kRing);
   for (int i = 0; i < 3; ++i) {
     FrameHead head;
@@ -83,7 +86,6 @@ TEST_F(ShmThreadTest, WhatADyingPeerHasWrittenIsStillRead) {
   }
   writer.Publish();
   links.client = ShmLink();  // as when its process is killed
-  RecordedStream server(ShmStream::Side::kServer, std::move(links.server), host_, server_thread_);
   ASSERT_TRUE(server.AwaitFinished());
   EXPECT_EQ(server.received().size(), 3u);
   EXPECT_EQ(server.status().code(), absl::StatusCode::kUnavailable) << server.status();
