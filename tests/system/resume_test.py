@@ -141,7 +141,7 @@ class ResumeTest(ResumeCase):
         self.job = self.small_job(train="train.csv", evaluation="eval.csv", wide_only=True)
         step = self.train_and_kill(*self.flags(every, workers=3, pservers=4), name="run", after=600)
         # One to two epochs more. The bound between numbers of workers, 1e-6, is one for an epoch; roundings add up.
-        epochs = step // STEPS + 2
+        epochs = step // -(-LINES // (3 * 8)) + 2
         whole, _ = self.launch(*self.flags(every, workers=3, pservers=4, epochs=epochs), job=self.job, name="whole")
         for pservers in (1, 3, 8):
             for workers in (3, 1, 5):
