@@ -184,14 +184,14 @@ class CheckpointTest(SluiceTest):
         flags = ["--server_num=2", "--worker_num=2", "--threads=1", "--batch_size=8", "--set=data.task_bytes=2500",
                  "--set=strategy.a_sync_configs.k_steps=5", "--set=optimizers.all={adam {} learning_rate: 0.01}",
                  "--set=checkpoint.every_steps=100", "--set=checkpoint.keep=2"]
-        self.launch(*flags, "--epochs=6", job=self.job, name="whole")
+        self.launch(*flags, "--epochs=40", job=self.job, name="whole")
         earlier, folder = list(self.folders("whole").values())[-2:]
         files = sorted(folder.glob("worker-*"))
         self.assertEqual(len(files), 2)
         # Both ranks have seen every key, so nothing but the checksum in the manifest tells the files apart.
         self.assertEqual(len({path.stat().st_size for path in files}), 1)
         names = [path.name for path in files]
-        flags.append("--epochs=8")
+        flags.append("--epochs=42")
         for i, name in enumerate(names):
             with self.subTest(name):
                 self.resume_damaged("zeroed-%d" % i, self.tmp / "whole",
