@@ -346,8 +346,7 @@ absl::StatusOr<TrainReport> JobRunner::Train(const Phase& phase) {
   if (!indexed_) SLUICE_RETURN_IF_ERROR(ListTrainingData(context_, &table_));
   indexed_ = true;
   if (phase.cards_size() > 0 && !joined_) {
-    SLUICE_RETURN_IF_ERROR(
-        context_.dense->Join({phase.cards().begin(), phase.cards().end()}));
+    SLUICE_RETURN_IF_ERROR(context_.dense->Join({phase.cards().begin(), phase.cards().end()}));
     joined_ = true;
   }
   stats_.BeginEpoch(phase.epoch());
