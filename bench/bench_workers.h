@@ -16,7 +16,7 @@ namespace sluice::bench {
 
 class BenchWorkers {
  public:
-  // What is between workers and pserver.
+  // The connection between workers and pserver.
   enum class Between { kGrpc, kTls, kShm };
   // Job, pserver process and clients.
   static absl::StatusOr<std::unique_ptr<BenchWorkers>> Start(const std::vector<TableConfig>& tables,

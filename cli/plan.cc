@@ -41,7 +41,7 @@ const std::set<std::string>& FlagsWithoutEffect() {
   return *names;
 }
 
-// What the flags ask.
+// The request that the flags make.
 struct Request {
   JobConfig job;
   plan::PlanQuestion question;

@@ -44,7 +44,7 @@ constexpr double kBusyShare = 0.5;  // of the cores
 // A frame's cost without its bytes, at each end. An empty gRPC message and its answer take 45 us on
 // an idle host.
 constexpr double kUsualFrame = 30e-6, kMostFrame = 500e-6;
-// What an index and room to grow add to the bytes of rows.
+// Factor by which an index and room to grow enlarge the bytes of rows.
 constexpr double kIndexOfRows = 1.25;
 
 class TemporaryFolder {

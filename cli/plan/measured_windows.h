@@ -19,7 +19,7 @@ struct Reading {
   double rows = 0;
 };
 
-// What one step costs, as the mean over all readings.
+// The costs of one step, as means over all readings.
 struct StepMeans {
   double steps = 0, examples = 0, step_s = 0, wait_s = 0, worker_cpu_s = 0, pserver_cpu_s = 0;
   double pushed_bytes = 0, pulled_bytes = 0;

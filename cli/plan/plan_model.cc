@@ -16,7 +16,7 @@ struct Visit {
   double share = 1;    // of all workers that come to this very station
 };
 
-// What a step does next. Its visits happen at the same time.
+// One stage of a step. The visits of a stage happen at the same time.
 struct Stage {
   enum What { kCompute, kNetwork, kPserver } what = kCompute;
   double alone = 0;  // seconds that no station adds to
@@ -328,7 +328,7 @@ StepLoad LoadOf(const PlanCosts& costs, PlanMode mode, double workers, double ps
 }
 
 double DuplexSeconds(const StepLoad& load, double pservers, const Network& network) {
-  // What was measured between hosts with two pservers; 1 if frames left one after another.
+  // Fitted to runs between hosts with two pservers; it would be 1 if frames left one after another.
   constexpr double kInOrder = 0.8;
   if (pservers <= 1) return 0;
   return kInOrder * (1 - 1 / pservers) * std::min(load.pushed_bytes, load.pulled_bytes) /

@@ -16,8 +16,8 @@
 namespace sluice {
 namespace {
 
-// What is reduced at a time while other pieces travel: a quarter of a part, within limits. Each
-// piece costs a few system calls and wake-ups.
+// Bounds of a piece, which is reduced while others travel: a quarter of a part, if within them.
+// Each piece costs a few system calls and wake-ups.
 constexpr size_t kMinPieceFloats = 32 << 10, kMaxPieceFloats = 256 << 10;
 size_t PieceFloats(size_t largest_part) {
   return std::clamp((largest_part + 3) / 4, kMinPieceFloats, kMaxPieceFloats);
@@ -120,7 +120,7 @@ class GlooEngine : public CollectiveEngine {
 
   GlooPeers peers_;
   uint32_t self_ = 0, ranks_ = 0;
-  // Of the present operation, by rank.
+  // By rank; belongs to the operation under way.
   std::vector<OperationHeader> headers_;
   std::vector<const GlooPeers::Message*> messages_;
   std::vector<float> scratch_;  // kept between operations: fresh pages are slow

@@ -16,7 +16,7 @@
 namespace sluice {
 namespace {
 
-constexpr char kRoot[] = "/root", kFolder[] = "/root/step-5";
+constexpr char kRoot[] = "/checkpoints", kFolder[] = "/checkpoints/step-5";
 
 void CheckText(const std::string& text) {
   const auto manifest = ParseManifest("MANIFEST", text);
