@@ -9,8 +9,12 @@
 //   all_gather       2 n             bring 2 / r, take 2 (r - 1) / r
 //   broadcast        2 n             bring or take 2
 //
+// A weighted mean moves as much as allreduce; in bfloat16 (3.5 - 1 / r) n, because half as much
+// lies between the ranks.
+//
 // The limit of gloo is one plain TCP connection over loopback that carries as many bytes as all
-// ranks must send: 2 (r - 1) n for allreduce, (r - 1) n for the others, half of it each way.
+// ranks must send: 2 (r - 1) n for allreduce and a weighted mean, (r - 1) n for the others, half of
+// it each way.
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
@@ -121,6 +125,9 @@ class Ranks {
     if (operation == "allreduce") return collective.AllReduce(values, Collective::Op::kAverage);
     if (operation == "reduce_scatter")
       return collective.ReduceScatter(values, Collective::Op::kAverage);
+    if (operation == "weighted_mean") return collective.Wait(collective.WeightedMean(0, values, 1));
+    if (operation == "weighted_mean_bf16")
+      return collective.Wait(collective.WeightedMean(0, values, 1, Collective::Wire::kBf16));
     if (operation == "all_gather") return collective.AllGather(values);
     return collective.Broadcast(
         absl::MakeSpan(reinterpret_cast<uint8_t*>(values.data()), values.size() * sizeof(float)),
@@ -133,7 +140,8 @@ class Ranks {
 
 // Bytes that a rank reads or writes, in bytes of the array.
 double Moved(const std::string& operation, double r) {
-  if (operation == "allreduce") return 5 - 2 / r;
+  if (operation == "allreduce" || operation == "weighted_mean") return 5 - 2 / r;
+  if (operation == "weighted_mean_bf16") return 3.5 - 1 / r;
   if (operation == "reduce_scatter") return 3 - 1 / r;
   return 2;
 }
@@ -178,7 +186,8 @@ Benchmark CollectiveBenchmark(const std::string& operation, const std::string& e
     }
     SLUICE_ASSIGN_OR_RETURN(std::shared_ptr<TcpLoopback> tcp,
                             TcpLoopback::Create({bytes / 2, bytes / 2}));
-    const int messages = static_cast<int>(ranks - 1) * (operation == "allreduce" ? 2 : 1);
+    const bool twice = operation == "allreduce" || operation == "weighted_mean";
+    const int messages = static_cast<int>(ranks - 1) * (twice ? 2 : 1);
     return std::function<Sample()>([=] {
       Sample sample;
       sample.limit = gigabytes / (tcp->Run(messages * times, 1) / times);
@@ -201,6 +210,12 @@ void AddCollectiveBenchmarks(std::vector<Benchmark>* to) {
         for (const uint32_t ranks : {2, 4})
           to->push_back(CollectiveBenchmark(operation, engine, size, ranks));
       }
+    }
+  }
+  for (const char* operation : {"weighted_mean", "weighted_mean_bf16"}) {
+    for (const char* engine : {"shm", "gloo"}) {
+      for (const Size& size : {sizes[2], sizes[4]})
+        to->push_back(CollectiveBenchmark(operation, engine, size, 2));
     }
   }
 }

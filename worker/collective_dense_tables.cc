@@ -12,10 +12,10 @@
 namespace sluice {
 namespace {
 
-std::vector<uint64_t> ElementsOf(const TableLayouts& tables) {
-  std::vector<uint64_t> elements;
-  for (const auto& table : tables) elements.push_back(table->elements());
-  return elements;
+std::vector<GradientSize> SizesOf(const TableLayouts& tables) {
+  std::vector<GradientSize> sizes;
+  for (const auto& table : tables) sizes.push_back({table->elements(), table->wire_bytes()});
+  return sizes;
 }
 
 }  // namespace
@@ -29,8 +29,8 @@ CollectiveDenseTables::CollectiveDenseTables(Options options)
       places_(replica_.tables().size()),
       put_(replica_.tables().size()) {
   const SyncConfigs& configs = spec_->config().strategy().sync_configs();
-  const std::vector<uint64_t> elements = ElementsOf(replica_.tables());
-  for (GradientBucket& plan : PlanGradientBuckets(elements, uint64_t{configs.fuse_mb()} << 20,
+  const std::vector<GradientSize> sizes = SizesOf(replica_.tables());
+  for (GradientBucket& plan : PlanGradientBuckets(sizes, uint64_t{configs.fuse_mb()} << 20,
                                                   std::max(1u, configs.fuse_layers()))) {
     Bucket& bucket = buckets_.emplace_back();
     for (const size_t table : plan.tables) {
@@ -38,7 +38,7 @@ CollectiveDenseTables::CollectiveDenseTables(Options options)
           buckets_.size() - 1,
           bucket.offsets.empty()
               ? 0
-              : bucket.offsets.back() + elements[plan.tables[bucket.offsets.size() - 1]]};
+              : bucket.offsets.back() + sizes[plan.tables[bucket.offsets.size() - 1]].elements};
       bucket.offsets.push_back(places_[table].offset);
     }
     bucket.values.resize(plan.elements + 1);
@@ -49,6 +49,7 @@ CollectiveDenseTables::CollectiveDenseTables(Options options)
 
 CollectiveDenseTables::~CollectiveDenseTables() {
   collective_->Cancel();
+  collective_->Leave();  // no operation uses the buckets any more
   if (writer_.joinable()) writer_.join();
 }
 
@@ -114,8 +115,10 @@ void CollectiveDenseTables::SendFull(double weight) {
   // A rank with a bad gradient stops here: nothing of it may reach the others.
   for (; status_.ok() && sent_ < buckets_.size() && buckets_[sent_].missing == 0; ++sent_) {
     Bucket& bucket = buckets_[sent_];
+    const auto wire =
+        bucket.plan.wire_bytes == 2 ? Collective::Wire::kBf16 : Collective::Wire::kF32;
     bucket.ticket =
-        collective_->WeightedMean(replica_.closed(), absl::MakeSpan(bucket.values), weight);
+        collective_->WeightedMean(replica_.closed(), absl::MakeSpan(bucket.values), weight, wire);
   }
 }
 

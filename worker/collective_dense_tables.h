@@ -8,6 +8,9 @@
 //   4. CloseStep All ranks make the same update. A rank that dies before 3 leaves the step open
 //                everywhere, and no rank updates.
 //
+// A bucket has the wire type of its tables (TableConfig.wire_type): with BF16, gradients and their
+// means are rounded, and half of the bytes travel. The update and the values are f32.
+//
 // Each bucket ends with one more value, 1: its mean tells whether any rank had examples. Without
 // any, the tables are not updated, as on the pservers.
 //

@@ -16,17 +16,24 @@
 
 namespace sluice {
 
+struct GradientSize {
+  uint64_t elements = 0;
+  uint32_t wire_bytes = 4;  // of an element that travels
+};
+
 struct GradientBucket {
   std::vector<size_t> tables;  // indices into the list of tables, the last one first
   uint64_t elements = 0;       // of all of them
+  uint32_t wire_bytes = 4;     // the same for all of them
 };
 
 inline constexpr uint64_t kFirstBucketBytes = 1 << 20;
 
-// `elements`: by table. A bucket holds at most `max_bytes` (the first one at most
-// kFirstBucketBytes) and at most `max_tables` tables, but at least one table.
+// `gradients`: by table. A bucket holds gradients of one wire form, at most `max_bytes` that travel
+// (the first one at most kFirstBucketBytes) and at most `max_tables` tables, but at least one
+// table.
 // REQUIRES: max_tables > 0.
-std::vector<GradientBucket> PlanGradientBuckets(const std::vector<uint64_t>& elements,
+std::vector<GradientBucket> PlanGradientBuckets(const std::vector<GradientSize>& gradients,
                                                 uint64_t max_bytes, size_t max_tables);
 
 }  // namespace sluice

@@ -4,6 +4,7 @@
 #include <netdb.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -24,6 +25,8 @@ const char* NameOf(SyncConfigs::Engine engine) {
       return "gloo";
     case SyncConfigs::TWO_LEVEL:
       return "two_level";
+    case SyncConfigs::NCCL:
+      return "nccl";
     default:
       return "auto";
   }
@@ -57,23 +60,38 @@ std::string AddressTowards(const std::string& peer) {
 }
 
 absl::StatusOr<std::unique_ptr<Collective>> MakeJobCollective(const JobConfig& config,
-                                                              const Identity& identity) {
+                                                              const Identity& identity,
+                                                              const ComputeDevice& device) {
   const SyncConfigs::Engine engine = config.strategy().sync_configs().engine();
   const bool plain_allowed =
       !identity.credentials.tls() || identity.cluster.security().plain_collective();
+  const std::string how_to_allow =
+      "this cluster uses TLS, and gradients between hosts are sent without encryption; set "
+      "security "
+      "{ plain_collective: true } in the cluster file of every worker if its network may be "
+      "trusted, "
+      "or set sync_configs.dense: PSERVER";
   if (!plain_allowed && (engine == SyncConfigs::GLOO || engine == SyncConfigs::TWO_LEVEL)) {
-    return absl::PermissionDeniedError(absl::StrCat(
-        "strategy.sync_configs.engine ", SyncConfigs::Engine_Name(engine),
-        " sends gradients between hosts without encryption, and this cluster uses TLS; set "
-        "security "
-        "{ plain_collective: true } in the cluster file of every worker if its network may be "
-        "trusted, or set sync_configs.dense: PSERVER"));
+    return absl::PermissionDeniedError(absl::StrCat("strategy.sync_configs.engine ",
+                                                    SyncConfigs::Engine_Name(engine),
+                                                    " is not allowed: ", how_to_allow));
+  }
+  if (engine == SyncConfigs::NCCL && device.kind != ComputeDevice::kCuda) {
+    return absl::FailedPreconditionError(
+        "strategy.sync_configs.engine NCCL exchanges gradients between GPUs, and this worker "
+        "computes on the CPU; start all workers of the job with --device=cuda (sluice launch: "
+        "--gpus), or choose engine AUTO");
   }
   CollectiveOptions options;
+  if (device.kind == ComputeDevice::kCuda) options.cuda_device = device.ordinal;
   options.timeout = absl::Seconds(config.train().step_timeout_s());
+  options.comm_num = std::max(1u, config.strategy().sync_configs().comm_num());
   if (plain_allowed) {
     const std::vector<std::string> schedulers = absl::StrSplit(identity.scheduler, ',');
     options.bind_address = AddressTowards(schedulers.front());
+  } else {
+    // Inside one host, AUTO and NCCL need no address.
+    options.why_no_address = how_to_allow;
   }
   return MakeCollective(NameOf(engine), options);
 }

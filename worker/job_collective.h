@@ -8,15 +8,18 @@
 #include "absl/status/statusor.h"
 #include "common/collective/collective.h"
 #include "common/daemon/identity.h"
+#include "model/net/net_options.h"
 #include "proto/config.pb.h"
 
 namespace sluice {
 
 // `config`: of a job with sync_configs.dense COLLECTIVE. PERMISSION_DENIED: the engine sends
-// without encryption, and the cluster uses TLS without security.plain_collective. Other errors:
+// without encryption, and the cluster uses TLS without security.plain_collective.
+// FAILED_PRECONDITION: the engine is NCCL, and this worker's `device` is the CPU. Other errors:
 // those of MakeCollective.
 absl::StatusOr<std::unique_ptr<Collective>> MakeJobCollective(const JobConfig& config,
-                                                              const Identity& identity);
+                                                              const Identity& identity,
+                                                              const ComputeDevice& device);
 
 // The address of this host from which it reaches `peer`, host:port. Empty: there is none.
 std::string AddressTowards(const std::string& peer);

@@ -203,7 +203,7 @@ void WorkerServer::RunJobs() {
       run.scheduler_silent = [this] { return session_->silent() >= session_->lost_after() / 4; };
       run.transport = options_.transport;
       run.make_collective = [this](const JobConfig& config) {
-        return MakeJobCollective(config, options_.identity);
+        return MakeJobCollective(config, options_.identity, options_.device);
       };
       run.env = confined_ != nullptr ? confined_.get() : options_.env;
       run.max_message_bytes = uint64_t{options_.identity.cluster.limits().max_message_mib()} << 20;

@@ -1,8 +1,8 @@
 // Reduces and exchanges arrays between the ranks of one job, without a pserver.
 //
 // All ranks call the same methods in the same order with the same sizes. The operations of a rank
-// run in that order. Results do not depend on timing, nor on sizes of chunks: shm and gloo sum in
-// the order of the ranks and give the same bits; two_level sums inside each host first.
+// run in that order. Results do not depend on timing, nor on sizes of chunks: shm, gloo and
+// nccl sum in the order of the ranks and give the same bits; two_level sums inside each host first.
 //
 //   Listen   every rank says how the others reach it
 //   Join     every rank gets what all have said; returns once the group is complete
@@ -37,6 +37,8 @@ namespace sluice {
 class Collective {
  public:
   enum class Op { kSum, kAverage, kMin, kMax };
+  // The form of values that travel: as they are, or rounded to bfloat16, to half of the bytes.
+  enum class Wire : uint32_t { kF32, kBf16 };
   // Names a started operation; tickets of one group grow.
   using Ticket = uint64_t;
 
@@ -58,7 +60,16 @@ class Collective {
   // when all weights are 0. The values of a rank with weight 0 are not read. A weight is 0, or a
   // normal positive f32 number; others are INVALID_ARGUMENT on all ranks. `values` belong to the
   // operation until Wait returns. Several may be under way. `step` is compared between the ranks.
-  virtual Ticket WeightedMean(uint64_t step, absl::Span<float> values, double weight) = 0;
+  //
+  // With kBf16, the values of every rank are rounded to bfloat16 (nearest, ties to even) before
+  // they are weighted, and so is the mean. Products and sums are f32. All ranks get the same bits,
+  // and the error is at most 2^-7 of the largest magnitude of a value. two_level rounds the mean of
+  // each host as well: 2^-6.
+  virtual Ticket WeightedMean(uint64_t step, absl::Span<float> values, double weight,
+                              Wire wire) = 0;
+  Ticket WeightedMean(uint64_t step, absl::Span<float> values, double weight) {
+    return WeightedMean(step, values, weight, Wire::kF32);
+  }
   // Waits for the operation, and so for all before it.
   virtual absl::Status Wait(Ticket ticket) = 0;
 
@@ -82,7 +93,7 @@ class Collective {
   // "" when none waits. Safe from any thread.
   virtual std::string WaitingFor() const = 0;
 
-  // Names the engine: "shm", "gloo" or "two_level"; "auto" before Join has chosen.
+  // Names the engine: "shm", "gloo", "two_level" or "nccl"; "auto" before Join has chosen.
   virtual const char* name() const = 0;
 };
 

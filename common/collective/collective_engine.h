@@ -1,10 +1,10 @@
 // The operations of a Collective, one at a time: what an engine implements.
 //
-// QueuedCollective makes a Collective of it. It keeps the first error, so that an engine need not
-// refuse operations before Join or after an error.
+// QueuedCollective makes a Collective of it. It describes each operation in a header, and keeps the
+// first error, so that an engine need not refuse operations before Join or after an error.
 //
-// Thread safety: one call at a time, from any thread, except Cancel and WaitingFor, which are safe
-// at any time.
+// Thread safety: one call at a time, from any thread, except Abandon, Cancel and WaitingFor, which
+// are safe at any time between Join and Leave; Cancel and WaitingFor also outside.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "common/collective/collective.h"
+#include "common/collective/operation_header.h"
 
 namespace sluice {
 
@@ -32,15 +32,21 @@ struct CollectiveOptions {
   // anybody on that network can read and change what is exchanged, and a peer that sends malformed
   // bytes can end this process. Empty: this rank does not listen, so gloo cannot be used.
   std::string bind_address;
+  // Why there is no bind_address and what to do, for messages.
+  std::string why_no_address;
+  // nccl: the CUDA device of this rank, counted among those that CUDA_VISIBLE_DEVICES allows. -1:
+  // none.
+  int cuda_device = -1;
+  // The number of communicators, 1 to 8: WeightedMeans that were started run on them in turn, so up
+  // to this many at a time. Each has memory, connections and a thread of its own. All ranks give
+  // the same number. It changes no result.
+  uint32_t comm_num = 1;
   // Names the host in place of what the system says, for tests.
   std::string host_for_test;
 };
 
 class CollectiveEngine {
  public:
-  // The step of an operation that has none.
-  static constexpr uint64_t kNoStep = ~uint64_t{0};
-
   virtual ~CollectiveEngine() = default;
 
   // As in Collective. Leave has been called before Listen when there was a group.
@@ -55,16 +61,17 @@ class CollectiveEngine {
 
   // How long later operations wait, in place of CollectiveOptions::timeout; not less than that.
   virtual void SetTimeout(absl::Duration timeout) = 0;
-  virtual absl::Status WeightedMean(uint64_t step, absl::Span<float> values, double weight) = 0;
-  // `step` is kNoStep, or compared between the ranks.
-  virtual absl::Status AllReduce(uint64_t step, absl::Span<float> values, Collective::Op op) = 0;
-  virtual absl::Status ReduceScatter(absl::Span<float> values, Collective::Op op) = 0;
-  virtual absl::Status AllGather(absl::Span<float> values) = 0;
-  virtual absl::Status Broadcast(absl::Span<uint8_t> bytes, uint32_t root) = 0;
-  virtual absl::Status Barrier() = 0;
+  // The operations. `header` is what this rank says about it; the engine brings the headers of all
+  // ranks together, and the operation fails in all of them unless they agree (CheckAgreement).
+  // REQUIRES: `header.n` is the size of the array.
+  // A weighted mean, all-reduce or reduce-scatter.
+  virtual absl::Status Reduce(const OperationHeader& header, absl::Span<float> values) = 0;
+  virtual absl::Status AllGather(const OperationHeader& header, absl::Span<float> values) = 0;
+  virtual absl::Status Broadcast(const OperationHeader& header, absl::Span<uint8_t> bytes) = 0;
+  virtual absl::Status Barrier(const OperationHeader& header) = 0;
 
   // Ends the group for all ranks: their operations fail with the code of `why` and its rank at
-  // fault.
+  // fault. So does an operation that runs; it may not have returned yet.
   virtual void Abandon(const absl::Status& why) = 0;
   virtual void Cancel() = 0;
   virtual std::string WaitingFor() const = 0;

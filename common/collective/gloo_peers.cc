@@ -53,13 +53,14 @@ absl::StatusOr<CollectiveCard> GlooPeers::Listen(uint64_t generation, uint32_t s
   const SigpipeBlock block;
   self_ = self;
   ranks_ = ranks;
-  failed_ = false;
+  ended_by_.reset();
   timeout_ = options_.timeout;
   own_ = NewCard("gloo", generation, self, ranks,
                  options_.host_for_test.empty() ? HostOfThisProcess() : options_.host_for_test);
   {
     MutexLock lock(&mutex_);
     cancelled_ = ending_ = expired_ = false;
+    interruption_.reset();
     names_.resize(ranks);
     std::iota(names_.begin(), names_.end(), 0);
   }
@@ -145,7 +146,7 @@ absl::Status GlooPeers::Greet(const std::vector<CollectiveCard>& cards) {
   hello.kind = OperationHeader::kHello;
   hello.n = own_.generation();
   hello.root = self_;
-  Begin(hello);
+  SLUICE_RETURN_IF_ERROR(Begin(hello));
   for (uint32_t rank = 0; rank < ranks_; ++rank) {
     if (rank == self_) continue;
     const std::string& nonce = cards[rank].nonce();
@@ -173,7 +174,7 @@ void GlooPeers::Leave() {
     MutexLock lock(&mutex_);
     cancelled = cancelled_;
   }
-  if (!failed_ && !cancelled) (void)AwaitAcknowledgements();
+  if (!ended_by_.has_value() && !cancelled) (void)AwaitAcknowledgements();
   Close();
   {
     MutexLock lock(&mutex_);
@@ -195,7 +196,10 @@ void GlooPeers::Close() {
   peers_.clear();
 }
 
-void GlooPeers::Begin(const OperationHeader& operation) { operation_ = operation; }
+absl::Status GlooPeers::Begin(const OperationHeader& operation) {
+  operation_ = operation;
+  return ended_by_.has_value() ? End(*ended_by_) : absl::OkStatus();
+}
 
 void GlooPeers::PostMessageReceive(uint32_t rank) {
   Peer& peer = *peers_[rank];
@@ -301,9 +305,11 @@ absl::Status GlooPeers::Await(UnboundBuffer* buffer, uint32_t rank, bool send) {
   const auto deadline = std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(timeout_);
   while (true) {
     bool wait = false;
+    std::optional<GroupFault> interruption;
     {
       MutexLock lock(&mutex_);
-      if (!cancelled_) {
+      interruption = interruption_;
+      if (!cancelled_ && !interruption.has_value()) {
         wait = true;
         awaited_ = buffer;
         awaited_send_ = send;
@@ -329,6 +335,7 @@ absl::Status GlooPeers::Await(UnboundBuffer* buffer, uint32_t rank, bool send) {
       cancelled = cancelled_;
     }
     if (cancelled) return Fail(GroupFault::kLeft, self_);
+    if (interruption.has_value()) return End(*interruption);
     if (broken) return Broken(rank);
     if (complete) return absl::OkStatus();
     // Otherwise the wait was aborted: by the watchdog now, or just as an earlier wait was complete.
@@ -365,8 +372,8 @@ absl::Status GlooPeers::End(const GroupFault& fault) {
     MutexLock lock(&mutex_);
     cancelled = cancelled_;
   }
-  if (!failed_) {
-    failed_ = true;
+  if (!ended_by_.has_value()) {
+    ended_by_ = fault;
     OperationHeader header;
     header.kind = OperationHeader::kFailed;
     header.op = fault.kind;
@@ -392,6 +399,14 @@ absl::Status GlooPeers::Abandon(const absl::Status& why) {
   const SigpipeBlock block;
   (void)End(FaultOf(why, names_[self_]));
   return why;
+}
+
+void GlooPeers::Interrupt(const absl::Status& why) {
+  MutexLock lock(&mutex_);
+  interruption_ = FaultOf(why, own_.rank());
+  if (awaited_ != nullptr) {
+    awaited_send_ ? awaited_->abortWaitSend() : awaited_->abortWaitRecv();
+  }
 }
 
 void GlooPeers::Cancel() {

@@ -7,14 +7,16 @@
 // Invariants: a receive for the next message of each rank is always posted. No exception of Gloo
 // leaves this class. SIGPIPE, which Gloo's writes raise, does not end the process.
 //
-// Thread safety: one call at a time, from any thread, except Cancel and WaitingFor, which are safe
-// at any time. Gloo has a thread of its own, and a watchdog thread ends waits that take too long.
+// Thread safety: one call at a time, from any thread, except Interrupt, Cancel and WaitingFor,
+// which are safe at any time. Gloo has a thread of its own, and a watchdog thread ends waits that
+// take too long.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -59,8 +61,8 @@ class GlooPeers {
 
   // Not below that of the options.
   void set_timeout(absl::Duration timeout) { timeout_ = timeout; }
-  // The operation that follows, for messages.
-  void Begin(const OperationHeader& operation);
+  // The operation that follows, for messages. Returns the group's error when it has ended.
+  absl::Status Begin(const OperationHeader& operation);
   absl::Status SendMessage(uint32_t rank, const OperationHeader& header, const void* values,
                            size_t bytes);
   // The next message of a rank, until the next call for it.
@@ -82,6 +84,8 @@ class GlooPeers {
 
   // Ends the group for all ranks. Returns `why`.
   absl::Status Abandon(const absl::Status& why);
+  // Makes the operation that runs end the group as Abandon does, as soon as it waits.
+  void Interrupt(const absl::Status& why);
   // Makes waits return CANCELLED, and closes all connections.
   void Cancel();
   std::string WaitingFor() const;
@@ -114,7 +118,7 @@ class GlooPeers {
   std::vector<uint32_t> names_;  // the members; changed under the lock
   absl::Duration timeout_;       // of each wait
   OperationHeader operation_;
-  bool failed_ = false;
+  std::optional<GroupFault> ended_by_;  // set when the group has ended
   std::shared_ptr<gloo::transport::Device> device_;
   std::shared_ptr<gloo::transport::Context> context_;  // changed under the lock
   std::vector<std::unique_ptr<Peer>> peers_;           // by rank; none for this one
@@ -123,6 +127,7 @@ class GlooPeers {
   CondVar ending_changed_;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
+  std::optional<GroupFault> interruption_ ABSL_GUARDED_BY(mutex_);
   // The present wait.
   gloo::transport::UnboundBuffer* awaited_ ABSL_GUARDED_BY(mutex_) = nullptr;
   bool awaited_send_ ABSL_GUARDED_BY(mutex_) = false;

@@ -14,7 +14,10 @@ namespace sluice {
 //   shm        ranks on one host
 //   gloo       ranks anywhere, over plain TCP; UNIMPLEMENTED in a build without Gloo
 //   two_level  shm inside each host, gloo between one rank of each
-//   auto       whichever of these fits where the ranks are; Join decides when it sees all cards
+//   nccl       ranks with a GPU each, which CollectiveOptions::cuda_device names; errors as in
+//              nccl_engine.h
+//   auto       whichever of the first three fits where the ranks are; Join decides when it
+//              sees all cards
 // INVALID_ARGUMENT for another name, and for options that the engine cannot work with.
 absl::StatusOr<std::unique_ptr<Collective>> MakeCollective(const std::string& engine,
                                                            const CollectiveOptions& options);

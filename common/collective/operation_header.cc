@@ -3,8 +3,6 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
-#include "common/collective/collective.h"
-#include "common/collective/collective_engine.h"
 
 namespace sluice {
 namespace {
@@ -34,7 +32,14 @@ std::string DescribeFully(const OperationHeader& h) {
   if (h.kind == OperationHeader::kBroadcast) absl::StrAppend(&text, " from rank ", h.root);
   if (h.kind == OperationHeader::kAllReduce || h.kind == OperationHeader::kReduceScatter)
     absl::StrAppend(&text, " by operation ", h.op);
+  if (h.wire != 0) absl::StrAppend(&text, h.in_bf16() ? " in bfloat16" : " in an unknown form");
   return text;
+}
+
+// Only weighted means have another form than f32.
+uint32_t MostWire(const OperationHeader& h) {
+  return h.kind == OperationHeader::kWeightedMean ? static_cast<uint32_t>(Collective::Wire::kBf16)
+                                                  : 0;
 }
 
 bool ValidWeight(double weight) {
@@ -42,18 +47,51 @@ bool ValidWeight(double weight) {
   return weight == 0 || (w > 0 && std::isnormal(w));
 }
 
+OperationHeader NewHeader(OperationHeader::Kind kind, size_t n) {
+  OperationHeader header;
+  header.kind = kind;
+  header.n = n;
+  header.step = OperationHeader::kNoStep;
+  return header;
+}
+
 }  // namespace
+
+OperationHeader WeightedMeanHeader(uint64_t step, size_t n, double weight, Collective::Wire wire) {
+  OperationHeader header = NewHeader(OperationHeader::kWeightedMean, n);
+  header.step = step;
+  header.weight = weight;
+  header.wire = static_cast<uint32_t>(wire);
+  return header;
+}
+
+OperationHeader ReductionHeader(OperationHeader::Kind kind, size_t n, Collective::Op op) {
+  OperationHeader header = NewHeader(kind, n);
+  header.op = static_cast<uint32_t>(op);
+  return header;
+}
+
+OperationHeader AllGatherHeader(size_t n) { return NewHeader(OperationHeader::kAllGather, n); }
+
+OperationHeader BroadcastHeader(size_t bytes, uint32_t root) {
+  OperationHeader header = NewHeader(OperationHeader::kBroadcast, bytes);
+  header.root = root;
+  return header;
+}
+
+OperationHeader BarrierHeader() { return NewHeader(OperationHeader::kBarrier, 0); }
 
 std::string Describe(const OperationHeader& header) {
   std::string text = absl::StrCat("the ", NameOf(header.kind));
-  if (header.step != CollectiveEngine::kNoStep) absl::StrAppend(&text, " of step ", header.step);
+  if (header.step != OperationHeader::kNoStep) absl::StrAppend(&text, " of step ", header.step);
   return text;
 }
 
 absl::Status CheckAgreement(absl::Span<const OperationHeader> of_ranks) {
   const OperationHeader& first = of_ranks[0];
   if (first.kind < OperationHeader::kWeightedMean || first.kind > OperationHeader::kBarrier ||
-      first.op > static_cast<uint32_t>(Collective::Op::kMax) || first.root >= of_ranks.size()) {
+      first.op > static_cast<uint32_t>(Collective::Op::kMax) || first.root >= of_ranks.size() ||
+      first.wire > MostWire(first)) {
     return absl::InvalidArgumentError(absl::StrCat("rank 0 asks for ", DescribeFully(first),
                                                    ", which is not possible in a group of ",
                                                    of_ranks.size()));
@@ -61,7 +99,7 @@ absl::Status CheckAgreement(absl::Span<const OperationHeader> of_ranks) {
   for (size_t rank = 0; rank < of_ranks.size(); ++rank) {
     const OperationHeader& h = of_ranks[rank];
     if (h.kind != first.kind || h.op != first.op || h.root != first.root || h.n != first.n ||
-        h.step != first.step) {
+        h.step != first.step || h.wire != first.wire) {
       return absl::InvalidArgumentError(absl::StrCat("the ranks disagree: rank 0 makes ",
                                                      DescribeFully(first), ", but rank ", rank,
                                                      " makes ", DescribeFully(h)));

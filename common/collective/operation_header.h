@@ -3,15 +3,19 @@
 // Thread safety: free functions, safe from any thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "common/collective/collective.h"
 
 namespace sluice {
 
 struct OperationHeader {
+  // The step of an operation that has none.
+  static constexpr uint64_t kNoStep = ~uint64_t{0};
   enum Kind : uint32_t {
     kNone,
     kWeightedMean,
@@ -31,7 +35,20 @@ struct OperationHeader {
   uint64_t n = 0;             // elements; a broadcast: bytes
   uint64_t step = 0;
   double weight = 1;  // of a weighted mean
+  uint32_t wire = 0;  // Collective::Wire; of a weighted mean
+
+  bool in_bf16() const { return wire == static_cast<uint32_t>(Collective::Wire::kBf16); }
+  // Bytes of a value that travels.
+  size_t wire_bytes() const { return in_bf16() ? 2 : 4; }
 };
+
+// The headers of the operations of a Collective. `n` counts the elements of the array.
+OperationHeader WeightedMeanHeader(uint64_t step, size_t n, double weight, Collective::Wire wire);
+// `kind`: kAllReduce or kReduceScatter.
+OperationHeader ReductionHeader(OperationHeader::Kind kind, size_t n, Collective::Op op);
+OperationHeader AllGatherHeader(size_t n);
+OperationHeader BroadcastHeader(size_t bytes, uint32_t root);
+OperationHeader BarrierHeader();
 
 // "the weighted mean of step 17".
 std::string Describe(const OperationHeader& header);

@@ -23,7 +23,8 @@ uint64_t OperationQueue::Start(std::function<absl::Status()> operation) {
   MutexLock lock(&mutex_);
   const uint64_t ticket = ++started_;
   if (!error_.ok()) {
-    finished_ = ticket;
+    // An operation that still runs has not finished.
+    if (!running_) finished_ = ticket;
     return ticket;
   }
   waiting_.push_back(std::move(operation));
@@ -51,12 +52,25 @@ void OperationQueue::RunStarted() {
 
 void OperationQueue::Finish(const absl::Status& status) {
   ++finished_;
-  if (!status.ok()) {
-    error_ = status;
-    failed_from_ = finished_;
-    waiting_.clear();
+  if (!status.ok()) Break(finished_, status);
+  if (!error_.ok()) {
+    failed_from_ = status.ok() ? finished_ + 1 : finished_;
     finished_ = started_;
   }
+  changed_.NotifyAll();
+}
+
+void OperationQueue::Break(uint64_t from, const absl::Status& error) {
+  if (!error_.ok()) return;
+  error_ = error;
+  failed_from_ = from;
+  waiting_.clear();
+}
+
+void OperationQueue::Fail(const absl::Status& reason) {
+  MutexLock lock(&mutex_);
+  Break(finished_ + 1, reason);
+  if (!running_) finished_ = started_;
   changed_.NotifyAll();
 }
 
@@ -75,11 +89,10 @@ absl::Status OperationQueue::Run(absl::FunctionRef<absl::Status()> operation) {
     MutexLock lock(&mutex_);
     while (running_ || !waiting_.empty()) changed_.Wait(&mutex_);
     if (!error_.ok()) return error_;
-    ++started_;
   }
   const absl::Status status = operation();
   MutexLock lock(&mutex_);
-  Finish(status);
+  if (!status.ok()) Break(finished_ + 1, status);
   return status;
 }
 

@@ -3,7 +3,7 @@
 // Invariants: operations run in the order of their tickets, one at a time. Once one has failed,
 // none runs any more, and it and all later ones have its error, until Open.
 //
-// Thread safety: one thread.
+// Thread safety: one thread, except Fail.
 #pragma once
 
 #include <cstdint>
@@ -29,19 +29,24 @@ class OperationQueue {
   uint64_t Start(std::function<absl::Status()> operation);
   // Waits until the operation is complete or has failed.
   absl::Status Wait(uint64_t ticket);
-  // Runs an operation on this thread, after all that were started.
+  // Runs an operation on this thread, after all that were started. It has no ticket.
   absl::Status Run(absl::FunctionRef<absl::Status()> operation);
 
   // What has not run, and what comes later, fails with `reason`. When an operation runs, calls
   // `interrupt`, if there is one, and waits for the operation's end.
   void Close(absl::Status reason, const std::function<void()>& interrupt = nullptr);
+  // The same without waiting: an operation that runs keeps its own result if that is OK. Does
+  // nothing when there is an error already. Safe from any thread.
+  void Fail(const absl::Status& reason);
   // Lets operations run again.
   void Open();
 
  private:
   void RunStarted();
-  // Records the end of the operation that ran.
+  // Records the end of the started operation that ran.
   void Finish(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Gives `error` to the tickets from `from` on, unless there is one already.
+  void Break(uint64_t from, const absl::Status& error) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   Mutex mutex_;
   CondVar changed_;

@@ -11,7 +11,6 @@
 namespace sluice {
 namespace {
 
-constexpr size_t kMaxCardBytes = 64 << 10;
 constexpr size_t kNonceBytes = 16;
 
 std::string NewNonce() {

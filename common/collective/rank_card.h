@@ -3,6 +3,7 @@
 // Thread safety: free functions, safe from any thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -11,6 +12,9 @@
 #include "proto/collective.pb.h"
 
 namespace sluice {
+
+// The most bytes of a card that another rank reads.
+inline constexpr size_t kMaxCardBytes = 64 << 10;
 
 // Names what processes must have in common to share memory over local sockets: the boot of the
 // machine, the network namespace and the user.

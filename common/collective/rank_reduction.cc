@@ -25,32 +25,81 @@ float DivisorOf(absl::Span<const OperationHeader> of_ranks) {
 }  // namespace
 
 RankReduction::RankReduction(absl::Span<const OperationHeader> of_ranks, uint32_t self)
-    : own_(of_ranks[self]), self_(self), divisor_(DivisorOf(of_ranks)), block_(new float[kBlock]) {
+    : own_(of_ranks[self]),
+      self_(self),
+      divisor_(DivisorOf(of_ranks)),
+      block_(new float[kBlock]),
+      halves_(new uint16_t[kBlock]) {
   for (const OperationHeader& h : of_ranks) {
     counts_.push_back(h.kind != OperationHeader::kWeightedMean || h.weight != 0);
+    weights_.push_back(static_cast<float>(h.weight));
   }
 }
 
-void RankReduction::Bring(const OperationHeader& own, const float* values, float* to, size_t n) {
+void RankReduction::Bring(const OperationHeader& own, const float* values, void* to, size_t n) {
   if (n == 0) return;
   if (own.kind != OperationHeader::kWeightedMean) {
     std::memcpy(to, values, n * sizeof(float));
-  } else if (own.weight != 0) {
-    BestReduceLoops().scale(static_cast<float>(own.weight), values, to, n);
+  } else if (own.weight == 0) {
+    return;
+  } else if (own.in_bf16()) {
+    BestReduceLoops().round(values, static_cast<uint16_t*>(to), n);
+  } else {
+    BestReduceLoops().scale(static_cast<float>(own.weight), values, static_cast<float*>(to), n);
   }
 }
 
-void RankReduction::Reduce(absl::Span<const float* const> inputs, float* to, float* copy,
-                           size_t n) {
+void RankReduction::Take(const OperationHeader& own, const void* result, float* to, size_t n) {
+  if (n == 0) return;
+  if (own.in_bf16()) {
+    BestReduceLoops().widen(static_cast<const uint16_t*>(result), to, n);
+  } else {
+    std::memcpy(to, result, n * sizeof(float));
+  }
+}
+
+void RankReduction::Reduce(absl::Span<const void* const> inputs, float* to, void* copy, size_t n) {
+  const size_t wire = own_.wire_bytes();
   for (size_t begin = 0; begin < n; begin += kBlock) {
     const size_t size = std::min(kBlock, n - begin);
-    ReduceBlock(inputs, begin, size);
+    if (own_.in_bf16()) {
+      MeanOfHalves(inputs, begin, size);
+    } else {
+      ReduceBlock(inputs, begin, size);
+    }
     std::memcpy(to + begin, block_.get(), size * sizeof(float));
-    if (copy != nullptr) std::memcpy(copy + begin, block_.get(), size * sizeof(float));
+    if (copy == nullptr) continue;
+    const void* const block = own_.in_bf16() ? static_cast<void*>(halves_.get()) : block_.get();
+    std::memcpy(static_cast<char*>(copy) + begin * wire, block, size * wire);
   }
 }
 
-void RankReduction::ReduceBlock(absl::Span<const float* const> inputs, size_t begin, size_t n) {
+void RankReduction::MeanOfHalves(absl::Span<const void* const> inputs, size_t begin, size_t n) {
+  const ReduceLoops& loops = BestReduceLoops();
+  float* const block = block_.get();
+  uint16_t* const halves = halves_.get();
+  bool first = true;
+  for (uint32_t rank = 0; rank < inputs.size(); ++rank) {
+    if (!counts_[rank]) continue;
+    const uint16_t* values = static_cast<const uint16_t*>(inputs[rank]) + begin;
+    if (rank == self_) {
+      // Rounded as if they had travelled.
+      loops.round(static_cast<const float*>(inputs[rank]) + begin, halves, n);
+      values = halves;
+    }
+    (first ? loops.scale_halves : loops.add_scaled_halves)(weights_[rank], values, block, n);
+    first = false;
+  }
+  if (first) {
+    std::fill_n(block, n, 0.0f);
+  } else if (divisor_ != 1.0f) {
+    loops.divide(divisor_, block, n);
+  }
+  loops.round(block, halves, n);
+  loops.widen(halves, block, n);
+}
+
+void RankReduction::ReduceBlock(absl::Span<const void* const> inputs, size_t begin, size_t n) {
   const ReduceLoops& loops = BestReduceLoops();
   const bool weighted = own_.kind == OperationHeader::kWeightedMean;
   const auto op = weighted ? Collective::Op::kSum : static_cast<Collective::Op>(own_.op);
@@ -58,7 +107,7 @@ void RankReduction::ReduceBlock(absl::Span<const float* const> inputs, size_t be
   bool first = true;
   for (uint32_t rank = 0; rank < inputs.size(); ++rank) {
     if (!counts_[rank]) continue;
-    const float* const values = inputs[rank] + begin;
+    const float* const values = static_cast<const float*>(inputs[rank]) + begin;
     const bool scale = weighted && rank == self_;
     if (first) {
       if (scale) {

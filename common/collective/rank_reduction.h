@@ -1,6 +1,10 @@
 // Reduces a piece of an array over the ranks: in their order, in f32, with the weights first and
 // the division last.
 //
+// Values travel in wire form: in f32, as products with the weight of the rank that brings them; in
+// bfloat16 (OperationHeader::in_bf16) as they are, rounded, because a rounded product would not
+// have the bits of a product of rounded values. Results are rounded to bfloat16 then.
+//
 // Every engine uses it, so that engines which reduce in the same order give the same bits.
 //
 // Thread safety: one thread.
@@ -21,25 +25,31 @@ class RankReduction {
   // `of_ranks` agree (CheckAgreement).
   RankReduction(absl::Span<const OperationHeader> of_ranks, uint32_t self);
 
-  // Copies this rank's values for another rank to reduce, multiplied by this rank's weight. A rank
-  // whose weight is 0 brings nothing, and `to` is not written.
-  static void Bring(const OperationHeader& own, const float* values, float* to, size_t n);
+  // Copies this rank's values, in wire form, for another rank to reduce. A rank whose weight is 0
+  // brings nothing, and `to` is not written.
+  static void Bring(const OperationHeader& own, const float* values, void* to, size_t n);
+  // Copies a result out of wire form.
+  static void Take(const OperationHeader& own, const void* result, float* to, size_t n);
 
-  // Reduces n elements: inputs[r] is what rank r has brought; inputs[self] are this rank's own
-  // values, as they are. Writes `to`, and also `copy` unless it is null. Both may be inputs.
-  void Reduce(absl::Span<const float* const> inputs, float* to, float* copy, size_t n);
+  // Reduces n elements: inputs[r] is what rank r has brought, in wire form; inputs[self] are this
+  // rank's own values, f32 and as they are. Writes the result to `to`, and in wire form also to
+  // `copy` unless that is null. Both may be inputs.
+  void Reduce(absl::Span<const void* const> inputs, float* to, void* copy, size_t n);
 
   // Whether the values of a rank count: its weight is not 0.
   bool Counts(uint32_t rank) const { return counts_[rank]; }
 
  private:
-  void ReduceBlock(absl::Span<const float* const> inputs, size_t begin, size_t n);
+  void ReduceBlock(absl::Span<const void* const> inputs, size_t begin, size_t n);
+  void MeanOfHalves(absl::Span<const void* const> inputs, size_t begin, size_t n);
 
   const OperationHeader own_;
   const uint32_t self_;
   const float divisor_;  // 1: none
   std::vector<bool> counts_;
+  std::vector<float> weights_;
   std::unique_ptr<float[]> block_;
+  std::unique_ptr<uint16_t[]> halves_;  // the block in bfloat16
 };
 
 }  // namespace sluice

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 namespace sluice {
 
@@ -25,6 +26,13 @@ struct ReduceLoops {
   // smallest = min(smallest, values), and the like.
   void (*min)(const float* values, float* smallest, size_t n);
   void (*max)(const float* values, float* largest, size_t n);
+  // halves = values, rounded to bfloat16 (RoundToBf16).
+  void (*round)(const float* values, uint16_t* halves, size_t n);
+  // values = halves.
+  void (*widen)(const uint16_t* halves, float* values, size_t n);
+  // scale and add_scaled of values in bfloat16.
+  void (*scale_halves)(float factor, const uint16_t* halves, float* sums, size_t n);
+  void (*add_scaled_halves)(float factor, const uint16_t* halves, float* sums, size_t n);
 };
 
 // The fastest version that this processor can run.

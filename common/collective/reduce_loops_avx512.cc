@@ -1,3 +1,4 @@
+#include "common/base/bf16.h"
 #include "common/collective/reduce_loops.h"
 
 // CMake compiles this file for AVX-512, so only processors with these instructions can run its

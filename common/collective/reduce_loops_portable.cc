@@ -1,3 +1,4 @@
+#include "common/base/bf16.h"
 #include "common/collective/reduce_loops.h"
 
 namespace sluice::internal {

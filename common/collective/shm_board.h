@@ -9,7 +9,7 @@
 // Invariants: a rank never reads back what it has published. The other ranks may write anything: a
 // position is only compared, and an impossible one is an error.
 //
-// Thread safety: one thread, except Cancel and waiting_for.
+// Thread safety: one thread, except Abandon, Cancel and waiting_for.
 #pragma once
 
 #include <atomic>
@@ -51,7 +51,7 @@ class ShmBoard {
   // Copies of all ranks' headers of the chunk. REQUIRES: every rank has filled it.
   std::vector<OperationHeader> Headers(uint64_t chunk) const;
 
-  // Ends the group for all ranks.
+  // Ends the group for all ranks. Safe from any thread.
   void Abandon(const GroupFault& fault);
   // Ends the group for all ranks, because this one leaves. Safe from any thread.
   void Cancel();

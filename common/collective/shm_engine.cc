@@ -76,7 +76,8 @@ void ShmEngine::SetTimeout(absl::Duration timeout) {
 }
 
 void ShmEngine::Abandon(const absl::Status& why) {
-  if (group_ != nullptr) group_->board.Abandon(FaultOf(why, rank_));
+  const std::shared_ptr<Group> group = CurrentGroup();
+  if (group != nullptr) group->board.Abandon(FaultOf(why, rank_));
 }
 
 void ShmEngine::Cancel() {
@@ -90,12 +91,13 @@ void ShmEngine::Cancel() {
   if (group != nullptr) group->board.Cancel();
 }
 
+std::shared_ptr<ShmEngine::Group> ShmEngine::CurrentGroup() const {
+  MutexLock lock(&mutex_);
+  return group_;
+}
+
 std::string ShmEngine::WaitingFor() const {
-  std::shared_ptr<Group> group;
-  {
-    MutexLock lock(&mutex_);
-    group = group_;
-  }
+  const std::shared_ptr<Group> group = CurrentGroup();
   return group == nullptr ? "" : group->board.waiting_for();
 }
 
@@ -118,10 +120,9 @@ ArrayPart ShmEngine::PieceOf(size_t n, uint32_t rank, uint64_t chunk) const {
   return {begin, std::min(part.end, begin + piece)};
 }
 
-float* ShmEngine::Shared(uint64_t chunk, uint32_t from, uint32_t of) const {
+void* ShmEngine::Shared(uint64_t chunk, uint32_t from, uint32_t of) const {
   const ShmRendezvous::Group& shared = group_->shared;
-  return reinterpret_cast<float*>(shared.memory.data() +
-                                  shared.layout.PieceOffset(done_ + chunk, from, of));
+  return shared.memory.data() + shared.layout.PieceOffset(done_ + chunk, from, of);
 }
 
 absl::Status ShmEngine::AwaitAgreement(
@@ -182,7 +183,7 @@ absl::Status ShmEngine::Reduce(const OperationHeader& header, absl::Span<float> 
     return ReduceWhole(header, values);
   }
   std::optional<RankReduction> reduction;
-  std::vector<const float*> inputs(ranks_);
+  std::vector<const void*> inputs(ranks_);
   Stages stages;
   stages.bring = [&](uint64_t chunk) {
     for (uint32_t rank = 0; rank < ranks_; ++rank) {
@@ -207,7 +208,8 @@ absl::Status ShmEngine::Reduce(const OperationHeader& header, absl::Span<float> 
       for (uint32_t rank = 0; rank < ranks_; ++rank) {
         if (rank == self_) continue;
         const ArrayPart piece = PieceOf(n, rank, chunk);
-        Copy(Shared(chunk, rank, rank), values.data() + piece.begin, piece.size() * sizeof(float));
+        RankReduction::Take(header, Shared(chunk, rank, rank), values.data() + piece.begin,
+                            piece.size());
       }
     };
   }
@@ -223,7 +225,7 @@ absl::Status ShmEngine::ReduceWhole(const OperationHeader& header, absl::Span<fl
     RankReduction::Bring(header, values.data(), Shared(chunk, self_, 0), values.size());
   };
   stages.take = [&](uint64_t chunk) {
-    std::vector<const float*> inputs(ranks_);
+    std::vector<const void*> inputs(ranks_);
     for (uint32_t rank = 0; rank < ranks_; ++rank)
       inputs[rank] = rank == self_ ? values.data() : Shared(chunk, rank, 0);
     reduction->Reduce(inputs, values.data(), nullptr, values.size());
@@ -233,39 +235,8 @@ absl::Status ShmEngine::ReduceWhole(const OperationHeader& header, absl::Span<fl
   });
 }
 
-absl::Status ShmEngine::WeightedMean(uint64_t step, absl::Span<float> values, double weight) {
-  OperationHeader header;
-  header.kind = OperationHeader::kWeightedMean;
-  header.n = values.size();
-  header.step = step;
-  header.weight = weight;
-  return Reduce(header, values);
-}
-
-absl::Status ShmEngine::AllReduce(uint64_t step, absl::Span<float> values, Collective::Op op) {
-  OperationHeader header;
-  header.kind = OperationHeader::kAllReduce;
-  header.op = static_cast<uint32_t>(op);
-  header.n = values.size();
-  header.step = step;
-  return Reduce(header, values);
-}
-
-absl::Status ShmEngine::ReduceScatter(absl::Span<float> values, Collective::Op op) {
-  OperationHeader header;
-  header.kind = OperationHeader::kReduceScatter;
-  header.op = static_cast<uint32_t>(op);
-  header.n = values.size();
-  header.step = kNoStep;
-  return Reduce(header, values);
-}
-
-absl::Status ShmEngine::AllGather(absl::Span<float> values) {
+absl::Status ShmEngine::AllGather(const OperationHeader& header, absl::Span<float> values) {
   const size_t n = values.size();
-  OperationHeader header;
-  header.kind = OperationHeader::kAllGather;
-  header.n = n;
-  header.step = kNoStep;
   Stages stages;
   stages.bring = [&](uint64_t chunk) {
     const ArrayPart piece = PieceOf(n, self_, chunk);
@@ -281,12 +252,8 @@ absl::Status ShmEngine::AllGather(absl::Span<float> values) {
   return Run(header, ChunksOf(n), stages, [](const std::vector<OperationHeader>&) {});
 }
 
-absl::Status ShmEngine::Broadcast(absl::Span<uint8_t> bytes, uint32_t root) {
-  OperationHeader header;
-  header.kind = OperationHeader::kBroadcast;
-  header.root = root;
-  header.n = bytes.size();
-  header.step = kNoStep;
+absl::Status ShmEngine::Broadcast(const OperationHeader& header, absl::Span<uint8_t> bytes) {
+  const uint32_t root = header.root;
   // Copies in and out overlap only with several chunks.
   const size_t piece = PieceFloats(bytes.size() / sizeof(float)) * sizeof(float);
   const size_t chunk_bytes = std::min(group_->shared.layout.chunk_bytes(), piece);
@@ -309,10 +276,7 @@ absl::Status ShmEngine::Broadcast(absl::Span<uint8_t> bytes, uint32_t root) {
   return Run(header, chunks, stages, [](const std::vector<OperationHeader>&) {});
 }
 
-absl::Status ShmEngine::Barrier() {
-  OperationHeader header;
-  header.kind = OperationHeader::kBarrier;
-  header.step = kNoStep;
+absl::Status ShmEngine::Barrier(const OperationHeader& header) {
   return Run(header, 1, Stages(), [](const std::vector<OperationHeader>&) {});
 }
 

@@ -9,6 +9,8 @@
 //   reduce   n read (r pieces of n / r), 2 / r n written (for the others, and into the array)
 //   take     (r - 1) / r n read, as much written
 //
+// A weighted mean in bfloat16 moves half of what is brought and taken.
+//
 // Small arrays are brought whole, and every rank reduces all of it: one hand-over instead of two.
 //
 // Thread safety: as CollectiveEngine.
@@ -41,12 +43,10 @@ class ShmEngine : public CollectiveEngine {
                     const std::vector<uint32_t>& members) override;
   void Leave() override;
   void SetTimeout(absl::Duration timeout) override;
-  absl::Status WeightedMean(uint64_t step, absl::Span<float> values, double weight) override;
-  absl::Status AllReduce(uint64_t step, absl::Span<float> values, Collective::Op op) override;
-  absl::Status ReduceScatter(absl::Span<float> values, Collective::Op op) override;
-  absl::Status AllGather(absl::Span<float> values) override;
-  absl::Status Broadcast(absl::Span<uint8_t> bytes, uint32_t root) override;
-  absl::Status Barrier() override;
+  absl::Status Reduce(const OperationHeader& header, absl::Span<float> values) override;
+  absl::Status AllGather(const OperationHeader& header, absl::Span<float> values) override;
+  absl::Status Broadcast(const OperationHeader& header, absl::Span<uint8_t> bytes) override;
+  absl::Status Barrier(const OperationHeader& header) override;
   void Abandon(const absl::Status& why) override;
   void Cancel() override;
   std::string WaitingFor() const override;
@@ -63,7 +63,7 @@ class ShmEngine : public CollectiveEngine {
     std::optional<uint32_t> take_needs_rank;
   };
 
-  absl::Status Reduce(const OperationHeader& header, absl::Span<float> values);
+  std::shared_ptr<Group> CurrentGroup() const;
   absl::Status ReduceWhole(const OperationHeader& header, absl::Span<float> values);
   // Runs `chunks` chunks through the stages. `agreed` is called once all ranks have said what they
   // do, before the first is reduced or taken.
@@ -77,7 +77,7 @@ class ShmEngine : public CollectiveEngine {
   ArrayPart PieceOf(size_t n, uint32_t rank, uint64_t chunk) const;
   uint64_t ChunksOf(size_t n) const;
   // In shared memory: what `from` brings for `of`, of a chunk of this operation.
-  float* Shared(uint64_t chunk, uint32_t from, uint32_t of) const;
+  void* Shared(uint64_t chunk, uint32_t from, uint32_t of) const;
 
   const CollectiveOptions options_;
   ShmRendezvous rendezvous_;

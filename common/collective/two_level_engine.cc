@@ -21,6 +21,10 @@ absl::Span<uint8_t> AsBytes(absl::Span<float> values) {
   return absl::MakeSpan(reinterpret_cast<uint8_t*>(values.data()), values.size() * sizeof(float));
 }
 
+absl::Status BroadcastOver(CollectiveEngine& engine, absl::Span<uint8_t> bytes, uint32_t root) {
+  return engine.Broadcast(BroadcastHeader(bytes.size(), root), bytes);
+}
+
 }  // namespace
 
 TwoLevelEngine::TwoLevelEngine(const CollectiveOptions& options,
@@ -105,7 +109,7 @@ absl::Status TwoLevelEngine::Join(uint64_t generation, const std::vector<std::st
   if (only_ != nullptr) return absl::OkStatus();
   // All ranks return once the leaders have joined.
   timeout_ = options_.timeout;
-  const absl::Status all = Spread().Barrier();
+  const absl::Status all = Spread().Barrier(BarrierHeader());
   if (!all.ok()) Abandon(all);
   return all;
 }
@@ -136,6 +140,7 @@ CollectiveEngine& TwoLevelEngine::Spread() {
 }
 
 void TwoLevelEngine::Abandon(const absl::Status& why) {
+  if (only_ != nullptr) return only_->Abandon(why);
   inside_->Abandon(why);
   if (between_.ok() && leads()) (*between_)->Abandon(why);
 }
@@ -152,7 +157,7 @@ std::string TwoLevelEngine::WaitingFor() const {
 
 absl::Status TwoLevelEngine::FromLeader(absl::Span<uint8_t> bytes) {
   if (neighbours().size() == 1) return absl::OkStatus();
-  return Spread().Broadcast(bytes, 0);
+  return BroadcastOver(Spread(), bytes, 0);
 }
 
 absl::Status TwoLevelEngine::GatherHeaders(const OperationHeader& header) {
@@ -165,10 +170,14 @@ absl::Status TwoLevelEngine::GatherHeaders(const OperationHeader& header) {
   const size_t number = own - neighbours().begin();
   std::memcpy(&gathered[near + number * kHeaderFloats], &header, sizeof header);
   if (neighbours().size() > 1) {
+    const size_t size = neighbours().size() * kHeaderFloats;
     SLUICE_RETURN_IF_ERROR(
-        Gather().AllGather(absl::MakeSpan(&gathered[near], neighbours().size() * kHeaderFloats)));
+        Gather().AllGather(AllGatherHeader(size), absl::MakeSpan(&gathered[near], size)));
   }
-  if (leads()) SLUICE_RETURN_IF_ERROR(Between().AllGather(absl::MakeSpan(gathered)));
+  if (leads()) {
+    SLUICE_RETURN_IF_ERROR(
+        Between().AllGather(AllGatherHeader(gathered.size()), absl::MakeSpan(gathered)));
+  }
   SLUICE_RETURN_IF_ERROR(FromLeader(AsBytes(absl::MakeSpan(gathered))));
   headers_.resize(ranks_);
   for (size_t host = 0; host < hosts_.size(); ++host) {
@@ -191,9 +200,11 @@ absl::Status TwoLevelEngine::Run(const OperationHeader& header,
 }
 
 absl::Status TwoLevelEngine::Reduce(const OperationHeader& header, absl::Span<float> values) {
+  if (only_ != nullptr) return only_->Reduce(header, values);
   const bool weighted = header.kind == OperationHeader::kWeightedMean;
   const ReduceLoops& loops = BestReduceLoops();
   return Run(header, [&]() -> absl::Status {
+    if (header.in_bf16()) return MeanInBf16(header, values);
     auto op = weighted ? Collective::Op::kSum : static_cast<Collective::Op>(header.op);
     float divisor = 1;
     if (weighted) {
@@ -207,51 +218,40 @@ absl::Status TwoLevelEngine::Reduce(const OperationHeader& header, absl::Span<fl
       op = Collective::Op::kSum;
       divisor = static_cast<float>(ranks_);
     }
-    if (neighbours().size() > 1) SLUICE_RETURN_IF_ERROR(Gather().AllReduce(kNoStep, values, op));
+    const OperationHeader sum = ReductionHeader(OperationHeader::kAllReduce, values.size(), op);
+    if (neighbours().size() > 1) SLUICE_RETURN_IF_ERROR(Gather().Reduce(sum, values));
     if (leads()) {
-      SLUICE_RETURN_IF_ERROR(Between().AllReduce(kNoStep, values, op));
+      SLUICE_RETURN_IF_ERROR(Between().Reduce(sum, values));
       if (divisor != 0 && divisor != 1) loops.divide(divisor, values.data(), values.size());
     }
     return FromLeader(AsBytes(values));
   });
 }
 
-absl::Status TwoLevelEngine::WeightedMean(uint64_t step, absl::Span<float> values, double weight) {
-  if (only_ != nullptr) return only_->WeightedMean(step, values, weight);
-  OperationHeader header;
-  header.kind = OperationHeader::kWeightedMean;
-  header.n = values.size();
-  header.step = step;
-  header.weight = weight;
-  return Reduce(header, values);
+absl::Status TwoLevelEngine::MeanInBf16(const OperationHeader& header, absl::Span<float> values) {
+  // The mean of each host, then of the hosts, whose weights are those of their ranks together.
+  double of_host = 0;
+  for (const uint32_t member : neighbours()) of_host += headers_[member].weight;
+  const auto mean_over = [&](CollectiveEngine& engine, double weight) {
+    return engine.Reduce(WeightedMeanHeader(OperationHeader::kNoStep, values.size(), weight,
+                                            Collective::Wire::kBf16),
+                         values);
+  };
+  if (neighbours().size() > 1) SLUICE_RETURN_IF_ERROR(mean_over(Gather(), header.weight));
+  if (leads()) SLUICE_RETURN_IF_ERROR(mean_over(Between(), of_host));
+  if (neighbours().size() == 1) return absl::OkStatus();
+  // The mean has the precision of bfloat16, so that half of the bytes bring all of it.
+  halves_.resize(std::max(halves_.size(), values.size()));
+  const ReduceLoops& loops = BestReduceLoops();
+  if (leads()) loops.round(values.data(), halves_.data(), values.size());
+  SLUICE_RETURN_IF_ERROR(
+      FromLeader(absl::MakeSpan(reinterpret_cast<uint8_t*>(halves_.data()), values.size() * 2)));
+  loops.widen(halves_.data(), values.data(), values.size());
+  return absl::OkStatus();
 }
 
-absl::Status TwoLevelEngine::AllReduce(uint64_t step, absl::Span<float> values, Collective::Op op) {
-  if (only_ != nullptr) return only_->AllReduce(step, values, op);
-  OperationHeader header;
-  header.kind = OperationHeader::kAllReduce;
-  header.op = static_cast<uint32_t>(op);
-  header.n = values.size();
-  header.step = step;
-  return Reduce(header, values);
-}
-
-absl::Status TwoLevelEngine::ReduceScatter(absl::Span<float> values, Collective::Op op) {
-  if (only_ != nullptr) return only_->ReduceScatter(values, op);
-  OperationHeader header;
-  header.kind = OperationHeader::kReduceScatter;
-  header.op = static_cast<uint32_t>(op);
-  header.n = values.size();
-  header.step = kNoStep;
-  return Reduce(header, values);
-}
-
-absl::Status TwoLevelEngine::AllGather(absl::Span<float> values) {
-  if (only_ != nullptr) return only_->AllGather(values);
-  OperationHeader header;
-  header.kind = OperationHeader::kAllGather;
-  header.n = values.size();
-  header.step = kNoStep;
+absl::Status TwoLevelEngine::AllGather(const OperationHeader& header, absl::Span<float> values) {
+  if (only_ != nullptr) return only_->AllGather(header, values);
   const auto part = [&](uint32_t member) {
     const ArrayPart range = PartOf(values.size(), ranks_, member);
     return AsBytes(values.subspan(range.begin, range.size()));
@@ -259,44 +259,36 @@ absl::Status TwoLevelEngine::AllGather(absl::Span<float> values) {
   return Run(header, [&]() -> absl::Status {
     if (neighbours().size() > 1) {
       for (uint32_t i = 0; i < neighbours().size(); ++i)
-        SLUICE_RETURN_IF_ERROR(Gather().Broadcast(part(neighbours()[i]), i));
+        SLUICE_RETURN_IF_ERROR(BroadcastOver(Gather(), part(neighbours()[i]), i));
     }
     for (uint32_t host = 0; leads() && host < hosts_.size(); ++host) {
       for (const uint32_t member : hosts_[host])
-        SLUICE_RETURN_IF_ERROR(Between().Broadcast(part(member), host));
+        SLUICE_RETURN_IF_ERROR(BroadcastOver(Between(), part(member), host));
     }
     return FromLeader(AsBytes(values));
   });
 }
 
-absl::Status TwoLevelEngine::Broadcast(absl::Span<uint8_t> bytes, uint32_t root) {
-  if (only_ != nullptr) return only_->Broadcast(bytes, root);
-  OperationHeader header;
-  header.kind = OperationHeader::kBroadcast;
-  header.root = root;
-  header.n = bytes.size();
-  header.step = kNoStep;
+absl::Status TwoLevelEngine::Broadcast(const OperationHeader& header, absl::Span<uint8_t> bytes) {
+  if (only_ != nullptr) return only_->Broadcast(header, bytes);
   return Run(header, [&]() -> absl::Status {
     uint32_t from = 0;
     for (uint32_t host = 0; host < hosts_.size(); ++host) {
-      const auto at = std::find(hosts_[host].begin(), hosts_[host].end(), root);
+      const auto at = std::find(hosts_[host].begin(), hosts_[host].end(), header.root);
       if (at == hosts_[host].end()) continue;
       from = host;
       if (host == host_ && neighbours().size() > 1) {
         const auto number = static_cast<uint32_t>(at - hosts_[host].begin());
-        SLUICE_RETURN_IF_ERROR(Gather().Broadcast(bytes, number));
+        SLUICE_RETURN_IF_ERROR(BroadcastOver(Gather(), bytes, number));
       }
     }
-    if (leads()) SLUICE_RETURN_IF_ERROR(Between().Broadcast(bytes, from));
+    if (leads()) SLUICE_RETURN_IF_ERROR(BroadcastOver(Between(), bytes, from));
     return from == host_ ? absl::OkStatus() : FromLeader(bytes);
   });
 }
 
-absl::Status TwoLevelEngine::Barrier() {
-  if (only_ != nullptr) return only_->Barrier();
-  OperationHeader header;
-  header.kind = OperationHeader::kBarrier;
-  header.step = kNoStep;
+absl::Status TwoLevelEngine::Barrier(const OperationHeader& header) {
+  if (only_ != nullptr) return only_->Barrier(header);
   // Every rank has the headers of all only when all have come.
   return Run(header, [] { return absl::OkStatus(); });
 }

@@ -7,7 +7,8 @@
 //
 // With two levels, an operation begins by gathering the headers of all ranks, so that all see
 // whether they agree. Sums are made in the order of the ranks inside each host, then in the order
-// of the hosts: two runs give the same bits, but other bits than one group of all ranks.
+// of the hosts: two runs give the same bits, but other bits than one group of all ranks. In
+// bfloat16, the mean of each host is rounded before the hosts' means are weighted.
 //
 // Thread safety: as CollectiveEngine.
 #pragma once
@@ -37,13 +38,11 @@ class TwoLevelEngine : public CollectiveEngine {
                     const std::vector<uint32_t>& members) override;
   void Leave() override;
   void SetTimeout(absl::Duration timeout) override;
-  absl::Status WeightedMean(uint64_t step, absl::Span<float> values, double weight) override;
-  absl::Status AllReduce(uint64_t step, absl::Span<float> values, Collective::Op op) override;
-  // Moves as many bytes as AllReduce.
-  absl::Status ReduceScatter(absl::Span<float> values, Collective::Op op) override;
-  absl::Status AllGather(absl::Span<float> values) override;
-  absl::Status Broadcast(absl::Span<uint8_t> bytes, uint32_t root) override;
-  absl::Status Barrier() override;
+  // With two levels, a reduce-scatter moves as many bytes as an all-reduce.
+  absl::Status Reduce(const OperationHeader& header, absl::Span<float> values) override;
+  absl::Status AllGather(const OperationHeader& header, absl::Span<float> values) override;
+  absl::Status Broadcast(const OperationHeader& header, absl::Span<uint8_t> bytes) override;
+  absl::Status Barrier(const OperationHeader& header) override;
   void Abandon(const absl::Status& why) override;
   void Cancel() override;
   std::string WaitingFor() const override;
@@ -60,7 +59,7 @@ class TwoLevelEngine : public CollectiveEngine {
   CollectiveEngine& Spread();   // inside, from the leader
   // Fills headers_ with those of all ranks, in every rank.
   absl::Status GatherHeaders(const OperationHeader& header);
-  absl::Status Reduce(const OperationHeader& header, absl::Span<float> values);
+  absl::Status MeanInBf16(const OperationHeader& header, absl::Span<float> values);
   // This host's values, or those of all hosts, are in every leader: gives them to all its ranks.
   absl::Status FromLeader(absl::Span<uint8_t> bytes);
 
@@ -79,6 +78,7 @@ class TwoLevelEngine : public CollectiveEngine {
   uint32_t host_ = 0;                         // this rank's, in hosts_
   CollectiveEngine* only_ = nullptr;          // with one level: its engine
   std::vector<OperationHeader> headers_;      // of the present operation
+  std::vector<uint16_t> halves_;              // the mean in bfloat16
   uint32_t rank_ = 0;                         // in the whole group
 };
 

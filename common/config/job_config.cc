@@ -108,6 +108,7 @@ void FillStrategy(StrategyConfig* strategy) {
   if (strategy->sync_configs().dense() == SyncConfigs::COLLECTIVE) {
     SLUICE_DEFAULT(strategy->mutable_sync_configs(), fuse_mb, 32);
     SLUICE_DEFAULT(strategy->mutable_sync_configs(), fuse_layers, 20);
+    SLUICE_DEFAULT(strategy->mutable_sync_configs(), comm_num, 1);
   }
 }
 

@@ -275,8 +275,6 @@ class JobValidator {
               "COLLECTIVE is for all dense tables together; set strategy.sync_configs.dense: "
               "COLLECTIVE instead, and remove it here");
         }
-        if (t.wire_type() == TableConfig::BF16)
-          Add(path + ".wire_type", "BF16 is not supported for tables that workers keep; use F32");
       }
       if (t.update_at() == TableConfig::WORKER && mode_ != Mode::kGeo) {
         Add(path + ".update_at", absl::StrCat("WORKER contradicts mode ", ModeName(mode_),
@@ -381,6 +379,7 @@ class JobValidator {
       if (s.engine() != SyncConfigs::AUTO) Add(path + "engine", why);
       if (s.has_fuse_mb()) Add(path + "fuse_mb", why);
       if (s.has_fuse_layers()) Add(path + "fuse_layers", why);
+      if (s.has_comm_num()) Add(path + "comm_num", why);
       return;
     }
     if (mode_ != Mode::kSync) {
@@ -393,6 +392,8 @@ class JobValidator {
       Range(path + "fuse_mb", s.fuse_mb(), 1, kMaxFuseMb);
     if (s.has_fuse_layers() && (s.fuse_layers() == 0 || s.fuse_layers() > kMaxFuseLayers))
       Range(path + "fuse_layers", s.fuse_layers(), 1, kMaxFuseLayers);
+    if (s.has_comm_num() && (s.comm_num() == 0 || s.comm_num() > kMaxCommNum))
+      Range(path + "comm_num", s.comm_num(), 1, kMaxCommNum);
   }
 
   void Shrink() {

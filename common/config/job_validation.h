@@ -17,6 +17,7 @@ namespace sluice {
 inline constexpr uint32_t kMaxWorkers = 65536;
 inline constexpr uint32_t kMaxFuseMb = 1024;
 inline constexpr uint32_t kMaxFuseLayers = 1024;
+inline constexpr uint32_t kMaxCommNum = 8;
 
 // `job` has its defaults filled in, except for options that would have no effect: setting such an
 // option is a problem.

@@ -33,7 +33,8 @@ std::vector<FreeFields> AllFreeFields() {
       {TrainConfig::descriptor(),
        {"epochs", "log_every", "prefetch_batches", "reader_threads", "threads", "step_timeout_s",
         "pin_threads", "device_memory_fraction"}},
-      {SyncConfigs::descriptor(), {"on_worker_loss", "engine", "fuse_mb", "fuse_layers"}},
+      {SyncConfigs::descriptor(),
+       {"on_worker_loss", "engine", "fuse_mb", "fuse_layers", "comm_num"}},
       // A checkpoint is read by any number of shards.
       {TableConfig::descriptor(), {"num_shards", "max_rows"}},
   };

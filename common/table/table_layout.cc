@@ -44,9 +44,6 @@ absl::Status ValidatePolicy(const TableConfig& config) {
   if (config.update_at() == TableConfig::COLLECTIVE && config.kind() != TableConfig::DENSE) {
     return Refuse(config, "only dense tables can have update_at COLLECTIVE; use PSERVER");
   }
-  if (config.update_at() == TableConfig::COLLECTIVE && config.wire_type() == TableConfig::BF16) {
-    return Refuse(config, "workers exchange gradients as F32 with update_at COLLECTIVE; use F32");
-  }
   if (config.update_at() == TableConfig::WORKER && config.wire_type() == TableConfig::BF16) {
     return Refuse(config, "wire_type BF16 would round Geo's deltas; use F32 with update_at WORKER");
   }

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/base/bf16.h"
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "values travel as they lie in memory, so Sluice needs a little-endian machine"
@@ -138,14 +139,6 @@ absl::StatusOr<Decoded> Decode(Message message) {
   if (absl::Status s = ReadHeader(&decoded.payload, &decoded.header); !s.ok()) return s;
   if (absl::Status s = ReadPayloadLength(&decoded.payload); !s.ok()) return s;
   return decoded;
-}
-
-inline __attribute__((always_inline)) uint16_t RoundToBf16(float value) {
-  uint32_t bits;
-  std::memcpy(&bits, &value, 4);
-  const uint32_t rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16;
-  const uint32_t quiet_nan = (bits >> 16) | 0x40;
-  return static_cast<uint16_t>((bits & 0x7FFFFFFF) > kExponent ? quiet_nan : rounded);
 }
 
 // Loops over n values in wire form, at any alignment. A loop returns kExponent when a value is not

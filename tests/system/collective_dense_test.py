@@ -8,6 +8,9 @@ from sluice_testing import ADULT, DisturbedLaunchTest, kill_unless_over
 
 SYNC = "--a_sync=false"
 COLLECTIVE = "--set=strategy.sync_configs.dense=COLLECTIVE"
+# The dense tables of the hidden layers; the others stay F32.
+BF16 = "--set=tables=[%s]" % ", ".join("{name: 'deep/%d/%s' wire_type: BF16}" % (layer, kind)
+                                       for layer in range(3) for kind in ("weight", "bias"))
 STEPS = 128  # an epoch of Adult with two workers of batch 128
 OPTIMIZERS = {
     "momentum": ("--set=optimizers.all={momentum { nesterov: true } learning_rate: 0.05}",),
@@ -46,6 +49,26 @@ class CollectiveDenseTest(DisturbedLaunchTest):
         again = self.train("again", COLLECTIVE, "--set=train.reader_threads=2")
         self.assertEqual(first["model_digest"], again["model_digest"])
         self.assertEqual(first["eval"], again["eval"])
+
+    def test_several_communicators_change_no_bit(self):
+        # A batch for each table: more of them than communicators.
+        flags = (COLLECTIVE, "--set=strategy.sync_configs.fuse_layers=1")
+        one = self.train("one", *flags)
+        for engine in ("SHM", "GLOO"):
+            with self.subTest(engine):
+                several = self.train("several." + engine, *flags, "--set=strategy.sync_configs.comm_num=2",
+                                     "--set=strategy.sync_configs.engine=" + engine)
+                self.assertEqual(several["model_digest"], one["model_digest"])
+
+    def test_gradients_in_bf16_train_close_to_f32_and_two_runs_are_equal_to_the_bit(self):
+        exact = self.train("f32", COLLECTIVE)
+        first = self.train("bf16", COLLECTIVE, BF16)
+        again = self.train("again", COLLECTIVE, BF16, "--set=strategy.sync_configs.comm_num=2")
+        self.assertEqual(first["model_digest"], again["model_digest"])
+        self.assertNotEqual(first["model_digest"], exact["model_digest"])
+        # A gradient is off by up to 2^-7 of its largest value in each step; the roundings of the steps differ in sign.
+        self.assert_models_close("f32", "bf16", tolerance=0.05)
+        self.assertAlmostEqual(first["eval"]["auc"], exact["eval"]["auc"], delta=0.002)
 
     def test_a_resumed_job_ends_with_the_bits_of_one_that_never_stopped(self):
         whole = self.train("whole", COLLECTIVE, epochs=3)
@@ -99,6 +122,11 @@ class CollectiveDenseTest(DisturbedLaunchTest):
         self.assertGreater(len(scores["pserver"]), 1000)
         for a, b in zip(scores["pserver"], scores["collective"]):
             self.assertAlmostEqual(a, b, places=4)
+
+    def test_nccl_is_refused_where_workers_compute_on_the_cpu(self):
+        _, out = self.launch(SYNC, COLLECTIVE, "--set=strategy.sync_configs.engine=NCCL", "--epochs=1", "--worker_num=2",
+                             "--server_num=1", name="nccl", expect=1)
+        self.assertIn("strategy.sync_configs.engine NCCL", out)
 
     def test_other_modes_refuse_it_and_say_why(self):
         for flags in (("--a_sync=true",), ("--a_sync=true", "--k_steps=10")):

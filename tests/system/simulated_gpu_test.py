@@ -65,6 +65,24 @@ class SimulatedGpuTest(SluiceTest):
         self.assertLess(max(differences), 1e-5)
         self.assertAlmostEqual(gpu["epochs_log"][0]["loss"], cpu["epochs_log"][0]["loss"], places=6)
 
+    def test_nccl_exchanges_the_gradients_of_two_gpus_with_the_bits_of_shared_memory(self):
+        flags = ["--gpus=0,1", "--a_sync=false", "--server_num=1", "--epochs=1", "--set=strategy.sync_configs.dense=COLLECTIVE",
+                 "--set=strategy.sync_configs.fuse_layers=2"]
+        results = {}
+        for name, more in (("shm", ["engine=SHM"]), ("nccl", ["engine=NCCL"]), ("several", ["engine=NCCL", "comm_num=2"])):
+            with self.subTest(name):
+                results[name], _ = self.launch(*flags, *["--set=strategy.sync_configs." + one for one in more], name=name)
+                self.assertEqual(results[name]["examples"], ADULT_TRAIN_EXAMPLES)
+                self.assertEqual(results[name]["model_digest"], results["shm"]["model_digest"])
+
+    def test_without_the_library_of_nccl_the_job_fails_and_names_it(self):
+        os.environ["SIMULATED_NCCL"] = "absent"
+        self.addCleanup(os.environ.pop, "SIMULATED_NCCL")
+        _, output = self.launch("--gpus=0,1", "--a_sync=false", "--server_num=1", "--epochs=1",
+                                "--set=strategy.sync_configs.dense=COLLECTIVE", "--set=strategy.sync_configs.engine=NCCL",
+                                name="absent", expect=1)
+        self.assertIn("cannot load", output)
+
     def test_gpus_and_cpus_serve_one_job(self):
         result, output = self.launch("--gpus=1", "--cpu_workers=2", "--server_num=1", "--epochs=1")
         self.assertEqual(result["examples"], ADULT_TRAIN_EXAMPLES)

@@ -34,8 +34,10 @@ class FakeCollective : public Collective {
     return absl::OkStatus();
   }
   void Leave() override {}
-  Ticket WeightedMean(uint64_t step, absl::Span<float> values, double weight) override {
+  using Collective::WeightedMean;
+  Ticket WeightedMean(uint64_t step, absl::Span<float> values, double weight, Wire wire) override {
     steps.push_back(step);
+    wires.push_back(wire);
     sizes.push_back(values.size());
     weights.push_back(weight);
     const double total = weight + other_weight;
@@ -66,6 +68,7 @@ class FakeCollective : public Collective {
   std::vector<std::string> joined;
   std::vector<size_t> sizes;
   std::vector<double> weights;
+  std::vector<Wire> wires;
   std::vector<Ticket> waited;
   bool cancelled = false;
 };
@@ -160,6 +163,15 @@ TEST_F(CollectiveDenseTablesTest, BucketsLeaveInOrderAsSoonAsTheyAreFull) {
   EXPECT_THAT(engine_->sizes, ElementsAre(5, 3)) << "each leaves once";
   EXPECT_THAT(engine_->weights, ElementsAre(4, 4));
   EXPECT_THAT(engine_->waited, ElementsAre(1, 2));
+}
+
+TEST_F(CollectiveDenseTablesTest, BucketsTravelInTheWireTypeOfTheirTables) {
+  spec_.mutable_tables(1)->set_wire_type(TableConfig::BF16);
+  const auto tables = Make();
+  ASSERT_TRUE(tables->Exchange(0, &gradients_, 4).ok());
+  EXPECT_THAT(engine_->sizes, ElementsAre(2, 4, 3));  // {2}, {1} and {0}
+  EXPECT_THAT(engine_->wires,
+              ElementsAre(Collective::Wire::kF32, Collective::Wire::kBf16, Collective::Wire::kF32));
 }
 
 TEST_F(CollectiveDenseTablesTest, ARankWithoutExamplesTakesPartAndUpdatesAsTheOthersDo) {

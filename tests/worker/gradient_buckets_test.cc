@@ -14,36 +14,56 @@ std::vector<std::vector<size_t>> TablesOf(const std::vector<GradientBucket>& buc
   return tables;
 }
 
+std::vector<GradientSize> InF32(const std::vector<uint64_t>& elements) {
+  std::vector<GradientSize> sizes;
+  for (const uint64_t n : elements) sizes.push_back({n, 4});
+  return sizes;
+}
+
 constexpr uint64_t kMiB = 1 << 20;
 constexpr uint64_t kQuarter = kMiB / 16;  // elements of 256 KiB
 
 TEST(GradientBucketsTest, TablesFollowInTheOrderOfBackward) {
-  const auto buckets = PlanGradientBuckets({4, 3, 2}, 32 * kMiB, 20);
+  const auto buckets = PlanGradientBuckets(InF32({4, 3, 2}), 32 * kMiB, 20);
   EXPECT_THAT(TablesOf(buckets), ElementsAre(ElementsAre(2, 1, 0)));
   EXPECT_EQ(buckets[0].elements, 9u);
 }
 
 TEST(GradientBucketsTest, TheFirstBucketIsSmall) {
-  const auto buckets = PlanGradientBuckets(std::vector<uint64_t>(10, kQuarter), 32 * kMiB, 20);
+  const auto buckets =
+      PlanGradientBuckets(InF32(std::vector<uint64_t>(10, kQuarter)), 32 * kMiB, 20);
   EXPECT_THAT(TablesOf(buckets),
               ElementsAre(ElementsAre(9, 8, 7, 6), ElementsAre(5, 4, 3, 2, 1, 0)));
 }
 
 TEST(GradientBucketsTest, ABucketHasAtMostItsBytes) {
-  const auto buckets = PlanGradientBuckets(std::vector<uint64_t>(9, kQuarter), kMiB / 2, 20);
+  const auto buckets = PlanGradientBuckets(InF32(std::vector<uint64_t>(9, kQuarter)), kMiB / 2, 20);
   EXPECT_THAT(TablesOf(buckets), ElementsAre(ElementsAre(8, 7), ElementsAre(6, 5),
                                              ElementsAre(4, 3), ElementsAre(2, 1), ElementsAre(0)));
 }
 
 TEST(GradientBucketsTest, ABucketHasAtMostItsTables) {
-  const auto buckets = PlanGradientBuckets(std::vector<uint64_t>(5, 1), 32 * kMiB, 2);
+  const auto buckets = PlanGradientBuckets(InF32(std::vector<uint64_t>(5, 1)), 32 * kMiB, 2);
   EXPECT_THAT(TablesOf(buckets), ElementsAre(ElementsAre(4, 3), ElementsAre(2, 1), ElementsAre(0)));
 }
 
 TEST(GradientBucketsTest, ALargerTableHasABucketOfItsOwn) {
-  const auto buckets = PlanGradientBuckets({1, 100 * kQuarter, 1}, kMiB, 20);
+  const auto buckets = PlanGradientBuckets(InF32({1, 100 * kQuarter, 1}), kMiB, 20);
   EXPECT_THAT(TablesOf(buckets), ElementsAre(ElementsAre(2), ElementsAre(1), ElementsAre(0)));
   EXPECT_EQ(buckets[1].elements, 100 * kQuarter);
+}
+
+TEST(GradientBucketsTest, ABucketHasOneWireForm) {
+  const auto buckets = PlanGradientBuckets({{1, 4}, {1, 2}, {1, 2}, {1, 4}}, 32 * kMiB, 20);
+  EXPECT_THAT(TablesOf(buckets), ElementsAre(ElementsAre(3), ElementsAre(2, 1), ElementsAre(0)));
+  EXPECT_EQ(buckets[0].wire_bytes, 4u);
+  EXPECT_EQ(buckets[1].wire_bytes, 2u);
+}
+
+TEST(GradientBucketsTest, BytesAreThoseThatTravel) {
+  const std::vector<GradientSize> halves(8, {kQuarter, 2});
+  EXPECT_THAT(TablesOf(PlanGradientBuckets(halves, 32 * kMiB, 20)),
+              ElementsAre(ElementsAre(7, 6, 5, 4, 3, 2, 1, 0)));
 }
 
 TEST(GradientBucketsTest, NoTablesNeedNoBuckets) {

@@ -6,9 +6,11 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <memory>
 #include <ostream>
 #include <random>
 
+#include "common/base/bf16.h"
 #include "common/base/status_macros.h"
 #include "tests/common/collective/rank_threads.h"
 
@@ -56,6 +58,16 @@ std::vector<float> MeanInRankOrder(const Arrays& arrays, const std::vector<doubl
   return mean;
 }
 
+std::vector<float> ToBf16(std::vector<float> values) {
+  for (float& v : values) v = WidenBf16(RoundToBf16(v));
+  return values;
+}
+
+Arrays ToBf16(Arrays arrays) {
+  for (std::vector<float>& values : arrays) values = ToBf16(values);
+  return arrays;
+}
+
 double Reduced(const Arrays& arrays, size_t i, Collective::Op op) {
   double result = arrays[0][i];
   for (size_t r = 1; r < arrays.size(); ++r) {
@@ -73,10 +85,12 @@ double Reduced(const Arrays& arrays, size_t i, Collective::Op op) {
 
 struct Case {
   std::string engine;
-  uint32_t ranks;
+  uint32_t ranks, comm_num;
 };
 
-void PrintTo(const Case& c, std::ostream* out) { *out << c.engine << " ranks " << c.ranks; }
+void PrintTo(const Case& c, std::ostream* out) {
+  *out << c.engine << " ranks " << c.ranks << " communicators " << c.comm_num;
+}
 
 class CollectiveTest : public ::testing::TestWithParam<Case> {
  protected:
@@ -86,6 +100,7 @@ class CollectiveTest : public ::testing::TestWithParam<Case> {
   static CollectiveOptions Options() {
     CollectiveOptions options;
     options.chunk_bytes = kChunkBytes;
+    options.comm_num = GetParam().comm_num;
     return options;
   }
   static std::vector<std::string> Hosts() {
@@ -137,6 +152,61 @@ TEST_P(CollectiveTest, WeightedMeanIsThatOfTheRanksValues) {
         for (uint32_t r = 0; r < ranks(); ++r) sum += weights[r] * before[r][i];
         ASSERT_TRUE(Near(arrays[0][i], total == 0 ? 0 : sum / total, 1e-6)) << n << " at " << i;
       }
+    }
+  }
+}
+
+TEST_P(CollectiveTest, InBf16TheValuesAndTheirMeanAreRounded) {
+  // Each rounding is off by at most 2^-8 of a magnitude below 1; two levels round once more.
+  const double tolerance = (InRankOrder() ? 2 : 3) * 0x1p-8 + 1e-6;
+  // 30011 travel at once in bfloat16, and in pieces in f32.
+  for (const size_t n : {0, 1, 17, 1001, 30011, 150001}) {
+    const Arrays before = RandomArrays(ranks(), n, 43);
+    for (const size_t zero : {99, 1}) {
+      Arrays arrays = before;
+      std::vector<double> weights = Weights();
+      if (zero < weights.size()) {
+        weights[zero] = 0;
+        std::fill(arrays[zero].begin(), arrays[zero].end(),
+                  std::numeric_limits<float>::quiet_NaN());
+      }
+      group_.ExpectOk([&](uint32_t r, Collective& c) {
+        return c.Wait(
+            c.WeightedMean(n, absl::MakeSpan(arrays[r]), weights[r], Collective::Wire::kBf16));
+      });
+      const std::vector<float> expected = ToBf16(MeanInRankOrder(ToBf16(before), weights));
+      double total = 0;
+      for (const double w : weights) total += w;
+      for (uint32_t r = 0; r < ranks(); ++r) {
+        EXPECT_TRUE(SameBits(arrays[r], arrays[0])) << n << " rank " << r;
+        if (InRankOrder()) {
+          EXPECT_TRUE(SameBits(arrays[r], expected)) << n << " rank " << r;
+        }
+      }
+      EXPECT_TRUE(SameBits(arrays[0], ToBf16(arrays[0]))) << n;
+      for (size_t i = 0; i < n; ++i) {
+        double sum = 0;
+        for (uint32_t r = 0; r < ranks(); ++r) sum += weights[r] * before[r][i];
+        ASSERT_TRUE(Near(arrays[0][i], total == 0 ? 0 : sum / total, tolerance))
+            << n << " at " << i << ": " << arrays[0][i];
+      }
+    }
+  }
+}
+
+TEST_P(CollectiveTest, NanAndInfinitySurviveBf16) {
+  for (const size_t n : {40, 100003}) {
+    Arrays arrays = RandomArrays(ranks(), n, 47);
+    arrays[ranks() - 1][n / 2] = std::numeric_limits<float>::quiet_NaN();
+    arrays[0][n / 3] = -std::numeric_limits<float>::infinity();
+    group_.ExpectOk([&](uint32_t r, Collective& c) {
+      return c.Wait(c.WeightedMean(1, absl::MakeSpan(arrays[r]), 2, Collective::Wire::kBf16));
+    });
+    for (const auto& array : arrays) {
+      EXPECT_TRUE(std::isnan(array[n / 2]));
+      EXPECT_EQ(array[n / 3], -std::numeric_limits<float>::infinity());
+      EXPECT_EQ(
+          std::count_if(array.begin(), array.end(), [](float v) { return !std::isfinite(v); }), 2);
     }
   }
 }
@@ -327,6 +397,14 @@ TEST_P(CollectiveTest, DisagreementIsAnErrorOfAllRanksUntilANewGeneration) {
       [&](uint32_t r, Collective& c) {  // kind
         return r == odd ? c.Barrier() : c.AllGather(span(r, 50000));
       },
+      [&](uint32_t r, Collective& c) {  // form
+        return c.Wait(
+            c.WeightedMean(1, span(r, 100), 1, static_cast<Collective::Wire>(r == odd ? 1 : 0)));
+      },
+      [&](uint32_t r, Collective& c) {  // form, of a large array
+        return c.Wait(
+            c.WeightedMean(1, span(r, 200000), 1, static_cast<Collective::Wire>(r == odd ? 0 : 1)));
+      },
       [&](uint32_t r, Collective& c) {  // weight
         return c.Wait(c.WeightedMean(1, span(r, 100), r == odd ? -1 : 1));
       }};
@@ -413,21 +491,73 @@ std::vector<Case> Cases() {
 #ifdef __SANITIZE_THREAD__
   const std::vector<std::string> engines = {"shm"};
 #else
-  const std::vector<std::string> engines = {"shm", "gloo", "two_level"};
+  const std::vector<std::string> engines = {"shm", "gloo", "two_level", "nccl"};
 #endif
-  CollectiveOptions options;
-  options.bind_address = "127.0.0.1";
   for (const std::string& engine : engines) {
-    if (absl::IsUnimplemented(MakeCollective(engine, options).status())) continue;
-    for (const uint32_t ranks : {1, 2, 3, 4}) cases.push_back({engine, ranks});
+    for (const uint32_t ranks : {1, 2, 3, 4}) {
+      if (!CanMake(engine, ranks)) break;
+      cases.push_back({engine, ranks, 1});
+      if (ranks == 3) cases.push_back({engine, ranks, 3});
+    }
   }
   return cases;
 }
 
 INSTANTIATE_TEST_SUITE_P(Engines, CollectiveTest, ::testing::ValuesIn(Cases()),
                          [](const auto& info) {
-                           return absl::StrCat(info.param.engine, info.param.ranks);
+                           return absl::StrCat(
+                               info.param.engine, info.param.ranks,
+                               info.param.comm_num == 1 ? "" : "_several_communicators");
                          });
+
+// Many means at a time, the one numbered `odd` with other sizes on the last rank.
+std::vector<absl::Status> DisagreeOnce(RankThreads* group, int odd) {
+  constexpr int kMeans = 9;
+  return group->Run([&](uint32_t r, Collective& c) {
+    std::vector<std::vector<float>> arrays;
+    std::vector<Collective::Ticket> tickets;
+    for (int i = 0; i < kMeans; ++i)
+      arrays.emplace_back(i == odd && r + 1 == group->ranks() ? 50000 : 100 + 30000 * i, 1.0f);
+    for (int i = 0; i < kMeans; ++i)
+      tickets.push_back(c.WeightedMean(i, absl::MakeSpan(arrays[i]), 1));
+    // Once one has failed, all later ones have its error.
+    absl::Status first;
+    for (const Collective::Ticket ticket : tickets) {
+      const absl::Status status = c.Wait(ticket);
+      if (!first.ok() && status != first) return absl::InternalError("another error");
+      first = status;
+    }
+    return first;
+  });
+}
+
+TEST_P(CollectiveTest, TheFirstErrorOfAnyCommunicatorEndsAll) {
+  if (ranks() == 1) return;
+  uint64_t generation = 1;
+  for (const int odd : {0, 1, 2, 5, 8}) {
+    for (const absl::Status& status : DisagreeOnce(&group_, odd))
+      EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    group_.Run([](uint32_t r, Collective& c) {
+      EXPECT_EQ(c.Barrier().code(), absl::StatusCode::kInvalidArgument) << r;
+      return absl::OkStatus();
+    });
+    group_.Join(++generation);
+    group_.ExpectOk([](uint32_t, Collective& c) { return c.Barrier(); });
+  }
+}
+
+TEST(CommunicatorsTest, RanksWithOtherNumbersOfThemAreRefused) {
+  std::vector<std::unique_ptr<Collective>> ranks;
+  std::vector<std::string> cards;
+  for (const uint32_t comm_num : {1, 2, 3}) {
+    CollectiveOptions options;
+    options.comm_num = comm_num;
+    ranks.push_back(*MakeCollective("shm", options));
+    cards.push_back(*ranks.back()->Listen(1, cards.size(), 3));
+  }
+  for (uint32_t r = 0; r < 3; ++r)
+    EXPECT_EQ(ranks[r]->Join(1, cards, r).code(), absl::StatusCode::kInvalidArgument);
+}
 
 TEST(CollectiveResultsTest, DoNotDependOnTheSizeOfChunks) {
   const Arrays before = RandomArrays(3, 150001, 41);

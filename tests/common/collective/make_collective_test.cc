@@ -19,9 +19,26 @@ TEST(MakeCollectiveTest, UnknownEnginesAndImpossibleOptionsAreRefused) {
   CollectiveOptions options = WithAddress();
   options.timeout = absl::ZeroDuration();
   EXPECT_EQ(MakeCollective("shm", options).status().code(), absl::StatusCode::kInvalidArgument);
+  for (const uint32_t comm_num : {0, 9}) {
+    options = WithAddress();
+    options.comm_num = comm_num;
+    EXPECT_EQ(MakeCollective("shm", options).status().code(), absl::StatusCode::kInvalidArgument);
+  }
   if (!HasGloo()) return;
   EXPECT_EQ(MakeCollective("gloo", {}).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(MakeCollective("two_level", {}).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(MakeCollectiveTest, NcclSaysWhatIsMissing) {
+  // Without a device, with one that does not exist, or in a build without NCCL.
+  for (const int device : {-1, 99}) {
+    CollectiveOptions options = WithAddress();
+    options.cuda_device = device;
+    const absl::Status status = MakeCollective("nccl", options).status();
+    EXPECT_TRUE(absl::IsUnimplemented(status) || absl::IsNotFound(status) ||
+                (device < 0 && absl::IsFailedPrecondition(status)))
+        << status;
+  }
 }
 
 TEST(MakeCollectiveTest, AutoUsesSharedMemoryOnOneHostAlsoWithoutAnAddress) {

@@ -28,8 +28,11 @@ TEST(OperationHeaderTest, SameOperationsAgree) {
 TEST(OperationHeaderTest, AnyDifferenceIsADisagreement) {
   const std::vector<void (*)(OperationHeader*)> changes = {
       [](OperationHeader* h) { h->kind = OperationHeader::kAllReduce; },
-      [](OperationHeader* h) { h->op = 1; }, [](OperationHeader* h) { h->root = 1; },
-      [](OperationHeader* h) { h->n = 11; }, [](OperationHeader* h) { h->step = 5; }};
+      [](OperationHeader* h) { h->op = 1; },
+      [](OperationHeader* h) { h->root = 1; },
+      [](OperationHeader* h) { h->n = 11; },
+      [](OperationHeader* h) { h->step = 5; },
+      [](OperationHeader* h) { h->wire = 1; }};
   for (const auto change : changes) {
     for (int rank = 0; rank < 3; ++rank) {
       std::vector<OperationHeader> headers = ThreeMeans();
@@ -45,6 +48,11 @@ TEST(OperationHeaderTest, ImpossibleOperationsAreRefused) {
       [](OperationHeader* h) { h->kind = OperationHeader::kFailed; },
       [](OperationHeader* h) { h->op = 4; },
       [](OperationHeader* h) { h->root = 3; },
+      [](OperationHeader* h) { h->wire = 2; },
+      [](OperationHeader* h) {
+        h->kind = OperationHeader::kAllReduce;
+        h->wire = 1;
+      },
       [](OperationHeader* h) { h->weight = -1; },
       [](OperationHeader* h) { h->weight = 1e300; },
       [](OperationHeader* h) { h->weight = 1e-300; },

@@ -82,6 +82,35 @@ TEST(OperationQueueTest, CloseInterruptsWhatRunsAndDropsTheRest) {
   EXPECT_EQ(queue.Wait(dropped).code(), absl::StatusCode::kAborted);
 }
 
+TEST(OperationQueueTest, FailEndsWhatWaitsAndKeepsTheResultOfWhatRuns) {
+  for (const bool good : {true, false}) {
+    OperationQueue queue(Closed());
+    queue.Open();
+    std::atomic<bool> started{false}, released{false}, dropped_ran{false};
+    const uint64_t running = queue.Start([&] {
+      started = true;
+      while (!released) std::this_thread::yield();
+      return good ? absl::OkStatus() : absl::DataLossError("its own");
+    });
+    const uint64_t dropped = queue.Start([&] {
+      dropped_ran = true;
+      return absl::OkStatus();
+    });
+    while (!started) std::this_thread::yield();
+    queue.Fail(absl::AbortedError("elsewhere"));
+    queue.Fail(absl::InternalError("later"));
+    const uint64_t after = queue.Start([] { return absl::OkStatus(); });
+    released = true;
+    EXPECT_EQ(queue.Wait(after).code(), absl::StatusCode::kAborted);
+    EXPECT_EQ(queue.Wait(running).code(),
+              good ? absl::StatusCode::kOk : absl::StatusCode::kAborted);
+    EXPECT_EQ(queue.Wait(dropped).code(), absl::StatusCode::kAborted);
+    EXPECT_FALSE(dropped_ran);
+    queue.Open();
+    EXPECT_TRUE(queue.Run([] { return absl::OkStatus(); }).ok());
+  }
+}
+
 TEST(OperationQueueTest, UnknownTicketsAreRefused) {
   OperationQueue queue(Closed());
   EXPECT_EQ(queue.Wait(0).code(), absl::StatusCode::kInvalidArgument);

@@ -1,6 +1,7 @@
 // The ranks of a collective group as threads of the test's process.
 #pragma once
 
+#include <cstdio>
 #include <functional>
 #include <memory>
 #include <string>
@@ -13,6 +14,24 @@
 
 namespace sluice {
 
+// The options of a rank. With the engine nccl, each rank has a CUDA device of its own.
+inline CollectiveOptions OptionsOfRank(const std::string& engine, CollectiveOptions options,
+                                       uint32_t rank, const std::vector<std::string>& hosts) {
+  if (options.bind_address.empty()) options.bind_address = "127.0.0.1";
+  options.host_for_test = hosts.empty() ? "" : hosts[rank];
+  if (engine == "nccl") options.cuda_device = static_cast<int>(rank);
+  return options;
+}
+
+// Whether a group of so many ranks can be made here; says why not.
+inline bool CanMake(const std::string& engine, uint32_t ranks) {
+  const absl::Status status =
+      MakeCollective(engine, OptionsOfRank(engine, {}, ranks - 1, {})).status();
+  if (!status.ok())
+    printf("no group of %u ranks over %s: %s\n", ranks, engine.c_str(), status.ToString().c_str());
+  return status.ok();
+}
+
 class RankThreads {
  public:
   using Work = std::function<absl::Status(uint32_t rank, Collective& collective)>;
@@ -20,10 +39,8 @@ class RankThreads {
   // `hosts[r]` is rank r's host; empty: all are on one.
   RankThreads(const std::string& engine, uint32_t ranks, CollectiveOptions options = {},
               const std::vector<std::string>& hosts = {}) {
-    if (options.bind_address.empty()) options.bind_address = "127.0.0.1";
     for (uint32_t rank = 0; rank < ranks; ++rank) {
-      options.host_for_test = hosts.empty() ? "" : hosts[rank];
-      auto made = MakeCollective(engine, options);
+      auto made = MakeCollective(engine, OptionsOfRank(engine, options, rank, hosts));
       EXPECT_TRUE(made.ok()) << made.status();
       collectives_.push_back(*std::move(made));
     }

@@ -72,5 +72,55 @@ TEST(ReduceLoopsTest, EveryVersionGivesTheBitsOfTheReference) {
   }
 }
 
+// The nearest number with 8 significant bits, ties to even.
+float NearestBf16(float x) {
+  if (x == 0 || !std::isfinite(x)) return x;
+  int exponent = 0;
+  std::frexp(x, &exponent);
+  const double scale = std::ldexp(1.0, 8 - exponent);
+  return static_cast<float>(std::nearbyint(double{x} * scale) / scale);
+}
+
+TEST(ReduceLoopsTest, HalvesAreTheNearestAndAreWidenedExactly) {
+  std::mt19937 random(5);
+  std::uniform_real_distribution<float> value(-4, 4);
+  for (const ReduceLoops* loops : {&internal::kPortableReduceLoops, &BestReduceLoops()}) {
+    for (const size_t n : {0, 1, 15, 16, 17, 33, 1000}) {
+      std::vector<float> v(n), widened(n), sums(n), scaled(n);
+      for (float& x : v) x = value(random);
+      for (float& x : sums) x = value(random);
+      const std::vector<float> before = sums;
+      if (n > 20) {
+        v[0] = 1 + 0x1p-8f;             // a tie, to even: 1
+        v[1] = 1 + 3 * 0x1p-8f;         // a tie, to even: 1 + 2^-6
+        v[2] = 1 + 0x1p-8f + 0x1p-23f;  // above a tie
+        v[19] = std::numeric_limits<float>::infinity();
+        v[20] = std::numeric_limits<float>::quiet_NaN();
+      }
+      std::vector<uint16_t> halves(n);
+      loops->round(v.data(), halves.data(), n);
+      loops->widen(halves.data(), widened.data(), n);
+      loops->scale_halves(0.3f, halves.data(), scaled.data(), n);
+      loops->add_scaled_halves(0.3f, halves.data(), sums.data(), n);
+      for (size_t i = 0; i < n; ++i) {
+        const float expected = NearestBf16(v[i]);
+        if (std::isnan(expected)) {
+          EXPECT_TRUE(std::isnan(widened[i]) && std::isnan(scaled[i]) && std::isnan(sums[i]));
+          continue;
+        }
+        const float product = static_cast<float>(double{0.3f} * expected);
+        EXPECT_EQ(widened[i], expected) << loops->name << " at " << i;
+        EXPECT_EQ(scaled[i], product) << loops->name << " at " << i;
+        EXPECT_EQ(sums[i], static_cast<float>(double{before[i]} + product));
+      }
+      if (n > 20) {
+        EXPECT_EQ(widened[0], 1);
+        EXPECT_EQ(widened[1], 1 + 0x1p-6f);
+        EXPECT_EQ(widened[2], 1 + 0x1p-7f);
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace sluice

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_split.h"
 #include "common/config/job_config.h"
 #include "common/config/textproto_file.h"
 #include "gmock/gmock.h"
@@ -76,6 +77,16 @@ TEST(ResumeRulesTest, SettingsThatDecideNoValuesAreFree) {
        }) {
     const absl::Status may = CheckResume(With({}), With({{path, value}}));
     EXPECT_TRUE(may.ok()) << path << ": " << may;
+  }
+}
+
+TEST(ResumeRulesTest, TheWayGradientsAreExchangedIsFree) {
+  const std::pair<std::string, std::string> dense = {"strategy.sync_configs.dense", "COLLECTIVE"};
+  for (const char* setting : {"engine: GLOO", "fuse_mb: 4", "fuse_layers: 4", "comm_num: 4"}) {
+    const std::vector<std::string> parts = absl::StrSplit(setting, ": ");
+    const absl::Status may =
+        CheckResume(With({dense}), With({dense, {"strategy.sync_configs." + parts[0], parts[1]}}));
+    EXPECT_TRUE(may.ok()) << setting << ": " << may;
   }
 }
 

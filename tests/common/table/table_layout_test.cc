@@ -216,9 +216,6 @@ TEST(TableLayoutTest, ImpossibleConfigsAreRefusedByField) {
       {R"(name: "t" kind: SPARSE num_shards: 1 columns { name: "c" dim: 1 optimizer { sgd {} } }
           update_at: COLLECTIVE)",
        "COLLECTIVE"},
-      {R"(name: "t" kind: DENSE shape: 1 optimizer { sgd {} } update_at: COLLECTIVE
-          wire_type: BF16)",
-       "COLLECTIVE"},
       {R"(name: "t" kind: DENSE shape: 1 optimizer { sgd {} } update_at: WORKER wire_type: BF16)",
        "BF16"},
   };

@@ -333,6 +333,10 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   SIMULATED_CALL_MAY_FAIL(cudaErrorUnknown);
   return cudaSuccess;
 }
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  if (Forbidden()) return Fail(cudaErrorStreamCaptureUnsupported);
+  return World::Get().streams().Ask(event->last) ? cudaSuccess : cudaErrorNotReady;
+}
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
   if (begin->last == nullptr || end->last == nullptr || !begin->timing || !end->timing)
     return Fail(cudaErrorInvalidResourceHandle);

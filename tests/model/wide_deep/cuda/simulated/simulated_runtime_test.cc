@@ -85,6 +85,20 @@ TEST(SimulatedStreamsTest, AnyOrderRespectsStreamsAndEvents) {
   EXPECT_TRUE(something_waits);
 }
 
+TEST(SimulatedStreamsTest, AskingAgainAndAgainFinishesTheWork) {
+  for (const Pace pace : {Pace::kLate, Pace::kAtOnce, Pace::kAnyOrder}) {
+    Workshop shop(pace);
+    Stream a;
+    EXPECT_TRUE(shop.streams.Ask(a.last)) << "no work is done";
+    for (int i = 0; i < 9; ++i) shop.Put(&a, i);
+    int asked = 1;
+    while (!shop.streams.Ask(a.last)) ++asked;
+    EXPECT_EQ(shop.ran.size(), 9u);
+    EXPECT_TRUE(pace == Pace::kAnyOrder || asked == 1);
+    EXPECT_EQ(shop.opened, shop.closed);
+  }
+}
+
 TEST(SimulatedStreamsTest, EventStandsForItsLastRecord) {
   Workshop shop(Pace::kLate);
   Stream a, b;

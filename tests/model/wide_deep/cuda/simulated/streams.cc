@@ -45,6 +45,14 @@ void Streams::FinishAll() {
   pending_.clear();
 }
 
+bool Streams::Ask(const std::shared_ptr<Work>& work) {
+  if (pace_ == Pace::kLate) Finish(work);
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (work == nullptr) return true;
+  if (!work->done) Advance();
+  return work->done;
+}
+
 bool Streams::busy() {
   std::lock_guard<std::mutex> lock(mutex_);
   return std::any_of(pending_.begin(), pending_.end(),

@@ -63,6 +63,8 @@ class Streams {
   // Runs the work and everything that must come before it. Null is allowed and does nothing.
   void Finish(const std::shared_ptr<Work>& work);
   void FinishAll();
+  // Whether the work has run. At the pace kLate, asking counts as waiting for it.
+  bool Ask(const std::shared_ptr<Work>& work);
 
   Pace pace() const { return pace_; }
   // True when some work has not run yet.
