@@ -15,14 +15,18 @@ absl::StatusOr<std::unique_ptr<ModelStep>> ModelStep::Create(const JobConfig& jo
   auto step = std::make_unique<ModelStep>();
   SLUICE_ASSIGN_OR_RETURN(step->model_, Model::Create(effective, BuiltInModels()));
   size_t row_dim = 0;
-  for (const ColumnGroup& column : step->model_->tables()[step->model_->sparse_table()].columns())
-    row_dim += column.dim();
+  const int sparse = step->model_->sparse_table();
+  if (sparse >= 0) {
+    for (const ColumnGroup& column : step->model_->tables()[sparse].columns())
+      row_dim += column.dim();
+  }
   step->Fill(batch, chunk, row_dim);
   return step;
 }
 
 void ModelStep::Fill(size_t n, size_t chunk, size_t row_dim) {
   const size_t rows = MakeStandardBatch(n, &batch_, &row_index_);
+  UseRows();
   batch_.chunk = chunk;
   for (const int table : model_->dense_tables()) {
     size_t elements = 1;
@@ -40,6 +44,16 @@ void ModelStep::Fill(size_t n, size_t chunk, size_t row_dim) {
   for (size_t i = 0; i < dense_.size(); ++i) {
     input_.dense.push_back(dense_[i].data());
     gradients_.dense.push_back(dense_gradients_[i].data());
+  }
+}
+
+void ModelStep::UseRows() {
+  const std::vector<FeatureSchema::Slot>& slots = model_->schema()->slots();
+  for (size_t cell = 0; cell + 1 < batch_.key_offsets.size(); ++cell) {
+    const RowRange& rows = slots[cell % batch_.num_slots].rows;
+    for (uint32_t k = batch_.key_offsets[cell]; k < batch_.key_offsets[cell + 1]; ++k) {
+      if (!rows.empty()) batch_.keys[k] = rows.begin + batch_.keys[k] % rows.size();
+    }
   }
 }
 

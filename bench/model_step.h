@@ -31,6 +31,8 @@ class ModelStep {
 
  private:
   void Fill(size_t n, size_t chunk, size_t row_dim);
+  // Makes the keys of dense features their rows.
+  void UseRows();
 
   std::unique_ptr<Model> model_;
   Batch batch_;

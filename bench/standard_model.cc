@@ -125,6 +125,14 @@ JobConfig StandardJob(const std::string& data_glob, uint32_t batch_size,
   return job;
 }
 
+void UseDenseCategories(uint64_t rows, JobConfig* job) {
+  for (Feature& feature : *job->mutable_features()) {
+    if (!feature.has_categorical()) continue;
+    feature.mutable_categorical()->set_hash_buckets(rows);
+    feature.mutable_categorical()->set_dense(true);
+  }
+}
+
 size_t MakeStandardBatch(size_t n, Batch* batch, std::vector<uint32_t>* row_index) {
   absl::flat_hash_map<uint64_t, uint32_t> rows;
   batch->Reset(kStandardNumbers, kStandardCategories);

@@ -34,6 +34,9 @@ absl::Status WriteStandardData(const std::string& dir, uint64_t examples, int fi
 JobConfig StandardJob(const std::string& data_glob, uint32_t batch_size,
                       const OptimizerConfig& optimizer);
 
+// Gives each category of the job `rows` rows in a dense table.
+void UseDenseCategories(uint64_t rows, JobConfig* job);
+
 // Makes a batch of the data in memory. Unique keys are numbered in `row_index` by first occurrence;
 // returns how many there are.
 size_t MakeStandardBatch(size_t n, Batch* batch, std::vector<uint32_t>* row_index);

@@ -5,6 +5,8 @@
 // epoch instead of mapping the cache. tls/train/...: the cluster has mutual TLS; the limit is the
 // same job without, over gRPC too, measured in the same repetition. .../sgd/f32/shm: through shared
 // memory; the limit is the same job over gRPC. The other rows have the default transport.
+// train/{sync,collective}/.../dense1000: each category has 1000 rows in a dense table, on the
+// pserver or on the workers (sync_configs.dense: COLLECTIVE).
 //
 // train/gpu/async/{standard,wide}/batchN: one worker on cuda:0 (`--gpus=0`), SGD. Without a device
 // these rows are skipped.
@@ -24,6 +26,7 @@
 #include <fstream>
 #include <memory>
 #include <sstream>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -55,7 +58,11 @@ struct Shape {
   bool hot_rows = false;
   uint32_t depth = 1;  // steps in flight
   bool cache = true;   // false: each epoch parses the text
+  uint64_t dense = 0;  // rows of each category in a dense table; 0: the sparse table
 };
+
+constexpr Mode kCollective = {"collective", "false", "0"};
+constexpr uint64_t kDenseRows = 1000;
 
 // A GPU trains faster than one thread reads, and than one stream to one pserver answers.
 constexpr uint32_t kGpuReaders = 8;
@@ -176,6 +183,7 @@ absl::StatusOr<TrainData> DataFor(const Settings& settings) {
 
 Benchmark TrainBenchmark(const Mode& mode, const Shape& shape, const std::string& rule,
                          const OptimizerConfig& optimizer) {
+  const bool collective = std::string_view(mode.name) == kCollective.name;
   Benchmark benchmark;
   benchmark.name = absl::StrCat("train/", mode.name, "/batch", shape.batch, "/", rule, "/",
                                 shape.bf16 ? "bf16" : "f32");
@@ -183,6 +191,7 @@ Benchmark TrainBenchmark(const Mode& mode, const Shape& shape, const std::string
   if (shape.hot_rows) absl::StrAppend(&benchmark.name, "/hot_rows");
   if (shape.depth > 1) absl::StrAppend(&benchmark.name, "/depth", shape.depth);
   if (!shape.cache) absl::StrAppend(&benchmark.name, "/text");
+  if (shape.dense > 0) absl::StrAppend(&benchmark.name, "/dense", shape.dense);
   benchmark.unit = "k/s";
   benchmark.limit_name = "gemm_floor";
   benchmark.few_repetitions = 5;
@@ -193,6 +202,9 @@ Benchmark TrainBenchmark(const Mode& mode, const Shape& shape, const std::string
     if (shape.bf16) job.mutable_train()->set_compute_dtype(TrainConfig::BF16);
     if (shape.depth > 1) job.mutable_train()->set_pipeline_depth(shape.depth);
     job.mutable_data()->set_cache(shape.cache);
+    if (shape.dense > 0) UseDenseCategories(shape.dense, &job);
+    if (collective)
+      job.mutable_strategy()->mutable_sync_configs()->set_dense(SyncConfigs::COLLECTIVE);
     const auto floor = std::make_shared<GemmFloor>(
         shape.batch, shape.bf16 ? GemmFloor::Type::kBf16 : GemmFloor::Type::kF32,
         static_cast<int>(std::thread::hardware_concurrency()));
@@ -308,6 +320,13 @@ void AddTrainBenchmarks(std::vector<Benchmark>* to) {
   Shape deep;
   deep.depth = 2;
   to->push_back(TrainBenchmark(kModes[0], deep, "sgd", sgd));
+  for (const uint32_t batch : {512u, 2048u, 8192u}) {
+    Shape dense;
+    dense.batch = batch;
+    dense.dense = kDenseRows;
+    to->push_back(TrainBenchmark(kModes[1], dense, "sgd", sgd));
+    to->push_back(TrainBenchmark(kCollective, dense, "sgd", sgd));
+  }
   Shape text;
   text.cache = false;
   to->push_back(TrainBenchmark(kModes[0], text, "sgd", sgd));

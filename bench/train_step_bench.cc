@@ -1,3 +1,5 @@
+// train_step/sync/batch2048/f32/denseN: each category has N rows in a dense table.
+//
 // train_step/{async,sync}/batchN/f32: forward and backward of the standard model in this process,
 // one thread.
 //
@@ -19,13 +21,14 @@ namespace {
 class TrainStep {
  public:
   static absl::StatusOr<std::shared_ptr<TrainStep>> Create(size_t batch, bool sync,
-                                                           double seconds) {
+                                                           uint64_t dense_rows, double seconds) {
     OptimizerConfig sgd;
     sgd.mutable_sgd();
+    JobConfig job = StandardJob("none.tsv", batch, sgd);
+    if (dense_rows > 0) UseDenseCategories(dense_rows, &job);
     auto step = std::make_shared<TrainStep>(batch, seconds);
     // Sync: the global batch of two workers in sixteen pieces.
-    SLUICE_ASSIGN_OR_RETURN(step->step_, ModelStep::Create(StandardJob("none.tsv", batch, sgd),
-                                                           batch, sync ? 2 * batch / 16 : 0));
+    SLUICE_ASSIGN_OR_RETURN(step->step_, ModelStep::Create(job, batch, sync ? 2 * batch / 16 : 0));
     SLUICE_ASSIGN_OR_RETURN(step->net_, step->step_->model().CreateNet(CpuNet(1, batch)));
     return step;
   }
@@ -54,25 +57,28 @@ class TrainStep {
   std::unique_ptr<DenseNet> net_;
 };
 
+Benchmark StepBenchmark(size_t batch, bool sync, uint64_t dense_rows) {
+  Benchmark benchmark;
+  benchmark.name = absl::StrCat("train_step/", sync ? "sync" : "async", "/batch", batch, "/f32");
+  if (dense_rows > 0) absl::StrAppend(&benchmark.name, "/dense", dense_rows);
+  benchmark.unit = "k/s";
+  benchmark.limit_name = "gemm_floor, one thread";
+  benchmark.prepare = [=](const Settings& settings) -> absl::StatusOr<std::function<Sample()>> {
+    SLUICE_ASSIGN_OR_RETURN(
+        std::shared_ptr<TrainStep> step,
+        TrainStep::Create(batch, sync, dense_rows, settings.quick ? 0.01 : 0.3));
+    return std::function<Sample()>([step] { return step->Measure(); });
+  };
+  return benchmark;
+}
+
 }  // namespace
 
 void AddTrainStepBenchmarks(std::vector<Benchmark>* to) {
   for (const bool sync : {false, true}) {
-    for (const size_t batch : {512, 2048, 8192}) {
-      Benchmark benchmark;
-      benchmark.name =
-          absl::StrCat("train_step/", sync ? "sync" : "async", "/batch", batch, "/f32");
-      benchmark.unit = "k/s";
-      benchmark.limit_name = "gemm_floor, one thread";
-      benchmark.prepare =
-          [batch, sync](const Settings& settings) -> absl::StatusOr<std::function<Sample()>> {
-        SLUICE_ASSIGN_OR_RETURN(std::shared_ptr<TrainStep> step,
-                                TrainStep::Create(batch, sync, settings.quick ? 0.01 : 0.3));
-        return std::function<Sample()>([step] { return step->Measure(); });
-      };
-      to->push_back(std::move(benchmark));
-    }
+    for (const size_t batch : {512, 2048, 8192}) to->push_back(StepBenchmark(batch, sync, 0));
   }
+  for (const uint64_t rows : {1000, 100000}) to->push_back(StepBenchmark(2048, true, rows));
 }
 
 }  // namespace sluice::bench

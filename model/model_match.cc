@@ -16,6 +16,7 @@
 #include "common/saved_model/model_tables.h"
 #include "common/saved_model/saved_model.h"
 #include "model/features/cell.h"
+#include "model/features/dense_rows.h"
 #include "model/model_spec.h"
 
 namespace sluice {
@@ -126,6 +127,8 @@ class Comparison {
   }
   // Compares the values as sets: their order does not matter.
   void CompareLists(const std::string& what, const Strings& old_values, const Strings& new_values);
+  // Compares the values of a vocabulary whose order decides which row each has.
+  void CompareRows(const std::string& what, const Strings& a, const Strings& b);
   void CompareFeatures();
   void CompareFeature(const Feature& a, const Feature& b);
   void CompareBoundaries(const std::string& what, const NumericFeature& a, const NumericFeature& b);
@@ -197,6 +200,7 @@ void Comparison::CompareFeature(const Feature& a, const Feature& b) {
     const bool comparable = NamesColumnsByIndex(a_.data()) == NamesColumnsByIndex(b_.data());
     Compare(comparable ? kRefused : kWarnings, name + "column", ColumnOf(a), ColumnOf(b));
   }
+  Compare(kRefused, name + "dense", IsDense(a), IsDense(b));
   const auto in_wide = [](const Feature& f) { return !f.has_in_wide() || f.in_wide(); };
   if (a.has_numeric()) {
     CompareNumeric(name, a.numeric(), b.numeric());
@@ -204,6 +208,15 @@ void Comparison::CompareFeature(const Feature& a, const Feature& b) {
     Compare(kWarnings, name + "in_wide", in_wide(a), in_wide(b));
   }
   if (a.has_categorical()) CompareCategorical(name, a, b);
+}
+
+void Comparison::CompareRows(const std::string& what, const Strings& a, const Strings& b) {
+  for (int i = 0; i < std::max(a.size(), b.size()); ++i) {
+    if (i < a.size() && i < b.size() && a[i] == b[i]) continue;
+    CompareText(kRefused, absl::StrCat(what, "[", i, "], whose value has row ", i),
+                i < a.size() ? Text(a[i]) : "missing", i < b.size() ? Text(b[i]) : "missing");
+    return;
+  }
 }
 
 void Comparison::CompareBoundaries(const std::string& what, const NumericFeature& a,
@@ -242,8 +255,10 @@ void Comparison::CompareCategorical(const std::string& name, const Feature& a, c
           to.missing_is_value());
   Compare(kWarnings, name + "several values per example", HasSeveralValues(a_.data(), a),
           HasSeveralValues(b_.data(), b));
-  // A key is a hash of the value, so the order of a vocabulary does not matter.
-  if (from.vocabulary().empty() == to.vocabulary().empty()) {
+  if (from.dense() && to.dense() && to.hash_buckets() == 0) {
+    CompareRows(name + "categorical.vocabulary", from.vocabulary(), to.vocabulary());
+  } else if (from.vocabulary().empty() == to.vocabulary().empty()) {
+    // A key is a hash of the value, so the order of a vocabulary does not matter.
     CompareLists(name + "categorical.vocabulary", from.vocabulary(), to.vocabulary());
   } else {
     Add(kWarnings, absl::StrCat(name, from.vocabulary().empty()

@@ -176,15 +176,8 @@ absl::Status CompleteTables(const JobConfig& job, std::vector<TableConfig>* tabl
   }
   // A job that only evaluates pulls its tables.
   if (job.strategy().sync_configs().dense() == SyncConfigs::COLLECTIVE && !job.evaluate_only()) {
-    bool sparse = false;
     for (TableConfig& table : *tables) {
-      sparse |= table.kind() == TableConfig::SPARSE;
       if (table.kind() == TableConfig::DENSE) table.set_update_at(TableConfig::COLLECTIVE);
-    }
-    if (!sparse) {
-      return absl::InvalidArgumentError(
-          "strategy.sync_configs.dense: COLLECTIVE needs a sparse table, whose pservers close the "
-          "steps, and this model has none; remove it");
     }
   }
   SLUICE_RETURN_IF_ERROR(OverrideTables(job, tables));

@@ -17,10 +17,17 @@ import venv
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 
-Peer = collections.namedtuple("Peer", "name environment packages program flags threads")
+# A row of sluice-bench that trains as a peer does; `row` has the batch for %d.
+Ours = collections.namedtuple("Ours", "name row")
+ASYNC = Ours("sluice/async", "train/async/batch%d/sgd/f32")
+COLLECTIVE = Ours("sluice/collective_dense", "train/collective/batch%d/sgd/f32/dense1000")
+PYTORCH = ("torch==2.5.1", "numpy")
+
+Peer = collections.namedtuple("Peer", "name environment packages program flags threads ours", defaults=(ASYNC,))
 PEERS = (
     Peer("tensorflow/async", "tensorflow", ("tensorflow-cpu==2.21.0",), "tensorflow_model.py", (), 1),
-    Peer("pytorch/one_process", "pytorch", ("torch==2.5.1", "numpy"), "pytorch_model.py", (), 2),
+    Peer("pytorch/one_process", "pytorch", PYTORCH, "pytorch_model.py", (), 2),
+    Peer("pytorch/ddp_dense", "pytorch", PYTORCH, "pytorch_ddp.py", ("--rows=26000",), 1, COLLECTIVE),
     Peer("paddle/async", "paddle", ("paddlepaddle==2.6.2", "setuptools", "decorator==5.1.1", "protobuf==4.25.3",
                                     "numpy==1.26.4"), "paddle_model.py", (), 1),
 )
@@ -73,11 +80,11 @@ def data(options, python):
     return tsv, folder / "arrays.npz"
 
 
-def measure_sluice(options, batch, tsv):
+def measure_sluice(options, ours, batch, tsv):
     """(thousand examples a second, floor of the matrix products in the same unit)."""
     out = pathlib.Path(options.work) / "sluice.json"
     quick = ["--quick"] if options.quick else []
-    run([pathlib.Path(options.bin) / "sluice-bench", "--filter=^train/async/batch%d/sgd/f32$" % batch, "--json=%s" % out,
+    run([pathlib.Path(options.bin) / "sluice-bench", "--filter=^%s$" % (ours.row % batch), "--json=%s" % out,
          "--repetitions=1", "--train_data=%s" % tsv, *quick])
     row = json.loads(out.read_text())[0]
     return row["value"], row["limit"]
@@ -108,21 +115,24 @@ def main():
             options.filter, ", ".join(p.name for p in PEERS)))
     pythons = {peer: environment(work, peer) for _, peer in pairs}
     tsv, arrays = data(options, next(iter(pythons.values())))
-    print("%-34s %10s %10s %7s %14s" % ("thousand examples/s", "median", "floor", "ratio", "sluice / it"))
+    print("%-44s %10s %10s %7s %14s" % ("thousand examples/s", "median", "floor", "ratio", "sluice / it"))
     rows = []
     for batch in sorted({batch for batch, _ in pairs}):
-        ours, floors, theirs = [], [], collections.defaultdict(list)
+        peers = [p for b, p in pairs if b == batch]
+        ours, floors, theirs = collections.defaultdict(list), [], collections.defaultdict(list)
         for _ in range(1 if options.quick else options.repetitions):
-            value, floor = measure_sluice(options, batch, tsv)
-            ours.append(value)
-            floors.append(floor)
-            for peer in (p for b, p in pairs if b == batch):
-                theirs[peer.name].append(measure_peer(peer, pythons[peer], batch, arrays, options.quick))
-        for name, values in [("sluice/async", ours), *theirs.items()]:
+            for mine in dict.fromkeys(peer.ours for peer in peers):
+                value, floor = measure_sluice(options, mine, batch, tsv)
+                ours[mine].append(value)
+                floors.append(floor)
+            for peer in peers:
+                theirs[peer].append(measure_peer(peer, pythons[peer], batch, arrays, options.quick))
+        for beside, name, values in [(mine, mine.name, values) for mine, values in ours.items()] + [
+                (peer.ours, peer.name, values) for peer, values in theirs.items()]:
             rows.append(row("peers/%s/batch%d/sgd/f32" % (name, batch), values, floors))
             last = rows[-1]
-            print("%-34s %10.1f %10.1f %7.2f %14.2f" % (last["name"], last["value"], last["limit"], last["ratio"],
-                                                       statistics.median(ours) / last["value"]), flush=True)
+            print("%-44s %10.1f %10.1f %7.2f %14.2f" % (last["name"], last["value"], last["limit"], last["ratio"],
+                                                       statistics.median(ours[beside]) / last["value"]), flush=True)
     if options.json:
         pathlib.Path(options.json).write_text(json.dumps(rows, indent=1) + "\n")
 

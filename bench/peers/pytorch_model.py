@@ -11,9 +11,9 @@ HIDDEN = (400, 400, 400)
 
 
 class WideDeep(torch.nn.Module):
-    def __init__(self, rows, dim=10, numeric=13, categories=26):
+    def __init__(self, rows, dim=10, numeric=13, categories=26, sparse=True):
         super().__init__()
-        self.embedding = torch.nn.Embedding(rows, dim, sparse=True)
+        self.embedding = torch.nn.Embedding(rows, dim, sparse=sparse)
         torch.nn.init.uniform_(self.embedding.weight, -0.01, 0.01)
         self.wide = torch.nn.Linear(numeric, 1)
         layers, width = [], categories * dim + numeric
@@ -65,4 +65,5 @@ def main():
                       "loss": sum(losses) / len(losses)}))
 
 
-main()
+if __name__ == "__main__":
+    main()

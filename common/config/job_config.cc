@@ -95,7 +95,7 @@ void FillOptimizers(const ModelParts& parts, JobConfig* job) {
   }
 }
 
-void FillStrategy(StrategyConfig* strategy) {
+void FillStrategy(const ModelParts& parts, StrategyConfig* strategy) {
   SLUICE_DEFAULT(strategy, a_sync, true);
   ASyncConfigs* configs = strategy->mutable_a_sync_configs();
   // Only fields that the mode uses: the validation refuses the others when they are set.
@@ -104,7 +104,8 @@ void FillStrategy(StrategyConfig* strategy) {
     SLUICE_DEFAULT(configs->mutable_hot_row_cache(), rows, 1'000'000);
     SLUICE_DEFAULT(configs->mutable_hot_row_cache(), max_staleness_steps, 8);
   }
-  if (ModeOf(*strategy) == Mode::kGeo) SLUICE_DEFAULT(configs, geo_cache_rows, 10'000'000);
+  if (ModeOf(*strategy) == Mode::kGeo && parts.no_sparse.empty())
+    SLUICE_DEFAULT(configs, geo_cache_rows, 10'000'000);
   if (strategy->sync_configs().dense() == SyncConfigs::COLLECTIVE) {
     SLUICE_DEFAULT(strategy->mutable_sync_configs(), fuse_mb, 32);
     SLUICE_DEFAULT(strategy->mutable_sync_configs(), fuse_layers, 20);
@@ -154,8 +155,9 @@ JobConfig FillDefaults(JobConfig job, const std::string& base_dir, const ModelRu
   FillData(job.mutable_data());
   for (Feature& feature : *job.mutable_features()) FillFeature(&feature);
   rules.FillDefaults(&job);
-  FillOptimizers(rules.PartsOf(job), &job);
-  FillStrategy(job.mutable_strategy());
+  const ModelParts parts = rules.PartsOf(job);
+  FillOptimizers(parts, &job);
+  FillStrategy(parts, job.mutable_strategy());
   FillTrainAndEval(&job);
   return job;
 }

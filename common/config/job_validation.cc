@@ -365,6 +365,8 @@ class JobValidator {
           mode_ != Mode::kGeo ? absl::StrCat(a.geo_cache_rows(), " contradicts mode ", mode,
                                              "; it is for Geo (k_steps > 0): remove it")
                               : "0 is impossible; give at least the rows of one batch");
+    } else if (a.has_geo_cache_rows() && !parts_.no_sparse.empty()) {
+      Add(path + "geo_cache_rows", absl::StrCat(a.geo_cache_rows(), " ", parts_.no_sparse));
     }
     if (a.has_hot_row_cache()) AddAll(FindHotRowCacheProblems(job_, parts_));
     if (job_.strategy().sync_configs().on_worker_loss() == SyncConfigs::SHRINK) Shrink();

@@ -21,12 +21,15 @@ struct ModelParts {
   std::string no_dense;
   std::string no_embedding;
   std::string no_wide;
+  // Not empty when the embedding and wide groups are in dense tables: why options of the sparse
+  // table have no effect.
+  std::string no_sparse;
 
   bool dense() const { return no_dense.empty(); }
   bool embedding() const { return no_embedding.empty(); }
   bool wide() const { return no_wide.empty(); }
-  // The model has a sparse table: these two groups are its columns.
-  bool sparse() const { return embedding() || wide(); }
+  // The model has a sparse table: the embedding and wide groups are its columns.
+  bool sparse() const { return no_sparse.empty() && (embedding() || wide()); }
 };
 
 // The features of every `job` have their defaults. FindProblems and FindUnused get a job with all

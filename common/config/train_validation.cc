@@ -36,9 +36,10 @@ class TrainValidator {
       return;
     }
     if (!parts.sparse()) {
-      Add(path,
-          "has no effect: the model has no sparse table, since no categorical, bucketed or crossed "
-          "feature is used; remove it");
+      Add(path, !parts.no_sparse.empty() ? parts.no_sparse
+                                         : "has no effect: the model has no sparse table, since no "
+                                           "categorical, bucketed or crossed feature is used; "
+                                           "remove it");
     }
     Range(path + ".rows", cache.rows(), 1, kMaxHotRows);
     if (a.has_max_staleness()) {

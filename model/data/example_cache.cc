@@ -524,8 +524,11 @@ std::string FingerprintOf(const JobConfig& job, const FeatureSchema& schema) {
   // The model decides which numbers and keys of the features an example has.
   for (const FeatureSchema::Numeric& numeric : schema.numerics())
     absl::StrAppend(&fingerprint, "\nnumber ", numeric.name);
-  for (const FeatureSchema::Slot& slot : schema.slots())
+  for (const FeatureSchema::Slot& slot : schema.slots()) {
     absl::StrAppend(&fingerprint, "\nkeys ", slot.name);
+    // Dense features: the keys are rows, and other uses of the features move them.
+    if (!slot.rows.empty()) absl::StrAppend(&fingerprint, " rows from ", slot.rows.begin);
+  }
   return fingerprint;
 }
 

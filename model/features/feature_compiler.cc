@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/config/config_problem.h"
+#include "model/features/dense_rows.h"
 #include "model/features/feature_keys.h"
 
 namespace sluice {
@@ -33,6 +34,9 @@ struct Use {
 bool Bucketed(const Feature& feature) {
   return feature.has_numeric() && feature.numeric().boundaries_size() > 0;
 }
+
+// As many rows as the feature has, from 0 on.
+RowRange RowsOf(const Feature& feature) { return {0, IsDense(feature) ? DenseRowsOf(feature) : 0}; }
 
 absl::Status CheckDatePart(const Feature& feature, DatePart part) {
   if (DatePart_IsValid(part)) return absl::OkStatus();
@@ -71,6 +75,7 @@ class Compiler {
 
  private:
   absl::Status CompileLabelAndWeight();
+  absl::Status CheckDense() const;
   absl::Status IndexName(int feature);
   // Checks the parts of a cross and gives each the index of its key.
   absl::Status IndexParts(const Feature& cross);
@@ -84,6 +89,8 @@ class Compiler {
   absl::Status AddCategory(const Feature& feature, CompiledCategory category,
                            CategoricalFeature::Pooling pooling);
   absl::StatusOr<int> Column(const Feature& feature, const std::string& declared);
+  // Numbers the rows of all dense slots (FeatureSchema::Slot).
+  void PlaceRows();
   static Use UseOf(const Feature& feature, const FeatureUse::Parts& parts) {
     return {InWide(feature) && parts.wide, InDeep(feature) && parts.deep};
   }
@@ -100,13 +107,49 @@ absl::StatusOr<CompiledFeatures> Compiler::Run() {
   SLUICE_RETURN_IF_ERROR(AtField("data.label", CompileLabelAndWeight()));
   for (int i = 0; i < job_.features_size(); ++i)
     SLUICE_RETURN_IF_ERROR(AtField(PathOf(i), IndexName(i)));
+  SLUICE_RETURN_IF_ERROR(CheckDense());
   for (int i = 0; i < job_.features_size(); ++i)
     SLUICE_RETURN_IF_ERROR(AtField(PathOf(i), IndexParts(job_.features(i))));
   // Names and parts come first, because a cross may be declared before its parts.
   out_.part_categories.assign(parts_.size(), kNone);
   for (int i = 0; i < job_.features_size(); ++i)
     SLUICE_RETURN_IF_ERROR(AtField(PathOf(i), CompileFeature(job_.features(i))));
+  PlaceRows();
   return std::move(out_);
+}
+
+absl::Status Compiler::CheckDense() const {
+  for (int i = 0; i < job_.features_size() && !use_.dense_rows; ++i) {
+    if (!IsDense(job_.features(i))) continue;
+    return AtField(DensePath(job_, i),
+                   FeatureError(job_.features(i),
+                                "has dense: true, but this model has no dense tables for rows of "
+                                "features; remove it"));
+  }
+  const std::vector<ConfigProblem> problems = FindDenseProblems(job_);
+  if (problems.empty()) return absl::OkStatus();
+  const ConfigProblem& first = problems.front();
+  return AtField(first.path,
+                 absl::InvalidArgumentError(absl::StrCat(first.path, ": ", first.text)));
+}
+
+void Compiler::PlaceRows() {
+  uint64_t next = 0;
+  for (const auto& [wide, deep] :
+       {std::pair(false, true), std::pair(true, true), std::pair(true, false)}) {
+    for (size_t s = 0; s < out_.slots.size(); ++s) {
+      FeatureSchema::Slot& info = out_.slot_info[s];
+      if (info.rows.empty() || info.in_wide != wide || info.in_deep != deep) continue;
+      info.rows = {next, next + info.rows.size()};
+      next = info.rows.end;
+      const CompiledSlot& slot = out_.slots[s];
+      if (slot.cross != kNone) {
+        out_.crosses[slot.cross].rows = info.rows;
+      } else {
+        out_.categories[slot.category].rows = info.rows;
+      }
+    }
+  }
 }
 
 absl::Status Compiler::CompileLabelAndWeight() {
@@ -373,7 +416,7 @@ absl::Status Compiler::AddCategory(const Feature& feature, CompiledCategory cate
   out_.categories.push_back(std::move(category));
   if (!use.any()) return absl::OkStatus();  // only in crosses
   out_.slots.push_back({index, kNone});
-  out_.slot_info.push_back({feature.name(), use.wide, use.deep, pooling});
+  out_.slot_info.push_back({feature.name(), use.wide, use.deep, pooling, RowsOf(feature)});
   return absl::OkStatus();
 }
 
@@ -386,7 +429,8 @@ absl::Status Compiler::CompileCross(const Feature& feature) {
   cross.hash_buckets = feature.cross().hash_buckets();
   for (const std::string& part : feature.cross().features()) cross.parts.push_back(parts_.at(part));
   out_.slots.push_back({kNone, static_cast<int>(out_.crosses.size())});
-  out_.slot_info.push_back({feature.name(), use.wide, use.deep, CategoricalFeature::SUM});
+  out_.slot_info.push_back(
+      {feature.name(), use.wide, use.deep, CategoricalFeature::SUM, RowsOf(feature)});
   out_.crosses.push_back(std::move(cross));
   return absl::OkStatus();
 }

@@ -42,6 +42,7 @@ struct CompiledCategory {
   char multi_value_delimiter = 0;  // 0: one value
   uint64_t hash_buckets = 0;
   bool missing_is_value = false;
+  RowRange rows;     // dense
   int part = kNone;  // index in the example's part keys, if a cross uses it
 };
 
@@ -49,6 +50,7 @@ struct CompiledCross {
   std::string feature;
   uint64_t seed = 0;
   uint64_t hash_buckets = 0;
+  RowRange rows;           // dense
   std::vector<int> parts;  // part keys, in order
 };
 

@@ -10,6 +10,9 @@
 //   missing value:     CombineHash(seed, 2), with missing_is_value
 //   cross:             h = seed; for each part, in order: h = CombineHash(h, key of the part)
 //   hash_buckets B:    CombineHash(seed, 3 + key mod B), applied to the key from above
+//   dense feature:     the number of its row (dense_rows.h) instead of a hash; with hash_buckets,
+//                      key mod B after the feature's first row. Crosses combine the hashes above,
+//                      also of dense parts.
 //
 // Thread safety: free functions, safe from any thread.
 #pragma once

@@ -16,9 +16,16 @@
 namespace sluice {
 namespace {
 
-// The key of a single-valued category; not present when the value is missing.
-struct PartKey {
+// A value's key, which crosses combine, and what the feature's own slot appends: the key, or the
+// row of a dense feature.
+struct ValueKeys {
   uint64_t key = 0;
+  uint64_t own = 0;
+};
+
+// The keys of a single-valued category; not present when the value is missing.
+struct PartKey {
+  ValueKeys keys;
   bool present = false;
 };
 using PartKeys = absl::InlinedVector<PartKey, 32>;
@@ -62,7 +69,9 @@ struct PlainSlot {
   uint64_t seed = 0;
   uint64_t hash_buckets = 0;
   uint64_t missing_key = 0;
-  size_t run_end = 0;  // the first slot after it that is not plain
+  bool dense = false;
+  uint64_t first_row = 0;  // dense
+  size_t run_end = 0;      // the first slot after it that is not plain
 };
 
 class CompiledSchema : public FeatureSchema {
@@ -102,21 +111,44 @@ inline uint64_t KeyOfBytes(std::string_view value, uint64_t seed) {
                            : ValueKey(value, seed);
 }
 
-// Whether the value is in the vocabulary; an empty vocabulary allows all values.
-bool FindInVocabulary(const CompiledCategory& category, std::string_view value,
-                      DataCounts* counts) {
-  if (category.vocabulary.empty()) return true;
+// The value's index in the vocabulary, or the size of the vocabulary, which then does not have it.
+// An empty vocabulary allows all values and gives each the index 0.
+size_t FindInVocabulary(const CompiledCategory& category, std::string_view value,
+                        DataCounts* counts) {
+  if (category.vocabulary.empty()) return 0;
   const auto found = category.vocabulary.find(absl::string_view(value.data(), value.size()));
   const bool known = found != category.vocabulary.end();
   if (counts != nullptr)
     counts->AddValue(category.index, known ? found->second : DataCounts::kOutOfVocabulary);
-  return known;
+  return known ? found->second : category.vocabulary.size();
 }
 
-uint64_t KeyOfValue(const CompiledCategory& category, std::string_view value, DataCounts* counts) {
-  const bool known = FindInVocabulary(category, value, counts);
-  const uint64_t key = known ? KeyOfBytes(value, category.seed) : OutOfVocabularyKey(category.seed);
-  return FoldKey(key, category.hash_buckets, category.seed);
+// The keys of a value with this hash. `row`: its row among those of the feature if the feature is
+// dense and has no hash_buckets.
+ValueKeys KeysOfHash(const CompiledCategory& category, uint64_t hash, uint64_t row) {
+  ValueKeys keys;
+  keys.key = keys.own = FoldKey(hash, category.hash_buckets, category.seed);
+  if (category.rows.empty()) return keys;
+  keys.own = category.rows.begin + (category.hash_buckets > 0 ? hash % category.hash_buckets : row);
+  return keys;
+}
+
+ValueKeys KeysOfValue(const CompiledCategory& category, std::string_view value,
+                      DataCounts* counts) {
+  const size_t index = FindInVocabulary(category, value, counts);
+  const bool known = category.vocabulary.empty() || index < category.vocabulary.size();
+  return KeysOfHash(category,
+                    known ? KeyOfBytes(value, category.seed) : OutOfVocabularyKey(category.seed),
+                    index);
+}
+
+ValueKeys KeysOfMissing(const CompiledCategory& category) {
+  return KeysOfHash(category, MissingKey(category.seed), category.vocabulary.size() + 1);
+}
+
+ValueKeys KeysOfBucket(const CompiledCategory& category, size_t bucket) {
+  const uint64_t key = category.bucket_keys[bucket];
+  return {key, category.rows.empty() ? key : category.rows.begin + bucket};
 }
 
 CompiledSchema::CompiledSchema(CompiledFeatures features) : f_(std::move(features)) {
@@ -130,7 +162,9 @@ CompiledSchema::CompiledSchema(CompiledFeatures features) : f_(std::move(feature
       plain.missing_is_value = category.missing_is_value;
       plain.seed = category.seed;
       plain.hash_buckets = category.hash_buckets;
-      plain.missing_key = FoldKey(MissingKey(category.seed), category.hash_buckets, category.seed);
+      plain.missing_key = KeysOfMissing(category).own;
+      plain.dense = !category.rows.empty();
+      plain.first_row = category.rows.begin;
     }
     plain_.push_back(plain);
   }
@@ -177,12 +211,12 @@ absl::Status CompiledSchema::SingleKey(const CompiledCategory& category, const C
                                        PartKey* key) const {
   if (cells.missing[category.column]) {
     key->present = category.missing_is_value;
-    key->key = FoldKey(MissingKey(category.seed), category.hash_buckets, category.seed);
+    key->keys = KeysOfMissing(category);
     return absl::OkStatus();
   }
   key->present = true;
   if (!category.bucketed && category.date_part == WHOLE) {
-    key->key = KeyOfValue(category, cells.values[category.column], cells.counts);
+    key->keys = KeysOfValue(category, cells.values[category.column], cells.counts);
     return absl::OkStatus();
   }
   double value;
@@ -190,14 +224,13 @@ absl::Status CompiledSchema::SingleKey(const CompiledCategory& category, const C
       RawNumber(category.feature, category.column, category.date_part, cells, &value));
   if (category.bucketed) {
     const auto& bounds = category.boundaries;
-    key->key =
-        category
-            .bucket_keys[std::upper_bound(bounds.begin(), bounds.end(), value) - bounds.begin()];
+    key->keys = KeysOfBucket(
+        category, std::upper_bound(bounds.begin(), bounds.end(), value) - bounds.begin());
     return absl::OkStatus();
   }
   char text[16];
   const auto end = std::to_chars(text, text + sizeof(text), static_cast<int>(value)).ptr;
-  key->key = KeyOfValue(category, std::string_view(text, end - text), cells.counts);
+  key->keys = KeysOfValue(category, std::string_view(text, end - text), cells.counts);
   return absl::OkStatus();
 }
 
@@ -206,7 +239,8 @@ void CompiledSchema::AppendMultiKeys(const CompiledCategory& category, const Cel
   std::string_view cell = cells.values[category.column];
   while (!cell.empty()) {
     const size_t end = std::min(cell.find(category.multi_value_delimiter), cell.size());
-    if (end > 0) batch->keys.push_back(KeyOfValue(category, cell.substr(0, end), cells.counts));
+    if (end > 0)
+      batch->keys.push_back(KeysOfValue(category, cell.substr(0, end), cells.counts).own);
     cell.remove_prefix(std::min(end + 1, cell.size()));
   }
 }
@@ -223,7 +257,7 @@ absl::Status CompiledSchema::AppendCategory(const CompiledCategory& category, co
   } else {
     SLUICE_RETURN_IF_ERROR(SingleKey(category, cells, &key));
   }
-  if (key.present) batch->keys.push_back(key.key);
+  if (key.present) batch->keys.push_back(key.keys.own);
   return absl::OkStatus();
 }
 
@@ -232,9 +266,10 @@ void CompiledSchema::AppendCross(const CompiledCross& cross, const PartKeys& par
   uint64_t key = cross.seed;
   for (const int part : cross.parts) {
     if (!parts[part].present) return;
-    key = CombineHash(key, parts[part].key);
+    key = CombineHash(key, parts[part].keys.key);
   }
-  batch->keys.push_back(FoldKey(key, cross.hash_buckets, cross.seed));
+  batch->keys.push_back(cross.rows.empty() ? FoldKey(key, cross.hash_buckets, cross.seed)
+                                           : cross.rows.begin + key % cross.hash_buckets);
 }
 
 absl::Status CompiledSchema::AppendLabelAndWeight(const Cells& cells, bool need_label,
@@ -278,7 +313,8 @@ size_t CompiledSchema::AppendPlainRun(size_t first, const Cells& cells, Batch* b
   for (const PlainSlot* slot = &plain_[first]; slot != plain_.data() + end; ++slot) {
     if (!cells.missing[slot->column]) {
       const uint64_t hash = KeyOfBytes(cells.values[slot->column], slot->seed);
-      *key++ = FoldKey(hash, slot->hash_buckets, slot->seed);
+      *key++ = slot->dense ? slot->first_row + hash % slot->hash_buckets
+                           : FoldKey(hash, slot->hash_buckets, slot->seed);
     } else if (slot->missing_is_value) {
       *key++ = slot->missing_key;
     }

@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "model/features/batch.h"
 #include "model/features/data_counts.h"
+#include "model/features/dense_rows.h"
 #include "model/features/feature_use.h"
 #include "proto/config.pb.h"
 #include "proto/scheduler.pb.h"
@@ -30,6 +31,10 @@ class FeatureSchema {
     bool in_wide = true;
     bool in_deep = true;
     CategoricalFeature::Pooling pooling = CategoricalFeature::SUM;
+    // Dense features: the keys of the slot are these row numbers. Rows of slots that only the deep
+    // part uses come first, then those of both parts, then those of the wide part alone, so that
+    // the rows of each part follow each other.
+    RowRange rows;
   };
   struct Numeric {
     std::string name;

@@ -21,9 +21,11 @@ struct FeatureUse {
   };
   Parts numbers;  // the parts that use the numbers of numeric features
   Parts keys;     // the parts that use the keys of the other features
+  // The model keeps rows of dense features in dense tables. Otherwise `dense: true` is refused.
+  bool dense_rows = false;
 };
 
-// True when the feature gives keys of a sparse table.
+// True when the feature gives keys: of a sparse table, or rows of dense tables.
 inline bool HasKeys(const Feature& feature) {
   return feature.has_categorical() || feature.has_cross() ||
          feature.numeric().boundaries_size() > 0;

@@ -2,17 +2,18 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "model/model.h"
+#include "model/net/dense_embedding_net.h"
 #include "model/wide_deep/cpu/wide_deep_net.h"
 #include "model/wide_deep/cuda/cuda_net.h"
 #include "model/wide_deep/wide_deep_spec.h"
 
 namespace sluice {
+namespace {
 
-// The list of models only calls this with a spec that WideDeepSpec::Create made: the cast is safe.
-absl::StatusOr<std::unique_ptr<DenseNet>> CreateWideDeepNet(const ModelSpec& spec,
-                                                            const NetOptions& options) {
-  WideDeepShape shape = static_cast<const WideDeepSpec&>(spec).shape();
+absl::StatusOr<std::unique_ptr<DenseNet>> CreateNetOfRows(WideDeepShape shape,
+                                                          const NetOptions& options) {
   if (options.device.kind == ComputeDevice::kCuda) return CreateCudaNet(shape, options);
   switch (options.precision) {
     case MatmulPrecision::kJob:
@@ -30,6 +31,24 @@ absl::StatusOr<std::unique_ptr<DenseNet>> CreateWideDeepNet(const ModelSpec& spe
                        " needs a CUDA device; on the CPU use f32 or bf16"));
   }
   return WideDeepNet::Create(std::move(shape), options.threads, options.max_batch);
+}
+
+}  // namespace
+
+// The list of models only calls this with a spec that WideDeepSpec::Create made: the cast is safe.
+absl::StatusOr<std::unique_ptr<DenseNet>> CreateWideDeepNet(const ModelSpec& spec,
+                                                            const NetOptions& options) {
+  const auto& wide_deep = static_cast<const WideDeepSpec&>(spec);
+  const WideDeepShape& shape = wide_deep.shape();
+  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<DenseNet> net, CreateNetOfRows(shape, options));
+  std::vector<DenseEmbeddingNet::Table> tables;
+  const RowRange &deep = wide_deep.deep_rows(), &wide = wide_deep.wide_rows();
+  if (!deep.empty())
+    tables.push_back({deep.begin, deep.size(), shape.embedding_dim, shape.embedding_begin()});
+  if (!wide.empty()) tables.push_back({wide.begin, wide.size(), 1, 0});
+  if (tables.empty()) return net;
+  return std::make_unique<DenseEmbeddingNet>(std::move(net), std::move(tables), shape.row_dim(),
+                                             options.threads);
 }
 
 }  // namespace sluice

@@ -4,6 +4,8 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "model/features/dense_rows.h"
 #include "model/features/feature_use.h"
 
 namespace sluice {
@@ -12,6 +14,9 @@ namespace {
 constexpr uint32_t kMaxUnits = 1 << 16;
 constexpr int kMaxLayers = 1000;
 constexpr uint32_t kMaxEmbeddingDim = 4096;
+// Most bytes of values in a dense table of features. A worker holds several times as much: values,
+// gradients and optimizer state.
+constexpr uint64_t kMaxDenseTableBytes = uint64_t{4} << 30;
 
 void FindFeatureProblems(const JobConfig& job, std::vector<ConfigProblem>* problems) {
   const uint32_t dim = job.model().wide_deep().embedding_dim();
@@ -22,6 +27,49 @@ void FindFeatureProblems(const JobConfig& job, std::vector<ConfigProblem>* probl
         {absl::StrCat("features[", i, "].embedding_dim"),
          absl::StrCat(feature.embedding_dim(), " differs from model.wide_deep.embedding_dim ", dim,
                       "; one table holds all embeddings: remove it")});
+  }
+}
+
+// The dense table of the `part` with rows of `floats`, if it is too large. `uses`: whether the part
+// uses a feature.
+template <typename Uses>
+void FindTableProblem(const JobConfig& job, const char* part, uint64_t floats, const Uses& uses,
+                      std::vector<ConfigProblem>* problems) {
+  uint64_t rows = 0, most = 0;
+  int largest = -1;
+  for (int i = 0; i < job.features_size(); ++i) {
+    if (!IsDense(job.features(i)) || !uses(job.features(i))) continue;
+    const uint64_t own = DenseRowsOf(job.features(i));
+    rows += own;
+    if (own <= most) continue;
+    most = own;
+    largest = i;
+  }
+  const uint64_t bytes = rows * floats * sizeof(float);
+  if (bytes <= kMaxDenseTableBytes) return;
+  problems->push_back(
+      {DensePath(job, largest),
+       absl::StrFormat(
+           "true: the dense features of the %s part have %d rows (%d of them '%s'), %.1f GiB; "
+           "give the dense table at most %d GiB: lower hash_buckets, or remove dense from all "
+           "features, so that they use the sparse table",
+           part, rows, most, job.features(largest).name(), static_cast<double>(bytes) * 0x1p-30,
+           kMaxDenseTableBytes >> 30)});
+}
+
+void FindDenseTableProblems(const JobConfig& job, std::vector<ConfigProblem>* problems) {
+  const std::vector<ConfigProblem> dense = FindDenseProblems(job);
+  problems->insert(problems->end(), dense.begin(), dense.end());
+  if (!dense.empty()) return;
+  const WideDeepConfig& config = job.model().wide_deep();
+  if (!config.hidden_units().empty()) {
+    FindTableProblem(
+        job, "deep", config.embedding_dim(), [](const Feature& f) { return f.in_deep(); },
+        problems);
+  }
+  if (config.wide_categorical()) {
+    FindTableProblem(
+        job, "wide", 1, [](const Feature& f) { return f.in_wide(); }, problems);
   }
 }
 
@@ -43,7 +91,7 @@ void WideDeepRules::FillDefaults(JobConfig* job) const {
 ModelParts WideDeepRules::PartsOf(const JobConfig& job) const {
   const WideDeepConfig& config = job.model().wide_deep();
   const bool deep = !config.hidden_units().empty();
-  // Only features with keys have rows in the sparse table.
+  // Only features with keys have rows.
   const bool any_deep_keys =
       std::any_of(job.features().begin(), job.features().end(),
                   [](const Feature& feature) { return HasKeys(feature) && feature.in_deep(); });
@@ -68,6 +116,11 @@ ModelParts WideDeepRules::PartsOf(const JobConfig& job) const {
     parts.no_wide =
         "has no effect: no categorical, bucketed or crossed feature is in_wide; remove it";
   }
+  // FindProblems refuses jobs with both kinds.
+  if (std::any_of(job.features().begin(), job.features().end(), IsDense)) {
+    parts.no_sparse =
+        "has no effect: the features have dense: true, so the model has no sparse table; remove it";
+  }
   return parts;
 }
 
@@ -75,6 +128,7 @@ std::vector<ConfigProblem> WideDeepRules::FindProblems(const JobConfig& job) con
   const WideDeepConfig& config = job.model().wide_deep();
   std::vector<ConfigProblem> problems;
   FindFeatureProblems(job, &problems);
+  FindDenseTableProblems(job, &problems);
   if (config.hidden_units_size() > kMaxLayers) {
     problems.push_back(
         {"model.wide_deep.hidden_units",

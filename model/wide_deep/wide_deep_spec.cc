@@ -58,6 +58,7 @@ FeatureUse FeatureUseOf(const JobConfig& job) {
   use.numbers.deep = use.keys.deep = !config.hidden_units().empty();
   use.numbers.wide = On(config.has_wide_numeric(), config.wide_numeric());
   use.keys.wide = On(config.has_wide_categorical(), config.wide_categorical());
+  use.dense_rows = true;
   use.numbers.needs = "in_wide needs model.wide_deep.wide_numeric, in_deep needs hidden_units";
   use.keys.needs = "in_wide needs model.wide_deep.wide_categorical, in_deep needs hidden_units";
   return use;
@@ -96,6 +97,7 @@ absl::StatusOr<std::unique_ptr<ModelSpec>> WideDeepSpec::Create(const JobConfig&
   SLUICE_RETURN_IF_ERROR(CheckFeatureDims(job));
   SLUICE_ASSIGN_OR_RETURN(model->schema_, FeatureSchema::Create(job, FeatureUseOf(job)));
   SLUICE_RETURN_IF_ERROR(model->DeriveShape(job));
+  model->DeriveRows();
   model->DeriveTables(job);
   SLUICE_RETURN_IF_ERROR(CompleteTables(job, &model->tables_));
   return model;
@@ -158,7 +160,16 @@ std::map<std::string, std::vector<std::string>> WideDeepSpec::ordered_inputs() c
     if (numeric.in_deep) deep.push_back(number);
     if (numeric.in_wide) wide.push_back(number);
   }
-  return {{"deep", std::move(deep)}, {"wide", std::move(wide)}};
+  std::map<std::string, std::vector<std::string>> inputs = {{"deep", std::move(deep)},
+                                                            {"wide", std::move(wide)}};
+  std::map<uint64_t, std::string> rows;  // by the first row
+  for (const FeatureSchema::Slot& slot : schema_->slots()) {
+    if (slot.rows.empty()) continue;
+    rows[slot.rows.begin] =
+        absl::StrCat("the ", slot.rows.size(), " rows of ", QuotedCell(slot.name));
+  }
+  for (auto& [begin, text] : rows) inputs["embedding"].push_back(std::move(text));
+  return inputs;
 }
 
 void WideDeepSpec::AddDense(const std::string& name, std::vector<uint64_t> shape,
@@ -173,30 +184,66 @@ void WideDeepSpec::AddDense(const std::string& name, std::vector<uint64_t> shape
   tables_.push_back(std::move(table));
 }
 
-void WideDeepSpec::DeriveTables(const JobConfig& job) {
-  const WideDeepConfig& config = job.model().wide_deep();
+void WideDeepSpec::DeriveRows() {
+  // The slots' rows begin with those of the deep part and end with those of the wide part
+  // (FeatureSchema::Slot).
+  const auto extend = [](const RowRange& rows, RowRange* range) {
+    if (rows.empty()) return;
+    if (range->empty()) *range = rows;
+    range->begin = std::min(range->begin, rows.begin);
+    range->end = std::max(range->end, rows.end);
+  };
+  for (const FeatureSchema::Slot& slot : schema_->slots()) {
+    if (slot.in_deep && shape_.embedding_dim > 0) extend(slot.rows, &deep_rows_);
+    if (slot.in_wide && shape_.wide_column) extend(slot.rows, &wide_rows_);
+  }
+}
+
+void WideDeepSpec::AddSparse(const JobConfig& job) {
   const OptimizersConfig& optimizers = job.optimizers();
-  if (shape_.row_dim() > 0) {
-    TableConfig table;
-    table.set_name("embedding");
-    table.set_kind(TableConfig::SPARSE);
-    if (shape_.wide_column) {
-      ColumnGroup* wide = table.add_columns();
-      wide->set_name("wide");
-      wide->set_dim(1);
-      *wide->mutable_initializer() = Constant(0);
-      *wide->mutable_optimizer() = Optimizer(optimizers, optimizers.has_wide(), optimizers.wide());
-    }
-    if (shape_.embedding_dim > 0) {
-      ColumnGroup* embedding = table.add_columns();
-      embedding->set_name("embedding");
-      embedding->set_dim(shape_.embedding_dim);
-      *embedding->mutable_initializer() = EmbeddingInitializer(config);
-      *embedding->mutable_optimizer() =
-          Optimizer(optimizers, optimizers.has_embedding(), optimizers.embedding());
-    }
-    sparse_table_ = tables_.size();
-    tables_.push_back(std::move(table));
+  TableConfig table;
+  table.set_name("embedding");
+  table.set_kind(TableConfig::SPARSE);
+  if (shape_.wide_column) {
+    ColumnGroup* wide = table.add_columns();
+    wide->set_name("wide");
+    wide->set_dim(1);
+    *wide->mutable_initializer() = Constant(0);
+    *wide->mutable_optimizer() = Optimizer(optimizers, optimizers.has_wide(), optimizers.wide());
+  }
+  if (shape_.embedding_dim > 0) {
+    ColumnGroup* embedding = table.add_columns();
+    embedding->set_name("embedding");
+    embedding->set_dim(shape_.embedding_dim);
+    *embedding->mutable_initializer() = EmbeddingInitializer(job.model().wide_deep());
+    *embedding->mutable_optimizer() =
+        Optimizer(optimizers, optimizers.has_embedding(), optimizers.embedding());
+  }
+  sparse_table_ = tables_.size();
+  tables_.push_back(std::move(table));
+}
+
+void WideDeepSpec::AddRows(const JobConfig& job) {
+  const OptimizersConfig& optimizers = job.optimizers();
+  if (!deep_rows_.empty()) {
+    AddDense("embedding", {deep_rows_.size(), shape_.embedding_dim},
+             EmbeddingInitializer(job.model().wide_deep()),
+             Optimizer(optimizers, optimizers.has_embedding(), optimizers.embedding()));
+  }
+  if (!wide_rows_.empty()) {
+    AddDense("wide/embedding", {wide_rows_.size(), 1}, Constant(0),
+             Optimizer(optimizers, optimizers.has_wide(), optimizers.wide()));
+  }
+}
+
+void WideDeepSpec::DeriveTables(const JobConfig& job) {
+  const OptimizersConfig& optimizers = job.optimizers();
+  // A network makes the gradients of its rows last, so their tables come first
+  // (gradient_buckets.h).
+  if (!deep_rows_.empty() || !wide_rows_.empty()) {
+    AddRows(job);
+  } else if (shape_.row_dim() > 0) {
+    AddSparse(job);
   }
   const OptimizerConfig dense = Optimizer(optimizers, optimizers.has_dense(), optimizers.dense());
   const std::vector<size_t> widths = shape_.widths();

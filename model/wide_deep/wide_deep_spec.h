@@ -25,16 +25,24 @@ class WideDeepSpec : public ModelSpec {
   const std::vector<int>& dense_tables() const override { return dense_tables_; }
   std::map<std::string, std::vector<std::string>> ordered_inputs() const override;
   const WideDeepShape& shape() const { return shape_; }
+  // Dense features: the rows of the tables "embedding" and "wide/embedding", which then are the
+  // first dense tables, in this order; a table without rows does not exist.
+  const RowRange& deep_rows() const { return deep_rows_; }
+  const RowRange& wide_rows() const { return wide_rows_; }
 
  private:
   WideDeepSpec() = default;
   absl::Status DeriveShape(const JobConfig& job);
+  void DeriveRows();
   void DeriveTables(const JobConfig& job);
+  void AddSparse(const JobConfig& job);
+  void AddRows(const JobConfig& job);
   void AddDense(const std::string& name, std::vector<uint64_t> shape, Initializer initializer,
                 const OptimizerConfig& optimizer);
 
   std::shared_ptr<const FeatureSchema> schema_;
   WideDeepShape shape_;
+  RowRange deep_rows_, wide_rows_;
   std::vector<TableConfig> tables_;
   int sparse_table_ = -1;
   std::vector<int> dense_tables_;

@@ -138,6 +138,51 @@ TEST(ModelMatchTest, CertainMistakesAreRefused) {
   }
 }
 
+constexpr char kDenseJob[] = R"(
+  data {
+    format: CSV train_files: "/d/train" csv { columns: ["label", "age", "job", "city"] }
+    label { column: "label" }
+  }
+  features { name: "old" numeric { column: "age" boundaries: [30, 60] dense: true } }
+  features { name: "job" categorical { vocabulary: ["a", "b", "c"] dense: true } }
+  features { name: "city" categorical { hash_buckets: 100 vocabulary: ["x", "y"] dense: true } in_deep: false }
+  model { wide_deep { hidden_units: [16, 4] embedding_dim: 8 } }
+)";
+
+TEST(ModelMatchTest, RowsOfDenseFeaturesBelongToPositions) {
+  const auto differences = [](const Edits& edits) {
+    std::string text = kDenseJob;
+    for (const auto& [from, to] : edits) text = absl::StrReplaceAll(text, {{from, to}});
+    EXPECT_TRUE(edits.empty() || text != kDenseJob);
+    const auto found = CompareWithModel(Effective(kDenseJob), Effective(text), BuiltInSpecs());
+    EXPECT_TRUE(found.ok()) << found.status();
+    return found.ok() ? *found : ModelDifferences();
+  };
+  EXPECT_THAT(differences({}).refused, IsEmpty());
+  // The rows of "city" are those of hashes, so the order of its vocabulary does not matter.
+  EXPECT_THAT(differences({{"[\"x\", \"y\"]", "[\"y\", \"x\"]"}}).refused, IsEmpty());
+  for (const Case& one : std::vector<Case>{
+           {{{"[\"a\", \"b\", \"c\"]", "[\"a\", \"c\", \"b\"]"}},
+            {"\"job\"", "vocabulary[1]", "\"b\"", "\"c\""}},
+           {{{"[\"a\", \"b\", \"c\"]", "[\"a\", \"b\"]"}}, {"\"job\"", "vocabulary[2]", "missing"}},
+           {{{"[\"a\", \"b\", \"c\"] dense: true",
+              "[\"a\", \"b\", \"c\"] dense: true missing_is_value: true"}},
+            {"embedding part", "4 rows of \"job\"", "5 rows of \"job\""}},
+           {{{" dense: true", ""}}, {"\"old\"", "dense", "true", "false"}},
+           // The rows of a feature of the deep part alone come first.
+           {{{"\"job\" categorical", "\"job\" in_wide: false categorical"}},
+            {"input 1 of the embedding part", "\"old\"", "\"job\""}}}) {
+    const ModelDifferences found = differences(one.edits);
+    const bool said =
+        std::any_of(found.refused.begin(), found.refused.end(), [&](const std::string& line) {
+          return std::all_of(one.said.begin(), one.said.end(), [&](const std::string& part) {
+            return absl::StrContains(line, part);
+          });
+        });
+    EXPECT_TRUE(said) << testing::PrintToString(found.refused);
+  }
+}
+
 TEST(ModelMatchTest, PossiblyIntendedDifferencesAreWarnings) {
   const std::vector<Case> cases = {
       {{{"model {",

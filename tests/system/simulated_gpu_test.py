@@ -83,6 +83,22 @@ class SimulatedGpuTest(SluiceTest):
                                 name="absent", expect=1)
         self.assertIn("cannot load", output)
 
+    # The rows are looked up in the worker's memory, and Geo's optimizer runs there.
+    def test_dense_categories_train_on_gpus(self):
+        self.write_csv("train.csv", [(i * 7 % 11 // 6, i % 13 / 13, "v%d" % (i * i % 29)) for i in range(1000)])
+        job = self.small_job()
+        job.write_text(job.read_text().replace("categorical {}", "categorical { hash_buckets: 20 dense: true }"))
+        flags = ["--server_num=2", "--set=train.batch_size=50", "--epochs=1"]
+        for name, mode in (("sync", ["--a_sync=false"]), ("async", ["--a_sync=true"]), ("geo", ["--k_steps=3"]),
+                           ("collective", ["--a_sync=false", "--set=strategy.sync_configs.dense=COLLECTIVE"])):
+            with self.subTest(name):
+                cpu, _ = self.launch(*flags, *mode, "--worker_num=1", job=job, name=name + ".cpu")
+                gpu, _ = self.launch(*flags, *mode, "--gpus=0", job=job, name=name + ".gpu")
+                differences = self.diff(name + ".cpu", name + ".gpu")
+                self.assertEqual(len(differences), 8)
+                self.assertLess(max(differences), 1e-5)
+                self.assertAlmostEqual(gpu["epochs_log"][0]["loss"], cpu["epochs_log"][0]["loss"], places=6)
+
     def test_gpus_and_cpus_serve_one_job(self):
         result, output = self.launch("--gpus=1", "--cpu_workers=2", "--server_num=1", "--epochs=1")
         self.assertEqual(result["examples"], ADULT_TRAIN_EXAMPLES)

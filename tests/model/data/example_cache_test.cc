@@ -273,6 +273,24 @@ TEST(FingerprintTest, DependsOnTheKeysThatTheModelUses) {
   EXPECT_NE(fingerprint(FeatureUse()), fingerprint(no_deep));
 }
 
+TEST(FingerprintTest, DependsOnDenseFeaturesAndTheirRows) {
+  const auto fingerprint = [](const std::string& dense, bool wide) {
+    const JobConfig job = FeaturesForTest(
+        "features { name: 'a' categorical { hash_buckets: 5 " + dense +
+        "} } features { name: 'b' in_wide: false categorical { hash_buckets: 5 " + dense + "} }");
+    FeatureUse use;
+    use.dense_rows = true;
+    use.keys.wide = wide;
+    const auto schema = FeatureSchema::Create(job, use);
+    EXPECT_TRUE(schema.ok()) << schema.status();
+    return FingerprintOf(job, **schema);
+  };
+  EXPECT_NE(fingerprint("", true), fingerprint("dense: true", true));
+  EXPECT_EQ(fingerprint("", true), fingerprint("", false));
+  // Without the wide part the rows of `a` come before those of `b`.
+  EXPECT_NE(fingerprint("dense: true", true), fingerprint("dense: true", false));
+}
+
 TEST_F(ExampleCacheTest, EveryDamageIsDetectedAndRepaired) {
   const Read whole = ReadAll();
   const std::string file = OnlyFile();

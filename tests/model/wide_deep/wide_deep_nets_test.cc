@@ -1,5 +1,7 @@
 // Tests the networks that a wide_deep job makes.
+#include <map>
 #include <string>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "model/built_in_models.h"
@@ -71,6 +73,44 @@ TEST(WideDeepNetsTest, NetMatchesTheTables) {
   float logit = 0;
   ASSERT_TRUE((*net)->Forward(input, &logit).ok());
   EXPECT_EQ(logit, 0.5f);  // the wide weight of "clerk": tags are not in_wide, and the rest is zero
+}
+
+TEST(WideDeepNetsTest, NetOfDenseFeaturesReadsRowsOfItsTables) {
+  auto model = Model::Create(Job(R"(
+      name: "job"
+      data { format: CSV csv { columns: ["label", "job", "town"] } label { column: "label" } }
+      features { name: "job" categorical { vocabulary: ["clerk", "cook"] dense: true } }
+      features { name: "town" categorical { vocabulary: ["x", "y"] dense: true } in_deep: false }
+      model { wide_deep { hidden_units: 1 embedding_dim: 2 } })"),
+                             BuiltInModels());
+  ASSERT_TRUE(model.ok()) << model.status();
+  auto net = (*model)->CreateNet(CpuNet(1, 4));
+  ASSERT_TRUE(net.ok()) << net.status();
+  Batch batch;
+  batch.Reset(0, 2);
+  const std::string_view line[] = {"1", "", "cook", "y"};
+  const bool missing[] = {false, true, false, false};
+  ASSERT_TRUE((*model)->schema()->AppendExample(line, missing, true, &batch).ok());
+  std::map<std::string, std::vector<float>> tables;
+  NetInput input;
+  input.batch = &batch;
+  for (int t : (*model)->dense_tables()) {
+    const TableConfig& table = (*model)->tables()[t];
+    size_t n = 1;
+    for (uint64_t d : table.shape()) n *= d;
+    tables[table.name()].resize(n);
+  }
+  // Rows of "job" in both tables: clerk, cook, others. Then those of "town", in the wide part
+  // alone.
+  tables["embedding"] = {9, 9, 3, 5, 9, 9};
+  tables["wide/embedding"] = {9, 0.25f, 9, 9, 0.5f, 9};
+  tables["deep/0/weight"] = {1, 10};
+  tables["deep/1/weight"] = {1};
+  for (int t : (*model)->dense_tables())
+    input.dense.push_back(tables[(*model)->tables()[t].name()].data());
+  float logit = 0;
+  ASSERT_TRUE((*net)->Forward(input, &logit).ok());
+  EXPECT_EQ(logit, 0.25f + 0.5f + 3 + 50);
 }
 
 }  // namespace

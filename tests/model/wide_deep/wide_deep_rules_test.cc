@@ -112,6 +112,51 @@ INSTANTIATE_TEST_SUITE_P(
                     {"model.wide_deep.wide_categorical", "false"}},
                    {"strategy.a_sync_configs.hot_row_cache: has no effect"}}));
 
+// A job whose only category has `rows` rows in dense tables.
+Settings WithRows(const std::string& rows, const Settings& more = {}) {
+  Settings settings = {{"features[1].categorical", "{ dense: true hash_buckets: " + rows + " }"}};
+  settings.insert(settings.end(), more.begin(), more.end());
+  return settings;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    DenseFeatures, WideDeepRefusalTest,
+    ::testing::Values(
+        BadSetting{{{"features[1].categorical.dense", "true"}},
+                   {"features[1].categorical.dense: true", "hash_buckets"}},
+        BadSetting{{{"features[0].numeric.dense", "true"}},
+                   {"features[0].numeric.dense: true has no effect"}},
+        BadSetting{WithRows("100", {{"features[0].numeric.boundaries", "20,30"}}),
+                   {"features[0].numeric.dense: false", "'age'", "'job'"}},
+        // 4 GiB hold 2^28 rows of 4 floats, and 2^30 of one.
+        BadSetting{WithRows("268435457"),
+                   {"features[1].categorical.dense: true", "'job'", "268435457", "sparse table"}},
+        BadSetting{WithRows("1073741825", {{"features[1].in_deep", "false"},
+                                           {"model.wide_deep.embedding_dim", "0"}}),
+                   {"features[1].categorical.dense: true", "wide part"}},
+        BadSetting{WithRows("100", {{"strategy.a_sync_configs.hot_row_cache", "{}"}}),
+                   {"strategy.a_sync_configs.hot_row_cache: has no effect", "dense: true"}},
+        BadSetting{WithRows("100", {{"strategy.a_sync_configs.k_steps", "5"},
+                                    {"strategy.a_sync_configs.geo_cache_rows", "1000"}}),
+                   {"strategy.a_sync_configs.geo_cache_rows: 1000 has no effect", "dense: true"}}));
+
+TEST(WideDeepRulesTest, DenseFeaturesPassInEveryModeAndTwice) {
+  for (const Settings& mode :
+       {Settings{}, Settings{{"strategy.a_sync", "false"}},
+        Settings{{"strategy.a_sync", "false"}, {"strategy.sync_configs.dense", "COLLECTIVE"}},
+        Settings{{"strategy.a_sync_configs.k_steps", "5"}}}) {
+    for (const char* rows : {"1", "268435456"}) {
+      const auto once = Effective(WithRows(rows, mode));
+      ASSERT_TRUE(once.ok()) << once.status();
+      EXPECT_FALSE(once->strategy().a_sync_configs().has_geo_cache_rows());
+      EXPECT_TRUE(once->optimizers().has_wide() && once->optimizers().has_embedding());
+      const auto twice = EffectiveJobConfig(*once, "/base", WideDeepRules());
+      ASSERT_TRUE(twice.ok()) << twice.status();
+      EXPECT_EQ(ToTextproto(*once), ToTextproto(*twice));
+    }
+  }
+}
+
 TEST(WideDeepRulesTest, GoodJobsPass) {
   EXPECT_TRUE(Effective({}).ok());
   EXPECT_TRUE(

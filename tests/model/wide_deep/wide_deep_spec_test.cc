@@ -9,8 +9,10 @@
 namespace sluice {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::Pair;
 
 TEST(WideDeepSpecTest, DerivesTablesFromFeatures) {
@@ -92,6 +94,85 @@ TEST(WideDeepSpecTest, InitialValuesAreTheDocumentedOnes) {
       "model { wide_deep { hidden_units: 4 embedding_dim: 8 embedding_initializer { normal { "
       "stddev: 0.5 } } } }");
   EXPECT_EQ(Table(*normal, "embedding").columns(1).initializer().normal().stddev(), 0.5f);
+}
+
+constexpr char kDenseFeatures[] = R"(
+  name: "job"
+  data { format: CSV csv { columns: ["label", "age", "job", "city"] } label { column: "label" } }
+  features { name: "age" numeric { boundaries: [30, 60] dense: true } in_wide: false }
+  features { name: "job" categorical { vocabulary: ["a", "b"] dense: true } }
+  features { name: "city" categorical { hash_buckets: 50 dense: true } in_deep: false }
+)";
+
+std::unique_ptr<ModelSpec> CreateDense(const std::string& more) {
+  auto model = ModelSpec::Create(Job(std::string(kDenseFeatures) + more), BuiltInSpecs());
+  EXPECT_TRUE(model.ok()) << model.status();
+  return model.ok() ? *std::move(model) : nullptr;
+}
+
+// age has 3 rows (deep part), job 3 (both parts) and city 50 (wide part).
+TEST(WideDeepSpecTest, DenseFeaturesHaveDenseTablesInTheNetworksOrder) {
+  const auto model = CreateDense(kModel);
+  EXPECT_EQ(model->sparse_table(), -1);
+  EXPECT_THAT(Names(*model), ElementsAre("embedding", "wide/embedding", "deep/0/weight",
+                                         "deep/0/bias", "deep/1/weight", "deep/1/bias",
+                                         "deep/2/weight", "deep/2/bias", "wide/bias"));
+  EXPECT_THAT(model->dense_tables(), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 8));
+  EXPECT_THAT(Table(*model, "embedding").shape(), ElementsAre(6, 8));
+  EXPECT_THAT(Table(*model, "wide/embedding").shape(), ElementsAre(53, 1));
+}
+
+TEST(WideDeepSpecTest, PartsThatUseNoDenseFeatureHaveNoTableOfThem) {
+  const std::string no_city = absl::StrReplaceAll(kDenseFeatures, {{"in_deep: false", ""}});
+  const auto deep = ModelSpec::Create(
+      Job(no_city +
+          "model { wide_deep { hidden_units: 4 embedding_dim: 8 wide_categorical: false } }"),
+      BuiltInSpecs());
+  ASSERT_TRUE(deep.ok()) << deep.status();
+  EXPECT_THAT(Table(**deep, "embedding").shape(), ElementsAre(56, 8));
+  EXPECT_THAT(Names(**deep), Not(Contains("wide/embedding")));
+  const std::string no_age = absl::StrReplaceAll(kDenseFeatures, {{"in_wide: false", ""}});
+  const auto wide = ModelSpec::Create(Job(no_age + "model { wide_deep { wide_numeric: false } }"),
+                                      BuiltInSpecs());
+  ASSERT_TRUE(wide.ok()) << wide.status();
+  EXPECT_THAT(Names(**wide), ElementsAre("wide/embedding"));
+  EXPECT_THAT(Table(**wide, "wide/embedding").shape(), ElementsAre(56, 1));
+}
+
+TEST(WideDeepSpecTest, DenseFeaturesHaveTheOptimizersAndInitialValuesOfTheirColumns) {
+  const auto model = CreateDense(
+      "model { wide_deep { hidden_units: 4 embedding_dim: 8 embedding_initializer { normal { "
+      "stddev: 0.5 } } } } optimizers { all { sgd {} } wide { ftrl { l1: 2 } } embedding { adagrad "
+      "{} } }");
+  EXPECT_EQ(Table(*model, "embedding").optimizer().rule_case(), OptimizerConfig::kAdagrad);
+  EXPECT_EQ(Table(*model, "embedding").initializer().normal().stddev(), 0.5f);
+  EXPECT_EQ(Table(*model, "wide/embedding").optimizer().ftrl().l1(), 2);
+  EXPECT_EQ(Table(*model, "wide/embedding").initializer().kind_case(), Initializer::kConstant);
+  EXPECT_EQ(Table(*model, "deep/0/weight").optimizer().rule_case(), OptimizerConfig::kSgd);
+  const auto plain = CreateDense(kModel);
+  EXPECT_EQ(Table(*plain, "embedding").initializer().uniform().max(), 0.05f);
+}
+
+TEST(WideDeepSpecTest, DenseFeaturesNeedNoSparseTableForCollectiveTraining) {
+  const auto model = CreateDense(std::string(kModel) +
+                                 "strategy { a_sync: false sync_configs { dense: COLLECTIVE } }");
+  for (const TableConfig& table : model->tables())
+    EXPECT_EQ(table.update_at(), TableConfig::COLLECTIVE) << table.name();
+}
+
+TEST(WideDeepSpecTest, RowsOfDenseFeaturesArePartOfTheOrderedInputs) {
+  EXPECT_THAT(
+      CreateDense(kModel)->ordered_inputs().at("embedding"),
+      ElementsAre("the 3 rows of \"age\"", "the 3 rows of \"job\"", "the 50 rows of \"city\""));
+  EXPECT_EQ(Create(kModel)->ordered_inputs().count("embedding"), 0u);
+}
+
+TEST(WideDeepSpecTest, DenseTablesRefuseOptionsOfTheSparseTable) {
+  for (const char* option : {"max_rows: 100", "num_shards: 4", "columns { name: \"embedding\" }"}) {
+    const std::string error = Error(std::string(kDenseFeatures) + kModel +
+                                    "tables { name: \"embedding\" " + option + " }");
+    EXPECT_THAT(error, HasSubstr("dense")) << option;
+  }
 }
 
 TEST(WideDeepSpecTest, OptimizersFallBackToAllThenToAdam) {
