@@ -26,6 +26,8 @@
 #include "common/daemon/control_plane.h"
 #include "common/daemon/identity.h"
 #include "common/daemon/stop_signal.h"
+#include "model/built_in_models.h"
+#include "model/without_pservers.h"
 
 namespace sluice::cli {
 namespace {
@@ -79,22 +81,26 @@ int RunJob(const SubmitJobRequest& request, const LimitsConfig& limits, LocalClu
   return code;
 }
 
-// Loads the job. --gpus and --cpu_workers, when given, set its worker_num.
+bool ChoosesPservers(const ParsedCommand& command) { return command.Text("server_num") == kAuto; }
+
+// Loads the job. --gpus and --cpu_workers, when given, set its worker_num; --server_num=0 sets what
+// a job without pservers needs.
 absl::StatusOr<JobConfig> JobToLaunch(const ParsedCommand& command) {
   SLUICE_ASSIGN_OR_RETURN(const uint32_t workers, WorkersOfGpus(command));
   std::vector<ConfigOverride> overrides;
   if (workers > 0) overrides.push_back({"worker_num", absl::StrCat(workers), "--gpus"});
-  return JobFromFlags(command, overrides);
+  SLUICE_ASSIGN_OR_RETURN(JobConfig job, JobFromFlags(command, overrides));
+  if (!ChoosesPservers(command) && command.Number("server_num") == 0)
+    SLUICE_RETURN_IF_ERROR(FitWithoutPservers(BuiltInSpecs(), &job).status());
+  return job;
 }
-
-bool ChoosesPservers(const ParsedCommand& command) { return command.Text("server_num") == kAuto; }
 
 absl::StatusOr<LocalCluster::Options> ClusterOptions(const ParsedCommand& command,
                                                      const JobConfig& job) {
   const long server_num = ChoosesPservers(command) ? 1 : command.Number("server_num");
-  if (server_num < 1 || server_num > 1000) {
+  if (server_num < 0 || server_num > 1000) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--server_num=", server_num, " is out of range; give 1 to 1000 pservers"));
+        absl::StrCat("--server_num=", server_num, " is out of range; give 0 to 1000 pservers"));
   }
   if (ChoosesPservers(command) && job.evaluate_only()) {
     return absl::InvalidArgumentError(
@@ -119,18 +125,24 @@ absl::StatusOr<LocalCluster::Options> ClusterOptions(const ParsedCommand& comman
   return options;
 }
 
-// Sets the number of pservers from a measurement of the job (sluice plan).
-absl::Status ChoosePservers(const JobConfig& job, LocalCluster::Options* options) {
+// The number of pservers for the job: none if it has no tables for them, else from a measurement
+// (sluice plan).
+absl::StatusOr<uint32_t> PserversFor(const JobConfig& job, const LocalCluster::Options& options) {
+  SLUICE_ASSIGN_OR_RETURN(const bool none, NeedsNoPservers(BuiltInSpecs(), job));
+  if (none) return 0;
   plan::MeasurementOptions measurement;
   measurement.clock = Clock::Real();
-  measurement.device = options->devices.by_rank.front();
-  measurement.server_threads = options->server_threads;
+  measurement.device = options.devices.by_rank.front();
+  measurement.server_threads = options.server_threads;
   measurement.with_geo = ModeOf(job.strategy()) == Mode::kGeo;
   measurement.note = [](const std::string& line) { std::cout << line << std::endl; };
   SLUICE_ASSIGN_OR_RETURN(const PlanCosts costs, plan::MeasureCosts(job, measurement));
   std::cout << plan::CostsText(costs);
-  const uint32_t pservers =
-      plan::PserversFor(costs, plan::PlanModeOf(job), job.worker_num(), costs.cores());
+  return plan::PserversFor(costs, plan::PlanModeOf(job), job.worker_num(), costs.cores());
+}
+
+absl::Status ChoosePservers(const JobConfig& job, LocalCluster::Options* options) {
+  SLUICE_ASSIGN_OR_RETURN(const uint32_t pservers, PserversFor(job, *options));
   std::cout << "--server_num=auto chooses " << Counted(pservers, "pserver") << " for "
             << Counted(job.worker_num(), "worker") << std::endl;
   const ClusterConfig limits = options->config;
@@ -165,6 +177,8 @@ void PrintLaunch(const ParsedCommand& command, const JobConfig& job, int pserver
                Describe(job), ", ", Counted(pservers, "pserver"), "; logs in ", logs,
                logs == wanted ? "" : absl::StrCat(" (", wanted, " belongs to a running cluster)")),
            job, &std::cout);
+  if (pservers == 0)
+    std::cout << "no pservers: the workers keep all tables (sync_configs.dense: COLLECTIVE)\n";
 }
 
 int Launch(const ParsedCommand& command) {
@@ -239,7 +253,9 @@ Command LaunchCommand() {
     if (flag.name == "server_num") {
       flag.or_word = kAuto;
       flag.value_name = "N|auto";
-      flag.help = "number of pservers; auto: measures the job first (sluice plan)";
+      flag.help =
+          "number of pservers; 0: the workers keep all tables (sync, without sparse tables); auto: "
+          "measures the job first (sluice plan)";
     }
     spec.flags.push_back(std::move(flag));
   }
@@ -252,6 +268,7 @@ Command LaunchCommand() {
       "  sluice launch --job=J --device=auto --worker_num=1    # on a GPU if there is one\n"
       "  sluice launch --job=J --output_dir=D --resume         # from D's newest checkpoint\n"
       "  sluice launch --job=J --server_num=auto --worker_num=4\n"
+      "  sluice launch --job=J --a_sync=false --server_num=0   # the workers keep all tables\n"
       "  sluice launch --job=J --tls                           # mutual TLS, certificates "
       "included\n"
       "  sluice launch --job=J --set optimizers.all.learning_rate=0.01 --dry_run\n";

@@ -93,7 +93,8 @@ absl::StatusOr<std::string> TransportOf(const ParsedCommand& command) {
 
 std::vector<FlagSpec> ClusterFlags() {
   std::vector<FlagSpec> flags = {
-      {"server_num", FlagKind::kNumber, "N", "2", "number of pservers"},
+      {"server_num", FlagKind::kNumber, "N", "2",
+       "number of pservers; 0: the workers keep all tables (sync, without sparse tables)"},
       {"server_threads", FlagKind::kNumber, "N", "2",
        "threads of a pserver; each serves some of the workers"},
       {"transport", FlagKind::kText, "NAME", "auto",

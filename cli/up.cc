@@ -51,9 +51,9 @@ absl::StatusOr<LocalCluster::Options> OptionsFromFlags(const ParsedCommand& comm
   SLUICE_ASSIGN_OR_RETURN(const uint32_t of_gpus, WorkersOfGpus(command));
   const long workers = of_gpus > 0 && !command.Given("worker_num") ? static_cast<long>(of_gpus)
                                                                    : command.Number("worker_num");
-  if (servers < 1 || servers > 1000) {
+  if (servers < 0 || servers > 1000) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--server_num=", servers, " is out of range; give 1 to 1000"));
+        absl::StrCat("--server_num=", servers, " is out of range; give 0 to 1000"));
   }
   if (workers < 0 || workers > 1000) {
     return absl::InvalidArgumentError(
@@ -195,6 +195,7 @@ Command UpCommand() {
                         "compute threads per worker; default: cores / workers"});
   spec.examples =
       "  sluice up --server_num=2 --worker_num=4\n"
+      "  sluice up --server_num=0 --worker_num=4        # for sync jobs without sparse tables\n"
       "  sluice up --gpus=0,1 --cpu_workers=2\n"
       "  sluice up --bind=127.0.0.1:7100 --log_dir=/var/tmp/sluice\n"
       "  sluice up --bind=10.0.0.1:7100 --tls           # others submit to it from other hosts, "

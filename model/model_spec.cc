@@ -130,6 +130,11 @@ absl::Status OverrideTables(const JobConfig& job, std::vector<TableConfig>* tabl
   return absl::OkStatus();
 }
 
+bool HasSparse(const std::vector<TableConfig>& tables) {
+  return std::any_of(tables.begin(), tables.end(),
+                     [](const TableConfig& t) { return t.kind() == TableConfig::SPARSE; });
+}
+
 // Implements `lr_scale: WORKERS`.
 void ScaleLearningRates(const JobConfig& job, std::vector<TableConfig>* tables) {
   if (job.optimizers().lr_scale() != OptimizersConfig::WORKERS) return;
@@ -174,10 +179,12 @@ absl::Status CompleteTables(const JobConfig& job, std::vector<TableConfig>* tabl
   if (ModeOf(job.strategy()) == Mode::kGeo) {
     for (TableConfig& table : *tables) table.set_update_at(TableConfig::WORKER);
   }
-  // A job that only evaluates pulls its tables.
-  if (job.strategy().sync_configs().dense() == SyncConfigs::COLLECTIVE && !job.evaluate_only()) {
+  if (job.strategy().sync_configs().dense() == SyncConfigs::COLLECTIVE) {
+    // A job that only evaluates pulls its dense tables with its sparse ones, if it has any.
+    const bool pulls = job.evaluate_only() && HasSparse(*tables);
     for (TableConfig& table : *tables) {
-      if (table.kind() == TableConfig::DENSE) table.set_update_at(TableConfig::COLLECTIVE);
+      if (table.kind() == TableConfig::DENSE && !pulls)
+        table.set_update_at(TableConfig::COLLECTIVE);
     }
   }
   SLUICE_RETURN_IF_ERROR(OverrideTables(job, tables));

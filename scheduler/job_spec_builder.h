@@ -4,6 +4,7 @@
 // Thread safety: safe.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -21,11 +22,13 @@ struct JobDraft {
 };
 
 // Reads the manifest and job of initial_model if this host has them; initial_checkpoint is for
-// FindInitialCheckpoint. INVALID_ARGUMENT names the field, its value and the fix.
-absl::StatusOr<JobDraft> BuildJobDraft(const JobConfig& submitted, Env* env);
+// FindInitialCheckpoint. `pserver_num`: of the cluster; with 0 the workers keep all tables.
+// INVALID_ARGUMENT names the field, its value and the fix.
+absl::StatusOr<JobDraft> BuildJobDraft(const JobConfig& submitted, uint32_t pserver_num, Env* env);
 
 // Resolves the shard counts of spec->tables() and places the shards on `pservers` (generation 1).
 // Shards stay at the pservers that have them by spec->route(), if these are among `pservers`.
+// FAILED_PRECONDITION: there are shards, but no pservers.
 absl::Status PlaceJob(const std::vector<std::string>& pservers, JobSpec* spec);
 
 }  // namespace sluice

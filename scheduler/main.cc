@@ -9,7 +9,10 @@
 #include "common/daemon/stop_signal.h"
 #include "scheduler/scheduler_server.h"
 
-DEFINE_uint32(server_num, 0, "number of pservers; 0: as many as the cluster file lists");
+DEFINE_int32(
+    server_num, -1,
+    "number of pservers; 0: the workers keep all tables (sync jobs without sparse tables); "
+    "-1: as many as the cluster file lists, and without a file 1");
 DEFINE_uint32(worker_num, 0, "number of worker slots; 0: worker_num of the cluster file");
 DEFINE_uint32(lease_ms, 0, "a member that is silent for this long is dead; 0: limits.lease_ms");
 DEFINE_uint32(heartbeat_ms, 0, "time between two reports of a member; 0: limits.heartbeat_ms");
@@ -63,7 +66,7 @@ int main(int argc, char** argv) {
 
   sluice::SchedulerServer::Options options;
   options.identity = *identity;
-  options.server_num = FLAGS_server_num;
+  if (FLAGS_server_num >= 0) options.server_num = static_cast<uint32_t>(FLAGS_server_num);
   options.worker_num = FLAGS_worker_num;
   options.clock = sluice::Clock::Real();
   options.env = sluice::Env::Real();

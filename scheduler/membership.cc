@@ -41,12 +41,13 @@ absl::Status Membership::CheckRegistration(const RegisterRequest& request) const
   const bool pserver = request.role() == ROLE_PSERVER;
   const char* const field = pserver ? "pservers" : "worker_num";
   const uint32_t limit = NumberOf(request.role());
-  if (limit > 0 && request.rank() >= limit) {
+  const bool stated = IsStated(request.role());
+  if (stated && request.rank() >= limit) {
     return absl::InvalidArgumentError(absl::StrCat(
         RoleName(request.role()), " rank ", request.rank(), " is out of range: the cluster has ",
         limit, " (", field, "); ranks begin at 0"));
   }
-  if (limit == 0 && request.rank() >= kMaxRanks) {
+  if (!stated && request.rank() >= kMaxRanks) {
     return absl::InvalidArgumentError(absl::StrCat(
         RoleName(request.role()), " rank ", request.rank(), " is out of range: ranks are below ",
         kMaxRanks, " in a cluster that does not state how many it has (", field, ")"));
@@ -164,7 +165,7 @@ std::vector<Member*> Membership::Expire(absl::Time now) {
 void Membership::Forget(absl::Time now) {
   for (auto at = members_.begin(); at != members_.end();) {
     const Member& member = at->second;
-    if (member.alive || NumberOf(at->first.first) > 0 || now - member.last_seen < kRemembered) {
+    if (member.alive || IsStated(at->first.first) || now - member.last_seen < kRemembered) {
       ++at;
       continue;
     }

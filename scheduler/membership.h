@@ -65,9 +65,12 @@ std::string DescribeMember(const Member& member);
 
 class Membership {
  public:
+  // Ranks whose number is not stated are below this, so that no caller can add members without end.
+  static constexpr uint32_t kMaxRanks = 4096;
+
   struct Options {
-    uint32_t pserver_num = 0;  // ranks below this may register; 0: any below kMaxRanks
-    uint32_t worker_num = 0;   // likewise
+    uint32_t pserver_num = kMaxRanks;  // ranks below this may register
+    uint32_t worker_num = 0;           // likewise; 0: any below kMaxRanks
     // Addresses of the pservers by rank, as the cluster file lists them; may be empty.
     std::vector<std::string> pservers;
     absl::Duration lease = absl::Seconds(10);
@@ -77,9 +80,6 @@ class Membership {
   };
   explicit Membership(Options options) : options_(std::move(options)) {}
 
-  // Ranks of a role whose number is not stated are below this, so that no caller can add members
-  // without end.
-  static constexpr uint32_t kMaxRanks = 4096;
   // Members that are gone are forgotten after this time, unless the cluster is configured to have
   // them: these are missed until they come back.
   static constexpr absl::Duration kRemembered = absl::Hours(1);
@@ -145,6 +145,8 @@ class Membership {
   uint32_t NumberOf(Role role) const {
     return role == ROLE_PSERVER ? options_.pserver_num : options_.worker_num;
   }
+  // A cluster may leave open how many workers it has.
+  bool IsStated(Role role) const { return role == ROLE_PSERVER || options_.worker_num > 0; }
 
   const Options options_;
   uint64_t next_id_ = options_.first_id;

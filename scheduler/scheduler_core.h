@@ -52,8 +52,9 @@ class SchedulerCore {
   struct Options {
     std::string cluster;                // the cluster's name
     std::vector<std::string> pservers;  // addresses by rank as the cluster file lists them, or none
-    uint32_t pserver_num = 1;           // pservers that must be alive before a job starts
-    uint32_t worker_num = 0;            // worker slots; 0: not stated
+    // Pservers that must be alive before a job starts; 0: the workers keep all tables.
+    uint32_t pserver_num = 1;
+    uint32_t worker_num = 0;  // worker slots; 0: not stated
     absl::Duration lease = absl::Seconds(10);
     absl::Duration heartbeat = absl::Seconds(1);
     // A job fails after this long if its members do not register or do not open its tables.

@@ -510,7 +510,8 @@ absl::StatusOr<SubmitJobReply> SchedulerLoop::SubmitJob(const SubmitJobRequest& 
     return !reply.job_id().empty();
   };
   if (submitted_before()) return reply;
-  SLUICE_ASSIGN_OR_RETURN(JobDraft draft, BuildJobDraft(request.config(), options_.env));
+  SLUICE_ASSIGN_OR_RETURN(JobDraft draft,
+                          BuildJobDraft(request.config(), options_.core.pserver_num, options_.env));
   const JobConfig& config = draft.config;
   // Reads files: not under a lock.
   std::unique_ptr<const ResumePoint> resume;

@@ -73,9 +73,9 @@ SchedulerCore::Options CoreOptions(const SchedulerServer::Options& options) {
   SchedulerCore::Options core;
   core.cluster = cluster.name();
   core.pservers.assign(cluster.pservers().begin(), cluster.pservers().end());
-  core.pserver_num = options.server_num > 0
-                         ? options.server_num
-                         : std::max<uint32_t>(1, static_cast<uint32_t>(cluster.pservers_size()));
+  const auto listed = static_cast<uint32_t>(cluster.pservers_size());
+  core.pserver_num =
+      options.server_num.value_or(options.identity.cluster_file.empty() ? 1 : listed);
   core.worker_num = options.worker_num > 0 ? options.worker_num : cluster.worker_num();
   core.lease = absl::Milliseconds(cluster.limits().lease_ms());
   core.heartbeat = absl::Milliseconds(cluster.limits().heartbeat_ms());

@@ -13,6 +13,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -32,7 +33,8 @@ class SchedulerServer {
  public:
   struct Options {
     Identity identity;
-    uint32_t server_num = 0;       // 0: as many as the cluster file lists, at least 1
+    // Pservers; absent: as many as the cluster file lists, and without a file 1.
+    std::optional<uint32_t> server_num;
     uint32_t worker_num = 0;       // 0: as in the cluster file
     Clock* clock = nullptr;        // required; outlives the server
     Env* env = nullptr;            // required; for the files of jobs; outlives the server

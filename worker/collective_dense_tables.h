@@ -4,7 +4,7 @@
 //   1. Ready     a gradient is final: it is checked and copied to its bucket. A full bucket leaves,
 //                in the order of the buckets, and the ranks reduce it while backward goes on.
 //   2. Exchange  the other gradients follow. Returns when every bucket holds the weighted mean.
-//   3. (trainer) The rank commits the step, and the pservers close it.
+//   3. (trainer) The rank commits the step, which closes when all ranks have (StepCommit).
 //   4. CloseStep All ranks make the same update. A rank that dies before 3 leaves the step open
 //                everywhere, and no rank updates.
 //
@@ -61,6 +61,8 @@ class CollectiveDenseTables : public DenseTables {
   void Ready(const StepBuffers& gradients, double weight, size_t i) override;
   absl::Status Exchange(uint64_t step, const StepBuffers* gradients, double weight) override;
   void CloseStep() override;
+
+  Collective* collective() const override { return collective_.get(); }
 
   const std::string& card() const override { return card_; }
   absl::Status Join(const std::vector<std::string>& cards) override;

@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "client/requests.h"
 #include "common/base/env.h"
+#include "common/collective/collective.h"
 #include "model/model.h"
 #include "proto/pserver.pb.h"
 #include "proto/scheduler.pb.h"
@@ -35,7 +36,7 @@ class DenseTables {
   virtual void AddToPush(const StepBuffers* gradients, PushRequest* push) const = 0;
 
   // The rest is for sync. In each step: Ready for some tables, Exchange, and CloseStep once the
-  // step has closed on the pservers.
+  // step has closed (StepCommit).
 
   // Whether gradients can leave while others are still computed.
   virtual bool leaves_early() const { return false; }
@@ -52,6 +53,9 @@ class DenseTables {
     return absl::OkStatus();
   }
   virtual void CloseStep() {}
+
+  // The group of the ranks that keep the tables; null: pservers keep them.
+  virtual Collective* collective() const { return nullptr; }
 
   // What the other ranks need in order to reach this one, and what they have said themselves, by
   // rank. Join waits for them. Empty card: none is needed.

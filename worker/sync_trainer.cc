@@ -10,12 +10,13 @@ SyncTrainer::SyncTrainer(const JobContext& context)
     : context_(context),
       keeps_state_(context.config().strategy().sync_configs().on_worker_loss() ==
                    SyncConfigs::SHRINK),
+      commit_(StepCommit::Create(context)),
       step_(context) {}
 
 void SyncTrainer::RecordCut(const EpochPlan& plan, uint64_t step) {
   // Before the first batch nothing was committed here, unless this rank repeats a commit.
   if (context_.cuts == nullptr || (step == plan.first_step && plan.commit_again == 0)) return;
-  const uint64_t number = context_.client->checkpoint_seen();
+  const uint64_t number = commit_->checkpoint_seen();
   const bool makes_part = context_.cuts->IsNew(number);
   if (!makes_part && !keeps_state_) return;
   WorkerState state;
@@ -34,14 +35,11 @@ void SyncTrainer::RecordCut(const EpochPlan& plan, uint64_t step) {
   if (keeps_state_) context_.cuts->KeepState(step, std::move(state));
 }
 
-ParameterClient::Ticket SyncTrainer::StartCommit(uint64_t next_step, const BatchQueue::Item& next,
-                                                 StepBuffers* values, uint64_t checkpoint) {
+void SyncTrainer::StartCommit(uint64_t next_step, const BatchQueue::Item& next, StepBuffers* values,
+                              uint64_t checkpoint) {
   PullRequest pull;
   if (next) pull = step_.MakePull(KeysOf(next), values);
-  TrainTotals totals = context_.stats->Totals();
-  totals.set_net_state(context_.net->SaveState());
-  return context_.client->StartCommit(next_step - 1, std::move(pull), checkpoint,
-                                      std::move(totals));
+  commit_->Start(next_step - 1, std::move(pull), checkpoint);
 }
 
 absl::Status SyncTrainer::Train(const EpochPlan& plan, BatchQueue* queue) {
@@ -49,10 +47,11 @@ absl::Status SyncTrainer::Train(const EpochPlan& plan, BatchQueue* queue) {
   SLUICE_ASSIGN_OR_RETURN(BatchQueue::Item prepared, queue->Pop());
   if (!prepared && plan.commit_again == 0) return absl::OkStatus();
   std::shared_ptr<StepBuffers> values = prepared ? step_.TakeBuffers(*prepared) : nullptr;
-  ParameterClient::Ticket ticket =
-      plan.commit_again > 0
-          ? StartCommit(global_step, prepared, values.get(), /*checkpoint=*/0)
-          : context_.client->StartPull(step_.MakePull(KeysOf(prepared), values.get()));
+  if (plan.commit_again > 0) {
+    StartCommit(global_step, prepared, values.get(), /*checkpoint=*/0);
+  } else {
+    commit_->StartPull(step_.MakePull(KeysOf(prepared), values.get()));
+  }
   NetStep::Ready ready;
   if (context_.dense->leaves_early()) {
     ready = [this](const std::shared_ptr<StepBuffers>& gradients, double weight, size_t i) {
@@ -65,7 +64,7 @@ absl::Status SyncTrainer::Train(const EpochPlan& plan, BatchQueue* queue) {
     StepTimer step(context_.stats);
     {
       StageTimer timer(context_.stats, Stage::kPullWait);
-      SLUICE_RETURN_IF_ERROR(context_.client->WaitPull(ticket));
+      SLUICE_RETURN_IF_ERROR(commit_->Wait());
     }
     if (committed) context_.dense->CloseStep();
     RecordCut(plan, global_step);
@@ -74,13 +73,14 @@ absl::Status SyncTrainer::Train(const EpochPlan& plan, BatchQueue* queue) {
     SLUICE_ASSIGN_OR_RETURN(
         std::shared_ptr<StepBuffers> gradients,
         step_.Run(*prepared, plan.epoch, step_.InputOf(*values), &weight, ready));
-    // PushStep returns when every pserver has acknowledged the push, and Exchange when every rank
-    // has the means of dense tables that workers keep. Only then may the commit leave: a commit on
-    // any shard promises that every shard has the push.
+    // Push returns when every pserver has acknowledged it, and Exchange when this rank has the
+    // means of dense tables that workers keep. Only then may the commit leave: a commit on any
+    // shard promises that every shard has the push, and one to the other ranks that this rank can
+    // make the update.
     {
       StageTimer timer(context_.stats, Stage::kPushWait);
       SLUICE_RETURN_IF_ERROR(
-          context_.client->PushStep(global_step, step_.MakePush(prepared, gradients, weight)));
+          commit_->Push(global_step, step_.MakePush(prepared, gradients, weight)));
       SLUICE_RETURN_IF_ERROR(context_.dense->Exchange(global_step, gradients.get(), weight));
     }
     committed = true;
@@ -89,12 +89,12 @@ absl::Status SyncTrainer::Train(const EpochPlan& plan, BatchQueue* queue) {
     const bool asks = context_.cuts != nullptr && context_.rank == 0;
     const uint64_t checkpoint = asks ? context_.cuts->ForCommit(global_step + 1) : 0;
     ++global_step;
-    ticket = StartCommit(global_step, prepared, values.get(), checkpoint);
+    StartCommit(global_step, prepared, values.get(), checkpoint);
   }
-  // When the last step's commit is answered, every shard has applied the step.
+  // Now also the last step has closed: every shard has applied it.
   {
     StageTimer timer(context_.stats, Stage::kPullWait);
-    SLUICE_RETURN_IF_ERROR(context_.client->WaitPull(ticket));
+    SLUICE_RETURN_IF_ERROR(commit_->Wait());
   }
   if (committed) context_.dense->CloseStep();
   RecordCut(plan, global_step);

@@ -80,7 +80,8 @@ class Collective {
   virtual absl::Status ReduceScatter(absl::Span<float> values, Op op) = 0;
   // `values`: [n]; rank r brings part r of PartOf(n, ranks, r), and every rank gets all parts.
   virtual absl::Status AllGather(absl::Span<float> values) = 0;
-  // Every rank gets the bytes of rank `root`.
+  // Every rank gets the bytes of rank `root`. Like every operation of all ranks, it succeeds only
+  // after every rank has begun it.
   virtual absl::Status Broadcast(absl::Span<uint8_t> bytes, uint32_t root) = 0;
   virtual absl::Status Barrier() = 0;
 

@@ -33,8 +33,9 @@ std::vector<FreeFields> AllFreeFields() {
       {TrainConfig::descriptor(),
        {"epochs", "log_every", "prefetch_batches", "reader_threads", "threads", "step_timeout_s",
         "pin_threads", "device_memory_fraction"}},
+      // Who keeps the dense tables changes values by roundings, as the number of workers does.
       {SyncConfigs::descriptor(),
-       {"on_worker_loss", "engine", "fuse_mb", "fuse_layers", "comm_num"}},
+       {"on_worker_loss", "dense", "engine", "fuse_mb", "fuse_layers", "comm_num"}},
       // A checkpoint is read by any number of shards.
       {TableConfig::descriptor(), {"num_shards", "max_rows"}},
   };
@@ -56,6 +57,12 @@ std::string Describe(const std::string& difference) {
                       " in the checkpoint's job");
 }
 
+// The differencer would compare a message of free fields with an absent one.
+JobConfig WithSyncConfigs(JobConfig job) {
+  job.mutable_strategy()->mutable_sync_configs();
+  return job;
+}
+
 }  // namespace
 
 absl::Status CheckResume(const JobConfig& saved, const JobConfig& job) {
@@ -67,7 +74,7 @@ absl::Status CheckResume(const JobConfig& saved, const JobConfig& job) {
   }
   std::string differences;
   differencer.ReportDifferencesToString(&differences);
-  if (differencer.Compare(saved, job)) return absl::OkStatus();
+  if (differencer.Compare(WithSyncConfigs(saved), WithSyncConfigs(job))) return absl::OkStatus();
   const std::vector<std::string> lines = absl::StrSplit(differences, '\n', absl::SkipEmpty());
   std::string first = differences;
   for (const std::string& line : lines) {

@@ -2,9 +2,9 @@
 //
 // A resumed job must compute what the saved one would have computed. So all that decides values
 // must be equal: features, model, tables, optimizers, strategy, seed, batch size, and how examples
-// are ordered. Free to change are the number of workers and of epochs, evaluation, checkpoints,
-// paths, the checkpoint that a new job would start from, limits, and what only affects speed or
-// messages.
+// are ordered. Free to change are the number of workers and of epochs, who keeps the dense
+// tables in sync, evaluation, checkpoints, paths, the checkpoint that a new job would start from,
+// limits, and what only affects speed or messages.
 //
 // Thread safety:
 //   pure functions.

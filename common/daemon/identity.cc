@@ -141,6 +141,7 @@ class Resolver {
       // INVALID_ARGUMENT even for a missing file: starting again would not help (ExitCodeOf).
       if (!cluster.ok()) return absl::InvalidArgumentError(cluster.status().message());
       id_.cluster = *std::move(cluster);
+      id_.cluster_file = file_;
     }
     SecurityConfig* const security = id_.cluster.mutable_security();
     if (insecure_) security->set_insecure(true);

@@ -61,6 +61,7 @@ struct Identity {
   GrpcCredentials credentials;
   TlsFiles tls;                         // what `credentials` was made of
   ServiceCredentials etcd_credentials;  // scheduler only
+  std::string cluster_file;             // "": none
   ClusterConfig cluster;                // with its defaults filled in
 };
 

@@ -6,13 +6,6 @@
 namespace sluice {
 namespace {
 
-// A feature that only crosses use has no weights and no embedding of its own.
-bool HasRows(const Feature& feature) {
-  const bool wide = !feature.has_in_wide() || feature.in_wide();
-  const bool deep = !feature.has_in_deep() || feature.in_deep();
-  return HasKeys(feature) && (wide || deep);
-}
-
 // Why `dense` cannot be true for this feature; empty if it can.
 std::string Misuse(const Feature& feature) {
   if (!HasKeys(feature)) return "has no effect on a plain number; remove it, or add boundaries";
@@ -30,6 +23,12 @@ std::string Misuse(const Feature& feature) {
 }
 
 }  // namespace
+
+bool HasRows(const Feature& feature) {
+  const bool wide = !feature.has_in_wide() || feature.in_wide();
+  const bool deep = !feature.has_in_deep() || feature.in_deep();
+  return HasKeys(feature) && (wide || deep);
+}
 
 bool IsDense(const Feature& feature) {
   return feature.has_numeric()       ? feature.numeric().dense()

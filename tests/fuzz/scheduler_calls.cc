@@ -137,7 +137,7 @@ class Calls {
     // Patterns would be looked for in the machine's folders.
     for (std::string& file : *config.mutable_data()->mutable_train_files()) file = "/data/train";
     for (std::string& file : *config.mutable_data()->mutable_eval_files()) file = "/data/eval";
-    const auto draft = BuildJobDraft(config, &env_);
+    const auto draft = BuildJobDraft(config, /*pserver_num=*/1, &env_);
     if (!draft.ok()) return;
     auto job = cluster_.core_.PrepareJob(draft->config, draft->tables, "/output", 1);
     if (job.ok()) cluster_.core_.AddJob(*std::move(job), cluster_.now_).IgnoreError();

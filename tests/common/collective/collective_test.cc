@@ -286,6 +286,21 @@ TEST_P(CollectiveTest, NobodyPassesABarrierBeforeAllHaveCome) {
   });
 }
 
+TEST_P(CollectiveTest, NobodyGetsABroadcastBeforeAllHaveBegunIt) {
+  std::atomic<uint32_t> come{0};
+  group_.ExpectOk([&](uint32_t r, Collective& c) -> absl::Status {
+    for (uint32_t round = 1; round <= 50; ++round) {
+      std::vector<uint8_t> bytes(16, static_cast<uint8_t>(r));
+      come.fetch_add(1);
+      SLUICE_RETURN_IF_ERROR(c.Broadcast(absl::MakeSpan(bytes), 0));
+      if (come.load() < round * ranks()) return absl::InternalError("came too soon");
+      if (bytes[0] != 0) return absl::InternalError("not the bytes of rank 0");
+      SLUICE_RETURN_IF_ERROR(c.Barrier());
+    }
+    return absl::OkStatus();
+  });
+}
+
 TEST_P(CollectiveTest, AllWeightsZeroGiveZeros) {
   for (const size_t n : {5, 100003}) {
     Arrays arrays = RandomArrays(ranks(), n, 19);

@@ -51,6 +51,7 @@ TEST(ResumeRulesTest, SettingsThatDecideNoValuesAreFree) {
            {"version", "1"},
            {"name", "b"},
            {"worker_num", "5"},
+           {"strategy.sync_configs.dense", "COLLECTIVE"},
            {"output_dir", "/other"},
            {"trace_file", "/t"},
            {"overwrite", "true"},

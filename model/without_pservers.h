@@ -1,0 +1,24 @@
+// Fits a job to a cluster without pservers, where the workers keep all tables.
+//
+// Thread safety: a free function, safe from any thread.
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "model/model_list.h"
+#include "proto/config.pb.h"
+
+namespace sluice {
+
+// Sets strategy.sync_configs.dense to COLLECTIVE, and the mode of a job that only evaluates to
+// sync, since such a job has no use for the mode. Returns a sentence about what it changed, or "".
+// INVALID_ARGUMENT says why the job needs pservers, and what to do. The job is effective before
+// and after; its model is in `models`.
+absl::StatusOr<std::string> FitWithoutPservers(const ModelList& models, JobConfig* job);
+
+// True if no table of the job is on pservers: its model has no sparse table, and
+// strategy.sync_configs.dense is COLLECTIVE. Errors of ModelSpec::Create.
+absl::StatusOr<bool> NeedsNoPservers(const ModelList& models, const JobConfig& job);
+
+}  // namespace sluice

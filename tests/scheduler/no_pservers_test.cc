@@ -1,0 +1,169 @@
+// Jobs of a cluster without pservers, in a whole core with fake workers.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/scheduler/fake_cluster.h"
+
+namespace sluice {
+namespace {
+
+using testing::HasSubstr;
+
+class NoPserversTest : public testing::Test {
+ protected:
+  NoPserversTest() : c_(0, 2) { c_.JoinAll(0, 2); }
+
+  static JobConfig Config() {
+    JobConfig config = FakeCluster::Config(-1, 2, /*epochs=*/2);
+    config.mutable_strategy()->mutable_sync_configs()->set_dense(SyncConfigs::COLLECTIVE);
+    config.mutable_checkpoint()->set_every_steps(3);
+    config.mutable_checkpoint()->set_keep(2);
+    config.set_output_dir("/out");
+    config.clear_recovery();
+    return config;
+  }
+  // Runs the job up to its first TRAIN phase: 5 global steps an epoch.
+  void StartTraining(const JobConfig& config) {
+    job_ = c_.Run(config);
+    c_.Phase(job_, 0, Indexed(50, 0)).status().IgnoreError();
+    ASSERT_EQ(c_.Phase(job_, 1, Indexed(50, 1))->phase().kind(), Phase::TRAIN);
+    c_.PollAll();
+    c_.core_.TakeActions();
+  }
+  void ReportWorker(uint32_t rank, uint64_t number, uint64_t step) {
+    WorkerCut cut;
+    cut.set_job_id(job_);
+    cut.set_rank(rank);
+    cut.set_incarnation(c_.Incarnation(job_, rank));
+    cut.set_checkpoint(number);
+    cut.set_step(step);
+    cut.mutable_state()->mutable_train()->set_examples(30);
+    if (rank == 0) cut.mutable_state()->add_dense_files()->set_name("dense");
+    c_.worker_cuts_[c_.workers_[rank]] = cut;
+    c_.PollAll();
+  }
+  // The order to put a checkpoint in force; null: there is none.
+  std::unique_ptr<OutputAction> CheckpointOrder() {
+    for (OutputAction& action : c_.core_.TakeActions()) {
+      if (action.kind == OutputAction::kCheckpoint)
+        return std::make_unique<OutputAction>(std::move(action));
+    }
+    return nullptr;
+  }
+  // Checkpoint 1, of step 3.
+  void MakeCheckpoint() {
+    ReportWorker(0, 1, 3);
+    EXPECT_EQ(CheckpointOrder(), nullptr) << "rank 1 lacks its part";
+    ReportWorker(1, 1, 3);
+    const auto order = CheckpointOrder();
+    ASSERT_NE(order, nullptr);
+    EXPECT_EQ(order->manifest.global_step(), 3u);
+    ASSERT_EQ(order->manifest.files_size(), 1);
+    EXPECT_EQ(order->manifest.files(0).name(), "dense");
+    c_.core_.CheckpointWritten(job_, 1, absl::OkStatus(), "", c_.now_);
+    c_.worker_cuts_.clear();
+    c_.PollAll();
+  }
+  void KillWorker(uint32_t rank) {
+    MemberEndedRequest ended;
+    ended.set_role(ROLE_WORKER);
+    ended.set_rank(rank);
+    ended.set_pid(1);
+    ended.set_process_space("space");
+    c_.core_.MemberEnded(ended, c_.now_);
+    c_.desired_.erase(c_.workers_[rank]);
+  }
+  const JobSpec& Spec(uint32_t rank) { return c_.desired_[c_.workers_[rank]].assignment().job(); }
+
+  FakeCluster c_;
+  std::string job_;
+};
+
+TEST_F(NoPserversTest, TheClusterIsReadyAndRefusesPservers) {
+  EXPECT_EQ(c_.core_.NotReady(), "");
+  EXPECT_EQ(c_.core_.Register(FakeCluster::Registration(ROLE_PSERVER, 0), c_.now_).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(c_.Drain(0).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(NoPserversTest, AJobRunsWithWorkersAloneAndTheNextOneFollows) {
+  JobConfig config = Config();
+  config.mutable_train()->set_epochs(1);
+  config.clear_checkpoint();
+  for (int run = 0; run < 2; ++run) {
+    config.set_output_dir(absl::StrCat("/out", run));
+    StartTraining(config);
+    EXPECT_EQ(c_.Status(job_).route().pservers_size(), 0);
+    for (const uint32_t rank : {0, 1}) c_.Phase(job_, rank, Trained(2, 50)).status().IgnoreError();
+    for (const uint32_t rank : {0, 1}) c_.Phase(job_, rank, Ended(3)).status().IgnoreError();
+    PhaseReport saved = Ended(4);
+    saved.mutable_save()->set_model_digest("d");
+    c_.Phase(job_, 0, saved).status().IgnoreError();
+    c_.Phase(job_, 1, Ended(4)).status().IgnoreError();
+    c_.PollAll();
+    EXPECT_EQ(c_.Phase(job_, 1, Ended(4))->phase().kind(), Phase::FINISH);
+    EXPECT_EQ(c_.Phase(job_, 0, Ended(4))->phase().kind(), Phase::FINISH);
+    c_.WriteOutputs();
+    EXPECT_EQ(c_.State(job_), JOB_DONE) << c_.Status(job_).message();
+    EXPECT_EQ(c_.Status(job_).result().model_digest(), "d");
+    c_.PollAll();
+    for (const uint64_t id : c_.workers_) EXPECT_FALSE(c_.desired_[id].has_assignment());
+  }
+}
+
+TEST_F(NoPserversTest, ACheckpointNeedsThePartsOfTheWorkersAlone) {
+  StartTraining(Config());
+  EXPECT_EQ(c_.desired_[c_.workers_[0]].assignment().checkpoint().at_step(), 3u);
+  MakeCheckpoint();
+  EXPECT_EQ(c_.Status(job_).checkpoint().made(), 1u);
+  EXPECT_EQ(c_.desired_[c_.workers_[0]].assignment().checkpoint().at_step(), 6u);
+}
+
+TEST_F(NoPserversTest, ALostWorkerTakesTheJobBackToItsNewestCheckpoint) {
+  StartTraining(Config());
+  MakeCheckpoint();
+  const JobSpec before = Spec(0);
+  KillWorker(1);
+  EXPECT_EQ(c_.State(job_), JOB_RECOVERING);
+  c_.PollAll();
+  c_.workers_[1] = c_.Join(ROLE_WORKER, 1, /*pid=*/2);
+  c_.PollAll();
+  c_.Advance(absl::Seconds(1));
+  c_.PollAll();
+  ASSERT_EQ(c_.State(job_), JOB_RUNNING) << c_.Status(job_).message();
+  EXPECT_EQ(Spec(0).restore().step(), 3u);
+  EXPECT_GT(Spec(0).route().generation(), before.route().generation());
+  EXPECT_NE(Spec(0).instance(), before.instance());
+  EXPECT_EQ(c_.Status(job_).recovery().rollbacks(), 1u);
+}
+
+TEST_F(NoPserversTest, AJobThatShrinksGoesOnWithoutTheLostWorker) {
+  JobConfig config = Config();
+  config.mutable_strategy()->mutable_sync_configs()->set_on_worker_loss(SyncConfigs::SHRINK);
+  StartTraining(config);
+  MakeCheckpoint();
+  KillWorker(1);
+  c_.PollAll();
+  c_.Advance(absl::Seconds(1));
+  c_.PollAll();
+  ASSERT_EQ(c_.State(job_), JOB_RUNNING) << c_.Status(job_).message();
+  EXPECT_EQ(Spec(0).worker_num(), 1u);
+  EXPECT_EQ(Spec(0).restore().step(), 3u);
+  EXPECT_EQ(c_.Status(job_).recovery().shrinks(), 1u);
+}
+
+TEST_F(NoPserversTest, AJobScalesFromACheckpoint) {
+  StartTraining(Config());
+  ASSERT_TRUE(c_.core_.ScaleJob(job_, 1, c_.now_).ok());
+  MakeCheckpoint();
+  c_.Advance(absl::Seconds(1));
+  c_.PollAll();
+  c_.Advance(absl::Seconds(1));
+  c_.PollAll();
+  ASSERT_EQ(c_.State(job_), JOB_RUNNING) << c_.Status(job_).message();
+  EXPECT_EQ(Spec(0).worker_num(), 1u);
+  EXPECT_EQ(c_.Status(job_).recovery().scalings(), 1u);
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,187 @@
+#include "worker/step_commit.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <vector>
+
+#include "common/base/status_macros.h"
+#include "tests/common/collective/rank_threads.h"
+#include "tests/worker/fakes.h"
+#include "worker/sync_trainer.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+CollectiveOptions Options() {
+  CollectiveOptions options;
+  options.timeout = absl::Seconds(20);
+  return options;
+}
+
+TEST(CollectiveCommitTest, AStepClosesOnceEveryRankHasCommittedItWithTheCheckpointOfRank0) {
+  RankThreads group("shm", 3, Options());
+  group.Join();
+  std::atomic<uint32_t> committed{0};
+  std::vector<std::vector<uint64_t>> seen(3);
+  group.ExpectOk([&](uint32_t rank, Collective& collective) -> absl::Status {
+    CollectiveCommit commit(&collective);
+    commit.StartPull({});
+    SLUICE_RETURN_IF_ERROR(commit.Wait());  // the first step waits for nobody
+    for (uint64_t step = 0; step < 20; ++step) {
+      committed.fetch_add(1);
+      commit.Start(step, {}, rank == 0 && step == 7 ? 3 : 0);
+      SLUICE_RETURN_IF_ERROR(commit.Wait());
+      if (committed.load() < 3 * (step + 1)) return absl::InternalError("closed too soon");
+      if (commit.checkpoint_seen() != 0) seen[rank] = {step, commit.checkpoint_seen()};
+    }
+    return absl::OkStatus();
+  });
+  for (const auto& of_rank : seen) EXPECT_THAT(of_rank, ElementsAre(7, 3));
+}
+
+TEST(CollectiveCommitTest, ARankThatIsLostBeforeItsCommitLeavesTheStepOpen) {
+  RankThreads group("shm", 3, Options());
+  group.Join();
+  const auto results = group.Run([&](uint32_t rank, Collective& collective) -> absl::Status {
+    if (rank == 2) {
+      collective.Leave();
+      return absl::OkStatus();
+    }
+    CollectiveCommit commit(&collective);
+    commit.Start(0, {}, 0);
+    return commit.Wait();
+  });
+  EXPECT_EQ(results[0].code(), absl::StatusCode::kUnavailable) << results[0];
+  EXPECT_EQ(results[1].code(), absl::StatusCode::kUnavailable) << results[1];
+}
+
+TEST(CollectiveCommitTest, RanksAtDifferentStepsGetAnError) {
+  RankThreads group("shm", 2, Options());
+  group.Join();
+  const auto results = group.Run([&](uint32_t rank, Collective& collective) {
+    CollectiveCommit commit(&collective);
+    commit.Start(5 + rank, {}, 0);
+    return commit.Wait();
+  });
+  EXPECT_EQ(results[1].code(), absl::StatusCode::kInternal);
+  EXPECT_THAT(std::string(results[1].message()), HasSubstr("step 5"));
+}
+
+// A model whose only table is dense.
+class DenseModel : public Model {
+ public:
+  explicit DenseModel(TableConfig::UpdateAt at)
+      : tables_({SgdTable("dense", TableConfig::DENSE, 2, 1.0f)}) {
+    tables_[0].set_update_at(at);
+  }
+  const std::shared_ptr<const FeatureSchema>& schema() const override { return schema_; }
+  const std::vector<TableConfig>& tables() const override { return tables_; }
+  int sparse_table() const override { return -1; }
+  const std::vector<int>& dense_tables() const override { return dense_; }
+  std::map<std::string, std::vector<std::string>> ordered_inputs() const override { return {}; }
+  absl::StatusOr<std::unique_ptr<DenseNet>> CreateNet(const NetOptions&) const override {
+    return absl::UnimplementedError("the fake net is made by the test");
+  }
+
+ private:
+  std::shared_ptr<const FeatureSchema> schema_;
+  std::vector<TableConfig> tables_;
+  const std::vector<int> dense_ = {0};
+};
+
+// Records the order of a step's exchange, its broadcast and its update.
+class RecordingTables : public DenseTables {
+ public:
+  explicit RecordingTables(Collective* group) : group_(group) {}
+  void AddToPull(StepBuffers*, PullRequest*) const override {}
+  std::vector<const float*> ValuesOf(const StepBuffers&) const override { return {values_}; }
+  void AddToPush(const StepBuffers*, PushRequest*) const override {}
+  absl::Status Exchange(uint64_t step, const StepBuffers*, double) override {
+    events.push_back(absl::StrCat("exchange ", step));
+    return absl::OkStatus();
+  }
+  void CloseStep() override { events.push_back("close"); }
+  Collective* collective() const override { return group_; }
+  std::vector<std::string> events;
+
+ private:
+  Collective* const group_;
+  float values_[2] = {};
+};
+
+class DenseOnlyTrainerTest : public ::testing::Test {
+ protected:
+  // Of a job whose model has only dense tables, at `at`.
+  void Train(TableConfig::UpdateAt at, size_t steps) {
+    DenseModel model(at);
+    FakeClient client(model, 1.0f);
+    OnesNet net;
+    JobSpec spec;
+    std::atomic<bool> cancelled{false};
+    JobContext context;
+    context.spec = &spec;
+    context.model = &model;
+    context.dense = &tables_;
+    context.net = &net;
+    context.client = &client;
+    context.stats = &stats_;
+    context.cuts = &cuts_;
+    context.cancelled = &cancelled;
+    BatchQueue queue(steps + 1);
+    for (size_t i = 0; i < steps; ++i) {
+      auto prepared = std::make_shared<PreparedBatch>();
+      prepared->batch.n = 3;
+      queue.Push(prepared);
+    }
+    queue.Close(absl::OkStatus());
+    stats_.BeginEpoch(0);
+    SyncTrainer trainer(context);
+    status_ = trainer.Train(EpochPlan(), &queue);
+    commits_ = client.commits;
+  }
+
+  RankThreads group_{"shm", 1, Options()};
+  RecordingTables tables_{&group_.rank(0)};
+  WorkerStats stats_{"job", 0, 1000, nullptr};
+  WorkerCuts cuts_{"job", 0, 1, nullptr};
+  absl::Status status_;
+  std::vector<uint64_t> commits_;  // at pservers
+};
+
+TEST_F(DenseOnlyTrainerTest, RanksCloseStepsWithoutPserversAndThenUpdate) {
+  group_.Join();
+  WorkerCheckpoint wanted;
+  wanted.set_number(4);
+  wanted.set_at_step(2);
+  cuts_.SetWanted(wanted);
+  Train(TableConfig::COLLECTIVE, 3);
+  ASSERT_TRUE(status_.ok()) << status_;
+  EXPECT_THAT(commits_, IsEmpty());
+  EXPECT_THAT(tables_.events,
+              ElementsAre("exchange 0", "close", "exchange 1", "close", "exchange 2", "close"));
+  PollRequest report;
+  cuts_.AddTo(&report);
+  EXPECT_EQ(report.cut().checkpoint(), 4u);
+  EXPECT_EQ(report.cut().step(), 2u);
+}
+
+TEST_F(DenseOnlyTrainerTest, AStepThatDoesNotCloseIsNoUpdate) {
+  Train(TableConfig::COLLECTIVE, 3);  // the group is not joined
+  EXPECT_EQ(status_.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(tables_.events, ElementsAre("exchange 0"));
+}
+
+TEST_F(DenseOnlyTrainerTest, PserversWithTablesCloseTheSteps) {
+  Train(TableConfig::PSERVER, 2);
+  ASSERT_TRUE(status_.ok()) << status_;
+  EXPECT_THAT(commits_, ElementsAre(0, 1));
+}
+
+}  // namespace
+}  // namespace sluice
