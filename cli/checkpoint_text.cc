@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "cli/format.h"
+#include "cli/job_summary.h"
 #include "common/base/status_macros.h"
 #include "common/saved_model/checkpoint.h"
 #include "common/saved_model/saved_model.h"
@@ -197,7 +198,7 @@ absl::StatusOr<std::string> DescribeCheckpoint(const std::string& dir, Env* env,
   SLUICE_ASSIGN_OR_RETURN(const JobConfig job, ReadModelJob(one.dir, env));
   std::string text = absl::StrCat(
       one.dir, "\n  job ", one.manifest.job_id(), " (", job.name(), "), mode ", state.mode(), ", ",
-      Counted(state.worker_num(), "worker"), " x batch ", job.train().batch_size(), ", seed ",
+      Counted(state.worker_num(), "worker"), " x batch ", BatchText(job), ", seed ",
       job.train().seed(), "\n  global step ", WithCommas(state.global_step()), ", epoch ",
       state.epoch() + 1, " of ", job.train().epochs());
   if (state.steps_per_epoch() > 0) {

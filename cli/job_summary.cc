@@ -6,6 +6,7 @@
 #include "absl/strings/str_join.h"
 #include "cli/format.h"
 #include "common/config/mode.h"
+#include "common/config/step_examples.h"
 #include "model/built_in_models.h"
 #include "model/data/expand_files.h"
 #include "model/model_spec.h"
@@ -40,6 +41,12 @@ uint64_t Elements(const TableConfig& table) {
 
 }  // namespace
 
+std::string BatchText(const JobConfig& job) {
+  const uint64_t merged = MergedBatches(job);
+  return merged == 1 ? absl::StrCat(job.train().batch_size())
+                     : absl::StrCat(job.train().batch_size(), " x ", merged, " merged");
+}
+
 std::string Describe(const JobConfig& job) {
   const Mode mode = ModeOf(job.strategy());
   std::string text =
@@ -47,7 +54,7 @@ std::string Describe(const JobConfig& job) {
   if (mode == Mode::kGeo) absl::StrAppend(&text, " (k_steps ", KSteps(job.strategy()), ")");
   absl::StrAppend(&text, ", ", Counted(job.worker_num(), "worker"));
   if (!job.evaluate_only()) {
-    absl::StrAppend(&text, " x batch ", job.train().batch_size(), ", ",
+    absl::StrAppend(&text, " x batch ", BatchText(job), ", ",
                     Counted(job.train().epochs(), "epoch"), ", seed ", job.train().seed());
   }
   return text;

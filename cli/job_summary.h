@@ -13,6 +13,8 @@ namespace sluice::cli {
 
 // "adult: async, 2 workers x batch 512, 8 epochs, seed 0": what the job will do, in one line.
 std::string Describe(const JobConfig& job);
+// "512", or "512 x 4 merged" with gradient_merge_steps 4.
+std::string BatchText(const JobConfig& job);
 
 // Lines "note: ..." about effects of this job's options that a user may not expect.
 std::vector<std::string> NotesOn(const JobConfig& job);

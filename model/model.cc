@@ -6,11 +6,26 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/config/mode.h"
+#include "common/config/step_examples.h"
+#include "model/net/net_in_passes.h"
 
 namespace sluice {
 namespace {
 
 using CreateNetFunction = decltype(ModelEntry::create_net);
+
+TableSizes SizesOf(const ModelSpec& spec) {
+  TableSizes sizes;
+  for (const int table : spec.dense_tables()) {
+    size_t elements = 1;
+    for (const uint64_t n : spec.tables()[table].shape()) elements *= n;
+    sizes.dense.push_back(elements);
+  }
+  if (spec.sparse_table() < 0) return sizes;
+  for (const ColumnGroup& columns : spec.tables()[spec.sparse_table()].columns())
+    sizes.row_dim += columns.dim();
+  return sizes;
+}
 
 // Joins the spec of a listed model with the function that makes its networks.
 class ListedModel : public Model {
@@ -26,7 +41,9 @@ class ListedModel : public Model {
     return spec_->ordered_inputs();
   }
   absl::StatusOr<std::unique_ptr<DenseNet>> CreateNet(const NetOptions& options) const override {
-    return create_net_(*spec_, options);
+    SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<DenseNet> net, create_net_(*spec_, options));
+    if (options.pass_examples == 0 || net->computes_in_passes()) return net;
+    return std::make_unique<NetInPasses>(std::move(net), SizesOf(*spec_), options);
   }
 
  private:
@@ -47,9 +64,10 @@ MatmulPrecision PrecisionOf(TrainConfig::ComputeType type) {
   }
 }
 
-// The largest number of examples in a step of one worker. In sync mode lanes may not divide evenly,
-// so some ranks have one lane, and its share of the batch, more than others.
+// The largest number of examples that a worker computes at a time in training. In sync mode lanes
+// may not divide evenly, so some ranks have one lane, and its share of the batch, more than others.
 size_t LargestTrainBatch(const JobConfig& job) {
+  if (MergedBatches(job) > 1) return job.train().batch_size();  // a pass
   const uint64_t batch = job.train().batch_size(), ranks = std::max(job.worker_num(), 1u);
   const uint64_t lanes = job.data().shuffle_lanes();
   if (ModeOf(job.strategy()) != Mode::kSync || lanes == 0 ||
@@ -81,6 +99,7 @@ absl::StatusOr<NetOptions> NetOptionsOf(const JobConfig& job, const ComputeDevic
   options.device = device;
   options.threads = threads;
   options.max_batch = std::max<size_t>(LargestTrainBatch(job), job.eval().batch_size());
+  if (MergedBatches(job) > 1) options.pass_examples = job.train().batch_size();
   if (job.train().has_device_memory_fraction())
     options.device_memory_fraction = job.train().device_memory_fraction();
   // Evaluation always computes in float32, so compute_dtype is ignored.

@@ -8,6 +8,7 @@
 #include "common/base/status_macros.h"
 #include "common/config/job_config.h"
 #include "common/config/mode.h"
+#include "common/config/step_examples.h"
 #include "scheduler/job_records.h"
 #include "scheduler/member_loss.h"
 
@@ -30,7 +31,7 @@ void FillCheckpoints(std::unique_ptr<const ResumePoint> resume, Job* job) {
   }
   if (ModeOf(job->config.strategy()) == Mode::kSync) {
     // Also when the job has been scaled: the position in the data counts such batches.
-    spec.set_global_batch(uint64_t{job->config.train().batch_size()} * job->config.worker_num());
+    spec.set_global_batch(StepExamples(job->config) * job->config.worker_num());
   }
   if (resume == nullptr) {
     if (job->config.initial_checkpoint().empty()) return;

@@ -8,6 +8,7 @@
 #include "common/base/status_macros.h"
 #include "common/config/mode.h"
 #include "common/config/output_folder.h"
+#include "common/config/step_examples.h"
 #include "scheduler/sync_index.h"
 
 namespace sluice {
@@ -43,7 +44,7 @@ JobRun::JobRun(const Options& options, absl::Time now)
       save_id_(options.save_id),
       global_batch_(options.global_batch != 0
                         ? options.global_batch
-                        : std::max<uint64_t>(config_.train().batch_size(), 1) * worker_num_),
+                        : std::max<uint64_t>(StepExamples(config_), 1) * worker_num_),
       resume_(options.resume),
       phases_(ListPhases(config_, resume_ == nullptr ? 0 : resume_->state().epoch()), worker_num_),
       results_(config_, worker_num_),

@@ -41,7 +41,7 @@ class JobRun {
     const JobConfig* config = nullptr;  // effective; outlives the run
     uint32_t worker_num = 1;
     std::string save_id;        // Phase.save_id
-    uint64_t global_batch = 0;  // sync: examples of a global step; 0: batch_size x worker_num
+    uint64_t global_batch = 0;  // sync: examples of a global step; 0: as the job says
     // The run continues from here; null: from the beginning. Outlives the run.
     const ResumePoint* resume = nullptr;
   };

@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
+#include "common/config/step_examples.h"
 #include "model/data/lane_plan.h"
 
 namespace sluice {
@@ -112,8 +113,7 @@ absl::StatusOr<uint64_t> SyncSteps(const JobConfig& config, uint64_t global_batc
   const uint64_t lines = per_rank ? *std::max_element(examples.begin(), examples.end())
                                   : std::accumulate(examples.begin(), examples.end(), uint64_t{0});
   if (lines == 0) return NoExamples({});
-  const uint64_t batch =
-      per_rank ? std::max<uint64_t>(config.train().batch_size(), 1) : global_batch;
+  const uint64_t batch = per_rank ? std::max<uint64_t>(StepExamples(config), 1) : global_batch;
   const uint64_t steps = GlobalSteps(lines, batch, config.data().drop_last());
   if (steps == 0) {
     return absl::FailedPreconditionError(absl::StrCat(

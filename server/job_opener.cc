@@ -9,6 +9,7 @@
 #include "common/base/status_macros.h"
 #include "common/config/job_validation.h"
 #include "common/config/mode.h"
+#include "common/config/step_examples.h"
 #include "common/saved_model/saved_model.h"
 #include "common/security/job_passes.h"
 #include "common/table/placement.h"
@@ -93,10 +94,8 @@ uint64_t KeysOfFeature(const Feature& feature) {
 // each key once. A feature with several values in a cell counts as one with a single value.
 uint64_t KeysOfStep(const JobSpec& spec, uint64_t max_rows) {
   const uint64_t workers = spec.worker_num();
-  const uint64_t examples =
-      spec.global_batch() > 0
-          ? (spec.global_batch() + workers - 1) / workers
-          : static_cast<uint64_t>(spec.config().train().batch_size());  // of a worker
+  const uint64_t examples = spec.global_batch() > 0 ? (spec.global_batch() + workers - 1) / workers
+                                                    : StepExamples(spec.config());  // of a worker
   uint64_t keys = 0;
   for (const Feature& feature : spec.config().features())
     keys += std::min(examples, KeysOfFeature(feature));

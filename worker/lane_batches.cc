@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/base/status_macros.h"
+#include "common/config/step_examples.h"
 
 namespace sluice {
 namespace {
@@ -20,7 +21,7 @@ LaneOptions OptionsOf(const JobContext& context, uint32_t epoch) {
   options.shuffle = data.shuffle();
   options.lanes = data.shuffle_lanes();
   options.window = data.shuffle_window();
-  options.global_batch = context.config().train().batch_size();
+  options.global_batch = StepExamples(context.config());
   if (!PerRank(context)) {
     const uint64_t whole = context.spec->global_batch();
     options.global_batch = whole > 0 ? whole : options.global_batch * context.worker_num();

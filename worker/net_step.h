@@ -1,4 +1,5 @@
-// One forward and backward pass with its buffers, as all three modes run it between pull and push.
+// Forward and backward of one step with its buffers, as all three modes run it between pull and
+// push. With gradient_merge_steps the network computes it in passes (NetOptions::pass_examples).
 //
 // Thread safety: one thread.
 #pragma once

@@ -24,6 +24,7 @@
 #include "common/base/env.h"
 #include "common/base/status_macros.h"
 #include "common/config/job_config.h"
+#include "common/config/step_examples.h"
 #include "common/daemon/scheduler_client.h"
 #include "model/built_in_models.h"
 
@@ -166,7 +167,7 @@ class ShortJob {
       watched_steps_ = reply.steps_seen();
       for (const StepLoss& step : reply.steps()) {
         if (step.examples_per_second() > 0)
-          run_.step_seconds.push_back(job_.train().batch_size() / step.examples_per_second());
+          run_.step_seconds.push_back(StepExamples(job_) / step.examples_per_second());
       }
       const JobState state = reply.status().state();
       if (state == JOB_DONE || state == JOB_FAILED || state == JOB_CANCELLED) {
@@ -291,7 +292,7 @@ class Measurement {
     const StepMeans means = MeansOf(run.readings);
     const uint32_t cores = std::max(1u, std::thread::hardware_concurrency());
     costs_.set_job(job_.name());
-    costs_.set_batch_size(job_.train().batch_size());
+    costs_.set_batch_size(StepExamples(job_));
     costs_.set_examples(means.examples);
     costs_.set_step_s(means.step_s);
     costs_.set_wait_s(means.wait_s);

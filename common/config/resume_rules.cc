@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/config/job_config.h"
+#include "common/config/step_examples.h"
 #include "google/protobuf/util/message_differencer.h"
 
 namespace sluice {
@@ -57,15 +58,27 @@ std::string Describe(const std::string& difference) {
                       " in the checkpoint's job");
 }
 
-// The differencer would compare a message of free fields with an absent one.
-JobConfig WithSyncConfigs(JobConfig job) {
-  job.mutable_strategy()->mutable_sync_configs();
+// CheckResume compares gradient_merge_steps itself, since absent means 1. The differencer would
+// compare a message of free fields with an absent one.
+JobConfig Comparable(JobConfig job) {
+  job.mutable_strategy()->mutable_sync_configs()->clear_gradient_merge_steps();
   return job;
+}
+
+absl::Status CannotResume(const std::string& difference) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("cannot resume: ", difference,
+                   "; give the earlier value, or start without --resume in another --output_dir"));
 }
 
 }  // namespace
 
 absl::Status CheckResume(const JobConfig& saved, const JobConfig& job) {
+  if (MergedBatches(saved) != MergedBatches(job)) {
+    return CannotResume(absl::StrCat("strategy.sync_configs.gradient_merge_steps is ",
+                                     MergedBatches(job), ", but was ", MergedBatches(saved),
+                                     " in the checkpoint's job"));
+  }
   MessageDifferencer differencer;
   for (const FreeFields& free : AllFreeFields()) {
     for (const char* name : free.names) {
@@ -74,7 +87,7 @@ absl::Status CheckResume(const JobConfig& saved, const JobConfig& job) {
   }
   std::string differences;
   differencer.ReportDifferencesToString(&differences);
-  if (differencer.Compare(WithSyncConfigs(saved), WithSyncConfigs(job))) return absl::OkStatus();
+  if (differencer.Compare(Comparable(saved), Comparable(job))) return absl::OkStatus();
   const std::vector<std::string> lines = absl::StrSplit(differences, '\n', absl::SkipEmpty());
   std::string first = differences;
   for (const std::string& line : lines) {
@@ -82,9 +95,7 @@ absl::Status CheckResume(const JobConfig& saved, const JobConfig& job) {
     first = Describe(line.size() <= kLongest ? line : line.substr(0, kLongest) + "...");
     break;
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("cannot resume: ", first,
-                   "; give the earlier value, or start without --resume in another --output_dir"));
+  return CannotResume(first);
 }
 
 absl::Status CheckSubmission(const SubmitJobRequest& request) {

@@ -3,11 +3,13 @@
 #include "absl/strings/str_cat.h"
 #include "common/config/job_validation.h"
 #include "common/config/mode.h"
+#include "common/config/step_examples.h"
 
 namespace sluice {
 namespace {
 
-constexpr uint32_t kMaxBatch = 1 << 20;
+constexpr uint32_t kMaxBatch = 1 << 20;  // examples, of a step too
+constexpr uint32_t kMaxMerge = 1024;     // batches
 constexpr uint32_t kMaxPrefetch = 1024;  // batches
 constexpr uint32_t kMaxReaders = 64;     // threads
 // Steps in flight. Bounds memory: a pserver parks this many pulls of a worker, and the worker's
@@ -93,6 +95,31 @@ class TrainValidator {
     }
   }
 
+  void GradientMerge() {
+    const SyncConfigs& sync = job_.strategy().sync_configs();
+    if (!sync.has_gradient_merge_steps()) return;
+    const uint32_t steps = sync.gradient_merge_steps();
+    const std::string path = "strategy.sync_configs.gradient_merge_steps";
+    if (mode_ != Mode::kSync) {
+      Add(path,
+          absl::StrCat(steps, " contradicts mode ", ModeName(mode_), ", in which ",
+                       mode_ == Mode::kGeo
+                           ? "every batch updates local values (k_steps says how many, until "
+                             "workers exchange them)"
+                           : "every batch is a push of its own (gradients_to_wait says how many "
+                             "make one update)",
+                       "; it is for sync (a_sync=false): remove it"));
+      return;
+    }
+    if (steps == 0 || steps > kMaxMerge) return Range(path, steps, 1, kMaxMerge);
+    const uint64_t examples = StepExamples(job_);
+    if (examples > kMaxBatch && job_.train().batch_size() <= kMaxBatch) {
+      Add(path, absl::StrCat(steps, " batches of train.batch_size ", job_.train().batch_size(),
+                             " make a step of ", examples, " examples; a step has at most ",
+                             kMaxBatch, ": lower one of them"));
+    }
+  }
+
   std::vector<ConfigProblem> Take() { return std::move(problems_); }
 
  private:
@@ -117,6 +144,7 @@ std::vector<ConfigProblem> FindHotRowCacheProblems(const JobConfig& job, const M
 std::vector<ConfigProblem> FindTrainProblems(const JobConfig& job) {
   TrainValidator check(job);
   check.Train();
+  check.GradientMerge();
   return check.Take();
 }
 

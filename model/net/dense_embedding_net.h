@@ -48,6 +48,7 @@ class DenseEmbeddingNet : public DenseNet {
   absl::Status TrainStep(const NetInput& input, uint64_t seed, uint32_t epoch,
                          NetGradients* gradients) override;
   absl::Status Forward(const NetInput& input, float* logits) override;
+  bool computes_in_passes() const override { return net_->computes_in_passes(); }
 
   // Batches are not announced to the network: their rows are numbered only when their step begins.
   // Geo's values and resident rows stay in the worker's memory.

@@ -5,7 +5,9 @@
 //
 // Invariants: in the CPU backend, the logit of an example has the same bits in every batch.
 // Gradient sums are cut at multiples of batch.chunk positions (f32 inside a chunk, double across),
-// so a global batch adds the same numbers however it is split at those positions.
+// so a global batch adds the same numbers however it is split at those positions. A step in passes
+// (NetOptions::pass_examples) is equal to the bit to one without if its passes end there and at
+// multiples of 64 examples.
 //
 // Thread safety: one thread. device_stats is safe from any thread.
 #pragma once
@@ -106,6 +108,9 @@ class DenseNet {
   // Dropout masks are a function of (seed, epoch, example_id, layer, unit).
   virtual absl::Status TrainStep(const NetInput& input, uint64_t seed, uint32_t epoch,
                                  NetGradients* gradients) = 0;
+  // Whether TrainStep itself keeps to NetOptions::pass_examples. Model::CreateNet gives other
+  // networks parts of a step instead, and adds up their gradients (net_in_passes.h).
+  virtual bool computes_in_passes() const { return false; }
   // Writes the logits, [B], without dropout.
   virtual absl::Status Forward(const NetInput& input, float* logits) = 0;
   // Makes room for `capacity` rows where the network computes. Null where it computes in the

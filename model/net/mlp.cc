@@ -160,7 +160,8 @@ void Mlp::BackwardTile(int lane, size_t tile, size_t n, const Dropout& dropout,
 }
 
 absl::Status Mlp::Gradients(size_t rows, const std::vector<RowPiece>& pieces, double scale,
-                            float* const* out, const std::function<void(size_t)>& ready) {
+                            SumPart part, float* const* out,
+                            const std::function<void(size_t)>& ready) {
   const size_t tiles = (rows + kTile - 1) / kTile;
   for (size_t l = 0; l < last_; ++l) {
     weight_layers_[l] = {ActivationOperand(l, 0), GradientOperand(l + 1, 0), out[2 * l]};
@@ -168,18 +169,19 @@ absl::Status Mlp::Gradients(size_t rows, const std::vector<RowPiece>& pieces, do
   std::function<void(size_t)> done;
   if (ready) done = [&ready](size_t layer) { ready(2 * layer); };
   // Padding adds only zeros. Without it every short batch would need its own plans.
-  SLUICE_RETURN_IF_ERROR(
-      weights_.Run(pieces.empty() ? tiles * kTile : rows, pieces, scale, weight_layers_, done));
-  SumTiles(tiles, scale, out);
+  SLUICE_RETURN_IF_ERROR(weights_.Run(pieces.empty() ? tiles * kTile : rows, pieces, scale,
+                                      weight_layers_, part, done));
+  SumTiles(tiles, scale, part, out);
   return absl::OkStatus();
 }
 
-void Mlp::SumTiles(size_t tiles, double scale, float* const* out) {
-  std::fill(total_.begin(), total_.end(), 0.0);
+void Mlp::SumTiles(size_t tiles, double scale, SumPart part, float* const* out) {
+  if (part.first) std::fill(total_.begin(), total_.end(), 0.0);
   for (size_t t = 0; t < tiles; ++t) {
     const double* sums = tile_sums_.data() + t * tile_sums_size_;
     for (size_t j = 0; j < tile_sums_size_; ++j) total_[j] += sums[j];
   }
+  if (!part.last) return;
   const double* from = total_.data();
   for (size_t l = 0; l < last_; ++l) {
     loops_.round(from, scale, out[2 * l + 1], widths_[l + 1]);

@@ -58,11 +58,12 @@ class Mlp {
   void BackwardTile(int lane, size_t tile, size_t n, const Dropout& dropout,
                     const float* output_gradient);
 
-  // Writes the weight and bias gradients of `rows` rows (at least 1), times `scale`, to `out`,
-  // interleaved like the weights. `pieces` cut the rows; without them `scale` must be 1. `ready`
-  // may be empty; it is called as in NetGradients for the hidden layers' weights.
+  // Adds the weight and bias gradients of `rows` rows (at least 1) to those of the parts before;
+  // the last part writes the sums, times `scale`, to `out`, interleaved like the weights. `pieces`
+  // cut the rows; without them `scale` must be 1 and `part` the whole. `ready` may be empty; it is
+  // called as in NetGradients for the hidden layers' weights.
   absl::Status Gradients(size_t rows, const std::vector<RowPiece>& pieces, double scale,
-                         float* const* out, const std::function<void(size_t)>& ready);
+                         SumPart part, float* const* out, const std::function<void(size_t)>& ready);
 
  private:
   Mlp(std::vector<size_t> widths, bool input_gradient, bool bf16, int threads);
@@ -73,7 +74,7 @@ class Mlp {
   void RoundOperand(const AlignedArray<float>& from, AlignedArray<uint16_t>* to, size_t level,
                     size_t row) const;
   // Adds the sums of tiles up to the bias gradients and the output layer's gradients.
-  void SumTiles(size_t tiles, double scale, float* const* out);
+  void SumTiles(size_t tiles, double scale, SumPart part, float* const* out);
 
   const std::vector<size_t> widths_;
   const size_t last_;  // index of the output layer, and of the level that it reads
@@ -94,7 +95,7 @@ class Mlp {
   // layer, then of the output layer's weights and bias.
   AlignedArray<double> tile_sums_;
   size_t tile_sums_size_ = 0;
-  std::vector<double> total_;  // [tile_sums_size_]
+  std::vector<double> total_;  // [tile_sums_size_], of the parts so far
   WeightGradients weights_;
   std::vector<WeightGradients::Layer> weight_layers_;
 };

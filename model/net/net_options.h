@@ -32,6 +32,9 @@ struct NetOptions {
   ComputeDevice device;
   int threads = 1;       // CPU: for everything; CUDA: for copies into and out of pinned memory
   size_t max_batch = 0;  // memory is allocated for it; a larger batch makes it grow
+  // Training steps are computed in passes over at most this many examples, so that activations take
+  // the memory of one pass. 0: in one pass.
+  size_t pass_examples = 0;
   MatmulPrecision precision = MatmulPrecision::kJob;
   // CUDA: holds at most this share of the device's memory, 0 < fraction <= 1.
   double device_memory_fraction = 0.7;

@@ -26,7 +26,8 @@ WeightGradients::WeightGradients(std::vector<size_t> widths, bool bf16, int thre
       loops_(BestLayerLoops()),
       open_blocks_(widths_.size()),
       product_(threads),
-      sum_(threads) {
+      sum_(threads),
+      carried_(widths_.size() - 1) {
   for (size_t l = 0; l + 1 < widths_.size(); ++l) {
     for (size_t i = 0; i < widths_[l]; i += kBlock) {
       blocks_.push_back({l, i, std::min(i + kBlock, widths_[l])});
@@ -75,38 +76,44 @@ absl::Status WeightGradients::MakePlans() {
   return absl::OkStatus();
 }
 
+void WeightGradients::Reserve(const std::vector<RowPiece>& pieces, SumPart part) {
+  if (pieces.empty()) return;
+  const size_t widest = *std::max_element(widths_.begin() + 1, widths_.end());
+  for (int lane = 0; lane < threads_; ++lane) {
+    product_[lane].Reserve(kBlock * widest);
+    if (part.whole()) sum_[lane].Reserve(kBlock * widest);
+  }
+  for (size_t l = 0; !part.whole() && l < carried_.size(); ++l)
+    carried_[l].Reserve(widths_[l] * widths_[l + 1]);
+}
+
 absl::Status WeightGradients::Run(size_t rows, const std::vector<RowPiece>& pieces, double scale,
-                                  const std::vector<Layer>& layers,
+                                  const std::vector<Layer>& layers, SumPart part,
                                   const std::function<void(size_t)>& done) {
   MakeCuts(rows, pieces);
   SLUICE_RETURN_IF_ERROR(MakePlans());
-  if (!pieces.empty()) {
-    const size_t widest = *std::max_element(widths_.begin() + 1, widths_.end());
-    for (int lane = 0; lane < threads_; ++lane) {
-      product_[lane].Reserve(kBlock * widest);
-      sum_[lane].Reserve(kBlock * widest);
-    }
-  }
+  Reserve(pieces, part);
   for (auto& open : open_blocks_) open = 0;
   for (const Block& block : blocks_) ++open_blocks_[block.layer];
   ParallelFor(threads_, blocks_.size(), [&](int lane, size_t i) {
     const size_t layer = blocks_[i].layer;
-    RunBlock(lane, i, !pieces.empty(), scale, layers[layer]);
+    RunBlock(lane, i, !pieces.empty(), scale, part, layers[layer]);
     // The decrement orders the blocks' writes before `done`: the last thread reports the layer.
-    if (--open_blocks_[layer] == 0 && done) done(layer);
+    if (--open_blocks_[layer] == 0 && part.last && done) done(layer);
   });
   return absl::OkStatus();
 }
 
-void WeightGradients::RunBlock(int lane, size_t index, bool pieces, double scale,
+void WeightGradients::RunBlock(int lane, size_t index, bool pieces, double scale, SumPart part,
                                const Layer& layer) {
   const Block& block = blocks_[index];
   const size_t in = widths_[block.layer], units = widths_[block.layer + 1];
   const size_t n = (block.end - block.begin) * units, bytes = bf16_ ? 2 : 4;
   float* const out = layer.out + block.begin * units;
   float* const product = pieces ? product_[lane].data() : out;
-  double* const sum = sum_[lane].data();
-  if (pieces) std::fill_n(sum, n, 0.0);
+  double* const sum =
+      part.whole() ? sum_[lane].data() : carried_[block.layer].data() + block.begin * units;
+  if (pieces && part.first) std::fill_n(sum, n, 0.0);
   for (size_t c = 0; c < cuts_.size(); ++c) {
     const Cut& cut = cuts_[c];
     step_plans_[index * cuts_.size() + c]->Run(
@@ -114,7 +121,7 @@ void WeightGradients::RunBlock(int lane, size_t index, bool pieces, double scale
         static_cast<const char*>(layer.gradients) + cut.begin * units * bytes, product);
     if (pieces && cut.last) loops_.add(product, sum, n);
   }
-  if (pieces) loops_.round(sum, scale, out, n);
+  if (pieces && part.last) loops_.round(sum, scale, out, n);
 }
 
 }  // namespace sluice

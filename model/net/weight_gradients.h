@@ -6,8 +6,8 @@
 // pieces. So nothing depends on the number of threads. With pieces, a gradient is f32 inside a
 // piece and double across pieces, and is rounded once; without, it is f32 throughout.
 //
-// Memory: a block of sums per thread. Plans of unusual shapes (short last batches) are kept until
-// there are too many.
+// Memory: a block of sums per thread; all sums in double once a sum has several parts. Plans of
+// unusual shapes (short last batches) are kept until there are too many.
 //
 // Thread safety: one thread.
 #pragma once
@@ -23,6 +23,7 @@
 #include "model/net/aligned_array.h"
 #include "model/net/layer_loops.h"
 #include "model/net/matmul.h"
+#include "model/net/step_passes.h"
 
 namespace sluice {
 
@@ -44,10 +45,12 @@ class WeightGradients {
   WeightGradients(std::vector<size_t> widths, bool bf16, int threads);
 
   // Sums over `rows` rows (at least 1). `pieces` cut the rows, and the sum is multiplied by
-  // `scale`; without pieces there is no scale. `done` may be empty; it is called with a layer as
-  // soon as its sums are final, on the thread that computed the last of them.
+  // `scale`; without pieces there is no scale, and `part` must be the whole. `done` may be empty;
+  // it is called with a layer as soon as its sums are final, on the thread that computed the last
+  // of them.
   absl::Status Run(size_t rows, const std::vector<RowPiece>& pieces, double scale,
-                   const std::vector<Layer>& layers, const std::function<void(size_t)>& done);
+                   const std::vector<Layer>& layers, SumPart part,
+                   const std::function<void(size_t)>& done);
 
  private:
   // Rows that one product sums. A sum has one or more cuts.
@@ -63,7 +66,9 @@ class WeightGradients {
   void MakeCuts(size_t rows, const std::vector<RowPiece>& pieces);
   absl::Status MakePlans();
   absl::StatusOr<Matmul*> Plan(const Matmul::Shape& shape);
-  void RunBlock(int lane, size_t block, bool pieces, double scale, const Layer& layer);
+  void Reserve(const std::vector<RowPiece>& pieces, SumPart part);
+  void RunBlock(int lane, size_t block, bool pieces, double scale, SumPart part,
+                const Layer& layer);
 
   const std::vector<size_t> widths_;
   const bool bf16_;
@@ -73,9 +78,10 @@ class WeightGradients {
   std::vector<std::atomic<size_t>> open_blocks_;  // by layer, of this step
   std::vector<Cut> cuts_;                         // of this step
   std::map<Matmul::Shape, std::unique_ptr<Matmul>> plans_;
-  std::vector<Matmul*> step_plans_;           // [block][cut]
-  std::vector<AlignedArray<float>> product_;  // [lane][kBlock][widest]
-  std::vector<AlignedArray<double>> sum_;     // the same
+  std::vector<Matmul*> step_plans_;            // [block][cut]
+  std::vector<AlignedArray<float>> product_;   // [lane][kBlock][widest]
+  std::vector<AlignedArray<double>> sum_;      // the same
+  std::vector<AlignedArray<double>> carried_;  // by layer, [in][out]: sums of the parts so far
 };
 
 }  // namespace sluice

@@ -30,7 +30,8 @@ absl::StatusOr<std::unique_ptr<DenseNet>> CreateNetOfRows(WideDeepShape shape,
           absl::StrCat("matmul precision ", NameOf(options.precision),
                        " needs a CUDA device; on the CPU use f32 or bf16"));
   }
-  return WideDeepNet::Create(std::move(shape), options.threads, options.max_batch);
+  return WideDeepNet::Create(std::move(shape), options.threads, options.max_batch,
+                             options.pass_examples);
 }
 
 }  // namespace

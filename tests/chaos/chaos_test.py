@@ -6,6 +6,7 @@ import counting_oracle
 from counting_oracle import EVERYTHING, LAUNCHER, MEMBERS, MODES, NOTHING, PSERVER, ROLES, SCHEDULER, STREAMS, WORKER, Case
 from counts import CountedData
 from same_bits import BitsCase, SameBitsTest
+from socket_cutter import why_no_cuts
 
 SEED = int(os.environ.get("CHAOS_SEED", "1"))
 
@@ -53,6 +54,10 @@ class ChaosTest(SameBitsTest):
             found = [self.count(Case(seed, mode, MEMBERS, kills=3, victims=(PSERVER,), k_steps=k_steps))
                      for seed in (SEED + 2, SEED + 3)]
             self.assertGreater(sum(figures.lost for figures in found), 0, "nothing was lost that could be counted")
+
+    @unittest.skipIf(why_no_cuts(), why_no_cuts())
+    def test_counts_are_exact_when_streams_through_shared_memory_break(self):
+        self.count(Case(SEED, "sync", STREAMS, transport="shm"))
 
     def test_counts_are_explained_through_shared_memory_when_members_die(self):
         for mode, victims in (("sync", (WORKER, PSERVER)), ("async", (WORKER,)), ("geo", (WORKER,))):

@@ -15,10 +15,13 @@ sys.path.insert(1, str(HERE.parent / "system"))
 sys.path.insert(2, str(HERE.parent / "faults"))
 
 from fault_proxy import Delay, Drop, FaultProxy, HalfClose, Reset, Throttle, Truncate  # noqa: E402
+from socket_cutter import SocketCutter  # noqa: E402
 from sluice_testing import ENDED, free_port, wait_until  # noqa: E402
 
 BREAKING = (Reset, Truncate, HalfClose)
 STREAM_BYTES_PER_S = 4e6
+STREAM_S = 0.2  # between two cuts of streams through shared memory
+LOCAL_SOCKETS = "sluice-"  # how the abstract names of pservers' sockets begin
 DROP_S = 0.2
 RESTART_DELAY_S = 0.2
 STATUS_AGE_S = 0.1
@@ -61,7 +64,8 @@ class Daemons:
     def __init__(self, test, programs, name, pservers, workers, seed, out, stream_bytes=None, tls=False, transport="grpc"):
         """`programs`: the folder of the binaries. `stream_bytes`: streams between workers and pservers break after so
         many bytes, on average; None: never. `tls`: with mutual TLS, whose certificates are replaced all the time.
-        `transport`: only gRPC passes through the proxy."""
+        `transport`: only gRPC passes through the proxy. Streams through shared memory break when their sockets are
+        cut, about every STREAM_S; the calls beside them still pass through the proxy."""
         self._test, self._programs, self._name = test, programs, name
         self._certificates = Certificates(test, test.tmp / (name + ".certs")) if tls else NoCertificates()
         self.log_dir = test.tmp / (name + ".log")
@@ -81,6 +85,8 @@ class Daemons:
             self._commands["worker %d" % rank] = ["sluice-worker", "--rank=%d" % rank, "--threads=1", *common]
         self._processes = {name: self._start(name) for name in self._commands}
         self._dead_since = {}
+        self._cutter = SocketCutter(lambda: [self._pid(name) for name in self._commands if name.startswith("pserver")],
+                                    LOCAL_SOCKETS, seed, out)
         self._status, self._asked = {}, float("-inf")
         if stream_bytes:
             # Not Duplicate: TCP delivers no byte twice, and without TLS nothing would notice it in a message.
@@ -88,6 +94,8 @@ class Daemons:
                 self.proxy.set(kind(every=len(BREAKING) * stream_bytes))
             self.proxy.set(Delay(0, jitter=0.001))
             self.proxy.set(Throttle(STREAM_BYTES_PER_S))
+            if transport != "grpc":
+                self._cutter.start(STREAM_S)
 
     def _start(self, name):
         program, *flags = self._commands[name]
@@ -125,11 +133,17 @@ class Daemons:
         return path.read_text(errors="replace")[-2000:]
 
     def faults(self):
-        """The number of broken streams."""
-        return sum(self.proxy.count(kind) for kind in BREAKING)
+        """The number of broken streams, over gRPC and through shared memory."""
+        return sum(self.proxy.count(kind) for kind in BREAKING) + self.cuts()
+
+    def cuts(self):
+        """The number of streams through shared memory that were cut."""
+        return self._cutter.cuts
 
     def drop_streams(self):
-        """For a moment all bytes between workers and pservers vanish. The streams of that moment stay silent."""
+        """For a moment all bytes between workers and pservers vanish. The streams of that moment stay silent; those
+        through shared memory are all cut at once."""
+        self._cutter.cut_all()
         rule = self.proxy.set(Drop())
         time.sleep(DROP_S)
         self.proxy.lift(rule)
@@ -165,6 +179,7 @@ class Daemons:
     def stop(self):
         """Ends all daemons, which must do so cleanly."""
         wait_until(lambda: self.tend() or not self._dead_since, "the daemons that were killed last to start again")
+        self._cutter.stop()
         for process in self._processes.values():
             process.terminate()
         codes = {name: self._test.exit_code(process) for name, process in self._processes.items()}

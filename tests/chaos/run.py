@@ -13,6 +13,7 @@ import unittest
 
 from counting_oracle import EVERYTHING, LAUNCHER, MEMBERS, MODES, NOTHING, PSERVER, ROLES, STREAMS, Case, Figures
 from same_bits import BitsCase, SameBitsTest
+from socket_cutter import why_no_cuts
 
 BROKEN = (NOTHING, STREAMS, LAUNCHER, MEMBERS, EVERYTHING)
 # Who dies in rounds with replicas, one after another.
@@ -49,12 +50,12 @@ def cases(arguments):
             kind = mine[i % len(mine)]
             seed = arguments.seed + i
             if what == "bits":
-                yield kind, BitsCase(seed, kind[2], arguments.kills, tls=arguments.tls)
+                yield kind, BitsCase(seed, kind[2], arguments.kills, tls=arguments.tls, transport=arguments.transport)
             elif what == "replicas":
                 yield kind, Case(seed, *kind[1:], arguments.kills, victims=REPLICAS_VICTIMS[kind[2]], replicas=True,
-                                 tls=arguments.tls)
+                                 tls=arguments.tls, transport=arguments.transport)
             else:
-                yield kind, Case(seed, *kind[1:], arguments.kills, tls=arguments.tls)
+                yield kind, Case(seed, *kind[1:], arguments.kills, tls=arguments.tls, transport=arguments.transport)
 
 
 def print_table(rows):
@@ -75,10 +76,13 @@ def main(words):
     parser.add_argument("--modes", type=lambda text: text.split(","), default=list(MODES))
     parser.add_argument("--broken", type=lambda text: text.split(","), default=list(BROKEN), help=",".join(BROKEN))
     parser.add_argument("--tls", action="store_true", help="with mutual TLS, whose certificates are replaced meanwhile")
+    parser.add_argument("--transport", choices=("auto", "grpc", "shm"), default="grpc", help="between workers and pservers")
     arguments = parser.parse_args(words)
     for given, known in ((arguments.modes, MODES), (arguments.broken, BROKEN)):
         if set(given) - set(known):
             parser.error("%s: choose from %s" % (",".join(given), ",".join(known)))
+    if arguments.transport != "grpc" and why_no_cuts():
+        parser.error("--transport=%s: %s" % (arguments.transport, why_no_cuts()))
     print("seed %d, %d rounds" % (arguments.seed, arguments.rounds), flush=True)
     stopped = []
 
@@ -99,8 +103,8 @@ def main(words):
         print("%s %s %s, seed %d: %s" % (*kind, case.seed, ", ".join(
             "%s %.10g" % (name, round(value, 1)) for name, value in figures.items() if value)), flush=True)
         if failures:
-            print("FAILED; repeat with: tests/chaos/run.py --rounds=1 --seed=%d --kills=%d --only=%s --modes=%s --broken=%s%s" % (
-                case.seed, case.kills, *kind, " --tls" * arguments.tls))
+            print("FAILED; repeat with: tests/chaos/run.py --rounds=1 --seed=%d --kills=%d --only=%s --modes=%s --broken=%s --transport=%s%s" % (
+                case.seed, case.kills, *kind, case.transport, " --tls" * arguments.tls))
             print("\n".join(failures), flush=True)
     print_table(rows)
     return 1 if stopped or not rows or any(failed for done in rows.values() for _, failed in done) else 0

@@ -23,6 +23,7 @@ class BitsCase:
     kills: int = 3
     victims: tuple = Case.victims
     tls: bool = False
+    transport: str = "grpc"
 
 
 class SameBitsTest(CountingTest):
@@ -36,7 +37,7 @@ class SameBitsTest(CountingTest):
         log = io.StringIO()
         run = {LAUNCHER: self._kill_launchers, MEMBERS: self._kill_members}[case.broken]
         with self.showing(log, case):
-            name = "bits-%s%s-%d" % (case.broken, "-tls" * case.tls, case.seed)
+            name = "bits-%s%s-%s-%d" % (case.broken, "-tls" * case.tls, case.transport, case.seed)
             kills = run(case, name, log)
             result = json.loads((self.tmp / name / "result.json").read_text())
             self.assertEqual(result["status"], "done", result.get("message"))
@@ -55,7 +56,7 @@ class SameBitsTest(CountingTest):
     def _start(self, case, name):
         """Starts or resumes a job; returns the launcher, and a function that returns its output."""
         return self.start_launch(*self._flags("--set=checkpoint.every_s=0", "--set=checkpoint.every_steps=23", "--resume",
-                                              *["--tls"] * case.tls), name=name), lambda: (self.tmp / (name + ".out")).read_text()
+                                              "--transport=%s" % case.transport, *["--tls"] * case.tls), name=name), lambda: (self.tmp / (name + ".out")).read_text()
 
     def _examples(self, name):
         return launched_job(self, BIN, name).get("examples", 0)

@@ -46,6 +46,13 @@ class JobSummaryTest : public ::testing::Test {
   CommandSpec spec_;
 };
 
+TEST_F(JobSummaryTest, TheBatchesOfAStepAreNamed) {
+  std::vector<std::string> flags = {"--a_sync=false", "--worker_num=2", "--batch_size=64"};
+  EXPECT_THAT(Describe(Job(flags)), HasSubstr("2 workers x batch 64, "));
+  flags.push_back("--set=strategy.sync_configs.gradient_merge_steps=4");
+  EXPECT_THAT(Describe(Job(flags)), HasSubstr("2 workers x batch 64 x 4 merged, "));
+}
+
 TEST_F(JobSummaryTest, NotesSayWhenTheResultDiffersFromThatOfOneWorker) {
   const std::vector<std::string> sync = {"--a_sync=false", "--worker_num=2"};
   const auto with = [&](const std::string& setting) {

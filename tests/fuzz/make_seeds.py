@@ -12,6 +12,7 @@ import re
 import struct
 
 import session_seeds
+from choices import Choices
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CORPUS = ROOT / "tests/fuzz/corpus"
@@ -244,7 +245,51 @@ def choices():
             seed(target, f"random_{number}", random.Random(number).randbytes(200 << 2 * number))
 
 
+def shared_memory():
+    """Streams beside an honest peer, one whose memory changes, one that goes, and each other kind of input."""
+    def stream(server):
+        return Choices().number(7, 0, 7).boolean(server).boolean(False)
+
+    def message(to, size):
+        return to.number(0, 0, 15).number(size, 0, 2000)
+
+    def turn(to, what=0):
+        return to.number(8, 0, 15).number(what, 0, 7)
+
+    for server in (False, True):
+        name = "server" if server else "client"
+        honest = stream(server)
+        for size in (0, 10, 2000, 900, 1):
+            turn(turn(message(honest, size), 3), 4)
+        seed("shm_stream", name + "_with_an_honest_peer", honest.data())
+        changed = stream(server).number(5, 0, 15).number(3, 0, 3).number(6, 0, 15).boolean(True)
+        for size in (100, 200):
+            turn(message(changed, size))
+        changed.number(0, 0, 3).boolean(True).number(2, 0, 2).number(1, -32768, 32767)
+        for size in (300, 400):
+            turn(message(changed, size))
+        seed("shm_stream", name + "_whose_memory_changes_in_a_turn", changed.data())
+        sends = stream(server)
+        for size in (20000, 5000):
+            turn(sends.number(8, 0, 15).number(6, 0, 7).number(size, 0, 20000)).number(7, 0, 15)
+        turn(sends, 7).boolean(True)
+        seed("shm_stream", name + "_that_sends_and_closes", sends.data())
+        head = stream(server).number(2, 0, 15).number(2, 0, 3).boolean(True).boolean(True).number(0, 0, 65535).boolean(False).text(b"", 100)
+        seed("shm_stream", name + "_whose_peer_ends", turn(head).data())
+        packet = stream(server).number(4, 0, 15).text(b"e\x05gone", 40)
+        seed("shm_stream", name + "_that_is_told_to_end", turn(packet, 4).data())
+    hello = Choices().number(1, 0, 7).boolean(False).boolean(False).boolean(True).number(16, 0, 16).text(b"t" * 16, 40)
+    hello.number(1, 0, 2).boolean(True).number(3, 0, 4)
+    seed("shm_stream", "hello", hello.data())
+    answer = Choices().number(2, 0, 7).boolean(True).text(b"t" * 16, 40).boolean(True).boolean(False).boolean(False)
+    answer.front += b"k"
+    seed("shm_stream", "accepted", answer.data())
+    for number in range(3):
+        seed("shm_stream", f"random_{number}", random.Random(number).randbytes(200 << 2 * number))
+
+
 choices()
+shared_memory()
 orders()
 configs()
 dictionaries()

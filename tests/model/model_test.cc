@@ -107,6 +107,18 @@ TEST(JobNetOptionsTest, MaxBatchIsThatOfTheRankWithMostLanes) {
   EXPECT_EQ(NetOptionsOf(job, ComputeDevice(), 1)->max_batch, 512u);
 }
 
+TEST(JobNetOptionsTest, MergedBatchesAreComputedInPasses) {
+  JobConfig job = Job(TrainConfig::F32);
+  job.mutable_eval()->clear_batch_size();
+  job.mutable_strategy()->set_a_sync(false);
+  EXPECT_EQ(NetOptionsOf(job, ComputeDevice(), 1)->pass_examples, 0u);
+  job.set_worker_num(40);
+  job.mutable_data()->set_shuffle_lanes(64);
+  job.mutable_strategy()->mutable_sync_configs()->set_gradient_merge_steps(8);
+  EXPECT_EQ(NetOptionsOf(job, ComputeDevice(), 1)->pass_examples, 512u);
+  EXPECT_EQ(NetOptionsOf(job, ComputeDevice(), 1)->max_batch, 512u);
+}
+
 TEST(JobNetOptionsTest, TheShareOfMemoryComesFromTheJob) {
   JobConfig job = Job(TrainConfig::F32);
   job.mutable_train()->set_device_memory_fraction(0.25);

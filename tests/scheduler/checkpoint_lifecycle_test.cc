@@ -82,6 +82,19 @@ class CheckpointLifecycleTest : public testing::Test {
   std::string job_;
 };
 
+TEST_F(CheckpointLifecycleTest, AGlobalBatchHasTheMergedBatchesOfAllRanks) {
+  JobConfig config = Config();
+  config.mutable_strategy()->mutable_sync_configs()->set_gradient_merge_steps(2);
+  StartTraining(config);
+  EXPECT_EQ(c_.desired_[c_.workers_[0]].assignment().job().global_batch(), 40u);
+  ReportHosted(0, HostedCut::WRITING, 1, 3);
+  c_.PollAll();
+  const auto actions = Complete(1, 3);
+  ASSERT_EQ(actions.size(), 1u);
+  EXPECT_EQ(actions[0].manifest.checkpoint().global_batch(), 40u);
+  EXPECT_EQ(actions[0].manifest.checkpoint().steps_per_epoch(), 3u);
+}
+
 TEST_F(CheckpointLifecycleTest, RankZeroIsAskedAndPserversAreToldWhenItIsOver) {
   StartTraining(Config());
   EXPECT_EQ(Asked(0).number(), 1u);

@@ -103,6 +103,16 @@ TEST(SyncIndexTest, PerRankFilesTakeTheLargestCount) {
   EXPECT_EQ(*SyncSteps(config, 30, {0, 101, 10}), 10u);
 }
 
+TEST(SyncIndexTest, MergedBatchesOfARankAreOneStep) {
+  JobConfig config = Config(10);
+  config.mutable_data()->set_assignment(DataConfig::PER_RANK_FILES);
+  config.mutable_strategy()->set_a_sync(false);
+  config.mutable_strategy()->mutable_sync_configs()->set_gradient_merge_steps(4);
+  EXPECT_EQ(*SyncSteps(config, 120, {0, 101, 10}), 3u);
+  config.mutable_data()->set_drop_last(true);
+  EXPECT_EQ(*SyncSteps(config, 120, {0, 101, 10}), 2u);
+}
+
 TEST(SyncIndexTest, WhenAllLinesAreBadTheFirstAreNamed) {
   BadLines bad;
   bad.count = 3;

@@ -1,17 +1,21 @@
 """Pushes and pulls through shared memory: the same results as over gRPC, and nothing left behind."""
+import json
 import os
 import pathlib
 import re
 import signal
+import sys
+import time
 import unittest
 
-from sluice_testing import ADULT, ADULT_TRAIN_EXAMPLES, PATIENCE, TIME_SCALE, SluiceTest, free_port, wait_until
+from sluice_testing import (ADULT, ADULT_TRAIN_EXAMPLES, PATIENCE, TIME_SCALE, SluiceTest, free_port, kill_unless_over,
+                            wait_until)
 
 SHARED = re.compile(r"pserver \S+: through shared memory")
 NOT_SHARED = re.compile(r"pserver \S+: over gRPC, not through shared memory: (.*)")
 
 
-class SharedMemoryTest(SluiceTest):
+class NothingLeftTest(SluiceTest):
     def setUp(self):
         super().setUp()
         self.files = set(os.listdir("/dev/shm"))
@@ -20,6 +24,8 @@ class SharedMemoryTest(SluiceTest):
         super().tearDown()
         self.assertEqual(set(os.listdir("/dev/shm")) - self.files, set(), "left behind in /dev/shm")
 
+
+class SharedMemoryTest(NothingLeftTest):
     def worker_log(self, folder, rank=0):
         return (pathlib.Path(folder) / ("workerlog.%d" % rank)).read_text(errors="replace")
 
@@ -86,6 +92,80 @@ class SharedMemoryTest(SluiceTest):
         self.worker.send_signal(signal.SIGKILL)
         self.worker.wait(PATIENCE * TIME_SCALE)
         wait_until(lambda: "shm" not in self.pserver_line(scheduler), lambda: self.pserver_line(scheduler))
+
+
+class StoppedPeersTest(NothingLeftTest):
+    """A stopped process holds its memory and its sockets open: only its lease tells that it is lost."""
+    EPOCHS, LEASE_S = 6, 2
+    JOB = ("--a_sync=false", "--epochs=%d" % EPOCHS, "--batch_size=128", "--set=checkpoint.every_s=0",
+           "--set=checkpoint.every_steps=50", "--set=eval.every_epochs=%d" % EPOCHS)
+
+    stopped = None
+
+    def tearDown(self):
+        if self.stopped is not None:  # it would not hear that it shall end
+            kill_unless_over(self.stopped)
+        super().tearDown()
+
+    def start_cluster(self, workers):
+        log_dir = self.tmp / "log"
+        log_dir.mkdir()
+        self.scheduler = "127.0.0.1:%d" % free_port()
+        self.common = ["--scheduler=%s" % self.scheduler, "--log_dir=%s" % log_dir, "--transport=shm"]
+        self.start("sluice-scheduler", "--bind=%s" % self.scheduler, "--server_num=2", "--worker_num=%d" % workers,
+                   "--log_dir=%s" % log_dir, "--lease_ms=%d" % (1000 * self.LEASE_S), "--heartbeat_ms=200")
+        for rank in (0, 1):
+            self.start("sluice-pserver", "--rank=%d" % rank, *self.common)
+        for rank in range(workers):
+            self.start("sluice-worker", "--rank=%d" % rank, "--threads=1", *self.common)
+
+    def status(self):
+        done = self.run_program("sluice", "status", "--scheduler=%s" % self.scheduler, "--json")
+        return json.loads(done.stdout) if done.returncode == 0 else {"jobs": [], "members": []}
+
+    def losses(self, what):
+        jobs = self.status()["jobs"]
+        return int(jobs[0].get("recovery", {}).get(what, 0)) if jobs else 0
+
+    def stop_one(self, role, what, serves):
+        """Stops a member of that role while the job trains, and waits until the job has lost it; returns its rank."""
+        submit = self.start("sluice", "submit", "--scheduler=%s" % self.scheduler, "--job=%s" % ADULT, "--worker_num=2",
+                            "--output_dir=%s" % (self.tmp / "out"), *self.JOB, log="submit.out")
+
+        def trains():
+            self.assertIsNone(submit.poll(), (self.tmp / "submit.out").read_text())
+            jobs = self.status()["jobs"]
+            return jobs and int(jobs[0].get("global_step", 0)) > 100
+        wait_until(trains, "training")
+        member = next(m for m in self.status()["members"] if m["role"] == role and serves(m))
+        os.kill(int(member["pid"]), signal.SIGSTOP)
+        stopped = time.monotonic()
+        self.stopped = int(member["pid"])
+        wait_until(lambda: self.losses(what) > 0, lambda: "the loss of %s: %s" % (member, self.status()["jobs"]))
+        print("%s: lost after %.1f s; the lease is %d s" % (role, time.monotonic() - stopped, self.LEASE_S), file=sys.stderr)
+        self.assertLess(time.monotonic() - stopped, TIME_SCALE * (self.LEASE_S + 15))
+        return submit, int(member["rank"])
+
+    def assert_undisturbed_bits(self, submit):
+        self.assertEqual(self.exit_code(submit, within=4 * PATIENCE), 0, (self.tmp / "submit.out").read_text())
+        result = json.loads((self.tmp / "out" / "result.json").read_text())
+        whole, _ = self.launch("--threads=1", "--server_num=2", "--worker_num=2", "--transport=shm", *self.JOB, name="whole")
+        for field in ("status", "examples", "global_step", "model_digest", "eval"):
+            self.assertEqual(result[field], whole[field], field)
+        return result["recovery"]
+
+    def test_a_stopped_worker_is_replaced_and_the_bits_are_the_same(self):
+        self.start_cluster(workers=3)
+        submit, _ = self.stop_one("ROLE_WORKER", "worker_losses", lambda m: m.get("job_id"))
+        self.assertEqual(self.assert_undisturbed_bits(submit)["worker_losses"], 1)
+
+    def test_a_stopped_pserver_is_replaced_and_the_bits_are_the_same(self):
+        self.start_cluster(workers=2)
+        submit, rank = self.stop_one("ROLE_PSERVER", "pserver_losses", lambda m: True)
+        # The stopped process still holds the lock of its log.
+        (self.tmp / "log2").mkdir()
+        self.start("sluice-pserver", "--rank=%d" % rank, *self.common, "--log_dir=%s" % (self.tmp / "log2"))
+        self.assertEqual(self.assert_undisturbed_bits(submit)["pserver_losses"], 1)
 
 
 if __name__ == "__main__":

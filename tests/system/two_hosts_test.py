@@ -90,6 +90,11 @@ class TwoHostsTest(SluiceTest):
         code, out = self.run_on("b", "sluice", "down", "--scheduler=%s:7100" % A)
         self.assertEqual(code, 0, out)
         self.assertEqual({who: self.exit_code(p) for who, p in daemons.items()}, {who: 0 for who in daemons})
+        # The namespaces share a kernel and its boot id, but no local sockets.
+        for host, rank, own, other in (("a", 0, A, B), ("b", 1, B, A)):
+            log = (self.tmp / ("log-" + host) / ("workerlog.%d" % rank)).read_text(errors="replace")
+            self.assertRegex(log, r"pserver %s:7200: through shared memory" % re.escape(own))
+            self.assertRegex(log, r"pserver %s:7200: over gRPC, not through shared memory: .*namespace" % re.escape(other))
         local, _ = self.launch("--a_sync=false", "--epochs=1", "--server_num=2", "--worker_num=2", name="one")
         self.assertEqual(result["model_digest"], local["model_digest"])
         self.assertEqual(result["eval"], local["eval"])

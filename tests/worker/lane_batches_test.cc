@@ -7,6 +7,7 @@
 #include <random>
 #include <set>
 
+#include "common/config/step_examples.h"
 #include "tests/worker/numbered_data.h"
 
 namespace sluice {
@@ -73,7 +74,7 @@ class LaneBatchesTest : public ::testing::Test {
     context_.rank = rank;
     spec_.mutable_config()->mutable_train()->set_batch_size(batch_size);
     const uint64_t steps =
-        GlobalSteps(Lines(), uint64_t{batch_size} * ranks, data_config()->drop_last());
+        GlobalSteps(Lines(), StepExamples(spec_.config()) * ranks, data_config()->drop_last());
     LaneBatches source(context_, table_, epoch, steps);
     Epoch result;
     PreparedBatch prepared;
@@ -487,6 +488,20 @@ TEST_F(LaneBatchesTest, ResumedEpochReadsOneWindowPerLaneAndCompressedFilesInOrd
   while (FillNext(&source, &prepared)) continue;
   for (size_t i = 1; i < data_.reads.size(); ++i)
     ASSERT_LT(data_.reads[i - 1].second, data_.reads[i].second);
+}
+
+TEST_F(LaneBatchesTest, AStepHasTheMergedBatchesOfOneLargerBatch) {
+  SetFiles({500, 300}, 13);
+  const Epoch large = TrainAll(3, 32);
+  StrategyConfig* const strategy = spec_.mutable_config()->mutable_strategy();
+  strategy->set_a_sync(false);
+  strategy->mutable_sync_configs()->set_gradient_merge_steps(4);
+  const Epoch merged = TrainAll(3, 8);
+  ASSERT_EQ(merged.batches.size(), large.batches.size());
+  for (size_t t = 0; t < large.batches.size(); ++t) {
+    EXPECT_EQ(merged.batches[t].example_id, large.batches[t].example_id);
+    EXPECT_EQ(merged.batches[t].chunk, large.batches[t].chunk);
+  }
 }
 
 TEST_F(LaneBatchesTest, AnotherNumberOfRanksResumesAnEpochWithItsGlobalBatch) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <type_traits>
 
 #include "common/base/status_macros.h"
 #include "model/net/log_loss.h"
@@ -18,30 +17,34 @@ constexpr size_t kAhead = 2;
 
 size_t Tiles(size_t n) { return (n + kTile - 1) / kTile; }
 
-// Cuts the examples of the batch where their position in the global batch is a multiple of the
-// chunk.
-void CutAtChunks(const Batch& batch, std::vector<RowPiece>* pieces) {
+// Cuts the examples of the pass where their position in the global batch is a multiple of the
+// chunk. Pieces count from the first example of the pass.
+void CutAtChunks(const Batch& batch, const StepPass& pass, std::vector<RowPiece>* pieces) {
   pieces->clear();
-  if (batch.chunk == 0) return;
-  size_t end = batch.chunk - batch.first_position % batch.chunk;
-  for (size_t begin = 0; begin < batch.n; begin = end, end += batch.chunk) {
-    pieces->push_back({begin, std::min(end, batch.n)});
+  const size_t n = pass.n();
+  if (batch.chunk == 0) return pieces->push_back({0, n});
+  size_t end = batch.chunk - (batch.first_position + pass.begin) % batch.chunk;
+  for (size_t begin = 0; begin < n; begin = end, end += batch.chunk) {
+    pieces->push_back({begin, std::min(end, n)});
   }
 }
 
 }  // namespace
 
-WideDeepNet::WideDeepNet(WideDeepShape shape, int threads)
+WideDeepNet::WideDeepNet(WideDeepShape shape, int threads, size_t pass_examples)
     : shape_(std::move(shape)),
       threads_(std::max(threads, 1)),
+      pass_examples_(pass_examples),
       row_dim_(shape_.row_dim()),
       first_wide_(shape_.deep() ? 2 * (shape_.hidden.size() + 1) : 0),
-      elements_(shape_.dense_elements()) {}
+      elements_(shape_.dense_elements()),
+      wide_sums_(shape_.wide_numeric.size() + 1) {}
 
 absl::StatusOr<std::unique_ptr<DenseNet>> WideDeepNet::Create(WideDeepShape shape, int threads,
-                                                              size_t max_batch) {
+                                                              size_t max_batch,
+                                                              size_t pass_examples) {
   SLUICE_RETURN_IF_ERROR(CheckShape(shape));
-  std::unique_ptr<WideDeepNet> net(new WideDeepNet(std::move(shape), threads));
+  std::unique_ptr<WideDeepNet> net(new WideDeepNet(std::move(shape), threads, pass_examples));
   if (net->shape_.deep()) {
     const bool input_gradient = net->shape_.deep_inputs() > net->shape_.deep_numeric.size();
     SLUICE_ASSIGN_OR_RETURN(net->mlp_, Mlp::Create(net->shape_.widths(), input_gradient,
@@ -62,11 +65,12 @@ void WideDeepNet::Reserve(size_t n) {
 absl::Status WideDeepNet::Forward(const NetInput& input, float* logits) {
   SLUICE_RETURN_IF_ERROR(CheckInput(shape_, elements_, input));
   const OneThreadGuard one_thread;
-  Reserve(input.batch->n);
+  const StepPass all = {0, input.batch->n};
+  Reserve(all.n());
   if (mlp_ != nullptr) mlp_->SetWeights(input.dense.data(), /*training=*/false);
   const Dropout none;
-  ParallelFor(threads_, Tiles(input.batch->n), [&](int lane, size_t tile) {
-    ForwardTile(lane, input, tile, none, nullptr, logits);
+  ParallelFor(threads_, Tiles(all.n()), [&](int lane, size_t tile) {
+    ForwardTile(lane, input, all, tile, none, nullptr, logits);
   });
   return absl::OkStatus();
 }
@@ -83,59 +87,61 @@ absl::Status WideDeepNet::TrainStep(const NetInput& input, uint64_t seed, uint32
     return absl::OkStatus();
   }
   const OneThreadGuard one_thread;
-  Reserve(batch.n);
-  CutAtChunks(batch, &pieces_);
   if (mlp_ != nullptr) mlp_->SetWeights(input.dense.data(), /*training=*/true);
   for (size_t i = 0; i < batch.n; ++i) gradients->weight_sum += batch.weight[i];
   const double mean = gradients->weight_sum > 0 ? 1.0 / gradients->weight_sum : 0.0;
+  const std::vector<StepPass> passes = CutIntoPasses(batch, pass_examples_, kTile);
+  Pass pass;
+  pass.cut = batch.chunk > 0 || passes.size() > 1;
   // Sums that are cut at chunks must not depend on the batch, so they are scaled at the end. Other
   // sums start from scaled gradients.
-  const double first_scale = batch.chunk > 0 ? 1.0 : mean;
-  const double scale = batch.chunk > 0 ? mean : 1.0;
-
-  ParallelFor(threads_, Tiles(batch.n), [&](int lane, size_t tile) {
-    ForwardTile(lane, input, tile, dropout, batch.example_id.data(), logits_.data());
-    const size_t first = tile * kTile, n = std::min(kTile, batch.n - first);
-    for (size_t i = first; i < first + n; ++i) Loss(batch, i, first_scale);
-    if (mlp_ != nullptr) mlp_->BackwardTile(lane, tile, n, dropout, d_logits_.data() + first);
-  });
-  for (size_t i = 0; i < batch.n; ++i) gradients->loss_sum += losses_[i];
-  if (mlp_ != nullptr) {
-    SLUICE_RETURN_IF_ERROR(
-        mlp_->Gradients(batch.n, pieces_, scale, gradients->dense.data(), gradients->ready));
+  (pass.cut ? pass.scale : pass.first_scale) = mean;
+  for (size_t p = 0; p < passes.size(); ++p) {
+    pass.examples = passes[p];
+    pass.part = {p == 0, p + 1 == passes.size()};
+    SLUICE_RETURN_IF_ERROR(TrainPass(input, dropout, pass, gradients));
   }
-  WideGradients(input, scale, gradients);
-  if (row_dim_ == 0 || input.num_rows == 0) return absl::OkStatus();
-  if (batch.chunk > 0 && row_sums_.size() < input.num_rows * row_dim_)
-    row_sums_.resize(input.num_rows * row_dim_);
-  // Each thread owns a range of rows and scans all keys. No two threads write the same row, and a
-  // row's sum always has the same order. Without chunks the sums are the gradients.
-  ParallelFor(threads_, threads_, [&](int, size_t part) {
-    const size_t begin = input.num_rows * part / threads_,
-                 end = input.num_rows * (part + 1) / threads_;
-    if (batch.chunk > 0) {
-      RowGradients(input, begin, end, scale, row_sums_.data(), gradients->rows);
-    } else {
-      RowGradients(input, begin, end, scale, gradients->rows, gradients->rows);
-    }
-  });
   return absl::OkStatus();
 }
 
-void WideDeepNet::ForwardTile(int lane, const NetInput& input, size_t tile, const Dropout& dropout,
-                              const uint64_t* ids, float* logits) {
-  const size_t first = tile * kTile, n = std::min(kTile, input.batch->n - first);
+absl::Status WideDeepNet::TrainPass(const NetInput& input, const Dropout& dropout, const Pass& pass,
+                                    NetGradients* gradients) {
+  const Batch& batch = *input.batch;
+  const size_t n = pass.examples.n();
+  Reserve(n);
+  ParallelFor(threads_, Tiles(n), [&](int lane, size_t tile) {
+    ForwardTile(lane, input, pass.examples, tile, dropout, batch.example_id.data(), logits_.data());
+    const size_t first = tile * kTile, rows = std::min(kTile, n - first);
+    for (size_t row = first; row < first + rows; ++row)
+      Loss(batch, pass.examples.begin + row, row, pass.first_scale);
+    if (mlp_ != nullptr) mlp_->BackwardTile(lane, tile, rows, dropout, d_logits_.data() + first);
+  });
+  for (size_t row = 0; row < n; ++row) gradients->loss_sum += losses_[row];
+  pieces_.clear();
+  if (pass.cut) CutAtChunks(batch, pass.examples, &pieces_);
+  if (mlp_ != nullptr) {
+    SLUICE_RETURN_IF_ERROR(mlp_->Gradients(n, pieces_, pass.scale, pass.part,
+                                           gradients->dense.data(), gradients->ready));
+  }
+  WideGradients(input, pass, gradients);
+  if (row_dim_ > 0 && input.num_rows > 0) RowGradients(input, pass, gradients);
+  return absl::OkStatus();
+}
+
+void WideDeepNet::ForwardTile(int lane, const NetInput& input, const StepPass& pass, size_t tile,
+                              const Dropout& dropout, const uint64_t* ids, float* logits) {
+  const size_t row = tile * kTile, n = std::min(kTile, pass.n() - row), first = pass.begin + row;
   if (mlp_ != nullptr) {
     for (size_t i = 0; i < n; ++i) {
       if (i + kAhead < n) PrefetchRows(input, first + i + kAhead);
-      DeepInput(input, first + i, mlp_->input(first + i));
+      DeepInput(input, first + i, mlp_->input(row + i));
     }
     mlp_->ForwardTile(lane, tile, n, dropout, dropout.active() ? ids + first : nullptr,
-                      logits + first);
+                      logits + row);
   }
-  for (size_t i = first; i < first + n; ++i) {
-    const double deep = mlp_ != nullptr ? logits[i] : 0.0;
-    logits[i] = static_cast<float>(WideLogit(input, i) + deep);
+  for (size_t i = 0; i < n; ++i) {
+    const double deep = mlp_ != nullptr ? logits[row + i] : 0.0;
+    logits[row + i] = static_cast<float>(WideLogit(input, first + i) + deep);
   }
 }
 
@@ -195,52 +201,65 @@ void WideDeepNet::PrefetchRows(const NetInput& input, size_t example) const {
   }
 }
 
-void WideDeepNet::Loss(const Batch& batch, size_t i, double scale) {
-  const double weight = batch.weight[i];
-  losses_[i] = weight * LogLoss(logits_[i], batch.label[i]);
-  const double error = static_cast<double>(Sigmoid(logits_[i])) - batch.label[i];
-  d_logits_[i] = static_cast<float>(weight * error * scale);
+void WideDeepNet::Loss(const Batch& batch, size_t example, size_t row, double scale) {
+  const double weight = batch.weight[example];
+  losses_[row] = weight * LogLoss(logits_[row], batch.label[example]);
+  const double error = static_cast<double>(Sigmoid(logits_[row])) - batch.label[example];
+  d_logits_[row] = static_cast<float>(weight * error * scale);
 }
 
-void WideDeepNet::WideGradients(const NetInput& input, double scale,
-                                NetGradients* gradients) const {
+void WideDeepNet::WideGradients(const NetInput& input, const Pass& pass, NetGradients* gradients) {
   const Batch& batch = *input.batch;
+  const size_t numbers = shape_.wide_numeric.size(), n = pass.examples.n();
+  if (pass.part.first) std::fill(wide_sums_.begin(), wide_sums_.end(), 0.0);
+  for (size_t j = 0; j < numbers; ++j) {
+    const float* x =
+        batch.numeric.data() + pass.examples.begin * batch.num_numeric + shape_.wide_numeric[j];
+    double sum = wide_sums_[j];
+    for (size_t row = 0; row < n; ++row)
+      sum += static_cast<double>(d_logits_[row]) * x[row * batch.num_numeric];
+    wide_sums_[j] = sum;
+  }
+  double sum = wide_sums_[numbers];
+  for (size_t row = 0; row < n && shape_.wide_bias; ++row) sum += d_logits_[row];
+  wide_sums_[numbers] = sum;
+  if (!pass.part.last) return;
   size_t tensor = first_wide_;
-  if (!shape_.wide_numeric.empty()) {
-    float* out = gradients->dense[tensor++];
-    for (size_t j = 0; j < shape_.wide_numeric.size(); ++j) {
-      const float* x = batch.numeric.data() + shape_.wide_numeric[j];
-      double sum = 0;
-      for (size_t i = 0; i < batch.n; ++i)
-        sum += static_cast<double>(d_logits_[i]) * x[i * batch.num_numeric];
-      out[j] = static_cast<float>(sum * scale);
-    }
-  }
-  if (shape_.wide_bias) {
-    double sum = 0;
-    for (size_t i = 0; i < batch.n; ++i) sum += d_logits_[i];
-    gradients->dense[tensor][0] = static_cast<float>(sum * scale);
-  }
+  float* const weights = numbers > 0 ? gradients->dense[tensor++] : nullptr;
+  for (size_t j = 0; j < numbers; ++j) weights[j] = static_cast<float>(wide_sums_[j] * pass.scale);
+  if (shape_.wide_bias) gradients->dense[tensor][0] = static_cast<float>(sum * pass.scale);
+}
+
+// Each thread owns a range of rows and scans all keys. No two threads write the same row, and a
+// row's sum always has the same order. Sums that are not cut are the gradients.
+void WideDeepNet::RowGradients(const NetInput& input, const Pass& pass, NetGradients* gradients) {
+  const size_t values = input.num_rows * row_dim_;
+  if (pass.cut && row_sums_.size() < values) row_sums_.resize(values);
+  ParallelFor(threads_, threads_, [&](int, size_t thread) {
+    const size_t begin = input.num_rows * thread / threads_,
+                 end = input.num_rows * (thread + 1) / threads_;
+    if (!pass.cut) return AddRows(input, pass, begin, end, gradients->rows);
+    AddRows(input, pass, begin, end, row_sums_.data());
+    for (size_t j = begin * row_dim_; pass.part.last && j < end * row_dim_; ++j)
+      gradients->rows[j] = static_cast<float>(row_sums_[j] * pass.scale);
+  });
 }
 
 template <typename Sum>
-void WideDeepNet::RowGradients(const NetInput& input, size_t begin, size_t end, double scale,
-                               Sum* sums, float* out) const {
-  std::fill(sums + begin * row_dim_, sums + end * row_dim_, Sum{0});
-  for (size_t i = 0; i < input.batch->n; ++i) AddExample(input, i, begin, end, sums);
-  if constexpr (std::is_same_v<Sum, double>) {
-    for (size_t j = begin * row_dim_; j < end * row_dim_; ++j)
-      out[j] = static_cast<float>(sums[j] * scale);
-  }
+void WideDeepNet::AddRows(const NetInput& input, const Pass& pass, size_t begin, size_t end,
+                          Sum* sums) const {
+  if (pass.part.first) std::fill(sums + begin * row_dim_, sums + end * row_dim_, Sum{0});
+  for (size_t row = 0; row < pass.examples.n(); ++row)
+    AddExample(input, pass.examples.begin + row, row, begin, end, sums);
 }
 
 template <typename Sum>
-void WideDeepNet::AddExample(const NetInput& input, size_t example, size_t begin, size_t end,
-                             Sum* sums) const {
+void WideDeepNet::AddExample(const NetInput& input, size_t example, size_t pass_row, size_t begin,
+                             size_t end, Sum* sums) const {
   const Batch& batch = *input.batch;
   const uint32_t* offsets = batch.key_offsets.data() + example * batch.num_slots;
   const size_t dim = shape_.embedding_dim;
-  const float* d_input = mlp_ != nullptr && dim > 0 ? mlp_->input_gradient(example) : nullptr;
+  const float* d_input = mlp_ != nullptr && dim > 0 ? mlp_->input_gradient(pass_row) : nullptr;
   for (size_t s = 0; s < batch.num_slots; ++s) {
     const WideDeepShape::Slot& slot = shape_.slots[s];
     const bool deep = d_input != nullptr && slot.deep;
@@ -250,7 +269,7 @@ void WideDeepNet::AddExample(const NetInput& input, size_t example, size_t begin
       const size_t row = input.row_index[k];
       if (row < begin || row >= end) continue;
       Sum* to = sums + row * row_dim_;
-      if (shape_.wide_column && slot.wide) to[0] += d_logits_[example];
+      if (shape_.wide_column && slot.wide) to[0] += d_logits_[pass_row];
       if (!deep) continue;
       for (size_t j = 0; j < dim; ++j) to[shape_.embedding_begin() + j] += d_input[j] * share;
     }

@@ -1,9 +1,13 @@
 // The CPU backend of wide_deep: embedding lookup, wide sum, MLP (oneDNN), loss, and their
 // gradients.
 //
+// A step of several passes keeps its sums in double from pass to pass, and scales and rounds them
+// at the end.
+//
 // Invariants: those of DenseNet; no result depends on the number of threads.
 //
-// Memory: grows with the largest batch seen; a steady state allocates nothing here.
+// Memory: activations of the largest pass or forward pass seen. Sums of rows in double; with several
+// passes, also those of all dense tensors. A steady state allocates neither.
 //
 // Thread safety: one thread calls; it works with `threads` OpenMP threads.
 #pragma once
@@ -14,48 +18,66 @@
 #include "absl/status/statusor.h"
 #include "model/net/dense_net.h"
 #include "model/net/mlp.h"
+#include "model/net/step_passes.h"
 #include "model/wide_deep/shape/wide_deep_shape.h"
 
 namespace sluice {
 
 class WideDeepNet : public DenseNet {
  public:
-  // INVALID_ARGUMENT if the shape has a deep part without inputs, or a dropout outside [0, 1).
+  // `pass_examples`: as in NetOptions. INVALID_ARGUMENT if the shape has a deep part without
+  // inputs, or a dropout outside [0, 1).
   static absl::StatusOr<std::unique_ptr<DenseNet>> Create(WideDeepShape shape, int threads,
-                                                          size_t max_batch);
+                                                          size_t max_batch,
+                                                          size_t pass_examples = 0);
 
   absl::Status TrainStep(const NetInput& input, uint64_t seed, uint32_t epoch,
                          NetGradients* gradients) override;
   absl::Status Forward(const NetInput& input, float* logits) override;
+  bool computes_in_passes() const override { return true; }
 
  private:
-  WideDeepNet(WideDeepShape shape, int threads);
+  // One pass of a step. Arrays by row and tiles begin with its first example.
+  struct Pass {
+    StepPass examples;
+    SumPart part;
+    double first_scale = 1, scale = 1;  // of the errors, and of their sums at the end
+    bool cut = false;                   // sums are cut into pieces, in double across them
+  };
+
+  WideDeepNet(WideDeepShape shape, int threads, size_t pass_examples);
   void Reserve(size_t n);
-  // Writes the logits of the tile's examples to logits[first example of the tile], and on.
-  void ForwardTile(int lane, const NetInput& input, size_t tile, const Dropout& dropout,
-                   const uint64_t* ids, float* logits);
+  // Adds the pass to the sums; the last one makes the gradients.
+  absl::Status TrainPass(const NetInput& input, const Dropout& dropout, const Pass& pass,
+                         NetGradients* gradients);
+  // Writes the logits of the tile's examples to logits[first row of the tile], and on.
+  void ForwardTile(int lane, const NetInput& input, const StepPass& pass, size_t tile,
+                   const Dropout& dropout, const uint64_t* ids, float* logits);
   // Sum of bias, weighted numbers and wide weights of one example, in double.
   double WideLogit(const NetInput& input, size_t example) const;
   void DeepInput(const NetInput& input, size_t example, float* to) const;  // [deep_inputs]
   // Computes the loss of one example, and d loss / d logit times `scale`.
-  void Loss(const Batch& batch, size_t example, double scale);
+  void Loss(const Batch& batch, size_t example, size_t row, double scale);
   void PrefetchRows(const NetInput& input, size_t example) const;
 
-  void WideGradients(const NetInput& input, double scale, NetGradients* gradients) const;
-  // Gradients of rows [begin, end) of the sparse table, summed in type `Sum` in key order.
+  void WideGradients(const NetInput& input, const Pass& pass, NetGradients* gradients);
+  void RowGradients(const NetInput& input, const Pass& pass, NetGradients* gradients);
+  // Adds to the gradients of rows [begin, end) of the sparse table, in type `Sum` in key order.
   template <typename Sum>
-  void RowGradients(const NetInput& input, size_t begin, size_t end, double scale, Sum* sums,
-                    float* out) const;
+  void AddRows(const NetInput& input, const Pass& pass, size_t begin, size_t end, Sum* sums) const;
   template <typename Sum>
-  void AddExample(const NetInput& input, size_t example, size_t begin, size_t end, Sum* sums) const;
+  void AddExample(const NetInput& input, size_t example, size_t pass_row, size_t begin, size_t end,
+                  Sum* sums) const;
 
   const WideDeepShape shape_;
   const int threads_;
+  const size_t pass_examples_;            // at most; 0: no bound
   const size_t row_dim_, first_wide_;     // index of the first wide tensor in dense
   const std::vector<size_t> elements_;    // of each dense tensor
   std::unique_ptr<Mlp> mlp_;              // null without a deep part
-  std::vector<float> logits_, d_logits_;  // [batch]
-  std::vector<double> losses_;            // [batch], weighted
+  std::vector<float> logits_, d_logits_;  // [rows of the pass]
+  std::vector<double> losses_;            // the same, weighted
+  std::vector<double> wide_sums_;         // of the weights of numbers, and of the bias
   std::vector<double> row_sums_;          // [U][row_dim]
   std::vector<RowPiece> pieces_;
 };

@@ -273,6 +273,20 @@ INSTANTIATE_TEST_SUITE_P(
                    {"tables[0].update_at: COLLECTIVE", "sync_configs.dense"}},
         BadSetting{{{"strategy.sync_configs.dense", "COLLECTIVE"}},
                    {"strategy.sync_configs.dense: COLLECTIVE contradicts mode async"}},
+        BadSetting{{{"strategy.sync_configs.gradient_merge_steps", "4"}},
+                   {"gradient_merge_steps: 4 contradicts mode async", "gradients_to_wait"}},
+        BadSetting{{{"strategy.sync_configs.gradient_merge_steps", "4"}, {kK, "2"}},
+                   {"gradient_merge_steps: 4 contradicts mode geo", "k_steps"}},
+        BadSetting{
+            {{"strategy.a_sync", "false"}, {"strategy.sync_configs.gradient_merge_steps", "0"}},
+            {"gradient_merge_steps: 0", "1 to 1024"}},
+        BadSetting{
+            {{"strategy.a_sync", "false"}, {"strategy.sync_configs.gradient_merge_steps", "1025"}},
+            {"gradient_merge_steps: 1025", "1 to 1024"}},
+        BadSetting{{{"strategy.a_sync", "false"},
+                    {"train.batch_size", "4096"},
+                    {"strategy.sync_configs.gradient_merge_steps", "257"}},
+                   {"gradient_merge_steps: 257", "1052672", "1048576"}},
         BadSetting{{{"strategy.sync_configs.fuse_mb", "4"}},
                    {"strategy.sync_configs.fuse_mb: has no effect"}},
         BadSetting{{{"strategy.sync_configs.comm_num", "2"}},
@@ -301,6 +315,13 @@ TEST(JobValidationTest, GoodSettingsOfEachModePass) {
   EXPECT_EQ(
       Refusal({{"strategy.a_sync", "false"}, {"strategy.sync_configs.on_worker_loss", "SHRINK"}}),
       "");
+  for (const char* dense : {"PSERVER", "COLLECTIVE"}) {
+    EXPECT_EQ(Refusal({{"strategy.a_sync", "false"},
+                       {"train.batch_size", "1024"},
+                       {"strategy.sync_configs.dense", dense},
+                       {"strategy.sync_configs.gradient_merge_steps", "1024"}}),
+              "");
+  }
   EXPECT_EQ(Refusal({{kK, "100"}, {"strategy.a_sync_configs.geo_merge", "SUM"}}), "");
   EXPECT_EQ(
       Refusal({{"strategy.a_sync_configs.max_staleness", "3"}, {"train.pipeline_depth", "4"}}), "");

@@ -95,8 +95,10 @@ Batch Examples(const Model& model, size_t n) {
 // The network of a model, with its dense tables and their optimizers.
 class Training {
  public:
-  explicit Training(const Model& model) {
-    auto net = model.CreateNet(CpuNet(1, 16));
+  explicit Training(const Model& model, size_t pass_examples = 0) {
+    NetOptions options = CpuNet(1, 16);
+    options.pass_examples = pass_examples;
+    auto net = model.CreateNet(options);
     EXPECT_TRUE(net.ok()) << net.status();
     net_ = *std::move(net);
     for (const int t : model.dense_tables()) {
@@ -230,6 +232,18 @@ TEST(LinearModelTest, GradientsAreTheDifferencesOfTheLoss) {
       EXPECT_TRUE(std::isfinite(gradients[t][j]) && std::abs(gradients[t][j] - reference) <= 1e-4)
           << t << " " << j << ": " << gradients[t][j] << ", reference " << reference;
     }
+  }
+}
+
+TEST(LinearModelTest, AStepInPassesHasTheGradientsOfTheWhole) {
+  const auto model = CreateModel("");
+  Batch batch = Examples(*model, 50);
+  for (size_t i = 0; i < batch.n; ++i) batch.weight[i] = 0.5f * static_cast<float>(i % 4);
+  Training whole(*model), passes(*model, 16);
+  EXPECT_NEAR(passes.Step(batch), whole.Step(batch), 1e-12);
+  for (size_t t = 0; t < 2; ++t) {
+    for (size_t i = 0; i < whole.gradients()[t].size(); ++i)
+      EXPECT_NEAR(passes.gradients()[t][i], whole.gradients()[t][i], 1e-7);
   }
 }
 

@@ -59,7 +59,7 @@ class MlpCase {
                           result.output.data() + at);
       (*mlp)->BackwardTile(0, tile, n, dropout_, output_gradient_.data() + at);
     }
-    EXPECT_TRUE((*mlp)->Gradients(rows_, pieces, scale, gradients.data(), nullptr).ok());
+    EXPECT_TRUE((*mlp)->Gradients(rows_, pieces, scale, {}, gradients.data(), nullptr).ok());
     if (!input_gradient) return result;
     for (size_t i = 0; i < rows_; ++i) {
       const float* from = (*mlp)->input_gradient(i);

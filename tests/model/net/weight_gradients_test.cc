@@ -47,7 +47,7 @@ std::vector<std::vector<float>> Compute(WeightGradients* gradients,
   for (size_t l = 0; l + 1 < widths.size(); ++l)
     layers.push_back({levels[2 * l].data(bf16), levels[2 * l + 1].data(bf16), out[l].data()});
   std::vector<std::atomic<int>> done(layers.size());
-  EXPECT_TRUE(gradients->Run(rows, pieces, scale, layers, [&](size_t l) { ++done[l]; }).ok());
+  EXPECT_TRUE(gradients->Run(rows, pieces, scale, layers, {}, [&](size_t l) { ++done[l]; }).ok());
   for (const auto& times : done) EXPECT_EQ(times, 1) << "each layer is reported once";
   return out;
 }

@@ -56,8 +56,9 @@ class NetCase {
   std::vector<float>& rows() { return rows_; }
   std::vector<std::vector<float>>& dense() { return dense_; }
 
-  std::unique_ptr<DenseNet> Net(int threads = 1, size_t max_batch = 16) const {
-    auto net = WideDeepNet::Create(shape_, threads, max_batch);
+  std::unique_ptr<DenseNet> Net(int threads = 1, size_t max_batch = 16,
+                                size_t pass_examples = 0) const {
+    auto net = WideDeepNet::Create(shape_, threads, max_batch, pass_examples);
     EXPECT_TRUE(net.ok()) << net.status();
     return *std::move(net);
   }

@@ -1,7 +1,11 @@
 #include "model/wide_deep/cpu/wide_deep_net.h"
 
+#include <malloc.h>
+
+#include <array>
 #include <cmath>
 #include <cstring>
+#include <iostream>
 
 #include "gmock/gmock.h"
 #include "tests/model/wide_deep/net_fixture.h"
@@ -262,6 +266,121 @@ TEST(WideDeepNetTest, GradientHasTheSameBitsOnAnyNumberOfThreads) {
     EXPECT_EQ(one.dense, four.dense);
     EXPECT_EQ(one.view.loss_sum, four.view.loss_sum);
   }
+}
+
+// ------------------------------------------------------------------------------------- passes
+
+void ExpectSameBits(const OwnedGradients& a, const OwnedGradients& b) {
+  EXPECT_EQ(a.rows, b.rows);
+  for (size_t t = 0; t < a.dense.size(); ++t) EXPECT_EQ(a.dense[t], b.dense[t]) << "tensor " << t;
+  EXPECT_EQ(a.view.loss_sum, b.view.loss_sum);
+  EXPECT_EQ(a.view.weight_sum, b.view.weight_sum);
+}
+
+TEST(WideDeepNetTest, PassesThatEndAtCutsAndTilesHaveTheBitsOfOnePass) {
+  for (const bool bf16 : {false, true}) {
+    WideDeepShape shape = WideShape({150, 50}, 8);
+    shape.dropout = 0.2f;
+    shape.bf16 = bf16;
+    NetCase c(shape, 60);
+    // The tail of the last case is uneven, as the last step of an epoch.
+    for (const auto& [n, pass, chunk, position] :
+         std::vector<std::array<size_t, 4>>{{256, 64, 16, 0},
+                                            {256, 128, 32, 256},
+                                            {1024, 512, 300 - 44, 0},
+                                            {400, 100, 16, 64},
+                                            {450, 200, 48, 16},
+                                            {203, 64, 64, 128}}) {
+      TestStep step = c.Step(n);
+      step.batch.chunk = chunk;
+      step.batch.first_position = position;
+      const OwnedGradients one = Train(c, c.Net().get(), step);
+      for (const int threads : {1, 3}) {
+        SCOPED_TRACE(testing::Message() << n << " in passes of " << pass);
+        auto net = c.Net(threads, 16, pass);
+        ExpectSameBits(Train(c, net.get(), step), one);
+        ExpectSameBits(Train(c, net.get(), step), one);  // sums begin anew
+      }
+    }
+  }
+}
+
+TEST(WideDeepNetTest, PassesThatEndElsewhereDifferByRoundings) {
+  WideDeepShape shape = WideShape({100, 50}, 8);
+  shape.dropout = 0.2f;
+  NetCase c(shape, 60);
+  for (const size_t chunk : {0, 1000, 48}) {
+    TestStep step = c.Step(333);
+    step.batch.chunk = chunk;
+    step.batch.first_position = 20;
+    const OwnedGradients one = Train(c, c.Net().get(), step),
+                         passes = Train(c, c.Net(2, 16, 50).get(), step);
+    EXPECT_EQ(passes.view.loss_sum, one.view.loss_sum);
+    ExpectClose(passes.rows, one.rows, 1e-7, "rows");
+    for (size_t t = 0; t < one.dense.size(); ++t)
+      ExpectClose(passes.dense[t], one.dense[t], 1e-7, "dense " + std::to_string(t));
+  }
+}
+
+TEST(WideDeepNetTest, PassesAgreeWithFiniteDifferences) {
+  WideDeepShape shape = SmallShape();
+  shape.dropout = 0.4f;
+  NetCase c(shape, 11);
+  const TestStep step = c.Step(13);
+  const Dropout dropout(shape.dropout, kSeed, 2);
+  const ReferenceModel reference(shape);
+  const ReferenceValues expected =
+      reference.FiniteDifferences(step.batch, step.row_index, c.Reference(), &dropout);
+  const OwnedGradients got = Train(c, c.Net(1, 16, 4).get(), step, kSeed, 2);
+  ExpectClose(got.rows, expected.rows, 1e-6, "rows");
+  for (size_t t = 0; t < got.dense.size(); ++t)
+    ExpectClose(got.dense[t], expected.dense[t], 1e-6, "dense " + std::to_string(t));
+}
+
+// Bytes that the allocator has handed out; 0 under sanitizers, which replace it.
+size_t AllocatedBytes() {
+  const struct mallinfo2 info = mallinfo2();
+  return info.uordblks + info.hblkhd;
+}
+
+TEST(WideDeepNetTest, ActivationsTakeTheMemoryOfOnePass) {
+  if (AllocatedBytes() == 0) GTEST_SKIP() << "a sanitizer's allocator does not count";
+  constexpr size_t kBatch = 4096;
+  NetCase c(WideShape({256, 256}, 16), 60);
+  TestStep step = c.Step(kBatch);
+  step.batch.chunk = kBatch / 16;
+  const auto bytes_of = [&](size_t pass) {
+    const size_t before = AllocatedBytes();
+    auto net = c.Net(1, pass == 0 ? kBatch : pass, pass);
+    Train(c, net.get(), step);
+    return AllocatedBytes() - before;
+  };
+  bytes_of(0);  // oneDNN keeps some memory for good
+  const size_t whole = bytes_of(0), passes = bytes_of(kBatch / 8);
+  std::cout << "a step of " << kBatch << " examples: " << (whole >> 10) << " KiB in one pass, "
+            << (passes >> 10) << " KiB in 8 passes" << std::endl;
+  // Activations and their gradients, of the inputs and two layers of 256 units.
+  const size_t activations = kBatch * (c.shape().deep_inputs() + 2 * 256) * 2 * sizeof(float);
+  EXPECT_GT(whole, activations);
+  // What is added are the sums of all weights in double.
+  EXPECT_LT(passes, activations / 8 + whole - activations + (2 << 20));
+}
+
+TEST(WideDeepNetTest, GradientsAreReadyOnceAndOnlyInTheLastPass) {
+  NetCase c(WideShape({20, 10}, 8), 40);
+  TestStep step = c.Step(200);
+  step.batch.chunk = 16;
+  const NetInput input = c.Input(step);
+  const OwnedGradients one = Train(c, c.Net().get(), step);
+  OwnedGradients got(c, input.num_rows);
+  std::vector<size_t> ready;
+  got.view.ready = [&](size_t t) {
+    ready.push_back(t);
+    EXPECT_EQ(got.dense[t], one.dense[t]);
+    EXPECT_EQ(got.view.weight_sum, one.view.weight_sum);
+  };
+  ASSERT_TRUE(c.Net(1, 16, 64)->TrainStep(input, kSeed, 0, &got.view).ok());
+  EXPECT_THAT(ready, ::testing::UnorderedElementsAre(0, 2));
 }
 
 TEST(WideDeepNetTest, CutsFollowGlobalPositions) {
