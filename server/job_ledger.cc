@@ -33,7 +33,7 @@ JobLedger::JobLedger(std::string job_id, const UpdatePolicy& policy, View view, 
       commits_(policy.mode == Mode::kSync ? policy.worker_num : 0),
       commits_before_(commits_.size()),
       epochs_ended_(policy.worker_num),
-      parked_(kMaxParkedPerWorker) {
+      parked_(kMaxParkedPerWorker, kMaxParkedBytesPerWorker) {
   if (mode_ == Mode::kSync) frames_.StartAt(closed);
   for (Commit& commit : commits_) commit.set_sequence(closed);
 }
@@ -112,6 +112,13 @@ JobLedger::Outcome JobLedger::Complete(Request* request) {
   const FrameHeader& header = request->frame.header;
   const uint32_t rank = request->caller.rank;
   Outcome outcome;
+  // A pull that is parked keeps what is left of its message, but not the push that came with it.
+  // That is released after the lock.
+  PayloadReader whole;
+  if (header.has_push() && header.has_pull()) {
+    whole = std::move(request->frame.payload);
+    request->frame.payload = PayloadReader(whole.Share(whole.remaining()));
+  }
   MutexLock lock(&mutex_);
   // The report of Fence about this life must stay true.
   outcome.status = CheckLife(request->caller);
@@ -236,15 +243,18 @@ void JobLedger::AnswerOrPark(Request* request, Outcome* outcome) {
     }
     const uint64_t step = staleness_.StepOf(rank, pull.for_push(), frames_.last(rank));
     if (!Ready(rank, pull, step)) {
-      if (parked_.FullFor(rank)) {
-        outcome->status = absl::ResourceExhaustedError(
-            absl::StrCat("rank ", rank, " of job ", job_id_, " has ", kMaxParkedPerWorker,
-                         " waiting pulls, which is the limit; wait for answers"));
+      const size_t bytes = ParkedPulls::BytesOf(pull, request->frame.payload);
+      if (parked_.FullFor(rank, bytes)) {
+        outcome->status = absl::ResourceExhaustedError(absl::StrCat(
+            "rank ", rank, " of job ", job_id_, " has ", kMaxParkedPerWorker, " waiting pulls, or ",
+            kMaxParkedBytesPerWorker,
+            " bytes of them with this one, which is the limit; wait for answers, or ask for fewer "
+            "rows at once"));
         return;
       }
       parked_.Park({request->caller, std::move(*request->frame.header.mutable_pull()),
                     std::move(request->frame.payload), std::move(request->view),
-                    std::move(*request->reply), clock_->Now(), step, ReplyStamp()});
+                    std::move(*request->reply), clock_->Now(), step, ReplyStamp(), bytes});
       outcome->parked = true;
       return;
     }

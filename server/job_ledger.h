@@ -6,7 +6,8 @@
 //
 // Thread safety: safe from any thread.
 //
-// Memory: at most kMaxParkedPerWorker parked pulls per worker.
+// Memory: at most kMaxParkedPerWorker parked pulls per worker, whose keys have at most
+// kMaxParkedBytesPerWorker together.
 #pragma once
 
 #include <cstdint>
@@ -33,6 +34,8 @@ namespace sluice {
 class JobLedger {
  public:
   static constexpr size_t kMaxParkedPerWorker = 64;
+  // Of their keys. Each may keep a slice of kChunkBytes (frame.h) of its push besides.
+  static constexpr size_t kMaxParkedBytesPerWorker = size_t{64} << 20;
   using View = std::shared_ptr<const JobView>;
 
   // A request whose parts have all been applied.

@@ -5,11 +5,20 @@
 
 namespace sluice {
 
-bool ParkedPulls::FullFor(uint32_t rank) const {
-  const auto of_rank = [rank](const ParkedPull& p) { return p.caller.rank == rank; };
+size_t ParkedPulls::BytesOf(const Pull& pull, const PayloadReader& payload) {
+  return payload.remaining() + pull.SpaceUsedLong();
+}
+
+bool ParkedPulls::FullFor(uint32_t rank, size_t bytes) const {
   // The common case needs no count.
-  if (pulls_.size() < per_rank_) return false;
-  return static_cast<size_t>(std::count_if(pulls_.begin(), pulls_.end(), of_rank)) >= per_rank_;
+  if (pulls_.size() < per_rank_ && bytes_ + bytes <= bytes_per_rank_) return false;
+  size_t pulls = 0, of_rank = 0;
+  for (const ParkedPull& p : pulls_) {
+    if (p.caller.rank != rank) continue;
+    ++pulls;
+    of_rank += p.bytes;
+  }
+  return pulls >= per_rank_ || (pulls > 0 && of_rank + bytes > bytes_per_rank_);
 }
 
 void ParkedPulls::MakeRoom() {
@@ -30,6 +39,7 @@ std::vector<ParkedPull> ParkedPulls::Take(absl::FunctionRef<bool(const ParkedPul
     }
   }
   pulls_.erase(kept, pulls_.end());
+  for (const ParkedPull& p : taken) bytes_ -= p.bytes;
   return taken;
 }
 

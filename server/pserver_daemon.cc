@@ -148,20 +148,26 @@ absl::Status PserverDaemon::StartDataPort() {
   port.bind_address = identity.bind;
   port.credentials = identity.credentials;
   port.audit = options_.audit;
-  port.log = options_.log;
   port.threads = options_.threads;
   if (limits.has_max_message_mib()) {
     port.max_message_bytes = static_cast<size_t>(limits.max_message_mib()) << 20;
   }
+  StreamBounds bounds;
   const size_t half_of_memory = options_.available_memory() / 2;
-  port.max_total_queued_bytes =
+  bounds.max_total_queued_bytes =
       limits.has_max_queued_mib() ? size_t{limits.max_queued_mib()} << 20 : half_of_memory;
+  if (limits.has_max_streams()) bounds.max_streams = static_cast<int>(limits.max_streams());
+  // gRPC counts what it receives itself, and what handlers keep of it too.
   port.max_received_bytes = half_of_memory;
-  port.on_cut = [this](const std::string& address, const absl::Status& why) {
+  bounds.max_total_incoming_bytes = half_of_memory / 2;
+  RoomReports::Options reports;
+  reports.audit = options_.audit;
+  reports.log = options_.log;
+  reports.on_cut = [this](const std::string& address, const absl::Status& why) {
     pserver_.CountCutStream();
     options_.log(absl::StrCat("ended the data stream of ", address, ": ", why.message()));
   };
-  if (limits.has_max_streams()) port.max_streams = static_cast<int>(limits.max_streams());
+  port.streams = std::make_shared<ServedStreams>(bounds, std::move(reports));
   data_port_ = std::make_unique<GrpcStreamServer>(
       port, [this](std::shared_ptr<Stream> stream, const PeerIdentity& peer) {
         return pserver_.NewHandler(std::move(stream), peer);
@@ -197,10 +203,7 @@ absl::Status PserverDaemon::StartShm(const GrpcStreamServer::Options& port) {
   shm.audit = port.audit;
   shm.threads = port.threads;
   shm.max_message_bytes = port.max_message_bytes;
-  shm.max_queued_bytes = port.max_queued_bytes;
-  shm.max_total_queued_bytes = port.max_total_queued_bytes;
-  shm.max_streams = port.max_streams;
-  shm.other_streams = [this] { return data_port_->open_streams(); };
+  shm.streams = port.streams;
   auto server = std::make_unique<ShmStreamServer>(
       shm, [this](std::shared_ptr<Stream> stream, const PeerIdentity& peer) {
         return pserver_.NewHandler(std::move(stream), peer);

@@ -1,6 +1,7 @@
 #include "common/shm_transport/shm_invitations.h"
 
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -13,16 +14,21 @@ std::string ShmInvitations::Issue(PeerIdentity peer, Time now) {
   const uint64_t words[] = {RandomId(), RandomId()};
   static_assert(sizeof(words) == kTokenBytes, "a token is two words");
   std::string token(reinterpret_cast<const char*>(words), sizeof(words));
+  const std::string peer_on =
+      absl::StrCat(peer.ToString(), "@", peer.address.substr(0, peer.address.rfind(':')));
   MutexLock lock(&mutex_);
-  while (!by_age_.empty()) {
-    const auto oldest = open_.find(by_age_.front());
-    const bool used = oldest == open_.end();
-    if (!used && by_age_.size() < kMaxOpen && now - oldest->second.issued <= kLifetime) break;
-    if (!used) open_.erase(oldest);
-    by_age_.pop_front();
+  for (auto it = open_.begin(); it != open_.end();) {
+    const bool old = now - it->second.issued > kLifetime;
+    if (old) admission_.Closed(&it->second);
+    it = old ? open_.erase(it) : std::next(it);
   }
-  open_[token] = {std::move(peer), now};
-  by_age_.push_back(token);
+  const std::string connection = peer.address;
+  Invitation& invitation = open_[token];
+  invitation = {token, std::move(peer), now};
+  for (const void* id : admission_.Open(&invitation, {peer_on, connection})) {
+    const std::string given_up = static_cast<const Invitation*>(id)->token;
+    open_.erase(given_up);
+  }
   return token;
 }
 
@@ -33,6 +39,7 @@ absl::StatusOr<PeerIdentity> ShmInvitations::Redeem(const std::string& token, Ti
     return absl::PermissionDeniedError(
         "the token is not one of this pserver, or was used already; ask for another one");
   }
+  admission_.Closed(&found->second);
   Invitation invitation = std::move(found->second);
   open_.erase(found);
   if (now - invitation.issued > kLifetime) {

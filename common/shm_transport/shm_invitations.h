@@ -8,13 +8,13 @@
 #pragma once
 
 #include <chrono>
-#include <deque>
 #include <map>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "common/base/mutex.h"
 #include "common/security/peer_identity.h"
+#include "common/transport/stream_admission.h"
 
 namespace sluice {
 
@@ -23,8 +23,9 @@ class ShmInvitations {
   using Time = std::chrono::steady_clock::time_point;
   static constexpr std::chrono::seconds kLifetime{30};
   static constexpr size_t kTokenBytes = 16;
-  // The oldest ones beyond this number are forgotten.
-  static constexpr size_t kMaxOpen = 1024;
+  // Beyond these, invitations are given up as silent streams are (stream_admission.h): the oldest
+  // of the caller that has the most.
+  static constexpr size_t kMaxOpen = 1024, kMaxOpenPerPeer = 64;
 
   std::string Issue(PeerIdentity peer, Time now);
   // PERMISSION_DENIED: the token is unknown, was used, or is too old.
@@ -32,13 +33,14 @@ class ShmInvitations {
 
  private:
   struct Invitation {
+    std::string token;
     PeerIdentity peer;
     Time issued;
   };
 
   Mutex mutex_;
   std::map<std::string, Invitation> open_ ABSL_GUARDED_BY(mutex_);
-  std::deque<std::string> by_age_ ABSL_GUARDED_BY(mutex_);  // the oldest first; some are used
+  StreamAdmission admission_ ABSL_GUARDED_BY(mutex_){kMaxOpen, kMaxOpenPerPeer};  // of open_
 };
 
 }  // namespace sluice

@@ -57,8 +57,7 @@ void ShmStream::Send(Message message) {
   out.head.bytes = MessageSize(message);
   out.message = std::move(message);
   const size_t size = out.head.bytes;
-  bool overflow;
-  size_t total = 0;
+  bool overflow, within = true;
   {
     MutexLock lock(&mutex_);
     if (closing_) return;
@@ -66,17 +65,18 @@ void ShmStream::Send(Message message) {
     if (!overflow) {
       queue_.push_back(std::move(out));
       queued_bytes_ += size;
-      // Relaxed: a sum, which orders nothing.
-      total = host_->queued_bytes.fetch_add(size, std::memory_order_relaxed) + size;
+      within = host_->queued()->Add(size);
     }
   }
   if (overflow) {
-    Abort(absl::ResourceExhaustedError(absl::StrCat(
-        "more than ", host_->max_queued_bytes, " bytes wait to be sent; the peer is not reading")));
+    const absl::Status unread = absl::ResourceExhaustedError(absl::StrCat(
+        "more than ", host_->max_queued_bytes,
+        " bytes wait to be sent; the peer is not reading. Read faster, or connect again"));
+    host_->served != nullptr ? host_->served->Cut(this, unread) : Abort(unread);
     return;
   }
   Pump();
-  if (total > host_->max_total_queued_bytes && host_->on_overload != nullptr) host_->on_overload();
+  if (!within && host_->served != nullptr) host_->served->CutMostQueued();
 }
 
 void ShmStream::Close() {
@@ -84,6 +84,7 @@ void ShmStream::Close() {
     MutexLock lock(&mutex_);
     if (closing_) return;
     closing_ = true;
+    closed_at_ = std::chrono::steady_clock::now();
     Outgoing end;
     end.head.kind = FrameHead::kEnd;
     queue_.push_back(std::move(end));
@@ -103,9 +104,25 @@ void ShmStream::Abort(const absl::Status& status) {
   thread_->Look(shared_from_this());
 }
 
-size_t ShmStream::droppable_bytes() {
+bool ShmStream::ending() {
   MutexLock lock(&mutex_);
-  return closing_ ? 0 : queued_bytes_;
+  return closing_;
+}
+
+// Those of a closed stream count too: its client may have asked for much and closed.
+size_t ShmStream::queued_bytes() {
+  MutexLock lock(&mutex_);
+  return cut_ || !abort_.ok() ? 0 : queued_bytes_;
+}
+
+size_t ShmStream::incoming_bytes() {
+  MutexLock lock(&mutex_);
+  return cut_ || !abort_.ok() ? 0 : incoming_bytes_.load(std::memory_order_relaxed);
+}
+
+bool ShmStream::ClaimCut() {
+  MutexLock lock(&mutex_);
+  return !std::exchange(cut_, true);
 }
 
 std::deque<ShmStream::Outgoing> ShmStream::TakeQueue() {
@@ -121,7 +138,7 @@ std::deque<ShmStream::Outgoing> ShmStream::TakeQueue() {
 
 void ShmStream::Uncount(const Outgoing& out) {
   queued_bytes_ -= out.head.bytes;
-  host_->queued_bytes.fetch_sub(out.head.bytes, std::memory_order_relaxed);
+  host_->queued()->Sub(out.head.bytes);
 }
 
 bool ShmStream::Pump() {
@@ -283,28 +300,10 @@ size_t ShmStream::ReadSome(size_t available) {
     if (available < sizeof(FrameHead)) return 0;
     reader_.Read(reinterpret_cast<uint8_t*>(&head_), sizeof(FrameHead));
     read_unpublished_ = true;
-    const bool end = head_.kind == FrameHead::kEnd;
-    if ((!end && head_.kind != FrameHead::kMessage) || head_.zero != 0 ||
-        (end && head_.bytes != 0)) {
-      Abort(absl::DataLossError(absl::StrCat(
-          "the peer sent a frame of an unknown kind: ", head_.kind, ", ", head_.bytes, " bytes")));
-    } else if (head_.bytes > host_->max_message_bytes) {
-      Abort(absl::ResourceExhaustedError(
-          absl::StrCat("the peer sent a message of ", head_.bytes, " bytes, more than the ",
-                       host_->max_message_bytes, " that are allowed")));
-    } else {
-      in_frame_ = true;
-      frame_left_ = head_.bytes;
-      if (frame_left_ == 0) EndFrame();
-    }
+    BeginFrame();
     return sizeof(FrameHead);
   }
-  if (available == 0) return 0;
-  if (chunk_ == nullptr) {
-    chunk_size_ = std::min<uint64_t>(frame_left_, kChunkBytes);
-    chunk_filled_ = 0;
-    chunk_.reset(new uint8_t[chunk_size_]);
-  }
+  if (available == 0 || (chunk_ == nullptr && !BeginChunk())) return 0;
   const size_t n = std::min({available, chunk_size_ - chunk_filled_, kPieceBytes});
   reader_.Read(chunk_.get() + chunk_filled_, n);
   read_unpublished_ = true;
@@ -320,12 +319,54 @@ size_t ShmStream::ReadSome(size_t available) {
   return n;
 }
 
+void ShmStream::BeginFrame() {
+  const bool end = head_.kind == FrameHead::kEnd;
+  size_t max_bytes = host_->max_message_bytes;
+  if (side_ == Side::kServer && !heard_message_)
+    max_bytes = std::min(max_bytes, host_->max_first_message_bytes);
+  if ((!end && head_.kind != FrameHead::kMessage) || head_.zero != 0 || (end && head_.bytes != 0)) {
+    Abort(absl::DataLossError(absl::StrCat("the peer sent a frame of an unknown kind: ", head_.kind,
+                                           ", ", head_.bytes, " bytes")));
+  } else if (head_.bytes > max_bytes) {
+    Abort(absl::ResourceExhaustedError(absl::StrCat("the peer sent a message of ", head_.bytes,
+                                                    " bytes, more than the ", max_bytes,
+                                                    " that are allowed")));
+  } else {
+    in_frame_ = true;
+    frame_left_ = head_.bytes;
+    if (frame_left_ == 0) EndFrame();
+  }
+}
+
+bool ShmStream::BeginChunk() {
+  const size_t size = std::min<uint64_t>(frame_left_, kChunkBytes);
+  if (host_->served != nullptr) {
+    if (!host_->served->incoming()->TryAdd(size)) {
+      host_->served->CutMostIncoming(size);
+      return false;
+    }
+    incoming_bytes_.fetch_add(size, std::memory_order_relaxed);
+  }
+  chunk_size_ = size;
+  chunk_filled_ = 0;
+  chunk_.reset(new uint8_t[size]);
+  return true;
+}
+
+void ShmStream::ReleaseIncoming() {
+  const size_t bytes = incoming_bytes_.exchange(0, std::memory_order_relaxed);
+  if (bytes > 0) host_->served->incoming()->Sub(bytes);
+}
+
 void ShmStream::EndFrame() {
   PublishRead();  // the peer may use the room while the message is handled
   in_frame_ = false;
   Message message;
   message.swap(incoming_);
-  heard_message_ = true;
+  ReleaseIncoming();  // from here on it is in the hands of the handler, which has its own bounds
+  const bool first = !std::exchange(heard_message_, true);
+  if (first && host_->served != nullptr && head_.kind == FrameHead::kMessage)
+    host_->served->Spoke(this);
   if (head_.kind == FrameHead::kEnd) {
     EndReading(absl::OkStatus());
     if (side_ == Side::kServer) Close();
@@ -406,6 +447,18 @@ bool ShmStream::CheckPeer(Time now) {
         absl::StrCat("the stream had no message for ",
                      absl::FormatDuration(host_->first_message_timeout), "; send a hello first")));
   }
+  bool unread;
+  {
+    MutexLock lock(&mutex_);
+    unread = side_ == Side::kServer && closing_ && abort_.ok() &&
+             host_->close_timeout > absl::ZeroDuration() &&
+             Since(closed_at_, now) > host_->close_timeout;
+  }
+  if (unread) {
+    Abort(absl::DeadlineExceededError(
+        absl::StrCat("the stream was closed, and its client has not read everything for ",
+                     absl::FormatDuration(host_->close_timeout))));
+  }
   if (waits_for_pong_) {
     if (Since(pinged_, now) <= host_->keepalive_timeout) return any;
     Abort(absl::UnavailableError(absl::StrCat(
@@ -428,6 +481,10 @@ void ShmStream::Finish() {
     lost = TakeQueue();
     if (!pumping_) unused.swap(link_);
   }
+  // Others may hold the stream for long.
+  ReleaseIncoming();
+  incoming_.clear();
+  chunk_ = nullptr;
   const std::function<void()> on_finished = std::move(events_.on_finished);
   events_ = Events();
   if (on_finished != nullptr) on_finished();

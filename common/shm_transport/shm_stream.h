@@ -14,7 +14,7 @@
 // A peer that dies is noticed by the end of its socket; what it wrote before is still read. One
 // that is stopped is noticed by pings.
 //
-// Thread safety: Send, Close, Abort and droppable_bytes from any thread. The rest belongs to the
+// Thread safety: Send, Close and what ServedStream has, from any thread. The rest belongs to the
 // stream's ShmThread.
 //
 // Memory: slices are released once they are copied into the ring, or lost.
@@ -35,27 +35,36 @@
 #include "common/base/mutex.h"
 #include "common/shm_transport/byte_ring.h"
 #include "common/shm_transport/shm_link.h"
+#include "common/transport/byte_budget.h"
+#include "common/transport/served_streams.h"
 #include "common/transport/transport.h"
 
 namespace sluice {
 
 class ShmThread;
 
-class ShmStream : public Stream, public std::enable_shared_from_this<ShmStream> {
+class ShmStream : public Stream,
+                  public ServedStream,
+                  public std::enable_shared_from_this<ShmStream> {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
   // What all streams of a transport or server share.
   struct Host {
-    size_t max_message_bytes = 0;       // a longer one ends its stream with RESOURCE_EXHAUSTED
-    size_t max_queued_bytes = 0;        // of one stream
-    size_t max_total_queued_bytes = 0;  // of all streams
-    std::atomic<size_t> queued_bytes{0};
-    // More than max_total_queued_bytes are queued. Called without a lock. May be empty.
-    std::function<void()> on_overload;
+    size_t max_message_bytes = 0;  // a longer one ends its stream with RESOURCE_EXHAUSTED
+    // The same for the first message that a server gets.
+    size_t max_first_message_bytes = SIZE_MAX;
+    size_t max_queued_bytes = 0;  // of one stream
+    // The table that a server's streams are in. Null at a client, whose streams have no bound
+    // together.
+    std::shared_ptr<ServedStreams> served;
+    ByteBudget* queued() { return served != nullptr ? served->queued() : &queued_to_servers; }
+    ByteBudget queued_to_servers;
     absl::Duration keepalive_time, keepalive_timeout;
-    // A stream without a message for so long after it was opened is ended. Zero: no bound.
+    // At a server. A stream without a message for so long after it was opened is ended, and so is
+    // one whose client has not read all for so long after it was closed. Zero: no bound.
     absl::Duration first_message_timeout = absl::ZeroDuration();
+    absl::Duration close_timeout = absl::ZeroDuration();
   };
   // Called on the stream's thread, one at a time.
   struct Events {
@@ -72,10 +81,17 @@ class ShmStream : public Stream, public std::enable_shared_from_this<ShmStream> 
 
   void Send(Message message) override;
   void Close() override;
-  // Drops what is queued and ends the stream with `status`; a server also tells it to the client.
-  void Abort(const absl::Status& status);
-  // The bytes that Abort would drop.
-  size_t droppable_bytes();
+  // A server also tells the status to the client.
+  void Abort(const absl::Status& status) override;
+  void Cut(const absl::Status& status) override { Abort(status); }
+  std::shared_ptr<ServedStream> Hold() override { return weak_from_this().lock(); }
+  bool ending() override;
+  size_t queued_bytes() override;
+  size_t incoming_bytes() override;
+  bool ClaimCut() override;
+
+  // For the handshake, before the stream is given to its thread.
+  UnixConnection* socket() { return &link_->socket; }
 
   // For the stream's thread.
   enum class Outcome { kIdle, kProgress, kDone };
@@ -91,7 +107,7 @@ class ShmStream : public Stream, public std::enable_shared_from_this<ShmStream> 
   bool ReadSocket(Time now);
   // Pings a silent peer, and ends the stream of one that stays silent. True: as ReadSocket.
   bool CheckPeer(Time now);
-  // Gives everything back. Nothing but Send, Close, Abort and droppable_bytes may follow.
+  // Gives everything back. Nothing but what is safe from any thread may follow.
   void Finish();
 
  private:
@@ -113,7 +129,11 @@ class ShmStream : public Stream, public std::enable_shared_from_this<ShmStream> 
   bool ReadRing();
   // Reads the head of a frame, or some of its bytes. 0: there is too little to read.
   size_t ReadSome(size_t available);
+  void BeginFrame();
+  // False: there is no memory for it now. Others are cut, so there soon is.
+  bool BeginChunk();
   void EndFrame();
+  void ReleaseIncoming();
   void EndReading(const absl::Status& status);
   void PublishRead();
   void PeerIsGone();
@@ -136,6 +156,9 @@ class ShmStream : public Stream, public std::enable_shared_from_this<ShmStream> 
   Message incoming_;         // the full chunks of the frame
   std::shared_ptr<uint8_t[]> chunk_;
   size_t chunk_size_ = 0, chunk_filled_ = 0;
+  // The memory of the frame's chunks, which counts against the bound of all streams. Relaxed: other
+  // threads only compare the figures of streams.
+  std::atomic<size_t> incoming_bytes_{0};
   bool read_unpublished_ = false;
   bool reading_over_ = false;
   bool peer_gone_ = false;
@@ -154,6 +177,8 @@ class ShmStream : public Stream, public std::enable_shared_from_this<ShmStream> 
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;     // sends do nothing
   bool end_written_ ABSL_GUARDED_BY(mutex_) = false;
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
+  bool cut_ ABSL_GUARDED_BY(mutex_) = false;    // ClaimCut has returned true
+  Time closed_at_ ABSL_GUARDED_BY(mutex_);      // when Close was called
   absl::Status abort_ ABSL_GUARDED_BY(mutex_);  // not OK: why the stream ends at once
 };
 

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <chrono>
 #include <list>
-#include <map>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -25,64 +24,14 @@
 namespace sluice {
 namespace {
 
-// Connections that have not said hello. Further ones are dropped.
+// Connections that have not said hello. A further one takes the place of the oldest.
 constexpr size_t kMaxStrangers = 64;
+// Whoever connects without end gives others their turn after so many connections. A caller that
+// says hello at once is heard before kMaxStrangers others have come.
+constexpr int kAcceptsATurn = 16;
 constexpr absl::Duration kHelloTimeout = absl::Seconds(10);
-// The address of a caller in the audit log.
+// The address of a caller whose own is not known.
 constexpr char kLocalSocket[] = "local socket";
-
-// The streams that are open. It outlives the server in the hands of late senders.
-class OpenStreams {
- public:
-  explicit OpenStreams(size_t max_total_bytes) : max_total_bytes_(max_total_bytes) {}
-
-  int size() {
-    MutexLock lock(&mutex_);
-    return static_cast<int>(streams_.size());
-  }
-  void Add(std::shared_ptr<ShmStream> stream) {
-    MutexLock lock(&mutex_);
-    ShmStream* const key = stream.get();
-    streams_[key] = std::move(stream);
-  }
-  void Remove(ShmStream* stream) {
-    std::shared_ptr<ShmStream> last;  // dropped without the lock
-    MutexLock lock(&mutex_);
-    const auto found = streams_.find(stream);
-    if (found == streams_.end()) return;
-    last = std::move(found->second);
-    streams_.erase(found);
-  }
-  std::vector<std::shared_ptr<ShmStream>> All() {
-    MutexLock lock(&mutex_);
-    std::vector<std::shared_ptr<ShmStream>> all;
-    for (const auto& [key, stream] : streams_) all.push_back(stream);
-    return all;
-  }
-  // Ends streams until the total is within its limit again, as GrpcStreamServer does.
-  void CutLargest(const std::atomic<size_t>& queued_bytes) {
-    while (queued_bytes.load(std::memory_order_relaxed) > max_total_bytes_) {
-      std::shared_ptr<ShmStream> largest;
-      size_t most = 0;
-      for (std::shared_ptr<ShmStream>& stream : All()) {
-        const size_t droppable = stream->droppable_bytes();
-        if (droppable <= most) continue;
-        most = droppable;
-        largest = std::move(stream);
-      }
-      if (largest == nullptr) return;
-      largest->Abort(absl::ResourceExhaustedError(absl::StrCat(
-          "this stream has ", most,
-          " bytes queued, the most of all, and all together have more than ", max_total_bytes_,
-          " (limits.max_queued_mib); read faster, or connect again")));
-    }
-  }
-
- private:
-  const size_t max_total_bytes_;
-  Mutex mutex_;
-  std::map<ShmStream*, std::shared_ptr<ShmStream>> streams_ ABSL_GUARDED_BY(mutex_);
-};
 
 }  // namespace
 
@@ -92,18 +41,16 @@ class ShmStreamServer::Impl {
       : options_(std::move(options)),
         boot_id_(options_.boot_id.empty() ? BootId() : options_.boot_id),
         factory_(std::move(factory)),
-        open_(std::make_shared<OpenStreams>(options_.max_total_queued_bytes)),
+        streams_(TableFor(options_)),
         host_(std::make_shared<ShmStream::Host>()) {
     host_->max_message_bytes = options_.max_message_bytes;
-    host_->max_queued_bytes = options_.max_queued_bytes;
-    host_->max_total_queued_bytes = options_.max_total_queued_bytes;
+    host_->max_first_message_bytes = options_.max_first_message_bytes;
+    host_->max_queued_bytes = streams_->max_queued_bytes();
+    host_->served = streams_;
     host_->keepalive_time = options_.keepalive_time;
     host_->keepalive_timeout = options_.keepalive_timeout;
     host_->first_message_timeout = options_.first_message_timeout;
-    // A late sender holds the host until it returns.
-    host_->on_overload = [open = open_, host = host_.get()] {
-      open->CutLargest(host->queued_bytes);
-    };
+    host_->close_timeout = options_.close_timeout;
   }
   ~Impl() { Shutdown(); }
 
@@ -113,8 +60,8 @@ class ShmStreamServer::Impl {
     stop_event_ = FileDescriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (!stop_event_) return absl::ResourceExhaustedError("no eventfd");
     const absl::Duration check_every =
-        std::min(
-            {options_.keepalive_time, options_.keepalive_timeout, options_.first_message_timeout}) /
+        std::min({options_.keepalive_time, options_.keepalive_timeout,
+                  options_.first_message_timeout, options_.close_timeout}) /
         8;
     for (int i = 0; i < std::max(1, options_.threads); ++i)
       threads_.push_back(std::make_shared<ShmThread>(check_every));
@@ -155,17 +102,23 @@ class ShmStreamServer::Impl {
     if (!acceptor_.joinable()) return;
     eventfd_write(stop_event_.get(), 1);
     acceptor_.join();
-    for (const auto& stream : open_->All())
-      stream->Abort(absl::UnavailableError("the server is shutting down"));
+    streams_->AbortAll(this, absl::UnavailableError("the server is shutting down"));
     for (const auto& thread : threads_) thread->Stop();
     threads_.clear();
     listener_ = UnixListener();
   }
 
-  int open_streams() const { return open_->size(); }
-  size_t queued_bytes() const { return host_->queued_bytes.load(std::memory_order_relaxed); }
+  int open_streams() const { return streams_->CountOf(this); }
+  size_t queued_bytes() const { return streams_->queued()->bytes(); }
 
  private:
+  static std::shared_ptr<ServedStreams> TableFor(const Options& options) {
+    if (options.streams != nullptr) return options.streams;
+    RoomReports::Options reports;
+    reports.audit = options.audit;
+    return std::make_shared<ServedStreams>(StreamBounds(), std::move(reports));
+  }
+
   using Time = ShmStream::Time;
   // Has connected, but not said hello.
   struct Stranger {
@@ -193,7 +146,7 @@ class ShmStreamServer::Impl {
   }
 
   void AcceptStrangers(std::list<Stranger>* strangers, Time now) {
-    while (true) {
+    for (int i = 0; i < kAcceptsATurn; ++i) {
       absl::StatusOr<UnixConnection> socket = listener_.Accept();
       if (absl::IsUnavailable(socket.status())) return;
       if (absl::IsPermissionDenied(socket.status())) {
@@ -202,7 +155,8 @@ class ShmStreamServer::Impl {
         // No descriptors are free: without a pause, this thread would only try again.
         std::this_thread::sleep_for(std::chrono::milliseconds(10));
         return;
-      } else if (strangers->size() < kMaxStrangers) {
+      } else {
+        if (strangers->size() == kMaxStrangers) strangers->pop_front();
         strangers->push_back({*std::move(socket), now});
       }
     }
@@ -224,7 +178,6 @@ class ShmStreamServer::Impl {
     } else {
       refusal = link.status();
     }
-    if (refusal.ok()) refusal = AcceptHello(&socket);
     if (!refusal.ok()) return RefuseHello(&socket, refusal);
     link->socket = std::move(socket);
     Open(*std::move(link), *peer);
@@ -234,8 +187,19 @@ class ShmStreamServer::Impl {
     const std::shared_ptr<ShmThread>& thread = threads_[next_thread_++ % threads_.size()];
     auto stream =
         std::make_shared<ShmStream>(ShmStream::Side::kServer, std::move(link), host_, thread);
-    const int streams =
-        open_->size() + (options_.other_streams != nullptr ? options_.other_streams() : 0);
+    const AuditedCaller caller = CallerOf(peer, peer.address.empty() ? kLocalSocket : peer.address);
+    // Before the answer, so that a client that is refused can use gRPC instead.
+    absl::Status refusal = streams_->Admit(stream.get(), this, caller, kExchangeMethod);
+    if (refusal.ok()) {
+      refusal = AcceptHello(stream->socket());
+      if (!refusal.ok()) streams_->Remove(stream.get());
+    }
+    if (!refusal.ok()) return RefuseHello(stream->socket(), refusal);
+    Serve(std::move(stream), thread, peer);
+  }
+
+  void Serve(std::shared_ptr<ShmStream> stream, const std::shared_ptr<ShmThread>& thread,
+             const PeerIdentity& peer) {
     const auto handler = std::make_shared<std::unique_ptr<StreamHandler>>();
     ShmStream::Events events;
     events.on_message = [handler](Message message) { (*handler)->OnMessage(std::move(message)); };
@@ -244,17 +208,11 @@ class ShmStreamServer::Impl {
       (*handler)->OnClosed();
       handler->reset();
     };
-    events.on_finished = [open = open_, key = stream.get()] { open->Remove(key); };
+    events.on_finished = [streams = streams_, key = stream.get()] { streams->Remove(key); };
     stream->SetEvents(std::move(events));
-    open_->Add(stream);
-    if (streams >= options_.max_streams) {
-      stream->Abort(absl::ResourceExhaustedError(absl::StrCat(
-          "the server already has its maximum of ", options_.max_streams, " streams")));
-    } else {
-      *handler = factory_(stream, peer);
-      if (*handler == nullptr)
-        stream->Abort(absl::ResourceExhaustedError("the server refused the stream"));
-    }
+    *handler = factory_(stream, peer);
+    if (*handler == nullptr)
+      stream->Abort(absl::ResourceExhaustedError("the server refused the stream"));
     thread->Add(std::move(stream));
   }
 
@@ -268,7 +226,7 @@ class ShmStreamServer::Impl {
   const Options options_;
   const std::string boot_id_;
   const StreamHandlerFactory factory_;
-  const std::shared_ptr<OpenStreams> open_;
+  const std::shared_ptr<ServedStreams> streams_;  // late senders hold it too
   const std::shared_ptr<ShmStream::Host> host_;
   ShmInvitations invitations_;
   // Constant while the acceptor runs.

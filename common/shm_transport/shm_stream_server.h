@@ -17,6 +17,7 @@
 
 #include "common/security/audit_log.h"
 #include "common/shm_transport/shm_link.h"
+#include "common/transport/served_streams.h"
 #include "common/transport/transport.h"
 
 namespace sluice {
@@ -29,16 +30,17 @@ class ShmStreamServer {
     // Four frames of the data plane: a sender need not wait for the reader after each. Pages that
     // no byte has passed through take no memory.
     size_t ring_bytes = size_t{4} << 20;
+    // A longer first message of a stream ends it with RESOURCE_EXHAUSTED: whoever sends it has not
+    // shown a pass. A hello names the acknowledged shards of a pserver, with about 5 bytes for each
+    // of the 2^20 that a job may have.
+    size_t max_first_message_bytes = size_t{8} << 20;
     // As in GrpcStreamServer::Options.
+    std::shared_ptr<ServedStreams> streams;
     size_t max_message_bytes = size_t{256} << 20;
-    size_t max_queued_bytes = size_t{1} << 30;
-    size_t max_total_queued_bytes = size_t{16} << 30;
-    int max_streams = 1024;
     absl::Duration first_message_timeout = absl::Seconds(10);
+    absl::Duration close_timeout = absl::Seconds(30);
     absl::Duration keepalive_time = absl::Seconds(10);
     absl::Duration keepalive_timeout = absl::Seconds(10);
-    // The streams that another server has; they count for max_streams. May be empty.
-    std::function<int()> other_streams;
     std::string boot_id;  // empty: that of this host
   };
 
@@ -57,8 +59,10 @@ class ShmStreamServer {
   // As GrpcStreamServer::Shutdown.
   void Shutdown();
 
+  // The number of open streams of this server.
   int open_streams() const;
-  // The bytes of all streams that Send has accepted and that are not yet in a ring or lost.
+  // The bytes that Send has accepted and that are not yet in a ring or lost, of all
+  // Options.streams.
   size_t queued_bytes() const;
 
  private:

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <deque>
 #include <list>
+#include <map>
 #include <set>
 #include <thread>
 #include <utility>
@@ -200,7 +202,6 @@ class ShmTransport::Impl {
         open_streams_(std::make_shared<std::atomic<int>>(0)) {
     host_->max_message_bytes = options_.max_message_bytes;
     host_->max_queued_bytes = options_.max_queued_bytes;
-    host_->max_total_queued_bytes = SIZE_MAX;
     host_->keepalive_time = options_.keepalive_time;
     host_->keepalive_timeout = options_.keepalive_timeout;
     const absl::Duration check_every =
@@ -243,7 +244,7 @@ class ShmTransport::Impl {
     return options_.control->Call(address, method, request, timeout);
   }
 
-  size_t queued_bytes() const { return host_->queued_bytes.load(std::memory_order_relaxed); }
+  size_t queued_bytes() const { return host_->queued()->bytes(); }
   int open_streams() const { return open_streams_->load(std::memory_order_relaxed); }
 
  private:
@@ -252,10 +253,16 @@ class ShmTransport::Impl {
     std::shared_ptr<std::atomic<bool>> over;
   };
 
+  // One after the other, without a stream between them.
+  struct Refusals {
+    std::chrono::steady_clock::time_point first, last;
+  };
+
   void ConnectNow(ClientStream::State* state) {
     const std::string& address = state->address();
     absl::StatusOr<ShmLink> link =
         OpenShmLink(options_.control, address, boot_id_, options_.connect_timeout);
+    const bool may_pass = RefusalMayPass(address, link.status());
     if (link.ok()) {
       Say(address, absl::OkStatus());
       state->Open([&](StreamCallbacks callbacks) {
@@ -271,6 +278,12 @@ class ShmTransport::Impl {
                               absl::StrCat("stream to ", address, ": ", link.status().message())));
       return;
     }
+    if (options_.fallback == nullptr && may_pass) {
+      state->End(
+          absl::UnavailableError(absl::StrCat("stream to ", address, ": shared memory is ",
+                                              "refused for now: ", link.status().message())));
+      return;
+    }
     if (options_.fallback == nullptr) {
       state->End(absl::UnimplementedError(
           absl::StrCat("stream to ", address,
@@ -283,6 +296,24 @@ class ShmTransport::Impl {
     state->Open([&](StreamCallbacks callbacks) {
       return options_.fallback->Connect(address, std::move(callbacks));
     });
+  }
+
+  // Whether it is worth another try. A flood of other callers can cause these refusals: a dropped
+  // connection, a token that was given up for others, or too many streams.
+  bool RefusalMayPass(const std::string& address, const absl::Status& refusal) {
+    const bool passing = absl::IsAborted(refusal) || absl::IsPermissionDenied(refusal) ||
+                         absl::IsResourceExhausted(refusal);
+    const auto now = std::chrono::steady_clock::now();
+    MutexLock lock(&mutex_);
+    if (!passing) {
+      refusals_.erase(address);
+      return false;
+    }
+    Refusals& refusals = refusals_.try_emplace(address, Refusals{now, now}).first->second;
+    // After a long time without a try, an earlier refusal says nothing.
+    if (absl::FromChrono(now - refusals.last) > options_.refusals_may_last) refusals.first = now;
+    refusals.last = now;
+    return absl::FromChrono(now - refusals.first) < options_.refusals_may_last;
   }
 
   void Say(const std::string& address, const absl::Status& why_not) {
@@ -302,6 +333,7 @@ class ShmTransport::Impl {
   Mutex mutex_;
   std::list<Connecting> connecting_ ABSL_GUARDED_BY(mutex_);
   std::set<std::string> said_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, Refusals> refusals_ ABSL_GUARDED_BY(mutex_);  // of addresses that refuse
 };
 
 ShmTransport::ShmTransport(Options options) : impl_(std::make_unique<Impl>(std::move(options))) {}

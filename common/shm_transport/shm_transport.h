@@ -2,9 +2,12 @@
 //
 // Connect first asks the server over `control` for an invitation (shm_handshake.h), on a thread of
 // its own. Where shared memory cannot be used, the stream goes over `fallback`, and on_choice says
-// why, once for each address and reason; without a fallback, the stream ends with UNIMPLEMENTED and
-// the reason. A server that cannot be reached ends the stream with UNAVAILABLE in both cases, and
-// so does everything that would end it over gRPC (grpc_transport.h).
+// why, once for each address and reason. A server that cannot be reached ends the stream with
+// UNAVAILABLE in both cases, and so does everything that would end it over gRPC (grpc_transport.h).
+//
+// Without a fallback, a refusal that may pass (ABORTED, PERMISSION_DENIED, RESOURCE_EXHAUSTED) ends
+// the stream with UNAVAILABLE, so that its owner tries again. Any other refusal, and one that has
+// lasted for `refusals_may_last`, ends it with UNIMPLEMENTED and the reason.
 //
 // Lifetime: streams must be destroyed before the transport.
 //
@@ -32,6 +35,7 @@ class ShmTransport : public Transport {
     size_t max_queued_bytes = size_t{1} << 30;
     // The time for the invitation, and then for the answer at the local socket.
     absl::Duration connect_timeout = absl::Seconds(10);
+    absl::Duration refusals_may_last = absl::Seconds(60);
     absl::Duration keepalive_time = absl::Seconds(10);
     absl::Duration keepalive_timeout = absl::Seconds(10);
     std::string boot_id;  // empty: that of this host

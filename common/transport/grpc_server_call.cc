@@ -74,7 +74,6 @@ void GrpcServerCall::OnRequested(bool ok) {
 }
 
 void GrpcServerCall::ServeStream(const StreamHandlerFactory& factory, const PeerIdentity& peer) {
-  address_ = peer.address;
   handle_ = std::make_shared<Handle>(this);
   handler_ = factory(handle_, peer);
   if (handler_ == nullptr) {
@@ -105,7 +104,7 @@ void GrpcServerCall::OnRead(bool ok) {
   // Without it, a stream would hold its alarm, and so itself, until the timeout.
   if (!heard_) {
     silence_.Cancel();
-    if (ok) host_->on_heard(this);
+    if (ok) host_->streams->Spoke(this);
   }
   heard_ = true;
   Message message;
@@ -172,29 +171,38 @@ void GrpcServerCall::Reply(const absl::StatusOr<std::string>& reply) {
 void GrpcServerCall::Send(Message message) {
   const size_t size = MessageSize(message);
   Queued queued{ToByteBuffer(message), size};
-  bool overflow;
-  size_t total = 0;
+  const size_t max_bytes = host_->streams->max_queued_bytes();
+  bool overflow, within = true;
   {
     MutexLock lock(&mutex_);
     if (ending_) return;
-    overflow = queued_bytes_ + size > host_->max_queued_bytes;
+    overflow = queued_bytes_ + size > max_bytes;
     if (!overflow) {
       queue_.push_back(std::move(queued));
       queued_bytes_ += size;
-      // Relaxed: a sum, which orders nothing.
-      total = host_->queued_bytes.fetch_add(size, std::memory_order_relaxed) + size;
+      within = host_->streams->queued()->Add(size);
     }
   }
   if (overflow) {
-    const absl::Status unread = absl::ResourceExhaustedError(absl::StrCat(
-        "more than ", host_->max_queued_bytes,
-        " bytes wait to be sent; the client is not reading. Read faster, or connect again"));
-    host_->on_cut(this, unread);
-    Cut(unread);
+    host_->streams->Cut(
+        this,
+        absl::ResourceExhaustedError(absl::StrCat(
+            "more than ", max_bytes,
+            " bytes wait to be sent; the client is not reading. Read faster, or connect again")));
     return;
   }
   Pump();
-  if (total > host_->max_total_queued_bytes) host_->on_overload();
+  if (!within) host_->streams->CutMostQueued();
+}
+
+std::shared_ptr<ServedStream> GrpcServerCall::Hold() {
+  if (!TryAddRef()) return nullptr;
+  return std::shared_ptr<ServedStream>(this, [this](ServedStream*) { Release(); });
+}
+
+bool GrpcServerCall::ClaimCut() {
+  MutexLock lock(&mutex_);
+  return !std::exchange(cut_, true);
 }
 
 void GrpcServerCall::Cut(const absl::Status& status) {
@@ -207,9 +215,10 @@ bool GrpcServerCall::ending() {
   return ending_;
 }
 
-size_t GrpcServerCall::droppable_bytes() {
+// Those of a call that has ended count too: its client may have asked for much and closed.
+size_t GrpcServerCall::queued_bytes() {
   MutexLock lock(&mutex_);
-  return ending_ ? 0 : queued_bytes_;
+  return cut_ ? 0 : queued_bytes_;
 }
 
 void GrpcServerCall::Close() {
@@ -245,7 +254,7 @@ void GrpcServerCall::Abort(const absl::Status& status) {
 }
 
 std::deque<GrpcServerCall::Queued> GrpcServerCall::TakeQueue() {
-  host_->queued_bytes.fetch_sub(queued_bytes_ - writing_bytes_, std::memory_order_relaxed);
+  host_->streams->queued()->Sub(queued_bytes_ - writing_bytes_);
   queued_bytes_ = writing_bytes_;
   std::deque<Queued> taken;
   taken.swap(queue_);
@@ -287,7 +296,7 @@ void GrpcServerCall::OnWritten(bool ok) {
     MutexLock lock(&mutex_);
     writing_ = false;
     queued_bytes_ -= writing_bytes_;
-    host_->queued_bytes.fetch_sub(writing_bytes_, std::memory_order_relaxed);
+    host_->streams->queued()->Sub(writing_bytes_);
     writing_bytes_ = 0;
     if (!ok) {  // the client is gone
       ending_ = true;

@@ -14,7 +14,6 @@
 #include <grpcpp/alarm.h>
 #include <grpcpp/generic/async_generic_service.h>
 
-#include <atomic>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -23,27 +22,20 @@
 #include "absl/time/time.h"
 #include "common/base/mutex.h"
 #include "common/transport/grpc_convert.h"
+#include "common/transport/served_streams.h"
 #include "common/transport/transport.h"
 
 namespace sluice {
 
-class GrpcServerCall {
+class GrpcServerCall final : public ServedStream {
  public:
   // The state that all calls of a server share. It outlives them.
   struct Host {
-    size_t max_queued_bytes = 0;        // of one call
-    size_t max_total_queued_bytes = 0;  // of all calls
-    std::atomic<size_t> queued_bytes{0};
-    // More than max_total_queued_bytes are queued. Called without a lock.
-    std::function<void()> on_overload;
+    std::shared_ptr<ServedStreams> streams;  // those of the process, and their bounds
     // A stream without a message for so long after it was opened is ended.
     absl::Duration first_message_timeout;
     // A call that has ended is cut after so long, if its client has not read all that was queued.
     absl::Duration close_timeout;
-    // The first message of a stream has come. Called on the queue's thread, without a lock.
-    std::function<void(GrpcServerCall*)> on_heard;
-    // The call was cut because its client does not read. Called without a lock.
-    std::function<void(GrpcServerCall*, const absl::Status&)> on_cut;
     // When `accepted`, the call has a method and the host answers with Refuse, ServeStream or
     // ServeUnary. Otherwise the server is shutting down.
     std::function<void(GrpcServerCall*, bool accepted)> on_requested;
@@ -70,16 +62,14 @@ class GrpcServerCall {
   void ServeUnary(std::function<void(std::string request)> start);
   void Reply(const absl::StatusOr<std::string>& reply);
 
-  // Close or Abort was called, or the client is gone.
-  bool ending();
-  // The bytes that Cut would drop, or would stop from being sent.
-  size_t droppable_bytes();
   void Send(Message message);
   void Close();
-  // Drops what is queued and ends the call with `status`.
-  void Abort(const absl::Status& status);
-  // Abort for a client that does not read. It may never see the status.
-  void Cut(const absl::Status& status);
+  std::shared_ptr<ServedStream> Hold() override;
+  bool ending() override;
+  size_t queued_bytes() override;
+  bool ClaimCut() override;
+  void Cut(const absl::Status& status) override;
+  void Abort(const absl::Status& status) override;
 
   // Keeps the call alive from another thread; every AddRef needs a Release.
   void AddRef();
@@ -114,7 +104,6 @@ class GrpcServerCall {
   grpc::GenericServerAsyncReaderWriter call_{&context_};
 
   grpc::CompletionQueue* queue_events_ = nullptr;  // constant after Request
-  std::string address_;  // of the peer, constant after ServeStream; gRPC forgets it with a cancel
 
   // Only the queue's thread touches these.
   grpc::Alarm silence_;
@@ -134,6 +123,7 @@ class GrpcServerCall {
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;  // sends do nothing; Finish once the queue is empty
   bool finishing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool cut_ ABSL_GUARDED_BY(mutex_) = false;  // ClaimCut has returned true
   grpc::Alarm overdue_ ABSL_GUARDED_BY(mutex_);
   bool awaits_end_ ABSL_GUARDED_BY(mutex_) = false;  // overdue_ is set
 };

@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 #include <map>
 #include <optional>
@@ -28,7 +27,6 @@
 #include "common/transport/connection_bounds.h"
 #include "common/transport/grpc_convert.h"
 #include "common/transport/grpc_server_call.h"
-#include "common/transport/stream_admission.h"
 
 namespace sluice {
 namespace {
@@ -66,62 +64,16 @@ absl::Status CheckBindable(const std::string& address) {
   return status;
 }
 
-// Who opens streams and calls, for the limits: many processes may share a certificate.
-std::string PeerOn(const AuditedCaller& caller) {
-  return absl::StrCat(caller.role, " ", caller.name, "@",
-                      caller.address.substr(0, caller.address.rfind(':')));
-}
-
-// Lets a line pass at most every kEvery, with the number of those that did not.
-class RareLines {
- public:
-  explicit RareLines(std::function<void(const std::string&)> log) : log_(std::move(log)) {}
-
-  void Add(const std::string& line) {
-    if (!log_) return;
-    uint64_t left_out;
-    {
-      MutexLock lock(&mutex_);
-      const auto now = std::chrono::steady_clock::now();
-      if (last_.has_value() && now - *last_ < kEvery) {
-        ++left_out_;
-        return;
-      }
-      last_ = now;
-      left_out = std::exchange(left_out_, 0);
-    }
-    log_(left_out == 0 ? line
-                       : absl::StrCat(line, " (and ", left_out, " more since the last line)"));
-  }
-
- private:
-  static constexpr std::chrono::seconds kEvery{10};
-  const std::function<void(const std::string&)> log_;
-  Mutex mutex_;
-  std::optional<std::chrono::steady_clock::time_point> last_ ABSL_GUARDED_BY(mutex_);
-  uint64_t left_out_ ABSL_GUARDED_BY(mutex_) = 0;
-};
-
 }  // namespace
 
 class GrpcStreamServer::Impl {
  public:
   Impl(Options options, StreamHandlerFactory factory)
-      : options_(std::move(options)),
-        lines_(options_.log),
-        admission_(static_cast<size_t>(std::max(0, options_.max_streams)),
-                   options_.max_silent_streams_per_peer) {
+      : options_(std::move(options)), streams_(TableFor(options_)) {
     streaming_[kExchangeMethod] = std::move(factory);
-    host_.max_queued_bytes = options_.max_queued_bytes;
-    host_.max_total_queued_bytes = options_.max_total_queued_bytes;
-    host_.on_overload = [this] { CutLargest(); };
+    host_.streams = streams_;
     host_.first_message_timeout = options_.first_message_timeout;
     host_.close_timeout = options_.close_timeout;
-    host_.on_heard = [this](GrpcServerCall* call) {
-      MutexLock lock(&mutex_);
-      admission_.Spoke(call);
-    };
-    host_.on_cut = [this](GrpcServerCall* call, const absl::Status& why) { NoteUnread(call, why); };
     host_.on_requested = [this](GrpcServerCall* call, bool accepted) {
       if (accepted) Accept(call);
     };
@@ -173,18 +125,11 @@ class GrpcStreamServer::Impl {
   void Shutdown() {
     if (server_ == nullptr) return;
     failed_handshakes_.reset();  // those that the end of the server cuts are nobody's fault
-    std::vector<GrpcServerCall*> streams;
     {
       MutexLock lock(&mutex_);
       shutting_down_ = true;
-      for (const auto& [call, caller] : streams_) {
-        if (call->TryAddRef()) streams.push_back(call);
-      }
     }
-    for (GrpcServerCall* call : streams) {
-      call->Abort(absl::UnavailableError("the server is shutting down"));
-      call->Release();
-    }
+    streams_->AbortAll(this, absl::UnavailableError("the server is shutting down"));
     server_->Shutdown(GrpcDeadline(options_.shutdown_timeout));
     unary_threads_.reset();
     {
@@ -196,14 +141,17 @@ class GrpcStreamServer::Impl {
     queues_.clear();
   }
 
-  int open_streams() {
-    MutexLock lock(&mutex_);
-    return static_cast<int>(streams_.size());
-  }
-
-  size_t queued_bytes() const { return host_.queued_bytes.load(std::memory_order_relaxed); }
+  int open_streams() { return streams_->CountOf(this); }
+  size_t queued_bytes() const { return streams_->queued()->bytes(); }
 
  private:
+  static std::shared_ptr<ServedStreams> TableFor(const Options& options) {
+    if (options.streams != nullptr) return options.streams;
+    RoomReports::Options reports;
+    reports.audit = options.audit;
+    return std::make_shared<ServedStreams>(StreamBounds(), std::move(reports));
+  }
+
   void SetArguments(grpc::ServerBuilder* builder) {
     const auto ms = [](absl::Duration d) { return static_cast<int>(absl::ToInt64Milliseconds(d)); };
     const int max_bytes = static_cast<int>(std::min<size_t>(options_.max_message_bytes, INT32_MAX));
@@ -266,31 +214,10 @@ class GrpcStreamServer::Impl {
             absl::StrCat("too many calls are waiting already (", options_.max_waiting_unary,
                          " of all callers, or ", options_.max_waiting_unary_per_peer,
                          " of this one); try again in a second"));
-        NoRoom(caller, call->method(), full);
+        streams_->reports()->NoRoom(caller, call->method(), full);
         call->Reply(full);
       });
     }
-  }
-
-  // Records that a call was refused, or a stream cut, for want of room.
-  void NoRoom(const AuditedCaller& caller, const std::string& method, const absl::Status& why) {
-    if (options_.audit != nullptr)
-      options_.audit->Refused(caller, method, RefusalReason::kRoom, why.message());
-    lines_.Add(absl::StrCat(method, " of ", PeerOn(caller), ": ", why.message()));
-  }
-
-  // Records that a stream is ended because its client does not read.
-  void NoteUnread(GrpcServerCall* call, const absl::Status& why) {
-    const AuditedCaller caller = CallerOfStream(call);
-    if (options_.audit != nullptr)
-      options_.audit->Refused(caller, call->method(), RefusalReason::kRoom, why.message());
-    if (options_.on_cut) options_.on_cut(caller.address, why);
-  }
-
-  AuditedCaller CallerOfStream(GrpcServerCall* call) {
-    MutexLock lock(&mutex_);
-    const auto it = streams_.find(call);
-    return it == streams_.end() ? CallerOf(PeerIdentity(), PeerAddress(call->peer())) : it->second;
   }
 
   // Records a refusal for want of a right.
@@ -305,87 +232,16 @@ class GrpcStreamServer::Impl {
                             refusal.message());
   }
 
-  // Gives up other streams for this one, or refuses it.
+  // Refuses the stream, or gives up others for it.
   absl::Status Admit(GrpcServerCall* call, const AuditedCaller& caller) {
-    const absl::Status full = absl::ResourceExhaustedError(absl::StrCat(
-        "the server has its maximum of ", options_.max_streams,
-        " streams (limits.max_streams), or ", options_.max_silent_streams_per_peer,
-        " of one peer that have sent nothing; send a hello at once, or try again in a second"));
-    std::vector<std::pair<GrpcServerCall*, AuditedCaller>> given_up;
-    bool refused = false;
-    {
-      MutexLock lock(&mutex_);
-      if (shutting_down_) return absl::UnavailableError("the server is shutting down");
-      MakeRoom(&given_up);
-      streams_[call] = caller;
-      for (const void* id : admission_.Open(call, {PeerOn(caller), caller.address})) {
-        if (id == call) {
-          refused = true;
-          continue;
-        }
-        const auto it =
-            streams_.find(const_cast<GrpcServerCall*>(static_cast<const GrpcServerCall*>(id)));
-        if (it != streams_.end() && it->first->TryAddRef()) given_up.push_back(*it);
-      }
-      if (refused) streams_.erase(call);
-    }
-    for (auto& [other, its_caller] : given_up) {
-      NoRoom(its_caller, other->method(), full);
-      // Only a stream that has ended already may have a client that does not read the status.
-      other->ending() ? other->Cut(full) : other->Abort(full);
-      other->Release();
-    }
-    if (refused) NoRoom(caller, call->method(), full);
-    return refused ? full : absl::OkStatus();
-  }
-
-  // At the maximum, takes a stream that has ended, but whose client does not read the rest.
-  void MakeRoom(std::vector<std::pair<GrpcServerCall*, AuditedCaller>>* given_up)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    if (admission_.open() < static_cast<size_t>(std::max(0, options_.max_streams))) return;
-    for (const auto& stream : streams_) {
-      if (!stream.first->ending() || !stream.first->TryAddRef()) continue;
-      admission_.Closed(stream.first);
-      given_up->push_back(stream);
-      return;
-    }
-  }
-
-  // Ends streams until the total is within its limit again. Clients that do not read have the most
-  // queued; one that is cut by mistake connects again.
-  void CutLargest() {
-    while (host_.queued_bytes.load(std::memory_order_relaxed) > options_.max_total_queued_bytes) {
-      GrpcServerCall* largest = nullptr;
-      size_t most = 0;
-      {
-        MutexLock lock(&mutex_);
-        for (const auto& [call, caller] : streams_) {
-          const size_t droppable = call->droppable_bytes();
-          if (droppable <= most) continue;
-          most = droppable;
-          largest = call;
-        }
-        // A call without references is about to leave streams_, and has nothing queued any more.
-        if (largest != nullptr && !largest->TryAddRef()) largest = nullptr;
-      }
-      if (largest == nullptr) return;
-      const absl::Status unread = absl::ResourceExhaustedError(
-          absl::StrCat("this stream has ", most,
-                       " bytes queued, the most of all, and all together have more than ",
-                       options_.max_total_queued_bytes,
-                       " (limits.max_queued_mib); read faster, or connect again"));
-      NoteUnread(largest, unread);
-      largest->Cut(unread);
-      largest->Release();
-    }
+    const absl::Status admitted = streams_->Admit(call, this, caller, call->method());
+    // After the admission: Shutdown ends the streams that it finds.
+    return admitted.ok() && shutting_down() ? absl::UnavailableError("the server is shutting down")
+                                            : admitted;
   }
 
   void Forget(GrpcServerCall* call) {
-    {
-      MutexLock lock(&mutex_);
-      streams_.erase(call);
-      admission_.Closed(call);
-    }
+    streams_->Remove(call);
     // Delete before counting down: Shutdown continues as soon as the count is zero.
     delete call;
     MutexLock lock(&mutex_);
@@ -415,7 +271,7 @@ class GrpcStreamServer::Impl {
   };
 
   const Options options_;
-  RareLines lines_;
+  const std::shared_ptr<ServedStreams> streams_;
   // Constant after Start.
   std::map<std::string, StreamHandlerFactory> streaming_;
   std::map<std::string, UnaryMethod> unary_;
@@ -432,9 +288,6 @@ class GrpcStreamServer::Impl {
   Mutex mutex_;
   CondVar changed_;
   int calls_ ABSL_GUARDED_BY(mutex_) = 0;  // existing calls, including those that wait for a client
-  // Calls that are streams, and who has opened them.
-  std::map<GrpcServerCall*, AuditedCaller> streams_ ABSL_GUARDED_BY(mutex_);
-  StreamAdmission admission_ ABSL_GUARDED_BY(mutex_);
   bool shutting_down_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

@@ -17,6 +17,7 @@
 
 #include "common/security/audit_log.h"
 #include "common/security/grpc_credentials.h"
+#include "common/transport/served_streams.h"
 #include "common/transport/transport.h"
 
 namespace sluice {
@@ -36,29 +37,17 @@ class GrpcStreamServer {
     // Calls that the caller's certificate does not allow are refused with PERMISSION_DENIED
     // (common/security/access_rules.h), as are those of other users (peer_verifier.h).
     GrpcCredentials credentials;
-    // Gets those calls, and those refused or cut for want of room. May be null; outlives the
-    // server.
+    // Gets those calls. May be null; outlives the server.
     AuditLog* audit = nullptr;
-    // Told of calls that are refused or cut for want of room, at most every 10 seconds. May be
-    // empty.
-    std::function<void(const std::string&)> log;
     int threads = 2;
     int unary_threads = 1;
     // A longer message ends its stream with RESOURCE_EXHAUSTED.
     size_t max_message_bytes = size_t{256} << 20;
-    // A stream with more bytes queued ends with RESOURCE_EXHAUSTED: its client does not read.
-    size_t max_queued_bytes = size_t{1} << 30;
-    // While all streams together have more bytes queued, the one with the most is ended.
-    size_t max_total_queued_bytes = size_t{16} << 30;
-    // Told of each stream that is ended because of these two limits, with the address of its
-    // client. Called on any thread, without a lock; must not block. May be null.
-    std::function<void(const std::string& address, const absl::Status& why)> on_cut;
+    // The streams of this process, which share their bounds with those of other servers. Null: this
+    // server has a table of its own, with the default bounds.
+    std::shared_ptr<ServedStreams> streams;
     // About the most that gRPC holds of what all clients have sent (connection_bounds.h).
     size_t max_received_bytes = size_t{16} << 30;
-    // Beyond these, streams that have sent nothing yet are given up with RESOURCE_EXHAUSTED: see
-    // stream_admission.h. A peer is a certificate's role and name, on one host.
-    int max_streams = 1024;
-    size_t max_silent_streams_per_peer = 32;
     // Further unary calls that would have to wait for a thread, of all callers and of one peer, are
     // refused with RESOURCE_EXHAUSTED.
     size_t max_waiting_unary = 64;
@@ -93,9 +82,9 @@ class GrpcStreamServer {
   // nothing. Safe to call twice.
   void Shutdown();
 
-  // The number of open streams.
+  // The number of open streams of this server.
   int open_streams() const;
-  // The bytes of all streams that Send has accepted and that are not yet sent or lost.
+  // The bytes that Send has accepted and that are not yet sent or lost, of all Options.streams.
   size_t queued_bytes() const;
 
  private:

@@ -342,6 +342,41 @@ TEST_F(JobLedgerTest, ParkedPullsAreBoundedAndDroppedWithTheirStreamOrJob) {
   EXPECT_EQ(Pull(0).status.code(), absl::StatusCode::kNotFound);
 }
 
+TEST_F(JobLedgerTest, AParkedPullKeepsItsKeysAndNotThePushBeforeThem) {
+  Open(Mode::kSync, 2);
+  const auto push = std::make_shared<std::string>(1 << 20, 'p');
+  const auto keys = std::make_shared<std::string>(1000, 'k');
+  {
+    TestRequest r = RequestOf(0);
+    r.request.counts = true;
+    r.request.frame.header.mutable_push()->set_sequence(1);
+    r.request.frame.header.mutable_pull()->set_applied_sequence(1);
+    r.request.frame.payload = PayloadReader(
+        {Slice(push->data(), push->size(), push), Slice(keys->data(), keys->size(), keys)});
+    r.request.frame.payload.Skip(push->size());
+    ASSERT_TRUE(Complete(&r).parked);
+  }
+  EXPECT_EQ(push.use_count(), 1) << "the push is kept with the pull";
+  const std::vector<ParkedPull> parked = ledger_->Close();
+  ASSERT_THAT(parked, SizeIs(1));
+  EXPECT_EQ(parked[0].payload.remaining(), keys->size());
+  EXPECT_GE(parked[0].bytes, keys->size());
+}
+
+TEST_F(JobLedgerTest, TheKeysOfParkedPullsAreBounded) {
+  Open(Mode::kSync, 2);
+  const auto keys = std::make_shared<std::string>(JobLedger::kMaxParkedBytesPerWorker / 4, 'k');
+  const auto pull = [&](uint32_t rank) {
+    TestRequest r = RequestOf(rank);
+    r.request.frame.header.mutable_pull()->set_applied_sequence(1);
+    r.request.frame.payload = PayloadReader({Slice(keys->data(), keys->size(), keys)});
+    return Complete(&r);
+  };
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(pull(0).parked);
+  EXPECT_EQ(pull(0).status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(pull(1).parked) << "another rank has room of its own";
+}
+
 TEST_F(JobLedgerTest, ReportsTheFirstErrorOfTheJob) {
   Open(Mode::kAsync, 1);
   ledger_->Fail("first");

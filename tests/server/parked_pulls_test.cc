@@ -11,6 +11,8 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
+constexpr size_t kNoBound = SIZE_MAX;
+
 ParkedPull PullOf(uint64_t step, uint64_t stream = 0) {
   ParkedPull pull;
   pull.step = step;
@@ -25,7 +27,7 @@ std::vector<uint64_t> Steps(const std::vector<ParkedPull>& pulls) {
 }
 
 TEST(ParkedPullsTest, TakesWantedPullsInTheOrderOfArrival) {
-  ParkedPulls parked(10);
+  ParkedPulls parked(10, kNoBound);
   for (uint64_t step : {5, 2, 9, 1}) parked.Park(PullOf(step));
   EXPECT_EQ(parked.oldest()->step, 5u);
   EXPECT_THAT(parked.Take([](const ParkedPull&) { return false; }), IsEmpty());
@@ -38,7 +40,7 @@ TEST(ParkedPullsTest, TakesWantedPullsInTheOrderOfArrival) {
 }
 
 TEST(ParkedPullsTest, OneRankCannotUseUpTheRoomOfOthers) {
-  ParkedPulls parked(2);
+  ParkedPulls parked(2, kNoBound);
   const auto park = [&](uint32_t rank) {
     ParkedPull pull;
     pull.caller.rank = rank;
@@ -46,22 +48,46 @@ TEST(ParkedPullsTest, OneRankCannotUseUpTheRoomOfOthers) {
   };
   park(1);
   park(0);
-  EXPECT_FALSE(parked.FullFor(1));
+  EXPECT_FALSE(parked.FullFor(1, 0));
   park(1);
-  EXPECT_TRUE(parked.FullFor(1));
-  EXPECT_FALSE(parked.FullFor(0));
-  EXPECT_FALSE(parked.FullFor(2));
+  EXPECT_TRUE(parked.FullFor(1, 0));
+  EXPECT_FALSE(parked.FullFor(0, 0));
+  EXPECT_FALSE(parked.FullFor(2, 0));
   bool taken = false;
   parked.Take(
       [&](const ParkedPull& p) { return p.caller.rank == 1 && !std::exchange(taken, true); });
-  EXPECT_FALSE(parked.FullFor(1));
+  EXPECT_FALSE(parked.FullFor(1, 0));
+}
+
+TEST(ParkedPullsTest, TheBytesOfOneRankAreBounded) {
+  ParkedPulls parked(10, 100);
+  const auto park = [&](uint32_t rank, size_t bytes) {
+    ParkedPull pull;
+    pull.caller.rank = rank;
+    pull.bytes = bytes;
+    parked.Park(std::move(pull));
+  };
+  EXPECT_FALSE(parked.FullFor(0, 1000)) << "one pull always has room";
+  park(0, 60);
+  EXPECT_FALSE(parked.FullFor(0, 40));
+  EXPECT_TRUE(parked.FullFor(0, 41));
+  park(1, 90);
+  EXPECT_FALSE(parked.FullFor(0, 40)) << "another rank has room of its own";
+  EXPECT_TRUE(parked.FullFor(1, 11));
+  parked.Take([](const ParkedPull& p) { return p.caller.rank == 0; });
+  park(0, 30);
+  EXPECT_FALSE(parked.FullFor(0, 70)) << "the bytes of answered pulls are free again";
+  parked.TakeAll();
+  park(0, 10);
+  EXPECT_FALSE(parked.FullFor(0, 90));
+  EXPECT_TRUE(parked.FullFor(0, 91));
 }
 
 TEST(ParkedPullsTest, AgreesWithAPlainVector) {
   for (uint64_t seed = 1; seed <= 50; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937_64 random(seed);
-    ParkedPulls parked(1000);
+    ParkedPulls parked(1000, kNoBound);
     std::vector<uint64_t> model;
     for (int i = 0; i < 100; ++i) {
       const uint64_t n = random() % 7;

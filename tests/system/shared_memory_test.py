@@ -49,6 +49,13 @@ class SharedMemoryTest(NothingLeftTest):
             self.train(name, *flags)
             self.assertEqual(len(SHARED.findall(self.worker_log(self.tmp / (name + ".log")))), 2, name)
 
+    def test_shm_alone_trains_with_tls(self):
+        self.train("forced", "--tls", "--transport=shm")
+        for rank in (0, 1):
+            log = self.worker_log(self.tmp / "forced.log", rank)
+            self.assertEqual(len(SHARED.findall(log)), 2)
+            self.assertEqual(NOT_SHARED.findall(log), [])
+
     def daemons(self, worker_transport, pserver_transport):
         """A cluster of one pserver and one worker; returns the scheduler's address and the folder of the logs."""
         log_dir = self.tmp / "log"
@@ -80,6 +87,27 @@ class SharedMemoryTest(NothingLeftTest):
         self.assertNotEqual(done.returncode, 0, done.stdout)
         self.assertIn("--transport=shm", done.stdout)
         self.assertIn("--transport=grpc", done.stdout)
+
+    def test_streams_of_both_transports_share_the_limit_of_a_pserver(self):
+        log_dir = self.tmp / "log"
+        log_dir.mkdir()
+        scheduler = "127.0.0.1:%d" % free_port()
+        cluster = self.tmp / "cluster.textproto"
+        cluster.write_text('version: 1 name: "shared" scheduler: "%s" worker_num: 2 pservers: "127.0.0.1:%d" '
+                           "limits { max_streams: 1 }\n" % (scheduler, free_port()))
+        common = ["--cluster=%s" % cluster, "--log_dir=%s" % log_dir]
+        self.start("sluice-scheduler", *common)
+        self.start("sluice-pserver", "--rank=0", *common)
+        for rank, transport in enumerate(("grpc", "auto")):
+            self.start("sluice-worker", "--threads=1", "--rank=%d" % rank, "--transport=%s" % transport, *common)
+        started = self.run_program("sluice", "submit", "--scheduler=%s" % scheduler, "--job=%s" % ADULT,
+                                   "--worker_num=2", "--epochs=1", "--detach", "--output_dir=%s" % (self.tmp / "out"),
+                                   timeout=4 * PATIENCE)
+        self.assertEqual(started.returncode, 0, started.stdout)
+
+        def log():
+            return (log_dir / "serverlog.0").read_text(errors="replace")
+        wait_until(lambda: "limits.max_streams" in log(), log)
 
     def pserver_line(self, scheduler):
         out = self.run_program("sluice", "status", "--scheduler=%s" % scheduler).stdout

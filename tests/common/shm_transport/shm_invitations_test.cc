@@ -50,6 +50,32 @@ TEST(ShmInvitationsTest, ATokenIsRefusedWhenItIsTooOld) {
             absl::StatusCode::kPermissionDenied);
 }
 
+TEST(ShmInvitationsTest, ACallerWithoutEndGivesUpItsOwn) {
+  ShmInvitations invitations;
+  const auto from = [](const std::string& address) {
+    PeerIdentity peer = Worker("");
+    peer.address = address;
+    return peer;
+  };
+  // They share certificate and host.
+  const std::string honest = invitations.Issue(from("127.0.0.1:1000"), kNow);
+  const std::string first = invitations.Issue(from("127.0.0.1:2000"), kNow);
+  for (size_t i = 0; i < 3 * ShmInvitations::kMaxOpen; ++i)
+    invitations.Issue(from("127.0.0.1:2000"), kNow);
+  EXPECT_FALSE(invitations.Redeem(first, kNow).ok());
+  EXPECT_TRUE(invitations.Redeem(honest, kNow).ok());
+}
+
+TEST(ShmInvitationsTest, OldOnesMakeRoom) {
+  ShmInvitations invitations;
+  for (size_t i = 0; i < ShmInvitations::kMaxOpenPerPeer; ++i) invitations.Issue(Worker("0"), kNow);
+  const auto later = kNow + ShmInvitations::kLifetime + std::chrono::seconds(1);
+  std::vector<std::string> tokens;
+  for (size_t i = 0; i < ShmInvitations::kMaxOpenPerPeer; ++i)
+    tokens.push_back(invitations.Issue(Worker("0"), later));
+  for (const std::string& token : tokens) EXPECT_TRUE(invitations.Redeem(token, later).ok());
+}
+
 TEST(ShmInvitationsTest, TheOldestAreForgottenWhenThereAreTooMany) {
   ShmInvitations invitations;
   std::vector<std::string> tokens;

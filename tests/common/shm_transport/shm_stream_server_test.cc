@@ -13,7 +13,9 @@
 #include "common/base/clock.h"
 #include "common/base/env.h"
 #include "proto/pserver.pb.h"
+#include "tests/common/security/recorded_audit.h"
 #include "tests/common/shm_transport/shm_servers.h"
+#include "tests/common/transport/recorded_cuts.h"
 
 namespace sluice {
 namespace {
@@ -26,6 +28,12 @@ PeerIdentity WorkerOfRank(const std::string& rank) {
   peer.role = PeerRole::kWorker;
   peer.name = rank;
   return peer;
+}
+
+std::shared_ptr<ServedStreams> TableOf(const StreamBounds& bounds, AuditLog* audit) {
+  RoomReports::Options reports;
+  reports.audit = audit;
+  return std::make_shared<ServedStreams>(bounds, reports);
 }
 
 int OpenDescriptors() {
@@ -125,27 +133,66 @@ TEST(ShmStreamServerTest, CallersWithoutAnInvitationAreRefusedAndAudited) {
 
 TEST(ShmStreamServerTest, StreamsBeyondTheMaximumAreRefusedUntilOneEnds) {
   InProcessTransport control;
-  ScriptedServer scripted(Echo);
-  std::atomic<int> others{1};
+  ScriptedServer scripted(Echo), fallback(Echo);
+  control.Bind(kShmAddress, fallback.factory());
+  RecordedAudit audit("pserver");
+  StreamBounds bounds;
+  bounds.max_streams = 2;
   ShmStreamServer::Options options;
-  options.max_streams = 3;
-  options.other_streams = [&] { return others.load(); };
+  options.streams = TableOf(bounds, audit.log());
   ShmTestServer server(&control, scripted.factory(), options);
-  ShmTransport transport(OptionsWith(&control));
-  RecordingClient first(&transport, kShmAddress);
-  ASSERT_TRUE(scripted.AwaitOpened(1));
-  RecordingClient second(&transport, kShmAddress);
-  ASSERT_TRUE(scripted.AwaitOpened(2));
+  ShmTransport::Options client_options = OptionsWith(&control);
+  client_options.fallback = &control;
+  ShmTransport transport(client_options);
+  RecordingClient first(&transport, kShmAddress), second(&transport, kShmAddress);
+  for (RecordingClient* client : {&first, &second}) {
+    client->Send("x");
+    ASSERT_TRUE(client->AwaitMessages(1));
+  }
   EXPECT_EQ(server->open_streams(), 2);
   RecordingClient third(&transport, kShmAddress);
-  ASSERT_TRUE(third.AwaitClosed());
-  EXPECT_EQ(third.status().code(), absl::StatusCode::kResourceExhausted) << third.status();
+  third.Send("x");
+  EXPECT_TRUE(third.AwaitMessageOrEnd(1)) << "not served by the fallback: " << third.status();
+  EXPECT_TRUE(fallback.AwaitOpened(1));
+  EXPECT_EQ(audit.Refusals(kExchangeMethod, "room"), 1u);
   first.Destroy();
   ASSERT_TRUE(scripted.AwaitClosed(1));
   while (server->open_streams() > 1) std::this_thread::yield();
   RecordingClient fourth(&transport, kShmAddress);
   fourth.Send("x");
-  EXPECT_TRUE(fourth.AwaitMessages(1));
+  EXPECT_TRUE(fourth.AwaitMessageOrEnd(1));
+  EXPECT_EQ(transport.open_streams(), 2);
+}
+
+TEST(ShmStreamServerTest, SilentStreamsOfAPeerMakeRoomForOnesThatSpeak) {
+  InProcessTransport control;
+  ScriptedServer scripted(Echo);
+  RecordedAudit audit("pserver");
+  StreamBounds bounds;
+  bounds.max_streams = 8;
+  bounds.max_silent_streams_per_peer = 3;
+  ShmStreamServer::Options options;
+  options.streams = TableOf(bounds, audit.log());
+  ShmTestServer server(&control, scripted.factory(), options);
+  PeerIdentity flooding = WorkerOfRank("");
+  flooding.address = "127.0.0.1:1000";
+  server.SetPeer(flooding);
+  std::vector<ShmLink> silent;
+  for (int i = 0; i < 12; ++i) {
+    absl::StatusOr<ShmLink> link = OpenShmLink(&control, kShmAddress, BootId(), kLong);
+    ASSERT_TRUE(link.ok()) << link.status();
+    silent.push_back(*std::move(link));
+  }
+  EXPECT_TRUE(scripted.AwaitClosed(9)) << "the oldest ones are given up";
+  EXPECT_EQ(audit.Refusals(kExchangeMethod, "room"), 9u);
+  // With the same certificate, over a connection of its own.
+  PeerIdentity honest = flooding;
+  honest.address = "127.0.0.1:2000";
+  server.SetPeer(honest);
+  ShmTransport transport(OptionsWith(&control));
+  RecordingClient client(&transport, kShmAddress);
+  client.Send("x");
+  EXPECT_TRUE(client.AwaitMessageOrEnd(1)) << client.status();
 }
 
 TEST(ShmStreamServerTest, TooLongMessageEndsOnlyItsStream) {
@@ -163,70 +210,61 @@ TEST(ShmStreamServerTest, TooLongMessageEndsOnlyItsStream) {
   EXPECT_TRUE(modest.AwaitMessages(1));
 }
 
-TEST(ShmStreamServerTest, ClientThatDoesNotReadIsCutAtTheLimit) {
+// Answers with as many MiB as the request has bytes.
+void Blocks(Stream* stream, const std::string& text) {
+  const std::string block(1 << 20, 'x');
+  for (size_t i = 0; i < text.size(); ++i) stream->Send({Slice::FromString(block)});
+}
+
+TEST(ShmStreamServerTest, ClientThatDoesNotReadIsCutAtTheLimitAndReported) {
   InProcessTransport control;
-  ScriptedServer scripted([](Stream* stream, const std::string&) {
-    const std::string block(1 << 20, 'x');
-    for (int i = 0; i < 32; ++i) stream->Send({Slice::FromString(block)});
-  });
+  ScriptedServer scripted(Blocks);
+  StreamBounds bounds;
+  bounds.max_queued_bytes = 8 << 20;
+  RecordedAudit audit("pserver");
+  RecordedCuts cuts(audit.log());
   ShmStreamServer::Options options;
-  options.max_queued_bytes = 8 << 20;
+  options.streams = std::make_shared<ServedStreams>(bounds, cuts.reports());
   ShmTestServer server(&control, scripted.factory(), options);
+  PeerIdentity peer = WorkerOfRank("3");
+  peer.address = "127.0.0.1:1000";
+  server.SetPeer(peer);
   ShmTransport transport(OptionsWith(&control));
-  // A client whose callback does not return reads nothing more.
-  Watched watched;
-  bool release = false, closed = false;
-  absl::Status end;
-  StreamCallbacks stalled;
-  stalled.on_message = [&](Message) { watched.Await([&] { return release; }); };
-  stalled.on_closed = [&](absl::Status status) {
-    watched.Change([&] {
-      end = std::move(status);
-      closed = true;
-    });
-  };
-  const auto client = transport.Connect(kShmAddress, std::move(stalled));
-  client->Send({Slice::FromString("x")});
+  StalledClient client(&transport, kShmAddress);
+  client.stream()->Send({Slice::FromString(std::string(32, 'x'))});
   ASSERT_TRUE(scripted.AwaitClosed(1));
   EXPECT_EQ(server->queued_bytes(), 0u);
-  watched.Change([&] { release = true; });
-  ASSERT_TRUE(watched.Await([&] { return closed; }));
-  EXPECT_EQ(end.code(), absl::StatusCode::kResourceExhausted) << end;
+  client.Release();
+  ASSERT_TRUE(client.AwaitClosed());
+  EXPECT_EQ(client.status().code(), absl::StatusCode::kResourceExhausted) << client.status();
+  ASSERT_EQ(cuts.all().size(), 1u);
+  EXPECT_EQ(cuts.all()[0].first, "127.0.0.1:1000");
+  EXPECT_EQ(cuts.all()[0].second.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(audit.Refusals(kExchangeMethod, "room"), 1u);
 }
 
 TEST(ShmStreamServerTest, TheClientWithTheMostQueuedIsCutWhenAllHaveTooMuch) {
   InProcessTransport control;
-  // Answers with as many MiB as the request has bytes.
-  ScriptedServer scripted([](Stream* stream, const std::string& text) {
-    const std::string block(1 << 20, 'x');
-    for (size_t i = 0; i < text.size(); ++i) stream->Send({Slice::FromString(block)});
-  });
+  ScriptedServer scripted(Blocks);
+  StreamBounds bounds;
+  bounds.max_total_queued_bytes = 12 << 20;
+  RecordedCuts cuts;
   ShmStreamServer::Options options;
   options.ring_bytes = 1 << 20;
-  options.max_total_queued_bytes = 12 << 20;
+  options.streams = std::make_shared<ServedStreams>(bounds, cuts.reports());
   ShmTestServer server(&control, scripted.factory(), options);
   ShmTransport transport(OptionsWith(&control)), other(OptionsWith(&control));
-  Watched watched;
-  bool release = false, closed = false;
-  absl::Status end;
-  StreamCallbacks stalled;
-  stalled.on_message = [&](Message) { watched.Await([&] { return release; }); };
-  stalled.on_closed = [&](absl::Status status) {
-    watched.Change([&] {
-      end = std::move(status);
-      closed = true;
-    });
-  };
-  const auto greedy = other.Connect(kShmAddress, std::move(stalled));
-  greedy->Send({Slice::FromString(std::string(12, 'x'))});
+  StalledClient greedy(&other, kShmAddress);
+  greedy.stream()->Send({Slice::FromString(std::string(12, 'x'))});
   while (server->queued_bytes() < size_t{8} << 20) std::this_thread::yield();
   RecordingClient modest(&transport, kShmAddress);
   modest.Send(std::string(7, 'x'));
   EXPECT_TRUE(modest.AwaitMessages(7)) << "the client that reads is served";
   EXPECT_TRUE(scripted.AwaitClosed(1));
-  watched.Change([&] { release = true; });
-  EXPECT_TRUE(watched.Await([&] { return closed; }));
-  EXPECT_EQ(end.code(), absl::StatusCode::kResourceExhausted) << end;
+  EXPECT_EQ(cuts.all().size(), 1u);
+  greedy.Release();
+  EXPECT_TRUE(greedy.AwaitClosed());
+  EXPECT_EQ(greedy.status().code(), absl::StatusCode::kResourceExhausted) << greedy.status();
 }
 
 TEST(ShmStreamServerTest, AStreamThatSaysNothingIsEnded) {
@@ -243,6 +281,173 @@ TEST(ShmStreamServerTest, AStreamThatSaysNothingIsEnded) {
   EXPECT_EQ(silent.status().code(), absl::StatusCode::kDeadlineExceeded) << silent.status();
   talks.Send("y");
   EXPECT_TRUE(talks.AwaitMessages(2)) << "the timeout is over once a stream has spoken";
+}
+
+TEST(ShmStreamServerTest, AClosedStreamWhoseClientDoesNotReadEnds) {
+  InProcessTransport control;
+  ScriptedServer scripted(Blocks);
+  ShmStreamServer::Options options;
+  options.close_timeout = absl::Milliseconds(300);
+  ShmTestServer server(&control, scripted.factory(), options);
+  ShmTransport transport(OptionsWith(&control));
+  StalledClient client(&transport, kShmAddress);
+  client.stream()->Send({Slice::FromString(std::string(64, 'x'))});
+  client.stream()->Close();
+  ASSERT_TRUE(scripted.AwaitClosed(1));
+  const absl::Time deadline = Clock::Real()->Now() + kLong;
+  while (server->open_streams() > 0 && Clock::Real()->Now() < deadline) std::this_thread::yield();
+  EXPECT_EQ(server->open_streams(), 0);
+  EXPECT_EQ(server->queued_bytes(), 0u);
+}
+
+TEST(ShmStreamServerTest, AClosedStreamWithTheMostQueuedIsCutBeforeHonestOnes) {
+  InProcessTransport control;
+  ScriptedServer scripted(Blocks);
+  StreamBounds bounds;
+  bounds.max_total_queued_bytes = 12 << 20;
+  RecordedCuts cuts;
+  ShmStreamServer::Options options;
+  options.ring_bytes = 1 << 20;
+  options.streams = std::make_shared<ServedStreams>(bounds, cuts.reports());
+  ShmTestServer server(&control, scripted.factory(), options);
+  ShmTransport transport(OptionsWith(&control)), other(OptionsWith(&control));
+  StalledClient greedy(&other, kShmAddress);
+  greedy.stream()->Send({Slice::FromString(std::string(12, 'x'))});
+  greedy.stream()->Close();
+  ASSERT_TRUE(scripted.AwaitClosed(1));
+  RecordingClient modest(&transport, kShmAddress);
+  modest.Send(std::string(8, 'x'));
+  EXPECT_TRUE(modest.AwaitMessageOrEnd(8)) << "cut in the place of the other: " << modest.status();
+  EXPECT_EQ(cuts.all().size(), 1u);
+}
+
+TEST(ShmStreamServerTest, UnfinishedMessagesOfAllStreamsAreBounded) {
+  constexpr size_t kMiB = 1 << 20;
+  InProcessTransport control;
+  ScriptedServer scripted(Echo);
+  StreamBounds bounds;
+  bounds.max_total_incoming_bytes = 4 * kMiB;
+  RecordedCuts cuts;
+  const auto table = std::make_shared<ServedStreams>(bounds, cuts.reports());
+  ShmStreamServer::Options options;
+  options.streams = table;
+  ShmTestServer server(&control, scripted.factory(), options);
+  // Each sends half of a message of 1 MiB, for which the server takes memory.
+  std::vector<ShmLink> hostile;
+  for (int i = 0; i < 12; ++i) {
+    absl::StatusOr<ShmLink> link = OpenShmLink(&control, kShmAddress, BootId(), kLong);
+    ASSERT_TRUE(link.ok()) << link.status();
+    RingWriter writer(link->control(true), link->data(true), link->ring_bytes);
+    FrameHead head;
+    head.kind = FrameHead::kMessage;
+    head.bytes = kMiB;
+    writer.Write(reinterpret_cast<const uint8_t*>(&head), sizeof(head));
+    const std::string half(kMiB / 2, 'x');
+    writer.Write(reinterpret_cast<const uint8_t*>(half.data()), half.size());
+    writer.Publish();
+    link->socket.Send("w").IgnoreError();
+    hostile.push_back(*std::move(link));
+    EXPECT_LE(table->incoming()->bytes(), 4 * kMiB);
+  }
+  EXPECT_TRUE(scripted.AwaitClosed(8)) << "there is room for four";
+  ShmTransport transport(OptionsWith(&control));
+  RecordingClient honest(&transport, kShmAddress);
+  honest.Send(std::string(2 * kMiB, 'x'));
+  EXPECT_TRUE(honest.AwaitMessageOrEnd(1)) << honest.status();
+  EXPECT_LE(table->incoming()->bytes(), 4 * kMiB);
+  EXPECT_GE(cuts.all().size(), 9u);
+  for (const auto& [address, why] : cuts.all()) {
+    EXPECT_EQ(why.code(), absl::StatusCode::kResourceExhausted) << why;
+    EXPECT_FALSE(address.empty());
+  }
+  hostile.clear();
+  honest.Destroy();
+  while (server->open_streams() > 0) std::this_thread::yield();
+  EXPECT_EQ(table->incoming()->bytes(), 0u);
+}
+
+TEST(ShmStreamServerTest, ALongMessageBeforeAShortFirstOneEndsTheStream) {
+  InProcessTransport control;
+  ScriptedServer scripted(Echo);
+  ShmStreamServer::Options options;
+  options.max_first_message_bytes = 1000;
+  ShmTestServer server(&control, scripted.factory(), options);
+  ShmTransport transport(OptionsWith(&control));
+  RecordingClient greedy(&transport, kShmAddress), modest(&transport, kShmAddress);
+  greedy.Send(std::string(1001, 'x'));
+  ASSERT_TRUE(greedy.AwaitClosed());
+  EXPECT_EQ(greedy.status().code(), absl::StatusCode::kResourceExhausted) << greedy.status();
+  modest.Send(std::string(1000, 'x'));
+  modest.Send(std::string(1001, 'x'));
+  EXPECT_TRUE(modest.AwaitMessageOrEnd(2)) << modest.status();
+}
+
+OpenSharedMemoryReply InvitationTo(ShmTestServer* server) {
+  OpenSharedMemoryRequest request;
+  request.set_protocol(kShmProtocol);
+  request.set_boot_id(BootId());
+  OpenSharedMemoryReply reply;
+  EXPECT_TRUE(reply.ParseFromString(*(*server)->Invite({}, request.SerializeAsString())));
+  return reply;
+}
+
+// A connection that has said hello, and waits for the answer.
+UnixConnection SayHello(const OpenSharedMemoryReply& invitation) {
+  UnixConnection socket = *UnixConnection::Connect(invitation.socket());
+  const SealedMemory memory =
+      *SealedMemory::Create("test", ShmLink::MemoryBytes(invitation.ring_bytes()));
+  ShmHello hello;
+  hello.ring_bytes = invitation.ring_bytes();
+  const std::string packet(reinterpret_cast<const char*>(&hello), sizeof(hello));
+  EXPECT_TRUE(socket.Send(packet + invitation.token(), {memory.fd()}).ok());
+  return socket;
+}
+
+TEST(ShmStreamServerTest, ACallerThatHasSaidHelloIsHeardBeforeThoseBehindItReplaceIt) {
+  InProcessTransport control;
+  Watched watched;
+  bool entered = false, release = false;
+  ScriptedServer scripted(Echo);
+  // The first stream holds up whoever accepts connections, so that others wait in the queue.
+  ShmTestServer server(&control, [&, make = scripted.factory()](std::shared_ptr<Stream> stream,
+                                                                const PeerIdentity& peer) {
+    watched.Change([&] { entered = true; });
+    watched.Await([&] { return release; });
+    return make(std::move(stream), peer);
+  });
+  const UnixConnection first = SayHello(InvitationTo(&server));
+  ASSERT_TRUE(watched.Await([&] { return entered; }));
+  UnixConnection honest = SayHello(InvitationTo(&server));
+  const std::string name = InvitationTo(&server).socket();
+  std::vector<UnixConnection> silent;
+  for (int i = 0; i < 100; ++i) {
+    absl::StatusOr<UnixConnection> socket = UnixConnection::Connect(name);
+    ASSERT_TRUE(socket.ok()) << socket.status();
+    silent.push_back(*std::move(socket));
+  }
+  watched.Change([&] { release = true; });
+  const auto answer = honest.Receive(kLong);
+  ASSERT_TRUE(answer.ok()) << "it is dropped unheard: " << answer.status();
+  EXPECT_EQ(answer->bytes, "k");
+}
+
+TEST(ShmStreamServerTest, SilentConnectionsMakeRoomForCallersThatSayHello) {
+  InProcessTransport control;
+  ScriptedServer scripted(Echo);
+  ShmTestServer server(&control, scripted.factory());
+  const std::string name = InvitationTo(&server).socket();
+  std::vector<UnixConnection> silent;
+  for (int i = 0; i < 100; ++i) {
+    absl::StatusOr<UnixConnection> socket = UnixConnection::Connect(name);
+    ASSERT_TRUE(socket.ok()) << socket.status();
+    silent.push_back(*std::move(socket));
+  }
+  EXPECT_EQ(silent[0].Receive(kLong).status().code(), absl::StatusCode::kUnavailable)
+      << "the oldest is dropped";
+  ShmTransport transport(OptionsWith(&control));
+  RecordingClient client(&transport, kShmAddress);
+  client.Send("x");
+  EXPECT_TRUE(client.AwaitMessageOrEnd(1)) << client.status();
 }
 
 TEST(ShmStreamServerTest, ADroppedConnectionThatNeverSaidHelloHurtsNobody) {

@@ -68,7 +68,7 @@ TEST_F(ShmThreadTest, AMessageOfManyRingsWakesBothEndsAsOftenAsItMust) {
   EXPECT_TRUE(client_->received()[0] == text);
   EXPECT_TRUE(client_->status().ok()) << client_->status();
   EXPECT_TRUE(server_->status().ok()) << server_->status();
-  EXPECT_EQ(host_->queued_bytes, 0u);
+  EXPECT_EQ(host_->queued()->bytes(), 0u);
 }
 
 TEST_F(ShmThreadTest, WhatADyingPeerHasWrittenIsStillRead) {

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include "common/base/clock.h"
 #include "tests/common/shm_transport/shm_servers.h"
 #include "tests/common/transport/stream_conformance.h"
 
@@ -117,6 +118,59 @@ TEST(ShmTransportTest, WithoutAFallbackTheStreamEndsWithTheReason) {
   ASSERT_TRUE(client.AwaitClosed());
   EXPECT_EQ(client.status().code(), absl::StatusCode::kUnimplemented) << client.status();
   EXPECT_THAT(std::string(client.status().message()), HasSubstr("different hosts"));
+}
+
+// Without a fallback, as with --transport=shm.
+TEST(ShmTransportTest, RefusalsThatMayPassAreWorthAnotherTryForAWhile) {
+  for (const auto code : {absl::StatusCode::kAborted, absl::StatusCode::kPermissionDenied,
+                          absl::StatusCode::kResourceExhausted}) {
+    SCOPED_TRACE(absl::StatusCodeToString(code));
+    InProcessTransport control;
+    control.RegisterUnary(kShmAddress, kOpenSharedMemoryMethod,
+                          [&](const std::string&) -> absl::StatusOr<std::string> {
+                            return absl::Status(code, "not now");
+                          });
+    ShmTransport::Options options = OptionsWith(&control);
+    options.refusals_may_last = absl::Milliseconds(100);
+    ShmTransport transport(options);
+    const auto status = [&] {
+      RecordingClient client(&transport, kShmAddress);
+      EXPECT_TRUE(client.AwaitClosed());
+      return client.status();
+    };
+    absl::Status last = status();
+    EXPECT_EQ(last.code(), absl::StatusCode::kUnavailable) << last;
+    const absl::Time deadline = Clock::Real()->Now() + absl::Seconds(20);
+    while (absl::IsUnavailable(last) && Clock::Real()->Now() < deadline) last = status();
+    EXPECT_EQ(last.code(), absl::StatusCode::kUnimplemented) << last;
+    EXPECT_THAT(std::string(last.message()), HasSubstr("not now"));
+  }
+}
+
+TEST(ShmTransportTest, ASuccessEndsTheTimeOfRefusals) {
+  InProcessTransport control;
+  ScriptedServer scripted(Echo);
+  ShmTestServer server(&control, scripted.factory());
+  std::atomic<bool> refuse{true};
+  control.RegisterUnary(kShmAddress, kOpenSharedMemoryMethod,
+                        [&](const std::string& request) -> absl::StatusOr<std::string> {
+                          if (refuse) return absl::ResourceExhaustedError("not now");
+                          return server->Invite({}, request);
+                        });
+  ShmTransport::Options options = OptionsWith(&control);
+  options.refusals_may_last = absl::Milliseconds(200);
+  ShmTransport transport(options);
+  for (const absl::Time end = Clock::Real()->Now() + 3 * options.refusals_may_last;
+       Clock::Real()->Now() < end;) {
+    refuse = true;
+    RecordingClient refused(&transport, kShmAddress);
+    ASSERT_TRUE(refused.AwaitClosed());
+    EXPECT_EQ(refused.status().code(), absl::StatusCode::kUnavailable) << refused.status();
+    refuse = false;
+    RecordingClient client(&transport, kShmAddress);
+    client.Send("x");
+    ASSERT_TRUE(client.AwaitMessageOrEnd(1)) << client.status();
+  }
 }
 
 TEST(ShmTransportTest, ASocketThatIsNotThereIsServedByTheFallback) {

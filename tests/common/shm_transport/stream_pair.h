@@ -35,7 +35,7 @@ struct LinkPair {
 inline std::shared_ptr<ShmStream::Host> HostForTest() {
   auto host = std::make_shared<ShmStream::Host>();
   host->max_message_bytes = 1 << 20;
-  host->max_queued_bytes = host->max_total_queued_bytes = 64 << 20;
+  host->max_queued_bytes = 64 << 20;
   host->keepalive_time = host->keepalive_timeout = absl::Seconds(10);
   return host;
 }

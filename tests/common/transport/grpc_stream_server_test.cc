@@ -11,6 +11,7 @@
 #include "tests/common/security/recorded_audit.h"
 #include "tests/common/security/test_certificates.h"
 #include "tests/common/transport/grpc_servers.h"
+#include "tests/common/transport/recorded_cuts.h"
 #include "tests/common/transport/recording_streams.h"
 #include "tests/common/transport/tcp_relay.h"
 
@@ -18,27 +19,6 @@ namespace sluice {
 namespace {
 
 using ::testing::ElementsAre;
-
-// Records what Options::on_cut is told.
-class Cuts {
- public:
-  using Cut = std::pair<std::string, absl::Status>;  // address, reason
-
-  std::function<void(const std::string&, const absl::Status&)> record() {
-    return [this](const std::string& address, const absl::Status& why) {
-      MutexLock lock(&mutex_);
-      cuts_.emplace_back(address, why);
-    };
-  }
-  std::vector<Cut> all() {
-    MutexLock lock(&mutex_);
-    return cuts_;
-  }
-
- private:
-  Mutex mutex_;
-  std::vector<Cut> cuts_ ABSL_GUARDED_BY(mutex_);
-};
 
 MATCHER_P(IsCut, code, "") {
   return arg.first.rfind("127.0.0.1:", 0) == 0 && arg.second.code() == code &&
@@ -73,10 +53,13 @@ TEST(GrpcStreamServerTest, StreamsBeyondTheMaximumAreRefusedUntilOneEnds) {
   RecordedAudit audit("pserver");
   Watched watched;
   std::vector<std::string> lines;
+  StreamBounds bounds;
+  bounds.max_streams = 2;
+  RoomReports::Options reports;
+  reports.audit = audit.log();
+  reports.log = [&](const std::string& line) { watched.Change([&] { lines.push_back(line); }); };
   GrpcStreamServer::Options options;
-  options.max_streams = 2;
-  options.audit = audit.log();
-  options.log = [&](const std::string& line) { watched.Change([&] { lines.push_back(line); }); };
+  options.streams = std::make_shared<ServedStreams>(bounds, reports);
   auto server = StartServer(scripted.factory(), options);
   GrpcTransport transport;
   RecordingClient first(&transport, AddressOf(*server)), second(&transport, AddressOf(*server));
@@ -117,10 +100,11 @@ TEST(GrpcStreamServerTest, ClientThatDoesNotReadIsCutAtTheLimit) {
     const std::string block(1 << 20, 'x');
     for (int i = 0; i < 64; ++i) stream->Send({Slice::FromString(block)});
   });
+  StreamBounds bounds;
+  bounds.max_queued_bytes = 8 << 20;
+  RecordedCuts cuts;
   GrpcStreamServer::Options options;
-  options.max_queued_bytes = 8 << 20;
-  Cuts cuts;
-  options.on_cut = cuts.record();
+  options.streams = std::make_shared<ServedStreams>(bounds, cuts.reports());
   auto server = StartServer(scripted.factory(), options);
   GrpcTransport transport;
   RecordingClient client(&transport, AddressOf(*server));
@@ -140,12 +124,12 @@ TEST(GrpcStreamServerTest, TheClientWithTheMostQueuedIsCutWhenAllHaveTooMuch) {
     const std::string block(1 << 20, 'x');
     for (size_t i = 0; i < text.size(); ++i) stream->Send({Slice::FromString(block)});
   });
+  StreamBounds bounds;
+  bounds.max_total_queued_bytes = 40 << 20;
   RecordedAudit audit("pserver");
+  RecordedCuts cuts(audit.log());
   GrpcStreamServer::Options options;
-  options.max_total_queued_bytes = 40 << 20;
-  Cuts cuts;
-  options.on_cut = cuts.record();
-  options.audit = audit.log();
+  options.streams = std::make_shared<ServedStreams>(bounds, cuts.reports());
   auto server = StartServer(scripted.factory(), options);
   GrpcTransport transport;
   // A client whose callback does not return reads nothing more.
@@ -182,11 +166,14 @@ TEST(GrpcStreamServerTest, TheClientWithTheMostQueuedIsCutWhenAllHaveTooMuch) {
 TEST(GrpcStreamServerTest, SilentStreamsOfAPeerMakeRoomForOnesThatSpeak) {
   ScriptedServer scripted(Echo);
   RecordedAudit audit("pserver");
+  StreamBounds bounds;
+  bounds.max_streams = 20;
+  bounds.max_silent_streams_per_peer = 4;
+  RoomReports::Options reports;
+  reports.audit = audit.log();
   GrpcStreamServer::Options options;
-  options.max_streams = 20;
-  options.max_silent_streams_per_peer = 4;
+  options.streams = std::make_shared<ServedStreams>(bounds, reports);
   options.first_message_timeout = absl::Minutes(10);
-  options.audit = audit.log();
   auto server = StartServer(scripted.factory(), options);
   GrpcTransport flooding, working;
   RecordingClient worker(&working, AddressOf(*server));
@@ -248,6 +235,31 @@ TEST(GrpcStreamServerTest, AClosedStreamWhoseClientDoesNotReadEnds) {
   while (server->open_streams() > 0) std::this_thread::yield();
   EXPECT_EQ(server->queued_bytes(), 0u);
   watched.Change([&] { release = true; });
+}
+
+// A client asks for much, says that it sends no more, and does not read.
+TEST(GrpcStreamServerTest, AnEndedStreamWithTheMostQueuedIsCutBeforeHonestOnes) {
+  ScriptedServer scripted([](Stream* stream, const std::string& text) {
+    const std::string block(1 << 20, 'x');
+    for (size_t i = 0; i < text.size(); ++i) stream->Send({Slice::FromString(block)});
+  });
+  StreamBounds bounds;
+  bounds.max_total_queued_bytes = 40 << 20;
+  RecordedCuts cuts;
+  GrpcStreamServer::Options options;
+  options.streams = std::make_shared<ServedStreams>(bounds, cuts.reports());
+  options.close_timeout = absl::Minutes(10);
+  auto server = StartServer(scripted.factory(), options);
+  GrpcTransport transport, other;
+  StalledClient greedy(&other, AddressOf(*server));
+  greedy.stream()->Send({Slice::FromString(std::string(36, 'x'))});
+  greedy.stream()->Close();
+  ASSERT_TRUE(scripted.AwaitClosed(1)) << "its stream has ended";
+  RecordingClient modest(&transport, AddressOf(*server));
+  modest.Send(std::string(20, 'x'));
+  ASSERT_TRUE(modest.AwaitMessageOrEnd(20)) << "cut in the place of the other: " << modest.status();
+  ASSERT_THAT(cuts.all(), ElementsAre(IsCut(absl::StatusCode::kResourceExhausted)));
+  while (server->open_streams() > 1) std::this_thread::yield();
 }
 
 TEST(GrpcStreamServerTest, OneCallerCannotTakeTheRoomOfAllWaitingUnaryCalls) {

@@ -95,6 +95,39 @@ class RecordingClient {
   std::unique_ptr<Stream> stream_;  // comes last, so that it is destroyed first
 };
 
+// A client that reads its first message and nothing more, until it is destroyed. Its transport must
+// serve no other client, because its callback blocks the thread.
+class StalledClient {
+ public:
+  StalledClient(Transport* transport, const std::string& address) {
+    StreamCallbacks callbacks;
+    callbacks.on_message = [this](Message) { watched_.Await([&] { return release_; }); };
+    callbacks.on_closed = [this](absl::Status status) {
+      watched_.Change([&] {
+        closed_ = true;
+        status_ = std::move(status);
+      });
+    };
+    stream_ = transport->Connect(address, std::move(callbacks));
+  }
+  ~StalledClient() { Release(); }
+  Stream* stream() { return stream_.get(); }
+  // Reads on from now.
+  void Release() {
+    watched_.Change([&] { release_ = true; });
+  }
+  bool AwaitClosed() {
+    return watched_.Await([&] { return closed_; });
+  }
+  const absl::Status& status() const { return status_; }  // after AwaitClosed
+
+ private:
+  Watched watched_;
+  bool release_ = false, closed_ = false;
+  absl::Status status_;
+  std::unique_ptr<Stream> stream_;  // comes last, so that it is destroyed first
+};
+
 // A server whose handlers run the test's code. It counts the handlers that were opened and closed.
 class ScriptedServer {
  public:

@@ -1,0 +1,46 @@
+// Records which streams and calls a process refused, or ended, for want of room: in the audit log,
+// in the process log, and for the metrics.
+//
+// Thread safety: safe from any thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "common/security/audit_log.h"
+
+namespace sluice {
+
+// Who opens streams and calls, for the limits: "worker 3@10.0.0.7". Many processes may share a
+// certificate.
+std::string PeerOn(const AuditedCaller& caller);
+
+class RoomReports {
+ public:
+  struct Options {
+    AuditLog* audit = nullptr;  // may be null; outlives the reports
+    // Told of refusals, at most every 10 seconds. May be empty.
+    std::function<void(const std::string&)> log;
+    // Told of each stream that is ended because its client does not read, with the address of that
+    // client. Must not block. May be empty.
+    std::function<void(const std::string& address, const absl::Status& why)> on_cut;
+  };
+  explicit RoomReports(Options options);
+  ~RoomReports();
+
+  // A call was refused, or a stream was given up for others.
+  void NoRoom(const AuditedCaller& caller, const std::string& method, const absl::Status& why);
+  // A stream is ended because it holds too much.
+  void Cut(const AuditedCaller& caller, const std::string& method, const absl::Status& why);
+
+ private:
+  class RareLines;
+  void Audit(const AuditedCaller& caller, const std::string& method, const absl::Status& why);
+
+  const Options options_;
+  const std::unique_ptr<RareLines> lines_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,147 @@
+#include "common/transport/served_streams.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace sluice {
+
+ServedStreams::ServedStreams(const StreamBounds& bounds, RoomReports::Options reports)
+    : bounds_(bounds),
+      reports_(std::move(reports)),
+      queued_(bounds.max_total_queued_bytes),
+      incoming_(bounds.max_total_incoming_bytes),
+      admission_(static_cast<size_t>(std::max(0, bounds.max_streams)),
+                 bounds.max_silent_streams_per_peer) {}
+
+absl::Status ServedStreams::Admit(ServedStream* stream, const void* owner,
+                                  const AuditedCaller& caller, const std::string& method) {
+  const absl::Status full = absl::ResourceExhaustedError(absl::StrCat(
+      "the server has its maximum of ", bounds_.max_streams, " streams (limits.max_streams), or ",
+      bounds_.max_silent_streams_per_peer,
+      " of one peer that have sent nothing; send a hello at once, or try again in a second"));
+  std::vector<Held> given_up;
+  bool refused = false;
+  {
+    MutexLock lock(&mutex_);
+    MakeRoom(&given_up);
+    streams_[stream] = {owner, caller, method};
+    for (const void* id : admission_.Open(stream, {PeerOn(caller), caller.address})) {
+      if (id == stream) {
+        refused = true;
+        continue;
+      }
+      const auto it =
+          streams_.find(const_cast<ServedStream*>(static_cast<const ServedStream*>(id)));
+      if (it == streams_.end()) continue;
+      if (std::shared_ptr<ServedStream> held = it->first->Hold())
+        given_up.push_back({std::move(held), it->second});
+    }
+    if (refused) streams_.erase(stream);
+  }
+  for (Held& other : given_up) {
+    reports_.NoRoom(other.entry.caller, other.entry.method, full);
+    // Only a stream that has ended already may have a client that does not read the status.
+    other.stream->ending() ? other.stream->Cut(full) : other.stream->Abort(full);
+  }
+  if (refused) reports_.NoRoom(caller, method, full);
+  return refused ? full : absl::OkStatus();
+}
+
+void ServedStreams::MakeRoom(std::vector<Held>* given_up) {
+  if (admission_.open() < static_cast<size_t>(std::max(0, bounds_.max_streams))) return;
+  for (const auto& [stream, entry] : streams_) {
+    if (!stream->ending()) continue;
+    std::shared_ptr<ServedStream> held = stream->Hold();
+    if (held == nullptr) continue;
+    admission_.Closed(stream);
+    given_up->push_back({std::move(held), entry});
+    return;
+  }
+}
+
+void ServedStreams::Spoke(ServedStream* stream) {
+  MutexLock lock(&mutex_);
+  admission_.Spoke(stream);
+}
+
+void ServedStreams::Remove(ServedStream* stream) {
+  MutexLock lock(&mutex_);
+  streams_.erase(stream);
+  admission_.Closed(stream);
+}
+
+ServedStreams::Largest ServedStreams::FindLargest(size_t (ServedStream::*bytes_of)()) {
+  Largest found;
+  MutexLock lock(&mutex_);
+  ServedStream* largest = nullptr;
+  for (const auto& [stream, entry] : streams_) {
+    const size_t bytes = (stream->*bytes_of)();
+    found.of_all += bytes;
+    if (bytes <= found.bytes) continue;
+    found.bytes = bytes;
+    largest = stream;
+  }
+  // One that is about to be removed holds nothing any more.
+  if (largest != nullptr) found.stream = largest->Hold();
+  return found;
+}
+
+void ServedStreams::CutMostQueued() {
+  while (true) {
+    const Largest largest = FindLargest(&ServedStream::queued_bytes);
+    if (largest.of_all <= queued_.max() || largest.stream == nullptr) return;
+    Cut(largest.stream.get(),
+        absl::ResourceExhaustedError(absl::StrCat(
+            "this stream has ", largest.bytes,
+            " bytes queued, the most of all, and all together have more than ", queued_.max(),
+            " (limits.max_queued_mib); read faster, or connect again")));
+  }
+}
+
+void ServedStreams::CutMostIncoming(size_t needed) {
+  while (true) {
+    const Largest largest = FindLargest(&ServedStream::incoming_bytes);
+    if (largest.of_all + needed <= incoming_.max() || largest.stream == nullptr) return;
+    Cut(largest.stream.get(),
+        absl::ResourceExhaustedError(absl::StrCat(
+            "this stream has ", largest.bytes,
+            " bytes of a message whose end has not come, the most of all, and all together have ",
+            incoming_.max(), "; send whole messages, or connect again")));
+  }
+}
+
+void ServedStreams::Cut(ServedStream* stream, const absl::Status& why) {
+  if (!stream->ClaimCut()) return;
+  std::optional<Entry> entry;
+  {
+    MutexLock lock(&mutex_);
+    const auto it = streams_.find(stream);
+    if (it != streams_.end()) entry = it->second;
+  }
+  if (entry.has_value()) reports_.Cut(entry->caller, entry->method, why);
+  stream->Cut(why);
+}
+
+void ServedStreams::AbortAll(const void* owner, const absl::Status& status) {
+  std::vector<std::shared_ptr<ServedStream>> streams;
+  {
+    MutexLock lock(&mutex_);
+    for (const auto& [stream, entry] : streams_) {
+      if (entry.owner != owner) continue;
+      if (std::shared_ptr<ServedStream> held = stream->Hold()) streams.push_back(std::move(held));
+    }
+  }
+  for (const auto& stream : streams) stream->Abort(status);
+}
+
+int ServedStreams::CountOf(const void* owner) {
+  MutexLock lock(&mutex_);
+  return static_cast<int>(
+      std::count_if(streams_.begin(), streams_.end(),
+                    [owner](const auto& stream) { return stream.second.owner == owner; }));
+}
+
+}  // namespace sluice

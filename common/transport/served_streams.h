@@ -1,0 +1,119 @@
+// The open streams of a process's servers, whatever their transport, and the bounds that hold for
+// all of them together: how many may be open, and how many bytes they may hold.
+//
+// Thread safety: safe from any thread. Lock order: the lock of this table, then that of a stream.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/base/mutex.h"
+#include "common/transport/byte_budget.h"
+#include "common/transport/room_reports.h"
+#include "common/transport/stream_admission.h"
+
+namespace sluice {
+
+// A server's end of a stream, as the table sees it. Every function is safe from any thread.
+class ServedStream {
+ public:
+  // Keeps the stream alive. Null: it has ended, and is about to be removed.
+  virtual std::shared_ptr<ServedStream> Hold() = 0;
+  // The stream has ended, though its client may not have read everything yet.
+  virtual bool ending() = 0;
+  // Answers that Cut would drop. 0 once ClaimCut has returned true.
+  virtual size_t queued_bytes() = 0;
+  // What is there of a message that is not complete yet. 0 as above, and where the transport
+  // bounds these itself.
+  virtual size_t incoming_bytes() { return 0; }
+  // True for one caller, who then reports the cut and calls Cut.
+  virtual bool ClaimCut() = 0;
+  // Ends the stream with `status`, even if its client does not read. The client may not see it.
+  virtual void Cut(const absl::Status& status) = 0;
+  // Drops what is queued and ends the stream with `status`.
+  virtual void Abort(const absl::Status& status) = 0;
+
+ protected:
+  ~ServedStream() = default;
+};
+
+struct StreamBounds {
+  // Beyond these, streams that have sent nothing yet are given up with RESOURCE_EXHAUSTED: see
+  // stream_admission.h. A peer is a certificate's role and name, on one host.
+  int max_streams = 1024;
+  size_t max_silent_streams_per_peer = 32;
+  // A stream with more bytes queued ends with RESOURCE_EXHAUSTED: its client does not read.
+  size_t max_queued_bytes = size_t{1} << 30;
+  // While all streams together have more bytes queued, the one with the most is ended.
+  size_t max_total_queued_bytes = size_t{16} << 30;
+  // The same for messages whose end has not come, over transports that do not bound them.
+  size_t max_total_incoming_bytes = size_t{1} << 30;
+};
+
+class ServedStreams {
+ public:
+  ServedStreams(const StreamBounds& bounds, RoomReports::Options reports);
+
+  // Adds a stream of the server `owner`, which must Remove it before it is destroyed. Gives up
+  // other streams for it. RESOURCE_EXHAUSTED: there is no room, and it is not added.
+  absl::Status Admit(ServedStream* stream, const void* owner, const AuditedCaller& caller,
+                     const std::string& method);
+  // The stream's first message has come.
+  void Spoke(ServedStream* stream);
+  // Streams that are not here are ignored.
+  void Remove(ServedStream* stream);
+
+  // Cuts the streams with the most queued until all others are within the bound. Clients that do
+  // not read have the most; one that is cut by mistake connects again.
+  void CutMostQueued();
+  // Cuts the streams with the most of an unfinished message, until there is room for `needed` once
+  // those that are cut have given their bytes back.
+  void CutMostIncoming(size_t needed);
+  // Cuts this stream, if nobody has yet.
+  void Cut(ServedStream* stream, const absl::Status& why);
+
+  // Ends all streams of a server.
+  void AbortAll(const void* owner, const absl::Status& status);
+  int CountOf(const void* owner);
+
+  // Bytes that Send has accepted and that are not yet handed over or lost.
+  ByteBudget* queued() { return &queued_; }
+  ByteBudget* incoming() { return &incoming_; }
+  size_t max_queued_bytes() const { return bounds_.max_queued_bytes; }
+  RoomReports* reports() { return &reports_; }
+
+ private:
+  struct Entry {
+    const void* owner;
+    AuditedCaller caller;
+    std::string method;
+  };
+  struct Held {
+    std::shared_ptr<ServedStream> stream;
+    Entry entry;
+  };
+
+  // At the maximum, gives up a stream that has ended, but whose client does not read the rest.
+  void MakeRoom(std::vector<Held>* given_up) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The stream with the most bytes; null when none has any.
+  struct Largest {
+    std::shared_ptr<ServedStream> stream;
+    size_t bytes = 0;
+    size_t of_all = 0;  // streams together
+  };
+  Largest FindLargest(size_t (ServedStream::*bytes_of)());
+
+  const StreamBounds bounds_;
+  RoomReports reports_;
+  ByteBudget queued_, incoming_;
+  Mutex mutex_;
+  std::map<ServedStream*, Entry> streams_ ABSL_GUARDED_BY(mutex_);
+  StreamAdmission admission_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace sluice

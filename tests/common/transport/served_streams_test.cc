@@ -1,0 +1,143 @@
+#include "common/transport/served_streams.h"
+
+#include <gtest/gtest.h>
+
+#include <list>
+
+namespace sluice {
+namespace {
+
+constexpr char kMethod[] = "/sluice.Pserver/Exchange";
+
+class FakeStream final : public ServedStream {
+ public:
+  std::shared_ptr<ServedStream> Hold() override {
+    return gone ? nullptr : std::shared_ptr<ServedStream>(this, [](ServedStream*) {});
+  }
+  bool ending() override { return closed; }
+  size_t queued_bytes() override { return claimed ? 0 : queued; }
+  size_t incoming_bytes() override { return claimed ? 0 : incoming; }
+  bool ClaimCut() override { return !std::exchange(claimed, true); }
+  void Cut(const absl::Status& why) override {
+    ++cuts;
+    status = why;
+  }
+  void Abort(const absl::Status& why) override { status = why; }
+
+  size_t queued = 0, incoming = 0;
+  bool closed = false, gone = false, claimed = false;
+  int cuts = 0;
+  absl::Status status;
+};
+
+class ServedStreamsTest : public ::testing::Test {
+ protected:
+  ServedStreamsTest() {
+    bounds_.max_streams = 3;
+    bounds_.max_total_queued_bytes = bounds_.max_total_incoming_bytes = 100;
+  }
+  ServedStreams* table() {
+    if (table_ != nullptr) return table_.get();
+    RoomReports::Options reports;
+    reports.on_cut = [this](const std::string& address, const absl::Status&) {
+      reported_.push_back(address);
+    };
+    table_ = std::make_unique<ServedStreams>(bounds_, reports);
+    return table_.get();
+  }
+  // A stream that has spoken.
+  FakeStream* Open(const std::string& address, const void* owner = nullptr) {
+    FakeStream* const stream = &streams_.emplace_back();
+    EXPECT_TRUE(Admit(stream, address, owner).ok());
+    table()->Spoke(stream);
+    return stream;
+  }
+  absl::Status Admit(FakeStream* stream, const std::string& address, const void* owner = nullptr) {
+    return table()->Admit(stream, owner, {"worker", "1", address}, kMethod);
+  }
+
+  StreamBounds bounds_;
+  std::vector<std::string> reported_;
+
+ private:
+  std::list<FakeStream> streams_;
+  std::unique_ptr<ServedStreams> table_;
+};
+
+TEST_F(ServedStreamsTest, AFullTableRefusesAndAnEndedStreamMakesRoom) {
+  Open("h:1");
+  FakeStream* const second = Open("h:2");
+  Open("h:3");
+  FakeStream late;
+  EXPECT_EQ(Admit(&late, "h:4").code(), absl::StatusCode::kResourceExhausted);
+  second->closed = true;
+  EXPECT_TRUE(Admit(&late, "h:4").ok());
+  EXPECT_EQ(second->cuts, 1);
+  table()->Remove(&late);
+}
+
+TEST_F(ServedStreamsTest, TheMostQueuedIsCutAndReportedOnce) {
+  FakeStream* const small = Open("h:1");
+  FakeStream* const large = Open("h:2");
+  small->queued = 30;
+  large->queued = 80;
+  EXPECT_FALSE(table()->queued()->Add(110));
+  table()->CutMostQueued();
+  // Its bytes come back later; nobody else is cut for them.
+  table()->CutMostQueued();
+  EXPECT_EQ(small->cuts, 0);
+  EXPECT_EQ(large->cuts, 1);
+  EXPECT_EQ(large->status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(reported_, std::vector<std::string>{"h:2"});
+}
+
+TEST_F(ServedStreamsTest, UnfinishedMessagesAreCutUntilThereIsRoom) {
+  FakeStream* const small = Open("h:1");
+  FakeStream* const middle = Open("h:2");
+  FakeStream* const large = Open("h:3");
+  small->incoming = 20;
+  middle->incoming = 30;
+  large->incoming = 50;
+  table()->CutMostIncoming(10);
+  EXPECT_EQ(large->cuts, 1);
+  EXPECT_EQ(middle->cuts, 0);
+  table()->CutMostIncoming(50);
+  EXPECT_EQ(middle->cuts, 0) << "there is room once the first has given its bytes back";
+  table()->CutMostIncoming(60);
+  EXPECT_EQ(middle->cuts, 1);
+  EXPECT_EQ(small->cuts, 0);
+}
+
+TEST_F(ServedStreamsTest, AStreamThatIsAboutToGoIsLeftAlone) {
+  FakeStream* const gone = Open("h:1");
+  gone->gone = true;
+  gone->queued = 200;
+  table()->CutMostQueued();
+  table()->AbortAll(nullptr, absl::UnavailableError("over"));
+  EXPECT_EQ(gone->cuts, 0);
+  EXPECT_TRUE(gone->status.ok());
+}
+
+TEST_F(ServedStreamsTest, ServersEndTheirOwnStreams) {
+  const int a = 0, b = 0;
+  FakeStream* const of_a = Open("h:1", &a);
+  FakeStream* const of_b = Open("h:2", &b);
+  EXPECT_EQ(table()->CountOf(&a), 1);
+  table()->AbortAll(&a, absl::UnavailableError("over"));
+  EXPECT_EQ(of_a->status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_TRUE(of_b->status.ok());
+}
+
+TEST(ByteBudgetTest, ABoundIsKeptAndASmallOneDoesNotBlockForEver) {
+  ByteBudget budget(10);
+  EXPECT_TRUE(budget.TryAdd(6));
+  EXPECT_FALSE(budget.TryAdd(5));
+  EXPECT_EQ(budget.bytes(), 6u);
+  EXPECT_TRUE(budget.TryAdd(4));
+  budget.Sub(10);
+  EXPECT_TRUE(budget.TryAdd(11)) << "nobody holds anything";
+  EXPECT_FALSE(budget.Add(1));
+}
+
+}  // namespace
+}  // namespace sluice
