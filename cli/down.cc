@@ -105,7 +105,7 @@ Command DownCommand() {
   spec.flags = SchedulerFlags();
   spec.examples =
       "  sluice down\n"
-      "  sluice down --scheduler=10.0.0.1:7100\n";
+      "  sluice down --scheduler=10.0.0.1:7100 --insecure\n";
   return {spec, &Down};
 }
 

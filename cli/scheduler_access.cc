@@ -3,19 +3,30 @@
 #include "absl/strings/str_cat.h"
 #include "cli/endpoints.h"
 #include "common/base/status_macros.h"
+#include "common/config/address.h"
 #include "common/config/job_config.h"
 #include "common/security/cert_authority.h"
 
 namespace sluice::cli {
 namespace {
 
-// Whether the newest cluster of the log folder has this scheduler and was started with --tls.
-bool HasTls(const std::string& log_dir, const std::string& scheduler) {
+// How the newest cluster of the log folder was started, if it has this scheduler.
+SecurityConfig SecurityOf(const std::string& log_dir, const std::string& scheduler) {
   bool named = false;
   for (const Endpoint& endpoint : ReadEndpoints(log_dir))
     named = named || (endpoint.role == "scheduler" && endpoint.address == scheduler);
   const auto cluster = ReadClusterConfig(log_dir + "/cluster.textproto");
-  return named && cluster.ok() && !cluster->security().tls_ca().empty();
+  return named && cluster.ok() ? cluster->security() : SecurityConfig();
+}
+
+// Someone on the way could act as the scheduler, and read or change what is submitted.
+absl::Status CheckPlainText(const std::string& scheduler, bool insecure) {
+  const auto addresses = ParseAddressList(scheduler);
+  if (insecure || !addresses.ok() || AllLoopback(*addresses)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the scheduler's address ", scheduler,
+      " is not a loopback address, and without TLS this command cannot recognize the scheduler; "
+      "give --tls_cert, --tls_key and --tls_ca, or, on a network that you trust, --insecure"));
 }
 
 }  // namespace
@@ -28,10 +39,16 @@ absl::StatusOr<GrpcCredentials> OperatorCredentials(const ParsedCommand& command
   files.cert = command.TextOrVariable("tls_cert");
   files.key = command.TextOrVariable("tls_key");
   files.ca = command.TextOrVariable("tls_ca");
-  if (!files.given() && HasTls(LogDirOf(command), scheduler))
+  const SecurityConfig security = SecurityOf(LogDirOf(command), scheduler);
+  if (!files.given() && !security.tls_ca().empty())
     files = FilesOf(CertificateFolder(LogDirOf(command)), "operator");
   SLUICE_ASSIGN_OR_RETURN(GrpcCredentials credentials, GrpcCredentials::Create(files));
-  if (!credentials.tls() || credentials.self().role == PeerRole::kOperator) return credentials;
+  if (!credentials.tls()) {
+    SLUICE_RETURN_IF_ERROR(
+        CheckPlainText(scheduler, command.Switch("insecure") || security.insecure()));
+    return credentials;
+  }
+  if (credentials.self().role == PeerRole::kOperator) return credentials;
   return absl::InvalidArgumentError(
       absl::StrCat("--tls_cert: ", files.cert, " is the certificate of ",
                    credentials.self().ToString(), ", and commands need one of an operator"));
@@ -50,6 +67,8 @@ std::vector<FlagSpec> SchedulerFlags() {
                    "certificate of an operator, for a scheduler with TLS (SLUICE_TLS_CERT)"});
   flags.push_back({"tls_key", FlagKind::kText, "FILE", "", "its private key (SLUICE_TLS_KEY)"});
   flags.push_back({"tls_ca", FlagKind::kText, "FILE", "", "the CA of the cluster (SLUICE_TLS_CA)"});
+  flags.push_back({"insecure", FlagKind::kBool, "", "",
+                   "allow a scheduler that is not at a loopback address, without TLS"});
   return flags;
 }
 

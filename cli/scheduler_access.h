@@ -20,8 +20,9 @@ std::string CertificateFolder(const std::string& log_dir);
 
 // The credentials of an operator: --tls_cert, --tls_key and --tls_ca, else SLUICE_TLS_CERT,
 // SLUICE_TLS_KEY and SLUICE_TLS_CA. Else those that `--tls` has made for the cluster of the
-// command's log folder, if `scheduler` is its address. Without any: plain TCP. INVALID_ARGUMENT:
-// see CheckTlsFiles; or the certificate is for another role.
+// command's log folder, if `scheduler` is its address. Without any: plain TCP, off loopback only
+// with --insecure, or when that cluster was started with it. INVALID_ARGUMENT: see CheckTlsFiles;
+// or the certificate is for another role; or plain TCP is not allowed.
 absl::StatusOr<GrpcCredentials> OperatorCredentials(const ParsedCommand& command,
                                                     const std::string& scheduler);
 

@@ -39,7 +39,7 @@ Command StatusCommand() {
   spec.flags.push_back({"json", FlagKind::kBool, "", "", "print the status as JSON"});
   spec.examples =
       "  sluice status\n"
-      "  sluice status --scheduler=10.0.0.1:7100 --json\n";
+      "  sluice status --scheduler=10.0.0.1:7100 --insecure --json\n";
   return {spec, &Status};
 }
 

@@ -122,7 +122,7 @@ Command SubmitCommand() {
   spec.flags.push_back({"cancel_on_interrupt", FlagKind::kBool, "", "", "Ctrl-C cancels the job"});
   spec.examples =
       "  sluice submit --job=configs/adult_wide_deep.textproto\n"
-      "  sluice submit --job=J --k_steps=20 --detach --scheduler=10.0.0.1:7100\n";
+      "  sluice submit --job=J --k_steps=20 --detach --scheduler=10.0.0.1:7100 --insecure\n";
   return {spec, &Submit};
 }
 

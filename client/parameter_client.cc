@@ -14,6 +14,8 @@ namespace sluice {
 namespace {
 
 constexpr absl::Duration kSavePause = absl::Milliseconds(200);
+// A full disk says RESOURCE_EXHAUSTED too, and rarely gets room by itself.
+constexpr absl::Duration kBusyPatience = absl::Seconds(30);
 
 bool Empty(const PullRequest& request) {
   if (!request.dense.empty()) return false;
@@ -140,9 +142,12 @@ absl::StatusOr<std::vector<SavedFile>> ParameterClientImpl::SaveShards(const std
     SLUICE_RETURN_IF_ERROR(core_->failure());
     auto files = SaveShardsOnce(options_.transport, core_->route(), request);
     // A pserver that does not have the job yet may be about to take over from one that was lost.
-    const bool again = PserverMayBeLost(files.status().code());
+    const bool lost = PserverMayBeLost(files.status().code());
+    // It has no room for the call now, or none on its disk: that is tried again for a while only.
+    const bool busy = absl::IsResourceExhausted(files.status());
     const absl::Duration waited = options_.clock->Now() - std::max(begin, core_->excused_at());
-    if (!again || waited >= options_.limits.timeout) return files;
+    if ((!lost && !busy) || waited >= options_.limits.timeout) return files;
+    if (busy && waited >= kBusyPatience) return files;
     if (options_.get_route || RouteIsStale(files.status().code()))
       SLUICE_RETURN_IF_ERROR(core_->RefreshRoute());
     options_.clock->Sleep(kSavePause);

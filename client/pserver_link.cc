@@ -9,6 +9,10 @@ namespace sluice {
 namespace {
 
 constexpr uint64_t kHelloId = 0;
+// A stream that was open for less has not shown that the pserver keeps it. If that counted as a
+// success, a stream that is cut again and again would be opened, and everything sent again, every
+// few milliseconds.
+constexpr absl::Duration kHealthy = absl::Seconds(3);
 
 }  // namespace
 
@@ -48,6 +52,7 @@ void PserverLink::Break(const absl::Status& why) {
 }
 
 void PserverLink::GoDownLocked(const absl::Status& why) {
+  if (phase_ == Phase::kOpen && options_.clock->Now() - opened_at_ >= kHealthy) backoff_.Reset();
   phase_ = Phase::kDown;
   last_error_ = why;
   queue_.clear();
@@ -142,7 +147,7 @@ void PserverLink::OnHelloReply(uint64_t connection, const ReplyHeader& header) {
       MutexLock lock(&mu_);
       if (connection != connection_ || phase_ != Phase::kHello) return;
       phase_ = Phase::kOpen;
-      backoff_.Reset();
+      opened_at_ = options_.clock->Now();
       last_error_ = absl::OkStatus();
     }
     options_.listener->OnOpen(options_.index);

@@ -88,7 +88,8 @@ class PserverLink {
   std::deque<Message> queue_ ABSL_GUARDED_BY(mu_);
   bool sending_ ABSL_GUARDED_BY(mu_) = false;  // a thread uses stream_ without the lock
   absl::Time next_attempt_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
-  Backoff backoff_ ABSL_GUARDED_BY(mu_);
+  absl::Time opened_at_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();  // kOpen: since when
+  Backoff backoff_ ABSL_GUARDED_BY(mu_);  // begins anew once a stream has been open for a while
   absl::Status last_error_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -52,7 +52,7 @@ absl::StatusOr<Route> RouteFetcher::Ask(uint64_t generation) const {
   absl::StatusOr<Route> route = get_route_();
   absl::Status status = route.status();
   if (status.ok()) status = CheckRoute(*index_, *route);
-  if (GotNoAnswer(status)) {
+  if (MayBeAnsweredLater(status)) {
     return absl::UnavailableError(absl::StrCat("the scheduler: ", status.message()));
   }
   if (!status.ok()) {

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/hash.h"
+#include "common/base/printable.h"
 
 namespace sluice {
 namespace {
@@ -30,7 +31,7 @@ absl::StatusOr<DataTasks> DataTasks::Create(Options options, std::vector<Indexed
     if (i > 0 && files[i].file.path() == files[i - 1].file.path()) {
       return absl::InvalidArgumentError(absl::StrCat("ranks ", files[i - 1].rank, " and ",
                                                      files[i].rank, " both report the file ",
-                                                     files[i].file.path()));
+                                                     PrintableLine(files[i].file.path())));
     }
   }
   if (options.task_bytes == 0) options.task_bytes = DefaultTaskBytes(total, options.worker_num);

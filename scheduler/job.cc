@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "common/saved_model/checkpoint.h"
 
 namespace sluice {
 
@@ -38,8 +39,7 @@ bool HasOpened(const Job& job, const Member& pserver) {
 
 std::string SaveIdOf(const Job& job) {
   if (!job.save_id.empty()) return job.save_id;
-  if (job.spec.instance() != 0)
-    return absl::StrCat(absl::Hex(job.spec.instance(), absl::kZeroPad16));
+  if (job.spec.instance() != 0) return ModelSaveId(job.spec.instance());
   // Incarnations begin with the boot number of the scheduler.
   if (job.ranks.slots.empty()) return "";
   return absl::StrCat(absl::Hex(job.ranks.slots[0].incarnation(), absl::kZeroPad16));

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
+#include "common/saved_model/checkpoint.h"
 
 namespace sluice {
 namespace {
@@ -82,7 +83,7 @@ absl::Status JobAdoption::Begin(Job* job, const Recovery& counts, const StoredRu
   JobRun::Options options;
   options.config = &job->config;
   options.worker_num = record.spec().worker_num();
-  options.save_id = absl::StrCat(absl::Hex(record.spec().instance(), absl::kZeroPad16));
+  options.save_id = ModelSaveId(record.spec().instance());
   options.global_batch = record.spec().global_batch();
   options.resume = began_at.get();
   const absl::Status replayed =

@@ -11,6 +11,7 @@
 #include "common/config/mode.h"
 #include "scheduler/job_status.h"
 #include "scheduler/member_loss.h"
+#include "scheduler/request_text.h"
 
 namespace sluice {
 namespace {
@@ -663,7 +664,7 @@ void JobLifecycle::End(Job* job, JobState outcome, const std::string& message, a
   adoption_.End(job);
   parts_.effects->records()->RunEnded(job->job_id);
   job->outcome = outcome;
-  job->message = message;
+  job->message = Sentence(message);
   job->queue_position = 0;
   job->ended_at = now;
   checkpoints_.End(job, now);
@@ -716,9 +717,10 @@ void JobLifecycle::OutputEnded(Job* job, const absl::Status& status) {
   if (!job->over()) return;
   if (!status.ok()) {
     // When the output folder was refused at the start, the message already says so.
-    if (!absl::StrContains(job->message, status.message())) {
+    const std::string why = Sentence(status.message());
+    if (!absl::StrContains(job->message, why)) {
       absl::StrAppend(&job->message, job->message.empty() ? "" : "; ",
-                      "the result could not be written: ", status.message());
+                      "the result could not be written: ", why);
     }
     job->outcome = JOB_FAILED;
     job->result.set_status("failed");

@@ -11,6 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "common/base/message_text.h"
 #include "common/base/printable.h"
+#include "common/base/status_macros.h"
 
 namespace sluice {
 namespace {
@@ -26,9 +27,15 @@ bool IsSentence(const FieldDescriptor* field) {
   return IsIn(field->name(),
               {"reason", "message", "error", "doing", "waiting_for", "first_bad_lines"});
 }
+// Returned to members, or compared with what others say, so that it must not change.
+bool IsDataFile(const FieldDescriptor* field) {
+  return IsIn(field->full_name(), {"sluice.DataFile.path", "sluice.SeenFile.path"});
+}
 size_t BoundOf(const FieldDescriptor* field) {
   const bool path =
-      IsIn(field->full_name(), {"sluice.RegisterRequest.log_file", "sluice.SavedFile.name"});
+      IsDataFile(field) ||
+      IsIn(field->full_name(), {"sluice.RegisterRequest.log_file", "sluice.SavedFile.name",
+                                "sluice.SaveReport.model_dir"});
   return path || IsSentence(field) ? kMaxSentenceBytes : kMaxIdentifierBytes;
 }
 
@@ -45,15 +52,31 @@ absl::Status CheckTexts(const Message& request) {
   return status;
 }
 
-absl::Status CheckCount(absl::string_view field, int n) {
-  if (n <= kMaxListed) return absl::OkStatus();
+absl::Status CheckCount(absl::string_view field, int n, int most = kMaxListed) {
+  if (n <= most) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat(field, " has ", n, " entries; at most ", kMaxListed, " are allowed"));
+      absl::StrCat(field, " has ", n, " entries; at most ", most, " are allowed"));
+}
+
+absl::Status CheckIndex(const IndexReport& report) {
+  SLUICE_RETURN_IF_ERROR(CheckCount("IndexReport.files", report.files_size(), kMaxDataFiles));
+  SLUICE_RETURN_IF_ERROR(
+      CheckCount("IndexReport.train_seen", report.train_seen_size(), kMaxDataFiles));
+  SLUICE_RETURN_IF_ERROR(
+      CheckCount("IndexReport.eval_seen", report.eval_seen_size(), kMaxDataFiles));
+  if (report.card().size() <= kMaxCardBytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("IndexReport.card has ", report.card().size(),
+                                                 " bytes; at most ", kMaxCardBytes,
+                                                 " are allowed"));
+}
+
+std::string CutLine(absl::string_view text, size_t most) {
+  if (text.size() <= most) return PrintableLine(text);
+  return absl::StrCat(PrintableLine(text.substr(0, most)), "...");
 }
 
 std::string Clean(const FieldDescriptor* field, const std::string& text) {
-  if (text.size() <= BoundOf(field)) return PrintableLine(text);
-  return absl::StrCat(PrintableLine(absl::string_view(text).substr(0, BoundOf(field))), "...");
+  return IsDataFile(field) ? text : CutLine(text, BoundOf(field));
 }
 
 }  // namespace
@@ -79,10 +102,24 @@ absl::Status CheckBounds(const PollRequest& request) {
 absl::Status CheckBounds(const LeaveRequest& request) { return CheckTexts(request); }
 absl::Status CheckBounds(const FailJobRequest& request) { return CheckTexts(request); }
 absl::Status CheckBounds(const MemberEndedRequest& request) { return CheckTexts(request); }
+absl::Status CheckBounds(const NextTaskRequest& request) { return CheckTexts(request); }
+
+absl::Status CheckBounds(const NextPhaseRequest& request) {
+  const PhaseReport& report = request.report();
+  SLUICE_RETURN_IF_ERROR(CheckIndex(report.index()));
+  for (const int lines :
+       {report.index().first_bad_lines_size(), report.train().first_bad_lines_size(),
+        report.eval().first_bad_lines_size()}) {
+    SLUICE_RETURN_IF_ERROR(CheckCount("PhaseReport.first_bad_lines", lines));
+  }
+  return CheckTexts(request);
+}
+
+std::string Sentence(absl::string_view text) { return CutLine(text, kMaxSentenceBytes); }
 
 bool HasCleanText(const Message& request) {
   return EachText(request, [](const FieldDescriptor* field, const std::string& text) {
-    return text.size() <= BoundOf(field) && IsPrintableLine(text);
+    return IsDataFile(field) || (text.size() <= BoundOf(field) && IsPrintableLine(text));
   });
 }
 

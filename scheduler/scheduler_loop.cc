@@ -407,8 +407,11 @@ void SchedulerLoop::LookAfterSilentMembers() {
   }
 }
 
-void SchedulerLoop::NextPhase(const NextPhaseRequest* request, Done<NextPhaseReply> done,
+void SchedulerLoop::NextPhase(const NextPhaseRequest* asked, Done<NextPhaseReply> done,
                               const std::string& caller) {
+  const auto taken = TakeIn(*asked);
+  if (!taken.ok()) return done(taken.status());
+  const std::shared_ptr<const NextPhaseRequest> request = *taken;
   WaitingCalls::Call waiting;
   waiting.caller = caller;
   waiting.key = WaitKey::Phase(request->job_id());
@@ -428,8 +431,10 @@ void SchedulerLoop::NextPhase(const NextPhaseRequest* request, Done<NextPhaseRep
 }
 
 void SchedulerLoop::NextTask(const NextTaskRequest& request, Done<NextTaskReply> done) {
+  const auto taken = TakeIn(request);
+  if (!taken.ok()) return done(taken.status());
   absl::StatusOr<NextTaskReply> reply;
-  Run([&](SchedulerCore& core, absl::Time now) { reply = core.NextTask(request, now); });
+  Run([&](SchedulerCore& core, absl::Time now) { reply = core.NextTask(**taken, now); });
   AnswerWhenKept(std::move(reply), done);
 }
 

@@ -87,7 +87,7 @@ class SchedulerLoop {
   absl::Status MemberEnded(const MemberEndedRequest& request);
   // The connection over which the member's Poll waited has broken.
   void ConnectionBroke(uint64_t member_id, const std::string& secret);
-  void NextPhase(const NextPhaseRequest* request, Done<NextPhaseReply> done,
+  void NextPhase(const NextPhaseRequest* asked, Done<NextPhaseReply> done,
                  const std::string& caller = "");
   void NextTask(const NextTaskRequest& request, Done<NextTaskReply> done);
   absl::StatusOr<GetRouteReply> GetRoute(const GetRouteRequest& request);

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/printable.h"
 #include "common/base/status_macros.h"
 
 namespace sluice {
@@ -41,7 +42,7 @@ struct Differences {
   std::string first;
   size_t count = 0;
   void Add(const std::string& path, const std::string& what) {
-    if (count++ == 0) first = absl::StrCat("data file ", path, " ", what);
+    if (count++ == 0) first = absl::StrCat("data file ", PrintableLine(path), " ", what);
   }
 };
 

@@ -2,7 +2,11 @@
 
 #include <algorithm>
 #include <functional>
+#include <string>
 #include <vector>
+
+#include "common/base/message_text.h"
+#include "scheduler/request_text.h"
 
 namespace sluice {
 namespace {
@@ -14,6 +18,13 @@ void DropConfigurations(ClusterStatus* status) {
     job.clear_config();
     job.clear_route();
   }
+}
+
+// Messages of jobs are bounded where they are made; this holds for any other text too.
+void CutTexts(ClusterStatus* status) {
+  ChangeTexts(status, [](const google::protobuf::FieldDescriptor*, const std::string& text) {
+    return text.size() <= kMaxSentenceBytes ? text : Sentence(text);
+  });
 }
 
 void DropReports(ClusterStatus* status) {
@@ -49,7 +60,7 @@ void BoundStatus(size_t max_bytes, ClusterStatus* status) {
   if (status->ByteSizeLong() <= max_bytes) return;
   const size_t bound = max_bytes - std::min(max_bytes, kNoteBytes);
   for (void (*const drop)(ClusterStatus*) :
-       {&DropConfigurations, &DropReports, &DropMembersThatAreGone}) {
+       {&DropConfigurations, &CutTexts, &DropReports, &DropMembersThatAreGone}) {
     if (status->ByteSizeLong() > bound) drop(status);
   }
   while (status->ByteSizeLong() > bound && (status->jobs_size() > 0 || status->members_size() > 0))

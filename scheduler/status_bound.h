@@ -9,9 +9,10 @@
 
 namespace sluice {
 
-// Leaves out what operators miss least, until the status has at most `max_bytes`: configurations,
-// routes and workers' reports of jobs; tables of pservers; members that are gone; at last the
-// oldest jobs, and members. Says so in the `doing` of a line of the scheduler.
+// Leaves out what operators miss least, until the status has at most `max_bytes`: configurations
+// and routes of jobs; the ends of texts that are longer than a sentence; workers' reports of jobs;
+// tables of pservers; members that are gone; at last the oldest jobs, and members. Says so in the
+// `doing` of a line of the scheduler.
 void BoundStatus(size_t max_bytes, ClusterStatus* status);
 
 }  // namespace sluice

@@ -6,6 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/config/step_examples.h"
+
+#include "common/base/printable.h"
 #include "model/data/lane_plan.h"
 
 namespace sluice {
@@ -38,10 +40,10 @@ absl::StatusOr<std::vector<Piece>> Gather(const std::vector<IndexReport>& by_ran
 }
 
 absl::Status Refuse(const std::string& file, const std::string& why) {
-  return absl::FailedPreconditionError(
-      absl::StrCat("the ranks' counts of the training file ", file, " do not match: ", why,
-                   "; data.train_files must be the same files on every host, and must not change "
-                   "while the job runs"));
+  return absl::FailedPreconditionError(absl::StrCat(
+      "the ranks' counts of the training file ", PrintableLine(file), " do not match: ", why,
+      "; data.train_files must be the same files on every host, and must not change "
+      "while the job runs"));
 }
 
 // OK when the pieces [first, last) cover one file without gaps or overlaps.

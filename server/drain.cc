@@ -26,7 +26,7 @@ absl::Status DrainPserver(const DrainOptions& options) {
     request.set_member_id(key.id);
     request.set_secret(key.secret);
     const auto reply = options.scheduler->DrainPserver(request);
-    if (!reply.ok() && (!GotNoAnswer(reply.status()) ||
+    if (!reply.ok() && (!MayBeAnsweredLater(reply.status()) ||
                         silence.Unanswered(options.clock->Now()) >= kTakeoverPatience)) {
       return reply.status();
     }

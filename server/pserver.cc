@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "common/base/printable.h"
 #include "common/base/status_macros.h"
+#include "common/saved_model/checkpoint.h"
 #include "common/security/audit_log.h"
 #include "server/job_opener.h"
 #include "server/replica_handler.h"
@@ -301,6 +302,14 @@ absl::StatusOr<std::vector<SavedFile>> Pserver::SaveShards(const SaveShardsReque
   }
   SLUICE_RETURN_IF_ERROR(
       job->passes().CheckWorker(request.rank(), request.incarnation(), request.pass()));
+  // Otherwise each rank could fill the disk at any time, with copies under ever new names.
+  if (request.rank() != 0 || request.save_id() != ModelSaveId(job->instance())) {
+    return Because(
+        RefusalReason::kPath,
+        absl::PermissionDeniedError(absl::StrCat(
+            "job ", job_id, " is saved by rank 0 as ", ModelSaveId(job->instance()),
+            ", not by rank ", request.rank(), " as '", Printable(request.save_id()), "'")));
+  }
   // Whoever asks for a save may not name another folder, such as another job's.
   if (request.directory() != job->model_dir()) {
     return Because(RefusalReason::kPath,

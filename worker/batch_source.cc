@@ -54,7 +54,7 @@ absl::StatusOr<NextTaskReply> TaskBatches::AskScheduler(uint64_t finished, uint6
     if (reply.ok()) {
       request.set_number(++calls_);  // the call was answered with WAIT; the next one is a new call
       silence.Answered();
-    } else if (!GotNoAnswer(reply.status()) ||
+    } else if (!MayBeAnsweredLater(reply.status()) ||
                silence.Unanswered(context_.clock->Now()) > context_.scheduler_patience) {
       return reply.status();
     }

@@ -280,7 +280,7 @@ absl::StatusOr<Phase> JobRunner::NextPhase(const PhaseReport& report, Phase::Kin
       silence.Answered();
       continue;
     }
-    if (!GotNoAnswer(reply.status()) ||
+    if (!MayBeAnsweredLater(reply.status()) ||
         silence.Unanswered(options_.clock->Now()) > options_.scheduler_patience) {
       return reply.status();
     }

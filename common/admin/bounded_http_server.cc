@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/admin/socket_channel.h"
 #include "common/base/clock.h"
+#include "common/security/accept_reserve.h"
 
 namespace sluice {
 namespace {
@@ -221,6 +222,7 @@ class BoundedHttpServer::Threads : public httplib::ThreadPool {
 
 BoundedHttpServer::BoundedHttpServer(Limits limits, Access access)
     : limits_(limits), access_(std::move(access)) {
+  KeepAcceptReserve();
   new_task_queue = [this] { return new Threads(this); };
   // The headers decide; a body, which could be compressed, is never read.
   set_pre_routing_handler([this](const httplib::Request& request, httplib::Response& response) {

@@ -246,11 +246,23 @@ class Resolver {
           absl::StrCat(setting.origin, ": '", setting.value,
                        "' has no port; give the port that the scheduler listens on"));
     }
+    if (role_ != ROLE_SCHEDULER) SLUICE_RETURN_IF_ERROR(CheckOutgoing(setting, *addresses));
     schedulers_ = *addresses;
     schedulers_origin_ = setting.origin;
     id_.scheduler = setting.value;
     id_.cluster.set_scheduler(setting.value);
     return absl::OkStatus();
+  }
+
+  // Someone on the way could act as the scheduler, and its orders name files and programs' options.
+  absl::Status CheckOutgoing(const Setting& setting, const std::vector<Address>& addresses) const {
+    if (insecure_ || id_.credentials.tls() || AllLoopback(addresses)) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(
+        setting.origin, ": '", setting.value,
+        "' is not a loopback address, and this process has no TLS with which to recognize the "
+        "scheduler; give --tls_cert, --tls_key and --tls_ca, or, on a network that you trust, "
+        "give --insecure (SLUICE_INSECURE=true, or security { insecure: true } in the cluster "
+        "file)"));
   }
 
   absl::StatusOr<Address> CheckBind(const Setting& setting) const {

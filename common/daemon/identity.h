@@ -65,8 +65,9 @@ struct Identity {
   ClusterConfig cluster;                // with its defaults filled in
 };
 
-// INVALID_ARGUMENT names the flag, variable or field, its value and the fix. An address to listen
-// on that is not loopback needs TLS or `insecure`.
+// INVALID_ARGUMENT names the flag, variable or field, its value and the fix. An address that is not
+// loopback needs TLS or `insecure`, whether a daemon listens there or a member finds the scheduler
+// there.
 absl::StatusOr<Identity> ResolveIdentity(Role role, const IdentityFlags& flags);
 
 // The Env for paths that jobs and other processes name: `base`, confined to the roots of the

@@ -182,11 +182,11 @@ class PollingSession : public MemberSession {
         register_again = true;
         continue;
       }
-      if (!GotNoAnswer(status)) return End(status);
+      if (!MayBeAnsweredLater(status)) return End(status);
       const absl::Duration silent = Unanswered();
       if (silent >= lost_after_) {
         return End(absl::UnavailableError(absl::StrCat(
-            "the scheduler at ", options_.scheduler->address(), " has been silent for ",
+            "the scheduler at ", options_.scheduler->address(), " has answered no report for ",
             absl::ToInt64Seconds(silent), " s: ", status.message())));
       }
       if (!Pause(options_.retry_pause)) return;
@@ -296,7 +296,7 @@ absl::StatusOr<std::unique_ptr<MemberSession>> MemberSession::Start(Options opti
     if (reply.ok()) {  // another process holds the place; its lease bounds this wait
       end = clock->Now() + options.wait;
       clock->Sleep(options.place_pause);
-    } else if (GotNoAnswer(reply.status()) && clock->Now() < end) {
+    } else if (MayBeAnsweredLater(reply.status()) && clock->Now() < end) {
       clock->Sleep(options.retry_pause);
     } else {
       return reply.status();

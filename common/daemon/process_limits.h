@@ -28,7 +28,7 @@ inline constexpr int kMostThreadsTried = 1024;
 absl::Status CheckThreadLimit(int threads);
 
 // Raises the limit of open files as far as the system allows (from 1024 on most). Every connection
-// is a file, and gRPC's server never accepts another connection once it has met the limit.
+// is a file. Beyond the limit, servers close new connections (common/security/accept_reserve.h).
 void RaiseFileLimit();
 
 }  // namespace sluice

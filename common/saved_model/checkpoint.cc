@@ -169,6 +169,10 @@ std::string CheckpointSaveId(uint64_t instance, uint64_t number) {
   return absl::StrFormat("%016x", MixHash(MixHash(instance) + number));
 }
 
+std::string ModelSaveId(uint64_t instance) {
+  return absl::StrCat(absl::Hex(instance, absl::kZeroPad16));
+}
+
 std::optional<uint64_t> CheckpointNumber(uint64_t instance, const std::string& save_id) {
   uint64_t mixed = 0;
   if (!absl::SimpleHexAtoi(save_id, &mixed)) return std::nullopt;

@@ -33,8 +33,11 @@ std::string CheckpointFolder(const std::string& root, uint64_t step);
 // The save_id of a job's checkpoint `number`. All processes derive the same one; no two saves into
 // a folder share it.
 std::string CheckpointSaveId(uint64_t instance, uint64_t number);
-// The inverse for one instance: the number whose save_id this would be. An id that another instance
-// has made gives some huge number. Returns nullopt for a text that is no such id.
+// The save_id of the model that this instance of a job saves at its end. Pservers accept no other.
+std::string ModelSaveId(uint64_t instance);
+// The inverse of CheckpointSaveId for one instance: the number whose save_id this would be. An id
+// that another instance has made gives some huge number. Returns nullopt for a text that is no such
+// id.
 std::optional<uint64_t> CheckpointNumber(uint64_t instance, const std::string& save_id);
 
 struct CheckpointInfo {

@@ -110,7 +110,8 @@ void AuditLog::Acted(const AuditedCaller& caller, AuditedAction action, absl::st
   {
     MutexLock lock(&mutex_);
     ++counts_.actions[AuditedActionName(action)];
-    if (!Take(&actions_)) return;
+    const bool order = action != AuditedAction::kTakeover;
+    if (!Take(order ? &actions_ : &takeovers_)) return;
     lines = TakeLeftOut();
   }
   lines += Begin("action");
@@ -148,7 +149,8 @@ bool AuditLog::Take(Allowance* allowance) {
 
 std::string AuditLog::TakeLeftOut() {
   const uint64_t refusals = std::exchange(refusals_.left_out, 0);
-  const uint64_t actions = std::exchange(actions_.left_out, 0);
+  const uint64_t actions =
+      std::exchange(actions_.left_out, 0) + std::exchange(takeovers_.left_out, 0);
   if (refusals == 0 && actions == 0) return "";
   return absl::StrCat(Begin("left_out"), ", \"refusals\": ", refusals, ", \"actions\": ", actions,
                       "}\n");

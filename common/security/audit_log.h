@@ -1,8 +1,9 @@
 // Writes who was refused and who gave which order, one JSON object a line, and counts both.
 //
-// Floods are bounded. After a burst, one refusal and one action a second get a line; the next line
-// of either kind is preceded by one that says how many were left out. The two kinds do not share
-// their allowance, so a flood of refusals hides no action. The file is renamed to <path>.1,
+// Floods are bounded. After a burst, one line a second is written of each of these kinds: refusals,
+// orders of operators, and takeovers, which members cause. The next line of any kind is preceded by
+// one that says how many were left out. The kinds do not share their allowance, so a flood of
+// refusals or takeovers hides no order. The file is renamed to <path>.1,
 // <path>.1 to <path>.2 and so on before it would exceed `max_file_bytes`.
 //
 // A line is handed to the system before the call returns, so it survives the death of the process.
@@ -125,7 +126,9 @@ class AuditLog {
 
   Mutex mutex_;
   Counts counts_ ABSL_GUARDED_BY(mutex_);
-  Allowance refusals_ ABSL_GUARDED_BY(mutex_), actions_ ABSL_GUARDED_BY(mutex_);
+  Allowance refusals_ ABSL_GUARDED_BY(mutex_);
+  Allowance actions_ ABSL_GUARDED_BY(mutex_);  // without takeovers
+  Allowance takeovers_ ABSL_GUARDED_BY(mutex_);
 
   // Held while the file is written or renamed, so that the threads of a daemon do not rename it
   // under each other. Guards nothing that a reader of the counts needs. Never taken with mutex_.

@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstring>
 #include <fstream>
 #include <optional>
@@ -166,10 +167,17 @@ absl::StatusOr<LocalPeers::Endpoint> LocalPeers::Parse(const std::string& peer) 
 absl::StatusOr<uid_t> LocalPeers::OwnerOf(const std::string& peer, Source source) const {
   SLUICE_ASSIGN_OR_RETURN(const Endpoint from, Parse(peer));
   const auto ask = source == Source::kProcTable ? &OwnerByTable : &OwnerByDiagnostics;
+  bool no_descriptor = false;
   for (const Endpoint& to : local_) {
     if (to.family != from.family) continue;
+    errno = 0;
     const auto owner = ask(from.family, from.address, from.port, to.address, to.port);
     if (owner.has_value()) return *owner;
+    no_descriptor = no_descriptor || errno == EMFILE || errno == ENFILE;
+  }
+  if (no_descriptor) {
+    return absl::UnavailableError(
+        "no file descriptor is left with which to find out which user has called; try again");
   }
   return absl::NotFoundError(absl::StrCat("no open connection from ", Printable(peer)));
 }
@@ -177,6 +185,8 @@ absl::StatusOr<uid_t> LocalPeers::OwnerOf(const std::string& peer, Source source
 absl::Status LocalPeers::Check(const std::string& peer) const {
   const absl::StatusOr<uid_t> owner = OwnerOf(peer, source_);
   if (owner.ok() && (*owner == user_ || *owner == 0)) return absl::OkStatus();
+  // Members end when they are denied, and this passes.
+  if (absl::IsUnavailable(owner.status())) return owner.status();
   constexpr absl::string_view kFix =
       "; run both as one user, use TLS (--tls), or serve all users of the host with "
       "--any_local_user";

@@ -26,6 +26,7 @@ class LocalPeers {
 
   // `peer`: as gRPC names it, such as "ipv4:127.0.0.1:4711" or "ipv6:%5B::1%5D:4711".
   // PERMISSION_DENIED: another user owns the connection, or it cannot be found out who does.
+  // UNAVAILABLE: it cannot be found out while this process has no file descriptor left.
   absl::Status Check(const std::string& peer) const;
 
   // The two ways to ask. Socket diagnostics cost microseconds, but not every kernel has them. The
@@ -33,7 +34,7 @@ class LocalPeers {
   // peers that hang up at once, which are found in neither, would keep the server busy.
   enum class Source { kSocketDiagnostics, kProcTable };
   Source source() const { return source_; }
-  // NOT_FOUND: there is no such open connection.
+  // NOT_FOUND: there is no such open connection. UNAVAILABLE: as Check.
   absl::StatusOr<uid_t> OwnerOf(const std::string& peer, Source source) const;
 
  private:

@@ -3,9 +3,12 @@
 #include <grpcpp/resource_quota.h>
 #include <grpcpp/server_builder.h>
 
+#include "common/security/accept_reserve.h"
+
 namespace sluice {
 
 void BoundConnections(size_t max_received_bytes, grpc::ServerBuilder* builder) {
+  KeepAcceptReserve();
   grpc::ResourceQuota quota("server");
   builder->SetResourceQuota(quota.Resize(max_received_bytes));
   // gRPC's defaults are 120 seconds, for ever, and without a limit.

@@ -13,7 +13,7 @@ namespace sluice {
 
 // A connection is closed when its handshake (TLS and HTTP/2) is not over after 10 seconds, or when
 // it had no call for 5 minutes; clients connect again with their next call. One connection has at
-// most 100 calls at a time.
+// most 100 calls at a time. The port survives a time without file descriptors (accept_reserve.h).
 //
 // gRPC holds at most about `max_received_bytes` of what clients have sent and no handler has
 // dropped, such as a message whose end has not come. Beyond that it closes connections without

@@ -14,6 +14,10 @@ bool GotNoAnswer(absl::StatusCode code) {
   return code == absl::StatusCode::kUnavailable || code == absl::StatusCode::kDeadlineExceeded;
 }
 
+bool MayBeAnsweredLater(absl::StatusCode code) {
+  return GotNoAnswer(code) || code == absl::StatusCode::kResourceExhausted;
+}
+
 bool PserverNotReady(absl::StatusCode code) {
   // RESOURCE_EXHAUSTED of a stream is a full queue, too many streams, or no memory for one message.
   // All of these pass when other requests are done.

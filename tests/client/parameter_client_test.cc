@@ -293,6 +293,24 @@ TEST_F(ParameterClientTest, SavesTheShardsOfEveryPserver) {
               testing::AllOf(HasSubstr("pserver-0"), HasSubstr("disk full")));
 }
 
+TEST_F(ParameterClientTest, SavesAgainWhereAPserverHadNoRoomForTheCallButNotForEver) {
+  int calls = 0, refusals = 2;
+  for (int p = 0; p < 2; ++p) {
+    transport_.RegisterUnary(job_.route().pservers(p), "/sluice.Pserver/SaveShards",
+                             [&, p](const std::string&) -> absl::StatusOr<std::string> {
+                               if (p == 1 && ++calls <= refusals)
+                                 return absl::ResourceExhaustedError("memory limit");
+                               return SaveShardsReply().SerializeAsString();
+                             });
+  }
+  auto client = Client();
+  EXPECT_TRUE(client->SaveShards("model", "5a").ok());
+  EXPECT_EQ(calls, 3);
+  refusals = 1 << 20;
+  client = Client(absl::Milliseconds(300));
+  EXPECT_TRUE(absl::IsResourceExhausted(client->SaveShards("model", "5a").status()));
+}
+
 TEST_F(ParameterClientTest, BoundsPushesWithoutWaits) {
   auto client = Client();
   auto ones = Ones(*client, 1);

@@ -89,6 +89,11 @@ TEST_F(PserverLinkTest, ReopensABrokenStreamAfterGrowingPauses) {
   ConnectWhenDue();
   transport_.Reply(4, 0);
   transport_.stream(4).on_closed(absl::OkStatus());
+  EXPECT_GT(link_.ConnectIfDue(1) - clock_.Now(), last) << "it was open for a moment only";
+  ConnectWhenDue();
+  transport_.Reply(5, 0);
+  clock_.Advance(absl::Seconds(10));
+  transport_.stream(5).on_closed(absl::OkStatus());
   EXPECT_LT(link_.ConnectIfDue(1) - clock_.Now(), absl::Milliseconds(20)) << "it was open";
   EXPECT_EQ(heard_.back(), "broken 4");
 }

@@ -1,10 +1,15 @@
 // Makes any calls to a scheduler's core with running jobs in all modes: requests of any fields,
 // most with the identity of a living member, while time passes and members are lost.
 //
-// Checks: calls return statuses; desired states and status reports can always be made.
+// Requests of members pass TakeIn first, as in SchedulerLoop.
+//
+// Checks: calls return statuses; desired states and status reports can always be made; why a job
+// failed is one printable line, of which any number fit into a status.
 #include <memory>
 
+#include "common/base/printable.h"
 #include "scheduler/job_spec_builder.h"
+#include "scheduler/request_text.h"
 #include "tests/common/saved_model/memory_env.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/scheduler/fake_cluster.h"
@@ -35,7 +40,12 @@ class Calls {
       cluster_.core_.TakeLines();
       cluster_.WriteOutputs();
     }
-    FUZZ_CHECK(cluster_.core_.GetStatus(cluster_.now_).jobs_size() > 0);
+    const ClusterStatus status = cluster_.core_.GetStatus(cluster_.now_);
+    FUZZ_CHECK(status.jobs_size() > 0);
+    for (const JobStatus& job : status.jobs()) {
+      FUZZ_CHECK(IsPrintableLine(job.message()));
+      FUZZ_CHECK(job.message().size() <= 10 * kMaxSentenceBytes);
+    }
   }
 
  private:
@@ -45,6 +55,12 @@ class Calls {
     Request request;
     if (!request.ParseFromString(input_->ConsumeRandomLengthString(300))) request.Clear();
     return request;
+  }
+  // Makes the call with the request as the scheduler takes it in; drops one that it would refuse.
+  template <class Request, class Call>
+  void TakenIn(const Request& request, Call call) {
+    const auto taken = TakeIn(request);
+    if (taken.ok()) call(**taken);
   }
   uint64_t Member() {
     const auto& ids = input_->ConsumeBool() ? cluster_.workers_ : cluster_.pservers_;
@@ -75,8 +91,10 @@ class Calls {
       if (told->kind() == Phase::EVAL) report->mutable_eval();
       if (told->kind() == Phase::SAVE) report->mutable_save();
     }
-    const auto reply = cluster_.core_.NextPhase(request, cluster_.now_);
-    if (reply.ok() && reply->ready()) *told = reply->phase();
+    TakenIn(request, [&](const NextPhaseRequest& taken) {
+      const auto reply = cluster_.core_.NextPhase(taken, cluster_.now_);
+      if (reply.ok() && reply->ready()) *told = reply->phase();
+    });
   }
   // Mostly ends the task that the rank has, and asks for another one.
   void NextTask() {
@@ -87,8 +105,10 @@ class Calls {
       request.set_finished_task(leased_[rank]);
       request.set_number(++asked_[rank]);
     }
-    const auto reply = cluster_.core_.NextTask(request, cluster_.now_);
-    if (reply.ok()) leased_[rank] = reply->task().id();
+    TakenIn(request, [&](const NextTaskRequest& taken) {
+      const auto reply = cluster_.core_.NextTask(taken, cluster_.now_);
+      if (reply.ok()) leased_[rank] = reply->task().id();
+    });
   }
   template <class Request>
   Request OfJob() {
@@ -116,7 +136,9 @@ class Calls {
       request.mutable_cut()->set_job_id(job_id_);
       request.mutable_cut()->set_incarnation(told.assignment().incarnation());
     }
-    cluster_.core_.Poll(request, cluster_.now_).IgnoreError();
+    TakenIn(request, [&](const PollRequest& taken) {
+      cluster_.core_.Poll(taken, cluster_.now_).IgnoreError();
+    });
   }
   void Register() {
     // One after the other: compilers evaluate arguments in different orders.
@@ -125,11 +147,12 @@ class Calls {
     const uint32_t pid = input_->ConsumeIntegralInRange(1, 3);
     RegisterRequest request = FakeCluster::Registration(role, rank, pid);
     request.MergeFrom(Any<RegisterRequest>());
-    const auto reply = cluster_.core_.Register(request, cluster_.now_);
-    if (reply.ok() && reply->member_id() != 0) {
-      (request.role() == ROLE_PSERVER ? cluster_.pservers_ : cluster_.workers_)
+    TakenIn(request, [&](const RegisterRequest& taken) {
+      const auto reply = cluster_.core_.Register(taken, cluster_.now_);
+      if (!reply.ok() || reply->member_id() == 0) return;
+      (taken.role() == ROLE_PSERVER ? cluster_.pservers_ : cluster_.workers_)
           .push_back(reply->member_id());
-    }
+    });
   }
   // Checks a submission as SchedulerLoop does, up to the files that it would read.
   void Submit() {
@@ -159,11 +182,11 @@ class Calls {
       case 6: {
         LeaveRequest request = Any<LeaveRequest>();
         if (Mostly()) request.set_member_id(Member());
-        return core.Leave(request, now);
+        return TakenIn(request, [&](const LeaveRequest& taken) { core.Leave(taken, now); });
       }
       case 7:
-        core.MemberEnded(Any<MemberEndedRequest>(), now);
-        return;
+        return TakenIn(Any<MemberEndedRequest>(),
+                       [&](const MemberEndedRequest& taken) { core.MemberEnded(taken, now); });
       case 8:
       case 9:
         return NextPhase();
@@ -173,7 +196,9 @@ class Calls {
       case 12:
         return core.GetRoute(OfJob<GetRouteRequest>()).IgnoreError();
       case 13:
-        return core.FailJob(OfJob<FailJobRequest>(), now).IgnoreError();
+        return TakenIn(OfJob<FailJobRequest>(), [&](const FailJobRequest& taken) {
+          core.FailJob(taken, now).IgnoreError();
+        });
       case 14:
         return core.WatchJob(OfJob<WatchJobRequest>()).IgnoreError();
       case 15: {

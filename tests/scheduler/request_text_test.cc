@@ -110,6 +110,50 @@ TEST(RequestTextTest, TextStaysOnItsLineAndCannotCommandATerminal) {
   EXPECT_EQ((*TakeIn(ended))->reason(), safe);
 }
 
+TEST(RequestTextTest, ReportsOfPhasesAreBounded) {
+  const auto expect_bound = [](size_t most, const std::string& field, const auto& set) {
+    NextPhaseRequest request;
+    set(most, request.mutable_report());
+    EXPECT_TRUE(TakeIn(request).ok()) << field;
+    set(most + 1, request.mutable_report());
+    ExpectRefused(request, field);
+  };
+  expect_bound(kMaxIdentifierBytes, "host",
+               [](size_t n, PhaseReport* r) { r->mutable_index()->set_host(Bytes(n)); });
+  expect_bound(kMaxCardBytes, "card",
+               [](size_t n, PhaseReport* r) { r->mutable_index()->set_card(Bytes(n)); });
+  expect_bound(kMaxSentenceBytes, "model_dir",
+               [](size_t n, PhaseReport* r) { r->mutable_save()->set_model_dir(Bytes(n)); });
+  expect_bound(kMaxSentenceBytes, "path", [](size_t n, PhaseReport* r) {
+    r->mutable_index()->add_train_seen()->set_path(Bytes(n));
+  });
+  expect_bound(kMaxDataFiles, "eval_seen", [](size_t n, PhaseReport* r) {
+    while (r->index().eval_seen_size() < static_cast<int>(n)) r->mutable_index()->add_eval_seen();
+  });
+  expect_bound(kMaxListed, "first_bad_lines", [](size_t n, PhaseReport* r) {
+    while (r->train().first_bad_lines_size() < static_cast<int>(n))
+      r->mutable_train()->add_first_bad_lines("f:1: bad");
+  });
+  NextTaskRequest task;
+  task.set_job_id(Bytes(kMaxIdentifierBytes + 1));
+  ExpectRefused(task, "job_id");
+}
+
+TEST(RequestTextTest, NamesOfDataFilesStayAsTheyAre) {
+  NextPhaseRequest request;
+  IndexReport* const index = request.mutable_report()->mutable_index();
+  index->set_host("a\nb");
+  index->add_first_bad_lines("c\nd");
+  index->add_train_seen()->set_path("e\nf");
+  index->add_files()->set_path("g\nh");
+  const auto taken = TakeIn(request);
+  ASSERT_TRUE(taken.ok()) << taken.status();
+  EXPECT_EQ((*taken)->report().index().host(), "a\\x0ab");
+  EXPECT_EQ((*taken)->report().index().first_bad_lines(0), "c\\x0ad");
+  EXPECT_EQ((*taken)->report().index().train_seen(0).path(), "e\nf");
+  EXPECT_EQ((*taken)->report().index().files(0).path(), "g\nh");
+}
+
 TEST(RequestTextTest, ACleanRequestIsNotCopied) {
   PollRequest poll;
   poll.mutable_progress()->set_doing("training");

@@ -16,6 +16,7 @@
 #include "common/base/env.h"
 #include "common/base/printable.h"
 #include "model/data/expand_files.h"
+#include "scheduler/request_text.h"
 #include "tests/common/base/fake_clock.h"
 #include "tests/common/meta_store/fake_meta_store.h"
 
@@ -244,6 +245,60 @@ TEST(SchedulerLoopTest, TextOfMembersIsMadePrintableInLogAndStatus) {
   leave.set_reason(evil);
   EXPECT_TRUE(loop.Leave(leave).ok());
   EXPECT_GE(log.size(), 2u);
+  for (const std::string& line : log) EXPECT_TRUE(IsPrintableLine(line)) << line;
+}
+
+bool AwaitState(SchedulerLoop* loop, JobState state) {
+  for (int i = 0; i < 1000; ++i) {
+    const ClusterStatus status = loop->GetStatus();
+    if (status.jobs_size() > 0 && status.jobs(0).state() == state) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return false;
+}
+
+// Whatever ends a job, its message is what all members' reports led to.
+TEST(SchedulerLoopTest, AJobThatAReportOfAPhaseEndsHasAPrintableBoundedMessage) {
+  std::vector<std::string> log;
+  SchedulerLoop::Options options = Options();
+  options.core.worker_num = 2;
+  options.job_log = [&log](const std::string&, const std::string& line) { log.push_back(line); };
+  {
+    SchedulerLoop loop(std::move(options));
+    TwoMembers members(&loop);
+    RegisterRequest second = Worker(3);
+    second.set_rank(1);
+    const PollRequest of_second = Joined(&loop, second);
+    Report(&loop, of_second);
+    const auto job = loop.SubmitJob(SmallJob("evil", 2));
+    ASSERT_TRUE(job.ok()) << job.status();
+    ASSERT_NO_FATAL_FAILURE(members.OpenTables(job->job_id()));
+    ASSERT_TRUE(AwaitState(&loop, JOB_RUNNING));
+    const auto answer_of = [&](const PollRequest& member, size_t path_bytes) {
+      const WorkerAssignment assignment = Report(&loop, member).assignment();
+      NextPhaseRequest next;
+      next.set_job_id(job->job_id());
+      next.set_rank(assignment.rank());
+      next.set_incarnation(assignment.incarnation());
+      next.set_pass(assignment.pass());
+      next.mutable_report()->set_number(1);
+      IndexReport* const index = next.mutable_report()->mutable_index();
+      index->set_host("h\nI1125 forged");
+      index->add_train_seen()->set_path(
+          absl::StrCat("/f\nI1125 forged", assignment.rank(), std::string(path_bytes, 'x')));
+      std::promise<absl::StatusOr<NextPhaseReply>> answer;
+      loop.NextPhase(&next, Into(&answer));
+      return answer.get_future().get();
+    };
+    EXPECT_TRUE(absl::IsInvalidArgument(answer_of(of_second, kMaxSentenceBytes).status()));
+    answer_of(members.of_worker, 0).IgnoreError();
+    answer_of(of_second, 0).IgnoreError();
+    ASSERT_TRUE(AwaitState(&loop, JOB_FAILED));
+    const std::string message = loop.GetStatus().jobs(0).message();
+    EXPECT_NE(message.find("forged"), std::string::npos) << message;
+    EXPECT_TRUE(IsPrintableLine(message)) << message;
+  }
+  EXPECT_FALSE(log.empty());
   for (const std::string& line : log) EXPECT_TRUE(IsPrintableLine(line)) << line;
 }
 
@@ -528,14 +583,6 @@ class KeptStateTest : public testing::Test {
     std::vector<std::string> ids;
     for (const JobRecord& job : stored->jobs) ids.push_back(job.job_id());
     return ids;
-  }
-  static bool AwaitState(SchedulerLoop* loop, JobState state) {
-    for (int i = 0; i < 1000; ++i) {
-      const ClusterStatus status = loop->GetStatus();
-      if (status.jobs_size() > 0 && status.jobs(0).state() == state) return true;
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    }
-    return false;
   }
 
   const std::shared_ptr<FakeMetaStore::Contents> contents_ =

@@ -68,6 +68,11 @@ TEST(SeenFilesTest, DifferencesInSizeAndContentAreReported) {
                     HasSubstr("30 bytes")));
 }
 
+TEST(SeenFilesTest, NamesOfFilesStayOnTheLineOfTheMessage) {
+  EXPECT_THAT(Difference(Report("l", {{"/d/a\nI1125 forged", 1, 1}}), Report("r", {})),
+              HasSubstr("/d/a\\x0aI1125 forged"));
+}
+
 TEST(SeenFilesTest, EvaluationFilesAreComparedToo) {
   EXPECT_THAT(Difference(Report("l", kFiles, {{"/d/t", 5, 5}}), Report("r", kFiles)),
               AllOf(HasSubstr("/d/t is missing for rank 4"), HasSubstr("data.eval_files")));

@@ -43,6 +43,17 @@ TEST(StatusBoundTest, ConfigurationsGoFirstAndTheStatusSaysSo) {
   EXPECT_NE(status.members(3).doing(), "");
 }
 
+TEST(StatusBoundTest, LongTextsAreCutBeforeJobsAreLeftOut) {
+  ClusterStatus status = Status(2, 3, 10);
+  status.mutable_jobs(1)->set_message(std::string(1 << 20, 'm'));
+  status.mutable_jobs(1)->mutable_result()->set_message(std::string(1 << 20, 'm'));
+  BoundStatus(100000, &status);
+  EXPECT_LE(status.ByteSizeLong(), 100000u);
+  ASSERT_EQ(status.jobs_size(), 3);
+  EXPECT_GT(status.jobs(1).message().size(), 1000u);
+  EXPECT_EQ(status.members_size(), 3) << "with the line that something is left out";
+}
+
 TEST(StatusBoundTest, MembersThatAreGoneLeaveBeforeThoseThatLive) {
   ClusterStatus status = Status(4, 2, 1000);
   for (const int rank : {0, 2}) status.mutable_members(rank)->set_alive(false);

@@ -9,6 +9,7 @@
 #include <new>
 #include <thread>
 
+#include "common/saved_model/checkpoint.h"
 #include "common/saved_model/saved_model.h"
 #include "tests/common/base/fake_clock.h"
 #include "tests/common/saved_model/memory_env.h"
@@ -46,7 +47,7 @@ class PserverTest : public testing::Test {
     request.set_generation(generation);
     request.set_instance(instance);
     request.set_directory(directory);
-    request.set_save_id("000000000000005a");
+    request.set_save_id(ModelSaveId(instance));
     return pserver_.SaveShards(request);
   }
 
@@ -112,10 +113,37 @@ TEST_F(PserverTest, SavesOnlyForARankOfTheJob) {
   request.set_job_id("job-1");
   request.set_generation(1);
   request.set_directory(directory_);
-  request.set_save_id("000000000000005a");
+  request.set_save_id(ModelSaveId(0));
   request.set_incarnation(1);
   request.set_pass(JobPasses(spec.pass_key()).OfWorker(0, 1));
   EXPECT_TRUE(pserver_.SaveShards(request).ok());
+}
+
+TEST_F(PserverTest, SavesOnlyForRankZeroAndUnderTheNameOfTheInstance) {
+  JobSpec spec = MakeSpec(2, true, 0);
+  spec.set_instance(7);
+  spec.set_pass_key(JobPassKey(std::string(32, 'k'), spec.instance()));
+  pserver_.Reconcile(kSelf, Desire({spec}));
+  const auto save = [&](uint32_t rank, const std::string& save_id) {
+    SaveShardsRequest request;
+    request.set_job_id("job-1");
+    request.set_generation(1);
+    request.set_instance(7);
+    request.set_directory(directory_);
+    request.set_save_id(save_id);
+    request.set_rank(rank);
+    request.set_incarnation(1);
+    request.set_pass(JobPasses(spec.pass_key()).OfWorker(rank, 1));
+    return pserver_.SaveShards(request).status().code();
+  };
+  for (const std::string& other :
+       {std::string(), ModelSaveId(8), CheckpointSaveId(7, 1), std::string("7")}) {
+    EXPECT_EQ(save(0, other), absl::StatusCode::kPermissionDenied) << other;
+  }
+  EXPECT_EQ(save(1, ModelSaveId(7)), absl::StatusCode::kPermissionDenied);
+  EXPECT_FALSE(std::filesystem::exists(OutputDir()));
+  for (int i = 0; i < 2; ++i)  // a rank that replaces another one saves again
+    EXPECT_EQ(save(0, ModelSaveId(7)), absl::StatusCode::kOk);
 }
 
 // A job that could not be opened is tried again for another instance.
@@ -270,7 +298,7 @@ TEST_F(PserverTest, LoadsASavedModelIntoAnotherNumberOfShards) {
   ASSERT_TRUE(files.ok()) << files.status();
   EXPECT_THAT(*files, SizeIs(5));
   for (const SavedFile& file : *files)
-    EXPECT_THAT(file.name(), HasSubstr(".000000000000005a.shard"));
+    EXPECT_THAT(file.name(), HasSubstr(".0000000000000000.shard"));
   Manifest manifest;
   manifest.set_version(1);
   *manifest.mutable_tables() = spec.tables();

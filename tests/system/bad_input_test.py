@@ -224,6 +224,14 @@ class BadInputTest(SluiceTest):
             with self.subTest(" ".join(args[:2])):
                 self.refused(args + [logs], "0.0.0.0:0", "not a loopback address", "--insecure")
 
+    def test_without_tls_or_insecure_the_scheduler_is_sought_only_on_loopback(self):
+        far = "198.51.100.1:7100"  # reserved for documentation: nobody answers there
+        for args in (["sluice-pserver", "--rank=0", "--log_dir=%s" % (self.tmp / "logs")],
+                     ["sluice-worker", "--rank=0", "--log_dir=%s" % (self.tmp / "logs")],
+                     ["sluice", "status"], ["sluice", "down"], ["sluice", "submit", "--job=%s" % ADULT]):
+            with self.subTest(" ".join(args[:2])):
+                self.refused(args + ["--scheduler=" + far], far, "not a loopback address", "--insecure", "--tls_cert")
+
     def test_the_wait_for_an_unreachable_scheduler_is_bounded(self):
         address = "127.0.0.1:%d" % free_port()
         cluster = self.tmp / "cluster.textproto"

@@ -8,13 +8,15 @@ import socket
 import struct
 import time
 import unittest
+import urllib.request
 
-from sluice_testing import PATIENCE, TIME_SCALE, SluiceTest
+from sluice_testing import PATIENCE, TIME_SCALE, SluiceTest, wait_until
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 SETTINGS, HEADERS, DATA = 4, 1, 0
 END_HEADERS = 4
 IDLE = 2000  # connections
+FEW_FILES = 160  # a limit of descriptors
 HANDSHAKE = 10  # seconds that a connection has for it
 LISTEN = "0A"  # a TCP state in /proc/net/tcp
 
@@ -135,10 +137,8 @@ class HostilePeersTest(SluiceTest):
 
     def test_idle_connections_do_not_keep_others_out(self):
         """Ports stay open to members while thousands of connections say nothing, and these end soon."""
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        wanted = min(hard, IDLE + 1000)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-        self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        self.raise_own_file_limit(IDLE + 1000)
         self.write_csv("train.csv", [(i % 2, i % 9, "abcdefg"[i % 7]) for i in range(3000)])
         job = self.small_job(train="train.csv")
         # The daemons begin with the limit that most systems give, and raise it themselves.
@@ -173,6 +173,38 @@ class HostilePeersTest(SluiceTest):
                          for name in ("out", "after"))
         print("%d idle connections: at most %.0f MiB in a daemon; %.0f examples/s, and %.0f without them" % (
             len(idle), memory, beside, after), flush=True)
+
+    def test_ports_serve_again_after_the_descriptors_ran_out(self):
+        """gRPC alone never accepts another connection once it has met the limit."""
+        self.raise_own_file_limit(8 * FEW_FILES)
+        self.write_csv("train.csv", [(i % 2, i % 9, "abcdefg"[i % 7]) for i in range(300)])
+        job = self.small_job(train="train.csv")
+        log_dir = self.up("--server_num=1", "--worker_num=1", name="cluster.log",
+                          preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (FEW_FILES, FEW_FILES)))
+        daemons = [e for e in self.endpoints("cluster") if e.role in ("scheduler", "pserver")]
+        self.assertEqual(len(daemons), 2)
+        admin = self.admin_addresses(log_dir)
+        idle = []
+        for daemon in daemons:
+            # An admin port has a short queue, and keeps few connections.
+            for address, n in ((daemon.address, 2 * FEW_FILES), (admin["%s %d" % (daemon.role, daemon.rank)], 3)):
+                port = int(address.rsplit(":", 1)[1])
+                idle += [socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) for _ in range(n)]
+        time.sleep(3)  # the members report meanwhile
+        for peer in idle:
+            peer.close()
+        for daemon in daemons:
+            url = "http://%s/livez" % admin["%s %d" % (daemon.role, daemon.rank)]
+            self.assertEqual(urllib.request.urlopen(url, timeout=PATIENCE).status, 200)
+        self.assertEqual(sorted(e.pid for e in self.endpoints("cluster") if e.role in ("scheduler", "pserver")),
+                         sorted(e.pid for e in daemons), "a daemon was started again")
+        self.sluice("submit", log_dir, "--job=%s" % job, "--output_dir=%s" % (self.tmp / "out"), "--worker_num=1",
+                    "--epochs=1")
+
+    def raise_own_file_limit(self, wanted):
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, wanted), hard))
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
 
     def resident_mib(self, pid):
         with open("/proc/%d/statm" % pid) as file:

@@ -147,7 +147,7 @@ class PredictionTest(SluiceTest):
                               timeout=PATIENCE * TIME_SCALE, cwd=self.tmp)
 
     def examples(self, net, scheduler):
-        done = self.sluice_on(net, "status", "--scheduler=" + scheduler, "--json")
+        done = self.sluice_on(net, "status", "--insecure", "--scheduler=" + scheduler, "--json")
         jobs = json.loads(done.stdout)["jobs"] if done.returncode == 0 else []
         return int(jobs[0]["examples"]) if jobs else 0
 
@@ -157,8 +157,8 @@ class PredictionTest(SluiceTest):
         try:
             self.start_cluster(net, pservers, workers)
             scheduler = net.address("s") + ":7100"
-            wait_until(lambda: self.sluice_on(net, "status", "--scheduler=" + scheduler).returncode == 0, "the scheduler")
-            done = self.sluice_on(net, "submit", "--job=%s" % self.job, "--scheduler=" + scheduler, "--detach",
+            wait_until(lambda: self.sluice_on(net, "status", "--insecure", "--scheduler=" + scheduler).returncode == 0, "the scheduler")
+            done = self.sluice_on(net, "submit", "--insecure", "--job=%s" % self.job, "--scheduler=" + scheduler, "--detach",
                                   "--worker_num=%d" % workers, "--output_dir=%s" % (self.tmp / "out"), "--overwrite")
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
             wait_until(lambda: self.examples(net, scheduler) > 4096 * workers, "training")

@@ -12,6 +12,7 @@ from net_namespaces import NetNamespaces, why_no_namespaces
 
 FILE = ROOT / "configs" / "two_hosts_cluster.textproto"
 A, B = "10.77.0.1", "10.77.0.2"
+TO_A = ["--scheduler=%s:7100" % A, "--insecure"]  # how commands find the scheduler
 
 
 REASON = why_no_namespaces()
@@ -69,11 +70,11 @@ class TwoHostsTest(SluiceTest):
 
     def members(self):
         """The status of all members; [] when the scheduler does not answer."""
-        code, out = self.run_on("a", "sluice", "status", "--scheduler=%s:7100" % A, "--json")
+        code, out = self.run_on("a", "sluice", "status", *TO_A, "--json")
         return json.loads(out)["members"] if code == 0 else []
 
     def submit(self, host, name, *flags, expect=0):
-        code, out = self.run_on(host, "sluice", "submit", "--job=%s" % ADULT, "--scheduler=%s:7100" % A,
+        code, out = self.run_on(host, "sluice", "submit", "--job=%s" % ADULT, *TO_A,
                                 "--output_dir=%s" % (self.tmp / name), *flags)
         self.assertEqual(code, expect, out)
         return json.loads((self.tmp / name / "result.json").read_text()), out
@@ -87,7 +88,7 @@ class TwoHostsTest(SluiceTest):
         self.assertEqual([m["address"] for m in members if m["role"] == "ROLE_PSERVER"], [A + ":7200", B + ":7200"])
         # Admin HTTP stays on loopback whatever the daemons bind.
         self.assertTrue(all(m["admin_address"].startswith("127.0.0.1:") for m in members), members)
-        code, out = self.run_on("b", "sluice", "down", "--scheduler=%s:7100" % A)
+        code, out = self.run_on("b", "sluice", "down", *TO_A)
         self.assertEqual(code, 0, out)
         self.assertEqual({who: self.exit_code(p) for who, p in daemons.items()}, {who: 0 for who in daemons})
         # The namespaces share a kernel and its boot id, but no local sockets.
@@ -106,7 +107,7 @@ class TwoHostsTest(SluiceTest):
             self.daemon(host, "pserver", "--rank=%d" % rank)
         self.daemon("a", "worker", "--rank=0")
         worker = self.daemon("b", "worker", "--rank=1", container=True)
-        submit = subprocess.Popen(self.on("a", "sluice", "submit", "--job=%s" % ADULT, "--scheduler=%s:7100" % A,
+        submit = subprocess.Popen(self.on("a", "sluice", "submit", "--job=%s" % ADULT, *TO_A,
                                           "--output_dir=%s" % (self.tmp / "out"), "--a_sync=true", "--epochs=20",
                                           "--worker_num=2", "--progress=plain"),
                                   stdout=open(self.tmp / "submit", "wb"), stderr=subprocess.STDOUT, cwd=self.tmp)
@@ -132,14 +133,14 @@ class TwoHostsTest(SluiceTest):
             self.assertIn(A, out)
             self.assertIn("insecure: true", out)
         scheduler = self.daemon("a", "scheduler", "--insecure")
-        wait_until(lambda: self.run_on("a", "sluice", "status", "--scheduler=%s:7100" % A)[0] == 0,
+        wait_until(lambda: self.run_on("a", "sluice", "status", *TO_A)[0] == 0,
                    "the scheduler with --insecure")
         scheduler.terminate()
         self.assertEqual(self.exit_code(scheduler), 143)
 
     def test_a_partition_ends_the_job_and_the_cluster_recovers_with_the_network(self):
         daemons = self.start_all("--lease_ms=3000", "--heartbeat_ms=300")
-        submit = subprocess.Popen(self.on("a", "sluice", "submit", "--job=%s" % ADULT, "--scheduler=%s:7100" % A,
+        submit = subprocess.Popen(self.on("a", "sluice", "submit", "--job=%s" % ADULT, *TO_A,
                                           "--output_dir=%s" % (self.tmp / "cut"), "--a_sync=false", "--epochs=100000",
                                           "--set=recovery.max_losses=0",
                                           "--progress=plain"), stdout=open(self.tmp / "submit", "wb"),
@@ -167,13 +168,13 @@ class TwoHostsTest(SluiceTest):
         self.assertEqual([self.exit_code(daemons[who]) for who in ("worker 1", "pserver 1")], [1, 1])
         for role in ("worker", "pserver"):
             self.assertRegex((self.tmp / ("b-%s.out" % role)).read_text(), r"%s:7100 .*\bsilent\b" % re.escape(A))
-        code, out = self.run_on("a", "sluice", "down", "--scheduler=%s:7100" % A)
+        code, out = self.run_on("a", "sluice", "down", *TO_A)
         self.assertEqual(code, 0, out)
         self.assertEqual([self.exit_code(daemons[who]) for who in ("scheduler", "pserver 0", "worker 0")], [0, 0, 0])
 
     def job(self):
         """The status of the first job; {} when the scheduler does not answer."""
-        code, out = self.run_on("a", "sluice", "status", "--scheduler=%s:7100" % A, "--json")
+        code, out = self.run_on("a", "sluice", "status", *TO_A, "--json")
         jobs = json.loads(out)["jobs"] if code == 0 else []
         return jobs[0] if jobs else {}
 
@@ -182,7 +183,7 @@ class TwoHostsTest(SluiceTest):
         lease = 3
         flags = ["--a_sync=false", "--epochs=40", "--set=checkpoint.every_s=0", "--set=checkpoint.every_steps=100"]
         daemons = self.start_all("--lease_ms=%d" % (1000 * lease), "--heartbeat_ms=300")
-        submit = subprocess.Popen(self.on("a", "sluice", "submit", "--job=%s" % ADULT, "--scheduler=%s:7100" % A,
+        submit = subprocess.Popen(self.on("a", "sluice", "submit", "--job=%s" % ADULT, *TO_A,
                                           "--output_dir=%s" % (self.tmp / "torn"), *flags),
                                   stdout=open(self.tmp / "submit", "wb"), stderr=subprocess.STDOUT, cwd=self.tmp)
         self._started.append(submit)
@@ -217,7 +218,7 @@ class TwoHostsTest(SluiceTest):
         self.assertEqual(result["status"], "done")
         self.assertGreaterEqual(result["recovery"]["rollbacks"], 1)
         self.assertEqual({who: p.poll() for who, p in daemons.items()}, {who: None for who in daemons})
-        code, out = self.run_on("b", "sluice", "down", "--scheduler=%s:7100" % A)
+        code, out = self.run_on("b", "sluice", "down", *TO_A)
         self.assertEqual(code, 0, out)
         local, _ = self.launch(*flags, "--server_num=2", "--worker_num=2", name="one")
         for field in ("model_digest", "global_step", "examples", "eval"):

@@ -70,6 +70,16 @@ TEST_F(BatchSourceTest, TasksAreCutIntoBatchesWithEveryExampleOnce) {
   EXPECT_THAT(scheduler_.finished, ElementsAre(Pair(1, 10), Pair(2, 0), Pair(3, 4)));
 }
 
+TEST_F(BatchSourceTest, ACallForWhichTheSchedulerHasNoMemoryIsRetried) {
+  scheduler_.tasks = {Task(1, 0, 10)};
+  scheduler_.failures = 2;
+  scheduler_.failure = absl::ResourceExhaustedError("memory limit");
+  TaskBatches source(context_, 0);
+  PreparedBatch prepared;
+  EXPECT_TRUE(FillNext(&source, &prepared));
+  EXPECT_EQ(scheduler_.failures, 0);
+}
+
 TEST_F(BatchSourceTest, EachTaskOfTheFirstEpochIsSummarizedOnceAndReportedWithIt) {
   const OneExampleModel model;
   context_.model = &model;

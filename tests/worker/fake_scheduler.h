@@ -31,7 +31,7 @@ class FakeScheduler : public SchedulerClient {
   absl::StatusOr<NextTaskReply> NextTask(const NextTaskRequest& request) override {
     if (failures > 0) {
       --failures;
-      return absl::UnavailableError("the scheduler is away");
+      return failure;
     }
     if (request.number() == 0 || request.number() != answered_) {
       answered_ = request.number();
@@ -75,7 +75,8 @@ class FakeScheduler : public SchedulerClient {
 
   std::deque<DataTask> tasks;
   std::map<uint64_t, uint64_t> finished;
-  int failures = 0;      // requests that do not arrive
+  int failures = 0;  // requests that do not arrive
+  absl::Status failure = absl::UnavailableError("the scheduler is away");
   int lost_replies = 0;  // requests that take effect but get no answer
   int waits = 0;         // requests that are answered with WAIT
 

@@ -18,12 +18,19 @@ using testing::HasSubstr;
 // A scheduler that answers NextPhase with `error`, and counts what is reported.
 class FailingScheduler : public FakeScheduler {
  public:
-  absl::StatusOr<NextPhaseReply> NextPhase(const NextPhaseRequest&) override { return error; }
+  absl::StatusOr<NextPhaseReply> NextPhase(const NextPhaseRequest&) override {
+    if (errors_left-- != 0) return error;
+    NextPhaseReply reply;
+    reply.set_ready(true);
+    reply.mutable_phase()->set_kind(Phase::FINISH);
+    return reply;
+  }
   absl::Status FailJob(const FailJobRequest& request) override {
     reports.push_back(request.message());
     return absl::OkStatus();
   }
   absl::Status error;
+  int errors_left = -1;  // then the job is over; negative: never
   std::vector<std::string> reports;
 };
 
@@ -103,6 +110,14 @@ TEST_F(JobRunnerTest, WaitsForTheNextAttemptAfterWhatALossMayExplain) {
     EXPECT_EQ(status, error);
     EXPECT_TRUE(scheduler_.reports.empty());
   }
+}
+
+TEST_F(JobRunnerTest, ACallForWhichTheSchedulerHasNoMemoryIsRetried) {
+  const auto runner = Runner(absl::ResourceExhaustedError("memory limit"), absl::Hours(1));
+  scheduler_.errors_left = 1;
+  const absl::Status status = runner->Run();
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_TRUE(scheduler_.reports.empty());
 }
 
 TEST_F(JobRunnerTest, ReportsTheErrorWhenNoAttemptFollows) {

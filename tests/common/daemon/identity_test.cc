@@ -185,6 +185,23 @@ TEST_F(IdentityTest, WithTlsAnyAddressIsAllowed) {
   EXPECT_THAT(Refusal(ROLE_PSERVER), HasSubstr("--tls_key"));
 }
 
+TEST_F(IdentityTest, WithoutTlsMembersFindTheSchedulerOnlyOnLoopback) {
+  flags_.rank = 0;
+  for (const Role role : {ROLE_PSERVER, ROLE_WORKER}) {
+    flags_.insecure = false;
+    for (const char* address : {"10.0.0.1:7000", "scheduler:7000", "127.0.0.1:1,10.0.0.1:1"}) {
+      flags_.scheduler = address;
+      EXPECT_THAT(Refusal(role), AllOf(HasSubstr("--scheduler"), HasSubstr(address),
+                                       HasSubstr("--tls_cert"), HasSubstr("--insecure")));
+    }
+    flags_.scheduler = "127.0.0.1:1,localhost:1";
+    EXPECT_TRUE(ResolveIdentity(role, flags_).ok());
+    flags_.scheduler = "10.0.0.1:7000";
+    flags_.insecure = true;
+    EXPECT_TRUE(ResolveIdentity(role, flags_).ok());
+  }
+}
+
 TEST_F(IdentityTest, TheCertificateMustBeForTheRoleAndTheRank) {
   const TestCertificates certificates("identity");
   flags_.scheduler = "127.0.0.1:7000";

@@ -244,6 +244,14 @@ TEST_F(MemberSessionTest, SurvivesAnUnansweredCall) {
   EXPECT_EQ(scheduler_.registered(), 1u);
 }
 
+TEST_F(MemberSessionTest, SurvivesCallsForWhichTheSchedulerHasNoMemory) {
+  auto session = Start(Options());
+  for (int i = 0; i < 3; ++i) scheduler_.Answer(absl::ResourceExhaustedError("memory limit"));
+  scheduler_.AnswerVersion(3);
+  EXPECT_EQ(scheduler_.WaitPoll(4).seen_version(), 3u);
+  EXPECT_EQ(scheduler_.registered(), 1u);
+}
+
 // This process may have been stopped during the call, so the session asks the scheduler once more,
 // however long the call took.
 TEST_F(MemberSessionTest, OneUnansweredCallDoesNotCountAsSilence) {

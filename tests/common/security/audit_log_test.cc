@@ -214,6 +214,19 @@ TEST_F(AuditLogTest, AFloodOfRefusalsHidesNoAction) {
   EXPECT_EQ(log->counts().actions["shutdown"], 1);
 }
 
+TEST_F(AuditLogTest, AFloodOfTakeoversHidesNoOrder) {
+  options_.burst = 3;
+  const auto log = Open();
+  const AuditedCaller caller = CallerOf(PeerIdentity(), "a:1");
+  for (int i = 0; i < 10; ++i)
+    log->Acted(caller, AuditedAction::kTakeover, "worker 0", absl::OkStatus());
+  log->Acted(caller, AuditedAction::kCancel, "job-1", absl::OkStatus());
+  const auto lines = Lines();
+  ASSERT_EQ(lines.size(), 5);
+  EXPECT_EQ(Value(lines[3], "actions"), "7");
+  EXPECT_EQ(Value(lines[4], "action"), "cancel");
+}
+
 TEST_F(AuditLogTest, WhatWasLeftOutIsWrittenWhenTheLogCloses) {
   options_.burst = 1;
   for (int i = 0; i < 2; ++i) {

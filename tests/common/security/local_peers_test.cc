@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "tests/common/security/no_descriptors_left.h"
 
 namespace sluice {
 namespace {
@@ -139,6 +140,22 @@ TEST(LocalPeersTest, RootIsServedByEveryUser) {
   const int client = listener.Connect();
   EXPECT_EQ(LocalPeers("127.0.0.1", listener.port(), kNobody).Check(Listener::NameOf(client)),
             absl::OkStatus());
+  close(client);
+}
+
+TEST(LocalPeersTest, WithoutDescriptorsTheCallerIsNotDeniedButToldToTryAgain) {
+  const Listener listener;
+  const LocalPeers peers("127.0.0.1", listener.port(), getuid());
+  const int client = listener.Connect();
+  const std::string name = Listener::NameOf(client);
+  ASSERT_TRUE(peers.Check(name).ok());
+  {
+    const NoDescriptorsLeft none;
+    EXPECT_TRUE(absl::IsUnavailable(peers.Check(name)));
+    for (const Source source : {Source::kSocketDiagnostics, Source::kProcTable})
+      EXPECT_TRUE(absl::IsUnavailable(peers.OwnerOf(name, source).status()));
+  }
+  EXPECT_TRUE(peers.Check(name).ok());
   close(client);
 }
 

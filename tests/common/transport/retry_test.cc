@@ -12,6 +12,7 @@ TEST(RetryTest, ClassifiesEachStatusCode) {
     const Code code = static_cast<Code>(i);
     EXPECT_EQ(GotNoAnswer(code), code == Code::kUnavailable || code == Code::kDeadlineExceeded)
         << i;
+    EXPECT_EQ(MayBeAnsweredLater(code), GotNoAnswer(code) || code == Code::kResourceExhausted) << i;
     EXPECT_EQ(PserverNotReady(code), code == Code::kUnavailable || code == Code::kNotFound ||
                                          code == Code::kResourceExhausted)
         << i;

@@ -1,0 +1,143 @@
+#include "common/security/accept_reserve.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+
+#include "common/base/clock.h"
+#include "common/base/mutex.h"
+
+namespace sluice {
+namespace {
+
+constexpr absl::Duration kPause = absl::Milliseconds(5);
+
+int RealAccept(int listener, sockaddr* peer, socklen_t* size, int flags) {
+  return static_cast<int>(syscall(SYS_accept4, listener, peer, size, flags));
+}
+
+bool NoDescriptor(int error) { return error == EMFILE || error == ENFILE; }
+bool NoMemory(int error) { return error == ENOBUFS || error == ENOMEM; }
+// The connection is gone from the queue, and the next one may be well.
+bool OfOneConnection(int error) {
+  switch (error) {
+    case ECONNABORTED:
+    case EPROTO:
+    case ENETDOWN:
+    case EHOSTDOWN:
+    case ENONET:
+    case EHOSTUNREACH:
+    case ENETUNREACH:
+      return true;
+    default:
+      return false;
+  }
+}
+
+class Reserve {
+ public:
+  // Never destroyed: listeners may outlive the end of main.
+  static Reserve& OfProcess() {
+    static Reserve& reserve = *new Reserve;
+    return reserve;
+  }
+
+  void Open() {
+    MutexLock lock(&mutex_);
+    OpenLocked();
+  }
+
+  // Closes the oldest connection that waits at the listener. False when there is no descriptor for
+  // that either: another thread was faster.
+  bool DropOne(int listener) {
+    MutexLock lock(&mutex_);
+    OpenLocked();
+    if (fd_ < 0) return false;
+    close(fd_);
+    fd_ = -1;
+    const int connection = RealAccept(listener, nullptr, nullptr, SOCK_CLOEXEC);
+    const bool taken = connection >= 0 || !NoDescriptor(errno);
+    if (connection >= 0) {
+      close(connection);
+      dropped_.fetch_add(1, std::memory_order_relaxed);
+    }
+    OpenLocked();
+    return taken;
+  }
+
+  uint64_t dropped() const { return dropped_.load(std::memory_order_relaxed); }
+
+ private:
+  void OpenLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (fd_ < 0) fd_ = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  }
+
+  Mutex mutex_;
+  int fd_ ABSL_GUARDED_BY(mutex_) = -1;
+  std::atomic<uint64_t> dropped_{0};  // relaxed: a count
+};
+
+// Waits up to `wait_ms` (-1: for ever) for a connection.
+bool HasConnection(int listener, int wait_ms) {
+  pollfd waiting = {listener, POLLIN, 0};
+  return poll(&waiting, 1, wait_ms) > 0;
+}
+
+bool IsListener(int fd) {
+  int listens = 0;
+  socklen_t size = sizeof(listens);
+  return getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) == 0 && listens != 0;
+}
+
+int Accept(int listener, sockaddr* peer, socklen_t* size, int flags) {
+  for (;;) {
+    const int connection = RealAccept(listener, peer, size, flags);
+    if (connection >= 0) return connection;
+    const int error = errno;
+    if (NoDescriptor(error) && IsListener(listener)) {
+      // The kernel looks for a descriptor before it looks for a connection.
+      if (!HasConnection(listener, 0)) {
+        if ((fcntl(listener, F_GETFL) & O_NONBLOCK) != 0) {
+          errno = EAGAIN;
+          return -1;
+        }
+        HasConnection(listener, -1);  // there may be a descriptor by then
+        continue;
+      }
+      if (!Reserve::OfProcess().DropOne(listener)) Clock::Real()->Sleep(kPause);
+    } else if (NoMemory(error)) {
+      Clock::Real()->Sleep(kPause);
+    } else if (!OfOneConnection(error)) {
+      errno = error;
+      return connection;
+    }
+  }
+}
+
+}  // namespace
+
+void KeepAcceptReserve() { Reserve::OfProcess().Open(); }
+
+uint64_t ConnectionsDropped() { return Reserve::OfProcess().dropped(); }
+
+}  // namespace sluice
+
+// The linker resolves the calls of shared libraries to these, because a program comes before its
+// libraries.
+extern "C" {
+
+__attribute__((visibility("default"))) int accept4(int listener, sockaddr* peer, socklen_t* size,
+                                                   int flags) {
+  return sluice::Accept(listener, peer, size, flags);
+}
+
+__attribute__((visibility("default"))) int accept(int listener, sockaddr* peer, socklen_t* size) {
+  return sluice::Accept(listener, peer, size, 0);
+}
+
+}  // extern "C"
