@@ -9,9 +9,9 @@ namespace sluice {
 namespace {
 
 constexpr uint64_t kHelloId = 0;
-// A stream that was open for less has not shown that the pserver keeps it. If that counted as a
-// success, a stream that is cut again and again would be opened, and everything sent again, every
-// few milliseconds.
+// A stream that was open for less, and has answered no request, has not shown that it is of use. If
+// that counted as a success, a stream that is cut again and again would be opened, and everything
+// sent again, every few milliseconds.
 constexpr absl::Duration kHealthy = absl::Seconds(3);
 
 }  // namespace
@@ -130,6 +130,7 @@ void PserverLink::OnMessage(uint64_t connection, Message message) {
     if (connection != connection_) return;
     if (phase_ != Phase::kOpen && phase_ != Phase::kHello) return;
     hello = phase_ == Phase::kHello;
+    if (!hello) backoff_.Reset();
   }
   absl::StatusOr<DecodedReply> reply = DecodeReply(std::move(message));
   if (!reply.ok()) {

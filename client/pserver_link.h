@@ -89,7 +89,7 @@ class PserverLink {
   bool sending_ ABSL_GUARDED_BY(mu_) = false;  // a thread uses stream_ without the lock
   absl::Time next_attempt_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
   absl::Time opened_at_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();  // kOpen: since when
-  Backoff backoff_ ABSL_GUARDED_BY(mu_);  // begins anew once a stream has been open for a while
+  Backoff backoff_ ABSL_GUARDED_BY(mu_);  // begins anew once a stream was of use
   absl::Status last_error_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -24,7 +24,8 @@ std::string SparseProblem(const JobConfig& job, const std::vector<TableConfig>& 
     if (table.kind() == TableConfig::SPARSE) sparse.push_back(table.name());
   if (sparse.empty()) return "";
   for (const Feature& feature : job.features())
-    if (HasRows(feature) && !IsDense(feature)) features.push_back(absl::StrCat("\"", feature.name(), "\""));
+    if (HasRows(feature) && !IsDense(feature))
+      features.push_back(absl::StrCat("\"", feature.name(), "\""));
   const size_t more = features.size() > kNamed ? features.size() - kNamed : 0;
   features.resize(features.size() - more);
   if (more > 0) features.push_back(absl::StrCat(more, " more"));

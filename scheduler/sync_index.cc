@@ -5,9 +5,8 @@
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
-#include "common/config/step_examples.h"
-
 #include "common/base/printable.h"
+#include "common/config/step_examples.h"
 #include "model/data/lane_plan.h"
 
 namespace sluice {

@@ -485,6 +485,7 @@ void ShmStream::Finish() {
   ReleaseIncoming();
   incoming_.clear();
   chunk_ = nullptr;
+  unused.reset();  // before anybody hears that the stream is finished
   const std::function<void()> on_finished = std::move(events_.on_finished);
   events_ = Events();
   if (on_finished != nullptr) on_finished();

@@ -96,6 +96,13 @@ TEST_F(PserverLinkTest, ReopensABrokenStreamAfterGrowingPauses) {
   transport_.stream(5).on_closed(absl::OkStatus());
   EXPECT_LT(link_.ConnectIfDue(1) - clock_.Now(), absl::Milliseconds(20)) << "it was open";
   EXPECT_EQ(heard_.back(), "broken 4");
+  for (int stream = 6; stream < 10; ++stream) {
+    ConnectWhenDue();
+    transport_.Reply(stream, 0);
+    transport_.Reply(stream, 1);
+    transport_.stream(stream).on_closed(absl::OkStatus());
+    EXPECT_LT(link_.ConnectIfDue(1) - clock_.Now(), absl::Milliseconds(20)) << "it was of use";
+  }
 }
 
 TEST_F(PserverLinkTest, IgnoresCallbacksOfEarlierStreams) {

@@ -82,7 +82,7 @@ class Pair {
         std::make_unique<RingReader>(peer_.control(!server), peer_.data(!server), ring_bytes_);
     auto host = std::make_shared<ShmStream::Host>();
     host->max_message_bytes = kMostMessageBytes;
-    host->max_queued_bytes = host->max_total_queued_bytes = 4 * kMostSentBytes;
+    host->max_queued_bytes = 4 * kMostSentBytes;
     host->keepalive_time = host->keepalive_timeout = absl::Seconds(10);
     host->first_message_timeout = absl::Seconds(30);
     stream_ =

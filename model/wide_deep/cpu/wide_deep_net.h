@@ -6,8 +6,8 @@
 //
 // Invariants: those of DenseNet; no result depends on the number of threads.
 //
-// Memory: activations of the largest pass or forward pass seen. Sums of rows in double; with several
-// passes, also those of all dense tensors. A steady state allocates neither.
+// Memory: activations of the largest pass or forward pass seen. Sums of rows in double; with
+// several passes, also those of all dense tensors. A steady state allocates neither.
 //
 // Thread safety: one thread calls; it works with `threads` OpenMP threads.
 #pragma once
