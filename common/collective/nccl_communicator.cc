@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
-#include "common/collective/cuda_handles.h"
+#include "common/cuda/cuda_status.h"
 
 namespace sluice {
 
@@ -108,7 +108,7 @@ absl::Status NcclCommunicator::Await(cudaEvent_t event, absl::Duration timeout) 
           (void)cudaGetLastError();
           return absl::OkStatus();
         }
-        return CudaError(state, "cudaEventQuery");
+        return cuda::CudaStatus(state, "cudaEventQuery");
       },
       timeout);
 }

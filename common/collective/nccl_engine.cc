@@ -12,12 +12,12 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/mutex.h"
 #include "common/base/status_macros.h"
-#include "common/collective/cuda_handles.h"
 #include "common/collective/group_fault.h"
 #include "common/collective/nccl_communicator.h"
 #include "common/collective/nccl_library.h"
 #include "common/collective/nccl_pipeline.h"
 #include "common/collective/rank_card.h"
+#include "common/cuda/cuda_status.h"
 
 namespace sluice {
 namespace {
@@ -75,7 +75,7 @@ class NcclEngine : public CollectiveEngine {
 
  private:
   absl::Status UseDevice() {
-    return CudaError(cudaSetDevice(options_.cuda_device), "cudaSetDevice");
+    return cuda::CudaStatus(cudaSetDevice(options_.cuda_device), "cudaSetDevice");
   }
   // How long a wait for the GPUs lasts before the ranks look for the one that is missing.
   absl::Duration ExchangeTimeout() const { return timeout_ / 2; }

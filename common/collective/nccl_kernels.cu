@@ -1,11 +1,9 @@
-#include "common/collective/nccl_kernels.h"
-
 #include "common/base/bf16.h"
+#include "common/collective/nccl_kernels.h"
+#include "common/cuda/launch.h"
 
 namespace sluice::cuda::SLUICE_KERNEL_NAMESPACE {
 namespace {
-
-constexpr uint32_t kReductionThreads = 256;
 
 __device__ inline float ValueOf(const RankReductionArgs& args, uint32_t rank, uint64_t i) {
   const uint64_t at = rank * args.stride + i;
@@ -21,9 +19,7 @@ __device__ inline float Combined(uint32_t op, float a, float b) {
 }
 
 __global__ void RankReductionKernel(RankReductionArgs args) {
-  const uint64_t step = static_cast<uint64_t>(gridDim.x) * blockDim.x;
-  for (uint64_t i = static_cast<uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < args.n;
-       i += step) {
+  for (uint64_t i = FirstItem(); i < args.n; i += ItemStep()) {
     float sum = 0;
     bool first = true;
     for (uint32_t rank = 0; rank < args.ranks; ++rank) {
@@ -43,26 +39,10 @@ __global__ void RankReductionKernel(RankReductionArgs args) {
   }
 }
 
-#ifdef __CUDACC__
-// Tests run the kernel on an emulated device, with a Launch of their own.
-template <typename... Parameters, typename... Arguments>
-void Launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, cudaStream_t stream,
-            const Arguments&... arguments) {
-  kernel<<<grid, block, 0, stream>>>(arguments...);
-}
-#endif
-
 }  // namespace
 
 void LaunchRankReduction(cudaStream_t stream, const RankReductionArgs& args) {
-  const uint64_t wanted = (args.n + kReductionThreads - 1) / kReductionThreads;
-#ifdef SLUICE_KERNEL_MAX_BLOCKS
-  constexpr uint64_t kMost = SLUICE_KERNEL_MAX_BLOCKS;
-#else
-  constexpr uint64_t kMost = 1024;
-#endif
-  const auto blocks = static_cast<uint32_t>(wanted == 0 ? 1 : wanted < kMost ? wanted : kMost);
-  Launch(RankReductionKernel, blocks, kReductionThreads, stream, args);
+  Launch(RankReductionKernel, Blocks(args.n), kThreads, stream, args);
 }
 
 }  // namespace sluice::cuda::SLUICE_KERNEL_NAMESPACE

@@ -5,11 +5,7 @@
 
 #include <cstdint>
 
-#ifndef SLUICE_KERNEL_NAMESPACE
-#define SLUICE_KERNEL_NAMESPACE on_device
-#endif
-
-using cudaStream_t = struct CUstream_st*;  // as the CUDA runtime declares it
+#include "common/cuda/kernel_namespace.h"
 
 namespace sluice::cuda::SLUICE_KERNEL_NAMESPACE {
 

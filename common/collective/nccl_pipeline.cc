@@ -23,17 +23,17 @@ size_t RoundUp(size_t n) { return (n + kLine - 1) / kLine * kLine; }
 }  // namespace
 
 absl::Status NcclPipeline::Create() {
-  for (CudaStream* const stream : {&in_, &work_, &out_}) SLUICE_RETURN_IF_ERROR(stream->Create());
+  for (cuda::Stream* const stream : {&in_, &work_, &out_}) SLUICE_RETURN_IF_ERROR(stream->Create());
   for (Slot& slot : slots_) {
-    for (CudaEvent* const event : {&slot.filled, &slot.reduced, &slot.returned})
-      SLUICE_RETURN_IF_ERROR(event->Create());
+    for (cuda::Event* const event : {&slot.filled, &slot.reduced, &slot.returned})
+      SLUICE_RETURN_IF_ERROR(event->Create(/*timing=*/false));
   }
   SLUICE_RETURN_IF_ERROR(host_weights_.Reserve(ranks_ * sizeof(float)));
   return weights_.Reserve(ranks_ * sizeof(float));
 }
 
 void NcclPipeline::Drain() {
-  for (CudaStream* const stream : {&in_, &work_, &out_})
+  for (cuda::Stream* const stream : {&in_, &work_, &out_})
     if (stream->get() != nullptr) (void)cudaStreamSynchronize(stream->get());
   (void)cudaGetLastError();
 }
@@ -72,9 +72,9 @@ absl::Status NcclPipeline::Begin(absl::Span<const OperationHeader> of_ranks) {
     SLUICE_RETURN_IF_ERROR(slot.result.Reserve(piece));
     SLUICE_RETURN_IF_ERROR(slot.all.Reserve(ranks_ * piece));
   }
-  return CudaError(cudaMemcpyAsync(weights_.data(), weights, ranks_ * sizeof(float),
-                                   cudaMemcpyHostToDevice, in_.get()),
-                   "cudaMemcpyAsync");
+  return cuda::CudaStatus(cudaMemcpyAsync(weights_.data(), weights, ranks_ * sizeof(float),
+                                          cudaMemcpyHostToDevice, in_.get()),
+                          "cudaMemcpyAsync");
 }
 
 absl::Status NcclPipeline::Reduce(absl::Span<const OperationHeader> of_ranks,
@@ -112,10 +112,8 @@ void NcclPipeline::Fill(uint64_t chunk) {
 absl::Status NcclPipeline::Start(uint64_t chunk) {
   Slot& slot = slots_[chunk % kSlots];
   if (operation_.counts[self_]) {
-    SLUICE_RETURN_IF_ERROR(
-        CudaError(cudaMemcpyAsync(slot.send.data(), slot.in.data(), OffsetOf(ranks_),
-                                  cudaMemcpyHostToDevice, in_.get()),
-                  "cudaMemcpyAsync"));
+    SLUICE_RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(slot.send.data(), slot.in.data(), OffsetOf(ranks_),
+                                                cudaMemcpyHostToDevice, in_.get()));
   }
   SLUICE_RETURN_IF_ERROR(slot.filled.Record(in_));
   SLUICE_RETURN_IF_ERROR(slot.filled.HoldBack(work_));
@@ -136,9 +134,8 @@ absl::Status NcclPipeline::Start(uint64_t chunk) {
   }
   SLUICE_RETURN_IF_ERROR(slot.reduced.Record(work_));
   SLUICE_RETURN_IF_ERROR(slot.reduced.HoldBack(out_));
-  SLUICE_RETURN_IF_ERROR(
-      CudaError(cudaMemcpyAsync(slot.out.data(), from, bytes, cudaMemcpyDeviceToHost, out_.get()),
-                "cudaMemcpyAsync"));
+  SLUICE_RETURN_IF_CUDA_ERROR(
+      cudaMemcpyAsync(slot.out.data(), from, bytes, cudaMemcpyDeviceToHost, out_.get()));
   return slot.returned.Record(out_);
 }
 
@@ -185,7 +182,7 @@ absl::Status NcclPipeline::Sum(uint64_t chunk) {
   args.halves = operation_.header.in_bf16();
   if (args.n == 0) return absl::OkStatus();
   cuda::on_device::LaunchRankReduction(work_.get(), args);
-  return CudaError(cudaGetLastError(), "the reduction's kernel");
+  return cuda::CudaStatus(cudaGetLastError(), "the reduction's kernel");
 }
 
 absl::Status NcclPipeline::Finish(uint64_t chunk) {

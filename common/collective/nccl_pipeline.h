@@ -20,9 +20,10 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "common/collective/cuda_handles.h"
 #include "common/collective/nccl_communicator.h"
 #include "common/collective/operation_header.h"
+#include "common/cuda/cuda_memory.h"
+#include "common/cuda/cuda_stream.h"
 
 namespace sluice {
 
@@ -42,10 +43,13 @@ class NcclPipeline {
 
  private:
   static constexpr uint64_t kSlots = 3;
+  static constexpr const char* kWhat = "memory for exchanging gradients";
   struct Slot {
-    CudaPinnedBuffer in, out;
-    CudaDeviceBuffer send, receive, result, all;
-    CudaEvent filled, reduced, returned;
+    explicit Slot(cuda::DeviceMemory* memory)
+        : send(memory, kWhat), receive(memory, kWhat), result(memory, kWhat), all(memory, kWhat) {}
+    cuda::PinnedBlock in, out;
+    cuda::DeviceBlock send, receive, result, all;
+    cuda::Event filled, reduced, returned;
   };
   // The operation under way.
   struct Operation {
@@ -72,10 +76,11 @@ class NcclPipeline {
 
   NcclCommunicator& communicator_;
   const uint32_t self_, ranks_;
-  CudaStream in_, work_, out_;
-  CudaPinnedBuffer host_weights_;
-  CudaDeviceBuffer weights_;
-  Slot slots_[kSlots];
+  cuda::DeviceMemory memory_{"the GPU", SIZE_MAX};  // as much as there is
+  cuda::Stream in_, work_, out_;
+  cuda::PinnedBlock host_weights_;
+  cuda::DeviceBlock weights_{&memory_, kWhat};
+  Slot slots_[kSlots] = {Slot(&memory_), Slot(&memory_), Slot(&memory_)};
   Operation operation_;
 };
 

@@ -8,25 +8,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "model/net/cuda/cublas_library.h"
-#include "model/net/cuda/cuda_status.h"
+#include "common/cuda/cuda_status.h"
 
 namespace sluice {
-namespace cuda {
-
-absl::Status CudaStatus(cudaError_t error, absl::string_view call) {
-  if (error == cudaSuccess) return absl::OkStatus();
-  // The runtime would return this error from the next cudaGetLastError, which asks about another
-  // call.
-  (void)cudaGetLastError();
-  const std::string text =
-      absl::StrCat(call.substr(0, call.find('(')), ": ", cudaGetErrorString(error), " (",
-                   cudaGetErrorName(error), ")");
-  return error == cudaErrorMemoryAllocation ? absl::ResourceExhaustedError(text)
-                                            : absl::InternalError(text);
-}
-
-}  // namespace cuda
-
 namespace {
 
 // The oldest compute capability that kernels are compiled for (CMAKE_CUDA_ARCHITECTURES).

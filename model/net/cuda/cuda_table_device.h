@@ -17,8 +17,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "model/net/cuda/cuda_memory.h"
-#include "model/net/cuda/cuda_stream.h"
+#include "common/cuda/cuda_memory.h"
+#include "common/cuda/cuda_stream.h"
 #include "model/net/cuda/table_device.h"
 
 namespace sluice::cuda {

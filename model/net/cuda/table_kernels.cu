@@ -1,6 +1,6 @@
 // Kernels that loop over the items of table_kernels.h, and their launches.
 #include "model/net/cuda/table_launches.h"
-#include "model/net/cuda/launch.h"
+#include "common/cuda/launch.h"
 #include "model/net/cuda/table_kernels.h"
 
 namespace sluice::cuda::SLUICE_KERNEL_NAMESPACE {

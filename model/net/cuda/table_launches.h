@@ -6,7 +6,7 @@
 // Thread safety: free functions, safe from any thread.
 #pragma once
 
-#include "model/net/cuda/kernel_namespace.h"
+#include "common/cuda/kernel_namespace.h"
 #include "model/net/cuda/table_kernels.h"
 
 namespace sluice::cuda::SLUICE_KERNEL_NAMESPACE {

@@ -13,8 +13,8 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "model/net/cuda/cuda_memory.h"
-#include "model/net/cuda/cuda_stream.h"
+#include "common/cuda/cuda_memory.h"
+#include "common/cuda/cuda_stream.h"
 #include "model/net/cuda/pinned_memory.h"
 #include "model/wide_deep/cuda/cuda_ops.h"
 #include "model/wide_deep/cuda/graph_cache.h"

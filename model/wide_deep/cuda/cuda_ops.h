@@ -10,8 +10,8 @@
 
 #include "absl/status/statusor.h"
 #include "model/net/cuda/cublas_library.h"
-#include "model/net/cuda/cuda_memory.h"
-#include "model/net/cuda/cuda_stream.h"
+#include "common/cuda/cuda_memory.h"
+#include "common/cuda/cuda_stream.h"
 #include "model/wide_deep/cuda/step_ops.h"
 
 namespace sluice::cuda {

@@ -15,7 +15,7 @@
 #include <list>
 
 #include "absl/status/status.h"
-#include "model/net/cuda/cuda_stream.h"
+#include "common/cuda/cuda_stream.h"
 #include "model/wide_deep/cuda/step_layout.h"
 
 namespace sluice::cuda {

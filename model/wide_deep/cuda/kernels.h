@@ -5,7 +5,7 @@
 // Thread safety: safe.
 #pragma once
 
-#include "model/net/cuda/kernel_namespace.h"
+#include "common/cuda/kernel_namespace.h"
 #include "model/wide_deep/cuda/step_ops.h"
 
 namespace sluice::cuda::SLUICE_KERNEL_NAMESPACE {

@@ -1,7 +1,7 @@
 // The grid loops around layer_kernels.h and logit_kernels.h.
 #include "model/wide_deep/cuda/element_types.h"
 #include "model/wide_deep/cuda/kernels.h"
-#include "model/net/cuda/launch.h"
+#include "common/cuda/launch.h"
 #include "model/wide_deep/cuda/layer_kernels.h"
 #include "model/wide_deep/cuda/logit_kernels.h"
 

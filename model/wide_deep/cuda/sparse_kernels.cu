@@ -2,7 +2,7 @@
 #include "model/wide_deep/cuda/element_types.h"
 #include "model/wide_deep/cuda/gather_kernels.h"
 #include "model/wide_deep/cuda/kernels.h"
-#include "model/net/cuda/launch.h"
+#include "common/cuda/launch.h"
 #include "model/wide_deep/cuda/row_gradient_kernels.h"
 #include "model/wide_deep/cuda/sort_kernels.h"
 

@@ -1,9 +1,9 @@
-#include "model/net/cuda/cuda_memory.h"
+#include "common/cuda/cuda_memory.h"
 
 #include <cuda_runtime_api.h>
 
 #include "absl/strings/str_format.h"
-#include "model/net/cuda/cuda_status.h"
+#include "common/cuda/cuda_status.h"
 
 namespace sluice::cuda {
 

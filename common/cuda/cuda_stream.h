@@ -6,7 +6,7 @@
 #include <cuda_runtime_api.h>
 
 #include "absl/status/statusor.h"
-#include "model/net/cuda/cuda_status.h"
+#include "common/cuda/cuda_status.h"
 
 namespace sluice::cuda {
 

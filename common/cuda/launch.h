@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "model/net/cuda/kernel_namespace.h"
+#include "common/cuda/kernel_namespace.h"
 
 namespace sluice::cuda::SLUICE_KERNEL_NAMESPACE {
 
