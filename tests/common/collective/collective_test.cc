@@ -548,12 +548,19 @@ std::vector<absl::Status> DisagreeOnce(RankThreads* group, int odd) {
 
 TEST_P(CollectiveTest, TheFirstErrorOfAnyCommunicatorEndsAll) {
   if (ranks() == 1) return;
+  // A rank may first notice that another one has ended a communicator on which they agreed. NCCL
+  // does not say why, so that this rank then knows of an end alone.
+  const bool may_be_an_end = std::string(GetParam().engine) == "nccl" && GetParam().comm_num > 1;
+  const auto is_expected = [may_be_an_end](const absl::Status& status) {
+    return absl::IsInvalidArgument(status) || (may_be_an_end && absl::IsUnavailable(status));
+  };
   uint64_t generation = 1;
   for (const int odd : {0, 1, 2, 5, 8}) {
     for (const absl::Status& status : DisagreeOnce(&group_, odd))
-      EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
-    group_.Run([](uint32_t r, Collective& c) {
-      EXPECT_EQ(c.Barrier().code(), absl::StatusCode::kInvalidArgument) << r;
+      EXPECT_TRUE(is_expected(status)) << status;
+    group_.Run([&](uint32_t r, Collective& c) {
+      const absl::Status status = c.Barrier();
+      EXPECT_TRUE(is_expected(status)) << r << ": " << status;
       return absl::OkStatus();
     });
     group_.Join(++generation);
