@@ -1,6 +1,7 @@
 #include "client/parameter_client.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -138,6 +139,7 @@ absl::StatusOr<std::vector<SavedFile>> ParameterClientImpl::SaveShards(const std
   request.set_incarnation(options_.incarnation);
   request.set_pass(options_.pass);
   const absl::Time begin = options_.clock->Now();
+  std::optional<absl::Time> busy_since;
   while (true) {
     SLUICE_RETURN_IF_ERROR(core_->failure());
     auto files = SaveShardsOnce(options_.transport, core_->route(), request);
@@ -145,9 +147,12 @@ absl::StatusOr<std::vector<SavedFile>> ParameterClientImpl::SaveShards(const std
     const bool lost = PserverMayBeLost(files.status().code());
     // It has no room for the call now, or none on its disk: that is tried again for a while only.
     const bool busy = absl::IsResourceExhausted(files.status());
-    const absl::Duration waited = options_.clock->Now() - std::max(begin, core_->excused_at());
+    const absl::Time now = options_.clock->Now();
+    const absl::Duration waited = now - std::max(begin, core_->excused_at());
     if ((!lost && !busy) || waited >= options_.limits.timeout) return files;
-    if (busy && waited >= kBusyPatience) return files;
+    if (!busy) busy_since.reset();
+    if (busy && !busy_since.has_value()) busy_since = now;
+    if (busy && now - *busy_since >= kBusyPatience) return files;
     if (options_.get_route || RouteIsStale(files.status().code()))
       SLUICE_RETURN_IF_ERROR(core_->RefreshRoute());
     options_.clock->Sleep(kSavePause);

@@ -64,9 +64,9 @@ absl::Status CheckIndex(const IndexReport& report) {
       CheckCount("IndexReport.train_seen", report.train_seen_size(), kMaxDataFiles));
   SLUICE_RETURN_IF_ERROR(
       CheckCount("IndexReport.eval_seen", report.eval_seen_size(), kMaxDataFiles));
-  if (report.card().size() <= kMaxCardBytes) return absl::OkStatus();
+  if (report.card().size() <= kMaxReportedCardBytes) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("IndexReport.card has ", report.card().size(),
-                                                 " bytes; at most ", kMaxCardBytes,
+                                                 " bytes; at most ", kMaxReportedCardBytes,
                                                  " are allowed"));
 }
 

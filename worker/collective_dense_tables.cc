@@ -58,6 +58,7 @@ absl::StatusOr<std::unique_ptr<CollectiveDenseTables>> CollectiveDenseTables::Cr
   std::unique_ptr<CollectiveDenseTables> tables(new CollectiveDenseTables(std::move(options)));
   SLUICE_RETURN_IF_ERROR(tables->LoadTables());
   const JobSpec& spec = *tables->spec_;
+  if (spec.config().evaluate_only()) return tables;  // the ranks exchange nothing
   SLUICE_ASSIGN_OR_RETURN(
       tables->card_,
       tables->collective_->Listen(spec.route().generation(), tables->rank_, spec.worker_num()));
@@ -136,7 +137,25 @@ absl::Status CollectiveDenseTables::Exchange(uint64_t step, const StepBuffers* g
     SendFull(gradients == nullptr ? 0 : weight);
     SLUICE_RETURN_IF_ERROR(status_);
   }
-  for (const Bucket& bucket : buckets_) SLUICE_RETURN_IF_ERROR(collective_->Wait(bucket.ticket));
+  for (const Bucket& bucket : buckets_) {
+    SLUICE_RETURN_IF_ERROR(collective_->Wait(bucket.ticket));
+    SLUICE_RETURN_IF_ERROR(CheckMeans(bucket));
+  }
+  return absl::OkStatus();
+}
+
+// Finite gradients may overflow when they are weighted, summed or rounded to bf16. All ranks have
+// the same means, so all of them stop here.
+absl::Status CollectiveDenseTables::CheckMeans(const Bucket& bucket) const {
+  if (AllFinite(bucket.values.data(), bucket.plan.elements)) return absl::OkStatus();
+  for (size_t i = 0; i < bucket.plan.tables.size(); ++i) {
+    const TableLayout& table = *replica_.tables()[bucket.plan.tables[i]];
+    if (AllFinite(bucket.values.data() + bucket.offsets[i], table.elements())) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the mean gradient of table '", table.name(),
+        "' over all workers overflows; it was not used. Lower the learning rate or clip the "
+        "gradient (optimizers.clip_global_norm)"));
+  }
   return absl::OkStatus();
 }
 

@@ -82,6 +82,10 @@ class CollectiveDenseTables : public DenseTables {
   // Starts the exchange of the buckets that are full, in their order.
   void SendFull(double weight) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  struct Bucket;
+  // INVALID_ARGUMENT names a table whose means are not finite.
+  absl::Status CheckMeans(const Bucket& bucket) const;
+
   struct Bucket {
     GradientBucket plan;
     std::vector<size_t> offsets;  // by plan.tables

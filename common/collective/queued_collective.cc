@@ -90,7 +90,11 @@ absl::Status QueuedCollective::Join(uint64_t generation, const std::vector<std::
     MutexLock lock(&mutex_);
     first_error_ = absl::OkStatus();
   }
-  for (const auto& channel : channels_) channel->queue.Open();
+  before_ = started_;
+  for (const auto& channel : channels_) {
+    channel->before = channel->newest;
+    channel->queue.Open();
+  }
   return absl::OkStatus();
 }
 
@@ -151,9 +155,9 @@ absl::Status QueuedCollective::EndAll(size_t number, const absl::Status& error) 
 
 Collective::Ticket QueuedCollective::WeightedMean(uint64_t step, absl::Span<float> values,
                                                   double weight, Wire wire) {
-  const size_t number = started_++ % channels_.size();
+  const size_t number = (started_++ - before_) % channels_.size();
   const OperationHeader header = WeightedMeanHeader(step, values.size(), weight, wire);
-  channels_[number]->queue.Start([this, number, values, header] {
+  channels_[number]->newest = channels_[number]->queue.Start([this, number, values, header] {
     return RunOn(number, [&](CollectiveEngine& engine) { return engine.Reduce(header, values); });
   });
   return started_;
@@ -164,6 +168,10 @@ absl::Status QueuedCollective::Wait(Ticket ticket) {
     return absl::InvalidArgumentError(
         absl::StrCat("there is no operation ", ticket, "; the newest is ", started_));
   }
+  if (ticket <= before_) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("operation ", ticket, " was started in an earlier group"));
+  }
   const absl::Status status = WaitForAll(ticket);
   // An error ends later operations as well. When it returns, no array is in use.
   if (!status.ok()) (void)WaitForAll(started_);
@@ -173,9 +181,9 @@ absl::Status QueuedCollective::Wait(Ticket ticket) {
 absl::Status QueuedCollective::WaitForAll(Ticket ticket) {
   absl::Status status;
   for (size_t i = 0; i < channels_.size(); ++i) {
-    // The number of tickets up to this one that belong to channel i is the newest of its queue.
-    const uint64_t newest = (ticket + channels_.size() - 1 - i) / channels_.size();
-    if (newest > 0) status.Update(channels_[i]->queue.Wait(newest));
+    // How many of the group's operations up to this one belong to channel i.
+    const uint64_t count = (ticket - before_ + channels_.size() - 1 - i) / channels_.size();
+    if (count > 0) status.Update(channels_[i]->queue.Wait(channels_[i]->before + count));
   }
   return status;
 }

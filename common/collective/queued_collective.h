@@ -53,6 +53,8 @@ class QueuedCollective : public Collective {
     explicit Channel(std::unique_ptr<CollectiveEngine> its_engine);
     const std::unique_ptr<CollectiveEngine> engine;
     OperationQueue queue;  // after the engine, which its operations use
+    uint64_t before = 0;   // tickets of the queue that belong to earlier groups
+    uint64_t newest = 0;   // the queue's newest ticket
   };
 
   absl::StatusOr<std::string> MakeCard();
@@ -70,7 +72,10 @@ class QueuedCollective : public Collective {
   bool in_group_ = false;
   uint64_t generation_ = 0;  // of the newest Listen
   uint32_t self_ = 0, ranks_ = 0;
-  Ticket started_ = 0;  // the newest ticket; ticket t belongs to channel (t - 1) % channels
+  // The newest ticket, and that of earlier groups. Ticket t of this group belongs to channel
+  // (t - before_ - 1) % channels. Counting begins anew with each group, because an error may have
+  // ended the one before when the ranks had started different numbers of operations.
+  Ticket started_ = 0, before_ = 0;
   Mutex mutex_;
   absl::Status first_error_ ABSL_GUARDED_BY(mutex_);  // of this group
 };

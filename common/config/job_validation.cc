@@ -396,6 +396,12 @@ class JobValidator {
       Range(path + "fuse_layers", s.fuse_layers(), 1, kMaxFuseLayers);
     if (s.has_comm_num() && (s.comm_num() == 0 || s.comm_num() > kMaxCommNum))
       Range(path + "comm_num", s.comm_num(), 1, kMaxCommNum);
+    if (s.engine() == SyncConfigs::NCCL && s.comm_num() > 1) {
+      Add(path + "comm_num",
+          absl::StrCat(s.comm_num(),
+                       " contradicts engine NCCL: exchanges of several communicators "
+                       "on one GPU may wait for each other for ever; remove it"));
+    }
   }
 
   void Shrink() {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "absl/strings/match.h"
+
 namespace sluice {
 namespace {
 
@@ -14,8 +16,12 @@ bool GotNoAnswer(absl::StatusCode code) {
   return code == absl::StatusCode::kUnavailable || code == absl::StatusCode::kDeadlineExceeded;
 }
 
-bool MayBeAnsweredLater(absl::StatusCode code) {
-  return GotNoAnswer(code) || code == absl::StatusCode::kResourceExhausted;
+bool MayBeAnsweredLater(const absl::Status& status) {
+  if (GotNoAnswer(status)) return true;
+  // "Received message larger than max (N vs. M)", "Sent message larger than max (N vs. M)": only
+  // gRPC's text tells these from a lack of room.
+  return absl::IsResourceExhausted(status) &&
+         !absl::StrContains(status.message(), "message larger than max");
 }
 
 bool PserverNotReady(absl::StatusCode code) {

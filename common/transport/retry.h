@@ -24,10 +24,8 @@ inline bool GotNoAnswer(const absl::Status& status) { return GotNoAnswer(status.
 // The call may go well later: no answer came, or the server had no room for the call
 // (RESOURCE_EXHAUSTED). gRPC says the latter of calls that it chooses at random while clients hold
 // its memory with calls whose end does not come, so an honest call may meet it too.
-bool MayBeAnsweredLater(absl::StatusCode code);
-inline bool MayBeAnsweredLater(const absl::Status& status) {
-  return MayBeAnsweredLater(status.code());
-}
+// A message beyond the size limit has the same code, and never goes well.
+bool MayBeAnsweredLater(const absl::Status& status);
 
 // A pserver answered that it cannot take the request now: the job is not open there yet
 // (NOT_FOUND), or the pserver is busy (RESOURCE_EXHAUSTED) or stopping (UNAVAILABLE). A new stream

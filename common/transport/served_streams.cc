@@ -53,7 +53,8 @@ absl::Status ServedStreams::Admit(ServedStream* stream, const void* owner,
 void ServedStreams::MakeRoom(std::vector<Held>* given_up) {
   if (admission_.open() < static_cast<size_t>(std::max(0, bounds_.max_streams))) return;
   for (const auto& [stream, entry] : streams_) {
-    if (!stream->ending()) continue;
+    // One that was given up before stays in the table until its server has removed it.
+    if (!stream->ending() || !admission_.IsOpen(stream)) continue;
     std::shared_ptr<ServedStream> held = stream->Hold();
     if (held == nullptr) continue;
     admission_.Closed(stream);

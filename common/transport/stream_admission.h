@@ -42,6 +42,7 @@ class StreamAdmission {
   // Streams that are not open are ignored.
   void Closed(Id id);
 
+  bool IsOpen(Id id) const { return numbers_.count(id) > 0; }
   size_t open() const { return numbers_.size(); }
   size_t silent() const { return silent_.size(); }
 

@@ -120,7 +120,7 @@ TEST(RequestTextTest, ReportsOfPhasesAreBounded) {
   };
   expect_bound(kMaxIdentifierBytes, "host",
                [](size_t n, PhaseReport* r) { r->mutable_index()->set_host(Bytes(n)); });
-  expect_bound(kMaxCardBytes, "card",
+  expect_bound(kMaxReportedCardBytes, "card",
                [](size_t n, PhaseReport* r) { r->mutable_index()->set_card(Bytes(n)); });
   expect_bound(kMaxSentenceBytes, "model_dir",
                [](size_t n, PhaseReport* r) { r->mutable_save()->set_model_dir(Bytes(n)); });

@@ -208,6 +208,22 @@ TEST_F(CollectiveDenseTablesTest, GradientsThatAreNotFiniteNeverLeave) {
   EXPECT_THAT(engine_->sizes, IsEmpty());
 }
 
+TEST_F(CollectiveDenseTablesTest, MeansThatOverflowFailTheStepAndNameTheTable) {
+  const auto tables = Make();
+  engine_->other = std::numeric_limits<double>::infinity();
+  engine_->other_weight = 1;
+  const absl::Status status = tables->Exchange(0, &gradients_, 1);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("table 't1'"));
+}
+
+TEST_F(CollectiveDenseTablesTest, AJobThatOnlyEvaluatesMeetsNobody) {
+  spec_.mutable_config()->set_evaluate_only(true);
+  const auto tables = Make();
+  EXPECT_THAT(engine_->listened, IsEmpty());
+  EXPECT_EQ(tables->card(), "");
+}
+
 TEST_F(CollectiveDenseTablesTest, ALostRankEndsTheExchangeWithoutAnUpdate) {
   const auto tables = Make();
   engine_->wait_status = absl::UnavailableError("rank 1 has ended");

@@ -7,8 +7,8 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "model/net/cuda/cublas_library.h"
 #include "common/cuda/cuda_status.h"
+#include "model/net/cuda/cublas_library.h"
 
 namespace sluice {
 namespace {

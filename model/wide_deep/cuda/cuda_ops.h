@@ -9,9 +9,9 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "model/net/cuda/cublas_library.h"
 #include "common/cuda/cuda_memory.h"
 #include "common/cuda/cuda_stream.h"
+#include "model/net/cuda/cublas_library.h"
 #include "model/wide_deep/cuda/step_ops.h"
 
 namespace sluice::cuda {

@@ -29,9 +29,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "model/net/cuda/cuda_device.h"
 #include "common/cuda/cuda_memory.h"
 #include "common/cuda/cuda_stream.h"
+#include "model/net/cuda/cuda_device.h"
 #include "model/net/cuda/loss_scaler.h"
 #include "model/net/cuda/pinned_memory.h"
 #include "model/net/cuda/table_device.h"

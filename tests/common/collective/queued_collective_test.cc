@@ -122,6 +122,22 @@ TEST_F(QueuedCollectiveTest, AnErrorEndsTheOperationsOfTheOtherEngines) {
   EXPECT_TRUE(collective_->Barrier().ok());
 }
 
+TEST_F(QueuedCollectiveTest, EachGroupBeginsWithTheFirstEngine) {
+  Make(3);
+  ASSERT_TRUE(JoinAlone(1).ok());
+  const Collective::Ticket old = Start(0);
+  Start(1);
+  ASSERT_TRUE(collective_->Wait(2).ok());
+  ASSERT_TRUE(JoinAlone(2).ok());
+  Start(2);
+  const Collective::Ticket newest = Start(3);
+  EXPECT_TRUE(collective_->Wait(newest).ok());
+  EXPECT_THAT(engines_[0]->steps, ElementsAre(0, 2));
+  EXPECT_THAT(engines_[1]->steps, ElementsAre(1, 3));
+  EXPECT_THAT(engines_[2]->steps, IsEmpty());
+  EXPECT_EQ(collective_->Wait(old).code(), absl::StatusCode::kFailedPrecondition);
+}
+
 TEST_F(QueuedCollectiveTest, CancelLeaveAndWaitingForConcernAllEngines) {
   Make(2);
   ASSERT_TRUE(JoinAlone(1).ok());

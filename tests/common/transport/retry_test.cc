@@ -7,12 +7,19 @@ namespace {
 
 using Code = absl::StatusCode;
 
+TEST(RetryTest, AMessageBeyondTheLimitIsNotWorthAnotherTry) {
+  EXPECT_FALSE(MayBeAnsweredLater(absl::ResourceExhaustedError(
+      "10.0.0.1:7100: Received message larger than max (70000000 vs. 67108864)")));
+}
+
 TEST(RetryTest, ClassifiesEachStatusCode) {
   for (int i = 0; i <= static_cast<int>(Code::kUnauthenticated); ++i) {
     const Code code = static_cast<Code>(i);
     EXPECT_EQ(GotNoAnswer(code), code == Code::kUnavailable || code == Code::kDeadlineExceeded)
         << i;
-    EXPECT_EQ(MayBeAnsweredLater(code), GotNoAnswer(code) || code == Code::kResourceExhausted) << i;
+    EXPECT_EQ(MayBeAnsweredLater(absl::Status(code, "")),
+              GotNoAnswer(code) || code == Code::kResourceExhausted)
+        << i;
     EXPECT_EQ(PserverNotReady(code), code == Code::kUnavailable || code == Code::kNotFound ||
                                          code == Code::kResourceExhausted)
         << i;

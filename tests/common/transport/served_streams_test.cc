@@ -76,6 +76,20 @@ TEST_F(ServedStreamsTest, AFullTableRefusesAndAnEndedStreamMakesRoom) {
   table()->Remove(&late);
 }
 
+TEST_F(ServedStreamsTest, EachEndedStreamMakesRoomOnce) {
+  FakeStream* const first = Open("h:1");
+  FakeStream* const second = Open("h:2");
+  Open("h:3");
+  first->closed = second->closed = true;
+  // The servers have not removed the ended streams yet.
+  Open("h:4");
+  Open("h:5");
+  EXPECT_EQ(first->cuts, 1);
+  EXPECT_EQ(second->cuts, 1);
+  FakeStream late;
+  EXPECT_EQ(Admit(&late, "h:6").code(), absl::StatusCode::kResourceExhausted);
+}
+
 TEST_F(ServedStreamsTest, TheMostQueuedIsCutAndReportedOnce) {
   FakeStream* const small = Open("h:1");
   FakeStream* const large = Open("h:2");
