@@ -15,7 +15,7 @@ namespace sluice {
 namespace {
 
 constexpr absl::Duration kSavePause = absl::Milliseconds(200);
-// A full disk says RESOURCE_EXHAUSTED too, and rarely gets room by itself.
+// A full disk also gives RESOURCE_EXHAUSTED, and rarely frees space by itself.
 constexpr absl::Duration kBusyPatience = absl::Seconds(30);
 
 bool Empty(const PullRequest& request) {

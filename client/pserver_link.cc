@@ -9,9 +9,9 @@ namespace sluice {
 namespace {
 
 constexpr uint64_t kHelloId = 0;
-// A stream that was open for less, and has answered no request, has not shown that it is of use. If
-// that counted as a success, a stream that is cut again and again would be opened, and everything
-// sent again, every few milliseconds.
+// A stream counts as useful, and resets the backoff, once it has answered a request or has been
+// open this long. If every opened stream counted, one that is cut again and again would be opened,
+// and everything sent again, every few milliseconds.
 constexpr absl::Duration kHealthy = absl::Seconds(3);
 
 }  // namespace

@@ -1,6 +1,6 @@
 // Fits a job to a cluster without pservers, where the workers keep all tables.
 //
-// Thread safety: a free function, safe from any thread.
+// Thread safety: free functions, safe from any thread.
 #pragma once
 
 #include <string>
@@ -11,8 +11,8 @@
 
 namespace sluice {
 
-// Sets strategy.sync_configs.dense to COLLECTIVE, and the mode of a job that only evaluates to
-// sync, since such a job has no use for the mode. Returns a sentence about what it changed, or "".
+// Sets strategy.sync_configs.dense to COLLECTIVE. A job that only evaluates also becomes sync,
+// because the mode does not matter for it. Returns a sentence about what it changed, or "".
 // INVALID_ARGUMENT says why the job needs pservers, and what to do. The job is effective before
 // and after; its model is in `models`.
 absl::StatusOr<std::string> FitWithoutPservers(const ModelList& models, JobConfig* job);

@@ -246,10 +246,9 @@ void JobLedger::AnswerOrPark(Request* request, Outcome* outcome) {
       const size_t bytes = ParkedPulls::BytesOf(pull, request->frame.payload);
       if (parked_.FullFor(rank, bytes)) {
         outcome->status = absl::ResourceExhaustedError(absl::StrCat(
-            "rank ", rank, " of job ", job_id_, " has ", kMaxParkedPerWorker, " waiting pulls, or ",
-            kMaxParkedBytesPerWorker,
-            " bytes of them with this one, which is the limit; wait for answers, or ask for fewer "
-            "rows at once"));
+            "this pull would exceed the limit for waiting pulls of rank ", rank, " of job ",
+            job_id_, ": ", kMaxParkedPerWorker, " pulls or ", kMaxParkedBytesPerWorker,
+            " bytes; wait for answers, or ask for fewer rows at once"));
         return;
       }
       parked_.Park({request->caller, std::move(*request->frame.header.mutable_pull()),

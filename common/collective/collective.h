@@ -37,7 +37,7 @@ namespace sluice {
 class Collective {
  public:
   enum class Op { kSum, kAverage, kMin, kMax };
-  // The form of values that travel: as they are, or rounded to bfloat16, to half of the bytes.
+  // How values travel: as f32, or rounded to bfloat16 in half the bytes.
   enum class Wire : uint32_t { kF32, kBf16 };
   // Names a started operation; tickets of one group grow.
   using Ticket = uint64_t;

@@ -3,8 +3,8 @@
 // QueuedCollective makes a Collective of it. It describes each operation in a header, and keeps the
 // first error, so that an engine need not refuse operations before Join or after an error.
 //
-// Thread safety: one call at a time, from any thread, except Abandon, Cancel and WaitingFor, which
-// are safe at any time between Join and Leave; Cancel and WaitingFor also outside.
+// Thread safety: one call at a time, from any thread. Cancel and WaitingFor are safe at any time;
+// Abandon is between Join and Leave.
 #pragma once
 
 #include <cstdint>

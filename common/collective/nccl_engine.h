@@ -10,9 +10,9 @@
 // error the ranks meet there as well, and the control engine names the one that does not come.
 // Broadcasts, gathers and barriers, which training does not need, are left to it.
 //
-// A rank that begins no operation is named within the timeout. One that is lost during an exchange
-// is noticed after half of it, and named within the timeout after that; with a control engine of
-// two levels, 1.5 times.
+// A rank that begins no operation is named within the timeout. A rank lost during an exchange is
+// noticed after half the timeout and named within one more timeout (1.5 more with a control engine
+// of two levels).
 //
 // Several engines of a rank (comm_num) share its GPU. NCCL's documentation warns that kernels of
 // several communicators must be able to run at the same time, or else have the same order on all

@@ -35,7 +35,7 @@ class NcclPipeline {
   ~NcclPipeline() { Drain(); }
 
   absl::Status Create();
-  // Reduces an array as `of_ranks`, which agree, say. `timeout` bounds each wait.
+  // Reduces an array as described by `of_ranks`, whose headers agree. `timeout` bounds each wait.
   absl::Status Reduce(absl::Span<const OperationHeader> of_ranks, absl::Span<float> values,
                       absl::Duration timeout);
   // Waits for the streams. REQUIRES: the communicator does not hold them up.

@@ -1,9 +1,10 @@
 // Reduces a piece of an array over the ranks: in their order, in f32, with the weights first and
 // the division last.
 //
-// Values travel in wire form: in f32, as products with the weight of the rank that brings them; in
-// bfloat16 (OperationHeader::in_bf16) as they are, rounded, because a rounded product would not
-// have the bits of a product of rounded values. Results are rounded to bfloat16 then.
+// Values travel in wire form. In f32, a rank sends its values multiplied by its weight. In bfloat16
+// (OperationHeader::in_bf16), ranks send rounded values without weights, because rounding the
+// products would give other bits. The reducing rank also rounds its own values, so they get the
+// same bits as the others'. Then it multiplies all values by the weights, and rounds results.
 //
 // Every engine uses it, so that engines which reduce in the same order give the same bits.
 //

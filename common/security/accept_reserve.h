@@ -1,9 +1,9 @@
 // Keeps listeners alive when this process has no file descriptor left for another connection.
 //
-// gRPC 1.51 stops a listener for ever when accept4 fails (CVE-2023-4785, fixed in gRPC 1.53.2), and
-// cpp-httplib does for most errors. Whoever can open connections could so silence a port until the
-// process restarts. Therefore this file defines accept and accept4 for the whole process, the
-// libraries included, in front of those of the C library:
+// gRPC 1.51 stops a listener for ever when accept4 fails (CVE-2023-4785, fixed in gRPC 1.53.2).
+// cpp-httplib also stops its listener after most errors. Whoever can open connections could so
+// silence a port until the process restarts. Therefore this file defines accept and accept4 for the
+// whole process, the libraries included, in front of those of the C library:
 //
 // - Without a descriptor (EMFILE, ENFILE) they give up one that was kept for this, accept the
 //   connection, close it, and go on. The peer sees that its connection ends, and may try again. The

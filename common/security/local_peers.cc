@@ -185,7 +185,7 @@ absl::StatusOr<uid_t> LocalPeers::OwnerOf(const std::string& peer, Source source
 absl::Status LocalPeers::Check(const std::string& peer) const {
   const absl::StatusOr<uid_t> owner = OwnerOf(peer, source_);
   if (owner.ok() && (*owner == user_ || *owner == 0)) return absl::OkStatus();
-  // Members end when they are denied, and this passes.
+  // A denied member exits, but this shortage is temporary, so the caller may retry.
   if (absl::IsUnavailable(owner.status())) return owner.status();
   constexpr absl::string_view kFix =
       "; run both as one user, use TLS (--tls), or serve all users of the host with "

@@ -456,7 +456,7 @@ bool ShmStream::CheckPeer(Time now) {
   }
   if (unread) {
     Abort(absl::DeadlineExceededError(
-        absl::StrCat("the stream was closed, and its client has not read everything for ",
+        absl::StrCat("the client did not read the rest of the closed stream within ",
                      absl::FormatDuration(host_->close_timeout))));
   }
   if (waits_for_pong_) {

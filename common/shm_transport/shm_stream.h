@@ -14,8 +14,8 @@
 // A peer that dies is noticed by the end of its socket; what it wrote before is still read. One
 // that is stopped is noticed by pings.
 //
-// Thread safety: Send, Close and what ServedStream has, from any thread. The rest belongs to the
-// stream's ShmThread.
+// Thread safety: Send, Close and the methods of ServedStream are safe from any thread. The rest
+// belongs to the stream's ShmThread.
 //
 // Memory: slices are released once they are copied into the ring, or lost.
 #pragma once

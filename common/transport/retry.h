@@ -22,9 +22,9 @@ bool GotNoAnswer(absl::StatusCode code);
 inline bool GotNoAnswer(const absl::Status& status) { return GotNoAnswer(status.code()); }
 
 // The call may go well later: no answer came, or the server had no room for the call
-// (RESOURCE_EXHAUSTED). gRPC says the latter of calls that it chooses at random while clients hold
-// its memory with calls whose end does not come, so an honest call may meet it too.
-// A message beyond the size limit has the same code, and never goes well.
+// (RESOURCE_EXHAUSTED). gRPC refuses calls at random with this code while unfinished messages hold
+// its memory, so an honest call may meet it too. A message beyond the size limit has the same code
+// and never goes well.
 bool MayBeAnsweredLater(const absl::Status& status);
 
 // A pserver answered that it cannot take the request now: the job is not open there yet

@@ -26,7 +26,7 @@ class ServedStream {
   virtual std::shared_ptr<ServedStream> Hold() = 0;
   // The stream has ended, though its client may not have read everything yet.
   virtual bool ending() = 0;
-  // Answers that Cut would drop. 0 once ClaimCut has returned true.
+  // Bytes of answers that Cut would drop. 0 once ClaimCut has returned true.
   virtual size_t queued_bytes() = 0;
   // What is there of a message that is not complete yet. 0 as above, and where the transport
   // bounds these itself.
@@ -59,8 +59,8 @@ class ServedStreams {
  public:
   ServedStreams(const StreamBounds& bounds, RoomReports::Options reports);
 
-  // Adds a stream of the server `owner`, which must Remove it before it is destroyed. Gives up
-  // other streams for it. RESOURCE_EXHAUSTED: there is no room, and it is not added.
+  // Adds a stream of the server `owner`, which must Remove it before destroying it. Other streams
+  // may be ended to make room. RESOURCE_EXHAUSTED: there is no room, and the stream is not added.
   absl::Status Admit(ServedStream* stream, const void* owner, const AuditedCaller& caller,
                      const std::string& method);
   // The stream's first message has come.

@@ -32,8 +32,8 @@ struct RowRange {
 // Most rows of a job. Networks number them in 32 bits.
 inline constexpr uint64_t kMaxDenseRows = uint64_t{1} << 31;
 
-// True when the feature has weights or embeddings of its own, in a sparse or in dense tables. A
-// feature that only crosses use has none.
+// True when the feature has weights or embeddings of its own, in the sparse table or in dense
+// tables. A feature that only crosses use has none.
 bool HasRows(const Feature& feature);
 // The feature's `dense` field.
 bool IsDense(const Feature& feature);

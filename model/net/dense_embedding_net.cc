@@ -74,9 +74,10 @@ void DenseEmbeddingNet::ForRows(const Table& table, const Body& body) const {
 
 absl::StatusOr<NetInput> DenseEmbeddingNet::Gather(const NetInput& input) {
   if (input.dense.size() < tables_.size()) {
-    return absl::InvalidArgumentError(absl::StrCat("a step got ", input.dense.size(),
-                                                   " dense tensors, and ", tables_.size(),
-                                                   " tables of features alone are dense"));
+    return absl::InvalidArgumentError(absl::StrCat("the step has ", input.dense.size(),
+                                                   " dense tensors, but the tables of dense "
+                                                   "features alone need ",
+                                                   tables_.size()));
   }
   SLUICE_RETURN_IF_ERROR(NumberKeys(input.batch->keys));
   const OneThreadGuard one_thread;

@@ -5,9 +5,9 @@
 // it differs from that of one pass by roundings. A pass that overflows in FP16 skips the whole
 // step, and the passes after it are not computed. Loss scaling counts passes, not steps.
 //
-// The copy of a pass, and its upload, overlap the pass before (Announce). A pass adds to every
-// element of the dense tensors, and to the rows that it uses: 4 bytes read, 8 read and written for
-// each, which takes about 2 ns an element and pass on one core, and is spread over the threads.
+// The copy of a pass, and its upload, overlap the pass before (Announce). Each pass adds to all
+// elements of the dense tensors and to its rows. That takes about 2 ns an element on one core; all
+// threads share the dense tensors, and one thread adds the rows.
 //
 // Memory: a copy of the examples of two passes, and all sums of a step in double.
 //

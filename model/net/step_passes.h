@@ -16,18 +16,17 @@ struct StepPass {
   size_t n() const { return end - begin; }
 };
 
-// The place of a call among those that add to the same sums. Sums are rounded and written by the
-// last one.
+// Says whether a call is the first or the last of those that add to the same sums. The last one
+// rounds and writes them.
 struct SumPart {
   bool first = true, last = true;
   bool whole() const { return first && last; }
 };
 
 // One pass, perhaps empty, if the batch has at most `most` examples or `most` is 0. Otherwise each
-// pass has 1 to `most` examples. It ends where the sums of the whole batch are cut (Batch::chunk),
-// at a multiple of `tile` examples if such a place is within reach: then carrying the sums from
-// pass to pass adds the same numbers in the same order as a single pass does. With tile 0 all
-// passes but the last have `most` examples.
+// pass has 1 to `most` examples. If possible, a pass ends where the sums of the whole batch are cut
+// (Batch::chunk) and at a multiple of `tile` examples. Carrying the sums from pass to pass then
+// gives the bits of a single pass. With tile 0 all passes but the last have `most` examples.
 std::vector<StepPass> CutIntoPasses(const Batch& batch, size_t most, size_t tile);
 
 }  // namespace sluice
