@@ -29,8 +29,8 @@ struct CollectiveOptions {
   // value holds for all. It changes no result.
   size_t chunk_bytes = 1 << 20;
   // gloo: the address of this host at which the other hosts reach it. Connections are plain TCP:
-  // anybody on that network can read and change what is exchanged, and a peer that sends malformed
-  // bytes can end this process. Empty: this rank does not listen, so gloo cannot be used.
+  // whoever controls the network between the hosts can read and change what is exchanged. Empty:
+  // this rank does not listen, so gloo cannot be used.
   std::string bind_address;
   // Why there is no bind_address and what to do, for messages.
   std::string why_no_address;

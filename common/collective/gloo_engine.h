@@ -8,10 +8,10 @@
 // A rank that ends is named by all. When a rank is silent, one that was a step ahead of the others
 // may see its timeout first; it then names a rank that waits for the silent one itself.
 //
-// Security: the connections are plain TCP. A rank shows a secret of the other's card when it
-// connects, which keeps strangers and earlier generations out, but nothing is encrypted or
-// authenticated afterwards. Gloo trusts its peers: malformed bytes can end the process. Use this
-// engine only on a network where every process may read and change the job's values.
+// Security: the connections are plain TCP. Ranks show each other secrets of their cards when they
+// connect, so that strangers and earlier generations are turned away (TcpRendezvous), but nothing
+// is encrypted or authenticated afterwards. Malformed bytes of a rank end its connection, and with
+// it the group. Use this engine only on a network that may read and change the job's values.
 //
 // Source: Thakur et al., "Optimization of Collective Communication Operations in MPICH" (2005).
 #pragma once

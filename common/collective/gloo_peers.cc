@@ -1,9 +1,7 @@
 #include "common/collective/gloo_peers.h"
 
 #include <gloo/transport/context.h>
-#include <gloo/transport/device.h>
 #include <gloo/transport/pair.h>
-#include <gloo/transport/tcp/device.h>
 #include <gloo/transport/unbound_buffer.h>
 
 #include <algorithm>
@@ -14,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/collective/gloo_pair.h"
 #include "common/collective/sigpipe_block.h"
 
 namespace sluice {
@@ -26,8 +25,6 @@ constexpr size_t kHeaderBytes = offsetof(GlooPeers::Message, values);
 // Longer than any timeout: Gloo closes every connection when its own passes, before the others can
 // be told why. The watchdog ends a wait instead.
 constexpr std::chrono::milliseconds kForever = std::chrono::hours(24 * 365);
-// Pair::connect waits this many times its timeout.
-constexpr int kConnectFactor = 5;
 
 }  // namespace
 
@@ -44,7 +41,7 @@ struct GlooPeers::Peer {
 GlooPeers::Region::Region() = default;
 GlooPeers::Region::~Region() = default;
 
-GlooPeers::GlooPeers(const CollectiveOptions& options) : options_(options) {}
+GlooPeers::GlooPeers(const CollectiveOptions& options) : options_(options), rendezvous_(options) {}
 
 GlooPeers::~GlooPeers() { Leave(); }
 
@@ -64,70 +61,41 @@ absl::StatusOr<CollectiveCard> GlooPeers::Listen(uint64_t generation, uint32_t s
     names_.resize(ranks);
     std::iota(names_.begin(), names_.end(), 0);
   }
-  try {
-    gloo::transport::tcp::attr attr(options_.bind_address.c_str());
-    device_ = gloo::transport::tcp::CreateDevice(attr);
-    std::shared_ptr<gloo::transport::Context> context = device_->createContext(self, ranks);
-    context->setTimeout(std::max(std::chrono::milliseconds(1),
-                                 absl::ToChronoMilliseconds(options_.timeout / kConnectFactor)));
-    for (uint32_t rank = 0; rank < ranks; ++rank) {
-      std::string* const address = own_.add_addresses();
-      if (rank == self) continue;
-      const std::vector<char> bytes = context->createPair(rank)->address().bytes();
-      address->assign(bytes.data(), bytes.size());
-    }
-    MutexLock lock(&mutex_);
-    context_ = std::move(context);
-  } catch (const std::exception& e) {
-    device_.reset();
-    return absl::InvalidArgumentError(
-        absl::StrCat("Gloo cannot listen at the address ", options_.bind_address, ": ", e.what()));
-  }
+  SLUICE_ASSIGN_OR_RETURN(*own_.mutable_address(), rendezvous_.Listen());
   watchdog_ = std::thread([this] { Watch(); });
   return own_;
 }
 
 absl::Status GlooPeers::Join(const std::vector<CollectiveCard>& cards,
                              const std::vector<uint32_t>& members) {
-  const uint32_t all = ranks_;
   self_ = PlaceIn(members, own_.rank());
   ranks_ = static_cast<uint32_t>(members.size());
   {
     MutexLock lock(&mutex_);
     names_ = members;
-    // Nobody connects to the others' sockets.
-    for (uint32_t rank = 0; rank < all; ++rank) {
-      if (PlaceIn(members, rank) == members.size()) context_->getPair(rank).reset();
-    }
   }
-  SLUICE_RETURN_IF_ERROR(Connect(cards));
-  return Greet(cards);
+  SLUICE_ASSIGN_OR_RETURN(std::vector<FileDescriptor> connections, rendezvous_.Join(own_, cards));
+  std::shared_ptr<gloo::transport::Context> context;
+  try {
+    context = MakeGlooContext(own_.rank(), own_.ranks(), options_.timeout);
+    for (uint32_t rank = 0; rank < ranks_; ++rank) {
+      if (rank != self_) AddGlooPair(context.get(), members[rank], std::move(connections[rank]));
+    }
+  } catch (const std::exception& e) {
+    return absl::InternalError(absl::StrCat("Gloo cannot use its connections: ", e.what()));
+  }
+  {
+    MutexLock lock(&mutex_);
+    context_ = std::move(context);
+    if (cancelled_) return absl::CancelledError("joining the group was cancelled");
+  }
+  AddPeers();
+  return absl::OkStatus();
 }
 
-absl::Status GlooPeers::Connect(const std::vector<CollectiveCard>& cards) {
+void GlooPeers::AddPeers() {
   peers_.clear();
   peers_.resize(ranks_);
-  for (uint32_t rank = 0; rank < ranks_; ++rank) {
-    if (rank == self_) continue;
-    if (cards[rank].addresses_size() != static_cast<int>(own_.ranks())) {
-      return absl::InvalidArgumentError(absl::StrCat("the card of rank ", names_[rank], " has ",
-                                                     cards[rank].addresses_size(),
-                                                     " addresses for ", own_.ranks(), " ranks"));
-    }
-    const std::string& address = cards[rank].addresses(own_.rank());
-    const auto start = std::chrono::steady_clock::now();
-    try {
-      context_->getPair(names_[rank])->connect(std::vector<char>(address.begin(), address.end()));
-    } catch (const std::exception&) {
-      const bool late =
-          absl::FromChrono(std::chrono::steady_clock::now() - start) >= options_.timeout * 0.9;
-      return Fail(late ? GroupFault::kSilent : GroupFault::kEnded, rank);
-    }
-    {
-      MutexLock lock(&mutex_);
-      if (cancelled_) return absl::CancelledError("joining the group was cancelled");
-    }
-  }
   for (uint32_t rank = 0; rank < ranks_; ++rank) {
     if (rank == self_) continue;
     auto peer = std::make_unique<Peer>();
@@ -138,37 +106,12 @@ absl::Status GlooPeers::Connect(const std::vector<CollectiveCard>& cards) {
     peers_[rank] = std::move(peer);
     PostMessageReceive(rank);
   }
-  return absl::OkStatus();
-}
-
-absl::Status GlooPeers::Greet(const std::vector<CollectiveCard>& cards) {
-  OperationHeader hello;
-  hello.kind = OperationHeader::kHello;
-  hello.n = own_.generation();
-  hello.root = self_;
-  SLUICE_RETURN_IF_ERROR(Begin(hello));
-  for (uint32_t rank = 0; rank < ranks_; ++rank) {
-    if (rank == self_) continue;
-    const std::string& nonce = cards[rank].nonce();
-    SLUICE_RETURN_IF_ERROR(SendMessage(rank, hello, nonce.data(), nonce.size()));
-  }
-  for (uint32_t rank = 0; rank < ranks_; ++rank) {
-    if (rank == self_) continue;
-    SLUICE_ASSIGN_OR_RETURN(const Message* const message, ReceiveMessage(rank));
-    const std::string nonce(reinterpret_cast<const char*>(message->values), own_.nonce().size());
-    if (message->header.kind != OperationHeader::kHello || message->header.root != rank ||
-        message->header.n != own_.generation() || nonce != own_.nonce()) {
-      return Abandon(absl::InvalidArgumentError(
-          absl::StrCat("a process that is not rank ", names_[rank], " of generation ",
-                       own_.generation(), " has connected in its place")));
-    }
-  }
-  return absl::OkStatus();
 }
 
 void GlooPeers::Leave() {
   const SigpipeBlock block;
-  if (device_ == nullptr) return;
+  if (!watchdog_.joinable()) return;
+  rendezvous_.Leave();
   bool cancelled;
   {
     MutexLock lock(&mutex_);
@@ -181,8 +124,7 @@ void GlooPeers::Leave() {
     ending_ = true;
     ending_changed_.NotifyAll();
   }
-  if (watchdog_.joinable()) watchdog_.join();
-  device_.reset();
+  watchdog_.join();
 }
 
 void GlooPeers::Close() {
@@ -410,6 +352,7 @@ void GlooPeers::Interrupt(const absl::Status& why) {
 }
 
 void GlooPeers::Cancel() {
+  rendezvous_.Cancel();
   MutexLock lock(&mutex_);
   cancelled_ = true;
   if (awaited_ != nullptr) {

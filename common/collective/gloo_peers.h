@@ -1,8 +1,10 @@
 // The connections of a rank to all others over Gloo, with errors that name ranks.
 //
+// TcpRendezvous makes the connections, so that only ranks of the group have one.
+//
 // Between two ranks travel messages, each a header and up to kMaxInlineBytes, and values, which go
 // from an array of the sender into one of the receiver. Values need no copy, but both ranks must
-// have agreed on their size: Gloo ends the process when more arrives than is expected.
+// have agreed on their size: when more arrives than is expected, the connection is closed.
 //
 // Invariants: a receive for the next message of each rank is always posted. No exception of Gloo
 // leaves this class. SIGPIPE, which Gloo's writes raise, does not end the process.
@@ -29,10 +31,10 @@
 #include "common/collective/group_fault.h"
 #include "common/collective/operation_header.h"
 #include "common/collective/rank_card.h"
+#include "common/collective/tcp_rendezvous.h"
 
 namespace gloo::transport {
 class Context;
-class Device;
 class UnboundBuffer;
 }  // namespace gloo::transport
 
@@ -96,8 +98,7 @@ class GlooPeers {
  private:
   struct Peer;
 
-  absl::Status Connect(const std::vector<CollectiveCard>& cards);
-  absl::Status Greet(const std::vector<CollectiveCard>& cards);
+  void AddPeers();
   void PostMessageReceive(uint32_t rank);
   absl::Status Await(gloo::transport::UnboundBuffer* buffer, uint32_t rank, bool send);
   // Runs a call of Gloo. An exception becomes the error of `rank`.
@@ -119,7 +120,7 @@ class GlooPeers {
   absl::Duration timeout_;       // of each wait
   OperationHeader operation_;
   std::optional<GroupFault> ended_by_;  // set when the group has ended
-  std::shared_ptr<gloo::transport::Device> device_;
+  TcpRendezvous rendezvous_;
   std::shared_ptr<gloo::transport::Context> context_;  // changed under the lock
   std::vector<std::unique_ptr<Peer>> peers_;           // by rank; none for this one
 

@@ -15,6 +15,9 @@ namespace sluice {
 
 // The most bytes of a card that another rank reads.
 inline constexpr size_t kMaxCardBytes = 64 << 10;
+// The most connections that a rank keeps, while it joins, of processes that have not shown yet that
+// they are a rank. The oldest makes room for a new one.
+inline constexpr size_t kMaxStrangers = 64;
 
 // Names what processes must have in common to share memory over local sockets: the boot of the
 // machine, the network namespace and the user.

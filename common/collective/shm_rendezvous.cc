@@ -121,7 +121,8 @@ absl::Status ShmRendezvous::SetLayout(const CollectiveWelcome& welcome, Group* g
 }
 
 absl::Status ShmRendezvous::AcceptHigherRanks(Group* group) {
-  // Connections that have not said yet who they are. A silent stranger delays nobody.
+  // Connections that have not said yet who they are. A silent stranger delays nobody, and with too
+  // many the oldest goes.
   std::vector<UnixConnection> strangers;
   const auto restart = [this] {
     deadline_ = std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(options_.timeout);
@@ -139,6 +140,8 @@ absl::Status ShmRendezvous::AcceptHigherRanks(Group* group) {
     absl::StatusOr<UnixConnection> accepted = listener_.Accept();
     if (accepted.ok()) {
       strangers.push_back(*std::move(accepted));
+    } else if (absl::IsResourceExhausted(accepted.status()) && !strangers.empty()) {
+      strangers.erase(strangers.begin());
     } else if (!absl::IsUnavailable(accepted.status()) &&
                !absl::IsPermissionDenied(accepted.status())) {
       return accepted.status();
@@ -152,6 +155,7 @@ absl::Status ShmRendezvous::AcceptHigherRanks(Group* group) {
       if (Welcome(std::move(strangers[i]), group)) restart();
       strangers.erase(strangers.begin() + i);
     }
+    if (strangers.size() > kMaxStrangers) strangers.erase(strangers.begin());
   }
 }
 

@@ -1,18 +1,17 @@
 """Two hosts as network namespaces: daemons started by hand from the shipped cluster file, and a network that breaks."""
 import json
-import os
 import re
 import subprocess
 import sys
 import time
 import unittest
 
-from sluice_testing import ADULT, BIN, PATIENCE, ROOT, TIME_SCALE, SluiceTest, commands_by_hand, wait_until
-from net_namespaces import NetNamespaces, why_no_namespaces
+from sluice_testing import ADULT, PATIENCE, ROOT, commands_by_hand, wait_until
+from namespace_hosts import A, B, NamespaceHostsTest
+from net_namespaces import why_no_namespaces
 
 FILE = ROOT / "configs" / "two_hosts_cluster.textproto"
-A, B = "10.77.0.1", "10.77.0.2"
-TO_A = ["--scheduler=%s:7100" % A, "--insecure"]  # how commands find the scheduler
+TO_A = NamespaceHostsTest.access  # how commands find the scheduler
 
 
 REASON = why_no_namespaces()
@@ -24,37 +23,10 @@ NO_LOSSES = REASON or why_no_namespaces(faults=True)
 
 
 @unittest.skipIf(REASON, REASON)
-class TwoHostsTest(SluiceTest):
+class TwoHostsTest(NamespaceHostsTest):
     def setUp(self):
         super().setUp()
-        self.net = NetNamespaces(["a", "b"])
-        self.addCleanup(self.net.close)
-        self.assertEqual((self.net.address("a"), self.net.address("b")), (A, B))
-        self.file = self.tmp / "cluster.textproto"
         self.file.write_text(FILE.read_text().replace("10.0.0.1", A).replace("10.0.0.2", B))
-
-    def on(self, host, program, *args):
-        """The command line of a program on a host."""
-        return self.net.command(host, [BIN / program, *args])
-
-    def daemon(self, host, role, *flags, container=False):
-        """Starts a daemon on a host; with `container` in a pid namespace of its own."""
-        out = open(self.tmp / ("%s-%s.out" % (host, role)), "wb")
-        prefix = ["unshare", "--pid", "--fork", "--kill-child"] if container else []
-        # The leak sanitizer looks for threads in /proc, which shows the pids of the outer namespace.
-        leaks = {"ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0"} if container else {}
-        process = subprocess.Popen(self.net.command(host, [*prefix, BIN / ("sluice-" + role), *flags,
-                                                           "--cluster=%s" % self.file,
-                                                           "--log_dir=%s" % (self.tmp / ("log-" + host))]),
-                                   stdout=out, stderr=subprocess.STDOUT, cwd=self.tmp, env={**os.environ, **leaks})
-        out.close()
-        self._started.append(process)
-        return process
-
-    def run_on(self, host, *args):
-        done = subprocess.run(self.on(host, *args), capture_output=True, text=True,
-                              timeout=4 * PATIENCE * TIME_SCALE, cwd=self.tmp)
-        return done.returncode, done.stdout + done.stderr
 
     def start_all(self, *scheduler_flags):
         """The commands of deploy/README.md, the scheduler last."""
@@ -67,17 +39,6 @@ class TwoHostsTest(SluiceTest):
                 daemons["".join([role] + rank)] = self.daemon(host, role, *flags, *more)
         self.assertEqual(sorted(daemons), ["pserver 0", "pserver 1", "scheduler", "worker 0", "worker 1"])
         return daemons
-
-    def members(self):
-        """The status of all members; [] when the scheduler does not answer."""
-        code, out = self.run_on("a", "sluice", "status", *TO_A, "--json")
-        return json.loads(out)["members"] if code == 0 else []
-
-    def submit(self, host, name, *flags, expect=0):
-        code, out = self.run_on(host, "sluice", "submit", "--job=%s" % ADULT, *TO_A,
-                                "--output_dir=%s" % (self.tmp / name), *flags)
-        self.assertEqual(code, expect, out)
-        return json.loads((self.tmp / name / "result.json").read_text()), out
 
     # -----------------------------------------------------------------------------------------------------------
 
@@ -167,16 +128,10 @@ class TwoHostsTest(SluiceTest):
         self.net.unplug("a")
         self.assertEqual([self.exit_code(daemons[who]) for who in ("worker 1", "pserver 1")], [1, 1])
         for role in ("worker", "pserver"):
-            self.assertRegex((self.tmp / ("b-%s.out" % role)).read_text(), r"%s:7100 .*\bsilent\b" % re.escape(A))
+            self.assertRegex((self.tmp / ("b-%s.out" % role)).read_text(), r"%s:7100 .*\bno report\b" % re.escape(A))
         code, out = self.run_on("a", "sluice", "down", *TO_A)
         self.assertEqual(code, 0, out)
         self.assertEqual([self.exit_code(daemons[who]) for who in ("scheduler", "pserver 0", "worker 0")], [0, 0, 0])
-
-    def job(self):
-        """The status of the first job; {} when the scheduler does not answer."""
-        code, out = self.run_on("a", "sluice", "status", *TO_A, "--json")
-        jobs = json.loads(out)["jobs"] if code == 0 else []
-        return jobs[0] if jobs else {}
 
     @unittest.skipIf(NO_LOSSES, NO_LOSSES)
     def test_a_job_outlives_lost_packets_and_partitions(self):

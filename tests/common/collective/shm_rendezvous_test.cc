@@ -77,6 +77,30 @@ TEST(ShmRendezvousTest, OnlyMissingRanksOfThisGenerationAreLetIn) {
   for (std::thread& visitor : visitors) visitor.join();
 }
 
+TEST(ShmRendezvousTest, TheOldestOfTooManyStrangersMakesRoom) {
+  Ranks ranks(2);
+  absl::StatusOr<ShmRendezvous::Group> first, second;
+  std::thread join([&] { first = ranks.sides[0]->Join(ranks.cards); });
+  std::vector<UnixConnection> strangers;
+  for (size_t i = 0; i < 3 * kMaxStrangers; ++i) {
+    auto stranger = UnixConnection::Connect(ranks.cards[0].socket());
+    // The queue of the kernel is full for a moment.
+    for (int tries = 0; !stranger.ok() && tries < 500; ++tries) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      stranger = UnixConnection::Connect(ranks.cards[0].socket());
+    }
+    ASSERT_TRUE(stranger.ok()) << stranger.status();
+    strangers.push_back(*std::move(stranger));
+  }
+  // The first one is closed although the rank that is missing has not come.
+  EXPECT_EQ(strangers[0].Receive(absl::Milliseconds(900)).status().code(),
+            absl::StatusCode::kUnavailable);
+  second = ranks.sides[1]->Join(ranks.cards);
+  join.join();
+  EXPECT_TRUE(first.ok()) << first.status();
+  EXPECT_TRUE(second.ok()) << second.status();
+}
+
 TEST(ShmRendezvousTest, ARankThatHasLeftIsNamed) {
   Ranks ranks(2);
   ranks.sides[0]->Leave();

@@ -1,0 +1,240 @@
+#include "common/collective/tcp_rendezvous.h"
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/cord.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/config/address.h"
+
+namespace sluice {
+namespace {
+
+constexpr char kMagic[] = "sluice-g";
+// How soon a cancelled wait ends.
+constexpr absl::Duration kTick = absl::Milliseconds(10);
+
+struct Resolved {
+  sockaddr_storage address = {};
+  socklen_t length = 0;
+  int family() const { return address.ss_family; }
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&address); }
+};
+
+absl::StatusOr<Resolved> Resolve(const std::string& host, uint16_t port, int flags) {
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = flags;
+  addrinfo* found = nullptr;
+  const int error = getaddrinfo(host.c_str(), absl::StrCat(port).c_str(), &hints, &found);
+  if (error != 0) return absl::InvalidArgumentError(absl::StrCat(host, ": ", gai_strerror(error)));
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, freeaddrinfo);
+  Resolved resolved;
+  std::memcpy(&resolved.address, found->ai_addr, found->ai_addrlen);
+  resolved.length = found->ai_addrlen;
+  return resolved;
+}
+
+FileDescriptor Open(const Resolved& address) {
+  return FileDescriptor(socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+}
+
+bool NothingYet(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
+
+}  // namespace
+
+absl::StatusOr<std::string> TcpRendezvous::Listen() {
+  cancelled_.store(false, std::memory_order_relaxed);
+  const auto refuse = [&](const std::string& why) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the collective cannot listen at ", options_.bind_address, ": ", why));
+  };
+  absl::StatusOr<Resolved> address = Resolve(options_.bind_address, 0, AI_PASSIVE);
+  if (!address.ok()) return refuse(std::string(address.status().message()));
+  listener_ = Open(*address);
+  if (!listener_ || bind(listener_.get(), address->get(), address->length) != 0 ||
+      listen(listener_.get(), SOMAXCONN) != 0) {
+    const std::string why = std::strerror(errno);
+    Leave();
+    return refuse(why);
+  }
+  sockaddr_storage bound = {};
+  socklen_t length = sizeof(bound);
+  char host[NI_MAXHOST], port[NI_MAXSERV];
+  if (getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&bound), &length) != 0 ||
+      getnameinfo(reinterpret_cast<const sockaddr*>(&bound), length, host, sizeof(host), port,
+                  sizeof(port), NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
+    Leave();
+    return refuse("its port is not known");
+  }
+  return bound.ss_family == AF_INET6 ? absl::StrCat("[", host, "]:", port)
+                                     : absl::StrCat(host, ":", port);
+}
+
+absl::StatusOr<std::vector<FileDescriptor>> TcpRendezvous::Join(
+    const CollectiveCard& own, const std::vector<CollectiveCard>& cards) {
+  own_ = own;
+  cards_ = cards;
+  self_ = 0;
+  while (cards[self_].rank() != own_.rank()) ++self_;
+  Connections connections(cards.size());
+  for (uint32_t place = 0; place < self_; ++place)
+    SLUICE_RETURN_IF_ERROR(ConnectTo(place, &connections));
+  SLUICE_RETURN_IF_ERROR(AcceptHigherPlaces(&connections));
+  Leave();
+  return connections;
+}
+
+void TcpRendezvous::Restart() {
+  deadline_ = std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(options_.timeout);
+}
+
+absl::Status TcpRendezvous::Failed(GroupFault::Kind kind, uint32_t place) const {
+  const uint32_t self = own_.rank();
+  return ErrorOf({kind, cards_[place].rank(), self}, self, "joining the group", options_.timeout);
+}
+
+absl::Status TcpRendezvous::Unreachable(int error, uint32_t place) const {
+  if (error == ECONNREFUSED || error == ECONNRESET || error == EPIPE)
+    return Failed(GroupFault::kEnded, place);
+  absl::Status status = absl::UnavailableError(absl::StrCat(
+      "rank ", cards_[place].rank(), " cannot be reached at ", cards_[place].address(), ": ",
+      std::strerror(error), "; the hosts of the workers must reach each other at all ports"));
+  status.SetPayload(kRankAtFaultPayload, absl::Cord(absl::StrCat(cards_[place].rank())));
+  return status;
+}
+
+absl::Status TcpRendezvous::WaitFor(const std::vector<int>& descriptors, int16_t events,
+                                    uint32_t place) {
+  if (cancelled_.load(std::memory_order_relaxed))
+    return absl::CancelledError("joining the group was cancelled");
+  if (std::chrono::steady_clock::now() >= deadline_) return Failed(GroupFault::kSilent, place);
+  std::vector<pollfd> states;
+  for (const int fd : descriptors) states.push_back({fd, events, 0});
+  poll(states.data(), states.size(), static_cast<int>(absl::ToInt64Milliseconds(kTick)));
+  return absl::OkStatus();
+}
+
+TcpRendezvous::Greeting TcpRendezvous::GreetingTo(const CollectiveCard& receiver) const {
+  static_assert(sizeof(Greeting) == 40);
+  Greeting greeting = {};
+  std::memcpy(greeting.magic, kMagic, sizeof(greeting.magic));
+  greeting.generation = own_.generation();
+  greeting.from = own_.rank();
+  greeting.to = receiver.rank();
+  receiver.nonce().copy(greeting.nonce, sizeof(greeting.nonce));
+  return greeting;
+}
+
+absl::Status TcpRendezvous::ConnectTo(uint32_t place, Connections* connections) {
+  const CollectiveCard& card = cards_[place];
+  const absl::StatusOr<Address> address = ParseAddress(card.address());
+  absl::StatusOr<Resolved> resolved = absl::InvalidArgumentError("no address");
+  if (address.ok()) resolved = Resolve(address->host, address->port, AI_NUMERICHOST);
+  if (!resolved.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the card of rank ", card.rank(), " has no address of Gloo"));
+  }
+  Restart();
+  FileDescriptor fd = Open(*resolved);
+  if (!fd) return absl::ErrnoToStatus(errno, "a connection between ranks: socket");
+  if (connect(fd.get(), resolved->get(), resolved->length) != 0 && errno != EINPROGRESS)
+    return Unreachable(errno, place);
+  const Greeting greeting = GreetingTo(card);
+  while (true) {
+    const ssize_t sent = send(fd.get(), &greeting, sizeof(greeting), MSG_NOSIGNAL);
+    if (sent == sizeof(greeting)) break;
+    // Not connected yet. The first bytes of a connection are sent whole or not at all.
+    if (sent >= 0 || !(NothingYet(errno) || errno == ENOTCONN)) return Unreachable(errno, place);
+    SLUICE_RETURN_IF_ERROR(WaitFor({fd.get()}, POLLOUT, place));
+  }
+  Greeting answer, expected = GreetingTo(own_);
+  expected.from = card.rank();
+  for (size_t got = 0; got < sizeof(answer);) {
+    SLUICE_RETURN_IF_ERROR(WaitFor({fd.get()}, POLLIN, place));
+    const ssize_t size =
+        recv(fd.get(), reinterpret_cast<char*>(&answer) + got, sizeof(answer) - got, 0);
+    if (size == 0) return Failed(GroupFault::kEnded, place);
+    if (size < 0 && !NothingYet(errno)) return Unreachable(errno, place);
+    if (size > 0) got += static_cast<size_t>(size);
+  }
+  if (std::memcmp(&answer, &expected, sizeof(answer)) != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("a process that is not rank ", card.rank(),
+                                                   " of generation ", own_.generation(),
+                                                   " answers at ", card.address()));
+  }
+  (*connections)[place] = std::move(fd);
+  return absl::OkStatus();
+}
+
+absl::Status TcpRendezvous::AcceptHigherPlaces(Connections* connections) {
+  // A silent stranger delays nobody.
+  std::vector<Stranger> strangers;
+  Restart();
+  size_t missing_before = 0;
+  while (true) {
+    std::vector<uint32_t> missing;
+    for (uint32_t place = self_ + 1; place < cards_.size(); ++place)
+      if (!(*connections)[place]) missing.push_back(place);
+    if (missing.empty()) return absl::OkStatus();
+    if (missing.size() != missing_before) Restart();
+    missing_before = missing.size();
+    std::vector<int> descriptors = {listener_.get()};
+    for (const Stranger& stranger : strangers) descriptors.push_back(stranger.connection.get());
+    SLUICE_RETURN_IF_ERROR(WaitFor(descriptors, POLLIN, missing[0]));
+    Accept(&strangers);
+    for (size_t i = 0; i < strangers.size();) {
+      if (Hear(&strangers[i], connections)) {
+        ++i;
+      } else {
+        strangers.erase(strangers.begin() + i);
+      }
+    }
+    // Those that have greeted are no longer among them.
+    if (strangers.size() > kMaxStrangers) strangers.erase(strangers.begin());
+  }
+}
+
+void TcpRendezvous::Accept(std::vector<Stranger>* strangers) {
+  FileDescriptor accepted(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (accepted) {
+    strangers->emplace_back();
+    strangers->back().connection = std::move(accepted);
+  } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+    if (!strangers->empty()) strangers->erase(strangers->begin());
+    // The connection still waits, so that a poll would return at once.
+    poll(nullptr, 0, static_cast<int>(absl::ToInt64Milliseconds(kTick)));
+  }
+}
+
+bool TcpRendezvous::Hear(Stranger* stranger, Connections* connections) {
+  const int fd = stranger->connection.get();
+  Greeting& greeting = stranger->greeting;
+  const ssize_t size = recv(fd, reinterpret_cast<char*>(&greeting) + stranger->bytes,
+                            sizeof(greeting) - stranger->bytes, 0);
+  if (size < 0) return NothingYet(errno);
+  stranger->bytes += static_cast<size_t>(size);
+  if (size == 0) return false;
+  if (stranger->bytes < sizeof(greeting)) return true;
+  for (uint32_t place = self_ + 1; place < cards_.size(); ++place) {
+    Greeting expected = GreetingTo(own_);
+    expected.from = cards_[place].rank();
+    if ((*connections)[place] || std::memcmp(&greeting, &expected, sizeof(greeting)) != 0) continue;
+    const Greeting answer = GreetingTo(cards_[place]);
+    if (send(fd, &answer, sizeof(answer), MSG_NOSIGNAL) == sizeof(answer))
+      (*connections)[place] = std::move(stranger->connection);
+    return false;
+  }
+  return false;
+}
+
+}  // namespace sluice

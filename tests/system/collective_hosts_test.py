@@ -1,0 +1,191 @@
+"""Dense tables that workers of two hosts keep: the models of one host, a lost worker, and a cluster with TLS.
+
+The hosts are network namespaces: they share a kernel, but neither local sockets nor shared memory of Sluice.
+"""
+import json
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+import unittest
+
+from sluice_testing import ADULT, PATIENCE, wait_until
+from namespace_hosts import A, B, NamespaceHostsTest
+from net_namespaces import why_no_namespaces
+
+COLLECTIVE = "--set=strategy.sync_configs.dense=COLLECTIVE"
+CLUSTER = """
+version: 1
+scheduler: "%(a)s:7100"
+pservers: "%(a)s:7200"
+pservers: "%(b)s:7200"
+worker_num: %(workers)d
+%(hosts)s
+limits { wait_s: 60 }
+security { %(security)s }
+"""
+
+REASON = why_no_namespaces()
+if REASON:
+    print("skipped: " + REASON, file=sys.stderr)
+
+
+def engine(name):
+    return "--set=strategy.sync_configs.engine=" + name
+
+
+@unittest.skipIf(REASON, REASON)
+class CollectiveHostsTest(NamespaceHostsTest):
+    def start_all(self, workers_per_host, security="insecure: true", tls=None):
+        """A pserver and so many workers on each host. `tls`: the folder of the certificates."""
+        hosts = [host for host in "ab" for _ in range(workers_per_host)]
+        self.file.write_text(CLUSTER % {
+            "a": A, "b": B, "workers": len(hosts), "security": security,
+            "hosts": "\n".join('worker_hosts: "%s"' % self.net.address(host) for host in hosts)})
+        self.tls = tls
+        if tls:
+            self.access = ["--scheduler=%s:7100" % A, *self.certificate("operator")]
+        daemons = {"scheduler": self.member("a", "scheduler")}
+        for rank, host in enumerate("ab"):
+            daemons["pserver %d" % rank] = self.member(host, "pserver", rank)
+        for rank, host in enumerate(hosts):
+            daemons["worker %d" % rank] = self.member(host, "worker", rank)
+        return daemons
+
+    def certificate(self, role):
+        return [] if not self.tls else ["--tls_cert=%s/%s.pem" % (self.tls, role), "--tls_key=%s/%s.key" % (self.tls, role),
+                                        "--tls_ca=%s/ca.pem" % self.tls]
+
+    def member(self, host, role, rank=None):
+        return self.daemon(host, role, *([] if rank is None else ["--rank=%d" % rank]), *self.certificate(role))
+
+    @staticmethod
+    def flags(workers, *more, epochs=1):
+        return ["--a_sync=false", COLLECTIVE, "--epochs=%d" % epochs, "--worker_num=%d" % workers,
+                "--batch_size=%d" % (256 // workers), "--threads=1", *more]
+
+    def engines(self, workers_per_host):
+        """The engines that the newest job's workers have logged."""
+        found = []
+        for host, ranks in (("a", range(workers_per_host)), ("b", range(workers_per_host, 2 * workers_per_host))):
+            for rank in ranks:
+                log = (self.tmp / ("log-" + host) / ("workerlog.%d" % rank)).read_text(errors="replace")
+                found.append(re.findall(r"dense gradients are exchanged through (\w+)", log)[-1])
+        return found
+
+    def start_submit(self, name, *flags):
+        submit = subprocess.Popen(self.on("a", "sluice", "submit", "--job=%s" % ADULT, *self.access,
+                                          "--output_dir=%s" % (self.tmp / name), *flags),
+                                  stdout=open(self.tmp / "submit", "wb"), stderr=subprocess.STDOUT, cwd=self.tmp)
+        self._started.append(submit)
+        return submit
+
+    # -----------------------------------------------------------------------------------------------------------
+
+    def test_one_worker_on_each_host_gives_the_bits_of_one_host(self):
+        self.start_all(1)
+        local, _ = self.launch(*self.flags(2, engine("SHM"), "--server_num=2"), name="local")
+        for name, more in (("gloo", [engine("GLOO")]), ("auto", []),
+                           ("several", [engine("GLOO"), "--set=strategy.sync_configs.comm_num=2"])):
+            with self.subTest(name):
+                result, _ = self.submit("b", name, *self.flags(2, *more))
+                self.assertEqual(self.engines(1), ["gloo"] * 2)
+                self.assertEqual(result["model_digest"], local["model_digest"])
+                self.assertEqual(result["eval"], local["eval"])
+        # Shared memory does not reach the other host.
+        result, out = self.submit("a", "shm", *self.flags(2, engine("SHM")), expect=1)
+        self.assertIn("another host", result["message"])
+
+    def test_two_workers_on_each_host_give_the_model_of_one_host(self):
+        self.start_all(2)
+        self.launch(*self.flags(4, "--server_num=2"), name="local")
+        digests = set()
+        for name, more in (("auto", []), ("again", []), ("named", [engine("TWO_LEVEL")])):
+            result, _ = self.submit("a", name, *self.flags(4, *more))
+            self.assertEqual(self.engines(2), ["two_level"] * 4)
+            self.assert_models_close("local", name)
+            digests.add(result["model_digest"])
+        self.assertEqual(len(digests), 1, "two runs are equal to the bit")
+
+    def test_a_killed_worker_of_the_other_host_is_replaced(self):
+        daemons = self.start_all(2)
+        flags = self.flags(4, "--set=checkpoint.every_steps=20", epochs=4)
+        expected, _ = self.submit("a", "undisturbed", *flags)
+        # Rank 2 leads host b, and rank 3 does not.
+        for rank in (3, 2):
+            with self.subTest(rank=rank):
+                name = "killed%d" % rank
+                submit = self.start_submit(name, *flags)
+
+                def newest():
+                    return max(self.status_on().get("jobs", []), key=lambda job: job["job_id"], default={})
+                wait_until(lambda: int(newest().get("global_step", 0)) >= 30 and newest()["state"] == "JOB_RUNNING",
+                           lambda: "training: %s" % newest())
+                daemons["worker %d" % rank].kill()
+                killed = time.monotonic()
+                daemons["worker %d" % rank].wait()
+                wait_until(lambda: int(newest()["recovery"].get("worker_losses", 0)) == 1, "the loss", within=15)
+                print("rank %d: noticed after %.1f s" % (rank, time.monotonic() - killed), file=sys.stderr)
+                daemons["worker %d" % rank] = self.member("b", "worker", rank)
+                self.assertEqual(self.exit_code(submit), 0, (self.tmp / "submit").read_text())
+                result = json.loads((self.tmp / name / "result.json").read_text())
+                self.assertEqual(result["model_digest"], expected["model_digest"])
+                self.assertEqual(result["recovery"]["worker_losses"], 1)
+                self.assertGreaterEqual(result["recovery"]["rollbacks"], 1)
+        self.assertEqual({who: p.poll() for who, p in daemons.items()}, {who: None for who in daemons})
+
+    def test_strangers_at_the_ports_of_workers_change_nothing(self):
+        daemons = self.start_all(1)
+        expected, _ = self.submit("a", "undisturbed", *self.flags(2))
+        over, connected = threading.Event(), []
+
+        def bother():
+            """Connects to all ports at which workers of host b listen, with silence and with garbage."""
+            def listening():
+                out = subprocess.run(["ss", "-Htln"], capture_output=True, text=True).stdout
+                return [int(port) for port in re.findall(re.escape(B) + r":(\d+)", out) if port != "7200"]
+            kept = []
+            while not over.is_set():
+                for port in listening():
+                    try:
+                        stranger = socket.create_connection((B, port), 1)
+                        connected.append(port)
+                        stranger.send([b"x", b"\0" * 48, b"\xff" * 5000][len(connected) % 3])
+                        kept = kept[-50:] + [stranger]
+                    except OSError:
+                        pass
+        # The namespace of a thread is that of the programs that it starts.
+        thread = threading.Thread(target=lambda: self.net.call("b", bother))
+        thread.start()
+        try:
+            result, _ = self.submit("a", "bothered", *self.flags(2))
+        finally:
+            over.set()
+            thread.join()
+        self.assertGreater(len(connected), 0, "a stranger has met a worker's port")
+        self.assertEqual(result["model_digest"], expected["model_digest"])
+        self.assertEqual({who: p.poll() for who, p in daemons.items()}, {who: None for who in daemons})
+
+    def test_with_tls_gradients_leave_a_host_only_where_the_cluster_allows_it(self):
+        certificates = self.tmp / "certs"
+        done = self.run_program("sluice", "certs", str(certificates))
+        self.assertEqual(done.returncode, 0, done.stdout)
+        daemons = self.start_all(1, security='tls_ca: "%s/ca.pem"' % certificates, tls=certificates)
+        for name in ("AUTO", "GLOO", "TWO_LEVEL"):
+            result, _ = self.submit("a", "refused." + name, *self.flags(2, engine(name)), expect=1)
+            self.assertEqual(result["status"], "failed")
+            self.assertIn("plain_collective", result["message"])
+        code, out = self.run_on("a", "sluice", "down", *self.access)
+        self.assertEqual(code, 0, out)
+        self.assertEqual({who: self.exit_code(p) for who, p in daemons.items()}, {who: 0 for who in daemons})
+        self.start_all(1, security='tls_ca: "%s/ca.pem" plain_collective: true' % certificates, tls=certificates)
+        local, _ = self.launch(*self.flags(2, "--server_num=2"), name="local")
+        result, _ = self.submit("a", "allowed", *self.flags(2))
+        self.assertEqual(self.engines(1), ["gloo"] * 2)
+        self.assertEqual(result["model_digest"], local["model_digest"])
+
+
+if __name__ == "__main__":
+    unittest.main()
