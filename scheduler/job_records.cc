@@ -5,6 +5,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/printable.h"
+#include "common/config/job_validation.h"
 
 namespace sluice {
 namespace {
@@ -41,7 +43,8 @@ bool SplitNumber(const std::string& key, size_t prefix, std::string* job_id, uin
 bool ParseIndex(const MetaStore::Entry& entry, StoredJobs* stored) {
   std::string job_id;
   uint64_t rank = 0;
-  if (!SplitNumber(entry.key, sizeof(kIndex) - 1, &job_id, &rank)) return false;
+  if (!SplitNumber(entry.key, sizeof(kIndex) - 1, &job_id, &rank) || rank > UINT32_MAX)
+    return false;
   StoredRun& run = stored->runs[job_id];
   run.keys.push_back(entry.key);
   return run.index[static_cast<uint32_t>(rank)].ParseFromString(entry.value);
@@ -76,6 +79,13 @@ bool ParseTask(const MetaStore::Entry& entry, StoredJobs* stored) {
   // Without the earlier ones, the later ones mean nothing.
   if (number != run.tasks.size()) run.record.clear_phase();
   return run.tasks.emplace_back().ParseFromString(entry.value);
+}
+
+// Figures that no submission has, and that would make the scheduler list phases or ranks without
+// end.
+bool IsPossible(const JobRecord& job) {
+  return job.config().train().epochs() <= kMaxEpochs && job.config().worker_num() <= kMaxWorkers &&
+         job.worker_num() <= kMaxWorkers;
 }
 
 // REQUIRES: job.resume.
@@ -115,7 +125,8 @@ absl::StatusOr<StoredJobs> ParseStoredJobs(const std::vector<MetaStore::Entry>& 
       parsed = stored.draining.ParseFromString(entry.value);
     } else if (absl::StartsWith(entry.key, kJob)) {
       JobRecord& job = stored.jobs.emplace_back();
-      parsed = job.ParseFromString(entry.value) && entry.key == absl::StrCat(kJob, job.job_id());
+      parsed = job.ParseFromString(entry.value) && entry.key == absl::StrCat(kJob, job.job_id()) &&
+               IsPossible(job);
     } else if (absl::StartsWith(entry.key, kBegan)) {
       BeginningRecord began;
       parsed = began.ParseFromString(entry.value) && entry.key == BeganKey(began.job_id());
@@ -135,7 +146,7 @@ absl::StatusOr<StoredJobs> ParseStoredJobs(const std::vector<MetaStore::Entry>& 
     }
     if (!parsed) {
       return absl::DataLossError(absl::StrCat(
-          "the scheduler's state is damaged: the value of ", entry.key,
+          "the scheduler's state is damaged: the value of ", PrintableLine(entry.key),
           " is no record of this version; restore the store, or give an empty state_store"));
     }
   }

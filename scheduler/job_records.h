@@ -54,7 +54,7 @@ struct RunHandover {
 // was the beginning of the job, or is not recorded.
 std::unique_ptr<const ResumePoint> BeginningOf(const StoredRun& run);
 
-// DATA_LOSS names the key whose value is no record.
+// DATA_LOSS names the key whose value is no record, or one with figures that no job may have.
 absl::StatusOr<StoredJobs> ParseStoredJobs(const std::vector<MetaStore::Entry>& entries);
 
 // The owner of the record under a key.

@@ -1,8 +1,10 @@
 """The four programs of an optimized build are hardened as cmake/hardening.cmake says."""
+import json
 import os
 import pathlib
 import platform
 import re
+import shlex
 import subprocess
 import unittest
 
@@ -11,6 +13,15 @@ PROGRAMS = [BIN / name for name in ("sluice", "sluice-scheduler", "sluice-pserve
 WHY_NOT = os.environ.get("SLUICE_NOT_HARDENED", "")  # from cmake/hardening.cmake
 X86 = platform.machine() in ("x86_64", "i686")
 ENDBR64 = b"\xf3\x0f\x1e\xfa"
+BRANCH_TRACKING = re.compile(r"x86 feature:.*\bIBT\b.*\bSHSTK\b")
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+BUILD = BIN.resolve().parent
+COMMANDS = BUILD / "compile_commands.json"
+# Options of every object of a program, by what would undo them later on the command line.
+OPTIONS = {"-fstack-protector-strong": r"-f(no-)?stack-protector.*", "-fstack-clash-protection": r"-f(no-)?stack-clash-protection",
+           "-D_FORTIFY_SOURCE=2": r"-[UD]_FORTIFY_SOURCE.*", "-fPIE": r"-f(no-)?(pie|PIE|pic|PIC)"}
+if X86:
+    OPTIONS["-fcf-protection=full"] = r"-fcf-protection.*"
 
 
 def readelf(path, *flags):
@@ -26,8 +37,27 @@ def segments(path):
             for kind, offset, address, size, flags in found]
 
 
+def product_commands():
+    """[(source, object, arguments)] of the C and C++ files of the programs, generated ones included."""
+    found = []
+    for entry in json.loads(COMMANDS.read_text()):
+        source = pathlib.Path(entry["file"])
+        base = BUILD if BUILD in source.parents else ROOT
+        folder = source.relative_to(base).parts[0]
+        if folder in ("tests", "bench", "CMakeFiles") or source.suffix not in (".c", ".cc", ".cpp"):
+            continue
+        arguments = shlex.split(entry["command"])
+        found.append((source, pathlib.Path(entry["directory"]) / arguments[arguments.index("-o") + 1], arguments))
+    return found
+
+
+def last_matching(arguments, pattern):
+    """The option that counts, since a later one replaces it."""
+    return next((argument for argument in reversed(arguments) if re.fullmatch(pattern, argument)), None)
+
+
 def has_branch_tracking(path):
-    return bool(re.search(r"x86 feature:.*\bIBT\b.*\bSHSTK\b", readelf(path, "--notes")))
+    return bool(BRANCH_TRACKING.search(readelf(path, "--notes")))
 
 
 @unittest.skipIf(WHY_NOT, WHY_NOT)
@@ -59,7 +89,39 @@ class HardeningTest(unittest.TestCase):
             with self.subTest(path.name):
                 symbols = re.findall(r" UND (\w+)", readelf(path, "--dyn-syms"))
                 self.assertIn("__stack_chk_fail", symbols)
-                self.assertTrue([symbol for symbol in symbols if re.fullmatch(r"__\w+_chk", symbol)], symbols)
+                # Each program formats text into arrays and does one more thing that the C library can check.
+                fortified = {symbol for symbol in symbols if re.fullmatch(r"__\w+_chk", symbol)}
+                self.assertIn("__snprintf_chk", fortified)
+                self.assertGreaterEqual(len(fortified), 2, fortified)
+
+    def test_code_is_not_changed_when_it_is_loaded(self):
+        for path in PROGRAMS:
+            with self.subTest(path.name):
+                self.assertNotRegex(readelf(path, "--dynamic"), r"TEXTREL")
+
+    @unittest.skipUnless(COMMANDS.exists(), "the folder of the build is not there")
+    def test_every_source_is_compiled_with_the_options(self):
+        commands = product_commands()
+        self.assertGreater(len(commands), 100)
+        self.assertTrue([source for source, _, _ in commands if source.name == "scheduler.pb.cc"])
+        for source, _, arguments in commands:
+            pic = "-fPIC" in arguments  # of a library that may become part of a shared one
+            for option, pattern in OPTIONS.items():
+                with self.subTest(source.name, option=option):
+                    self.assertEqual(last_matching(arguments, pattern), "-fPIC" if pic and option == "-fPIE" else option)
+            with self.subTest(source.name):
+                self.assertRegex(last_matching(arguments, r"-O.*") or "", r"-O[123s]")
+
+    @unittest.skipUnless(X86 and COMMANDS.exists(), "only x86 has the property, and only objects that are there show it")
+    def test_every_object_has_landing_pads(self):
+        # A linked program shows it only where the start files do, so look at the objects.
+        objects = [str(path) for _, path, _ in product_commands() if path.exists()]
+        if not objects:
+            self.skipTest("the objects are not there")
+        # One part of the output for each file.
+        parts = re.split(r"^File: ", readelf(objects[0], "--notes", *objects[1:]), flags=re.M)[1:]
+        self.assertEqual(len(parts), len(objects))
+        self.assertEqual([part.split("\n")[0] for part in parts if not BRANCH_TRACKING.search(part)], [])
 
     def test_libraries_are_found_only_where_the_system_has_them(self):
         for path in PROGRAMS:

@@ -109,6 +109,11 @@ bool JobRunner::Holds(HeldJob* held) const {
 absl::Status JobRunner::Prepare() {
   const JobSpec& spec = options_.assignment.job();
   const JobConfig& config = spec.config();
+  if (options_.assignment.rank() >= spec.worker_num()) {
+    return absl::InvalidArgumentError(absl::StrCat("the scheduler assigns rank ",
+                                                   options_.assignment.rank(), " of ",
+                                                   spec.worker_num(), " workers"));
+  }
   SLUICE_ASSIGN_OR_RETURN(model_, Model::Create(config, BuiltInModels()));
   SLUICE_ASSIGN_OR_RETURN(data_, DataSource::Create(config.data(), model_->schema(), options_.env));
   SLUICE_ASSIGN_OR_RETURN(const NetOptions net,
@@ -289,6 +294,12 @@ absl::StatusOr<Phase> JobRunner::NextPhase(const PhaseReport& report, Phase::Kin
 }
 
 absl::StatusOr<PhaseReport> JobRunner::RunPhase(const Phase& phase) {
+  const bool reads_data = phase.kind() == Phase::TRAIN || phase.kind() == Phase::EVAL;
+  if (reads_data && context_.files == nullptr) {
+    return absl::InternalError(absl::StrCat("the scheduler asks for phase ", phase.number(), " (",
+                                            Phase::Kind_Name(phase.kind()),
+                                            ") before the data files were looked at"));
+  }
   SpanTimer span(trace_.get(), SpanName(phase.kind()),
                  trace_ == nullptr ? 0 : trace_->Track(kTrainerTrack));
   span.set_step(phase.epoch() + 1);

@@ -15,6 +15,8 @@ namespace sluice {
 
 // The most workers of a job.
 inline constexpr uint32_t kMaxWorkers = 65536;
+// The most epochs of a job. The scheduler lists their phases when an attempt begins.
+inline constexpr uint32_t kMaxEpochs = 100'000;
 inline constexpr uint32_t kMaxFuseMb = 1024;
 inline constexpr uint32_t kMaxFuseLayers = 1024;
 inline constexpr uint32_t kMaxCommNum = 8;

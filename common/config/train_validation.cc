@@ -68,6 +68,7 @@ class TrainValidator {
       Add("train.epochs",
           "0 trains nothing; give 1 or more, or set evaluate_only with initial_model");
     }
+    if (t.epochs() > kMaxEpochs) Range("train.epochs", t.epochs(), 1, kMaxEpochs);
     if (t.has_threads()) Range("train.threads", t.threads(), 1, 4096);
     Range("train.log_every", t.log_every(), 1, UINT32_MAX);
     Range("train.prefetch_batches", t.prefetch_batches(), 1, kMaxPrefetch);

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "common/base/printable.h"
+
 namespace sluice {
 namespace {
 
@@ -79,6 +81,30 @@ TEST(JobRecordsTest, ADamagedRecordIsNamed) {
   JobRecord other;
   other.set_job_id("b-1");
   EXPECT_TRUE(absl::IsDataLoss(ParseStoredJobs({{"job/a-1", other.SerializeAsString()}}).status()));
+}
+
+TEST(JobRecordsTest, TheNameOfADamagedRecordIsShownAsOnePrintableLine) {
+  const absl::Status damaged = ParseStoredJobs({{"job/\n\x1b[2J\xff", "\xff"}}).status();
+  EXPECT_TRUE(absl::IsDataLoss(damaged));
+  EXPECT_TRUE(IsPrintableLine(damaged.message())) << damaged;
+}
+
+TEST(JobRecordsTest, AJobWithMoreEpochsOrWorkersThanAJobMayHaveIsDamage) {
+  JobRecord job;
+  job.set_job_id("a-1");
+  EXPECT_TRUE(ParseStoredJobs({EntryOf(WriteOf(job))}).ok());
+  JobRecord epochs = job, workers = job, later_workers = job;
+  epochs.mutable_config()->mutable_train()->set_epochs(UINT32_MAX);
+  workers.mutable_config()->set_worker_num(UINT32_MAX);
+  later_workers.set_worker_num(UINT32_MAX);
+  for (const JobRecord& damaged : {epochs, workers, later_workers})
+    EXPECT_TRUE(absl::IsDataLoss(ParseStoredJobs({EntryOf(WriteOf(damaged))}).status()));
+}
+
+TEST(JobRecordsTest, ARankThatDoesNotFitIsDamageAndNotAnotherRank) {
+  const std::string report = PhaseReport().SerializeAsString();
+  EXPECT_TRUE(ParseStoredJobs({{"index/a-1/4294967295", report}}).ok());
+  EXPECT_TRUE(absl::IsDataLoss(ParseStoredJobs({{"index/a-1/4294967296", report}}).status()));
 }
 
 TEST(JobRecordsTest, ChangesAreTakenOnceAndInOrder) {

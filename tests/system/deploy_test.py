@@ -14,14 +14,22 @@ from sluice_testing import BIN, ROOT, TIME_SCALE, SluiceTest, commands_by_hand, 
 UNITS = sorted((ROOT / "deploy").glob("*.service"))
 README = (ROOT / "deploy" / "README.md").read_text()
 ANALYZE = shutil.which("systemd-analyze")
+SYSUSERS = shutil.which("systemd-sysusers")
+TMPFILES = SYSUSERS and shutil.which("systemd-tmpfiles")
 # The largest exposure by `systemd-analyze security`, from 0 to 10. 8.6 is a unit that only drops its privileges. What
 # remains is the network, and for workers the code that oneDNN makes.
 EXPOSURE = {"sluice-pserver@.service": 1.5, "sluice-scheduler.service": 1.5, "sluice-worker@.service": 1.7}
 NO_SANDBOX = ("there is no systemd-analyze" if ANALYZE is None else
               "there is no libseccomp" if ctypes.util.find_library("seccomp") is None else
               "sanitizers need more system calls" if TIME_SCALE > 1 else None)
+# Of a group that no account has; the numbers after it are users.
+GROUP = 61000
 # PR_SET_MDWE, which stands for MemoryDenyWriteExecute here.
 OLD_KERNEL = tuple(int(part) for part in re.findall(r"\d+", platform.release())[:2]) < (6, 3)
+
+
+def role_of(unit):
+    return re.fullmatch(r"sluice-(\w+)@?\.service", unit.name)[1]
 
 
 def setting(unit, name):
@@ -34,11 +42,17 @@ class DeployTest(SluiceTest):
                          ["sluice-pserver@.service", "sluice-scheduler.service", "sluice-worker@.service"])
         for unit in UNITS:
             with self.subTest(unit.name):
+                role = role_of(unit)
                 # All hosts write into one output_dir, so the user must be fixed and not made up at each start.
-                self.assertEqual((setting(unit, "User"), setting(unit, "Group")), (["sluice"], ["sluice"]))
                 self.assertEqual(setting(unit, "DynamicUser"), [])
-                self.assertEqual((setting(unit, "StateDirectory"), setting(unit, "LogsDirectory")),
-                                 (["sluice"], ["sluice"]))
+                # No role can read the key, state or log of another one; all can write for jobs.
+                self.assertEqual((setting(unit, "User"), setting(unit, "Group"), setting(unit, "UMask")),
+                                 (["sluice-" + role], ["sluice"], ["0002"]))
+                self.assertEqual((setting(unit, "LogsDirectory"), setting(unit, "LogsDirectoryMode")),
+                                 (["sluice/" + role], ["0700"]))
+                self.assertEqual(setting(unit, "StateDirectory"), [])
+                self.assertEqual(setting(unit, "EnvironmentFile"),
+                                 ["-/etc/sluice/sluice.env", "-/etc/sluice/%s.env" % role])
                 # Units start with the host, after its network, and again after a failure.
                 self.assertEqual((setting(unit, "WantedBy"), setting(unit, "After"), setting(unit, "Restart")),
                                  (["multi-user.target"], ["network-online.target"], ["on-failure"]))
@@ -70,7 +84,7 @@ class DeployTest(SluiceTest):
                 exposure = float(re.search(r"Overall exposure level for \S+: ([\d.]+)", done.stdout)[1])
                 self.assertLessEqual(exposure, EXPOSURE[unit.name], done.stdout)
                 # The folders that a unit may write are those where jobs may write.
-                self.assertEqual(setting(unit, "ReadWritePaths"), [])
+                self.assertEqual(setting(unit, "ReadWritePaths"), ["/var/lib/sluice"])
                 self.assertEqual(setting(unit, "Environment"), ["SLUICE_OUTPUT_ROOT=/var/lib/sluice"])
 
     def run_in_sandbox(self, units):
@@ -130,7 +144,9 @@ class DeployTest(SluiceTest):
             line, = setting(unit, "ExecStart")
             program, *flags = shlex.split(line.replace("%i", "0"))
             self.assertEqual(os.path.dirname(program), "/usr/bin")
-            folders = {"/etc/sluice/cluster.textproto": str(cluster), "/var/log/sluice": str(self.tmp / "log")}
+            role = role_of(unit)
+            folders = {"/etc/sluice/cluster.textproto": str(cluster),
+                       "/var/log/sluice/" + role: str(self.tmp / "log" / role)}
             for flag in flags:
                 self.assertTrue("=/" not in flag or flag.split("=")[1] in folders, flag)
             for path, real in folders.items():
@@ -138,8 +154,63 @@ class DeployTest(SluiceTest):
             started.append(self.start(os.path.basename(program), *flags))
         status = wait_until(lambda: self.members(scheduler), "both members")
         self.assertIn("pserver", status)
-        self.sluice("down", self.tmp / "log")
+        self.sluice("down", self.tmp / "log" / "scheduler")
         self.assertEqual([self.exit_code(process) for process in started], [0, 0, 0])
+
+    @unittest.skipIf(TMPFILES is None, "there is no systemd-sysusers or systemd-tmpfiles")
+    @unittest.skipIf(os.geteuid() != 0, "only root can give files to other users")
+    def test_each_role_gets_a_user_and_private_folders(self):
+        (self.tmp / "etc").mkdir()
+        for program, file in ((SYSUSERS, "sysusers.conf"), (TMPFILES, "tmpfiles.conf")):
+            command = [program, "--root=%s" % self.tmp, str(ROOT / "deploy" / file)]
+            if program == TMPFILES:
+                command.insert(1, "--create")
+            subprocess.run(command, check=True, capture_output=True, text=True)
+        group, = re.findall(r"^sluice:x:(\d+):", (self.tmp / "etc/group").read_text(), re.M)
+        users = dict(re.findall(r"^(\S+):x:(\d+):%s:" % group, (self.tmp / "etc/passwd").read_text(), re.M))
+        self.assertEqual(sorted(users), sorted(setting(unit, "User")[0] for unit in UNITS))
+        self.assertEqual(len(set(users.values())), len(UNITS))
+        for unit in UNITS:
+            keys = (self.tmp / "etc/sluice" / role_of(unit)).stat()
+            self.assertEqual((keys.st_mode & 0o7777, keys.st_uid), (0o700, int(users[setting(unit, "User")[0]])))
+            self.assertEqual(setting(unit, "WorkingDirectory"), ["/var/lib/sluice"])
+        jobs = (self.tmp / "var/lib/sluice").stat()
+        self.assertEqual((jobs.st_mode & 0o7777, jobs.st_uid, jobs.st_gid), (0o2775, 0, int(group)))
+
+    @unittest.skipIf(os.geteuid() != 0, "only root can start processes of other users")
+    def test_roles_with_their_own_users_make_checkpoints_and_a_model_together(self):
+        self.tmp.chmod(0o755)
+        out = self.tmp / "out"
+        out.mkdir()
+        os.chown(out, 0, GROUP)
+        out.chmod(0o2775)
+        self.write_csv("out/train.csv", [(i % 2, i, "abc"[i % 3]) for i in range(40)])
+        job = self.small_job(train="out/train.csv", evaluation="out/train.csv", extra="checkpoint { every_steps: 2 }")
+        scheduler = "127.0.0.1:%d" % free_port()
+        flags = {"scheduler": ["--bind=" + scheduler, "--server_num=1", "--worker_num=1"]}
+        daemons = {}
+        for user, unit in enumerate(UNITS, start=GROUP + 1):
+            role = role_of(unit)
+            log = self.tmp / ("log." + role)
+            log.mkdir(mode=int(setting(unit, "LogsDirectoryMode")[0], 8))
+            os.chown(log, user, GROUP)
+            # Without TLS, daemons on loopback serve only their own user.
+            daemons[role] = user, self.start(
+                "sluice-" + role, *flags.get(role, ["--rank=0", "--scheduler=" + scheduler]), "--any_local_user",
+                "--log_dir=%s" % log, log=role + ".out", user=user, group=GROUP, extra_groups=[],
+                umask=int(setting(unit, "UMask")[0], 8), env={**os.environ, "SLUICE_OUTPUT_ROOT": str(out)})
+        wait_until(lambda: self.members(scheduler), "both members")
+        done = self.run_program("sluice", "submit", "--job=%s" % job, "--scheduler=" + scheduler,
+                                "--output_dir=%s" % (out / "job"))
+        self.run_program("sluice", "down", "--scheduler=" + scheduler)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertEqual([self.exit_code(daemon) for _, daemon in daemons.values()], [0, 0, 0])
+        owners = {path.stat().st_uid for path in (out / "job").rglob("*")}
+        self.assertEqual(owners, {user for user, _ in daemons.values()}, "each role has written files")
+        # A process of the worker's user finds the state and log of the scheduler closed.
+        reads = subprocess.run(["ls", str(self.tmp / "log.scheduler")], capture_output=True, text=True, check=False,
+                               user=daemons["worker"][0], group=GROUP, extra_groups=[])
+        self.assertNotEqual(reads.returncode, 0, reads.stdout)
 
     def members(self, scheduler):
         done = self.run_program("sluice", "status", "--scheduler=%s" % scheduler)

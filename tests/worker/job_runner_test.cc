@@ -79,17 +79,21 @@ class JobRunnerTest : public testing::Test {
  protected:
   std::unique_ptr<JobRunner> Runner(const absl::Status& error, absl::Duration patience) {
     scheduler_.error = error;
+    JobRunner::Options options = OptionsOf(Assignment());
+    options.attempt_patience = patience;
+    return std::make_unique<JobRunner>(std::move(options));
+  }
+  JobRunner::Options OptionsOf(WorkerAssignment assignment) {
     JobRunner::Options options;
-    options.assignment = Assignment();
+    options.assignment = std::move(assignment);
     options.scheduler = &scheduler_;
     options.scheduler_patience = absl::ZeroDuration();
     options.key = [] { return MemberKey{1, "secret"}; };
-    options.attempt_patience = patience;
     options.transport = &transport_;
     options.clock = Clock::Real();
     options.env = Env::Real();
     options.log = [](const std::string&) {};
-    return std::make_unique<JobRunner>(std::move(options));
+    return options;
   }
   FailingScheduler scheduler_;
   NoTransport transport_;
@@ -135,6 +139,37 @@ TEST_F(JobRunnerTest, ReportsOtherErrorsAtOnce) {
     EXPECT_EQ(Runner(error, absl::Hours(1))->Run(), error);
     EXPECT_EQ(scheduler_.reports.size(), 1u) << error;
   }
+}
+
+// Answers the first NextPhase with any phase, and all later ones with FINISH.
+class OnePhase : public FailingScheduler {
+ public:
+  absl::StatusOr<NextPhaseReply> NextPhase(const NextPhaseRequest&) override {
+    NextPhaseReply reply;
+    reply.set_ready(true);
+    reply.mutable_phase()->set_number(1);
+    reply.mutable_phase()->set_kind(std::exchange(kind, Phase::FINISH));
+    return reply;
+  }
+  Phase::Kind kind = Phase::FINISH;
+};
+
+TEST_F(JobRunnerTest, RefusesPhasesThatNeedDataBeforeItHasLookedAtTheData) {
+  for (const Phase::Kind kind : {Phase::TRAIN, Phase::EVAL}) {
+    OnePhase scheduler;
+    scheduler.kind = kind;
+    JobRunner::Options options = OptionsOf(Assignment());
+    options.scheduler = &scheduler;
+    EXPECT_EQ(JobRunner(std::move(options)).Run().code(), absl::StatusCode::kInternal);
+  }
+}
+
+TEST_F(JobRunnerTest, RefusesARankThatTheJobDoesNotHave) {
+  WorkerAssignment outside = Assignment(), none = Assignment();
+  outside.set_rank(1);
+  none.mutable_job()->set_worker_num(0);
+  for (const WorkerAssignment& assignment : {outside, none})
+    EXPECT_EQ(JobRunner(OptionsOf(assignment)).Run().code(), absl::StatusCode::kInvalidArgument);
 }
 
 WorkerAssignment AssignmentWithATable() {

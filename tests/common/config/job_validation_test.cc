@@ -259,6 +259,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadSetting{{{"train.batch_size", "1048577"}}, {"train.batch_size: 1048577"}},
         BadSetting{{{"eval.batch_size", "0"}}, {"eval.batch_size: 0"}},
         BadSetting{{{"train.epochs", "0"}}, {"train.epochs: 0", "evaluate_only"}},
+        BadSetting{{{"train.epochs", "100001"}}, {"train.epochs: 100001"}},
         BadSetting{{{"train.threads", "0"}}, {"train.threads: 0"}},
         BadSetting{{{"train.log_every", "0"}}, {"train.log_every: 0"}},
         BadSetting{{{"train.step_timeout_s", "0"}}, {"train.step_timeout_s: 0"}},
