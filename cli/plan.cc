@@ -26,6 +26,8 @@
 #include "common/base/status_macros.h"
 #include "common/config/job_config.h"
 #include "common/daemon/stop_signal.h"
+#include "model/built_in_models.h"
+#include "model/without_pservers.h"
 
 namespace sluice::cli {
 namespace {
@@ -80,6 +82,22 @@ absl::Status AddNetwork(const ParsedCommand& command, Request* request) {
   return absl::OkStatus();
 }
 
+// Without pservers a job trains as a launch with --server_num=0 would train it.
+absl::Status AddNumbers(const ParsedCommand& command, Request* request) {
+  plan::PlanQuestion& question = request->question;
+  SLUICE_ASSIGN_OR_RETURN(
+      question.workers, plan::ParseNumbers("workers", command.Text("workers"), 1, kMostProcesses));
+  SLUICE_ASSIGN_OR_RETURN(
+      question.pservers,
+      plan::ParseNumbers("pservers", command.Text("pservers"), 0, kMostProcesses));
+  if (std::count(question.pservers.begin(), question.pservers.end(), 0u) == 0)
+    return absl::OkStatus();
+  SLUICE_ASSIGN_OR_RETURN(const std::string changed,
+                          FitWithoutPservers(BuiltInSpecs(), &request->job));
+  if (!changed.empty()) std::cerr << changed << std::endl;
+  return absl::OkStatus();
+}
+
 absl::Status AddOutputs(const ParsedCommand& command, Request* request) {
   for (const char* flag : {"json", "output", "svg"}) {
     if (!command.Given(flag)) continue;
@@ -105,12 +123,9 @@ absl::StatusOr<Request> RequestOf(const ParsedCommand& command) {
   Request request;
   SLUICE_ASSIGN_OR_RETURN(request.job, JobFromFlags(command));
   request.simulate = command.Switch("simulate");
-  request.question.mode = plan::PlanModeOf(request.job);
   SLUICE_RETURN_IF_ERROR(AddNetwork(command, &request));
-  SLUICE_ASSIGN_OR_RETURN(request.question.workers,
-                          plan::ParseNumbers("workers", command.Text("workers"), kMostProcesses));
-  SLUICE_ASSIGN_OR_RETURN(request.question.pservers,
-                          plan::ParseNumbers("pservers", command.Text("pservers"), kMostProcesses));
+  SLUICE_RETURN_IF_ERROR(AddNumbers(command, &request));
+  request.question.mode = plan::PlanModeOf(request.job);
   SLUICE_RETURN_IF_ERROR(AddOutputs(command, &request));
   const long seconds = command.Number("measure_s");
   if (seconds < 1 || seconds > 3600) {
@@ -150,8 +165,9 @@ absl::StatusOr<std::string> ClusterText(const ParsedCommand& command, const Plan
   return absl::StrCat(
       "# Made by sluice plan for the job ", answer.costs().job(),
       ". Start on each host, with this file as --cluster:\n"
-      "# sluice-scheduler on the scheduler's host, sluice-pserver --rank=R for each pserver, and\n"
-      "# sluice-worker --rank=R for each entry of worker_hosts, counted from 0.\n",
+      "# sluice-scheduler on the scheduler's host, ",
+      cluster.pservers().empty() ? "" : "sluice-pserver --rank=R for each pserver, ",
+      "and\n# sluice-worker --rank=R for each entry of worker_hosts, counted from 0.\n",
       ToTextproto(cluster));
 }
 
@@ -179,6 +195,8 @@ absl::Status SimulateScaling(const Request& request, const PlanCosts& costs) {
   std::vector<uint32_t> workers = request.question.workers, pservers = request.question.pservers;
   if (workers.empty()) workers = {1, 3, 10, 30, 100, 300, 1000, 3000, 10000};
   if (pservers.empty()) pservers = {1, 10, 100, 1000};
+  const bool collective = request.question.mode == plan::PlanMode::kCollective;
+  const plan::PlanMode mode = collective ? plan::PlanMode::kCollective : plan::PlanMode::kSync;
   Scaling scaling;
   *scaling.mutable_costs() = costs;
   scaling.set_bits_per_second(8 * simulation.network.bytes_per_s);
@@ -190,8 +208,9 @@ absl::Status SimulateScaling(const Request& request, const PlanCosts& costs) {
   std::cout << plan::ScalingText(scaling);
   const uint32_t most = *std::max_element(workers.begin(), workers.end());
   for (const uint32_t p : pservers) {
-    const uint32_t at = plan::WorkersAtHalfOfIdeal(costs, p, most, simulation);
-    std::cout << p << (p == 1 ? " pserver" : " pservers") << ": sync "
+    const uint32_t at = plan::WorkersAtHalfOfIdeal(costs, mode, p, most, simulation);
+    std::cout << p << (p == 1 ? " pserver: " : " pservers: ")
+              << (collective ? "collective " : "sync ")
               << (at > 0 ? absl::StrCat("falls below half of ideal with ", at)
                          : absl::StrCat("keeps half of ideal up to ", most))
               << (at == 1 ? " worker\n" : " workers\n");
@@ -244,7 +263,8 @@ Command PlanCommand() {
        "bits per second of each host's link in each direction, e.g. 10G; default: no limit"},
       {"latency_us", FlagKind::kNumber, "N", "100", "microseconds of a round trip between hosts"},
       {"workers", FlagKind::kText, "N,...", "", "numbers of workers to choose from"},
-      {"pservers", FlagKind::kText, "N,...", "", "numbers of pservers to choose from"},
+      {"pservers", FlagKind::kText, "N,...", "",
+       "numbers of pservers to choose from; 0: a sync job without sparse tables needs none"},
       {"server_threads", FlagKind::kNumber, "N", "2", "threads of a pserver"},
       {"measure_s", FlagKind::kNumber, "N", "12", "seconds of training to measure"},
       {"costs", FlagKind::kText, "FILE", "",

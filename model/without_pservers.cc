@@ -17,23 +17,42 @@ namespace {
 
 constexpr size_t kNamed = 8;
 
+// True when a dense table for the feature needs hash_buckets first. Boundaries and vocabularies
+// bound the keys as well (dense_rows.h).
+bool NeedsHashBuckets(const Feature& feature) {
+  if (feature.has_cross()) return feature.cross().hash_buckets() == 0;
+  const CategoricalFeature& categorical = feature.categorical();
+  return feature.has_categorical() && categorical.hash_buckets() == 0 &&
+         categorical.vocabulary().empty();
+}
+
+// The quoted names; of many, the first ones and the number of the others.
+std::string Listed(std::vector<std::string> names) {
+  for (std::string& name : names) name = absl::StrCat("\"", name, "\"");
+  const size_t more = names.size() > kNamed ? names.size() - kNamed : 0;
+  names.resize(names.size() - more);
+  if (more > 0) names.push_back(absl::StrCat(more, " more"));
+  return absl::StrJoin(names, ", ");
+}
+
 // Why a model with sparse tables needs pservers; "" when it has none.
 std::string SparseProblem(const JobConfig& job, const std::vector<TableConfig>& tables) {
-  std::vector<std::string> sparse, features;
+  std::vector<std::string> sparse, features, unbounded;
   for (const TableConfig& table : tables)
     if (table.kind() == TableConfig::SPARSE) sparse.push_back(table.name());
   if (sparse.empty()) return "";
-  for (const Feature& feature : job.features())
-    if (HasRows(feature) && !IsDense(feature))
-      features.push_back(absl::StrCat("\"", feature.name(), "\""));
-  const size_t more = features.size() > kNamed ? features.size() - kNamed : 0;
-  features.resize(features.size() - more);
-  if (more > 0) features.push_back(absl::StrCat(more, " more"));
-  return absl::StrCat(
-      "features: ", absl::StrJoin(features, ", "), " have keys in the sparse table ",
-      absl::StrJoin(sparse, ", "),
-      ", which only pservers keep; start pservers (--server_num=1 or more), or give "
-      "these features hash_buckets and `dense: true`");
+  for (const Feature& feature : job.features()) {
+    if (!HasRows(feature) || IsDense(feature)) continue;
+    features.push_back(feature.name());
+    if (NeedsHashBuckets(feature)) unbounded.push_back(feature.name());
+  }
+  const std::string bounds =
+      unbounded.empty() ? "" : absl::StrCat(", and hash_buckets to ", Listed(unbounded));
+  return absl::StrCat("features: ", Listed(features), " have keys in the sparse table ",
+                      absl::StrJoin(sparse, ", "),
+                      ", which only pservers keep; start pservers (--server_num=1 or more), or "
+                      "give `dense: true` to these features",
+                      bounds);
 }
 
 }  // namespace

@@ -18,7 +18,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 BUILD = BIN.resolve().parent
 COMMANDS = BUILD / "compile_commands.json"
 # Options of every object of a program, by what would undo them later on the command line.
-OPTIONS = {"-fstack-protector-strong": r"-f(no-)?stack-protector.*", "-fstack-clash-protection": r"-f(no-)?stack-clash-protection",
+OPTIONS = {"-fstack-protector-strong": r"-f(no-)?stack-protector.*",
+           "-fstack-clash-protection": r"-f(no-)?stack-clash-protection",
            "-D_FORTIFY_SOURCE=2": r"-[UD]_FORTIFY_SOURCE.*", "-fPIE": r"-f(no-)?(pie|PIE|pic|PIC)"}
 if X86:
     OPTIONS["-fcf-protection=full"] = r"-fcf-protection.*"

@@ -360,8 +360,8 @@ absl::StatusOr<TrainReport> JobRunner::Train(const Phase& phase) {
     SLUICE_RETURN_IF_ERROR(context_.dense->Join({phase.cards().begin(), phase.cards().end()}));
     joined_ = true;
     options_.log(absl::StrCat("dense gradients are exchanged through ",
-                              context_.dense->collective()->name(), " between ",
-                              phase.cards_size(), " workers"));
+                              context_.dense->collective()->name(), " between ", phase.cards_size(),
+                              " workers"));
   }
   stats_.BeginEpoch(phase.epoch());
   if (phase.has_resume() || phase.skip_steps() > 0) SLUICE_RETURN_IF_ERROR(Resume(phase));

@@ -24,6 +24,7 @@
 #include "common/base/env.h"
 #include "common/base/status_macros.h"
 #include "common/config/job_config.h"
+#include "common/config/job_validation.h"
 #include "common/config/step_examples.h"
 #include "common/daemon/scheduler_client.h"
 #include "model/built_in_models.h"
@@ -282,8 +283,13 @@ class Measurement {
     std::filesystem::create_directories(folder);
     SLUICE_ASSIGN_OR_RETURN(const JobConfig job,
                             MeasuredJob(job_, mode, k_steps(), sample_.files, folder));
-    options_.note(absl::StrFormat("measures %s with %s for %.1f s", ModeName(mode),
+    const bool moved =
+        mode == Mode::kSync && job_.strategy().sync_configs().dense() == SyncConfigs::COLLECTIVE;
+    options_.note(absl::StrFormat("measures %s with %s%s for %.1f s", ModeName(mode),
                                   cli::Counted(static_cast<uint64_t>(pservers), "pserver"),
+                                  moved ? (pservers == 1 ? ", which keeps the dense tables,"
+                                                         : ", which keep the dense tables,")
+                                        : "",
                                   seconds));
     return ShortJob(job, pservers, seconds, options_, folder).Run();
   }
@@ -356,6 +362,20 @@ class Measurement {
   PlanCosts costs_;
 };
 
+// Moves the dense tables of a collective job to the pservers, whose metrics count their bytes.
+// Without COLLECTIVE, the other options of the exchange between workers are refused.
+void KeepDenseTablesOnPservers(JobConfig* job) {
+  if (job->strategy().sync_configs().dense() != SyncConfigs::COLLECTIVE) return;
+  SyncConfigs* sync = job->mutable_strategy()->mutable_sync_configs();
+  sync->clear_dense();
+  sync->clear_engine();
+  sync->clear_fuse_mb();
+  sync->clear_fuse_layers();
+  sync->clear_comm_num();
+  for (TableConfig& table : *job->mutable_tables())
+    if (table.update_at() == TableConfig::COLLECTIVE) table.clear_update_at();
+}
+
 // Clears what only the job's own mode allows.
 void SetMode(Mode mode, uint32_t k_steps, JobConfig* job) {
   if (mode != ModeOf(job->strategy())) {
@@ -376,7 +396,9 @@ void SetMode(Mode mode, uint32_t k_steps, JobConfig* job) {
 PlanMode PlanModeOf(const JobConfig& job) {
   switch (ModeOf(job.strategy())) {
     case Mode::kSync:
-      return PlanMode::kSync;
+      return job.strategy().sync_configs().dense() == SyncConfigs::COLLECTIVE
+                 ? PlanMode::kCollective
+                 : PlanMode::kSync;
     case Mode::kGeo:
       return PlanMode::kGeo;
     case Mode::kAsync:
@@ -394,6 +416,7 @@ absl::StatusOr<JobConfig> MeasuredJob(const JobConfig& job, Mode mode, uint32_t 
   }
   JobConfig measured = job;
   SetMode(mode, k_steps, &measured);
+  KeepDenseTablesOnPservers(&measured);
   measured.set_worker_num(1);
   measured.set_output_dir(folder + "/output");
   measured.clear_trace_file();
@@ -409,7 +432,7 @@ absl::StatusOr<JobConfig> MeasuredJob(const JobConfig& job, Mode mode, uint32_t 
   measured.mutable_checkpoint()->set_every_s(0);
   measured.mutable_checkpoint()->set_save_final_model(false);
   measured.clear_recovery();
-  measured.mutable_train()->set_epochs(1'000'000);
+  measured.mutable_train()->set_epochs(kMaxEpochs);
   measured.mutable_train()->set_log_every(1);  // the time of each step
   return EffectiveJobConfig(std::move(measured), "", BuiltInSpecs());
 }

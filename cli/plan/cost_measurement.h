@@ -1,6 +1,7 @@
 // Measures the costs of a job's step: runs short jobs on local clusters of one worker.
 //
-// 1. The job itself (of a Geo job: in async mode) with one pserver: the costs of a step.
+// 1. The job itself with one pserver: the costs of a step. A Geo job runs in async mode. The dense
+//    tables of a collective job are on the pserver, which counts their bytes.
 // 2. The same with four pservers: what a frame costs besides its bytes.
 // 3. The job in Geo mode.
 // They read the first lines of the training data, over and over, and save nothing. Their files lie
@@ -38,11 +39,11 @@ struct MeasurementOptions {
 // with a note.
 absl::StatusOr<PlanCosts> MeasureCosts(const JobConfig& job, const MeasurementOptions& options);
 
-// The mode in which the job trains.
+// The mode in which the job trains; collective for a sync job whose workers keep the dense tables.
 PlanMode PlanModeOf(const JobConfig& job);
 
-// The job that measures `job` in `mode` on the sample's files: one worker, nothing saved, no
-// evaluation. INVALID_ARGUMENT when the configuration does not allow the mode.
+// The job that measures `job` in `mode` on the sample's files: one worker, all tables on pservers,
+// nothing saved, no evaluation. INVALID_ARGUMENT when the configuration does not allow the mode.
 absl::StatusOr<JobConfig> MeasuredJob(const JobConfig& job, Mode mode, uint32_t k_steps,
                                       const std::vector<std::string>& files,
                                       const std::string& folder);

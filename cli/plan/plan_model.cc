@@ -299,8 +299,11 @@ StepLoad LoadOf(const PlanCosts& costs, PlanMode mode, double workers, double ps
     const double bytes = load.pushed_bytes + load.pulled_bytes;
     load.reduced_bytes =
         std::min(costs.dense_bytes(), std::min(load.pushed_bytes, load.pulled_bytes));
-    load.pushed_bytes -= load.reduced_bytes;
-    load.pulled_bytes -= load.reduced_bytes;
+    // Without sparse tables, the rest of the measured bytes are headers of frames with dense
+    // tables.
+    const bool sparse = HasSparseTables(costs);
+    load.pushed_bytes = sparse ? load.pushed_bytes - load.reduced_bytes : 0;
+    load.pulled_bytes = sparse ? load.pulled_bytes - load.reduced_bytes : 0;
     cpu *= Safe(load.pushed_bytes + load.pulled_bytes, bytes);
   }
   load.compute_s = ComputeSeconds(std::max(0.0, step - wait), load.worker_cpu_s,
@@ -319,6 +322,7 @@ StepLoad LoadOf(const PlanCosts& costs, PlanMode mode, double workers, double ps
   load.pserver_s = of_one(waited);
   load.pserver_cpu_s = of_one(cpu);
   load.round_trips = mode == PlanMode::kSync || mode == PlanMode::kCollective ? 2 : 1;
+  if (pservers < 1) load.round_trips = 0;
   if (mode == PlanMode::kAsync) load.depth = std::max(1u, costs.pipeline_depth());
   if (geo) load.hidden_steps = std::floor(load.steps / 8);
   for (double* each : {&load.compute_s, &load.worker_cpu_s, &load.pserver_s, &load.pserver_cpu_s,
@@ -335,6 +339,8 @@ double DuplexSeconds(const StepLoad& load, double pservers, const Network& netwo
          network.bytes_per_s;
 }
 
+bool HasSparseTables(const PlanCosts& costs) { return costs.rows() > 0; }
+
 double SlowestOf(double n, double spread) {
   if (n <= 1 || spread <= 0) return 1;
   return std::max(
@@ -345,12 +351,10 @@ PlanPrediction Predict(const PlanCosts& costs, const Placement& placement, const
                        PlanMode mode) {
   PlanPrediction prediction;
   if (placement.workers < 1 || (mode == PlanMode::kGeo && !costs.has_geo())) return prediction;
+  if (placement.pservers < 1 && (mode != PlanMode::kCollective || HasSparseTables(costs)))
+    return prediction;
   const StageModel model(costs, placement, network, mode);
   const StepLoad& load = model.load();
-  // Only a collective job without sparse tables has no pservers.
-  if (placement.pservers < 1 && (mode != PlanMode::kCollective ||
-                                 load.pushed_bytes + load.pulled_bytes > costs.dense_bytes() / 20))
-    return prediction;
   const bool together = mode == PlanMode::kSync || mode == PlanMode::kCollective;
   double seconds = 0;
   const Times times = together ? model.Together(&seconds) : model.Queued(&seconds);
@@ -367,10 +371,11 @@ PlanPrediction Predict(const PlanCosts& costs, const Placement& placement, const
   return prediction;
 }
 
-double PserverMemory(const PlanCosts& costs, double pservers) {
+double PserverMemory(const PlanCosts& costs, PlanMode mode, double pservers) {
   if (pservers < 1) return 0;
+  const double dense = mode == PlanMode::kCollective ? 0 : costs.dense_memory_bytes();
   return costs.process_memory_bytes() +
-         (costs.dense_memory_bytes() + costs.rows() * costs.row_memory_bytes()) / pservers;
+         (dense + costs.rows() * costs.row_memory_bytes()) / pservers;
 }
 
 double FormulaStep(double t0, double bytes, double bytes_per_s, double n, double share) {

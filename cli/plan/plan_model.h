@@ -19,7 +19,8 @@
 // pull.
 //
 // Collective: as sync for the sparse tables; the dense ones take 2 (n-1)/n of their bytes through
-// each worker's link, and 2 ceil(log2 n) messages (recursive halving and doubling).
+// each worker's link, and 2 ceil(log2 n) messages (recursive halving and doubling). Without sparse
+// tables there is nothing else to exchange, and no need for pservers.
 //
 // Thread safety: pure functions.
 #pragma once
@@ -82,11 +83,16 @@ double SlowestOf(double n, double spread);
 // keeps the pservers' links busy.
 double DuplexSeconds(const StepLoad& load, double pservers, const Network& network);
 
-// examples_per_second is 0 when the costs do not have the mode.
+// True when the measured job had rows in a sparse table, which only pservers keep.
+bool HasSparseTables(const PlanCosts& costs);
+
+// examples_per_second is 0 when the costs do not have the mode, and without pservers where the mode
+// needs them: only a collective job without sparse tables does not.
 PlanPrediction Predict(const PlanCosts& costs, const Placement& placement, const Network& network,
                        PlanMode mode);
 
-double PserverMemory(const PlanCosts& costs, double pservers);
+// Bytes of one pserver. In collective mode the dense tables are not on pservers.
+double PserverMemory(const PlanCosts& costs, PlanMode mode, double pservers);
 
 // T(e) = T_0/(e n) + V e/((1-e) B): the time of a global step whose work takes one worker T_0, on n
 // processes of which the share e are workers, each of which exchanges V bytes.

@@ -64,7 +64,9 @@ class Search {
     *row.mutable_async() = Predict(costs_, placement, network, PlanMode::kAsync);
     *row.mutable_geo() = Predict(costs_, placement, network, PlanMode::kGeo);
     *row.mutable_collective() = Predict(costs_, placement, network, PlanMode::kCollective);
-    row.set_pserver_memory_bytes(PserverMemory(costs_, pservers));
+    row.set_pserver_memory_bytes(PserverMemory(costs_, question_.mode, pservers));
+    // The closed formula is about pservers that take all bytes.
+    if (question_.mode == PlanMode::kCollective || pservers == 0) return row;
     const double t0 = costs_.step_s() - costs_.wait_s();
     const double bytes = costs_.pushed_bytes() + costs_.pulled_bytes();
     if (std::isfinite(network.bytes_per_s) && t0 > 0 && bytes > 0) {
@@ -80,11 +82,17 @@ class Search {
         .examples_per_second();
   }
 
+  // Without tables on them, pservers would only take the places of workers.
+  bool NeedsPservers() const {
+    return question_.mode != PlanMode::kCollective || HasSparseTables(costs_);
+  }
+
   // Fewer pservers win when more are not clearly better.
   PlanRow BestPservers(uint32_t workers) {
+    if (!NeedsPservers()) return RowOf(workers, 0);
     uint32_t best = 1;
-    double rate = RateOf(workers, 1);
-    for (uint32_t pservers = 2; pservers <= std::max(2u, workers); ++pservers) {
+    double rate = RateOf(workers, best);
+    for (uint32_t pservers = best + 1; pservers <= std::max(2u, workers); ++pservers) {
       const double other = RateOf(workers, pservers);
       if (other * kAsGoodAsTheBest > rate) best = pservers, rate = other;
     }
@@ -92,9 +100,10 @@ class Search {
   }
 
   PlanRow BestSplit(uint32_t processes) {
+    if (!NeedsPservers()) return RowOf(processes, 0);
     uint32_t best = 1;
-    double rate = RateOf(processes - 1, 1);
-    for (uint32_t pservers = 2; pservers < processes; ++pservers) {
+    double rate = RateOf(processes - best, best);
+    for (uint32_t pservers = best + 1; pservers < processes; ++pservers) {
       const double other = RateOf(processes - pservers, pservers);
       if (other > rate * 1.001) best = pservers, rate = other;
     }
@@ -111,7 +120,8 @@ class Search {
                         kMostOnOneHost * static_cast<uint32_t>(question_.hosts.size()));
     }
     std::vector<uint32_t> numbers;
-    for (uint32_t n = 2; n < most; n += n < 8 ? 1 : std::max(1u, n / 3)) numbers.push_back(n);
+    for (uint32_t n = NeedsPservers() ? 2 : 1; n < most; n += n < 8 ? 1 : std::max(1u, n / 3))
+      numbers.push_back(n);
     numbers.push_back(most);
     return numbers;
   }

@@ -18,17 +18,18 @@ struct PlanQuestion {
   std::vector<PlanHost> hosts;  // with names and cores; empty: every process has a host of its own
   double cores = 1;             // of each host when `hosts` is empty
   Network network;
-  // The numbers to choose from. Both empty: numbers of processes from 2 up to the cores of the
-  // hosts and one more for each. When only one is given, the other is chosen.
+  // The numbers to choose from. Both empty: numbers of processes up to the cores of the hosts and
+  // one more for each. When only one is given, the other is chosen.
   std::vector<uint32_t> workers, pservers;
 };
 
-// One row for each number of processes. When the question names both workers and pservers, one for
-// each pair. The best row has the fewest processes of those that reach 95 % of the highest rate of
-// the question's mode.
+// One row for each number of processes. At least one is a pserver, except in collective mode
+// without sparse tables, which need none. When the question names both workers and pservers, one
+// for each pair. The best row has the fewest processes of those that reach 95 % of the highest rate
+// of the question's mode.
 Plan AnswerPlan(const PlanCosts& costs, const PlanQuestion& question);
 
-// The best number of pservers for `workers` workers on one host.
+// The best number of pservers, which may be 0, for `workers` workers on one host.
 uint32_t PserversFor(const PlanCosts& costs, PlanMode mode, uint32_t workers, uint32_t cores);
 
 const PlanPrediction& PredictionOf(const PlanRow& row, PlanMode mode);

@@ -57,11 +57,11 @@ std::string HeadOfOthers(PlanMode mode) {
 
 std::string RowText(const PlanRow& row, PlanMode mode, bool best) {
   const PlanPrediction& p = PredictionOf(row, mode);
-  return absl::StrFormat("%s%9d %17s %12s %12s %-18s %12s%s\n", best ? "*" : " ", row.processes(),
-                         absl::StrCat(row.pservers(), " : ", row.workers()),
-                         Rate(p.examples_per_second()), Bytes(p.bytes_per_second()),
-                         absl::StrFormat("%s %.0f%%", p.binds(), 100 * p.share()),
-                         Bytes(row.pserver_memory_bytes()), Others(row, mode));
+  return absl::StrFormat(
+      "%s%9d %17s %12s %12s %-18s %12s%s\n", best ? "*" : " ", row.processes(),
+      absl::StrCat(row.pservers(), " : ", row.workers()), Rate(p.examples_per_second()),
+      Bytes(p.bytes_per_second()), absl::StrFormat("%s %.0f%%", p.binds(), 100 * p.share()),
+      row.pservers() > 0 ? Bytes(row.pserver_memory_bytes()) : "-", Others(row, mode));
 }
 
 }  // namespace
@@ -171,13 +171,13 @@ absl::StatusOr<double> ParseBits(const std::string& flag, const std::string& tex
 }
 
 absl::StatusOr<std::vector<uint32_t>> ParseNumbers(const std::string& flag, const std::string& text,
-                                                   uint32_t most) {
+                                                   uint32_t least, uint32_t most) {
   std::vector<uint32_t> numbers;
   for (const absl::string_view piece : absl::StrSplit(text, ',', absl::SkipEmpty())) {
     uint32_t number = 0;
-    if (!absl::SimpleAtoi(piece, &number) || number < 1 || number > most) {
+    if (!absl::SimpleAtoi(piece, &number) || number < least || number > most) {
       return absl::InvalidArgumentError(absl::StrCat("--", flag, "=", text, ": '", piece,
-                                                     "' is not a number from 1 to ", most,
+                                                     "' is not a number from ", least, " to ", most,
                                                      "; give e.g. 1,2,4"));
     }
     numbers.push_back(number);

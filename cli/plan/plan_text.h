@@ -23,9 +23,9 @@ Plot ScalingPlot(const Scaling& scaling);
 
 // Parses bits per second: "10G", "400M", "1e9". INVALID_ARGUMENT names the flag.
 absl::StatusOr<double> ParseBits(const std::string& flag, const std::string& text);
-// Parses "1,2,4": numbers from 1 to `most`. INVALID_ARGUMENT names the flag.
+// Parses "1,2,4": numbers from `least` to `most`. INVALID_ARGUMENT names the flag.
 absl::StatusOr<std::vector<uint32_t>> ParseNumbers(const std::string& flag, const std::string& text,
-                                                   uint32_t most);
+                                                   uint32_t least, uint32_t most);
 // Parses "a:16,b:16": hosts with their cores. INVALID_ARGUMENT names the flag.
 absl::StatusOr<std::vector<PlanHost>> ParseHosts(const std::string& flag, const std::string& text);
 

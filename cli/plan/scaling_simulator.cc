@@ -147,7 +147,8 @@ class JobSimulator {
 
 double Simulate(const PlanCosts& costs, PlanMode mode, uint32_t workers, uint32_t pservers,
                 const Simulation& simulation) {
-  if (workers < 1 || pservers < 1 || (mode == PlanMode::kGeo && !costs.has_geo())) return 0;
+  if (workers < 1 || (mode == PlanMode::kGeo && !costs.has_geo())) return 0;
+  if (pservers < 1 && (mode != PlanMode::kCollective || HasSparseTables(costs))) return 0;
   return JobSimulator(costs, mode, workers, pservers, simulation).Run();
 }
 
@@ -170,10 +171,10 @@ ScalingPoint SimulateAll(const PlanCosts& costs, uint32_t workers, uint32_t pser
   return point;
 }
 
-uint32_t WorkersAtHalfOfIdeal(const PlanCosts& costs, uint32_t pservers, uint32_t most,
-                              const Simulation& simulation) {
+uint32_t WorkersAtHalfOfIdeal(const PlanCosts& costs, PlanMode mode, uint32_t pservers,
+                              uint32_t most, const Simulation& simulation) {
   const auto below = [&](uint32_t workers) {
-    return Simulate(costs, PlanMode::kSync, workers, pservers, simulation) <
+    return Simulate(costs, mode, workers, pservers, simulation) <
            IdealRate(costs, workers, simulation.cores) / 2;
   };
   if (!below(most)) return 0;

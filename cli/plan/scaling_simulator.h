@@ -28,7 +28,8 @@ struct Simulation {
   uint32_t steps = 30;  // of each worker; more of few workers, so that a mean is one of many steps
 };
 
-// Examples per second; 0 when the costs do not have the mode.
+// Examples per second; 0 when the costs do not have the mode, or when there are no pservers and the
+// mode needs them.
 double Simulate(const PlanCosts& costs, PlanMode mode, uint32_t workers, uint32_t pservers,
                 const Simulation& simulation);
 
@@ -38,9 +39,9 @@ ScalingPoint SimulateAll(const PlanCosts& costs, uint32_t workers, uint32_t pser
 // The rate of `workers` workers that never wait.
 double IdealRate(const PlanCosts& costs, uint32_t workers, double cores);
 
-// The least number of workers, up to `most`, with which sync trains at less than half of the ideal
-// rate; 0: there is none.
-uint32_t WorkersAtHalfOfIdeal(const PlanCosts& costs, uint32_t pservers, uint32_t most,
-                              const Simulation& simulation);
+// The least number of workers, up to `most`, with which `mode`, sync or collective, trains at less
+// than half of the ideal rate; 0: there is none.
+uint32_t WorkersAtHalfOfIdeal(const PlanCosts& costs, PlanMode mode, uint32_t pservers,
+                              uint32_t most, const Simulation& simulation);
 
 }  // namespace sluice::plan

@@ -58,9 +58,9 @@ std::string Values(bool sparse, FuzzedDataProvider* input) {
   put(floats);
   put(rows);
   for (uint64_t row = 0; row < rows; ++row) {
-    put(row);
-    put(2);  // last used
-    put(1);  // updates
+    put(input->ConsumeIntegralInRange<uint64_t>(0, 15));  // the key
+    put(2);                                               // last used
+    put(1);                                               // updates
     bytes.append(floats * sizeof(float), '\2');
   }
   if (input->ConsumeBool()) bytes += input->ConsumeRandomLengthString(kMostText);

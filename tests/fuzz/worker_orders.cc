@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/clock.h"
 #include "common/base/mutex.h"
 #include "common/config/job_config.h"
 #include "common/daemon/member_session.h"
@@ -251,8 +252,8 @@ void RunJob(FuzzedDataProvider* input) {
     ended = true;
   });
   runner.SetCheckpoint(checkpoint);
-  const absl::Time end = absl::Now() + kLongestRun;
-  while (!ended && absl::Now() < end) absl::SleepFor(absl::Microseconds(200));
+  const absl::Time end = Clock::Real()->Now() + kLongestRun;
+  while (!ended && Clock::Real()->Now() < end) Clock::Real()->Sleep(absl::Microseconds(200));
   runner.Cancel();
   run.join();
   runner.Progress();
@@ -277,7 +278,7 @@ void BeMember(FuzzedDataProvider* input) {
   if (!session.ok()) return;
   for (int i = 0; i < 50 && !ended; ++i) {
     (*session)->ReportSoon();
-    absl::SleepFor(absl::Microseconds(200));
+    Clock::Real()->Sleep(absl::Microseconds(200));
   }
   (*session)->key();
   (*session)->silent();

@@ -83,6 +83,24 @@ TEST(WithoutPserversTest, FeaturesOfSparseTablesAreNamed) {
       << "all problems are named at once";
 }
 
+// A feature whose keys have a bound only lacks `dense: true`, and a numeric feature has no
+// hash_buckets.
+TEST(WithoutPserversTest, OnlyFeaturesWithoutABoundAreToldToHaveHashBuckets) {
+  const std::string bounded = R"(features { name: "age" numeric { boundaries: 30 } }
+      features { name: "sex" categorical { vocabulary: "m" vocabulary: "f" } }
+      features { name: "job" categorical { hash_buckets: 50 } } )";
+  const std::string more =
+      "model { wide_deep { hidden_units: 4 embedding_dim: 2 } } strategy { a_sync: false }";
+  EXPECT_THAT(Refusal(bounded + more),
+              AllOf(HasSubstr("\"age\", \"sex\", \"job\""), HasSubstr("`dense: true`"),
+                    Not(HasSubstr("hash_buckets"))));
+  const std::string text = Refusal(bounded + R"(features { name: "city" categorical {} } )" + more);
+  ASSERT_THAT(text, HasSubstr("hash_buckets"));
+  const std::string after = text.substr(text.find("hash_buckets"));
+  EXPECT_THAT(after, AllOf(HasSubstr("\"city\""), Not(HasSubstr("\"age\"")),
+                           Not(HasSubstr("\"sex\"")), Not(HasSubstr("\"job\""))));
+}
+
 TEST(WithoutPserversTest, AJobThatOnlyEvaluatesMayHaveAnyMode) {
   for (const char* strategy : {"", "strategy { a_sync: false }"}) {
     JobConfig job =

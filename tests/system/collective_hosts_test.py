@@ -2,6 +2,7 @@
 
 The hosts are network namespaces: they share a kernel, but neither local sockets nor shared memory of Sluice.
 """
+import collections
 import json
 import re
 import socket
@@ -11,7 +12,7 @@ import threading
 import time
 import unittest
 
-from sluice_testing import ADULT, PATIENCE, wait_until
+from sluice_testing import ADULT, wait_until
 from namespace_hosts import A, B, NamespaceHostsTest
 from net_namespaces import why_no_namespaces
 
@@ -76,9 +77,10 @@ class CollectiveHostsTest(NamespaceHostsTest):
         return found
 
     def start_submit(self, name, *flags):
-        submit = subprocess.Popen(self.on("a", "sluice", "submit", "--job=%s" % ADULT, *self.access,
-                                          "--output_dir=%s" % (self.tmp / name), *flags),
-                                  stdout=open(self.tmp / "submit", "wb"), stderr=subprocess.STDOUT, cwd=self.tmp)
+        with open(self.tmp / "submit", "wb") as out:
+            submit = subprocess.Popen(self.on("a", "sluice", "submit", "--job=%s" % ADULT, *self.access,
+                                              "--output_dir=%s" % (self.tmp / name), *flags),
+                                      stdout=out, stderr=subprocess.STDOUT, cwd=self.tmp)
         self._started.append(submit)
         return submit
 
@@ -146,16 +148,20 @@ class CollectiveHostsTest(NamespaceHostsTest):
             def listening():
                 out = subprocess.run(["ss", "-Htln"], capture_output=True, text=True).stdout
                 return [int(port) for port in re.findall(re.escape(B) + r":(\d+)", out) if port != "7200"]
-            kept = []
+            kept = collections.deque()
             while not over.is_set():
                 for port in listening():
                     try:
                         stranger = socket.create_connection((B, port), 1)
                         connected.append(port)
                         stranger.send([b"x", b"\0" * 48, b"\xff" * 5000][len(connected) % 3])
-                        kept = kept[-50:] + [stranger]
+                        kept.append(stranger)
                     except OSError:
                         pass
+                while len(kept) > 50:
+                    kept.popleft().close()
+            for stranger in kept:
+                stranger.close()
         # The namespace of a thread is that of the programs that it starts.
         thread = threading.Thread(target=lambda: self.net.call("b", bother))
         thread.start()

@@ -24,6 +24,21 @@ optimizers { all { sgd {} learning_rate: 0.01 } }
 strategy { a_sync: true }
 train { batch_size: 1024 epochs: 1000 seed: 1 threads: 1 }
 """
+# The same with dense tables of 26 features, which 2 workers exchange.
+COLLECTIVE_NET = NARROW_NET.replace("missing_is_value: true", "missing_is_value: true hash_buckets: 500 dense: true").replace(
+    "a_sync: true", "a_sync: false sync_configs { dense: COLLECTIVE engine: GLOO }")
+# A number, and a category with BUCKETS keys in a dense table.
+BUCKETS, DIM = 1000, 16
+DENSE_JOB = """
+name: "dense_categories"
+data { format: CSV train_files: "%s" csv { header: true } label { column: "label" } }
+features { name: "a" numeric {} }
+features { name: "k" categorical { hash_buckets: %d dense: true } }
+model { wide_deep { hidden_units: 8 embedding_dim: %d } }
+strategy { a_sync: false }
+train { batch_size: 64 seed: 1 threads: 1 }
+"""
+COLLECTIVE = "--set=strategy.sync_configs.dense=COLLECTIVE"
 MBIT = 50
 TOLERANCE = 0.20
 ATTEMPTS = 3  # of a point that a busy machine has disturbed
@@ -101,6 +116,79 @@ class PlanTest(SluiceTest):
         _, out = self.launch("--server_num=automatic", name="refused", expect=2)
 
 
+    def test_launch_measures_a_collective_job_with_sparse_tables(self):
+        _, out = self.launch("--server_num=auto", "--worker_num=2", "--epochs=1", "--a_sync=false", COLLECTIVE)
+        self.assertGreaterEqual(int(re.search(r"--server_num=auto chooses (\d+) pserver", out).group(1)), 1)
+        self.assertIn("measured for", out)
+
+
+class CollectivePlanTest(SluiceTest):
+    """A job whose workers keep all tables."""
+
+    def setUp(self):
+        super().setUp()
+        self.write_csv("train.csv", [(i % 2, "%.3f" % (i % 17 / 17), "k%d" % (i * 7919 % 5000)) for i in range(20000)],
+                       header="label,a,k")
+        self.job = self.tmp / "job.textproto"
+        self.job.write_text(DENSE_JOB % (self.tmp / "train.csv", BUCKETS, DIM))
+
+    def plan(self, *flags, job=None, expect=0):
+        done = self.run_program("sluice", "plan", "--job=%s" % (job or self.job), *flags, timeout=4 * PATIENCE)
+        self.assertEqual(done.returncode, expect, done.stdout)
+        return done.stdout
+
+    def plan_json(self, name, *flags):
+        out = self.plan("--json=%s.json" % name, *flags)
+        return json.loads((self.tmp / (name + ".json")).read_text()), out
+
+    def test_predictions_are_those_of_the_same_job_with_pservers(self):
+        question = ("--bandwidth=1M", "--workers=1,4", "--measure_s=3")
+        collective, _ = self.plan_json("collective", COLLECTIVE, *question)
+        pserver, _ = self.plan_json("pserver", *question)
+        self.assertEqual((collective["mode"], pserver["mode"]), ("collective", "sync"))
+        # An embedding and a wide weight for each bucket; the layers have hardly any values.
+        values = BUCKETS * (DIM + 1)
+        for plan in (collective, pserver):
+            costs = plan["costs"]
+            self.assertTrue(4 * values <= costs["dense_bytes"] <= 4.1 * values, costs["dense_bytes"])
+            # On average over windows, whose ends may lie inside a step.
+            for direction in ("pushed_bytes", "pulled_bytes"):
+                self.assertAlmostEqual(costs[direction] / costs["dense_bytes"], 1, delta=0.2, msg=direction)
+        for with_pservers, row in zip(pserver["rows"], collective["rows"]):
+            self.assertEqual((row["workers"], row["pservers"]), (with_pservers["workers"], 0))
+            self.assertGreaterEqual(with_pservers["pservers"], 1)
+        # Four workers exchange 1.5 times the dense bytes. That takes 0.8 s, much longer than a step computes even on a
+        # busy machine.
+        of_both = [plan["rows"][1]["collective"] for plan in (collective, pserver)]
+        for prediction in of_both:
+            self.assertGreater(prediction["examples_per_second"], 0)
+            self.assertLess(prediction["examples_per_second"], 1.2 * 4 * 64 / (1.5 * 4 * values * 8 / 1e6))
+        self.assertAlmostEqual(of_both[0]["examples_per_second"] / of_both[1]["examples_per_second"], 1, delta=0.2)
+
+    def test_the_answer_and_its_cluster_have_no_pservers(self):
+        plan, out = self.plan_json("auto", COLLECTIVE, "--measure_s=2", "--output=cluster.textproto")
+        self.assertEqual({row["pservers"] for row in plan["rows"]}, {0})
+        best = plan["rows"][plan["best"]]
+        self.assertIn("best: 0 pservers and %d worker" % best["workers"], out)
+        cluster = (self.tmp / "cluster.textproto").read_text()
+        self.assertNotIn("pserver", cluster)
+        self.assertIn("worker_num: %d" % best["workers"], cluster)
+        # As with a launch, a sync job without sparse tables becomes collective when it is to have no pservers.
+        asked, _ = self.plan_json("asked", "--pservers=0", "--costs=auto.json")
+        self.assertEqual(asked["rows"], plan["rows"])
+        both, _ = self.plan_json("both", COLLECTIVE, "--pservers=0,1", "--workers=2", "--costs=auto.json")
+        self.assertEqual([row["pservers"] for row in both["rows"]], [0, 1])
+        simulated = self.plan(COLLECTIVE, "--costs=auto.json", "--simulate", "--bandwidth=1G", "--pservers=0", "--workers=1,10")
+        self.assertIn("0 pservers: collective", simulated)
+
+    def test_jobs_that_need_pservers_are_refused_without(self):
+        (self.tmp / "costs.json").write_text('{"costs": {"examples": 10, "step_s": 0.01}}')
+        self.plan("--costs=costs.json", "--pservers=0", job=ADULT, expect=2)
+        self.plan("--costs=costs.json", "--pservers=0", "--a_sync=false", job=ADULT, expect=2)
+        self.plan("--costs=costs.json", "--pservers=0", "--a_sync=true", expect=2)
+        self.plan("--costs=costs.json", "--pservers=0")
+
+
 @unittest.skipIf(NO_LIMITS, NO_LIMITS)
 class PredictionTest(SluiceTest):
     """Predictions against measured jobs whose hosts have links of MBIT each way."""
@@ -112,13 +200,13 @@ class PredictionTest(SluiceTest):
         self.job = self.tmp / "job.textproto"
         self.job.write_text(NARROW_NET % (self.tmp / "train.tsv"))
 
-    def predict(self):
-        done = self.run_program("sluice", "plan", "--job=%s" % self.job, "--bandwidth=%dM" % MBIT, "--workers=1,2,4",
-                                "--pservers=1,2", "--measure_s=8", "--json=plan.json", "--overwrite", timeout=4 * PATIENCE)
+    def predict(self, mode, workers, pservers):
+        done = self.run_program("sluice", "plan", "--job=%s" % self.job, "--bandwidth=%dM" % MBIT, "--workers=" + workers,
+                                "--pservers=" + pservers, "--measure_s=8", "--json=plan.json", "--overwrite", timeout=4 * PATIENCE)
         self.assertEqual(done.returncode, 0, done.stdout)
         print(done.stdout, file=sys.stderr)
         plan = json.loads((self.tmp / "plan.json").read_text())
-        return {(row["pservers"], row["workers"]): row["async"] for row in plan["rows"]}
+        return {(row["pservers"], row["workers"]): row[mode] for row in plan["rows"]}
 
     def daemon(self, net, host, role, *flags):
         out = open(self.tmp / ("%s.out" % host), "ab")
@@ -177,7 +265,13 @@ class PredictionTest(SluiceTest):
                 shutil.rmtree(folder)
 
     def test_predictions_are_within_a_fifth_of_what_is_measured(self):
-        predictions = self.predict()
+        self.compare(self.predict("async", "1,2,4", "1,2"))
+
+    def test_a_collective_prediction_is_within_a_fifth_of_what_is_measured(self):
+        self.job.write_text(COLLECTIVE_NET % (self.tmp / "train.tsv"))
+        self.compare(self.predict("collective", "2", "0"))
+
+    def compare(self, predictions):
         wrong = {}
         for (pservers, workers), predicted in sorted(predictions.items()):
             self.assertEqual(predicted["binds"], "network")

@@ -165,7 +165,7 @@ class TraceTest(SluiceTest):
         path = self.tmp / "trace.json"
         job = self.tiny_job()
         out = self.sluice("submit", log_dir, "--job=%s" % job, "--output_dir=%s" % (self.tmp / "out"),
-                          "--epochs=1000000", "--trace=%s" % path, "--detach")
+                          "--epochs=100000", "--trace=%s" % path, "--detach")
         job_id = re.search(r"submitted (\S+)", out).group(1)
         # Those of the pserver come with its own report, and none comes after the end of the job.
         wait_until(lambda: path.exists() and all(word in path.read_bytes() for word in (b'"step"', b'"push"')),

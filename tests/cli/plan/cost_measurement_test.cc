@@ -5,6 +5,7 @@
 
 #include "common/config/job_config.h"
 #include "model/built_in_models.h"
+#include "model/without_pservers.h"
 
 namespace sluice::plan {
 namespace {
@@ -65,6 +66,30 @@ TEST(CostMeasurementTest, DropsTheOptionsOfOtherModes) {
   const auto as_async = Measured(sync, Mode::kAsync);
   ASSERT_TRUE(as_async.ok()) << as_async.status();
   EXPECT_EQ(ModeOf(as_async->strategy()), Mode::kAsync);
+}
+
+constexpr char kCollective[] =
+    "strategy { a_sync: false sync_configs { dense: COLLECTIVE engine: GLOO comm_num: 2 "
+    "gradient_merge_steps: 3 on_worker_loss: SHRINK } }";
+
+TEST(CostMeasurementTest, ACollectiveJobIsPlannedAsOne) {
+  EXPECT_EQ(PlanModeOf(Job(kCollective)), PlanMode::kCollective);
+  EXPECT_EQ(PlanModeOf(Job("strategy { a_sync: false }")), PlanMode::kSync);
+  EXPECT_EQ(PlanModeOf(Job("")), PlanMode::kAsync);
+}
+
+TEST(CostMeasurementTest, TheDenseTablesOfACollectiveJobAreMeasuredOnPservers) {
+  const JobConfig job = Job(kCollective);
+  const auto measured = Measured(job, Mode::kSync);
+  ASSERT_TRUE(measured.ok()) << measured.status();
+  const SyncConfigs& sync = measured->strategy().sync_configs();
+  EXPECT_EQ(ModeOf(measured->strategy()), Mode::kSync);
+  EXPECT_EQ(sync.dense(), SyncConfigs::PSERVER);
+  EXPECT_EQ(sync.gradient_merge_steps(), 3u) << "what a step has stays";
+  const auto needs_none = NeedsNoPservers(BuiltInSpecs(), *measured);
+  ASSERT_TRUE(needs_none.ok()) << needs_none.status();
+  EXPECT_FALSE(*needs_none);
+  EXPECT_TRUE(Measured(job, Mode::kGeo).ok());
 }
 
 TEST(CostMeasurementTest, AJobThatTrainsNothingIsRefused) {

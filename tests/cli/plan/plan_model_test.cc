@@ -107,10 +107,33 @@ TEST(PlanModelTest, CollectiveMovesTheDenseBytesBetweenTheWorkers) {
   EXPECT_NEAR(Rate(costs, 1, 0, Link(100 * kMiB), PlanMode::kCollective), 100 / 0.010, 1e-3);
 }
 
+// The headers of frames weigh more than the values of a tiny model.
+TEST(PlanModelTest, ATinyCollectiveModelNeedsNoPservers) {
+  PlanCosts costs = Costs();
+  costs.set_dense_bytes(100);
+  costs.set_pushed_bytes(250);
+  costs.set_pulled_bytes(150);
+  EXPECT_NEAR(Rate(costs, 4, 0, Link(1e4), PlanMode::kCollective), 4 * 100 / 0.025, 1e-3);
+  // One that closes the steps takes none of the bytes.
+  EXPECT_NEAR(Rate(costs, 4, 1, Link(1e4), PlanMode::kCollective), 4 * 100 / 0.025, 1e-3);
+}
+
+TEST(PlanModelTest, RoundTripsToPserversCountOnlyWhereTheyAre) {
+  PlanCosts costs = Costs();
+  costs.set_pulled_bytes(kMiB);
+  // 10 ms + 15 ms + 2 ceil(log2 4) messages of half a round trip.
+  EXPECT_NEAR(Rate(costs, 4, 0, Link(100 * kMiB, 0.001), PlanMode::kCollective), 4 * 100 / 0.027,
+              1e-3);
+  EXPECT_NEAR(Rate(costs, 4, 1, Link(100 * kMiB, 0.001), PlanMode::kCollective), 4 * 100 / 0.029,
+              1e-3);
+}
+
 TEST(PlanModelTest, SparseTablesNeedPserversInEveryMode) {
+  PlanCosts costs = WithGeo(Costs(), 8);
+  costs.set_rows(1000);
   for (const PlanMode mode :
        {PlanMode::kSync, PlanMode::kAsync, PlanMode::kGeo, PlanMode::kCollective})
-    EXPECT_EQ(Rate(WithGeo(Costs(), 8), 2, 0, Link(kMiB), mode), 0);
+    EXPECT_EQ(Rate(costs, 2, 0, Link(kMiB), mode), 0);
 }
 
 TEST(PlanModelTest, GeoHidesAnExchangeBehindAnEighthOfItsSteps) {
@@ -236,9 +259,10 @@ TEST(PlanModelTest, MemoryOfAPserver) {
   costs.set_dense_memory_bytes(100);
   costs.set_rows(10);
   costs.set_row_memory_bytes(20);
-  EXPECT_EQ(PserverMemory(costs, 1), 350);
-  EXPECT_EQ(PserverMemory(costs, 3), 150);
-  EXPECT_EQ(PserverMemory(costs, 0), 0);
+  EXPECT_EQ(PserverMemory(costs, PlanMode::kAsync, 1), 350);
+  EXPECT_EQ(PserverMemory(costs, PlanMode::kAsync, 3), 150);
+  EXPECT_EQ(PserverMemory(costs, PlanMode::kAsync, 0), 0);
+  EXPECT_EQ(PserverMemory(costs, PlanMode::kCollective, 1), 250) << "without the dense tables";
 }
 
 TEST(PlanModelTest, TheClosedFormulaIsBestAtItsShare) {

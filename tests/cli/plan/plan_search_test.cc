@@ -133,6 +133,67 @@ TEST(PlanSearchTest, TheClusterOfThePlanIsValid) {
   EXPECT_TRUE(ValidateClusterConfig(WithDefaults(*two)).ok());
 }
 
+// Costs of a collective job: all bytes are those of dense tables.
+PlanQuestion Collective() {
+  PlanQuestion question;
+  question.mode = PlanMode::kCollective;
+  question.network.bytes_per_s = 100 * kMiB;
+  return question;
+}
+
+PlanCosts DenseCosts() {
+  PlanCosts costs = Costs();
+  costs.set_dense_bytes(kMiB);
+  return costs;
+}
+
+TEST(PlanSearchTest, ACollectiveJobWithoutSparseTablesGetsNoPservers) {
+  const Plan plan = AnswerPlan(DenseCosts(), Collective());
+  EXPECT_EQ(plan.mode(), "collective");
+  ASSERT_GT(plan.rows_size(), 8);
+  EXPECT_EQ(plan.rows(0).processes(), 1u);
+  for (const PlanRow& row : plan.rows()) {
+    EXPECT_EQ(row.pservers(), 0u);
+    EXPECT_EQ(row.workers(), row.processes());
+    EXPECT_GT(row.collective().examples_per_second(), 0);
+    EXPECT_EQ(row.sync().examples_per_second(), 0);
+    EXPECT_EQ(row.formula_share(), 0);
+  }
+  EXPECT_EQ(PserversFor(DenseCosts(), PlanMode::kCollective, 8, 16), 0u);
+  // An idle pserver would leave the workers more of two cores, as one worker less would.
+  PlanQuestion one_host = Collective();
+  one_host.hosts = Hosts({{"127.0.0.1", 2}});
+  for (const PlanRow& row : AnswerPlan(DenseCosts(), one_host).rows())
+    EXPECT_EQ(row.pservers(), 0u) << row.processes();
+}
+
+TEST(PlanSearchTest, ACollectiveJobWithSparseTablesGetsPservers) {
+  PlanCosts costs = DenseCosts();
+  costs.set_dense_bytes(kMiB / 2);
+  costs.set_rows(1000);
+  const Plan plan = AnswerPlan(costs, Collective());
+  for (const PlanRow& row : plan.rows()) EXPECT_GE(row.pservers(), 1u);
+  EXPECT_GE(PserversFor(costs, PlanMode::kCollective, 8, 16), 1u);
+}
+
+TEST(PlanSearchTest, AnAsyncJobWithoutSparseTablesGetsPservers) {
+  PlanQuestion question = Collective();
+  question.mode = PlanMode::kAsync;
+  const Plan plan = AnswerPlan(DenseCosts(), question);
+  for (const PlanRow& row : plan.rows()) EXPECT_GE(row.pservers(), 1u);
+}
+
+TEST(PlanSearchTest, TheClusterOfACollectivePlanHasNoPservers) {
+  PlanQuestion question = Collective();
+  question.hosts = Hosts({{"127.0.0.1", 4}});
+  question.workers = {3};
+  const auto cluster = ClusterOf(AnswerPlan(DenseCosts(), question), 7100);
+  ASSERT_TRUE(cluster.ok());
+  EXPECT_EQ(cluster->pservers_size(), 0);
+  EXPECT_EQ(cluster->worker_num(), 3u);
+  EXPECT_TRUE(ValidateClusterConfig(WithDefaults(*cluster)).ok());
+}
+
 TEST(PlanSearchTest, OwnHostsHaveNoNamesForACluster) {
   PlanQuestion question;
   question.workers = {1};

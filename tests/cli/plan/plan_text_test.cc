@@ -21,10 +21,11 @@ TEST(PlanTextTest, BandwidthsAreBitsWithAUnit) {
 }
 
 TEST(PlanTextTest, NumbersAreInTheirRange) {
-  EXPECT_THAT(ParseNumbers("workers", "1,2,40", 40).value(), ElementsAre(1, 2, 40));
-  EXPECT_THAT(ParseNumbers("workers", "", 40).value(), ElementsAre());
+  EXPECT_THAT(ParseNumbers("workers", "1,2,40", 1, 40).value(), ElementsAre(1, 2, 40));
+  EXPECT_THAT(ParseNumbers("workers", "", 1, 40).value(), ElementsAre());
   for (const char* text : {"0", "41", "1,x", "-1"})
-    EXPECT_FALSE(ParseNumbers("workers", text, 40).ok()) << text;
+    EXPECT_FALSE(ParseNumbers("workers", text, 1, 40).ok()) << text;
+  EXPECT_THAT(ParseNumbers("pservers", "0,1", 0, 40).value(), ElementsAre(0, 1));
 }
 
 TEST(PlanTextTest, HostsHaveCores) {
@@ -50,6 +51,25 @@ TEST(PlanTextTest, TheBestRowIsMarked) {
   EXPECT_THAT(text, HasSubstr("\n*        9             1 : 8"));
   EXPECT_THAT(text, HasSubstr("best: 1 pserver and 8 workers"));
   EXPECT_THAT(text, HasSubstr("8Gbit/s"));
+}
+
+TEST(PlanTextTest, ARowWithoutPserversShowsNoMemoryOfThem) {
+  PlanCosts costs;
+  costs.set_examples(100);
+  costs.set_step_s(0.010);
+  costs.set_pushed_bytes(1e6);
+  costs.set_pulled_bytes(1e6);
+  costs.set_dense_bytes(1e6);
+  costs.set_process_memory_bytes(1e6);
+  PlanQuestion question;
+  question.mode = PlanMode::kCollective;
+  question.workers = {3};
+  question.network.bytes_per_s = 1e9;
+  const std::string text = PlanText(AnswerPlan(costs, question), question.mode);
+  EXPECT_THAT(text, HasSubstr("collective ex/s"));
+  EXPECT_THAT(text, HasSubstr("\n*        3             0 : 3"));
+  EXPECT_THAT(text, HasSubstr("best: 0 pservers and 3 workers"));
+  EXPECT_THAT(text, testing::Not(HasSubstr("0 B")));
 }
 
 TEST(PlanTextTest, ThePlotHasALineForEachMode) {

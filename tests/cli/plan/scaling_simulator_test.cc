@@ -96,15 +96,26 @@ TEST(ScalingSimulatorTest, TheSameSeedGivesTheSameRate) {
 
 TEST(ScalingSimulatorTest, FindsWhereSyncFallsBelowHalf) {
   const Simulation s = At(1000 * kMiB);
-  const uint32_t at = WorkersAtHalfOfIdeal(Costs(), 10, 10000, s);
+  const uint32_t at = WorkersAtHalfOfIdeal(Costs(), PlanMode::kSync, 10, 10000, s);
   ASSERT_GT(at, 1u);
   const auto share = [&](uint32_t workers) {
     return Simulate(Costs(), PlanMode::kSync, workers, 10, s) / IdealRate(Costs(), workers, 4);
   };
   EXPECT_LT(share(at), 0.5);
   EXPECT_GE(share(at - 1), 0.5);
-  EXPECT_EQ(WorkersAtHalfOfIdeal(Costs(), 10, at - 1, s), 0u);
-  EXPECT_GT(WorkersAtHalfOfIdeal(Costs(), 20, 10000, s), at);
+  EXPECT_EQ(WorkersAtHalfOfIdeal(Costs(), PlanMode::kSync, 10, at - 1, s), 0u);
+  EXPECT_GT(WorkersAtHalfOfIdeal(Costs(), PlanMode::kSync, 20, 10000, s), at);
+}
+
+TEST(ScalingSimulatorTest, OnlyCollectiveJobsWithoutSparseTablesHaveNoPservers) {
+  PlanCosts costs = Costs();
+  const Simulation s = At(100 * kMiB, 0.001);
+  const double formula = Formula(costs, PlanMode::kCollective, 16, 0, s);
+  ASSERT_GT(formula, 0);
+  EXPECT_NEAR(Simulate(costs, PlanMode::kCollective, 16, 0, s), formula, 1e-6 * formula);
+  EXPECT_EQ(Simulate(costs, PlanMode::kSync, 16, 0, s), 0);
+  costs.set_rows(1000);
+  EXPECT_EQ(Simulate(costs, PlanMode::kCollective, 16, 0, s), 0);
 }
 
 TEST(ScalingSimulatorTest, ModesThatWereNotMeasuredAreZero) {
