@@ -59,7 +59,7 @@ class BadInputTest(SluiceTest):
         self.refused(job("batch_size: 128", "batch_size: 0"), "wrong.textproto:%d: train.batch_size" % line, "0", "give 1 to")
         self.refused(job("train {", "train"), "wrong.textproto:")
         launch = ["sluice", "launch", "--job=%s" % ADULT]
-        for flag in ("--server_num=0", "--device=cuda:1023", "--gpus=1023"):  # a dry run checks the flags too
+        for flag in ("--server_num=1001", "--device=cuda:1023", "--gpus=1023"):  # a dry run checks the flags too
             self.refused(launch + ["--dry_run", flag], flag)
         self.refused(launch + ["--dry_run", "--set=optimizers.all.learning_rate=-1"],
                      "--set: optimizers.all.learning_rate: ")
@@ -78,7 +78,7 @@ class BadInputTest(SluiceTest):
         self.assert_columns_are_checked()
         self.refused(launch + ["--set=tables={name: \"embedding\" wire_type: BF16}", "--k_steps=4"], "tables[0].wire_type",
                      "BF16 is refused in Geo", "use F32")
-        self.refused(launch + ["--server_num=0"], "--server_num=0", "give 1 to")
+        self.refused(launch + ["--server_num=1001"], "--server_num=1001", "give 0 to")
         self.refused(launch + ["--server_threads=0"], "--server_threads=0", "give 1 to 1024")
         self.refused(launch + ["--log_dir=/proc/nowhere"], "/proc/nowhere", "writable --log_dir")
         self.refused(["sluice", "launch", "--job=nowhere.textproto"], "cannot open nowhere.textproto", "give the path")
