@@ -34,7 +34,7 @@ namespace sluice {
 class JobLedger {
  public:
   static constexpr size_t kMaxParkedPerWorker = 64;
-  // Of their keys. Each may keep a slice of kChunkBytes (frame.h) of its push besides.
+  // Counts their keys. Each pull may also keep one slice of its push (kChunkBytes, frame.h).
   static constexpr size_t kMaxParkedBytesPerWorker = size_t{64} << 20;
   using View = std::shared_ptr<const JobView>;
 

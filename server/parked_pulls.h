@@ -52,7 +52,7 @@ class ParkedPulls {
   ParkedPulls(size_t per_rank, size_t bytes_per_rank)
       : per_rank_(per_rank), bytes_per_rank_(bytes_per_rank) {}
 
-  // What a parked pull keeps: its keys, and its header.
+  // The memory that a parked pull holds, for its keys and its header.
   static size_t BytesOf(const Pull& pull, const PayloadReader& payload);
 
   // True when this rank may not park another pull of so many bytes. It never keeps others from

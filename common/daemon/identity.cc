@@ -23,6 +23,12 @@
 namespace sluice {
 namespace {
 
+// The advice in errors about addresses off loopback.
+constexpr char kHowToAllow[] =
+    "; give --tls_cert, --tls_key and --tls_ca (`sluice certs` makes them), or, on a network that "
+    "you trust, give --insecure (SLUICE_INSECURE=true, or security { insecure: true } in the "
+    "cluster file)";
+
 struct Setting {
   std::string value;
   std::string origin;  // "--bind", "SLUICE_BIND", "pservers[0] of FILE"
@@ -260,9 +266,8 @@ class Resolver {
     return absl::InvalidArgumentError(absl::StrCat(
         setting.origin, ": '", setting.value,
         "' is not a loopback address, and this process has no TLS with which to recognize the "
-        "scheduler; give --tls_cert, --tls_key and --tls_ca, or, on a network that you trust, "
-        "give --insecure (SLUICE_INSECURE=true, or security { insecure: true } in the cluster "
-        "file)"));
+        "scheduler",
+        kHowToAllow));
   }
 
   absl::StatusOr<Address> CheckBind(const Setting& setting) const {
@@ -271,10 +276,7 @@ class Resolver {
     if (!insecure_ && !id_.credentials.tls() && !IsLoopback(address->host)) {
       return absl::InvalidArgumentError(absl::StrCat(
           setting.origin, ": '", setting.value,
-          "' is not a loopback address, and connections to it have no TLS; give --tls_cert, "
-          "--tls_key and --tls_ca (`sluice certs` makes them), or, "
-          "on a network that you trust, give --insecure (SLUICE_INSECURE=true, or security { "
-          "insecure: true } in the cluster file)"));
+          "' is not a loopback address, and connections to it have no TLS", kHowToAllow));
     }
     return address;
   }

@@ -26,7 +26,7 @@ namespace {
 
 // Connections that have not said hello. A further one takes the place of the oldest.
 constexpr size_t kMaxStrangers = 64;
-// Whoever connects without end gives others their turn after so many connections. A caller that
+// The thread accepts this many connections in a row, then serves its streams. So a caller that
 // says hello at once is heard before kMaxStrangers others have come.
 constexpr int kAcceptsATurn = 16;
 constexpr absl::Duration kHelloTimeout = absl::Seconds(10);

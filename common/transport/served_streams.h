@@ -28,8 +28,8 @@ class ServedStream {
   virtual bool ending() = 0;
   // Bytes of answers that Cut would drop. 0 once ClaimCut has returned true.
   virtual size_t queued_bytes() = 0;
-  // What is there of a message that is not complete yet. 0 as above, and where the transport
-  // bounds these itself.
+  // Bytes that have arrived of an incomplete message. 0 after ClaimCut, and if the transport
+  // bounds them itself.
   virtual size_t incoming_bytes() { return 0; }
   // True for one caller, who then reports the cut and calls Cut.
   virtual bool ClaimCut() = 0;

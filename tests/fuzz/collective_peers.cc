@@ -206,7 +206,7 @@ class RankZero {
 
 absl::Status Operate(FuzzedDataProvider* input, ShmEngine* engine) {
   const auto n = input->ConsumeIntegralInRange<size_t>(0, kMostValues);
-  // Of exactly this size, so that the sanitizer sees what is written beyond it.
+  // The array has exactly n values, so that the sanitizer notices writes beyond it.
   const std::unique_ptr<float[]> values(new float[n]());
   const absl::Span<float> span(values.get(), n);
   const auto op = static_cast<Collective::Op>(input->ConsumeIntegralInRange(0, 3));

@@ -139,7 +139,7 @@ class Pair {
     for (size_t turn = 0; turn < kMostTurns && received_ < sent_ && !done_; ++turn) Turn();
   }
 
-  // What only the owner of the memory could forbid.
+  // Acts as a hostile peer, which can write anywhere in the shared memory.
   void Disturb() {
     honest_ = false;
     const int what = input_->ConsumeIntegralInRange<int>(0, 3);
@@ -224,7 +224,7 @@ class Pair {
     }
   }
 
-  // What the stream's thread and its users do.
+  // Makes one of the calls that the stream's thread and its users make.
   void StepOfStream() {
     switch (input_->ConsumeIntegralInRange<int>(0, 7)) {
       case 0:

@@ -242,7 +242,7 @@ TEST_P(CollectiveFaultsTest, ARankThatNeverJoinsIsNamed) {
 }
 
 TEST_P(CollectiveFaultsTest, NothingIsLeftBehind) {
-  // What the process keeps from its first group on is no leak.
+  // The process keeps some descriptors of its first group until it ends; they are not a leak.
   RankThreads(GetParam().engine, GetParam().ranks, Options(), Hosts()).Join(1);
   const int files = CountShmFiles();
   const int before = CountDescriptors();

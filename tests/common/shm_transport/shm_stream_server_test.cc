@@ -245,16 +245,21 @@ TEST(ShmStreamServerTest, ClientThatDoesNotReadIsCutAtTheLimitAndReported) {
   EXPECT_EQ(audit.Refusals(kExchangeMethod, "room"), 1u);
 }
 
+// All streams together may have 12 MiB of answers that wait.
+ShmStreamServer::Options OptionsWithSmallBudget(RecordedCuts* cuts) {
+  StreamBounds bounds;
+  bounds.max_total_queued_bytes = 12 << 20;
+  ShmStreamServer::Options options;
+  options.ring_bytes = 1 << 20;
+  options.streams = std::make_shared<ServedStreams>(bounds, cuts->reports());
+  return options;
+}
+
 TEST(ShmStreamServerTest, TheClientWithTheMostQueuedIsCutWhenAllHaveTooMuch) {
   InProcessTransport control;
   ScriptedServer scripted(Blocks);
-  StreamBounds bounds;
-  bounds.max_total_queued_bytes = 12 << 20;
   RecordedCuts cuts;
-  ShmStreamServer::Options options;
-  options.ring_bytes = 1 << 20;
-  options.streams = std::make_shared<ServedStreams>(bounds, cuts.reports());
-  ShmTestServer server(&control, scripted.factory(), options);
+  ShmTestServer server(&control, scripted.factory(), OptionsWithSmallBudget(&cuts));
   ShmTransport transport(OptionsWith(&control)), other(OptionsWith(&control));
   StalledClient greedy(&other, kShmAddress);
   greedy.stream()->Send({Slice::FromString(std::string(12, 'x'))});
@@ -305,13 +310,8 @@ TEST(ShmStreamServerTest, AClosedStreamWhoseClientDoesNotReadEnds) {
 TEST(ShmStreamServerTest, AClosedStreamWithTheMostQueuedIsCutBeforeHonestOnes) {
   InProcessTransport control;
   ScriptedServer scripted(Blocks);
-  StreamBounds bounds;
-  bounds.max_total_queued_bytes = 12 << 20;
   RecordedCuts cuts;
-  ShmStreamServer::Options options;
-  options.ring_bytes = 1 << 20;
-  options.streams = std::make_shared<ServedStreams>(bounds, cuts.reports());
-  ShmTestServer server(&control, scripted.factory(), options);
+  ShmTestServer server(&control, scripted.factory(), OptionsWithSmallBudget(&cuts));
   ShmTransport transport(OptionsWith(&control)), other(OptionsWith(&control));
   StalledClient greedy(&other, kShmAddress);
   greedy.stream()->Send({Slice::FromString(std::string(12, 'x'))});
