@@ -163,7 +163,8 @@ TEST(PlanSearchTest, ACollectiveJobWithoutSparseTablesGetsNoPservers) {
   // An idle pserver would leave the workers more of two cores, as one worker less would.
   PlanQuestion one_host = Collective();
   one_host.hosts = Hosts({{"127.0.0.1", 2}});
-  for (const PlanRow& row : AnswerPlan(DenseCosts(), one_host).rows())
+  const Plan on_one_host = AnswerPlan(DenseCosts(), one_host);
+  for (const PlanRow& row : on_one_host.rows())
     EXPECT_EQ(row.pservers(), 0u) << row.processes();
 }
 
