@@ -124,7 +124,7 @@ int ServePserver(int threads, const TlsFiles& tls) {
   resources.clock = Clock::Real();
   resources.env = Env::Real();
   resources.available_memory = [] { return AvailableMemory(); };
-  Pserver pserver(std::move(resources));
+  Pserver pserver(std::move(resources), nullptr, threads);
   GrpcStreamServer::Options options;
   options.threads = threads;
   auto credentials = GrpcCredentials::Create(tls);

@@ -24,6 +24,7 @@ namespace sluice {
 class AuditLog;
 class CutWriter;
 class LoadProgress;
+class ShardThreads;
 class Transport;
 
 // Resources of the process that its jobs share. Clock, env and available_memory must be set.
@@ -40,6 +41,8 @@ struct JobResources {
   uint32_t load_threads = 0;
   // Writes checkpoints; outlives the jobs. Null: each job has its own.
   CutWriter* cut_writer = nullptr;
+  // Helps to close large steps; outlives the jobs. Null: each request does all of its work itself.
+  ShardThreads* shard_threads = nullptr;
   // Opens the streams of copies (proto/replica.proto); outlives the jobs. Null: copies are neither
   // sent nor read.
   Transport* replica_transport = nullptr;

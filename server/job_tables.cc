@@ -10,14 +10,16 @@
 //   6. ChangeShards: when that ended a step or an epoch, every shard applies the gradients that
 //      waited for it. If the step asked for a checkpoint, its cut begins now. JobLedger::Settle
 //      then does the rest of step 5, so that no pull of the next step is answered before the cut.
-//   7. Answer: first the parked pulls that became ready, then the request itself, unless it waits.
+//   7. Answer: the request itself, unless it waits, and the parked pulls that became ready.
 //      With replicas, Replicator::Acknowledge keeps an answer that acknowledges changes until the
 //      follower has them.
 // The job's lock is taken once for each message (1) and once at the end of the request (5). A
-// request that ends a step or an epoch takes it once more (6).
+// request that ends a step or an epoch takes it once more (6). When a step takes long to close, the
+// pserver's ShardThreads share the shards of step 6 and the answers of step 7.
 #include "server/job_tables.h"
 
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <new>
 #include <utility>
@@ -29,6 +31,7 @@
 #include "server/model_loader.h"
 #include "server/no_room.h"
 #include "server/request_parts.h"
+#include "server/shard_threads.h"
 
 namespace sluice {
 namespace {
@@ -79,6 +82,7 @@ JobTables::JobTables(const JobSpec& spec, const std::string& address, const JobR
       writer_(resources.cut_writer == nullptr ? own_writer_.get() : resources.cut_writer),
       available_memory_(resources.available_memory),
       on_report_changed_(resources.on_report_changed),
+      shard_threads_(resources.shard_threads),
       ledger_(job_id_, opened.policy, std::move(opened.view), resources.clock, opened.closed),
       cuts_({spec.config().checkpoint().dir(), instance_, writer_, env_, resources.clock,
              available_memory_, resources.on_report_changed}),
@@ -251,11 +255,14 @@ absl::Status JobTables::HandleSteps(const Caller& caller, DecodedFrame frame, Pu
     if (acknowledges) (*reply)->set_acknowledges(replicator_->ChangesNow());
     outcome = ledger_.Settle(&request, outcome);
   }
-  AnswerReady(std::move(outcome.ready));
-  SLUICE_RETURN_IF_ERROR(outcome.status);
-  if (outcome.parked) return absl::OkStatus();
-  Answer(caller, *request.view, header.pull(), std::move(request.frame.payload), outcome.stamp,
-         reply);
+  if (!outcome.status.ok() || outcome.parked) {
+    AnswerReady(std::move(outcome.ready));
+    return outcome.status;
+  }
+  AnswerReady(std::move(outcome.ready), [&] {
+    Answer(caller, *request.view, header.pull(), std::move(request.frame.payload), outcome.stamp,
+           reply);
+  });
   reply->reset();
   return absl::OkStatus();
 }
@@ -285,7 +292,15 @@ void JobTables::ChangeShards(const JobLedger::Request& request, const JobLedger:
 void JobTables::CloseStep(const JobView& view, uint64_t step, const JobLedger::Outcome& wanted) {
   SpanTimer span(trace_.get(), TraceBatch::CLOSE_STEP);
   span.set_step(step);
-  view.ForEachShard([step](Shard* shard) { NamingTable(*shard, [&] { shard->CloseStep(step); }); });
+  std::vector<Shard*> shards;
+  view.ForEachShard([&](Shard* shard) { shards.push_back(shard); });
+  const auto begin = std::chrono::steady_clock::now();
+  Share(shards.size(),
+        [&](size_t i) { NamingTable(*shards[i], [&] { shards[i]->CloseStep(step); }); });
+  if (shard_threads_ != nullptr) {
+    large_steps_.store(std::chrono::steady_clock::now() - begin >= shard_threads_->worth_sharing(),
+                       std::memory_order_relaxed);
+  }
   if (wanted.checkpoint > 0) cuts_.Begin(wanted.checkpoint, step, view);
 }
 
@@ -320,19 +335,31 @@ void JobTables::Flush(const JobView& view) {
   view.ForEachShard([](Shard* shard) { NamingTable(*shard, [&] { shard->Flush(); }); });
 }
 
-void JobTables::AnswerReady(std::vector<ParkedPull> ready) {
-  for (ParkedPull& p : ready) {
-    try {
-      Answer(p.caller, *p.view, p.pull, std::move(p.payload), p.stamp, &p.reply);
-    } catch (const std::bad_alloc&) {
-      // This pull may belong to another worker than the current request. Refuse it here, or it
-      // would never be answered.
-      p.reply->Refuse(
-          absl::ResourceExhaustedError(absl::StrCat("no memory for the answer to rank ",
-                                                    p.caller.rank, " on pserver ", address_)),
-          p.stamp.generation);
-    }
+void JobTables::AnswerReady(std::vector<ParkedPull> ready, const std::function<void()>& own) {
+  // The request's own answer begins first: it is as large as the others.
+  const size_t first = own != nullptr ? 1 : 0;
+  Share(first + ready.size(),
+        [&](size_t i) { i < first ? own() : AnswerParked(&ready[i - first]); });
+}
+
+void JobTables::AnswerParked(ParkedPull* parked) {
+  try {
+    Answer(parked->caller, *parked->view, parked->pull, std::move(parked->payload), parked->stamp,
+           &parked->reply);
+  } catch (const std::bad_alloc&) {
+    // This pull may belong to another worker than the current request. Refuse it here, or it would
+    // never be answered.
+    parked->reply->Refuse(
+        absl::ResourceExhaustedError(absl::StrCat("no memory for the answer to rank ",
+                                                  parked->caller.rank, " on pserver ", address_)),
+        parked->stamp.generation);
   }
+}
+
+void JobTables::Share(size_t n, const std::function<void(size_t)>& work) {
+  if (shard_threads_ != nullptr && large_steps_.load(std::memory_order_relaxed))
+    return shard_threads_->ForEach(n, work);
+  for (size_t i = 0; i < n; ++i) work(i);
 }
 
 void JobTables::Answer(const Caller& caller, const JobView& view, const Pull& pull,

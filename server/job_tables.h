@@ -7,6 +7,7 @@
 // under the other. Nothing is sent under any lock.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -116,15 +117,19 @@ class JobTables {
                  PayloadReader* payload, PushPart* scratch, ReplyWriter* reply);
   // Step 6.
   void ChangeShards(const JobLedger::Request& request, const JobLedger::Outcome& wanted);
-  // Applies the step on every shard; its cut, if it has one, begins right after.
+  // Applies the step on every shard, on several threads if it is large; its cut, if it has one,
+  // begins right after.
   void CloseStep(const JobView& view, uint64_t step, const JobLedger::Outcome& wanted);
   // Does what the lost rank's own commit would have done. A commit that cannot count here is left
   // out: the scheduler then gives the cut up for which it needs this commit.
   void CommitForLost(uint32_t rank, const Commit& commit);
   // OK unless a cut after `step` would hold another step's values.
   absl::Status CanCutAfter(uint64_t step);
-  // Step 7.
-  void AnswerReady(std::vector<ParkedPull> ready);
+  // Step 7. `own` answers the request itself; null: it is not answered now.
+  void AnswerReady(std::vector<ParkedPull> ready, const std::function<void()>& own = nullptr);
+  void AnswerParked(ParkedPull* parked);
+  // Calls work(i) for each i < n, on several threads if the job's steps are large.
+  void Share(size_t n, const std::function<void(size_t)>& work);
   void Answer(const Caller& caller, const JobView& view, const Pull& pull, PayloadReader payload,
               const ReplyStamp& stamp, std::unique_ptr<ReplyWriter>* reply);
   // Begins to send changes to a follower, if the job has replicas.
@@ -147,6 +152,10 @@ class JobTables {
   CutWriter* const writer_;
   const std::function<uint64_t()> available_memory_;
   const std::function<void()> on_report_changed_;  // may be null
+  ShardThreads* const shard_threads_;              // null: none
+  // Whether the last sync step took long enough to close that helpers are worth waking up. Relaxed:
+  // the results do not depend on it.
+  std::atomic<bool> large_steps_{false};
   JobLedger ledger_;
   JobCuts cuts_;
   JobCopies copies_;

@@ -13,7 +13,8 @@
 
 DEFINE_int32(rank, -1,
              "rank among the pservers, from 0 (SLUICE_RANK); default: by host name in pservers");
-DEFINE_int32(threads, 2, "threads of the data plane");
+DEFINE_int32(threads, 2,
+             "threads of the data plane; as many work on a large sync step when it closes");
 DEFINE_int32(drain_s, 30,
              "after SIGTERM, wait at most this many seconds until the shards have moved to other "
              "pservers; 0: end at once, and jobs recover as from a loss");

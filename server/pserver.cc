@@ -18,16 +18,19 @@
 namespace sluice {
 namespace {
 
-JobResources With(JobResources resources, CutWriter* writer, const std::function<void()>& change) {
+JobResources With(JobResources resources, CutWriter* writer, ShardThreads* threads,
+                  const std::function<void()>& change) {
   resources.cut_writer = writer;
+  resources.shard_threads = threads;
   resources.on_report_changed = change;
   return resources;
 }
 
 }  // namespace
 
-Pserver::Pserver(JobResources resources, std::function<void()> on_change)
-    : resources_(With(std::move(resources), &cut_writer_, on_change)),
+Pserver::Pserver(JobResources resources, std::function<void()> on_change, int threads)
+    : shard_threads_(threads - 1),
+      resources_(With(std::move(resources), &cut_writer_, &shard_threads_, on_change)),
       on_change_(std::move(on_change)) {}
 
 void Pserver::SetCutOrders(const google::protobuf::RepeatedPtrField<CutOrder>& orders) {

@@ -22,6 +22,7 @@
 #include "server/exchange_handler.h"
 #include "server/job_tables.h"
 #include "server/model_loader.h"
+#include "server/shard_threads.h"
 
 namespace sluice {
 
@@ -31,7 +32,9 @@ class Pserver {
   // Reconcile again then, for a route that came meanwhile. It is also called when a checkpoint has
   // begun, is complete or has failed, which should be reported. The calls come on threads of the
   // pserver, until Stop.
-  explicit Pserver(JobResources resources, std::function<void()> on_change = nullptr);
+  // `threads`: how many threads may work on one sync step, with the one that closes it.
+  explicit Pserver(JobResources resources, std::function<void()> on_change = nullptr,
+                   int threads = 1);
   ~Pserver() { Stop(); }
 
   // Opens the missing jobs, drops the others, and takes over routes. Other instances of the same
@@ -105,7 +108,8 @@ class Pserver {
   bool IsLeaving(const std::string& job_id);
   static HostedJob ReportOf(const Opening& opening);
 
-  CutWriter cut_writer_;  // outlives the jobs
+  CutWriter cut_writer_;  // outlives the jobs, as do the threads
+  ShardThreads shard_threads_;
   const JobResources resources_;
   const std::function<void()> on_change_;
   DataPlaneCounters counters_;

@@ -54,8 +54,9 @@ class PserverDaemon {
       : options_(std::move(options)),
         confined_(std::move(confined)),
         replica_transport_(ReplicaTransport(options_)),
-        pserver_(ResourcesOf(options_, confined_.get(), replica_transport_.get()),
-                 [this] { ReconcileSoon(); }) {}
+        pserver_(
+            ResourcesOf(options_, confined_.get(), replica_transport_.get()),
+            [this] { ReconcileSoon(); }, options_.threads) {}
   static std::unique_ptr<Transport> ReplicaTransport(const Options& options);
   static JobResources ResourcesOf(const Options& options, Env* confined,
                                   Transport* replica_transport);

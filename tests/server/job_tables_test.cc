@@ -9,6 +9,7 @@
 #include <limits>
 #include <random>
 
+#include "server/shard_threads.h"
 #include "tests/common/base/fake_clock.h"
 #include "tests/server/test_worker.h"
 
@@ -23,9 +24,11 @@ using testing::SizeIs;
 
 class JobTablesTest : public testing::Test {
  protected:
-  void Open(const JobSpec& spec) {
+  void Open(const JobSpec& spec, ShardThreads* threads = nullptr) {
     spec_ = spec;
-    auto job = JobTables::Open(spec, kSelf, TestResources(&clock_));
+    JobResources resources = TestResources(&clock_);
+    resources.shard_threads = threads;
+    auto job = JobTables::Open(spec, kSelf, resources);
     ASSERT_TRUE(job.ok()) << job.status();
     job_ = *job;
     for (uint32_t r = 0; r < spec.worker_num(); ++r) {
@@ -74,6 +77,44 @@ TEST_F(JobTablesTest, ReportsBytesInUseAndBytesReserved) {
   }
   EXPECT_EQ(report.bytes(), bytes);
   EXPECT_EQ(report.reserved_bytes(), reserved);
+}
+
+// Both the close of a step and the answers that it makes ready are shared.
+TEST_F(JobTablesTest, SeveralThreadsCloseASyncStepWithTheSameBits) {
+  constexpr int kWorkers = 3;
+  ShardThreads threads(/*helpers=*/3, /*worth_sharing=*/std::chrono::microseconds(0));
+  std::vector<std::vector<float>> dense;
+  std::vector<Rows> rows;
+  for (ShardThreads* const helpers : {static_cast<ShardThreads*>(nullptr), &threads}) {
+    workers_.clear();
+    Open(MakeSpec(kWorkers, false, 0, /*num_shards=*/16), helpers);
+    std::mt19937 random(1);
+    std::normal_distribution<float> normal;
+    std::vector<uint64_t> keys(200);
+    for (uint64_t step = 1; step <= 20; ++step) {
+      for (int rank = 0; rank < kWorkers; ++rank) {
+        TestWorker::PushArgs push{.sequence = step, .weight = rank + 1.0};
+        for (int i = 0; i < 4; ++i) push.dense.push_back(normal(random));
+        for (int i = 0; i < 50; ++i) {
+          push.rows[random() % keys.size()] = {normal(random), normal(random), normal(random)};
+        }
+        ASSERT_THAT(Push(rank, push).errors, IsEmpty());
+      }
+      std::vector<uint64_t> commits;
+      for (int rank = 0; rank < kWorkers; ++rank) commits.push_back(worker(rank).Commit(step));
+      for (int rank = 0; rank < kWorkers; ++rank) {
+        const Answer& answer = worker(rank).Get(commits[rank]);
+        ASSERT_TRUE(answer.done);
+        EXPECT_EQ(answer.code, 0);
+        EXPECT_EQ(answer.dense, worker(0).Get(commits[0]).dense);
+      }
+    }
+    for (size_t i = 0; i < keys.size(); ++i) keys[i] = i;
+    dense.push_back(worker(0).Dense());
+    rows.push_back(worker(0).Sparse(keys));
+  }
+  EXPECT_EQ(dense[1], dense[0]);
+  EXPECT_EQ(rows[1], rows[0]);
 }
 
 TEST_F(JobTablesTest, RetriedPushIsAppliedOnce) {

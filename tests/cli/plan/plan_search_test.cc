@@ -164,8 +164,7 @@ TEST(PlanSearchTest, ACollectiveJobWithoutSparseTablesGetsNoPservers) {
   PlanQuestion one_host = Collective();
   one_host.hosts = Hosts({{"127.0.0.1", 2}});
   const Plan on_one_host = AnswerPlan(DenseCosts(), one_host);
-  for (const PlanRow& row : on_one_host.rows())
-    EXPECT_EQ(row.pservers(), 0u) << row.processes();
+  for (const PlanRow& row : on_one_host.rows()) EXPECT_EQ(row.pservers(), 0u) << row.processes();
 }
 
 TEST(PlanSearchTest, ACollectiveJobWithSparseTablesGetsPservers) {
