@@ -12,7 +12,7 @@
 namespace sluice {
 namespace {
 
-constexpr uint32_t kBins = 1u << EvalAccumulator::kBinBits;
+constexpr uint32_t kBins = WeightBins::kBins;
 constexpr double kWeightUnit = 0x1p-20, kErrorUnit = 0x1p-32;
 constexpr double kMaxWeight = 0x1p30, kMaxError = 0x1p20;
 
@@ -32,14 +32,15 @@ absl::uint128 GetWide(const EvalSums::Wide& wide) {
 using Deltas = google::protobuf::RepeatedField<uint32_t>;
 using Weights = google::protobuf::RepeatedField<uint64_t>;
 
-void WriteBins(const std::vector<uint64_t>& bins, Deltas* deltas, Weights* weights) {
+void WriteBins(const WeightBins& bins, uint64_t WeightBins::Weights::*label, Deltas* deltas,
+               Weights* weights) {
   uint32_t last = 0;
-  for (uint32_t b = 0; b < kBins; ++b) {
-    if (bins[b] == 0) continue;
-    deltas->Add(b - last);
-    weights->Add(bins[b]);
-    last = b;
-  }
+  bins.ForEach([&](uint32_t bin, const WeightBins::Weights& both) {
+    if (both.*label == 0) return;
+    deltas->Add(bin - last);
+    weights->Add(both.*label);
+    last = bin;
+  });
 }
 
 absl::Status CheckBins(const char* name, const Deltas& deltas, const Weights& weights) {
@@ -60,9 +61,10 @@ absl::Status CheckBins(const char* name, const Deltas& deltas, const Weights& we
   return absl::OkStatus();
 }
 
-void AddBins(const Deltas& deltas, const Weights& weights, std::vector<uint64_t>* bins) {
+void AddBins(const Deltas& deltas, const Weights& weights, uint64_t WeightBins::Weights::*label,
+             WeightBins* bins) {
   uint32_t bin = 0;
-  for (int i = 0; i < deltas.size(); ++i) (*bins)[bin += deltas[i]] += weights[i];
+  for (int i = 0; i < deltas.size(); ++i) bins->At(bin += deltas[i]).*label += weights[i];
 }
 
 // The standard error of an AUC that was computed from this many examples of each class.
@@ -75,8 +77,6 @@ double StandardError(double auc, double positives, double negatives) {
 
 }  // namespace
 
-EvalAccumulator::EvalAccumulator() : positive_(kBins), negative_(kBins) {}
-
 void EvalAccumulator::Add(float logit, float label, float weight) {
   ++examples_;
   if (std::isnan(logit)) {
@@ -88,7 +88,8 @@ void EvalAccumulator::Add(float logit, float label, float weight) {
   const double p = Sigmoid(logit), error = std::abs(p - label);
   const bool is_positive = label >= 0.5f;
   const uint32_t bin = std::min<uint32_t>(static_cast<uint32_t>(p * kBins), kBins - 1);
-  (is_positive ? positive_ : negative_)[bin] += w;
+  WeightBins::Weights& both = bins_.At(bin);
+  (is_positive ? both.positive : both.negative) += w;
   weight_ += w;
   if ((logit >= 0) == is_positive) correct_ += w;
   const auto times_weight = [w](double value) {
@@ -104,8 +105,10 @@ absl::Status EvalAccumulator::Merge(const EvalSums& sums) {
   // Check everything first, so that bad sums from a peer add nothing.
   SLUICE_RETURN_IF_ERROR(CheckBins("positive", sums.positive_bin_delta(), sums.positive_weight()));
   SLUICE_RETURN_IF_ERROR(CheckBins("negative", sums.negative_bin_delta(), sums.negative_weight()));
-  AddBins(sums.positive_bin_delta(), sums.positive_weight(), &positive_);
-  AddBins(sums.negative_bin_delta(), sums.negative_weight(), &negative_);
+  AddBins(sums.positive_bin_delta(), sums.positive_weight(), &WeightBins::Weights::positive,
+          &bins_);
+  AddBins(sums.negative_bin_delta(), sums.negative_weight(), &WeightBins::Weights::negative,
+          &bins_);
   examples_ += sums.examples();
   bad_lines_ += sums.bad_lines();
   not_finite_ += sums.not_finite();
@@ -123,8 +126,10 @@ EvalSums EvalAccumulator::ToProto() const {
   sums.set_examples(examples_);
   sums.set_bad_lines(bad_lines_);
   sums.set_not_finite(not_finite_);
-  WriteBins(positive_, sums.mutable_positive_bin_delta(), sums.mutable_positive_weight());
-  WriteBins(negative_, sums.mutable_negative_bin_delta(), sums.mutable_negative_weight());
+  WriteBins(bins_, &WeightBins::Weights::positive, sums.mutable_positive_bin_delta(),
+            sums.mutable_positive_weight());
+  WriteBins(bins_, &WeightBins::Weights::negative, sums.mutable_negative_bin_delta(),
+            sums.mutable_negative_weight());
   SetWide(log_loss_, sums.mutable_log_loss());
   SetWide(absolute_error_, sums.mutable_absolute_error());
   SetWide(squared_error_, sums.mutable_squared_error());
@@ -138,12 +143,12 @@ EvalSums EvalAccumulator::ToProto() const {
 // within a bin count as ties because their order is unknown. Half of them is the error bound.
 void EvalAccumulator::Auc(EvalMetrics* metrics) const {
   absl::uint128 positives = 0, negatives = 0, below = 0, tied = 0;  // below, tied: weight x weight
-  for (uint32_t b = 0; b < kBins; ++b) {
-    below += positive_[b] * negatives;
-    tied += absl::uint128(positive_[b]) * negative_[b];
-    positives += positive_[b];
-    negatives += negative_[b];
-  }
+  bins_.ForEach([&](uint32_t, const WeightBins::Weights& both) {
+    below += both.positive * negatives;
+    tied += absl::uint128(both.positive) * both.negative;
+    positives += both.positive;
+    negatives += both.negative;
+  });
   if (positives == 0 || negatives == 0) {
     metrics->set_auc_undefined(absl::StrCat("no example has label ", positives == 0 ? 1 : 0));
     metrics->set_auc_error_bound(std::numeric_limits<double>::quiet_NaN());
@@ -186,7 +191,9 @@ EvalMetrics EvalAccumulator::Metrics() const {
   metrics.set_mae(mean(absolute_error_));
   metrics.set_rmse(std::sqrt(mean(squared_error_)));
   double labels = 0;  // mean label
-  for (uint64_t w : positive_) labels += static_cast<double>(w);
+  bins_.ForEach([&](uint32_t, const WeightBins::Weights& both) {
+    labels += static_cast<double>(both.positive);
+  });
   labels = labels * kWeightUnit / weight;
   metrics.set_positive_rate(labels);
   metrics.set_calibration(labels > 0 ? mean(probability_) / labels : nan);

@@ -12,19 +12,16 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "absl/numeric/int128.h"
 #include "absl/status/status.h"
+#include "model/eval/weight_bins.h"
 #include "proto/scheduler.pb.h"
 
 namespace sluice {
 
 class EvalAccumulator {
  public:
-  static constexpr int kBinBits = 20;
-
-  EvalAccumulator();
   // An example whose weight is not positive is only counted.
   void Add(float logit, float label, float weight);
   void AddBadLines(uint64_t n) { bad_lines_ += n; }
@@ -43,7 +40,7 @@ class EvalAccumulator {
   void Auc(EvalMetrics* metrics) const;
 
   uint64_t examples_ = 0, bad_lines_ = 0, not_finite_ = 0;
-  std::vector<uint64_t> positive_, negative_;  // [2^20] weights
+  WeightBins bins_;
   // Units: weights in 2^-20, products with a weight in 2^-52.
   absl::uint128 log_loss_ = 0, absolute_error_ = 0, squared_error_ = 0, weight_ = 0, correct_ = 0,
                 probability_ = 0;
