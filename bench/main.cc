@@ -70,6 +70,7 @@ std::vector<Benchmark> AllBenchmarks() {
   AddGpuTrainStepBenchmarks(&benchmarks);
   AddDedupBenchmarks(&benchmarks);
   AddTrainBenchmarks(&benchmarks);
+  AddTrainPairBenchmarks(&benchmarks);
   AddSchedulerBenchmarks(&benchmarks);
   AddCollectiveBenchmarks(&benchmarks);
   return benchmarks;

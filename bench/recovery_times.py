@@ -5,20 +5,19 @@ longer than its lease (only the lease tells). Two times count, from the signal o
 (`noticed`), and until all ranks and shards are served again and the job trains (`goes_on`). A scheduler that was killed has
 no lease: `goes_on` is the time until the next one has adopted the job. Only the standard library is needed here.
 """
-import argparse
 import json
 import os
 import pathlib
 import re
 import shutil
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
+import turns
+
 MODES = {"sync": ["--a_sync=false"], "async": ["--a_sync=true"], "geo": ["--a_sync=true", "--k_steps=20"]}
 CASES = [(role, way) for role in ("worker", "pserver") for way in ("kill", "stop")] + [("scheduler", "kill")]
 LEASE_S = 10.0
@@ -38,7 +37,7 @@ class Cluster:
         return done
 
     def submit(self, mode):
-        self.run("submit", "--detach", "--job=%s" % (ROOT / "configs/adult_wide_deep.textproto"), "--epochs=100000",
+        self.run("submit", "--detach", "--job=%s" % turns.ADULT, "--epochs=100000",
                  "--output_dir=%s" % (self._folder / mode), "--set=checkpoint.every_s=2", *MODES[mode])
         return self.await_job(lambda job: self.trains(job) and job.get("checkpoint", {}).get("made"))["job_id"]
 
@@ -85,45 +84,32 @@ def measure(cluster, role, way):
     return noticed, time.monotonic() - began
 
 
-def parse():
-    flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    flags.add_argument("--filter", default="", help="only the rows whose name matches")
-    flags.add_argument("--json", help="also write the rows to this file")
-    flags.add_argument("--repetitions", type=int, default=3)
-    flags.add_argument("--bin", default=str(ROOT / "build/release/bin"), help="folder of the programs")
-    return flags.parse_args()
-
-
 def main():
-    flags = parse()
+    options = turns.flags(__doc__, repetitions=3).parse_args()
     folder = pathlib.Path(tempfile.mkdtemp(prefix="sluice_recovery_"))
-    cluster = Cluster(pathlib.Path(flags.bin), folder)
-    rows = []
+    cluster = Cluster(options.bin, folder)
+    rows = turns.Rows()
     try:
+        turns.Rows.print_header("seconds", "lease")
         for mode in MODES:
             job_id = None
             for role, way in CASES:
                 name = "recovery/%s/%s/%s" % (role, way, mode)
-                if not re.search(flags.filter, name):
+                if not re.search(options.filter, name):
                     continue
                 job_id = job_id or cluster.submit(mode)
                 times = []
-                for _ in range(flags.repetitions):
+                for _ in range(options.repetitions):
                     times.append(measure(cluster, role, way))
                     time.sleep(12)  # processes that die too often within a minute are not started again
                 for what, values in zip(("noticed", "goes_on"), zip(*times)):
-                    value = statistics.median(values)
-                    rows.append({"name": "%s/%s" % (name, what), "value": round(value, 3), "unit": "s", "limit": LEASE_S,
-                                 "limit_name": "lease", "ratio": round(value / LEASE_S, 3),
-                                 "repetitions": len(values), "min": round(min(values), 3), "max": round(max(values), 3)})
-                    print("%(name)-40s %(value)7.2f s  %(ratio)5.2f leases  (%(min).2f to %(max).2f)" % rows[-1], flush=True)
+                    turns.Rows.print_row(rows.add("%s/%s" % (name, what), "s", values, [LEASE_S], "lease"))
             if job_id:
                 cluster.run("cancel", job_id)
     finally:
         cluster.run("down", check=False)
         shutil.rmtree(folder, ignore_errors=True)
-    if flags.json:
-        pathlib.Path(flags.json).write_text(json.dumps(rows, indent=1) + "\n")
+    rows.write(options.json)
 
 
 if __name__ == "__main__":

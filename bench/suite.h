@@ -72,6 +72,7 @@ void AddDedupBenchmarks(std::vector<Benchmark>* to);
 void AddTrainStepBenchmarks(std::vector<Benchmark>* to);
 void AddGpuTrainStepBenchmarks(std::vector<Benchmark>* to);
 void AddTrainBenchmarks(std::vector<Benchmark>* to);
+void AddTrainPairBenchmarks(std::vector<Benchmark>* to);
 void AddSchedulerBenchmarks(std::vector<Benchmark>* to);
 void AddCollectiveBenchmarks(std::vector<Benchmark>* to);
 

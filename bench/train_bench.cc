@@ -2,9 +2,7 @@
 // launch` with one pserver and two workers of one thread each, on generated data of Criteo's shape.
 // Variants of train/async/batch2048/sgd/f32: pservers4 spreads the work over four pservers;
 // hot_rows has a hot_row_cache of the default size and staleness; text parses its data in every
-// epoch instead of mapping the cache. tls/train/...: the cluster has mutual TLS; the limit is the
-// same job without, over gRPC too, measured in the same repetition. .../sgd/f32/shm: through shared
-// memory; the limit is the same job over gRPC. The other rows have the default transport.
+// epoch instead of mapping the cache. They have the default transport.
 // train/{sync,collective}/.../dense1000: each category has 1000 rows in a dense table, on the
 // pserver or on the workers (sync_configs.dense: COLLECTIVE).
 //
@@ -14,18 +12,7 @@
 // The figure is that of the last epoch, when processes are up and caches are warm. The limit is the
 // step's nine matrix products alone on all cores, or on a GPU the floor of gpu_floor.h. It is
 // measured before and after the job in the same repetition.
-#include <fcntl.h>
-#include <google/protobuf/struct.pb.h>
-#include <google/protobuf/text_format.h>
-#include <google/protobuf/util/json_util.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <cstdio>
-#include <filesystem>
-#include <fstream>
 #include <memory>
-#include <sstream>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -33,9 +20,9 @@
 #include "absl/strings/str_cat.h"
 #include "bench/gemm_floor.h"
 #include "bench/gpu_jobs.h"
+#include "bench/launched_job.h"
 #include "bench/standard_model.h"
 #include "bench/suite.h"
-#include "bench/temporary_folder.h"
 #include "common/base/status_macros.h"
 
 namespace sluice::bench {
@@ -68,118 +55,28 @@ constexpr uint64_t kDenseRows = 1000;
 constexpr uint32_t kGpuReaders = 8;
 constexpr int kGpuPservers = 4;
 
-// Runs a program from this program's folder to its end. Its output goes to `log`. Returns its exit
-// code.
-int RunProgram(const std::string& program, const std::vector<std::string>& arguments,
-               const std::string& log) {
-  const std::string path =
-      (std::filesystem::read_symlink("/proc/self/exe").parent_path() / program).string();
-  std::vector<char*> argv = {const_cast<char*>(path.c_str())};
-  for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
-  argv.push_back(nullptr);
-  const pid_t child = fork();
-  if (child == 0) {
-    const int out = open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    if (out >= 0) {
-      dup2(out, STDOUT_FILENO);
-      dup2(out, STDERR_FILENO);
-    }
-    execv(path.c_str(), argv.data());
-    _exit(127);
-  }
-  int status = 0;
-  if (child < 0 || waitpid(child, &status, 0) != child) return 127;
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
-}
-
-std::string ReadAll(const std::string& path) {
-  std::stringstream text;
-  text << std::ifstream(path).rdbuf();
-  return text.str();
-}
-
-// Training data that the rows of one process share.
-absl::StatusOr<std::shared_ptr<TemporaryFolder>> Data(uint64_t examples) {
-  static std::weak_ptr<TemporaryFolder> shared;
-  if (auto data = shared.lock()) return data;
-  SLUICE_ASSIGN_OR_RETURN(std::shared_ptr<TemporaryFolder> data, TemporaryFolder::Create());
-  SLUICE_RETURN_IF_ERROR(WriteStandardData(data->path(), examples, 4));
-  shared = data;
-  return data;
-}
-
+// A job, between two measurements of its floor in examples a second.
 class TrainRun {
  public:
   // Returns examples per second, over that many seconds.
   using Floor = std::function<double(double seconds)>;
-  // `flags` give sluice launch the mode, pservers and workers. `data` holds generated data, or
-  // null.
-  TrainRun(std::shared_ptr<TemporaryFolder> data, std::vector<std::string> flags,
-           const JobConfig& job, bool quick, Floor floor)
-      : data_(std::move(data)),
-        flags_(std::move(flags)),
-        job_(job),
-        epochs_(quick ? 1 : 2),
+  TrainRun(JobFile job, std::vector<std::string> flags, bool quick, Floor floor)
+      : job_(std::move(job), std::move(flags), quick ? 1 : 2),
         floor_seconds_(quick ? 0.02 : 0.5),
         floor_(std::move(floor)) {}
 
   Sample Measure() {
     const double before = floor_(floor_seconds_);
-    const absl::StatusOr<double> rate = ExamplesPerSecond();
-    if (!rate.ok()) {
-      std::fprintf(stderr, "%s\n", rate.status().ToString().c_str());
-      return Sample();
-    }
+    const double rate = job_.Measure();
     const double after = floor_(floor_seconds_);
-    return {*rate / 1e3, (before + after) / 2 / 1e3};
+    return {rate, (before + after) / 2 / 1e3};
   }
 
  private:
-  absl::StatusOr<double> ExamplesPerSecond() const {
-    SLUICE_ASSIGN_OR_RETURN(const std::shared_ptr<TemporaryFolder> folder,
-                            TemporaryFolder::Create());
-    const std::string dir = folder->path();
-    std::string text;
-    google::protobuf::TextFormat::PrintToString(job_, &text);
-    std::ofstream(dir + "/job.textproto") << text;
-    std::vector<std::string> arguments = {
-        "launch", absl::StrCat("--job=", dir, "/job.textproto"), absl::StrCat("--epochs=", epochs_),
-        absl::StrCat("--output_dir=", dir, "/out"), absl::StrCat("--log_dir=", dir, "/log")};
-    arguments.insert(arguments.end(), flags_.begin(), flags_.end());
-    const int code = RunProgram("sluice", arguments, dir + "/printed");
-    if (code != 0) {
-      return absl::InternalError(
-          absl::StrCat("sluice launch ended with ", code, ": ", ReadAll(dir + "/printed")));
-    }
-    google::protobuf::Struct result;
-    if (!google::protobuf::util::JsonStringToMessage(ReadAll(dir + "/out/result.json"), &result)
-             .ok()) {
-      return absl::InternalError("sluice launch wrote no result.json");
-    }
-    const auto& log = result.fields().at("epochs_log").list_value();
-    const auto& last = log.values(log.values_size() - 1).struct_value().fields();
-    return last.at("examples").number_value() / last.at("seconds").number_value();
-  }
-
-  const std::shared_ptr<TemporaryFolder> data_;
-  const std::vector<std::string> flags_;
-  const JobConfig job_;
-  const int epochs_;
+  const LaunchedJob job_;
   const double floor_seconds_;
   const Floor floor_;
 };
-
-struct TrainData {
-  std::shared_ptr<TemporaryFolder> made;  // null: the data was given by a flag
-  std::string files;
-};
-absl::StatusOr<TrainData> DataFor(const Settings& settings) {
-  TrainData data{nullptr, settings.train_data};
-  if (!data.files.empty()) return data;
-  SLUICE_ASSIGN_OR_RETURN(data.made, Data(settings.quick ? 4000 : 300000));
-  data.files = data.made->path() + "/*.tsv";
-  return data;
-}
 
 Benchmark TrainBenchmark(const Mode& mode, const Shape& shape, const std::string& rule,
                          const OptimizerConfig& optimizer) {
@@ -211,59 +108,13 @@ Benchmark TrainBenchmark(const Mode& mode, const Shape& shape, const std::string
     const std::vector<std::string> flags = {
         absl::StrCat("--server_num=", shape.pservers), "--worker_num=2",
         absl::StrCat("--a_sync=", mode.a_sync), absl::StrCat("--k_steps=", mode.k_steps)};
+    SLUICE_ASSIGN_OR_RETURN(JobFile file, WriteJob(job, data));
     auto run =
-        std::make_shared<TrainRun>(data.made, flags, job, settings.quick,
+        std::make_shared<TrainRun>(std::move(file), flags, settings.quick,
                                    [floor](double seconds) { return floor->Measure(seconds); });
     return std::function<Sample()>([run] { return run->Measure(); });
   };
   return benchmark;
-}
-
-// A job with other flags beside the same job over gRPC without TLS. The two take turns at being
-// first.
-Benchmark PairBenchmark(std::string name, std::string limit_name, std::vector<std::string> with,
-                        const Mode& mode, uint32_t batch, const OptimizerConfig& optimizer) {
-  Benchmark benchmark;
-  benchmark.name = std::move(name);
-  benchmark.unit = "k/s";
-  benchmark.limit_name = std::move(limit_name);
-  benchmark.few_repetitions = 9;
-  benchmark.prepare = [=](const Settings& settings) -> absl::StatusOr<std::function<Sample()>> {
-    SLUICE_ASSIGN_OR_RETURN(const TrainData data, DataFor(settings));
-    const JobConfig job = StandardJob(data.files, batch, optimizer);
-    const std::vector<std::string> flags = {"--server_num=1", "--worker_num=2",
-                                            absl::StrCat("--a_sync=", mode.a_sync),
-                                            absl::StrCat("--k_steps=", mode.k_steps)};
-    std::vector<std::string> of_plain = flags, of_other = flags;
-    of_plain.push_back("--transport=grpc");
-    of_other.insert(of_other.end(), with.begin(), with.end());
-    const auto no_floor = [](double) { return 0.0; };
-    const auto plain =
-        std::make_shared<TrainRun>(data.made, of_plain, job, settings.quick, no_floor);
-    const auto other =
-        std::make_shared<TrainRun>(data.made, of_other, job, settings.quick, no_floor);
-    const auto turn = std::make_shared<int>(0);
-    return std::function<Sample()>([plain, other, turn] {
-      Sample sample;
-      const bool other_first = (*turn)++ % 2 == 0;
-      if (other_first) sample.value = other->Measure().value;
-      sample.limit = plain->Measure().value;
-      if (!other_first) sample.value = other->Measure().value;
-      return sample;
-    });
-  };
-  return benchmark;
-}
-
-Benchmark TlsTrainBenchmark(const Mode& mode, uint32_t batch, const OptimizerConfig& optimizer) {
-  return PairBenchmark(absl::StrCat("tls/train/", mode.name, "/batch", batch, "/sgd/f32"),
-                       "the same without TLS", {"--tls", "--transport=grpc"}, mode, batch,
-                       optimizer);
-}
-
-Benchmark ShmTrainBenchmark(const Mode& mode, uint32_t batch, const OptimizerConfig& optimizer) {
-  return PairBenchmark(absl::StrCat("train/", mode.name, "/batch", batch, "/sgd/f32/shm"),
-                       "the same over gRPC", {"--transport=shm"}, mode, batch, optimizer);
 }
 
 Benchmark GpuTrainBenchmark(bool wide, uint32_t batch, const OptimizerConfig& optimizer) {
@@ -287,8 +138,9 @@ Benchmark GpuTrainBenchmark(bool wide, uint32_t batch, const OptimizerConfig& op
     const std::shared_ptr<GpuFloor> floor = std::move(made);
     const std::vector<std::string> flags = {absl::StrCat("--server_num=", kGpuPservers), "--gpus=0",
                                             "--a_sync=true", "--k_steps=0"};
+    SLUICE_ASSIGN_OR_RETURN(JobFile file, WriteJob(job, data));
     auto run =
-        std::make_shared<TrainRun>(data.made, flags, job, settings.quick,
+        std::make_shared<TrainRun>(std::move(file), flags, settings.quick,
                                    [floor](double seconds) { return floor->Measure(seconds); });
     return std::function<Sample()>([run] { return run->Measure(); });
   };
@@ -330,11 +182,6 @@ void AddTrainBenchmarks(std::vector<Benchmark>* to) {
   Shape text;
   text.cache = false;
   to->push_back(TrainBenchmark(kModes[0], text, "sgd", sgd));
-  for (const Mode& mode : {kModes[0], kModes[1]}) {
-    for (const uint32_t batch : {512u, 2048u}) to->push_back(TlsTrainBenchmark(mode, batch, sgd));
-    for (const uint32_t batch : {512u, 2048u, 8192u})
-      to->push_back(ShmTrainBenchmark(mode, batch, sgd));
-  }
   for (const bool wide : {false, true}) {
     for (const uint32_t batch : {4096u, 16384u, 65536u})
       to->push_back(GpuTrainBenchmark(wide, batch, sgd));

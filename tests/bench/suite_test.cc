@@ -103,10 +103,11 @@ TEST(BenchTest, QuickRunWritesEveryRowWithItsLimit) {
   const std::string json = absl::StrCat(::testing::TempDir(), "/sluice_bench_", getpid(), ".json");
   // The filter keeps one row per mode of those that launch a job.
   ASSERT_EQ(
-      std::system(absl::StrCat(bin,
-                               "/sluice-bench --quick '--filter=^(?!train/)|batch512/sgd' --json=",
-                               json, " > /dev/null")
-                      .c_str()),
+      std::system(
+          absl::StrCat(
+              bin, "/sluice-bench --quick '--filter=^(?!train/)|batch512/sgd|async/adult' --json=",
+              json, " > /dev/null")
+              .c_str()),
       0);
   std::stringstream text;
   text << std::ifstream(json).rdbuf();
@@ -153,6 +154,9 @@ TEST(BenchTest, QuickRunWritesEveryRowWithItsLimit) {
                            "train/async/batch512/sgd/f32",
                            "train/sync/batch512/sgd/f32",
                            "train/sync/batch512/sgd/f32/shm",
+                           "train/sync/batch512/sgd/f32/collective_dense",
+                           "train/async/adult/shm",
+                           "tls/train/async/batch2048/sgd/f32/shm",
                            "train/geo100/batch512/sgd/f32"}) {
     EXPECT_EQ(names.count(name), 1) << name;
   }

@@ -6,7 +6,7 @@ import sys
 import time
 import unittest
 
-from net_namespaces import NetNamespaces, why_no_namespaces
+from net_namespaces import NetNamespaces, remove_abandoned, why_no_namespaces
 
 REASON = why_no_namespaces(faults=True)
 NO_LIMITS = why_no_namespaces(limits=True)
@@ -121,6 +121,19 @@ class NetNamespacesTest(ThreeHosts):
         self.assertEqual(len(self.namespaces()), 4)
         self.net.close()
         self.assertEqual(self.namespaces(), [])
+
+    def test_namespaces_of_a_killed_process_can_be_removed(self):
+        prefix = "sluice-abandoned"
+        ours = NetNamespaces(["a"], prefix=prefix)
+        self.addCleanup(ours.close)
+        killed = subprocess.Popen([sys.executable, "-c", "import os, signal, net_namespaces\n"
+                                   "net_namespaces.NetNamespaces(['a'], prefix='%s')\n"
+                                   "os.kill(os.getpid(), signal.SIGKILL)" % prefix], cwd=os.path.dirname(__file__))
+        killed.wait(WAIT)
+        left = {"%s-%d-0-%s" % (prefix, killed.pid, name) for name in ("a", "switch")}
+        self.assertEqual(set(remove_abandoned(prefix)), left)
+        self.assertEqual(remove_abandoned(prefix), [])
+        self.assertEqual(len([name for name in self.namespaces() if name.startswith(prefix)]), 2)
 
 
 @unittest.skipIf(NO_LIMITS, NO_LIMITS)
