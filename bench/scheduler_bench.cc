@@ -22,7 +22,7 @@
 #include "bench/standard_model.h"
 #include "bench/suite.h"
 #include "scheduler/job_spec_builder.h"
-#include "scheduler/scheduler_loop.h"
+#include "scheduler/request_intake.h"
 
 namespace sluice::bench {
 namespace {
@@ -50,7 +50,9 @@ double Percentile(std::vector<double>* values, double share) {
 class SchedulerLoad {
  public:
   explicit SchedulerLoad(std::string folder)
-      : folder_(std::move(folder)), loop_(std::make_unique<SchedulerLoop>(Options(folder_))) {}
+      : folder_(std::move(folder)),
+        loop_(std::make_unique<SchedulerLoop>(Options())),
+        intake_(IntakeOptions()) {}
   ~SchedulerLoad() {
     loop_.reset();  // first, because it answers all waiting calls
     std::error_code ignored;
@@ -119,7 +121,7 @@ class SchedulerLoad {
     std::unique_ptr<WatchJobReply> job;
   };
 
-  static SchedulerLoop::Options Options(const std::string& folder) {
+  static SchedulerLoop::Options Options() {
     SchedulerLoop::Options options;
     options.core.cluster = "bench";
     options.core.pass_key = std::string(32, 'k');
@@ -131,9 +133,18 @@ class SchedulerLoad {
     options.clock = Clock::Real();
     options.env = Env::Real();
     options.host = "h";
-    options.default_output = folder;
     options.log = [](const std::string&) {};
     options.job_log = [](const std::string&, const std::string&) {};
+    return options;
+  }
+  RequestIntake::Options IntakeOptions() const {
+    RequestIntake::Options options;
+    options.loop = loop_.get();
+    options.clock = Clock::Real();
+    options.env = Env::Real();
+    options.pserver_num = kPservers;
+    options.default_output = folder_;
+    options.log = [](const std::string&) {};
     return options;
   }
 
@@ -147,7 +158,7 @@ class SchedulerLoad {
     if (i < kPservers) request.set_address(absl::StrCat("10.0.0.1:", 5000 + i));
     members_.emplace_back();
     members_.back().pserver = i < kPservers;
-    const auto reply = loop_->Register(request);
+    const auto reply = intake_.Register(request);
     members_.back().id = reply->member_id();
     members_.back().secret = reply->secret();
   }
@@ -159,7 +170,7 @@ class SchedulerLoad {
     request.mutable_config()->set_worker_num(kWorkersAJob);
     request.mutable_config()->mutable_strategy()->set_a_sync(true);
     request.mutable_config()->set_output_dir(absl::StrCat(folder_, "/", i));
-    const auto reply = loop_->SubmitJob(request);
+    const auto reply = intake_.SubmitJob(request);
     if (!reply.ok()) return reply.status();
     watches_.push_back(std::make_unique<WatchJobRequest>());
     watches_.back()->set_job_id(reply->job_id());
@@ -243,7 +254,7 @@ class SchedulerLoad {
     for (HostedJob& hosted : *request->mutable_hosted())
       hosted.set_frames_applied(hosted.frames_applied() + 700);
     Timed(&reports_us_, [&] {
-      loop_->Poll(request, [this, member](absl::StatusOr<PollReply> reply) {
+      intake_.Poll(request, [this, member](absl::StatusOr<PollReply> reply) {
         if (reply.ok()) Put({member, std::make_unique<PollReply>(*std::move(reply))});
       });
     });
@@ -285,7 +296,7 @@ class SchedulerLoad {
   }
   void NextPhase(Member* member) {
     Timed(nullptr, [&] {
-      loop_->NextPhase(member->phase.get(), [this, member](absl::StatusOr<NextPhaseReply> reply) {
+      intake_.NextPhase(member->phase.get(), [this, member](absl::StatusOr<NextPhaseReply> reply) {
         if (reply.ok()) Put({member, nullptr, std::make_unique<NextPhaseReply>(*std::move(reply))});
       });
     });
@@ -303,7 +314,7 @@ class SchedulerLoad {
   }
   void Watch(WatchJobRequest* request) {
     Timed(nullptr, [&] {
-      loop_->WatchJob(request, [this, request](absl::StatusOr<WatchJobReply> reply) {
+      intake_.WatchJob(request, [this, request](absl::StatusOr<WatchJobReply> reply) {
         if (!reply.ok()) return;
         Put({nullptr, nullptr, nullptr, request,
              std::make_unique<WatchJobReply>(*std::move(reply))});
@@ -323,6 +334,7 @@ class SchedulerLoad {
   std::condition_variable changed_;
   std::deque<Answered> answers_;
   std::unique_ptr<SchedulerLoop> loop_;  // answers calls until it is destroyed
+  RequestIntake intake_;
 };
 
 absl::StatusOr<std::shared_ptr<SchedulerLoad>> BeginLoad() {

@@ -39,19 +39,6 @@ size_t BoundOf(const FieldDescriptor* field) {
   return path || IsSentence(field) ? kMaxSentenceBytes : kMaxIdentifierBytes;
 }
 
-// Fields that hold `bytes` are secrets and states of members; a message bounds them.
-absl::Status CheckTexts(const Message& request) {
-  absl::Status status;
-  EachText(request, [&](const FieldDescriptor* field, const std::string& text) {
-    if (IsSentence(field) || text.size() <= BoundOf(field)) return true;
-    status = absl::InvalidArgumentError(absl::StrCat(field->full_name(), " has ", text.size(),
-                                                     " bytes; at most ", BoundOf(field),
-                                                     " are allowed"));
-    return false;
-  });
-  return status;
-}
-
 absl::Status CheckCount(absl::string_view field, int n, int most = kMaxListed) {
   if (n <= most) return absl::OkStatus();
   return absl::InvalidArgumentError(
@@ -81,30 +68,21 @@ std::string Clean(const FieldDescriptor* field, const std::string& text) {
 
 }  // namespace
 
-absl::Status CheckBounds(const RegisterRequest& request) {
-  const absl::Status counted = CheckCount("RegisterRequest.holds", request.holds_size());
-  return counted.ok() ? CheckTexts(request) : counted;
+absl::Status CheckLists(const RegisterRequest& request) {
+  return CheckCount("RegisterRequest.holds", request.holds_size());
 }
 
-absl::Status CheckBounds(const PollRequest& request) {
-  absl::Status status = CheckCount("PollRequest.hosted", request.hosted_size());
-  if (status.ok()) status = CheckCount("WorkerProgress.losses", request.progress().losses_size());
-  if (!status.ok()) return status;
+absl::Status CheckLists(const PollRequest& request) {
+  SLUICE_RETURN_IF_ERROR(CheckCount("PollRequest.hosted", request.hosted_size()));
+  SLUICE_RETURN_IF_ERROR(CheckCount("WorkerProgress.losses", request.progress().losses_size()));
   size_t bytes = 0;
   for (const HostedJob& hosted : request.hosted()) bytes += hosted.ByteSizeLong();
-  if (bytes > kMaxHostedBytes) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "PollRequest.hosted has ", bytes, " bytes; at most ", kMaxHostedBytes, " are allowed"));
-  }
-  return CheckTexts(request);
+  if (bytes <= kMaxHostedBytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "PollRequest.hosted has ", bytes, " bytes; at most ", kMaxHostedBytes, " are allowed"));
 }
 
-absl::Status CheckBounds(const LeaveRequest& request) { return CheckTexts(request); }
-absl::Status CheckBounds(const FailJobRequest& request) { return CheckTexts(request); }
-absl::Status CheckBounds(const MemberEndedRequest& request) { return CheckTexts(request); }
-absl::Status CheckBounds(const NextTaskRequest& request) { return CheckTexts(request); }
-
-absl::Status CheckBounds(const NextPhaseRequest& request) {
+absl::Status CheckLists(const NextPhaseRequest& request) {
   const PhaseReport& report = request.report();
   SLUICE_RETURN_IF_ERROR(CheckIndex(report.index()));
   for (const int lines :
@@ -112,15 +90,28 @@ absl::Status CheckBounds(const NextPhaseRequest& request) {
         report.eval().first_bad_lines_size()}) {
     SLUICE_RETURN_IF_ERROR(CheckCount("PhaseReport.first_bad_lines", lines));
   }
-  return CheckTexts(request);
+  return absl::OkStatus();
 }
 
 std::string Sentence(absl::string_view text) { return CutLine(text, kMaxSentenceBytes); }
 
-bool HasCleanText(const Message& request) {
-  return EachText(request, [](const FieldDescriptor* field, const std::string& text) {
-    return IsDataFile(field) || (text.size() <= BoundOf(field) && IsPrintableLine(text));
+absl::StatusOr<bool> HasCleanText(const Message& request) {
+  absl::Status bounded;
+  bool clean = true;
+  // Fields that hold `bytes` are secrets and states of members; a message bounds them.
+  EachText(request, [&](const FieldDescriptor* field, const std::string& text) {
+    const bool long_text = text.size() > BoundOf(field);
+    if (long_text && !IsSentence(field)) {
+      bounded = absl::InvalidArgumentError(absl::StrCat(field->full_name(), " has ", text.size(),
+                                                        " bytes; at most ", BoundOf(field),
+                                                        " are allowed"));
+      return false;
+    }
+    clean = clean && (IsDataFile(field) || (!long_text && IsPrintableLine(text)));
+    return true;
   });
+  if (!bounded.ok()) return bounded;
+  return clean;
 }
 
 void CleanText(Message* request) { ChangeTexts(request, &Clean); }

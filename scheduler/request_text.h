@@ -31,20 +31,23 @@ inline constexpr size_t kMaxReportedCardBytes = 64 << 10;
 // Of PollRequest.hosted, which the scheduler keeps until the next report.
 inline constexpr size_t kMaxHostedBytes = size_t{32} << 20;
 
-// INVALID_ARGUMENT names the field that is too long.
-absl::Status CheckBounds(const RegisterRequest& request);
-absl::Status CheckBounds(const PollRequest& request);
-absl::Status CheckBounds(const LeaveRequest& request);
-absl::Status CheckBounds(const FailJobRequest& request);
-absl::Status CheckBounds(const MemberEndedRequest& request);
-absl::Status CheckBounds(const NextPhaseRequest& request);
-absl::Status CheckBounds(const NextTaskRequest& request);
+// INVALID_ARGUMENT names the list, or the field of bytes, that is too long.
+absl::Status CheckLists(const RegisterRequest& request);
+absl::Status CheckLists(const PollRequest& request);
+absl::Status CheckLists(const NextPhaseRequest& request);
+// These have no lists.
+inline absl::Status CheckLists(const LeaveRequest&) { return absl::OkStatus(); }
+inline absl::Status CheckLists(const FailJobRequest&) { return absl::OkStatus(); }
+inline absl::Status CheckLists(const MemberEndedRequest&) { return absl::OkStatus(); }
+inline absl::Status CheckLists(const NextTaskRequest&) { return absl::OkStatus(); }
 
 // `text` as one printable line, cut when it is longer than a sentence may be.
 std::string Sentence(absl::string_view text);
 
-// True when CleanText would change nothing.
-bool HasCleanText(const google::protobuf::Message& request);
+// True when CleanText would change nothing. INVALID_ARGUMENT names the text that is too long. Reads
+// each text once: a worker repeats its report of INDEX, with the names of all data files, while it
+// waits for the next phase.
+absl::StatusOr<bool> HasCleanText(const google::protobuf::Message& request);
 // Cuts sentences, and escapes all text.
 void CleanText(google::protobuf::Message* request);
 
@@ -52,10 +55,12 @@ void CleanText(google::protobuf::Message* request);
 // refers to `request` otherwise.
 template <typename Request>
 absl::StatusOr<std::shared_ptr<const Request>> TakeIn(const Request& request) {
-  absl::Status status = CheckBounds(request);
+  absl::Status status = CheckLists(request);
   if (!status.ok()) return status;
+  const absl::StatusOr<bool> has_clean_text = HasCleanText(request);
+  if (!has_clean_text.ok()) return has_clean_text.status();
   // Nobody owns it: the caller keeps the request.
-  if (HasCleanText(request))
+  if (*has_clean_text)
     return std::shared_ptr<const Request>(std::shared_ptr<const Request>(), &request);
   auto clean = std::make_shared<Request>(request);
   CleanText(clean.get());

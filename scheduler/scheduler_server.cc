@@ -112,14 +112,30 @@ absl::Status SchedulerServer::Init() {
   loop.core = CoreOptions(options_);
   SLUICE_RETURN_IF_ERROR(StartAdmin());
   SLUICE_RETURN_IF_ERROR(TakeOver(&loop));
-  loop.clock = options_.clock;
-  loop.env = confined_ != nullptr ? confined_.get() : options_.env;
+  StartLoop(std::move(loop));
+  const Identity& identity = options_.identity;
+  SLUICE_ASSIGN_OR_RETURN(listener_, SchedulerListener::Start(identity.bind, identity.credentials,
+                                                              intake_.get(), options_.audit));
+  SLUICE_ASSIGN_OR_RETURN(
+      Address address,
+      ParseAddress(identity.advertise.empty() ? identity.bind : identity.advertise));
+  if (address.port == 0) address.port = static_cast<uint16_t>(listener_->port());
+  const std::string advertised = ToText(address);
+  options_.log(absl::StrCat("scheduler at ", advertised, ", admin at ", admin_->url()));
+  return AppendEndpoint(options_.env, identity, advertised, admin_->address());
+}
+
+void SchedulerServer::StartLoop(SchedulerLoop::Options loop) {
+  RequestIntake::Options intake;
+  intake.clock = loop.clock = options_.clock;
+  intake.env = loop.env = confined_ != nullptr ? confined_.get() : options_.env;
+  intake.log = loop.log = options_.log;
+  intake.pserver_num = loop.core.pserver_num;
+  std::error_code error;
+  intake.default_output = (std::filesystem::current_path(error) / "output").string();
   loop.host = HostName();
   loop.process_space = ProcessSpace();
   loop.process_has_ended = &ProcessHasEnded;
-  std::error_code error;
-  loop.default_output = (std::filesystem::current_path(error) / "output").string();
-  loop.log = options_.log;
   loop.job_log = [this](const std::string& job_id, const std::string& line) {
     options_.log(absl::StrCat("job ", job_id, ": ", line));
     if (!options_.job_log_folders) return;
@@ -129,17 +145,9 @@ absl::Status SchedulerServer::Init() {
   };
   loop.on_end = options_.on_end;
   loop_ = std::make_unique<SchedulerLoop>(std::move(loop));
+  intake.loop = loop_.get();
+  intake_ = std::make_unique<RequestIntake>(intake);
   serving_.store(loop_.get(), std::memory_order_release);
-  const Identity& identity = options_.identity;
-  SLUICE_ASSIGN_OR_RETURN(listener_, SchedulerListener::Start(identity.bind, identity.credentials,
-                                                              loop_.get(), options_.audit));
-  SLUICE_ASSIGN_OR_RETURN(
-      Address address,
-      ParseAddress(identity.advertise.empty() ? identity.bind : identity.advertise));
-  if (address.port == 0) address.port = static_cast<uint16_t>(listener_->port());
-  const std::string advertised = ToText(address);
-  options_.log(absl::StrCat("scheduler at ", advertised, ", admin at ", admin_->url()));
-  return AppendEndpoint(options_.env, identity, advertised, admin_->address());
 }
 
 absl::Status SchedulerServer::TakeOver(SchedulerLoop::Options* loop) {
@@ -325,7 +333,8 @@ SchedulerServer::~SchedulerServer() {
   bool ended = false;
   if (listener_ != nullptr) {
     // Without a store nobody can continue with the jobs, so the cluster ends here.
-    if (store_ == nullptr) loop_->Shutdown().IgnoreError();  // it has no other scheduler to fear
+    // It has no other scheduler to fear.
+    if (store_ == nullptr) intake_->Shutdown([](const absl::Status&) {});
     // Keep listening until the cluster has ended: members learn of the shutdown from their calls.
     ended = loop_->ShuttingDown();
     if (ended) loop_->WaitEnd();
@@ -334,6 +343,7 @@ SchedulerServer::~SchedulerServer() {
   // Both servers call the loop, so it goes last.
   admin_.reset();
   listener_.reset();
+  intake_.reset();
   loop_.reset();
   // Last of all. A standby, which would take over now, ends too.
   if (ended && store_ != nullptr && store_->leadership() != nullptr)

@@ -1,4 +1,5 @@
-// The scheduler daemon: owns the loop, its gRPC listener and its admin HTTP server.
+// The scheduler daemon: owns the loop, the intake of its calls, their gRPC listener and the admin
+// HTTP server.
 //
 // Start order: admin, state store, loop, listener. Taking over the store ends the scheduler that
 // leads at present. Whatever can refuse the start is therefore checked before: the records, the
@@ -24,6 +25,7 @@
 #include "common/base/mutex.h"
 #include "common/daemon/identity.h"
 #include "common/meta_store/meta_store.h"
+#include "scheduler/request_intake.h"
 #include "scheduler/scheduler_loop.h"
 #include "scheduler/scheduler_service.h"
 
@@ -63,6 +65,8 @@ class SchedulerServer {
   absl::Status Init();
   // Opens the state store, which ends the terms of earlier schedulers, and reads what they left.
   absl::Status TakeOver(SchedulerLoop::Options* loop);
+  // Makes the loop, of which the caller gives the core and the store, and its intake.
+  void StartLoop(SchedulerLoop::Options loop);
   // Reads what the store holds. INVALID_ARGUMENT: it is the state of another cluster.
   absl::StatusOr<StoredJobs> ReadStore();
   // Waits until no other scheduler leads. CANCELLED: `pause` returned false.
@@ -77,6 +81,7 @@ class SchedulerServer {
   std::unique_ptr<MetaStore> store_;  // null: the state is kept nowhere
   uint64_t term_ = 0;
   std::unique_ptr<SchedulerLoop> loop_;
+  std::unique_ptr<RequestIntake> intake_;
   // The loop for the admin server, which is started earlier; null until there is one. Release and
   // acquire: the admin's threads see the loop whole.
   std::atomic<SchedulerLoop*> serving_{nullptr};

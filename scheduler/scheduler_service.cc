@@ -40,16 +40,16 @@ Done<Reply> AnswerTo(ServerUnaryReactor* reactor, Reply* reply) {
 // A report that waits for news. gRPC tells here of a connection that has broken meanwhile.
 class PollReactor : public ServerUnaryReactor {
  public:
-  PollReactor(SchedulerLoop* loop, const PollRequest& request)
-      : loop_(loop), member_id_(request.member_id()), secret_(request.secret()) {}
+  PollReactor(RequestIntake* intake, const PollRequest& request)
+      : intake_(intake), member_id_(request.member_id()), secret_(request.secret()) {}
 
   // Also called when the member has given the call up, or its deadline has passed. A member that
   // lives reports again then.
-  void OnCancel() override { loop_->ConnectionBroke(member_id_, secret_); }
+  void OnCancel() override { intake_->ConnectionBroke(member_id_, secret_); }
   void OnDone() override { delete this; }
 
  private:
-  SchedulerLoop* const loop_;
+  RequestIntake* const intake_;
   const uint64_t member_id_;
   const std::string secret_;
 };
@@ -69,8 +69,8 @@ class SubmitReactor : public ServerUnaryReactor {
 
 class Service : public Scheduler::CallbackService {
  public:
-  Service(const GrpcCredentials& credentials, SchedulerLoop* loop, AuditLog* audit)
-      : credentials_(credentials), loop_(loop), audit_(audit) {}
+  Service(const GrpcCredentials& credentials, RequestIntake* intake, AuditLog* audit)
+      : credentials_(credentials), intake_(intake), audit_(audit) {}
 
   // Until then every call is refused with UNAVAILABLE.
   void ListensAt(const std::string& bind, int port) {
@@ -88,7 +88,7 @@ class Service : public Scheduler::CallbackService {
     // another one has ended.
     const bool believed = !credentials_.tls() || NameOf(*context) == absl::StrCat(request->rank());
     RegisterNotes notes;
-    absl::StatusOr<RegisterReply> answer = loop_->Register(*request, believed, &notes);
+    absl::StatusOr<RegisterReply> answer = intake_->Register(*request, believed, &notes);
     NoteRegistration(*context, *request, notes, answer.status());
     return Finish(context, std::move(answer), reply);
   }
@@ -96,23 +96,24 @@ class Service : public Scheduler::CallbackService {
                            PollReply* reply) override {
     if (auto* const refusal = RefusalOfMember(context, "Poll", request->member_id()))
       return refusal;
-    auto* const reactor = new PollReactor(loop_, *request);
-    loop_->Poll(request, Audited(context, "Poll", RefusalReason::kSecret, AnswerTo(reactor, reply)),
-                CallerNameOf(*context));
+    auto* const reactor = new PollReactor(intake_, *request);
+    intake_->Poll(request,
+                  Audited(context, "Poll", RefusalReason::kSecret, AnswerTo(reactor, reply)),
+                  CallerNameOf(*context));
     return reactor;
   }
   ServerUnaryReactor* Leave(CallbackServerContext* context, const LeaveRequest* request,
                             LeaveReply*) override {
     if (auto* const refusal = RefusalOfMember(context, "Leave", request->member_id()))
       return refusal;
-    const absl::Status status = loop_->Leave(*request);
+    const absl::Status status = intake_->Leave(*request);
     AuditRefusal(*context, "Leave", RefusalReason::kSecret, status);
     return Finish(context, status);
   }
   ServerUnaryReactor* MemberEnded(CallbackServerContext* context, const MemberEndedRequest* request,
                                   MemberEndedReply*) override {
     if (auto* const refusal = Refusal(context, "MemberEnded")) return refusal;
-    const absl::Status status = loop_->MemberEnded(*request);
+    const absl::Status status = intake_->MemberEnded(*request);
     Acted(*context, AuditedAction::kMemberEnded, MemberName(request->role(), request->rank()),
           status, absl::StrCat("pid ", request->pid(), ": ", request->reason()));
     // Nothing is left to do for a member that is gone already.
@@ -122,28 +123,31 @@ class Service : public Scheduler::CallbackService {
                                 NextPhaseReply* reply) override {
     if (auto* const refusal = Refusal(context, "NextPhase")) return refusal;
     ServerUnaryReactor* reactor = context->DefaultReactor();
-    loop_->NextPhase(request, AnswerToRank(context, "NextPhase", reply), CallerNameOf(*context));
+    intake_->NextPhase(request, AnswerToRank(context, "NextPhase", reply), CallerNameOf(*context));
     return reactor;
   }
   ServerUnaryReactor* NextTask(CallbackServerContext* context, const NextTaskRequest* request,
                                NextTaskReply* reply) override {
     if (auto* const refusal = Refusal(context, "NextTask")) return refusal;
     ServerUnaryReactor* reactor = context->DefaultReactor();
-    loop_->NextTask(*request, AnswerToRank(context, "NextTask", reply));
+    intake_->NextTask(*request, AnswerToRank(context, "NextTask", reply));
     return reactor;
   }
   ServerUnaryReactor* GetRoute(CallbackServerContext* context, const GetRouteRequest* request,
                                GetRouteReply* reply) override {
     if (auto* const refusal = Refusal(context, "GetRoute")) return refusal;
-    return Finish(context, loop_->GetRoute(*request), reply);
+    return Finish(context, intake_->GetRoute(*request), reply);
   }
   ServerUnaryReactor* FailJob(CallbackServerContext* context, const FailJobRequest* request,
                               FailJobReply*) override {
     if (auto* const refusal = RefusalOfMember(context, "FailJob", request->member_id()))
       return refusal;
-    const absl::Status status = loop_->FailJob(*request);
-    AuditRefusal(*context, "FailJob", RefusalReason::kSecret, status);
-    return Finish(context, status);
+    ServerUnaryReactor* reactor = context->DefaultReactor();
+    intake_->FailJob(*request, [this, context, reactor](const absl::Status& status) {
+      AuditRefusal(*context, "FailJob", RefusalReason::kSecret, status);
+      reactor->Finish(ToGrpcStatus(status));
+    });
+    return reactor;
   }
   ServerUnaryReactor* SubmitJob(CallbackServerContext* context, const SubmitJobRequest* request,
                                 SubmitJobReply* reply) override {
@@ -167,7 +171,7 @@ class Service : public Scheduler::CallbackService {
                                WatchJobReply* reply) override {
     if (auto* const refusal = Refusal(context, "WatchJob")) return refusal;
     ServerUnaryReactor* reactor = context->DefaultReactor();
-    loop_->WatchJob(request, AnswerTo(reactor, reply), CallerNameOf(*context));
+    intake_->WatchJob(request, AnswerTo(reactor, reply), CallerNameOf(*context));
     return reactor;
   }
   ServerUnaryReactor* CheckpointJob(CallbackServerContext* context,
@@ -183,50 +187,59 @@ class Service : public Scheduler::CallbackService {
         done(std::move(answer));
       };
     }
-    loop_->CheckpointJob(request, std::move(done), CallerNameOf(*context));
+    intake_->CheckpointJob(request, std::move(done), CallerNameOf(*context));
     return reactor;
   }
   ServerUnaryReactor* CancelJob(CallbackServerContext* context, const CancelJobRequest* request,
                                 CancelJobReply*) override {
     if (auto* const refusal = Refusal(context, "CancelJob")) return refusal;
-    const absl::Status status = loop_->CancelJob(*request);
-    Acted(*context, AuditedAction::kCancel, request->job_id(), status, request->failure());
-    return Finish(context, status);
+    ServerUnaryReactor* reactor = context->DefaultReactor();
+    intake_->CancelJob(*request, [this, context, request, reactor](const absl::Status& status) {
+      Acted(*context, AuditedAction::kCancel, request->job_id(), status, request->failure());
+      reactor->Finish(ToGrpcStatus(status));
+    });
+    return reactor;
   }
   ServerUnaryReactor* ScaleJob(CallbackServerContext* context, const ScaleJobRequest* request,
                                ScaleJobReply*) override {
     if (auto* const refusal = Refusal(context, "ScaleJob")) return refusal;
-    const absl::Status status = loop_->ScaleJob(*request);
-    Acted(*context, AuditedAction::kScale, request->job_id(), status,
-          absl::StrCat("worker_num ", request->worker_num()));
-    return Finish(context, status);
+    ServerUnaryReactor* reactor = context->DefaultReactor();
+    intake_->ScaleJob(*request, [this, context, request, reactor](const absl::Status& status) {
+      Acted(*context, AuditedAction::kScale, request->job_id(), status,
+            absl::StrCat("worker_num ", request->worker_num()));
+      reactor->Finish(ToGrpcStatus(status));
+    });
+    return reactor;
   }
   ServerUnaryReactor* DrainPserver(CallbackServerContext* context,
                                    const DrainPserverRequest* request,
                                    DrainPserverReply* reply) override {
     if (auto* const refusal = RefusalOfDrain(context, *request)) return refusal;
-    absl::StatusOr<DrainPserverReply> answer = loop_->DrainPserver(*request);
-    if (request->member_id() != 0)
-      AuditRefusal(*context, "DrainPserver", RefusalReason::kSecret, answer.status());
-    if (IsNews(*context, *request, answer.status())) {
-      Acted(*context, AuditedAction::kDrain, absl::StrCat("pserver ", request->rank()),
-            answer.status(), request->cancel() ? "cancel" : "");
-    }
-    return Finish(context, std::move(answer), reply);
+    ServerUnaryReactor* reactor = context->DefaultReactor();
+    const auto audited = [this, context, request, answer = AnswerTo(reactor, reply)](
+                             absl::StatusOr<DrainPserverReply> given) {
+      NoteDrain(*context, *request, given.status());
+      answer(std::move(given));
+    };
+    intake_->DrainPserver(*request, audited);
+    return reactor;
   }
   ServerUnaryReactor* GetStatus(CallbackServerContext* context, const GetStatusRequest*,
                                 ClusterStatus* reply) override {
     if (auto* const refusal = Refusal(context, "GetStatus")) return refusal;
-    *reply = loop_->GetStatus();
+    *reply = intake_->GetStatus();
     BoundStatus(kMaxControlMessageBytes, reply);
     return Finish(context, absl::OkStatus());
   }
   ServerUnaryReactor* Shutdown(CallbackServerContext* context, const ShutdownRequest*,
                                ShutdownReply*) override {
     if (auto* const refusal = Refusal(context, "Shutdown")) return refusal;
-    const absl::Status status = loop_->Shutdown();
-    Acted(*context, AuditedAction::kShutdown, "", status);
-    return Finish(context, status);
+    ServerUnaryReactor* reactor = context->DefaultReactor();
+    intake_->Shutdown([this, context, reactor](const absl::Status& status) {
+      Acted(*context, AuditedAction::kShutdown, "", status);
+      reactor->Finish(ToGrpcStatus(status));
+    });
+    return reactor;
   }
 
  private:
@@ -239,7 +252,7 @@ class Service : public Scheduler::CallbackService {
     const bool has_id = id != context.client_metadata().end();
     const std::string request_id =
         has_id ? std::string(id->second.data(), id->second.size()) : std::string();
-    absl::StatusOr<SubmitJobReply> answer = loop_->SubmitJob(request, request_id);
+    absl::StatusOr<SubmitJobReply> answer = intake_->SubmitJob(request, request_id);
     Acted(context, AuditedAction::kSubmit, answer.ok() ? answer->job_id() : "", answer.status());
     if (!answer.ok()) return answer.status();
     *reply = *std::move(answer);
@@ -262,11 +275,11 @@ class Service : public Scheduler::CallbackService {
     Refused(*context, method, peer, RefusalReason::kRank, allowed);
     return Finish(context, allowed);
   }
-  // The same for a member that gives its id. The loop answers those that it does not know.
+  // The same for a member that gives its id. The intake answers those that it does not know.
   ServerUnaryReactor* RefusalOfMember(CallbackServerContext* context, const char* method,
                                       uint64_t member_id) {
     if (!credentials_.tls()) return Refusal(context, method);
-    const auto member = loop_->RoleAndRankOf(member_id);
+    const auto member = intake_->RoleAndRankOf(member_id);
     return member.has_value() ? RefusalOfMember(context, method, *member)
                               : Refusal(context, method);
   }
@@ -305,7 +318,7 @@ class Service : public Scheduler::CallbackService {
     if (verifier == nullptr) return absl::UnavailableError("the scheduler is starting");
     return verifier->PeerOf(*context.auth_context(), context.peer());
   }
-  // Records what a call that the loop has refused says about its caller. `denied`: what the caller
+  // Records what a call that was refused says about its caller. `denied`: what the caller
   // lacks if it is PERMISSION_DENIED.
   void AuditRefusal(const CallbackServerContext& context, const char* method, RefusalReason denied,
                     const absl::Status& status) const {
@@ -328,7 +341,7 @@ class Service : public Scheduler::CallbackService {
           answer(std::move(given));
         };
   }
-  // AnswerTo for a call of a rank, which the loop refuses when the caller lacks its pass.
+  // AnswerTo for a call of a rank, which is refused when the caller lacks its pass.
   template <class Reply>
   Done<Reply> AnswerToRank(CallbackServerContext* context, const char* method, Reply* reply) {
     return Audited(context, method, RefusalReason::kPass,
@@ -353,6 +366,14 @@ class Service : public Scheduler::CallbackService {
       Acted(context, AuditedAction::kTakeover, MemberName(request.role(), request.rank()),
             absl::OkStatus(), absl::StrCat("replaces ", notes.replaced));
     }
+  }
+  void NoteDrain(const CallbackServerContext& context, const DrainPserverRequest& request,
+                 const absl::Status& outcome) {
+    if (request.member_id() != 0)
+      AuditRefusal(context, "DrainPserver", RefusalReason::kSecret, outcome);
+    if (!IsNews(context, request, outcome)) return;
+    Acted(context, AuditedAction::kDrain, absl::StrCat("pserver ", request.rank()), outcome,
+          request.cancel() ? "cancel" : "");
   }
   // The name in the caller's certificate; "" when it has none.
   std::string NameOf(const CallbackServerContext& context) const {
@@ -414,7 +435,7 @@ class Service : public Scheduler::CallbackService {
   }
 
   const GrpcCredentials credentials_;
-  SchedulerLoop* const loop_;
+  RequestIntake* const intake_;
   std::unique_ptr<const PeerVerifier> verifier_;  // of ready_verifier_
   std::atomic<const PeerVerifier*> ready_verifier_{nullptr};
   AuditLog* const audit_;  // may be null
@@ -426,8 +447,11 @@ class Service : public Scheduler::CallbackService {
 
 class GrpcListener : public SchedulerListener {
  public:
-  GrpcListener(const GrpcCredentials& credentials, SchedulerLoop* loop, AuditLog* audit)
-      : credentials_(credentials), loop_(loop), audit_(audit), service_(credentials, loop, audit) {}
+  GrpcListener(const GrpcCredentials& credentials, RequestIntake* intake, AuditLog* audit)
+      : credentials_(credentials),
+        intake_(intake),
+        audit_(audit),
+        service_(credentials, intake, audit) {}
   ~GrpcListener() override { Stop(); }
 
   absl::Status Listen(const std::string& bind) {
@@ -461,7 +485,7 @@ class GrpcListener : public SchedulerListener {
   void Stop() override {
     if (server_ == nullptr) return;
     failed_handshakes_.reset();  // those that the end of the server cuts are nobody's fault
-    loop_->StopWaiting();
+    intake_->StopWaiting();
     server_->Shutdown(GrpcDeadline(absl::Seconds(1)));
     server_->Wait();
     server_.reset();
@@ -469,7 +493,7 @@ class GrpcListener : public SchedulerListener {
 
  private:
   const GrpcCredentials credentials_;
-  SchedulerLoop* const loop_;
+  RequestIntake* const intake_;
   AuditLog* const audit_;  // may be null
   Service service_;
   int port_ = 0;
@@ -480,9 +504,9 @@ class GrpcListener : public SchedulerListener {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<SchedulerListener>> SchedulerListener::Start(
-    const std::string& bind, const GrpcCredentials& credentials, SchedulerLoop* loop,
+    const std::string& bind, const GrpcCredentials& credentials, RequestIntake* intake,
     AuditLog* audit) {
-  auto listener = std::make_unique<GrpcListener>(credentials, loop, audit);
+  auto listener = std::make_unique<GrpcListener>(credentials, intake, audit);
   const absl::Status status = listener->Listen(bind);
   if (!status.ok()) return status;
   return std::unique_ptr<SchedulerListener>(std::move(listener));

@@ -1,4 +1,5 @@
-// Serves the scheduler's gRPC calls: checks the caller, decodes, asks the loop, encodes. No logic.
+// Serves the scheduler's gRPC calls: checks the caller, decodes, asks the intake, encodes. No
+// logic.
 //
 // Thread safety: safe; gRPC calls it on its own threads.
 #pragma once
@@ -9,11 +10,11 @@
 #include "absl/status/statusor.h"
 #include "common/security/audit_log.h"
 #include "common/security/grpc_credentials.h"
-#include "scheduler/scheduler_loop.h"
+#include "scheduler/request_intake.h"
 
 namespace sluice {
 
-// Listens for calls and hands them to the loop.
+// Listens for calls and hands them to the intake.
 class SchedulerListener {
  public:
   virtual ~SchedulerListener() = default;
@@ -22,11 +23,11 @@ class SchedulerListener {
   // Takes no more calls and waits until those in progress are answered.
   virtual void Stop() = 0;
 
-  // `loop` and `audit` outlive the listener. Callers whose certificate does not allow a call get
+  // `intake` and `audit` outlive the listener. Callers whose certificate does not allow a call get
   // PERMISSION_DENIED. `audit` gets their calls and the orders of operators; it may be null.
   // UNAVAILABLE when the address is in use or not of this host.
   static absl::StatusOr<std::unique_ptr<SchedulerListener>> Start(
-      const std::string& bind, const GrpcCredentials& credentials, SchedulerLoop* loop,
+      const std::string& bind, const GrpcCredentials& credentials, RequestIntake* intake,
       AuditLog* audit);
 };
 

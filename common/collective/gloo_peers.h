@@ -44,6 +44,9 @@ class GlooPeers {
  public:
   static constexpr size_t kMaxInlineBytes = 64 << 10;
 
+  // Kinds of values: what a rank brings for another one to reduce, and what is final.
+  static constexpr uint64_t kBrought = 1, kResult = 2;
+
   struct Message {
     OperationHeader header;
     alignas(64) uint8_t values[kMaxInlineBytes];
@@ -74,9 +77,9 @@ class GlooPeers {
   absl::Status Acknowledge();
   absl::Status AwaitAcknowledgements();
 
-  // `slot`, from 1, tells kinds of values apart; `begin` and `bytes` say where in the region they
-  // are. Values of one slot arrive in the order in which they were
-  // sent. The memory outlives the region. After an error nothing is written to it.
+  // `slot`, a kind of values, tells them from others; `begin` and `bytes` say where in the region
+  // they are. Values of one slot arrive in the order in which they were sent. The memory outlives
+  // the region. After an error nothing is written to it.
   std::unique_ptr<Region> MakeRegion(void* memory, size_t bytes);
   absl::Status Send(Region* from, uint32_t rank, uint64_t slot, size_t begin, size_t bytes);
   absl::Status Receive(Region* to, uint32_t rank, uint64_t slot, size_t begin, size_t bytes);
@@ -92,6 +95,16 @@ class GlooPeers {
   void Cancel();
   std::string WaitingFor() const;
 
+  // Calls call(rank) for every other rank, in order, until one returns an error.
+  template <typename Call>
+  absl::Status ForOthers(Call call) const {
+    for (uint32_t rank = 0; rank < ranks_; ++rank) {
+      if (rank == self_) continue;
+      absl::Status status = call(rank);
+      if (!status.ok()) return status;
+    }
+    return absl::OkStatus();
+  }
   uint32_t self() const { return self_; }
   uint32_t ranks() const { return ranks_; }
 

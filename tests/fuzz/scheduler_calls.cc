@@ -1,7 +1,7 @@
 // Makes any calls to a scheduler's core with running jobs in all modes: requests of any fields,
 // most with the identity of a living member, while time passes and members are lost.
 //
-// Requests of members pass TakeIn first, as in SchedulerLoop.
+// Requests of members pass TakeIn first, as in RequestIntake.
 //
 // Checks: calls return statuses; desired states and status reports can always be made; why a job
 // failed is one printable line, of which any number fit into a status.
@@ -154,7 +154,7 @@ class Calls {
           .push_back(reply->member_id());
     });
   }
-  // Checks a submission as SchedulerLoop does, up to the files that it would read.
+  // Checks a submission as JobSubmission does, up to the files that it would read.
   void Submit() {
     JobConfig config = Any<SubmitJobRequest>().config();
     // Patterns would be looked for in the machine's folders.

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <thread>
 #include <vector>
@@ -21,6 +22,7 @@
 #include "common/transport/grpc_convert.h"
 #include "proto/scheduler.grpc.pb.h"
 #include "tests/common/base/hooked_env.h"
+#include "tests/common/meta_store/fake_meta_store.h"
 #include "tests/common/security/recorded_audit.h"
 #include "tests/common/security/test_certificates.h"
 
@@ -31,12 +33,13 @@ using ::testing::HasSubstr;
 
 class SchedulerServiceTest : public testing::Test {
  protected:
-  explicit SchedulerServiceTest(Env* env = Env::Real()) : loop_(LoopOptions(env)) {}
+  explicit SchedulerServiceTest(Env* env = Env::Real(), MetaStore* store = nullptr)
+      : loop_(LoopOptions(env, store)), intake_(IntakeOptions(env)) {}
 
   void Serve(const TlsFiles& files) {
     const auto credentials = GrpcCredentials::Create(files);
     ASSERT_TRUE(credentials.ok()) << credentials.status();
-    auto listener = SchedulerListener::Start("127.0.0.1:0", *credentials, &loop_, audit_.log());
+    auto listener = SchedulerListener::Start("127.0.0.1:0", *credentials, &intake_, audit_.log());
     ASSERT_TRUE(listener.ok()) << listener.status();
     listener_ = *std::move(listener);
   }
@@ -115,8 +118,10 @@ class SchedulerServiceTest : public testing::Test {
   }
 
   TestCertificates certificates_{"scheduler_service"};
+  std::atomic<int> lines_{0};  // that the intake has logged
   RecordedAudit audit_{"scheduler"};
   SchedulerLoop loop_;
+  RequestIntake intake_;
   std::unique_ptr<SchedulerListener> listener_;
   std::vector<RegisterReply> members_;  // the answers to registrations
 
@@ -132,8 +137,19 @@ class SchedulerServiceTest : public testing::Test {
     const auto stub = Scheduler::NewStub(channel);
     return ((*stub).*method)(&context, request, &reply).error_code();
   }
-  static SchedulerLoop::Options LoopOptions(Env* env) {
+  RequestIntake::Options IntakeOptions(Env* env) {
+    RequestIntake::Options options;
+    options.loop = &loop_;
+    options.clock = Clock::Real();
+    options.env = env;
+    options.pserver_num = 2;
+    options.log = [this](const std::string&) { ++lines_; };
+    return options;
+  }
+  static SchedulerLoop::Options LoopOptions(Env* env, MetaStore* store) {
     SchedulerLoop::Options options;
+    options.store = store;
+    if (store != nullptr) options.term = *store->AcquireTerm();
     options.core.pserver_num = options.core.worker_num = 2;
     options.core.pass_key = std::string(32, 'k');
     options.clock = Clock::Real();
@@ -202,7 +218,7 @@ TEST_F(SchedulerServiceTest, AMemberReportsOnlyForItself) {
   ASSERT_TRUE(Register(worker, ROLE_WORKER, 1).ok());
   const RegisterReply of_pserver = members_[0], of_worker = members_[1];
   ASSERT_EQ(loop_.GetStatus().members_size(), 2);
-  EXPECT_THAT(loop_.RoleAndRankOf(of_pserver.member_id()),
+  EXPECT_THAT(intake_.RoleAndRankOf(of_pserver.member_id()),
               testing::Optional(std::make_pair(ROLE_PSERVER, 0u)));
   // The certificates alone refuse these, even with the member's secret.
   constexpr grpc::StatusCode kDenied = grpc::StatusCode::PERMISSION_DENIED;
@@ -505,6 +521,80 @@ TEST_F(SlowFolderTest, SubmissionsThatWaitForAFolderHoldUpNoOtherCallAndAreBound
   for (std::thread& one : operators) one.join();
   EXPECT_EQ(ends[grpc::StatusCode::OK], 4 + 16);
   EXPECT_EQ(loop_.GetStatus().jobs_size(), 4 + 16);
+}
+
+struct StoreInMemory {
+  FakeMetaStore store;
+};
+
+class SlowStoreTest : private StoreInMemory, public SchedulerServiceTest {
+ protected:
+  SlowStoreTest() : SchedulerServiceTest(Env::Real(), &(StoreInMemory::store)) {}
+  FakeMetaStore* store() { return &(StoreInMemory::store); }
+};
+
+TEST_F(SlowStoreTest, OrdersThatWaitForTheStoreHoldUpNoOtherCall) {
+  Serve({});
+  const auto channel = ChannelOf({});
+  const auto stub = Scheduler::NewStub(channel);
+  ASSERT_TRUE(Register(channel, ROLE_PSERVER, 0).ok());
+  const uint64_t member = members_[0].member_id();
+  const std::string secret = members_[0].secret();
+  store()->HoldCommitsForTest(true);
+  constexpr int kOfEach = 20;
+  const int before = lines_;
+  std::vector<std::thread> callers;
+  std::atomic<int> answered{0}, not_found{0};
+  const auto order = [&](const auto& call) {
+    callers.emplace_back([&, call] {
+      grpc::ClientContext context;
+      context.set_deadline(GrpcDeadline(absl::Seconds(60)));
+      not_found += call(&context).error_code() == grpc::StatusCode::NOT_FOUND;
+      ++answered;
+    });
+  };
+  for (int i = 0; i < kOfEach; ++i) {
+    order([&, i](grpc::ClientContext* context) {
+      CancelJobRequest request;
+      request.set_job_id(absl::StrCat("cancelled-", i));
+      CancelJobReply reply;
+      return stub->CancelJob(context, request, &reply);
+    });
+    order([&, i](grpc::ClientContext* context) {
+      ScaleJobRequest request;
+      request.set_job_id(absl::StrCat("scaled-", i));
+      ScaleJobReply reply;
+      return stub->ScaleJob(context, request, &reply);
+    });
+    order([&, i](grpc::ClientContext* context) {
+      DrainPserverRequest request;
+      request.set_rank(100 + i);
+      DrainPserverReply reply;
+      return stub->DrainPserver(context, request, &reply);
+    });
+    order([&, i](grpc::ClientContext* context) {
+      FailJobRequest request;
+      request.set_member_id(member);
+      request.set_secret(secret);
+      request.set_job_id(absl::StrCat("failed-", i));
+      FailJobReply reply;
+      return stub->FailJob(context, request, &reply);
+    });
+  }
+  // Each order is logged when it has been taken in.
+  const absl::Time end = Clock::Real()->Now() + absl::Seconds(20);
+  while (lines_ < before + 4 * kOfEach && Clock::Real()->Now() < end) std::this_thread::yield();
+  EXPECT_EQ(lines_, before + 4 * kOfEach);
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_EQ(Poll(channel, member, secret), grpc::StatusCode::OK);
+    EXPECT_EQ(Call(channel, "/sluice.Scheduler/GetStatus"), grpc::StatusCode::OK);
+  }
+  EXPECT_EQ(answered, 0);
+  store()->HoldCommitsForTest(false);
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_EQ(not_found, 4 * kOfEach);
+  for (const char* action : {"cancel", "scale", "drain"})
+    EXPECT_EQ(audit_.Actions(action), kOfEach) << action;
 }
 
 TEST_F(SchedulerServiceTest, WithoutTlsEveryMethodIsOpen) {

@@ -39,11 +39,12 @@ class RolesOverTlsTest : public testing::Test {
  protected:
   RolesOverTlsTest()
       : log_dir_(absl::StrCat(testing::TempDir(), "roles_over_tls-", getpid())),
-        loop_(LoopOptions()) {
+        loop_(LoopOptions()),
+        intake_(IntakeOptions()) {
     std::filesystem::create_directories(log_dir_);
     const auto credentials = GrpcCredentials::Create(certificates_.Of(PeerRole::kScheduler));
     auto listener =
-        SchedulerListener::Start("127.0.0.1:0", *credentials, &loop_, scheduler_audit_.log());
+        SchedulerListener::Start("127.0.0.1:0", *credentials, &intake_, scheduler_audit_.log());
     EXPECT_TRUE(listener.ok()) << listener.status();
     listener_ = *std::move(listener);
     scheduler_ = absl::StrCat("127.0.0.1:", listener_->port());
@@ -108,6 +109,15 @@ class RolesOverTlsTest : public testing::Test {
   }
 
  private:
+  RequestIntake::Options IntakeOptions() {
+    RequestIntake::Options options;
+    options.loop = &loop_;
+    options.clock = Clock::Real();
+    options.env = Env::Real();
+    options.pserver_num = 2;
+    options.log = [](const std::string&) {};
+    return options;
+  }
   static SchedulerLoop::Options LoopOptions() {
     SchedulerLoop::Options options;
     options.core.pserver_num = options.core.worker_num = 2;
@@ -124,6 +134,7 @@ class RolesOverTlsTest : public testing::Test {
   TestCertificates certificates_{"roles_over_tls"};
   RecordedAudit scheduler_audit_{"scheduler"}, pserver_audit_{"pserver"};
   SchedulerLoop loop_;
+  RequestIntake intake_;
   std::unique_ptr<SchedulerListener> listener_;
   std::string scheduler_;
   std::unique_ptr<PserverDaemon> pserver_;

@@ -1,0 +1,153 @@
+#include "common/collective/gloo_reduction.h"
+
+#include <algorithm>
+
+#include "common/base/status_macros.h"
+#include "common/collective/reduce_loops.h"
+
+namespace sluice {
+namespace {
+
+// Bounds of a piece: a quarter of a part, if within them. Each piece costs a few system calls and
+// wake-ups.
+constexpr size_t kMinPieceFloats = 32 << 10, kMaxPieceFloats = 256 << 10;
+size_t PieceFloats(size_t largest_part) {
+  return std::clamp((largest_part + 3) / 4, kMinPieceFloats, kMaxPieceFloats);
+}
+// Pieces of each rank for which there is room before they are reduced.
+constexpr uint64_t kPiecesAhead = 4;
+
+// No part is larger.
+size_t LargestPart(size_t n, uint32_t ranks) { return PartOf(n, ranks, 0).size(); }
+
+}  // namespace
+
+GlooReduction::GlooReduction(GlooPeers* peers, absl::Span<const OperationHeader> headers,
+                             absl::Span<float> values, Scratch* scratch)
+    : peers_(peers),
+      header_(headers[peers->self()]),
+      values_(values),
+      width_(header_.wire_bytes()),
+      all_(header_.kind != OperationHeader::kReduceScatter),
+      piece_(PieceFloats(LargestPart(values.size(), peers->ranks()))),
+      pieces_((LargestPart(values.size(), peers->ranks()) + piece_ - 1) / piece_),
+      reduction_(headers, peers->self()),
+      sent_(peers->ranks()),
+      inputs_(peers->ranks()) {
+  const size_t n = values.size(), room = peers->ranks() * kPiecesAhead * piece_ * width_;
+  scratch->brought.resize(std::max(scratch->brought.size(), room));
+  brought_ = scratch->brought.data();
+  if (header_.in_bf16()) scratch->halves.resize(std::max(scratch->halves.size(), n));
+  wire_ = header_.in_bf16() ? reinterpret_cast<uint8_t*>(scratch->halves.data())
+                            : reinterpret_cast<uint8_t*>(values.data());
+  array_region_ = peers->MakeRegion(wire_, n * width_);
+  brought_region_ = peers->MakeRegion(brought_, scratch->brought.size());
+}
+
+absl::Status GlooReduction::Run() {
+  for (uint64_t k = 0; k < std::min(pieces_, kPiecesAhead); ++k)
+    SLUICE_RETURN_IF_ERROR(ExpectBrought(k));
+  // A result can arrive only after this rank has sent the values that it overwrites.
+  if (all_) SLUICE_RETURN_IF_ERROR(ExpectResults());
+  for (uint64_t k = 0; k <= pieces_; ++k) {
+    if (k < pieces_) SLUICE_RETURN_IF_ERROR(Bring(k));
+    if (k > 0) SLUICE_RETURN_IF_ERROR(ReduceOwn(k - 1));
+  }
+  return End();
+}
+
+absl::Status GlooReduction::ExpectBrought(uint64_t k) {
+  return peers_->ForOthers([&](uint32_t rank) {
+    const size_t size = reduction_.Counts(rank) ? PieceOf(peers_->self(), k).size() : 0;
+    const size_t begin = RoomOf(rank, k);
+    return Receive(brought_region_.get(), rank, GlooPeers::kBrought, {begin, begin + size});
+  });
+}
+
+absl::Status GlooReduction::ExpectResults() {
+  for (uint64_t k = 0; k < pieces_; ++k) {
+    SLUICE_RETURN_IF_ERROR(peers_->ForOthers([&](uint32_t rank) {
+      return Receive(array_region_.get(), rank, GlooPeers::kResult, PieceOf(rank, k));
+    }));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GlooReduction::Bring(uint64_t k) {
+  if (!reduction_.Counts(peers_->self())) return absl::OkStatus();
+  return peers_->ForOthers([&](uint32_t rank) {
+    const ArrayPart piece = PieceOf(rank, k);
+    float* const own = values_.data() + piece.begin;
+    if (header_.in_bf16()) {
+      RankReduction::Bring(header_, own, wire_ + piece.begin * width_, piece.size());
+    } else if (header_.kind == OperationHeader::kWeightedMean) {
+      BestReduceLoops().multiply(static_cast<float>(header_.weight), own, piece.size());
+    }
+    return Send(rank, GlooPeers::kBrought, piece);
+  });
+}
+
+absl::Status GlooReduction::ReduceOwn(uint64_t k) {
+  const uint32_t self = peers_->self();
+  const ArrayPart piece = PieceOf(self, k);
+  if (piece.size() == 0) return absl::OkStatus();
+  SLUICE_RETURN_IF_ERROR(peers_->ForOthers([&](uint32_t rank) {
+    inputs_[rank] = brought_ + RoomOf(rank, k) * width_;
+    return reduction_.Counts(rank) ? peers_->AwaitReceived(brought_region_.get(), rank)
+                                   : absl::OkStatus();
+  }));
+  float* const own = values_.data() + piece.begin;
+  inputs_[self] = own;
+  uint8_t* const copy = header_.in_bf16() ? wire_ + piece.begin * width_ : nullptr;
+  reduction_.Reduce(inputs_, own, copy, piece.size());
+  // The room of the piece is free now.
+  if (k + kPiecesAhead < pieces_) SLUICE_RETURN_IF_ERROR(ExpectBrought(k + kPiecesAhead));
+  if (!all_) return absl::OkStatus();
+  return peers_->ForOthers([&](uint32_t rank) { return Send(rank, GlooPeers::kResult, piece); });
+}
+
+absl::Status GlooReduction::End() {
+  SLUICE_RETURN_IF_ERROR(peers_->ForOthers([&](uint32_t rank) -> absl::Status {
+    SLUICE_RETURN_IF_ERROR(AwaitResultsOf(rank));
+    for (; sent_[rank] > 0; --sent_[rank])
+      SLUICE_RETURN_IF_ERROR(peers_->AwaitSent(array_region_.get(), rank));
+    return absl::OkStatus();
+  }));
+  return peers_->Acknowledge();
+}
+
+absl::Status GlooReduction::AwaitResultsOf(uint32_t rank) {
+  for (uint64_t k = 0; all_ && k < pieces_; ++k) {
+    if (PieceOf(rank, k).size() > 0)
+      SLUICE_RETURN_IF_ERROR(peers_->AwaitReceived(array_region_.get(), rank));
+  }
+  if (!header_.in_bf16()) return absl::OkStatus();
+  const ArrayPart part = PartOf(values_.size(), peers_->ranks(), rank);
+  RankReduction::Take(header_, wire_ + part.begin * width_, values_.data() + part.begin,
+                      part.size());
+  return absl::OkStatus();
+}
+
+ArrayPart GlooReduction::PieceOf(uint32_t rank, uint64_t k) const {
+  const ArrayPart part = PartOf(values_.size(), peers_->ranks(), rank);
+  const size_t begin = std::min(part.end, part.begin + k * piece_);
+  return {begin, std::min(part.end, begin + piece_)};
+}
+
+size_t GlooReduction::RoomOf(uint32_t rank, uint64_t k) const {
+  return (rank * kPiecesAhead + k % kPiecesAhead) * piece_;
+}
+
+absl::Status GlooReduction::Send(uint32_t rank, uint64_t slot, ArrayPart piece) {
+  if (piece.size() == 0) return absl::OkStatus();
+  ++sent_[rank];
+  return peers_->Send(array_region_.get(), rank, slot, piece.begin * width_, piece.size() * width_);
+}
+
+absl::Status GlooReduction::Receive(GlooPeers::Region* to, uint32_t rank, uint64_t slot,
+                                    ArrayPart piece) {
+  if (piece.size() == 0) return absl::OkStatus();
+  return peers_->Receive(to, rank, slot, piece.begin * width_, piece.size() * width_);
+}
+
+}  // namespace sluice
