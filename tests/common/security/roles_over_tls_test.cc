@@ -159,7 +159,9 @@ TEST_F(RolesOverTlsTest, EachMethodIsRefusedToExactlyTheRolesThatItsRuleLeavesOu
       EXPECT_NE(code, grpc::StatusCode::UNAVAILABLE);
       EXPECT_NE(code, grpc::StatusCode::UNIMPLEMENTED);
       EXPECT_NE(code, grpc::StatusCode::DEADLINE_EXCEEDED);
-      if (!allowed) EXPECT_EQ(code, grpc::StatusCode::PERMISSION_DENIED);
+      if (!allowed) {
+        EXPECT_EQ(code, grpc::StatusCode::PERMISSION_DENIED);
+      }
       EXPECT_EQ(daemon.audit->Refusals(rule.method, "role") - before, allowed ? 0u : 1u);
       ++cells;
     }
