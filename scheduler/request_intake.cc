@@ -25,6 +25,14 @@ SchedulerLoop::Kept AnswerWith(Given answer, GivenTo done) {
 
 }  // namespace
 
+LimitedLog::Limits RequestIntake::LimitsOfCallers() {
+  LimitedLog::Limits limits;
+  limits.burst = kBurstOfCallers;
+  limits.line_every = absl::Seconds(1);
+  limits.write_repeats = false;
+  return limits;
+}
+
 absl::StatusOr<RegisterReply> RequestIntake::Register(const RegisterRequest& request, bool believed,
                                                       RegisterNotes* notes) {
   SLUICE_ASSIGN_OR_RETURN(const auto taken, TakeIn(request));

@@ -2,7 +2,7 @@
 // what the core replies.
 //
 // Requests of members are bounded and their text is made printable (request_text.h); one that
-// breaks a bound is INVALID_ARGUMENT. What callers cause to be logged is limited (CallerLog).
+// breaks a bound is INVALID_ARGUMENT. What callers cause to be logged is limited (LimitedLog).
 //
 // A call with a `done` returns at once, and is answered through `done` on any thread: when the news
 // that it waits for are there, and what it has changed is kept. A pointer to its request must be
@@ -21,7 +21,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "scheduler/caller_log.h"
+#include "common/base/limited_log.h"
 #include "scheduler/job_submission.h"
 #include "scheduler/scheduler_loop.h"
 
@@ -33,13 +33,16 @@ using DoneStatus = std::function<void(const absl::Status&)>;
 
 class RequestIntake {
  public:
+  // Lines of the process log that callers cause: so many at once, then one a second.
+  static constexpr int kBurstOfCallers = 1000;
+
   // Submissions need all that the other calls need.
   using Options = JobSubmission::Options;
   // The loop may still answer calls when the intake is gone.
   explicit RequestIntake(const Options& options)
       : loop_(options.loop),
         log_(options.log),
-        caller_log_(options.clock, options.log),
+        caller_log_(options.clock, LimitsOfCallers(), options.log),
         submission_(options) {}
 
   // `believed`, `notes`: see SchedulerCore::Register. `caller`, of calls that may wait: whom they
@@ -83,12 +86,13 @@ class RequestIntake {
   // Frees the place of a member whose process, on this host, has ended. False when it has not, or
   // cannot be judged here.
   bool FreePlaceOf(const RegisterRequest& newcomer, const Incumbent& incumbent);
+  static LimitedLog::Limits LimitsOfCallers();
   void LogRegistration(const RegisterRequest& request, const absl::StatusOr<RegisterReply>& reply);
   void LogDrain(const DrainPserverRequest& request, const absl::StatusOr<DrainPserverReply>& reply);
 
   SchedulerLoop* const loop_;
   const std::function<void(const std::string&)> log_;
-  CallerLog caller_log_;
+  LimitedLog caller_log_;
   std::atomic<uint64_t> refused_life_{0};  // of the last logged refusal; relaxed: only for the log
   JobSubmission submission_;
 };

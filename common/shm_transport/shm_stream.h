@@ -1,40 +1,31 @@
-// One end of a stream through shared memory.
+// One end of a stream through shared memory: a sender (shm_sender.h), a receiver (shm_receiver.h)
+// and the peer's process (shm_peer.h), and when the stream ends.
 //
 // Sending: Send copies a message into the ring at once if there is room and nothing else waits;
-// otherwise it queues the message, and the stream's thread goes on. One thread at a time writes to
-// the ring; others leave their messages in the queue for it.
-// Receiving: the stream's thread copies frames into memory of this process, because the peer can
-// write the shared memory at any time, and hands them to on_message.
+// otherwise the stream's thread goes on.
+// Receiving: the stream's thread hands messages to on_message.
 //
 // The end: on_closed runs when the peer's end frame has come, when the stream fails, and at a
 // server also when its own end frame is written. A client is finished then; a server is once its
 // own end frame is written, or when the stream fails. A finished stream gives memory and socket
-// back, even if others still hold it.
-//
-// A peer that dies is noticed by the end of its socket; what it wrote before is still read. One
-// that is stopped is noticed by pings.
+// back, even if others still hold it. What a peer that dies wrote before is still read.
 //
 // Thread safety: Send, Close and the methods of ServedStream are safe from any thread. The rest
 // belongs to the stream's ShmThread.
-//
-// Memory: slices are released once they are copied into the ring, or lost.
 #pragma once
-
-#include <sys/types.h>
 
 #include <atomic>
 #include <chrono>
-#include <deque>
 #include <functional>
 #include <memory>
-#include <optional>
-#include <string>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "common/base/mutex.h"
-#include "common/shm_transport/byte_ring.h"
 #include "common/shm_transport/shm_link.h"
+#include "common/shm_transport/shm_peer.h"
+#include "common/shm_transport/shm_receiver.h"
+#include "common/shm_transport/shm_sender.h"
 #include "common/transport/byte_budget.h"
 #include "common/transport/served_streams.h"
 #include "common/transport/transport.h"
@@ -45,7 +36,8 @@ class ShmThread;
 
 class ShmStream : public Stream,
                   public ServedStream,
-                  public std::enable_shared_from_this<ShmStream> {
+                  public std::enable_shared_from_this<ShmStream>,
+                  private ShmReceiver::Listener {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
@@ -85,9 +77,9 @@ class ShmStream : public Stream,
   void Abort(const absl::Status& status) override;
   void Cut(const absl::Status& status) override { Abort(status); }
   std::shared_ptr<ServedStream> Hold() override { return weak_from_this().lock(); }
-  bool ending() override;
-  size_t queued_bytes() override;
-  size_t incoming_bytes() override;
+  bool ending() override { return sender_.closed(); }
+  size_t queued_bytes() override { return CountsBytes() ? sender_.queued_bytes() : 0; }
+  size_t incoming_bytes() override { return CountsBytes() ? receiver_.incoming_bytes() : 0; }
   bool ClaimCut() override;
 
   // For the handshake, before the stream is given to its thread.
@@ -102,7 +94,7 @@ class ShmStream : public Stream,
   // something to do after all.
   bool Sleep();
   // Takes the announcement back: the thread looks at the rings again.
-  void WakeUp() { reader_.CancelSleep(); }
+  void WakeUp() { receiver_.WakeUp(); }
   // Reads the packets that wait. True: there were some, or the peer is gone, so Run must follow.
   bool ReadSocket(Time now);
   // Pings a silent peer, and ends the stream of one that stays silent. True: as ReadSocket.
@@ -111,75 +103,37 @@ class ShmStream : public Stream,
   void Finish();
 
  private:
-  struct Outgoing {
-    FrameHead head;
-    Message message;
-    size_t head_done = 0;
-    size_t slice = 0, offset = 0;  // of the next byte of the message
-  };
-  enum class Written { kAll, kNoRoom, kImpossible };
+  // ShmReceiver::Listener.
+  void OnMessage(Message message) override;
+  void OnEnd() override;
+  void OnFault(const absl::Status& fault) override { Abort(fault); }
+  bool failed() const override { return aborted_.load(std::memory_order_acquire); }
 
-  // Writes to the ring until the queue is empty or the ring is full. True: it wrote something.
+  ShmReceiver::Bounds BoundsOfReceiver() const;
   bool Pump();
-  Written WriteSome(Outgoing* out, bool* progress);
-  // Takes what is queued, and what is under way unless a thread writes it now. The caller releases
-  // the result without the lock, because the owners of slices may run any code.
-  std::deque<Outgoing> TakeQueue() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Uncount(const Outgoing& out) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  bool ReadRing();
-  // Reads the head of a frame, or some of its bytes. 0: there is too little to read.
-  size_t ReadSome(size_t available);
-  void BeginFrame();
-  // False: there is no memory for it now. Others are cut, so there soon is.
-  bool BeginChunk();
-  void EndFrame();
-  void ReleaseIncoming();
-  void EndReading(const absl::Status& status);
-  void PublishRead();
-  void PeerIsGone();
-  void Tell(PacketKind kind, const std::string& rest = "");
+  // The bytes that it holds count: neither Abort nor ClaimCut has been called.
+  bool CountsBytes();
+  void CallClosed(const absl::Status& status);
 
   const Side side_;
   const std::shared_ptr<Host> host_;
   const std::shared_ptr<ShmThread> thread_;
-  Events events_;  // of the stream's thread
+  const Time opened_;
+  std::shared_ptr<ShmLink> link_;  // until Finish; the sender may hold it longer
 
-  // Used by the stream's thread and by whoever pumps. Given back once neither does.
-  std::optional<ShmLink> link_;
-  RingWriter writer_;  // of whoever pumps
-  RingReader reader_;  // of the stream's thread
+  // Of the stream's thread.
+  ShmReceiver receiver_;
+  ShmPeer peer_;
+  Events events_;
+  bool closed_called_ = false;
 
-  // Of the stream's thread: the frame being read, and what it knows about the peer.
-  FrameHead head_;
-  bool in_frame_ = false;
-  uint64_t frame_left_ = 0;  // bytes of the frame that are not read yet
-  Message incoming_;         // the full chunks of the frame
-  std::shared_ptr<uint8_t[]> chunk_;
-  size_t chunk_size_ = 0, chunk_filled_ = 0;
-  // The memory of the frame's chunks, which counts against the bound of all streams. Relaxed: other
-  // threads only compare the figures of streams.
-  std::atomic<size_t> incoming_bytes_{0};
-  bool read_unpublished_ = false;
-  bool reading_over_ = false;
-  bool peer_gone_ = false;
-  size_t left_by_peer_ = 0;  // bytes to read that the peer had written before it went
-  bool heard_message_ = false;
-  bool waits_for_pong_ = false;
-  Time opened_, heard_, pinged_;
-
-  std::optional<Outgoing> current_;  // being written; of whoever pumps, else guarded by mutex_
+  std::atomic<bool> aborted_{false};  // abort_ is set: release, acquire
   Mutex mutex_;
-  std::deque<Outgoing> queue_ ABSL_GUARDED_BY(mutex_);
-  size_t queued_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // of queue_ and current_
-  bool pumping_ ABSL_GUARDED_BY(mutex_) = false;     // a thread writes, without the lock
-  bool pump_again_ ABSL_GUARDED_BY(mutex_) = false;  // another thread wanted to pump meanwhile
-  bool blocked_ ABSL_GUARDED_BY(mutex_) = false;     // the ring was full
-  bool closing_ ABSL_GUARDED_BY(mutex_) = false;     // sends do nothing
-  bool end_written_ ABSL_GUARDED_BY(mutex_) = false;
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
   bool cut_ ABSL_GUARDED_BY(mutex_) = false;    // ClaimCut has returned true
-  Time closed_at_ ABSL_GUARDED_BY(mutex_);      // when Close was called
   absl::Status abort_ ABSL_GUARDED_BY(mutex_);  // not OK: why the stream ends at once
+
+  ShmSender sender_;  // apart from the thread's fields: its cache lines are those of other threads
 };
 
 }  // namespace sluice

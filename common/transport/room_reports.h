@@ -5,10 +5,10 @@
 #pragma once
 
 #include <functional>
-#include <memory>
 #include <string>
 
 #include "absl/status/status.h"
+#include "common/base/limited_log.h"
 #include "common/security/audit_log.h"
 
 namespace sluice {
@@ -21,14 +21,14 @@ class RoomReports {
  public:
   struct Options {
     AuditLog* audit = nullptr;  // may be null; outlives the reports
-    // Told of refusals, at most every 10 seconds. May be empty.
+    // Told of refusals, at most every 10 seconds (limited_log.h). May be empty.
     std::function<void(const std::string&)> log;
     // Told of each stream that is ended because its client does not read, with the address of that
     // client. Must not block. May be empty.
     std::function<void(const std::string& address, const absl::Status& why)> on_cut;
   };
-  explicit RoomReports(Options options);
-  ~RoomReports();
+  explicit RoomReports(Options options)
+      : options_(std::move(options)), log_(Clock::Real(), LimitedLog::Limits(), options_.log) {}
 
   // A call was refused, or a stream was given up for others.
   void NoRoom(const AuditedCaller& caller, const std::string& method, const absl::Status& why);
@@ -36,11 +36,10 @@ class RoomReports {
   void Cut(const AuditedCaller& caller, const std::string& method, const absl::Status& why);
 
  private:
-  class RareLines;
   void Audit(const AuditedCaller& caller, const std::string& method, const absl::Status& why);
 
   const Options options_;
-  const std::unique_ptr<RareLines> lines_;
+  LimitedLog log_;
 };
 
 }  // namespace sluice

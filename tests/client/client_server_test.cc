@@ -1,10 +1,11 @@
-// Checks ParameterClient against the real pserver core, in memory, in all modes and with and
-// without cut streams.
+// Checks ParameterClient against the real pserver core in all modes: in memory, and over every
+// transport with cut streams.
 #include <gtest/gtest.h>
 
 #include <thread>
 
 #include "common/base/clock.h"
+#include "tests/client/all_networks.h"
 #include "tests/client/cluster_for_test.h"
 #include "tests/common/transport/faulty_transport.h"
 
@@ -76,8 +77,9 @@ void TrainSync(ParameterClient* client, uint32_t rank, uint32_t workers) {
 }
 
 // seed 0: no cuts.
-Tables RunSync(uint32_t pservers, uint32_t workers, uint64_t seed, int* cuts = nullptr) {
-  TestCluster cluster(MakeJob(TestMode::kSync, pservers, workers));
+Tables RunSync(uint32_t pservers, uint32_t workers, uint64_t seed, int* cuts = nullptr,
+               std::unique_ptr<TestNetwork> network = nullptr) {
+  TestCluster cluster(MakeJob(TestMode::kSync, pservers, workers), std::move(network));
   FaultyTransport faulty(cluster.transport(), {seed, 9, 200});
   std::vector<std::unique_ptr<ParameterClient>> clients;
   for (uint32_t r = 0; r < workers; ++r) {
@@ -107,12 +109,15 @@ TEST(ClientServerTest, SyncGivesTheSameTablesOnOneAndThreePservers) {
   EXPECT_EQ(RunSync(1, 2, 0), RunSync(3, 2, 0));
 }
 
-TEST(ClientServerTest, SyncGivesTheSameBitsWhenStreamsAreCut) {
+class CutStreamsTest : public ::testing::TestWithParam<NetworkKind> {};
+INSTANTIATE_TEST_SUITE_P(Transports, CutStreamsTest, ::testing::ValuesIn(AllNetworks()), NameOf);
+
+TEST_P(CutStreamsTest, SyncGivesTheSameBits) {
   const Tables calm = RunSync(2, 2, 0);
   int all_cuts = 0;
   for (uint64_t seed = 1; seed <= 3; ++seed) {
     int cuts = 0;
-    EXPECT_EQ(calm, RunSync(2, 2, seed, &cuts)) << "seed " << seed;
+    EXPECT_EQ(calm, RunSync(2, 2, seed, &cuts, GetParam().make())) << "seed " << seed;
     all_cuts += cuts;
   }
   EXPECT_GT(all_cuts, 8);
@@ -189,11 +194,11 @@ Tables SumOfAll(const ParameterClient& client, uint32_t workers, uint64_t pushes
   return {sum.rows, sum.dense};
 }
 
-TEST(ClientServerTest, AsyncAppliesEachPushOnceWhenStreamsAreCut) {
+TEST_P(CutStreamsTest, AsyncAppliesEachPushOnce) {
   constexpr uint32_t kWorkers = 2;
   constexpr uint64_t kPushes = 30;
   for (uint64_t seed = 0; seed <= 6; ++seed) {
-    TestCluster cluster(MakeJob(TestMode::kAsync, 2, kWorkers));
+    TestCluster cluster(MakeJob(TestMode::kAsync, 2, kWorkers), GetParam().make());
     FaultyTransport faulty(cluster.transport(), {seed, 9, 200});
     std::vector<std::unique_ptr<ParameterClient>> clients;
     std::vector<std::thread> threads;
@@ -284,8 +289,8 @@ TEST(ClientServerTest, GeoExchangeAddsTheMeanOfDeltasAndReturnsTheMerge) {
   EXPECT_EQ(third->dense[7], -1);
 }
 
-TEST(ClientServerTest, GeoExchangesAreMergedOnceWhenStreamsAreCut) {
-  TestCluster cluster(MakeJob(TestMode::kGeo, 2, 1));
+TEST_P(CutStreamsTest, GeoExchangesAreMergedOnce) {
+  TestCluster cluster(MakeJob(TestMode::kGeo, 2, 1), GetParam().make());
   FaultyTransport faulty(cluster.transport(), {5, 6, 100});
   auto client = cluster.Client(0, &faulty);
   for (int round = 1; round <= 25; ++round) {

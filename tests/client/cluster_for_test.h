@@ -1,4 +1,4 @@
-// A job with two tables on real pserver cores in memory, and its clients.
+// A job with two tables on real pserver cores, behind any transport, and its clients.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,8 +11,10 @@
 
 #include "client/key_set.h"
 #include "client/parameter_client.h"
+#include "common/base/mutex.h"
 #include "server/pserver.h"
-#include "tests/common/transport/in_process_transport.h"
+#include "tests/client/gate.h"
+#include "tests/client/test_network.h"
 
 namespace sluice {
 
@@ -80,31 +82,53 @@ inline ParameterClient::Options ClientOptions(const JobSpec& job, Transport* tra
   return options;
 }
 
+// Client is safe from any thread; the rest belongs to one.
 class TestCluster {
  public:
-  explicit TestCluster(JobSpec job) : job_(std::move(job)) {
-    for (const std::string& address : job_.route().pservers()) {
+  explicit TestCluster(JobSpec job, std::unique_ptr<TestNetwork> network = nullptr)
+      : job_(std::move(job)),
+        network_(std::move(network)),
+        route_(job_.route()),
+        published_(route_) {
+    if (network_ == nullptr) network_ = std::make_unique<InProcessNetwork>();
+    for (int i = 0; i < job_.route().pservers_size(); ++i) {
       pservers_.push_back(std::make_unique<Pserver>(Resources()));
-      Pserver* const pserver = pservers_.back().get();
-      google::protobuf::RepeatedPtrField<JobSpec> desired;
-      *desired.Add() = job_;
-      pserver->Reconcile(address, desired);
-      pserver->WaitUntilOpenForTest();
-      for (const HostedJob& hosted : pserver->Report()) EXPECT_EQ(hosted.error(), "");
-      transport_.Bind(address, [pserver](std::shared_ptr<Stream> stream, const PeerIdentity&) {
-        return pserver->NewHandler(std::move(stream));
-      });
+      gates_.push_back(std::make_unique<Gate>());
+      Reconcile(i);
+      for (const HostedJob& hosted : pservers_.back()->Report()) EXPECT_EQ(hosted.error(), "");
+      Bind(i);
     }
   }
 
-  InProcessTransport* transport() { return &transport_; }
+  TestNetwork* network() { return network_.get(); }
+  Transport* transport() { return network_->transport(); }
   Pserver* pserver(int i) { return pservers_[i].get(); }
+  // Shut, it keeps pserver i from reading.
+  Gate* gate(int i) { return gates_[i].get(); }
   const JobSpec& job() const { return job_; }
 
-  std::unique_ptr<ParameterClient> Client(uint32_t rank, Transport* transport = nullptr) {
+  // The streams to pserver i end, and it listens anew with the tables that it had.
+  // REQUIRES: its gate is open.
+  void RestartServer(int i) {
+    network_->Unbind(AddressOf(i));
+    Bind(i);
+  }
+  // A later route, with the same owners. The pservers hear of it one after another; clients can
+  // fetch it before that, or after.
+  void RenewRoute(bool publish_first) {
+    route_.set_generation(route_.generation() + 1);
+    if (publish_first) Publish();
+    for (int i = 0; i < route_.pservers_size(); ++i) Reconcile(i);
+    Publish();
+  }
+
+  std::unique_ptr<ParameterClient> Client(uint32_t rank, Transport* transport = nullptr,
+                                          uint64_t incarnation = 1) {
     ParameterClient::Options options =
-        ClientOptions(job_, transport == nullptr ? &transport_ : transport, rank);
-    options.get_route = [this] { return job_.route(); };
+        ClientOptions(job_, transport == nullptr ? this->transport() : transport, rank);
+    options.incarnation = incarnation;
+    options.route = published();
+    options.get_route = [this] { return published(); };
     options.limits.timeout = absl::Seconds(20);
     auto client = ParameterClient::Create(std::move(options));
     EXPECT_TRUE(client.ok()) << client.status();
@@ -119,10 +143,37 @@ class TestCluster {
     resources.available_memory = [] { return UINT64_MAX; };
     return resources;
   }
+  const std::string& AddressOf(int i) const { return job_.route().pservers(i); }
+  void Reconcile(int i) {
+    google::protobuf::RepeatedPtrField<JobSpec> desired;
+    *desired.Add() = job_;
+    *desired[0].mutable_route() = route_;
+    pservers_[i]->Reconcile(AddressOf(i), desired);
+    pservers_[i]->WaitUntilOpenForTest();
+  }
+  void Bind(int i) {
+    network_->Bind(AddressOf(i),
+                   gates_[i]->Guard([pserver = pservers_[i].get()](std::shared_ptr<Stream> stream,
+                                                                   const PeerIdentity&) {
+                     return pserver->NewHandler(std::move(stream));
+                   }));
+  }
+  void Publish() {
+    MutexLock lock(&mutex_);
+    published_ = route_;
+  }
+  Route published() {
+    MutexLock lock(&mutex_);
+    return published_;
+  }
 
   const JobSpec job_;
   std::vector<std::unique_ptr<Pserver>> pservers_;
-  InProcessTransport transport_;  // destroyed first: its handlers use the pservers
+  std::vector<std::unique_ptr<Gate>> gates_;
+  std::unique_ptr<TestNetwork> network_;  // destroyed first: its handlers use the pservers
+  Route route_;                           // the newest
+  Mutex mutex_;
+  Route published_ ABSL_GUARDED_BY(mutex_);  // what clients fetch
 };
 
 // Keys and values of both tables in a step or a pull.

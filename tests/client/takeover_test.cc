@@ -1,7 +1,7 @@
-// Async and Geo: a pserver dies, and another one continues with its shards from a checkpoint while
-// clients push. Every gradient and delta adds one to the same values of every shard, so that these
-// count the frames of all ranks. The updates that are missing must be those that the
-// pservers report as lost.
+// Async and Geo, over every transport: a pserver dies, and another one continues with its shards
+// from a checkpoint while clients push. Every gradient and delta adds one to the same values of
+// every shard, so that these count the frames of all ranks. The updates that are missing must be
+// those that the pservers report as lost.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "common/saved_model/checkpoint.h"
+#include "tests/client/all_networks.h"
 #include "tests/client/cluster_for_test.h"
 
 namespace sluice {
@@ -21,9 +22,9 @@ namespace {
 constexpr uint32_t kPservers = 2, kRanks = 2, kKeys = 400;  // every shard has some of the keys
 
 // Stands for the scheduler of a job whose pservers are lost.
-class TakeoverTest : public testing::TestWithParam<TestMode> {
+class TakeoverTest : public testing::TestWithParam<std::tuple<TestMode, NetworkKind>> {
  protected:
-  TakeoverTest() : job_(MakeJob(GetParam(), kPservers, kRanks)) {
+  TakeoverTest() : job_(MakeJob(mode(), kPservers, kRanks)) {
     std::string pattern = testing::TempDir() + "/takeover_test.XXXXXX";
     root_ = ::mkdtemp(pattern.data());
     job_.mutable_config()->mutable_checkpoint()->set_dir(root_);
@@ -39,6 +40,7 @@ class TakeoverTest : public testing::TestWithParam<TestMode> {
     std::filesystem::remove_all(root_);
   }
 
+  static TestMode mode() { return std::get<0>(GetParam()); }
   const std::string& AddressOf(uint32_t p) const {
     return job_.route().pservers(static_cast<int>(p));
   }
@@ -49,8 +51,8 @@ class TakeoverTest : public testing::TestWithParam<TestMode> {
     resources.available_memory = [] { return UINT64_MAX; };
     pservers_[p] = std::make_unique<Pserver>(resources);
     Reconcile(p);
-    transport_.Bind(AddressOf(p), [pserver = pservers_[p].get()](std::shared_ptr<Stream> stream,
-                                                                 const PeerIdentity&) {
+    network_->Bind(AddressOf(p), [pserver = pservers_[p].get()](std::shared_ptr<Stream> stream,
+                                                                const PeerIdentity&) {
       return pserver->NewHandler(std::move(stream));
     });
   }
@@ -64,7 +66,7 @@ class TakeoverTest : public testing::TestWithParam<TestMode> {
   HostedJob Report(uint32_t p) { return pservers_[p]->Report()[0]; }
   void Kill(uint32_t p) {
     if (pservers_[p] == nullptr) return;
-    transport_.Unbind(AddressOf(p));
+    network_->Unbind(AddressOf(p));
     pservers_[p].reset();
   }
   // The route that clients get.
@@ -128,7 +130,7 @@ class TakeoverTest : public testing::TestWithParam<TestMode> {
 
   std::unique_ptr<ParameterClient> Client(uint32_t rank) {
     Publish();
-    ParameterClient::Options options = ClientOptions(job_, &transport_, rank);
+    ParameterClient::Options options = ClientOptions(job_, network_->transport(), rank);
     options.incarnation = lives_[rank];
     options.get_route = [this] { return GetRoute(); };
     auto client = ParameterClient::Create(std::move(options));
@@ -146,7 +148,7 @@ class TakeoverTest : public testing::TestWithParam<TestMode> {
   // Starts a push that counts one in every shard.
   void Push(uint32_t rank) {
     ++pushed_[rank];
-    if (GetParam() == TestMode::kAsync) {
+    if (mode() == TestMode::kAsync) {
       PushRequest push = TestValues::Push(Values(-1), 1);
       push.position.task_id = 7;
       push.position.task_end = pushed_[rank];
@@ -204,7 +206,7 @@ class TakeoverTest : public testing::TestWithParam<TestMode> {
   Mutex mutex_;
   Route route_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<Pserver>> pservers_;
-  InProcessTransport transport_;
+  const std::unique_ptr<TestNetwork> network_ = std::get<1>(GetParam()).make();
   std::vector<std::unique_ptr<ParameterClient>> clients_;
   uint64_t pushed_[kRanks] = {};  // by the present lives
   uint64_t ended_frames_ = 0;     // of earlier lives
@@ -320,7 +322,14 @@ TEST_P(TakeoverTest, CountsAreExactForRandomLosses) {
   EXPECT_EQ(Missing(), Lost());
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, TakeoverTest, testing::Values(TestMode::kAsync, TestMode::kGeo));
+INSTANTIATE_TEST_SUITE_P(Modes, TakeoverTest,
+                         testing::Combine(testing::Values(TestMode::kAsync, TestMode::kGeo),
+                                          testing::ValuesIn(AllNetworks())),
+                         [](const auto& info) {
+                           const bool async = std::get<0>(info.param) == TestMode::kAsync;
+                           return absl::StrCat(async ? "Async" : "Geo",
+                                               std::get<1>(info.param).name);
+                         });
 
 }  // namespace
 }  // namespace sluice

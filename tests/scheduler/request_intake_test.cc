@@ -111,7 +111,7 @@ TEST(RequestIntakeTest, CallersThatAreRefusedWriteFewAndShortLines) {
   options.log = [&log](const std::string& line) { log.push_back(line); };
   LocalScheduler scheduler(std::move(options));
   const size_t before = log.size();
-  for (uint32_t i = 0; i < CallerLog::kBurst; ++i) {
+  for (uint32_t i = 0; i < RequestIntake::kBurstOfCallers; ++i) {
     FailJobRequest fail;
     fail.set_job_id(absl::StrCat("job-", i));
     fail.set_message(std::string(100000, 'M'));
@@ -128,8 +128,8 @@ TEST(RequestIntakeTest, CallersThatAreRefusedWriteFewAndShortLines) {
   }
   size_t bytes = 0;
   for (size_t i = before; i < log.size(); ++i) bytes += log[i].size();
-  EXPECT_LT(log.size() - before, 1.1 * CallerLog::kBurst);
-  EXPECT_LT(bytes, 1.1 * CallerLog::kBurst * (CallerLog::kMaxLineBytes + 3));
+  EXPECT_LT(log.size() - before, 1.1 * RequestIntake::kBurstOfCallers);
+  EXPECT_LT(bytes, 1.1 * RequestIntake::kBurstOfCallers * (LimitedLog::kMaxLineBytes + 3));
 }
 
 TEST(RequestIntakeTest, ANewcomerGetsThePlaceOfAProcessThatTheSchedulerSeesEnded) {

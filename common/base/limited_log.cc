@@ -1,4 +1,4 @@
-#include "scheduler/caller_log.h"
+#include "common/base/limited_log.h"
 
 #include <algorithm>
 #include <utility>
@@ -8,15 +8,17 @@
 
 namespace sluice {
 
-void CallerLog::Say(absl::string_view line) {
+void LimitedLog::Say(absl::string_view line) {
+  if (!log_) return;
   std::string text = PrintableLine(line.substr(0, kMaxLineBytes));
   if (line.size() > kMaxLineBytes) text += "...";
   uint64_t left_out = 0;
   {
     MutexLock lock(&mutex_);
     const absl::Time now = clock_->Now();
-    const absl::Time full_at = std::max(full_at_, now) + kLineEvery;
-    if (text == last_ || full_at - now > kBurst * kLineEvery) {
+    const absl::Time full_at = std::max(full_at_, now) + limits_.line_every;
+    const bool repeated = !limits_.write_repeats && text == last_;
+    if (repeated || full_at - now > limits_.burst * limits_.line_every) {
       ++left_out_;
       return;
     }
@@ -24,7 +26,7 @@ void CallerLog::Say(absl::string_view line) {
     last_ = text;
     left_out = std::exchange(left_out_, 0);
   }
-  if (left_out > 0) log_(absl::StrCat(left_out, " lines of callers were left out"));
+  if (left_out > 0) log_(absl::StrCat(left_out, " lines were left out before the next one"));
   log_(text);
 }
 

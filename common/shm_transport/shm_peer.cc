@@ -1,0 +1,67 @@
+#include "common/shm_transport/shm_peer.h"
+
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "common/shm_transport/shm_packets.h"
+
+namespace sluice {
+namespace {
+
+constexpr int kPacketsATurn = 16;
+
+}  // namespace
+
+ShmPeer::Heard ShmPeer::Read(Time now) {
+  char packet[2048];
+  Heard heard;
+  heard.any = gone_;
+  for (int i = 0; i < kPacketsATurn && !gone_; ++i) {
+    const ssize_t n = recv(socket_, packet, sizeof(packet), MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
+    heard.any = true;
+    // A peer that leaves packets unread resets the connection; what it sent before follows.
+    if (n < 0 && (errno == EINTR || errno == ECONNRESET)) continue;
+    if (n <= 0) {
+      gone_ = true;
+      break;
+    }
+    heard_ = now;
+    waits_for_pong_ = false;
+    heard.end.Update(Take(packet, static_cast<size_t>(n)));
+  }
+  return heard;
+}
+
+absl::Status ShmPeer::Take(const char* packet, size_t bytes) {
+  const auto kind = static_cast<PacketKind>(packet[0]);
+  if (kind == PacketKind::kPing) {
+    SendPacket(socket_, PacketKind::kPong);
+  } else if (kind == PacketKind::kEnd && role_ == Role::kServer) {
+    return StatusOfEnd(std::string(packet, bytes));
+  } else if (kind != PacketKind::kWake && kind != PacketKind::kPong) {
+    return absl::DataLossError("the peer sent a packet of an unknown kind");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ShmPeer::CheckAlive(Time now) {
+  const absl::Duration silent = absl::FromChrono(now - heard_);
+  if (waits_for_pong_) {
+    if (absl::FromChrono(now - pinged_) <= keepalive_timeout_) return absl::OkStatus();
+    return absl::UnavailableError(
+        absl::StrCat("the peer's process does not answer since ",
+                     absl::FormatDuration(absl::Trunc(silent, absl::Milliseconds(1)))));
+  }
+  if (silent > keepalive_time_) {
+    waits_for_pong_ = true;
+    pinged_ = now;
+    SendPacket(socket_, PacketKind::kPing);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace sluice

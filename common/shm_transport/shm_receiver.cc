@@ -1,0 +1,156 @@
+#include "common/shm_transport/shm_receiver.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/shm_transport/shm_packets.h"
+
+namespace sluice {
+namespace {
+
+// The other end is given room after so many bytes: it writes while this end goes on, and they are
+// still in the cache.
+constexpr size_t kPieceBytes = 64 << 10;
+// A message arrives in slices of at most so many bytes. A frame of the data plane is one slice
+// (kChunkBytes in common/wire/frame.h, and its header).
+constexpr size_t kChunkBytes = (1 << 20) + (64 << 10);
+// A stream gives the others of its thread a turn after so many bytes and messages.
+constexpr size_t kBytesATurn = 1 << 20;
+constexpr int kStepsATurn = 64;
+
+}  // namespace
+
+ShmReceiver::ShmReceiver(const ShmLink& link, bool from_client, const Bounds& bounds,
+                         Listener* listener)
+    : socket_(link.socket.fd()),
+      bounds_(bounds),
+      listener_(listener),
+      reader_(link.control(from_client), link.data(from_client), link.ring_bytes) {}
+
+bool ShmReceiver::Read() {
+  bool progress = false;
+  size_t bytes = 0;
+  for (int step = 0; step < kStepsATurn && bytes < kBytesATurn && !ended_; ++step) {
+    absl::StatusOr<size_t> available = reader_.Available();
+    if (!available.ok()) {
+      listener_->OnFault(available.status());
+      break;
+    }
+    const size_t read = ReadSome(peer_gone_ ? std::min(*available, left_by_peer_) : *available);
+    if (read == 0) break;
+    left_by_peer_ -= std::min(read, left_by_peer_);
+    bytes += read;
+    progress = true;
+    if (listener_->failed()) break;
+  }
+  PublishRead();
+  return progress;
+}
+
+size_t ShmReceiver::ReadSome(size_t available) {
+  if (!in_frame_) {
+    if (available < sizeof(FrameHead)) return 0;
+    reader_.Read(reinterpret_cast<uint8_t*>(&head_), sizeof(FrameHead));
+    read_unpublished_ = true;
+    BeginFrame();
+    return sizeof(FrameHead);
+  }
+  if (available == 0 || (chunk_ == nullptr && !BeginChunk())) return 0;
+  const size_t n = std::min({available, chunk_size_ - chunk_filled_, kPieceBytes});
+  reader_.Read(chunk_.get() + chunk_filled_, n);
+  read_unpublished_ = true;
+  chunk_filled_ += n;
+  frame_left_ -= n;
+  if (chunk_filled_ == chunk_size_) {
+    const uint8_t* const bytes = chunk_.get();
+    incoming_.emplace_back(bytes, chunk_size_, std::move(chunk_));
+    chunk_ = nullptr;
+  }
+  if (n == kPieceBytes) PublishRead();
+  if (frame_left_ == 0) EndFrame();
+  return n;
+}
+
+void ShmReceiver::BeginFrame() {
+  const bool end = head_.kind == FrameHead::kEnd;
+  size_t max_bytes = bounds_.max_message_bytes;
+  if (frames_ == 0) max_bytes = std::min(max_bytes, bounds_.max_first_message_bytes);
+  if ((!end && head_.kind != FrameHead::kMessage) || head_.zero != 0 || (end && head_.bytes != 0)) {
+    listener_->OnFault(absl::DataLossError(absl::StrCat(
+        "the peer sent a frame of an unknown kind: ", head_.kind, ", ", head_.bytes, " bytes")));
+  } else if (head_.bytes > max_bytes) {
+    listener_->OnFault(absl::ResourceExhaustedError(
+        absl::StrCat("the peer sent a message of ", head_.bytes, " bytes, more than the ",
+                     max_bytes, " that are allowed")));
+  } else {
+    in_frame_ = true;
+    frame_left_ = head_.bytes;
+    if (frame_left_ == 0) EndFrame();
+  }
+}
+
+bool ShmReceiver::BeginChunk() {
+  const size_t size = std::min<uint64_t>(frame_left_, kChunkBytes);
+  if (bounds_.served != nullptr) {
+    if (!bounds_.served->incoming()->TryAdd(size)) {
+      bounds_.served->CutMostIncoming(size);
+      return false;
+    }
+    incoming_bytes_.fetch_add(size, std::memory_order_relaxed);
+  }
+  chunk_size_ = size;
+  chunk_filled_ = 0;
+  chunk_.reset(new uint8_t[size]);
+  return true;
+}
+
+void ShmReceiver::ReleaseIncoming() {
+  const size_t bytes = incoming_bytes_.exchange(0, std::memory_order_relaxed);
+  if (bytes > 0) bounds_.served->incoming()->Sub(bytes);
+}
+
+void ShmReceiver::EndFrame() {
+  PublishRead();  // the peer may use the room while the message is handled
+  in_frame_ = false;
+  Message message;
+  message.swap(incoming_);
+  ReleaseIncoming();  // from here on it is in the hands of the handler, which has its own bounds
+  ++frames_;
+  if (head_.kind == FrameHead::kEnd) {
+    ended_ = true;
+    listener_->OnEnd();
+    return;
+  }
+  listener_->OnMessage(std::move(message));
+}
+
+void ShmReceiver::PublishRead() {
+  if (read_unpublished_ && reader_.Publish()) Tell(PacketKind::kWake);
+  read_unpublished_ = false;
+}
+
+bool ShmReceiver::Sleep() {
+  reader_.AnnounceSleep();
+  const absl::StatusOr<size_t> available = reader_.Available();
+  if (available.ok() && *available < (in_frame_ ? 1 : sizeof(FrameHead))) return true;
+  reader_.CancelSleep();
+  return false;
+}
+
+void ShmReceiver::SetPeerGone() {
+  peer_gone_ = true;
+  const absl::StatusOr<size_t> available = reader_.Available();
+  left_by_peer_ = available.ok() ? *available : 0;
+}
+
+void ShmReceiver::Finish() {
+  ended_ = true;
+  ReleaseIncoming();
+  incoming_.clear();
+  chunk_ = nullptr;
+}
+
+void ShmReceiver::Tell(PacketKind kind) { SendPacket(socket_, kind); }
+
+}  // namespace sluice
