@@ -142,7 +142,7 @@ ClientCore::Ticket ClientCore::Start(absl::StatusOr<std::shared_ptr<PullOperatio
   return ticket;
 }
 
-absl::Status ClientCore::Wait(Ticket ticket) {
+std::optional<absl::Status> ClientCore::WaitUnless(Ticket ticket, const std::atomic<bool>* stop) {
   std::shared_ptr<PullOperation> op;  // destroyed after the lock is released
   MutexLock lock(&mu_);
   absl::StatusOr<std::shared_ptr<PullOperation>> found = operations_.Find(ticket);
@@ -152,8 +152,9 @@ absl::Status ClientCore::Wait(Ticket ticket) {
   }
   op = *std::move(found);
   const absl::Status status = waiter_.Until(
-      &mu_, [&] { return op->Done(); },
+      &mu_, [&] { return op->Done() || (stop != nullptr && *stop); },
       [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return Describe(*op); });
+  if (status.ok() && !op->Done()) return std::nullopt;
   // From here on the caller may free the arrays.
   op->Abandon();
   waiter_.UntilDone(&mu_, [&] { return !op->writing(); });

@@ -58,7 +58,10 @@ class ClientCore : public PserverLink::Listener {
   absl::Status PushEarly(uint32_t table, PushFrame frame);
   // Wait returns any error. `to_all`: the commit or end of epoch goes to every pserver.
   Ticket Start(absl::StatusOr<std::shared_ptr<PullOperation>> op, bool to_all = false);
-  absl::Status Wait(Ticket ticket);
+  absl::Status Wait(Ticket ticket) { return *WaitUnless(ticket, nullptr); }
+  // As Wait, but returns nullopt soon after *stop has become true, and keeps the ticket. `stop` may
+  // be null.
+  std::optional<absl::Status> WaitUnless(Ticket ticket, const std::atomic<bool>* stop);
   absl::Status WaitPushes(uint64_t in_flight);
   // Asks for a newer route and waits for the reply, which may be the same route.
   absl::Status RefreshRoute();

@@ -44,6 +44,10 @@ class ParameterClientImpl : public ParameterClient {
   }
 
   absl::Status WaitPull(Ticket ticket) override { return core_->Wait(ticket); }
+  std::optional<absl::Status> WaitPullUnless(Ticket ticket,
+                                             const std::atomic<bool>& stop) override {
+    return core_->WaitUnless(ticket, &stop);
+  }
 
   absl::Status StartPush(PushRequest request, PullRequest* next, Ticket* next_ticket) override {
     SLUICE_ASSIGN_OR_RETURN(PushFrame frame, MakePushFrame(index(), request));

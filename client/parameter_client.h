@@ -7,8 +7,10 @@
 // thread.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -42,6 +44,12 @@ class ParameterClient {
   // Async and Geo: starts a pull. Its values are those that the pservers hold when they answer.
   virtual Ticket StartPull(PullRequest request) = 0;
   virtual absl::Status WaitPull(Ticket ticket) = 0;
+  // As WaitPull, but returns nullopt soon after `stop` has become true. The pull goes on, and the
+  // caller waits again, as often as it likes.
+  virtual std::optional<absl::Status> WaitPullUnless(Ticket ticket, const std::atomic<bool>& stop) {
+    (void)stop;
+    return WaitPull(ticket);
+  }
 
   // Async: starts the push of the next sequence and returns without waiting. A pull `next` goes in
   // the same requests; wait for it with WaitPull(*next_ticket).

@@ -38,6 +38,13 @@ CheckpointJobReply ReplyOf(const JobCheckpoints::Outcome& outcome) {
   return reply;
 }
 
+// The lowest rank that is not vacant.
+uint32_t FirstServed(const Job& job) {
+  uint32_t rank = 0;
+  while (job.ranks.vacant.count(rank) > 0) ++rank;
+  return rank;
+}
+
 // The present attempt has made this checkpoint.
 bool IsOfRun(const Job& job, const Manifest& manifest) {
   return IsOfInstances(manifest, {job.spec.instance()});
@@ -188,6 +195,7 @@ void CheckpointLifecycle::AddAsked(const Job& job, WorkerAssignment* assignment)
   wanted->set_number(asked.number);
   wanted->set_at_step(asked.at_step);
   wanted->set_after_loss(asked.after_loss);
+  wanted->set_writes_tables(asked.after_loss && assignment->rank() == FirstServed(job));
   if (!asked.park) return;
   wanted->set_park(true);
   wanted->set_released(asked.released);

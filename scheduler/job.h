@@ -34,6 +34,7 @@
 #include "scheduler/job_recovery.h"
 #include "scheduler/job_run.h"
 #include "scheduler/membership.h"
+#include "scheduler/rank_cards.h"
 #include "scheduler/resume_point.h"
 #include "scheduler/step_reports.h"
 
@@ -72,6 +73,7 @@ struct Job {
 
   // Starting and later.
   JobRanks ranks;
+  RankCards cards;  // of ranks that keep the dense tables
   JobPservers pservers;
   bool hosted = false;  // pservers shall hold its tables
   JobOpening opening;

@@ -137,6 +137,14 @@ void JobCheckpoints::OrderWhenAnswered() {
   if (open_->stage != Stage::kAsking || !open_->parts.AllRanksAnswered()) return;
   open_->stage = Stage::kOrdered;
   ordered_ = {number(), open_->step};
+  BeginWhenOrdered();
+}
+
+void JobCheckpoints::BeginWhenOrdered() {
+  if (!open_ || open_->stage != Stage::kOrdered || !open_->parts.AllCutsBegun()) return;
+  open_->stage = Stage::kBegun;
+  open_->begun_at = now_;
+  asked_.released = asked_.park;
 }
 
 uint64_t JobCheckpoints::Demand(absl::Time now) {
@@ -258,10 +266,7 @@ void JobCheckpoints::TakeOrdered(uint32_t pserver, const HostedCut& cut, absl::T
       open_ && !open_->committing && open_->stage != Stage::kAsking && cut.checkpoint() == number();
   if (!concerns) return;
   NoteHosted(pserver, cut, now);
-  if (!open_ || open_->stage == Stage::kBegun || !open_->parts.AllCutsBegun()) return;
-  open_->stage = Stage::kBegun;
-  open_->begun_at = now;
-  asked_.released = asked_.park;
+  BeginWhenOrdered();
 }
 
 void JobCheckpoints::SetState(absl::StatusOr<CheckpointState> state, absl::Time now) {

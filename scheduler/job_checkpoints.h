@@ -259,6 +259,8 @@ class JobCheckpoints {
   void PlanAfterLoss(absl::Time now);
   // Tells the pservers to begin their cuts once all ranks have answered.
   void OrderWhenAnswered();
+  // Continues once they have begun; at once, if no pserver makes a part.
+  void BeginWhenOrdered();
   // Async and Geo.
   void PlanNow(absl::Time now);
   void Ask(absl::Time now);

@@ -396,14 +396,18 @@ void JobLifecycle::MemberLost(Job* job, const Member& member, absl::Time now) {
       }
       break;
     case LossDecision::kShrink:
-      if (!adoption_.awaits(*job) && (job->ranks.removal || RankRemoval::CanBegin(*job).ok())) {
+      if (!adoption_.awaits(*job) && (job->ranks.removal || RankRemoval::CanBegin(*job).ok()) &&
+          (!WorkersKeepTables(*job) || OthersHoldTables(*job, member))) {
         RemoveRank(job, job->ranks.by_member.at(member.id), /*leave_out=*/true, decision.message,
                    now);
         break;
       }
       // An attempt that runs could have continued at another moment.
       if (job->run && !adoption_.awaits(*job)) {
-        ShrinkAndRollBack(job, 1, std::string(RankRemoval::CanBegin(*job).message()), now);
+        const absl::Status can = RankRemoval::CanBegin(*job);
+        ShrinkAndRollBack(
+            job, job->ranks.removal ? job->ranks.removal->ranks.size() + 1 : 1,
+            can.ok() ? "no other worker holds the dense tables" : std::string(can.message()), now);
         break;
       }
       // A job that is waiting for its remaining workers to stop may still have more of them than
@@ -437,6 +441,7 @@ uint32_t JobLifecycle::FreeWorkers(Job* job) const {
 
 void JobLifecycle::ReplaceRank(Job* job, uint32_t rank, const std::string& why, absl::Time now) {
   replacement_.Lose(job, rank, attempts_.NewIncarnation(), why, now);
+  TellRanks(*job);
   parts_.effects->records()->MembersChanged(*job);
   checkpoints_.RankLost(job, rank, now);
   CheckHeld(job, now);
@@ -446,6 +451,7 @@ void JobLifecycle::ReplaceRank(Job* job, uint32_t rank, const std::string& why, 
 void JobLifecycle::RemoveRank(Job* job, uint32_t rank, bool leave_out, const std::string& why,
                               absl::Time now) {
   replacement_.Lose(job, rank, attempts_.NewIncarnation(), why, now);
+  TellRanks(*job);
   parts_.effects->records()->MembersChanged(*job);
   removal_.Lose(job, rank, leave_out, why, now);
   AdvanceRemoval(job, now);
@@ -472,6 +478,34 @@ void JobLifecycle::ShrinkAndRollBack(Job* job, size_t ranks, const std::string& 
   AddWarning(job, absl::StrCat("the job lost a worker and could not continue where it was, so it ",
                                "went back to its newest checkpoint: ", why));
   RollBack(job, now);
+}
+
+void JobLifecycle::TellRanks(const Job& job) {
+  if (!WorkersKeepTables(job)) return;
+  for (const RankSlot& slot : job.ranks.slots) {
+    if (Member* member = parts_.members->ById(slot.member_id()))
+      parts_.effects->DesiredChanged(member);
+  }
+}
+
+void JobLifecycle::TakeGroup(const Member& worker, const RankGroupReport& report, Job* job,
+                             absl::Time now) {
+  if (job->over() || job->state != JOB_RUNNING || !WorkersKeepTables(*job)) return;
+  const RankSlot* const slot = job->ranks.SlotOf(worker.id);
+  if (slot == nullptr || report.job_id() != job->job_id ||
+      slot->incarnation() != report.incarnation() ||
+      report.rank() != job->ranks.by_member.at(worker.id)) {
+    return;
+  }
+  if (!job->cards.Take(report)) return;
+  const uint64_t generation = job->spec.route().generation();
+  if (!report.error().empty() && report.generation() == generation) {
+    job->recovery.NoteCause(
+        absl::StrCat(DescribeMember(worker), " of job ", job->job_id, ": ", report.error()), now);
+    return RollBack(job, now);
+  }
+  if (!job->cards.Of(generation, job->ranks.slots).empty()) TellRanks(*job);
+  if (job->ranks.removal) AdvanceRemoval(job, now);
 }
 
 void JobLifecycle::AdvanceReplacement(Job* job, absl::Time now) {

@@ -117,6 +117,8 @@ class JobLifecycle {
   void FillVacancies(absl::Time now);
   // Takes a rank's part of a checkpoint.
   void TakeCut(const Member& worker, const WorkerCut& cut, Job* job, absl::Time now);
+  // Takes what a rank says of the group that keeps the dense tables.
+  void TakeGroup(const Member& worker, const RankGroupReport& report, Job* job, absl::Time now);
   // Asks for a checkpoint now (number 0), or for the outcome of an earlier one.
   absl::StatusOr<CheckpointJobReply> Checkpoint(Job* job, uint64_t number, absl::Time now);
   // Plans a next attempt with this many workers (AttemptPlans::Scale).
@@ -170,6 +172,8 @@ class JobLifecycle {
   void CheckStarting(Job* job, absl::Time now);
   void Run(Job* job, absl::Time now);
   void AskForReports(Job* job);
+  // Tells the workers of a job that keep the dense tables of a new generation, or of their cards.
+  void TellRanks(const Job& job);
   // Adds what losses have cost so far to the curves, between the ends of epochs.
   void WriteRecoveryPoints(const Job& job, absl::Time now);
   void ReplaceRank(Job* job, uint32_t rank, const std::string& why, absl::Time now);

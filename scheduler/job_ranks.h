@@ -32,6 +32,8 @@ struct Removal {
   std::set<uint32_t> ranks;  // that the next attempt leaves out; it waits for the other vacant ones
   uint64_t checkpoint = 0;   // from which the next attempt begins; 0: not asked for yet
   std::vector<LostCommit> commits;  // that count on every pserver
+  // The last step that closes, if the ranks close the steps among themselves; 0: not known yet.
+  uint64_t step = 0;
 };
 
 struct JobRanks {

@@ -164,10 +164,6 @@ absl::Status JobRun::TakeContent(uint32_t rank, const PhaseReport& report) {
       // seen_ holds one list for all ranks. With many files, a list per rank would fill the memory.
       index_[rank].clear_train_seen();
       index_[rank].clear_eval_seen();
-      if (!report.index().card().empty()) {
-        cards_.resize(worker_num_);
-        cards_[rank] = report.index().card();
-      }
       return absl::OkStatus();
     case Phase::TRAIN:
       if (tasks_) SLUICE_RETURN_IF_ERROR(tasks_->CheckEnded(rank));
@@ -227,8 +223,6 @@ Phase JobRun::PhaseOf(uint32_t rank) const {
   // Ranks keep the pieces for later epochs.
   if (phase.kind() == Phase::TRAIN && !rejoined.has_trained && pieces_.file_size() > 0)
     *phase.mutable_pieces() = pieces_;
-  if (phase.kind() == Phase::TRAIN && !rejoined.has_trained)
-    phase.mutable_cards()->Assign(cards_.begin(), cards_.end());
   if (const WorkerState* resume = ResumeOf(rank)) *phase.mutable_resume() = *resume;
   if (rejoined.phase != phase.number()) {
     if (phase.kind() == Phase::TRAIN && rejoined.later && !rejoined.has_trained)
@@ -292,7 +286,10 @@ absl::Status JobRun::Rejoin(uint32_t rank, uint64_t lost, const HeldOfRank& held
         *replayed += most.totals().examples() - from;
       }
     }
-    const bool all_read_again = sync() && rejoined.phase == 0;
+    // Without tables on pservers, the other ranks say later where the rank continues.
+    const bool all_read_again =
+        sync() && rejoined.phase == 0 &&
+        config_.strategy().sync_configs().dense() != SyncConfigs::COLLECTIVE;
     if (result().epochs_log().empty() && !all_read_again) results_.SummaryLacks(rank);
   }
   rejoins_[rank] = std::move(rejoined);
@@ -330,6 +327,16 @@ const WorkerState* JobRun::ResumeOf(uint32_t rank) const {
 uint64_t JobRun::least_step() const {
   const Phase& phase = phases_.current();
   return first_step_ + (phase.kind() == Phase::TRAIN ? phase.skip_steps() : 0);
+}
+
+uint64_t JobRun::closed_steps() const {
+  const Phase& phase = phases_.current();
+  if (phase.kind() != Phase::TRAIN) return least_step();
+  // No rank ends the phase before its last step has closed.
+  for (uint32_t rank = 0; rank < worker_num_; ++rank) {
+    if (phases_.Ended(rank)) return step_limit();
+  }
+  return least_step();
 }
 
 uint64_t JobRun::step_limit() const {

@@ -109,6 +109,8 @@ class JobRun {
   uint64_t step_limit() const;
   // Sync: global steps that are surely done: those before the present training phase.
   uint64_t least_step() const;
+  // Sync: global steps that have closed, as far as the ranks' reports say.
+  uint64_t closed_steps() const;
   // Sync: the global steps that the attempt found done.
   uint64_t began_after() const { return resume_ == nullptr ? 0 : resume_->state().global_step(); }
   // The state of the job for a checkpoint after global step `step`, but for the workers and the
@@ -183,7 +185,6 @@ class JobRun {
   std::vector<IndexReport> index_;  // by rank, until INDEX has ended; without the files seen
   std::optional<DataTasks> tasks_;  // async and Geo, from the end of INDEX
   DataPieces pieces_;               // sync with GLOBAL, from the end of INDEX
-  std::vector<std::string> cards_;  // by rank: IndexReport.card; empty: no rank has one
   uint64_t steps_per_epoch_ = 0;    // sync
   uint64_t first_step_ = 0;         // sync: first step of the next epoch
   // The newest epochs at their beginning, the oldest first.

@@ -1,5 +1,7 @@
 #include "scheduler/member_loss.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "common/config/mode.h"
 #include "scheduler/shard_takeover.h"
@@ -21,7 +23,29 @@ bool ShrinksOnLoss(const Job& job) {
 }
 
 bool WorkersKeepTables(const Job& job) {
-  return job.config.strategy().sync_configs().dense() == SyncConfigs::COLLECTIVE;
+  const auto& tables = job.spec.tables();
+  const bool any = std::any_of(tables.begin(), tables.end(), [](const TableConfig& table) {
+    return table.update_at() == TableConfig::COLLECTIVE;
+  });
+  return (any || job.config.strategy().sync_configs().dense() == SyncConfigs::COLLECTIVE) &&
+         !job.config.evaluate_only();
+}
+
+bool RanksCloseSteps(const Job& job) {
+  const auto& tables = job.spec.route().tables();
+  return WorkersKeepTables(job) &&
+         std::all_of(tables.begin(), tables.end(),
+                     [](const TableRoute& table) { return table.owner().empty(); });
+}
+
+bool OthersHoldTables(const Job& job, const Member& lost) {
+  for (uint32_t rank = 0; rank < job.ranks.slots.size(); ++rank) {
+    const RankSlot& slot = job.ranks.slots[rank];
+    if (slot.member_id() == lost.id || job.ranks.vacant.count(rank) > 0) continue;
+    // Every first life has loaded the tables itself.
+    if (!slot.rejoins() || job.cards.Holds(rank, slot.incarnation())) return true;
+  }
+  return false;
 }
 
 bool TakenForVacantRank(const Job& job, const Member& worker) {
@@ -45,7 +69,7 @@ LossDecision DecideMemberLoss(const Job& job, const Member& lost, bool spare) {
     } else if (counts && ShrinksOnLoss(job) && !lost.left && !spare) {
       decision.kind = LossDecision::kShrink;
     } else if (!job.awaits_members() && (job.pservers.vacant.empty() || !counts) &&
-               !WorkersKeepTables(job)) {
+               (!WorkersKeepTables(job) || OthersHoldTables(job, lost))) {
       decision.kind = LossDecision::kReplaceRank;
     }
     return decision;

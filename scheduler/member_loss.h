@@ -4,8 +4,8 @@
 // of a lost pserver are taken over by another process (ShardTakeover), and only they go back to the
 // newest checkpoint. In sync the loss of a pserver rolls the whole job back, and so do losses that
 // come together: a worker while shards are being taken over, or a pserver while it is not yet known
-// where a lost rank continues. So does every loss of a job whose workers keep the dense tables. A
-// sync job may also shrink (on_worker_loss), unless the worker has
+// where a lost rank continues. So does the loss of the last worker that holds the dense tables of a
+// job whose workers keep them. A sync job may also shrink (on_worker_loss), unless the worker has
 // left in order or can be replaced at once. A pserver that is draining is not awaited: its loss
 // rolls the job back, to continue without it. No other place says what a loss means. A new outcome
 // becomes a new kind here, which JobLifecycle::MemberLost carries out.
@@ -42,9 +42,17 @@ struct LossDecision {
 // (sync_configs.on_worker_loss: SHRINK).
 bool ShrinksOnLoss(const Job& job);
 
-// True when the workers keep the dense tables (sync_configs.dense: COLLECTIVE). Without one of them
-// the others can finish no step, so every loss takes the job back to its newest checkpoint.
+// True when the workers keep the dense tables while they train (sync_configs.dense: COLLECTIVE). A
+// worker that takes over a rank gets them from the others.
 bool WorkersKeepTables(const Job& job);
+
+// True when these workers also close the steps among themselves, because pservers have no shards of
+// the job.
+bool RanksCloseSteps(const Job& job);
+
+// True when a worker of a rank other than that of `lost` holds these tables.
+// REQUIRES: WorkersKeepTables(job).
+bool OthersHoldTables(const Job& job, const Member& lost);
 
 // True when the worker was taken for a vacant rank and has no assignment yet, so that the job loses
 // nothing with it.

@@ -67,6 +67,7 @@ void NextAttempt::EndPresent(Job* job, absl::Time now) {
   parts_.requests->DropJob(job->job_id);
   job->ranks.vacant.clear();
   job->ranks.removal.reset();
+  job->cards.Clear();
   job->pservers.vacant.clear();
   job->ranks.ended.clear();
   job->spec.clear_takeover();

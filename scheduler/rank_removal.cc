@@ -19,10 +19,6 @@ absl::Status RankRemoval::CanBegin(const Job& job) {
   if (kind != Phase::TRAIN && kind != Phase::EVAL) {
     return absl::FailedPreconditionError(absl::StrCat("it was in phase ", PhaseName(kind)));
   }
-  if (WorkersKeepTables(job)) {
-    return absl::FailedPreconditionError(
-        "its workers keep the dense tables, and could not finish the step without the lost one");
-  }
   if (!job.checkpoints) return absl::FailedPreconditionError("it can make no checkpoint now");
   if (!job.pservers.vacant.empty()) return absl::FailedPreconditionError("it lacks a pserver");
   return absl::OkStatus();
@@ -35,7 +31,7 @@ void RankRemoval::Lose(Job* job, uint32_t rank, bool leave_out, const std::strin
   removal.since = now;
   if (leave_out) removal.ranks.insert(rank);
   // The last step may be another one now.
-  removal.checkpoint = 0;
+  removal.checkpoint = removal.step = 0;
   removal.commits.clear();
   job->recovery.Describe(why, absl::StrCat("the job prepares to continue without rank ",
                                            absl::StrJoin(removal.ranks, ", ")));
@@ -58,17 +54,65 @@ absl::StatusOr<bool> RankRemoval::Advance(Job* job, absl::Time now) {
                                   ? "the outcome of its checkpoint is not known"
                                   : absl::StrCat("its checkpoint failed: ", outcome->error));
   }
-  const std::optional<std::vector<HeldOfRank>> held = HeldByPservers(*job, *parts_.members);
-  if (!held) {
+  SLUICE_ASSIGN_OR_RETURN(const std::optional<End> end, FindEnd(*job));
+  if (!end) {
     const RecoveryConfig& recovery = job->spec.config().recovery();
     const absl::Duration wait = recovery.has_wait_s() ? absl::Seconds(recovery.wait_s()) : wait_;
     if (parts_.pauses->Since(removal.since, now) < wait) return false;
     return absl::DeadlineExceededError(
-        absl::StrCat("the pservers did not report what they hold of the lost rank within ",
+        absl::StrCat(RanksCloseSteps(*job) ? "the other workers did not report their steps within "
+                                           : "the pservers did not report what they hold of the "
+                                             "lost rank within ",
                      absl::FormatDuration(wait), " (see their logs)"));
   }
-  SLUICE_ASSIGN_OR_RETURN(const End end, EndOf(*job, *held));
-  return Cut(job, end, now);
+  return Cut(job, *end, now);
+}
+
+absl::StatusOr<std::optional<RankRemoval::End>> RankRemoval::FindEnd(const Job& job) const {
+  if (RanksCloseSteps(job)) return EndAmongRanks(job);
+  const std::optional<std::vector<HeldOfRank>> held = HeldByPservers(job, *parts_.members);
+  if (!held) return std::nullopt;
+  SLUICE_ASSIGN_OR_RETURN(End end, EndOf(job, *held));
+  return std::make_optional(std::move(end));
+}
+
+absl::StatusOr<std::optional<RankRemoval::End>> RankRemoval::EndAmongRanks(const Job& job) {
+  const uint64_t generation = job.spec.route().generation();
+  End end;
+  end.step = job.run->closed_steps();
+  const RankGroupReport* ahead = nullptr;
+  for (uint32_t rank = 0; rank < job.ranks.slots.size(); ++rank) {
+    if (job.ranks.vacant.count(rank) > 0) continue;
+    const RankGroupReport* const report =
+        job.cards.ReportOf(rank, job.ranks.slots[rank], generation);
+    if (report == nullptr) return std::nullopt;
+    if (ahead == nullptr || report->closed_steps() > ahead->closed_steps()) ahead = report;
+  }
+  if (ahead != nullptr) end.step = std::max<uint64_t>(end.step, ahead->closed_steps());
+  if (end.step == job.run->began_after()) return std::make_optional(std::move(end));
+  if (end.step > job.run->step_limit()) {
+    return absl::InvalidArgumentError(absl::StrCat("a worker has closed ", end.step,
+                                                   " steps, but the epoch ends after step ",
+                                                   job.run->step_limit()));
+  }
+  for (const auto& [rank, vacancy] : job.ranks.vacant) {
+    if (ahead == nullptr || ahead->closed_steps() != end.step ||
+        ahead->totals_size() <= static_cast<int>(rank)) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("no other worker knows the sums of rank ", rank, " after step ", end.step));
+    }
+    end.totals[rank] = ahead->totals(static_cast<int>(rank));
+  }
+  return std::make_optional(std::move(end));
+}
+
+void RankRemoval::TellRanks(Job* job, const End& end) {
+  if (!RanksCloseSteps(*job) || job->ranks.removal->step == end.step) return;
+  job->ranks.removal->step = end.step;
+  for (const RankSlot& slot : job->ranks.slots) {
+    if (Member* member = parts_.members->ById(slot.member_id()))
+      parts_.effects->DesiredChanged(member);
+  }
 }
 
 absl::StatusOr<RankRemoval::End> RankRemoval::EndOf(const Job& job,
@@ -100,6 +144,7 @@ absl::StatusOr<bool> RankRemoval::Cut(Job* job, const End& end, absl::Time now) 
   // The attempt has applied nothing.
   if (end.step == job->run->began_after()) return true;
   OrderCommits(job, end);
+  TellRanks(job, end);
   // Reports of a cut that had begun before the fence may be under way.
   for (const auto& [rank, vacancy] : job->ranks.vacant)
     parts_.checkpoints->RankLost(job, rank, now);

@@ -8,6 +8,9 @@
 //               at one pserver says that every pserver holds the push. Pservers that lack such a
 //               commit are told of it. The other ranks may have pushed the step after it, which
 //               nobody applies.
+//               In a job whose ranks close the steps among themselves, the other ranks say which
+//               steps have closed, with the sums of the lost rank. A rank that does not know of the
+//               last one is told.
 //   3. Advance  the checkpoint after that step is complete (JobCheckpoints::CutAfterLoss). The next
 //               attempt begins there, with fewer ranks, and trains the step after it again.
 //
@@ -24,6 +27,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -71,6 +75,11 @@ class RankRemoval {
     std::map<uint32_t, TrainTotals> totals;  // of the lost ranks, that step included
   };
   static absl::StatusOr<End> EndOf(const Job& job, const std::vector<HeldOfRank>& held);
+  // The same if the ranks close the steps among themselves; nullopt: some rank has not said yet
+  // where it stands.
+  static absl::StatusOr<std::optional<End>> EndAmongRanks(const Job& job);
+  absl::StatusOr<std::optional<End>> FindEnd(const Job& job) const;
+  void TellRanks(Job* job, const End& end);
   // Step 2, once all pservers have reported. True: there is such a checkpoint already.
   absl::StatusOr<bool> Cut(Job* job, const End& end, absl::Time now);
   void OrderCommits(Job* job, const End& end);

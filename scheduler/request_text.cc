@@ -49,12 +49,7 @@ absl::Status CheckIndex(const IndexReport& report) {
   SLUICE_RETURN_IF_ERROR(CheckCount("IndexReport.files", report.files_size(), kMaxDataFiles));
   SLUICE_RETURN_IF_ERROR(
       CheckCount("IndexReport.train_seen", report.train_seen_size(), kMaxDataFiles));
-  SLUICE_RETURN_IF_ERROR(
-      CheckCount("IndexReport.eval_seen", report.eval_seen_size(), kMaxDataFiles));
-  if (report.card().size() <= kMaxReportedCardBytes) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("IndexReport.card has ", report.card().size(),
-                                                 " bytes; at most ", kMaxReportedCardBytes,
-                                                 " are allowed"));
+  return CheckCount("IndexReport.eval_seen", report.eval_seen_size(), kMaxDataFiles);
 }
 
 std::string CutLine(absl::string_view text, size_t most) {
@@ -75,6 +70,13 @@ absl::Status CheckLists(const RegisterRequest& request) {
 absl::Status CheckLists(const PollRequest& request) {
   SLUICE_RETURN_IF_ERROR(CheckCount("PollRequest.hosted", request.hosted_size()));
   SLUICE_RETURN_IF_ERROR(CheckCount("WorkerProgress.losses", request.progress().losses_size()));
+  SLUICE_RETURN_IF_ERROR(
+      CheckCount("RankGroupReport.totals", request.group().totals_size(), kMaxReportedRanks));
+  if (request.group().card().size() > kMaxReportedCardBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("RankGroupReport.card has ", request.group().card().size(), " bytes; at most ",
+                     kMaxReportedCardBytes, " are allowed"));
+  }
   size_t bytes = 0;
   for (const HostedJob& hosted : request.hosted()) bytes += hosted.ByteSizeLong();
   if (bytes <= kMaxHostedBytes) return absl::OkStatus();

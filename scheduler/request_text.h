@@ -26,7 +26,8 @@ inline constexpr size_t kMaxSentenceBytes = 4096;  // also of a path
 // more jobs than the scheduler remembers.
 inline constexpr int kMaxListed = 4096;
 inline constexpr int kMaxDataFiles = 100'000;  // of each list of files; expand_files.h
-// IndexReport.card; kMaxCardBytes in common/collective/rank_card.h.
+inline constexpr int kMaxReportedRanks = 100'000;  // RankGroupReport.totals
+// RankGroupReport.card; kMaxCardBytes in common/collective/rank_card.h.
 inline constexpr size_t kMaxReportedCardBytes = 64 << 10;
 // Of PollRequest.hosted, which the scheduler keeps until the next report.
 inline constexpr size_t kMaxHostedBytes = size_t{32} << 20;

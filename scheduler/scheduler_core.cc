@@ -56,6 +56,24 @@ RegisterReply Refusal(const Member& holder, absl::Time now) {
   return reply;
 }
 
+// Adds what the ranks need in order to meet, while they do (RankCards).
+void AddCards(const Job& job, WorkerAssignment* assignment) {
+  if (!job.run) return;
+  const uint64_t generation = job.spec.route().generation();
+  if (job.ranks.removal && job.ranks.removal->step > 0) {
+    // They do not meet without the lost rank, but some may not know that the step has closed.
+    assignment->mutable_group()->set_generation(generation);
+    assignment->mutable_group()->set_closed_steps(job.ranks.removal->step);
+  }
+  if (!job.ranks.vacant.empty()) return;
+  std::vector<std::string> cards = job.cards.Of(generation, job.ranks.slots);
+  if (cards.empty()) return;
+  RankGroupCards* const group = assignment->mutable_group();
+  group->set_generation(generation);
+  for (std::string& card : cards) group->add_cards(std::move(card));
+  group->set_closed_steps(job.run->closed_steps());
+}
+
 // Adds what a member that serves the job shall do for it.
 void AddDesired(Job* job, const Member& member, const std::string& pass_key, PollReply* reply) {
   const std::string job_key = JobPassKey(pass_key, job->spec.instance());
@@ -78,6 +96,7 @@ void AddDesired(Job* job, const Member& member, const std::string& pass_key, Pol
   assignment->set_rejoins(slot.rejoins());
   assignment->set_pass(JobPasses(job_key).OfWorker(assignment->rank(), slot.incarnation()));
   CheckpointLifecycle::AddAsked(*job, assignment);
+  AddCards(*job, assignment);
 }
 
 }  // namespace
@@ -177,6 +196,7 @@ absl::StatusOr<PollReply> SchedulerCore::Poll(const PollRequest& request, absl::
     TakeHosted(*member, now);
   } else if (Job* job = member->job_id.empty() ? nullptr : jobs_.Find(member->job_id)) {
     if (request.has_cut()) lifecycle_.TakeCut(*member, request.cut(), job, now);
+    if (request.has_group()) lifecycle_.TakeGroup(*member, request.group(), job, now);
     lifecycle_.TakeProgress(*member, request.progress(), job, now);
   }
   TakeTraces(request, *member, now);

@@ -8,9 +8,39 @@
 #include "common/config/job_config.h"
 #include "common/saved_model/checkpoint.h"
 #include "common/wire/frame.h"
+#include "worker/rank_records.h"
 
 namespace sluice {
 namespace {
+
+constexpr size_t kPieceBytes = 4 << 20;
+
+template <typename T>
+absl::Span<uint8_t> AsBytes(absl::Span<T> array) {
+  return absl::MakeSpan(reinterpret_cast<uint8_t*>(array.data()), array.size() * sizeof(T));
+}
+
+// Brings the arrays of one rank to others. All ranks take part; those that have the same bytes
+// already drop what arrives.
+class Sender {
+ public:
+  Sender(Collective* collective, uint32_t from, bool in_place)
+      : collective_(collective), from_(from), in_place_(in_place) {}
+  absl::Status Send(absl::Span<uint8_t> bytes) const {
+    std::vector<uint8_t> dropped(in_place_ ? 0 : std::min(bytes.size(), kPieceBytes));
+    for (size_t at = 0; at < bytes.size(); at += kPieceBytes) {
+      const absl::Span<uint8_t> piece = bytes.subspan(at, kPieceBytes);
+      SLUICE_RETURN_IF_ERROR(collective_->Broadcast(
+          in_place_ ? piece : absl::MakeSpan(dropped).subspan(0, piece.size()), from_));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  Collective* const collective_;
+  const uint32_t from_;
+  const bool in_place_;
+};
 
 std::vector<GradientSize> SizesOf(const TableLayouts& tables) {
   std::vector<GradientSize> sizes;
@@ -22,11 +52,12 @@ std::vector<GradientSize> SizesOf(const TableLayouts& tables) {
 
 CollectiveDenseTables::CollectiveDenseTables(Options options)
     : spec_(options.spec),
-      rank_(options.rank),
       env_(options.env),
-      collective_(std::move(options.collective)),
+      alone_(spec_->config().evaluate_only()),
+      group_(std::move(options.collective), GroupOptions(options.group)),
       replica_(std::move(options.tables)),
       places_(replica_.tables().size()),
+      holds_(options.group.holds_tables),
       put_(replica_.tables().size()) {
   const SyncConfigs& configs = spec_->config().strategy().sync_configs();
   const std::vector<GradientSize> sizes = SizesOf(replica_.tables());
@@ -48,20 +79,30 @@ CollectiveDenseTables::CollectiveDenseTables(Options options)
 }
 
 CollectiveDenseTables::~CollectiveDenseTables() {
-  collective_->Cancel();
-  collective_->Leave();  // no operation uses the buckets any more
+  group_.Cancel();
+  group_.collective()->Leave();  // no operation uses the buckets any more
   if (writer_.joinable()) writer_.join();
+}
+
+RankGroup::Options CollectiveDenseTables::GroupOptions(RankGroup::Options options) {
+  options.add_standing = [this](RankGroupReport* report) {
+    report->set_closed_steps(replica_.closed());
+    report->clear_totals();
+    if (newest_.steps == replica_.closed())
+      report->mutable_totals()->Assign(newest_.totals.begin(), newest_.totals.end());
+  };
+  return options;
 }
 
 absl::StatusOr<std::unique_ptr<CollectiveDenseTables>> CollectiveDenseTables::Create(
     Options options) {
+  const JobSpec& spec = *options.spec;
+  const bool loads = !options.rejoins || spec.config().evaluate_only();
+  options.group.ranks = spec.worker_num();
+  options.group.generation = spec.route().generation();
+  options.group.holds_tables = loads;
   std::unique_ptr<CollectiveDenseTables> tables(new CollectiveDenseTables(std::move(options)));
-  SLUICE_RETURN_IF_ERROR(tables->LoadTables());
-  const JobSpec& spec = *tables->spec_;
-  if (spec.config().evaluate_only()) return tables;  // the ranks exchange nothing
-  SLUICE_ASSIGN_OR_RETURN(
-      tables->card_,
-      tables->collective_->Listen(spec.route().generation(), tables->rank_, spec.worker_num()));
+  if (loads) SLUICE_RETURN_IF_ERROR(tables->LoadTables());
   return tables;
 }
 
@@ -77,9 +118,7 @@ absl::Status CollectiveDenseTables::LoadTables() {
   return source.directory.empty() ? absl::OkStatus() : replica_.Load(source, env_);
 }
 
-absl::Status CollectiveDenseTables::Join(const std::vector<std::string>& cards) {
-  return collective_->Join(spec_->route().generation(), cards, rank_);
-}
+RankMeetings* CollectiveDenseTables::meetings() { return alone_ ? nullptr : this; }
 
 std::vector<const float*> CollectiveDenseTables::ValuesOf(const StepBuffers&) const {
   std::vector<const float*> values;
@@ -88,6 +127,7 @@ std::vector<const float*> CollectiveDenseTables::ValuesOf(const StepBuffers&) co
 }
 
 void CollectiveDenseTables::Ready(const StepBuffers& gradients, double weight, size_t i) {
+  if (has_means()) return;  // an earlier life of this rank has taken part
   MutexLock lock(&mutex_);
   Put(gradients.dense[i].data(), i);
   SendFull(weight);
@@ -118,18 +158,39 @@ void CollectiveDenseTables::SendFull(double weight) {
     Bucket& bucket = buckets_[sent_];
     const auto wire =
         bucket.plan.wire_bytes == 2 ? Collective::Wire::kBf16 : Collective::Wire::kF32;
-    bucket.ticket =
-        collective_->WeightedMean(replica_.closed(), absl::MakeSpan(bucket.values), weight, wire);
+    bucket.ticket = group_.collective()->WeightedMean(replica_.closed(),
+                                                      absl::MakeSpan(bucket.values), weight, wire);
   }
+}
+
+void CollectiveDenseTables::EmptyBuckets() {
+  put_.assign(put_.size(), false);
+  sent_ = 0;
+  for (Bucket& bucket : buckets_) bucket.missing = bucket.plan.tables.size();
 }
 
 absl::Status CollectiveDenseTables::Exchange(uint64_t step, const StepBuffers* gradients,
                                              double weight) {
   if (step != replica_.closed()) {
-    return absl::InternalError(absl::StrCat("the dense tables of rank ", rank_, " are after step ",
+    return absl::InternalError(absl::StrCat("the dense tables of rank ", rank(), " are after step ",
                                             replica_.closed(), ", but the rank trains step ",
                                             step));
   }
+  // After a meeting, the means may be there, and with them the step may have closed.
+  while (replica_.closed() == step && !has_means()) {
+    const absl::Status reduced = ReduceStep(gradients, weight);
+    if (reduced.ok()) {
+      means_of_ = step;
+    } else {
+      SLUICE_RETURN_IF_ERROR(Recover(reduced));
+      MutexLock lock(&mutex_);
+      EmptyBuckets();
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CollectiveDenseTables::ReduceStep(const StepBuffers* gradients, double weight) {
   {
     MutexLock lock(&mutex_);
     for (size_t i = 0; i < places_.size(); ++i)
@@ -138,7 +199,7 @@ absl::Status CollectiveDenseTables::Exchange(uint64_t step, const StepBuffers* g
     SLUICE_RETURN_IF_ERROR(status_);
   }
   for (const Bucket& bucket : buckets_) {
-    SLUICE_RETURN_IF_ERROR(collective_->Wait(bucket.ticket));
+    SLUICE_RETURN_IF_ERROR(group_.collective()->Wait(bucket.ticket));
     SLUICE_RETURN_IF_ERROR(CheckMeans(bucket));
   }
   return absl::OkStatus();
@@ -159,26 +220,117 @@ absl::Status CollectiveDenseTables::CheckMeans(const Bucket& bucket) const {
   return absl::OkStatus();
 }
 
-void CollectiveDenseTables::CloseStep() {
+void CollectiveDenseTables::CloseStep(uint64_t steps) {
+  if (steps <= replica_.closed()) return;  // a meeting has closed it
+  if (!has_means()) return;                // the next Exchange says so
   for (size_t i = 0; i < places_.size(); ++i) {
     const Bucket& bucket = buckets_[places_[i].bucket];
     if (bucket.values.back() > 0.5f) replica_.Update(i, bucket.values.data() + places_[i].offset);
   }
   replica_.CloseStep();
+  means_of_.reset();
   MutexLock lock(&mutex_);
-  put_.assign(put_.size(), false);
-  sent_ = 0;
-  for (Bucket& bucket : buckets_) bucket.missing = bucket.plan.tables.size();
+  EmptyBuckets();
+}
+
+absl::Status CollectiveDenseTables::Attend() {
+  return group_.Attend(
+      [this](Collective& collective, uint64_t closed) { return Agree(collective, closed); },
+      [this](uint64_t steps) { return CloseAsTold(steps); });
+}
+
+absl::Status CollectiveDenseTables::Meet(uint64_t committed) {
+  committed_ = committed;
+  return group_.joined() ? Attend() : Recover(absl::OkStatus());
+}
+
+absl::Status CollectiveDenseTables::Recover(const absl::Status& why) {
+  return group_.Await(
+      why, [this](Collective& collective, uint64_t closed) { return Agree(collective, closed); },
+      [this](uint64_t steps) { return CloseAsTold(steps); });
+}
+
+bool CollectiveDenseTables::CloseAsTold(uint64_t steps) {
+  if (steps != replica_.closed() + 1 || !has_means()) return false;
+  CloseStep(steps);
+  return true;
+}
+
+absl::Status CollectiveDenseTables::GiveUp(const absl::Status& why) {
+  group_.GiveUp(std::string(why.message()));
+  return why;
+}
+
+absl::Status CollectiveDenseTables::Agree(Collective& collective, uint64_t closed) {
+  SLUICE_ASSIGN_OR_RETURN(const Agreement agreement, Compare(collective, closed));
+  // First with the gradients of the step before, whose place those of the open step take next.
+  if (holds_ && !agreement.needs_tables[rank()]) CloseStep(agreement.closed);
+  SLUICE_RETURN_IF_ERROR(TakeTables(collective, agreement));
+  SLUICE_RETURN_IF_ERROR(TakeNewest(collective, agreement.tables_from));
+  SLUICE_RETURN_IF_ERROR(TakeMeans(collective, agreement));
+  if (agreement.closes) CloseStep(agreement.closed + 1);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Agreement> CollectiveDenseTables::Compare(Collective& collective, uint64_t closed) {
+  const RankRecord own = {holds_, replica_.closed(), has_means(), closed, committed_};
+  SLUICE_ASSIGN_OR_RETURN(const std::vector<RankRecord> records,
+                          GatherRecords(&collective, rank(), ranks(), own));
+  std::vector<RankStanding> standings;
+  for (const RankRecord& record : records)
+    standings.push_back({record[0] != 0, record[1], record[2] != 0, record[3], record[4]});
+  return AgreeOn(standings);
+}
+
+absl::Status CollectiveDenseTables::TakeTables(Collective& collective, const Agreement& agreement) {
+  const std::vector<bool>& needs = agreement.needs_tables;
+  if (std::find(needs.begin(), needs.end(), true) == needs.end()) return absl::OkStatus();
+  if (needs[rank()]) holds_ = false;  // until all of it is there
+  const Sender sender(&collective, agreement.tables_from,
+                      needs[rank()] || rank() == agreement.tables_from);
+  for (const absl::Span<float> array : replica_.Arrays())
+    SLUICE_RETURN_IF_ERROR(sender.Send(AsBytes(array)));
+  std::vector<uint64_t> counts = replica_.Counts();
+  SLUICE_RETURN_IF_ERROR(sender.Send(AsBytes(absl::MakeSpan(counts))));
+  if (!needs[rank()]) return absl::OkStatus();
+  means_of_.reset();
+  replica_.SetCounts(counts);
+  holds_ = true;
+  return absl::OkStatus();
+}
+
+absl::Status CollectiveDenseTables::TakeMeans(Collective& collective, const Agreement& agreement) {
+  const std::vector<bool>& needs = agreement.needs_means;
+  if (std::find(needs.begin(), needs.end(), true) == needs.end()) return absl::OkStatus();
+  const Sender sender(&collective, *agreement.means_from,
+                      needs[rank()] || rank() == *agreement.means_from);
+  for (Bucket& bucket : buckets_)
+    SLUICE_RETURN_IF_ERROR(sender.Send(AsBytes(absl::MakeSpan(bucket.values))));
+  means_of_ = agreement.closed;
+  return absl::OkStatus();
+}
+
+absl::Status CollectiveDenseTables::TakeNewest(Collective& collective, uint32_t from) {
+  // Totals of ranks, then two numbers more.
+  std::vector<RankRecord> records(ranks() + 1);
+  newest_.totals.resize(ranks());
+  for (uint32_t r = 0; r < ranks(); ++r) PutTotals(newest_.totals[r], 0, &records[r]);
+  records.back()[0] = newest_.steps;
+  records.back()[1] = newest_.checkpoint;
+  SLUICE_RETURN_IF_ERROR(collective.Broadcast(AsBytes(absl::MakeSpan(records)), from));
+  for (uint32_t r = 0; r < ranks(); ++r) newest_.totals[r] = TotalsAt(records[r], 0);
+  newest_.steps = records.back()[0];
+  newest_.checkpoint = records.back()[1];
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<SavedFile>> CollectiveDenseTables::SaveModel(
     const std::string& directory, const std::string& save_id) {
-  if (rank_ != 0) return std::vector<SavedFile>();
+  if (rank() != 0) return std::vector<SavedFile>();
   return DenseReplica::Write(replica_.Copy(/*state=*/false), directory, save_id, env_);
 }
 
 void CollectiveDenseTables::SaveCheckpoint(uint64_t number, uint64_t step, Saved done) {
-  if (rank_ != 0) return done(std::vector<SavedFile>());
   {
     MutexLock lock(&writer_mutex_);
     if (writing_) {
@@ -193,13 +345,13 @@ void CollectiveDenseTables::SaveCheckpoint(uint64_t number, uint64_t step, Saved
       std::thread([this, image = replica_.Copy(/*state=*/true),
                    directory = CheckpointFolder(CheckpointRoot(spec_->config()), step),
                    save_id = CheckpointSaveId(spec_->instance(), number), done = std::move(done)] {
-        absl::StatusOr<std::vector<SavedFile>> files =
+        const absl::StatusOr<std::vector<SavedFile>> files =
             DenseReplica::Write(image, directory, save_id, env_);
         {
           MutexLock lock(&writer_mutex_);
           writing_ = false;
         }
-        done(std::move(files));
+        done(files);
       });
 }
 

@@ -14,18 +14,21 @@
 // Each bucket ends with one more value, 1: its mean tells whether any rank had examples. Without
 // any, the tables are not updated, as on the pservers.
 //
-// A rank that is lost ends the exchange of the others. The job then begins another attempt from its
-// newest checkpoint, for which rank 0 writes the files of the tables.
+// A rank that is lost ends the exchange of the others. They keep the tables, meet the next life of
+// the rank (RankGroup), and agree where they continue (group_agreement.h): who lacks the tables
+// gets them from another rank, and the open step is reduced anew if nobody has its mean gradients.
+// If they cannot, the job goes back to its newest checkpoint, for which rank 0 writes the files.
 //
 // Invariants: buckets leave in the same order on all ranks.
 //
 // Memory: the replica, and one gradient in buckets. While a checkpoint is written, a copy of the
 // replica.
 //
-// Thread safety: see dense_tables.h.
+// Thread safety: see dense_tables.h and rank_meetings.h.
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -36,20 +39,25 @@
 #include "worker/dense_replica.h"
 #include "worker/dense_tables.h"
 #include "worker/gradient_buckets.h"
+#include "worker/group_agreement.h"
+#include "worker/rank_group.h"
 
 namespace sluice {
 
-class CollectiveDenseTables : public DenseTables {
+class CollectiveDenseTables : public DenseTables, private RankMeetings {
  public:
   struct Options {
     TableLayouts tables;            // the dense tables, by Model::dense_tables()
     const JobSpec* spec = nullptr;  // outlives the tables, as does env
-    uint32_t rank = 0;
     std::unique_ptr<Collective> collective;
     Env* env = nullptr;
+    // Of this rank. `ranks`, `generation` and `holds_tables` are set by Create.
+    RankGroup::Options group;
+    // This life takes over the rank from an earlier one, and gets the tables from the others.
+    bool rejoins = false;
   };
-  // Loads the tables as the job starts (checkpoint, initial model or initial values), and makes
-  // this rank ready to be reached. Errors: those of DenseReplica::Load and Collective::Listen.
+  // Loads the tables as the job starts (checkpoint, initial model or initial values), unless the
+  // rank rejoins a job that trains. Errors: those of DenseReplica::Load.
   static absl::StatusOr<std::unique_ptr<CollectiveDenseTables>> Create(Options options);
   ~CollectiveDenseTables() override;
 
@@ -60,27 +68,54 @@ class CollectiveDenseTables : public DenseTables {
   bool leaves_early() const override { return true; }
   void Ready(const StepBuffers& gradients, double weight, size_t i) override;
   absl::Status Exchange(uint64_t step, const StepBuffers* gradients, double weight) override;
-  void CloseStep() override;
+  void CloseStep(uint64_t steps) override;
 
-  Collective* collective() const override { return collective_.get(); }
-
-  const std::string& card() const override { return card_; }
-  absl::Status Join(const std::vector<std::string>& cards) override;
+  RankMeetings* meetings() override;
 
   absl::StatusOr<std::vector<SavedFile>> SaveModel(const std::string& directory,
                                                    const std::string& save_id) override;
   void SaveCheckpoint(uint64_t number, uint64_t step, Saved done) override;
 
-  void Cancel() override { collective_->Cancel(); }
-  std::string WaitingFor() const override { return collective_->WaitingFor(); }
+  void Cancel() override { group_.Cancel(); }
+  std::string WaitingFor() const override { return group_.WaitingFor(); }
 
  private:
   explicit CollectiveDenseTables(Options options);
+
+  Collective* collective() override { return group_.collective(); }
+  uint32_t rank() const override { return group_.rank(); }
+  uint32_t ranks() const override { return group_.ranks(); }
+  void Ask(uint64_t generation, const RankGroupCards& cards) override {
+    group_.Ask(generation, cards);
+  }
+  void AddTo(PollRequest* report) const override { group_.AddTo(report); }
+  const std::atomic<bool>& asked() const override { return group_.asked(); }
+  absl::Status Attend() override;
+  absl::Status Meet(uint64_t committed) override;
+  absl::Status Recover(const absl::Status& why) override;
+  absl::Status GiveUp(const absl::Status& why) override;
+  uint64_t closed() const override { return replica_.closed(); }
+  bool has_means() const override { return means_of_ == replica_.closed(); }
+  ClosedStep* newest() override { return &newest_; }
+
+  RankGroup::Options GroupOptions(RankGroup::Options options);
+  // So many steps have closed, as the scheduler knows. True: the last one was open here.
+  bool CloseAsTold(uint64_t steps);
   absl::Status LoadTables();
   // Copies the gradient to its bucket; null: zeros. Sets status_ if it is not finite.
   void Put(const float* gradient, size_t i) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Starts the exchange of the buckets that are full, in their order.
   void SendFull(double weight) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Begins the present step's exchange again.
+  void EmptyBuckets() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status ReduceStep(const StepBuffers* gradients, double weight);
+
+  // Agrees with the other ranks where all continue, and brings this rank there.
+  absl::Status Agree(Collective& collective, uint64_t closed);
+  absl::StatusOr<Agreement> Compare(Collective& collective, uint64_t closed);
+  absl::Status TakeTables(Collective& collective, const Agreement& agreement);
+  absl::Status TakeMeans(Collective& collective, const Agreement& agreement);
+  absl::Status TakeNewest(Collective& collective, uint32_t from);
 
   struct Bucket;
   // INVALID_ARGUMENT names a table whose means are not finite.
@@ -98,12 +133,17 @@ class CollectiveDenseTables : public DenseTables {
   };
 
   const JobSpec* const spec_;
-  const uint32_t rank_;
   Env* const env_;
-  const std::unique_ptr<Collective> collective_;
+  const bool alone_;  // the job only evaluates, so the ranks do not meet
+  RankGroup group_;
   DenseReplica replica_;
   std::vector<Place> places_;  // by table
-  std::string card_;
+  bool holds_;                 // the replica has the tables
+  uint64_t committed_ = 0;     // by an earlier life; see Meet
+  ClosedStep newest_;
+  // The buckets have the means of this step. Written between steps, or by the training thread while
+  // no thread of the network brings gradients.
+  std::optional<uint64_t> means_of_;
 
   // Orders the threads that bring gradients. The means are read after Exchange, without it.
   Mutex mutex_;

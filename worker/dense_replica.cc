@@ -59,6 +59,32 @@ void DenseReplica::Update(size_t i, const float* gradient) {
   }
 }
 
+std::vector<absl::Span<float>> DenseReplica::Arrays() {
+  std::vector<absl::Span<float>> arrays;
+  for (TableCopy& copy : copies_) {
+    arrays.push_back(absl::MakeSpan(copy.values));
+    if (!copy.state.empty()) arrays.push_back(absl::MakeSpan(copy.state));
+  }
+  return arrays;
+}
+
+std::vector<uint64_t> DenseReplica::Counts() const {
+  std::vector<uint64_t> counts = {closed_};
+  for (const TableCopy& copy : copies_) {
+    counts.push_back(copy.count);
+    counts.push_back(copy.schedule_base);
+  }
+  return counts;
+}
+
+void DenseReplica::SetCounts(const std::vector<uint64_t>& counts) {
+  closed_ = counts[0];
+  for (size_t i = 0; i < copies_.size(); ++i) {
+    copies_[i].count = counts[1 + 2 * i];
+    copies_[i].schedule_base = counts[2 + 2 * i];
+  }
+}
+
 DenseReplica::Image DenseReplica::Copy(bool state) const {
   Image image;
   for (size_t i = 0; i < tables_.size(); ++i) {

@@ -17,6 +17,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "common/base/env.h"
 #include "common/table/table_layout.h"
 #include "proto/model.pb.h"
@@ -51,6 +52,13 @@ class DenseReplica {
   void Update(size_t i, const float* gradient);
   // The step has closed: the schedules go on. Call it after the updates, also when there were none.
   void CloseStep() { ++closed_; }
+
+  // What another copy needs to become equal to this one: all values and optimizer state, and
+  // counts. The arrays are valid as long as the replica.
+  std::vector<absl::Span<float>> Arrays();
+  std::vector<uint64_t> Counts() const;
+  // `counts`: of a replica of the same tables.
+  void SetCounts(const std::vector<uint64_t>& counts);
 
   // The tables at one moment.
   struct Image {

@@ -2,11 +2,6 @@
 
 namespace sluice {
 
-const std::string& DenseTables::card() const {
-  static const std::string* const none = new std::string();
-  return *none;
-}
-
 void PserverDenseTables::AddToPull(StepBuffers* values, PullRequest* pull) const {
   const std::vector<int>& tables = model_->dense_tables();
   for (size_t i = 0; i < tables.size(); ++i)

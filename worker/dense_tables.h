@@ -15,11 +15,11 @@
 #include "absl/status/statusor.h"
 #include "client/requests.h"
 #include "common/base/env.h"
-#include "common/collective/collective.h"
 #include "model/model.h"
 #include "proto/pserver.pb.h"
 #include "proto/scheduler.pb.h"
 #include "worker/prepared_batch.h"
+#include "worker/rank_meetings.h"
 
 namespace sluice {
 
@@ -52,18 +52,11 @@ class DenseTables {
     (void)step, (void)gradients, (void)weight;
     return absl::OkStatus();
   }
-  virtual void CloseStep() {}
+  // So many global steps have closed. May be called again.
+  virtual void CloseStep(uint64_t steps) { (void)steps; }
 
-  // The group of the ranks that keep the tables; null: pservers keep them.
-  virtual Collective* collective() const { return nullptr; }
-
-  // What the other ranks need in order to reach this one, and what they have said themselves, by
-  // rank. Join waits for them. Empty card: none is needed.
-  virtual const std::string& card() const;
-  virtual absl::Status Join(const std::vector<std::string>& cards) {
-    (void)cards;
-    return absl::OkStatus();
-  }
+  // The ranks that keep the tables; null: pservers keep them.
+  virtual RankMeetings* meetings() { return nullptr; }
 
   // The files of the tables for a model, from rank 0; empty if pservers write them.
   virtual absl::StatusOr<std::vector<SavedFile>> SaveModel(const std::string& directory,
@@ -71,9 +64,10 @@ class DenseTables {
     (void)directory, (void)save_id;
     return std::vector<SavedFile>();
   }
-  // The same for checkpoint `number`, whose cut was made right after global step `step` (from 1):
-  // calls `done` with the files, on this or another thread, and does not wait for the disk.
-  using Saved = std::function<void(absl::StatusOr<std::vector<SavedFile>> files)>;
+  // The same from any rank for checkpoint `number`, whose cut is made right after global step
+  // `step` (from 1), the newest that has closed: calls `done` with the files, on this or another
+  // thread, and does not wait for the disk. On any thread, as long as no step closes meanwhile.
+  using Saved = std::function<void(const absl::StatusOr<std::vector<SavedFile>>& files)>;
   virtual void SaveCheckpoint(uint64_t number, uint64_t step, Saved done) {
     (void)number, (void)step;
     done(std::vector<SavedFile>());

@@ -45,6 +45,9 @@ absl::Status Evaluator::ScorePiece(const ExampleView& examples, EvalAccumulator*
   std::vector<float> logits(batch_size);
   for (size_t begin = 0; begin < examples.n; begin += batch_size) {
     if (*context_.cancelled) return absl::CancelledError("the job was cancelled");
+    // Another rank may need the dense tables of this one. All are after the same step.
+    RankMeetings* const meetings = context_.dense->meetings();
+    if (meetings != nullptr && meetings->asked()) SLUICE_RETURN_IF_ERROR(meetings->Attend());
     std::shared_ptr<PreparedBatch> prepared = batches_.Take();
     Batch* batch = &prepared->batch;
     batch->Reset(examples.num_numeric, examples.num_slots);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -17,12 +18,14 @@
 #include "worker/data_index.h"
 #include "worker/lane_batches.h"
 #include "worker/prefetcher.h"
+#include "worker/step_commit.h"
 
 namespace sluice {
 namespace {
 constexpr uint32_t kWaitMs = 2000;  // a long poll for the next phase
 // The same after the training of an epoch in async and Geo, when others still train and a
-// checkpoint may ask for this rank's part.
+// checkpoint may ask for this rank's part. Also if workers keep the dense tables, and another rank
+// may need those of this one.
 constexpr uint32_t kShortWaitMs = 200;
 
 TraceBatch::Name SpanName(Phase::Kind kind) {
@@ -82,9 +85,17 @@ void JobRunner::Cancel() {
   if (dense_) dense_->Cancel();
 }
 
-void JobRunner::NoteGeneration(uint64_t generation) {
+void JobRunner::NoteGeneration(uint64_t generation, const RankGroupCards& cards) {
   MutexLock lock(&mutex_);
+  generation_ = generation;
+  cards_ = cards;
   if (client_) client_->NoteGeneration(generation);
+  if (dense_ && dense_->meetings() != nullptr) dense_->meetings()->Ask(generation, cards);
+}
+
+void JobRunner::AddGroup(PollRequest* report) const {
+  MutexLock lock(&mutex_);
+  if (dense_ && dense_->meetings() != nullptr) dense_->meetings()->AddTo(report);
 }
 
 WorkerProgress JobRunner::WithWaiting(WorkerProgress progress) {
@@ -159,6 +170,7 @@ absl::Status JobRunner::Prepare() {
     MutexLock lock(&mutex_);
     client_ = std::move(created);
     dense_ = std::move(dense);
+    if (dense_->meetings() != nullptr) dense_->meetings()->Ask(generation_, cards_);
   }
   if (cancelled_) return absl::CancelledError("the job was cancelled");
   trainer_ = Trainer::Create(context_);
@@ -178,8 +190,15 @@ absl::StatusOr<std::unique_ptr<DenseTables>> JobRunner::MakeDenseTables(
         "this worker has no engine for strategy.sync_configs.dense: COLLECTIVE");
   }
   options.spec = &options_.assignment.job();
-  options.rank = options_.assignment.rank();
   options.env = options_.env;
+  options.rejoins = options_.assignment.rejoins();
+  options.group.job_id = job_id();
+  options.group.rank = rank();
+  options.group.incarnation = incarnation();
+  options.group.patience = options_.attempt_patience;
+  options.group.clock = options_.clock;
+  options.group.report_soon = options_.report_soon;
+  options.group.log = options_.log;
   SLUICE_ASSIGN_OR_RETURN(options.collective,
                           options_.make_collective(options_.assignment.job().config()));
   return CollectiveDenseTables::Create(std::move(options));
@@ -265,7 +284,8 @@ absl::StatusOr<Phase> JobRunner::NextPhase(const PhaseReport& report, Phase::Kin
   request.set_incarnation(incarnation());
   request.set_pass(options_.assignment.pass());
   const bool answers = after == Phase::TRAIN && context_.mode != Mode::kSync;
-  request.set_wait_ms(answers ? kShortWaitMs : kWaitMs);
+  RankMeetings* const meetings = context_.dense->meetings();
+  request.set_wait_ms(answers || meetings != nullptr ? kShortWaitMs : kWaitMs);
   *request.mutable_report() = report;
   SilenceTimer silence;
   for (;;) {
@@ -277,6 +297,8 @@ absl::StatusOr<Phase> JobRunner::NextPhase(const PhaseReport& report, Phase::Kin
         cuts_.GoOn();
         return reply->phase();
       }
+      // The others may need the tables of this rank in order to end their phase.
+      if (meetings != nullptr && meetings->asked()) SLUICE_RETURN_IF_ERROR(meetings->Attend());
       // Nothing changes here before the next phase, so the rank waits for its release at the same
       // time.
       if (answers && cuts_.wanted().released()) cuts_.GoOn();
@@ -303,6 +325,7 @@ absl::StatusOr<PhaseReport> JobRunner::RunPhase(const Phase& phase) {
   SpanTimer span(trace_.get(), SpanName(phase.kind()),
                  trace_ == nullptr ? 0 : trace_->Track(kTrainerTrack));
   span.set_step(phase.epoch() + 1);
+  SLUICE_RETURN_IF_ERROR(MeetRanks(phase));
   PhaseReport report;
   switch (phase.kind()) {
     case Phase::INDEX: {
@@ -347,22 +370,48 @@ absl::StatusOr<IndexReport> JobRunner::Index() {
   if (context_.config().evaluate_only()) return report;
   SLUICE_RETURN_IF_ERROR(IndexTrainingData(context_, &table_, &report));
   indexed_ = true;
-  report.set_card(context_.dense->card());
   return report;
 }
 
-absl::StatusOr<TrainReport> JobRunner::Train(const Phase& phase) {
+absl::Status JobRunner::MeetRanks(const Phase& phase) {
+  RankMeetings* const meetings = context_.dense->meetings();
+  if (meetings == nullptr || phase.kind() == Phase::INDEX) return absl::OkStatus();
+  stats_.SetDoing("meeting the other workers");
+  return meetings->Meet(phase.commit_again());
+}
+
+absl::Status JobRunner::ContinueWithRanks(Phase* phase) {
+  const bool first = !std::exchange(trained_, true);
+  if (!first || !options_.assignment.rejoins() || !StepCommit::IsAmongRanks(context_))
+    return absl::OkStatus();
+  RankMeetings* const meetings = context_.dense->meetings();
+  const uint64_t closed = meetings->closed();
+  const ClosedStep& newest = *meetings->newest();
+  const uint64_t known = phase->first_step() + phase->skip_steps();
+  if (closed == known) return absl::OkStatus();
+  if (closed < known || closed > phase->first_step() + phase->global_steps() ||
+      newest.steps != closed) {
+    return meetings->GiveUp(absl::AbortedError(
+        absl::StrCat("rank ", rank(), " cannot continue after step ", closed,
+                     ", because the others do not know its sums after that step")));
+  }
+  phase->set_skip_steps(closed - phase->first_step());
+  const TrainTotals& totals = newest.totals[rank()];
+  TrainReport* const train = phase->mutable_resume()->mutable_train();
+  train->set_examples(totals.examples());
+  train->set_steps(totals.steps());
+  train->set_loss_sum(totals.loss_sum());
+  train->set_weight_sum(totals.weight_sum());
+  return absl::OkStatus();
+}
+
+absl::StatusOr<TrainReport> JobRunner::Train(const Phase& issued) {
+  Phase phase = issued;
+  SLUICE_RETURN_IF_ERROR(ContinueWithRanks(&phase));
   // Checks also the files that this rank does not read: all epochs must train on the same data.
   SLUICE_RETURN_IF_ERROR(context_.files->CheckAllUnchanged(context_.files->train()));
   if (!indexed_) SLUICE_RETURN_IF_ERROR(ListTrainingData(context_, &table_));
   indexed_ = true;
-  if (phase.cards_size() > 0 && !joined_) {
-    SLUICE_RETURN_IF_ERROR(context_.dense->Join({phase.cards().begin(), phase.cards().end()}));
-    joined_ = true;
-    options_.log(absl::StrCat("dense gradients are exchanged through ",
-                              context_.dense->collective()->name(), " between ", phase.cards_size(),
-                              " workers"));
-  }
   stats_.BeginEpoch(phase.epoch());
   if (phase.has_resume() || phase.skip_steps() > 0) SLUICE_RETURN_IF_ERROR(Resume(phase));
   EpochPlan plan;

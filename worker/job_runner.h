@@ -66,10 +66,13 @@ class JobRunner {
   void GiveBack(const WorkerProgress& lost) { stats_.GiveBack(lost); }
   // Call with the scheduler's latest request for this assignment.
   void SetCheckpoint(const WorkerCheckpoint& wanted) { cuts_.SetWanted(wanted); }
-  // Call when the scheduler's latest route has this generation.
-  void NoteGeneration(uint64_t generation);
+  // Call when the scheduler's latest route has this generation. `cards`: for the ranks that keep
+  // the dense tables.
+  void NoteGeneration(uint64_t generation, const RankGroupCards& cards = RankGroupCards());
   // Adds this rank's part of the newest checkpoint to a report.
   void AddCut(PollRequest* report) const { cuts_.AddTo(report); }
+  // Adds how far this rank is with the group of the ranks that keep the dense tables.
+  void AddGroup(PollRequest* report) const;
   // Says which rank this is. False when it does not continue: cancelled, at its end, or waiting for
   // the job's next attempt.
   bool Holds(HeldJob* held) const;
@@ -96,6 +99,11 @@ class JobRunner {
   absl::StatusOr<IndexReport> SeeFiles();
   absl::StatusOr<IndexReport> Index();
   absl::StatusOr<TrainReport> Train(const Phase& phase);
+  // Meets the other ranks that keep the dense tables, as far as the phase needs it.
+  absl::Status MeetRanks(const Phase& phase);
+  // Sets where a rank that has taken over continues the phase, in a job whose ranks close the steps
+  // among themselves. ABORTED: that is not known.
+  absl::Status ContinueWithRanks(Phase* phase);
   // Continues an epoch that an earlier run of the job began.
   absl::Status Resume(const Phase& phase);
   absl::Status TrainTasks(const EpochPlan& plan, uint64_t* dropped);
@@ -116,9 +124,11 @@ class JobRunner {
   std::unique_ptr<Evaluator> evaluator_;
   PieceTable table_;      // of the training data; pieces in sync only
   bool indexed_ = false;  // table_ lists the training data
-  bool joined_ = false;   // the dense tables have met the other ranks
+  bool trained_ = false;  // this life has begun a training phase
 
-  Mutex mutex_;
+  mutable Mutex mutex_;
+  uint64_t generation_ ABSL_GUARDED_BY(mutex_) = 0;  // the latest that the scheduler has told
+  RankGroupCards cards_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<ParameterClient> client_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<DenseTables> dense_ ABSL_GUARDED_BY(mutex_);
 };

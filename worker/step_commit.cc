@@ -1,37 +1,23 @@
 #include "worker/step_commit.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/types/span.h"
 #include "common/base/status_macros.h"
+#include "worker/rank_records.h"
 
 namespace sluice {
-namespace {
-
-constexpr size_t kNumberBytes = 8;
-
-void PutNumber(uint64_t number, uint8_t* bytes) {
-  for (size_t i = 0; i < kNumberBytes; ++i) bytes[i] = static_cast<uint8_t>(number >> (8 * i));
-}
-
-uint64_t NumberAt(const uint8_t* bytes) {
-  uint64_t number = 0;
-  for (size_t i = 0; i < kNumberBytes; ++i) number |= uint64_t{bytes[i]} << (8 * i);
-  return number;
-}
-
-}  // namespace
-
-std::unique_ptr<StepCommit> StepCommit::Create(const JobContext& context) {
+bool StepCommit::IsAmongRanks(const JobContext& context) {
   const TableLayouts& tables = context.client->tables();
   const bool on_pservers = std::any_of(tables.begin(), tables.end(),
                                        [](const auto& table) { return table->num_shards() > 0; });
-  Collective* const collective = context.dense->collective();
-  if (on_pservers || collective == nullptr) return std::make_unique<PserverCommit>(context);
-  return std::make_unique<CollectiveCommit>(collective);
+  return !on_pservers && context.dense->meetings() != nullptr;
+}
+
+std::unique_ptr<StepCommit> StepCommit::Create(const JobContext& context) {
+  if (!IsAmongRanks(context)) return std::make_unique<PserverCommit>(context);
+  return std::make_unique<CollectiveCommit>(context.dense->meetings(), context.stats);
 }
 
 void PserverCommit::StartPull(PullRequest first) {
@@ -48,23 +34,56 @@ void PserverCommit::Start(uint64_t step, PullRequest next, uint64_t checkpoint) 
   ticket_ = context_.client->StartCommit(step, std::move(next), checkpoint, std::move(totals));
 }
 
+absl::Status PserverCommit::Wait() {
+  RankMeetings* const meetings = context_.dense->meetings();
+  if (meetings == nullptr) return context_.client->WaitPull(ticket_);
+  for (;;) {
+    const std::optional<absl::Status> pulled =
+        context_.client->WaitPullUnless(ticket_, meetings->asked());
+    if (pulled.has_value()) return *pulled;
+    SLUICE_RETURN_IF_ERROR(meetings->Attend());
+  }
+}
+
 void CollectiveCommit::Start(uint64_t step, PullRequest, uint64_t checkpoint) {
-  started_ = Commit{step, checkpoint};
+  started_ = Commit{step, checkpoint, stats_ == nullptr ? TrainTotals() : stats_->Totals()};
+}
+
+absl::StatusOr<ClosedStep> CollectiveCommit::Close(const Commit& own) {
+  RankRecord record = {own.step, own.checkpoint};
+  PutTotals(own.totals, 2, &record);
+  SLUICE_ASSIGN_OR_RETURN(
+      const std::vector<RankRecord> records,
+      GatherRecords(meetings_->collective(), meetings_->rank(), meetings_->ranks(), record));
+  ClosedStep closed;
+  closed.steps = own.step + 1;
+  closed.checkpoint = records[0][1];
+  for (uint32_t rank = 0; rank < records.size(); ++rank) {
+    if (records[rank][0] != own.step) {
+      return absl::InternalError(absl::StrCat("rank ", rank, " commits step ", records[rank][0],
+                                              ", but this rank commits step ", own.step));
+    }
+    closed.totals.push_back(TotalsAt(records[rank], 2));
+  }
+  return closed;
 }
 
 absl::Status CollectiveCommit::Wait() {
   if (!started_) return absl::OkStatus();  // the first step of an epoch follows no commit
   const Commit own = *std::exchange(started_, std::nullopt);
-  std::array<uint8_t, 2 * kNumberBytes> bytes;
-  PutNumber(own.step, bytes.data());
-  PutNumber(own.checkpoint, bytes.data() + kNumberBytes);
-  SLUICE_RETURN_IF_ERROR(collective_->Broadcast(absl::MakeSpan(bytes), /*root=*/0));
-  if (const uint64_t step = NumberAt(bytes.data()); step != own.step) {
-    return absl::InternalError(
-        absl::StrCat("rank 0 commits step ", step, ", but this rank commits step ", own.step));
+  for (;;) {
+    const absl::StatusOr<ClosedStep> closed = Close(own);
+    if (closed.ok()) {
+      *meetings_->newest() = *closed;
+      seen_ = closed->checkpoint;
+      return absl::OkStatus();
+    }
+    SLUICE_RETURN_IF_ERROR(meetings_->Recover(closed.status()));
+    const ClosedStep& newest = *meetings_->newest();
+    if (meetings_->closed() <= own.step) continue;
+    seen_ = newest.steps == own.step + 1 ? newest.checkpoint : 0;
+    return absl::OkStatus();
   }
-  seen_ = NumberAt(bytes.data() + kNumberBytes);
-  return absl::OkStatus();
 }
 
 }  // namespace sluice

@@ -13,9 +13,10 @@
 #include <optional>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "client/parameter_client.h"
-#include "common/collective/collective.h"
 #include "worker/job_context.h"
+#include "worker/rank_meetings.h"
 
 namespace sluice {
 
@@ -23,6 +24,9 @@ class StepCommit {
  public:
   // `context` outlives the result.
   static std::unique_ptr<StepCommit> Create(const JobContext& context);
+  // True when the ranks of the job close its steps among themselves, because pservers have no
+  // tables of it.
+  static bool IsAmongRanks(const JobContext& context);
   virtual ~StepCommit() = default;
 
   // Starts the pull of the values for the first step of an epoch.
@@ -47,7 +51,9 @@ class PserverCommit : public StepCommit {
   void StartPull(PullRequest first) override;
   absl::Status Push(uint64_t step, PushRequest push) override;
   void Start(uint64_t step, PullRequest next, uint64_t checkpoint) override;
-  absl::Status Wait() override { return context_.client->WaitPull(ticket_); }
+  // Meanwhile the rank attends the meetings of ranks that keep the dense tables. The step may lack
+  // a lost rank's commit, whose next life needs the tables first.
+  absl::Status Wait() override;
   uint64_t checkpoint_seen() const override { return context_.client->checkpoint_seen(); }
 
  private:
@@ -55,13 +61,18 @@ class PserverCommit : public StepCommit {
   ParameterClient::Ticket ticket_ = 0;
 };
 
-// The ranks close the steps: rank 0 broadcasts the step and its checkpoint. A broadcast ends only
-// after every rank has begun it, so each rank then knows that all have committed. A rank that is
-// lost before that ends the broadcast of the others with an error.
+// The ranks close the steps: each brings a record, and rank 0 names the checkpoint in its own. No
+// rank has the records of all before every rank has committed.
+//
+// When a rank is lost, the records of some ranks may be complete and those of others not. Then the
+// ranks meet: if one of them knows that the step has closed, it has closed for all. Otherwise they
+// commit it again, with the next life of the lost rank. The records also have the sums of each rank
+// in the epoch, with which that life continues.
 class CollectiveCommit : public StepCommit {
  public:
-  // `collective` outlives this.
-  explicit CollectiveCommit(Collective* collective) : collective_(collective) {}
+  // `meetings` and `stats` outlive this. `stats` may be null: the sums are 0.
+  CollectiveCommit(RankMeetings* meetings, WorkerStats* stats)
+      : meetings_(meetings), stats_(stats) {}
   void StartPull(PullRequest) override {}
   absl::Status Push(uint64_t, PushRequest) override { return absl::OkStatus(); }
   void Start(uint64_t step, PullRequest next, uint64_t checkpoint) override;
@@ -71,8 +82,13 @@ class CollectiveCommit : public StepCommit {
  private:
   struct Commit {
     uint64_t step = 0, checkpoint = 0;
+    TrainTotals totals;
   };
-  Collective* const collective_;
+  // Exchanges the records of the ranks.
+  absl::StatusOr<ClosedStep> Close(const Commit& own);
+
+  RankMeetings* const meetings_;
+  WorkerStats* const stats_;
   std::optional<Commit> started_;
   uint64_t seen_ = 0;
 };

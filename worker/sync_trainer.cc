@@ -22,17 +22,25 @@ void SyncTrainer::RecordCut(const EpochPlan& plan, uint64_t step) {
   WorkerState state;
   *state.mutable_train() = context_.stats->ReportAfter(plan.steps_done + (step - plan.first_step));
   state.set_net_state(context_.net->SaveState());
+  const WorkerCuts::SaveTables save = [dense = context_.dense, step](uint64_t checkpoint,
+                                                                     WorkerCuts::TablesSaved done) {
+    dense->SaveCheckpoint(checkpoint, step, std::move(done));
+  };
   if (makes_part) {
-    context_.dense->SaveCheckpoint(
-        number, step,
-        [cuts = context_.cuts, number, step,
-         state](const absl::StatusOr<std::vector<SavedFile>>& files) mutable {
-          if (!files.ok()) return cuts->RecordError(number, std::string(files.status().message()));
-          state.mutable_dense_files()->Assign(files->begin(), files->end());
-          cuts->Record(number, step, std::move(state));
-        });
+    const auto record = [cuts = context_.cuts, number, step,
+                         state](const absl::StatusOr<std::vector<SavedFile>>& files) mutable {
+      if (!files.ok()) return cuts->RecordError(number, std::string(files.status().message()));
+      state.mutable_dense_files()->Assign(files->begin(), files->end());
+      cuts->Record(number, step, std::move(state));
+    };
+    // One rank writes the files of the tables that all keep.
+    if (context_.rank == 0) {
+      save(number, record);
+    } else {
+      context_.cuts->Record(number, step, state);
+    }
   }
-  if (keeps_state_) context_.cuts->KeepState(step, std::move(state));
+  if (keeps_state_) context_.cuts->KeepState(step, std::move(state), save);
 }
 
 void SyncTrainer::StartCommit(uint64_t next_step, const BatchQueue::Item& next, StepBuffers* values,
@@ -58,7 +66,7 @@ absl::Status SyncTrainer::Train(const EpochPlan& plan, BatchQueue* queue) {
       context_.dense->Ready(*gradients, weight, i);
     };
   }
-  bool committed = false;  // a step whose dense tables are not closed yet
+  bool committed = plan.commit_again > 0;  // a step whose dense tables are not closed yet
   while (prepared) {
     if (*context_.cancelled) return absl::CancelledError("the job was cancelled");
     StepTimer step(context_.stats);
@@ -66,7 +74,7 @@ absl::Status SyncTrainer::Train(const EpochPlan& plan, BatchQueue* queue) {
       StageTimer timer(context_.stats, Stage::kPullWait);
       SLUICE_RETURN_IF_ERROR(commit_->Wait());
     }
-    if (committed) context_.dense->CloseStep();
+    if (committed) context_.dense->CloseStep(global_step);
     RecordCut(plan, global_step);
     step_.Announce(queue->Peek());
     double weight = 0;
@@ -96,7 +104,7 @@ absl::Status SyncTrainer::Train(const EpochPlan& plan, BatchQueue* queue) {
     StageTimer timer(context_.stats, Stage::kPullWait);
     SLUICE_RETURN_IF_ERROR(commit_->Wait());
   }
-  if (committed) context_.dense->CloseStep();
+  if (committed) context_.dense->CloseStep(global_step);
   RecordCut(plan, global_step);
   return absl::OkStatus();
 }

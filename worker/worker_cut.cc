@@ -16,7 +16,7 @@ WorkerCuts::WorkerCuts(std::string job_id, uint32_t rank, uint64_t incarnation,
       report_soon_(std::move(report_soon)) {}
 
 void WorkerCuts::SetWanted(const WorkerCheckpoint& wanted) {
-  std::optional<WorkerCut> part;
+  std::optional<AfterLoss> part;
   {
     MutexLock lock(&mutex_);
     wanted_ = wanted;
@@ -24,28 +24,44 @@ void WorkerCuts::SetWanted(const WorkerCheckpoint& wanted) {
     changed_.NotifyAll();
     part = PartAfterLoss();
   }
-  if (part) Record(*std::move(part));
+  if (part) Deliver(*std::move(part));
 }
 
-void WorkerCuts::KeepState(uint64_t step, WorkerState state) {
-  std::optional<WorkerCut> part;
+void WorkerCuts::KeepState(uint64_t step, WorkerState state, SaveTables save) {
+  std::optional<AfterLoss> part;
   {
     MutexLock lock(&mutex_);
     kept_step_ = step;
     kept_ = std::move(state);
+    save_ = std::move(save);
     part = PartAfterLoss();
   }
-  if (part) Record(*std::move(part));
+  if (part) Deliver(*std::move(part));
 }
 
-std::optional<WorkerCut> WorkerCuts::PartAfterLoss() const {
+void WorkerCuts::Deliver(AfterLoss after_loss) {
+  if (after_loss.save == nullptr) return Record(std::move(after_loss.part));
+  const uint64_t number = after_loss.part.checkpoint();
+  after_loss.save(number, [this, part = std::move(after_loss.part)](
+                              const absl::StatusOr<std::vector<SavedFile>>& files) {
+    if (!files.ok()) return RecordError(part.checkpoint(), std::string(files.status().message()));
+    WorkerCut complete = part;
+    complete.mutable_state()->mutable_dense_files()->Assign(files->begin(), files->end());
+    Record(std::move(complete));
+  });
+}
+
+std::optional<WorkerCuts::AfterLoss> WorkerCuts::PartAfterLoss() {
   const bool kept = kept_step_ != 0 && wanted_.at_step() == kept_step_;
   if (!wanted_.after_loss() || !kept) return std::nullopt;
-  WorkerCut part;
-  part.set_checkpoint(wanted_.number());
-  part.set_step(kept_step_);
-  *part.mutable_state() = kept_;
-  return part;
+  AfterLoss after_loss;
+  after_loss.part.set_checkpoint(wanted_.number());
+  after_loss.part.set_step(kept_step_);
+  *after_loss.part.mutable_state() = kept_;
+  if (!wanted_.writes_tables() || save_ == nullptr) return after_loss;
+  if (std::exchange(saving_, wanted_.number()) == wanted_.number()) return std::nullopt;
+  after_loss.save = save_;
+  return after_loss;
 }
 
 WorkerCheckpoint WorkerCuts::wanted() const {

@@ -18,7 +18,9 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "absl/status/statusor.h"
 #include "common/base/mutex.h"
 #include "proto/scheduler.pb.h"
 
@@ -41,9 +43,14 @@ class WorkerCuts {
   // IsNew(number).
   void Record(uint64_t number, uint64_t step, WorkerState state);
 
+  // Writes the files of the dense tables that this worker keeps, for checkpoint `number`.
+  using TablesSaved = std::function<void(const absl::StatusOr<std::vector<SavedFile>>& files)>;
+  using SaveTables = std::function<void(uint64_t number, TablesSaved done)>;
   // Sync: keeps this rank's state after global step `step`, the newest that has closed, in place of
-  // an earlier one. Records it when the scheduler asks for the part after this step.
-  void KeepState(uint64_t step, WorkerState state);
+  // an earlier one. Records it when the scheduler asks for the part after this step, with the files
+  // of `save` if the scheduler wants them of this rank. `save` may be null, and runs on any thread:
+  // then no other step closes.
+  void KeepState(uint64_t step, WorkerState state, SaveTables save = nullptr);
 
   // Async and Geo: the checkpoint that this rank is asked for and has no part of; 0: none. A load.
   uint64_t asked() const { return asked_.load(std::memory_order_relaxed); }
@@ -72,8 +79,14 @@ class WorkerCuts {
   const std::function<void()> report_soon_;
 
   void Record(WorkerCut cut);
-  // The part that is asked for after a loss, if it is the state that was kept; nullopt: it is not.
-  std::optional<WorkerCut> PartAfterLoss() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  struct AfterLoss {
+    WorkerCut part;
+    SaveTables save;  // null: the part is complete
+  };
+  // The part that is asked for after a loss, if it is the state that was kept; nullopt: it is not,
+  // or its files are being written.
+  std::optional<AfterLoss> PartAfterLoss() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Deliver(AfterLoss part);
   // Ends the parking, with an error unless it is empty.
   void EndParking(const std::string& error);
 
@@ -86,6 +99,8 @@ class WorkerCuts {
   std::optional<WorkerCut> cut_ ABSL_GUARDED_BY(mutex_);  // the newest one
   uint64_t kept_step_ ABSL_GUARDED_BY(mutex_) = 0;        // 0: nothing is kept
   WorkerState kept_ ABSL_GUARDED_BY(mutex_);
+  SaveTables save_ ABSL_GUARDED_BY(mutex_);
+  uint64_t saving_ ABSL_GUARDED_BY(mutex_) = 0;  // the checkpoint for which it was called last
 };
 
 }  // namespace sluice

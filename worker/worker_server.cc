@@ -133,7 +133,7 @@ void WorkerServer::OnDesired(const PollReply& reply) {
   // The run continues; only the checkpoint that is wanted and the route may be others.
   if (keep) {
     keep->SetCheckpoint(reply.assignment().checkpoint());
-    keep->NoteGeneration(reply.assignment().job().route().generation());
+    keep->NoteGeneration(reply.assignment().job().route().generation(), reply.assignment().group());
   }
 }
 
@@ -147,6 +147,7 @@ void WorkerServer::FillReport(PollRequest* request) {
   if (!runner) return;
   *request->mutable_progress() = runner->TakeProgress();
   runner->AddCut(request);
+  runner->AddGroup(request);
   // Spans go only with the poller's reports, which it sends one after another. The poller could
   // overtake any other report, and the job's end could then arrive before the spans.
   if (runner->trace() != nullptr && request->wait_ms() > 0)
@@ -202,8 +203,12 @@ void WorkerServer::RunJobs() {
       // A lease, or 5 s: by then a restarted scheduler has heard from its members.
       run.scheduler_silent = [this] { return session_->silent() >= session_->lost_after() / 4; };
       run.transport = options_.transport;
-      run.make_collective = [this](const JobConfig& config) {
-        return MakeJobCollective(config, options_.identity, options_.device);
+      run.make_collective =
+          [this](const JobConfig& config) -> absl::StatusOr<std::unique_ptr<Collective>> {
+        SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<Collective> made,
+                                MakeJobCollective(config, options_.identity, options_.device));
+        return options_.wrap_collective ? options_.wrap_collective(std::move(made))
+                                        : std::move(made);
       };
       run.env = confined_ != nullptr ? confined_.get() : options_.env;
       run.max_message_bytes = uint64_t{options_.identity.cluster.limits().max_message_mib()} << 20;

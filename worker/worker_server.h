@@ -34,6 +34,9 @@ class WorkerServer {
     Env* env = nullptr;              // required; for the files of jobs; outlives the server
     std::function<void(const std::string&)> log;
     AuditLog* audit = nullptr;  // may be null; outlives the server
+    // For tests: what becomes of the engine of a job whose workers keep the dense tables. Null: it
+    // stays as it is.
+    std::function<std::unique_ptr<Collective>(std::unique_ptr<Collective>)> wrap_collective;
     // Called when the membership could not begin or has ended. The process should then stop with
     // this status.
     std::function<void(absl::Status)> on_end;

@@ -104,6 +104,19 @@ TEST_F(ClientCoreTest, ATicketIsWaitedForOnce) {
   EXPECT_TRUE(core->failure().ok()) << "the client continues after a wrong ticket";
 }
 
+TEST_F(ClientCoreTest, AWaitThatIsStoppedKeepsThePull) {
+  const auto core = Open(Options());
+  const ClientCore::Ticket pull = core->Start(Pull(*core, 0));
+  const ScriptedTransport::Sent request = transport_.Await(2);
+  std::atomic<bool> stop{true};
+  EXPECT_EQ(core->WaitUnless(pull, &stop), std::nullopt);
+  EXPECT_EQ(core->WaitUnless(pull, &stop), std::nullopt);
+  transport_.Reply(request.stream, request.header.request_id());
+  stop = false;
+  EXPECT_EQ(core->WaitUnless(pull, &stop), absl::OkStatus());
+  EXPECT_TRUE(absl::IsInvalidArgument(*core->WaitUnless(pull, &stop))) << "the pull is over";
+}
+
 TEST_F(ClientCoreTest, OneRequestCarriesAFrameAndItsPull) {
   const auto core = Open(Options());
   ClientCore::Ticket ticket = 0;

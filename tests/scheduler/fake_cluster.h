@@ -187,6 +187,8 @@ class FakeCluster {
     }
     if (const auto cut = worker_cuts_.find(id); cut != worker_cuts_.end())
       *request.mutable_cut() = cut->second;
+    if (const auto group = groups_.find(id); group != groups_.end())
+      *request.mutable_group() = group->second;
     if (state.has_assignment()) {
       request.mutable_progress()->set_job_id(state.assignment().job().job_id());
       request.mutable_progress()->set_rank(state.assignment().rank());
@@ -313,6 +315,7 @@ class FakeCluster {
   // Reports of members about a checkpoint, by member id.
   std::map<uint64_t, HostedCut> hosted_cuts_;
   std::map<uint64_t, WorkerCut> worker_cuts_;
+  std::map<uint64_t, RankGroupReport> groups_;
   // Other reports of pservers, by member id; nothing: they have not opened the tables.
   std::map<uint64_t, std::optional<HostedJob>> hosted_more_;
   // By pserver: what it reports to hold of each rank once a rank was replaced.

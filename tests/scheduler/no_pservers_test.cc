@@ -73,7 +73,34 @@ class NoPserversTest : public testing::Test {
     c_.core_.MemberEnded(ended, c_.now_);
     c_.desired_.erase(c_.workers_[rank]);
   }
-  const JobSpec& Spec(uint32_t rank) { return c_.desired_[c_.workers_[rank]].assignment().job(); }
+  // The worker of a rank ends, and its next process takes over.
+  void ReplaceWorker(uint32_t rank) {
+    KillWorker(rank);
+    c_.groups_.erase(c_.workers_[rank]);
+    c_.workers_[rank] = c_.Join(ROLE_WORKER, rank, /*pid=*/2);
+    c_.PollAll();
+    c_.Advance(absl::Seconds(1));
+    c_.PollAll();
+  }
+  RankGroupReport GroupReport(uint32_t rank, uint64_t generation, const std::string& card,
+                              bool holds = true) {
+    RankGroupReport report;
+    report.set_job_id(job_);
+    report.set_rank(rank);
+    report.set_incarnation(Assignment(rank).incarnation());
+    report.set_generation(generation);
+    report.set_card(card);
+    report.set_holds_tables(holds);
+    return report;
+  }
+  void ReportGroup(uint32_t rank, uint64_t generation, const std::string& card, bool holds = true) {
+    c_.groups_[c_.workers_[rank]] = GroupReport(rank, generation, card, holds);
+    c_.PollAll();
+  }
+  const WorkerAssignment& Assignment(uint32_t rank) {
+    return c_.desired_[c_.workers_[rank]].assignment();
+  }
+  const JobSpec& Spec(uint32_t rank) { return Assignment(rank).job(); }
 
   FakeCluster c_;
   std::string job_;
@@ -119,37 +146,151 @@ TEST_F(NoPserversTest, ACheckpointNeedsThePartsOfTheWorkersAlone) {
   EXPECT_EQ(c_.desired_[c_.workers_[0]].assignment().checkpoint().at_step(), 6u);
 }
 
-TEST_F(NoPserversTest, ALostWorkerTakesTheJobBackToItsNewestCheckpoint) {
+TEST_F(NoPserversTest, ALostWorkerIsReplacedWhileTheOthersKeepTheTables) {
+  StartTraining(Config());
+  const JobSpec before = Spec(0);
+  ReplaceWorker(1);
+  ASSERT_EQ(c_.State(job_), JOB_RUNNING) << c_.Status(job_).message();
+  EXPECT_EQ(Spec(0).instance(), before.instance());
+  EXPECT_EQ(Spec(0).route().generation(), before.route().generation() + 1) << "rank 0 is told";
+  EXPECT_EQ(Spec(1).route().generation(), before.route().generation() + 1);
+  EXPECT_TRUE(Assignment(1).rejoins());
+  EXPECT_EQ(c_.Status(job_).recovery().worker_losses(), 1u);
+  EXPECT_EQ(c_.Status(job_).recovery().rollbacks(), 0u);
+  EXPECT_EQ(c_.Phase(job_, 1, SeenAgain(50, 1))->phase().kind(), Phase::TRAIN);
+}
+
+TEST_F(NoPserversTest, RanksGetTheCardsOnceAllHaveOneForTheNewestGeneration) {
+  StartTraining(Config());
+  const uint64_t first = Spec(0).route().generation();
+  ReportGroup(0, first, "a");
+  EXPECT_FALSE(Assignment(0).has_group());
+  ReportGroup(1, first, "b");
+  for (const uint32_t rank : {0, 1}) {
+    EXPECT_EQ(Assignment(rank).group().generation(), first);
+    EXPECT_THAT(Assignment(rank).group().cards(), testing::ElementsAre("a", "b"));
+    EXPECT_EQ(Assignment(rank).group().closed_steps(), 0u);
+  }
+  for (const uint32_t rank : {0, 1}) ReportGroup(rank, first, "");  // they have met
+  ReplaceWorker(1);
+  EXPECT_FALSE(Assignment(0).has_group());
+  // Rank 0 had ended its epoch of 5 steps, so they all have closed.
+  c_.Phase(job_, 0, Trained(2, 50)).status().IgnoreError();
+  ReportGroup(0, first + 1, "c");
+  ReportGroup(1, first, "b", /*holds=*/false);
+  EXPECT_FALSE(Assignment(0).has_group()) << "a card of the old generation";
+  ReportGroup(1, first + 1, "d", /*holds=*/false);
+  EXPECT_THAT(Assignment(1).group().cards(), testing::ElementsAre("c", "d"));
+  EXPECT_EQ(Assignment(1).group().closed_steps(), 5u);
+}
+
+TEST_F(NoPserversTest, WithoutAnotherWorkerThatHoldsTheTablesTheJobGoesBack) {
   StartTraining(Config());
   MakeCheckpoint();
   const JobSpec before = Spec(0);
-  KillWorker(1);
+  ReplaceWorker(1);
+  ASSERT_EQ(c_.Status(job_).recovery().rollbacks(), 0u);
+  KillWorker(0);  // the new rank 1 has not got them
   EXPECT_EQ(c_.State(job_), JOB_RECOVERING);
-  c_.PollAll();
-  c_.workers_[1] = c_.Join(ROLE_WORKER, 1, /*pid=*/2);
+  c_.workers_[0] = c_.Join(ROLE_WORKER, 0, /*pid=*/3);
   c_.PollAll();
   c_.Advance(absl::Seconds(1));
   c_.PollAll();
   ASSERT_EQ(c_.State(job_), JOB_RUNNING) << c_.Status(job_).message();
   EXPECT_EQ(Spec(0).restore().step(), 3u);
-  EXPECT_GT(Spec(0).route().generation(), before.route().generation());
   EXPECT_NE(Spec(0).instance(), before.instance());
   EXPECT_EQ(c_.Status(job_).recovery().rollbacks(), 1u);
 }
 
-TEST_F(NoPserversTest, AJobThatShrinksGoesOnWithoutTheLostWorker) {
-  JobConfig config = Config();
-  config.mutable_strategy()->mutable_sync_configs()->set_on_worker_loss(SyncConfigs::SHRINK);
-  StartTraining(config);
+TEST_F(NoPserversTest, ANewLifeThatHasGotTheTablesKeepsThemForTheNextLoss) {
+  StartTraining(Config());
+  ReplaceWorker(1);
+  ReportGroup(1, Spec(1).route().generation(), "", /*holds=*/true);
+  ReplaceWorker(0);
+  EXPECT_EQ(c_.State(job_), JOB_RUNNING);
+  EXPECT_EQ(c_.Status(job_).recovery().rollbacks(), 0u);
+  EXPECT_EQ(c_.Status(job_).recovery().worker_losses(), 2u);
+}
+
+TEST_F(NoPserversTest, RanksThatCannotContinueInPlaceTakeTheJobBack) {
+  StartTraining(Config());
   MakeCheckpoint();
-  KillWorker(1);
+  ReplaceWorker(1);
+  const uint64_t generation = Spec(0).route().generation();
+  RankGroupReport report = GroupReport(0, generation - 1, "");
+  report.set_error("of an earlier meeting");
+  c_.groups_[c_.workers_[0]] = report;
   c_.PollAll();
+  EXPECT_EQ(c_.State(job_), JOB_RUNNING);
+  report.set_generation(generation);
+  report.set_error("no rank has the gradients");
+  c_.groups_[c_.workers_[0]] = report;
+  c_.PollAll();
+  c_.Advance(absl::Seconds(1));
+  c_.PollAll();
+  ASSERT_EQ(c_.State(job_), JOB_RUNNING) << c_.Status(job_).message();
+  EXPECT_EQ(Spec(0).restore().step(), 3u);
+  EXPECT_EQ(c_.Status(job_).recovery().rollbacks(), 1u);
+}
+
+class ShrinkWithoutPserversTest : public NoPserversTest {
+ protected:
+  // Rank 1 is lost, and rank 0 has closed 4 steps.
+  void LoseRank1(bool totals_known) {
+    JobConfig config = Config();
+    config.mutable_strategy()->mutable_sync_configs()->set_on_worker_loss(SyncConfigs::SHRINK);
+    StartTraining(config);
+    MakeCheckpoint();
+    const uint64_t generation = Spec(0).route().generation();
+    KillWorker(1);
+    c_.PollAll();
+    ASSERT_EQ(c_.State(job_), JOB_RUNNING);
+    EXPECT_EQ(Assignment(0).checkpoint().number(), 0u);
+    RankGroupReport report = GroupReport(0, generation + 1, "c");
+    report.set_closed_steps(4);
+    for (uint64_t examples : {18, 20}) {
+      if (totals_known) report.add_totals()->set_examples(examples);
+    }
+    c_.groups_[c_.workers_[0]] = report;
+    c_.PollAll();
+  }
+};
+
+TEST_F(ShrinkWithoutPserversTest, TheJobContinuesAfterTheLastStepThatSomeRankHasClosed) {
+  LoseRank1(/*totals_known=*/true);
+  EXPECT_EQ(Assignment(0).group().closed_steps(), 4u);
+  EXPECT_EQ(Assignment(0).group().cards_size(), 0) << "the ranks do not meet";
+  const WorkerCheckpoint wanted = Assignment(0).checkpoint();
+  EXPECT_TRUE(wanted.after_loss());
+  EXPECT_TRUE(wanted.writes_tables());
+  EXPECT_EQ(wanted.at_step(), 4u);
+  ReportWorker(0, wanted.number(), 4);
+  const auto order = CheckpointOrder();
+  ASSERT_NE(order, nullptr);
+  EXPECT_EQ(order->manifest.global_step(), 4u);
+  EXPECT_EQ(order->manifest.files_size(), 1);
+  EXPECT_EQ(order->manifest.checkpoint().workers(1).train().examples(), 20u);
+  c_.core_.CheckpointWritten(job_, wanted.number(), absl::OkStatus(), "", c_.now_);
+  c_.worker_cuts_.clear();
+  c_.PollAll();
+  c_.Advance(absl::Seconds(1));
+  c_.PollAll();
+  ASSERT_EQ(c_.State(job_), JOB_RUNNING) << c_.Status(job_).message();
+  EXPECT_EQ(Spec(0).worker_num(), 1u);
+  EXPECT_EQ(Spec(0).restore().step(), 4u);
+  EXPECT_EQ(c_.Status(job_).recovery().shrinks(), 1u);
+  EXPECT_EQ(c_.Status(job_).recovery().rollbacks(), 0u);
+}
+
+TEST_F(ShrinkWithoutPserversTest, WithoutTheSumsOfTheLostRankTheJobGoesBack) {
+  LoseRank1(/*totals_known=*/false);
   c_.Advance(absl::Seconds(1));
   c_.PollAll();
   ASSERT_EQ(c_.State(job_), JOB_RUNNING) << c_.Status(job_).message();
   EXPECT_EQ(Spec(0).worker_num(), 1u);
   EXPECT_EQ(Spec(0).restore().step(), 3u);
   EXPECT_EQ(c_.Status(job_).recovery().shrinks(), 1u);
+  EXPECT_EQ(c_.Status(job_).recovery().rollbacks(), 1u);
 }
 
 TEST_F(NoPserversTest, AJobScalesFromACheckpoint) {

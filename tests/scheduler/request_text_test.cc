@@ -79,6 +79,11 @@ TEST(RequestTextTest, ListsThatAreTooLongAreRefused) {
   ExpectRefused(self, "holds");
   ExpectRefused(losses, "losses");
   ExpectRefused(hosted, "hosted");
+  PollRequest ranks;
+  for (int i = 0; i < kMaxReportedRanks; ++i) ranks.mutable_group()->add_totals();
+  EXPECT_TRUE(TakeIn(ranks).ok());
+  ranks.mutable_group()->add_totals();
+  ExpectRefused(ranks, "totals");
   PollRequest large;
   for (int i = 0; i < 1000; ++i) large.add_hosted()->set_error(Bytes(40000));
   ExpectRefused(large, "hosted");
@@ -110,6 +115,14 @@ TEST(RequestTextTest, TextStaysOnItsLineAndCannotCommandATerminal) {
   EXPECT_EQ((*TakeIn(ended))->reason(), safe);
 }
 
+TEST(RequestTextTest, TheCardOfARankIsBounded) {
+  PollRequest request;
+  request.mutable_group()->set_card(Bytes(kMaxReportedCardBytes));
+  EXPECT_TRUE(TakeIn(request).ok());
+  request.mutable_group()->set_card(Bytes(kMaxReportedCardBytes + 1));
+  ExpectRefused(request, "card");
+}
+
 TEST(RequestTextTest, ReportsOfPhasesAreBounded) {
   const auto expect_bound = [](size_t most, const std::string& field, const auto& set) {
     NextPhaseRequest request;
@@ -120,8 +133,6 @@ TEST(RequestTextTest, ReportsOfPhasesAreBounded) {
   };
   expect_bound(kMaxIdentifierBytes, "host",
                [](size_t n, PhaseReport* r) { r->mutable_index()->set_host(Bytes(n)); });
-  expect_bound(kMaxReportedCardBytes, "card",
-               [](size_t n, PhaseReport* r) { r->mutable_index()->set_card(Bytes(n)); });
   expect_bound(kMaxSentenceBytes, "model_dir",
                [](size_t n, PhaseReport* r) { r->mutable_save()->set_model_dir(Bytes(n)); });
   expect_bound(kMaxSentenceBytes, "path", [](size_t n, PhaseReport* r) {

@@ -54,8 +54,13 @@ class FakeCollective : public Collective {
   }
   absl::Status AllReduce(absl::Span<float>, Op) override { return Unused(); }
   absl::Status ReduceScatter(absl::Span<float>, Op) override { return Unused(); }
-  absl::Status AllGather(absl::Span<float>) override { return Unused(); }
-  absl::Status Broadcast(absl::Span<uint8_t>, uint32_t) override { return Unused(); }
+  // The other rank brings what this one brings.
+  absl::Status AllGather(absl::Span<float> values) override {
+    const size_t n = values.size() / 2, own = listened[1] * n;
+    std::copy_n(values.begin() + own, n, values.begin() + (n - own));
+    return absl::OkStatus();
+  }
+  absl::Status Broadcast(absl::Span<uint8_t>, uint32_t) override { return absl::OkStatus(); }
   absl::Status Barrier() override { return Unused(); }
   void Cancel() override { cancelled = true; }
   std::string WaitingFor() const override { return "rank 0"; }
@@ -101,11 +106,19 @@ class CollectiveDenseTablesTest : public testing::Test {
     CollectiveDenseTables::Options options;
     options.tables = *CreateTableLayouts(spec_.tables(), 1);
     options.spec = &spec_;
-    options.rank = rank;
+    options.group.rank = rank;
     options.collective = std::move(engine);
     options.env = &env_;
     auto tables = CollectiveDenseTables::Create(std::move(options));
     EXPECT_TRUE(tables.ok()) << tables.status();
+    RankMeetings* const meetings = (*tables)->meetings();
+    if (meetings == nullptr) return *std::move(tables);
+    RankGroupCards cards;
+    cards.set_generation(5);
+    cards.add_cards("a");
+    cards.add_cards("card of 1");
+    meetings->Ask(5, cards);
+    EXPECT_TRUE(meetings->Meet(0).ok());
     return *std::move(tables);
   }
   float Value(const DenseTables& tables, size_t i) const {
@@ -121,8 +134,6 @@ class CollectiveDenseTablesTest : public testing::Test {
 TEST_F(CollectiveDenseTablesTest, MeetsTheOtherRanksInItsGeneration) {
   const auto tables = Make(/*rank=*/1);
   EXPECT_THAT(engine_->listened, ElementsAre(5, 1, 2));
-  EXPECT_EQ(tables->card(), "card of 1");
-  ASSERT_TRUE(tables->Join({"a", "card of 1"}).ok());
   EXPECT_THAT(engine_->joined, ElementsAre("a", "card of 1"));
 }
 
@@ -142,10 +153,11 @@ TEST_F(CollectiveDenseTablesTest, UpdatesWithTheWeightedMeanOnceTheStepHasClosed
   engine_->other_weight = 3;
   ASSERT_TRUE(tables->Exchange(0, &gradients_, /*weight=*/1).ok());
   EXPECT_EQ(Value(*tables, 0), 0) << "the step has not closed yet";
-  tables->CloseStep();
+  tables->CloseStep(1);
   for (size_t i = 0; i < 3; ++i) EXPECT_EQ(Value(*tables, i), -4);  // (1 + 3 * 5) / 4
   ASSERT_TRUE(tables->Exchange(1, &gradients_, 1).ok());
-  tables->CloseStep();
+  tables->CloseStep(2);
+  tables->CloseStep(2);  // changes nothing
   EXPECT_EQ(Value(*tables, 0), -8);
   EXPECT_THAT(engine_->steps, ElementsAre(0, 0, 1, 1));
 }
@@ -179,7 +191,7 @@ TEST_F(CollectiveDenseTablesTest, ARankWithoutExamplesTakesPartAndUpdatesAsTheOt
   engine_->other = 5;
   engine_->other_weight = 3;
   ASSERT_TRUE(tables->Exchange(0, nullptr, 0).ok());
-  tables->CloseStep();
+  tables->CloseStep(1);
   EXPECT_EQ(Value(*tables, 2), -5);
 }
 
@@ -192,7 +204,7 @@ TEST_F(CollectiveDenseTablesTest, AStepWithoutAnyExampleUpdatesNothing) {
   }
   const auto tables = Make();
   ASSERT_TRUE(tables->Exchange(0, nullptr, 0).ok());
-  tables->CloseStep();
+  tables->CloseStep(1);
   EXPECT_EQ(Value(*tables, 0), 8);
   EXPECT_TRUE(tables->Exchange(1, nullptr, 0).ok()) << "the step counts";
 }
@@ -221,7 +233,7 @@ TEST_F(CollectiveDenseTablesTest, AJobThatOnlyEvaluatesMeetsNobody) {
   spec_.mutable_config()->set_evaluate_only(true);
   const auto tables = Make();
   EXPECT_THAT(engine_->listened, IsEmpty());
-  EXPECT_EQ(tables->card(), "");
+  EXPECT_EQ(tables->meetings(), nullptr);
 }
 
 TEST_F(CollectiveDenseTablesTest, ALostRankEndsTheExchangeWithoutAnUpdate) {
@@ -236,23 +248,17 @@ TEST_F(CollectiveDenseTablesTest, AStepOtherThanTheNextOneIsRefused) {
   EXPECT_EQ(tables->Exchange(1, &gradients_, 1).code(), absl::StatusCode::kInternal);
 }
 
-TEST_F(CollectiveDenseTablesTest, Rank0WritesTheFilesFromWhichAllRanksContinue) {
+TEST_F(CollectiveDenseTablesTest, ARankWritesTheFilesFromWhichAllRanksContinue) {
   const auto tables = Make();
   for (uint64_t step = 0; step < 3; ++step) {
     ASSERT_TRUE(tables->Exchange(step, &gradients_, 1).ok());
-    tables->CloseStep();
+    tables->CloseStep(step + 1);
   }
   absl::StatusOr<std::vector<SavedFile>> files = absl::UnavailableError("not yet");
-  {
-    const auto other = Make(/*rank=*/1);
-    other->SaveCheckpoint(2, 3, [&](auto saved) { files = std::move(saved); });
-    ASSERT_TRUE(files.ok());
-    EXPECT_THAT(*files, IsEmpty());
-  }
   auto rank0 = Make(/*rank=*/0);
   for (uint64_t step = 0; step < 3; ++step) {
     ASSERT_TRUE(rank0->Exchange(step, &gradients_, 1).ok());
-    rank0->CloseStep();
+    rank0->CloseStep(step + 1);
   }
   rank0->SaveCheckpoint(2, 3, [&](auto saved) { files = std::move(saved); });
   rank0.reset();  // waits for the files

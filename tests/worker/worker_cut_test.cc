@@ -227,5 +227,42 @@ TEST_F(ParkedTest, AReleaseThatHasComeCountsEvenIfTheSchedulerIsSilentNow) {
   EXPECT_EQ(Reported().error(), "");
 }
 
+TEST_F(WorkerCutsTest, AfterALossOneRankWritesTheTablesOfTheStateThatItHasKept) {
+  WorkerCuts cuts("job", 1, 5, nullptr);
+  std::vector<uint64_t> asked;
+  WorkerCuts::TablesSaved saved;
+  WorkerState state;
+  state.mutable_train()->set_examples(9);
+  cuts.KeepState(4, state, [&](uint64_t number, WorkerCuts::TablesSaved done) {
+    asked.push_back(number);
+    saved = std::move(done);
+  });
+  WorkerCheckpoint wanted;
+  wanted.set_number(2);
+  wanted.set_at_step(4);
+  wanted.set_after_loss(true);
+  wanted.set_writes_tables(true);
+  for (int i = 0; i < 2; ++i) cuts.SetWanted(wanted);
+  EXPECT_EQ(asked, std::vector<uint64_t>{2}) << "once";
+  PollRequest report;
+  cuts.AddTo(&report);
+  EXPECT_FALSE(report.has_cut()) << "the files are being written";
+  SavedFile file;
+  file.set_name("dense");
+  saved(std::vector<SavedFile>{file});
+  cuts.AddTo(&report);
+  EXPECT_EQ(report.cut().checkpoint(), 2u);
+  EXPECT_EQ(report.cut().step(), 4u);
+  EXPECT_EQ(report.cut().state().train().examples(), 9u);
+  ASSERT_EQ(report.cut().state().dense_files_size(), 1);
+  // The next try fails.
+  wanted.set_number(3);
+  cuts.SetWanted(wanted);
+  saved(absl::UnavailableError("the disk is full"));
+  cuts.AddTo(&report);
+  EXPECT_EQ(report.cut().checkpoint(), 3u);
+  EXPECT_EQ(report.cut().error(), "the disk is full");
+}
+
 }  // namespace
 }  // namespace sluice

@@ -1,0 +1,60 @@
+#include "scheduler/rank_cards.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace sluice {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+class RankCardsTest : public testing::Test {
+ protected:
+  static RankGroupReport Report(uint32_t rank, uint64_t incarnation, uint64_t generation,
+                                const std::string& card, bool holds = false) {
+    RankGroupReport report;
+    report.set_rank(rank);
+    report.set_incarnation(incarnation);
+    report.set_generation(generation);
+    report.set_card(card);
+    report.set_holds_tables(holds);
+    return report;
+  }
+  RankCards cards_;
+  const std::vector<RankSlot> slots_ = {{1, 0, /*incarnation=*/10}, {2, 1, /*incarnation=*/11}};
+};
+
+TEST_F(RankCardsTest, CardsAreThereOncePresentLivesHaveThemForTheGeneration) {
+  EXPECT_TRUE(cards_.Take(Report(0, 10, 3, "a")));
+  EXPECT_THAT(cards_.Of(3, slots_), IsEmpty());
+  EXPECT_TRUE(cards_.Take(Report(1, 11, 3, "b")));
+  EXPECT_THAT(cards_.Of(3, slots_), ElementsAre("a", "b"));
+  EXPECT_THAT(cards_.Of(4, slots_), IsEmpty());
+  EXPECT_THAT(cards_.Of(3, {{1, 0, 10}, {3, 1, /*incarnation=*/12}}), IsEmpty());
+  EXPECT_TRUE(cards_.Take(Report(1, 11, 3, ""))) << "it has met the others";
+  EXPECT_THAT(cards_.Of(3, slots_), IsEmpty());
+}
+
+TEST_F(RankCardsTest, RepeatedAndOvertakenReportsChangeNothing) {
+  EXPECT_TRUE(cards_.Take(Report(0, 10, 3, "a")));
+  EXPECT_FALSE(cards_.Take(Report(0, 10, 3, "a")));
+  EXPECT_TRUE(cards_.Take(Report(0, 10, 4, "c")));
+  EXPECT_FALSE(cards_.Take(Report(0, 10, 3, "a")));
+  EXPECT_FALSE(cards_.Take(Report(0, 9, 5, "z"))) << "of an earlier life";
+  cards_.Take(Report(1, 11, 4, "b"));
+  EXPECT_THAT(cards_.Of(4, slots_), ElementsAre("c", "b"));
+}
+
+TEST_F(RankCardsTest, ALifeHoldsTheTablesFromItsFirstWordOn) {
+  EXPECT_FALSE(cards_.Holds(0, 10));
+  EXPECT_TRUE(cards_.Take(Report(0, 10, 3, "a", /*holds=*/true)));
+  EXPECT_FALSE(cards_.Take(Report(0, 10, 3, "a"))) << "overtaken";
+  EXPECT_TRUE(cards_.Holds(0, 10));
+  EXPECT_FALSE(cards_.Holds(0, 11));
+  EXPECT_TRUE(cards_.Take(Report(0, 12, 3, "b")));
+  EXPECT_FALSE(cards_.Holds(0, 12)) << "the next life has to get them";
+}
+
+}  // namespace
+}  // namespace sluice

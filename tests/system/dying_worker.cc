@@ -1,0 +1,178 @@
+// dying_worker: sluice-worker that kills itself at one moment of a step.
+//
+// DIE_AT, EVENT:N, N from 1, says when:
+//   mean       before it starts its weighted mean number N
+//   reduced    after it has got the result of number N
+//   gather     before it exchanges its records number N with the other ranks
+//   gathered   after it has got those of all ranks
+//   broadcast  before it takes part in broadcast number N
+//   send       before it sends its message number N to a pserver
+// DIE_ONCE: a file that it makes first; the process lives if the file is there already.
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <iostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_split.h"
+#include "common/daemon/daemon_flags.h"
+#include "common/daemon/member_flags.h"
+#include "common/daemon/stop_signal.h"
+#include "worker/data_plane.h"
+#include "worker/worker_server.h"
+
+DEFINE_int32(rank, -1, "worker slot in the cluster");
+
+namespace sluice {
+namespace {
+
+// The moment at which the process dies.
+class Moment {
+ public:
+  Moment(std::string event, uint64_t number, std::string once)
+      : event_(std::move(event)), number_(number), once_(std::move(once)) {}
+  void Reach(const char* event) {
+    if (event_ != event || count_.fetch_add(1) + 1 != number_) return;
+    if (::open(once_.c_str(), O_CREAT | O_EXCL | O_CLOEXEC, 0666) < 0) return;
+    ::kill(::getpid(), SIGKILL);
+    for (;;) ::pause();
+  }
+
+ private:
+  const std::string event_;
+  const uint64_t number_;
+  const std::string once_;
+  std::atomic<uint64_t> count_{0};
+};
+
+class DyingCollective : public Collective {
+ public:
+  DyingCollective(std::unique_ptr<Collective> inner, Moment* moment)
+      : inner_(std::move(inner)), moment_(moment) {}
+  absl::StatusOr<std::string> Listen(uint64_t generation, uint32_t self, uint32_t ranks) override {
+    return inner_->Listen(generation, self, ranks);
+  }
+  absl::Status Join(uint64_t generation, const std::vector<std::string>& peers,
+                    uint32_t self) override {
+    return inner_->Join(generation, peers, self);
+  }
+  void Leave() override { inner_->Leave(); }
+  Ticket WeightedMean(uint64_t step, absl::Span<float> values, double weight, Wire wire) override {
+    moment_->Reach("mean");
+    return inner_->WeightedMean(step, values, weight, wire);
+  }
+  absl::Status Wait(Ticket ticket) override {
+    const absl::Status status = inner_->Wait(ticket);
+    if (status.ok()) moment_->Reach("reduced");
+    return status;
+  }
+  absl::Status AllReduce(absl::Span<float> values, Op op) override {
+    return inner_->AllReduce(values, op);
+  }
+  absl::Status ReduceScatter(absl::Span<float> values, Op op) override {
+    return inner_->ReduceScatter(values, op);
+  }
+  absl::Status AllGather(absl::Span<float> values) override {
+    moment_->Reach("gather");
+    const absl::Status status = inner_->AllGather(values);
+    if (status.ok()) moment_->Reach("gathered");
+    return status;
+  }
+  absl::Status Broadcast(absl::Span<uint8_t> bytes, uint32_t root) override {
+    moment_->Reach("broadcast");
+    return inner_->Broadcast(bytes, root);
+  }
+  absl::Status Barrier() override { return inner_->Barrier(); }
+  void Cancel() override { inner_->Cancel(); }
+  std::string WaitingFor() const override { return inner_->WaitingFor(); }
+  const char* name() const override { return inner_->name(); }
+
+ private:
+  const std::unique_ptr<Collective> inner_;
+  Moment* const moment_;
+};
+
+class DyingStream : public Stream {
+ public:
+  DyingStream(std::unique_ptr<Stream> inner, Moment* moment)
+      : inner_(std::move(inner)), moment_(moment) {}
+  void Send(Message message) override {
+    moment_->Reach("send");
+    inner_->Send(std::move(message));
+  }
+  void Close() override { inner_->Close(); }
+
+ private:
+  const std::unique_ptr<Stream> inner_;
+  Moment* const moment_;
+};
+
+class DyingTransport : public Transport {
+ public:
+  DyingTransport(Transport* inner, Moment* moment) : inner_(inner), moment_(moment) {}
+  std::unique_ptr<Stream> Connect(const std::string& address, StreamCallbacks callbacks) override {
+    return std::make_unique<DyingStream>(inner_->Connect(address, std::move(callbacks)), moment_);
+  }
+  absl::StatusOr<std::string> Call(const std::string& address, const std::string& method,
+                                   const std::string& request, absl::Duration timeout) override {
+    return inner_->Call(address, method, request, timeout);
+  }
+
+ private:
+  Transport* const inner_;
+  Moment* const moment_;
+};
+
+std::string Variable(const char* name) {
+  const char* const value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+}  // namespace
+}  // namespace sluice
+
+int main(int argc, char** argv) {
+  const auto fail = [](const absl::Status& status) {
+    return sluice::FailToStart(sluice::ROLE_WORKER, status);
+  };
+  const absl::Status begun = sluice::BeginDaemon("a worker that dies", &argc, &argv);
+  if (!begun.ok()) return fail(begun);
+  sluice::IdentityFlags flags = sluice::ReadDaemonFlags();
+  sluice::ReadMemberFlags(&flags);
+  const auto identity = sluice::ResolveIdentity(sluice::ROLE_WORKER, flags);
+  if (!identity.ok()) return fail(identity.status());
+  const std::pair<std::string, std::string> at = absl::StrSplit(sluice::Variable("DIE_AT"), ':');
+  uint64_t number = 0;
+  if (!absl::SimpleAtoi(at.second, &number) || sluice::Variable("DIE_ONCE").empty())
+    return fail(absl::InvalidArgumentError("DIE_AT and DIE_ONCE must say when to die"));
+  sluice::Moment moment(at.first, number, sluice::Variable("DIE_ONCE"));
+
+  const auto print = [](const std::string& line) { std::cout << line << std::endl; };
+  sluice::DataPlane data_plane(*identity, print);
+  sluice::DyingTransport transport(data_plane.transport(), &moment);
+  sluice::WorkerServer::Options options;
+  options.identity = *identity;
+  options.threads = 1;
+  options.transport = &transport;
+  options.clock = sluice::Clock::Real();
+  options.env = sluice::Env::Real();
+  options.log = print;
+  options.wrap_collective = [&moment](std::unique_ptr<sluice::Collective> inner) {
+    return std::make_unique<sluice::DyingCollective>(std::move(inner), &moment);
+  };
+  options.on_end = [](absl::Status status) {
+    std::cout << status << std::endl;
+    sluice::StopSignal::Stop(sluice::ExitCodeOf(status));
+  };
+  auto server = sluice::WorkerServer::Start(std::move(options));
+  if (!server.ok()) return fail(server.status());
+  const int code = sluice::StopSignal::Wait();
+  server->reset();
+  return code;
+}

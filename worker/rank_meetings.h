@@ -1,0 +1,61 @@
+// How the ranks that keep the dense tables of a job find each other, and where they continue after
+// one of them was lost.
+//
+// Thread safety: one thread, except Ask and AddTo, and asked().
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/collective/collective.h"
+#include "proto/pserver.pb.h"
+#include "proto/scheduler.pb.h"
+
+namespace sluice {
+
+// What every rank knows of the step that has closed last, in a job whose ranks close the steps
+// among themselves.
+struct ClosedStep {
+  uint64_t steps = 0;               // global steps that have closed; 0: nothing is known
+  uint64_t checkpoint = 0;          // cut after the step; 0: none
+  std::vector<TrainTotals> totals;  // by rank, the step included
+};
+
+class RankMeetings {
+ public:
+  virtual ~RankMeetings() = default;
+
+  // The present group.
+  virtual Collective* collective() = 0;
+  virtual uint32_t rank() const = 0;
+  virtual uint32_t ranks() const = 0;
+
+  // Takes the scheduler's latest word, and adds this rank's to a report (RankGroup).
+  virtual void Ask(uint64_t generation, const RankGroupCards& cards) = 0;
+  virtual void AddTo(PollRequest* report) const = 0;
+
+  // True when Attend has something to do.
+  virtual const std::atomic<bool>& asked() const = 0;
+  // Takes part in the next meeting as far as possible, without waiting for the other ranks' cards.
+  // To be called while this rank waits for something else. May close a step.
+  virtual absl::Status Attend() = 0;
+  // Meets the other ranks for the first time; later as Attend. `committed`: an earlier life of this
+  // rank has committed so many steps somewhere; 0: not known.
+  virtual absl::Status Meet(uint64_t committed) = 0;
+  // An operation of the group has failed with `why`. Waits for the next group, and meets the others
+  // there. Returns `why` if it has another reason than the loss of a rank.
+  virtual absl::Status Recover(const absl::Status& why) = 0;
+  // The job cannot continue in place: tells the scheduler, and returns `why`.
+  virtual absl::Status GiveUp(const absl::Status& why) = 0;
+
+  // Global steps whose updates the tables have.
+  virtual uint64_t closed() const = 0;
+  // This rank has the mean gradients of step closed().
+  virtual bool has_means() const = 0;
+  // For StepCommit, which writes it, and Meet, which brings it to a rank that has joined later.
+  virtual ClosedStep* newest() = 0;
+};
+
+}  // namespace sluice
