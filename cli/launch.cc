@@ -177,8 +177,7 @@ void PrintLaunch(const ParsedCommand& command, const JobConfig& job, int pserver
                Describe(job), ", ", Counted(pservers, "pserver"), "; logs in ", logs,
                logs == wanted ? "" : absl::StrCat(" (", wanted, " belongs to a running cluster)")),
            job, &std::cout);
-  if (pservers == 0)
-    std::cout << "no pservers: the workers keep all tables (sync_configs.dense: COLLECTIVE)\n";
+  if (pservers == 0) std::cout << "no pservers: the workers keep all tables (COLLECTIVE)\n";
 }
 
 int Launch(const ParsedCommand& command) {

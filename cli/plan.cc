@@ -142,7 +142,11 @@ absl::StatusOr<Request> RequestOf(const ParsedCommand& command) {
 }
 
 absl::StatusOr<PlanCosts> CostsFor(const ParsedCommand& command, const Request& request) {
-  if (command.Given("costs")) return plan::ReadCosts(command.Text("costs"), Env::Real());
+  if (command.Given("costs")) {
+    SLUICE_ASSIGN_OR_RETURN(PlanCosts costs, plan::ReadCosts(command.Text("costs"), Env::Real()));
+    SLUICE_RETURN_IF_ERROR(plan::SetKeptTables(request.job, &costs));
+    return costs;
+  }
   SLUICE_RETURN_IF_ERROR(CheckWhatIsHere(request.job, Env::Real()));
   WorkerDevices devices{"--device", {request.measurement.device}};
   SLUICE_RETURN_IF_ERROR(CheckDevices(devices));

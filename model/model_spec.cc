@@ -90,21 +90,42 @@ absl::Status OverrideDense(const TableConfig& from, TableConfig* to) {
   return absl::OkStatus();
 }
 
+absl::Status OverrideUpdateAt(const TableConfig& from, Mode mode, TableConfig* to) {
+  switch (from.update_at()) {
+    case TableConfig::COLLECTIVE:
+      if (mode != Mode::kSync) {
+        return Refuse(
+            from, absl::StrCat("update_at COLLECTIVE needs sync, and this job is ", ModeName(mode),
+                               "; give --a_sync=false, or remove update_at"));
+      }
+      if (to->kind() == TableConfig::SPARSE) {
+        return Refuse(
+            from,
+            "is sparse, and workers keep only dense tables (update_at COLLECTIVE); remove "
+            "update_at");
+      }
+      to->set_update_at(TableConfig::COLLECTIVE);
+      return absl::OkStatus();
+    case TableConfig::WORKER:
+      if (mode == Mode::kGeo) return absl::OkStatus();
+      return Refuse(from,
+                    absl::StrCat("update_at WORKER needs Geo, and this job is ", ModeName(mode),
+                                 "; set strategy.a_sync_configs.k_steps, or remove update_at"));
+    default:
+      if (mode == Mode::kGeo)
+        return Refuse(from, "update_at PSERVER contradicts Geo, where workers update; remove it");
+      to->clear_update_at();
+      return absl::OkStatus();
+  }
+}
+
 absl::Status OverrideTable(const TableConfig& from, Mode mode, TableConfig* to) {
   if (from.kind() != TableConfig::KIND_UNSPECIFIED && from.kind() != to->kind()) {
     return Refuse(from,
                   absl::StrCat("kind ", TableConfig::Kind_Name(from.kind()), " is not the model's ",
                                TableConfig::Kind_Name(to->kind()), "; remove kind here"));
   }
-  if (from.update_at() == TableConfig::COLLECTIVE && to->update_at() != TableConfig::COLLECTIVE) {
-    return Refuse(from,
-                  "update_at COLLECTIVE is for all dense tables together; set "
-                  "strategy.sync_configs.dense: COLLECTIVE instead, and remove update_at");
-  }
-  if (from.update_at() == TableConfig::WORKER && mode != Mode::kGeo) {
-    return Refuse(from, absl::StrCat("update_at WORKER needs Geo, and this job is ", ModeName(mode),
-                                     "; set strategy.a_sync_configs.k_steps, or remove update_at"));
-  }
+  if (from.has_update_at()) SLUICE_RETURN_IF_ERROR(OverrideUpdateAt(from, mode, to));
   if (from.wire_type() == TableConfig::BF16 && mode == Mode::kGeo) {
     return Refuse(from, "wire_type BF16 is too coarse for Geo's deltas; use F32");
   }
@@ -130,9 +151,35 @@ absl::Status OverrideTables(const JobConfig& job, std::vector<TableConfig>* tabl
   return absl::OkStatus();
 }
 
-bool HasSparse(const std::vector<TableConfig>& tables) {
-  return std::any_of(tables.begin(), tables.end(),
-                     [](const TableConfig& t) { return t.kind() == TableConfig::SPARSE; });
+// Applies sync_configs.dense, which tables { update_at } may then change for single tables.
+void KeepDenseTablesOnWorkers(std::vector<TableConfig>* tables) {
+  for (TableConfig& table : *tables)
+    if (table.kind() == TableConfig::DENSE) table.set_update_at(TableConfig::COLLECTIVE);
+}
+
+bool IsOnWorkers(const TableConfig& table) { return table.update_at() == TableConfig::COLLECTIVE; }
+
+// A job that only evaluates pulls all tables if it has to pull any: its workers reduce nothing.
+void PullAllOrNone(std::vector<TableConfig>* tables) {
+  if (std::all_of(tables->begin(), tables->end(), IsOnWorkers)) return;
+  for (TableConfig& table : *tables)
+    if (IsOnWorkers(table)) table.clear_update_at();
+}
+
+// Refuses dense: COLLECTIVE that the overrides leave without effect.
+absl::Status CheckCollective(const JobConfig& job, const std::vector<TableConfig>& tables) {
+  const bool any_dense = std::any_of(tables.begin(), tables.end(), [](const TableConfig& table) {
+    return table.kind() == TableConfig::DENSE;
+  });
+  if (job.strategy().sync_configs().dense() != SyncConfigs::COLLECTIVE || !any_dense ||
+      std::any_of(tables.begin(), tables.end(), IsOnWorkers)) {
+    return absl::OkStatus();
+  }
+  const char* const path = "strategy.sync_configs.dense";
+  return AtField(
+      path, absl::InvalidArgumentError(absl::StrCat(
+                path, ": COLLECTIVE contradicts update_at: PSERVER of every dense table; remove ",
+                "it, or remove update_at of the tables that the workers shall keep")));
 }
 
 // Implements `lr_scale: WORKERS`.
@@ -179,15 +226,14 @@ absl::Status CompleteTables(const JobConfig& job, std::vector<TableConfig>* tabl
   if (ModeOf(job.strategy()) == Mode::kGeo) {
     for (TableConfig& table : *tables) table.set_update_at(TableConfig::WORKER);
   }
-  if (job.strategy().sync_configs().dense() == SyncConfigs::COLLECTIVE) {
-    // A job that only evaluates pulls its dense tables with its sparse ones, if it has any.
-    const bool pulls = job.evaluate_only() && HasSparse(*tables);
-    for (TableConfig& table : *tables) {
-      if (table.kind() == TableConfig::DENSE && !pulls)
-        table.set_update_at(TableConfig::COLLECTIVE);
-    }
-  }
+  if (job.strategy().sync_configs().dense() == SyncConfigs::COLLECTIVE)
+    KeepDenseTablesOnWorkers(tables);
   SLUICE_RETURN_IF_ERROR(OverrideTables(job, tables));
+  if (job.evaluate_only()) {
+    PullAllOrNone(tables);
+  } else {
+    SLUICE_RETURN_IF_ERROR(CheckCollective(job, *tables));
+  }
   ScaleLearningRates(job, tables);
   return absl::OkStatus();
 }

@@ -52,13 +52,14 @@ absl::Status CheckComputeType(const JobConfig& job, bool on_cpu);
 void ResolveShards(uint32_t num_pservers, google::protobuf::RepeatedPtrField<TableConfig>* tables);
 
 // Applies the options of the job that every model's tables share, in this order: in Geo, workers
-// update the tables; tables { ... } overrides them; lr_scale: WORKERS multiplies each learning rate
-// by worker_num.
+// update the tables; sync_configs.dense: COLLECTIVE says who keeps the dense tables; tables { ... }
+// overrides them; lr_scale: WORKERS multiplies each learning rate by worker_num. A job that only
+// evaluates has all tables on pservers, or none.
 //
 // An override names its table or column group and may change initializer, optimizer, num_shards,
-// max_rows and wire_type. Kind, shape and dims belong to the model. An optimizer with a rule
-// replaces the derived one; without a rule it only changes the fields that it sets.
-// INVALID_ARGUMENT names the table, the field and the fix.
+// max_rows, wire_type and, in sync, update_at of a dense table. Kind, shape and dims belong to the
+// model. An optimizer with a rule replaces the derived one; without a rule it only changes the
+// fields that it sets. INVALID_ARGUMENT names the table, the field and the fix.
 absl::Status CompleteTables(const JobConfig& job, std::vector<TableConfig>* tables);
 
 }  // namespace sluice

@@ -55,6 +55,31 @@ std::string SparseProblem(const JobConfig& job, const std::vector<TableConfig>& 
                       bounds);
 }
 
+bool AllOnWorkers(const std::vector<TableConfig>& tables) {
+  return std::all_of(tables.begin(), tables.end(), [](const TableConfig& table) {
+    return table.update_at() == TableConfig::COLLECTIVE;
+  });
+}
+
+// Why dense tables need pservers although workers could keep them; "" when none does. A job that
+// says who keeps single tables is not changed, but one that only evaluates may be.
+std::string DenseProblem(const JobConfig& job, const std::vector<TableConfig>& tables) {
+  if (job.evaluate_only()) return "";
+  std::vector<std::string> stay;
+  for (const TableConfig& table : tables) {
+    const auto own = std::find_if(job.tables().begin(), job.tables().end(),
+                                  [&](const TableConfig& t) { return t.name() == table.name(); });
+    const bool says = own != job.tables().end() && own->has_update_at();
+    if (table.kind() == TableConfig::DENSE && table.update_at() != TableConfig::COLLECTIVE &&
+        (says || WorkersKeepDenseTables(job)))
+      stay.push_back(table.name());
+  }
+  if (stay.empty()) return "";
+  return absl::StrCat("tables: ", Listed(stay),
+                      " would be on pservers, because update_at is not COLLECTIVE; set update_at: "
+                      "COLLECTIVE for them too, or start pservers (--server_num=1 or more)");
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> FitWithoutPservers(const ModelList& models, JobConfig* job) {
@@ -69,13 +94,16 @@ absl::StatusOr<std::string> FitWithoutPservers(const ModelList& models, JobConfi
   }
   if (std::string sparse = SparseProblem(*job, model->tables()); !sparse.empty())
     problems.push_back(std::move(sparse));
+  if (std::string stays = DenseProblem(*job, model->tables()); !stays.empty())
+    problems.push_back(std::move(stays));
   if (!problems.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("the job cannot run without pservers:\n", absl::StrJoin(problems, "\n")));
   }
-  if (job->strategy().sync_configs().dense() == SyncConfigs::COLLECTIVE) return std::string();
+  if (AllOnWorkers(model->tables())) return std::string();
   JobConfig fitted = *job;
   if (mode != Mode::kSync) fitted.clear_strategy();
+  for (TableConfig& table : *fitted.mutable_tables()) table.clear_update_at();
   fitted.mutable_strategy()->set_a_sync(false);
   fitted.mutable_strategy()->mutable_sync_configs()->set_dense(SyncConfigs::COLLECTIVE);
   SLUICE_ASSIGN_OR_RETURN(*job, EffectiveJobConfig(std::move(fitted), "", models));
@@ -86,10 +114,7 @@ absl::StatusOr<std::string> FitWithoutPservers(const ModelList& models, JobConfi
 
 absl::StatusOr<bool> NeedsNoPservers(const ModelList& models, const JobConfig& job) {
   SLUICE_ASSIGN_OR_RETURN(const auto model, ModelSpec::Create(job, models));
-  const std::vector<TableConfig>& tables = model->tables();
-  return std::all_of(tables.begin(), tables.end(), [](const TableConfig& table) {
-    return table.update_at() == TableConfig::COLLECTIVE;
-  });
+  return AllOnWorkers(model->tables());
 }
 
 }  // namespace sluice

@@ -287,9 +287,7 @@ absl::Status JobRun::Rejoin(uint32_t rank, uint64_t lost, const HeldOfRank& held
       }
     }
     // Without tables on pservers, the other ranks say later where the rank continues.
-    const bool all_read_again =
-        sync() && rejoined.phase == 0 &&
-        config_.strategy().sync_configs().dense() != SyncConfigs::COLLECTIVE;
+    const bool all_read_again = sync() && rejoined.phase == 0 && !WorkersKeepDenseTables(config_);
     if (result().epochs_log().empty() && !all_read_again) results_.SummaryLacks(rank);
   }
   rejoins_[rank] = std::move(rejoined);

@@ -23,12 +23,7 @@ bool ShrinksOnLoss(const Job& job) {
 }
 
 bool WorkersKeepTables(const Job& job) {
-  const auto& tables = job.spec.tables();
-  const bool any = std::any_of(tables.begin(), tables.end(), [](const TableConfig& table) {
-    return table.update_at() == TableConfig::COLLECTIVE;
-  });
-  return (any || job.config.strategy().sync_configs().dense() == SyncConfigs::COLLECTIVE) &&
-         !job.config.evaluate_only();
+  return WorkersKeepDenseTables(job.config) && !job.config.evaluate_only();
 }
 
 bool RanksCloseSteps(const Job& job) {

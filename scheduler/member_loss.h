@@ -42,8 +42,8 @@ struct LossDecision {
 // (sync_configs.on_worker_loss: SHRINK).
 bool ShrinksOnLoss(const Job& job);
 
-// True when the workers keep the dense tables while they train (sync_configs.dense: COLLECTIVE). A
-// worker that takes over a rank gets them from the others.
+// True when the workers keep dense tables while they train (sync_configs.dense or update_at:
+// COLLECTIVE). A worker that takes over a rank gets them from the others.
 bool WorkersKeepTables(const Job& job);
 
 // True when these workers also close the steps among themselves, because pservers have no shards of

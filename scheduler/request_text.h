@@ -25,7 +25,7 @@ inline constexpr size_t kMaxSentenceBytes = 4096;  // also of a path
 // Of each list of a request. Members have 4,096 steps to report at most (worker_stats.h), and no
 // more jobs than the scheduler remembers.
 inline constexpr int kMaxListed = 4096;
-inline constexpr int kMaxDataFiles = 100'000;  // of each list of files; expand_files.h
+inline constexpr int kMaxDataFiles = 100'000;      // of each list of files; expand_files.h
 inline constexpr int kMaxReportedRanks = 100'000;  // RankGroupReport.totals
 // RankGroupReport.card; kMaxCardBytes in common/collective/rank_card.h.
 inline constexpr size_t kMaxReportedCardBytes = 64 << 10;

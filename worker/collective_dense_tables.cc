@@ -1,6 +1,7 @@
 #include "worker/collective_dense_tables.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -48,6 +49,13 @@ std::vector<GradientSize> SizesOf(const TableLayouts& tables) {
   return sizes;
 }
 
+std::vector<size_t> IndicesOf(std::vector<size_t> given, size_t tables) {
+  if (!given.empty()) return given;
+  given.resize(tables);
+  std::iota(given.begin(), given.end(), size_t{0});
+  return given;
+}
+
 }  // namespace
 
 CollectiveDenseTables::CollectiveDenseTables(Options options)
@@ -56,6 +64,7 @@ CollectiveDenseTables::CollectiveDenseTables(Options options)
       alone_(spec_->config().evaluate_only()),
       group_(std::move(options.collective), GroupOptions(options.group)),
       replica_(std::move(options.tables)),
+      indices_(IndicesOf(std::move(options.indices), replica_.tables().size())),
       places_(replica_.tables().size()),
       holds_(options.group.holds_tables),
       put_(replica_.tables().size()) {
@@ -128,17 +137,18 @@ std::vector<const float*> CollectiveDenseTables::ValuesOf(const StepBuffers&) co
 
 void CollectiveDenseTables::Ready(const StepBuffers& gradients, double weight, size_t i) {
   if (has_means()) return;  // an earlier life of this rank has taken part
+  const auto own = std::lower_bound(indices_.begin(), indices_.end(), i);
   MutexLock lock(&mutex_);
-  Put(gradients.dense[i].data(), i);
+  Put(gradients.dense[i].data(), static_cast<size_t>(own - indices_.begin()));
   SendFull(weight);
 }
 
-void CollectiveDenseTables::Put(const float* gradient, size_t i) {
-  if (put_[i]) return;
-  put_[i] = true;
-  const TableLayout& table = *replica_.tables()[i];
-  Bucket& bucket = buckets_[places_[i].bucket];
-  float* const to = bucket.values.data() + places_[i].offset;
+void CollectiveDenseTables::Put(const float* gradient, size_t t) {
+  if (put_[t]) return;
+  put_[t] = true;
+  const TableLayout& table = *replica_.tables()[t];
+  Bucket& bucket = buckets_[places_[t].bucket];
+  float* const to = bucket.values.data() + places_[t].offset;
   if (gradient == nullptr) {
     std::fill_n(to, table.elements(), 0.0f);
   } else if (AllFinite(gradient, table.elements())) {
@@ -193,8 +203,8 @@ absl::Status CollectiveDenseTables::Exchange(uint64_t step, const StepBuffers* g
 absl::Status CollectiveDenseTables::ReduceStep(const StepBuffers* gradients, double weight) {
   {
     MutexLock lock(&mutex_);
-    for (size_t i = 0; i < places_.size(); ++i)
-      Put(gradients == nullptr ? nullptr : gradients->dense[i].data(), i);
+    for (size_t t = 0; t < places_.size(); ++t)
+      Put(gradients == nullptr ? nullptr : gradients->dense[indices_[t]].data(), t);
     SendFull(gradients == nullptr ? 0 : weight);
     SLUICE_RETURN_IF_ERROR(status_);
   }

@@ -1,4 +1,4 @@
-// Dense tables that each worker keeps (SyncConfigs.dense: COLLECTIVE).
+// Dense tables that each worker keeps (TableConfig.COLLECTIVE).
 //
 // A step:
 //   1. Ready     a gradient is final: it is checked and copied to its bucket. A full bucket leaves,
@@ -47,7 +47,10 @@ namespace sluice {
 class CollectiveDenseTables : public DenseTables, private RankMeetings {
  public:
   struct Options {
-    TableLayouts tables;            // the dense tables, by Model::dense_tables()
+    // The dense tables that workers keep, in the order of Model::dense_tables().
+    TableLayouts tables;
+    // Their indices in Model::dense_tables(), ascending; empty: they are all of them.
+    std::vector<size_t> indices;
     const JobSpec* spec = nullptr;  // outlives the tables, as does env
     std::unique_ptr<Collective> collective;
     Env* env = nullptr;
@@ -62,10 +65,12 @@ class CollectiveDenseTables : public DenseTables, private RankMeetings {
   ~CollectiveDenseTables() override;
 
   void AddToPull(StepBuffers*, PullRequest*) const override {}
+  // Of Options::tables alone, in their order.
   std::vector<const float*> ValuesOf(const StepBuffers& pulled) const override;
   void AddToPush(const StepBuffers*, PushRequest*) const override {}
 
   bool leaves_early() const override { return true; }
+  // REQUIRES: i is one of Options::indices.
   void Ready(const StepBuffers& gradients, double weight, size_t i) override;
   absl::Status Exchange(uint64_t step, const StepBuffers* gradients, double weight) override;
   void CloseStep(uint64_t steps) override;
@@ -102,8 +107,9 @@ class CollectiveDenseTables : public DenseTables, private RankMeetings {
   // So many steps have closed, as the scheduler knows. True: the last one was open here.
   bool CloseAsTold(uint64_t steps);
   absl::Status LoadTables();
-  // Copies the gradient to its bucket; null: zeros. Sets status_ if it is not finite.
-  void Put(const float* gradient, size_t i) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Copies the gradient of table t (of replica_) to its bucket; null: zeros. Sets status_ if it is
+  // not finite.
+  void Put(const float* gradient, size_t t) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Starts the exchange of the buckets that are full, in their order.
   void SendFull(double weight) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Begins the present step's exchange again.
@@ -137,9 +143,10 @@ class CollectiveDenseTables : public DenseTables, private RankMeetings {
   const bool alone_;  // the job only evaluates, so the ranks do not meet
   RankGroup group_;
   DenseReplica replica_;
-  std::vector<Place> places_;  // by table
-  bool holds_;                 // the replica has the tables
-  uint64_t committed_ = 0;     // by an earlier life; see Meet
+  const std::vector<size_t> indices_;  // by table: its index in Model::dense_tables()
+  std::vector<Place> places_;          // by table
+  bool holds_;                         // the replica has the tables
+  uint64_t committed_ = 0;             // by an earlier life; see Meet
   ClosedStep newest_;
   // The buckets have the means of this step. Written between steps, or by the training thread while
   // no thread of the network brings gradients.

@@ -1,10 +1,24 @@
 #include "worker/dense_tables.h"
 
+#include <numeric>
+
 namespace sluice {
+namespace {
+
+std::vector<size_t> AllOf(const Model& model) {
+  std::vector<size_t> indices(model.dense_tables().size());
+  std::iota(indices.begin(), indices.end(), size_t{0});
+  return indices;
+}
+
+}  // namespace
+
+PserverDenseTables::PserverDenseTables(const Model* model)
+    : PserverDenseTables(model, AllOf(*model)) {}
 
 void PserverDenseTables::AddToPull(StepBuffers* values, PullRequest* pull) const {
   const std::vector<int>& tables = model_->dense_tables();
-  for (size_t i = 0; i < tables.size(); ++i)
+  for (const size_t i : indices_)
     pull->dense.push_back({static_cast<uint32_t>(tables[i]), values->dense[i].data()});
 }
 
@@ -16,7 +30,7 @@ std::vector<const float*> PserverDenseTables::ValuesOf(const StepBuffers& pulled
 
 void PserverDenseTables::AddToPush(const StepBuffers* gradients, PushRequest* push) const {
   const std::vector<int>& tables = model_->dense_tables();
-  for (size_t i = 0; i < tables.size(); ++i) {
+  for (const size_t i : indices_) {
     push->dense.push_back({static_cast<uint32_t>(tables[i]),
                            gradients == nullptr ? nullptr : gradients->dense[i].data()});
   }

@@ -2,13 +2,14 @@
 // becomes of its gradients.
 //
 // Pservers keep the tables (PserverDenseTables), or in sync each worker does
-// (CollectiveDenseTables).
+// (CollectiveDenseTables). A job may have tables of both kinds (MixedDenseTables).
 //
 // Thread safety: one thread, but for Ready, Cancel and WaitingFor.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -82,13 +83,18 @@ class DenseTables {
 // Pservers keep the tables: values are pulled with each step, and gradients pushed.
 class PserverDenseTables : public DenseTables {
  public:
-  explicit PserverDenseTables(const Model* model) : model_(model) {}
+  // `model` outlives this.
+  explicit PserverDenseTables(const Model* model);
+  // Of some of the tables: `indices` in Model::dense_tables(). ValuesOf still has a place for each.
+  PserverDenseTables(const Model* model, std::vector<size_t> indices)
+      : model_(model), indices_(std::move(indices)) {}
   void AddToPull(StepBuffers* values, PullRequest* pull) const override;
   std::vector<const float*> ValuesOf(const StepBuffers& pulled) const override;
   void AddToPush(const StepBuffers* gradients, PushRequest* push) const override;
 
  private:
-  const Model* const model_;  // outlives this
+  const Model* const model_;
+  const std::vector<size_t> indices_;
 };
 
 }  // namespace sluice

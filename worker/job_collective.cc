@@ -70,7 +70,9 @@ absl::StatusOr<std::unique_ptr<Collective>> MakeJobCollective(const JobConfig& c
   const std::string how_to_allow =
       "this cluster uses TLS, and gradients between hosts are sent without encryption; "
       "set security { plain_collective: true } in the cluster file of every worker if its network "
-      "may be trusted, or set sync_configs.dense: PSERVER";
+      "may be trusted, or keep the dense tables on the pservers (sync_configs.dense: PSERVER and "
+      "no "
+      "update_at: COLLECTIVE)";
   if (!plain_allowed && (engine == SyncConfigs::GLOO || engine == SyncConfigs::TWO_LEVEL)) {
     return absl::PermissionDeniedError(absl::StrCat("strategy.sync_configs.engine ",
                                                     SyncConfigs::Engine_Name(engine),

@@ -13,7 +13,7 @@
 
 namespace sluice {
 
-// `config`: of a job with sync_configs.dense COLLECTIVE. PERMISSION_DENIED: the engine sends
+// `config`: of a job whose workers keep dense tables. PERMISSION_DENIED: the engine sends
 // without encryption, and the cluster uses TLS without security.plain_collective.
 // FAILED_PRECONDITION: the engine is NCCL, and this worker's `device` is the CPU. Other errors:
 // those of MakeCollective.

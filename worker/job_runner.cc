@@ -17,6 +17,7 @@
 #include "worker/collective_dense_tables.h"
 #include "worker/data_index.h"
 #include "worker/lane_batches.h"
+#include "worker/mixed_dense_tables.h"
 #include "worker/prefetcher.h"
 #include "worker/step_commit.h"
 
@@ -181,13 +182,18 @@ absl::Status JobRunner::Prepare() {
 absl::StatusOr<std::unique_ptr<DenseTables>> JobRunner::MakeDenseTables(
     const TableLayouts& layouts) {
   CollectiveDenseTables::Options options;
-  for (const int table : model_->dense_tables()) options.tables.push_back(layouts[table]);
-  const bool collective = std::any_of(options.tables.begin(), options.tables.end(),
-                                      [](const auto& table) { return table->on_workers(); });
-  if (!collective) return std::make_unique<PserverDenseTables>(model_.get());
+  MixedDenseTables::Options mixed;
+  std::vector<size_t> pulled;
+  for (size_t i = 0; i < model_->dense_tables().size(); ++i) {
+    const auto& table = layouts[model_->dense_tables()[i]];
+    mixed.on_workers.push_back(table->on_workers());
+    (table->on_workers() ? options.indices : pulled).push_back(i);
+    if (table->on_workers()) options.tables.push_back(table);
+  }
+  if (options.tables.empty()) return std::make_unique<PserverDenseTables>(model_.get());
   if (options_.make_collective == nullptr) {
     return absl::FailedPreconditionError(
-        "this worker has no engine for strategy.sync_configs.dense: COLLECTIVE");
+        "this worker has no engine for dense tables that workers keep (COLLECTIVE)");
   }
   options.spec = &options_.assignment.job();
   options.env = options_.env;
@@ -201,7 +207,12 @@ absl::StatusOr<std::unique_ptr<DenseTables>> JobRunner::MakeDenseTables(
   options.group.log = options_.log;
   SLUICE_ASSIGN_OR_RETURN(options.collective,
                           options_.make_collective(options_.assignment.job().config()));
-  return CollectiveDenseTables::Create(std::move(options));
+  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<DenseTables> kept,
+                          CollectiveDenseTables::Create(std::move(options)));
+  if (pulled.empty()) return kept;
+  mixed.pservers = std::make_unique<PserverDenseTables>(model_.get(), std::move(pulled));
+  mixed.workers = std::move(kept);
+  return std::make_unique<MixedDenseTables>(std::move(mixed));
 }
 
 void JobRunner::LogHowItComputes(const CpuPin* pin) const {

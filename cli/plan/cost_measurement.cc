@@ -27,7 +27,9 @@
 #include "common/config/job_validation.h"
 #include "common/config/step_examples.h"
 #include "common/daemon/scheduler_client.h"
+#include "common/table/table_layout.h"
 #include "model/built_in_models.h"
+#include "model/model_spec.h"
 
 namespace sluice::plan {
 namespace {
@@ -283,8 +285,7 @@ class Measurement {
     std::filesystem::create_directories(folder);
     SLUICE_ASSIGN_OR_RETURN(const JobConfig job,
                             MeasuredJob(job_, mode, k_steps(), sample_.files, folder));
-    const bool moved =
-        mode == Mode::kSync && job_.strategy().sync_configs().dense() == SyncConfigs::COLLECTIVE;
+    const bool moved = mode == Mode::kSync && WorkersKeepDenseTables(job_);
     options_.note(absl::StrFormat("measures %s with %s%s for %.1f s", ModeName(mode),
                                   cli::Counted(static_cast<uint64_t>(pservers), "pserver"),
                                   moved ? (pservers == 1 ? ", which keeps the dense tables,"
@@ -365,7 +366,7 @@ class Measurement {
 // Moves the dense tables of a collective job to the pservers, whose metrics count their bytes.
 // Without COLLECTIVE, the other options of the exchange between workers are refused.
 void KeepDenseTablesOnPservers(JobConfig* job) {
-  if (job->strategy().sync_configs().dense() != SyncConfigs::COLLECTIVE) return;
+  if (!WorkersKeepDenseTables(*job)) return;
   SyncConfigs* sync = job->mutable_strategy()->mutable_sync_configs();
   sync->clear_dense();
   sync->clear_engine();
@@ -396,15 +397,37 @@ void SetMode(Mode mode, uint32_t k_steps, JobConfig* job) {
 PlanMode PlanModeOf(const JobConfig& job) {
   switch (ModeOf(job.strategy())) {
     case Mode::kSync:
-      return job.strategy().sync_configs().dense() == SyncConfigs::COLLECTIVE
-                 ? PlanMode::kCollective
-                 : PlanMode::kSync;
+      return WorkersKeepDenseTables(job) ? PlanMode::kCollective : PlanMode::kSync;
     case Mode::kGeo:
       return PlanMode::kGeo;
     case Mode::kAsync:
       break;
   }
   return PlanMode::kAsync;
+}
+
+absl::Status SetKeptTables(const JobConfig& job, PlanCosts* costs) {
+  costs->clear_kept_dense_bytes();
+  costs->clear_kept_dense_memory_bytes();
+  if (!WorkersKeepDenseTables(job)) return absl::OkStatus();
+  SLUICE_ASSIGN_OR_RETURN(const auto model, ModelSpec::Create(job, BuiltInSpecs()));
+  double values = 0, kept_values = 0, floats = 0, kept_floats = 0;
+  for (const int t : model->dense_tables()) {
+    google::protobuf::RepeatedPtrField<TableConfig> one;
+    *one.Add() = model->tables()[t];
+    SLUICE_ASSIGN_OR_RETURN(const TableLayouts table, CreateTableLayouts(one, /*seed=*/0));
+    const double elements = static_cast<double>(table[0]->elements());
+    const double with_state = elements * (1 + table[0]->state_floats());
+    values += elements;
+    floats += with_state;
+    if (table[0]->on_workers()) continue;
+    kept_values += elements;
+    kept_floats += with_state;
+  }
+  if (kept_values == 0) return absl::OkStatus();
+  costs->set_kept_dense_bytes(costs->dense_bytes() * kept_values / values);
+  costs->set_kept_dense_memory_bytes(costs->dense_memory_bytes() * kept_floats / floats);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<JobConfig> MeasuredJob(const JobConfig& job, Mode mode, uint32_t k_steps,
@@ -446,7 +469,9 @@ absl::StatusOr<PlanCosts> MeasureCosts(const JobConfig& job, const MeasurementOp
                         load));
   }
   SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<TemporaryFolder> folder, TemporaryFolder::Create());
-  return Measurement(job, options, folder->path()).Run();
+  SLUICE_ASSIGN_OR_RETURN(PlanCosts costs, Measurement(job, options, folder->path()).Run());
+  SLUICE_RETURN_IF_ERROR(SetKeptTables(job, &costs));
+  return costs;
 }
 
 }  // namespace sluice::plan

@@ -297,13 +297,13 @@ StepLoad LoadOf(const PlanCosts& costs, PlanMode mode, double workers, double ps
   load.pulled_bytes = geo ? g.pulled_bytes() : costs.pulled_bytes();
   if (mode == PlanMode::kCollective) {
     const double bytes = load.pushed_bytes + load.pulled_bytes;
-    load.reduced_bytes =
-        std::min(costs.dense_bytes(), std::min(load.pushed_bytes, load.pulled_bytes));
-    // Without sparse tables, the rest of the measured bytes are headers of frames with dense
+    load.reduced_bytes = std::min(costs.dense_bytes() - costs.kept_dense_bytes(),
+                                  std::min(load.pushed_bytes, load.pulled_bytes));
+    // Without tables on pservers, the rest of the measured bytes are headers of frames with dense
     // tables.
-    const bool sparse = HasSparseTables(costs);
-    load.pushed_bytes = sparse ? load.pushed_bytes - load.reduced_bytes : 0;
-    load.pulled_bytes = sparse ? load.pulled_bytes - load.reduced_bytes : 0;
+    const bool kept = PserversKeepTables(costs, mode);
+    load.pushed_bytes = kept ? load.pushed_bytes - load.reduced_bytes : 0;
+    load.pulled_bytes = kept ? load.pulled_bytes - load.reduced_bytes : 0;
     cpu *= Safe(load.pushed_bytes + load.pulled_bytes, bytes);
   }
   load.compute_s = ComputeSeconds(std::max(0.0, step - wait), load.worker_cpu_s,
@@ -339,7 +339,9 @@ double DuplexSeconds(const StepLoad& load, double pservers, const Network& netwo
          network.bytes_per_s;
 }
 
-bool HasSparseTables(const PlanCosts& costs) { return costs.rows() > 0; }
+bool PserversKeepTables(const PlanCosts& costs, PlanMode mode) {
+  return mode != PlanMode::kCollective || costs.rows() > 0 || costs.kept_dense_bytes() > 0;
+}
 
 double SlowestOf(double n, double spread) {
   if (n <= 1 || spread <= 0) return 1;
@@ -351,8 +353,7 @@ PlanPrediction Predict(const PlanCosts& costs, const Placement& placement, const
                        PlanMode mode) {
   PlanPrediction prediction;
   if (placement.workers < 1 || (mode == PlanMode::kGeo && !costs.has_geo())) return prediction;
-  if (placement.pservers < 1 && (mode != PlanMode::kCollective || HasSparseTables(costs)))
-    return prediction;
+  if (placement.pservers < 1 && PserversKeepTables(costs, mode)) return prediction;
   const StageModel model(costs, placement, network, mode);
   const StepLoad& load = model.load();
   const bool together = mode == PlanMode::kSync || mode == PlanMode::kCollective;
@@ -373,7 +374,8 @@ PlanPrediction Predict(const PlanCosts& costs, const Placement& placement, const
 
 double PserverMemory(const PlanCosts& costs, PlanMode mode, double pservers) {
   if (pservers < 1) return 0;
-  const double dense = mode == PlanMode::kCollective ? 0 : costs.dense_memory_bytes();
+  const double dense =
+      mode == PlanMode::kCollective ? costs.kept_dense_memory_bytes() : costs.dense_memory_bytes();
   return costs.process_memory_bytes() +
          (dense + costs.rows() * costs.row_memory_bytes()) / pservers;
 }

@@ -18,9 +18,10 @@
 // z_n = Phi^-1((n - 3/8)/(n + 1/4)) (Blom 1958). There are two round trips: push, then commit and
 // pull.
 //
-// Collective: as sync for the sparse tables; the dense ones take 2 (n-1)/n of their bytes through
-// each worker's link, and 2 ceil(log2 n) messages (recursive halving and doubling). Without sparse
-// tables there is nothing else to exchange, and no need for pservers.
+// Collective: as sync for the tables that pservers keep, which are the sparse ones and the dense
+// ones that the job leaves there; the other dense tables take 2 (n-1)/n of their bytes through each
+// worker's link, and 2 ceil(log2 n) messages (recursive halving and doubling). Without tables on
+// pservers there is nothing else to exchange, and no need for pservers.
 //
 // Thread safety: pure functions.
 #pragma once
@@ -67,7 +68,7 @@ struct StepLoad {
   double pserver_cpu_s = 0;
   double other_s = 0;  // the rest of the time that the worker waits
   double pushed_bytes = 0, pulled_bytes = 0;
-  double reduced_bytes = 0;  // collective: of the dense tables
+  double reduced_bytes = 0;  // collective: of the dense tables that workers keep
   double round_trips = 1;
   double hidden_steps = 0;  // Geo: steps during which the exchange is on its way
   double depth = 1;         // async: steps in flight
@@ -83,15 +84,16 @@ double SlowestOf(double n, double spread);
 // keeps the pservers' links busy.
 double DuplexSeconds(const StepLoad& load, double pservers, const Network& network);
 
-// True when the measured job had rows in a sparse table, which only pservers keep.
-bool HasSparseTables(const PlanCosts& costs);
+// True when pservers keep tables of the job, also in collective mode: rows of a sparse table, which
+// the measured job had, or dense tables that the job leaves there.
+bool PserversKeepTables(const PlanCosts& costs, PlanMode mode);
 
 // examples_per_second is 0 when the costs do not have the mode, and without pservers where the mode
-// needs them: only a collective job without sparse tables does not.
+// needs them: only a collective job whose workers keep all tables does not.
 PlanPrediction Predict(const PlanCosts& costs, const Placement& placement, const Network& network,
                        PlanMode mode);
 
-// Bytes of one pserver. In collective mode the dense tables are not on pservers.
+// Bytes of one pserver. In collective mode it has only the dense tables that the job leaves there.
 double PserverMemory(const PlanCosts& costs, PlanMode mode, double pservers);
 
 // T(e) = T_0/(e n) + V e/((1-e) B): the time of a global step whose work takes one worker T_0, on n

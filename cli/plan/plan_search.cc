@@ -83,9 +83,7 @@ class Search {
   }
 
   // Without tables on them, pservers would only take the places of workers.
-  bool NeedsPservers() const {
-    return question_.mode != PlanMode::kCollective || HasSparseTables(costs_);
-  }
+  bool NeedsPservers() const { return PserversKeepTables(costs_, question_.mode); }
 
   // Fewer pservers win when more are not clearly better.
   PlanRow BestPservers(uint32_t workers) {

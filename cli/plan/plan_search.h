@@ -23,8 +23,8 @@ struct PlanQuestion {
   std::vector<uint32_t> workers, pservers;
 };
 
-// One row for each number of processes. At least one is a pserver, except in collective mode
-// without sparse tables, which need none. When the question names both workers and pservers, one
+// One row for each number of processes. At least one is a pserver, except in collective mode where
+// workers keep all tables. When the question names both workers and pservers, one
 // for each pair. The best row has the fewest processes of those that reach 95 % of the highest rate
 // of the question's mode.
 Plan AnswerPlan(const PlanCosts& costs, const PlanQuestion& question);

@@ -148,7 +148,7 @@ class JobSimulator {
 double Simulate(const PlanCosts& costs, PlanMode mode, uint32_t workers, uint32_t pservers,
                 const Simulation& simulation) {
   if (workers < 1 || (mode == PlanMode::kGeo && !costs.has_geo())) return 0;
-  if (pservers < 1 && (mode != PlanMode::kCollective || HasSparseTables(costs))) return 0;
+  if (pservers < 1 && PserversKeepTables(costs, mode)) return 0;
   return JobSimulator(costs, mode, workers, pservers, simulation).Run();
 }
 

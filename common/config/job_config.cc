@@ -95,7 +95,8 @@ void FillOptimizers(const ModelParts& parts, JobConfig* job) {
   }
 }
 
-void FillStrategy(const ModelParts& parts, StrategyConfig* strategy) {
+void FillStrategy(const ModelParts& parts, JobConfig* job) {
+  StrategyConfig* strategy = job->mutable_strategy();
   SLUICE_DEFAULT(strategy, a_sync, true);
   ASyncConfigs* configs = strategy->mutable_a_sync_configs();
   // Only fields that the mode uses: the validation refuses the others when they are set.
@@ -106,7 +107,7 @@ void FillStrategy(const ModelParts& parts, StrategyConfig* strategy) {
   }
   if (ModeOf(*strategy) == Mode::kGeo && parts.no_sparse.empty())
     SLUICE_DEFAULT(configs, geo_cache_rows, 10'000'000);
-  if (strategy->sync_configs().dense() == SyncConfigs::COLLECTIVE) {
+  if (WorkersKeepDenseTables(*job)) {
     SLUICE_DEFAULT(strategy->mutable_sync_configs(), fuse_mb, 32);
     SLUICE_DEFAULT(strategy->mutable_sync_configs(), fuse_layers, 20);
     SLUICE_DEFAULT(strategy->mutable_sync_configs(), comm_num, 1);
@@ -157,7 +158,7 @@ JobConfig FillDefaults(JobConfig job, const std::string& base_dir, const ModelRu
   rules.FillDefaults(&job);
   const ModelParts parts = rules.PartsOf(job);
   FillOptimizers(parts, &job);
-  FillStrategy(parts, job.mutable_strategy());
+  FillStrategy(parts, &job);
   FillTrainAndEval(&job);
   return job;
 }

@@ -269,18 +269,7 @@ class JobValidator {
         Add(path + ".wire_type",
             "BF16 is refused in Geo: rounded deltas add up; use F32, or k_steps 0");
       }
-      if (t.update_at() == TableConfig::COLLECTIVE) {
-        if (job_.strategy().sync_configs().dense() != SyncConfigs::COLLECTIVE) {
-          Add(path + ".update_at",
-              "COLLECTIVE is for all dense tables together; set strategy.sync_configs.dense: "
-              "COLLECTIVE instead, and remove it here");
-        }
-      }
-      if (t.update_at() == TableConfig::WORKER && mode_ != Mode::kGeo) {
-        Add(path + ".update_at", absl::StrCat("WORKER contradicts mode ", ModeName(mode_),
-                                              ", where pservers update; "
-                                              "leave it out, or set k_steps > 0"));
-      }
+      UpdateAt(path + ".update_at", t);
       if (t.num_shards() > kMaxShards) Range(path + ".num_shards", t.num_shards(), 1, kMaxShards);
       Initial(path + ".initializer", t.initializer());
       if (t.has_optimizer()) Optimizer(path + ".optimizer", t.optimizer());
@@ -291,6 +280,34 @@ class JobValidator {
           Optimizer(column + ".optimizer", t.columns(c).optimizer());
       }
     }
+  }
+
+  void UpdateAt(const std::string& path, const TableConfig& table) {
+    if (!table.has_update_at()) return;
+    switch (table.update_at()) {
+      case TableConfig::COLLECTIVE:
+        if (mode_ != Mode::kSync) Add(path, OnlyInSync());
+        break;
+      case TableConfig::WORKER:
+        if (mode_ != Mode::kGeo) {
+          Add(path, absl::StrCat("WORKER contradicts mode ", ModeName(mode_),
+                                 ", where pservers update; leave it out, or set k_steps > 0"));
+        }
+        break;
+      default:
+        if (mode_ == Mode::kGeo) {
+          Add(path,
+              "PSERVER contradicts mode geo, where each worker updates its own values; leave it "
+              "out, or set k_steps to 0");
+        }
+    }
+  }
+
+  // Why tables cannot be COLLECTIVE in a mode other than sync.
+  std::string OnlyInSync() const {
+    return absl::StrCat("COLLECTIVE contradicts mode ", ModeName(mode_),
+                        ", in which workers are at different steps and have no common mean; it is "
+                        "for sync (a_sync=false): remove it");
   }
 
   void Optimizers() {
@@ -376,20 +393,18 @@ class JobValidator {
   void Dense() {
     const SyncConfigs& s = job_.strategy().sync_configs();
     const std::string path = "strategy.sync_configs.";
-    if (s.dense() != SyncConfigs::COLLECTIVE) {
-      const std::string why = "has no effect without dense COLLECTIVE; remove it, or set dense";
+    if (!WorkersKeepDenseTables(job_)) {
+      const std::string why =
+          "has no effect without tables that workers keep; remove it, or set dense: COLLECTIVE, or "
+          "update_at: COLLECTIVE of a table";
       if (s.engine() != SyncConfigs::AUTO) Add(path + "engine", why);
       if (s.has_fuse_mb()) Add(path + "fuse_mb", why);
       if (s.has_fuse_layers()) Add(path + "fuse_layers", why);
       if (s.has_comm_num()) Add(path + "comm_num", why);
       return;
     }
-    if (mode_ != Mode::kSync) {
-      Add(path + "dense",
-          absl::StrCat("COLLECTIVE contradicts mode ", ModeName(mode_),
-                       ", in which workers are at different steps and have no common mean; it is "
-                       "for sync (a_sync=false): remove it"));
-    }
+    if (s.dense() == SyncConfigs::COLLECTIVE && mode_ != Mode::kSync)
+      Add(path + "dense", OnlyInSync());
     if (s.has_fuse_mb() && (s.fuse_mb() == 0 || s.fuse_mb() > kMaxFuseMb))
       Range(path + "fuse_mb", s.fuse_mb(), 1, kMaxFuseMb);
     if (s.has_fuse_layers() && (s.fuse_layers() == 0 || s.fuse_layers() > kMaxFuseLayers))

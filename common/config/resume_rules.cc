@@ -1,5 +1,6 @@
 #include "common/config/resume_rules.h"
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -37,8 +38,8 @@ std::vector<FreeFields> AllFreeFields() {
       // Who keeps the dense tables changes values by roundings, as the number of workers does.
       {SyncConfigs::descriptor(),
        {"on_worker_loss", "dense", "engine", "fuse_mb", "fuse_layers", "comm_num"}},
-      // A checkpoint is read by any number of shards.
-      {TableConfig::descriptor(), {"num_shards", "max_rows"}},
+      // A checkpoint is read by any number of shards, and by workers that keep the table.
+      {TableConfig::descriptor(), {"num_shards", "max_rows", "update_at"}},
   };
 }
 
@@ -58,10 +59,25 @@ std::string Describe(const std::string& difference) {
                       " in the checkpoint's job");
 }
 
+bool HasOnlyFreeFields(TableConfig table) {
+  table.clear_name();
+  table.clear_num_shards();
+  table.clear_max_rows();
+  table.clear_update_at();
+  return table.ByteSizeLong() == 0;
+}
+
 // CheckResume compares gradient_merge_steps itself, since absent means 1. The differencer would
-// compare a message of free fields with an absent one.
-JobConfig Comparable(JobConfig job) {
+// compare a message of free fields with an absent one, also where `other` says nothing of a table.
+JobConfig Comparable(JobConfig job, const JobConfig& other) {
   job.mutable_strategy()->mutable_sync_configs()->clear_gradient_merge_steps();
+  const auto says_nothing = [&](const TableConfig& table) {
+    return HasOnlyFreeFields(table) &&
+           std::none_of(other.tables().begin(), other.tables().end(),
+                        [&](const TableConfig& t) { return t.name() == table.name(); });
+  };
+  auto* const tables = job.mutable_tables();
+  tables->erase(std::remove_if(tables->begin(), tables->end(), says_nothing), tables->end());
   return job;
 }
 
@@ -85,13 +101,16 @@ absl::Status CheckResume(const JobConfig& saved, const JobConfig& job) {
       differencer.IgnoreField(free.type->FindFieldByName(name));
     }
   }
+  // Their order does not matter.
+  differencer.TreatAsMap(JobConfig::descriptor()->FindFieldByName("tables"),
+                         TableConfig::descriptor()->FindFieldByName("name"));
   std::string differences;
   differencer.ReportDifferencesToString(&differences);
-  if (differencer.Compare(Comparable(saved), Comparable(job))) return absl::OkStatus();
+  if (differencer.Compare(Comparable(saved, job), Comparable(job, saved))) return absl::OkStatus();
   const std::vector<std::string> lines = absl::StrSplit(differences, '\n', absl::SkipEmpty());
   std::string first = differences;
   for (const std::string& line : lines) {
-    if (absl::StartsWith(line, "ignored: ")) continue;
+    if (absl::StartsWith(line, "ignored: ") || absl::StartsWith(line, "moved: ")) continue;
     first = Describe(line.size() <= kLongest ? line : line.substr(0, kLongest) + "...");
     break;
   }

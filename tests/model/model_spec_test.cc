@@ -101,8 +101,66 @@ TEST(TableOverridesTest, WireTypeAndUpdateAtMustFitTheMode) {
               HasSubstr("use F32"));
   EXPECT_THAT(OverrideError("tables { name: \"embedding\" update_at: WORKER }"),
               HasSubstr("async"));
-  EXPECT_THAT(OverrideError("tables { name: \"embedding\" update_at: COLLECTIVE }"),
-              HasSubstr("sync_configs.dense"));
+  EXPECT_THAT(OverrideError("tables { name: \"deep/0/bias\" update_at: COLLECTIVE }"),
+              HasSubstr("async"));
+  EXPECT_THAT(OverrideError(geo + "tables { name: \"deep/0/bias\" update_at: COLLECTIVE }"),
+              HasSubstr("geo"));
+  EXPECT_THAT(OverrideError(geo + "tables { name: \"deep/0/bias\" update_at: PSERVER }"),
+              HasSubstr("PSERVER contradicts Geo"));
+  EXPECT_THAT(
+      OverrideError(
+          "strategy { a_sync: false } tables { name: \"embedding\" update_at: COLLECTIVE }"),
+      testing::AllOf(HasSubstr("\"embedding\""), HasSubstr("sparse"), HasSubstr("remove")));
+}
+
+// The names of the tables that workers keep.
+std::vector<std::string> OnWorkers(const std::string& more) {
+  const auto model = Create(std::string(kModel) + more);
+  std::vector<std::string> names;
+  for (const TableConfig& table : model->tables())
+    if (table.update_at() == TableConfig::COLLECTIVE) names.push_back(table.name());
+  return names;
+}
+
+constexpr char kSync[] = "strategy { a_sync: false } ";
+constexpr char kAllOnWorkers[] = "strategy { a_sync: false sync_configs { dense: COLLECTIVE } } ";
+
+TEST(TableOverridesTest, WorkersKeepTheDenseTablesThatSaySo) {
+  EXPECT_THAT(OnWorkers(kSync), testing::IsEmpty());
+  EXPECT_THAT(OnWorkers(std::string(kSync) + R"(tables { name: "deep/0/bias" update_at: COLLECTIVE }
+                                                tables { name: "deep/0/weight" update_at: PSERVER })"),
+              testing::ElementsAre("deep/0/bias"));
+}
+
+TEST(TableOverridesTest, ATablesOwnUpdateAtWinsOverTheStrategy) {
+  const std::vector<std::string> all = OnWorkers(kAllOnWorkers);
+  EXPECT_THAT(all, testing::IsSupersetOf({"deep/0/weight", "deep/0/bias", "wide/bias"}));
+  EXPECT_THAT(all, testing::Not(testing::Contains("embedding")));
+  std::vector<std::string> others = all;
+  others.erase(std::find(others.begin(), others.end(), "deep/0/weight"));
+  EXPECT_EQ(OnWorkers(std::string(kAllOnWorkers) +
+                      R"(tables { name: "deep/0/weight" update_at: PSERVER })"),
+            others);
+  EXPECT_EQ(OnWorkers(std::string(kAllOnWorkers) +
+                      R"(tables { name: "deep/0/weight" update_at: COLLECTIVE }
+                         tables { name: "embedding" update_at: PSERVER })"),
+            all);
+}
+
+TEST(TableOverridesTest, EveryDenseTableOnPserversContradictsDenseCollective) {
+  std::string tables;
+  for (const std::string& name : OnWorkers(kAllOnWorkers))
+    tables += "tables { name: \"" + name + "\" update_at: PSERVER } ";
+  EXPECT_THAT(
+      OverrideError(kAllOnWorkers + tables),
+      testing::AllOf(HasSubstr("COLLECTIVE contradicts update_at: PSERVER"), HasSubstr("remove")));
+  EXPECT_THAT(OnWorkers(kSync + tables), testing::IsEmpty());
+}
+
+TEST(TableOverridesTest, AJobThatOnlyEvaluatesPullsAllTablesOrNone) {
+  const std::string evaluates = std::string(kSync) + "evaluate_only: true initial_model: \"/m\" ";
+  EXPECT_THAT(OnWorkers(evaluates + R"(tables { name: "deep/0/bias" update_at: COLLECTIVE })"),
+              testing::IsEmpty());
 }
 
 TEST(TableOverridesTest, LearningRatesScaleByWorkersWhenAsked) {

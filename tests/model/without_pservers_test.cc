@@ -65,6 +65,48 @@ TEST(WithoutPserversTest, AJobThatAsksForItStaysAsItIs) {
   EXPECT_EQ(job.SerializeAsString(), before);
 }
 
+std::string At(const std::string& name, const char* at) {
+  return "tables { name: \"" + name + "\" update_at: " + at + " } ";
+}
+
+TEST(WithoutPserversTest, AJobThatNamesEachTableStaysAsItIs) {
+  std::string text = std::string(kNumbers) + "strategy { a_sync: false } ";
+  const auto model = ModelSpec::Create(Job(text), BuiltInSpecs());
+  for (const TableConfig& table : (*model)->tables()) text += At(table.name(), "COLLECTIVE");
+  JobConfig job = Job(text);
+  EXPECT_TRUE(*NeedsNoPservers(BuiltInSpecs(), job));
+  EXPECT_TRUE(job.strategy().sync_configs().has_fuse_mb()) << "the job is effective";
+  const auto changed = FitWithoutPservers(BuiltInSpecs(), &job);
+  ASSERT_TRUE(changed.ok()) << changed.status();
+  EXPECT_EQ(*changed, "");
+  EXPECT_EQ(job.strategy().sync_configs().dense(), SyncConfigs::PSERVER);
+}
+
+TEST(WithoutPserversTest, TablesThatWouldStayOnPserversAreNamed) {
+  const std::string sync = std::string(kNumbers) + "strategy { a_sync: false } ";
+  EXPECT_THAT(Refusal(sync + At("deep/0/bias", "COLLECTIVE")),
+              AllOf(HasSubstr("\"deep/0/weight\""), Not(HasSubstr("\"deep/0/bias\"")),
+                    HasSubstr("update_at"), HasSubstr("--server_num=1")));
+  const std::string all =
+      std::string(kNumbers) + "strategy { a_sync: false sync_configs { dense: COLLECTIVE } } ";
+  for (const std::string& strategy : {sync, all}) {
+    EXPECT_THAT(Refusal(strategy + At("deep/0/bias", "PSERVER")),
+                AllOf(HasSubstr("\"deep/0/bias\""), Not(HasSubstr("\"deep/0/weight\""))));
+  }
+  EXPECT_FALSE(*NeedsNoPservers(BuiltInSpecs(), Job(all + At("deep/0/bias", "PSERVER"))));
+}
+
+TEST(WithoutPserversTest, AJobThatOnlyEvaluatesMayNameAnyTables) {
+  for (const char* at : {"COLLECTIVE", "PSERVER"}) {
+    JobConfig job = Job(std::string(kNumbers) + "strategy { a_sync: false } " +
+                        At("deep/0/bias", at) + R"( evaluate_only: true initial_model: "/m" )");
+    EXPECT_FALSE(*NeedsNoPservers(BuiltInSpecs(), job));
+    const auto changed = FitWithoutPservers(BuiltInSpecs(), &job);
+    ASSERT_TRUE(changed.ok()) << changed.status();
+    EXPECT_TRUE(*NeedsNoPservers(BuiltInSpecs(), job));
+  }
+}
+
 TEST(WithoutPserversTest, AsyncAndGeoAreRefused) {
   EXPECT_THAT(Refusal(kNumbers), AllOf(HasSubstr("async"), HasSubstr("--a_sync=false"),
                                        HasSubstr("--server_num=1"), Not(HasSubstr("features"))));

@@ -30,6 +30,19 @@ TEST_F(MemberLossTest, TheRankOfALostWorkerIsReplaced) {
   EXPECT_EQ(Decide(), LossDecision::kReplaceRank);
 }
 
+TEST_F(MemberLossTest, WorkersKeepTablesWhicheverOptionSaysSo) {
+  job_->config.mutable_strategy()->set_a_sync(false);
+  EXPECT_FALSE(WorkersKeepTables(*job_));
+  TableConfig* const table = job_->config.add_tables();
+  table->set_update_at(TableConfig::PSERVER);
+  EXPECT_FALSE(WorkersKeepTables(*job_));
+  table->set_update_at(TableConfig::COLLECTIVE);
+  EXPECT_TRUE(WorkersKeepTables(*job_));
+  job_->config.clear_tables();
+  job_->config.mutable_strategy()->mutable_sync_configs()->set_dense(SyncConfigs::COLLECTIVE);
+  EXPECT_TRUE(WorkersKeepTables(*job_));
+}
+
 TEST_F(MemberLossTest, TheLossOfAPserverRollsASyncJobBack) {
   job_->config.mutable_strategy()->set_a_sync(false);
   SetRunning(job_.get());

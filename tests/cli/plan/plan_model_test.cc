@@ -118,6 +118,21 @@ TEST(PlanModelTest, ATinyCollectiveModelNeedsNoPservers) {
   EXPECT_NEAR(Rate(costs, 4, 1, Link(1e4), PlanMode::kCollective), 4 * 100 / 0.025, 1e-3);
 }
 
+TEST(PlanModelTest, DenseTablesThatStayOnPserversNeedThemInCollectiveModeToo) {
+  PlanCosts costs = Costs();
+  costs.set_pulled_bytes(kMiB);  // only dense tables
+  costs.set_kept_dense_bytes(kMiB / 4);
+  EXPECT_TRUE(PserversKeepTables(costs, PlanMode::kCollective));
+  EXPECT_EQ(Rate(costs, 4, 0, Link(100 * kMiB), PlanMode::kCollective), 0);
+  // 10 ms + 2 (3/4) 0.75 MiB / 100 MiB/s between the workers + 4 x 2 x 0.25 MiB / 100 MiB/s through
+  // the pserver's link.
+  const PlanPrediction p =
+      Predict(costs, OnOwnHosts(4, 1, 4), Link(100 * kMiB), PlanMode::kCollective);
+  EXPECT_NEAR(p.examples_per_second(), 4 * 100 / 0.04125, 1e-3);
+  // 2 x 0.25 MiB of each worker through the pserver, and 2 (3/4) 0.75 MiB between the workers.
+  EXPECT_NEAR(p.bytes_per_second(), 4 * 1.625 * kMiB / 0.04125, 1);
+}
+
 TEST(PlanModelTest, RoundTripsToPserversCountOnlyWhereTheyAre) {
   PlanCosts costs = Costs();
   costs.set_pulled_bytes(kMiB);
@@ -263,6 +278,8 @@ TEST(PlanModelTest, MemoryOfAPserver) {
   EXPECT_EQ(PserverMemory(costs, PlanMode::kAsync, 3), 150);
   EXPECT_EQ(PserverMemory(costs, PlanMode::kAsync, 0), 0);
   EXPECT_EQ(PserverMemory(costs, PlanMode::kCollective, 1), 250) << "without the dense tables";
+  costs.set_kept_dense_memory_bytes(40);
+  EXPECT_EQ(PserverMemory(costs, PlanMode::kCollective, 1), 290) << "with those that stay";
 }
 
 TEST(PlanModelTest, TheClosedFormulaIsBestAtItsShare) {

@@ -176,6 +176,15 @@ TEST(PlanSearchTest, ACollectiveJobWithSparseTablesGetsPservers) {
   EXPECT_GE(PserversFor(costs, PlanMode::kCollective, 8, 16), 1u);
 }
 
+TEST(PlanSearchTest, ACollectiveJobThatLeavesDenseTablesOnPserversGetsThem) {
+  PlanCosts costs = DenseCosts();
+  costs.set_kept_dense_bytes(kMiB / 2);
+  const Plan plan = AnswerPlan(costs, Collective());
+  EXPECT_EQ(plan.mode(), "collective");
+  for (const PlanRow& row : plan.rows()) EXPECT_GE(row.pservers(), 1u);
+  EXPECT_GE(PserversFor(costs, PlanMode::kCollective, 8, 16), 1u);
+}
+
 TEST(PlanSearchTest, AnAsyncJobWithoutSparseTablesGetsPservers) {
   PlanQuestion question = Collective();
   question.mode = PlanMode::kAsync;

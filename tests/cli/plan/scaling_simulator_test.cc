@@ -114,6 +114,9 @@ TEST(ScalingSimulatorTest, OnlyCollectiveJobsWithoutSparseTablesHaveNoPservers) 
   ASSERT_GT(formula, 0);
   EXPECT_NEAR(Simulate(costs, PlanMode::kCollective, 16, 0, s), formula, 1e-6 * formula);
   EXPECT_EQ(Simulate(costs, PlanMode::kSync, 16, 0, s), 0);
+  costs.set_kept_dense_bytes(1);
+  EXPECT_EQ(Simulate(costs, PlanMode::kCollective, 16, 0, s), 0);
+  costs.clear_kept_dense_bytes();
   costs.set_rows(1000);
   EXPECT_EQ(Simulate(costs, PlanMode::kCollective, 16, 0, s), 0);
 }

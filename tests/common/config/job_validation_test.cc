@@ -271,7 +271,19 @@ INSTANTIATE_TEST_SUITE_P(
                    {"optimizers.wide.learning_rate: "}},
         BadSetting{{{"optimizers.clip_global_norm", "-1"}}, {"optimizers.clip_global_norm: -1"}},
         BadSetting{{{"tables", "{name: 'e' update_at: COLLECTIVE}"}},
-                   {"tables[0].update_at: COLLECTIVE", "sync_configs.dense"}},
+                   {"tables[0].update_at: COLLECTIVE contradicts mode async", "a_sync=false"}},
+        BadSetting{{{"tables", "{name: 'e' update_at: COLLECTIVE}"}, {kK, "2"}},
+                   {"tables[0].update_at: COLLECTIVE contradicts mode geo", "a_sync=false"}},
+        BadSetting{{{"tables", "{name: 'e' update_at: PSERVER}"}, {kK, "2"}},
+                   {"tables[0].update_at: PSERVER contradicts mode geo", "k_steps to 0"}},
+        BadSetting{{{"strategy.a_sync", "false"},
+                    {"tables", "{name: 'e' update_at: PSERVER}"},
+                    {"strategy.sync_configs.comm_num", "2"}},
+                   {"strategy.sync_configs.comm_num: has no effect", "update_at"}},
+        BadSetting{{{"strategy.a_sync", "false"},
+                    {"tables", "{name: 'e' update_at: COLLECTIVE}"},
+                    {"strategy.sync_configs.comm_num", "9"}},
+                   {"strategy.sync_configs.comm_num: 9"}},
         BadSetting{{{"strategy.sync_configs.dense", "COLLECTIVE"}},
                    {"strategy.sync_configs.dense: COLLECTIVE contradicts mode async"}},
         BadSetting{{{"strategy.sync_configs.gradient_merge_steps", "4"}},
@@ -334,6 +346,11 @@ TEST(JobValidationTest, GoodSettingsOfEachModePass) {
   EXPECT_EQ(Refusal({{kHot, "{}"}}), "");
   EXPECT_EQ(Refusal({{kHot + ".max_staleness_steps", "4"}, {"train.pipeline_depth", "4"}}), "");
   EXPECT_EQ(Refusal({{"tables", "{name: 'e' wire_type: BF16}"}}), "");
+  EXPECT_EQ(
+      Refusal({{"strategy.a_sync", "false"},
+               {"tables", "[{name: 'e' update_at: COLLECTIVE}, {name: 'f' update_at: PSERVER}]"},
+               {"strategy.sync_configs.engine", "GLOO"}}),
+      "");
   EXPECT_EQ(Refusal({{"evaluate_only", "true"}, {"initial_model", "m"}, {"data.train_files", ""}}),
             "");
 }

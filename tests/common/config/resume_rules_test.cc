@@ -75,6 +75,9 @@ TEST(ResumeRulesTest, SettingsThatDecideNoValuesAreFree) {
            {"checkpoint.dir", "/d"},
            {"tables[0].num_shards", "16"},
            {"tables[0].max_rows", "1000"},
+           {"tables[0].update_at", "COLLECTIVE"},
+           {"tables", "[]"},
+           {"tables", "[{name: 'deep/0/bias' update_at: COLLECTIVE}, {name: 'embedding'}]"},
            {"initial_checkpoint", "/yesterday"},
        }) {
     const absl::Status may = CheckResume(With({}), With({{path, value}}));
@@ -104,6 +107,7 @@ TEST(ResumeRulesTest, SettingsThatDecideValuesAreRefusedByPath) {
            {"features[0].name", "aged"},
            {"features[1].categorical.column", "j"},
            {"optimizers.all.learning_rate", "0.01"},
+           {"tables[0].wire_type", "BF16"},
            {"optimizers.all.adam.beta1", "0.8"},
            {"optimizers.clip_global_norm", "1"},
            {"strategy.a_sync", "true"},
@@ -120,6 +124,24 @@ TEST(ResumeRulesTest, SettingsThatDecideValuesAreRefusedByPath) {
       std::string(CheckResume(With({}), With({{"train.batch_size", "256"}, {"worker_num", "4"}}))
                       .message()),
       HasSubstr("train.batch_size is 256, but was 512"));
+}
+
+TEST(ResumeRulesTest, OfTablesOnlyWhatDecidesValuesCounts) {
+  const std::string rule = "{name: 'wide/bias' optimizer {sgd {}}}";
+  const auto tables = [](const std::string& text) { return With({{"tables", "[" + text + "]"}}); };
+  const JobConfig saved = tables("{name: 'deep/0/bias' update_at: COLLECTIVE}, " + rule);
+  for (const std::string& same :
+       {rule, rule + ", {name: 'deep/0/bias'}",
+        rule + ", {name: 'embedding' update_at: PSERVER}, {name: 'deep/0/bias' num_shards: 1}"}) {
+    const absl::Status may = CheckResume(saved, tables(same));
+    EXPECT_TRUE(may.ok()) << same << ": " << may;
+    EXPECT_TRUE(CheckResume(tables(same), saved).ok()) << same;
+  }
+  EXPECT_THAT(std::string(CheckResume(saved, With({})).message()), HasSubstr("wide/bias"));
+  EXPECT_THAT(
+      std::string(CheckResume(saved, tables("{name: 'deep/0/bias' optimizer {sgd {}}}, " + rule))
+                      .message()),
+      HasSubstr("tables[0].optimizer"));
 }
 
 TEST(ResumeRulesTest, NewAndMissingFeaturesAreNamed) {
