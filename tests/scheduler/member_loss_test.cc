@@ -32,6 +32,7 @@ TEST_F(MemberLossTest, TheRankOfALostWorkerIsReplaced) {
 
 TEST_F(MemberLossTest, WorkersKeepTablesWhicheverOptionSaysSo) {
   job_->config.mutable_strategy()->set_a_sync(false);
+  job_->config.set_evaluate_only(false);
   EXPECT_FALSE(WorkersKeepTables(*job_));
   TableConfig* const table = job_->config.add_tables();
   table->set_update_at(TableConfig::PSERVER);
@@ -41,6 +42,8 @@ TEST_F(MemberLossTest, WorkersKeepTablesWhicheverOptionSaysSo) {
   job_->config.clear_tables();
   job_->config.mutable_strategy()->mutable_sync_configs()->set_dense(SyncConfigs::COLLECTIVE);
   EXPECT_TRUE(WorkersKeepTables(*job_));
+  job_->config.set_evaluate_only(true);
+  EXPECT_FALSE(WorkersKeepTables(*job_)) << "nothing is trained";
 }
 
 TEST_F(MemberLossTest, TheLossOfAPserverRollsASyncJobBack) {
