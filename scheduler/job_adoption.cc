@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
 #include "common/saved_model/checkpoint.h"
+#include "scheduler/member_loss.h"
 
 namespace sluice {
 namespace {
@@ -86,6 +87,7 @@ absl::Status JobAdoption::Begin(Job* job, const Recovery& counts, const StoredRu
   options.save_id = ModelSaveId(record.spec().instance());
   options.global_batch = record.spec().global_batch();
   options.resume = began_at.get();
+  options.ranks_close_steps = RanksCloseSteps(*job, record.spec().route());
   const absl::Status replayed =
       Replay(run, record.clock() == parts_.effects->records()->clock(), now, options, &job->run);
   if (!replayed.ok()) {

@@ -190,6 +190,7 @@ void JobLifecycle::Run(Job* job, absl::Time now) {
   run.save_id = SaveIdOf(*job);
   run.global_batch = job->spec.global_batch();
   run.resume = job->resume.get();
+  run.ranks_close_steps = RanksCloseSteps(*job);
   job->run.emplace(run, now);
   if (job->steps) {
     job->steps->Restart(job->spec.worker_num());
@@ -494,17 +495,18 @@ void JobLifecycle::TakeGroup(const Member& worker, const RankGroupReport& report
   const RankSlot* const slot = job->ranks.SlotOf(worker.id);
   if (slot == nullptr || report.job_id() != job->job_id ||
       slot->incarnation() != report.incarnation() ||
-      report.rank() != job->ranks.by_member.at(worker.id)) {
+      report.rank() != job->ranks.by_member.at(worker.id) ||
+      report.totals_size() > static_cast<int>(job->ranks.slots.size())) {
     return;
   }
   if (!job->cards.Take(report)) return;
-  const uint64_t generation = job->spec.route().generation();
-  if (!report.error().empty() && report.generation() == generation) {
+  // Also when another loss has raised the generation since: the ranks that gave up have ended.
+  if (!report.error().empty()) {
     job->recovery.NoteCause(
         absl::StrCat(DescribeMember(worker), " of job ", job->job_id, ": ", report.error()), now);
     return RollBack(job, now);
   }
-  if (!job->cards.Of(generation, job->ranks.slots).empty()) TellRanks(*job);
+  if (!job->cards.Of(job->spec.route().generation(), job->ranks.slots).empty()) TellRanks(*job);
   if (job->ranks.removal) AdvanceRemoval(job, now);
 }
 

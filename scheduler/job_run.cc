@@ -46,6 +46,7 @@ JobRun::JobRun(const Options& options, absl::Time now)
                         ? options.global_batch
                         : std::max<uint64_t>(StepExamples(config_), 1) * worker_num_),
       resume_(options.resume),
+      ranks_close_steps_(options.ranks_close_steps),
       phases_(ListPhases(config_, resume_ == nullptr ? 0 : resume_->state().epoch()), worker_num_),
       results_(config_, worker_num_),
       index_(worker_num_),
@@ -287,7 +288,7 @@ absl::Status JobRun::Rejoin(uint32_t rank, uint64_t lost, const HeldOfRank& held
       }
     }
     // Without tables on pservers, the other ranks say later where the rank continues.
-    const bool all_read_again = sync() && rejoined.phase == 0 && !WorkersKeepDenseTables(config_);
+    const bool all_read_again = sync() && rejoined.phase == 0 && !ranks_close_steps_;
     if (result().epochs_log().empty() && !all_read_again) results_.SummaryLacks(rank);
   }
   rejoins_[rank] = std::move(rejoined);

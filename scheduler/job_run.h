@@ -44,10 +44,11 @@ class JobRun {
     uint64_t global_batch = 0;  // sync: examples of a global step; 0: as the job says
     // The run continues from here; null: from the beginning. Outlives the run.
     const ResumePoint* resume = nullptr;
+    bool ranks_close_steps = false;  // RanksCloseSteps (member_loss.h)
   };
   JobRun(const Options& options, absl::Time now);
   JobRun(const JobConfig* config, uint32_t worker_num, absl::Time now)
-      : JobRun(Options{config, worker_num, "", 0, nullptr}, now) {}
+      : JobRun(Options{config, worker_num, "", 0, nullptr, false}, now) {}
 
   // The state of the run without the reports of INDEX. To be called when a phase has just begun.
   RunState Save() const;
@@ -178,6 +179,7 @@ class JobRun {
   const std::string save_id_;  // Phase.save_id
   const uint64_t global_batch_;
   const ResumePoint* const resume_;
+  const bool ranks_close_steps_;
   std::vector<WorkerState> resume_states_;  // by rank
   JobPhases phases_;
   JobResults results_;

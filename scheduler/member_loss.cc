@@ -26,8 +26,10 @@ bool WorkersKeepTables(const Job& job) {
   return WorkersKeepDenseTables(job.config) && !job.config.evaluate_only();
 }
 
-bool RanksCloseSteps(const Job& job) {
-  const auto& tables = job.spec.route().tables();
+bool RanksCloseSteps(const Job& job) { return RanksCloseSteps(job, job.spec.route()); }
+
+bool RanksCloseSteps(const Job& job, const Route& route) {
+  const auto& tables = route.tables();
   return WorkersKeepTables(job) &&
          std::all_of(tables.begin(), tables.end(),
                      [](const TableRoute& table) { return table.owner().empty(); });

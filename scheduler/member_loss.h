@@ -49,6 +49,8 @@ bool WorkersKeepTables(const Job& job);
 // True when these workers also close the steps among themselves, because pservers have no shards of
 // the job.
 bool RanksCloseSteps(const Job& job);
+// The same with the route that the job is about to have.
+bool RanksCloseSteps(const Job& job, const Route& route);
 
 // True when a worker of a rank other than that of `lost` holds these tables.
 // REQUIRES: WorkersKeepTables(job).

@@ -12,8 +12,21 @@ bool RankCards::Take(const RankGroupReport& report) {
                     report.card() != known.card() || report.error() != known.error() ||
                     (report.holds_tables() && !held);
   known = report;
+  KeepSumsOnce(&known);
   known.set_holds_tables(report.holds_tables() || held);
   return news;
+}
+
+void RankCards::KeepSumsOnce(RankGroupReport* newest) {
+  for (TrainTotals& totals : *newest->mutable_totals()) totals.clear_net_state();
+  if (newest->totals().empty()) return;
+  for (auto& [rank, other] : reports_) {
+    if (&other == newest || other.totals().empty()) continue;
+    const bool newer = newest->generation() != other.generation()
+                           ? newest->generation() > other.generation()
+                           : newest->closed_steps() > other.closed_steps();
+    (newer ? other : *newest).clear_totals();
+  }
 }
 
 const RankGroupReport* RankCards::ReportOf(uint32_t rank, const RankSlot& slot,

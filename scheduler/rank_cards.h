@@ -4,7 +4,8 @@
 // A group has the generation of the route. Every loss of a rank raises it, so each report belongs
 // to one group, and to one life of its rank.
 //
-// Memory: a card of at most 64 KiB for each rank, until the rank has met the others.
+// Memory: a card of at most 64 KiB for each rank, until the rank has met the others; and the sums
+// of all ranks once, from the report that is furthest ahead.
 //
 // Thread safety: one thread.
 #pragma once
@@ -35,6 +36,8 @@ class RankCards {
   void Clear() { reports_.clear(); }
 
  private:
+  void KeepSumsOnce(RankGroupReport* newest);
+
   std::map<uint32_t, RankGroupReport> reports_;  // by rank
 };
 

@@ -86,7 +86,12 @@ absl::StatusOr<std::optional<RankRemoval::End>> RankRemoval::EndAmongRanks(const
     const RankGroupReport* const report =
         job.cards.ReportOf(rank, job.ranks.slots[rank], generation);
     if (report == nullptr) return std::nullopt;
-    if (ahead == nullptr || report->closed_steps() > ahead->closed_steps()) ahead = report;
+    // A rank that was told of the step does not know the sums of the others.
+    if (ahead == nullptr || report->closed_steps() > ahead->closed_steps() ||
+        (report->closed_steps() == ahead->closed_steps() &&
+         report->totals_size() > ahead->totals_size())) {
+      ahead = report;
+    }
   }
   if (ahead != nullptr) end.step = std::max<uint64_t>(end.step, ahead->closed_steps());
   if (end.step == job.run->began_after()) return std::make_optional(std::move(end));

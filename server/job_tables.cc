@@ -294,11 +294,15 @@ void JobTables::CloseStep(const JobView& view, uint64_t step, const JobLedger::O
   span.set_step(step);
   std::vector<Shard*> shards;
   view.ForEachShard([&](Shard* shard) { shards.push_back(shard); });
-  const auto begin = std::chrono::steady_clock::now();
-  Share(shards.size(),
-        [&](size_t i) { NamingTable(*shards[i], [&] { shards[i]->CloseStep(step); }); });
+  std::atomic<int64_t> busy_ns{0};  // of all threads together
+  Share(shards.size(), [&](size_t i) {
+    const auto begin = std::chrono::steady_clock::now();
+    NamingTable(*shards[i], [&] { shards[i]->CloseStep(step); });
+    busy_ns.fetch_add(std::chrono::nanoseconds(std::chrono::steady_clock::now() - begin).count(),
+                      std::memory_order_relaxed);
+  });
   if (shard_threads_ != nullptr) {
-    large_steps_.store(std::chrono::steady_clock::now() - begin >= shard_threads_->worth_sharing(),
+    large_steps_.store(std::chrono::nanoseconds(busy_ns) >= shard_threads_->worth_sharing(),
                        std::memory_order_relaxed);
   }
   if (wanted.checkpoint > 0) cuts_.Begin(wanted.checkpoint, step, view);
@@ -359,7 +363,7 @@ void JobTables::AnswerParked(ParkedPull* parked) {
 void JobTables::Share(size_t n, const std::function<void(size_t)>& work) {
   if (shard_threads_ != nullptr && large_steps_.load(std::memory_order_relaxed))
     return shard_threads_->ForEach(n, work);
-  for (size_t i = 0; i < n; ++i) work(i);
+  ShardThreads::ForEachAlone(n, work);
 }
 
 void JobTables::Answer(const Caller& caller, const JobView& view, const Pull& pull,

@@ -18,12 +18,21 @@ ShardThreads::~ShardThreads() {
   for (std::thread& helper : helpers_) helper.join();
 }
 
-void ShardThreads::ForEach(size_t n, const std::function<void(size_t)>& work) {
-  if (helpers_.empty() || n < 2) {
-    for (size_t i = 0; i < n; ++i) work(i);
-    return;
+void ShardThreads::ForEachAlone(size_t n, absl::FunctionRef<void(size_t)> work) {
+  std::exception_ptr error;
+  for (size_t i = 0; i < n; ++i) {
+    try {
+      work(i);
+    } catch (...) {
+      error = std::current_exception();
+    }
   }
-  Round round{&work, n};
+  if (error != nullptr) std::rethrow_exception(error);
+}
+
+void ShardThreads::ForEach(size_t n, absl::FunctionRef<void(size_t)> work) {
+  if (helpers_.empty() || n < 2) return ForEachAlone(n, work);
+  Round round{work, n};
   MutexLock lock(&mutex_);
   rounds_.push_back(&round);
   begun_.NotifyAll();
@@ -39,7 +48,7 @@ void ShardThreads::RunNext(Round* round) {
   mutex_.Unlock();
   std::exception_ptr error;
   try {
-    (*round->work)(item);
+    round->work(item);
   } catch (...) {
     error = std::current_exception();
   }

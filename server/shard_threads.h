@@ -11,10 +11,10 @@
 #include <cstddef>
 #include <deque>
 #include <exception>
-#include <functional>
 #include <thread>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "common/base/mutex.h"
 
 namespace sluice {
@@ -32,14 +32,16 @@ class ShardThreads {
 
   // Calls work(i) once for each i < n, beginning in ascending order, and returns when all have
   // returned. When calls throw, the others still run; then one of the exceptions is thrown again.
-  void ForEach(size_t n, const std::function<void(size_t)>& work);
+  void ForEach(size_t n, absl::FunctionRef<void(size_t)> work);
+  // The same on the caller's thread alone.
+  static void ForEachAlone(size_t n, absl::FunctionRef<void(size_t)> work);
 
   std::chrono::microseconds worth_sharing() const { return worth_sharing_; }
 
  private:
   // One call of ForEach, on the caller's stack. Guarded by mutex_.
   struct Round {
-    const std::function<void(size_t)>* work;
+    absl::FunctionRef<void(size_t)> work;
     size_t items;
     size_t next = 0;     // the item that begins next
     size_t running = 0;  // items that have begun and not returned

@@ -54,7 +54,7 @@ class CollectiveDenseTables : public DenseTables, private RankMeetings {
     const JobSpec* spec = nullptr;  // outlives the tables, as does env
     std::unique_ptr<Collective> collective;
     Env* env = nullptr;
-    // Of this rank. `ranks`, `generation` and `holds_tables` are set by Create.
+    // Describes this rank. `ranks`, `generation` and `holds_tables` are set by Create.
     RankGroup::Options group;
     // This life takes over the rank from an earlier one, and gets the tables from the others.
     bool rejoins = false;
@@ -65,7 +65,7 @@ class CollectiveDenseTables : public DenseTables, private RankMeetings {
   ~CollectiveDenseTables() override;
 
   void AddToPull(StepBuffers*, PullRequest*) const override {}
-  // Of Options::tables alone, in their order.
+  // Has a place for each of Options::tables, in their order.
   std::vector<const float*> ValuesOf(const StepBuffers& pulled) const override;
   void AddToPush(const StepBuffers*, PushRequest*) const override {}
 

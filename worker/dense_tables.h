@@ -85,7 +85,8 @@ class PserverDenseTables : public DenseTables {
  public:
   // `model` outlives this.
   explicit PserverDenseTables(const Model* model);
-  // Of some of the tables: `indices` in Model::dense_tables(). ValuesOf still has a place for each.
+  // For some of the tables: `indices` in Model::dense_tables(). ValuesOf still has a place for
+  // each.
   PserverDenseTables(const Model* model, std::vector<size_t> indices)
       : model_(model), indices_(std::move(indices)) {}
   void AddToPull(StepBuffers* values, PullRequest* pull) const override;

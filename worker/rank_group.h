@@ -51,8 +51,8 @@ class RankGroup {
   };
   RankGroup(std::unique_ptr<Collective> collective, Options options);
 
-  // Takes the scheduler's latest word. `cards`: of the group, once all ranks have theirs; else
-  // empty.
+  // Takes the newest generation and cards from the scheduler. `cards`: of the group, once all ranks
+  // have theirs; else empty.
   void Ask(uint64_t generation, const RankGroupCards& cards);
   // True when Attend has something to do.
   const std::atomic<bool>& asked() const { return asked_; }
@@ -66,8 +66,8 @@ class RankGroup {
   // steps that have closed, as far as the scheduler knows. ABORTED: they cannot continue in place,
   // which the scheduler is told. After another error the ranks meet again in the next group.
   using Agree = absl::FunctionRef<absl::Status(Collective& collective, uint64_t closed)>;
-  // The ranks do not meet any more, because the job continues without a lost one; but so many steps
-  // have closed. True if that is news to this rank.
+  // Called when the job continues without a lost rank, so that the ranks do not meet. `closed`: how
+  // many steps have closed. Returns true if this rank did not know.
   using Told = absl::FunctionRef<bool(uint64_t closed)>;
   // Does what can be done now for the newest generation, without waiting for the scheduler.
   absl::Status Attend(Agree agree, Told told);

@@ -15,8 +15,8 @@
 
 namespace sluice {
 
-// What every rank knows of the step that has closed last, in a job whose ranks close the steps
-// among themselves.
+// The step that has closed last, as every rank knows it in a job whose ranks close the steps among
+// themselves.
 struct ClosedStep {
   uint64_t steps = 0;               // global steps that have closed; 0: nothing is known
   uint64_t checkpoint = 0;          // cut after the step; 0: none

@@ -276,10 +276,11 @@ absl::Status GlooPeers::Await(UnboundBuffer* buffer, uint32_t rank, bool send) {
       expired = expired_;
       cancelled = cancelled_;
     }
+    // What has arrived counts: other ranks may have committed what they reduced with it.
+    if (complete && !interruption.has_value()) return absl::OkStatus();
     if (cancelled) return Fail(GroupFault::kLeft, self_);
     if (interruption.has_value()) return End(*interruption);
     if (broken) return Broken(rank);
-    if (complete) return absl::OkStatus();
     // Otherwise the wait was aborted: by the watchdog now, or just as an earlier wait was complete.
     if (expired) return Fail(GroupFault::kSilent, rank);
   }

@@ -83,7 +83,7 @@ class ShmSender {
   const size_t max_queued_bytes_;
   ByteBudget* const queued_;
 
-  // Of whoever pumps. The link is given back once nobody does.
+  // Used by the thread that pumps. The link is given back once nobody does.
   std::shared_ptr<const ShmLink> link_;
   RingWriter writer_;
   std::optional<Outgoing> current_;  // being written; of whoever pumps, else guarded by mutex_

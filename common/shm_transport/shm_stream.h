@@ -121,7 +121,7 @@ class ShmStream : public Stream,
   const Time opened_;
   std::shared_ptr<ShmLink> link_;  // until Finish; the sender may hold it longer
 
-  // Of the stream's thread.
+  // Used by the stream's thread alone.
   ShmReceiver receiver_;
   ShmPeer peer_;
   Events events_;

@@ -56,5 +56,30 @@ TEST_F(RankCardsTest, ALifeHoldsTheTablesFromItsFirstWordOn) {
   EXPECT_FALSE(cards_.Holds(0, 12)) << "the next life has to get them";
 }
 
+TEST_F(RankCardsTest, TheSumsOfTheReportThatIsFurthestAheadAreKept) {
+  const auto with_sums = [&](uint32_t rank, uint64_t closed_steps) {
+    RankGroupReport report = Report(rank, 10 + rank, 3, "card");
+    report.set_closed_steps(closed_steps);
+    for (uint64_t r = 0; r < 2; ++r) {
+      report.add_totals()->set_examples(100 + r);
+      report.mutable_totals()->rbegin()->set_net_state("large");
+    }
+    return report;
+  };
+  const auto sums_of = [&](uint32_t rank) {
+    return cards_.ReportOf(rank, slots_[rank], 3)->totals();
+  };
+  cards_.Take(with_sums(0, 5));
+  ASSERT_EQ(sums_of(0).size(), 2);
+  EXPECT_EQ(sums_of(0)[1].examples(), 101u);
+  EXPECT_EQ(sums_of(0)[1].net_state(), "");
+  cards_.Take(with_sums(1, 6));
+  EXPECT_EQ(sums_of(0).size(), 0);
+  EXPECT_EQ(sums_of(1).size(), 2);
+  cards_.Take(with_sums(0, 5));
+  EXPECT_EQ(sums_of(0).size(), 0);
+  EXPECT_EQ(sums_of(1).size(), 2);
+}
+
 }  // namespace
 }  // namespace sluice

@@ -55,7 +55,7 @@ TEST(ShardThreadsTest, CallersDoNotWaitForEachOthersItems) {
 }
 
 TEST(ShardThreadsTest, AnExceptionComesToTheCallerAfterAllItems) {
-  for (const int helpers : {1, 3}) {
+  for (const int helpers : {0, 1, 3}) {
     ShardThreads threads(helpers);
     std::atomic<int> runs{0};
     const auto work = [&](size_t i) {
