@@ -37,13 +37,14 @@ class ResumeCase(SluiceTest):
         launcher.wait()
         self.await_none_left()
 
-    def train_and_kill(self, *flags, name, after, job=None):
-        """Starts a job and kills it once it has a checkpoint of step `after` or a later one. Returns its newest one."""
+    def train_and_kill(self, *flags, name, after, job=None, count=1):
+        """Starts a job and kills it once it has `count` checkpoints, one of step `after` or a later one. Returns its newest."""
         launcher = self.start_launch(*flags, job=job or self.job, name=name)
 
         def reached():
             self.assertIsNone(launcher.poll(), (self.tmp / (name + ".out")).read_text())
-            return [step for step in self.checkpoints(name) if step >= after]
+            steps = self.checkpoints(name)
+            return len(steps) >= count and max(steps) >= after
 
         wait_until(reached, lambda: "a checkpoint after step %d:\n%s" % (after, (self.tmp / (name + ".out")).read_text()))
         self.kill(launcher)

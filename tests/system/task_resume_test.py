@@ -119,7 +119,7 @@ class TaskResumeTest(ResumeCase):
     def test_geo_continues_with_its_optimizer_state(self):
         flags = self.flags(EVERY, GEO)
         whole, _ = self.launch(*self.flags(GEO), job=self.job, name="whole")
-        step = self.train_and_kill(*flags, name="run", after=800)
+        step = self.train_and_kill(*flags, name="run", after=800, count=2)
         folder = self.tmp / "run" / "checkpoints" / ("step-%d" % step)
         files = sorted(path.name for path in folder.glob("worker-*"))
         self.assertEqual(len(files), 2)

@@ -548,16 +548,17 @@ std::vector<absl::Status> DisagreeOnce(RankThreads* group, int odd) {
 
 TEST_P(CollectiveTest, TheFirstErrorOfAnyCommunicatorEndsAll) {
   if (ranks() == 1) return;
-  // A rank may first notice that another one has ended a communicator on which they agreed. NCCL
-  // does not say why, so that this rank then knows of an end alone.
-  const bool may_be_an_end = std::string(GetParam().engine) == "nccl" && GetParam().comm_num > 1;
+  // A rank may first notice that another one has ended a communicator on which they agreed, and then
+  // knows of an end alone.
+  const bool may_be_an_end = GetParam().comm_num > 1;
   const auto is_expected = [may_be_an_end](const absl::Status& status) {
     return absl::IsInvalidArgument(status) || (may_be_an_end && absl::IsUnavailable(status));
   };
   uint64_t generation = 1;
   for (const int odd : {0, 1, 2, 5, 8}) {
-    for (const absl::Status& status : DisagreeOnce(&group_, odd))
-      EXPECT_TRUE(is_expected(status)) << status;
+    const std::vector<absl::Status> ends = DisagreeOnce(&group_, odd);
+    for (const absl::Status& status : ends) EXPECT_TRUE(is_expected(status)) << status;
+    EXPECT_TRUE(std::any_of(ends.begin(), ends.end(), absl::IsInvalidArgument)) << ends[0];
     group_.Run([&](uint32_t r, Collective& c) {
       const absl::Status status = c.Barrier();
       EXPECT_TRUE(is_expected(status)) << r << ": " << status;
