@@ -53,11 +53,11 @@ class DenseReplica {
   // The step has closed: the schedules go on. Call it after the updates, also when there were none.
   void CloseStep() { ++closed_; }
 
-  // What another copy needs to become equal to this one: all values and optimizer state, and
-  // counts. The arrays are valid as long as the replica.
+  // All values and optimizer state, and the counts: a copy with the same ones is equal to this one.
+  // The arrays are valid as long as the replica.
   std::vector<absl::Span<float>> Arrays();
   std::vector<uint64_t> Counts() const;
-  // `counts`: of a replica of the same tables.
+  // `counts` must come from a replica of the same tables.
   void SetCounts(const std::vector<uint64_t>& counts);
 
   // The tables at one moment.

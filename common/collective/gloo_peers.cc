@@ -276,7 +276,8 @@ absl::Status GlooPeers::Await(UnboundBuffer* buffer, uint32_t rank, bool send) {
       expired = expired_;
       cancelled = cancelled_;
     }
-    // What has arrived counts: other ranks may have committed what they reduced with it.
+    // A message that has arrived is used even after Cancel. Other ranks may have committed a step
+    // that they reduced with the same message, and then this rank needs its means too.
     if (complete && !interruption.has_value()) return absl::OkStatus();
     if (cancelled) return Fail(GroupFault::kLeft, self_);
     if (interruption.has_value()) return End(*interruption);

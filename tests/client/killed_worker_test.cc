@@ -86,7 +86,7 @@ class KilledWorkerTest : public ::testing::Test {
       address = cluster_.network()->AddressOf(address);
     return job;
   }
-  // What a later life of the rank finds of it.
+  // Checks what this life has left on the pserver, as the next life of the rank reads it.
   void CheckLife(uint64_t life) {
     const auto client = cluster_.Client(kVictim, nullptr, life + 1);
     std::vector<uint32_t> items;

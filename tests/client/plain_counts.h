@@ -1,5 +1,5 @@
-// What the pservers may hold while ranks push at random, in the plainest way: the reference of the
-// model check (data_plane_model_test.cc).
+// Bounds of the counts that pservers may hold while ranks push at random. It is the plain reference
+// of the model check (data_plane_model_test.cc).
 //
 // Each push of a rank adds one to the rank's count of some items. An item stands for a sparse row
 // or for the dense table. Until a push is acknowledged, nobody knows whether it is applied: a count
@@ -49,7 +49,7 @@ class PlainCounts {
       least[r] = std::max(items_[item].acknowledged[r], items_[item].seen[r]);
     return least;
   }
-  // What an exchange of the rank, the last one that was started, finds at least of the rank itself.
+  // Pushes of the rank that have been started. The reply to its last exchange holds at least these.
   uint64_t Started(uint32_t rank, uint32_t item) const {
     MutexLock lock(&mutex_);
     return items_[item].started[rank];

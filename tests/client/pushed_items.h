@@ -1,4 +1,4 @@
-// What a pushing_worker pushes, which the test that kills it knows too.
+// The pushes of a pushing_worker. The test that kills it computes the same ones.
 //
 // Thread safety: free functions, safe from any thread.
 #pragma once

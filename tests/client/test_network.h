@@ -21,7 +21,7 @@ class TestNetwork {
 
   virtual ~TestNetwork() = default;
 
-  // What clients use. The addresses are the names of Bind.
+  // The transport of the clients. Its addresses are the names given to Bind.
   virtual Transport* transport() = 0;
   // Serves the streams and calls to `name` from now on.
   // REQUIRES: `name` is not bound.

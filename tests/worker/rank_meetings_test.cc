@@ -120,7 +120,7 @@ class RankMeetingsTest : public ::testing::Test {
     for (const auto& tables : tables_) values.push_back(tables->ValuesOf({})[1][2]);
     return values;
   }
-  // What they are after so many steps without a loss: all gradients are 1.
+  // The values after so many steps without a loss. All gradients are 1.
   float Expected(uint64_t steps) {
     DenseReplica replica(*CreateTableLayouts(spec_.tables(), 1));
     for (uint64_t step = 0; step < steps; ++step) {
