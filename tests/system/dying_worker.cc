@@ -14,20 +14,14 @@
 
 #include <atomic>
 #include <cstdlib>
-#include <iostream>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
-#include "common/daemon/daemon_flags.h"
-#include "common/daemon/member_flags.h"
-#include "common/daemon/stop_signal.h"
-#include "worker/data_plane.h"
-#include "worker/worker_server.h"
-
-DEFINE_int32(rank, -1, "worker slot in the cluster");
+#include "tests/system/worker_main.h"
 
 namespace sluice {
 namespace {
@@ -138,41 +132,19 @@ std::string Variable(const char* name) {
 }  // namespace sluice
 
 int main(int argc, char** argv) {
-  const auto fail = [](const absl::Status& status) {
-    return sluice::FailToStart(sluice::ROLE_WORKER, status);
+  std::unique_ptr<sluice::Moment> moment;
+  const auto prepare = [&moment](sluice::WorkerServer::Options* options)
+      -> absl::StatusOr<std::unique_ptr<sluice::Transport>> {
+    const std::pair<std::string, std::string> at = absl::StrSplit(sluice::Variable("DIE_AT"), ':');
+    uint64_t number = 0;
+    if (!absl::SimpleAtoi(at.second, &number) || sluice::Variable("DIE_ONCE").empty())
+      return absl::InvalidArgumentError("DIE_AT and DIE_ONCE must say when to die");
+    moment = std::make_unique<sluice::Moment>(at.first, number, sluice::Variable("DIE_ONCE"));
+    options->threads = 1;
+    options->wrap_collective = [&moment](std::unique_ptr<sluice::Collective> inner) {
+      return std::make_unique<sluice::DyingCollective>(std::move(inner), moment.get());
+    };
+    return std::make_unique<sluice::DyingTransport>(options->transport, moment.get());
   };
-  const absl::Status begun = sluice::BeginDaemon("a worker that dies", &argc, &argv);
-  if (!begun.ok()) return fail(begun);
-  sluice::IdentityFlags flags = sluice::ReadDaemonFlags();
-  sluice::ReadMemberFlags(&flags);
-  const auto identity = sluice::ResolveIdentity(sluice::ROLE_WORKER, flags);
-  if (!identity.ok()) return fail(identity.status());
-  const std::pair<std::string, std::string> at = absl::StrSplit(sluice::Variable("DIE_AT"), ':');
-  uint64_t number = 0;
-  if (!absl::SimpleAtoi(at.second, &number) || sluice::Variable("DIE_ONCE").empty())
-    return fail(absl::InvalidArgumentError("DIE_AT and DIE_ONCE must say when to die"));
-  sluice::Moment moment(at.first, number, sluice::Variable("DIE_ONCE"));
-
-  const auto print = [](const std::string& line) { std::cout << line << std::endl; };
-  sluice::DataPlane data_plane(*identity, print);
-  sluice::DyingTransport transport(data_plane.transport(), &moment);
-  sluice::WorkerServer::Options options;
-  options.identity = *identity;
-  options.threads = 1;
-  options.transport = &transport;
-  options.clock = sluice::Clock::Real();
-  options.env = sluice::Env::Real();
-  options.log = print;
-  options.wrap_collective = [&moment](std::unique_ptr<sluice::Collective> inner) {
-    return std::make_unique<sluice::DyingCollective>(std::move(inner), &moment);
-  };
-  options.on_end = [](absl::Status status) {
-    std::cout << status << std::endl;
-    sluice::StopSignal::Stop(sluice::ExitCodeOf(status));
-  };
-  auto server = sluice::WorkerServer::Start(std::move(options));
-  if (!server.ok()) return fail(server.status());
-  const int code = sluice::StopSignal::Wait();
-  server->reset();
-  return code;
+  return sluice::RunWorker("a worker that dies", sluice::Env::Real(), argc, argv, prepare);
 }

@@ -548,8 +548,8 @@ std::vector<absl::Status> DisagreeOnce(RankThreads* group, int odd) {
 
 TEST_P(CollectiveTest, TheFirstErrorOfAnyCommunicatorEndsAll) {
   if (ranks() == 1) return;
-  // A rank may first notice that another one has ended a communicator on which they agreed, and then
-  // knows of an end alone.
+  // A rank may first notice that another one has ended a communicator on which they agreed, and
+  // then knows of an end alone.
   const bool may_be_an_end = GetParam().comm_num > 1;
   const auto is_expected = [may_be_an_end](const absl::Status& status) {
     return absl::IsInvalidArgument(status) || (may_be_an_end && absl::IsUnavailable(status));
