@@ -133,8 +133,11 @@ absl::Status RankGroup::Join(const RankGroupCards& cards, Agree agree) {
   const absl::Status agreed = agree(*collective_, cards.closed_steps());
   if (absl::IsAborted(agreed)) GiveUp(std::string(agreed.message()));
   SLUICE_RETURN_IF_ERROR(agreed);
-  Report([&](RankGroupReport* report) {
+  {
+    MutexLock lock(&mutex_);
     joined_ = cards.generation();
+  }
+  Report([](RankGroupReport* report) {
     report->clear_card();
     report->clear_totals();
     report->set_holds_tables(true);
