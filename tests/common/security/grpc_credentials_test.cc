@@ -3,12 +3,14 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <openssl/ssl.h>
 
 #include <filesystem>
 
 #include "common/transport/grpc_transport.h"
 #include "tests/common/security/recorded_audit.h"
 #include "tests/common/security/test_certificates.h"
+#include "tests/common/security/tls_client.h"
 #include "tests/common/transport/grpc_servers.h"
 #include "tests/common/transport/recording_streams.h"
 
@@ -60,6 +62,14 @@ class GrpcCredentialsTest : public testing::Test {
   ScriptedServer server_{Echo};
   PeerIdentity peer_;
 };
+
+TEST_F(GrpcCredentialsTest, SessionsPreferTheCheaperCipher) {
+  CredentialsOf(certificates_.Of(PeerRole::kWorker, "0"));
+  const TlsContext context(SSL_CTX_new(TLS_client_method()));
+  const TlsSession session(SSL_new(context.get()));
+  EXPECT_STREQ(SSL_CIPHER_get_name(sk_SSL_CIPHER_value(SSL_get_ciphers(session.get()), 0)),
+               "TLS_AES_128_GCM_SHA256");
+}
 
 TEST_F(GrpcCredentialsTest, AWorkerExchangesMessagesWithAPserver) {
   const auto server = Serve(certificates_.Of(PeerRole::kPserver, "0"));
