@@ -12,6 +12,9 @@
 // A weighted mean moves as much as allreduce; in bfloat16 (3.5 - 1 / r) n, because half as much
 // lies between the ranks.
 //
+// A repetition has a fixed number of operations, or as many as take about kMostSeconds: where other
+// processes keep a rank from its CPU, each hand-over between ranks waits for the scheduler.
+//
 // The limit of gloo is one plain TCP connection over loopback that carries as many bytes as all
 // ranks must send: 2 (r - 1) n for allreduce and a weighted mean, (r - 1) n for the others, half of
 // it each way.
@@ -149,8 +152,17 @@ double Moved(const std::string& operation, double r) {
 struct Size {
   const char* name;
   size_t bytes;
-  int times;  // operations a repetition
+  int times;  // operations a repetition, at most
 };
+
+// The time of a repetition beyond which it has fewer operations.
+constexpr double kMostSeconds = 0.5;
+
+// The operations of a repetition, of which there are at most `most`.
+int TimesOf(Ranks& group, const std::string& operation, int most) {
+  const double seconds = group.Measure(operation, std::min(most, 10));
+  return seconds * most <= kMostSeconds ? most : std::max(1, int(kMostSeconds / seconds));
+}
 
 Benchmark CollectiveBenchmark(const std::string& operation, const std::string& engine, Size size,
                               uint32_t ranks) {
@@ -170,9 +182,10 @@ Benchmark CollectiveBenchmark(const std::string& operation, const std::string& e
   }
   benchmark.prepare = [=](const Settings& settings) -> absl::StatusOr<std::function<Sample()>> {
     const size_t bytes = settings.quick ? std::min(size.bytes, size_t{1} << 20) : size.bytes;
-    const int times = settings.quick ? 2 : std::max(1, shm ? size.times : size.times / 4);
     SLUICE_ASSIGN_OR_RETURN(const std::shared_ptr<Ranks> group,
                             Ranks::Create(engine, ranks, bytes / sizeof(float)));
+    const int most = settings.quick ? 2 : std::max(1, shm ? size.times : size.times / 4);
+    const int times = TimesOf(*group, operation, most);
     const double gigabytes = bytes / 1e9;
     if (shm) {
       const size_t copied = static_cast<size_t>(bytes * Moved(operation, ranks) / 2);

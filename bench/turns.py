@@ -9,11 +9,14 @@ Only the standard library is needed here.
 """
 import argparse
 import json
+import os
 import pathlib
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 ADULT = ROOT / "configs/adult_wide_deep.textproto"
@@ -29,24 +32,31 @@ def flags(description, repetitions):
     return parser
 
 
-def run(command, **kwargs):
-    """Runs a program to its end and returns what it printed. Ends this program when it fails."""
+def run(command, timeout=None, **kwargs):
+    """Runs a program to its end and returns what it printed. Ends this program when it fails or takes longer than `timeout`
+    seconds. Whatever the program has started ends with it."""
     text = " ".join(map(str, command))
-    try:
-        done = subprocess.run([str(c) for c in command], capture_output=True, text=True, **kwargs)
-    except subprocess.TimeoutExpired as late:
-        sys.exit("%s has not ended within %d s" % (text, late.timeout))
-    if done.returncode != 0:
-        sys.exit("%s ended with %d:\n%s" % (text, done.returncode, (done.stdout + done.stderr)[-3000:]))
-    return done.stdout
+    with subprocess.Popen([str(c) for c in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          start_new_session=True, **kwargs) as program:
+        try:
+            printed, errors = program.communicate(timeout=timeout)
+        except BaseException as end:
+            os.killpg(program.pid, signal.SIGKILL)
+            if not isinstance(end, subprocess.TimeoutExpired):
+                raise
+            sys.exit("%s has not ended within %d s" % (text, timeout))
+    if program.returncode != 0:
+        sys.exit("%s ended with %d:\n%s" % (text, program.returncode, (printed + errors)[-3000:]))
+    return printed
 
 
-def sluice_bench(options, rows, *more):
-    """The rows of sluice-bench that a regular expression matches as a whole, measured once."""
+def sluice_bench(options, rows, *more, **kwargs):
+    """The rows of sluice-bench that a regular expression matches as a whole, measured once. `kwargs` as for run()."""
     quick = ["--quick"] if options.quick else []
     with tempfile.TemporaryDirectory() as folder:
         out = pathlib.Path(folder) / "rows.json"
-        run([options.bin / "sluice-bench", "--filter=^(%s)$" % rows, "--json=%s" % out, "--repetitions=1", *quick, *more])
+        run([options.bin / "sluice-bench", "--filter=^(%s)$" % rows, "--json=%s" % out, "--repetitions=1", *quick, *more],
+            **kwargs)
         return json.loads(out.read_text())
 
 
@@ -57,14 +67,17 @@ def last_json_line(printed):
 def take(measures, repetitions, may_continue=lambda: True):
     """Calls each function once a turn; every second turn in reverse order. {key: what its function returned in each turn}.
 
-    Stops before a turn, but not before the first, when may_continue() is false.
+    Stops before a turn, but not before the first, when may_continue() is false. Says on the standard error when each has ended.
     """
     values = {key: [] for key in measures}
     for turn in range(repetitions):
         if turn > 0 and not may_continue():
             break
         for key in list(measures)[::-1 if turn % 2 else 1]:
+            begin = time.monotonic()
             values[key].append(measures[key]())
+            print("turn %d of %d: %s took %.1f s" % (turn + 1, repetitions, getattr(key, "name", key), time.monotonic() - begin),
+                  file=sys.stderr, flush=True)
     return values
 
 

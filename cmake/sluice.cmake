@@ -50,6 +50,29 @@ function(sluice_library name)
   add_library(sluice::${name} ALIAS sluice_${name})
 endfunction()
 
+# sluice_loop_files(FILES PORTABLE a.cc ... [AVX2 b.cc] [AVX512 c.cc]): says how files of elementwise loops are compiled, and
+# makes FILES the list of those that belong to the processors of this build. common/base/instruction_sets.h chooses among them.
+# The flags vectorize the loops. Without errno and trap semantics gcc also vectorizes sqrt and selects; neither changes a
+# result. A fused multiply-add would: bits would then depend on the instruction set.
+function(sluice_loop_files files)
+  cmake_parse_arguments(ARG "" "AVX2;AVX512" "PORTABLE" ${ARGN})
+  set(flags "-O3;-fno-math-errno;-fno-trapping-math;-ffp-contract=off")
+  set(flags_AVX2 "-mavx2;-mfma")
+  set(flags_AVX512 "-mavx512f;-mavx512dq;-mavx512vl;-mavx512bw;-mprefer-vector-width=512")
+  set(sets PORTABLE)
+  if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+    list(APPEND sets AVX2 AVX512)
+  endif()
+  set(all "")
+  foreach(set ${sets})
+    if(ARG_${set})
+      set_source_files_properties(${ARG_${set}} PROPERTIES SKIP_PRECOMPILE_HEADERS ON COMPILE_OPTIONS "${flags};${flags_${set}}")
+      list(APPEND all ${ARG_${set}})
+    endif()
+  endforeach()
+  set(${files} ${all} PARENT_SCOPE)
+endfunction()
+
 # sluice_binary(NAME SOURCES a.cc ... DEPS target ...)
 function(sluice_binary name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})

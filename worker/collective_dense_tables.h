@@ -41,6 +41,7 @@
 #include "worker/gradient_buckets.h"
 #include "worker/group_agreement.h"
 #include "worker/rank_group.h"
+#include "worker/rank_meetings.h"
 
 namespace sluice {
 
@@ -75,7 +76,9 @@ class CollectiveDenseTables : public DenseTables, private RankMeetings {
   absl::Status Exchange(uint64_t step, const StepBuffers* gradients, double weight) override;
   void CloseStep(uint64_t steps) override;
 
-  RankMeetings* meetings() override;
+  // The meetings of the ranks that keep these tables. Null: the job only evaluates, so they do not
+  // meet.
+  RankMeetings* meetings();
 
   absl::StatusOr<std::vector<SavedFile>> SaveModel(const std::string& directory,
                                                    const std::string& save_id) override;

@@ -20,7 +20,6 @@
 #include "proto/pserver.pb.h"
 #include "proto/scheduler.pb.h"
 #include "worker/prepared_batch.h"
-#include "worker/rank_meetings.h"
 
 namespace sluice {
 
@@ -55,9 +54,6 @@ class DenseTables {
   }
   // So many global steps have closed. May be called again.
   virtual void CloseStep(uint64_t steps) { (void)steps; }
-
-  // The ranks that keep the tables; null: pservers keep them.
-  virtual RankMeetings* meetings() { return nullptr; }
 
   // The files of the tables for a model, from rank 0; empty if pservers write them.
   virtual absl::StatusOr<std::vector<SavedFile>> SaveModel(const std::string& directory,

@@ -46,7 +46,7 @@ absl::Status Evaluator::ScorePiece(const ExampleView& examples, EvalAccumulator*
   for (size_t begin = 0; begin < examples.n; begin += batch_size) {
     if (*context_.cancelled) return absl::CancelledError("the job was cancelled");
     // Another rank may need the dense tables of this one. All are after the same step.
-    RankMeetings* const meetings = context_.dense->meetings();
+    RankMeetings* const meetings = context_.meetings;
     if (meetings != nullptr && meetings->asked()) SLUICE_RETURN_IF_ERROR(meetings->Attend());
     std::shared_ptr<PreparedBatch> prepared = batches_.Take();
     Batch* batch = &prepared->batch;

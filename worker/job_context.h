@@ -20,6 +20,7 @@
 #include "model/data/permutation.h"
 #include "model/model.h"
 #include "worker/dense_tables.h"
+#include "worker/rank_meetings.h"
 #include "worker/worker_cut.h"
 #include "worker/worker_stats.h"
 
@@ -42,6 +43,8 @@ struct JobContext {
   absl::Duration scheduler_patience = absl::Seconds(20);  // how long unanswered calls are retried
   std::function<bool()> scheduler_silent;                 // as in JobRunner::Options
   DenseTables* dense = nullptr;
+  // Of the ranks that keep dense tables; null: pservers keep them, or the job only evaluates.
+  RankMeetings* meetings = nullptr;
   WorkerStats* stats = nullptr;
   WorkerCuts* cuts = nullptr;  // null: this rank takes part in no checkpoints
   Clock* clock = nullptr;

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/base/instruction_sets.h"
 #include "common/base/printable.h"
 #include "common/base/status_macros.h"
 #include "common/config/mode.h"
@@ -91,12 +92,12 @@ void JobRunner::NoteGeneration(uint64_t generation, const RankGroupCards& cards)
   generation_ = generation;
   cards_ = cards;
   if (client_) client_->NoteGeneration(generation);
-  if (dense_ && dense_->meetings() != nullptr) dense_->meetings()->Ask(generation, cards);
+  if (meetings_ != nullptr) meetings_->Ask(generation, cards);
 }
 
 void JobRunner::AddGroup(PollRequest* report) const {
   MutexLock lock(&mutex_);
-  if (dense_ && dense_->meetings() != nullptr) dense_->meetings()->AddTo(report);
+  if (meetings_ != nullptr) meetings_->AddTo(report);
 }
 
 WorkerProgress JobRunner::WithWaiting(WorkerProgress progress) {
@@ -156,7 +157,8 @@ absl::Status JobRunner::Prepare() {
       MakeExampleCache(config, *model_->schema(), options_.env, options_.clock, options_.log);
   context_.net = net_.get();
   context_.client = created.get();
-  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<DenseTables> dense, MakeDenseTables(created->tables()));
+  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<DenseTables> dense,
+                          MakeDenseTables(created->tables(), &context_.meetings));
   context_.dense = dense.get();
   context_.scheduler = options_.scheduler;
   context_.scheduler_patience = options_.scheduler_patience;
@@ -171,7 +173,8 @@ absl::Status JobRunner::Prepare() {
     MutexLock lock(&mutex_);
     client_ = std::move(created);
     dense_ = std::move(dense);
-    if (dense_->meetings() != nullptr) dense_->meetings()->Ask(generation_, cards_);
+    meetings_ = context_.meetings;
+    if (meetings_ != nullptr) meetings_->Ask(generation_, cards_);
   }
   if (cancelled_) return absl::CancelledError("the job was cancelled");
   trainer_ = Trainer::Create(context_);
@@ -179,8 +182,8 @@ absl::Status JobRunner::Prepare() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<DenseTables>> JobRunner::MakeDenseTables(
-    const TableLayouts& layouts) {
+absl::StatusOr<std::unique_ptr<DenseTables>> JobRunner::MakeDenseTables(const TableLayouts& layouts,
+                                                                        RankMeetings** meetings) {
   CollectiveDenseTables::Options options;
   MixedDenseTables::Options mixed;
   std::vector<size_t> pulled;
@@ -207,8 +210,9 @@ absl::StatusOr<std::unique_ptr<DenseTables>> JobRunner::MakeDenseTables(
   options.group.log = options_.log;
   SLUICE_ASSIGN_OR_RETURN(options.collective,
                           options_.make_collective(options_.assignment.job().config()));
-  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<DenseTables> kept,
+  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<CollectiveDenseTables> kept,
                           CollectiveDenseTables::Create(std::move(options)));
+  *meetings = kept->meetings();
   if (pulled.empty()) return kept;
   mixed.pservers = std::make_unique<PserverDenseTables>(model_.get(), std::move(pulled));
   mixed.workers = std::move(kept);
@@ -295,7 +299,7 @@ absl::StatusOr<Phase> JobRunner::NextPhase(const PhaseReport& report, Phase::Kin
   request.set_incarnation(incarnation());
   request.set_pass(options_.assignment.pass());
   const bool answers = after == Phase::TRAIN && context_.mode != Mode::kSync;
-  RankMeetings* const meetings = context_.dense->meetings();
+  RankMeetings* const meetings = context_.meetings;
   request.set_wait_ms(answers || meetings != nullptr ? kShortWaitMs : kWaitMs);
   *request.mutable_report() = report;
   SilenceTimer silence;
@@ -385,7 +389,7 @@ absl::StatusOr<IndexReport> JobRunner::Index() {
 }
 
 absl::Status JobRunner::MeetRanks(const Phase& phase) {
-  RankMeetings* const meetings = context_.dense->meetings();
+  RankMeetings* const meetings = context_.meetings;
   if (meetings == nullptr || phase.kind() == Phase::INDEX) return absl::OkStatus();
   stats_.SetDoing("meeting the other workers");
   return meetings->Meet(phase.commit_again());
@@ -395,7 +399,7 @@ absl::Status JobRunner::ContinueWithRanks(Phase* phase) {
   const bool first = !std::exchange(trained_, true);
   if (!first || !options_.assignment.rejoins() || !StepCommit::IsAmongRanks(context_))
     return absl::OkStatus();
-  RankMeetings* const meetings = context_.dense->meetings();
+  RankMeetings* const meetings = context_.meetings;
   const uint64_t closed = meetings->closed();
   const ClosedStep& newest = *meetings->newest();
   const uint64_t known = phase->first_step() + phase->skip_steps();

@@ -87,8 +87,10 @@ class JobRunner {
   WorkerProgress WithWaiting(WorkerProgress progress);
   void LogHowItComputes(const CpuPin* pin) const;  // null: not pinned
   absl::Status Prepare();
-  // The dense tables of the job. `layouts`: of all tables.
-  absl::StatusOr<std::unique_ptr<DenseTables>> MakeDenseTables(const TableLayouts& layouts);
+  // The dense tables of the job. `layouts`: of all tables. Sets `meetings` if workers keep some and
+  // meet.
+  absl::StatusOr<std::unique_ptr<DenseTables>> MakeDenseTables(const TableLayouts& layouts,
+                                                               RankMeetings** meetings);
   absl::Status RunPhases();
   // Returns when the run is cancelled, or the error is not explained in time.
   void AwaitNextAttempt(const absl::Status& error);
@@ -131,6 +133,7 @@ class JobRunner {
   RankGroupCards cards_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<ParameterClient> client_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<DenseTables> dense_ ABSL_GUARDED_BY(mutex_);
+  RankMeetings* meetings_ ABSL_GUARDED_BY(mutex_) = nullptr;  // of dense_; null: none
 };
 
 }  // namespace sluice

@@ -37,8 +37,6 @@ class MixedDenseTables : public DenseTables {
   absl::Status Exchange(uint64_t step, const StepBuffers* gradients, double weight) override;
   void CloseStep(uint64_t steps) override { workers_->CloseStep(steps); }
 
-  RankMeetings* meetings() override { return workers_->meetings(); }
-
   absl::StatusOr<std::vector<SavedFile>> SaveModel(const std::string& directory,
                                                    const std::string& save_id) override;
   void SaveCheckpoint(uint64_t number, uint64_t step, Saved done) override;

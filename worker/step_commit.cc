@@ -12,12 +12,12 @@ bool StepCommit::IsAmongRanks(const JobContext& context) {
   const TableLayouts& tables = context.client->tables();
   const bool on_pservers = std::any_of(tables.begin(), tables.end(),
                                        [](const auto& table) { return table->num_shards() > 0; });
-  return !on_pservers && context.dense->meetings() != nullptr;
+  return !on_pservers && context.meetings != nullptr;
 }
 
 std::unique_ptr<StepCommit> StepCommit::Create(const JobContext& context) {
   if (!IsAmongRanks(context)) return std::make_unique<PserverCommit>(context);
-  return std::make_unique<CollectiveCommit>(context.dense->meetings(), context.stats);
+  return std::make_unique<CollectiveCommit>(context.meetings, context.stats);
 }
 
 void PserverCommit::StartPull(PullRequest first) {
@@ -35,7 +35,7 @@ void PserverCommit::Start(uint64_t step, PullRequest next, uint64_t checkpoint) 
 }
 
 absl::Status PserverCommit::Wait() {
-  RankMeetings* const meetings = context_.dense->meetings();
+  RankMeetings* const meetings = context_.meetings;
   if (meetings == nullptr) return context_.client->WaitPull(ticket_);
   for (;;) {
     const std::optional<absl::Status> pulled =

@@ -10,6 +10,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 SIZES = ("4KiB", "64KiB", "1MiB", "4MiB", "16MiB", "64MiB")
 QUICK_SIZES = SIZES[:3]
 ENGINES = ("shm", "gloo")
+TIMEOUT_S = 120  # of one turn of one side; on a busy machine a turn of ours takes about 20 s
 
 
 def _name(size):
@@ -22,7 +23,8 @@ def names():
 
 def _measure_sluice(options, sizes):
     """{(engine, size): GB/s of the array}, without Gloo where it is not installed."""
-    found = turns.sluice_bench(options, "collective/allreduce/(%s)/(%s)/ranks2" % ("|".join(ENGINES), "|".join(sizes)))
+    found = turns.sluice_bench(options, "collective/allreduce/(%s)/(%s)/ranks2" % ("|".join(ENGINES), "|".join(sizes)),
+                               timeout=TIMEOUT_S)
     return {tuple(row["name"].split("/")[2:4]): row["value"] for row in found}
 
 
@@ -30,7 +32,8 @@ def _measure_pytorch(options, python, sizes):
     """{size: GB/s of the array}."""
     env = dict(os.environ, OMP_NUM_THREADS="1", PYTHONDONTWRITEBYTECODE="1", GLOO_SOCKET_IFNAME="lo")
     quick = ["--quick"] if options.quick else []
-    printed = turns.run([python, HERE / "pytorch_allreduce.py", "--sizes=%s" % ",".join(sizes), *quick], env=env)
+    printed = turns.run([python, HERE / "pytorch_allreduce.py", "--sizes=%s" % ",".join(sizes), *quick], env=env,
+                        timeout=TIMEOUT_S)
     return turns.last_json_line(printed)["gb_per_second"]
 
 

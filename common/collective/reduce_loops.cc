@@ -2,13 +2,9 @@
 
 namespace sluice {
 
-const ReduceLoops& BestReduceLoops() {
-#ifdef SLUICE_X86_LOOPS
-  // The builtin also checks that the operating system saves these registers.
-  static const bool avx512 =
-      __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
-      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw");
-  if (avx512) return internal::kAvx512ReduceLoops;
+const ReduceLoops& ReduceLoopsFor(InstructionSet set) {
+#ifdef __x86_64__
+  if (set == InstructionSet::kAvx512) return internal::kAvx512ReduceLoops;
 #endif
   return internal::kPortableReduceLoops;
 }

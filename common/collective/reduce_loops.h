@@ -9,6 +9,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "common/base/instruction_sets.h"
+
 namespace sluice {
 
 struct ReduceLoops {
@@ -35,8 +37,8 @@ struct ReduceLoops {
   void (*add_scaled_halves)(float factor, const uint16_t* halves, float* sums, size_t n);
 };
 
-// The fastest version that this processor can run.
-const ReduceLoops& BestReduceLoops();
+const ReduceLoops& ReduceLoopsFor(InstructionSet set);
+inline const ReduceLoops& BestReduceLoops() { return ReduceLoopsFor(BestInstructionSet()); }
 
 namespace internal {
 extern const ReduceLoops kPortableReduceLoops;

@@ -1,6 +1,6 @@
 // The elementwise loops under the update rules and gradient sums.
 //
-// They are compiled once for each instruction set; the set is chosen when the process starts.
+// They are compiled once for each instruction set (common/base/instruction_sets.h).
 // Arrays need no alignment and must not overlap.
 //
 // Invariants: every set gives the same bits, and the result of an element depends neither on its
@@ -16,8 +16,8 @@
 #pragma once
 
 #include <cstddef>
-#include <vector>
 
+#include "common/base/instruction_sets.h"
 #include "common/optimizer/rule_formulas.h"
 
 namespace sluice {
@@ -41,14 +41,8 @@ struct Kernels {
   void (*divide)(double total, size_t n, const double* sum, float* mean);
 };
 
-// The fastest set that this CPU supports, or the one that UseKernelsForTest chose.
-const Kernels& BestKernels();
-
-// All sets that this CPU supports, the portable one first.
-std::vector<const Kernels*> SupportedKernelsForTest();
-// Chooses the set for rules created from now on; null chooses the fastest again. Must not run while
-// other threads create rules.
-void UseKernelsForTest(const Kernels* kernels);
+const Kernels& KernelsFor(InstructionSet set);
+inline const Kernels& BestKernels() { return KernelsFor(BestInstructionSet()); }
 
 namespace internal {
 extern const Kernels kPortableKernels;

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/bf16.h"
+#include "common/base/instruction_sets.h"
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "values travel as they lie in memory, so Sluice needs a little-endian machine"
@@ -209,8 +210,9 @@ __attribute__((target("avx2"))) uint32_t TakeAvx2(const uint8_t* from, uint32_t 
   return TakeValues(from, wire_bytes, n, to);
 }
 
-TakeLoop BestTake() { return __builtin_cpu_supports("avx2") ? TakeAvx2 : TakePortable; }
-PutLoop BestPut() { return __builtin_cpu_supports("avx2") ? PutAvx2 : PutPortable; }
+bool UseAvx2() { return BestInstructionSet() >= InstructionSet::kAvx2; }
+TakeLoop BestTake() { return UseAvx2() ? TakeAvx2 : TakePortable; }
+PutLoop BestPut() { return UseAvx2() ? PutAvx2 : PutPortable; }
 #else
 TakeLoop BestTake() { return TakePortable; }
 PutLoop BestPut() { return PutPortable; }
@@ -219,6 +221,7 @@ PutLoop BestPut() { return PutPortable; }
 #undef SLUICE_LOOP
 
 uint32_t TakeBest(const uint8_t* from, uint32_t wire_bytes, size_t n, float* to) {
+  // Once, because arrays may be as short as a row.
   static const TakeLoop best = BestTake();
   return best(from, wire_bytes, n, to);
 }

@@ -147,7 +147,4 @@ class DenseNet {
   virtual std::string Describe() const { return "cpu"; }
 };
 
-// Whether this processor multiplies bf16 in hardware (AVX512_BF16).
-bool HasBf16Instructions();
-
 }  // namespace sluice

@@ -9,6 +9,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "common/base/instruction_sets.h"
+
 namespace sluice {
 
 struct LayerLoops {
@@ -32,8 +34,8 @@ struct LayerLoops {
   void (*to_bf16)(const float* values, uint16_t* to, size_t n);
 };
 
-// The fastest version that this processor can run.
-const LayerLoops& BestLayerLoops();
+const LayerLoops& LayerLoopsFor(InstructionSet set);
+inline const LayerLoops& BestLayerLoops() { return LayerLoopsFor(BestInstructionSet()); }
 
 namespace internal {
 extern const LayerLoops kPortableLayerLoops;

@@ -1,6 +1,8 @@
 """Benchmarks in Python measure in turns, and their rows have the fields of sluice-bench."""
 import json
+import os
 import pathlib
+import select
 import sys
 import tempfile
 import unittest
@@ -46,6 +48,17 @@ class TurnsTest(unittest.TestCase):
             with self.assertRaises(SystemExit) as raised:
                 turns.run([sys.executable, "-c", code], timeout=timeout)
             self.assertIsInstance(raised.exception.code, str)
+
+    def test_what_a_program_has_started_ends_when_the_program_hangs(self):
+        starts = "import os, subprocess, time; subprocess.Popen(['sleep', '60'], pass_fds=[%d]); time.sleep(60)"
+        read, write = os.pipe()
+        with self.assertRaises(SystemExit):
+            turns.run([sys.executable, "-c", starts % write], timeout=2, pass_fds=[write])
+        os.close(write)
+        # Nobody holds the other end any more.
+        self.assertEqual(select.select([read], [], [], 20)[0], [read])
+        self.assertEqual(os.read(read, 1), b"")
+        os.close(read)
 
 
 if __name__ == "__main__":

@@ -76,7 +76,7 @@ class Calls {
     request.set_job_id(job_id_);
     request.set_rank(rank);
     request.set_incarnation(cluster_.Incarnation(job_id_, rank));
-    if (Mostly()) request.set_pass(cluster_.passes_[{job_id_, rank}]);
+    if (Mostly()) request.clear_pass();  // the core's caller shows its own
     return request;
   }
   // Mostly reports the end of the phase that the rank was told last.

@@ -8,89 +8,13 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/security/job_passes.h"
-#include "scheduler/scheduler_core.h"
+#include "tests/scheduler/core_of_known_callers.h"
 
 namespace sluice {
-
-// A core whose callers show what it has given them: members their secrets, and registrations the
-// passes of what they hold. A call that shows something is left as it is.
-class CoreOfKnownCallers : public SchedulerCore {
- public:
-  CoreOfKnownCallers(Options options, absl::Time now)
-      : SchedulerCore(options, now), pass_key_(options.pass_key) {}
-
-  absl::StatusOr<RegisterReply> Register(const RegisterRequest& asked, absl::Time now,
-                                         bool believed = true, RegisterNotes* notes = nullptr) {
-    RegisterRequest request = asked;
-    for (HeldJob& held : *request.mutable_holds()) {
-      const JobPasses passes(JobPassKey(pass_key_, held.instance()));
-      if (!held.pass().empty()) continue;
-      held.set_pass(request.role() == ROLE_PSERVER
-                        ? passes.OfTables(request.rank())
-                        : passes.OfWorker(held.rank(), held.incarnation()));
-    }
-    auto reply = SchedulerCore::Register(request, now, believed, notes);
-    if (reply.ok() && reply->member_id() != 0) secrets_[reply->member_id()] = reply->secret();
-    return reply;
-  }
-  absl::StatusOr<PollReply> Poll(const PollRequest& request, absl::Time now) {
-    auto reply = SchedulerCore::Poll(Shown(request), now);
-    if (reply.ok() && reply->has_assignment()) {
-      const WorkerAssignment& told = reply->assignment();
-      passes_[{told.job().job_id(), told.rank(), told.incarnation()}] = told.pass();
-    }
-    return reply;
-  }
-  void Leave(const LeaveRequest& request, absl::Time now) {
-    SchedulerCore::Leave(Shown(request), now).IgnoreError();
-  }
-  absl::Status FailJob(const FailJobRequest& request, absl::Time now) {
-    return SchedulerCore::FailJob(Shown(request), now);
-  }
-  absl::StatusOr<DrainPserverReply> DrainPserver(const DrainPserverRequest& request,
-                                                 absl::Time now) {
-    return SchedulerCore::DrainPserver(Shown(request), now);
-  }
-  absl::StatusOr<NextPhaseReply> NextPhase(NextPhaseRequest request, absl::Time now) {
-    ShowPass(&request);
-    return SchedulerCore::NextPhase(request, now);
-  }
-  bool PhaseReady(NextPhaseRequest request) {
-    ShowPass(&request);
-    return SchedulerCore::PhaseReady(request);
-  }
-  absl::StatusOr<NextTaskReply> NextTask(NextTaskRequest request, absl::Time now) {
-    ShowPass(&request);
-    return SchedulerCore::NextTask(request, now);
-  }
-  // Fills in the pass that the rank's worker was given, if it was given one.
-  template <typename Request>
-  void ShowPass(Request* request) const {
-    const auto found = passes_.find({request->job_id(), request->rank(), request->incarnation()});
-    if (request->pass().empty() && found != passes_.end()) request->set_pass(found->second);
-  }
-  std::string SecretOf(uint64_t member_id) const {
-    const auto found = secrets_.find(member_id);
-    return found == secrets_.end() ? "" : found->second;
-  }
-
- private:
-  template <typename Request>
-  Request Shown(Request request) const {
-    if (request.secret().empty()) request.set_secret(SecretOf(request.member_id()));
-    return request;
-  }
-
-  const std::string pass_key_;
-  std::map<uint64_t, std::string> secrets_;
-  std::map<std::tuple<std::string, uint32_t, uint64_t>, std::string> passes_;
-};
 
 class FakeCluster {
  public:
@@ -256,7 +180,6 @@ class FakeCluster {
     for (const auto& [id, state] : desired_) {
       if (state.assignment().job().job_id() == job_id && state.assignment().rank() == rank) {
         incarnations_[{job_id, rank}] = state.assignment().incarnation();
-        passes_[{job_id, rank}] = state.assignment().pass();
       }
     }
     return incarnations_[{job_id, rank}];
@@ -267,7 +190,6 @@ class FakeCluster {
     request.set_job_id(job_id);
     request.set_rank(rank);
     request.set_incarnation(Incarnation(job_id, rank));
-    request.set_pass(passes_[{job_id, rank}]);
     *request.mutable_report() = report;
     return core_.NextPhase(request, now_);
   }
@@ -278,7 +200,6 @@ class FakeCluster {
     request.set_job_id(job_id);
     request.set_rank(rank);
     request.set_incarnation(Incarnation(job_id, rank));
-    request.set_pass(passes_[{job_id, rank}]);
     request.set_epoch(epoch);
     request.set_finished_task(finished);
     request.set_finished_examples(examples);
@@ -321,7 +242,6 @@ class FakeCluster {
   // By pserver: what it reports to hold of each rank once a rank was replaced.
   std::map<uint64_t, std::vector<RankPosition>> held_;
   std::map<std::pair<std::string, uint32_t>, uint64_t> incarnations_;
-  std::map<std::pair<std::string, uint32_t>, std::string> passes_;
 };
 
 inline PhaseReport Ended(uint64_t number) {

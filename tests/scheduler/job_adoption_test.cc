@@ -68,10 +68,10 @@ class JobAdoptionTest : public RestartTest {
     for (const uint64_t id : c_->pservers_) pserver_holds_.push_back({c_->desired_[id], Holds(id)});
     for (const uint64_t id : c_->workers_) worker_holds_.push_back({c_->desired_[id], Holds(id)});
     for (const auto& [key, incarnation] : c_->incarnations_) incarnations_[key] = incarnation;
-    for (const auto& [key, pass] : c_->passes_) passes_[key] = pass;
+    const CoreOfKnownCallers::Passes passes = c_->core_.passes();
     RestartTest::Restart();
     c_->incarnations_ = incarnations_;
-    c_->passes_ = passes_;
+    c_->core_.passes() = passes;
   }
   // The member registers again with what it holds. Returns whether it may keep that.
   bool Return(Role role, uint32_t rank, bool with_holds = true) {
@@ -132,7 +132,6 @@ class JobAdoptionTest : public RestartTest {
   uint64_t checkpoint_ = 0;  // that pservers know
   std::vector<std::pair<PollReply, std::vector<HeldJob>>> pserver_holds_, worker_holds_;
   std::map<std::pair<std::string, uint32_t>, uint64_t> incarnations_;
-  std::map<std::pair<std::string, uint32_t>, std::string> passes_;
 };
 
 TEST_F(JobAdoptionTest, ASyncEpochContinuesWithTheSameMembers) {

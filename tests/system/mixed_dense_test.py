@@ -1,16 +1,11 @@
 """Jobs that say for single dense tables that the workers keep them (tables { update_at: COLLECTIVE })."""
-import os
-import random
 import shutil
-import signal
 import unittest
 
-from sluice_testing import DisturbedLaunchTest
+from numbers_job import BATCH, COLLECTIVE, NumbersJobTest
 
-SYNC = "--a_sync=false"
-ALL = "--set=strategy.sync_configs.dense=COLLECTIVE"
 EXAMPLES = 8292
-BATCH = 256  # of all workers: only the last step's weights, 50 for each of two workers, are no powers of 2
+# Only the last step's weights, 50 for each of two workers, are no powers of 2.
 STEPS = EXAMPLES // BATCH + 1
 DENSE = ["deep/%d/%s" % (layer, kind) for layer in range(3) for kind in ("weight", "bias")] + ["wide/weight", "wide/bias"]
 OPTIMIZERS = {
@@ -21,24 +16,6 @@ OPTIMIZERS = {
     "ftrl": ("--set=optimizers.all={ftrl { l1: 0.0001 } learning_rate: 0.05}",),
     "clipped": ("--set=optimizers.all={sgd {} learning_rate: 0.1}", "--set=optimizers.clip_global_norm=0.1"),
 }
-JOB = """
-name: "mixed"
-data {
-  format: CSV
-  train_files: "%(folder)s/train.csv"
-  eval_files: "%(folder)s/eval.csv"
-  csv { header: true }
-  label { column: "label" }
-}
-features { name: "a" numeric {} }
-features { name: "b" numeric {} }
-features { name: "c" numeric { log: true } }
-features { name: "d" numeric {} }
-%(more)s
-model { wide_deep { hidden_units: 16 hidden_units: 8 %(dim)s } }
-optimizers { all { adam {} learning_rate: 0.01 } }
-train { seed: 7 }
-"""
 
 
 def tables(at):
@@ -51,33 +28,9 @@ MIXED = tables({name: "COLLECTIVE" for name in DENSE[1::2] + DENSE[:1]})
 EACH = tables({name: "COLLECTIVE" for name in DENSE})
 
 
-class MixedDenseTest(DisturbedLaunchTest):
-    def setUp(self):
-        super().setUp()
-        values = random.Random(5)
-        for name, count in (("train.csv", EXAMPLES), ("eval.csv", 2048)):
-            rows = []
-            for _ in range(count):
-                a, b, c, d = values.gauss(0, 1), values.gauss(0, 1), values.expovariate(0.5), values.random()
-                label = int(values.random() < 1 / (1 + 2.718281828 ** -(a - 2 * b + c * d - 1)))
-                rows.append((label, "%.5f" % a, "%.5f" % b, "%.5f" % c, "%.5f" % d, "k%d" % values.randrange(20)))
-            self.write_csv(name, rows, header="label,a,b,c,d,e")
-        self.numbers = self.write_job("numbers", "")  # without a sparse table
-        self.job_file = self.write_job("keys", 'features { name: "e" categorical {} }')
-
-    def write_job(self, name, more):
-        path = self.tmp / (name + ".textproto")
-        path.write_text(JOB % {"folder": self.tmp, "more": more, "dim": "embedding_dim: 4" if more else ""})
-        return path
-
-    def flags(self, *flags, workers=2, servers=2, epochs=1):
-        return (SYNC, "--epochs=%d" % epochs, "--worker_num=%d" % workers, "--batch_size=%d" % (BATCH // workers),
-                "--server_num=%s" % servers, "--threads=1", *flags)
-
-    def train(self, name, *flags, job=None, **kwargs):
-        result, out = self.launch(*self.flags(*flags, **kwargs), job=job or self.job_file, name=name)
-        self.assertEqual((result["status"], result["mode"]), ("done", "sync"), out)
-        return result
+class MixedDenseTest(NumbersJobTest):
+    examples = EXAMPLES
+    job = "keys"
 
     # ------------------------------------------------------------------------------ values
 
@@ -105,13 +58,13 @@ class MixedDenseTest(DisturbedLaunchTest):
         self.assertEqual(first["eval"], again["eval"])
 
     def test_naming_each_dense_table_is_the_option_for_all(self):
-        option = self.train("option", ALL)
+        option = self.train("option", COLLECTIVE)
         named = self.train("named", EACH)
         self.assertEqual(option["model_digest"], named["model_digest"])
         # A table's own word wins over the option.
         mixed = self.train("mixed", MIXED)
         others = tables({name: "PSERVER" for name in DENSE if "'%s'" % name not in MIXED})
-        self.assertEqual(self.train("others", ALL, others)["model_digest"], mixed["model_digest"])
+        self.assertEqual(self.train("others", COLLECTIVE, others)["model_digest"], mixed["model_digest"])
         self.assertNotEqual(mixed["model_digest"], named["model_digest"])
 
     # ------------------------------------------------------------------------------ models and checkpoints
@@ -119,17 +72,14 @@ class MixedDenseTest(DisturbedLaunchTest):
     def test_a_resumed_job_ends_with_the_bits_of_one_that_never_stopped(self):
         whole = self.train("whole", MIXED, epochs=3)
         self.train("resumed", MIXED, "--set=checkpoint.every_epochs=1", epochs=2)
-        folder = max((self.tmp / "resumed" / "checkpoints").glob("step-*"))
-        verified = self.run_program("sluice", "ckpt", "verify", str(folder))
-        self.assertEqual(verified.returncode, 0, verified.stdout)
-        result = self.train("resumed", MIXED, "--resume", servers=1, epochs=3)
-        self.assertNotEqual(result["recovery"]["resumed_from"], "")
+        self.verify_newest_checkpoint("resumed")
+        result = self.resume("resumed", MIXED, servers=1, epochs=3)
         self.assertEqual(result["model_digest"], whole["model_digest"])
         self.train("next", MIXED, "--set=initial_checkpoint=%s" % (self.tmp / "resumed"))
 
     def test_tables_move_between_pservers_and_workers_to_the_bit(self):
         # A mean over one worker whose weight is a power of 2 has no rounding, so all places give the same bits.
-        places = {"pserver": (), "mixed": (MIXED,), "collective": (ALL,)}
+        places = {"pserver": (), "mixed": (MIXED,), "collective": (COLLECTIVE,)}
         full = "--set=data.drop_last=true"
         whole = self.train("whole", full, workers=1, epochs=2)
         for first, flags in places.items():
@@ -140,13 +90,12 @@ class MixedDenseTest(DisturbedLaunchTest):
                 with self.subTest("%s, then %s" % (first, then)):
                     name = "%s.%s" % (first, then)
                     shutil.copytree(self.tmp / first, self.tmp / name)
-                    result = self.train(name, full, *other, "--resume", workers=1, epochs=2)
-                    self.assertNotEqual(result["recovery"]["resumed_from"], "")
+                    result = self.resume(name, full, *other, workers=1, epochs=2)
                     self.assertEqual(result["model_digest"], whole["model_digest"])
 
     def test_a_job_that_only_evaluates_finds_all_values(self):
         trained = self.train("trained", MIXED)
-        for name, flags in {"mixed": (MIXED,), "option": (ALL,), "pserver": ()}.items():
+        for name, flags in {"mixed": (MIXED,), "option": (COLLECTIVE,), "pserver": ()}.items():
             with self.subTest(name):
                 result = self.train(name, *flags, "--set=evaluate_only=true",
                                     "--set=initial_model=%s" % (self.tmp / "trained" / "model"))
@@ -155,30 +104,25 @@ class MixedDenseTest(DisturbedLaunchTest):
     # ------------------------------------------------------------------------------ losses
 
     def test_lost_members_are_replaced_and_the_job_ends_with_the_same_bits(self):
-        flags = self.flags(MIXED, "--set=checkpoint.every_steps=20", epochs=40)
-        expected, _ = self.launch(*flags, job=self.job_file, name="undisturbed")
+        flags = (MIXED, "--set=checkpoint.every_steps=20")
+        expected = self.train("undisturbed", *flags, epochs=40)
         for role, rank in (("worker", 0), ("worker", 1), ("pserver", 1)):
             name = "%s%d" % (role, rank)
             with self.subTest(name):
-                launcher = self.start_launch(*flags, job=self.job_file, name=name)
-                self.await_step(launcher, self.random.randrange(30, 6 * STEPS), name)
-                os.kill(self.pid_of(role, rank, name), signal.SIGKILL)
-                result = self.result(launcher, name)
-                self.assertEqual(result["status"], "done")
+                result = self.train_and_kill(name, role, rank, (30, 6 * STEPS), *flags, epochs=40)
                 self.assertEqual(result["model_digest"], expected["model_digest"])
-                self.assertEqual(result["recovery"]["%s_losses" % role], 1)
 
     # ------------------------------------------------------------------------------ without pservers, refusals
 
     def test_without_pservers_every_table_must_be_on_the_workers(self):
-        option = self.train("option", ALL, job=self.numbers)
+        option = self.train("option", COLLECTIVE, job=self.numbers)
         named = self.train("named", EACH, job=self.numbers, servers=0)
         self.assertEqual(option["model_digest"], named["model_digest"])
         _, out = self.launch(*self.flags(tables({"deep/0/weight": "COLLECTIVE"}), servers=0), job=self.numbers, name="some",
                              expect=2)
         self.assertIn("deep/0/bias", out)
         self.assertNotIn("deep/0/weight", out)
-        _, out = self.launch(*self.flags(ALL, tables({"deep/1/bias": "PSERVER"}), servers=0), job=self.numbers, name="one",
+        _, out = self.launch(*self.flags(COLLECTIVE, tables({"deep/1/bias": "PSERVER"}), servers=0), job=self.numbers, name="one",
                              expect=2)
         self.assertIn("deep/1/bias", out)
 
@@ -189,7 +133,7 @@ class MixedDenseTest(DisturbedLaunchTest):
             self.assertIn("tables[0].update_at", out)
         _, out = self.launch(*self.flags(tables({"embedding": "COLLECTIVE"})), job=self.job_file, name="refused", expect=2)
         self.assertIn("sparse", out)
-        _, out = self.launch(*self.flags(ALL, tables({name: "PSERVER" for name in DENSE})), job=self.job_file, name="refused",
+        _, out = self.launch(*self.flags(COLLECTIVE, tables({name: "PSERVER" for name in DENSE})), job=self.job_file, name="refused",
                              expect=2)
         self.assertIn("strategy.sync_configs.dense", out)
 

@@ -1,68 +1,18 @@
 """Clusters without pservers (--server_num=0): sync jobs whose models have no sparse tables train with workers alone."""
 import json
 import os
-import random
 import signal
 import unittest
 
-from sluice_testing import PATIENCE, DisturbedLaunchTest, free_port, kill_unless_over
+from numbers_job import BATCH, COLLECTIVE, EVAL_EXAMPLES, SYNC, NumbersJobTest
+from sluice_testing import PATIENCE, free_port, kill_unless_over
 
-SYNC = "--a_sync=false"
-COLLECTIVE = "--set=strategy.sync_configs.dense=COLLECTIVE"
-EXAMPLES = 16384
-BATCH = 256  # of all workers
+EXAMPLES = NumbersJobTest.examples
 STEPS = EXAMPLES // BATCH
 
-# Two files of numbers only. Without dropout, and with a rule that has state.
-JOB = """
-name: "numbers"
-data {
-  format: CSV
-  train_files: "%(folder)s/train.csv"
-  eval_files: "%(folder)s/eval.csv"
-  csv { header: true }
-  label { column: "label" }
-}
-features { name: "a" numeric {} }
-features { name: "b" numeric {} }
-features { name: "c" numeric { log: true } }
-features { name: "d" numeric {} }
-%(more)s
-model { wide_deep { hidden_units: 16 hidden_units: 8 %(dim)s } }
-optimizers { all { adam {} learning_rate: 0.01 } }
-train { seed: 7 }
-"""
 
-
-class NoPserversTest(DisturbedLaunchTest):
-    def setUp(self):
-        super().setUp()
-        values = random.Random(5)
-        for name, count in (("train.csv", EXAMPLES), ("eval.csv", 2048)):
-            rows = []
-            for _ in range(count):
-                a, b, c, d = values.gauss(0, 1), values.gauss(0, 1), values.expovariate(0.5), values.random()
-                label = int(values.random() < 1 / (1 + 2.718281828 ** -(a - 2 * b + c * d - 1)))
-                rows.append((label, "%.5f" % a, "%.5f" % b, "%.5f" % c, "%.5f" % d, "k%d" % values.randrange(20)))
-            self.write_csv(name, rows, header="label,a,b,c,d,e")
-        self.job_file = self.write_job("numbers.textproto")
-
-    def write_job(self, name, more=""):
-        path = self.tmp / name
-        path.write_text(JOB % {"folder": self.tmp, "more": more, "dim": "embedding_dim: 4" if more else ""})
-        return path
-
-    def flags(self, *flags, workers=2, servers=0, epochs=1, batch=None):
-        return (SYNC, "--epochs=%d" % epochs, "--worker_num=%d" % workers, "--batch_size=%d" % (batch or BATCH // workers),
-                "--server_num=%s" % servers, "--threads=1", *flags)
-
-    def train(self, name, *flags, **kwargs):
-        result, out = self.launch(*self.flags(*flags, **kwargs), job=self.job_file, name=name)
-        self.assertEqual((result["status"], result["mode"]), ("done", "sync"), out)
-        return result
-
-    def start_train(self, name, *flags, **kwargs):
-        return self.start_launch(*self.flags(*flags, **kwargs), job=self.job_file, name=name)
+class NoPserversTest(NumbersJobTest):
+    servers = 0
 
     # ------------------------------------------------------------------------------ values
 
@@ -98,19 +48,15 @@ class NoPserversTest(DisturbedLaunchTest):
             with self.subTest("%d, then %d pservers" % (first, then)):
                 name = "resumed%d%d" % (first, then)
                 self.train(name, COLLECTIVE, "--set=checkpoint.every_epochs=1", servers=first, epochs=2)
-                folder = max((self.tmp / name / "checkpoints").glob("step-*"))
-                verified = self.run_program("sluice", "ckpt", "verify", str(folder))
-                self.assertEqual(verified.returncode, 0, verified.stdout)
-                result = self.train(name, COLLECTIVE, "--resume", servers=then, epochs=4)
-                self.assertNotEqual(result["recovery"]["resumed_from"], "")
+                self.verify_newest_checkpoint(name)
+                result = self.resume(name, COLLECTIVE, servers=then, epochs=4)
                 self.assertEqual(result["model_digest"], whole["model_digest"])
 
     def test_a_job_moves_its_dense_tables_between_pservers_and_workers(self):
         self.train("whole", servers=2, epochs=2)
         for name, first, then in (("to_workers", 2, 0), ("to_pservers", 0, 2)):
             self.train(name, "--set=checkpoint.every_epochs=1", servers=first, epochs=1)
-            result = self.train(name, "--resume", servers=then, epochs=2)
-            self.assertNotEqual(result["recovery"]["resumed_from"], "")
+            self.resume(name, servers=then, epochs=2)
             self.assert_models_close("whole", name, tables=5)
 
     def test_resume_with_another_number_of_workers_and_a_next_days_job(self):
@@ -129,13 +75,8 @@ class NoPserversTest(DisturbedLaunchTest):
         for role, rank, servers in (("worker", 0, 0), ("worker", 1, 0), ("pserver", 0, 1)):
             name = "%s%d" % (role, rank)
             with self.subTest(name):
-                launcher = self.start_train(name, *flags, servers=servers, epochs=16)
-                self.await_step(launcher, self.random.randrange(30, 4 * STEPS), name)
-                os.kill(self.pid_of(role, rank, name), signal.SIGKILL)
-                result = self.result(launcher, name)
-                self.assertEqual(result["status"], "done")
+                result = self.train_and_kill(name, role, rank, (30, 4 * STEPS), *flags, servers=servers, epochs=16)
                 self.assertEqual(result["model_digest"], expected["model_digest"])
-                self.assertEqual(result["recovery"]["%s_losses" % role], 1)
                 self.assertEqual(result["recovery"]["rollbacks"], int(role == "pserver"))
 
     def test_shrink_continues_without_the_lost_worker(self):
@@ -174,7 +115,7 @@ class NoPserversTest(DisturbedLaunchTest):
                                     "--data=%s" % (self.tmp / "eval.csv"), "--output=%s" % output)
             self.assertEqual(done.returncode, 0, done.stdout)
             scores[name] = [float(line.split(",")[-1]) for line in output.read_text().splitlines()]
-        self.assertEqual(len(scores["pserver"]), 2048)
+        self.assertEqual(len(scores["pserver"]), EVAL_EXAMPLES)
         for a, b in zip(scores["pserver"], scores["workers"]):
             self.assertAlmostEqual(a, b, places=4)
 
@@ -209,12 +150,11 @@ class NoPserversTest(DisturbedLaunchTest):
     # ------------------------------------------------------------------------------ refusals
 
     def test_refusals_say_what_to_do(self):
-        sparse = self.write_job("sparse.textproto", 'features { name: "e" categorical {} }')
         for job, flags, said in (
                 (self.job_file, ("--a_sync=true",), ("async", "--a_sync=false")),
                 (self.job_file, ("--a_sync=true", "--k_steps=10"), ("geo", "--a_sync=false")),
-                (sparse, (SYNC,), ('"e"', "--server_num=1", "dense: true")),
-                (sparse, (SYNC, COLLECTIVE), ('"e"', "dense: true"))):
+                (self.keys, (SYNC,), ('"e"', "--server_num=1", "dense: true")),
+                (self.keys, (SYNC, COLLECTIVE), ('"e"', "dense: true"))):
             with self.subTest(said):
                 done = self.run_program("sluice", "launch", "--job=%s" % job, "--server_num=0", "--worker_num=1", *flags,
                                         "--output_dir=%s" % (self.tmp / "refused"), "--log_dir=%s" % (self.tmp / "refused.log"))

@@ -58,26 +58,6 @@ std::vector<TableConfig> EveryTable() {
   return tables;
 }
 
-class TablesModel : public Model {
- public:
-  explicit TablesModel(std::vector<TableConfig> tables) : tables_(std::move(tables)) {
-    for (size_t i = 0; i < tables_.size(); ++i) dense_.push_back(static_cast<int>(i));
-  }
-  const std::shared_ptr<const FeatureSchema>& schema() const override { return schema_; }
-  const std::vector<TableConfig>& tables() const override { return tables_; }
-  int sparse_table() const override { return -1; }
-  const std::vector<int>& dense_tables() const override { return dense_; }
-  std::map<std::string, std::vector<std::string>> ordered_inputs() const override { return {}; }
-  absl::StatusOr<std::unique_ptr<DenseNet>> CreateNet(const NetOptions&) const override {
-    return absl::UnimplementedError("there is no net");
-  }
-
- private:
-  std::shared_ptr<const FeatureSchema> schema_;
-  const std::vector<TableConfig> tables_;
-  std::vector<int> dense_;
-};
-
 // A job that trains kSteps steps. `on_workers(i)`: whether the workers keep table i.
 class Job {
  public:
@@ -121,24 +101,24 @@ class Job {
 
   // Stands in for the scheduler, which hands out the cards of all ranks.
   void Meet() {
-    if (ranks_[0]->meetings() == nullptr) return;
+    if (meetings_.empty()) return;
     std::thread scheduler([&] {
       RankGroupCards cards;
       cards.set_generation(1);
       while (cards.cards_size() < static_cast<int>(kRanks)) {
         PollRequest report;
-        ranks_[cards.cards_size()]->meetings()->AddTo(&report);
+        meetings_[cards.cards_size()]->AddTo(&report);
         if (report.group().card().empty()) {
           std::this_thread::yield();
         } else {
           cards.add_cards(report.group().card());
         }
       }
-      for (const auto& rank : ranks_) rank->meetings()->Ask(1, cards);
+      for (RankMeetings* const rank : meetings_) rank->Ask(1, cards);
     });
-    for (const auto& rank : ranks_) rank->meetings()->Ask(1, {});
+    for (RankMeetings* const rank : meetings_) rank->Ask(1, {});
     OnRanks([&](uint32_t rank) {
-      const absl::Status met = ranks_[rank]->meetings()->Meet(/*committed=*/0);
+      const absl::Status met = meetings_[rank]->Meet(/*committed=*/0);
       EXPECT_TRUE(met.ok()) << met;
     });
     scheduler.join();
@@ -162,6 +142,7 @@ class Job {
     kept.collective = *MakeCollective("shm", CollectiveOptions());
     auto workers = CollectiveDenseTables::Create(std::move(kept));
     EXPECT_TRUE(workers.ok()) << workers.status();
+    meetings_.push_back((*workers)->meetings());
     if (pulled.empty()) return *std::move(workers);
     mixed.pservers = std::make_unique<PserverDenseTables>(&model_, std::move(pulled));
     mixed.workers = *std::move(workers);
@@ -235,6 +216,7 @@ class Job {
   TableLayouts layouts_;
   std::vector<std::unique_ptr<Shard>> shards_;  // by table; null: workers keep it
   std::vector<std::unique_ptr<DenseTables>> ranks_;
+  std::vector<RankMeetings*> meetings_;  // by rank; empty: workers keep no table
 };
 
 double Norm(const std::vector<float>& values) {

@@ -44,25 +44,40 @@ inline TableConfig SgdTable(const std::string& name, TableConfig::Kind kind, uin
   return table;
 }
 
-// One sparse table of dim 1 and one dense table of 2 elements, plain SGD with rate 1.
-class FakeModel : public Model {
+// A model of these tables, of which at most one is sparse. The test makes the net, if it needs one.
+class TablesModel : public Model {
  public:
-  explicit FakeModel(uint32_t dense = 2)
-      : tables_({SgdTable("rows", TableConfig::SPARSE, 1, 1.0f),
-                 SgdTable("dense", TableConfig::DENSE, dense, 1.0f)}) {}
+  explicit TablesModel(std::vector<TableConfig> tables) : tables_(std::move(tables)) {
+    for (size_t i = 0; i < tables_.size(); ++i) {
+      if (tables_[i].kind() == TableConfig::DENSE) {
+        dense_.push_back(static_cast<int>(i));
+      } else {
+        sparse_ = static_cast<int>(i);
+      }
+    }
+  }
   const std::shared_ptr<const FeatureSchema>& schema() const override { return schema_; }
   const std::vector<TableConfig>& tables() const override { return tables_; }
-  int sparse_table() const override { return 0; }
+  int sparse_table() const override { return sparse_; }
   const std::vector<int>& dense_tables() const override { return dense_; }
   std::map<std::string, std::vector<std::string>> ordered_inputs() const override { return {}; }
   absl::StatusOr<std::unique_ptr<DenseNet>> CreateNet(const NetOptions&) const override {
-    return absl::UnimplementedError("the fake net is made by the test");
+    return absl::UnimplementedError("the test makes the net");
   }
 
  private:
   std::shared_ptr<const FeatureSchema> schema_;
   const std::vector<TableConfig> tables_;
-  const std::vector<int> dense_ = {1};
+  int sparse_ = -1;
+  std::vector<int> dense_;
+};
+
+// One sparse table of dim 1 and one dense table, plain SGD with rate 1.
+class FakeModel : public TablesModel {
+ public:
+  explicit FakeModel(uint32_t dense = 2)
+      : TablesModel({SgdTable("rows", TableConfig::SPARSE, 1, 1.0f),
+                     SgdTable("dense", TableConfig::DENSE, dense, 1.0f)}) {}
 };
 
 // A net whose gradients are all one. It records the values that it sees.

@@ -19,26 +19,12 @@ namespace {
 using ::testing::ElementsAre;
 
 // A sparse table, then four dense ones.
-class FourDenseTables : public Model {
- public:
-  FourDenseTables() : tables_({SgdTable("rows", TableConfig::SPARSE, 1, 1.0f)}) {
-    for (int i = 0; i < 4; ++i)
-      tables_.push_back(SgdTable(absl::StrCat("dense", i), TableConfig::DENSE, 2, 1.0f));
-  }
-  const std::shared_ptr<const FeatureSchema>& schema() const override { return schema_; }
-  const std::vector<TableConfig>& tables() const override { return tables_; }
-  int sparse_table() const override { return 0; }
-  const std::vector<int>& dense_tables() const override { return dense_; }
-  std::map<std::string, std::vector<std::string>> ordered_inputs() const override { return {}; }
-  absl::StatusOr<std::unique_ptr<DenseNet>> CreateNet(const NetOptions&) const override {
-    return absl::UnimplementedError("there is no net");
-  }
-
- private:
-  std::shared_ptr<const FeatureSchema> schema_;
-  std::vector<TableConfig> tables_;
-  const std::vector<int> dense_ = {1, 2, 3, 4};
-};
+std::vector<TableConfig> FourDenseTables() {
+  std::vector<TableConfig> tables = {SgdTable("rows", TableConfig::SPARSE, 1, 1.0f)};
+  for (int i = 0; i < 4; ++i)
+    tables.push_back(SgdTable(absl::StrCat("dense", i), TableConfig::DENSE, 2, 1.0f));
+  return tables;
+}
 
 // The tables that workers keep. Records the calls.
 class RecordingWorkers : public DenseTables {
@@ -58,7 +44,6 @@ class RecordingWorkers : public DenseTables {
     return exchanged;
   }
   void CloseStep(uint64_t steps) override { Note("close", steps); }
-  RankMeetings* meetings() override { return meetings_at; }
   absl::StatusOr<std::vector<SavedFile>> SaveModel(const std::string& directory,
                                                    const std::string& save_id) override {
     Note("model", directory, save_id);
@@ -73,7 +58,6 @@ class RecordingWorkers : public DenseTables {
 
   std::vector<float> first = {10, 11}, second = {30, 31};
   absl::Status exchanged;
-  RankMeetings* meetings_at = nullptr;
 
  private:
   template <class... Values>
@@ -97,7 +81,7 @@ class MixedDenseTablesTest : public ::testing::Test {
     tables_ = std::make_unique<MixedDenseTables>(std::move(options));
   }
 
-  FourDenseTables model_;
+  const TablesModel model_{FourDenseTables()};
   std::vector<std::string> calls_;
   RecordingWorkers* workers_ = nullptr;
   std::unique_ptr<MixedDenseTables> tables_;
@@ -150,10 +134,7 @@ TEST_F(MixedDenseTablesTest, TheWorkersPartExchangesAndClosesTheStep) {
   EXPECT_THAT(calls_, ElementsAre("exchange 4 7 1", "close 5", "exchange 5 7 1"));
 }
 
-TEST_F(MixedDenseTablesTest, TheWorkersPartMeetsTheOtherRanks) {
-  // Only its address matters here.
-  workers_->meetings_at = reinterpret_cast<RankMeetings*>(&calls_);
-  EXPECT_EQ(tables_->meetings(), workers_->meetings_at);
+TEST_F(MixedDenseTablesTest, TheWorkersPartWaitsAndIsCancelled) {
   EXPECT_EQ(tables_->WaitingFor(), "rank 1");
   tables_->Cancel();
   EXPECT_THAT(calls_, ElementsAre("cancel"));

@@ -118,32 +118,9 @@ TEST(CollectiveCommitTest, RanksAtDifferentStepsGetAnError) {
   EXPECT_THAT(std::string(results[1].message()), HasSubstr("step 5"));
 }
 
-// A model whose only table is dense.
-class DenseModel : public Model {
- public:
-  explicit DenseModel(TableConfig::UpdateAt at)
-      : tables_({SgdTable("dense", TableConfig::DENSE, 2, 1.0f)}) {
-    tables_[0].set_update_at(at);
-  }
-  const std::shared_ptr<const FeatureSchema>& schema() const override { return schema_; }
-  const std::vector<TableConfig>& tables() const override { return tables_; }
-  int sparse_table() const override { return -1; }
-  const std::vector<int>& dense_tables() const override { return dense_; }
-  std::map<std::string, std::vector<std::string>> ordered_inputs() const override { return {}; }
-  absl::StatusOr<std::unique_ptr<DenseNet>> CreateNet(const NetOptions&) const override {
-    return absl::UnimplementedError("the fake net is made by the test");
-  }
-
- private:
-  std::shared_ptr<const FeatureSchema> schema_;
-  std::vector<TableConfig> tables_;
-  const std::vector<int> dense_ = {0};
-};
-
 // Records the order of a step's exchange and its update.
 class RecordingTables : public DenseTables {
  public:
-  explicit RecordingTables(Collective* group) : meetings_(group, 0, 1) {}
   void AddToPull(StepBuffers*, PullRequest*) const override {}
   std::vector<const float*> ValuesOf(const StepBuffers&) const override { return {values_}; }
   void AddToPush(const StepBuffers*, PushRequest*) const override {}
@@ -152,12 +129,9 @@ class RecordingTables : public DenseTables {
     return absl::OkStatus();
   }
   void CloseStep(uint64_t steps) override { events.push_back(absl::StrCat("close ", steps)); }
-  RankMeetings* meetings() override { return keeps ? &meetings_ : nullptr; }
-  bool keeps = true;
   std::vector<std::string> events;
 
  private:
-  FakeMeetings meetings_;
   float values_[2] = {};
 };
 
@@ -165,7 +139,9 @@ class DenseOnlyTrainerTest : public ::testing::Test {
  protected:
   // Of a job whose model has only dense tables, at `at`.
   void Train(TableConfig::UpdateAt at, size_t steps) {
-    DenseModel model(at);
+    TableConfig table = SgdTable("dense", TableConfig::DENSE, 2, 1.0f);
+    table.set_update_at(at);
+    const TablesModel model({table});
     FakeClient client(model, 1.0f);
     OnesNet net;
     JobSpec spec;
@@ -174,6 +150,7 @@ class DenseOnlyTrainerTest : public ::testing::Test {
     context.spec = &spec;
     context.model = &model;
     context.dense = &tables_;
+    context.meetings = &meetings_;
     context.net = &net;
     context.client = &client;
     context.stats = &stats_;
@@ -193,7 +170,8 @@ class DenseOnlyTrainerTest : public ::testing::Test {
   }
 
   RankThreads group_{"shm", 1, Options()};
-  RecordingTables tables_{&group_.rank(0)};
+  FakeMeetings meetings_{&group_.rank(0), 0, 1};
+  RecordingTables tables_;
   WorkerStats stats_{"job", 0, 1000, nullptr};
   WorkerCuts cuts_{"job", 0, 1, nullptr};
   absl::Status status_;

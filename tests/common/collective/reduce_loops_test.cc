@@ -47,7 +47,8 @@ float Reference(size_t loop, float v, float a) {
 TEST(ReduceLoopsTest, EveryVersionGivesTheBitsOfTheReference) {
   std::mt19937 random(3);
   std::uniform_real_distribution<float> value(-4, 4);
-  for (const ReduceLoops* loops : {&internal::kPortableReduceLoops, &BestReduceLoops()}) {
+  for (const InstructionSet set : SupportedInstructionSetsForTest()) {
+    const ReduceLoops* const loops = &ReduceLoopsFor(set);
     for (const size_t n : {0, 1, 15, 16, 17, 33, 1000}) {
       std::vector<float> v(n), a(n);
       for (float& x : v) x = value(random);
@@ -84,7 +85,8 @@ float NearestBf16(float x) {
 TEST(ReduceLoopsTest, HalvesAreTheNearestAndAreWidenedExactly) {
   std::mt19937 random(5);
   std::uniform_real_distribution<float> value(-4, 4);
-  for (const ReduceLoops* loops : {&internal::kPortableReduceLoops, &BestReduceLoops()}) {
+  for (const InstructionSet set : SupportedInstructionSetsForTest()) {
+    const ReduceLoops* const loops = &ReduceLoopsFor(set);
     for (const size_t n : {0, 1, 15, 16, 17, 33, 1000}) {
       std::vector<float> v(n), widened(n), sums(n), scaled(n);
       for (float& x : v) x = value(random);

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <functional>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -79,7 +80,7 @@ std::vector<Loop> Loops() {
 // Runs the portable loop on one element at a time, so that it has neither vectors nor tails.
 Arrays OneByOne(const Loop& loop, Arrays arrays) {
   for (size_t i = 0; i < arrays.g.size(); ++i) {
-    loop.run(*SupportedKernelsForTest()[0], 1,
+    loop.run(internal::kPortableKernels, 1,
              {&arrays.g[i], &arrays.w[i], &arrays.a[i], &arrays.b[i], &arrays.sum[i]});
   }
   return arrays;
@@ -110,15 +111,16 @@ TEST(KernelsTest, EveryInstructionSetGivesTheBitsOfSingleElements) {
   for (const Loop& loop : Loops()) {
     const Arrays expected = OneByOne(loop, input);
     ASSERT_TRUE(expected.w != input.w || expected.sum != input.sum) << loop.name << " did nothing";
-    for (const Kernels* kernels : SupportedKernelsForTest()) {
+    for (const InstructionSet set : SupportedInstructionSetsForTest()) {
+      const Kernels& kernels = KernelsFor(set);
       for (size_t n : {0, 1, 7, 8, 15, 16, 17, 31, 33, 64, 999, 1000}) {
         for (size_t offset : {0, 1, 3, 5}) {
           SCOPED_TRACE(testing::Message()
-                       << loop.name << " " << kernels->name << " n " << n << " offset " << offset);
+                       << loop.name << " " << kernels.name << " n " << n << " offset " << offset);
           std::vector<float> g = Guarded(input.g, n, offset), w = Guarded(input.w, n, offset + 1),
                              a = Guarded(input.a, n, offset + 2), b = Guarded(input.b, n, 0);
           std::vector<double> sum = Guarded(input.sum, n, offset);
-          loop.run(*kernels, n,
+          loop.run(kernels, n,
                    {&g[kAround + offset], &w[kAround + offset + 1], &a[kAround + offset + 2],
                     &b[kAround], &sum[kAround + offset]});
           ExpectSameBits(g, input.g, n, offset, "gradient");
@@ -133,13 +135,12 @@ TEST(KernelsTest, EveryInstructionSetGivesTheBitsOfSingleElements) {
   }
 }
 
-TEST(KernelsTest, BestKernelsAreTheLastSupportedUnlessATestChooses) {
-  const std::vector<const Kernels*> all = SupportedKernelsForTest();
-  EXPECT_EQ(&BestKernels(), all.back());
-  UseKernelsForTest(all[0]);
-  EXPECT_EQ(&BestKernels(), all[0]);
-  UseKernelsForTest(nullptr);
-  EXPECT_EQ(&BestKernels(), all.back());
+TEST(KernelsTest, EveryInstructionSetHasKernelsOfItsOwn) {
+  std::set<const Kernels*> all;
+  const std::vector<InstructionSet> sets = SupportedInstructionSetsForTest();
+  for (const InstructionSet set : sets) all.insert(&KernelsFor(set));
+  EXPECT_EQ(all.size(), sets.size());
+  EXPECT_EQ(&BestKernels(), &KernelsFor(sets.back()));
 }
 
 }  // namespace

@@ -92,12 +92,12 @@ std::string Compare(const OptimizerConfig& given, float gradient_scale, double t
 class GoldenTest : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(GoldenTest, AgreesWithFloat64OverAThousandSteps) {
-  for (const Kernels* kernels : SupportedKernelsForTest()) {
-    SCOPED_TRACE(kernels->name);
-    UseKernelsForTest(kernels);
+  for (const InstructionSet set : SupportedInstructionSetsForTest()) {
+    SCOPED_TRACE(KernelsFor(set).name);
+    UseInstructionSetForTest(set);
     EXPECT_EQ(Compare(Parse(GetParam()), 0.3f, 2e-5), "");
   }
-  UseKernelsForTest(nullptr);
+  UseInstructionSetForTest(std::nullopt);
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -86,7 +86,8 @@ TEST_P(LayerLoopsTest, PortableComputesTheFormulasOfTheHeader) {
 INSTANTIATE_TEST_SUITE_P(Sizes, LayerLoopsTest, ::testing::Values(0, 1, 13, 16, 100, 400));
 
 TEST(LayerLoopsTest, NanStaysNan) {
-  for (const LayerLoops* loops : {&internal::kPortableLayerLoops, &BestLayerLoops()}) {
+  for (const InstructionSet set : SupportedInstructionSetsForTest()) {
+    const LayerLoops* const loops = &LayerLoopsFor(set);
     std::vector<float> z(17, std::nanf("")), zero(17, 0.0f);
     loops->bias_relu(zero.data(), z.data(), z.size());
     for (const float v : z) EXPECT_TRUE(std::isnan(v)) << loops->name;
