@@ -1,5 +1,7 @@
 #include "scheduler/core_effects.h"
 
+#include <algorithm>
+
 namespace sluice {
 
 OutputAction ActionOf(const Job& job, OutputAction::Kind kind, absl::Time time) {
@@ -9,6 +11,16 @@ OutputAction ActionOf(const Job& job, OutputAction::Kind kind, absl::Time time) 
   action.time = time;
   action.config = job.config;
   return action;
+}
+
+std::vector<Scalar> RecoveryPoints(const Job& job, uint64_t epoch) {
+  std::vector<Scalar> points =
+      job.recovery.Points(epoch, /*replayed=*/job.run->result().examples_replayed());
+  if (!job.checkpoints) return points;
+  const CheckpointStatus checkpoint = job.checkpoints->status();
+  if (checkpoint.step() > 0 || checkpoint.age_s() > 0)
+    points.push_back({"checkpoint/age_s", epoch, checkpoint.age_s()});
+  return points;
 }
 
 void CoreEffects::DesiredChanged(Member* member) {
@@ -37,6 +49,14 @@ void CoreEffects::WriteScalars(const Job& job, std::vector<Scalar> points, absl:
   action.time = now;
   action.scalars = std::move(points);
   Write(std::move(action));
+}
+
+void CoreEffects::WriteRecoveryPoints(const Job& job, absl::Time now) {
+  if (!job.run || job.over()) return;
+  uint32_t epoch = job.run->phases().current().epoch();
+  // A run that continues first reads the data again, which is no epoch.
+  if (job.resume != nullptr) epoch = std::max(epoch, job.resume->state().epoch());
+  WriteScalars(job, RecoveryPoints(job, epoch + 1), now);
 }
 
 void CoreEffects::WriteLastScalars(Job* job, absl::Time now) {

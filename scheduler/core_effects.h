@@ -50,6 +50,11 @@ struct JobLine {
 // A write to the job's files; the rest of it follows from its kind.
 OutputAction ActionOf(const Job& job, OutputAction::Kind kind, absl::Time time);
 
+// Points of the curves after `epoch` (from 1): what losses have cost until now, as in result.json,
+// and how old the newest checkpoint is.
+// REQUIRES: job.run.
+std::vector<Scalar> RecoveryPoints(const Job& job, uint64_t epoch);
+
 class CoreEffects {
  public:
   // `clock`: see JobRecords.
@@ -71,6 +76,9 @@ class CoreEffects {
   void WriteStartedAgain(const Job& job, absl::Time now);
   // Adds points to the job's curves.
   void WriteScalars(const Job& job, std::vector<Scalar> points, absl::Time now);
+  // Adds the RecoveryPoints of this moment, between the ends of epochs. Does nothing while no
+  // attempt runs.
+  void WriteRecoveryPoints(const Job& job, absl::Time now);
   // Adds the points that the job's run still has, also incomplete ones.
   // REQUIRES: job->run.
   void WriteLastScalars(Job* job, absl::Time now);

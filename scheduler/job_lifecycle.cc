@@ -16,20 +16,7 @@
 namespace sluice {
 namespace {
 
-// Says what the losses have cost until now, as in result.json, and how old the newest checkpoint
-// is. `epoch`: from 1.
-// REQUIRES: job.run.
-std::vector<Scalar> RecoveryPoints(const Job& job, uint64_t epoch) {
-  std::vector<Scalar> points =
-      job.recovery.Points(epoch, /*replayed=*/job.run->result().examples_replayed());
-  if (!job.checkpoints) return points;
-  const CheckpointStatus checkpoint = job.checkpoints->status();
-  if (checkpoint.step() > 0 || checkpoint.age_s() > 0)
-    points.push_back({"checkpoint/age_s", epoch, checkpoint.age_s()});
-  return points;
-}
-
-// Adds them to the points of an epoch that has ended.
+// Adds what losses have cost to the points of an epoch that has ended.
 void AddRecoveryPoints(const Job& job, std::vector<Scalar>* points) {
   if (points->empty()) return;
   for (Scalar& point : RecoveryPoints(job, points->back().step))
@@ -57,9 +44,8 @@ JobLifecycle::JobLifecycle(Options options, Parts parts)
       next_attempt_(options_.wait, {parts.members, parts.queue, parts.requests, parts.pauses,
                                     parts.effects, &checkpoints_, &attempts_, &adoption_}),
       plans_({parts.members, parts.effects, &checkpoints_, &attempts_}),
-      replacement_(options_.wait, {parts.members, parts.queue, parts.pauses, parts.effects}),
-      removal_(options_.wait, {parts.members, parts.pauses, parts.effects, &checkpoints_}),
-      takeover_(options_.wait, {parts.members, parts.pauses, parts.effects}) {}
+      losses_(options_.wait, {parts.members, parts.queue, parts.pauses, parts.effects,
+                              &checkpoints_, &attempts_, &adoption_, &next_attempt_, &plans_}) {}
 
 void JobLifecycle::Start(Job* job, absl::Time now) {
   parts_.queue->Remove(job);
@@ -150,12 +136,10 @@ void JobLifecycle::TakeHosted(const Member& pserver, const HostedJob& hosted, Jo
     checkpoints_.TakeHosted(pserver, hosted.cut(), job, now);
     CheckHeld(job, now);
   }
-  if (const auto index = IndexOf(*job, pserver))
-    takeover_.TakeHosted(job, *index, hosted, !adoption_.awaits(*job));
+  if (const auto index = IndexOf(*job, pserver)) losses_.TakeHosted(job, *index, hosted);
   if (hosted.error().empty()) {
     CheckStarting(job, now);
-    AdvanceTakeover(job, now);
-    return AdvanceReplacement(job, now);
+    return AdvanceLosses(job, now);
   }
   // Ignore an error about an earlier route.
   if (hosted.generation() != job->spec.route().generation()) return;
@@ -200,7 +184,7 @@ void JobLifecycle::Run(Job* job, absl::Time now) {
   checkpoints_.Begin(job, now);
   // The attempt has just been counted.
   const Recovery& counts = job->recovery.counts();
-  if (counts.rollbacks() + counts.scalings() > 0) WriteRecoveryPoints(*job, now);
+  if (counts.rollbacks() + counts.scalings() > 0) parts_.effects->WriteRecoveryPoints(*job, now);
   parts_.effects->records()->PhaseBegan(*job);
   parts_.effects->StatusChanged(job);
   parts_.effects->PhaseChanged(*job);
@@ -210,15 +194,7 @@ void JobLifecycle::Run(Job* job, absl::Time now) {
     parts_.effects->DesiredChanged(member);
     slot.Assign(member->version);
   }
-  AdvanceReplacement(job, now);
-}
-
-void JobLifecycle::WriteRecoveryPoints(const Job& job, absl::Time now) {
-  if (!job.run || job.over()) return;
-  uint32_t epoch = job.run->phases().current().epoch();
-  // A run that continues first reads the data again, which is no epoch.
-  if (job.resume != nullptr) epoch = std::max(epoch, job.resume->state().epoch());
-  parts_.effects->WriteScalars(job, RecoveryPoints(job, epoch + 1), now);
+  AdvanceLosses(job, now);
 }
 
 void JobLifecycle::OutputBegun(Job* job, absl::Time now) {
@@ -346,224 +322,38 @@ void JobLifecycle::CheckServing(Job* job, const Member& worker, RankSlot* slot, 
       now);
 }
 
+// ----------------------------------------------------------------------------------------- losses
+
 void JobLifecycle::MemberLost(Job* job, const Member& member, absl::Time now) {
-  // Its next attempt does not use this pserver.
-  if (member.self.role() == ROLE_PSERVER && job->awaits_members() &&
-      std::count(job->pservers.ranks.begin(), job->pservers.ranks.end(), member.self.rank()) == 0) {
-    return;
-  }
-  if (RankSlot* const slot = job->ranks.SlotOf(member.id)) attempts_.Release(job, slot);
-  LossDecision decision = DecideMemberLoss(*job, member, FreeWorkers(job) > 0);
-  // The other members may not know of it.
-  if (adoption_.awaits(*job) && decision.kind == LossDecision::kReplaceRank)
-    decision.kind = LossDecision::kRollback;
-  if (!job->over() && !TakenForVacantRank(*job, member)) {
-    job->recovery.CountLoss(member, now);
-    WriteRecoveryPoints(*job, now);
-    // The next scheduler cannot learn it from a job that lacks a member.
-    if (job->run) {
-      const JobStatus status = MakeJobStatus(*job, *parts_.members);
-      job->recovery.NoteReached(status.global_step(), status.examples());
-    }
-  }
-  // Gives reserved workers back, which may be needed now.
-  if (decision.kind != LossDecision::kGoesOn && !TakenForVacantRank(*job, member)) {
-    plans_.Drop(job, absl::StrCat(DescribeMember(member),
-                                  " was lost before the checkpoint for that was complete"));
-  }
-  switch (decision.kind) {
-    case LossDecision::kGoesOn:
-      // A checkpoint of the last step may wait for the member's part.
-      checkpoints_.MemberLost(job, member, now);
-      if (!job->over()) takeover_.GiveUp(job);
-      break;
-    case LossDecision::kReplaceRank:
-      if (job->ranks.removal) {
-        // Its last steps are needed as well, and the next attempt waits for a worker in its place.
-        RemoveRank(job, job->ranks.by_member.at(member.id), /*leave_out=*/false, decision.message,
-                   now);
-      } else {
-        ReplaceRank(job, job->ranks.by_member.at(member.id), decision.message, now);
-      }
-      break;
-    case LossDecision::kTakeOver:
-      TakeOverShards(job, member, decision.message, now);
-      break;
-    case LossDecision::kRollback:
-      if (job->ranks.removal) {
-        ShrinkAndRollBack(job, job->ranks.removal->ranks.size(), decision.message, now);
-      } else {
-        RollBack(job, now);
-      }
-      break;
-    case LossDecision::kShrink:
-      if (!adoption_.awaits(*job) && (job->ranks.removal || RankRemoval::CanBegin(*job).ok()) &&
-          (!WorkersKeepTables(*job) || OthersHoldTables(*job, member))) {
-        RemoveRank(job, job->ranks.by_member.at(member.id), /*leave_out=*/true, decision.message,
-                   now);
-        break;
-      }
-      // An attempt that runs could have continued at another moment.
-      if (job->run && !adoption_.awaits(*job)) {
-        const absl::Status can = RankRemoval::CanBegin(*job);
-        ShrinkAndRollBack(
-            job, job->ranks.removal ? job->ranks.removal->ranks.size() + 1 : 1,
-            can.ok() ? "no other worker holds the dense tables" : std::string(can.message()), now);
-        break;
-      }
-      // A job that is waiting for its remaining workers to stop may still have more of them than
-      // the next attempt needs.
-      if (!job->awaits_members() || attempts_.Count(*job) < job->spec.worker_num())
-        next_attempt_.Shrink(job, /*ranks=*/1);
-      RollBack(job, now);
-      break;
-    case LossDecision::kFails:
-      End(job, JOB_FAILED, decision.message, now);
-      break;
-  }
-  if (!job->over()) parts_.effects->records()->Changed(*job);
+  EndUnless(losses_.Lose(job, member, now), job, now);
+  // The checkpoint that held the phase may have been given up. First, so that a rank is replaced in
+  // the phase that follows.
+  CheckHeld(job, now);
+  AdvanceLosses(job, now);
   // The member may have been the last one to owe a report, or to serve an ended job.
   CheckFinishing(job, now);
   DropWhenReleased(job, now);
 }
 
-uint32_t JobLifecycle::FreeWorkers(Job* job) const {
-  uint32_t free = 0;
-  for (const Member* worker : parts_.members->Alive(ROLE_WORKER)) {
-    // One that is only reserved for the job is given back when its plan is dropped.
-    const bool reserved = !job->awaits_members() && worker->job_id == job->job_id &&
-                          job->ranks.SlotOf(worker->id) == nullptr;
-    free += worker->free() || reserved;
-  }
-  return free;
-}
-
-// ------------------------------------------------------------------------------------ replacement
-
-void JobLifecycle::ReplaceRank(Job* job, uint32_t rank, const std::string& why, absl::Time now) {
-  replacement_.Lose(job, rank, attempts_.NewIncarnation(), why, now);
-  TellRanks(*job);
-  parts_.effects->records()->MembersChanged(*job);
-  checkpoints_.RankLost(job, rank, now);
-  CheckHeld(job, now);
-  AdvanceReplacement(job, now);
-}
-
-void JobLifecycle::RemoveRank(Job* job, uint32_t rank, bool leave_out, const std::string& why,
-                              absl::Time now) {
-  replacement_.Lose(job, rank, attempts_.NewIncarnation(), why, now);
-  TellRanks(*job);
-  parts_.effects->records()->MembersChanged(*job);
-  removal_.Lose(job, rank, leave_out, why, now);
-  AdvanceRemoval(job, now);
-}
-
-void JobLifecycle::AdvanceRemoval(Job* job, absl::Time now) {
-  if (job->over() || job->state != JOB_RUNNING) return;
-  const absl::StatusOr<bool> done = removal_.Advance(job, now);
-  const size_t ranks = job->ranks.removal->ranks.size();
-  if (!done.ok()) return ShrinkAndRollBack(job, ranks, std::string(done.status().message()), now);
-  if (!*done) return;
-  job->ranks.removal.reset();
-  next_attempt_.Shrink(job, static_cast<uint32_t>(ranks));
-  job->recovery.WaitFrom(now);
-  job->recovery.ContinueInPlace();
-  RollBack(job, now);
-}
-
-void JobLifecycle::ShrinkAndRollBack(Job* job, size_t ranks, const std::string& why,
-                                     absl::Time now) {
-  job->ranks.removal.reset();
-  next_attempt_.Shrink(job, static_cast<uint32_t>(ranks));
-  job->recovery.WaitFrom(now);
-  AddWarning(job, absl::StrCat("the job lost a worker and could not continue where it was, so it ",
-                               "went back to its newest checkpoint: ", why));
-  RollBack(job, now);
-}
-
-void JobLifecycle::TellRanks(const Job& job) {
-  if (!WorkersKeepTables(job)) return;
-  for (const RankSlot& slot : job.ranks.slots) {
-    if (Member* member = parts_.members->ById(slot.member_id()))
-      parts_.effects->DesiredChanged(member);
-  }
-}
-
 void JobLifecycle::TakeGroup(const Member& worker, const RankGroupReport& report, Job* job,
                              absl::Time now) {
-  if (job->over() || job->state != JOB_RUNNING || !WorkersKeepTables(*job)) return;
-  const RankSlot* const slot = job->ranks.SlotOf(worker.id);
-  if (slot == nullptr || report.job_id() != job->job_id ||
-      slot->incarnation() != report.incarnation() ||
-      report.rank() != job->ranks.by_member.at(worker.id) ||
-      report.totals_size() > static_cast<int>(job->ranks.slots.size())) {
-    return;
-  }
-  if (!job->cards.Take(report)) return;
-  // Also when another loss has raised the generation since: the ranks that gave up have ended.
-  if (!report.error().empty()) {
-    job->recovery.NoteCause(
-        absl::StrCat(DescribeMember(worker), " of job ", job->job_id, ": ", report.error()), now);
-    return RollBack(job, now);
-  }
-  if (!job->cards.Of(job->spec.route().generation(), job->ranks.slots).empty()) TellRanks(*job);
-  if (job->ranks.removal) AdvanceRemoval(job, now);
+  EndUnless(losses_.TakeGroup(worker, report, job, now), job, now);
 }
 
-void JobLifecycle::AdvanceReplacement(Job* job, absl::Time now) {
-  if (job->ranks.removal) return AdvanceRemoval(job, now);
-  std::vector<uint32_t> settled;
-  const absl::Status status = replacement_.Advance(job, now, &settled);
-  // Until now the lost life, which may only have been slow, could continue to other steps and cuts.
-  for (const uint32_t rank : settled) checkpoints_.RankLost(job, rank, now);
-  // A worker left in order, and no replacement came in time.
-  if (absl::IsDeadlineExceeded(status) && ShrinksOnLoss(*job)) {
-    std::vector<uint32_t> fewer;
-    for (const auto& [rank, vacancy] : job->ranks.vacant) {
-      if (job->ranks.slots[rank].member_id() == 0 && fewer.size() + 1 < job->spec.worker_num())
-        fewer.push_back(rank);
-    }
-    const std::string why(status.message());
-    const absl::Status in_place = RankRemoval::CanBegin(*job);
-    if (!fewer.empty()) job->recovery.NoteCause(why, now);
-    if (!fewer.empty() && !in_place.ok())
-      return ShrinkAndRollBack(job, fewer.size(), std::string(in_place.message()), now);
-    for (const uint32_t rank : fewer) removal_.Lose(job, rank, /*leave_out=*/true, why, now);
-    if (!fewer.empty()) return AdvanceRemoval(job, now);
-  }
-  EndUnless(status, job, now);
+void JobLifecycle::AdvanceLosses(Job* job, absl::Time now) {
+  EndUnless(losses_.Advance(job, now), job, now);
 }
 
 void JobLifecycle::FillVacancies(absl::Time now) {
   for (Job* job : parts_.jobs->active()) {
-    if (!job->pservers.vacant.empty()) AdvanceTakeover(job, now);
-    if (!job->ranks.vacant.empty()) AdvanceReplacement(job, now);
+    if (!job->complete()) AdvanceLosses(job, now);
   }
-}
-
-void JobLifecycle::TakeOverShards(Job* job, const Member& lost, const std::string& why,
-                                  absl::Time now) {
-  const uint32_t index = *IndexOf(*job, lost);
-  if (!job->newest_unusable.ok() && CheckpointLifecycle::NewestOfInstance(*job).empty())
-    return EndUnless(job->newest_unusable, job, now);
-  takeover_.Lose(job, index, why, now);
-  parts_.effects->records()->MembersChanged(*job);
-  checkpoints_.PserverVacant(job, index, now);
-  CheckHeld(job, now);
-  AdvanceTakeover(job, now);
-}
-
-void JobLifecycle::AdvanceTakeover(Job* job, absl::Time now) {
-  EndUnless(takeover_.Advance(job, now), job, now);
 }
 
 // ----------------------------------------------------------------------------------- next attempt
 
 void JobLifecycle::RollBack(Job* job, absl::Time now) {
-  if (job->ranks.removal)
-    return ShrinkAndRollBack(job, job->ranks.removal->ranks.size(), job->recovery.counts().last(),
-                             now);
-  EndUnless(next_attempt_.RollBack(job, now), job, now);
+  EndUnless(losses_.RollBack(job, now), job, now);
 }
 
 void JobLifecycle::Recover(Job* job, absl::Time now) {
@@ -580,14 +370,7 @@ void JobLifecycle::DrainingChanged(absl::Time now) {
   for (Job* job : std::vector<Job*>(parts_.jobs->active())) {
     plans_.CancelDrain(job);
     plans_.Drain(job, now);
-    // A draining pserver gets no replacement, so nobody takes over its shards if it is lost.
-    for (const auto& [index, vacancy] : job->pservers.vacant) {
-      if (job->pservers.members[index] != 0 || parts_.members->UsablePservers().empty()) continue;
-      if (parts_.members->draining().count(job->pservers.ranks[index]) == 0) continue;
-      job->recovery.NoteCause(vacancy.why, now);
-      RollBack(job, now);
-      break;
-    }
+    EndUnless(losses_.LoseDraining(job, now), job, now);
   }
 }
 
@@ -664,19 +447,16 @@ absl::StatusOr<CheckpointJobReply> JobLifecycle::Checkpoint(Job* job, uint64_t n
 void JobLifecycle::CheckpointWritten(Job* job, uint64_t number, const absl::Status& status,
                                      const std::string& warning, absl::Time now) {
   checkpoints_.Written(job, number, status, warning, now);
-  if (status.ok()) WriteRecoveryPoints(*job, now);
-  if (job->ranks.removal) AdvanceRemoval(job, now);
+  if (status.ok()) parts_.effects->WriteRecoveryPoints(*job, now);
+  AdvanceLosses(job, now);
   Recover(job, now);
-  AdvanceTakeover(job, now);
   AdvancePlan(job, now);
   CheckFinishing(job, now);
 }
 
 void JobLifecycle::Tick(Job* job, absl::Time now) {
   if (adoption_.late(*job, now)) {
-    const uint32_t missing = adoption_.MissingWorkers(*job);
-    const uint32_t replaced = std::min(missing, FreeWorkers(job));
-    if (ShrinksOnLoss(*job) && missing > replaced) next_attempt_.Shrink(job, missing - replaced);
+    losses_.LoseMissing(job);
     RefuteAdoption(job, absl::DeadlineExceededError(job->message), now);
   }
   checkpoints_.Tick(job, now);
@@ -684,8 +464,7 @@ void JobLifecycle::Tick(Job* job, absl::Time now) {
   if (job->progress_untold) parts_.effects->StatusChanged(job);
   CheckStarting(job, now);
   Recover(job, now);
-  AdvanceTakeover(job, now);
-  AdvanceReplacement(job, now);
+  AdvanceLosses(job, now);
   // The job was starting or lacked a member when the pserver was marked.
   plans_.Drain(job, now);
   AdvancePlan(job, now);
@@ -724,11 +503,7 @@ void JobLifecycle::End(Job* job, JobState outcome, const std::string& message, a
   ended.result = job->result;
   ended.save_id = SaveIdOf(*job);
   parts_.effects->Write(std::move(ended));
-  job->pservers.vacant.clear();
-  job->ranks.removal.reset();
-  // Workers that were taken for vacant ranks know nothing of the job.
-  for (const auto& [rank, vacancy] : std::exchange(job->ranks.vacant, {}))
-    attempts_.Release(job, &job->ranks.slots[rank]);
+  losses_.Forget(job);
   // The ranks of a job that is done learn of the end from their next phase, so they stay.
   for (RankSlot& slot : job->ranks.slots) {
     if (outcome != JOB_DONE && slot.serving()) attempts_.Withdraw(&slot);

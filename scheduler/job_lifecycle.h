@@ -11,12 +11,10 @@
 //   6. DropWhenReleased  the last worker has stopped: the pservers drop the tables
 //   7. OutputEnded       the result is written: the state becomes the outcome
 //
-// A lost worker's rank is given to another worker (RankReplacement), or a sync job continues
-// without it (RankRemoval). In async and Geo another process takes over the shards of a lost
-// pserver (ShardTakeover). Other losses lead from 1 to 4 to a new attempt (member_loss.h,
-// NextAttempt), then to 2. A scheduler that takes over from an earlier one continues a running
-// attempt from its records (JobAdoption). A user can ask for a new attempt with other members
-// (AttemptPlans).
+// A job continues in place after most losses of members (JobLosses). Others lead from 1 to 4 to a
+// new attempt (NextAttempt), then to 2. A scheduler that takes over from an earlier one continues a
+// running attempt from its records (JobAdoption). A user can ask for a new attempt with other
+// members (AttemptPlans).
 //
 // An event that a job cannot survive ends it (End). Nothing here looks at other jobs.
 //
@@ -39,15 +37,13 @@
 #include "scheduler/core_effects.h"
 #include "scheduler/job_adoption.h"
 #include "scheduler/job_directory.h"
+#include "scheduler/job_losses.h"
 #include "scheduler/job_queue.h"
 #include "scheduler/job_records.h"
 #include "scheduler/membership.h"
 #include "scheduler/next_attempt.h"
 #include "scheduler/pause_detector.h"
-#include "scheduler/rank_removal.h"
-#include "scheduler/rank_replacement.h"
 #include "scheduler/report_requests.h"
-#include "scheduler/shard_takeover.h"
 
 namespace sluice {
 
@@ -162,8 +158,6 @@ class JobLifecycle {
   // True when the job had former members to return to.
   bool GoBack(const absl::Status& why, Job* job, absl::Time now);
   bool UsesPserver(const Job& job, uint32_t rank) const;
-  // Workers that could take a rank of the job now.
-  uint32_t FreeWorkers(Job* job) const;
   // Lets a training phase end that no checkpoint needs any more. True when the next phase begins.
   bool ReleasePhase(Job* job, absl::Time now);
   void CheckHeld(Job* job, absl::Time now);
@@ -172,22 +166,8 @@ class JobLifecycle {
   void CheckStarting(Job* job, absl::Time now);
   void Run(Job* job, absl::Time now);
   void AskForReports(Job* job);
-  // Tells the workers of a job that keep the dense tables of a new generation, or of their cards.
-  void TellRanks(const Job& job);
-  // Adds what losses have cost so far to the curves, between the ends of epochs.
-  void WriteRecoveryPoints(const Job& job, absl::Time now);
-  void ReplaceRank(Job* job, uint32_t rank, const std::string& why, absl::Time now);
-  // The job continues without the lost rank, where it is if that is possible. `leave_out`: see
-  // RankRemoval::Lose.
-  void RemoveRank(Job* job, uint32_t rank, bool leave_out, const std::string& why, absl::Time now);
-  // Without this many ranks, it goes back to its newest checkpoint for this reason.
-  void ShrinkAndRollBack(Job* job, size_t ranks, const std::string& why, absl::Time now);
-  void AdvanceRemoval(Job* job, absl::Time now);
-  // Does what can be done now for the job's vacant ranks.
-  void AdvanceReplacement(Job* job, absl::Time now);
-  void TakeOverShards(Job* job, const Member& lost, const std::string& why, absl::Time now);
-  // Does what can be done now for the job's vacant pservers.
-  void AdvanceTakeover(Job* job, absl::Time now);
+  // Does what can be done now for the job's vacant ranks and pservers.
+  void AdvanceLosses(Job* job, absl::Time now);
   // Takes a report that does not name the job; ends the job when the worker has given it up.
   void CheckServing(Job* job, const Member& worker, RankSlot* slot, absl::Time now);
   // Tells the pservers to drop the tables when no rank serves any more.
@@ -200,9 +180,7 @@ class JobLifecycle {
   JobAdoption adoption_;
   NextAttempt next_attempt_;
   AttemptPlans plans_;
-  RankReplacement replacement_;
-  RankRemoval removal_;
-  ShardTakeover takeover_;
+  JobLosses losses_;
 };
 
 }  // namespace sluice

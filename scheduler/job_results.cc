@@ -27,7 +27,10 @@ StageSeconds Mean(const std::vector<StageSeconds>& stages) {
 }  // namespace
 
 JobResults::JobResults(const JobConfig& config, uint32_t worker_num)
-    : config_(config), max_bad_lines_(config.data().max_bad_lines()), stages_(worker_num) {
+    : config_(config),
+      max_bad_lines_(config.data().max_bad_lines()),
+      losses_(worker_num),
+      stages_(worker_num) {
   result_.set_mode(ModeName(ModeOf(config.strategy())));
   result_.set_k_steps(config.strategy().a_sync_configs().k_steps());
 }
@@ -66,7 +69,7 @@ void JobResults::BeginTrain(absl::Time now, absl::Duration before) {
   train_began_ = now - before;
   examples_ = steps_ = 0;
   bad_ = BadLines();
-  loss_sum_ = weight_sum_ = 0;
+  losses_.assign(losses_.size(), LossSums());
 }
 
 absl::Status JobResults::AddTrain(uint32_t rank, const TrainReport& report) {
@@ -75,8 +78,8 @@ absl::Status JobResults::AddTrain(uint32_t rank, const TrainReport& report) {
   examples_ += report.examples();
   steps_ += report.steps();
   bad_.Merge(BadLinesOf(report));
-  loss_sum_ += report.loss_sum();
-  weight_sum_ += report.weight_sum();
+  losses_[rank].loss += report.loss_sum();
+  losses_[rank].weight += report.weight_sum();
   stages_[rank] = report.stages();
   *result_.mutable_stages() = Mean(stages_);
   if (report.has_hot_rows()) Add(report.hot_rows(), result_.mutable_hot_rows());
@@ -96,7 +99,12 @@ const EpochResult& JobResults::EndTrain(uint32_t epoch, uint64_t global_steps, a
   log->set_epoch(epoch + 1);
   log->set_examples(examples_);
   log->set_seconds(absl::ToDoubleSeconds(now - train_began_));
-  log->set_loss(weight_sum_ > 0 ? loss_sum_ / weight_sum_ : 0);
+  LossSums sums;
+  for (const LossSums& rank : losses_) {
+    sums.loss += rank.loss;
+    sums.weight += rank.weight;
+  }
+  log->set_loss(sums.weight > 0 ? sums.loss / sums.weight : 0);
   result_.set_epochs(epoch + 1);
   result_.set_global_step(result_.global_step() + (sync ? global_steps : steps_));
   result_.set_examples(result_.examples() + examples_);

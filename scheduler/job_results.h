@@ -87,10 +87,15 @@ class JobResults {
   const uint64_t max_bad_lines_;
   JobResult result_;
   absl::Time train_began_;
+  struct LossSums {
+    double loss = 0, weight = 0;
+  };
   // Sums of the epoch being trained.
   uint64_t examples_ = 0, steps_ = 0;
   BadLines bad_;
-  double loss_sum_ = 0, weight_sum_ = 0;
+  // By rank. EndTrain adds them in the order of the ranks: the order of their reports, in which
+  // f64 sums would differ in their last bits, changes from run to run.
+  std::vector<LossSums> losses_;
   std::vector<StageSeconds> stages_;  // by rank, over all epochs
   std::unique_ptr<EvalAccumulator> eval_;
   BadLines eval_bad_;

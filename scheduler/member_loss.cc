@@ -7,13 +7,10 @@
 #include "scheduler/shard_takeover.h"
 
 namespace sluice {
-namespace {
 
 uint64_t MaxLosses(const JobConfig& config) {
   return config.recovery().has_max_losses() ? config.recovery().max_losses() : kDefaultMaxLosses;
 }
-
-}  // namespace
 
 bool ShrinksOnLoss(const Job& job) {
   const size_t left_out = job.ranks.removal ? job.ranks.removal->ranks.size() : 0;
@@ -23,7 +20,12 @@ bool ShrinksOnLoss(const Job& job) {
 }
 
 bool WorkersKeepTables(const Job& job) {
-  return WorkersKeepDenseTables(job.config) && !job.config.evaluate_only();
+  // Not the configuration: with sync_configs.dense: COLLECTIVE, a model may have no dense table.
+  const auto& tables = job.spec.tables();
+  return !job.config.evaluate_only() &&
+         std::any_of(tables.begin(), tables.end(), [](const TableConfig& table) {
+           return table.update_at() == TableConfig::COLLECTIVE;
+         });
 }
 
 bool RanksCloseSteps(const Job& job) { return RanksCloseSteps(job, job.spec.route()); }

@@ -8,7 +8,7 @@
 // job whose workers keep them. A sync job may also shrink (on_worker_loss), unless the worker has
 // left in order or can be replaced at once. A pserver that is draining is not awaited: its loss
 // rolls the job back, to continue without it. No other place says what a loss means. A new outcome
-// becomes a new kind here, which JobLifecycle::MemberLost carries out.
+// becomes a new kind here, which JobLosses carries out.
 //
 // Thread safety: pure.
 #pragma once
@@ -38,12 +38,15 @@ struct LossDecision {
   std::string message;  // names the member and why it is gone
 };
 
+// The losses that the job survives (recovery.max_losses).
+uint64_t MaxLosses(const JobConfig& config);
+
 // True when the job continues without a worker that it loses, as long as it has others
 // (sync_configs.on_worker_loss: SHRINK).
 bool ShrinksOnLoss(const Job& job);
 
-// True when the workers keep dense tables while they train (sync_configs.dense or update_at:
-// COLLECTIVE). A worker that takes over a rank gets them from the others.
+// True when the workers keep tables of the job while they train (TableConfig.COLLECTIVE). A worker
+// that takes over a rank gets them from the others.
 bool WorkersKeepTables(const Job& job);
 
 // True when these workers also close the steps among themselves, because pservers have no shards of

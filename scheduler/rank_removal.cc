@@ -60,9 +60,9 @@ absl::StatusOr<bool> RankRemoval::Advance(Job* job, absl::Time now) {
     const absl::Duration wait = recovery.has_wait_s() ? absl::Seconds(recovery.wait_s()) : wait_;
     if (parts_.pauses->Since(removal.since, now) < wait) return false;
     return absl::DeadlineExceededError(
-        absl::StrCat(RanksCloseSteps(*job) ? "the other workers did not report their steps within "
-                                           : "the pservers did not report what they hold of the "
-                                             "lost rank within ",
+        absl::StrCat(LastWithMeans(*job) ? "the pservers did not report what they hold of the lost "
+                                           "rank within "
+                                         : "the other workers did not report their steps within ",
                      absl::FormatDuration(wait), " (see their logs)"));
   }
   return Cut(job, *end, now);
@@ -71,9 +71,25 @@ absl::StatusOr<bool> RankRemoval::Advance(Job* job, absl::Time now) {
 absl::StatusOr<std::optional<RankRemoval::End>> RankRemoval::FindEnd(const Job& job) const {
   if (RanksCloseSteps(job)) return EndAmongRanks(job);
   const std::optional<std::vector<HeldOfRank>> held = HeldByPservers(job, *parts_.members);
-  if (!held) return std::nullopt;
-  SLUICE_ASSIGN_OR_RETURN(End end, EndOf(job, *held));
+  const std::optional<uint64_t> last = LastWithMeans(job);
+  if (!held || !last) return std::nullopt;
+  SLUICE_ASSIGN_OR_RETURN(End end, EndOf(job, *held, *last));
   return std::make_optional(std::move(end));
+}
+
+std::optional<uint64_t> RankRemoval::LastWithMeans(const Job& job) {
+  uint64_t last = UINT64_MAX;
+  if (!WorkersKeepTables(job)) return last;
+  for (uint32_t rank = 0; rank < job.ranks.slots.size(); ++rank) {
+    if (job.ranks.vacant.count(rank) > 0) continue;
+    const RankGroupReport* const report =
+        job.cards.ReportOf(rank, job.ranks.slots[rank], job.spec.route().generation());
+    if (report == nullptr) return std::nullopt;
+    // A life that has not met the others knows nothing of the steps.
+    if (report->holds_tables())
+      last = std::min<uint64_t>(last, report->closed_steps() + report->has_means());
+  }
+  return last;
 }
 
 absl::StatusOr<std::optional<RankRemoval::End>> RankRemoval::EndAmongRanks(const Job& job) {
@@ -121,22 +137,23 @@ void RankRemoval::TellRanks(Job* job, const End& end) {
 }
 
 absl::StatusOr<RankRemoval::End> RankRemoval::EndOf(const Job& job,
-                                                    const std::vector<HeldOfRank>& held) {
+                                                    const std::vector<HeldOfRank>& held,
+                                                    uint64_t last) {
   End end;
-  end.step = UINT64_MAX;
+  end.step = last;
   for (const auto& [rank, vacancy] : job.ranks.vacant)
     end.step = std::min<uint64_t>(end.step, held[rank].committed.committed());
   if (end.step < job.run->least_step() || end.step > job.run->step_limit()) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "the pservers report step ", end.step, " as the last one of the lost rank, ",
-        "but the job is between steps ", job.run->least_step(), " and ", job.run->step_limit()));
+        "step ", end.step, " is reported as the last one that can close, but the job is between ",
+        "steps ", job.run->least_step(), " and ", job.run->step_limit()));
   }
   for (const auto& [rank, vacancy] : job.ranks.vacant) {
     const RankPosition& committed = held[rank].committed;
     if (committed.committed() > end.step + 1) {
-      return absl::InvalidArgumentError(absl::StrCat("the pservers report commits ", end.step,
-                                                     " and ", committed.committed(),
-                                                     " as the last ones of lost ranks"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("step ", end.step, " is reported as the last one that can close, but rank ",
+                       rank, " has committed step ", committed.committed()));
     }
     end.totals[rank] =
         committed.committed() == end.step ? committed.totals() : committed.totals_before();

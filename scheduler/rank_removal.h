@@ -8,9 +8,11 @@
 //               at one pserver says that every pserver holds the push. Pservers that lack such a
 //               commit are told of it. The other ranks may have pushed the step after it, which
 //               nobody applies.
-//               In a job whose ranks close the steps among themselves, the other ranks say which
-//               steps have closed, with the sums of the lost rank. A rank that does not know of the
-//               last one is told.
+//               If workers keep dense tables, another rank may lack the means of that step, and so
+//               can never commit it. Then nobody has closed it, and the step before is the last
+//               one. In a job whose ranks close the steps among themselves, the other ranks say
+//               which steps have closed, with the sums of the lost rank. A rank that does not know
+//               of the last one is told.
 //   3. Advance  the checkpoint after that step is complete (JobCheckpoints::CutAfterLoss). The next
 //               attempt begins there, with fewer ranks, and trains the step after it again.
 //
@@ -74,7 +76,12 @@ class RankRemoval {
     uint64_t step = 0;
     std::map<uint32_t, TrainTotals> totals;  // of the lost ranks, that step included
   };
-  static absl::StatusOr<End> EndOf(const Job& job, const std::vector<HeldOfRank>& held);
+  // `last`: of LastWithMeans.
+  static absl::StatusOr<End> EndOf(const Job& job, const std::vector<HeldOfRank>& held,
+                                   uint64_t last);
+  // The last step that all ranks which are left can commit; nullopt: some rank has not said yet
+  // where it stands.
+  static std::optional<uint64_t> LastWithMeans(const Job& job);
   // The same if the ranks close the steps among themselves; nullopt: some rank has not said yet
   // where it stands.
   static absl::StatusOr<std::optional<End>> EndAmongRanks(const Job& job);

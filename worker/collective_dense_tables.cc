@@ -96,6 +96,7 @@ CollectiveDenseTables::~CollectiveDenseTables() {
 RankGroup::Options CollectiveDenseTables::GroupOptions(RankGroup::Options options) {
   options.add_standing = [this](RankGroupReport* report) {
     report->set_closed_steps(replica_.closed());
+    report->set_has_means(has_means());
     report->clear_totals();
     if (newest_.steps == replica_.closed())
       report->mutable_totals()->Assign(newest_.totals.begin(), newest_.totals.end());

@@ -89,12 +89,9 @@ absl::StatusOr<bool> RankGroup::Advance(Agree agree, Told told) {
   const absl::Status joined = Join(cards, agree);
   if (joined.ok()) return false;
   if (absl::IsAborted(joined) || !MayBeALoss(joined)) return joined;
-  if (AwaitGeneration(cards.generation())) {
-    asked_ = true;
-    return false;
-  }
-  MutexLock lock(&mutex_);
-  return cancelled_ ? Cancelled() : joined;
+  SLUICE_RETURN_IF_ERROR(AwaitGeneration(cards.generation(), joined));
+  asked_ = true;
+  return false;
 }
 
 uint64_t RankGroup::Joined() const {
@@ -160,10 +157,7 @@ absl::Status RankGroup::Await(const absl::Status& why, Agree agree, Told told) {
   if (!why.ok() && !left) {
     if (!MayBeALoss(why)) return why;
     if (options_.log) options_.log(absl::StrCat("meets the other workers again: ", why.message()));
-    if (!AwaitGeneration(ended)) {
-      MutexLock lock(&mutex_);
-      return cancelled_ ? Cancelled() : why;
-    }
+    SLUICE_RETURN_IF_ERROR(AwaitGeneration(ended, why));
   }
   for (;;) {
     SLUICE_ASSIGN_OR_RETURN(const bool news, Advance(agree, told));
@@ -175,14 +169,21 @@ absl::Status RankGroup::Await(const absl::Status& why, Agree agree, Told told) {
   }
 }
 
-bool RankGroup::AwaitGeneration(uint64_t generation) {
+absl::Status RankGroup::AwaitGeneration(uint64_t generation, const absl::Status& why) {
   const absl::Time begin = options_.clock->Now();
-  MutexLock lock(&mutex_);
-  waiting_ = true;
-  while (wanted_ <= generation && !cancelled_ && options_.clock->Now() - begin < options_.patience)
-    changed_.WaitFor(&mutex_, kLook);
-  waiting_ = false;
-  return wanted_ > generation && !cancelled_;
+  {
+    MutexLock lock(&mutex_);
+    waiting_ = true;
+    while (wanted_ <= generation && !cancelled_ &&
+           options_.clock->Now() - begin < options_.patience) {
+      changed_.WaitFor(&mutex_, kLook);
+    }
+    waiting_ = false;
+    if (cancelled_) return Cancelled();
+    if (wanted_ > generation) return absl::OkStatus();
+  }
+  GiveUp(absl::StrCat(why.message(), "; the scheduler knows of no lost worker"));
+  return why;
 }
 
 }  // namespace sluice

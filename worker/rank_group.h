@@ -11,6 +11,9 @@
 //
 // The first group of a job is formed in the same way. Another loss meanwhile leads back to 1.
 //
+// If the scheduler knows of no loss in time, the group has failed for another reason, such as a
+// broken connection. The rank then gives up, and the job goes back to its newest checkpoint.
+//
 // Thread safety: Attend, Await, GiveUp and the operations of the collective are for one thread; the
 // other methods are safe from any thread.
 #pragma once
@@ -72,8 +75,8 @@ class RankGroup {
   // Does what can be done now for the newest generation, without waiting for the scheduler.
   absl::Status Attend(Agree agree, Told told);
   // Waits for the next group, and joins it. Returns also when `told` is true. `why`: the error that
-  // has ended the present group; it is returned when the scheduler knows of no loss in time. OK:
-  // there is no group yet. CANCELLED.
+  // has ended the present group. When the scheduler knows of no loss in time, the rank gives up,
+  // and `why` is returned. OK: there is no group yet. CANCELLED.
   absl::Status Await(const absl::Status& why, Agree agree, Told told);
   // The job cannot continue in place: tells the scheduler.
   void GiveUp(const std::string& why);
@@ -89,9 +92,9 @@ class RankGroup {
   absl::Status Listen();
   absl::Status Join(const RankGroupCards& cards, Agree agree);
   void Report(absl::FunctionRef<void(RankGroupReport*)> change);
-  // Waits until the scheduler has told a generation above `generation`, at most for the patience.
-  // False: it has not.
-  bool AwaitGeneration(uint64_t generation);
+  // Waits until the scheduler has told a generation above `generation`. When it has not within the
+  // patience, gives up and returns `why`, the error that has ended the group. CANCELLED.
+  absl::Status AwaitGeneration(uint64_t generation, const absl::Status& why);
   uint64_t Joined() const;
   // This rank has left its group, and waits for the next one.
   bool Left() const;

@@ -432,6 +432,19 @@ TEST_F(AttemptPlansTest, AWorkerThatIsLostWhileTheAttemptBeginsIsReplaced) {
   EXPECT_THAT(Counts().last(), AllOf(HasSubstr("worker 0"), HasSubstr("from 2 to 3")));
 }
 
+TEST_F(AttemptPlansTest, ALossBeyondTheLimitFailsTheJobAlsoIfItCouldGoBack) {
+  JobConfig config = Config();
+  config.mutable_recovery()->set_max_losses(0);
+  Train(config);
+  ASSERT_TRUE(Scale(3).ok());
+  Complete(1, 2, 2);
+  ASSERT_EQ(c_.State(job_), JOB_RECOVERING);
+  Kill(ROLE_WORKER, 0);
+  c_.WriteOutputs();
+  EXPECT_EQ(c_.State(job_), JOB_FAILED);
+  EXPECT_THAT(c_.Status(job_).message(), HasSubstr("worker 0"));
+}
+
 // ------------------------------------------------------------------------------------------ drain
 
 TEST_F(AttemptPlansTest, AJobLeavesAPserverThatIsDrained) {

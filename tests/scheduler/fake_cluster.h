@@ -138,12 +138,13 @@ class FakeCluster {
     }
   }
 
-  // Submits a job of this core, whose record nobody keeps.
+  // Submits a job of this core, whose record nobody keeps. Its tables are those of `config`.
   static absl::StatusOr<std::string> SubmitTo(SchedulerCore* core, const JobConfig& config,
                                               absl::Time now,
                                               std::unique_ptr<const ResumePoint> resume = nullptr) {
     absl::StatusOr<std::unique_ptr<Job>> job =
-        core->PrepareJob(config, {}, "/output", /*first_number=*/1, {}, std::move(resume));
+        core->PrepareJob(config, {config.tables().begin(), config.tables().end()}, "/output",
+                         /*first_number=*/1, {}, std::move(resume));
     if (!job.ok()) return job.status();
     return core->AddJob(*std::move(job), now);
   }

@@ -50,6 +50,22 @@ TEST(JobResultsTest, SumsOverRanksAndEpochs) {
   EXPECT_EQ(result.stages().read(), 20.0);  // mean over workers
 }
 
+TEST(JobResultsTest, TheLossHasTheSameBitsInWhateverOrderTheRanksReport) {
+  const JobConfig config = Config(false);
+  const double sums[] = {0.1, 0.2, 0.3};
+  ASSERT_NE((sums[0] + sums[1]) + sums[2], (sums[2] + sums[1]) + sums[0]);
+  for (const std::vector<uint32_t>& order :
+       {std::vector<uint32_t>{0, 1, 2}, {2, 1, 0}, {1, 2, 0}}) {
+    JobResults results(config, 3);
+    for (const uint32_t epoch : {0, 1}) {
+      results.BeginTrain(kStart);
+      for (const uint32_t rank : order)
+        ASSERT_TRUE(results.AddTrain(rank, Report(1, sums[rank], 0)).ok());
+      EXPECT_EQ(results.EndTrain(epoch, 0, kStart).loss(), ((sums[0] + sums[1]) + sums[2]) / 3.0);
+    }
+  }
+}
+
 TEST(JobResultsTest, HotRowsAreSummedWhenThereIsACache) {
   const JobConfig config = Config(true);
   JobResults results(config, 2);

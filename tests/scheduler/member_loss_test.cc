@@ -30,20 +30,34 @@ TEST_F(MemberLossTest, TheRankOfALostWorkerIsReplaced) {
   EXPECT_EQ(Decide(), LossDecision::kReplaceRank);
 }
 
-TEST_F(MemberLossTest, WorkersKeepTablesWhicheverOptionSaysSo) {
+TEST_F(MemberLossTest, WorkersKeepTheTablesThatTheJobHasThere) {
   job_->config.mutable_strategy()->set_a_sync(false);
   job_->config.set_evaluate_only(false);
   EXPECT_FALSE(WorkersKeepTables(*job_));
-  TableConfig* const table = job_->config.add_tables();
+  TableConfig* const table = job_->spec.add_tables();
   table->set_update_at(TableConfig::PSERVER);
   EXPECT_FALSE(WorkersKeepTables(*job_));
   table->set_update_at(TableConfig::COLLECTIVE);
   EXPECT_TRUE(WorkersKeepTables(*job_));
-  job_->config.clear_tables();
-  job_->config.mutable_strategy()->mutable_sync_configs()->set_dense(SyncConfigs::COLLECTIVE);
-  EXPECT_TRUE(WorkersKeepTables(*job_));
   job_->config.set_evaluate_only(true);
   EXPECT_FALSE(WorkersKeepTables(*job_)) << "nothing is trained";
+}
+
+TEST_F(MemberLossTest, NobodyHoldsTheDenseTablesOfAModelThatHasNone) {
+  job_->config.mutable_strategy()->set_a_sync(false);
+  job_->config.mutable_strategy()->mutable_sync_configs()->set_dense(SyncConfigs::COLLECTIVE);
+  job_->config.set_evaluate_only(false);
+  job_->spec.add_tables()->set_update_at(TableConfig::PSERVER);
+  job_->spec.mutable_route()->add_tables()->add_owner(0);
+  SetRunning(job_.get());
+  EXPECT_FALSE(WorkersKeepTables(*job_));
+  EXPECT_FALSE(RanksCloseSteps(*job_));
+  // The only other rank has been lost once before, and holds no table.
+  Allocate(job_.get(), Join(&members_, ROLE_WORKER, 4));
+  job_->ranks.slots[1] = RankSlot(job_->ranks.slots[1].member_id(), 4, 501, /*rejoins=*/true);
+  EXPECT_EQ(Decide(), LossDecision::kReplaceRank);
+  job_->spec.mutable_tables(0)->set_update_at(TableConfig::COLLECTIVE);
+  EXPECT_EQ(Decide(), LossDecision::kRollback);
 }
 
 TEST_F(MemberLossTest, TheLossOfAPserverRollsASyncJobBack) {

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "scheduler/job_losses.h"
 #include "tests/scheduler/fake_cluster.h"
 
 namespace sluice {
@@ -15,7 +16,7 @@ class NoPserversTest : public testing::Test {
 
   static JobConfig Config() {
     JobConfig config = FakeCluster::Config(-1, 2, /*epochs=*/2);
-    config.mutable_strategy()->mutable_sync_configs()->set_dense(SyncConfigs::COLLECTIVE);
+    config.add_tables()->set_update_at(TableConfig::COLLECTIVE);
     config.mutable_checkpoint()->set_every_steps(3);
     config.mutable_checkpoint()->set_keep(2);
     config.set_output_dir("/out");
@@ -231,6 +232,50 @@ TEST_F(NoPserversTest, RanksThatCannotContinueInPlaceTakeTheJobBack) {
   ASSERT_EQ(c_.State(job_), JOB_RUNNING) << c_.Status(job_).message();
   EXPECT_EQ(Spec(0).restore().step(), 3u);
   EXPECT_EQ(c_.Status(job_).recovery().rollbacks(), 1u);
+}
+
+TEST_F(NoPserversTest, AGroupThatFailsAfterEachCheckpointNeverFailsTheJob) {
+  JobConfig config = Config();
+  config.mutable_checkpoint()->set_every_steps(1);
+  StartTraining(config);
+  for (uint64_t number = 1; number <= 2 * kMaxGroupFaults; ++number) {
+    const WorkerCheckpoint asked = Assignment(0).checkpoint();
+    for (const uint32_t rank : {0, 1}) ReportWorker(rank, asked.number(), asked.at_step());
+    c_.core_.CheckpointWritten(job_, asked.number(), absl::OkStatus(), "", c_.now_);
+    c_.worker_cuts_.clear();
+    c_.PollAll();
+    RankGroupReport report = GroupReport(1, Spec(1).route().generation(), "");
+    report.set_error("the connection to rank 0 broke");
+    c_.groups_[c_.workers_[1]] = report;
+    c_.PollAll();
+    c_.groups_.clear();
+    c_.Advance(absl::Seconds(1));
+    c_.PollAll();
+    ASSERT_EQ(c_.State(job_), JOB_RUNNING) << c_.Status(job_).message();
+    EXPECT_EQ(c_.Status(job_).recovery().rollbacks(), number);
+    EXPECT_EQ(Spec(0).restore().step(), asked.at_step());
+    for (const uint32_t rank : {0, 1})
+      c_.Phase(job_, rank, Indexed(50, rank)).status().IgnoreError();
+    c_.PollAll();
+  }
+}
+
+TEST_F(NoPserversTest, AGroupThatKeepsFailingEndsTheJob) {
+  StartTraining(Config());
+  for (uint32_t fault = 0; fault <= kMaxGroupFaults; ++fault) {
+    ASSERT_EQ(c_.State(job_), JOB_RUNNING) << fault;
+    RankGroupReport report = GroupReport(1, Spec(1).route().generation(), "");
+    report.set_error("the connection to rank 0 broke");
+    c_.groups_[c_.workers_[1]] = report;
+    c_.PollAll();
+    c_.groups_.clear();
+    c_.Advance(absl::Seconds(1));
+    c_.PollAll();
+  }
+  c_.WriteOutputs();
+  EXPECT_EQ(c_.State(job_), JOB_FAILED);
+  EXPECT_THAT(c_.Status(job_).message(), HasSubstr("the connection to rank 0 broke"));
+  EXPECT_EQ(c_.Status(job_).recovery().rollbacks(), kMaxGroupFaults);
 }
 
 class ShrinkWithoutPserversTest : public NoPserversTest {

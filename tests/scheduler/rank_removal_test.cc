@@ -32,6 +32,7 @@ class RankRemovalTest : public testing::Test {
     config.mutable_checkpoint()->set_every_steps(every_steps);
     config.mutable_checkpoint()->set_keep(2);
     config.set_output_dir("/out");
+    if (workers_keep_tables_) config.add_tables()->set_update_at(TableConfig::COLLECTIVE);
     job_ = c_.Run(config);
     for (uint64_t number = 1; number < phase; ++number) {
       for (const uint32_t rank : {0, 1, 2}) EndPhase(rank, number, 3);
@@ -192,7 +193,23 @@ class RankRemovalTest : public testing::Test {
     }
   }
   Recovery Counts() { return c_.Status(job_).recovery(); }
+  // A rank that keeps dense tables says where it stood when it left its group.
+  void Stand(uint32_t rank, uint64_t closed, bool has_means, bool holds_tables = true) {
+    const WorkerAssignment& assignment = c_.desired_[c_.workers_[rank]].assignment();
+    RankGroupReport report;
+    report.set_job_id(job_);
+    report.set_rank(rank);
+    report.set_incarnation(assignment.incarnation());
+    report.set_generation(c_.Status(job_).route().generation());
+    report.set_card("card");
+    report.set_holds_tables(holds_tables);
+    report.set_closed_steps(closed);
+    report.set_has_means(has_means);
+    c_.groups_[c_.workers_[rank]] = report;
+    c_.PollAll();
+  }
 
+  bool workers_keep_tables_ = false;  // beside those of the pservers
   FakeCluster c_;
   std::string job_;
   std::map<std::pair<Role, uint32_t>, uint32_t> pids_;  // of members that were replaced
@@ -235,6 +252,57 @@ TEST_F(RankRemovalTest, TheLastCommitAtAnyPserverEndsTheAttempt) {
     c_.worker_cuts_.clear();
     c_.incarnations_.clear();
   }
+}
+
+TEST_F(RankRemovalTest, AStepWhoseMeansAnotherRankLacksDoesNotClose) {
+  workers_keep_tables_ = true;
+  Begin();
+  HoldEverywhere({4, 4, 3});
+  KillWorker(1);
+  Stand(0, 3, /*has_means=*/true);
+  EXPECT_EQ(Asked(0).number(), 0u) << "it is not known where rank 2 stands";
+  Stand(2, 3, /*has_means=*/false);
+  for (const uint32_t pserver : {0, 1}) {
+    ASSERT_EQ(Ordered(pserver).commits_size(), 1);
+    EXPECT_EQ(Ordered(pserver).commits(0).commit().sequence(), 3u);
+    EXPECT_EQ(Ordered(pserver).commits(0).commit().totals().examples(), 30u);
+  }
+  ASSERT_NO_FATAL_FAILURE(Cut({0, 2}, 1, 3));
+  ASSERT_NO_FATAL_FAILURE(ExpectRunsWith(2));
+  ExpectNothingUndone(1, 3);
+  EXPECT_EQ(TrainsAgain(2).resume().train().examples(), 90u);
+}
+
+TEST_F(RankRemovalTest, AStepWhoseMeansAllOtherRanksHaveClosesWhenTheyHaveCommittedIt) {
+  workers_keep_tables_ = true;
+  Begin();
+  HoldEverywhere({3, 4, 3});
+  KillWorker(1);
+  Stand(0, 3, /*has_means=*/true);
+  Stand(2, 3, /*has_means=*/true);
+  ASSERT_NO_FATAL_FAILURE(Cut({0, 2}, 1, 4));
+  ASSERT_NO_FATAL_FAILURE(ExpectRunsWith(2));
+  ExpectNothingUndone(1, 4);
+}
+
+TEST_F(RankRemovalTest, RanksThatNeverSayWhereTheyStandTakeTheJobBack) {
+  workers_keep_tables_ = true;
+  Begin();
+  HoldEverywhere({3, 4, 3});
+  KillWorker(1);
+  Stand(0, 3, /*has_means=*/true);
+  Pass(31);
+  ASSERT_NO_FATAL_FAILURE(ExpectWentBack(2, "other workers"));
+}
+
+TEST_F(RankRemovalTest, StandingsThatAreImpossibleTakeTheJobBack) {
+  workers_keep_tables_ = true;
+  Begin();
+  HoldEverywhere({3, 4, 3});
+  KillWorker(1);
+  Stand(0, 3, /*has_means=*/true);
+  Stand(2, 1, /*has_means=*/true);  // no rank is two steps ahead of another
+  ASSERT_NO_FATAL_FAILURE(ExpectWentBack(2, "last one that can close"));
 }
 
 TEST_F(RankRemovalTest, AnAttemptThatHasAppliedNothingBeginsAgain) {
@@ -472,7 +540,7 @@ TEST_F(RankRemovalTest, ImpossibleReportsSendTheJobBack) {
     const bool both = held[2] == 2;
     if (both) Kill(ROLE_WORKER, 2);
     c_.PollAll();
-    ASSERT_NO_FATAL_FAILURE(ExpectWentBack(both ? 1 : 2, "the pservers report"));
+    ASSERT_NO_FATAL_FAILURE(ExpectWentBack(both ? 1 : 2, "last one that can close"));
     ASSERT_TRUE(c_.core_.CancelJob(job_, c_.now_).ok());
     c_.WriteOutputs();
     c_.PollAll();

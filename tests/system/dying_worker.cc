@@ -1,4 +1,4 @@
-// dying_worker: sluice-worker that kills itself at one moment of a step.
+// dying_worker: sluice-worker that kills itself, or whose group breaks, at one moment of a step.
 //
 // DIE_AT, EVENT:N, N from 1, says when:
 //   mean       before it starts its weighted mean number N
@@ -7,7 +7,10 @@
 //   gathered   after it has got those of all ranks
 //   broadcast  before it takes part in broadcast number N
 //   send       before it sends its message number N to a pserver
-// DIE_ONCE: a file that it makes first; the process lives if the file is there already.
+//   break      its group breaks in weighted mean number N, and the process lives
+//   broken     its group breaks in weighted mean number N and in every later one
+// DIE_ONCE: a file that it makes first, but for broken; nothing happens if the file is there
+// already.
 #include <fcntl.h>
 #include <signal.h>
 #include <unistd.h>
@@ -26,19 +29,29 @@
 namespace sluice {
 namespace {
 
-// The moment at which the process dies.
+// The moment at which the process dies or its group breaks.
 class Moment {
  public:
   Moment(std::string event, uint64_t number, std::string once)
       : event_(std::move(event)), number_(number), once_(std::move(once)) {}
+  // Dies if this is the moment.
   void Reach(const char* event) {
-    if (event_ != event || count_.fetch_add(1) + 1 != number_) return;
-    if (::open(once_.c_str(), O_CREAT | O_EXCL | O_CLOEXEC, 0666) < 0) return;
+    if (!Comes(event)) return;
     ::kill(::getpid(), SIGKILL);
     for (;;) ::pause();
   }
+  // True when the group breaks in the weighted mean that begins now.
+  bool Breaks() {
+    if (event_ != "broken") return Comes("break");
+    return count_.fetch_add(1) + 1 >= number_;
+  }
 
  private:
+  bool Comes(const char* event) {
+    return event_ == event && count_.fetch_add(1) + 1 == number_ &&
+           ::open(once_.c_str(), O_CREAT | O_EXCL | O_CLOEXEC, 0666) >= 0;
+  }
+
   const std::string event_;
   const uint64_t number_;
   const std::string once_;
@@ -50,6 +63,7 @@ class DyingCollective : public Collective {
   DyingCollective(std::unique_ptr<Collective> inner, Moment* moment)
       : inner_(std::move(inner)), moment_(moment) {}
   absl::StatusOr<std::string> Listen(uint64_t generation, uint32_t self, uint32_t ranks) override {
+    broken_ = false;
     return inner_->Listen(generation, self, ranks);
   }
   absl::Status Join(uint64_t generation, const std::vector<std::string>& peers,
@@ -59,10 +73,15 @@ class DyingCollective : public Collective {
   void Leave() override { inner_->Leave(); }
   Ticket WeightedMean(uint64_t step, absl::Span<float> values, double weight, Wire wire) override {
     moment_->Reach("mean");
+    if (moment_->Breaks()) {
+      broken_ = true;
+      inner_->Cancel();  // the other ranks see it leave
+    }
     return inner_->WeightedMean(step, values, weight, wire);
   }
   absl::Status Wait(Ticket ticket) override {
     const absl::Status status = inner_->Wait(ticket);
+    if (broken_) return absl::UnavailableError("the connection to another rank broke");
     if (status.ok()) moment_->Reach("reduced");
     return status;
   }
@@ -90,6 +109,7 @@ class DyingCollective : public Collective {
  private:
   const std::unique_ptr<Collective> inner_;
   Moment* const moment_;
+  bool broken_ = false;
 };
 
 class DyingStream : public Stream {

@@ -49,7 +49,7 @@ class RankMeetingsTest : public ::testing::Test {
     options.rejoins = rejoins;
     options.group.rank = rank;
     options.group.incarnation = ++lives_;
-    options.group.patience = absl::Seconds(20);
+    options.group.patience = patience_;
     tables_[rank] = *CollectiveDenseTables::Create(std::move(options));
   }
   RankMeetings& meetings(uint32_t rank) { return *tables_[rank]->meetings(); }
@@ -130,6 +130,7 @@ class RankMeetingsTest : public ::testing::Test {
     return replica.values(1)[2];
   }
 
+  absl::Duration patience_ = absl::Seconds(20);
   JobSpec spec_;
   MemoryEnv env_;
   StepBuffers gradients_;  // all 1
@@ -153,6 +154,7 @@ TEST_F(RankMeetingsTest, ANewLifeGetsTablesAndOptimizerStateAndTheOpenStepIsRedu
   for (uint32_t rank = 0; rank < kRanks; ++rank) {
     EXPECT_EQ(meetings(rank).closed(), 3u);
     EXPECT_TRUE(ReportOf(rank).holds_tables());
+    EXPECT_FALSE(ReportOf(rank).has_means()) << "when it left the earlier group";
     tables_[rank]->CloseStep(4);
   }
   EXPECT_THAT(Values(), Each(Expected(4)));
@@ -171,6 +173,7 @@ TEST_F(RankMeetingsTest, GradientsOfAStepThatALostRankHasCommittedAreUsedAgain) 
   for (uint32_t rank = 0; rank < kRanks; ++rank) {
     EXPECT_EQ(meetings(rank).closed(), 3u) << "it is not closed yet";
     EXPECT_TRUE(meetings(rank).has_means());
+    EXPECT_EQ(ReportOf(rank).has_means(), rank != 0);
     tables_[rank]->CloseStep(4);
   }
   EXPECT_THAT(Values(), Each(Expected(4)));
@@ -229,6 +232,39 @@ TEST_F(RankMeetingsTest, RanksThatCannotContinueSayWhy) {
     EXPECT_TRUE(absl::IsAborted(results[rank])) << results[rank];
     EXPECT_NE(ReportOf(rank).error(), "");
   }
+}
+
+TEST_F(RankMeetingsTest, RanksWhoseGroupFailsAlthoughNobodyIsLostGiveUp) {
+  patience_ = absl::ZeroDuration();
+  for (uint32_t rank = 0; rank < kRanks; ++rank) Begin(rank, /*rejoins=*/false);
+  Train(3);
+  const auto results = Run(
+      [&](uint32_t rank) {
+        if (rank != 1) return Exchange(rank, 3);
+        meetings(rank).collective()->Leave();
+        return absl::OkStatus();
+      },
+      1);
+  for (const uint32_t rank : {0, 2}) {
+    EXPECT_TRUE(absl::IsUnavailable(results[rank])) << results[rank];
+    EXPECT_NE(ReportOf(rank).error(), "");
+    EXPECT_TRUE(ReportOf(rank).holds_tables());
+  }
+  EXPECT_EQ(ReportOf(1).error(), "");
+}
+
+TEST_F(RankMeetingsTest, ARankThatIsCancelledDoesNotGiveUp) {
+  patience_ = absl::InfiniteDuration();
+  for (uint32_t rank = 0; rank < kRanks; ++rank) Begin(rank, /*rejoins=*/false);
+  Train(1);
+  std::thread canceller([&] {
+    while (tables_[0]->WaitingFor().empty())
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    tables_[0]->Cancel();
+  });
+  EXPECT_TRUE(absl::IsCancelled(meetings(0).Recover(absl::UnavailableError("it broke"))));
+  canceller.join();
+  EXPECT_EQ(ReportOf(0).error(), "");
 }
 
 TEST_F(RankMeetingsTest, ARankThatIsCalledLeavesItsGroupAlsoWithoutAnError) {
