@@ -1,5 +1,7 @@
 #include "client/key_set.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 
 namespace sluice {
@@ -7,12 +9,7 @@ namespace {
 
 // A slot is prefetched this many keys before it is looked up.
 constexpr size_t kAhead = 12;
-
-size_t Capacity(size_t n) {
-  size_t capacity = 64;
-  while (capacity < 2 * n) capacity *= 2;
-  return capacity;
-}
+constexpr size_t kMinSlots = 64;
 
 }  // namespace
 
@@ -34,8 +31,8 @@ absl::Status CheckKeys(const ShardIndex& index, uint32_t table, const KeySet* ke
 
 void KeyDeduplicator::Run(const TableLayout& table, const uint64_t* keys, size_t n, KeySet* unique,
                           uint32_t* index) {
-  if (slots_.size() < Capacity(n) || round_ == UINT32_MAX) {
-    slots_.assign(Capacity(n), Slot{});
+  if (slots_.empty() || round_ == UINT32_MAX) {
+    slots_.assign(std::max(slots_.size(), kMinSlots), Slot{});
     round_ = 0;
   }
   ++round_;
@@ -63,8 +60,7 @@ void KeyDeduplicator::Run(const TableLayout& table, const uint64_t* keys, size_t
 }
 
 size_t KeyDeduplicator::NumberKeys(const uint64_t* keys, size_t n, uint32_t* index) {
-  const size_t mask = slots_.size() - 1;
-  size_t found = 0;
+  size_t mask = slots_.size() - 1, found = 0;
   for (size_t i = 0; i < n; ++i) {
     if (i + kAhead < n) __builtin_prefetch(&slots_[MixHash(keys[i + kAhead]) & mask], 1);
     size_t at = MixHash(keys[i]) & mask;
@@ -75,8 +71,22 @@ size_t KeyDeduplicator::NumberKeys(const uint64_t* keys, size_t n, uint32_t* ind
       unique_[found++] = keys[i];
     }
     index[i] = slot.id;
+    if (2 * found > slots_.size()) {
+      Grow(found);
+      mask = slots_.size() - 1;
+    }
   }
   return found;
+}
+
+void KeyDeduplicator::Grow(size_t found) {
+  slots_.assign(2 * slots_.size(), Slot{});
+  const size_t mask = slots_.size() - 1;
+  for (size_t u = 0; u < found; ++u) {
+    size_t at = MixHash(unique_[u]) & mask;
+    while (slots_[at].round == round_) at = (at + 1) & mask;
+    slots_[at] = {unique_[u], static_cast<uint32_t>(u), round_};
+  }
 }
 
 }  // namespace sluice

@@ -34,7 +34,8 @@ class KeyDeduplicator {
 
  private:
   // Key and number lie side by side, so a lookup touches one cache line. A slot of another round
-  // counts as empty, so nothing is cleared between calls.
+  // counts as empty, so nothing is cleared between calls. The table is as large as the distinct
+  // keys need, which are far fewer than the keys, so that it stays in the cache.
   struct Slot {
     uint64_t key = 0;
     uint32_t id = 0;
@@ -43,6 +44,8 @@ class KeyDeduplicator {
   // Numbers the distinct keys by first occurrence; index[i] receives the number of keys[i]. Returns
   // how many distinct keys there are.
   size_t NumberKeys(const uint64_t* keys, size_t n, uint32_t* index);
+  // Doubles the table and enters the first `found` keys of unique_ again.
+  void Grow(size_t found);
 
   std::vector<Slot> slots_;  // open addressing, a power of two, at most half full
   uint32_t round_ = 0;

@@ -17,15 +17,15 @@ struct LayerLoops {
   const char* name;  // "portable", "avx512"
   // z = ReLU(z + bias), keeping NaN.
   void (*bias_relu)(const float* bias, float* z, size_t n);
-  // gradient = h > 0 ? gradient * scale : 0. This is backward through dropout and ReLU: a unit that
-  // is not positive was dropped or cut off by ReLU.
-  void (*mask)(const float* h, float scale, float* gradient, size_t n);
-  // to = h > 0 ? w * g * scale : 0.
-  void (*outer_mask)(const float* h, const float* w, float g, float scale, float* to, size_t n);
+  // Backward through dropout and ReLU, where a unit that is not positive was dropped or cut off.
+  // For each of the rows of n: z = h > 0 ? z * scale : 0; sums += z, in double.
+  void (*mask)(const float* h, float scale, float* z, size_t rows, size_t n, double* sums);
+  // The same behind an output layer with one unit, whose weights are w [n]; g [rows] is its
+  // gradient. For each row: z = h > 0 ? w * g * scale : 0; weight_sums += h * g; sums += z.
+  void (*outer)(const float* h, const float* w, const float* g, float scale, float* z, size_t rows,
+                size_t n, double* weight_sums, double* sums);
   // sum(a[i] * b[i]), in 16 partial sums.
   float (*dot)(const float* a, const float* b, size_t n);
-  // sums += factor * values, in double.
-  void (*add_scaled)(const float* values, double factor, double* sums, size_t n);
   // out = float(sums * scale).
   void (*round)(const double* sums, double scale, float* out, size_t n);
   // sums += values.

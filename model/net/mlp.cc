@@ -20,8 +20,10 @@ Mlp::Mlp(std::vector<size_t> widths, bool input_gradient, bool bf16, int threads
       half_gradients_(last_ + 1),
       weights_({widths_.begin(), widths_.end() - 1}, bf16, threads),
       weight_layers_(last_) {
-  for (size_t l = 0; l < last_; ++l) tile_sums_size_ += widths_[l + 1];
-  tile_sums_size_ += widths_[last_] + 1;
+  for (size_t l = 0; l <= last_; ++l) {
+    sums_begin_.push_back(tile_sums_size_);
+    tile_sums_size_ += l < last_ ? widths_[l + 1] : widths_[last_] + 1;
+  }
   total_.resize(tile_sums_size_);
 }
 
@@ -106,20 +108,13 @@ void Mlp::RoundOperand(const AlignedArray<float>& from, AlignedArray<uint16_t>* 
   if (half_) loops_.to_bf16(from.data() + at, to->data() + at, kTile * widths_[level]);
 }
 
-void Mlp::ForwardTile(int lane, size_t tile, size_t n, const Dropout& dropout, const uint64_t* ids,
-                      float* out) {
-  const size_t row = tile * kTile;
-  const auto& forward = half_ ? half_forward_ : forward_;
-  std::fill(input(row + n), input(row + kTile), 0.0f);
+void Mlp::Forward(int lane, size_t row, size_t n, const Dropout& dropout, const uint64_t* ids,
+                  float* out) {
+  std::fill(input(row + n), input(row + (n + kTile - 1) / kTile * kTile), 0.0f);
   for (size_t l = 0; l < last_; ++l) {
-    RoundOperand(activations_[l], &half_activations_[l], l, row);
-    const size_t units = widths_[l + 1];
-    float* h = activations_[l + 1].data() + row * units;  // [kTile, units]
-    forward[l]->Run(lane, ActivationOperand(l, row), packed_forward_[l].data(), h);
-    for (size_t i = 0; i < kTile; ++i) {
-      loops_.bias_relu(dense_[2 * l + 1], h + i * units, units);
-      if (i < n && dropout.active()) dropout.Apply(ids[i], l, h + i * units, units);
-    }
+    for (size_t i = 0; i < n; i += kTile)
+      ForwardTile(lane, l, row + i, std::min(kTile, n - i), dropout,
+                  ids == nullptr ? ids : ids + i);
   }
   const size_t units = widths_[last_];
   for (size_t i = 0; i < n; ++i) {
@@ -128,35 +123,54 @@ void Mlp::ForwardTile(int lane, size_t tile, size_t n, const Dropout& dropout, c
   }
 }
 
-void Mlp::BackwardTile(int lane, size_t tile, size_t n, const Dropout& dropout,
-                       const float* output_gradient) {
-  const size_t row = tile * kTile, units = widths_[last_];
+void Mlp::ForwardTile(int lane, size_t layer, size_t row, size_t n, const Dropout& dropout,
+                      const uint64_t* ids) {
+  const auto& forward = half_ ? half_forward_ : forward_;
+  RoundOperand(activations_[layer], &half_activations_[layer], layer, row);
+  const size_t units = widths_[layer + 1];
+  float* const h = activations_[layer + 1].data() + row * units;  // [kTile, units]
+  forward[layer]->Run(lane, ActivationOperand(layer, row), packed_forward_[layer].data(), h);
+  for (size_t i = 0; i < kTile; ++i) {
+    loops_.bias_relu(dense_[2 * layer + 1], h + i * units, units);
+    if (i < n && dropout.active()) dropout.Apply(ids[i], layer, h + i * units, units);
+  }
+}
+
+void Mlp::Backward(int lane, size_t row, size_t n, const Dropout& dropout,
+                   const float* output_gradient) {
   const float scale = dropout.active() ? dropout.scale() : 1.0f;
-  double* sums = tile_sums_.data() + tile * tile_sums_size_;
-  std::fill_n(sums, tile_sums_size_, 0.0);
-  double* output_sums = sums + tile_sums_size_ - units - 1;
-  for (size_t i = 0; i < n; ++i) {
-    const float* h = activations_[last_].data() + (row + i) * units;
-    loops_.add_scaled(h, output_gradient[i], output_sums, units);
-    output_sums[units] += output_gradient[i];
-    loops_.outer_mask(h, dense_[2 * last_], output_gradient[i], scale,
-                      gradients_[last_].data() + (row + i) * units, units);
+  for (size_t i = 0; i < n; i += kTile)
+    OutputTile(row + i, std::min(kTile, n - i), scale, output_gradient + i);
+  for (size_t l = last_; l-- > (input_gradient_ ? 0 : 1);) {
+    for (size_t i = 0; i < n; i += kTile)
+      BackwardTile(lane, l, row + i, std::min(kTile, n - i), scale);
   }
+}
+
+void Mlp::OutputTile(size_t row, size_t n, float scale, const float* output_gradient) {
+  const size_t units = widths_[last_];
+  float* const z = gradients_[last_].data() + row * units;  // [kTile, units]
+  double* const weight_sums = TileSums(row, last_);
+  double* const bias_sums = TileSums(row, last_ - 1);
+  std::fill_n(bias_sums, units, 0.0);
+  std::fill_n(weight_sums, units + 1, 0.0);
+  loops_.outer(activations_[last_].data() + row * units, dense_[2 * last_], output_gradient, scale,
+               z, n, units, weight_sums, bias_sums);
+  for (size_t i = 0; i < n; ++i) weight_sums[units] += output_gradient[i];
   // Padding rows get zero, so that they add nothing to any weight.
-  std::fill_n(gradients_[last_].data() + (row + n) * units, (kTile - n) * units, 0.0f);
-  // Bias sums lie by ascending layer before those of the output layer, so step backwards.
-  double* bias_sums = output_sums;
-  for (size_t l = last_; l > 0; --l) {
-    const size_t width = widths_[l];
-    float* z = gradients_[l].data() + row * width;  // [kTile, width]
-    if (l < last_) loops_.mask(activations_[l].data() + row * width, scale, z, kTile * width);
-    bias_sums -= width;
-    for (size_t i = 0; i < n; ++i) loops_.add(z + i * width, bias_sums, width);
-    RoundOperand(gradients_[l], &half_gradients_[l], l, row);
-    if (l == 1 && !input_gradient_) return;
-    backward_[l - 1]->Run(lane, GradientOperand(l, row), packed_backward_[l - 1].data(),
-                          gradients_[l - 1].data() + row * widths_[l - 1]);
-  }
+  std::fill_n(z + n * units, (kTile - n) * units, 0.0f);
+  RoundOperand(gradients_[last_], &half_gradients_[last_], last_, row);
+}
+
+void Mlp::BackwardTile(int lane, size_t layer, size_t row, size_t n, float scale) {
+  const size_t width = widths_[layer];
+  float* const z = gradients_[layer].data() + row * width;  // [kTile, width]
+  backward_[layer]->Run(lane, GradientOperand(layer + 1, row), packed_backward_[layer].data(), z);
+  if (layer == 0) return;
+  double* const bias_sums = TileSums(row, layer - 1);
+  std::fill_n(bias_sums, width, 0.0);
+  loops_.mask(activations_[layer].data() + row * width, scale, z, n, width, bias_sums);
+  RoundOperand(gradients_[layer], &half_gradients_[layer], layer, row);
 }
 
 absl::Status Mlp::Gradients(size_t rows, const std::vector<RowPiece>& pieces, double scale,

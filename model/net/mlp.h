@@ -11,8 +11,8 @@
 //
 // Memory: the activations of all rows and their gradients. Grows with Reserve and never shrinks.
 //
-// Thread safety: one thread. ForwardTile and BackwardTile may run at the same time for different
-// tiles on different lanes.
+// Thread safety: one thread. Forward and Backward may run at the same time for different tiles on
+// different lanes.
 #pragma once
 
 #include <cstddef>
@@ -35,28 +35,30 @@ class Mlp {
   static constexpr size_t kTile = 64;
 
   // `widths` is [inputs, hidden..., 1], with at least one hidden layer. Without `input_gradient`
-  // BackwardTile stops at the first layer's weights.
+  // Backward stops at the first layer's weights.
   static absl::StatusOr<std::unique_ptr<Mlp>> Create(std::vector<size_t> widths,
                                                      bool input_gradient, bool bf16, int threads);
 
   // Makes room for n rows; growing loses the contents.
   void Reserve(size_t n);
   // Weights [in, out] and bias [out] of each layer, interleaved; borrowed until the next call.
-  // Packs them into the layout of the products. Without `training` only ForwardTile may follow.
+  // Packs them into the layout of the products. Without `training` only Forward may follow.
   void SetWeights(const float* const* dense, bool training);
   float* input(size_t row) { return activations_[0].data() + row * widths_[0]; }
-  // d loss / d input, after BackwardTile.
+  // d loss / d input, after Backward.
   const float* input_gradient(size_t row) const { return gradients_[0].data() + row * widths_[0]; }
 
-  // Runs forward on the rows [tile * kTile, tile * kTile + n), n <= kTile, whose inputs are in
-  // place. Zeroes the other inputs of the tile. `ids` are the examples of the rows, or null without
-  // dropout. `out` [n] gets the last layer's values.
-  void ForwardTile(int lane, size_t tile, size_t n, const Dropout& dropout, const uint64_t* ids,
-                   float* out);
-  // `output_gradient` is [n], by row of the tile.
-  // REQUIRES: ForwardTile ran on the tile with the same dropout.
-  void BackwardTile(int lane, size_t tile, size_t n, const Dropout& dropout,
-                    const float* output_gradient);
+  // Runs forward on rows [row, row + n), whose inputs are in place. Zeroes the other inputs of the
+  // last tile. `ids` are the examples of the rows, or null without dropout. `out` [n] gets the last
+  // layer's values. All tiles pass through a layer before the next, so that its weights stay in the
+  // cache.
+  // REQUIRES: row is a multiple of kTile.
+  void Forward(int lane, size_t row, size_t n, const Dropout& dropout, const uint64_t* ids,
+               float* out);
+  // `output_gradient` is [n], by row from `row` on.
+  // REQUIRES: Forward ran on these rows with the same dropout.
+  void Backward(int lane, size_t row, size_t n, const Dropout& dropout,
+                const float* output_gradient);
 
   // Adds the weight and bias gradients of `rows` rows (at least 1) to those of the parts before;
   // the last part writes the sums, times `scale`, to `out`, interleaved like the weights. `pieces`
@@ -73,6 +75,17 @@ class Mlp {
   const void* GradientOperand(size_t level, size_t row) const;
   void RoundOperand(const AlignedArray<float>& from, AlignedArray<uint16_t>* to, size_t level,
                     size_t row) const;
+  // Forward through one hidden layer, and backward from its units to its inputs, of one tile. The
+  // first n rows are examples.
+  void ForwardTile(int lane, size_t layer, size_t row, size_t n, const Dropout& dropout,
+                   const uint64_t* ids);
+  void BackwardTile(int lane, size_t layer, size_t row, size_t n, float scale);
+  // Backward through the output layer of one tile.
+  void OutputTile(size_t row, size_t n, float scale, const float* output_gradient);
+  // The sums of a tile of the bias gradients of `layer`, or of the output layer's weights and bias.
+  double* TileSums(size_t row, size_t layer) {
+    return tile_sums_.data() + row / kTile * tile_sums_size_ + sums_begin_[layer];
+  }
   // Adds the sums of tiles up to the bias gradients and the output layer's gradients.
   void SumTiles(size_t tiles, double scale, SumPart part, float* const* out);
 
@@ -95,7 +108,8 @@ class Mlp {
   // layer, then of the output layer's weights and bias.
   AlignedArray<double> tile_sums_;
   size_t tile_sums_size_ = 0;
-  std::vector<double> total_;  // [tile_sums_size_], of the parts so far
+  std::vector<size_t> sums_begin_;  // by layer
+  std::vector<double> total_;       // [tile_sums_size_], of the parts so far
   WeightGradients weights_;
   std::vector<WeightGradients::Layer> weight_layers_;
 };

@@ -12,10 +12,31 @@ namespace sluice {
 namespace {
 
 constexpr size_t kTile = Mlp::kTile;
+// Rows that a thread takes at a time, at most. The weights of all layers do not fit in a
+// second-level cache, so a layer's weights come from beyond it once for these rows.
+constexpr size_t kMaxRows = 8 * kTile;
 // A row is prefetched this many examples before it is used.
 constexpr size_t kAhead = 2;
 
-size_t Tiles(size_t n) { return (n + kTile - 1) / kTile; }
+// A row is shorter than what a call of memcpy is worth.
+void CopyRow(const float* from, size_t n, float* to) {
+  for (; n >= 4; n -= 4, from += 4, to += 4) std::memcpy(to, from, 4 * sizeof(float));
+  for (; n > 0; --n) *to++ = *from++;
+}
+
+template <typename Sum>
+void AddRow(const float* __restrict from, Sum share, size_t n, Sum* __restrict to) {
+  for (size_t j = 0; j < n; ++j) to[j] += from[j] * share;
+}
+
+// Calls body(lane, first, rows) for whole tiles of n rows, and the rest.
+template <typename Body>
+void ForRows(int threads, size_t n, const Body& body) {
+  const size_t share = n / 2 / static_cast<size_t>(threads) / kTile * kTile;
+  const size_t most = std::clamp(share, kTile, kMaxRows);
+  ParallelFor(threads, (n + most - 1) / most,
+              [&](int lane, size_t i) { body(lane, i * most, std::min(most, n - i * most)); });
+}
 
 // Cuts the examples of the pass where their position in the global batch is a multiple of the
 // chunk. Pieces count from the first example of the pass.
@@ -69,8 +90,8 @@ absl::Status WideDeepNet::Forward(const NetInput& input, float* logits) {
   Reserve(all.n());
   if (mlp_ != nullptr) mlp_->SetWeights(input.dense.data(), /*training=*/false);
   const Dropout none;
-  ParallelFor(threads_, Tiles(all.n()), [&](int lane, size_t tile) {
-    ForwardTile(lane, input, all, tile, none, nullptr, logits);
+  ForRows(threads_, all.n(), [&](int lane, size_t first, size_t rows) {
+    ForwardRows(lane, input, all, first, rows, none, nullptr, logits);
   });
   return absl::OkStatus();
 }
@@ -109,12 +130,12 @@ absl::Status WideDeepNet::TrainPass(const NetInput& input, const Dropout& dropou
   const Batch& batch = *input.batch;
   const size_t n = pass.examples.n();
   Reserve(n);
-  ParallelFor(threads_, Tiles(n), [&](int lane, size_t tile) {
-    ForwardTile(lane, input, pass.examples, tile, dropout, batch.example_id.data(), logits_.data());
-    const size_t first = tile * kTile, rows = std::min(kTile, n - first);
+  ForRows(threads_, n, [&](int lane, size_t first, size_t rows) {
+    ForwardRows(lane, input, pass.examples, first, rows, dropout, batch.example_id.data(),
+                logits_.data());
     for (size_t row = first; row < first + rows; ++row)
       Loss(batch, pass.examples.begin + row, row, pass.first_scale);
-    if (mlp_ != nullptr) mlp_->BackwardTile(lane, tile, rows, dropout, d_logits_.data() + first);
+    if (mlp_ != nullptr) mlp_->Backward(lane, first, rows, dropout, d_logits_.data() + first);
   });
   for (size_t row = 0; row < n; ++row) gradients->loss_sum += losses_[row];
   pieces_.clear();
@@ -128,16 +149,16 @@ absl::Status WideDeepNet::TrainPass(const NetInput& input, const Dropout& dropou
   return absl::OkStatus();
 }
 
-void WideDeepNet::ForwardTile(int lane, const NetInput& input, const StepPass& pass, size_t tile,
-                              const Dropout& dropout, const uint64_t* ids, float* logits) {
-  const size_t row = tile * kTile, n = std::min(kTile, pass.n() - row), first = pass.begin + row;
+void WideDeepNet::ForwardRows(int lane, const NetInput& input, const StepPass& pass, size_t row,
+                              size_t n, const Dropout& dropout, const uint64_t* ids,
+                              float* logits) {
+  const size_t first = pass.begin + row;
   if (mlp_ != nullptr) {
     for (size_t i = 0; i < n; ++i) {
-      if (i + kAhead < n) PrefetchRows(input, first + i + kAhead);
+      if (i + kAhead < n) PrefetchRows(input, first + i + kAhead, input.rows);
       DeepInput(input, first + i, mlp_->input(row + i));
     }
-    mlp_->ForwardTile(lane, tile, n, dropout, dropout.active() ? ids + first : nullptr,
-                      logits + row);
+    mlp_->Forward(lane, row, n, dropout, dropout.active() ? ids + first : nullptr, logits + row);
   }
   for (size_t i = 0; i < n; ++i) {
     const double deep = mlp_ != nullptr ? logits[row + i] : 0.0;
@@ -178,12 +199,10 @@ void WideDeepNet::DeepInput(const NetInput& input, size_t example, float* to) co
     if (keys == 0) {
       std::fill_n(to, dim, 0.0f);
     } else {
-      std::memcpy(to, embeddings + input.row_index[offsets[s]] * row_dim_, dim * sizeof(float));
+      CopyRow(embeddings + input.row_index[offsets[s]] * row_dim_, dim, to);
     }
-    for (uint32_t k = offsets[s] + 1; k < offsets[s + 1]; ++k) {
-      const float* row = embeddings + input.row_index[k] * row_dim_;
-      for (size_t j = 0; j < dim; ++j) to[j] += row[j];
-    }
+    for (uint32_t k = offsets[s] + 1; k < offsets[s + 1]; ++k)
+      AddRow(embeddings + input.row_index[k] * row_dim_, 1.0f, dim, to);
     if (shape_.slots[s].mean && keys > 1) {
       for (size_t j = 0; j < dim; ++j) to[j] /= static_cast<float>(keys);
     }
@@ -193,11 +212,14 @@ void WideDeepNet::DeepInput(const NetInput& input, size_t example, float* to) co
   for (uint32_t j : shape_.deep_numeric) *to++ = x[j];
 }
 
-void WideDeepNet::PrefetchRows(const NetInput& input, size_t example) const {
+template <typename T>
+void WideDeepNet::PrefetchRows(const NetInput& input, size_t example, const T* rows) const {
   const Batch& batch = *input.batch;
   const uint32_t* offsets = batch.key_offsets.data() + example * batch.num_slots;
   for (uint32_t k = offsets[0]; k < offsets[batch.num_slots]; ++k) {
-    __builtin_prefetch(input.rows + input.row_index[k] * row_dim_);
+    const T* const row = rows + input.row_index[k] * row_dim_;
+    __builtin_prefetch(row);
+    __builtin_prefetch(row + row_dim_ - 1);  // a row often begins in one line and ends in the next
   }
 }
 
@@ -249,8 +271,11 @@ template <typename Sum>
 void WideDeepNet::AddRows(const NetInput& input, const Pass& pass, size_t begin, size_t end,
                           Sum* sums) const {
   if (pass.part.first) std::fill(sums + begin * row_dim_, sums + end * row_dim_, Sum{0});
-  for (size_t row = 0; row < pass.examples.n(); ++row)
-    AddExample(input, pass.examples.begin + row, row, begin, end, sums);
+  for (size_t row = 0; row < pass.examples.n(); ++row) {
+    const size_t example = pass.examples.begin + row;
+    if (row + kAhead < pass.examples.n()) PrefetchRows(input, example + kAhead, sums);
+    AddExample(input, example, row, begin, end, sums);
+  }
 }
 
 template <typename Sum>
@@ -271,7 +296,7 @@ void WideDeepNet::AddExample(const NetInput& input, size_t example, size_t pass_
       Sum* to = sums + row * row_dim_;
       if (shape_.wide_column && slot.wide) to[0] += d_logits_[pass_row];
       if (!deep) continue;
-      for (size_t j = 0; j < dim; ++j) to[shape_.embedding_begin() + j] += d_input[j] * share;
+      AddRow(d_input, share, dim, to + shape_.embedding_begin());
     }
     if (deep) d_input += dim;
   }

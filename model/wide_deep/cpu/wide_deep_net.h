@@ -50,15 +50,18 @@ class WideDeepNet : public DenseNet {
   // Adds the pass to the sums; the last one makes the gradients.
   absl::Status TrainPass(const NetInput& input, const Dropout& dropout, const Pass& pass,
                          NetGradients* gradients);
-  // Writes the logits of the tile's examples to logits[first row of the tile], and on.
-  void ForwardTile(int lane, const NetInput& input, const StepPass& pass, size_t tile,
+  // Writes the logits of rows [row, row + n) of the pass to logits[row], and on.
+  // REQUIRES: row is a multiple of Mlp::kTile.
+  void ForwardRows(int lane, const NetInput& input, const StepPass& pass, size_t row, size_t n,
                    const Dropout& dropout, const uint64_t* ids, float* logits);
   // Sum of bias, weighted numbers and wide weights of one example, in double.
   double WideLogit(const NetInput& input, size_t example) const;
   void DeepInput(const NetInput& input, size_t example, float* to) const;  // [deep_inputs]
   // Computes the loss of one example, and d loss / d logit times `scale`.
   void Loss(const Batch& batch, size_t example, size_t row, double scale);
-  void PrefetchRows(const NetInput& input, size_t example) const;
+  // `rows` are values or sums by row of the sparse table.
+  template <typename T>
+  void PrefetchRows(const NetInput& input, size_t example, const T* rows) const;
 
   void WideGradients(const NetInput& input, const Pass& pass, NetGradients* gradients);
   void RowGradients(const NetInput& input, const Pass& pass, NetGradients* gradients);

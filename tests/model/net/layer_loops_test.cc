@@ -12,9 +12,12 @@
 namespace sluice {
 namespace {
 
+// Rows of the loops over rows: some that are taken together, and the rest.
+constexpr size_t kRows = 6;
+
 struct Results {
   std::vector<float> relu, mask, outer, rounded;
-  std::vector<double> sums;
+  std::vector<double> sums, mask_sums, outer_sums, weight_sums;
   std::vector<uint16_t> half;
   float dot = 0;
 };
@@ -23,10 +26,11 @@ class LayerLoopsTest : public ::testing::TestWithParam<size_t> {
  protected:
   LayerLoopsTest() : n_(GetParam()) {
     std::mt19937_64 random(n_);
-    for (size_t i = 0; i < n_; ++i) {
+    for (size_t i = 0; i < kRows * n_; ++i) {
       a_.push_back(Value(random()));
       b_.push_back(Value(random()));
     }
+    for (size_t row = 0; row < kRows; ++row) g_.push_back(Value(random()));
   }
   static float Value(uint64_t bits) {
     return static_cast<float>(static_cast<double>(bits >> 11) * 0x1p-52 - 1.0);
@@ -35,15 +39,15 @@ class LayerLoopsTest : public ::testing::TestWithParam<size_t> {
   Results Compute(const LayerLoops& loops) const {
     Results r;
     r.relu = r.mask = a_;
-    r.outer.resize(n_);
+    r.outer.resize(kRows * n_);
     r.rounded.resize(n_);
     r.half.resize(n_);
-    r.sums.assign(n_, 0.25);
+    r.sums = r.mask_sums = r.outer_sums = r.weight_sums = std::vector<double>(n_, 0.25);
     loops.bias_relu(b_.data(), r.relu.data(), n_);
-    loops.mask(b_.data(), 1.25f, r.mask.data(), n_);
-    loops.outer_mask(a_.data(), b_.data(), 0.3f, 1.25f, r.outer.data(), n_);
+    loops.mask(b_.data(), 1.25f, r.mask.data(), kRows, n_, r.mask_sums.data());
+    loops.outer(a_.data(), b_.data(), g_.data(), 1.25f, r.outer.data(), kRows, n_,
+                r.weight_sums.data(), r.outer_sums.data());
     r.dot = loops.dot(a_.data(), b_.data(), n_);
-    loops.add_scaled(a_.data(), 0.3, r.sums.data(), n_);
     loops.add(b_.data(), r.sums.data(), n_);
     loops.round(r.sums.data(), 1.0 / 3, r.rounded.data(), n_);
     loops.to_bf16(a_.data(), r.half.data(), n_);
@@ -51,14 +55,18 @@ class LayerLoopsTest : public ::testing::TestWithParam<size_t> {
   }
 
   const size_t n_;
-  std::vector<float> a_, b_;
+  std::vector<float> a_, b_;  // [kRows][n_]
+  std::vector<float> g_;      // [kRows]
 };
 
 TEST_P(LayerLoopsTest, BestGivesTheSameBitsAsPortable) {
   const Results portable = Compute(internal::kPortableLayerLoops), best = Compute(BestLayerLoops());
   EXPECT_EQ(portable.relu, best.relu);
   EXPECT_EQ(portable.mask, best.mask);
+  EXPECT_EQ(portable.mask_sums, best.mask_sums);
   EXPECT_EQ(portable.outer, best.outer);
+  EXPECT_EQ(portable.outer_sums, best.outer_sums);
+  EXPECT_EQ(portable.weight_sums, best.weight_sums);
   EXPECT_EQ(portable.rounded, best.rounded);
   EXPECT_EQ(portable.sums, best.sums);
   EXPECT_EQ(portable.half, best.half);
@@ -70,9 +78,7 @@ TEST_P(LayerLoopsTest, PortableComputesTheFormulasOfTheHeader) {
   double dot = 0;
   for (size_t i = 0; i < n_; ++i) {
     EXPECT_EQ(r.relu[i], std::max(a_[i] + b_[i], 0.0f));
-    EXPECT_EQ(r.mask[i], b_[i] > 0 ? a_[i] * 1.25f : 0.0f);
-    EXPECT_EQ(r.outer[i], a_[i] > 0 ? b_[i] * 0.3f * 1.25f : 0.0f);
-    EXPECT_EQ(r.sums[i], 0.25 + static_cast<double>(a_[i]) * 0.3 + b_[i]);
+    EXPECT_EQ(r.sums[i], 0.25 + b_[i]);
     EXPECT_EQ(r.rounded[i], static_cast<float>(r.sums[i] * (1.0 / 3)));
     uint32_t bits = static_cast<uint32_t>(r.half[i]) << 16;
     float half;
@@ -81,6 +87,26 @@ TEST_P(LayerLoopsTest, PortableComputesTheFormulasOfTheHeader) {
     dot += static_cast<double>(a_[i]) * b_[i];
   }
   EXPECT_LE(std::abs(r.dot - dot), 1e-5);
+}
+
+TEST_P(LayerLoopsTest, LoopsOverRowsAddThemInTheirOrder) {
+  const Results r = Compute(internal::kPortableLayerLoops);
+  for (size_t j = 0; j < n_; ++j) {
+    double mask_sum = 0.25, outer_sum = 0.25, weight_sum = 0.25;
+    for (size_t row = 0; row < kRows; ++row) {
+      const size_t i = row * n_ + j;
+      const float mask = b_[i] > 0 ? a_[i] * 1.25f : 0.0f;
+      const float outer = a_[i] > 0 ? b_[j] * g_[row] * 1.25f : 0.0f;
+      EXPECT_EQ(r.mask[i], mask);
+      EXPECT_EQ(r.outer[i], outer);
+      mask_sum += mask;
+      outer_sum += outer;
+      weight_sum += static_cast<double>(a_[i]) * g_[row];
+    }
+    EXPECT_EQ(r.mask_sums[j], mask_sum);
+    EXPECT_EQ(r.outer_sums[j], outer_sum);
+    EXPECT_EQ(r.weight_sums[j], weight_sum);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Sizes, LayerLoopsTest, ::testing::Values(0, 1, 13, 16, 100, 400));

@@ -36,7 +36,7 @@ class MlpCase {
     std::vector<std::vector<float>> dense;
   };
   Result Run(bool input_gradient, int threads, const std::vector<RowPiece>& pieces = {},
-             double scale = 1) const {
+             double scale = 1, size_t tiles_at_once = 1) const {
     OneThreadGuard guard;
     auto mlp = Mlp::Create(widths_, input_gradient, /*bf16=*/false, threads);
     EXPECT_TRUE(mlp.ok()) << mlp.status();
@@ -53,11 +53,12 @@ class MlpCase {
     result.output.resize(rows_);
     for (size_t i = 0; i < rows_; ++i)
       std::copy_n(input_.data() + i * widths_[0], widths_[0], (*mlp)->input(i));
-    for (size_t tile = 0; tile * Mlp::kTile < rows_; ++tile) {
-      const size_t at = tile * Mlp::kTile, n = std::min(Mlp::kTile, rows_ - at);
-      (*mlp)->ForwardTile(0, tile, n, dropout_, dropout_.active() ? ids_.data() + at : nullptr,
-                          result.output.data() + at);
-      (*mlp)->BackwardTile(0, tile, n, dropout_, output_gradient_.data() + at);
+    const size_t step = tiles_at_once * Mlp::kTile;
+    for (size_t at = 0; at < rows_; at += step) {
+      const size_t n = std::min(step, rows_ - at);
+      (*mlp)->Forward(0, at, n, dropout_, dropout_.active() ? ids_.data() + at : nullptr,
+                      result.output.data() + at);
+      (*mlp)->Backward(0, at, n, dropout_, output_gradient_.data() + at);
     }
     EXPECT_TRUE((*mlp)->Gradients(rows_, pieces, scale, {}, gradients.data(), nullptr).ok());
     if (!input_gradient) return result;
@@ -171,6 +172,14 @@ TEST(MlpTest, DroppedUnitsHaveNoEffect) {
 TEST(MlpTest, PiecesAndTheirScaleGiveTheSameSum) {
   MlpCase mlp({5, 8, 3, 1}, 130, 0.25f);
   mlp.Expect(mlp.Run(true, 1, {{0, 1}, {1, 64}, {64, 130}}, 0.125), 0.125);
+}
+
+TEST(MlpTest, TilesHaveTheSameBitsAloneAndTogether) {
+  const MlpCase mlp({6, 10, 4, 1}, 200, 0.3f);
+  const auto alone = mlp.Run(true, 1), together = mlp.Run(true, 1, {}, 1, 3);
+  EXPECT_EQ(alone.output, together.output);
+  EXPECT_EQ(alone.dense, together.dense);
+  EXPECT_EQ(alone.input_gradient, together.input_gradient);
 }
 
 TEST(MlpTest, OtherGradientsHaveTheSameBitsWithoutTheInputGradient) {
