@@ -1,18 +1,81 @@
 #include "scheduler/data_tasks.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <numeric>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/hash.h"
 #include "common/base/printable.h"
+#include "common/base/status_macros.h"
 
 namespace sluice {
 namespace {
 
 // Keeps the order of the tasks independent of everything else that is drawn from the seed.
 constexpr uint64_t kTaskOrder = 0x7461736B;
+// Of all files together; a file's size is a signed number of 64 bits.
+constexpr uint64_t kMostBytes = INT64_MAX;
+
+uint64_t TasksOf(uint64_t bytes, uint64_t task_bytes) {
+  return bytes / task_bytes + (bytes % task_bytes != 0);
+}
+
+// Returns the bytes of all files, which are sorted by path.
+absl::StatusOr<uint64_t> TotalBytes(const std::vector<IndexedFile>& files) {
+  uint64_t total = 0;
+  for (size_t i = 0; i < files.size(); ++i) {
+    const DataFile& file = files[i].file;
+    if (i > 0 && file.path() == files[i - 1].file.path()) {
+      return absl::InvalidArgumentError(absl::StrCat("ranks ", files[i - 1].rank, " and ",
+                                                     files[i].rank, " both report the file ",
+                                                     PrintableLine(file.path())));
+    }
+    if (file.bytes() > kMostBytes - total) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("rank ", files[i].rank, " reports ", file.bytes(), " bytes of the file ",
+                       PrintableLine(file.path()), ", with which data.train_files would have more ",
+                       "than the possible ", kMostBytes, " bytes; check that file on its host"));
+    }
+    total += file.bytes();
+  }
+  return total;
+}
+
+// OK when the tasks fit into memory. `options.task_bytes` is not 0.
+absl::Status CheckNumber(const DataTasks::Options& options, const std::vector<IndexedFile>& files,
+                         uint64_t total) {
+  uint64_t tasks = 0, path_bytes = 0, with_data = 0;
+  for (const IndexedFile& indexed : files) {
+    const uint64_t bytes = indexed.file.bytes();
+    // At most one for each byte, so the sum cannot wrap.
+    tasks += TasksOf(bytes, options.task_bytes);
+    with_data += bytes > 0;
+  }
+  if (tasks <= DataTasks::kMaxTasks) {
+    for (const IndexedFile& indexed : files) {
+      path_bytes += TasksOf(indexed.file.bytes(), options.task_bytes) * indexed.file.path().size();
+    }
+    if (path_bytes <= DataTasks::kMaxTaskPathBytes) return absl::OkStatus();
+  }
+  const std::string made =
+      absl::StrCat("data.train_files have ", total, " bytes in ", with_data, " files, which make ",
+                   tasks, " tasks of ", options.task_bytes, " bytes (data.task_bytes)");
+  if (tasks > DataTasks::kMaxTasks && with_data < DataTasks::kMaxTasks) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        made, "; a job has at most ", DataTasks::kMaxTasks, ": raise data.task_bytes to ",
+        total / (DataTasks::kMaxTasks - with_data) + 1, " or more"));
+  }
+  if (tasks > DataTasks::kMaxTasks) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        made, "; a job has at most ", DataTasks::kMaxTasks, ": join small files together"));
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      made, " with ", path_bytes, " bytes of paths; at most ", DataTasks::kMaxTaskPathBytes,
+      " are possible: raise data.task_bytes, or give the files shorter paths"));
+}
 
 }  // namespace
 
@@ -25,16 +88,9 @@ absl::StatusOr<DataTasks> DataTasks::Create(Options options, std::vector<Indexed
   std::sort(files.begin(), files.end(), [](const IndexedFile& a, const IndexedFile& b) {
     return a.file.path() < b.file.path();
   });
-  uint64_t total = 0;
-  for (size_t i = 0; i < files.size(); ++i) {
-    total += files[i].file.bytes();
-    if (i > 0 && files[i].file.path() == files[i - 1].file.path()) {
-      return absl::InvalidArgumentError(absl::StrCat("ranks ", files[i - 1].rank, " and ",
-                                                     files[i].rank, " both report the file ",
-                                                     PrintableLine(files[i].file.path())));
-    }
-  }
+  SLUICE_ASSIGN_OR_RETURN(const uint64_t total, TotalBytes(files));
   if (options.task_bytes == 0) options.task_bytes = DefaultTaskBytes(total, options.worker_num);
+  SLUICE_RETURN_IF_ERROR(CheckNumber(options, files, total));
   DataTasks made;
   for (const IndexedFile& indexed : files) {
     const uint64_t bytes = indexed.file.bytes();

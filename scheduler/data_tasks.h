@@ -11,6 +11,9 @@
 // - A rank trains its tasks in the order in which they were leased to it. A position in one of them
 //   thus says how far the rank has come in all of them.
 //
+// Memory: about 200 bytes and the file's path for each task. Create refuses data that makes more
+// than kMaxTasks of them, or whose paths would take more than kMaxTaskPathBytes.
+//
 // Thread safety: one thread.
 #pragma once
 
@@ -50,7 +53,11 @@ class DataTasks {
     bool shuffle = true;
     bool pinned = false;  // PER_RANK_FILES: tasks go to the rank that reported the file
   };
-  // INVALID_ARGUMENT when two ranks report the same file.
+  static constexpr uint64_t kMaxTasks = 1 << 20;
+  static constexpr uint64_t kMaxTaskPathBytes = 256 << 20;
+  // INVALID_ARGUMENT when two ranks report the same file, or more bytes than files can have.
+  // FAILED_PRECONDITION when there would be too many tasks; the message says which task_bytes
+  // helps.
   static absl::StatusOr<DataTasks> Create(Options options, std::vector<IndexedFile> files);
 
   const std::vector<DataTask>& tasks() const { return tasks_; }  // tasks()[i].id() == i + 1

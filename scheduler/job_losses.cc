@@ -212,7 +212,7 @@ absl::Status JobLosses::TakeGroup(const Member& worker, const RankGroupReport& r
       report.totals_size() > static_cast<int>(job->ranks.slots.size())) {
     return absl::OkStatus();
   }
-  if (!job->cards.Take(report)) return absl::OkStatus();
+  if (!job->cards.Take(report, job->spec.route().generation())) return absl::OkStatus();
   // Also when another loss has raised the generation since: the ranks that gave up have ended.
   if (!report.error().empty()) {
     const std::string why =

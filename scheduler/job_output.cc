@@ -2,9 +2,29 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "scheduler/job_folder.h"
 
 namespace sluice {
+namespace {
+
+// The memory of a batch that may be dropped; 0: the action must be written.
+size_t BatchBytes(const OutputAction& action) {
+  switch (action.kind) {
+    case OutputAction::kTrace:
+      return sizeof(action) + action.trace.batch.SpaceUsedLong() +
+             action.trace.member.SpaceUsedLong();
+    case OutputAction::kScalars: {
+      size_t bytes = sizeof(action);
+      for (const Scalar& scalar : action.scalars) bytes += sizeof(scalar) + scalar.tag.size();
+      return bytes;
+    }
+    default:
+      return 0;
+  }
+}
+
+}  // namespace
 
 void JobOutput::Stop() {
   std::list<Lane> lanes;
@@ -28,9 +48,49 @@ void JobOutput::Add(std::vector<OutputAction> actions) {
     Lane* const lane = LaneOf(action);
     if (action.kind == OutputAction::kEnded && lane_of_job_.erase(action.job_id) > 0)
       lane->ends = true;
-    lane->queue.push_back(std::move(action));
+    Queue(std::move(action), lane);
   }
   changed_.NotifyAll();
+}
+
+void JobOutput::Queue(OutputAction action, Lane* lane) {
+  const size_t bytes = BatchBytes(action);
+  if (bytes > 0) {
+    if (lane->batches >= options_.max_batches ||
+        lane->batch_bytes + bytes > options_.max_batch_bytes) {
+      ++(action.kind == OutputAction::kTrace ? lane->dropped_traces : lane->dropped_curves);
+      return;
+    }
+    ++lane->batches;
+    lane->batch_bytes += bytes;
+  }
+  lane->queue.push_back({std::move(action), bytes});
+}
+
+std::optional<OutputAction> JobOutput::Next(Lane* lane) {
+  MutexLock lock(&mutex_);
+  while (lane->queue.empty() && !lane->ends) changed_.Wait(&mutex_);
+  if (lane->queue.empty()) return std::nullopt;
+  Queued next = std::move(lane->queue.front());
+  lane->queue.pop_front();
+  if (next.batch_bytes > 0) --lane->batches;
+  lane->batch_bytes -= next.batch_bytes;
+  return std::move(next.action);
+}
+
+void JobOutput::TellDropped(const OutputAction& written, Lane* lane) {
+  uint64_t traces = 0, curves = 0;
+  {
+    MutexLock lock(&mutex_);
+    if (lane->batches > 0 && written.kind != OutputAction::kEnded) return;
+    std::swap(traces, lane->dropped_traces);
+    std::swap(curves, lane->dropped_curves);
+  }
+  if (traces + curves == 0) return;
+  options_.on_warning(written.job_id,
+                      absl::StrCat("the disk of the job's folder was too slow: ", traces,
+                                   " batches of its trace and ", curves,
+                                   " batches of its curves were dropped; see to the disk"));
 }
 
 JobOutput::Lane* JobOutput::LaneOf(const OutputAction& action) {
@@ -59,15 +119,8 @@ void JobOutput::JoinEnded() {
 void JobOutput::Run(Lane* lane) {
   std::unique_ptr<JobFolder> folder;
   bool failed = false;
-  for (;;) {
-    OutputAction action;
-    {
-      MutexLock lock(&mutex_);
-      while (lane->queue.empty() && !lane->ends) changed_.Wait(&mutex_);
-      if (lane->queue.empty()) break;
-      action = std::move(lane->queue.front());
-      lane->queue.pop_front();
-    }
+  while (const std::optional<OutputAction> next = Next(lane)) {
+    const OutputAction& action = *next;
     if (folder == nullptr) {
       const auto end = std::chrono::steady_clock::now() + options_.folder_wait;
       folder = std::make_unique<JobFolder>(options_.env, options_.host,
@@ -76,8 +129,10 @@ void JobOutput::Run(Lane* lane) {
     if (action.kind != OutputAction::kEnded) {
       Write(action, folder.get(), &failed);
       PassOnWarnings(action.job_id, folder.get());
+      TellDropped(action, lane);
       continue;
     }
+    TellDropped(action, lane);
     End(action, std::move(folder));
   }
   MutexLock lock(&mutex_);

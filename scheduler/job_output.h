@@ -2,17 +2,22 @@
 // order, so that neither decisions nor calls nor other jobs wait for a slow disk.
 //
 // Memory: one thread for each job between kStarted and kEnded, one for each end of a job of an
-// earlier scheduler, and one for all jobs that end without having started.
+// earlier scheduler, and one for all jobs that end without having started. While a disk is slow,
+// the batches of traces and curves that wait for it are bounded for each of these threads. Further
+// ones are dropped, and a warning counts them. Everything else is few, and never dropped.
 //
 // Thread safety: safe. Callbacks run on the job's thread.
 #pragma once
 
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <list>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -33,6 +38,9 @@ class JobOutput {
     std::string host;    // goes into the event file's name; traces use its clock
     // How long a job that an earlier scheduler began waits for that one to give the folder up.
     std::chrono::milliseconds folder_wait{30000};
+    // How many batches of traces and curves (kTrace, kScalars) wait in a queue, and their bytes.
+    size_t max_batches = 10'000;
+    size_t max_batch_bytes = size_t{64} << 20;
     // The folder is ready: the job may write to it. May be null.
     std::function<void(const std::string& job_id)> on_begun;
     // Called at most once per job, with the first error before its end.
@@ -58,14 +66,26 @@ class JobOutput {
   void Add(std::vector<OutputAction> actions);
 
  private:
+  struct Queued {
+    OutputAction action;
+    size_t batch_bytes = 0;  // 0: it is no batch
+  };
   // The thread of one job, or of all jobs that never started. Guarded by mutex_.
   struct Lane {
-    std::deque<OutputAction> queue;
-    bool ends = false;  // ends once the queue is empty
+    std::deque<Queued> queue;
+    size_t batches = 0, batch_bytes = 0;              // in the queue
+    uint64_t dropped_traces = 0, dropped_curves = 0;  // batches that no warning has counted yet
+    bool ends = false;                                // ends once the queue is empty
     bool ended = false;
     std::thread thread;
   };
   Lane* LaneOf(const OutputAction& action) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Queues the action, or drops it when it is a batch for which there is no room.
+  void Queue(OutputAction action, Lane* lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The next action of the lane; none: the lane ends.
+  std::optional<OutputAction> Next(Lane* lane);
+  // Warns of the batches that were dropped, once no more of them wait or the job ends.
+  void TellDropped(const OutputAction& written, Lane* lane);
   void JoinEnded() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Run(Lane* lane);
   // Waits a moment. False when it is `end`, or the output stops.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <new>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -165,6 +166,10 @@ absl::Status JobRun::TakeContent(uint32_t rank, const PhaseReport& report) {
       // seen_ holds one list for all ranks. With many files, a list per rank would fill the memory.
       index_[rank].clear_train_seen();
       index_[rank].clear_eval_seen();
+      // Before all ranks have reported, so that their reports together stay small.
+      if (!DealsPieces()) index_[rank].clear_pieces();
+      reported_pieces_ += index_[rank].pieces().file_size();
+      if (failure_.ok()) failure_ = CheckPieces(reported_pieces_);
       return absl::OkStatus();
     case Phase::TRAIN:
       if (tasks_) SLUICE_RETURN_IF_ERROR(tasks_->CheckEnded(rank));
@@ -434,7 +439,15 @@ absl::StatusOr<CheckpointState> JobRun::StateOf(uint64_t step, const std::vector
 void JobRun::EndPhase(absl::Time now) {
   switch (phases_.current().kind()) {
     case Phase::INDEX:
-      failure_ = EndIndex();
+      // What is made here has the size that the ranks' reports say, and no rank repeats its report.
+      try {
+        failure_ = EndIndex();
+      } catch (const std::bad_alloc&) {
+        failure_ = absl::ResourceExhaustedError(
+            "the scheduler has no memory for the list of tasks or pieces of data.train_files; "
+            "raise "
+            "data.task_bytes, join small files, or give the scheduler more memory");
+      }
       break;
     case Phase::TRAIN:
       failure_ = EndTrain(now);
@@ -453,7 +466,7 @@ absl::Status JobRun::EndSyncIndex() {
     examples.push_back(report.examples());
     examples_expected_ += report.examples();
   }
-  if (config_.data().assignment() != DataConfig::PER_RANK_FILES) {
+  if (DealsPieces()) {
     SLUICE_ASSIGN_OR_RETURN(pieces_, MergePieces(index_, seen_.train()));
     examples_expected_ = CountExamples(pieces_);
     examples.assign(worker_num_, 0);
@@ -469,16 +482,16 @@ absl::Status JobRun::EndSyncIndex() {
                    " when the checkpoint was made; the training data has changed"));
 }
 
-absl::Status JobRun::CheckSameData() const {
-  const absl::Status same = seen_.CheckSameAs(resume_->state().train_files());
-  if (same.ok()) return same;
-  return absl::Status(same.code(),
-                      absl::StrCat("cannot resume from ", resume_->dir, ": ", same.message()));
+absl::Status JobRun::CannotResume(const absl::Status& why) const {
+  if (why.ok()) return why;
+  return absl::Status(why.code(),
+                      absl::StrCat("cannot resume from ", resume_->dir, ": ", why.message()));
 }
 
 absl::Status JobRun::EndIndex() {
   if (config_.evaluate_only()) return absl::OkStatus();
-  if (resume_ != nullptr) SLUICE_RETURN_IF_ERROR(CheckSameData());
+  if (resume_ != nullptr)
+    SLUICE_RETURN_IF_ERROR(CannotResume(seen_.CheckSameAs(resume_->state().train_files())));
   if (sync()) return EndSyncIndex();
   std::vector<IndexedFile> files;
   for (uint32_t rank = 0; rank < worker_num_; ++rank) {
@@ -491,18 +504,14 @@ absl::Status JobRun::EndIndex() {
   options.seed = config_.train().seed();
   options.shuffle = !config_.data().has_shuffle() || config_.data().shuffle();
   options.pinned = config_.data().assignment() == DataConfig::PER_RANK_FILES;
-  SLUICE_ASSIGN_OR_RETURN(tasks_, DataTasks::Create(options, std::move(files)));
+  absl::StatusOr<DataTasks> tasks = DataTasks::Create(options, std::move(files));
+  if (!tasks.ok()) return resume_ == nullptr ? tasks.status() : CannotResume(tasks.status());
+  tasks_ = *std::move(tasks);
   if (tasks_->tasks().empty()) {
     return absl::FailedPreconditionError("the training data is empty; see data.train_files");
   }
   if (resume_ == nullptr) return absl::OkStatus();
-  const absl::Status resumed =
-      tasks_->Resume(resume_->state().epoch(), resume_->state().open_tasks());
-  if (!resumed.ok()) {
-    return absl::Status(resumed.code(),
-                        absl::StrCat("cannot resume from ", resume_->dir, ": ", resumed.message()));
-  }
-  return absl::OkStatus();
+  return CannotResume(tasks_->Resume(resume_->state().epoch(), resume_->state().open_tasks()));
 }
 
 absl::Status JobRun::EndTrain(absl::Time now) {

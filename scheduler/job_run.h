@@ -158,8 +158,8 @@ class JobRun {
   void EndPhase(absl::Time now);
   absl::Status EndIndex();
   absl::Status EndSyncIndex();
-  // FAILED_PRECONDITION when the data is not the data of the job that is continued.
-  absl::Status CheckSameData() const;
+  // `why`, with the checkpoint that the job continues from; OK when it is OK.
+  absl::Status CannotResume(const absl::Status& why) const;
   void BeginTrain(Phase* phase, absl::Time now);
   absl::Status EndTrain(absl::Time now);
   // FAILED_PRECONDITION when the epoch trained nothing.
@@ -172,6 +172,10 @@ class JobRun {
   // it began without one.
   const WorkerState* BeganWith(uint32_t rank) const;
   bool sync() const { return mode_ == Mode::kSync; }
+  // All ranks together count the data once, piece by piece.
+  bool DealsPieces() const {
+    return sync() && config_.data().assignment() != DataConfig::PER_RANK_FILES;
+  }
 
   const JobConfig& config_;
   const uint32_t worker_num_;
@@ -185,6 +189,7 @@ class JobRun {
   JobResults results_;
   SeenFiles seen_;                  // the data files that all ranks see
   std::vector<IndexReport> index_;  // by rank, until INDEX has ended; without the files seen
+  int64_t reported_pieces_ = 0;     // in index_
   std::optional<DataTasks> tasks_;  // async and Geo, from the end of INDEX
   DataPieces pieces_;               // sync with GLOBAL, from the end of INDEX
   uint64_t steps_per_epoch_ = 0;    // sync

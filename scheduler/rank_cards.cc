@@ -2,7 +2,9 @@
 
 namespace sluice {
 
-bool RankCards::Take(const RankGroupReport& report) {
+bool RankCards::Take(const RankGroupReport& report, uint64_t generation) {
+  // Otherwise it would count as furthest ahead, and clear what the others have reported.
+  if (report.generation() > generation) return false;
   RankGroupReport& known = reports_[report.rank()];
   const bool same_life = known.incarnation() == report.incarnation();
   if (report.incarnation() < known.incarnation()) return false;

@@ -23,8 +23,9 @@ namespace sluice {
 class RankCards {
  public:
   // Takes the report of a rank's present life. False: it says nothing new. A report that newer ones
-  // have overtaken changes nothing.
-  bool Take(const RankGroupReport& report);
+  // have overtaken changes nothing, and neither does one of a generation after `generation`, that
+  // of the route: no rank has been told of such a group.
+  bool Take(const RankGroupReport& report, uint64_t generation);
   // The cards of all ranks, by rank, once the present life of each has one for this generation.
   // Empty before, and after some ranks have met.
   std::vector<std::string> Of(uint64_t generation, const std::vector<RankSlot>& slots) const;

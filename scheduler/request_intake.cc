@@ -36,7 +36,7 @@ LimitedLog::Limits RequestIntake::LimitsOfCallers() {
 absl::StatusOr<RegisterReply> RequestIntake::Register(const RegisterRequest& request, bool believed,
                                                       RegisterNotes* notes) {
   SLUICE_ASSIGN_OR_RETURN(const auto taken, TakeIn(request));
-  absl::StatusOr<RegisterReply> reply;
+  absl::StatusOr<RegisterReply> reply = SchedulerLoop::NoMemory();
   const auto ask = [&](SchedulerCore& core, absl::Time now) {
     reply = core.Register(*taken, now, believed, notes);
   };
@@ -92,7 +92,7 @@ void RequestIntake::Poll(const PollRequest* asked, Done<PollReply> done,
       done(std::move(answer));
     };
   };
-  absl::StatusOr<PollReply> reply;
+  absl::StatusOr<PollReply> reply = SchedulerLoop::NoMemory();
   const auto poll = [&](SchedulerCore& core, absl::Time now, uint32_t* wait_ms) {
     reply = core.Poll(*request, now);
     const bool nothing_new = reply.ok() && reply->version() == request->seen_version();
@@ -103,7 +103,7 @@ void RequestIntake::Poll(const PollRequest* asked, Done<PollReply> done,
 
 absl::Status RequestIntake::Leave(const LeaveRequest& request) {
   SLUICE_ASSIGN_OR_RETURN(const auto taken, TakeIn(request));
-  absl::Status status;
+  absl::Status status = SchedulerLoop::NoMemory();
   loop_->Run([&](SchedulerCore& core, absl::Time now) { status = core.Leave(*taken, now); });
   return status;
 }
@@ -144,7 +144,7 @@ void RequestIntake::NextPhase(const NextPhaseRequest* asked, Done<NextPhaseReply
       loop->WhenKept(AnswerWith(std::move(answer), done));
     };
   };
-  absl::StatusOr<NextPhaseReply> reply;
+  absl::StatusOr<NextPhaseReply> reply = SchedulerLoop::NoMemory();
   const auto next = [&](SchedulerCore& core, absl::Time now, uint32_t* wait_ms) {
     reply = core.NextPhase(*request, now);
     *wait_ms = reply.ok() && !reply->ready() ? request->wait_ms() : 0;
@@ -156,7 +156,7 @@ void RequestIntake::NextPhase(const NextPhaseRequest* asked, Done<NextPhaseReply
 void RequestIntake::NextTask(const NextTaskRequest& request, Done<NextTaskReply> done) {
   const auto taken = TakeIn(request);
   if (!taken.ok()) return done(taken.status());
-  absl::StatusOr<NextTaskReply> reply;
+  absl::StatusOr<NextTaskReply> reply = SchedulerLoop::NoMemory();
   loop_->Run([&](SchedulerCore& core, absl::Time now) { reply = core.NextTask(**taken, now); });
   loop_->WhenKept(AnswerWith(std::move(reply), std::move(done)));
 }
@@ -171,7 +171,7 @@ void RequestIntake::FailJob(const FailJobRequest& request, DoneStatus done) {
   const auto taken = TakeIn(request);
   if (!taken.ok()) return done(taken.status());
   const FailJobRequest& report = **taken;
-  absl::Status status;
+  absl::Status status = SchedulerLoop::NoMemory();
   loop_->Run([&](SchedulerCore& core, absl::Time now) { status = core.FailJob(report, now); });
   caller_log_.Say(absl::StrCat("job ", report.job_id(), ": member ", report.member_id(),
                                status.ok() ? "" : ", which is refused,",
@@ -191,7 +191,7 @@ void RequestIntake::WatchJob(const WatchJobRequest* request, Done<WatchJobReply>
   waiting.finish = [request, done](SchedulerCore& core, absl::Time) -> Answer {
     return [done, answer = core.WatchJob(*request)]() mutable { done(std::move(answer)); };
   };
-  absl::StatusOr<WatchJobReply> reply;
+  absl::StatusOr<WatchJobReply> reply = SchedulerLoop::NoMemory();
   const auto watch = [&](SchedulerCore& core, absl::Time, uint32_t* wait_ms) {
     // A status is large, so make it only when it is sent.
     *wait_ms = waiting.ready(core) ? 0 : request->wait_ms();
@@ -202,7 +202,7 @@ void RequestIntake::WatchJob(const WatchJobRequest* request, Done<WatchJobReply>
 
 void RequestIntake::CheckpointJob(const CheckpointJobRequest* request,
                                   Done<CheckpointJobReply> done, const std::string& caller) {
-  absl::StatusOr<CheckpointJobReply> reply;
+  absl::StatusOr<CheckpointJobReply> reply = SchedulerLoop::NoMemory();
   uint64_t number = 0;
   WaitingCalls::Call waiting;
   waiting.caller = caller;
@@ -232,7 +232,7 @@ void RequestIntake::CheckpointJob(const CheckpointJobRequest* request,
 
 void RequestIntake::CancelJob(const CancelJobRequest& request, DoneStatus done) {
   caller_log_.Say(absl::StrCat("job ", request.job_id(), ": cancel"));
-  absl::Status status;
+  absl::Status status = SchedulerLoop::NoMemory();
   loop_->Run([&](SchedulerCore& core, absl::Time now) {
     status = core.CancelJob(request.job_id(), now, PrintableLine(request.failure()));
   });
@@ -243,7 +243,7 @@ void RequestIntake::CancelJob(const CancelJobRequest& request, DoneStatus done) 
 void RequestIntake::ScaleJob(const ScaleJobRequest& request, DoneStatus done) {
   caller_log_.Say(
       absl::StrCat("job ", request.job_id(), ": scale to ", request.worker_num(), " workers"));
-  absl::Status status;
+  absl::Status status = SchedulerLoop::NoMemory();
   loop_->Run([&](SchedulerCore& core, absl::Time now) {
     status = core.ScaleJob(request.job_id(), request.worker_num(), now);
   });
@@ -252,7 +252,7 @@ void RequestIntake::ScaleJob(const ScaleJobRequest& request, DoneStatus done) {
 }
 
 void RequestIntake::DrainPserver(const DrainPserverRequest& request, Done<DrainPserverReply> done) {
-  absl::StatusOr<DrainPserverReply> reply;
+  absl::StatusOr<DrainPserverReply> reply = SchedulerLoop::NoMemory();
   loop_->Run([&](SchedulerCore& core, absl::Time now) { reply = core.DrainPserver(request, now); });
   LogDrain(request, reply);
   // The mark is kept before it is answered.

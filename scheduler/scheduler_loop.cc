@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <new>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -48,6 +49,10 @@ StateKeeper::Done WhetherTakenOver(SchedulerLoop::Kept done) {
 
 absl::Status SchedulerLoop::TakenOver() {
   return absl::UnavailableError("a newer scheduler has taken over");
+}
+
+absl::Status SchedulerLoop::NoMemory() {
+  return absl::ResourceExhaustedError("the scheduler has no memory for this call; try again");
 }
 
 SchedulerLoop::SchedulerLoop(Options options)
@@ -126,14 +131,31 @@ void SchedulerLoop::RestoreJobs() {
   restorer.RestoreAll(options_.stored);
 }
 
+template <class Step>
+bool SchedulerLoop::Try(const Step& step, std::string* line) {
+  try {
+    step();
+    return true;
+  } catch (const std::bad_alloc&) {
+    // A line each time that their number has doubled.
+    const uint64_t n = ++without_memory_;
+    if ((n & (n - 1)) != 0) return false;
+    *line = absl::StrCat("there was no memory for a call or a decision (", n,
+                         " so far); give the scheduler more memory, or run fewer jobs at a time");
+    return false;
+  }
+}
+
 void SchedulerLoop::Run(const Event& event) {
   std::vector<Answer> answers;
+  std::string line;
   {
     MutexLock lock(&mutex_);
     const absl::Time now = options_.clock->Now();
-    event(core_, now);
+    Try([&, core = &core_] { event(*core, now); }, &line);
     answers = Settle(now, /*all=*/stop_waiting_);
   }
+  if (!line.empty()) options_.log(line);
   for (const Answer& answer : answers) answer();
 }
 
@@ -149,7 +171,7 @@ bool SchedulerLoop::RunOrWait(const WaitingEvent& event, WaitingCalls::Call call
   {
     MutexLock lock(&mutex_);
     const absl::Time now = options_.clock->Now();
-    event(core_, now, &wait_ms);
+    if (!Try([&, core = &core_] { event(*core, now, &wait_ms); }, &line)) wait_ms = 0;
     if (wait_ms > 0) {
       call.deadline = now + absl::Milliseconds(std::min(wait_ms, kLongestWaitMs));
       const std::string caller = call.caller;

@@ -62,6 +62,8 @@ class SchedulerLoop {
     // Called once after a shutdown, on a thread of the loop, when SchedulerCore::CanEnd.
     std::function<void()> on_end;
   };
+  // An event that throws bad_alloc is cut short, and the log says so. Its answer must have been
+  // NoMemory before.
   using Event = std::function<void(SchedulerCore& core, absl::Time now)>;
   // *wait_ms > 0: the caller waits for at most this long.
   using WaitingEvent = std::function<void(SchedulerCore& core, absl::Time now, uint32_t* wait_ms)>;
@@ -75,6 +77,8 @@ class SchedulerLoop {
 
   // UNAVAILABLE: a newer scheduler has taken over, and does not know what this one has decided.
   static absl::Status TakenOver();
+  // RESOURCE_EXHAUSTED: the answer of a call whose event had no memory.
+  static absl::Status NoMemory();
 
   // Runs `event` on the core under the lock, then what follows from it.
   void Run(const Event& event);
@@ -108,6 +112,9 @@ class SchedulerLoop {
   StateKeeper::Options KeeperOptions() const;
   // Takes over the jobs of an earlier scheduler.
   void RestoreJobs();
+  // Runs `step`. False: there was no memory for it; *line is for the log, if it is not empty.
+  template <class Step>
+  bool Try(const Step& step, std::string* line) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The line about calls of `caller` that were answered early. "": there is none now.
   std::string CrowdedOut(const std::string& caller) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Answers calls, and commits and writes what the core has decided. Returns the answers.
@@ -124,6 +131,7 @@ class SchedulerLoop {
   CondVar changed_;
   SchedulerCore core_ ABSL_GUARDED_BY(mutex_);
   WaitingCalls waiting_ ABSL_GUARDED_BY(mutex_);
+  uint64_t without_memory_ ABSL_GUARDED_BY(mutex_) = 0;  // events
   bool stop_waiting_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;

@@ -1,11 +1,13 @@
 #include "scheduler/sync_index.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <numeric>
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/printable.h"
+#include "common/base/status_macros.h"
 #include "common/config/step_examples.h"
 #include "model/data/lane_plan.h"
 
@@ -22,7 +24,13 @@ bool Before(const Piece& a, const Piece& b) {
   return std::tie(a.file, a.begin, a.rank) < std::tie(b.file, b.begin, b.rank);
 }
 
+// Stays at the largest number instead of wrapping.
+uint64_t Sum(uint64_t a, uint64_t b) { return a > UINT64_MAX - b ? UINT64_MAX : a + b; }
+
 absl::StatusOr<std::vector<Piece>> Gather(const std::vector<IndexReport>& by_rank) {
+  int64_t n = 0;
+  for (const IndexReport& report : by_rank) n += report.pieces().file_size();
+  SLUICE_RETURN_IF_ERROR(CheckPieces(n));
   std::vector<Piece> all;
   for (uint32_t rank = 0; rank < by_rank.size(); ++rank) {
     const DataPieces& p = by_rank[rank].pieces();
@@ -66,6 +74,14 @@ absl::Status CheckFile(const Piece* first, const Piece* last, const std::string&
 
 }  // namespace
 
+absl::Status CheckPieces(int64_t n) {
+  if (n <= kMaxPieces) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "the ranks report ", n, " pieces of data.train_files; at most ", kMaxPieces,
+      " are possible: join small files, train fewer of them in one job, or use data.assignment: ",
+      "PER_RANK_FILES"));
+}
+
 absl::StatusOr<DataPieces> MergePieces(const std::vector<IndexReport>& by_rank,
                                        const google::protobuf::RepeatedPtrField<SeenFile>& files) {
   const absl::StatusOr<std::vector<Piece>> all = Gather(by_rank);
@@ -95,7 +111,7 @@ absl::StatusOr<DataPieces> MergePieces(const std::vector<IndexReport>& by_rank,
 
 uint64_t CountExamples(const DataPieces& pieces) {
   uint64_t sum = 0;
-  for (const uint64_t examples : pieces.examples()) sum += examples;
+  for (const uint64_t examples : pieces.examples()) sum = Sum(sum, examples);
   return sum;
 }
 
@@ -111,9 +127,15 @@ absl::Status NoExamples(const BadLines& bad) {
 absl::StatusOr<uint64_t> SyncSteps(const JobConfig& config, uint64_t global_batch,
                                    const std::vector<uint64_t>& examples) {
   const bool per_rank = config.data().assignment() == DataConfig::PER_RANK_FILES;
-  const uint64_t lines = per_rank ? *std::max_element(examples.begin(), examples.end())
-                                  : std::accumulate(examples.begin(), examples.end(), uint64_t{0});
+  const uint64_t lines = per_rank
+                             ? *std::max_element(examples.begin(), examples.end())
+                             : std::accumulate(examples.begin(), examples.end(), uint64_t{0}, Sum);
   if (lines == 0) return NoExamples({});
+  if (lines > kMaxExamples) {
+    return absl::InvalidArgumentError(absl::StrCat("the ranks report ", lines,
+                                                   " examples; an epoch has at most ", kMaxExamples,
+                                                   ": check data.train_files"));
+  }
   const uint64_t batch = per_rank ? std::max<uint64_t>(StepExamples(config), 1) : global_batch;
   const uint64_t steps = GlobalSteps(lines, batch, config.data().drop_last());
   if (steps == 0) {

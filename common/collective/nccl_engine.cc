@@ -2,6 +2,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <cstring>
 #include <optional>
 #include <string>
@@ -15,6 +16,7 @@
 #include "common/collective/group_fault.h"
 #include "common/collective/nccl_communicator.h"
 #include "common/collective/nccl_library.h"
+#include "common/collective/nccl_network.h"
 #include "common/collective/nccl_pipeline.h"
 #include "common/collective/rank_card.h"
 #include "common/cuda/cuda_status.h"
@@ -84,6 +86,8 @@ class NcclEngine : public CollectiveEngine {
   // The same. OK: the ranks agree, and none has failed.
   absl::Status Agree(const OperationHeader& header);
   absl::Status WithoutGpu(const OperationHeader& header, absl::FunctionRef<absl::Status()> move);
+  // Gets the id of the NCCL group from the first rank, over the control group.
+  absl::Status ShareId(bool one_host, ncclUniqueId* id);
   absl::Status JoinGpus(const ncclUniqueId& id);
   // Ends the group because of `error`, and finds out which rank has caused it.
   absl::Status Blame(const absl::Status& error);
@@ -110,18 +114,10 @@ absl::StatusOr<std::string> NcclEngine::Listen(uint64_t generation, uint32_t sel
   rank_ = self;
   timeout_ = options_.timeout;
   communicator_.Reset();
-  CollectiveCard card = NewCard("nccl", generation, self, ranks, "");
+  CollectiveCard card =
+      NewCard("nccl", generation, self, ranks,
+              options_.host_for_test.empty() ? HostOfThisProcess() : options_.host_for_test);
   SLUICE_ASSIGN_OR_RETURN(*card.mutable_inside(), control_->Listen(generation, self, ranks));
-  // The others find each other through this rank.
-  if (self == 0) {
-    ncclUniqueId id;
-    if (const ncclResult_t result = nccl_.get_unique_id(&id); result != ncclSuccess) {
-      return absl::UnavailableError(
-          absl::StrCat("NCCL cannot begin a group: ", nccl_.error_string(result), "; ",
-                       nccl_.last_error(nullptr)));
-    }
-    card.set_nccl_id(id.internal, sizeof(id.internal));
-  }
   return card.SerializeAsString();
 }
 
@@ -129,20 +125,42 @@ absl::Status NcclEngine::Join(uint64_t generation, const std::vector<std::string
                               const std::vector<uint32_t>& members) {
   SLUICE_ASSIGN_OR_RETURN(const std::vector<CollectiveCard> cards,
                           ParseCards("nccl", generation, peers, members));
-  ncclUniqueId id;
-  if (cards[0].nccl_id().size() != sizeof(id.internal)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the card of rank ", members[0], " has no id of an NCCL group"));
-  }
-  std::memcpy(id.internal, cards[0].nccl_id().data(), sizeof(id.internal));
   self_ = PlaceIn(members, rank_);
   ranks_ = static_cast<uint32_t>(members.size());
   names_ = members;
+  const bool one_host = std::all_of(cards.begin(), cards.end(), [&](const CollectiveCard& card) {
+    return card.host() == cards[0].host();
+  });
+  if (!one_host && options_.bind_address.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the ranks of the nccl group run on several hosts, and this one may not reach "
+                     "the others: ",
+                     options_.why_no_address));
+  }
   std::vector<std::string> control(peers.size());
   for (size_t i = 0; i < members.size(); ++i) control[members[i]] = cards[i].inside();
   SLUICE_RETURN_IF_ERROR(control_->Join(generation, control, members));
+  ncclUniqueId id = {};
+  if (const absl::Status shared = ShareId(one_host, &id); !shared.ok()) {
+    control_->Abandon(shared);
+    return shared;
+  }
   const absl::Status joined = JoinGpus(id);
   return joined.ok() ? joined : Blame(joined);
+}
+
+absl::Status NcclEngine::ShareId(bool one_host, ncclUniqueId* id) {
+  SLUICE_RETURN_IF_ERROR(NcclNetwork::OfProcess().Prepare(one_host));
+  if (self_ == 0) {
+    // From here on, NCCL of this process listens.
+    if (const ncclResult_t result = nccl_.get_unique_id(id); result != ncclSuccess) {
+      return absl::UnavailableError(
+          absl::StrCat("NCCL cannot begin a group: ", nccl_.error_string(result), "; ",
+                       nccl_.last_error(nullptr)));
+    }
+  }
+  const absl::Span<uint8_t> bytes(reinterpret_cast<uint8_t*>(id->internal), sizeof(id->internal));
+  return control_->Broadcast(BroadcastHeader(bytes.size(), 0), bytes);
 }
 
 absl::Status NcclEngine::JoinGpus(const ncclUniqueId& id) {

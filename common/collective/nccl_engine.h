@@ -19,7 +19,10 @@
 // ranks; here they have no common order.
 //
 // Security: NCCL's connections are not encrypted, and its peers are trusted. A group on several
-// hosts needs CollectiveOptions::bind_address, as gloo does.
+// hosts needs CollectiveOptions::bind_address, as gloo does; without it no function of NCCL that
+// opens a socket is called. NCCL begins to listen only when the cards have shown where the ranks
+// are; for one host it listens on loopback (nccl_network.h). The ranks get the id of the NCCL group
+// over the control group, whose members have shown each other the secrets of their cards.
 #pragma once
 
 #include <memory>

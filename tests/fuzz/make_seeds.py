@@ -245,6 +245,23 @@ def choices():
             seed(target, f"random_{number}", random.Random(number).randbytes(200 << 2 * number))
 
 
+def greetings():
+    """One stranger or impostor of each kind, whose bytes come at once."""
+    for whole, name in ((True, "strangers"), (False, "impostor")):
+        def wrong(to):
+            to.boolean(whole)
+            return to.number(1, 0, 6) if whole else to.boolean(True).boolean(False)
+        def sent(to):
+            to.number(39, 1, 60)
+            return to.boolean(True).data() if whole else to.data()
+        for field, at in (("magic", 0), ("generation", 8), ("sender", 16), ("receiver", 20), ("secret", 39)):
+            seed("tcp_greetings", f"{name}_with_a_wrong_{field}", sent(wrong(Choices()).number(2, 0, 3).number(at, 0, 39).number(1, 1, 255).text(b"", 20)))
+        seed("tcp_greetings", f"{name}_with_half_a_greeting", sent(wrong(Choices()).number(1, 0, 3).number(20, 0, 39)))
+        seed("tcp_greetings", f"{name}_with_any_bytes", sent(wrong(Choices()).number(0, 0, 3).text(b"GET / HTTP/1.1\r\n\r\n", 100)))
+    for number in range(3):
+        seed("tcp_greetings", f"random_{number}", random.Random(number).randbytes(200 << 2 * number))
+
+
 def shared_memory():
     """Streams beside an honest peer, one whose memory changes, one that goes, and each other kind of input."""
     def stream(server):
@@ -289,6 +306,7 @@ def shared_memory():
 
 
 choices()
+greetings()
 shared_memory()
 orders()
 configs()

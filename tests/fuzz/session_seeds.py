@@ -408,12 +408,43 @@ def client_replies():
 class SchedulerCalls(Choices):
     """scheduler_calls.cc: two pservers and two workers run one job."""
 
-    def __init__(self, k_steps, max_losses=False):
+    COLLECTIVE = 2
+    MOST = 4096  # bytes of a request
+    # Of the dictionary of numbers, and of the numbers of entries.
+    TRUE, ONE_MORE, HUGE, LARGEST = 0, 1, 7, 11
+    NONE, ONE, RANKS, HUNDRED, MANY = 0, 1, 2, 4, 5
+
+    def __init__(self, k_steps, max_losses=False, pservers=True, shrink=False):
         super().__init__()
-        self.number(k_steps, -1, 1).boolean(max_losses)
+        self.number(k_steps, -1, 2)
+        if k_steps == self.COLLECTIVE:
+            self.boolean(not pservers)
+        self.boolean(max_losses)
+        if k_steps == self.COLLECTIVE:
+            self.boolean(shrink)
 
     def call(self, kind):
-        return self.number(kind, 0, 18)
+        return self.number(kind, 0, 20)
+
+    def dictionary(self, choice):
+        return self.pick(choice, 12)
+
+    def mostly(self, otherwise=None):
+        """`otherwise`: the number of the dictionary in place of the true one."""
+        self.number(0 if otherwise is not None else 1, 0, 7)
+        return self if otherwise is None else self.dictionary(otherwise)
+
+    def group(self, worker, generation=None, closed_steps=TRUE, totals=RANKS, card=1, holds=True, workers=2):
+        self.call(19).number(worker, 0, workers - 1).mostly().mostly().mostly(generation).pick(card, 4).boolean(holds)
+        self.mostly().dictionary(closed_steps).pick(totals, 6)
+        return self if totals == self.NONE else self.dictionary(self.TRUE).dictionary(self.TRUE)
+
+    def index(self, rank, files=ONE, size=TRUE, pieces=ONE, lines=TRUE):
+        self.call(20).text(b"", self.MOST).number(1, 0, 7).number(rank, 0, 1).mostly().dictionary(lines)
+        self.pick(files, 6).dictionary(size)
+        if files != self.NONE:
+            self.dictionary(size)
+        return self.pick(pieces, 6).dictionary(lines).mostly()
 
     def poll_all(self):
         return self.call(4)
@@ -423,20 +454,20 @@ class SchedulerCalls(Choices):
 
     def phase(self, rank, report=b""):
         """With a report, of the phase that the rank was told last."""
-        self.call(8).text(message(4, report) if report else b"", 300).number(1, 0, 7).number(rank, 0, 1)
+        self.call(8).text(message(4, report) if report else b"", self.MOST).number(1, 0, 7).number(rank, 0, 1).number(1, 0, 7)
         return self.number(1 if report else 0, 0, 7)
 
     def task(self, rank):
-        return self.call(10).text(number(6, 10), 300).number(1, 0, 7).number(rank, 0, 1).number(1, 0, 7)
+        return self.call(10).text(number(6, 10), self.MOST).number(1, 0, 7).number(rank, 0, 1).number(1, 0, 7).number(1, 0, 7)
 
     def of_job(self, kind, request=b""):
-        return self.call(kind).text(request, 300).number(1, 0, 7)
+        return self.call(kind).text(request, self.MOST).number(1, 0, 7)
 
     def leave(self, member, worker):
-        return self.call(6).text(b"", 300).number(1, 0, 7).boolean(worker).number(member, 0, 1)
+        return self.call(6).text(b"", self.MOST).number(1, 0, 7).boolean(worker).number(member, 0, 1)
 
     def any(self, kind, request):
-        return self.call(kind).text(request, 300)
+        return self.call(kind).text(request, self.MOST)
 
 
 def indexed(rank):
@@ -466,6 +497,23 @@ def scheduler_calls():
         calls.of_job(15).advance(1000).of_job(16, number(2, 1)).poll_all().of_job(12).leave(0, True).poll_all()
         calls.any(17, number(1, 1)).poll_all().leave(1, False).advance(20000).poll_all().any(7, number(1, 3) + number(2, 1) + number(3, 1))
         yield f"losses_{name}", calls.of_job(13, message(3, "broken")).poll_all().of_job(14)
+    huge = SchedulerCalls(0).phase(0).phase(1).index(0, SchedulerCalls.MANY, SchedulerCalls.HUGE)
+    yield "data_with_huge_files", huge.index(1, SchedulerCalls.MANY, SchedulerCalls.LARGEST).poll_all().of_job(14)
+    tasks = SchedulerCalls(1).phase(0).phase(1).index(0, SchedulerCalls.ONE, SchedulerCalls.HUGE)
+    yield "data_with_too_many_tasks", tasks.index(1, SchedulerCalls.ONE).poll_all().of_job(14)
+    pieces = SchedulerCalls(-1).phase(0).phase(1).index(0, pieces=SchedulerCalls.MANY)
+    yield "data_with_many_pieces", pieces.index(1, pieces=SchedulerCalls.MANY).poll_all().of_job(14)
+    lines = SchedulerCalls(-1).phase(0).phase(1).index(0, lines=SchedulerCalls.LARGEST)
+    yield "data_whose_lines_overflow", lines.index(1, lines=SchedulerCalls.LARGEST).poll_all().of_job(14)
+    for pservers in (False, True):
+        for generation in (None, SchedulerCalls.ONE_MORE, SchedulerCalls.LARGEST):
+            calls = SchedulerCalls(2, max_losses=True, pservers=pservers, shrink=True)
+            calls.phase(0).phase(1).phase(0, indexed(0)).phase(1, indexed(1)).poll_all().group(0).group(1)
+            calls.group(1, generation).any(7, number(1, 3) + number(2, 0) + number(3, 1) + message(4, "space")).poll_all().group(1, generation)
+            steps = SchedulerCalls.TRUE if generation is None else SchedulerCalls.LARGEST
+            calls.group(1, closed_steps=steps).poll_all().advance(20000).poll_all()
+            name = "true" if generation is None else "later" if generation == SchedulerCalls.ONE_MORE else "last"
+            yield f"groups_{'with' if pservers else 'without'}_pservers_{name}_generation", calls.of_job(14)
 
 
 class PserverOrders(Choices):

@@ -1,17 +1,24 @@
 #include "scheduler/data_tasks.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <deque>
 #include <map>
 #include <random>
 #include <set>
+#include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/wire/train_position.h"
 
 namespace sluice {
 namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 IndexedFile File(const std::string& path, uint64_t bytes, uint32_t rank) {
   IndexedFile file;
@@ -549,6 +556,50 @@ TEST(DataTasksTest, NoInterleavingSkipsAnExampleOrRepeatsOneThatAllShardsHold) {
 TEST(DataTasksTest, FileReportedByTwoRanksIsRefused) {
   const auto tasks = DataTasks::Create(TwoWorkers(10), {File("a", 20, 0), File("a", 20, 1)});
   EXPECT_TRUE(absl::IsInvalidArgument(tasks.status()));
+}
+
+TEST(DataTasksTest, MoreTasksThanAJobMayHaveAreRefusedWithTheTaskBytesThatHelp) {
+  const uint64_t most = DataTasks::kMaxTasks;
+  const auto at_most =
+      DataTasks::Create(TwoWorkers(1024), {File("a", (most - 1) * 1024, 0), File("b", 1, 1)});
+  ASSERT_TRUE(at_most.ok()) << at_most.status();
+  EXPECT_EQ(at_most->tasks().size(), most);
+  const std::vector<IndexedFile> files = {File("a", most * 1024, 0), File("b", 1, 1)};
+  const auto too_many = DataTasks::Create(TwoWorkers(1024), files);
+  ASSERT_TRUE(absl::IsFailedPrecondition(too_many.status())) << too_many.status();
+  const std::string why(too_many.status().message());
+  EXPECT_THAT(why, HasSubstr(absl::StrCat(most * 1024 + 1, " bytes")));
+  EXPECT_THAT(why, HasSubstr(absl::StrCat(most + 1, " tasks of 1024")));
+  const size_t at = why.find("task_bytes to ");
+  ASSERT_NE(at, why.npos) << why;
+  const uint64_t advice = std::stoull(why.substr(at + strlen("task_bytes to ")));
+  EXPECT_TRUE(DataTasks::Create(TwoWorkers(advice), files).ok()) << advice;
+}
+
+TEST(DataTasksTest, HugeReportsAreRefusedBeforeAnyTaskIsMade) {
+  const auto code_of = [](std::vector<IndexedFile> files, uint64_t task_bytes) {
+    return DataTasks::Create(TwoWorkers(task_bytes), std::move(files)).status().code();
+  };
+  EXPECT_EQ(code_of({File("a", uint64_t{1} << 62, 0)}, 0), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(code_of({File("a", INT64_MAX, 0)}, 1), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(code_of({File("a", INT64_MAX, 0)}, INT64_MAX), absl::StatusCode::kOk);
+  // Sums of which one is too large, and one would wrap to a small number.
+  EXPECT_EQ(code_of({File("a", INT64_MAX, 0), File("b", 1, 1)}, INT64_MAX),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code_of({File("a", UINT64_MAX, 0), File("b", 2, 1)}, 1024),
+            absl::StatusCode::kInvalidArgument);
+  const auto refused =
+      DataTasks::Create(TwoWorkers(1024), {File("a", 5, 0), File("huge", UINT64_MAX, 1)});
+  EXPECT_THAT(std::string(refused.status().message()),
+              AllOf(HasSubstr("rank 1"), HasSubstr("huge")));
+}
+
+TEST(DataTasksTest, LongPathsBoundTheNumberOfTasksToo) {
+  const std::string path(4096, 'p');
+  const uint64_t most = DataTasks::kMaxTaskPathBytes / path.size();
+  EXPECT_TRUE(DataTasks::Create(TwoWorkers(10), {File(path, 10 * most, 0)}).ok());
+  EXPECT_TRUE(absl::IsFailedPrecondition(
+      DataTasks::Create(TwoWorkers(10), {File(path, 10 * most + 1, 0)}).status()));
 }
 
 }  // namespace

@@ -115,6 +115,65 @@ TEST_F(JobOutputTest, AJobWithASlowDiskDoesNotDelayOthers) {
   EXPECT_TRUE(std::filesystem::exists(slow + "/result.json"));
 }
 
+// Adds batches while the disk hangs, and returns how many calls for a checkpoint came through.
+class HungDiskTest : public JobOutputTest {
+ protected:
+  int AddWhileTheDiskHangs(JobOutput::Options options, int traces, int curves) {
+    HookedEnv env;
+    std::promise<void> disk;
+    std::shared_future<void> ready = disk.get_future().share();
+    env.before = [&](const std::string&, const std::string&) {
+      ready.wait();
+      return absl::OkStatus();
+    };
+    options.env = &env;
+    int checkpoints = 0;  // read after Stop
+    options.on_checkpoint = [&](const std::string&, uint64_t, const absl::Status&,
+                                const std::string&) { ++checkpoints; };
+    JobOutput output(std::move(options));
+    output.Add({Action(OutputAction::kStarted, dir_)});
+    for (int i = 0; i < traces; ++i) output.Add({Action(OutputAction::kTrace, dir_)});
+    for (int i = 0; i < curves; ++i) output.Add({Action(OutputAction::kScalars, dir_)});
+    for (int i = 0; i < 3; ++i) output.Add({Action(OutputAction::kCheckpoint, dir_)});
+    output.Add({Action(OutputAction::kEnded, dir_)});
+    disk.set_value();
+    output.Stop();
+    return checkpoints;
+  }
+  std::vector<std::string> DropWarnings() const {
+    std::vector<std::string> found;
+    for (const absl::Status& warning : warnings_) {
+      if (absl::StrContains(warning.message(), "dropped")) found.emplace_back(warning.message());
+    }
+    return found;
+  }
+};
+
+TEST_F(HungDiskTest, BatchesBeyondTheBoundAreDroppedAndCountedInOneLine) {
+  JobOutput::Options options = Options();
+  options.max_batches = 4;
+  EXPECT_EQ(AddWhileTheDiskHangs(std::move(options), /*traces=*/100, /*curves=*/7), 3);
+  ASSERT_EQ(DropWarnings().size(), 1u);
+  EXPECT_THAT(DropWarnings()[0], testing::HasSubstr("96 batches of its trace"));
+  EXPECT_THAT(DropWarnings()[0], testing::HasSubstr("7 batches of its curves"));
+  // What the job cannot do without is written.
+  EXPECT_EQ(ended_.size(), 1u);
+  EXPECT_TRUE(std::filesystem::exists(dir_ + "/result.json"));
+}
+
+TEST_F(HungDiskTest, TheBytesOfBatchesAreBoundedToo) {
+  JobOutput::Options options = Options();
+  options.max_batch_bytes = 3 * sizeof(OutputAction);
+  EXPECT_EQ(AddWhileTheDiskHangs(std::move(options), /*traces=*/50, /*curves=*/0), 3);
+  ASSERT_EQ(DropWarnings().size(), 1u);
+  EXPECT_TRUE(std::filesystem::exists(dir_ + "/result.json"));
+}
+
+TEST_F(HungDiskTest, BatchesWithinTheBoundAreKept) {
+  EXPECT_EQ(AddWhileTheDiskHangs(Options(), /*traces=*/1000, /*curves=*/1000), 3);
+  EXPECT_TRUE(DropWarnings().empty());
+}
+
 // A caller that learns of the end may submit the next job to the same folder at once.
 TEST_F(JobOutputTest, AFolderIsFreeWhenOnEndedIsCalled) {
   JobOutput::Options options = Options();

@@ -4,6 +4,7 @@
 
 #include <optional>
 
+#include "scheduler/sync_index.h"
 #include "tests/scheduler/fake_cluster.h"
 
 namespace sluice {
@@ -158,6 +159,40 @@ TEST(JobRunTest, UndefinedMetricsAddNoPointToTheCurve) {
     ASSERT_TRUE(run.TakeReport(0, report, kStart).ok());
     EXPECT_EQ(Tags(run.TakeScalars()), tags);
   }
+}
+
+TEST(JobRunTest, DataThatMakesTooManyTasksFailsTheJobAndNamesTheOption) {
+  JobConfig config = FakeCluster::Config(0, 2);
+  config.mutable_data()->set_task_bytes(1024);
+  for (const uint64_t bytes : {uint64_t{100} << 30, uint64_t{1} << 62, UINT64_MAX}) {
+    JobRun run(&config, 2, kStart);
+    ASSERT_TRUE(run.TakeReport(0, Files("a", bytes), kStart).ok());
+    EXPECT_TRUE(run.failure().ok());
+    EXPECT_FALSE(*run.TakeReport(1, Files("b", 7), kStart));
+    EXPECT_FALSE(run.failure().ok());
+    EXPECT_EQ(run.phases().current().kind(), Phase::INDEX);
+  }
+  JobRun run(&config, 2, kStart);
+  ASSERT_TRUE(run.TakeReport(0, Files("a", uint64_t{100} << 30), kStart).ok());
+  ASSERT_TRUE(run.TakeReport(1, Files("b", 7), kStart).ok());
+  EXPECT_THAT(std::string(run.failure().message()), testing::HasSubstr("data.task_bytes"));
+}
+
+TEST(JobRunTest, TooManyPiecesFailTheJobBeforeAllRanksHaveReported) {
+  JobConfig config = FakeCluster::Config(-1, 3);
+  PhaseReport report = Indexed(10, 0, 3);
+  DataPieces* const pieces = report.mutable_index()->mutable_pieces();
+  pieces->mutable_file()->Resize(kMaxPieces / 2 + 1, 0);
+  JobRun run(&config, 3, kStart);
+  ASSERT_TRUE(run.TakeReport(0, report, kStart).ok());
+  EXPECT_TRUE(run.failure().ok());
+  ASSERT_TRUE(run.TakeReport(1, report, kStart).ok());
+  EXPECT_TRUE(absl::IsFailedPrecondition(run.failure())) << run.failure();
+  // No other job deals pieces.
+  config.mutable_data()->set_assignment(DataConfig::PER_RANK_FILES);
+  JobRun other(&config, 3, kStart);
+  for (const uint32_t rank : {0, 1, 2}) ASSERT_TRUE(other.TakeReport(rank, report, kStart).ok());
+  EXPECT_TRUE(other.failure().ok()) << other.failure();
 }
 
 TEST(JobRunTest, EmptyDataFails) {

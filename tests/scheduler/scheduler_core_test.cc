@@ -6,6 +6,8 @@
 #include <set>
 #include <utility>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "common/security/job_passes.h"
 #include "model/eval/eval_accumulator.h"
 #include "tests/scheduler/fake_cluster.h"
@@ -286,6 +288,33 @@ TEST(SchedulerCoreTest, RanksThatCountedDifferentDataFailTheJob) {
   c.WriteOutputs();
   EXPECT_EQ(c.State(job), JOB_FAILED);
   EXPECT_THAT(c.Status(job).message(), AllOf(HasSubstr("train.csv"), HasSubstr("rank 1")));
+}
+
+TEST(SchedulerCoreTest, DataWithTooManyTasksEndsTheJobForAllRanksAndTheNextOneRuns) {
+  FakeCluster c;
+  c.JoinAll(1, 2);
+  const std::string job = c.Run(FakeCluster::Config(0, 2));
+  PhaseReport huge = Ended(1);
+  DataFile* const file = huge.mutable_index()->add_files();
+  file->set_path("huge");
+  file->set_bytes(uint64_t{1} << 62);
+  EXPECT_FALSE(c.Phase(job, 0, huge)->ready());
+  EXPECT_EQ(c.Phase(job, 1, Ended(1))->phase().kind(), Phase::FINISH);
+  EXPECT_EQ(c.Phase(job, 0, huge)->phase().kind(), Phase::FINISH);
+  // No later scheduler runs it again: what was kept of the run is deleted.
+  std::map<std::string, bool> kept;
+  for (const MetaStore::Write& record : c.core_.TakeRecords())
+    kept[record.key] = record.value.has_value();
+  EXPECT_GT(kept.count(absl::StrCat("index/", job, "/0")), 0u);
+  for (const auto& [key, is_kept] : kept) {
+    if (absl::StartsWith(key, "job/") || key == "next") continue;
+    EXPECT_FALSE(is_kept) << key;
+  }
+  c.WriteOutputs();
+  EXPECT_EQ(c.State(job), JOB_FAILED);
+  EXPECT_THAT(c.Status(job).message(), HasSubstr("data.task_bytes"));
+  c.PollAll();
+  c.Run(FakeCluster::Config(0, 2));
 }
 
 TEST(SchedulerCoreTest, ReportedFailureEndsTheJobForAll) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <future>
+#include <new>
 #include <string>
 #include <thread>
 
@@ -205,6 +206,27 @@ TEST(SchedulerLoopTest, EmptyClusterEndsAfterShutdown) {
   EXPECT_TRUE(scheduler.Shutdown().ok());
   scheduler.loop().WaitEnd();
   ended.get_future().get();
+}
+
+TEST(SchedulerLoopTest, AnEventWithoutMemoryIsCutShortAndTheNextOneRuns) {
+  std::vector<std::string> log;
+  LocalScheduler::Options options = LocalScheduler::Small();
+  options.log = [&log](const std::string& line) { log.push_back(line); };
+  LocalScheduler scheduler(std::move(options));
+  absl::Status answer = SchedulerLoop::NoMemory();
+  scheduler.loop().Run([&](SchedulerCore&, absl::Time) {
+    throw std::bad_alloc();
+    answer = absl::OkStatus();
+  });
+  EXPECT_TRUE(absl::IsResourceExhausted(answer));
+  EXPECT_EQ(log.size(), 1u);
+  const auto wait = [](SchedulerCore&, absl::Time, uint32_t* wait_ms) {
+    *wait_ms = 30000;
+    throw std::bad_alloc();
+  };
+  EXPECT_FALSE(scheduler.loop().RunOrWait(wait, {})) << "it would wait for news of nothing";
+  scheduler.loop().Run([&](SchedulerCore&, absl::Time) { answer = absl::OkStatus(); });
+  EXPECT_TRUE(answer.ok());
 }
 
 TEST_F(KeptLoopTest, TheStoreSaysWhoseItIs) {

@@ -132,5 +132,41 @@ TEST(SyncIndexTest, NothingToTrainIsAnError) {
               testing::HasSubstr("drop_last"));
 }
 
+TEST(SyncIndexTest, MorePiecesThanAMessageCanHoldAreRefused) {
+  std::vector<IndexReport> reports(2);
+  for (int i = 0; i < kMaxPieces + 1; ++i) {
+    DataPieces* const pieces = reports[i % 2].mutable_pieces();
+    pieces->add_file(0);
+    pieces->add_begin(i);
+    pieces->add_end(i + 1);
+    pieces->add_examples(1);
+  }
+  SeenFile* const file = reports[0].add_train_seen();
+  file->set_path("a0");
+  file->set_bytes(kMaxPieces + 1);
+  EXPECT_THAT(Refused(reports), HasSubstr(absl::StrCat(kMaxPieces + 1, " pieces")));
+  DataPieces* const last = reports[0].mutable_pieces();
+  for (auto* column : {last->mutable_begin(), last->mutable_end(), last->mutable_examples()})
+    column->RemoveLast();
+  last->mutable_file()->RemoveLast();
+  file->set_bytes(kMaxPieces);
+  EXPECT_TRUE(Merge(reports).ok());
+}
+
+TEST(SyncIndexTest, CountsThatNoDataHasAreRefusedAndNeverWrap) {
+  JobConfig config;
+  config.mutable_train()->set_batch_size(2);
+  for (const std::vector<uint64_t>& examples : {std::vector<uint64_t>{UINT64_MAX, 2},
+                                                {kMaxExamples, 1},
+                                                {uint64_t{1} << 63, uint64_t{1} << 63}}) {
+    EXPECT_TRUE(absl::IsInvalidArgument(SyncSteps(config, 4, examples).status()));
+  }
+  EXPECT_EQ(*SyncSteps(config, 4, {kMaxExamples - 1, 1}), kMaxExamples / 4);
+  DataPieces pieces;
+  pieces.add_examples(UINT64_MAX);
+  pieces.add_examples(3);
+  EXPECT_EQ(CountExamples(pieces), UINT64_MAX);
+}
+
 }  // namespace
 }  // namespace sluice

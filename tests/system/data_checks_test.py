@@ -1,5 +1,6 @@
 """Sluice names data that differs between hosts, that changes, or that does not fit the job or its model."""
 import itertools
+import json
 import os
 import re
 import shutil
@@ -114,6 +115,28 @@ class ChangedFileTest(SluiceTest):
                 self.assertIn("data file %s has changed" % (self.tmp / changed), said)
                 # The reason is printed once.
                 self.assertEqual(said.count("has changed"), 1, said)
+
+
+class TooManyTasksTest(SluiceTest):
+    def test_data_that_makes_too_many_tasks_is_refused_and_the_cluster_goes_on(self):
+        log_dir = self.up("--server_num=1", "--worker_num=2")
+        job = self.small_job(train="train*.csv")
+        for name in ("train0.csv", "train1.csv"):
+            os.truncate(self.write_csv(name, rows(40)), 1 << 30)  # sparse
+        for mode in ("async", "geo"):
+            with self.subTest(mode=mode):
+                out = self.sluice("submit", log_dir, "--job=%s" % job, "--worker_num=2", *MODES[mode],
+                                  "--set=data.task_bytes=1024", "--output_dir=%s" % (self.tmp / mode), expect=1)
+                self.assertIn("%d bytes" % (2 << 30), out)
+                advice = re.search(r"raise data.task_bytes to (\d+)", out)
+                self.assertIsNotNone(advice, out)
+                self.assertGreater(int(advice[1]), 1024)
+                self.assertEqual(json.loads((self.tmp / mode / "result.json").read_text())["status"], "failed")
+        self.assertEqual([m["alive"] for m in self.status(log_dir)["members"]].count(False), 0)
+        for name in ("train0.csv", "train1.csv"):
+            self.write_csv(name, rows(40))
+        self.sluice("submit", log_dir, "--job=%s" % job, "--worker_num=2", *MODES["async"], "--set=data.task_bytes=1024",
+                    "--output_dir=%s" % (self.tmp / "good"))
 
 
 class SummaryTest(SluiceTest):

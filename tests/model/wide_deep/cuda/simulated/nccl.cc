@@ -26,8 +26,10 @@
 
 #include "common/base/random_id.h"
 #include "common/collective/nccl_library.h"
+#include "tests/model/wide_deep/cuda/simulated/nccl_calls.h"
 #include "tests/model/wide_deep/cuda/simulated/world.h"
 
+using sluice::cuda::simulated::NcclCalls;
 using sluice::cuda::simulated::Stream;
 using sluice::cuda::simulated::World;
 
@@ -197,7 +199,17 @@ ncclResult_t InBackground(ncclComm* comm, F work) {
 
 ncclResult_t GetVersion(int* version) { return *version = NCCL_VERSION_CODE, ncclSuccess; }
 
+// Counts a call that would make the real library listen.
+void Note(int NcclCalls::*count) {
+  NcclCalls& calls = NcclCalls::Get();
+  sluice::MutexLock lock(&calls.mutex);
+  const char* const interface = std::getenv("NCCL_SOCKET_IFNAME");
+  if (calls.ids + calls.groups == 0 && interface != nullptr) calls.interface = interface;
+  ++(calls.*count);
+}
+
 ncclResult_t GetUniqueId(ncclUniqueId* id) {
+  Note(&NcclCalls::ids);
   std::memset(id, 0, sizeof *id);
   std::strcpy(id->internal, std::to_string(sluice::RandomId()).c_str());
   return ncclSuccess;
@@ -205,6 +217,7 @@ ncclResult_t GetUniqueId(ncclUniqueId* id) {
 
 ncclResult_t CommInit(ncclComm_t* to, int ranks, ncclUniqueId id, int rank, ncclConfig_t* config) {
   if (config->blocking != 0) return ncclInvalidArgument;
+  Note(&NcclCalls::groups);
   ncclComm* const comm = *to = new ncclComm;
   ++World::Get().handles();
   comm->rank = rank;
