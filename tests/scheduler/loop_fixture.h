@@ -2,6 +2,7 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <filesystem>
@@ -12,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/env.h"
 #include "scheduler/request_intake.h"
 #include "tests/common/meta_store/fake_meta_store.h"
@@ -42,7 +44,7 @@ class LocalScheduler {
     options.clock = Clock::Real();
     options.env = Env::Real();
     options.host = "h";
-    options.default_output = testing::TempDir() + "local_scheduler";
+    options.default_output = absl::StrCat(testing::TempDir(), "local_scheduler.", getpid());
     std::filesystem::remove_all(options.default_output);
     options.log = [](const std::string&) {};
     options.job_log = [](const std::string&, const std::string&) {};
