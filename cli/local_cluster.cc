@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <signal.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -206,10 +205,7 @@ absl::Status LocalCluster::PrepareTls(const std::string& folder) {
         absl::StrCat("--tls would replace the certificates in ", folder,
                      ", which it did not make; move that folder away, or give another --log_dir"));
   }
-  if (mkdir(folder.c_str(), S_IRWXU) != 0 && errno != EEXIST) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "cannot make ", folder, ": ", std::strerror(errno), "; give a writable --log_dir"));
-  }
+  SLUICE_RETURN_IF_ERROR(MakeKeyFolder(folder));
   SLUICE_RETURN_IF_ERROR(env->WriteFile(mark, {"sluice replaces the certificates here\n"}));
   // Every cluster has a CA of its own: certificates of an earlier one must not open this one.
   std::vector<TlsFiles> earlier;

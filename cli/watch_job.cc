@@ -158,7 +158,9 @@ int ReportError(const absl::Status& status) {
   for (const absl::string_view line : absl::StrSplit(status.message(), '\n'))
     lines.push_back(PrintableLine(line));
   std::fprintf(stderr, "sluice: %s%s\n", absl::StrJoin(lines, "\n").c_str(),
-               unreachable && !says_what_to_do ? "; is it running, and is --scheduler right?" : "");
+               unreachable && !says_what_to_do
+                   ? "; is it running, is --scheduler right, and may this user call it?"
+                   : "");
   if (unreachable) return kUnreachable;
   if (absl::IsInvalidArgument(status) || absl::IsNotFound(status)) return kBadUsage;
   return kJobFailed;

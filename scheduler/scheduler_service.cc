@@ -9,11 +9,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/mutex.h"
+#include "common/base/status_macros.h"
 #include "common/base/task_threads.h"
 #include "common/daemon/control_plane.h"
 #include "common/daemon/role_name.h"
 #include "common/security/access_rules.h"
 #include "common/security/handshake_watch.h"
+#include "common/security/local_user_gate.h"
 #include "common/security/peer_verifier.h"
 #include "common/transport/connection_bounds.h"
 #include "common/transport/grpc_convert.h"
@@ -70,14 +72,7 @@ class SubmitReactor : public ServerUnaryReactor {
 class Service : public Scheduler::CallbackService {
  public:
   Service(const GrpcCredentials& credentials, RequestIntake* intake, AuditLog* audit)
-      : credentials_(credentials), intake_(intake), audit_(audit) {}
-
-  // Until then every call is refused with UNAVAILABLE.
-  void ListensAt(const std::string& bind, int port) {
-    verifier_ = std::make_unique<const PeerVerifier>(credentials_, bind, port);
-    // Release: a call that sees the pointer also sees the object.
-    ready_verifier_.store(verifier_.get(), std::memory_order_release);
-  }
+      : credentials_(credentials), intake_(intake), verifier_(credentials), audit_(audit) {}
 
   ServerUnaryReactor* Register(CallbackServerContext* context, const RegisterRequest* request,
                                RegisterReply* reply) override {
@@ -299,11 +294,8 @@ class Service : public Scheduler::CallbackService {
   absl::StatusOr<PeerIdentity> Check(const CallbackServerContext& context,
                                      const char* method) const {
     absl::StatusOr<PeerIdentity> peer = PeerOf(context);
-    if (absl::IsUnavailable(peer.status())) return peer;
     if (!peer.ok()) {
-      Refused(context, method, peer,
-              credentials_.tls() ? RefusalReason::kCertificate : RefusalReason::kUser,
-              peer.status());
+      Refused(context, method, peer, RefusalReason::kCertificate, peer.status());
       return peer;
     }
     const absl::Status allowed = CheckAccess(*peer, FullName(method));
@@ -312,11 +304,8 @@ class Service : public Scheduler::CallbackService {
     return allowed;
   }
 
-  // UNAVAILABLE until ListensAt.
   absl::StatusOr<PeerIdentity> PeerOf(const CallbackServerContext& context) const {
-    const PeerVerifier* const verifier = ready_verifier_.load(std::memory_order_acquire);
-    if (verifier == nullptr) return absl::UnavailableError("the scheduler is starting");
-    return verifier->PeerOf(*context.auth_context(), context.peer());
+    return verifier_.PeerOf(*context.auth_context());
   }
   // Records what a call that was refused says about its caller. `denied`: what the caller
   // lacks if it is PERMISSION_DENIED.
@@ -436,8 +425,7 @@ class Service : public Scheduler::CallbackService {
 
   const GrpcCredentials credentials_;
   RequestIntake* const intake_;
-  std::unique_ptr<const PeerVerifier> verifier_;  // of ready_verifier_
-  std::atomic<const PeerVerifier*> ready_verifier_{nullptr};
+  const PeerVerifier verifier_;
   AuditLog* const audit_;  // may be null
   Mutex mutex_;
   std::string last_drain_ ABSL_GUARDED_BY(mutex_);
@@ -471,11 +459,9 @@ class GrpcListener : public SchedulerListener {
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 10000);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5000);
     builder.RegisterService(&service_);
-    server_ = builder.BuildAndStart();
-    if (server_ != nullptr && port_ != 0) {
-      service_.ListensAt(bind, port_);
-      return absl::OkStatus();
-    }
+    gate_ = std::make_unique<LocalUserGate>(credentials_, bind, audit_);
+    SLUICE_ASSIGN_OR_RETURN(server_, gate_->Start(&builder));
+    if (server_ != nullptr && port_ != 0) return absl::OkStatus();
     server_.reset();
     return absl::UnavailableError(absl::StrCat(
         "cannot listen on ", bind,
@@ -497,6 +483,7 @@ class GrpcListener : public SchedulerListener {
   AuditLog* const audit_;  // may be null
   Service service_;
   int port_ = 0;
+  std::unique_ptr<LocalUserGate> gate_;  // outlives the server
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<HandshakeWatch> failed_handshakes_;  // null: without TLS or an audit log
 };

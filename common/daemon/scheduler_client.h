@@ -98,8 +98,9 @@ inline absl::Status SchedulerDidNotAnswer(SchedulerClient* scheduler, absl::Dura
       "scheduler at ", scheduler->address(), " did not answer within ",
       absl::FormatDuration(waited), why.empty() ? "" : absl::StrCat(" (", why, ")"),
       "; start sluice-scheduler there, or correct the address (--scheduler, SLUICE_SCHEDULER, or "
-      "`scheduler` in the cluster file); if it runs, one side may lack TLS, or may refuse the "
-      "other's certificate (--tls_cert, --tls_key, --tls_ca)"));
+      "`scheduler` in the cluster file); if it runs, it may serve another user of this host only, "
+      "one side may lack TLS, or may refuse the other's certificate (--tls_cert, --tls_key, "
+      "--tls_ca)"));
 }
 
 }  // namespace sluice

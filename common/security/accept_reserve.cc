@@ -6,11 +6,14 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstring>
 
 #include "common/base/clock.h"
 #include "common/base/mutex.h"
+#include "common/security/listener_guard.h"
 
 namespace sluice {
 namespace {
@@ -94,10 +97,27 @@ bool IsListener(int fd) {
   return getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) == 0 && listens != 0;
 }
 
+// Gives the caller of accept the address that it asks for, as accept(2) says.
+void CopyAddress(const sockaddr_storage& from, socklen_t from_size, sockaddr* to, socklen_t* size) {
+  if (to == nullptr || size == nullptr) return;
+  std::memcpy(to, &from, std::min({*size, from_size, static_cast<socklen_t>(sizeof(from))}));
+  *size = from_size;
+}
+
 int Accept(int listener, sockaddr* peer, socklen_t* size, int flags) {
   for (;;) {
-    const int connection = RealAccept(listener, peer, size, flags);
-    if (connection >= 0) return connection;
+    sockaddr_storage from = {};
+    socklen_t from_size = sizeof(from);
+    const int connection =
+        RealAccept(listener, reinterpret_cast<sockaddr*>(&from), &from_size, flags);
+    if (connection >= 0) {
+      if (ListenerGuard::Admits(listener, connection, from)) {
+        CopyAddress(from, from_size, peer, size);
+        return connection;
+      }
+      close(connection);
+      continue;
+    }
     const int error = errno;
     if (NoDescriptor(error) && IsListener(listener)) {
       // The kernel looks for a descriptor before it looks for a connection.
@@ -134,6 +154,11 @@ extern "C" {
 __attribute__((visibility("default"))) int accept4(int listener, sockaddr* peer, socklen_t* size,
                                                    int flags) {
   return sluice::Accept(listener, peer, size, flags);
+}
+
+__attribute__((visibility("default"))) int listen(int socket, int backlog) {
+  sluice::ListenerGuard::NoteListener(socket);
+  return static_cast<int>(syscall(SYS_listen, socket, backlog));
 }
 
 __attribute__((visibility("default"))) int accept(int listener, sockaddr* peer, socklen_t* size) {

@@ -11,6 +11,8 @@
 // - Without memory for a socket (ENOBUFS, ENOMEM) they wait a moment and try again.
 // - Errors of one connection that has broken meanwhile (ECONNABORTED, EPROTO, ...) are skipped, as
 //   accept(2) advises.
+// - A connection that the guard of its listener refuses is closed, and skipped too. This file also
+//   defines listen, so that the guard knows its listeners (listener_guard.h).
 //
 // All other errors are returned.
 //

@@ -63,6 +63,8 @@ AuditedCaller CallerOf(const absl::StatusOr<PeerIdentity>& peer, absl::string_vi
 
 // The method of a refused handshake, in which the caller has named no method yet.
 inline constexpr char kHandshakeMethod[] = "handshake";
+// The same for a connection that is closed when it is accepted.
+inline constexpr char kConnectMethod[] = "connect";
 
 class AuditLog {
  public:
@@ -84,8 +86,8 @@ class AuditLog {
   static absl::StatusOr<std::unique_ptr<AuditLog>> Open(Options options);
   ~AuditLog();
 
-  // `method`: the full name of a gRPC method, the path of an admin page, or kHandshakeMethod. kRole
-  // becomes kNoRule when nobody may call the method.
+  // `method`: the full name of a gRPC method, the path of an admin page, kHandshakeMethod or
+  // kConnectMethod. kRole becomes kNoRule when nobody may call the method.
   void Refused(const AuditedCaller& caller, absl::string_view method, RefusalReason reason,
                absl::string_view detail);
   // `target`: the job, the pserver, or "" for the cluster. `detail` says what was asked for; the

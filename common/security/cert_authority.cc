@@ -15,6 +15,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "common/base/env.h"
 #include "common/base/printable.h"
 #include "common/base/random_id.h"
@@ -110,14 +111,6 @@ absl::Status WriteFiles(const std::string& folder, const std::string& stem, X509
       certificate_file.Fill([&](FILE* file) { return PEM_write_X509(file, certificate) == 1; }));
   SLUICE_RETURN_IF_ERROR(key_file.Finish());
   return certificate_file.Finish();
-}
-
-absl::Status MakeFolder(const std::string& folder) {
-  const std::string parent = std::filesystem::path(folder + "/").parent_path().parent_path();
-  if (!parent.empty()) SLUICE_RETURN_IF_ERROR(Env::Real()->MakeDirs(parent));
-  if (::mkdir(folder.c_str(), kFolderMode) != 0 && errno != EEXIST)
-    return absl::ErrnoToStatus(errno, absl::StrCat("make folder ", folder));
-  return Env::Real()->MakeDirs(folder);  // syncs it; an error when it is no folder
 }
 
 // Returns a certificate with everything but its issuer, extensions and signature. Its serial number
@@ -226,8 +219,28 @@ absl::Status WriteAuthority(const CertAuthorityOptions& options) {
 
 }  // namespace
 
+absl::Status MakeKeyFolder(const std::string& folder) {
+  const std::string parent = std::filesystem::path(folder + "/").parent_path().parent_path();
+  if (!parent.empty()) SLUICE_RETURN_IF_ERROR(Env::Real()->MakeDirs(parent));
+  if (::mkdir(folder.c_str(), kFolderMode) != 0 && errno != EEXIST)
+    return absl::ErrnoToStatus(errno, absl::StrCat("make folder ", folder));
+  SLUICE_RETURN_IF_ERROR(Env::Real()->MakeDirs(folder));  // syncs it; an error for no folder
+  struct stat found = {};
+  if (::stat(folder.c_str(), &found) != 0)
+    return absl::ErrnoToStatus(errno, absl::StrCat("look at folder ", folder));
+  const uid_t user = ::geteuid();
+  const bool owned = found.st_uid == user || found.st_uid == 0;
+  if (owned && (found.st_mode & (S_IWGRP | S_IWOTH)) == 0) return absl::OkStatus();
+  const std::string fix =
+      owned ? absl::StrCat("run 'chmod go-w ", folder, "'") : std::string("move it away");
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "%s belongs to user %d and has mode %04o, so others than user %d can replace the keys in it; "
+      "%s, or give another folder",
+      folder, found.st_uid, found.st_mode & 07777, user, fix));
+}
+
 absl::Status MakeAuthority(const CertAuthorityOptions& options) {
-  SLUICE_RETURN_IF_ERROR(MakeFolder(options.folder));
+  SLUICE_RETURN_IF_ERROR(MakeKeyFolder(options.folder));
   const std::string certificate = CertificateOf(options.folder, "ca");
   const std::string key = KeyOf(options.folder, "ca");
   const bool has_certificate = Env::Real()->Exists(certificate);

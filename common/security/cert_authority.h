@@ -27,9 +27,15 @@ struct CertAuthorityOptions {
   absl::Time not_after;
 };
 
+// Makes the folder, with mode 0700, unless it exists. INVALID_ARGUMENT, with the owner, the mode
+// and the fix: somebody else could replace what is in it, because it belongs to a user other than
+// this one and root, or because its group or others may write to it.
+absl::Status MakeKeyFolder(const std::string& folder);
+
 // Makes `folder`/ca.pem and `folder`/ca.key, unless both exist: then further certificates can be
 // made with them. Keys have mode 0600. INVALID_ARGUMENT names the file: only one of the two exists,
-// or they do not belong together. Other codes: the folder cannot be written.
+// or they do not belong together; see also MakeKeyFolder. Other codes: the folder cannot be
+// written.
 absl::Status MakeAuthority(const CertAuthorityOptions& options);
 
 // When the certificate of the CA ends. Peers refuse every certificate of the CA from then on, even

@@ -1,7 +1,5 @@
 #include "common/security/handshake_watch.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <openssl/bio.h>
 #include <openssl/ssl.h>
 #include <sys/socket.h>
@@ -12,10 +10,10 @@
 
 #include "absl/status/status.h"
 #include "common/base/mutex.h"
-#include "common/config/address.h"
 #include "common/security/accept_hook.h"
 #include "common/security/audit_log.h"
 #include "common/security/handshake_failure.h"
+#include "common/security/local_sockets.h"
 
 namespace sluice {
 namespace {
@@ -26,20 +24,8 @@ std::string PeerOfSocket(int fd) {
   sockaddr_storage peer = {};
   socklen_t length = sizeof(peer);
   if (getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &length) != 0) return kUnknown;
-  char host[INET6_ADDRSTRLEN] = "";
-  if (peer.ss_family == AF_INET) {
-    const auto* v4 = reinterpret_cast<const sockaddr_in*>(&peer);
-    inet_ntop(AF_INET, &v4->sin_addr, host, sizeof(host));
-    return ToText(Address{host, ntohs(v4->sin_port)});
-  }
-  if (peer.ss_family != AF_INET6) return kUnknown;
-  const auto* v6 = reinterpret_cast<const sockaddr_in6*>(&peer);
-  if (IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr)) {
-    inet_ntop(AF_INET, &v6->sin6_addr.s6_addr[12], host, sizeof(host));
-  } else {
-    inet_ntop(AF_INET6, &v6->sin6_addr, host, sizeof(host));
-  }
-  return ToText(Address{host, ntohs(v6->sin6_port)});
+  const auto end = TcpEnd::Of(reinterpret_cast<const sockaddr*>(&peer), length);
+  return end.has_value() ? end->ToText() : kUnknown;
 }
 
 // The client whose connection this thread has accepted last. gRPC makes the connection's session at

@@ -1,17 +1,13 @@
-// Says who the callers of one server are, and keeps out those that it must not serve.
+// Says who the callers of one server are.
 //
-// With TLS, the certificate says it. Without TLS, nobody is verified, but a server that listens on
-// a loopback address serves only processes of its own user and of root.
+// With TLS, the certificate says it. Without TLS, nobody is verified; who may connect is decided
+// before (local_user_gate.h).
 //
 // Thread safety: immutable.
 #pragma once
 
-#include <optional>
-#include <string>
-
 #include "absl/status/statusor.h"
 #include "common/security/grpc_credentials.h"
-#include "common/security/local_peers.h"
 #include "common/security/peer_identity.h"
 
 namespace grpc {
@@ -22,17 +18,13 @@ namespace sluice {
 
 class PeerVerifier {
  public:
-  // For the server that has bound `address` (host:port), and got `port`.
-  PeerVerifier(const GrpcCredentials& credentials, const std::string& address, int port);
+  explicit PeerVerifier(const GrpcCredentials& credentials) : tls_(credentials.tls()) {}
 
-  // `peer`: the caller's address, as gRPC gives it. PERMISSION_DENIED: its certificate names no
-  // role (see PeerOfUris), or it belongs to another user of this host.
-  absl::StatusOr<PeerIdentity> PeerOf(const grpc::AuthContext& caller,
-                                      const std::string& peer) const;
+  // PERMISSION_DENIED: the caller's certificate names no role (see PeerOfUris).
+  absl::StatusOr<PeerIdentity> PeerOf(const grpc::AuthContext& caller) const;
 
  private:
   const bool tls_;
-  std::optional<LocalPeers> local_;  // nothing: peers of every user are served
 };
 
 }  // namespace sluice

@@ -11,7 +11,6 @@
 #include <cerrno>
 #include <cstring>
 #include <map>
-#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -23,6 +22,7 @@
 #include "common/base/task_threads.h"
 #include "common/security/access_rules.h"
 #include "common/security/handshake_watch.h"
+#include "common/security/local_user_gate.h"
 #include "common/security/peer_verifier.h"
 #include "common/transport/connection_bounds.h"
 #include "common/transport/grpc_convert.h"
@@ -69,7 +69,10 @@ absl::Status CheckBindable(const std::string& address) {
 class GrpcStreamServer::Impl {
  public:
   Impl(Options options, StreamHandlerFactory factory)
-      : options_(std::move(options)), streams_(TableFor(options_)) {
+      : options_(std::move(options)),
+        streams_(TableFor(options_)),
+        verifier_(options_.credentials),
+        gate_(options_.credentials, options_.bind_address, options_.audit) {
     streaming_[kExchangeMethod] = std::move(factory);
     host_.streams = streams_;
     host_.first_message_timeout = options_.first_message_timeout;
@@ -103,12 +106,13 @@ class GrpcStreamServer::Impl {
     for (int i = 0; i < std::max(1, options_.threads); ++i) {
       queues_.push_back(builder.AddCompletionQueue());
     }
-    server_ = builder.BuildAndStart();
-    if (server_ == nullptr || port_ == 0) {
+    auto started = gate_.Start(&builder);
+    if (!started.ok() || *started == nullptr || port_ == 0) {
       StopQueues();
+      SLUICE_RETURN_IF_ERROR(started.status());
       return CannotListen(options_.bind_address, "gRPC cannot bind it");
     }
-    verifier_.emplace(options_.credentials, options_.bind_address, port_);
+    server_ = *std::move(started);
     unary_threads_ = std::make_unique<TaskThreads>(
         options_.unary_threads, options_.max_waiting_unary, options_.max_waiting_unary_per_peer);
     for (auto& queue : queues_) {
@@ -184,7 +188,7 @@ class GrpcStreamServer::Impl {
     const auto unary = unary_.find(call->method());
     const auto stream = streaming_.find(call->method());
     const bool is_stream = stream != streaming_.end();
-    auto peer = verifier_->PeerOf(*call->auth_context(), call->peer());
+    auto peer = verifier_.PeerOf(*call->auth_context());
     if (peer.ok()) peer->address = PeerAddress(call->peer());
     absl::Status refusal = peer.status();
     if (!is_stream && unary == unary_.end()) {
@@ -226,8 +230,7 @@ class GrpcStreamServer::Impl {
     const bool forbidden = absl::IsPermissionDenied(refusal) || absl::IsUnimplemented(refusal);
     if (options_.audit == nullptr || !forbidden) return;
     if (absl::IsUnimplemented(refusal)) reason = RefusalReason::kNoRule;
-    if (!peer.ok())
-      reason = options_.credentials.tls() ? RefusalReason::kCertificate : RefusalReason::kUser;
+    if (!peer.ok()) reason = RefusalReason::kCertificate;
     options_.audit->Refused(CallerOf(peer, PeerAddress(call.peer())), call.method(), reason,
                             refusal.message());
   }
@@ -277,8 +280,9 @@ class GrpcStreamServer::Impl {
   std::map<std::string, UnaryMethod> unary_;
   GrpcServerCall::Host host_;
   int port_ = 0;
-  std::optional<PeerVerifier> verifier_;
+  const PeerVerifier verifier_;
   grpc::AsyncGenericService service_;
+  LocalUserGate gate_;  // outlives the server
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<HandshakeWatch> failed_handshakes_;  // null: without TLS or an audit log
   std::vector<std::unique_ptr<grpc::ServerCompletionQueue>> queues_;

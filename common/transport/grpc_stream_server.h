@@ -35,9 +35,9 @@ class GrpcStreamServer {
   struct Options {
     std::string bind_address = "127.0.0.1:0";  // host:port; port 0 picks a free one
     // Calls that the caller's certificate does not allow are refused with PERMISSION_DENIED
-    // (common/security/access_rules.h), as are those of other users (peer_verifier.h).
+    // (common/security/access_rules.h). Connections of other users are closed (local_user_gate.h).
     GrpcCredentials credentials;
-    // Gets those calls. May be null; outlives the server.
+    // Gets both. May be null; outlives the server.
     AuditLog* audit = nullptr;
     int threads = 2;
     int unary_threads = 1;

@@ -87,6 +87,12 @@ class DeployTest(SluiceTest):
                 self.assertEqual(setting(unit, "ReadWritePaths"), ["/var/lib/sluice"])
                 self.assertEqual(setting(unit, "Environment"), ["SLUICE_OUTPUT_ROOT=/var/lib/sluice"])
 
+    def test_units_limit_their_memory(self):
+        # gRPC 1.51 lets callers use memory without end; the host must outlive that.
+        for unit in UNITS:
+            limit, = setting(unit, "MemoryMax")
+            self.assertLessEqual(int(re.fullmatch(r"(\d+)%", limit)[1]), 90, unit.name)
+
     def run_in_sandbox(self, units):
         """Runs a job on daemons that each run under the limits of a unit: {program: unit}. Returns submit's result."""
         scheduler = "127.0.0.1:%d" % free_port()

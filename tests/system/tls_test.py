@@ -337,6 +337,16 @@ class TlsTest(SluiceTest):
         self.launch("--tls", "--epochs=1")
         self.assertNotEqual((folder / "ca.key").read_bytes(), own, "every cluster has a CA of its own")
 
+    def test_a_folder_that_others_may_write_to_gets_no_keys(self):
+        folder = self.tmp / "run.log" / "cluster_tls"
+        folder.mkdir(parents=True)
+        (folder / "made_by_tls_flag").touch()
+        folder.chmod(0o777)
+        _, said = self.launch("--tls", "--epochs=1", expect=2)
+        self.assertIn(str(folder), said)
+        self.assertIn("0777", said)
+        self.assertEqual([path.name for path in folder.iterdir()], ["made_by_tls_flag"])
+
     def test_old_versions_of_tls_are_refused(self):
         log_dir = self.up("--tls", "--server_num=1", "--worker_num=1")
         own = log_dir / "cluster_tls"

@@ -11,6 +11,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "absl/strings/str_format.h"
 #include "common/base/clock.h"
 #include "common/security/openssl_types.h"
 
@@ -286,6 +287,30 @@ TEST_F(CertAuthorityTest, FolderThatExistsKeepsItsMode) {
   ASSERT_EQ(::chmod(options_.folder.c_str(), 0750), 0);
   ASSERT_TRUE(MakeAuthority(options_).ok());
   EXPECT_EQ(ModeOf(options_.folder), 0750);
+}
+
+TEST_F(CertAuthorityTest, AFolderThatOthersMayWriteToGetsNoKeys) {
+  fs::create_directory(options_.folder);
+  for (const mode_t mode : {0770, 0702, 01777}) {
+    ASSERT_EQ(::chmod(options_.folder.c_str(), mode), 0);
+    const absl::Status refused = MakeAuthority(options_);
+    EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
+    EXPECT_THAT(std::string(refused.message()),
+                AllOf(HasSubstr(options_.folder), HasSubstr(absl::StrFormat("%04o", mode)),
+                      HasSubstr("chmod")));
+    EXPECT_THAT(FileNames(), ElementsAre());
+  }
+}
+
+TEST_F(CertAuthorityTest, AFolderOfAnotherUserGetsNoKeys) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can give a folder away";
+  fs::create_directory(options_.folder);
+  ASSERT_EQ(::chown(options_.folder.c_str(), 65534, 65534), 0);
+  const absl::Status refused = MakeAuthority(options_);
+  EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()),
+              AllOf(HasSubstr(options_.folder), HasSubstr("65534")));
+  EXPECT_THAT(FileNames(), ElementsAre());
 }
 
 TEST_F(CertAuthorityTest, ExistingAuthorityIsKept) {

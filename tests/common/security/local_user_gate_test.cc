@@ -1,0 +1,176 @@
+#include "common/security/local_user_gate.h"
+
+#include <grpcpp/generic/async_generic_service.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+
+#include <csignal>
+#include <thread>
+
+#include "tests/common/security/other_user.h"
+#include "tests/common/security/recorded_audit.h"
+#include "tests/common/transport/tcp_relay.h"
+
+namespace sluice {
+namespace {
+
+constexpr uid_t kSomebody = 54321;
+
+// A gRPC server behind a gate, which answers every connection with its settings.
+class GuardedServer {
+ public:
+  explicit GuardedServer(LocalUserGate* gate, const std::string& address = "127.0.0.1:0") {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port_);
+    builder.RegisterAsyncGenericService(&service_);
+    queue_ = builder.AddCompletionQueue();
+    auto started = gate->Start(&builder);
+    EXPECT_TRUE(started.ok()) << started.status();
+    server_ = *std::move(started);
+    polls_ = std::thread([this] {
+      void* tag;
+      bool ok;
+      while (queue_->Next(&tag, &ok)) {
+      }
+    });
+  }
+  ~GuardedServer() {
+    server_->Shutdown();
+    queue_->Shutdown();
+    polls_.join();
+  }
+  int port() const { return port_; }
+
+ private:
+  int port_ = 0;
+  grpc::AsyncGenericService service_;
+  std::unique_ptr<grpc::ServerCompletionQueue> queue_;
+  std::unique_ptr<grpc::Server> server_;
+  std::thread polls_;
+};
+
+// Whether the server says something to this client before it closes the connection.
+bool IsServed(int port) {
+  const int client = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const sockaddr_in address = LoopbackAddress(port);
+  char byte;
+  pollfd waiting = {client, POLLIN, 0};
+  const bool served =
+      connect(client, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 &&
+      poll(&waiting, 1, 10'000) == 1 && recv(client, &byte, 1, 0) == 1;
+  close(client);
+  return served;
+}
+
+class LocalUserGateTest : public testing::Test {
+ protected:
+  // By a process of `user`.
+  bool IsServedAs(uid_t user, int port) {
+    int result[2];
+    EXPECT_EQ(pipe(result), 0);
+    ProcessOfUser process(user, [&] {
+      const char served = IsServed(port) ? 'y' : 'n';
+      (void)!write(result[1], &served, 1);
+    });
+    char served = 0;
+    EXPECT_EQ(read(result[0], &served, 1), 1);
+    process.Join();
+    close(result[0]);
+    close(result[1]);
+    return served == 'y';
+  }
+  uint64_t Refusals() { return audit_.Refusals(kConnectMethod, "user"); }
+
+  RecordedAudit audit_{"pserver"};
+};
+
+TEST_F(LocalUserGateTest, AnotherUserIsClosedOutWithoutAnAnswerAndRecorded) {
+  if (geteuid() != 0) GTEST_SKIP() << "the test does not run as root";
+  {
+    LocalUserGate gate(GrpcCredentials(), "127.0.0.1:0", audit_.log());
+    const GuardedServer server(&gate);
+    EXPECT_TRUE(gate.closed_to_others());
+    EXPECT_TRUE(IsServed(server.port()));
+    EXPECT_FALSE(IsServedAs(kNobody, server.port()));
+  }
+  EXPECT_EQ(Refusals(), 1u);
+  const std::string line = audit_.Text();
+  EXPECT_NE(line.find("user 65534"), std::string::npos) << line;
+  EXPECT_NE(line.find("\"address\": \"127.0.0.1:"), std::string::npos) << line;
+  EXPECT_NE(line.find("--any_local_user"), std::string::npos) << line;
+}
+
+TEST_F(LocalUserGateTest, TheUserOfTheServerAndRootAreServed) {
+  if (geteuid() != 0) {
+    LocalUserGate own(GrpcCredentials(), "localhost:0", nullptr);
+    LocalUserGate other(GrpcCredentials(), "localhost:0", nullptr, geteuid() + 1);
+    const GuardedServer served(&own, "localhost:0"), refuses(&other, "localhost:0");
+    EXPECT_TRUE(IsServed(served.port()));
+    EXPECT_FALSE(IsServed(refuses.port()));
+    return;
+  }
+  LocalUserGate gate(GrpcCredentials(), "127.0.0.1:0", nullptr, kSomebody);
+  const GuardedServer server(&gate);
+  EXPECT_TRUE(IsServed(server.port()));
+  EXPECT_TRUE(IsServedAs(kSomebody, server.port()));
+  EXPECT_FALSE(IsServedAs(kNobody, server.port()));
+}
+
+TEST_F(LocalUserGateTest, EveryUserIsServedWhereThatIsAllowed) {
+  GrpcCredentials any;
+  any.ServeAnyLocalUser();
+  EXPECT_FALSE(LocalUserGate(any, "127.0.0.1:0", nullptr).closed_to_others());
+  // Only --insecure allows this one.
+  EXPECT_FALSE(LocalUserGate(GrpcCredentials(), "0.0.0.0:0", nullptr).closed_to_others());
+  EXPECT_TRUE(LocalUserGate(GrpcCredentials(), "[::1]:0", nullptr).closed_to_others());
+  LocalUserGate gate(any, "127.0.0.1:0", nullptr);
+  const GuardedServer server(&gate);
+  EXPECT_TRUE(geteuid() == 0 ? IsServedAs(kNobody, server.port()) : IsServed(server.port()));
+}
+
+TEST_F(LocalUserGateTest, AServerWhoseListenerWasNotNoticedDoesNotStart) {
+  grpc::ServerBuilder builder;
+  grpc::AsyncGenericService service;
+  builder.RegisterAsyncGenericService(&service);
+  const auto queue = builder.AddCompletionQueue();
+  LocalUserGate gate(GrpcCredentials(), "127.0.0.1:0", nullptr);
+  // Without a port there is no listener, as if gRPC had opened it in another way.
+  EXPECT_TRUE(absl::IsInternal(gate.Start(&builder).status()));
+  queue->Shutdown();
+  void* tag;
+  bool ok;
+  while (queue->Next(&tag, &ok)) {
+  }
+}
+
+// Connects and breaks off, which gRPC may or may not notice before it accepts.
+void ConnectAndLeave(int port, const std::string& bytes) {
+  const int client = ConnectTo(port);
+  EXPECT_EQ(send(client, bytes.data(), bytes.size(), MSG_NOSIGNAL),
+            static_cast<ssize_t>(bytes.size()));
+  const linger now = {1, 0};
+  setsockopt(client, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
+  close(client);
+}
+
+TEST_F(LocalUserGateTest, ACallerThatSendsAndLeavesIsRecorded) {
+  LocalUserGate gate(GrpcCredentials(), "127.0.0.1:0", audit_.log());
+  const GuardedServer server(&gate);
+  for (int i = 0; i < 10'000 && Refusals() == 0; ++i) ConnectAndLeave(server.port(), "PRI *");
+  EXPECT_GT(Refusals(), 0u);
+  EXPECT_TRUE(IsServed(server.port()));
+}
+
+TEST_F(LocalUserGateTest, AProbeOfThePortIsNotRecorded) {
+  {
+    LocalUserGate gate(GrpcCredentials(), "127.0.0.1:0", audit_.log());
+    const GuardedServer server(&gate);
+    for (int i = 0; i < 500; ++i) ConnectAndLeave(server.port(), "");
+    EXPECT_TRUE(IsServed(server.port()));
+  }
+  EXPECT_EQ(Refusals(), 0u);
+}
+
+}  // namespace
+}  // namespace sluice
