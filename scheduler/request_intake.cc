@@ -80,22 +80,21 @@ void RequestIntake::Poll(const PollRequest* asked, Done<PollReply> done,
   const auto taken = TakeIn(*asked);
   if (!taken.ok()) return done(taken.status());
   const std::shared_ptr<const PollRequest> request = *taken;
+  const uint64_t member = request->member_id(), seen = request->seen_version();
   WaitingCalls::Call waiting;
   waiting.caller = caller;
-  waiting.key = WaitKey::Desired(request->member_id());
-  waiting.ready = [request](SchedulerCore& core) {
-    const absl::StatusOr<uint64_t> version = core.DesiredVersion(request->member_id());
-    return !version.ok() || *version != request->seen_version();
+  waiting.key = WaitKey::Desired(member);
+  waiting.ready = [member, seen](SchedulerCore& core) {
+    const absl::StatusOr<uint64_t> version = core.DesiredVersion(member);
+    return !version.ok() || *version != seen;
   };
-  waiting.finish = [request, done](SchedulerCore& core, absl::Time) -> Answer {
-    return [done, answer = core.Desired(request->member_id(), request->seen_version())]() mutable {
-      done(std::move(answer));
-    };
+  waiting.finish = [member, seen, done](SchedulerCore& core, absl::Time) -> Answer {
+    return [done, answer = core.Desired(member, seen)]() mutable { done(std::move(answer)); };
   };
   absl::StatusOr<PollReply> reply = SchedulerLoop::NoMemory();
   const auto poll = [&](SchedulerCore& core, absl::Time now, uint32_t* wait_ms) {
     reply = core.Poll(*request, now);
-    const bool nothing_new = reply.ok() && reply->version() == request->seen_version();
+    const bool nothing_new = reply.ok() && reply->version() == seen;
     *wait_ms = nothing_new ? request->wait_ms() : 0;
   };
   if (!loop_->RunOrWait(poll, std::move(waiting))) done(std::move(reply));
@@ -135,12 +134,18 @@ void RequestIntake::NextPhase(const NextPhaseRequest* asked, Done<NextPhaseReply
   const auto taken = TakeIn(*asked);
   if (!taken.ok()) return done(taken.status());
   const std::shared_ptr<const NextPhaseRequest> request = *taken;
+  // The report, which may be large, has been taken when the call begins to wait.
+  NextPhaseRequest asks;
+  asks.set_job_id(request->job_id());
+  asks.set_rank(request->rank());
+  asks.set_incarnation(request->incarnation());
+  asks.set_pass(request->pass());
   WaitingCalls::Call waiting;
   waiting.caller = caller;
   waiting.key = WaitKey::Phase(request->job_id());
-  waiting.ready = [request](SchedulerCore& core) { return core.PhaseReady(*request); };
-  waiting.finish = [loop = loop_, request, done](SchedulerCore& core, absl::Time now) -> Answer {
-    return [loop, done, answer = core.NextPhase(*request, now)]() mutable {
+  waiting.ready = [asks](SchedulerCore& core) { return core.PhaseReady(asks); };
+  waiting.finish = [loop = loop_, asks, done](SchedulerCore& core, absl::Time now) -> Answer {
+    return [loop, done, answer = core.NextPhase(asks, now)]() mutable {
       loop->WhenKept(AnswerWith(std::move(answer), done));
     };
   };
@@ -162,8 +167,9 @@ void RequestIntake::NextTask(const NextTaskRequest& request, Done<NextTaskReply>
 }
 
 absl::StatusOr<GetRouteReply> RequestIntake::GetRoute(const GetRouteRequest& request) {
+  SLUICE_ASSIGN_OR_RETURN(const auto taken, TakeIn(request));
   absl::StatusOr<GetRouteReply> reply;
-  loop_->Look([&](SchedulerCore& core, absl::Time) { reply = core.GetRoute(request); });
+  loop_->Look([&](SchedulerCore& core, absl::Time) { reply = core.GetRoute(*taken); });
   return reply;
 }
 
@@ -179,54 +185,53 @@ void RequestIntake::FailJob(const FailJobRequest& request, DoneStatus done) {
   loop_->WhenTried(AnswerWith(std::move(status), std::move(done)));
 }
 
-void RequestIntake::WatchJob(const WatchJobRequest* request, Done<WatchJobReply> done,
+void RequestIntake::WatchJob(const WatchJobRequest* asked, Done<WatchJobReply> done,
                              const std::string& caller) {
+  const WatchJobRequest request = *asked;
   WaitingCalls::Call waiting;
   waiting.caller = caller;
-  waiting.key = WaitKey::Status(request->job_id());
+  waiting.key = WaitKey::Status(request.job_id());
   waiting.ready = [request](SchedulerCore& core) {
-    const absl::StatusOr<uint64_t> version = core.JobVersion(request->job_id());
-    return !version.ok() || *version > request->seen_version();
+    const absl::StatusOr<uint64_t> version = core.JobVersion(request.job_id());
+    return !version.ok() || *version > request.seen_version();
   };
   waiting.finish = [request, done](SchedulerCore& core, absl::Time) -> Answer {
-    return [done, answer = core.WatchJob(*request)]() mutable { done(std::move(answer)); };
+    return [done, answer = core.WatchJob(request)]() mutable { done(std::move(answer)); };
   };
   absl::StatusOr<WatchJobReply> reply = SchedulerLoop::NoMemory();
   const auto watch = [&](SchedulerCore& core, absl::Time, uint32_t* wait_ms) {
     // A status is large, so make it only when it is sent.
-    *wait_ms = waiting.ready(core) ? 0 : request->wait_ms();
-    if (*wait_ms == 0) reply = core.WatchJob(*request);
+    *wait_ms = waiting.ready(core) ? 0 : request.wait_ms();
+    if (*wait_ms == 0) reply = core.WatchJob(request);
   };
   if (!loop_->RunOrWait(watch, waiting)) done(std::move(reply));
 }
 
 void RequestIntake::CheckpointJob(const CheckpointJobRequest* request,
                                   Done<CheckpointJobReply> done, const std::string& caller) {
+  const std::string job = request->job_id();
   absl::StatusOr<CheckpointJobReply> reply = SchedulerLoop::NoMemory();
   uint64_t number = 0;
   WaitingCalls::Call waiting;
   waiting.caller = caller;
-  waiting.key = WaitKey::Status(request->job_id());
+  waiting.key = WaitKey::Status(job);
   // The number is known only when the call begins to wait.
   const auto asked = std::make_shared<uint64_t>(request->number());
-  waiting.ready = [request, asked](SchedulerCore& core) {
-    return core.CheckpointOver(request->job_id(), *asked);
-  };
-  waiting.finish = [loop = loop_, request, asked, done](SchedulerCore& core,
-                                                        absl::Time now) -> Answer {
-    return [loop, done, answer = core.CheckpointJob(request->job_id(), *asked, now)]() mutable {
+  waiting.ready = [job, asked](SchedulerCore& core) { return core.CheckpointOver(job, *asked); };
+  waiting.finish = [loop = loop_, job, asked, done](SchedulerCore& core, absl::Time now) -> Answer {
+    return [loop, done, answer = core.CheckpointJob(job, *asked, now)]() mutable {
       loop->WhenKept(AnswerWith(std::move(answer), done), /*confirm=*/true);
     };
   };
   const auto ask = [&](SchedulerCore& core, absl::Time now, uint32_t* wait_ms) {
-    reply = core.CheckpointJob(request->job_id(), request->number(), now);
+    reply = core.CheckpointJob(job, request->number(), now);
     number = reply.ok() ? reply->number() : 0;
     *asked = number;
     *wait_ms = reply.ok() && !reply->done() ? request->wait_ms() : 0;
   };
   const bool waits = loop_->RunOrWait(ask, std::move(waiting));
   if (request->number() == 0 && number != 0)
-    log_(absl::StrCat("job ", request->job_id(), ": checkpoint ", number, " asked for"));
+    log_(absl::StrCat("job ", job, ": checkpoint ", number, " asked for"));
   if (!waits) loop_->WhenKept(AnswerWith(std::move(reply), done), /*confirm=*/true);
 }
 

@@ -5,9 +5,11 @@
 // breaks a bound is INVALID_ARGUMENT. What callers cause to be logged is limited (LimitedLog).
 //
 // A call with a `done` returns at once, and is answered through `done` on any thread: when the news
-// that it waits for are there, and what it has changed is kept. A pointer to its request must be
-// valid until then. So a slow state store holds up no caller's thread, except those that submit
-// jobs. When a newer scheduler has taken over, calls that change a job are UNAVAILABLE.
+// that it waits for are there, and what it has changed is kept. So a slow state store holds up no
+// caller's thread, except those that submit jobs. When a newer scheduler has taken over, calls that
+// change a job are UNAVAILABLE.
+//
+// Memory: requests are used during the call only. A call that waits keeps a few fields of its own.
 //
 // Thread safety: safe.
 #pragma once
@@ -70,7 +72,7 @@ class RequestIntake {
                                            const std::string& request_id = "") {
     return submission_.Submit(request, request_id);
   }
-  void WatchJob(const WatchJobRequest* request, Done<WatchJobReply> done,
+  void WatchJob(const WatchJobRequest* asked, Done<WatchJobReply> done,
                 const std::string& caller = "");
   void CheckpointJob(const CheckpointJobRequest* request, Done<CheckpointJobReply> done,
                      const std::string& caller = "");

@@ -45,7 +45,37 @@ absl::Status CheckCount(absl::string_view field, int n, int most = kMaxListed) {
       absl::StrCat(field, " has ", n, " entries; at most ", most, " are allowed"));
 }
 
+absl::Status CheckCounts(absl::string_view field, std::initializer_list<int> counts, int most) {
+  return CheckCount(field, std::max(counts), most);
+}
+
+absl::Status CheckTraces(const google::protobuf::RepeatedPtrField<TraceBatch>& traces) {
+  SLUICE_RETURN_IF_ERROR(CheckCount("PollRequest.traces", traces.size()));
+  for (const TraceBatch& t : traces) {
+    SLUICE_RETURN_IF_ERROR(CheckCount("TraceBatch.tracks", t.tracks_size()));
+    SLUICE_RETURN_IF_ERROR(
+        CheckCounts("TraceBatch",
+                    {t.name_size(), t.start_us_size(), t.duration_us_size(), t.track_size(),
+                     t.step_size(), t.rank_size(), t.bytes_size()},
+                    kMaxReportedSpans));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckPieces(const DataPieces& p) {
+  return CheckCounts("DataPieces", {p.file_size(), p.begin_size(), p.end_size(), p.examples_size()},
+                     kMaxPieces);
+}
+
+absl::Status CheckSums(const EvalSums& sums) {
+  return CheckCounts("EvalSums",
+                     {sums.positive_bin_delta_size(), sums.positive_weight_size(),
+                      sums.negative_bin_delta_size(), sums.negative_weight_size()},
+                     kMaxBins);
+}
+
 absl::Status CheckIndex(const IndexReport& report) {
+  SLUICE_RETURN_IF_ERROR(CheckPieces(report.pieces()));
   SLUICE_RETURN_IF_ERROR(CheckCount("IndexReport.files", report.files_size(), kMaxDataFiles));
   SLUICE_RETURN_IF_ERROR(
       CheckCount("IndexReport.train_seen", report.train_seen_size(), kMaxDataFiles));
@@ -69,6 +99,7 @@ absl::Status CheckLists(const RegisterRequest& request) {
 
 absl::Status CheckLists(const PollRequest& request) {
   SLUICE_RETURN_IF_ERROR(CheckCount("PollRequest.hosted", request.hosted_size()));
+  SLUICE_RETURN_IF_ERROR(CheckTraces(request.traces()));
   SLUICE_RETURN_IF_ERROR(CheckCount("WorkerProgress.losses", request.progress().losses_size()));
   SLUICE_RETURN_IF_ERROR(
       CheckCount("RankGroupReport.totals", request.group().totals_size(), kMaxReportedRanks));
@@ -87,6 +118,7 @@ absl::Status CheckLists(const PollRequest& request) {
 absl::Status CheckLists(const NextPhaseRequest& request) {
   const PhaseReport& report = request.report();
   SLUICE_RETURN_IF_ERROR(CheckIndex(report.index()));
+  SLUICE_RETURN_IF_ERROR(CheckSums(report.eval()));
   for (const int lines :
        {report.index().first_bad_lines_size(), report.train().first_bad_lines_size(),
         report.eval().first_bad_lines_size()}) {

@@ -27,6 +27,11 @@ inline constexpr size_t kMaxSentenceBytes = 4096;  // also of a path
 inline constexpr int kMaxListed = 4096;
 inline constexpr int kMaxDataFiles = 100'000;      // of each list of files; expand_files.h
 inline constexpr int kMaxReportedRanks = 100'000;  // RankGroupReport.totals
+// Of each list of a TraceBatch: the spans that a member keeps (TraceRecorder::kCapacity).
+inline constexpr int kMaxReportedSpans = 65'536;
+// Of each list of DataPieces. Readers make at most 2^18 pieces, and one of each file more.
+inline constexpr int kMaxPieces = 1 << 20;
+inline constexpr int kMaxBins = 1 << 20;  // of each list of EvalSums; model/eval/eval_accumulator.h
 // RankGroupReport.card; kMaxCardBytes in common/collective/rank_card.h.
 inline constexpr size_t kMaxReportedCardBytes = 64 << 10;
 // Of PollRequest.hosted, which the scheduler keeps until the next report.
@@ -41,6 +46,7 @@ inline absl::Status CheckLists(const LeaveRequest&) { return absl::OkStatus(); }
 inline absl::Status CheckLists(const FailJobRequest&) { return absl::OkStatus(); }
 inline absl::Status CheckLists(const MemberEndedRequest&) { return absl::OkStatus(); }
 inline absl::Status CheckLists(const NextTaskRequest&) { return absl::OkStatus(); }
+inline absl::Status CheckLists(const GetRouteRequest&) { return absl::OkStatus(); }
 
 // `text` as one printable line, cut when it is longer than a sentence may be.
 std::string Sentence(absl::string_view text);

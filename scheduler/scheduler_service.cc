@@ -1,316 +1,246 @@
 #include "scheduler/scheduler_service.h"
 
-#include <grpcpp/grpcpp.h>
-
-#include <atomic>
+#include <algorithm>
 #include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/base/bounded_parse.h"
 #include "common/base/mutex.h"
-#include "common/base/status_macros.h"
-#include "common/base/task_threads.h"
 #include "common/daemon/control_plane.h"
 #include "common/daemon/role_name.h"
-#include "common/security/access_rules.h"
-#include "common/security/handshake_watch.h"
-#include "common/security/local_user_gate.h"
-#include "common/security/peer_verifier.h"
-#include "common/transport/connection_bounds.h"
-#include "common/transport/grpc_convert.h"
-#include "proto/scheduler.grpc.pb.h"
+#include "common/transport/grpc_stream_server.h"
+#include "proto/scheduler.pb.h"
 #include "scheduler/status_bound.h"
 
 namespace sluice {
 namespace {
 
-using grpc::CallbackServerContext;
-using grpc::ServerUnaryReactor;
+using Call = std::shared_ptr<UnaryCall>;
+using UnaryThread = GrpcStreamServer::UnaryThread;
 
 // Of requests that have not been handled yet.
 constexpr size_t kMaxReceivedBytes = size_t{1} << 30;
+// Calls that read files, which may be slow. The threads of the others are for members that renew
+// their leases, too.
+constexpr int kSubmissionThreads = 4;
+constexpr size_t kMaxWaitingSubmissions = 16;
 
-template <class Reply>
-Done<Reply> AnswerTo(ServerUnaryReactor* reactor, Reply* reply) {
-  return [reactor, reply](absl::StatusOr<Reply> answer) {
-    if (answer.ok()) *reply = *std::move(answer);
-    reactor->Finish(ToGrpcStatus(answer.status()));
-  };
+// The most that a request may have on the wire, and may take once it is parsed.
+struct RequestBound {
+  size_t wire, parsed;
+};
+constexpr size_t kKiB = 1 << 10, kMiB = 1 << 20;
+constexpr RequestBound kIds = {64 * kKiB, 128 * kKiB};  // and numbers
+constexpr RequestBound kSentence = {256 * kKiB, 512 * kKiB};
+// A member that returns to a restarted scheduler names its jobs (kMaxListed) with their passes.
+constexpr RequestBound kRegistration = {2 * kMiB, 4 * kMiB};
+// What a pserver hosts (kMaxHostedBytes), spans of traces, and parts of a checkpoint.
+constexpr RequestBound kReport = {48 * kMiB, 128 * kMiB};
+// The sums of an evaluation (2 x 2^20 bins), or 100,000 data files with long names.
+constexpr RequestBound kPhaseReport = {kMaxControlMessageBytes, 192 * kMiB};
+// Vocabularies with hundreds of thousands of values.
+constexpr RequestBound kJob = {16 * kMiB, 96 * kMiB};
+
+// A short request must not take all that a long one may. A list of numbers takes up to 16 times its
+// bytes; few objects of any kind fit into the rest.
+size_t MaxParsedBytes(const RequestBound& bound, size_t wire) {
+  return std::min(bound.parsed, 8 * kMiB + 16 * wire);
 }
 
-// A report that waits for news. gRPC tells here of a connection that has broken meanwhile.
-class PollReactor : public ServerUnaryReactor {
- public:
-  PollReactor(RequestIntake* intake, const PollRequest& request)
-      : intake_(intake), member_id_(request.member_id()), secret_(request.secret()) {}
+template <class Reply>
+Done<Reply> AnswerTo(const Call& call) {
+  return [call](absl::StatusOr<Reply> answer) {
+    call->Reply(answer.ok() ? absl::StatusOr<std::string>(answer->SerializeAsString())
+                            : answer.status());
+  };
+}
+// For methods whose replies are empty.
+void Finish(const Call& call, const absl::Status& status) {
+  call->Reply(status.ok() ? absl::StatusOr<std::string>("") : status);
+}
 
-  // Also called when the member has given the call up, or its deadline has passed. A member that
-  // lives reports again then.
-  void OnCancel() override { intake_->ConnectionBroke(member_id_, secret_); }
-  void OnDone() override { delete this; }
+std::string MemberName(Role role, uint32_t rank) { return absl::StrCat(RoleName(role), " ", rank); }
+AuditedCaller CallerOfCall(const Call& call) {
+  return CallerOf(call->peer(), call->peer().address);
+}
+// Whom waiting calls are counted for: a certificate's role and name on one host.
+std::string CallerNameOf(const Call& call) { return PeerOn(CallerOfCall(call)); }
 
- private:
-  RequestIntake* const intake_;
-  const uint64_t member_id_;
-  const std::string secret_;
-};
-
-// A submission, which another thread answers.
-class SubmitReactor : public ServerUnaryReactor {
- public:
-  // True when nobody waits for the answer any more.
-  bool cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
-
-  void OnCancel() override { cancelled_.store(true, std::memory_order_relaxed); }
-  void OnDone() override { delete this; }
-
- private:
-  std::atomic<bool> cancelled_{false};  // relaxed: only spares work
-};
-
-class Service : public Scheduler::CallbackService {
+class Service {
  public:
   Service(const GrpcCredentials& credentials, RequestIntake* intake, AuditLog* audit)
-      : credentials_(credentials), intake_(intake), verifier_(credentials), audit_(audit) {}
+      : credentials_(credentials), intake_(intake), audit_(audit) {}
 
-  ServerUnaryReactor* Register(CallbackServerContext* context, const RegisterRequest* request,
-                               RegisterReply* reply) override {
-    if (auto* const refusal =
-            RefusalOfMember(context, "Register", std::make_pair(request->role(), request->rank())))
-      return refusal;
+  void ServeOn(GrpcStreamServer* port) {
+    Serve(port, "Register", kRegistration, &Service::Register);
+    Serve(port, "Poll", kReport, &Service::Poll);
+    Serve(port, "Leave", kSentence, &Service::Leave);
+    Serve(port, "MemberEnded", kSentence, &Service::MemberEnded);
+    Serve(port, "NextPhase", kPhaseReport, &Service::NextPhase);
+    Serve(port, "NextTask", kIds, &Service::NextTask);
+    Serve(port, "GetRoute", kIds, &Service::GetRoute);
+    Serve(port, "FailJob", kSentence, &Service::FailJob);
+    Serve(port, "SubmitJob", kJob, &Service::SubmitJob, UnaryThread::kOfItsOwn);
+    Serve(port, "WatchJob", kIds, &Service::WatchJob);
+    Serve(port, "CheckpointJob", kIds, &Service::CheckpointJob);
+    Serve(port, "CancelJob", kSentence, &Service::CancelJob);
+    Serve(port, "ScaleJob", kIds, &Service::ScaleJob);
+    Serve(port, "DrainPserver", kIds, &Service::DrainPserver);
+    Serve(port, "GetStatus", kIds, &Service::GetStatus);
+    Serve(port, "Shutdown", kIds, &Service::Shutdown);
+  }
+
+ private:
+  template <class Request>
+  void Serve(GrpcStreamServer* port, const char* method, const RequestBound& bound,
+             void (Service::*handle)(const Call&, const Request&),
+             UnaryThread thread = UnaryThread::kOfStreams) {
+    const auto parse = [this, bound, handle](const Call& call, const std::string& wire) {
+      Request request;
+      absl::Status parsed = ParseWithin(MaxParsedBytes(bound, wire.size()), wire, &request);
+      if (!parsed.ok()) {
+        parsed = absl::InvalidArgumentError(absl::StrCat(call->method(), ": ", parsed.message()));
+        Refused(call, RefusalReason::kInvalid, parsed);
+        return call->Reply(parsed);
+      }
+      (this->*handle)(call, request);
+    };
+    port->RegisterCall(absl::StrCat("/sluice.Scheduler/", method), parse, thread, bound.wire);
+  }
+
+  void Register(const Call& call, const RegisterRequest& request) {
+    if (!MayBe(call, {request.role(), request.rank()})) return;
     // Many processes may have a certificate without a rank, and each could say that the process of
     // another one has ended.
-    const bool believed = !credentials_.tls() || NameOf(*context) == absl::StrCat(request->rank());
+    const bool believed = !credentials_.tls() || call->peer().name == absl::StrCat(request.rank());
     RegisterNotes notes;
-    absl::StatusOr<RegisterReply> answer = intake_->Register(*request, believed, &notes);
-    NoteRegistration(*context, *request, notes, answer.status());
-    return Finish(context, std::move(answer), reply);
+    absl::StatusOr<RegisterReply> answer = intake_->Register(request, believed, &notes);
+    NoteRegistration(call, request, notes, answer.status());
+    AnswerTo<RegisterReply>(call)(std::move(answer));
   }
-  ServerUnaryReactor* Poll(CallbackServerContext* context, const PollRequest* request,
-                           PollReply* reply) override {
-    if (auto* const refusal = RefusalOfMember(context, "Poll", request->member_id()))
-      return refusal;
-    auto* const reactor = new PollReactor(intake_, *request);
-    intake_->Poll(request,
-                  Audited(context, "Poll", RefusalReason::kSecret, AnswerTo(reactor, reply)),
-                  CallerNameOf(*context));
-    return reactor;
+  void Poll(const Call& call, const PollRequest& request) {
+    if (!MayBe(call, request.member_id())) return;
+    // Also called when the member has given the call up, or its deadline has passed. A member that
+    // lives reports again then.
+    call->OnCancel([intake = intake_, id = request.member_id(), secret = request.secret()] {
+      intake->ConnectionBroke(id, secret);
+    });
+    intake_->Poll(&request, Audited(call, RefusalReason::kSecret, AnswerTo<PollReply>(call)),
+                  CallerNameOf(call));
   }
-  ServerUnaryReactor* Leave(CallbackServerContext* context, const LeaveRequest* request,
-                            LeaveReply*) override {
-    if (auto* const refusal = RefusalOfMember(context, "Leave", request->member_id()))
-      return refusal;
-    const absl::Status status = intake_->Leave(*request);
-    AuditRefusal(*context, "Leave", RefusalReason::kSecret, status);
-    return Finish(context, status);
+  void Leave(const Call& call, const LeaveRequest& request) {
+    if (!MayBe(call, request.member_id())) return;
+    const absl::Status status = intake_->Leave(request);
+    AuditRefusal(call, RefusalReason::kSecret, status);
+    Finish(call, status);
   }
-  ServerUnaryReactor* MemberEnded(CallbackServerContext* context, const MemberEndedRequest* request,
-                                  MemberEndedReply*) override {
-    if (auto* const refusal = Refusal(context, "MemberEnded")) return refusal;
-    const absl::Status status = intake_->MemberEnded(*request);
-    Acted(*context, AuditedAction::kMemberEnded, MemberName(request->role(), request->rank()),
-          status, absl::StrCat("pid ", request->pid(), ": ", request->reason()));
+  void MemberEnded(const Call& call, const MemberEndedRequest& request) {
+    const absl::Status status = intake_->MemberEnded(request);
+    Acted(call, AuditedAction::kMemberEnded, MemberName(request.role(), request.rank()), status,
+          absl::StrCat("pid ", request.pid(), ": ", request.reason()));
     // Nothing is left to do for a member that is gone already.
-    return Finish(context, absl::IsNotFound(status) ? absl::OkStatus() : status);
+    Finish(call, absl::IsNotFound(status) ? absl::OkStatus() : status);
   }
-  ServerUnaryReactor* NextPhase(CallbackServerContext* context, const NextPhaseRequest* request,
-                                NextPhaseReply* reply) override {
-    if (auto* const refusal = Refusal(context, "NextPhase")) return refusal;
-    ServerUnaryReactor* reactor = context->DefaultReactor();
-    intake_->NextPhase(request, AnswerToRank(context, "NextPhase", reply), CallerNameOf(*context));
-    return reactor;
+  void NextPhase(const Call& call, const NextPhaseRequest& request) {
+    intake_->NextPhase(&request,
+                       Audited(call, RefusalReason::kPass, AnswerTo<NextPhaseReply>(call)),
+                       CallerNameOf(call));
   }
-  ServerUnaryReactor* NextTask(CallbackServerContext* context, const NextTaskRequest* request,
-                               NextTaskReply* reply) override {
-    if (auto* const refusal = Refusal(context, "NextTask")) return refusal;
-    ServerUnaryReactor* reactor = context->DefaultReactor();
-    intake_->NextTask(*request, AnswerToRank(context, "NextTask", reply));
-    return reactor;
+  void NextTask(const Call& call, const NextTaskRequest& request) {
+    intake_->NextTask(request, Audited(call, RefusalReason::kPass, AnswerTo<NextTaskReply>(call)));
   }
-  ServerUnaryReactor* GetRoute(CallbackServerContext* context, const GetRouteRequest* request,
-                               GetRouteReply* reply) override {
-    if (auto* const refusal = Refusal(context, "GetRoute")) return refusal;
-    return Finish(context, intake_->GetRoute(*request), reply);
+  void GetRoute(const Call& call, const GetRouteRequest& request) {
+    absl::StatusOr<GetRouteReply> answer = intake_->GetRoute(request);
+    AuditRefusal(call, RefusalReason::kPass, answer.status());
+    AnswerTo<GetRouteReply>(call)(std::move(answer));
   }
-  ServerUnaryReactor* FailJob(CallbackServerContext* context, const FailJobRequest* request,
-                              FailJobReply*) override {
-    if (auto* const refusal = RefusalOfMember(context, "FailJob", request->member_id()))
-      return refusal;
-    ServerUnaryReactor* reactor = context->DefaultReactor();
-    intake_->FailJob(*request, [this, context, reactor](const absl::Status& status) {
-      AuditRefusal(*context, "FailJob", RefusalReason::kSecret, status);
-      reactor->Finish(ToGrpcStatus(status));
+  void FailJob(const Call& call, const FailJobRequest& request) {
+    if (!MayBe(call, request.member_id())) return;
+    intake_->FailJob(request, [this, call](const absl::Status& status) {
+      AuditRefusal(call, RefusalReason::kSecret, status);
+      Finish(call, status);
     });
-    return reactor;
   }
-  ServerUnaryReactor* SubmitJob(CallbackServerContext* context, const SubmitJobRequest* request,
-                                SubmitJobReply* reply) override {
-    if (auto* const refusal = Refusal(context, "SubmitJob")) return refusal;
-    // A submission reads files and the folders of its data, which may be slow. gRPC has only a few
-    // threads for all calls, those of members that renew their leases included.
-    auto* const reactor = new SubmitReactor();
-    const bool added = submissions_.Add([this, context, request, reply, reactor] {
-      reactor->Finish(ToGrpcStatus(reactor->cancelled() ? absl::CancelledError()
-                                                        : Submit(*context, *request, reply)));
-    });
-    if (!added) {
-      reactor->Finish(ToGrpcStatus(absl::ResourceExhaustedError(
-          absl::StrCat(kMaxWaitingSubmissions,
-                       " submissions are waiting already, because their files are read slowly; "
-                       "submit the job again in a minute"))));
-    }
-    return reactor;
+  void SubmitJob(const Call& call, const SubmitJobRequest& request) {
+    if (call->cancelled()) return call->Reply(absl::CancelledError());
+    absl::StatusOr<SubmitJobReply> answer =
+        intake_->SubmitJob(request, call->Metadata(kRequestIdKey));
+    Acted(call, AuditedAction::kSubmit, answer.ok() ? answer->job_id() : "", answer.status());
+    AnswerTo<SubmitJobReply>(call)(std::move(answer));
   }
-  ServerUnaryReactor* WatchJob(CallbackServerContext* context, const WatchJobRequest* request,
-                               WatchJobReply* reply) override {
-    if (auto* const refusal = Refusal(context, "WatchJob")) return refusal;
-    ServerUnaryReactor* reactor = context->DefaultReactor();
-    intake_->WatchJob(request, AnswerTo(reactor, reply), CallerNameOf(*context));
-    return reactor;
+  void WatchJob(const Call& call, const WatchJobRequest& request) {
+    intake_->WatchJob(&request, AnswerTo<WatchJobReply>(call), CallerNameOf(call));
   }
-  ServerUnaryReactor* CheckpointJob(CallbackServerContext* context,
-                                    const CheckpointJobRequest* request,
-                                    CheckpointJobReply* reply) override {
-    if (auto* const refusal = Refusal(context, "CheckpointJob")) return refusal;
-    ServerUnaryReactor* reactor = context->DefaultReactor();
-    Done<CheckpointJobReply> done = AnswerTo(reactor, reply);
+  void CheckpointJob(const Call& call, const CheckpointJobRequest& request) {
+    Done<CheckpointJobReply> done = AnswerTo<CheckpointJobReply>(call);
     // A call with a number only keeps waiting for the checkpoint that an earlier one asked for.
-    if (request->number() == 0) {
-      done = [this, context, request, done](absl::StatusOr<CheckpointJobReply> answer) {
-        Acted(*context, AuditedAction::kCheckpoint, request->job_id(), answer.status());
+    if (request.number() == 0) {
+      done = [this, call, job = request.job_id(),
+              done = std::move(done)](absl::StatusOr<CheckpointJobReply> answer) {
+        Acted(call, AuditedAction::kCheckpoint, job, answer.status());
         done(std::move(answer));
       };
     }
-    intake_->CheckpointJob(request, std::move(done), CallerNameOf(*context));
-    return reactor;
+    intake_->CheckpointJob(&request, std::move(done), CallerNameOf(call));
   }
-  ServerUnaryReactor* CancelJob(CallbackServerContext* context, const CancelJobRequest* request,
-                                CancelJobReply*) override {
-    if (auto* const refusal = Refusal(context, "CancelJob")) return refusal;
-    ServerUnaryReactor* reactor = context->DefaultReactor();
-    intake_->CancelJob(*request, [this, context, request, reactor](const absl::Status& status) {
-      Acted(*context, AuditedAction::kCancel, request->job_id(), status, request->failure());
-      reactor->Finish(ToGrpcStatus(status));
-    });
-    return reactor;
+  void CancelJob(const Call& call, const CancelJobRequest& request) {
+    intake_->CancelJob(
+        request, FinishAction(call, AuditedAction::kCancel, request.job_id(), request.failure()));
   }
-  ServerUnaryReactor* ScaleJob(CallbackServerContext* context, const ScaleJobRequest* request,
-                               ScaleJobReply*) override {
-    if (auto* const refusal = Refusal(context, "ScaleJob")) return refusal;
-    ServerUnaryReactor* reactor = context->DefaultReactor();
-    intake_->ScaleJob(*request, [this, context, request, reactor](const absl::Status& status) {
-      Acted(*context, AuditedAction::kScale, request->job_id(), status,
-            absl::StrCat("worker_num ", request->worker_num()));
-      reactor->Finish(ToGrpcStatus(status));
-    });
-    return reactor;
+  void ScaleJob(const Call& call, const ScaleJobRequest& request) {
+    intake_->ScaleJob(request, FinishAction(call, AuditedAction::kScale, request.job_id(),
+                                            absl::StrCat("worker_num ", request.worker_num())));
   }
-  ServerUnaryReactor* DrainPserver(CallbackServerContext* context,
-                                   const DrainPserverRequest* request,
-                                   DrainPserverReply* reply) override {
-    if (auto* const refusal = RefusalOfDrain(context, *request)) return refusal;
-    ServerUnaryReactor* reactor = context->DefaultReactor();
-    const auto audited = [this, context, request, answer = AnswerTo(reactor, reply)](
+  void DrainPserver(const Call& call, const DrainPserverRequest& request) {
+    if (!MayDrain(call, request)) return;
+    const auto audited = [this, call, request, answer = AnswerTo<DrainPserverReply>(call)](
                              absl::StatusOr<DrainPserverReply> given) {
-      NoteDrain(*context, *request, given.status());
+      NoteDrain(call, request, given.status());
       answer(std::move(given));
     };
-    intake_->DrainPserver(*request, audited);
-    return reactor;
+    intake_->DrainPserver(request, audited);
   }
-  ServerUnaryReactor* GetStatus(CallbackServerContext* context, const GetStatusRequest*,
-                                ClusterStatus* reply) override {
-    if (auto* const refusal = Refusal(context, "GetStatus")) return refusal;
-    *reply = intake_->GetStatus();
-    BoundStatus(kMaxControlMessageBytes, reply);
-    return Finish(context, absl::OkStatus());
+  void GetStatus(const Call& call, const GetStatusRequest&) {
+    ClusterStatus status = intake_->GetStatus();
+    BoundStatus(kMaxControlMessageBytes, &status);
+    AnswerTo<ClusterStatus>(call)(std::move(status));
   }
-  ServerUnaryReactor* Shutdown(CallbackServerContext* context, const ShutdownRequest*,
-                               ShutdownReply*) override {
-    if (auto* const refusal = Refusal(context, "Shutdown")) return refusal;
-    ServerUnaryReactor* reactor = context->DefaultReactor();
-    intake_->Shutdown([this, context, reactor](const absl::Status& status) {
-      Acted(*context, AuditedAction::kShutdown, "", status);
-      reactor->Finish(ToGrpcStatus(status));
-    });
-    return reactor;
+  void Shutdown(const Call& call, const ShutdownRequest&) {
+    intake_->Shutdown(FinishAction(call, AuditedAction::kShutdown, "", ""));
   }
 
- private:
-  static constexpr int kSubmissionThreads = 4;
-  static constexpr size_t kMaxWaitingSubmissions = 16;
-
-  absl::Status Submit(const CallbackServerContext& context, const SubmitJobRequest& request,
-                      SubmitJobReply* reply) {
-    const auto id = context.client_metadata().find(kRequestIdKey);
-    const bool has_id = id != context.client_metadata().end();
-    const std::string request_id =
-        has_id ? std::string(id->second.data(), id->second.size()) : std::string();
-    absl::StatusOr<SubmitJobReply> answer = intake_->SubmitJob(request, request_id);
-    Acted(context, AuditedAction::kSubmit, answer.ok() ? answer->job_id() : "", answer.status());
-    if (!answer.ok()) return answer.status();
-    *reply = *std::move(answer);
-    return absl::OkStatus();
-  }
-  // Null when the caller may make this call; else the reactor of a call that is refused.
-  ServerUnaryReactor* Refusal(CallbackServerContext* context, const char* method) {
-    const absl::Status allowed = Check(*context, method).status();
-    return allowed.ok() ? nullptr : Finish(context, allowed);
-  }
-  // The same for a member that says that it has this role and rank.
-  ServerUnaryReactor* RefusalOfMember(CallbackServerContext* context, const char* method,
-                                      const std::pair<Role, uint32_t>& member) {
-    const auto peer = Check(*context, method);
-    if (!peer.ok()) return Finish(context, peer.status());
-    const absl::Status allowed =
-        CheckPeer(*peer, member.first == ROLE_PSERVER ? PeerRole::kPserver : PeerRole::kWorker,
-                  member.second);
-    if (allowed.ok()) return nullptr;
-    Refused(*context, method, peer, RefusalReason::kRank, allowed);
-    return Finish(context, allowed);
+  // False after the refusal of a caller whose certificate is not for this role and rank.
+  bool MayBe(const Call& call, const std::pair<Role, uint32_t>& member) {
+    const PeerRole role = member.first == ROLE_PSERVER ? PeerRole::kPserver : PeerRole::kWorker;
+    return Allow(call, CheckPeer(call->peer(), role, member.second));
   }
   // The same for a member that gives its id. The intake answers those that it does not know.
-  ServerUnaryReactor* RefusalOfMember(CallbackServerContext* context, const char* method,
-                                      uint64_t member_id) {
-    if (!credentials_.tls()) return Refusal(context, method);
+  bool MayBe(const Call& call, uint64_t member_id) {
+    if (!credentials_.tls()) return true;
     const auto member = intake_->RoleAndRankOf(member_id);
-    return member.has_value() ? RefusalOfMember(context, method, *member)
-                              : Refusal(context, method);
+    return !member.has_value() || MayBe(call, *member);
   }
   // Operators may drain every pserver, and a pserver only itself.
-  ServerUnaryReactor* RefusalOfDrain(CallbackServerContext* context,
-                                     const DrainPserverRequest& request) {
-    const auto peer = Check(*context, "DrainPserver");
-    if (!peer.ok()) return Finish(context, peer.status());
-    if (!peer->verified || peer->role == PeerRole::kOperator) return nullptr;
-    absl::Status allowed = CheckPeer(*peer, PeerRole::kPserver, request.rank());
+  bool MayDrain(const Call& call, const DrainPserverRequest& request) {
+    const PeerIdentity& peer = call->peer();
+    if (!peer.verified || peer.role == PeerRole::kOperator) return true;
+    absl::Status allowed = CheckPeer(peer, PeerRole::kPserver, request.rank());
     if (allowed.ok() && request.member_id() == 0)
       allowed = absl::PermissionDeniedError("a pserver may drain only itself: give its member_id");
-    if (allowed.ok()) return nullptr;
-    Refused(*context, "DrainPserver", peer, RefusalReason::kRank, allowed);
-    return Finish(context, allowed);
+    return Allow(call, allowed);
   }
-  absl::StatusOr<PeerIdentity> Check(const CallbackServerContext& context,
-                                     const char* method) const {
-    absl::StatusOr<PeerIdentity> peer = PeerOf(context);
-    if (!peer.ok()) {
-      Refused(context, method, peer, RefusalReason::kCertificate, peer.status());
-      return peer;
-    }
-    const absl::Status allowed = CheckAccess(*peer, FullName(method));
-    if (allowed.ok()) return peer;
-    Refused(context, method, peer, RefusalReason::kRole, allowed);
-    return allowed;
+  bool Allow(const Call& call, const absl::Status& allowed) {
+    if (allowed.ok()) return true;
+    Refused(call, RefusalReason::kRank, allowed);
+    call->Reply(allowed);
+    return false;
   }
 
-  absl::StatusOr<PeerIdentity> PeerOf(const CallbackServerContext& context) const {
-    return verifier_.PeerOf(*context.auth_context());
-  }
   // Records what a call that was refused says about its caller. `denied`: what the caller
   // lacks if it is PERMISSION_DENIED.
-  void AuditRefusal(const CallbackServerContext& context, const char* method, RefusalReason denied,
-                    const absl::Status& status) const {
+  void AuditRefusal(const Call& call, RefusalReason denied, const absl::Status& status) const {
     RefusalReason reason = ReasonOf(status) == RefusalReason::kOther ? denied : ReasonOf(status);
     if (absl::IsAborted(status)) {
       reason = RefusalReason::kFenced;
@@ -319,173 +249,115 @@ class Service : public Scheduler::CallbackService {
     } else if (!absl::IsPermissionDenied(status)) {
       return;
     }
-    Refused(context, method, PeerOf(context), reason, status);
+    Refused(call, reason, status);
   }
   template <class Reply>
-  Done<Reply> Audited(CallbackServerContext* context, const char* method, RefusalReason denied,
-                      Done<Reply> answer) {
-    return
-        [this, context, method, denied, answer = std::move(answer)](absl::StatusOr<Reply> given) {
-          AuditRefusal(*context, method, denied, given.status());
-          answer(std::move(given));
-        };
+  Done<Reply> Audited(const Call& call, RefusalReason denied, Done<Reply> answer) {
+    return [this, call, denied, answer = std::move(answer)](absl::StatusOr<Reply> given) {
+      AuditRefusal(call, denied, given.status());
+      answer(std::move(given));
+    };
   }
-  // AnswerTo for a call of a rank, which is refused when the caller lacks its pass.
-  template <class Reply>
-  Done<Reply> AnswerToRank(CallbackServerContext* context, const char* method, Reply* reply) {
-    return Audited(context, method, RefusalReason::kPass,
-                   AnswerTo(context->DefaultReactor(), reply));
+  DoneStatus FinishAction(const Call& call, AuditedAction action, const std::string& target,
+                          const std::string& detail) {
+    return [this, call, action, target, detail](const absl::Status& status) {
+      Acted(call, action, target, status, detail);
+      Finish(call, status);
+    };
   }
-  void NoteRegistration(const CallbackServerContext& context, const RegisterRequest& request,
+  void NoteRegistration(const Call& call, const RegisterRequest& request,
                         const RegisterNotes& notes, const absl::Status& outcome) const {
-    AuditRefusal(context, "Register", RefusalReason::kSecret, outcome);
+    AuditRefusal(call, RefusalReason::kSecret, outcome);
     if (notes.disbelieved) {
-      Refused(context, "Register", PeerOf(context), RefusalReason::kRank,
+      Refused(call, RefusalReason::kRank,
               absl::PermissionDeniedError(
                   "the caller says that the process of the living member has ended, which only a "
                   "certificate that names the rank may say"));
     }
     if (!notes.refused_holds.empty()) {
       Refused(
-          context, "Register", PeerOf(context), RefusalReason::kPass,
+          call, RefusalReason::kPass,
           absl::PermissionDeniedError(absl::StrCat("the caller says without a pass that it serves ",
                                                    absl::StrJoin(notes.refused_holds, ", "))));
     }
     if (!notes.replaced.empty()) {
-      Acted(context, AuditedAction::kTakeover, MemberName(request.role(), request.rank()),
+      Acted(call, AuditedAction::kTakeover, MemberName(request.role(), request.rank()),
             absl::OkStatus(), absl::StrCat("replaces ", notes.replaced));
     }
   }
-  void NoteDrain(const CallbackServerContext& context, const DrainPserverRequest& request,
+  void NoteDrain(const Call& call, const DrainPserverRequest& request,
                  const absl::Status& outcome) {
-    if (request.member_id() != 0)
-      AuditRefusal(context, "DrainPserver", RefusalReason::kSecret, outcome);
-    if (!IsNews(context, request, outcome)) return;
-    Acted(context, AuditedAction::kDrain, absl::StrCat("pserver ", request.rank()), outcome,
+    if (request.member_id() != 0) AuditRefusal(call, RefusalReason::kSecret, outcome);
+    if (!IsNews(call, request, outcome)) return;
+    Acted(call, AuditedAction::kDrain, absl::StrCat("pserver ", request.rank()), outcome,
           request.cancel() ? "cancel" : "");
   }
-  // The name in the caller's certificate; "" when it has none.
-  std::string NameOf(const CallbackServerContext& context) const {
-    const auto peer = PeerOf(context);
-    return peer.ok() ? peer->name : "";
-  }
-  static std::string MemberName(Role role, uint32_t rank) {
-    return absl::StrCat(RoleName(role), " ", rank);
-  }
-
-  // Whom waiting calls are counted for: a certificate's role and name on one host.
-  std::string CallerNameOf(const CallbackServerContext& context) const {
-    const std::string address = PeerAddress(context.peer());
-    const AuditedCaller caller = CallerOf(PeerOf(context), address);
-    return absl::StrCat(caller.role, " ", caller.name, "@", address.substr(0, address.rfind(':')));
-  }
-  static std::string FullName(const char* method) {
-    return absl::StrCat("/sluice.Scheduler/", method);
-  }
-  void Refused(const CallbackServerContext& context, const char* method,
-               const absl::StatusOr<PeerIdentity>& peer, RefusalReason reason,
-               const absl::Status& refusal) const {
+  void Refused(const Call& call, RefusalReason reason, const absl::Status& refusal) const {
     if (audit_ == nullptr) return;
-    audit_->Refused(CallerOf(peer, PeerAddress(context.peer())), FullName(method), reason,
-                    refusal.message());
+    audit_->Refused(CallerOfCall(call), call->method(), reason, refusal.message());
   }
   // Recorded before the answer leaves.
-  void Acted(const CallbackServerContext& context, AuditedAction action, absl::string_view target,
+  void Acted(const Call& call, AuditedAction action, absl::string_view target,
              const absl::Status& outcome, absl::string_view detail = "") const {
-    if (audit_ == nullptr) return;
-    const auto peer = PeerOf(context);
-    audit_->Acted(CallerOf(peer, PeerAddress(context.peer())), action, target, outcome, detail);
+    if (audit_ != nullptr) audit_->Acted(CallerOfCall(call), action, target, outcome, detail);
   }
   // A drain is asked for again and again, to learn how far it is. False when the same caller has
   // asked for it last, with the same outcome. Its port may be another one.
-  bool IsNews(const CallbackServerContext& context, const DrainPserverRequest& request,
-              const absl::Status& outcome) {
-    const AuditedCaller caller = CallerOf(PeerOf(context), PeerAddress(context.peer()));
-    std::string drain = absl::StrCat(caller.role, " ", caller.name, " ",
-                                     caller.address.substr(0, caller.address.rfind(':')), " ",
-                                     request.SerializeAsString(), " ", outcome.ToString());
+  bool IsNews(const Call& call, const DrainPserverRequest& request, const absl::Status& outcome) {
+    std::string drain =
+        absl::StrCat(CallerNameOf(call), " ", request.SerializeAsString(), " ", outcome.ToString());
     MutexLock lock(&mutex_);
     if (drain == last_drain_) return false;
     last_drain_ = std::move(drain);
     return true;
   }
 
-  static ServerUnaryReactor* Finish(CallbackServerContext* context, const absl::Status& status) {
-    ServerUnaryReactor* reactor = context->DefaultReactor();
-    reactor->Finish(ToGrpcStatus(status));
-    return reactor;
-  }
-  template <class Reply>
-  static ServerUnaryReactor* Finish(CallbackServerContext* context, absl::StatusOr<Reply> answer,
-                                    Reply* reply) {
-    ServerUnaryReactor* reactor = context->DefaultReactor();
-    AnswerTo(reactor, reply)(std::move(answer));
-    return reactor;
-  }
-
   const GrpcCredentials credentials_;
   RequestIntake* const intake_;
-  const PeerVerifier verifier_;
   AuditLog* const audit_;  // may be null
   Mutex mutex_;
   std::string last_drain_ ABSL_GUARDED_BY(mutex_);
-  // Last, so that it ends first: a submission uses the other fields.
-  TaskThreads submissions_{kSubmissionThreads, kMaxWaitingSubmissions};
 };
 
 class GrpcListener : public SchedulerListener {
  public:
-  GrpcListener(const GrpcCredentials& credentials, RequestIntake* intake, AuditLog* audit)
-      : credentials_(credentials),
-        intake_(intake),
-        audit_(audit),
-        service_(credentials, intake, audit) {}
+  GrpcListener(const std::string& bind, const GrpcCredentials& credentials, RequestIntake* intake,
+               AuditLog* audit)
+      : intake_(intake),
+        service_(credentials, intake, audit),
+        server_(OptionsFor(bind, credentials, audit), nullptr) {
+    service_.ServeOn(&server_);
+  }
   ~GrpcListener() override { Stop(); }
 
-  absl::Status Listen(const std::string& bind) {
-    grpc::ServerBuilder builder;
-    if (credentials_.tls() && audit_ != nullptr) {
-      HandshakeWatch::NoteAddresses(&builder);
-      failed_handshakes_ = AuditFailedHandshakes(audit_);
-    }
-    builder.AddListeningPort(bind, credentials_.ForServer(), &port_);
-    builder.SetMaxReceiveMessageSize(kMaxControlMessageBytes);
-    builder.SetMaxSendMessageSize(kMaxControlMessageBytes);
-    BoundConnections(kMaxReceivedBytes, &builder);
-    // Two schedulers must not share a port. Members may ping while the scheduler sends nothing.
-    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-    builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1000);
-    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
-    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 10000);
-    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5000);
-    builder.RegisterService(&service_);
-    gate_ = std::make_unique<LocalUserGate>(credentials_, bind, audit_);
-    SLUICE_ASSIGN_OR_RETURN(server_, gate_->Start(&builder));
-    if (server_ != nullptr && port_ != 0) return absl::OkStatus();
-    server_.reset();
-    return absl::UnavailableError(absl::StrCat(
-        "cannot listen on ", bind,
-        ": the port is in use, or the address does not belong to this host; give another --bind"));
-  }
-  int port() const override { return port_; }
+  absl::Status Listen() { return server_.Start(); }
+  int port() const override { return server_.port(); }
   void Stop() override {
-    if (server_ == nullptr) return;
-    failed_handshakes_.reset();  // those that the end of the server cuts are nobody's fault
     intake_->StopWaiting();
-    server_->Shutdown(GrpcDeadline(absl::Seconds(1)));
-    server_->Wait();
-    server_.reset();
+    server_.Shutdown();
   }
 
  private:
-  const GrpcCredentials credentials_;
+  static GrpcStreamServer::Options OptionsFor(const std::string& bind,
+                                              const GrpcCredentials& credentials, AuditLog* audit) {
+    GrpcStreamServer::Options options;
+    options.bind_address = bind;
+    options.credentials = credentials;
+    options.audit = audit;
+    options.threads = 4;
+    options.unary_threads = kSubmissionThreads;
+    options.max_waiting_unary = kMaxWaitingSubmissions;
+    options.max_waiting_unary_per_peer = kSubmissionThreads + kMaxWaitingSubmissions;
+    options.max_message_bytes = kMaxControlMessageBytes;
+    options.max_received_bytes = kMaxReceivedBytes;
+    options.keepalive_timeout = absl::Seconds(5);
+    options.shutdown_timeout = absl::Seconds(1);
+    return options;
+  }
+
   RequestIntake* const intake_;
-  AuditLog* const audit_;  // may be null
   Service service_;
-  int port_ = 0;
-  std::unique_ptr<LocalUserGate> gate_;  // outlives the server
-  std::unique_ptr<grpc::Server> server_;
-  std::unique_ptr<HandshakeWatch> failed_handshakes_;  // null: without TLS or an audit log
+  GrpcStreamServer server_;  // last, because its calls use the others
 };
 
 }  // namespace
@@ -493,8 +365,8 @@ class GrpcListener : public SchedulerListener {
 absl::StatusOr<std::unique_ptr<SchedulerListener>> SchedulerListener::Start(
     const std::string& bind, const GrpcCredentials& credentials, RequestIntake* intake,
     AuditLog* audit) {
-  auto listener = std::make_unique<GrpcListener>(credentials, intake, audit);
-  const absl::Status status = listener->Listen(bind);
+  auto listener = std::make_unique<GrpcListener>(bind, credentials, intake, audit);
+  const absl::Status status = listener->Listen();
   if (!status.ok()) return status;
   return std::unique_ptr<SchedulerListener>(std::move(listener));
 }

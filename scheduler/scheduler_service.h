@@ -1,6 +1,10 @@
 // Serves the scheduler's gRPC calls: checks the caller, decodes, asks the intake, encodes. No
 // logic.
 //
+// Memory: each method bounds its requests, on the wire and once they are parsed. A request is
+// parsed only after the user and the role of its caller have been checked, and dropped when the
+// intake has it.
+//
 // Thread safety: safe; gRPC calls it on its own threads.
 #pragma once
 

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/base/bounded_parse.h"
 #include "common/base/status_macros.h"
 #include "common/config/address.h"
 #include "common/daemon/job_log.h"
@@ -21,6 +22,7 @@ namespace {
 // Short, because the scheduler answered a moment ago.
 constexpr absl::Duration kRegisterWait = absl::Seconds(5);
 constexpr char kSaveShardsMethod[] = "/sluice.Pserver/SaveShards";
+constexpr size_t kMaxParsedSaveBytes = 2 * GrpcStreamServer::kMaxUnaryBytes;
 
 // Returns the log text of a checkpoint, which changes only with its state.
 std::string TextOf(const HostedCut& cut) {
@@ -148,6 +150,7 @@ absl::Status PserverDaemon::StartDataPort() {
   port.bind_address = identity.bind;
   port.credentials = identity.credentials;
   port.audit = options_.audit;
+  port.log = options_.log;
   port.threads = options_.threads;
   if (limits.has_max_message_mib()) {
     port.max_message_bytes = static_cast<size_t>(limits.max_message_mib()) << 20;
@@ -185,7 +188,7 @@ absl::Status PserverDaemon::StartDataPort() {
       [this](const PeerIdentity& peer, const std::string& request) {
         return InviteToShm(peer, request);
       },
-      GrpcStreamServer::UnaryThread::kOfStreams);
+      GrpcStreamServer::UnaryThread::kOfStreams, kMaxInvitationRequestBytes);
   SLUICE_RETURN_IF_ERROR(StartShm(port));
   SLUICE_RETURN_IF_ERROR(data_port_->Start());
   if (identity.advertise.empty()) {
@@ -409,9 +412,7 @@ std::unique_ptr<google::protobuf::Message> PserverDaemon::Status() {
 
 absl::StatusOr<std::string> PserverDaemon::SaveShards(const std::string& request) {
   SaveShardsRequest save;
-  if (!save.ParseFromString(request)) {
-    return absl::InvalidArgumentError("SaveShards: the request is not a SaveShardsRequest");
-  }
+  SLUICE_RETURN_IF_ERROR(ParseWithin(kMaxParsedSaveBytes, request, &save));
   SLUICE_ASSIGN_OR_RETURN(std::vector<SavedFile> files, pserver_.SaveShards(save));
   SaveShardsReply reply;
   for (SavedFile& file : files) *reply.add_files() = std::move(file);

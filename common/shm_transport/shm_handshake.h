@@ -12,6 +12,7 @@
 // Thread safety: free functions, safe from any thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -25,6 +26,8 @@ namespace sluice {
 
 inline constexpr char kOpenSharedMemoryMethod[] = "/sluice.Pserver/OpenSharedMemory";
 inline constexpr uint32_t kShmProtocol = 1;
+// Of an OpenSharedMemoryRequest, which has a number and a name of 36 bytes.
+inline constexpr size_t kMaxInvitationRequestBytes = 1024;
 
 // The first packet of a client, in the machine's byte order. The token follows.
 struct ShmHello {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/bounded_parse.h"
 #include "common/base/mutex.h"
 #include "common/base/random_id.h"
 #include "common/base/status_macros.h"
@@ -73,8 +74,7 @@ class ShmStreamServer::Impl {
 
   absl::StatusOr<std::string> Invite(const PeerIdentity& peer, const std::string& bytes) {
     OpenSharedMemoryRequest request;
-    if (!request.ParseFromString(bytes))
-      return absl::InvalidArgumentError("the request is not an OpenSharedMemoryRequest");
+    SLUICE_RETURN_IF_ERROR(ParseWithin(2 * kMaxInvitationRequestBytes, bytes, &request));
     if (request.protocol() != kShmProtocol) {
       return absl::FailedPreconditionError(absl::StrCat("the pserver shares memory by protocol ",
                                                         kShmProtocol, ", the worker by ",

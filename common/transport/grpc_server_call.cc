@@ -48,6 +48,7 @@ void GrpcServerCall::Request(grpc::AsyncGenericService* service, grpc::Completio
                              grpc::ServerCompletionQueue* notification_queue) {
   queue_events_ = call_queue;
   on_requested_.run = [this](bool ok) { OnRequested(ok); };
+  on_done_.run = [this](bool) { OnDone(); };
   on_written_.run = [this](bool ok) { OnWritten(ok); };
   on_finished_.run = [this](bool) {
     {
@@ -61,6 +62,7 @@ void GrpcServerCall::Request(grpc::AsyncGenericService* service, grpc::Completio
     if (passed) context_.TryCancel();
     Release();
   };
+  context_.AsyncNotifyWhenDone(&on_done_);
   service->RequestCall(&context_, &call_, call_queue, notification_queue, &on_requested_);
 }
 
@@ -68,9 +70,45 @@ void GrpcServerCall::OnRequested(bool ok) {
   {
     MutexLock lock(&mutex_);
     accepted_ = ok;
+    if (ok) ++ops_;  // for OnDone, which comes only then
   }
   host_->on_requested(this, ok);
   Release();
+}
+
+void GrpcServerCall::OnDone() {
+  std::function<void()> told;
+  {
+    MutexLock lock(&mutex_);
+    cancelled_ = context_.IsCancelled();
+    std::swap(told, on_cancel_);
+    if (!cancelled_ || ending_) told = nullptr;
+  }
+  if (told) told();
+  Release();
+}
+
+bool GrpcServerCall::cancelled() {
+  MutexLock lock(&mutex_);
+  return cancelled_;
+}
+
+void GrpcServerCall::OnCancel(std::function<void()> told) {
+  {
+    MutexLock lock(&mutex_);
+    if (ending_) return;
+    if (!cancelled_) {
+      on_cancel_ = std::move(told);
+      return;
+    }
+  }
+  told();
+}
+
+std::string GrpcServerCall::Metadata(const std::string& key) const {
+  const auto it = context_.client_metadata().find(key);
+  if (it == context_.client_metadata().end()) return "";
+  return std::string(it->second.data(), it->second.size());
 }
 
 void GrpcServerCall::ServeStream(const StreamHandlerFactory& factory, const PeerIdentity& peer) {
@@ -91,22 +129,26 @@ void GrpcServerCall::AwaitFirstMessage() {
   AddRef();
   on_silence_.run = [this](bool passed) {
     if (passed && !heard_) {
-      Abort(absl::DeadlineExceededError(absl::StrCat(
-          "the stream had no message for ", absl::FormatDuration(host_->first_message_timeout),
-          "; send a hello first")));
+      const absl::Status why = absl::DeadlineExceededError(absl::StrCat(
+          "no message came within ", absl::FormatDuration(host_->first_message_timeout),
+          " of the headers; send the first message at once"));
+      table_->GiveUpSilent(this, why);
     }
     Release();
   };
   silence_.Set(queue_events_, GrpcDeadline(host_->first_message_timeout), &on_silence_);
 }
 
-void GrpcServerCall::OnRead(bool ok) {
-  // Without it, a stream would hold its alarm, and so itself, until the timeout.
-  if (!heard_) {
-    silence_.Cancel();
-    if (ok) host_->streams->Spoke(this);
-  }
+// Without it, a call would hold its alarm, and so itself, until the timeout.
+void GrpcServerCall::Hear(bool ok) {
+  if (heard_) return;
   heard_ = true;
+  silence_.Cancel();
+  if (ok) table_->Spoke(this);
+}
+
+void GrpcServerCall::OnRead(bool ok) {
+  Hear(ok);
   Message message;
   if (ok) {
     if (absl::Status s = FromByteBuffer(&incoming_, &message); !s.ok()) {
@@ -135,27 +177,44 @@ void GrpcServerCall::EndReading() {
   Release();
 }
 
-void GrpcServerCall::ServeUnary(std::function<void(std::string request)> start) {
+void GrpcServerCall::ServeUnary(size_t max_bytes, StartUnary start) {
+  max_unary_bytes_ = max_bytes;
   start_unary_ = std::move(start);
   AddRef();
   on_read_.run = [this](bool ok) { OnUnaryRequest(ok); };
   call_.Read(&incoming_, &on_read_);
+  AwaitFirstMessage();
 }
 
 void GrpcServerCall::OnUnaryRequest(bool ok) {
-  Message message;
-  absl::Status status = absl::InvalidArgumentError("the call ended before its request came");
-  if (ok) status = FromByteBuffer(&incoming_, &message);
-  if (!status.ok()) {
-    Reply(status);  // this may be gone now
-    return;
+  Hear(ok);
+  // A call that was given up for others has its answer already.
+  if (!ok || ending()) {
+    Reply(absl::InvalidArgumentError("the call ended before its request came"));
+    return;  // this may be gone now
   }
+  absl::StatusOr<std::string> request;
+  if (incoming_.Length() > max_unary_bytes_) {
+    request = absl::InvalidArgumentError(absl::StrCat(method(), ": the request has ",
+                                                      incoming_.Length(), " bytes; at most ",
+                                                      max_unary_bytes_, " are allowed"));
+    incoming_.Clear();
+  } else {
+    request = TakeRequest();
+  }
+  start_unary_(std::move(request));  // this may be gone now
+}
+
+// Copies the request, so that it does not keep gRPC's larger buffers.
+absl::StatusOr<std::string> GrpcServerCall::TakeRequest() {
+  Message message;
+  if (absl::Status s = FromByteBuffer(&incoming_, &message); !s.ok()) return s;
   std::string request;
   request.reserve(MessageSize(message));
   for (const Slice& slice : message) {
     request.append(reinterpret_cast<const char*>(slice.data()), slice.size());
   }
-  start_unary_(std::move(request));  // this may be gone now
+  return request;
 }
 
 void GrpcServerCall::Reply(const absl::StatusOr<std::string>& reply) {
@@ -171,7 +230,7 @@ void GrpcServerCall::Reply(const absl::StatusOr<std::string>& reply) {
 void GrpcServerCall::Send(Message message) {
   const size_t size = MessageSize(message);
   Queued queued{ToByteBuffer(message), size};
-  const size_t max_bytes = host_->streams->max_queued_bytes();
+  const size_t max_bytes = table_->max_queued_bytes();
   bool overflow, within = true;
   {
     MutexLock lock(&mutex_);
@@ -180,11 +239,11 @@ void GrpcServerCall::Send(Message message) {
     if (!overflow) {
       queue_.push_back(std::move(queued));
       queued_bytes_ += size;
-      within = host_->streams->queued()->Add(size);
+      within = table_->queued()->Add(size);
     }
   }
   if (overflow) {
-    host_->streams->Cut(
+    table_->Cut(
         this,
         absl::ResourceExhaustedError(absl::StrCat(
             "more than ", max_bytes,
@@ -192,7 +251,7 @@ void GrpcServerCall::Send(Message message) {
     return;
   }
   Pump();
-  if (!within) host_->streams->CutMostQueued();
+  if (!within) table_->CutMostQueued();
 }
 
 std::shared_ptr<ServedStream> GrpcServerCall::Hold() {
@@ -254,7 +313,7 @@ void GrpcServerCall::Abort(const absl::Status& status) {
 }
 
 std::deque<GrpcServerCall::Queued> GrpcServerCall::TakeQueue() {
-  host_->streams->queued()->Sub(queued_bytes_ - writing_bytes_);
+  table_->queued()->Sub(queued_bytes_ - writing_bytes_);
   queued_bytes_ = writing_bytes_;
   std::deque<Queued> taken;
   taken.swap(queue_);
@@ -296,7 +355,7 @@ void GrpcServerCall::OnWritten(bool ok) {
     MutexLock lock(&mutex_);
     writing_ = false;
     queued_bytes_ -= writing_bytes_;
-    host_->streams->queued()->Sub(writing_bytes_);
+    table_->queued()->Sub(writing_bytes_);
     writing_bytes_ = 0;
     if (!ok) {  // the client is gone
       ending_ = true;

@@ -32,7 +32,7 @@ class GrpcServerCall final : public ServedStream {
   // The state that all calls of a server share. It outlives them.
   struct Host {
     std::shared_ptr<ServedStreams> streams;  // those of the process, and their bounds
-    // A stream without a message for so long after it was opened is ended.
+    // A stream or a unary call without a whole message for so long after it was opened is ended.
     absl::Duration first_message_timeout;
     // A call that has ended is cut after so long, if its client has not read all that was queued.
     absl::Duration close_timeout;
@@ -43,7 +43,8 @@ class GrpcServerCall final : public ServedStream {
   };
 
   // `queue` is the host's number for the queue that the call runs on.
-  GrpcServerCall(Host* host, size_t queue) : queue_number_(queue), host_(host) {}
+  GrpcServerCall(Host* host, size_t queue)
+      : queue_number_(queue), host_(host), table_(host->streams.get()) {}
 
   void Request(grpc::AsyncGenericService* service, grpc::CompletionQueue* call_queue,
                grpc::ServerCompletionQueue* notification_queue);
@@ -52,15 +53,23 @@ class GrpcServerCall final : public ServedStream {
   std::shared_ptr<const grpc::AuthContext> auth_context() const { return context_.auth_context(); }
   std::string peer() const { return context_.peer(); }  // as gRPC names it
   size_t queue_number() const { return queue_number_; }
+  std::string Metadata(const std::string& key) const;  // "" without it
 
+  // The table that admits the call; those of streams by default. Call it before Admit.
+  void CountIn(ServedStreams* table) { table_ = table; }
   // on_requested calls one of Refuse, ServeStream and ServeUnary.
   void Refuse(const absl::Status& status) { Abort(status); }
   // Asks the factory for a handler; null refuses the stream with RESOURCE_EXHAUSTED.
   void ServeStream(const StreamHandlerFactory& factory, const PeerIdentity& peer);
-  // `start` gets the request's bytes on the queue's thread. It must arrange for one Reply, at once
-  // or later.
-  void ServeUnary(std::function<void(std::string request)> start);
+  // `start` gets the request's bytes on the queue's thread, or INVALID_ARGUMENT when there are more
+  // than `max_bytes`. It must arrange for one Reply, at once or later. Does not call `start` for a
+  // call that ends before its request has come.
+  using StartUnary = std::function<void(absl::StatusOr<std::string> request)>;
+  void ServeUnary(size_t max_bytes, StartUnary start);
   void Reply(const absl::StatusOr<std::string>& reply);
+  bool cancelled();
+  // Called once if the caller goes before Reply.
+  void OnCancel(std::function<void()> told);
 
   void Send(Message message);
   void Close();
@@ -87,6 +96,9 @@ class GrpcServerCall final : public ServedStream {
   void OnRequested(bool ok);
   void OnRead(bool ok);
   void OnUnaryRequest(bool ok);
+  absl::StatusOr<std::string> TakeRequest();
+  void Hear(bool ok);  // the first message has come, or the end
+  void OnDone();
   void OnWritten(bool ok);
   void AwaitFirstMessage();
   void AwaitEnd() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -99,11 +111,12 @@ class GrpcServerCall final : public ServedStream {
 
   const size_t queue_number_;
   Host* const host_;
-  GrpcEvent on_requested_, on_read_, on_written_, on_finished_, on_silence_, on_overdue_;
+  GrpcEvent on_requested_, on_done_, on_read_, on_written_, on_finished_, on_silence_, on_overdue_;
   grpc::GenericServerContext context_;
   grpc::GenericServerAsyncReaderWriter call_{&context_};
 
   grpc::CompletionQueue* queue_events_ = nullptr;  // constant after Request
+  ServedStreams* table_;                           // constant after CountIn
 
   // Only the queue's thread touches these.
   grpc::Alarm silence_;
@@ -111,7 +124,8 @@ class GrpcServerCall final : public ServedStream {
   grpc::ByteBuffer incoming_;
   std::shared_ptr<Handle> handle_;
   std::unique_ptr<StreamHandler> handler_;
-  std::function<void(std::string)> start_unary_;
+  size_t max_unary_bytes_ = 0;
+  StartUnary start_unary_;
 
   Mutex mutex_;
   std::deque<Queued> queue_ ABSL_GUARDED_BY(mutex_);
@@ -123,6 +137,8 @@ class GrpcServerCall final : public ServedStream {
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;  // sends do nothing; Finish once the queue is empty
   bool finishing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
+  std::function<void()> on_cancel_ ABSL_GUARDED_BY(mutex_);
   bool cut_ ABSL_GUARDED_BY(mutex_) = false;  // ClaimCut has returned true
   grpc::Alarm overdue_ ABSL_GUARDED_BY(mutex_);
   bool awaits_end_ ABSL_GUARDED_BY(mutex_) = false;  // overdue_ is set

@@ -71,9 +71,10 @@ class GrpcStreamServer::Impl {
   Impl(Options options, StreamHandlerFactory factory)
       : options_(std::move(options)),
         streams_(TableFor(options_)),
+        unary_calls_(CallTable(options_)),
         verifier_(options_.credentials),
         gate_(options_.credentials, options_.bind_address, options_.audit) {
-    streaming_[kExchangeMethod] = std::move(factory);
+    if (factory) streaming_[kExchangeMethod] = std::move(factory);
     host_.streams = streams_;
     host_.first_message_timeout = options_.first_message_timeout;
     host_.close_timeout = options_.close_timeout;
@@ -85,8 +86,21 @@ class GrpcStreamServer::Impl {
 
   ~Impl() { Shutdown(); }
 
-  void RegisterUnary(const std::string& method, UnaryHandler handler, UnaryThread thread) {
-    unary_[method] = {std::move(handler), thread};
+  void RegisterUnary(const std::string& method, UnaryHandler handler, UnaryThread thread,
+                     size_t max_bytes) {
+    const auto answer = [this, handler = std::move(handler)](const std::shared_ptr<UnaryCall>& call,
+                                                             const std::string& request) {
+      const absl::StatusOr<std::string> reply = handler(call->peer(), request);
+      Audit(call->method(), call->peer(), call->peer().address, reply.status(),
+            ReasonOf(reply.status()));
+      call->Reply(reply);
+    };
+    RegisterCall(method, answer, thread, max_bytes);
+  }
+
+  void RegisterCall(const std::string& method, CallHandler handler, UnaryThread thread,
+                    size_t max_bytes) {
+    unary_[method] = {std::move(handler), thread, max_bytes};
   }
 
   void RegisterStream(const std::string& method, StreamHandlerFactory factory) {
@@ -149,11 +163,24 @@ class GrpcStreamServer::Impl {
   size_t queued_bytes() const { return streams_->queued()->bytes(); }
 
  private:
+  struct Unary {
+    CallHandler handler;
+    UnaryThread thread;
+    size_t max_bytes;
+  };
+
   static std::shared_ptr<ServedStreams> TableFor(const Options& options) {
     if (options.streams != nullptr) return options.streams;
     RoomReports::Options reports;
     reports.audit = options.audit;
     return std::make_shared<ServedStreams>(StreamBounds(), std::move(reports));
+  }
+
+  static std::shared_ptr<ServedStreams> CallTable(const Options& options) {
+    RoomReports::Options reports;
+    reports.audit = options.audit;
+    reports.log = options.log;
+    return std::make_shared<ServedStreams>(options.call_bounds, std::move(reports));
   }
 
   void SetArguments(grpc::ServerBuilder* builder) {
@@ -195,49 +222,65 @@ class GrpcStreamServer::Impl {
       refusal = absl::UnimplementedError(absl::StrCat("no method ", call->method()));
     }
     if (refusal.ok()) refusal = CheckAccess(*peer, call->method());
-    if (refusal.ok() && is_stream) refusal = Admit(call, CallerOf(peer, peer->address));
+    if (refusal.ok())
+      refusal = Admit(is_stream ? streams_ : unary_calls_, call, CallerOf(peer, peer->address));
     RequestNext(call->queue_number());
     if (!refusal.ok()) {
-      Audit(*call, peer, refusal);
+      Audit(call->method(), peer, PeerAddress(call->peer()), refusal);
       call->Refuse(refusal);
     } else if (is_stream) {
       call->ServeStream(stream->second, *peer);
     } else {
-      call->ServeUnary([this, call, method = &unary->second, peer](std::string request) {
-        auto answer = [this, call, method, request = std::move(request), peer] {
-          if (shutting_down())
-            return call->Reply(absl::UnavailableError("the server is shutting down"));
-          const absl::StatusOr<std::string> reply = method->handler(*peer, request);
-          Audit(*call, peer, reply.status(), ReasonOf(reply.status()));
-          call->Reply(reply);
-        };
-        if (method->thread == UnaryThread::kOfStreams) return answer();
-        const AuditedCaller caller = CallerOf(peer, peer->address);
-        if (unary_threads_->Add(std::move(answer), PeerOn(caller))) return;
-        const absl::Status full = absl::ResourceExhaustedError(
-            absl::StrCat("too many calls are waiting already (", options_.max_waiting_unary,
-                         " of all callers, or ", options_.max_waiting_unary_per_peer,
-                         " of this one); try again in a second"));
-        streams_->reports()->NoRoom(caller, call->method(), full);
-        call->Reply(full);
-      });
+      ServeUnary(call, unary->second, *peer);
     }
   }
 
+  void ServeUnary(GrpcServerCall* raw, const Unary& method, const PeerIdentity& peer) {
+    raw->ServeUnary(method.max_bytes, [=, &method](absl::StatusOr<std::string> request) {
+      Answer(std::make_shared<UnaryCall>(raw, peer), method, std::move(request));
+    });
+  }
+
+  void Answer(const std::shared_ptr<UnaryCall>& call, const Unary& method,
+              absl::StatusOr<std::string> request) {
+    const AuditedCaller caller = CallerOf(call->peer(), call->peer().address);
+    if (!request.ok()) {
+      if (options_.audit != nullptr) {
+        options_.audit->Refused(caller, call->method(), RefusalReason::kInvalid,
+                                request.status().message());
+      }
+      return call->Reply(request.status());
+    }
+    auto answer = [this, call, &method, request = *std::move(request)] {
+      if (shutting_down())
+        return call->Reply(absl::UnavailableError("the server is shutting down"));
+      method.handler(call, request);
+    };
+    if (method.thread == UnaryThread::kOfStreams) return answer();
+    if (unary_threads_->Add(std::move(answer), PeerOn(caller))) return;
+    const absl::Status full = absl::ResourceExhaustedError(absl::StrCat(
+        "too many calls are waiting already (", options_.max_waiting_unary, " of all callers, or ",
+        options_.max_waiting_unary_per_peer, " of this one); try again in a second"));
+    unary_calls_->reports()->NoRoom(caller, call->method(), full);
+    call->Reply(full);
+  }
+
   // Records a refusal for want of a right.
-  void Audit(const GrpcServerCall& call, const absl::StatusOr<PeerIdentity>& peer,
-             const absl::Status& refusal, RefusalReason reason = RefusalReason::kRole) const {
+  void Audit(const std::string& method, const absl::StatusOr<PeerIdentity>& peer,
+             const std::string& address, const absl::Status& refusal,
+             RefusalReason reason = RefusalReason::kRole) const {
     const bool forbidden = absl::IsPermissionDenied(refusal) || absl::IsUnimplemented(refusal);
     if (options_.audit == nullptr || !forbidden) return;
     if (absl::IsUnimplemented(refusal)) reason = RefusalReason::kNoRule;
     if (!peer.ok()) reason = RefusalReason::kCertificate;
-    options_.audit->Refused(CallerOf(peer, PeerAddress(call.peer())), call.method(), reason,
-                            refusal.message());
+    options_.audit->Refused(CallerOf(peer, address), method, reason, refusal.message());
   }
 
-  // Refuses the stream, or gives up others for it.
-  absl::Status Admit(GrpcServerCall* call, const AuditedCaller& caller) {
-    const absl::Status admitted = streams_->Admit(call, this, caller, call->method());
+  // Refuses the stream or unary call, or gives up others for it.
+  absl::Status Admit(const std::shared_ptr<ServedStreams>& table, GrpcServerCall* call,
+                     const AuditedCaller& caller) {
+    call->CountIn(table.get());
+    const absl::Status admitted = table->Admit(call, this, caller, call->method());
     // After the admission: Shutdown ends the streams that it finds.
     return admitted.ok() && shutting_down() ? absl::UnavailableError("the server is shutting down")
                                             : admitted;
@@ -245,6 +288,7 @@ class GrpcStreamServer::Impl {
 
   void Forget(GrpcServerCall* call) {
     streams_->Remove(call);
+    unary_calls_->Remove(call);
     // Delete before counting down: Shutdown continues as soon as the count is zero.
     delete call;
     MutexLock lock(&mutex_);
@@ -268,16 +312,12 @@ class GrpcStreamServer::Impl {
     }
   }
 
-  struct UnaryMethod {
-    UnaryHandler handler;
-    UnaryThread thread;
-  };
-
   const Options options_;
   const std::shared_ptr<ServedStreams> streams_;
+  const std::shared_ptr<ServedStreams> unary_calls_;  // of this server
   // Constant after Start.
   std::map<std::string, StreamHandlerFactory> streaming_;
-  std::map<std::string, UnaryMethod> unary_;
+  std::map<std::string, Unary> unary_;
   GrpcServerCall::Host host_;
   int port_ = 0;
   const PeerVerifier verifier_;
@@ -299,9 +339,24 @@ GrpcStreamServer::GrpcStreamServer(Options options, StreamHandlerFactory factory
     : impl_(std::make_unique<Impl>(std::move(options), std::move(factory))) {}
 GrpcStreamServer::~GrpcStreamServer() = default;
 
+StreamBounds GrpcStreamServer::DefaultCallBounds() {
+  StreamBounds bounds;
+  bounds.what = "unary calls";
+  bounds.max_streams = 8192;
+  bounds.max_streams_per_peer = 2048;
+  bounds.max_silent_streams_per_peer = 256;
+  bounds.max_queued_bytes = size_t{256} << 20;
+  bounds.max_total_queued_bytes = size_t{1} << 30;
+  return bounds;
+}
+
 void GrpcStreamServer::RegisterUnary(const std::string& method, UnaryHandler handler,
-                                     UnaryThread thread) {
-  impl_->RegisterUnary(method, std::move(handler), thread);
+                                     UnaryThread thread, size_t max_bytes) {
+  impl_->RegisterUnary(method, std::move(handler), thread, max_bytes);
+}
+void GrpcStreamServer::RegisterCall(const std::string& method, CallHandler handler,
+                                    UnaryThread thread, size_t max_bytes) {
+  impl_->RegisterCall(method, std::move(handler), thread, max_bytes);
 }
 void GrpcStreamServer::RegisterStream(const std::string& method, StreamHandlerFactory factory) {
   impl_->RegisterStream(method, std::move(factory));

@@ -2,7 +2,11 @@
 //
 // Each stream is pinned to one of `threads` threads, which reads a message, runs OnMessage, and
 // reads the next. A handler that blocks stops the other streams of its thread. Unary handlers run
-// on separate threads.
+// on separate threads, or there too.
+//
+// Nothing of a call is read before its headers have shown who calls: the user, the certificate and
+// its role are checked first. A unary request that is longer than its method allows is dropped
+// unparsed. Open unary calls are bounded as streams are (stream_admission.h).
 //
 // Thread safety: one thread. open_streams, queued_bytes, and Send and Close of a handler's stream
 // are safe from any thread. Shutdown must not run in a handler.
@@ -19,6 +23,7 @@
 #include "common/security/grpc_credentials.h"
 #include "common/transport/served_streams.h"
 #include "common/transport/transport.h"
+#include "common/transport/unary_call.h"
 
 namespace sluice {
 
@@ -27,10 +32,15 @@ class GrpcStreamServer {
   // Turns a serialized request of `peer` into a serialized reply.
   using UnaryHandler = std::function<absl::StatusOr<std::string>(const PeerIdentity& peer,
                                                                  const std::string& request)>;
+  // Replies through `call`, at once or later, and records refusals itself.
+  using CallHandler =
+      std::function<void(const std::shared_ptr<UnaryCall>& call, const std::string& request)>;
   enum class UnaryThread {
     kOfItsOwn,   // one of `unary_threads`: the handler may wait, for example for files
     kOfStreams,  // one of `threads`: the handler never waits, and does not wait behind others
   };
+
+  static constexpr size_t kMaxUnaryBytes = 64 << 10;
 
   struct Options {
     std::string bind_address = "127.0.0.1:0";  // host:port; port 0 picks a free one
@@ -52,7 +62,12 @@ class GrpcStreamServer {
     // refused with RESOURCE_EXHAUSTED.
     size_t max_waiting_unary = 64;
     size_t max_waiting_unary_per_peer = 16;
-    // A stream that has sent nothing so long after it was opened ends with DEADLINE_EXCEEDED.
+    // The unary calls that are open. What they queue counts here, and not with the streams.
+    StreamBounds call_bounds = DefaultCallBounds();
+    // Told of unary calls that are refused for want of room, at most every 10 seconds.
+    std::function<void(const std::string&)> log;
+    // A stream or unary call that has sent no whole message so long after it was opened ends with
+    // DEADLINE_EXCEEDED.
     absl::Duration first_message_timeout = absl::Seconds(10);
     // A stream that was closed ends after this time, even if its client has not read everything.
     absl::Duration close_timeout = absl::Seconds(30);
@@ -62,13 +77,20 @@ class GrpcStreamServer {
     absl::Duration shutdown_timeout = absl::Seconds(2);
   };
 
-  // `factory`: for streams of kExchangeMethod.
+  static StreamBounds DefaultCallBounds();
+
+  // `factory`: for streams of kExchangeMethod. Null: the server has no such method.
   GrpcStreamServer(Options options, StreamHandlerFactory factory);
   ~GrpcStreamServer();  // Shutdown()
 
-  // Call it before Start. `method` is the full name, such as "/sluice.Pserver/SaveShards".
+  // Call it before Start. `method` is the full name, such as "/sluice.Pserver/SaveShards". A
+  // request of more than `max_bytes` is INVALID_ARGUMENT.
   void RegisterUnary(const std::string& method, UnaryHandler handler,
-                     UnaryThread thread = UnaryThread::kOfItsOwn);
+                     UnaryThread thread = UnaryThread::kOfItsOwn,
+                     size_t max_bytes = kMaxUnaryBytes);
+  // The same for a handler that may reply later.
+  void RegisterCall(const std::string& method, CallHandler handler, UnaryThread thread,
+                    size_t max_bytes);
   // The same for streams of another method.
   void RegisterStream(const std::string& method, StreamHandlerFactory factory);
 

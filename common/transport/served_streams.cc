@@ -1,7 +1,6 @@
 #include "common/transport/served_streams.h"
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -14,14 +13,16 @@ ServedStreams::ServedStreams(const StreamBounds& bounds, RoomReports::Options re
       queued_(bounds.max_total_queued_bytes),
       incoming_(bounds.max_total_incoming_bytes),
       admission_(static_cast<size_t>(std::max(0, bounds.max_streams)),
-                 bounds.max_silent_streams_per_peer) {}
+                 bounds.max_silent_streams_per_peer, bounds.max_streams_per_peer) {}
 
 absl::Status ServedStreams::Admit(ServedStream* stream, const void* owner,
                                   const AuditedCaller& caller, const std::string& method) {
   const absl::Status full = absl::ResourceExhaustedError(absl::StrCat(
-      "the server has its maximum of ", bounds_.max_streams, " streams (limits.max_streams), or ",
-      bounds_.max_silent_streams_per_peer,
-      " of one peer that have sent nothing; send a hello at once, or try again in a second"));
+      "the server has its maximum of ", bounds_.max_streams, " ", bounds_.what, ", or ",
+      std::min<size_t>(bounds_.max_streams_per_peer, std::max(0, bounds_.max_streams)),
+      " of one peer, or ", bounds_.max_silent_streams_per_peer,
+      " of one peer that have sent nothing; send the first message at once, or try again in a "
+      "second"));
   std::vector<Held> given_up;
   bool refused = false;
   {
@@ -68,6 +69,19 @@ void ServedStreams::Spoke(ServedStream* stream) {
   admission_.Spoke(stream);
 }
 
+void ServedStreams::GiveUpSilent(ServedStream* stream, const absl::Status& why) {
+  const std::optional<Entry> entry = EntryOf(stream);
+  if (entry.has_value()) reports_.NoRoom(entry->caller, entry->method, why);
+  stream->Abort(why);
+}
+
+std::optional<ServedStreams::Entry> ServedStreams::EntryOf(ServedStream* stream) {
+  MutexLock lock(&mutex_);
+  const auto it = streams_.find(stream);
+  if (it == streams_.end()) return std::nullopt;
+  return it->second;
+}
+
 void ServedStreams::Remove(ServedStream* stream) {
   MutexLock lock(&mutex_);
   streams_.erase(stream);
@@ -98,7 +112,7 @@ void ServedStreams::CutMostQueued() {
         absl::ResourceExhaustedError(absl::StrCat(
             "this stream has ", largest.bytes,
             " bytes queued, the most of all, and all together have more than ", queued_.max(),
-            " (limits.max_queued_mib); read faster, or connect again")));
+            " (limits.max_queued_mib, of streams); read faster, or connect again")));
   }
 }
 
@@ -116,12 +130,7 @@ void ServedStreams::CutMostIncoming(size_t needed) {
 
 void ServedStreams::Cut(ServedStream* stream, const absl::Status& why) {
   if (!stream->ClaimCut()) return;
-  std::optional<Entry> entry;
-  {
-    MutexLock lock(&mutex_);
-    const auto it = streams_.find(stream);
-    if (it != streams_.end()) entry = it->second;
-  }
+  const std::optional<Entry> entry = EntryOf(stream);
   if (entry.has_value()) reports_.Cut(entry->caller, entry->method, why);
   stream->Cut(why);
 }

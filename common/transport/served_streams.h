@@ -1,13 +1,16 @@
 // The open streams of a process's servers, whatever their transport, and the bounds that hold for
-// all of them together: how many may be open, and how many bytes they may hold.
+// all of them together: how many may be open, and how many bytes they may hold. The open unary
+// calls of a server have a table of their own, in which each is a stream of one message.
 //
 // Thread safety: safe from any thread. Lock order: the lock of this table, then that of a stream.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -43,10 +46,12 @@ class ServedStream {
 };
 
 struct StreamBounds {
+  const char* what = "streams (limits.max_streams)";  // for messages
   // Beyond these, streams that have sent nothing yet are given up with RESOURCE_EXHAUSTED: see
   // stream_admission.h. A peer is a certificate's role and name, on one host.
   int max_streams = 1024;
   size_t max_silent_streams_per_peer = 32;
+  size_t max_streams_per_peer = SIZE_MAX;
   // A stream with more bytes queued ends with RESOURCE_EXHAUSTED: its client does not read.
   size_t max_queued_bytes = size_t{1} << 30;
   // While all streams together have more bytes queued, the one with the most is ended.
@@ -65,6 +70,8 @@ class ServedStreams {
                      const std::string& method);
   // The stream's first message has come.
   void Spoke(ServedStream* stream);
+  // Ends and reports a stream whose first message has not come in time.
+  void GiveUpSilent(ServedStream* stream, const absl::Status& why);
   // Streams that are not here are ignored.
   void Remove(ServedStream* stream);
 
@@ -93,6 +100,7 @@ class ServedStreams {
     AuditedCaller caller;
     std::string method;
   };
+  std::optional<Entry> EntryOf(ServedStream* stream);
   struct Held {
     std::shared_ptr<ServedStream> stream;
     Entry entry;

@@ -7,7 +7,8 @@ namespace sluice {
 
 std::vector<StreamAdmission::Id> StreamAdmission::Open(Id id, Opener opener) {
   const std::string peer = opener.peer;
-  numbers_[id] = next_;
+  open_[id] = {next_, peer};
+  ++of_peer_[peer];
   silent_.emplace(next_++, Silent{id, std::move(opener)});
   std::vector<Id> given_up;
   const auto give_up = [&](const std::string* of_peer) {
@@ -18,9 +19,10 @@ std::vector<StreamAdmission::Id> StreamAdmission::Open(Id id, Opener opener) {
   const auto of_peer = std::count_if(silent_.begin(), silent_.end(), [&](const auto& entry) {
     return entry.second.opener.peer == peer;
   });
-  if (static_cast<size_t>(of_peer) > max_silent_per_peer_) give_up(&peer);
-  // At least the new one is silent.
-  if (numbers_.size() > max_streams_) give_up(nullptr);
+  // At least the new one is silent, until it is given up.
+  if (static_cast<size_t>(of_peer) > max_silent_per_peer_ || of_peer_[peer] > max_per_peer_)
+    give_up(&peer);
+  if (open_.size() > max_streams_) give_up(nullptr);
   return given_up;
 }
 
@@ -39,15 +41,17 @@ StreamAdmission::Id StreamAdmission::OldestOfTheBusiest(const std::string* peer)
 }
 
 void StreamAdmission::Spoke(Id id) {
-  const auto it = numbers_.find(id);
-  if (it != numbers_.end()) silent_.erase(it->second);
+  const auto it = open_.find(id);
+  if (it != open_.end()) silent_.erase(it->second.number);
 }
 
 void StreamAdmission::Closed(Id id) {
-  const auto it = numbers_.find(id);
-  if (it == numbers_.end()) return;
-  silent_.erase(it->second);
-  numbers_.erase(it);
+  const auto it = open_.find(id);
+  if (it == open_.end()) return;
+  silent_.erase(it->second.number);
+  const auto peer = of_peer_.find(it->second.peer);
+  if (--peer->second == 0) of_peer_.erase(peer);
+  open_.erase(it);
 }
 
 }  // namespace sluice

@@ -31,6 +31,17 @@ TEST(RequestIntakeTest, ARefusedNewcomerIsLoggedOnce) {
             1);
 }
 
+TEST(RequestIntakeTest, ALongNameOfAJobIsRefusedAndNotRepeated) {
+  LocalScheduler scheduler;
+  GetRouteRequest request;
+  request.set_job_id(std::string(1 << 20, 'j'));
+  const absl::Status refused = scheduler.intake().GetRoute(request).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(refused));
+  EXPECT_LT(refused.message().size(), 1000u);
+  request.set_job_id("none");
+  EXPECT_TRUE(absl::IsNotFound(scheduler.intake().GetRoute(request).status()));
+}
+
 TEST(RequestIntakeTest, TextOfMembersIsMadePrintableInLogAndStatus) {
   std::vector<std::string> log;
   LocalScheduler::Options options = LocalScheduler::Small();

@@ -89,6 +89,33 @@ TEST(RequestTextTest, ListsThatAreTooLongAreRefused) {
   ExpectRefused(large, "hosted");
 }
 
+TEST(RequestTextTest, ListsOfTracesPiecesAndSumsAreBounded) {
+  PollRequest traces;
+  for (int i = 0; i < kMaxListed; ++i) traces.add_traces();
+  for (int i = 0; i < kMaxReportedSpans; ++i) traces.mutable_traces(0)->add_bytes(0);
+  EXPECT_TRUE(TakeIn(traces).ok());
+  traces.mutable_traces(0)->add_bytes(0);
+  ExpectRefused(traces, "TraceBatch");
+  PollRequest tracks;
+  for (int i = 0; i <= kMaxListed; ++i) tracks.add_traces();
+  ExpectRefused(tracks, "traces");
+  tracks.clear_traces();
+  TraceBatch* const batch = tracks.add_traces();
+  for (int i = 0; i <= kMaxListed; ++i) batch->add_tracks();
+  ExpectRefused(tracks, "tracks");
+  NextPhaseRequest pieces, bins;
+  DataPieces* const reported = pieces.mutable_report()->mutable_index()->mutable_pieces();
+  reported->mutable_examples()->Resize(kMaxPieces, 1);
+  EXPECT_TRUE(TakeIn(pieces).ok());
+  reported->add_examples(1);
+  ExpectRefused(pieces, "DataPieces");
+  EvalSums* const sums = bins.mutable_report()->mutable_eval();
+  sums->mutable_negative_weight()->Resize(kMaxBins, 1);
+  EXPECT_TRUE(TakeIn(bins).ok());
+  sums->add_negative_weight(1);
+  ExpectRefused(bins, "EvalSums");
+}
+
 TEST(RequestTextTest, TextStaysOnItsLineAndCannotCommandATerminal) {
   const std::string evil = "a\nb\x1B]0;t\x07\xC2\x9B\xE2\x80\xAE";
   const std::string safe = "a\\x0ab\\x1b]0;t\\x07\\xc2\\x9b\\xe2\\x80\\xae";

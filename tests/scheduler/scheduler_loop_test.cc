@@ -156,13 +156,16 @@ TEST(SchedulerLoopTest, WatchersAndRanksAreAnsweredWhenTheirJobEnds) {
   phase.set_wait_ms(30000);
   std::promise<absl::StatusOr<NextPhaseReply>> next_phase;
   scheduler.intake().NextPhase(&phase, Into(&next_phase));
+  phase.Clear();  // a call that waits needs its request no more
   WatchJobRequest watch;
   watch.set_job_id(job);
   std::promise<absl::StatusOr<WatchJobReply>> looked, watched;
   scheduler.intake().WatchJob(&watch, Into(&looked));
-  watch.set_seen_version(looked.get_future().get()->status().version());
+  const uint64_t version = looked.get_future().get()->status().version();
+  watch.set_seen_version(version);
   watch.set_wait_ms(30000);
   scheduler.intake().WatchJob(&watch, Into(&watched));
+  watch.Clear();
 
   auto next = next_phase.get_future();
   auto seen = watched.get_future();
@@ -172,7 +175,7 @@ TEST(SchedulerLoopTest, WatchersAndRanksAreAnsweredWhenTheirJobEnds) {
   ASSERT_EQ(next.wait_for(std::chrono::seconds(10)), std::future_status::ready);
   EXPECT_EQ(next.get()->phase().kind(), Phase::FINISH);
   ASSERT_EQ(seen.wait_for(std::chrono::seconds(10)), std::future_status::ready);
-  EXPECT_GT(seen.get()->status().version(), watch.seen_version());
+  EXPECT_GT(seen.get()->status().version(), version);
 }
 
 TEST(SchedulerLoopTest, WaitEndsAtItsDeadline) {

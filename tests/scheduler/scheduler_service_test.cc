@@ -50,15 +50,16 @@ class SchedulerServiceTest : public testing::Test {
     return grpc::CreateChannel(absl::StrCat("127.0.0.1:", listener_->port()),
                                credentials->ForClientOf(PeerRole::kScheduler));
   }
-  // The status of a call with an empty request. A call that waits at the scheduler is cut off.
+  // The status of a call with these bytes. A call that waits at the scheduler is cut off.
   static grpc::StatusCode Call(const std::shared_ptr<grpc::Channel>& channel,
-                               const std::string& method) {
+                               const std::string& method, const std::string& request = "") {
     grpc::GenericStub stub(channel);
     grpc::ClientContext context;
-    context.set_deadline(GrpcDeadline(absl::Seconds(2)));
+    context.set_deadline(GrpcDeadline(absl::Seconds(request.empty() ? 2 : 30)));
     grpc::CompletionQueue queue;
-    const grpc::ByteBuffer empty(nullptr, 0);
-    auto call = stub.PrepareUnaryCall(&context, method, empty, &queue);
+    const grpc::Slice slice(request);
+    const grpc::ByteBuffer bytes(&slice, 1);
+    auto call = stub.PrepareUnaryCall(&context, method, bytes, &queue);
     call->StartCall();
     grpc::ByteBuffer reply;
     grpc::Status status;
@@ -327,6 +328,38 @@ TEST_F(SchedulerServiceTest, RequestsOutOfBoundsChangeNothingAndAreRecorded) {
             grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_EQ(audit_.Refusals("/sluice.Scheduler/Poll", "invalid"), 1);
   EXPECT_EQ(loop_.GetStatus().members(0).hosted_size(), 0);
+}
+
+TEST_F(SchedulerServiceTest, RequestsBeyondTheBoundsOfTheirMethodAreRefusedUnparsed) {
+  Serve({});
+  const auto channel = ChannelOf({});
+  const auto many = [](const std::string& unit, size_t bytes) {
+    std::string wire;
+    while (wire.size() < bytes) wire += unit;
+    return wire;
+  };
+  constexpr size_t kMiB = 1 << 20;
+  // Each of 4 bytes would take about 100 of memory.
+  const std::string groups = many("\xa3\x06\xa4\x06", 10 * kMiB);
+  const google::protobuf::ServiceDescriptor* const service =
+      RegisterRequest::descriptor()->file()->FindServiceByName("Scheduler");
+  for (int m = 0; m < service->method_count(); ++m) {
+    const std::string method =
+        absl::StrCat("/", service->full_name(), "/", service->method(m)->name());
+    EXPECT_EQ(Call(channel, method, groups), grpc::StatusCode::INVALID_ARGUMENT) << method;
+    EXPECT_EQ(audit_.Refusals(method, "invalid"), 1) << method;
+  }
+  EXPECT_EQ(Call(channel, "/sluice.Scheduler/Poll", many(std::string("\x3a\x00", 2), 4 * kMiB)),
+            grpc::StatusCode::INVALID_ARGUMENT);
+  PollRequest tables;  // a short request may not take all that a long one may
+  HostedJob* const hosted = tables.add_hosted();
+  for (int i = 0; i < 500'000; ++i) hosted->add_tables();
+  EXPECT_EQ(Call(channel, "/sluice.Scheduler/Poll", tables.SerializeAsString()),
+            grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(Call(channel, "/sluice.Scheduler/NextTask", many("\x0a\x01j", 65 << 10)),
+            grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(Call(channel, "/sluice.Scheduler/GetStatus"), grpc::StatusCode::OK);
+  EXPECT_TRUE(Register(channel, ROLE_WORKER, 0).ok());
 }
 
 TEST_F(SchedulerServiceTest, WorkThatAMemberSaysToHoldWithoutItsPassIsRecorded) {

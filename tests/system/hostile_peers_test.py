@@ -10,32 +10,21 @@ import time
 import unittest
 import urllib.request
 
+from http2_client import DATA, END_HEADERS, HEADERS, PREFACE, SETTINGS, Connection, frame, grpc_headers, varint
 from sluice_testing import PATIENCE, TIME_SCALE, SluiceTest, wait_until
 
-PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-SETTINGS, HEADERS, DATA = 4, 1, 0
-END_HEADERS = 4
 IDLE = 2000  # connections
 FEW_FILES = 160  # a limit of descriptors
 HANDSHAKE = 10  # seconds that a connection has for it
+REQUEST = 10  # seconds that a call has for it
+MIB = 1 << 20
 LISTEN = "0A"  # a TCP state in /proc/net/tcp
-
-
-def frame(kind, flags, stream, payload):
-    return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
-
-
-def literal(name, value):
-    """A header field without indexing and without Huffman coding (RFC 7541, 6.2.2)."""
-    return b"\x00" + bytes([len(name)]) + name + bytes([len(value)]) + value
 
 
 def grpc_call(path, messages):
     """A whole gRPC call with valid framing, in which only the messages are wrong."""
-    headers = (b"\x83\x86" + literal(b":path", path) + literal(b":authority", b"sluice") + literal(b"te", b"trailers")
-               + literal(b"content-type", b"application/grpc"))
     data = b"".join(frame(DATA, 0, 1, struct.pack(">BI", 0, len(m)) + m) for m in messages)
-    return PREFACE + frame(SETTINGS, 0, 0, b"") + frame(HEADERS, END_HEADERS, 1, headers) + data
+    return PREFACE + frame(SETTINGS, 0, 0, b"") + frame(HEADERS, END_HEADERS, 1, grpc_headers(path)) + data
 
 
 def data_frame(header):
@@ -200,6 +189,79 @@ class HostilePeersTest(SluiceTest):
                          sorted(e.pid for e in daemons), "a daemon was started again")
         self.sluice("submit", log_dir, "--job=%s" % job, "--output_dir=%s" % (self.tmp / "out"), "--worker_num=1",
                     "--epochs=1")
+
+    def train_beside(self, attack):
+        """Runs `attack(ports by role)` while a job trains, and then another job; returns by how many MiB each daemon grew."""
+        self.write_csv("train.csv", [(i % 2, i % 9, "abcdefg"[i % 7]) for i in range(6000)])
+        job = self.small_job(train="train.csv")
+        log_dir = self.up("--server_num=1", "--worker_num=1", name="cluster.log")
+        job_id = re.search(r"submitted (\S+)", self.sluice(
+            "submit", log_dir, "--detach", "--job=%s" % job, "--output_dir=%s" % (self.tmp / "attacked"), "--worker_num=1",
+            "--batch_size=4", "--epochs=500")).group(1)
+        steps = self.await_job(log_dir, job_id, lambda j: j["state"] == "JOB_RUNNING" and int(j["global_step"]) > 0, "trains")
+        daemons = {e.role: e for e in self.endpoints("cluster") if e.role in ("scheduler", "pserver")}
+        before = {role: self.resident_mib(e.pid) for role, e in daemons.items()}
+        attack({role: int(e.address.rsplit(":", 1)[1]) for role, e in daemons.items()})
+        grown = {role: self.resident_mib(e.pid) - before[role] for role, e in daemons.items()}
+        self.await_job(log_dir, job_id, lambda j: int(j["global_step"]) > int(steps["global_step"]), "trains on")
+        self.sluice("cancel", log_dir, job_id)
+        self.sluice("submit", log_dir, "--job=%s" % job, "--output_dir=%s" % (self.tmp / "after"), "--worker_num=1",
+                    "--epochs=1")
+        self.assertEqual({e.role: e.pid for e in self.endpoints("cluster") if e.role in daemons},
+                         {role: e.pid for role, e in daemons.items()}, "a daemon was started again")
+        return grown
+
+    def refusals(self, role):
+        """The audit lines of refusals of a daemon, as (method, reason)."""
+        name = {"scheduler": "scheduleraudit.*", "pserver": "serveraudit.*"}[role]
+        return [(line["method"], line["reason"]) for path in (self.tmp / "cluster.log").glob(name)
+                for line in map(json.loads, path.read_text().splitlines()) if line["event"] == "refusal"]
+
+    def test_requests_that_would_take_much_memory_are_refused(self):
+        """Protobuf makes an object of hundreds of bytes from an empty sub-message, which takes two on the wire."""
+        empty_traces, unknown_group = b"\x3a\x00", b"\xa3\x06\xa4\x06"
+        hosted = b"\x22" + varint(2 * MIB) + b"\x62\x00" * MIB  # one job, with empty tables
+        costly = [("scheduler", b"/sluice.Scheduler/Poll", empty_traces * (4 * MIB)),
+                  ("scheduler", b"/sluice.Scheduler/Poll", hosted),
+                  ("scheduler", b"/sluice.Scheduler/NextPhase", unknown_group * (2 * MIB)),
+                  ("scheduler", b"/sluice.Scheduler/CancelJob", unknown_group * (2 * MIB)),
+                  ("pserver", b"/sluice.Pserver/SaveShards", unknown_group * (2 * MIB)),
+                  ("pserver", b"/sluice.Pserver/OpenSharedMemory", unknown_group * (2 * MIB))]
+
+        def attack(ports):
+            for role, method, message in costly:
+                connection = Connection(ports[role], PATIENCE * TIME_SCALE)
+                connection.call(method, message)
+                connection.close()
+
+        grown = self.train_beside(attack)
+        print("costly requests: grew by %s MiB" % grown, flush=True)
+        for role, mib in grown.items():
+            self.assertLess(mib, 100, role)
+        for role, method, _ in costly:
+            self.assertIn((method.decode(), "invalid"), self.refusals(role))
+
+    def test_calls_that_send_only_headers_are_ended(self):
+        connections, calls = 50, 100  # as many as a connection may have
+        methods = {"scheduler": b"/sluice.Scheduler/Poll", "pserver": b"/sluice.Pserver/SaveShards"}
+
+        def attack(ports):
+            held = [Connection(ports[role], REQUEST * 3 * TIME_SCALE) for role in ports for _ in range(connections)]
+            for i, connection in enumerate(held):
+                method = methods[list(ports)[i // connections]]
+                opened = [connection.open(method) for _ in range(calls)]
+                self.assertEqual(len(opened), calls)
+            for connection in held:
+                while len(connection.ended) < calls:
+                    connection.read_frame()
+            for connection in held:
+                connection.close()
+
+        grown = self.train_beside(attack)
+        print("%d calls that send only headers: grew by %s MiB" % (connections * calls, grown), flush=True)
+        for role, mib in grown.items():
+            self.assertLess(mib, 60, role)
+            self.assertIn((methods[role].decode(), "room"), self.refusals(role))
 
     def raise_own_file_limit(self, wanted):
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

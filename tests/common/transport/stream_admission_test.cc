@@ -35,6 +35,25 @@ class StreamAdmissionTest : public testing::Test {
   int opened_ = 0;
 };
 
+TEST(StreamAdmissionOfPeersTest, APeerWithTooManyOpenStreamsLosesItsOldestSilentOne) {
+  StreamAdmission admission(6, 2, 3);
+  const char ids[8] = {};
+  const auto open = [&](int i, const std::string& peer) {
+    return admission.Open(&ids[i], {peer, absl::StrCat(peer, ":1")});
+  };
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_THAT(open(i, "a"), IsEmpty());
+    if (i > 0) admission.Spoke(&ids[i]);
+  }
+  EXPECT_THAT(open(3, "a"), ElementsAre(&ids[0]));
+  admission.Spoke(&ids[3]);
+  EXPECT_THAT(open(4, "a"), ElementsAre(&ids[4])) << "the others have spoken";
+  EXPECT_THAT(open(5, "b"), IsEmpty());
+  admission.Closed(&ids[1]);
+  EXPECT_THAT(open(6, "a"), IsEmpty());
+  EXPECT_EQ(admission.open(), 4u);
+}
+
 TEST_F(StreamAdmissionTest, APeerWithTooManySilentStreamsLosesItsOldest) {
   for (int i = 0; i < 3; ++i) EXPECT_THAT(Open("a", "a:1"), IsEmpty());
   EXPECT_THAT(Open("a", "a:1"), ElementsAre(0));
