@@ -46,6 +46,8 @@ absl::StatusOr<GrpcCredentials> OperatorCredentials(const ParsedCommand& command
   if (!credentials.tls()) {
     SLUICE_RETURN_IF_ERROR(
         CheckPlainText(scheduler, command.Switch("insecure") || security.insecure()));
+    if (command.Switch("any_local_user") || security.any_local_user())
+      credentials.ServeAnyLocalUser();
     return credentials;
   }
   if (credentials.self().role == PeerRole::kOperator) return credentials;
@@ -69,6 +71,8 @@ std::vector<FlagSpec> SchedulerFlags() {
   flags.push_back({"tls_ca", FlagKind::kText, "FILE", "", "the CA of the cluster (SLUICE_TLS_CA)"});
   flags.push_back({"insecure", FlagKind::kBool, "", "",
                    "allow a scheduler that is not at a loopback address, without TLS"});
+  flags.push_back({"any_local_user", FlagKind::kBool, "", "",
+                   "without TLS, also call a scheduler of another user of this host"});
   return flags;
 }
 

@@ -21,8 +21,10 @@ std::string CertificateFolder(const std::string& log_dir);
 // The credentials of an operator: --tls_cert, --tls_key and --tls_ca, else SLUICE_TLS_CERT,
 // SLUICE_TLS_KEY and SLUICE_TLS_CA. Else those that `--tls` has made for the cluster of the
 // command's log folder, if `scheduler` is its address. Without any: plain TCP, off loopback only
-// with --insecure, or when that cluster was started with it. INVALID_ARGUMENT: see CheckTlsFiles;
-// or the certificate is for another role; or plain TCP is not allowed.
+// with --insecure, or when that cluster was started with it. On loopback they then lead only to a
+// scheduler of this user or of root, without --any_local_user of the command or of that cluster.
+// INVALID_ARGUMENT: see CheckTlsFiles; or the certificate is for another role; or plain TCP is not
+// allowed.
 absl::StatusOr<GrpcCredentials> OperatorCredentials(const ParsedCommand& command,
                                                     const std::string& scheduler);
 

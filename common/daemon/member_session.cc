@@ -173,6 +173,7 @@ class PollingSession : public MemberSession {
       }
       if (status.ok()) {
         Answered();
+        refused_.clear();
         register_again = false;
         if (told_to_stop_) return End(absl::OkStatus());
         continue;
@@ -189,8 +190,18 @@ class PollingSession : public MemberSession {
             "the scheduler at ", options_.scheduler->address(), " has answered no report for ",
             absl::ToInt64Seconds(silent), " s: ", status.message())));
       }
+      LogRefusal();
       if (!Pause(options_.retry_pause)) return;
     }
+  }
+
+  // Says once, while the scheduler is silent, that somebody else serves in its place.
+  void LogRefusal() {
+    const std::string refused = options_.scheduler->WhyRefused();
+    if (refused == refused_) return;
+    refused_ = refused;
+    if (!refused.empty() && options_.log)
+      options_.log(absl::StrCat("the scheduler does not answer: ", refused));
   }
 
   absl::Status PollOnce() {
@@ -254,6 +265,8 @@ class PollingSession : public MemberSession {
   bool cut_off_ ABSL_GUARDED_BY(mutex_) = false;
   bool report_soon_ ABSL_GUARDED_BY(mutex_) = false;
 
+  std::string refused_;  // used by the poller alone: what LogRefusal has said
+
   std::thread poller_;
   std::thread helper_;
 };
@@ -273,9 +286,10 @@ absl::Status WaitForScheduler(SchedulerClient* scheduler, Clock* clock, absl::Du
     if (left <= kStopEvery) break;
     if (clock->Now() < next_log) continue;
     next_log += kNamePeersEvery;
+    const std::string refused = scheduler->WhyRefused();
     log(absl::StrCat("waiting for the scheduler at ", scheduler->address(), " (",
                      absl::ToInt64Seconds(clock->Now() - begin), " of ", absl::ToInt64Seconds(wait),
-                     " s)"));
+                     " s)", refused.empty() ? "" : ": ", refused));
   }
   return SchedulerDidNotAnswer(scheduler, wait);
 }

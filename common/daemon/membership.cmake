@@ -8,7 +8,7 @@ set_source_files_properties(process_info.cc PROPERTIES COMPILE_DEFINITIONS
 # The scheduler's calls, for members and operators.
 sluice_library(scheduler_client
   SOURCES scheduler_choice.cc scheduler_client.cc
-  DEPS sluice_base sluice_grpc_proto sluice_grpc_credentials sluice_grpc_transport absl::status absl::statusor absl::strings absl::time)
+  DEPS sluice_base sluice_grpc_proto sluice_grpc_credentials sluice_grpc_transport sluice_server_guard absl::status absl::statusor absl::strings absl::time)
 
 sluice_library(member_session
   SOURCES member_session.cc place_claim.cc

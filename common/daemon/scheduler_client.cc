@@ -12,6 +12,7 @@
 #include "common/daemon/control_plane.h"
 #include "common/daemon/scheduler_choice.h"
 #include "common/security/grpc_credentials.h"
+#include "common/security/server_guard.h"
 #include "common/transport/grpc_convert.h"
 #include "common/transport/renewable.h"
 #include "common/transport/retry.h"
@@ -71,12 +72,17 @@ struct Connection {
 class Peer {
  public:
   Peer(const std::string& address, const GrpcCredentials& credentials, Clock* clock)
-      : address_(address), tls_(credentials.tls()), clock_(clock), connection_([=] {
-          return std::make_shared<Connection>(OpenChannel(address, credentials));
-        }) {}
+      : address_(address),
+        guard_(address, credentials),
+        tls_(credentials.tls()),
+        clock_(clock),
+        connection_(
+            [=] { return std::make_shared<Connection>(OpenChannel(address, credentials)); }) {}
 
   const std::string& address() const { return address_; }
   std::shared_ptr<Connection> Get() { return connection_.Get(); }
+  // `failed`, or why another user of this host who serves there is not called.
+  absl::Status Explain(const absl::Status& failed) const { return guard_.Explain(failed); }
 
   // A call over `connection` got no answer.
   void Failed(const std::shared_ptr<Connection>& connection) {
@@ -103,6 +109,7 @@ class Peer {
   }
 
   const std::string address_;
+  const ServerGuard guard_;
   const bool tls_;
   Clock* const clock_;
   Renewable<Connection> connection_;
@@ -129,9 +136,10 @@ class GrpcSchedulerClient : public SchedulerClient {
       if (AwaitConnection(std::min(next, end) - clock_->Now())) return absl::OkStatus();
       if (clock_->Now() >= end) break;
       if (log) {
+        const std::string refused = WhyRefused();
         log(absl::StrCat("waiting for the scheduler at ", addresses_, " (",
                          absl::ToInt64Seconds(clock_->Now() - begin), " of ",
-                         absl::ToInt64Seconds(wait), " s)"));
+                         absl::ToInt64Seconds(wait), " s)", refused.empty() ? "" : ": ", refused));
       }
     }
     return SchedulerDidNotAnswer(this, wait);
@@ -142,6 +150,14 @@ class GrpcSchedulerClient : public SchedulerClient {
     context.set_deadline(GrpcDeadline(absl::Seconds(1)));
     ClusterStatus reply;
     return peers_[0]->Get()->stub->GetStatus(&context, GetStatusRequest(), &reply).error_message();
+  }
+
+  std::string WhyRefused() override {
+    for (const auto& peer : peers_) {
+      const absl::Status status = peer->Explain(absl::UnavailableError(""));
+      if (!status.message().empty()) return std::string(status.message());
+    }
+    return "";
   }
 
   absl::StatusOr<RegisterReply> Register(const RegisterRequest& request) override {
@@ -318,7 +334,7 @@ class GrpcSchedulerClient : public SchedulerClient {
       choice_->NoAnswer(chosen);
       peer.Failed(connection);
       return absl::UnavailableError(
-          absl::StrCat(Name(peer), " did not answer ", name, ": ", error.message()));
+          absl::StrCat(Name(peer), " did not answer ", name, ": ", peer.Explain(error).message()));
     }
     if (absl::IsUnimplemented(error)) {
       return absl::UnimplementedError(absl::StrCat(

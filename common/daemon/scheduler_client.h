@@ -56,6 +56,9 @@ class SchedulerClient {
   // refused;
   // "" when it says nothing.
   virtual std::string WhyNotReady() { return ""; }
+  // Why the process that serves at one of the addresses is not called: another user of this host
+  // runs it (ServerGuard). "" when that is not so.
+  virtual std::string WhyRefused() { return ""; }
 
   // UNAVAILABLE when the scheduler cannot be reached or the deadline passes. Calls that wait at the
   // scheduler (Poll, NextPhase, WatchJob, CheckpointJob) get their wait_ms on top of the deadline.
@@ -93,6 +96,11 @@ class SchedulerClient {
 
 // The error of a caller that has waited for so long until the scheduler is ready.
 inline absl::Status SchedulerDidNotAnswer(SchedulerClient* scheduler, absl::Duration waited) {
+  if (const std::string refused = scheduler->WhyRefused(); !refused.empty()) {
+    return absl::UnavailableError(absl::StrCat("scheduler at ", scheduler->address(),
+                                               " did not answer within ",
+                                               absl::FormatDuration(waited), ": ", refused));
+  }
   const std::string why = scheduler->WhyNotReady();
   return absl::UnavailableError(absl::StrCat(
       "scheduler at ", scheduler->address(), " did not answer within ",

@@ -46,7 +46,7 @@ class GrpcCredentials {
   // For connections to servers of this role.
   std::shared_ptr<grpc::ChannelCredentials> ForClientOf(PeerRole server) const;
 
-  // Without TLS, servers on loopback then serve every user of this host (PeerVerifier).
+  // On loopback without TLS, servers then serve, and clients call, every user (ServerGuard).
   void ServeAnyLocalUser() { serves_any_local_user_ = true; }
   bool serves_any_local_user() const { return serves_any_local_user_; }
 

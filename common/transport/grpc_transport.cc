@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <atomic>
 #include <deque>
+#include <functional>
 #include <map>
 #include <thread>
 #include <utility>
@@ -17,6 +18,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/mutex.h"
+#include "common/security/server_guard.h"
 #include "common/transport/grpc_convert.h"
 #include "common/transport/renewable.h"
 
@@ -260,6 +262,15 @@ grpc::ChannelArguments Arguments(const GrpcTransport::Options& options) {
   return args;
 }
 
+// The way to one pserver.
+struct Way {
+  Way(const std::string& address, const GrpcCredentials& credentials,
+      std::function<std::shared_ptr<grpc::Channel>()> open)
+      : guard(address, credentials), channel(std::move(open)) {}
+  const ServerGuard guard;
+  Renewable<grpc::Channel> channel;
+};
+
 }  // namespace
 
 class GrpcTransport::Impl {
@@ -280,15 +291,12 @@ class GrpcTransport::Impl {
   }
 
   std::unique_ptr<Stream> Connect(const std::string& address, StreamCallbacks callbacks) {
-    Renewable<grpc::Channel>* const route = RouteTo(address);
-    std::shared_ptr<grpc::Channel> channel = route->Get();
-    if (options_.credentials.tls()) {
-      callbacks.on_closed = [route, channel,
-                             then = std::move(callbacks.on_closed)](absl::Status status) {
-        if (absl::IsUnavailable(status)) route->Replace(channel);
-        then(std::move(status));
-      };
-    }
+    Way* const way = WayTo(address);
+    std::shared_ptr<grpc::Channel> channel = way->channel.Get();
+    callbacks.on_closed = [this, way, channel,
+                           then = std::move(callbacks.on_closed)](absl::Status status) {
+      then(absl::IsUnavailable(status) ? NoAnswer(way, channel, status) : std::move(status));
+    };
     auto call = std::make_unique<ClientCall>(address, std::move(callbacks),
                                              options_.max_queued_bytes, &queued_bytes_);
     grpc::CompletionQueue* queue = queues_[next_queue_++ % queues_.size()].get();
@@ -298,8 +306,8 @@ class GrpcTransport::Impl {
 
   absl::StatusOr<std::string> Call(const std::string& address, const std::string& method,
                                    const std::string& request, absl::Duration timeout) {
-    Renewable<grpc::Channel>* const route = RouteTo(address);
-    const std::shared_ptr<grpc::Channel> channel = route->Get();
+    Way* const way = WayTo(address);
+    const std::shared_ptr<grpc::Channel> channel = way->channel.Get();
     grpc::GenericStub stub(channel);
     grpc::ClientContext context;
     context.set_deadline(GrpcDeadline(timeout));
@@ -318,8 +326,8 @@ class GrpcTransport::Impl {
     }
     const std::string what = absl::StrCat(method, " of ", address);
     if (!status.ok()) {
-      const absl::Status error = FromGrpcStatus(status);
-      if (options_.credentials.tls() && absl::IsUnavailable(error)) route->Replace(channel);
+      absl::Status error = FromGrpcStatus(status);
+      if (absl::IsUnavailable(error)) error = NoAnswer(way, channel, error);
       return absl::Status(error.code(), absl::StrCat(what, ": ", error.message()));
     }
     Message message;
@@ -336,16 +344,23 @@ class GrpcTransport::Impl {
   size_t queued_bytes() const { return queued_bytes_; }
 
  private:
-  // The channel to an address, which lives as long as this transport.
-  Renewable<grpc::Channel>* RouteTo(const std::string& address) {
+  // Nobody answered over `channel`. Returns `error`, with the reason when it is known.
+  absl::Status NoAnswer(Way* way, const std::shared_ptr<grpc::Channel>& channel,
+                        const absl::Status& error) const {
+    if (options_.credentials.tls()) way->channel.Replace(channel);
+    return way->guard.Explain(error);
+  }
+
+  // The way to an address, which lives as long as this transport.
+  Way* WayTo(const std::string& address) {
     MutexLock lock(&mutex_);
-    std::unique_ptr<Renewable<grpc::Channel>>& route = routes_[address];
-    if (route == nullptr) {
-      route = std::make_unique<Renewable<grpc::Channel>>([this, address] {
+    std::unique_ptr<Way>& way = ways_[address];
+    if (way == nullptr) {
+      way = std::make_unique<Way>(address, options_.credentials, [this, address] {
         return grpc::CreateCustomChannel(address, channel_credentials_, Arguments(options_));
       });
     }
-    return route.get();
+    return way.get();
   }
 
   const Options options_;
@@ -354,7 +369,7 @@ class GrpcTransport::Impl {
   std::vector<std::thread> threads_;  // one per queue
   std::atomic<size_t> next_queue_{0}, queued_bytes_{0};
   Mutex mutex_;
-  std::map<std::string, std::unique_ptr<Renewable<grpc::Channel>>> routes_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, std::unique_ptr<Way>> ways_ ABSL_GUARDED_BY(mutex_);
 };
 
 namespace {

@@ -200,15 +200,15 @@ class DeployTest(SluiceTest):
             log = self.tmp / ("log." + role)
             log.mkdir(mode=int(setting(unit, "LogsDirectoryMode")[0], 8))
             os.chown(log, user, GROUP)
-            # Without TLS, daemons on loopback serve only their own user.
+            # Without TLS, daemons on loopback serve and call only their own user and root.
             daemons[role] = user, self.start(
                 "sluice-" + role, *flags.get(role, ["--rank=0", "--scheduler=" + scheduler]), "--any_local_user",
                 "--log_dir=%s" % log, log=role + ".out", user=user, group=GROUP, extra_groups=[],
                 umask=int(setting(unit, "UMask")[0], 8), env={**os.environ, "SLUICE_OUTPUT_ROOT": str(out)})
         wait_until(lambda: self.members(scheduler), "both members")
-        done = self.run_program("sluice", "submit", "--job=%s" % job, "--scheduler=" + scheduler,
+        done = self.run_program("sluice", "submit", "--job=%s" % job, "--scheduler=" + scheduler, "--any_local_user",
                                 "--output_dir=%s" % (out / "job"))
-        self.run_program("sluice", "down", "--scheduler=" + scheduler)
+        self.run_program("sluice", "down", "--scheduler=" + scheduler, "--any_local_user")
         self.assertEqual(done.returncode, 0, done.stdout)
         self.assertEqual([self.exit_code(daemon) for _, daemon in daemons.values()], [0, 0, 0])
         owners = {path.stat().st_uid for path in (out / "job").rglob("*")}
@@ -219,7 +219,7 @@ class DeployTest(SluiceTest):
         self.assertNotEqual(reads.returncode, 0, reads.stdout)
 
     def members(self, scheduler):
-        done = self.run_program("sluice", "status", "--scheduler=%s" % scheduler)
+        done = self.run_program("sluice", "status", "--scheduler=%s" % scheduler, "--any_local_user")
         return done.stdout if done.stdout.count(" alive ") == 2 else ""
 
     def test_readme_and_the_cluster_file_name_the_same_commands(self):

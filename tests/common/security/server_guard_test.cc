@@ -1,0 +1,154 @@
+#include "common/security/server_guard.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+
+#include <cerrno>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/clock.h"
+#include "common/daemon/scheduler_client.h"
+#include "common/security/grpc_credentials.h"
+#include "common/transport/grpc_transport.h"
+#include "proto/scheduler.grpc.pb.h"
+#include "tests/common/security/server_process.h"
+#include "tests/common/transport/recording_streams.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string AddressOf(uint16_t port) { return absl::StrCat("127.0.0.1:", port); }
+
+ServerProcess::Options Foreign(uint16_t port = 0) {
+  ServerProcess::Options options;
+  options.user = kNobody;
+  options.port = port;
+  return options;
+}
+
+// The error of a connection that does not wait, as SO_ERROR tells it.
+int OutcomeOfNonBlockingConnect(uint16_t port, int type = SOCK_STREAM) {
+  const int fd = socket(AF_INET, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(port);
+  int error = 0;
+  if (connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) {
+    EXPECT_EQ(errno, EINPROGRESS);
+    pollfd writable = {fd, POLLOUT, 0};
+    EXPECT_EQ(poll(&writable, 1, 10000), 1);
+    socklen_t size = sizeof(error);
+    EXPECT_EQ(getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size), 0);
+  }
+  close(fd);
+  return error;
+}
+
+class ServerGuardTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (geteuid() != 0) GTEST_SKIP() << "only root can run a server of another user";
+  }
+};
+
+TEST_F(ServerGuardTest, ConnectionsToAnotherUsersServerFail) {
+  const ServerProcess server(Foreign());
+  const ServerGuard guard(AddressOf(server.port()), GrpcCredentials());
+  EXPECT_EQ(ClientEnd(server.port()).error(), EACCES);
+  EXPECT_EQ(OutcomeOfNonBlockingConnect(server.port()), EACCES);
+  EXPECT_EQ(OutcomeOfNonBlockingConnect(server.port(), SOCK_DGRAM), 0);
+  const absl::Status why = guard.Explain(absl::UnavailableError("connect"));
+  EXPECT_TRUE(absl::IsUnavailable(why));
+  EXPECT_THAT(why.message(), HasSubstr(absl::StrCat("user ", kNobody)));
+}
+
+TEST_F(ServerGuardTest, OtherAddressesAndSettingsAreLeftAlone) {
+  const ServerProcess server(Foreign());
+  GrpcCredentials any_user;
+  any_user.ServeAnyLocalUser();
+  const ServerGuard open(AddressOf(server.port()), any_user);
+  const ServerGuard elsewhere(absl::StrCat("10.0.0.1:", server.port()), GrpcCredentials());
+  EXPECT_EQ(ClientEnd(server.port()).error(), 0);
+  EXPECT_EQ(OutcomeOfNonBlockingConnect(server.port()), 0);
+  EXPECT_EQ(open.Explain(absl::UnavailableError("connect")).message(), "connect");
+}
+
+TEST_F(ServerGuardTest, ServersOfTheOwnUserAreReachedAndClosedPortsRefused) {
+  ServerProcess server({});
+  const uint16_t port = server.port();
+  const ServerGuard guard(AddressOf(port), GrpcCredentials());
+  EXPECT_EQ(ClientEnd(port).error(), 0);
+  EXPECT_EQ(OutcomeOfNonBlockingConnect(port), 0);
+  server.Stop();
+  EXPECT_EQ(ClientEnd(port).error(), ECONNREFUSED);
+  EXPECT_EQ(OutcomeOfNonBlockingConnect(port), ECONNREFUSED);
+}
+
+TEST_F(ServerGuardTest, AStreamSendsNothingToAnotherUser) {
+  const ServerProcess server(Foreign());
+  GrpcTransport transport;
+  {
+    RecordingClient client(&transport, AddressOf(server.port()));
+    client.Send("a secret");
+    ASSERT_TRUE(client.AwaitClosed());
+    const absl::Status closed = client.status();
+    EXPECT_TRUE(absl::IsUnavailable(closed)) << closed;
+    EXPECT_THAT(closed.message(), HasSubstr(absl::StrCat("user ", kNobody)));
+  }
+  const auto answer =
+      transport.Call(AddressOf(server.port()), "/a/b", "a secret", absl::Seconds(10));
+  EXPECT_TRUE(absl::IsUnavailable(answer.status())) << answer.status();
+  EXPECT_THAT(answer.status().message(), HasSubstr(absl::StrCat("user ", kNobody)));
+  server.AwaitAccepted(1);
+  EXPECT_EQ(server.bytes(), 0);
+}
+
+// gRPC connects again by itself after the scheduler has died.
+TEST_F(ServerGuardTest, EachNewConnectionOfASchedulersClientIsChecked) {
+  int port = 0;
+  const auto serve = [&port] {
+    static Scheduler::Service service;  // answers UNIMPLEMENTED
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort(AddressOf(static_cast<uint16_t>(port)),
+                             grpc::InsecureServerCredentials(), port == 0 ? &port : nullptr);
+    builder.RegisterService(&service);
+    return builder.BuildAndStart();
+  };
+  auto scheduler = serve();
+  const auto client =
+      SchedulerClient::Create(AddressOf(static_cast<uint16_t>(port)), Clock::Real());
+  for (int life = 0; life < 2; ++life) {
+    absl::Status answered;
+    for (int i = 0; i < 100; ++i) {
+      answered = client->GetStatus().status();
+      if (absl::IsUnimplemented(answered)) break;
+    }
+    EXPECT_TRUE(absl::IsUnimplemented(answered)) << answered;
+    scheduler->Shutdown();
+    scheduler.reset();
+    {
+      const ServerProcess server(Foreign(static_cast<uint16_t>(port)));
+      const absl::Status refused = client->GetStatus().status();
+      EXPECT_TRUE(absl::IsUnavailable(refused)) << refused;
+      EXPECT_THAT(refused.message(), HasSubstr(absl::StrCat("user ", kNobody)));
+      EXPECT_THAT(client->WhyRefused(), HasSubstr(absl::StrCat("user ", kNobody)));
+      const absl::Status waited = client->WaitReady(absl::Milliseconds(200), nullptr);
+      EXPECT_THAT(waited.message(), HasSubstr(absl::StrCat("user ", kNobody)));
+      server.AwaitAccepted(1);
+      EXPECT_EQ(server.bytes(), 0);
+    }
+    scheduler = serve();
+  }
+}
+
+}  // namespace
+}  // namespace sluice
