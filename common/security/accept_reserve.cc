@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
@@ -19,6 +20,8 @@ namespace sluice {
 namespace {
 
 constexpr absl::Duration kPause = absl::Milliseconds(5);
+// A thread that accepts may also be the one that closes connections, so it must not wait for ever.
+constexpr int kMaxPauses = 20;
 
 int RealAccept(int listener, sockaddr* peer, socklen_t* size, int flags) {
   return static_cast<int>(syscall(SYS_accept4, listener, peer, size, flags));
@@ -56,18 +59,22 @@ class Reserve {
   }
 
   // Closes the oldest connection that waits at the listener. False when there is no descriptor for
-  // that either: another thread was faster.
+  // that either. Another thread may take one that is given up here, so there are several.
   bool DropOne(int listener) {
     MutexLock lock(&mutex_);
     OpenLocked();
-    if (fd_ < 0) return false;
-    close(fd_);
-    fd_ = -1;
-    const int connection = RealAccept(listener, nullptr, nullptr, SOCK_CLOEXEC);
-    const bool taken = connection >= 0 || !NoDescriptor(errno);
-    if (connection >= 0) {
-      close(connection);
-      dropped_.fetch_add(1, std::memory_order_relaxed);
+    bool taken = false;
+    for (int& fd : fds_) {
+      if (fd < 0) continue;
+      close(fd);
+      fd = -1;
+      const int connection = RealAccept(listener, nullptr, nullptr, SOCK_CLOEXEC);
+      taken = connection >= 0 || !NoDescriptor(errno);
+      if (connection >= 0) {
+        close(connection);
+        dropped_.fetch_add(1, std::memory_order_relaxed);
+      }
+      if (taken) break;
     }
     OpenLocked();
     return taken;
@@ -77,11 +84,13 @@ class Reserve {
 
  private:
   void OpenLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    if (fd_ < 0) fd_ = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    for (int& fd : fds_) {
+      if (fd < 0) fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    }
   }
 
   Mutex mutex_;
-  int fd_ ABSL_GUARDED_BY(mutex_) = -1;
+  std::array<int, 8> fds_ ABSL_GUARDED_BY(mutex_) = {-1, -1, -1, -1, -1, -1, -1, -1};
   std::atomic<uint64_t> dropped_{0};  // relaxed: a count
 };
 
@@ -104,8 +113,10 @@ void CopyAddress(const sockaddr_storage& from, socklen_t from_size, sockaddr* to
   *size = from_size;
 }
 
+bool Blocks(int listener) { return (fcntl(listener, F_GETFL) & O_NONBLOCK) == 0; }
+
 int Accept(int listener, sockaddr* peer, socklen_t* size, int flags) {
-  for (;;) {
+  for (int pauses = 0;;) {
     sockaddr_storage from = {};
     socklen_t from_size = sizeof(from);
     const int connection =
@@ -122,14 +133,19 @@ int Accept(int listener, sockaddr* peer, socklen_t* size, int flags) {
     if (NoDescriptor(error) && IsListener(listener)) {
       // The kernel looks for a descriptor before it looks for a connection.
       if (!HasConnection(listener, 0)) {
-        if ((fcntl(listener, F_GETFL) & O_NONBLOCK) != 0) {
+        if (!Blocks(listener)) {
           errno = EAGAIN;
           return -1;
         }
         HasConnection(listener, -1);  // there may be a descriptor by then
         continue;
       }
-      if (!Reserve::OfProcess().DropOne(listener)) Clock::Real()->Sleep(kPause);
+      if (Reserve::OfProcess().DropOne(listener)) continue;
+      if (++pauses > kMaxPauses && !Blocks(listener)) {
+        errno = EAGAIN;
+        return -1;
+      }
+      Clock::Real()->Sleep(kPause);
     } else if (NoMemory(error)) {
       Clock::Real()->Sleep(kPause);
     } else if (!OfOneConnection(error)) {

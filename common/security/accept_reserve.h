@@ -7,7 +7,10 @@
 //
 // - Without a descriptor (EMFILE, ENFILE) they give up one that was kept for this, accept the
 //   connection, close it, and go on. The peer sees that its connection ends, and may try again. The
-//   queue of the listener empties, so that the connections that come later are noticed.
+//   queue of the listener empties, so that the connections that come later are noticed. Eight are
+//   kept, because other threads may take one that is given up. Should all be lost, a listener that
+//   does not block returns EAGAIN after 0.1 s, as if nobody waited, so that the thread can close
+//   connections; those that wait are taken with the next that comes.
 // - Without memory for a socket (ENOBUFS, ENOMEM) they wait a moment and try again.
 // - Errors of one connection that has broken meanwhile (ECONNABORTED, EPROTO, ...) are skipped, as
 //   accept(2) advises.
@@ -24,7 +27,7 @@
 
 namespace sluice {
 
-// Opens the descriptor that is kept. Call it before a server listens; later calls do nothing. It
+// Opens the descriptors that are kept. Call it before a server listens; later calls do nothing. It
 // also makes sure that a program links the functions above.
 void KeepAcceptReserve();
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cerrno>
 #include <thread>
 #include <vector>
@@ -71,6 +72,82 @@ TEST(AcceptReserveTest, AnAdminPortServesAgainOnceThereAreDescriptors) {
   EXPECT_TRUE(answer) << httplib::to_string(answer.error());
   server.stop();
   thread.join();
+}
+
+// A thread that takes and keeps each descriptor that becomes free, up to `most`.
+class Taker {
+ public:
+  explicit Taker(size_t most)
+      : thread_([this, most] {
+          while (!ends_) {
+            const int fd = taken_.size() < most ? dup(STDERR_FILENO) : -1;
+            if (fd >= 0) taken_.push_back(fd);
+            runs_ = true;
+          }
+        }) {
+    while (!runs_) std::this_thread::yield();
+  }
+  ~Taker() {
+    ends_ = true;
+    thread_.join();
+    for (const int fd : taken_) close(fd);
+  }
+
+ private:
+  std::atomic<bool> runs_{false}, ends_{false};
+  std::vector<int> taken_;  // of the thread
+  std::thread thread_;
+};
+
+class ListenerWithoutDescriptors : public testing::Test {
+ protected:
+  ListenerWithoutDescriptors()
+      : listener_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
+    KeepAcceptReserve();
+    sockaddr_in address = LoopbackAddress(0);
+    socklen_t size = sizeof address;
+    EXPECT_EQ(bind(listener_, reinterpret_cast<sockaddr*>(&address), size), 0);
+    EXPECT_EQ(listen(listener_, kIdle), 0);
+    EXPECT_EQ(getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size), 0);
+    port_ = ntohs(address.sin_port);
+    for (int i = 0; i < kIdle; ++i)
+      clients_.push_back(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  }
+  ~ListenerWithoutDescriptors() override {
+    for (const int fd : clients_) close(fd);
+    close(listener_);
+  }
+  void ConnectAll() {
+    for (const int fd : clients_) ASSERT_TRUE(Connect(fd, port_));
+  }
+
+  const int listener_;
+  int port_ = 0;
+  std::vector<int> clients_;
+};
+
+TEST_F(ListenerWithoutDescriptors, OtherThreadsMayTakeSomeOfTheKeptOnes) {
+  const NoDescriptorsLeft none;
+  const Taker taker(3);
+  ConnectAll();
+  EXPECT_EQ(accept(listener_, nullptr, nullptr), -1);
+  EXPECT_EQ(errno, EAGAIN);
+  for (const int fd : clients_) EXPECT_TRUE(AwaitEvent(fd)) << "the connection still waits";
+}
+
+TEST_F(ListenerWithoutDescriptors, TheThreadGoesOnWhenOthersTakeAll) {
+  {
+    const NoDescriptorsLeft none;
+    const Taker taker(100);
+    ConnectAll();
+    EXPECT_EQ(accept(listener_, nullptr, nullptr), -1);
+    EXPECT_EQ(errno, EAGAIN);
+  }
+  // Those that still wait are taken now.
+  std::vector<int> accepted;
+  for (int fd; (fd = accept(listener_, nullptr, nullptr)) >= 0;) accepted.push_back(fd);
+  for (const int fd : accepted) close(fd);
+  for (const int fd : clients_) EXPECT_TRUE(AwaitEvent(fd)) << "the connection still waits";
 }
 
 TEST(AcceptReserveTest, AListenerThatHasNoConnectionSaysSo) {
