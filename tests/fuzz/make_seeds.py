@@ -245,6 +245,31 @@ def choices():
             seed(target, f"random_{number}", random.Random(number).randbytes(200 << 2 * number))
 
 
+def requests():
+    """Wire format; the first byte chooses the call, in the order of proto/scheduler.proto and then proto/pserver.proto."""
+    def field(number, wire_type, content):
+        tag = number << 3 | wire_type
+        return bytes([tag] if tag < 128 else [tag & 127 | 128, tag >> 7]) + content
+
+    def text(number, content):
+        return field(number, 2, bytes([len(content)]) + content)
+
+    for call in range(18):
+        numbers = b"".join(field(number, 0, b"\x01") for number in range(1, 20))
+        texts = b"".join(text(number, b"\x08\x01") for number in range(1, 30))
+        seed("request_bytes", f"call_{call}_with_numbers", bytes([call]) + numbers)
+        seed("request_bytes", f"call_{call}_with_texts", bytes([call]) + texts)
+    for call, name in ((1, "poll"), (4, "phase"), (8, "submit")):
+        seed("request_bytes", f"{name}_with_empty_parts", bytes([call]) + b"".join(text(n, b"") * 20 for n in range(1, 30)))
+        nested = b""
+        for _ in range(30):
+            nested = text(1, nested)
+        seed("request_bytes", f"{name}_with_nested_parts", bytes([call]) + nested)
+    groups = b"".join(field(100 + n, 3, b"") for n in range(40)) + b"".join(field(139 - n, 4, b"") for n in range(40))
+    seed("request_bytes", "unknown_groups", b"\x01" + groups)
+    seed("request_bytes", "truncated", b"\x01" + text(5, b"abc")[:-1])
+
+
 def greetings():
     """One stranger or impostor of each kind, whose bytes come at once."""
     for whole, name in ((True, "strangers"), (False, "impostor")):
@@ -307,6 +332,7 @@ def shared_memory():
 
 choices()
 greetings()
+requests()
 shared_memory()
 orders()
 configs()
