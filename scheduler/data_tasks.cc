@@ -16,7 +16,7 @@ namespace {
 
 // Keeps the order of the tasks independent of everything else that is drawn from the seed.
 constexpr uint64_t kTaskOrder = 0x7461736B;
-// Of all files together; a file's size is a signed number of 64 bits.
+// The largest sum of file sizes that is accepted: one file's size is a signed number of 64 bits.
 constexpr uint64_t kMostBytes = INT64_MAX;
 
 uint64_t TasksOf(uint64_t bytes, uint64_t task_bytes) {

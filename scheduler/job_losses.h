@@ -1,15 +1,14 @@
 // Carries out what the loss of a member means for its job, as member_loss.h decides.
 //
-//   Lose       counts the loss. The rank of a lost worker waits for another one (RankReplacement),
-//   or
-//              the job prepares to continue without it (RankRemoval). The shards of a lost pserver
-//              wait for another process (ShardTakeover). Otherwise the attempt ends (RollBack).
+//   Lose       counts the loss. The rank of a lost worker waits for another worker
+//              (RankReplacement), or the job prepares to continue without it (RankRemoval). The
+//              shards of a lost pserver wait for another process (ShardTakeover). Otherwise the
+//              attempt ends (RollBack).
 //   Advance    brings replacement, removal and takeover forward, as members report and time passes.
 //   TakeGroup  takes what ranks that keep dense tables say of their group. If they cannot continue
 //              in place, the attempt ends as well.
-//   RollBack   ends the attempt; the next one begins at the newest checkpoint (NextAttempt),
-//   without
-//              the ranks that were to be removed.
+//   RollBack   ends the attempt. The next one begins at the newest checkpoint (NextAttempt),
+//              without the ranks that were to be removed.
 //
 // Status codes: an error means that the job can neither continue nor go back by itself. The caller
 // returns it to former members (AttemptPlans::GoBack) or ends it.

@@ -16,7 +16,7 @@ namespace sluice {
 
 // All ranks get the table of pieces in one message, and keep it.
 inline constexpr int kMaxPieces = 2 << 20;
-// Of an epoch, so that the steps of all epochs can be counted: 2^46 is 70 million million.
+// Bounds an epoch, so that the steps of all epochs can be counted: 2^46 is 70 million million.
 inline constexpr uint64_t kMaxExamples = uint64_t{1} << 46;
 
 // FAILED_PRECONDITION: `n` pieces are more than kMaxPieces.

@@ -21,7 +21,7 @@ using google::protobuf::Message;
 
 constexpr int kMaxDepth = 100;
 
-// What memory allocators and protobuf's containers need beside the values.
+// Memory that allocators and protobuf's containers need in addition to the values.
 constexpr size_t kAllocation = 16;
 constexpr size_t kString = sizeof(std::string) + 2 * kAllocation;
 constexpr size_t kPointer = 2 * sizeof(void*);  // lists grow by doubling

@@ -1,7 +1,7 @@
 // Chooses the instruction set of loops that are compiled once for each.
 //
-// Whoever has such loops asks for the set when they run, or once before that. All loops give the
-// same bits on every set.
+// Code with such loops asks for the set when it runs them, or once before. All loops give the same
+// bits on every set.
 //
 // Thread safety: free functions, safe from any thread, but for UseInstructionSetForTest.
 #pragma once

@@ -44,7 +44,7 @@ bool IsEstablished(int fd) {
   return info.tcpi_state == TCP_ESTABLISHED;
 }
 
-// What the answer about the client's end means, now that it has been given.
+// Decides who owns the connection, after the kernel has answered about the client's end.
 absl::StatusOr<uid_t> Conclude(int connection, const absl::StatusOr<LocalSocket>& client) {
   if (!IsEstablished(connection)) return Gone();
   if (absl::IsUnavailable(client.status())) return client.status();

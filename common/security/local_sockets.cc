@@ -32,7 +32,7 @@ std::atomic<bool> kernel_answers{false};
 
 absl::Status NoSocket() { return absl::NotFoundError("the kernel knows no such socket"); }
 
-// What errno says about a file or socket that could not be opened.
+// The error for a file or socket that could not be opened; errno says why.
 absl::Status CannotAsk() {
   if (errno != EMFILE && errno != ENFILE) return NoSocket();
   return absl::UnavailableError(

@@ -26,7 +26,7 @@ bool ServesOneUser(const GrpcCredentials& credentials, const std::string& addres
          IsLoopback(bound->host);
 }
 
-// What the peer has sent and nobody has read.
+// The number of bytes that the peer has sent and nobody has read yet.
 int BytesReceived(int connection) {
   int bytes = 0;
   return ioctl(connection, SIOCINQ, &bytes) == 0 ? bytes : 0;

@@ -26,7 +26,7 @@ namespace sluice {
 
 inline constexpr char kOpenSharedMemoryMethod[] = "/sluice.Pserver/OpenSharedMemory";
 inline constexpr uint32_t kShmProtocol = 1;
-// Of an OpenSharedMemoryRequest, which has a number and a name of 36 bytes.
+// The longest OpenSharedMemoryRequest that is accepted. It has a number and a name of 36 bytes.
 inline constexpr size_t kMaxInvitationRequestBytes = 1024;
 
 // The first packet of a client, in the machine's byte order. The token follows.

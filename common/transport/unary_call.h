@@ -20,7 +20,7 @@ class GrpcServerCall;
 
 class UnaryCall {
  public:
-  // Of a call that ServeUnary serves; keeps it alive.
+  // `call` is one that ServeUnary serves. This object keeps it alive.
   UnaryCall(GrpcServerCall* call, PeerIdentity peer);
   ~UnaryCall();
   UnaryCall(const UnaryCall&) = delete;
