@@ -12,6 +12,7 @@
 #include "common/base/message_text.h"
 #include "common/base/printable.h"
 #include "common/base/status_macros.h"
+#include "common/daemon/control_plane.h"
 
 namespace sluice {
 namespace {
@@ -107,6 +108,11 @@ absl::Status CheckLists(const PollRequest& request) {
     return absl::InvalidArgumentError(
         absl::StrCat("RankGroupReport.card has ", request.group().card().size(), " bytes; at most ",
                      kMaxReportedCardBytes, " are allowed"));
+  }
+  if (request.cut().state().net_state().size() > kMaxNetStateBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("WorkerState.net_state has ", request.cut().state().net_state().size(),
+                     " bytes; at most ", kMaxNetStateBytes, " are allowed"));
   }
   size_t bytes = 0;
   for (const HostedJob& hosted : request.hosted()) bytes += hosted.ByteSizeLong();

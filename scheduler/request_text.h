@@ -34,8 +34,6 @@ inline constexpr int kMaxPieces = 1 << 20;
 inline constexpr int kMaxBins = 1 << 20;  // of each list of EvalSums; model/eval/eval_accumulator.h
 // RankGroupReport.card; kMaxCardBytes in common/collective/rank_card.h.
 inline constexpr size_t kMaxReportedCardBytes = 64 << 10;
-// Of PollRequest.hosted, which the scheduler keeps until the next report.
-inline constexpr size_t kMaxHostedBytes = size_t{32} << 20;
 
 // INVALID_ARGUMENT names the list, or the field of bytes, that is too long.
 absl::Status CheckLists(const RegisterRequest& request);

@@ -24,6 +24,7 @@ JobLedger::JobLedger(std::string job_id, const UpdatePolicy& policy, View view, 
                      uint64_t closed)
     : job_id_(std::move(job_id)),
       mode_(policy.mode),
+      pulls_may_wait_(policy.mode == Mode::kSync || policy.max_staleness.has_value()),
       clock_(clock),
       view_(std::move(view)),
       frames_(policy.worker_num, policy.mode == Mode::kSync),
@@ -112,12 +113,12 @@ JobLedger::Outcome JobLedger::Complete(Request* request) {
   const FrameHeader& header = request->frame.header;
   const uint32_t rank = request->caller.rank;
   Outcome outcome;
-  // A pull that is parked keeps what is left of its message, but not the push that came with it.
-  // That is released after the lock.
+  // A pull that is parked keeps its keys, and not a push or padding that came with them. That is
+  // released after the lock.
   PayloadReader whole;
-  if (header.has_push() && header.has_pull()) {
+  if (header.has_pull() && pulls_may_wait_) {
     whole = std::move(request->frame.payload);
-    request->frame.payload = PayloadReader(whole.Share(whole.remaining()));
+    request->frame.payload = PayloadReader(whole.Keep(whole.remaining()));
   }
   MutexLock lock(&mutex_);
   // The report of Fence about this life must stay true.

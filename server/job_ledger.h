@@ -161,6 +161,7 @@ class JobLedger {
 
   const std::string job_id_;
   const Mode mode_;
+  const bool pulls_may_wait_;  // in this mode
   Clock* const clock_;
 
   Mutex mutex_;

@@ -6,7 +6,7 @@
 namespace sluice {
 
 size_t ParkedPulls::BytesOf(const Pull& pull, const PayloadReader& payload) {
-  return payload.remaining() + pull.SpaceUsedLong();
+  return payload.message_bytes() + pull.SpaceUsedLong();
 }
 
 bool ParkedPulls::FullFor(uint32_t rank, size_t bytes) const {

@@ -10,10 +10,12 @@
 #include "absl/strings/str_format.h"
 #include "common/base/printable.h"
 #include "common/base/status_macros.h"
+#include "common/daemon/control_plane.h"
 #include "common/saved_model/checkpoint.h"
 #include "common/security/audit_log.h"
 #include "server/job_opener.h"
 #include "server/replica_handler.h"
+#include "server/report_bound.h"
 
 namespace sluice {
 namespace {
@@ -261,6 +263,7 @@ std::vector<HostedJob> Pserver::Report() {
     if (!hosted.error.empty()) report.set_error(Printable(hosted.error));
     reports.push_back(std::move(report));
   }
+  BoundReports(kMaxHostedBytes, &reports);
   return reports;
 }
 

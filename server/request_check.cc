@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/config/mode.h"
+#include "common/daemon/control_plane.h"
 
 namespace sluice {
 namespace {
@@ -94,6 +95,13 @@ absl::Status RequestCheck::CheckMessage(const FrameHeader& header, size_t payloa
                                                      kMaxWeight));
     }
     SLUICE_RETURN_IF_ERROR(CheckParts(layouts_, push.parts(), true, &bytes));
+  }
+  for (const TrainTotals* totals : {&header.push().totals(), &header.commit().totals()}) {
+    if (totals->net_state().size() > kMaxNetStateBytes) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "request ", header.request_id(), " has a net_state of ", totals->net_state().size(),
+          " bytes; at most ", kMaxNetStateBytes, " are allowed"));
+    }
   }
   if (header.has_pull())
     SLUICE_RETURN_IF_ERROR(CheckParts(layouts_, header.pull().parts(), false, &bytes));

@@ -53,7 +53,7 @@ absl::Status ApplyPushParts(const JobView& view, const TableLayouts& layouts, ui
       reply->AddError(table, index, PART_WRONG_SHARD, 0);
       continue;
     }
-    scratch->wire = shard->replicated() ? payload->Share(bytes) : Message();
+    scratch->wire = shard->replicated() ? payload->Keep(bytes) : Message();
     ApplyResult result;
     result.status = shard->Decode(rows, payload, scratch);
     if (result.status == PART_OK) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 
 #include "absl/time/time.h"
@@ -22,6 +23,11 @@ inline constexpr char kRequestIdKey[] = "sluice-request-id";
 // for the data plane and may be small. The largest message carries the sums of an evaluation, at
 // most 2 x 2^20 bins of 11 bytes.
 inline constexpr int kMaxControlMessageBytes = 64 << 20;
+
+// Of PollRequest.hosted, which the scheduler keeps until the next report.
+inline constexpr size_t kMaxHostedBytes = size_t{32} << 20;
+// A worker's net_state (DenseNet::SaveState), which pservers and the scheduler keep for each rank.
+inline constexpr size_t kMaxNetStateBytes = 4096;
 
 // A scheduler with a state store begins its member ids with its term, so they grow from one
 // scheduler to the next. Without a store nothing orders them, and this bit says so.

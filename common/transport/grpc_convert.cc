@@ -20,6 +20,15 @@ constexpr size_t kCopyBytes = 256;
 // How long a thread polls for events before it sleeps: about the cost of sleeping and being woken.
 constexpr std::chrono::microseconds kLook(50);
 
+// Owns the bytes of a received message. The slices are dropped first, so that gRPC frees the bytes
+// in grpc_byte_buffer_destroy, where it has an execution context. ~grpc::Slice has none, and if it
+// frees bytes while the resource quota is exhausted, gRPC 1.51 wakes its reclaimer without one and
+// crashes.
+struct Received {
+  grpc::ByteBuffer buffer;
+  std::vector<grpc::Slice> slices;
+};
+
 void DropOwner(void* owner) { delete static_cast<std::shared_ptr<const void>*>(owner); }
 
 grpc::Slice Lend(const Slice& slice) {
@@ -71,17 +80,17 @@ grpc::ByteBuffer ToByteBuffer(const Message& message) {
 }
 
 absl::Status FromByteBuffer(grpc::ByteBuffer* buffer, Message* message) {
-  auto slices = std::make_shared<std::vector<grpc::Slice>>();
-  const grpc::Status dumped = buffer->Dump(slices.get());
-  buffer->Clear();
+  auto received = std::make_shared<Received>();
+  received->buffer.Swap(buffer);
+  const grpc::Status dumped = received->buffer.Dump(&received->slices);
   if (!dumped.ok()) {
     return absl::InternalError(
         absl::StrCat("cannot read a received message: ", dumped.error_message()));
   }
   message->clear();
-  message->reserve(slices->size());
-  for (const grpc::Slice& slice : *slices)
-    message->emplace_back(slice.begin(), slice.size(), slices);
+  message->reserve(received->slices.size());
+  for (const grpc::Slice& slice : received->slices)
+    message->emplace_back(slice.begin(), slice.size(), received);
   return absl::OkStatus();
 }
 

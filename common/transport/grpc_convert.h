@@ -2,7 +2,7 @@
 //
 // Memory: outgoing slices are lent to gRPC, which drops their owner once they are sent or lost.
 // Small slices are copied, which is cheaper. Incoming slices stay in gRPC's receive buffers (8 or
-// 64 KiB each) until the last Slice of their message is dropped.
+// 64 KiB each) until the last Slice of their message is dropped: one slice keeps the whole message.
 #pragma once
 
 #include <grpc/support/time.h>

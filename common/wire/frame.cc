@@ -293,6 +293,18 @@ void PayloadReader::Skip(size_t n) {
   for (; n > 0 && size > 0; n -= size) Piece(n, &size);
 }
 
+Message PayloadReader::Keep(size_t n) const {
+  if (message_bytes_ <= 2 * n + kSmallMessage) return Share(n);
+  std::shared_ptr<uint8_t[]> copy(new uint8_t[n]);
+  size_t at = 0;
+  for (const Slice& slice : Share(n)) {
+    std::memcpy(copy.get() + at, slice.data(), slice.size());
+    at += slice.size();
+  }
+  const uint8_t* const bytes = copy.get();
+  return {Slice(bytes, n, std::move(copy))};
+}
+
 Message PayloadReader::Share(size_t n) const {
   Message shared;
   size_t offset = offset_;

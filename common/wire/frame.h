@@ -31,17 +31,24 @@ class PayloadReader {
  public:
   PayloadReader() = default;
   explicit PayloadReader(Message message)
-      : message_(std::move(message)), left_(MessageSize(message_)) {}
+      : message_(std::move(message)),
+        message_bytes_(MessageSize(message_)),
+        left_(message_bytes_) {}
 
   size_t remaining() const { return left_; }
+  // All bytes of the message, which it keeps in memory.
+  size_t message_bytes() const { return message_bytes_; }
   // Copies the next n bytes to `to`.
   // REQUIRES: n <= remaining().
   void Copy(void* to, size_t n);
   // Skips n bytes, or all that remain when they are fewer.
   void Skip(size_t n);
-  // Shares the next n bytes, without a copy, and does not consume them.
+  // Returns the next n bytes for somebody who keeps them for longer, and does not consume them.
+  // They are shared if they are most of the message, and otherwise copied, because any slice may
+  // keep the whole message in memory: at most 2 n bytes and kSmallMessage stay.
   // REQUIRES: n <= remaining().
-  Message Share(size_t n) const;
+  Message Keep(size_t n) const;
+  static constexpr size_t kSmallMessage = 4096;
   // Takes the next bytes that lie in one piece: at most n, and at least 1 unless n or remaining()
   // is 0.
   const uint8_t* Piece(size_t n, size_t* piece_size);
@@ -51,7 +58,10 @@ class PayloadReader {
   const uint8_t* Values(size_t n, size_t width, uint8_t* straddling, size_t* taken);
 
  private:
+  Message Share(size_t n) const;
+
   Message message_;
+  size_t message_bytes_ = 0;
   size_t slice_ = 0, offset_ = 0, left_ = 0;
 };
 

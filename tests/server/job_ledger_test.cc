@@ -344,23 +344,27 @@ TEST_F(JobLedgerTest, ParkedPullsAreBoundedAndDroppedWithTheirStreamOrJob) {
 
 TEST_F(JobLedgerTest, AParkedPullKeepsItsKeysAndNotThePushBeforeThem) {
   Open(Mode::kSync, 2);
-  const auto push = std::make_shared<std::string>(1 << 20, 'p');
-  const auto keys = std::make_shared<std::string>(1000, 'k');
-  {
+  // One owner for the whole message, as gRPC has.
+  const auto message = std::make_shared<std::string>(std::string(1 << 20, 'p') + "keys");
+  for (const bool with_push : {true, false}) {
     TestRequest r = RequestOf(0);
-    r.request.counts = true;
-    r.request.frame.header.mutable_push()->set_sequence(1);
+    r.request.counts = with_push;
+    if (with_push) r.request.frame.header.mutable_push()->set_sequence(1);
     r.request.frame.header.mutable_pull()->set_applied_sequence(1);
-    r.request.frame.payload = PayloadReader(
-        {Slice(push->data(), push->size(), push), Slice(keys->data(), keys->size(), keys)});
-    r.request.frame.payload.Skip(push->size());
+    r.request.frame.payload = PayloadReader({Slice(message->data(), message->size(), message)});
+    r.request.frame.payload.Skip(message->size() - 4);
     ASSERT_TRUE(Complete(&r).parked);
+    EXPECT_EQ(message.use_count(), 1) << "the message is kept with the pull";
   }
-  EXPECT_EQ(push.use_count(), 1) << "the push is kept with the pull";
-  const std::vector<ParkedPull> parked = ledger_->Close();
-  ASSERT_THAT(parked, SizeIs(1));
-  EXPECT_EQ(parked[0].payload.remaining(), keys->size());
-  EXPECT_GE(parked[0].bytes, keys->size());
+  std::vector<ParkedPull> parked = ledger_->Close();
+  ASSERT_THAT(parked, SizeIs(2));
+  for (ParkedPull& pull : parked) {
+    ASSERT_EQ(pull.payload.remaining(), 4u);
+    EXPECT_GE(pull.bytes, 4u);
+    std::string keys(4, ' ');
+    pull.payload.Copy(keys.data(), 4);
+    EXPECT_EQ(keys, "keys");
+  }
 }
 
 TEST_F(JobLedgerTest, TheKeysOfParkedPullsAreBounded) {

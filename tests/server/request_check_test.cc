@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "common/daemon/control_plane.h"
 #include "tests/server/test_worker.h"
 
 namespace sluice {
@@ -50,6 +51,18 @@ class RequestCheckTest : public testing::Test {
     return header;
   }
 };
+
+TEST_F(RequestCheckTest, AStateOfTheNetworkIsBounded) {
+  for (const size_t bytes : {kMaxNetStateBytes, kMaxNetStateBytes + 1}) {
+    FrameHeader commit = Header(), push = PushHeader();
+    commit.mutable_commit()->mutable_totals()->set_net_state(std::string(bytes, 's'));
+    push.mutable_push()->mutable_totals()->set_net_state(std::string(bytes, 's'));
+    const auto expected =
+        bytes <= kMaxNetStateBytes ? absl::StatusCode::kOk : absl::StatusCode::kInvalidArgument;
+    EXPECT_EQ(Check(Mode::kSync, commit, 0), expected);
+    EXPECT_EQ(Check(Mode::kAsync, push, kPushBytes), expected);
+  }
+}
 
 TEST_F(RequestCheckTest, AcceptsMessagesThatFitTheTables) {
   EXPECT_EQ(Check(Mode::kAsync, PushHeader(), kPushBytes), absl::StatusCode::kOk);

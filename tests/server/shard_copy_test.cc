@@ -169,7 +169,7 @@ class Primary {
     for (size_t at = 0; at < bytes.size(); at += 13)
       message.push_back(Slice::FromString(bytes.substr(at, 13)));
     PayloadReader payload(message);
-    part_.wire = payload.Share(payload.remaining());
+    part_.wire = payload.Keep(payload.remaining());
     ASSERT_EQ(shard->Decode(rows, &payload, &part_), PART_OK);
     ASSERT_EQ(shard->Apply(frame, &part_).status, PART_OK);
   }

@@ -41,8 +41,7 @@ train { batch_size: 64 seed: 1 threads: 1 }
 COLLECTIVE = "--set=strategy.sync_configs.dense=COLLECTIVE"
 MBIT = 50
 TOLERANCE = 0.20
-# Of a point, of which one must agree: machines disturb them, and collective predictions are near the limit.
-ATTEMPTS = 8
+ATTEMPTS = 8  # of a point that a busy machine has disturbed
 
 
 class PlanTest(SluiceTest):

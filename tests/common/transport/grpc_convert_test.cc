@@ -1,5 +1,8 @@
 #include "common/transport/grpc_convert.h"
 
+#include <dlfcn.h>
+#include <execinfo.h>
+
 #include <memory>
 #include <string>
 
@@ -42,6 +45,43 @@ TEST(GrpcConvertTest, EmptyMessageStaysAMessage) {
   Message message = {Slice::FromString("x")};
   ASSERT_TRUE(FromByteBuffer(&buffer, &message).ok());
   EXPECT_EQ(MessageSize(message), 0u);
+}
+
+int freed = 0, freed_by_byte_buffer = 0;
+
+// Looks whether gRPC's grpc_byte_buffer_destroy is among the callers.
+void NoteWhoFrees(void*) {
+  ++freed;
+  void* frames[64];
+  const int n = backtrace(frames, 64);
+  for (int i = 0; i < n; ++i) {
+    Dl_info info;
+    if (dladdr(frames[i], &info) == 0 || info.dli_sname == nullptr) continue;
+    if (std::string(info.dli_sname) == "grpc_byte_buffer_destroy") {
+      ++freed_by_byte_buffer;
+      return;
+    }
+  }
+}
+
+// Elsewhere gRPC 1.51 has no execution context. It crashes when it frees bytes there while the
+// resource quota is exhausted.
+TEST(GrpcConvertTest, BytesAreFreedWhereGrpcHasAnExecutionContext) {
+  static char memory[10000];
+  Message message;
+  {
+    const grpc::Slice slices[] = {grpc::Slice(memory, 5000, NoteWhoFrees),
+                                  grpc::Slice(memory + 5000, 5000, NoteWhoFrees)};
+    grpc::ByteBuffer buffer(slices, 2);
+    ASSERT_TRUE(FromByteBuffer(&buffer, &message).ok());
+    EXPECT_FALSE(buffer.Valid());
+  }
+  ASSERT_EQ(message.size(), 2u);
+  message.pop_back();
+  EXPECT_EQ(freed, 0);
+  message.clear();
+  EXPECT_EQ(freed, 2);
+  EXPECT_EQ(freed_by_byte_buffer, 2);
 }
 
 TEST(GrpcConvertTest, PeersBecomeHostAndPort) {
