@@ -61,7 +61,7 @@ std::vector<InputFile> InputsOf(const JobConfig& job, const std::string& job_fil
 absl::Status CheckIsNoInput(const std::string& flag, const std::string& output,
                             const std::vector<InputFile>& inputs) {
   for (const InputFile& input : inputs) {
-    if (!IsSameFile(output, input.path)) continue;
+    if (!IsSameFile(Env::Real(), output, input.path)) continue;
     return absl::InvalidArgumentError(
         absl::StrCat(flag, ": ", output, " is ", input.what,
                      output == input.path ? "" : absl::StrCat(" (", input.path, ")"),

@@ -215,11 +215,13 @@ absl::Status Append(const Part& part, std::FILE* out, const std::string& output)
                                           part.lines, " lines; is the disk full?"));
 }
 
-// Writes the parts straight into a pipe or device. A regular file appears only when complete.
+// Writes the parts straight into a pipe or device. A regular file appears only when complete: it is
+// `whole`, open as `whole_fd`.
 absl::Status Concatenate(const std::vector<Part>& parts, const OutputTarget& target,
-                         const std::string& whole, bool replace) {
+                         const std::string& whole, int whole_fd, bool replace) {
   const std::string& written = target.in_place ? target.path : whole;
-  std::FILE* out = std::fopen(written.c_str(), "wb");
+  std::FILE* out =
+      target.in_place ? std::fopen(written.c_str(), "wb") : ::fdopen(dup(whole_fd), "wb");
   if (out == nullptr) {
     return absl::InternalError(absl::StrCat("cannot open ", written, ": ", std::strerror(errno),
                                             "; check its folder and space"));
@@ -276,7 +278,10 @@ absl::StatusOr<PredictSummary> RunParts(const PredictOptions& options, ScoreProg
   // Kills the remaining parts and removes their files on every way out.
   ExitCleanup cleanup(std::move(all), folder, files.size());
 
-  if (!target.in_place) ClaimUnfinished(whole);
+  int whole_fd = -1;
+  if (!target.in_place) {
+    SLUICE_ASSIGN_OR_RETURN(whole_fd, ClaimUnfinished(whole));
+  }
 
   const SharedCounts counts(files.size());
   SLUICE_ASSIGN_OR_RETURN(std::vector<Part> parts, StartParts(options, files, counts, &cleanup));
@@ -294,7 +299,7 @@ absl::StatusOr<PredictSummary> RunParts(const PredictOptions& options, ScoreProg
     total.max_bad_lines = report->max_bad_lines;
   }
   if (status.ok()) status = CheckScored(options, total);
-  if (status.ok()) status = Concatenate(parts, target, whole, options.replace);
+  if (status.ok()) status = Concatenate(parts, target, whole, whole_fd, options.replace);
   if (!status.ok()) return status;
   return total;
 }

@@ -16,6 +16,8 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "common/base/output_target.h"
+#include "common/base/status_macros.h"
 #include "common/daemon/process_info.h"
 
 namespace sluice::cli {
@@ -103,10 +105,10 @@ std::string PartPrefix(const std::string& output, pid_t pid) {
   return absl::StrCat(output, ".", pid, kPart);
 }
 
-void ClaimUnfinished(const std::string& file) {
-  const int fd = open(file.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-  if (fd >= 0) flock(fd, LOCK_EX | LOCK_NB);
-  // The file stays open, so that the lock lasts until this process and its children have ended.
+absl::StatusOr<int> ClaimUnfinished(const std::string& file) {
+  SLUICE_ASSIGN_OR_RETURN(const int fd, CreateUnfinished(file));
+  flock(fd, LOCK_EX | LOCK_NB);
+  return fd;
 }
 
 void RemoveUnfinishedScores(const std::string& output, Env* env) {

@@ -12,6 +12,7 @@
 
 #include <string>
 
+#include "absl/status/statusor.h"
 #include "common/base/env.h"
 
 namespace sluice::cli {
@@ -20,11 +21,11 @@ namespace sluice::cli {
 std::string PartPrefix(const std::string& output, pid_t pid);
 inline constexpr char kJoinedParts[] = "all";
 
-// Creates `file` and locks it until this process and its children have ended. The lock
-// protects `file` and the parts next to it from RemoveUnfinishedScores in a process that cannot see
-// this one's pid, such as one in another container. Does nothing where the file cannot be created
-// or locked.
-void ClaimUnfinished(const std::string& file);
+// Creates `file` (CreateUnfinished), locks it and returns its descriptor. The lock lasts until this
+// process and its children have ended, if none of them closes it. It protects `file` and the parts
+// next to it from RemoveUnfinishedScores in a process that cannot see this one's pid, such as one
+// in another container. Some file systems have no locks: then it is only created.
+absl::StatusOr<int> ClaimUnfinished(const std::string& file);
 
 // Removes the unfinished files of `output` that killed processes left behind. A file is
 // removed only when all of this holds: its name is exactly of the format, its process has ended,

@@ -1,4 +1,5 @@
 #include <sys/file.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -32,10 +33,16 @@ class ScoreWriter {
 
   absl::Status Open(const PredictOptions& options) {
     replace_ = options.replace;
-    const OutputTarget target = ResolveOutput(options.output_file);
+    const OutputTarget target =
+        options.in_place ? OutputTarget{options.output_file} : ResolveOutput(options.output_file);
     path_ = target.path;
     written_ = target.in_place || options.in_place ? path_ : UnfinishedName(path_);
-    file_ = std::fopen(written_.c_str(), "wb");
+    if (target.in_place) {
+      file_ = std::fopen(written_.c_str(), "wb");
+    } else {
+      SLUICE_ASSIGN_OR_RETURN(const int fd, CreateUnfinished(written_));
+      file_ = ::fdopen(fd, "wb");
+    }
     if (file_ == nullptr) return Failed("cannot open");
     // The lock tells a cleaner of unfinished files that this process lives. Failing to lock is
     // fine: some file systems have no locks.

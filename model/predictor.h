@@ -79,8 +79,10 @@ struct PredictOptions {
   int threads = 1;
   // Column of the data that is written before each score; "" for none.
   std::string id_column;
-  bool replace = true;    // false: a file at output_file is kept, with ALREADY_EXISTS
-  bool in_place = false;  // write output_file itself: nobody else reads it before it is complete
+  bool replace = true;  // false: a file at output_file is kept, with ALREADY_EXISTS
+  // output_file is a part that this process makes for its parent (CreateUnfinished), and that
+  // nobody else reads before it is complete.
+  bool in_place = false;
   // More malformed lines than this are an error. Unset: data.max_bad_lines of the model's job.
   std::optional<uint64_t> max_bad_lines;
   // Called after each piece with the number of lines done so far. May be null.

@@ -87,7 +87,7 @@ absl::Status JobFolder::ClaimCheckpoints(const JobConfig& config) {
                                                  why.message(), "; give a writable folder"));
   };
   if (const absl::Status made = env_->MakeDirs(dir); !made.ok()) return refuse(made);
-  if (IsSameFile(dir, config.output_dir())) return absl::OkStatus();  // it is locked
+  if (IsSameFile(env_, dir, config.output_dir())) return absl::OkStatus();  // it is locked
   auto lock = Lock(dir);
   if (absl::IsAlreadyExists(lock.status())) {
     return absl::AlreadyExistsError(

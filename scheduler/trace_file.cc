@@ -127,6 +127,33 @@ bool MayBeReplaced(Env* env, const std::string& path) {
   return !known || S_ISREG(info.st_mode) || S_ISLNK(info.st_mode);
 }
 
+// Removes a trace that an earlier life of this scheduler has left under `unfinished`, a name with
+// its pid. Anything else keeps its name.
+void RemoveLeftover(Env* env, const std::string& unfinished) {
+  if (MayBeReplaced(env, unfinished) && !IsLocked(env, unfinished) &&
+      CheckReplaceable(env, unfinished, FileKind::kTrace, /*overwrite=*/false, "").ok()) {
+    env->RemoveFile(unfinished).IgnoreError();
+  }
+}
+
+// Creates a file next to `path` under a name that nothing has, which goes to `unfinished`. So no
+// file is truncated that somebody else has put there.
+absl::StatusOr<int> CreateNextTo(Env* env, const std::string& path, const std::string& job_id,
+                                 std::string* unfinished) {
+  constexpr int kTries = 100;
+  const auto create = [&] { return env->OpenFile(*unfinished, O_WRONLY | O_CREAT | O_EXCL, 0644); };
+  for (int i = 0;; ++i) {
+    const std::string name = absl::StrCat(path, ".", job_id);
+    *unfinished = UnfinishedName(i == 0 ? name : absl::StrCat(name, "-", i));
+    auto fd = create();
+    if (absl::IsAlreadyExists(fd.status())) {
+      RemoveLeftover(env, *unfinished);
+      fd = create();
+    }
+    if (!absl::IsAlreadyExists(fd.status()) || i == kTries) return fd;
+  }
+}
+
 absl::Status CannotWrite(const std::string& path, absl::string_view why) {
   return absl::InternalError(absl::StrCat("cannot write trace_file ", path, ": ", why,
                                           "; free some space, or give another --trace"));
@@ -152,8 +179,8 @@ absl::StatusOr<std::unique_ptr<TraceFile>> TraceFile::Create(Env* env, const std
     return absl::AlreadyExistsError(absl::StrCat(
         "another job, which has not ended, writes trace_file ", path, "; give another --trace"));
   }
-  const std::string unfinished = absl::StrCat(path, ".", job_id, UnfinishedName(""));
-  const auto fd = env->OpenFile(unfinished, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0644);
+  std::string unfinished;
+  const auto fd = CreateNextTo(env, path, job_id, &unfinished);
   if (!fd.ok()) return CannotWrite(path, fd.status().message());
   std::unique_ptr<TraceFile> file(new TraceFile(env, *fd, path, job_id, host, max_spans));
   file->unfinished_ = unfinished;

@@ -119,10 +119,9 @@ class UnfinishedFile : public NewFile {
   UnfinishedFile(const std::string& path, const std::string& unfinished)
       : path_(path),
         unfinished_(unfinished),
-        // A link under this name is somebody else's: what it leads to must not be truncated.
-        file_(unfinished, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0666) {
-    opened_ = file_.fd() < 0 ? Error("create", unfinished, errno)
-                             : CheckRegular(file_.fd(), "create", unfinished);
+        // A file or link that has this name already is not this process's: it must not be changed.
+        file_(unfinished, O_WRONLY | O_CREAT | O_EXCL, 0666) {
+    if (file_.fd() < 0) opened_ = Error("create", unfinished, errno);
   }
   ~UnfinishedFile() override {
     if (opened_.ok() && !finished_) ::unlink(unfinished_.c_str());
@@ -167,7 +166,10 @@ class RealEnv : public Env {
  public:
   absl::StatusOr<std::string> ReadFile(const std::string& path) override {
     SLUICE_ASSIGN_OR_RETURN(const uint64_t size, FileSize(path));
-    return ReadRange(path, 0, size);
+    if (size <= kMostFileBytes) return ReadRange(path, 0, size);
+    return absl::FailedPreconditionError(absl::StrCat(
+        "read ", path, ": it has ", size, " bytes, and no file that is read as a whole has more ",
+        "than ", kMostFileBytes));
   }
 
   absl::StatusOr<std::string> ReadRange(const std::string& path, uint64_t offset,
@@ -199,13 +201,18 @@ class RealEnv : public Env {
   }
 
   absl::StatusOr<std::unique_ptr<NewFile>> StartFile(const std::string& path) override {
+    constexpr int kTries = 1000;
     static std::atomic<uint64_t> number{0};  // relaxed: only different numbers matter
-    const std::string unfinished =
-        absl::StrCat(path, ".", ::getpid(), ".", number.fetch_add(1, std::memory_order_relaxed),
-                     kUnfinishedSuffix);
-    auto file = std::make_unique<UnfinishedFile>(path, unfinished);
-    SLUICE_RETURN_IF_ERROR(file->opened());
-    return file;
+    for (int i = 0;; ++i) {
+      const std::string unfinished =
+          absl::StrCat(path, ".", ::getpid(), ".", number.fetch_add(1, std::memory_order_relaxed),
+                       kUnfinishedSuffix);
+      auto file = std::make_unique<UnfinishedFile>(path, unfinished);
+      if (file->opened().ok()) return file;
+      // A process that had this pid and was killed may have left a file: in a container, each life
+      // of a daemon has the same pid.
+      if (!absl::IsAlreadyExists(file->opened()) || i == kTries) return file->opened();
+    }
   }
 
   absl::Status AppendToFile(const std::string& path, absl::string_view bytes) override {
@@ -306,10 +313,17 @@ std::string FinishedName(const std::string& unfinished) {
   return std::string(name);
 }
 
-bool IsSameFile(const std::string& a, const std::string& b) {
+bool IsSameFile(Env* env, const std::string& a, const std::string& b) {
+  const auto look = [env](const std::string& path, struct stat* info) {
+    const auto fd = env->OpenFile(path, O_PATH);
+    if (!fd.ok()) return false;
+    const bool known = ::fstat(*fd, info) == 0;
+    ::close(*fd);
+    return known;
+  };
   struct stat of_a, of_b;
-  return ::stat(a.c_str(), &of_a) == 0 && ::stat(b.c_str(), &of_b) == 0 &&
-         of_a.st_dev == of_b.st_dev && of_a.st_ino == of_b.st_ino;
+  return look(a, &of_a) && look(b, &of_b) && of_a.st_dev == of_b.st_dev &&
+         of_a.st_ino == of_b.st_ino;
 }
 
 Env* Env::Real() {

@@ -36,7 +36,9 @@ class Env {
  public:
   virtual ~Env() = default;
 
+  // For small files: Real() refuses those of more than kMostFileBytes with FAILED_PRECONDITION.
   virtual absl::StatusOr<std::string> ReadFile(const std::string& path) = 0;
+  static constexpr uint64_t kMostFileBytes = 256 << 20;
   // Bytes [offset, offset + n), or fewer at the end of the file.
   virtual absl::StatusOr<std::string> ReadRange(const std::string& path, uint64_t offset,
                                                 uint64_t n) = 0;
@@ -44,7 +46,8 @@ class Env {
 
   // Makes the file hold the pieces, one after another. On any failure the file keeps what it held
   // before: the bytes are written to a file next to it and synced, then renamed, then the folder is
-  // synced.
+  // synced. Real() makes that file under a name that nothing has. It skips names that are taken, by
+  // a file that a killed process has left or by somebody else's, and changes nothing under them.
   virtual absl::Status WriteFile(const std::string& path,
                                  absl::Span<const absl::string_view> pieces) = 0;
   // The same for pieces that need not be in memory together. This base class keeps them all until
@@ -84,9 +87,9 @@ class Env {
   static Env* Real();
 };
 
-// True when both paths exist and lead to the same file or folder, even through links or in another
-// spelling.
-bool IsSameFile(const std::string& a, const std::string& b);
+// True when `env` finds both paths and they lead to the same file or folder, even through links or
+// in another spelling.
+bool IsSameFile(Env* env, const std::string& a, const std::string& b);
 
 // The suffix of files that WriteFile has not finished. A crash may leave one behind.
 inline constexpr char kUnfinishedSuffix[] = ".unfinished";

@@ -34,6 +34,18 @@ std::string UnfinishedName(const std::string& path) {
   return absl::StrCat(path, ".", ::getpid(), kUnfinishedSuffix);
 }
 
+absl::StatusOr<int> CreateUnfinished(const std::string& unfinished) {
+  const auto create = [&unfinished] {
+    return ::open(unfinished.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  };
+  int fd = create();
+  if (fd < 0 && errno == EEXIST && ::unlink(unfinished.c_str()) == 0) fd = create();
+  if (fd >= 0) return fd;
+  const int error = errno == EISDIR ? EEXIST : errno;
+  return absl::ErrnoToStatus(
+      error, absl::StrCat("cannot create ", unfinished, "; check its folder and free space"));
+}
+
 absl::Status PutInPlace(const std::string& unfinished, const std::string& path, bool replace) {
   struct stat info;
   const bool nothing_to_lose = ::stat(path.c_str(), &info) == 0 && info.st_size == 0;

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 
 namespace sluice {
 
@@ -20,6 +21,12 @@ OutputTarget ResolveOutput(const std::string& path);
 // The name next to `path` under which this process writes the file until it is whole. Every call
 // with the same path returns the same name.
 std::string UnfinishedName(const std::string& path);
+
+// Creates the file `unfinished`, whose name has the pid of this process or of its parent, and
+// returns its descriptor for writing. What has the name already was left by a killed process with
+// this pid, or somebody else has put it there: the name is removed, and neither the file nor what a
+// link leads to is changed. ALREADY_EXISTS when that is not possible, as for a folder.
+absl::StatusOr<int> CreateUnfinished(const std::string& unfinished);
 
 // Gives the finished file its name. With `replace` false, ALREADY_EXISTS when a file that is not
 // empty has taken the name meanwhile.

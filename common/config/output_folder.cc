@@ -1,16 +1,20 @@
 #include "common/config/output_folder.h"
 
+#include <cstdint>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/config/job_config.h"
+#include "common/config/textproto_file.h"
 
 namespace sluice {
 namespace {
 
 constexpr char kField[] = "output_dir";
+// No earlier version has written a longer configuration.
+constexpr uint64_t kMostConfigBytes = 16 << 20;
 
 std::string WithoutSlashes(std::string dir) {
   while (dir.size() > 1 && dir.back() == '/') dir.pop_back();
@@ -19,13 +23,15 @@ std::string WithoutSlashes(std::string dir) {
 
 // Earlier versions printed the effective configuration without kOwnConfigLine. Three signs together
 // identify such a file: its exact form, an output_dir that names this folder, and a result next to
-// it. A file that a person wrote, formatted or moved here lacks one of them.
+// it. A file that a person wrote, formatted or moved here lacks one of them. The text is read once,
+// through `env`: whoever may write to the folder could otherwise put a link or a pipe in its place.
 bool IsEffectiveConfigOf(Env* env, const std::string& dir, const std::string& path) {
   if (!IsOwnFile(env, dir + "/result.json", FileKind::kResult)) return false;
-  const auto text = env->ReadFile(path);
-  const auto config = ReadJobConfig(path);
-  return text.ok() && config.ok() && ToTextproto(*config) == *text &&
-         IsSameFile(config->output_dir(), dir);
+  const auto text = env->ReadRange(path, 0, kMostConfigBytes + 1);
+  JobConfig config;
+  return text.ok() && text->size() <= kMostConfigBytes &&
+         ParseTextproto(*text, path, &config, nullptr).ok() && ToTextproto(config) == *text &&
+         IsSameFile(env, config.output_dir(), dir);
 }
 
 // Models of version 1 have a job.textproto without kOwnConfigLine.

@@ -7,14 +7,23 @@
 #include <cstring>
 #include <filesystem>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "common/base/printable.h"
 #include "common/daemon/identity.h"
 
 namespace sluice {
 
 absl::Status AppendToJobLog(const std::string& log_dir, const std::string& job_id, Role role,
                             uint32_t rank, absl::Time now, const std::string& line) {
+  // The id comes from the scheduler, and the log folder may lie beside others.
+  if (job_id.empty() || job_id == "." || job_id == ".." || absl::StrContains(job_id, '/') ||
+      absl::StrContains(job_id, '\0')) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the job id '", PrintableLine(job_id),
+                     "' is not the name of a folder, so the job has no log"));
+  }
   const std::string folder = absl::StrCat(log_dir, "/", job_id);
   const std::string path = absl::StrCat(folder, "/", LogFileName(role, rank));
   constexpr int kFlags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC;

@@ -1,5 +1,6 @@
 #include "model/data/click_files.h"
 
+#include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
 
@@ -100,7 +101,12 @@ class FileSeries {
     in_place_ = target.in_place;
     path_ = std::move(target.path);
     written_ = in_place_ ? path_ : UnfinishedName(path_);
-    file_ = std::fopen(written_.c_str(), "wb");
+    if (in_place_) {
+      file_ = std::fopen(written_.c_str(), "wb");
+    } else {
+      SLUICE_ASSIGN_OR_RETURN(const int fd, CreateUnfinished(written_));
+      file_ = ::fdopen(fd, "wb");
+    }
     return file_ != nullptr ? absl::OkStatus() : Failed("open");
   }
   absl::Status Failed(const char* action) const {

@@ -174,6 +174,30 @@ int OpenIn(const Descriptor& folder, const std::string& name, int flags, mode_t 
   return openat(folder.fd, name.c_str(), flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, mode);
 }
 
+// True when this process has locked the open file and the file still has the name.
+bool Claim(const Descriptor& folder, int file, const std::string& name) {
+  struct stat mine, named;
+  return flock(file, LOCK_EX | LOCK_NB) == 0 && fstat(file, &mine) == 0 &&
+         fstatat(folder.fd, name.c_str(), &named, AT_SYMLINK_NOFOLLOW) == 0 &&
+         mine.st_ino == named.st_ino && mine.st_dev == named.st_dev;
+}
+
+// Creates a file that nobody else has and returns its descriptor; -1 and errno, which is EEXIST
+// while another process writes it. A file without a lock was left by a killed process, and a link
+// is somebody else's: they lose the name, and neither is truncated.
+int CreateIn(const Descriptor& folder, const std::string& name) {
+  const auto create = [&] { return OpenIn(folder, name, O_RDWR | O_CREAT | O_EXCL, 0644); };
+  const int fd = create();
+  if (fd >= 0 || errno != EEXIST) return fd;
+  const Descriptor left{OpenIn(folder, name, O_RDWR)};
+  if (left.fd < 0 && errno != ELOOP) return -1;
+  if (left.fd >= 0 && !Claim(folder, left.fd, name)) {
+    errno = EEXIST;
+    return -1;
+  }
+  return unlinkat(folder.fd, name.c_str(), 0) == 0 ? create() : -1;
+}
+
 bool HasMagic(const Descriptor& folder, const std::string& name) {
   const Descriptor file{OpenIn(folder, name, O_RDONLY)};
   char magic[sizeof(kMagic)];
@@ -457,16 +481,12 @@ absl::Status ExampleCache::Write(const std::string& name, const std::string& dig
   const Descriptor folder{fd};
   const std::string unfinished = name + kUnfinishedSuffix;
   const std::string path = absl::StrCat(options_.dir, "/", unfinished);
-  const Descriptor out{OpenIn(folder, unfinished, O_RDWR | O_CREAT, 0644)};
-  if (out.fd < 0) return FileError(path, "open");
-  // Each file has one writer. A writer that came late may have locked the file that the first one
-  // has renamed meanwhile, so compare the inode with the one under the name.
-  struct stat mine, named;
-  if (flock(out.fd, LOCK_EX | LOCK_NB) != 0 || fstat(out.fd, &mine) != 0 ||
-      fstatat(folder.fd, unfinished.c_str(), &named, AT_SYMLINK_NOFOLLOW) != 0 ||
-      mine.st_ino != named.st_ino) {
+  const Descriptor out{CreateIn(folder, unfinished)};
+  if (out.fd < 0 && errno != EEXIST) return FileError(path, "open");
+  // Each file has one writer. Another one may have taken a file without a lock for a leftover
+  // before this one could lock it.
+  if (out.fd < 0 || !Claim(folder, out.fd, unfinished))
     return absl::AlreadyExistsError("another worker is writing it");
-  }
   {
     MutexLock lock(&mutex_);
     if (const absl::Status room = MakeRoom(folder.fd, bytes); !room.ok()) {
@@ -474,10 +494,9 @@ absl::Status ExampleCache::Write(const std::string& name, const std::string& dig
       return room;
     }
   }
-  absl::Status status =
-      ftruncate(out.fd, 0) == 0 && ftruncate(out.fd, static_cast<off_t>(bytes)) == 0
-          ? absl::OkStatus()
-          : FileError(path, "write");
+  absl::Status status = ftruncate(out.fd, static_cast<off_t>(bytes)) == 0
+                            ? absl::OkStatus()
+                            : FileError(path, "write");
   if (status.ok()) status = WriteAt(out.fd, path, 0, &header, sizeof(header));
   for (int s = 0; s < kSections && status.ok(); ++s) {
     status =

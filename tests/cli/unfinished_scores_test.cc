@@ -73,7 +73,7 @@ TEST_F(UnfinishedScoresTest, LockedFilesAreKeptWithTheirParts) {
   const int fd = open((dir_ + "/out." + one + ".unfinished").c_str(), O_RDONLY);
   ASSERT_EQ(flock(fd, LOCK_EX | LOCK_NB), 0);
   Write("out." + parts + ".part-0");
-  ClaimUnfinished(dir_ + "/out." + parts + ".part-all");
+  ASSERT_TRUE(ClaimUnfinished(dir_ + "/out." + parts + ".part-all").ok());
   EXPECT_EQ(RemoveAndList().size(), 3u);
   close(fd);
   EXPECT_EQ(RemoveAndList().size(), 2u);

@@ -15,12 +15,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "common/base/output_target.h"
 #include "common/saved_model/manifest.h"
 #include "common/saved_model/saved_model.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "model/built_in_models.h"
 #include "model/net/log_loss.h"
+#include "tests/common/base/planted.h"
 
 namespace sluice {
 namespace {
@@ -359,6 +361,21 @@ TEST_F(PredictorTest, AFileThatIsNamedTwiceIsScoredTwice) {
   const std::string a = Write("a.csv", kHeader + Lines(5)), b = Write("b.csv", kHeader + Lines(3));
   const std::string of_a = Predict(Options({a})), of_b = Predict(Options({b}));
   EXPECT_EQ(Predict(Options({b, dir_ + "/?.csv"})), of_b + of_a + of_b);
+}
+
+TEST_F(PredictorTest, LinksUnderTheNamesOfUnfinishedScoresAreNotFollowed) {
+  PredictOptions options = Options({Write("a.csv", kHeader + Lines(5))});
+  Planted planted(dir_ + "/victim");
+  for (const bool part : {false, true}) {
+    options.in_place = part;
+    planted.Link(part ? options.output_file : UnfinishedName(options.output_file));
+    const absl::Status status = PredictFile(options).status();
+    ASSERT_TRUE(status.ok()) << status;
+    EXPECT_TRUE(planted.VictimIsUnchanged());
+    EXPECT_TRUE(
+        std::filesystem::is_regular_file(std::filesystem::symlink_status(options.output_file)));
+    std::filesystem::remove(options.output_file);
+  }
 }
 
 TEST_F(PredictorTest, FailuresNameTheCauseAndLeaveTheOutputUnchanged) {

@@ -18,6 +18,7 @@
 #include "common/base/clock.h"
 #include "common/base/env.h"
 #include "common/base/mutex.h"
+#include "common/daemon/control_plane.h"
 #include "common/security/access_rules.h"
 #include "common/transport/grpc_convert.h"
 #include "proto/scheduler.grpc.pb.h"
@@ -360,6 +361,16 @@ TEST_F(SchedulerServiceTest, RequestsBeyondTheBoundsOfTheirMethodAreRefusedUnpar
             grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_EQ(Call(channel, "/sluice.Scheduler/GetStatus"), grpc::StatusCode::OK);
   EXPECT_TRUE(Register(channel, ROLE_WORKER, 0).ok());
+}
+
+TEST_F(SchedulerServiceTest, AMessageBeyondTheBoundOfTheControlPlaneIsRefused) {
+  Serve({});
+  const auto channel = ChannelOf({});
+  const char* const method = "/sluice.Scheduler/NextPhase";  // which may have the longest requests
+  const auto call = [&](size_t bytes) { return Call(channel, method, std::string(bytes, '\0')); };
+  EXPECT_EQ(call(kMaxControlMessageBytes + 1), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(call(kMaxControlMessageBytes), grpc::StatusCode::INVALID_ARGUMENT) << "read, unlike it";
+  EXPECT_EQ(Call(channel, "/sluice.Scheduler/GetStatus"), grpc::StatusCode::OK);
 }
 
 TEST_F(SchedulerServiceTest, WorkThatAMemberSaysToHoldWithoutItsPassIsRecorded) {

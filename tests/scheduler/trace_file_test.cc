@@ -11,8 +11,10 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/env.h"
 #include "common/base/file_origin.h"
+#include "common/base/output_target.h"
 #include "google/protobuf/struct.pb.h"
 #include "google/protobuf/util/json_util.h"
+#include "tests/common/base/planted.h"
 
 namespace sluice {
 namespace {
@@ -20,6 +22,7 @@ namespace {
 using google::protobuf::Struct;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsSupersetOf;
 
 class TraceFileTest : public testing::Test {
  protected:
@@ -137,6 +140,44 @@ TEST_F(TraceFileTest, ALinkIsReplacedAndNotFollowed) {
   EXPECT_THAT(Spans(), ElementsAre("step@1000"));
   EXPECT_FALSE(std::filesystem::is_symlink(path_));
   EXPECT_EQ(*Env::Real()->ReadFile(dir_ + "/outside"), "kept");
+}
+
+TEST_F(TraceFileTest, WhatHasTheUnfinishedNameIsNotTruncated) {
+  ASSERT_TRUE(Env::Real()->MakeDirs(dir_ + "/sub").ok());
+  Planted planted(dir_ + "/victim");
+  const auto name = [this](const char* number) {
+    return UnfinishedName(absl::StrCat(path_, ".job-1", number));
+  };
+  planted.HardLink(name(""));
+  planted.Link(name("-1"));
+  planted.Pipe(name("-2"));
+  std::filesystem::create_directory(name("-3"));
+  ASSERT_TRUE(Env::Real()->WriteFile(name("-4"), {"of somebody else"}).ok());
+  const auto before = *Env::Real()->List(dir_ + "/sub");
+  ASSERT_TRUE(Create()->Add(Report(11, ROLE_WORKER, 1, 1)).ok());
+  EXPECT_THAT(Spans(), ElementsAre("step@1000"));
+  EXPECT_TRUE(planted.VictimIsUnchanged());
+  EXPECT_THAT(*Env::Real()->List(dir_ + "/sub"), IsSupersetOf(before));
+  EXPECT_EQ(*Env::Real()->ReadFile(name("-4")), "of somebody else");
+}
+
+// A scheduler has the same pid in each of its lives in a container.
+TEST_F(TraceFileTest, WhatAKilledSchedulerHasLeftIsReplaced) {
+  ASSERT_TRUE(Create()->Add(Report(11, ROLE_WORKER, 1, 1)).ok());
+  const std::string left = UnfinishedName(path_ + ".job-1");
+  ASSERT_TRUE(Env::Real()->WriteFile(left, {Text()}).ok());
+  ASSERT_TRUE(Create()->Add(Report(11, ROLE_WORKER, 1, 1, 7)).ok());
+  EXPECT_THAT(Spans(), ElementsAre("step@7"));
+  EXPECT_EQ(Env::Real()->List(dir_ + "/sub")->size(), 1u);
+}
+
+// As of a process with the same pid in another container.
+TEST_F(TraceFileTest, AnUnfinishedTraceOfALivingProcessIsKept) {
+  ASSERT_TRUE(Create()->Add(Report(11, ROLE_WORKER, 1, 1)).ok());
+  auto first = Create(), second = Create();
+  ASSERT_TRUE(second->Add(Report(11, ROLE_WORKER, 1, 1, 7)).ok());
+  ASSERT_TRUE(first->Add(Report(11, ROLE_WORKER, 1, 1, 8)).ok());
+  EXPECT_THAT(Spans(), ElementsAre("step@8"));
 }
 
 TEST_F(TraceFileTest, APipeIsRefusedWithoutWaiting) {

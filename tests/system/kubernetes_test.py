@@ -25,6 +25,11 @@ def container_of(workload):
     return container
 
 
+def mib(quantity):
+    number, unit = re.fullmatch(r"(\d+)(Mi|Gi)", quantity).groups()
+    return int(number) * {"Mi": 1, "Gi": 1024}[unit]
+
+
 class Pod:
     """One container of a StatefulSet: its command, environment and folders as the manifest says, but on loopback."""
 
@@ -98,6 +103,19 @@ class KubernetesTest(SluiceTest):
         for workload in objects("StatefulSet"):
             for variable in container_of(workload)["env"]:
                 self.assertIn(variable["name"], known)
+
+    def test_containers_have_a_memory_limit(self):
+        # gRPC 1.51 lets callers use memory without end; the node and its other pods must outlive that.
+        for manifest in (MANIFEST, TLS_MANIFEST):
+            for workload in objects("StatefulSet", manifest):
+                for container in workload["spec"]["template"]["spec"]["containers"]:
+                    with self.subTest("%s: %s" % (manifest.name, container["name"])):
+                        resources = container["resources"]
+                        self.assertIn("memory", resources.get("limits", {}))
+                        limit = mib(resources["limits"]["memory"])
+                        self.assertGreaterEqual(limit, mib(resources["requests"]["memory"]))
+                        # The scheduler's gRPC may hold 1 GiB of what its callers have sent.
+                        self.assertGreaterEqual(limit, 2048)
 
     def test_the_manifest_with_tls_is_the_same_cluster_with_certificates(self):
         plain, encrypted = (list(yaml.safe_load_all(file.read_text())) for file in (MANIFEST, TLS_MANIFEST))

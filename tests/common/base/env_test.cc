@@ -8,13 +8,16 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/mutex.h"
+#include "tests/common/base/planted.h"
 
 // The paths that this program has synced.
 static std::vector<std::string>& Synced() {
@@ -38,6 +41,7 @@ namespace {
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsSupersetOf;
 
 class EnvTest : public ::testing::Test {
  protected:
@@ -108,6 +112,38 @@ TEST_F(EnvTest, FileWrittenInPiecesAppearsOnlyWhenFinished) {
   EXPECT_EQ(*env_->ReadFile(path), "abc");
   EXPECT_THAT(*env_->List(dir_), ElementsAre("file"));
   EXPECT_EQ(env_->StartFile(dir_ + "/none/file").status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(EnvTest, NamesThatAreTakenAreSkippedAndKeepWhatTheyHave) {
+  Planted planted(dir_ + "/victim");
+  std::filesystem::create_directory(dir_ + "/out");
+  uint64_t number = 0;
+  {
+    const auto file = env_->StartFile(dir_ + "/out/a");
+    ASSERT_TRUE(file.ok()) << file.status();
+    ASSERT_EQ(std::sscanf((*env_->List(dir_ + "/out"))[0].c_str(), "a.%*d.%lu.", &number), 1);
+  }
+  const auto next = [&] {
+    return absl::StrCat(dir_, "/out/a.", ::getpid(), ".", ++number, kUnfinishedSuffix);
+  };
+  planted.HardLink(next());
+  planted.Link(next());
+  planted.Pipe(next());
+  std::filesystem::create_directory(next());
+  ASSERT_TRUE(env_->WriteFile(next(), {"left by a killed process"}).ok());
+  const auto before = *env_->List(dir_ + "/out");
+  ASSERT_TRUE(env_->WriteFile(dir_ + "/out/a", {"new"}).ok());
+  EXPECT_EQ(*env_->ReadFile(dir_ + "/out/a"), "new");
+  EXPECT_TRUE(planted.VictimIsUnchanged());
+  EXPECT_THAT(*env_->List(dir_ + "/out"), IsSupersetOf(before));
+}
+
+TEST_F(EnvTest, AFileThatIsReadAsAWholeIsBounded) {
+  const std::string path = dir_ + "/sparse";
+  ASSERT_TRUE(env_->WriteFile(path, {"x"}).ok());
+  std::filesystem::resize_file(path, Env::kMostFileBytes + 1);
+  EXPECT_TRUE(absl::IsFailedPrecondition(env_->ReadFile(path).status()));
+  EXPECT_EQ(*env_->ReadRange(path, 0, 1), "x");
 }
 
 TEST_F(EnvTest, ConcurrentWritersOfOneFileDoNotMix) {
@@ -184,11 +220,11 @@ TEST_F(EnvTest, TwoPathsToOneFileAreTheSameFile) {
   ASSERT_TRUE(env_->WriteFile(dir_ + "/a/copy", {"x"}).ok());
   std::filesystem::create_directory_symlink(dir_ + "/a", dir_ + "/link");
   std::filesystem::create_hard_link(dir_ + "/a/file", dir_ + "/hard");
-  EXPECT_TRUE(IsSameFile(dir_ + "/a", dir_ + "/link/"));
-  EXPECT_TRUE(IsSameFile(dir_ + "/a/../a/file", dir_ + "/link/file"));
-  EXPECT_TRUE(IsSameFile(dir_ + "/hard", dir_ + "/a/file"));
-  EXPECT_FALSE(IsSameFile(dir_ + "/a/copy", dir_ + "/a/file"));
-  EXPECT_FALSE(IsSameFile(dir_ + "/absent", dir_ + "/absent"));
+  EXPECT_TRUE(IsSameFile(env_, dir_ + "/a", dir_ + "/link/"));
+  EXPECT_TRUE(IsSameFile(env_, dir_ + "/a/../a/file", dir_ + "/link/file"));
+  EXPECT_TRUE(IsSameFile(env_, dir_ + "/hard", dir_ + "/a/file"));
+  EXPECT_FALSE(IsSameFile(env_, dir_ + "/a/copy", dir_ + "/a/file"));
+  EXPECT_FALSE(IsSameFile(env_, dir_ + "/absent", dir_ + "/absent"));
 }
 
 TEST_F(EnvTest, ErrorNamesTheFileInPlaceOfAFolder) {

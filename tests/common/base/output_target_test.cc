@@ -2,11 +2,16 @@
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
+#include <vector>
+
+#include "tests/common/base/planted.h"
 
 namespace sluice {
 namespace {
@@ -42,6 +47,28 @@ TEST_F(OutputTargetTest, LinksAreFollowedAndPipesAreWrittenInPlace) {
   ASSERT_EQ(::mkfifo((dir_ + "/pipe").c_str(), 0600), 0);
   EXPECT_TRUE(ResolveOutput(dir_ + "/pipe").in_place);
   EXPECT_TRUE(ResolveOutput("/dev/null").in_place);
+}
+
+TEST_F(OutputTargetTest, WhatHasTheNameOfAnUnfinishedFileLosesItUnchanged) {
+  Planted planted(dir_ + "/victim");
+  const std::string name = UnfinishedName(dir_ + "/out");
+  const std::vector<std::function<void()>> plants = {
+      [] {}, [&] { planted.HardLink(name); }, [&] { planted.Link(name); },
+      [&] { planted.Pipe(name); }, [&] { std::ofstream(name) << "left by a killed process"; }};
+  for (const auto& plant : plants) {
+    plant();
+    const auto fd = CreateUnfinished(name);
+    ASSERT_TRUE(fd.ok()) << fd.status();
+    EXPECT_EQ(::write(*fd, "new", 3), 3);
+    ::close(*fd);
+    EXPECT_TRUE(fs::is_regular_file(fs::symlink_status(name)));
+    EXPECT_EQ(fs::file_size(name), 3u);
+    EXPECT_TRUE(planted.VictimIsUnchanged());
+    fs::remove(name);
+  }
+  fs::create_directory(name);
+  EXPECT_EQ(CreateUnfinished(name).status().code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(CreateUnfinished(dir_ + "/none/x").status().code(), absl::StatusCode::kNotFound);
 }
 
 TEST_F(OutputTargetTest, FileCreatedMeanwhileIsNotReplaced) {

@@ -200,6 +200,15 @@ TEST_F(RootedEnvTest, ALinkThatIsSwappedInLeadsNowhereElse) {
   ExpectSecretIsKept();
 }
 
+TEST_F(RootedEnvTest, FilesAreTheSameOnlyWhereBothPathsAreBelowRoots) {
+  fs::create_directory(At("output/job"));
+  fs::create_symlink(At("output/job"), At("outside/link"));
+  EXPECT_TRUE(IsSameFile(env_.get(), At("output/job"), At("output//job/")));
+  EXPECT_TRUE(IsSameFile(Env::Real(), At("output/job"), At("outside/link")));
+  EXPECT_FALSE(IsSameFile(env_.get(), At("output/job"), At("outside/link")));
+  fs::remove(At("outside/link"));  // ExpectSecretIsKept
+}
+
 TEST_F(RootedEnvTest, AnotherFolderThatBeginsWithTheRootsNameIsOutside) {
   fs::create_directory(At("output2"));
   fs::create_directory(At("data2"));

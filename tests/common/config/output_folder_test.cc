@@ -2,12 +2,18 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <future>
 
+#include "common/base/rooted_env.h"
 #include "common/config/job_config.h"
+#include "tests/common/base/hooked_env.h"
 
 namespace sluice {
 namespace {
@@ -45,6 +51,34 @@ class OutputFolderTest : public testing::Test {
   }
 
   std::string dir_;
+};
+
+// Replaces `path` by a pipe after some reads of it.
+class SwappingEnv : public HookedEnv {
+ public:
+  SwappingEnv(std::string path, int after_reads) : path_(std::move(path)), left_(after_reads) {}
+  absl::StatusOr<std::string> ReadFile(const std::string& path) override {
+    auto text = HookedEnv::ReadFile(path);
+    NoteRead(path);
+    return text;
+  }
+  absl::StatusOr<std::string> ReadRange(const std::string& path, uint64_t offset,
+                                        uint64_t n) override {
+    auto text = HookedEnv::ReadRange(path, offset, n);
+    NoteRead(path);
+    return text;
+  }
+  bool swapped() const { return left_ <= 0; }
+
+ private:
+  void NoteRead(const std::string& path) {
+    if (path != path_ || --left_ != 0) return;
+    EXPECT_EQ(::unlink(path.c_str()), 0);
+    EXPECT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  }
+
+  const std::string path_;
+  int left_;
 };
 
 TEST_F(OutputFolderTest, TrailingSlashesChangeNothing) {
@@ -87,6 +121,50 @@ TEST_F(OutputFolderTest, ConfigurationsOfEarlierVersionsAreKnownByFormFolderAndR
     Write("job.textproto", foreign);
     ExpectRefused("job.textproto");
   }
+}
+
+TEST_F(OutputFolderTest, TheConfigurationIsReadOnceThroughTheEnv) {
+  JobConfig config;
+  config.set_output_dir(dir_);
+  Write("job.textproto", ToTextproto(config));
+  Write("result.json", kResult);
+  // Somebody puts a pipe in its place as soon as it has been recognised as a foreign file.
+  SwappingEnv env(dir_ + "/job.textproto", /*after_reads=*/2);
+  auto checked =
+      std::async(std::launch::async, [&] { return CheckOutputFolder(&env, dir_, false); });
+  const bool ended = checked.wait_for(std::chrono::seconds(20)) == std::future_status::ready;
+  EXPECT_TRUE(ended) << "it waits for the other end of the pipe";
+  // Lets go whoever waits, so that the test ends.
+  if (!ended) std::ofstream(dir_ + "/job.textproto") << "name: \"a\"";
+  EXPECT_TRUE(checked.get().ok());
+  EXPECT_TRUE(env.swapped());
+}
+
+TEST_F(OutputFolderTest, AConfigurationOfAnEarlierVersionIsFoundOnlyBelowTheRoots) {
+  const std::string root = fs::canonical(dir_).string() + "/root", dir = root + "/job";
+  fs::create_directories(dir);
+  auto env = RootedEnv::Create(Env::Real(), {{}, {root}});
+  ASSERT_TRUE(env.ok()) << env.status();
+  Write("root/job/result.json", kResult);
+  JobConfig config;
+  config.set_output_dir(dir);
+  Write("root/job/job.textproto", ToTextproto(config));
+  EXPECT_TRUE(CheckOutputFolder(env->get(), dir, false).ok());
+  // The same folder through a name outside of the roots.
+  fs::create_symlink(dir, dir_ + "/link");
+  config.set_output_dir(dir_ + "/link");
+  Write("root/job/job.textproto", ToTextproto(config));
+  EXPECT_TRUE(CheckOutputFolder(Env::Real(), dir, false).ok());
+  EXPECT_EQ(CheckOutputFolder(env->get(), dir, false).code(), absl::StatusCode::kAlreadyExists);
+}
+
+TEST_F(OutputFolderTest, AVeryLongConfigurationIsOfNoEarlierVersion) {
+  JobConfig config;
+  config.set_output_dir(dir_);
+  config.set_name(std::string(17 << 20, 'x'));
+  Write("job.textproto", ToTextproto(config));
+  Write("result.json", kResult);
+  ExpectRefused("job.textproto");
 }
 
 TEST_F(OutputFolderTest, ModelsOfVersion1HaveAConfigurationWithoutTheFirstLine) {

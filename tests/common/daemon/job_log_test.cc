@@ -62,6 +62,21 @@ TEST_F(JobLogTest, LinesOfManyThreadsStayWhole) {
   }
 }
 
+TEST_F(JobLogTest, AnIdLeadsNowhereElse) {
+  const std::string log_dir = folder_ + "/log";
+  std::filesystem::create_directories(log_dir);
+  std::filesystem::create_directories(folder_ + "/other");
+  for (const std::string& id :
+       {std::string("../other"), std::string(".."), std::string("."), std::string(),
+        std::string("a/b"), folder_ + "/other", std::string("a\0b", 3)}) {
+    EXPECT_EQ(AppendToJobLog(log_dir, id, ROLE_WORKER, 0, kNow, "x").code(),
+              absl::StatusCode::kInvalidArgument)
+        << id;
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(folder_ + "/other"));
+  EXPECT_TRUE(std::filesystem::is_empty(log_dir));
+}
+
 TEST_F(JobLogTest, FolderThatCannotBeCreatedIsNamed) {
   std::filesystem::create_directories(folder_);
   std::ofstream(folder_ + "/ads-1") << "a file";

@@ -1,15 +1,20 @@
-// The other bounds are tested where they can be shortened: grpc_stream_server_test.cc and
-// tests/system/hostile_peers_test.py.
+// The other bounds are tested where they can be shortened: unary_call_test.cc,
+// grpc_stream_server_test.cc and tests/system/hostile_peers_test.py.
 #include "common/transport/connection_bounds.h"
 
 #include <gmock/gmock.h>
+#include <grpcpp/create_channel.h>
+#include <grpcpp/generic/async_generic_service.h>
+#include <grpcpp/server_builder.h>
 #include <gtest/gtest.h>
 
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/mutex.h"
+#include "common/transport/grpc_convert.h"
 #include "common/transport/grpc_transport.h"
 #include "tests/common/transport/grpc_servers.h"
 #include "tests/common/transport/recording_streams.h"
@@ -88,6 +93,43 @@ Outcome SendAll(size_t max_received_bytes) {
   }
   outcome.taken = static_cast<int>(hoard.bytes() / kMessageBytes);
   return outcome;
+}
+
+// Makes the time without calls, which must be bounded, a thousandth of what it is.
+class ShortenIdleTime : public grpc::ServerBuilderOption {
+ public:
+  explicit ShortenIdleTime(int* idle_ms) : idle_ms_(idle_ms) {}
+  void UpdateArguments(grpc::ChannelArguments* arguments) override {
+    const grpc_channel_args set = arguments->c_channel_args();
+    for (size_t i = 0; i < set.num_args; ++i) {
+      if (set.args[i].key != std::string(GRPC_ARG_MAX_CONNECTION_IDLE_MS)) continue;
+      *idle_ms_ = set.args[i].value.integer;
+      set.args[i].value.integer /= 1000;
+    }
+  }
+  void UpdatePlugins(std::vector<std::unique_ptr<grpc::ServerBuilderPlugin>>*) override {}
+
+ private:
+  int* const idle_ms_;
+};
+
+TEST(ConnectionBoundsTest, AConnectionWithoutCallsIsClosed) {
+  grpc::ServerBuilder builder;
+  grpc::CallbackGenericService service;  // which has no method
+  int port = 0, idle_ms = 0;
+  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+  builder.RegisterCallbackGenericService(&service);
+  BoundConnections(size_t{1} << 30, &builder);
+  builder.SetOption(std::make_unique<ShortenIdleTime>(&idle_ms));
+  const auto server = builder.BuildAndStart();
+  ASSERT_NE(server, nullptr);
+  EXPECT_EQ(idle_ms, 300'000);
+  const auto channel =
+      grpc::CreateChannel(absl::StrCat("127.0.0.1:", port), grpc::InsecureChannelCredentials());
+  const auto deadline = GrpcDeadline(absl::Seconds(20));
+  ASSERT_TRUE(channel->WaitForConnected(deadline));
+  EXPECT_TRUE(channel->WaitForStateChange(GRPC_CHANNEL_READY, deadline)) << "the server closes it";
+  EXPECT_TRUE(channel->WaitForConnected(deadline)) << "clients connect again";
 }
 
 TEST(ConnectionBoundsTest, CallsAreCutWhenTooMuchHasBeenReceived) {

@@ -24,7 +24,7 @@ namespace {
 constexpr char kMethod[] = "/sluice.Pserver/SaveShards";
 constexpr absl::Duration kPatience = absl::Seconds(20);
 
-// A call of which the server has only the headers.
+// A call of which the server has only the headers, until Ask, and whose answer waits until Read.
 class SilentCall {
  public:
   explicit SilentCall(const std::shared_ptr<grpc::Channel>& channel) : stub_(channel) {
@@ -32,6 +32,17 @@ class SilentCall {
     call_ = stub_.PrepareCall(&context_, kMethod, &queue_);
     call_->StartCall(this);
     Await();
+  }
+  void Ask(const std::string& request) {
+    call_->WriteLast(ToByteBuffer({Slice::FromString(request)}), grpc::WriteOptions(), this);
+    Await();
+  }
+  // Returns the length of the answer.
+  size_t Read() {
+    grpc::ByteBuffer answer;
+    call_->Read(&answer, this);
+    Await();
+    return answer.Length();
   }
   grpc::StatusCode End() {
     grpc::Status status;
@@ -150,6 +161,76 @@ TEST_F(UnaryCallTest, TheOpenCallsOfAPeerAreBounded) {
   kept_.clear();
   for (std::thread& caller : callers) caller.join();
   while (Call("reply") != absl::StatusCode::kOk) std::this_thread::yield();
+}
+
+TEST_F(UnaryCallTest, AnAnswerBeyondTheBoundEndsItsCall) {
+  GrpcStreamServer::Options options;
+  options.call_bounds.max_queued_bytes = 1 << 20;
+  Serve(options);
+  std::thread caller([&] { EXPECT_EQ(Call("keep"), absl::StatusCode::kResourceExhausted); });
+  ASSERT_TRUE(AwaitKept(1));
+  kept_[0]->Reply(std::string((1 << 20) + 1, 'x'));
+  caller.join();
+  EXPECT_EQ(Call("reply"), absl::StatusCode::kOk);
+}
+
+TEST_F(UnaryCallTest, TheCallWithTheMostQueuedIsCutWhenAllHaveTooMuch) {
+  constexpr size_t kMiB = 1 << 20;
+  GrpcStreamServer::Options options;
+  options.call_bounds.max_total_queued_bytes = 6 * kMiB;
+  Serve(options);
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);  // else gRPC takes much of what nobody reads
+  const auto channel =
+      grpc::CreateCustomChannel(AddressOf(*server_), grpc::InsecureChannelCredentials(), arguments);
+  std::vector<std::unique_ptr<SilentCall>> calls;
+  for (size_t mib : {1, 3, 1, 2}) {
+    calls.push_back(std::make_unique<SilentCall>(channel));
+    calls.back()->Ask("keep");
+    ASSERT_TRUE(AwaitKept(calls.size()));
+    kept_.back()->Reply(std::string(mib * kMiB, 'x'));
+  }
+  EXPECT_EQ(calls[1]->Read(), 0u);
+  EXPECT_NE(calls[1]->End(), grpc::StatusCode::OK);
+  EXPECT_EQ(audit_.Refusals(kMethod, "room"), 1u);
+  for (size_t i : {0, 2, 3}) {
+    EXPECT_EQ(calls[i]->Read(), (i == 3 ? 2 : 1) * kMiB);
+    EXPECT_EQ(calls[i]->End(), grpc::StatusCode::OK);
+  }
+}
+
+TEST_F(UnaryCallTest, OneConnectionHasABoundedNumberOfCalls) {
+  constexpr size_t kCalls = 100;  // BoundConnections
+  Serve({});
+  const auto channel = Channel();
+  std::vector<std::unique_ptr<SilentCall>> calls;
+  for (size_t i = 0; i < kCalls; ++i) {
+    calls.push_back(std::make_unique<SilentCall>(channel));
+    calls.back()->Ask("keep");
+  }
+  ASSERT_TRUE(AwaitKept(kCalls));
+  // The next one waits in the client, as its connection has no room.
+  grpc::GenericStub stub(channel);
+  const auto call = [&stub](absl::Duration timeout) {
+    grpc::ClientContext context;
+    context.set_deadline(GrpcDeadline(timeout));
+    grpc::CompletionQueue queue;
+    const grpc::ByteBuffer request = ToByteBuffer({Slice::FromString("reply")});
+    const auto reader = stub.PrepareUnaryCall(&context, kMethod, request, &queue);
+    reader->StartCall();
+    grpc::ByteBuffer answer;
+    grpc::Status status;
+    reader->Finish(&answer, &status, nullptr);
+    void* tag;
+    bool ok;
+    EXPECT_TRUE(queue.Next(&tag, &ok));
+    return status.error_code();
+  };
+  EXPECT_EQ(call(absl::Milliseconds(300)), grpc::StatusCode::DEADLINE_EXCEEDED);
+  watched_.Change([&] { EXPECT_EQ(handled_, static_cast<int>(kCalls)); });
+  EXPECT_EQ(Call("reply"), absl::StatusCode::kOk) << "on another connection";
+  for (const auto& kept : kept_) kept->Reply("done");
+  EXPECT_EQ(call(kPatience), grpc::StatusCode::OK);
 }
 
 TEST_F(UnaryCallTest, ARequestThatIsTooLongNeverReachesItsHandler) {

@@ -4,8 +4,10 @@
 #include <iterator>
 
 #include "common/base/env.h"
+#include "common/base/output_target.h"
 #include "gmock/gmock.h"
 #include "model/data/text_reader.h"
+#include "tests/common/base/planted.h"
 #include "tests/model/data/files_for_test.h"
 
 namespace sluice {
@@ -64,6 +66,16 @@ TEST(ClickFilesTest, LinesDoNotDependOnFilesThreadsOrCompression) {
       EXPECT_EQ(summary->file_bytes, bytes);
     }
   }
+}
+
+TEST(ClickFilesTest, ALinkUnderTheUnfinishedNameIsNotFollowed) {
+  const TempFolder folder;
+  Planted planted(folder.Path("victim"));
+  const ClickFiles options = Options(folder, 1);
+  planted.Link(UnfinishedName(options.paths[0]));
+  ASSERT_TRUE(WriteClickFiles(options).ok());
+  EXPECT_TRUE(TextOf(options.paths[0]) == Generated(options));
+  EXPECT_TRUE(planted.VictimIsUnchanged());
 }
 
 TEST(ClickFilesTest, SkipContinuesInTheSameData) {

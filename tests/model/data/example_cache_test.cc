@@ -1,13 +1,17 @@
 #include "model/data/example_cache.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include <utime.h>
 
 #include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <thread>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/clock.h"
@@ -15,6 +19,7 @@
 #include "common/base/rooted_env.h"
 #include "gmock/gmock.h"
 #include "model/features/data_summary.h"
+#include "tests/common/base/planted.h"
 #include "tests/model/data/files_for_test.h"
 #include "tests/model/features/schema_for_test.h"
 
@@ -423,6 +428,30 @@ TEST_F(ExampleCacheTest, FolderThatTheEnvRefusesIsNotWritten) {
   EXPECT_THAT(log_[0], HasSubstr("--output_root"));
   job_.mutable_data()->set_cache_dir(inside + "/cache");
   EXPECT_TRUE(read());
+}
+
+TEST_F(ExampleCacheTest, WhatHasTheNameOfAnUnfinishedFileLosesItUnchanged) {
+  ReadAll();
+  const std::string file = OnlyFile(), unfinished = file + kUnfinishedSuffix;
+  Planted planted(folder_.Path("victim"));
+  const std::vector<std::function<void()>> plants = {[&] { planted.HardLink(unfinished); },
+                                                     [&] { planted.Link(unfinished); },
+                                                     [&] { planted.Pipe(unfinished); }};
+  for (const auto& plant : plants) {
+    fs::remove(file);
+    plant();
+    EXPECT_FALSE(ReadAll().cached);
+    EXPECT_TRUE(ReadAll().cached);
+    EXPECT_THAT(Files(), ElementsAre(file));
+    EXPECT_TRUE(planted.VictimIsUnchanged());
+  }
+  // Another worker writes it.
+  fs::remove(file);
+  const int fd = open(unfinished.c_str(), O_RDWR | O_CREAT, 0644);
+  ASSERT_EQ(flock(fd, LOCK_EX | LOCK_NB), 0);
+  EXPECT_FALSE(ReadAll().cached);
+  EXPECT_THAT(Files(), ElementsAre(unfinished));
+  close(fd);
 }
 
 TEST_F(ExampleCacheTest, LinksUnderItsNamesAreNotFollowed) {
