@@ -4,6 +4,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/security/refusal_reason.h"
 
 namespace sluice {
 namespace {
@@ -30,9 +31,10 @@ std::string DescribeMember(const Member& member) {
 
 absl::Status Membership::CheckRegistration(const RegisterRequest& request) const {
   if (request.protocol() != 1) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("the scheduler speaks protocol 1, but the member speaks ", request.protocol(),
-                     "; run the same version of Sluice everywhere"));
+    return Because(RefusalReason::kInvalid,
+                   absl::FailedPreconditionError(absl::StrCat(
+                       "the scheduler speaks protocol 1, but the member speaks ",
+                       request.protocol(), "; run the same version of Sluice everywhere")));
   }
   if (request.role() != ROLE_PSERVER && request.role() != ROLE_WORKER) {
     return absl::InvalidArgumentError(
@@ -98,9 +100,11 @@ absl::StatusOr<Member*> Membership::Find(uint64_t id) {
   Member* member = ById(id);
   if (member == nullptr) {
     if (id >= options_.first_id && id < next_id_) {
-      return absl::AbortedError(
-          "another process has registered with this role and rank, or this one was silent for so "
-          "long that it is forgotten; it is fenced and must end");
+      return Because(
+          RefusalReason::kFenced,
+          absl::AbortedError("another process has registered with this role and rank, or this one "
+                             "was silent for so long that it is forgotten; it is fenced and must "
+                             "end"));
     }
     return absl::NotFoundError(
         absl::StrCat("member ", id, " is unknown to this scheduler (it was started later)"));

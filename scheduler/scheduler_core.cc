@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
 #include "common/security/job_passes.h"
+#include "common/security/refusal_reason.h"
 #include "scheduler/job_status.h"
 
 namespace sluice {
@@ -317,9 +318,12 @@ absl::StatusOr<SchedulerCore::Rank> SchedulerCore::FindRank(const Request& reque
   }
   RankSlot* slot = &job->ranks.slots[rank];
   if (slot->incarnation() != request.incarnation()) {
-    return absl::AbortedError(absl::StrCat("incarnation ", request.incarnation(), " of rank ", rank,
-                                           " of job ", job_id, " is fenced: ", slot->incarnation(),
-                                           " serves it now"));
+    absl::Status fenced = absl::AbortedError(
+        absl::StrCat("incarnation ", request.incarnation(), " of rank ", rank, " of job ", job_id,
+                     " is fenced: ", slot->incarnation(), " serves it now"));
+    // An earlier life may have called in good faith. A later one was never assigned to anybody.
+    const bool early = request.incarnation() < slot->incarnation();
+    return early ? fenced : Because(RefusalReason::kPass, std::move(fenced));
   }
   const JobPasses passes(JobPassKey(options_.pass_key, job->spec.instance()));
   SLUICE_RETURN_IF_ERROR(passes.CheckWorker(rank, request.incarnation(), request.pass()));
@@ -546,8 +550,9 @@ absl::Status SchedulerCore::CheckDrainsItself(const DrainPserverRequest& request
         absl::StrCat("pserver ", request.rank(), " is not registered with this scheduler"));
   }
   if (holder->id == request.member_id()) return CheckSecret(holder->id, request.secret());
-  return absl::AbortedError(
-      absl::StrCat("another process serves as ", DescribeMember(*holder), "; it is not drained"));
+  return Because(RefusalReason::kFenced,
+                 absl::AbortedError(absl::StrCat("another process serves as ",
+                                                 DescribeMember(*holder), "; it is not drained")));
 }
 
 void SchedulerCore::KeepDraining() {

@@ -1,7 +1,9 @@
 #include "scheduler/scheduler_service.h"
 
 #include <algorithm>
+#include <deque>
 #include <memory>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -68,6 +70,30 @@ AuditedCaller CallerOfCall(const Call& call) {
 // Whom waiting calls are counted for: a certificate's role and name on one host.
 std::string CallerNameOf(const Call& call) { return PeerOn(CallerOfCall(call)); }
 
+// Remembers the texts that it was asked about last.
+//
+// Thread safety: safe from any thread.
+class NewestTexts {
+ public:
+  bool IsNew(const std::string& text) {
+    MutexLock lock(&mutex_);
+    if (!texts_.insert(text).second) return false;
+    by_age_.push_back(text);
+    if (by_age_.size() > kMaxTexts) {
+      texts_.erase(by_age_.front());
+      by_age_.pop_front();
+    }
+    return true;
+  }
+
+ private:
+  static constexpr size_t kMaxTexts = 4096;
+
+  Mutex mutex_;
+  std::set<std::string> texts_ ABSL_GUARDED_BY(mutex_);
+  std::deque<std::string> by_age_ ABSL_GUARDED_BY(mutex_);
+};
+
 class Service {
  public:
   Service(const GrpcCredentials& credentials, RequestIntake* intake, AuditLog* audit)
@@ -102,7 +128,7 @@ class Service {
       absl::Status parsed = ParseWithin(MaxParsedBytes(bound, wire.size()), wire, &request);
       if (!parsed.ok()) {
         parsed = absl::InvalidArgumentError(absl::StrCat(call->method(), ": ", parsed.message()));
-        Refused(call, RefusalReason::kInvalid, parsed);
+        Refused(call, parsed);
         return call->Reply(parsed);
       }
       (this->*handle)(call, request);
@@ -118,6 +144,8 @@ class Service {
     RegisterNotes notes;
     absl::StatusOr<RegisterReply> answer = intake_->Register(request, believed, &notes);
     NoteRegistration(call, request, notes, answer.status());
+    const bool held = answer.ok() && answer->has_incumbent();
+    if (held && !believed) NoteHeldRank(call, request, notes.disbelieved);
     AnswerTo<RegisterReply>(call)(std::move(answer));
   }
   void Poll(const Call& call, const PollRequest& request) {
@@ -171,12 +199,15 @@ class Service {
     AnswerTo<SubmitJobReply>(call)(std::move(answer));
   }
   void WatchJob(const Call& call, const WatchJobRequest& request) {
-    intake_->WatchJob(&request, AnswerTo<WatchJobReply>(call), CallerNameOf(call));
+    intake_->WatchJob(&request, Audited(call, RefusalReason::kOther, AnswerTo<WatchJobReply>(call)),
+                      CallerNameOf(call));
   }
   void CheckpointJob(const Call& call, const CheckpointJobRequest& request) {
     Done<CheckpointJobReply> done = AnswerTo<CheckpointJobReply>(call);
     // A call with a number only keeps waiting for the checkpoint that an earlier one asked for.
-    if (request.number() == 0) {
+    if (request.number() != 0) {
+      done = Audited(call, RefusalReason::kOther, std::move(done));
+    } else {
       done = [this, call, job = request.job_id(),
               done = std::move(done)](absl::StatusOr<CheckpointJobReply> answer) {
         Acted(call, AuditedAction::kCheckpoint, job, answer.status());
@@ -233,7 +264,7 @@ class Service {
   }
   bool Allow(const Call& call, const absl::Status& allowed) {
     if (allowed.ok()) return true;
-    Refused(call, RefusalReason::kRank, allowed);
+    Refused(call, Because(RefusalReason::kRank, allowed));
     call->Reply(allowed);
     return false;
   }
@@ -241,15 +272,10 @@ class Service {
   // Records what a call that was refused says about its caller. `denied`: what the caller
   // lacks if it is PERMISSION_DENIED.
   void AuditRefusal(const Call& call, RefusalReason denied, const absl::Status& status) const {
-    RefusalReason reason = ReasonOf(status) == RefusalReason::kOther ? denied : ReasonOf(status);
-    if (absl::IsAborted(status)) {
-      reason = RefusalReason::kFenced;
-    } else if (absl::IsInvalidArgument(status)) {
-      reason = RefusalReason::kInvalid;
-    } else if (!absl::IsPermissionDenied(status)) {
-      return;
-    }
-    Refused(call, reason, status);
+    if (status.ok()) return;
+    // The report of a dead member may still wait when another process takes its place.
+    if (absl::IsAborted(status) && call->cancelled()) return;
+    Refused(call, absl::IsPermissionDenied(status) ? Because(denied, status) : status);
   }
   template <class Reply>
   Done<Reply> Audited(const Call& call, RefusalReason denied, Done<Reply> answer) {
@@ -268,22 +294,30 @@ class Service {
   void NoteRegistration(const Call& call, const RegisterRequest& request,
                         const RegisterNotes& notes, const absl::Status& outcome) const {
     AuditRefusal(call, RefusalReason::kSecret, outcome);
-    if (notes.disbelieved) {
-      Refused(call, RefusalReason::kRank,
-              absl::PermissionDeniedError(
-                  "the caller says that the process of the living member has ended, which only a "
-                  "certificate that names the rank may say"));
-    }
     if (!notes.refused_holds.empty()) {
-      Refused(
-          call, RefusalReason::kPass,
-          absl::PermissionDeniedError(absl::StrCat("the caller says without a pass that it serves ",
-                                                   absl::StrJoin(notes.refused_holds, ", "))));
+      Refused(call,
+              Because(RefusalReason::kPass, absl::PermissionDeniedError(absl::StrCat(
+                                                "the caller says without a pass that it serves ",
+                                                absl::StrJoin(notes.refused_holds, ", ")))));
     }
     if (!notes.replaced.empty()) {
       Acted(call, AuditedAction::kTakeover, MemberName(request.role(), request.rank()),
             absl::OkStatus(), absl::StrCat("replaces ", notes.replaced));
     }
+  }
+  // Records that a caller whose certificate has no rank asks for that of a living member. A process
+  // asks again and again while it waits for the rank, so each of its lives gets one line, and one
+  // more if it says that the member's process has ended.
+  void NoteHeldRank(const Call& call, const RegisterRequest& request, bool says_ended) {
+    const std::string member = MemberName(request.role(), request.rank());
+    const std::string attempt =
+        absl::StrCat(CallerNameOf(call), " ", member, " ", request.life(), " ", says_ended);
+    if (!attempts_.IsNew(attempt)) return;
+    const char* const claim =
+        says_ended ? "; that its process has ended, only a certificate of the rank may say" : "";
+    Refused(call, Because(RefusalReason::kRank,
+                          absl::PermissionDeniedError(absl::StrCat(
+                              "the caller registers as ", member, ", which is alive", claim))));
   }
   void NoteDrain(const Call& call, const DrainPserverRequest& request,
                  const absl::Status& outcome) {
@@ -292,9 +326,8 @@ class Service {
     Acted(call, AuditedAction::kDrain, absl::StrCat("pserver ", request.rank()), outcome,
           request.cancel() ? "cancel" : "");
   }
-  void Refused(const Call& call, RefusalReason reason, const absl::Status& refusal) const {
-    if (audit_ == nullptr) return;
-    audit_->Refused(CallerOfCall(call), call->method(), reason, refusal.message());
+  void Refused(const Call& call, const absl::Status& refusal) const {
+    if (audit_ != nullptr) audit_->Refused(CallerOfCall(call), call->method(), refusal);
   }
   // Recorded before the answer leaves.
   void Acted(const Call& call, AuditedAction action, absl::string_view target,
@@ -317,6 +350,7 @@ class Service {
   AuditLog* const audit_;  // may be null
   Mutex mutex_;
   std::string last_drain_ ABSL_GUARDED_BY(mutex_);
+  NewestTexts attempts_;  // that NoteHeldRank has recorded
 };
 
 class GrpcListener : public SchedulerListener {

@@ -30,12 +30,12 @@ class CountedStream : public Stream {
 }  // namespace
 
 ExchangeHandler::ExchangeHandler(std::shared_ptr<Stream> stream, FindJob find_job,
-                                 DataPlaneCounters* counters, OnDenied on_denied,
+                                 DataPlaneCounters* counters, OnRefused on_refused,
                                  RankStreams* rank_streams)
     : stream_(std::make_shared<CountedStream>(std::move(stream), counters->bytes_out)),
       find_job_(std::move(find_job)),
       counters_(counters),
-      on_denied_(std::move(on_denied)),
+      on_refused_(std::move(on_refused)),
       rank_streams_(rank_streams) {
   // Relaxed: only uniqueness matters.
   caller_.stream = next_stream.fetch_add(1, std::memory_order_relaxed);
@@ -83,12 +83,7 @@ void ExchangeHandler::TakeMessage(Message message) {
 
 absl::Status ExchangeHandler::HandleFrame(DecodedFrame frame) {
   const FrameHeader& header = frame.header;
-  if (job_id_.empty()) {
-    const absl::Status greeted = HandleHello(header);
-    const bool denied = absl::IsPermissionDenied(greeted) || absl::IsAborted(greeted);
-    if (denied && on_denied_ != nullptr) on_denied_(greeted);
-    return greeted;
-  }
+  if (job_id_.empty()) return HandleHello(header);
   const bool last = header.last();
   if (!in_request_) {
     request_id_ = header.request_id();
@@ -107,6 +102,7 @@ absl::Status ExchangeHandler::HandleFrame(DecodedFrame frame) {
           : absl::NotFoundError(absl::StrCat("job ", job_id_, " is not open on this pserver"));
   if (status.ok()) return status;
   counters_->refused.fetch_add(1, std::memory_order_relaxed);
+  Tell(status);
   if (reply_ != nullptr) reply_->Refuse(status, job != nullptr ? job->generation() : 0);
   reply_ = nullptr;
   return absl::OkStatus();
@@ -122,15 +118,17 @@ absl::Status ExchangeHandler::HandleHello(const FrameHeader& header) {
         absl::StrCat("data protocol ", hello.protocol(), "; this pserver speaks ", kDataProtocol,
                      "; use the same version of sluice on all hosts"));
   }
-  std::shared_ptr<JobTables> job = find_job_(hello.job_id());
-  if (job == nullptr || job->instance() != hello.instance()) {
-    return absl::NotFoundError(
-        absl::StrCat("this instance of job ", hello.job_id(), " is not open on this pserver"));
-  }
+  job_id_ = hello.job_id();
+  instance_ = hello.instance();
   caller_.rank = hello.rank();
   caller_.incarnation = hello.incarnation();
+  std::shared_ptr<JobTables> job = find_job_(hello.job_id());
+  if (job == nullptr || job->instance() != hello.instance()) {
+    return Because(RefusalReason::kJob,
+                   absl::NotFoundError(absl::StrCat("this instance of job ", hello.job_id(),
+                                                    " is not open on this pserver")));
+  }
   SLUICE_RETURN_IF_ERROR(job->Hello(caller_, header.generation(), hello));
-  job_id_ = hello.job_id();
   job_ = job;
   CountStream({hello.job_id(), hello.instance(), hello.rank()});
   ReplyWriter(stream_, header.request_id()).Finish(job->generation(), 0);
@@ -143,15 +141,21 @@ void ExchangeHandler::CountStream(const RankStreams::Rank& rank) {
   const std::shared_ptr<Stream> oldest = rank_streams_->Open(rank, caller_.stream, stream_);
   if (oldest == nullptr) return;
   oldest->Close();
-  if (on_denied_ == nullptr) return;
-  on_denied_(Because(RefusalReason::kRoom,
-                     absl::ResourceExhaustedError(absl::StrCat(
-                         "rank ", rank.rank, " of job ", rank.job_id, " has more than ",
-                         RankStreams::kMaxPerRank, " streams; its oldest one is closed"))));
+  Tell(absl::ResourceExhaustedError(absl::StrCat(
+      "the rank has more than ", RankStreams::kMaxPerRank, " streams; its oldest one is closed")));
+}
+
+void ExchangeHandler::Tell(const absl::Status& refusal) {
+  if (on_refused_ == nullptr) return;
+  // On a stream it always means that the peer asks for more than it may have, or than there is.
+  const bool room = absl::IsResourceExhausted(refusal);
+  on_refused_({room ? Because(RefusalReason::kRoom, refusal) : refusal, job_id_, instance_, "rank",
+               caller_.rank});
 }
 
 void ExchangeHandler::RefuseAndClose(const absl::Status& status, uint64_t request_id) {
   counters_->refused.fetch_add(1, std::memory_order_relaxed);
+  Tell(status);
   ReplyWriter(stream_, request_id).Refuse(status, 0);
   OnClosed();
   stream_->Close();

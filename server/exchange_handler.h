@@ -13,6 +13,7 @@
 
 #include "common/transport/transport.h"
 #include "server/job_tables.h"
+#include "server/peer_refusals.h"
 #include "server/rank_streams.h"
 
 namespace sluice {
@@ -33,14 +34,13 @@ class ExchangeHandler : public StreamHandler {
  public:
   // Returns null when the job is not open here.
   using FindJob = std::function<std::shared_ptr<JobTables>(const std::string& job_id)>;
-  // Told of a hello that is refused because the caller may not be whom it names, and of a stream
-  // that is closed because its rank has opened too many (RESOURCE_EXHAUSTED).
-  using OnDenied = std::function<void(const absl::Status& refusal)>;
 
   // `counters`, `rank_streams` and everything that the functions use must outlive the handler.
-  // `rank_streams` may be null: a rank may have any number of streams.
+  // `on_refused` is told of everything that is refused to the peer, and of the stream that is
+  // closed because its rank has opened too many; it may be null. `rank_streams` may be null: a rank
+  // may have any number of streams.
   ExchangeHandler(std::shared_ptr<Stream> stream, FindJob find_job, DataPlaneCounters* counters,
-                  OnDenied on_denied = nullptr, RankStreams* rank_streams = nullptr);
+                  OnRefused on_refused = nullptr, RankStreams* rank_streams = nullptr);
   ~ExchangeHandler() override;
 
   void OnMessage(Message message) override;
@@ -52,17 +52,19 @@ class ExchangeHandler : public StreamHandler {
   absl::Status HandleFrame(DecodedFrame frame);
   absl::Status HandleHello(const FrameHeader& header);
   void CountStream(const RankStreams::Rank& rank);
+  void Tell(const absl::Status& refusal);
   void RefuseAndClose(const absl::Status& status, uint64_t request_id);
 
   const std::shared_ptr<Stream> stream_;
   const FindJob find_job_;
   DataPlaneCounters* const counters_;
-  const OnDenied on_denied_;                  // may be null
+  const OnRefused on_refused_;                // may be null
   RankStreams* const rank_streams_;           // may be null
   std::optional<RankStreams::Rank> counted_;  // in rank_streams_
   bool closed_ = false;
   std::weak_ptr<JobTables> job_;
-  std::string job_id_;
+  std::string job_id_;  // of the hello; empty before it
+  uint64_t instance_ = 0;
   Caller caller_;
   PushPart scratch_;
   std::unique_ptr<ReplyWriter> reply_;  // of the request being read

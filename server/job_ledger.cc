@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "common/base/printable.h"
 #include "common/base/status_macros.h"
+#include "common/security/refusal_reason.h"
 
 namespace sluice {
 namespace {
@@ -48,7 +49,9 @@ absl::StatusOr<JobLedger::View> JobLedger::Hello(const Caller& caller) {
                                                    " workers"));
   }
   const uint64_t known = frames_.incarnation(caller.rank);
-  if (caller.incarnation < known) return FencedError(caller, known);
+  // Whether the hello is late or replayed: only a process that still runs, or another one, says it.
+  if (caller.incarnation < known)
+    return Because(RefusalReason::kFenced, FencedError(caller, known));
   if (caller.incarnation == known) return nullptr;
   frames_.Fence(caller.rank, caller.incarnation);
   staleness_.SetIdle(caller.rank);

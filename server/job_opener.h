@@ -48,7 +48,7 @@ struct JobResources {
   Transport* replica_transport = nullptr;
   // A follower that confirms nothing for so long is given up.
   absl::Duration follower_patience = absl::Seconds(5);
-  AuditLog* audit = nullptr;  // gets refused hellos; may be null; outlives the jobs
+  AuditLog* audit = nullptr;  // gets what streams refuse; may be null; outlives the jobs
   // Called on any thread when the job's report has news that should not wait: of a checkpoint, or
   // that every rank has reached shards that were taken over. May be null.
   std::function<void()> on_report_changed;

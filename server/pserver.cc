@@ -12,7 +12,7 @@
 #include "common/base/status_macros.h"
 #include "common/daemon/control_plane.h"
 #include "common/saved_model/checkpoint.h"
-#include "common/security/audit_log.h"
+#include "common/security/refusal_reason.h"
 #include "server/job_opener.h"
 #include "server/replica_handler.h"
 #include "server/report_bound.h"
@@ -33,7 +33,8 @@ JobResources With(JobResources resources, CutWriter* writer, ShardThreads* threa
 Pserver::Pserver(JobResources resources, std::function<void()> on_change, int threads)
     : shard_threads_(threads - 1),
       resources_(With(std::move(resources), &cut_writer_, &shard_threads_, on_change)),
-      on_change_(std::move(on_change)) {}
+      on_change_(std::move(on_change)),
+      refusals_(resources_.audit, resources_.clock) {}
 
 void Pserver::SetCutOrders(const google::protobuf::RepeatedPtrField<CutOrder>& orders) {
   for (const CutOrder& order : orders) {
@@ -44,6 +45,7 @@ void Pserver::SetCutOrders(const google::protobuf::RepeatedPtrField<CutOrder>& o
 
 void Pserver::Reconcile(const std::string& self,
                         const google::protobuf::RepeatedPtrField<JobSpec>& desired) {
+  refusals_.SetJobs(desired);
   JoinEnded();
   Drop(desired);
   for (const JobSpec& spec : desired) {
@@ -201,6 +203,7 @@ void Pserver::JoinEnded() {
 }
 
 void Pserver::Stop() {
+  refusals_.RecordStrayHellos(/*all=*/true);
   cut_writer_.Stop();
   std::vector<std::shared_ptr<Opening>> leaving;
   {
@@ -330,8 +333,9 @@ absl::StatusOr<std::vector<SavedFile>> Pserver::SaveShards(const SaveShardsReque
   }
   absl::StatusOr<std::vector<SavedFile>> files =
       job->SaveShards(request.directory(), request.save_id());
-  // A refusal, as opposed to another failure, comes from the file system or the roots.
-  if (!files.ok()) return Because(RefusalReason::kPath, files.status());
+  // Such a refusal comes from the file system or the roots.
+  if (absl::IsPermissionDenied(files.status()))
+    return Because(RefusalReason::kPath, files.status());
   return files;
 }
 
@@ -339,24 +343,14 @@ std::unique_ptr<StreamHandler> Pserver::NewHandler(std::shared_ptr<Stream> strea
                                                    const PeerIdentity& peer) {
   return std::make_unique<ExchangeHandler>(
       std::move(stream), [this](const std::string& job_id) { return Find(job_id); }, &counters_,
-      AuditOf(peer, kExchangeMethod), &rank_streams_);
+      refusals_.Of(peer, kExchangeMethod), &rank_streams_);
 }
 
 std::unique_ptr<StreamHandler> Pserver::NewReplicaHandler(std::shared_ptr<Stream> stream,
                                                           const PeerIdentity& peer) {
   return std::make_unique<ReplicaHandler>(
       std::move(stream), [this](const std::string& job_id) { return Find(job_id); },
-      AuditOf(peer, kReplicaMethod));
-}
-
-ExchangeHandler::OnDenied Pserver::AuditOf(const PeerIdentity& peer, const char* method) const {
-  if (resources_.audit == nullptr) return nullptr;
-  return [audit = resources_.audit, peer, method](const absl::Status& refusal) {
-    // A hello of an earlier life of the rank is fenced, whether it is late or replayed.
-    audit->Refused(CallerOf(peer, peer.address), method,
-                   absl::IsAborted(refusal) ? RefusalReason::kFenced : ReasonOf(refusal),
-                   refusal.message());
-  };
+      refusals_.Of(peer, kReplicaMethod));
 }
 
 std::shared_ptr<JobTables> Pserver::Find(const std::string& job_id) {

@@ -22,6 +22,7 @@
 #include "server/exchange_handler.h"
 #include "server/job_tables.h"
 #include "server/model_loader.h"
+#include "server/peer_refusals.h"
 #include "server/shard_threads.h"
 
 namespace sluice {
@@ -68,6 +69,8 @@ class Pserver {
   // The same for streams of copies (kReplicaMethod).
   std::unique_ptr<StreamHandler> NewReplicaHandler(std::shared_ptr<Stream> stream,
                                                    const PeerIdentity& peer = PeerIdentity());
+  // Call it about once a second: see PeerRefusals.
+  void RecordStrayHellos() { refusals_.RecordStrayHellos(); }
   const DataPlaneCounters& counters() const { return counters_; }
   // Counts a data stream that was ended because its client did not read.
   void CountCutStream() { counters_.streams_cut.fetch_add(1, std::memory_order_relaxed); }
@@ -102,8 +105,6 @@ class Pserver {
   void StartOpening(const JobSpec& spec, const std::string& self);
   void RunOpening(const std::shared_ptr<Opening>& opening, const std::string& self);
   void JoinEnded();
-  // Writes refused hellos of `peer` to the audit log.
-  ExchangeHandler::OnDenied AuditOf(const PeerIdentity& peer, const char* method) const;
   // True while a cancelled opening of the job may still use memory.
   bool IsLeaving(const std::string& job_id);
   static HostedJob ReportOf(const Opening& opening);
@@ -114,6 +115,7 @@ class Pserver {
   const std::function<void()> on_change_;
   DataPlaneCounters counters_;
   RankStreams rank_streams_;
+  PeerRefusals refusals_;
   Mutex mutex_;
   CondVar opened_;
   std::map<std::string, Hosted> jobs_ ABSL_GUARDED_BY(mutex_);

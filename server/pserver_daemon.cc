@@ -388,6 +388,7 @@ void PserverDaemon::LogNews(const std::map<std::string, std::string>& news) {
 }
 
 void PserverDaemon::FillReport(PollRequest* request) {
+  pserver_.RecordStrayHellos();
   for (HostedJob& job : pserver_.Report()) *request->add_hosted() = std::move(job);
   // Only a poll that waits takes the spans, because no other poll overtakes it. Otherwise the
   // report that the end of a job waits for could arrive before them.

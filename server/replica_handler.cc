@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/printable.h"
 #include "common/base/status_macros.h"
+#include "common/security/refusal_reason.h"
 #include "server/job_tables.h"
 #include "server/seed_stream.h"
 
@@ -30,6 +31,7 @@ void ReplicaHandler::OnMessage(Message message) {
     status = absl::ResourceExhaustedError("no memory for a message of copies at this pserver");
   }
   if (status.ok()) return;
+  Tell(status);
   ReplicaHeader header;
   header.set_code(static_cast<int32_t>(status.code()));
   header.set_message(Printable(status.message()));
@@ -38,16 +40,23 @@ void ReplicaHandler::OnMessage(Message message) {
   stream_->Close();
 }
 
+void ReplicaHandler::Tell(const absl::Status& refusal) {
+  if (on_refused_ == nullptr) return;
+  // An image that is no image is DATA_LOSS.
+  const bool malformed = absl::IsDataLoss(refusal), room = absl::IsResourceExhausted(refusal);
+  absl::Status why = refusal;
+  if (malformed) why = Because(RefusalReason::kInvalid, std::move(why));
+  if (room) why = Because(RefusalReason::kRoom, std::move(why));
+  on_refused_({why, job_id_, instance_, "pserver", pserver_});
+}
+
 absl::Status ReplicaHandler::Take(Message message) {
   SLUICE_ASSIGN_OR_RETURN(DecodedReplica decoded, DecodeReplica(std::move(message)));
   if (held_.copy == nullptr) {
     if (!decoded.header.has_hello()) {
       return absl::InvalidArgumentError("the first message of a stream must be a hello");
     }
-    const absl::Status greeted = TakeHello(decoded.header.hello());
-    const bool denied = absl::IsPermissionDenied(greeted) || absl::IsAborted(greeted);
-    if (denied && on_denied_ != nullptr) on_denied_(greeted);
-    return greeted;
+    return TakeHello(decoded.header.hello());
   }
   const std::shared_ptr<JobTables> job = job_.lock();
   if (job == nullptr) return absl::NotFoundError("the job is not open on this pserver any more");
@@ -61,10 +70,14 @@ absl::Status ReplicaHandler::TakeHello(const ReplicaHello& hello) {
         absl::StrCat("protocol ", hello.protocol(), " of copies; this pserver speaks ",
                      kDataProtocol, "; use the same version of sluice on all hosts"));
   }
+  job_id_ = hello.job_id();
+  instance_ = hello.instance();
+  pserver_ = hello.pserver();
   const std::shared_ptr<JobTables> job = find_job_(hello.job_id());
   if (job == nullptr || job->instance() != hello.instance()) {
-    return absl::NotFoundError(
-        absl::StrCat("this instance of job ", hello.job_id(), " is not open on this pserver"));
+    return Because(RefusalReason::kJob,
+                   absl::NotFoundError(absl::StrCat("this instance of job ", hello.job_id(),
+                                                    " is not open on this pserver")));
   }
   SLUICE_RETURN_IF_ERROR(job->passes().CheckPserver(hello.pserver(), hello.pass()));
   reads_ = hello.read();

@@ -14,6 +14,7 @@
 
 #include "common/transport/transport.h"
 #include "server/job_copies.h"
+#include "server/peer_refusals.h"
 #include "server/seed_stream.h"
 
 namespace sluice {
@@ -24,13 +25,12 @@ class ReplicaHandler : public StreamHandler {
  public:
   // Returns null when the job is not open here.
   using FindJob = std::function<std::shared_ptr<JobTables>(const std::string& job_id)>;
-  // As in ExchangeHandler.
-  using OnDenied = std::function<void(const absl::Status& refusal)>;
-  // Everything that the functions use must outlive the handler.
-  ReplicaHandler(std::shared_ptr<Stream> stream, FindJob find_job, OnDenied on_denied = nullptr)
+  // Everything that the functions use must outlive the handler. `on_refused` is told of the refusal
+  // that ends the stream; it may be null.
+  ReplicaHandler(std::shared_ptr<Stream> stream, FindJob find_job, OnRefused on_refused = nullptr)
       : stream_(std::move(stream)),
         find_job_(std::move(find_job)),
-        on_denied_(std::move(on_denied)) {}
+        on_refused_(std::move(on_refused)) {}
   ~ReplicaHandler() override { OnClosed(); }
 
   void OnMessage(Message message) override;
@@ -43,12 +43,17 @@ class ReplicaHandler : public StreamHandler {
   // A successor has confirmed what it has, or gives the copies back.
   absl::Status TakeConfirmation(const ReplicaHeader& header, JobCopies* copies);
   absl::Status SendMore();
+  void Tell(const absl::Status& refusal);
   void Send(const ReplicaHeader& header) { stream_->Send(EncodeReplica(header, {})); }
 
   const std::shared_ptr<Stream> stream_;
   const FindJob find_job_;
-  const OnDenied on_denied_;  // may be null
+  const OnRefused on_refused_;  // may be null
   bool closed_ = false;
+  // As the hello says; empty before it.
+  std::string job_id_;
+  uint64_t instance_ = 0;
+  uint32_t pserver_ = 0;
   // Weak: a stream does not keep the tables of a dropped job.
   std::weak_ptr<JobTables> job_;
   bool reads_ = false;       // of a successor

@@ -1,6 +1,7 @@
 #include "common/security/audit_log.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/printable.h"
@@ -103,6 +104,12 @@ void AuditLog::Refused(const AuditedCaller& caller, absl::string_view method, Re
   AddText("reason", RefusalReasonName(reason), &lines);
   AddCaller(caller, detail, &lines);
   Write(lines);
+}
+
+void AuditLog::Refused(const AuditedCaller& caller, absl::string_view method,
+                       const absl::Status& refusal) {
+  const std::optional<RefusalReason> cause = CauseOf(refusal);
+  if (cause.has_value()) Refused(caller, method, *cause, refusal.message());
 }
 
 void AuditLog::Acted(const AuditedCaller& caller, AuditedAction action, absl::string_view target,

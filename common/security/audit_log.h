@@ -90,6 +90,9 @@ class AuditLog {
   // kConnectMethod. kRole becomes kNoRule when nobody may call the method.
   void Refused(const AuditedCaller& caller, absl::string_view method, RefusalReason reason,
                absl::string_view detail);
+  // The same for a status that a call or stream was answered with. Ignores those without a cause
+  // (CauseOf).
+  void Refused(const AuditedCaller& caller, absl::string_view method, const absl::Status& refusal);
   // `target`: the job, the pserver, or "" for the cluster. `detail` says what was asked for; the
   // line of an action that has failed says why instead.
   void Acted(const AuditedCaller& caller, AuditedAction action, absl::string_view target,

@@ -13,8 +13,8 @@ constexpr RefusalReason kReasons[] = {
     RefusalReason::kNoRule,      RefusalReason::kRole,      RefusalReason::kRank,
     RefusalReason::kCertificate, RefusalReason::kHandshake, RefusalReason::kUser,
     RefusalReason::kPass,        RefusalReason::kToken,     RefusalReason::kSecret,
-    RefusalReason::kFenced,      RefusalReason::kInvalid,   RefusalReason::kPath,
-    RefusalReason::kRoom,        RefusalReason::kOther};
+    RefusalReason::kFenced,      RefusalReason::kInvalid,   RefusalReason::kJob,
+    RefusalReason::kPath,        RefusalReason::kRoom,      RefusalReason::kOther};
 
 }  // namespace
 
@@ -42,6 +42,8 @@ const char* RefusalReasonName(RefusalReason reason) {
       return "fenced";
     case RefusalReason::kInvalid:
       return "invalid";
+    case RefusalReason::kJob:
+      return "job";
     case RefusalReason::kPath:
       return "path";
     case RefusalReason::kRoom:
@@ -65,6 +67,21 @@ RefusalReason ReasonOf(const absl::Status& refusal) {
     if (*mark == RefusalReasonName(reason)) return reason;
   }
   return RefusalReason::kOther;
+}
+
+std::optional<RefusalReason> CauseOf(const absl::Status& refusal) {
+  if (refusal.ok()) return std::nullopt;
+  if (refusal.GetPayload(kMark).has_value()) return ReasonOf(refusal);
+  switch (refusal.code()) {
+    case absl::StatusCode::kPermissionDenied:
+      return RefusalReason::kOther;
+    case absl::StatusCode::kInvalidArgument:
+      return RefusalReason::kInvalid;
+    case absl::StatusCode::kUnimplemented:
+      return RefusalReason::kNoRule;
+    default:
+      return std::nullopt;
+  }
 }
 
 }  // namespace sluice

@@ -4,6 +4,8 @@
 // Thread safety: free functions, safe from any thread.
 #pragma once
 
+#include <optional>
+
 #include "absl/status/status.h"
 
 namespace sluice {
@@ -20,6 +22,7 @@ enum class RefusalReason {
   kSecret,       // the caller lacks the secret of the member that it claims to be (job_passes.h)
   kFenced,       // another process serves as this member or rank now
   kInvalid,      // a field is out of its bounds
+  kJob,          // the caller names a job, or an instance of it, that is not here
   kPath,         // the caller names a folder or file that it may not use
   kRoom,         // the caller has more calls or streams open than it may, or does not read
   kOther,        // the handler has not said why
@@ -31,5 +34,11 @@ const char* RefusalReasonName(RefusalReason reason);  // "no_rule", "role", ...
 absl::Status Because(RefusalReason reason, absl::Status refusal);
 // The mark; kOther when there is none.
 RefusalReason ReasonOf(const absl::Status& refusal);
+
+// Why the audit log records a refusal: its mark, or what its code says (PERMISSION_DENIED,
+// INVALID_ARGUMENT, UNIMPLEMENTED). Nothing for OK and for other codes without a mark: those come
+// of races in normal operation, such as a route that has changed or a job that has just ended, or
+// of failures of the server.
+std::optional<RefusalReason> CauseOf(const absl::Status& refusal);
 
 }  // namespace sluice

@@ -81,7 +81,7 @@ bool ShmStream::ClaimCut() {
 bool ShmStream::Pump() {
   const ShmSender::Pumped pumped = sender_.Pump();
   if (pumped.impossible)
-    Abort(absl::DataLossError("the peer's read position in shared memory is impossible"));
+    OnFault(absl::DataLossError("the peer's read position in shared memory is impossible"));
   if (pumped.end_written && side_ == Side::kServer) thread_->Look(shared_from_this());
   return pumped.progress;
 }
@@ -125,6 +125,11 @@ void ShmStream::OnEnd() {
   if (side_ == Side::kServer) Close();
 }
 
+void ShmStream::OnFault(const absl::Status& fault) {
+  if (failed()) return;
+  host_->served != nullptr ? host_->served->EndFaulty(this, fault) : Abort(fault);
+}
+
 void ShmStream::CallClosed(const absl::Status& status) {
   if (std::exchange(closed_called_, true)) return;
   const std::function<void(absl::Status)> on_closed = std::move(events_.on_closed);
@@ -141,7 +146,8 @@ bool ShmStream::Sleep() {
 bool ShmStream::ReadSocket(Time now) {
   const bool was_gone = peer_.gone();
   const ShmPeer::Heard heard = peer_.Read(now);
-  if (!heard.end.ok()) Abort(heard.end);
+  // A client sends no end with a status, so the socket brought something else.
+  if (!heard.end.ok()) side_ == Side::kServer ? OnFault(heard.end) : Abort(heard.end);
   if (peer_.gone() && !was_gone) receiver_.SetPeerGone();
   return heard.any;
 }
@@ -152,16 +158,18 @@ bool ShmStream::CheckPeer(Time now) {
   if (side_ == Side::kServer && receiver_.frames() == 0 &&
       host_->first_message_timeout > absl::ZeroDuration() &&
       Since(opened_, now) > host_->first_message_timeout) {
-    Abort(absl::DeadlineExceededError(
+    const absl::Status silent = absl::DeadlineExceededError(
         absl::StrCat("the stream had no message for ",
-                     absl::FormatDuration(host_->first_message_timeout), "; send a hello first")));
+                     absl::FormatDuration(host_->first_message_timeout), "; send a hello first"));
+    host_->served != nullptr ? host_->served->GiveUpSilent(this, silent) : Abort(silent);
   }
   const std::optional<Time> closed = sender_.closed_since();
   if (side_ == Side::kServer && closed.has_value() && host_->close_timeout > absl::ZeroDuration() &&
       Since(*closed, now) > host_->close_timeout) {
-    Abort(absl::DeadlineExceededError(
+    const absl::Status unread = absl::DeadlineExceededError(
         absl::StrCat("the client did not read the rest of the closed stream within ",
-                     absl::FormatDuration(host_->close_timeout))));
+                     absl::FormatDuration(host_->close_timeout)));
+    host_->served != nullptr ? host_->served->Cut(this, unread) : Abort(unread);
   }
   const absl::Status alive = peer_.CheckAlive(now);
   if (!alive.ok()) Abort(alive);

@@ -106,7 +106,7 @@ class ShmStream : public Stream,
   // ShmReceiver::Listener.
   void OnMessage(Message message) override;
   void OnEnd() override;
-  void OnFault(const absl::Status& fault) override { Abort(fault); }
+  void OnFault(const absl::Status& fault) override;
   bool failed() const override { return aborted_.load(std::memory_order_acquire); }
 
   ShmReceiver::Bounds BoundsOfReceiver() const;

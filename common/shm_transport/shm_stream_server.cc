@@ -16,6 +16,7 @@
 #include "common/base/random_id.h"
 #include "common/base/status_macros.h"
 #include "common/security/access_rules.h"
+#include "common/security/refusal_reason.h"
 #include "common/shm_transport/shm_handshake.h"
 #include "common/shm_transport/shm_invitations.h"
 #include "common/shm_transport/shm_stream.h"
@@ -76,9 +77,10 @@ class ShmStreamServer::Impl {
     OpenSharedMemoryRequest request;
     SLUICE_RETURN_IF_ERROR(ParseWithin(2 * kMaxInvitationRequestBytes, bytes, &request));
     if (request.protocol() != kShmProtocol) {
-      return absl::FailedPreconditionError(absl::StrCat("the pserver shares memory by protocol ",
-                                                        kShmProtocol, ", the worker by ",
-                                                        request.protocol()));
+      return Because(RefusalReason::kInvalid,
+                     absl::FailedPreconditionError(
+                         absl::StrCat("the pserver shares memory by protocol ", kShmProtocol,
+                                      ", the worker by ", request.protocol())));
     }
     if (boot_id_.empty() || request.boot_id() != boot_id_)
       return absl::FailedPreconditionError("the worker and the pserver are on different hosts");
@@ -138,7 +140,8 @@ class ShmStreamServer::Impl {
       for (auto s = strangers.begin(); s != strangers.end(); ++i) {
         const bool spoke = polled[i].revents != 0;
         if (spoke) Welcome(std::move(s->socket), now);
-        const bool silent = absl::FromChrono(now - s->since) > kHelloTimeout;
+        const bool silent = !spoke && absl::FromChrono(now - s->since) > kHelloTimeout;
+        if (silent) AuditSilent();
         s = spoke || silent ? strangers.erase(s) : std::next(s);
       }
       if (polled[1].revents != 0) AcceptStrangers(&strangers, now);
@@ -150,13 +153,16 @@ class ShmStreamServer::Impl {
       absl::StatusOr<UnixConnection> socket = listener_.Accept();
       if (absl::IsUnavailable(socket.status())) return;
       if (absl::IsPermissionDenied(socket.status())) {
-        Audit(socket.status(), RefusalReason::kUser, socket.status());
+        Audit(socket.status(), Because(RefusalReason::kUser, socket.status()));
       } else if (!socket.ok()) {
         // No descriptors are free: without a pause, this thread would only try again.
         std::this_thread::sleep_for(std::chrono::milliseconds(10));
         return;
       } else {
-        if (strangers->size() == kMaxStrangers) strangers->pop_front();
+        if (strangers->size() == kMaxStrangers) {
+          AuditSilent();
+          strangers->pop_front();
+        }
         strangers->push_back({*std::move(socket), now});
       }
     }
@@ -173,12 +179,11 @@ class ShmStreamServer::Impl {
     const absl::StatusOr<PeerIdentity> peer = invitations_.Redeem(token, now);
     absl::Status refusal = peer.status();
     if (refusal.ok()) refusal = CheckAccess(*peer, kExchangeMethod);
+    refusal = refusal.ok() ? link.status() : Because(RefusalReason::kToken, refusal);
     if (!refusal.ok()) {
-      Audit(peer, RefusalReason::kToken, refusal);
-    } else {
-      refusal = link.status();
+      Audit(peer, refusal);
+      return RefuseHello(&socket, refusal);
     }
-    if (!refusal.ok()) return RefuseHello(&socket, refusal);
     link->socket = std::move(socket);
     Open(*std::move(link), *peer);
   }
@@ -187,7 +192,7 @@ class ShmStreamServer::Impl {
     const std::shared_ptr<ShmThread>& thread = threads_[next_thread_++ % threads_.size()];
     auto stream =
         std::make_shared<ShmStream>(ShmStream::Side::kServer, std::move(link), host_, thread);
-    const AuditedCaller caller = CallerOf(peer, peer.address.empty() ? kLocalSocket : peer.address);
+    const AuditedCaller caller = CallerAtSocket(peer);
     // Before the answer, so that a client that is refused can use gRPC instead.
     absl::Status refusal = streams_->Admit(stream.get(), this, caller, kExchangeMethod);
     if (refusal.ok()) {
@@ -216,11 +221,18 @@ class ShmStreamServer::Impl {
     thread->Add(std::move(stream));
   }
 
-  void Audit(const absl::StatusOr<PeerIdentity>& peer, RefusalReason reason,
-             const absl::Status& refusal) const {
-    if (options_.audit == nullptr) return;
-    options_.audit->Refused(CallerOf(peer, kLocalSocket), kExchangeMethod, reason,
-                            refusal.message());
+  static AuditedCaller CallerAtSocket(const absl::StatusOr<PeerIdentity>& peer) {
+    return CallerOf(peer, peer.ok() && !peer->address.empty() ? peer->address : kLocalSocket);
+  }
+  void Audit(const absl::StatusOr<PeerIdentity>& peer, const absl::Status& refusal) const {
+    if (options_.audit != nullptr)
+      options_.audit->Refused(CallerAtSocket(peer), kExchangeMethod, refusal);
+  }
+  void AuditSilent() const {
+    const absl::Status silent = absl::ResourceExhaustedError(
+        absl::StrCat("a connection has sent no hello within ", absl::FormatDuration(kHelloTimeout),
+                     ", or ", kMaxStrangers, " others have come since"));
+    Audit(silent, Because(RefusalReason::kRoom, silent));
   }
 
   const Options options_;

@@ -59,7 +59,11 @@ void GrpcServerCall::Request(grpc::AsyncGenericService* service, grpc::Completio
     Release();
   };
   on_overdue_.run = [this](bool passed) {
-    if (passed) context_.TryCancel();
+    if (passed) {
+      table_->Cut(this, absl::DeadlineExceededError(absl::StrCat(
+                            "the client did not read the rest of the closed stream within ",
+                            absl::FormatDuration(host_->close_timeout))));
+    }
     Release();
   };
   context_.AsyncNotifyWhenDone(&on_done_);
@@ -152,7 +156,7 @@ void GrpcServerCall::OnRead(bool ok) {
   Message message;
   if (ok) {
     if (absl::Status s = FromByteBuffer(&incoming_, &message); !s.ok()) {
-      Abort(s);
+      table_->EndFaulty(this, s);
       ok = false;
     }
   }

@@ -91,8 +91,7 @@ class GrpcStreamServer::Impl {
     const auto answer = [this, handler = std::move(handler)](const std::shared_ptr<UnaryCall>& call,
                                                              const std::string& request) {
       const absl::StatusOr<std::string> reply = handler(call->peer(), request);
-      Audit(call->method(), call->peer(), call->peer().address, reply.status(),
-            ReasonOf(reply.status()));
+      if (!reply.ok()) Audit(call->method(), call->peer(), call->peer().address, reply.status());
       call->Reply(reply);
     };
     RegisterCall(method, answer, thread, max_bytes);
@@ -217,16 +216,17 @@ class GrpcStreamServer::Impl {
     const bool is_stream = stream != streaming_.end();
     auto peer = verifier_.PeerOf(*call->auth_context());
     if (peer.ok()) peer->address = PeerAddress(call->peer());
-    absl::Status refusal = peer.status();
-    if (!is_stream && unary == unary_.end()) {
+    absl::Status refusal = Because(RefusalReason::kCertificate, peer.status());
+    if (refusal.ok() && !is_stream && unary == unary_.end())
       refusal = absl::UnimplementedError(absl::StrCat("no method ", call->method()));
-    }
-    if (refusal.ok()) refusal = CheckAccess(*peer, call->method());
-    if (refusal.ok())
-      refusal = Admit(is_stream ? streams_ : unary_calls_, call, CallerOf(peer, peer->address));
-    RequestNext(call->queue_number());
+    if (refusal.ok()) refusal = Because(RefusalReason::kRole, CheckAccess(*peer, call->method()));
     if (!refusal.ok()) {
       Audit(call->method(), peer, PeerAddress(call->peer()), refusal);
+    } else {  // the table reports its refusals itself
+      refusal = Admit(is_stream ? streams_ : unary_calls_, call, CallerOf(peer, peer->address));
+    }
+    RequestNext(call->queue_number());
+    if (!refusal.ok()) {
       call->Refuse(refusal);
     } else if (is_stream) {
       call->ServeStream(stream->second, *peer);
@@ -245,10 +245,8 @@ class GrpcStreamServer::Impl {
               absl::StatusOr<std::string> request) {
     const AuditedCaller caller = CallerOf(call->peer(), call->peer().address);
     if (!request.ok()) {
-      if (options_.audit != nullptr) {
-        options_.audit->Refused(caller, call->method(), RefusalReason::kInvalid,
-                                request.status().message());
-      }
+      Audit(call->method(), call->peer(), caller.address,
+            Because(RefusalReason::kInvalid, request.status()));
       return call->Reply(request.status());
     }
     auto answer = [this, call, &method, request = *std::move(request)] {
@@ -265,15 +263,10 @@ class GrpcStreamServer::Impl {
     call->Reply(full);
   }
 
-  // Records a refusal for want of a right.
   void Audit(const std::string& method, const absl::StatusOr<PeerIdentity>& peer,
-             const std::string& address, const absl::Status& refusal,
-             RefusalReason reason = RefusalReason::kRole) const {
-    const bool forbidden = absl::IsPermissionDenied(refusal) || absl::IsUnimplemented(refusal);
-    if (options_.audit == nullptr || !forbidden) return;
-    if (absl::IsUnimplemented(refusal)) reason = RefusalReason::kNoRule;
-    if (!peer.ok()) reason = RefusalReason::kCertificate;
-    options_.audit->Refused(CallerOf(peer, address), method, reason, refusal.message());
+             const std::string& address, const absl::Status& refusal) const {
+    if (options_.audit != nullptr)
+      options_.audit->Refused(CallerOf(peer, address), method, refusal);
   }
 
   // Refuses the stream or unary call, or gives up others for it.

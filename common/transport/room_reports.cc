@@ -11,20 +11,24 @@ std::string PeerOn(const AuditedCaller& caller) {
 
 void RoomReports::NoRoom(const AuditedCaller& caller, const std::string& method,
                          const absl::Status& why) {
-  Audit(caller, method, why);
+  Audit(caller, method, RefusalReason::kRoom, why);
   log_.Say(absl::StrCat(method, " of ", PeerOn(caller), ": ", why.message()));
 }
 
 void RoomReports::Cut(const AuditedCaller& caller, const std::string& method,
                       const absl::Status& why) {
-  Audit(caller, method, why);
+  Audit(caller, method, RefusalReason::kRoom, why);
   if (options_.on_cut) options_.on_cut(caller.address, why);
 }
 
-void RoomReports::Audit(const AuditedCaller& caller, const std::string& method,
+void RoomReports::Fault(const AuditedCaller& caller, const std::string& method,
                         const absl::Status& why) {
-  if (options_.audit == nullptr) return;
-  options_.audit->Refused(caller, method, RefusalReason::kRoom, why.message());
+  Audit(caller, method, RefusalReason::kInvalid, why);
+}
+
+void RoomReports::Audit(const AuditedCaller& caller, const std::string& method,
+                        RefusalReason reason, const absl::Status& why) {
+  if (options_.audit != nullptr) options_.audit->Refused(caller, method, Because(reason, why));
 }
 
 }  // namespace sluice

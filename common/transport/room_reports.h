@@ -1,5 +1,5 @@
-// Records which streams and calls a process refused, or ended, for want of room: in the audit log,
-// in the process log, and for the metrics.
+// Records which streams and calls a process refused, or ended, for want of room or for what their
+// clients did to the transport: in the audit log, in the process log, and for the metrics.
 //
 // Thread safety: safe from any thread.
 #pragma once
@@ -34,9 +34,12 @@ class RoomReports {
   void NoRoom(const AuditedCaller& caller, const std::string& method, const absl::Status& why);
   // A stream is ended because it holds too much.
   void Cut(const AuditedCaller& caller, const std::string& method, const absl::Status& why);
+  // A stream is ended because its client breaks the rules of the transport.
+  void Fault(const AuditedCaller& caller, const std::string& method, const absl::Status& why);
 
  private:
-  void Audit(const AuditedCaller& caller, const std::string& method, const absl::Status& why);
+  void Audit(const AuditedCaller& caller, const std::string& method, RefusalReason reason,
+             const absl::Status& why);
 
   const Options options_;
   LimitedLog log_;

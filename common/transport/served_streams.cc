@@ -135,6 +135,13 @@ void ServedStreams::Cut(ServedStream* stream, const absl::Status& why) {
   stream->Cut(why);
 }
 
+void ServedStreams::EndFaulty(ServedStream* stream, const absl::Status& why) {
+  if (!stream->ClaimCut()) return;
+  const std::optional<Entry> entry = EntryOf(stream);
+  if (entry.has_value()) reports_.Fault(entry->caller, entry->method, why);
+  stream->Abort(why);
+}
+
 void ServedStreams::AbortAll(const void* owner, const absl::Status& status) {
   std::vector<std::shared_ptr<ServedStream>> streams;
   {

@@ -83,6 +83,8 @@ class ServedStreams {
   void CutMostIncoming(size_t needed);
   // Cuts this stream, if nobody has yet.
   void Cut(ServedStream* stream, const absl::Status& why);
+  // Ends and reports a stream whose client breaks the rules of the transport, if it is not cut yet.
+  void EndFaulty(ServedStream* stream, const absl::Status& why);
 
   // Ends all streams of a server.
   void AbortAll(const void* owner, const absl::Status& status);

@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/security/job_passes.h"
+#include "common/security/refusal_reason.h"
 #include "model/eval/eval_accumulator.h"
 #include "tests/scheduler/fake_cluster.h"
 
@@ -54,6 +55,22 @@ TEST(SchedulerCoreTest, AWorkerCallsOnlyForTheRankOfItsPass) {
   EXPECT_EQ(c.Task(job, 0, 0, 0).status().code(), absl::StatusCode::kPermissionDenied);
   shown = own;
   EXPECT_EQ(c.Phase(job, 0)->phase().kind(), Phase::INDEX) << "the report did not count";
+}
+
+TEST(SchedulerCoreTest, ACallOfAnEarlierLifeOfARankMayBeLateAndOneOfALaterLifeIsNot) {
+  FakeCluster c(1, 2);
+  c.JoinAll(1, 2);
+  NextTaskRequest request;
+  request.set_job_id(c.Run(FakeCluster::Config(0, 2)));
+  const uint64_t now = c.Incarnation(request.job_id(), 0);
+  request.set_incarnation(now - 1);
+  const absl::Status earlier = c.core_.NextTask(request, c.now_).status();
+  EXPECT_TRUE(absl::IsAborted(earlier)) << earlier;
+  EXPECT_EQ(CauseOf(earlier), std::nullopt);
+  request.set_incarnation(now + 1);
+  const absl::Status later = c.core_.NextTask(request, c.now_).status();
+  EXPECT_TRUE(absl::IsAborted(later)) << later;
+  EXPECT_EQ(CauseOf(later), RefusalReason::kPass);
 }
 
 TEST(SchedulerCoreTest, ACallWithoutTheSecretOfItsMemberChangesNothing) {

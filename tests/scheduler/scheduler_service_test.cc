@@ -297,6 +297,38 @@ TEST_F(SchedulerServiceTest, OnlyACertificateOfTheRankMayTakeThePlaceOfALivingMe
   EXPECT_EQ(audit_.Refusals("/sluice.Scheduler/Poll", "fenced"), 1);
 }
 
+TEST_F(SchedulerServiceTest, TheRankOfALivingMemberIsRefusedAndRecordedOnceForEachLife) {
+  Serve(certificates_.Of(PeerRole::kScheduler));
+  const auto any = ChannelOf(certificates_.Of(PeerRole::kWorker));
+  ASSERT_TRUE(Register(any, ROLE_WORKER, 0).ok());
+  const auto attempt = [&](const std::shared_ptr<grpc::Channel>& channel, uint64_t life) {
+    RegisterRequest newcomer = Registration(ROLE_WORKER, 0);
+    newcomer.set_life(life);
+    newcomer.set_pid(2);
+    ASSERT_TRUE(Register(channel, newcomer).ok());
+    EXPECT_EQ(members_.back().member_id(), 0u);
+  };
+  for (int i = 0; i < 3; ++i) attempt(any, 77);
+  EXPECT_EQ(audit_.Refusals("/sluice.Scheduler/Register", "rank"), 1);
+  EXPECT_THAT(audit_.Text(), HasSubstr("\"reason\": \"rank\", \"role\": \"worker\", \"name\": "
+                                       "\"\", \"address\": \"127.0.0.1:"));
+  for (int i = 0; i < 2; ++i) attempt(any, 78);
+  EXPECT_EQ(audit_.Refusals("/sluice.Scheduler/Register", "rank"), 2);
+  // The next process of the rank waits until the end of this one is known.
+  attempt(ChannelOf(certificates_.Of(PeerRole::kWorker, "0")), 79);
+  EXPECT_EQ(audit_.Refusals("/sluice.Scheduler/Register", "rank"), 2);
+  EXPECT_EQ(Poll(any, members_[0].member_id(), members_[0].secret()), grpc::StatusCode::OK);
+}
+
+TEST_F(SchedulerServiceTest, AnotherProtocolIsRecorded) {
+  Serve(certificates_.Of(PeerRole::kScheduler));
+  RegisterRequest request = Registration(ROLE_WORKER, 0);
+  request.set_protocol(2);
+  EXPECT_EQ(Register(ChannelOf(certificates_.Of(PeerRole::kWorker)), request).error_code(),
+            grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_EQ(audit_.Refusals("/sluice.Scheduler/Register", "invalid"), 1);
+}
+
 TEST_F(SchedulerServiceTest, WithoutTlsANewcomerIsBelievedThatTheOtherProcessHasEnded) {
   Serve({});
   const auto channel = ChannelOf({});

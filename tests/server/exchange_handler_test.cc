@@ -27,7 +27,7 @@ class ExchangeHandlerTest : public testing::Test {
     auto stream = std::make_shared<FakeStream>();
     ExchangeHandler handler(
         stream, [this](const std::string& id) { return id == "job-1" ? job_ : nullptr; },
-        &counters_, [this](const absl::Status& refusal) { denied_.push_back(refusal); });
+        &counters_, [this](const StreamRefusal& refusal) { refused_.push_back(refusal.why); });
     for (const Message& message : messages) handler.OnMessage(message);
     return stream;
   }
@@ -46,7 +46,7 @@ class ExchangeHandlerTest : public testing::Test {
   JobSpec spec_;
   std::shared_ptr<JobTables> job_;
   DataPlaneCounters counters_;
-  std::vector<absl::Status> denied_;
+  std::vector<absl::Status> refused_;
 };
 
 TEST_F(ExchangeHandlerTest, StreamMustStartWithAMatchingHello) {
@@ -106,13 +106,13 @@ TEST_F(ExchangeHandlerTest, AHelloWithoutThePassOfItsRankChangesNothing) {
   const std::string first = passes.OfWorker(0, 1);
   EXPECT_EQ(hello(0, 1, ""), kDenied);
   EXPECT_EQ(hello(1, 1, first), kDenied) << "the pass of another rank";
-  EXPECT_EQ(denied_.size(), 2u);
+  EXPECT_EQ(refused_.size(), 2u);
   // A later incarnation would fence the present one.
   EXPECT_EQ(hello(0, 2, first), kDenied) << "the pass of another incarnation";
   EXPECT_EQ(hello(0, 1, first), 0) << "it is not fenced";
   EXPECT_EQ(hello(0, 2, passes.OfWorker(0, 2)), 0);
   EXPECT_EQ(hello(0, 1, first), static_cast<int>(absl::StatusCode::kAborted)) << "a replayed hello";
-  EXPECT_EQ(denied_.size(), 4u);
+  EXPECT_EQ(refused_.size(), 4u);
 }
 
 TEST_F(ExchangeHandlerTest, ARankWithTooManyStreamsLosesItsOldestAndItsNewestWorks) {
@@ -123,25 +123,25 @@ TEST_F(ExchangeHandlerTest, ARankWithTooManyStreamsLosesItsOldestAndItsNewestWor
     streams.push_back(std::make_shared<FakeStream>());
     handlers.push_back(std::make_unique<ExchangeHandler>(
         streams.back(), [this](const std::string&) { return job_; }, &counters_,
-        [this](const absl::Status& refusal) { denied_.push_back(refusal); }, &rank_streams));
+        [this](const StreamRefusal& refusal) { refused_.push_back(refusal.why); }, &rank_streams));
     handlers.back()->OnMessage(HelloOf("job-1", rank));
     EXPECT_EQ(streams.back()->answers[7].code, 0);
   };
   open(1);
   for (size_t i = 0; i < RankStreams::kMaxPerRank; ++i) open(0);
   for (const auto& stream : streams) EXPECT_FALSE(stream->closed);
-  EXPECT_TRUE(denied_.empty());
+  EXPECT_TRUE(refused_.empty());
   open(0);
   EXPECT_FALSE(streams[0]->closed) << "another rank";
   EXPECT_TRUE(streams[1]->closed);
   for (size_t i = 2; i < streams.size(); ++i) EXPECT_FALSE(streams[i]->closed) << i;
-  ASSERT_EQ(denied_.size(), 1u);
-  EXPECT_EQ(denied_[0].code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_EQ(ReasonOf(denied_[0]), RefusalReason::kRoom);
+  ASSERT_EQ(refused_.size(), 1u);
+  EXPECT_EQ(refused_[0].code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(ReasonOf(refused_[0]), RefusalReason::kRoom);
   handlers[1].reset();
   handlers[2].reset();
   open(0);
-  EXPECT_EQ(denied_.size(), 1u) << "a stream has ended";
+  EXPECT_EQ(refused_.size(), 1u) << "a stream has ended";
 }
 
 TEST_F(ExchangeHandlerTest, RefusesAHelloForAnotherInstanceOfTheJob) {

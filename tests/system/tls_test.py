@@ -44,8 +44,8 @@ def page(address, path, context):
         connection.close()
 
 
-def call(address, method, context):
-    """Makes a gRPC call with an empty request, and waits for its end."""
+def call(address, method, context, message=b""):
+    """Makes a gRPC call with one short message, and waits for its end."""
     def frame(kind, flags, stream, payload):
         return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
     headers = ((":method", "POST"), (":scheme", "https"), (":path", method), (":authority", address),
@@ -55,7 +55,7 @@ def call(address, method, context):
     context.set_alpn_protocols(["h2"])
     with socket.create_connection(address.split(":"), PATIENCE) as raw, context.wrap_socket(raw) as wrapped:
         wrapped.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, b"") + frame(1, 4, 1, block) +
-                        frame(0, 1, 1, b"\0" * 5))
+                        frame(0, 1, 1, struct.pack(">BI", 0, len(message)) + message))
         stream = wrapped.makefile("rb")
         while True:
             head = stream.read(9)
@@ -63,6 +63,16 @@ def call(address, method, context):
             stream.read(int.from_bytes(head[:3], "big"))
             if head[3] == 1 and head[4] & 1:  # headers, which end the stream
                 return
+
+
+def hello_of(job_id, instance, rank):
+    """The first message of a worker's stream (proto/pserver.proto), without the pass of its rank."""
+    def field(number, payload):
+        return bytes([number << 3 | 2, len(payload)]) + payload
+    hello = (bytes([1 << 3, 1]) + field(2, job_id.encode()) + bytes([3 << 3, rank, 4 << 3, 1, 5 << 3 | 1]) +
+             struct.pack("<Q", instance))
+    header = bytes([1 << 3, 1, 3 << 3, 1]) + field(4, hello)
+    return b"\x0dSLU1" + field(2, header)
 
 
 def shown_certificate(address, context):
@@ -181,6 +191,44 @@ class TlsTest(SluiceTest):
         self.assertIn('sluice_scheduler_actions_total{action="cancel"} 1\n', metrics)
         self.sluice("down", log_dir)
         self.assertEqual(len(audit_lines(log_dir, "scheduleraudit.0", action="shutdown", outcome="OK")), 1)
+
+    def test_what_a_pserver_refuses_while_a_job_trains_is_in_its_audit_log_and_nothing_else(self):
+        log_dir = self.up("--tls", "--server_num=1", "--worker_num=2")
+        own = log_dir / "cluster_tls"
+        address, = (e.address for e in self.endpoints_of(log_dir) if e.role == "pserver")
+        out = self.sluice("submit", log_dir, "--job=%s" % ADULT, "--worker_num=2", "--detach", "--epochs=100000",
+                          "--set=eval.every_epochs=0", "--output_dir=%s" % (self.tmp / "out"))
+        job_id = re.search(r"^submitted (\S+)", out, re.M).group(1)
+        self.await_job(log_dir, job_id, lambda job: int(job["global_step"]) > 10, "it trains")
+        instance, = (int(hosted["instance"]) for member in self.status(log_dir)["members"]
+                     for hosted in member.get("hosted", []))
+        exchange, save, open_memory = ("/sluice.Pserver/" + method
+                                       for method in ("Exchange", "SaveShards", "OpenSharedMemory"))
+        for method, message in ((exchange, hello_of(job_id, instance, 0)), (exchange, b""),
+                                (exchange, hello_of(job_id, instance, 0)[:-1]), (save, b"\xff"), (open_memory, b"\xff")):
+            call(address, method, client_of(own, "worker"), message)
+        expected = [(exchange, "pass"), (exchange, "invalid"), (exchange, "invalid"), (save, "invalid"),
+                    (open_memory, "invalid")]
+        lines = audit_lines(log_dir, "serveraudit.0", event="refusal")
+        for line in lines:
+            self.assertEqual(line["role"], "worker")
+            self.assertRegex(line["address"], r"^127\.0\.0\.1:\d+$")
+        self.assertIn("rank 0 of " + job_id, lines[0]["detail"])
+        metrics = page(self.admin_addresses(log_dir)["pserver 0"], "/metrics", client_of(own, "operator"))[1]
+        for labels, count in (('method="%s",reason="pass"' % exchange, 1), ('method="%s",reason="invalid"' % exchange, 2),
+                              ('method="%s",reason="invalid"' % save, 1)):
+            self.assertIn("sluice_pserver_refusals_total{%s} %d\n" % (labels, count), metrics)
+        # The job has trained, a worker is lost and replaced, and the job ends early: none of that is a refusal.
+        pid = next(pid for pid, command in processes_naming(str(log_dir))
+                   if "sluice-worker" in command and "--rank=1" in command)
+        os.kill(pid, signal.SIGKILL)
+        self.await_job(log_dir, job_id, lambda job: int(job["recovery"]["worker_losses"]) == 1, "the loss")
+        step = int(self.job_status(log_dir, job_id)["global_step"])
+        self.await_job(log_dir, job_id, lambda job: int(job["global_step"]) > step + 50, "it trains on")
+        self.sluice("cancel", log_dir, job_id)
+        self.sluice("down", log_dir)
+        lines = audit_lines(log_dir, "serveraudit.0", event="refusal")
+        self.assertEqual([(line["method"], line["reason"]) for line in lines], expected)
 
     def test_failed_handshakes_are_in_the_audit_logs(self):
         """On gRPC ports; each line says why, and nothing else happens."""

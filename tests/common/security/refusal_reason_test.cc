@@ -22,5 +22,20 @@ TEST(RefusalReasonTest, StatusesWithoutAMarkHaveTheOtherReason) {
   EXPECT_TRUE(Because(RefusalReason::kPass, absl::OkStatus()).ok());
 }
 
+TEST(RefusalReasonTest, OnlyRefusalsForWhichTheCallerIsToBlameHaveACause) {
+  EXPECT_EQ(CauseOf(absl::InvalidArgumentError("x")), RefusalReason::kInvalid);
+  EXPECT_EQ(CauseOf(absl::PermissionDeniedError("x")), RefusalReason::kOther);
+  EXPECT_EQ(CauseOf(absl::UnimplementedError("x")), RefusalReason::kNoRule);
+  for (const absl::StatusCode code :
+       {absl::StatusCode::kOk, absl::StatusCode::kAborted, absl::StatusCode::kNotFound,
+        absl::StatusCode::kFailedPrecondition, absl::StatusCode::kUnavailable,
+        absl::StatusCode::kResourceExhausted, absl::StatusCode::kCancelled}) {
+    EXPECT_EQ(CauseOf(absl::Status(code, "x")), std::nullopt) << code;
+  }
+  EXPECT_EQ(CauseOf(Because(RefusalReason::kFenced, absl::AbortedError("x"))),
+            RefusalReason::kFenced);
+  EXPECT_EQ(CauseOf(Because(RefusalReason::kJob, absl::NotFoundError("x"))), RefusalReason::kJob);
+}
+
 }  // namespace
 }  // namespace sluice

@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <gmock/gmock.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -129,6 +130,66 @@ TEST(ShmStreamServerTest, CallersWithoutAnInvitationAreRefusedAndAudited) {
   EXPECT_EQ((*audit)->counts().refusals[key], 1u);
   server.Stop();
   unlink(path.c_str());
+}
+
+// Makes the server's socket known, and says hello there with a token and a descriptor.
+class BadHello {
+ public:
+  BadHello(InProcessTransport* control, ShmHello hello) {
+    OpenSharedMemoryRequest request;
+    request.set_protocol(kShmProtocol);
+    request.set_boot_id(BootId());
+    OpenSharedMemoryReply reply;
+    EXPECT_TRUE(reply.ParseFromString(
+        control->Call(kShmAddress, kOpenSharedMemoryMethod, request.SerializeAsString(), kLong)
+            .value()));
+    socket_ = UnixConnection::Connect(reply.socket()).value();
+    if (hello.ring_bytes == 0) hello.ring_bytes = reply.ring_bytes();
+    std::string bytes(reinterpret_cast<const char*>(&hello), sizeof(hello));
+    EXPECT_TRUE(socket_.Send(bytes + reply.token()).ok());
+  }
+  // The server has answered.
+  bool AwaitAnswer() { return socket_.Receive(kLong).ok(); }
+
+ private:
+  UnixConnection socket_;
+};
+
+TEST(ShmStreamServerTest, AHelloThatBringsNoUsableMemoryIsRecordedWithItsCaller) {
+  InProcessTransport control;
+  ScriptedServer scripted(Echo);
+  RecordedAudit audit("pserver");
+  ShmStreamServer::Options options;
+  options.audit = audit.log();
+  ShmTestServer server(&control, scripted.factory(), options);
+  PeerIdentity peer = WorkerOfRank("3");
+  peer.address = "127.0.0.1:1000";
+  server.SetPeer(peer);
+  EXPECT_TRUE(BadHello(&control, ShmHello()).AwaitAnswer()) << "it has no descriptor";
+  EXPECT_EQ(audit.Refusals(kExchangeMethod, "invalid"), 1u);
+  ShmHello other;
+  other.ring_bytes = 4096;
+  EXPECT_TRUE(BadHello(&control, other).AwaitAnswer());
+  EXPECT_EQ(audit.Refusals(kExchangeMethod, "invalid"), 2u);
+  EXPECT_THAT(audit.Text(), testing::HasSubstr("\"reason\": \"invalid\", \"role\": \"worker\", "
+                                               "\"name\": \"3\", \"address\": "
+                                               "\"127.0.0.1:1000\""));
+}
+
+TEST(ShmStreamServerTest, AClientThatBreaksTheRulesOfTheRingIsRecordedOnce) {
+  InProcessTransport control;
+  ScriptedServer scripted(Echo);
+  RecordedAudit audit("pserver");
+  ShmStreamServer::Options options;
+  options.audit = audit.log();
+  ShmTestServer server(&control, scripted.factory(), options);
+  absl::StatusOr<ShmLink> link = OpenShmLink(&control, kShmAddress, BootId(), kLong);
+  ASSERT_TRUE(link.ok()) << link.status();
+  link->control(true)->written.store(2 * link->ring_bytes);
+  send(link->socket.fd(), "w", 1, MSG_NOSIGNAL);
+  ASSERT_TRUE(scripted.AwaitClosed(1));
+  while (server->open_streams() > 0) std::this_thread::yield();
+  EXPECT_EQ(audit.Refusals(kExchangeMethod, "invalid"), 1u);
 }
 
 TEST(ShmStreamServerTest, StreamsBeyondTheMaximumAreRefusedUntilOneEnds) {
@@ -279,6 +340,8 @@ TEST(ShmStreamServerTest, AStreamThatSaysNothingIsEnded) {
   ScriptedServer scripted(Echo);
   ShmStreamServer::Options options;
   options.first_message_timeout = absl::Milliseconds(200);
+  RecordedAudit audit("pserver");
+  options.audit = audit.log();
   ShmTestServer server(&control, scripted.factory(), options);
   ShmTransport transport(OptionsWith(&control));
   RecordingClient talks(&transport, kShmAddress), silent(&transport, kShmAddress);
@@ -286,6 +349,7 @@ TEST(ShmStreamServerTest, AStreamThatSaysNothingIsEnded) {
   ASSERT_TRUE(talks.AwaitMessages(1));
   ASSERT_TRUE(silent.AwaitClosed());
   EXPECT_EQ(silent.status().code(), absl::StatusCode::kDeadlineExceeded) << silent.status();
+  EXPECT_EQ(audit.Refusals(kExchangeMethod, "room"), 1u);
   talks.Send("y");
   EXPECT_TRUE(talks.AwaitMessages(2)) << "the timeout is over once a stream has spoken";
 }
@@ -295,6 +359,8 @@ TEST(ShmStreamServerTest, AClosedStreamWhoseClientDoesNotReadEnds) {
   ScriptedServer scripted(Blocks);
   ShmStreamServer::Options options;
   options.close_timeout = absl::Milliseconds(300);
+  RecordedAudit audit("pserver");
+  options.audit = audit.log();
   ShmTestServer server(&control, scripted.factory(), options);
   ShmTransport transport(OptionsWith(&control));
   StalledClient client(&transport, kShmAddress);
@@ -305,6 +371,7 @@ TEST(ShmStreamServerTest, AClosedStreamWhoseClientDoesNotReadEnds) {
   while (server->open_streams() > 0 && Clock::Real()->Now() < deadline) std::this_thread::yield();
   EXPECT_EQ(server->open_streams(), 0);
   EXPECT_EQ(server->queued_bytes(), 0u);
+  EXPECT_EQ(audit.Refusals(kExchangeMethod, "room"), 1u);
 }
 
 TEST(ShmStreamServerTest, AClosedStreamWithTheMostQueuedIsCutBeforeHonestOnes) {
@@ -436,7 +503,10 @@ TEST(ShmStreamServerTest, ACallerThatHasSaidHelloIsHeardBeforeThoseBehindItRepla
 TEST(ShmStreamServerTest, SilentConnectionsMakeRoomForCallersThatSayHello) {
   InProcessTransport control;
   ScriptedServer scripted(Echo);
-  ShmTestServer server(&control, scripted.factory());
+  RecordedAudit audit("pserver");
+  ShmStreamServer::Options options;
+  options.audit = audit.log();
+  ShmTestServer server(&control, scripted.factory(), options);
   const std::string name = InvitationTo(&server).socket();
   std::vector<UnixConnection> silent;
   for (int i = 0; i < 100; ++i) {
@@ -446,6 +516,7 @@ TEST(ShmStreamServerTest, SilentConnectionsMakeRoomForCallersThatSayHello) {
   }
   EXPECT_EQ(silent[0].Receive(kLong).status().code(), absl::StatusCode::kUnavailable)
       << "the oldest is dropped";
+  EXPECT_GE(audit.Refusals(kExchangeMethod, "room"), 1u);
   ShmTransport transport(OptionsWith(&control));
   RecordingClient client(&transport, kShmAddress);
   client.Send("x");

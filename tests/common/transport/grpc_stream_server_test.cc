@@ -221,6 +221,8 @@ TEST(GrpcStreamServerTest, AClosedStreamWhoseClientDoesNotReadEnds) {
   });
   GrpcStreamServer::Options options;
   options.close_timeout = absl::Milliseconds(300);
+  RecordedAudit audit("pserver");
+  options.audit = audit.log();
   auto server = StartServer(scripted.factory(), options);
   // A client whose callback does not return reads nothing more.
   Watched watched;
@@ -234,6 +236,7 @@ TEST(GrpcStreamServerTest, AClosedStreamWhoseClientDoesNotReadEnds) {
   ASSERT_TRUE(scripted.AwaitClosed(1));
   while (server->open_streams() > 0) std::this_thread::yield();
   EXPECT_EQ(server->queued_bytes(), 0u);
+  EXPECT_EQ(audit.Refusals(kExchangeMethod, "room"), 1u);
   watched.Change([&] { release = true; });
 }
 
@@ -322,6 +325,8 @@ TEST(GrpcStreamServerTest, RefusalsOfUnaryHandlersAreRecordedWithTheirReason) {
   server.RegisterUnary(
       kSaveShards,
       [&](const PeerIdentity&, const std::string& request) -> absl::StatusOr<std::string> {
+        if (request == "odd") return absl::InvalidArgumentError("it cannot be parsed");
+        if (request == "late") return absl::NotFoundError("the job has ended");
         const absl::Status refusal = absl::PermissionDeniedError("refused");
         return request.empty() ? refusal : Because(RefusalReason::kPath, refusal);
       });
@@ -333,7 +338,12 @@ TEST(GrpcStreamServerTest, RefusalsOfUnaryHandlersAreRecordedWithTheirReason) {
   }
   EXPECT_EQ(audit.Refusals(kSaveShards, "path"), 2u);
   EXPECT_EQ(audit.Refusals(kSaveShards, "other"), 1u);
-  EXPECT_EQ(audit.Refusals(kSaveShards, "pass"), 0u);
+  for (const char* request : {"odd", "late"})
+    EXPECT_FALSE(transport.Call(AddressOf(server), kSaveShards, request, absl::Seconds(20)).ok());
+  EXPECT_EQ(audit.Refusals(kSaveShards, "invalid"), 1u);
+  uint64_t all = 0;
+  for (const auto& [key, n] : audit.log()->counts().refusals) all += n;
+  EXPECT_EQ(all, 4u);
 }
 
 TEST(GrpcStreamServerTest, UnaryCallsBeyondThoseThatWaitAreRefused) {
