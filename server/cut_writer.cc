@@ -6,10 +6,11 @@
 
 namespace sluice {
 
-CutWriter::CutWriter(uint32_t threads)
+CutWriter::CutWriter(uint32_t threads, std::shared_ptr<RowMemory> row_memory)
     : most_threads_(threads > 0                               ? threads
                     : std::thread::hardware_concurrency() > 4 ? 2
-                                                              : 1) {}
+                                                              : 1),
+      budget_(0, nullptr, std::move(row_memory)) {}
 
 void CutWriter::Add(std::shared_ptr<JobCut> cut) {
   bool refused = false;

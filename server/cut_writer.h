@@ -19,7 +19,8 @@ class CutWriter {
  public:
   // `threads`: the most threads, which start with the first cut. 0: one, or two if the machine has
   // more than 4 processors, so that training keeps the others.
-  explicit CutWriter(uint32_t threads = 0);
+  // `row_memory`: what the rows of the process are bounded by; may be null.
+  explicit CutWriter(uint32_t threads = 0, std::shared_ptr<RowMemory> row_memory = nullptr);
   ~CutWriter() { Stop(); }
 
   // Writes the files of the cut. The cut fails when no thread can be started, and is cancelled
@@ -36,7 +37,7 @@ class CutWriter {
   void Run();
 
   const uint32_t most_threads_;
-  PreImageBudget budget_{0};
+  PreImageBudget budget_;
 
   Mutex mutex_;
   CondVar changed_;

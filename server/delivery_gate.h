@@ -52,6 +52,14 @@ class DeliveryGate {
     return Verdict::kApply;
   }
 
+  // Returns whether Admit would return kApply.
+  bool Applies(uint32_t rank, uint64_t incarnation, uint64_t sequence) const {
+    const Rank& r = ranks_[rank];
+    if (incarnation < r.incarnation) return false;
+    const bool begins = incarnation > r.incarnation && !by_step_;
+    return !r.awaited && sequence == (begins ? 0 : r.last) + 1;
+  }
+
   // From now on frames of lives before `incarnation` are stale.
   void Fence(uint32_t rank, uint64_t incarnation) {
     Rank& r = ranks_[rank];

@@ -9,6 +9,13 @@ namespace sluice {
 namespace {
 constexpr size_t kTile = 1024;  // elements whose sums fit in the first-level cache
 constexpr size_t kFirstSlots = 64;
+template <typename T>
+void ClearAndTrim(std::vector<T>* v) {
+  const size_t used = v->size();
+  v->clear();
+  TrimToUse(used, v);
+}
+
 }  // namespace
 
 void WeightedMean(const std::vector<WeightedGradient>& gradients, size_t n, double total,
@@ -61,8 +68,10 @@ void KeyNumbers::Grow() {
 }
 
 void KeyNumbers::Clear() {
-  keys_.clear();
+  // Slots are at most half full, and twice as many as that right after they grew.
+  TrimToUse(4 * keys_.size(), &slots_);
   std::fill(slots_.begin(), slots_.end(), 0);
+  ClearAndTrim(&keys_);
 }
 
 void SparseGradientSum::Add(const uint64_t* keys, size_t n, const float* gradients, double weight) {
@@ -80,7 +89,7 @@ void SparseGradientSum::Mean(size_t i, double total, float* gradient) const {
 
 void SparseGradientSum::Clear() {
   numbers_.Clear();
-  sums_.clear();
+  ClearAndTrim(&sums_);
 }
 
 void SparseGradientSum::Restore(const std::vector<uint64_t>& keys, std::vector<double> sums) {
@@ -119,8 +128,8 @@ void SparseGradientMean::Mean(size_t i, double total, float* gradient) {
 void SparseGradientMean::Clear() {
   numbers_.Clear();
   weights_.clear();
-  addends_.clear();
-  chains_.clear();
+  ClearAndTrim(&addends_);
+  ClearAndTrim(&chains_);
 }
 
 }  // namespace sluice

@@ -1,7 +1,8 @@
 // Computes weighted means of gradients, summed in double in the given order and rounded once:
 // g = sum_w n_w g_w / sum_w n_w.
 //
-// Memory: buffers are kept from step to step. In sync mode WeightedMean and SparseGradientMean read
+// Memory: buffers are kept from step to step, unless they are much larger than a step needs
+// (TrimToUse). In sync mode WeightedMean and SparseGradientMean read
 // the buffered gradients in place. A sync step thus holds one step of gradients per worker, and an
 // index of about 40 bytes per sparse row.
 //
@@ -15,6 +16,14 @@
 #include "common/optimizer/kernels.h"
 
 namespace sluice {
+
+// Frees the memory of a vector that holds far more than the `used` elements of the last step, so
+// that one large push does not keep memory for good.
+template <typename T>
+void TrimToUse(size_t used, std::vector<T>* v) {
+  constexpr size_t kAlwaysKept = 1024;
+  if (v->capacity() > 4 * used + kAlwaysKept) std::vector<T>().swap(*v);
+}
 
 struct WeightedGradient {
   const float* values;

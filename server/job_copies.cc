@@ -34,7 +34,7 @@ absl::StatusOr<JobCopies::Held> JobCopies::Begin(const ReplicaHello& hello) {
     SLUICE_ASSIGN_OR_RETURN(const uint64_t number,
                             register_.Begin(hello.pserver(), hello.generation()));
     held = {hello.pserver(), number,
-            std::make_shared<ShardCopy>(layouts_, policy_, route_, hello.pserver())};
+            std::make_shared<ShardCopy>(layouts_, policy_, route_, hello.pserver(), row_memory_)};
     earlier = std::exchange(copies_[hello.pserver()], held);
   }
   if (earlier.copy != nullptr) earlier.copy->Seal();

@@ -21,8 +21,13 @@ namespace sluice {
 class JobCopies {
  public:
   // `on_change`: called when copies become complete, useless or are dropped; may be null.
-  JobCopies(TableLayouts layouts, const UpdatePolicy& policy, std::function<void()> on_change)
-      : layouts_(std::move(layouts)), policy_(policy), on_change_(std::move(on_change)) {}
+  // `row_memory` bounds the rows of the copies; may be null.
+  JobCopies(TableLayouts layouts, const UpdatePolicy& policy, std::function<void()> on_change,
+            std::shared_ptr<RowMemory> row_memory = nullptr)
+      : layouts_(std::move(layouts)),
+        policy_(policy),
+        on_change_(std::move(on_change)),
+        row_memory_(std::move(row_memory)) {}
 
   // A route is in force in which this pserver is number `self` (-1: none).
   void TakeSpec(const JobSpec& spec, int64_t self);
@@ -59,6 +64,7 @@ class JobCopies {
   const TableLayouts layouts_;
   const UpdatePolicy policy_;
   const std::function<void()> on_change_;
+  const std::shared_ptr<RowMemory> row_memory_;
   Mutex mutex_;
   CopyRegister register_ ABSL_GUARDED_BY(mutex_);
   Route route_ ABSL_GUARDED_BY(mutex_);

@@ -9,10 +9,10 @@
 #include "common/base/status_macros.h"
 #include "common/config/job_validation.h"
 #include "common/config/mode.h"
-#include "common/config/step_examples.h"
 #include "common/saved_model/saved_model.h"
 #include "common/security/job_passes.h"
 #include "common/table/placement.h"
+#include "server/buffered_bytes.h"
 #include "server/copy_reader.h"
 #include "server/model_loader.h"
 
@@ -70,65 +70,6 @@ uint32_t LoadThreads(const JobResources& resources) {
 }
 
 std::string Mib(uint64_t bytes) { return absl::StrFormat("%.1f MiB", bytes / 1048576.0); }
-
-// The number of keys that the feature has; UINT64_MAX: the data decides. 0: it makes no keys.
-uint64_t KeysOfFeature(const Feature& feature) {
-  switch (feature.kind_case()) {
-    case Feature::kNumeric: {
-      const auto boundaries = static_cast<uint64_t>(feature.numeric().boundaries_size());
-      return boundaries == 0 ? 0 : boundaries + 1;
-    }
-    case Feature::kCategorical: {
-      const CategoricalFeature& one = feature.categorical();
-      if (one.vocabulary_size() > 0) return static_cast<uint64_t>(one.vocabulary_size()) + 2;
-      return one.hash_buckets() > 0 ? one.hash_buckets() + 1 : UINT64_MAX;
-    }
-    case Feature::kCross:
-      return feature.cross().hash_buckets() > 0 ? feature.cross().hash_buckets() : UINT64_MAX;
-    default:
-      return 0;
-  }
-}
-
-// The most keys that the workers push in one step of sync, as far as the job tells: a worker pushes
-// each key once. A feature with several values in a cell counts as one with a single value.
-uint64_t KeysOfStep(const JobSpec& spec, uint64_t max_rows) {
-  const uint64_t workers = spec.worker_num();
-  const uint64_t examples = spec.global_batch() > 0 ? (spec.global_batch() + workers - 1) / workers
-                                                    : StepExamples(spec.config());  // of a worker
-  uint64_t keys = 0;
-  for (const Feature& feature : spec.config().features())
-    keys += std::min(examples, KeysOfFeature(feature));
-  return workers * (max_rows == 0 ? keys : std::min(keys, max_rows));
-}
-
-// The gradients of sparse tables that a step of sync may buffer on this pserver.
-struct SparseBuffers {
-  uint64_t bytes = 0;
-  uint64_t most = 0;  // for the table `name`
-  std::string name;
-};
-
-SparseBuffers SparseBuffersOf(const JobSpec& spec, const TableLayouts& layouts, int64_t self) {
-  SparseBuffers buffers;
-  for (size_t t = 0; t < layouts.size(); ++t) {
-    const TableLayout& table = *layouts[t];
-    if (!table.sparse()) continue;
-    uint64_t mine = 0;
-    for (uint32_t s = 0; s < table.num_shards(); ++s)
-      mine += static_cast<int64_t>(
-                  spec.route().tables(static_cast<int>(t)).owner(static_cast<int>(s))) == self;
-    const uint64_t row = sizeof(uint64_t) + table.dim() * sizeof(float);
-    // The hash spreads the keys evenly over the shards.
-    const uint64_t bytes =
-        KeysOfStep(spec, table.config().max_rows()) * row * mine / table.num_shards();
-    buffers.bytes += bytes;
-    if (bytes <= buffers.most) continue;
-    buffers.most = bytes;
-    buffers.name = table.name();
-  }
-  return buffers;
-}
 
 // This pserver keeps a copy of the shards of the pserver before it in the route.
 bool KeepsCopyOf(int64_t owner, const JobSpec& spec, int64_t self, const UpdatePolicy& policy) {
@@ -368,9 +309,16 @@ absl::StatusOr<OpenedJob> OpenJob(const JobSpec& spec, const std::string& addres
   job.policy = PolicyOf(spec);
   SLUICE_ASSIGN_OR_RETURN(job.layouts, CreateTableLayouts(initial->tables, initial->seed));
   SLUICE_RETURN_IF_ERROR(ValidateRoute(spec.route(), job.layouts));
-  SLUICE_RETURN_IF_ERROR(CheckMemory(spec, job.layouts, OwnerIndex(spec.route(), address),
-                                     job.policy, resources.available_memory()));
-  job.view = FirstView(job.layouts, job.policy, spec.route(), address);
+  const uint64_t available = resources.available_memory();
+  const int64_t self = OwnerIndex(spec.route(), address);
+  SLUICE_RETURN_IF_ERROR(CheckMemory(spec, job.layouts, self, job.policy, available));
+  ShardLimits limits;
+  limits.row_memory = resources.row_memory;
+  if (GradientsWait(job.policy)) {
+    limits.buffers = std::make_shared<BufferBudget>(
+        spec.worker_num(), MostBufferedOfRank(spec, job.layouts, self, job.policy, available));
+  }
+  job.view = FirstView(job.layouts, job.policy, spec.route(), address, limits);
   if (ReadsCopies(spec, address)) {
     CopyReader::Options options;
     options.transport = resources.replica_transport;

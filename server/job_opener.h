@@ -33,10 +33,12 @@ struct JobResources {
   Env* env = nullptr;      // reads and writes saved models; outlives the jobs
   // Bytes that this process can still get. A job is not opened if its dense shards, with the
   // gradients that their updates buffer and the state of its ranks in all shards, or its rows of a
-  // saved model need more.
+  // saved model need more. What a rank may buffer also follows from it.
   std::function<uint64_t()> available_memory;
   // Limit of one message in bytes. An answer with a longer part could not be sent.
   uint64_t max_message_bytes = uint64_t{64} << 20;
+  // Bounds the rows of all jobs. Null: there is no bound.
+  std::shared_ptr<RowMemory> row_memory;
   // Threads that fill a job's tables from a saved model. 0: one for each processor, at most 4.
   uint32_t load_threads = 0;
   // Writes checkpoints; outlives the jobs. Null: each job has its own.

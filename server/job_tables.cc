@@ -86,7 +86,7 @@ JobTables::JobTables(const JobSpec& spec, const std::string& address, const JobR
       ledger_(job_id_, opened.policy, std::move(opened.view), resources.clock, opened.closed),
       cuts_({spec.config().checkpoint().dir(), instance_, writer_, env_, resources.clock,
              available_memory_, resources.on_report_changed}),
-      copies_(layouts_, opened.policy, resources.on_report_changed) {}
+      copies_(layouts_, opened.policy, resources.on_report_changed, resources.row_memory) {}
 
 void JobTables::StartReplication(const JobSpec& spec, const JobResources& resources) {
   if (spec.follower_size() == 0) return;
@@ -238,8 +238,9 @@ absl::Status JobTables::HandleSteps(const Caller& caller, DecodedFrame frame, Pu
   JobLedger::Request request{caller, std::move(frame), std::move(view)};
   const FrameHeader& header = request.frame.header;
   if (header.has_push()) {
-    request.counts =
-        ApplyPush(caller, *request.view, header, &request.frame.payload, scratch, reply->get());
+    SLUICE_ASSIGN_OR_RETURN(
+        request.counts,
+        ApplyPush(caller, *request.view, header, &request.frame.payload, scratch, reply->get()));
     if (replicator_ != nullptr) replicator_->Pump();
   }
   const bool acknowledges = replicator_ != nullptr && (header.has_push() || header.has_end_epoch());
@@ -267,17 +268,19 @@ absl::Status JobTables::HandleSteps(const Caller& caller, DecodedFrame frame, Pu
   return absl::OkStatus();
 }
 
-bool JobTables::ApplyPush(const Caller& caller, const JobView& view, const FrameHeader& header,
-                          PayloadReader* payload, PushPart* scratch, ReplyWriter* reply) {
+absl::StatusOr<bool> JobTables::ApplyPush(const Caller& caller, const JobView& view,
+                                          const FrameHeader& header, PayloadReader* payload,
+                                          PushPart* scratch, ReplyWriter* reply) {
   const Push& push = header.push();
   SpanTimer span(trace_.get(), header.last() ? TraceBatch::PUSH : TraceBatch::PUSH_PART);
   span.set_step(push.sequence());
   span.set_rank(caller.rank);
   const size_t unread = payload->remaining();
-  const absl::Status finite = ApplyPushParts(view, layouts_, caller.rank, caller.incarnation, push,
-                                             payload, scratch, reply);
-  if (!finite.ok()) ledger_.Fail(std::string(finite.message()));
+  const absl::Status applied = ApplyPushParts(view, layouts_, caller.rank, caller.incarnation, push,
+                                              payload, scratch, reply);
   span.set_bytes(unread - payload->remaining());
+  if (absl::IsResourceExhausted(applied)) return applied;
+  if (!applied.ok()) ledger_.Fail(std::string(applied.message()));
   return header.last() && !push.more() && AllPartsHere(*reply);
 }
 

@@ -58,8 +58,8 @@ class JobTables {
   //                        was applied; or its commit or pull names a step that is not open
   //   NOT_FOUND            the job was closed
   //   UNAVAILABLE          restored shards await the sender's hello
-  //   RESOURCE_EXHAUSTED   too many pulls wait, or memory ran out; the job fails if that cut a
-  //                        change short
+  //   RESOURCE_EXHAUSTED   too many pulls or gradients of the rank wait, or memory ran out; the
+  //                        job fails if that cut a change short
   // `scratch` belongs to the stream.
   absl::Status Handle(const Caller& caller, DecodedFrame frame, PushPart* scratch,
                       std::unique_ptr<ReplyWriter>* reply);
@@ -112,9 +112,11 @@ class JobTables {
   // Passes on to the shards, which await the rank, what it says was acknowledged to it.
   absl::Status Hear(const Caller& caller, const sluice::Hello& hello, const JobView& view);
   static void Flush(const JobView& view);
-  // Step 3. Returns true when the frame counts.
-  bool ApplyPush(const Caller& caller, const JobView& view, const FrameHeader& header,
-                 PayloadReader* payload, PushPart* scratch, ReplyWriter* reply);
+  // Step 3. Returns true when the frame counts. RESOURCE_EXHAUSTED, marked with the reason kRoom:
+  // too many gradients of the rank wait.
+  absl::StatusOr<bool> ApplyPush(const Caller& caller, const JobView& view,
+                                 const FrameHeader& header, PayloadReader* payload,
+                                 PushPart* scratch, ReplyWriter* reply);
   // Step 6.
   void ChangeShards(const JobLedger::Request& request, const JobLedger::Outcome& wanted);
   // Applies the step on every shard, on several threads if it is large; its cut, if it has one,

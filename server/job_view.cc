@@ -16,18 +16,18 @@ int64_t OwnerIndex(const Route& route, const std::string& address) {
 }
 
 std::shared_ptr<const JobView> FirstView(const TableLayouts& layouts, const UpdatePolicy& policy,
-                                         const Route& route, const std::string& address) {
+                                         const Route& route, const std::string& address,
+                                         const ShardLimits& limits) {
   auto view = std::make_shared<JobView>();
   view->generation = route.generation();
   view->active_ranks.assign(policy.worker_num, true);
   view->shards.resize(layouts.size());
   const int64_t self = OwnerIndex(route, address);
   for (size_t t = 0; t < layouts.size(); ++t) {
-    const auto make = layouts[t]->sparse() ? MakeSparseShard : MakeDenseShard;
     view->shards[t].resize(layouts[t]->num_shards());
     for (uint32_t s = 0; s < layouts[t]->num_shards(); ++s) {
       if (static_cast<int64_t>(route.tables(t).owner(s)) != self) continue;
-      view->shards[t][s] = make(layouts[t], s, policy);
+      view->shards[t][s] = MakeShard(layouts[t], s, policy, limits);
     }
   }
   return view;

@@ -46,10 +46,11 @@ struct JobView {
 int64_t OwnerIndex(const Route& route, const std::string& address);
 
 // Makes the first view of a job: all ranks are active, and the shards that the route gives to
-// `address` hold their initial values.
+// `address` hold their initial values and have these limits.
 // REQUIRES: ValidateRoute accepts the route.
 std::shared_ptr<const JobView> FirstView(const TableLayouts& layouts, const UpdatePolicy& policy,
-                                         const Route& route, const std::string& address);
+                                         const Route& route, const std::string& address,
+                                         const ShardLimits& limits = ShardLimits());
 
 // Makes the view of a later route, with the shards and ranks of `view`, but no positions.
 // INVALID_ARGUMENT as ValidateRoute. FAILED_PRECONDITION: the route moves a shard to or from this

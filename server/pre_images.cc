@@ -24,6 +24,7 @@ size_t BucketsFor(uint64_t rows) {
 bool PreImageBudget::Take(uint64_t bytes) {
   const uint64_t now = taken_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
   if (now > limit_.load(std::memory_order_relaxed) ||
+      (row_memory_ != nullptr && !row_memory_->TakeFromReserve(bytes)) ||
       (parent_ != nullptr && !parent_->Take(bytes))) {
     taken_.fetch_sub(bytes, std::memory_order_relaxed);
     return false;

@@ -13,21 +13,26 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "server/mapped_memory.h"
+#include "server/row_memory.h"
 
 namespace sluice {
 
 // Bytes that cuts may use for what updates change meanwhile: of one checkpoint, or of a process.
 class PreImageBudget {
  public:
-  // Bytes are also taken from `parent`, which may be null and outlives this.
-  explicit PreImageBudget(uint64_t limit, PreImageBudget* parent = nullptr)
-      : parent_(parent), limit_(limit) {}
+  // Bytes are also taken from `parent`, which may be null and outlives this, and from the reserve
+  // of `row_memory`, which may be null: rows that were added meanwhile may have left less than the
+  // limit.
+  explicit PreImageBudget(uint64_t limit, PreImageBudget* parent = nullptr,
+                          std::shared_ptr<RowMemory> row_memory = nullptr)
+      : parent_(parent), row_memory_(std::move(row_memory)), limit_(limit) {}
 
   void SetLimit(uint64_t limit) { limit_.store(limit, std::memory_order_relaxed); }
-  // False, and nothing is taken, when the limit would be exceeded.
+  // False, and nothing is taken, when the limit would be exceeded, or when there is less memory.
   bool Take(uint64_t bytes);
   void Give(uint64_t bytes);
   uint64_t taken() const { return taken_.load(std::memory_order_relaxed); }
@@ -36,6 +41,7 @@ class PreImageBudget {
 
  private:
   PreImageBudget* const parent_;
+  const std::shared_ptr<RowMemory> row_memory_;
   // Relaxed: counters, on which nothing else depends.
   std::atomic<uint64_t> limit_, taken_{0}, most_{0};
 };

@@ -20,8 +20,9 @@
 namespace sluice {
 namespace {
 
-JobResources With(JobResources resources, CutWriter* writer, ShardThreads* threads,
-                  const std::function<void()>& change) {
+JobResources With(JobResources resources, std::shared_ptr<RowMemory> row_memory, CutWriter* writer,
+                  ShardThreads* threads, const std::function<void()>& change) {
+  resources.row_memory = std::move(row_memory);
   resources.cut_writer = writer;
   resources.shard_threads = threads;
   resources.on_report_changed = change;
@@ -31,8 +32,10 @@ JobResources With(JobResources resources, CutWriter* writer, ShardThreads* threa
 }  // namespace
 
 Pserver::Pserver(JobResources resources, std::function<void()> on_change, int threads)
-    : shard_threads_(threads - 1),
-      resources_(With(std::move(resources), &cut_writer_, &shard_threads_, on_change)),
+    : row_memory_(std::make_shared<RowMemory>(resources.clock, resources.available_memory)),
+      cut_writer_(/*threads=*/0, row_memory_),
+      shard_threads_(threads - 1),
+      resources_(With(std::move(resources), row_memory_, &cut_writer_, &shard_threads_, on_change)),
       on_change_(std::move(on_change)),
       refusals_(resources_.audit, resources_.clock) {}
 

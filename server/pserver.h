@@ -109,6 +109,7 @@ class Pserver {
   bool IsLeaving(const std::string& job_id);
   static HostedJob ReportOf(const Opening& opening);
 
+  const std::shared_ptr<RowMemory> row_memory_;
   CutWriter cut_writer_;  // outlives the jobs, as do the threads
   ShardThreads shard_threads_;
   const JobResources resources_;

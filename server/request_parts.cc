@@ -4,6 +4,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/security/refusal_reason.h"
 #include "server/no_room.h"
 
 namespace sluice {
@@ -27,6 +29,20 @@ void AddValues(Shard* shard, const std::vector<uint64_t>& keys, uint32_t rows, s
   } else {
     shard->Read(keys.data(), keys.size(), reply->AddPart(table, shard->index(), rows, bytes));
   }
+}
+
+absl::Status TooMuchWaits(const Shard& shard, const FrameId& frame, uint64_t bytes) {
+  constexpr double kMiB = 1 << 20;
+  const BufferBudget& budget = *shard.buffers();
+  return Because(
+      RefusalReason::kRoom,
+      absl::ResourceExhaustedError(absl::StrFormat(
+          "push %d of rank %d brings %.1f MiB of gradients for table '%s' (shard %d), and %.1f MiB "
+          "of the rank wait on this pserver already; a rank of this job may have %.1f MiB there, "
+          "which should be far more than its batches need; push again when fewer wait, make "
+          "train.batch_size smaller, give features fewer keys (hash_buckets), or use more pservers",
+          frame.sequence, frame.rank, bytes / kMiB, shard.table().name(), shard.index(),
+          budget.taken(frame.rank) / kMiB, budget.most() / kMiB)));
 }
 
 }  // namespace
@@ -54,6 +70,7 @@ absl::Status ApplyPushParts(const JobView& view, const TableLayouts& layouts, ui
       continue;
     }
     scratch->wire = shard->replicated() ? payload->Keep(bytes) : Message();
+    shard->LendMemory(rank, scratch);
     ApplyResult result;
     result.status = shard->Decode(rows, payload, scratch);
     if (result.status == PART_OK) {
@@ -62,6 +79,7 @@ absl::Status ApplyPushParts(const JobView& view, const TableLayouts& layouts, ui
       NamingTable(*shard, [&] { result = shard->Apply(frame, scratch); });
       scratch->message = PayloadReader();
       scratch->wire.clear();
+      if (result.no_room) return TooMuchWaits(*shard, frame, shard->BufferedBytes(*scratch));
       if (result.status == PART_OK && push.delta()) {
         const uint32_t n = AnswerRows(layout, index, rows);
         AddValues(shard, keys, n, AnswerBytes(layout, n), reply);

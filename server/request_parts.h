@@ -21,7 +21,9 @@ size_t PushPartBytes(const TableLayout& layout, uint32_t rows);
 // Takes the parts of the push from the payload. Checks each part, then applies it with its
 // sequence. A part that was not applied gets an error in the reply; an applied delta gets the
 // resulting values. INVALID_ARGUMENT: a value is NaN or Inf, and the job must fail; the other parts
-// are still applied. `scratch` is reused from part to part.
+// are still applied. RESOURCE_EXHAUSTED, marked with the reason kRoom: more gradients of the rank
+// would wait than its BufferBudget allows; parts before are buffered, and later ones are left out.
+// `scratch` is reused from part to part.
 absl::Status ApplyPushParts(const JobView& view, const TableLayouts& layouts, uint32_t rank,
                             uint64_t incarnation, const Push& push, PayloadReader* payload,
                             PushPart* scratch, ReplyWriter* reply);

@@ -1,6 +1,7 @@
 #include "server/row_store.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "common/base/hash.h"
@@ -14,7 +15,7 @@ constexpr size_t kSlack = 64;
 // copied, the key goes into the old index, whose load this rate keeps below 0.75 + 1 / 8. Costs
 // about 25 ns.
 constexpr size_t kMovedAtOnce = 8;
-constexpr size_t kMostSlots = size_t{1} << 32;  // tags have 32 bits
+constexpr size_t kSmallPage = 4096;
 
 size_t RowBytes(uint32_t dim, uint32_t state_floats) {
   const size_t bytes = sizeof(RowStore::Header) + 4 * (static_cast<size_t>(dim) + state_floats);
@@ -22,8 +23,13 @@ size_t RowBytes(uint32_t dim, uint32_t state_floats) {
 }
 }  // namespace
 
-RowStore::RowStore(uint32_t dim, uint32_t state_floats, ReadyPages* pages)
-    : dim_(dim), row_bytes_(RowBytes(dim, state_floats)), pages_(pages) {
+RowStore::RowStore(uint32_t dim, uint32_t state_floats, ReadyPages* pages,
+                   std::shared_ptr<RowMemory> memory)
+    : dim_(dim),
+      row_bytes_(RowBytes(dim, state_floats)),
+      pages_(pages),
+      row_memory_(memory),
+      index_memory_(memory) {
   // One huge page, or enough of them to waste less than 1 / 32 at the end of a block.
   const size_t bytes = std::max(MappedMemory::kHugePage, 32 * row_bytes_);
   block_bytes_ =
@@ -44,16 +50,40 @@ RowStore::Index RowStore::NewIndex(size_t size) {
   return index;
 }
 
-MappedMemory RowStore::NewBlock() {
-  if (blocks_.size() > 0) {
-    blocks_.back().AllowHuge(0, block_bytes_);
-    if (bulk_) return MappedMemory(block_bytes_, MappedMemory::Pages::kHuge);
-    if (block_bytes_ == MappedMemory::kHugePage) {
-      MappedMemory page = pages_.Take();
-      if (page.data() != nullptr) return page;
-    }
+bool RowStore::TakeRoom() {
+  if (IndexIsFull() && !StartGrowth()) return false;
+  if (size_ < room_) return true;
+  const size_t block = room_ / rows_per_block_, end = (block + 1) * rows_per_block_;
+  const bool begins = block == blocks_.size();
+  // The rows before have been touched, since all of them are in use.
+  size_t rows = end - room_;
+  if (!bulk_ || block == 0) {
+    const size_t piece = std::max(kSmallPage, bytes() / 8);
+    rows = std::min(rows, std::max<size_t>(1, piece / row_bytes_));
   }
-  return MappedMemory(block_bytes_, MappedMemory::Pages::kSmall);
+  if (!row_memory_.Take(rows * row_bytes_)) return false;
+  if (begins && AddBlock()) {
+    row_memory_.Touched();
+    rows = end - room_;
+  }
+  room_ += rows;
+  return true;
+}
+
+bool RowStore::AddBlock() {
+  MappedMemory page;
+  if (!blocks_.empty()) {
+    blocks_.back().AllowHuge(0, block_bytes_);
+    if (bulk_) {
+      blocks_.emplace_back(block_bytes_, MappedMemory::Pages::kHuge);
+      return false;
+    }
+    if (block_bytes_ == MappedMemory::kHugePage) page = pages_.Take();
+  }
+  const bool ready = page.data() != nullptr;
+  if (!ready) page = MappedMemory(block_bytes_, MappedMemory::Pages::kSmall);
+  blocks_.push_back(std::move(page));
+  return ready;
 }
 
 // Differs from the hash that chose the shard, because the keys of one shard share that hash's high
@@ -98,10 +128,9 @@ uint32_t RowStore::FindOrInsert(uint64_t key, bool* created) {
   *created = id == kNoRow;
   if (id != kNoRow) return id;
   id = static_cast<uint32_t>(size_);
-  // Allocate index and block before anything changes. After that only spill may throw.
-  if (id >= index_.size / 4 * 3 && index_.size < kMostSlots) StartGrowth();
-  // A new block is zero, and so are its rows.
-  if (id / rows_per_block_ == blocks_.size()) blocks_.push_back(NewBlock());
+  // Allocate index and block before anything changes. After that only spill may throw. A new block
+  // is zero, and so are its rows.
+  if (!MakeRoom()) throw std::bad_alloc();
   ++size_;
   header(id)->key = key;
   Place(tag < moved_below_ ? &index_ : &old_index_, tag, id);
@@ -132,8 +161,10 @@ void RowStore::Begin(Index* index, size_t slot) {
   }
 }
 
-void RowStore::StartGrowth() {
+bool RowStore::StartGrowth() {
   while (old_index_.slots != nullptr) MoveSome();
+  // The old index is given back as it is copied.
+  if (!index_memory_.Take(index_.memory.size())) return false;
   Index index = NewIndex(index_.size * 2);
   // The next block will be needed soon.
   if (size_ > rows_per_block_ / 2) pages_.Announce();
@@ -141,6 +172,7 @@ void RowStore::StartGrowth() {
   index_ = std::move(index);
   front_ = returned_ = 0;
   moved_below_ = 0;
+  return true;
 }
 
 void RowStore::MoveSome() {
@@ -165,6 +197,7 @@ void RowStore::MoveSome() {
   moved_below_ = uint64_t{1} << 32;
   ReturnOldPages();
   old_index_ = Index();
+  index_memory_.Touched();
   index_.memory.AllowHuge(0, index_.huge.size() * MappedMemory::kHugePage);
 }
 

@@ -16,6 +16,8 @@
 //   pages from ReadyPages, so that no insertion waits for the kernel to find and zero one.
 // - The first block has small pages, so that a small shard stays small. Memory that is begun when
 //   no huge page is ready also has small pages; the kernel may make them huge once they are full.
+// - RowMemory is asked before memory is touched: for a huge page at once, for small pages a page
+//   first and later an eighth of what the rows have, and for what an index grows by.
 // - Index: 8 bytes per slot at a load of 0.4 to 0.75, thus 10.7 to 19.7 bytes per row. This also
 //   holds while it grows, because the old index is given back as it is copied.
 //
@@ -26,11 +28,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "server/mapped_memory.h"
 #include "server/ready_pages.h"
+#include "server/row_memory.h"
 
 namespace sluice {
 
@@ -51,8 +56,9 @@ class RowStore {
     float* state;
   };
 
-  // `pages` outlives the store.
-  RowStore(uint32_t dim, uint32_t state_floats, ReadyPages* pages);
+  // `pages` outlives the store. `memory` may be null: there is no bound but that of the kernel.
+  RowStore(uint32_t dim, uint32_t state_floats, ReadyPages* pages,
+           std::shared_ptr<RowMemory> memory = nullptr);
 
   // Calls visit(i, row of keys[i]) for i = 0 .. n - 1 in order. To overlap cache misses, the index
   // is prefetched kAhead keys ahead of the rows, and the rows kAhead keys ahead of the visit.
@@ -63,6 +69,12 @@ class RowStore {
 
   // rows[i] = id of keys[i], or kNoRow.
   void Find(const uint64_t* keys, size_t n, uint32_t* rows) const;
+
+  // Takes the memory of the next row, if it is not here yet. False: RowMemory refuses it, and
+  // nothing that matters has changed. Throws bad_alloc as FindOrInsert.
+  bool MakeRoom() { return (size_ < room_ && !IndexIsFull()) || TakeRoom(); }
+  // Says how much memory there was when MakeRoom failed.
+  std::string MemoryFigures() const { return row_memory_.Figures(); }
 
   // Returns the row id of `key`, which is inserted if needed. A new row has zero count, version and
   // floats. The index grows a few slots per insertion: see kMovedAtOnce. Throws bad_alloc when
@@ -111,10 +123,14 @@ class RowStore {
     absl::flat_hash_map<uint64_t, uint32_t> spill;
   };
 
+  static constexpr size_t kMostSlots = size_t{1} << 32;  // tags have 32 bits
   static constexpr size_t kSlotsAPage = MappedMemory::kHugePage / sizeof(Slot);
 
   static Index NewIndex(size_t size);
-  MappedMemory NewBlock();
+  bool IndexIsFull() const { return size_ >= index_.size / 4 * 3 && index_.size < kMostSlots; }
+  bool TakeRoom();
+  // Adds a block. Returns true if all of it is in memory already.
+  bool AddBlock();
   // Returns the high half of the key's hash.
   static uint32_t Tag(uint64_t key);
   const Index& IndexOf(uint32_t tag) const { return tag < moved_below_ ? index_ : old_index_; }
@@ -136,7 +152,8 @@ class RowStore {
   void Place(Index* index, uint32_t tag, uint32_t id);
   // Chooses the pages of `index` up to the page of `slot`.
   void Begin(Index* index, size_t slot);
-  void StartGrowth();
+  // False: RowMemory refuses the new index.
+  bool StartGrowth();
   void MoveSome();
   // Gives back the pages of old_index_ whose slots have been copied.
   void ReturnOldPages();
@@ -148,8 +165,10 @@ class RowStore {
   uint64_t block_factor_ = 0;
   ReadyPages::User pages_;
   bool bulk_ = false;
+  RowMemory::User row_memory_, index_memory_;
   std::vector<MappedMemory> blocks_;
   size_t size_ = 0;
+  size_t room_ = 0;  // rows whose memory was taken
   Index index_, old_index_;
   size_t front_ = 0;                          // slots of old_index_ that have been copied
   size_t returned_ = 0;                       // slots of old_index_ whose memory is gone

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/optimizer/learning_rate.h"
+#include "server/buffered_bytes.h"
 
 namespace sluice {
 namespace {
@@ -21,10 +22,12 @@ class CutThatFailed : public ShardCut {
 
 }  // namespace
 
-Shard::Shard(std::shared_ptr<const TableLayout> table, uint32_t index, const UpdatePolicy& policy)
+Shard::Shard(std::shared_ptr<const TableLayout> table, uint32_t index, const UpdatePolicy& policy,
+             std::shared_ptr<BufferBudget> buffers)
     : table_(std::move(table)),
       index_(index),
       policy_(policy),
+      buffers_(std::move(buffers)),
       gate_(policy.worker_num, policy.mode == Mode::kSync),
       pending_(policy.mode == Mode::kSync ? policy.worker_num : 0),
       accepted_(policy.worker_num),
@@ -37,6 +40,20 @@ uint64_t Shard::RankStateBytes(const UpdatePolicy& policy) {
   return policy.worker_num * of_rank;
 }
 
+uint64_t Shard::BufferedBytes(const PushPart& part) const {
+  if (buffers_ == nullptr || !GradientsWait(policy_)) return 0;
+  return part.rows * BufferedRowBytes(*table_, policy_.mode == Mode::kAsync);
+}
+
+void Shard::LendMemory(uint32_t rank, PushPart* part) {
+  if (policy_.mode != Mode::kSync) return;
+  MutexLock lock(&mutex_);
+  Pending& slot = pending_[rank];
+  if (slot.present) return;
+  part->keys.swap(slot.part.keys);
+  part->values.swap(slot.part.values);
+}
+
 ApplyResult Shard::Apply(const FrameId& frame, PushPart* part) {
   MutexLock lock(&mutex_);
   const bool sync = policy_.mode == Mode::kSync;
@@ -44,6 +61,12 @@ ApplyResult Shard::Apply(const FrameId& frame, PushPart* part) {
   // result of step t.
   if (sync && frame.sequence > closed_ + 1 && frame.incarnation >= gate_.incarnation(frame.rank)) {
     return {PART_OUT_OF_ORDER, gate_.last(frame.rank)};
+  }
+  uint64_t taken = 0;
+  if (gate_.Applies(frame.rank, frame.incarnation, frame.sequence)) {
+    taken = BufferedBytes(*part);
+    if (taken > 0 && !buffers_->Take(frame.rank, taken))
+      return {PART_OUT_OF_ORDER, gate_.last(frame.rank), /*no_room=*/true};
   }
   const DeliveryGate::Verdict verdict = gate_.Admit(frame.rank, frame.incarnation, frame.sequence);
   const uint64_t last = gate_.last(frame.rank);
@@ -66,6 +89,7 @@ ApplyResult Shard::Apply(const FrameId& frame, PushPart* part) {
     Pending& slot = pending_[frame.rank];
     slot.present = true;
     slot.weight = frame.weight;
+    slot.taken = taken;
     std::swap(slot.part, *part);
   } else if (policy_.mode == Mode::kGeo) {
     ++updates_;
@@ -74,6 +98,7 @@ ApplyResult Shard::Apply(const FrameId& frame, PushPart* part) {
     ++updates_;
     ApplyGradient(part, frame.weight);
   } else {
+    if (taken > 0) held_taken_[frame.rank] += taken;
     AddToSum(*part, frame.weight);
     held_weight_ += frame.weight;
     if (++held_frames_ == policy_.gradients_to_wait) ApplyHeld();
@@ -98,7 +123,13 @@ void Shard::CloseStep(uint64_t step) {
   } else if (!parts.empty()) {
     ApplyMean(parts, total);
   }
-  for (Pending& p : pending_) p.present = false;
+  for (uint32_t rank = 0; rank < pending_.size(); ++rank) {
+    Pending& p = pending_[rank];
+    p.present = false;
+    if (p.taken > 0) buffers_->Give(rank, std::exchange(p.taken, 0));
+    TrimToUse(p.part.keys.size(), &p.part.keys);
+    TrimToUse(p.part.values.size(), &p.part.values);
+  }
   closed_ = step;
 }
 
@@ -119,6 +150,8 @@ void Shard::ApplyHeld() {
   ApplySum(held_weight_);
   held_frames_ = 0;
   held_weight_ = 0;
+  for (const auto& [rank, taken] : held_taken_) buffers_->Give(rank, taken);
+  held_taken_.clear();
   NothingHeld();
 }
 

@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "common/base/mutex.h"
 #include "common/config/mode.h"
 #include "common/saved_model/shard_image.h"
@@ -29,10 +30,12 @@
 #include "proto/model.pb.h"
 #include "proto/replica.pb.h"
 #include "proto/scheduler.pb.h"
+#include "server/buffer_budget.h"
 #include "server/change_log.h"
 #include "server/delivery_gate.h"
 #include "server/gradient_sum.h"
 #include "server/pre_images.h"
+#include "server/row_memory.h"
 #include "server/row_store.h"
 
 namespace sluice {
@@ -47,6 +50,18 @@ struct UpdatePolicy {
   std::optional<uint64_t> max_staleness;
   // Changes go to a follower (Shard::BeginSeed).
   bool replicated = false;
+};
+
+// True if pushes are not applied at once: in sync, and in async with gradients_to_wait.
+inline bool GradientsWait(const UpdatePolicy& policy) {
+  return policy.mode == Mode::kSync ||
+         (policy.mode == Mode::kAsync && policy.gradients_to_wait > 1);
+}
+
+// What bounds the memory of sparse shards. Null: there is no such bound.
+struct ShardLimits {
+  std::shared_ptr<RowMemory> row_memory;  // of the process
+  std::shared_ptr<BufferBudget> buffers;  // of the job
 };
 
 // A decoded part. Its memory is reused from part to part.
@@ -70,6 +85,9 @@ struct HeldSum {
 struct ApplyResult {
   PartStatus status = PART_OK;  // also for a repeated part
   uint64_t last_sequence = 0;
+  // Nothing has changed: the rank would have more gradients waiting than ShardLimits.buffers allows
+  // (buffered_bytes of this part).
+  bool no_room = false;
 };
 
 struct CutOptions {
@@ -90,8 +108,14 @@ class Shard {
   // REQUIRES: the payload holds the part.
   virtual PartStatus Decode(uint32_t rows, PayloadReader* payload, PushPart* part) const = 0;
 
+  // Sync: gives `part` the memory of the rank's last part here, in exchange for its own. Call it
+  // before Decode, so that the memory of a large part serves no small one.
+  void LendMemory(uint32_t rank, PushPart* part);
   // When it buffers the part, it swaps part->values and part->keys for others to reuse.
   ApplyResult Apply(const FrameId& frame, PushPart* part);
+  // Bytes that the part takes from the rank's budget while it waits; 0: it has none.
+  uint64_t BufferedBytes(const PushPart& part) const;
+  const BufferBudget* buffers() const { return buffers_.get(); }  // may be null
 
   // Sync: applies the buffered parts of `step` in rank order. Call once per step.
   // REQUIRES: step == closed + 1.
@@ -176,12 +200,14 @@ class Shard {
   static uint64_t RankStateBytes(const UpdatePolicy& policy);
 
  protected:
-  Shard(std::shared_ptr<const TableLayout> table, uint32_t index, const UpdatePolicy& policy);
+  Shard(std::shared_ptr<const TableLayout> table, uint32_t index, const UpdatePolicy& policy,
+        std::shared_ptr<BufferBudget> buffers = nullptr);
 
   struct Pending {
     bool present = false;
     double weight = 0;
     PushPart part;
+    uint64_t taken = 0;  // from buffers_
   };
 
   // Makes the cut of the current contents.
@@ -228,6 +254,7 @@ class Shard {
   const std::shared_ptr<const TableLayout> table_;
   const uint32_t index_;
   const UpdatePolicy policy_;
+  const std::shared_ptr<BufferBudget> buffers_;  // null: no bound, or nothing is buffered
 
   Mutex mutex_;
   // The last frame of a rank.
@@ -246,6 +273,8 @@ class Shard {
   std::vector<Pending> pending_ ABSL_GUARDED_BY(mutex_);  // sync: by rank, of step closed_ + 1
   uint32_t held_frames_ ABSL_GUARDED_BY(mutex_) = 0;      // async: waiting for gradients_to_wait
   double held_weight_ ABSL_GUARDED_BY(mutex_) = 0;
+  // By rank: what the waiting frames have taken from buffers_.
+  absl::flat_hash_map<uint32_t, uint64_t> held_taken_ ABSL_GUARDED_BY(mutex_);
   // Async, by rank: the last frame accepted, and the last one that is in the values.
   std::vector<Position> accepted_ ABSL_GUARDED_BY(mutex_), applied_ ABSL_GUARDED_BY(mutex_);
   std::vector<float> rates_ ABSL_GUARDED_BY(mutex_);
@@ -258,8 +287,11 @@ using ShardTable = std::vector<std::vector<std::shared_ptr<Shard>>>;
 // Makes a block: weights [n], state arrays [state_floats][n].
 std::unique_ptr<Shard> MakeDenseShard(std::shared_ptr<const TableLayout> table, uint32_t index,
                                       const UpdatePolicy& policy);
-// Makes a shard of rows by key.
+// Makes a shard of rows by key, without limits.
 std::unique_ptr<Shard> MakeSparseShard(std::shared_ptr<const TableLayout> table, uint32_t index,
                                        const UpdatePolicy& policy);
+// Makes either, as the table is.
+std::unique_ptr<Shard> MakeShard(std::shared_ptr<const TableLayout> table, uint32_t index,
+                                 const UpdatePolicy& policy, const ShardLimits& limits);
 
 }  // namespace sluice

@@ -19,9 +19,10 @@ UpdatePolicy OfCopies(UpdatePolicy policy) {
 }  // namespace
 
 ShardCopy::ShardCopy(const TableLayouts& layouts, const UpdatePolicy& policy, const Route& route,
-                     uint32_t primary)
+                     uint32_t primary, std::shared_ptr<RowMemory> row_memory)
     : layouts_(layouts),
       policy_(OfCopies(policy)),
+      limits_{std::move(row_memory), /*buffers=*/nullptr},
       shards_(layouts.size()),
       seeds_([this](uint32_t table, uint32_t shard)
                  ABSL_NO_THREAD_SAFETY_ANALYSIS { return NewShard(table, shard); }) {
@@ -39,10 +40,9 @@ Shard* ShardCopy::NewShard(uint32_t table, uint32_t shard) {
   if (table >= wanted_.size() || shard >= wanted_[table].size() || !wanted_[table][shard]) {
     return nullptr;
   }
-  const auto make = layouts_[table]->sparse() ? MakeSparseShard : MakeDenseShard;
   std::shared_ptr<Shard>& place = shards_[table][shard];
   place = nullptr;  // frees the memory of an image that was given up
-  place = make(layouts_[table], shard, policy_);
+  place = MakeShard(layouts_[table], shard, policy_, limits_);
   return place.get();
 }
 

@@ -21,9 +21,10 @@ namespace sluice {
 
 class ShardCopy {
  public:
-  // Copies of the shards that the route gives to pserver `primary`.
+  // Copies of the shards that the route gives to pserver `primary`. `row_memory` bounds their rows;
+  // null: nothing does.
   ShardCopy(const TableLayouts& layouts, const UpdatePolicy& policy, const Route& route,
-            uint32_t primary);
+            uint32_t primary, std::shared_ptr<RowMemory> row_memory = nullptr);
 
   // Applies a message of the primary. An error leaves the copies useless, unless it is ABORTED:
   // they are sealed. INVALID_ARGUMENT: the message does not fit. RESOURCE_EXHAUSTED: no memory.
@@ -48,6 +49,8 @@ class ShardCopy {
 
   const TableLayouts layouts_;
   const UpdatePolicy policy_;
+  // The primary has bounded what waits.
+  const ShardLimits limits_;
 
   Mutex mutex_;
   std::vector<std::vector<bool>> wanted_ ABSL_GUARDED_BY(mutex_);  // [table][shard]

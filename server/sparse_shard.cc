@@ -18,11 +18,12 @@ namespace {
 
 class SparseShard : public Shard {
  public:
-  SparseShard(std::shared_ptr<const TableLayout> table, uint32_t index, const UpdatePolicy& policy)
-      : Shard(std::move(table), index, policy),
+  SparseShard(std::shared_ptr<const TableLayout> table, uint32_t index, const UpdatePolicy& policy,
+              const ShardLimits& limits)
+      : Shard(std::move(table), index, policy, limits.buffers),
         dim_(table_->dim()),
         most_rows_(ShareOfRows(*table_, this->index())),
-        store_(dim_, table_->state_floats(), ReadyPages::OfProcess()),
+        store_(dim_, table_->state_floats(), ReadyPages::OfProcess(), limits.row_memory),
         sum_(dim_),
         mean_(dim_) {}
 
@@ -199,14 +200,17 @@ class SparseShard : public Shard {
   }
 
   RowStore::Row RowOf(uint64_t key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    CheckRoom();
+    CheckMaxRows();
     // The job has failed, but pushes may still arrive; no insertion may follow: see
     // RowStore::FindOrInsert.
     if (no_memory_) throw std::bad_alloc();
     no_memory_ = true;
-    bool created;
-    const RowStore::Row row = store_.row(store_.FindOrInsert(key, &created));
+    bool created = false;
+    RowStore::Row row;
+    const bool room = store_.MakeRoom();
+    if (room) row = store_.row(store_.FindOrInsert(key, &created));
     no_memory_ = false;
+    if (!room) throw NoMemory();
     if (!created) return row;
     row.header->version = cuts_;  // not part of the current cut
     table_->InitialRow(key, row.weights);
@@ -222,13 +226,22 @@ class SparseShard : public Shard {
   }
 
   // Call before a row is inserted. Throws NoRoom.
-  void CheckRoom() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+  void CheckMaxRows() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (store_.size() < most_rows_) return;
     throw NoRoom(absl::StrCat(
         "table '", table_->name(), "' has reached its max_rows, ", table_->config().max_rows(),
         ": shard ", index_, " of ", table_->num_shards(), " has ", store_.size(),
         " rows, its share, and needs another; raise max_rows of the table, or give its features "
         "fewer values, e.g. with hash_buckets"));
+  }
+
+  // The error when RowMemory refuses a row.
+  NoRoom NoMemory() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return NoRoom(absl::StrCat(
+        "no memory for another row of table '", table_->name(), "': ", store_.MemoryFigures(),
+        ", and shard ", index_, " of ", table_->num_shards(), " has ", store_.size(),
+        " rows; use more pservers or a machine with more memory, or limit the table's rows "
+        "(max_rows, or hash_buckets of its features)"));
   }
 
   // Call before the row changes.
@@ -258,7 +271,8 @@ class SparseShard : public Shard {
   // Inserts a row with fresh optimizer state; the caller writes the weights. An existing row is
   // returned unchanged.
   RowStore::Row NewRow(uint64_t key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    CheckRoom();
+    CheckMaxRows();
+    if (!store_.MakeRoom()) throw NoMemory();
     bool created;
     const RowStore::Row row = store_.row(store_.FindOrInsert(key, &created));
     if (created) InitState(row);
@@ -397,7 +411,13 @@ class SparseShard : public Shard {
 
 std::unique_ptr<Shard> MakeSparseShard(std::shared_ptr<const TableLayout> table, uint32_t index,
                                        const UpdatePolicy& policy) {
-  return std::make_unique<SparseShard>(std::move(table), index, policy);
+  return std::make_unique<SparseShard>(std::move(table), index, policy, ShardLimits());
+}
+
+std::unique_ptr<Shard> MakeShard(std::shared_ptr<const TableLayout> table, uint32_t index,
+                                 const UpdatePolicy& policy, const ShardLimits& limits) {
+  if (!table->sparse()) return MakeDenseShard(std::move(table), index, policy);
+  return std::make_unique<SparseShard>(std::move(table), index, policy, limits);
 }
 
 }  // namespace sluice

@@ -61,6 +61,8 @@ TEST(DeliveryGateTest, RandomFramesAreAppliedOnceAndInOrder) {
                                            : Verdict::kOutOfOrder;
       if (incarnation < newest[rank]) expected = Verdict::kStaleIncarnation;
       newest[rank] = std::max(newest[rank], incarnation);
+      ASSERT_EQ(gate.Applies(rank, incarnation, sequence), expected == Verdict::kApply)
+          << "operation " << i;
       ASSERT_EQ(gate.Admit(rank, incarnation, sequence), expected) << "operation " << i;
       if (expected == Verdict::kApply) done.insert(sequence);
     }
@@ -81,6 +83,7 @@ TEST(DeliveryGateTest, RestoredGateContinuesAfterTheAcknowledgedFrameAndCountsTh
   gate.Await(0, 7, 4);
   EXPECT_TRUE(gate.awaits(0));
   EXPECT_EQ(gate.Admit(0, 7, 5), Verdict::kOutOfOrder) << "it has not heard from the rank";
+  EXPECT_FALSE(gate.Applies(0, 7, 5));
   EXPECT_EQ(gate.Hear(0, 7, 9), 5u);
   EXPECT_FALSE(gate.awaits(0));
   EXPECT_EQ(gate.Admit(0, 7, 9), Verdict::kDuplicate);

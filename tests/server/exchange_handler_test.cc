@@ -179,6 +179,84 @@ TEST_F(ExchangeHandlerTest, RefusesAPayloadThatDoesNotFitItsParts) {
   EXPECT_THAT(worker.Dense(), ElementsAre(1, 1, 1, 1));
 }
 
+// Keys 1 .. n, with gradients of 1.
+Rows RowsOf(uint64_t n) {
+  Rows rows;
+  for (uint64_t key = 1; key <= n; ++key) rows[key] = {1, 1, 1};
+  return rows;
+}
+
+// A job whose feature has 100 values, in batches of 8 examples: its ranks may buffer 4 MiB and a
+// little, which is 209,000 keys in sync and 131,000 in sums.
+JobSpec SpecOfFewKeys(bool a_sync) {
+  JobSpec spec = MakeSpec(2, a_sync, 0);
+  spec.mutable_config()->mutable_train()->set_batch_size(8);
+  spec.mutable_config()->add_features()->mutable_categorical()->set_hash_buckets(100);
+  return spec;
+}
+
+TEST_F(ExchangeHandlerTest, ARankCannotBufferFarMoreThanItsStepNeeds) {
+  spec_ = SpecOfFewKeys(/*a_sync=*/false);
+  job_ = JobTables::Open(spec_, kSelf, TestResources(&clock_)).value();
+  TestWorker honest(spec_, job_, 1), other(spec_, job_, 0);
+  for (uint64_t step = 1; step <= 2; ++step) {
+    refused_.clear();
+    TestWorker::PushArgs args{step, 1, {1, 1, 1, 1}, RowsOf(250'000)};
+    const uint64_t before = counters_.refused.load();
+    const auto stream = Speak({HelloOf("job-1", 0), other.EncodePush(args)});
+    ASSERT_EQ(stream->answers.size(), 2u);
+    stream->answers.erase(7);  // of the hello
+    const Answer& refused = stream->answers.begin()->second;
+    EXPECT_EQ(refused.code, static_cast<int>(absl::StatusCode::kResourceExhausted));
+    for (const char* part : {"rank 0", "'e'", "4.0 MiB", "batch_size"})
+      EXPECT_THAT(refused.message, HasSubstr(part));
+    EXPECT_FALSE(stream->closed);
+    EXPECT_EQ(counters_.refused.load(), before + 1);
+    ASSERT_EQ(refused_.size(), 1u) << "recorded in the audit log";
+    EXPECT_EQ(ReasonOf(refused_[0]), RefusalReason::kRoom);
+    // The rank has not pushed everything, so it cannot commit.
+    EXPECT_EQ(other.Get(other.Commit(step)).code,
+              static_cast<int>(absl::StatusCode::kInvalidArgument));
+    EXPECT_EQ(job_->Report().error(), "");
+    // The other rank has a budget of its own. The first one continues with what fits.
+    EXPECT_EQ(honest.Get(honest.Push({step, 1, {1, 1, 1, 1}, RowsOf(8)})).code, 0);
+    args.rows = RowsOf(8);
+    EXPECT_EQ(other.Get(other.Push(args)).code, 0);
+    other.Commit(step);
+    const uint64_t commit = honest.Commit(step);
+    EXPECT_TRUE(honest.Get(commit).done) << "the step is closed, and its room is free again";
+    EXPECT_EQ(honest.Get(commit).code, 0);
+  }
+  // What those steps took is there again.
+  EXPECT_EQ(other.Get(other.Push({3, 1, {1, 1, 1, 1}, RowsOf(200'000)})).code, 0);
+}
+
+TEST_F(ExchangeHandlerTest, RanksWhoseKeysHaveNoKnownNumberMayBufferMuch) {
+  spec_ = MakeSpec(1, false, 0);
+  job_ = JobTables::Open(spec_, kSelf, TestResources(&clock_)).value();
+  TestWorker worker(spec_, job_, 0);
+  EXPECT_EQ(worker.Get(worker.Push({1, 1, {1, 1, 1, 1}, RowsOf(250'000)})).code, 0);
+  EXPECT_EQ(worker.Get(worker.Commit(1)).code, 0);
+}
+
+TEST_F(ExchangeHandlerTest, FramesThatWaitForOthersAreBoundedByRank) {
+  spec_ = SpecOfFewKeys(/*a_sync=*/true);
+  spec_.mutable_config()->mutable_strategy()->mutable_a_sync_configs()->set_gradients_to_wait(3);
+  job_ = JobTables::Open(spec_, kSelf, TestResources(&clock_)).value();
+  TestWorker greedy(spec_, job_, 0), honest(spec_, job_, 1);
+  const auto push = [](TestWorker* worker, uint64_t sequence, uint64_t keys) {
+    return worker->Get(worker->Push({sequence, 1, {1, 1, 1, 1}, RowsOf(keys)})).code;
+  };
+  const int no_room = static_cast<int>(absl::StatusCode::kResourceExhausted);
+  for (const uint64_t round : {0, 1}) {
+    EXPECT_EQ(push(&greedy, 2 * round + 1, 100'000), 0);
+    EXPECT_EQ(push(&greedy, 2 * round + 2, 100'000), no_room);
+    EXPECT_EQ(push(&honest, round + 1, 8), 0);
+    EXPECT_EQ(push(&greedy, 2 * round + 2, 8), 0) << "the third frame, after which none waits";
+  }
+  EXPECT_EQ(job_->Report().error(), "");
+}
+
 TEST_F(ExchangeHandlerTest, LargeAnswersComeInChunksCutAtParts) {
   JobSpec spec = MakeSpec(1, true, 0);
   // 3 blocks of 1 MiB and a small one.

@@ -128,5 +128,29 @@ TYPED_TEST(SparseMeanTest, EveryStepEqualsTheDefinitionToTheBit) {
   }
 }
 
+// One large step must not keep its memory, and must not change later sums.
+TEST(GradientSumTest, MemoryOfALargeStepIsFreedAfterASmallOne) {
+  SparseGradientSum sum(2);
+  SparseGradientMean mean(2);
+  for (const size_t n : {10, 100'000, 10, 10}) {
+    std::vector<uint64_t> keys(n);
+    std::vector<float> gradients(2 * n, 3.0f);
+    for (size_t i = 0; i < n; ++i) keys[i] = 7 * i;
+    sum.Add(keys.data(), n, gradients.data(), 2);
+    mean.Add(keys.data(), n, gradients.data(), 2);
+    ASSERT_EQ(sum.keys().size(), n);
+    float of_sum[2], of_mean[2];
+    sum.Mean(n - 1, 2, of_sum);
+    mean.Mean(n - 1, 2, of_mean);
+    EXPECT_EQ(of_sum[1], 3.0f);
+    EXPECT_EQ(of_mean[1], 3.0f);
+    sum.Clear();
+    mean.Clear();
+  }
+  EXPECT_LT(sum.keys().capacity(), 2000u);
+  EXPECT_LT(sum.sums().capacity(), 2000u);
+  EXPECT_LT(mean.keys().capacity(), 2000u);
+}
+
 }  // namespace
 }  // namespace sluice

@@ -7,6 +7,8 @@
 #include <string>
 #include <unordered_map>
 
+#include "tests/common/base/fake_clock.h"
+
 namespace sluice {
 namespace {
 
@@ -31,6 +33,22 @@ TEST(PreImageBudgetTest, TakesFromItselfAndItsParent) {
   EXPECT_EQ(process.taken(), 40u);
   EXPECT_EQ(one.most(), 60u);
   EXPECT_EQ(process.most(), 100u);
+}
+
+TEST(PreImageBudgetTest, TakesNoMoreThanRowsHaveLeft) {
+  FakeClock clock;
+  uint64_t available = 256 << 20;  // a reserve of 64 MiB
+  const auto rows = std::make_shared<RowMemory>(&clock, [&] { return available; });
+  PreImageBudget process(128 << 20, nullptr, rows);
+  PreImageBudget one(UINT64_MAX, &process);
+  EXPECT_TRUE(one.Take(1 << 20));
+  available = 34 << 20;  // rows were added
+  clock.Advance(RowMemory::kFresh);
+  EXPECT_TRUE(one.Take(1 << 20)) << "half of the reserve is 32 MiB";
+  available -= 1 << 20;
+  EXPECT_FALSE(one.Take(2 << 20));
+  EXPECT_EQ(one.taken(), uint64_t{2} << 20);
+  EXPECT_EQ(process.taken(), uint64_t{2} << 20);
 }
 
 TEST(PreImagesTest, RecordsAreFoundByTheirKeys) {

@@ -249,6 +249,45 @@ TEST_F(PserverTest, RefusesAJobThatDoesNotFitInMemoryAndKeepsRunning) {
   EXPECT_THAT(none.Report()[0].error(), testing::AllOf(HasSubstr("no memory"), HasSubstr("job-1")));
 }
 
+// A worker pushes ever new keys.
+TEST_F(PserverTest, RowsThatMemoryCannotHoldFailTheirJobAlone) {
+  constexpr uint64_t kMiB = 1 << 20;
+  for (const bool a_sync : {true, false}) {
+    std::atomic<uint64_t> available{1024 * kMiB};
+    JobResources resources = TestResources(&clock_);
+    resources.available_memory = [&] { return available.load(); };
+    Pserver pserver(resources);
+    JobSpec greedy = MakeSpec(1, a_sync, 0), other = MakeSpec(1, true, 0);
+    other.set_job_id("job-2");
+    pserver.Reconcile(kSelf, Desire({greedy, other}));
+    TestWorker worker(greedy, pserver.Find("job-1"), 0);
+    TestWorker honest(other, pserver.Find("job-2"), 0);
+    const auto key = [](uint64_t k) { return Rows{{k, {1, 1, 1}}}; };
+    EXPECT_EQ(worker.Get(worker.Push({1, 1, {}, key(1)})).code, 0);
+    if (!a_sync) worker.Commit(1);
+    EXPECT_EQ(honest.Get(honest.Push({1, 1, {}, key(1)})).code, 0);
+    available = 63 * kMiB;  // less than the reserve, 64 MiB
+    clock_.Advance(absl::Seconds(1));
+    Rows many;
+    for (uint64_t k = 0; k < 4000; ++k) many[k] = {1, 1, 1};
+    uint64_t id = worker.Push({2, 1, {}, many});
+    if (!a_sync) id = worker.Commit(2);
+    EXPECT_EQ(worker.Get(id).code, static_cast<int>(absl::StatusCode::kResourceExhausted));
+    const std::vector<HostedJob> reports = pserver.Report();
+    ASSERT_THAT(reports, SizeIs(2));
+    for (const char* part : {"'e'", "63.0 MiB", "64.0 MiB", "max_rows", "pservers"})
+      EXPECT_THAT(reports[0].error(), HasSubstr(part));
+    // The other job updates its rows, and gets new ones when there is memory again.
+    EXPECT_EQ(honest.Get(honest.Push({2, 1, {}, key(1)})).code, 0);
+    pserver.Reconcile(kSelf, Desire({other}));
+    available = 512 * kMiB;
+    EXPECT_EQ(honest.Get(honest.Push({3, 1, {}, many})).code, 0);
+    ASSERT_THAT(pserver.Report(), SizeIs(1));
+    EXPECT_EQ(pserver.Report()[0].error(), "");
+    EXPECT_EQ(pserver.Report()[0].rows(), 4000u);
+  }
+}
+
 TEST_F(PserverTest, EvaluationJobUsesTheInitialValuesOfItsModel) {
   JobSpec trained = MakeSpec(1, true, 0);
   trained.mutable_config()->mutable_train()->set_seed(5);

@@ -3,8 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <memory>
 #include <random>
 #include <vector>
+
+#include "tests/common/base/fake_clock.h"
 
 namespace sluice {
 namespace {
@@ -171,6 +174,87 @@ TEST(RowStoreTest, BytesCountRowsAndReservedBytesCountBlocksAndIndex) {
   for (uint64_t key = 0; key < 100; ++key) store.FindOrInsert(key % 10, &created);
   EXPECT_EQ(store.bytes(), 10u * 64);
   EXPECT_GE(store.reserved_bytes(), MappedMemory::kHugePage);
+}
+
+// A machine of which stores use memory as the kernel counts it: by rows that exist.
+class RowStoreMemoryTest : public testing::Test {
+ protected:
+  static constexpr uint64_t kMiB = 1 << 20;
+  std::unique_ptr<RowStore> NewStore() {
+    return std::make_unique<RowStore>(16, 32, ReadyPages::OfProcess(), memory_);
+  }
+  void UseFor(size_t rows) { available_ -= rows * kRowBytes; }
+
+  static constexpr uint64_t kRowBytes = 24 + 48 * 4;
+  FakeClock clock_;
+  uint64_t available_ = 256 * kMiB;  // a reserve of 64 MiB
+  uint64_t readings_ = 0;
+  const std::shared_ptr<RowMemory> memory_ = std::make_shared<RowMemory>(&clock_, [this] {
+    ++readings_;
+    return available_;
+  });
+};
+
+TEST_F(RowStoreMemoryTest, RowsEndAtTheReserveAndTheStoreStaysWhole) {
+  for (const bool bulk : {false, true}) {
+    available_ = 256 * kMiB;
+    readings_ = 0;
+    const auto store = NewStore();
+    store->set_bulk(bulk);
+    bool created;
+    uint64_t key = 0;
+    for (; store->MakeRoom(); ++key) {
+      store->FindOrInsert(key, &created);
+      UseFor(1);
+      ASSERT_LT(key, 2'000'000u);
+    }
+    // Blocks are pieces of 2 MiB, and a growing index counts until it has grown.
+    EXPECT_GE(available_, 64 * kMiB);
+    EXPECT_LE(available_, (64 + 2 + 16) * kMiB);
+    EXPECT_LT(readings_, 100u) << "for " << key << " rows";
+    EXPECT_THROW(store->FindOrInsert(key, &created), std::bad_alloc);
+    EXPECT_EQ(store->size(), key);
+    for (uint64_t k = 0; k < key; ++k) ASSERT_EQ(store->FindOrInsert(k, &created), k);
+    available_ += 100 * kMiB;
+    for (const uint64_t more = key + 50'000; key < more; ++key)
+      ASSERT_EQ(store->FindOrInsert(key, &created), key);
+  }
+}
+
+TEST_F(RowStoreMemoryTest, ManyStoresOfFewRowsTakeWhatTheirRowsTake) {
+  std::vector<std::unique_ptr<RowStore>> stores;
+  bool created;
+  for (uint64_t i = 0; i < 1000; ++i) {
+    stores.push_back(NewStore());
+    for (uint64_t key = 0; key < 30; ++key) ASSERT_TRUE(stores.back()->MakeRoom()) << i;
+    for (uint64_t key = 0; key < 30; ++key) stores.back()->FindOrInsert(key, &created);
+    UseFor(30);
+  }
+  // Their blocks could hold ten times the memory of the machine.
+  uint64_t reserved = 0;
+  for (const auto& store : stores) reserved += store->reserved_bytes();
+  EXPECT_GT(reserved, 2000 * kMiB);
+}
+
+TEST_F(RowStoreMemoryTest, TheFirstBlocksOfManyStoresAreBoundedTogether) {
+  std::vector<std::unique_ptr<RowStore>> stores;
+  while (stores.size() < 400) stores.push_back(NewStore());
+  bool created, full = false;
+  uint64_t rows = 0;
+  // Each store fits many times over, but not all of them.
+  for (uint64_t key = 0; key < 4000 && !full; ++key) {
+    for (const auto& store : stores) {
+      if (!store->MakeRoom()) full = true;
+      if (full) break;
+      store->FindOrInsert(key, &created);
+      UseFor(1);
+      ++rows;
+    }
+  }
+  EXPECT_TRUE(full);
+  EXPECT_GE(available_, 64 * kMiB) << rows;
+  // What they have announced is an eighth of what they use.
+  EXPECT_LE(available_, 100 * kMiB) << rows;
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "common/optimizer/update_rule.h"
 #include "server/change_log.h"
 #include "server/seed_stream.h"
+#include "tests/common/base/fake_clock.h"
 
 namespace sluice {
 namespace {
@@ -227,6 +228,25 @@ INSTANTIATE_TEST_SUITE_P(Settings, EqualBits,
                                          Setting{"waiting", "adam", false},
                                          Setting{"waiting", "sgd", true},
                                          Setting{"geo", "adam", false}));
+
+TEST(ShardCopyTest, RowsOfCopiesEndWhereMemoryEnds) {
+  const TableLayouts layouts = Layouts("sgd", false);
+  Primary primary(layouts, Policy("async"), 1);
+  std::deque<Message> messages;
+  for (int i = 0; i < 20; ++i) primary.Frame();
+  for (const auto& shard : primary.shards()) primary.Seed(shard.get(), &messages, false);
+  primary.Drain(&messages);
+  FakeClock clock;
+  ShardCopy copy(layouts, Policy("async"), RouteOf(), 0,
+                 std::make_shared<RowMemory>(&clock, [] { return uint64_t{1000}; }));
+  absl::Status applied;
+  for (; !messages.empty() && applied.ok(); messages.pop_front()) {
+    DecodedReplica decoded = DecodeReplica(std::move(messages.front())).value();
+    applied = copy.Apply(decoded.header, std::move(decoded.payload));
+  }
+  EXPECT_TRUE(absl::IsResourceExhausted(applied)) << applied;
+  EXPECT_THAT(std::string(applied.message()), testing::HasSubstr("'e'"));
+}
 
 TEST(ShardCopyTest, RefusesWhatDoesNotFit) {
   const TableLayouts layouts = Layouts("sgd", false);

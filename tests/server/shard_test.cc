@@ -175,5 +175,33 @@ TEST(ShardTest, AfterTheEndOfASeedChangesGoToNoLog) {
   EXPECT_EQ(log->end(), 1u);
 }
 
+// A rank sends a large part to one shard after the other.
+TEST(ShardTest, PlacesOfASyncStepKeepNoMemoryOfLargerSteps) {
+  const TableLayouts layouts = LayoutsOf(MakeSpec(2, false, 0, /*num_shards=*/1));
+  UpdatePolicy policy = PolicyOf(Mode::kSync);
+  policy.worker_num = 1;
+  const auto shard = MakeSparseShard(layouts[1], 0, policy);
+  PushPart scratch;
+  const auto step = [&](uint64_t sequence, uint32_t rows) {
+    shard->LendMemory(0, &scratch);
+    scratch.rows = rows;
+    scratch.keys.resize(rows);
+    scratch.values.assign(3 * rows, 1.0f);
+    for (uint32_t i = 0; i < rows; ++i) scratch.keys[i] = i;
+    ASSERT_EQ(shard->Apply({0, 1, sequence, 1}, &scratch).status, PART_OK);
+    EXPECT_LT(scratch.values.capacity(), 6000u) << "the part stays in its place";
+    shard->CloseStep(sequence);
+  };
+  step(1, 1000);
+  step(2, 100'000);
+  step(3, 1000);
+  step(4, 1000);
+  PushPart place;
+  shard->LendMemory(0, &place);
+  EXPECT_GE(place.values.capacity(), 3000u) << "kept for the next step";
+  EXPECT_LT(place.values.capacity(), 20'000u);
+  EXPECT_LT(place.keys.capacity(), 8000u);
+}
+
 }  // namespace
 }  // namespace sluice

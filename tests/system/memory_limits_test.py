@@ -1,5 +1,6 @@
 """Tables that reach a limit of rows or of memory: the job fails and says why, and the pservers serve the next one."""
 import json
+import os
 import pathlib
 import resource
 import unittest
@@ -8,6 +9,35 @@ from sluice_testing import TIME_SCALE, SluiceTest, wait_until
 
 LINES = 3000
 KEYS = 2 * LINES  # two features, whose values are all different
+
+
+class MemoryGroup:
+    """A control group whose memory is limited, for one process. Raises OSError where none can be made."""
+
+    def __init__(self, name, limit):
+        v1 = pathlib.Path("/sys/fs/cgroup/memory")
+        self._top = v1 if v1.is_dir() else pathlib.Path("/sys/fs/cgroup")
+        self._limit = "memory.limit_in_bytes" if v1.is_dir() else "memory.max"
+        self._group = self._top / name
+        self._group.mkdir()
+        try:
+            self.set_limit(limit)
+        except OSError:
+            self._group.rmdir()
+            raise
+
+    def set_limit(self, limit):
+        # Opened without O_CREAT: the file exists only where the controller is on.
+        with open(self._group / self._limit, "r+") as file:
+            file.write(str(limit))
+
+    def add(self, pid):
+        (self._group / "cgroup.procs").write_text(str(pid))
+
+    def remove(self):
+        for pid in (self._group / "cgroup.procs").read_text().split():
+            (self._top / "cgroup.procs").write_text(pid)
+        self._group.rmdir()
 
 
 class MemoryLimitsTest(SluiceTest):
@@ -66,7 +96,34 @@ class MemoryLimitsTest(SluiceTest):
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("max_rows", done.stdout)
 
-    # -------------------------------------------------------------------------------------- address space
+    # --------------------------------------------------------------------------------- memory of the process
+
+    # Wide rows, so that the memory is that of rows rather than of messages: 8 KiB of values for each, and as much state.
+    WIDE = ["--set=model.wide_deep.embedding_dim=2000", "--set=optimizers.embedding={adagrad {}}",
+            '--set=tables=[{name: "embedding" num_shards: 1}]']
+
+    @unittest.skipIf(TIME_SCALE > 1, "a sanitizer takes memory of its own")
+    def test_a_pserver_in_a_control_group_fails_the_job_before_the_kernel_ends_it(self):
+        """As in a container: the kernel refuses no memory, but ends the process that touches too much."""
+        try:
+            group = MemoryGroup("sluice-memory-limits-%d" % os.getpid(), 160 << 20)
+        except OSError as why:
+            self.skipTest("no control group with a limit of memory can be made here: %s" % why)
+        self.addCleanup(group.remove)
+        adam = ["--set=model.wide_deep.embedding_dim=4000", "--set=optimizers.embedding={adam {}}"]
+        log_dir = self.up("--server_num=1", "--worker_num=1")
+        [pid] = self.pserver_pids(log_dir)
+        group.add(pid)
+        for mode, flags in (("async", ["--a_sync=true"]), ("sync", ["--a_sync=false"])):
+            with self.subTest(mode):
+                wait_until(lambda: not any(m.get("hosted") for m in self.status(log_dir)["members"]), "no tables are held")
+                # A reserve of 40 MiB is left of 160 MiB, and 6000 rows of 48 KiB do not fit at all.
+                result, out = self.submit(log_dir, mode, *self.WIDE, *adam, *flags, expect=1)
+                self.assertEqual(result["status"], "failed", out)
+                self.assertRegex(result["message"], "no memory .*'embedding'.* MiB")
+                self.assertEqual(self.pserver_pids(log_dir), [pid], "the kernel has not ended it")
+                small, _ = self.submit(log_dir, mode + "-small", *flags)
+                self.assertEqual(small["status"], "done")
 
     @unittest.skipIf(TIME_SCALE > 1, "a sanitizer reserves address space of its own")
     def test_a_pserver_without_memory_fails_the_job_and_keeps_running(self):
@@ -75,9 +132,6 @@ class MemoryLimitsTest(SluiceTest):
         [pid] = self.pserver_pids(log_dir)
         small, _ = self.submit(log_dir, "before", "--a_sync=true")
         self.assertEqual(small["status"], "done")
-        # Wide rows, so that the memory is that of rows rather than of messages: 8 KiB for each.
-        wide = ["--set=model.wide_deep.embedding_dim=2000", "--set=optimizers.embedding={adagrad {}}",
-                '--set=tables=[{name: "embedding" num_shards: 1}]']
         for mode, flags in (("async", ["--a_sync=true"]), ("sync", ["--a_sync=false"])):
             with self.subTest(mode):
                 wait_until(lambda: not any(m.get("hosted") for m in self.status(log_dir)["members"]), "no tables are held")
@@ -85,13 +139,13 @@ class MemoryLimitsTest(SluiceTest):
                 # Room for streams and messages, and not for 6000 rows of 16 KiB.
                 before = resource.prlimit(pid, resource.RLIMIT_AS, (used + (60 << 20), resource.RLIM_INFINITY))
                 try:
-                    result, out = self.submit(log_dir, mode, *wide, *flags, expect=1)
+                    result, out = self.submit(log_dir, mode, *self.WIDE, *flags, expect=1)
                 finally:
                     resource.prlimit(pid, resource.RLIMIT_AS, before)
                 self.assertEqual(result["status"], "failed", out)
                 self.assertRegex(result["message"], "no memory .*'embedding'")
                 self.assertEqual(self.pserver_pids(log_dir), [pid])
-                after, _ = self.submit(log_dir, mode + "-after", *wide, *flags)
+                after, _ = self.submit(log_dir, mode + "-after", *self.WIDE, *flags)
                 self.assertEqual(after["status"], "done")
 
 
