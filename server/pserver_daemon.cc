@@ -244,6 +244,7 @@ absl::Status PserverDaemon::StartAdmin() {
   AdminServer::Options admin;
   admin.bind = options_.identity.admin_bind;
   admin.tls = options_.identity.tls;
+  admin.any_local_user = options_.identity.credentials.serves_any_local_user();
   admin.clock = options_.clock;
   admin.env = options_.env;
   admin.audit = options_.audit;

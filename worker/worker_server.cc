@@ -40,6 +40,7 @@ absl::Status WorkerServer::Init() {
   AdminServer::Options admin;
   admin.bind = identity.admin_bind;
   admin.tls = identity.tls;
+  admin.any_local_user = identity.credentials.serves_any_local_user();
   admin.clock = options_.clock;
   admin.env = options_.env;
   admin.audit = options_.audit;

@@ -18,6 +18,8 @@
 #include "common/base/status_macros.h"
 #include "common/config/address.h"
 #include "common/security/access_rules.h"
+#include "common/security/audit_queue.h"
+#include "common/security/local_user_gate.h"
 #include "common/security/tls_server.h"
 
 namespace sluice {
@@ -36,7 +38,7 @@ void OnlyReuseAddress(socket_t socket) {
 class AdminServer::Impl {
  public:
   Impl(Options options, std::unique_ptr<TlsServer> tls)
-      : options_(std::move(options)), tls_(std::move(tls)) {
+      : options_(std::move(options)), tls_(std::move(tls)), gate_(OptionsOfGate()) {
     if (options_.audit != nullptr && options_.registry != nullptr)
       audit_metrics_ = std::make_unique<AuditMetrics>(options_.audit, options_.registry.get());
     if (tls_ != nullptr && options_.audit != nullptr && options_.registry != nullptr) {
@@ -67,17 +69,17 @@ class AdminServer::Impl {
 
   absl::Status Listen() {
     SLUICE_ASSIGN_OR_RETURN(Address address, ParseAddress(options_.bind));
-    errno = 0;
-    int port = address.port;
-    if (port == 0) {
-      port = server_.bind_to_any_port(address.host);
-    } else if (!server_.bind_to_port(address.host, port)) {
-      port = -1;
-    }
+    int port = -1, error = 0;
+    SLUICE_RETURN_IF_ERROR(gate_.Start([&] {
+      errno = 0;
+      port = Bind(address);
+      error = errno;
+      return port > 0;
+    }));
     if (port <= 0) {
       return absl::UnavailableError(
           absl::StrCat("the admin server cannot listen on ", options_.bind, ": ",
-                       errno != 0 ? std::strerror(errno) : "no such address",
+                       error != 0 ? std::strerror(error) : "no such address",
                        "; give another --admin_bind (port 0 picks a free one)"));
     }
     address.port = static_cast<uint16_t>(port);
@@ -95,6 +97,21 @@ class AdminServer::Impl {
   const char* scheme() const { return tls_ != nullptr ? "https" : "http"; }
 
  private:
+  LocalUserGate::Options OptionsOfGate() const {
+    LocalUserGate::Options gate;
+    gate.address = options_.bind;
+    gate.tls = tls_ != nullptr;
+    gate.any_local_user = options_.any_local_user;
+    gate.audit = options_.audit;
+    return gate;
+  }
+
+  // Returns the port; not above 0 when the address cannot be bound.
+  int Bind(const Address& address) {
+    if (address.port == 0) return server_.bind_to_any_port(address.host);
+    return server_.bind_to_port(address.host, address.port) ? address.port : -1;
+  }
+
   static std::string CallerAddress(const std::string& ip, int port) {
     return ToText({ip, static_cast<uint16_t>(port)});
   }
@@ -103,10 +120,8 @@ class AdminServer::Impl {
     BoundedHttpServer::Access access;
     access.tls = tls_.get();
     access.admit = [this](const httplib::Request& request) { return Admit(request); };
-    access.on_failed_handshake = [this](const std::string& ip, int port, const std::string& why) {
-      if (options_.audit == nullptr) return;
-      options_.audit->Refused(CallerOf(absl::UnauthenticatedError(why), CallerAddress(ip, port)),
-                              kHandshakeMethod, RefusalReason::kHandshake, why);
+    access.on_refused = [this](const HttpRefusal& refusal) {
+      refusals_.Refused(refusal.caller, refusal.method, refusal.reason, refusal.why);
     };
     return access;
   }
@@ -189,6 +204,8 @@ class AdminServer::Impl {
   std::unique_ptr<AuditMetrics> audit_metrics_;  // null: no audit log, or no metrics
   prometheus::Gauge* admin_end_ = nullptr;       // null: no TLS, no audit log, or no metrics
   prometheus::Gauge* grpc_end_ = nullptr;        // the same
+  LocalUserGate gate_;                           // outlives the server
+  AuditQueue refusals_{options_.audit};          // outlives the server
   BoundedHttpServer server_{BoundedHttpServer::Limits(), AccessToPages()};
   std::string address_;  // constant after Listen
   std::atomic<bool> ended_{false};

@@ -1,7 +1,9 @@
 // The HTTP side of a daemon: health, metrics and status for people and monitors.
 //
-// With certificates it speaks HTTPS, and PageRules say whose certificate opens which page. Health
-// needs none, because probes have none; without an operator's certificate /readyz gives no reason.
+// On a loopback address without certificates, only the daemon's user and root may connect, to any
+// page, unless every user of the host may. With certificates it speaks HTTPS, and PageRules say
+// whose certificate opens which page. Health needs none, because probes have none; without an
+// operator's certificate /readyz gives no reason.
 //
 //   GET /metrics        Prometheus text format
 //   GET /livez          200 "ok" as long as the process answers
@@ -48,11 +50,13 @@ class AdminServer {
  public:
   struct Options {
     std::string bind = "127.0.0.1:0";  // port 0 picks a free one
-    TlsFiles tls;                      // none: plain HTTP, and everybody may read every page
-    Clock* clock = Clock::Real();      // with the files of TLS; outlives the server
+    TlsFiles tls;  // none: plain HTTP, and whoever may connect may read every page
+    // Serves every user of this host also on a loopback address without TLS (LocalUserGate).
+    bool any_local_user = false;
+    Clock* clock = Clock::Real();  // with the files of TLS; outlives the server
     Env* env = Env::Real();
-    // Gets refused requests and handshakes. Its counts are among the metrics. May be null; outlives
-    // the server.
+    // Gets refused connections, handshakes and requests. Its counts are among the metrics. May be
+    // null; outlives the server.
     AuditLog* audit = nullptr;
     // Told of certificates that cannot be used (TlsServer). May be empty.
     std::function<void(const std::string&)> log;

@@ -89,8 +89,8 @@ AuditLog::~AuditLog() { Flush(); }
 
 void AuditLog::Refused(const AuditedCaller& caller, absl::string_view method, RefusalReason reason,
                        absl::string_view detail) {
-  const bool known =
-      HasAccessRule(method) || method == kHandshakeMethod || method == kConnectMethod;
+  const bool known = HasAccessRule(method) || method == kHandshakeMethod ||
+                     method == kConnectMethod || method == kRequestMethod;
   if (!known && reason == RefusalReason::kRole) reason = RefusalReason::kNoRule;
   std::string lines;
   {

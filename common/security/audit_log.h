@@ -65,6 +65,8 @@ AuditedCaller CallerOf(const absl::StatusOr<PeerIdentity>& peer, absl::string_vi
 inline constexpr char kHandshakeMethod[] = "handshake";
 // The same for a connection that is closed when it is accepted.
 inline constexpr char kConnectMethod[] = "connect";
+// The same for an HTTP request that is refused before its page is known.
+inline constexpr char kRequestMethod[] = "request";
 
 class AuditLog {
  public:
@@ -86,8 +88,8 @@ class AuditLog {
   static absl::StatusOr<std::unique_ptr<AuditLog>> Open(Options options);
   ~AuditLog();
 
-  // `method`: the full name of a gRPC method, the path of an admin page, kHandshakeMethod or
-  // kConnectMethod. kRole becomes kNoRule when nobody may call the method.
+  // `method`: the full name of a gRPC method, the path of an admin page, kHandshakeMethod,
+  // kConnectMethod or kRequestMethod. kRole becomes kNoRule when nobody may call the method.
   void Refused(const AuditedCaller& caller, absl::string_view method, RefusalReason reason,
                absl::string_view detail);
   // The same for a status that a call or stream was answered with. Ignores those without a cause

@@ -1,7 +1,5 @@
 #include "common/security/local_user_gate.h"
 
-#include <grpcpp/grpcpp.h>
-#include <grpcpp/server_builder.h>
 #include <linux/sockios.h>
 #include <sys/ioctl.h>
 
@@ -15,15 +13,13 @@
 namespace sluice {
 namespace {
 
-constexpr size_t kMaxWaitingRecords = 256;
 constexpr char kFix[] =
     "; run both as one user, use TLS (--tls), or serve all users of the host with --any_local_user";
 
-bool ServesOneUser(const GrpcCredentials& credentials, const std::string& address) {
-  const absl::StatusOr<Address> bound = ParseAddress(address);
+bool ServesOneUser(const LocalUserGate::Options& options) {
+  const absl::StatusOr<Address> bound = ParseAddress(options.address);
   // Off loopback, --insecure has allowed everybody.
-  return !credentials.tls() && !credentials.serves_any_local_user() && bound.ok() &&
-         IsLoopback(bound->host);
+  return !options.tls && !options.any_local_user && bound.ok() && IsLoopback(bound->host);
 }
 
 // The number of bytes that the peer has sent and nobody has read yet.
@@ -34,36 +30,37 @@ int BytesReceived(int connection) {
 
 }  // namespace
 
-LocalUserGate::LocalUserGate(const GrpcCredentials& credentials, const std::string& address,
-                             AuditLog* audit, uid_t user)
-    : closed_to_others_(ServesOneUser(credentials, address)), audit_(audit), user_(user) {
-  if (!closed_to_others_) return;
-  if (audit != nullptr) records_ = std::make_unique<TaskThreads>(1, kMaxWaitingRecords);
+LocalUserGate::LocalUserGate(Options options) : options_(std::move(options)) {
+  if (!ServesOneUser(options_)) return;
+  if (options_.audit != nullptr) records_ = std::make_unique<AuditQueue>(options_.audit);
   guard_ = std::make_unique<ListenerGuard>(
       [this](int connection, const sockaddr_storage& peer) { return Admits(connection, peer); });
 }
 
 LocalUserGate::~LocalUserGate() = default;
 
-absl::StatusOr<std::unique_ptr<grpc::Server>> LocalUserGate::Start(grpc::ServerBuilder* builder) {
-  if (!closed_to_others_) return builder->BuildAndStart();
-  std::unique_ptr<grpc::Server> server;
-  const int listeners = guard_->Guard([&] { server = builder->BuildAndStart(); });
-  if (server == nullptr || listeners > 0) return server;
-  server->Shutdown();
+absl::Status LocalUserGate::Start(const std::function<bool()>& listen) {
+  bool listens = false;
+  const auto start = [&] { listens = listen(); };
+  if (!closed_to_others()) {
+    start();
+    return absl::OkStatus();
+  }
+  if (guard_->Guard(start) > 0 || !listens) return absl::OkStatus();
   return absl::InternalError(
-      absl::StrCat("this version of gRPC (", grpc::Version(),
-                   ") does not show its listener, so that other users of this host could not be "
+      absl::StrCat("the server at ", options_.address,
+                   " does not show its listener, so that other users of this host could not be "
                    "kept out; use TLS (--tls), or serve them too with --any_local_user"));
 }
 
 bool LocalUserGate::Admits(int connection, const sockaddr_storage& peer) {
   const absl::StatusOr<uid_t> owner = OwnerOfClient(connection);
-  if (owner.ok() && (*owner == user_ || *owner == 0)) return true;
+  if (owner.ok() && (*owner == options_.user || *owner == 0)) return true;
   if (owner.ok()) {
-    Record(peer, absl::PermissionDeniedError(absl::StrCat(
-                     "the caller is user ", *owner,
-                     ", and without TLS this daemon serves only user ", user_, " and root", kFix)));
+    Record(peer,
+           absl::PermissionDeniedError(absl::StrCat(
+               "the caller is user ", *owner, ", and without TLS this daemon serves only user ",
+               options_.user, " and root", kFix)));
     return false;
   }
   if (absl::IsUnavailable(owner.status())) return false;
@@ -78,15 +75,8 @@ bool LocalUserGate::Admits(int connection, const sockaddr_storage& peer) {
 void LocalUserGate::Record(const sockaddr_storage& peer, const absl::Status& refusal) {
   if (records_ == nullptr) return;
   const auto end = TcpEnd::Of(reinterpret_cast<const sockaddr*>(&peer), sizeof(peer));
-  const std::string address = end.has_value() ? end->ToText() : "unknown";
-  const bool added = records_->Add([this, address, refusal] {
-    std::string detail(refusal.message());
-    const uint64_t unrecorded = unrecorded_.load(std::memory_order_relaxed);
-    if (unrecorded > 0)
-      absl::StrAppend(&detail, " (", unrecorded, " others have come too fast to be counted)");
-    audit_->Refused(CallerOf(refusal, address), kConnectMethod, RefusalReason::kUser, detail);
-  });
-  if (!added) unrecorded_.fetch_add(1, std::memory_order_relaxed);
+  records_->Refused(CallerOf(refusal, end.has_value() ? end->ToText() : "unknown"), kConnectMethod,
+                    RefusalReason::kUser, std::string(refusal.message()));
 }
 
 }  // namespace sluice

@@ -24,7 +24,7 @@ enum class RefusalReason {
   kInvalid,      // a field is out of its bounds
   kJob,          // the caller names a job, or an instance of it, that is not here
   kPath,         // the caller names a folder or file that it may not use
-  kRoom,         // the caller has more calls or streams open than it may, or does not read
+  kRoom,         // the caller has more open than it may, or neither sends nor reads in time
   kOther,        // the handler has not said why
 };
 

@@ -73,7 +73,8 @@ class GrpcStreamServer::Impl {
         streams_(TableFor(options_)),
         unary_calls_(CallTable(options_)),
         verifier_(options_.credentials),
-        gate_(options_.credentials, options_.bind_address, options_.audit) {
+        gate_({options_.bind_address, options_.credentials.tls(),
+               options_.credentials.serves_any_local_user(), options_.audit}) {
     if (factory) streaming_[kExchangeMethod] = std::move(factory);
     host_.streams = streams_;
     host_.first_message_timeout = options_.first_message_timeout;
@@ -119,13 +120,17 @@ class GrpcStreamServer::Impl {
     for (int i = 0; i < std::max(1, options_.threads); ++i) {
       queues_.push_back(builder.AddCompletionQueue());
     }
-    auto started = gate_.Start(&builder);
-    if (!started.ok() || *started == nullptr || port_ == 0) {
+    const absl::Status guarded = gate_.Start([&] {
+      server_ = builder.BuildAndStart();
+      return server_ != nullptr;
+    });
+    if (!guarded.ok() || server_ == nullptr || port_ == 0) {
+      if (server_ != nullptr) server_->Shutdown();
       StopQueues();
-      SLUICE_RETURN_IF_ERROR(started.status());
+      server_.reset();
+      SLUICE_RETURN_IF_ERROR(guarded);
       return CannotListen(options_.bind_address, "gRPC cannot bind it");
     }
-    server_ = *std::move(started);
     unary_threads_ = std::make_unique<TaskThreads>(
         options_.unary_threads, options_.max_waiting_unary, options_.max_waiting_unary_per_peer);
     for (auto& queue : queues_) {

@@ -1,6 +1,12 @@
 """The HTTP side of every daemon: metrics, health, status; on loopback only."""
+import collections
+import http.client
 import json
 import re
+import socket
+import ssl
+import threading
+import time
 import unittest
 import urllib.error
 import urllib.request
@@ -29,6 +35,65 @@ def parse_metrics(text):
             assert labels not in values.setdefault(name, {}), "twice: " + line
             values[name][labels] = float(value)
     return values
+
+
+def client_hello():
+    """The bytes with which a TLS client begins."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    sent = ssl.MemoryBIO()
+    try:
+        context.wrap_bio(ssl.MemoryBIO(), sent).do_handshake()
+    except ssl.SSLWantReadError:
+        pass
+    return sent.read()
+
+
+class Flood:
+    """Opens connections that send one of `beginnings` and nothing more, until it ends."""
+
+    def __init__(self, port, beginnings, per_second):
+        self.port, self.beginnings, self.per_second, self.opened, self.ends = port, beginnings, per_second, 0, False
+        self.thread = threading.Thread(target=self.run)
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.ends = True
+        self.thread.join()
+
+    def run(self):
+        clients = collections.deque(maxlen=400)  # the server has closed older ones
+        begin = time.monotonic()
+        while not self.ends:
+            if len(clients) == clients.maxlen:
+                clients.popleft().close()
+            client = socket.create_connection(("127.0.0.1", self.port), PATIENCE)
+            clients.append(client)
+            try:
+                client.sendall(self.beginnings[self.opened % len(self.beginnings)])
+            except OSError:
+                pass
+            self.opened += 1
+            time.sleep(max(0, begin + self.opened / self.per_second - time.monotonic()))
+        for client in clients:
+            client.close()
+
+
+def is_alive(port, context, limit=1.0):
+    """Whether /livez answers within the limit."""
+    begin = time.monotonic()
+    connection = (http.client.HTTPSConnection("127.0.0.1", port, timeout=limit, context=context) if context else
+                  http.client.HTTPConnection("127.0.0.1", port, timeout=limit))
+    try:
+        connection.request("GET", "/livez")
+        return connection.getresponse().read() == b"ok\n" and time.monotonic() - begin < limit
+    except OSError:
+        return False
+    finally:
+        connection.close()
 
 
 class AdminTest(SluiceTest):
@@ -148,6 +213,54 @@ class AdminTest(SluiceTest):
         self.assertRegex(self.get(ports["scheduler"], "/readyz", expect=503)[1], r"worker 1\b")
         self.start("sluice-worker", "--rank=1", "--scheduler=%s" % scheduler, "--log_dir=%s" % (self.tmp / "log"))
         wait_until(lambda: self.ready(ports["scheduler"]), "scheduler ready")
+
+    def check_probes_during_floods(self, log_dir, beginnings, context):
+        """Floods from the address of the probes: the worst case."""
+        port = int(self.admin_addresses(log_dir)["scheduler 0"].rsplit(":", 1)[1])
+        for per_second in (100, 400):
+            with Flood(port, beginnings, per_second) as flood:
+                wait_until(lambda: flood.opened > per_second / 2, "the flood does not begin")
+                alive = []
+                for _ in range(12):
+                    alive.append(is_alive(port, context))
+                    time.sleep(0.5)
+            print("%d connections a second: %d of %d probes answered" % (per_second, sum(alive), len(alive)), flush=True)
+            self.assertGreater(flood.opened, 6 * per_second * 0.5)
+            self.assertGreaterEqual(sum(alive), len(alive) - 1, alive)
+        # Each connection that was closed for another is counted, and some have a line.
+        lines = [json.loads(line) for line in (log_dir / "scheduleraudit.0").read_text().splitlines()]
+        refused = [line for line in lines if line["event"] == "refusal"]
+        self.assertIn(("connect", "room"), {(line["method"], line["reason"]) for line in refused})
+        self.assertTrue(all(line["address"].startswith("127.0.0.1:") for line in refused))
+        self.assertLess(len(refused), 300)
+
+    def test_probes_are_answered_during_a_flood(self):
+        log_dir = self.up("--server_num=0", "--worker_num=1")
+        self.check_probes_during_floods(log_dir, (b"", b"G", b"GET /livez HTTP/1.1\r\nX: "), None)
+        counts = self.metrics(self.admin_addresses(log_dir)["scheduler 0"])["sluice_scheduler_refusals_total"]
+        self.assertGreater(counts['{method="connect",reason="room"}'], 1000)
+
+    def test_probes_are_answered_during_a_flood_with_tls(self):
+        log_dir = self.up("--tls", "--server_num=0", "--worker_num=1")
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = False
+        context.load_verify_locations(log_dir / "cluster_tls" / "ca.pem")
+        self.check_probes_during_floods(log_dir, (b"", b"\x16", client_hello()), context)
+
+    def test_refused_requests_are_recorded(self):
+        log_dir = self.up("--server_num=0", "--worker_num=1")
+        address = self.admin_addresses(log_dir)["scheduler 0"]
+        port = int(address.rsplit(":", 1)[1])
+        for request in (b"POST /metrics HTTP/1.1\r\n\r\n", b"GET / HTTP/1.1\r\nX: " + b"a" * 70000, b"nonsense\r\n\r\n"):
+            with socket.create_connection(("127.0.0.1", port), PATIENCE) as client:
+                client.sendall(request)
+                self.assertRegex(client.recv(100), rb"^HTTP/1.1 4")
+
+        def refused():
+            lines = map(json.loads, (log_dir / "scheduleraudit.0").read_text().splitlines())
+            return sorted((line["method"], line["reason"], line["role"]) for line in lines if line["event"] == "refusal")
+        expected = [("/metrics", "invalid", "unverified")] + 2 * [("request", "invalid", "unverified")]
+        wait_until(lambda: refused() == expected, refused)
 
     def ready(self, address):
         try:

@@ -99,6 +99,11 @@ class KubernetesTest(SluiceTest):
                 for probe in ("livenessProbe", "readinessProbe"):
                     if probe in container:
                         self.assertEqual(container[probe]["httpGet"]["port"], "admin")
+                # A daemon that is busy, or that somebody floods with connections, must not be restarted for that.
+                alive = container["livenessProbe"]
+                self.assertEqual(alive["httpGet"]["path"], "/livez")
+                self.assertGreaterEqual(alive["timeoutSeconds"], 5)
+                self.assertGreaterEqual(alive["periodSeconds"] * alive["failureThreshold"], 60)
         known = (ROOT / "common" / "daemon" / "identity.h").read_text()
         for workload in objects("StatefulSet"):
             for variable in container_of(workload)["env"]:

@@ -95,6 +95,24 @@ def memory_mib(pid):
         return next(int(line.split()[1]) / 1024 for line in status if line.startswith("VmRSS:"))
 
 
+def livez(port):
+    """What comes from the health page of an admin port until it closes the connection."""
+    client, answer = connect(port), b""
+    send_all(client, b"GET /livez HTTP/1.1\r\n\r\n")
+    try:
+        while part := client.recv(4096):
+            answer += part
+    except ConnectionError:
+        pass
+    client.close()
+    return answer
+
+
+def expect_livez(port, served):
+    answer = livez(port)
+    assert answer.startswith(b"HTTP/1.1 200") if served else answer == b"", answer
+
+
 def become_nobody():
     os.setgroups([])
     os.setgid(NOBODY)
@@ -173,6 +191,24 @@ class LocalUsersTest(SluiceTest):
         looked = self.as_nobody("sluice", "status", "--scheduler=%s" % self.endpoint(log_dir, "scheduler").address)
         self.assertEqual(looked.returncode, 0, looked.stdout)
         self.assertIn("worker", looked.stdout)
+
+    def test_admin_ports_are_closed_to_another_user(self):
+        log_dir = self.up("--server_num=1", "--worker_num=1")
+        admin = {who: int(address.rsplit(":", 1)[1]) for who, address in self.admin_addresses(log_dir).items()}
+        self.assertEqual(sorted(admin), ["pserver 0", "scheduler 0", "worker 0"])
+        for who, port in admin.items():
+            self.call_as_nobody(expect_livez, port, False)
+            expect_livez(port, True)
+            role = {"scheduler": "scheduler", "pserver": "server", "worker": "worker"}[who.split()[0]]
+            line, = wait_until(lambda: self.refusals(log_dir, role), "no refusal was recorded")
+            self.assertEqual((line["method"], line["reason"]), ("connect", "user"))
+            self.assertIn("user %d" % NOBODY, line["detail"])
+            self.assertTrue(line["address"].startswith("127.0.0.1:"), line)
+
+    def test_any_local_user_opens_admin_ports(self):
+        log_dir = self.up("--server_num=0", "--worker_num=1", "--any_local_user")
+        for address in self.admin_addresses(log_dir).values():
+            self.call_as_nobody(expect_livez, int(address.rsplit(":", 1)[1]), True)
 
     def test_a_request_is_not_taken_for_one_of_who_gets_the_port_next(self):
         """Another user sends a request and resets the connection; at once, this user calls from the same port."""

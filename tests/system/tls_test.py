@@ -159,7 +159,7 @@ class TlsTest(SluiceTest):
                            {"method": "/metrics", "reason": "certificate", "role": "none"}):
                 line, = audit_lines(log_dir, name, event="refusal", daemon=who, **wanted)
                 self.assertRegex(line["address"], r"^127\.0\.0\.1:\d+$")
-            self.assertEqual(len(audit_lines(log_dir, name, reason="handshake")), 2)
+            wait_until(lambda: len(audit_lines(log_dir, name, reason="handshake")) == 2, "handshakes are not recorded")
             metrics = page(address, "/metrics", operator)[1]
             for labels, count in (('method="/metrics",reason="role"', 1), ('method="/metrics",reason="certificate"', 1),
                                   ('method="handshake",reason="handshake"', 2)):

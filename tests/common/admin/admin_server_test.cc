@@ -4,14 +4,17 @@
 #include <prometheus/registry.h>
 
 #include <atomic>
+#include <csignal>
 #include <random>
 #include <stdexcept>
+#include <thread>
 
 #include "common/config/address.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/scheduler.pb.h"
 #include "tests/common/admin/http_connection.h"
+#include "tests/common/security/other_user.h"
 #include "tests/common/security/recorded_audit.h"
 #include "tests/common/security/test_certificates.h"
 #include "tests/common/security/tls_client.h"
@@ -42,6 +45,17 @@ std::string Get(const AdminServer& server, const std::string& path, SSL_CTX* tls
   HttpConnection client(ParseAddress(server.address())->port, tls);
   client.Send("GET " + path + " HTTP/1.1\r\nHost: x\r\n\r\n");
   return client.Receive();
+}
+
+// Waits for the line of a refusal, which another thread writes.
+bool AwaitRefusal(RecordedAudit* audit, const std::string& method, const std::string& reason) {
+  const std::string line = "\"method\": \"" + method + "\", \"reason\": \"" + reason + "\"";
+  const absl::Time end = Clock::Real()->Now() + absl::Seconds(20);
+  while (audit->Text().find(line) == std::string::npos) {
+    if (Clock::Real()->Now() > end) return false;
+    std::this_thread::yield();
+  }
+  return true;
 }
 
 std::unique_ptr<AdminServer> Start(AdminServer::Options options) {
@@ -183,11 +197,65 @@ TEST_F(AdminServerTlsTest, OtherRolesReadHealthAlone) {
 
 TEST_F(AdminServerTlsTest, FailedHandshakesAreRecordedAndShowInTheMetrics) {
   EXPECT_THAT(Exchange(*server_, "GET /livez HTTP/1.1\r\n\r\n"), StartsWith("HTTP/1.1 400"));
-  EXPECT_EQ(audit_.Refusals("handshake", "handshake"), 1);
+  ASSERT_TRUE(AwaitRefusal(&audit_, "handshake", "handshake"));
   EXPECT_THAT(audit_.Text(), HasSubstr("\"address\": \"127.0.0.1:"));
   EXPECT_THAT(
       Get(*server_, "/metrics", operator_.get()),
       HasSubstr("sluice_scheduler_refusals_total{method=\"handshake\",reason=\"handshake\"} 1"));
+}
+
+TEST(AdminServerTest, RefusedRequestsAreRecordedAndCounted) {
+  RecordedAudit audit("pserver");
+  AdminServer::Options options;
+  options.audit = audit.log();
+  options.registry = std::make_shared<prometheus::Registry>();
+  const auto server = Start(std::move(options));
+  Exchange(*server, "DELETE /statusz HTTP/1.1\r\n\r\n", false);
+  Exchange(*server, "GET /" + std::string(100000, 'a'), false);
+  EXPECT_TRUE(AwaitRefusal(&audit, "/statusz", "invalid"));
+  EXPECT_TRUE(AwaitRefusal(&audit, "request", "invalid"));
+  EXPECT_THAT(audit.Text(), AllOf(HasSubstr("DELETE"), HasSubstr("\"role\": \"unverified\"")));
+  EXPECT_THAT(
+      Get(*server, "/metrics"),
+      AllOf(HasSubstr("sluice_pserver_refusals_total{method=\"/statusz\",reason=\"invalid\"} 1"),
+            HasSubstr("sluice_pserver_refusals_total{method=\"request\",reason=\"invalid\"} 1")));
+}
+
+// Returns what another user of this host gets from /livez: 0 when nothing, else the first digit of
+// the status.
+int StatusAsNobody(const AdminServer& server) {
+  int result[2];
+  EXPECT_EQ(pipe(result), 0);
+  const int port = ParseAddress(server.address())->port;
+  ProcessOfUser process(kNobody, [&] {
+    const std::string answer = [&] {
+      HttpConnection client(port);
+      client.Send("GET /livez HTTP/1.1\r\n\r\n");
+      return client.Receive();
+    }();
+    const char digit = answer.size() > 9 ? answer[9] : '0';
+    (void)!write(result[1], &digit, 1);
+  });
+  char digit = '?';
+  EXPECT_EQ(read(result[0], &digit, 1), 1);
+  process.Join();
+  close(result[0]);
+  close(result[1]);
+  return digit - '0';
+}
+
+TEST(AdminServerTest, OtherUsersOfTheHostAreClosedOutUnlessAllMayConnect) {
+  if (geteuid() != 0) GTEST_SKIP() << "the test does not run as root";
+  RecordedAudit audit("pserver");
+  AdminServer::Options options;
+  options.audit = audit.log();
+  const auto server = Start(options);
+  EXPECT_EQ(StatusAsNobody(*server), 0);
+  EXPECT_TRUE(AwaitRefusal(&audit, "connect", "user"));
+  EXPECT_THAT(audit.Text(), HasSubstr("user 65534"));
+  EXPECT_THAT(Get(*server, "/livez"), StartsWith("HTTP/1.1 200"));
+  options.any_local_user = true;
+  EXPECT_EQ(StatusAsNobody(*Start(options)), 2);
 }
 
 TEST(AdminServerTest, WrongFilesOfTlsAreRefused) {

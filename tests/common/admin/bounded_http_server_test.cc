@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <thread>
@@ -32,6 +33,12 @@ constexpr char kRequest[] = "GET /page HTTP/1.1\r\nHost: x\r\n\r\n";
 class BoundedHttpServerTest : public testing::TestWithParam<bool> {
  protected:
   BoundedHttpServerTest() {
+    access_.on_refused = [this](const HttpRefusal& refusal) {
+      EXPECT_THAT(refusal.caller.address, StartsWith("127.0.0.1:"));
+      MutexLock lock(&mutex_);
+      refusals_.push_back(refusal);
+      changed_.NotifyAll();
+    };
     if (!GetParam()) return;
     certificates_ = std::make_unique<TestCertificates>("bounded_http_server");
     TlsServer::Options options;
@@ -41,13 +48,6 @@ class BoundedHttpServerTest : public testing::TestWithParam<bool> {
     auto tls = TlsServer::Create(std::move(options));
     EXPECT_TRUE(tls.ok()) << tls.status();
     access_.tls = (tls_ = *std::move(tls)).get();
-    access_.on_failed_handshake = [this](const std::string& ip, int port, const std::string& why) {
-      EXPECT_EQ(ip, "127.0.0.1");
-      EXPECT_GT(port, 0);
-      MutexLock lock(&mutex_);
-      failures_.push_back(why);
-      changed_.NotifyAll();
-    };
     client_ = TlsClient(certificates_->Of(PeerRole::kOperator));
   }
   ~BoundedHttpServerTest() override { Stop(); }
@@ -55,13 +55,17 @@ class BoundedHttpServerTest : public testing::TestWithParam<bool> {
   std::unique_ptr<HttpConnection> Connect() {
     return std::make_unique<HttpConnection>(port_, client_.get());
   }
-  // Waits until so many handshakes have failed.
-  std::vector<std::string> AwaitFailures(size_t n) {
+  // Waits until so many connections or requests were refused by this method.
+  std::vector<HttpRefusal> AwaitRefusals(const std::string& method, size_t n) {
     const absl::Time end = Clock::Real()->Now() + absl::Seconds(20);
     MutexLock lock(&mutex_);
-    while (failures_.size() < n && Clock::Real()->Now() < end)
+    for (;;) {
+      std::vector<HttpRefusal> refusals;
+      std::copy_if(refusals_.begin(), refusals_.end(), std::back_inserter(refusals),
+                   [&](const HttpRefusal& refusal) { return refusal.method == method; });
+      if (refusals.size() >= n || Clock::Real()->Now() > end) return refusals;
       changed_.WaitFor(&mutex_, std::chrono::milliseconds(100));
-    return failures_;
+    }
   }
 
   void Stop() {
@@ -94,7 +98,7 @@ class BoundedHttpServerTest : public testing::TestWithParam<bool> {
  private:
   Mutex mutex_;
   CondVar changed_;
-  std::vector<std::string> failures_ ABSL_GUARDED_BY(mutex_);
+  std::vector<HttpRefusal> refusals_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;
 };
 
@@ -139,7 +143,6 @@ TEST_P(BoundedHttpServerTest, BytesThatDripInDoNotExtendTheTime) {
 TEST_P(BoundedHttpServerTest, SilentConnectionsMakeRoomForOthers) {
   BoundedHttpServer::Limits limits;
   limits.request_time = absl::Hours(1);
-  limits.busy_request_time = absl::Milliseconds(10);
   Start(limits);
   std::vector<std::unique_ptr<HttpConnection>> silent;
   for (int i = 0; i < 8; ++i) silent.push_back(Connect());
@@ -151,7 +154,6 @@ TEST_P(BoundedHttpServerTest, SilentConnectionsMakeRoomForOthers) {
 TEST_P(BoundedHttpServerTest, SlowRequestsMakeRoomForOthers) {
   BoundedHttpServer::Limits limits;
   limits.request_time = absl::Hours(1);
-  limits.busy_request_time = absl::Milliseconds(10);
   Start(limits);
   std::vector<std::unique_ptr<HttpConnection>> slow;
   for (int i = 0; i < 8; ++i) {
@@ -172,19 +174,21 @@ TEST_P(BoundedHttpServerTest, RangesDoNotMultiplyTheAnswer) {
   EXPECT_EQ(answer.find("content\r\n"), std::string::npos) << "parts: " << answer;
 }
 
-TEST_P(BoundedHttpServerTest, ConnectionsBeyondTheLimitAreClosed) {
+TEST_P(BoundedHttpServerTest, BeyondTheLimitTheOldestConnectionIsClosedAndReported) {
   BoundedHttpServer::Limits limits;
-  limits.threads = 1;
-  limits.waiting = 1;
-  limits.request_time = limits.busy_request_time = absl::Seconds(5);
+  limits.request_time = absl::Hours(1);
+  limits.connections = limits.per_address = 2;
   Start(limits);
-  HttpConnection served(port_, client_.get()), waits(port_, client_.get());
-  HttpConnection refused(port_, client_.get());
-  EXPECT_EQ(refused.Receive(), "");
-  served.Send(kRequest);
-  EXPECT_THAT(served.Receive(), HasSubstr("content"));
+  HttpConnection oldest(port_, client_.get()), waits(port_, client_.get());
+  HttpConnection newcomer(port_, client_.get());
+  EXPECT_EQ(oldest.Receive(), "");
+  newcomer.Send(kRequest);
+  EXPECT_THAT(newcomer.Receive(), HasSubstr("content"));
   waits.Send(kRequest);
   EXPECT_THAT(waits.Receive(), HasSubstr("content"));
+  const auto refusals = AwaitRefusals(kConnectMethod, 1);
+  ASSERT_EQ(refusals.size(), 1);
+  EXPECT_EQ(refusals[0].reason, RefusalReason::kRoom);
 }
 
 TEST_P(BoundedHttpServerTest, AClientThatDoesNotReadItsAnswerIsDropped) {
@@ -224,6 +228,19 @@ TEST_P(BoundedHttpServerTest, OnlyGetAndHeadAreServed) {
   HttpConnection client(port_, client_.get());
   client.Send("POST /page HTTP/1.1\r\nContent-Length: 99999999999\r\nContent-Encoding: br\r\n\r\n");
   EXPECT_THAT(client.Receive(), StartsWith("HTTP/1.1 405"));
+  const auto refusals = AwaitRefusals("/page", 1);
+  ASSERT_EQ(refusals.size(), 1);
+  EXPECT_EQ(refusals[0].reason, RefusalReason::kInvalid);
+  EXPECT_EQ(refusals[0].caller.role, GetParam() ? "operator" : "unverified");
+  EXPECT_THAT(refusals[0].why, HasSubstr("POST"));
+}
+
+TEST_P(BoundedHttpServerTest, MalformedRequestsAreReported) {
+  Start({});
+  HttpConnection client(port_, client_.get());
+  client.Send("nonsense\r\n\r\n");
+  EXPECT_THAT(client.Receive(), StartsWith("HTTP/1.1 400"));
+  EXPECT_EQ(AwaitRefusals(kRequestMethod, 1).size(), 1);
 }
 
 TEST_P(BoundedHttpServerTest, StopDoesNotWaitForSilentClients) {
@@ -274,7 +291,6 @@ TEST_P(BoundedHttpsServerTest, HandlersSeeTheCertificateOfTheClient) {
 TEST_P(BoundedHttpsServerTest, HandshakesThatStopMakeRoomForOthers) {
   BoundedHttpServer::Limits limits;
   limits.request_time = absl::Hours(1);
-  limits.busy_request_time = absl::Milliseconds(10);
   Start(limits);
   std::vector<std::unique_ptr<HttpConnection>> stopped;
   for (int i = 0; i < 8; ++i) {
@@ -285,7 +301,6 @@ TEST_P(BoundedHttpsServerTest, HandshakesThatStopMakeRoomForOthers) {
   HttpConnection client(port_, client_.get());
   client.Send(kRequest);
   EXPECT_THAT(client.Receive(), HasSubstr("content"));
-  EXPECT_GE(AwaitFailures(1).size(), 1);
 }
 
 TEST_P(BoundedHttpsServerTest, BytesThatDripIntoAHandshakeDoNotExtendTheTime) {
@@ -307,7 +322,7 @@ TEST_P(BoundedHttpsServerTest, PlainHttpIsToldToUseTls) {
   HttpConnection client(port_);
   client.SendRaw(kRequest);
   EXPECT_THAT(client.ReceiveRaw(), AllOf(StartsWith("HTTP/1.1 400"), HasSubstr("https")));
-  EXPECT_EQ(AwaitFailures(1).size(), 1);
+  EXPECT_EQ(AwaitRefusals(kHandshakeMethod, 1).size(), 1);
 }
 
 TEST_P(BoundedHttpsServerTest, GarbageAndForeignCertificatesAreReportedAndProbesAreNot) {
@@ -316,7 +331,7 @@ TEST_P(BoundedHttpsServerTest, GarbageAndForeignCertificatesAreReportedAndProbes
   HttpConnection garbage(port_);
   garbage.SendRaw(std::string(3000, '\x80'));
   garbage.ReceiveRaw();
-  EXPECT_EQ(AwaitFailures(1).size(), 1);
+  EXPECT_EQ(AwaitRefusals(kHandshakeMethod, 1).size(), 1);
   const TestCertificates others("bounded_http_server_others");
   TlsFiles files = others.Of(PeerRole::kOperator);
   files.ca = certificates_->Of(PeerRole::kOperator).ca;
@@ -324,9 +339,9 @@ TEST_P(BoundedHttpsServerTest, GarbageAndForeignCertificatesAreReportedAndProbes
   HttpConnection stranger(port_, foreign.get());
   stranger.Send(kRequest);
   EXPECT_EQ(stranger.Receive(), "");
-  const std::vector<std::string> failures = AwaitFailures(2);
+  const std::vector<HttpRefusal> failures = AwaitRefusals(kHandshakeMethod, 2);
   ASSERT_EQ(failures.size(), 2);
-  EXPECT_THAT(failures[1], HasSubstr("certificate"));
+  EXPECT_THAT(failures[1].why, HasSubstr("certificate"));
 }
 
 INSTANTIATE_TEST_SUITE_P(, BoundedHttpsServerTest, testing::Values(true),

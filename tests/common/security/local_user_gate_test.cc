@@ -17,6 +17,15 @@ namespace {
 
 constexpr uid_t kSomebody = 54321;
 
+LocalUserGate::Options At(const std::string& address, AuditLog* audit = nullptr,
+                          uid_t user = geteuid()) {
+  LocalUserGate::Options options;
+  options.address = address;
+  options.audit = audit;
+  options.user = user;
+  return options;
+}
+
 // A gRPC server behind a gate, which answers every connection with its settings.
 class GuardedServer {
  public:
@@ -25,9 +34,11 @@ class GuardedServer {
     builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port_);
     builder.RegisterAsyncGenericService(&service_);
     queue_ = builder.AddCompletionQueue();
-    auto started = gate->Start(&builder);
-    EXPECT_TRUE(started.ok()) << started.status();
-    server_ = *std::move(started);
+    const absl::Status guarded = gate->Start([&] {
+      server_ = builder.BuildAndStart();
+      return server_ != nullptr;
+    });
+    EXPECT_TRUE(guarded.ok()) << guarded;
     polls_ = std::thread([this] {
       void* tag;
       bool ok;
@@ -88,7 +99,7 @@ class LocalUserGateTest : public testing::Test {
 TEST_F(LocalUserGateTest, AnotherUserIsClosedOutWithoutAnAnswerAndRecorded) {
   if (geteuid() != 0) GTEST_SKIP() << "the test does not run as root";
   {
-    LocalUserGate gate(GrpcCredentials(), "127.0.0.1:0", audit_.log());
+    LocalUserGate gate(At("127.0.0.1:0", audit_.log()));
     const GuardedServer server(&gate);
     EXPECT_TRUE(gate.closed_to_others());
     EXPECT_TRUE(IsServed(server.port()));
@@ -103,14 +114,14 @@ TEST_F(LocalUserGateTest, AnotherUserIsClosedOutWithoutAnAnswerAndRecorded) {
 
 TEST_F(LocalUserGateTest, TheUserOfTheServerAndRootAreServed) {
   if (geteuid() != 0) {
-    LocalUserGate own(GrpcCredentials(), "localhost:0", nullptr);
-    LocalUserGate other(GrpcCredentials(), "localhost:0", nullptr, geteuid() + 1);
+    LocalUserGate own(At("localhost:0"));
+    LocalUserGate other(At("localhost:0", nullptr, geteuid() + 1));
     const GuardedServer served(&own, "localhost:0"), refuses(&other, "localhost:0");
     EXPECT_TRUE(IsServed(served.port()));
     EXPECT_FALSE(IsServed(refuses.port()));
     return;
   }
-  LocalUserGate gate(GrpcCredentials(), "127.0.0.1:0", nullptr, kSomebody);
+  LocalUserGate gate(At("127.0.0.1:0", nullptr, kSomebody));
   const GuardedServer server(&gate);
   EXPECT_TRUE(IsServed(server.port()));
   EXPECT_TRUE(IsServedAs(kSomebody, server.port()));
@@ -118,13 +129,15 @@ TEST_F(LocalUserGateTest, TheUserOfTheServerAndRootAreServed) {
 }
 
 TEST_F(LocalUserGateTest, EveryUserIsServedWhereThatIsAllowed) {
-  GrpcCredentials any;
-  any.ServeAnyLocalUser();
-  EXPECT_FALSE(LocalUserGate(any, "127.0.0.1:0", nullptr).closed_to_others());
+  LocalUserGate::Options any = At("127.0.0.1:0"), tls = any;
+  any.any_local_user = true;
+  tls.tls = true;
+  EXPECT_FALSE(LocalUserGate(any).closed_to_others());
+  EXPECT_FALSE(LocalUserGate(tls).closed_to_others());
   // Only --insecure allows this one.
-  EXPECT_FALSE(LocalUserGate(GrpcCredentials(), "0.0.0.0:0", nullptr).closed_to_others());
-  EXPECT_TRUE(LocalUserGate(GrpcCredentials(), "[::1]:0", nullptr).closed_to_others());
-  LocalUserGate gate(any, "127.0.0.1:0", nullptr);
+  EXPECT_FALSE(LocalUserGate(At("0.0.0.0:0")).closed_to_others());
+  EXPECT_TRUE(LocalUserGate(At("[::1]:0")).closed_to_others());
+  LocalUserGate gate(any);
   const GuardedServer server(&gate);
   EXPECT_TRUE(geteuid() == 0 ? IsServedAs(kNobody, server.port()) : IsServed(server.port()));
 }
@@ -134,9 +147,14 @@ TEST_F(LocalUserGateTest, AServerWhoseListenerWasNotNoticedDoesNotStart) {
   grpc::AsyncGenericService service;
   builder.RegisterAsyncGenericService(&service);
   const auto queue = builder.AddCompletionQueue();
-  LocalUserGate gate(GrpcCredentials(), "127.0.0.1:0", nullptr);
+  LocalUserGate gate(At("127.0.0.1:0"));
+  std::unique_ptr<grpc::Server> server;
   // Without a port there is no listener, as if gRPC had opened it in another way.
-  EXPECT_TRUE(absl::IsInternal(gate.Start(&builder).status()));
+  EXPECT_TRUE(absl::IsInternal(gate.Start([&] {
+    server = builder.BuildAndStart();
+    return server != nullptr;
+  })));
+  server->Shutdown();
   queue->Shutdown();
   void* tag;
   bool ok;
@@ -155,7 +173,7 @@ void ConnectAndLeave(int port, const std::string& bytes) {
 }
 
 TEST_F(LocalUserGateTest, ACallerThatSendsAndLeavesIsRecorded) {
-  LocalUserGate gate(GrpcCredentials(), "127.0.0.1:0", audit_.log());
+  LocalUserGate gate(At("127.0.0.1:0", audit_.log()));
   const GuardedServer server(&gate);
   for (int i = 0; i < 10'000 && Refusals() == 0; ++i) ConnectAndLeave(server.port(), "PRI *");
   EXPECT_GT(Refusals(), 0u);
@@ -164,7 +182,7 @@ TEST_F(LocalUserGateTest, ACallerThatSendsAndLeavesIsRecorded) {
 
 TEST_F(LocalUserGateTest, AProbeOfThePortIsNotRecorded) {
   {
-    LocalUserGate gate(GrpcCredentials(), "127.0.0.1:0", audit_.log());
+    LocalUserGate gate(At("127.0.0.1:0", audit_.log()));
     const GuardedServer server(&gate);
     for (int i = 0; i < 500; ++i) ConnectAndLeave(server.port(), "");
     EXPECT_TRUE(IsServed(server.port()));

@@ -1,0 +1,35 @@
+// Writes refusals to an audit log on a thread of its own, for callers that must not wait for a
+// disk.
+//
+// At most 256 refusals wait. Those that come faster get neither a line nor a count of their own;
+// the next line says how many they were.
+//
+// Thread safety: safe from any thread.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+
+#include "common/base/task_threads.h"
+#include "common/security/audit_log.h"
+
+namespace sluice {
+
+class AuditQueue {
+ public:
+  // `log` may be null: then nothing is recorded. Outlives the queue.
+  explicit AuditQueue(AuditLog* log);
+  // Writes the refusals that wait.
+  ~AuditQueue() = default;
+
+  // See AuditLog::Refused.
+  void Refused(AuditedCaller caller, std::string method, RefusalReason reason, std::string detail);
+
+ private:
+  AuditLog* const log_;
+  std::atomic<uint64_t> unrecorded_{0};  // relaxed: a count
+  TaskThreads thread_;                   // last: its task uses the fields above
+};
+
+}  // namespace sluice
