@@ -121,7 +121,9 @@ class Reader {
     for (size_t begin = 0; begin < view.n; begin += kBatch) {
       batch_.Reset(view.num_numeric, view.num_slots);
       const size_t end = std::min(begin + kBatch, view.n);
-      for (size_t i = begin; i < end; ++i) batch_.Append(view, order(i), i);
+      for (size_t i = begin; i < end; ++i) {
+        if (!batch_.Append(view, order(i), i).ok()) return sample;
+      }
     }
     sample.value = static_cast<double>(bytes) / 1e6 / (Now() - start);
     return sample;

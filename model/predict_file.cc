@@ -142,7 +142,7 @@ class FilePrediction {
     for (size_t first = 0; first < examples.n; first += Predictor::kBatch) {
       batch_.Reset(examples.num_numeric, examples.num_slots);
       const size_t last = std::min(first + Predictor::kBatch, examples.n);
-      for (size_t i = first; i < last; ++i) batch_.Append(examples, i, i);
+      for (size_t i = first; i < last; ++i) SLUICE_RETURN_IF_ERROR(batch_.Append(examples, i, i));
       SLUICE_RETURN_IF_ERROR(predictor_->Score(batch_, scores_.data() + first));
     }
     summary_.examples += examples.n;

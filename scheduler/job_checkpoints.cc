@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/saved_model/checkpoint.h"
+#include "common/saved_model/saved_model.h"
+#include "common/saved_model/shard_file.h"
 
 namespace sluice {
 namespace {
@@ -187,14 +190,37 @@ void JobCheckpoints::NoteHosted(uint32_t pserver, const HostedCut& cut, absl::Ti
     CloseOpen(absl::StrCat("pserver ", pserver, ": ", cut.error()), /*counts=*/true, now);
     return;
   }
+  for (const SavedFile& file : cut.files()) {
+    if (IsShardFileName(file.name())) continue;
+    return CloseForName(absl::StrCat("pserver ", pserver), file.name(), now);
+  }
   if (open_->parts.TakeHosted(pserver, cut)) open_->progressed_at = now;
+}
+
+void JobCheckpoints::NoteWorker(const WorkerCut& cut, absl::Time now) {
+  const std::string who = absl::StrCat("rank ", cut.rank());
+  const WorkerState& state = cut.state();
+  if (state.has_file() &&
+      !(IsWorkerFileName(state.file().name()) &&
+        absl::StartsWith(state.file().name(), WorkerFileName(cut.rank(), "")))) {
+    return CloseForName(who, state.file().name(), now);
+  }
+  for (const SavedFile& file : state.dense_files()) {
+    if (!IsShardFileName(file.name())) return CloseForName(who, file.name(), now);
+  }
+  if (open_->parts.TakeWorker(cut)) open_->progressed_at = now;
+}
+
+void JobCheckpoints::CloseForName(const std::string& who, const std::string& name, absl::Time now) {
+  CloseOpen(absl::StrCat(who, " reports the file '", name, "', which is not a name of its files"),
+            /*counts=*/true, now);
 }
 
 void JobCheckpoints::TakeWorker(const WorkerCut& cut, absl::Time now) {
   if (cut.rank() >= worker_num_) return;
   if (by_order()) return TakeAsked(cut, now);
   if (!Concerns(cut.checkpoint(), absl::StrCat("rank ", cut.rank()), cut.step(), now)) return;
-  if (open_->parts.TakeWorker(cut)) open_->progressed_at = now;
+  NoteWorker(cut, now);
 }
 
 void JobCheckpoints::RankLost(uint32_t rank, absl::Time now) {
@@ -256,8 +282,8 @@ void JobCheckpoints::TakeAsked(const WorkerCut& cut, absl::Time now) {
               /*counts=*/true, now);
     return;
   }
-  if (open_->parts.TakeWorker(cut)) open_->progressed_at = now;
-  OrderWhenAnswered();
+  NoteWorker(cut, now);
+  if (open_) OrderWhenAnswered();
 }
 
 void JobCheckpoints::TakeOrdered(uint32_t pserver, const HostedCut& cut, absl::Time now) {

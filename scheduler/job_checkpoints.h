@@ -266,6 +266,9 @@ class JobCheckpoints {
   void Ask(absl::Time now);
   void TakeAsked(const WorkerCut& cut, absl::Time now);
   void NoteHosted(uint32_t pserver, const HostedCut& cut, absl::Time now);
+  void NoteWorker(const WorkerCut& cut, absl::Time now);
+  // Closes the checkpoint: a part of it has a file that no member writes.
+  void CloseForName(const std::string& who, const std::string& name, absl::Time now);
   void TakeOrdered(uint32_t pserver, const HostedCut& cut, absl::Time now);
   // Begins checkpoint `number` if it is the next one. False when the report is of no interest.
   bool Concerns(uint64_t number, const std::string& who, uint64_t step, absl::Time now);

@@ -374,6 +374,11 @@ absl::StatusOr<GetRouteReply> SchedulerCore::GetRoute(const GetRouteRequest& req
   const Job* job = jobs_.Find(request.job_id());
   if (job == nullptr || job->archived)
     return absl::NotFoundError(absl::StrCat("no route of job ", request.job_id()));
+  // The pass alone decides: a rank that a recovery has withdrawn may still look for its pservers.
+  // Without it, FindRank says what has become of the rank.
+  const JobPasses passes(JobPassKey(options_.pass_key, job->spec.instance()));
+  if (!passes.CheckWorker(request.rank(), request.incarnation(), request.pass()).ok())
+    return FindRank(request).status();
   GetRouteReply reply;
   *reply.mutable_route() = job->spec.route();
   return reply;

@@ -4,7 +4,9 @@
 #include <new>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/hash.h"
+#include "server/no_room.h"
 
 namespace sluice {
 namespace {
@@ -127,6 +129,11 @@ uint32_t RowStore::FindOrInsert(uint64_t key, bool* created) {
   uint32_t id = Probe(tag, key);
   *created = id == kNoRow;
   if (id != kNoRow) return id;
+  if (size_ >= most_rows_) {
+    throw NoRoom(absl::StrCat("the sparse table has ", size_,
+                              " rows in one shard, and no shard can have more; raise num_shards of "
+                              "the table, or limit its rows (max_rows)"));
+  }
   id = static_cast<uint32_t>(size_);
   // Allocate index and block before anything changes. After that only spill may throw. A new block
   // is zero, and so are its rows.

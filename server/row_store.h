@@ -42,6 +42,7 @@ namespace sluice {
 class RowStore {
  public:
   static constexpr uint32_t kNoRow = UINT32_MAX;
+  static constexpr size_t kMostRows = UINT32_MAX - 1;  // row + 1 fits into a slot, and is not 0
 
   struct Header {
     uint64_t key;
@@ -78,8 +79,8 @@ class RowStore {
 
   // Returns the row id of `key`, which is inserted if needed. A new row has zero count, version and
   // floats. The index grows a few slots per insertion: see kMovedAtOnce. Throws bad_alloc when
-  // memory runs out: existing rows are still found, but no insertion may follow.
-  // REQUIRES: size() < kNoRow - 1 if the key is new.
+  // memory runs out: existing rows are still found, but no insertion may follow. Throws NoRoom,
+  // changing nothing, when the key is new and there are kMostRows rows.
   uint32_t FindOrInsert(uint64_t key, bool* created);
 
   // Bulk mode, for loading a model: no caller waits for a single insertion, so blocks are huge
@@ -97,6 +98,7 @@ class RowStore {
   // Bytes that blocks and index hold, including unused room.
   size_t reserved_bytes() const;
 
+  void set_most_rows_for_test(size_t rows) { most_rows_ = rows; }
   bool growing_for_test() const { return old_index_.slots != nullptr; }
   size_t spilled_for_test() const { return index_.spill.size() + old_index_.spill.size(); }
   // Returns the hash of the index, whose high bits give the slot; for tests that need keys of one
@@ -167,7 +169,7 @@ class RowStore {
   bool bulk_ = false;
   RowMemory::User row_memory_, index_memory_;
   std::vector<MappedMemory> blocks_;
-  size_t size_ = 0;
+  size_t size_ = 0, most_rows_ = kMostRows;
   size_t room_ = 0;  // rows whose memory was taken
   Index index_, old_index_;
   size_t front_ = 0;                          // slots of old_index_ that have been copied

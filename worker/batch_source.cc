@@ -127,19 +127,20 @@ absl::StatusOr<BatchSource::Fill> TaskBatches::Next() {
   const uint64_t begin = next_;
   next_ = std::min<uint64_t>(begin + batch_size, loaded_->examples.view.n);
   return Fill([this, loaded = loaded_, begin, end = next_](PreparedBatch* prepared) {
-    FillPart(*loaded, begin, end, prepared);
+    return FillPart(*loaded, begin, end, prepared);
   });
 }
 
-void TaskBatches::FillPart(const Loaded& loaded, uint64_t begin, uint64_t end,
-                           PreparedBatch* prepared) const {
+absl::Status TaskBatches::FillPart(const Loaded& loaded, uint64_t begin, uint64_t end,
+                                   PreparedBatch* prepared) const {
   StageTimer timer(context_.stats, Stage::kRead);
   const ExampleView& examples = loaded.examples.view;
   Batch* batch = &prepared->batch;
   batch->Reset(examples.num_numeric, examples.num_slots);
   for (uint64_t i = begin; i < end; ++i) {
     const uint64_t example = Shuffled(context_) ? (*loaded.order)(i) : i;
-    batch->Append(examples, example, CombineHash(loaded.task.id(), example));
+    SLUICE_RETURN_IF_ERROR(
+        batch->Append(examples, example, CombineHash(loaded.task.id(), example)));
   }
   batch->first_position = 0;
   batch->chunk = 0;
@@ -149,6 +150,7 @@ void TaskBatches::FillPart(const Loaded& loaded, uint64_t begin, uint64_t end,
   prepared->last_of_task = left == 0 || (left < context_.config().train().batch_size() &&
                                          context_.config().data().drop_last());
   prepared->task_examples = end;
+  return absl::OkStatus();
 }
 
 absl::StatusOr<bool> TaskBatches::ReportTrained() {

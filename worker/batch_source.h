@@ -25,8 +25,8 @@ namespace sluice {
 class BatchSource {
  public:
   // Fills batch, last_of_task and task_examples. It keeps the examples that it copies alive, but
-  // must not run after its source is gone.
-  using Fill = std::function<void(PreparedBatch*)>;
+  // must not run after its source is gone. Statuses: Batch::Append.
+  using Fill = std::function<absl::Status(PreparedBatch*)>;
 
   virtual ~BatchSource() = default;
   // Decides which examples the next batch has, and reads them if they are not read yet. Empty at
@@ -66,7 +66,8 @@ class TaskBatches : public BatchSource {
     Examples examples;  // of the task
     std::unique_ptr<Permutation> order;
   };
-  void FillPart(const Loaded& loaded, uint64_t begin, uint64_t end, PreparedBatch* prepared) const;
+  absl::Status FillPart(const Loaded& loaded, uint64_t begin, uint64_t end,
+                        PreparedBatch* prepared) const;
 
   Pool<Loaded> pool_;
   std::shared_ptr<const Loaded> loaded_;  // null: no task is leased

@@ -52,7 +52,7 @@ absl::Status Evaluator::ScorePiece(const ExampleView& examples, EvalAccumulator*
     Batch* batch = &prepared->batch;
     batch->Reset(examples.num_numeric, examples.num_slots);
     const size_t end = std::min(begin + batch_size, examples.n);
-    for (size_t i = begin; i < end; ++i) batch->Append(examples, i, i);
+    for (size_t i = begin; i < end; ++i) SLUICE_RETURN_IF_ERROR(batch->Append(examples, i, i));
     SLUICE_RETURN_IF_ERROR(PullRows(prepared));
     NetInput input;
     input.batch = batch;

@@ -67,6 +67,15 @@ absl::StatusOr<ParameterClient::Options> ClientOptionsOf(const WorkerAssignment&
   return options;
 }
 
+GetRouteRequest RouteRequestOf(const WorkerAssignment& assignment) {
+  GetRouteRequest request;
+  request.set_job_id(assignment.job().job_id());
+  request.set_rank(assignment.rank());
+  request.set_incarnation(assignment.incarnation());
+  request.set_pass(assignment.pass());
+  return request;
+}
+
 JobRunner::JobRunner(Options options)
     : options_(std::move(options)),
       trace_(MakeTraceRecorder(options_.assignment.job(), options_.clock)),
@@ -138,9 +147,8 @@ absl::Status JobRunner::Prepare() {
   client.clock = options_.clock;
   client.limits.max_message_bytes = options_.max_message_bytes;
   client.get_route = [this]() -> absl::StatusOr<Route> {
-    GetRouteRequest request;
-    request.set_job_id(job_id());
-    SLUICE_ASSIGN_OR_RETURN(GetRouteReply reply, options_.scheduler->GetRoute(request));
+    SLUICE_ASSIGN_OR_RETURN(GetRouteReply reply,
+                            options_.scheduler->GetRoute(RouteRequestOf(options_.assignment)));
     return reply.route();
   };
   SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<ParameterClient> created,

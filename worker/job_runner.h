@@ -24,6 +24,8 @@ namespace sluice {
 // the assignment. The caller adds transport, clock, get_route and limits.max_message_bytes, which
 // belong to the process. INVALID_ARGUMENT when the job has an invalid table.
 absl::StatusOr<ParameterClient::Options> ClientOptionsOf(const WorkerAssignment& assignment);
+// Asks for the job's present route, as the rank of the assignment.
+GetRouteRequest RouteRequestOf(const WorkerAssignment& assignment);
 
 class JobRunner {
  public:

@@ -14,14 +14,14 @@ LaneWindow::LaneWindow(uint64_t lines, std::vector<Part> parts, uint64_t seed, b
   for (const Part& part : parts_) ends_.push_back(examples_ += part.end - part.first);
 }
 
-void LaneWindow::AppendTo(uint64_t i, Batch* batch) const {
+absl::Status LaneWindow::AppendTo(uint64_t i, Batch* batch) const {
   // Examples take the first lines of the window; the lines past them are the malformed ones.
   const uint64_t line = LineAt(i);
-  if (line >= examples_) return;
+  if (line >= examples_) return absl::OkStatus();
   const size_t p = std::upper_bound(ends_.begin(), ends_.end(), line) - ends_.begin();
   const Part& part = parts_[p];
   const uint64_t example = part.end - (ends_[p] - line);
-  batch->Append(part.examples.view, example, CombineHash(part.id_seed, example));
+  return batch->Append(part.examples.view, example, CombineHash(part.id_seed, example));
 }
 
 void Lane::SkipTo(uint64_t line) {

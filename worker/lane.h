@@ -33,8 +33,8 @@ class LaneWindow {
 
   // Whether place i, 0 <= i < lines, holds an example; otherwise its line is malformed.
   bool Has(uint64_t i) const { return LineAt(i) < examples_; }
-  // Appends the example at place i, if it holds one.
-  void AppendTo(uint64_t i, Batch* batch) const;
+  // Appends the example at place i, if it holds one. Statuses: Batch::Append.
+  absl::Status AppendTo(uint64_t i, Batch* batch) const;
 
  private:
   uint64_t LineAt(uint64_t i) const { return shuffle_ ? order_(i) : i; }

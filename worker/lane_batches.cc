@@ -89,17 +89,19 @@ absl::StatusOr<BatchSource::Fill> LaneBatches::Next() {
   for (Lane& lane : lanes_) SLUICE_RETURN_IF_ERROR(lane.Take(LinesAfter(lane, step_), &slices));
   const bool full = step_ < plan_.full_steps;
   ++step_;
-  return Fill([this, slices = std::move(slices), full](PreparedBatch* prepared) {
+  return Fill([this, slices = std::move(slices), full](PreparedBatch* prepared) -> absl::Status {
     StageTimer timer(context_.stats, Stage::kRead);
     const FeatureSchema& schema = *context_.model->schema();
     Batch* const batch = &prepared->batch;
     batch->Reset(schema.numerics().size(), schema.slots().size());
     for (const LaneSlice& slice : slices) {
-      for (uint64_t i = slice.begin; i < slice.end; ++i) slice.window->AppendTo(i, batch);
+      for (uint64_t i = slice.begin; i < slice.end; ++i)
+        SLUICE_RETURN_IF_ERROR(slice.window->AppendTo(i, batch));
     }
     batch->first_position = full ? plan_.first_position : plan_.last_first_position;
     batch->chunk = ChunkOf(options_.global_batch);
     prepared->last_of_task = false;
+    return absl::OkStatus();
   });
 }
 

@@ -3,6 +3,8 @@
 #include <memory>
 #include <utility>
 
+#include "common/base/status_macros.h"
+
 namespace sluice {
 
 Prefetcher::Prefetcher(const JobContext& context, BatchSource* source)
@@ -44,20 +46,28 @@ BatchSource::Fill Prefetcher::Next(uint64_t* place) {
     ended_ = true;
     end = fill.status();
   }
-  // Close waits for its turn too: batches taken before the end may still be on their way.
-  if (AwaitTurn(*place)) queue_.Close(std::move(end));
+  Close(*place, std::move(end));
   return nullptr;
 }
 
-void Prefetcher::Prepare(const BatchSource::Fill& fill, KeyDeduplicator* deduplicator,
-                         PreparedBatch* prepared) const {
-  fill(prepared);
-  if (context_.sparse() == nullptr) return;
+void Prefetcher::Close(uint64_t place, absl::Status end) {
+  // Batches taken before this place may still be on their way. Those taken after it are dropped:
+  // their readers would wait for their turns for ever.
+  if (!AwaitTurn(place)) return;
+  queue_.Close(std::move(end));
+  Stop();
+}
+
+absl::Status Prefetcher::Prepare(const BatchSource::Fill& fill, KeyDeduplicator* deduplicator,
+                                 PreparedBatch* prepared) const {
+  SLUICE_RETURN_IF_ERROR(fill(prepared));
+  if (context_.sparse() == nullptr) return absl::OkStatus();
   StageTimer timer(context_.stats, Stage::kDedup);
   const std::vector<uint64_t>& keys = prepared->batch.keys;
   prepared->row_index.resize(keys.size());
   deduplicator->Run(*context_.sparse(), keys.data(), keys.size(), &prepared->keys,
                     prepared->row_index.data());
+  return absl::OkStatus();
 }
 
 bool Prefetcher::Push(uint64_t place, BatchQueue::Item item) {
@@ -80,7 +90,8 @@ void Prefetcher::Run(uint32_t reader) {
     const BatchSource::Fill fill = Next(&place);
     if (!fill) return;
     std::shared_ptr<PreparedBatch> prepared = pool_.Take();
-    Prepare(fill, &deduplicator, prepared.get());
+    absl::Status status = Prepare(fill, &deduplicator, prepared.get());
+    if (!status.ok()) return Close(place, std::move(status));
     if (!Push(place, std::move(prepared))) return;
   }
 }

@@ -32,8 +32,10 @@ class Prefetcher {
   void Run(uint32_t reader);
   // The source's next batch, with its place in the order. Empty when there is none.
   BatchSource::Fill Next(uint64_t* place);
-  void Prepare(const BatchSource::Fill& fill, KeyDeduplicator* deduplicator,
-               PreparedBatch* prepared) const;
+  absl::Status Prepare(const BatchSource::Fill& fill, KeyDeduplicator* deduplicator,
+                       PreparedBatch* prepared) const;
+  // Ends the queue at `place` with `end`. The source has no batch for it, or it cannot be prepared.
+  void Close(uint64_t place, absl::Status end);
   // False: stop.
   bool Push(uint64_t place, BatchQueue::Item item);
   // Waits until all batches before `place` are in the queue. False: stop.

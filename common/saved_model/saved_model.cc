@@ -316,6 +316,11 @@ absl::Status CheckSizes(const std::string& dir, const Manifest& manifest, Env* e
     // Its name changes when the save is complete; ReadModelJob finds and checks it.
     if (IsJobFileName(file.name())) continue;
     const std::string path = absl::StrCat(dir, "/", file.name());
+    if (!IsShardFileName(file.name()) && !IsWorkerFileName(file.name())) {
+      return absl::DataLossError(absl::StrCat(path,
+                                              " is not a file of a save, but the manifest names "
+                                              "it; use another copy"));
+    }
     const absl::StatusOr<uint64_t> size = env->FileSize(path);
     if (!size.ok() && !absl::IsNotFound(size.status())) return size.status();
     if (size.ok() && *size == file.bytes()) continue;

@@ -76,7 +76,8 @@ void RemoveModel(const std::string& dir, Env* env);
 absl::StatusOr<Manifest> FinishModel(const std::string& dir, const JobConfig& job,
                                      Manifest manifest, Env* env, const std::string& save_id = "");
 
-// DATA_LOSS names the first file that does not exist with its size; the job's file is not checked.
+// DATA_LOSS names the first file that does not exist with its size, or whose name no save gives to
+// a shard or rank; nothing outside of DIR is looked at. The job's file is not checked.
 absl::Status CheckSizes(const std::string& dir, const Manifest& manifest, Env* env);
 
 // NOT_FOUND when DIR is not a model; the message says when it is an unfinished one. DATA_LOSS when

@@ -19,6 +19,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "common/base/clock.h"
@@ -148,6 +149,30 @@ absl::Status WriteAt(int fd, const std::string& file, uint64_t offset, const voi
   return absl::OkStatus();
 }
 
+// OK when nobody but this user and root can change the contents of the file.
+absl::Status CheckOnlyOwnerWrites(const struct stat& file) {
+  if (file.st_uid != geteuid() && file.st_uid != 0) {
+    return absl::PermissionDeniedError(absl::StrCat("it belongs to user ", file.st_uid,
+                                                    ", who can change it at any time; use a ",
+                                                    "data.cache_dir of your own"));
+  }
+  if ((file.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
+    return absl::PermissionDeniedError(absl::StrFormat(
+        "its mode, %04o, lets other users change it at any time", file.st_mode & 07777));
+  }
+  return absl::OkStatus();
+}
+
+// A file that would be refused later is not worth its space. Some file systems give all files one
+// owner or mode.
+absl::Status CheckWritten(int fd, const std::string& path) {
+  struct stat info;
+  if (fstat(fd, &info) != 0) return FileError(path, "read");
+  const absl::Status status = CheckOnlyOwnerWrites(info);
+  if (status.ok()) return status;
+  return absl::Status(status.code(), absl::StrCat("cannot use ", path, ": ", status.message()));
+}
+
 bool OneKeyASlot(const ExampleView& examples) {
   if (examples.key_offsets == nullptr) return true;
   const size_t n = examples.n * examples.num_slots;
@@ -198,6 +223,37 @@ int CreateIn(const Descriptor& folder, const std::string& name) {
   return unlinkat(folder.fd, name.c_str(), 0) == 0 ? create() : -1;
 }
 
+// Those who may write to the folder can remove and rename files, but not change one that passes
+// CheckOnlyOwnerWrites. So a group may write, as with umask 002, and so may everybody in a sticky
+// folder. FAILED_PRECONDITION says why the folder must not be used.
+absl::Status CheckFolder(const struct stat& folder) {
+  if (folder.st_uid != geteuid() && folder.st_uid != 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("it belongs to user ", folder.st_uid, "; use a data.cache_dir of your own"));
+  }
+  if ((folder.st_mode & S_IWOTH) != 0 && (folder.st_mode & S_ISVTX) == 0) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "its mode, %04o, lets all users replace its files; use a folder below it as "
+        "data.cache_dir, or chmod o-w",
+        folder.st_mode & 07777));
+  }
+  return absl::OkStatus();
+}
+
+// Opens a cache file and reads its header. INVALID_ARGUMENT, DATA_LOSS and PERMISSION_DENIED say
+// why it must not be used.
+absl::StatusOr<int> OpenCacheFile(const Descriptor& folder, const std::string& name,
+                                  const std::string& path, Header* header, struct stat* info) {
+  Descriptor file{OpenIn(folder, name, O_RDONLY)};
+  if (file.fd < 0 || fstat(file.fd, info) != 0) return FileError(path, "open");
+  if (!S_ISREG(info->st_mode) || info->st_size < static_cast<off_t>(kHeaderBytes))
+    return absl::DataLossError("it is truncated");
+  SLUICE_RETURN_IF_ERROR(CheckOnlyOwnerWrites(*info));
+  if (pread(file.fd, header, sizeof(*header), 0) != static_cast<ssize_t>(sizeof(*header)))
+    return FileError(path, "read");
+  return std::exchange(file.fd, -1);
+}
+
 bool HasMagic(const Descriptor& folder, const std::string& name) {
   const Descriptor file{OpenIn(folder, name, O_RDONLY)};
   char magic[sizeof(kMagic)];
@@ -237,15 +293,22 @@ std::vector<CacheFile> FilesOf(const Descriptor& dir) {
 }  // namespace
 
 struct ExampleCache::Mapped {
-  ~Mapped() { munmap(const_cast<char*>(base), bytes); }
-  const Header& header() const { return *reinterpret_cast<const Header*>(base); }
-  const char* at(SectionIndex section) const { return base + header().sections[section].offset; }
-  bool has(SectionIndex section) const { return header().sections[section].bytes > 0; }
+  Mapped() = default;
+  Mapped(const Mapped&) = delete;
+  Mapped& operator=(const Mapped&) = delete;
+  ~Mapped() {
+    if (base != nullptr) munmap(const_cast<char*>(base), bytes);
+  }
+  const char* at(SectionIndex section) const { return base + header.sections[section].offset; }
+  bool has(SectionIndex section) const { return header.sections[section].bytes > 0; }
+  std::string TextOf(SectionIndex section) const {
+    return std::string(at(section), header.sections[section].bytes);
+  }
 
   // Checks that the sections have the sizes that the header implies, and are inside the file. Bad
   // lines and summary may have any length.
   absl::Status CheckLayout() const {
-    const Header& h = header();
+    const Header& h = header;
     const uint64_t offsets = h.n * h.num_slots;
     if (h.n > bytes || h.num_numeric > bytes || h.num_slots > bytes || h.num_keys > bytes ||
         offsets > bytes) {
@@ -272,14 +335,14 @@ struct ExampleCache::Mapped {
 
   absl::Status CheckContents() const {
     for (int s = 0; s < kSections; ++s) {
-      const Section& section = header().sections[s];
+      const Section& section = header.sections[s];
       if (Crc32c(base + section.offset, section.bytes) != section.crc)
         return absl::DataLossError(absl::StrCat("the checksum of its section ", s, " is wrong"));
     }
     if (!has(kOffsets)) return absl::OkStatus();
     const uint32_t* const offsets = view().key_offsets;
-    const uint64_t n = header().n * header().num_slots;
-    if (offsets[0] != 0 || offsets[n] != header().num_keys ||
+    const uint64_t n = header.n * header.num_slots;
+    if (offsets[0] != 0 || offsets[n] != header.num_keys ||
         !std::is_sorted(offsets, offsets + n + 1))
       return absl::DataLossError("its key offsets are not ascending");
     return absl::OkStatus();
@@ -287,21 +350,23 @@ struct ExampleCache::Mapped {
 
   ExampleView view() const {
     ExampleView view;
-    view.n = header().n;
-    view.num_numeric = header().num_numeric;
-    view.num_slots = header().num_slots;
+    view.n = header.n;
+    view.num_numeric = header.num_numeric;
+    view.num_slots = header.num_slots;
     view.label = reinterpret_cast<const float*>(at(kLabel));
     if (has(kWeight)) view.weight = reinterpret_cast<const float*>(at(kWeight));
     view.numeric = reinterpret_cast<const float*>(at(kNumeric));
     if (has(kOffsets)) view.key_offsets = reinterpret_cast<const uint32_t*>(at(kOffsets));
     view.keys = reinterpret_cast<const uint64_t*>(at(kKeys));
+    view.num_keys = header.num_keys;
+    view.file = &path;
     return view;
   }
 
   void AddBadLines(BadLines* bad) const {
     BadLines own;
-    own.count = header().bad_lines;
-    const absl::string_view text(at(kBadLines), header().sections[kBadLines].bytes);
+    own.count = header.bad_lines;
+    const std::string text = TextOf(kBadLines);
     for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty()))
       own.first.emplace_back(line);
     bad->Merge(own);
@@ -309,12 +374,13 @@ struct ExampleCache::Mapped {
 
   bool AddSummaryTo(DataSummary* summary) const {
     DataSummary own;
-    if (!own.ParseFromArray(at(kSummary), static_cast<int>(header().sections[kSummary].bytes)))
-      return false;
+    if (!own.ParseFromString(TextOf(kSummary))) return false;
     AddSummary(own, summary);
     return true;
   }
 
+  std::string path;
+  Header header;  // a copy: the file's owner can change the mapped one
   const char* base = nullptr;
   size_t bytes = 0;
 };
@@ -333,9 +399,29 @@ std::string ExampleCache::NameOf(const DataPiece& piece, std::string* digest) co
 
 absl::StatusOr<int> ExampleCache::OpenFolder() const {
   const auto fd = options_.env->OpenFile(options_.dir, O_RDONLY | O_DIRECTORY);
-  if (fd.ok()) return fd;
-  return absl::Status(fd.status().code(), absl::StrCat("cannot open the folder ", options_.dir,
-                                                       ": ", fd.status().message()));
+  absl::Status status = fd.status();
+  if (fd.ok()) {
+    Descriptor folder{*fd};
+    struct stat info;
+    status = fstat(folder.fd, &info) == 0 ? CheckFolder(info) : absl::ErrnoToStatus(errno, "stat");
+    if (status.ok()) return std::exchange(folder.fd, -1);
+  }
+  return absl::Status(status.code(),
+                      absl::StrCat("cannot use the folder ", options_.dir, ": ", status.message()));
+}
+
+absl::Status ExampleCache::FolderStatus(const absl::Status& opened) {
+  // Store says why nothing is written. A cache that only reads needs no folder, but a user who has
+  // one should know why it is of no use.
+  if (!options_.write && absl::IsFailedPrecondition(opened)) {
+    bool first;
+    {
+      MutexLock lock(&mutex_);
+      first = !std::exchange(folder_logged_, true);
+    }
+    if (first) options_.log(absl::StrCat("cached data is not used: ", opened.message()));
+  }
+  return absl::NotFoundError(opened.message());
 }
 
 void ExampleCache::LogIgnored(const std::string& name, const absl::Status& why) {
@@ -353,25 +439,22 @@ void ExampleCache::LogIgnored(const std::string& name, const absl::Status& why) 
 absl::StatusOr<std::shared_ptr<const ExampleCache::Mapped>> ExampleCache::Map(
     const std::string& name, const std::string& digest, const FileIdentity& source) {
   const auto fd = OpenFolder();
-  if (!fd.ok()) return absl::NotFoundError(fd.status().message());  // Store says why
+  if (!fd.ok()) return FolderStatus(fd.status());
   const Descriptor folder{*fd};
-  const std::string file = absl::StrCat(options_.dir, "/", name);
-  const Descriptor opened{OpenIn(folder, name, O_RDONLY)};
-  if (opened.fd < 0) return FileError(file, "open");
-  struct stat info;
-  if (fstat(opened.fd, &info) != 0) return FileError(file, "open");
-  if (!S_ISREG(info.st_mode) || info.st_size < static_cast<off_t>(kHeaderBytes))
-    return absl::DataLossError("it is truncated");
   auto mapped = std::make_shared<Mapped>();
-  void* const base =
-      mmap(nullptr, info.st_size, PROT_READ, MAP_SHARED | MAP_POPULATE, opened.fd, 0);
-  if (base == MAP_FAILED) return FileError(file, "map");
-  mapped->base = static_cast<const char*>(base);
+  mapped->path = absl::StrCat(options_.dir, "/", name);
+  struct stat info;
+  SLUICE_ASSIGN_OR_RETURN(const int file,
+                          OpenCacheFile(folder, name, mapped->path, &mapped->header, &info));
+  const Descriptor opened{file};
   mapped->bytes = static_cast<size_t>(info.st_size);
-  const Header& header = mapped->header();
   SLUICE_RETURN_IF_ERROR(CheckHeader(
-      header, {digest, source, options_.num_numeric, options_.num_slots}, mapped->bytes));
+      mapped->header, {digest, source, options_.num_numeric, options_.num_slots}, mapped->bytes));
   SLUICE_RETURN_IF_ERROR(mapped->CheckLayout());
+  void* const base =
+      mmap(nullptr, mapped->bytes, PROT_READ, MAP_SHARED | MAP_POPULATE, opened.fd, 0);
+  if (base == MAP_FAILED) return FileError(mapped->path, "map");
+  mapped->base = static_cast<const char*>(base);
   const FileIdentity now{static_cast<uint64_t>(info.st_dev), static_cast<uint64_t>(info.st_ino),
                          static_cast<uint64_t>(info.st_size),
                          info.st_mtim.tv_sec * int64_t{1'000'000'000} + info.st_mtim.tv_nsec};
@@ -396,12 +479,13 @@ std::optional<uint64_t> ExampleCache::CountLines(const DataPiece& piece,
   const auto fd = OpenFolder();
   if (!fd.ok()) return std::nullopt;
   const Descriptor folder{*fd};
-  const Descriptor opened{OpenIn(folder, name, O_RDONLY)};
   struct stat info;
-  if (opened.fd < 0 || fstat(opened.fd, &info) != 0 || !S_ISREG(info.st_mode)) return std::nullopt;
   Header header{};
-  if (pread(opened.fd, &header, sizeof(header), 0) != static_cast<ssize_t>(sizeof(header)) ||
-      !CheckHeader(header, {digest, source, options_.num_numeric, options_.num_slots}, info.st_size)
+  const auto file =
+      OpenCacheFile(folder, name, absl::StrCat(options_.dir, "/", name), &header, &info);
+  if (!file.ok()) return std::nullopt;
+  const Descriptor opened{*file};
+  if (!CheckHeader(header, {digest, source, options_.num_numeric, options_.num_slots}, info.st_size)
            .ok()) {
     return std::nullopt;
   }
@@ -502,6 +586,7 @@ absl::Status ExampleCache::Write(const std::string& name, const std::string& dig
     status =
         WriteAt(out.fd, path, header.sections[s].offset, contents[s].first, contents[s].second);
   }
+  if (status.ok()) status = CheckWritten(out.fd, path);
   if (status.ok() && renameat(folder.fd, unfinished.c_str(), folder.fd, name.c_str()) != 0)
     status = FileError(path, "rename");
   if (!status.ok()) unlinkat(folder.fd, unfinished.c_str(), 0);

@@ -2,7 +2,19 @@
 //
 // Invariants: a cache file is used only when its checksums, its source (size, times of
 // modification and of change), its piece and the fingerprint of the features match. A file gets its
-// name only once it is complete. No error of the cache fails a job.
+// name only once it is complete. No error of the cache fails a job, unless the owner of a file
+// changes it while it is mapped.
+//
+// Safety:
+// - A file is not used when it belongs to another user than this one and root, or when its group or
+//   others may write to it.
+// - A folder is not used when it belongs to such a user, or when everybody may write to it and it
+// is
+//   not sticky. The group may write to it, as is usual with umask 002: it can remove and rename
+//   files, but not change them.
+// - The owner of a file can change it after its checksums were checked. Impossible offsets of keys
+//   then end the job (Batch::Append), and other values are trained. When the file is truncated, the
+//   kernel ends the process with SIGBUS.
 //
 // Format: little endian; a header of 4 KiB, then sections at multiples of 64 bytes, each with its
 // CRC-32C:
@@ -83,7 +95,9 @@ class ExampleCache {
   std::string NameOf(const DataPiece& piece, std::string* digest) const;
   // The caller closes it.
   absl::StatusOr<int> OpenFolder() const;
-  // INVALID_ARGUMENT or DATA_LOSS says why the file must not be used.
+  // The status of Map when the folder cannot be used. Logs the reason once, if Store will not.
+  absl::Status FolderStatus(const absl::Status& opened);
+  // INVALID_ARGUMENT, DATA_LOSS or PERMISSION_DENIED says why the file must not be used.
   absl::StatusOr<std::shared_ptr<const Mapped>> Map(const std::string& name,
                                                     const std::string& digest,
                                                     const FileIdentity& source);
@@ -99,6 +113,7 @@ class ExampleCache {
 
   Mutex mutex_;
   bool writes_ ABSL_GUARDED_BY(mutex_);
+  bool folder_logged_ ABSL_GUARDED_BY(mutex_) = false;
   int ignored_ ABSL_GUARDED_BY(mutex_) = 0;  // files found unusable; the first ones are logged
   uint64_t limit_ ABSL_GUARDED_BY(mutex_) = 0, used_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t stores_to_scan_ ABSL_GUARDED_BY(mutex_) = 0;  // left before the folder is scanned again

@@ -5,13 +5,17 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
+
+#include "absl/status/status.h"
 
 namespace sluice {
 
 class DataCounts;
 
-// A view of n examples in other memory, laid out as in a Batch.
+// A view of n examples in other memory, laid out as in a Batch. Arrays have the sizes below, but
+// their contents may change at any time when the memory is that of a mapped file.
 struct ExampleView {
   size_t n = 0;
   size_t num_numeric = 0;
@@ -20,7 +24,9 @@ struct ExampleView {
   const float* weight = nullptr;          // [n]; null: all are 1
   const float* numeric = nullptr;         // [n][num_numeric]
   const uint32_t* key_offsets = nullptr;  // [n * num_slots + 1]; null: one key per slot
-  const uint64_t* keys = nullptr;
+  const uint64_t* keys = nullptr;         // [num_keys]
+  size_t num_keys = 0;
+  const std::string* file = nullptr;  // the path of the mapped file; null: memory of this process
 };
 
 // n examples. A slot is a categorical, bucketed or crossed feature; an example has any number of
@@ -59,11 +65,16 @@ struct Batch {
             weight.data(),
             numeric.data(),
             key_offsets.data(),
-            keys.data()};
+            keys.data(),
+            keys.size()};
   }
-  // Appends example `i` of `from` (without its example_id, which becomes `id`).
-  void Append(const ExampleView& from, size_t i, uint64_t id);
-  void Append(const Batch& from, size_t i, uint64_t id) { Append(from.view(), i, id); }
+  // Appends example `i` of `from` (without its example_id, which becomes `id`). DATA_LOSS names the
+  // file when the offsets of its keys are impossible, since somebody has changed the file after it
+  // was checked; nothing is appended then.
+  absl::Status Append(const ExampleView& from, size_t i, uint64_t id);
+  absl::Status Append(const Batch& from, size_t i, uint64_t id) {
+    return Append(from.view(), i, id);
+  }
 };
 
 }  // namespace sluice

@@ -38,7 +38,8 @@ class CheckpointLifecycleTest : public testing::Test {
     cut.set_state(state);
     cut.set_step(step);
     if (state == HostedCut::FAILED) cut.set_error("disk full");
-    if (state == HostedCut::WRITTEN) cut.add_files()->set_name(absl::StrCat("p", pserver));
+    if (state == HostedCut::WRITTEN)
+      cut.add_files()->set_name(absl::StrCat("p-", pserver, ".shard"));
     c_.hosted_cuts_[c_.pservers_[pserver]] = cut;
   }
   void ReportWorker(uint32_t rank, uint64_t number, uint64_t step) {

@@ -45,7 +45,7 @@ class TaskCheckpointsTest : public JobCheckpointsTest {
     WorkerCut cut = Worker(rank, number, 3);
     cut.set_parked(parked);
     SavedFile* file = cut.mutable_state()->mutable_file();
-    file->set_name(absl::StrCat("worker-", rank));
+    file->set_name(WorkerFileName(rank, "0123456789abcdef"));
     file->set_bytes(7);
     return cut;
   }
@@ -366,7 +366,9 @@ TEST_F(GeoCheckpointsTest, RanksAreReleasedWhenAllCutsHaveBegunAndConfirmIt) {
   ASSERT_EQ(manifest->files_size(), 4);
   std::vector<std::string> names;
   for (const SavedFile& file : manifest->files()) names.push_back(file.name());
-  EXPECT_THAT(names, testing::UnorderedElementsAre("of-1", "of-1", "worker-0", "worker-1"));
+  EXPECT_THAT(names,
+              testing::UnorderedElementsAre("of-1.shard", "of-1.shard", "worker-0.0123456789abcdef",
+                                            "worker-1.0123456789abcdef"));
 }
 
 TEST_F(GeoCheckpointsTest, ARankThatContinuesEarlyVoidsTheCheckpoint) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
+#include "common/saved_model/saved_model.h"
 #include "scheduler/job_checkpoints.h"
 
 namespace sluice {
@@ -22,7 +23,7 @@ inline HostedCut Hosted(HostedCut::State state, uint64_t number, uint64_t step,
   if (state == HostedCut::FAILED) cut.set_error("no space left on the device");
   if (state == HostedCut::WRITTEN) {
     SavedFile* file = cut.add_files();
-    file->set_name(absl::StrCat("of-", number));
+    file->set_name(absl::StrCat("of-", number, ".shard"));
     file->set_bytes(100);
   }
   return cut;

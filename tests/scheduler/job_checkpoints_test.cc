@@ -316,6 +316,37 @@ TEST_F(JobCheckpointsTest, AManifestThatIsBeingWrittenOutlivesTheJob) {
   EXPECT_EQ(c.asked().number, 0u);
 }
 
+TEST_F(JobCheckpointsTest, NamesThatNoMemberGivesToItsFilesEndTheCheckpoint) {
+  const auto of_pserver = [](const std::string& name) {
+    HostedCut cut = Hosted(HostedCut::WRITTEN, 1, 10);
+    cut.add_files()->set_name(name);
+    return cut;
+  };
+  for (const std::string name : {"../../secret-0.shard", "/etc/passwd", "MANIFEST", ""}) {
+    SCOPED_TRACE(name);
+    WorkerCut own = Worker(0, 1, 10), dense = own;
+    own.mutable_state()->mutable_file()->set_name(name);
+    dense.mutable_state()->add_dense_files()->set_name(name);
+    JobCheckpoints of_rank = Make(10), of_dense = Make(10), of_shards = Make(10);
+    of_rank.TakeWorker(own, At(1));
+    of_dense.TakeWorker(dense, At(1));
+    of_shards.TakeHosted(1, of_pserver(name), At(1));
+    for (JobCheckpoints* c : {&of_rank, &of_dense, &of_shards}) {
+      EXPECT_EQ(c->status().failed(), 1u);
+      EXPECT_EQ(c->over(), 1u);
+    }
+    EXPECT_THAT(of_shards.OutcomeOf(1)->error, testing::HasSubstr("pserver 1"));
+  }
+  // A rank names its own file alone.
+  for (const uint32_t rank : {0, 1}) {
+    JobCheckpoints c = Make(10);
+    WorkerCut cut = Worker(0, 1, 10);
+    cut.mutable_state()->mutable_file()->set_name(WorkerFileName(rank, "0123456789abcdef"));
+    c.TakeWorker(cut, At(1));
+    EXPECT_EQ(c.status().failed(), rank);
+  }
+}
+
 TEST_F(JobCheckpointsTest, AResumedJobContinuesFromItsStep) {
   JobCheckpoints c = Make(10, 0, 0, 34);
   EXPECT_EQ(c.asked(), (JobCheckpoints::Asked{1, 40}));

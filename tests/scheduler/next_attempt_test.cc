@@ -382,7 +382,7 @@ class RollbackToCheckpointTest : public NextAttemptTest {
       hosted.set_checkpoint(number);
       hosted.set_state(HostedCut::WRITTEN);
       hosted.set_step(step);
-      hosted.add_files()->set_name(absl::StrCat("p", i));
+      hosted.add_files()->set_name(absl::StrCat("p-", i, ".shard"));
       c_.hosted_cuts_[c_.pservers_[i]] = hosted;
       WorkerCut cut;
       cut.set_job_id(job_);

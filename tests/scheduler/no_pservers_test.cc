@@ -39,7 +39,7 @@ class NoPserversTest : public testing::Test {
     cut.set_checkpoint(number);
     cut.set_step(step);
     cut.mutable_state()->mutable_train()->set_examples(30);
-    if (rank == 0) cut.mutable_state()->add_dense_files()->set_name("dense");
+    if (rank == 0) cut.mutable_state()->add_dense_files()->set_name("dense-0.shard");
     c_.worker_cuts_[c_.workers_[rank]] = cut;
     c_.PollAll();
   }
@@ -60,7 +60,7 @@ class NoPserversTest : public testing::Test {
     ASSERT_NE(order, nullptr);
     EXPECT_EQ(order->manifest.global_step(), 3u);
     ASSERT_EQ(order->manifest.files_size(), 1);
-    EXPECT_EQ(order->manifest.files(0).name(), "dense");
+    EXPECT_EQ(order->manifest.files(0).name(), "dense-0.shard");
     c_.core_.CheckpointWritten(job_, 1, absl::OkStatus(), "", c_.now_);
     c_.worker_cuts_.clear();
     c_.PollAll();

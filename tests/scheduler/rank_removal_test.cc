@@ -131,7 +131,7 @@ class RankRemovalTest : public testing::Test {
       cut.set_state(state);
       cut.set_step(step);
       if (state == HostedCut::FAILED) cut.set_error("no space left on device");
-      cut.add_files()->set_name(absl::StrCat("p", i));
+      cut.add_files()->set_name(absl::StrCat("p-", i, ".shard"));
       c_.hosted_cuts_[c_.pservers_[i]] = cut;
     }
     c_.PollAll();

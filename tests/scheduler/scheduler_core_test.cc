@@ -25,6 +25,15 @@ Phase StartTraining(FakeCluster* c, const std::string& job) {
   return c->Phase(job, 1, Indexed(50, 1))->phase();
 }
 
+GetRouteRequest RouteRequest(const WorkerAssignment& assigned) {
+  GetRouteRequest request;
+  request.set_job_id(assigned.job().job_id());
+  request.set_rank(assigned.rank());
+  request.set_incarnation(assigned.incarnation());
+  request.set_pass(assigned.pass());
+  return request;
+}
+
 TEST(SchedulerCoreTest, EachMemberGetsTheSecretOfItsPlaceAlone) {
   SchedulerCore::Options options = FakeCluster::Options(1, 2);
   options.pass_key = std::string(32, 'k');
@@ -71,6 +80,39 @@ TEST(SchedulerCoreTest, ACallOfAnEarlierLifeOfARankMayBeLateAndOneOfALaterLifeIs
   const absl::Status later = c.core_.NextTask(request, c.now_).status();
   EXPECT_TRUE(absl::IsAborted(later)) << later;
   EXPECT_EQ(CauseOf(later), RefusalReason::kPass);
+}
+
+TEST(SchedulerCoreTest, OnlyWorkersOfAJobLearnItsRoute) {
+  FakeCluster c(2, 4);
+  c.JoinAll(2, 4);
+  JobConfig config = FakeCluster::Config(-1, 2);
+  config.mutable_recovery()->set_max_losses(3);
+  const std::string job = c.Run(config);
+  const WorkerAssignment assigned = c.desired_[c.workers_[0]].assignment();
+  GetRouteRequest request;
+  request.set_job_id(job);
+  request.set_incarnation(assigned.incarnation());
+  EXPECT_TRUE(absl::IsPermissionDenied(c.core_.GetRoute(request).status()));
+  request.set_incarnation(assigned.incarnation() + 1);
+  EXPECT_TRUE(absl::IsAborted(c.core_.GetRoute(request).status())) << "as for a fenced rank";
+  request = RouteRequest(assigned);
+  request.set_rank(1);  // of another worker, with this one's pass
+  EXPECT_FALSE(c.core_.GetRoute(request).ok());
+
+  const GetRouteRequest own = RouteRequest(assigned);
+  const auto reply = c.core_.GetRoute(own);
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  EXPECT_EQ(reply->route().pservers_size(), 2);
+  // A rank that a loss has withdrawn may still look for its pservers.
+  MemberEndedRequest ended;
+  ended.set_role(ROLE_PSERVER);
+  ended.set_rank(0);
+  ended.set_pid(1);
+  ended.set_process_space("space");
+  ended.set_reason("its process was killed by signal 9");
+  c.core_.MemberEnded(ended, c.now_);
+  ASSERT_EQ(c.Status(job).state(), JOB_RECOVERING);
+  EXPECT_TRUE(c.core_.GetRoute(own).ok());
 }
 
 TEST(SchedulerCoreTest, ACallWithoutTheSecretOfItsMemberChangesNothing) {

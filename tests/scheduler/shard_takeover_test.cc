@@ -79,7 +79,15 @@ class ShardTakeoverTest : public testing::Test {
   const JobSpec& Hosted(uint32_t pserver) { return c_.desired_[c_.pservers_[pserver]].host(0); }
   Route RouteNow() {
     GetRouteRequest request;
+    // The newest life of a rank.
+    auto pass = c_.core_.passes().begin();
+    for (auto one = pass; one != c_.core_.passes().end(); ++one) {
+      if (std::get<2>(one->first) > std::get<2>(pass->first)) pass = one;
+    }
     request.set_job_id(job_);
+    request.set_rank(std::get<1>(pass->first));
+    request.set_incarnation(std::get<2>(pass->first));
+    request.set_pass(pass->second);
     return c_.core_.GetRoute(request)->route();
   }
   Recovery Counts() { return c_.Status(job_).recovery(); }

@@ -7,6 +7,7 @@
 #include <random>
 #include <vector>
 
+#include "server/no_room.h"
 #include "tests/common/base/fake_clock.h"
 
 namespace sluice {
@@ -164,6 +165,22 @@ TEST(RowStoreTest, RowsNeverMove) {
   EXPECT_EQ(store.weights(store.FindOrInsert(42, &created)), first);
   EXPECT_FALSE(created);
   EXPECT_GE(store.reserved_bytes(), store.size() * (24 + 48 * 4));
+}
+
+TEST(RowStoreTest, ARowBeyondTheMostIsRefusedAndChangesNothing) {
+  RowStore store(1, 0, ReadyPages::OfProcess());
+  store.set_most_rows_for_test(100);
+  bool created;
+  for (uint64_t key = 0; key < 100; ++key) store.FindOrInsert(key, &created);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_THROW(store.FindOrInsert(100, &created), NoRoom);
+    EXPECT_EQ(store.size(), 100u);
+    for (uint64_t key = 0; key < 100; ++key) EXPECT_EQ(store.FindOrInsert(key, &created), key);
+  }
+  const uint64_t refused = 100;
+  uint32_t row;
+  store.Find(&refused, 1, &row);
+  EXPECT_EQ(row, RowStore::kNoRow);
 }
 
 TEST(RowStoreTest, BytesCountRowsAndReservedBytesCountBlocksAndIndex) {

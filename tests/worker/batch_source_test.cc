@@ -183,7 +183,7 @@ TEST_F(BatchSourceTest, FillsMayRunLateAndInAnyOrder) {
   std::multiset<float> examples;
   for (size_t i = fills.size(); i-- > 0;) {
     PreparedBatch prepared;
-    fills[i](&prepared);
+    ASSERT_TRUE(fills[i](&prepared).ok());
     EXPECT_EQ(prepared.batch.task_id, i < 3 ? 1u : 2u);
     EXPECT_EQ(prepared.last_of_task, i == 2 || i == 4);
     examples.insert(prepared.batch.label.begin(), prepared.batch.label.end());

@@ -217,6 +217,16 @@ TEST(ClientOptionsTest, TakesIdentityTablesRouteAndLimitsFromTheAssignment) {
   EXPECT_EQ(options->tables[0]->name(), "dense");
 }
 
+TEST(RouteRequestTest, ShowsThePassOfItsRank) {
+  WorkerAssignment assignment = AssignmentWithATable();
+  assignment.set_pass("secret");
+  const GetRouteRequest request = RouteRequestOf(assignment);
+  EXPECT_EQ(request.job_id(), "job-7");
+  EXPECT_EQ(request.rank(), 2u);
+  EXPECT_EQ(request.incarnation(), 5u);
+  EXPECT_EQ(request.pass(), "secret");
+}
+
 TEST(ClientOptionsTest, JobSeedGivesTheInitialValues) {
   WorkerAssignment assignment = AssignmentWithATable();
   const auto a = ClientOptionsOf(assignment);

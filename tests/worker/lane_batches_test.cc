@@ -100,7 +100,7 @@ class LaneBatchesTest : public ::testing::Test {
         }
         EXPECT_EQ(own.batches[t].chunk, to.chunk);
         for (size_t i = 0; i < own.batches[t].n; ++i) {
-          to.Append(own.batches[t], i, own.batches[t].example_id[i]);
+          EXPECT_TRUE(to.Append(own.batches[t], i, own.batches[t].example_id[i]).ok());
         }
       }
     }
@@ -520,7 +520,7 @@ TEST_F(LaneBatchesTest, AnotherNumberOfRanksResumesAnEpochWithItsGlobalBatch) {
           ASSERT_TRUE(FillNext(&source, &prepared));
           EXPECT_EQ(prepared.batch.chunk, whole.batches[0].chunk);
           for (size_t i = 0; i < prepared.batch.n; ++i)
-            batch.Append(prepared.batch, i, prepared.batch.example_id[i]);
+            ASSERT_TRUE(batch.Append(prepared.batch, i, prepared.batch.example_id[i]).ok());
         }
         EXPECT_FALSE(FillNext(&source, &prepared));
       }
@@ -543,7 +543,7 @@ TEST_F(LaneBatchesTest, FillsMayRunLateAndInAnyOrder) {
   }
   for (size_t t = fills.size(); t-- > 0;) {
     PreparedBatch prepared;
-    fills[t](&prepared);
+    ASSERT_TRUE(fills[t](&prepared).ok());
     EXPECT_EQ(prepared.batch.label, in_order.batches[t].label);
   }
 }

@@ -98,7 +98,8 @@ inline bool FillNext(BatchSource* source, PreparedBatch* prepared) {
   const absl::StatusOr<BatchSource::Fill> fill = source->Next();
   EXPECT_TRUE(fill.ok()) << fill.status();
   if (!fill.ok() || !*fill) return false;
-  (*fill)(prepared);
+  const absl::Status filled = (*fill)(prepared);
+  EXPECT_TRUE(filled.ok()) << filled;
   return true;
 }
 

@@ -25,7 +25,7 @@ class NumberedSource : public BatchSource {
       if (!end_.ok()) return end_;
       return Fill();
     }
-    return Fill([this, i](PreparedBatch* prepared) {
+    return Fill([this, i](PreparedBatch* prepared) -> absl::Status {
       const int running = ++running_;
       for (int most = most_; running > most && !most_.compare_exchange_weak(most, running);) {
       }
@@ -34,14 +34,18 @@ class NumberedSource : public BatchSource {
       prepared->batch.task_id = i;
       prepared->batch.keys = {i, i + 1, i};
       --running_;
+      return i == damaged_ ? absl::DataLossError("damaged") : absl::OkStatus();
     });
   }
   uint64_t dropped() const override { return 0; }
+  // The fill of this batch fails.
+  void Damage(uint64_t batch) { damaged_ = batch; }
   int most() const { return most_; }
 
  private:
   const uint64_t batches_;
   const absl::Status end_;
+  uint64_t damaged_ = UINT64_MAX;
   uint64_t next_ = 0;
   std::atomic<bool> inside_{false};
   std::atomic<int> running_{0}, most_{0};
@@ -90,6 +94,20 @@ TEST_P(PrefetcherTest, ErrorComesAfterAllBatchesBeforeIt) {
   Prefetcher prefetcher(context_, &source);
   for (int i = 0; i < 7; ++i) ASSERT_TRUE(prefetcher.queue()->Pop().ok()) << i;
   EXPECT_EQ(prefetcher.queue()->Pop().status().code(), absl::StatusCode::kDataLoss);
+}
+
+TEST_P(PrefetcherTest, ABatchThatCannotBeFilledEndsTheQueueInItsPlace) {
+  for (const uint64_t damaged : {0, 1, 7, 19}) {
+    NumberedSource source(20, absl::OkStatus());
+    source.Damage(damaged);
+    Prefetcher prefetcher(context_, &source);
+    for (uint64_t i = 0; i < damaged; ++i) {
+      const auto item = prefetcher.queue()->Pop();
+      ASSERT_TRUE(item.ok() && *item != nullptr);
+      EXPECT_EQ((*item)->batch.task_id, i);
+    }
+    EXPECT_EQ(prefetcher.queue()->Pop().status().code(), absl::StatusCode::kDataLoss);
+  }
 }
 
 TEST_P(PrefetcherTest, StopsAtOnceInAnyState) {

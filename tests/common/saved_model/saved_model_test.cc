@@ -404,6 +404,23 @@ TEST_F(SavedModelTest, AManifestCannotLeadOutOfItsFolder) {
   }
 }
 
+TEST_F(SavedModelTest, SizesAreCheckedOnlyOfFilesOfASave) {
+  Manifest manifest = Save();
+  EXPECT_TRUE(CheckSizes(dir_, manifest, Env::Real()).ok());
+  ASSERT_TRUE(Env::Real()->WriteFile(root_ + "/other-0.shard", {"12345"}).ok());
+  ASSERT_TRUE(Env::Real()->WriteFile(dir_ + "/other", {"12345"}).ok());
+  SavedFile* const file = manifest.add_files();
+  file->set_bytes(5);
+  for (const std::string name : {"../other-0.shard", "other", "./other", ""}) {
+    file->set_name(name);
+    const absl::Status status = CheckSizes(dir_, manifest, Env::Real());
+    EXPECT_TRUE(absl::IsDataLoss(status)) << name << ": " << status;
+  }
+  ASSERT_TRUE(Env::Real()->WriteFile(dir_ + "/other-0.shard", {"12345"}).ok());
+  file->set_name("other-0.shard");
+  EXPECT_TRUE(CheckSizes(dir_, manifest, Env::Real()).ok());
+}
+
 TEST_F(SavedModelTest, AnUnknownTableIsNotFound) {
   const Manifest manifest = Save(1);
   const auto status = VisitShards(dir_, manifest, "other", Env::Real(),

@@ -82,7 +82,8 @@ class ExampleCacheTest : public ::testing::Test {
     EXPECT_TRUE(examples.ok()) << examples.status();
     read.cached = examples->owner != nullptr;
     read.batch = EmptyBatch(*schema);
-    for (uint64_t i = 0; i < examples->view.n; ++i) read.batch.Append(examples->view, i, i);
+    for (uint64_t i = 0; i < examples->view.n; ++i)
+      EXPECT_TRUE(read.batch.Append(examples->view, i, i).ok());
     return read;
   }
   Read ReadPiece(const DataPiece& piece) { return ReadWith(Cache().get(), piece); }
@@ -452,6 +453,90 @@ TEST_F(ExampleCacheTest, WhatHasTheNameOfAnUnfinishedFileLosesItUnchanged) {
   EXPECT_FALSE(ReadAll().cached);
   EXPECT_THAT(Files(), ElementsAre(unfinished));
   close(fd);
+}
+
+TEST_F(ExampleCacheTest, FilesThatOtherUsersCanChangeAreMadeAgain) {
+  const Read whole = ReadAll();
+  const std::string file = OnlyFile();
+  const auto expect_refused = [&] {
+    EXPECT_EQ(Cache()->CountLines({source_}, *IdentifyFile(source_)), std::nullopt);
+    log_.clear();
+    const Read read = ReadAll();
+    EXPECT_FALSE(read.cached);
+    ExpectSame(whole, read);
+    EXPECT_THAT(log_, ElementsAre(HasSubstr(file)));
+    EXPECT_TRUE(ReadAll().cached);
+  };
+  for (const mode_t mode : {0664, 0646, 0620, 0666}) {
+    ASSERT_EQ(chmod(file.c_str(), mode), 0);
+    expect_refused();
+  }
+  if (geteuid() != 0) return;  // only root can give a file away
+  ASSERT_EQ(chown(file.c_str(), 12345, getegid()), 0);
+  expect_refused();
+}
+
+TEST_F(ExampleCacheTest, OnlyTheGroupMayWriteToTheFolderUnlessItIsSticky) {
+  ReadAll();
+  const std::string dir = folder_.Path("out/data_cache");
+  const auto expect_used = [&](bool used, bool writes) {
+    job_.mutable_data()->clear_cache();
+    if (writes) job_.mutable_data()->set_cache(true);
+    log_.clear();
+    const auto cache = Cache();
+    for (int i = 0; i < 2; ++i) EXPECT_EQ(ReadWith(cache.get(), {source_}).cached, used);
+    EXPECT_THAT(log_, SizeIs(used ? 0 : 1));
+  };
+  for (const bool writes : {false, true}) {
+    for (const mode_t mode : {0700, 0755, 0775, 02775, 01777, 0777, 0757}) {
+      SCOPED_TRACE(mode);
+      ASSERT_EQ(chmod(dir.c_str(), mode), 0);
+      expect_used((mode & S_IWOTH) == 0 || (mode & S_ISVTX) != 0, writes);
+    }
+    ASSERT_EQ(chmod(dir.c_str(), 0755), 0);
+  }
+  if (geteuid() != 0) return;
+  ASSERT_EQ(chown(dir.c_str(), 12345, getegid()), 0);
+  for (const bool writes : {false, true}) expect_used(false, writes);
+}
+
+TEST_F(ExampleCacheTest, AMappedFileThatIsChangedIsNeverReadOutOfBounds) {
+  const Read whole = ReadAll();
+  const std::string file = OnlyFile();
+  const auto schema = SchemaForTest(job_);
+  const auto data = DataSource::Create(job_.data(), schema);
+  const auto cache = Cache();
+  Batch scratch, batch = EmptyBatch(*schema);
+  BadLines bad;
+  const auto examples = ReadExamples(**data, *schema, cache.get(), {source_}, &scratch, &bad);
+  ASSERT_TRUE(examples.ok()) << examples.status();
+  ASSERT_NE(examples->owner, nullptr);
+  const ExampleView& view = examples->view;
+  ASSERT_NE(view.key_offsets, nullptr);
+
+  // The header has an offset, a size and a checksum of each section from byte 152 on.
+  constexpr off_t kSections = 152, kSectionBytes = 24;
+  const int fd = open(file.c_str(), O_RDWR);
+  ASSERT_GE(fd, 0);
+  off_t offsets = 0;
+  ASSERT_EQ(pread(fd, &offsets, 8, kSections + 3 * kSectionBytes), 8);
+  const uint64_t far = uint64_t{1} << 46;
+  for (int s = 0; s < 7; ++s) ASSERT_EQ(pwrite(fd, &far, 8, kSections + s * kSectionBytes), 8);
+  for (size_t i = 0; i < view.n; ++i) ASSERT_TRUE(batch.Append(view, i, i).ok());
+  EXPECT_EQ(batch.keys, whole.batch.keys);
+
+  std::vector<uint32_t> wrong(view.n * view.num_slots + 1);
+  for (size_t i = 0; i < wrong.size(); ++i) wrong[i] = static_cast<uint32_t>(0xE0000000 + 2 * i);
+  const ssize_t bytes = static_cast<ssize_t>(4 * wrong.size());
+  ASSERT_EQ(pwrite(fd, wrong.data(), static_cast<size_t>(bytes), offsets), bytes);
+  close(fd);
+  batch = EmptyBatch(*schema);
+  for (size_t i = 0; i < view.n; ++i) {
+    const absl::Status status = batch.Append(view, i, i);
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+    EXPECT_THAT(std::string(status.message()), HasSubstr(file));
+  }
+  EXPECT_EQ(batch.n, 0u);
 }
 
 TEST_F(ExampleCacheTest, LinksUnderItsNamesAreNotFollowed) {

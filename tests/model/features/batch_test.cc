@@ -25,8 +25,8 @@ TEST(BatchTest, AppendCopiesOneExampleWithItsKeys) {
   const Batch from = TwoExamples();
   Batch to;
   to.Reset(1, 2);
-  to.Append(from, 1, 77);
-  to.Append(from, 0, 78);
+  ASSERT_TRUE(to.Append(from, 1, 77).ok());
+  ASSERT_TRUE(to.Append(from, 0, 78).ok());
   EXPECT_EQ(to.n, 2u);
   EXPECT_THAT(to.label, ElementsAre(0, 1));
   EXPECT_THAT(to.weight, ElementsAre(3, 1));
@@ -43,10 +43,36 @@ TEST(BatchTest, AppendWorksWithoutSlotsAndWithoutNumbers) {
   from.label = {1};
   from.weight = {2};
   to.Reset(0, 0);
-  to.Append(from, 0, 5);
+  ASSERT_TRUE(to.Append(from, 0, 5).ok());
   EXPECT_EQ(to.n, 1u);
   EXPECT_THAT(to.key_offsets, ElementsAre(0));
   EXPECT_TRUE(to.keys.empty());
+}
+
+TEST(BatchTest, ImpossibleOffsetsOfAMappedFileAreRefusedAndChangeNothing) {
+  const Batch whole = TwoExamples();
+  const std::string file = "/cache/a.examples";
+  const std::vector<std::vector<uint32_t>> offsets = {{0, 1, 5},           // past the last key
+                                                      {2, 1, 3},           // falls at once
+                                                      {0, 3, 2},           // falls
+                                                      {0, 3000000000, 2},  // and so far
+                                                      {3000000000, 3000000001, 3000000002},
+                                                      {4, 4, 5}};
+  for (const std::vector<uint32_t>& own : offsets) {
+    ExampleView view = whole.view();
+    view.key_offsets = own.data();
+    view.file = &file;
+    Batch to;
+    to.Reset(1, 2);
+    ASSERT_TRUE(to.Append(whole, 1, 77).ok());
+    const absl::Status status = to.Append(view, 0, 78);
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+    EXPECT_THAT(std::string(status.message()), testing::HasSubstr(file));
+    EXPECT_EQ(to.n, 1u);
+    EXPECT_THAT(to.label, ElementsAre(0));
+    EXPECT_THAT(to.keys, ElementsAre(20, 21, 22));
+    EXPECT_THAT(to.key_offsets, ElementsAre(0, 1, 3));
+  }
 }
 
 TEST(BatchTest, ResetEmptiesEverything) {

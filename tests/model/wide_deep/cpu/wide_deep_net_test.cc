@@ -163,7 +163,7 @@ TestStep Cut(const TestStep& from, size_t begin, size_t n) {
   TestStep step;
   step.batch.Reset(from.batch.num_numeric, from.batch.num_slots);
   for (size_t i = begin; i < begin + n; ++i)
-    step.batch.Append(from.batch, i, from.batch.example_id[i]);
+    EXPECT_TRUE(step.batch.Append(from.batch, i, from.batch.example_id[i]).ok());
   const size_t first_key = from.batch.key_offsets[begin * from.batch.num_slots];
   step.row_index.assign(from.row_index.begin() + first_key,
                         from.row_index.begin() + first_key + step.batch.keys.size());
