@@ -173,7 +173,8 @@ class CollectiveHostsTest(NamespaceHostsTest):
         thread = threading.Thread(target=lambda: self.net.call("b", bother))
         thread.start()
         try:
-            for attempt in range(5):
+            # A busy machine misses the moment in about half of the attempts.
+            for attempt in range(25):
                 result, _ = self.submit("a", "bothered%d" % attempt, *self.flags(2))
                 self.assertEqual(result["model_digest"], expected["model_digest"])
                 if connected:
