@@ -281,13 +281,13 @@ void ClientCore::ApplyRoute(const Route& route, After* after) {
   loop_.Wake();
 }
 
-void ClientCore::AddLink(const std::string& address) {
+void ClientCore::AddLink(const PserverAddress& to) {
   PserverLink::Options link;
   link.transport = options_.transport;
   link.clock = options_.clock;
   link.listener = this;
   link.index = static_cast<uint32_t>(links_.size());
-  link.address = address;
+  link.to = to;
   link.hello.set_protocol(kDataProtocol);
   link.hello.set_job_id(options_.job_id);
   link.hello.set_rank(options_.rank);

@@ -89,7 +89,7 @@ class ClientCore : public PserverLink::Listener {
   absl::Time OpenStreamsAndFetchRoute();
   void FetchRoute(uint64_t generation);
   void ApplyRoute(const Route& route, After* after) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void AddLink(const std::string& address) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void AddLink(const PserverAddress& to) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void WantRoute() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Call when a pserver cannot be reached or is slow: another process may have taken over its
   // shards.

@@ -94,8 +94,7 @@ void PserverLink::Connect(uint64_t connection, uint64_t generation, const Hello&
   StreamCallbacks callbacks;
   callbacks.on_message = [this, connection](Message m) { OnMessage(connection, std::move(m)); };
   callbacks.on_closed = [this, connection](absl::Status s) { OnClosed(connection, s); };
-  std::unique_ptr<Stream> stream =
-      options_.transport->Connect(options_.address, std::move(callbacks));
+  std::unique_ptr<Stream> stream = options_.transport->Connect(options_.to, std::move(callbacks));
   FrameHeader header;
   header.set_request_id(kHelloId);
   header.set_generation(generation);

@@ -40,14 +40,14 @@ class PserverLink {
     Clock* clock = nullptr;
     Listener* listener = nullptr;
     uint32_t index = 0;  // passed to the listener
-    std::string address;
+    PserverAddress to;
     Hello hello;
   };
   explicit PserverLink(Options options) : options_(std::move(options)) {}
   // REQUIRES: Shutdown was called, or the link never connected.
   ~PserverLink() = default;
 
-  const std::string& address() const { return options_.address; }
+  const std::string& address() const { return options_.to.address; }
   bool open() const;
 
   // Queues a message after the earlier ones; drops it when the link is not open. Cheap: may be

@@ -30,7 +30,7 @@ RouteMap::Change RouteMap::Apply(const Route& route) {
     const uint32_t pserver =
         route.tables(index_->table_of(flat).id()).owner(index_->shard_of(flat));
     if (link_of[pserver] == ShardIndex::kNone) {
-      link_of[pserver] = LinkTo(route.pservers(pserver));
+      link_of[pserver] = LinkTo(PserverAt(route, pserver));
       links_[link_of[pserver]].pserver = pserver;
     }
     change.moved[flat] = owners_[flat] != link_of[pserver];
@@ -50,11 +50,11 @@ bool RouteMap::vacant(uint32_t link) const {
          std::find(vacant.begin(), vacant.end(), links_[link].pserver) != vacant.end();
 }
 
-uint32_t RouteMap::LinkTo(const std::string& address) {
+uint32_t RouteMap::LinkTo(const PserverAddress& to) {
   for (uint32_t link = 0; link < links_.size(); ++link) {
-    if (links_[link].address == address) return link;
+    if (links_[link].to == to) return link;
   }
-  links_.push_back({address});
+  links_.push_back({to});
   return static_cast<uint32_t>(links_.size() - 1);
 }
 
@@ -62,7 +62,7 @@ std::string RouteMap::Name(uint32_t link) const {
   const Link& named = links_[link];
   return absl::StrCat("pserver ",
                       named.pserver == ShardIndex::kNone ? "?" : absl::StrCat(named.pserver),
-                      " at ", named.address);
+                      " at ", named.to.address);
 }
 
 }  // namespace sluice

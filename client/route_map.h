@@ -1,9 +1,9 @@
 // Maps each shard to the link that serves it, according to the latest route.
 //
-// A link is a number for one pserver address; the owner opens a stream for each. A route names
-// pservers by rank; Apply resolves ranks to addresses and links, so a process that takes over a
-// rank at another address gets its own link. Links are added and never removed: a link's
-// number stays valid for the client's life.
+// A link is a number for one pserver at one address; the owner opens a stream for each. A route
+// names pservers by index; Apply resolves them to addresses and links, so a process that takes over
+// at another address gets its own link. Links are added and never removed: a link's number stays
+// valid for the client's life.
 //
 // Thread safety: guarded by the owner's lock.
 #pragma once
@@ -14,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "client/shard_index.h"
+#include "common/transport/pserver_address.h"
 #include "proto/scheduler.pb.h"
 
 namespace sluice {
@@ -40,7 +41,7 @@ class RouteMap {
   uint64_t applied() const { return applied_; }  // calls of Apply
 
   uint32_t links() const { return static_cast<uint32_t>(links_.size()); }
-  const std::string& address(uint32_t link) const { return links_[link].address; }
+  const PserverAddress& address(uint32_t link) const { return links_[link].to; }
   // True when the present route has a shard at this link.
   bool in_use(uint32_t link) const { return links_[link].pserver != ShardIndex::kNone; }
   // True when the present route says that the link's pserver is lost.
@@ -53,10 +54,10 @@ class RouteMap {
 
  private:
   struct Link {
-    std::string address;
-    uint32_t pserver = ShardIndex::kNone;  // its rank in the present route
+    PserverAddress to;
+    uint32_t pserver = ShardIndex::kNone;  // its index in the present route
   };
-  uint32_t LinkTo(const std::string& address);
+  uint32_t LinkTo(const PserverAddress& to);
 
   const ShardIndex* const index_;
   Route route_;

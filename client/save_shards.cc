@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/table/placement.h"
 
 namespace sluice {
 namespace {
@@ -14,19 +15,19 @@ namespace {
 // Writing a model may take longer than a pull.
 constexpr absl::Duration kSaveTimeout = absl::Minutes(10);
 
-absl::StatusOr<SaveShardsReply> SaveAt(Transport* transport, const std::string& address,
+absl::StatusOr<SaveShardsReply> SaveAt(Transport* transport, const PserverAddress& to,
                                        const SaveShardsRequest& request) {
-  auto answer = transport->Call(address, "/sluice.Pserver/SaveShards", request.SerializeAsString(),
-                                kSaveTimeout);
+  auto answer =
+      transport->Call(to, "/sluice.Pserver/SaveShards", request.SerializeAsString(), kSaveTimeout);
   if (!answer.ok()) {
     return absl::Status(answer.status().code(),
-                        absl::StrCat("pserver at ", address, " cannot save its shards in ",
+                        absl::StrCat("pserver at ", to.address, " cannot save its shards in ",
                                      request.directory(), ": ", answer.status().message()));
   }
   SaveShardsReply reply;
   if (!reply.ParseFromString(*answer)) {
     return absl::InternalError(
-        absl::StrCat("pserver at ", address, " answered SaveShards with malformed bytes"));
+        absl::StrCat("pserver at ", to.address, " answered SaveShards with malformed bytes"));
   }
   return reply;
 }
@@ -46,7 +47,7 @@ absl::StatusOr<std::vector<SavedFile>> SaveShardsOnce(Transport* transport, cons
   std::vector<std::thread> threads;
   for (size_t i = 0; i < owners.size(); ++i) {
     threads.emplace_back(
-        [&, i] { replies[i] = SaveAt(transport, route.pservers(owners[i]), request); });
+        [&, i] { replies[i] = SaveAt(transport, PserverAt(route, owners[i]), request); });
   }
   for (std::thread& thread : threads) thread.join();
   std::vector<SavedFile> files;

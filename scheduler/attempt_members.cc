@@ -28,6 +28,7 @@ absl::Status AttemptMembers::Begin(Job* job, absl::Time now) {
   SLUICE_RETURN_IF_ERROR(options_.place(addresses, &job->spec));
   Route* const route = job->spec.mutable_route();
   route->set_generation(std::max(route->generation(), generation + 1));
+  route->mutable_pserver_ranks()->Assign(job->pservers.ranks.begin(), job->pservers.ranks.end());
   SLUICE_RETURN_IF_ERROR(AssignFollowers(job));
   job->pservers.members = std::move(pservers);
   job->ranks.slots.clear();

@@ -110,12 +110,15 @@ absl::Status SchedulerServer::Init() {
   SLUICE_ASSIGN_OR_RETURN(confined_, ConfinedEnv(options_.identity, options_.env));
   SchedulerLoop::Options loop;
   loop.core = CoreOptions(options_);
+  const auto connections = ConnectionBounds::For(loop.core.worker_num, loop.core.pserver_num,
+                                                 options_.identity.cluster.limits());
   SLUICE_RETURN_IF_ERROR(StartAdmin());
   SLUICE_RETURN_IF_ERROR(TakeOver(&loop));
   StartLoop(std::move(loop));
   const Identity& identity = options_.identity;
-  SLUICE_ASSIGN_OR_RETURN(listener_, SchedulerListener::Start(identity.bind, identity.credentials,
-                                                              intake_.get(), options_.audit));
+  SLUICE_ASSIGN_OR_RETURN(
+      listener_, SchedulerListener::Start(identity.bind, identity.credentials, intake_.get(),
+                                          options_.audit, connections));
   SLUICE_ASSIGN_OR_RETURN(
       Address address,
       ParseAddress(identity.advertise.empty() ? identity.bind : identity.advertise));

@@ -356,10 +356,10 @@ class Service {
 class GrpcListener : public SchedulerListener {
  public:
   GrpcListener(const std::string& bind, const GrpcCredentials& credentials, RequestIntake* intake,
-               AuditLog* audit)
+               AuditLog* audit, const ConnectionBounds& connections)
       : intake_(intake),
         service_(credentials, intake, audit),
-        server_(OptionsFor(bind, credentials, audit), nullptr) {
+        server_(OptionsFor(bind, credentials, audit, connections), nullptr) {
     service_.ServeOn(&server_);
   }
   ~GrpcListener() override { Stop(); }
@@ -373,11 +373,13 @@ class GrpcListener : public SchedulerListener {
 
  private:
   static GrpcStreamServer::Options OptionsFor(const std::string& bind,
-                                              const GrpcCredentials& credentials, AuditLog* audit) {
+                                              const GrpcCredentials& credentials, AuditLog* audit,
+                                              const ConnectionBounds& connections) {
     GrpcStreamServer::Options options;
     options.bind_address = bind;
     options.credentials = credentials;
     options.audit = audit;
+    options.connections = connections;
     options.threads = 4;
     options.unary_threads = kSubmissionThreads;
     options.max_waiting_unary = kMaxWaitingSubmissions;
@@ -398,8 +400,8 @@ class GrpcListener : public SchedulerListener {
 
 absl::StatusOr<std::unique_ptr<SchedulerListener>> SchedulerListener::Start(
     const std::string& bind, const GrpcCredentials& credentials, RequestIntake* intake,
-    AuditLog* audit) {
-  auto listener = std::make_unique<GrpcListener>(bind, credentials, intake, audit);
+    AuditLog* audit, const ConnectionBounds& connections) {
+  auto listener = std::make_unique<GrpcListener>(bind, credentials, intake, audit, connections);
   const absl::Status status = listener->Listen();
   if (!status.ok()) return status;
   return std::unique_ptr<SchedulerListener>(std::move(listener));

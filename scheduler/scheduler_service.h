@@ -13,6 +13,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/security/audit_log.h"
+#include "common/security/connection_places.h"
 #include "common/security/grpc_credentials.h"
 #include "scheduler/request_intake.h"
 
@@ -29,10 +30,11 @@ class SchedulerListener {
 
   // `intake` and `audit` outlive the listener. Callers whose certificate does not allow a call get
   // PERMISSION_DENIED. `audit` gets their calls and the orders of operators; it may be null.
-  // UNAVAILABLE when the address is in use or not of this host.
+  // `connections`: how many may be open. UNAVAILABLE when the address is in use or not of this
+  // host.
   static absl::StatusOr<std::unique_ptr<SchedulerListener>> Start(
       const std::string& bind, const GrpcCredentials& credentials, RequestIntake* intake,
-      AuditLog* audit);
+      AuditLog* audit, const ConnectionBounds& connections = ConnectionBounds());
 };
 
 }  // namespace sluice

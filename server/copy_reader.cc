@@ -107,8 +107,9 @@ absl::Status CopyReader::Read() {
     if (options_.progress->copies_are_void()) return absl::OkStatus();
     if (options_.progress->cancelled()) return absl::CancelledError("the job was dropped");
     if (absl::IsResourceExhausted(status) || absl::IsInvalidArgument(status)) {
-      return absl::Status(status.code(), absl::StrCat("cannot read the copies of shards at ",
-                                                      options_.follower, ": ", status.message()));
+      return absl::Status(status.code(),
+                          absl::StrCat("cannot read the copies of shards at ",
+                                       options_.follower.address, ": ", status.message()));
     }
     MutexLock lock(&mutex);
     never.WaitFor(&mutex, 2 * kLook);

@@ -23,7 +23,7 @@ class CopyReader {
  public:
   struct Options {
     Transport* transport = nullptr;  // outlives the reader
-    std::string follower;            // address
+    PserverAddress follower;
     std::string job_id;
     uint64_t instance = 0;
     std::string pass;                  // of `pserver` (JobPasses)

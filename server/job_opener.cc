@@ -189,11 +189,11 @@ absl::Status CheckMemory(const JobSpec& spec, const TableLayouts& layouts, int64
 
 // REQUIRES: ReadsCopies. The spec need not have passed CheckMembers: a job is also described before
 // it is opened.
-std::string FollowerAddress(const JobSpec& spec, const std::string& address) {
+PserverAddress FollowerOf(const JobSpec& spec, const std::string& address) {
   const uint32_t follower = spec.follower(static_cast<int>(OwnerIndex(spec.route(), address)));
   if (follower >= static_cast<uint32_t>(spec.route().pservers_size()))
     return absl::StrCat("pserver ", follower, ", which is not in the route");
-  return spec.route().pservers(static_cast<int>(follower));
+  return PserverAt(spec.route(), follower);
 }
 
 absl::Status InitialModelError(const absl::Status& status) {
@@ -258,7 +258,7 @@ bool HasTablesToLoad(const JobSpec& spec, const std::string& address) {
 
 std::string SourceOfTables(const JobSpec& spec, const std::string& address) {
   if (ReadsCopies(spec, address)) {
-    return absl::StrCat("the copies of the lost shards at ", FollowerAddress(spec, address));
+    return absl::StrCat("the copies of the lost shards at ", FollowerOf(spec, address).address);
   }
   if (FromOwnCheckpoint(spec)) return absl::StrCat("checkpoint ", spec.takeover().checkpoint());
   if (!spec.has_restore()) return absl::StrCat("initial_model ", spec.config().initial_model());
@@ -322,7 +322,7 @@ absl::StatusOr<OpenedJob> OpenJob(const JobSpec& spec, const std::string& addres
   if (ReadsCopies(spec, address)) {
     CopyReader::Options options;
     options.transport = resources.replica_transport;
-    options.follower = FollowerAddress(spec, address);
+    options.follower = FollowerOf(spec, address);
     options.job_id = spec.job_id();
     options.instance = spec.instance();
     options.pserver = static_cast<uint32_t>(OwnerIndex(spec.route(), address));

@@ -152,6 +152,8 @@ absl::Status PserverDaemon::StartDataPort() {
   port.audit = options_.audit;
   port.log = options_.log;
   port.threads = options_.threads;
+  port.connections = ConnectionBounds::For(
+      identity.cluster.worker_num(), static_cast<size_t>(identity.cluster.pservers_size()), limits);
   if (limits.has_max_message_mib()) {
     port.max_message_bytes = static_cast<size_t>(limits.max_message_mib()) << 20;
   }

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/printable.h"
 #include "common/base/status_macros.h"
+#include "common/table/placement.h"
 #include "common/wire/frame.h"
 #include "server/seed_stream.h"
 
@@ -39,7 +40,8 @@ void Replicator::TakeSpec(const JobSpec& spec, int64_t self) {
     MutexLock lock(&mutex_);
     self_ = self;
     generation_ = spec.route().generation();
-    address_ = has_follower ? spec.route().pservers(static_cast<int>(follower)) : "";
+    follower_ =
+        has_follower ? PserverAt(spec.route(), static_cast<uint32_t>(follower)) : PserverAddress();
     gate_.Assign(has_follower);
     if (!has_follower) {
       ++assignments_;
@@ -246,12 +248,12 @@ absl::Status Replicator::Seed(const std::shared_ptr<Session>& session) {
   hello->set_job_id(options_.job_id);
   hello->set_instance(options_.instance);
   hello->set_pass(options_.pass);
-  std::string address;
+  PserverAddress to;
   {
     MutexLock lock(&mutex_);
     hello->set_pserver(static_cast<uint32_t>(self_));
     hello->set_generation(generation_);
-    address = address_;
+    to = follower_;
   }
   uint64_t all = 0;
   for (const auto& shard : shards_) all += shard->bytes();
@@ -259,13 +261,13 @@ absl::Status Replicator::Seed(const std::shared_ptr<Session>& session) {
     MutexLock lock(&mutex_);
     all_bytes_ = all;
   }
-  if (address.empty()) return absl::CancelledError("the route names no follower any more");
+  if (to.address.empty()) return absl::CancelledError("the route names no follower any more");
   StreamCallbacks callbacks;
   const uint64_t number = session->number;
   callbacks.on_message = [this, number](Message message) { OnMessage(number, std::move(message)); };
   callbacks.on_closed = [this, number](absl::Status status) { OnClosed(number, status); };
   // Nobody pumps before the first image has begun: the log is empty until then.
-  session->stream = options_.transport->Connect(address, std::move(callbacks));
+  session->stream = options_.transport->Connect(to, std::move(callbacks));
   session->stream->Send(EncodeReplica(header, {}));
   // Before the first image: changes must not be set aside for a follower that does not answer.
   SLUICE_RETURN_IF_ERROR(AwaitImages(*session, 0, 0));
@@ -385,7 +387,7 @@ absl::Status Replicator::Watch(const Session& session) {
     const absl::Time now = options_.clock->Now();
     if (session.log->end() <= gate_.confirmed()) heard_ = now;
     if (IsSilent(now)) {
-      return absl::DeadlineExceededError(absl::StrCat("the follower at ", address_,
+      return absl::DeadlineExceededError(absl::StrCat("the follower at ", follower_.address,
                                                       " has confirmed nothing for ",
                                                       absl::FormatDuration(options_.patience)));
     }
@@ -409,9 +411,9 @@ void Replicator::OnMessage(uint64_t number, Message message) {
     }
     const ReplicaHeader& header = decoded->header;
     if (header.code() != 0) {
-      broken_ = absl::Status(
-          static_cast<absl::StatusCode>(header.code()),
-          absl::StrCat("the follower at ", address_, " says: ", Printable(header.message())));
+      broken_ = absl::Status(static_cast<absl::StatusCode>(header.code()),
+                             absl::StrCat("the follower at ", follower_.address,
+                                          " says: ", Printable(header.message())));
       return changed_.NotifyAll();
     }
     log = session_->log;
@@ -433,8 +435,8 @@ void Replicator::OnClosed(uint64_t number, const absl::Status& status) {
   MutexLock lock(&mutex_);
   if (session_ == nullptr || session_->number != number) return;
   if (broken_.ok()) {
-    broken_ = absl::UnavailableError(
-        absl::StrCat("the stream to the follower at ", address_, " is over: ", status.message()));
+    broken_ = absl::UnavailableError(absl::StrCat(
+        "the stream to the follower at ", follower_.address, " is over: ", status.message()));
   }
   changed_.NotifyAll();
 }

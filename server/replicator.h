@@ -160,7 +160,7 @@ class Replicator {
   int64_t self_ ABSL_GUARDED_BY(mutex_) = -1;
   uint64_t generation_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t assignments_ ABSL_GUARDED_BY(mutex_) = 0;          // ended by routes without a follower
-  std::string address_ ABSL_GUARDED_BY(mutex_);               // of the follower; empty: none
+  PserverAddress follower_ ABSL_GUARDED_BY(mutex_);           // without an address: none
   std::shared_ptr<Session> session_ ABSL_GUARDED_BY(mutex_);  // or null
   absl::Status broken_ ABSL_GUARDED_BY(mutex_);               // why the present stream is over
   bool answered_ ABSL_GUARDED_BY(mutex_) = false;             // by the follower, on this stream

@@ -21,10 +21,11 @@ namespace {
 
 namespace tls = grpc::experimental;
 
-// Accepts certificates of one role. gRPC has checked the chain before.
+// Accepts certificates of one role, and of one rank when that is known and the certificate names
+// one. gRPC has checked the chain before.
 class RoleVerifier : public tls::ExternalCertificateVerifier {
  public:
-  explicit RoleVerifier(PeerRole role) : role_(role) {}
+  RoleVerifier(PeerRole role, std::optional<uint32_t> rank) : role_(role), rank_(rank) {}
 
   bool Verify(tls::TlsCustomVerificationCheckRequest* request, std::function<void(grpc::Status)>,
               grpc::Status* status) override {
@@ -38,6 +39,10 @@ class RoleVerifier : public tls::ExternalCertificateVerifier {
     } else if (peer->role != role_) {
       refused = absl::StrCat("the certificate of the server is one for ", peer->ToString(),
                              ", not for a ", PeerRoleName(role_));
+    } else if (rank_.has_value() && !CheckPeer(*peer, role_, *rank_).ok()) {
+      refused =
+          absl::StrCat("the certificate of the server is one for ", peer->ToString(), ", not for ",
+                       PeerRoleName(role_), " ", *rank_, ", which should serve there");
     }
     if (!refused.empty()) *status = grpc::Status(grpc::StatusCode::UNAUTHENTICATED, refused);
     return true;  // decided at once
@@ -46,6 +51,7 @@ class RoleVerifier : public tls::ExternalCertificateVerifier {
 
  private:
   const PeerRole role_;
+  const std::optional<uint32_t> rank_;
 };
 
 unsigned SecondsOf(absl::Duration reload_every) {
@@ -75,13 +81,15 @@ std::shared_ptr<grpc::ServerCredentials> GrpcCredentials::ForServer() const {
   return tls::TlsServerCredentials(options);
 }
 
-std::shared_ptr<grpc::ChannelCredentials> GrpcCredentials::ForClientOf(PeerRole server) const {
+std::shared_ptr<grpc::ChannelCredentials> GrpcCredentials::ForClientOf(
+    PeerRole server, std::optional<uint32_t> rank) const {
   if (!tls()) return grpc::InsecureChannelCredentials();
   tls::TlsChannelCredentialsOptions options;
   options.set_certificate_provider(provider_);
   options.watch_root_certs();
   options.watch_identity_key_cert_pairs();
-  options.set_certificate_verifier(tls::ExternalCertificateVerifier::Create<RoleVerifier>(server));
+  options.set_certificate_verifier(
+      tls::ExternalCertificateVerifier::Create<RoleVerifier>(server, rank));
   options.set_check_call_host(false);
   return tls::TlsCredentials(options);
 }

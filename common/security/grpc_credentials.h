@@ -2,8 +2,9 @@
 //
 // With TLS, both sides show a certificate that the cluster's CA has signed. The server checks the
 // caller's role for each method (PeerVerifier, CheckAccess). A client refuses a server whose
-// certificate is not one of the role that it has called. Host names are not compared: a certificate
-// stands for a role, on whatever host or address it runs.
+// certificate is not one of the role that it has called, or names another rank than the one that it
+// has called. Host names are not compared: a certificate stands for a role, or for one rank of it,
+// on whatever host or address it runs.
 //
 // A service that is not one of the cluster, such as etcd, has no role. Its certificate must be for
 // the host that was called, and signed by the CA that was given for this service.
@@ -13,7 +14,9 @@
 // Thread safety: immutable once it is shared.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -43,8 +46,10 @@ class GrpcCredentials {
   // Whom this process's certificate was for when it was read first. Not verified without TLS.
   const PeerIdentity& self() const { return self_; }
   std::shared_ptr<grpc::ServerCredentials> ForServer() const;
-  // For connections to servers of this role.
-  std::shared_ptr<grpc::ChannelCredentials> ForClientOf(PeerRole server) const;
+  // For connections to servers of this role. With a rank, a certificate that names a rank must name
+  // this one; one without a rank is for all.
+  std::shared_ptr<grpc::ChannelCredentials> ForClientOf(
+      PeerRole server, std::optional<uint32_t> rank = std::nullopt) const;
 
   // On loopback without TLS, servers then serve, and clients call, every user (ServerGuard).
   void ServeAnyLocalUser() { serves_any_local_user_ = true; }

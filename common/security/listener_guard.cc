@@ -1,7 +1,9 @@
 #include "common/security/listener_guard.h"
 
+#include <algorithm>
 #include <map>
 #include <utility>
+#include <vector>
 
 #include "common/base/mutex.h"
 #include "common/security/accept_reserve.h"
@@ -27,31 +29,32 @@ class GuardedListeners {
     return listeners;
   }
 
-  // Each socket begins to listen here, so a descriptor that is used again has no old guard.
-  void Note(int listener, const std::shared_ptr<State>& guard) {
+  // Each socket begins to listen here, so a descriptor that is used again has no old guards.
+  void Note(int listener) {
     MutexLock lock(&mutex_);
-    if (guard == nullptr) {
+    if (guards_of_thread == nullptr) {
       guards_.erase(listener);
-    } else {
-      guards_[listener] = guard;
-      ++guard->listeners;
+      return;
+    }
+    Guards& guards = guards_[listener];
+    guards.clear();
+    for (const Nested* one = guards_of_thread; one != nullptr; one = one->outer) {
+      guards.push_back(one->guard);
+      ++one->guard->listeners;
     }
   }
 
   bool Admits(int listener, int connection, const sockaddr_storage& peer) {
-    std::shared_ptr<State> guard;
+    Guards guards;
     {
       MutexLock lock(&mutex_);
       const auto found = guards_.find(listener);
       if (found == guards_.end()) return true;
-      guard = found->second;
-      if (guard->ended) return false;
-      ++guard->running;
+      guards = found->second;
     }
-    const bool admitted = guard->check(connection, peer);
-    MutexLock lock(&mutex_);
-    if (--guard->running == 0) ended_.NotifyAll();
-    return admitted;
+    return std::all_of(guards.begin(), guards.end(), [&](const std::shared_ptr<State>& guard) {
+      return Admits(guard.get(), connection, peer);
+    });
   }
 
   void End(State* guard) {
@@ -65,17 +68,34 @@ class GuardedListeners {
     return guard.listeners;
   }
 
-  // The guard of the listeners that this thread opens; null: they have none.
-  static thread_local const std::shared_ptr<State>* guard_of_thread;
+  // The guards of the listeners that this thread opens, from the innermost one on.
+  struct Nested {
+    const std::shared_ptr<State>& guard;
+    const Nested* outer;
+  };
+  static thread_local const Nested* guards_of_thread;
 
  private:
+  using Guards = std::vector<std::shared_ptr<State>>;
+
+  bool Admits(State* guard, int connection, const sockaddr_storage& peer) {
+    {
+      MutexLock lock(&mutex_);
+      if (guard->ended) return false;
+      ++guard->running;
+    }
+    const bool admitted = guard->check(connection, peer);
+    MutexLock lock(&mutex_);
+    if (--guard->running == 0) ended_.NotifyAll();
+    return admitted;
+  }
+
   Mutex mutex_;
   CondVar ended_;
-  std::map<int, std::shared_ptr<State>> guards_ ABSL_GUARDED_BY(mutex_);  // by descriptor
+  std::map<int, Guards> guards_ ABSL_GUARDED_BY(mutex_);  // by descriptor
 };
 
-thread_local const std::shared_ptr<ListenerGuard::State>* GuardedListeners::guard_of_thread =
-    nullptr;
+thread_local const GuardedListeners::Nested* GuardedListeners::guards_of_thread = nullptr;
 
 ListenerGuard::ListenerGuard(Check check) : state_(new State{std::move(check)}) {
   // The program must have the accept that asks the guard.
@@ -86,16 +106,14 @@ ListenerGuard::~ListenerGuard() { GuardedListeners::OfProcess().End(state_.get()
 
 int ListenerGuard::Guard(const std::function<void()>& start) {
   const int before = GuardedListeners::OfProcess().Count(*state_);
-  GuardedListeners::guard_of_thread = &state_;
+  const GuardedListeners::Nested nested = {state_, GuardedListeners::guards_of_thread};
+  GuardedListeners::guards_of_thread = &nested;
   start();
-  GuardedListeners::guard_of_thread = nullptr;
+  GuardedListeners::guards_of_thread = nested.outer;
   return GuardedListeners::OfProcess().Count(*state_) - before;
 }
 
-void ListenerGuard::NoteListener(int socket) {
-  const auto* const guard = GuardedListeners::guard_of_thread;
-  GuardedListeners::OfProcess().Note(socket, guard != nullptr ? *guard : nullptr);
-}
+void ListenerGuard::NoteListener(int socket) { GuardedListeners::OfProcess().Note(socket); }
 
 bool ListenerGuard::Admits(int listener, int connection, const sockaddr_storage& peer) {
   return GuardedListeners::OfProcess().Admits(listener, connection, peer);

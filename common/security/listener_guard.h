@@ -2,11 +2,12 @@
 //
 // A server's library makes its listeners itself and does not show them. But accept_reserve.h
 // defines listen, accept and accept4 for the whole process, and they call the functions at the end
-// of the class. A listener belongs to the guard whose Guard runs on the thread that calls listen,
-// from its first connection on. Connections that the check of the guard refuses are closed, and
-// accept takes the next one.
+// of the class. A listener belongs to the guards whose Guard runs on the thread that calls listen,
+// from its first connection on. Connections that the check of a guard refuses are closed, and
+// accept takes the next one. When calls of Guard are nested, the guard of the innermost one checks
+// first.
 //
-// A listener that outlives its guard admits nobody.
+// A listener that outlives one of its guards admits nobody.
 //
 // Thread safety: safe from any thread. The check runs on the threads that accept, several at once.
 #pragma once
@@ -35,7 +36,7 @@ class ListenerGuard {
 
   // A socket begins to listen.
   static void NoteListener(int socket);
-  // Whether the guard of the listener, if it has one, admits the connection.
+  // Whether all guards of the listener admit the connection.
   static bool Admits(int listener, int connection, const sockaddr_storage& peer);
 
  private:

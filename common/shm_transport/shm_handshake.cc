@@ -31,13 +31,13 @@ absl::Status AtSocket(const absl::Status& status) {
   return absl::Status(gone ? absl::StatusCode::kAborted : status.code(), status.message());
 }
 
-absl::StatusOr<ShmLink> TryOnce(Transport* control, const std::string& address,
+absl::StatusOr<ShmLink> TryOnce(Transport* control, const PserverAddress& to,
                                 const std::string& request, absl::Duration timeout) {
   SLUICE_ASSIGN_OR_RETURN(const std::string answer,
-                          control->Call(address, kOpenSharedMemoryMethod, request, timeout));
+                          control->Call(to, kOpenSharedMemoryMethod, request, timeout));
   OpenSharedMemoryReply reply;
   if (!reply.ParseFromString(answer) || !IsRingSize(reply.ring_bytes())) {
-    return absl::DataLossError(absl::StrCat(address,
+    return absl::DataLossError(absl::StrCat(to.address,
                                             " offers shared memory of an impossible size (",
                                             reply.ring_bytes(), " bytes a ring)"));
   }
@@ -68,17 +68,17 @@ std::string BootId() {
   return id;
 }
 
-absl::StatusOr<ShmLink> OpenShmLink(Transport* control, const std::string& address,
+absl::StatusOr<ShmLink> OpenShmLink(Transport* control, const PserverAddress& to,
                                     const std::string& boot_id, absl::Duration timeout) {
   OpenSharedMemoryRequest request;
   request.set_protocol(kShmProtocol);
   request.set_boot_id(boot_id);
   const std::string bytes = request.SerializeAsString();
-  absl::StatusOr<ShmLink> link = TryOnce(control, address, bytes, timeout);
+  absl::StatusOr<ShmLink> link = TryOnce(control, to, bytes, timeout);
   // A pserver that died after its answer looks as if its socket were in another namespace. The
   // second call tells the two apart, and finds its successor.
   if (absl::IsNotFound(link.status()) || absl::IsAborted(link.status()))
-    link = TryOnce(control, address, bytes, timeout);
+    link = TryOnce(control, to, bytes, timeout);
   return link;
 }
 

@@ -45,7 +45,7 @@ std::string BootId();
 // The client's side. `control` makes the call.
 // UNAVAILABLE: the pserver cannot be reached. Every other error says why the two cannot share
 // memory now; those of the call have its code.
-absl::StatusOr<ShmLink> OpenShmLink(Transport* control, const std::string& address,
+absl::StatusOr<ShmLink> OpenShmLink(Transport* control, const PserverAddress& to,
                                     const std::string& boot_id, absl::Duration timeout);
 
 // The server's side: maps the memory of the first packet. `token` is set when the packet has one.

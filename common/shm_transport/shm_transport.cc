@@ -71,12 +71,12 @@ class ShmTransport::ClientStream : public Stream {
   // The part that the connecting thread may hold longer than the client holds the stream.
   class State {
    public:
-    State(std::string address, StreamCallbacks callbacks, size_t max_queued_bytes)
-        : address_(std::move(address)),
+    State(PserverAddress to, StreamCallbacks callbacks, size_t max_queued_bytes)
+        : to_(std::move(to)),
           max_queued_bytes_(max_queued_bytes),
           callbacks_(std::move(callbacks)) {}
 
-    const std::string& address() const { return address_; }
+    const PserverAddress& to() const { return to_; }
 
     void Send(Message message) {
       Stream* stream;
@@ -94,8 +94,8 @@ class ShmTransport::ClientStream : public Stream {
         }
       }
       if (overflow) {
-        End(absl::ResourceExhaustedError(absl::StrCat("more than ", max_queued_bytes_,
-                                                      " bytes wait for the stream to ", address_)));
+        End(absl::ResourceExhaustedError(absl::StrCat(
+            "more than ", max_queued_bytes_, " bytes wait for the stream to ", to_.address)));
       } else if (stream != nullptr) {
         stream->Send(std::move(message));
       }
@@ -157,7 +157,7 @@ class ShmTransport::ClientStream : public Stream {
 
     // The client destroys its stream.
     void Drop() {
-      End(absl::CancelledError(absl::StrCat("stream to ", address_, ": the client dropped it")));
+      End(absl::CancelledError(absl::StrCat("stream to ", to_.address, ": the client dropped it")));
       std::unique_ptr<Stream> stream;
       {
         MutexLock lock(&mutex_);
@@ -169,7 +169,7 @@ class ShmTransport::ClientStream : public Stream {
    private:
     enum class Phase { kConnecting, kOpening, kOpen };
 
-    const std::string address_;
+    const PserverAddress to_;
     const size_t max_queued_bytes_;
     StreamCallbacks callbacks_;  // of whoever ends or opens the stream
     Mutex mutex_;
@@ -221,9 +221,9 @@ class ShmTransport::Impl {
     for (const auto& thread : threads_) thread->Stop();
   }
 
-  std::unique_ptr<Stream> Connect(const std::string& address, StreamCallbacks callbacks) {
-    auto state = std::make_shared<ClientStream::State>(address, std::move(callbacks),
-                                                       options_.max_queued_bytes);
+  std::unique_ptr<Stream> Connect(const PserverAddress& to, StreamCallbacks callbacks) {
+    auto state =
+        std::make_shared<ClientStream::State>(to, std::move(callbacks), options_.max_queued_bytes);
     auto over = std::make_shared<std::atomic<bool>>(false);
     std::thread thread([this, state, over] {
       ConnectNow(state.get());
@@ -239,9 +239,9 @@ class ShmTransport::Impl {
     return std::make_unique<ClientStream>(std::move(state));
   }
 
-  absl::StatusOr<std::string> Call(const std::string& address, const std::string& method,
+  absl::StatusOr<std::string> Call(const PserverAddress& to, const std::string& method,
                                    const std::string& request, absl::Duration timeout) {
-    return options_.control->Call(address, method, request, timeout);
+    return options_.control->Call(to, method, request, timeout);
   }
 
   size_t queued_bytes() const { return host_->queued()->bytes(); }
@@ -259,9 +259,9 @@ class ShmTransport::Impl {
   };
 
   void ConnectNow(ClientStream::State* state) {
-    const std::string& address = state->address();
+    const std::string& address = state->to().address;
     absl::StatusOr<ShmLink> link =
-        OpenShmLink(options_.control, address, boot_id_, options_.connect_timeout);
+        OpenShmLink(options_.control, state->to(), boot_id_, options_.connect_timeout);
     const bool may_pass = RefusalMayPass(address, link.status());
     if (link.ok()) {
       Say(address, absl::OkStatus());
@@ -294,7 +294,7 @@ class ShmTransport::Impl {
     }
     Say(address, link.status());
     state->Open([&](StreamCallbacks callbacks) {
-      return options_.fallback->Connect(address, std::move(callbacks));
+      return options_.fallback->Connect(state->to(), std::move(callbacks));
     });
   }
 
@@ -339,14 +339,12 @@ class ShmTransport::Impl {
 ShmTransport::ShmTransport(Options options) : impl_(std::make_unique<Impl>(std::move(options))) {}
 ShmTransport::~ShmTransport() = default;
 
-std::unique_ptr<Stream> ShmTransport::Connect(const std::string& address,
-                                              StreamCallbacks callbacks) {
-  return impl_->Connect(address, std::move(callbacks));
+std::unique_ptr<Stream> ShmTransport::Connect(const PserverAddress& to, StreamCallbacks callbacks) {
+  return impl_->Connect(to, std::move(callbacks));
 }
-absl::StatusOr<std::string> ShmTransport::Call(const std::string& address,
-                                               const std::string& method,
+absl::StatusOr<std::string> ShmTransport::Call(const PserverAddress& to, const std::string& method,
                                                const std::string& request, absl::Duration timeout) {
-  return impl_->Call(address, method, request, timeout);
+  return impl_->Call(to, method, request, timeout);
 }
 size_t ShmTransport::queued_bytes() const { return impl_->queued_bytes(); }
 int ShmTransport::open_streams() const { return impl_->open_streams(); }

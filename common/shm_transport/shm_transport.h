@@ -44,9 +44,9 @@ class ShmTransport : public Transport {
   explicit ShmTransport(Options options);
   ~ShmTransport() override;
 
-  std::unique_ptr<Stream> Connect(const std::string& address, StreamCallbacks callbacks) override;
+  std::unique_ptr<Stream> Connect(const PserverAddress& to, StreamCallbacks callbacks) override;
   // Goes to `control`.
-  absl::StatusOr<std::string> Call(const std::string& address, const std::string& method,
+  absl::StatusOr<std::string> Call(const PserverAddress& to, const std::string& method,
                                    const std::string& request, absl::Duration timeout) override;
 
   // The bytes of the streams through shared memory that Send has accepted and that are not yet in a

@@ -10,6 +10,13 @@
 
 namespace sluice {
 
+PserverAddress PserverAt(const Route& route, uint32_t index) {
+  const int at = static_cast<int>(index);
+  PserverAddress pserver(route.pservers(at));
+  if (at < route.pserver_ranks_size()) pserver.rank = route.pserver_ranks(at);
+  return pserver;
+}
+
 Route PlaceShards(const TableLayouts& tables, const std::vector<std::string>& pservers,
                   uint64_t generation) {
   Route route;

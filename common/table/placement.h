@@ -7,9 +7,13 @@
 
 #include "absl/status/status.h"
 #include "common/table/table_layout.h"
+#include "common/transport/pserver_address.h"
 #include "proto/scheduler.pb.h"
 
 namespace sluice {
+
+// The pserver of this index in the route.
+PserverAddress PserverAt(const Route& route, uint32_t index);
 
 // Places every shard of `tables`. The result depends on the arguments alone.
 //

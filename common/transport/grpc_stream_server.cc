@@ -21,6 +21,7 @@
 #include "common/base/status_macros.h"
 #include "common/base/task_threads.h"
 #include "common/security/access_rules.h"
+#include "common/security/connection_gate.h"
 #include "common/security/handshake_watch.h"
 #include "common/security/local_user_gate.h"
 #include "common/security/peer_verifier.h"
@@ -74,7 +75,8 @@ class GrpcStreamServer::Impl {
         unary_calls_(CallTable(options_)),
         verifier_(options_.credentials),
         gate_({options_.bind_address, options_.credentials.tls(),
-               options_.credentials.serves_any_local_user(), options_.audit}) {
+               options_.credentials.serves_any_local_user(), options_.audit}),
+        connections_(options_.connections, options_.audit) {
     if (factory) streaming_[kExchangeMethod] = std::move(factory);
     host_.streams = streams_;
     host_.first_message_timeout = options_.first_message_timeout;
@@ -120,9 +122,13 @@ class GrpcStreamServer::Impl {
     for (int i = 0; i < std::max(1, options_.threads); ++i) {
       queues_.push_back(builder.AddCompletionQueue());
     }
-    const absl::Status guarded = gate_.Start([&] {
-      server_ = builder.BuildAndStart();
-      return server_ != nullptr;
+    absl::Status guarded;
+    // The gate for users is the inner one: connections of others must not take a place.
+    connections_.Guard([&] {
+      guarded = gate_.Start([&] {
+        server_ = builder.BuildAndStart();
+        return server_ != nullptr;
+      });
     });
     if (!guarded.ok() || server_ == nullptr || port_ == 0) {
       if (server_ != nullptr) server_->Shutdown();
@@ -164,6 +170,7 @@ class GrpcStreamServer::Impl {
   }
 
   int open_streams() { return streams_->CountOf(this); }
+  size_t open_connections() const { return connections_.open(); }
   size_t queued_bytes() const { return streams_->queued()->bytes(); }
 
  private:
@@ -228,6 +235,7 @@ class GrpcStreamServer::Impl {
     if (!refusal.ok()) {
       Audit(call->method(), peer, PeerAddress(call->peer()), refusal);
     } else {  // the table reports its refusals itself
+      connections_.Called(peer->address);
       refusal = Admit(is_stream ? streams_ : unary_calls_, call, CallerOf(peer, peer->address));
     }
     RequestNext(call->queue_number());
@@ -320,7 +328,8 @@ class GrpcStreamServer::Impl {
   int port_ = 0;
   const PeerVerifier verifier_;
   grpc::AsyncGenericService service_;
-  LocalUserGate gate_;  // outlives the server
+  LocalUserGate gate_;  // both outlive the server
+  ConnectionGate connections_;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<HandshakeWatch> failed_handshakes_;  // null: without TLS or an audit log
   std::vector<std::unique_ptr<grpc::ServerCompletionQueue>> queues_;
@@ -363,6 +372,7 @@ absl::Status GrpcStreamServer::Start() { return impl_->Start(); }
 int GrpcStreamServer::port() const { return impl_->port(); }
 void GrpcStreamServer::Shutdown() { impl_->Shutdown(); }
 int GrpcStreamServer::open_streams() const { return impl_->open_streams(); }
+size_t GrpcStreamServer::open_connections() const { return impl_->open_connections(); }
 size_t GrpcStreamServer::queued_bytes() const { return impl_->queued_bytes(); }
 
 }  // namespace sluice

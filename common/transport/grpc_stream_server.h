@@ -8,8 +8,8 @@
 // its role are checked first. A unary request that is longer than its method allows is dropped
 // unparsed. Open unary calls are bounded as streams are (stream_admission.h).
 //
-// Thread safety: one thread. open_streams, queued_bytes, and Send and Close of a handler's stream
-// are safe from any thread. Shutdown must not run in a handler.
+// Thread safety: one thread. open_streams, open_connections, queued_bytes, and Send and Close of a
+// handler's stream are safe from any thread. Shutdown must not run in a handler.
 //
 // Memory: see grpc_convert.h.
 #pragma once
@@ -20,6 +20,7 @@
 #include <string>
 
 #include "common/security/audit_log.h"
+#include "common/security/connection_places.h"
 #include "common/security/grpc_credentials.h"
 #include "common/transport/served_streams.h"
 #include "common/transport/transport.h"
@@ -56,6 +57,8 @@ class GrpcStreamServer {
     // The streams of this process, which share their bounds with those of other servers. Null: this
     // server has a table of its own, with the default bounds.
     std::shared_ptr<ServedStreams> streams;
+    // Open connections. Beyond them, those without a call make room (connection_gate.h).
+    ConnectionBounds connections;
     // About the most that gRPC holds of what all clients have sent (connection_bounds.h).
     size_t max_received_bytes = size_t{16} << 30;
     // Further unary calls that would have to wait for a thread, of all callers and of one peer, are
@@ -106,6 +109,8 @@ class GrpcStreamServer {
 
   // The number of open streams of this server.
   int open_streams() const;
+  // Open connections, without those that were ended to make room.
+  size_t open_connections() const;
   // The bytes that Send has accepted and that are not yet sent or lost, of all Options.streams.
   size_t queued_bytes() const;
 

@@ -275,9 +275,7 @@ struct Way {
 
 class GrpcTransport::Impl {
  public:
-  explicit Impl(Options options)
-      : options_(std::move(options)),
-        channel_credentials_(options_.credentials.ForClientOf(PeerRole::kPserver)) {
+  explicit Impl(Options options) : options_(std::move(options)) {
     for (int i = 0; i < std::max(1, options_.threads); ++i) {
       queues_.push_back(std::make_unique<grpc::CompletionQueue>());
       threads_.emplace_back([queue = queues_.back().get()] { RunGrpcEvents(queue); });
@@ -290,23 +288,23 @@ class GrpcTransport::Impl {
     for (std::thread& thread : threads_) thread.join();
   }
 
-  std::unique_ptr<Stream> Connect(const std::string& address, StreamCallbacks callbacks) {
-    Way* const way = WayTo(address);
+  std::unique_ptr<Stream> Connect(const PserverAddress& to, StreamCallbacks callbacks) {
+    Way* const way = WayTo(to);
     std::shared_ptr<grpc::Channel> channel = way->channel.Get();
     callbacks.on_closed = [this, way, channel,
                            then = std::move(callbacks.on_closed)](absl::Status status) {
       then(absl::IsUnavailable(status) ? NoAnswer(way, channel, status) : std::move(status));
     };
-    auto call = std::make_unique<ClientCall>(address, std::move(callbacks),
+    auto call = std::make_unique<ClientCall>(to.address, std::move(callbacks),
                                              options_.max_queued_bytes, &queued_bytes_);
     grpc::CompletionQueue* queue = queues_[next_queue_++ % queues_.size()].get();
     call->Start(channel, options_.method, queue);
     return std::make_unique<ClientStream>(std::move(call));
   }
 
-  absl::StatusOr<std::string> Call(const std::string& address, const std::string& method,
+  absl::StatusOr<std::string> Call(const PserverAddress& to, const std::string& method,
                                    const std::string& request, absl::Duration timeout) {
-    Way* const way = WayTo(address);
+    Way* const way = WayTo(to);
     const std::shared_ptr<grpc::Channel> channel = way->channel.Get();
     grpc::GenericStub stub(channel);
     grpc::ClientContext context;
@@ -324,7 +322,7 @@ class GrpcTransport::Impl {
     queue.Shutdown();
     while (queue.Next(&event, &ok)) {
     }
-    const std::string what = absl::StrCat(method, " of ", address);
+    const std::string what = absl::StrCat(method, " of ", to.address);
     if (!status.ok()) {
       absl::Status error = FromGrpcStatus(status);
       if (absl::IsUnavailable(error)) error = NoAnswer(way, channel, error);
@@ -351,25 +349,25 @@ class GrpcTransport::Impl {
     return way->guard.Explain(error);
   }
 
-  // The way to an address, which lives as long as this transport.
-  Way* WayTo(const std::string& address) {
+  // The way to a pserver, which lives as long as this transport.
+  Way* WayTo(const PserverAddress& to) {
     MutexLock lock(&mutex_);
-    std::unique_ptr<Way>& way = ways_[address];
+    std::unique_ptr<Way>& way = ways_[to];
     if (way == nullptr) {
-      way = std::make_unique<Way>(address, options_.credentials, [this, address] {
-        return grpc::CreateCustomChannel(address, channel_credentials_, Arguments(options_));
+      const auto credentials = options_.credentials.ForClientOf(PeerRole::kPserver, to.rank);
+      way = std::make_unique<Way>(to.address, options_.credentials, [this, to, credentials] {
+        return grpc::CreateCustomChannel(to.address, credentials, Arguments(options_));
       });
     }
     return way.get();
   }
 
   const Options options_;
-  const std::shared_ptr<grpc::ChannelCredentials> channel_credentials_;
   std::vector<std::unique_ptr<grpc::CompletionQueue>> queues_;
   std::vector<std::thread> threads_;  // one per queue
   std::atomic<size_t> next_queue_{0}, queued_bytes_{0};
   Mutex mutex_;
-  std::map<std::string, std::unique_ptr<Way>> ways_ ABSL_GUARDED_BY(mutex_);
+  std::map<PserverAddress, std::unique_ptr<Way>> ways_ ABSL_GUARDED_BY(mutex_);
 };
 
 namespace {
@@ -404,16 +402,15 @@ std::string MallocSettings() {
 GrpcTransport::GrpcTransport(Options options) : impl_(std::make_unique<Impl>(std::move(options))) {}
 GrpcTransport::~GrpcTransport() = default;
 
-std::unique_ptr<Stream> GrpcTransport::Connect(const std::string& address,
+std::unique_ptr<Stream> GrpcTransport::Connect(const PserverAddress& to,
                                                StreamCallbacks callbacks) {
-  return impl_->Connect(address, std::move(callbacks));
+  return impl_->Connect(to, std::move(callbacks));
 }
 
-absl::StatusOr<std::string> GrpcTransport::Call(const std::string& address,
-                                                const std::string& method,
+absl::StatusOr<std::string> GrpcTransport::Call(const PserverAddress& to, const std::string& method,
                                                 const std::string& request,
                                                 absl::Duration timeout) {
-  return impl_->Call(address, method, request, timeout);
+  return impl_->Call(to, method, request, timeout);
 }
 
 size_t GrpcTransport::queued_bytes() const { return impl_->queued_bytes(); }

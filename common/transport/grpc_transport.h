@@ -1,6 +1,7 @@
 // The client's half of the data plane over gRPC: raw byte streams that send values without a copy.
 //
-// A transport keeps one channel, and so one TCP connection, for each address as long as it lives.
+// A transport keeps one channel, and so one TCP connection, for each pserver as long as it
+// lives. With TLS, it checks that the server is the pserver of that rank.
 // Keepalive on each connection ends the streams of a dead peer within keepalive_time +
 // keepalive_timeout. Each stream is pinned to one thread, on which its callbacks run: a callback
 // that blocks stops the other streams of that thread.
@@ -53,8 +54,8 @@ class GrpcTransport : public Transport {
 
   // Opens a stream of Options.method. It ends with UNAVAILABLE when nobody answers, the peer dies,
   // or the peer drops the stream.
-  std::unique_ptr<Stream> Connect(const std::string& address, StreamCallbacks callbacks) override;
-  absl::StatusOr<std::string> Call(const std::string& address, const std::string& method,
+  std::unique_ptr<Stream> Connect(const PserverAddress& to, StreamCallbacks callbacks) override;
+  absl::StatusOr<std::string> Call(const PserverAddress& to, const std::string& method,
                                    const std::string& request, absl::Duration timeout) override;
 
   // The bytes of all streams that Send has accepted and that are not yet sent or lost.

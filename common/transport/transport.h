@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 #include "common/base/slice.h"
 #include "common/security/peer_identity.h"
+#include "common/transport/pserver_address.h"
 
 namespace sluice {
 
@@ -52,11 +53,10 @@ class Transport {
  public:
   virtual ~Transport() = default;
   // Opens the stream in the background. Sends are queued meanwhile; a failure comes as on_closed.
-  virtual std::unique_ptr<Stream> Connect(const std::string& address,
-                                          StreamCallbacks callbacks) = 0;
+  virtual std::unique_ptr<Stream> Connect(const PserverAddress& to, StreamCallbacks callbacks) = 0;
   // Makes one unary call in addition to the streams: serialized request in, serialized reply out.
   // `method` is the full name, such as "/sluice.Pserver/SaveShards".
-  virtual absl::StatusOr<std::string> Call(const std::string& address, const std::string& method,
+  virtual absl::StatusOr<std::string> Call(const PserverAddress& to, const std::string& method,
                                            const std::string& request, absl::Duration timeout) = 0;
 };
 

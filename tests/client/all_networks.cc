@@ -28,12 +28,12 @@ constexpr absl::Duration kNoKeepalive = absl::Hours(1);
 class NamedTransport : public Transport {
  public:
   NamedTransport() : grpc_(Options()) {}
-  std::unique_ptr<Stream> Connect(const std::string& name, StreamCallbacks callbacks) override {
-    return grpc_.Connect(AddressOf(name), std::move(callbacks));
+  std::unique_ptr<Stream> Connect(const PserverAddress& to, StreamCallbacks callbacks) override {
+    return grpc_.Connect(AddressOf(to.address), std::move(callbacks));
   }
-  absl::StatusOr<std::string> Call(const std::string& name, const std::string& method,
+  absl::StatusOr<std::string> Call(const PserverAddress& to, const std::string& method,
                                    const std::string& request, absl::Duration timeout) override {
-    return grpc_.Call(AddressOf(name), method, request, timeout);
+    return grpc_.Call(AddressOf(to.address), method, request, timeout);
   }
   void Name(const std::string& name, int port) {
     MutexLock lock(&mutex_);

@@ -19,7 +19,7 @@ class PserverLinkTest : public ::testing::Test, public PserverLink::Listener {
     options.clock = &clock_;
     options.listener = this;
     options.index = 4;
-    options.address = "a";
+    options.to = "a";
     options.hello.set_job_id("job-1");
     return options;
   }

@@ -26,10 +26,25 @@ TEST_F(RouteMapTest, OwnersAreLinksToTheRoutesAddresses) {
   EXPECT_TRUE(map_.Apply(TwoPservers(5)).generation);
   EXPECT_EQ(map_.generation(), 5u);
   ASSERT_EQ(map_.links(), 2u);
-  EXPECT_EQ(map_.address(map_.owner(0)), "a");
-  EXPECT_EQ(map_.address(map_.owner(2)), "b");
-  EXPECT_EQ(map_.address(map_.owner(6)), "b");
+  EXPECT_EQ(map_.address(map_.owner(0)).address, "a");
+  EXPECT_EQ(map_.address(map_.owner(2)).address, "b");
+  EXPECT_EQ(map_.address(map_.owner(6)).address, "b");
   EXPECT_EQ(map_.Name(map_.owner(2)), "pserver 1 at b");
+}
+
+TEST_F(RouteMapTest, ALinkIsToThePserverThatTheRouteNames) {
+  Route route = TwoPservers(1);
+  for (const uint32_t rank : {4, 2}) route.add_pserver_ranks(rank);
+  map_.Apply(route);
+  EXPECT_EQ(map_.address(map_.owner(0)), PserverAddress("a", 4));
+  EXPECT_EQ(map_.address(map_.owner(2)), PserverAddress("b", 2));
+  // Another pserver may listen at the same address later.
+  const uint32_t old_link = map_.owner(0);
+  route.set_generation(2);
+  route.set_pserver_ranks(0, 5);
+  map_.Apply(route);
+  EXPECT_NE(map_.owner(0), old_link);
+  EXPECT_EQ(map_.address(map_.owner(0)), PserverAddress("a", 5));
 }
 
 TEST_F(RouteMapTest, OnlyShardsWithAnotherOwnerHaveMoved) {
@@ -63,7 +78,7 @@ TEST_F(RouteMapTest, ProcessThatTakesOverARankGetsItsOwnLink) {
   map_.Apply(TwoPservers(1));
   const uint32_t old_link = map_.owner(2), other = map_.owner(0);
   const RouteMap::Change change = map_.Apply(RouteTo(2, {"a", "c"}, {0, 0, 1, 1, 0, 0, 1}));
-  EXPECT_EQ(map_.address(map_.owner(2)), "c");
+  EXPECT_EQ(map_.address(map_.owner(2)).address, "c");
   EXPECT_NE(map_.owner(2), old_link);
   EXPECT_TRUE(change.moved[2]);
   EXPECT_FALSE(map_.in_use(old_link));

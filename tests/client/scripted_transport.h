@@ -26,12 +26,12 @@ class ScriptedTransport : public Transport {
     FrameHeader header;
   };
 
-  std::unique_ptr<Stream> Connect(const std::string& address, StreamCallbacks callbacks) override {
+  std::unique_ptr<Stream> Connect(const PserverAddress& to, StreamCallbacks callbacks) override {
     MutexLock lock(&mutex_);
     streams_.push_back(std::move(callbacks));
-    return std::make_unique<ScriptedStream>(this, streams_.size() - 1, address);
+    return std::make_unique<ScriptedStream>(this, streams_.size() - 1, to.address);
   }
-  absl::StatusOr<std::string> Call(const std::string&, const std::string&, const std::string&,
+  absl::StatusOr<std::string> Call(const PserverAddress&, const std::string&, const std::string&,
                                    absl::Duration) override {
     return absl::UnimplementedError("no calls");
   }

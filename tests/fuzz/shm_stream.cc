@@ -341,8 +341,10 @@ void RunHello(FuzzedDataProvider* input) {
 class AnyPserver : public Transport {
  public:
   explicit AnyPserver(std::string reply) : reply_(std::move(reply)) {}
-  std::unique_ptr<Stream> Connect(const std::string&, StreamCallbacks) override { return nullptr; }
-  absl::StatusOr<std::string> Call(const std::string&, const std::string&, const std::string&,
+  std::unique_ptr<Stream> Connect(const PserverAddress&, StreamCallbacks) override {
+    return nullptr;
+  }
+  absl::StatusOr<std::string> Call(const PserverAddress&, const std::string&, const std::string&,
                                    absl::Duration) override {
     return reply_;
   }

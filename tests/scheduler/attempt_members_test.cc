@@ -51,6 +51,15 @@ TEST_F(AttemptMembersTest, AnAttemptTakesTheFirstFreeWorkersAndAllItsPservers) {
   EXPECT_EQ(pservers_[0]->version, 2);
 }
 
+TEST_F(AttemptMembersTest, TheRouteNamesTheRanksOfThePserversOfEachAttempt) {
+  ASSERT_TRUE(attempts_.Begin(job_.get(), now_).ok());
+  EXPECT_THAT(job_->spec.route().pserver_ranks(), ElementsAre(0, 1));
+  job_->pservers.ranks = {1};
+  ASSERT_TRUE(attempts_.Begin(job_.get(), now_).ok());
+  EXPECT_THAT(job_->spec.route().pservers(), ElementsAre("ps1"));
+  EXPECT_THAT(job_->spec.route().pserver_ranks(), ElementsAre(1));
+}
+
 TEST_F(AttemptMembersTest, EachAttemptHasNewNumbers) {
   attempts_.SetNewInstance(job_.get());
   ASSERT_TRUE(attempts_.Begin(job_.get(), now_).ok());

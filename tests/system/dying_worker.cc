@@ -130,12 +130,12 @@ class DyingStream : public Stream {
 class DyingTransport : public Transport {
  public:
   DyingTransport(Transport* inner, Moment* moment) : inner_(inner), moment_(moment) {}
-  std::unique_ptr<Stream> Connect(const std::string& address, StreamCallbacks callbacks) override {
-    return std::make_unique<DyingStream>(inner_->Connect(address, std::move(callbacks)), moment_);
+  std::unique_ptr<Stream> Connect(const PserverAddress& to, StreamCallbacks callbacks) override {
+    return std::make_unique<DyingStream>(inner_->Connect(to, std::move(callbacks)), moment_);
   }
-  absl::StatusOr<std::string> Call(const std::string& address, const std::string& method,
+  absl::StatusOr<std::string> Call(const PserverAddress& to, const std::string& method,
                                    const std::string& request, absl::Duration timeout) override {
-    return inner_->Call(address, method, request, timeout);
+    return inner_->Call(to, method, request, timeout);
   }
 
  private:

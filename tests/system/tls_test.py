@@ -12,6 +12,7 @@ import subprocess
 import threading
 import unittest
 
+from relay import Relay
 from sluice_testing import ADULT, PATIENCE, SluiceTest, free_port, kill_unless_over, processes_naming, wait_until
 
 
@@ -100,6 +101,39 @@ class TlsTest(SluiceTest):
             with self.subTest(mode=name):
                 result, _ = self.launch("--tls", "--epochs=1", "--server_num=2", "--worker_num=2", *flags, name=name)
                 self.assertEqual((result["status"], result["mode"]), ("done", name))
+
+    def test_a_pserver_is_refused_in_the_place_of_another(self):
+        """The owner of pserver 1's key who is on the way to pserver 0 cannot play it. Once it has gone, jobs train."""
+        own, log_dir = self.tmp / "certificates", self.tmp / "log"
+        made = self.run_program("sluice", "certs", str(own), "--names=pserver/0,pserver/1")
+        self.assertEqual(made.returncode, 0, made.stdout)
+        scheduler, ports, way = "127.0.0.1:%d" % free_port(), [free_port() for _ in range(2)], free_port()
+        relay = Relay(way, ports[1])
+        self.addCleanup(relay.close)
+        cluster = self.tmp / "cluster.textproto"
+        cluster.write_text('version: 1 scheduler: "%s" pservers: "127.0.0.1:%d" pservers: "127.0.0.1:%d" worker_num: 2' % (
+            scheduler, way, ports[1]))
+        log_dir.mkdir()
+        common = ["--cluster=%s" % cluster, "--log_dir=%s" % log_dir]
+        self.start("sluice-scheduler", *common, *tls_flags(own, "scheduler"))
+        for rank, port in enumerate(ports):
+            self.start("sluice-pserver", "--rank=%d" % rank, "--bind=127.0.0.1:%d" % port, *common,
+                       *tls_flags(own, "pserver-%d" % rank))
+        for rank, transport in enumerate(("grpc", "auto")):
+            self.start("sluice-worker", "--rank=%d" % rank, "--transport=%s" % transport, *common, *tls_flags(own, "worker"))
+
+        def submit(name, *flags):
+            job = self.start("sluice", "submit", "--scheduler=%s" % scheduler, "--job=%s" % ADULT, "--worker_num=2",
+                             "--epochs=1", "--output_dir=%s" % (self.tmp / name), *tls_flags(own, "operator"), *flags,
+                             log=name + ".log")
+            return self.exit_code(job, 2 * PATIENCE), (self.tmp / (name + ".log")).read_text()
+        # The shortest wait for a pserver that cannot be reached.
+        code, output = submit("refused", "--set=train.step_timeout_s=5", "--set=recovery.max_losses=0")
+        self.assertNotEqual(code, 0, output)
+        self.assertIn("pserver 1, not for pserver 0", output)
+        relay.target = ports[0]
+        code, output = submit("done")
+        self.assertEqual(code, 0, output)
 
     def test_a_cluster_serves_only_operators_of_its_authority(self):
         log_dir = self.up("--tls", "--server_num=1", "--worker_num=1")

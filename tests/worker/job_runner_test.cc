@@ -37,8 +37,10 @@ class FailingScheduler : public FakeScheduler {
 // Nobody answers.
 class NoTransport : public Transport {
  public:
-  std::unique_ptr<Stream> Connect(const std::string&, StreamCallbacks) override { return nullptr; }
-  absl::StatusOr<std::string> Call(const std::string&, const std::string&, const std::string&,
+  std::unique_ptr<Stream> Connect(const PserverAddress&, StreamCallbacks) override {
+    return nullptr;
+  }
+  absl::StatusOr<std::string> Call(const PserverAddress&, const std::string&, const std::string&,
                                    absl::Duration) override {
     return absl::UnavailableError("nobody");
   }

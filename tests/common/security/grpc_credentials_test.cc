@@ -41,11 +41,12 @@ class GrpcCredentialsTest : public testing::Test {
   }
   // How a stream from a client with these credentials to the server ends: OK when it carried a
   // message there and back.
-  static absl::Status Exchange(const GrpcStreamServer& server, const GrpcCredentials& credentials) {
+  static absl::Status Exchange(const GrpcStreamServer& server, const GrpcCredentials& credentials,
+                               std::optional<uint32_t> rank = std::nullopt) {
     GrpcTransport::Options options;
     options.credentials = credentials;
     GrpcTransport transport(options);
-    RecordingClient client(&transport, AddressOf(server));
+    RecordingClient client(&transport, PserverAddress(AddressOf(server), rank));
     client.Send("x");
     if (client.AwaitMessageOrEnd(1)) {
       client.Destroy();
@@ -150,6 +151,31 @@ TEST_F(GrpcCredentialsTest, AServerOfAnotherRoleIsRefused) {
       Exchange(*server, CredentialsOf(certificates_.Of(PeerRole::kWorker, "0")));
   EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable) << refused;
   EXPECT_FALSE(peer_.verified) << "the stream must not have reached the server";
+}
+
+TEST_F(GrpcCredentialsTest, APserverWithTheCertificateOfAnotherRankIsRefusedAndNamed) {
+  const auto server = Serve(certificates_.Of(PeerRole::kPserver, "1"));
+  const GrpcCredentials worker = CredentialsOf(certificates_.Of(PeerRole::kWorker, "0"));
+  const absl::Status refused = Exchange(*server, worker, 0);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable) << refused;
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("pserver 1"));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("pserver 0"));
+  EXPECT_FALSE(peer_.verified) << "the stream must not have reached the server";
+  GrpcTransport::Options options;
+  options.credentials = worker;
+  GrpcTransport transport(options);
+  const auto reply = transport.Call(PserverAddress(AddressOf(*server), 0),
+                                    "/sluice.Pserver/Nothing", "", absl::Seconds(20));
+  EXPECT_TRUE(absl::IsUnavailable(reply.status())) << reply.status();
+  // The address alone does not say which pserver it has to be.
+  EXPECT_TRUE(Exchange(*server, worker, 1).ok());
+  EXPECT_TRUE(Exchange(*server, worker).ok());
+}
+
+TEST_F(GrpcCredentialsTest, ACertificateWithoutARankServesAsAnyPserver) {
+  const auto server = Serve(certificates_.Of(PeerRole::kPserver));
+  const GrpcCredentials worker = CredentialsOf(certificates_.Of(PeerRole::kWorker, "0"));
+  for (const uint32_t rank : {0, 7}) EXPECT_TRUE(Exchange(*server, worker, rank).ok());
 }
 
 TEST_F(GrpcCredentialsTest, ACertificateThatExpiresLaterIsRefusedThen) {

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cerrno>
 #include <optional>
+#include <string>
 #include <thread>
 
 #include "common/security/accept_reserve.h"
@@ -104,6 +105,35 @@ TEST(ListenerGuardTest, OnlyTheListenersOfTheThreadThatStartsAreGuarded) {
   const int client = ConnectTo(inside.port());
   EXPECT_TRUE(inside.HasNone());
   close(client);
+}
+
+TEST(ListenerGuardTest, OfNestedGuardsTheInnerOneChecksFirstAndAllMustAdmit) {
+  std::string checks;
+  bool inner_admits = false;
+  ListenerGuard outer([&](int, const sockaddr_storage&) {
+    checks += "o";
+    return true;
+  });
+  ListenerGuard inner([&](int, const sockaddr_storage&) {
+    checks += "i";
+    return inner_admits;
+  });
+  Listener both, outer_only;
+  EXPECT_EQ(outer.Guard([&] {
+    EXPECT_EQ(inner.Guard([&] { both.Listen(); }), 1);
+    outer_only.Listen();
+  }),
+            2);
+  const int refused = ConnectTo(both.port());
+  EXPECT_TRUE(both.HasNone());
+  EXPECT_EQ(checks, "i");
+  inner_admits = true;
+  const int served = ConnectTo(both.port()), other = ConnectTo(outer_only.port());
+  const int accepted = both.Accept(), accepted_other = outer_only.Accept();
+  EXPECT_GE(accepted, 0);
+  EXPECT_GE(accepted_other, 0);
+  EXPECT_EQ(checks, "iioo");
+  for (const int fd : {refused, served, other, accepted, accepted_other}) close(fd);
 }
 
 TEST(ListenerGuardTest, AListenerThatOutlivesItsGuardAdmitsNobody) {

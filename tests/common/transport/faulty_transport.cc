@@ -66,15 +66,15 @@ FaultyTransport::~FaultyTransport() {
   cutter_.join();
 }
 
-std::unique_ptr<Stream> FaultyTransport::Connect(const std::string& address,
+std::unique_ptr<Stream> FaultyTransport::Connect(const PserverAddress& to,
                                                  StreamCallbacks callbacks) {
   auto link = std::make_shared<Link>();
   uint64_t nth;
   {
     MutexLock lock(&mutex_);
-    nth = ++connects_[address];
+    nth = ++connects_[to.address];
   }
-  const uint64_t random = CombineHash(HashBytes(address, options_.seed), nth);
+  const uint64_t random = CombineHash(HashBytes(to.address, options_.seed), nth);
   const uint64_t most = std::max(1, 2 * options_.mean_messages - 1);
   StreamCallbacks wrapped;
   wrapped.on_message = [this, link, forward = std::move(callbacks.on_message)](Message message) {
@@ -93,7 +93,7 @@ std::unique_ptr<Stream> FaultyTransport::Connect(const std::string& address,
     link->left = static_cast<int>(1 + random % most);
   }
   // Callbacks may run, and order a cut, before `inner` is set; Cut waits for `connected`.
-  std::unique_ptr<Stream> inner = inner_->Connect(address, std::move(wrapped));
+  std::unique_ptr<Stream> inner = inner_->Connect(to, std::move(wrapped));
   {
     MutexLock lock(&link->mutex);
     link->inner = std::move(inner);
@@ -103,11 +103,11 @@ std::unique_ptr<Stream> FaultyTransport::Connect(const std::string& address,
   return std::make_unique<FaultyStream>(this, std::move(link));
 }
 
-absl::StatusOr<std::string> FaultyTransport::Call(const std::string& address,
+absl::StatusOr<std::string> FaultyTransport::Call(const PserverAddress& to,
                                                   const std::string& method,
                                                   const std::string& request,
                                                   absl::Duration timeout) {
-  return inner_->Call(address, method, request, timeout);
+  return inner_->Call(to, method, request, timeout);
 }
 
 int FaultyTransport::cuts() {

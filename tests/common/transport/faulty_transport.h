@@ -34,9 +34,9 @@ class FaultyTransport : public Transport {
   ~FaultyTransport() override;
 
   // The point of the cut of the n-th stream to an address depends only on seed, address and n.
-  std::unique_ptr<Stream> Connect(const std::string& address, StreamCallbacks callbacks) override;
+  std::unique_ptr<Stream> Connect(const PserverAddress& to, StreamCallbacks callbacks) override;
   // Passes the call on unchanged.
-  absl::StatusOr<std::string> Call(const std::string& address, const std::string& method,
+  absl::StatusOr<std::string> Call(const PserverAddress& to, const std::string& method,
                                    const std::string& request, absl::Duration timeout) override;
   // The number of streams cut so far.
   int cuts();

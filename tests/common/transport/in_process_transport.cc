@@ -213,17 +213,17 @@ void InProcessTransport::Unbind(const std::string& address) {
   for (const auto& connection : server.connections) connection->JoinServer();
 }
 
-std::unique_ptr<Stream> InProcessTransport::Connect(const std::string& address,
+std::unique_ptr<Stream> InProcessTransport::Connect(const PserverAddress& to,
                                                     StreamCallbacks callbacks) {
   auto connection = std::make_shared<Connection>(slice_bytes_);
   connection->StartClient(std::move(callbacks));
   std::vector<std::shared_ptr<Connection>> finished;
   {
     MutexLock lock(&mutex_);
-    auto found = servers_.find(address);
+    auto found = servers_.find(to.address);
     if (found == servers_.end() || found->second.factory == nullptr) {
       connection->BreakBoth(
-          absl::UnavailableError(absl::StrCat("no server is bound to ", address)));
+          absl::UnavailableError(absl::StrCat("no server is bound to ", to.address)));
     } else {
       // Forget ended connections, so that a long-lived server does not keep every one it ever had.
       auto& connections = found->second.connections;
@@ -239,20 +239,20 @@ std::unique_ptr<Stream> InProcessTransport::Connect(const std::string& address,
   return std::make_unique<ClientEnd>(std::move(connection));
 }
 
-absl::StatusOr<std::string> InProcessTransport::Call(const std::string& address,
+absl::StatusOr<std::string> InProcessTransport::Call(const PserverAddress& to,
                                                      const std::string& method,
                                                      const std::string& request,
                                                      absl::Duration timeout) {
   UnaryHandler handler;
   {
     MutexLock lock(&mutex_);
-    auto server = servers_.find(address);
+    auto server = servers_.find(to.address);
     if (server == servers_.end()) {
-      return absl::UnavailableError(absl::StrCat("no server is bound to ", address));
+      return absl::UnavailableError(absl::StrCat("no server is bound to ", to.address));
     }
     auto found = server->second.unary.find(method);
     if (found == server->second.unary.end()) {
-      return absl::UnimplementedError(absl::StrCat(address, " has no method ", method));
+      return absl::UnimplementedError(absl::StrCat(to.address, " has no method ", method));
     }
     handler = found->second;
   }

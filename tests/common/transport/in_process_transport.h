@@ -36,9 +36,9 @@ class InProcessTransport : public Transport {
   // messages are lost. Returns when every handler has had its OnClosed and is destroyed.
   void Unbind(const std::string& address);
 
-  std::unique_ptr<Stream> Connect(const std::string& address, StreamCallbacks callbacks) override;
+  std::unique_ptr<Stream> Connect(const PserverAddress& to, StreamCallbacks callbacks) override;
   // Ignores the timeout, because the handler runs on this thread.
-  absl::StatusOr<std::string> Call(const std::string& address, const std::string& method,
+  absl::StatusOr<std::string> Call(const PserverAddress& to, const std::string& method,
                                    const std::string& request, absl::Duration timeout) override;
 
  private:

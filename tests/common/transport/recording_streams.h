@@ -52,7 +52,7 @@ class Watched {
 // A client's stream that records its messages and its end.
 class RecordingClient {
  public:
-  RecordingClient(Transport* transport, const std::string& address) {
+  RecordingClient(Transport* transport, const PserverAddress& to) {
     StreamCallbacks callbacks;
     callbacks.on_message = [this](Message message) {
       watched_.Change([&] {
@@ -66,7 +66,7 @@ class RecordingClient {
         status_ = std::move(status);
       });
     };
-    stream_ = transport->Connect(address, std::move(callbacks));
+    stream_ = transport->Connect(to, std::move(callbacks));
   }
   void Send(std::string text) { stream_->Send({Slice::FromString(std::move(text))}); }
   Stream* stream() { return stream_.get(); }

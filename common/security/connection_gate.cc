@@ -1,0 +1,85 @@
+#include "common/security/connection_gate.h"
+
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/mutex.h"
+#include "common/security/close_hook.h"
+
+namespace sluice {
+
+struct ConnectionGate::State {
+  explicit State(const ConnectionBounds& bounds) : places(bounds) {}
+
+  void Closed(int connection) {
+    MutexLock lock(&mutex);
+    places.Closed(connection);
+  }
+
+  Mutex mutex;
+  ConnectionPlaces places ABSL_GUARDED_BY(mutex);
+};
+
+ConnectionGate::ConnectionGate(const ConnectionBounds& bounds, AuditLog* audit)
+    : bounds_(bounds),
+      state_(new State(bounds)),
+      records_(audit),
+      guard_([this](int connection, const sockaddr_storage& peer) {
+        return Admits(connection, peer);
+      }) {}
+
+ConnectionGate::~ConnectionGate() = default;
+
+void ConnectionGate::Guard(const std::function<void()>& start) { guard_.Guard(start); }
+
+void ConnectionGate::Called(const std::string& address) {
+  MutexLock lock(&state_->mutex);
+  state_->places.Called(address);
+}
+
+size_t ConnectionGate::open() const {
+  MutexLock lock(&state_->mutex);
+  return state_->places.open();
+}
+
+bool ConnectionGate::Admits(int connection, const sockaddr_storage& peer) {
+  const auto end = TcpEnd::Of(reinterpret_cast<const sockaddr*>(&peer), sizeof(peer));
+  if (!end.has_value()) return true;  // not TCP
+  using Outcome = ConnectionPlaces::Outcome;
+  ConnectionPlaces::Decision decision;
+  {
+    MutexLock lock(&state_->mutex);
+    // Should a close ever go unnoticed, the descriptor is forgotten when it is used again.
+    state_->places.Closed(connection);
+    decision = state_->places.Open(connection, *end);
+    // Under the lock, which whoever closes the descriptor takes first: it cannot be another file.
+    if (decision.given_up.has_value()) shutdown(*decision.given_up, SHUT_RDWR);
+  }
+  if (decision.given_up.has_value()) {
+    Record(decision.peer_given_up,
+           "it has made no call that was allowed, and was ended to make room for another one");
+  }
+  if (decision.outcome != Outcome::kAdmitted) {
+    Record(*end, decision.outcome == Outcome::kHostIsFull
+                     ? absl::StrCat("its host has ", bounds_.max_per_host, " connections already")
+                     : absl::StrCat("there are ", bounds_.max_open, " connections already"));
+    return false;
+  }
+  const bool watched =
+      WatchClose(connection, [state = state_, connection] { state->Closed(connection); });
+  if (!watched) state_->Closed(connection);
+  return watched;
+}
+
+void ConnectionGate::Record(const TcpEnd& peer, const std::string& what) {
+  const absl::Status refusal = absl::ResourceExhaustedError(
+      absl::StrCat("the connection was closed: ", what,
+                   "; find out who opens so many, or raise worker_num or limits.max_streams, from "
+                   "which the bounds are derived"));
+  records_.Refused(CallerOf(refusal, peer.ToText()), kConnectMethod, RefusalReason::kRoom,
+                   std::string(refusal.message()));
+}
+
+}  // namespace sluice

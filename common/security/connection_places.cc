@@ -1,0 +1,113 @@
+#include "common/security/connection_places.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "proto/config.pb.h"
+
+namespace sluice {
+namespace {
+
+size_t MostGivenUp(size_t bound) { return std::max<size_t>(16, bound / 4); }
+
+}  // namespace
+
+ConnectionBounds ConnectionBounds::For(size_t workers, size_t pservers,
+                                       const LimitsConfig& limits) {
+  constexpr size_t kLeastPerHost = 1024, kPerMember = 4;
+  const size_t streams = std::max<size_t>(kLeastPerHost, limits.max_streams());
+  const size_t members = pservers + (workers == 0 ? streams : workers);
+  ConnectionBounds bounds;
+  bounds.max_per_host = std::max(streams, kPerMember * members);
+  bounds.max_open = 2 * bounds.max_per_host;
+  return bounds;
+}
+
+ConnectionPlaces::Decision ConnectionPlaces::Open(int id, const TcpEnd& peer) {
+  Decision decision;
+  const std::string name = HostOf(peer);
+  Host* const host = &hosts_[name];
+  if (host->open >= bounds_.max_per_host) {
+    if (!GiveUpOldest(host, &decision)) decision.outcome = Outcome::kHostIsFull;
+  } else if (open() >= bounds_.max_open) {
+    if (!GiveUpOldest(BusiestHost(), &decision)) decision.outcome = Outcome::kServerIsFull;
+  }
+  if (decision.outcome != Outcome::kAdmitted) {
+    if (host->open + host->given_up == 0) hosts_.erase(name);
+    return decision;
+  }
+  const Number number = next_++;
+  ++host->open;
+  host->silent.emplace(number, id);
+  open_.emplace(id, Connection{number, peer, host});
+  by_peer_[peer.ToText()] = id;
+  return decision;
+}
+
+void ConnectionPlaces::Called(const std::string& peer) {
+  const auto found = by_peer_.find(peer);
+  if (found == by_peer_.end()) return;
+  const Connection& connection = open_.at(found->second);
+  connection.host->silent.erase(connection.number);
+}
+
+void ConnectionPlaces::Closed(int id) {
+  const auto found = open_.find(id);
+  if (found == open_.end()) return;
+  const Connection& connection = found->second;
+  Host* const host = connection.host;
+  host->silent.erase(connection.number);
+  if (connection.given_up) {
+    --host->given_up;
+    --given_up_;
+  } else {
+    --host->open;
+  }
+  if (host->open + host->given_up == 0) hosts_.erase(HostOf(connection.peer));
+  const auto of_peer = by_peer_.find(connection.peer.ToText());
+  if (of_peer->second == id) by_peer_.erase(of_peer);
+  open_.erase(found);
+}
+
+size_t ConnectionPlaces::silent() const {
+  size_t silent = 0;
+  for (const auto& [name, host] : hosts_) silent += host.silent.size();
+  return silent;
+}
+
+std::string ConnectionPlaces::HostOf(const TcpEnd& peer) {
+  constexpr size_t kNetworkBytes = 8;  // a host has all addresses of its IPv6 network
+  if (peer.address.size() == 4 || peer.is_loopback()) return peer.address;
+  return peer.address.substr(0, kNetworkBytes);
+}
+
+ConnectionPlaces::Host* ConnectionPlaces::BusiestHost() {
+  Host* busiest = nullptr;
+  for (auto& [name, host] : hosts_) {
+    if (host.silent.empty()) continue;
+    // Of hosts with equally many, that of the oldest, so that many hosts with one each take turns.
+    if (busiest == nullptr || host.silent.size() > busiest->silent.size() ||
+        (host.silent.size() == busiest->silent.size() &&
+         host.silent.begin()->first < busiest->silent.begin()->first))
+      busiest = &host;
+  }
+  return busiest;
+}
+
+bool ConnectionPlaces::GiveUpOldest(Host* host, Decision* decision) {
+  if (host == nullptr || host->silent.empty() || given_up_ >= MostGivenUp(bounds_.max_open) ||
+      host->given_up >= MostGivenUp(bounds_.max_per_host))
+    return false;
+  const int id = host->silent.begin()->second;
+  host->silent.erase(host->silent.begin());
+  Connection& connection = open_.at(id);
+  connection.given_up = true;
+  --host->open;
+  ++host->given_up;
+  ++given_up_;
+  decision->given_up = id;
+  decision->peer_given_up = connection.peer;
+  return true;
+}
+
+}  // namespace sluice
