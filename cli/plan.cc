@@ -58,7 +58,7 @@ absl::Status AddNetwork(const ParsedCommand& command, Request* request) {
   if (command.Given("bandwidth")) {
     SLUICE_ASSIGN_OR_RETURN(const double bits,
                             plan::ParseBits("bandwidth", command.Text("bandwidth")));
-    question.network.bytes_per_s = bits / 8;
+    question.network.bytes_per_s = plan::PayloadRate(bits);
   }
   const bool between_hosts = command.Given("bandwidth") || question.hosts.size() > 1;
   if (command.Given("latency_us") && !between_hosts) {
@@ -203,7 +203,7 @@ absl::Status SimulateScaling(const Request& request, const PlanCosts& costs) {
   const plan::PlanMode mode = collective ? plan::PlanMode::kCollective : plan::PlanMode::kSync;
   Scaling scaling;
   *scaling.mutable_costs() = costs;
-  scaling.set_bits_per_second(8 * simulation.network.bytes_per_s);
+  scaling.set_bits_per_second(plan::LinkBits(simulation.network.bytes_per_s));
   scaling.set_latency_s(simulation.network.latency_s);
   for (const uint32_t p : pservers) {
     for (const uint32_t w : workers)

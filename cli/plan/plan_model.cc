@@ -42,6 +42,8 @@ enum Station : size_t {
 };
 constexpr size_t kStations = kPserverThreads + 1;
 
+constexpr double kWireBytesPerByte = 1.055;
+
 double Safe(double a, double b) { return b > 0 ? a / b : 0; }
 
 const HostGroup& MostLoaded(const Placement& placement, double HostGroup::*processes) {
@@ -253,6 +255,9 @@ void SetBinds(const Times& times, double seconds, double hidden_exchange, PlanPr
 }
 
 }  // namespace
+
+double PayloadRate(double bits_per_s) { return bits_per_s / 8 / kWireBytesPerByte; }
+double LinkBits(double bytes_per_s) { return 8 * kWireBytesPerByte * bytes_per_s; }
 
 Placement OnOwnHosts(uint32_t workers, uint32_t pservers, double cores) {
   Placement placement{static_cast<double>(workers), static_cast<double>(pservers), {}};

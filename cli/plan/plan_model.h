@@ -55,9 +55,15 @@ Placement OnOwnHosts(uint32_t workers, uint32_t pservers, double cores);
 Placement OnHosts(uint32_t workers, uint32_t pservers, std::vector<PlanHost>* hosts);
 
 struct Network {
-  double bytes_per_s = std::numeric_limits<double>::infinity();  // of a link, in each direction
-  double latency_s = 0;                                          // of a round trip between hosts
+  // Of messages, through a link in each direction: less than the link's own rate (PayloadRate).
+  double bytes_per_s = std::numeric_limits<double>::infinity();
+  double latency_s = 0;  // of a round trip between hosts
 };
+
+// Bytes per second of messages through a link with a rate, and back. A packet of 1,448 bytes has 66
+// of Ethernet, IP and TCP, and what is acknowledged in the other direction takes about 1 % more.
+double PayloadRate(double bits_per_s);
+double LinkBits(double bytes_per_s);
 
 // The costs of a step in a mode, in seconds and bytes.
 struct StepLoad {

@@ -25,7 +25,7 @@ class Search {
                    : question_.mode == PlanMode::kAsync ? "async"
                                                         : "collective");
     const double bytes_per_s = question_.network.bytes_per_s;
-    plan_.set_bits_per_second(std::isfinite(bytes_per_s) ? 8 * bytes_per_s : 0);
+    plan_.set_bits_per_second(std::isfinite(bytes_per_s) ? LinkBits(bytes_per_s) : 0);
     plan_.set_own_hosts(question_.hosts.empty());
     if (!question_.workers.empty() && !question_.pservers.empty()) {
       for (const uint32_t pservers : question_.pservers) {
