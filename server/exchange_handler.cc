@@ -78,6 +78,7 @@ void ExchangeHandler::TakeMessage(Message message) {
   }
   const uint64_t request_id = frame->header.request_id();
   const absl::Status status = HandleFrame(*std::move(frame));
+  scratch_.Shrink();
   if (!status.ok()) RefuseAndClose(status, request_id);
 }
 
@@ -96,10 +97,12 @@ absl::Status ExchangeHandler::HandleFrame(DecodedFrame frame) {
   // The request was refused at an earlier message, so its remaining messages are skipped.
   if (reply_ == nullptr) return absl::OkStatus();
   std::shared_ptr<JobTables> job = job_.lock();
+  absl::Status malformed;
   const absl::Status status =
       job != nullptr
-          ? job->Handle(caller_, std::move(frame), &scratch_, &reply_)
+          ? job->Handle(caller_, std::move(frame), &scratch_, &reply_, &malformed)
           : absl::NotFoundError(absl::StrCat("job ", job_id_, " is not open on this pserver"));
+  if (!malformed.ok()) Tell(malformed);
   if (status.ok()) return status;
   counters_->refused.fetch_add(1, std::memory_order_relaxed);
   Tell(status);

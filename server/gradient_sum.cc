@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "common/base/hash.h"
+#include "common/base/seeded_hash.h"
 
 namespace sluice {
 namespace {
@@ -46,7 +46,7 @@ void DenseGradientSum::Mean(double total, float* gradient) const {
 uint32_t KeyNumbers::Of(uint64_t key) {
   if (2 * keys_.size() >= slots_.size()) Grow();
   const size_t mask = slots_.size() - 1;
-  for (size_t i = MixHash(key) & mask;; i = (i + 1) & mask) {
+  for (size_t i = SeededHash(key) & mask;; i = (i + 1) & mask) {
     const uint32_t number_plus_1 = slots_[i];
     if (number_plus_1 == 0) {
       keys_.push_back(key);
@@ -61,7 +61,7 @@ void KeyNumbers::Grow() {
   slots_.assign(std::max(kFirstSlots, 2 * slots_.size()), 0);
   const size_t mask = slots_.size() - 1;
   for (size_t k = 0; k < keys_.size(); ++k) {
-    size_t i = MixHash(keys_[k]) & mask;
+    size_t i = SeededHash(keys_[k]) & mask;
     while (slots_[i] != 0) i = (i + 1) & mask;
     slots_[i] = static_cast<uint32_t>(k + 1);
   }

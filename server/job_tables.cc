@@ -212,12 +212,12 @@ absl::Status JobTables::Hear(const Caller& caller, const sluice::Hello& hello,
 }
 
 absl::Status JobTables::Handle(const Caller& caller, DecodedFrame frame, PushPart* scratch,
-                               std::unique_ptr<ReplyWriter>* reply) {
+                               std::unique_ptr<ReplyWriter>* reply, absl::Status* malformed) {
   const bool changes =
       frame.header.has_push() || frame.header.has_commit() || frame.header.has_end_epoch();
   std::string error;
   try {
-    return HandleSteps(caller, std::move(frame), scratch, reply);
+    return HandleSteps(caller, std::move(frame), scratch, reply, malformed);
   } catch (const NoRoom& why) {
     error = absl::StrCat("job ", job_id_, " on pserver ", address_, ": ", why.what());
   } catch (const std::bad_alloc&) {
@@ -232,15 +232,15 @@ absl::Status JobTables::Handle(const Caller& caller, DecodedFrame frame, PushPar
 }
 
 absl::Status JobTables::HandleSteps(const Caller& caller, DecodedFrame frame, PushPart* scratch,
-                                    std::unique_ptr<ReplyWriter>* reply) {
+                                    std::unique_ptr<ReplyWriter>* reply, absl::Status* malformed) {
   SLUICE_ASSIGN_OR_RETURN(JobLedger::View view, ledger_.Admit(caller, frame.header.generation()));
   SLUICE_RETURN_IF_ERROR(check_.Check(frame.header, frame.payload.remaining()));
   JobLedger::Request request{caller, std::move(frame), std::move(view)};
   const FrameHeader& header = request.frame.header;
   if (header.has_push()) {
     SLUICE_ASSIGN_OR_RETURN(
-        request.counts,
-        ApplyPush(caller, *request.view, header, &request.frame.payload, scratch, reply->get()));
+        request.counts, ApplyPush(caller, *request.view, header, &request.frame.payload, scratch,
+                                  reply->get(), malformed));
     if (replicator_ != nullptr) replicator_->Pump();
   }
   const bool acknowledges = replicator_ != nullptr && (header.has_push() || header.has_end_epoch());
@@ -270,17 +270,20 @@ absl::Status JobTables::HandleSteps(const Caller& caller, DecodedFrame frame, Pu
 
 absl::StatusOr<bool> JobTables::ApplyPush(const Caller& caller, const JobView& view,
                                           const FrameHeader& header, PayloadReader* payload,
-                                          PushPart* scratch, ReplyWriter* reply) {
+                                          PushPart* scratch, ReplyWriter* reply,
+                                          absl::Status* malformed) {
   const Push& push = header.push();
   SpanTimer span(trace_.get(), header.last() ? TraceBatch::PUSH : TraceBatch::PUSH_PART);
   span.set_step(push.sequence());
   span.set_rank(caller.rank);
   const size_t unread = payload->remaining();
+  PushFaults faults;
   const absl::Status applied = ApplyPushParts(view, layouts_, caller.rank, caller.incarnation, push,
-                                              payload, scratch, reply);
+                                              payload, scratch, reply, &faults);
   span.set_bytes(unread - payload->remaining());
-  if (absl::IsResourceExhausted(applied)) return applied;
-  if (!applied.ok()) ledger_.Fail(std::string(applied.message()));
+  if (!faults.not_finite.ok()) ledger_.Fail(std::string(faults.not_finite.message()));
+  if (!faults.malformed.ok()) *malformed = faults.malformed;
+  SLUICE_RETURN_IF_ERROR(applied);
   return header.last() && !push.more() && AllPartsHere(*reply);
 }
 

@@ -60,9 +60,10 @@ class JobTables {
   //   UNAVAILABLE          restored shards await the sender's hello
   //   RESOURCE_EXHAUSTED   too many pulls or gradients of the rank wait, or memory ran out; the
   //                        job fails if that cut a change short
-  // `scratch` belongs to the stream.
+  // `scratch` belongs to the stream. `malformed` gets an error when a part of a push, which the
+  // reply refuses alone, can come of no race: its rows are not those of its shard.
   absl::Status Handle(const Caller& caller, DecodedFrame frame, PushPart* scratch,
-                      std::unique_ptr<ReplyWriter>* reply);
+                      std::unique_ptr<ReplyWriter>* reply, absl::Status* malformed);
 
   // Drops the parked pulls and the kept answers of this stream, which has closed.
   void ForgetStream(uint64_t stream);
@@ -104,7 +105,7 @@ class JobTables {
             OpenedJob opened);
 
   absl::Status HandleSteps(const Caller& caller, DecodedFrame frame, PushPart* scratch,
-                           std::unique_ptr<ReplyWriter>* reply);
+                           std::unique_ptr<ReplyWriter>* reply, absl::Status* malformed);
   // Fences as UpdateRoute does, and fills in the positions of the view, which is not in force yet.
   void FenceRanks(const std::vector<uint64_t>& incarnations, JobView* view);
   absl::StatusOr<std::vector<SavedFile>> SaveAlone(const std::string& directory,
@@ -116,7 +117,7 @@ class JobTables {
   // too many gradients of the rank wait.
   absl::StatusOr<bool> ApplyPush(const Caller& caller, const JobView& view,
                                  const FrameHeader& header, PayloadReader* payload,
-                                 PushPart* scratch, ReplyWriter* reply);
+                                 PushPart* scratch, ReplyWriter* reply, absl::Status* malformed);
   // Step 6.
   void ChangeShards(const JobLedger::Request& request, const JobLedger::Outcome& wanted);
   // Applies the step on every shard, on several threads if it is large; its cut, if it has one,

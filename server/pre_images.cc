@@ -4,7 +4,7 @@
 #include <new>
 #include <utility>
 
-#include "common/base/hash.h"
+#include "common/base/seeded_hash.h"
 
 namespace sluice {
 namespace {
@@ -47,7 +47,7 @@ PreImages::PreImages(uint64_t rows, size_t record_bytes, std::shared_ptr<PreImag
       budget_(std::move(budget)) {}
 
 PreImages::Entry** PreImages::BucketOf(uint64_t key) const {
-  return reinterpret_cast<Entry**>(bucket_memory_.data()) + (MixHash(key) & (buckets_ - 1));
+  return reinterpret_cast<Entry**>(bucket_memory_.data()) + (SeededHash(key) & (buckets_ - 1));
 }
 
 char* PreImages::Add(uint64_t key) {

@@ -71,6 +71,11 @@ class Pserver {
                                                    const PeerIdentity& peer = PeerIdentity());
   // Call it about once a second: see PeerRefusals.
   void RecordStrayHellos() { refusals_.RecordStrayHellos(); }
+  // Takes memory for messages from what rows must leave (RowMemory::TakeFromReserve). It may
+  // outlive the pserver.
+  std::function<bool(size_t bytes)> TakeMemory() const {
+    return [memory = row_memory_](size_t bytes) { return memory->TakeFromReserve(bytes); };
+  }
   const DataPlaneCounters& counters() const { return counters_; }
   // Counts a data stream that was ended because its client did not read.
   void CountCutStream() { counters_.streams_cut.fetch_add(1, std::memory_order_relaxed); }

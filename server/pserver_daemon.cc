@@ -22,6 +22,8 @@ namespace {
 // Short, because the scheduler answered a moment ago.
 constexpr absl::Duration kRegisterWait = absl::Seconds(5);
 constexpr char kSaveShardsMethod[] = "/sluice.Pserver/SaveShards";
+// What clients may have sent however little memory there is: two whole messages.
+constexpr size_t kLeastReceivedBytes = size_t{128} << 20;
 constexpr size_t kMaxParsedSaveBytes = 2 * GrpcStreamServer::kMaxUnaryBytes;
 
 // Returns the log text of a checkpoint, which changes only with its state.
@@ -159,11 +161,12 @@ absl::Status PserverDaemon::StartDataPort() {
   }
   StreamBounds bounds;
   const size_t half_of_memory = options_.available_memory() / 2;
+  bounds.take_memory = pserver_.TakeMemory();
   bounds.max_total_queued_bytes =
       limits.has_max_queued_mib() ? size_t{limits.max_queued_mib()} << 20 : half_of_memory;
   if (limits.has_max_streams()) bounds.max_streams = static_cast<int>(limits.max_streams());
   // gRPC counts what it receives itself, and what handlers keep of it too.
-  port.max_received_bytes = half_of_memory;
+  port.max_received_bytes = max_received_bytes_ = half_of_memory;
   bounds.max_total_incoming_bytes = half_of_memory / 2;
   RoomReports::Options reports;
   reports.audit = options_.audit;
@@ -390,7 +393,14 @@ void PserverDaemon::LogNews(const std::map<std::string, std::string>& news) {
   }
 }
 
+void PserverDaemon::BoundReceived() {
+  // What is received takes from what is available itself, so it has at most a third of both.
+  const size_t now = std::max<size_t>(kLeastReceivedBytes, options_.available_memory() / 2);
+  data_port_->SetMaxReceivedBytes(std::min(max_received_bytes_, now));
+}
+
 void PserverDaemon::FillReport(PollRequest* request) {
+  BoundReceived();
   pserver_.RecordStrayHellos();
   for (HostedJob& job : pserver_.Report()) *request->add_hosted() = std::move(job);
   // Only a poll that waits takes the spans, because no other poll overtakes it. Otherwise the

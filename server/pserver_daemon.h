@@ -77,6 +77,8 @@ class PserverDaemon {
   // `news`: text by job.
   void LogNews(const std::map<std::string, std::string>& news);
   void FillReport(PollRequest* request);
+  // Lets messages take less memory when rows have taken theirs.
+  void BoundReceived();
   absl::StatusOr<std::string> SaveShards(const std::string& request);
   std::unique_ptr<google::protobuf::Message> Status();
   bool stopping();
@@ -86,6 +88,7 @@ class PserverDaemon {
   const std::unique_ptr<Transport> replica_transport_;  // outlives the jobs
   Pserver pserver_;
   std::unique_ptr<GrpcStreamServer> data_port_;
+  size_t max_received_bytes_ = 0;         // set by StartDataPort
   std::unique_ptr<ShmStreamServer> shm_;  // null: gRPC alone
   std::unique_ptr<SchedulerClient> scheduler_;
   PserverMetrics metrics_;

@@ -55,8 +55,7 @@ size_t PushPartBytes(const TableLayout& layout, uint32_t rows) {
 
 absl::Status ApplyPushParts(const JobView& view, const TableLayouts& layouts, uint32_t rank,
                             uint64_t incarnation, const Push& push, PayloadReader* payload,
-                            PushPart* scratch, ReplyWriter* reply) {
-  absl::Status finite;
+                            PushPart* scratch, ReplyWriter* reply, PushFaults* faults) {
   const FrameId frame{rank, incarnation, push.sequence(), push.weight(), PositionOf(push)};
   const Parts& parts = push.parts();
   for (int i = 0; i < parts.table_size(); ++i) {
@@ -84,15 +83,19 @@ absl::Status ApplyPushParts(const JobView& view, const TableLayouts& layouts, ui
         const uint32_t n = AnswerRows(layout, index, rows);
         AddValues(shard, keys, n, AnswerBytes(layout, n), reply);
       }
-    } else if (result.status == PART_NOT_FINITE && finite.ok()) {
-      finite = absl::InvalidArgumentError(absl::StrCat(
+    } else if (result.status == PART_BAD_SIZE && faults->malformed.ok()) {
+      faults->malformed = absl::InvalidArgumentError(absl::StrCat(
+          "table '", layout.name(), "': push ", push.sequence(), " of rank ", rank, " brings ",
+          rows, " rows to shard ", index, ", which are not those of the shard"));
+    } else if (result.status == PART_NOT_FINITE && faults->not_finite.ok()) {
+      faults->not_finite = absl::InvalidArgumentError(absl::StrCat(
           "table '", layout.name(), "': push ", push.sequence(), " of rank ", rank,
           " has a NaN or Inf for shard ", index, "; lower the learning rate or set clip_value"));
     }
     if (result.status != PART_OK)
       reply->AddError(table, index, result.status, result.last_sequence);
   }
-  return finite;
+  return absl::OkStatus();
 }
 
 size_t ReadPullParts(const JobView& view, const TableLayouts& layouts, const Parts& parts,

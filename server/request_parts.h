@@ -18,15 +18,20 @@ namespace sluice {
 // Bytes of the array of a push part.
 size_t PushPartBytes(const TableLayout& layout, uint32_t rows);
 
+// What is wrong with parts of a push that were not applied; the first one of each kind.
+struct PushFaults {
+  absl::Status not_finite;  // INVALID_ARGUMENT: a value is NaN or Inf, and the job must fail
+  absl::Status malformed;   // INVALID_ARGUMENT: the rows are not those of the shard
+};
+
 // Takes the parts of the push from the payload. Checks each part, then applies it with its
-// sequence. A part that was not applied gets an error in the reply; an applied delta gets the
-// resulting values. INVALID_ARGUMENT: a value is NaN or Inf, and the job must fail; the other parts
-// are still applied. RESOURCE_EXHAUSTED, marked with the reason kRoom: more gradients of the rank
-// would wait than its BufferBudget allows; parts before are buffered, and later ones are left out.
-// `scratch` is reused from part to part.
+// sequence. A part that was not applied gets an error in the reply, and the others are still
+// applied; an applied delta gets the resulting values. RESOURCE_EXHAUSTED, marked with the reason
+// kRoom: more gradients of the rank would wait than its BufferBudget allows; parts before are
+// buffered, and later ones are left out. `scratch` is reused from part to part.
 absl::Status ApplyPushParts(const JobView& view, const TableLayouts& layouts, uint32_t rank,
                             uint64_t incarnation, const Push& push, PayloadReader* payload,
-                            PushPart* scratch, ReplyWriter* reply);
+                            PushPart* scratch, ReplyWriter* reply, PushFaults* faults);
 
 // Adds the current values of the parts to the reply; the keys come from the payload. Returns the
 // bytes of all values.

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/hash.h"
+#include "common/base/seeded_hash.h"
 #include "server/no_room.h"
 
 namespace sluice {
@@ -89,10 +89,8 @@ bool RowStore::AddBlock() {
 }
 
 // Differs from the hash that chose the shard, because the keys of one shard share that hash's high
-// bits.
-uint32_t RowStore::Tag(uint64_t key) {
-  return static_cast<uint32_t>(MixHash(key + 0x8CB92BA72F3D8DD7u) >> 32);
-}
+// bits, and from what a peer can foresee.
+uint32_t RowStore::Tag(uint64_t key) { return static_cast<uint32_t>(SeededHash(key) >> 32); }
 
 size_t RowStore::reserved_bytes() const {
   size_t bytes = index_.memory.size() + old_index_.memory.size();

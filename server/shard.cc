@@ -33,6 +33,12 @@ Shard::Shard(std::shared_ptr<const TableLayout> table, uint32_t index, const Upd
       accepted_(policy.worker_num),
       applied_(policy.gradients_to_wait > 1 ? policy.worker_num : 0) {}
 
+void PushPart::Shrink() {
+  constexpr size_t kKept = 4 << 20;
+  if (keys.capacity() * sizeof(uint64_t) > kKept) std::vector<uint64_t>().swap(keys);
+  if (values.capacity() * sizeof(float) > kKept) std::vector<float>().swap(values);
+}
+
 uint64_t Shard::RankStateBytes(const UpdatePolicy& policy) {
   const uint64_t of_rank = DeliveryGate::bytes_per_rank() + sizeof(Position) +
                            (policy.mode == Mode::kSync ? sizeof(Pending) : 0) +
@@ -50,6 +56,9 @@ void Shard::LendMemory(uint32_t rank, PushPart* part) {
   MutexLock lock(&mutex_);
   Pending& slot = pending_[rank];
   if (slot.present) return;
+  // A part that was refused elsewhere may have left a large memory in `part`.
+  TrimToUse(0, &part->keys);
+  TrimToUse(0, &part->values);
   part->keys.swap(slot.part.keys);
   part->values.swap(slot.part.values);
 }

@@ -74,6 +74,9 @@ struct PushPart {
   bool in_message = false;
   PayloadReader message;
   Message wire;  // of a shard with a follower: the part's array as received
+
+  // Between messages: keeps no more memory than usual parts need.
+  void Shrink();
 };
 
 // Gradients that wait for gradients_to_wait, as their sum.
@@ -108,8 +111,8 @@ class Shard {
   // REQUIRES: the payload holds the part.
   virtual PartStatus Decode(uint32_t rows, PayloadReader* payload, PushPart* part) const = 0;
 
-  // Sync: gives `part` the memory of the rank's last part here, in exchange for its own. Call it
-  // before Decode, so that the memory of a large part serves no small one.
+  // Sync: gives `part` the memory of the rank's last part here, in exchange for its own, if that is
+  // small. Call it before Decode, so that the memory of a large part serves no small one.
   void LendMemory(uint32_t rank, PushPart* part);
   // When it buffers the part, it swaps part->values and part->keys for others to reuse.
   ApplyResult Apply(const FrameId& frame, PushPart* part);

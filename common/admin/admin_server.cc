@@ -131,13 +131,14 @@ class AdminServer::Impl {
     return PeerOf(*request.ssl);
   }
 
-  absl::Status Admit(const httplib::Request& request) const {
+  absl::Status Admit(const httplib::Request& request) {
     const absl::StatusOr<PeerIdentity> peer = PeerOfRequest(request);
     absl::Status allowed = CheckPageAccess(peer, request.path);
-    if (!allowed.ok() && options_.audit != nullptr) {
-      options_.audit->Refused(
-          CallerOf(peer, CallerAddress(request.remote_addr, request.remote_port)), request.path,
-          peer.ok() ? RefusalReason::kRole : RefusalReason::kCertificate, allowed.message());
+    if (!allowed.ok()) {
+      refusals_.Refused(CallerOf(peer, CallerAddress(request.remote_addr, request.remote_port)),
+                        request.path,
+                        peer.ok() ? RefusalReason::kRole : RefusalReason::kCertificate,
+                        std::string(allowed.message()));
     }
     return allowed;
   }

@@ -37,6 +37,7 @@ std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address,
                                            const GrpcCredentials& credentials) {
   grpc::ChannelArguments args;
   args.SetMaxReceiveMessageSize(kMaxControlMessageBytes);
+  args.SetInt(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);  // gRPC would inflate without bound
   args.SetMaxSendMessageSize(kMaxControlMessageBytes);
   // While a call is open, a peer that vanished silently is noticed within 15 s.
   args.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 10000);

@@ -22,6 +22,7 @@ std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address,
                                            const ServiceCredentials& credentials) {
   grpc::ChannelArguments args;
   args.SetMaxReceiveMessageSize(kMaxReceivedBytes);
+  args.SetInt(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);  // gRPC would inflate without bound
   // Data that the peer does not acknowledge for 5 s ends the connection. etcd allows no pings
   // between calls.
   args.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 10000);

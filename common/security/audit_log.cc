@@ -82,6 +82,9 @@ absl::StatusOr<std::unique_ptr<AuditLog>> AuditLog::Open(Options options) {
 }
 
 AuditLog::AuditLog(Options options) : options_(std::move(options)) {
+  for (Allowance* allowance : {&refusals_, &actions_, &takeovers_})
+    allowance->line_every = options_.line_every;
+  strangers_.line_every = options_.stranger_line_every;
   for (const AuditedAction action : kActions) counts_.actions[AuditedActionName(action)] = 0;
 }
 
@@ -89,14 +92,10 @@ AuditLog::~AuditLog() { Flush(); }
 
 void AuditLog::Refused(const AuditedCaller& caller, absl::string_view method, RefusalReason reason,
                        absl::string_view detail) {
-  const bool known = HasAccessRule(method) || method == kHandshakeMethod ||
-                     method == kConnectMethod || method == kRequestMethod;
-  if (!known && reason == RefusalReason::kRole) reason = RefusalReason::kNoRule;
   std::string lines;
   {
     MutexLock lock(&mutex_);
-    ++counts_.refusals[{known ? std::string(method) : "other", RefusalReasonName(reason)}];
-    if (!Take(&refusals_)) return;
+    if (!Take(Count(method, &reason))) return;
     lines = TakeLeftOut();
   }
   lines += Begin("refusal");
@@ -110,6 +109,21 @@ void AuditLog::Refused(const AuditedCaller& caller, absl::string_view method,
                        const absl::Status& refusal) {
   const std::optional<RefusalReason> cause = CauseOf(refusal);
   if (cause.has_value()) Refused(caller, method, *cause, refusal.message());
+}
+
+void AuditLog::LeftOut(absl::string_view method, RefusalReason reason) {
+  MutexLock lock(&mutex_);
+  ++Count(method, &reason)->left_out;
+}
+
+AuditLog::Allowance* AuditLog::Count(absl::string_view method, RefusalReason* reason) {
+  const bool before_calls =
+      method == kHandshakeMethod || method == kConnectMethod || method == kRequestMethod;
+  const bool known = before_calls || HasAccessRule(method);
+  if (!known && *reason == RefusalReason::kRole) *reason = RefusalReason::kNoRule;
+  ++counts_.refusals[{known ? std::string(method) : "other", RefusalReasonName(*reason)}];
+  const bool stranger = before_calls || *reason == RefusalReason::kCertificate;
+  return stranger ? &strangers_ : &refusals_;
 }
 
 void AuditLog::Acted(const AuditedCaller& caller, AuditedAction action, absl::string_view target,
@@ -146,8 +160,8 @@ AuditLog::Counts AuditLog::counts() {
 
 bool AuditLog::Take(Allowance* allowance) {
   const absl::Time now = options_.clock->Now();
-  const absl::Time full_at = std::max(allowance->full_at, now) + options_.line_every;
-  if (full_at - now > options_.burst * options_.line_every) {
+  const absl::Time full_at = std::max(allowance->full_at, now) + allowance->line_every;
+  if (full_at - now > options_.burst * allowance->line_every) {
     ++allowance->left_out;
     return false;
   }
@@ -156,7 +170,8 @@ bool AuditLog::Take(Allowance* allowance) {
 }
 
 std::string AuditLog::TakeLeftOut() {
-  const uint64_t refusals = std::exchange(refusals_.left_out, 0);
+  const uint64_t refusals =
+      std::exchange(refusals_.left_out, 0) + std::exchange(strangers_.left_out, 0);
   const uint64_t actions =
       std::exchange(actions_.left_out, 0) + std::exchange(takeovers_.left_out, 0);
   if (refusals == 0 && actions == 0) return "";

@@ -1,10 +1,12 @@
 // Writes who was refused and who gave which order, one JSON object a line, and counts both.
 //
-// Floods are bounded. After a burst, one line a second is written of each of these kinds: refusals,
-// orders of operators, and takeovers, which members cause. The next line of any kind is preceded by
-// one that says how many were left out. The kinds do not share their allowance, so a flood of
-// refusals or takeovers hides no order. The file is renamed to <path>.1,
-// <path>.1 to <path>.2 and so on before it would exceed `max_file_bytes`.
+// Floods are bounded. After a burst, one line a second is written of each of these kinds: refusals
+// of members, orders of operators, and takeovers, which members cause; and one a minute of refusals
+// of strangers, who have shown no certificate of the cluster. The next line of any kind is preceded
+// by one that says how many were left out. The kinds do not share their allowance, so a flood of
+// strangers hides no refusal of a member, and neither hides an order. The file is renamed to
+// <path>.1, <path>.1 to <path>.2 and so on before it would exceed `max_file_bytes`: a flood of
+// strangers takes months to push the older lines out of the last one.
 //
 // A line is handed to the system before the call returns, so it survives the death of the process.
 // A line that cannot be written is counted and lost; the request that it is about goes on.
@@ -81,6 +83,7 @@ class AuditLog {
     // Lines of one kind that may follow each other at once, and the time until one more may.
     int burst = 200;
     absl::Duration line_every = absl::Seconds(1);
+    absl::Duration stranger_line_every = absl::Minutes(1);
     // Told when lines begin to be lost, and when they are written again. May be empty.
     std::function<void(const std::string&)> log;
   };
@@ -95,6 +98,8 @@ class AuditLog {
   // The same for a status that a call or stream was answered with. Ignores those without a cause
   // (CauseOf).
   void Refused(const AuditedCaller& caller, absl::string_view method, const absl::Status& refusal);
+  // Counts a refusal that gets no line, as if too many had one. Waits for no disk.
+  void LeftOut(absl::string_view method, RefusalReason reason);
   // `target`: the job, the pserver, or "" for the cluster. `detail` says what was asked for; the
   // line of an action that has failed says why instead.
   void Acted(const AuditedCaller& caller, AuditedAction action, absl::string_view target,
@@ -116,11 +121,15 @@ class AuditLog {
  private:
   // The lines of one kind that may still be written.
   struct Allowance {
+    absl::Duration line_every;
     absl::Time full_at = absl::InfinitePast();  // the time when a whole burst is allowed again
     uint64_t left_out = 0;
   };
 
   explicit AuditLog(Options options);
+  // The allowance of a refusal, which is counted.
+  Allowance* Count(absl::string_view method, RefusalReason* reason)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool Take(Allowance* allowance) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The line about what was left out so far, or "".
   std::string TakeLeftOut() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -133,7 +142,8 @@ class AuditLog {
 
   Mutex mutex_;
   Counts counts_ ABSL_GUARDED_BY(mutex_);
-  Allowance refusals_ ABSL_GUARDED_BY(mutex_);
+  Allowance refusals_ ABSL_GUARDED_BY(mutex_);  // of members
+  Allowance strangers_ ABSL_GUARDED_BY(mutex_);
   Allowance actions_ ABSL_GUARDED_BY(mutex_);  // without takeovers
   Allowance takeovers_ ABSL_GUARDED_BY(mutex_);
 

@@ -1,14 +1,11 @@
 // Writes refusals to an audit log on a thread of its own, for callers that must not wait for a
 // disk.
 //
-// At most 256 refusals wait. Those that come faster get neither a line nor a count of their own;
-// the next line says how many they were.
+// At most 256 refusals wait. Those that come faster are counted, and get no line.
 //
 // Thread safety: safe from any thread.
 #pragma once
 
-#include <atomic>
-#include <cstdint>
 #include <string>
 
 #include "common/base/task_threads.h"
@@ -28,8 +25,7 @@ class AuditQueue {
 
  private:
   AuditLog* const log_;
-  std::atomic<uint64_t> unrecorded_{0};  // relaxed: a count
-  TaskThreads thread_;                   // last: its task uses the fields above
+  TaskThreads thread_;
 };
 
 }  // namespace sluice

@@ -34,9 +34,9 @@ ConnectionGate::~ConnectionGate() = default;
 
 void ConnectionGate::Guard(const std::function<void()>& start) { guard_.Guard(start); }
 
-void ConnectionGate::Called(const std::string& address) {
+void ConnectionGate::Called(const std::string& address, const std::string& certificate) {
   MutexLock lock(&state_->mutex);
-  state_->places.Called(address);
+  state_->places.Called(address, certificate);
 }
 
 size_t ConnectionGate::open() const {
@@ -59,7 +59,9 @@ bool ConnectionGate::Admits(int connection, const sockaddr_storage& peer) {
   }
   if (decision.given_up.has_value()) {
     Record(decision.peer_given_up,
-           "it has made no call that was allowed, and was ended to make room for another one");
+           absl::StrCat(decision.had_called ? "the owner of its certificate has more than any other"
+                                            : "it has made no call that was allowed",
+                        ", and it was ended to make room for another one"));
   }
   if (decision.outcome != Outcome::kAdmitted) {
     Record(*end, decision.outcome == Outcome::kHostIsFull

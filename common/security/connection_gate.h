@@ -2,7 +2,7 @@
 //
 // gRPC takes some 30 KiB for a connection that has sent nothing but its handshake, and has no bound
 // of its own. The gate decides when a connection is accepted (connection_places.h). It ends a
-// silent connection that makes room by shutting its socket down; gRPC, which owns the socket, then
+// connection that makes room by shutting its socket down; gRPC, which owns the socket, then
 // closes it. It learns of each close from close_hook.h.
 //
 // Refused connections are closed before gRPC knows of them. They and those that were ended are
@@ -33,8 +33,9 @@ class ConnectionGate {
 
   // Calls `start` on this thread. The connections of the listeners that it opens are bounded.
   void Guard(const std::function<void()>& start);
-  // A call of the peer at this address (host:port) was allowed, so its connection is kept.
-  void Called(const std::string& address);
+  // A call of the peer at this address (host:port) was allowed, so its connection is kept, unless
+  // the owner of the certificate has too many (connection_places.h).
+  void Called(const std::string& address, const std::string& certificate);
 
   size_t open() const;  // without those that were ended and not closed yet
 

@@ -28,9 +28,11 @@ ConnectionPlaces::Decision ConnectionPlaces::Open(int id, const TcpEnd& peer) {
   const std::string name = HostOf(peer);
   Host* const host = &hosts_[name];
   if (host->open >= bounds_.max_per_host) {
-    if (!GiveUpOldest(host, &decision)) decision.outcome = Outcome::kHostIsFull;
+    const auto id = Dispensable(host, host->called, bounds_.max_per_host);
+    if (!id.has_value() || !GiveUp(*id, &decision)) decision.outcome = Outcome::kHostIsFull;
   } else if (open() >= bounds_.max_open) {
-    if (!GiveUpOldest(BusiestHost(), &decision)) decision.outcome = Outcome::kServerIsFull;
+    const auto id = Dispensable(BusiestHost(), called_, bounds_.max_open);
+    if (!id.has_value() || !GiveUp(*id, &decision)) decision.outcome = Outcome::kServerIsFull;
   }
   if (decision.outcome != Outcome::kAdmitted) {
     if (host->open + host->given_up == 0) hosts_.erase(name);
@@ -44,11 +46,16 @@ ConnectionPlaces::Decision ConnectionPlaces::Open(int id, const TcpEnd& peer) {
   return decision;
 }
 
-void ConnectionPlaces::Called(const std::string& peer) {
+void ConnectionPlaces::Called(const std::string& peer, const std::string& certificate) {
   const auto found = by_peer_.find(peer);
   if (found == by_peer_.end()) return;
-  const Connection& connection = open_.at(found->second);
+  Connection& connection = open_.at(found->second);
+  if (connection.given_up || connection.certificate.has_value()) return;
+  connection.certificate = certificate;
   connection.host->silent.erase(connection.number);
+  if (certificate.empty()) return;  // its peer may be anybody
+  connection.host->called[certificate].emplace(connection.number, found->second);
+  called_[certificate].emplace(connection.number, found->second);
 }
 
 void ConnectionPlaces::Closed(int id) {
@@ -56,16 +63,17 @@ void ConnectionPlaces::Closed(int id) {
   if (found == open_.end()) return;
   const Connection& connection = found->second;
   Host* const host = connection.host;
-  host->silent.erase(connection.number);
   if (connection.given_up) {
     --host->given_up;
     --given_up_;
   } else {
+    Forget(connection);
     --host->open;
   }
   if (host->open + host->given_up == 0) hosts_.erase(HostOf(connection.peer));
   const auto of_peer = by_peer_.find(connection.peer.ToText());
-  if (of_peer->second == id) by_peer_.erase(of_peer);
+  // A newer connection of the same port may have been there, and may have closed first.
+  if (of_peer != by_peer_.end() && of_peer->second == id) by_peer_.erase(of_peer);
   open_.erase(found);
 }
 
@@ -94,20 +102,41 @@ ConnectionPlaces::Host* ConnectionPlaces::BusiestHost() {
   return busiest;
 }
 
-bool ConnectionPlaces::GiveUpOldest(Host* host, Decision* decision) {
-  if (host == nullptr || host->silent.empty() || given_up_ >= MostGivenUp(bounds_.max_open) ||
+std::optional<int> ConnectionPlaces::Dispensable(const Host* silent_of,
+                                                 const OfCertificates& called, size_t bound) {
+  if (silent_of != nullptr && !silent_of->silent.empty()) return silent_of->silent.begin()->second;
+  const auto most = std::max_element(
+      called.begin(), called.end(),
+      [](const auto& one, const auto& other) { return one.second.size() < other.second.size(); });
+  if (most == called.end() || most->second.size() <= bound / 4) return std::nullopt;
+  return most->second.rbegin()->second;
+}
+
+bool ConnectionPlaces::GiveUp(int id, Decision* decision) {
+  Connection& connection = open_.at(id);
+  Host* const host = connection.host;
+  if (given_up_ >= MostGivenUp(bounds_.max_open) ||
       host->given_up >= MostGivenUp(bounds_.max_per_host))
     return false;
-  const int id = host->silent.begin()->second;
-  host->silent.erase(host->silent.begin());
-  Connection& connection = open_.at(id);
+  Forget(connection);
   connection.given_up = true;
   --host->open;
   ++host->given_up;
   ++given_up_;
   decision->given_up = id;
   decision->peer_given_up = connection.peer;
+  decision->had_called = connection.certificate.has_value();
   return true;
+}
+
+void ConnectionPlaces::Forget(const Connection& connection) {
+  connection.host->silent.erase(connection.number);
+  if (connection.certificate.value_or("").empty()) return;
+  for (OfCertificates* called : {&connection.host->called, &called_}) {
+    const auto own = called->find(*connection.certificate);
+    own->second.erase(connection.number);
+    if (own->second.empty()) called->erase(own);
+  }
 }
 
 }  // namespace sluice

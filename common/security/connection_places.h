@@ -3,8 +3,11 @@
 // A connection is silent until a call of it was allowed: until then its peer has proven nothing,
 // not even that it has a certificate. When a host, or all together, have too many connections, the
 // oldest silent one of the host with the most silent ones makes room. So a flood gives up its own
-// connections, and a member that calls soon gets in beside it, even from the same host. Connections
-// that have called are never given up: when all have, the newcomer is refused.
+// connections, and a member that calls soon gets in beside it, even from the same host.
+//
+// When none is silent, one member may have taken the places. The certificate with the most
+// connections loses its newest one if it has more than a quarter of the bound: other members, and
+// what this one had before, stay. Otherwise, and without TLS, the newcomer is refused.
 //
 // A connection that was given up takes memory until its owner has closed it. While a quarter of a
 // bound (at least 16) wait for that, newcomers are refused.
@@ -51,11 +54,13 @@ class ConnectionPlaces {
     Outcome outcome = Outcome::kAdmitted;
     std::optional<int> given_up;  // another connection, which the owner ends; not closed yet
     TcpEnd peer_given_up;
+    bool had_called = false;  // the one that was given up
   };
   // Decides about a new connection and keeps it if it is admitted. `id`: of no open connection.
   Decision Open(int id, const TcpEnd& peer);
-  // A call of the peer ("host:port", as TcpEnd::ToText says) was allowed.
-  void Called(const std::string& peer);
+  // A call of the peer ("host:port", as TcpEnd::ToText says) was allowed. `certificate`: what it
+  // says of its owner; "" without TLS.
+  void Called(const std::string& peer, const std::string& certificate);
   // Connections that are not open are ignored.
   void Closed(int id);
 
@@ -64,24 +69,34 @@ class ConnectionPlaces {
   size_t silent() const;
 
  private:
-  using Number = uint64_t;  // of a connection, in the order in which they came
+  using Number = uint64_t;                    // of a connection, in the order in which they came
+  using Connections = std::map<Number, int>;  // the oldest first
+  using OfCertificates = std::map<std::string, Connections>;  // none is empty
   struct Host {
     size_t open = 0;  // without those that were given up
     size_t given_up = 0;
-    std::map<Number, int> silent;
+    Connections silent;
+    OfCertificates called;
   };
   struct Connection {
     Number number;
     TcpEnd peer;
     Host* host;
     bool given_up = false;
+    std::optional<std::string> certificate;  // once it has called
   };
 
   static std::string HostOf(const TcpEnd& peer);
   // Null: no connection is silent.
   Host* BusiestHost();
-  // False: `host` is null, has no silent connection, or too many are on their way out.
-  bool GiveUpOldest(Host* host, Decision* decision);
+  // A silent connection of `silent_of`, which may be null, or else one of the certificate that has
+  // more than a quarter of `bound` in `called`. Nothing: there is none.
+  static std::optional<int> Dispensable(const Host* silent_of, const OfCertificates& called,
+                                        size_t bound);
+  // False: too many are on their way out.
+  bool GiveUp(int id, Decision* decision);
+  // It is neither silent nor among those that have called any more.
+  void Forget(const Connection& connection);
 
   const ConnectionBounds bounds_;
   Number next_ = 0;
@@ -89,6 +104,7 @@ class ConnectionPlaces {
   std::unordered_map<int, Connection> open_;
   std::unordered_map<std::string, int> by_peer_;  // the newest of each
   std::map<std::string, Host> hosts_;             // with a connection
+  OfCertificates called_;                         // of all hosts
 };
 
 }  // namespace sluice

@@ -1,5 +1,6 @@
 #include "common/transport/grpc_stream_server.h"
 
+#include <grpcpp/resource_quota.h>
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
@@ -77,6 +78,7 @@ class GrpcStreamServer::Impl {
         gate_({options_.bind_address, options_.credentials.tls(),
                options_.credentials.serves_any_local_user(), options_.audit}),
         connections_(options_.connections, options_.audit) {
+    received_.Resize(options_.max_received_bytes);
     if (factory) streaming_[kExchangeMethod] = std::move(factory);
     host_.streams = streams_;
     host_.first_message_timeout = options_.first_message_timeout;
@@ -170,6 +172,7 @@ class GrpcStreamServer::Impl {
   }
 
   int open_streams() { return streams_->CountOf(this); }
+  void SetMaxReceivedBytes(size_t bytes) { received_.Resize(bytes); }
   size_t open_connections() const { return connections_.open(); }
   size_t queued_bytes() const { return streams_->queued()->bytes(); }
 
@@ -199,7 +202,7 @@ class GrpcStreamServer::Impl {
     const int max_bytes = static_cast<int>(std::min<size_t>(options_.max_message_bytes, INT32_MAX));
     builder->SetMaxReceiveMessageSize(max_bytes);
     builder->SetMaxSendMessageSize(max_bytes);
-    BoundConnections(options_.max_received_bytes, builder);
+    BoundConnections(received_, builder);
     builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, ms(options_.keepalive_time));
     builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, ms(options_.keepalive_timeout));
@@ -235,7 +238,9 @@ class GrpcStreamServer::Impl {
     if (!refusal.ok()) {
       Audit(call->method(), peer, PeerAddress(call->peer()), refusal);
     } else {  // the table reports its refusals itself
-      connections_.Called(peer->address);
+      connections_.Called(
+          peer->address,
+          peer->verified ? absl::StrCat(PeerRoleName(peer->role), " ", peer->name) : "");
       refusal = Admit(is_stream ? streams_ : unary_calls_, call, CallerOf(peer, peer->address));
     }
     RequestNext(call->queue_number());
@@ -336,6 +341,7 @@ class GrpcStreamServer::Impl {
   std::vector<std::thread> threads_;  // one per queue
   std::unique_ptr<TaskThreads> unary_threads_;
 
+  grpc::ResourceQuota received_{"server"};
   Mutex mutex_;
   CondVar changed_;
   int calls_ ABSL_GUARDED_BY(mutex_) = 0;  // existing calls, including those that wait for a client
@@ -371,6 +377,7 @@ void GrpcStreamServer::RegisterStream(const std::string& method, StreamHandlerFa
 absl::Status GrpcStreamServer::Start() { return impl_->Start(); }
 int GrpcStreamServer::port() const { return impl_->port(); }
 void GrpcStreamServer::Shutdown() { impl_->Shutdown(); }
+void GrpcStreamServer::SetMaxReceivedBytes(size_t bytes) { impl_->SetMaxReceivedBytes(bytes); }
 int GrpcStreamServer::open_streams() const { return impl_->open_streams(); }
 size_t GrpcStreamServer::open_connections() const { return impl_->open_connections(); }
 size_t GrpcStreamServer::queued_bytes() const { return impl_->queued_bytes(); }

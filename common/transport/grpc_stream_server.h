@@ -107,6 +107,9 @@ class GrpcStreamServer {
   // nothing. Safe to call twice.
   void Shutdown();
 
+  // Changes Options.max_received_bytes. Safe from any thread.
+  void SetMaxReceivedBytes(size_t bytes);
+
   // The number of open streams of this server.
   int open_streams() const;
   // Open connections, without those that were ended to make room.

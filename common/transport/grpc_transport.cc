@@ -244,6 +244,7 @@ grpc::ChannelArguments Arguments(const GrpcTransport::Options& options) {
   const int max_bytes = static_cast<int>(std::min<size_t>(options.max_message_bytes, INT32_MAX));
   grpc::ChannelArguments args;
   args.SetMaxReceiveMessageSize(max_bytes);
+  args.SetInt(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);  // gRPC would inflate without bound
   args.SetMaxSendMessageSize(max_bytes);
   args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   args.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS,

@@ -10,8 +10,8 @@ namespace sluice {
 ServedStreams::ServedStreams(const StreamBounds& bounds, RoomReports::Options reports)
     : bounds_(bounds),
       reports_(std::move(reports)),
-      queued_(bounds.max_total_queued_bytes),
-      incoming_(bounds.max_total_incoming_bytes),
+      queued_(bounds.max_total_queued_bytes, bounds.take_memory),
+      incoming_(bounds.max_total_incoming_bytes, bounds.take_memory),
       admission_(static_cast<size_t>(std::max(0, bounds.max_streams)),
                  bounds.max_silent_streams_per_peer, bounds.max_streams_per_peer) {}
 
@@ -112,7 +112,8 @@ void ServedStreams::CutMostQueued() {
         absl::ResourceExhaustedError(absl::StrCat(
             "this stream has ", largest.bytes,
             " bytes queued, the most of all, and all together have more than ", queued_.max(),
-            " (limits.max_queued_mib, of streams); read faster, or connect again")));
+            " (limits.max_queued_mib, of streams, or what memory the process has left); read "
+            "faster, or connect again")));
   }
 }
 

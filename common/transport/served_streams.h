@@ -58,6 +58,8 @@ struct StreamBounds {
   size_t max_total_queued_bytes = size_t{16} << 30;
   // The same for messages whose end has not come, over transports that do not bound them.
   size_t max_total_incoming_bytes = size_t{1} << 30;
+  // Asked before more of either is held; see ByteBudget. May be null.
+  ByteBudget::TakeMemory take_memory;
 };
 
 class ServedStreams {

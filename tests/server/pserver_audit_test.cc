@@ -149,7 +149,13 @@ TEST_F(PserverAuditTest, MalformedMessagesAreRecordedAsInvalid) {
   }
   EXPECT_EQ(peer.Say(PullOfStep(3)), static_cast<int>(absl::StatusCode::kInvalidArgument));
   EXPECT_EQ(Refusals("invalid"), 6u) << "a step that is not open";
-  EXPECT_EQ(AllRefusals(), 6u);
+  FrameHeader push;
+  push.mutable_push()->set_sequence(1);
+  *push.mutable_push()->mutable_parts() = PullOfStep(0).pull().parts();
+  push.mutable_push()->mutable_parts()->set_rows(0, 1);
+  peer.Say(push, std::string(sizeof(float), '\0'));
+  EXPECT_EQ(Refusals("invalid"), 7u) << "a block of another size";
+  EXPECT_EQ(AllRefusals(), 7u);
   EXPECT_EQ(peer.Say(PullOfStep(0)), 0);
 }
 

@@ -203,5 +203,39 @@ TEST(ShardTest, PlacesOfASyncStepKeepNoMemoryOfLargerSteps) {
   EXPECT_LT(place.keys.capacity(), 8000u);
 }
 
+TEST(PushPartTest, KeepsTheMemoryOfUsualPartsBetweenMessages) {
+  PushPart part;
+  part.keys.resize(100'000);
+  part.values.resize(1'000'000);
+  part.Shrink();
+  EXPECT_EQ(part.keys.size(), 100'000u);
+  EXPECT_EQ(part.values.size(), 1'000'000u);
+  part.keys.resize(1'000'000);
+  part.values.resize(2'000'000);
+  part.Shrink();
+  EXPECT_EQ(part.keys.capacity(), 0u);
+  EXPECT_EQ(part.values.capacity(), 0u);
+}
+
+// A rank sends a large part, which is refused, to one shard after the other.
+TEST(ShardTest, PlacesOfASyncStepTakeNoMemoryOfRefusedParts) {
+  const TableLayouts layouts = LayoutsOf(MakeSpec(2, false, 0, /*num_shards=*/1));
+  UpdatePolicy policy = PolicyOf(Mode::kSync);
+  policy.worker_num = 1;
+  const auto shard = MakeSparseShard(layouts[1], 0, policy),
+             other = MakeSparseShard(layouts[1], 0, policy);
+  PushPart scratch, place;
+  shard->LendMemory(0, &scratch);
+  scratch.rows = 100'000;
+  scratch.keys.resize(scratch.rows);
+  scratch.values.resize(3 * scratch.rows);
+  ASSERT_EQ(shard->Apply({0, 1, /*sequence=*/7, 1}, &scratch).status, PART_OUT_OF_ORDER);
+  other->LendMemory(0, &scratch);
+  EXPECT_LE(scratch.values.capacity(), 1024u);
+  other->LendMemory(0, &place);
+  EXPECT_LE(place.values.capacity(), 1024u);
+  EXPECT_LE(place.keys.capacity(), 1024u);
+}
+
 }  // namespace
 }  // namespace sluice

@@ -1,4 +1,5 @@
 """Garbage sent to every port of every daemon while a job trains changes nothing."""
+import gzip
 import json
 import os
 import random
@@ -282,18 +283,21 @@ class HostilePeersTest(SluiceTest):
                   ("scheduler", b"/sluice.Scheduler/CancelJob", unknown_group * (2 * MIB)),
                   ("pserver", b"/sluice.Pserver/SaveShards", unknown_group * (2 * MIB)),
                   ("pserver", b"/sluice.Pserver/OpenSharedMemory", unknown_group * (2 * MIB))]
+        zeros = gzip.compress(bytes(256 * MIB))  # a thousandth of it travels
+        inflated = [("scheduler", b"/sluice.Scheduler/GetRoute", zeros), ("pserver", b"/sluice.Pserver/SaveShards", zeros)]
 
         def attack(ports):
-            for role, method, message in costly:
-                connection = Connection(ports[role], PATIENCE * TIME_SCALE)
-                connection.call(method, message)
-                connection.close()
+            for encoding, messages in ((None, costly), (b"gzip", inflated)):
+                for role, method, message in messages:
+                    connection = Connection(ports[role], PATIENCE * TIME_SCALE)
+                    connection.call(method, message, encoding)
+                    connection.close()
 
         grown = self.train_beside(attack)
         print("costly requests: grew by %s MiB" % grown, flush=True)
         for role, mib in grown.items():
             self.assertLess(mib, 100, role)
-        for role, method, _ in costly:
+        for role, method, _ in costly + inflated:
             self.assertIn((method.decode(), "invalid"), self.refusals(role))
 
     def test_calls_that_send_only_headers_are_ended(self):

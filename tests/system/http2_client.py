@@ -17,9 +17,9 @@ def literal(name, value):
     return b"\x00" + bytes([len(name)]) + name + bytes([len(value)]) + value
 
 
-def grpc_headers(path):
+def grpc_headers(path, encoding=None):
     return (b"\x83\x86" + literal(b":path", path) + literal(b":authority", b"sluice") + literal(b"te", b"trailers")
-            + literal(b"content-type", b"application/grpc"))
+            + literal(b"content-type", b"application/grpc") + (literal(b"grpc-encoding", encoding) if encoding else b""))
 
 
 def varint(number):
@@ -46,18 +46,18 @@ class Connection:
     def close(self):
         self.socket.close()
 
-    def open(self, path):
+    def open(self, path, encoding=None):
         """Begins a call by sending its headers; returns its stream."""
         stream = self.next_stream
         self.next_stream += 2
         self.windows[stream] = self.initial_window
-        self.socket.sendall(frame(HEADERS, END_HEADERS, stream, grpc_headers(path)))
+        self.socket.sendall(frame(HEADERS, END_HEADERS, stream, grpc_headers(path, encoding)))
         return stream
 
-    def call(self, path, message):
-        """Makes a whole call; returns when it has ended."""
-        stream = self.open(path)
-        rest = memoryview(struct.pack(">BI", 0, len(message)) + message)
+    def call(self, path, message, encoding=None):
+        """Makes a whole call; returns when it has ended. `encoding`: in which the message is compressed."""
+        stream = self.open(path, encoding)
+        rest = memoryview(struct.pack(">BI", 1 if encoding else 0, len(message)) + message)
         while rest and stream not in self.ended:
             n = min(self.max_frame, self.window, self.windows[stream], len(rest))
             if n <= 0:

@@ -51,7 +51,7 @@ TEST(PlanSearchTest, TheBestSplitIsTheFastestOfItsProcesses) {
     }
   }
   EXPECT_TRUE(plan.own_hosts());
-  EXPECT_DOUBLE_EQ(plan.bits_per_second(), 800 * kMiB);
+  EXPECT_DOUBLE_EQ(plan.bits_per_second(), LinkBits(100 * kMiB));
 }
 
 TEST(PlanSearchTest, RowsHaveTheClosedFormula) {

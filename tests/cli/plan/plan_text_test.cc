@@ -46,7 +46,7 @@ TEST(PlanTextTest, TheBestRowIsMarked) {
   PlanQuestion question;
   question.workers = {1, 8};
   question.pservers = {1};
-  question.network.bytes_per_s = 1e9;
+  question.network.bytes_per_s = PayloadRate(8e9);
   const std::string text = PlanText(AnswerPlan(costs, question), PlanMode::kAsync);
   EXPECT_THAT(text, HasSubstr("\n*        9             1 : 8"));
   EXPECT_THAT(text, HasSubstr("best: 1 pserver and 8 workers"));

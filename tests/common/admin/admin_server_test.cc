@@ -175,10 +175,10 @@ TEST_F(AdminServerTlsTest, WithoutACertificateThereIsHealthWithoutReasons) {
   EXPECT_EQ(audit_.Text(), "");
   for (const char* path : {"/", "/statusz", "/metrics", "/api/v1/status"}) {
     EXPECT_THAT(Get(*server_, path, nobody_.get()), StartsWith("HTTP/1.1 403")) << path;
-    EXPECT_EQ(audit_.Refusals(path, "certificate"), 1) << path;
+    EXPECT_EQ(audit_.AwaitRefusals(path, "certificate", 1), 1) << path;
   }
   EXPECT_THAT(Get(*server_, "/nothing", nobody_.get()), StartsWith("HTTP/1.1 403"));
-  EXPECT_EQ(audit_.Refusals("other", "certificate"), 1);
+  EXPECT_EQ(audit_.AwaitRefusals("other", "certificate", 1), 1);
   EXPECT_THAT(audit_.Text(), HasSubstr("\"role\": \"none\""));
 }
 
@@ -192,7 +192,7 @@ TEST_F(AdminServerTlsTest, OtherRolesReadHealthAlone) {
     EXPECT_THAT(audit_.Text(), HasSubstr(std::string("\"reason\": \"role\", \"role\": \"") +
                                          PeerRoleName(role) + "\", \"name\": \"7\""));
   }
-  EXPECT_EQ(audit_.Refusals("/metrics", "role"), 3);
+  EXPECT_EQ(audit_.AwaitRefusals("/metrics", "role", 3), 3);
 }
 
 TEST_F(AdminServerTlsTest, FailedHandshakesAreRecordedAndShowInTheMetrics) {

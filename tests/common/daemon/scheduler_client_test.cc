@@ -42,6 +42,10 @@ class FakeScheduler : public Scheduler::Service {
   }
   int port() const { return port_; }
   std::string address() const { return absl::StrCat("127.0.0.1:", port_); }
+  void SetCompresses() {
+    MutexLock lock(&mutex_);
+    compresses_ = true;
+  }
   void SetSilent(bool silent) {
     MutexLock lock(&mutex_);
     silent_ = silent;
@@ -53,6 +57,7 @@ class FakeScheduler : public Scheduler::Service {
     MutexLock lock(&mutex_);
     while (silent_ && !context->IsCancelled()) changed_.WaitFor(&mutex_, kLook);
     reply->set_name(name_);
+    if (compresses_) context->set_compression_algorithm(GRPC_COMPRESS_GZIP);
     return grpc::Status::OK;
   }
 
@@ -63,6 +68,7 @@ class FakeScheduler : public Scheduler::Service {
   Mutex mutex_;
   CondVar changed_;
   bool silent_ ABSL_GUARDED_BY(mutex_) = false;
+  bool compresses_ ABSL_GUARDED_BY(mutex_) = false;
   std::unique_ptr<grpc::Server> server_;
 };
 
@@ -91,6 +97,15 @@ TEST(SchedulerClientTest, FirstCallFindsTheOneThatLeads) {
     ASSERT_TRUE(status.ok()) << status.status();
     EXPECT_EQ(status->name(), "leader");
   }
+}
+
+TEST(SchedulerClientTest, ACompressedAnswerIsNotInflated) {
+  FakeScheduler scheduler(std::string(1 << 20, 'x'));
+  const auto client = SchedulerClient::Create(scheduler.address(), Clock::Real());
+  EXPECT_TRUE(client->GetStatus().ok());
+  scheduler.SetCompresses();
+  const auto status = client->GetStatus();
+  EXPECT_FALSE(status.ok()) << "gRPC would inflate any length";
 }
 
 TEST(SchedulerClientTest, ContinuesWithTheSuccessorOfADeadOne) {

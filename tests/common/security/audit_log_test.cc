@@ -214,6 +214,27 @@ TEST_F(AuditLogTest, AFloodOfRefusalsHidesNoAction) {
   EXPECT_EQ(log->counts().actions["shutdown"], 1);
 }
 
+TEST_F(AuditLogTest, AFloodOfStrangersHidesNoRefusalOfAMemberAndFillsNoFileSoon) {
+  options_.burst = 3;
+  const auto log = Open();
+  const AuditedCaller stranger = CallerOf(absl::PermissionDeniedError(""), "a:1");
+  for (int i = 0; i < 3600; ++i) {
+    log->Refused(stranger, kHandshakeMethod, RefusalReason::kHandshake, "no certificate");
+    log->Refused(stranger, kConnectMethod, RefusalReason::kRoom, "");
+    log->Refused(stranger, kSubmit, RefusalReason::kCertificate, "");
+    clock_.Advance(absl::Seconds(1));
+  }
+  // A line each minute, each with one about those that were left out before.
+  EXPECT_LT(Lines().size(), 3 + 2 * 61);
+  Refuse(log.get());
+  const auto lines = Lines();
+  EXPECT_EQ(Value(lines.back(), "reason"), "role");
+  const size_t before = lines.size();
+  log->LeftOut(kSubmit, RefusalReason::kRole);
+  EXPECT_EQ(Lines().size(), before);
+  EXPECT_EQ((log->counts().refusals[{kSubmit, "role"}]), 2u);
+}
+
 TEST_F(AuditLogTest, AFloodOfTakeoversHidesNoOrder) {
   options_.burst = 3;
   const auto log = Open();

@@ -170,6 +170,29 @@ TEST_F(ConnectionGateTest, WithTlsHandshakesThatStopMakeRoomForMembers) {
   EXPECT_TRUE(member.IsServed());
 }
 
+TEST_F(ConnectionGateTest, WithTlsACertificateThatTakesAllPlacesMakesRoomForOthers) {
+  TestCertificates certificates("cluster");
+  const auto server = GrpcCredentials::Create(certificates.Of(PeerRole::kPserver, "0"));
+  const auto greedy = GrpcCredentials::Create(certificates.Of(PeerRole::kWorker, "7"));
+  const auto worker = GrpcCredentials::Create(certificates.Of(PeerRole::kWorker, "0"));
+  ASSERT_TRUE(server.ok() && greedy.ok() && worker.ok());
+  Start(*server);
+  Member first(*server_, *worker);
+  ASSERT_TRUE(first.IsServed());
+  std::vector<std::unique_ptr<Member>> taken;
+  for (size_t i = 1; i < kPerHost; ++i) {
+    taken.push_back(std::make_unique<Member>(*server_, *greedy));
+    ASSERT_TRUE(taken.back()->IsServed());
+  }
+  Member late(*server_, *worker);
+  EXPECT_TRUE(late.IsServed());
+  EXPECT_TRUE(first.IsServed());
+  EXPECT_TRUE(taken.front()->IsServed());
+  EXPECT_FALSE(taken.back()->IsServed());
+  EXPECT_TRUE(AwaitRefusals(1));
+  EXPECT_NE(audit_.Text().find("has more than any other"), std::string::npos) << audit_.Text();
+}
+
 // gRPC closes the descriptors of a server after it has ended.
 TEST_F(ConnectionGateTest, ConnectionsMayOutliveTheGate) {
   for (int i = 0; i < 5; ++i) {

@@ -6,6 +6,7 @@
 #include <map>
 #include <random>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "proto/config.pb.h"
@@ -27,7 +28,7 @@ ConnectionBounds Bounds(size_t open, size_t per_host) {
 TEST(ConnectionPlacesTest, TheOldestSilentConnectionOfAFullHostMakesRoom) {
   ConnectionPlaces places(Bounds(100, 3));
   for (int id = 1; id <= 3; ++id) EXPECT_FALSE(places.Open(id, Peer(1, id)).given_up.has_value());
-  places.Called(Peer(1, 1).ToText());
+  places.Called(Peer(1, 1).ToText(), "worker 0");
   const auto decision = places.Open(4, Peer(1, 4));
   EXPECT_EQ(decision.outcome, Outcome::kAdmitted);
   EXPECT_EQ(decision.given_up, 2);
@@ -39,11 +40,11 @@ TEST(ConnectionPlacesTest, TheOldestSilentConnectionOfAFullHostMakesRoom) {
   EXPECT_EQ(places.given_up(), 0u);
 }
 
-TEST(ConnectionPlacesTest, ConnectionsThatHaveCalledAreNeverGivenUp) {
+TEST(ConnectionPlacesTest, WithoutTlsConnectionsThatHaveCalledAreNeverGivenUp) {
   ConnectionPlaces places(Bounds(4, 2));
   for (int id = 1; id <= 4; ++id) {
     places.Open(id, Peer(id % 2, id));
-    places.Called(Peer(id % 2, id).ToText());
+    places.Called(Peer(id % 2, id).ToText(), "");
   }
   EXPECT_EQ(places.silent(), 0u);
   EXPECT_EQ(places.Open(5, Peer(1, 5)).outcome, Outcome::kHostIsFull);
@@ -53,6 +54,34 @@ TEST(ConnectionPlacesTest, ConnectionsThatHaveCalledAreNeverGivenUp) {
   EXPECT_EQ(places.open(), 4u);
   places.Closed(1);
   EXPECT_EQ(places.Open(5, Peer(7, 5)).outcome, Outcome::kAdmitted);
+}
+
+// One certificate from two hosts, and two members that have called before it.
+TEST(ConnectionPlacesTest, ACertificateWithMoreThanItsShareMakesRoomForOthers) {
+  ConnectionPlaces places(Bounds(16, 8));
+  const auto call = [&](int id, uint8_t host, const char* certificate) {
+    const auto decision = places.Open(id, Peer(host, id));
+    if (decision.outcome == Outcome::kAdmitted) places.Called(Peer(host, id).ToText(), certificate);
+    return decision;
+  };
+  call(1, 1, "worker 1");
+  call(2, 2, "operator ");
+  for (int id = 3; id <= 9; ++id) call(id, 1, "worker 7");
+  for (int id = 10; id <= 16; ++id) call(id, 2, "worker 7");
+  EXPECT_EQ(places.open(), 16u);
+  EXPECT_EQ(call(17, 1, "worker 2").given_up, 9) << "the newest of the same host";
+  places.Closed(9);
+  EXPECT_EQ(call(18, 3, "worker 3").given_up, 16) << "the newest of all";
+  EXPECT_TRUE(places.Open(19, Peer(3, 19)).had_called);
+  // At a quarter of each bound it keeps what it has.
+  int given_up = 0;
+  for (int id = 20; id <= 60; ++id) {
+    const auto decision = call(id, static_cast<uint8_t>(id), std::to_string(id).c_str());
+    given_up += decision.given_up.has_value() ? 1 : 0;
+    if (decision.given_up.has_value()) places.Closed(*decision.given_up);
+  }
+  EXPECT_EQ(call(61, 61, "worker 61").outcome, Outcome::kServerIsFull);
+  EXPECT_EQ(given_up, 8) << "down to four of sixteen, and the silent one";
 }
 
 TEST(ConnectionPlacesTest, AFloodOfOneHostGivesUpItsOwnConnectionsForOthers) {
@@ -100,19 +129,33 @@ TEST(ConnectionPlacesTest, APortThatIsUsedAgainIsThatOfTheNewConnection) {
   places.Open(1, Peer(1, 7));
   places.Open(2, Peer(1, 7));  // the first one has ended, and is not closed yet
   places.Closed(1);
-  places.Called(Peer(1, 7).ToText());
+  places.Called(Peer(1, 7).ToText(), "");
   EXPECT_EQ(places.silent(), 0u);
   places.Closed(2);
   places.Closed(2);
-  places.Called(Peer(1, 7).ToText());
+  places.Called(Peer(1, 7).ToText(), "");
   EXPECT_EQ(places.open(), 0u);
+}
+
+TEST(ConnectionPlacesTest, AConnectionMayCloseAfterANewerOneOfItsPort) {
+  ConnectionPlaces places(Bounds(100, 2));
+  places.Open(1, Peer(1, 7));
+  places.Open(2, Peer(1, 7));
+  places.Closed(2);
+  places.Closed(1);
+  EXPECT_EQ(places.open(), 0u);
+}
+
+std::string CertificateOf(int id) {
+  return id % 3 == 0 ? "" : id % 7 == 0 ? "worker 1" : "worker 0";
 }
 
 TEST(ConnectionPlacesTest, NoOrderOfEventsBreaksABoundOrEndsAConnectionThatHasCalled) {
   std::mt19937 random(std::random_device{}());
   const ConnectionBounds bounds = Bounds(20, 8);
   ConnectionPlaces places(bounds);
-  std::map<int, TcpEnd> open;  // also those that were given up
+  std::map<int, TcpEnd> open;         // also those that were given up
+  std::map<std::string, int> newest;  // of each port, until it closes
   std::set<int> called, given_up;
   int next = 0;
   for (int i = 0; i < 20'000; ++i) {
@@ -120,19 +163,31 @@ TEST(ConnectionPlacesTest, NoOrderOfEventsBreaksABoundOrEndsAConnectionThatHasCa
     auto any = open.begin();
     if (!open.empty()) std::advance(any, random() % open.size());
     if (what < 5) {
-      const TcpEnd peer = Peer(random() % 6, static_cast<uint16_t>(next));
+      const TcpEnd peer = Peer(random() % 6, random() % 8);
       const auto decision = places.Open(next, peer);
-      if (decision.outcome == Outcome::kAdmitted) open[next] = peer;
+      if (decision.outcome == Outcome::kAdmitted) {
+        open[next] = peer;
+        newest[peer.ToText()] = next;
+      }
       if (decision.given_up.has_value()) {
-        ASSERT_EQ(called.count(*decision.given_up), 0u);
+        const int id = *decision.given_up;
+        ASSERT_EQ(called.erase(id), decision.had_called ? 1u : 0u);
+        ASSERT_TRUE(!decision.had_called || !CertificateOf(id).empty());
         ASSERT_TRUE(given_up.insert(*decision.given_up).second);
       }
       ++next;
     } else if (what == 5 && !open.empty()) {
-      places.Called(any->second.ToText());
-      if (given_up.count(any->first) == 0) called.insert(any->first);
+      const std::string peer = any->second.ToText();
+      if (newest.count(peer) > 0 && given_up.count(newest[peer]) == 0) {
+        places.Called(peer, CertificateOf(newest[peer]));
+        called.insert(newest[peer]);
+      } else {
+        places.Called(peer, "worker 9");
+      }
     } else if (!open.empty()) {
       places.Closed(any->first);
+      const auto of_port = newest.find(any->second.ToText());
+      if (of_port != newest.end() && of_port->second == any->first) newest.erase(of_port);
       called.erase(any->first);
       given_up.erase(any->first);
       open.erase(any);

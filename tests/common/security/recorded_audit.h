@@ -30,6 +30,12 @@ class RecordedAudit {
   uint64_t Refusals(const std::string& method, const std::string& reason) {
     return log_->counts().refusals[{method, reason}];
   }
+  // Waits for refusals that other threads record, and returns how many there are then.
+  uint64_t AwaitRefusals(const std::string& method, const std::string& reason, uint64_t least) {
+    for (int i = 0; i < 1000 && Refusals(method, reason) < least; ++i)
+      Clock::Real()->Sleep(absl::Milliseconds(10));
+    return Refusals(method, reason);
+  }
   uint64_t Actions(const std::string& action) { return log_->counts().actions[action]; }
 
  private:

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <grpcpp/create_channel.h>
 #include <grpcpp/generic/async_generic_service.h>
+#include <grpcpp/resource_quota.h>
 #include <grpcpp/server_builder.h>
 #include <gtest/gtest.h>
 
@@ -69,11 +70,13 @@ struct Outcome {
   int taken = 0;                      // of all messages; the server holds them
   std::vector<absl::StatusCode> cut;  // how streams have ended
 };
-Outcome SendAll(size_t max_received_bytes) {
+// The bound is `max_received_bytes`, or becomes that once the server has started.
+Outcome SendAll(size_t max_received_bytes, bool later = false) {
   Hoard hoard;
   GrpcStreamServer::Options options;
-  options.max_received_bytes = max_received_bytes;
+  if (!later) options.max_received_bytes = max_received_bytes;
   const auto server = StartServer(hoard.factory(), options);
+  if (later) server->SetMaxReceivedBytes(max_received_bytes);
   std::vector<std::unique_ptr<GrpcTransport>> transports;
   std::vector<std::unique_ptr<RecordingClient>> clients;
   for (int i = 0; i < kClients; ++i) {
@@ -119,7 +122,7 @@ TEST(ConnectionBoundsTest, AConnectionWithoutCallsIsClosed) {
   int port = 0, idle_ms = 0;
   builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
   builder.RegisterCallbackGenericService(&service);
-  BoundConnections(size_t{1} << 30, &builder);
+  BoundConnections(grpc::ResourceQuota("server"), &builder);
   builder.SetOption(std::make_unique<ShortenIdleTime>(&idle_ms));
   const auto server = builder.BuildAndStart();
   ASSERT_NE(server, nullptr);
@@ -137,9 +140,11 @@ TEST(ConnectionBoundsTest, CallsAreCutWhenTooMuchHasBeenReceived) {
   EXPECT_EQ(all.taken, kClients * kMessages);
   EXPECT_TRUE(all.cut.empty());
   // 32 MiB are 8 of the 32 messages.
-  const Outcome bounded = SendAll(size_t{32} << 20);
-  EXPECT_LT(bounded.taken, 16);
-  EXPECT_THAT(bounded.cut, Contains(absl::StatusCode::kResourceExhausted));
+  for (const bool later : {false, true}) {
+    const Outcome bounded = SendAll(size_t{32} << 20, later);
+    EXPECT_LT(bounded.taken, 16);
+    EXPECT_THAT(bounded.cut, Contains(absl::StatusCode::kResourceExhausted));
+  }
 }
 
 }  // namespace

@@ -153,5 +153,30 @@ TEST(ByteBudgetTest, ABoundIsKeptAndASmallOneDoesNotBlockForEver) {
   EXPECT_FALSE(budget.Add(1));
 }
 
+TEST(ByteBudgetTest, WhatIsHeldIsTakenFromMemoryInPieces) {
+  constexpr size_t kPiece = ByteBudget::kPiece;
+  size_t left = 3 * kPiece;
+  ByteBudget budget(100 * kPiece, [&](size_t bytes) {
+    if (bytes > left) return false;
+    left -= bytes;
+    return true;
+  });
+  EXPECT_TRUE(budget.Add(1));
+  EXPECT_EQ(left, 2 * kPiece);
+  EXPECT_TRUE(budget.Add(kPiece - 1)) << "paid for";
+  EXPECT_EQ(left, 2 * kPiece);
+  EXPECT_TRUE(budget.TryAdd(2 * kPiece));
+  EXPECT_EQ(left, 0u);
+  EXPECT_FALSE(budget.TryAdd(1));
+  EXPECT_EQ(budget.max(), 3 * kPiece);
+  EXPECT_FALSE(budget.Add(1)) << "it is held already, and whoever holds the most must give way";
+  left = kPiece;  // somebody has freed memory
+  EXPECT_TRUE(budget.Add(1));
+  EXPECT_EQ(budget.max(), 100 * kPiece);
+  budget.Sub(3 * kPiece + 2);
+  EXPECT_TRUE(budget.Add(kPiece)) << "paid for";
+  EXPECT_FALSE(budget.Add(1)) << "what was given back is not";
+}
+
 }  // namespace
 }  // namespace sluice
