@@ -64,7 +64,7 @@ void ShmSender::Finish() {
 
 ShmSender::State ShmSender::state() {
   MutexLock lock(&mutex_);
-  return {blocked_, end_written_};
+  return {blocked_ || pumping_, end_written_};
 }
 
 bool ShmSender::closed() {
@@ -121,6 +121,7 @@ ShmSender::Pumped ShmSender::Pump() {
       if (written == Written::kAll) done.swap(current_);
       const FrameHead head = done.has_value() ? done->head : FrameHead();
       done.reset();
+      if (written == Written::kNoRoom && found_full_for_test_ != nullptr) found_full_for_test_();
       mutex_.Lock();
       if (written == Written::kAll) {
         Outgoing counted;

@@ -12,8 +12,10 @@
 #include <chrono>
 #include <cstddef>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "common/base/mutex.h"
 #include "common/base/slice.h"
@@ -56,13 +58,19 @@ class ShmSender {
   Pumped Pump();
 
   struct State {
-    bool blocked = false;      // the ring was full: Pump when the peer has read
+    // Pump when the peer has read: the ring was full, or a thread writes, which may find it full.
+    // Only Pump makes that thread look once more, if the peer has read after its last look.
+    bool blocked = false;
     bool end_written = false;  // the end frame, at some time
   };
   State state();
   bool closed();                       // by Close, Stop or Finish
   std::optional<Time> closed_since();  // when Close was called
   size_t queued_bytes();
+
+  // `hook` runs, without the lock, when a thread has found the ring full and not yet said so. Set
+  // it before the first Pump.
+  void SetFoundFullForTest(std::function<void()> hook) { found_full_for_test_ = std::move(hook); }
 
  private:
   struct Outgoing {
@@ -87,6 +95,7 @@ class ShmSender {
   std::shared_ptr<const ShmLink> link_;
   RingWriter writer_;
   std::optional<Outgoing> current_;  // being written; of whoever pumps, else guarded by mutex_
+  std::function<void()> found_full_for_test_;
 
   Mutex mutex_;
   std::deque<Outgoing> queue_ ABSL_GUARDED_BY(mutex_);

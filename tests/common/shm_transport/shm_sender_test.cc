@@ -25,7 +25,7 @@ class ShmSenderTest : public ::testing::Test {
   std::string Take() {
     std::string bytes(reader_.Available().value(), '\0');
     reader_.Read(reinterpret_cast<uint8_t*>(bytes.data()), bytes.size());
-    reader_.Publish();
+    woken_ = reader_.Publish();
     return bytes;
   }
   // The next packet that the reader gets; "" when there is none.
@@ -50,6 +50,7 @@ class ShmSenderTest : public ::testing::Test {
   std::weak_ptr<const ShmLink> held_;
   std::unique_ptr<ShmSender> sender_;
   RingReader reader_{links_.server.control(true), links_.server.data(true), kRing};
+  bool woken_ = false;  // the last Take would have woken the sender
 };
 
 TEST_F(ShmSenderTest, AMessageIsInTheRingAfterOnePumpAndASleeperIsWoken) {
@@ -81,6 +82,23 @@ TEST_F(ShmSenderTest, ALongMessageGoesOnWhenThereIsRoom) {
   }
   EXPECT_TRUE(got == Frame(FrameHead::kMessage, text));
   EXPECT_EQ(budget_.bytes(), 0u);
+}
+
+// The peer reads, and the stream's thread hears of it, just before the sending thread says that the
+// ring is full.
+TEST_F(ShmSenderTest, RoomThatComesBeforeTheRingIsCalledFullIsUsed) {
+  std::string got;
+  sender_->SetFoundFullForTest([&] {
+    got += Take();
+    EXPECT_TRUE(woken_) << "the reader wakes this end, once";
+    if (sender_->state().blocked) sender_->Pump();
+  });
+  const std::string text(2 * kRing, 'x');
+  sender_->Queue(Text(text));
+  sender_->Pump();
+  got += Take();
+  EXPECT_EQ(got.size(), Frame(FrameHead::kMessage, text).size()) << "the rest was left behind";
+  EXPECT_EQ(sender_->queued_bytes(), 0u);
 }
 
 TEST_F(ShmSenderTest, BoundsOfOneAndOfAllAreSaid) {
