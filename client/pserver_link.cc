@@ -92,7 +92,12 @@ void PserverLink::Connect(uint64_t connection, uint64_t generation, const Hello&
     phase_ = Phase::kHello;
   }
   StreamCallbacks callbacks;
-  callbacks.on_message = [this, connection](Message m) { OnMessage(connection, std::move(m)); };
+  callbacks.on_message = [this, connection](Message m) {
+    OnMessage(connection, DecodeReply(std::move(m)));
+  };
+  callbacks.on_lent = [this, connection](const LentMessage& m) {
+    OnMessage(connection, DecodeLentReply(m));
+  };
   callbacks.on_closed = [this, connection](absl::Status s) { OnClosed(connection, s); };
   std::unique_ptr<Stream> stream = options_.transport->Connect(options_.to, std::move(callbacks));
   FrameHeader header;
@@ -122,7 +127,7 @@ void PserverLink::Shutdown() {
   }
 }
 
-void PserverLink::OnMessage(uint64_t connection, Message message) {
+void PserverLink::OnMessage(uint64_t connection, absl::StatusOr<DecodedReply> reply) {
   bool hello;
   {
     MutexLock lock(&mu_);
@@ -131,7 +136,6 @@ void PserverLink::OnMessage(uint64_t connection, Message message) {
     hello = phase_ == Phase::kHello;
     if (!hello) backoff_.Reset();
   }
-  absl::StatusOr<DecodedReply> reply = DecodeReply(std::move(message));
   if (!reply.ok()) {
     if (GoDown(connection, reply.status())) options_.listener->OnBroken(options_.index);
   } else if (hello) {

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/base/clock.h"
 #include "common/base/mutex.h"
@@ -28,6 +29,7 @@ class PserverLink {
     virtual ~Listener() = default;
     // The pserver accepted Hello: requests may be sent.
     virtual void OnOpen(uint32_t link) = 0;
+    // The payload may be lent: nothing of it may be held after the call.
     virtual void OnReply(uint32_t link, DecodedReply reply) = 0;
     // Every request without a complete reply is lost. ConnectIfDue will reconnect.
     virtual void OnBroken(uint32_t link) = 0;
@@ -70,7 +72,9 @@ class PserverLink {
 
  private:
   enum class Phase { kDown, kHello, kOpen, kShutdown };
-  void OnMessage(uint64_t connection, Message message);
+  // The transport's thread: `reply` is what a message holds. A lent payload is there during the
+  // call alone.
+  void OnMessage(uint64_t connection, absl::StatusOr<DecodedReply> reply);
   void OnHelloReply(uint64_t connection, const ReplyHeader& header);
   void OnClosed(uint64_t connection, const absl::Status& status);
   // False when `connection` is not the present one or is down already.

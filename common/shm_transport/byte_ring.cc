@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/lent_message.h"
 
 namespace sluice {
 namespace {
@@ -47,11 +48,17 @@ absl::StatusOr<size_t> RingReader::Available() const {
   return available;
 }
 
-void RingReader::Read(uint8_t* bytes, size_t n) {
+std::array<RingReader::Piece, 2> RingReader::Peek(size_t n) const {
   const size_t at = read_ & (capacity_ - 1), first = std::min(n, capacity_ - at);
-  if (first > 0) std::memcpy(bytes, data_ + at, first);
-  if (n > first) std::memcpy(bytes + first, data_, n - first);
-  read_ += n;
+  return {Piece{data_ + at, first}, Piece{data_, n - first}};
+}
+
+void RingReader::Read(uint8_t* bytes, size_t n) {
+  for (const Piece& piece : Peek(n)) {
+    CopyOnce(bytes, piece.data, piece.size);
+    bytes += piece.size;
+  }
+  Skip(n);
 }
 
 bool RingReader::Publish() {

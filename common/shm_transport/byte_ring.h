@@ -3,7 +3,7 @@
 // Positions count the bytes since the beginning, so `written - read` bytes lie in the ring. Each
 // end keeps its own position and reads only the other's from the memory. The other process may
 // write anything there at any time: each end checks that the other's position is possible, and the
-// reader copies bytes out before anybody looks at them.
+// reader copies bytes out, or whoever gets them from Peek does.
 //
 // Sleeping: an end that finds nothing to do announces that it sleeps, looks once more, and then
 // waits for a wake-up. The other end moves its position first and looks for the announcement after
@@ -14,6 +14,7 @@
 // Thread safety: each end belongs to one thread at a time.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -69,6 +70,18 @@ class RingReader {
   // Copies bytes out of the ring, but does not yet give their room back.
   // REQUIRES: n <= the last Available() less what was read since.
   void Read(uint8_t* bytes, size_t n);
+  // Where the next n bytes lie: those that wrap begin anew in the second piece, which is empty
+  // otherwise. The writer cannot use their room before they are skipped, but nothing stops it from
+  // changing them.
+  // REQUIRES: as for Read.
+  struct Piece {
+    const uint8_t* data;
+    size_t size;
+  };
+  std::array<Piece, 2> Peek(size_t n) const;
+  // Goes on behind the next n bytes, but does not yet give their room back.
+  // REQUIRES: as for Read.
+  void Skip(size_t n) { read_ += n; }
   // Gives the room of what was read back. True: the writer waits for room and must be woken. A
   // writer is woken only once half of the ring is free, so that it is not woken for each piece; a
   // reader that goes on until the ring is empty always comes to that point.

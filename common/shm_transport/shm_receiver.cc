@@ -1,6 +1,8 @@
 #include "common/shm_transport/shm_receiver.h"
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -26,7 +28,11 @@ ShmReceiver::ShmReceiver(const ShmLink& link, bool from_client, const Bounds& bo
     : socket_(link.socket.fd()),
       bounds_(bounds),
       listener_(listener),
-      reader_(link.control(from_client), link.data(from_client), link.ring_bytes) {}
+      reader_(link.control(from_client), link.data(from_client), link.ring_bytes),
+      // A sender that waits for room is woken once half of the ring is free: a frame that fits into
+      // the other half always becomes complete.
+      max_lent_bytes_(link.ring_bytes / 2),
+      loan_(std::make_shared<char>()) {}
 
 bool ShmReceiver::Read() {
   bool progress = false;
@@ -37,8 +43,13 @@ bool ShmReceiver::Read() {
       listener_->OnFault(available.status());
       break;
     }
-    const size_t read = ReadSome(peer_gone_ ? std::min(*available, left_by_peer_) : *available);
-    if (read == 0) break;
+    const size_t usable = peer_gone_ ? std::min(*available, left_by_peer_) : *available;
+    const size_t read = ReadSome(usable);
+    if (read == 0) {
+      if (lends_frame_ && usable > frame_seen_) progress = true;  // the rest may soon be there
+      frame_seen_ = usable;
+      break;
+    }
     left_by_peer_ -= std::min(read, left_by_peer_);
     bytes += read;
     progress = true;
@@ -55,6 +66,12 @@ size_t ShmReceiver::ReadSome(size_t available) {
     read_unpublished_ = true;
     BeginFrame();
     return sizeof(FrameHead);
+  }
+  if (lends_frame_) {
+    const size_t bytes = frame_left_;
+    if (available < bytes) return 0;
+    LendFrame();
+    return bytes;
   }
   if (available == 0 || (chunk_ == nullptr && !BeginChunk())) return 0;
   const size_t n = std::min({available, chunk_size_ - chunk_filled_, kPieceBytes});
@@ -86,6 +103,8 @@ void ShmReceiver::BeginFrame() {
   } else {
     in_frame_ = true;
     frame_left_ = head_.bytes;
+    frame_seen_ = 0;
+    lends_frame_ = frame_left_ > 0 && frame_left_ <= max_lent_bytes_;
     if (frame_left_ == 0) EndFrame();
   }
 }
@@ -125,15 +144,39 @@ void ShmReceiver::EndFrame() {
   listener_->OnMessage(std::move(message));
 }
 
+void ShmReceiver::LendFrame() {
+  const size_t bytes = frame_left_;
+  in_frame_ = lends_frame_ = false;
+  ++frames_;
+  {
+    Message slices;
+    for (const RingReader::Piece& piece : reader_.Peek(bytes))
+      if (piece.size > 0) slices.emplace_back(piece.data, piece.size, loan_);
+    listener_->OnLent(LentMessage(std::move(slices)));
+  }
+  if (loan_.use_count() != 1) {
+    std::fprintf(stderr, "ShmReceiver: somebody holds slices of a lent message after the call\n");
+    std::abort();
+  }
+  reader_.Skip(bytes);
+  read_unpublished_ = true;
+  PublishRead();
+}
+
 void ShmReceiver::PublishRead() {
   if (read_unpublished_ && reader_.Publish()) Tell(PacketKind::kWake);
   read_unpublished_ = false;
 }
 
+size_t ShmReceiver::bytes_wanted() const {
+  if (!in_frame_) return sizeof(FrameHead);
+  return lends_frame_ ? frame_left_ : 1;
+}
+
 bool ShmReceiver::Sleep() {
   reader_.AnnounceSleep();
   const absl::StatusOr<size_t> available = reader_.Available();
-  if (available.ok() && *available < (in_frame_ ? 1 : sizeof(FrameHead))) return true;
+  if (available.ok() && *available < bytes_wanted()) return true;
   reader_.CancelSleep();
   return false;
 }

@@ -1,8 +1,10 @@
 // The receiving half of a stream through shared memory: takes frames out of the ring.
 //
-// It copies them into memory of this process, because the peer can write the shared memory at any
-// time. A peer that announces a long message makes it allocate no more than a chunk ahead of what
-// the peer sends.
+// A frame of at most half of the ring waits there until it is complete. The listener gets it where
+// it lies, and its room is given back after the call. Nothing is allocated for it.
+//
+// Longer frames are copied into memory of this process, in pieces, while they come. A peer that
+// announces a long message makes the receiver allocate no more than a chunk ahead of what it sends.
 //
 // Thread safety: of the stream's thread; incoming_bytes is safe from any thread.
 #pragma once
@@ -13,6 +15,7 @@
 #include <memory>
 
 #include "absl/status/status.h"
+#include "common/base/lent_message.h"
 #include "common/base/slice.h"
 #include "common/shm_transport/byte_ring.h"
 #include "common/shm_transport/shm_link.h"
@@ -25,6 +28,9 @@ class ShmReceiver {
   class Listener {
    public:
     virtual void OnMessage(Message message) = 0;
+    // A message that lies in the ring, where the peer can still write it. Nothing of it may be held
+    // when the call returns: that is a broken invariant of this process, which ends then.
+    virtual void OnLent(const LentMessage& message) = 0;
     // The peer sends nothing more. Nothing is read after this.
     virtual void OnEnd() = 0;
     // The peer broke the rules of the ring or its bounds.
@@ -45,7 +51,7 @@ class ShmReceiver {
   // `link` stays open until Finish, and `listener` longer.
   ShmReceiver(const ShmLink& link, bool from_client, const Bounds& bounds, Listener* listener);
 
-  // Reads what there is, a part of it if it is much. False: nothing was read.
+  // Reads what there is, a part of it if it is much. False: nothing came that it could use.
   bool Read();
   // Announces that nobody looks at the ring any more until the socket is readable. False: there is
   // something to read after all.
@@ -58,7 +64,7 @@ class ShmReceiver {
   void Finish();
 
   uint64_t frames() const { return frames_; }  // that were read to their end
-  // The memory of the unfinished message.
+  // The memory of the unfinished message. Bytes that are still in the ring do not count.
   size_t incoming_bytes() const { return incoming_bytes_.load(std::memory_order_relaxed); }
 
  private:
@@ -68,6 +74,8 @@ class ShmReceiver {
   // False: there is no memory for it now. Others are cut, so there soon is.
   bool BeginChunk();
   void EndFrame();
+  void LendFrame();
+  size_t bytes_wanted() const;  // so many must be there before there is something to do
   void ReleaseIncoming();
   void PublishRead();
   void Tell(PacketKind kind);
@@ -78,8 +86,12 @@ class ShmReceiver {
   RingReader reader_;
   FrameHead head_;
   bool in_frame_ = false;
-  uint64_t frame_left_ = 0;  // bytes of the frame that are not read yet
-  Message incoming_;         // the full chunks of the frame
+  bool lends_frame_ = false;  // the frame waits in the ring until it is complete
+  uint64_t frame_left_ = 0;   // bytes of the frame that are not read yet
+  size_t frame_seen_ = 0;     // of a frame that is to be lent: the bytes that were there last
+  const size_t max_lent_bytes_;
+  const std::shared_ptr<const void> loan_;  // owns lent slices, so that those that are held show
+  Message incoming_;                        // the full chunks of the frame
   std::shared_ptr<uint8_t[]> chunk_;
   size_t chunk_size_ = 0, chunk_filled_ = 0;
   // The memory of the frame's chunks, which counts against the bound of all streams. Relaxed: other

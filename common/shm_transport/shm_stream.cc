@@ -113,11 +113,19 @@ ShmStream::Outcome ShmStream::Run(Time now) {
   return Outcome::kDone;
 }
 
-void ShmStream::OnMessage(Message message) {
+bool ShmStream::TakesMessage() {
   if (receiver_.frames() == 1 && host_->served != nullptr) host_->served->Spoke(this);
   // A server that has closed its stream wants no more; a client still gets its answers.
-  if (failed() || (side_ == Side::kServer && sender_.closed())) return;
-  events_.on_message(std::move(message));
+  return !failed() && (side_ == Side::kClient || !sender_.closed());
+}
+
+void ShmStream::OnMessage(Message message) {
+  if (TakesMessage()) events_.on_message(std::move(message));
+}
+
+void ShmStream::OnLent(const LentMessage& message) {
+  if (!TakesMessage()) return;
+  events_.on_lent != nullptr ? events_.on_lent(message) : events_.on_message(message.Copy());
 }
 
 void ShmStream::OnEnd() {
@@ -134,6 +142,7 @@ void ShmStream::CallClosed(const absl::Status& status) {
   if (std::exchange(closed_called_, true)) return;
   const std::function<void(absl::Status)> on_closed = std::move(events_.on_closed);
   events_.on_message = nullptr;
+  events_.on_lent = nullptr;
   on_closed(status);
 }
 

@@ -3,7 +3,8 @@
 //
 // Sending: Send copies a message into the ring at once if there is room and nothing else waits;
 // otherwise the stream's thread goes on.
-// Receiving: the stream's thread hands messages to on_message.
+// Receiving: the stream's thread hands messages to on_lent while they lie in the ring, or copies to
+// on_message.
 //
 // The end: on_closed runs when the peer's end frame has come, when the stream fails, and at a
 // server also when its own end frame is written. A client is finished then; a server is once its
@@ -61,6 +62,8 @@ class ShmStream : public Stream,
   // Called on the stream's thread, one at a time.
   struct Events {
     std::function<void(Message)> on_message;
+    // Messages of at most half of the ring, in place. May be empty: on_message gets a copy.
+    std::function<void(const LentMessage&)> on_lent;
     std::function<void(absl::Status)> on_closed;  // exactly once; no message follows
     std::function<void()> on_finished;            // the last one; may be empty
   };
@@ -105,11 +108,14 @@ class ShmStream : public Stream,
  private:
   // ShmReceiver::Listener.
   void OnMessage(Message message) override;
+  void OnLent(const LentMessage& message) override;
   void OnEnd() override;
   void OnFault(const absl::Status& fault) override;
   bool failed() const override { return aborted_.load(std::memory_order_acquire); }
 
   ShmReceiver::Bounds BoundsOfReceiver() const;
+  // A whole message is there. False: nobody wants it any more.
+  bool TakesMessage();
   bool Pump();
   // The bytes that it holds count: neither Abort nor ClaimCut has been called.
   bool CountsBytes();

@@ -208,6 +208,7 @@ class ShmStreamServer::Impl {
     const auto handler = std::make_shared<std::unique_ptr<StreamHandler>>();
     ShmStream::Events events;
     events.on_message = [handler](Message message) { (*handler)->OnMessage(std::move(message)); };
+    events.on_lent = [handler](const LentMessage& message) { (*handler)->OnLent(message); };
     events.on_closed = [handler](const absl::Status&) {
       if (*handler == nullptr) return;  // the stream was refused
       (*handler)->OnClosed();

@@ -7,8 +7,8 @@
 // Thread safety: Invite, open_streams and queued_bytes from any thread, also before Start and after
 // Shutdown. The rest belongs to one thread; Shutdown must not run in a handler.
 //
-// Memory: the memory of a stream belongs to its client, twice Options.ring_bytes. Received messages
-// are copies.
+// Memory: the memory of a stream belongs to its client, twice Options.ring_bytes. Handlers get
+// messages of at most half of a ring in place (StreamHandler::OnLent), and copies of longer ones.
 #pragma once
 
 #include <functional>

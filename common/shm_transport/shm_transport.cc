@@ -33,6 +33,7 @@ class OpenStream : public Stream {
     count->fetch_add(1, std::memory_order_relaxed);
     ShmStream::Events events;
     events.on_message = std::move(callbacks.on_message);
+    events.on_lent = std::move(callbacks.on_lent);
     events.on_closed = [address,
                         then = std::move(callbacks.on_closed)](const absl::Status& status) {
       then(

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/base/lent_message.h"
 #include "common/base/slice.h"
 #include "common/security/peer_identity.h"
 #include "common/transport/pserver_address.h"
@@ -46,6 +47,9 @@ struct StreamCallbacks {
   std::function<void(Message)> on_message;
   // The last call, made exactly once. OK when the peer closed the stream cleanly.
   std::function<void(absl::Status)> on_closed;
+  // May be called instead of on_message, by a transport that need not copy a message to hand it on:
+  // the bytes are there during the call alone (LentMessage). Empty: on_message gets all messages.
+  std::function<void(const LentMessage&)> on_lent;
 };
 
 // The client's side of the seam.
@@ -66,6 +70,8 @@ class StreamHandler {
  public:
   virtual ~StreamHandler() = default;
   virtual void OnMessage(Message message) = 0;
+  // A transport may call it instead of OnMessage; the bytes are there during the call alone.
+  virtual void OnLent(const LentMessage& message) { OnMessage(message.Copy()); }
   virtual void OnClosed() = 0;
 };
 // Makes the handler of each new stream, which keeps `stream`. `peer` says who has opened it. The

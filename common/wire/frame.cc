@@ -109,11 +109,11 @@ absl::Status ReadHeader(PayloadReader* in, Header* header) {
   const size_t n = *length;
   if (n == 0) return absl::OkStatus();
   bool parsed;
-  size_t piece_size;
-  const uint8_t* piece = in->Piece(n, &piece_size);
+  size_t piece_size = 0;
+  const uint8_t* piece = in->lent() ? nullptr : in->Piece(n, &piece_size);
   if (piece_size == n) {
     parsed = header->ParseFromArray(piece, static_cast<int>(n));
-  } else {  // the header straddles slices
+  } else {  // the header straddles slices, or it may change while it is parsed
     std::string whole(reinterpret_cast<const char*>(piece), piece_size);
     whole.resize(n);
     in->Copy(&whole[piece_size], n - piece_size);
@@ -133,9 +133,9 @@ absl::Status ReadPayloadLength(PayloadReader* in) {
 }
 
 template <typename Decoded>
-absl::StatusOr<Decoded> Decode(Message message) {
+absl::StatusOr<Decoded> Decode(PayloadReader message) {
   Decoded decoded;
-  decoded.payload = PayloadReader(std::move(message));
+  decoded.payload = std::move(message);
   if (absl::Status s = ReadMagic(&decoded.payload); !s.ok()) return s;
   if (absl::Status s = ReadHeader(&decoded.payload, &decoded.header); !s.ok()) return s;
   if (absl::Status s = ReadPayloadLength(&decoded.payload); !s.ok()) return s;
@@ -240,7 +240,18 @@ Message EncodeReplica(const ReplicaHeader& header, Message payload) {
   return Encode(header, std::move(payload));
 }
 
+void PayloadReader::RefuseLent(const char* what) const {
+  if (!lent_) return;
+  std::fprintf(stderr, "PayloadReader: %s of lent bytes; they may change, so copy them\n", what);
+  std::abort();
+}
+
 const uint8_t* PayloadReader::Piece(size_t n, size_t* piece_size) {
+  RefuseLent("Piece");
+  return TakePiece(n, piece_size);
+}
+
+const uint8_t* PayloadReader::TakePiece(size_t n, size_t* piece_size) {
   n = std::min(n, left_);
   if (n == 0) {
     *piece_size = 0;
@@ -259,13 +270,14 @@ const uint8_t* PayloadReader::Piece(size_t n, size_t* piece_size) {
 }
 
 const uint8_t* PayloadReader::Values(size_t n, size_t width, uint8_t* straddling, size_t* taken) {
+  RefuseLent("Values");
   while (offset_ == message_[slice_].size()) {
     ++slice_;
     offset_ = 0;
   }
   *taken = std::min(n, (message_[slice_].size() - offset_) / width);
   size_t size;
-  if (*taken > 0) return Piece(*taken * width, &size);
+  if (*taken > 0) return TakePiece(*taken * width, &size);
   *taken = 1;
   Copy(straddling, width);
   return straddling;
@@ -281,8 +293,8 @@ void PayloadReader::Copy(void* to, size_t n) {
   uint8_t* out = static_cast<uint8_t*>(to);
   while (n > 0) {
     size_t size;
-    const uint8_t* piece = Piece(n, &size);
-    std::memcpy(out, piece, size);
+    const uint8_t* piece = TakePiece(n, &size);
+    CopyOnce(out, piece, size);
     out += size;
     n -= size;
   }
@@ -290,19 +302,12 @@ void PayloadReader::Copy(void* to, size_t n) {
 
 void PayloadReader::Skip(size_t n) {
   size_t size = 1;
-  for (; n > 0 && size > 0; n -= size) Piece(n, &size);
+  for (; n > 0 && size > 0; n -= size) TakePiece(n, &size);
 }
 
 Message PayloadReader::Keep(size_t n) const {
-  if (message_bytes_ <= 2 * n + kSmallMessage) return Share(n);
-  std::shared_ptr<uint8_t[]> copy(new uint8_t[n]);
-  size_t at = 0;
-  for (const Slice& slice : Share(n)) {
-    std::memcpy(copy.get() + at, slice.data(), slice.size());
-    at += slice.size();
-  }
-  const uint8_t* const bytes = copy.get();
-  return {Slice(bytes, n, std::move(copy))};
+  if (!lent_ && message_bytes_ <= 2 * n + kSmallMessage) return Share(n);
+  return LentMessage(Share(n)).Copy();
 }
 
 Message PayloadReader::Share(size_t n) const {
@@ -319,23 +324,53 @@ Message PayloadReader::Share(size_t n) const {
 }
 
 absl::StatusOr<DecodedFrame> DecodeFrame(Message message) {
-  return Decode<DecodedFrame>(std::move(message));
+  return Decode<DecodedFrame>(PayloadReader(std::move(message)));
 }
 
 absl::StatusOr<DecodedReply> DecodeReply(Message message) {
-  return Decode<DecodedReply>(std::move(message));
+  return Decode<DecodedReply>(PayloadReader(std::move(message)));
 }
 
 absl::StatusOr<DecodedReplica> DecodeReplica(Message message) {
-  return Decode<DecodedReplica>(std::move(message));
+  return Decode<DecodedReplica>(PayloadReader(std::move(message)));
+}
+
+absl::StatusOr<DecodedFrame> DecodeLentFrame(const LentMessage& message) {
+  return Decode<DecodedFrame>(PayloadReader(message));
+}
+
+absl::StatusOr<DecodedReply> DecodeLentReply(const LentMessage& message) {
+  return Decode<DecodedReply>(PayloadReader(message));
 }
 
 uint16_t FloatToBf16(float value) { return RoundToBf16(value); }
+
+// Copies pieces that stay in the first-level cache, and checks the copy: whoever lends the values
+// can change them after they were read.
+static bool TakeLent(PayloadReader* payload, uint32_t wire_bytes, size_t n, float* to) {
+  constexpr size_t kPiece = 2048;
+  uint32_t bad = 0;
+  uint16_t halves[kPiece];
+  while (n > 0) {
+    const size_t taken = std::min(n, kPiece);
+    if (wire_bytes == 2) {
+      payload->Copy(halves, taken * sizeof(uint16_t));
+      bad |= TakeBest(reinterpret_cast<const uint8_t*>(halves), wire_bytes, taken, to);
+    } else {
+      payload->Copy(to, taken * sizeof(float));
+      bad |= TakeBest(reinterpret_cast<const uint8_t*>(to), wire_bytes, taken, nullptr);
+    }
+    to += taken;
+    n -= taken;
+  }
+  return bad == 0;
+}
 
 // With a null `to`, only checks the values.
 static bool TakeFrom(PayloadReader* payload, uint32_t wire_bytes, size_t n, float* to) {
   const size_t width = wire_bytes == 2 ? 2 : 4;
   if (n > payload->remaining() / width) return false;
+  if (payload->lent() && to != nullptr) return TakeLent(payload, wire_bytes, n, to);
   uint32_t bad = 0;
   uint8_t straddling[4];
   while (n > 0) {

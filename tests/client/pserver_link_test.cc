@@ -143,6 +143,21 @@ TEST_F(PserverLinkTest, BreakDropsQueuedMessagesWithoutCallingTheListener) {
   EXPECT_EQ(transport_.streams(), 2u);
 }
 
+TEST_F(PserverLinkTest, LentRepliesAreHeardAsOthers) {
+  const auto lend = [&](std::string bytes) {
+    transport_.stream(0).on_lent(LentMessage({Slice(bytes.data(), bytes.size(), nullptr)}));
+    std::fill(bytes.begin(), bytes.end(), '!');
+  };
+  ConnectWhenDue();
+  ReplyHeader hello;
+  hello.set_last(true);
+  const Slice bytes = EncodeReply(hello, {}).front();
+  lend(std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+  EXPECT_EQ(heard_, (Heard{"open 4"}));
+  lend("what is this");
+  EXPECT_EQ(heard_.back(), "broken 4");
+}
+
 TEST_F(PserverLinkTest, MalformedReplyBreaksTheStream) {
   ConnectWhenDue();
   transport_.Reply(0, 0);

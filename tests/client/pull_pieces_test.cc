@@ -136,6 +136,28 @@ TEST_F(PullReplyTest, CopiesEachPartToItsPieceAndSkipsTheRest) {
   EXPECT_EQ(reply.payload.remaining(), 0u);
 }
 
+TEST_F(PullReplyTest, LentValuesAreCopiedAndCheckedAsTheyWereRead) {
+  DecodedReply reply = Reply({{6, kLastBlock}, {0, 2}}, {1, 2, 3, 4, 5, 6, 7, 8, 9});
+  std::vector<float> ring = {1, 2, 3, 4, 5, 6, 7, 8, 9};
+  const auto lend = [&] {
+    const auto* const bytes = reinterpret_cast<const uint8_t*>(ring.data());
+    // The frame wraps in the middle of a value.
+    reply.payload = PayloadReader(
+        LentMessage({Slice(bytes, 10, nullptr), Slice(bytes + 10, 9 * 4 - 10, nullptr)}));
+  };
+  lend();
+  const auto destinations = FindDestinations(index_, reply, &op_);
+  ASSERT_TRUE(destinations.ok()) << destinations.status();
+  ASSERT_TRUE(CopyValues(index_, *destinations, &reply.payload).ok());
+  const std::vector<float> weights(weights_, weights_ + kLastBlock), rows(rows_, rows_ + 4);
+  std::fill(ring.begin(), ring.end(), NAN);  // too late: they were read
+  EXPECT_EQ(weights, (std::vector<float>{1, 2, 3, 4, 5}));
+  EXPECT_EQ(rows, (std::vector<float>{6, 7, 8, 9}));
+  EXPECT_EQ(std::vector<float>(rows_, rows_ + 4), rows);
+  lend();  // and now, after the header was read
+  EXPECT_EQ(CopyValues(index_, *destinations, &reply.payload).code(), absl::StatusCode::kDataLoss);
+}
+
 TEST_F(PullReplyTest, SkipsEverythingWithoutAnOperation) {
   DecodedReply reply = Reply({{0, 2}}, {1, 2, 3, 4});
   const auto destinations = FindDestinations(index_, reply, nullptr);

@@ -289,11 +289,11 @@ def greetings():
 
 def shared_memory():
     """Streams beside an honest peer, one whose memory changes, one that goes, and each other kind of input."""
-    def stream(server):
-        return Choices().number(7, 0, 7).boolean(server).boolean(False)
+    def stream(server, lent=False):
+        return Choices().number(7, 0, 7).boolean(server).boolean(False).boolean(lent)
 
     def message(to, size):
-        return to.number(0, 0, 15).number(size, 0, 2000)
+        return to.number(0, 0, 15).number(size, 0, 3000)
 
     def turn(to, what=0):
         return to.number(8, 0, 15).number(what, 0, 7)
@@ -301,9 +301,20 @@ def shared_memory():
     for server in (False, True):
         name = "server" if server else "client"
         honest = stream(server)
-        for size in (0, 10, 2000, 900, 1):
+        for size in (0, 10, 3000, 900, 1):
             turn(turn(message(honest, size), 3), 4)
         seed("shm_stream", name + "_with_an_honest_peer", honest.data())
+        lent = stream(server, lent=True)
+        for size in (10, 2000, 3000, 1500, 1):
+            turn(message(lent, size))
+            if size <= 2048:
+                lent.number(size // 3, 0, size).number(size // 2, 0, size - size // 3)
+        seed("shm_stream", name + "_that_is_lent_messages", lent.data())
+        changed = turn(message(stream(server, lent=True).number(5, 0, 15).number(1, 0, 3), 100))
+        changed.number(10, 0, 100).number(90, 0, 90).boolean(True).number(3, 0, 3)
+        changed.number(4096 + (0 if server else 4096) + 50, 0, 3 * 4096 - 1).text(b"!" * 60, 64)
+        changed.number(1, 0, 3).boolean(False).number(0, 0, 2).number(1, 0, (1 << 32) - 1)
+        seed("shm_stream", name + "_whose_lent_message_changes", turn(message(changed, 200)).data())
         changed = stream(server).number(5, 0, 15).number(3, 0, 3).number(6, 0, 15).boolean(True)
         for size in (100, 200):
             turn(message(changed, size))

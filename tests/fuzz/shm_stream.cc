@@ -4,7 +4,9 @@
 //
 // Checks: while the peer is honest, exactly its messages arrive, in order. Whatever it does, no
 // message is longer than allowed, the stream ends exactly once and delivers nothing after that, and
-// it ends within some turns once the peer is gone. A ring never offers more than it holds.
+// it ends within some turns once the peer is gone. What is kept of a message that lies in the ring
+// stays as it is when the ring changes, and values that were found finite are. A ring never offers
+// more than it holds.
 #include "common/shm_transport/shm_stream.h"
 
 #include <fcntl.h>
@@ -22,13 +24,14 @@
 #include "absl/strings/str_cat.h"
 #include "common/shm_transport/shm_handshake.h"
 #include "common/shm_transport/shm_thread.h"
+#include "common/wire/frame.h"
 #include "proto/pserver.pb.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace sluice {
 namespace {
 
-constexpr size_t kMostMessageBytes = 2000;  // of the peer
+constexpr size_t kMostMessageBytes = 3000;  // of the peer; up to half of a ring they are lent
 constexpr size_t kMostSentBytes = 20000;
 constexpr size_t kMostTurns = 4096;
 
@@ -90,6 +93,8 @@ class Pair {
                                     std::move(own), std::move(host), IdleThread());
     ShmStream::Events events;
     events.on_message = [this](Message message) { OnMessage(std::move(message)); };
+    if (input->ConsumeBool())
+      events.on_lent = [this](const LentMessage& message) { OnLent(message); };
     events.on_closed = [this](const absl::Status&) { ++closed_; };
     events.on_finished = [this] { ++finished_; };
     stream_->SetEvents(std::move(events));
@@ -113,14 +118,39 @@ class Pair {
   void OnMessage(Message message) {
     FUZZ_CHECK(closed_ == 0);
     FUZZ_CHECK(MessageSize(message) <= kMostMessageBytes);
-    std::string bytes;
-    for (const Slice& slice : message)
-      bytes.append(reinterpret_cast<const char*>(slice.data()), slice.size());
+    std::string bytes = Flat(message);
     if (honest_) FUZZ_CHECK(received_ < sent_ && bytes == text(received_));
     ++received_;
     // The memory changes while the stream is in the middle of a turn.
     for (; meanwhile_ > 0 && input_->remaining_bytes() > 0; --meanwhile_) Disturb();
     if (answers_) stream_->Send({Slice::FromString(std::move(bytes))});
+  }
+
+  // The message lies in the ring, which changes while it is read.
+  void OnLent(const LentMessage& message) {
+    FUZZ_CHECK(message.size() <= ring_bytes_ / 2);
+    PayloadReader reader(message);
+    reader.Skip(input_->ConsumeIntegralInRange<size_t>(0, message.size()));
+    const size_t n = input_->ConsumeIntegralInRange<size_t>(0, reader.remaining());
+    const Message kept = reader.Keep(n);
+    const std::string before = Flat(kept);
+    // Header and values are decoded from what they were when they were copied.
+    if (meanwhile_ > 0 && input_->ConsumeBool()) Disturb();
+    absl::StatusOr<DecodedFrame> frame = DecodeLentFrame(message);
+    if (frame.ok()) {
+      std::vector<float> values(frame->payload.remaining() / sizeof(float));
+      if (ReadValues(&frame->payload, sizeof(float), values.size(), values.data()))
+        FUZZ_CHECK(AllFinite(values.data(), values.size()));
+    }
+    OnMessage(message.Copy());
+    FUZZ_CHECK(Flat(kept) == before);
+  }
+
+  static std::string Flat(const Message& message) {
+    std::string bytes;
+    for (const Slice& slice : message)
+      bytes.append(reinterpret_cast<const char*>(slice.data()), slice.size());
+    return bytes;
   }
 
   // The bytes of the peer's n-th message.
@@ -296,7 +326,17 @@ void RunRing(FuzzedDataProvider* input) {
       FUZZ_CHECK(*most <= capacity);
       const size_t n = input->ConsumeIntegralInRange<size_t>(0, *most);
       if (input->ConsumeBool()) ChangeWord(input, control.get());
-      what == 3 ? reader.Read(bytes.data(), n) : writer.Write(bytes.data(), n);
+      if (what == 3 && input->ConsumeBool()) {
+        uint8_t* to = bytes.data();
+        for (const RingReader::Piece& piece : reader.Peek(n)) {
+          CopyOnce(to, piece.data, piece.size);
+          to += piece.size;
+        }
+        FUZZ_CHECK(to == bytes.data() + n);
+        reader.Skip(n);
+      } else {
+        what == 3 ? reader.Read(bytes.data(), n) : writer.Write(bytes.data(), n);
+      }
     }
   }
 }

@@ -48,6 +48,32 @@ TEST(ByteRingTest, BytesPassInOrderAcrossTheEndOfTheMemory) {
   EXPECT_TRUE(sent.substr(0, received.size()) == received);
 }
 
+TEST(ByteRingTest, PeekFindsTheBytesInPlaceAndSkipGivesThemUp) {
+  Ring ring;
+  ring.Write(std::string(kCapacity - 3, 'x'));
+  ring.writer.Publish();
+  ring.reader.Skip(kCapacity - 3);
+  ring.reader.Publish();
+  ring.Write("abcdefg");
+  ring.writer.Publish();
+  const auto text = [](const RingReader::Piece& piece) {
+    return std::string(reinterpret_cast<const char*>(piece.data), piece.size);
+  };
+  const auto straight = ring.reader.Peek(3);
+  EXPECT_EQ(text(straight[0]), "abc");
+  EXPECT_EQ(straight[1].size, 0u);
+  const auto wrapped = ring.reader.Peek(7);
+  EXPECT_EQ(text(wrapped[0]), "abc");
+  EXPECT_EQ(text(wrapped[1]), "defg");
+  EXPECT_EQ(wrapped[1].data, ring.data.data());
+  EXPECT_EQ(*ring.writer.Room(), kCapacity - 7);
+  ring.reader.Skip(5);
+  EXPECT_EQ(*ring.writer.Room(), kCapacity - 7) << "not yet published";
+  ring.reader.Publish();
+  EXPECT_EQ(*ring.writer.Room(), kCapacity - 2);
+  EXPECT_EQ(ring.Read(2), "fg");
+}
+
 TEST(ByteRingTest, TheReaderSeesOnlyWhatIsPublished) {
   Ring ring;
   ring.Write("unseen");

@@ -3,6 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
+#include <functional>
+
+#include "common/wire/frame.h"
 #include "tests/common/shm_transport/stream_pair.h"
 
 namespace sluice {
@@ -22,6 +26,10 @@ class ShmReceiverTest : public ::testing::Test, public ShmReceiver::Listener {
   void Make() { receiver_ = std::make_unique<ShmReceiver>(links_.server, true, bounds_, this); }
 
   void OnMessage(Message message) override { messages_.push_back(Flat(message)); }
+  void OnLent(const LentMessage& message) override {
+    messages_.push_back(Flat(message.Copy()));
+    if (on_lent_ != nullptr) on_lent_(message);
+  }
   void OnEnd() override { ++ends_; }
   void OnFault(const absl::Status& fault) override {
     fault_.Update(fault);
@@ -58,6 +66,7 @@ class ShmReceiverTest : public ::testing::Test, public ShmReceiver::Listener {
   ShmReceiver::Bounds bounds_;
   std::unique_ptr<ShmReceiver> receiver_;
   std::vector<std::string> messages_;
+  std::function<void(const LentMessage&)> on_lent_;
   int ends_ = 0;
   bool failed_ = false;
   absl::Status fault_;
@@ -152,8 +161,98 @@ TEST_F(ShmReceiverTest, ItSleepsOnlyWhenThereIsNothingToRead) {
   EXPECT_FALSE(receiver_->Sleep());
   receiver_->Read();
   EXPECT_TRUE(receiver_->Sleep());
-  Write(frame.substr(16, 1));
-  EXPECT_FALSE(receiver_->Sleep()) << "any byte of a message is";
+  Write(frame.substr(16, 2));
+  EXPECT_TRUE(receiver_->Sleep()) << "nor a part of a message that is to be lent";
+  Write(frame.substr(18));
+  EXPECT_FALSE(receiver_->Sleep());
+  receiver_->Read();
+  Write(Head(FrameHead::kMessage, kRing));
+  receiver_->Read();
+  EXPECT_TRUE(receiver_->Sleep());
+  Write("x");
+  EXPECT_FALSE(receiver_->Sleep()) << "any byte of a longer message is";
+}
+
+TEST_F(ShmReceiverTest, MessagesUpToHalfOfTheRingAreLentInPlace) {
+  bounds_.max_first_message_bytes = kRing;
+  Make();
+  const uint8_t* const ring = links_.server.data(true);
+  std::vector<size_t> slices;
+  on_lent_ = [&](const LentMessage& message) {
+    slices.push_back(message.slices().size());
+    for (const Slice& slice : message.slices()) {
+      EXPECT_GE(slice.data(), ring);
+      EXPECT_LE(slice.data() + slice.size(), ring + kRing);
+    }
+    EXPECT_EQ(writer_.Room().value(), kRing - sizeof(FrameHead) - message.size())
+        << "its room is not given back while it is lent";
+  };
+  const std::string half(kRing / 2, 'h'), longer(kRing / 2 + 1, 'l'), wraps = "this one wraps";
+  Write(Frame(half));
+  receiver_->Read();
+  EXPECT_EQ(writer_.Room().value(), kRing);
+  EXPECT_THAT(slices, ElementsAre(1));
+  Pass(Frame(longer));
+  EXPECT_EQ(slices.size(), 1u) << "a longer one is copied";
+  const size_t behind = (2 * kRing - 2 * sizeof(FrameHead) - half.size() - longer.size()) % kRing;
+  Pass(Frame(std::string(behind - 2 * sizeof(FrameHead) - 5, 'b')));
+  Write(Frame(wraps));
+  receiver_->Read();
+  EXPECT_EQ(slices.back(), 2u);
+  ASSERT_EQ(messages_.size(), 4u);
+  EXPECT_TRUE(messages_[0] == half && messages_[1] == longer);
+  EXPECT_EQ(messages_[3], wraps);
+  EXPECT_EQ(writer_.Room().value(), kRing);
+}
+
+TEST_F(ShmReceiverTest, WhatIsKeptOfALentMessageStaysWhenTheRingIsOverwritten) {
+  Message kept;
+  on_lent_ = [&](const LentMessage& message) {
+    PayloadReader reader(message);
+    reader.Skip(4);
+    kept = reader.Keep(4);
+    std::memset(links_.client.data(true), '!', kRing);  // the peer, at once
+  };
+  Write(Frame("not kept"));
+  receiver_->Read();
+  for (int i = 0; i < 10; ++i) {
+    on_lent_ = nullptr;
+    Write(Frame(std::string(kRing / 4, 'x')));
+    receiver_->Read();
+  }
+  EXPECT_EQ(Flat(kept), "kept");
+}
+
+TEST_F(ShmReceiverTest, AMessageArrivesInOnePieceWhenItsPartsComeOneByOne) {
+  const std::string frame = Frame("slowly");
+  for (size_t at = 0; at + 1 < frame.size(); ++at) {
+    Write(frame.substr(at, 1));
+    receiver_->Read();
+    EXPECT_FALSE(receiver_->Read()) << "nothing has come since";
+    EXPECT_TRUE(messages_.empty());
+  }
+  Write(frame.substr(frame.size() - 1));
+  EXPECT_TRUE(receiver_->Read());
+  EXPECT_THAT(messages_, ElementsAre("slowly"));
+}
+
+TEST_F(ShmReceiverTest, AFrameThatThePeerLeavesUnfinishedDoesNotArrive) {
+  const std::string frame = Frame("cut off");
+  Write(frame.substr(0, 20));
+  receiver_->Read();
+  receiver_->SetPeerGone();
+  Write(frame.substr(20));  // by whoever else holds the memory
+  EXPECT_FALSE(receiver_->Read());
+  EXPECT_TRUE(messages_.empty());
+}
+
+using ShmReceiverDeathTest = ShmReceiverTest;
+
+TEST_F(ShmReceiverDeathTest, HoldingALentMessageAfterTheCallEndsTheProcess) {
+  Message held;
+  on_lent_ = [&](const LentMessage& message) { held = message.slices(); };
+  Write(Frame("x"));
+  EXPECT_DEATH(receiver_->Read(), "lent");
 }
 
 TEST_F(ShmReceiverTest, OnlyWhatAPeerHadWrittenWhenItWentIsRead) {
@@ -165,6 +264,21 @@ TEST_F(ShmReceiverTest, OnlyWhatAPeerHadWrittenWhenItWentIsRead) {
   EXPECT_THAT(messages_, ElementsAre("before"));
 }
 
+TEST_F(ShmReceiverTest, AMessageThatWaitsInTheRingTakesNoMemory) {
+  StreamBounds stream_bounds;
+  stream_bounds.max_total_incoming_bytes = 1;
+  ServedStreams served(stream_bounds, {});
+  bounds_.served = &served;
+  Make();
+  const std::string frame = Frame(std::string(900, 'x'));
+  Write(frame.substr(0, 500));
+  receiver_->Read();
+  EXPECT_EQ(receiver_->incoming_bytes(), 0u);
+  Write(frame.substr(500));
+  receiver_->Read();
+  EXPECT_EQ(messages_.size(), 1u);
+}
+
 TEST_F(ShmReceiverTest, NothingMoreIsReadOnceTheStreamHasFailed) {
   failed_ = true;
   Write(Frame("x") + Frame("y"));
@@ -174,18 +288,19 @@ TEST_F(ShmReceiverTest, NothingMoreIsReadOnceTheStreamHasFailed) {
 
 TEST_F(ShmReceiverTest, UnfinishedMessagesCountAgainstTheBoundOfAll) {
   StreamBounds stream_bounds;
-  stream_bounds.max_total_incoming_bytes = 900;
+  stream_bounds.max_total_incoming_bytes = 9000;
   ServedStreams served(stream_bounds, {});
   bounds_.served = &served;
+  bounds_.max_first_message_bytes = 9000;
   Make();
-  EXPECT_TRUE(served.incoming()->TryAdd(500));  // of others
-  Write(Head(FrameHead::kMessage, 401) + "x");
+  EXPECT_TRUE(served.incoming()->TryAdd(5000));  // of others
+  Write(Head(FrameHead::kMessage, 4001) + "x");
   receiver_->Read();
   EXPECT_EQ(receiver_->incoming_bytes(), 0u) << "there is no memory for it now";
-  served.incoming()->Sub(500);
+  served.incoming()->Sub(5000);
   EXPECT_TRUE(receiver_->Read());
-  EXPECT_EQ(receiver_->incoming_bytes(), 401u);
-  EXPECT_EQ(served.incoming()->bytes(), 401u);
+  EXPECT_EQ(receiver_->incoming_bytes(), 4001u);
+  EXPECT_EQ(served.incoming()->bytes(), 4001u);
   receiver_->Finish();
   EXPECT_EQ(served.incoming()->bytes(), 0u);
   Write(Frame("x"));

@@ -400,6 +400,7 @@ TEST(ShmStreamServerTest, UnfinishedMessagesOfAllStreamsAreBounded) {
   const auto table = std::make_shared<ServedStreams>(bounds, cuts.reports());
   ShmStreamServer::Options options;
   options.streams = table;
+  options.ring_bytes = kMiB;  // a message of half of it would wait there and take no memory
   ShmTestServer server(&control, scripted.factory(), options);
   // Each sends half of a message of 1 MiB, for which the server takes memory.
   std::vector<ShmLink> hostile;

@@ -80,6 +80,12 @@ std::unique_ptr<Stream> FaultyTransport::Connect(const PserverAddress& to,
   wrapped.on_message = [this, link, forward = std::move(callbacks.on_message)](Message message) {
     if (Pass(link)) forward(std::move(message));
   };
+  if (callbacks.on_lent != nullptr) {
+    wrapped.on_lent = [this, link,
+                       forward = std::move(callbacks.on_lent)](const LentMessage& message) {
+      if (Pass(link)) forward(message);
+    };
+  }
   wrapped.on_closed = [link, forward = std::move(callbacks.on_closed)](absl::Status status) {
     bool cut;
     {

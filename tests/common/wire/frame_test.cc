@@ -1,10 +1,13 @@
 #include "common/wire/frame.h"
 
+#include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <random>
 #include <string>
+#include <thread>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -298,6 +301,114 @@ TEST(ValuesTest, FindsEveryValueThatIsNotFinite) {
   EXPECT_TRUE(ReadValues(&reader, 4, 3, got.data()));
   EXPECT_EQ(got, edge);
   EXPECT_TRUE(AllFinite(edge.data(), 3));
+}
+
+// Bytes that a peer can still write, in slices of at most `piece` bytes.
+class LentBytes {
+ public:
+  LentBytes(std::string bytes, size_t piece) : bytes_(std::move(bytes)) {
+    for (size_t at = 0; at < bytes_.size(); at += piece)
+      slices_.emplace_back(bytes_.data() + at, std::min(piece, bytes_.size() - at), nullptr);
+  }
+  LentMessage message() const { return LentMessage(slices_); }
+  void Overwrite() { std::fill(bytes_.begin(), bytes_.end(), '\xFF'); }
+  char* data() { return bytes_.data(); }
+
+ private:
+  std::string bytes_;
+  Message slices_;
+};
+
+TEST(LentMessageTest, HeadersAndKeptBytesOutliveTheLoan) {
+  FrameHeader header;
+  header.set_request_id(77);
+  header.mutable_hello()->set_job_id("job-of-a-peer");
+  const std::string bytes = Flat(EncodeFrame(header, {Slice::FromString("keys and values")}));
+  for (size_t piece = 1; piece <= bytes.size(); ++piece) {
+    LentBytes lent(bytes, piece);
+    absl::StatusOr<DecodedFrame> frame = DecodeLentFrame(lent.message());
+    ASSERT_TRUE(frame.ok()) << frame.status();
+    EXPECT_TRUE(frame->payload.lent());
+    EXPECT_EQ(frame->payload.remaining(), 15u);
+    frame->payload.Skip(9);
+    const Message kept = frame->payload.Keep(6);
+    const Message copy = lent.message().Copy();
+    lent.Overwrite();
+    EXPECT_EQ(Flat(kept), "values");
+    EXPECT_EQ(Flat(copy), bytes);
+    EXPECT_EQ(frame->header.SerializeAsString(), header.SerializeAsString());
+  }
+}
+
+TEST(LentMessageTest, AReplyIsDecodedAsWhenItIsNotLent) {
+  ReplyHeader header;
+  header.set_request_id(5);
+  header.set_last(true);
+  const std::string bytes = Flat(EncodeReply(header, {Slice::FromString("x")}));
+  LentBytes lent(bytes, 1000), garbled("\x16 what is this", 1000);
+  const absl::StatusOr<DecodedReply> reply = DecodeLentReply(lent.message());
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  EXPECT_EQ(reply->header.SerializeAsString(), header.SerializeAsString());
+  EXPECT_EQ(DecodeLentReply(garbled.message()).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(LentMessageTest, ValuesAreThoseOfAMessageThatIsNotLent) {
+  for (const uint32_t wire_bytes : {2u, 4u}) {
+    for (const size_t n : {1u, 2047u, 2048u, 2049u, 10000u}) {
+      std::vector<float> values = Values(n);
+      for (const bool finite : {true, false}) {
+        if (!finite) values[n * 3 / 4] = std::numeric_limits<float>::quiet_NaN();
+        const std::string bytes = Flat({ValuesSlice(values.data(), n, wire_bytes, nullptr)});
+        for (const size_t piece : {7u, 3001u, 1u << 20}) {
+          std::vector<float> want(n), got(n);
+          PayloadReader in_message({Slice::FromString(bytes)});
+          ReadValues(&in_message, wire_bytes, n, want.data());
+          LentBytes lent(bytes + "behind", piece);
+          PayloadReader reader(lent.message());
+          EXPECT_EQ(ReadValues(&reader, wire_bytes, n, got.data()), finite) << n;
+          EXPECT_EQ(reader.remaining(), 6u);
+          EXPECT_EQ(std::memcmp(got.data(), want.data(), n * sizeof(float)), 0) << n;
+        }
+      }
+    }
+  }
+}
+
+// A peer that changes a value while it is read gets either value into the array, but no NaN gets
+// there as a value that was found finite.
+TEST(LentMessageTest, ValuesThatChangeMeanwhileAreCheckedAsTheyWereRead) {
+  constexpr size_t kValues = 4096;
+  const std::vector<float> values = Values(kValues);
+  LentBytes lent(std::string(reinterpret_cast<const char*>(values.data()), kValues * 4), 5000);
+  std::atomic<bool> stop{false};
+  std::thread peer([&] {
+    auto* const exponent = reinterpret_cast<volatile uint8_t*>(lent.data()) + 4 * 1000 + 2;
+    while (!stop) {
+      exponent[0] = exponent[1] = 0xFF;
+      exponent[0] = exponent[1] = 0;
+    }
+  });
+  std::vector<float> got(kValues);
+  // Enough of both for reads in between, or the peer had no processor.
+  int finite = 0, other = 0;
+  for (int i = 0; i < 300000 && std::min(finite, other) < 2000 && !HasFailure(); ++i) {
+    PayloadReader reader(lent.message());
+    const bool found_finite = ReadValues(&reader, 4, kValues, got.data());
+    EXPECT_EQ(found_finite, static_cast<bool>(std::isfinite(got[1000]))) << "read " << i;
+    ++(found_finite ? finite : other);
+  }
+  stop = true;
+  peer.join();
+}
+
+TEST(LentMessageDeathTest, LentBytesAreNotCheckedInPlace) {
+  LentBytes lent(std::string(16, 'x'), 1000);
+  PayloadReader reader(lent.message());
+  size_t size;
+  uint8_t straddling[4];
+  EXPECT_DEATH((void)CheckValues(&reader, 4, 4), "lent");
+  EXPECT_DEATH((void)reader.Piece(4, &size), "lent");
+  EXPECT_DEATH((void)reader.Values(1, 4, straddling, &size), "lent");
 }
 
 TEST(ValuesTest, RefusesAShortPayload) {
