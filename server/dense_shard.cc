@@ -38,12 +38,15 @@ class DenseShard : public Shard {
     }
     part->rows = rows;
     part->keys.clear();
-    part->in_message = policy_.mode == Mode::kAsync && policy_.gradients_to_wait <= 1;
+    const bool at_once = policy_.mode == Mode::kAsync && policy_.gradients_to_wait <= 1;
+    part->in_message = at_once && !payload->lent();
     if (part->in_message) {
       part->message = *payload;
       return CheckValues(payload, table_->wire_bytes(), rows) ? PART_OK : PART_NOT_FINITE;
     }
-    part->values.resize(rows);
+    // Values that are applied at once need not be as many as the part has: an array that became
+    // shorter for one part would be filled with zeros for the next.
+    if (!at_once || part->values.size() < rows) part->values.resize(rows);
     return DecodeValues(payload, table_->wire_bytes(), rows, part->values.data());
   }
 

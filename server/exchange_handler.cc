@@ -56,8 +56,17 @@ void ExchangeHandler::OnClosed() {
 }
 
 void ExchangeHandler::OnMessage(Message message) {
+  const size_t bytes = MessageSize(message);
+  Take(bytes, [&] { return DecodeFrame(std::move(message)); });
+}
+
+void ExchangeHandler::OnLent(const LentMessage& message) {
+  Take(message.size(), [&] { return DecodeLentFrame(message); });
+}
+
+void ExchangeHandler::Take(size_t bytes, Decode decode) {
   try {
-    TakeMessage(std::move(message));
+    TakeFrame(bytes, decode);
   } catch (const std::bad_alloc&) {
     // The worker opens a new stream and resends its unanswered requests.
     RefuseAndClose(absl::ResourceExhaustedError(
@@ -67,11 +76,11 @@ void ExchangeHandler::OnMessage(Message message) {
   }
 }
 
-void ExchangeHandler::TakeMessage(Message message) {
+void ExchangeHandler::TakeFrame(size_t bytes, Decode decode) {
   if (closed_) return;
   counters_->messages_in.fetch_add(1, std::memory_order_relaxed);
-  counters_->bytes_in.fetch_add(MessageSize(message), std::memory_order_relaxed);
-  absl::StatusOr<DecodedFrame> frame = DecodeFrame(std::move(message));
+  counters_->bytes_in.fetch_add(bytes, std::memory_order_relaxed);
+  absl::StatusOr<DecodedFrame> frame = decode();
   if (!frame.ok()) {
     RefuseAndClose(frame.status(), 0);
     return;

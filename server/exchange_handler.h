@@ -11,6 +11,8 @@
 #include <optional>
 #include <string>
 
+#include "absl/functional/function_ref.h"
+#include "absl/status/statusor.h"
 #include "common/transport/transport.h"
 #include "server/job_tables.h"
 #include "server/peer_refusals.h"
@@ -44,10 +46,17 @@ class ExchangeHandler : public StreamHandler {
   ~ExchangeHandler() override;
 
   void OnMessage(Message message) override;
+  // Nothing of the message is held after the call: keys of pulls that wait, gradients that wait for
+  // a step, and changes for a follower are copies.
+  void OnLent(const LentMessage& message) override;
   void OnClosed() override;
 
  private:
-  void TakeMessage(Message message);
+  using Decode = absl::FunctionRef<absl::StatusOr<DecodedFrame>()>;
+
+  // A message of so many bytes, which `decode` decodes.
+  void Take(size_t bytes, Decode decode);
+  void TakeFrame(size_t bytes, Decode decode);
   // A non-OK status closes the stream: the peer breaks the protocol, or its job is not open here.
   absl::Status HandleFrame(DecodedFrame frame);
   absl::Status HandleHello(const FrameHeader& header);

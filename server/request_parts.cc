@@ -68,10 +68,18 @@ absl::Status ApplyPushParts(const JobView& view, const TableLayouts& layouts, ui
       reply->AddError(table, index, PART_WRONG_SHARD, 0);
       continue;
     }
-    scratch->wire = shard->replicated() ? payload->Keep(bytes) : Message();
+    scratch->wire.clear();
     shard->LendMemory(rank, scratch);
     ApplyResult result;
-    result.status = shard->Decode(rows, payload, scratch);
+    if (shard->replicated()) {
+      // The follower gets the very bytes that are checked here: lent ones may change in between.
+      scratch->wire = payload->Keep(bytes);
+      payload->Skip(bytes);
+      PayloadReader kept(scratch->wire);
+      result.status = shard->Decode(rows, &kept, scratch);
+    } else {
+      result.status = shard->Decode(rows, payload, scratch);
+    }
     if (result.status == PART_OK) {
       // Copied, because Apply may take the part's own keys.
       const std::vector<uint64_t> keys = push.delta() ? scratch->keys : std::vector<uint64_t>();

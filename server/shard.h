@@ -69,8 +69,8 @@ struct PushPart {
   uint32_t rows = 0;
   std::vector<uint64_t> keys;  // sparse: [rows]
   std::vector<float> values;   // sparse: [rows][dim]; dense: [elements] or none
-  // Dense parts that are applied at once: the validated values stay in `message` as received, and
-  // `values` is scratch space.
+  // Dense parts that are applied at once, unless they are lent: the validated values stay in
+  // `message` as received, and `values` is scratch space.
   bool in_message = false;
   PayloadReader message;
   Message wire;  // of a shard with a follower: the part's array as received
@@ -106,8 +106,9 @@ class Shard {
   const TableLayout& table() const { return *table_; }
   uint32_t index() const { return index_; }
 
-  // Takes the array of a part with `rows` rows from the payload. Returns PART_BAD_SIZE,
-  // PART_NOT_FINITE, or PART_OK. The payload is consumed up to the end of the part in all cases.
+  // Takes the array of a part with `rows` rows from the payload; from a lent one, a copy. Returns
+  // PART_BAD_SIZE, PART_NOT_FINITE, or PART_OK, and in all cases consumes the payload up to the end
+  // of the part.
   // REQUIRES: the payload holds the part.
   virtual PartStatus Decode(uint32_t rows, PayloadReader* payload, PushPart* part) const = 0;
 

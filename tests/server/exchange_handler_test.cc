@@ -3,11 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <new>
 #include <random>
 
 #include "common/security/refusal_reason.h"
 #include "tests/common/base/fake_clock.h"
+#include "tests/server/replicated_job.h"
 #include "tests/server/test_worker.h"
 
 namespace sluice {
@@ -158,6 +160,51 @@ TEST_F(ExchangeHandlerTest, FencedIncarnationIsToldToStop) {
   EXPECT_EQ(young.hello().code, 0);
   EXPECT_EQ(old.hello().code, 10);
   EXPECT_THAT(old.hello().message, HasSubstr("fenced by incarnation 3"));
+}
+
+using Values = std::pair<std::vector<float>, Rows>;
+
+// Three steps of two workers, whose messages are lent or not, and what the tables hold then.
+Values Train(const JobSpec& spec, bool lent, Clock* clock) {
+  const std::shared_ptr<JobTables> job = JobTables::Open(spec, kSelf, TestResources(clock)).value();
+  TestWorker first(spec, job, 0), second(spec, job, 1);
+  const StrategyConfig& strategy = spec.config().strategy();
+  for (uint64_t step = 1; step <= 3; ++step) {
+    for (TestWorker* worker : {&first, &second}) {
+      if (lent) worker->LendMessages();
+      const float x = static_cast<float>(step);
+      const uint64_t id = worker->Push({.sequence = step,
+                                        .weight = 2,
+                                        .dense = {x, 2, 3, -4},
+                                        .rows = {{5, {1, 0, -x}}, {6, {x, x, 2}}, {7, {0, 0, x}}},
+                                        .delta = strategy.a_sync_configs().k_steps() > 0,
+                                        .in_chunks = step == 2});
+      EXPECT_EQ(worker->Get(id).code, 0) << worker->Get(id).message;
+      EXPECT_EQ(worker->Get(id).errors.size(), 0u);
+      if (!strategy.a_sync()) worker->Commit(step);
+    }
+  }
+  return {first.Dense(), second.Sparse({5, 6, 7, 8})};
+}
+
+TEST_F(ExchangeHandlerTest, LentMessagesHaveTheEffectOfOthers) {
+  const Values initial = {{1, 1, 1, 1}, {}};
+  for (const JobSpec& spec : {MakeSpec(2, true, 0), MakeSpec(2, false, 0), MakeSpec(2, true, 5),
+                              Replicated(2), Replicated(2, 5)}) {
+    const Values values = Train(spec, true, &clock_);
+    EXPECT_NE(values.first, initial.first);
+    EXPECT_EQ(values.second.size(), 4u);
+    EXPECT_EQ(values, Train(spec, false, &clock_));
+  }
+}
+
+TEST_F(ExchangeHandlerTest, LentValuesThatAreNotFiniteChangeNothing) {
+  TestWorker worker(spec_, job_, 0);
+  worker.LendMessages();
+  const uint64_t id = worker.Push({.dense = {1, NAN, 1, 1}, .rows = {{5, {1, 1, 1}}}});
+  ASSERT_EQ(worker.Get(id).errors.size(), 1u);
+  EXPECT_EQ(worker.Get(id).errors[0].status(), PART_NOT_FINITE);
+  EXPECT_THAT(worker.Dense(), ElementsAre(1, 1, 1, 1));
 }
 
 TEST_F(ExchangeHandlerTest, UndecodableBytesCloseTheStream) {

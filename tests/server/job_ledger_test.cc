@@ -367,6 +367,25 @@ TEST_F(JobLedgerTest, AParkedPullKeepsItsKeysAndNotThePushBeforeThem) {
   }
 }
 
+TEST_F(JobLedgerTest, AParkedPullCopiesKeysThatAreLent) {
+  Open(Mode::kSync, 2);
+  std::string message = "keys of a pull";
+  TestRequest r = RequestOf(0);
+  r.request.frame.header.mutable_pull()->set_applied_sequence(1);
+  const auto owner = std::make_shared<char>();
+  r.request.frame.payload =
+      PayloadReader(LentMessage({Slice(message.data(), message.size(), owner)}));
+  r.request.frame.payload.Skip(4);
+  ASSERT_TRUE(Complete(&r).parked);
+  EXPECT_EQ(owner.use_count(), 1);
+  std::fill(message.begin(), message.end(), '!');
+  std::vector<ParkedPull> parked = ledger_->Close();
+  ASSERT_THAT(parked, SizeIs(1));
+  std::string keys(parked[0].payload.remaining(), ' ');
+  parked[0].payload.Copy(keys.data(), keys.size());
+  EXPECT_EQ(keys, " of a pull");
+}
+
 TEST_F(JobLedgerTest, TheKeysOfParkedPullsAreBounded) {
   Open(Mode::kSync, 2);
   const auto keys = std::make_shared<std::string>(JobLedger::kMaxParkedBytesPerWorker / 4, 'k');

@@ -3,8 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <limits>
+#include <thread>
 
+#include "server/change_log.h"
 #include "tests/server/test_worker.h"
 
 namespace sluice {
@@ -131,6 +134,52 @@ TEST_F(RequestPartsTest, FrameOutOfOrderIsAnsweredWithTheLastSequence) {
   ASSERT_THAT(answer().errors, SizeIs(2));
   EXPECT_EQ(answer().errors[0].status(), PART_OUT_OF_ORDER);
   EXPECT_EQ(answer().errors[0].last_sequence(), 1u);
+}
+
+// The peer changes a value of its push all the time.
+TEST_F(RequestPartsTest, TheFollowerGetsTheBytesThatWereApplied) {
+  policy_.replicated = true;
+  MakeView();
+  Shard* const block = view_->FindShard(0, 0);
+  const auto log = std::make_shared<ChangeLog>(1 << 20);
+  ShardSeed seed;
+  HeldSum held;
+  block->BeginSeed(log, nullptr, &seed, &held);
+  log->Release(0, 0);
+  std::vector<float> ring = {1, 2, 3, 4};
+  std::atomic<bool> stop{false};
+  std::thread peer([&] {
+    volatile float* const value = &ring[2];
+    while (!stop) *value = 3, *value = 5;
+  });
+  Push push;
+  push.set_weight(1);
+  push.mutable_parts()->add_table(0);
+  push.mutable_parts()->add_shard(0);
+  push.mutable_parts()->add_rows(4);
+  float last = kInitialDense;
+  PushPart scratch;
+  for (uint64_t sequence = 1; sequence <= 50000 && !HasFailure(); ++sequence) {
+    push.set_sequence(sequence);
+    PayloadReader payload(LentMessage({Slice(ring.data(), 4 * sizeof(float), nullptr)}));
+    ReplyWriter reply(stream_, ++id_);
+    PushFaults faults;
+    EXPECT_TRUE(
+        ApplyPushParts(*view_, layouts_, 0, 1, push, &payload, &scratch, &reply, &faults).ok());
+    EXPECT_TRUE(faults.malformed.ok() && faults.not_finite.ok());
+    Message change;
+    EXPECT_TRUE(log->Next(&change));
+    log->Confirm(log->end());
+    absl::StatusOr<DecodedReplica> decoded = DecodeReplica(std::move(change));
+    float followed[4] = {}, applied[4];
+    if (decoded.ok() && decoded->payload.remaining() == sizeof(followed))
+      decoded->payload.Copy(followed, sizeof(followed));
+    block->Read(nullptr, 0, reinterpret_cast<uint8_t*>(applied));
+    EXPECT_EQ(applied[2], last - 0.5f * followed[2]) << "push " << sequence;
+    last = applied[2];
+  }
+  stop = true;
+  peer.join();
 }
 
 class GeoRequestPartsTest : public RequestPartsTest {

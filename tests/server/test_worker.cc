@@ -1,6 +1,7 @@
 #include "tests/server/test_worker.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 
 namespace sluice {
@@ -176,7 +177,7 @@ Message TestWorker::EncodePush(const PushArgs& args) {
 
 uint64_t TestWorker::Push(const PushArgs& args) {
   if (!args.in_chunks) {
-    handler_->OnMessage(EncodePush(args));
+    Deliver(EncodePush(args));
     return next_id_ - 1;
   }
   const Body body = PushBody(args);
@@ -274,7 +275,20 @@ Rows TestWorker::Sparse(const std::vector<uint64_t>& keys) {
 void TestWorker::Send(const FrameHeader& header, const std::string& payload) {
   Message body;
   if (!payload.empty()) body.push_back(Slice::FromString(payload));
-  handler_->OnMessage(EncodeFrame(header, body));
+  Deliver(EncodeFrame(header, body));
+}
+
+void TestWorker::Deliver(Message message) {
+  if (!lends_) return handler_->OnMessage(std::move(message));
+  std::string bytes;
+  for (const Slice& slice : message)
+    bytes.append(reinterpret_cast<const char*>(slice.data()), slice.size());
+  const size_t cut = bytes.size() / 2;
+  const auto owner = std::make_shared<char>();
+  handler_->OnLent(LentMessage(
+      {Slice(bytes.data(), cut, owner), Slice(bytes.data() + cut, bytes.size() - cut, owner)}));
+  if (owner.use_count() != 1) std::abort();  // somebody holds what was lent
+  std::fill(bytes.begin(), bytes.end(), '\xFF');
 }
 
 }  // namespace sluice

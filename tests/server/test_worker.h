@@ -91,6 +91,9 @@ class TestWorker {
   std::vector<float> Dense();
   Rows Sparse(const std::vector<uint64_t>& keys);
 
+  // Later messages are lent to the handler, as through shared memory: in two slices, of memory that
+  // changes and goes after the call.
+  void LendMessages() { lends_ = true; }
   // Applies to all later requests except pushes.
   void set_generation(uint64_t generation) { generation_ = generation; }
   // Returns a whole push request as one message.
@@ -109,12 +112,14 @@ class TestWorker {
   // Keys grouped by shard.
   std::map<uint32_t, std::vector<uint64_t>> ByShard(const std::vector<uint64_t>& keys) const;
   void Send(const FrameHeader& header, const std::string& payload);
+  void Deliver(Message message);
 
   const TableLayouts layouts_;
   std::shared_ptr<FakeStream> stream_;
   DataPlaneCounters counters_;
   std::unique_ptr<ExchangeHandler> handler_;
   uint64_t next_id_ = 1, generation_ = 1;
+  bool lends_ = false;
 };
 
 }  // namespace sluice
