@@ -8,7 +8,6 @@
 #include "common/base/status_macros.h"
 #include "common/config/job_config.h"
 #include "common/saved_model/checkpoint.h"
-#include "common/wire/frame.h"
 #include "worker/rank_records.h"
 
 namespace sluice {
@@ -43,17 +42,15 @@ class Sender {
   const bool in_place_;
 };
 
-std::vector<GradientSize> SizesOf(const TableLayouts& tables) {
-  std::vector<GradientSize> sizes;
-  for (const auto& table : tables) sizes.push_back({table->elements(), table->wire_bytes()});
-  return sizes;
-}
-
 std::vector<size_t> IndicesOf(std::vector<size_t> given, size_t tables) {
   if (!given.empty()) return given;
   given.resize(tables);
   std::iota(given.begin(), given.end(), size_t{0});
   return given;
+}
+
+const SyncConfigs& ConfigsOf(const JobSpec& spec) {
+  return spec.config().strategy().sync_configs();
 }
 
 }  // namespace
@@ -65,32 +62,14 @@ CollectiveDenseTables::CollectiveDenseTables(Options options)
       group_(std::move(options.collective), GroupOptions(options.group)),
       replica_(std::move(options.tables)),
       indices_(IndicesOf(std::move(options.indices), replica_.tables().size())),
-      places_(replica_.tables().size()),
+      exchange_(replica_.tables(), group_.collective(), uint64_t{ConfigsOf(*spec_).fuse_mb()} << 20,
+                std::max(1u, ConfigsOf(*spec_).fuse_layers())),
       holds_(options.group.holds_tables),
-      put_(replica_.tables().size()) {
-  const SyncConfigs& configs = spec_->config().strategy().sync_configs();
-  const std::vector<GradientSize> sizes = SizesOf(replica_.tables());
-  for (GradientBucket& plan : PlanGradientBuckets(sizes, uint64_t{configs.fuse_mb()} << 20,
-                                                  std::max(1u, configs.fuse_layers()))) {
-    Bucket& bucket = buckets_.emplace_back();
-    for (const size_t table : plan.tables) {
-      places_[table] = {
-          buckets_.size() - 1,
-          bucket.offsets.empty()
-              ? 0
-              : bucket.offsets.back() + sizes[plan.tables[bucket.offsets.size() - 1]].elements};
-      bucket.offsets.push_back(places_[table].offset);
-    }
-    bucket.values.resize(plan.elements + 1);
-    bucket.missing = plan.tables.size();
-    bucket.plan = std::move(plan);
-  }
-}
+      writer_(env_) {}
 
 CollectiveDenseTables::~CollectiveDenseTables() {
   group_.Cancel();
-  group_.collective()->Leave();  // no operation uses the buckets any more
-  if (writer_.joinable()) writer_.join();
+  group_.collective()->Leave();  // no operation uses the gradients any more
 }
 
 RankGroup::Options CollectiveDenseTables::GroupOptions(RankGroup::Options options) {
@@ -139,45 +118,21 @@ std::vector<const float*> CollectiveDenseTables::ValuesOf(const StepBuffers&) co
 void CollectiveDenseTables::Ready(const StepBuffers& gradients, double weight, size_t i) {
   if (has_means()) return;  // an earlier life of this rank has taken part
   const auto own = std::lower_bound(indices_.begin(), indices_.end(), i);
-  MutexLock lock(&mutex_);
-  Put(gradients.dense[i].data(), static_cast<size_t>(own - indices_.begin()));
-  SendFull(weight);
+  exchange_.Put(replica_.closed(), weight, static_cast<size_t>(own - indices_.begin()),
+                gradients.dense[i].data());
 }
 
-void CollectiveDenseTables::Put(const float* gradient, size_t t) {
-  if (put_[t]) return;
-  put_[t] = true;
-  const TableLayout& table = *replica_.tables()[t];
-  Bucket& bucket = buckets_[places_[t].bucket];
-  float* const to = bucket.values.data() + places_[t].offset;
-  if (gradient == nullptr) {
-    std::fill_n(to, table.elements(), 0.0f);
-  } else if (AllFinite(gradient, table.elements())) {
-    std::copy_n(gradient, table.elements(), to);
-  } else if (status_.ok()) {
-    status_ = absl::InvalidArgumentError(absl::StrCat(
-        "the gradient of table '", table.name(),
-        "' holds a NaN or an infinity; it was not used. Lower the learning rate or clip the "
-        "gradient (optimizers.clip_global_norm)"));
-  }
-  if (--bucket.missing == 0) bucket.values.back() = 1;
+std::vector<const float*> CollectiveDenseTables::GradientsOf(const StepBuffers* gradients) const {
+  std::vector<const float*> own(indices_.size());
+  for (size_t t = 0; gradients != nullptr && t < own.size(); ++t)
+    own[t] = gradients->dense[indices_[t]].data();
+  return own;
 }
 
-void CollectiveDenseTables::SendFull(double weight) {
-  // A rank with a bad gradient stops here: nothing of it may reach the others.
-  for (; status_.ok() && sent_ < buckets_.size() && buckets_[sent_].missing == 0; ++sent_) {
-    Bucket& bucket = buckets_[sent_];
-    const auto wire =
-        bucket.plan.wire_bytes == 2 ? Collective::Wire::kBf16 : Collective::Wire::kF32;
-    bucket.ticket = group_.collective()->WeightedMean(replica_.closed(),
-                                                      absl::MakeSpan(bucket.values), weight, wire);
-  }
-}
-
-void CollectiveDenseTables::EmptyBuckets() {
-  put_.assign(put_.size(), false);
-  sent_ = 0;
-  for (Bucket& bucket : buckets_) bucket.missing = bucket.plan.tables.size();
+void CollectiveDenseTables::Send(uint64_t step, const StepBuffers* gradients, double weight) {
+  // Exchange says so if it is not the next step.
+  if (step != replica_.closed() || has_means()) return;
+  exchange_.PutRest(step, gradients == nullptr ? 0 : weight, GradientsOf(gradients));
 }
 
 absl::Status CollectiveDenseTables::Exchange(uint64_t step, const StepBuffers* gradients,
@@ -189,44 +144,14 @@ absl::Status CollectiveDenseTables::Exchange(uint64_t step, const StepBuffers* g
   }
   // After a meeting, the means may be there, and with them the step may have closed.
   while (replica_.closed() == step && !has_means()) {
-    const absl::Status reduced = ReduceStep(gradients, weight);
+    Send(step, gradients, weight);
+    const absl::Status reduced = exchange_.Wait();
     if (reduced.ok()) {
       means_of_ = step;
     } else {
       SLUICE_RETURN_IF_ERROR(Recover(reduced));
-      MutexLock lock(&mutex_);
-      EmptyBuckets();
+      exchange_.Clear();
     }
-  }
-  return absl::OkStatus();
-}
-
-absl::Status CollectiveDenseTables::ReduceStep(const StepBuffers* gradients, double weight) {
-  {
-    MutexLock lock(&mutex_);
-    for (size_t t = 0; t < places_.size(); ++t)
-      Put(gradients == nullptr ? nullptr : gradients->dense[indices_[t]].data(), t);
-    SendFull(gradients == nullptr ? 0 : weight);
-    SLUICE_RETURN_IF_ERROR(status_);
-  }
-  for (const Bucket& bucket : buckets_) {
-    SLUICE_RETURN_IF_ERROR(group_.collective()->Wait(bucket.ticket));
-    SLUICE_RETURN_IF_ERROR(CheckMeans(bucket));
-  }
-  return absl::OkStatus();
-}
-
-// Finite gradients may overflow when they are weighted, summed or rounded to bf16. All ranks have
-// the same means, so all of them stop here.
-absl::Status CollectiveDenseTables::CheckMeans(const Bucket& bucket) const {
-  if (AllFinite(bucket.values.data(), bucket.plan.elements)) return absl::OkStatus();
-  for (size_t i = 0; i < bucket.plan.tables.size(); ++i) {
-    const TableLayout& table = *replica_.tables()[bucket.plan.tables[i]];
-    if (AllFinite(bucket.values.data() + bucket.offsets[i], table.elements())) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        "the mean gradient of table '", table.name(),
-        "' over all workers overflows; it was not used. Lower the learning rate or clip the "
-        "gradient (optimizers.clip_global_norm)"));
   }
   return absl::OkStatus();
 }
@@ -234,14 +159,11 @@ absl::Status CollectiveDenseTables::CheckMeans(const Bucket& bucket) const {
 void CollectiveDenseTables::CloseStep(uint64_t steps) {
   if (steps <= replica_.closed()) return;  // a meeting has closed it
   if (!has_means()) return;                // the next Exchange says so
-  for (size_t i = 0; i < places_.size(); ++i) {
-    const Bucket& bucket = buckets_[places_[i].bucket];
-    if (bucket.values.back() > 0.5f) replica_.Update(i, bucket.values.data() + places_[i].offset);
-  }
+  for (size_t t = 0; t < indices_.size(); ++t)
+    if (const float* const mean = exchange_.mean(t)) replica_.Update(t, mean);
   replica_.CloseStep();
   means_of_.reset();
-  MutexLock lock(&mutex_);
-  EmptyBuckets();
+  exchange_.Clear();
 }
 
 absl::Status CollectiveDenseTables::Attend() {
@@ -315,8 +237,8 @@ absl::Status CollectiveDenseTables::TakeMeans(Collective& collective, const Agre
   if (std::find(needs.begin(), needs.end(), true) == needs.end()) return absl::OkStatus();
   const Sender sender(&collective, *agreement.means_from,
                       needs[rank()] || rank() == *agreement.means_from);
-  for (Bucket& bucket : buckets_)
-    SLUICE_RETURN_IF_ERROR(sender.Send(AsBytes(absl::MakeSpan(bucket.values))));
+  for (const absl::Span<float> array : exchange_.Arrays())
+    SLUICE_RETURN_IF_ERROR(sender.Send(AsBytes(array)));
   means_of_ = agreement.closed;
   return absl::OkStatus();
 }
@@ -342,28 +264,8 @@ absl::StatusOr<std::vector<SavedFile>> CollectiveDenseTables::SaveModel(
 }
 
 void CollectiveDenseTables::SaveCheckpoint(uint64_t number, uint64_t step, Saved done) {
-  {
-    MutexLock lock(&writer_mutex_);
-    if (writing_) {
-      // The disk is slow: the scheduler has given the earlier checkpoint up meanwhile.
-      done(absl::UnavailableError("the files of an earlier checkpoint are still being written"));
-      return;
-    }
-    writing_ = true;
-  }
-  if (writer_.joinable()) writer_.join();
-  writer_ =
-      std::thread([this, image = replica_.Copy(/*state=*/true),
-                   directory = CheckpointFolder(CheckpointRoot(spec_->config()), step),
-                   save_id = CheckpointSaveId(spec_->instance(), number), done = std::move(done)] {
-        const absl::StatusOr<std::vector<SavedFile>> files =
-            DenseReplica::Write(image, directory, save_id, env_);
-        {
-          MutexLock lock(&writer_mutex_);
-          writing_ = false;
-        }
-        done(files);
-      });
+  writer_.Start(replica_, CheckpointFolder(CheckpointRoot(spec_->config()), step),
+                CheckpointSaveId(spec_->instance(), number), std::move(done));
 }
 
 }  // namespace sluice

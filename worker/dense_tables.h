@@ -35,8 +35,8 @@ class DenseTables {
   // Adds the gradients to a push, if they go to pservers. Null: there are none.
   virtual void AddToPush(const StepBuffers* gradients, PushRequest* push) const = 0;
 
-  // The rest is for sync. In each step: Ready for some tables, Exchange, and CloseStep once the
-  // step has closed (StepCommit).
+  // The rest is for sync. In each step: Ready for some tables, Send, Exchange, and CloseStep once
+  // the step has closed (StepCommit).
 
   // Whether gradients can leave while others are still computed.
   virtual bool leaves_early() const { return false; }
@@ -45,9 +45,15 @@ class DenseTables {
   virtual void Ready(const StepBuffers& gradients, double weight, size_t i) {
     (void)gradients, (void)weight, (void)i;
   }
-  // Brings the gradients of global step `step` (0-based) to where they must be before the rank may
-  // commit it. Null: the rank has none, and `weight` is 0. INVALID_ARGUMENT: a gradient is not
-  // finite. UNAVAILABLE, DEADLINE_EXCEEDED: another rank is lost or slow. CANCELLED.
+  // All gradients of global step `step` (0-based) are final: the others leave as well, and the
+  // caller goes on. Null: the rank has none, and `weight` is 0. An error is returned by Exchange.
+  virtual void Send(uint64_t step, const StepBuffers* gradients, double weight) {
+    (void)step, (void)gradients, (void)weight;
+  }
+  // Returns when the gradients of that step are where they must be before the rank may commit it.
+  // Sends what has not left, again if need be, so the arguments are those of Send.
+  // INVALID_ARGUMENT: a gradient is not finite. UNAVAILABLE, DEADLINE_EXCEEDED: another rank is
+  // lost or slow. CANCELLED.
   virtual absl::Status Exchange(uint64_t step, const StepBuffers* gradients, double weight) {
     (void)step, (void)gradients, (void)weight;
     return absl::OkStatus();

@@ -1,8 +1,14 @@
 // Decides which gradients of dense tables the workers exchange together.
 //
-// Backward makes the gradients from the last table to the first, so that is the order of the
-// buckets. The first one is small: it leaves early, and the exchange begins while backward still
-// has most of its work.
+// Buckets leave one after the other, so a table holds up all later buckets until its gradient is
+// final. Backward makes the large gradients, those of hidden layers' weights, from the last table
+// to the first: they come first, in that order. Gradients of small tables, such as biases, may be
+// final only at the end of a step, so they travel in buckets of their own, at the end.
+//
+// The first bucket is small: it leaves early, and the exchange begins while backward still has most
+// of its work.
+//
+// The plan depends on the arguments alone, so all ranks have the same one.
 //
 // Source: Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training"
 // (2020), section 3.2.3 (bucketing).
@@ -28,10 +34,12 @@ struct GradientBucket {
 };
 
 inline constexpr uint64_t kFirstBucketBytes = 1 << 20;
+// Gradients of fewer bytes that travel are small.
+inline constexpr uint64_t kLargeGradientBytes = 64 << 10;
 
-// `gradients`: by table. A bucket holds gradients of one wire form, at most `max_bytes` that travel
-// (the first one at most kFirstBucketBytes) and at most `max_tables` tables, but at least one
-// table.
+// `gradients`: by table. Large and small gradients are in different buckets, the large ones first.
+// A bucket holds gradients of one wire form, at most `max_bytes` that travel (the first one at most
+// kFirstBucketBytes) and at most `max_tables` tables, but at least one table.
 // REQUIRES: max_tables > 0.
 std::vector<GradientBucket> PlanGradientBuckets(const std::vector<GradientSize>& gradients,
                                                 uint64_t max_bytes, size_t max_tables);

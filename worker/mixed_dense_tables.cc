@@ -30,6 +30,10 @@ void MixedDenseTables::Ready(const StepBuffers& gradients, double weight, size_t
   if (on_workers_[i]) workers_->Ready(gradients, weight, i);
 }
 
+void MixedDenseTables::Send(uint64_t step, const StepBuffers* gradients, double weight) {
+  workers_->Send(step, gradients, weight);
+}
+
 absl::Status MixedDenseTables::Exchange(uint64_t step, const StepBuffers* gradients,
                                         double weight) {
   return workers_->Exchange(step, gradients, weight);

@@ -34,6 +34,7 @@ class MixedDenseTables : public DenseTables {
 
   bool leaves_early() const override { return workers_->leaves_early(); }
   void Ready(const StepBuffers& gradients, double weight, size_t i) override;
+  void Send(uint64_t step, const StepBuffers* gradients, double weight) override;
   absl::Status Exchange(uint64_t step, const StepBuffers* gradients, double weight) override;
   void CloseStep(uint64_t steps) override { workers_->CloseStep(steps); }
 

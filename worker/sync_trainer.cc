@@ -81,12 +81,13 @@ absl::Status SyncTrainer::Train(const EpochPlan& plan, BatchQueue* queue) {
     SLUICE_ASSIGN_OR_RETURN(
         std::shared_ptr<StepBuffers> gradients,
         step_.Run(*prepared, plan.epoch, step_.InputOf(*values), &weight, ready));
+    // The ranks reduce gradients of dense tables that workers keep while the push is under way.
     // Push returns when every pserver has acknowledged it, and Exchange when this rank has the
-    // means of dense tables that workers keep. Only then may the commit leave: a commit on any
-    // shard promises that every shard has the push, and one to the other ranks that this rank can
-    // make the update.
+    // means. Only then may the commit leave: a commit on any shard promises that every shard has
+    // the push, and one to the other ranks that this rank can make the update.
     {
       StageTimer timer(context_.stats, Stage::kPushWait);
+      context_.dense->Send(global_step, gradients.get(), weight);
       SLUICE_RETURN_IF_ERROR(
           commit_->Push(global_step, step_.MakePush(prepared, gradients, weight)));
       SLUICE_RETURN_IF_ERROR(context_.dense->Exchange(global_step, gradients.get(), weight));

@@ -28,7 +28,7 @@ WeightGradients::WeightGradients(std::vector<size_t> widths, bool bf16, int thre
       product_(threads),
       sum_(threads),
       carried_(widths_.size() - 1) {
-  for (size_t l = 0; l + 1 < widths_.size(); ++l) {
+  for (size_t l = widths_.size() - 1; l-- > 0;) {
     for (size_t i = 0; i < widths_[l]; i += kBlock) {
       blocks_.push_back({l, i, std::min(i + kBlock, widths_[l])});
     }

@@ -4,7 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <limits>
 #include <memory>
 #include <utility>
@@ -12,6 +11,7 @@
 #include "common/config/job_config.h"
 #include "common/saved_model/checkpoint.h"
 #include "tests/common/saved_model/memory_env.h"
+#include "tests/worker/fake_collective.h"
 
 namespace sluice {
 namespace {
@@ -19,64 +19,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-
-// A group of this rank and one other, which brings the gradient `other` with weight `other_weight`
-// to every bucket.
-class FakeCollective : public Collective {
- public:
-  absl::StatusOr<std::string> Listen(uint64_t generation, uint32_t self, uint32_t ranks) override {
-    listened = {generation, self, ranks};
-    return std::string("card of 1");
-  }
-  absl::Status Join(uint64_t generation, const std::vector<std::string>& peers,
-                    uint32_t self) override {
-    joined = peers;
-    return absl::OkStatus();
-  }
-  void Leave() override {}
-  using Collective::WeightedMean;
-  Ticket WeightedMean(uint64_t step, absl::Span<float> values, double weight, Wire wire) override {
-    steps.push_back(step);
-    wires.push_back(wire);
-    sizes.push_back(values.size());
-    weights.push_back(weight);
-    const double total = weight + other_weight;
-    for (size_t i = 0; i < values.size(); ++i) {
-      const double theirs = i + 1 == values.size() ? 1.0 : other;
-      const double mine = weight == 0 ? 0 : weight * values[i];
-      values[i] = total == 0 ? 0 : static_cast<float>((mine + other_weight * theirs) / total);
-    }
-    return steps.size();
-  }
-  absl::Status Wait(Ticket ticket) override {
-    waited.push_back(ticket);
-    return wait_status;
-  }
-  absl::Status AllReduce(absl::Span<float>, Op) override { return Unused(); }
-  absl::Status ReduceScatter(absl::Span<float>, Op) override { return Unused(); }
-  // The other rank brings what this one brings.
-  absl::Status AllGather(absl::Span<float> values) override {
-    const size_t n = values.size() / 2, own = listened[1] * n;
-    std::copy_n(values.begin() + own, n, values.begin() + (n - own));
-    return absl::OkStatus();
-  }
-  absl::Status Broadcast(absl::Span<uint8_t>, uint32_t) override { return absl::OkStatus(); }
-  absl::Status Barrier() override { return Unused(); }
-  void Cancel() override { cancelled = true; }
-  std::string WaitingFor() const override { return "rank 0"; }
-  const char* name() const override { return "fake"; }
-
-  static absl::Status Unused() { return absl::UnimplementedError("the tables do not use it"); }
-  double other = 0, other_weight = 0;
-  absl::Status wait_status;
-  std::vector<uint64_t> listened, steps;
-  std::vector<std::string> joined;
-  std::vector<size_t> sizes;
-  std::vector<double> weights;
-  std::vector<Wire> wires;
-  std::vector<Ticket> waited;
-  bool cancelled = false;
-};
 
 class CollectiveDenseTablesTest : public testing::Test {
  protected:
@@ -162,34 +104,38 @@ TEST_F(CollectiveDenseTablesTest, UpdatesWithTheWeightedMeanOnceTheStepHasClosed
   EXPECT_THAT(engine_->steps, ElementsAre(0, 0, 1, 1));
 }
 
-TEST_F(CollectiveDenseTablesTest, BucketsLeaveInOrderAsSoonAsTheyAreFull) {
+TEST_F(CollectiveDenseTablesTest, GradientsLeaveWhenTheyAreReadyAndTheRestWithSend) {
   const auto tables = Make();
   // Buckets {2, 1} and {0}.
-  tables->Ready(gradients_, 4, 0);
   tables->Ready(gradients_, 4, 2);
-  EXPECT_THAT(engine_->sizes, IsEmpty()) << "the first bucket lacks a table";
   tables->Ready(gradients_, 4, 1);
+  EXPECT_THAT(engine_->sizes, ElementsAre(5));
+  tables->Send(0, &gradients_, 4);
   EXPECT_THAT(engine_->sizes, ElementsAre(5, 3));
-  EXPECT_THAT(engine_->waited, IsEmpty());
+  EXPECT_THAT(engine_->waited, IsEmpty()) << "the rank has a push to wait for";
   ASSERT_TRUE(tables->Exchange(0, &gradients_, 4).ok());
   EXPECT_THAT(engine_->sizes, ElementsAre(5, 3)) << "each leaves once";
   EXPECT_THAT(engine_->weights, ElementsAre(4, 4));
   EXPECT_THAT(engine_->waited, ElementsAre(1, 2));
 }
 
-TEST_F(CollectiveDenseTablesTest, BucketsTravelInTheWireTypeOfTheirTables) {
-  spec_.mutable_tables(1)->set_wire_type(TableConfig::BF16);
+TEST_F(CollectiveDenseTablesTest, NothingIsSentForAnyStepButTheNextOne) {
   const auto tables = Make();
+  tables->Send(1, &gradients_, 4);
+  EXPECT_THAT(engine_->sizes, IsEmpty());
   ASSERT_TRUE(tables->Exchange(0, &gradients_, 4).ok());
-  EXPECT_THAT(engine_->sizes, ElementsAre(2, 4, 3));  // {2}, {1} and {0}
-  EXPECT_THAT(engine_->wires,
-              ElementsAre(Collective::Wire::kF32, Collective::Wire::kBf16, Collective::Wire::kF32));
+  tables->Ready(gradients_, 4, 2);
+  tables->Ready(gradients_, 4, 1);
+  tables->Send(0, &gradients_, 4);
+  EXPECT_EQ(engine_->sizes.size(), 2u) << "the rank has the means already";
 }
 
 TEST_F(CollectiveDenseTablesTest, ARankWithoutExamplesTakesPartAndUpdatesAsTheOthersDo) {
   const auto tables = Make();
   engine_->other = 5;
   engine_->other_weight = 3;
+  tables->Send(0, nullptr, 0);
+  EXPECT_THAT(engine_->weights, ElementsAre(0, 0));
   ASSERT_TRUE(tables->Exchange(0, nullptr, 0).ok());
   tables->CloseStep(1);
   EXPECT_EQ(Value(*tables, 2), -5);
@@ -209,24 +155,15 @@ TEST_F(CollectiveDenseTablesTest, AStepWithoutAnyExampleUpdatesNothing) {
   EXPECT_TRUE(tables->Exchange(1, nullptr, 0).ok()) << "the step counts";
 }
 
-TEST_F(CollectiveDenseTablesTest, GradientsThatAreNotFiniteNeverLeave) {
+TEST_F(CollectiveDenseTablesTest, ExchangeTellsThatAGradientIsNotFinite) {
   const auto tables = Make();
   gradients_.dense[1][2] = std::numeric_limits<float>::quiet_NaN();
   tables->Ready(gradients_, 1, 1);
-  tables->Ready(gradients_, 1, 2);
+  tables->Send(0, &gradients_, 1);
   const absl::Status status = tables->Exchange(0, &gradients_, 1);
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), HasSubstr("t3"));
   EXPECT_THAT(engine_->sizes, IsEmpty());
-}
-
-TEST_F(CollectiveDenseTablesTest, MeansThatOverflowFailTheStepAndNameTheTable) {
-  const auto tables = Make();
-  engine_->other = std::numeric_limits<double>::infinity();
-  engine_->other_weight = 1;
-  const absl::Status status = tables->Exchange(0, &gradients_, 1);
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("table 't1'"));
 }
 
 TEST_F(CollectiveDenseTablesTest, AJobThatOnlyEvaluatesMeetsNobody) {

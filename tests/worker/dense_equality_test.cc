@@ -167,6 +167,7 @@ class Job {
       // Half of the gradients leave while others are computed.
       for (size_t i = layouts_.size(); own != nullptr && i-- > layouts_.size() / 2;)
         ranks_[rank]->Ready(*own, weights[rank], i);
+      ranks_[rank]->Send(step, own, weights[rank]);
       const absl::Status exchanged = ranks_[rank]->Exchange(step, own, weights[rank]);
       EXPECT_TRUE(exchanged.ok()) << exchanged;
     });

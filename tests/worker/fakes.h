@@ -158,7 +158,7 @@ class FakeClient : public ParameterClient {
   absl::Status PushStep(uint64_t global_step, PushRequest request) override {
     steps.push_back(global_step);
     pushes.push_back(std::move(request));
-    return absl::OkStatus();
+    return on_push_step ? on_push_step(global_step) : absl::OkStatus();
   }
   Ticket StartCommit(uint64_t global_step, PullRequest next, uint64_t checkpoint,
                      TrainTotals totals) override {
@@ -209,6 +209,7 @@ class FakeClient : public ParameterClient {
   std::vector<size_t> pushes_before_pull;  // by pull
   std::vector<bool> fused;                 // by push of StartPush: a pull came with it
   std::vector<PushRequest> pushes, early;
+  std::function<absl::Status(uint64_t step)> on_push_step;  // its result is that of PushStep
   std::vector<uint64_t> steps, commits;
   std::vector<uint64_t> checkpoints;  // of the commits
   std::vector<TrainTotals> commit_totals;

@@ -47,8 +47,23 @@ TEST(GradientBucketsTest, ABucketHasAtMostItsTables) {
   EXPECT_THAT(TablesOf(buckets), ElementsAre(ElementsAre(4, 3), ElementsAre(2, 1), ElementsAre(0)));
 }
 
-TEST(GradientBucketsTest, ALargerTableHasABucketOfItsOwn) {
-  const auto buckets = PlanGradientBuckets(InF32({1, 100 * kQuarter, 1}), kMiB, 20);
+TEST(GradientBucketsTest, SmallTablesHoldUpNoLargeOnes) {
+  // Weights and biases of three layers, of which the last has one unit.
+  const auto buckets = PlanGradientBuckets(
+      InF32({kQuarter, 400, 3 * kQuarter, 400, 3 * kQuarter, 400, 400, 1}), 32 * kMiB, 20);
+  EXPECT_THAT(TablesOf(buckets),
+              ElementsAre(ElementsAre(4), ElementsAre(2, 0), ElementsAre(7, 6, 5, 3, 1)));
+}
+
+TEST(GradientBucketsTest, TablesAreLargeFrom64KiBThatTravel) {
+  const auto buckets =
+      PlanGradientBuckets({{16384, 4}, {16384, 2}, {16383, 4}, {32768, 2}}, 32 * kMiB, 20);
+  EXPECT_THAT(TablesOf(buckets),
+              ElementsAre(ElementsAre(3), ElementsAre(0), ElementsAre(2), ElementsAre(1)));
+}
+
+TEST(GradientBucketsTest, ATableAboveTheLimitHasABucketOfItsOwn) {
+  const auto buckets = PlanGradientBuckets(InF32({kQuarter, 100 * kQuarter, kQuarter}), kMiB, 20);
   EXPECT_THAT(TablesOf(buckets), ElementsAre(ElementsAre(2), ElementsAre(1), ElementsAre(0)));
   EXPECT_EQ(buckets[1].elements, 100 * kQuarter);
 }

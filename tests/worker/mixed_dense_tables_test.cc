@@ -39,6 +39,9 @@ class RecordingWorkers : public DenseTables {
   void Ready(const StepBuffers& gradients, double weight, size_t i) override {
     Note("ready", i, weight, gradients.dense[i][0]);
   }
+  void Send(uint64_t step, const StepBuffers* gradients, double weight) override {
+    Note("send", step, weight, gradients == nullptr ? 0 : 1);
+  }
   absl::Status Exchange(uint64_t step, const StepBuffers* gradients, double weight) override {
     Note("exchange", step, weight, gradients == nullptr ? 0 : 1);
     return exchanged;
@@ -127,11 +130,12 @@ TEST_F(MixedDenseTablesTest, OnlyGradientsOfTheWorkersTablesLeaveEarly) {
 }
 
 TEST_F(MixedDenseTablesTest, TheWorkersPartExchangesAndClosesTheStep) {
+  tables_->Send(4, &buffers_, 7);
   EXPECT_TRUE(tables_->Exchange(4, &buffers_, 7).ok());
   tables_->CloseStep(5);
   workers_->exchanged = absl::UnavailableError("rank 1 has ended");
   EXPECT_EQ(tables_->Exchange(5, &buffers_, 7).code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(calls_, ElementsAre("exchange 4 7 1", "close 5", "exchange 5 7 1"));
+  EXPECT_THAT(calls_, ElementsAre("send 4 7 1", "exchange 4 7 1", "close 5", "exchange 5 7 1"));
 }
 
 TEST_F(MixedDenseTablesTest, TheWorkersPartWaitsAndIsCancelled) {

@@ -160,6 +160,53 @@ TEST_F(RankMeetingsTest, ANewLifeGetsTablesAndOptimizerStateAndTheOpenStepIsRedu
   EXPECT_THAT(Values(), Each(Expected(4)));
 }
 
+TEST_F(RankMeetingsTest, AGroupThatBreaksWhileGradientsAreUnderWayReducesThemAnew) {
+  Train(3);
+  for (const uint32_t rank : {0, 2}) {
+    tables_[rank]->Ready(gradients_, rank + 1, 1);
+    tables_[rank]->Send(3, &gradients_, rank + 1);
+  }
+  Lose(1);  // while the others wait for their pushes
+  ExpectOk(Run(
+      [&](uint32_t rank) {
+        if (rank == 1) {
+          const absl::Status met = meetings(rank).Meet(3);
+          if (!met.ok()) return met;
+          tables_[rank]->Send(3, &gradients_, rank + 1);
+        }
+        return Exchange(rank, 3);
+      },
+      2));
+  for (const auto& tables : tables_) tables->CloseStep(4);
+  EXPECT_THAT(Values(), Each(Expected(4)));
+}
+
+TEST_F(RankMeetingsTest, GradientsOfARankThatIsLostBeforeItsPushAreUsed) {
+  Train(3);
+  ExpectOk(Run(
+      [&](uint32_t rank) {
+        tables_[rank]->Send(3, &gradients_, rank + 1);
+        return rank == 1 ? absl::OkStatus() : Exchange(rank, 3);
+      },
+      1));
+  Lose(1);
+  // The next life computes other gradients than the others have used.
+  StepBuffers other;
+  for (const std::vector<float>& ones : gradients_.dense) other.dense.emplace_back(ones.size(), 7);
+  ExpectOk(Run(
+      [&](uint32_t rank) {
+        if (rank != 1) return meetings(rank).Recover(absl::UnavailableError("a rank ended"));
+        const absl::Status met = meetings(rank).Meet(3);
+        if (!met.ok()) return met;
+        tables_[rank]->Ready(other, rank + 1, 1);
+        tables_[rank]->Send(3, &other, rank + 1);
+        return tables_[rank]->Exchange(3, &other, rank + 1);
+      },
+      2));
+  for (const auto& tables : tables_) tables->CloseStep(4);
+  EXPECT_THAT(Values(), Each(Expected(4)));
+}
+
 TEST_F(RankMeetingsTest, GradientsOfAStepThatALostRankHasCommittedAreUsedAgain) {
   Train(3);
   ExpectOk(Run([&](uint32_t rank) { return Exchange(rank, 3); }, 1));

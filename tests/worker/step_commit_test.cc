@@ -118,12 +118,15 @@ TEST(CollectiveCommitTest, RanksAtDifferentStepsGetAnError) {
   EXPECT_THAT(std::string(results[1].message()), HasSubstr("step 5"));
 }
 
-// Records the order of a step's exchange and its update.
+// Records the order of a step's exchange, its push and its update.
 class RecordingTables : public DenseTables {
  public:
   void AddToPull(StepBuffers*, PullRequest*) const override {}
   std::vector<const float*> ValuesOf(const StepBuffers&) const override { return {values_}; }
   void AddToPush(const StepBuffers*, PushRequest*) const override {}
+  void Send(uint64_t step, const StepBuffers*, double) override {
+    events.push_back(absl::StrCat("send ", step));
+  }
   absl::Status Exchange(uint64_t step, const StepBuffers*, double) override {
     events.push_back(absl::StrCat("exchange ", step));
     return absl::OkStatus();
@@ -143,6 +146,10 @@ class DenseOnlyTrainerTest : public ::testing::Test {
     table.set_update_at(at);
     const TablesModel model({table});
     FakeClient client(model, 1.0f);
+    client.on_push_step = [this](uint64_t step) {
+      tables_.events.push_back(absl::StrCat("push ", step));
+      return pushed_;
+    };
     OnesNet net;
     JobSpec spec;
     std::atomic<bool> cancelled{false};
@@ -174,6 +181,7 @@ class DenseOnlyTrainerTest : public ::testing::Test {
   RecordingTables tables_;
   WorkerStats stats_{"job", 0, 1000, nullptr};
   WorkerCuts cuts_{"job", 0, 1, nullptr};
+  absl::Status pushed_;  // of each push to pservers
   absl::Status status_;
   std::vector<uint64_t> commits_;  // at pservers
 };
@@ -187,8 +195,8 @@ TEST_F(DenseOnlyTrainerTest, RanksCloseStepsWithoutPserversAndThenUpdate) {
   Train(TableConfig::COLLECTIVE, 3);
   ASSERT_TRUE(status_.ok()) << status_;
   EXPECT_THAT(commits_, IsEmpty());
-  EXPECT_THAT(tables_.events, ElementsAre("exchange 0", "close 1", "exchange 1", "close 2",
-                                          "exchange 2", "close 3"));
+  EXPECT_THAT(tables_.events, ElementsAre("send 0", "exchange 0", "close 1", "send 1", "exchange 1",
+                                          "close 2", "send 2", "exchange 2", "close 3"));
   PollRequest report;
   cuts_.AddTo(&report);
   EXPECT_EQ(report.cut().checkpoint(), 4u);
@@ -198,13 +206,28 @@ TEST_F(DenseOnlyTrainerTest, RanksCloseStepsWithoutPserversAndThenUpdate) {
 TEST_F(DenseOnlyTrainerTest, AStepThatDoesNotCloseIsNoUpdate) {
   Train(TableConfig::COLLECTIVE, 3);  // the group is not joined
   EXPECT_EQ(status_.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(tables_.events, ElementsAre("exchange 0"));
+  EXPECT_THAT(tables_.events, ElementsAre("send 0", "exchange 0"));
 }
 
 TEST_F(DenseOnlyTrainerTest, PserversWithTablesCloseTheSteps) {
   Train(TableConfig::PSERVER, 2);
   ASSERT_TRUE(status_.ok()) << status_;
   EXPECT_THAT(commits_, ElementsAre(0, 1));
+}
+
+TEST_F(DenseOnlyTrainerTest, TheExchangeBeginsBeforeThePushIsAcknowledged) {
+  Train(TableConfig::PSERVER, 2);
+  ASSERT_TRUE(status_.ok()) << status_;
+  EXPECT_THAT(tables_.events, ElementsAre("send 0", "push 0", "exchange 0", "close 1", "send 1",
+                                          "push 1", "exchange 1", "close 2"));
+}
+
+TEST_F(DenseOnlyTrainerTest, AStepWhosePushFailsIsNeitherCommittedNorWaitedFor) {
+  pushed_ = absl::UnavailableError("a pserver is lost");
+  Train(TableConfig::PSERVER, 2);
+  EXPECT_EQ(status_, pushed_);
+  EXPECT_THAT(commits_, IsEmpty());
+  EXPECT_THAT(tables_.events, ElementsAre("send 0", "push 0"));
 }
 
 }  // namespace

@@ -108,6 +108,22 @@ TEST(WeightGradientsTest, PiecesAreSummedAndScaled) {
   }
 }
 
+TEST(WeightGradientsTest, LayersAreReportedFromTheLastOne) {
+  OneThreadGuard guard;
+  const std::vector<size_t> widths = {310, 150, 20, 8};
+  const std::vector<Operands> levels = MakeLevels(widths, false, 30);
+  WeightGradients gradients(widths, false, 1);
+  std::vector<std::vector<float>> out;
+  std::vector<WeightGradients::Layer> layers;
+  for (size_t l = 0; l < 3; ++l) {
+    out.emplace_back(widths[l] * widths[l + 1]);
+    layers.push_back({levels[2 * l].data(false), levels[2 * l + 1].data(false), out[l].data()});
+  }
+  std::vector<size_t> done;
+  ASSERT_TRUE(gradients.Run(30, {}, 1, layers, {}, [&](size_t l) { done.push_back(l); }).ok());
+  EXPECT_EQ(done, std::vector<size_t>({2, 1, 0}));
+}
+
 TEST(WeightGradientsTest, SameBitsWithAnyNumberOfThreadsAndInEveryStep) {
   OneThreadGuard guard;
   const std::vector<size_t> widths = {310, 20, 8};
