@@ -50,8 +50,8 @@ class GradientExchange {
   // REQUIRES: PutRest was called.
   absl::Status Wait();
   // Begins the next step, or the same one in another group.
-  // REQUIRES: no operation uses the buckets: Wait has returned an error of the collective or OK, or
-  // nothing was put.
+  // REQUIRES: no operation of the collective uses the gradients. None does after Wait, unless that
+  // returned INVALID_ARGUMENT.
   void Clear();
 
   // The mean gradient of table t, [elements]; null: no rank had examples.
