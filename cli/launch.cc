@@ -16,6 +16,7 @@
 #include "cli/local_cluster.h"
 #include "cli/output_files.h"
 #include "cli/plan/cost_measurement.h"
+#include "cli/plan/measured_job.h"
 #include "cli/plan/plan_search.h"
 #include "cli/plan/plan_text.h"
 #include "cli/watch_job.h"
@@ -131,11 +132,13 @@ absl::StatusOr<uint32_t> PserversFor(const JobConfig& job, const LocalCluster::O
   SLUICE_ASSIGN_OR_RETURN(const bool none, NeedsNoPservers(BuiltInSpecs(), job));
   if (none) return 0;
   plan::MeasurementOptions measurement;
-  measurement.clock = Clock::Real();
-  measurement.device = options.devices.by_rank.front();
-  measurement.server_threads = options.server_threads;
   measurement.with_geo = ModeOf(job.strategy()) == Mode::kGeo;
-  measurement.note = [](const std::string& line) { std::cout << line << std::endl; };
+  measurement.cluster.clock = Clock::Real();
+  measurement.cluster.device = options.devices.by_rank.front();
+  measurement.cluster.server_threads = options.server_threads;
+  measurement.cluster.transport = options.transport;
+  measurement.cluster.tls = options.tls;
+  measurement.cluster.note = [](const std::string& line) { std::cout << line << std::endl; };
   SLUICE_ASSIGN_OR_RETURN(const PlanCosts costs, plan::MeasureCosts(job, measurement));
   std::cout << plan::CostsText(costs);
   return plan::PserversFor(costs, plan::PlanModeOf(job), job.worker_num(), costs.cores());

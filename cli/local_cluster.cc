@@ -37,6 +37,12 @@ constexpr absl::Duration kCertificateLife = absl::Hours(24 * 3650),
                          kClocksDiffer = absl::Minutes(5);
 constexpr absl::Duration kAfterScheduler = absl::Seconds(1);
 
+absl::StatusOr<std::string> KnownTransport(const std::string& transport, const char* origin) {
+  const absl::Status known = ParseTransportChoice(transport).status();
+  if (known.ok()) return transport;
+  return absl::Status(known.code(), absl::StrCat(origin, ": ", known.message()));
+}
+
 }  // namespace
 
 bool StopIsPending() {
@@ -78,16 +84,15 @@ absl::StatusOr<int> ServerThreads(const ParsedCommand& command) {
       absl::StrCat("--server_threads=", threads, " is out of range; give 1 to 1024"));
 }
 
-absl::StatusOr<std::string> TransportOf(const ParsedCommand& command) {
-  std::string transport = command.Text("transport"), origin = "--transport";
+absl::StatusOr<std::string> DefaultTransport() {
   const char* const variable = std::getenv("SLUICE_TRANSPORT");
-  if (!command.Given("transport") && variable != nullptr && *variable != '\0') {
-    transport = variable;
-    origin = "SLUICE_TRANSPORT";
-  }
-  const absl::Status known = ParseTransportChoice(transport).status();
-  if (known.ok()) return transport;
-  return absl::Status(known.code(), absl::StrCat(origin, ": ", known.message()));
+  if (variable == nullptr || *variable == '\0') return "auto";
+  return KnownTransport(variable, "SLUICE_TRANSPORT");
+}
+
+absl::StatusOr<std::string> TransportOf(const ParsedCommand& command) {
+  if (!command.Given("transport")) return DefaultTransport();
+  return KnownTransport(command.Text("transport"), "--transport");
 }
 
 std::vector<FlagSpec> ClusterFlags() {

@@ -150,7 +150,9 @@ int ThreadsPerWorker(int worker_num);
 // Sets the lease to --lease_ms, with a heartbeat that fits it. INVALID_ARGUMENT when --lease_ms is
 // out of range.
 absl::Status SetLease(const ParsedCommand& command, ClusterConfig* cluster);
-// --transport, else SLUICE_TRANSPORT, else auto. INVALID_ARGUMENT when that is not a transport.
+// SLUICE_TRANSPORT, else auto. INVALID_ARGUMENT when that is not a transport.
+absl::StatusOr<std::string> DefaultTransport();
+// --transport, else the default. INVALID_ARGUMENT when that is not a transport.
 absl::StatusOr<std::string> TransportOf(const ParsedCommand& command);
 // --server_num, --server_threads, --transport, --log_dir, --lease_ms and the flags of DeviceFlags.
 std::vector<FlagSpec> ClusterFlags();

@@ -15,6 +15,7 @@
 #include "cli/output_files.h"
 #include "cli/plan/cost_measurement.h"
 #include "cli/plan/line_plot.h"
+#include "cli/plan/measured_job.h"
 #include "cli/plan/plan_json.h"
 #include "cli/plan/plan_search.h"
 #include "cli/plan/plan_text.h"
@@ -48,6 +49,7 @@ struct Request {
   JobConfig job;
   plan::PlanQuestion question;
   plan::MeasurementOptions measurement;
+  bool between_hosts = false;  // workers and pservers are on different hosts
   bool simulate = false;
   std::vector<std::pair<std::string, std::string>> outputs;  // flag, path
 };
@@ -61,6 +63,7 @@ absl::Status AddNetwork(const ParsedCommand& command, Request* request) {
     question.network.bytes_per_s = plan::PayloadRate(bits);
   }
   const bool between_hosts = command.Given("bandwidth") || question.hosts.size() > 1;
+  request->between_hosts = between_hosts && question.hosts.size() != 1;
   if (command.Given("latency_us") && !between_hosts) {
     return absl::InvalidArgumentError(
         "--latency_us is between hosts, and there is one; also give --bandwidth, or --hosts");
@@ -119,6 +122,20 @@ absl::Status AddOutputs(const ParsedCommand& command, Request* request) {
   return absl::OkStatus();
 }
 
+// The cluster that measures is like the one that is asked about.
+absl::Status SetCluster(const ParsedCommand& command, Request* request) {
+  plan::ShortCluster& cluster = request->measurement.cluster;
+  cluster.clock = Clock::Real();
+  SLUICE_ASSIGN_OR_RETURN(const WorkerDevices devices, DevicesOfWorkers(command, 1));
+  cluster.device = devices.by_rank.front();
+  SLUICE_ASSIGN_OR_RETURN(cluster.server_threads, ServerThreads(command));
+  SLUICE_ASSIGN_OR_RETURN(cluster.transport, DefaultTransport());
+  if (request->between_hosts) cluster.transport = "grpc";
+  cluster.tls = command.Given("tls_ca");
+  cluster.note = [](const std::string& line) { std::cerr << line << std::endl; };
+  return absl::OkStatus();
+}
+
 absl::StatusOr<Request> RequestOf(const ParsedCommand& command) {
   Request request;
   SLUICE_ASSIGN_OR_RETURN(request.job, JobFromFlags(command));
@@ -132,12 +149,8 @@ absl::StatusOr<Request> RequestOf(const ParsedCommand& command) {
     return absl::InvalidArgumentError(
         absl::StrCat("--measure_s=", seconds, " is out of range; give 1 to 3600 seconds"));
   }
-  request.measurement.clock = Clock::Real();
   request.measurement.seconds = static_cast<double>(seconds);
-  SLUICE_ASSIGN_OR_RETURN(const WorkerDevices devices, DevicesOfWorkers(command, 1));
-  request.measurement.device = devices.by_rank.front();
-  SLUICE_ASSIGN_OR_RETURN(request.measurement.server_threads, ServerThreads(command));
-  request.measurement.note = [](const std::string& line) { std::cerr << line << std::endl; };
+  SLUICE_RETURN_IF_ERROR(SetCluster(command, &request));
   return request;
 }
 
@@ -145,10 +158,14 @@ absl::StatusOr<PlanCosts> CostsFor(const ParsedCommand& command, const Request& 
   if (command.Given("costs")) {
     SLUICE_ASSIGN_OR_RETURN(PlanCosts costs, plan::ReadCosts(command.Text("costs"), Env::Real()));
     SLUICE_RETURN_IF_ERROR(plan::SetKeptTables(request.job, &costs));
+    const plan::ShortCluster& cluster = request.measurement.cluster;
+    const std::string warning = plan::WarningOfTransport(costs, cluster.transport);
+    if (!warning.empty())
+      cluster.note(absl::StrCat("warning: --costs=", command.Text("costs"), ": ", warning));
     return costs;
   }
   SLUICE_RETURN_IF_ERROR(CheckWhatIsHere(request.job, Env::Real()));
-  WorkerDevices devices{"--device", {request.measurement.device}};
+  WorkerDevices devices{"--device", {request.measurement.cluster.device}};
   SLUICE_RETURN_IF_ERROR(CheckDevices(devices));
   return plan::MeasureCosts(request.job, request.measurement);
 }

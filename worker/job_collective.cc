@@ -59,6 +59,14 @@ std::string AddressTowards(const std::string& peer) {
   return "";
 }
 
+std::string AddressTowardsAny(const std::string& peers) {
+  for (const absl::string_view peer : absl::StrSplit(peers, ',')) {
+    std::string address = AddressTowards(std::string(peer));
+    if (!address.empty()) return address;
+  }
+  return "";
+}
+
 absl::StatusOr<std::unique_ptr<Collective>> MakeJobCollective(const JobConfig& config,
                                                               const Identity& identity,
                                                               const ComputeDevice& device) {
@@ -89,8 +97,11 @@ absl::StatusOr<std::unique_ptr<Collective>> MakeJobCollective(const JobConfig& c
   options.timeout = absl::Seconds(config.train().step_timeout_s());
   options.comm_num = std::max(1u, config.strategy().sync_configs().comm_num());
   if (plain_allowed) {
-    const std::vector<std::string> schedulers = absl::StrSplit(identity.scheduler, ',');
-    options.bind_address = AddressTowards(schedulers.front());
+    options.bind_address = AddressTowardsAny(identity.scheduler);
+    options.why_no_address = absl::StrCat(
+        "this host has no route to a scheduler (", identity.scheduler,
+        "), and takes its address for the exchange of gradients from that route; give --scheduler, "
+        "or `scheduler` of the cluster file, a name that resolves here or an address");
   } else {
     // Inside one host, AUTO and NCCL need no address.
     options.why_no_address = how_to_allow;

@@ -23,5 +23,7 @@ absl::StatusOr<std::unique_ptr<Collective>> MakeJobCollective(const JobConfig& c
 
 // The address of this host from which it reaches `peer`, host:port. Empty: there is none.
 std::string AddressTowards(const std::string& peer);
+// The same for the first of several peers, separated by commas, that this host has a route to.
+std::string AddressTowardsAny(const std::string& peers);
 
 }  // namespace sluice

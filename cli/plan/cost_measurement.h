@@ -11,46 +11,25 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <string>
 
 #include "absl/status/statusor.h"
-#include "cli/plan/plan_model.h"
-#include "common/base/clock.h"
-#include "common/config/mode.h"
+#include "cli/plan/short_job.h"
 #include "proto/config.pb.h"
 #include "proto/plan.pb.h"
 
 namespace sluice::plan {
 
 struct MeasurementOptions {
-  Clock* clock = nullptr;  // required
-  double seconds = 12;     // of training, over all jobs
-  std::string device = "cpu";
-  int server_threads = 2;
+  ShortCluster cluster;
+  double seconds = 12;  // of training, over all jobs
   uint64_t sample_bytes = uint64_t{64} << 20;
   bool with_geo = true;
   uint32_t geo_k_steps = 100;  // unless the job has k_steps
-  std::function<void(const std::string&)> note = [](const std::string&) {};
 };
 
 // `job` is effective. CANCELLED when a signal to stop is pending; otherwise the errors of the
 // clusters and the jobs. A Geo measurement that the job's configuration does not allow is left out
 // with a note.
 absl::StatusOr<PlanCosts> MeasureCosts(const JobConfig& job, const MeasurementOptions& options);
-
-// The mode in which the job trains; collective for a sync job whose workers keep dense tables.
-PlanMode PlanModeOf(const JobConfig& job);
-
-// Sets the part of the dense tables that `job` leaves on pservers in collective mode. `costs` may
-// be those of an earlier plan, in which the tables were elsewhere. `job` is effective. Errors of
-// ModelSpec::Create.
-absl::Status SetKeptTables(const JobConfig& job, PlanCosts* costs);
-
-// The job that measures `job` in `mode` on the sample's files: one worker, all tables on pservers,
-// nothing saved, no evaluation. INVALID_ARGUMENT when the configuration does not allow the mode.
-absl::StatusOr<JobConfig> MeasuredJob(const JobConfig& job, Mode mode, uint32_t k_steps,
-                                      const std::vector<std::string>& files,
-                                      const std::string& folder);
 
 }  // namespace sluice::plan

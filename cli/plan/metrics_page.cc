@@ -13,14 +13,17 @@ constexpr int kTimeoutSeconds = 20;
 
 }  // namespace
 
-absl::StatusOr<MetricsPage> MetricsPage::Fetch(const std::string& address) {
-  httplib::Client client(absl::StrCat("http://", address));
+absl::StatusOr<MetricsPage> MetricsPage::Fetch(const std::string& address,
+                                               const TlsFiles& certificate) {
+  const std::string host = absl::StrCat(certificate.given() ? "https://" : "http://", address);
+  httplib::Client client(host, certificate.cert, certificate.key);
+  client.enable_server_certificate_verification(false);
   client.set_connection_timeout(kTimeoutSeconds);
   client.set_read_timeout(kTimeoutSeconds);
   const auto page = client.Get("/metrics");
   if (page && page->status == 200) return MetricsPage(page->body);
   return absl::UnavailableError(absl::StrCat(
-      "cannot read http://", address, "/metrics: ",
+      "cannot read ", host, "/metrics: ",
       page ? absl::StrCat("HTTP status ", page->status) : httplib::to_string(page.error())));
 }
 

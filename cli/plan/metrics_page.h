@@ -7,13 +7,17 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "common/security/tls_files.h"
 
 namespace sluice::plan {
 
 class MetricsPage {
  public:
-  // `address` is HOST:PORT of an admin port without TLS. UNAVAILABLE names the address.
-  static absl::StatusOr<MetricsPage> Fetch(const std::string& address);
+  // `address` is HOST:PORT of an admin port. With `certificate` it has TLS: the daemon checks this
+  // process's certificate, but its own is not checked, so read only daemons of a cluster that this
+  // process has started on loopback. UNAVAILABLE names the address.
+  static absl::StatusOr<MetricsPage> Fetch(const std::string& address,
+                                           const TlsFiles& certificate = {});
   // Reads Prometheus text. Lines that it does not understand are skipped.
   explicit MetricsPage(const std::string& text);
 

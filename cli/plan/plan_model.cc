@@ -119,7 +119,9 @@ class StageModel {
       return std::max(response(stage.visits[0]), response(stage.visits[1]));
     });
     times.slowest = (times.compute + times.cores) * (SlowestOf(workers_, spread_) - 1);
-    times.reduce = Reduce();
+    if (!one_host_) {
+      times.reduce = ReduceSeconds(load_, workers_, workers_ / worker_host_.workers, network_);
+    }
     *seconds = times.compute + times.cores + times.slowest + times.exchange();
     return times;
   }
@@ -177,16 +179,6 @@ class StageModel {
   }
 
   double WorkerShare() const { return worker_host_.workers / workers_; }
-
-  // 2 (n-1)/n of the bytes through the link of each worker's host; workers of one host are reached
-  // without it.
-  double Reduce() const {
-    if (load_.reduced_bytes <= 0 || workers_ <= 1 || one_host_) return 0;
-    const double hosts = workers_ / worker_host_.workers;
-    const double rounds = 2 * std::ceil(std::log2(workers_));
-    return 2 * (hosts - 1) / hosts * load_.reduced_bytes / network_.bytes_per_s +
-           rounds * network_.latency_s / 2;
-  }
 
   // Seconds for which both directions of a worker's link are in use when nobody else is there.
   double Duplex() const {
@@ -342,6 +334,12 @@ double DuplexSeconds(const StepLoad& load, double pservers, const Network& netwo
   if (pservers <= 1) return 0;
   return kInOrder * (1 - 1 / pservers) * std::min(load.pushed_bytes, load.pulled_bytes) /
          network.bytes_per_s;
+}
+
+double ReduceSeconds(const StepLoad& load, double workers, double hosts, const Network& network) {
+  if (load.reduced_bytes <= 0 || hosts <= 1) return 0;
+  return 2 * (hosts - 1) / hosts * load.reduced_bytes / network.bytes_per_s +
+         std::ceil(std::log2(workers)) * network.latency_s;
 }
 
 bool PserversKeepTables(const PlanCosts& costs, PlanMode mode) {

@@ -90,6 +90,10 @@ double SlowestOf(double n, double spread);
 // keeps the pservers' links busy.
 double DuplexSeconds(const StepLoad& load, double pservers, const Network& network);
 
+// Collective: the seconds in which `workers` workers on `hosts` hosts exchange the dense tables
+// that they keep. Workers of one host reach each other without its link. 0 on one host.
+double ReduceSeconds(const StepLoad& load, double workers, double hosts, const Network& network);
+
 // True when pservers keep tables of the job, also in collective mode: rows of a sparse table, which
 // the measured job had, or dense tables that the job leaves there.
 bool PserversKeepTables(const PlanCosts& costs, PlanMode mode);

@@ -64,19 +64,42 @@ std::string RowText(const PlanRow& row, PlanMode mode, bool best) {
       row.pservers() > 0 ? Bytes(row.pserver_memory_bytes()) : "-", Others(row, mode));
 }
 
+// `transport`: that of PlanCosts, or the --transport of a cluster on one host.
+const char* Carried(const std::string& transport) {
+  return transport == "grpc" ? "over gRPC" : "through shared memory";
+}
+
+std::string How(const PlanCosts& costs) {
+  if (costs.transport().empty()) return "";
+  return absl::StrCat(" ", Carried(costs.transport()), costs.tls() ? " with TLS" : "");
+}
+
 }  // namespace
+
+std::string WarningOfTransport(const PlanCosts& costs, const std::string& transport) {
+  const std::string expected = Carried(transport);
+  if (costs.transport().empty()) {
+    return absl::StrCat(
+        "the file does not say how its costs were measured, and predictions for data ", expected,
+        " are right only for costs measured so; measure again, by leaving --costs out");
+  }
+  if (Carried(costs.transport()) == expected) return "";
+  return absl::StrCat("these costs were measured ", Carried(costs.transport()),
+                      ", but the workers of this plan reach pservers ", expected,
+                      ", where a step costs other CPU time; measure again, by leaving --costs out");
+}
 
 std::string CostsText(const PlanCosts& c) {
   std::string text = absl::StrFormat(
-      "measured for %.1f s: a step of %.0f examples takes %s; computing %s, waiting %s\n"
+      "measured for %.1f s%s: a step of %.0f examples takes %s; computing %s, waiting %s\n"
       "  CPU: worker %s (%s), pserver %s; a frame more: worker %.0f us, pserver %.0f us\n"
       "  bytes: pushed %s, pulled %s; dense tables %s, rows %s (expected after all data)\n"
       "  the mean is known to +-%.0f%%; single steps differ by %.0f%%\n",
-      c.measured_s(), c.examples(), Milliseconds(c.step_s()), Milliseconds(c.step_s() - c.wait_s()),
-      Milliseconds(c.wait_s()), Milliseconds(c.worker_cpu_s()),
-      cli::Counted(c.worker_threads(), "thread"), Milliseconds(c.pserver_cpu_s()),
-      1e6 * c.worker_frame_s(), 1e6 * c.pserver_frame_s(), Bytes(c.pushed_bytes()),
-      Bytes(c.pulled_bytes()), Bytes(c.dense_bytes()),
+      c.measured_s(), How(c), c.examples(), Milliseconds(c.step_s()),
+      Milliseconds(c.step_s() - c.wait_s()), Milliseconds(c.wait_s()),
+      Milliseconds(c.worker_cpu_s()), cli::Counted(c.worker_threads(), "thread"),
+      Milliseconds(c.pserver_cpu_s()), 1e6 * c.worker_frame_s(), 1e6 * c.pserver_frame_s(),
+      Bytes(c.pushed_bytes()), Bytes(c.pulled_bytes()), Bytes(c.dense_bytes()),
       cli::WithCommas(static_cast<uint64_t>(c.rows())), 100 * c.uncertainty(),
       100 * c.step_spread());
   if (c.has_geo()) {

@@ -52,6 +52,7 @@ class JobSimulator {
         pserver_alone_(std::max(0.0, load_.pserver_s - pserver_service_)),
         latency_(load_.round_trips * network_.latency_s),
         duplex_(DuplexSeconds(load_, pservers, network_)),
+        reduce_s_(ReduceSeconds(load_, workers, workers, network_)),
         random_(simulation.seed),
         exchanges_(std::max<uint64_t>(uint64_t{simulation.steps} * workers, kLeastExchanges)) {}
 
@@ -78,16 +79,9 @@ class JobSimulator {
       for (const double at : ready) closed = std::max({closed, in.Serve(at), at + push_alone_});
       seconds += closed + workers_ * pserver_service_ + pserver_alone_ +
                  std::max(workers_ * pull_service_, pull_alone_) + latency_ + load_.other_s +
-                 Reduce();
+                 reduce_s_;
     }
     return steps * workers_ * examples_ / seconds;
-  }
-
-  double Reduce() const {
-    if (load_.reduced_bytes <= 0 || workers_ <= 1) return 0;
-    const double n = workers_;
-    return 2 * (n - 1) / n * load_.reduced_bytes / network_.bytes_per_s +
-           std::ceil(std::log2(n)) * network_.latency_s;
   }
 
   // Async and Geo: each worker goes on by itself.
@@ -137,7 +131,7 @@ class JobSimulator {
   const double spread_, examples_;  // of one exchange
   // Seconds of one exchange: through a worker's link, and at a pserver.
   const double push_alone_, pull_alone_, push_service_, pull_service_;
-  const double pserver_service_, pserver_alone_, latency_, duplex_;
+  const double pserver_service_, pserver_alone_, latency_, duplex_, reduce_s_;
   std::mt19937_64 random_;
   std::normal_distribution<double> normal_;
   const uint64_t exchanges_;

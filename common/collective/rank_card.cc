@@ -3,9 +3,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/boot_id.h"
 #include "common/base/random_id.h"
 
 namespace sluice {
@@ -21,11 +21,9 @@ std::string NewNonce() {
 }  // namespace
 
 std::string HostOfThisProcess() {
-  std::string boot;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
   char space[128] = "";
   if (readlink("/proc/self/ns/net", space, sizeof(space) - 1) <= 0) space[0] = '\0';
-  return absl::StrCat(boot, "/", space, "/user:", geteuid());
+  return absl::StrCat(BootId(), "/", space, "/user:", geteuid());
 }
 
 CollectiveCard NewCard(const char* engine, uint64_t generation, uint32_t self, uint32_t ranks,

@@ -1,7 +1,7 @@
 sluice_library(role_name SOURCES role_name.cc DEPS sluice_proto)
 
 # Facts for reports, without log and flags.
-sluice_library(process_info SOURCES process_info.cc DEPS absl::strings)
+sluice_library(process_info SOURCES process_info.cc DEPS sluice_base absl::strings)
 set_source_files_properties(process_info.cc PROPERTIES COMPILE_DEFINITIONS
   "SLUICE_VERSION=\"${PROJECT_VERSION}\";SLUICE_COMMIT=\"${SLUICE_COMMIT}\"")
 

@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/boot_id.h"
 
 namespace sluice {
 
@@ -41,8 +42,7 @@ const char* SluiceVersion() {
 void QuietGrpc() { setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0); }
 
 std::string ProcessSpace() {
-  std::string boot;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  const std::string boot = BootId();
   char space[128] = "", host[256] = "";
   if (readlink("/proc/self/ns/pid", space, sizeof(space) - 1) <= 0 || boot.empty()) return "";
   // Clones of a running machine share its boot id but hardly its host name.

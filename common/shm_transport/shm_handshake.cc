@@ -1,7 +1,6 @@
 #include "common/shm_transport/shm_handshake.h"
 
 #include <cstring>
-#include <fstream>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -61,12 +60,6 @@ absl::StatusOr<ShmLink> TryOnce(Transport* control, const PserverAddress& to,
 }
 
 }  // namespace
-
-std::string BootId() {
-  std::string id;
-  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), id);
-  return id;
-}
 
 absl::StatusOr<ShmLink> OpenShmLink(Transport* control, const PserverAddress& to,
                                     const std::string& boot_id, absl::Duration timeout) {

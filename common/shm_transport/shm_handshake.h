@@ -38,10 +38,6 @@ struct ShmHello {
 };
 static_assert(sizeof(ShmHello) == 16, "both processes must agree on the layout");
 
-// A random id that the kernel draws when the host boots: processes with different ones are on
-// different hosts. Containers of one host have the same.
-std::string BootId();
-
 // The client's side. `control` makes the call.
 // UNAVAILABLE: the pserver cannot be reached. Every other error says why the two cannot share
 // memory now; those of the call have its code.

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/boot_id.h"
 #include "common/base/bounded_parse.h"
 #include "common/base/mutex.h"
 #include "common/base/random_id.h"

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/boot_id.h"
 #include "common/base/mutex.h"
 #include "common/shm_transport/shm_handshake.h"
 #include "common/shm_transport/shm_stream.h"

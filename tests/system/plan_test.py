@@ -2,6 +2,7 @@
 import json
 import re
 import shutil
+import statistics
 import subprocess
 import sys
 import time
@@ -27,6 +28,9 @@ train { batch_size: 1024 epochs: 1000 seed: 1 threads: 1 }
 # The same with dense tables of 26 features, which 2 workers exchange.
 COLLECTIVE_NET = NARROW_NET.replace("missing_is_value: true", "missing_is_value: true hash_buckets: 500 dense: true").replace(
     "a_sync: true", "a_sync: false sync_configs { dense: COLLECTIVE engine: GLOO }")
+SYNC_NET = NARROW_NET.replace("a_sync: true", "a_sync: false")
+# Few steps between exchanges, so that a measurement has many of them.
+GEO_NET = NARROW_NET.replace("a_sync: true", "a_sync: true a_sync_configs { k_steps: 4 }")
 # A number, and a category with BUCKETS keys in a dense table.
 BUCKETS, DIM = 1000, 16
 DENSE_JOB = """
@@ -41,7 +45,7 @@ train { batch_size: 64 seed: 1 threads: 1 }
 COLLECTIVE = "--set=strategy.sync_configs.dense=COLLECTIVE"
 MBIT = 50
 TOLERANCE = 0.20
-ATTEMPTS = 3  # of a point that a busy machine has disturbed
+MEASUREMENTS = 3  # of a point whose first one is not within the tolerance; their median counts
 
 
 class PlanTest(SluiceTest):
@@ -58,6 +62,7 @@ class PlanTest(SluiceTest):
                       "row_memory_bytes"):
             self.assertGreater(costs[field], 0, field)
         self.assertGreater(costs["geo"]["step_s"], 0)
+        self.assertEqual(costs["transport"], "shm")
         self.assertFalse(costs["sampled"])  # the whole data set is smaller than the sample
         self.assertLess(costs["wait_s"], costs["step_s"])
         best = plan["rows"][plan["best"]]
@@ -67,7 +72,8 @@ class PlanTest(SluiceTest):
         self.assertIn("worker_num: %d" % best["workers"], cluster)
         # The same costs give the same answer, at once.
         begin = time.monotonic()
-        self.plan("--costs=plan.json", "--json=again.json")
+        again = self.plan("--costs=plan.json", "--json=again.json")
+        self.assertNotIn("warning", again)
         print("a plan of known costs takes %.2f s" % (time.monotonic() - begin), file=sys.stderr)
         self.assertEqual(json.loads((self.tmp / "again.json").read_text())["rows"], plan["rows"])
         # A file that exists is kept.
@@ -78,10 +84,20 @@ class PlanTest(SluiceTest):
     def simulate(self):
         out = self.plan("--costs=plan.json", "--simulate", "--bandwidth=10G", "--svg=curve.svg", "--json=curve.json")
         points = json.loads((self.tmp / "curve.json").read_text())["points"]
+        self.assertRegex(out, "warning: --costs=plan.json: .*--costs out")  # measured through shared memory
         self.assertEqual((max(p["workers"] for p in points), max(p["pservers"] for p in points)), (10000, 1000))
         self.assertTrue(all(0 < p["sync"] <= 1.01 * p["ideal"] for p in points))
         self.assertIn("half of ideal", out)
         self.assertIn("</svg>", (self.tmp / "curve.svg").read_text())
+
+    def test_a_plan_for_several_hosts_is_measured_over_grpc(self):
+        for i, hosts in enumerate((["--bandwidth=10G"], ["--hosts=a:2,b:2"], ["--bandwidth=10G", "--tls_ca=ca.pem"])):
+            self.plan("--measure_s=1", "--workers=1,2", "--json=plan%d.json" % i, *hosts)
+            costs = json.loads((self.tmp / ("plan%d.json" % i)).read_text())["costs"]
+            self.assertEqual((costs["transport"], costs["tls"]), ("grpc", "--tls_ca=ca.pem" in hosts))
+            self.assertGreater(costs["pushed_bytes"], 0)
+        self.assertNotIn("warning: --costs", self.plan("--costs=plan0.json", "--bandwidth=1G"))
+        self.assertIn("warning: --costs", self.plan("--costs=plan0.json"))
 
     def test_the_daemons_of_the_cluster_file_train(self):
         self.plan("--measure_s=2", "--output=cluster.textproto", "--workers=1", "--pservers=2")
@@ -113,8 +129,16 @@ class PlanTest(SluiceTest):
         chosen = int(re.search(r"--server_num=auto chooses (\d+) pserver", out).group(1))
         self.assertIn("%d pserver" % chosen, out.split("chooses", 1)[1])
         self.assertEqual(len([e for e in self.endpoints() if e.role == "pserver"]), chosen)
+        self.assertIn("through shared memory", out)
         _, out = self.launch("--server_num=automatic", name="refused", expect=2)
 
+    def test_launch_measures_with_its_own_transport(self):
+        for flags, measured in ((["--transport=grpc"], "over gRPC:"), (["--transport=grpc", "--tls"], "over gRPC with TLS:"),
+                                (["--tls"], "through shared memory with TLS:")):
+            result, out = self.launch("--server_num=auto", "--worker_num=1", "--epochs=1", *flags,
+                                      name="measured" + "".join(flags))
+            self.assertEqual(result["status"], "done")
+            self.assertIn(measured, out)
 
     def test_launch_measures_a_collective_job_with_sparse_tables(self):
         _, out = self.launch("--server_num=auto", "--worker_num=2", "--epochs=1", "--a_sync=false", COLLECTIVE)
@@ -267,6 +291,14 @@ class PredictionTest(SluiceTest):
     def test_predictions_are_within_a_fifth_of_what_is_measured(self):
         self.compare(self.predict("async", "1,2,4", "1,2"))
 
+    def test_a_sync_prediction_is_within_a_fifth_of_what_is_measured(self):
+        self.job.write_text(SYNC_NET % (self.tmp / "train.tsv"))
+        self.compare(self.predict("sync", "2", "1"))
+
+    def test_a_geo_prediction_is_within_a_fifth_of_what_is_measured(self):
+        self.job.write_text(GEO_NET % (self.tmp / "train.tsv"))
+        self.compare(self.predict("geo", "2", "1"))
+
     def test_a_collective_prediction_is_within_a_fifth_of_what_is_measured(self):
         self.job.write_text(COLLECTIVE_NET % (self.tmp / "train.tsv"))
         self.compare(self.predict("collective", "2", "0"))
@@ -275,14 +307,15 @@ class PredictionTest(SluiceTest):
         wrong = {}
         for (pservers, workers), predicted in sorted(predictions.items()):
             self.assertEqual(predicted["binds"], "network")
-            for attempt in range(ATTEMPTS):
-                measured = self.measure(pservers, workers)
-                error = predicted["examples_per_second"] / measured - 1
+            rate, measured = predicted["examples_per_second"], []
+            while len(measured) < MEASUREMENTS:
+                measured.append(self.measure(pservers, workers))
                 print("%d pservers, %d workers: predicted %.0f, measured %.0f examples/s (%+.1f%%)" % (
-                    pservers, workers, predicted["examples_per_second"], measured, 100 * error), file=sys.stderr)
-                if abs(error) <= TOLERANCE:
+                    pservers, workers, rate, measured[-1], 100 * (rate / measured[-1] - 1)), file=sys.stderr)
+                if abs(rate / measured[0] - 1) <= TOLERANCE:
                     break
-            else:
+            error = rate / (statistics.median(measured) if len(measured) == MEASUREMENTS else measured[0]) - 1
+            if abs(error) > TOLERANCE:
                 wrong[(pservers, workers)] = error
         self.assertEqual(wrong, {})
 

@@ -1,6 +1,6 @@
 // Jobs whose dense tables are on pservers, on workers, or on both: each has the same values after
-// the same gradients, for every update rule, learning-rate schedule and clipping. The ranks are
-// threads, and the pservers are the shards alone.
+// the same gradients, for every update rule, learning-rate schedule and clipping, with 1, 2 and 4
+// ranks. The ranks are threads, and the pservers are the shards alone.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -25,7 +25,6 @@
 namespace sluice {
 namespace {
 
-constexpr uint32_t kRanks = 2;
 constexpr uint64_t kSteps = 9, kRows = 3, kColumns = 7, kElements = kRows * kColumns;
 
 // One table for each rule with each schedule, with and without a warm-up, and with each clipping.
@@ -61,19 +60,20 @@ std::vector<TableConfig> EveryTable() {
 // A job that trains kSteps steps. `on_workers(i)`: whether the workers keep table i.
 class Job {
  public:
-  explicit Job(const std::function<bool(size_t)>& on_workers) : model_(Placed(on_workers)) {
+  Job(uint32_t ranks, const std::function<bool(size_t)>& on_workers)
+      : rank_num_(ranks), model_(Placed(on_workers)) {
     for (const TableConfig& table : model_.tables()) *spec_.add_tables() = table;
-    spec_.set_worker_num(kRanks);
+    spec_.set_worker_num(rank_num_);
     spec_.mutable_route()->set_generation(1);
     spec_.mutable_config()->mutable_strategy()->mutable_sync_configs()->set_fuse_mb(32);
     spec_.mutable_config()->mutable_strategy()->mutable_sync_configs()->set_fuse_layers(4);
     layouts_ = *CreateTableLayouts(spec_.tables(), /*seed=*/3);
     UpdatePolicy policy;
     policy.mode = Mode::kSync;
-    policy.worker_num = kRanks;
+    policy.worker_num = rank_num_;
     for (const auto& table : layouts_)
       shards_.push_back(table->on_workers() ? nullptr : MakeDenseShard(table, 0, policy));
-    for (uint32_t rank = 0; rank < kRanks; ++rank) ranks_.push_back(MakeRank(rank));
+    for (uint32_t rank = 0; rank < rank_num_; ++rank) ranks_.push_back(MakeRank(rank));
     Meet();
   }
 
@@ -81,7 +81,7 @@ class Job {
   std::vector<std::vector<float>> Train() {
     for (uint64_t step = 0; step < kSteps; ++step) Step(step);
     std::vector<std::vector<float>> values = ValuesOf(0);
-    EXPECT_EQ(values, ValuesOf(1));
+    for (uint32_t rank = 1; rank < rank_num_; ++rank) EXPECT_EQ(values, ValuesOf(rank)) << rank;
     return values;
   }
 
@@ -93,9 +93,9 @@ class Job {
     return tables;
   }
 
-  static void OnRanks(const std::function<void(uint32_t rank)>& work) {
+  void OnRanks(const std::function<void(uint32_t rank)>& work) const {
     std::vector<std::thread> threads;
-    for (uint32_t rank = 0; rank < kRanks; ++rank) threads.emplace_back(work, rank);
+    for (uint32_t rank = 0; rank < rank_num_; ++rank) threads.emplace_back(work, rank);
     for (std::thread& thread : threads) thread.join();
   }
 
@@ -105,7 +105,7 @@ class Job {
     std::thread scheduler([&] {
       RankGroupCards cards;
       cards.set_generation(1);
-      while (cards.cards_size() < static_cast<int>(kRanks)) {
+      while (cards.cards_size() < static_cast<int>(rank_num_)) {
         PollRequest report;
         meetings_[cards.cards_size()]->AddTo(&report);
         if (report.group().card().empty()) {
@@ -150,15 +150,15 @@ class Job {
   }
 
   void Step(uint64_t step) {
-    std::vector<PushRequest> pushes(kRanks);
-    std::vector<StepBuffers> gradients(kRanks);
-    std::vector<double> weights(kRanks);
-    for (uint32_t rank = 0; rank < kRanks; ++rank) {
-      // In some steps rank 1 has no examples.
+    std::vector<PushRequest> pushes(rank_num_);
+    std::vector<StepBuffers> gradients(rank_num_);
+    std::vector<double> weights(rank_num_);
+    for (uint32_t rank = 0; rank < rank_num_; ++rank) {
+      // In some steps only rank 0 has examples.
       const bool any = rank == 0 || step % 4 != 2;
-      weights[rank] = any ? 5 - 2.0 * rank + static_cast<double>(step % 3) : 0;
+      weights[rank] = any ? 5 - 1.0 * rank + static_cast<double>(step % 3) : 0;
       for (size_t i = 0; i < layouts_.size(); ++i)
-        gradients[rank].dense.push_back(Gradient(step * kRanks + rank, i));
+        gradients[rank].dense.push_back(Gradient(step * rank_num_ + rank, i));
       ranks_[rank]->AddToPush(any ? &gradients[rank] : nullptr, &pushes[rank]);
       Push(rank, step, weights[rank], pushes[rank]);
     }
@@ -211,6 +211,7 @@ class Job {
     return values;
   }
 
+  const uint32_t rank_num_;
   const TablesModel model_;
   JobSpec spec_;
   MemoryEnv env_;
@@ -226,10 +227,10 @@ double Norm(const std::vector<float>& values) {
   return std::sqrt(squares);
 }
 
-// Expects each table of `job` to have the values of the job whose tables are all on pservers.
-void ExpectClose(const std::vector<std::vector<float>>& job) {
-  static const auto* const expected =
-      new std::vector<std::vector<float>>(Job([](size_t) { return false; }).Train());
+// Expects each table of `job` to have the values of the job of as many ranks whose tables are all
+// on pservers.
+void ExpectClose(uint32_t ranks, const std::vector<std::vector<float>>& job) {
+  const auto expected = Job(ranks, [](size_t) { return false; }).Train();
   const std::vector<TableConfig> tables = EveryTable();
   const std::vector<std::vector<float>> start = [&] {
     google::protobuf::RepeatedPtrField<TableConfig> all(tables.begin(), tables.end());
@@ -243,33 +244,41 @@ void ExpectClose(const std::vector<std::vector<float>>& job) {
   for (size_t i = 0; i < tables.size(); ++i) {
     std::vector<float> off(kElements), moved(kElements);
     for (size_t k = 0; k < kElements; ++k) {
-      off[k] = job[i][k] - (*expected)[i][k];
+      off[k] = job[i][k] - expected[i][k];
       moved[k] = job[i][k] - start[i][k];
     }
-    EXPECT_TRUE(Norm(off) <= 1e-6 * Norm((*expected)[i])) << tables[i].name() << " " << Norm(off);
+    EXPECT_TRUE(Norm(off) <= 1e-6 * Norm(expected[i])) << tables[i].name() << " " << Norm(off);
     EXPECT_GT(Norm(moved), 0.01 * Norm(start[i])) << tables[i].name() << " was not trained";
   }
 }
 
-TEST(DenseEqualityTest, TablesOnWorkersHaveTheValuesOfTablesOnPservers) {
-  ExpectClose(Job([](size_t) { return true; }).Train());
+class DenseEqualityTest : public testing::TestWithParam<uint32_t> {
+ protected:
+  static std::vector<std::vector<float>> Train(const std::function<bool(size_t)>& on_workers) {
+    return Job(GetParam(), on_workers).Train();
+  }
+};
+
+TEST_P(DenseEqualityTest, TablesOnWorkersHaveTheValuesOfTablesOnPservers) {
+  ExpectClose(GetParam(), Train([](size_t) { return true; }));
 }
 
 // In one of the two jobs, each table is on the workers while its neighbours are on the pservers.
-TEST(DenseEqualityTest, TablesOfAMixedJobHaveTheValuesOfTablesOnPservers) {
-  const std::vector<std::vector<float>> odd = Job([](size_t i) { return i % 2 == 1; }).Train();
-  const std::vector<std::vector<float>> even = Job([](size_t i) { return i % 2 == 0; }).Train();
-  ExpectClose(odd);
-  ExpectClose(even);
+TEST_P(DenseEqualityTest, TablesOfAMixedJobHaveTheValuesOfTablesOnPservers) {
+  ExpectClose(GetParam(), Train([](size_t i) { return i % 2 == 1; }));
+  ExpectClose(GetParam(), Train([](size_t i) { return i % 2 == 0; }));
 }
 
-TEST(DenseEqualityTest, ATableHasTheSameBitsWhereverTheOthersAre) {
-  const auto all = Job([](size_t) { return true; }).Train();
-  const auto none = Job([](size_t) { return false; }).Train();
-  const auto mixed = Job([](size_t i) { return i % 3 == 0; }).Train();
+TEST_P(DenseEqualityTest, ATableHasTheSameBitsWhereverTheOthersAre) {
+  const auto all = Train([](size_t) { return true; });
+  const auto none = Train([](size_t) { return false; });
+  const auto mixed = Train([](size_t i) { return i % 3 == 0; });
   for (size_t i = 0; i < mixed.size(); ++i)
     EXPECT_EQ(mixed[i], i % 3 == 0 ? all[i] : none[i]) << EveryTable()[i].name();
 }
+
+INSTANTIATE_TEST_SUITE_P(Ranks, DenseEqualityTest, testing::Values(1, 2, 4),
+                         testing::PrintToStringParamName());
 
 }  // namespace
 }  // namespace sluice

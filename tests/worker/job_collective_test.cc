@@ -23,6 +23,36 @@ TEST(JobCollectiveTest, TheAddressIsTheOneThatReachesThePeer) {
   EXPECT_EQ(AddressTowards("no-such-host.invalid:1"), "");
 }
 
+TEST(JobCollectiveTest, TheAddressMayReachAnyOfTheSchedulers) {
+  EXPECT_EQ(AddressTowardsAny("127.0.0.1:4000,[::1]:4000"), "127.0.0.1");
+  EXPECT_EQ(AddressTowardsAny("no-such-host.invalid:1,127.0.0.1:4000"), "127.0.0.1");
+  EXPECT_EQ(AddressTowardsAny("no-such-host.invalid:1,no-such-host.invalid:2"), "");
+  EXPECT_EQ(AddressTowardsAny(""), "");
+}
+
+TEST(JobCollectiveTest, AJobBetweenHostsNeedsOneSchedulerThatCanBeReached) {
+  JobConfig config;
+  config.mutable_train()->set_step_timeout_s(5);
+  config.mutable_strategy()->mutable_sync_configs()->set_engine(SyncConfigs::GLOO);
+  Identity identity;
+  identity.scheduler = "no-such-host.invalid:4000,127.0.0.1:4001";
+  const auto reached = MakeJobCollective(config, identity, ComputeDevice());
+  if (reached.status().code() == absl::StatusCode::kUnimplemented)
+    GTEST_SKIP() << reached.status();  // a build without Gloo
+  EXPECT_TRUE(reached.ok()) << reached.status();
+  identity.scheduler = "no-such-host.invalid:4000,no-such-host.invalid:4001";
+  const auto made = MakeJobCollective(config, identity, ComputeDevice());
+  ASSERT_FALSE(made.ok());
+  EXPECT_THAT(made.status().message(), HasSubstr(identity.scheduler));
+  // AUTO works inside the host; its card says why it has no address.
+  config.mutable_strategy()->mutable_sync_configs()->set_engine(SyncConfigs::AUTO);
+  const auto inside = MakeJobCollective(config, identity, ComputeDevice());
+  ASSERT_TRUE(inside.ok()) << inside.status();
+  const auto card = (*inside)->Listen(1, 0, 2);
+  ASSERT_TRUE(card.ok()) << card.status();
+  EXPECT_THAT(*card, HasSubstr(identity.scheduler));
+}
+
 TEST(JobCollectiveTest, EveryEngineOfTheConfigurationExists) {
   JobConfig config;
   config.mutable_train()->set_step_timeout_s(5);

@@ -107,6 +107,18 @@ TEST(PlanModelTest, CollectiveMovesTheDenseBytesBetweenTheWorkers) {
   EXPECT_NEAR(Rate(costs, 1, 0, Link(100 * kMiB), PlanMode::kCollective), 100 / 0.010, 1e-3);
 }
 
+TEST(PlanModelTest, WorkersOfOneHostReduceWithoutItsLink) {
+  StepLoad load;
+  load.reduced_bytes = kMiB;
+  const Network network = Link(100 * kMiB, 0.001);
+  // 2 (n-1)/n of the bytes for n hosts, and 2 messages each for three halvings.
+  EXPECT_NEAR(ReduceSeconds(load, 8, 8, network), 0.0175 + 3 * 0.001, 1e-9);
+  EXPECT_NEAR(ReduceSeconds(load, 8, 2, network), 0.0100 + 3 * 0.001, 1e-9);
+  EXPECT_EQ(ReduceSeconds(load, 8, 1, network), 0);
+  EXPECT_EQ(ReduceSeconds(load, 1, 1, network), 0);
+  EXPECT_EQ(ReduceSeconds(StepLoad(), 8, 8, network), 0);
+}
+
 // The headers of frames weigh more than the values of a tiny model.
 TEST(PlanModelTest, ATinyCollectiveModelNeedsNoPservers) {
   PlanCosts costs = Costs();

@@ -37,6 +37,32 @@ TEST(PlanTextTest, HostsHaveCores) {
     EXPECT_FALSE(ParseHosts("hosts", text).ok()) << text;
 }
 
+TEST(PlanTextTest, CostsOfAnotherTransportAreNotTakenSilently) {
+  PlanCosts costs;
+  costs.set_transport("grpc");
+  EXPECT_EQ(WarningOfTransport(costs, "grpc"), "");
+  EXPECT_THAT(WarningOfTransport(costs, "auto"), HasSubstr("--costs"));
+  EXPECT_THAT(WarningOfTransport(costs, "shm"), HasSubstr("--costs"));
+  costs.set_transport("shm");
+  EXPECT_EQ(WarningOfTransport(costs, "auto"), "");
+  EXPECT_EQ(WarningOfTransport(costs, "shm"), "");
+  EXPECT_THAT(WarningOfTransport(costs, "grpc"), HasSubstr("--costs"));
+  costs.clear_transport();
+  EXPECT_THAT(WarningOfTransport(costs, "grpc"), HasSubstr("--costs"));
+  EXPECT_THAT(WarningOfTransport(costs, "auto"), HasSubstr("--costs"));
+}
+
+TEST(PlanTextTest, CostsSayHowTheyWereMeasured) {
+  PlanCosts costs;
+  EXPECT_THAT(CostsText(costs), testing::Not(HasSubstr("gRPC")));
+  costs.set_transport("grpc");
+  EXPECT_THAT(CostsText(costs), testing::AllOf(HasSubstr("gRPC"), testing::Not(HasSubstr("TLS"))));
+  costs.set_tls(true);
+  EXPECT_THAT(CostsText(costs), HasSubstr("gRPC with TLS"));
+  costs.set_transport("shm");
+  EXPECT_THAT(CostsText(costs), HasSubstr("shared memory"));
+}
+
 TEST(PlanTextTest, TheBestRowIsMarked) {
   PlanCosts costs;
   costs.set_examples(100);

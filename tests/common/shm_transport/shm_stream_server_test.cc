@@ -11,6 +11,7 @@
 #include <fstream>
 #include <thread>
 
+#include "common/base/boot_id.h"
 #include "common/base/clock.h"
 #include "common/base/env.h"
 #include "proto/pserver.pb.h"

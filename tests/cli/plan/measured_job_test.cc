@@ -1,4 +1,4 @@
-#include "cli/plan/cost_measurement.h"
+#include "cli/plan/measured_job.h"
 
 #include <google/protobuf/text_format.h>
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ absl::StatusOr<JobConfig> Measured(const JobConfig& job, Mode mode) {
   return MeasuredJob(job, mode, 50, {"/tmp/s/part-1"}, "/tmp/s");
 }
 
-TEST(CostMeasurementTest, ReadsTheSampleWithOneWorkerAndSavesNothing) {
+TEST(MeasuredJobTest, ReadsTheSampleWithOneWorkerAndSavesNothing) {
   const auto job = Measured(
       Job("worker_num: 7 output_dir: '/o' checkpoint { every_steps: 5 } recovery { replicas: 1 }"),
       Mode::kAsync);
@@ -46,7 +46,7 @@ TEST(CostMeasurementTest, ReadsTheSampleWithOneWorkerAndSavesNothing) {
   EXPECT_EQ(job->train().log_every(), 1u);
 }
 
-TEST(CostMeasurementTest, KeepsTheOptionsOfItsOwnMode) {
+TEST(MeasuredJobTest, KeepsTheOptionsOfItsOwnMode) {
   const JobConfig job = Job(
       "strategy { a_sync: true a_sync_configs { hot_row_cache {} } } train { pipeline_depth: 3 }");
   const auto measured = Measured(job, Mode::kAsync);
@@ -55,7 +55,7 @@ TEST(CostMeasurementTest, KeepsTheOptionsOfItsOwnMode) {
   EXPECT_EQ(measured->train().pipeline_depth(), 3u);
 }
 
-TEST(CostMeasurementTest, DropsTheOptionsOfOtherModes) {
+TEST(MeasuredJobTest, DropsTheOptionsOfOtherModes) {
   const JobConfig async = Job(
       "strategy { a_sync: true a_sync_configs { max_staleness: 4 } } train { pipeline_depth: 3 }");
   const auto geo = Measured(async, Mode::kGeo);
@@ -72,13 +72,13 @@ constexpr char kCollective[] =
     "strategy { a_sync: false sync_configs { dense: COLLECTIVE engine: GLOO comm_num: 2 "
     "gradient_merge_steps: 3 on_worker_loss: SHRINK } }";
 
-TEST(CostMeasurementTest, ACollectiveJobIsPlannedAsOne) {
+TEST(MeasuredJobTest, ACollectiveJobIsPlannedAsOne) {
   EXPECT_EQ(PlanModeOf(Job(kCollective)), PlanMode::kCollective);
   EXPECT_EQ(PlanModeOf(Job("strategy { a_sync: false }")), PlanMode::kSync);
   EXPECT_EQ(PlanModeOf(Job("")), PlanMode::kAsync);
 }
 
-TEST(CostMeasurementTest, TheDenseTablesOfACollectiveJobAreMeasuredOnPservers) {
+TEST(MeasuredJobTest, TheDenseTablesOfACollectiveJobAreMeasuredOnPservers) {
   const JobConfig job = Job(kCollective);
   const auto measured = Measured(job, Mode::kSync);
   ASSERT_TRUE(measured.ok()) << measured.status();
@@ -96,7 +96,7 @@ constexpr char kMixed[] =
     "strategy { a_sync: false sync_configs { comm_num: 2 } } "
     "tables { name: 'deep/0/weight' update_at: COLLECTIVE optimizer { sgd {} } } ";
 
-TEST(CostMeasurementTest, AMixedJobIsMeasuredOnPserversAndPlannedAsACollectiveOne) {
+TEST(MeasuredJobTest, AMixedJobIsMeasuredOnPserversAndPlannedAsACollectiveOne) {
   const JobConfig job = Job(kMixed);
   EXPECT_EQ(PlanModeOf(job), PlanMode::kCollective);
   const auto measured = Measured(job, Mode::kSync);
@@ -106,7 +106,7 @@ TEST(CostMeasurementTest, AMixedJobIsMeasuredOnPserversAndPlannedAsACollectiveOn
   EXPECT_TRUE(Measured(job, Mode::kGeo).ok());
 }
 
-TEST(CostMeasurementTest, TheDenseTablesThatStayOnPserversAreTheirShareOfTheMeasuredBytes) {
+TEST(MeasuredJobTest, TheDenseTablesThatStayOnPserversAreTheirShareOfTheMeasuredBytes) {
   // 4 x 8 values of deep/0/weight on the workers, without state. On the pservers 8 of deep/0/bias,
   // 8 and 1 of deep/1/*, and 1 of wide/bias, with the state of Adam.
   PlanCosts costs;
@@ -123,7 +123,7 @@ TEST(CostMeasurementTest, TheDenseTablesThatStayOnPserversAreTheirShareOfTheMeas
   }
 }
 
-TEST(CostMeasurementTest, AJobThatTrainsNothingIsRefused) {
+TEST(MeasuredJobTest, AJobThatTrainsNothingIsRefused) {
   JobConfig job = Job("");
   job.set_evaluate_only(true);
   EXPECT_EQ(Measured(job, Mode::kAsync).status().code(), absl::StatusCode::kInvalidArgument);

@@ -1,0 +1,112 @@
+#include "cli/plan/measured_job.h"
+
+#include <utility>
+
+#include "common/base/status_macros.h"
+#include "common/config/job_config.h"
+#include "common/config/job_validation.h"
+#include "common/table/table_layout.h"
+#include "model/built_in_models.h"
+#include "model/model_spec.h"
+
+namespace sluice::plan {
+namespace {
+
+// Moves the dense tables of a collective job to the pservers, whose metrics count their bytes.
+// Without COLLECTIVE, the other options of the exchange between workers are refused.
+void KeepDenseTablesOnPservers(JobConfig* job) {
+  if (!WorkersKeepDenseTables(*job)) return;
+  SyncConfigs* sync = job->mutable_strategy()->mutable_sync_configs();
+  sync->clear_dense();
+  sync->clear_engine();
+  sync->clear_fuse_mb();
+  sync->clear_fuse_layers();
+  sync->clear_comm_num();
+  for (TableConfig& table : *job->mutable_tables())
+    if (table.update_at() == TableConfig::COLLECTIVE) table.clear_update_at();
+}
+
+// Clears what only the job's own mode allows.
+void SetMode(Mode mode, uint32_t k_steps, JobConfig* job) {
+  if (mode != ModeOf(job->strategy())) {
+    job->clear_strategy();
+    job->mutable_strategy()->set_a_sync(mode != Mode::kSync);
+    if (mode == Mode::kGeo)
+      job->mutable_strategy()->mutable_a_sync_configs()->set_k_steps(static_cast<int>(k_steps));
+    job->mutable_train()->clear_pipeline_depth();
+    for (TableConfig& table : *job->mutable_tables()) {
+      table.clear_update_at();
+      if (mode == Mode::kGeo) table.clear_wire_type();
+    }
+  }
+}
+
+}  // namespace
+
+PlanMode PlanModeOf(const JobConfig& job) {
+  switch (ModeOf(job.strategy())) {
+    case Mode::kSync:
+      return WorkersKeepDenseTables(job) ? PlanMode::kCollective : PlanMode::kSync;
+    case Mode::kGeo:
+      return PlanMode::kGeo;
+    case Mode::kAsync:
+      break;
+  }
+  return PlanMode::kAsync;
+}
+
+absl::Status SetKeptTables(const JobConfig& job, PlanCosts* costs) {
+  costs->clear_kept_dense_bytes();
+  costs->clear_kept_dense_memory_bytes();
+  if (!WorkersKeepDenseTables(job)) return absl::OkStatus();
+  SLUICE_ASSIGN_OR_RETURN(const auto model, ModelSpec::Create(job, BuiltInSpecs()));
+  double values = 0, kept_values = 0, floats = 0, kept_floats = 0;
+  for (const int t : model->dense_tables()) {
+    google::protobuf::RepeatedPtrField<TableConfig> one;
+    *one.Add() = model->tables()[t];
+    SLUICE_ASSIGN_OR_RETURN(const TableLayouts table, CreateTableLayouts(one, /*seed=*/0));
+    const double elements = static_cast<double>(table[0]->elements());
+    const double with_state = elements * (1 + table[0]->state_floats());
+    values += elements;
+    floats += with_state;
+    if (table[0]->on_workers()) continue;
+    kept_values += elements;
+    kept_floats += with_state;
+  }
+  if (kept_values == 0) return absl::OkStatus();
+  costs->set_kept_dense_bytes(costs->dense_bytes() * kept_values / values);
+  costs->set_kept_dense_memory_bytes(costs->dense_memory_bytes() * kept_floats / floats);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<JobConfig> MeasuredJob(const JobConfig& job, Mode mode, uint32_t k_steps,
+                                      const std::vector<std::string>& files,
+                                      const std::string& folder) {
+  if (job.evaluate_only()) {
+    return absl::InvalidArgumentError(
+        "evaluate_only: a job that trains nothing has no step to measure; remove it");
+  }
+  JobConfig measured = job;
+  SetMode(mode, k_steps, &measured);
+  KeepDenseTablesOnPservers(&measured);
+  measured.set_worker_num(1);
+  measured.set_output_dir(folder + "/output");
+  measured.clear_trace_file();
+  measured.clear_overwrite();
+  measured.clear_initial_model();
+  measured.clear_initial_checkpoint();
+  measured.mutable_data()->clear_train_files();
+  for (const std::string& file : files) measured.mutable_data()->add_train_files(file);
+  measured.mutable_data()->clear_eval_files();
+  if (measured.data().cache()) measured.mutable_data()->set_cache_dir(folder + "/cache");
+  measured.clear_eval();
+  measured.clear_checkpoint();
+  measured.mutable_checkpoint()->set_every_s(0);
+  measured.mutable_checkpoint()->set_save_final_model(false);
+  measured.clear_recovery();
+  measured.mutable_train()->set_epochs(kMaxEpochs);
+  measured.mutable_train()->set_log_every(1);  // the time of each step
+  return EffectiveJobConfig(std::move(measured), "", BuiltInSpecs());
+}
+
+}  // namespace sluice::plan

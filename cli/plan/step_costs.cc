@@ -1,0 +1,77 @@
+#include "cli/plan/step_costs.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "cli/plan/measured_windows.h"
+#include "common/config/step_examples.h"
+
+namespace sluice::plan {
+namespace {
+
+// A frame's cost without its bytes, at each end. An empty gRPC message and its answer take 45 us on
+// an idle host.
+constexpr double kUsualFrame = 30e-6, kMostFrame = 500e-6;
+// Factor by which an index and room to grow enlarge the bytes of rows.
+constexpr double kIndexOfRows = 1.25;
+
+void SetMemory(const DataSample& sample, const MeasuredRun& run, PlanCosts* costs) {
+  const TableMemory& memory = run.memory;
+  costs->set_dense_bytes(memory.dense_elements * sizeof(float));
+  costs->set_dense_memory_bytes(memory.dense_bytes);
+  costs->set_process_memory_bytes(memory.process);
+  if (memory.rows <= 0) return;
+  costs->set_row_memory_bytes(kIndexOfRows * memory.row_bytes / memory.rows);
+  // A run that has passed over the whole sample has seen its rows.
+  const std::vector<Reading>& rows = run.first_pass.size() >= 2 ? run.first_pass : run.readings;
+  costs->set_rows(std::max(memory.rows, RowsAfter(rows, sample.lines / sample.share)));
+}
+
+}  // namespace
+
+PlanCosts StepCosts(const JobConfig& job, const DataSample& sample, const MeasuredRun& run) {
+  const StepMeans means = MeansOf(run.readings);
+  PlanCosts costs;
+  costs.set_job(job.name());
+  costs.set_batch_size(StepExamples(job));
+  costs.set_examples(means.examples);
+  costs.set_step_s(means.step_s);
+  costs.set_wait_s(means.wait_s);
+  costs.set_worker_cpu_s(means.worker_cpu_s);
+  costs.set_pserver_cpu_s(means.pserver_cpu_s);
+  costs.set_pushed_bytes(means.pushed_bytes);
+  costs.set_pulled_bytes(means.pulled_bytes);
+  costs.set_pipeline_depth(std::max(1u, job.train().pipeline_depth()));
+  costs.set_step_spread(SpreadOf(run.step_seconds));
+  costs.set_uncertainty(means.uncertainty);
+  costs.set_measured_s(run.readings.back().at_s - run.readings.front().at_s);
+  costs.set_sampled(!sample.whole);
+  SetMemory(sample, run, &costs);
+  return costs;
+}
+
+void SetFrameCosts(const StepMeans& means, int pservers, PlanCosts* costs) {
+  const double more = pservers - 1;
+  const auto frame = [&](double with_many, double with_one) {
+    const double measured = (with_many - with_one) / more;
+    const double doubt =
+        std::hypot(means.uncertainty * with_many, costs->uncertainty() * with_one) / more;
+    return measured > doubt ? std::min(measured, kMostFrame) : kUsualFrame;
+  };
+  costs->set_worker_frame_s(frame(means.worker_cpu_s, costs->worker_cpu_s()));
+  costs->set_pserver_frame_s(frame(means.pserver_cpu_s, costs->pserver_cpu_s()));
+}
+
+void SetGeoCosts(const StepMeans& means, uint32_t k_steps, PlanCosts* costs) {
+  GeoCosts* geo = costs->mutable_geo();
+  geo->set_k_steps(k_steps);
+  geo->set_step_s(means.step_s);
+  geo->set_wait_s(means.wait_s);
+  geo->set_worker_cpu_s(means.worker_cpu_s);
+  geo->set_pserver_cpu_s(means.pserver_cpu_s);
+  geo->set_pushed_bytes(means.pushed_bytes);
+  geo->set_pulled_bytes(means.pulled_bytes);
+}
+
+}  // namespace sluice::plan
