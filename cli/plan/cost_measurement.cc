@@ -64,7 +64,7 @@ class Measurement {
     costs_ = StepCosts(job_, sample_, one);
     SetMeasurer(one);
     SLUICE_ASSIGN_OR_RETURN(const MeasuredRun many, RunJob(base, kManyPservers, seconds / 4));
-    SetFrameCosts(MeansOf(many.readings), kManyPservers, &costs_);
+    SetFrameCosts(one, many, kManyPservers, &costs_);
     if (!options_.with_geo) return costs_;
     const absl::StatusOr<MeasuredRun> geo = RunJob(Mode::kGeo, 1, seconds / 4);
     if (geo.ok()) {

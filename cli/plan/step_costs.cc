@@ -16,6 +16,15 @@ constexpr double kUsualFrame = 30e-6, kMostFrame = 500e-6;
 // Factor by which an index and room to grow enlarge the bytes of rows.
 constexpr double kIndexOfRows = 1.25;
 
+// The readings up to the last step of `other`, at least the first two.
+std::vector<Reading> UpTo(const std::vector<Reading>& readings, const std::vector<Reading>& other) {
+  std::vector<Reading> early;
+  for (const Reading& reading : readings) {
+    if (early.size() < 2 || reading.steps <= other.back().steps) early.push_back(reading);
+  }
+  return early;
+}
+
 void SetMemory(const DataSample& sample, const MeasuredRun& run, PlanCosts* costs) {
   const TableMemory& memory = run.memory;
   costs->set_dense_bytes(memory.dense_elements * sizeof(float));
@@ -51,16 +60,18 @@ PlanCosts StepCosts(const JobConfig& job, const DataSample& sample, const Measur
   return costs;
 }
 
-void SetFrameCosts(const StepMeans& means, int pservers, PlanCosts* costs) {
+void SetFrameCosts(const MeasuredRun& one, const MeasuredRun& many, int pservers,
+                   PlanCosts* costs) {
+  const StepMeans few = MeansOf(UpTo(one.readings, many.readings));
+  const StepMeans all = MeansOf(UpTo(many.readings, one.readings));
   const double more = pservers - 1;
   const auto frame = [&](double with_many, double with_one) {
     const double measured = (with_many - with_one) / more;
-    const double doubt =
-        std::hypot(means.uncertainty * with_many, costs->uncertainty() * with_one) / more;
+    const double doubt = std::hypot(all.uncertainty * with_many, few.uncertainty * with_one) / more;
     return measured > doubt ? std::min(measured, kMostFrame) : kUsualFrame;
   };
-  costs->set_worker_frame_s(frame(means.worker_cpu_s, costs->worker_cpu_s()));
-  costs->set_pserver_frame_s(frame(means.pserver_cpu_s, costs->pserver_cpu_s()));
+  costs->set_worker_frame_s(frame(all.worker_cpu_s, few.worker_cpu_s));
+  costs->set_pserver_frame_s(frame(all.pserver_cpu_s, few.pserver_cpu_s));
 }
 
 void SetGeoCosts(const StepMeans& means, uint32_t k_steps, PlanCosts* costs) {

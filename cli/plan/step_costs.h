@@ -17,10 +17,11 @@ namespace sluice::plan {
 // not empty.
 PlanCosts StepCosts(const JobConfig& job, const DataSample& sample, const MeasuredRun& run);
 
-// Sets the costs of a frame from a run with `pservers` pservers, more than the one of `costs`.
-// Pservers share the bytes of a step; what more of them cost is the frames. It is the small
-// difference of two measurements, so the usual cost is taken when they vary by more.
-void SetFrameCosts(const StepMeans& means, int pservers, PlanCosts* costs);
+// Sets the costs of a frame from a run with one pserver and one with `pservers`. Pservers share the
+// bytes of a step; what more of them cost is the frames. It is the small difference of two
+// measurements, so the usual cost is taken when they vary by more. Only steps that both runs have
+// reached are compared: the first steps make most of the rows, which costs pservers more.
+void SetFrameCosts(const MeasuredRun& one, const MeasuredRun& many, int pservers, PlanCosts* costs);
 
 void SetGeoCosts(const StepMeans& means, uint32_t k_steps, PlanCosts* costs);
 

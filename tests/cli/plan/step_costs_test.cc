@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <utility>
+
 namespace sluice::plan {
 namespace {
 
@@ -64,34 +67,45 @@ TEST(StepCostsTest, AJobWithoutRowsHasNone) {
   EXPECT_EQ(StepCosts(JobConfig(), DataSample(), run).row_memory_bytes(), 0);
 }
 
-PlanCosts WithOnePserver(double uncertainty) {
-  PlanCosts costs;
-  costs.set_worker_cpu_s(0.010);
-  costs.set_pserver_cpu_s(0.002);
-  costs.set_uncertainty(uncertainty);
-  return costs;
+// Windows of 10 steps. A step takes the worker 10 ms of CPU and the pservers 2 ms; `frames` more
+// frames cost 100 us at the worker and 60 us at the pservers each. Until step 50, rows cost the
+// pservers 1 ms more. Windows take 0.2 s, with `noise` every other one longer.
+MeasuredRun WithFrames(int windows, double frames, double noise = 0) {
+  MeasuredRun run;
+  double at_s = 0;
+  for (int i = 0; i <= windows; ++i) {
+    JobCounters c;
+    const double steps = c.reading.steps = 10 * i;
+    c.reading.examples = 100 * steps;
+    c.reading.worker_cpu_s = steps * (0.010 + frames * 100e-6);
+    c.reading.pserver_cpu_s = steps * (0.002 + frames * 60e-6) + std::min(steps, 50.0) * 0.001;
+    run.Add(at_s, c);
+    at_s += i % 2 == 0 ? 0.2 : 0.2 * (1 + noise);
+  }
+  return run;
 }
 
 TEST(StepCostsTest, AFrameCostsItsShareOfWhatMorePserversCost) {
-  StepMeans means;
-  means.worker_cpu_s = 0.010 + 3 * 100e-6;
-  means.pserver_cpu_s = 0.002 + 3 * 60e-6;
-  PlanCosts costs = WithOnePserver(0);
-  SetFrameCosts(means, 4, &costs);
+  PlanCosts costs;
+  SetFrameCosts(WithFrames(5, 0), WithFrames(5, 3), 4, &costs);
   EXPECT_NEAR(costs.worker_frame_s(), 100e-6, 1e-9);
   EXPECT_NEAR(costs.pserver_frame_s(), 60e-6, 1e-9);
 }
 
+TEST(StepCostsTest, FramesAreComparedOverTheSameSteps) {
+  for (const auto& [one, many] : {std::pair(15, 5), std::pair(5, 15)}) {
+    PlanCosts costs;
+    SetFrameCosts(WithFrames(one, 0), WithFrames(many, 3), 4, &costs);
+    EXPECT_NEAR(costs.pserver_frame_s(), 60e-6, 1e-9) << one;
+  }
+}
+
 TEST(StepCostsTest, ADifferenceInTheNoiseIsNoMeasurementOfAFrame) {
-  StepMeans means;
-  means.worker_cpu_s = 0.010 + 3 * 100e-6;
-  means.pserver_cpu_s = 0.001;
-  PlanCosts costs = WithOnePserver(0.05);
-  SetFrameCosts(means, 4, &costs);
+  PlanCosts costs;
+  SetFrameCosts(WithFrames(5, 0, 0.5), WithFrames(5, 3), 4, &costs);
   EXPECT_EQ(costs.worker_frame_s(), 30e-6);
   EXPECT_EQ(costs.pserver_frame_s(), 30e-6);
-  means.worker_cpu_s = 1;
-  SetFrameCosts(means, 4, &costs);
+  SetFrameCosts(WithFrames(5, 0), WithFrames(5, 3000), 4, &costs);
   EXPECT_EQ(costs.worker_frame_s(), 500e-6) << "the most that is believed";
 }
 
