@@ -116,7 +116,8 @@ class DenseShard : public Shard {
   void ApplyGradient(PushPart* part, double weight) override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (part->rows == 0 || weight == 0) return;
     if (part->in_message) {
-      UpdateFromMessage(part);
+      UpdateInPieces(
+          [&](size_t at, size_t row, size_t* n) { return NextReceived(at, row, part, n); });
     } else {
       Update(part->values.data());
     }
@@ -127,10 +128,12 @@ class DenseShard : public Shard {
     if (!(total > 0)) return;
     std::vector<WeightedGradient> gradients;
     for (const Pending* p : parts) gradients.push_back({p->part.values.data(), p->weight});
-    // The mean overwrites the first gradient, so a step needs no memory beyond its buffered parts.
-    float* mean = parts[0]->part.values.data();
-    WeightedMean(gradients, elements_, total, mean);
-    Update(mean);
+    UpdateInPieces([&](size_t at, size_t row, size_t* n) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+      *n = std::min(elements_ - at, PieceElements(row));
+      mean_.resize(*n);
+      WeightedMean(gradients, at, *n, total, mean_.data());
+      return mean_.data();
+    });
   }
 
   void AddToSum(const PushPart& part, double weight) override
@@ -206,8 +209,10 @@ class DenseShard : public Shard {
                                      ++count_);
   }
 
-  // Updates as above, with the gradient in the received slices.
-  void UpdateFromMessage(PushPart* part) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+  // Updates as above, with a gradient that comes in pieces: next(at, row, &n) returns its next n
+  // elements from `at` on. With `row` > 0 they must be whole rows.
+  template <typename Next>
+  void UpdateInPieces(const Next& next) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     const UpdateRule& rule = *table_->columns()[0].rule;
     const size_t row = std::min<uint64_t>(table_->row_elements(), elements_);
     const bool whole_rows = rule.clip_row_norm() > 0;
@@ -218,21 +223,25 @@ class DenseShard : public Shard {
     ++count_;
     for (size_t at = 0; at < elements_;) {
       size_t n;
-      const UnalignedFloat* const gradient = NextGradient(whole_rows ? row : 0, at, part, &n);
+      const UnalignedFloat* const gradient = next(at, whole_rows ? row : 0, &n);
       rule.Apply(weights + at, arrays, gradient, n, std::min(row, n), rate, count_);
       for (int k = 0; k < rule.state_floats(); ++k) arrays[k] += n;
       at += n;
     }
   }
 
-  // Returns the next values from element `at` on; *n is how many. With `row` > 0 they are whole
-  // rows. Float32 values are used where the message holds them unless rows must be whole. Others
-  // are copied in pieces that fit in the first-level cache. Decode has checked that all are finite.
-  const UnalignedFloat* NextGradient(size_t row, size_t at, PushPart* part, size_t* n) const {
-    constexpr size_t kPiece = 4096;  // elements
+  // Elements that fit in the first-level cache; with `row` > 0 in whole rows, however long.
+  static size_t PieceElements(size_t row) {
+    constexpr size_t kPiece = 4096;
+    return row == 0 ? kPiece : (kPiece + row - 1) / row * row;
+  }
+
+  // Returns the next values of a received gradient, for UpdateInPieces. Float32 values are used
+  // where the message holds them unless rows must be whole. Others are copied in pieces. Decode has
+  // checked that all are finite.
+  const UnalignedFloat* NextReceived(size_t at, size_t row, PushPart* part, size_t* n) const {
     const size_t left = elements_ - at;
-    const size_t whole = std::max<size_t>(row, 1);
-    part->values.resize(std::min<size_t>(elements_, (kPiece + whole - 1) / whole * whole));
+    part->values.resize(std::min<size_t>(elements_, PieceElements(row)));
     float* const copy = part->values.data();
     if (row == 0 && table_->wire_bytes() == sizeof(float)) {
       return reinterpret_cast<const UnalignedFloat*>(
@@ -249,7 +258,7 @@ class DenseShard : public Shard {
   std::shared_ptr<Array> state_ ABSL_GUARDED_BY(mutex_);    // [state_floats][elements]
   uint64_t count_ ABSL_GUARDED_BY(mutex_) = 0;              // updates of the block
   DenseGradientSum sum_ ABSL_GUARDED_BY(mutex_);
-  std::vector<float> mean_ ABSL_GUARDED_BY(mutex_);
+  std::vector<float> mean_ ABSL_GUARDED_BY(mutex_);  // or a piece of it
 };
 
 }  // namespace

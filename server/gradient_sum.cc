@@ -18,8 +18,8 @@ void ClearAndTrim(std::vector<T>* v) {
 
 }  // namespace
 
-void WeightedMean(const std::vector<WeightedGradient>& gradients, size_t n, double total,
-                  float* mean) {
+void WeightedMean(const std::vector<WeightedGradient>& gradients, size_t begin, size_t n,
+                  double total, float* mean) {
   const Kernels& kernels = BestKernels();
   double sum[kTile];
   // Tiles keep the sums in cache. Within a tile the gradients are added in the given order, because
@@ -28,7 +28,7 @@ void WeightedMean(const std::vector<WeightedGradient>& gradients, size_t n, doub
     const size_t count = std::min(kTile, n - at);
     std::fill_n(sum, count, 0.0);
     for (const WeightedGradient& g : gradients) {
-      kernels.add_scaled(g.weight, count, g.values + at, sum);
+      kernels.add_scaled(g.weight, count, g.values + begin + at, sum);
     }
     kernels.divide(total, count, sum, mean + at);
   }

@@ -30,9 +30,9 @@ struct WeightedGradient {
   double weight;
 };
 
-// Writes mean [n] = sum of weight x values [n] / total. `mean` may be one of the gradients.
-void WeightedMean(const std::vector<WeightedGradient>& gradients, size_t n, double total,
-                  float* mean);
+// Writes mean [n] = sum of weight x values [begin, begin + n) / total.
+void WeightedMean(const std::vector<WeightedGradient>& gradients, size_t begin, size_t n,
+                  double total, float* mean);
 
 // Sums the gradients of one dense block, one at a time.
 class DenseGradientSum {

@@ -226,7 +226,7 @@ class Shard {
   virtual void ApplyGradient(PushPart* part, double weight)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) = 0;
   // Sync: one update with the weighted mean of `parts`: at least one, in rank order, each with
-  // rows. May overwrite their values.
+  // rows.
   virtual void ApplyMean(const std::vector<Pending*>& parts, double total)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) = 0;
   // Async: adds to the gradients that wait for gradients_to_wait.

@@ -28,8 +28,11 @@ struct LayerLoops {
   float (*dot)(const float* a, const float* b, size_t n);
   // out = float(sums * scale).
   void (*round)(const double* sums, double scale, float* out, size_t n);
-  // sums += values.
-  void (*add)(const float* values, double* sums, size_t n);
+  // sums = (sums + a) + b, where `fresh` sums count as 0. A null `b` adds nothing.
+  void (*add)(bool fresh, const float* a, const float* b, double* sums, size_t n);
+  // out = float(((sums + a) + b) * scale). Null `sums` count as 0, and a null `b` adds nothing.
+  void (*add_and_round)(const double* sums, const float* a, const float* b, double scale,
+                        float* out, size_t n);
   // Rounds to nearest even; NaN stays NaN.
   void (*to_bf16)(const float* values, uint16_t* to, size_t n);
 };

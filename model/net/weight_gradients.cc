@@ -8,8 +8,8 @@
 namespace sluice {
 namespace {
 
-// Inputs of a block. With 400 units, a block of sums in double and a block of products fit together
-// in a second-level cache.
+// Inputs of a block. With 400 units, a block of sums in double and two blocks of products fit
+// together in a second-level cache.
 constexpr size_t kBlock = 144;
 // Rows of one product. More rows of a transposed operand cause misses in the address translation
 // cache.
@@ -25,7 +25,8 @@ WeightGradients::WeightGradients(std::vector<size_t> widths, bool bf16, int thre
       threads_(threads),
       loops_(BestLayerLoops()),
       open_blocks_(widths_.size()),
-      product_(threads),
+      product_{std::vector<AlignedArray<float>>(threads),
+               std::vector<AlignedArray<float>>(threads)},
       sum_(threads),
       carried_(widths_.size() - 1) {
   for (size_t l = widths_.size() - 1; l-- > 0;) {
@@ -80,7 +81,7 @@ void WeightGradients::Reserve(const std::vector<RowPiece>& pieces, SumPart part)
   if (pieces.empty()) return;
   const size_t widest = *std::max_element(widths_.begin() + 1, widths_.end());
   for (int lane = 0; lane < threads_; ++lane) {
-    product_[lane].Reserve(kBlock * widest);
+    for (auto& product : product_) product[lane].Reserve(kBlock * widest);
     if (part.whole()) sum_[lane].Reserve(kBlock * widest);
   }
   for (size_t l = 0; !part.whole() && l < carried_.size(); ++l)
@@ -110,18 +111,28 @@ void WeightGradients::RunBlock(int lane, size_t index, bool pieces, double scale
   const size_t in = widths_[block.layer], units = widths_[block.layer + 1];
   const size_t n = (block.end - block.begin) * units, bytes = bf16_ ? 2 : 4;
   float* const out = layer.out + block.begin * units;
-  float* const product = pieces ? product_[lane].data() : out;
+  float* const products[] = {pieces ? product_[0][lane].data() : out, product_[1][lane].data()};
   double* const sum =
       part.whole() ? sum_[lane].data() : carried_[block.layer].data() + block.begin * units;
-  if (pieces && part.first) std::fill_n(sum, n, 0.0);
+  bool fresh = part.first;  // nothing is in the sums yet
+  size_t waiting = 0;       // products of whole pieces that are not yet added
   for (size_t c = 0; c < cuts_.size(); ++c) {
     const Cut& cut = cuts_[c];
     step_plans_[index * cuts_.size() + c]->Run(
         lane, static_cast<const char*>(layer.activations) + (cut.begin * in + block.begin) * bytes,
-        static_cast<const char*>(layer.gradients) + cut.begin * units * bytes, product);
-    if (pieces && cut.last) loops_.add(product, sum, n);
+        static_cast<const char*>(layer.gradients) + cut.begin * units * bytes, products[waiting]);
+    if (!pieces || !cut.last) continue;
+    const bool end = c + 1 == cuts_.size();
+    if (++waiting < 2 && !end) continue;
+    const float* const second = waiting == 2 ? products[1] : nullptr;
+    if (end && part.last) {
+      loops_.add_and_round(fresh ? nullptr : sum, products[0], second, scale, out, n);
+    } else {
+      loops_.add(fresh, products[0], second, sum, n);
+    }
+    fresh = false;
+    waiting = 0;
   }
-  if (pieces && part.last) loops_.round(sum, scale, out, n);
 }
 
 }  // namespace sluice

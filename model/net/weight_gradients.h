@@ -6,7 +6,8 @@
 // pieces. So nothing depends on the number of threads. With pieces, a gradient is f32 inside a
 // piece and double across pieces, and is rounded once; without, it is f32 throughout.
 //
-// Memory: a block of sums per thread; all sums in double once a sum has several parts. Plans of
+// Memory: two blocks of products and one of sums per thread; all sums in double once a sum has
+// several parts. Plans of
 // unusual shapes (short last batches) are kept until there are too many.
 //
 // Thread safety: one thread.
@@ -78,9 +79,11 @@ class WeightGradients {
   std::vector<std::atomic<size_t>> open_blocks_;  // by layer, of this step
   std::vector<Cut> cuts_;                         // of this step
   std::map<Matmul::Shape, std::unique_ptr<Matmul>> plans_;
-  std::vector<Matmul*> step_plans_;            // [block][cut]
-  std::vector<AlignedArray<float>> product_;   // [lane][kBlock][widest]
-  std::vector<AlignedArray<double>> sum_;      // the same
+  std::vector<Matmul*> step_plans_;  // [block][cut]
+  // [lane][kBlock][widest]. Pieces are added to the sums two at a time, which halves the traffic
+  // of the sums.
+  std::vector<AlignedArray<float>> product_[2];
+  std::vector<AlignedArray<double>> sum_;
   std::vector<AlignedArray<double>> carried_;  // by layer, [in][out]: sums of the parts so far
 };
 

@@ -17,7 +17,8 @@ constexpr size_t kRows = 6;
 
 struct Results {
   std::vector<float> relu, mask, outer, rounded;
-  std::vector<double> sums, mask_sums, outer_sums, weight_sums;
+  std::vector<double> sums, first_sums, mask_sums, outer_sums, weight_sums;
+  std::vector<std::vector<float>> added;  // without and with `from`, without and with `b`
   std::vector<uint16_t> half;
   float dot = 0;
 };
@@ -48,8 +49,16 @@ class LayerLoopsTest : public ::testing::TestWithParam<size_t> {
     loops.outer(a_.data(), b_.data(), g_.data(), 1.25f, r.outer.data(), kRows, n_,
                 r.weight_sums.data(), r.outer_sums.data());
     r.dot = loops.dot(a_.data(), b_.data(), n_);
-    loops.add(b_.data(), r.sums.data(), n_);
+    loops.add(false, b_.data(), nullptr, r.sums.data(), n_);
+    r.first_sums.resize(n_);
+    loops.add(true, a_.data(), nullptr, r.first_sums.data(), n_);
+    loops.add(false, b_.data(), a_.data(), r.first_sums.data(), n_);
     loops.round(r.sums.data(), 1.0 / 3, r.rounded.data(), n_);
+    r.added.resize(4, std::vector<float>(n_));
+    for (int i = 0; i < 4; ++i) {
+      loops.add_and_round(i < 2 ? nullptr : r.sums.data(), a_.data(),
+                          i % 2 == 0 ? nullptr : b_.data(), 1.0 / 3, r.added[i].data(), n_);
+    }
     loops.to_bf16(a_.data(), r.half.data(), n_);
     return r;
   }
@@ -69,6 +78,8 @@ TEST_P(LayerLoopsTest, BestGivesTheSameBitsAsPortable) {
   EXPECT_EQ(portable.weight_sums, best.weight_sums);
   EXPECT_EQ(portable.rounded, best.rounded);
   EXPECT_EQ(portable.sums, best.sums);
+  EXPECT_EQ(portable.first_sums, best.first_sums);
+  EXPECT_EQ(portable.added, best.added);
   EXPECT_EQ(portable.half, best.half);
   EXPECT_EQ(std::memcmp(&portable.dot, &best.dot, sizeof(float)), 0);
 }
@@ -79,6 +90,12 @@ TEST_P(LayerLoopsTest, PortableComputesTheFormulasOfTheHeader) {
   for (size_t i = 0; i < n_; ++i) {
     EXPECT_EQ(r.relu[i], std::max(a_[i] + b_[i], 0.0f));
     EXPECT_EQ(r.sums[i], 0.25 + b_[i]);
+    EXPECT_EQ(r.first_sums[i], (double{a_[i]} + b_[i]) + a_[i]);
+    const double third = 1.0 / 3, with = r.sums[i] + a_[i];
+    EXPECT_EQ(r.added[0][i], static_cast<float>(a_[i] * third));
+    EXPECT_EQ(r.added[1][i], static_cast<float>((double{a_[i]} + b_[i]) * third));
+    EXPECT_EQ(r.added[2][i], static_cast<float>(with * third));
+    EXPECT_EQ(r.added[3][i], static_cast<float>((with + b_[i]) * third));
     EXPECT_EQ(r.rounded[i], static_cast<float>(r.sums[i] * (1.0 / 3)));
     uint32_t bits = static_cast<uint32_t>(r.half[i]) << 16;
     float half;

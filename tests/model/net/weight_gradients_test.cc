@@ -105,6 +105,12 @@ TEST(WeightGradientsTest, PiecesAreSummedAndScaled) {
   for (const bool bf16 : {false, true}) {
     ExpectSums({9, 4, 11}, bf16, 3, {{0, 1}, {1, 2}, {2, 3}}, 0.5);
     ExpectSums({150, 6}, bf16, 700, {{0, 512}, {512, 700}}, 1.0 / 700);
+    // One piece, and odd and even numbers of them.
+    for (size_t pieces : {1, 3, 4, 5}) {
+      std::vector<RowPiece> cuts;
+      for (size_t p = 0; p < pieces; ++p) cuts.push_back({p * 300, (p + 1) * 300});
+      ExpectSums({20, 6}, bf16, pieces * 300, cuts, 1.0 / 900);
+    }
   }
 }
 
