@@ -7,8 +7,7 @@
 // piece and double across pieces, and is rounded once; without, it is f32 throughout.
 //
 // Memory: two blocks of products and one of sums per thread; all sums in double once a sum has
-// several parts. Plans of
-// unusual shapes (short last batches) are kept until there are too many.
+// several parts. Plans of unusual shapes (short last batches) are kept until there are too many.
 //
 // Thread safety: one thread.
 #pragma once

@@ -66,6 +66,38 @@ std::vector<Operands> MakeLevels(const std::vector<size_t>& widths, bool bf16, s
   return levels;
 }
 
+// The same in parts, which have `counts` pieces each.
+std::vector<std::vector<float>> ComputeInParts(WeightGradients* gradients,
+                                               const std::vector<size_t>& widths, bool bf16,
+                                               const std::vector<RowPiece>& pieces,
+                                               const std::vector<size_t>& counts, double scale,
+                                               const std::vector<Operands>& levels) {
+  std::vector<std::vector<float>> out;
+  for (size_t l = 0; l + 1 < widths.size(); ++l)
+    out.emplace_back(widths[l] * widths[l + 1], std::nanf(""));
+  const size_t bytes = bf16 ? sizeof(uint16_t) : sizeof(float);
+  size_t piece = 0;
+  for (const size_t count : counts) {
+    const size_t begin = pieces[piece].begin, rows = pieces[piece + count - 1].end - begin;
+    std::vector<RowPiece> own;  // counted from the part's first row
+    for (size_t p = piece; p < piece + count; ++p)
+      own.push_back({pieces[p].begin - begin, pieces[p].end - begin});
+    std::vector<WeightGradients::Layer> layers;
+    for (size_t l = 0; l + 1 < widths.size(); ++l) {
+      auto from = [&](size_t level, size_t width) {
+        return static_cast<const char*>(levels[level].data(bf16)) + begin * width * bytes;
+      };
+      layers.push_back({from(2 * l, widths[l]), from(2 * l + 1, widths[l + 1]), out[l].data()});
+    }
+    const SumPart part = {piece == 0, piece + count == pieces.size()};
+    std::atomic<size_t> done{0};
+    EXPECT_TRUE(gradients->Run(rows, own, scale, layers, part, [&](size_t) { ++done; }).ok());
+    EXPECT_EQ(done, part.last ? layers.size() : 0);
+    piece += count;
+  }
+  return out;
+}
+
 void ExpectSums(const std::vector<size_t>& widths, bool bf16, size_t rows,
                 const std::vector<RowPiece>& pieces, double scale) {
   OneThreadGuard guard;
@@ -141,6 +173,25 @@ TEST(WeightGradientsTest, SameBitsWithAnyNumberOfThreadsAndInEveryStep) {
     EXPECT_EQ(Compute(&three, widths, false, 300, cut, 1, levels), expected);
     Compute(&three, widths, false, 200, {}, 1, levels);
     EXPECT_EQ(Compute(&three, widths, false, 300, cut, 1, levels), expected);
+  }
+}
+
+// A sum over parts of a batch, as passes make them. Pieces are added in pairs, so the parts have even
+// and odd numbers of them.
+TEST(WeightGradientsTest, PartsHaveTheBitsOfTheWhole) {
+  OneThreadGuard guard;
+  const std::vector<size_t> widths = {150, 20, 6};
+  const std::vector<size_t> ends = {40, 90, 100, 130, 160, 300};  // of the pieces
+  for (const bool bf16 : {false, true}) {
+    const std::vector<Operands> levels = MakeLevels(widths, bf16, ends.back());
+    std::vector<RowPiece> all;
+    for (size_t end : ends) all.push_back({all.empty() ? 0 : all.back().end, end});
+    WeightGradients gradients(widths, bf16, 2);
+    const auto whole = Compute(&gradients, widths, bf16, ends.back(), all, 1.0 / 3, levels);
+    for (const std::vector<size_t>& counts :
+         {std::vector<size_t>{3, 2, 1}, {1, 1, 4}, {2, 1, 3}, {1, 3, 2}, {4, 2}, {1, 5}}) {
+      EXPECT_EQ(ComputeInParts(&gradients, widths, bf16, all, counts, 1.0 / 3, levels), whole);
+    }
   }
 }
 
