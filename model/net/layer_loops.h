@@ -28,6 +28,8 @@ struct LayerLoops {
   float (*dot)(const float* a, const float* b, size_t n);
   // out = float(sums * scale).
   void (*round)(const double* sums, double scale, float* out, size_t n);
+  // The same; then sums = 0.
+  void (*round_and_clear)(double* sums, double scale, float* out, size_t n);
   // sums = (sums + a) + b, where `fresh` sums count as 0. A null `b` adds nothing.
   void (*add)(bool fresh, const float* a, const float* b, double* sums, size_t n);
   // out = float(((sums + a) + b) * scale). Null `sums` count as 0, and a null `b` adds nothing.

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "common/base/status_macros.h"
+#include "model/net/layer_loops.h"
 #include "model/net/log_loss.h"
 #include "model/net/parallel.h"
 #include "model/wide_deep/shape/net_input.h"
@@ -120,7 +121,10 @@ absl::Status WideDeepNet::TrainStep(const NetInput& input, uint64_t seed, uint32
   for (size_t p = 0; p < passes.size(); ++p) {
     pass.examples = passes[p];
     pass.part = {p == 0, p + 1 == passes.size()};
-    SLUICE_RETURN_IF_ERROR(TrainPass(input, dropout, pass, gradients));
+    if (absl::Status status = TrainPass(input, dropout, pass, gradients); !status.ok()) {
+      row_sums_.clear();  // earlier passes have added to them
+      return status;
+    }
   }
   return absl::OkStatus();
 }
@@ -253,24 +257,31 @@ void WideDeepNet::WideGradients(const NetInput& input, const Pass& pass, NetGrad
 }
 
 // Each thread owns a range of rows and scans all keys. No two threads write the same row, and a
-// row's sum always has the same order. Sums that are not cut are the gradients.
+// row's sum always has the same order. Sums that are not cut are the gradients. Sums that are cut are
+// cleared while they are rounded, which saves a pass over them.
 void WideDeepNet::RowGradients(const NetInput& input, const Pass& pass, NetGradients* gradients) {
   const size_t values = input.num_rows * row_dim_;
   if (pass.cut && row_sums_.size() < values) row_sums_.resize(values);
+  const LayerLoops& loops = BestLayerLoops();
   ParallelFor(threads_, threads_, [&](int, size_t thread) {
     const size_t begin = input.num_rows * thread / threads_,
                  end = input.num_rows * (thread + 1) / threads_;
-    if (!pass.cut) return AddRows(input, pass, begin, end, gradients->rows);
+    float* const rows = gradients->rows + begin * row_dim_;
+    if (!pass.cut) {
+      std::fill_n(rows, (end - begin) * row_dim_, 0.0f);
+      return AddRows(input, pass, begin, end, gradients->rows);
+    }
     AddRows(input, pass, begin, end, row_sums_.data());
-    for (size_t j = begin * row_dim_; pass.part.last && j < end * row_dim_; ++j)
-      gradients->rows[j] = static_cast<float>(row_sums_[j] * pass.scale);
+    if (pass.part.last) {
+      loops.round_and_clear(row_sums_.data() + begin * row_dim_, pass.scale, rows,
+                            (end - begin) * row_dim_);
+    }
   });
 }
 
 template <typename Sum>
 void WideDeepNet::AddRows(const NetInput& input, const Pass& pass, size_t begin, size_t end,
                           Sum* sums) const {
-  if (pass.part.first) std::fill(sums + begin * row_dim_, sums + end * row_dim_, Sum{0});
   for (size_t row = 0; row < pass.examples.n(); ++row) {
     const size_t example = pass.examples.begin + row;
     if (row + kAhead < pass.examples.n()) PrefetchRows(input, example + kAhead, sums);

@@ -81,7 +81,7 @@ class WideDeepNet : public DenseNet {
   std::vector<float> logits_, d_logits_;  // [rows of the pass]
   std::vector<double> losses_;            // the same, weighted
   std::vector<double> wide_sums_;         // of the weights of numbers, and of the bias
-  std::vector<double> row_sums_;          // [U][row_dim]
+  std::vector<double> row_sums_;          // [U][row_dim] or more; all zero between steps
   std::vector<RowPiece> pieces_;
 };
 

@@ -16,8 +16,8 @@ namespace {
 constexpr size_t kRows = 6;
 
 struct Results {
-  std::vector<float> relu, mask, outer, rounded;
-  std::vector<double> sums, first_sums, mask_sums, outer_sums, weight_sums;
+  std::vector<float> relu, mask, outer, rounded, taken;
+  std::vector<double> sums, cleared, first_sums, mask_sums, outer_sums, weight_sums;
   std::vector<std::vector<float>> added;  // without and with `from`, without and with `b`
   std::vector<uint16_t> half;
   float dot = 0;
@@ -54,6 +54,9 @@ class LayerLoopsTest : public ::testing::TestWithParam<size_t> {
     loops.add(true, a_.data(), nullptr, r.first_sums.data(), n_);
     loops.add(false, b_.data(), a_.data(), r.first_sums.data(), n_);
     loops.round(r.sums.data(), 1.0 / 3, r.rounded.data(), n_);
+    r.taken.resize(n_);
+    r.cleared = r.sums;
+    loops.round_and_clear(r.cleared.data(), 1.0 / 3, r.taken.data(), n_);
     r.added.resize(4, std::vector<float>(n_));
     for (int i = 0; i < 4; ++i) {
       loops.add_and_round(i < 2 ? nullptr : r.sums.data(), a_.data(),
@@ -77,6 +80,8 @@ TEST_P(LayerLoopsTest, BestGivesTheSameBitsAsPortable) {
   EXPECT_EQ(portable.outer_sums, best.outer_sums);
   EXPECT_EQ(portable.weight_sums, best.weight_sums);
   EXPECT_EQ(portable.rounded, best.rounded);
+  EXPECT_EQ(portable.taken, best.taken);
+  EXPECT_EQ(portable.cleared, best.cleared);
   EXPECT_EQ(portable.sums, best.sums);
   EXPECT_EQ(portable.first_sums, best.first_sums);
   EXPECT_EQ(portable.added, best.added);
@@ -97,6 +102,8 @@ TEST_P(LayerLoopsTest, PortableComputesTheFormulasOfTheHeader) {
     EXPECT_EQ(r.added[2][i], static_cast<float>(with * third));
     EXPECT_EQ(r.added[3][i], static_cast<float>((with + b_[i]) * third));
     EXPECT_EQ(r.rounded[i], static_cast<float>(r.sums[i] * (1.0 / 3)));
+    EXPECT_EQ(r.taken[i], r.rounded[i]);
+    EXPECT_EQ(r.cleared[i], 0);
     uint32_t bits = static_cast<uint32_t>(r.half[i]) << 16;
     float half;
     std::memcpy(&half, &bits, sizeof half);
