@@ -37,6 +37,9 @@ void PushPart::Shrink() {
   constexpr size_t kKept = 4 << 20;
   if (keys.capacity() * sizeof(uint64_t) > kKept) std::vector<uint64_t>().swap(keys);
   if (values.capacity() * sizeof(float) > kKept) std::vector<float>().swap(values);
+  // A part that was refused may have left them.
+  message = PayloadReader();
+  wire.clear();
 }
 
 uint64_t Shard::RankStateBytes(const UpdatePolicy& policy) {
@@ -94,6 +97,7 @@ ApplyResult Shard::Apply(const FrameId& frame, PushPart* part) {
   if (log_ != nullptr) {
     log_->AddPart(table_->id(), index_, frame, part->rows, std::move(part->wire));
   }
+  part->wire.clear();  // a place of a step would keep it
   if (sync) {
     Pending& slot = pending_[frame.rank];
     slot.present = true;

@@ -16,13 +16,15 @@ constexpr double kUsualFrame = 30e-6, kMostFrame = 500e-6;
 // Factor by which an index and room to grow enlarge the bytes of rows.
 constexpr double kIndexOfRows = 1.25;
 
-// The readings up to the last step of `other`, at least the first two.
-std::vector<Reading> UpTo(const std::vector<Reading>& readings, const std::vector<Reading>& other) {
-  std::vector<Reading> early;
+// The readings in the range of steps that both runs have: early steps make most rows.
+std::vector<Reading> Shared(const std::vector<Reading>& readings,
+                            const std::vector<Reading>& other) {
+  std::vector<Reading> shared;
   for (const Reading& reading : readings) {
-    if (early.size() < 2 || reading.steps <= other.back().steps) early.push_back(reading);
+    if (reading.steps >= other.front().steps && reading.steps <= other.back().steps)
+      shared.push_back(reading);
   }
-  return early;
+  return shared;
 }
 
 void SetMemory(const DataSample& sample, const MeasuredRun& run, PlanCosts* costs) {
@@ -62,12 +64,17 @@ PlanCosts StepCosts(const JobConfig& job, const DataSample& sample, const Measur
 
 void SetFrameCosts(const MeasuredRun& one, const MeasuredRun& many, int pservers,
                    PlanCosts* costs) {
-  const StepMeans few = MeansOf(UpTo(one.readings, many.readings));
-  const StepMeans all = MeansOf(UpTo(many.readings, one.readings));
+  costs->set_worker_frame_s(kUsualFrame);
+  costs->set_pserver_frame_s(kUsualFrame);
+  const std::vector<Reading> with_one = Shared(one.readings, many.readings);
+  const std::vector<Reading> with_many = Shared(many.readings, one.readings);
+  // Two windows say how much they differ.
+  if (std::min(with_one.size(), with_many.size()) < 3) return;
+  const StepMeans few = MeansOf(with_one), all = MeansOf(with_many);
   const double more = pservers - 1;
-  const auto frame = [&](double with_many, double with_one) {
-    const double measured = (with_many - with_one) / more;
-    const double doubt = std::hypot(all.uncertainty * with_many, few.uncertainty * with_one) / more;
+  const auto frame = [&](double of_many, double of_one) {
+    const double measured = (of_many - of_one) / more;
+    const double doubt = std::hypot(all.uncertainty * of_many, few.uncertainty * of_one) / more;
     return measured > doubt ? std::min(measured, kMostFrame) : kUsualFrame;
   };
   costs->set_worker_frame_s(frame(all.worker_cpu_s, few.worker_cpu_s));

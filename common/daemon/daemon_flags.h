@@ -39,9 +39,10 @@ DEFINE_string(output_root, "",
               "comma-separated folders: jobs write only below these; default: wherever this user "
               "may (SLUICE_OUTPUT_ROOT)");
 DEFINE_bool(insecure, false, "allow addresses other than loopback without TLS (SLUICE_INSECURE)");
-DEFINE_bool(any_local_user, false,
-            "without TLS, serve and call every user of this host at loopback addresses, not only the "
-            "user who runs this process and root (SLUICE_ANY_LOCAL_USER)");
+DEFINE_bool(
+    any_local_user, false,
+    "without TLS, serve and call every user of this host at loopback addresses, not only the "
+    "user who runs this process and root (SLUICE_ANY_LOCAL_USER)");
 DEFINE_bool(job_log_folders, true,
             "also write the log lines of each job into a separate folder under --log_dir");
 DEFINE_bool(die_with_parent, false, "stop when the parent process ends");

@@ -18,7 +18,7 @@ namespace sluice {
 class ByteBudget {
  public:
   // What is held is taken from memory in pieces of so many bytes.
-  static constexpr size_t kPiece = size_t{16} << 20;
+  static constexpr size_t kPiece = size_t{4} << 20;
   // Takes so many bytes, which are touched at once. False: the process has not that much left.
   using TakeMemory = std::function<bool(size_t bytes)>;
 
@@ -42,7 +42,7 @@ class ByteBudget {
   }
   void Sub(size_t bytes) {
     const size_t held = bytes_.fetch_sub(bytes, std::memory_order_relaxed) - bytes;
-    if (paid_.load(std::memory_order_relaxed) > held + 2 * kPiece) SetPaid(held + kPiece);
+    if (paid_.load(std::memory_order_relaxed) > held + 2 * kPiece) Lower();
   }
 
   size_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
@@ -63,9 +63,11 @@ class ByteBudget {
     max_.store(paid < held ? std::min(bound_, paid) : bound_, std::memory_order_relaxed);
     return paid >= held;
   }
-  // More must be paid for again.
-  void SetPaid(size_t paid) {
+  // What is held no more must be paid for again. An Add that comes meanwhile and finds more paid
+  // for than is left then takes its pieces at the next one.
+  void Lower() {
     MutexLock lock(&mutex_);
+    const size_t paid = bytes() + kPiece;
     if (paid_.load(std::memory_order_relaxed) > paid) paid_.store(paid, std::memory_order_relaxed);
     max_.store(bound_, std::memory_order_relaxed);
   }

@@ -213,8 +213,13 @@ TEST(PushPartTest, KeepsTheMemoryOfUsualPartsBetweenMessages) {
   part.keys.resize(1'000'000);
   part.values.resize(2'000'000);
   part.Shrink();
+  const std::shared_ptr<uint8_t[]> bytes(new uint8_t[8]);
+  part.wire.emplace_back(bytes.get(), 8, bytes);
+  part.message = PayloadReader(part.wire);
+  part.Shrink();
   EXPECT_EQ(part.keys.capacity(), 0u);
   EXPECT_EQ(part.values.capacity(), 0u);
+  EXPECT_EQ(bytes.use_count(), 1);
 }
 
 // A rank sends a large part, which is refused, to one shard after the other.

@@ -257,8 +257,8 @@ void WideDeepNet::WideGradients(const NetInput& input, const Pass& pass, NetGrad
 }
 
 // Each thread owns a range of rows and scans all keys. No two threads write the same row, and a
-// row's sum always has the same order. Sums that are not cut are the gradients. Sums that are cut are
-// cleared while they are rounded, which saves a pass over them.
+// row's sum always has the same order. Sums that are not cut are the gradients. Sums that are cut
+// are cleared while they are rounded, which saves a pass over them.
 void WideDeepNet::RowGradients(const NetInput& input, const Pass& pass, NetGradients* gradients) {
   const size_t values = input.num_rows * row_dim_;
   if (pass.cut && row_sums_.size() < values) row_sums_.resize(values);

@@ -100,6 +100,16 @@ TEST(StepCostsTest, FramesAreComparedOverTheSameSteps) {
   }
 }
 
+TEST(StepCostsTest, WithoutTwoWindowsOfTheSameStepsAFrameCostsTheUsual) {
+  PlanCosts costs;
+  SetFrameCosts(WithFrames(15, 0), WithFrames(1, 3), 4, &costs);
+  EXPECT_EQ(costs.pserver_frame_s(), 30e-6);
+  MeasuredRun later = WithFrames(5, 3);
+  for (Reading& reading : later.readings) reading.steps += 40;
+  SetFrameCosts(WithFrames(5, 0), later, 4, &costs);
+  EXPECT_EQ(costs.pserver_frame_s(), 30e-6);
+}
+
 TEST(StepCostsTest, ADifferenceInTheNoiseIsNoMeasurementOfAFrame) {
   PlanCosts costs;
   SetFrameCosts(WithFrames(5, 0, 0.5), WithFrames(5, 3), 4, &costs);

@@ -176,8 +176,8 @@ TEST(WeightGradientsTest, SameBitsWithAnyNumberOfThreadsAndInEveryStep) {
   }
 }
 
-// A sum over parts of a batch, as passes make them. Pieces are added in pairs, so the parts have even
-// and odd numbers of them.
+// A sum over parts of a batch, as passes make them. Pieces are added in pairs, so the parts have
+// even and odd numbers of them.
 TEST(WeightGradientsTest, PartsHaveTheBitsOfTheWhole) {
   OneThreadGuard guard;
   const std::vector<size_t> widths = {150, 20, 6};
