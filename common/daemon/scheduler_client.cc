@@ -278,27 +278,29 @@ class GrpcSchedulerClient : public SchedulerClient {
 
   // Waits for the only event of `queue`, the answer of `chosen`. When it does not come within
   // `patience` and another scheduler takes a connection, that one leads, and the call is cancelled.
-  // Returns true then.
-  bool AwaitAnswer(grpc::CompletionQueue* queue, grpc::ClientContext* context, size_t chosen,
-                   absl::Duration patience) {
+  struct Answer {
+    bool leads_no_longer = false;  // and so the call was cancelled
+    bool parsed = false;           // gRPC leaves the status OK when it cannot parse a message
+  };
+  Answer AwaitAnswer(grpc::CompletionQueue* queue, grpc::ClientContext* context, size_t chosen,
+                     absl::Duration patience) {
     void* tag;
-    bool ok;
-    bool leads_no_longer = false;
+    Answer answer;
     if (peers_.size() > 1) {
-      while (queue->AsyncNext(&tag, &ok, GrpcDeadline(patience)) ==
+      while (queue->AsyncNext(&tag, &answer.parsed, GrpcDeadline(patience)) ==
              grpc::CompletionQueue::TIMEOUT) {
         if (choice_->ChooseOther(chosen, Connected()).has_value()) {
-          leads_no_longer = true;
+          answer.leads_no_longer = true;
           context->TryCancel();
           break;
         }
         AwaitChange(kLookEvery);
         patience = kLookEvery;
       }
-      if (!leads_no_longer) return false;
+      if (!answer.leads_no_longer) return answer;
     }
-    queue->Next(&tag, &ok);
-    return leads_no_longer;
+    queue->Next(&tag, &answer.parsed);
+    return answer;
   }
 
   std::string Name(const Peer& peer) const {
@@ -323,9 +325,15 @@ class GrpcSchedulerClient : public SchedulerClient {
     grpc::CompletionQueue queue;
     const auto call = (connection->stub.get()->*method)(&context, request, &queue);
     call->Finish(&reply, &status, nullptr);
-    const bool leads_no_longer = AwaitAnswer(&queue, &context, chosen, wait + kOverdue);
-    if (status.ok()) return reply;
-    if (leads_no_longer && status.error_code() == grpc::StatusCode::CANCELLED) {
+    const Answer answer = AwaitAnswer(&queue, &context, chosen, wait + kOverdue);
+    if (status.ok() && answer.parsed) return reply;
+    if (status.ok()) {
+      return absl::InternalError(
+          absl::StrCat(Name(peer), " answered ", name,
+                       " with a message that is malformed or compressed; use the same version of "
+                       "Sluice on all hosts"));
+    }
+    if (answer.leads_no_longer && status.error_code() == grpc::StatusCode::CANCELLED) {
       return absl::UnavailableError(absl::StrCat("scheduler at ", peer.address(),
                                                  " did not answer ", name, ", and another one of ",
                                                  addresses_, " leads now"));

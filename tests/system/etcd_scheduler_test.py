@@ -1,6 +1,7 @@
 """Schedulers with their state in etcd: one takes over from another that was killed or that still lives, etcd fails for a
 while, and a second scheduler that cannot start leaves the first one alone."""
 import os
+import pathlib
 import re
 import signal
 import unittest
@@ -69,6 +70,10 @@ class EtcdSchedulerTest(ClusterJobsTest):
         job = self.submit("run", "--a_sync=false", "--epochs=100000")
         self.await_training(job)
         first.send_signal(signal.SIGSTOP)
+        threads = pathlib.Path("/proc/%d/task" % first.pid)
+        # A thread that writes finishes that first.
+        wait_until(lambda: all(stat.read_text().rsplit(")", 1)[1].split()[0] == "T" for stat in threads.glob("*/stat")),
+                   "all threads of the first scheduler stop")
         curve = next((self.tmp / "run").glob("events.out.tfevents.*"))
         size = curve.stat().st_size
         # The members cannot reach it.
