@@ -159,7 +159,7 @@ absl::StatusOr<PlanCosts> CostsFor(const ParsedCommand& command, const Request& 
     SLUICE_ASSIGN_OR_RETURN(PlanCosts costs, plan::ReadCosts(command.Text("costs"), Env::Real()));
     SLUICE_RETURN_IF_ERROR(plan::SetKeptTables(request.job, &costs));
     const plan::ShortCluster& cluster = request.measurement.cluster;
-    const std::string warning = plan::WarningOfTransport(costs, cluster.transport);
+    const std::string warning = plan::WarningOfTransport(costs, cluster.transport, cluster.tls);
     if (!warning.empty())
       cluster.note(absl::StrCat("warning: --costs=", command.Text("costs"), ": ", warning));
     return costs;

@@ -64,28 +64,31 @@ std::string RowText(const PlanRow& row, PlanMode mode, bool best) {
       row.pservers() > 0 ? Bytes(row.pserver_memory_bytes()) : "-", Others(row, mode));
 }
 
-// `transport`: that of PlanCosts, or the --transport of a cluster on one host.
-const char* Carried(const std::string& transport) {
-  return transport == "grpc" ? "over gRPC" : "through shared memory";
+// `transport`: that of PlanCosts, or the --transport of a cluster on one host. What passes through
+// shared memory is not encrypted.
+std::string Carried(const std::string& transport, bool tls) {
+  if (transport != "grpc") return "through shared memory";
+  return tls ? "over gRPC with TLS" : "over gRPC";
 }
 
 std::string How(const PlanCosts& costs) {
   if (costs.transport().empty()) return "";
-  return absl::StrCat(" ", Carried(costs.transport()), costs.tls() ? " with TLS" : "");
+  return absl::StrCat(" ", Carried(costs.transport(), costs.tls()));
 }
 
 }  // namespace
 
-std::string WarningOfTransport(const PlanCosts& costs, const std::string& transport) {
-  const std::string expected = Carried(transport);
+std::string WarningOfTransport(const PlanCosts& costs, const std::string& transport, bool tls) {
+  const std::string expected = Carried(transport, tls);
   if (costs.transport().empty()) {
     return absl::StrCat(
         "the file does not say how its costs were measured, and predictions for data ", expected,
         " are right only for costs measured so; measure again, by leaving --costs out");
   }
-  if (Carried(costs.transport()) == expected) return "";
-  return absl::StrCat("these costs were measured ", Carried(costs.transport()),
-                      ", but the workers of this plan reach pservers ", expected,
+  const std::string measured = Carried(costs.transport(), costs.tls());
+  if (measured == expected) return "";
+  return absl::StrCat("these costs were measured ", measured,
+                      ", but the workers of this plan may reach pservers ", expected,
                       ", where a step costs other CPU time; measure again, by leaving --costs out");
 }
 

@@ -15,9 +15,9 @@
 namespace sluice::plan {
 
 std::string CostsText(const PlanCosts& costs);
-// Says that a cluster whose --transport is `transport` would not carry data as the measured one
-// did, and what to do. Empty: it would.
-std::string WarningOfTransport(const PlanCosts& costs, const std::string& transport);
+// Says that a cluster whose --transport is `transport`, with or without TLS, would not carry data
+// as the measured one did, and what to do. Empty: it would.
+std::string WarningOfTransport(const PlanCosts& costs, const std::string& transport, bool tls);
 // The table and the best row.
 std::string PlanText(const Plan& plan, PlanMode mode);
 std::string ScalingText(const Scaling& scaling);

@@ -288,6 +288,21 @@ TEST_F(PserverTest, RowsThatMemoryCannotHoldFailTheirJobAlone) {
   }
 }
 
+TEST_F(PserverTest, MessagesTakeHalfOfWhatRowsMustLeave) {
+  constexpr uint64_t kMiB = 1 << 20;
+  std::atomic<uint64_t> available{1024 * kMiB};
+  JobResources resources = TestResources(&clock_);
+  resources.available_memory = [&] { return available.load(); };
+  Pserver pserver(resources);
+  const auto take = pserver.TakeMemory();
+  EXPECT_TRUE(take(4 * kMiB));
+  available = 36 * kMiB;  // of the reserve of 64 MiB
+  clock_.Advance(absl::Seconds(1));
+  EXPECT_TRUE(take(4 * kMiB));
+  available = 32 * kMiB;
+  EXPECT_FALSE(take(4 * kMiB));
+}
+
 TEST_F(PserverTest, EvaluationJobUsesTheInitialValuesOfItsModel) {
   JobSpec trained = MakeSpec(1, true, 0);
   trained.mutable_config()->mutable_train()->set_seed(5);

@@ -40,16 +40,21 @@ TEST(PlanTextTest, HostsHaveCores) {
 TEST(PlanTextTest, CostsOfAnotherTransportAreNotTakenSilently) {
   PlanCosts costs;
   costs.set_transport("grpc");
-  EXPECT_EQ(WarningOfTransport(costs, "grpc"), "");
-  EXPECT_THAT(WarningOfTransport(costs, "auto"), HasSubstr("--costs"));
-  EXPECT_THAT(WarningOfTransport(costs, "shm"), HasSubstr("--costs"));
+  EXPECT_EQ(WarningOfTransport(costs, "grpc", false), "");
+  EXPECT_THAT(WarningOfTransport(costs, "auto", false), HasSubstr("--costs"));
+  EXPECT_THAT(WarningOfTransport(costs, "shm", false), HasSubstr("--costs"));
   costs.set_transport("shm");
-  EXPECT_EQ(WarningOfTransport(costs, "auto"), "");
-  EXPECT_EQ(WarningOfTransport(costs, "shm"), "");
-  EXPECT_THAT(WarningOfTransport(costs, "grpc"), HasSubstr("--costs"));
+  EXPECT_EQ(WarningOfTransport(costs, "auto", false), "");
+  EXPECT_EQ(WarningOfTransport(costs, "shm", false), "");
+  EXPECT_THAT(WarningOfTransport(costs, "grpc", false), HasSubstr("--costs"));
+  EXPECT_EQ(WarningOfTransport(costs, "shm", true), "") << "it is not encrypted";
+  costs.set_transport("grpc");
+  EXPECT_THAT(WarningOfTransport(costs, "grpc", true), HasSubstr("over gRPC with TLS"));
+  costs.set_tls(true);
+  EXPECT_EQ(WarningOfTransport(costs, "grpc", true), "");
   costs.clear_transport();
-  EXPECT_THAT(WarningOfTransport(costs, "grpc"), HasSubstr("--costs"));
-  EXPECT_THAT(WarningOfTransport(costs, "auto"), HasSubstr("--costs"));
+  EXPECT_THAT(WarningOfTransport(costs, "grpc", false), HasSubstr("--costs"));
+  EXPECT_THAT(WarningOfTransport(costs, "auto", false), HasSubstr("--costs"));
 }
 
 TEST(PlanTextTest, CostsSayHowTheyWereMeasured) {

@@ -105,6 +105,26 @@ TEST_F(ServedStreamsTest, TheMostQueuedIsCutAndReportedOnce) {
   EXPECT_EQ(reported_, std::vector<std::string>{"h:2"});
 }
 
+TEST_F(ServedStreamsTest, WhenMemoryIsShortTheMostQueuedIsCutBelowTheBound) {
+  constexpr size_t kPiece = ByteBudget::kPiece;
+  size_t left = 2 * kPiece;
+  bounds_.max_total_queued_bytes = bounds_.max_total_incoming_bytes = 100 * kPiece;
+  bounds_.take_memory = [&left](size_t bytes) {
+    if (bytes > left) return false;
+    left -= bytes;
+    return true;
+  };
+  FakeStream* const small = Open("h:1");
+  FakeStream* const large = Open("h:2");
+  small->queued = kPiece;
+  large->queued = 2 * kPiece;
+  EXPECT_FALSE(table()->queued()->Add(3 * kPiece));
+  table()->CutMostQueued();
+  EXPECT_EQ(large->cuts, 1);
+  EXPECT_EQ(small->cuts, 0);
+  EXPECT_FALSE(table()->incoming()->Add(1)) << "the same memory";
+}
+
 TEST_F(ServedStreamsTest, UnfinishedMessagesAreCutUntilThereIsRoom) {
   FakeStream* const small = Open("h:1");
   FakeStream* const middle = Open("h:2");
