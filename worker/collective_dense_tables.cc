@@ -117,6 +117,7 @@ std::vector<const float*> CollectiveDenseTables::ValuesOf(const StepBuffers&) co
 
 void CollectiveDenseTables::Ready(const StepBuffers& gradients, double weight, size_t i) {
   if (has_means()) return;  // an earlier life of this rank has taken part
+  leaving_.store(true, std::memory_order_relaxed);
   const auto own = std::lower_bound(indices_.begin(), indices_.end(), i);
   exchange_.Put(replica_.closed(), weight, static_cast<size_t>(own - indices_.begin()),
                 gradients.dense[i].data());
@@ -130,6 +131,11 @@ std::vector<const float*> CollectiveDenseTables::GradientsOf(const StepBuffers* 
 }
 
 void CollectiveDenseTables::Send(uint64_t step, const StepBuffers* gradients, double weight) {
+  leaving_.store(true, std::memory_order_relaxed);
+  SendRest(step, gradients, weight);
+}
+
+void CollectiveDenseTables::SendRest(uint64_t step, const StepBuffers* gradients, double weight) {
   // Exchange says so if it is not the next step.
   if (step != replica_.closed() || has_means()) return;
   exchange_.PutRest(step, gradients == nullptr ? 0 : weight, GradientsOf(gradients));
@@ -137,6 +143,7 @@ void CollectiveDenseTables::Send(uint64_t step, const StepBuffers* gradients, do
 
 absl::Status CollectiveDenseTables::Exchange(uint64_t step, const StepBuffers* gradients,
                                              double weight) {
+  leaving_.store(false, std::memory_order_relaxed);
   if (step != replica_.closed()) {
     return absl::InternalError(absl::StrCat("the dense tables of rank ", rank(), " are after step ",
                                             replica_.closed(), ", but the rank trains step ",
@@ -144,7 +151,7 @@ absl::Status CollectiveDenseTables::Exchange(uint64_t step, const StepBuffers* g
   }
   // After a meeting, the means may be there, and with them the step may have closed.
   while (replica_.closed() == step && !has_means()) {
-    Send(step, gradients, weight);
+    SendRest(step, gradients, weight);
     const absl::Status reduced = exchange_.Wait();
     if (reduced.ok()) {
       means_of_ = step;
@@ -167,6 +174,7 @@ void CollectiveDenseTables::CloseStep(uint64_t steps) {
 }
 
 absl::Status CollectiveDenseTables::Attend() {
+  leaving_.store(false, std::memory_order_relaxed);
   return group_.Attend(
       [this](Collective& collective, uint64_t closed) { return Agree(collective, closed); },
       [this](uint64_t steps) { return CloseAsTold(steps); });
@@ -178,6 +186,7 @@ absl::Status CollectiveDenseTables::Meet(uint64_t committed) {
 }
 
 absl::Status CollectiveDenseTables::Recover(const absl::Status& why) {
+  leaving_.store(false, std::memory_order_relaxed);
   return group_.Await(
       why, [this](Collective& collective, uint64_t closed) { return Agree(collective, closed); },
       [this](uint64_t steps) { return CloseAsTold(steps); });

@@ -22,6 +22,7 @@
 // Thread safety: see dense_tables.h and rank_meetings.h.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <string>
@@ -80,7 +81,10 @@ class CollectiveDenseTables : public DenseTables, private RankMeetings {
   void SaveCheckpoint(uint64_t number, uint64_t step, Saved done) override;
 
   void Cancel() override { group_.Cancel(); }
-  std::string WaitingFor() const override { return group_.WaitingFor(); }
+  // Nobody waits while gradients leave during backward or beside the push.
+  std::string WaitingFor() const override {
+    return leaving_.load(std::memory_order_relaxed) ? "" : group_.WaitingFor();
+  }
 
  private:
   explicit CollectiveDenseTables(Options options);
@@ -105,6 +109,7 @@ class CollectiveDenseTables : public DenseTables, private RankMeetings {
   // So many steps have closed, as the scheduler knows. True: the last one was open here.
   bool CloseAsTold(uint64_t steps);
   absl::Status LoadTables();
+  void SendRest(uint64_t step, const StepBuffers* gradients, double weight);
   // By table of the replica; nulls for null.
   std::vector<const float*> GradientsOf(const StepBuffers* gradients) const;
 
@@ -128,6 +133,7 @@ class CollectiveDenseTables : public DenseTables, private RankMeetings {
   // The exchange has the means of this step. Written between steps, or by the training thread while
   // no thread of the network brings gradients.
   std::optional<uint64_t> means_of_;
+  std::atomic<bool> leaving_{false};  // relaxed: for a text
 
   ReplicaWriter writer_;
 };

@@ -223,6 +223,14 @@ TEST_F(CollectiveDenseTablesTest, OnlyRank0WritesTheModel) {
   EXPECT_THAT(*Make(/*rank=*/1)->SaveModel("/out/model", "0123456789abcdef"), IsEmpty());
 }
 
+TEST_F(CollectiveDenseTablesTest, NobodyWaitsWhileGradientsLeave) {
+  const auto tables = Make();
+  tables->Send(0, &gradients_, 1);
+  EXPECT_EQ(tables->WaitingFor(), "");
+  EXPECT_TRUE(tables->Exchange(0, &gradients_, 1).ok());
+  EXPECT_EQ(tables->WaitingFor(), "rank 0") << "what the engine says";
+}
+
 TEST_F(CollectiveDenseTablesTest, CancelReachesTheEngine) {
   const auto tables = Make();
   tables->Cancel();
