@@ -33,15 +33,6 @@ Shard::Shard(std::shared_ptr<const TableLayout> table, uint32_t index, const Upd
       accepted_(policy.worker_num),
       applied_(policy.gradients_to_wait > 1 ? policy.worker_num : 0) {}
 
-void PushPart::Shrink() {
-  constexpr size_t kKept = 4 << 20;
-  if (keys.capacity() * sizeof(uint64_t) > kKept) std::vector<uint64_t>().swap(keys);
-  if (values.capacity() * sizeof(float) > kKept) std::vector<float>().swap(values);
-  // A part that was refused may have left them.
-  message = PayloadReader();
-  wire.clear();
-}
-
 uint64_t Shard::RankStateBytes(const UpdatePolicy& policy) {
   const uint64_t of_rank = DeliveryGate::bytes_per_rank() + sizeof(Position) +
                            (policy.mode == Mode::kSync ? sizeof(Pending) : 0) +

@@ -35,6 +35,7 @@
 #include "server/delivery_gate.h"
 #include "server/gradient_sum.h"
 #include "server/pre_images.h"
+#include "server/push_part.h"
 #include "server/row_memory.h"
 #include "server/row_store.h"
 
@@ -62,27 +63,6 @@ inline bool GradientsWait(const UpdatePolicy& policy) {
 struct ShardLimits {
   std::shared_ptr<RowMemory> row_memory;  // of the process
   std::shared_ptr<BufferBudget> buffers;  // of the job
-};
-
-// A decoded part. Its memory is reused from part to part.
-struct PushPart {
-  uint32_t rows = 0;
-  std::vector<uint64_t> keys;  // sparse: [rows]
-  std::vector<float> values;   // sparse: [rows][dim]; dense: [elements] or none
-  // Dense parts that are applied at once, unless they are lent: the validated values stay in
-  // `message` as received, and `values` is scratch space.
-  bool in_message = false;
-  PayloadReader message;
-  Message wire;  // of a shard with a follower: the part's array as received
-
-  // Between messages: keeps no more memory than usual parts need.
-  void Shrink();
-};
-
-// Gradients that wait for gradients_to_wait, as their sum.
-struct HeldSum {
-  std::vector<uint64_t> keys;  // sparse: in the order of their first addition
-  std::vector<double> sums;    // sparse: [keys][dim]; dense: [elements] or none
 };
 
 struct ApplyResult {

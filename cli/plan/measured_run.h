@@ -10,7 +10,7 @@
 
 namespace sluice::plan {
 
-// What the pservers keep, in all. `process`: the memory of their processes besides the tables.
+// The memory of all pservers together. `process`: what their processes use besides the tables.
 struct TableMemory {
   double dense_elements = 0, dense_bytes = 0, rows = 0, row_bytes = 0, process = 0;
 };

@@ -55,7 +55,7 @@ Placement OnOwnHosts(uint32_t workers, uint32_t pservers, double cores);
 Placement OnHosts(uint32_t workers, uint32_t pservers, std::vector<PlanHost>* hosts);
 
 struct Network {
-  // Of messages, through a link in each direction: less than the link's own rate (PayloadRate).
+  // A link carries so many bytes of messages each way, fewer than its own rate (PayloadRate).
   double bytes_per_s = std::numeric_limits<double>::infinity();
   double latency_s = 0;  // of a round trip between hosts
 };

@@ -13,7 +13,8 @@
 namespace sluice {
 namespace {
 
-// What this thread answers. The library does not tell the logger who has sent a malformed request.
+// The exchange that this thread answers. The logger needs it, because the library does not tell it
+// who sent a malformed request.
 thread_local const HttpExchange* t_answered = nullptr;
 
 // Gives the library the bytes of a complete request, and takes its answer.

@@ -77,7 +77,7 @@ class ExchangeLoop {
   const Work work_;
   const int wake_;  // an eventfd; -1 when there was no descriptor for it
 
-  // Of the polling thread. An exchange that is kReady belongs to an answering thread meanwhile.
+  // The polling thread uses them, but for an exchange that is kReady: an answering thread has it.
   Exchanges exchanges_;
   StreamAdmission admission_;  // silent: without a complete request
 

@@ -1,8 +1,8 @@
 // A hash of keys that peers cannot foresee, for tables in memory.
 //
-// Whoever chooses keys can make any number of them collide in a hash that he knows, and then every
-// search walks through all of them. This one depends on a number that each process draws for
-// itself, so nothing that is saved, sent or divided between shards may depend on it (hash.h).
+// A peer that knows a hash can choose keys that all collide in it. Every search then compares them
+// all. This hash depends on a random number of the process, so a peer cannot know it. For the same
+// reason, nothing that is saved, sent or divided between shards may use it: see hash.h.
 //
 // Source: Crosby and Wallach, "Denial of Service via Algorithmic Complexity Attacks" (2003).
 #pragma once

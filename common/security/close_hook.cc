@@ -48,7 +48,7 @@ class Watches {
 };
 
 void TellOfClose(int fd) {
-  // Of two threads that close it by mistake, one takes the function.
+  // If two threads close it by mistake, only one of them takes the function.
   if (!is_watched[fd].exchange(false, std::memory_order_relaxed)) return;
   if (const auto on_close = Watches::OfProcess().Take(fd)) on_close();
 }

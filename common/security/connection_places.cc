@@ -93,7 +93,8 @@ ConnectionPlaces::Host* ConnectionPlaces::BusiestHost() {
   Host* busiest = nullptr;
   for (auto& [name, host] : hosts_) {
     if (host.silent.empty()) continue;
-    // Of hosts with equally many, that of the oldest, so that many hosts with one each take turns.
+    // If hosts have equally many, the one with the oldest connection loses it. So a flood from many
+    // hosts with one connection each ends its own oldest ones.
     if (busiest == nullptr || host.silent.size() > busiest->silent.size() ||
         (host.silent.size() == busiest->silent.size() &&
          host.silent.begin()->first < busiest->silent.begin()->first))

@@ -17,7 +17,7 @@ namespace sluice {
 
 class ByteBudget {
  public:
-  // What is held is taken from memory in pieces of so many bytes.
+  // Memory is asked for in pieces of this many bytes.
   static constexpr size_t kPiece = size_t{4} << 20;
   // Takes so many bytes, which are touched at once. False: the process has not that much left.
   using TakeMemory = std::function<bool(size_t bytes)>;

@@ -11,6 +11,7 @@
 #include "common/base/clock.h"
 #include "common/base/mutex.h"
 #include "tests/common/admin/http_connection.h"
+#include "tests/common/admin/local_listener.h"
 
 namespace sluice {
 namespace {
@@ -24,20 +25,9 @@ constexpr char kLarge[] = "GET /large HTTP/1.1\r\n\r\n";
 // A loop with a listener. Pages: /large is large, /slow waits for Release, and others are small.
 class ExchangeLoopTest : public testing::Test {
  protected:
-  ExchangeLoopTest() : listener_(socket(AF_INET, SOCK_STREAM, 0)) {
-    sockaddr_in address = {};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof(address);
-    EXPECT_EQ(bind(listener_, reinterpret_cast<sockaddr*>(&address), size), 0);
-    EXPECT_EQ(listen(listener_, 64), 0);
-    EXPECT_EQ(getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size), 0);
-    port_ = ntohs(address.sin_port);
-  }
   ~ExchangeLoopTest() override {
     Release();
     loop_.reset();
-    close(listener_);
   }
 
   void Start(ExchangeLoop::Limits limits) {
@@ -51,8 +41,8 @@ class ExchangeLoopTest : public testing::Test {
     loop_ = std::make_unique<ExchangeLoop>(limits, std::move(work));
   }
   std::unique_ptr<HttpConnection> Connect() {
-    auto client = std::make_unique<HttpConnection>(port_);
-    loop_->Add(accept(listener_, nullptr, nullptr));
+    auto client = std::make_unique<HttpConnection>(listener_.port());
+    loop_->Add(listener_.Accept());
     return client;
   }
   void EndLoop() { loop_.reset(); }
@@ -91,8 +81,7 @@ class ExchangeLoopTest : public testing::Test {
     return "content";
   }
 
-  const int listener_;
-  int port_ = 0;
+  const LocalListener listener_;
   Mutex mutex_;
   CondVar changed_;
   bool released_ ABSL_GUARDED_BY(mutex_) = false;

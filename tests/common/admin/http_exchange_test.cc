@@ -11,6 +11,7 @@
 #include "common/base/clock.h"
 #include "common/base/env.h"
 #include "tests/common/admin/http_connection.h"
+#include "tests/common/admin/local_listener.h"
 #include "tests/common/security/test_certificates.h"
 #include "tests/common/security/tls_client.h"
 
@@ -23,28 +24,6 @@ using ::testing::StartsWith;
 
 constexpr char kRequest[] = "GET /page HTTP/1.1\r\nHost: x\r\n\r\n";
 constexpr char kAnswer[] = "HTTP/1.1 200 OK\r\n\r\nyes";
-
-// Accepts connections of this host.
-class Listener {
- public:
-  Listener() : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
-    sockaddr_in address = {};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof(address);
-    EXPECT_EQ(bind(fd_, reinterpret_cast<sockaddr*>(&address), size), 0);
-    EXPECT_EQ(listen(fd_, 16), 0);
-    EXPECT_EQ(getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &size), 0);
-    port_ = ntohs(address.sin_port);
-  }
-  ~Listener() { close(fd_); }
-  int port() const { return port_; }
-  int Accept() const { return accept(fd_, nullptr, nullptr); }
-
- private:
-  const int fd_;
-  int port_ = 0;
-};
 
 class HttpExchangeTest : public testing::Test {
  protected:
@@ -77,7 +56,7 @@ class HttpExchangeTest : public testing::Test {
 
   absl::Time now_ = absl::UnixEpoch() + absl::Hours(1);
   HttpExchange::Limits limits_;
-  Listener listener_;
+  LocalListener listener_;
   std::unique_ptr<TestCertificates> certificates_;
   std::unique_ptr<TlsServer> tls_;
   std::unique_ptr<HttpConnection> client_;
