@@ -420,6 +420,8 @@ void ClientCore::OnOpen(uint32_t link) {
   After after;
   {
     MutexLock lock(&mu_);
+    // A route may have broken the link while this call was on its way. ConnectIfDue opens it again.
+    if (!links_[link]->open()) return;
     open_[link] = true;
     window_.OnOpen(link);
     Pump(&after);

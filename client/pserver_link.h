@@ -27,7 +27,7 @@ class PserverLink {
   class Listener {
    public:
     virtual ~Listener() = default;
-    // The pserver accepted Hello: requests may be sent.
+    // The pserver accepted Hello: requests may be sent, unless Break was called in the meantime.
     virtual void OnOpen(uint32_t link) = 0;
     // The payload may be lent: nothing of it may be held after the call.
     virtual void OnReply(uint32_t link, DecodedReply reply) = 0;

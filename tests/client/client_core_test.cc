@@ -243,6 +243,25 @@ TEST_F(ClientCoreTest, EachNewGenerationStartsTheTimeoutAgain) {
   EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
 }
 
+// A transport's thread reports an accepted hello after the core's thread has broken the stream.
+TEST_F(ClientCoreTest, AStreamThatARouteBreaksWhileItOpensIsOpenedAgain) {
+  ParameterClientOptions options = Options();
+  options.get_route = [] { return RouteTo(2, {"a", "b"}, {0, 0, 0, 1, 0, 0, 1}); };
+  const auto core = Open(std::move(options));
+  EXPECT_TRUE(core->RefreshRoute().ok());  // "a" gains shard 2
+  core->OnOpen(0);
+  clock_.Advance(absl::Minutes(1));
+  const ScriptedTransport::Sent again = transport_.Await(2);
+  EXPECT_EQ(again.address, "a");
+  EXPECT_TRUE(again.header.has_hello());
+  transport_.Reply(again.stream, 0);
+  const ClientCore::Ticket pull = core->Start(Pull(*core, 2));
+  const ScriptedTransport::Sent request = transport_.Await(3);
+  EXPECT_EQ(request.address, "a");
+  transport_.Reply(request.stream, request.header.request_id());
+  EXPECT_TRUE(core->Wait(pull).ok());
+}
+
 TEST_F(ClientCoreTest, OnlyANewerGenerationAsksForARoute) {
   std::atomic<int> asked{0};
   ParameterClientOptions options = Options();
