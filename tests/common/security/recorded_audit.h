@@ -27,6 +27,13 @@ class RecordedAudit {
 
   AuditLog* log() { return log_.get(); }
   std::string Text() { return env_.Get("audit"); }
+  // Waits until the log has `text`. A refusal is counted before its line is written, so a line that
+  // another thread writes must be waited for.
+  bool AwaitText(const std::string& text) {
+    for (int i = 0; i < 2000 && Text().find(text) == std::string::npos; ++i)
+      Clock::Real()->Sleep(absl::Milliseconds(10));
+    return Text().find(text) != std::string::npos;
+  }
   uint64_t Refusals(const std::string& method, const std::string& reason) {
     return log_->counts().refusals[{method, reason}];
   }
