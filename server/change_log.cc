@@ -178,6 +178,14 @@ void ChangeLog::Close() {
   }
 }
 
+void ChangeLog::Fail(const absl::Status& why) {
+  {
+    MutexLock lock(&mutex_);
+    status_.Update(why);
+  }
+  Close();
+}
+
 // Slices are released under the lock here: this is the way out of an overflow.
 void ChangeLog::CloseLocked() {
   closed_ = true;

@@ -55,7 +55,9 @@ class ChangeLog {
   void Confirm(uint64_t position);
   // Drops everything; nothing is sent any more.
   void Close();
-  // Not OK: the log has closed itself.
+  // The same, because of `why`, which is not OK.
+  void Fail(const absl::Status& why);
+  // Not OK: the log has closed itself, or Fail was called.
   absl::Status status();
 
  private:

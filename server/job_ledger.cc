@@ -240,7 +240,9 @@ void JobLedger::AnswerOrPark(Request* request, Outcome* outcome) {
                        ", but step ", barrier_.closed() + 1, " is open"));
       return;
     }
-    if (!pull.evaluation()) staleness_.Activate(rank);
+    // A pull for a push that was applied comes late, over an earlier stream: the rank may be idle.
+    const bool obsolete = pull.for_push() > 0 && pull.for_push() <= frames_.last(rank);
+    if (!pull.evaluation() && !obsolete) staleness_.Activate(rank);
     if (closed_) {
       outcome->status = absl::NotFoundError(absl::StrCat("job ", job_id_, " was closed"));
       return;

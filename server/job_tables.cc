@@ -397,10 +397,10 @@ absl::Status JobTables::UpdateRoute(const JobSpec& spec) {
     const int64_t self = OwnerIndex(spec.route(), address_);
     copies_.TakeSpec(spec, self);
     replicator_->TakeSpec(spec, self);
-    const Replicator::Mark mark = replicator_->MarkNow();
+    // Under the lock, so that the mark before this one is not found to be kept in between.
     MutexLock lock(&report_mutex_);
     untold_ = next;
-    untold_since_ = mark;
+    untold_since_ = replicator_->MarkNow();
   }
   ledger_.SetView(std::move(next));
   // No pull waits for a fenced life any more.

@@ -161,11 +161,11 @@ class GrpcStreamServer::Impl {
     }
     streams_->AbortAll(this, absl::UnavailableError("the server is shutting down"));
     server_->Shutdown(GrpcDeadline(options_.shutdown_timeout));
-    unary_threads_.reset();
     {
       MutexLock lock(&mutex_);
       while (calls_ > 0) changed_.Wait(&mutex_);
     }
+    unary_threads_.reset();  // calls that had been read before the end were still given to them
     StopQueues();
     server_.reset();
     queues_.clear();

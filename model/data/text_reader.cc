@@ -173,10 +173,11 @@ class CompressedReader : public TextReader {
         format_(format),
         input_(new unsigned char[kInputBytes]) {}
 
-  // Reads the next input to input(); 0 at the end of the file.
-  absl::StatusOr<size_t> NextInput() {
-    SLUICE_ASSIGN_OR_RETURN(const size_t got,
-                            bytes_.ReadAt(path_, file_offset_, input_.get(), kInputBytes));
+  // Reads the next input to input() + `kept`; 0 at the end of the file.
+  absl::StatusOr<size_t> NextInput(size_t kept = 0) {
+    SLUICE_ASSIGN_OR_RETURN(
+        const size_t got,
+        bytes_.ReadAt(path_, file_offset_, input_.get() + kept, kInputBytes - kept));
     file_offset_ += got;
     return got;
   }
@@ -264,25 +265,51 @@ class ZstdReader : public CompressedReader {
 
  private:
   absl::StatusOr<size_t> ReadSome(char* to, size_t n) override;
+  // Begins the frame whose first bytes are in in_, or come next. False at the end of the file.
+  absl::StatusOr<bool> BeginFrame();
 
   ZSTD_DStream* const stream_;
   ZSTD_inBuffer in_{};
-  bool in_frame_ = false;  // a frame has begun and has more input or text to come
+  bool in_frame_ = false;      // a frame has begun and has more input or text to come
+  uint64_t frame_begin_ = 0;   // where its text begins
+  uint64_t frame_length_ = 0;  // of its text, as its header says, or ZSTD_CONTENTSIZE_UNKNOWN
 };
+
+absl::StatusOr<bool> ZstdReader::BeginFrame() {
+  constexpr size_t kMostHeaderBytes = 18;  // RFC 8878, section 3.1.1
+  size_t left = in_.size - in_.pos;
+  while (left < kMostHeaderBytes) {
+    std::memmove(input(), input() + in_.pos, left);
+    SLUICE_ASSIGN_OR_RETURN(const size_t got, NextInput(left));
+    left += got;
+    in_ = {input(), left, 0};
+    if (got == 0) break;
+  }
+  frame_begin_ = offset_;
+  frame_length_ = ZSTD_getFrameContentSize(input() + in_.pos, left);
+  // An incomplete header is found by ZSTD_decompressStream.
+  if (frame_length_ == ZSTD_CONTENTSIZE_ERROR) frame_length_ = ZSTD_CONTENTSIZE_UNKNOWN;
+  return left > 0;
+}
 
 absl::StatusOr<size_t> ZstdReader::ReadSome(char* to, size_t n) {
   if (stream_ == nullptr)
     return absl::ResourceExhaustedError("not enough memory to decompress zstd");
   ZSTD_outBuffer out{to, n, 0};
   while (out.pos == 0) {
-    if (in_.pos == in_.size && !in_frame_) {
-      SLUICE_ASSIGN_OR_RETURN(const size_t got, NextInput());
-      if (got == 0) return 0;
-      in_ = {input(), got, 0};
+    if (!in_frame_) {
+      SLUICE_ASSIGN_OR_RETURN(const bool more, BeginFrame());
+      if (!more) return 0;
     }
-    size_t result = ZSTD_decompressStream(stream_, &out, &in_);
+    const size_t result = ZSTD_decompressStream(stream_, &out, &in_);
     if (ZSTD_isError(result)) return Damaged(ZSTD_getErrorName(result));
     in_frame_ = result != 0;
+    // The library does not look at the length when the last block of a frame is empty.
+    const uint64_t length = offset_ + out.pos - frame_begin_;
+    if (!in_frame_ && frame_length_ != ZSTD_CONTENTSIZE_UNKNOWN && length != frame_length_) {
+      return Damaged(
+          absl::StrCat("a frame of ", frame_length_, " bytes of text has ", length, " of them"));
+    }
     if (out.pos > 0 || !in_frame_ || in_.pos < in_.size) continue;
     // All input is used and gave no text, so the frame continues in the file.
     SLUICE_ASSIGN_OR_RETURN(const size_t got, NextInput());

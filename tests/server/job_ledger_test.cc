@@ -58,9 +58,10 @@ class JobLedgerTest : public testing::Test {
     r.request.frame.header.mutable_push()->set_pulled_others(pulled_others);
     return Complete(&r);
   }
-  Outcome Pull(uint32_t rank, uint64_t applied_sequence = 0) {
+  Outcome Pull(uint32_t rank, uint64_t applied_sequence = 0, uint64_t for_push = 0) {
     TestRequest r = RequestOf(rank);
     r.request.frame.header.mutable_pull()->set_applied_sequence(applied_sequence);
+    r.request.frame.header.mutable_pull()->set_for_push(for_push);
     return Complete(&r);
   }
   Outcome EndEpoch(uint32_t rank, uint32_t epoch) {
@@ -197,6 +198,21 @@ TEST_F(JobLedgerTest, IdleRankDelaysNoOtherRank) {
   EXPECT_THAT(EndEpoch(1, 0).ready, IsEmpty());
   ASSERT_TRUE(ledger_->Hello(Rank(2, 2)).ok());  // a new life of the last one that trains
   EXPECT_THAT(ledger_->TakeReady(), SizeIs(1));
+}
+
+// It was read from an earlier stream after the rank had said the rest over a newer one.
+TEST_F(JobLedgerTest, ALatePullWakesNoIdleRank) {
+  Open(Mode::kAsync, 2, 1);
+  for (const uint32_t rank : {0, 1}) {
+    EXPECT_FALSE(Pull(rank, 0, 1).parked);
+    Push(rank, 1);
+  }
+  EndEpoch(0, 0);
+  EXPECT_FALSE(Pull(0, 0, 1).parked) << "it is answered";
+  for (uint64_t push = 2; push < 6; ++push) {
+    EXPECT_FALSE(Pull(1, 0, push).parked) << push;
+    Push(1, push);
+  }
 }
 
 TEST_F(JobLedgerTest, FenceDropsTheParkedPullsOfLivesThatAreOver) {

@@ -22,6 +22,38 @@ namespace {
 
 using testing::HasSubstr;
 
+// Has no memory for one message once `full` is set.
+class FullTransport : public Transport {
+ public:
+  explicit FullTransport(Transport* to) : to_(to) {}
+  std::unique_ptr<Stream> Connect(const PserverAddress& to, StreamCallbacks callbacks) override {
+    return std::make_unique<FullStream>(this, to_->Connect(to, std::move(callbacks)));
+  }
+  absl::StatusOr<std::string> Call(const PserverAddress& to, const std::string& method,
+                                   const std::string& request, absl::Duration timeout) override {
+    return to_->Call(to, method, request, timeout);
+  }
+  std::atomic<bool> full{false};
+
+ private:
+  class FullStream : public Stream {
+   public:
+    FullStream(FullTransport* transport, std::unique_ptr<Stream> to)
+        : transport_(transport), to_(std::move(to)) {}
+    void Send(Message message) override {
+      if (transport_->full.exchange(false)) throw std::bad_alloc();
+      to_->Send(std::move(message));
+    }
+    void Close() override { to_->Close(); }
+
+   private:
+    FullTransport* const transport_;
+    const std::unique_ptr<Stream> to_;
+  };
+
+  Transport* const to_;
+};
+
 class ReplicatorTest : public testing::Test {
  protected:
   ~ReplicatorTest() override {
@@ -34,7 +66,7 @@ class ReplicatorTest : public testing::Test {
 
   JobResources Resources() {
     JobResources resources = TestResources(Clock::Real());
-    resources.replica_transport = &transport_;
+    resources.replica_transport = &full_;
     resources.follower_patience = patience_;
     resources.on_report_changed = [this] {
       MutexLock lock(&mutex_);
@@ -101,6 +133,7 @@ class ReplicatorTest : public testing::Test {
   }
 
   InProcessTransport transport_;
+  FullTransport full_{&transport_};
   absl::Duration patience_ = absl::Seconds(30);
   bool geo_ = false;
   Mutex mutex_;
@@ -169,6 +202,24 @@ TEST_F(ReplicatorTest, ASilentFollowerIsGivenUp) {
   Await([&] { return !primary_->Report().replication().error().empty(); });
   EXPECT_THAT(primary_->Report().replication().error(), HasSubstr("confirmed nothing"));
   EXPECT_FALSE(workers_[0]->stream()->Has(id));
+}
+
+TEST_F(ReplicatorTest, WithoutMemoryForChangesTheStreamEndsAndTheJobGoesOn) {
+  Open(Replicated(1));
+  Await([&] { return Complete(); });
+  full_.full = true;
+  const uint64_t id = Push(0, 1, 1);
+  Await([&] { return !primary_->Report().replication().error().empty(); });
+  EXPECT_THAT(primary_->Report().replication().error(), HasSubstr("no memory"));
+  EXPECT_FALSE(workers_[0]->stream()->Has(id)) << "the follower lacks it";
+  for (const uint32_t follower : {0, 1}) {
+    spec_.mutable_route()->set_generation(spec_.route().generation() + 1);
+    spec_.set_follower(0, follower);
+    ASSERT_TRUE(follower_->UpdateRoute(spec_).ok());
+    ASSERT_TRUE(primary_->UpdateRoute(spec_).ok());
+  }
+  Answered(0, id);
+  Await([&] { return Complete(); });
 }
 
 TEST_F(ReplicatorTest, TheReportOfAFencedLifeWaitsForTheFollower) {

@@ -88,6 +88,24 @@ TEST(TextReaderTest, TruncatedAndDamagedZstdIsAnErrorThatNamesTheFile) {
   EXPECT_THAT(ErrorOf(folder.Write("damaged", whole)), HasSubstr("damaged"));
 }
 
+// The library accepts such a frame when it decompresses in pieces.
+TEST(TextReaderTest, ZstdFramesHaveTheTextThatTheirHeaderSays) {
+  const TempFolder folder;
+  const std::string frame("\x28\xb5\x2f\xfd\x20\x2e\x01\0\0", 9);  // 46 bytes, and an empty block
+  // The header of the last frame begins 5 bytes before the end of what is read at once.
+  const std::string text = Zstd("some ");
+  const uint32_t skipped = (128 << 10) - 5 - text.size() - 8;
+  std::string before = text + "\x50\x2a\x4d\x18";  // a skippable frame
+  before.append(reinterpret_cast<const char*>(&skipped), 4).append(skipped, 'x');
+  for (const size_t at_once : {1, 7, 46, 65536}) {
+    for (const std::string& file : {frame, before + frame}) {
+      const auto read = ReadAll(folder.Write("short", file), at_once);
+      EXPECT_TRUE(absl::IsDataLoss(read.status())) << at_once << " " << read.status();
+    }
+    EXPECT_EQ(*ReadAll(folder.Write("whole", before + Zstd("text")), at_once), "some text");
+  }
+}
+
 TEST(TextReaderTest, SkipToGoesForwardToTheOffsetOrTheEnd) {
   const TempFolder folder;
   for (const std::string& path :
