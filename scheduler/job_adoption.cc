@@ -23,6 +23,21 @@ const HeldJob* HeldOf(const Job& job, const Member& member) {
   return nullptr;
 }
 
+// The record names what every rank and pserver of the attempt does, and nothing beyond them.
+absl::Status CheckMembers(const RunRecord& record, size_t pservers) {
+  const JobSpec& spec = record.spec();
+  const auto& followers = spec.follower();
+  if (record.ranks_size() != static_cast<int>(spec.worker_num()) ||
+      pservers != static_cast<size_t>(spec.route().pservers_size()) ||
+      (!followers.empty() && followers.size() != spec.route().pservers_size())) {
+    return absl::DataLossError("the record of the run is not complete");
+  }
+  for (const uint32_t follower : followers) {
+    if (follower >= pservers) return absl::DataLossError("a follower is out of range");
+  }
+  return absl::OkStatus();
+}
+
 // Repeats what the record says.
 absl::Status Replay(const TaskRecord& task, absl::Time now, JobRun* run) {
   if (task.has_asked()) return run->NextTask(task.asked()).status();
@@ -77,10 +92,7 @@ absl::Status JobAdoption::Begin(Job* job, const Recovery& counts, const StoredRu
                                 absl::StatusOr<std::unique_ptr<const ResumePoint>>* newest,
                                 absl::Time now) {
   const RunRecord& record = run.record;
-  if (record.ranks_size() != static_cast<int>(record.spec().worker_num()) ||
-      job->pservers.ranks.size() != static_cast<size_t>(record.spec().route().pservers_size())) {
-    return absl::DataLossError("the record of the run is not complete");
-  }
+  SLUICE_RETURN_IF_ERROR(CheckMembers(record, job->pservers.ranks.size()));
   JobRun::Options options;
   options.config = &job->config;
   options.worker_num = record.spec().worker_num();
