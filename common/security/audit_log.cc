@@ -11,6 +11,7 @@
 namespace sluice {
 namespace {
 
+constexpr char kNone[] = "none", kUnverified[] = "unverified";  // roles of callers
 constexpr size_t kMaxTextBytes = 400;  // of one value, before it is escaped
 constexpr AuditedAction kActions[] = {AuditedAction::kSubmit,      AuditedAction::kCheckpoint,
                                       AuditedAction::kCancel,      AuditedAction::kScale,
@@ -19,6 +20,16 @@ constexpr AuditedAction kActions[] = {AuditedAction::kSubmit,      AuditedAction
 
 std::string FileNumber(const std::string& path, int number) {
   return number == 0 ? path : absl::StrCat(path, ".", number);
+}
+
+// Whether the caller has named no method yet.
+bool IsBeforeCalls(absl::string_view method) {
+  return method == kHandshakeMethod || method == kConnectMethod || method == kRequestMethod;
+}
+
+// See the header. The method alone decides nothing for a caller with TLS: a stranger may name any.
+bool IsStranger(const AuditedCaller& caller, absl::string_view method) {
+  return caller.role == kNone || (caller.role == kUnverified && IsBeforeCalls(method));
 }
 
 // `key` is a name of our own.
@@ -62,9 +73,9 @@ AuditedCaller CallerOf(const absl::StatusOr<PeerIdentity>& peer, absl::string_vi
   AuditedCaller caller;
   caller.address = std::string(address);
   if (!peer.ok()) {
-    caller.role = "none";
+    caller.role = kNone;
   } else if (!peer->verified) {
-    caller.role = "unverified";
+    caller.role = kUnverified;
   } else {
     caller.role = PeerRoleName(peer->role);
     caller.name = peer->name;
@@ -95,7 +106,7 @@ void AuditLog::Refused(const AuditedCaller& caller, absl::string_view method, Re
   std::string lines;
   {
     MutexLock lock(&mutex_);
-    if (!Take(Count(method, &reason))) return;
+    if (!Take(Count(caller, method, &reason))) return;
     lines = TakeLeftOut();
   }
   lines += Begin("refusal");
@@ -111,19 +122,18 @@ void AuditLog::Refused(const AuditedCaller& caller, absl::string_view method,
   if (cause.has_value()) Refused(caller, method, *cause, refusal.message());
 }
 
-void AuditLog::LeftOut(absl::string_view method, RefusalReason reason) {
+void AuditLog::LeftOut(const AuditedCaller& caller, absl::string_view method,
+                       RefusalReason reason) {
   MutexLock lock(&mutex_);
-  ++Count(method, &reason)->left_out;
+  ++Count(caller, method, &reason)->left_out;
 }
 
-AuditLog::Allowance* AuditLog::Count(absl::string_view method, RefusalReason* reason) {
-  const bool before_calls =
-      method == kHandshakeMethod || method == kConnectMethod || method == kRequestMethod;
-  const bool known = before_calls || HasAccessRule(method);
+AuditLog::Allowance* AuditLog::Count(const AuditedCaller& caller, absl::string_view method,
+                                     RefusalReason* reason) {
+  const bool known = IsBeforeCalls(method) || HasAccessRule(method);
   if (!known && *reason == RefusalReason::kRole) *reason = RefusalReason::kNoRule;
   ++counts_.refusals[{known ? std::string(method) : "other", RefusalReasonName(*reason)}];
-  const bool stranger = before_calls || *reason == RefusalReason::kCertificate;
-  return stranger ? &strangers_ : &refusals_;
+  return IsStranger(caller, method) ? &strangers_ : &refusals_;
 }
 
 void AuditLog::Acted(const AuditedCaller& caller, AuditedAction action, absl::string_view target,
@@ -170,13 +180,13 @@ bool AuditLog::Take(Allowance* allowance) {
 }
 
 std::string AuditLog::TakeLeftOut() {
-  const uint64_t refusals =
-      std::exchange(refusals_.left_out, 0) + std::exchange(strangers_.left_out, 0);
+  const uint64_t refusals = std::exchange(refusals_.left_out, 0);
+  const uint64_t strangers = std::exchange(strangers_.left_out, 0);
   const uint64_t actions =
       std::exchange(actions_.left_out, 0) + std::exchange(takeovers_.left_out, 0);
-  if (refusals == 0 && actions == 0) return "";
-  return absl::StrCat(Begin("left_out"), ", \"refusals\": ", refusals, ", \"actions\": ", actions,
-                      "}\n");
+  if (refusals == 0 && strangers == 0 && actions == 0) return "";
+  return absl::StrCat(Begin("left_out"), ", \"refusals\": ", refusals,
+                      ", \"strangers\": ", strangers, ", \"actions\": ", actions, "}\n");
 }
 
 std::string AuditLog::Begin(const char* event) const {

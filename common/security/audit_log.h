@@ -2,11 +2,15 @@
 //
 // Floods are bounded. After a burst, one line a second is written of each of these kinds: refusals
 // of members, orders of operators, and takeovers, which members cause; and one a minute of refusals
-// of strangers, who have shown no certificate of the cluster. The next line of any kind is preceded
-// by one that says how many were left out. The kinds do not share their allowance, so a flood of
-// strangers hides no refusal of a member, and neither hides an order. The file is renamed to
-// <path>.1, <path>.1 to <path>.2 and so on before it would exceed `max_file_bytes`: a flood of
-// strangers takes months to push the older lines out of the last one.
+// of strangers. The next line of any kind is preceded by one that says how many were left out. The
+// kinds do not share their allowance, so a flood of strangers hides no refusal of a member, and
+// neither hides an order. The file is renamed to <path>.1, <path>.1 to <path>.2 and so on before it
+// would exceed `max_file_bytes`: a flood of strangers takes months to push the older lines out of
+// the last one.
+//
+// A stranger is a caller with the role "none", whatever it asked for. Without TLS nobody proves who
+// calls: an "unverified" caller counts as a member once it has named a method, so that connections
+// which say nothing hide no refused call.
 //
 // A line is handed to the system before the call returns, so it survives the death of the process.
 // A line that cannot be written is counted and lost; the request that it is about goes on.
@@ -15,10 +19,12 @@
 //   {"time", "daemon", "event": "refusal", "method", "reason", "role", "name", "address", "detail"}
 //   {"time", "daemon", "event": "action", "action", "target", "outcome", "role", "name", "address",
 //    "detail"}
-//   {"time", "daemon", "event": "left_out", "refusals": N, "actions": N}
+//   {"time", "daemon", "event": "left_out", "refusals": N, "strangers": N, "actions": N}
 // `time` is UTC in RFC 3339 form. `role` is that of the caller's certificate, "none" when it has
-// shown no certificate that names one, or "unverified" without TLS. `outcome` is the name of a
-// status code. Text from peers is cut to a bounded length and escaped.
+// shown no certificate that names one or is another user of this host, or "unverified" for others
+// without TLS. `outcome` is the name of a status code. In `left_out`, `refusals` counts those
+// of members, and `strangers` those of strangers. Text from peers is cut to a bounded length and
+// escaped.
 //
 // Thread safety: safe from any thread. Lines of two threads may be in either order.
 #pragma once
@@ -99,7 +105,7 @@ class AuditLog {
   // (CauseOf).
   void Refused(const AuditedCaller& caller, absl::string_view method, const absl::Status& refusal);
   // Counts a refusal that gets no line, as if too many had one. Waits for no disk.
-  void LeftOut(absl::string_view method, RefusalReason reason);
+  void LeftOut(const AuditedCaller& caller, absl::string_view method, RefusalReason reason);
   // `target`: the job, the pserver, or "" for the cluster. `detail` says what was asked for; the
   // line of an action that has failed says why instead.
   void Acted(const AuditedCaller& caller, AuditedAction action, absl::string_view target,
@@ -128,7 +134,7 @@ class AuditLog {
 
   explicit AuditLog(Options options);
   // The allowance of a refusal, which is counted.
-  Allowance* Count(absl::string_view method, RefusalReason* reason)
+  Allowance* Count(const AuditedCaller& caller, absl::string_view method, RefusalReason* reason)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool Take(Allowance* allowance) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The line about what was left out so far, or "".

@@ -21,7 +21,8 @@ class AuditQueue {
   ~AuditQueue() = default;
 
   // See AuditLog::Refused.
-  void Refused(AuditedCaller caller, std::string method, RefusalReason reason, std::string detail);
+  void Refused(const AuditedCaller& caller, const std::string& method, RefusalReason reason,
+               std::string detail);
 
  private:
   AuditLog* const log_;

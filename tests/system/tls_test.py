@@ -31,14 +31,14 @@ def client_of(folder, role=None, trusted=None):
     return context
 
 
-def page(address, path, context):
+def page(address, path, context, method="GET"):
     """The status and the text of a page; without a context, over plain HTTP."""
     host, port = address.split(":")
     timeout = PATIENCE
     connection = (http.client.HTTPSConnection(host, int(port), timeout=timeout, context=context) if context else
                   http.client.HTTPConnection(host, int(port), timeout=timeout))
     try:
-        connection.request("GET", path)
+        connection.request(method, path)
         reply = connection.getresponse()
         return reply.status, reply.read().decode()
     finally:
@@ -166,6 +166,55 @@ class TlsTest(SluiceTest):
             kill_unless_over(stranger.pid)
             stranger.wait()
         self.assertIn("is down", self.sluice("down", log_dir))
+
+    def test_errors_between_tls_and_none_or_another_authority_say_what_to_do(self):
+        addresses = {}
+        for name, flags in (("encrypted", ["--tls"]), ("plain", [])):
+            log_dir = self.up(*flags, "--server_num=1", "--worker_num=1", name=name)
+            addresses[name] = next(e.address for e in self.endpoints_of(log_dir) if e.role == "scheduler")
+        others = self.tmp / "others"
+        self.assertEqual(self.run_program("sluice", "certs", str(others)).returncode, 0)
+        fixes = {"no flags": "give --tls_cert", "another CA": "CA in --tls_ca", "no TLS there": "no TLS"}
+        for case, address, role_of_certificate in (("no flags", addresses["encrypted"], False),
+                                                   ("another CA", addresses["encrypted"], True),
+                                                   ("no TLS there", addresses["plain"], True)):
+            def flags(role):
+                return ["--scheduler=%s" % address, "--log_dir=%s" % self.tmp,
+                        *(tls_flags(others, role) if role_of_certificate else [])]
+            log = self.tmp / "workerlog.0"
+            log.unlink(missing_ok=True)
+            worker = self.start("sluice-worker", "--rank=0", *flags("worker"), log="stranger.out")
+            with self.subTest(case):
+                for command in (["status"], ["submit", "--job=%s" % ADULT]):
+                    done = self.run_program("sluice", *command, *flags("operator"))
+                    self.assertEqual(done.returncode, 3, done.stdout)
+                    last = done.stdout.splitlines()[-1]
+                    self.assertEqual([fix for fix in fixes.values() if fix in last], [fixes[case]], last)
+                    self.assertNotIn("is --scheduler right", last)
+                wait_until(lambda: log.exists() and re.search(r"waiting for .*%s" % fixes[case], log.read_text()),
+                           lambda: "the worker's log says why it waits: " + log.read_text())
+            kill_unless_over(worker.pid)
+            worker.wait()
+
+    def test_a_flood_of_strangers_hides_no_refusal_of_a_member(self):
+        log_dir = self.up("--tls", "--server_num=1", "--worker_num=1")
+        own = log_dir / "cluster_tls"
+        admin = self.admin_addresses(log_dir)["scheduler 0"]
+        scheduler, = (e.address for e in self.endpoints_of(log_dir) if e.role == "scheduler")
+        flood, calls, method = 260, 5, "/sluice.Scheduler/CancelJob"
+        for _ in range(flood):  # more than a burst, refused before the admin port asks for a certificate
+            self.assertEqual(page(admin, "/metrics", client_of(own), "POST")[0], 405)
+        counted = 'sluice_scheduler_refusals_total{method="/metrics",reason="invalid"} %d\n' % flood
+        wait_until(lambda: counted in page(admin, "/metrics", client_of(own, "operator"))[1], "all are counted")
+        for _ in range(calls):
+            call(scheduler, method, client_of(own, "worker"))
+        wait_until(lambda: len(audit_lines(log_dir, "scheduleraudit.0", method=method, role="worker")) == calls,
+                   "a line for each call")
+        strangers = len(audit_lines(log_dir, "scheduleraudit.0", method="/metrics", role="none"))
+        self.assertLess(strangers, flood - 50)
+        left_out = audit_lines(log_dir, "scheduleraudit.0", event="left_out")
+        self.assertEqual(sum(line["strangers"] for line in left_out), flood - strangers)
+        self.assertEqual(sum(line["refusals"] for line in left_out), 0)
 
     def test_admin_ports_serve_operators_and_only_health_to_others(self):
         log_dir = self.up("--tls", "--server_num=1", "--worker_num=1")

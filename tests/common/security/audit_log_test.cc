@@ -222,17 +222,53 @@ TEST_F(AuditLogTest, AFloodOfStrangersHidesNoRefusalOfAMemberAndFillsNoFileSoon)
     log->Refused(stranger, kHandshakeMethod, RefusalReason::kHandshake, "no certificate");
     log->Refused(stranger, kConnectMethod, RefusalReason::kRoom, "");
     log->Refused(stranger, kSubmit, RefusalReason::kCertificate, "");
+    // An admin port refuses a POST before it asks for a certificate.
+    log->Refused(stranger, "/metrics", RefusalReason::kInvalid, "");
+    log->LeftOut(stranger, "/metrics", RefusalReason::kInvalid);
     clock_.Advance(absl::Seconds(1));
   }
   // A line each minute, each with one about those that were left out before.
   EXPECT_LT(Lines().size(), 3 + 2 * 61);
   Refuse(log.get());
-  const auto lines = Lines();
+  auto lines = Lines();
   EXPECT_EQ(Value(lines.back(), "reason"), "role");
+  EXPECT_EQ(Value(lines[lines.size() - 2], "event"), "left_out");
+  EXPECT_NE(Value(lines[lines.size() - 2], "strangers"), "0");
+  EXPECT_EQ(Value(lines[lines.size() - 2], "refusals"), "0") << "no member's line is missing";
   const size_t before = lines.size();
-  log->LeftOut(kSubmit, RefusalReason::kRole);
+  log->LeftOut(CallerOf(Worker("3"), "a:1"), kSubmit, RefusalReason::kRole);
   EXPECT_EQ(Lines().size(), before);
+  log->Flush();
+  lines = Lines();
+  EXPECT_EQ(Value(lines.back(), "refusals"), "1");
+  EXPECT_EQ(Value(lines.back(), "strangers"), "0");
   EXPECT_EQ((log->counts().refusals[{kSubmit, "role"}]), 2u);
+  EXPECT_EQ((log->counts().refusals[{"/metrics", "invalid"}]), 7200u);
+}
+
+TEST_F(AuditLogTest, AMemberIsNoStrangerBeforeItNamesAMethod) {
+  options_.burst = 3;
+  const auto log = Open();
+  for (int i = 0; i < 10; ++i)
+    log->Refused(CallerOf(absl::PermissionDeniedError(""), "a:1"), kRequestMethod,
+                 RefusalReason::kInvalid, "");
+  log->Refused(CallerOf(Worker("3"), "b:1"), kRequestMethod, RefusalReason::kInvalid, "");
+  EXPECT_EQ(Value(Lines().back(), "name"), "3");
+}
+
+TEST_F(AuditLogTest, WithoutTlsConnectionsHideNoRefusedCall) {
+  options_.burst = 3;
+  const auto log = Open();
+  const AuditedCaller unverified = CallerOf(PeerIdentity(), "a:1");
+  for (int i = 0; i < 10; ++i) {
+    log->Refused(unverified, kConnectMethod, RefusalReason::kRoom, "");
+    log->Refused(unverified, kRequestMethod, RefusalReason::kInvalid, "");
+  }
+  log->Refused(unverified, kSubmit, RefusalReason::kPath, "");
+  const auto lines = Lines();
+  ASSERT_EQ(lines.size(), 5);
+  EXPECT_EQ(Value(lines[3], "strangers"), "17");
+  EXPECT_EQ(Value(lines[4], "reason"), "path");
 }
 
 TEST_F(AuditLogTest, AFloodOfTakeoversHidesNoOrder) {

@@ -31,7 +31,7 @@ TEST(AuditQueueTest, RefusalsThatComeTooFastAreCounted) {
   }
   EXPECT_EQ(audit.Refusals(kConnectMethod, "room"), kSent);
   audit.log()->Flush();
-  EXPECT_THAT(audit.Text(), HasSubstr("\"event\": \"left_out\", \"refusals\": "));
+  EXPECT_THAT(audit.Text(), HasSubstr("\"event\": \"left_out\", \"refusals\": 0, \"strangers\": "));
 }
 
 TEST(AuditQueueTest, WithoutALogNothingIsRecorded) {
