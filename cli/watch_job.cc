@@ -12,6 +12,7 @@
 #include "cli/command_line.h"
 #include "cli/format.h"
 #include "common/base/printable.h"
+#include "common/daemon/tls_advice.h"
 #include "common/transport/retry.h"
 
 namespace sluice::cli {
@@ -152,7 +153,8 @@ int ReportEnd(const absl::StatusOr<JobStatus>& status) {
 
 int ReportError(const absl::Status& status) {
   const bool unreachable = GotNoAnswer(status);
-  const bool says_what_to_do = absl::StrContains(status.message(), "--scheduler");
+  const bool says_what_to_do =
+      absl::StrContains(status.message(), "--scheduler") || HasTlsAdvice(status.message());
   // The message may come from a scheduler. Our own have several lines.
   std::vector<std::string> lines;
   for (const absl::string_view line : absl::StrSplit(status.message(), '\n'))

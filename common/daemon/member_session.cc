@@ -11,6 +11,7 @@
 #include "common/base/status_macros.h"
 #include "common/daemon/control_plane.h"
 #include "common/daemon/place_claim.h"
+#include "common/daemon/scheduler_wait.h"
 #include "common/transport/retry.h"
 
 namespace sluice {
@@ -278,6 +279,7 @@ absl::Status WaitForScheduler(SchedulerClient* scheduler, Clock* clock, absl::Du
                               const std::function<void(const std::string&)>& log) {
   const absl::Time begin = clock->Now();
   absl::Time next_log = begin + kNamePeersEvery;
+  WaitingLines lines(scheduler, wait);
   for (;;) {
     if (stopping()) return absl::CancelledError("stopped before the scheduler answered");
     const absl::Duration left = begin + wait - clock->Now();
@@ -286,10 +288,7 @@ absl::Status WaitForScheduler(SchedulerClient* scheduler, Clock* clock, absl::Du
     if (left <= kStopEvery) break;
     if (clock->Now() < next_log) continue;
     next_log += kNamePeersEvery;
-    const std::string refused = scheduler->WhyRefused();
-    log(absl::StrCat("waiting for the scheduler at ", scheduler->address(), " (",
-                     absl::ToInt64Seconds(clock->Now() - begin), " of ", absl::ToInt64Seconds(wait),
-                     " s)", refused.empty() ? "" : ": ", refused));
+    log(lines.Next(clock->Now() - begin));
   }
   return SchedulerDidNotAnswer(scheduler, wait);
 }

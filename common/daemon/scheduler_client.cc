@@ -11,6 +11,8 @@
 #include "common/base/mutex.h"
 #include "common/daemon/control_plane.h"
 #include "common/daemon/scheduler_choice.h"
+#include "common/daemon/scheduler_wait.h"
+#include "common/daemon/tls_advice.h"
 #include "common/security/grpc_credentials.h"
 #include "common/security/server_guard.h"
 #include "common/transport/grpc_convert.h"
@@ -26,6 +28,8 @@ constexpr absl::Duration kResumeTimeout = absl::Hours(1);
 // A process that is about to end waits only briefly for the answer to its last call.
 constexpr absl::Duration kFarewellTimeout = absl::Seconds(2);
 constexpr absl::Duration kConnectWait = absl::Milliseconds(300);
+// How long a process that says why it waits may wait for the attempt to connect to fail.
+constexpr absl::Duration kExplainWait = absl::Milliseconds(500);
 constexpr absl::Duration kNamePeersEvery = absl::Seconds(3);
 // How long an answer may be late before a client of several schedulers looks for another one.
 constexpr absl::Duration kOverdue = absl::Seconds(1);
@@ -82,8 +86,14 @@ class Peer {
 
   const std::string& address() const { return address_; }
   std::shared_ptr<Connection> Get() { return connection_.Get(); }
-  // `failed`, or why another user of this host who serves there is not called.
-  absl::Status Explain(const absl::Status& failed) const { return guard_.Explain(failed); }
+  // `failed`, with the fix where TLS is the cause; or why another user of this host who serves
+  // there is not called.
+  absl::Status Explain(const absl::Status& failed) const {
+    const absl::Status explained = guard_.Explain(failed);
+    const std::string advice = TlsAdvice(explained.message(), tls_);
+    if (advice.empty()) return explained;
+    return absl::Status(explained.code(), absl::StrCat(explained.message(), "; ", advice));
+  }
 
   // A call over `connection` got no answer.
   void Failed(const std::shared_ptr<Connection>& connection) {
@@ -133,24 +143,32 @@ class GrpcSchedulerClient : public SchedulerClient {
   absl::Status WaitReady(absl::Duration wait,
                          const std::function<void(const std::string&)>& log) override {
     const absl::Time begin = clock_->Now(), end = begin + wait;
+    WaitingLines lines(this, wait);
     for (absl::Time next = begin + kNamePeersEvery;; next += kNamePeersEvery) {
       if (AwaitConnection(std::min(next, end) - clock_->Now())) return absl::OkStatus();
       if (clock_->Now() >= end) break;
-      if (log) {
-        const std::string refused = WhyRefused();
-        log(absl::StrCat("waiting for the scheduler at ", addresses_, " (",
-                         absl::ToInt64Seconds(clock_->Now() - begin), " of ",
-                         absl::ToInt64Seconds(wait), " s)", refused.empty() ? "" : ": ", refused));
-      }
+      if (log) log(lines.Next(clock_->Now() - begin));
     }
     return SchedulerDidNotAnswer(this, wait);
   }
 
   std::string WhyNotReady() override {
+    const std::shared_ptr<Connection> connection = peers_[0]->Get();
+    const auto deadline = GrpcDeadline(kExplainWait);
+    // gRPC tells the reason only to a call. The call must not come through to a scheduler that
+    // begins to serve now: the caller may be a member, which would be refused and recorded there.
+    for (;;) {
+      const grpc_connectivity_state state = connection->channel->GetState(/*try_to_connect=*/true);
+      if (state == GRPC_CHANNEL_TRANSIENT_FAILURE) break;
+      if (state == GRPC_CHANNEL_READY || !connection->channel->WaitForStateChange(state, deadline))
+        return "";
+    }
     grpc::ClientContext context;
-    context.set_deadline(GrpcDeadline(absl::Seconds(1)));
+    context.set_deadline(deadline);
     ClusterStatus reply;
-    return peers_[0]->Get()->stub->GetStatus(&context, GetStatusRequest(), &reply).error_message();
+    const absl::Status failed =
+        FromGrpcStatus(connection->stub->GetStatus(&context, GetStatusRequest(), &reply));
+    return std::string(peers_[0]->Explain(failed).message());
   }
 
   std::string WhyRefused() override {

@@ -52,9 +52,8 @@ class SchedulerClient {
   virtual absl::Status WaitReady(absl::Duration wait,
                                  const std::function<void(const std::string&)>& log) = 0;
 
-  // Tries once more and returns what gRPC says is in the way, such as a certificate that is
-  // refused;
-  // "" when it says nothing.
+  // Returns what gRPC says is in the way of a connection, with the fix where TLS is the cause
+  // (TlsAdvice). "" when it says nothing.
   virtual std::string WhyNotReady() { return ""; }
   // Why the process that serves at one of the addresses is not called: another user of this host
   // runs it (ServerGuard). "" when that is not so.
@@ -93,22 +92,5 @@ class SchedulerClient {
   virtual absl::StatusOr<ClusterStatus> GetStatus() = 0;
   virtual absl::Status Shutdown() = 0;
 };
-
-// The error of a caller that has waited for so long until the scheduler is ready.
-inline absl::Status SchedulerDidNotAnswer(SchedulerClient* scheduler, absl::Duration waited) {
-  if (const std::string refused = scheduler->WhyRefused(); !refused.empty()) {
-    return absl::UnavailableError(absl::StrCat("scheduler at ", scheduler->address(),
-                                               " did not answer within ",
-                                               absl::FormatDuration(waited), ": ", refused));
-  }
-  const std::string why = scheduler->WhyNotReady();
-  return absl::UnavailableError(absl::StrCat(
-      "scheduler at ", scheduler->address(), " did not answer within ",
-      absl::FormatDuration(waited), why.empty() ? "" : absl::StrCat(" (", why, ")"),
-      "; start sluice-scheduler there, or correct the address (--scheduler, SLUICE_SCHEDULER, or "
-      "`scheduler` in the cluster file); if it runs, it may serve another user of this host only, "
-      "one side may lack TLS, or may refuse the other's certificate (--tls_cert, --tls_key, "
-      "--tls_ca)"));
-}
 
 }  // namespace sluice

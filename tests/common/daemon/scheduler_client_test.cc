@@ -173,6 +173,40 @@ TEST(SchedulerClientTest, ComesThroughAfterAHandshakeThatWasCut) {
   }
 }
 
+TEST(SchedulerClientTest, ErrorsBetweenTlsAndNoneOrAnotherAuthoritySayWhatToDo) {
+  const TestCertificates own("scheduler_client"), others("another_authority");
+  const auto serving = GrpcCredentials::Create(own.Of(PeerRole::kScheduler));
+  const auto foreign = GrpcCredentials::Create(others.Of(PeerRole::kOperator));
+  ASSERT_TRUE(serving.ok() && foreign.ok());
+  FakeScheduler encrypted("encrypted", "127.0.0.1:0", *serving), plain("plain");
+  const struct {
+    std::string address;
+    GrpcCredentials credentials;
+    const char* fix;
+  } cases[] = {{encrypted.address(), GrpcCredentials(), "give --tls_cert"},
+               {encrypted.address(), *foreign, "CA in --tls_ca"},
+               {plain.address(), *foreign, "no TLS"}};
+  for (const auto& c : cases) {
+    const auto client = SchedulerClient::Create(c.address, Clock::Real(), c.credentials);
+    const absl::Status called = client->GetStatus().status();
+    EXPECT_TRUE(absl::IsUnavailable(called)) << called;
+    EXPECT_THAT(std::string(called.message()), HasSubstr(c.fix));
+    std::string line;
+    const absl::Status waited =
+        client->WaitReady(absl::Seconds(4), [&](const std::string& text) { line = text; });
+    EXPECT_THAT(line, HasSubstr(c.fix));
+    EXPECT_THAT(std::string(waited.message()), HasSubstr(c.fix));
+  }
+}
+
+// A member that calls GetStatus would be refused and recorded.
+TEST(SchedulerClientTest, ASchedulerThatBeginsToServeIsNotAskedWhyItDoesNot) {
+  FakeScheduler scheduler("scheduler");
+  const auto client = SchedulerClient::Create(scheduler.address(), Clock::Real());
+  scheduler.SetSilent(true);  // a call would meet its deadline
+  EXPECT_EQ(client->WhyNotReady(), "");
+}
+
 TEST(SchedulerClientTest, NamesAllAddressesWhenNobodyLeads) {
   const std::string a = ClosedPort(), b = ClosedPort();
   const auto client = SchedulerClient::Create(absl::StrCat(a, ",", b), Clock::Real());
