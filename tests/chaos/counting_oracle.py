@@ -39,7 +39,7 @@ class Case:
     victims: tuple = ROLES
     k_steps: int = 0  # of Geo; 0: the seed decides
     replicas: bool = False
-    tls: bool = False  # mutual TLS, whose certificates are replaced while the job trains
+    tls: bool = False  # mutual TLS; its certificates are replaced while the job trains, unless a launcher made them
     transport: str = "grpc"  # between workers and pservers
 
 

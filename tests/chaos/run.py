@@ -75,7 +75,7 @@ def main(words):
     parser.add_argument("--only", choices=("counting", "replicas", "bits"))
     parser.add_argument("--modes", type=lambda text: text.split(","), default=list(MODES))
     parser.add_argument("--broken", type=lambda text: text.split(","), default=list(BROKEN), help=",".join(BROKEN))
-    parser.add_argument("--tls", action="store_true", help="with mutual TLS, whose certificates are replaced meanwhile")
+    parser.add_argument("--tls", action="store_true", help="with mutual TLS; certificates are replaced meanwhile unless a launcher makes them")
     parser.add_argument("--transport", choices=("auto", "grpc", "shm"), default="grpc", help="between workers and pservers")
     arguments = parser.parse_args(words)
     for given, known in ((arguments.modes, MODES), (arguments.broken, BROKEN)):
