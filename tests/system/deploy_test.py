@@ -18,7 +18,7 @@ SYSUSERS = shutil.which("systemd-sysusers")
 TMPFILES = SYSUSERS and shutil.which("systemd-tmpfiles")
 # The largest exposure by `systemd-analyze security`, from 0 to 10. 8.6 is a unit that only drops its privileges. What
 # remains is the network, and for workers the code that oneDNN makes.
-EXPOSURE = {"sluice-pserver@.service": 1.5, "sluice-scheduler.service": 1.5, "sluice-worker@.service": 1.7}
+EXPOSURE = {"sluice-pserver@.service": 1.5, "sluice-scheduler.service": 1.5, "sluice-worker@.service": 1.6}
 NO_SANDBOX = ("there is no systemd-analyze" if ANALYZE is None else
               "there is no libseccomp" if ctypes.util.find_library("seccomp") is None else
               "sanitizers need more system calls" if TIME_SCALE > 1 else None)
