@@ -2,9 +2,11 @@
 
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "common/base/mutex.h"
 #include "common/security/close_hook.h"
 
@@ -58,15 +60,17 @@ bool ConnectionGate::Admits(int connection, const sockaddr_storage& peer) {
     if (decision.given_up.has_value()) shutdown(*decision.given_up, SHUT_RDWR);
   }
   if (decision.given_up.has_value()) {
-    Record(decision.peer_given_up,
-           absl::StrCat(decision.had_called ? "the owner of its certificate has more than any other"
-                                            : "it has made no call that was allowed",
+    Record(decision.peer_given_up, decision.certificate.value_or(""),
+           absl::StrCat(decision.certificate.has_value()
+                            ? "the owner of its certificate has more than any other"
+                            : "it has made no call that was allowed",
                         ", and it was ended to make room for another one"));
   }
   if (decision.outcome != Outcome::kAdmitted) {
-    Record(*end, decision.outcome == Outcome::kHostIsFull
-                     ? absl::StrCat("its host has ", bounds_.max_per_host, " connections already")
-                     : absl::StrCat("there are ", bounds_.max_open, " connections already"));
+    Record(*end, /*certificate=*/"",
+           decision.outcome == Outcome::kHostIsFull
+               ? absl::StrCat("its host has ", bounds_.max_per_host, " connections already")
+               : absl::StrCat("there are ", bounds_.max_open, " connections already"));
     return false;
   }
   const bool watched =
@@ -75,12 +79,19 @@ bool ConnectionGate::Admits(int connection, const sockaddr_storage& peer) {
   return watched;
 }
 
-void ConnectionGate::Record(const TcpEnd& peer, const std::string& what) {
+void ConnectionGate::Record(const TcpEnd& peer, const std::string& certificate,
+                            const std::string& what) {
   const absl::Status refusal = absl::ResourceExhaustedError(
       absl::StrCat("the connection was closed: ", what,
                    "; find out who opens so many, or raise worker_num or limits.max_streams, from "
                    "which the bounds are derived"));
-  records_.Refused(CallerOf(refusal, peer.ToText()), kConnectMethod, RefusalReason::kRoom,
+  AuditedCaller caller = CallerOf(refusal, peer.ToText());
+  if (!certificate.empty()) {
+    const std::pair<std::string, std::string> role_and_name =
+        absl::StrSplit(certificate, absl::MaxSplits(' ', 1));
+    std::tie(caller.role, caller.name) = role_and_name;
+  }
+  records_.Refused(std::move(caller), kConnectMethod, RefusalReason::kRoom,
                    std::string(refusal.message()));
 }
 

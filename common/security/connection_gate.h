@@ -6,7 +6,8 @@
 // closes it. It learns of each close from close_hook.h.
 //
 // Refused connections are closed before gRPC knows of them. They and those that were ended are
-// recorded with the reason `room`, and so are among the metrics.
+// recorded with the reason `room`, and so are among the metrics. The record of one that had called
+// names its certificate.
 //
 // Thread safety: one thread; Called and the counts are safe from any thread.
 #pragma once
@@ -34,7 +35,8 @@ class ConnectionGate {
   // Calls `start` on this thread. The connections of the listeners that it opens are bounded.
   void Guard(const std::function<void()>& start);
   // A call of the peer at this address (host:port) was allowed, so its connection is kept, unless
-  // the owner of the certificate has too many (connection_places.h).
+  // the owner of the certificate has too many (connection_places.h). `certificate`: its role, a
+  // space, and its name; "" without TLS.
   void Called(const std::string& address, const std::string& certificate);
 
   size_t open() const;  // without those that were ended and not closed yet
@@ -44,7 +46,8 @@ class ConnectionGate {
   struct State;
 
   bool Admits(int connection, const sockaddr_storage& peer);
-  void Record(const TcpEnd& peer, const std::string& what);
+  // `certificate`: as Called says; "" for strangers.
+  void Record(const TcpEnd& peer, const std::string& certificate, const std::string& what);
 
   const ConnectionBounds bounds_;
   const std::shared_ptr<State> state_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/security/peer_host.h"
 #include "proto/config.pb.h"
 
 namespace sluice {
@@ -25,7 +26,7 @@ ConnectionBounds ConnectionBounds::For(size_t workers, size_t pservers,
 
 ConnectionPlaces::Decision ConnectionPlaces::Open(int id, const TcpEnd& peer) {
   Decision decision;
-  const std::string name = HostOf(peer);
+  const std::string name = HostOfIp(peer.address);
   Host* const host = &hosts_[name];
   if (host->open >= bounds_.max_per_host) {
     const auto id = Dispensable(host, host->called, bounds_.max_per_host);
@@ -70,7 +71,7 @@ void ConnectionPlaces::Closed(int id) {
     Forget(connection);
     --host->open;
   }
-  if (host->open + host->given_up == 0) hosts_.erase(HostOf(connection.peer));
+  if (host->open + host->given_up == 0) hosts_.erase(HostOfIp(connection.peer.address));
   const auto of_peer = by_peer_.find(connection.peer.ToText());
   // A newer connection of the same port may have been there, and may have closed first.
   if (of_peer != by_peer_.end() && of_peer->second == id) by_peer_.erase(of_peer);
@@ -81,12 +82,6 @@ size_t ConnectionPlaces::silent() const {
   size_t silent = 0;
   for (const auto& [name, host] : hosts_) silent += host.silent.size();
   return silent;
-}
-
-std::string ConnectionPlaces::HostOf(const TcpEnd& peer) {
-  constexpr size_t kNetworkBytes = 8;  // a host has all addresses of its IPv6 network
-  if (peer.address.size() == 4 || peer.is_loopback()) return peer.address;
-  return peer.address.substr(0, kNetworkBytes);
 }
 
 ConnectionPlaces::Host* ConnectionPlaces::BusiestHost() {
@@ -126,7 +121,7 @@ bool ConnectionPlaces::GiveUp(int id, Decision* decision) {
   ++given_up_;
   decision->given_up = id;
   decision->peer_given_up = connection.peer;
-  decision->had_called = connection.certificate.has_value();
+  decision->certificate = connection.certificate;
   return true;
 }
 

@@ -36,7 +36,7 @@ class LimitsConfig;
 
 struct ConnectionBounds {
   size_t max_open = 2048;
-  // Hosts are told apart by their IPv4 address, or by the first 64 bits of their IPv6 address.
+  // Hosts are told apart as in peer_host.h.
   size_t max_per_host = 1024;
 
   // For a daemon of a cluster with so many workers (0: as many as a pserver has streams for) and
@@ -54,7 +54,7 @@ class ConnectionPlaces {
     Outcome outcome = Outcome::kAdmitted;
     std::optional<int> given_up;  // another connection, which the owner ends; not closed yet
     TcpEnd peer_given_up;
-    bool had_called = false;  // the one that was given up
+    std::optional<std::string> certificate;  // of the one that was given up, if it had called
   };
   // Decides about a new connection and keeps it if it is admitted. `id`: of no open connection.
   Decision Open(int id, const TcpEnd& peer);
@@ -86,7 +86,6 @@ class ConnectionPlaces {
     std::optional<std::string> certificate;  // once it has called
   };
 
-  static std::string HostOf(const TcpEnd& peer);
   // Null: no connection is silent.
   Host* BusiestHost();
   // A silent connection of `silent_of`, which may be null, or else one of the certificate that has

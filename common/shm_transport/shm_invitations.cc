@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/random_id.h"
+#include "common/security/peer_host.h"
 
 namespace sluice {
 
@@ -14,8 +15,7 @@ std::string ShmInvitations::Issue(PeerIdentity peer, Time now) {
   const uint64_t words[] = {RandomId(), RandomId()};
   static_assert(sizeof(words) == kTokenBytes, "a token is two words");
   std::string token(reinterpret_cast<const char*>(words), sizeof(words));
-  const std::string peer_on =
-      absl::StrCat(peer.ToString(), "@", peer.address.substr(0, peer.address.rfind(':')));
+  const std::string peer_on = absl::StrCat(peer.ToString(), "@", HostOfAddress(peer.address));
   MutexLock lock(&mutex_);
   for (auto it = open_.begin(); it != open_.end();) {
     const bool old = now - it->second.issued > kLifetime;

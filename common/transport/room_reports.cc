@@ -1,12 +1,17 @@
 #include "common/transport/room_reports.h"
 
 #include "absl/strings/str_cat.h"
+#include "common/security/peer_host.h"
 
 namespace sluice {
 
 std::string PeerOn(const AuditedCaller& caller) {
-  return absl::StrCat(caller.role, " ", caller.name, "@",
-                      caller.address.substr(0, caller.address.rfind(':')));
+  return absl::StrCat(caller.role, " ", caller.name, "@", HostOfAddress(caller.address));
+}
+
+std::string CertificateOf(const AuditedCaller& caller) {
+  if (caller.role == "none" || caller.role == "unverified") return "";
+  return absl::StrCat(caller.role, " ", caller.name);
 }
 
 void RoomReports::NoRoom(const AuditedCaller& caller, const std::string& method,

@@ -13,9 +13,11 @@
 
 namespace sluice {
 
-// Who opens streams and calls, for the limits: "worker 3@10.0.0.7". Many processes may share a
-// certificate.
+// Who opens streams and calls, for the limits: "worker 3@10.0.0.7", a certificate on a host
+// (peer_host.h). Many processes may share a certificate.
 std::string PeerOn(const AuditedCaller& caller);
+// The same on all hosts, "worker 3". "" without a certificate.
+std::string CertificateOf(const AuditedCaller& caller);
 
 class RoomReports {
  public:

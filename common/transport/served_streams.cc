@@ -24,35 +24,47 @@ absl::Status ServedStreams::Admit(ServedStream* stream, const void* owner,
       " of one peer that have sent nothing; send the first message at once, or try again in a "
       "second"));
   std::vector<Held> given_up;
-  bool refused = false;
+  bool admitted;
   {
     MutexLock lock(&mutex_);
-    MakeRoom(&given_up);
     streams_[stream] = {owner, caller, method};
-    for (const void* id : admission_.Open(stream, {PeerOn(caller), caller.address})) {
-      if (id == stream) {
-        refused = true;
-        continue;
-      }
-      const auto it =
-          streams_.find(const_cast<ServedStream*>(static_cast<const ServedStream*>(id)));
-      if (it == streams_.end()) continue;
-      if (std::shared_ptr<ServedStream> held = it->first->Hold())
-        given_up.push_back({std::move(held), it->second});
-    }
-    if (refused) streams_.erase(stream);
+    admitted = TakePlace(stream, caller, &given_up);
+    if (!admitted) streams_.erase(stream);
   }
   for (Held& other : given_up) {
     reports_.NoRoom(other.entry.caller, other.entry.method, full);
-    // Only a stream that has ended already may have a client that does not read the status.
-    other.stream->ending() ? other.stream->Cut(full) : other.stream->Abort(full);
+    other.stream->Cut(full);  // its client may not be reading
   }
-  if (refused) reports_.NoRoom(caller, method, full);
-  return refused ? full : absl::OkStatus();
+  if (!admitted) reports_.NoRoom(caller, method, full);
+  return admitted ? absl::OkStatus() : full;
 }
 
-void ServedStreams::MakeRoom(std::vector<Held>* given_up) {
-  if (admission_.open() < static_cast<size_t>(std::max(0, bounds_.max_streams))) return;
+bool ServedStreams::TakePlace(ServedStream* stream, const AuditedCaller& caller,
+                              std::vector<Held>* given_up) {
+  const StreamAdmission::Opener opener = {PeerOn(caller), caller.address, CertificateOf(caller)};
+  const bool for_want_of_room = admission_.full() && admission_.MayOpenMore(opener);
+  if (TryTakePlace(stream, opener, given_up)) return true;
+  if (!for_want_of_room || !GiveUpEnded(given_up)) return false;
+  return TryTakePlace(stream, opener, given_up);
+}
+
+bool ServedStreams::TryTakePlace(ServedStream* stream, const StreamAdmission::Opener& opener,
+                                 std::vector<Held>* given_up) {
+  bool admitted = true;
+  for (const void* id : admission_.Open(stream, opener)) {
+    if (id == stream) {
+      admitted = false;
+      continue;
+    }
+    const auto it = streams_.find(const_cast<ServedStream*>(static_cast<const ServedStream*>(id)));
+    if (it == streams_.end()) continue;
+    if (std::shared_ptr<ServedStream> held = it->first->Hold())
+      given_up->push_back({std::move(held), it->second});
+  }
+  return admitted;
+}
+
+bool ServedStreams::GiveUpEnded(std::vector<Held>* given_up) {
   for (const auto& [stream, entry] : streams_) {
     // One that was given up before stays in the table until its server has removed it.
     if (!stream->ending() || !admission_.IsOpen(stream)) continue;
@@ -60,8 +72,9 @@ void ServedStreams::MakeRoom(std::vector<Held>* given_up) {
     if (held == nullptr) continue;
     admission_.Closed(stream);
     given_up->push_back({std::move(held), entry});
-    return;
+    return true;
   }
+  return false;
 }
 
 void ServedStreams::Spoke(ServedStream* stream) {

@@ -36,7 +36,7 @@ class ServedStream {
   virtual size_t incoming_bytes() { return 0; }
   // True for one caller, who then reports the cut and calls Cut.
   virtual bool ClaimCut() = 0;
-  // Ends the stream with `status`, even if its client does not read. The client may not see it.
+  // Ends the stream with `status`, even if its client does not read what was sent before.
   virtual void Cut(const absl::Status& status) = 0;
   // Drops what is queued and ends the stream with `status`.
   virtual void Abort(const absl::Status& status) = 0;
@@ -47,8 +47,8 @@ class ServedStream {
 
 struct StreamBounds {
   const char* what = "streams (limits.max_streams)";  // for messages
-  // Beyond these, streams that have sent nothing yet are given up with RESOURCE_EXHAUSTED: see
-  // stream_admission.h. A peer is a certificate's role and name, on one host.
+  // Beyond these, streams are given up with RESOURCE_EXHAUSTED, first those that have sent nothing
+  // yet: see stream_admission.h. A peer is a certificate's role and name, on one host.
   int max_streams = 1024;
   size_t max_silent_streams_per_peer = 32;
   size_t max_streams_per_peer = SIZE_MAX;
@@ -110,8 +110,14 @@ class ServedStreams {
     Entry entry;
   };
 
-  // At the maximum, gives up a stream that has ended, but whose client does not read the rest.
-  void MakeRoom(std::vector<Held>* given_up) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Gives the stream a place, for which others may be given up. False: there is none.
+  bool TakePlace(ServedStream* stream, const AuditedCaller& caller, std::vector<Held>* given_up)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool TryTakePlace(ServedStream* stream, const StreamAdmission::Opener& opener,
+                    std::vector<Held>* given_up) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Gives up a stream that has ended, but whose client does not read the rest. Looks at all
+  // streams. False: there is none.
+  bool GiveUpEnded(std::vector<Held>* given_up) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The stream with the most bytes; null when none has any.
   struct Largest {
     std::shared_ptr<ServedStream> stream;

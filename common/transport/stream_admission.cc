@@ -4,53 +4,81 @@
 #include <utility>
 
 namespace sluice {
+namespace {
+
+// REQUIRES: `groups` is not empty.
+StreamGroups::Id OldestOfTheLargest(const StreamGroups& groups) {
+  return groups.largest()->second.begin()->second;
+}
+
+}  // namespace
 
 std::vector<StreamAdmission::Id> StreamAdmission::Open(Id id, Opener opener) {
-  const std::string peer = opener.peer;
-  open_[id] = {next_, peer};
-  ++of_peer_[peer];
-  silent_.emplace(next_++, Silent{id, std::move(opener)});
+  const StreamGroups::Number number = next_++;
+  Peer& peer = peers_[opener.peer];
+  ++peer.open;
+  peer.silent.Add(opener.connection, number, id);
+  silent_.Add(opener.connection, number, id);
+  open_[id] = {number, std::move(opener)};
   std::vector<Id> given_up;
-  const auto give_up = [&](const std::string* of_peer) {
-    const Id oldest = OldestOfTheBusiest(of_peer);
-    given_up.push_back(oldest);
-    Closed(oldest);
+  const auto give_up = [&](Id stream) {
+    given_up.push_back(stream);
+    Closed(stream);
   };
-  const auto of_peer = std::count_if(silent_.begin(), silent_.end(), [&](const auto& entry) {
-    return entry.second.opener.peer == peer;
-  });
   // At least the new one is silent, until it is given up.
-  if (static_cast<size_t>(of_peer) > max_silent_per_peer_ || of_peer_[peer] > max_per_peer_)
-    give_up(&peer);
-  if (open_.size() > max_streams_) give_up(nullptr);
+  if (peer.silent.size() > max_silent_per_peer_ || peer.open > max_per_peer_)
+    give_up(OldestOfTheLargest(peer.silent));  // `peer` may be gone now
+  if (open_.size() > max_streams_) give_up(Dispensable(id));
   return given_up;
 }
 
-StreamAdmission::Id StreamAdmission::OldestOfTheBusiest(const std::string* peer) const {
-  std::map<std::string, size_t> of_connection;
-  size_t most = 0;
-  for (const auto& [number, stream] : silent_) {
-    if (peer != nullptr && stream.opener.peer != *peer) continue;
-    most = std::max(most, ++of_connection[stream.opener.connection]);
-  }
-  for (const auto& [number, stream] : silent_) {
-    const auto it = of_connection.find(stream.opener.connection);
-    if (it != of_connection.end() && it->second == most) return stream.id;
-  }
-  return nullptr;
+bool StreamAdmission::MayOpenMore(const Opener& opener) const {
+  const auto peer = peers_.find(opener.peer);
+  return (peer == peers_.end() || peer->second.open < max_per_peer_) &&
+         !HasMoreThanAQuarter(opener.certificate);
+}
+
+StreamAdmission::Id StreamAdmission::Dispensable(Id newcomer) const {
+  const size_t few = std::max<size_t>(1, max_silent_per_peer_ / 4);
+  const StreamGroups::Group* const certificate = spoken_.largest();
+  if (silent_.size() > few || certificate == nullptr || !HasMoreThanAQuarter(certificate->first))
+    return OldestOfTheLargest(silent_);
+  const StreamGroups& by_peer = spoken_of_.at(certificate->first);
+  const StreamGroups::Streams& most = by_peer.largest()->second;
+  const Opener& opener = open_.at(newcomer).opener;
+  const bool is_one_of_many =
+      opener.certificate == certificate->first && by_peer.size_of(opener.peer) + 1 >= most.size();
+  return is_one_of_many ? newcomer : most.rbegin()->second;
 }
 
 void StreamAdmission::Spoke(Id id) {
   const auto it = open_.find(id);
-  if (it != open_.end()) silent_.erase(it->second.number);
+  if (it == open_.end() || it->second.spoke) return;
+  Stream& stream = it->second;
+  stream.spoke = true;
+  const Opener& opener = stream.opener;
+  peers_.at(opener.peer).silent.Remove(opener.connection, stream.number);
+  silent_.Remove(opener.connection, stream.number);
+  if (opener.certificate.empty()) return;
+  spoken_.Add(opener.certificate, stream.number, id);
+  spoken_of_[opener.certificate].Add(opener.peer, stream.number, id);
 }
 
 void StreamAdmission::Closed(Id id) {
   const auto it = open_.find(id);
   if (it == open_.end()) return;
-  silent_.erase(it->second.number);
-  const auto peer = of_peer_.find(it->second.peer);
-  if (--peer->second == 0) of_peer_.erase(peer);
+  const Stream& stream = it->second;
+  const Opener& opener = stream.opener;
+  silent_.Remove(opener.connection, stream.number);
+  spoken_.Remove(opener.certificate, stream.number);
+  const auto of_certificate = spoken_of_.find(opener.certificate);
+  if (of_certificate != spoken_of_.end()) {
+    of_certificate->second.Remove(opener.peer, stream.number);
+    if (of_certificate->second.size() == 0) spoken_of_.erase(of_certificate);
+  }
+  const auto peer = peers_.find(opener.peer);
+  peer->second.silent.Remove(opener.connection, stream.number);
+  if (--peer->second.open == 0) peers_.erase(peer);
   open_.erase(it);
 }
 

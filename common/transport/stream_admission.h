@@ -2,34 +2,45 @@
 //
 // A stream that has not sent its first message is silent: its opener has proven nothing about
 // itself but its certificate, which many processes may share. When one peer has too many silent
-// streams, or too many in all, or all peers together have too many streams, the oldest silent one
-// is given up, on the connection that has the most. So a flood gives up its own streams, and a
-// worker that sends its hello at once gets in, even when it shares certificate and host with the
-// flood.
+// streams, or too many in all, the oldest silent one is given up, on the connection that has the
+// most. So a flood gives up its own streams, and a worker that sends its hello at once gets in,
+// even when it shares certificate and host with the flood.
+//
+// When all peers together have too many streams, one of these is given up:
+// 1. If more than a few streams are silent (a quarter of what one peer may have): the oldest silent
+//    one, on the connection that has the most.
+// 2. If one certificate has spoken on more than a quarter of all places: the newest of these
+//    streams, of the host that has the most. So nobody takes all places with one certificate,
+//    whatever the number of addresses, and other hosts keep what they have. A newcomer with the
+//    same certificate is refused instead, unless its host has fewer streams: honest processes that
+//    are too many do not end each other's streams for ever.
+// 3. Otherwise the oldest silent one as in 1, which may be the newcomer.
 //
 // Invariants: with the streams that it has given up left out, at most `max_streams` are open, at
 // most `max_per_peer` of each peer, and at most `max_silent_per_peer` of each peer are silent.
 //
-// Cost: an Open beyond a limit looks at all silent streams.
+// Cost: each call takes a time that grows with the logarithm of the number of streams.
 //
 // Thread safety: none; the owner locks.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <string>
 #include <unordered_map>
 #include <vector>
+
+#include "common/transport/stream_groups.h"
 
 namespace sluice {
 
 class StreamAdmission {
  public:
-  using Id = const void*;
+  using Id = StreamGroups::Id;
   struct Opener {
-    std::string peer;        // role and name of the certificate, and the host
-    std::string connection;  // host:port of the other end
+    std::string peer;              // role and name of the certificate, and the host
+    std::string connection;        // host:port of the other end
+    std::string certificate = "";  // role and name; "": none, so the opener may be anybody
   };
 
   StreamAdmission(size_t max_streams, size_t max_silent_per_peer, size_t max_per_peer = SIZE_MAX)
@@ -46,28 +57,37 @@ class StreamAdmission {
   void Closed(Id id);
 
   bool IsOpen(Id id) const { return open_.count(id) > 0; }
+  bool full() const { return open_.size() >= max_streams_; }
+  // False: its peer has all that a peer may have, or its certificate more than a quarter of all.
+  bool MayOpenMore(const Opener& opener) const;
   size_t open() const { return open_.size(); }
   size_t silent() const { return silent_.size(); }
 
  private:
-  using Number = uint64_t;  // of a stream, in the order in which they were opened
-  struct Opened {
-    Number number;
-    std::string peer;
-  };
-  struct Silent {
-    Id id;
+  struct Stream {
+    StreamGroups::Number number;
     Opener opener;
+    bool spoke = false;
+  };
+  struct Peer {
+    size_t open = 0;
+    StreamGroups silent;  // by connection
   };
 
-  // `peer`: null for any. Null when no such stream is silent.
-  Id OldestOfTheBusiest(const std::string* peer) const;
+  bool HasMoreThanAQuarter(const std::string& certificate) const {
+    return spoken_.size_of(certificate) > max_streams_ / 4;
+  }
+  // The stream that makes room for others when there are too many in all.
+  Id Dispensable(Id newcomer) const;
 
   const size_t max_streams_, max_silent_per_peer_, max_per_peer_;
-  Number next_ = 0;
-  std::unordered_map<Id, Opened> open_;
-  std::unordered_map<std::string, size_t> of_peer_;  // number of open streams
-  std::map<Number, Silent> silent_;
+  StreamGroups::Number next_ = 0;
+  std::unordered_map<Id, Stream> open_;
+  std::unordered_map<std::string, Peer> peers_;  // with an open stream
+  StreamGroups silent_;                          // by connection
+  // Of those that have spoken: by certificate, and of each certificate by peer.
+  StreamGroups spoken_;
+  std::unordered_map<std::string, StreamGroups> spoken_of_;
 };
 
 }  // namespace sluice

@@ -191,6 +191,7 @@ TEST_F(ConnectionGateTest, WithTlsACertificateThatTakesAllPlacesMakesRoomForOthe
   EXPECT_FALSE(taken.back()->IsServed());
   EXPECT_TRUE(AwaitRefusals(1));
   EXPECT_TRUE(audit_.AwaitText("has more than any other")) << audit_.Text();
+  EXPECT_TRUE(audit_.AwaitText("\"role\": \"worker\", \"name\": \"7\"")) << audit_.Text();
 }
 
 // gRPC closes the descriptors of a server after it has ended.

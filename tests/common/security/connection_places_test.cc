@@ -72,7 +72,7 @@ TEST(ConnectionPlacesTest, ACertificateWithMoreThanItsShareMakesRoomForOthers) {
   EXPECT_EQ(call(17, 1, "worker 2").given_up, 9) << "the newest of the same host";
   places.Closed(9);
   EXPECT_EQ(call(18, 3, "worker 3").given_up, 16) << "the newest of all";
-  EXPECT_TRUE(places.Open(19, Peer(3, 19)).had_called);
+  EXPECT_TRUE(places.Open(19, Peer(3, 19)).certificate.has_value());
   // At a quarter of each bound it keeps what it has.
   int given_up = 0;
   for (int id = 20; id <= 60; ++id) {
@@ -171,8 +171,8 @@ TEST(ConnectionPlacesTest, NoOrderOfEventsBreaksABoundOrEndsAConnectionThatHasCa
       }
       if (decision.given_up.has_value()) {
         const int id = *decision.given_up;
-        ASSERT_EQ(called.erase(id), decision.had_called ? 1u : 0u);
-        ASSERT_TRUE(!decision.had_called || !CertificateOf(id).empty());
+        ASSERT_EQ(called.erase(id), decision.certificate.has_value() ? 1u : 0u);
+        ASSERT_TRUE(!decision.certificate.has_value() || !CertificateOf(id).empty());
         ASSERT_TRUE(given_up.insert(*decision.given_up).second);
       }
       ++next;

@@ -46,14 +46,18 @@ class ServedStreamsTest : public ::testing::Test {
     return table_.get();
   }
   // A stream that has spoken.
-  FakeStream* Open(const std::string& address, const void* owner = nullptr) {
+  FakeStream* Open(const std::string& address, const void* owner = nullptr,
+                   const std::string& certificate = "") {
     FakeStream* const stream = &streams_.emplace_back();
-    EXPECT_TRUE(Admit(stream, address, owner).ok());
+    EXPECT_TRUE(Admit(stream, address, owner, certificate).ok());
     table()->Spoke(stream);
     return stream;
   }
-  absl::Status Admit(FakeStream* stream, const std::string& address, const void* owner = nullptr) {
-    return table()->Admit(stream, owner, {"worker", "1", address}, kMethod);
+  // Without TLS, unless there is a certificate.
+  absl::Status Admit(FakeStream* stream, const std::string& address, const void* owner = nullptr,
+                     const std::string& certificate = "") {
+    const std::string role = certificate.empty() ? "unverified" : "worker";
+    return table()->Admit(stream, owner, {role, certificate, address}, kMethod);
   }
 
   StreamBounds bounds_;
@@ -88,6 +92,39 @@ TEST_F(ServedStreamsTest, EachEndedStreamMakesRoomOnce) {
   EXPECT_EQ(second->cuts, 1);
   FakeStream late;
   EXPECT_EQ(Admit(&late, "h:6").code(), absl::StatusCode::kResourceExhausted);
+}
+
+TEST_F(ServedStreamsTest, ACertificateThatFillsTheTableLosesItsNewestToOthers) {
+  bounds_.max_streams = 4;
+  FakeStream* const other = Open("h:1", nullptr, "0");
+  FakeStream* const oldest = Open("g:1", nullptr, "7");
+  FakeStream* const newest_of_busiest = Open("g:2", nullptr, "7");
+  FakeStream* const newest = Open("i:3", nullptr, "7");
+  FakeStream* const late = Open("h:2", nullptr, "0");
+  EXPECT_EQ(newest_of_busiest->cuts, 1);
+  EXPECT_EQ(newest_of_busiest->status.code(), absl::StatusCode::kResourceExhausted);
+  for (const FakeStream* kept : {other, oldest, newest, late}) EXPECT_EQ(kept->cuts, 0);
+}
+
+TEST_F(ServedStreamsTest, ACertificateThatFillsTheTableEndsNobodysAnswer) {
+  FakeStream* const answered = Open("h:1", nullptr, "0");
+  Open("g:1", nullptr, "7");
+  Open("g:2", nullptr, "7");
+  answered->closed = true;
+  FakeStream late;
+  EXPECT_EQ(Admit(&late, "g:3", nullptr, "7").code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(answered->cuts, 0);
+}
+
+TEST_F(ServedStreamsTest, APeerBeyondItsBoundEndsNobodysStream) {
+  bounds_.max_streams_per_peer = 2;
+  FakeStream* const ended = Open("h:1");
+  Open("g:1");
+  Open("g:2");
+  ended->closed = true;
+  FakeStream late;
+  EXPECT_EQ(Admit(&late, "g:3").code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(ended->cuts, 0);
 }
 
 TEST_F(ServedStreamsTest, TheMostQueuedIsCutAndReportedOnce) {

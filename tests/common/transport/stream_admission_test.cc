@@ -96,6 +96,98 @@ TEST_F(StreamAdmissionTest, AtTheMaximumTheConnectionWithTheMostSilentStreamsGiv
   EXPECT_THAT(Open("e", "e:1"), ElementsAre(1));
 }
 
+// A server with places for 16 streams, 8 of them silent ones of a peer.
+class FullStreamAdmissionTest : public testing::Test {
+ protected:
+  // Opens the next stream, over a connection of its own; returns the numbers of those given up.
+  std::vector<int> Open(const std::string& certificate, int host) {
+    const std::string peer = absl::StrCat(certificate, "@", host);
+    const std::string connection = absl::StrCat(host, ":", opened_);
+    std::vector<int> given_up;
+    for (const StreamAdmission::Id id :
+         admission_.Open(&streams_[opened_++], {peer, connection, certificate}))
+      given_up.push_back(static_cast<int>(static_cast<const char*>(id) - streams_.data()));
+    return given_up;
+  }
+  // The same for a stream that speaks.
+  std::vector<int> Speak(const std::string& certificate, int host) {
+    const std::vector<int> given_up = Open(certificate, host);
+    admission_.Spoke(&streams_[opened_ - 1]);
+    return given_up;
+  }
+
+  StreamAdmission::Id IdOf(int stream) const { return &streams_[stream]; }
+
+  StreamAdmission admission_{16, 8};
+
+ private:
+  std::array<char, 1000> streams_{};
+  int opened_ = 0;
+};
+
+TEST_F(FullStreamAdmissionTest, ACertificateWithMoreThanAQuarterGivesUpItsNewest) {
+  Speak("worker 1", 1);                                                  // stream 0
+  for (int host = 1; host <= 15; ++host) Speak("worker 7", 100 + host);  // streams 1 to 15
+  EXPECT_EQ(admission_.open(), 16u);
+  EXPECT_THAT(Speak("operator", 2), ElementsAre(1)) << "hosts have one each: the oldest one's";
+  EXPECT_THAT(Speak("worker 1", 1), ElementsAre(2));
+  EXPECT_THAT(Open("worker 7", 200), ElementsAre(18)) << "its own newcomers are refused";
+  EXPECT_EQ(admission_.open(), 16u);
+}
+
+TEST_F(FullStreamAdmissionTest, OtherHostsOfTheCertificateKeepTheirStreams) {
+  for (int host = 1; host <= 4; ++host) Speak("worker", host);  // streams 0 to 3
+  for (int i = 0; i < 12; ++i) Speak("worker", 9);              // streams 4 to 15
+  for (int stream = 15; stream > 7; --stream) {
+    EXPECT_THAT(Speak("operator", stream % 2), ElementsAre(stream)) << "of the host with the most";
+  }
+}
+
+TEST_F(FullStreamAdmissionTest, OtherHostsOfTheCertificateGetInUntilAllHaveEquallyMany) {
+  for (int i = 0; i < 16; ++i) Speak("worker", 9);
+  EXPECT_THAT(Speak("worker", 9), ElementsAre(16)) << "the newcomer";
+  for (int stream = 15; stream > 8; --stream) EXPECT_THAT(Speak("worker", 1), ElementsAre(stream));
+  EXPECT_THAT(Speak("worker", 2), ElementsAre(8));
+  EXPECT_THAT(Speak("worker", 1), ElementsAre(25)) << "it would have as many as the other";
+  EXPECT_FALSE(admission_.MayOpenMore({"worker@3", "3:1", "worker"}));
+  EXPECT_TRUE(admission_.MayOpenMore({"operator@9", "9:1", "operator"}));
+}
+
+TEST_F(FullStreamAdmissionTest, AtAQuarterACertificateKeepsItsStreams) {
+  for (const char* certificate : {"a", "b", "c", "d"}) {
+    for (int i = 0; i < 4; ++i) Speak(certificate, i);
+  }
+  EXPECT_THAT(Open("e", 1), ElementsAre(16)) << "there is no room for the newcomer";
+  EXPECT_EQ(admission_.silent(), 0u);
+}
+
+TEST_F(FullStreamAdmissionTest, WithoutACertificateNobodyLosesAStreamThatHasSpoken) {
+  for (int i = 0; i < 16; ++i) Speak("", i);
+  EXPECT_THAT(Open("", 1), ElementsAre(16));
+}
+
+TEST_F(FullStreamAdmissionTest, SilentStreamsMakeRoomBeforeThoseThatHaveSpoken) {
+  for (int i = 0; i < 10; ++i) Speak("worker", i);
+  for (int i = 0; i < 6; ++i) Open("flood", 20 + i);  // streams 10 to 15
+  for (int stream = 10; stream < 15; ++stream)
+    EXPECT_THAT(Speak("operator", 1), ElementsAre(stream)) << "more than two are silent";
+  // A few may be about to speak.
+  EXPECT_THAT(Speak("operator", 1), ElementsAre(0)) << "the newest of the oldest host";
+  EXPECT_EQ(admission_.silent(), 1u);
+}
+
+TEST_F(FullStreamAdmissionTest, ClosedStreamsCountForNobody) {
+  for (int round = 0; round < 3; ++round) {
+    const int first = 32 * round;
+    for (int i = 0; i < 16; ++i) EXPECT_THAT(Speak("worker", i), IsEmpty()) << round;
+    for (int i = 0; i < 16; ++i) admission_.Closed(IdOf(first + i));
+    for (int i = 0; i < 16; ++i) EXPECT_THAT(Open("worker", i), IsEmpty()) << round;
+    for (int i = 16; i < 32; ++i) admission_.Closed(IdOf(first + i));
+    EXPECT_EQ(admission_.open(), 0u);
+    EXPECT_EQ(admission_.silent(), 0u);
+  }
+}
+
 TEST_F(StreamAdmissionTest, EndsOfUnknownStreamsAreIgnored) {
   Open("a", "a:1");
   Close(0);
