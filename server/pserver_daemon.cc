@@ -287,6 +287,7 @@ void PserverDaemon::Join() {
     session.clock = options_.clock;
     session.self = RegistrationOf(identity, admin_->address());
     session.wait = kRegisterWait;
+    session.room_wait = absl::Seconds(identity.cluster.limits().wait_s());
     session.stopping = [this] { return stopping(); };
     session.fill_report = [this](PollRequest* request) { FillReport(request); };
     session.report_lost = [this](const PollRequest& request) {

@@ -84,6 +84,7 @@ void WorkerServer::Join() {
   session.self = RegistrationOf(identity, admin_->address());
   session.self.set_device(NameOf(options_.device));
   session.wait = kRegisterWait;
+  session.room_wait = absl::Seconds(identity.cluster.limits().wait_s());
   session.stopping = [this] { return Stopping(); };
   session.fill_report = [this](PollRequest* request) { FillReport(request); };
   session.report_lost = [this](const PollRequest& request) { ReportLost(request); };

@@ -31,6 +31,11 @@ PlaceClaim::Options ClaimOf(const MemberSession::Options& options) {
   return claim;
 }
 
+// The scheduler answered, and may have room later.
+bool HasNoRoom(const absl::Status& status) {
+  return MayBeAnsweredLater(status) && !GotNoAnswer(status);
+}
+
 // One thread polls. Its call waits at the scheduler for a new desired state and also serves as the
 // heartbeat. That call cannot be cut short, so a helper thread sends the reports of ReportSoon
 // meanwhile. When such a report changes the desired state, the waiting poll returns it.
@@ -295,7 +300,8 @@ absl::Status WaitForScheduler(SchedulerClient* scheduler, Clock* clock, absl::Du
 
 absl::StatusOr<std::unique_ptr<MemberSession>> MemberSession::Start(Options options) {
   Clock* const clock = options.clock;
-  absl::Time end = clock->Now() + options.wait;
+  const absl::Time room_end = clock->Now() + options.room_wait;
+  absl::Time end = clock->Now() + options.wait, next_log = absl::InfinitePast();
   SLUICE_RETURN_IF_ERROR(options.scheduler->WaitReady(options.wait, options.log));
   PlaceClaim claim(ClaimOf(options));
   for (;;) {
@@ -309,6 +315,13 @@ absl::StatusOr<std::unique_ptr<MemberSession>> MemberSession::Start(Options opti
     if (reply.ok()) {  // another process holds the place; its lease bounds this wait
       end = clock->Now() + options.wait;
       clock->Sleep(options.place_pause);
+    } else if (HasNoRoom(reply.status()) && clock->Now() < room_end) {
+      end = clock->Now() + options.wait;
+      if (options.log && clock->Now() >= next_log) {
+        options.log(absl::StrCat("waiting for room at the scheduler: ", reply.status().message()));
+        next_log = clock->Now() + kNamePeersEvery;
+      }
+      clock->Sleep(options.retry_pause);
     } else if (MayBeAnsweredLater(reply.status()) && clock->Now() < end) {
       clock->Sleep(options.retry_pause);
     } else {

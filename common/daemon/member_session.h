@@ -27,6 +27,8 @@ class MemberSession {
     Clock* clock = nullptr;                // required; outlives the session
     RegisterRequest self;
     absl::Duration wait = absl::Seconds(120);  // how long Start waits for the scheduler
+    // How long Start tries again while the scheduler answers that it has no room.
+    absl::Duration room_wait = absl::ZeroDuration();
     // The session ends (on_end) when the scheduler has been silent for so long since the first
     // unanswered call. Zero means SchedulerPatience of the lease (control_plane.h).
     absl::Duration lost_after = absl::ZeroDuration();

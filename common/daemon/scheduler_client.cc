@@ -59,13 +59,6 @@ std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address,
   return grpc::CreateCustomChannel(address, credentials.ForClientOf(PeerRole::kScheduler), args);
 }
 
-// A server that stops cuts off the calls that no handler has answered, and gRPC then knows nothing
-// but the code. Every CANCELLED of a handler has a message.
-bool IsCutOff(const grpc::Status& status) {
-  return status.error_code() == grpc::StatusCode::CANCELLED &&
-         (status.error_message().empty() || status.error_message() == "CANCELLED");
-}
-
 struct Connection {
   explicit Connection(std::shared_ptr<grpc::Channel> to)
       : channel(std::move(to)), stub(Scheduler::NewStub(channel)) {}
@@ -357,7 +350,7 @@ class GrpcSchedulerClient : public SchedulerClient {
                                                  addresses_, " leads now"));
     }
     const absl::Status error = FromGrpcStatus(status);
-    if (GotNoAnswer(error) || IsCutOff(status)) {
+    if (GotNoAnswer(error) || WasCutOff(status)) {
       choice_->NoAnswer(chosen);
       peer.Failed(connection);
       return absl::UnavailableError(

@@ -96,7 +96,14 @@ absl::Status FromByteBuffer(grpc::ByteBuffer* buffer, Message* message) {
 
 grpc::Status ToGrpcStatus(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
-  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string(status.message()));
+  const std::string details = absl::IsCancelled(status) ? kHandlerCancelled : "";
+  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string(status.message()),
+                      details);
+}
+
+bool WasCutOff(const grpc::Status& status) {
+  return status.error_code() == grpc::StatusCode::CANCELLED &&
+         status.error_details() != kHandlerCancelled;
 }
 
 absl::Status FromGrpcStatus(const grpc::Status& status) {

@@ -28,6 +28,11 @@ absl::Status FromByteBuffer(grpc::ByteBuffer* buffer, Message* message);
 // Abseil's and gRPC's status codes have the same numbers. retry.h says which are worth a retry.
 grpc::Status ToGrpcStatus(const absl::Status& status);
 absl::Status FromGrpcStatus(const grpc::Status& status);
+// The details of a CANCELLED that ToGrpcStatus has made.
+inline constexpr char kHandlerCancelled[] = "handler";
+// The call ended with a CANCELLED that no handler gave: the server or the network cut it off. If
+// the caller has not cancelled it, nobody has answered it.
+bool WasCutOff(const grpc::Status& status);
 
 // Turns a peer as gRPC names it, such as "ipv6:%5B::1%5D:80", into host:port. Other names stay.
 std::string PeerAddress(const std::string& peer);

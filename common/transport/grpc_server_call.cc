@@ -1,5 +1,7 @@
 #include "common/transport/grpc_server_call.h"
 
+#include <grpc/grpc.h>
+
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -268,9 +270,12 @@ bool GrpcServerCall::ClaimCut() {
   return !std::exchange(cut_, true);
 }
 
+// The write under way could wait for the client forever, so the call is cancelled. With a status of
+// its own, because ServerContext::TryCancel would tell the client nothing but CANCELLED.
 void GrpcServerCall::Cut(const absl::Status& status) {
   Abort(status);
-  context_.TryCancel();  // the write under way could wait for the client forever
+  grpc_call_cancel_with_status(context_.c_call(), static_cast<grpc_status_code>(status.code()),
+                               std::string(status.message()).c_str(), nullptr);
 }
 
 bool GrpcServerCall::ending() {

@@ -27,6 +27,10 @@ class FakeScheduler : public SchedulerClient {
   }
   absl::StatusOr<RegisterReply> Register(const RegisterRequest& request) override {
     MutexLock lock(&mutex_);
+    if (full_ > 0) {
+      --full_;
+      return absl::ResourceExhaustedError("the server has its maximum of unary calls");
+    }
     RegisterReply reply;
     if (incumbent_.has_value() && request.ended_pid() != incumbent_->pid()) {
       ++refused_;
@@ -106,6 +110,15 @@ class FakeScheduler : public SchedulerClient {
     MutexLock lock(&mutex_);
     incumbent_ = std::move(incumbent);
   }
+  // The scheduler has no room for so many registrations.
+  void SetFull(int registrations) {
+    MutexLock lock(&mutex_);
+    full_ = registrations;
+  }
+  int full() {
+    MutexLock lock(&mutex_);
+    return full_;
+  }
   void WaitRefused(int times) {
     MutexLock lock(&mutex_);
     while (refused_ < times) changed_.Wait(&mutex_);
@@ -147,7 +160,7 @@ class FakeScheduler : public SchedulerClient {
   Mutex mutex_;
   CondVar changed_;
   uint64_t first_id_ = 0, registered_ = 0, left_id_ = 0;
-  int refused_ = 0;
+  int refused_ = 0, full_ = 0;
   std::optional<Incumbent> incumbent_;
   bool left_ = false, sticky_ = false, adopts_ = false;
   std::vector<std::string> holds_;
@@ -416,6 +429,29 @@ TEST_F(MemberSessionTest, ReportSoonDoesNotWaitForTheHeartbeat) {
   scheduler_.WaitPoll(0);  // this poll waits at the scheduler and is not answered
   session->ReportSoon();
   EXPECT_EQ(scheduler_.WaitPoll(1).wait_ms(), 0u);
+}
+
+TEST_F(MemberSessionTest, StartWaitsForRoomAtTheScheduler) {
+  MemberSession::Options options = Options();
+  options.wait = absl::ZeroDuration();
+  options.room_wait = absl::Seconds(60);
+  int lines = 0;
+  options.log = [&lines](const std::string&) { ++lines; };
+  scheduler_.SetFull(30);
+  auto session = Start(std::move(options));
+  EXPECT_EQ(scheduler_.full(), 0);
+  EXPECT_GE(lines, 1);
+  EXPECT_LT(lines, 30);
+}
+
+TEST_F(MemberSessionTest, StartWaitsForRoomOnlySoLong) {
+  MemberSession::Options options = Options();
+  options.wait = absl::ZeroDuration();
+  options.room_wait = absl::Milliseconds(20);
+  scheduler_.SetFull(1 << 20);
+  const auto session = MemberSession::Start(std::move(options));
+  EXPECT_TRUE(absl::IsResourceExhausted(session.status())) << session.status();
+  EXPECT_LT(scheduler_.full(), 1 << 20);
 }
 
 TEST_F(MemberSessionTest, StartFailsWhenTheSchedulerCannotBeReached) {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/clock.h"
@@ -46,6 +47,11 @@ class FakeScheduler : public Scheduler::Service {
     MutexLock lock(&mutex_);
     compresses_ = true;
   }
+  // From now on calls are answered so.
+  void SetAnswer(grpc::Status answer) {
+    MutexLock lock(&mutex_);
+    answer_ = std::move(answer);
+  }
   void SetSilent(bool silent) {
     MutexLock lock(&mutex_);
     silent_ = silent;
@@ -56,6 +62,7 @@ class FakeScheduler : public Scheduler::Service {
                          ClusterStatus* reply) override {
     MutexLock lock(&mutex_);
     while (silent_ && !context->IsCancelled()) changed_.WaitFor(&mutex_, kLook);
+    if (!answer_.ok()) return answer_;
     reply->set_name(name_);
     if (compresses_) context->set_compression_algorithm(GRPC_COMPRESS_GZIP);
     return grpc::Status::OK;
@@ -69,6 +76,7 @@ class FakeScheduler : public Scheduler::Service {
   CondVar changed_;
   bool silent_ ABSL_GUARDED_BY(mutex_) = false;
   bool compresses_ ABSL_GUARDED_BY(mutex_) = false;
+  grpc::Status answer_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<grpc::Server> server_;
 };
 
@@ -107,6 +115,20 @@ TEST(SchedulerClientTest, ACompressedAnswerIsNotInflated) {
   const auto status = client->GetStatus();
   EXPECT_EQ(status.status().code(), absl::StatusCode::kInternal) << "gRPC would inflate any length";
   EXPECT_THAT(std::string(status.status().message()), HasSubstr("malformed or compressed"));
+}
+
+TEST(SchedulerClientTest, ACallThatTheServerCutsOffCountsAsUnanswered) {
+  FakeScheduler scheduler("leader");
+  const auto client = SchedulerClient::Create(scheduler.address(), Clock::Real());
+  ASSERT_EQ(WhoAnswers(client.get()), "leader");
+  for (const char* text : {"", "CANCELLED", "Cancelled on the server side", "any other"}) {
+    scheduler.SetAnswer({grpc::StatusCode::CANCELLED, text});
+    EXPECT_EQ(client->GetStatus().status().code(), absl::StatusCode::kUnavailable) << text;
+  }
+  scheduler.SetAnswer(ToGrpcStatus(absl::CancelledError("the member has left")));
+  EXPECT_EQ(client->GetStatus().status().code(), absl::StatusCode::kCancelled);
+  scheduler.SetAnswer(grpc::Status::OK);
+  EXPECT_EQ(WhoAnswers(client.get()), "leader");
 }
 
 TEST(SchedulerClientTest, ContinuesWithTheSuccessorOfADeadOne) {

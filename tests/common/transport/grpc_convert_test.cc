@@ -99,5 +99,12 @@ TEST(GrpcConvertTest, EveryStatusCodeSurvives) {
   }
 }
 
+TEST(GrpcConvertTest, ACancelledOfAHandlerIsToldFromACallThatWasCutOff) {
+  EXPECT_FALSE(WasCutOff(ToGrpcStatus(absl::CancelledError("the job is over"))));
+  EXPECT_FALSE(WasCutOff(ToGrpcStatus(absl::UnavailableError("stopping"))));
+  EXPECT_TRUE(WasCutOff(grpc::Status(grpc::StatusCode::CANCELLED, "Cancelled on the server side")));
+  EXPECT_TRUE(WasCutOff(grpc::Status::CANCELLED));
+}
+
 }  // namespace
 }  // namespace sluice

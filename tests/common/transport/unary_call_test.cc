@@ -6,6 +6,7 @@
 #include <grpcpp/generic/generic_stub.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <thread>
@@ -161,6 +162,57 @@ TEST_F(UnaryCallTest, TheOpenCallsOfAPeerAreBounded) {
   kept_.clear();
   for (std::thread& caller : callers) caller.join();
   while (Call("reply") != absl::StatusCode::kOk) std::this_thread::yield();
+}
+
+TEST_F(UnaryCallTest, ACertificateWithAllCallsMakesRoomForOthers) {
+  TestCertificates certificates("unary_call");
+  GrpcStreamServer::Options options;
+  options.credentials = GrpcCredentials::Create(certificates.Of(PeerRole::kPserver, "0")).value();
+  options.call_bounds.max_streams = 8;
+  Serve(options);
+  const auto transport_of = [&](const char* rank) {
+    GrpcTransport::Options worker;
+    worker.credentials = GrpcCredentials::Create(certificates.Of(PeerRole::kWorker, rank)).value();
+    return std::make_unique<GrpcTransport>(worker);
+  };
+  const auto greedy = transport_of("7"), other = transport_of("0");
+  const auto call = [&](GrpcTransport* transport, const std::string& request) {
+    return transport->Call(AddressOf(*server_), kMethod, request, kPatience).status().code();
+  };
+  std::atomic<int> done{0}, no_room{0};
+  std::vector<std::thread> callers;
+  for (int i = 0; i < 8; ++i) {
+    callers.emplace_back([&] {
+      const absl::StatusCode code = call(greedy.get(), "keep");
+      ++(code == absl::StatusCode::kResourceExhausted ? no_room : done);
+      EXPECT_TRUE(code == absl::StatusCode::kOk || code == absl::StatusCode::kResourceExhausted)
+          << code;
+    });
+  }
+  ASSERT_TRUE(AwaitKept(8));
+  EXPECT_EQ(call(other.get(), "reply"), absl::StatusCode::kOk);
+  EXPECT_EQ(audit_.Refusals(kMethod, "room"), 1u);
+  for (const auto& kept : kept_) kept->Reply("done");
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_EQ(done, 7);
+  EXPECT_EQ(no_room, 1);
+}
+
+TEST_F(UnaryCallTest, AnUnreadAnswerMakesRoomAndItsCallerLearnsWhy) {
+  GrpcStreamServer::Options options;
+  options.call_bounds.max_streams = 1;
+  Serve(options);
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);  // else gRPC takes much of what nobody reads
+  SilentCall slow(grpc::CreateCustomChannel(AddressOf(*server_), grpc::InsecureChannelCredentials(),
+                                            arguments));
+  slow.Ask("keep");
+  ASSERT_TRUE(AwaitKept(1));
+  EXPECT_EQ(Call("reply"), absl::StatusCode::kResourceExhausted) << "it has no answer yet";
+  kept_[0]->Reply(std::string(4 << 20, 'x'));
+  EXPECT_EQ(Call("reply"), absl::StatusCode::kOk);
+  EXPECT_EQ(slow.Read(), 0u);
+  EXPECT_EQ(slow.End(), grpc::StatusCode::RESOURCE_EXHAUSTED);
 }
 
 TEST_F(UnaryCallTest, AnAnswerBeyondTheBoundEndsItsCall) {
