@@ -83,6 +83,7 @@ void RequestIntake::Poll(const PollRequest* asked, Done<PollReply> done,
   const uint64_t member = request->member_id(), seen = request->seen_version();
   WaitingCalls::Call waiting;
   waiting.caller = caller;
+  waiting.name = absl::StrCat("poll of member ", member);
   waiting.key = WaitKey::Desired(member);
   waiting.ready = [member, seen](SchedulerCore& core) {
     const absl::StatusOr<uint64_t> version = core.DesiredVersion(member);
@@ -142,6 +143,8 @@ void RequestIntake::NextPhase(const NextPhaseRequest* asked, Done<NextPhaseReply
   asks.set_pass(request->pass());
   WaitingCalls::Call waiting;
   waiting.caller = caller;
+  waiting.name = absl::StrCat("phase of rank ", request->rank(), " in its life ",
+                              request->incarnation(), " of job ", request->job_id());
   waiting.key = WaitKey::Phase(request->job_id());
   waiting.ready = [asks](SchedulerCore& core) { return core.PhaseReady(asks); };
   waiting.finish = [loop = loop_, asks, done](SchedulerCore& core, absl::Time now) -> Answer {

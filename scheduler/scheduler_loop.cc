@@ -190,8 +190,8 @@ std::string SchedulerLoop::CrowdedOut(const std::string& caller) const {
   // A line each time that their number has doubled.
   const uint64_t n = waiting_.crowded_out();
   if ((n & (n - 1)) != 0) return "";
-  return absl::StrCat("calls of ", caller,
-                      " were answered early, because it has too many that wait: ", n,
+  return absl::StrCat("calls that wait were answered early, because ", caller,
+                      " has too many, or all callers together have: ", n,
                       " calls of all callers so far");
 }
 

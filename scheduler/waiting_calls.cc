@@ -1,18 +1,41 @@
 #include "scheduler/waiting_calls.h"
 
+#include <utility>
+
 namespace sluice {
 
 void WaitingCalls::Add(Call call) {
   const Number number = next_++;
   by_key_[call.key].insert(number);
-  Numbers& of_caller = by_caller_[call.caller];
-  of_caller.insert(number);
-  if (of_caller.size() > max_per_caller_) {
-    ++crowded_out_;
-    without_room_.insert(*of_caller.begin());
+  ChangeCallsOf(call.caller, [number](Numbers* calls) { calls->insert(number); });
+  if (by_caller_.at(call.caller).size() > max_per_caller_) {
+    CrowdOut(call.caller);
+  } else if (calls_.size() >= max_calls_) {
+    CrowdOut(ranking_.rbegin()->second);
+  }
+  if (!call.name.empty()) {
+    const auto [older, is_first] = by_name_.try_emplace(call.name, number);
+    if (!is_first) without_room_.insert(std::exchange(older->second, number));
   }
   by_deadline_.insert({call.deadline, number});
   calls_.emplace(number, std::move(call));
+}
+
+void WaitingCalls::CrowdOut(const std::string& caller) {
+  ++crowded_out_;
+  without_room_.insert(*by_caller_.at(caller).begin());
+}
+
+template <class Change>
+void WaitingCalls::ChangeCallsOf(const std::string& caller, const Change& change) {
+  const auto calls = by_caller_.try_emplace(caller).first;
+  ranking_.erase({calls->second.size(), caller});
+  change(&calls->second);
+  if (calls->second.empty()) {
+    by_caller_.erase(calls);
+  } else {
+    ranking_.insert({calls->second.size(), caller});
+  }
 }
 
 std::vector<WaitingCalls::Answer> WaitingCalls::Settle(SchedulerCore* core, absl::Time now,
@@ -55,9 +78,9 @@ WaitingCalls::Call WaitingCalls::Remove(Number number) {
   const auto same_key = by_key_.find(call.key);
   same_key->second.erase(number);
   if (same_key->second.empty()) by_key_.erase(same_key);
-  const auto same_caller = by_caller_.find(call.caller);
-  same_caller->second.erase(number);
-  if (same_caller->second.empty()) by_caller_.erase(same_caller);
+  ChangeCallsOf(call.caller, [number](Numbers* calls) { calls->erase(number); });
+  const auto same_name = by_name_.find(call.name);
+  if (same_name != by_name_.end() && same_name->second == number) by_name_.erase(same_name);
   return call;
 }
 

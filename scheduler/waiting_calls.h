@@ -3,8 +3,10 @@
 // Invariants: a call is answered exactly once: when its key has changed and it is ready, or at its
 // deadline.
 //
-// Each caller has room for `max_per_caller` calls. A further one answers its oldest at once, as at
-// its deadline, so that whoever calls without end cannot fill the memory, and nobody is locked out.
+// Each caller has room for `max_per_caller` calls, and all together for `max_calls`. A further one
+// answers the oldest of its caller, or of the caller with the most, at once, as at its deadline. So
+// whoever calls without end can fill neither the memory nor the server's places, and nobody is
+// locked out. Of calls with one name, a newer one answers the older one in the same way.
 //
 // Cost: an event looks only at the calls whose keys it has changed and at those that are due.
 //
@@ -29,6 +31,8 @@ class WaitingCalls {
   using Answer = std::function<void()>;
   struct Call {
     std::string caller;  // whom the calls are counted for; many members may be one caller
+    // Names calls of which nobody honest waits in two at a time; empty: the call has no name.
+    std::string name;
     WaitKey key;
     absl::Time deadline;
     // True when the call can be answered. May become true only when the core reports `key` changed.
@@ -38,7 +42,9 @@ class WaitingCalls {
     std::function<Answer(SchedulerCore&, absl::Time)> finish;
   };
 
-  explicit WaitingCalls(size_t max_per_caller = 512) : max_per_caller_(max_per_caller) {}
+  // `max_calls` is three quarters of the calls that the server takes.
+  explicit WaitingCalls(size_t max_per_caller = 512, size_t max_calls = 6144)
+      : max_per_caller_(max_per_caller), max_calls_(max_calls) {}
 
   // REQUIRES: the call is not ready. Settle must follow: it answers a call that has lost its room.
   void Add(Call call);
@@ -48,7 +54,7 @@ class WaitingCalls {
   std::vector<Answer> Settle(SchedulerCore* core, absl::Time now, bool all);
 
   size_t size() const { return calls_.size(); }
-  // The calls that were answered early, because their caller had too many.
+  // The calls that were answered early, because their caller or all had too many.
   uint64_t crowded_out() const { return crowded_out_; }
 
  private:
@@ -58,13 +64,19 @@ class WaitingCalls {
   void CollectReady(SchedulerCore* core, Numbers* ripe) const;
   void CollectDue(absl::Time now, bool all, Numbers* ripe) const;
   Call Remove(Number number);
+  // Keeps the ranking true while the calls of a caller change.
+  template <class Change>
+  void ChangeCallsOf(const std::string& caller, const Change& change);
+  void CrowdOut(const std::string& caller);
 
-  const size_t max_per_caller_;
+  const size_t max_per_caller_, max_calls_;
   uint64_t crowded_out_ = 0;
   Number next_ = 0;
   absl::flat_hash_map<Number, Call> calls_;
   absl::flat_hash_map<WaitKey, Numbers> by_key_;
   absl::flat_hash_map<std::string, Numbers> by_caller_;
+  absl::btree_set<std::pair<size_t, std::string>> ranking_;  // callers by the number of their calls
+  absl::flat_hash_map<std::string, Number> by_name_;
   Numbers without_room_;
   absl::btree_set<std::pair<absl::Time, Number>> by_deadline_;
 };

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <random>
@@ -335,6 +336,74 @@ TEST(WaitingCallsTest, ACallerWithTooManyCallsGetsItsOldestAnsweredEarly) {
   EXPECT_EQ(answered, (std::vector<int>{1, 2}));
   EXPECT_EQ(calls.size(), 3u);
   EXPECT_EQ(calls.crowded_out(), 2u);
+}
+
+// Calls that wait for nothing that comes, with the numbers of those that were answered.
+class EndlessCalls {
+ public:
+  EndlessCalls(size_t max_per_caller, size_t max_calls) : calls_(max_per_caller, max_calls) {}
+
+  void Add(const std::string& caller, int number, const std::string& name = "") {
+    WaitingCalls::Call call;
+    call.caller = caller;
+    call.name = name;
+    call.key = WaitKey::Status("none");
+    call.deadline = cluster_.now_ + absl::Seconds(10);
+    call.ready = [](SchedulerCore&) { return false; };
+    call.finish = [this, number](SchedulerCore&, absl::Time) -> WaitingCalls::Answer {
+      return [this, number] { answered_.push_back(number); };
+    };
+    calls_.Add(std::move(call));
+    for (const auto& answer : calls_.Settle(&cluster_.core_, cluster_.now_, all_)) answer();
+  }
+  // All that wait are answered, and so are those that come.
+  void Stop() {
+    all_ = true;
+    for (const auto& answer : calls_.Settle(&cluster_.core_, cluster_.now_, all_)) answer();
+  }
+  const std::vector<int>& answered() const { return answered_; }
+  const WaitingCalls& calls() const { return calls_; }
+
+ private:
+  FakeCluster cluster_{1, 1};
+  WaitingCalls calls_;
+  std::vector<int> answered_;
+  bool all_ = false;
+};
+
+TEST(WaitingCallsTest, WhenAllCallersHaveTooManyTheOldestOfTheBusiestIsAnsweredEarly) {
+  EndlessCalls endless(100, 6);
+  endless.Add("honest", 1);
+  for (int number = 2; number <= 4; ++number) endless.Add("many", number);
+  for (int number = 5; number <= 6; ++number) endless.Add("others", number);
+  EXPECT_TRUE(endless.answered().empty());
+  endless.Add("newcomer", 7);
+  EXPECT_EQ(endless.answered(), std::vector<int>{2});
+  for (int number = 8; number <= 20; ++number) endless.Add("many", number);
+  EXPECT_EQ(endless.calls().size(), 6u);
+  EXPECT_EQ(endless.calls().crowded_out(), 14u);
+  endless.Stop();
+  EXPECT_EQ(endless.answered().size(), 20u) << "each is answered once";
+  for (const int kept : {1, 7}) {
+    const auto at = std::find(endless.answered().begin(), endless.answered().end(), kept);
+    EXPECT_GE(at - endless.answered().begin(), 14) << kept << " was answered early";
+  }
+}
+
+TEST(WaitingCallsTest, ANewerCallOfANameAnswersTheOlderOne) {
+  EndlessCalls endless(100, 100);
+  endless.Add("a", 1, "poll of member 1");
+  endless.Add("b", 2, "poll of member 2");
+  EXPECT_TRUE(endless.answered().empty());
+  endless.Add("c", 3, "poll of member 1");
+  EXPECT_EQ(endless.answered(), std::vector<int>{1});
+  endless.Add("a", 4, "poll of member 1");
+  EXPECT_EQ(endless.answered(), (std::vector<int>{1, 3}));
+  for (int number = 5; number <= 6; ++number) endless.Add("a", number);
+  EXPECT_EQ(endless.calls().size(), 4u) << "calls without a name do not answer each other";
+  endless.Stop();
+  endless.Add("a", 7, "poll of member 1");
+  EXPECT_EQ(endless.answered().size(), 7u);
 }
 
 }  // namespace
