@@ -12,7 +12,8 @@ import unittest
 import urllib.request
 
 from http2_client import DATA, END_HEADERS, HEADERS, PREFACE, SETTINGS, Connection, frame, grpc_headers, varint
-from sluice_testing import PATIENCE, TIME_SCALE, SluiceTest, wait_until
+from sluice_testing import PATIENCE, TIME_SCALE, SluiceTest, free_port, wait_until
+from tls_test import audit_lines, client_of, tls_flags
 
 IDLE = 2000  # connections
 IDLE_MIB = 100  # of a daemon with half of them
@@ -25,6 +26,10 @@ FEW_FILES = 160  # a limit of descriptors
 HANDSHAKE = 10  # seconds that a connection has for it
 REQUEST = 10  # seconds that a call has for it
 MIB = 1 << 20
+# More calls than a daemon takes, each host with less than a quarter of them.
+HOSTS, CONNECTIONS_OF_A_HOST, CALLS_OF_A_CONNECTION, MOST_CALLS = 17, 6, 85, 8192
+# Of a worker with rank 0: protocol, role, host, pid, life.
+REGISTRATION = b"\x08\x01\x10\x03\x2a\x01h\x30\x01\x51" + struct.pack("<Q", 77)
 LISTEN = "0A"  # a TCP state in /proc/net/tcp
 
 
@@ -42,6 +47,27 @@ def data_frame(header):
 def hello(job, protocol=1, rank=0):
     body = b"\x08" + bytes([protocol]) + b"\x12" + bytes([len(job)]) + job + b"\x18" + bytes([rank])
     return data_frame(b"\x18\x01\x22" + bytes([len(body)]) + body)
+
+
+def fields_of(message):
+    """The varints and byte strings of a protobuf message, by field number."""
+    fields, rest = {}, message
+
+    def number():
+        nonlocal rest
+        value, shift = 0, 0
+        while True:
+            byte, rest = rest[0], rest[1:]
+            value, shift = value | (byte & 0x7F) << shift, shift + 7
+            if byte < 0x80:
+                return value
+    while rest:
+        key = number()
+        value = number()
+        if key & 7 == 2:
+            value, rest = rest[:value], rest[value:]
+        fields[key >> 3] = value
+    return fields
 
 
 def ports_of(pid):
@@ -321,6 +347,57 @@ class HostilePeersTest(SluiceTest):
         for role, mib in grown.items():
             self.assertLess(mib, 60, role)
             self.assertIn((methods[role].decode(), "room"), self.refusals(role))
+
+    def test_one_certificate_cannot_take_all_calls_of_the_scheduler(self):
+        """While a worker parks Polls from many hosts, operators are served, and a pserver joins the cluster."""
+        self.raise_own_file_limit(2000)
+        own, log_dir, port = self.tmp / "certificates", self.tmp / "cluster.log", free_port()
+        made = self.run_program("sluice", "certs", str(own))
+        self.assertEqual(made.returncode, 0, made.stdout)
+        cluster = self.tmp / "cluster.textproto"
+        cluster.write_text('version: 1 scheduler: "127.0.0.1:%d" %s worker_num: 1' % (
+            port, " ".join('pservers: "127.0.0.1:%d"' % free_port() for _ in range(2))))
+        log_dir.mkdir()
+        common = ["--cluster=%s" % cluster, "--log_dir=%s" % log_dir]
+        scheduler = self.start("sluice-scheduler", *common, *tls_flags(own, "scheduler"))
+
+        def members():
+            done = self.run_program("sluice", "status", "--json", "--scheduler=127.0.0.1:%d" % port, "--log_dir=%s" % self.tmp,
+                                    *tls_flags(own, "operator"))
+            self.assertEqual(done.returncode, 0, done.stdout)
+            return [(m["role"], m["rank"]) for m in json.loads(done.stdout)["members"] if m["alive"]]
+        endpoints = log_dir / "endpoints.log"
+        wait_until(lambda: endpoints.exists() and "scheduler 0 " in endpoints.read_text(), "the scheduler listens")
+        context = client_of(own, "worker")
+        context.set_alpn_protocols(["h2"])
+        held = []
+        self.addCleanup(lambda: [connection.close() for connection in held])
+
+        def connect(*args):
+            held.append(Connection(port, PATIENCE * TIME_SCALE, *args))
+            return held[-1]
+        # In the second round nobody reads the answers, so that calls stay open which are answered.
+        for rank, window in enumerate((65535, 0)):
+            worker = connect("127.0.0.1", context)
+            member = fields_of(worker.answer(worker.ask(b"/sluice.Scheduler/Register", REGISTRATION)))
+
+            def poll(seen):
+                return (b"\x08" + varint(member[1]) + b"\x10" + varint(seen) + b"\x18" + varint(20000)
+                        + b"\x4a" + varint(len(member[7])) + member[7])
+            seen = fields_of(worker.answer(worker.ask(b"/sluice.Scheduler/Poll", poll(0))))[1]
+            for host in range(2, 2 + HOSTS):
+                for _ in range(CONNECTIONS_OF_A_HOST):
+                    connection = connect("127.0.0.%d" % host, context, window)
+                    for _ in range(CALLS_OF_A_CONNECTION):
+                        connection.ask(b"/sluice.Scheduler/Poll", poll(seen))
+            print("round %d: the scheduler has %.0f MiB" % (rank, self.resident_mib(scheduler.pid)), flush=True)
+            members()
+            self.start("sluice-pserver", "--rank=%d" % rank, *common, *tls_flags(own, "pserver"))
+            wait_until(lambda: ("ROLE_PSERVER", rank) in members(), "pserver %d joins" % rank)
+        self.assertGreater(HOSTS * CONNECTIONS_OF_A_HOST * CALLS_OF_A_CONNECTION, MOST_CALLS)
+        self.assertTrue(audit_lines(log_dir, "scheduleraudit.0", method="/sluice.Scheduler/Poll", reason="room",
+                                    role="worker"), "the calls never were too many")
+        self.assertIsNone(scheduler.poll(), "the scheduler has ended")
 
     def raise_own_file_limit(self, wanted):
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

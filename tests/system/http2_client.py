@@ -18,6 +18,7 @@ def literal(name, value):
 
 
 def grpc_headers(path, encoding=None):
+    """The server does not compare the scheme, which is http, with the connection."""
     return (b"\x83\x86" + literal(b":path", path) + literal(b":authority", b"sluice") + literal(b"te", b"trailers")
             + literal(b"content-type", b"application/grpc") + (literal(b"grpc-encoding", encoding) if encoding else b""))
 
@@ -33,15 +34,20 @@ def varint(number):
 class Connection:
     """Keeps to the flow control of the other end, so that messages of any length arrive."""
 
-    def __init__(self, port, timeout):
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=timeout)
+    def __init__(self, port, timeout, source="127.0.0.1", context=None, window=65535):
+        """`context`: an ssl.SSLContext; without it there is no TLS. `window`: the bytes of an answer that it takes."""
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=timeout, source_address=(source, 0))
+        if context:
+            self.socket = context.wrap_socket(self.socket)
         self.buffer = b""
         self.window = self.initial_window = 65535
         self.windows = {}  # of streams
         self.max_frame = 16384
         self.next_stream = 1
         self.ended = set()  # streams
-        self.socket.sendall(PREFACE + frame(SETTINGS, 0, 0, b"") + frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", 1 << 28)))
+        self.data = {}  # that has come on each stream
+        settings = struct.pack(">HI", INITIAL_WINDOW_SIZE, window)
+        self.socket.sendall(PREFACE + frame(SETTINGS, 0, 0, settings) + frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", 1 << 28)))
 
     def close(self):
         self.socket.close()
@@ -69,6 +75,17 @@ class Connection:
             rest = rest[n:]
         self.await_end(stream)
 
+    def ask(self, path, message):
+        """Begins a call with a short message; returns its stream."""
+        stream = self.open(path)
+        self.socket.sendall(frame(DATA, END_STREAM, stream, struct.pack(">BI", 0, len(message)) + message))
+        return stream
+
+    def answer(self, stream):
+        """The message that a call is answered with."""
+        self.await_end(stream)
+        return self.data[stream][5:]
+
     def await_end(self, stream):
         while stream not in self.ended:
             self.read_frame()
@@ -93,7 +110,9 @@ class Connection:
             self.window += int.from_bytes(payload, "big")
         elif kind == WINDOW_UPDATE:
             self.windows[stream] = self.windows.get(stream, 0) + int.from_bytes(payload, "big")
-        elif kind == GOAWAY:
+        if kind == DATA:
+            self.data[stream] = self.data.get(stream, b"") + payload
+        if kind == GOAWAY:
             raise EOFError("the server closes the connection: %r" % payload)
         elif kind == RST_STREAM or (kind in (HEADERS, DATA) and flags & END_STREAM):
             self.ended.add(stream)
