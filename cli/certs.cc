@@ -22,6 +22,7 @@
 #include "common/config/closest_name.h"
 #include "common/daemon/process_info.h"
 #include "common/security/cert_authority.h"
+#include "common/security/issued_certificates.h"
 
 namespace sluice::cli {
 namespace {
@@ -44,8 +45,15 @@ struct Owner {
 struct Plan {
   std::string folder;
   long days = 0;
-  std::vector<std::string> hosts;
+  std::vector<std::string> hosts;  // of --hosts
   std::vector<Owner> owners;
+};
+
+// One certificate that is made or renewed.
+struct Job {
+  std::string stem;
+  CertificateRequest request;
+  bool renewed = false;
 };
 
 bool IsLabel(absl::string_view label) {
@@ -64,22 +72,28 @@ bool IsHost(const std::string& text) {
   return text.size() <= 253 && std::all_of(labels.begin(), labels.end(), IsLabel);
 }
 
-absl::StatusOr<std::vector<std::string>> ReadHosts(const ParsedCommand& command) {
+void AddHosts(const std::vector<std::string>& more, std::vector<std::string>* hosts) {
+  for (const std::string& host : more) {
+    if (std::find(hosts->begin(), hosts->end(), host) == hosts->end()) hosts->push_back(host);
+  }
+}
+
+// The hosts of a certificate when none are given.
+std::vector<std::string> OwnHosts() {
   std::vector<std::string> hosts = {"localhost", "127.0.0.1", "::1"};
-  const auto add = [&hosts](const std::string& host) {
-    if (std::find(hosts.begin(), hosts.end(), host) == hosts.end()) hosts.push_back(host);
-  };
-  if (const std::string own = HostName(); IsHost(own)) add(own);
-  if (!command.Given("hosts")) return hosts;
-  const std::vector<std::string> given = absl::StrSplit(command.Text("hosts"), ',');
-  for (const std::string& host : given) {
-    if (!IsHost(host)) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "--hosts=", Printable(command.Text("hosts")), ": '", Printable(host),
-          "' is neither a host name nor an IP address; give names and addresses without ports, "
-          "separated by commas, e.g. --hosts=node1.example.com,10.0.0.1"));
-    }
-    add(host);
+  if (const std::string own = HostName(); IsHost(own)) AddHosts({own}, &hosts);
+  return hosts;
+}
+
+absl::StatusOr<std::vector<std::string>> ReadHosts(const ParsedCommand& command) {
+  if (!command.Given("hosts")) return std::vector<std::string>();
+  const std::vector<std::string> hosts = absl::StrSplit(command.Text("hosts"), ',');
+  for (const std::string& host : hosts) {
+    if (IsHost(host)) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--hosts=", Printable(command.Text("hosts")), ": '", Printable(host),
+        "' is neither a host name nor an IP address; give names and addresses without ports, "
+        "separated by commas, e.g. --hosts=node1.example.com,10.0.0.1"));
   }
   return hosts;
 }
@@ -190,19 +204,83 @@ absl::Status MakeOrKeepAuthority(const Plan& plan, absl::Time now) {
   return absl::OkStatus();
 }
 
+const IssuedCertificate* Find(const std::vector<IssuedCertificate>& all, const std::string& stem) {
+  const auto found = std::find_if(all.begin(), all.end(),
+                                  [&](const IssuedCertificate& one) { return one.stem == stem; });
+  return found == all.end() ? nullptr : &*found;
+}
+
+// Renews every certificate of the folder that can be renewed, with its names and hosts. New ones
+// get the hosts of their role's certificate, since they are for processes like those.
+std::vector<Job> ListJobs(const Plan& plan, const std::vector<IssuedCertificate>& existing) {
+  std::vector<Job> jobs;
+  for (const IssuedCertificate& one : existing) {
+    if (one.obstacle.empty()) jobs.push_back({one.stem, one.request, true});
+  }
+  for (const Owner& owner : plan.owners) {
+    if (Find(existing, owner.stem()) != nullptr) continue;
+    Job job = {owner.stem(), {owner.role, owner.name, OwnHosts()}, false};
+    if (const auto* const role = Find(existing, PeerRoleName(owner.role)); role != nullptr)
+      AddHosts(role->request.hosts, &job.request.hosts);
+    jobs.push_back(std::move(job));
+  }
+  for (Job& job : jobs) AddHosts(plan.hosts, &job.request.hosts);
+  return jobs;
+}
+
+// INVALID_ARGUMENT: a certificate that --names asks for is in the folder and cannot be renewed.
+absl::Status CheckNamed(const Plan& plan, const std::vector<IssuedCertificate>& existing) {
+  for (const Owner& owner : plan.owners) {
+    const IssuedCertificate* const found = Find(existing, owner.stem());
+    if (owner.name.empty() || found == nullptr || found->obstacle.empty()) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("--names: ", FilesOf(plan.folder, owner.stem()).cert, " ", found->obstacle,
+                     "; move it away to have a new one made"));
+  }
+  return absl::OkStatus();
+}
+
+void PrintMade(const Plan& plan, const std::vector<Job>& jobs, absl::Time end) {
+  const auto renewed = static_cast<size_t>(
+      std::count_if(jobs.begin(), jobs.end(), [](const Job& job) { return job.renewed; }));
+  std::vector<std::string> counts;
+  if (renewed > 0) counts.push_back(absl::StrCat("renewed ", Counted(renewed, "certificate")));
+  if (jobs.size() > renewed)
+    counts.push_back(absl::StrCat("made ", Counted(jobs.size() - renewed, "certificate")));
+  if (!counts.empty())
+    std::cout << absl::StrJoin(counts, " and ") << ", valid until " << DateOf(end) << ":\n";
+  for (const Job& job : jobs) {
+    const TlsFiles files = FilesOf(plan.folder, job.stem);
+    std::cout << "  " << PeerIdentity{true, job.request.role, job.request.name}.ToString() << ": "
+              << files.cert << (job.renewed ? " for " : " and ") << files.key << ", on the hosts "
+              << absl::StrJoin(job.request.hosts, ", ") << "\n";
+  }
+  if (renewed > 0)
+    std::cout << "Renewed certificates are for the same keys: copy only the .pem files.\n";
+}
+
+void PrintLeft(const Plan& plan, const std::vector<IssuedCertificate>& existing, absl::Time now) {
+  for (const IssuedCertificate& one : existing) {
+    if (one.obstacle.empty()) continue;
+    std::cout << "Warning: " << Printable(FilesOf(plan.folder, one.stem).cert)
+              << " is not renewed, because it " << one.obstacle;
+    if (one.end.has_value())
+      std::cout << "; it " << (*one.end < now ? "ended" : "ends") << " on " << DateOf(*one.end);
+    std::cout << "\n";
+  }
+}
+
 absl::Status MakeCertificates(const Plan& plan, absl::Time now) {
+  SLUICE_ASSIGN_OR_RETURN(const auto existing, FindIssuedCertificates(plan.folder));
+  SLUICE_RETURN_IF_ERROR(CheckNamed(plan, existing));
   const absl::Time end = now + plan.days * kDay;
-  for (const Owner& owner : plan.owners) {
-    SLUICE_RETURN_IF_ERROR(MakeCertificate({plan.folder, now - kClockSkew, end},
-                                           {owner.role, owner.name, plan.hosts}, owner.stem()));
+  const std::vector<Job> jobs = ListJobs(plan, existing);
+  for (const Job& job : jobs) {
+    SLUICE_RETURN_IF_ERROR(
+        MakeCertificate({plan.folder, now - kClockSkew, end}, job.request, job.stem));
   }
-  std::cout << "made " << Counted(plan.owners.size(), "certificate") << ", valid until "
-            << DateOf(end) << " on the hosts " << absl::StrJoin(plan.hosts, ", ") << ":\n";
-  for (const Owner& owner : plan.owners) {
-    const TlsFiles files = FilesOf(plan.folder, owner.stem());
-    std::cout << "  " << PeerIdentity{true, owner.role, owner.name}.ToString() << ": " << files.cert
-              << " and " << files.key << "\n";
-  }
+  PrintMade(plan, jobs, end);
+  PrintLeft(plan, existing, now);
   return absl::OkStatus();
 }
 
@@ -236,18 +314,20 @@ Command CertsCommand() {
   spec.max_words = 1;
   spec.flags = {
       {"hosts", FlagKind::kText, "HOST,...", "",
-       "host names and IP addresses in the certificates, besides localhost, 127.0.0.1, ::1 and "
-       "this host's name"},
+       "host names and IP addresses for new certificates, besides localhost, 127.0.0.1, ::1, this "
+       "host's name and those of the certificate of the role; renewed ones keep their hosts and "
+       "get "
+       "these in addition"},
       {"days", FlagKind::kNumber, "N", "365",
        absl::StrCat("a new CA is valid for ", kMostDays,
                     " days, its certificates for N days, at most ", kMostDays)},
       {"names", FlagKind::kText, "ROLE/NAME,...", "",
        "also make a certificate for each of these, e.g. worker/0; the certificate of a role alone "
-       "is "
-       "for any rank"},
+       "is for any rank"},
   };
   spec.examples =
-      "  sluice certs certs                        # or renew the certificates of its CA\n"
+      "  sluice certs certs        # or renew all certificates that the CA of the folder has "
+      "signed\n"
       "  sluice certs certs --hosts=node1.example.com,10.0.0.1 --days=90\n"
       "  sluice certs certs --names=worker/0,worker/1,pserver/0,operator/alice\n";
   return {spec, &Certs};

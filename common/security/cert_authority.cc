@@ -10,8 +10,8 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <ctime>
 #include <filesystem>
+#include <optional>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -87,6 +87,14 @@ class UnfinishedFile {
     return absl::OkStatus();
   }
   absl::Status Finish() { return Env::Real()->RenameFile(unfinished_, path_); }
+  // ABORTED if another process has made the file since. The next rename in the folder makes the
+  // name durable.
+  absl::Status FinishNew() {
+    if (::link(unfinished_.c_str(), path_.c_str()) == 0) return absl::OkStatus();
+    if (errno == EEXIST)
+      return absl::AbortedError(absl::StrCat(path_, " was made meanwhile; run the command again"));
+    return Finish();  // a file system without hard links
+  }
 
  private:
   absl::Status Failed(absl::string_view operation) const {
@@ -98,18 +106,21 @@ class UnfinishedFile {
   const std::string unfinished_;
 };
 
-// Both files are complete before the first one gets its name: a process that reads them meanwhile
-// finds a key and a certificate that do not belong together for as short a time as possible.
+// Replaces the certificate by one rename. `new_key`: null when the certificate is for the key that
+// the stem has. A new key never replaces another one, whose certificate may be in use. Both files
+// are complete before the first one gets its name.
 absl::Status WriteFiles(const std::string& folder, const std::string& stem, X509* certificate,
-                        EVP_PKEY* key) {
+                        EVP_PKEY* new_key) {
   UnfinishedFile key_file(KeyOf(folder, stem), kKeyMode);
   UnfinishedFile certificate_file(CertificateOf(folder, stem), kCertificateMode);
-  SLUICE_RETURN_IF_ERROR(key_file.Fill([&](FILE* file) {
-    return PEM_write_PrivateKey(file, key, nullptr, nullptr, 0, nullptr, nullptr) == 1;
-  }));
+  if (new_key != nullptr) {
+    SLUICE_RETURN_IF_ERROR(key_file.Fill([&](FILE* file) {
+      return PEM_write_PrivateKey(file, new_key, nullptr, nullptr, 0, nullptr, nullptr) == 1;
+    }));
+  }
   SLUICE_RETURN_IF_ERROR(
       certificate_file.Fill([&](FILE* file) { return PEM_write_X509(file, certificate) == 1; }));
-  SLUICE_RETURN_IF_ERROR(key_file.Finish());
+  if (new_key != nullptr) SLUICE_RETURN_IF_ERROR(key_file.FinishNew());
   return certificate_file.Finish();
 }
 
@@ -182,15 +193,11 @@ bool AddAlternativeNames(const CertificateRequest& request, X509* certificate) {
 
 absl::StatusOr<Authority> ReadAuthority(const std::string& folder) {
   const std::string certificate_path = CertificateOf(folder, "ca"), key_path = KeyOf(folder, "ca");
-  Authority authority;
-  if (const OpenFile file(std::fopen(certificate_path.c_str(), "re")); file != nullptr)
-    authority.certificate.reset(PEM_read_X509(file.get(), nullptr, nullptr, nullptr));
+  Authority authority = {ReadCertificate(certificate_path), ReadPrivateKey(key_path)};
   if (authority.certificate == nullptr)
     return Wrong(certificate_path, "cannot be read as a certificate in PEM form");
   if (X509_check_ca(authority.certificate.get()) != 1)
     return Wrong(certificate_path, "is not the certificate of a CA; give another folder");
-  if (const OpenFile file(std::fopen(key_path.c_str(), "re")); file != nullptr)
-    authority.key = ReadPrivateKey(file.get());
   if (authority.key == nullptr)
     return Wrong(key_path, "cannot be read as a private key in PEM form without a password");
   if (X509_check_private_key(authority.certificate.get(), authority.key.get()) != 1) {
@@ -198,6 +205,28 @@ absl::StatusOr<Authority> ReadAuthority(const std::string& folder) {
                                         "; put the right key there, or give another folder"));
   }
   return authority;
+}
+
+struct StemKey {
+  PrivateKey key;
+  bool is_new = false;  // not yet written
+};
+
+// The key of the stem, or a new one if it has none.
+absl::StatusOr<StemKey> KeyFor(const std::string& folder, const std::string& stem) {
+  const std::string path = KeyOf(folder, stem);
+  if (!Env::Real()->Exists(path)) {
+    StemKey made = {PrivateKey(EVP_EC_gen("P-256")), true};
+    if (made.key == nullptr) return OpensslError("make a key");
+    return made;
+  }
+  StemKey kept = {ReadPrivateKey(path), false};
+  if (kept.key == nullptr) {
+    return Wrong(path,
+                 "cannot be read as a private key in PEM form without a password; move it away to "
+                 "have a new one made");
+  }
+  return kept;
 }
 
 // Signs a certificate for itself as the CA and writes it.
@@ -256,10 +285,9 @@ absl::Status MakeAuthority(const CertAuthorityOptions& options) {
 
 absl::StatusOr<absl::Time> EndOfAuthority(const std::string& folder) {
   SLUICE_ASSIGN_OR_RETURN(const Authority authority, ReadAuthority(folder));
-  std::tm end = {};
-  if (ASN1_TIME_to_tm(X509_get0_notAfter(authority.certificate.get()), &end) != 1)
-    return OpensslError("read the end of the CA's certificate");
-  return absl::FromTM(end, absl::UTCTimeZone());
+  const std::optional<absl::Time> end = EndOfCertificate(authority.certificate.get());
+  if (!end.has_value()) return OpensslError("read the end of the CA's certificate");
+  return *end;
 }
 
 TlsFiles FilesOf(const std::string& folder, const std::string& stem) {
@@ -290,12 +318,11 @@ absl::Status MakeCertificate(const CertAuthorityOptions& options, const Certific
                              const std::string& stem) {
   SLUICE_RETURN_IF_ERROR(CheckCertificateRequest(request));
   SLUICE_ASSIGN_OR_RETURN(const Authority authority, ReadAuthority(options.folder));
-  const PrivateKey key(EVP_EC_gen("P-256"));
-  if (key == nullptr) return OpensslError("make a key");
+  SLUICE_ASSIGN_OR_RETURN(const StemKey key, KeyFor(options.folder, stem));
   const std::string common_name = absl::StrCat("sluice ", PeerRoleName(request.role),
                                                request.name.empty() ? "" : " ", request.name);
   SLUICE_ASSIGN_OR_RETURN(const Certificate certificate,
-                          NewCertificate(options, common_name, key.get()));
+                          NewCertificate(options, common_name, key.key.get()));
   X509* const x = certificate.get();
   X509* const ca = authority.certificate.get();
   if (X509_set_issuer_name(x, X509_get_subject_name(ca)) != 1 ||
@@ -306,7 +333,7 @@ absl::Status MakeCertificate(const CertAuthorityOptions& options, const Certific
       !AddAlternativeNames(request, x) || X509_sign(x, authority.key.get(), EVP_sha256()) <= 0) {
     return OpensslError("sign a certificate");
   }
-  return WriteFiles(options.folder, stem, x, key.get());
+  return WriteFiles(options.folder, stem, x, key.is_new ? key.key.get() : nullptr);
 }
 
 }  // namespace sluice

@@ -50,9 +50,11 @@ TlsFiles FilesOf(const std::string& folder, const std::string& stem);
 // INVALID_ARGUMENT: the name or a host cannot be part of a certificate.
 absl::Status CheckCertificateRequest(const CertificateRequest& request);
 
-// Signs a certificate with the CA of `folder` and writes it and its key as FilesOf(folder, stem),
-// each by a rename, so that a process that watches them never reads half a file.
-// INVALID_ARGUMENT: see CheckCertificateRequest.
+// Signs a certificate with the CA of `folder` and writes it as FilesOf(folder, stem), by a rename.
+// It is for the key of the stem, which is made if there is none. An existing key stays, so a
+// process that watches the files finds a pair that fits at any time, also when this one dies.
+// INVALID_ARGUMENT: see CheckCertificateRequest; or the key cannot be read. ABORTED: another
+// process has made the key meanwhile.
 // REQUIRES: MakeAuthority has returned OK for the folder.
 absl::Status MakeCertificate(const CertAuthorityOptions& options, const CertificateRequest& request,
                              const std::string& stem);

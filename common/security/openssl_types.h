@@ -6,7 +6,12 @@
 #include <openssl/x509v3.h>
 
 #include <cstdio>
+#include <ctime>
 #include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/time/time.h"
 
 namespace sluice {
 
@@ -31,6 +36,25 @@ using OpenFile = std::unique_ptr<FILE, CloseFile>;
 inline PrivateKey ReadPrivateKey(FILE* file) {
   const auto no_password = [](char*, int, int, void*) { return -1; };
   return PrivateKey(PEM_read_PrivateKey(file, nullptr, no_password, nullptr));
+}
+
+// The first certificate of the file. Null when the file cannot be read or holds none in PEM form.
+inline Certificate ReadCertificate(const std::string& path) {
+  const OpenFile file(std::fopen(path.c_str(), "re"));
+  return Certificate(file == nullptr ? nullptr
+                                     : PEM_read_X509(file.get(), nullptr, nullptr, nullptr));
+}
+// The same for a key.
+inline PrivateKey ReadPrivateKey(const std::string& path) {
+  const OpenFile file(std::fopen(path.c_str(), "re"));
+  return file == nullptr ? nullptr : ReadPrivateKey(file.get());
+}
+
+// None when the certificate does not say it as a time.
+inline std::optional<absl::Time> EndOfCertificate(const X509* certificate) {
+  std::tm end = {};
+  if (ASN1_TIME_to_tm(X509_get0_notAfter(certificate), &end) != 1) return std::nullopt;
+  return absl::FromTM(end, absl::UTCTimeZone());
 }
 
 }  // namespace sluice

@@ -4,7 +4,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <ctime>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -62,13 +62,6 @@ absl::StatusOr<std::vector<Certificate>> ReadOwnCertificate(const TlsFiles& file
   if (X509_check_private_key(chain[0].get(), key.get()) != 1)
     return Wrong(key_flag, files.key, absl::StrCat("is not the key of ", files.cert));
   return chain;
-}
-
-absl::StatusOr<absl::Time> EndOf(const X509* certificate) {
-  std::tm end = {};
-  if (ASN1_TIME_to_tm(X509_get0_notAfter(certificate), &end) != 1)
-    return absl::InvalidArgumentError("the certificate's end is not a time");
-  return absl::FromTM(end, absl::UTCTimeZone());
 }
 
 std::vector<std::string> UrisOf(X509* certificate) {
@@ -145,8 +138,9 @@ absl::StatusOr<absl::Time> EndOf(const TlsFiles& files) {
   SLUICE_ASSIGN_OR_RETURN(const auto chain, ReadOwnCertificate(files, "tls_"));
   absl::Time end = absl::InfiniteFuture();
   for (const Certificate& certificate : chain) {
-    SLUICE_ASSIGN_OR_RETURN(const absl::Time one, EndOf(certificate.get()));
-    end = std::min(end, one);
+    const std::optional<absl::Time> one = EndOfCertificate(certificate.get());
+    if (!one.has_value()) return absl::InvalidArgumentError("the certificate's end is not a time");
+    end = std::min(end, *one);
   }
   return end;
 }

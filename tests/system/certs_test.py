@@ -1,5 +1,7 @@
 """sluice certs: the certificates work in TLS, an existing CA is kept, bad input is named, other files are kept."""
 import datetime
+import random
+import shutil
 import ssl
 import stat
 import time
@@ -19,6 +21,10 @@ def days_left(certificate):
     return (end - datetime.datetime.now()).total_seconds() / 86400
 
 
+def hosts_in(certificate):
+    return sorted(names_in(certificate, "DNS") + names_in(certificate, "IP Address"))
+
+
 class CertsTest(SluiceTest):
     def setUp(self):
         super().setUp()
@@ -35,6 +41,10 @@ class CertsTest(SluiceTest):
         context.load_verify_locations(self.dir / "ca.pem")
         context.verify_mode = ssl.CERT_REQUIRED
         return context
+
+    def certificate(self, stem):
+        """The certificate, as a peer that trusts ca.pem sees it."""
+        return self.handshake(stem, "scheduler")[0]
 
     def handshake(self, client, server, host="localhost"):
         """Mutual TLS between the owners of two certificates; returns what each has seen of the other."""
@@ -89,14 +99,98 @@ class CertsTest(SluiceTest):
         for name in ("ca.pem", "ca.key"):
             self.assertEqual((self.dir / name).read_bytes(), before[name])
         for role in ROLES:
-            for end in (".pem", ".key"):
-                self.assertNotEqual((self.dir / (role + end)).read_bytes(), before[role + end])
+            self.assertNotEqual((self.dir / (role + ".pem")).read_bytes(), before[role + ".pem"])
+            self.assertEqual((self.dir / (role + ".key")).read_bytes(), before[role + ".key"])
         worker, _ = self.handshake("worker", "pserver-0")
         self.assertAlmostEqual(days_left(worker), 7, delta=0.1)
         # Processes with the old certificate go on until they read the new one.
         (self.dir / "old.pem").write_bytes(before["worker.pem"])
         (self.dir / "old.key").write_bytes(before["worker.key"])
         self.handshake("old", "pserver")
+
+    def test_a_renewal_keeps_names_and_hosts(self):
+        self.certs("--hosts=node1.example.com,10.0.0.1", "--names=worker/0,operator/alice", "--days=30")
+        shutil.copy(self.dir / "worker-0.pem", self.dir / "copy.pem")  # any STEM.pem, whatever it is called
+        shutil.copy(self.dir / "worker-0.key", self.dir / "copy.key")
+        stems = ROLES + ("worker-0", "operator-alice", "copy")
+        before = {stem: self.certificate(stem) for stem in stems}
+        text = self.certs("--days=60")
+        for stem in stems:
+            with self.subTest(stem):
+                after = self.certificate(stem)
+                self.assertEqual(after["subjectAltName"], before[stem]["subjectAltName"])
+                self.assertIn("10.0.0.1", names_in(after, "IP Address"))
+                self.assertAlmostEqual(days_left(after), 60, delta=0.1)
+                self.assertIn("%s.pem" % (self.dir / stem), text)
+        self.assertRegex(text, "renewed 7 certificates")
+        self.assertNotIn("Warning: %s" % self.dir, text)
+
+    def test_a_new_rank_changes_the_hosts_of_no_other_and_gets_those_of_its_role(self):
+        self.certs("--hosts=node1.example.com")
+        before = {stem: hosts_in(self.certificate(stem)) for stem in ROLES}
+        text = self.certs("--names=worker/4")
+        self.assertRegex(text, "renewed 4 certificates and made 1 certificate")
+        self.assertEqual({stem: hosts_in(self.certificate(stem)) for stem in ROLES}, before)
+        self.assertEqual(names_in(self.certificate("worker-4"), "URI"), ["spiffe://sluice/sluice/worker/4"])
+        self.assertEqual(hosts_in(self.certificate("worker-4")), before["worker"])
+
+    def test_hosts_of_a_renewal_are_added(self):
+        self.certs("--hosts=10.0.0.1", "--names=worker/0")
+        before = hosts_in(self.certificate("worker"))
+        self.certs("--hosts=10.0.0.2,10.0.0.1", "--names=worker/1")
+        for stem in ROLES + ("worker-0", "worker-1"):
+            self.assertEqual(hosts_in(self.certificate(stem)), sorted(before + ["10.0.0.2"]), stem)
+
+    def test_what_is_not_renewed_is_named_with_its_end(self):
+        self.certs("--names=worker/0,worker/1,worker/2")
+        others = self.tmp / "others"
+        self.assertEqual(self.run_program("sluice", "certs", others, "--days=9").returncode, 0)
+        for end in (".pem", ".key"):
+            shutil.copy(others / ("pserver" + end), self.dir / ("pserver" + end))
+        (self.dir / "worker-0.pem").write_text("no PEM")
+        (self.dir / "worker-1.key").unlink()
+        (self.dir / "worker-2.key").write_text("no PEM")
+        kept = {path.name: path.read_bytes() for path in self.dir.iterdir()
+                if path.name.startswith(("pserver.", "worker-"))}
+        text = self.certs()
+        warnings = {line.split()[1]: line for line in text.splitlines() if line.startswith("Warning: %s" % self.dir)}
+        stems = ("pserver", "worker-0", "worker-1", "worker-2")
+        self.assertEqual(sorted(warnings), ["%s.pem" % (self.dir / stem) for stem in stems])
+        today = datetime.datetime.now(datetime.timezone.utc).date()
+        for stem, days in (("pserver", 9), ("worker-1", 365), ("worker-2", 365)):
+            self.assertIn(str(today + datetime.timedelta(days)), warnings["%s.pem" % (self.dir / stem)])
+        self.assertEqual({name: (self.dir / name).read_bytes() for name in kept}, kept)
+        self.assertRegex(text, "renewed 3 certificates")
+        for stem in ("worker", "scheduler", "operator"):
+            self.certificate(stem)
+        # One that is asked for by its name is an error, and nothing is renewed.
+        before = (self.dir / "worker.pem").read_bytes()
+        self.assertIn("worker-0.pem", self.certs("--names=worker/0", expect=2))
+        self.assertEqual((self.dir / "worker.pem").read_bytes(), before)
+
+    def test_a_renewal_that_is_killed_loses_no_pair(self):
+        """Killed at any moment, also by several at once: each key is that of its certificate."""
+        self.certs("--names=worker/0,worker/1")
+        stems = ROLES + ("worker-0", "worker-1")
+        begun = time.monotonic()
+        self.certs()
+        whole = time.monotonic() - begun
+        chance, changed = random.Random(1), 0
+        for _ in range(20):
+            before = {stem: (self.dir / (stem + ".pem")).read_bytes() for stem in stems}
+            runs = [self.start("sluice", "certs", self.dir, log="killed.out") for _ in range(2)]
+            time.sleep(chance.uniform(0.2, 1) * whole)
+            for run in runs:
+                run.kill()
+                run.wait()
+            for stem in stems:
+                self.context(ssl.PROTOCOL_TLS_CLIENT, stem)  # fails for a certificate and the key of another one
+            after = {stem: (self.dir / (stem + ".pem")).read_bytes() for stem in stems}
+            changed += any(after[stem] != before[stem] for stem in stems) and any(after[s] == before[s] for s in stems)
+        self.assertGreater(changed, 0, "no renewal was killed between two certificates")
+        self.certs()
+        for stem in stems:
+            self.certificate(stem)
 
     def test_bad_input_is_named_before_anything_is_made(self):
         for flag, parts in (("--days=0", ["--days=0", "3650"]), ("--days=3651", ["--days=3651", "3650"]),

@@ -35,12 +35,6 @@ mode_t ModeOf(const std::string& path) {
   return info.st_mode & 07777;
 }
 
-Certificate ReadCertificate(const std::string& path) {
-  const OpenFile file(std::fopen(path.c_str(), "re"));
-  if (file == nullptr) return nullptr;
-  return Certificate(PEM_read_X509(file.get(), nullptr, nullptr, nullptr));
-}
-
 std::string TextOf(const ASN1_STRING* text) {
   return {reinterpret_cast<const char*>(ASN1_STRING_get0_data(text)),
           static_cast<size_t>(ASN1_STRING_length(text))};
@@ -327,14 +321,43 @@ TEST_F(CertAuthorityTest, ExistingAuthorityIsKept) {
 TEST_F(CertAuthorityTest, NewCertificateDoesNotTouchTheBytesOfTheOldOne) {
   ASSERT_TRUE(MakeAuthority(options_).ok());
   const TlsFiles files = Make({PeerRole::kWorker, "", {}}, "worker");
-  for (const std::string& path : {files.cert, files.key}) {
-    const std::string old = Read(path);
-    std::ifstream reader(path);
-    Make({PeerRole::kWorker, "", {}}, "worker");
-    EXPECT_EQ(std::string(std::istreambuf_iterator<char>(reader), {}), old);
-    EXPECT_NE(Read(path), old);
-  }
+  const std::string old = Read(files.cert);
+  std::ifstream reader(files.cert);
+  Make({PeerRole::kWorker, "", {}}, "worker");
+  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(reader), {}), old);
+  EXPECT_NE(Read(files.cert), old);
   EXPECT_TRUE(CheckTlsFiles(files).ok());
+}
+
+TEST_F(CertAuthorityTest, NewCertificateIsForTheKeyThatExists) {
+  ASSERT_TRUE(MakeAuthority(options_).ok());
+  const TlsFiles files = Make({PeerRole::kWorker, "", {}}, "worker");
+  const std::string key = Read(files.key);
+  Make({PeerRole::kWorker, "", {}}, "worker");
+  EXPECT_EQ(Read(files.key), key);
+  // A process that died before it had written the certificate has left a key.
+  fs::remove(files.cert);
+  Make({PeerRole::kWorker, "", {}}, "worker");
+  EXPECT_EQ(Read(files.key), key);
+  EXPECT_TRUE(CheckTlsFiles(files).ok());
+  // A pair that does not fit fits again.
+  const TlsFiles other = Make({PeerRole::kPserver, "", {}}, "pserver");
+  fs::copy_file(other.cert, files.cert, fs::copy_options::overwrite_existing);
+  ASSERT_FALSE(CheckTlsFiles(files).ok());
+  Make({PeerRole::kWorker, "", {}}, "worker");
+  EXPECT_TRUE(CheckTlsFiles(files).ok());
+}
+
+TEST_F(CertAuthorityTest, AKeyThatCannotBeReadIsNamedAndKept) {
+  ASSERT_TRUE(MakeAuthority(options_).ok());
+  const TlsFiles files = Make({PeerRole::kWorker, "", {}}, "worker");
+  const std::string certificate = Read(files.cert);
+  std::ofstream(files.key) << "no PEM";
+  const absl::Status refused = MakeCertificate(options_, {PeerRole::kWorker, "", {}}, "worker");
+  EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()), HasSubstr(files.key));
+  EXPECT_EQ(Read(files.key), "no PEM");
+  EXPECT_EQ(Read(files.cert), certificate);
 }
 
 TEST_F(CertAuthorityTest, HalfAnAuthorityIsRefusedAndNotReplaced) {
