@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "common/base/printable.h"
 #include "common/base/status_macros.h"
 #include "common/meta_store/meta_store.h"
 
@@ -312,12 +313,18 @@ absl::StatusOr<std::vector<MetaStore::Entry>> EtcdMetaStore::Scan(const std::str
           return absl::InternalError(absl::StrCat("etcd answered a read of ", first,
                                                   " with a key that is not in the range"));
         }
+        // Pages that repeat themselves would never end.
+        if (kv.key() < range.key()) {
+          return absl::InternalError(absl::StrCat("etcd answered a read of ", first,
+                                                  " with the key ", PrintableLine(kv.key()),
+                                                  " again, or out of order"));
+        }
+        range.set_key(kv.key() + '\0');
         entries.push_back({kv.key().substr(data_prefix_.size()), kv.value()});
       }
       if (!page->more() || page->kvs().empty()) return entries;
       // All pages are read at the revision of the first one. Later responses hold newer revisions.
       if (range.revision() == 0) range.set_revision(page->header().revision());
-      range.set_key(page->kvs(page->kvs_size() - 1).key() + '\0');
     }
   }
 }

@@ -287,6 +287,56 @@ TEST_F(EtcdMetaStoreTest, ScanBeginsAgainAfterACompaction) {
   EXPECT_TRUE(absl::IsOutOfRange(store.Scan("").status()));
 }
 
+// An etcd whose reads are answered with these keys, page after page, and which has always more.
+class EndlessEtcd : public etcdserverpb::KV::Service {
+ public:
+  explicit EndlessEtcd(std::vector<std::vector<std::string>> pages) : pages_(std::move(pages)) {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
+    builder.RegisterService(this);
+    server_ = builder.BuildAndStart();
+  }
+  ~EndlessEtcd() override { server_->Shutdown(); }
+  std::string endpoint() const { return absl::StrCat("127.0.0.1:", port_); }
+  size_t reads() const { return reads_; }
+
+  grpc::Status Range(grpc::ServerContext*, const etcdserverpb::RangeRequest*,
+                     etcdserverpb::RangeResponse* response) override {
+    for (const std::string& key : pages_[reads_++ % pages_.size()])
+      response->add_kvs()->set_key("p/@data/" + key);
+    response->mutable_header()->set_revision(1);
+    response->set_more(true);
+    return grpc::Status::OK;
+  }
+
+ private:
+  const std::vector<std::vector<std::string>> pages_;
+  std::atomic<size_t> reads_{0};
+  std::unique_ptr<grpc::Server> server_;
+  int port_ = 0;
+};
+
+TEST(EtcdScanTest, KeysThatDoNotAscendAreAnErrorThatNamesThem) {
+  struct Case {
+    std::vector<std::vector<std::string>> pages;
+    std::string named;
+    size_t reads;
+  };
+  const std::vector<Case> cases = {{{{"a", "b"}}, "a", 2},
+                                   {{{"a"}, {"b"}}, "a", 3},
+                                   {{{"b", "a"}}, "a", 1},
+                                   {{{"b", "b"}}, "b", 1},
+                                   {{{"a", "c"}, {"b"}}, "b", 2}};
+  for (const Case& one : cases) {
+    EndlessEtcd etcd(one.pages);
+    EtcdMetaStore store(Options({etcd.endpoint()}, "p"));
+    const auto scanned = store.Scan("");
+    EXPECT_TRUE(absl::IsInternal(scanned.status())) << scanned.status();
+    EXPECT_THAT(std::string(scanned.status().message()), HasSubstr("p/@data/" + one.named));
+    EXPECT_EQ(etcd.reads(), one.reads);
+  }
+}
+
 TEST_F(EtcdMetaStoreTest, ForeignChangesAreDataLoss) {
   const uint64_t term = *direct_->AcquireTerm();
   ASSERT_TRUE(direct_->Commit(term, {{"a", "1"}}).ok());
