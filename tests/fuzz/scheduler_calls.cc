@@ -263,7 +263,7 @@ class Calls {
   void Call() {
     CoreOfKnownCallers& core = cluster_.core_;
     const absl::Time now = cluster_.now_;
-    switch (input_->ConsumeIntegralInRange(0, 20)) {
+    switch (input_->ConsumeIntegralInRange(0, 21)) {
       case 0:
         return Register();
       case 1:
@@ -310,6 +310,12 @@ class Calls {
         return Group();
       case 20:
         return Index();
+      case 21: {
+        // As RequestIntake does it.
+        const auto request = OfJob<CancelJobRequest>();
+        return core.CancelJob(request.job_id(), now, PrintableLine(request.failure()))
+            .IgnoreError();
+      }
       default:
         return Submit();
     }

@@ -424,7 +424,7 @@ class SchedulerCalls(Choices):
             self.boolean(shrink)
 
     def call(self, kind):
-        return self.number(kind, 0, 20)
+        return self.number(kind, 0, 21)
 
     def dictionary(self, choice):
         return self.pick(choice, 12)
@@ -505,6 +505,9 @@ def scheduler_calls():
     yield "data_with_many_pieces", pieces.index(1, pieces=SchedulerCalls.MANY).poll_all().of_job(14)
     lines = SchedulerCalls(-1).phase(0).phase(1).index(0, lines=SchedulerCalls.LARGEST)
     yield "data_whose_lines_overflow", lines.index(1, lines=SchedulerCalls.LARGEST).poll_all().of_job(14)
+    for name, failure in (("cancelled", b""), ("failed_by_a_user", message(2, "1\n2" * 1000))):
+        calls = SchedulerCalls(-1).phase(0).phase(1).phase(0, indexed(0)).phase(1, indexed(1)).poll_all()
+        yield f"job_{name}", calls.of_job(21, failure).poll_all().of_job(21).of_job(15).phase(0).poll_all().of_job(14)
     for pservers in (False, True):
         for generation in (None, SchedulerCalls.ONE_MORE, SchedulerCalls.LARGEST):
             calls = SchedulerCalls(2, max_losses=True, pservers=pservers, shrink=True)
