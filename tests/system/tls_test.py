@@ -82,6 +82,18 @@ def shown_certificate(address, context):
         return wrapped.getpeercert(binary_form=True)
 
 
+def answer(address, context, own_addresses=None):
+    """What a gRPC server says first, or nothing when it refuses the client, whose address is added to the list."""
+    context.set_alpn_protocols(["h2"])
+    try:
+        with socket.create_connection(address.split(":"), PATIENCE) as raw, context.wrap_socket(raw) as wrapped:
+            if own_addresses is not None:
+                own_addresses.append("%s:%d" % wrapped.getsockname())
+            return wrapped.recv(9)
+    except (ssl.SSLError, ConnectionError):
+        return b""
+
+
 def audit_lines(log_dir, name, **wanted):
     """The lines of an audit log that have these values."""
     lines = [json.loads(line) for line in (log_dir / name).read_text().splitlines()]
@@ -332,23 +344,14 @@ class TlsTest(SluiceTest):
         cases = [(client_of(own), "no certificate"), (client_of(others, "operator", trusted=own), "--tls_ca"),
                  (client_of(own, "expired"), "expired"), (old, "TLS 1.2")]
 
-        def answer(address, context):
-            """What a gRPC server says first, or nothing when it refuses the client."""
-            context.set_alpn_protocols(["h2"])
-            try:
-                with socket.create_connection(address.split(":"), PATIENCE) as raw, context.wrap_socket(raw) as wrapped:
-                    own_addresses.append("%s:%d" % wrapped.getsockname())
-                    return wrapped.recv(9)
-            except (ssl.SSLError, ConnectionError):
-                return b""
         before = self.status(log_dir)
         addresses = {e.role: e.address for e in self.endpoints_of(log_dir)}
         for role, name in (("scheduler", "scheduleraudit.0"), ("pserver", "serveraudit.0")):
             own_addresses = []
-            self.assertNotEqual(answer(addresses[role], client_of(own, "operator")), b"")
+            self.assertNotEqual(answer(addresses[role], client_of(own, "operator"), own_addresses), b"")
             for count, (context, cause) in enumerate(cases, 1):
                 with self.subTest(role=role, cause=cause):
-                    self.assertEqual(answer(addresses[role], context), b"")
+                    self.assertEqual(answer(addresses[role], context, own_addresses), b"")
                     wait_until(lambda: len(audit_lines(log_dir, name, event="refusal", reason="handshake")) == count,
                                "line %d" % count)
                     line = audit_lines(log_dir, name, reason="handshake")[-1]
@@ -444,6 +447,64 @@ class TlsTest(SluiceTest):
         self.await_job(log_dir, job_id, lambda job: int(job["recovery"]["worker_losses"]) == 1, "the loss")
         # These processes show the new one to whoever connects now, and the job trains on over its old connections.
         wait_until(lambda: all(new != before for new, before in zip(shown(), old)), "new certificates", within=15)
+        step = int(self.job_status(log_dir, job_id)["global_step"])
+        status = self.await_job(log_dir, job_id, lambda job: int(job["global_step"]) > step + 50, "it trains on")
+        self.assertEqual([int(status["recovery"][key]) for key in ("worker_losses", "pserver_losses")], [1, 0])
+        self.sluice("cancel", log_dir, job_id)
+        self.sluice("submit", log_dir, "--job=%s" % ADULT, "--worker_num=2", "--epochs=1",
+                    "--output_dir=%s" % (self.tmp / "after"))
+
+    def test_the_authority_is_replaced_while_a_job_trains(self):
+        """As docs/guide.md says: both CAs first, then new certificates, then the new CA alone."""
+        log_dir = self.up("--tls", "--server_num=1", "--worker_num=2")
+        own, old, new, both = log_dir / "cluster_tls", self.tmp / "old", self.tmp / "new", self.tmp / "both"
+        shutil.copytree(own, old)
+        self.assertEqual(self.run_program("sluice", "certs", new).returncode, 0)
+        both.mkdir()
+        (both / "ca.pem").write_bytes((old / "ca.pem").read_bytes() + (new / "ca.pem").read_bytes())
+        out = self.sluice("submit", log_dir, "--job=%s" % ADULT, "--worker_num=2", "--detach", "--epochs=100000",
+                          "--set=eval.every_epochs=0", "--output_dir=%s" % (self.tmp / "out"))
+        job_id = re.search(r"^submitted (\S+)", out, re.M).group(1)
+        self.await_job(log_dir, job_id, lambda job: int(job["global_step"]) > 50, "it trains")
+        grpc = [e.address for e in self.endpoints_of(log_dir) if e.role in ("scheduler", "pserver")]
+
+        def ports():
+            return grpc + list(self.admin_addresses(log_dir).values())
+
+        def put(name, folder):
+            shutil.copy(folder / name, own / "unfinished")
+            os.replace(own / "unfinished", own / name)
+
+        def serves(address, folder, trusted=both):
+            """Whether a new connection with the operator's certificate of this folder is served."""
+            context = client_of(folder, "operator", trusted)
+            try:
+                return answer(address, context) != b"" if address in grpc else page(address, "/", context)[0] == 200
+            except (ssl.SSLError, ConnectionError):
+                return False
+        self.assertEqual(len(ports()), 2 + 4)
+        self.assertTrue(all(serves(port, old) for port in ports()))
+        self.assertFalse(any(serves(port, new) for port in ports()))
+        put("ca.pem", both)
+        wait_until(lambda: all(serves(port, new) for port in ports()), "both CAs are trusted", within=15)
+        self.assertTrue(all(serves(port, old) for port in ports()))
+        # Certificates come later than their keys: gRPC ports refuse new connections meanwhile, and open ones go on.
+        roles = ("scheduler", "pserver", "worker", "operator")
+        for role in roles:
+            put(role + ".key", new)
+        wait_until(lambda: not any(serves(port, new) for port in grpc), "pairs that do not fit", within=15)
+        for role in roles:
+            put(role + ".pem", new)
+        # A worker that takes over now waits for daemons that have not seen their certificates yet.
+        pid = next(pid for pid, command in processes_naming(str(log_dir))
+                   if "sluice-worker" in command and "--rank=1" in command)
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: all(serves(port, new, trusted=new) for port in ports()), "new certificates", within=15)
+        self.await_job(log_dir, job_id, lambda job: int(job["recovery"]["worker_losses"]) == 1, "the loss")
+        put("ca.pem", new)
+        wait_until(lambda: not any(serves(port, old) for port in ports()), "the old CA is out", within=15)
+        self.assertTrue(all(serves(port, new) for port in ports()))
+        # Nothing was lost but the worker that this test has killed.
         step = int(self.job_status(log_dir, job_id)["global_step"])
         status = self.await_job(log_dir, job_id, lambda job: int(job["global_step"]) > step + 50, "it trains on")
         self.assertEqual([int(status["recovery"][key]) for key in ("worker_losses", "pserver_losses")], [1, 0])
