@@ -131,7 +131,8 @@ absl::StatusOr<uint64_t> EtcdMetaStore::Acquire(bool only_when_free) {
       // With our own lease: an attempt without an answer was applied.
       const bool ours = named && lease_ != nullptr && found.kvs(0).lease() == lease_->id();
       if (named && !ours) {
-        return absl::FailedPreconditionError(absl::StrCat(found.kvs(0).value(), " leads"));
+        return absl::FailedPreconditionError(
+            absl::StrCat(PrintableLine(found.kvs(0).value()), " leads"));
       }
       CompareRevision(&txn, leader_key_, found);
     }

@@ -240,7 +240,8 @@ def choices():
     for target, name, data in session_seeds.seeds():
         seed(target, name, data)
     for target in ("pserver_session", "pserver_stream", "pserver_orders", "replica_stream", "scheduler_calls", "client_replies",
-                   "example_cache", "shard_file", "shard_image", "stored_jobs", "geo_state", "collective_peers", "worker_orders"):
+                   "example_cache", "shard_file", "shard_image", "stored_jobs", "geo_state", "collective_peers", "worker_orders",
+                   "etcd_replies"):
         for number in range(3):
             seed(target, f"random_{number}", random.Random(number).randbytes(200 << 2 * number))
 

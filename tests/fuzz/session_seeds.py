@@ -519,6 +519,51 @@ def scheduler_calls():
             yield f"groups_{'with' if pservers else 'without'}_pservers_{name}_generation", calls.of_job(14)
 
 
+class EtcdReplies(Choices):
+    """etcd_replies.cc."""
+
+    TERM, END, FIND, COMMIT, SCAN = 0, 2, 3, 4, 5  # calls
+
+    def call(self, kind):
+        return self.number(kind, 0, 5)
+
+    def value(self, choice):
+        """A read of one key: the number of the dictionary, at revision 1."""
+        return self.number(2, 0, 5).found(choice)
+
+    def found(self, choice):
+        return self.pick(choice, 8).number(1, 0, 3)
+
+    def done(self):
+        return self.number(7, 0, 7)
+
+    def refused(self, *found, lacks_one=False):
+        """A transaction whose reads find these numbers."""
+        self.number(2 if lacks_one else 3, 0, 7)
+        for choice in found:
+            self.found(choice)
+        return self
+
+    def page(self, *ends, more=False):
+        """Keys with these ends after the key that was asked for; None: one that repeats itself."""
+        self.number(5, 0, 5).number(1, -1, 2).boolean(more).number(len(ends), 0, 3)
+        for end in ends:
+            self.boolean(end is None)
+            if end is not None:
+                self.text(end, 8)
+        return self
+
+
+def etcd_replies():
+    def with_term():
+        return EtcdReplies().call(EtcdReplies.TERM).value(0).done()
+    yield "commits", with_term().call(EtcdReplies.COMMIT).done().call(EtcdReplies.COMMIT).refused(1, 1).call(EtcdReplies.FIND).page()
+    yield "refused_commits", with_term().call(EtcdReplies.COMMIT).refused(2, 7).call(EtcdReplies.COMMIT).refused(1, 6).call(
+        EtcdReplies.COMMIT).refused(1, 1, lacks_one=True).call(EtcdReplies.END).refused()
+    yield "scan_of_two_pages", EtcdReplies().call(EtcdReplies.SCAN).page(b"a", b"ab", more=True).page(b"b").call(EtcdReplies.SCAN).value(7)
+    yield "pages_that_repeat", EtcdReplies().call(EtcdReplies.SCAN).page(None, more=True).page(None, more=True).page(None)
+
+
 class PserverOrders(Choices):
     """pserver_orders.cc."""
 
@@ -550,6 +595,7 @@ TARGETS = {
     "client_replies": client_replies,
     "scheduler_calls": scheduler_calls,
     "pserver_orders": pserver_orders,
+    "etcd_replies": etcd_replies,
 }
 
 
