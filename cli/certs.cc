@@ -49,11 +49,11 @@ struct Plan {
   std::vector<Owner> owners;
 };
 
-// One certificate that is made or renewed.
-struct Job {
+// One certificate to sign.
+struct Signing {
   std::string stem;
   CertificateRequest request;
-  bool renewed = false;
+  bool renews = false;
 };
 
 bool IsLabel(absl::string_view label) {
@@ -212,20 +212,21 @@ const IssuedCertificate* Find(const std::vector<IssuedCertificate>& all, const s
 
 // Renews every certificate of the folder that can be renewed, with its names and hosts. New ones
 // get the hosts of their role's certificate, since they are for processes like those.
-std::vector<Job> ListJobs(const Plan& plan, const std::vector<IssuedCertificate>& existing) {
-  std::vector<Job> jobs;
+std::vector<Signing> ListSignings(const Plan& plan,
+                                  const std::vector<IssuedCertificate>& existing) {
+  std::vector<Signing> signings;
   for (const IssuedCertificate& one : existing) {
-    if (one.obstacle.empty()) jobs.push_back({one.stem, one.request, true});
+    if (one.obstacle.empty()) signings.push_back({one.stem, one.request, true});
   }
   for (const Owner& owner : plan.owners) {
     if (Find(existing, owner.stem()) != nullptr) continue;
-    Job job = {owner.stem(), {owner.role, owner.name, OwnHosts()}, false};
+    Signing made = {owner.stem(), {owner.role, owner.name, OwnHosts()}, false};
     if (const auto* const role = Find(existing, PeerRoleName(owner.role)); role != nullptr)
-      AddHosts(role->request.hosts, &job.request.hosts);
-    jobs.push_back(std::move(job));
+      AddHosts(role->request.hosts, &made.request.hosts);
+    signings.push_back(std::move(made));
   }
-  for (Job& job : jobs) AddHosts(plan.hosts, &job.request.hosts);
-  return jobs;
+  for (Signing& one : signings) AddHosts(plan.hosts, &one.request.hosts);
+  return signings;
 }
 
 // INVALID_ARGUMENT: a certificate that --names asks for is in the folder and cannot be renewed.
@@ -240,20 +241,20 @@ absl::Status CheckNamed(const Plan& plan, const std::vector<IssuedCertificate>& 
   return absl::OkStatus();
 }
 
-void PrintMade(const Plan& plan, const std::vector<Job>& jobs, absl::Time end) {
-  const auto renewed = static_cast<size_t>(
-      std::count_if(jobs.begin(), jobs.end(), [](const Job& job) { return job.renewed; }));
+void PrintMade(const Plan& plan, const std::vector<Signing>& signings, absl::Time end) {
+  const auto renewed = static_cast<size_t>(std::count_if(
+      signings.begin(), signings.end(), [](const Signing& one) { return one.renews; }));
   std::vector<std::string> counts;
   if (renewed > 0) counts.push_back(absl::StrCat("renewed ", Counted(renewed, "certificate")));
-  if (jobs.size() > renewed)
-    counts.push_back(absl::StrCat("made ", Counted(jobs.size() - renewed, "certificate")));
+  if (signings.size() > renewed)
+    counts.push_back(absl::StrCat("made ", Counted(signings.size() - renewed, "certificate")));
   if (!counts.empty())
     std::cout << absl::StrJoin(counts, " and ") << ", valid until " << DateOf(end) << ":\n";
-  for (const Job& job : jobs) {
-    const TlsFiles files = FilesOf(plan.folder, job.stem);
-    std::cout << "  " << PeerIdentity{true, job.request.role, job.request.name}.ToString() << ": "
-              << files.cert << (job.renewed ? " for " : " and ") << files.key << ", on the hosts "
-              << absl::StrJoin(job.request.hosts, ", ") << "\n";
+  for (const Signing& one : signings) {
+    const TlsFiles files = FilesOf(plan.folder, one.stem);
+    std::cout << "  " << PeerIdentity{true, one.request.role, one.request.name}.ToString() << ": "
+              << Printable(files.cert) << (one.renews ? " for " : " and ") << Printable(files.key)
+              << ", on the hosts " << absl::StrJoin(one.request.hosts, ", ") << "\n";
   }
   if (renewed > 0)
     std::cout << "Renewed certificates are for the same keys: copy only the .pem files.\n";
@@ -274,12 +275,12 @@ absl::Status MakeCertificates(const Plan& plan, absl::Time now) {
   SLUICE_ASSIGN_OR_RETURN(const auto existing, FindIssuedCertificates(plan.folder));
   SLUICE_RETURN_IF_ERROR(CheckNamed(plan, existing));
   const absl::Time end = now + plan.days * kDay;
-  const std::vector<Job> jobs = ListJobs(plan, existing);
-  for (const Job& job : jobs) {
+  const std::vector<Signing> signings = ListSignings(plan, existing);
+  for (const Signing& one : signings) {
     SLUICE_RETURN_IF_ERROR(
-        MakeCertificate({plan.folder, now - kClockSkew, end}, job.request, job.stem));
+        MakeCertificate({plan.folder, now - kClockSkew, end}, one.request, one.stem));
   }
-  PrintMade(plan, jobs, end);
+  PrintMade(plan, signings, end);
   PrintLeft(plan, existing, now);
   return absl::OkStatus();
 }
@@ -315,9 +316,8 @@ Command CertsCommand() {
   spec.flags = {
       {"hosts", FlagKind::kText, "HOST,...", "",
        "host names and IP addresses for new certificates, besides localhost, 127.0.0.1, ::1, this "
-       "host's name and those of the certificate of the role; renewed ones keep their hosts and "
-       "get "
-       "these in addition"},
+       "host's name and those of the role's certificate; renewed certificates keep their hosts and "
+       "get these, too"},
       {"days", FlagKind::kNumber, "N", "365",
        absl::StrCat("a new CA is valid for ", kMostDays,
                     " days, its certificates for N days, at most ", kMostDays)},
@@ -326,8 +326,7 @@ Command CertsCommand() {
        "is for any rank"},
   };
   spec.examples =
-      "  sluice certs certs        # or renew all certificates that the CA of the folder has "
-      "signed\n"
+      "  sluice certs certs        # or renew all certificates of the folder's CA\n"
       "  sluice certs certs --hosts=node1.example.com,10.0.0.1 --days=90\n"
       "  sluice certs certs --names=worker/0,worker/1,pserver/0,operator/alice\n";
   return {spec, &Certs};
