@@ -8,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/base/printable.h"
 #include "common/transport/grpc_convert.h"
 #include "common/transport/retry.h"
 #include "proto/etcd.grpc.pb.h"
@@ -112,11 +113,11 @@ absl::StatusOr<Response> EtcdClient::Call(Stub stub, Method method, const Reques
     if (status.ok() || IsVerdict(status)) {
       preferred_.store(i, std::memory_order_relaxed);
       if (status.ok()) return response;
-      return absl::Status(status.code(), absl::StrCat("etcd at ", endpoint.address,
-                                                      " refused: ", status.message()));
+      return absl::Status(status.code(), absl::StrCat("etcd at ", endpoint.address, " refused: ",
+                                                      PrintableLine(status.message())));
     }
     if (repeated != nullptr) *repeated = true;
-    reasons[i] = absl::StrCat(endpoint.address, ": ", status.message());
+    reasons[i] = absl::StrCat(endpoint.address, ": ", PrintableLine(status.message()));
     if ((attempt + 1) % n != 0) continue;
     // All endpoints have been tried once more.
     const absl::Duration left = end - options_.clock->Now();
