@@ -1,6 +1,7 @@
 #include "common/shm_transport/shm_peer.h"
 
 #include <sys/socket.h>
+#include <sys/types.h>
 
 #include <cerrno>
 #include <string>
@@ -12,6 +13,15 @@ namespace sluice {
 namespace {
 
 constexpr int kPacketsATurn = 16;
+
+// "process 1234", as far as this process's namespace shows its number.
+std::string ProcessAt(int socket) {
+  ucred peer = {};
+  socklen_t length = sizeof(peer);
+  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0 || peer.pid <= 0)
+    return "the peer's process";
+  return absl::StrCat("process ", peer.pid);
+}
 
 }  // namespace
 
@@ -52,9 +62,10 @@ absl::Status ShmPeer::CheckAlive(Time now) {
   const absl::Duration silent = absl::FromChrono(now - heard_);
   if (waits_for_pong_) {
     if (absl::FromChrono(now - pinged_) <= keepalive_timeout_) return absl::OkStatus();
-    return absl::UnavailableError(
-        absl::StrCat("the peer's process does not answer since ",
-                     absl::FormatDuration(absl::Trunc(silent, absl::Milliseconds(1)))));
+    return absl::UnavailableError(absl::StrCat(
+        ProcessAt(socket_), ", at the other end of the shared memory, has not answered for ",
+        absl::FormatDuration(absl::Trunc(silent, absl::Milliseconds(1))),
+        "; if it is stopped, continue or end it"));
   }
   if (silent > keepalive_time_) {
     waits_for_pong_ = true;

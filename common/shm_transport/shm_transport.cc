@@ -291,7 +291,7 @@ class ShmTransport::Impl {
           absl::StrCat("stream to ", address,
                        ": shared memory cannot be used, and --transport=shm "
                        "allows nothing else: ",
-                       link.status().message())));
+                       link.status().message(), "; --transport=auto would use gRPC")));
       return;
     }
     Say(address, link.status());
@@ -318,10 +318,12 @@ class ShmTransport::Impl {
     return absl::FromChrono(now - refusals.first) < options_.refusals_may_last;
   }
 
+  // By code: messages name sockets and processes, which differ from one life of a server to the
+  // next.
   void Say(const std::string& address, const absl::Status& why_not) {
     {
       MutexLock lock(&mutex_);
-      if (!said_.insert(absl::StrCat(address, " ", why_not.ToString())).second) return;
+      if (!said_.emplace(address, why_not.code()).second) return;
     }
     if (options_.on_choice != nullptr) options_.on_choice(address, why_not);
   }
@@ -334,7 +336,7 @@ class ShmTransport::Impl {
   std::atomic<size_t> next_thread_{0};
   Mutex mutex_;
   std::list<Connecting> connecting_ ABSL_GUARDED_BY(mutex_);
-  std::set<std::string> said_ ABSL_GUARDED_BY(mutex_);
+  std::set<std::pair<std::string, absl::StatusCode>> said_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, Refusals> refusals_ ABSL_GUARDED_BY(mutex_);  // of addresses that refuse
 };
 

@@ -2,7 +2,7 @@
 //
 // Connect first asks the server over `control` for an invitation (shm_handshake.h), on a thread of
 // its own. Where shared memory cannot be used, the stream goes over `fallback`, and on_choice says
-// why, once for each address and reason. A server that cannot be reached ends the stream with
+// why, once for each address and status code. A server that cannot be reached ends the stream with
 // UNAVAILABLE in both cases, and so does everything that would end it over gRPC (grpc_transport.h).
 //
 // Without a fallback, a refusal that may pass (ABORTED, PERMISSION_DENIED, RESOURCE_EXHAUSTED) ends
@@ -28,7 +28,7 @@ class ShmTransport : public Transport {
     Transport* control = nullptr;   // for calls; required; outlives this transport
     Transport* fallback = nullptr;  // may be null; outlives this transport
     // Says how an address is reached: OK for shared memory, else why not. Once for each address and
-    // status, in any thread. May be empty.
+    // status code, in any thread. May be empty.
     std::function<void(const std::string& address, const absl::Status& why_not)> on_choice;
     int threads = 2;
     size_t max_message_bytes = size_t{256} << 20;

@@ -1,13 +1,20 @@
 #include "common/shm_transport/shm_peer.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
+#include <string>
+
+#include "absl/strings/str_cat.h"
 #include "common/shm_transport/shm_packets.h"
 #include "tests/common/shm_transport/stream_pair.h"
 
 namespace sluice {
 namespace {
+
+using ::testing::HasSubstr;
 
 class ShmPeerTest : public ::testing::Test {
  protected:
@@ -76,7 +83,10 @@ TEST_F(ShmPeerTest, ASilentPeerIsPingedAndThenGivenUp) {
   EXPECT_TRUE(peer.CheckAlive(now_).ok());
   EXPECT_EQ(Got(), "") << "one ping is enough";
   Advance(2);
-  EXPECT_EQ(peer.CheckAlive(now_).code(), absl::StatusCode::kUnavailable);
+  const absl::Status given_up = peer.CheckAlive(now_);
+  EXPECT_EQ(given_up.code(), absl::StatusCode::kUnavailable);
+  // The test plays the peer itself.
+  EXPECT_THAT(std::string(given_up.message()), HasSubstr(absl::StrCat("process ", getpid())));
 }
 
 TEST_F(ShmPeerTest, AnAnswerShowsThatThePeerLives) {

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/clock.h"
 #include "tests/common/shm_transport/shm_servers.h"
 #include "tests/common/transport/stream_conformance.h"
@@ -9,6 +10,7 @@
 namespace sluice {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -106,6 +108,35 @@ TEST(ShmTransportTest, AnotherHostIsServedByTheFallbackAndSaidOnce) {
   control.Unbind(kShmAddress);
 }
 
+// Each life of a server has a socket of another name, which the messages hold.
+TEST(ShmTransportTest, AReasonIsSaidOnceHoweverItsTextChanges) {
+  InProcessTransport control;
+  ScriptedServer scripted(Echo);
+  control.Bind(kShmAddress, scripted.factory());
+  std::atomic<int> calls{0};
+  control.RegisterUnary(
+      kShmAddress, kOpenSharedMemoryMethod, [&](const std::string&) -> absl::StatusOr<std::string> {
+        const int call = ++calls;
+        const std::string text = absl::StrCat("nobody listens at socket-", call);
+        return call < 10 ? absl::FailedPreconditionError(text) : absl::PermissionDeniedError(text);
+      });
+  Said said;
+  ShmTransport::Options options = OptionsWith(&control);
+  options.fallback = &control;
+  options.on_choice = said.Listener();
+  ShmTransport transport(options);
+  while (calls < 12) {
+    RecordingClient client(&transport, kShmAddress);
+    client.Send("x");
+    ASSERT_TRUE(client.AwaitMessageOrEnd(1)) << client.status();
+    client.Destroy();
+  }
+  ASSERT_EQ(said.reasons.size(), 2u);
+  EXPECT_EQ(said.reasons[0].code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(said.reasons[1].code(), absl::StatusCode::kPermissionDenied);
+  control.Unbind(kShmAddress);
+}
+
 TEST(ShmTransportTest, WithoutAFallbackTheStreamEndsWithTheReason) {
   InProcessTransport control;
   ScriptedServer scripted(Echo);
@@ -117,7 +148,8 @@ TEST(ShmTransportTest, WithoutAFallbackTheStreamEndsWithTheReason) {
   client.Send("x");
   ASSERT_TRUE(client.AwaitClosed());
   EXPECT_EQ(client.status().code(), absl::StatusCode::kUnimplemented) << client.status();
-  EXPECT_THAT(std::string(client.status().message()), HasSubstr("different hosts"));
+  EXPECT_THAT(std::string(client.status().message()),
+              AllOf(HasSubstr("different hosts"), HasSubstr("--transport=auto")));
 }
 
 // Without a fallback, as with --transport=shm.
