@@ -82,7 +82,11 @@ absl::Status GlooPeers::Join(const std::vector<CollectiveCard>& cards,
       if (rank != self_) AddGlooPair(context.get(), members[rank], std::move(connections[rank]));
     }
   } catch (const std::exception& e) {
-    return absl::InternalError(absl::StrCat("Gloo cannot use its connections: ", e.what()));
+    return absl::InternalError(absl::StrCat(
+        "rank ", own_.rank(),
+        " cannot use its connections to the other ranks over Gloo: ", e.what(),
+        "; choose another strategy.sync_configs.engine, or keep the dense tables on the "
+        "pservers (sync_configs.dense: PSERVER)"));
   }
   {
     MutexLock lock(&mutex_);

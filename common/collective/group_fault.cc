@@ -21,7 +21,8 @@ absl::Status Error(const GroupFault& fault, const std::string& what, const std::
       return absl::InvalidArgumentError(absl::StrCat("the ranks disagree about ", what, by));
     case GroupFault::kBroken:
       return absl::DataLossError(
-          absl::StrCat(rank, " has broken the protocol of its group in ", what, by));
+          absl::StrCat(rank, " has broken the protocol of its group in ", what, by,
+                       "; run the same version of sluice-worker on all hosts"));
     default:
       return absl::UnavailableError(
           absl::StrCat(rank, " has ended or left; ", what, " cannot be completed", by));
