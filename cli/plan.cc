@@ -14,6 +14,7 @@
 #include "cli/local_cluster.h"
 #include "cli/output_files.h"
 #include "cli/plan/cost_measurement.h"
+#include "cli/plan/dense_exchange.h"
 #include "cli/plan/line_plot.h"
 #include "cli/plan/measured_job.h"
 #include "cli/plan/plan_json.h"
@@ -157,7 +158,7 @@ absl::StatusOr<Request> RequestOf(const ParsedCommand& command) {
 absl::StatusOr<PlanCosts> CostsFor(const ParsedCommand& command, const Request& request) {
   if (command.Given("costs")) {
     SLUICE_ASSIGN_OR_RETURN(PlanCosts costs, plan::ReadCosts(command.Text("costs"), Env::Real()));
-    SLUICE_RETURN_IF_ERROR(plan::SetKeptTables(request.job, &costs));
+    SLUICE_RETURN_IF_ERROR(plan::SetDenseExchange(request.job, &costs));
     const plan::ShortCluster& cluster = request.measurement.cluster;
     const std::string warning = plan::WarningOfTransport(costs, cluster.transport, cluster.tls);
     if (!warning.empty())

@@ -28,8 +28,8 @@
 #include "absl/types/span.h"
 #include "common/base/mutex.h"
 #include "common/collective/collective.h"
+#include "common/collective/gradient_buckets.h"
 #include "common/table/table_layout.h"
-#include "worker/gradient_buckets.h"
 
 namespace sluice {
 

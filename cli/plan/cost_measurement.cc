@@ -13,6 +13,7 @@
 #include "cli/format.h"
 #include "cli/local_cluster.h"
 #include "cli/plan/data_sample.h"
+#include "cli/plan/dense_exchange.h"
 #include "cli/plan/measured_job.h"
 #include "cli/plan/step_costs.h"
 #include "common/base/status_macros.h"
@@ -127,7 +128,7 @@ absl::StatusOr<PlanCosts> MeasureCosts(const JobConfig& job, const MeasurementOp
   }
   SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<TemporaryFolder> folder, TemporaryFolder::Create());
   SLUICE_ASSIGN_OR_RETURN(PlanCosts costs, Measurement(job, options, folder->path()).Run());
-  SLUICE_RETURN_IF_ERROR(SetKeptTables(job, &costs));
+  SLUICE_RETURN_IF_ERROR(SetDenseExchange(job, &costs));
   return costs;
 }
 

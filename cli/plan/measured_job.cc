@@ -5,9 +5,7 @@
 #include "common/base/status_macros.h"
 #include "common/config/job_config.h"
 #include "common/config/job_validation.h"
-#include "common/table/table_layout.h"
 #include "model/built_in_models.h"
-#include "model/model_spec.h"
 
 namespace sluice::plan {
 namespace {
@@ -53,30 +51,6 @@ PlanMode PlanModeOf(const JobConfig& job) {
       break;
   }
   return PlanMode::kAsync;
-}
-
-absl::Status SetKeptTables(const JobConfig& job, PlanCosts* costs) {
-  costs->clear_kept_dense_bytes();
-  costs->clear_kept_dense_memory_bytes();
-  if (!WorkersKeepDenseTables(job)) return absl::OkStatus();
-  SLUICE_ASSIGN_OR_RETURN(const auto model, ModelSpec::Create(job, BuiltInSpecs()));
-  double values = 0, kept_values = 0, floats = 0, kept_floats = 0;
-  for (const int t : model->dense_tables()) {
-    google::protobuf::RepeatedPtrField<TableConfig> one;
-    *one.Add() = model->tables()[t];
-    SLUICE_ASSIGN_OR_RETURN(const TableLayouts table, CreateTableLayouts(one, /*seed=*/0));
-    const double elements = static_cast<double>(table[0]->elements());
-    const double with_state = elements * (1 + table[0]->state_floats());
-    values += elements;
-    floats += with_state;
-    if (table[0]->on_workers()) continue;
-    kept_values += elements;
-    kept_floats += with_state;
-  }
-  if (kept_values == 0) return absl::OkStatus();
-  costs->set_kept_dense_bytes(costs->dense_bytes() * kept_values / values);
-  costs->set_kept_dense_memory_bytes(costs->dense_memory_bytes() * kept_floats / floats);
-  return absl::OkStatus();
 }
 
 absl::StatusOr<JobConfig> MeasuredJob(const JobConfig& job, Mode mode, uint32_t k_steps,

@@ -18,11 +18,6 @@ namespace sluice::plan {
 // The mode in which the job trains; collective for a sync job whose workers keep dense tables.
 PlanMode PlanModeOf(const JobConfig& job);
 
-// Sets the part of the dense tables that `job` leaves on pservers in collective mode. `costs` may
-// be those of an earlier plan, in which the tables were elsewhere. `job` is effective. Errors of
-// ModelSpec::Create.
-absl::Status SetKeptTables(const JobConfig& job, PlanCosts* costs);
-
 // The job that measures `job` in `mode` on the sample's files: one worker, all tables on pservers,
 // nothing saved, no evaluation. INVALID_ARGUMENT when the configuration does not allow the mode.
 absl::StatusOr<JobConfig> MeasuredJob(const JobConfig& job, Mode mode, uint32_t k_steps,

@@ -30,6 +30,8 @@ bool AreUsable(const PlanCosts& c) {
                              c.process_memory_bytes(),
                              c.step_spread(),
                              c.uncertainty(),
+                             c.exchange_batches(),
+                             c.exchange_messages(),
                              c.geo().step_s(),
                              c.geo().wait_s(),
                              c.geo().worker_cpu_s(),

@@ -25,8 +25,9 @@ struct Stage {
 
 // Where a worker's time goes, in seconds between two exchanges.
 struct Times {
-  double compute = 0, cores = 0, network = 0, pserver = 0, latency = 0, slowest = 0, reduce = 0;
-  double exchange() const { return network + pserver + latency + reduce; }
+  double compute = 0, cores = 0, network = 0, pserver = 0, latency = 0, slowest = 0, reduce = 0,
+         messages = 0;
+  double exchange() const { return network + pserver + latency + reduce + messages; }
 };
 
 // The cores, and both directions of the link, of the hosts with the most workers and of those with
@@ -120,7 +121,9 @@ class StageModel {
     });
     times.slowest = (times.compute + times.cores) * (SlowestOf(workers_, spread_) - 1);
     if (!one_host_) {
-      times.reduce = ReduceSeconds(load_, workers_, workers_ / worker_host_.workers, network_);
+      const double hosts = workers_ / worker_host_.workers;
+      times.reduce = ReduceSeconds(load_, hosts, network_);
+      times.messages = MessageSeconds(load_, workers_, hosts, network_);
     }
     *seconds = times.compute + times.cores + times.slowest + times.exchange();
     return times;
@@ -230,6 +233,32 @@ double ComputeSeconds(double measured, double cpu, double measured_threads, doub
   return std::max(0.0, measured - parallel / measured_threads) + parallel / threads;
 }
 
+// Moves dense tables from the pservers to the workers. Returns the part of the bytes that is left.
+double MoveDenseTables(const PlanCosts& costs, StepLoad* load) {
+  const double bytes = load->pushed_bytes + load->pulled_bytes;
+  load->reduced_bytes = std::min(costs.dense_bytes() - costs.kept_dense_bytes(),
+                                 std::min(load->pushed_bytes, load->pulled_bytes));
+  load->batches = costs.exchange_batches();
+  load->messages = costs.exchange_messages();
+  load->message_s = costs.worker_frame_s();
+  // Without tables on pservers, the rest of the measured bytes are headers of frames with dense
+  // tables.
+  const bool kept = PserversKeepTables(costs, PlanMode::kCollective);
+  load->pushed_bytes = kept ? load->pushed_bytes - load->reduced_bytes : 0;
+  load->pulled_bytes = kept ? load->pulled_bytes - load->reduced_bytes : 0;
+  return Safe(load->pushed_bytes + load->pulled_bytes, bytes);
+}
+
+// What a worker does itself for `share` of the bytes that a pserver would handle. It takes as long
+// as the pserver did, which the worker waited for.
+struct DenseWork {
+  double seconds = 0, cpu_s = 0;
+};
+DenseWork DenseWorkOf(const PlanCosts& costs, double share, double pserver_cpu_s, double waited) {
+  const double threads = std::max(1u, costs.pserver_threads());
+  return {share * std::max(waited, pserver_cpu_s / threads), share * pserver_cpu_s};
+}
+
 void SetBinds(const Times& times, double seconds, double hidden_exchange, PlanPrediction* to) {
   const double exchange = times.exchange();
   const double seen = exchange > 0 ? std::max(0.0, exchange - hidden_exchange) / exchange : 0;
@@ -239,6 +268,7 @@ void SetBinds(const Times& times, double seconds, double hidden_exchange, PlanPr
       {"network", (times.network + times.reduce) * seen},
       {"pserver CPU", times.pserver * seen},
       {"latency", times.latency * seen},
+      {"worker messages", times.messages * seen},
       {"slowest worker", times.slowest}};
   const auto* most = std::max_element(std::begin(parts), std::end(parts),
                                       [](auto& a, auto& b) { return a.second < b.second; });
@@ -289,28 +319,24 @@ StepLoad LoadOf(const PlanCosts& costs, PlanMode mode, double workers, double ps
   load.steps = geo ? std::max(1u, g.k_steps()) : 1;
   const double step = geo ? g.step_s() : costs.step_s(), wait = geo ? g.wait_s() : costs.wait_s();
   double cpu = geo ? g.pserver_cpu_s() : costs.pserver_cpu_s();
+  // The worker waited for the pserver's work, except for what the pserver did meanwhile.
+  // In Geo the wait is what the steps on the way have not hidden.
+  double waited = geo ? cpu : std::min(wait, cpu);
+  DenseWork own;
   load.worker_cpu_s = geo ? g.worker_cpu_s() : costs.worker_cpu_s();
   load.pushed_bytes = geo ? g.pushed_bytes() : costs.pushed_bytes();
   load.pulled_bytes = geo ? g.pulled_bytes() : costs.pulled_bytes();
   if (mode == PlanMode::kCollective) {
-    const double bytes = load.pushed_bytes + load.pulled_bytes;
-    load.reduced_bytes = std::min(costs.dense_bytes() - costs.kept_dense_bytes(),
-                                  std::min(load.pushed_bytes, load.pulled_bytes));
-    // Without tables on pservers, the rest of the measured bytes are headers of frames with dense
-    // tables.
-    const bool kept = PserversKeepTables(costs, mode);
-    load.pushed_bytes = kept ? load.pushed_bytes - load.reduced_bytes : 0;
-    load.pulled_bytes = kept ? load.pulled_bytes - load.reduced_bytes : 0;
-    cpu *= Safe(load.pushed_bytes + load.pulled_bytes, bytes);
+    const double kept = MoveDenseTables(costs, &load);
+    own = DenseWorkOf(costs, 1 - kept, cpu, waited);
+    cpu *= kept;
+    waited *= kept;
   }
   load.compute_s = ComputeSeconds(std::max(0.0, step - wait), load.worker_cpu_s,
                                   costs.worker_threads(), threads);
-  const double frames = std::max(0.0, pservers - 1) / load.steps;
-  load.compute_s += frames * costs.worker_frame_s();
-  load.worker_cpu_s += frames * costs.worker_frame_s();
-  // The worker waited for the pserver's work, except for what the pserver did meanwhile.
-  // In Geo the wait is what the steps on the way have not hidden.
-  const double waited = geo ? cpu : std::min(wait, cpu);
+  const double frames_s = std::max(0.0, pservers - 1) / load.steps * costs.worker_frame_s();
+  load.compute_s += frames_s + own.seconds;
+  load.worker_cpu_s += frames_s + own.cpu_s;
   load.other_s = geo ? wait : wait - std::min(wait, costs.pserver_cpu_s());
   const double frame = std::min(cpu, costs.pserver_frame_s() / load.steps);
   const auto of_one = [&](double all) {
@@ -336,10 +362,16 @@ double DuplexSeconds(const StepLoad& load, double pservers, const Network& netwo
          network.bytes_per_s;
 }
 
-double ReduceSeconds(const StepLoad& load, double workers, double hosts, const Network& network) {
+double ReduceSeconds(const StepLoad& load, double hosts, const Network& network) {
   if (load.reduced_bytes <= 0 || hosts <= 1) return 0;
-  return 2 * (hosts - 1) / hosts * load.reduced_bytes / network.bytes_per_s +
-         std::ceil(std::log2(workers)) * network.latency_s;
+  return 2 * (hosts - 1) / hosts * load.reduced_bytes / network.bytes_per_s;
+}
+
+double MessageSeconds(const StepLoad& load, double workers, double hosts, const Network& network) {
+  if (load.reduced_bytes <= 0 || hosts <= 1) return 0;
+  // With several workers on a host, their leaders exchange the headers of all workers first.
+  const double messages = load.messages + (workers > hosts ? load.batches : 0);
+  return messages * ((hosts - 1) * load.message_s + network.latency_s / 2);
 }
 
 bool PserversKeepTables(const PlanCosts& costs, PlanMode mode) {

@@ -19,9 +19,16 @@
 // pull.
 //
 // Collective: as sync for the tables that pservers keep, which are the sparse ones and the dense
-// ones that the job leaves there; the other dense tables take 2 (n-1)/n of their bytes through each
-// worker's link, and 2 ceil(log2 n) messages (recursive halving and doubling). Without tables on
-// pservers there is nothing else to exchange, and no need for pservers.
+// ones that the job leaves there. Without tables on pservers there is nothing else to exchange, and
+// no need for pservers. Of the other dense tables,
+// - 2 (n-1)/n of the bytes pass each worker's link both ways (common/collective/gloo_engine.h);
+// - every worker exchanges M messages with each of the n - 1 others, one round after the other. A
+//   round takes half of a round trip, and n - 1 times the cost of a frame: a message there and one
+//   back took 25 to 60 us of CPU time between 2 to 32 ranks of one host;
+// - every worker makes the update itself, and reduces as many bytes as it brings. That takes it as
+//   long as it took the pserver that was measured, which received, applied and sent these bytes.
+// n counts hosts: workers of one host reduce in its memory first (two_level_engine.h). Nothing of
+// this hides behind backward, though batches of gradients leave during it.
 //
 // Thread safety: pure functions.
 #pragma once
@@ -74,7 +81,10 @@ struct StepLoad {
   double pserver_cpu_s = 0;
   double other_s = 0;  // the rest of the time that the worker waits
   double pushed_bytes = 0, pulled_bytes = 0;
-  double reduced_bytes = 0;  // collective: of the dense tables that workers keep
+  // Collective: bytes of the dense tables that workers keep, the batches in which their gradients
+  // travel, and the messages of these to each other worker.
+  double reduced_bytes = 0, batches = 0, messages = 0;
+  double message_s = 0;  // of a message there and one back, besides their bytes
   double round_trips = 1;
   double hidden_steps = 0;  // Geo: steps during which the exchange is on its way
   double depth = 1;         // async: steps in flight
@@ -91,8 +101,10 @@ double SlowestOf(double n, double spread);
 double DuplexSeconds(const StepLoad& load, double pservers, const Network& network);
 
 // Collective: the seconds in which `workers` workers on `hosts` hosts exchange the dense tables
-// that they keep. Workers of one host reach each other without its link. 0 on one host.
-double ReduceSeconds(const StepLoad& load, double workers, double hosts, const Network& network);
+// that they keep: those of the bytes, and those of the messages besides. Workers of one host reach
+// each other without its link. 0 on one host.
+double ReduceSeconds(const StepLoad& load, double hosts, const Network& network);
+double MessageSeconds(const StepLoad& load, double workers, double hosts, const Network& network);
 
 // True when pservers keep tables of the job, also in collective mode: rows of a sparse table, which
 // the measured job had, or dense tables that the job leaves there.

@@ -52,7 +52,8 @@ class JobSimulator {
         pserver_alone_(std::max(0.0, load_.pserver_s - pserver_service_)),
         latency_(load_.round_trips * network_.latency_s),
         duplex_(DuplexSeconds(load_, pservers, network_)),
-        reduce_s_(ReduceSeconds(load_, workers, workers, network_)),
+        reduce_s_(ReduceSeconds(load_, workers, network_) +
+                  MessageSeconds(load_, workers, workers, network_)),
         random_(simulation.seed),
         exchanges_(std::max<uint64_t>(uint64_t{simulation.steps} * workers, kLeastExchanges)) {}
 

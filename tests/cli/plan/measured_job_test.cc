@@ -106,23 +106,6 @@ TEST(MeasuredJobTest, AMixedJobIsMeasuredOnPserversAndPlannedAsACollectiveOne) {
   EXPECT_TRUE(Measured(job, Mode::kGeo).ok());
 }
 
-TEST(MeasuredJobTest, TheDenseTablesThatStayOnPserversAreTheirShareOfTheMeasuredBytes) {
-  // 4 x 8 values of deep/0/weight on the workers, without state. On the pservers 8 of deep/0/bias,
-  // 8 and 1 of deep/1/*, and 1 of wide/bias, with the state of Adam.
-  PlanCosts costs;
-  costs.set_dense_bytes(4 * (32 + 18));
-  costs.set_dense_memory_bytes(4 * (32 + 3 * 18));
-  ASSERT_TRUE(SetKeptTables(Job(kMixed), &costs).ok());
-  EXPECT_NEAR(costs.kept_dense_bytes(), 4 * 18, 1e-6);
-  EXPECT_NEAR(costs.kept_dense_memory_bytes(), 4 * 3 * 18, 1e-6);
-  // The costs may be those of another plan.
-  for (const char* other : {kCollective, "strategy { a_sync: false }", ""}) {
-    ASSERT_TRUE(SetKeptTables(Job(other), &costs).ok());
-    EXPECT_EQ(costs.kept_dense_bytes(), 0);
-    EXPECT_EQ(costs.kept_dense_memory_bytes(), 0);
-  }
-}
-
 TEST(MeasuredJobTest, AJobThatTrainsNothingIsRefused) {
   JobConfig job = Job("");
   job.set_evaluate_only(true);

@@ -110,13 +110,78 @@ TEST(PlanModelTest, CollectiveMovesTheDenseBytesBetweenTheWorkers) {
 TEST(PlanModelTest, WorkersOfOneHostReduceWithoutItsLink) {
   StepLoad load;
   load.reduced_bytes = kMiB;
+  const Network network = Link(100 * kMiB);
+  // 2 (n-1)/n of the bytes for n hosts.
+  EXPECT_NEAR(ReduceSeconds(load, 8, network), 0.0175, 1e-9);
+  EXPECT_NEAR(ReduceSeconds(load, 2, network), 0.0100, 1e-9);
+  EXPECT_EQ(ReduceSeconds(load, 1, network), 0);
+  EXPECT_EQ(ReduceSeconds(StepLoad(), 8, network), 0);
+}
+
+TEST(PlanModelTest, EveryWorkerExchangesMessagesWithEachOther) {
+  StepLoad load;
+  load.reduced_bytes = kMiB;
+  load.batches = 3;
+  load.messages = 9;
+  load.message_s = 20e-6;
   const Network network = Link(100 * kMiB, 0.001);
-  // 2 (n-1)/n of the bytes for n hosts, and 2 messages each for three halvings.
-  EXPECT_NEAR(ReduceSeconds(load, 8, 8, network), 0.0175 + 3 * 0.001, 1e-9);
-  EXPECT_NEAR(ReduceSeconds(load, 8, 2, network), 0.0100 + 3 * 0.001, 1e-9);
-  EXPECT_EQ(ReduceSeconds(load, 8, 1, network), 0);
-  EXPECT_EQ(ReduceSeconds(load, 1, 1, network), 0);
-  EXPECT_EQ(ReduceSeconds(StepLoad(), 8, 8, network), 0);
+  EXPECT_NEAR(MessageSeconds(load, 2, 2, network), 9 * (20e-6 + 0.0005), 1e-12);
+  EXPECT_NEAR(MessageSeconds(load, 1000, 1000, network), 9 * (999 * 20e-6 + 0.0005), 1e-12);
+  // The leaders of two hosts exchange headers before each batch.
+  EXPECT_NEAR(MessageSeconds(load, 8, 2, network), 12 * (20e-6 + 0.0005), 1e-12);
+  EXPECT_EQ(MessageSeconds(load, 8, 1, network), 0);
+  EXPECT_EQ(MessageSeconds(load, 1, 1, network), 0);
+  EXPECT_EQ(MessageSeconds(StepLoad(), 8, 8, network), 0);
+}
+
+TEST(PlanModelTest, ManyWorkersSpendTheirTimeOnMessages) {
+  PlanCosts costs = Costs();
+  costs.set_pulled_bytes(kMiB);  // only dense tables
+  costs.set_worker_frame_s(20e-6);
+  costs.set_exchange_batches(2);
+  costs.set_exchange_messages(8);
+  const auto step = [&](uint32_t workers) {
+    return Predict(costs, OnOwnHosts(workers, 0, 4), Network(), PlanMode::kCollective);
+  };
+  EXPECT_NEAR(step(1).step_s(), 0.010, 1e-9);
+  for (const uint32_t workers : {2, 5, 101})
+    EXPECT_NEAR(step(workers).step_s(), 0.010 + 8 * 20e-6 * (workers - 1), 1e-9);
+  EXPECT_EQ(step(101).binds(), "worker messages");
+}
+
+// The worker makes the update of the dense tables that the pserver made.
+TEST(PlanModelTest, AloneOnAHostACollectiveWorkerIsAsFastAsASyncOne) {
+  PlanCosts costs = Costs();
+  costs.set_wait_s(0.003);
+  costs.set_worker_cpu_s(0.008);
+  costs.set_worker_frame_s(20e-6);
+  costs.set_pserver_frame_s(30e-6);
+  costs.set_exchange_batches(2);
+  costs.set_exchange_messages(8);
+  for (const double rows : {0, 1000}) {
+    costs.set_rows(rows);
+    for (const double pserver_cpu : {0.002, 0.005}) {  // it waited longer, and shorter
+      costs.set_pserver_cpu_s(pserver_cpu);
+      std::vector<PlanHost> hosts(1);
+      hosts[0].set_cores(4);
+      const Placement one = OnHosts(1, 1, &hosts);
+      const double sync = Predict(costs, one, Network(), PlanMode::kSync).step_s();
+      EXPECT_NEAR(Predict(costs, one, Network(), PlanMode::kCollective).step_s(), sync, 30e-6);
+    }
+  }
+}
+
+TEST(PlanModelTest, EveryCollectiveWorkerUpdatesTheDenseTables) {
+  PlanCosts costs = Costs();  // a third of the bytes are pushed, and all of these are dense
+  costs.set_rows(1000);
+  costs.set_wait_s(0.003);
+  costs.set_worker_cpu_s(0.007);
+  costs.set_pserver_cpu_s(0.003);
+  const StepLoad sync = LoadOf(costs, PlanMode::kSync, 8, 1, 1);
+  const StepLoad collective = LoadOf(costs, PlanMode::kCollective, 8, 1, 1);
+  EXPECT_NEAR(collective.pserver_cpu_s, 0.001, 1e-12);
+  EXPECT_NEAR(collective.worker_cpu_s - sync.worker_cpu_s, 0.002, 1e-12);
+  EXPECT_NEAR(collective.compute_s - sync.compute_s, 0.002, 1e-12);
 }
 
 // The headers of frames weigh more than the values of a tiny model.
@@ -148,7 +213,8 @@ TEST(PlanModelTest, DenseTablesThatStayOnPserversNeedThemInCollectiveModeToo) {
 TEST(PlanModelTest, RoundTripsToPserversCountOnlyWhereTheyAre) {
   PlanCosts costs = Costs();
   costs.set_pulled_bytes(kMiB);
-  // 10 ms + 15 ms + 2 ceil(log2 4) messages of half a round trip.
+  costs.set_exchange_messages(4);
+  // 10 ms + 15 ms + 4 messages of half a round trip.
   EXPECT_NEAR(Rate(costs, 4, 0, Link(100 * kMiB, 0.001), PlanMode::kCollective), 4 * 100 / 0.027,
               1e-3);
   EXPECT_NEAR(Rate(costs, 4, 1, Link(100 * kMiB, 0.001), PlanMode::kCollective), 4 * 100 / 0.029,

@@ -18,6 +18,9 @@ PlanCosts Costs() {
   costs.set_pushed_bytes(kMiB);
   costs.set_pulled_bytes(2 * kMiB);
   costs.set_dense_bytes(kMiB / 2);
+  costs.set_worker_frame_s(20e-6);
+  costs.set_exchange_batches(2);
+  costs.set_exchange_messages(5);
   GeoCosts* geo = costs.mutable_geo();
   geo->set_k_steps(16);
   geo->set_step_s(0.010);
@@ -62,6 +65,16 @@ TEST(ScalingSimulatorTest, SyncWithoutSpreadIsAsTheFormulaSays) {
       }
     }
   }
+}
+
+// Every worker exchanges messages with every other one, so pservers win in the end.
+TEST(ScalingSimulatorTest, MessagesMakeManyCollectiveWorkersSlowerThanSyncOnes) {
+  const auto collective_of_sync = [](uint32_t workers) {
+    const ScalingPoint p = SimulateAll(Costs(), workers, 100, At(1000 * kMiB, 0.0001));
+    return p.collective() / p.sync();
+  };
+  EXPECT_GT(collective_of_sync(20), 0.9);
+  EXPECT_LT(collective_of_sync(2000), 0.5);
 }
 
 TEST(ScalingSimulatorTest, SaturatedPserversGiveWhatTheirLinksCarry) {

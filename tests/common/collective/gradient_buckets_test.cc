@@ -1,4 +1,4 @@
-#include "worker/gradient_buckets.h"
+#include "common/collective/gradient_buckets.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,0 +1,103 @@
+#include "cli/plan/dense_exchange.h"
+
+#include <google/protobuf/text_format.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "common/collective/gloo_peers.h"
+#include "common/config/job_config.h"
+#include "model/built_in_models.h"
+
+namespace sluice::plan {
+namespace {
+
+// `units`: of the hidden layers. Each has a weight and a bias, and so has the output of one unit.
+// The categories' embeddings have 4 values.
+JobConfig Job(const std::string& more, const std::string& units = "hidden_units: 8") {
+  JobConfig job;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(
+      R"(name: "j"
+         data { format: CSV train_files: "/d/t.csv" eval_files: "/d/e.csv" csv { header: true }
+                label { column: "y" } }
+         features { name: "c" categorical {} }
+         model { wide_deep { embedding_dim: 4 )" +
+          units + " } } " + more,
+      &job));
+  const auto effective = EffectiveJobConfig(job, "", BuiltInSpecs());
+  EXPECT_TRUE(effective.ok()) << effective.status();
+  return effective.value_or(job);
+}
+
+std::string Collective(const std::string& more = "") {
+  return "strategy { a_sync: false sync_configs { dense: COLLECTIVE " + more + " } }";
+}
+
+PlanCosts CostsOf(const JobConfig& job) {
+  PlanCosts costs;
+  const absl::Status set = SetDenseExchange(job, &costs);
+  EXPECT_TRUE(set.ok()) << set;
+  return costs;
+}
+
+constexpr char kMixed[] =
+    "strategy { a_sync: false sync_configs { comm_num: 2 } } "
+    "tables { name: 'deep/0/weight' update_at: COLLECTIVE optimizer { sgd {} } } ";
+
+TEST(DenseExchangeTest, TheDenseTablesThatStayOnPserversAreTheirShareOfTheMeasuredBytes) {
+  // 4 x 8 values of deep/0/weight on the workers, without state. On the pservers 8 of deep/0/bias,
+  // 8 and 1 of deep/1/*, and 1 of wide/bias, with the state of Adam.
+  PlanCosts costs;
+  costs.set_dense_bytes(4 * (32 + 18));
+  costs.set_dense_memory_bytes(4 * (32 + 3 * 18));
+  ASSERT_TRUE(SetDenseExchange(Job(kMixed), &costs).ok());
+  EXPECT_NEAR(costs.kept_dense_bytes(), 4 * 18, 1e-6);
+  EXPECT_NEAR(costs.kept_dense_memory_bytes(), 4 * 3 * 18, 1e-6);
+  // The costs may be those of another plan.
+  for (const std::string& other :
+       {Collective(), std::string("strategy { a_sync: false }"), std::string()}) {
+    ASSERT_TRUE(SetDenseExchange(Job(other), &costs).ok());
+    EXPECT_EQ(costs.kept_dense_bytes(), 0);
+    EXPECT_EQ(costs.kept_dense_memory_bytes(), 0);
+  }
+}
+
+TEST(DenseExchangeTest, ASmallModelTravelsWithOneHeader) {
+  const PlanCosts costs = CostsOf(Job(Collective()));
+  EXPECT_EQ(costs.exchange_batches(), 1);
+  EXPECT_EQ(costs.exchange_messages(), 1);
+}
+
+TEST(DenseExchangeTest, LargeBatchesTakeFourMessages) {
+  // Two weights of 1 MiB, and the small tables in a third batch.
+  const std::string units = "hidden_units: [512, 512, 512]";
+  const PlanCosts costs = CostsOf(Job(Collective(), units));
+  EXPECT_EQ(costs.exchange_batches(), 3);
+  EXPECT_EQ(costs.exchange_messages(), 4 + 4 + 1);
+  // Any job is asked how it would do in collective mode.
+  const PlanCosts async = CostsOf(Job("", units));
+  EXPECT_EQ(async.exchange_batches(), 3);
+  EXPECT_EQ(async.exchange_messages(), 9);
+}
+
+TEST(DenseExchangeTest, TablesThatStayOnPserversAreNotExchanged) {
+  const PlanCosts costs = CostsOf(
+      Job("strategy { a_sync: false } tables { name: 'deep/1/weight' update_at: COLLECTIVE }",
+          "hidden_units: [512, 512, 512]"));
+  EXPECT_EQ(costs.exchange_batches(), 1);
+  EXPECT_EQ(costs.exchange_messages(), 4);
+}
+
+TEST(DenseExchangeTest, FusingLessTakesMoreMessages) {
+  // Four small weights and biases, each alone.
+  const PlanCosts costs = CostsOf(Job(Collective("fuse_layers: 1")));
+  EXPECT_EQ(costs.exchange_batches(), costs.exchange_messages());
+  EXPECT_GE(costs.exchange_batches(), 4);
+}
+
+TEST(DenseExchangeTest, TheBoundOfWhatTravelsInlineIsGloos) {
+  EXPECT_EQ(kInlineBytes, GlooPeers::kMaxInlineBytes);
+}
+
+}  // namespace
+}  // namespace sluice::plan
