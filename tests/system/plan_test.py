@@ -25,7 +25,7 @@ optimizers { all { sgd {} learning_rate: 0.01 } }
 strategy { a_sync: true }
 train { batch_size: 1024 epochs: 1000 seed: 1 threads: 1 }
 """
-# The same with dense tables of 26 features, which 2 workers exchange.
+# The same with dense tables of 26 features, which the workers exchange.
 COLLECTIVE_NET = NARROW_NET.replace("missing_is_value: true", "missing_is_value: true hash_buckets: 500 dense: true").replace(
     "a_sync: true", "a_sync: false sync_configs { dense: COLLECTIVE engine: GLOO }")
 SYNC_NET = NARROW_NET.replace("a_sync: true", "a_sync: false")
@@ -45,7 +45,10 @@ train { batch_size: 64 seed: 1 threads: 1 }
 COLLECTIVE = "--set=strategy.sync_configs.dense=COLLECTIVE"
 MBIT = 50
 TOLERANCE = 0.20
-MEASUREMENTS = 3  # of a point whose first one is not within the tolerance; their median counts
+# Pservers and workers for which predictions are known to be less exact; docs/scaling.md says how much.
+SYNC_TOLERANCE = {(1, 4): 0.30}
+COLLECTIVE_TOLERANCE = {(0, 4): 0.40}
+WINDOWS, WINDOW_S = 3, 3  # in which a running job is measured; the median of the windows counts
 
 
 class PlanTest(SluiceTest):
@@ -134,7 +137,7 @@ class PlanTest(SluiceTest):
 
     def test_launch_measures_with_its_own_transport(self):
         for flags, measured in ((["--transport=grpc"], "over gRPC:"), (["--transport=grpc", "--tls"], "over gRPC with TLS:"),
-                                (["--tls"], "through shared memory with TLS:")):
+                                (["--tls"], "through shared memory:")):
             result, out = self.launch("--server_num=auto", "--worker_num=1", "--epochs=1", *flags,
                                       name="measured" + "".join(flags))
             self.assertEqual(result["status"], "done")
@@ -263,8 +266,18 @@ class PredictionTest(SluiceTest):
         jobs = json.loads(done.stdout)["jobs"] if done.returncode == 0 else []
         return int(jobs[0]["examples"]) if jobs else 0
 
-    def measure(self, pservers, workers, seconds=12):
-        """Examples per second of a running job."""
+    def next_report(self, net, scheduler):
+        """The time at which the number of examples changes, and what it is then."""
+        before, found = self.examples(net, scheduler), []
+
+        def changed():
+            found[:] = [time.monotonic(), self.examples(net, scheduler)]
+            return found[1] > before
+        wait_until(changed, "more examples")
+        return found
+
+    def measure(self, pservers, workers):
+        """Examples per second of a running job, in each window."""
         net = NetNamespaces(["s"] + ["p%d" % i for i in range(pservers)] + ["w%d" % i for i in range(workers)])
         try:
             self.start_cluster(net, pservers, workers)
@@ -274,10 +287,11 @@ class PredictionTest(SluiceTest):
                                   "--worker_num=%d" % workers, "--output_dir=%s" % (self.tmp / "out"), "--overwrite")
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
             wait_until(lambda: self.examples(net, scheduler) > 4096 * workers, "training")
-            begin, before = time.monotonic(), self.examples(net, scheduler)
-            time.sleep(seconds)
-            end, after = time.monotonic(), self.examples(net, scheduler)
-            return (after - before) / (end - begin)
+            reports = [self.next_report(net, scheduler)]
+            for _ in range(WINDOWS):
+                time.sleep(WINDOW_S)
+                reports.append(self.next_report(net, scheduler))
+            return [(after - before) / (end - begin) for (begin, before), (end, after) in zip(reports, reports[1:])]
         finally:
             for process in self._started:
                 if process.poll() is None:
@@ -291,31 +305,29 @@ class PredictionTest(SluiceTest):
     def test_predictions_are_within_a_fifth_of_what_is_measured(self):
         self.compare(self.predict("async", "1,2,4", "1,2"))
 
-    def test_a_sync_prediction_is_within_a_fifth_of_what_is_measured(self):
+    def test_sync_predictions_are_within_a_fifth_of_what_is_measured(self):
         self.job.write_text(SYNC_NET % (self.tmp / "train.tsv"))
-        self.compare(self.predict("sync", "2", "1"))
+        # One worker alone differs from async by a round trip only.
+        self.compare(self.predict("sync", "2,4", "1,2"), SYNC_TOLERANCE)
 
     def test_a_geo_prediction_is_within_a_fifth_of_what_is_measured(self):
         self.job.write_text(GEO_NET % (self.tmp / "train.tsv"))
         self.compare(self.predict("geo", "2", "1"))
 
-    def test_a_collective_prediction_is_within_a_fifth_of_what_is_measured(self):
+    def test_collective_predictions_are_within_a_fifth_of_what_is_measured(self):
         self.job.write_text(COLLECTIVE_NET % (self.tmp / "train.tsv"))
-        self.compare(self.predict("collective", "2", "0"))
+        self.compare(self.predict("collective", "2,4", "0"), COLLECTIVE_TOLERANCE)  # one worker alone exchanges nothing
 
-    def compare(self, predictions):
+    def compare(self, predictions, tolerances={}):
         wrong = {}
         for (pservers, workers), predicted in sorted(predictions.items()):
             self.assertEqual(predicted["binds"], "network")
-            rate, measured = predicted["examples_per_second"], []
-            while len(measured) < MEASUREMENTS:
-                measured.append(self.measure(pservers, workers))
-                print("%d pservers, %d workers: predicted %.0f, measured %.0f examples/s (%+.1f%%)" % (
-                    pservers, workers, rate, measured[-1], 100 * (rate / measured[-1] - 1)), file=sys.stderr)
-                if abs(rate / measured[0] - 1) <= TOLERANCE:
-                    break
-            error = rate / (statistics.median(measured) if len(measured) == MEASUREMENTS else measured[0]) - 1
-            if abs(error) > TOLERANCE:
+            rate, windows = predicted["examples_per_second"], self.measure(pservers, workers)
+            measured = statistics.median(windows)
+            error = rate / measured - 1
+            print("%d pservers, %d workers: predicted %.0f, measured %.0f examples/s (%+.1f%%), of %s" % (
+                pservers, workers, rate, measured, 100 * error, ", ".join("%.0f" % w for w in windows)), file=sys.stderr)
+            if abs(error) > tolerances.get((pservers, workers), TOLERANCE):
                 wrong[(pservers, workers)] = error
         self.assertEqual(wrong, {})
 
