@@ -52,6 +52,7 @@ void JobLifecycle::Start(Job* job, absl::Time now) {
   parts_.jobs->Activate(job);
   job->message.clear();
   job->queue_position = 0;
+  job->pservers.ranks.clear();  // a damaged record of a job that waits could name some
   for (const Member* pserver : parts_.members->UsablePservers())
     job->pservers.ranks.push_back(pserver->self.rank());
   const absl::Status begun = attempts_.Begin(job, now);
