@@ -1,6 +1,7 @@
 #include "common/meta_store/etcd_meta_store.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <utility>
 
@@ -106,10 +107,15 @@ absl::StatusOr<uint64_t> EtcdMetaStore::ParseNumber(const RangeResponse& respons
   if (response.kvs().empty()) return 0;
   uint64_t number;
   const std::string& text = response.kvs(0).value();
-  if (response.kvs(0).key() == key && absl::SimpleAtoi(text, &number) && number > 0) return number;
-  return absl::DataLossError(absl::StrCat("the value of ", key,
-                                          " in etcd is not a positive number. Another program has "
-                                          "changed it: restore it, or choose another prefix"));
+  // The largest number would have no successor.
+  if (response.kvs(0).key() == key && absl::SimpleAtoi(text, &number) && number > 0 &&
+      number < std::numeric_limits<uint64_t>::max()) {
+    return number;
+  }
+  return absl::DataLossError(
+      absl::StrCat("the value of ", key,
+                   " in etcd is not a number of a term or a commit. Another program has "
+                   "changed it: restore it, or choose another prefix"));
 }
 
 absl::StatusOr<uint64_t> EtcdMetaStore::AcquireTerm() { return Acquire(/*only_when_free=*/false); }

@@ -337,6 +337,13 @@ TEST(EtcdScanTest, KeysThatDoNotAscendAreAnErrorThatNamesThem) {
   }
 }
 
+TEST_F(EtcdMetaStoreTest, ATermWithoutASuccessorIsDataLoss) {
+  RawPut("/@term", "18446744073709551615");
+  EXPECT_TRUE(absl::IsDataLoss(direct_->AcquireTerm().status()));
+  RawPut("/@term", "18446744073709551614");
+  EXPECT_EQ(*direct_->AcquireTerm(), std::numeric_limits<uint64_t>::max());
+}
+
 TEST_F(EtcdMetaStoreTest, ForeignChangesAreDataLoss) {
   const uint64_t term = *direct_->AcquireTerm();
   ASSERT_TRUE(direct_->Commit(term, {{"a", "1"}}).ok());
