@@ -13,6 +13,7 @@
 #include "common/collective/make_collective.h"
 #include "common/config/address.h"
 #include "common/shared_memory/file_descriptor.h"
+#include "worker/step_patience.h"
 
 namespace sluice {
 namespace {
@@ -94,7 +95,9 @@ absl::StatusOr<std::unique_ptr<Collective>> MakeJobCollective(const JobConfig& c
   }
   CollectiveOptions options;
   if (device.kind == ComputeDevice::kCuda) options.cuda_device = device.ordinal;
-  options.timeout = absl::Seconds(config.train().step_timeout_s());
+  options.timeout = StepPatience(config);
+  options.timeout_options = StepPatienceOptions(config);
+  options.network_timeout = absl::Seconds(config.train().step_timeout_s());
   options.comm_num = std::max(1u, config.strategy().sync_configs().comm_num());
   if (plain_allowed) {
     options.bind_address = AddressTowardsAny(identity.scheduler);

@@ -21,6 +21,7 @@
 #include "worker/mixed_dense_tables.h"
 #include "worker/prefetcher.h"
 #include "worker/step_commit.h"
+#include "worker/step_patience.h"
 
 namespace sluice {
 namespace {
@@ -59,11 +60,7 @@ absl::StatusOr<ParameterClient::Options> ClientOptionsOf(const WorkerAssignment&
   SLUICE_ASSIGN_OR_RETURN(options.tables, CreateTableLayouts(job.tables(), train.seed()));
   options.route = job.route();
   options.pipeline_depth = train.pipeline_depth();
-  // A step may have to wait for a lost worker's replacement, which has its own bound. The client
-  // starts the timeout again with each loss.
-  const RecoveryConfig& recovery = job.config().recovery();
-  options.limits.timeout = absl::Seconds(train.step_timeout_s());
-  if (recovery.max_losses() > 0) options.limits.timeout += absl::Seconds(recovery.wait_s());
+  options.limits.timeout = StepPatience(job.config());
   return options;
 }
 

@@ -182,7 +182,9 @@ absl::Status RankGroup::AwaitGeneration(uint64_t generation, const absl::Status&
     if (cancelled_) return Cancelled();
     if (wanted_ > generation) return absl::OkStatus();
   }
-  GiveUp(absl::StrCat(why.message(), "; the scheduler knows of no lost worker"));
+  GiveUp(absl::StrCat(why.message(),
+                      "; the scheduler knows of no lost worker: check the network between the "
+                      "hosts of the workers"));
   return why;
 }
 

@@ -24,6 +24,12 @@ struct CollectiveOptions {
   // stopped rank goes unnoticed, and how much later than the others a rank may begin an operation.
   // two_level: a rank may wait up to 1.5 times as long for a leader that waits itself.
   absl::Duration timeout = absl::Seconds(30);
+  // Names the options that set the timeout, for messages; may be empty.
+  std::string timeout_options;
+  // gloo: a connection is broken when the kernel of the other host has acknowledged nothing for so
+  // long. So ranks that cannot reach each other notice it earlier than the timeout, which is for
+  // ranks that are slow. nccl: how long an exchange that all ranks have begun may take.
+  absl::Duration network_timeout = absl::Seconds(30);
   // shm: the most bytes of an array that are brought, reduced or taken at a time; about the size of
   // the L2 cache or half of it. The group has shared memory of 4 x ranks x this. The first rank's
   // value holds for all. It changes no result.

@@ -7,25 +7,34 @@
 namespace sluice {
 namespace {
 
+// What holds for a rank that has not come in time.
+std::string WithinTimeout(const CollectiveOptions& options) {
+  const std::string length = absl::FormatDuration(options.timeout);
+  if (options.timeout_options.empty()) return length;
+  return absl::StrCat(length, " (", options.timeout_options, "; raise them if it is only slow)");
+}
+
 absl::Status Error(const GroupFault& fault, const std::string& what, const std::string& by,
-                   absl::Duration timeout) {
+                   const CollectiveOptions& options) {
   const std::string rank = absl::StrCat("rank ", fault.rank);
+  const std::string see = absl::StrCat("; see the log of ", rank);
+  constexpr char same_version[] = "; run the same version of sluice-worker on all hosts";
   switch (fault.kind) {
     case GroupFault::kSilent:
-      return absl::DeadlineExceededError(absl::StrCat(
-          rank, " has not taken part in ", what, " within ", absl::FormatDuration(timeout), by));
+      return absl::DeadlineExceededError(absl::StrCat(rank, " has not taken part in ", what,
+                                                      " within ", WithinTimeout(options), by, see));
     case GroupFault::kLeft:
       return absl::UnavailableError(
-          absl::StrCat(rank, " has left the group; ", what, " cannot be completed", by));
+          absl::StrCat(rank, " has left the group; ", what, " cannot be completed", by, see));
     case GroupFault::kDisagreed:
-      return absl::InvalidArgumentError(absl::StrCat("the ranks disagree about ", what, by));
+      return absl::InvalidArgumentError(
+          absl::StrCat("the ranks disagree about ", what, by, same_version));
     case GroupFault::kBroken:
       return absl::DataLossError(
-          absl::StrCat(rank, " has broken the protocol of its group in ", what, by,
-                       "; run the same version of sluice-worker on all hosts"));
+          absl::StrCat(rank, " has broken the protocol of its group in ", what, by, same_version));
     default:
       return absl::UnavailableError(
-          absl::StrCat(rank, " has ended or left; ", what, " cannot be completed", by));
+          absl::StrCat(rank, " has ended or left; ", what, " cannot be completed", by, see));
   }
 }
 
@@ -34,10 +43,10 @@ absl::Status Error(const GroupFault& fault, const std::string& what, const std::
 const char kRankAtFaultPayload[] = "sluice/collective/rank_at_fault";
 
 absl::Status ErrorOf(const GroupFault& fault, uint32_t self, const std::string& what,
-                     absl::Duration timeout) {
+                     const CollectiveOptions& options) {
   const std::string by =
       fault.reporter == self ? "" : absl::StrCat(" (rank ", fault.reporter, " has noticed it)");
-  absl::Status status = Error(fault, what, by, timeout);
+  absl::Status status = Error(fault, what, by, options);
   if (fault.kind != GroupFault::kDisagreed)
     status.SetPayload(kRankAtFaultPayload, absl::Cord(absl::StrCat(fault.rank)));
   return status;

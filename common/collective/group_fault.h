@@ -7,7 +7,7 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "absl/time/time.h"
+#include "common/collective/collective_engine.h"
 
 namespace sluice {
 
@@ -25,9 +25,10 @@ struct GroupFault {
   uint32_t reporter = 0;  // the rank that noticed it
 };
 
-// The error of `self` in the operation `what`. RankAtFault knows the rank.
+// The error of `self` in the operation `what`. RankAtFault knows the rank. `options`: of the group,
+// whose timeout the error names.
 absl::Status ErrorOf(const GroupFault& fault, uint32_t self, const std::string& what,
-                     absl::Duration timeout);
+                     const CollectiveOptions& options);
 // The fault behind an error, so that another group hears of it.
 GroupFault FaultOf(const absl::Status& error, uint32_t self);
 

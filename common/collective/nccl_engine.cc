@@ -80,7 +80,9 @@ class NcclEngine : public CollectiveEngine {
     return cuda::CudaStatus(cudaSetDevice(options_.cuda_device), "cudaSetDevice");
   }
   // How long a wait for the GPUs lasts before the ranks look for the one that is missing.
-  absl::Duration ExchangeTimeout() const { return timeout_ / 2; }
+  absl::Duration ExchangeTimeout() const {
+    return std::min(timeout_ / 2, options_.network_timeout);
+  }
   // Fills headers_ with those of all ranks.
   absl::Status GatherHeaders(const OperationHeader& header);
   // The same. OK: the ranks agree, and none has failed.
@@ -198,7 +200,7 @@ absl::Status NcclEngine::Agree(const OperationHeader& header) {
   for (uint32_t rank = 0; rank < ranks_; ++rank) {
     if (headers_[rank].kind != OperationHeader::kFailed) continue;
     return ErrorOf({GroupFault::kLeft, names_[rank], names_[rank]}, names_[self_], Describe(header),
-                   timeout_);
+                   options_);
   }
   return CheckAgreement(headers_);
 }

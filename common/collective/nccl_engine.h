@@ -11,8 +11,8 @@
 // Broadcasts, gathers and barriers, which training does not need, are left to it.
 //
 // A rank that begins no operation is named within the timeout. A rank lost during an exchange is
-// noticed after half the timeout and named within one more timeout (1.5 more with a control engine
-// of two levels).
+// noticed after half the timeout, or after the network_timeout if that is less. It is named within
+// one more timeout (1.5 more with a control engine of two levels).
 //
 // Several engines of a rank (comm_num) share its GPU. NCCL's documentation warns that kernels of
 // several communicators must be able to run at the same time, or else have the same order on all

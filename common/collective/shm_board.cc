@@ -65,13 +65,14 @@ struct ShmBoard::Line {
 };
 
 ShmBoard::ShmBoard(const ShmRendezvous::Group* group, uint32_t self, std::vector<uint32_t> names,
-                   absl::Duration timeout)
+                   const CollectiveOptions& options)
     : group_(group),
       self_(self),
       ranks_(group->layout.ranks),
       names_(std::move(names)),
       spins_(ranks_ <= Cpus() ? kSpins : 0),
-      timeout_(timeout),
+      options_(options),
+      timeout_(options.timeout),
       control_(reinterpret_cast<Control*>(group->memory.data())),
       lines_(reinterpret_cast<Line*>(group->memory.data() + sizeof(Control))),
       headers_(group->memory.data() + sizeof(Control) + ranks_ * sizeof(Line)) {
@@ -188,7 +189,7 @@ GroupFault ShmBoard::Tell(const GroupFault& fault) {
 absl::Status ShmBoard::Fail(GroupFault::Kind kind, uint32_t rank, const std::string& what) {
   const GroupFault told = Tell({kind, names_[rank], names_[self_]});
   if (cancelled_.load()) return absl::CancelledError(absl::StrCat(what, " was cancelled"));
-  return ErrorOf(told, names_[self_], what, timeout_);
+  return ErrorOf(told, names_[self_], what, options_);
 }
 
 void ShmBoard::Abandon(const GroupFault& fault) { Tell(fault); }

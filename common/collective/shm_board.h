@@ -34,8 +34,9 @@ class ShmBoard {
 
   // The group outlives the board. `names[r]` is how errors name rank r.
   ShmBoard(const ShmRendezvous::Group* group, uint32_t self, std::vector<uint32_t> names,
-           absl::Duration timeout);
+           const CollectiveOptions& options);
 
+  // How long later waits take, in place of the timeout of the options, which errors still name.
   void set_timeout(absl::Duration timeout) { timeout_ = timeout; }
 
   // `position` of this rank is now `chunks`.
@@ -78,6 +79,7 @@ class ShmBoard {
   const uint32_t self_, ranks_;
   const std::vector<uint32_t> names_;
   const int spins_;
+  const CollectiveOptions options_;
   absl::Duration timeout_;
   Control* const control_;
   Line* const lines_;  // [ranks]

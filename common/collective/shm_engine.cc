@@ -28,8 +28,8 @@ void Copy(const void* from, void* to, size_t bytes) {
 
 struct ShmEngine::Group {
   Group(ShmRendezvous::Group joined, uint32_t self, std::vector<uint32_t> names,
-        absl::Duration timeout)
-      : shared(std::move(joined)), board(&shared, self, std::move(names), timeout) {}
+        const CollectiveOptions& options)
+      : shared(std::move(joined)), board(&shared, self, std::move(names), options) {}
   ShmRendezvous::Group shared;
   ShmBoard board;
 };
@@ -53,8 +53,8 @@ absl::Status ShmEngine::Join(uint64_t generation, const std::vector<std::string>
   SLUICE_ASSIGN_OR_RETURN(const std::vector<CollectiveCard> cards,
                           ParseCards("shm", generation, peers, members));
   SLUICE_ASSIGN_OR_RETURN(ShmRendezvous::Group joined, rendezvous_.Join(cards));
-  auto group = std::make_shared<Group>(std::move(joined), PlaceIn(members, rank_), members,
-                                       options_.timeout);
+  auto group =
+      std::make_shared<Group>(std::move(joined), PlaceIn(members, rank_), members, options_);
   self_ = PlaceIn(members, rank_);
   ranks_ = static_cast<uint32_t>(members.size());
   done_ = 0;

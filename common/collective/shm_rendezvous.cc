@@ -61,7 +61,7 @@ absl::StatusOr<ShmRendezvous::Group> ShmRendezvous::Join(const std::vector<Colle
 
 absl::Status ShmRendezvous::Failed(GroupFault::Kind kind, uint32_t rank) const {
   const uint32_t self = own_.rank();
-  return ErrorOf({kind, cards_[rank].rank(), self}, self, "joining the group", options_.timeout);
+  return ErrorOf({kind, cards_[rank].rank(), self}, self, "joining the group", options_);
 }
 
 absl::Status ShmRendezvous::WaitReadable(const std::vector<int>& descriptors, uint32_t rank) {

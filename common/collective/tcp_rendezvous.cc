@@ -2,11 +2,13 @@
 
 #include <netdb.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstring>
 #include <memory>
 #include <utility>
@@ -22,6 +24,7 @@ namespace {
 constexpr char kMagic[] = "sluice-g";
 // How soon a cancelled wait ends.
 constexpr absl::Duration kTick = absl::Milliseconds(10);
+constexpr int64_t kMaxKeepaliveSeconds = 32767;  // Linux refuses more
 
 struct Resolved {
   sockaddr_storage address = {};
@@ -46,6 +49,20 @@ absl::StatusOr<Resolved> Resolve(const std::string& host, uint16_t port, int fla
 
 FileDescriptor Open(const Resolved& address) {
   return FileDescriptor(socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+}
+
+// Has the connection break once the other host has acknowledged nothing for so long, whether this
+// side sends (TCP_USER_TIMEOUT) or only waits (keepalive probes).
+void BreakWhenSilent(int fd, absl::Duration silence) {
+  const auto set = [fd](int level, int option, int64_t value) {
+    const int number = static_cast<int>(std::clamp<int64_t>(value, 1, INT_MAX));
+    setsockopt(fd, level, option, &number, sizeof(number));
+  };
+  const int64_t seconds = absl::ToInt64Seconds(silence);
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, std::min<int64_t>(seconds / 2, kMaxKeepaliveSeconds));
+  set(IPPROTO_TCP, TCP_KEEPINTVL, std::min<int64_t>(seconds / 6, kMaxKeepaliveSeconds));
+  set(IPPROTO_TCP, TCP_USER_TIMEOUT, absl::ToInt64Milliseconds(silence));
 }
 
 bool NothingYet(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
@@ -94,13 +111,13 @@ absl::StatusOr<std::vector<FileDescriptor>> TcpRendezvous::Join(
   return connections;
 }
 
-void TcpRendezvous::Restart() {
-  deadline_ = std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(options_.timeout);
+void TcpRendezvous::Restart(absl::Duration timeout) {
+  deadline_ = std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(timeout);
 }
 
 absl::Status TcpRendezvous::Failed(GroupFault::Kind kind, uint32_t place) const {
   const uint32_t self = own_.rank();
-  return ErrorOf({kind, cards_[place].rank(), self}, self, "joining the group", options_.timeout);
+  return ErrorOf({kind, cards_[place].rank(), self}, self, "joining the group", options_);
 }
 
 absl::Status TcpRendezvous::Unreachable(int error, uint32_t place) const {
@@ -144,9 +161,11 @@ absl::Status TcpRendezvous::ConnectTo(uint32_t place, Connections* connections) 
     return absl::InvalidArgumentError(
         absl::StrCat("the card of rank ", card.rank(), " has no address of Gloo"));
   }
-  Restart();
+  // The kernel of a host that can be reached answers at once, even when the rank is busy.
+  Restart(options_.network_timeout);
   FileDescriptor fd = Open(*resolved);
   if (!fd) return absl::ErrnoToStatus(errno, "a connection between ranks: socket");
+  BreakWhenSilent(fd.get(), options_.network_timeout);
   if (connect(fd.get(), resolved->get(), resolved->length) != 0 && errno != EINPROGRESS)
     return Unreachable(errno, place);
   const Greeting greeting = GreetingTo(card);
@@ -155,10 +174,12 @@ absl::Status TcpRendezvous::ConnectTo(uint32_t place, Connections* connections) 
     if (sent == sizeof(greeting)) break;
     // Not connected yet. The first bytes of a connection are sent whole or not at all.
     if (sent >= 0 || !(NothingYet(errno) || errno == ENOTCONN)) return Unreachable(errno, place);
+    if (std::chrono::steady_clock::now() >= deadline_) return Unreachable(ETIMEDOUT, place);
     SLUICE_RETURN_IF_ERROR(WaitFor({fd.get()}, POLLOUT, place));
   }
   Greeting answer, expected = GreetingTo(own_);
   expected.from = card.rank();
+  Restart(options_.timeout);
   for (size_t got = 0; got < sizeof(answer);) {
     SLUICE_RETURN_IF_ERROR(WaitFor({fd.get()}, POLLIN, place));
     const ssize_t size =
@@ -179,14 +200,14 @@ absl::Status TcpRendezvous::ConnectTo(uint32_t place, Connections* connections) 
 absl::Status TcpRendezvous::AcceptHigherPlaces(Connections* connections) {
   // A silent stranger delays nobody.
   std::vector<Stranger> strangers;
-  Restart();
+  Restart(options_.timeout);
   size_t missing_before = 0;
   while (true) {
     std::vector<uint32_t> missing;
     for (uint32_t place = self_ + 1; place < cards_.size(); ++place)
       if (!(*connections)[place]) missing.push_back(place);
     if (missing.empty()) return absl::OkStatus();
-    if (missing.size() != missing_before) Restart();
+    if (missing.size() != missing_before) Restart(options_.timeout);
     missing_before = missing.size();
     std::vector<int> descriptors = {listener_.get()};
     for (const Stranger& stranger : strangers) descriptors.push_back(stranger.connection.get());
@@ -207,6 +228,7 @@ absl::Status TcpRendezvous::AcceptHigherPlaces(Connections* connections) {
 void TcpRendezvous::Accept(std::vector<Stranger>* strangers) {
   FileDescriptor accepted(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (accepted) {
+    BreakWhenSilent(accepted.get(), options_.network_timeout);
     strangers->emplace_back();
     strangers->back().connection = std::move(accepted);
   } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {

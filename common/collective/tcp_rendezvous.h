@@ -69,7 +69,7 @@ class TcpRendezvous {
   bool Hear(Stranger* stranger, Connections* connections);
   // Waits a little until a descriptor has an event. Errors: CANCELLED, DEADLINE_EXCEEDED.
   absl::Status WaitFor(const std::vector<int>& descriptors, int16_t events, uint32_t place);
-  void Restart();
+  void Restart(absl::Duration timeout);
   absl::Status Failed(GroupFault::Kind kind, uint32_t place) const;
   // The error of a connection that could not be made.
   absl::Status Unreachable(int error, uint32_t place) const;

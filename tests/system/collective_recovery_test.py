@@ -206,17 +206,30 @@ class CollectiveRecoveryTest(SluiceTest):
                     self.assertEqual([e["examples"] for e in result["epochs_log"]], [EXAMPLES] * EPOCHS)
                     self.assertEqual(result["global_step"], STEPS * EPOCHS)
 
-    # ------------------------------------------------------------------------------ a worker that only hangs
+    # ------------------------------------------------------------------------------ a worker that only hangs or is slow
 
     def test_a_worker_that_hangs_is_replaced(self):
-        whole = self.undisturbed(2, 2)
-        process = self.begin("hangs", 2, 2, 1, None, "--set=train.step_timeout_s=600")
-        out = self.tmp / "hangs.out"
-        wait_until(lambda: re.search(r"step [\d,]+ loss", out.read_text()), out.read_text)
-        os.kill(self.workers[1].pid, signal.SIGSTOP)
-        self.exit_code(process, within=180)
-        os.kill(self.workers[1].pid, signal.SIGKILL)
-        self.assert_same(self.end(process, "hangs"), whole, 1)
+        for engine in ("SHM", "GLOO"):
+            flags = ("--set=strategy.sync_configs.engine=" + engine,)
+            whole, name = self.undisturbed(2, 2, *flags), "hangs." + engine
+            with self.subTest(name):
+                process = self.begin(name, 2, 2, 1, None, "--set=train.step_timeout_s=600", *flags)
+                out = self.tmp / (name + ".out")
+                wait_until(lambda: re.search(r"step [\d,]+ loss", out.read_text()), out.read_text)
+                os.kill(self.workers[1].pid, signal.SIGSTOP)
+                self.exit_code(process, within=180)
+                os.kill(self.workers[1].pid, signal.SIGKILL)
+                self.assert_same(self.end(process, name), whole, 1)
+
+    def test_a_worker_that_is_late_is_waited_for(self):
+        # The exchange between workers has the patience of pushes and pulls: train.step_timeout_s + recovery.wait_s.
+        for engine in ("SHM", "GLOO"):
+            flags = ("--set=strategy.sync_configs.engine=" + engine, "--set=train.step_timeout_s=1")
+            whole, name = self.undisturbed(2, 0, *flags), "late." + engine
+            with self.subTest(name, seed=self.seed):
+                process = self.begin(name, 2, 0, 0, {1: "late:%d" % self.number()}, *flags)
+                self.assert_same(self.end(process, name), whole, 0)
+                self.assertTrue((self.tmp / (name + ".died1")).exists(), "rank 1 was late")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-// dying_worker: sluice-worker that kills itself, or whose group breaks, at one moment of a step.
+// dying_worker: sluice-worker that kills itself, is late, or whose group breaks, at one moment of a
+// step.
 //
 // DIE_AT, EVENT:N, N from 1, says when:
 //   mean       before it starts its weighted mean number N
@@ -7,6 +8,7 @@
 //   gathered   after it has got those of all ranks
 //   broadcast  before it takes part in broadcast number N
 //   send       before it sends its message number N to a pserver
+//   late       it begins its weighted mean number N 4 s late
 //   break      its group breaks in weighted mean number N, and the process lives
 //   broken     its group breaks in weighted mean number N and in every later one
 // DIE_ONCE: a file that it makes first, but for broken; nothing happens if the file is there
@@ -16,9 +18,11 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -39,6 +43,10 @@ class Moment {
     if (!Comes(event)) return;
     ::kill(::getpid(), SIGKILL);
     for (;;) ::pause();
+  }
+  // Waits if the weighted mean that begins now is to be late.
+  void Delay() {
+    if (Comes("late")) std::this_thread::sleep_for(std::chrono::seconds(4));
   }
   // True when the group breaks in the weighted mean that begins now.
   bool Breaks() {
@@ -73,6 +81,7 @@ class DyingCollective : public Collective {
   void Leave() override { inner_->Leave(); }
   Ticket WeightedMean(uint64_t step, absl::Span<float> values, double weight, Wire wire) override {
     moment_->Reach("mean");
+    moment_->Delay();
     if (moment_->Breaks()) {
       broken_ = true;
       inner_->Cancel();  // the other ranks see it leave

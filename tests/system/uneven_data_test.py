@@ -3,7 +3,9 @@ import unittest
 
 from sluice_testing import SluiceTest
 
-MODES = {"sync": ["--a_sync=false"], "async": ["--a_sync=true"], "geo": ["--a_sync=true", "--k_steps=3"]}
+MODES = {"sync": ["--a_sync=false"], "async": ["--a_sync=true"], "geo": ["--a_sync=true", "--k_steps=3"],
+         "collective": ["--a_sync=false", "--set=strategy.sync_configs.dense=COLLECTIVE"]}
+SYNC = ("sync", "collective")
 EPOCHS = 2
 PER_RANK = "assignment: PER_RANK_FILES"
 DROP_LAST = "drop_last: true"
@@ -24,7 +26,8 @@ class UnevenDataTest(SluiceTest):
             with self.subTest(mode=mode):
                 result, _ = self.launch("--server_num=2", "--worker_num=%d" % workers, "--batch_size=%d" % batch_size,
                                         *flags, job=job, name="%s.%s" % (name, mode))
-                self.assertEqual((result["status"], result["mode"], result["epochs"]), ("done", mode, EPOCHS))
+                self.assertEqual((result["status"], result["mode"], result["epochs"]),
+                                 ("done", "sync" if mode in SYNC else mode, EPOCHS))
                 yield mode, result
 
     def assert_counted(self, result, examples, dropped=0):
@@ -45,7 +48,7 @@ class UnevenDataTest(SluiceTest):
         self.write(20, 200, 200)
         for mode, result in self.train("tenth", PER_RANK, workers=3):
             self.assert_counted(result, 420)
-            if mode == "sync":
+            if mode in SYNC:
                 self.assertEqual(result["global_step"], 25 * EPOCHS)
 
     def test_files_go_to_ranks_in_turn(self):
@@ -57,13 +60,13 @@ class UnevenDataTest(SluiceTest):
         self.write(103, 52)
         for mode, result in self.train("odd", batch_size=7, workers=3):
             self.assert_counted(result, 155)  # the last global batch of 8: 2, 3 and 3
-            if mode == "sync":
+            if mode in SYNC:
                 self.assertEqual(result["global_step"], 8 * EPOCHS)
 
     def test_drop_last_drops_the_short_batch(self):
         self.write(101, 52)
         # Sync drops the last global batch of 14. Other modes drop the last batch of each task, here one per file.
-        dropped = {"sync": 153 % 14, "async": 101 % 7 + 52 % 7, "geo": 101 % 7 + 52 % 7}
+        dropped = {"sync": 153 % 14, "collective": 153 % 14, "async": 101 % 7 + 52 % 7, "geo": 101 % 7 + 52 % 7}
         for mode, result in self.train("drop", DROP_LAST, batch_size=7):
             self.assert_counted(result, 153, dropped[mode])
 
@@ -81,7 +84,7 @@ class UnevenDataTest(SluiceTest):
         self.write(3)
         for mode, result in self.train("few", workers=5):
             self.assert_counted(result, 3)
-            if mode == "sync":
+            if mode in SYNC:
                 self.assertEqual(result["global_step"], EPOCHS)
 
     def test_empty_file_among_others(self):

@@ -22,9 +22,11 @@ class ShmBoardTest : public ::testing::Test {
     std::thread other([&] { groups_[1] = *sides[1]->Join(cards); });
     groups_[0] = *sides[0]->Join(cards);
     other.join();
+    CollectiveOptions options;
+    options.timeout = absl::Milliseconds(100);
     for (uint32_t r = 0; r < 2; ++r) {
-      boards_[r] = std::make_unique<ShmBoard>(&groups_[r], r, std::vector<uint32_t>{10, 11},
-                                              absl::Milliseconds(100));
+      boards_[r] =
+          std::make_unique<ShmBoard>(&groups_[r], r, std::vector<uint32_t>{10, 11}, options);
     }
     barrier_.kind = OperationHeader::kBarrier;
   }
