@@ -21,6 +21,7 @@ namespace {
 using gloo::transport::UnboundBuffer;
 
 constexpr uint64_t kMessageSlot = 1;  // those of values are above
+constexpr uint64_t kLastWordsSlot = kMessageSlot + GlooPeers::kResult + 1;
 constexpr size_t kHeaderBytes = offsetof(GlooPeers::Message, values);
 // Longer than any timeout: Gloo closes every connection when its own passes, before the others can
 // be told why. The watchdog ends a wait instead.
@@ -30,9 +31,11 @@ constexpr std::chrono::milliseconds kForever = std::chrono::hours(24 * 365);
 
 struct GlooPeers::Peer {
   Message incoming, outgoing;
-  OperationHeader last_words;
-  Message received;  // the newest message, handed out
-  std::unique_ptr<UnboundBuffer> incoming_buffer, outgoing_buffer, last_words_buffer;
+  OperationHeader last_words;           // why this rank has ended the group
+  OperationHeader incoming_last_words;  // why the other rank has
+  Message received;                     // the newest message, handed out
+  std::unique_ptr<UnboundBuffer> incoming_buffer, outgoing_buffer, last_words_buffer,
+      incoming_last_words_buffer;
   bool sending = false;    // `outgoing` may still be on its way
   bool receiving = false;  // a receive is posted
   bool owes_acknowledgement = false;
@@ -107,8 +110,10 @@ void GlooPeers::AddPeers() {
     peer->outgoing_buffer = context_->createUnboundBuffer(&peer->outgoing, sizeof(Message));
     peer->last_words_buffer =
         context_->createUnboundBuffer(&peer->last_words, sizeof(OperationHeader));
+    peer->incoming_last_words_buffer =
+        context_->createUnboundBuffer(&peer->incoming_last_words, sizeof(OperationHeader));
     peers_[rank] = std::move(peer);
-    PostMessageReceive(rank);
+    PostReceives(rank);
   }
 }
 
@@ -147,6 +152,17 @@ absl::Status GlooPeers::Begin(const OperationHeader& operation) {
   return ended_by_.has_value() ? End(*ended_by_) : absl::OkStatus();
 }
 
+void GlooPeers::PostReceives(uint32_t rank) {
+  // Not in the place of a message, which a message that came before may have taken.
+  try {
+    peers_[rank]->incoming_last_words_buffer->recv(names_[rank], kLastWordsSlot, 0,
+                                                   sizeof(OperationHeader));
+  } catch (const std::exception&) {
+    // It has left.
+  }
+  PostMessageReceive(rank);
+}
+
 void GlooPeers::PostMessageReceive(uint32_t rank) {
   Peer& peer = *peers_[rank];
   try {
@@ -176,12 +192,11 @@ absl::Status GlooPeers::SendMessage(uint32_t rank, const OperationHeader& header
 
 absl::StatusOr<const GlooPeers::Message*> GlooPeers::ReceiveMessage(uint32_t rank) {
   Peer& peer = *peers_[rank];
-  if (!peer.receiving) return Fail(GroupFault::kEnded, rank);
+  if (!peer.receiving) return Broken(rank);
   SLUICE_RETURN_IF_ERROR(Await(peer.incoming_buffer.get(), rank, false));
   const size_t bytes = std::min<size_t>(peer.incoming.header.inline_bytes, kMaxInlineBytes);
   std::memcpy(&peer.received, &peer.incoming, kHeaderBytes + bytes);
   PostMessageReceive(rank);
-  SLUICE_RETURN_IF_ERROR(CheckFailure(peer.received.header, rank));
   return &peer.received;
 }
 
@@ -298,12 +313,12 @@ absl::Status GlooPeers::CheckFailure(const OperationHeader& message, uint32_t ra
 
 absl::Status GlooPeers::Broken(uint32_t rank) {
   Peer* const peer = peers_.empty() ? nullptr : peers_[rank].get();
-  if (peer != nullptr && peer->receiving) {
-    // The connection has failed, so that this does not wait: either a message came before, or the
-    // failure is reported again.
+  if (peer != nullptr) {
+    // The connection has failed, so that this does not wait: either the last words came before, or
+    // the failure is reported again.
     try {
-      if (peer->incoming_buffer->waitRecv(nullptr, std::chrono::milliseconds(100)))
-        SLUICE_RETURN_IF_ERROR(CheckFailure(peer->incoming.header, rank));
+      if (peer->incoming_last_words_buffer->waitRecv(nullptr, std::chrono::milliseconds(100)))
+        SLUICE_RETURN_IF_ERROR(CheckFailure(peer->incoming_last_words, rank));
     } catch (const std::exception&) {
     }
   }
@@ -331,7 +346,7 @@ absl::Status GlooPeers::End(const GroupFault& fault) {
       peers_[other]->last_words = header;
       try {
         // Written at once: the other always has a receive posted.
-        peers_[other]->last_words_buffer->send(names_[other], kMessageSlot, 0,
+        peers_[other]->last_words_buffer->send(names_[other], kLastWordsSlot, 0,
                                                sizeof(OperationHeader));
       } catch (const std::exception&) {
         // It has failed as well, and needs no news.
@@ -340,7 +355,7 @@ absl::Status GlooPeers::End(const GroupFault& fault) {
     Close();
   }
   if (cancelled) return absl::CancelledError(absl::StrCat(Describe(operation_), " was cancelled"));
-  return ErrorOf(fault, names_[self_], Describe(operation_), timeout_);
+  return ErrorOf(fault, names_[self_], Describe(operation_), options_);
 }
 
 absl::Status GlooPeers::Abandon(const absl::Status& why) {

@@ -6,8 +6,10 @@
 // from an array of the sender into one of the receiver. Values need no copy, but both ranks must
 // have agreed on their size: when more arrives than is expected, the connection is closed.
 //
-// Invariants: a receive for the next message of each rank is always posted. No exception of Gloo
-// leaves this class. SIGPIPE, which Gloo's writes raise, does not end the process.
+// Invariants: a receive for the next message of each rank is always posted, and another one for the
+// reason with which it ends the group, so that this one knows it even while a message waits. No
+// exception of Gloo leaves this class. SIGPIPE, which Gloo's writes raise, does not end the
+// process.
 //
 // Thread safety: one call at a time, from any thread, except Interrupt, Cancel and WaitingFor,
 // which are safe at any time. Gloo has a thread of its own, and a watchdog thread ends waits that
@@ -112,6 +114,8 @@ class GlooPeers {
   struct Peer;
 
   void AddPeers();
+  // The first receives of a rank: one for its last words, and one for its next message.
+  void PostReceives(uint32_t rank);
   void PostMessageReceive(uint32_t rank);
   absl::Status Await(gloo::transport::UnboundBuffer* buffer, uint32_t rank, bool send);
   // Runs a call of Gloo. An exception becomes the error of `rank`.
