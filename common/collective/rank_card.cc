@@ -18,12 +18,19 @@ std::string NewNonce() {
   return std::string(reinterpret_cast<const char*>(words), kNonceBytes);
 }
 
+// Names a namespace of this process, such as "net:[4026531840]"; "" where it cannot be read.
+std::string NamespaceOf(const char* kind) {
+  char name[128] = "";
+  const std::string path = absl::StrCat("/proc/self/ns/", kind);
+  if (readlink(path.c_str(), name, sizeof(name) - 1) <= 0) return "";
+  return name;
+}
+
 }  // namespace
 
 std::string HostOfThisProcess() {
-  char space[128] = "";
-  if (readlink("/proc/self/ns/net", space, sizeof(space) - 1) <= 0) space[0] = '\0';
-  return absl::StrCat(BootId(), "/", space, "/user:", geteuid());
+  return absl::StrCat(BootId(), "/", NamespaceOf("net"), "/", NamespaceOf("user"),
+                      "/user:", geteuid());
 }
 
 CollectiveCard NewCard(const char* engine, uint64_t generation, uint32_t self, uint32_t ranks,

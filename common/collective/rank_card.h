@@ -20,7 +20,8 @@ inline constexpr size_t kMaxCardBytes = 64 << 10;
 inline constexpr size_t kMaxStrangers = 64;
 
 // Names what processes must have in common to share memory over local sockets: the boot of the
-// machine, the network namespace and the user.
+// machine, the network namespace, the user and the user namespace, without which user ids of two
+// containers name different users.
 std::string HostOfThisProcess();
 
 // A card with a nonce of its own.

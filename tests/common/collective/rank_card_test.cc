@@ -1,5 +1,11 @@
 #include "common/collective/rank_card.h"
 
+#include <sched.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fstream>
+
 #include "gtest/gtest.h"
 
 namespace sluice {
@@ -43,6 +49,24 @@ TEST(RankCardTest, OtherBytesAreRefused) {
 TEST(RankCardTest, TheHostIsTheSameInTheWholeProcess) {
   EXPECT_EQ(HostOfThisProcess(), HostOfThisProcess());
   EXPECT_GT(HostOfThisProcess().size(), 36u);
+}
+
+// Two containers that share a network may both name their users from 0.
+TEST(RankCardTest, AnotherUserNamespaceIsAnotherHost) {
+  const std::string here = HostOfThisProcess();
+  const pid_t pid = fork();
+  if (pid == 0) {
+    const uid_t user = geteuid();
+    if (unshare(CLONE_NEWUSER) != 0) _exit(2);
+    std::ofstream("/proc/self/uid_map") << user << " " << user << " 1" << std::endl;
+    if (geteuid() != user) _exit(2);
+    _exit(HostOfThisProcess() == here ? 1 : 0);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(pid, &status, 0), pid);
+  ASSERT_TRUE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == 2) GTEST_SKIP() << "this machine allows no new user namespace";
+  EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 }  // namespace
