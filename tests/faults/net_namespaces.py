@@ -164,6 +164,12 @@ class NetNamespaces:
         if not one_way:
             self._drop(one, "ip saddr %s drop" % self.address(other))
 
+    def partition_but(self, one, other, ports):
+        """As partition, but TCP connections from or to these ports go on."""
+        but = ", ".join(map(str, ports))
+        for at, sender in ((one, other), (other, one)):
+            self._drop(at, "ip saddr %s tcp sport != { %s } tcp dport != { %s } drop" % (self.address(sender), but, but))
+
     def heal(self):
         """Ends all losses and partitions."""
         for namespace in self._namespaces.values():

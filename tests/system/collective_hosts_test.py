@@ -29,6 +29,7 @@ security { %(security)s }
 """
 
 REASON = why_no_namespaces()
+WHY_NO_FAULTS = REASON or why_no_namespaces(faults=True)
 if REASON:
     print("skipped: " + REASON, file=sys.stderr)
 
@@ -84,6 +85,14 @@ class CollectiveHostsTest(NamespaceHostsTest):
         self._started.append(submit)
         return submit
 
+    def newest(self):
+        """The status of the newest job."""
+        return max(self.status_on().get("jobs", []), key=lambda job: job["job_id"], default={})
+
+    def await_training(self):
+        wait_until(lambda: int(self.newest().get("global_step", 0)) >= 30 and self.newest()["state"] == "JOB_RUNNING",
+                   lambda: "training: %s" % self.newest())
+
     # -----------------------------------------------------------------------------------------------------------
 
     def test_one_worker_on_each_host_gives_the_bits_of_one_host(self):
@@ -120,15 +129,11 @@ class CollectiveHostsTest(NamespaceHostsTest):
             with self.subTest(rank=rank):
                 name = "killed%d" % rank
                 submit = self.start_submit(name, *flags)
-
-                def newest():
-                    return max(self.status_on().get("jobs", []), key=lambda job: job["job_id"], default={})
-                wait_until(lambda: int(newest().get("global_step", 0)) >= 30 and newest()["state"] == "JOB_RUNNING",
-                           lambda: "training: %s" % newest())
+                self.await_training()
                 daemons["worker %d" % rank].kill()
                 killed = time.monotonic()
                 daemons["worker %d" % rank].wait()
-                wait_until(lambda: int(newest()["recovery"].get("worker_losses", 0)) == 1, "the loss", within=15)
+                wait_until(lambda: int(self.newest()["recovery"].get("worker_losses", 0)) == 1, "the loss", within=15)
                 print("rank %d: noticed after %.1f s" % (rank, time.monotonic() - killed), file=sys.stderr)
                 daemons["worker %d" % rank] = self.member("b", "worker", rank)
                 self.assertEqual(self.exit_code(submit), 0, (self.tmp / "submit").read_text())
@@ -136,6 +141,25 @@ class CollectiveHostsTest(NamespaceHostsTest):
                 self.assertEqual(result["model_digest"], expected["model_digest"])
                 self.assertEqual(result["recovery"]["worker_losses"], 1)
                 self.assertEqual(result["recovery"]["rollbacks"], 0, "the others have kept the tables")
+        self.assertEqual({who: p.poll() for who, p in daemons.items()}, {who: None for who in daemons})
+
+    @unittest.skipIf(WHY_NO_FAULTS, WHY_NO_FAULTS)
+    def test_workers_that_cannot_reach_each_other_take_the_job_back_until_they_can(self):
+        # Gloo is not told of packets that are lost. The time for a slow worker is 123 s here, and does not count.
+        daemons = self.start_all(1)
+        flags = self.flags(2, engine("GLOO"), "--set=checkpoint.every_steps=20", "--set=train.step_timeout_s=3", epochs=6)
+        expected, _ = self.submit("a", "undisturbed", *flags)
+        submit = self.start_submit("parted", *flags)
+        self.await_training()
+        self.net.partition_but("a", "b", ports=(7100, 7200))  # the scheduler and the pservers
+        parted = time.monotonic()
+        wait_until(lambda: int(self.newest()["recovery"].get("rollbacks", 0)) >= 1, lambda: str(self.newest()), within=60)
+        print("noticed after %.1f s" % (time.monotonic() - parted), file=sys.stderr)
+        self.net.heal()
+        self.assertEqual(self.exit_code(submit), 0, (self.tmp / "submit").read_text())
+        result = json.loads((self.tmp / "parted" / "result.json").read_text())
+        self.assertEqual(result["model_digest"], expected["model_digest"])
+        self.assertEqual(result["recovery"]["worker_losses"], 0)
         self.assertEqual({who: p.poll() for who, p in daemons.items()}, {who: None for who in daemons})
 
     def test_strangers_at_the_ports_of_workers_change_nothing(self):
