@@ -40,9 +40,19 @@ class CollectiveDenseTest(DisturbedLaunchTest):
     def test_every_optimizer_schedule_dropout_and_clipping(self):
         for name, flags in OPTIMIZERS.items():
             with self.subTest(name):
-                self.train(name + ".p", *flags)
-                self.train(name + ".c", COLLECTIVE, *flags)
-                self.assert_models_close(name + ".p", name + ".c")
+                self.compare_with_pservers(name, 2, *flags)
+
+    def test_dropout_and_the_global_norm_with_one_and_four_workers(self):
+        # Both depend on the number of workers, so each is compared with a pserver job that has as many.
+        for name in ("adam", "clipped"):
+            for workers in (1, 4):
+                with self.subTest(name, workers=workers):
+                    self.compare_with_pservers("%s%d" % (name, workers), workers, *OPTIMIZERS[name])
+
+    def compare_with_pservers(self, name, workers, *flags):
+        self.train(name + ".p", *flags, workers=workers)
+        self.train(name + ".c", COLLECTIVE, *flags, workers=workers)
+        self.assert_models_close(name + ".p", name + ".c")
 
     def test_two_runs_are_equal_to_the_bit(self):
         first = self.train("first", COLLECTIVE)
