@@ -1,14 +1,16 @@
 // Whole jobs beside the same job run in another way. Both are launched in each repetition; they
 // take turns at being first.
 //
+// clang-format off
 //   row                                          value             limit
 //   tls/train/MODE/batchN/sgd/f32                mutual TLS, gRPC  without TLS, gRPC
 //   tls/train/async/batch2048/sgd/f32/shm        mutual TLS        without TLS; shared memory both
 //   train/MODE/batchN/sgd/f32/shm                shared memory     gRPC
 //   train/MODE/adult/shm                         shared memory     gRPC
-//   train/sync/batchN/sgd/f32/collective_dense   the workers keep  the pserver keeps the dense
-//   tables train/sync/batch2048/sgd/f32/over_async      sync              async
+//   train/sync/batchN/sgd/f32/collective_dense   the workers keep  the pserver keeps the dense tables
+//   train/sync/batch2048/sgd/f32/over_async      sync              async
 //   .../collective_dense/over_async              sync, the workers keep the dense tables; async
+// clang-format on
 //
 // The jobs are the standard one, with a pserver and two workers of one thread, and the shipped
 // Adult job, with two pservers and two workers of one thread. Rows that do not name a transport

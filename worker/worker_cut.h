@@ -6,9 +6,8 @@
 // the job continues, every rank is asked for its part after the last step that closes. It may have
 // pushed the next step by then, so it keeps its state after each step that has closed. Async: every
 // rank is asked, and records its part between two steps; the pservers cut later. Geo: likewise, but
-// the rank then waits
-// ("parked") until the pservers have begun their cuts, and says when it continues. The newest part
-// goes with every report, so a report that is lost costs nothing.
+// the rank then waits ("parked") until the pservers have begun their cuts, and says when it
+// continues. The newest part goes with every report, so a report that is lost costs nothing.
 //
 // Thread safety: safe from any thread.
 #pragma once

@@ -90,8 +90,7 @@ class Collective {
   virtual void Cancel() = 0;
 
   // Names what a waiting call waits for, such as "rank 2 in the weighted mean of step 17", for
-  // status;
-  // "" when none waits. Safe from any thread.
+  // status; "" when none waits. Safe from any thread.
   virtual std::string WaitingFor() const = 0;
 
   // Names the engine: "shm", "gloo", "two_level" or "nccl"; "auto" before Join has chosen.

@@ -2,9 +2,9 @@
 //
 // Format:
 //   board     positions and headers (ShmBoard), whole pages
-//   slot 0    for each rank p, for each rank q: a piece of piece_bytes, which p writes. Piece (p,
-//   q)
-//             with p != q is what p brings for q to reduce; piece (q, q) is what q has reduced.
+//   slot 0    for each rank p, for each rank q: a piece of piece_bytes, which p writes. The piece
+//             of p and q with p != q is what p brings for q to reduce; that of q and q is what q
+//             has reduced.
 //   slot 1..  the same
 //
 // An array goes through the slots in chunks: chunk k of all lies in slot k % slots.
