@@ -154,7 +154,7 @@ int ReportEnd(const absl::StatusOr<JobStatus>& status) {
 int ReportError(const absl::Status& status) {
   const bool unreachable = GotNoAnswer(status);
   const bool says_what_to_do =
-      absl::StrContains(status.message(), "--scheduler") || HasTlsAdvice(status.message());
+      absl::StrContains(status.message(), "--scheduler") || HasCertainTlsAdvice(status.message());
   // The message may come from a scheduler. Our own have several lines.
   std::vector<std::string> lines;
   for (const absl::string_view line : absl::StrSplit(status.message(), '\n'))

@@ -56,7 +56,9 @@ absl::Status SchedulerLoop::NoMemory() {
 }
 
 SchedulerLoop::SchedulerLoop(Options options)
-    : options_(std::move(options)), core_(options_.core, options_.clock->Now()) {
+    : options_(std::move(options)),
+      core_(options_.core, options_.clock->Now()),
+      waiting_(CallRoom::For(options_.core.worker_num, options_.core.pserver_num)) {
   named_at_ = options_.clock->Now();
   output_ = std::make_unique<JobOutput>(OutputOptions());
   if (options_.store != nullptr) keeper_ = std::make_unique<StateKeeper>(KeeperOptions());

@@ -112,13 +112,14 @@ absl::Status SchedulerServer::Init() {
   loop.core = CoreOptions(options_);
   const auto connections = ConnectionBounds::For(loop.core.worker_num, loop.core.pserver_num,
                                                  options_.identity.cluster.limits());
+  const CallRoom room = CallRoom::For(loop.core.worker_num, loop.core.pserver_num);
   SLUICE_RETURN_IF_ERROR(StartAdmin());
   SLUICE_RETURN_IF_ERROR(TakeOver(&loop));
   StartLoop(std::move(loop));
   const Identity& identity = options_.identity;
   SLUICE_ASSIGN_OR_RETURN(
       listener_, SchedulerListener::Start(identity.bind, identity.credentials, intake_.get(),
-                                          options_.audit, connections));
+                                          options_.audit, connections, room));
   SLUICE_ASSIGN_OR_RETURN(
       Address address,
       ParseAddress(identity.advertise.empty() ? identity.bind : identity.advertise));

@@ -356,10 +356,10 @@ class Service {
 class GrpcListener : public SchedulerListener {
  public:
   GrpcListener(const std::string& bind, const GrpcCredentials& credentials, RequestIntake* intake,
-               AuditLog* audit, const ConnectionBounds& connections)
+               AuditLog* audit, const ConnectionBounds& connections, const CallRoom& room)
       : intake_(intake),
         service_(credentials, intake, audit),
-        server_(OptionsFor(bind, credentials, audit, connections), nullptr) {
+        server_(OptionsFor(bind, credentials, audit, connections, room), nullptr) {
     service_.ServeOn(&server_);
   }
   ~GrpcListener() override { Stop(); }
@@ -374,12 +374,15 @@ class GrpcListener : public SchedulerListener {
  private:
   static GrpcStreamServer::Options OptionsFor(const std::string& bind,
                                               const GrpcCredentials& credentials, AuditLog* audit,
-                                              const ConnectionBounds& connections) {
+                                              const ConnectionBounds& connections,
+                                              const CallRoom& room) {
     GrpcStreamServer::Options options;
     options.bind_address = bind;
     options.credentials = credentials;
     options.audit = audit;
     options.connections = connections;
+    options.call_bounds.max_streams = static_cast<int>(room.open);
+    options.call_bounds.max_streams_per_peer = room.open_per_caller;
     options.threads = 4;
     options.unary_threads = kSubmissionThreads;
     options.max_waiting_unary = kMaxWaitingSubmissions;
@@ -400,8 +403,9 @@ class GrpcListener : public SchedulerListener {
 
 absl::StatusOr<std::unique_ptr<SchedulerListener>> SchedulerListener::Start(
     const std::string& bind, const GrpcCredentials& credentials, RequestIntake* intake,
-    AuditLog* audit, const ConnectionBounds& connections) {
-  auto listener = std::make_unique<GrpcListener>(bind, credentials, intake, audit, connections);
+    AuditLog* audit, const ConnectionBounds& connections, const CallRoom& room) {
+  auto listener =
+      std::make_unique<GrpcListener>(bind, credentials, intake, audit, connections, room);
   const absl::Status status = listener->Listen();
   if (!status.ok()) return status;
   return std::unique_ptr<SchedulerListener>(std::move(listener));

@@ -15,6 +15,7 @@
 #include "common/security/audit_log.h"
 #include "common/security/connection_places.h"
 #include "common/security/grpc_credentials.h"
+#include "scheduler/call_room.h"
 #include "scheduler/request_intake.h"
 
 namespace sluice {
@@ -30,11 +31,12 @@ class SchedulerListener {
 
   // `intake` and `audit` outlive the listener. Callers whose certificate does not allow a call get
   // PERMISSION_DENIED. `audit` gets their calls and the orders of operators; it may be null.
-  // `connections`: how many may be open. UNAVAILABLE when the address is in use or not of this
-  // host.
+  // `connections` and `room`: how many may be open. UNAVAILABLE when the address is in use or not
+  // of this host.
   static absl::StatusOr<std::unique_ptr<SchedulerListener>> Start(
       const std::string& bind, const GrpcCredentials& credentials, RequestIntake* intake,
-      AuditLog* audit, const ConnectionBounds& connections = ConnectionBounds());
+      AuditLog* audit, const ConnectionBounds& connections = ConnectionBounds(),
+      const CallRoom& room = CallRoom());
 };
 
 }  // namespace sluice

@@ -8,9 +8,9 @@ void WaitingCalls::Add(Call call) {
   const Number number = next_++;
   by_key_[call.key].insert(number);
   ChangeCallsOf(call.caller, [number](Numbers* calls) { calls->insert(number); });
-  if (by_caller_.at(call.caller).size() > max_per_caller_) {
+  if (by_caller_.at(call.caller).size() > room_.waiting_per_caller) {
     CrowdOut(call.caller);
-  } else if (calls_.size() >= max_calls_) {
+  } else if (calls_.size() >= room_.waiting) {
     CrowdOut(ranking_.rbegin()->second);
   }
   if (!call.name.empty()) {

@@ -3,7 +3,7 @@
 // Invariants: a call is answered exactly once: when its key has changed and it is ready, or at its
 // deadline.
 //
-// Each caller has room for `max_per_caller` calls, and all together for `max_calls`. A further one
+// Each caller has room for some calls, and all together (CallRoom). A further one
 // answers the oldest of its caller, or of the caller with the most, at once, as at its deadline. So
 // whoever calls without end can fill neither the memory nor the server's places, and nobody is
 // locked out. Of calls with one name, a newer one answers the older one in the same way.
@@ -22,6 +22,7 @@
 #include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
+#include "scheduler/call_room.h"
 #include "scheduler/scheduler_core.h"
 
 namespace sluice {
@@ -31,7 +32,7 @@ class WaitingCalls {
   using Answer = std::function<void()>;
   struct Call {
     std::string caller;  // whom the calls are counted for; many members may be one caller
-    // Names calls of which nobody honest waits in two at a time; empty: the call has no name.
+    // An honest caller never has two waiting calls with one name. Empty: the call has no name.
     std::string name;
     WaitKey key;
     absl::Time deadline;
@@ -42,9 +43,7 @@ class WaitingCalls {
     std::function<Answer(SchedulerCore&, absl::Time)> finish;
   };
 
-  // `max_calls` is three quarters of the calls that the server takes.
-  explicit WaitingCalls(size_t max_per_caller = 512, size_t max_calls = 6144)
-      : max_per_caller_(max_per_caller), max_calls_(max_calls) {}
+  explicit WaitingCalls(const CallRoom& room = CallRoom()) : room_(room) {}
 
   // REQUIRES: the call is not ready. Settle must follow: it answers a call that has lost its room.
   void Add(Call call);
@@ -69,7 +68,7 @@ class WaitingCalls {
   void ChangeCallsOf(const std::string& caller, const Change& change);
   void CrowdOut(const std::string& caller);
 
-  const size_t max_per_caller_, max_calls_;
+  const CallRoom room_;
   uint64_t crowded_out_ = 0;
   Number next_ = 0;
   absl::flat_hash_map<Number, Call> calls_;

@@ -69,7 +69,7 @@ void ChangeLog::Add(Change change) {
     }
   } catch (const std::bad_alloc&) {
     // The change is applied and must not fail; without it the log is worth nothing.
-    status_ = absl::ResourceExhaustedError("no memory for changes on their way to the follower");
+    status_ = no_memory_;
     CloseLocked();
     return;
   }
@@ -178,12 +178,10 @@ void ChangeLog::Close() {
   }
 }
 
-void ChangeLog::Fail(const absl::Status& why) {
-  {
-    MutexLock lock(&mutex_);
-    status_.Update(why);
-  }
-  Close();
+void ChangeLog::FailWithoutMemory() {
+  MutexLock lock(&mutex_);
+  if (status_.ok()) status_ = no_memory_;
+  CloseLocked();
 }
 
 // Slices are released under the lock here: this is the way out of an overflow.

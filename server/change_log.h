@@ -55,9 +55,9 @@ class ChangeLog {
   void Confirm(uint64_t position);
   // Drops everything; nothing is sent any more.
   void Close();
-  // The same, because of `why`, which is not OK.
-  void Fail(const absl::Status& why);
-  // Not OK: the log has closed itself, or Fail was called.
+  // The same, because memory is short. Needs none itself.
+  void FailWithoutMemory();
+  // Not OK: the log has closed itself, or FailWithoutMemory was called.
   absl::Status status();
 
  private:
@@ -77,6 +77,8 @@ class ChangeLog {
   static void Encode(const Change& change, ReplicaHeader* header);
 
   const uint64_t max_bytes_;
+  const absl::Status no_memory_ =
+      absl::ResourceExhaustedError("no memory for changes on their way to the follower");
   Mutex mutex_;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status status_ ABSL_GUARDED_BY(mutex_);

@@ -168,7 +168,7 @@ void Replicator::PumpSession(Session* session) {
       while (session->log->Next(&message)) session->stream->Send(std::move(message));
     } catch (const std::bad_alloc&) {
       // What the log has given away is lost, so nothing may follow it on this stream.
-      session->log->Fail(absl::ResourceExhaustedError("no memory to send changes to the follower"));
+      session->log->FailWithoutMemory();
       MutexLock lock(&session->send_mutex);
       session->over = true;
     }

@@ -30,6 +30,7 @@ constexpr uint32_t kWaitMs = 2000;  // a long poll for the next phase
 // checkpoint may ask for this rank's part. Also if workers keep the dense tables, and another rank
 // may need those of this one.
 constexpr uint32_t kShortWaitMs = 200;
+constexpr absl::Duration kRetryPause = absl::Milliseconds(200);
 
 TraceBatch::Name SpanName(Phase::Kind kind) {
   switch (kind) {
@@ -311,6 +312,7 @@ absl::StatusOr<Phase> JobRunner::NextPhase(const PhaseReport& report, Phase::Kin
   for (;;) {
     if (cancelled_) return absl::CancelledError("the job was cancelled");
     if (answers) trainer_->AnswerCheckpoint();
+    const absl::Time due = options_.clock->Now() + absl::Milliseconds(request.wait_ms());
     absl::StatusOr<NextPhaseReply> reply = options_.scheduler->NextPhase(request);
     if (reply.ok()) {
       if (reply->ready()) {
@@ -325,13 +327,16 @@ absl::StatusOr<Phase> JobRunner::NextPhase(const PhaseReport& report, Phase::Kin
       if (!reply->waiting_for().empty())
         stats_.SetDoing(absl::StrCat("waiting for ", reply->waiting_for()));
       silence.Answered();
+      // Early without a phase: the scheduler has no room for all calls that wait.
+      const absl::Duration early = due - options_.clock->Now();
+      if (early > absl::ZeroDuration()) options_.clock->Sleep(std::min(early, kRetryPause));
       continue;
     }
     if (!MayBeAnsweredLater(reply.status()) ||
         silence.Unanswered(options_.clock->Now()) > options_.scheduler_patience) {
       return reply.status();
     }
-    options_.clock->Sleep(absl::Milliseconds(200));
+    options_.clock->Sleep(kRetryPause);
   }
 }
 

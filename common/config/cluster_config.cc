@@ -142,7 +142,11 @@ ClusterConfig WithDefaults(ClusterConfig cluster) {
   if (!limits->has_heartbeat_ms()) limits->set_heartbeat_ms(1'000);
   if (!limits->has_wait_s()) limits->set_wait_s(120);
   if (!limits->has_max_message_mib()) limits->set_max_message_mib(64);
-  if (!limits->has_max_streams()) limits->set_max_streams(1024);
+  if (!limits->has_max_streams()) {
+    // One of each worker and of the pserver before, and as many that end.
+    limits->set_max_streams(std::max(
+        1024u, 2 * (cluster.worker_num() + static_cast<uint32_t>(cluster.pservers_size()))));
+  }
   return cluster;
 }
 

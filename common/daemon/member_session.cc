@@ -211,9 +211,17 @@ class PollingSession : public MemberSession {
   }
 
   absl::Status PollOnce() {
+    const absl::Time asked = options_.clock->Now();
     const absl::StatusOr<PollReply> reply = Report(heartbeat_ms_, seen_version_);
     if (!reply.ok()) return reply.status();
-    if (reply->version() == seen_version_ && !reply->stop()) return absl::OkStatus();
+    if (reply->version() == seen_version_ && !reply->stop()) {
+      // A scheduler without room for all calls that wait answers some early, with no news. Members
+      // that asked again at once would only crowd each other out.
+      const absl::Duration early =
+          asked + absl::Milliseconds(heartbeat_ms_) - options_.clock->Now();
+      if (early > absl::ZeroDuration()) Pause(std::min(early, options_.retry_pause));
+      return absl::OkStatus();
+    }
     seen_version_ = reply->version();
     if (options_.on_desired && !Stopping()) options_.on_desired(*reply);
     told_to_stop_ = reply->stop();

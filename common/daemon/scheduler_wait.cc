@@ -27,7 +27,7 @@ absl::Status SchedulerDidNotAnswer(SchedulerClient* scheduler, absl::Duration wa
   const std::string refused = scheduler->WhyRefused();
   if (!refused.empty()) return absl::UnavailableError(absl::StrCat(begin, ": ", refused));
   const std::string why = scheduler->WhyNotReady();
-  if (HasTlsAdvice(why)) return absl::UnavailableError(absl::StrCat(begin, ": ", why));
+  if (HasCertainTlsAdvice(why)) return absl::UnavailableError(absl::StrCat(begin, ": ", why));
   return absl::UnavailableError(absl::StrCat(
       begin, why.empty() ? "" : absl::StrCat(" (", why, ")"),
       "; start sluice-scheduler there, or correct the address (--scheduler, SLUICE_SCHEDULER, or "

@@ -31,10 +31,8 @@ std::string TlsAdvice(absl::string_view error, bool tls) {
   return closed || absl::StrContains(text, " alert ") ? kRefused : "";
 }
 
-bool HasTlsAdvice(absl::string_view message) {
-  for (const char* advice : {kGiveFlags, kNoTlsThere, kNotTrusted, kRefused})
-    if (absl::StrContains(message, advice)) return true;
-  return false;
+bool HasCertainTlsAdvice(absl::string_view message) {
+  return absl::StrContains(message, kNoTlsThere) || absl::StrContains(message, kNotTrusted);
 }
 
 }  // namespace sluice

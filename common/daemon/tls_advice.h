@@ -14,7 +14,8 @@ namespace sluice {
 // its fix, or "" when the text does not point to TLS.
 std::string TlsAdvice(absl::string_view error, bool tls);
 
-// Whether `message` ends with the advice of TlsAdvice, so that no other is needed.
-bool HasTlsAdvice(absl::string_view message);
+// Whether `message` ends with advice of TlsAdvice that is certain, so that no other is needed. A
+// connection that was just closed may also be that of a scheduler that has died.
+bool HasCertainTlsAdvice(absl::string_view message);
 
 }  // namespace sluice

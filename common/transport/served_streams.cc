@@ -21,8 +21,8 @@ absl::Status ServedStreams::Admit(ServedStream* stream, const void* owner,
       "the server has its maximum of ", bounds_.max_streams, " ", bounds_.what, ", or ",
       std::min<size_t>(bounds_.max_streams_per_peer, std::max(0, bounds_.max_streams)),
       " of one peer, or ", bounds_.max_silent_streams_per_peer,
-      " of one peer that have sent nothing; send the first message at once, or try again in a "
-      "second"));
+      " of one peer that have sent nothing, or its certificate has more than a quarter of all; "
+      "send the first message at once, or try again in a second"));
   std::vector<Held> given_up;
   bool admitted;
   {
@@ -42,9 +42,12 @@ absl::Status ServedStreams::Admit(ServedStream* stream, const void* owner,
 bool ServedStreams::TakePlace(ServedStream* stream, const AuditedCaller& caller,
                               std::vector<Held>* given_up) {
   const StreamAdmission::Opener opener = {PeerOn(caller), caller.address, CertificateOf(caller)};
-  const bool for_want_of_room = admission_.full() && admission_.MayOpenMore(opener);
+  const bool for_want_of_room = admission_.full() && !admission_.PeerIsFull(opener.peer);
   if (TryTakePlace(stream, opener, given_up)) return true;
-  if (!for_want_of_room || !GiveUpEnded(given_up)) return false;
+  if (!for_want_of_room) return false;
+  // Whoever has many places gets those of others no earlier than they read their answers.
+  const bool has_many = admission_.HasMoreThanAQuarter(opener.certificate);
+  if (!GiveUpEnded(has_many ? &opener.certificate : nullptr, given_up)) return false;
   return TryTakePlace(stream, opener, given_up);
 }
 
@@ -64,10 +67,11 @@ bool ServedStreams::TryTakePlace(ServedStream* stream, const StreamAdmission::Op
   return admitted;
 }
 
-bool ServedStreams::GiveUpEnded(std::vector<Held>* given_up) {
+bool ServedStreams::GiveUpEnded(const std::string* of, std::vector<Held>* given_up) {
   for (const auto& [stream, entry] : streams_) {
     // One that was given up before stays in the table until its server has removed it.
     if (!stream->ending() || !admission_.IsOpen(stream)) continue;
+    if (of != nullptr && !admission_.IsOf(stream, *of)) continue;
     std::shared_ptr<ServedStream> held = stream->Hold();
     if (held == nullptr) continue;
     admission_.Closed(stream);

@@ -115,9 +115,10 @@ class ServedStreams {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool TryTakePlace(ServedStream* stream, const StreamAdmission::Opener& opener,
                     std::vector<Held>* given_up) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Gives up a stream that has ended, but whose client does not read the rest. Looks at all
-  // streams. False: there is none.
-  bool GiveUpEnded(std::vector<Held>* given_up) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Gives up a stream that has ended, but whose client does not read the rest. `of`: only one of
+  // this certificate; null: of any. Looks at all streams. False: there is none.
+  bool GiveUpEnded(const std::string* of, std::vector<Held>* given_up)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The stream with the most bytes; null when none has any.
   struct Largest {
     std::shared_ptr<ServedStream> stream;

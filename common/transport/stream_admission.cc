@@ -32,10 +32,9 @@ std::vector<StreamAdmission::Id> StreamAdmission::Open(Id id, Opener opener) {
   return given_up;
 }
 
-bool StreamAdmission::MayOpenMore(const Opener& opener) const {
-  const auto peer = peers_.find(opener.peer);
-  return (peer == peers_.end() || peer->second.open < max_per_peer_) &&
-         !HasMoreThanAQuarter(opener.certificate);
+bool StreamAdmission::PeerIsFull(const std::string& name) const {
+  const auto peer = peers_.find(name);
+  return peer != peers_.end() && peer->second.open >= max_per_peer_;
 }
 
 StreamAdmission::Id StreamAdmission::Dispensable(Id newcomer) const {
@@ -43,12 +42,8 @@ StreamAdmission::Id StreamAdmission::Dispensable(Id newcomer) const {
   const StreamGroups::Group* const certificate = spoken_.largest();
   if (silent_.size() > few || certificate == nullptr || !HasMoreThanAQuarter(certificate->first))
     return OldestOfTheLargest(silent_);
-  const StreamGroups& by_peer = spoken_of_.at(certificate->first);
-  const StreamGroups::Streams& most = by_peer.largest()->second;
-  const Opener& opener = open_.at(newcomer).opener;
-  const bool is_one_of_many =
-      opener.certificate == certificate->first && by_peer.size_of(opener.peer) + 1 >= most.size();
-  return is_one_of_many ? newcomer : most.rbegin()->second;
+  if (IsOf(newcomer, certificate->first)) return newcomer;
+  return spoken_of_.at(certificate->first).largest()->second.rbegin()->second;
 }
 
 void StreamAdmission::Spoke(Id id) {

@@ -12,8 +12,8 @@
 // 2. If one certificate has spoken on more than a quarter of all places: the newest of these
 //    streams, of the host that has the most. So nobody takes all places with one certificate,
 //    whatever the number of addresses, and other hosts keep what they have. A newcomer with the
-//    same certificate is refused instead, unless its host has fewer streams: honest processes that
-//    are too many do not end each other's streams for ever.
+//    same certificate is refused instead: honest processes that are too many do not end each
+//    other's streams, and a job that trains goes on.
 // 3. Otherwise the oldest silent one as in 1, which may be the newcomer.
 //
 // Invariants: with the streams that it has given up left out, at most `max_streams` are open, at
@@ -58,8 +58,16 @@ class StreamAdmission {
 
   bool IsOpen(Id id) const { return open_.count(id) > 0; }
   bool full() const { return open_.size() >= max_streams_; }
-  // False: its peer has all that a peer may have, or its certificate more than a quarter of all.
-  bool MayOpenMore(const Opener& opener) const;
+  // Whether its peer has all that a peer may have.
+  bool PeerIsFull(const std::string& peer) const;
+  bool HasMoreThanAQuarter(const std::string& certificate) const {
+    return spoken_.size_of(certificate) > max_streams_ / 4;
+  }
+  // Whether an open stream is of this certificate.
+  bool IsOf(Id id, const std::string& certificate) const {
+    const auto it = open_.find(id);
+    return it != open_.end() && it->second.opener.certificate == certificate;
+  }
   size_t open() const { return open_.size(); }
   size_t silent() const { return silent_.size(); }
 
@@ -74,9 +82,6 @@ class StreamAdmission {
     StreamGroups silent;  // by connection
   };
 
-  bool HasMoreThanAQuarter(const std::string& certificate) const {
-    return spoken_.size_of(certificate) > max_streams_ / 4;
-  }
   // The stream that makes room for others when there are too many in all.
   Id Dispensable(Id newcomer) const;
 

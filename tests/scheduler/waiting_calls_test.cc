@@ -314,7 +314,9 @@ TEST(WaitingCallsTest, AnEventChecksOnlyTheCallsOfItsChangedKeys) {
 
 TEST(WaitingCallsTest, ACallerWithTooManyCallsGetsItsOldestAnsweredEarly) {
   FakeCluster cluster(1, 1);
-  WaitingCalls calls(2);
+  CallRoom room;
+  room.waiting_per_caller = 2;
+  WaitingCalls calls(room);
   std::vector<int> answered;
   const auto add = [&](const std::string& caller, int number) {
     WaitingCalls::Call call;
@@ -341,7 +343,8 @@ TEST(WaitingCallsTest, ACallerWithTooManyCallsGetsItsOldestAnsweredEarly) {
 // Calls that wait for nothing that comes, with the numbers of those that were answered.
 class EndlessCalls {
  public:
-  EndlessCalls(size_t max_per_caller, size_t max_calls) : calls_(max_per_caller, max_calls) {}
+  EndlessCalls(size_t max_per_caller, size_t max_calls)
+      : calls_(RoomOf(max_per_caller, max_calls)) {}
 
   void Add(const std::string& caller, int number, const std::string& name = "") {
     WaitingCalls::Call call;
@@ -365,11 +368,29 @@ class EndlessCalls {
   const WaitingCalls& calls() const { return calls_; }
 
  private:
+  static CallRoom RoomOf(size_t max_per_caller, size_t max_calls) {
+    CallRoom room;
+    room.waiting_per_caller = max_per_caller;
+    room.waiting = max_calls;
+    return room;
+  }
+
   FakeCluster cluster_{1, 1};
   WaitingCalls calls_;
   std::vector<int> answered_;
   bool all_ = false;
 };
+
+TEST(CallRoomTest, MembersOfALargeClusterHaveRoomThoughTheyAreOneCaller) {
+  for (const size_t workers : {0, 100, 5000}) {
+    const CallRoom room = CallRoom::For(workers, 50);
+    EXPECT_GE(room.waiting_per_caller, 2 * workers + 50);
+    EXPECT_GT(room.waiting, room.waiting_per_caller);
+    EXPECT_GE(room.open, room.waiting * 4 / 3);
+    EXPECT_GT(room.open_per_caller, room.waiting_per_caller);
+  }
+  EXPECT_EQ(CallRoom::For(100, 50).waiting, CallRoom().waiting) << "small ones have what all have";
+}
 
 TEST(WaitingCallsTest, WhenAllCallersHaveTooManyTheOldestOfTheBusiestIsAnsweredEarly) {
   EndlessCalls endless(100, 6);

@@ -202,7 +202,8 @@ class TlsTest(SluiceTest):
                     self.assertEqual(done.returncode, 3, done.stdout)
                     last = done.stdout.splitlines()[-1]
                     self.assertEqual([fix for fix in fixes.values() if fix in last], [fixes[case]], last)
-                    self.assertNotIn("is --scheduler right", last)
+                    # The scheduler may also have died, where the connection was only closed.
+                    self.assertEqual("is --scheduler right" in last, case == "no flags", last)
                 wait_until(lambda: log.exists() and re.search(r"waiting for .*%s" % fixes[case], log.read_text()),
                            lambda: "the worker's log says why it waits: " + log.read_text())
             kill_unless_over(worker.pid)
@@ -446,7 +447,7 @@ class TlsTest(SluiceTest):
         os.kill(pid, signal.SIGKILL)
         self.await_job(log_dir, job_id, lambda job: int(job["recovery"]["worker_losses"]) == 1, "the loss")
         # These processes show the new one to whoever connects now, and the job trains on over its old connections.
-        wait_until(lambda: all(new != before for new, before in zip(shown(), old)), "new certificates", within=15)
+        wait_until(lambda: all(new != before for new, before in zip(shown(), old)), "new certificates", within=40)
         step = int(self.job_status(log_dir, job_id)["global_step"])
         status = self.await_job(log_dir, job_id, lambda job: int(job["global_step"]) > step + 50, "it trains on")
         self.assertEqual([int(status["recovery"][key]) for key in ("worker_losses", "pserver_losses")], [1, 0])
@@ -486,23 +487,23 @@ class TlsTest(SluiceTest):
         self.assertTrue(all(serves(port, old) for port in ports()))
         self.assertFalse(any(serves(port, new) for port in ports()))
         put("ca.pem", both)
-        wait_until(lambda: all(serves(port, new) for port in ports()), "both CAs are trusted", within=15)
+        wait_until(lambda: all(serves(port, new) for port in ports()), "both CAs are trusted", within=40)
         self.assertTrue(all(serves(port, old) for port in ports()))
         # Certificates come later than their keys: gRPC ports refuse new connections meanwhile, and open ones go on.
         roles = ("scheduler", "pserver", "worker", "operator")
         for role in roles:
             put(role + ".key", new)
-        wait_until(lambda: not any(serves(port, new) for port in grpc), "pairs that do not fit", within=15)
+        wait_until(lambda: not any(serves(port, new) for port in grpc), "pairs that do not fit", within=40)
         for role in roles:
             put(role + ".pem", new)
         # A worker that takes over now waits for daemons that have not seen their certificates yet.
         pid = next(pid for pid, command in processes_naming(str(log_dir))
                    if "sluice-worker" in command and "--rank=1" in command)
         os.kill(pid, signal.SIGKILL)
-        wait_until(lambda: all(serves(port, new, trusted=new) for port in ports()), "new certificates", within=15)
+        wait_until(lambda: all(serves(port, new, trusted=new) for port in ports()), "new certificates", within=40)
         self.await_job(log_dir, job_id, lambda job: int(job["recovery"]["worker_losses"]) == 1, "the loss")
         put("ca.pem", new)
-        wait_until(lambda: not any(serves(port, old) for port in ports()), "the old CA is out", within=15)
+        wait_until(lambda: not any(serves(port, old) for port in ports()), "the old CA is out", within=40)
         self.assertTrue(all(serves(port, new) for port in ports()))
         # Nothing was lost but the worker that this test has killed.
         step = int(self.job_status(log_dir, job_id)["global_step"])

@@ -250,14 +250,14 @@ TEST_P(CollectiveFaultsTest, ARankThatNeverJoinsIsNamed) {
 
 TEST_P(CollectiveFaultsTest, ARankThatIsLateByLessThanTheTimeoutIsWaitedForEveryTime) {
   CollectiveOptions options = Options();
-  options.timeout = absl::Seconds(1);
+  options.timeout = absl::Seconds(3);
   RankThreads group(GetParam().engine, 3, options, Hosts());
   group.Join(1);
   // Longer than the timeout all together.
   group.ExpectOk([](uint32_t r, Collective& c) {
     std::vector<float> values(GetParam().n, 1.0f);
     for (uint64_t step = 0; step < 3; ++step) {
-      if (r == 2) std::this_thread::sleep_for(std::chrono::milliseconds(400));
+      if (r == 2) std::this_thread::sleep_for(std::chrono::milliseconds(1200));
       const absl::Status status = c.Wait(c.WeightedMean(step, absl::MakeSpan(values), 1));
       if (!status.ok()) return status;
     }
@@ -267,7 +267,7 @@ TEST_P(CollectiveFaultsTest, ARankThatIsLateByLessThanTheTimeoutIsWaitedForEvery
 
 TEST_P(CollectiveFaultsTest, ARankThatIsLateByMoreThanTheTimeoutIsNamed) {
   CollectiveOptions options = Options();
-  options.timeout = absl::Milliseconds(300);
+  options.timeout = absl::Milliseconds(1500);
   options.timeout_options = "the_option_s";
   RankThreads group(GetParam().engine, 3, options, Hosts());
   group.Join(1);
@@ -283,7 +283,7 @@ TEST_P(CollectiveFaultsTest, ARankThatIsLateByMoreThanTheTimeoutIsNamed) {
     EXPECT_TRUE(absl::IsDeadlineExceeded(results[r])) << results[r];
     EXPECT_EQ(RankAtFault(results[r]), 2u) << results[r];
     // Not the longer waits of two_level, for which there is no option.
-    EXPECT_NE(results[r].message().find("300ms (the_option_s"), std::string::npos) << results[r];
+    EXPECT_NE(results[r].message().find("1.5s (the_option_s"), std::string::npos) << results[r];
   }
   // The late rank finds what the others have brought, and notices at last in its next operation.
   EXPECT_FALSE(group.rank(2).Barrier().ok());

@@ -37,6 +37,10 @@ TEST(ClusterConfigTest, DefaultsMatchTheReference) {
   EXPECT_EQ(cluster.limits().wait_s(), 120);
   EXPECT_EQ(cluster.limits().max_message_mib(), 64);
   EXPECT_EQ(cluster.limits().max_streams(), 1024);
+  ClusterConfig large;
+  large.set_worker_num(2000);
+  large.add_pservers();
+  EXPECT_EQ(WithDefaults(large).limits().max_streams(), 4002);
 }
 
 TEST(ClusterConfigTest, BadValuesAreRefusedWithFieldAndFix) {

@@ -226,6 +226,19 @@ TEST_F(MemberSessionTest, HandsOverEachVersionOnceAndAcknowledgesIt) {
   EXPECT_THAT(desired(), testing::ElementsAre(4, 6));
 }
 
+// As those of a scheduler that has no room for all calls that wait.
+TEST_F(MemberSessionTest, PausesAfterAnEarlyAnswerWithoutNews) {
+  MemberSession::Options options = Options();
+  options.retry_pause = absl::Milliseconds(50);
+  auto session = Start(options);
+  scheduler_.AnswerVersion(4);
+  scheduler_.WaitPoll(1);
+  const absl::Time begin = Clock::Real()->Now();
+  for (int i = 0; i < 3; ++i) scheduler_.AnswerVersion(4);
+  scheduler_.WaitPoll(4);
+  EXPECT_GE(Clock::Real()->Now() - begin, absl::Milliseconds(150));
+}
+
 TEST_F(MemberSessionTest, LeavesWhenDestroyed) {
   auto session = Start(Options());
   scheduler_.WaitPoll(0);

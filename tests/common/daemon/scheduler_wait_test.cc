@@ -55,6 +55,9 @@ TEST(SchedulerDidNotAnswerTest, TheAdviceFitsTheReason) {
   };
   EXPECT_THAT(message(), AllOf(HasSubstr(scheduler.why), HasSubstr("--scheduler")));
   scheduler.why = "Socket closed; " + TlsAdvice("Socket closed", false);
+  EXPECT_THAT(message(), AllOf(HasSubstr(scheduler.why), HasSubstr("--scheduler")));
+  const std::string unverified = "certificate verify failed";
+  scheduler.why = unverified + "; " + TlsAdvice(unverified, true);
   EXPECT_THAT(message(), AllOf(HasSubstr(scheduler.why), Not(HasSubstr("--scheduler"))));
   scheduler.refused = "user nobody serves there";
   EXPECT_THAT(message(), AllOf(HasSubstr(scheduler.refused), Not(HasSubstr("--tls_cert"))));

@@ -116,6 +116,16 @@ TEST_F(ServedStreamsTest, ACertificateThatFillsTheTableEndsNobodysAnswer) {
   EXPECT_EQ(answered->cuts, 0);
 }
 
+TEST_F(ServedStreamsTest, ACertificateThatFillsTheTableGetsThePlacesOfItsOwnThatHaveEnded) {
+  Open("h:1", nullptr, "0");
+  FakeStream* const ended = Open("g:1", nullptr, "7");
+  FakeStream* const open = Open("g:2", nullptr, "7");
+  ended->closed = true;  // its worker does not read the end, and another one takes its place
+  Open("i:1", nullptr, "7");
+  EXPECT_EQ(ended->cuts, 1);
+  EXPECT_EQ(open->cuts, 0);
+}
+
 TEST_F(ServedStreamsTest, APeerBeyondItsBoundEndsNobodysStream) {
   bounds_.max_streams_per_peer = 2;
   FakeStream* const ended = Open("h:1");

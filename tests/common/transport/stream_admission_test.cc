@@ -143,14 +143,15 @@ TEST_F(FullStreamAdmissionTest, OtherHostsOfTheCertificateKeepTheirStreams) {
   }
 }
 
-TEST_F(FullStreamAdmissionTest, OtherHostsOfTheCertificateGetInUntilAllHaveEquallyMany) {
+TEST_F(FullStreamAdmissionTest, ACertificateEndsNoneOfItsOwnStreamsThatHaveSpoken) {
   for (int i = 0; i < 16; ++i) Speak("worker", 9);
-  EXPECT_THAT(Speak("worker", 9), ElementsAre(16)) << "the newcomer";
-  for (int stream = 15; stream > 8; --stream) EXPECT_THAT(Speak("worker", 1), ElementsAre(stream));
-  EXPECT_THAT(Speak("worker", 2), ElementsAre(8));
-  EXPECT_THAT(Speak("worker", 1), ElementsAre(25)) << "it would have as many as the other";
-  EXPECT_FALSE(admission_.MayOpenMore({"worker@3", "3:1", "worker"}));
-  EXPECT_TRUE(admission_.MayOpenMore({"operator@9", "9:1", "operator"}));
+  EXPECT_THAT(Open("worker", 9), ElementsAre(16)) << "the newcomer";
+  EXPECT_THAT(Open("worker", 1), ElementsAre(17)) << "also on another host";
+  EXPECT_TRUE(admission_.HasMoreThanAQuarter("worker"));
+  EXPECT_FALSE(admission_.HasMoreThanAQuarter("operator"));
+  EXPECT_TRUE(admission_.IsOf(IdOf(3), "worker"));
+  EXPECT_FALSE(admission_.IsOf(IdOf(3), "operator"));
+  EXPECT_FALSE(admission_.IsOf(IdOf(17), "worker")) << "it is not open";
 }
 
 TEST_F(FullStreamAdmissionTest, AtAQuarterACertificateKeepsItsStreams) {
