@@ -52,7 +52,8 @@ FileDescriptor Open(const Resolved& address) {
 }
 
 // Has the connection break once the other host has acknowledged nothing for so long, whether this
-// side sends (TCP_USER_TIMEOUT) or only waits (keepalive probes).
+// side sends (TCP_USER_TIMEOUT) or only waits (keepalive probes). Linux also breaks it when the
+// other process has read nothing for so long, although its host acknowledges.
 void BreakWhenSilent(int fd, absl::Duration silence) {
   const auto set = [fd](int level, int option, int64_t value) {
     const int number = static_cast<int>(std::clamp<int64_t>(value, 1, INT_MAX));

@@ -148,7 +148,7 @@ class GrpcSchedulerClient : public SchedulerClient {
   std::string WhyNotReady() override {
     const std::shared_ptr<Connection> connection = peers_[0]->Get();
     const auto deadline = GrpcDeadline(kExplainWait);
-    // gRPC tells the reason only to a call. The call must not come through to a scheduler that
+    // gRPC tells the reason only to a call. The call should not come through to a scheduler that
     // begins to serve now: the caller may be a member, which would be refused and recorded there.
     for (;;) {
       const grpc_connectivity_state state = connection->channel->GetState(/*try_to_connect=*/true);

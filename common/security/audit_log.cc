@@ -27,7 +27,7 @@ bool IsBeforeCalls(absl::string_view method) {
   return method == kHandshakeMethod || method == kConnectMethod || method == kRequestMethod;
 }
 
-// See the header. The method alone decides nothing for a caller with TLS: a stranger may name any.
+// The method alone decides nothing for a caller with TLS: a stranger may name any.
 bool IsStranger(const AuditedCaller& caller, absl::string_view method) {
   return caller.role == kNone || (caller.role == kUnverified && IsBeforeCalls(method));
 }

@@ -91,7 +91,7 @@ void ConnectionGate::Record(const TcpEnd& peer, const std::string& certificate,
         absl::StrSplit(certificate, absl::MaxSplits(' ', 1));
     std::tie(caller.role, caller.name) = role_and_name;
   }
-  records_.Refused(std::move(caller), kConnectMethod, RefusalReason::kRoom,
+  records_.Refused(caller, kConnectMethod, RefusalReason::kRoom,
                    std::string(refusal.message()));
 }
 

@@ -16,8 +16,7 @@ namespace sluice {
 struct IssuedCertificate {
   std::string stem;               // of its files: FilesOf(folder, stem)
   std::optional<absl::Time> end;  // none: the file cannot be read
-  // Why MakeCertificate cannot make it again, such as "is not signed by certs/ca.pem". Empty: it
-  // can.
+  // Why the certificate cannot be renewed, such as "is not signed by certs/ca.pem". Empty: it can.
   std::string obstacle;
   CertificateRequest request;  // empty if there is an obstacle
 };
