@@ -120,10 +120,11 @@ class FormatsTest(SluiceTest):
         self.write("tsv", line, n=3000)
         for name in ("train", "test"):
             (self.tmp / (name + ".gz")).write_bytes(gzip.compress((self.tmp / (name + ".tsv")).read_bytes()))
-        # 0.965 is possible; the numbers alone give 0.86, the words alone 0.88. Learning rates suit 3,000 lines.
+        # 0.965 is possible; the numbers alone give 0.86, the words alone 0.88. Learning rates suit 3,000 lines. Sync mode
+        # gives the same bits each time; in async the loss stays near that of the numbers for 3 to 8 epochs.
         self.trains(ROOT / "configs" / "criteo_wide_deep.textproto", "criteo", 3000, 0.92,
                     "--set=data.train_files=%s" % (self.tmp / "train.gz"), "--set=data.eval_files=%s" % (self.tmp / "test.gz"),
-                    "--set=model.wide_deep.hidden_units=32,16", "--batch_size=16", "--epochs=8",
+                    "--set=model.wide_deep.hidden_units=32,16", "--batch_size=16", "--epochs=16", "--a_sync=false",
                     "--set=optimizers.all.learning_rate=0.1", "--set=optimizers.all.adagrad.initial_accumulator=0.1",
                     "--set=optimizers.embedding.learning_rate=0.1", "--set=optimizers.embedding.adagrad.initial_accumulator=0.1")
 

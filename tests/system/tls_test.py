@@ -203,7 +203,7 @@ class TlsTest(SluiceTest):
                     last = done.stdout.splitlines()[-1]
                     self.assertEqual([fix for fix in fixes.values() if fix in last], [fixes[case]], last)
                     # The scheduler may also have died, where the connection was only closed.
-                    self.assertEqual("is --scheduler right" in last, case == "no flags", last)
+                    self.assertEqual("--scheduler" in last, case == "no flags", last)
                 wait_until(lambda: log.exists() and re.search(r"waiting for .*%s" % fixes[case], log.read_text()),
                            lambda: "the worker's log says why it waits: " + log.read_text())
             kill_unless_over(worker.pid)
