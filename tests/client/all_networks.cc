@@ -102,15 +102,24 @@ class ShmNetwork : public TestNetwork {
         std::make_unique<ShmStreamServer>(std::move(options), Counted(factory, &streams_));
     const absl::Status started = server->Start();
     ASSERT_TRUE(started.ok()) << started;
-    calls[kOpenSharedMemoryMethod] = [this, shm = server.get()](const std::string& request) {
-      return Invite(shm, request);
+    calls[kOpenSharedMemoryMethod] = [this, name](const std::string& request) {
+      return Invite(name, request);
     };
+    {
+      MutexLock lock(&mutex_);
+      servers_[name] = std::move(server);
+    }
     control_->Bind(name, Counted(std::move(factory), &fallback_streams_), std::move(calls));
-    servers_[name] = std::move(server);
   }
   void Unbind(const std::string& name) override {
     control_->Unbind(name);
-    servers_.erase(name);
+    std::unique_ptr<ShmStreamServer> server;  // destroyed without the lock
+    MutexLock lock(&mutex_);
+    // Calls over a network in memory run on the caller's thread, and may go on.
+    const auto at = servers_.find(name);
+    if (at == servers_.end()) return;
+    server = std::move(at->second);
+    servers_.erase(at);
   }
   std::string AddressOf(const std::string& name) const override {
     return control_->AddressOf(name);
@@ -138,8 +147,11 @@ class ShmNetwork : public TestNetwork {
     };
   }
   // Refuses in the two ways of containers: the hosts differ, or the socket's name does not exist.
-  absl::StatusOr<std::string> Invite(ShmStreamServer* server, const std::string& request) {
-    absl::StatusOr<std::string> reply = server->Invite({}, request);
+  absl::StatusOr<std::string> Invite(const std::string& name, const std::string& request) {
+    MutexLock lock(&mutex_);
+    const auto server = servers_.find(name);
+    if (server == servers_.end()) return absl::UnavailableError("the server has ended");
+    absl::StatusOr<std::string> reply = server->second->Invite({}, request);
     if (!reply.ok() || !refused_.load(std::memory_order_relaxed)) return reply;
     if (refusals_.fetch_add(1, std::memory_order_relaxed) % 2 == 0)
       return absl::FailedPreconditionError("another host");
@@ -149,7 +161,8 @@ class ShmNetwork : public TestNetwork {
 
   const std::unique_ptr<TestNetwork> control_;
   ShmTransport transport_;
-  std::map<std::string, std::unique_ptr<ShmStreamServer>> servers_;
+  Mutex mutex_;
+  std::map<std::string, std::unique_ptr<ShmStreamServer>> servers_ ABSL_GUARDED_BY(mutex_);
   // Relaxed: counts and a switch, which order nothing.
   std::atomic<bool> refused_{false};
   std::atomic<int> streams_{0}, fallback_streams_{0}, refusals_{0};
