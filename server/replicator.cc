@@ -167,7 +167,7 @@ void Replicator::PumpSession(Session* session) {
       Message message;
       while (session->log->Next(&message)) session->stream->Send(std::move(message));
     } catch (const std::bad_alloc&) {
-      // What the log has given away is lost, so nothing may follow it on this stream.
+      // Changes taken out of the log are lost, so this stream must send no later ones.
       session->log->FailWithoutMemory();
       MutexLock lock(&session->send_mutex);
       session->over = true;

@@ -249,8 +249,8 @@ double MoveDenseTables(const PlanCosts& costs, StepLoad* load) {
   return Safe(load->pushed_bytes + load->pulled_bytes, bytes);
 }
 
-// What a worker does itself for `share` of the bytes that a pserver would handle. It takes as long
-// as the pserver did, which the worker waited for.
+// The work of a worker that updates `share` of the parameters itself. It takes the time that a
+// pserver takes for them, during which the worker would wait.
 struct DenseWork {
   double seconds = 0, cpu_s = 0;
 };

@@ -7,7 +7,7 @@
 namespace sluice {
 namespace {
 
-// What holds for a rank that has not come in time.
+// Names the timeout, and the options that set it.
 std::string WithinTimeout(const CollectiveOptions& options) {
   const std::string length = absl::FormatDuration(options.timeout);
   if (options.timeout_options.empty()) return length;

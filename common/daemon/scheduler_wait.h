@@ -1,4 +1,4 @@
-// What a process says while it waits for the scheduler, and when it has waited in vain.
+// The log lines of a process that waits for the scheduler, and its error when none has answered.
 //
 // Thread safety: WaitingLines is for one thread.
 #pragma once

@@ -45,7 +45,7 @@ bool ServedStreams::TakePlace(ServedStream* stream, const AuditedCaller& caller,
   const bool for_want_of_room = admission_.full() && !admission_.PeerIsFull(opener.peer);
   if (TryTakePlace(stream, opener, given_up)) return true;
   if (!for_want_of_room) return false;
-  // Whoever has many places gets those of others no earlier than they read their answers.
+  // A certificate with many streams may take the place of an ended one of its own alone.
   const bool has_many = admission_.HasMoreThanAQuarter(opener.certificate);
   if (!GiveUpEnded(has_many ? &opener.certificate : nullptr, given_up)) return false;
   return TryTakePlace(stream, opener, given_up);

@@ -90,7 +90,7 @@ class StreamAdmission {
   std::unordered_map<Id, Stream> open_;
   std::unordered_map<std::string, Peer> peers_;  // with an open stream
   StreamGroups silent_;                          // by connection
-  // Of those that have spoken: by certificate, and of each certificate by peer.
+  // The streams that have spoken, by certificate; and for each certificate, by peer.
   StreamGroups spoken_;
   std::unordered_map<std::string, StreamGroups> spoken_of_;
 };

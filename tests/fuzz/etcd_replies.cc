@@ -71,7 +71,7 @@ class AnsweringEtcd : public etcdserverpb::KV::Service {
     if (kind == 0) return Error();
     if (kind == 1) Any(response);
     if (kind > 4) return grpc::Status::OK;
-    // What stands there instead, for the reads of the request.
+    // The values that the store has instead, one for each read of the request.
     response->set_succeeded(false);
     for (const auto& read : request->failure())
       Number(read.request_range().key(), response->add_responses()->mutable_response_range());
