@@ -67,6 +67,9 @@ class GlooEngine : public CollectiveEngine {
   // messages_. The ranks agree when it returns OK.
   absl::Status Exchange(const OperationHeader& header, const void* values, size_t bytes);
   absl::Status ReduceInline(const OperationHeader& header, absl::Span<float> values);
+  // Sends this rank's part of an array of n elements, and awaits the others' parts, whose receives
+  // are posted.
+  absl::Status ExchangeParts(GlooPeers::Region* array, size_t n);
 
   // Held by the operation that runs, however long it waits: Abandon interrupts it, and takes its
   // turn when it has ended.
@@ -145,17 +148,25 @@ absl::Status GlooEngine::AllGather(const OperationHeader& header, absl::Span<flo
     return peers_.Receive(array.get(), rank, GlooPeers::kResult, part.begin * sizeof(float),
                           part.size() * sizeof(float));
   }));
-  SLUICE_RETURN_IF_ERROR(peers_.ForOthers([&](uint32_t rank) {
-    if (own.size() == 0) return absl::OkStatus();
-    return peers_.Send(array.get(), rank, GlooPeers::kResult, own.begin * sizeof(float),
-                       own.size() * sizeof(float));
-  }));
-  SLUICE_RETURN_IF_ERROR(peers_.ForOthers([&](uint32_t rank) {
-    if (PartOf(n, ranks_, rank).size() > 0)
-      SLUICE_RETURN_IF_ERROR(peers_.AwaitReceived(array.get(), rank));
-    return own.size() > 0 ? peers_.AwaitSent(array.get(), rank) : absl::OkStatus();
-  }));
+  SLUICE_RETURN_IF_ERROR(ExchangeParts(array.get(), n));
   return peers_.Acknowledge();
+}
+
+absl::Status GlooEngine::ExchangeParts(GlooPeers::Region* array, size_t n) {
+  // In turns, as in GlooReduction.
+  const ArrayPart own = PartOf(n, ranks_, self_);
+  for (uint32_t distance = 1; distance < ranks_; ++distance) {
+    const uint32_t to = (self_ + distance) % ranks_, from = (self_ + ranks_ - distance) % ranks_;
+    if (own.size() > 0) {
+      SLUICE_RETURN_IF_ERROR(peers_.Send(array, to, GlooPeers::kResult, own.begin * sizeof(float),
+                                         own.size() * sizeof(float)));
+    }
+    if (PartOf(n, ranks_, from).size() > 0)
+      SLUICE_RETURN_IF_ERROR(peers_.AwaitReceived(array, from));
+  }
+  return peers_.ForOthers([&](uint32_t rank) {
+    return own.size() > 0 ? peers_.AwaitSent(array, rank) : absl::OkStatus();
+  });
 }
 
 absl::Status GlooEngine::Broadcast(const OperationHeader& header, absl::Span<uint8_t> bytes) {

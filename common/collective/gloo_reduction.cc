@@ -1,6 +1,7 @@
 #include "common/collective/gloo_reduction.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "common/base/status_macros.h"
 #include "common/collective/reduce_loops.h"
@@ -50,9 +51,12 @@ absl::Status GlooReduction::Run() {
   // A result can arrive only after this rank has sent the values that it overwrites.
   if (all_) SLUICE_RETURN_IF_ERROR(ExpectResults());
   for (uint64_t k = 0; k <= pieces_; ++k) {
-    if (k < pieces_) SLUICE_RETURN_IF_ERROR(Bring(k));
-    if (k > 0) SLUICE_RETURN_IF_ERROR(ReduceOwn(k - 1));
+    if (k < pieces_) SLUICE_RETURN_IF_ERROR(TakeTurns(GlooPeers::kBrought, k));
+    if (k == 0) continue;
+    SLUICE_RETURN_IF_ERROR(ReduceThrough(k - 1));  // unless it was during a turn
+    if (all_) SLUICE_RETURN_IF_ERROR(TakeTurns(GlooPeers::kResult, k - 1));
   }
+  SLUICE_RETURN_IF_ERROR(FinishTurn());
   return End();
 }
 
@@ -73,59 +77,80 @@ absl::Status GlooReduction::ExpectResults() {
   return absl::OkStatus();
 }
 
-absl::Status GlooReduction::Bring(uint64_t k) {
-  if (!reduction_.Counts(peers_->self())) return absl::OkStatus();
-  return peers_->ForOthers([&](uint32_t rank) {
-    const ArrayPart piece = PieceOf(rank, k);
-    float* const own = values_.data() + piece.begin;
-    if (header_.in_bf16()) {
-      RankReduction::Bring(header_, own, wire_ + piece.begin * width_, piece.size());
-    } else if (header_.kind == OperationHeader::kWeightedMean) {
-      BestReduceLoops().multiply(static_cast<float>(header_.weight), own, piece.size());
-    }
-    return Send(rank, GlooPeers::kBrought, piece);
-  });
+absl::Status GlooReduction::TakeTurns(uint64_t slot, uint64_t k) {
+  for (uint32_t distance = 1; distance < peers_->ranks(); ++distance) {
+    const Turn turn{slot, k, distance};
+    SLUICE_RETURN_IF_ERROR(SendIn(turn));
+    SLUICE_RETURN_IF_ERROR(FinishTurn());
+    if (slot == GlooPeers::kBrought && k > 0) SLUICE_RETURN_IF_ERROR(ReduceThrough(k - 1));
+    turn_ = turn;
+    // Two ranks have nobody to share their links with, and begin the next turn meanwhile.
+    if (peers_->ranks() > 2) SLUICE_RETURN_IF_ERROR(FinishTurn());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GlooReduction::SendIn(const Turn& turn) {
+  const uint32_t self = peers_->self(), to = (self + turn.distance) % peers_->ranks();
+  if (turn.slot == GlooPeers::kResult) return Send(to, turn.slot, PieceOf(self, turn.k));
+  if (!reduction_.Counts(self)) return absl::OkStatus();
+  const ArrayPart piece = PieceOf(to, turn.k);
+  float* const own = values_.data() + piece.begin;
+  if (header_.in_bf16()) {
+    RankReduction::Bring(header_, own, wire_ + piece.begin * width_, piece.size());
+  } else if (header_.kind == OperationHeader::kWeightedMean) {
+    BestReduceLoops().multiply(static_cast<float>(header_.weight), own, piece.size());
+  }
+  return Send(to, turn.slot, piece);
+}
+
+absl::Status GlooReduction::FinishTurn() {
+  const auto [slot, k, distance] = std::exchange(turn_, Turn());
+  if (distance == 0) return absl::OkStatus();
+  const uint32_t self = peers_->self(), ranks = peers_->ranks();
+  const uint32_t from = (self + ranks - distance) % ranks;
+  if (slot == GlooPeers::kBrought) {
+    return reduction_.Counts(from) && PieceOf(self, k).size() > 0
+               ? peers_->AwaitReceived(brought_region_.get(), from)
+               : absl::OkStatus();
+  }
+  const ArrayPart piece = PieceOf(from, k);
+  if (piece.size() == 0) return absl::OkStatus();
+  SLUICE_RETURN_IF_ERROR(peers_->AwaitReceived(array_region_.get(), from));
+  if (header_.in_bf16()) {
+    RankReduction::Take(header_, wire_ + piece.begin * width_, values_.data() + piece.begin,
+                        piece.size());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GlooReduction::ReduceThrough(uint64_t k) {
+  SLUICE_RETURN_IF_ERROR(FinishTurn());
+  for (; reduced_ <= k; ++reduced_) SLUICE_RETURN_IF_ERROR(ReduceOwn(reduced_));
+  return absl::OkStatus();
 }
 
 absl::Status GlooReduction::ReduceOwn(uint64_t k) {
   const uint32_t self = peers_->self();
   const ArrayPart piece = PieceOf(self, k);
   if (piece.size() == 0) return absl::OkStatus();
-  SLUICE_RETURN_IF_ERROR(peers_->ForOthers([&](uint32_t rank) {
+  for (uint32_t rank = 0; rank < inputs_.size(); ++rank)
     inputs_[rank] = brought_ + RoomOf(rank, k) * width_;
-    return reduction_.Counts(rank) ? peers_->AwaitReceived(brought_region_.get(), rank)
-                                   : absl::OkStatus();
-  }));
   float* const own = values_.data() + piece.begin;
   inputs_[self] = own;
   uint8_t* const copy = header_.in_bf16() ? wire_ + piece.begin * width_ : nullptr;
   reduction_.Reduce(inputs_, own, copy, piece.size());
   // The room of the piece is free now.
-  if (k + kPiecesAhead < pieces_) SLUICE_RETURN_IF_ERROR(ExpectBrought(k + kPiecesAhead));
-  if (!all_) return absl::OkStatus();
-  return peers_->ForOthers([&](uint32_t rank) { return Send(rank, GlooPeers::kResult, piece); });
+  return k + kPiecesAhead < pieces_ ? ExpectBrought(k + kPiecesAhead) : absl::OkStatus();
 }
 
 absl::Status GlooReduction::End() {
   SLUICE_RETURN_IF_ERROR(peers_->ForOthers([&](uint32_t rank) -> absl::Status {
-    SLUICE_RETURN_IF_ERROR(AwaitResultsOf(rank));
     for (; sent_[rank] > 0; --sent_[rank])
       SLUICE_RETURN_IF_ERROR(peers_->AwaitSent(array_region_.get(), rank));
     return absl::OkStatus();
   }));
   return peers_->Acknowledge();
-}
-
-absl::Status GlooReduction::AwaitResultsOf(uint32_t rank) {
-  for (uint64_t k = 0; all_ && k < pieces_; ++k) {
-    if (PieceOf(rank, k).size() > 0)
-      SLUICE_RETURN_IF_ERROR(peers_->AwaitReceived(array_region_.get(), rank));
-  }
-  if (!header_.in_bf16()) return absl::OkStatus();
-  const ArrayPart part = PartOf(values_.size(), peers_->ranks(), rank);
-  RankReduction::Take(header_, wire_ + part.begin * width_, values_.data() + part.begin,
-                      part.size());
-  return absl::OkStatus();
 }
 
 ArrayPart GlooReduction::PieceOf(uint32_t rank, uint64_t k) const {
