@@ -116,8 +116,9 @@ class StageModel {
     const auto response = [&](const Visit& v) {
       return v.service * std::max(1.0, workers_ * v.share);
     };
+    const double sharing = SyncSharing(workers_, pservers_);
     Times times = TimesOf(response, [&](const Stage& stage) {
-      return std::max(response(stage.visits[0]), response(stage.visits[1]));
+      return sharing * std::max(response(stage.visits[0]), response(stage.visits[1]));
     });
     times.slowest = (times.compute + times.cores) * (SlowestOf(workers_, spread_) - 1);
     if (!one_host_) {
@@ -360,6 +361,15 @@ double DuplexSeconds(const StepLoad& load, double pservers, const Network& netwo
   if (pservers <= 1) return 0;
   return kInOrder * (1 - 1 / pservers) * std::min(load.pushed_bytes, load.pulled_bytes) /
          network.bytes_per_s;
+}
+
+double SyncSharing(double workers, double pservers) {
+  constexpr double kIdle = 0.28, kEarly = 0.18;
+  const double fewer = std::max(1.0, std::min(workers, pservers)),
+               more = std::max(workers, pservers);
+  const double idle = (1 - 1 / fewer) * fewer / more;
+  const double early = workers > pservers ? 1 - pservers / workers : 0;
+  return 1 + kIdle * idle - kEarly * early;
 }
 
 double ReduceSeconds(const StepLoad& load, double hosts, const Network& network) {

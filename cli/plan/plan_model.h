@@ -13,10 +13,10 @@
 // - Async with pipeline_depth d: a step takes max(compute, (compute + rest) / d).
 // - Geo: k steps and one exchange take k compute + max(0, rest - (k/8) compute).
 //
-// Sync: all workers are in the same stage, so a stage takes the time of all of their work, and
-// computing takes the expected slowest of n: T_0 exp(s z_n - s^2/2), where s is step_spread and
-// z_n = Phi^-1((n - 3/8)/(n + 1/4)) (Blom 1958). There are two round trips: push, then commit and
-// pull.
+// Sync: all workers are in the same stage, so a stage takes the time of all of their work (links:
+// as SyncSharing says), and computing takes the expected slowest of n: T_0 exp(s z_n - s^2/2),
+// where s is step_spread and z_n = Phi^-1((n - 3/8)/(n + 1/4)) (Blom 1958). There are two round
+// trips: push, then commit and pull.
 //
 // Collective: as sync for the tables that pservers keep, which are the sparse ones and the dense
 // ones that the job leaves there. Without tables on pservers there is nothing else to exchange, and
@@ -99,6 +99,14 @@ double SlowestOf(double n, double spread);
 // ones leave. Returns the seconds for which a worker's link so carries both, when no other worker
 // keeps the pservers' links busy.
 double DuplexSeconds(const StepLoad& load, double pservers, const Network& network);
+
+// Sync: how long the transfers of a step take between `workers` hosts and `pservers` others, in
+// units of the time in which the fullest link carries its bytes. TCP shares links unevenly: with
+// more workers than pservers, those that get their values first already push while the pservers
+// still answer the others, so it is below 1; and where every host has transfers with several
+// others, links are idle while the last of them end.
+// Fitted to such steps over plain TCP between 2 to 10 hosts (docs/scaling.md).
+double SyncSharing(double workers, double pservers);
 
 // Collective: the seconds in which `workers` workers on `hosts` hosts exchange the dense tables
 // that they keep: those of the bytes, and those of the messages besides. Workers of one host reach

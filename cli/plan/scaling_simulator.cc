@@ -52,6 +52,7 @@ class JobSimulator {
         pserver_alone_(std::max(0.0, load_.pserver_s - pserver_service_)),
         latency_(load_.round_trips * network_.latency_s),
         duplex_(DuplexSeconds(load_, pservers, network_)),
+        sharing_(SyncSharing(workers, pservers)),
         reduce_s_(ReduceSeconds(load_, workers, network_) +
                   MessageSeconds(load_, workers, workers, network_)),
         random_(simulation.seed),
@@ -75,12 +76,13 @@ class JobSimulator {
     for (uint64_t i = 0; i < steps; ++i) {
       for (double& at : ready) at = Compute();
       std::sort(ready.begin(), ready.end());
-      Server in(push_service_);
+      Server in(sharing_ * push_service_);
       double closed = 0;
-      for (const double at : ready) closed = std::max({closed, in.Serve(at), at + push_alone_});
+      for (const double at : ready)
+        closed = std::max({closed, in.Serve(at), at + sharing_ * push_alone_});
       seconds += closed + workers_ * pserver_service_ + pserver_alone_ +
-                 std::max(workers_ * pull_service_, pull_alone_) + latency_ + load_.other_s +
-                 reduce_s_;
+                 sharing_ * std::max(workers_ * pull_service_, pull_alone_) + latency_ +
+                 load_.other_s + reduce_s_;
     }
     return steps * workers_ * examples_ / seconds;
   }
@@ -132,7 +134,7 @@ class JobSimulator {
   const double spread_, examples_;  // of one exchange
   // Seconds of one exchange: through a worker's link, and at a pserver.
   const double push_alone_, pull_alone_, push_service_, pull_service_;
-  const double pserver_service_, pserver_alone_, latency_, duplex_, reduce_s_;
+  const double pserver_service_, pserver_alone_, latency_, duplex_, sharing_, reduce_s_;
   std::mt19937_64 random_;
   std::normal_distribution<double> normal_;
   const uint64_t exchanges_;
