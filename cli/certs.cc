@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/types/span.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/format.h"
@@ -230,6 +231,7 @@ std::vector<Signing> ListSignings(const Plan& plan,
 }
 
 // INVALID_ARGUMENT: a certificate that --names asks for is in the folder and cannot be renewed.
+// Then nothing is made.
 absl::Status CheckNamed(const Plan& plan, const std::vector<IssuedCertificate>& existing) {
   for (const Owner& owner : plan.owners) {
     const IssuedCertificate* const found = Find(existing, owner.stem());
@@ -241,7 +243,7 @@ absl::Status CheckNamed(const Plan& plan, const std::vector<IssuedCertificate>& 
   return absl::OkStatus();
 }
 
-void PrintMade(const Plan& plan, const std::vector<Signing>& signings, absl::Time end) {
+void PrintMade(const Plan& plan, absl::Span<const Signing> signings, absl::Time end) {
   const auto renewed = static_cast<size_t>(std::count_if(
       signings.begin(), signings.end(), [](const Signing& one) { return one.renews; }));
   std::vector<std::string> counts;
@@ -260,29 +262,57 @@ void PrintMade(const Plan& plan, const std::vector<Signing>& signings, absl::Tim
     std::cout << "Renewed certificates are for the same keys: copy only the .pem files.\n";
 }
 
-void PrintLeft(const Plan& plan, const std::vector<IssuedCertificate>& existing, absl::Time now) {
+// Names the certificates that are not renewed. FAILED_PRECONDITION, with what to do: there are
+// some.
+absl::Status ReportLeft(const Plan& plan, const std::vector<IssuedCertificate>& existing,
+                        absl::Time now) {
+  std::vector<std::string> left;
   for (const IssuedCertificate& one : existing) {
     if (one.obstacle.empty()) continue;
-    std::cout << "Warning: " << Printable(FilesOf(plan.folder, one.stem).cert)
-              << " is not renewed, because it " << one.obstacle;
+    left.push_back(Printable(FilesOf(plan.folder, one.stem).cert));
+    std::cout << "Warning: " << left.back() << " is not renewed, because it " << one.obstacle;
     if (one.end.has_value())
       std::cout << "; it " << (*one.end < now ? "ended" : "ends") << " on " << DateOf(*one.end);
     std::cout << "\n";
   }
+  if (left.empty()) return absl::OkStatus();
+  const TlsFiles ca = FilesOf(plan.folder, "ca");
+  return absl::FailedPreconditionError(absl::StrCat(
+      Counted(left.size(), "certificate"), " could not be renewed: ", absl::StrJoin(left, ", "),
+      ". To renew certificates of an earlier CA, put its ", ca.cert, " and ", ca.key,
+      " back. Otherwise move each certificate and its .key file away and run the command again: it "
+      "makes new ones for the roles, and for what --names asks for"));
 }
 
+std::vector<std::string> FilesOfAll(const Plan& plan, absl::Span<const Signing> signings) {
+  std::vector<std::string> files;
+  for (const Signing& one : signings)
+    files.push_back(Printable(FilesOf(plan.folder, one.stem).cert));
+  return files;
+}
+
+// One that fails ends the command: the reason, such as a full disk, would meet the others too.
 absl::Status MakeCertificates(const Plan& plan, absl::Time now) {
   SLUICE_ASSIGN_OR_RETURN(const auto existing, FindIssuedCertificates(plan.folder));
   SLUICE_RETURN_IF_ERROR(CheckNamed(plan, existing));
   const absl::Time end = now + plan.days * kDay;
   const std::vector<Signing> signings = ListSignings(plan, existing);
-  for (const Signing& one : signings) {
-    SLUICE_RETURN_IF_ERROR(
-        MakeCertificate({plan.folder, now - kClockSkew, end}, one.request, one.stem));
+  size_t made = 0;
+  absl::Status status;
+  for (; made < signings.size(); ++made) {
+    const Signing& one = signings[made];
+    status = MakeCertificate({plan.folder, now - kClockSkew, end}, one.request, one.stem);
+    if (!status.ok()) break;
   }
-  PrintMade(plan, signings, end);
-  PrintLeft(plan, existing, now);
-  return absl::OkStatus();
+  const auto all = absl::MakeConstSpan(signings);
+  PrintMade(plan, all.first(made), end);
+  const absl::Status left = ReportLeft(plan, existing, now);
+  if (status.ok()) return left;
+  return absl::Status(status.code(),
+                      absl::StrCat(status.message(), "\nNot made or renewed: ",
+                                   absl::StrJoin(FilesOfAll(plan, all.subspan(made)), ", "),
+                                   "; run the command again once the reason is mended",
+                                   left.ok() ? "" : absl::StrCat("\n", left.message())));
 }
 
 int Certs(const ParsedCommand& command) {

@@ -152,7 +152,7 @@ class CertsTest(SluiceTest):
         (self.dir / "worker-2.key").write_text("no PEM")
         kept = {path.name: path.read_bytes() for path in self.dir.iterdir()
                 if path.name.startswith(("pserver.", "worker-"))}
-        text = self.certs()
+        text = self.certs(expect=1)
         warnings = {line.split()[1]: line for line in text.splitlines() if line.startswith("Warning: %s" % self.dir)}
         stems = ("pserver", "worker-0", "worker-1", "worker-2")
         self.assertEqual(sorted(warnings), ["%s.pem" % (self.dir / stem) for stem in stems])
@@ -163,10 +163,56 @@ class CertsTest(SluiceTest):
         self.assertRegex(text, "renewed 3 certificates")
         for stem in ("worker", "scheduler", "operator"):
             self.certificate(stem)
-        # One that is asked for by its name is an error, and nothing is renewed.
+        error = self.error_of(text)
+        for stem in stems:
+            self.assertIn("%s.pem" % (self.dir / stem), error)
+        # One that is asked for by its name is refused before anything is renewed.
         before = (self.dir / "worker.pem").read_bytes()
         self.assertIn("worker-0.pem", self.certs("--names=worker/0", expect=2))
         self.assertEqual((self.dir / "worker.pem").read_bytes(), before)
+
+    def error_of(self, text):
+        """The last message, which says what went wrong and what to do."""
+        return text[text.rindex("sluice: "):]
+
+    def test_a_replaced_ca_that_leaves_certificates_behind_is_an_error_with_a_way_out(self):
+        self.certs("--names=worker/0")
+        new = self.tmp / "new"
+        self.assertEqual(self.run_program("sluice", "certs", new).returncode, 0)
+        old = {name: (self.dir / name).read_bytes() for name in ("ca.pem", "ca.key")}
+        for name in old:
+            shutil.copy(new / name, self.dir / name)
+        before = {path.name: path.read_bytes() for path in self.dir.iterdir()}
+        error = self.error_of(self.certs(expect=1))
+        for stem in ROLES + ("worker-0",):
+            self.assertIn("%s.pem" % (self.dir / stem), error)
+        self.assertIn("%s/ca.key" % self.dir, error)
+        self.assertEqual({path.name: path.read_bytes() for path in self.dir.iterdir()}, before)
+        # The first way out: the old CA again.
+        for name, content in old.items():
+            (self.dir / name).write_bytes(content)
+        self.certs()
+        # The second one: new certificates of the new CA.
+        for name in old:
+            shutil.copy(new / name, self.dir / name)
+        for stem in ROLES + ("worker-0",):
+            for end in (".pem", ".key"):
+                (self.dir / (stem + end)).rename(self.tmp / ("old-" + stem + end))
+        self.certs("--names=worker/0")
+        self.handshake("worker-0", "pserver")
+
+    def test_a_renewal_that_fails_in_the_middle_says_what_is_renewed_and_what_is_not(self):
+        self.certs()
+        before = {role: (self.dir / (role + ".pem")).read_bytes() for role in ROLES}
+        (self.dir / "worker-0.key").write_text("no PEM")
+        text = self.certs("--names=worker/0,worker/1", expect=2)
+        self.assertRegex(text, "renewed 4 certificates")
+        for role in ROLES:
+            self.assertNotEqual((self.dir / (role + ".pem")).read_bytes(), before[role])
+            self.assertNotIn("%s/%s.pem" % (self.dir, role), self.error_of(text))
+        for name in ("worker-0.key", "worker-0.pem", "worker-1.pem"):
+            self.assertIn("%s/%s" % (self.dir, name), self.error_of(text))
+        self.assertFalse((self.dir / "worker-1.pem").exists())
 
     def test_a_renewal_that_is_killed_loses_no_pair(self):
         """Killed at any moment, also by several at once: each key is that of its certificate."""
