@@ -5,6 +5,7 @@
 #include <openssl/bn.h>
 #include <openssl/ec.h>
 #include <openssl/err.h>
+#include <openssl/pem.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -21,6 +22,7 @@
 #include "common/base/random_id.h"
 #include "common/base/status_macros.h"
 #include "common/security/openssl_types.h"
+#include "common/security/pem_reader.h"
 
 namespace sluice {
 namespace {
@@ -285,7 +287,7 @@ absl::Status MakeAuthority(const CertAuthorityOptions& options) {
 
 absl::StatusOr<absl::Time> EndOfAuthority(const std::string& folder) {
   SLUICE_ASSIGN_OR_RETURN(const Authority authority, ReadAuthority(folder));
-  const std::optional<absl::Time> end = EndOfCertificate(authority.certificate.get());
+  const std::optional<absl::Time> end = EndOf(authority.certificate.get());
   if (!end.has_value()) return OpensslError("read the end of the CA's certificate");
   return *end;
 }

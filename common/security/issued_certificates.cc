@@ -13,6 +13,8 @@
 #include "common/base/env.h"
 #include "common/base/status_macros.h"
 #include "common/security/openssl_types.h"
+#include "common/security/pem_reader.h"
+#include "common/security/tls_files.h"
 
 namespace sluice {
 namespace {
@@ -61,7 +63,7 @@ IssuedCertificate Look(const std::string& folder, const std::string& stem, X509*
     found.obstacle = "cannot be read as a certificate in PEM form";
     return found;
   }
-  found.end = EndOfCertificate(certificate.get());
+  found.end = EndOf(certificate.get());
   if (X509_verify(certificate.get(), X509_get0_pubkey(authority)) != 1) {
     found.obstacle = absl::StrCat("is not signed by ", files.ca);
     return found;

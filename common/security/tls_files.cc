@@ -1,10 +1,11 @@
 #include "common/security/tls_files.h"
 
 #include <openssl/err.h>
+#include <openssl/pem.h>
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <optional>
+#include <ctime>
 #include <utility>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "common/base/status_macros.h"
 #include "common/security/openssl_types.h"
 #include "common/security/peer_identity.h"
+#include "common/security/pem_reader.h"
 
 namespace sluice {
 namespace {
@@ -138,11 +140,17 @@ absl::StatusOr<absl::Time> EndOf(const TlsFiles& files) {
   SLUICE_ASSIGN_OR_RETURN(const auto chain, ReadOwnCertificate(files, "tls_"));
   absl::Time end = absl::InfiniteFuture();
   for (const Certificate& certificate : chain) {
-    const std::optional<absl::Time> one = EndOfCertificate(certificate.get());
+    const std::optional<absl::Time> one = EndOf(certificate.get());
     if (!one.has_value()) return absl::InvalidArgumentError("the certificate's end is not a time");
     end = std::min(end, *one);
   }
   return end;
+}
+
+std::optional<absl::Time> EndOf(const X509* certificate) {
+  std::tm end = {};
+  if (ASN1_TIME_to_tm(X509_get0_notAfter(certificate), &end) != 1) return std::nullopt;
+  return absl::FromTM(end, absl::UTCTimeZone());
 }
 
 absl::StatusOr<PeerIdentity> OwnerOf(const TlsFiles& files) {

@@ -3,6 +3,7 @@
 
 #include <openssl/types.h>
 
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -36,6 +37,8 @@ absl::Status CheckServiceFiles(const TlsFiles& files, const std::string& flags);
 // The time at which the certificate of this process ends, or an intermediate one, if it ends
 // before. INVALID_ARGUMENT: the file cannot be read, or the key does not belong to the certificate.
 absl::StatusOr<absl::Time> EndOf(const TlsFiles& files);
+// The time at which this certificate ends. None when it does not say it as a time.
+std::optional<absl::Time> EndOf(const X509* certificate);
 
 // Whom the certificate is for. PERMISSION_DENIED: see PeerOfUris.
 absl::StatusOr<PeerIdentity> OwnerOf(const TlsFiles& files);

@@ -14,6 +14,7 @@
 #include "absl/strings/str_format.h"
 #include "common/base/clock.h"
 #include "common/security/openssl_types.h"
+#include "common/security/pem_reader.h"
 
 namespace sluice {
 namespace {

@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "common/security/openssl_types.h"
+#include "common/security/pem_reader.h"
 #include "tests/common/security/test_certificates.h"
 
 namespace sluice {

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <openssl/pem.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -13,6 +14,7 @@
 #include "common/base/clock.h"
 #include "common/security/cert_authority.h"
 #include "common/security/openssl_types.h"
+#include "common/security/pem_reader.h"
 
 namespace sluice {
 namespace {
