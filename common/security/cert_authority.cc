@@ -1,7 +1,6 @@
 #include "common/security/cert_authority.h"
 
 #include <arpa/inet.h>
-#include <fcntl.h>
 #include <openssl/bn.h>
 #include <openssl/ec.h>
 #include <openssl/err.h>
@@ -19,10 +18,10 @@
 #include "absl/strings/str_format.h"
 #include "common/base/env.h"
 #include "common/base/printable.h"
-#include "common/base/random_id.h"
 #include "common/base/status_macros.h"
 #include "common/security/openssl_types.h"
 #include "common/security/pem_reader.h"
+#include "common/security/unfinished_pem.h"
 
 namespace sluice {
 namespace {
@@ -62,59 +61,13 @@ absl::Status Wrong(const std::string& file, absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat(file, " ", what));
 }
 
-// A file that is written under another name in the same folder. Finish gives it its own name. It
-// leaves nothing behind if it is destroyed before.
-class UnfinishedFile {
- public:
-  UnfinishedFile(const std::string& path, mode_t mode)
-      : path_(path),
-        mode_(mode),
-        unfinished_(absl::StrCat(path, ".", ::getpid(), ".", RandomId(), kUnfinishedSuffix)) {}
-  ~UnfinishedFile() { ::unlink(unfinished_.c_str()); }
-  UnfinishedFile(const UnfinishedFile&) = delete;
-  UnfinishedFile& operator=(const UnfinishedFile&) = delete;
-
-  // `write` returns whether OpenSSL has written its object.
-  template <class Write>
-  absl::Status Fill(const Write& write) {
-    // Nobody else may open the file, not even before it has its final mode.
-    const int fd =
-        ::open(unfinished_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    const OpenFile file(fd < 0 ? nullptr : ::fdopen(fd, "w"));
-    if (file == nullptr) return Failed("create");
-    if (!write(file.get())) return OpensslError(absl::StrCat("write ", path_));
-    // The mode must not depend on the umask.
-    if (std::fflush(file.get()) != 0 || ::fchmod(fd, mode_) != 0 || ::fsync(fd) != 0)
-      return Failed("write");
-    return absl::OkStatus();
-  }
-  absl::Status Finish() { return Env::Real()->RenameFile(unfinished_, path_); }
-  // ABORTED if another process has made the file since. The next rename in the folder makes the
-  // name durable.
-  absl::Status FinishNew() {
-    if (::link(unfinished_.c_str(), path_.c_str()) == 0) return absl::OkStatus();
-    if (errno == EEXIST)
-      return absl::AbortedError(absl::StrCat(path_, " was made meanwhile; run the command again"));
-    return Finish();  // a file system without hard links
-  }
-
- private:
-  absl::Status Failed(absl::string_view operation) const {
-    return absl::ErrnoToStatus(errno, absl::StrCat(operation, " ", path_));
-  }
-
-  const std::string path_;
-  const mode_t mode_;
-  const std::string unfinished_;
-};
-
 // Replaces the certificate by one rename. `new_key`: null when the certificate is for the key that
 // the stem has. A new key never replaces another one, whose certificate may be in use. Both files
 // are complete before the first one gets its name.
 absl::Status WriteFiles(const std::string& folder, const std::string& stem, X509* certificate,
                         EVP_PKEY* new_key) {
-  UnfinishedFile key_file(KeyOf(folder, stem), kKeyMode);
-  UnfinishedFile certificate_file(CertificateOf(folder, stem), kCertificateMode);
+  UnfinishedPem key_file(KeyOf(folder, stem), kKeyMode);
+  UnfinishedPem certificate_file(CertificateOf(folder, stem), kCertificateMode);
   if (new_key != nullptr) {
     SLUICE_RETURN_IF_ERROR(key_file.Fill([&](FILE* file) {
       return PEM_write_PrivateKey(file, new_key, nullptr, nullptr, 0, nullptr, nullptr) == 1;
@@ -123,7 +76,7 @@ absl::Status WriteFiles(const std::string& folder, const std::string& stem, X509
   SLUICE_RETURN_IF_ERROR(
       certificate_file.Fill([&](FILE* file) { return PEM_write_X509(file, certificate) == 1; }));
   if (new_key != nullptr) SLUICE_RETURN_IF_ERROR(key_file.FinishNew());
-  return certificate_file.Finish();
+  return certificate_file.Replace();
 }
 
 // Returns a certificate with everything but its issuer, extensions and signature. Its serial number
@@ -272,6 +225,7 @@ absl::Status MakeKeyFolder(const std::string& folder) {
 
 absl::Status MakeAuthority(const CertAuthorityOptions& options) {
   SLUICE_RETURN_IF_ERROR(MakeKeyFolder(options.folder));
+  RemoveUnfinishedPems(options.folder);
   const std::string certificate = CertificateOf(options.folder, "ca");
   const std::string key = KeyOf(options.folder, "ca");
   const bool has_certificate = Env::Real()->Exists(certificate);

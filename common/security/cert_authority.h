@@ -33,9 +33,9 @@ struct CertAuthorityOptions {
 absl::Status MakeKeyFolder(const std::string& folder);
 
 // Makes `folder`/ca.pem and `folder`/ca.key, unless both exist: then further certificates can be
-// made with them. Keys have mode 0600. INVALID_ARGUMENT names the file: only one of the two exists,
-// or they do not belong together; see also MakeKeyFolder. Other codes: the folder cannot be
-// written.
+// made with them. Keys have mode 0600. Removes the unfinished files of killed processes.
+// INVALID_ARGUMENT names the file: only one of the two exists, or they do not belong together; see
+// also MakeKeyFolder. Other codes: the folder cannot be written.
 absl::Status MakeAuthority(const CertAuthorityOptions& options);
 
 // When the certificate of the CA ends. Peers refuse every certificate of the CA from then on, even

@@ -239,6 +239,7 @@ class CertsTest(SluiceTest):
         self.certs()
         for stem in stems:
             self.certificate(stem)
+        self.assertEqual(list(self.dir.glob("*.unfinished")), [], "the next renewal removes what a killed one left")
 
     def test_bad_input_is_named_before_anything_is_made(self):
         for flag, parts in (("--days=0", ["--days=0", "3650"]), ("--days=3651", ["--days=3651", "3650"]),

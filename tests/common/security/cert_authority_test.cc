@@ -277,6 +277,14 @@ TEST_F(CertAuthorityTest, CertificateThatCannotBeWrittenLeavesNothingBehind) {
   EXPECT_THAT(FileNames(), UnorderedElementsAre("ca.pem", "ca.key", "worker.key"));
 }
 
+TEST_F(CertAuthorityTest, UnfinishedFilesOfAKilledProcessAreRemoved) {
+  ASSERT_TRUE(MakeAuthority(options_).ok());
+  for (const char* left : {"worker.key.7.12345.unfinished", "ca.pem.8.12345.unfinished"})
+    std::ofstream(Path(left)) << "half";
+  ASSERT_TRUE(MakeAuthority(options_).ok());
+  EXPECT_THAT(FileNames(), UnorderedElementsAre("ca.pem", "ca.key"));
+}
+
 TEST_F(CertAuthorityTest, FolderThatExistsKeepsItsMode) {
   fs::create_directory(options_.folder);
   ASSERT_EQ(::chmod(options_.folder.c_str(), 0750), 0);
