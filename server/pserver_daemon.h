@@ -48,6 +48,8 @@ class PserverDaemon {
   ~PserverDaemon();
   // Moves this pserver's shards to others, for at most `wait`, and logs how that ended.
   void Drain(absl::Duration wait);
+  // What clients may have sent that is not yet handled.
+  size_t MaxReceivedBytesForTest() const { return data_port_->max_received_bytes(); }
 
  private:
   PserverDaemon(Options options, std::unique_ptr<Env> confined)

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <map>
@@ -78,7 +79,7 @@ class GrpcStreamServer::Impl {
         gate_({options_.bind_address, options_.credentials.tls(),
                options_.credentials.serves_any_local_user(), options_.audit}),
         connections_(options_.connections, options_.audit) {
-    received_.Resize(options_.max_received_bytes);
+    SetMaxReceivedBytes(options_.max_received_bytes);
     if (factory) streaming_[kExchangeMethod] = std::move(factory);
     host_.streams = streams_;
     host_.first_message_timeout = options_.first_message_timeout;
@@ -172,7 +173,11 @@ class GrpcStreamServer::Impl {
   }
 
   int open_streams() { return streams_->CountOf(this); }
-  void SetMaxReceivedBytes(size_t bytes) { received_.Resize(bytes); }
+  void SetMaxReceivedBytes(size_t bytes) {
+    received_.Resize(bytes);
+    max_received_bytes_.store(bytes, std::memory_order_relaxed);
+  }
+  size_t max_received_bytes() const { return max_received_bytes_.load(std::memory_order_relaxed); }
   size_t open_connections() const { return connections_.open(); }
   size_t queued_bytes() const { return streams_->queued()->bytes(); }
 
@@ -342,6 +347,7 @@ class GrpcStreamServer::Impl {
   std::unique_ptr<TaskThreads> unary_threads_;
 
   grpc::ResourceQuota received_{"server"};
+  std::atomic<size_t> max_received_bytes_{0};  // relaxed: it is read for itself alone
   Mutex mutex_;
   CondVar changed_;
   int calls_ ABSL_GUARDED_BY(mutex_) = 0;  // existing calls, including those that wait for a client
@@ -378,6 +384,7 @@ absl::Status GrpcStreamServer::Start() { return impl_->Start(); }
 int GrpcStreamServer::port() const { return impl_->port(); }
 void GrpcStreamServer::Shutdown() { impl_->Shutdown(); }
 void GrpcStreamServer::SetMaxReceivedBytes(size_t bytes) { impl_->SetMaxReceivedBytes(bytes); }
+size_t GrpcStreamServer::max_received_bytes() const { return impl_->max_received_bytes(); }
 int GrpcStreamServer::open_streams() const { return impl_->open_streams(); }
 size_t GrpcStreamServer::open_connections() const { return impl_->open_connections(); }
 size_t GrpcStreamServer::queued_bytes() const { return impl_->queued_bytes(); }

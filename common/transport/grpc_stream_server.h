@@ -109,6 +109,7 @@ class GrpcStreamServer {
 
   // Changes Options.max_received_bytes. Safe from any thread.
   void SetMaxReceivedBytes(size_t bytes);
+  size_t max_received_bytes() const;
 
   // The number of open streams of this server.
   int open_streams() const;

@@ -207,6 +207,25 @@ TEST_F(ExchangeHandlerTest, LentValuesThatAreNotFiniteChangeNothing) {
   EXPECT_THAT(worker.Dense(), ElementsAre(1, 1, 1, 1));
 }
 
+TEST_F(ExchangeHandlerTest, ARefusedPartKeepsNoMemoryOfItsMessage) {
+  TestWorker worker(spec_, job_, 0);
+  // The dense part alone: another part would take its place.
+  FrameHeader header = DecodeFrame(worker.EncodePush({.dense = {1, 1, 1, 1}})).value().header;
+  Parts* const parts = header.mutable_push()->mutable_parts();
+  parts->clear_table();
+  parts->clear_shard();
+  parts->clear_rows();
+  parts->add_table(0);
+  parts->add_shard(0);
+  parts->add_rows(4);
+  const auto values = std::make_shared<std::vector<float>>(std::vector<float>{1, NAN, 1, 1});
+  worker.handler()->OnMessage(
+      EncodeFrame(header, {Slice(values->data(), 4 * sizeof(float), values)}));
+  ASSERT_EQ(worker.Get(header.request_id()).errors.size(), 1u);
+  EXPECT_EQ(worker.Get(header.request_id()).errors[0].status(), PART_NOT_FINITE);
+  EXPECT_EQ(values.use_count(), 1) << "the stream may be silent from now on";
+}
+
 TEST_F(ExchangeHandlerTest, UndecodableBytesCloseTheStream) {
   auto stream = Speak({{Slice::FromString("\x16\x03\x01 hello")}});
   EXPECT_EQ(stream->answers[0].code, 3);
