@@ -28,11 +28,18 @@ absl::Status ServedStreams::Admit(ServedStream* stream, const void* owner,
   {
     MutexLock lock(&mutex_);
     streams_[stream] = {owner, caller, method};
-    admitted = TakePlace(stream, caller, &given_up);
+    try {
+      admitted = TakePlace(stream, caller, &given_up);
+    } catch (...) {  // no memory
+      admission_.Closed(stream);
+      streams_.erase(stream);
+      throw;
+    }
     if (!admitted) streams_.erase(stream);
   }
   for (Held& other : given_up) {
-    reports_.NoRoom(other.entry.caller, other.entry.method, full);
+    // If it is being ended for another reason, that has been reported.
+    if (other.stream->ClaimCut()) reports_.NoRoom(other.entry.caller, other.entry.method, full);
     other.stream->Cut(full);  // its client may not be reading
   }
   if (!admitted) reports_.NoRoom(caller, method, full);
@@ -87,12 +94,13 @@ void ServedStreams::Spoke(ServedStream* stream) {
 }
 
 void ServedStreams::GiveUpSilent(ServedStream* stream, const absl::Status& why) {
-  const std::optional<Entry> entry = EntryOf(stream);
-  if (entry.has_value()) reports_.NoRoom(entry->caller, entry->method, why);
+  if (const std::optional<Entry> entry = ClaimEntry(stream))
+    reports_.NoRoom(entry->caller, entry->method, why);
   stream->Abort(why);
 }
 
-std::optional<ServedStreams::Entry> ServedStreams::EntryOf(ServedStream* stream) {
+std::optional<ServedStreams::Entry> ServedStreams::ClaimEntry(ServedStream* stream) {
+  if (!stream->ClaimCut()) return std::nullopt;
   MutexLock lock(&mutex_);
   const auto it = streams_.find(stream);
   if (it == streams_.end()) return std::nullopt;
@@ -147,16 +155,14 @@ void ServedStreams::CutMostIncoming(size_t needed) {
 }
 
 void ServedStreams::Cut(ServedStream* stream, const absl::Status& why) {
-  if (!stream->ClaimCut()) return;
-  const std::optional<Entry> entry = EntryOf(stream);
-  if (entry.has_value()) reports_.Cut(entry->caller, entry->method, why);
+  if (const std::optional<Entry> entry = ClaimEntry(stream))
+    reports_.Cut(entry->caller, entry->method, why);
   stream->Cut(why);
 }
 
 void ServedStreams::EndFaulty(ServedStream* stream, const absl::Status& why) {
-  if (!stream->ClaimCut()) return;
-  const std::optional<Entry> entry = EntryOf(stream);
-  if (entry.has_value()) reports_.Fault(entry->caller, entry->method, why);
+  if (const std::optional<Entry> entry = ClaimEntry(stream))
+    reports_.Fault(entry->caller, entry->method, why);
   stream->Abort(why);
 }
 

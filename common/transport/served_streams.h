@@ -34,7 +34,7 @@ class ServedStream {
   // Bytes that have arrived of an incomplete message. 0 after ClaimCut, and if the transport
   // bounds them itself.
   virtual size_t incoming_bytes() { return 0; }
-  // True for one caller, who then reports the cut and calls Cut.
+  // True for one caller, who then reports why the stream ends. Cut or Abort follows.
   virtual bool ClaimCut() = 0;
   // Ends the stream with `status`, even if its client does not read what was sent before.
   virtual void Cut(const absl::Status& status) = 0;
@@ -62,6 +62,7 @@ struct StreamBounds {
   ByteBudget::TakeMemory take_memory;
 };
 
+// A stream that is ended by several callers at once, for several reasons, is reported once.
 class ServedStreams {
  public:
   ServedStreams(const StreamBounds& bounds, RoomReports::Options reports);
@@ -83,9 +84,9 @@ class ServedStreams {
   // Cuts the streams with the most of an unfinished message, until there is room for `needed` once
   // those that are cut have given their bytes back.
   void CutMostIncoming(size_t needed);
-  // Cuts this stream, if nobody has yet.
+  // Cuts this stream, even if it is being ended in a gentler way: its client may not be reading.
   void Cut(ServedStream* stream, const absl::Status& why);
-  // Ends and reports a stream whose client breaks the rules of the transport, if it is not cut yet.
+  // Ends and reports a stream whose client breaks the rules of the transport.
   void EndFaulty(ServedStream* stream, const absl::Status& why);
 
   // Ends all streams of a server.
@@ -104,7 +105,8 @@ class ServedStreams {
     AuditedCaller caller;
     std::string method;
   };
-  std::optional<Entry> EntryOf(ServedStream* stream);
+  // What to report of a stream that is about to be ended. None: it is gone, or has been reported.
+  std::optional<Entry> ClaimEntry(ServedStream* stream);
   struct Held {
     std::shared_ptr<ServedStream> stream;
     Entry entry;

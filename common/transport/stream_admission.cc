@@ -13,14 +13,25 @@ StreamGroups::Id OldestOfTheLargest(const StreamGroups& groups) {
 
 }  // namespace
 
-std::vector<StreamAdmission::Id> StreamAdmission::Open(Id id, Opener opener) {
+void StreamAdmission::Add(Id id, const Opener& opener) {
   const StreamGroups::Number number = next_++;
-  Peer& peer = peers_[opener.peer];
-  ++peer.open;
-  peer.silent.Add(opener.connection, number, id);
-  silent_.Add(opener.connection, number, id);
-  open_[id] = {number, std::move(opener)};
+  open_.emplace(id, Stream{number, opener});
+  try {
+    Peer& peer = peers_[opener.peer];
+    ++peer.open;
+    peer.silent.Add(opener.connection, number, id);
+    silent_.Add(opener.connection, number, id);
+  } catch (...) {
+    Closed(id);
+    throw;
+  }
+}
+
+std::vector<StreamAdmission::Id> StreamAdmission::Open(Id id, const Opener& opener) {
   std::vector<Id> given_up;
+  given_up.reserve(2);
+  Add(id, opener);
+  const Peer& peer = peers_.at(opener.peer);
   const auto give_up = [&](Id stream) {
     given_up.push_back(stream);
     Closed(stream);
@@ -50,30 +61,43 @@ void StreamAdmission::Spoke(Id id) {
   const auto it = open_.find(id);
   if (it == open_.end() || it->second.spoke) return;
   Stream& stream = it->second;
-  stream.spoke = true;
   const Opener& opener = stream.opener;
+  if (!opener.certificate.empty()) {
+    try {
+      spoken_of_[opener.certificate].Add(opener.peer, stream.number, id);
+      spoken_.Add(opener.certificate, stream.number, id);
+    } catch (...) {
+      RemoveSpoken(stream);
+      throw;
+    }
+  }
+  stream.spoke = true;
   peers_.at(opener.peer).silent.Remove(opener.connection, stream.number);
   silent_.Remove(opener.connection, stream.number);
-  if (opener.certificate.empty()) return;
-  spoken_.Add(opener.certificate, stream.number, id);
-  spoken_of_[opener.certificate].Add(opener.peer, stream.number, id);
 }
 
-void StreamAdmission::Closed(Id id) {
+void StreamAdmission::RemoveSpoken(const Stream& stream) noexcept {
+  const Opener& opener = stream.opener;
+  spoken_.Remove(opener.certificate, stream.number);
+  const auto of_certificate = spoken_of_.find(opener.certificate);
+  if (of_certificate == spoken_of_.end()) return;
+  of_certificate->second.Remove(opener.peer, stream.number);
+  if (of_certificate->second.size() == 0) spoken_of_.erase(of_certificate);
+}
+
+void StreamAdmission::Closed(Id id) noexcept {
   const auto it = open_.find(id);
   if (it == open_.end()) return;
   const Stream& stream = it->second;
   const Opener& opener = stream.opener;
   silent_.Remove(opener.connection, stream.number);
-  spoken_.Remove(opener.certificate, stream.number);
-  const auto of_certificate = spoken_of_.find(opener.certificate);
-  if (of_certificate != spoken_of_.end()) {
-    of_certificate->second.Remove(opener.peer, stream.number);
-    if (of_certificate->second.size() == 0) spoken_of_.erase(of_certificate);
-  }
+  RemoveSpoken(stream);
+  // None: there was no memory for it.
   const auto peer = peers_.find(opener.peer);
-  peer->second.silent.Remove(opener.connection, stream.number);
-  if (--peer->second.open == 0) peers_.erase(peer);
+  if (peer != peers_.end()) {
+    peer->second.silent.Remove(opener.connection, stream.number);
+    if (--peer->second.open == 0) peers_.erase(peer);
+  }
   open_.erase(it);
 }
 

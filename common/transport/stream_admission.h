@@ -49,12 +49,12 @@ class StreamAdmission {
         max_per_peer_(max_per_peer) {}
 
   // Returns the streams to give up, of which `id` itself may be one: then there is no room for it.
-  // They count as closed from now on.
-  std::vector<Id> Open(Id id, Opener opener);
-  // The stream's first message has come.
+  // They count as closed from now on. Changes nothing if it throws for want of memory.
+  std::vector<Id> Open(Id id, const Opener& opener);
+  // The stream's first message has come. Changes nothing if it throws.
   void Spoke(Id id);
   // Streams that are not open are ignored.
-  void Closed(Id id);
+  void Closed(Id id) noexcept;
 
   bool IsOpen(Id id) const { return open_.count(id) > 0; }
   bool full() const { return open_.size() >= max_streams_; }
@@ -82,6 +82,9 @@ class StreamAdmission {
     StreamGroups silent;  // by connection
   };
 
+  void Add(Id id, const Opener& opener);
+  // Forgets a stream that has spoken with its certificate.
+  void RemoveSpoken(const Stream& stream) noexcept;
   // The stream that makes room for others when there are too many in all.
   Id Dispensable(Id newcomer) const;
 

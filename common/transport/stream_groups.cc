@@ -1,5 +1,7 @@
 #include "common/transport/stream_groups.h"
 
+#include <utility>
+
 namespace sluice {
 
 StreamGroups::Rank StreamGroups::RankOf(const Group& group) {
@@ -7,24 +9,30 @@ StreamGroups::Rank StreamGroups::RankOf(const Group& group) {
 }
 
 void StreamGroups::Add(const std::string& group, Number number, Id id) {
+  // What needs memory comes first. Then nodes move, which cannot fail.
+  Streams stream = {{number, id}};
+  std::set<Rank> first_rank = {Rank()};
   const auto found = groups_.try_emplace(group).first;
-  if (!found->second.empty()) ranking_.erase(RankOf(*found));
-  found->second.emplace(number, id);
-  ranking_.insert(RankOf(*found));
+  auto rank = found->second.empty() ? first_rank.extract(first_rank.begin())
+                                    : ranking_.extract(RankOf(*found));
+  found->second.merge(stream);
+  rank.value() = RankOf(*found);
+  ranking_.insert(std::move(rank));
   ++size_;
 }
 
-void StreamGroups::Remove(const std::string& group, Number number) {
+void StreamGroups::Remove(const std::string& group, Number number) noexcept {
   const auto found = groups_.find(group);
   if (found == groups_.end() || found->second.count(number) == 0) return;
-  ranking_.erase(RankOf(*found));
+  auto rank = ranking_.extract(RankOf(*found));
   found->second.erase(number);
   --size_;
   if (found->second.empty()) {
     groups_.erase(found);
-  } else {
-    ranking_.insert(RankOf(*found));
+    return;
   }
+  rank.value() = RankOf(*found);
+  ranking_.insert(std::move(rank));
 }
 
 }  // namespace sluice

@@ -28,10 +28,10 @@ class StreamGroups {
   StreamGroups(const StreamGroups&) = delete;
   StreamGroups& operator=(const StreamGroups&) = delete;
 
-  // `number`: of no stream that is here.
+  // `number`: of no stream that is here. Changes nothing if it throws for want of memory.
   void Add(const std::string& group, Number number, Id id);
   // Streams that are not here are ignored.
-  void Remove(const std::string& group, Number number);
+  void Remove(const std::string& group, Number number) noexcept;
 
   size_t size() const { return size_; }  // streams of all groups
   size_t size_of(const std::string& group) const {

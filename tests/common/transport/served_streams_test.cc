@@ -4,6 +4,9 @@
 
 #include <list>
 
+#include "tests/common/base/failing_allocations.h"
+#include "tests/common/security/recorded_audit.h"
+
 namespace sluice {
 namespace {
 
@@ -39,16 +42,18 @@ class ServedStreamsTest : public ::testing::Test {
   ServedStreams* table() {
     if (table_ != nullptr) return table_.get();
     RoomReports::Options reports;
+    reports.audit = audit_.log();
     reports.on_cut = [this](const std::string& address, const absl::Status&) {
       reported_.push_back(address);
     };
     table_ = std::make_unique<ServedStreams>(bounds_, reports);
     return table_.get();
   }
+  FakeStream* NewStream() { return &streams_.emplace_back(); }
   // A stream that has spoken.
   FakeStream* Open(const std::string& address, const void* owner = nullptr,
                    const std::string& certificate = "") {
-    FakeStream* const stream = &streams_.emplace_back();
+    FakeStream* const stream = NewStream();
     EXPECT_TRUE(Admit(stream, address, owner, certificate).ok());
     table()->Spoke(stream);
     return stream;
@@ -60,8 +65,13 @@ class ServedStreamsTest : public ::testing::Test {
     return table()->Admit(stream, owner, {role, certificate, address}, kMethod);
   }
 
+  uint64_t reports() {
+    return audit_.Refusals(kMethod, "room") + audit_.Refusals(kMethod, "invalid");
+  }
+
   StreamBounds bounds_;
-  std::vector<std::string> reported_;
+  RecordedAudit audit_{"served_streams_test"};
+  std::vector<std::string> reported_;  // cuts of streams that are not read
 
  private:
   std::list<FakeStream> streams_;
@@ -150,6 +160,51 @@ TEST_F(ServedStreamsTest, TheMostQueuedIsCutAndReportedOnce) {
   EXPECT_EQ(large->cuts, 1);
   EXPECT_EQ(large->status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(reported_, std::vector<std::string>{"h:2"});
+}
+
+TEST_F(ServedStreamsTest, AStreamForWhichThereIsNoMemoryIsNotInTheTable) {
+  bounds_.max_streams = 2;
+  Open("h:1", this);
+  FakeStream* const stream = NewStream();
+  const int failures = FailEachAllocation(
+      [&] { EXPECT_TRUE(Admit(stream, "h:2", this, "a certificate with a name").ok()); },
+      [&] { EXPECT_EQ(table()->CountOf(this), 1); });
+  EXPECT_GT(failures, 5);
+  EXPECT_EQ(table()->CountOf(this), 2);
+}
+
+TEST_F(ServedStreamsTest, AStreamThatEndsForSeveralReasonsIsReportedOnce) {
+  Open("h:1");
+  FakeStream* const answered = Open("h:2");
+  Open("h:3");
+  answered->closed = true;
+  answered->queued = 150;                 // its client does not read the rest
+  FakeStream* const large = Open("h:4");  // for which it makes room
+  EXPECT_EQ(answered->cuts, 1);
+  EXPECT_EQ(reports(), 1u);
+  table()->CutMostQueued();
+  table()->Cut(answered, absl::DeadlineExceededError("not read in time"));
+  table()->EndFaulty(answered, absl::DataLossError("no message"));
+  table()->GiveUpSilent(answered, absl::DeadlineExceededError("no message in time"));
+  EXPECT_EQ(reports(), 1u);
+  EXPECT_TRUE(reported_.empty());
+
+  large->queued = 150;
+  table()->CutMostQueued();
+  EXPECT_EQ(reports(), 2u);
+  large->closed = true;
+  Open("h:5");
+  EXPECT_EQ(large->cuts, 2) << "gone for good, whatever it was cut for before";
+  EXPECT_EQ(reports(), 2u);
+}
+
+TEST_F(ServedStreamsTest, AFaultyStreamThatIsNotReadIsCut) {
+  FakeStream* const faulty = Open("h:1");
+  table()->EndFaulty(faulty, absl::DataLossError("no message"));
+  EXPECT_EQ(faulty->cuts, 0);
+  table()->Cut(faulty, absl::DeadlineExceededError("not read in time"));
+  EXPECT_EQ(faulty->cuts, 1);
+  EXPECT_EQ(reports(), 1u);
 }
 
 TEST_F(ServedStreamsTest, WhenMemoryIsShortTheMostQueuedIsCutBelowTheBound) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "tests/common/base/failing_allocations.h"
 
 namespace sluice {
 namespace {
@@ -196,6 +197,34 @@ TEST_F(StreamAdmissionTest, EndsOfUnknownStreamsAreIgnored) {
   Speak(0);
   EXPECT_EQ(admission_.open(), 0u);
   EXPECT_EQ(admission_.silent(), 0u);
+}
+
+// Of each way to fail, nothing remains that would count, or that a later stream would meet.
+TEST(StreamAdmissionMemoryTest, AStreamForWhichThereIsNoMemoryChangesNothing) {
+  StreamAdmission admission(3, 3);
+  const char ids[4] = {};
+  const auto opener = [](int i) {
+    const std::string long_name(50, static_cast<char>('a' + i));
+    return StreamAdmission::Opener{long_name, long_name + ":1", long_name};
+  };
+  for (int i = 0; i < 3; ++i) {
+    const size_t open = i;
+    std::vector<StreamAdmission::Id> given_up;
+    EXPECT_GT(FailEachAllocation([&] { given_up = admission.Open(&ids[i], opener(i)); },
+                                 [&] {
+                                   EXPECT_EQ(admission.open(), open);
+                                   EXPECT_EQ(admission.silent(), 0u);
+                                   EXPECT_FALSE(admission.IsOpen(&ids[i]));
+                                 }),
+              5);
+    EXPECT_THAT(given_up, IsEmpty());
+    EXPECT_GT(FailEachAllocation([&] { admission.Spoke(&ids[i]); },
+                                 [&] { EXPECT_EQ(admission.silent(), 1u); }),
+              3);
+    EXPECT_EQ(admission.silent(), 0u);
+  }
+  // The newest stream of the certificate with the most makes room: all have spoken, once each.
+  EXPECT_THAT(admission.Open(&ids[3], opener(3)), ElementsAre(&ids[0]));
 }
 
 }  // namespace

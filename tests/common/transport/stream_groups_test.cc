@@ -7,6 +7,8 @@
 #include <string>
 #include <utility>
 
+#include "tests/common/base/failing_allocations.h"
+
 namespace sluice {
 namespace {
 
@@ -26,6 +28,34 @@ TEST(StreamGroupsTest, TheLargestGroupIsThatWithTheMostStreamsAndThenTheOldest) 
   groups.Remove("a", 2);
   groups.Remove("nobody", 0);
   EXPECT_EQ(groups.size(), 2u);
+}
+
+TEST(StreamGroupsTest, AStreamForWhichThereIsNoMemoryChangesNothing) {
+  StreamGroups groups;
+  const std::string large(100, 'a'), small(100, 'b');  // the names need memory, too
+  groups.Add(large, 0, nullptr);
+  groups.Add(large, 1, nullptr);
+  uint64_t number = 2;
+  for (const std::string& group : {small, small, large}) {
+    const size_t size = groups.size(), of_group = groups.size_of(group);
+    const int failures = FailEachAllocation([&] { groups.Add(group, number, nullptr); },
+                                            [&] {
+                                              EXPECT_EQ(groups.size(), size);
+                                              EXPECT_EQ(groups.size_of(group), of_group);
+                                              ASSERT_NE(groups.largest(), nullptr);
+                                              EXPECT_EQ(groups.largest()->first, large);
+                                              EXPECT_EQ(groups.largest()->second.size(), 2u);
+                                            });
+    EXPECT_GT(failures, 0);
+    EXPECT_EQ(groups.size(), size + 1);
+    ++number;
+  }
+  for (number = 0; number < 5; ++number) {
+    groups.Remove(large, number);
+    groups.Remove(small, number);
+  }
+  EXPECT_EQ(groups.size(), 0u);
+  EXPECT_EQ(groups.largest(), nullptr);
 }
 
 TEST(StreamGroupsTest, RandomChangesKeepTheRankingTrue) {
