@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <new>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -176,10 +177,8 @@ bool SchedulerLoop::RunOrWait(const WaitingEvent& event, WaitingCalls::Call call
     if (!Try([&, core = &core_] { event(*core, now, &wait_ms); }, &line)) wait_ms = 0;
     if (wait_ms > 0) {
       call.deadline = now + absl::Milliseconds(std::min(wait_ms, kLongestWaitMs));
-      const std::string caller = call.caller;
-      const uint64_t before = waiting_.crowded_out();
-      waiting_.Add(std::move(call));
-      if (waiting_.crowded_out() > before) line = CrowdedOut(caller);
+      const std::optional<std::string> loser = waiting_.Add(std::move(call));
+      if (loser.has_value()) line = CrowdedOut(*loser);
     }
     answers = Settle(now, /*all=*/stop_waiting_);
   }
@@ -192,8 +191,8 @@ std::string SchedulerLoop::CrowdedOut(const std::string& caller) const {
   // A line each time that their number has doubled.
   const uint64_t n = waiting_.crowded_out();
   if ((n & (n - 1)) != 0) return "";
-  return absl::StrCat("calls that wait were answered early, because ", caller,
-                      " has too many, or all callers together have: ", n,
+  return absl::StrCat("a call that waits was answered early, because its caller ", caller,
+                      " has too many, or has the most while all together have too many: ", n,
                       " calls of all callers so far");
 }
 

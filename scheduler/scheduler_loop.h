@@ -115,7 +115,7 @@ class SchedulerLoop {
   // Runs `step`. False: there was no memory for it; *line is for the log, if it is not empty.
   template <class Step>
   bool Try(const Step& step, std::string* line) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // The line about calls of `caller` that were answered early. "": there is none now.
+  // The line about a call of `caller` that is answered early. "": there is none now.
   std::string CrowdedOut(const std::string& caller) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Answers calls, and commits and writes what the core has decided. Returns the answers.
   std::vector<Answer> Settle(absl::Time now, bool all) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

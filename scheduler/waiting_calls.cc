@@ -4,21 +4,24 @@
 
 namespace sluice {
 
-void WaitingCalls::Add(Call call) {
+std::optional<std::string> WaitingCalls::Add(Call call) {
   const Number number = next_++;
   by_key_[call.key].insert(number);
   ChangeCallsOf(call.caller, [number](Numbers* calls) { calls->insert(number); });
+  std::optional<std::string> loser;
   if (by_caller_.at(call.caller).size() > room_.waiting_per_caller) {
-    CrowdOut(call.caller);
+    loser = call.caller;
   } else if (calls_.size() >= room_.waiting) {
-    CrowdOut(ranking_.rbegin()->second);
+    loser = ranking_.rbegin()->second;
   }
+  if (loser.has_value()) CrowdOut(*loser);
   if (!call.name.empty()) {
     const auto [older, is_first] = by_name_.try_emplace(call.name, number);
     if (!is_first) without_room_.insert(std::exchange(older->second, number));
   }
   by_deadline_.insert({call.deadline, number});
   calls_.emplace(number, std::move(call));
+  return loser;
 }
 
 void WaitingCalls::CrowdOut(const std::string& caller) {

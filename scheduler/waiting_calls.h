@@ -15,6 +15,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -45,8 +46,10 @@ class WaitingCalls {
 
   explicit WaitingCalls(const CallRoom& room = CallRoom()) : room_(room) {}
 
-  // REQUIRES: the call is not ready. Settle must follow: it answers a call that has lost its room.
-  void Add(Call call);
+  // Returns whose oldest call has lost its room to this one, if one has. Settle must follow: it
+  // answers that call.
+  // REQUIRES: the call is not ready.
+  std::optional<std::string> Add(Call call);
 
   // Removes the calls that are ready or due at `now`, or all calls with `all`, and returns their
   // answers in the order in which the calls came. Calls that an answer made ready follow.

@@ -232,6 +232,34 @@ TEST(SchedulerLoopTest, AnEventWithoutMemoryIsCutShortAndTheNextOneRuns) {
   EXPECT_TRUE(answer.ok());
 }
 
+TEST(SchedulerLoopTest, TheLogNamesTheCallerWhoseCallIsAnsweredEarly) {
+  std::vector<std::string> log, answered;
+  LocalScheduler::Options options = LocalScheduler::Small();
+  options.log = [&log](const std::string& line) { log.push_back(line); };
+  LocalScheduler scheduler(std::move(options));  // answers the rest when it ends
+  const auto wait = [&](const std::string& caller) {
+    WaitingCalls::Call call;
+    call.caller = caller;
+    call.key = WaitKey::Status("none");
+    call.ready = [](SchedulerCore&) { return false; };
+    call.finish = [&answered, caller](SchedulerCore&, absl::Time) -> WaitingCalls::Answer {
+      return [&answered, caller] { answered.push_back(caller); };
+    };
+    const auto event = [](SchedulerCore&, absl::Time, uint32_t* wait_ms) { *wait_ms = 30000; };
+    EXPECT_TRUE(scheduler.loop().RunOrWait(event, std::move(call)));
+  };
+  const CallRoom room;
+  for (size_t i = 0; i + 1 < room.waiting_per_caller; ++i) wait("the busiest");
+  for (size_t i = room.waiting_per_caller - 1; i < room.waiting; ++i)
+    wait("other " + std::to_string(i % 20));
+  ASSERT_TRUE(answered.empty());
+  wait("the newcomer");
+  EXPECT_EQ(answered, std::vector<std::string>{"the busiest"});
+  ASSERT_EQ(log.size(), 1u);
+  EXPECT_NE(log[0].find("the busiest"), std::string::npos) << log[0];
+  EXPECT_EQ(log[0].find("the newcomer"), std::string::npos) << log[0];
+}
+
 TEST_F(KeptLoopTest, TheStoreSaysWhoseItIs) {
   LocalScheduler::Options options = NextLife();
   options.core.cluster = "mine";

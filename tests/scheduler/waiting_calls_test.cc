@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <optional>
 #include <random>
 #include <set>
 #include <string>
@@ -346,7 +347,9 @@ class EndlessCalls {
   EndlessCalls(size_t max_per_caller, size_t max_calls)
       : calls_(RoomOf(max_per_caller, max_calls)) {}
 
-  void Add(const std::string& caller, int number, const std::string& name = "") {
+  // Returns whose call has lost its room.
+  std::optional<std::string> Add(const std::string& caller, int number,
+                                 const std::string& name = "") {
     WaitingCalls::Call call;
     call.caller = caller;
     call.name = name;
@@ -356,8 +359,9 @@ class EndlessCalls {
     call.finish = [this, number](SchedulerCore&, absl::Time) -> WaitingCalls::Answer {
       return [this, number] { answered_.push_back(number); };
     };
-    calls_.Add(std::move(call));
+    const std::optional<std::string> loser = calls_.Add(std::move(call));
     for (const auto& answer : calls_.Settle(&cluster_.core_, cluster_.now_, all_)) answer();
+    return loser;
   }
   // All that wait are answered, and so are those that come.
   void Stop() {
@@ -398,7 +402,7 @@ TEST(WaitingCallsTest, WhenAllCallersHaveTooManyTheOldestOfTheBusiestIsAnsweredE
   for (int number = 2; number <= 4; ++number) endless.Add("many", number);
   for (int number = 5; number <= 6; ++number) endless.Add("others", number);
   EXPECT_TRUE(endless.answered().empty());
-  endless.Add("newcomer", 7);
+  EXPECT_EQ(endless.Add("newcomer", 7), "many");
   EXPECT_EQ(endless.answered(), std::vector<int>{2});
   for (int number = 8; number <= 20; ++number) endless.Add("many", number);
   EXPECT_EQ(endless.calls().size(), 6u);
@@ -414,9 +418,9 @@ TEST(WaitingCallsTest, WhenAllCallersHaveTooManyTheOldestOfTheBusiestIsAnsweredE
 TEST(WaitingCallsTest, ANewerCallOfANameAnswersTheOlderOne) {
   EndlessCalls endless(100, 100);
   endless.Add("a", 1, "poll of member 1");
-  endless.Add("b", 2, "poll of member 2");
+  EXPECT_EQ(endless.Add("b", 2, "poll of member 2"), std::nullopt);
   EXPECT_TRUE(endless.answered().empty());
-  endless.Add("c", 3, "poll of member 1");
+  EXPECT_EQ(endless.Add("c", 3, "poll of member 1"), std::nullopt) << "it is replaced";
   EXPECT_EQ(endless.answered(), std::vector<int>{1});
   endless.Add("a", 4, "poll of member 1");
   EXPECT_EQ(endless.answered(), (std::vector<int>{1, 3}));
