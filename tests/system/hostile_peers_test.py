@@ -1,5 +1,6 @@
 """Garbage sent to every port of every daemon while a job trains changes nothing."""
 import gzip
+import itertools
 import json
 import os
 import random
@@ -26,10 +27,8 @@ FEW_FILES = 160  # a limit of descriptors
 HANDSHAKE = 10  # seconds that a connection has for it
 REQUEST = 10  # seconds that a call has for it
 MIB = 1 << 20
-# More calls than a daemon takes, each host with less than a quarter of them.
-HOSTS, CONNECTIONS_OF_A_HOST, CALLS_OF_A_CONNECTION, MOST_CALLS = 17, 6, 85, 8192
-# Of a worker with rank 0: protocol, role, host, pid, life.
-REGISTRATION = b"\x08\x01\x10\x03\x2a\x01h\x30\x01\x51" + struct.pack("<Q", 77)
+# More calls than a daemon takes, each host with less than a quarter of them. Of those of one host fewer may wait.
+HOSTS, CONNECTIONS_OF_A_HOST, CALLS_OF_A_CONNECTION, MOST_CALLS, MOST_WAITING = 17, 6, 85, 8192, 512
 LISTEN = "0A"  # a TCP state in /proc/net/tcp
 
 
@@ -68,6 +67,28 @@ def fields_of(message):
             value, rest = rest[:value], rest[value:]
         fields[key >> 3] = value
     return fields
+
+
+def register(connection, number):
+    """Makes so many worker processes members of a cluster that does not say how many it has: [(id, secret)]."""
+    workers = []
+    for first in range(0, number, CALLS_OF_A_CONNECTION):
+        calls = []
+        for rank in range(first, min(number, first + CALLS_OF_A_CONNECTION)):
+            # Protocol, role, rank, host, pid, life.
+            request = (b"\x08\x01\x10\x03\x18" + varint(rank) + b"\x2a\x01h\x30" + varint(rank + 1)
+                       + b"\x51" + struct.pack("<Q", rank + 1))
+            calls.append(connection.ask(b"/sluice.Scheduler/Register", request))
+        for call in calls:
+            reply = fields_of(connection.answer(call))
+            workers.append((reply[1], reply[7]))
+    return workers
+
+
+def poll_of(worker, seen):
+    """Waits for 20 seconds, unless there is a newer version of what the worker has to do."""
+    return (b"\x08" + varint(worker[0]) + b"\x10" + varint(seen) + b"\x18" + varint(20000)
+            + b"\x4a" + varint(len(worker[1])) + worker[1])
 
 
 def ports_of(pid):
@@ -355,7 +376,8 @@ class HostilePeersTest(SluiceTest):
         made = self.run_program("sluice", "certs", str(own))
         self.assertEqual(made.returncode, 0, made.stdout)
         cluster = self.tmp / "cluster.textproto"
-        cluster.write_text('version: 1 scheduler: "127.0.0.1:%d" %s worker_num: 1' % (
+        # Any number of workers.
+        cluster.write_text('version: 1 scheduler: "127.0.0.1:%d" %s' % (
             port, " ".join('pservers: "127.0.0.1:%d"' % free_port() for _ in range(2))))
         log_dir.mkdir()
         common = ["--cluster=%s" % cluster, "--log_dir=%s" % log_dir]
@@ -376,28 +398,41 @@ class HostilePeersTest(SluiceTest):
         def connect(*args):
             held.append(Connection(port, PATIENCE * TIME_SCALE, *args))
             return held[-1]
-        # In the second round nobody reads the answers, so that calls stay open which are answered.
-        for rank, window in enumerate((65535, 0)):
-            worker = connect("127.0.0.1", context)
-            member = fields_of(worker.answer(worker.ask(b"/sluice.Scheduler/Register", REGISTRATION)))
 
-            def poll(seen):
-                return (b"\x08" + varint(member[1]) + b"\x10" + varint(seen) + b"\x18" + varint(20000)
-                        + b"\x4a" + varint(len(member[7])) + member[7])
-            seen = fields_of(worker.answer(worker.ask(b"/sluice.Scheduler/Poll", poll(0))))[1]
-            for host in range(2, 2 + HOSTS):
-                for _ in range(CONNECTIONS_OF_A_HOST):
-                    connection = connect("127.0.0.%d" % host, context, window)
-                    for _ in range(CALLS_OF_A_CONNECTION):
-                        connection.ask(b"/sluice.Scheduler/Poll", poll(seen))
-            print("round %d: the scheduler has %.0f MiB" % (rank, self.resident_mib(scheduler.pid)), flush=True)
+        def park(polls, host, connections, window):
+            for _ in range(connections):
+                connection = connect("127.0.0.%d" % host, context, window)
+                for poll in itertools.islice(polls, CALLS_OF_A_CONNECTION):
+                    connection.ask(b"/sluice.Scheduler/Poll", poll)
+
+        def others_are_served(rank):
+            print("the scheduler has %.0f MiB" % self.resident_mib(scheduler.pid), flush=True)
             members()
             self.start("sluice-pserver", "--rank=%d" % rank, *common, *tls_flags(own, "pserver"))
             wait_until(lambda: ("ROLE_PSERVER", rank) in members(), "pserver %d joins" % rank)
+            self.assertIsNone(scheduler.poll(), "the scheduler has ended")
+
+        def version_of(worker):
+            connection = connect("127.0.0.1", context)
+            return fields_of(connection.answer(connection.ask(b"/sluice.Scheduler/Poll", poll_of(worker, 0))))[1]
+
+        # Calls that wait. Each is the only one of its member, since a newer Poll of a member answers the older one.
+        connections = 2 * MOST_WAITING // CALLS_OF_A_CONNECTION
+        workers = register(connect("127.0.0.1", context), connections * CALLS_OF_A_CONNECTION)
+        seen = version_of(workers[0])
+        park((poll_of(worker, seen) for worker in workers), 1, connections, 65535)
+        others_are_served(0)
+        wait_until(lambda: "answered early" in (log_dir / "schedulerlog.0").read_text(), "more calls wait than may")
+
+        # Calls that are answered and stay open, because nobody reads the answers. One member is enough for them.
+        worker, = register(connect("127.0.0.1", context), 1)
+        polls = itertools.repeat(poll_of(worker, version_of(worker)))
         self.assertGreater(HOSTS * CONNECTIONS_OF_A_HOST * CALLS_OF_A_CONNECTION, MOST_CALLS)
+        for host in range(2, 2 + HOSTS):
+            park(polls, host, CONNECTIONS_OF_A_HOST, 0)
+        others_are_served(1)
         self.assertTrue(audit_lines(log_dir, "scheduleraudit.0", method="/sluice.Scheduler/Poll", reason="room",
                                     role="worker"), "the calls never were too many")
-        self.assertIsNone(scheduler.poll(), "the scheduler has ended")
 
     def raise_own_file_limit(self, wanted):
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
