@@ -1,5 +1,7 @@
 #include "common/transport/grpc_convert.h"
 
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 #include <grpcpp/support/slice.h>
 #include <sched.h>
 
@@ -57,6 +59,22 @@ bool Next(grpc::CompletionQueue* queue, void** event, bool* ok) {
   return queue->Next(event, ok);
 }
 
+// A serialized google.rpc.Status, whose .proto file Debian's packages of gRPC do not have.
+std::string EncodeRpcStatus(const absl::Status& status) {
+  constexpr uint32_t kCode = 1 << 3 | 0, kMessage = 2 << 3 | 2;  // field number and wire type
+  const std::string message(status.message());
+  std::string bytes;
+  google::protobuf::io::StringOutputStream stream(&bytes);
+  google::protobuf::io::CodedOutputStream out(&stream);
+  out.WriteTag(kCode);
+  out.WriteVarint32(static_cast<uint32_t>(status.code()));
+  out.WriteTag(kMessage);
+  out.WriteVarint32(static_cast<uint32_t>(message.size()));
+  out.WriteString(message);
+  out.Trim();
+  return bytes;
+}
+
 }  // namespace
 
 std::string PeerAddress(const std::string& peer) {
@@ -96,14 +114,12 @@ absl::Status FromByteBuffer(grpc::ByteBuffer* buffer, Message* message) {
 
 grpc::Status ToGrpcStatus(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
-  const std::string details = absl::IsCancelled(status) ? kHandlerCancelled : "";
   return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string(status.message()),
-                      details);
+                      absl::IsCancelled(status) ? EncodeRpcStatus(status) : "");
 }
 
 bool WasCutOff(const grpc::Status& status) {
-  return status.error_code() == grpc::StatusCode::CANCELLED &&
-         status.error_details() != kHandlerCancelled;
+  return status.error_code() == grpc::StatusCode::CANCELLED && status.error_details().empty();
 }
 
 absl::Status FromGrpcStatus(const grpc::Status& status) {

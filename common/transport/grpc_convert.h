@@ -25,11 +25,11 @@ grpc::ByteBuffer ToByteBuffer(const Message& message);
 // Moves the slices of `buffer` to `message`. INTERNAL when gRPC cannot hand out its slices.
 absl::Status FromByteBuffer(grpc::ByteBuffer* buffer, Message* message);
 
-// Abseil's and gRPC's status codes have the same numbers. retry.h says which are worth a retry.
+// Abseil's and gRPC's status codes have the same numbers. retry.h says which are worth a retry. A
+// CANCELLED has details, which gRPC's own has not: a serialized google.rpc.Status, as all clients
+// of gRPC expect, with the same code and message.
 grpc::Status ToGrpcStatus(const absl::Status& status);
 absl::Status FromGrpcStatus(const grpc::Status& status);
-// The details of a CANCELLED that ToGrpcStatus has made.
-inline constexpr char kHandlerCancelled[] = "handler";
 // The call ended with a CANCELLED that no handler gave: the server or the network cut it off. If
 // the caller has not cancelled it, nobody has answered it.
 bool WasCutOff(const grpc::Status& status);

@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 #include <execinfo.h>
+#include <google/protobuf/unknown_field_set.h>
 
 #include <memory>
 #include <string>
@@ -97,6 +98,26 @@ TEST(GrpcConvertTest, EveryStatusCodeSurvives) {
     const absl::Status status(static_cast<absl::StatusCode>(code), "why");
     EXPECT_EQ(FromGrpcStatus(ToGrpcStatus(status)), status) << code;
   }
+}
+
+TEST(GrpcConvertTest, TheDetailsOfACancelledAreAStatusThatEveryClientCanRead) {
+  for (const std::string& message :
+       {std::string("the job is over"), std::string(), std::string(1000, 'x')}) {
+    const grpc::Status status = ToGrpcStatus(absl::CancelledError(message));
+    EXPECT_EQ(status.error_message(), message);
+    // google.rpc.Status: int32 code = 1; string message = 2; repeated google.protobuf.Any details
+    // = 3.
+    google::protobuf::UnknownFieldSet fields;
+    ASSERT_TRUE(fields.ParseFromString(status.error_details()));
+    ASSERT_EQ(fields.field_count(), 2);
+    EXPECT_EQ(fields.field(0).number(), 1);
+    ASSERT_EQ(fields.field(0).type(), google::protobuf::UnknownField::TYPE_VARINT);
+    EXPECT_EQ(fields.field(0).varint(), grpc::StatusCode::CANCELLED);
+    EXPECT_EQ(fields.field(1).number(), 2);
+    ASSERT_EQ(fields.field(1).type(), google::protobuf::UnknownField::TYPE_LENGTH_DELIMITED);
+    EXPECT_EQ(fields.field(1).length_delimited(), message);
+  }
+  EXPECT_EQ(ToGrpcStatus(absl::UnavailableError("stopping")).error_details(), "");
 }
 
 TEST(GrpcConvertTest, ACancelledOfAHandlerIsToldFromACallThatWasCutOff) {
