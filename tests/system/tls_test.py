@@ -101,6 +101,28 @@ def audit_lines(log_dir, name, **wanted):
 
 
 class TlsTest(SluiceTest):
+    def train(self, log_dir):
+        """Submits a job that goes on until it is cancelled; returns its name once it trains."""
+        out = self.sluice("submit", log_dir, "--job=%s" % ADULT, "--worker_num=2", "--detach", "--epochs=100000",
+                          "--set=eval.every_epochs=0", "--output_dir=%s" % (self.tmp / "out"))
+        job_id = re.search(r"^submitted (\S+)", out, re.M).group(1)
+        self.await_job(log_dir, job_id, lambda job: int(job["global_step"]) > 50, "it trains")
+        return job_id
+
+    def kill_worker(self, log_dir):
+        pid = next(pid for pid, command in processes_naming(str(log_dir))
+                   if "sluice-worker" in command and "--rank=1" in command)
+        os.kill(pid, signal.SIGKILL)
+
+    def check_that_only_the_killed_worker_was_lost(self, log_dir, job_id):
+        """The job trains on, and the cluster takes another one."""
+        step = int(self.job_status(log_dir, job_id)["global_step"])
+        status = self.await_job(log_dir, job_id, lambda job: int(job["global_step"]) > step + 50, "it trains on")
+        self.assertEqual([int(status["recovery"][key]) for key in ("worker_losses", "pserver_losses")], [1, 0])
+        self.sluice("cancel", log_dir, job_id)
+        self.sluice("submit", log_dir, "--job=%s" % ADULT, "--worker_num=2", "--epochs=1",
+                    "--output_dir=%s" % (self.tmp / "after"))
+
     def test_a_job_has_the_same_bits_with_and_without_tls(self):
         flags = ("--a_sync=false", "--epochs=1", "--server_num=2", "--worker_num=2")
         plain, _ = self.launch(*flags, name="plain")
@@ -315,9 +337,7 @@ class TlsTest(SluiceTest):
                               ('method="%s",reason="invalid"' % save, 1)):
             self.assertIn("sluice_pserver_refusals_total{%s} %d\n" % (labels, count), metrics)
         # The job has trained, a worker is lost and replaced, and the job ends early: none of that is a refusal.
-        pid = next(pid for pid, command in processes_naming(str(log_dir))
-                   if "sluice-worker" in command and "--rank=1" in command)
-        os.kill(pid, signal.SIGKILL)
+        self.kill_worker(log_dir)
         self.await_job(log_dir, job_id, lambda job: int(job["recovery"]["worker_losses"]) == 1, "the loss")
         step = int(self.job_status(log_dir, job_id)["global_step"])
         self.await_job(log_dir, job_id, lambda job: int(job["global_step"]) > step + 50, "it trains on")
@@ -426,10 +446,7 @@ class TlsTest(SluiceTest):
     def test_certificates_are_replaced_while_a_job_trains(self):
         log_dir = self.up("--tls", "--server_num=2", "--worker_num=2")
         own = log_dir / "cluster_tls"
-        out = self.sluice("submit", log_dir, "--job=%s" % ADULT, "--worker_num=2", "--detach", "--epochs=100000",
-                          "--set=eval.every_epochs=0", "--output_dir=%s" % (self.tmp / "out"))
-        job_id = re.search(r"^submitted (\S+)", out, re.M).group(1)
-        self.await_job(log_dir, job_id, lambda job: int(job["global_step"]) > 50, "it trains")
+        job_id = self.train(log_dir)
         servers = [e.address for e in self.endpoints_of(log_dir) if e.role in ("scheduler", "pserver")]
         self.assertEqual(len(servers), 3)
 
@@ -442,18 +459,11 @@ class TlsTest(SluiceTest):
         for file, before in zip(files, texts):
             self.assertNotEqual(file.read_bytes(), before, file)
         # A worker that takes over shows the new certificate to processes that began with the old one.
-        pid = next(pid for pid, command in processes_naming(str(log_dir))
-                   if "sluice-worker" in command and "--rank=1" in command)
-        os.kill(pid, signal.SIGKILL)
+        self.kill_worker(log_dir)
         self.await_job(log_dir, job_id, lambda job: int(job["recovery"]["worker_losses"]) == 1, "the loss")
         # These processes show the new one to whoever connects now, and the job trains on over its old connections.
         wait_until(lambda: all(new != before for new, before in zip(shown(), old)), "new certificates", within=40)
-        step = int(self.job_status(log_dir, job_id)["global_step"])
-        status = self.await_job(log_dir, job_id, lambda job: int(job["global_step"]) > step + 50, "it trains on")
-        self.assertEqual([int(status["recovery"][key]) for key in ("worker_losses", "pserver_losses")], [1, 0])
-        self.sluice("cancel", log_dir, job_id)
-        self.sluice("submit", log_dir, "--job=%s" % ADULT, "--worker_num=2", "--epochs=1",
-                    "--output_dir=%s" % (self.tmp / "after"))
+        self.check_that_only_the_killed_worker_was_lost(log_dir, job_id)
 
     def test_the_authority_is_replaced_while_a_job_trains(self):
         """As docs/guide.md says: both CAs first, then new certificates, then the new CA alone."""
@@ -463,10 +473,7 @@ class TlsTest(SluiceTest):
         self.assertEqual(self.run_program("sluice", "certs", new).returncode, 0)
         both.mkdir()
         (both / "ca.pem").write_bytes((old / "ca.pem").read_bytes() + (new / "ca.pem").read_bytes())
-        out = self.sluice("submit", log_dir, "--job=%s" % ADULT, "--worker_num=2", "--detach", "--epochs=100000",
-                          "--set=eval.every_epochs=0", "--output_dir=%s" % (self.tmp / "out"))
-        job_id = re.search(r"^submitted (\S+)", out, re.M).group(1)
-        self.await_job(log_dir, job_id, lambda job: int(job["global_step"]) > 50, "it trains")
+        job_id = self.train(log_dir)
         grpc = [e.address for e in self.endpoints_of(log_dir) if e.role in ("scheduler", "pserver")]
 
         def ports():
@@ -497,21 +504,13 @@ class TlsTest(SluiceTest):
         for role in roles:
             put(role + ".pem", new)
         # A worker that takes over now waits for daemons that have not seen their certificates yet.
-        pid = next(pid for pid, command in processes_naming(str(log_dir))
-                   if "sluice-worker" in command and "--rank=1" in command)
-        os.kill(pid, signal.SIGKILL)
+        self.kill_worker(log_dir)
         wait_until(lambda: all(serves(port, new, trusted=new) for port in ports()), "new certificates", within=40)
         self.await_job(log_dir, job_id, lambda job: int(job["recovery"]["worker_losses"]) == 1, "the loss")
         put("ca.pem", new)
         wait_until(lambda: not any(serves(port, old) for port in ports()), "the old CA is out", within=40)
         self.assertTrue(all(serves(port, new) for port in ports()))
-        # Nothing was lost but the worker that this test has killed.
-        step = int(self.job_status(log_dir, job_id)["global_step"])
-        status = self.await_job(log_dir, job_id, lambda job: int(job["global_step"]) > step + 50, "it trains on")
-        self.assertEqual([int(status["recovery"][key]) for key in ("worker_losses", "pserver_losses")], [1, 0])
-        self.sluice("cancel", log_dir, job_id)
-        self.sluice("submit", log_dir, "--job=%s" % ADULT, "--worker_num=2", "--epochs=1",
-                    "--output_dir=%s" % (self.tmp / "after"))
+        self.check_that_only_the_killed_worker_was_lost(log_dir, job_id)
 
     def test_certificates_of_a_user_are_not_replaced(self):
         folder = self.tmp / "run.log" / "cluster_tls"

@@ -1,33 +1,14 @@
 #include "cli/plan/dense_exchange.h"
 
-#include <google/protobuf/text_format.h>
 #include <gtest/gtest.h>
 
 #include <string>
 
 #include "common/collective/gloo_peers.h"
-#include "common/config/job_config.h"
-#include "model/built_in_models.h"
+#include "tests/cli/plan/planned_job.h"
 
 namespace sluice::plan {
 namespace {
-
-// `units`: of the hidden layers. Each has a weight and a bias, and so has the output of one unit.
-// The categories' embeddings have 4 values.
-JobConfig Job(const std::string& more, const std::string& units = "hidden_units: 8") {
-  JobConfig job;
-  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(
-      R"(name: "j"
-         data { format: CSV train_files: "/d/t.csv" eval_files: "/d/e.csv" csv { header: true }
-                label { column: "y" } }
-         features { name: "c" categorical {} }
-         model { wide_deep { embedding_dim: 4 )" +
-          units + " } } " + more,
-      &job));
-  const auto effective = EffectiveJobConfig(job, "", BuiltInSpecs());
-  EXPECT_TRUE(effective.ok()) << effective.status();
-  return effective.value_or(job);
-}
 
 std::string Collective(const std::string& more = "") {
   return "strategy { a_sync: false sync_configs { dense: COLLECTIVE " + more + " } }";
@@ -50,20 +31,20 @@ TEST(DenseExchangeTest, TheDenseTablesThatStayOnPserversAreTheirShareOfTheMeasur
   PlanCosts costs;
   costs.set_dense_bytes(4 * (32 + 18));
   costs.set_dense_memory_bytes(4 * (32 + 3 * 18));
-  ASSERT_TRUE(SetDenseExchange(Job(kMixed), &costs).ok());
+  ASSERT_TRUE(SetDenseExchange(PlannedJob(kMixed), &costs).ok());
   EXPECT_NEAR(costs.kept_dense_bytes(), 4 * 18, 1e-6);
   EXPECT_NEAR(costs.kept_dense_memory_bytes(), 4 * 3 * 18, 1e-6);
   // The costs may be those of another plan.
   for (const std::string& other :
        {Collective(), std::string("strategy { a_sync: false }"), std::string()}) {
-    ASSERT_TRUE(SetDenseExchange(Job(other), &costs).ok());
+    ASSERT_TRUE(SetDenseExchange(PlannedJob(other), &costs).ok());
     EXPECT_EQ(costs.kept_dense_bytes(), 0);
     EXPECT_EQ(costs.kept_dense_memory_bytes(), 0);
   }
 }
 
 TEST(DenseExchangeTest, ASmallModelTravelsWithOneHeader) {
-  const PlanCosts costs = CostsOf(Job(Collective()));
+  const PlanCosts costs = CostsOf(PlannedJob(Collective()));
   EXPECT_EQ(costs.exchange_batches(), 1);
   EXPECT_EQ(costs.exchange_messages(), 1);
 }
@@ -71,26 +52,26 @@ TEST(DenseExchangeTest, ASmallModelTravelsWithOneHeader) {
 TEST(DenseExchangeTest, LargeBatchesTakeFourMessages) {
   // Two weights of 1 MiB, and the small tables in a third batch.
   const std::string units = "hidden_units: [512, 512, 512]";
-  const PlanCosts costs = CostsOf(Job(Collective(), units));
+  const PlanCosts costs = CostsOf(PlannedJob(Collective(), units));
   EXPECT_EQ(costs.exchange_batches(), 3);
   EXPECT_EQ(costs.exchange_messages(), 4 + 4 + 1);
   // Any job is asked how it would do in collective mode.
-  const PlanCosts async = CostsOf(Job("", units));
+  const PlanCosts async = CostsOf(PlannedJob("", units));
   EXPECT_EQ(async.exchange_batches(), 3);
   EXPECT_EQ(async.exchange_messages(), 9);
 }
 
 TEST(DenseExchangeTest, TablesThatStayOnPserversAreNotExchanged) {
-  const PlanCosts costs = CostsOf(
-      Job("strategy { a_sync: false } tables { name: 'deep/1/weight' update_at: COLLECTIVE }",
-          "hidden_units: [512, 512, 512]"));
+  const PlanCosts costs = CostsOf(PlannedJob(
+      "strategy { a_sync: false } tables { name: 'deep/1/weight' update_at: COLLECTIVE }",
+      "hidden_units: [512, 512, 512]"));
   EXPECT_EQ(costs.exchange_batches(), 1);
   EXPECT_EQ(costs.exchange_messages(), 4);
 }
 
 TEST(DenseExchangeTest, FusingLessTakesMoreMessages) {
   // Four small weights and biases, each alone.
-  const PlanCosts costs = CostsOf(Job(Collective("fuse_layers: 1")));
+  const PlanCosts costs = CostsOf(PlannedJob(Collective("fuse_layers: 1")));
   EXPECT_EQ(costs.exchange_batches(), costs.exchange_messages());
   EXPECT_GE(costs.exchange_batches(), 4);
 }

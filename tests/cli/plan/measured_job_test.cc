@@ -1,29 +1,13 @@
 #include "cli/plan/measured_job.h"
 
-#include <google/protobuf/text_format.h>
 #include <gtest/gtest.h>
 
-#include "common/config/job_config.h"
 #include "model/built_in_models.h"
 #include "model/without_pservers.h"
+#include "tests/cli/plan/planned_job.h"
 
 namespace sluice::plan {
 namespace {
-
-JobConfig Job(const std::string& more) {
-  JobConfig job;
-  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(
-      R"(name: "j"
-         data { format: CSV train_files: "/d/t.csv" eval_files: "/d/e.csv" csv { header: true }
-                label { column: "y" } }
-         features { name: "c" categorical {} }
-         model { wide_deep { hidden_units: 8 embedding_dim: 4 } } )" +
-          more,
-      &job));
-  const auto effective = EffectiveJobConfig(job, "", BuiltInSpecs());
-  EXPECT_TRUE(effective.ok()) << effective.status();
-  return effective.value_or(job);
-}
 
 absl::StatusOr<JobConfig> Measured(const JobConfig& job, Mode mode) {
   return MeasuredJob(job, mode, 50, {"/tmp/s/part-1"}, "/tmp/s");
@@ -31,7 +15,8 @@ absl::StatusOr<JobConfig> Measured(const JobConfig& job, Mode mode) {
 
 TEST(MeasuredJobTest, ReadsTheSampleWithOneWorkerAndSavesNothing) {
   const auto job = Measured(
-      Job("worker_num: 7 output_dir: '/o' checkpoint { every_steps: 5 } recovery { replicas: 1 }"),
+      PlannedJob(
+          "worker_num: 7 output_dir: '/o' checkpoint { every_steps: 5 } recovery { replicas: 1 }"),
       Mode::kAsync);
   ASSERT_TRUE(job.ok()) << job.status();
   EXPECT_EQ(job->worker_num(), 1u);
@@ -47,7 +32,7 @@ TEST(MeasuredJobTest, ReadsTheSampleWithOneWorkerAndSavesNothing) {
 }
 
 TEST(MeasuredJobTest, KeepsTheOptionsOfItsOwnMode) {
-  const JobConfig job = Job(
+  const JobConfig job = PlannedJob(
       "strategy { a_sync: true a_sync_configs { hot_row_cache {} } } train { pipeline_depth: 3 }");
   const auto measured = Measured(job, Mode::kAsync);
   ASSERT_TRUE(measured.ok()) << measured.status();
@@ -56,13 +41,14 @@ TEST(MeasuredJobTest, KeepsTheOptionsOfItsOwnMode) {
 }
 
 TEST(MeasuredJobTest, DropsTheOptionsOfOtherModes) {
-  const JobConfig async = Job(
+  const JobConfig async = PlannedJob(
       "strategy { a_sync: true a_sync_configs { max_staleness: 4 } } train { pipeline_depth: 3 }");
   const auto geo = Measured(async, Mode::kGeo);
   ASSERT_TRUE(geo.ok()) << geo.status();
   EXPECT_EQ(ModeOf(geo->strategy()), Mode::kGeo);
   EXPECT_EQ(KSteps(geo->strategy()), 50u);
-  const JobConfig sync = Job("strategy { a_sync: false sync_configs { on_worker_loss: SHRINK } }");
+  const JobConfig sync =
+      PlannedJob("strategy { a_sync: false sync_configs { on_worker_loss: SHRINK } }");
   const auto as_async = Measured(sync, Mode::kAsync);
   ASSERT_TRUE(as_async.ok()) << as_async.status();
   EXPECT_EQ(ModeOf(as_async->strategy()), Mode::kAsync);
@@ -73,13 +59,13 @@ constexpr char kCollective[] =
     "gradient_merge_steps: 3 on_worker_loss: SHRINK } }";
 
 TEST(MeasuredJobTest, ACollectiveJobIsPlannedAsOne) {
-  EXPECT_EQ(PlanModeOf(Job(kCollective)), PlanMode::kCollective);
-  EXPECT_EQ(PlanModeOf(Job("strategy { a_sync: false }")), PlanMode::kSync);
-  EXPECT_EQ(PlanModeOf(Job("")), PlanMode::kAsync);
+  EXPECT_EQ(PlanModeOf(PlannedJob(kCollective)), PlanMode::kCollective);
+  EXPECT_EQ(PlanModeOf(PlannedJob("strategy { a_sync: false }")), PlanMode::kSync);
+  EXPECT_EQ(PlanModeOf(PlannedJob("")), PlanMode::kAsync);
 }
 
 TEST(MeasuredJobTest, TheDenseTablesOfACollectiveJobAreMeasuredOnPservers) {
-  const JobConfig job = Job(kCollective);
+  const JobConfig job = PlannedJob(kCollective);
   const auto measured = Measured(job, Mode::kSync);
   ASSERT_TRUE(measured.ok()) << measured.status();
   const SyncConfigs& sync = measured->strategy().sync_configs();
@@ -97,7 +83,7 @@ constexpr char kMixed[] =
     "tables { name: 'deep/0/weight' update_at: COLLECTIVE optimizer { sgd {} } } ";
 
 TEST(MeasuredJobTest, AMixedJobIsMeasuredOnPserversAndPlannedAsACollectiveOne) {
-  const JobConfig job = Job(kMixed);
+  const JobConfig job = PlannedJob(kMixed);
   EXPECT_EQ(PlanModeOf(job), PlanMode::kCollective);
   const auto measured = Measured(job, Mode::kSync);
   ASSERT_TRUE(measured.ok()) << measured.status();
@@ -107,7 +93,7 @@ TEST(MeasuredJobTest, AMixedJobIsMeasuredOnPserversAndPlannedAsACollectiveOne) {
 }
 
 TEST(MeasuredJobTest, AJobThatTrainsNothingIsRefused) {
-  JobConfig job = Job("");
+  JobConfig job = PlannedJob("");
   job.set_evaluate_only(true);
   EXPECT_EQ(Measured(job, Mode::kAsync).status().code(), absl::StatusCode::kInvalidArgument);
 }
