@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""sbom.py BUILD_DIR OUTPUT: writes the software bill of materials of the four programs, as SPDX 2.3 JSON.
+"""sbom.py BUILD_DIR OUTPUT [FOLDER]: writes the software bill of materials of programs, as SPDX 2.3 JSON.
+
+The programs are the four of the build, or those that were installed from it into FOLDER/bin.
 
 What is in it:
-- the programs, with SHA-256 of their files;
+- the programs, with SHA-256 of their files, in FOLDER/bin or the build;
 - the shared libraries that the loader finds for each, directly needed or not (DYNAMIC_LINK);
 - the files of the system that are linked into each: start files and members of static libraries (STATIC_LINK). The
   linker names them when the build's own link command runs again with --trace;
@@ -221,8 +223,9 @@ def package_of_programs(version, files):
     }
 
 
-def program_entry(build, program):
-    path = build / "bin" / program
+def program_entry(folder, program):
+    """`folder`: of the program's bin/."""
+    path = folder / "bin" / program
     return {
         "SPDXID": spdx_id("File", program),
         "fileName": "./bin/" + program,
@@ -247,13 +250,16 @@ def time_of_build():
     return datetime.datetime.fromtimestamp(int(seconds), datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def bill(build):
+def bill(build, installed=None):
+    """`installed`: a folder with programs of the build, which may be stripped; without it, the build's own."""
     build = pathlib.Path(build)
+    folder = pathlib.Path(installed) if installed else build
+    names = sorted(path.name for path in (folder / "bin").iterdir()) if installed else PROGRAMS
     version = project_version(build)
-    programs = {program: program_entry(build, program) for program in PROGRAMS}
+    programs = {program: program_entry(folder, program) for program in names}
     own = package_of_programs(version, programs.values())
     linked = []  # (program, how, name of a file, its path)
-    for program in PROGRAMS:
+    for program in names:
         for how, files in (("DYNAMIC_LINK", shared_libraries(build / "bin" / program)),
                            ("STATIC_LINK", static_files(build, program))):
             linked += [(program, how, name, path) for name, path in files.items()]
@@ -287,9 +293,9 @@ def bill(build):
 
 
 def main():
-    if len(sys.argv) != 3:
+    if len(sys.argv) not in (3, 4):
         raise SystemExit(__doc__)
-    text = json.dumps(bill(sys.argv[1]), indent=1, sort_keys=True) + "\n"
+    text = json.dumps(bill(sys.argv[1], *sys.argv[3:]), indent=1, sort_keys=True) + "\n"
     output = pathlib.Path(sys.argv[2])
     unfinished = output.with_name(output.name + ".unfinished")
     unfinished.write_text(text)

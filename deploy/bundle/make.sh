@@ -9,6 +9,8 @@ folder=$(cd "$(dirname "$2")" && pwd)/$(basename "$2")
 rm -rf "$folder" "$folder.tar.gz"
 cmake --install "$build" --component bundle --strip --prefix "$folder" >"$folder.log" || { tail -20 "$folder.log"; exit 1; }
 rm "$folder.log"
+version=$(sed -n 's/^CMAKE_PROJECT_VERSION:[A-Z]*=//p' "$build/CMakeCache.txt")
+"$(dirname "$0")/../sbom.py" "$build" "$folder/sluice-$version.spdx.json" "$folder"
 # run.sh takes the C++ runtime from here or from the host.
 mkdir "$folder/lib/gcc"
 mv "$folder"/lib/libstdc++.so* "$folder"/lib/libgcc_s.so* "$folder/lib/gcc/"

@@ -1,4 +1,6 @@
-"""Checks the bundle for machines without our packages: its size, libraries and script. Needs no GPU."""
+"""Checks the bundle for machines without our packages: its size, libraries, bill of materials and script. Needs no GPU."""
+import hashlib
+import json
 import os
 import pathlib
 import re
@@ -15,7 +17,7 @@ MAX_BYTES = 55 << 20
 PROGRAMS = {"sluice", "sluice-scheduler", "sluice-pserver", "sluice-worker", "sluice-bench"}
 # Libraries that the host provides: the C library and its loader.
 OF_HOST = re.compile(r"linux-vdso|ld-linux|lib(c|m|dl|rt|pthread)\.so")
-MISSING = [tool for tool in ("cmake", "ldd", "objdump", "strip", "tar") if shutil.which(tool) is None]
+MISSING = [tool for tool in ("cmake", "dpkg-query", "ldd", "ninja", "objdump", "strip", "tar") if shutil.which(tool) is None]
 WHY_NOT = ("no %s here" % ", ".join(MISSING) if MISSING else
            "a sanitized build cannot be bundled" if TIME_SCALE > 1 else
            "sluice-bench is not built" if not (BIN / "sluice-bench").exists() else None)
@@ -69,6 +71,19 @@ class BundleTest(SluiceTest):
             sections = subprocess.run(["objdump", "-h", self.folder / "bin" / program], capture_output=True,
                                       text=True).stdout
             self.assertNotIn(".symtab", sections)
+
+    def test_the_bill_of_materials_is_that_of_the_bundled_programs(self):
+        path, = self.folder.glob("sluice-*.spdx.json")
+        bill = json.loads(path.read_text())
+        sums = {file["fileName"]: one["checksumValue"] for file in bill["files"] for one in file["checksums"]
+                if one["algorithm"] == "SHA256"}
+        self.assertEqual(sums, {"./bin/" + name: hashlib.sha256((self.folder / "bin" / name).read_bytes()).hexdigest()
+                                for name in PROGRAMS})
+        # Every bundled library belongs to a package in it. The versions in the names of a library's file and links differ.
+        listed = {name.split(".so")[0] for one in bill["relationships"] for name in one.get("comment", "").split()}
+        bundled = {file.name.split(".so")[0] for file in (self.folder / "lib").rglob("*.so*")}
+        self.assertIn("libcares", bundled)
+        self.assertEqual(bundled - listed, set())
 
     def test_the_script_runs_the_programs(self):
         helped = self.script()
