@@ -6,6 +6,7 @@
 
 #include "common/base/status_macros.h"
 #include "common/collective/gradient_buckets.h"
+#include "common/collective/operation_header.h"
 #include "common/config/mode.h"
 #include "common/table/table_layout.h"
 #include "model/built_in_models.h"
@@ -39,7 +40,8 @@ void SetMessages(const JobConfig& job, const std::vector<GradientSize>& exchange
   double messages = 0;
   for (const GradientBucket& batch : batches) {
     const uint64_t values = batch.elements + 1;  // as GradientExchange sends it
-    messages += values * batch.wire_bytes <= kInlineBytes ? 1 : kMessagesOfABatch;
+    messages +=
+        values * batch.wire_bytes <= OperationHeader::kMaxInlineBytes ? 1 : kMessagesOfABatch;
   }
   costs->set_exchange_batches(static_cast<double>(batches.size()));
   costs->set_exchange_messages(messages);

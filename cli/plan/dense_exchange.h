@@ -4,21 +4,17 @@
 // Gradients travel in batches (gradient_buckets.h), over Gloo between hosts. Of a batch, a worker
 // sends each other one four messages, and gets as many: the operation's header, the values that the
 // other one reduces, its own reduced values, and an acknowledgement. A batch of up to
-// kInlineBytes travels with the header, in one message. Large arrays are cut into more messages,
-// whose cost is that of their bytes.
+// OperationHeader::kMaxInlineBytes travels with the header, in one message. Large arrays are cut
+// into more messages, whose cost is that of their bytes.
 //
 // Thread safety: pure functions.
 #pragma once
-
-#include <cstddef>
 
 #include "absl/status/status.h"
 #include "proto/config.pb.h"
 #include "proto/plan.pb.h"
 
 namespace sluice::plan {
-
-inline constexpr size_t kInlineBytes = 64 << 10;  // GlooPeers::kMaxInlineBytes
 
 // Sets the fields of `costs` for the exchange between workers, and the part of the dense tables
 // that `job` leaves on pservers in collective mode. A job of another mode is taken as one whose

@@ -101,7 +101,7 @@ absl::Status GlooEngine::Exchange(const OperationHeader& header, const void* val
 absl::Status GlooEngine::Reduce(const OperationHeader& header, absl::Span<float> values) {
   const SigpipeBlock block;
   MutexLock turn(&turn_);
-  if (values.size() * header.wire_bytes() <= GlooPeers::kMaxInlineBytes)
+  if (values.size() * header.wire_bytes() <= OperationHeader::kMaxInlineBytes)
     return ReduceInline(header, values);
   SLUICE_RETURN_IF_ERROR(Exchange(header, nullptr, 0));
   return GlooReduction(&peers_, headers_, values, &scratch_).Run();
@@ -128,7 +128,7 @@ absl::Status GlooEngine::AllGather(const OperationHeader& header, absl::Span<flo
   MutexLock turn(&turn_);
   const size_t n = values.size();
   const ArrayPart own = PartOf(n, ranks_, self_);
-  if (PartOf(n, ranks_, 0).size() * sizeof(float) <= GlooPeers::kMaxInlineBytes) {
+  if (PartOf(n, ranks_, 0).size() * sizeof(float) <= OperationHeader::kMaxInlineBytes) {
     SLUICE_RETURN_IF_ERROR(Exchange(header, values.data() + own.begin, own.size() * sizeof(float)));
     return peers_.ForOthers([&](uint32_t rank) {
       const ArrayPart part = PartOf(n, ranks_, rank);
@@ -173,7 +173,7 @@ absl::Status GlooEngine::Broadcast(const OperationHeader& header, absl::Span<uin
   const SigpipeBlock block;
   MutexLock turn(&turn_);
   const uint32_t root = header.root;
-  const bool travels_inline = bytes.size() <= GlooPeers::kMaxInlineBytes;
+  const bool travels_inline = bytes.size() <= OperationHeader::kMaxInlineBytes;
   SLUICE_RETURN_IF_ERROR(
       Exchange(header, bytes.data(), travels_inline && root == self_ ? bytes.size() : 0));
   if (travels_inline) {

@@ -44,7 +44,10 @@ struct GlooPeers::Peer {
 GlooPeers::Region::Region() = default;
 GlooPeers::Region::~Region() = default;
 
-GlooPeers::GlooPeers(const CollectiveOptions& options) : options_(options), rendezvous_(options) {}
+GlooPeers::GlooPeers(const CollectiveOptions& options)
+    : options_(options),
+      rendezvous_(options),
+      watchdog_(absl::ToChronoNanoseconds(options.timeout)) {}
 
 GlooPeers::~GlooPeers() { Leave(); }
 
@@ -59,13 +62,13 @@ absl::StatusOr<CollectiveCard> GlooPeers::Listen(uint64_t generation, uint32_t s
                  options_.host_for_test.empty() ? HostOfThisProcess() : options_.host_for_test);
   {
     MutexLock lock(&mutex_);
-    cancelled_ = ending_ = expired_ = false;
+    cancelled_ = false;
     interruption_.reset();
     names_.resize(ranks);
     std::iota(names_.begin(), names_.end(), 0);
   }
   SLUICE_ASSIGN_OR_RETURN(*own_.mutable_address(), rendezvous_.Listen());
-  watchdog_ = std::thread([this] { Watch(); });
+  watchdog_.Start();
   return own_;
 }
 
@@ -119,7 +122,7 @@ void GlooPeers::AddPeers() {
 
 void GlooPeers::Leave() {
   const SigpipeBlock block;
-  if (!watchdog_.joinable()) return;
+  if (!watchdog_.running()) return;
   rendezvous_.Leave();
   bool cancelled;
   {
@@ -128,12 +131,7 @@ void GlooPeers::Leave() {
   }
   if (!ended_by_.has_value() && !cancelled) (void)AwaitAcknowledgements();
   Close();
-  {
-    MutexLock lock(&mutex_);
-    ending_ = true;
-    ending_changed_.NotifyAll();
-  }
-  watchdog_.join();
+  watchdog_.Stop();
 }
 
 void GlooPeers::Close() {
@@ -141,7 +139,6 @@ void GlooPeers::Close() {
   {
     MutexLock lock(&mutex_);
     context.swap(context_);
-    awaited_ = nullptr;
   }
   // Buffers keep the context. Gloo writes to no buffer that is gone.
   peers_.clear();
@@ -194,7 +191,8 @@ absl::StatusOr<const GlooPeers::Message*> GlooPeers::ReceiveMessage(uint32_t ran
   Peer& peer = *peers_[rank];
   if (!peer.receiving) return Broken(rank);
   SLUICE_RETURN_IF_ERROR(Await(peer.incoming_buffer.get(), rank, false));
-  const size_t bytes = std::min<size_t>(peer.incoming.header.inline_bytes, kMaxInlineBytes);
+  const size_t bytes =
+      std::min<size_t>(peer.incoming.header.inline_bytes, OperationHeader::kMaxInlineBytes);
   std::memcpy(&peer.received, &peer.incoming, kHeaderBytes + bytes);
   PostMessageReceive(rank);
   return &peer.received;
@@ -264,6 +262,7 @@ absl::Status GlooPeers::Try(uint32_t rank, const std::function<void()>& call) {
 
 absl::Status GlooPeers::Await(UnboundBuffer* buffer, uint32_t rank, bool send) {
   const auto deadline = std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(timeout_);
+  const auto abort = [buffer, send] { send ? buffer->abortWaitSend() : buffer->abortWaitRecv(); };
   while (true) {
     bool wait = false;
     std::optional<GroupFault> interruption;
@@ -272,12 +271,8 @@ absl::Status GlooPeers::Await(UnboundBuffer* buffer, uint32_t rank, bool send) {
       interruption = interruption_;
       if (!cancelled_ && !interruption.has_value()) {
         wait = true;
-        awaited_ = buffer;
-        awaited_send_ = send;
-        awaited_rank_ = rank;
-        awaited_in_ = operation_;
-        deadline_ = deadline;
-        expired_ = false;
+        awaited_ = Awaited{rank, operation_};
+        watchdog_.Begin(deadline, abort);
       }
     }
     bool complete = false, broken = false;
@@ -288,11 +283,11 @@ absl::Status GlooPeers::Await(UnboundBuffer* buffer, uint32_t rank, bool send) {
         broken = true;
       }
     }
-    bool expired = false, cancelled = false;
+    const bool expired = watchdog_.End();
+    bool cancelled = false;
     {
       MutexLock lock(&mutex_);
-      awaited_ = nullptr;
-      expired = expired_;
+      awaited_.reset();
       cancelled = cancelled_;
     }
     // A message that has arrived is used even after Cancel. Other ranks may have committed a step
@@ -367,18 +362,14 @@ absl::Status GlooPeers::Abandon(const absl::Status& why) {
 void GlooPeers::Interrupt(const absl::Status& why) {
   MutexLock lock(&mutex_);
   interruption_ = FaultOf(why, own_.rank());
-  if (awaited_ != nullptr) {
-    awaited_send_ ? awaited_->abortWaitSend() : awaited_->abortWaitRecv();
-  }
+  watchdog_.Abort();
 }
 
 void GlooPeers::Cancel() {
   rendezvous_.Cancel();
   MutexLock lock(&mutex_);
   cancelled_ = true;
-  if (awaited_ != nullptr) {
-    awaited_send_ ? awaited_->abortWaitSend() : awaited_->abortWaitRecv();
-  }
+  watchdog_.Abort();
   if (context_ == nullptr) return;
   const SigpipeBlock block;
   for (const uint32_t rank : names_) {
@@ -388,27 +379,8 @@ void GlooPeers::Cancel() {
 
 std::string GlooPeers::WaitingFor() const {
   MutexLock lock(&mutex_);
-  if (awaited_ == nullptr) return "";
-  return absl::StrCat("rank ", names_[awaited_rank_], " in ", Describe(awaited_in_));
-}
-
-// Every wait begins with this timeout at least, so that looking as often is enough.
-void GlooPeers::Watch() {
-  const std::chrono::nanoseconds timeout = absl::ToChronoNanoseconds(options_.timeout);
-  MutexLock lock(&mutex_);
-  while (!ending_) {
-    std::chrono::nanoseconds pause = timeout;
-    if (awaited_ != nullptr) {
-      const auto left = deadline_ - std::chrono::steady_clock::now();
-      if (left <= std::chrono::nanoseconds(0)) {
-        expired_ = true;
-        awaited_send_ ? awaited_->abortWaitSend() : awaited_->abortWaitRecv();
-      } else {
-        pause = std::min<std::chrono::nanoseconds>(timeout, left);
-      }
-    }
-    ending_changed_.WaitFor(&mutex_, pause);
-  }
+  if (!awaited_.has_value()) return "";
+  return absl::StrCat("rank ", names_[awaited_->rank], " in ", Describe(awaited_->operation));
 }
 
 }  // namespace sluice

@@ -12,17 +12,15 @@
 // process.
 //
 // Thread safety: one call at a time, from any thread, except Interrupt, Cancel and WaitingFor,
-// which are safe at any time. Gloo has a thread of its own, and a watchdog thread ends waits that
-// take too long.
+// which are safe at any time. Gloo has a thread of its own, and a WaitWatchdog ends waits that take
+// too long.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -34,6 +32,7 @@
 #include "common/collective/operation_header.h"
 #include "common/collective/rank_card.h"
 #include "common/collective/tcp_rendezvous.h"
+#include "common/collective/wait_watchdog.h"
 
 namespace gloo::transport {
 class Context;
@@ -44,14 +43,12 @@ namespace sluice {
 
 class GlooPeers {
  public:
-  static constexpr size_t kMaxInlineBytes = 64 << 10;
-
   // Kinds of values: what a rank brings for another one to reduce, and what is final.
   static constexpr uint64_t kBrought = 1, kResult = 2;
 
   struct Message {
     OperationHeader header;
-    alignas(64) uint8_t values[kMaxInlineBytes];
+    alignas(64) uint8_t values[OperationHeader::kMaxInlineBytes];
   };
   // Memory of this rank to or from which values travel; one for each other rank.
   class Region;
@@ -112,6 +109,10 @@ class GlooPeers {
 
  private:
   struct Peer;
+  struct Awaited {
+    uint32_t rank;
+    OperationHeader operation;
+  };
 
   void AddPeers();
   // The first receives of a rank: one for its last words, and one for its next message.
@@ -127,7 +128,6 @@ class GlooPeers {
   absl::Status End(const GroupFault& fault);
   // Ends the group if the message of `rank` says that it has failed.
   absl::Status CheckFailure(const OperationHeader& message, uint32_t rank);
-  void Watch();
   void Close();
 
   const CollectiveOptions options_;
@@ -141,19 +141,14 @@ class GlooPeers {
   std::shared_ptr<gloo::transport::Context> context_;  // changed under the lock
   std::vector<std::unique_ptr<Peer>> peers_;           // by rank; none for this one
 
+  WaitWatchdog watchdog_;  // of the present wait; runs from Listen to Leave
+
+  // May be held while the lock of the watchdog is taken: a wait begins under it, so that Interrupt
+  // and Cancel either keep it from beginning or abort it.
   mutable Mutex mutex_;
-  CondVar ending_changed_;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
-  bool ending_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<GroupFault> interruption_ ABSL_GUARDED_BY(mutex_);
-  // The present wait.
-  gloo::transport::UnboundBuffer* awaited_ ABSL_GUARDED_BY(mutex_) = nullptr;
-  bool awaited_send_ ABSL_GUARDED_BY(mutex_) = false;
-  bool expired_ ABSL_GUARDED_BY(mutex_) = false;
-  std::chrono::steady_clock::time_point deadline_ ABSL_GUARDED_BY(mutex_);
-  uint32_t awaited_rank_ ABSL_GUARDED_BY(mutex_) = 0;
-  OperationHeader awaited_in_ ABSL_GUARDED_BY(mutex_);
-  std::thread watchdog_;
+  std::optional<Awaited> awaited_ ABSL_GUARDED_BY(mutex_);  // the present wait
 };
 
 class GlooPeers::Region {

@@ -16,6 +16,8 @@ namespace sluice {
 struct OperationHeader {
   // The step of an operation that has none.
   static constexpr uint64_t kNoStep = ~uint64_t{0};
+  // gloo: the most bytes of values that follow a header in the same message.
+  static constexpr size_t kMaxInlineBytes = size_t{64} << 10;
   enum Kind : uint32_t {
     kNone,
     kWeightedMean,

@@ -4,7 +4,6 @@
 
 #include <string>
 
-#include "common/collective/gloo_peers.h"
 #include "tests/cli/plan/planned_job.h"
 
 namespace sluice::plan {
@@ -74,10 +73,6 @@ TEST(DenseExchangeTest, FusingLessTakesMoreMessages) {
   const PlanCosts costs = CostsOf(PlannedJob(Collective("fuse_layers: 1")));
   EXPECT_EQ(costs.exchange_batches(), costs.exchange_messages());
   EXPECT_GE(costs.exchange_batches(), 4);
-}
-
-TEST(DenseExchangeTest, TheBoundOfWhatTravelsInlineIsGloos) {
-  EXPECT_EQ(kInlineBytes, GlooPeers::kMaxInlineBytes);
 }
 
 }  // namespace
