@@ -13,9 +13,9 @@
 // the pservers.
 //
 // A rank that is lost ends the exchange of the others. They keep the tables, meet the next life of
-// the rank (RankGroup), and agree where they continue (group_agreement.h): who lacks the tables
-// gets them from another rank, and the open step is reduced anew if nobody has its mean gradients.
-// If they cannot, the job goes back to its newest checkpoint, for which rank 0 writes the files.
+// the rank (RankGroup), and agree where they continue (DenseRecovery): who lacks the tables gets
+// them from another rank, and the open step is reduced anew if nobody has its mean gradients. If
+// they cannot, the job goes back to its newest checkpoint, for which rank 0 writes the files.
 //
 // Memory: the replica, and one gradient. While a checkpoint is written, a copy of the replica.
 //
@@ -24,16 +24,14 @@
 
 #include <atomic>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "common/base/env.h"
 #include "common/collective/collective.h"
-#include "worker/dense_replica.h"
+#include "worker/dense_recovery.h"
 #include "worker/dense_tables.h"
-#include "worker/gradient_exchange.h"
-#include "worker/group_agreement.h"
+#include "worker/open_step.h"
 #include "worker/rank_group.h"
 #include "worker/rank_meetings.h"
 #include "worker/replica_writer.h"
@@ -101,40 +99,24 @@ class CollectiveDenseTables : public DenseTables, private RankMeetings {
   absl::Status Meet(uint64_t committed) override;
   absl::Status Recover(const absl::Status& why) override;
   absl::Status GiveUp(const absl::Status& why) override;
-  uint64_t closed() const override { return replica_.closed(); }
-  bool has_means() const override { return means_of_ == replica_.closed(); }
-  ClosedStep* newest() override { return &newest_; }
+  uint64_t closed() const override { return step_.closed(); }
+  bool has_means() const override { return step_.has_means(); }
+  ClosedStep* newest() override { return recovery_.newest(); }
 
   RankGroup::Options GroupOptions(RankGroup::Options options);
-  // So many steps have closed, as the scheduler knows. True: the last one was open here.
-  bool CloseAsTold(uint64_t steps);
   absl::Status LoadTables();
   void SendRest(uint64_t step, const StepBuffers* gradients, double weight);
   // By table of the replica; nulls for null.
   std::vector<const float*> GradientsOf(const StepBuffers* gradients) const;
 
-  // Agrees with the other ranks where all continue, and brings this rank there.
-  absl::Status Agree(Collective& collective, uint64_t closed);
-  absl::StatusOr<Agreement> Compare(Collective& collective, uint64_t closed);
-  absl::Status TakeTables(Collective& collective, const Agreement& agreement);
-  absl::Status TakeMeans(Collective& collective, const Agreement& agreement);
-  absl::Status TakeNewest(Collective& collective, uint32_t from);
-
   const JobSpec* const spec_;
   Env* const env_;
   const bool alone_;  // the job only evaluates, so the ranks do not meet
   RankGroup group_;
-  DenseReplica replica_;
   const std::vector<size_t> indices_;  // by table: its index in Model::dense_tables()
-  GradientExchange exchange_;
-  bool holds_;              // the replica has the tables
-  uint64_t committed_ = 0;  // by an earlier life; see Meet
-  ClosedStep newest_;
-  // The exchange has the means of this step. Written between steps, or by the training thread while
-  // no thread of the network brings gradients.
-  std::optional<uint64_t> means_of_;
+  OpenStep step_;
+  DenseRecovery recovery_;
   std::atomic<bool> leaving_{false};  // relaxed: for a text
-
   ReplicaWriter writer_;
 };
 
