@@ -15,10 +15,8 @@
 #include "model/built_in_models.h"
 #include "model/model.h"
 #include "worker/batch_source.h"
-#include "worker/collective_dense_tables.h"
 #include "worker/data_index.h"
 #include "worker/lane_batches.h"
-#include "worker/mixed_dense_tables.h"
 #include "worker/prefetcher.h"
 #include "worker/step_commit.h"
 #include "worker/step_patience.h"
@@ -91,7 +89,7 @@ void JobRunner::Cancel() {
   cancelled_ = true;
   MutexLock lock(&mutex_);
   if (client_) client_->Cancel();
-  if (dense_) dense_->Cancel();
+  if (dense_.tables) dense_.tables->Cancel();
 }
 
 void JobRunner::NoteGeneration(uint64_t generation, const RankGroupCards& cards) {
@@ -99,18 +97,18 @@ void JobRunner::NoteGeneration(uint64_t generation, const RankGroupCards& cards)
   generation_ = generation;
   cards_ = cards;
   if (client_) client_->NoteGeneration(generation);
-  if (meetings_ != nullptr) meetings_->Ask(generation, cards);
+  if (dense_.meetings != nullptr) dense_.meetings->Ask(generation, cards);
 }
 
 void JobRunner::AddGroup(PollRequest* report) const {
   MutexLock lock(&mutex_);
-  if (meetings_ != nullptr) meetings_->AddTo(report);
+  if (dense_.meetings != nullptr) dense_.meetings->AddTo(report);
 }
 
 WorkerProgress JobRunner::WithWaiting(WorkerProgress progress) {
   MutexLock lock(&mutex_);
   std::string waiting = client_ ? client_->WaitingFor() : "";
-  if (waiting.empty() && dense_) waiting = dense_->WaitingFor();
+  if (waiting.empty() && dense_.tables) waiting = dense_.tables->WaitingFor();
   if (!waiting.empty()) progress.set_doing(waiting);
   progress.set_incarnation(incarnation());
   return progress;
@@ -163,9 +161,9 @@ absl::Status JobRunner::Prepare() {
       MakeExampleCache(config, *model_->schema(), options_.env, options_.clock, options_.log);
   context_.net = net_.get();
   context_.client = created.get();
-  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<DenseTables> dense,
-                          MakeDenseTables(created->tables(), &context_.meetings));
-  context_.dense = dense.get();
+  SLUICE_ASSIGN_OR_RETURN(JobDenseTables dense, MakeDense(created->tables()));
+  context_.dense = dense.tables.get();
+  context_.meetings = dense.meetings;
   context_.scheduler = options_.scheduler;
   context_.scheduler_patience = options_.scheduler_patience;
   context_.scheduler_silent = options_.scheduler_silent;
@@ -179,8 +177,7 @@ absl::Status JobRunner::Prepare() {
     MutexLock lock(&mutex_);
     client_ = std::move(created);
     dense_ = std::move(dense);
-    meetings_ = context_.meetings;
-    if (meetings_ != nullptr) meetings_->Ask(generation_, cards_);
+    if (dense_.meetings != nullptr) dense_.meetings->Ask(generation_, cards_);
   }
   if (cancelled_) return absl::CancelledError("the job was cancelled");
   trainer_ = Trainer::Create(context_);
@@ -188,23 +185,11 @@ absl::Status JobRunner::Prepare() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<DenseTables>> JobRunner::MakeDenseTables(const TableLayouts& layouts,
-                                                                        RankMeetings** meetings) {
-  CollectiveDenseTables::Options options;
-  MixedDenseTables::Options mixed;
-  std::vector<size_t> pulled;
-  for (size_t i = 0; i < model_->dense_tables().size(); ++i) {
-    const auto& table = layouts[model_->dense_tables()[i]];
-    mixed.on_workers.push_back(table->on_workers());
-    (table->on_workers() ? options.indices : pulled).push_back(i);
-    if (table->on_workers()) options.tables.push_back(table);
-  }
-  if (options.tables.empty()) return std::make_unique<PserverDenseTables>(model_.get());
-  if (options_.make_collective == nullptr) {
-    return absl::FailedPreconditionError(
-        "this worker has no engine for dense tables that workers keep (COLLECTIVE)");
-  }
+absl::StatusOr<JobDenseTables> JobRunner::MakeDense(TableLayouts layouts) const {
+  DenseTablesOptions options;
+  options.model = model_.get();
   options.spec = &options_.assignment.job();
+  options.layouts = std::move(layouts);
   options.env = options_.env;
   options.rejoins = options_.assignment.rejoins();
   options.group.job_id = job_id();
@@ -214,15 +199,8 @@ absl::StatusOr<std::unique_ptr<DenseTables>> JobRunner::MakeDenseTables(const Ta
   options.group.clock = options_.clock;
   options.group.report_soon = options_.report_soon;
   options.group.log = options_.log;
-  SLUICE_ASSIGN_OR_RETURN(options.collective,
-                          options_.make_collective(options_.assignment.job().config()));
-  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<CollectiveDenseTables> kept,
-                          CollectiveDenseTables::Create(std::move(options)));
-  *meetings = kept->meetings();
-  if (pulled.empty()) return kept;
-  mixed.pservers = std::make_unique<PserverDenseTables>(model_.get(), std::move(pulled));
-  mixed.workers = std::move(kept);
-  return std::make_unique<MixedDenseTables>(std::move(mixed));
+  options.make_collective = options_.make_collective;
+  return MakeDenseTables(std::move(options));
 }
 
 void JobRunner::LogHowItComputes(const CpuPin* pin) const {

@@ -15,6 +15,7 @@
 #include "common/collective/collective.h"
 #include "worker/evaluator.h"
 #include "worker/job_context.h"
+#include "worker/make_dense_tables.h"
 #include "worker/piece_reader.h"
 #include "worker/trainer.h"
 
@@ -89,10 +90,8 @@ class JobRunner {
   WorkerProgress WithWaiting(WorkerProgress progress);
   void LogHowItComputes(const CpuPin* pin) const;  // null: not pinned
   absl::Status Prepare();
-  // The dense tables of the job. `layouts`: of all tables. Sets `meetings` if workers keep some and
-  // meet.
-  absl::StatusOr<std::unique_ptr<DenseTables>> MakeDenseTables(const TableLayouts& layouts,
-                                                               RankMeetings** meetings);
+  // The dense tables of the job. `layouts`: of all tables.
+  absl::StatusOr<JobDenseTables> MakeDense(TableLayouts layouts) const;
   absl::Status RunPhases();
   // Returns when the run is cancelled, or the error is not explained in time.
   void AwaitNextAttempt(const absl::Status& error);
@@ -134,8 +133,7 @@ class JobRunner {
   uint64_t generation_ ABSL_GUARDED_BY(mutex_) = 0;  // the latest that the scheduler has told
   RankGroupCards cards_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<ParameterClient> client_ ABSL_GUARDED_BY(mutex_);
-  std::unique_ptr<DenseTables> dense_ ABSL_GUARDED_BY(mutex_);
-  RankMeetings* meetings_ ABSL_GUARDED_BY(mutex_) = nullptr;  // of dense_; null: none
+  JobDenseTables dense_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace sluice

@@ -19,8 +19,7 @@
 #include "tests/common/optimizer/every_rule.h"
 #include "tests/common/saved_model/memory_env.h"
 #include "tests/worker/fakes.h"
-#include "worker/collective_dense_tables.h"
-#include "worker/mixed_dense_tables.h"
+#include "worker/make_dense_tables.h"
 
 namespace sluice {
 namespace {
@@ -125,28 +124,21 @@ class Job {
   }
 
   std::unique_ptr<DenseTables> MakeRank(uint32_t rank) {
-    CollectiveDenseTables::Options kept;
-    MixedDenseTables::Options mixed;
-    std::vector<size_t> pulled;
-    for (size_t i = 0; i < layouts_.size(); ++i) {
-      mixed.on_workers.push_back(layouts_[i]->on_workers());
-      (layouts_[i]->on_workers() ? kept.indices : pulled).push_back(i);
-      if (layouts_[i]->on_workers()) kept.tables.push_back(layouts_[i]);
-    }
-    if (kept.tables.empty()) return std::make_unique<PserverDenseTables>(&model_);
-    kept.spec = &spec_;
-    kept.group.rank = rank;
-    kept.group.incarnation = rank + 1;
-    kept.group.patience = absl::Seconds(20);
-    kept.env = &env_;
-    kept.collective = *MakeCollective("shm", CollectiveOptions());
-    auto workers = CollectiveDenseTables::Create(std::move(kept));
-    EXPECT_TRUE(workers.ok()) << workers.status();
-    meetings_.push_back((*workers)->meetings());
-    if (pulled.empty()) return *std::move(workers);
-    mixed.pservers = std::make_unique<PserverDenseTables>(&model_, std::move(pulled));
-    mixed.workers = *std::move(workers);
-    return std::make_unique<MixedDenseTables>(std::move(mixed));
+    DenseTablesOptions options;
+    options.model = &model_;
+    options.spec = &spec_;
+    options.layouts = layouts_;
+    options.env = &env_;
+    options.group.rank = rank;
+    options.group.incarnation = rank + 1;
+    options.group.patience = absl::Seconds(20);
+    options.make_collective = [](const JobConfig&) {
+      return MakeCollective("shm", CollectiveOptions());
+    };
+    absl::StatusOr<JobDenseTables> made = MakeDenseTables(std::move(options));
+    EXPECT_TRUE(made.ok()) << made.status();
+    if (made->meetings != nullptr) meetings_.push_back(made->meetings);
+    return std::move(made->tables);
   }
 
   void Step(uint64_t step) {
