@@ -3,7 +3,6 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
-#include <cstring>
 #include <optional>
 #include <string>
 #include <utility>
@@ -13,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/mutex.h"
 #include "common/base/status_macros.h"
+#include "common/collective/gathered_headers.h"
 #include "common/collective/group_fault.h"
 #include "common/collective/nccl_communicator.h"
 #include "common/collective/nccl_library.h"
@@ -23,10 +23,6 @@
 
 namespace sluice {
 namespace {
-
-// Headers are gathered as floats, each in a whole part of PartOf.
-constexpr size_t kHeaderFloats = 16;
-static_assert(sizeof(OperationHeader) <= kHeaderFloats * sizeof(float));
 
 class NcclEngine : public CollectiveEngine {
  public:
@@ -182,15 +178,12 @@ void NcclEngine::Leave() {
 }
 
 absl::Status NcclEngine::GatherHeaders(const OperationHeader& header) {
-  std::vector<float> gathered(ranks_ * kHeaderFloats);
-  std::memcpy(&gathered[self_ * kHeaderFloats], &header, sizeof header);
+  GatheredHeaders gathered(ranks_);
+  gathered.Put(self_, header);
   SLUICE_RETURN_IF_ERROR(
-      control_->AllGather(AllGatherHeader(gathered.size()), absl::MakeSpan(gathered)));
+      control_->AllGather(AllGatherHeader(gathered.all().size()), gathered.all()));
   headers_.resize(ranks_);
-  for (uint32_t rank = 0; rank < ranks_; ++rank) {
-    std::memcpy(static_cast<void*>(&headers_[rank]), &gathered[rank * kHeaderFloats],
-                sizeof(OperationHeader));
-  }
+  for (uint32_t rank = 0; rank < ranks_; ++rank) headers_[rank] = gathered.At(rank);
   headers_[self_] = header;
   return absl::OkStatus();
 }

@@ -1,21 +1,17 @@
 #include "common/collective/two_level_engine.h"
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/collective/gathered_headers.h"
 #include "common/collective/rank_card.h"
 #include "common/collective/reduce_loops.h"
 
 namespace sluice {
 namespace {
-
-// Parts of PartOf are multiples of this, so that headers that are gathered as floats stay whole.
-constexpr size_t kHeaderFloats = 16;
-static_assert(sizeof(OperationHeader) <= kHeaderFloats * sizeof(float));
 
 absl::Span<uint8_t> AsBytes(absl::Span<float> values) {
   return absl::MakeSpan(reinterpret_cast<uint8_t*>(values.data()), values.size() * sizeof(float));
@@ -164,27 +160,20 @@ absl::Status TwoLevelEngine::GatherHeaders(const OperationHeader& header) {
   // Each host's headers have as much room as those of the largest one.
   size_t most = 0;
   for (const std::vector<uint32_t>& host : hosts_) most = std::max(most, host.size());
-  std::vector<float> gathered(hosts_.size() * most * kHeaderFloats);
-  const size_t near = host_ * most * kHeaderFloats;
+  GatheredHeaders gathered(hosts_.size() * most);
   const auto own = std::find(neighbours().begin(), neighbours().end(), self_);
-  const size_t number = own - neighbours().begin();
-  std::memcpy(&gathered[near + number * kHeaderFloats], &header, sizeof header);
+  gathered.Put(host_ * most + (own - neighbours().begin()), header);
   if (neighbours().size() > 1) {
-    const size_t size = neighbours().size() * kHeaderFloats;
-    SLUICE_RETURN_IF_ERROR(
-        Gather().AllGather(AllGatherHeader(size), absl::MakeSpan(&gathered[near], size)));
+    const absl::Span<float> near = gathered.Places(host_ * most, neighbours().size());
+    SLUICE_RETURN_IF_ERROR(Gather().AllGather(AllGatherHeader(near.size()), near));
   }
-  if (leads()) {
-    SLUICE_RETURN_IF_ERROR(
-        Between().AllGather(AllGatherHeader(gathered.size()), absl::MakeSpan(gathered)));
-  }
-  SLUICE_RETURN_IF_ERROR(FromLeader(AsBytes(absl::MakeSpan(gathered))));
+  const absl::Span<float> all = gathered.all();
+  if (leads()) SLUICE_RETURN_IF_ERROR(Between().AllGather(AllGatherHeader(all.size()), all));
+  SLUICE_RETURN_IF_ERROR(FromLeader(AsBytes(all)));
   headers_.resize(ranks_);
   for (size_t host = 0; host < hosts_.size(); ++host) {
-    for (size_t i = 0; i < hosts_[host].size(); ++i) {
-      std::memcpy(static_cast<void*>(&headers_[hosts_[host][i]]),
-                  &gathered[(host * most + i) * kHeaderFloats], sizeof(OperationHeader));
-    }
+    for (size_t i = 0; i < hosts_[host].size(); ++i)
+      headers_[hosts_[host][i]] = gathered.At(host * most + i);
   }
   headers_[self_] = header;
   return absl::OkStatus();
