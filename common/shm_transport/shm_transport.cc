@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <deque>
 #include <list>
 #include <map>
 #include <set>
@@ -14,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/boot_id.h"
 #include "common/base/mutex.h"
+#include "common/shm_transport/pending_stream.h"
 #include "common/shm_transport/shm_handshake.h"
 #include "common/shm_transport/shm_stream.h"
 #include "common/shm_transport/shm_thread.h"
@@ -64,136 +64,19 @@ class OpenStream : public Stream {
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-}  // namespace
-
-// What Connect returns at once. It queues messages until the stream is open, over whichever
-// transport, and then hands them on.
-class ShmTransport::ClientStream : public Stream {
+// The client's end of a stream, which Connect returns.
+class ClientStream : public Stream {
  public:
-  // The part that the connecting thread may hold longer than the client holds the stream.
-  class State {
-   public:
-    State(PserverAddress to, StreamCallbacks callbacks, size_t max_queued_bytes)
-        : to_(std::move(to)),
-          max_queued_bytes_(max_queued_bytes),
-          callbacks_(std::move(callbacks)) {}
-
-    const PserverAddress& to() const { return to_; }
-
-    void Send(Message message) {
-      Stream* stream;
-      bool overflow = false;
-      {
-        MutexLock lock(&mutex_);
-        if (over_ || closing_) return;
-        stream = stream_.get();
-        if (phase_ != Phase::kOpen) {
-          // Once the stream opens, it has its own bound.
-          if (phase_ == Phase::kConnecting) queued_bytes_ += MessageSize(message);
-          overflow = queued_bytes_ > max_queued_bytes_;
-          if (!overflow) queue_.push_back(std::move(message));
-          stream = nullptr;
-        }
-      }
-      if (overflow) {
-        End(absl::ResourceExhaustedError(absl::StrCat(
-            "more than ", max_queued_bytes_, " bytes wait for the stream to ", to_.address)));
-      } else if (stream != nullptr) {
-        stream->Send(std::move(message));
-      }
-    }
-
-    void Close() {
-      Stream* stream;
-      {
-        MutexLock lock(&mutex_);
-        closing_ = true;
-        stream = phase_ == Phase::kOpen ? stream_.get() : nullptr;
-      }
-      if (stream != nullptr) stream->Close();
-    }
-
-    // The connecting thread opens the stream with `open`, unless it is over already.
-    void Open(const std::function<std::unique_ptr<Stream>(StreamCallbacks)>& open) {
-      {
-        MutexLock lock(&mutex_);
-        if (over_) return;
-        phase_ = Phase::kOpening;
-      }
-      std::unique_ptr<Stream> opened = open(std::move(callbacks_));
-      Stream* const stream = opened.get();
-      mutex_.Lock();
-      stream_ = std::move(opened);
-      while (!queue_.empty()) {
-        Message message = std::move(queue_.front());
-        queue_.pop_front();
-        mutex_.Unlock();
-        stream->Send(std::move(message));
-        mutex_.Lock();
-      }
-      const bool close = closing_;
-      phase_ = Phase::kOpen;
-      mutex_.Unlock();
-      if (close) stream->Close();
-      MutexLock lock(&mutex_);
-      handed_on_ = true;
-      changed_.NotifyAll();
-    }
-
-    // The stream could not be opened. A stream that is open is ended by its own transport.
-    void End(const absl::Status& status) {
-      std::deque<Message> lost;
-      {
-        MutexLock lock(&mutex_);
-        if (over_ || phase_ != Phase::kConnecting) return;
-        over_ = true;
-        calling_ = true;
-        lost.swap(queue_);
-      }
-      lost.clear();
-      callbacks_.on_closed(status);
-      MutexLock lock(&mutex_);
-      calling_ = false;
-      changed_.NotifyAll();
-    }
-
-    // The client destroys its stream.
-    void Drop() {
-      End(absl::CancelledError(absl::StrCat("stream to ", to_.address, ": the client dropped it")));
-      std::unique_ptr<Stream> stream;
-      {
-        MutexLock lock(&mutex_);
-        while (calling_ || (phase_ != Phase::kConnecting && !handed_on_)) changed_.Wait(&mutex_);
-        stream = std::move(stream_);
-      }
-    }
-
-   private:
-    enum class Phase { kConnecting, kOpening, kOpen };
-
-    const PserverAddress to_;
-    const size_t max_queued_bytes_;
-    StreamCallbacks callbacks_;  // of whoever ends or opens the stream
-    Mutex mutex_;
-    CondVar changed_;
-    Phase phase_ ABSL_GUARDED_BY(mutex_) = Phase::kConnecting;
-    std::unique_ptr<Stream> stream_ ABSL_GUARDED_BY(mutex_);
-    std::deque<Message> queue_ ABSL_GUARDED_BY(mutex_);
-    size_t queued_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
-    bool closing_ ABSL_GUARDED_BY(mutex_) = false;
-    bool handed_on_ ABSL_GUARDED_BY(mutex_) = false;  // the connecting thread has let go
-    bool over_ ABSL_GUARDED_BY(mutex_) = false;       // ended before it was open
-    bool calling_ ABSL_GUARDED_BY(mutex_) = false;    // on_closed runs
-  };
-
-  explicit ClientStream(std::shared_ptr<State> state) : state_(std::move(state)) {}
-  ~ClientStream() override { state_->Drop(); }
-  void Send(Message message) override { state_->Send(std::move(message)); }
-  void Close() override { state_->Close(); }
+  explicit ClientStream(std::shared_ptr<PendingStream> stream) : stream_(std::move(stream)) {}
+  ~ClientStream() override { stream_->Drop(); }
+  void Send(Message message) override { stream_->Send(std::move(message)); }
+  void Close() override { stream_->Close(); }
 
  private:
-  const std::shared_ptr<State> state_;
+  const std::shared_ptr<PendingStream> stream_;
 };
+
+}  // namespace
 
 class ShmTransport::Impl {
  public:
@@ -224,11 +107,11 @@ class ShmTransport::Impl {
   }
 
   std::unique_ptr<Stream> Connect(const PserverAddress& to, StreamCallbacks callbacks) {
-    auto state =
-        std::make_shared<ClientStream::State>(to, std::move(callbacks), options_.max_queued_bytes);
+    auto pending =
+        std::make_shared<PendingStream>(to, std::move(callbacks), options_.max_queued_bytes);
     auto over = std::make_shared<std::atomic<bool>>(false);
-    std::thread thread([this, state, over] {
-      ConnectNow(state.get());
+    std::thread thread([this, pending, over] {
+      ConnectNow(pending.get());
       over->store(true, std::memory_order_release);
     });
     MutexLock lock(&mutex_);
@@ -238,7 +121,7 @@ class ShmTransport::Impl {
       c = ended ? connecting_.erase(c) : std::next(c);
     }
     connecting_.push_back({std::move(thread), std::move(over)});
-    return std::make_unique<ClientStream>(std::move(state));
+    return std::make_unique<ClientStream>(std::move(pending));
   }
 
   absl::StatusOr<std::string> Call(const PserverAddress& to, const std::string& method,
@@ -260,14 +143,14 @@ class ShmTransport::Impl {
     std::chrono::steady_clock::time_point first, last;
   };
 
-  void ConnectNow(ClientStream::State* state) {
-    const std::string& address = state->to().address;
+  void ConnectNow(PendingStream* pending) {
+    const std::string& address = pending->to().address;
     absl::StatusOr<ShmLink> link =
-        OpenShmLink(options_.control, state->to(), boot_id_, options_.connect_timeout);
+        OpenShmLink(options_.control, pending->to(), boot_id_, options_.connect_timeout);
     const bool may_pass = RefusalMayPass(address, link.status());
     if (link.ok()) {
       Say(address, absl::OkStatus());
-      state->Open([&](StreamCallbacks callbacks) {
+      pending->Open([&](StreamCallbacks callbacks) {
         const auto& thread =
             threads_[next_thread_.fetch_add(1, std::memory_order_relaxed) % threads_.size()];
         return std::make_unique<OpenStream>(address, *std::move(link), std::move(callbacks), host_,
@@ -276,18 +159,19 @@ class ShmTransport::Impl {
       return;
     }
     if (GotNoAnswer(link.status())) {
-      state->End(absl::Status(absl::StatusCode::kUnavailable,
-                              absl::StrCat("stream to ", address, ": ", link.status().message())));
+      pending->End(
+          absl::Status(absl::StatusCode::kUnavailable,
+                       absl::StrCat("stream to ", address, ": ", link.status().message())));
       return;
     }
     if (options_.fallback == nullptr && may_pass) {
-      state->End(
+      pending->End(
           absl::UnavailableError(absl::StrCat("stream to ", address, ": shared memory is ",
                                               "refused for now: ", link.status().message())));
       return;
     }
     if (options_.fallback == nullptr) {
-      state->End(absl::UnimplementedError(
+      pending->End(absl::UnimplementedError(
           absl::StrCat("stream to ", address,
                        ": shared memory cannot be used, and --transport=shm "
                        "allows nothing else: ",
@@ -295,8 +179,8 @@ class ShmTransport::Impl {
       return;
     }
     Say(address, link.status());
-    state->Open([&](StreamCallbacks callbacks) {
-      return options_.fallback->Connect(state->to(), std::move(callbacks));
+    pending->Open([&](StreamCallbacks callbacks) {
+      return options_.fallback->Connect(pending->to(), std::move(callbacks));
     });
   }
 

@@ -56,7 +56,6 @@ class ShmTransport : public Transport {
   int open_streams() const;
 
  private:
-  class ClientStream;
   class Impl;
   const std::unique_ptr<Impl> impl_;
 };
