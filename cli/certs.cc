@@ -311,7 +311,7 @@ absl::Status MakeCertificates(const Plan& plan, absl::Time now) {
   return absl::Status(status.code(),
                       absl::StrCat(status.message(), "\nNot made or renewed: ",
                                    absl::StrJoin(FilesOfAll(plan, all.subspan(made)), ", "),
-                                   "; run the command again once the reason is mended",
+                                   "; fix this and run the command again",
                                    left.ok() ? "" : absl::StrCat("\n", left.message())));
 }
 
