@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +14,7 @@
 #include "common/base/clock.h"
 #include "common/base/mutex.h"
 #include "common/security/listener_guard.h"
+#include "common/security/system_calls.h"
 
 namespace sluice {
 namespace {
@@ -22,10 +22,6 @@ namespace {
 constexpr absl::Duration kPause = absl::Milliseconds(5);
 // A thread that accepts may also be the one that closes connections, so it must not wait for ever.
 constexpr int kMaxPauses = 20;
-
-int RealAccept(int listener, sockaddr* peer, socklen_t* size, int flags) {
-  return static_cast<int>(syscall(SYS_accept4, listener, peer, size, flags));
-}
 
 bool NoDescriptor(int error) { return error == EMFILE || error == ENFILE; }
 bool NoMemory(int error) { return error == ENOBUFS || error == ENOMEM; }
@@ -68,7 +64,7 @@ class Reserve {
       if (fd < 0) continue;
       close(fd);
       fd = -1;
-      const int connection = RealAccept(listener, nullptr, nullptr, SOCK_CLOEXEC);
+      const int connection = SystemAccept(listener, nullptr, nullptr, SOCK_CLOEXEC);
       taken = connection >= 0 || !NoDescriptor(errno);
       if (connection >= 0) {
         close(connection);
@@ -120,7 +116,7 @@ int Accept(int listener, sockaddr* peer, socklen_t* size, int flags) {
     sockaddr_storage from = {};
     socklen_t from_size = sizeof(from);
     const int connection =
-        RealAccept(listener, reinterpret_cast<sockaddr*>(&from), &from_size, flags);
+        SystemAccept(listener, reinterpret_cast<sockaddr*>(&from), &from_size, flags);
     if (connection >= 0) {
       if (ListenerGuard::Admits(listener, connection, from)) {
         CopyAddress(from, from_size, peer, size);
@@ -174,7 +170,7 @@ __attribute__((visibility("default"))) int accept4(int listener, sockaddr* peer,
 
 __attribute__((visibility("default"))) int listen(int socket, int backlog) {
   sluice::ListenerGuard::NoteListener(socket);
-  return static_cast<int>(syscall(SYS_listen, socket, backlog));
+  return sluice::SystemListen(socket, backlog);
 }
 
 __attribute__((visibility("default"))) int accept(int listener, sockaddr* peer, socklen_t* size) {

@@ -1,6 +1,5 @@
 #include "common/security/close_hook.h"
 
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <array>
@@ -9,6 +8,7 @@
 #include <utility>
 
 #include "common/base/mutex.h"
+#include "common/security/system_calls.h"
 
 namespace sluice {
 namespace {
@@ -73,7 +73,7 @@ __attribute__((visibility("default"))) int close(int fd) {
       sluice::is_watched[fd].load(std::memory_order_relaxed)) {
     sluice::TellOfClose(fd);
   }
-  return static_cast<int>(syscall(SYS_close, fd));
+  return sluice::SystemClose(fd);
 }
 
 }  // extern "C"
