@@ -71,8 +71,8 @@ TEST(CloseHookTest, ThreadsThatOpenAndCloseAreEachToldOfTheirOwn) {
   EXPECT_EQ(told, 8000);
 }
 
-// The thread sanitizer reports a race here unless it has seen the close. The threads are not ordered
-// in a way that it knows, and neither does it know that memfd_create makes a descriptor.
+// The thread sanitizer reports a race here unless it has seen the close. The threads are not
+// ordered in a way that it knows, and neither does it know that memfd_create makes a descriptor.
 TEST(CloseHookTest, AnotherThreadMayUseTheNumberOfAClosedDescriptor) {
   std::atomic<int> number{-1};
   std::thread thread([&] {
