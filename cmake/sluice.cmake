@@ -87,7 +87,7 @@ endfunction()
 # sluice_test(NAME SOURCES a_test.cc ... DEPS target ... [LABEL unit|system] [TIMEOUT seconds] [TSAN])
 # A test binary with gtest's main. Label unit (default): under a second or so; system: real processes.
 # TSAN: has threads and links no gRPC (Debian's is not built with the thread sanitizer, which then reports false races):
-# also has the label tsan and belongs to the target sluice_tsan_tests.
+# also has the label tsan, belongs to the target sluice_tsan_tests, and gets tests/tsan_status.cc under that sanitizer.
 function(sluice_test name)
   cmake_parse_arguments(ARG "TSAN" "LABEL;TIMEOUT" "SOURCES;DEPS" ${ARGN})
   if(NOT ARG_LABEL)

@@ -9,7 +9,9 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/str_join.h"
 #include "model/data/expand_files.h"
+#include "tests/scheduler/logged_lines.h"
 #include "tests/scheduler/loop_fixture.h"
 
 namespace sluice {
@@ -34,14 +36,15 @@ TEST(JobSubmissionTest, ResumingWithoutACheckpointStartsFromTheBeginningAndWarns
 }
 
 TEST(JobSubmissionTest, SubmissionLogsThePathOfTheEffectiveConfiguration) {
-  std::string log;
+  LoggedLines logged;
   LocalScheduler::Options options = LocalScheduler::Small();
-  options.log = [&log](const std::string& line) { log += line + "\n"; };
+  options.log = [&logged](const std::string& line) { logged.Add(line + "\n"); };
   LocalScheduler scheduler(std::move(options));
   SubmitJobRequest request = SmallJob("logged", 1);
   ASSERT_TRUE(scheduler.Submit(request).ok());
   request.mutable_config()->set_output_dir("/out");
   ASSERT_TRUE(scheduler.Submit(request).ok());
+  const std::string log = absl::StrJoin(logged.Get(), "");
   EXPECT_NE(log.find("/logged-1/job.textproto\n"), std::string::npos) << log;
   EXPECT_NE(log.find("job logged-2: effective configuration: /out/job.textproto\n"),
             std::string::npos)

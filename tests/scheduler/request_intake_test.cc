@@ -12,6 +12,7 @@
 #include "common/base/mutex.h"
 #include "common/base/printable.h"
 #include "scheduler/request_text.h"
+#include "tests/scheduler/logged_lines.h"
 #include "tests/scheduler/loop_fixture.h"
 
 namespace sluice {
@@ -20,13 +21,14 @@ namespace {
 class KeptIntakeTest : public KeptState {};
 
 TEST(RequestIntakeTest, ARefusedNewcomerIsLoggedOnce) {
-  std::vector<std::string> log;
+  LoggedLines log;
   LocalScheduler::Options options = LocalScheduler::Small();
-  options.log = [&log](const std::string& line) { log.push_back(line); };
+  options.log = [&log](const std::string& line) { log.Add(line); };
   LocalScheduler scheduler(std::move(options));
   ASSERT_TRUE(scheduler.intake().Register(Worker(1)).ok());
   for (int i = 0; i < 3; ++i) EXPECT_EQ(scheduler.intake().Register(Worker(2))->member_id(), 0u);
-  EXPECT_EQ(std::count_if(log.begin(), log.end(),
+  const std::vector<std::string> lines = log.Get();
+  EXPECT_EQ(std::count_if(lines.begin(), lines.end(),
                           [](const auto& line) { return line.find("pid 2") != line.npos; }),
             1);
 }
@@ -43,9 +45,9 @@ TEST(RequestIntakeTest, ALongNameOfAJobIsRefusedAndNotRepeated) {
 }
 
 TEST(RequestIntakeTest, TextOfMembersIsMadePrintableInLogAndStatus) {
-  std::vector<std::string> log;
+  LoggedLines log;
   LocalScheduler::Options options = LocalScheduler::Small();
-  options.log = [&log](const std::string& line) { log.push_back(line); };
+  options.log = [&log](const std::string& line) { log.Add(line); };
   LocalScheduler scheduler(std::move(options));
   const std::string evil = "\x1B[31mh\nI1125 forged\xC2\x9B\xE2\x80\xAE";
   RegisterRequest self = Worker(1);
@@ -68,15 +70,15 @@ TEST(RequestIntakeTest, TextOfMembersIsMadePrintableInLogAndStatus) {
   leave.set_secret(report.secret());
   leave.set_reason(evil);
   EXPECT_TRUE(scheduler.intake().Leave(leave).ok());
-  EXPECT_GE(log.size(), 2u);
-  for (const std::string& line : log) EXPECT_TRUE(IsPrintableLine(line)) << line;
+  EXPECT_GE(log.Get().size(), 2u);
+  for (const std::string& line : log.Get()) EXPECT_TRUE(IsPrintableLine(line)) << line;
 }
 
 TEST(RequestIntakeTest, AJobThatAReportOfAPhaseEndsHasAPrintableBoundedMessage) {
-  std::vector<std::string> log;
+  LoggedLines log;
   LocalScheduler::Options options = LocalScheduler::Small();
   options.core.worker_num = 2;
-  options.job_log = [&log](const std::string&, const std::string& line) { log.push_back(line); };
+  options.job_log = [&log](const std::string&, const std::string& line) { log.Add(line); };
   {
     LocalScheduler scheduler(std::move(options));
     TwoMembers members(&scheduler);
@@ -112,16 +114,16 @@ TEST(RequestIntakeTest, AJobThatAReportOfAPhaseEndsHasAPrintableBoundedMessage) 
     EXPECT_NE(message.find("forged"), std::string::npos) << message;
     EXPECT_TRUE(IsPrintableLine(message)) << message;
   }
-  EXPECT_FALSE(log.empty());
-  for (const std::string& line : log) EXPECT_TRUE(IsPrintableLine(line)) << line;
+  EXPECT_FALSE(log.Get().empty());
+  for (const std::string& line : log.Get()) EXPECT_TRUE(IsPrintableLine(line)) << line;
 }
 
 TEST(RequestIntakeTest, CallersThatAreRefusedWriteFewAndShortLines) {
-  std::vector<std::string> log;
+  LoggedLines log;
   LocalScheduler::Options options = LocalScheduler::Small();
-  options.log = [&log](const std::string& line) { log.push_back(line); };
+  options.log = [&log](const std::string& line) { log.Add(line); };
   LocalScheduler scheduler(std::move(options));
-  const size_t before = log.size();
+  const size_t before = log.Get().size();
   for (uint32_t i = 0; i < RequestIntake::kBurstOfCallers; ++i) {
     FailJobRequest fail;
     fail.set_job_id(absl::StrCat("job-", i));
@@ -137,9 +139,10 @@ TEST(RequestIntakeTest, CallersThatAreRefusedWriteFewAndShortLines) {
     ended.set_reason(std::string(100000, 'R'));
     EXPECT_FALSE(scheduler.intake().MemberEnded(ended).ok());
   }
+  const std::vector<std::string> lines = log.Get();
   size_t bytes = 0;
-  for (size_t i = before; i < log.size(); ++i) bytes += log[i].size();
-  EXPECT_LT(log.size() - before, 1.1 * RequestIntake::kBurstOfCallers);
+  for (size_t i = before; i < lines.size(); ++i) bytes += lines[i].size();
+  EXPECT_LT(lines.size() - before, 1.1 * RequestIntake::kBurstOfCallers);
   EXPECT_LT(bytes, 1.1 * RequestIntake::kBurstOfCallers * (LimitedLog::kMaxLineBytes + 3));
 }
 

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "tests/common/base/fake_clock.h"
+#include "tests/scheduler/logged_lines.h"
 #include "tests/scheduler/loop_fixture.h"
 
 namespace sluice {
@@ -212,9 +213,9 @@ TEST(SchedulerLoopTest, EmptyClusterEndsAfterShutdown) {
 }
 
 TEST(SchedulerLoopTest, AnEventWithoutMemoryIsCutShortAndTheNextOneRuns) {
-  std::vector<std::string> log;
+  LoggedLines log;
   LocalScheduler::Options options = LocalScheduler::Small();
-  options.log = [&log](const std::string& line) { log.push_back(line); };
+  options.log = [&log](const std::string& line) { log.Add(line); };
   LocalScheduler scheduler(std::move(options));
   absl::Status answer = SchedulerLoop::NoMemory();
   scheduler.loop().Run([&](SchedulerCore&, absl::Time) {
@@ -222,7 +223,7 @@ TEST(SchedulerLoopTest, AnEventWithoutMemoryIsCutShortAndTheNextOneRuns) {
     answer = absl::OkStatus();
   });
   EXPECT_TRUE(absl::IsResourceExhausted(answer));
-  EXPECT_EQ(log.size(), 1u);
+  EXPECT_EQ(log.Get().size(), 1u);
   const auto wait = [](SchedulerCore&, absl::Time, uint32_t* wait_ms) {
     *wait_ms = 30000;
     throw std::bad_alloc();
