@@ -91,8 +91,7 @@ void ConnectionGate::Record(const TcpEnd& peer, const std::string& certificate,
         absl::StrSplit(certificate, absl::MaxSplits(' ', 1));
     std::tie(caller.role, caller.name) = role_and_name;
   }
-  records_.Refused(caller, kConnectMethod, RefusalReason::kRoom,
-                   std::string(refusal.message()));
+  records_.Refused(caller, kConnectMethod, RefusalReason::kRoom, std::string(refusal.message()));
 }
 
 }  // namespace sluice

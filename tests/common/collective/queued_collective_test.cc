@@ -109,8 +109,8 @@ TEST_F(QueuedCollectiveTest, AnErrorEndsTheOperationsOfTheOtherEngines) {
   ASSERT_TRUE(JoinAlone(1).ok());
   const Collective::Ticket good = Start(0), waiting = Start(1);
   while (!engines_[1]->started) std::this_thread::yield();
+  EXPECT_TRUE(collective_->Wait(good).ok());  // before the failure, which would end it too
   const Collective::Ticket failed = Start(2), dropped = Start(4);
-  EXPECT_TRUE(collective_->Wait(good).ok());
   for (const Collective::Ticket ticket : {waiting, failed, dropped})
     EXPECT_EQ(collective_->Wait(ticket).code(), absl::StatusCode::kDataLoss);
   EXPECT_EQ(collective_->Barrier().code(), absl::StatusCode::kDataLoss);
