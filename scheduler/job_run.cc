@@ -485,7 +485,10 @@ absl::Status JobRun::EndSyncIndex() {
 absl::Status JobRun::CannotResume(const absl::Status& why) const {
   if (why.ok()) return why;
   return absl::Status(why.code(),
-                      absl::StrCat("cannot resume from ", resume_->dir, ": ", why.message()));
+                      absl::StrCat("cannot resume from ", resume_->dir, ": ", why.message(),
+                                   absl::IsDataLoss(why)
+                                       ? "; --allow_older resumes from the newest intact checkpoint"
+                                       : ""));
 }
 
 absl::Status JobRun::EndIndex() {

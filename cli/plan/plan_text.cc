@@ -121,7 +121,7 @@ std::string PlanText(const Plan& plan, PlanMode mode) {
       plan.bits_per_second() > 0 ? absl::StrCat(Bits(plan.bits_per_second()), "bit/s each way")
                                  : "no limit",
       "processes", "pservers : workers", absl::StrCat(plan.mode(), " ex/s"), "bytes/s", "binds",
-      "a pserver's", HeadOfOthers(mode));
+      "memory each", HeadOfOthers(mode));
   for (int i = 0; i < plan.rows_size(); ++i)
     text += RowText(plan.rows(i), mode, i == static_cast<int>(plan.best()));
   if (plan.rows().empty()) return text;

@@ -5,8 +5,8 @@
 // two steps instead of 2 (r - 1), in the order of the ranks, and every rank hears of the end of any
 // other by itself. Small arrays travel with the header, whole, and every rank reduces all of it.
 //
-// A rank that ends is named by all. When a rank is silent, one that was a step ahead of the others
-// may see its timeout first; it then names a rank that waits for the silent one itself.
+// A rank that ends is named by all. When a rank is silent, one that was a step or a turn ahead of
+// the others may see its timeout first; it then names a rank that waits for the silent one itself.
 //
 // Security: the connections are plain TCP. Ranks show each other secrets of their cards when they
 // connect, so that strangers and earlier generations are turned away (TcpRendezvous), but nothing

@@ -84,7 +84,7 @@ absl::Status GlooReduction::TakeTurns(uint64_t slot, uint64_t k) {
     SLUICE_RETURN_IF_ERROR(FinishTurn());
     if (slot == GlooPeers::kBrought && k > 0) SLUICE_RETURN_IF_ERROR(ReduceThrough(k - 1));
     turn_ = turn;
-    // Two ranks have nobody to share their links with, and begin the next turn meanwhile.
+    // Two ranks share their links with nobody, and begin the next turn meanwhile.
     if (peers_->ranks() > 2) SLUICE_RETURN_IF_ERROR(FinishTurn());
   }
   return absl::OkStatus();
@@ -125,6 +125,7 @@ absl::Status GlooReduction::FinishTurn() {
 }
 
 absl::Status GlooReduction::ReduceThrough(uint64_t k) {
+  if (reduced_ > k) return absl::OkStatus();
   SLUICE_RETURN_IF_ERROR(FinishTurn());
   for (; reduced_ <= k; ++reduced_) SLUICE_RETURN_IF_ERROR(ReduceOwn(reduced_));
   return absl::OkStatus();

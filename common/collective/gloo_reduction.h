@@ -5,9 +5,9 @@
 // ranks, unless every rank keeps its own part only.
 //
 // All ranks take the same turns. In a turn with distance d, rank r sends a piece to rank r + d,
-// and gets one from rank r - d, which ends the turn. So each link carries one transfer at a time.
-// If all ranks sent to all at once, TCP would share the links unevenly, and some would be idle
-// while the last transfers end: four hosts would need 1.2 to 1.3 times as long.
+// and gets one from rank r - d, which ends the turn. So each link carries about one transfer at a
+// time. If all ranks sent to all at once, TCP would share the links unevenly, and some would be
+// idle while the last transfers end: four hosts would need 1.2 to 1.3 times as long.
 //
 // Invariants: a rank sends its piece of a turn before it waits for the piece that it gets in it. So
 // no two ranks wait for each other.

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/config/job_config.h"
+#include "common/config/mode.h"
 #include "common/config/step_examples.h"
 #include "google/protobuf/util/message_differencer.h"
 
@@ -94,6 +95,12 @@ absl::Status CheckResume(const JobConfig& saved, const JobConfig& job) {
     return CannotResume(absl::StrCat("strategy.sync_configs.gradient_merge_steps is ",
                                      MergedBatches(job), ", but was ", MergedBatches(saved),
                                      " in the checkpoint's job"));
+  }
+  const Mode earlier = ModeOf(saved.strategy()), now = ModeOf(job.strategy());
+  if (earlier != now) {
+    return CannotResume(absl::StrCat("the job is in ", ModeName(now),
+                                     " mode, but the checkpoint's job was in ", ModeName(earlier),
+                                     " mode (strategy.a_sync, strategy.a_sync_configs.k_steps)"));
   }
   MessageDifferencer differencer;
   for (const FreeFields& free : AllFreeFields()) {

@@ -39,7 +39,7 @@ class FirstError : public google::protobuf::io::ErrorCollector {
 
 absl::Status Damaged(const std::string& path, absl::string_view what) {
   return absl::DataLossError(absl::StrCat(path, " is damaged: ", what,
-                                          "; restore the file, or use another copy of the model"));
+                                          "; restore the file, or use another copy of its folder"));
 }
 
 // The bytes that the last line's checksum covers. Empty when the last line is not one of a

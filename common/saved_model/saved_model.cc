@@ -328,7 +328,7 @@ absl::Status CheckSizes(const std::string& dir, const Manifest& manifest, Env* e
         path,
         size.ok() ? absl::StrCat(" is damaged: it has ", *size, " of ", file.bytes(), " bytes")
                   : " is missing",
-        "; restore the file, or use another copy"));
+        "; restore the file, or use another copy of its folder"));
   }
   return absl::OkStatus();
 }

@@ -62,7 +62,7 @@ absl::StatusOr<std::unique_ptr<ShardFileReader>> ShardFileReader::Open(Env* env,
 
 absl::Status ShardFileReader::Damaged(absl::string_view what) const {
   return absl::DataLossError(absl::StrCat(path_, " is damaged: ", what,
-                                          "; restore the file, or use another copy of the model"));
+                                          "; restore the file, or use another copy of its folder"));
 }
 
 absl::StatusOr<std::string> ShardFileReader::ReadExactly(uint64_t offset, uint64_t n) const {

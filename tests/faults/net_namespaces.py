@@ -175,22 +175,22 @@ class NetNamespaces:
         for namespace in self._namespaces.values():
             self._must("ip", "netns", "exec", namespace, "nft", "add table inet %s; flush table inet %s" % (TABLE, TABLE))
 
-    def limit(self, name, bits_per_s):
-        """The most that a host sends."""
-        self._limit(self._namespaces[name], LINK, bits_per_s)
+    def limit(self, name, bits_per_s, burst=None):
+        """The most that a host sends. `burst`: bytes that may leave at once after a pause; None: as few as are safe."""
+        self._limit(self._namespaces[name], LINK, bits_per_s, burst)
 
-    def limit_arrivals(self, name, bits_per_s):
+    def limit_arrivals(self, name, bits_per_s, burst=None):
         """The most that arrives at a host. The switch keeps what comes faster waiting, as the port of a real one does."""
-        self._limit(self._switch, "port%d" % self._names.index(name), bits_per_s)
+        self._limit(self._switch, "port%d" % self._names.index(name), bits_per_s, burst)
 
     def unlimit(self, name):
         """Ends the limit of what a host sends."""
         self._must("tc", "-n", self._namespaces[name], "qdisc", "del", "dev", LINK, "root")
 
-    def _limit(self, namespace, device, bits_per_s):
+    def _limit(self, namespace, device, bits_per_s, burst):
         # The queue is served when it is woken, so it must be able to send what has gathered since: at 1 Gbit/s, 32 KiB
         # would leave a quarter of the link unused.
-        burst = max(32 << 10, bits_per_s // 8 // 1000)
+        burst = burst or max(32 << 10, bits_per_s // 8 // 1000)
         self._must("tc", "-n", namespace, "qdisc", "replace", "dev", device, "root", "tbf",
                    "rate", "%dbit" % bits_per_s, "burst", str(burst), "latency", "400ms")
 

@@ -18,8 +18,8 @@ namespace {
 
 using Op = Collective::Op;
 
-// More than any rank's part of this has room for at a time, when two ranks reduce it.
-constexpr size_t kManyPieces = 2 * 5 * (256 << 10) + 17;
+// A rank's part of this has more pieces than there is room for at a time, up to four ranks.
+constexpr size_t kManyPieces = 4 * 5 * (256 << 10) + 17;
 // Parts of several small pieces, up to four ranks.
 constexpr size_t kSomePieces = 4 * 2 * (32 << 10) + 17;
 
