@@ -218,6 +218,7 @@ void WideDeepNet::DeepInput(const NetInput& input, size_t example, float* to) co
 
 template <typename T>
 void WideDeepNet::PrefetchRows(const NetInput& input, size_t example, const T* rows) const {
+  if (row_dim_ == 0) return;
   const Batch& batch = *input.batch;
   const uint32_t* offsets = batch.key_offsets.data() + example * batch.num_slots;
   for (uint32_t k = offsets[0]; k < offsets[batch.num_slots]; ++k) {
