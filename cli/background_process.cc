@@ -27,9 +27,11 @@ void PassOn(int number) {
   errno = error;
 }
 
+constexpr int kPassedOn[] = {SIGINT, SIGTERM, SIGHUP};
+
 // Signals that the user has set to be ignored (nohup) stay ignored.
 void PassSignalsOn() {
-  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
+  for (const int number : kPassedOn) {
     struct sigaction action = {};
     if (sigaction(number, nullptr, &action) == 0 && action.sa_handler == SIG_IGN) continue;
     action.sa_handler = &PassOn;
@@ -66,12 +68,22 @@ std::optional<int> BackgroundProcess::Split() {
   int fds[2];
   if (pipe2(fds, O_CLOEXEC) != 0) return Fail("cannot create a pipe");
   std::cout.flush();
+  // A signal that comes before the command passes signals on would end it alone.
+  sigset_t passed_on, before;
+  sigemptyset(&passed_on);
+  for (const int number : kPassedOn) sigaddset(&passed_on, number);
+  sigprocmask(SIG_BLOCK, &passed_on, &before);
   const pid_t command = getpid();
   const pid_t process = fork();
-  if (process < 0) return Fail("cannot start a process");
   if (process > 0) {
     g_background = process;
     PassSignalsOn();
+  }
+  const int error = errno;
+  sigprocmask(SIG_SETMASK, &before, nullptr);
+  errno = error;
+  if (process < 0) return Fail("cannot start a process");
+  if (process > 0) {
     close(fds[1]);
     return AwaitCode(fds[0], process);
   }

@@ -8,6 +8,7 @@
 #include <random>
 #include <thread>
 
+#include "absl/cleanup/cleanup.h"
 #include "tests/common/shm_transport/stream_pair.h"
 
 namespace sluice {
@@ -148,6 +149,8 @@ TEST(HostilePeerFuzzTest, RandomBytesAndPositionsAreSurvived) {
   const auto host = HostForTest();
   host->keepalive_time = host->keepalive_timeout = absl::Milliseconds(50);
   const auto thread = std::make_shared<ShmThread>(absl::Milliseconds(5));
+  // Before the last stream, which may end on the thread, lets go of it.
+  const absl::Cleanup stop = [&] { thread->Stop(); };
   for (uint32_t seed = 1; seed <= 60; ++seed) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
     std::mt19937_64 random(seed);
