@@ -4,6 +4,8 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 
 namespace sluice {
 namespace {
@@ -70,6 +72,12 @@ std::string Escaped(absl::string_view text, const Bytes& bytes_of) {
 std::string Printable(absl::string_view text) { return Escaped(text, CharacterBytes); }
 
 std::string PrintableLine(absl::string_view text) { return Escaped(text, LineCharacterBytes); }
+
+std::string PrintableLines(absl::string_view text) {
+  return absl::StrJoin(
+      absl::StrSplit(text, '\n'), "\n    ",
+      [](std::string* out, absl::string_view line) { absl::StrAppend(out, PrintableLine(line)); });
+}
 
 bool IsPrintableLine(absl::string_view text) {
   while (!text.empty()) {

@@ -20,6 +20,9 @@ std::string Printable(absl::string_view text);
 // them (such as U+202E) become \xNN, too: none of them may end the line, or show other text than
 // there is.
 std::string PrintableLine(absl::string_view text);
+// The same for text of several lines. Lines after the first are indented by four spaces, so that
+// none looks like a line of its own.
+std::string PrintableLines(absl::string_view text);
 // True when PrintableLine changes nothing.
 bool IsPrintableLine(absl::string_view text);
 

@@ -36,8 +36,9 @@ absl::Status AppendToJobLog(const std::string& log_dir, const std::string& job_i
   if (fd < 0)
     return absl::UnavailableError(absl::StrCat("cannot write ", path, ": ", std::strerror(errno)));
   // One write in append mode keeps the line whole among the lines of other writers.
-  const std::string text = absl::StrCat(
-      absl::FormatTime("%Y-%m-%d %H:%M:%E3S", now, absl::LocalTimeZone()), " ", line, "\n");
+  const std::string text =
+      absl::StrCat(absl::FormatTime("%Y-%m-%d %H:%M:%E3S", now, absl::LocalTimeZone()), " ",
+                   PrintableLines(line), "\n");
   const ssize_t written = write(fd, text.data(), text.size());
   const int why = errno;
   close(fd);

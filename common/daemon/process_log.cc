@@ -20,6 +20,7 @@
 #include "absl/strings/str_split.h"
 #include "common/base/file_lock.h"
 #include "common/base/file_origin.h"
+#include "common/base/printable.h"
 #include "common/base/status_macros.h"
 #include "common/config/address.h"
 
@@ -85,7 +86,9 @@ class FileSink : public google::LogSink {
   ~FileSink() override { close(fd_); }
   void send(google::LogSeverity severity, const char*, const char* base_filename, int line,
             const google::LogMessageTime& time, const char* message, size_t size) override {
-    std::string text = ToString(severity, base_filename, line, time, message, size);
+    // Lines hold text of peers, who may not write lines of their own.
+    const std::string shown = PrintableLines(absl::string_view(message, size));
+    std::string text = ToString(severity, base_filename, line, time, shown.data(), shown.size());
     text += '\n';
     WriteAll(fd_, text.data(), text.size());
   }
@@ -198,7 +201,7 @@ absl::StatusOr<std::unique_ptr<AuditLog>> OpenAuditLog(const Identity& identity,
 void LogAndTell(const std::string& line) {
   LOG(INFO) << line;
   if (g_sink == nullptr || SameFile(g_sink->fd(), STDERR_FILENO)) return;
-  const std::string text = line + "\n";
+  const std::string text = PrintableLines(line) + "\n";
   WriteAll(STDERR_FILENO, text.data(), text.size());
 }
 

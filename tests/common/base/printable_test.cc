@@ -44,6 +44,13 @@ TEST(PrintableTest, TextOnALineNeitherEndsItNorTurnsItAround) {
   }
 }
 
+TEST(PrintableTest, LinesAfterTheFirstAreIndented) {
+  EXPECT_EQ(PrintableLines("one"), "one");
+  EXPECT_EQ(PrintableLines(""), "");
+  EXPECT_EQ(PrintableLines("one\ntwo\x1b[2J\n\nI1126 forged"),
+            "one\n    two\\x1b[2J\n    \n    I1126 forged");
+}
+
 TEST(PrintableTest, JsonStringsAreEscaped) {
   EXPECT_EQ(JsonQuoted(""), "\"\"");
   EXPECT_EQ(JsonQuoted("a \"b\" \\ c"), "\"a \\\"b\\\" \\\\ c\"");

@@ -43,6 +43,15 @@ TEST_F(JobLogTest, LinesCarryTheTimeAndGoToTheFileOfRoleAndRank) {
   EXPECT_EQ(Lines(folder_ + "/ads-2/serverlog.0").size(), 1u);
 }
 
+TEST_F(JobLogTest, TextOfAPeerNeitherForgesALineNorCommandsATerminal) {
+  const std::string text = "failed: \x1b[2J\n2026-01-01 00:00:00.000 all is well";
+  ASSERT_TRUE(AppendToJobLog(folder_, "ads-1", ROLE_WORKER, 3, kNow, text).ok());
+  const std::vector<std::string> lines = Lines(folder_ + "/ads-1/workerlog.3");
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_EQ(lines[0].find('\x1b'), std::string::npos) << lines[0];
+  EXPECT_EQ(lines[1], "    2026-01-01 00:00:00.000 all is well");
+}
+
 TEST_F(JobLogTest, LinesOfManyThreadsStayWhole) {
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {

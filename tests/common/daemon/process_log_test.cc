@@ -62,6 +62,14 @@ TEST_F(ProcessLogTest, LinesAppearAtOnceInTheNamedFileAndNowhereElse) {
   EXPECT_EQ(files, 1);
 }
 
+TEST_F(ProcessLogTest, TextOfAPeerNeitherForgesALineNorCommandsATerminal) {
+  ASSERT_TRUE(OpenLog(id_, "test").ok());
+  LOG(INFO) << "a peer says \x1b[2J\nI20260101 forged";
+  const std::string text = Read(id_.log_dir + "/serverlog.2");
+  EXPECT_THAT(text, HasSubstr("a peer says \\x1b[2J\n    I20260101 forged\n"));
+  EXPECT_EQ(text.find('\x1b'), std::string::npos);
+}
+
 TEST_F(ProcessLogTest, WithoutTlsTheLogSaysOnceThatNobodyIsVerified) {
   ASSERT_EQ(InChild([this] {
               if (!OpenLog(id_, "test").ok() || !OpenLog(id_, "test").ok()) return 1;
