@@ -386,6 +386,31 @@ TEST_F(JobAdoptionTest, AnotherAttemptIsNotAdopted) {
   EXPECT_EQ(c_->State(job), JOB_RECOVERING);
 }
 
+TEST_F(JobAdoptionTest, ARecordWithAFollowerOutOfRangeIsNotAdopted) {
+  const std::string job = Train(Config(-1));
+  Keep();
+  std::string& stored = records_.at("run/" + job);
+  RunRecord record;
+  ASSERT_TRUE(record.ParseFromString(stored));
+  record.mutable_spec()->clear_follower();
+  for (const uint32_t follower : {6, 0}) record.mutable_spec()->add_follower(follower);
+  stored = record.SerializeAsString();
+  Restart();
+  EXPECT_EQ(c_->State(job), JOB_RECOVERING);
+}
+
+TEST_F(JobAdoptionTest, PserversInTheRecordOfAWaitingJobAreIgnored) {
+  const std::string job = Submit(Config(-1));
+  JobRecord record = Record(job);
+  record.add_pservers(5);
+  records_["job/" + job] = record.SerializeAsString();
+  Restart();
+  EXPECT_EQ(c_->State(job), JOB_QUEUED);
+  c_->JoinAll(2, 2);
+  c_->PollAll();
+  EXPECT_EQ(c_->State(job), JOB_RUNNING);
+}
+
 TEST_F(JobAdoptionTest, AJobWithAVacantRankIsNotAdopted) {
   const std::string job = Train(Config(-1));
   Kill(ROLE_WORKER, 1);

@@ -320,9 +320,11 @@ class ReplicatorAloneTest : public testing::Test {
       ASSERT_TRUE(decoded.ok()) << decoded.status();
       if (decoded->header.has_hello()) ++test->hellos_;
       if (decoded->header.has_hello() ? !test->answers_hello_ : !test->confirms_) return;
+      if (test->garbles_) return stream->Send({Slice::FromString("\x16")});
       bytes += decoded->payload.remaining();
       ReplicaHeader answer;
       answer.set_confirmed(std::min<uint64_t>(decoded->header.position(), test->confirms_up_to_));
+      if (test->claims_all_) answer.set_confirmed(UINT64_MAX);
       answer.set_seed_bytes(UINT64_MAX);
       stream->Send(EncodeReplica(answer, {}));
     }
@@ -426,7 +428,7 @@ class ReplicatorAloneTest : public testing::Test {
   SeedTurn turn_;
   std::atomic<int> hellos_{0}, images_{0};
   std::atomic<uint64_t> confirms_up_to_{UINT64_MAX};
-  std::atomic<bool> answers_hello_{true}, confirms_{false};
+  std::atomic<bool> answers_hello_{true}, confirms_{false}, claims_all_{false}, garbles_{false};
   Mutex mutex_;
   CondVar changed_;
   std::vector<absl::Time> changes_ ABSL_GUARDED_BY(mutex_);
@@ -472,6 +474,25 @@ TEST_F(ReplicatorAloneTest, AnAnswerWaitsOnlyForTheChangesOfItsRequest) {
   first->Wait(1);
   EXPECT_EQ(first->answers[1].code, 0);
   EXPECT_FALSE(second->Has(2));
+}
+
+TEST_F(ReplicatorAloneTest, AFollowerConfirmsNothingThatIsStillToCome) {
+  claims_all_ = true;  // in its answer to the hello, which is the only one
+  auto shard = NewShard();
+  Start({shard});
+  AwaitChanges(1);
+  ASSERT_TRUE(Report().complete());
+  Change(shard.get(), 1);
+  EXPECT_FALSE(Acknowledge(1, replicator_->ChangesNow())->Has(1));
+}
+
+TEST_F(ReplicatorAloneTest, AnswersThatAreNoMessagesEndTheStream) {
+  garbles_ = true;
+  auto shard = NewShard();
+  Start({shard});
+  AwaitChanges(1);
+  EXPECT_FALSE(Report().complete());
+  EXPECT_NE(Report().error(), "");
 }
 
 TEST_F(ReplicatorAloneTest, AnswersThatWaitAreBounded) {
