@@ -76,6 +76,7 @@ class Fuzzer:
                 break
             well = well or time.monotonic() >= end
         figures = re.findall(r"cov: (\d+) ft: (\d+) corp: (\d+)", text)
+        well = well and executions > 0 and bool(figures)
         row = (self.name, f"{time.monotonic() - begun:.0f}", executions, *(figures[-1] if figures else "???"),
                "ok" if well else "FAILED")
         return row, well

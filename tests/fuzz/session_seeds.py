@@ -286,6 +286,35 @@ def replica_streams():
         yield f"stream_{name}_read", stream
 
 
+class CopyReading(Choices):
+    """copy_reader.cc: a follower's answers to the pserver that reads its copies."""
+
+    IMAGE, COMPLETE, DROP = 1, 6, 7
+
+    def __init__(self, geo):
+        super().__init__()
+        self.boolean(geo)
+
+    def answer(self, *kinds):
+        self.number(len(kinds), 0, 8)
+        for kind in kinds:
+            self.number(kind, 0, 9)
+        return self
+
+    def images(self, count):
+        return self.answer(*[self.IMAGE] * count)
+
+
+def copy_readings():
+    for name, geo in (("async", False), ("geo", True)):
+        whole = CopyReading(geo).images(8).images(8).answer(*[CopyReading.IMAGE] * 5, CopyReading.COMPLETE)
+        yield f"copies_{name}", whole.answer(CopyReading.DROP)
+        yield f"copies_{name}_incomplete", CopyReading(geo).images(8).answer(CopyReading.COMPLETE)
+        yield f"copies_{name}_dropped_early", CopyReading(geo).images(8).answer(CopyReading.DROP)
+    garbled = CopyReading(False).images(3).number(1, 0, 8).number(8, 0, 9).text(b"\x16\x01", 300)
+    yield "garbled", garbled
+
+
 class ShardImage(Choices):
     """shard_image.cc."""
 
@@ -589,6 +618,7 @@ TARGETS = {
     "pserver_session": pserver_sessions,
     "pserver_stream": pserver_streams,
     "replica_stream": replica_streams,
+    "copy_reader": copy_readings,
     "shard_image": shard_images,
     "shard_file": shard_files,
     "example_cache": example_caches,
