@@ -267,7 +267,7 @@ absl::Status JobRunner::RunPhases() {
   }
   Phase::Kind after = Phase::KIND_UNSPECIFIED;
   for (;;) {
-    stats_.SetDoing("waiting for the other workers");
+    stats_.SetDoing("waiting for the next phase");
     SLUICE_ASSIGN_OR_RETURN(const Phase phase, NextPhase(report, after));
     if (phase.kind() == Phase::FINISH) return absl::OkStatus();
     SLUICE_ASSIGN_OR_RETURN(report, RunPhase(phase));
