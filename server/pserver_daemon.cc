@@ -22,7 +22,8 @@ namespace {
 // Short, because the scheduler answered a moment ago.
 constexpr absl::Duration kRegisterWait = absl::Seconds(5);
 constexpr char kSaveShardsMethod[] = "/sluice.Pserver/SaveShards";
-// What clients may have sent however little memory there is: one whole message.
+// Unhandled bytes that clients may always have sent, however little memory there is: one whole
+// message.
 constexpr size_t kLeastReceivedBytes = size_t{64} << 20;
 constexpr size_t kMaxParsedSaveBytes = 2 * GrpcStreamServer::kMaxUnaryBytes;
 

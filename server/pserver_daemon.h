@@ -48,7 +48,7 @@ class PserverDaemon {
   ~PserverDaemon();
   // Moves this pserver's shards to others, for at most `wait`, and logs how that ended.
   void Drain(absl::Duration wait);
-  // What clients may have sent that is not yet handled.
+  // The bound on bytes that clients have sent and that are not handled yet.
   size_t MaxReceivedBytesForTest() const { return data_port_->max_received_bytes(); }
 
  private:

@@ -34,8 +34,8 @@ struct DenseTablesOptions {
 
 struct JobDenseTables {
   std::unique_ptr<DenseTables> tables;
-  // Of the ranks that keep some of the tables, and owned by them. Null: pservers keep all, or the
-  // job only evaluates.
+  // Owned by `tables`. Null when the ranks need not meet: pservers keep all tables, or the job only
+  // evaluates.
   RankMeetings* meetings = nullptr;
 };
 

@@ -73,7 +73,7 @@ absl::Status UnfinishedPem::Replace() { return Env::Real()->RenameFile(unfinishe
 
 absl::Status UnfinishedPem::FinishNew(Link link) {
   if (link(unfinished_.c_str(), path_.c_str()) == 0) return absl::OkStatus();
-  // What link(2) says on file systems without hard links; ENOSYS is that of user space.
+  // File systems without hard links answer link(2) so; ENOSYS comes from those in user space.
   const bool no_links = errno == EPERM || errno == EOPNOTSUPP || errno == EMLINK || errno == ENOSYS;
   if (no_links &&
       ::renameat2(AT_FDCWD, unfinished_.c_str(), AT_FDCWD, path_.c_str(), RENAME_NOREPLACE) == 0) {

@@ -105,7 +105,8 @@ class ServedStreams {
     AuditedCaller caller;
     std::string method;
   };
-  // What to report of a stream that is about to be ended. None: it is gone, or has been reported.
+  // Returns the entry to report when a stream is about to be ended. Nothing: the stream is gone, or
+  // has been reported.
   std::optional<Entry> ClaimEntry(ServedStream* stream);
   struct Held {
     std::shared_ptr<ServedStream> stream;

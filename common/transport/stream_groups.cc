@@ -9,7 +9,7 @@ StreamGroups::Rank StreamGroups::RankOf(const Group& group) {
 }
 
 void StreamGroups::Add(const std::string& group, Number number, Id id) {
-  // What needs memory comes first. Then nodes move, which cannot fail.
+  // Allocate first: moving the nodes afterwards cannot fail.
   Streams stream = {{number, id}};
   std::set<Rank> first_rank = {Rank()};
   const auto found = groups_.try_emplace(group).first;

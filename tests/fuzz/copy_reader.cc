@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/replica_messages.h"
 #include "tests/server/replicated_job.h"
 
 namespace sluice {
@@ -71,7 +72,7 @@ class ScriptedFollower : public Transport {
   Message Next() {
     const int kind = input_->ConsumeIntegralInRange(0, 9);
     if (kind < 6 && next_ < image_.size())
-      return kind == 0 ? Changed(image_[next_++]) : image_[next_++];
+      return kind == 0 ? ChangedReplica(input_, image_[next_++]) : image_[next_++];
     ReplicaHeader header;
     if (kind < 8) {
       kind == 7 ? header.set_drop(true) : header.set_complete(true);
@@ -80,20 +81,6 @@ class ScriptedFollower : public Transport {
     const std::string bytes = input_->ConsumeRandomLengthString(300);
     if (kind == 8 || !header.ParseFromString(bytes)) return {Slice::FromString(bytes)};
     return EncodeReplica(header, {Slice::FromString(input_->ConsumeRandomLengthString(200))});
-  }
-  // The message with fields merged from the input and another payload.
-  Message Changed(const Message& message) {
-    auto decoded = DecodeReplica(message);
-    std::string payload(decoded->payload.remaining(), '\0');
-    decoded->payload.Copy(payload.data(), payload.size());
-    ReplicaHeader change;
-    if (change.ParseFromString(input_->ConsumeRandomLengthString(100)))
-      decoded->header.MergeFrom(change);
-    if (!payload.empty()) {
-      const size_t at = input_->ConsumeIntegralInRange<size_t>(0, payload.size() - 1);
-      payload.replace(at, 8, input_->ConsumeRandomLengthString(16));
-    }
-    return EncodeReplica(decoded->header, {Slice::FromString(payload)});
   }
 
   FuzzedDataProvider* const input_;

@@ -9,6 +9,7 @@
 #include "tests/common/base/fake_clock.h"
 #include "tests/common/saved_model/memory_env.h"
 #include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/replica_messages.h"
 #include "tests/server/replicated_job.h"
 
 namespace sluice {
@@ -100,7 +101,7 @@ class Follower {
   Message Next() {
     const int kind = input_->ConsumeIntegralInRange(0, 7);
     if (kind < 4 && next_ < image_.size())
-      return kind == 0 ? Changed(image_[next_++]) : image_[next_++];
+      return kind == 0 ? ChangedReplica(input_, image_[next_++]) : image_[next_++];
     ReplicaHeader header;
     if (kind == 4) {
       header.set_complete(true);
@@ -111,20 +112,6 @@ class Follower {
     if (kind == 5 || !header.ParseFromString(bytes)) return {Slice::FromString(bytes)};
     header.clear_hello();
     return EncodeReplica(header, {Slice::FromString(input_->ConsumeRandomLengthString(200))});
-  }
-  // The message with fields merged from the input and another payload.
-  Message Changed(const Message& message) {
-    auto decoded = DecodeReplica(message);
-    std::string payload(decoded->payload.remaining(), '\0');
-    decoded->payload.Copy(payload.data(), payload.size());
-    ReplicaHeader change;
-    if (change.ParseFromString(input_->ConsumeRandomLengthString(100)))
-      decoded->header.MergeFrom(change);
-    if (input_->ConsumeBool() && !payload.empty()) {
-      const size_t at = input_->ConsumeIntegralInRange<size_t>(0, payload.size() - 1);
-      payload.replace(at, 8, input_->ConsumeRandomLengthString(16));
-    }
-    return EncodeReplica(decoded->header, {Slice::FromString(payload)});
   }
 
   FuzzedDataProvider* const input_;

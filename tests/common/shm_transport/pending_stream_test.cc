@@ -19,7 +19,7 @@ using ::testing::IsEmpty;
 
 Message TextMessage(std::string text) { return {Slice::FromString(std::move(text))}; }
 
-// What became of a stream that was opened.
+// Records what happened to a stream that was opened.
 struct Opened {
   std::vector<std::string> events;  // "+TEXT": sent; "close"; "gone"
   std::function<void(const std::string& text)> on_send;

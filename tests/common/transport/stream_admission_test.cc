@@ -199,7 +199,7 @@ TEST_F(StreamAdmissionTest, EndsOfUnknownStreamsAreIgnored) {
   EXPECT_EQ(admission_.silent(), 0u);
 }
 
-// Of each way to fail, nothing remains that would count, or that a later stream would meet.
+// A failed allocation leaves nothing behind that would count, or that a later stream would meet.
 TEST(StreamAdmissionMemoryTest, AStreamForWhichThereIsNoMemoryChangesNothing) {
   StreamAdmission admission(3, 3);
   const char ids[4] = {};
