@@ -239,7 +239,8 @@ def choices():
     """For fuzzers whose input is a list of choices: valid sessions, and random ones."""
     for target, name, data in session_seeds.seeds():
         seed(target, name, data)
-    for target in ("pserver_session", "pserver_stream", "pserver_orders", "replica_stream", "copy_reader", "scheduler_calls", "client_replies",
+    for target in ("pserver_session", "pserver_stream", "pserver_orders", "replica_stream", "follower_answers", "copy_reader", "scheduler_calls",
+                   "client_replies",
                    "example_cache", "shard_file", "shard_image", "stored_jobs", "geo_state", "collective_peers", "worker_orders",
                    "etcd_replies"):
         for number in range(3):

@@ -286,6 +286,43 @@ def replica_streams():
         yield f"stream_{name}_read", stream
 
 
+class FollowerAnswers(Choices):
+    """follower_answers.cc: a follower that answers its primary while shards change."""
+
+    def change(self, rows):
+        return self.number(0, 0, 9).number(rows, 0, 7)
+
+    def confirm(self):
+        return self.number(9, 0, 9)
+
+    def claim(self, confirmed):
+        self.number(3, 0, 9).boolean(True).numbers.extend(confirmed.to_bytes(8, "big"))
+        return self
+
+    def say(self, content):
+        self.number(4, 0, 9).text(content, 60)
+        return self
+
+    def cut(self):
+        return self.number(5, 0, 9)
+
+    def route(self, has_follower):
+        return self.number(7 if has_follower else 6, 0, 9)
+
+
+def follower_answers():
+    complete = FollowerAnswers().confirm().change(0).change(3).confirm().confirm()
+    yield "complete", complete.change(2).change(0).confirm().change(5).confirm()
+    broken = FollowerAnswers().confirm().confirm().change(1).cut().change(2).change(0)
+    yield "broken_and_dropped", broken.route(False).change(1).route(True).confirm().confirm().change(7).confirm()
+    yield "claims_all", FollowerAnswers().claim(2**64 - 1).confirm().change(1).claim(2**64 - 1).change(2)
+    yield "gives_up", FollowerAnswers().confirm().confirm().change(1).say(number(10, 13)).change(1).route(False)
+    behind = FollowerAnswers().confirm().confirm()
+    for _ in range(20):
+        behind.change(7)
+    yield "too_far_behind", behind.route(False).route(True).confirm()
+
+
 class CopyReading(Choices):
     """copy_reader.cc: a follower's answers to the pserver that reads its copies."""
 
@@ -618,6 +655,7 @@ TARGETS = {
     "pserver_session": pserver_sessions,
     "pserver_stream": pserver_streams,
     "replica_stream": replica_streams,
+    "follower_answers": follower_answers,
     "copy_reader": copy_readings,
     "shard_image": shard_images,
     "shard_file": shard_files,

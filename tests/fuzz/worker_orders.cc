@@ -1,6 +1,6 @@
 // Runs a worker's job beside a real pserver, under a scheduler whose answers the input changes:
-// assignments, phases, tasks, routes and checkpoints. Other inputs are answers to a member that
-// registers and reports.
+// assignments, phases, tasks, routes and checkpoints. So are the pserver's answers to calls. Other
+// inputs are answers to a member that registers and reports.
 //
 // Checks: a run ends once it is cancelled, with a status; a member hands over no state after its
 // end.
@@ -184,6 +184,18 @@ class ChangingScheduler : public FakeScheduler {
     return Changed(reply, input_);
   }
 
+  // What a pserver says that has saved its shards.
+  absl::StatusOr<std::string> SaveShards() {
+    MutexLock lock(&mutex_);
+    SaveShardsReply reply;
+    SavedFile* const file = reply.add_files();
+    file->set_name("embedding-0.shard");
+    file->set_bytes(100);
+    if (Said()) return absl::FailedPreconditionError("the route has changed");
+    if (Said()) return input_->ConsumeRandomLengthString(50);
+    return Changed(reply, input_).SerializeAsString();
+  }
+
  private:
   bool End() { return input_->remaining_bytes() == 0 || ++answers_ > kMostAnswers; }
   bool Said() { return input_->remaining_bytes() > 0 && input_->ConsumeIntegralInRange(0, 7) == 0; }
@@ -198,7 +210,8 @@ class ChangingScheduler : public FakeScheduler {
 // A pserver that serves the job as it was assigned before any change.
 class Tables {
  public:
-  explicit Tables(const JobSpec& spec) : pserver_(Resources(&env_)) {
+  // The scheduler has the input.
+  Tables(const JobSpec& spec, ChangingScheduler* scheduler) : pserver_(Resources(&env_)) {
     google::protobuf::RepeatedPtrField<JobSpec> desired;
     *desired.Add() = spec;
     pserver_.Reconcile(kPserver, desired);
@@ -206,6 +219,8 @@ class Tables {
     transport_.Bind(kPserver, [this](std::shared_ptr<Stream> stream, const PeerIdentity&) {
       return pserver_.NewHandler(std::move(stream));
     });
+    transport_.RegisterUnary(kPserver, "/sluice.Pserver/SaveShards",
+                             [scheduler](const std::string&) { return scheduler->SaveShards(); });
   }
   Transport* transport() { return &transport_; }
 
@@ -224,8 +239,8 @@ class Tables {
 
 void RunJob(FuzzedDataProvider* input) {
   WorkerAssignment assignment = MakeAssignment(input->ConsumeIntegralInRange(0, 2));
-  Tables tables(assignment.job());
   ChangingScheduler scheduler(input, assignment.job());
+  Tables tables(assignment.job(), &scheduler);
   if (input->ConsumeIntegralInRange(0, 3) == 0) {
     // The scheduler has checked the configuration.
     const JobConfig config = assignment.job().config();

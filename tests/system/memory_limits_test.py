@@ -1,11 +1,15 @@
-"""Tables that reach a limit of rows or of memory: the job fails and says why, and the pservers serve the next one."""
+"""Tables that reach a limit of rows or of memory: the job fails and says why, and the pservers serve the next one.
+
+And a flood that Debian's gRPC does not bound: the limit of a pserver's memory ends it, and its job goes on.
+"""
 import json
 import os
 import pathlib
 import resource
 import unittest
 
-from sluice_testing import TIME_SCALE, SluiceTest, wait_until
+from http2_client import END_HEADERS, HEADERS, RST_STREAM, Connection, frame, grpc_headers
+from sluice_testing import ADULT_TRAIN_EXAMPLES, PATIENCE, TIME_SCALE, DisturbedLaunchTest, SluiceTest, wait_until
 
 LINES = 3000
 KEYS = 2 * LINES  # two features, whose values are all different
@@ -147,6 +151,50 @@ class MemoryLimitsTest(SluiceTest):
                 self.assertEqual(self.pserver_pids(log_dir), [pid])
                 after, _ = self.submit(log_dir, mode + "-after", *self.WIDE, *flags)
                 self.assertEqual(after["status"], "done")
+
+
+class RapidResetTest(DisturbedLaunchTest):
+    """HTTP/2 rapid reset (CVE-2023-44487): calls that are opened and reset at once (docs/threat_model.md)."""
+
+    EPOCHS = 12
+    CALLS = 1000  # at once
+
+    def flood(self, pserver):
+        """Opens and resets streams of the data plane on one connection, until the process has ended."""
+        headers, stream = grpc_headers(b"/sluice.Pserver/Exchange"), 1
+        try:
+            connection = Connection(int(pserver.address.rsplit(":", 1)[1]), PATIENCE)
+            self.addCleanup(connection.close)
+            while os.path.exists("/proc/%d" % pserver.pid):
+                streams = range(stream, stream + 2 * self.CALLS, 2)
+                connection.socket.sendall(b"".join(frame(HEADERS, END_HEADERS, i, headers)
+                                                   + frame(RST_STREAM, 0, i, b"\0\0\0\x08") for i in streams))
+                stream += 2 * self.CALLS
+        except OSError:
+            pass  # the pserver has ended the connection, or itself
+
+    @unittest.skipIf(TIME_SCALE > 1, "a sanitizer takes memory of its own")
+    def test_the_limit_of_its_memory_ends_the_pserver_and_the_job_goes_on(self):
+        try:
+            group = MemoryGroup("sluice-rapid-reset-%d" % os.getpid(), 256 << 20)
+        except OSError as why:
+            self.skipTest("no control group with a limit of memory can be made here: %s" % why)
+        self.addCleanup(group.remove)
+        launcher = self.start_launch("--server_num=1", "--worker_num=1", "--a_sync=true", "--epochs=%d" % self.EPOCHS,
+                                     "--set", "checkpoint.every_s=0.5")
+        self.await_output(launcher, "epoch 1 ")
+        first = next(e for e in self.endpoints() if e.role == "pserver")
+        group.add(first.pid)
+
+        def has_successor():
+            self.flood(first)
+            return self.pid_of("pserver", 0) != first.pid
+        wait_until(has_successor, lambda: "the pserver runs again:\n" + self.output())
+        result = self.result(launcher)
+        self.assertEqual(result["status"], "done", result)
+        self.assertEqual(result["recovery"]["pserver_losses"], 1, result["recovery"])
+        self.assertEqual(result["examples"], self.EPOCHS * ADULT_TRAIN_EXAMPLES)
+        self.assertIn("killed by signal 9", self.output())
 
 
 if __name__ == "__main__":
