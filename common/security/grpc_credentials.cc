@@ -14,7 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
-#include "common/security/tls_ciphers.h"
+#include "common/security/tls_session_rules.h"
 
 namespace sluice {
 namespace {
@@ -66,7 +66,7 @@ absl::StatusOr<GrpcCredentials> GrpcCredentials::Create(const TlsFiles& files,
   if (!files.given()) return credentials;
   SLUICE_RETURN_IF_ERROR(CheckTlsFiles(files));
   SLUICE_ASSIGN_OR_RETURN(credentials.self_, OwnerOf(files));
-  PreferAes128();
+  SetTlsSessionRules();
   credentials.provider_ = std::make_shared<tls::FileWatcherCertificateProvider>(
       files.key, files.cert, files.ca, SecondsOf(reload_every));
   return credentials;

@@ -7,12 +7,14 @@
 
 #include <filesystem>
 
+#include "common/shared_memory/file_descriptor.h"
 #include "common/transport/grpc_transport.h"
 #include "tests/common/security/recorded_audit.h"
 #include "tests/common/security/test_certificates.h"
 #include "tests/common/security/tls_client.h"
 #include "tests/common/transport/grpc_servers.h"
 #include "tests/common/transport/recording_streams.h"
+#include "tests/common/transport/tcp_relay.h"
 
 namespace sluice {
 namespace {
@@ -185,6 +187,41 @@ TEST_F(GrpcCredentialsTest, ACertificateThatExpiresLaterIsRefusedThen) {
   EXPECT_TRUE(Exchange(*server, brief).ok());
   Clock::Real()->Sleep(absl::Seconds(3));
   EXPECT_EQ(Exchange(*server, brief).code(), absl::StatusCode::kUnavailable);
+}
+
+// A connection with TLS of this version, which resumes `earlier` unless that is null. It ends once
+// the server has sent its first bytes, and with them any tickets.
+struct TlsConnection {
+  TlsConnection(SSL_CTX* context, const GrpcStreamServer& server, int version,
+                SSL_SESSION* earlier) {
+    const FileDescriptor fd(ConnectTo(server.port()));
+    const TlsSession session(SSL_new(context));
+    SSL_clear_options(session.get(), SSL_OP_NO_TICKET);  // the rules hold for this process too
+    SSL_set_fd(session.get(), fd.get());
+    SSL_set_max_proto_version(session.get(), version);
+    static constexpr unsigned char kHttp2[] = {2, 'h', '2'};
+    SSL_set_alpn_protos(session.get(), kHttp2, sizeof(kHttp2));
+    if (earlier != nullptr) SSL_set_session(session.get(), earlier);
+    EXPECT_EQ(SSL_connect(session.get()), 1);
+    char byte;
+    EXPECT_EQ(SSL_read(session.get(), &byte, 1), 1);  // of the server's settings
+    resumed = SSL_session_reused(session.get()) == 1;
+    ticket.reset(SSL_get1_session(session.get()));
+    SSL_shutdown(session.get());  // otherwise OpenSSL takes the session for a bad one
+  }
+  bool resumed = false;
+  std::unique_ptr<SSL_SESSION, OpensslFree<SSL_SESSION_free>> ticket;
+};
+
+TEST_F(GrpcCredentialsTest, NoSessionIsResumed) {
+  const auto server = Serve(certificates_.Of(PeerRole::kPserver));
+  const TlsContext context = TlsClient(certificates_.Of(PeerRole::kWorker, "3"));
+  for (const int version : {TLS1_2_VERSION, TLS1_3_VERSION}) {
+    const TlsConnection first(context.get(), *server, version, nullptr);
+    EXPECT_EQ(SSL_SESSION_has_ticket(first.ticket.get()), 0);
+    const TlsConnection second(context.get(), *server, version, first.ticket.get());
+    EXPECT_FALSE(second.resumed) << version;
+  }
 }
 
 TEST_F(GrpcCredentialsTest, ReplacedFilesAreUsedWithoutARestart) {

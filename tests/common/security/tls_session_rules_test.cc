@@ -1,4 +1,4 @@
-#include "common/security/tls_ciphers.h"
+#include "common/security/tls_session_rules.h"
 
 #include <gtest/gtest.h>
 #include <openssl/bio.h>
@@ -17,19 +17,19 @@ std::string FirstCipher(SSL_CTX* context) {
   return SSL_CIPHER_get_name(sk_SSL_CIPHER_value(SSL_get_ciphers(session.get()), 0));
 }
 
-TEST(TlsCiphersTest, SessionsPreferAes128AndKeepTheOthers) {
+TEST(TlsSessionRulesTest, SessionsPreferAes128AndKeepTheOthers) {
   const TlsContext context(SSL_CTX_new(TLS_method()));
   const TlsSession before(SSL_new(context.get()));
-  PreferAes128();
-  PreferAes128();  // a second call changes nothing
+  SetTlsSessionRules();
+  SetTlsSessionRules();  // a second call changes nothing
   EXPECT_EQ(FirstCipher(context.get()), "TLS_AES_128_GCM_SHA256");
   const TlsSession after(SSL_new(context.get()));
   EXPECT_EQ(sk_SSL_CIPHER_num(SSL_get_ciphers(after.get())),
             sk_SSL_CIPHER_num(SSL_get_ciphers(before.get())));
 }
 
-TEST(TlsCiphersTest, CiphersThatWereChosenStay) {
-  PreferAes128();
+TEST(TlsSessionRulesTest, CiphersThatWereChosenStay) {
+  SetTlsSessionRules();
   const TlsContext context(SSL_CTX_new(TLS_method()));
   ASSERT_EQ(SSL_CTX_set_ciphersuites(context.get(), "TLS_AES_256_GCM_SHA384"), 1);
   const TlsSession session(SSL_new(context.get()));
