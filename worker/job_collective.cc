@@ -95,7 +95,8 @@ absl::StatusOr<std::unique_ptr<Collective>> MakeJobCollective(const JobConfig& c
   }
   CollectiveOptions options;
   if (device.kind == ComputeDevice::kCuda) options.cuda_device = device.ordinal;
-  options.timeout = StepPatience(config);
+  // Nobody waits for longer, whatever the job allows.
+  options.timeout = std::min(StepPatience(config), kMaxCollectiveTimeout);
   options.timeout_options = StepPatienceOptions(config);
   options.network_timeout = absl::Seconds(config.train().step_timeout_s());
   options.comm_num = std::max(1u, config.strategy().sync_configs().comm_num());

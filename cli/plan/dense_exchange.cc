@@ -20,12 +20,12 @@ constexpr double kMessagesOfABatch = 4;
 constexpr uint64_t kFuseMb = 32;
 constexpr size_t kFuseLayers = 20;
 
-// Values of dense tables, also with their optimizer state.
 struct Size {
-  double values = 0, floats = 0;
+  double sent_bytes = 0;  // of the values, on the wire
+  double floats = 0;      // with optimizer state
   void Add(const TableLayout& table) {
     const double elements = static_cast<double>(table.elements());
-    values += elements;
+    sent_bytes += elements * table.wire_bytes();
     floats += elements * (1 + table.state_floats());
   }
 };
@@ -66,10 +66,11 @@ absl::Status SetDenseExchange(const JobConfig& job, PlanCosts* costs) {
     }
   }
   SetMessages(job, exchanged, costs);
+  costs->set_dense_bytes(all.sent_bytes);
   costs->clear_kept_dense_bytes();
   costs->clear_kept_dense_memory_bytes();
-  if (kept.values == 0) return absl::OkStatus();
-  costs->set_kept_dense_bytes(costs->dense_bytes() * kept.values / all.values);
+  if (kept.sent_bytes == 0) return absl::OkStatus();
+  costs->set_kept_dense_bytes(kept.sent_bytes);
   costs->set_kept_dense_memory_bytes(costs->dense_memory_bytes() * kept.floats / all.floats);
   return absl::OkStatus();
 }

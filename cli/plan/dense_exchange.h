@@ -16,10 +16,10 @@
 
 namespace sluice::plan {
 
-// Sets the fields of `costs` for the exchange between workers, and the part of the dense tables
-// that `job` leaves on pservers in collective mode. A job of another mode is taken as one whose
-// workers keep all dense tables. `costs` may be those of an earlier plan, in which the tables were
-// elsewhere. `job` is effective. Errors of ModelSpec::Create.
+// Sets the bytes of the dense tables, the fields of `costs` for the exchange between workers, and
+// the part of the dense tables that `job` leaves on pservers in collective mode. A job of another
+// mode is taken as one whose workers keep all dense tables. `costs` may be those of an earlier
+// plan, in which the tables were elsewhere. `job` is effective. Errors of ModelSpec::Create.
 absl::Status SetDenseExchange(const JobConfig& job, PlanCosts* costs);
 
 }  // namespace sluice::plan

@@ -31,7 +31,6 @@ void AddPserverPage(const MetricsPage& page, JobCounters* counters) {
     tables += bytes;
   }
   memory.rows += page.Sum("sluice_pserver_rows");
-  memory.dense_elements += page.Sum("sluice_pserver_dense_elements");
   memory.process += std::max(0.0, page.Sum("sluice_pserver_memory_bytes") - tables);
   reading.rows = memory.rows;
 }

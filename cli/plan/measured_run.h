@@ -12,7 +12,7 @@ namespace sluice::plan {
 
 // The memory of all pservers together. `process`: what their processes use besides the tables.
 struct TableMemory {
-  double dense_elements = 0, dense_bytes = 0, rows = 0, row_bytes = 0, process = 0;
+  double dense_bytes = 0, rows = 0, row_bytes = 0, process = 0;
 };
 
 // The sums over the pages of all daemons at one moment.

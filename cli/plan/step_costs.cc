@@ -29,7 +29,6 @@ std::vector<Reading> Shared(const std::vector<Reading>& readings,
 
 void SetMemory(const DataSample& sample, const MeasuredRun& run, PlanCosts* costs) {
   const TableMemory& memory = run.memory;
-  costs->set_dense_bytes(memory.dense_elements * sizeof(float));
   costs->set_dense_memory_bytes(memory.dense_bytes);
   costs->set_process_memory_bytes(memory.process);
   if (memory.rows <= 0) return;

@@ -18,7 +18,7 @@ constexpr uint32_t kMaxCommunicators = 8;
 
 absl::StatusOr<std::unique_ptr<CollectiveEngine>> MakeEngine(const std::string& engine,
                                                              const CollectiveOptions& options) {
-  if (options.timeout < absl::Milliseconds(1) || options.timeout > absl::Hours(24)) {
+  if (options.timeout < absl::Milliseconds(1) || options.timeout > kMaxCollectiveTimeout) {
     return absl::InvalidArgumentError(absl::StrCat("the timeout of a collective group is ",
                                                    absl::FormatDuration(options.timeout),
                                                    ", not 1ms to 24h"));

@@ -5,10 +5,14 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "common/collective/collective.h"
 #include "common/collective/collective_engine.h"
 
 namespace sluice {
+
+// CollectiveOptions::timeout is at most this.
+inline constexpr absl::Duration kMaxCollectiveTimeout = absl::Hours(24);
 
 // `engine`:
 //   shm        ranks on one host

@@ -33,6 +33,13 @@ std::string HostOfThisProcess() {
                       "/user:", geteuid());
 }
 
+bool ShareLoopback(const std::string& host, const std::string& other) {
+  const auto network = [](const std::string& of) {
+    return of.substr(0, of.find('/', of.find('/') + 1));
+  };
+  return network(host) == network(other);
+}
+
 CollectiveCard NewCard(const char* engine, uint64_t generation, uint32_t self, uint32_t ranks,
                        const std::string& host) {
   CollectiveCard card;

@@ -24,6 +24,10 @@ inline constexpr size_t kMaxStrangers = 64;
 // containers name different users.
 std::string HostOfThisProcess();
 
+// Whether processes on two of these hosts have the same loopback interface: the boot and the
+// network namespace are the same.
+bool ShareLoopback(const std::string& host, const std::string& other);
+
 // A card with a nonce of its own.
 CollectiveCard NewCard(const char* engine, uint64_t generation, uint32_t self, uint32_t ranks,
                        const std::string& host);

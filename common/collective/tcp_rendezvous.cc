@@ -122,11 +122,25 @@ absl::Status TcpRendezvous::Failed(GroupFault::Kind kind, uint32_t place) const 
 }
 
 absl::Status TcpRendezvous::Unreachable(int error, uint32_t place) const {
+  const CollectiveCard& card = cards_[place];
+  const absl::StatusOr<Address> address = ParseAddress(card.address());
+  if (address.ok() && IsLoopback(address->host) && !ShareLoopback(card.host(), own_.host())) {
+    return AtFault(
+        place,
+        absl::UnavailableError(absl::StrCat(
+            "rank ", card.rank(), " gives its address as ", card.address(),
+            ", which other hosts cannot reach: its worker resolves the name of the scheduler to a "
+            "loopback address; start it with a --scheduler address that other hosts can reach")));
+  }
   if (error == ECONNREFUSED || error == ECONNRESET || error == EPIPE)
     return Failed(GroupFault::kEnded, place);
-  absl::Status status = absl::UnavailableError(absl::StrCat(
-      "rank ", cards_[place].rank(), " cannot be reached at ", cards_[place].address(), ": ",
-      std::strerror(error), "; the hosts of the workers must reach each other at all ports"));
+  return AtFault(place, absl::UnavailableError(absl::StrCat(
+                            "rank ", card.rank(), " cannot be reached at ", card.address(), ": ",
+                            std::strerror(error),
+                            "; the hosts of the workers must reach each other at all ports")));
+}
+
+absl::Status TcpRendezvous::AtFault(uint32_t place, absl::Status status) const {
   status.SetPayload(kRankAtFaultPayload, absl::Cord(absl::StrCat(cards_[place].rank())));
   return status;
 }

@@ -73,6 +73,8 @@ class TcpRendezvous {
   absl::Status Failed(GroupFault::Kind kind, uint32_t place) const;
   // The error of a connection that could not be made.
   absl::Status Unreachable(int error, uint32_t place) const;
+  // The status with the rank that causes it (kRankAtFaultPayload).
+  absl::Status AtFault(uint32_t place, absl::Status status) const;
 
   const CollectiveOptions options_;
   std::atomic<bool> cancelled_{false};

@@ -66,6 +66,16 @@ TEST(JobCollectiveTest, EveryEngineOfTheConfigurationExists) {
   }
 }
 
+TEST(JobCollectiveTest, AJobMayWaitForLongerThanAGroup) {
+  JobConfig config;
+  config.mutable_train()->set_step_timeout_s(24 * 60 * 60);
+  config.mutable_recovery()->set_wait_s(120);
+  Identity identity;
+  identity.scheduler = "127.0.0.1:4000";
+  const auto made = MakeJobCollective(config, identity, ComputeDevice());
+  EXPECT_TRUE(made.ok()) << made.status();
+}
+
 TEST(JobCollectiveTest, NcclIsRefusedForAWorkerThatComputesOnTheCpu) {
   JobConfig config;
   config.mutable_train()->set_step_timeout_s(5);

@@ -24,14 +24,14 @@ constexpr char kMixed[] =
     "strategy { a_sync: false sync_configs { comm_num: 2 } } "
     "tables { name: 'deep/0/weight' update_at: COLLECTIVE optimizer { sgd {} } } ";
 
-TEST(DenseExchangeTest, TheDenseTablesThatStayOnPserversAreTheirShareOfTheMeasuredBytes) {
+TEST(DenseExchangeTest, TheDenseTablesThatStayOnPserversAreAPart) {
   // 4 x 8 values of deep/0/weight on the workers, without state. On the pservers 8 of deep/0/bias,
   // 8 and 1 of deep/1/*, and 1 of wide/bias, with the state of Adam.
   PlanCosts costs;
-  costs.set_dense_bytes(4 * (32 + 18));
   costs.set_dense_memory_bytes(4 * (32 + 3 * 18));
   ASSERT_TRUE(SetDenseExchange(PlannedJob(kMixed), &costs).ok());
-  EXPECT_NEAR(costs.kept_dense_bytes(), 4 * 18, 1e-6);
+  EXPECT_EQ(costs.dense_bytes(), 4 * (32 + 18));
+  EXPECT_EQ(costs.kept_dense_bytes(), 4 * 18);
   EXPECT_NEAR(costs.kept_dense_memory_bytes(), 4 * 3 * 18, 1e-6);
   // The costs may be those of another plan.
   for (const std::string& other :
@@ -40,6 +40,12 @@ TEST(DenseExchangeTest, TheDenseTablesThatStayOnPserversAreTheirShareOfTheMeasur
     EXPECT_EQ(costs.kept_dense_bytes(), 0);
     EXPECT_EQ(costs.kept_dense_memory_bytes(), 0);
   }
+}
+
+TEST(DenseExchangeTest, BytesAreThoseOfTheWire) {
+  const PlanCosts costs = CostsOf(PlannedJob(
+      Collective() + " tables { name: 'deep/0/weight' wire_type: BF16 optimizer { sgd {} } } "));
+  EXPECT_EQ(costs.dense_bytes(), 2 * 32 + 4 * 18);
 }
 
 TEST(DenseExchangeTest, ASmallModelTravelsWithOneHeader) {

@@ -22,7 +22,6 @@ MeasuredRun FiveWindows() {
     c.reading.pulled_bytes = 7000 * i;
     c.reading.rows = c.memory.rows = 50 * i;
     c.memory.row_bytes = 5000 * i;
-    c.memory.dense_elements = 8;
     c.memory.dense_bytes = 96;
     c.memory.process = 1e6;
     c.epoch = 1;
@@ -52,7 +51,6 @@ TEST(StepCostsTest, AreThoseOfOneStep) {
   EXPECT_NEAR(costs.pulled_bytes(), 700, 1e-9);
   EXPECT_NEAR(costs.measured_s(), 1, 1e-9);
   EXPECT_TRUE(costs.sampled());
-  EXPECT_EQ(costs.dense_bytes(), 32);
   EXPECT_EQ(costs.dense_memory_bytes(), 96);
   EXPECT_EQ(costs.process_memory_bytes(), 1e6);
   EXPECT_EQ(costs.row_memory_bytes(), 125);  // with an index

@@ -69,5 +69,12 @@ TEST(RankCardTest, AnotherUserNamespaceIsAnotherHost) {
   EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
+TEST(RankCardTest, LoopbackIsSharedWithinABootAndANetworkNamespace) {
+  EXPECT_TRUE(ShareLoopback("boot/net:[1]/user:[2]/user:1000", "boot/net:[1]/user:[3]/user:0"));
+  EXPECT_FALSE(ShareLoopback("boot/net:[1]/user:[2]/user:0", "boot/net:[4]/user:[2]/user:0"));
+  EXPECT_FALSE(ShareLoopback("boot/net:[1]/user:[2]/user:0", "other/net:[1]/user:[2]/user:0"));
+  EXPECT_TRUE(ShareLoopback(HostOfThisProcess(), HostOfThisProcess()));
+}
+
 }  // namespace
 }  // namespace sluice

@@ -81,6 +81,17 @@ TEST(TcpRendezvousTest, NobodyListensOnceAllHaveJoinedOrLeft) {
   EXPECT_FALSE(ConnectAsStranger(others.cards[0].address()));
 }
 
+TEST(TcpRendezvousTest, ALoopbackAddressOfAnotherHostIsNamedWithItsCause) {
+  Ranks ranks(2);
+  ranks.sides[0]->Leave();  // nobody listens there on this host
+  ranks.cards[0].set_host("another");
+  ranks.Join(1);
+  ASSERT_FALSE(ranks.joined[1].ok());
+  const std::string message(ranks.joined[1].status().message());
+  for (const char* part : {"rank 0", ranks.cards[0].address().c_str(), "--scheduler"})
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+}
+
 TEST(TcpRendezvousTest, StrangersAreTurnedAwayWithoutAnAnswer) {
   Ranks ranks(2);
   std::vector<FileDescriptor> strangers;
