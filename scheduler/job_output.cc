@@ -1,5 +1,6 @@
 #include "scheduler/job_output.h"
 
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -36,13 +37,18 @@ void JobOutput::Stop() {
     lanes.splice(lanes.end(), lanes_);  // the threads keep the addresses of their lanes
     lane_of_job_.clear();
   }
-  for (Lane& lane : lanes) lane.thread.join();
+  for (Lane& lane : lanes) {
+    if (lane.thread.joinable()) {
+      lane.thread.join();
+    } else {
+      Run(&lane);  // there was no thread for it
+    }
+  }
 }
 
 void JobOutput::Add(std::vector<OutputAction> actions) {
-  if (actions.empty()) return;
   MutexLock lock(&mutex_);
-  if (stopping_) return;
+  if (stopping_ || (actions.empty() && !without_thread_)) return;
   JoinEnded();
   for (OutputAction& action : actions) {
     Lane* const lane = LaneOf(action);
@@ -50,7 +56,21 @@ void JobOutput::Add(std::vector<OutputAction> actions) {
       lane->ends = true;
     Queue(std::move(action), lane);
   }
+  StartThreads();
   changed_.NotifyAll();
+}
+
+void JobOutput::StartThreads() {
+  if (!without_thread_) return;
+  for (Lane& lane : lanes_) {
+    if (lane.thread.joinable()) continue;
+    try {
+      lane.thread = std::thread([this, lane = &lane] { Run(lane); });
+    } catch (const std::system_error&) {  // the process has its limit of threads
+      return;
+    }
+  }
+  without_thread_ = false;
 }
 
 void JobOutput::Queue(OutputAction action, Lane* lane) {
@@ -100,7 +120,7 @@ JobOutput::Lane* JobOutput::LaneOf(const OutputAction& action) {
   Lane*& lane = lane_of_job_[shared ? "" : action.job_id];
   if (lane == nullptr) {
     lane = &lanes_.emplace_back();
-    lane->thread = std::thread([this, lane = lane] { Run(lane); });
+    without_thread_ = true;
   }
   return lane;
 }

@@ -6,7 +6,7 @@
 // the batches of traces and curves that wait for it are bounded for each of these threads. Further
 // ones are dropped, and a warning counts them. Everything else is few, and never dropped.
 //
-// Thread safety: safe. Callbacks run on the job's thread.
+// Thread safety: safe. Callbacks run on the job's thread, or in Stop if the job had none.
 #pragma once
 
 #include <chrono>
@@ -63,6 +63,7 @@ class JobOutput {
   // from a callback.
   void Stop();
 
+  // Without actions it only tries again to start the threads for which the system had no room.
   void Add(std::vector<OutputAction> actions);
 
  private:
@@ -80,6 +81,8 @@ class JobOutput {
     std::thread thread;
   };
   Lane* LaneOf(const OutputAction& action) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Starts the threads of new lanes. Without a thread their actions wait for the next call.
+  void StartThreads() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Queues the action, or drops it when it is a batch for which there is no room.
   void Queue(OutputAction action, Lane* lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The next action of the lane; none: the lane ends.
@@ -100,6 +103,7 @@ class JobOutput {
   CondVar changed_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::list<Lane> lanes_ ABSL_GUARDED_BY(mutex_);
+  bool without_thread_ ABSL_GUARDED_BY(mutex_) = false;  // a lane of lanes_
   // Lanes of jobs that have started and not ended; "": the lane of jobs that never started.
   std::map<std::string, Lane*> lane_of_job_ ABSL_GUARDED_BY(mutex_);
 };

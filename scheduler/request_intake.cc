@@ -26,9 +26,7 @@ SchedulerLoop::Kept AnswerWith(Given answer, GivenTo done) {
 }  // namespace
 
 LimitedLog::Limits RequestIntake::LimitsOfCallers() {
-  LimitedLog::Limits limits;
-  limits.burst = kBurstOfCallers;
-  limits.line_every = absl::Seconds(1);
+  LimitedLog::Limits limits = LimitedLog::OfCallers();
   limits.write_repeats = false;
   return limits;
 }

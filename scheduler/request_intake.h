@@ -35,9 +35,6 @@ using DoneStatus = std::function<void(const absl::Status&)>;
 
 class RequestIntake {
  public:
-  // Lines of the process log that callers cause: so many at once, then one a second.
-  static constexpr int kBurstOfCallers = 1000;
-
   // Submissions need all that the other calls need.
   using Options = JobSubmission::Options;
   // The loop may still answer calls when the intake is gone.

@@ -223,6 +223,8 @@ std::vector<SchedulerLoop::Answer> SchedulerLoop::Settle(absl::Time now, bool al
       if (!absl::IsAborted(kept)) output_->Add(std::move(actions));
     };
     keeper_->Add(std::move(records), std::move(write), confirm);
+  } else {
+    output_->Add({});
   }
   return answers;
 }

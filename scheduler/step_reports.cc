@@ -30,6 +30,12 @@ std::vector<Scalar> StepCurves::Take(bool all) {
 
 void StepCurves::Close(OpenSteps::iterator step) {
   const Open& open = step->second;
+  const bool is_drawn = closed_++ % stride_ == 0;
+  if (is_drawn && ++drawn_ % steps_of_a_stride_ == 0) stride_ *= 2;
+  if (!is_drawn) {
+    open_.erase(step);
+    return;
+  }
   // The loss is a mean, which stays meaningful when a rank is missing. The speed is a sum, which
   // would then be too small.
   points_.push_back({"train/loss", step->first, open.loss_sum / open.ranks});

@@ -22,11 +22,17 @@ namespace sluice {
 //
 // A rank reports a step with its speed since its last report in that epoch. A step gets a point of
 // the speed only when every rank has reported it, so a sum never lacks a rank.
+//
+// The first kStepsOfAStride steps are all drawn, then as many of every second one, of every fourth
+// one, and so on: n steps get about kStepsOfAStride x log2(n / kStepsOfAStride) points. So the
+// curve of a long job keeps its end, and no worker fills the disk with steps.
 class StepCurves {
  public:
   static constexpr size_t kOpenSteps = 4096;
+  static constexpr uint64_t kStepsOfAStride = 500'000;
 
-  explicit StepCurves(uint32_t worker_num) : worker_num_(worker_num) {}
+  explicit StepCurves(uint32_t worker_num, uint64_t steps_of_a_stride = kStepsOfAStride)
+      : steps_of_a_stride_(steps_of_a_stride), worker_num_(worker_num) {}
   // From now on this many ranks report a step.
   // REQUIRES: all points were taken.
   void SetWorkers(uint32_t worker_num) { worker_num_ = worker_num; }
@@ -44,8 +50,11 @@ class StepCurves {
   using OpenSteps = std::map<uint64_t, Open>;
   void Close(OpenSteps::iterator step);
 
+  const uint64_t steps_of_a_stride_;
   uint32_t worker_num_;
   OpenSteps open_;
+  // Every stride_-th step that closes is drawn.
+  uint64_t closed_ = 0, drawn_ = 0, stride_ = 1;
   std::vector<Scalar> points_;  // since the last Take
 };
 

@@ -235,6 +235,10 @@ absl::StatusOr<std::shared_ptr<JobTables>> Pserver::Open(const JobSpec& spec,
     return absl::ResourceExhaustedError(
         absl::StrCat("no memory to open job ", spec.job_id(), " on pserver ", self,
                      "; make its tables smaller, or use more pservers"));
+  } catch (const std::system_error& error) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("no thread to open job ", spec.job_id(), " on pserver ", self, ": ",
+                     error.what(), "; raise the limit of threads of this process"));
   }
 }
 

@@ -172,10 +172,7 @@ absl::Status PserverDaemon::StartDataPort() {
   RoomReports::Options reports;
   reports.audit = options_.audit;
   reports.log = options_.log;
-  reports.on_cut = [this](const std::string& address, const absl::Status& why) {
-    pserver_.CountCutStream();
-    options_.log(absl::StrCat("ended the data stream of ", address, ": ", why.message()));
-  };
+  reports.on_cut = [this](const std::string&, const absl::Status&) { pserver_.CountCutStream(); };
   port.streams = std::make_shared<ServedStreams>(bounds, std::move(reports));
   data_port_ = std::make_unique<GrpcStreamServer>(
       port, [this](std::shared_ptr<Stream> stream, const PeerIdentity& peer) {

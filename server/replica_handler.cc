@@ -1,5 +1,6 @@
 #include "server/replica_handler.h"
 
+#include <algorithm>
 #include <new>
 #include <utility>
 
@@ -112,7 +113,8 @@ absl::Status ReplicaHandler::TakeChanges(DecodedReplica message, JobCopies* copi
 }
 
 absl::Status ReplicaHandler::TakeConfirmation(const ReplicaHeader& header, JobCopies* copies) {
-  taken_bytes_ = header.seed_bytes();
+  // Never more than was sent, whatever the peer says.
+  taken_bytes_ = std::min(header.seed_bytes(), sent_bytes_);
   if (!header.drop()) {
     SLUICE_RETURN_IF_ERROR(copies->CheckReader(held_, generation_));
     return SendMore();

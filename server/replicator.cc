@@ -378,7 +378,7 @@ absl::Status Replicator::AwaitImages(const Session& session, uint64_t sent, uint
   while (true) {
     SLUICE_RETURN_IF_ERROR(Check(session));
     MutexLock lock(&mutex_);
-    if (answered_ && sent <= taken_bytes_ + ahead) return absl::OkStatus();
+    if (answered_ && sent - std::min(sent, taken_bytes_) <= ahead) return absl::OkStatus();
     if (ahead > 0 && options_.turn->wanted()) return absl::OkStatus();  // it is given up next
     if (IsSilent(options_.clock->Now())) {
       return absl::DeadlineExceededError("the follower does not take images");

@@ -5,6 +5,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/config/job_validation.h"
 #include "common/config/mode.h"
 #include "common/daemon/control_plane.h"
 
@@ -102,6 +103,11 @@ absl::Status RequestCheck::CheckMessage(const FrameHeader& header, size_t payloa
           "request ", header.request_id(), " has a net_state of ", totals->net_state().size(),
           " bytes; at most ", kMaxNetStateBytes, " are allowed"));
     }
+  }
+  if (header.end_epoch().epoch() >= kMaxEpochs) {
+    return absl::InvalidArgumentError(absl::StrCat("request ", header.request_id(), " ends epoch ",
+                                                   header.end_epoch().epoch(),
+                                                   "; a job has at most ", kMaxEpochs, " epochs"));
   }
   if (header.has_pull())
     SLUICE_RETURN_IF_ERROR(CheckParts(layouts_, header.pull().parts(), false, &bytes));

@@ -1,5 +1,6 @@
 #include "common/admin/admin_server.h"
 
+#include <arpa/inet.h>
 #include <google/protobuf/message.h>
 #include <prometheus/gauge.h>
 #include <prometheus/registry.h>
@@ -11,10 +12,12 @@
 #include <thread>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "common/admin/audit_metrics.h"
 #include "common/admin/bounded_http_server.h"
 #include "common/admin/status_json.h"
+#include "common/base/printable.h"
 #include "common/base/status_macros.h"
 #include "common/config/address.h"
 #include "common/security/access_rules.h"
@@ -31,6 +34,23 @@ constexpr char kText[] = "text/plain; charset=utf-8";
 void OnlyReuseAddress(socket_t socket) {
   const int yes = 1;
   setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
+}
+
+// Refuses web pages whose host name resolves to a loopback address for the moment (DNS rebinding).
+// `header`: the Host header; empty if there is none.
+absl::Status CheckLocalHost(const std::string& header) {
+  const std::string host = absl::AsciiStrToLower(header);
+  absl::StatusOr<Address> address = ParseAddress(host);
+  if (!address.ok()) address = ParseAddress(absl::StrCat(host, ":0"));
+  in6_addr bytes;
+  if (host.empty() || (address.ok() && (IsLoopback(address->host) ||
+                                        inet_pton(AF_INET, address->host.c_str(), &bytes) == 1 ||
+                                        inet_pton(AF_INET6, address->host.c_str(), &bytes) == 1))) {
+    return absl::OkStatus();
+  }
+  return absl::PermissionDeniedError(
+      absl::StrCat("this port answers requests to localhost or an IP address, not to ",
+                   Printable(host), "; open it as localhost"));
 }
 
 }  // namespace
@@ -133,6 +153,14 @@ class AdminServer::Impl {
 
   absl::Status Admit(const httplib::Request& request) {
     const absl::StatusOr<PeerIdentity> peer = PeerOfRequest(request);
+    if (tls_ == nullptr && AllLoopback({*ParseAddress(options_.bind)})) {
+      const absl::Status local = CheckLocalHost(request.get_header_value("Host"));
+      if (!local.ok()) {
+        refusals_.Refused(CallerOf(peer, CallerAddress(request.remote_addr, request.remote_port)),
+                          request.path, RefusalReason::kInvalid, std::string(local.message()));
+        return local;
+      }
+    }
     absl::Status allowed = CheckPageAccess(peer, request.path);
     if (!allowed.ok()) {
       refusals_.Refused(CallerOf(peer, CallerAddress(request.remote_addr, request.remote_port)),
@@ -172,7 +200,7 @@ class AdminServer::Impl {
 
   void SetCertificateEnds() {
     admin_end_->Set(absl::ToDoubleSeconds(tls_->certificate_end() - absl::UnixEpoch()));
-    // gRPC reads the same files by itself, and keeps what it has while they do not fit together.
+    // gRPC reads the same files by itself. While they do not fit together, it refuses connections.
     const absl::StatusOr<absl::Time> end = EndOf(options_.tls);
     if (end.ok()) grpc_end_->Set(absl::ToDoubleSeconds(*end - absl::UnixEpoch()));
   }

@@ -21,11 +21,19 @@ namespace sluice {
 class LimitedLog {
  public:
   static constexpr size_t kMaxLineBytes = 400;
+  static constexpr int kBurstOfCallers = 1000;
   struct Limits {
     int burst = 1;  // lines at once
     absl::Duration line_every = absl::Seconds(10);
     bool write_repeats = true;  // false: a line that equals the one before is left out
   };
+  // For lines that say what each caller did: rare ones are all written, and a flood is not.
+  static Limits OfCallers() {
+    Limits limits;
+    limits.burst = kBurstOfCallers;
+    limits.line_every = absl::Seconds(1);
+    return limits;
+  }
 
   // `clock` outlives the log. `log` may be empty.
   LimitedLog(Clock* clock, Limits limits, std::function<void(const std::string&)> log)

@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 
 #include <cstring>
+#include <memory>
 #include <set>
 #include <utility>
 
@@ -12,6 +13,7 @@
 #include "common/base/mutex.h"
 #include "common/security/accept_hook.h"
 #include "common/security/audit_log.h"
+#include "common/security/audit_queue.h"
 #include "common/security/handshake_failure.h"
 #include "common/security/local_sockets.h"
 
@@ -134,9 +136,11 @@ void HandshakeWatch::NoteAddresses(grpc::ServerBuilder* builder) {
 }
 
 std::unique_ptr<HandshakeWatch> AuditFailedHandshakes(AuditLog* audit) {
+  // Whoever can connect can make handshakes fail, so gRPC's thread must not wait for the disk.
+  const auto queue = std::make_shared<AuditQueue>(audit);
   return std::make_unique<HandshakeWatch>(
-      [audit](const std::string& address, const std::string& why) {
-        audit->Refused(CallerOf(absl::UnauthenticatedError(why), address), kHandshakeMethod,
+      [queue](const std::string& address, const std::string& why) {
+        queue->Refused(CallerOf(absl::UnauthenticatedError(why), address), kHandshakeMethod,
                        RefusalReason::kHandshake, why);
       });
 }

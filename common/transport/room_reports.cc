@@ -23,6 +23,7 @@ void RoomReports::NoRoom(const AuditedCaller& caller, const std::string& method,
 void RoomReports::Cut(const AuditedCaller& caller, const std::string& method,
                       const absl::Status& why) {
   Audit(caller, method, RefusalReason::kRoom, why);
+  cut_log_.Say(absl::StrCat("ended ", method, " of ", caller.address, ": ", why.message()));
   if (options_.on_cut) options_.on_cut(caller.address, why);
 }
 

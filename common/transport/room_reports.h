@@ -23,14 +23,16 @@ class RoomReports {
  public:
   struct Options {
     AuditLog* audit = nullptr;  // may be null; outlives the reports
-    // Told of refusals, at most every 10 seconds (limited_log.h). May be empty.
+    // Told of refusals, at most every 10 seconds, and of streams that are ended because their
+    // clients do not read, at most as LimitedLog::OfCallers says. May be empty.
     std::function<void(const std::string&)> log;
-    // Told of each stream that is ended because its client does not read, with the address of that
-    // client. Must not block. May be empty.
+    // Called for each of these streams. Must not block. May be empty.
     std::function<void(const std::string& address, const absl::Status& why)> on_cut;
   };
   explicit RoomReports(Options options)
-      : options_(std::move(options)), log_(Clock::Real(), LimitedLog::Limits(), options_.log) {}
+      : options_(std::move(options)),
+        log_(Clock::Real(), LimitedLog::Limits(), options_.log),
+        cut_log_(Clock::Real(), LimitedLog::OfCallers(), options_.log) {}
 
   // A call was refused, or a stream was given up for others.
   void NoRoom(const AuditedCaller& caller, const std::string& method, const absl::Status& why);
@@ -44,7 +46,7 @@ class RoomReports {
              const absl::Status& why);
 
   const Options options_;
-  LimitedLog log_;
+  LimitedLog log_, cut_log_;
 };
 
 }  // namespace sluice

@@ -1,6 +1,6 @@
 // Runs a worker's job beside a real pserver, under a scheduler whose answers the input changes:
-// assignments, phases, tasks, routes and checkpoints. So are the pserver's answers to calls. Other
-// inputs are answers to a member that registers and reports.
+// assignments, phases, tasks, routes and checkpoints. The input also changes the pserver's answers
+// to calls. Other inputs are answers to a member that registers and reports.
 //
 // Checks: a run ends once it is cancelled, with a status; a member hands over no state after its
 // end.
@@ -184,7 +184,7 @@ class ChangingScheduler : public FakeScheduler {
     return Changed(reply, input_);
   }
 
-  // What a pserver says that has saved its shards.
+  // The answer of a pserver that has saved its shards.
   absl::StatusOr<std::string> SaveShards() {
     MutexLock lock(&mutex_);
     SaveShardsReply reply;

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <pthread.h>
 
 #include <filesystem>
 #include <future>
@@ -77,6 +78,26 @@ TEST_F(JobOutputTest, AFolderOfAnotherSchedulersJobIsLeftUnchanged) {
   third.Add({Action(OutputAction::kStarted, dir_), Action(OutputAction::kEnded, dir_)});
   third.Stop();
   EXPECT_EQ(failed_.size(), 1u);
+}
+
+TEST_F(JobOutputTest, AJobWaitsForAThreadWhenThereIsNone) {
+  JobOutput output(Options());
+  pthread_attr_t before, huge;
+  ASSERT_EQ(pthread_getattr_default_np(&before), 0);
+  ASSERT_EQ(pthread_attr_init(&huge), 0);
+  ASSERT_EQ(pthread_attr_setstacksize(&huge, size_t{1} << 47), 0);  // no process has room for it
+  ASSERT_EQ(pthread_setattr_default_np(&huge), 0);
+  output.Add({Action(OutputAction::kStarted, dir_)});
+  ASSERT_EQ(pthread_setattr_default_np(&before), 0);
+  pthread_attr_destroy(&huge);
+  pthread_attr_destroy(&before);
+  EXPECT_FALSE(std::filesystem::exists(dir_));
+  output.Add({});
+  while (!std::filesystem::exists(dir_ + "/job.textproto")) std::this_thread::yield();
+  output.Add({Action(OutputAction::kEnded, dir_)});
+  output.Stop();
+  EXPECT_EQ(failed_.size(), 0u);
+  EXPECT_EQ(ended_.size(), 1u);
 }
 
 TEST_F(JobOutputTest, AJobWithASlowDiskDoesNotDelayOthers) {

@@ -124,7 +124,7 @@ TEST(RequestIntakeTest, CallersThatAreRefusedWriteFewAndShortLines) {
   options.log = [&log](const std::string& line) { log.Add(line); };
   LocalScheduler scheduler(std::move(options));
   const size_t before = log.Get().size();
-  for (uint32_t i = 0; i < RequestIntake::kBurstOfCallers; ++i) {
+  for (uint32_t i = 0; i < LimitedLog::kBurstOfCallers; ++i) {
     FailJobRequest fail;
     fail.set_job_id(absl::StrCat("job-", i));
     fail.set_message(std::string(100000, 'M'));
@@ -142,8 +142,8 @@ TEST(RequestIntakeTest, CallersThatAreRefusedWriteFewAndShortLines) {
   const std::vector<std::string> lines = log.Get();
   size_t bytes = 0;
   for (size_t i = before; i < lines.size(); ++i) bytes += lines[i].size();
-  EXPECT_LT(lines.size() - before, 1.1 * RequestIntake::kBurstOfCallers);
-  EXPECT_LT(bytes, 1.1 * RequestIntake::kBurstOfCallers * (LimitedLog::kMaxLineBytes + 3));
+  EXPECT_LT(lines.size() - before, 1.1 * LimitedLog::kBurstOfCallers);
+  EXPECT_LT(bytes, 1.1 * LimitedLog::kBurstOfCallers * (LimitedLog::kMaxLineBytes + 3));
 }
 
 TEST(RequestIntakeTest, ANewcomerGetsThePlaceOfAProcessThatTheSchedulerSeesEnded) {

@@ -47,6 +47,14 @@ TEST(StepCurvesTest, SpeedOfAStepIsTheSumOfTheRanksSpeedsAtThatStep) {
                           Point("train/loss", 20, 1), Point("train/examples_per_second", 20, 900)));
 }
 
+TEST(StepCurvesTest, LongCurvesAreThinnedAndKeepTheirEnd) {
+  StepCurves curves(1, /*steps_of_a_stride=*/4);
+  for (uint64_t step = 1; step <= 24; ++step) curves.Add(Report(step, 0.5));
+  std::vector<uint64_t> steps;
+  for (const Scalar& point : curves.Take(true)) steps.push_back(point.step);
+  EXPECT_THAT(steps, ElementsAre(1, 2, 3, 4, 5, 7, 9, 11, 13, 17, 21));
+}
+
 TEST(StepCurvesTest, AStepWithoutASpeedFromEveryRankHasNoSpeedPoint) {
   StepCurves curves(2);
   curves.Add(Report(10, 1, 300));

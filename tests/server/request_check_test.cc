@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "common/config/job_validation.h"
 #include "common/daemon/control_plane.h"
 #include "tests/server/test_worker.h"
 
@@ -62,6 +63,14 @@ TEST_F(RequestCheckTest, AStateOfTheNetworkIsBounded) {
     EXPECT_EQ(Check(Mode::kSync, commit, 0), expected);
     EXPECT_EQ(Check(Mode::kAsync, push, kPushBytes), expected);
   }
+}
+
+TEST_F(RequestCheckTest, AnEpochThatNoJobHasIsRefused) {
+  FrameHeader last = Header(), beyond = Header();
+  last.mutable_end_epoch()->set_epoch(kMaxEpochs - 1);
+  beyond.mutable_end_epoch()->set_epoch(UINT32_MAX);
+  EXPECT_EQ(Check(Mode::kAsync, last, 0), absl::StatusCode::kOk);
+  EXPECT_EQ(Check(Mode::kAsync, beyond, 0), absl::StatusCode::kInvalidArgument);
 }
 
 TEST_F(RequestCheckTest, AcceptsMessagesThatFitTheTables) {

@@ -26,6 +26,8 @@ class MemoryGroup:
         self._group.mkdir()
         try:
             self.set_limit(limit)
+            if (self._group / "memory.swap.max").exists():
+                (self._group / "memory.swap.max").write_text("0")
         except OSError:
             self._group.rmdir()
             raise
@@ -182,7 +184,7 @@ class RapidResetTest(DisturbedLaunchTest):
         self.addCleanup(group.remove)
         launcher = self.start_launch("--server_num=1", "--worker_num=1", "--a_sync=true", "--epochs=%d" % self.EPOCHS,
                                      "--set", "checkpoint.every_s=0.5")
-        self.await_output(launcher, "epoch 1 ")
+        self.await_output(launcher, "epoch 1: ")  # all rows are there
         first = next(e for e in self.endpoints() if e.role == "pserver")
         group.add(first.pid)
 

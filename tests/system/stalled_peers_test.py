@@ -278,7 +278,7 @@ class StalledPeersTest(SluiceTest):
         # Nobody who reads is cut.
         self.assertLessEqual(cut, sum(peer.rounds for peer in peers))
         self.assertEqual(cut > 0, greedy > 0)
-        self.assertEqual(len(re.findall(r"ended the data stream of 127\.0\.0\.1:\d+: .*max_queued_mib", log)), cut)
+        self.assertEqual(len(re.findall(r"ended /sluice.Pserver/Exchange of 127\.0\.0\.1:\d+: .*max_queued_mib", log)), cut)
         self.assertEqual(result["recovery"]["pserver_losses"], 0, result["recovery"])
         self.assertEqual(result["examples_replayed"], 0)
         self.down()

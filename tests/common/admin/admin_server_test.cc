@@ -36,13 +36,13 @@ std::string Exchange(const AdminServer& server, const std::string& bytes, bool h
 }
 
 std::string Get(const AdminServer& server, const std::string& path) {
-  return Exchange(server, "GET " + path + " HTTP/1.1\r\nHost: x\r\n\r\n", false);
+  return Exchange(server, "GET " + path + " HTTP/1.1\r\nHost: localhost\r\n\r\n", false);
 }
 
 // The same over TLS.
 std::string Get(const AdminServer& server, const std::string& path, SSL_CTX* tls) {
   HttpConnection client(ParseAddress(server.address())->port, tls);
-  client.Send("GET " + path + " HTTP/1.1\r\nHost: x\r\n\r\n");
+  client.Send("GET " + path + " HTTP/1.1\r\nHost: localhost\r\n\r\n");
   return client.Receive();
 }
 
@@ -69,6 +69,22 @@ TEST(AdminServerTest, ReadyzNamesTheReasonUntilReady) {
               AllOf(StartsWith("HTTP/1.1 503"), HasSubstr("pserver 1 is missing")));
   ready = true;
   EXPECT_THAT(Get(*server, "/readyz"), StartsWith("HTTP/1.1 200"));
+}
+
+TEST(AdminServerTest, OnLoopbackOnlyRequestsToThisHostAreAnswered) {
+  RecordedAudit audit("pserver");
+  AdminServer::Options options;
+  options.audit = audit.log();
+  const auto server = Start(std::move(options));
+  const auto ask = [&](const std::string& header) {
+    return Exchange(*server, "GET /metrics HTTP/1.1\r\n" + header + "\r\n", false);
+  };
+  for (const char* host : {"", "Host: LocalHost:7\r\n", "Host: 127.0.0.1\r\n", "Host: [::1]:80\r\n",
+                           "Host: 10.1.2.3:80\r\n"})
+    EXPECT_THAT(ask(host), StartsWith("HTTP/1.1 200")) << host;
+  // A page of this site would otherwise be of the same origin.
+  EXPECT_THAT(ask("Host: rebound.example:80\r\n"), StartsWith("HTTP/1.1 403"));
+  EXPECT_TRUE(AwaitRefusal(&audit, "/metrics", "invalid"));
 }
 
 TEST(AdminServerTest, MetricsAreRefreshedAndSerialized) {

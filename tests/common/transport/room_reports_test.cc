@@ -20,5 +20,19 @@ TEST(RoomReportsTest, OnlyVerifiedCallersHaveACertificate) {
   EXPECT_EQ(CertificateOf({"none", "", "10.0.0.7:5000"}), "");
 }
 
+TEST(RoomReportsTest, AFloodOfCutsIsCountedAndWritesFewLines) {
+  int lines = 0, cuts = 0;
+  RoomReports::Options options;
+  options.log = [&](const std::string&) { ++lines; };
+  options.on_cut = [&](const std::string&, const absl::Status&) { ++cuts; };
+  RoomReports reports(std::move(options));
+  const int flood = 3 * LimitedLog::kBurstOfCallers;
+  for (int i = 0; i < flood; ++i)
+    reports.Cut({"worker", "3", "h:1"}, "/method", absl::ResourceExhaustedError("reads nothing"));
+  EXPECT_EQ(cuts, flood);
+  EXPECT_GE(lines, LimitedLog::kBurstOfCallers);
+  EXPECT_LT(lines, 2 * LimitedLog::kBurstOfCallers);
+}
+
 }  // namespace
 }  // namespace sluice
