@@ -136,7 +136,8 @@ void HandshakeWatch::NoteAddresses(grpc::ServerBuilder* builder) {
 }
 
 std::unique_ptr<HandshakeWatch> AuditFailedHandshakes(AuditLog* audit) {
-  // Whoever can connect can make handshakes fail, so gRPC's thread must not wait for the disk.
+  // Any client can make handshakes fail. Recording that on gRPC's thread would let a hung disk stop
+  // the port.
   const auto queue = std::make_shared<AuditQueue>(audit);
   return std::make_unique<HandshakeWatch>(
       [queue](const std::string& address, const std::string& why) {

@@ -46,6 +46,16 @@ class MemoryGroup:
         self._group.rmdir()
 
 
+def memory_group(test, limit):
+    """A MemoryGroup for the time of the test, which is skipped where none can be made."""
+    try:
+        group = MemoryGroup("sluice-memory-limits-%d" % os.getpid(), limit)
+    except OSError as why:
+        test.skipTest("no control group with a limit of memory can be made here: %s" % why)
+    test.addCleanup(group.remove)
+    return group
+
+
 class MemoryLimitsTest(SluiceTest):
     def setUp(self):
         super().setUp()
@@ -111,11 +121,7 @@ class MemoryLimitsTest(SluiceTest):
     @unittest.skipIf(TIME_SCALE > 1, "a sanitizer takes memory of its own")
     def test_a_pserver_in_a_control_group_fails_the_job_before_the_kernel_ends_it(self):
         """As in a container: the kernel refuses no memory, but ends the process that touches too much."""
-        try:
-            group = MemoryGroup("sluice-memory-limits-%d" % os.getpid(), 160 << 20)
-        except OSError as why:
-            self.skipTest("no control group with a limit of memory can be made here: %s" % why)
-        self.addCleanup(group.remove)
+        group = memory_group(self, 160 << 20)
         adam = ["--set=model.wide_deep.embedding_dim=4000", "--set=optimizers.embedding={adam {}}"]
         log_dir = self.up("--server_num=1", "--worker_num=1")
         [pid] = self.pserver_pids(log_dir)
@@ -177,11 +183,7 @@ class RapidResetTest(DisturbedLaunchTest):
 
     @unittest.skipIf(TIME_SCALE > 1, "a sanitizer takes memory of its own")
     def test_the_limit_of_its_memory_ends_the_pserver_and_the_job_goes_on(self):
-        try:
-            group = MemoryGroup("sluice-rapid-reset-%d" % os.getpid(), 256 << 20)
-        except OSError as why:
-            self.skipTest("no control group with a limit of memory can be made here: %s" % why)
-        self.addCleanup(group.remove)
+        group = memory_group(self, 256 << 20)
         launcher = self.start_launch("--server_num=1", "--worker_num=1", "--a_sync=true", "--epochs=%d" % self.EPOCHS,
                                      "--set", "checkpoint.every_s=0.5")
         self.await_output(launcher, "epoch 1: ")  # all rows are there
