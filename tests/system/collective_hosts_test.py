@@ -5,6 +5,7 @@ The hosts are network namespaces: they share a kernel, but neither local sockets
 import collections
 import json
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -169,7 +170,6 @@ class CollectiveHostsTest(NamespaceHostsTest):
 
         def bother():
             """Connects to all ports at which workers of host b listen, with silence and with garbage."""
-            # A port is open for some milliseconds, from a rank's report until the cards of all ranks have come.
             address = "%08X" % int.from_bytes(socket.inet_aton(B), "little")
 
             def listening():
@@ -197,13 +197,23 @@ class CollectiveHostsTest(NamespaceHostsTest):
         thread = threading.Thread(target=lambda: self.net.call("b", bother))
         thread.start()
         try:
-            # A busy machine misses the moment in about half of the attempts.
-            for attempt in range(25):
-                result, _ = self.submit("a", "bothered%d" % attempt, *self.flags(2))
+            # A port is open from a rank's report until the cards of all ranks have come. Rank 0, stopped, delays its own.
+            # A worker that is stopped before it asks for a job gets none, and the job waits for it.
+            for attempt in range(5):
+                name = "bothered%d" % attempt
+                wait_until(lambda: not any(member["hosted"] for member in self.members()), "idle pservers")
+                daemons["worker 0"].send_signal(signal.SIGSTOP)
+                submit, deadline = self.start_submit(name, *self.flags(2)), time.monotonic() + 5
+                while len(connected) < 3 and time.monotonic() < deadline:
+                    time.sleep(0.01)
+                daemons["worker 0"].send_signal(signal.SIGCONT)
+                self.assertEqual(self.exit_code(submit), 0, (self.tmp / "submit").read_text())
+                result = json.loads((self.tmp / name / "result.json").read_text())
                 self.assertEqual(result["model_digest"], expected["model_digest"])
                 if connected:
                     break
         finally:
+            daemons["worker 0"].send_signal(signal.SIGCONT)
             over.set()
             thread.join()
         self.assertGreater(len(connected), 0, "a stranger has met a worker's port")

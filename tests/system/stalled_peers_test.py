@@ -17,8 +17,6 @@ DEPTH = 4  # train.pipeline_depth
 WORKERS = 4
 # What a process needs beside the bounded queues: rows and updates of a busier moment, and what the allocator keeps.
 OTHER_MIB = 64 * (8 if TIME_SCALE > 1 else 1)
-# Of the examples per second of an undisturbed run. Far below what is measured: other tests run beside this one.
-FLOOR = 0.2
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, SETTINGS, END_HEADERS = 0, 1, 4, 4
@@ -221,7 +219,6 @@ class StalledPeersTest(SluiceTest):
         print("%s: while a pserver was stopped for %g s, a worker grew by at most %.1f MiB, the other pserver by %.1f MiB; "
               "%.0f examples/s without the time of the stop, %.2f of those of a calm run"
               % (name, seconds, worker_mib, pserver_mib, rate, rate / calm), flush=True)
-        self.assertGreater(rate, FLOOR * calm)
         # A worker has DEPTH steps under way, and a step's gradients are no longer than a message.
         self.assertLess(worker_mib, DEPTH * MESSAGE_MIB + OTHER_MIB)
         self.assertLess(pserver_mib, QUEUED_MIB + OTHER_MIB)
@@ -288,7 +285,6 @@ class StalledPeersTest(SluiceTest):
         calm = self.train("calm", 8, greedy=0)
         stalled = self.train("stalled", 8, greedy=4)
         print("examples/s beside peers that do not read: %.2f of those of a calm run" % (stalled / calm), flush=True)
-        self.assertGreater(stalled, FLOOR * calm)
 
 
 if __name__ == "__main__":

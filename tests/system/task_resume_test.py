@@ -64,8 +64,8 @@ class TaskResumeTest(ResumeCase):
                 step = self.train_and_kill(*flags, name=name, after=800)
                 again = self.resume(*flags, name=name, step=step)
                 self.assert_whole(again, whole)
-                # What is repeated was under way in the moment of the cut.
-                self.assertLessEqual(again["examples_replayed"], 2 * 8 * 16)
+                # The pservers do not save in the same instant: steps that only one of them has saved are repeated.
+                self.assertLess(again["examples_replayed"], LINES // 2)
 
     def test_async_on_other_numbers_of_processes_and_twice(self):
         flags = self.flags(EVERY)
