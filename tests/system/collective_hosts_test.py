@@ -41,12 +41,13 @@ def engine(name):
 
 @unittest.skipIf(REASON, REASON)
 class CollectiveHostsTest(NamespaceHostsTest):
-    def start_all(self, workers_per_host, security="insecure: true", tls=None):
-        """A pserver and so many workers on each host. `tls`: the folder of the certificates."""
-        hosts = [host for host in "ab" for _ in range(workers_per_host)]
+    def start_all(self, hosts, security="insecure: true", tls=None, spares=""):
+        """Starts a pserver on each host, and workers: "aab" are two on host a and one on b. `tls`: the folder of the
+        certificates. `spares`: hosts of workers that the cluster expects, and that start_worker starts later."""
+        everywhere = hosts + spares
         self.file.write_text(CLUSTER % {
-            "a": A, "b": B, "workers": len(hosts), "security": security,
-            "hosts": "\n".join('worker_hosts: "%s"' % self.net.address(host) for host in hosts)})
+            "a": A, "b": B, "workers": len(everywhere), "security": security,
+            "hosts": "\n".join('worker_hosts: "%s"' % self.net.address(host) for host in everywhere)})
         self.tls = tls
         if tls:
             self.access = ["--scheduler=%s:7100" % A, *self.certificate("operator")]
@@ -69,13 +70,12 @@ class CollectiveHostsTest(NamespaceHostsTest):
         return ["--a_sync=false", COLLECTIVE, "--epochs=%d" % epochs, "--worker_num=%d" % workers,
                 "--batch_size=%d" % (256 // workers), "--threads=1", *more]
 
-    def engines(self, workers_per_host):
+    def engines(self, hosts):
         """The engines that the newest job's workers have logged."""
         found = []
-        for host, ranks in (("a", range(workers_per_host)), ("b", range(workers_per_host, 2 * workers_per_host))):
-            for rank in ranks:
-                log = (self.tmp / ("log-" + host) / ("workerlog.%d" % rank)).read_text(errors="replace")
-                found.append(re.findall(r"dense gradients are exchanged through (\w+)", log)[-1])
+        for slot, host in enumerate(hosts):
+            log = (self.tmp / ("log-" + host) / ("workerlog.%d" % slot)).read_text(errors="replace")
+            found.append(re.findall(r"dense gradients are exchanged through (\w+)", log)[-1])
         return found
 
     def start_submit(self, name, *flags):
@@ -97,13 +97,13 @@ class CollectiveHostsTest(NamespaceHostsTest):
     # -----------------------------------------------------------------------------------------------------------
 
     def test_one_worker_on_each_host_gives_the_bits_of_one_host(self):
-        self.start_all(1)
+        self.start_all("ab")
         local, _ = self.launch(*self.flags(2, engine("SHM"), "--server_num=2"), name="local")
         for name, more in (("gloo", [engine("GLOO")]), ("auto", []),
                            ("several", [engine("GLOO"), "--set=strategy.sync_configs.comm_num=2"])):
             with self.subTest(name):
                 result, _ = self.submit("b", name, *self.flags(2, *more))
-                self.assertEqual(self.engines(1), ["gloo"] * 2)
+                self.assertEqual(self.engines("ab"), ["gloo"] * 2)
                 self.assertEqual(result["model_digest"], local["model_digest"])
                 self.assertEqual(result["eval"], local["eval"])
         # Shared memory does not reach the other host.
@@ -111,18 +111,47 @@ class CollectiveHostsTest(NamespaceHostsTest):
         self.assertIn("another host", result["message"])
 
     def test_two_workers_on_each_host_give_the_model_of_one_host(self):
-        self.start_all(2)
+        self.start_all("aabb")
         self.launch(*self.flags(4, "--server_num=2"), name="local")
         digests = set()
         for name, more in (("auto", []), ("again", []), ("named", [engine("TWO_LEVEL")])):
             result, _ = self.submit("a", name, *self.flags(4, *more))
-            self.assertEqual(self.engines(2), ["two_level"] * 4)
+            self.assertEqual(self.engines("aabb"), ["two_level"] * 4)
             self.assert_models_close("local", name)
             digests.add(result["model_digest"])
         self.assertEqual(len(digests), 1, "two runs are equal to the bit")
 
+    def test_two_workers_on_one_host_and_one_on_the_other(self):
+        self.start_all("aab")
+        self.launch(*self.flags(3, "--server_num=2"), name="local")
+        digests = set()
+        for name in ("first", "again"):
+            result, _ = self.submit("b", name, *self.flags(3))
+            self.assertEqual(self.engines("aab"), ["two_level"] * 3)
+            self.assert_models_close("local", name)
+            digests.add(result["model_digest"])
+        self.assertEqual(len(digests), 1, "two runs are equal to the bit")
+
+    def test_a_rank_moves_to_the_host_of_the_other(self):
+        daemons = self.start_all("ab", spares="a")
+        flags = self.flags(2, "--set=checkpoint.every_steps=20", epochs=4)
+        expected, _ = self.submit("a", "undisturbed", *flags)
+        submit = self.start_submit("moved", *flags)
+        self.await_training()
+        daemons["worker 2"] = self.member("a", "worker", 2)
+        daemons["worker 1"].kill()
+        daemons.pop("worker 1").wait()
+        self.assertEqual(self.exit_code(submit), 0, (self.tmp / "submit").read_text())
+        result = json.loads((self.tmp / "moved" / "result.json").read_text())
+        self.assertEqual((result["recovery"]["worker_losses"], result["recovery"]["rollbacks"]), (1, 0))
+        self.assertEqual(result["model_digest"], expected["model_digest"])
+        log = (self.tmp / "log-a" / "workerlog.0").read_text(errors="replace")
+        # Once for each job, and again when the ranks of the second have met on one host.
+        self.assertEqual(re.findall(r"dense gradients are exchanged through (\w+)", log), ["gloo", "gloo", "shm"])
+        self.assertEqual({who: p.poll() for who, p in daemons.items()}, {who: None for who in daemons})
+
     def test_a_killed_worker_of_the_other_host_is_replaced(self):
-        daemons = self.start_all(2)
+        daemons = self.start_all("aabb")
         flags = self.flags(4, "--set=checkpoint.every_steps=20", epochs=4)
         expected, _ = self.submit("a", "undisturbed", *flags)
         # Rank 2 leads host b, and rank 3 does not.
@@ -147,7 +176,7 @@ class CollectiveHostsTest(NamespaceHostsTest):
     @unittest.skipIf(WHY_NO_FAULTS, WHY_NO_FAULTS)
     def test_workers_that_cannot_reach_each_other_take_the_job_back_until_they_can(self):
         # Gloo is not told of packets that are lost. The time for a slow worker is 123 s here, and does not count.
-        daemons = self.start_all(1)
+        daemons = self.start_all("ab")
         flags = self.flags(2, engine("GLOO"), "--set=checkpoint.every_steps=20", "--set=train.step_timeout_s=3", epochs=6)
         expected, _ = self.submit("a", "undisturbed", *flags)
         submit = self.start_submit("parted", *flags)
@@ -164,7 +193,7 @@ class CollectiveHostsTest(NamespaceHostsTest):
         self.assertEqual({who: p.poll() for who, p in daemons.items()}, {who: None for who in daemons})
 
     def test_strangers_at_the_ports_of_workers_change_nothing(self):
-        daemons = self.start_all(1)
+        daemons = self.start_all("ab")
         expected, _ = self.submit("a", "undisturbed", *self.flags(2))
         over, connected = threading.Event(), []
 
@@ -223,7 +252,7 @@ class CollectiveHostsTest(NamespaceHostsTest):
         certificates = self.tmp / "certs"
         done = self.run_program("sluice", "certs", str(certificates))
         self.assertEqual(done.returncode, 0, done.stdout)
-        daemons = self.start_all(1, security='tls_ca: "%s/ca.pem"' % certificates, tls=certificates)
+        daemons = self.start_all("ab", security='tls_ca: "%s/ca.pem"' % certificates, tls=certificates)
         for name in ("AUTO", "GLOO", "TWO_LEVEL"):
             result, _ = self.submit("a", "refused." + name, *self.flags(2, engine(name)), expect=1)
             self.assertEqual(result["status"], "failed")
@@ -231,10 +260,10 @@ class CollectiveHostsTest(NamespaceHostsTest):
         code, out = self.run_on("a", "sluice", "down", *self.access)
         self.assertEqual(code, 0, out)
         self.assertEqual({who: self.exit_code(p) for who, p in daemons.items()}, {who: 0 for who in daemons})
-        self.start_all(1, security='tls_ca: "%s/ca.pem" plain_collective: true' % certificates, tls=certificates)
+        self.start_all("ab", security='tls_ca: "%s/ca.pem" plain_collective: true' % certificates, tls=certificates)
         local, _ = self.launch(*self.flags(2, "--server_num=2"), name="local")
         result, _ = self.submit("a", "allowed", *self.flags(2))
-        self.assertEqual(self.engines(1), ["gloo"] * 2)
+        self.assertEqual(self.engines("ab"), ["gloo"] * 2)
         self.assertEqual(result["model_digest"], local["model_digest"])
 
 

@@ -157,6 +157,17 @@ class CollectiveRecoveryTest(SluiceTest):
         self.run_with_deaths("gloo2", 2, 2, {1: "mean:%d" % self.number()}, gloo)
         self.run_with_deaths("gloo0", 2, 0, {0: "gather:%d" % self.number()}, gloo)
 
+    def test_merged_batches_in_bf16_on_several_communicators(self):
+        merged = 2  # batches of a step, so a step is as long as two of the other tests
+        flags = ("--set=strategy.sync_configs.gradient_merge_steps=%d" % merged, "--set=strategy.sync_configs.comm_num=2",
+                 "--set=strategy.sync_configs.fuse_layers=1",
+                 "--set=tables=[{name: 'deep/0/weight' wire_type: BF16}, {name: 'wide/weight' wire_type: BF16}]")
+        for engine in ("SHM", "GLOO"):
+            more = (*flags, "--set=strategy.sync_configs.engine=" + engine)
+            for servers, event, rank in ((2, "mean", 1), (2, "reduced", 0), (0, "gather", 0)):
+                self.run_with_deaths("all.%s%d%s" % (engine, servers, event), 2, servers,
+                                     {rank: "%s:%d" % (event, self.number() // merged)}, *more)
+
     def test_all_workers_at_once_take_the_job_back(self):
         for servers in (0, 2):
             name = "all%d" % servers
