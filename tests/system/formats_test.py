@@ -1,6 +1,7 @@
 """Small jobs in every data format, through the same commands that users run."""
 import gzip
 import random
+import re
 import unittest
 
 from sluice_testing import ROOT, SluiceTest
@@ -87,6 +88,21 @@ class FormatsTest(SluiceTest):
                             '\nfeatures { name: "hour" numeric { column: "when" date_part: HOUR min_max { max: 23 } } }')
         both = self.trains(self.job(data, dated), "dated", 600, 0.99)
         self.assertGreater(both["eval"]["auc"], alone["eval"]["auc"])
+
+    def test_the_job_of_the_guide_on_csv_files(self):
+        guide = (ROOT / "docs" / "guide.md").read_text()
+        text = re.search(r"^## Train on your own CSV files.*?```textproto\n(.*?)```", guide, re.M | re.S).group(1)
+        job = self.tmp / "clicks.textproto"
+        job.write_text(text)
+        source = random.Random(3)
+
+        def row(i):
+            price, site = source.randint(1, 40), source.choice("abcdef")
+            tags = "|".join(source.sample(["new", "sale", "top"], i % 4))
+            return int((price < 20) != (site < "c")), price, source.randint(18, 80) if i % 9 else "", site, tags
+        for name, lines in (("clicks-1.csv", 2000), ("clicks-2.csv", 2000), ("clicks-test.csv", 500)):
+            self.write_csv(name, [row(i) for i in range(lines)], header="clicked,price,age,site,tags")
+        self.trains(job, "clicks", 4000, 0.6)
 
     def test_weights_are_the_same_as_repeated_rows(self):
         source = random.Random(2)
