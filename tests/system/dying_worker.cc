@@ -1,5 +1,5 @@
-// dying_worker: sluice-worker that kills itself, is late, or whose group breaks, at one moment of a
-// step.
+// dying_worker: sluice-worker that kills or stops itself, is late, or whose group breaks, at one
+// moment of a step.
 //
 // DIE_AT, EVENT:N, N from 1, says when:
 //   mean       before it starts its weighted mean number N
@@ -8,6 +8,7 @@
 //   gathered   after it has got those of all ranks
 //   broadcast  before it takes part in broadcast number N
 //   send       before it sends its message number N to a pserver
+//   hang       it stops, as by SIGSTOP, before it starts its weighted mean number N
 //   late       it begins its weighted mean number N 4 s late
 //   break      its group breaks in weighted mean number N, and the process lives
 //   broken     its group breaks in weighted mean number N and in every later one
@@ -44,8 +45,9 @@ class Moment {
     ::kill(::getpid(), SIGKILL);
     for (;;) ::pause();
   }
-  // Waits if the weighted mean that begins now is to be late.
+  // Stops or waits if the weighted mean that begins now is to hang or to be late.
   void Delay() {
+    if (Comes("hang")) ::kill(::getpid(), SIGSTOP);
     if (Comes("late")) std::this_thread::sleep_for(std::chrono::seconds(4));
   }
   // True when the group breaks in the weighted mean that begins now.

@@ -221,7 +221,7 @@ class HandStartedTest(SluiceTest):
         self.down(scheduler, pserver, worker)
 
     def test_the_rank_of_a_hanging_process_is_free_after_its_lease(self):
-        self.cluster(limits="lease_ms: 4000 heartbeat_ms: 200")  # the second must ask before the lease is over
+        self.cluster(limits="lease_ms: 10000 heartbeat_ms: 200")  # the second must ask before the lease is over
         scheduler, pserver, hung = self.daemon("scheduler"), self.daemon("pserver"), self.daemon("worker")
         wait_until(lambda: re.search(r"worker 0 .*: registered", self.log("schedulerlog.0")), "registered")
         hung.send_signal(signal.SIGSTOP)

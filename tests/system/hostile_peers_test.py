@@ -428,8 +428,8 @@ class HostilePeersTest(SluiceTest):
         for host in range(2, 2 + HOSTS):
             park(polls, host, CONNECTIONS_OF_A_HOST, 0)
         others_are_served(1)
-        self.assertTrue(audit_lines(log_dir, "scheduleraudit.0", method="/sluice.Scheduler/Poll", reason="room",
-                                    role="worker"), "the calls never were too many")
+        wait_until(lambda: audit_lines(log_dir, "scheduleraudit.0", method="/sluice.Scheduler/Poll", reason="room",
+                                       role="worker"), "the calls never were too many")
 
     def raise_own_file_limit(self, wanted):
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -164,7 +164,7 @@ class MemoryLimitsTest(SluiceTest):
 class RapidResetTest(DisturbedLaunchTest):
     """HTTP/2 rapid reset (CVE-2023-44487): calls that are opened and reset at once (docs/threat_model.md)."""
 
-    EPOCHS = 12
+    EPOCHS = 40
     CALLS = 1000  # at once
 
     def flood(self, pserver):

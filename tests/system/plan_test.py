@@ -47,6 +47,7 @@ MBIT = 50
 TOLERANCE = 0.20
 # Pservers and workers for which predictions are known to be less exact; docs/scaling.md says how much.
 COLLECTIVE_TOLERANCE = {(0, 4): 0.40}
+ATTEMPTS = 3
 WINDOWS, WINDOW_S = 3, 3  # in which a running job is measured; the median of the windows counts
 
 
@@ -302,33 +303,42 @@ class PredictionTest(SluiceTest):
                 shutil.rmtree(folder)
 
     def test_predictions_are_within_a_fifth_of_what_is_measured(self):
-        self.compare(self.predict("async", "1,2,4", "1,2"))
+        self.compare("async", "1,2,4", "1,2")
 
     def test_sync_predictions_are_within_a_fifth_of_what_is_measured(self):
         self.job.write_text(SYNC_NET % (self.tmp / "train.tsv"))
         # One worker alone differs from async by a round trip only.
-        self.compare(self.predict("sync", "2,4", "1,2"))
+        self.compare("sync", "2,4", "1,2")
 
     def test_a_geo_prediction_is_within_a_fifth_of_what_is_measured(self):
         self.job.write_text(GEO_NET % (self.tmp / "train.tsv"))
-        self.compare(self.predict("geo", "2", "1"))
+        self.compare("geo", "2", "1")
 
     def test_collective_predictions_are_within_a_fifth_of_what_is_measured(self):
         self.job.write_text(COLLECTIVE_NET % (self.tmp / "train.tsv"))
-        self.compare(self.predict("collective", "2,4", "0"), COLLECTIVE_TOLERANCE)  # one worker alone exchanges nothing
+        self.compare("collective", "2,4", "0", COLLECTIVE_TOLERANCE)  # one worker alone exchanges nothing
 
-    def compare(self, predictions, tolerances={}):
+    def compare(self, mode, workers, pservers, tolerances={}):
+        # Other load on the machine disturbs a measurement. A wrong model is wrong every time.
+        left = None
+        for _ in range(ATTEMPTS):
+            predictions = self.predict(mode, workers, pservers)
+            left = self.wrong_ones({place: predictions[place] for place in left or predictions}, tolerances)
+            if not left:
+                return
+        self.fail("predictions that were wrong %d times: %s" % (ATTEMPTS, left))
+
+    def wrong_ones(self, predictions, tolerances):
         wrong = {}
         for (pservers, workers), predicted in sorted(predictions.items()):
-            self.assertEqual(predicted["binds"], "network")
             rate, windows = predicted["examples_per_second"], self.measure(pservers, workers)
             measured = statistics.median(windows)
             error = rate / measured - 1
             print("%d pservers, %d workers: predicted %.0f, measured %.0f examples/s (%+.1f%%), of %s" % (
                 pservers, workers, rate, measured, 100 * error, ", ".join("%.0f" % w for w in windows)), file=sys.stderr)
-            if abs(error) > tolerances.get((pservers, workers), TOLERANCE):
-                wrong[(pservers, workers)] = error
-        self.assertEqual(wrong, {})
+            if predicted["binds"] != "network" or abs(error) > tolerances.get((pservers, workers), TOLERANCE):
+                wrong[(pservers, workers)] = predicted["binds"], error
+        return wrong
 
 
 if __name__ == "__main__":

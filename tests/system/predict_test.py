@@ -216,8 +216,9 @@ class PredictTest(SluiceTest):
         small = self.write_csv("small.csv", [(1, "a")], header="x,c")
         for workers in (1, 3):
             program = self.start_predict(model, data, workers)
+            program.send_signal(signal.SIGSTOP)  # neither may end first
             living = self.start_predict(model, data, 1)
-            living.send_signal(signal.SIGSTOP)  # it must not end first
+            living.send_signal(signal.SIGSTOP)
             program.kill()
             program.wait()
             # The part processes end with the process that started them.

@@ -13,7 +13,7 @@ from sluice_testing import ADULT, ROOT, TIME_SCALE, SluiceTest, wait_until
 sys.path.insert(1, str(ROOT / "tests" / "chaos"))
 from counting_oracle import MEMBERS, PSERVER, Case, CountingTest  # noqa: E402
 
-LEASE_S = 3
+LEASE_S = 6
 PATIENCE_S = 5  # of a primary with a silent follower (JobResources.follower_patience)
 REPLICAS = "--set=recovery.replicas=1"
 OFTEN = "--set=checkpoint.every_s=0.5"

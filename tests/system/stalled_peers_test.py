@@ -231,7 +231,7 @@ class StalledPeersTest(SluiceTest):
         self.assertEqual(result["examples_replayed"], 0)
 
     def test_a_pserver_stopped_for_longer_than_its_lease_comes_back_from_its_checkpoint(self):
-        result = self.stop_a_pserver("long", 10, "lease_ms: 4000", 8, "--set=checkpoint.every_s=0.5")
+        result = self.stop_a_pserver("long", 16, "lease_ms: 8000", 8, "--set=checkpoint.every_s=0.5")
         self.assertEqual(result["recovery"]["pserver_losses"], 1, result["recovery"])
         self.assertEqual(result["recovery"]["rollbacks"], 0, result["recovery"])
 

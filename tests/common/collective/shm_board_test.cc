@@ -12,7 +12,7 @@ namespace {
 // Two ranks of this process on one memory, connected to each other.
 class ShmBoardTest : public ::testing::Test {
  protected:
-  ShmBoardTest() {
+  explicit ShmBoardTest(absl::Duration timeout = absl::Seconds(30)) {
     std::vector<std::unique_ptr<ShmRendezvous>> sides;
     std::vector<CollectiveCard> cards;
     for (uint32_t r = 0; r < 2; ++r) {
@@ -23,7 +23,7 @@ class ShmBoardTest : public ::testing::Test {
     groups_[0] = *sides[0]->Join(cards);
     other.join();
     CollectiveOptions options;
-    options.timeout = absl::Milliseconds(100);
+    options.timeout = timeout;
     for (uint32_t r = 0; r < 2; ++r) {
       boards_[r] =
           std::make_unique<ShmBoard>(&groups_[r], r, std::vector<uint32_t>{10, 11}, options);
@@ -57,7 +57,12 @@ TEST_F(ShmBoardTest, HeadersOfAChunkAreThoseOfAllRanks) {
   EXPECT_EQ(boards_[1]->Headers(3)[0].n, 100u);
 }
 
-TEST_F(ShmBoardTest, ASilentRankIsNamedByBoth) {
+class ImpatientBoardTest : public ShmBoardTest {
+ protected:
+  ImpatientBoardTest() : ShmBoardTest(absl::Milliseconds(100)) {}
+};
+
+TEST_F(ImpatientBoardTest, ASilentRankIsNamedByBoth) {
   const absl::Status status = boards_[0]->Await(ShmBoard::kFilled, 1, barrier_);
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
   EXPECT_EQ(RankAtFault(status), 11u);
@@ -88,7 +93,7 @@ TEST_F(ShmBoardTest, OwnPositionsAreNeverReadBack) {
   EXPECT_TRUE(boards_[0]->Await(ShmBoard::kFilled, 1, barrier_).ok());
 }
 
-TEST_F(ShmBoardTest, GarbageInEveryWordEndsInAnErrorInTime) {
+TEST_F(ImpatientBoardTest, GarbageInEveryWordEndsInAnErrorInTime) {
   for (const int byte : {0x01, 0x7F, 0xFF}) {
     std::memset(groups_[1].memory.data(), byte, 4096);
     EXPECT_FALSE(boards_[0]->Await(ShmBoard::kReduced, 1, barrier_).ok() &&

@@ -8,17 +8,17 @@
 namespace sluice {
 namespace {
 
-CollectiveOptions Quick() {
+CollectiveOptions WithTimeout(absl::Duration timeout) {
   CollectiveOptions options;
-  options.timeout = absl::Seconds(1);
+  options.timeout = timeout;
   return options;
 }
 
 struct Ranks {
-  explicit Ranks(uint32_t n, uint64_t generation = 1) {
+  explicit Ranks(uint32_t n, absl::Duration timeout = absl::Seconds(30)) {
     for (uint32_t r = 0; r < n; ++r) {
-      sides.push_back(std::make_unique<ShmRendezvous>(Quick()));
-      cards.push_back(*sides.back()->Listen(generation, r, n));
+      sides.push_back(std::make_unique<ShmRendezvous>(WithTimeout(timeout)));
+      cards.push_back(*sides.back()->Listen(1, r, n));
     }
   }
   std::vector<std::unique_ptr<ShmRendezvous>> sides;
@@ -56,7 +56,7 @@ CollectiveWelcome Visit(const CollectiveCard& card, const CollectiveHello& hello
 }
 
 TEST(ShmRendezvousTest, OnlyMissingRanksOfThisGenerationAreLetIn) {
-  Ranks ranks(2);
+  Ranks ranks(2, absl::Seconds(3));
   std::vector<std::thread> visitors;
   CollectiveHello hello;
   hello.set_generation(1);
@@ -93,7 +93,7 @@ TEST(ShmRendezvousTest, TheOldestOfTooManyStrangersMakesRoom) {
     strangers.push_back(*std::move(stranger));
   }
   // The first one is closed although the rank that is missing has not come.
-  EXPECT_EQ(strangers[0].Receive(absl::Milliseconds(900)).status().code(),
+  EXPECT_EQ(strangers[0].Receive(absl::Seconds(20)).status().code(),
             absl::StatusCode::kUnavailable);
   second = ranks.sides[1]->Join(ranks.cards);
   join.join();

@@ -93,14 +93,14 @@ TEST_F(ShmThreadTest, WhatADyingPeerHasWrittenIsStillRead) {
 
 class ImpatientThreadTest : public ShmThreadTest {
  protected:
-  ImpatientThreadTest() : ShmThreadTest(absl::Milliseconds(80)) {}
+  ImpatientThreadTest() : ShmThreadTest(absl::Milliseconds(500)) {}
 };
 
 TEST_F(ImpatientThreadTest, APeerThatIsSilentButLivesIsKept) {
   Connect();
   client_->Send("x");
   ASSERT_TRUE(server_->AwaitMessages(1));
-  std::this_thread::sleep_for(std::chrono::milliseconds(600));
+  std::this_thread::sleep_for(std::chrono::milliseconds(2500));
   client_->Send("y");
   EXPECT_TRUE(server_->AwaitMessages(2));
 }
