@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/printable.h"
 #include "common/base/status_macros.h"
 #include "common/config/job_config.h"
 #include "common/config/mode.h"
@@ -165,7 +166,7 @@ Job* JobAdmission::Restore(const JobRecord& record,
   if (record.outcome() != JOB_STATE_UNSPECIFIED) {
     job->state = record.begun() ? JOB_RUNNING : JOB_QUEUED;
     job->outcome = record.outcome();
-    job->message = record.message();
+    job->message = PrintableLine(record.message());
     job->result = record.result();
     job->save_id = record.save_id();
     parts_.lifecycle->WriteResultAgain(job, now);

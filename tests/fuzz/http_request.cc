@@ -2,8 +2,6 @@
 //
 // Checks: the server answers with a status line or closes the connection, and serves the next
 // request.
-#include <arpa/inet.h>
-#include <poll.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <unistd.h>
@@ -14,6 +12,7 @@
 #include "absl/strings/match.h"
 #include "common/admin/admin_server.h"
 #include "google/protobuf/struct.pb.h"
+#include "tests/common/transport/connect_to_loopback.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace sluice {
@@ -39,24 +38,9 @@ AdminServer* Server() {
   return server;
 }
 
-// As connect(), but not interrupted by the timer of libFuzzer.
-bool Connect(int fd, const sockaddr_in& to) {
-  if (connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof(to)) == 0) return true;
-  if (errno != EINTR) return false;
-  pollfd connected = {fd, POLLOUT, 0};  // the kernel goes on connecting
-  while (poll(&connected, 1, /*timeout=*/-1) < 0 && errno == EINTR) {
-  }
-  int error = 0;
-  socklen_t size = sizeof(error);
-  return getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) == 0 && error == 0;
-}
-
 std::string Answer(const char* request, size_t size) {
   const std::string& address = Server()->address();
-  sockaddr_in to = {};
-  to.sin_family = AF_INET;
-  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  to.sin_port = htons(static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
+  const int port = std::stoi(address.substr(address.rfind(':') + 1));
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   FUZZ_CHECK(fd >= 0);
   const timeval patience = {20, 0};  // far above the server's own limits
@@ -64,7 +48,7 @@ std::string Answer(const char* request, size_t size) {
   // Closed at once with a reset: thousands of inputs a second must not use up the ports.
   const linger none = {1, 0};
   setsockopt(fd, SOL_SOCKET, SO_LINGER, &none, sizeof(none));
-  FUZZ_CHECK(Connect(fd, to));
+  FUZZ_CHECK(ConnectToLoopback(fd, static_cast<uint16_t>(port)));
   for (size_t sent = 0; sent < size;) {
     const ssize_t n = send(fd, request + sent, size - sent, MSG_NOSIGNAL);
     if (n < 0 && errno == EINTR) continue;  // by the timer of libFuzzer

@@ -1,8 +1,6 @@
 // Processes that connect to the TCP port of a rank without being one.
 #pragma once
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -10,19 +8,16 @@
 
 #include "absl/strings/numbers.h"
 #include "common/shared_memory/file_descriptor.h"
+#include "tests/common/transport/connect_to_loopback.h"
 
 namespace sluice {
 
 // Connects to 127.0.0.1:port. No descriptor: it was refused.
 inline FileDescriptor ConnectAsStranger(const std::string& address) {
-  sockaddr_in to = {};
-  to.sin_family = AF_INET;
-  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   int port = 0;
   (void)absl::SimpleAtoi(address.substr(address.rfind(':') + 1), &port);
-  to.sin_port = htons(static_cast<uint16_t>(port));
   FileDescriptor fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (connect(fd.get(), reinterpret_cast<sockaddr*>(&to), sizeof(to)) != 0) return FileDescriptor();
+  if (!ConnectToLoopback(fd.get(), static_cast<uint16_t>(port))) return FileDescriptor();
   return fd;
 }
 
