@@ -9,14 +9,14 @@
 namespace sluice {
 namespace {
 
-// Bounds of a piece: a quarter of a part, if within them. Each piece costs a few system calls and
-// wake-ups.
+// Bounds of the longest piece, which is a quarter of a part if that is within them. Each piece
+// costs a few system calls and wake-ups.
 constexpr size_t kMinPieceFloats = 32 << 10, kMaxPieceFloats = 256 << 10;
 size_t MostPieceFloats(size_t largest_part) {
   return std::clamp((largest_part + 3) / 4, kMinPieceFloats, kMaxPieceFloats);
 }
-// Pieces are about equal. TCP forgets a window that it does not use, so after a short piece a long
-// one would wait for acknowledgements.
+// Pieces are about equal, so they may be half as long as the longest. TCP shrinks a window that it
+// does not use, so after a short piece a long one would wait for acknowledgements.
 size_t PieceFloats(size_t largest_part) {
   const size_t most = MostPieceFloats(largest_part);
   const size_t pieces = std::max<size_t>(1, (largest_part + most - 1) / most);

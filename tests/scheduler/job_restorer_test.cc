@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/printable.h"
 #include "tests/common/base/fake_clock.h"
 #include "tests/scheduler/loop_fixture.h"
 
@@ -110,6 +111,14 @@ TEST_F(JobRestorerTest, AJobThatHadNotBegunIsQueued) {
   job_.set_begun(false);
   job_.clear_pservers();
   EXPECT_EQ(Restored({JobEntry()}).state(), JOB_QUEUED) << log_;
+}
+
+TEST_F(JobRestorerTest, AStoredOutcomeIsShownAsOnePrintableLine) {
+  job_.set_outcome(JOB_FAILED);
+  job_.set_message("a row\nof \x1b[31mbytes");
+  const std::string message = Restored({JobEntry()}).message();
+  EXPECT_TRUE(IsPrintableLine(message)) << message;
+  EXPECT_THAT(message, HasSubstr("a row"));
 }
 
 }  // namespace

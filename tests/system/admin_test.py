@@ -224,7 +224,9 @@ class AdminTest(SluiceTest):
                 for _ in range(12):
                     alive.append(is_alive(port, context))
                     time.sleep(0.5)
-            print("%d connections a second: %d of %d probes answered" % (per_second, sum(alive), len(alive)), flush=True)
+            print("%d connections of %d a second: %d of %d probes answered" % (flood.opened, per_second, sum(alive), len(alive)),
+                  flush=True)
+            self.assertGreater(flood.opened, 256, "more than there are places for")
             # A pause of the machine lets the flood push out a probe that has not asked yet.
             self.assertGreater(sum(alive), len(alive) // 2, alive)
         # Each connection that was closed for another is counted, and some have a line.

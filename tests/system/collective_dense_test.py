@@ -59,6 +59,7 @@ class CollectiveDenseTest(DisturbedLaunchTest):
         again = self.train("again", COLLECTIVE, "--set=train.reader_threads=2")
         self.assertEqual(first["model_digest"], again["model_digest"])
         self.assertEqual(first["eval"], again["eval"])
+        self.assertEqual(first["model_digest"], self.train("tls", COLLECTIVE, "--tls")["model_digest"])
 
     def test_several_communicators_change_no_bit(self):
         # A batch for each table: more of them than communicators.

@@ -42,8 +42,8 @@ def engine(name):
 @unittest.skipIf(REASON, REASON)
 class CollectiveHostsTest(NamespaceHostsTest):
     def start_all(self, hosts, security="insecure: true", tls=None, spares=""):
-        """Starts a pserver on each host, and workers: "aab" are two on host a and one on b. `tls`: the folder of the
-        certificates. `spares`: hosts of workers that the cluster expects, and that start_worker starts later."""
+        """Starts a pserver on each of the two hosts, and workers: "aab" are two on host a and one on b. `tls`: the folder
+        of the certificates. `spares`: hosts of workers that the cluster expects, and that the test starts with member()."""
         everywhere = hosts + spares
         self.file.write_text(CLUSTER % {
             "a": A, "b": B, "workers": len(everywhere), "security": security,
@@ -111,28 +111,23 @@ class CollectiveHostsTest(NamespaceHostsTest):
         self.assertIn("another host", result["message"])
 
     def test_two_workers_on_each_host_give_the_model_of_one_host(self):
-        self.start_all("aabb")
-        self.launch(*self.flags(4, "--server_num=2"), name="local")
+        self.assert_two_levels_give_the_model_of_one_host("aabb", auto=[], again=[], named=[engine("TWO_LEVEL")])
+
+    def test_two_workers_on_one_host_and_one_on_the_other_give_the_model_of_one_host(self):
+        self.assert_two_levels_give_the_model_of_one_host("aab", auto=[], again=[])
+
+    def assert_two_levels_give_the_model_of_one_host(self, hosts, **runs):
+        self.start_all(hosts)
+        self.launch(*self.flags(len(hosts), "--server_num=2"), name="local")
         digests = set()
-        for name, more in (("auto", []), ("again", []), ("named", [engine("TWO_LEVEL")])):
-            result, _ = self.submit("a", name, *self.flags(4, *more))
-            self.assertEqual(self.engines("aabb"), ["two_level"] * 4)
+        for name, more in runs.items():
+            result, _ = self.submit("b", name, *self.flags(len(hosts), *more))
+            self.assertEqual(self.engines(hosts), ["two_level"] * len(hosts))
             self.assert_models_close("local", name)
             digests.add(result["model_digest"])
-        self.assertEqual(len(digests), 1, "two runs are equal to the bit")
+        self.assertEqual(len(digests), 1, "all runs are equal to the bit")
 
-    def test_two_workers_on_one_host_and_one_on_the_other(self):
-        self.start_all("aab")
-        self.launch(*self.flags(3, "--server_num=2"), name="local")
-        digests = set()
-        for name in ("first", "again"):
-            result, _ = self.submit("b", name, *self.flags(3))
-            self.assertEqual(self.engines("aab"), ["two_level"] * 3)
-            self.assert_models_close("local", name)
-            digests.add(result["model_digest"])
-        self.assertEqual(len(digests), 1, "two runs are equal to the bit")
-
-    def test_a_rank_moves_to_the_host_of_the_other(self):
+    def test_a_lost_rank_that_restarts_beside_the_other_gives_the_same_bits(self):
         daemons = self.start_all("ab", spares="a")
         flags = self.flags(2, "--set=checkpoint.every_steps=20", epochs=4)
         expected, _ = self.submit("a", "undisturbed", *flags)

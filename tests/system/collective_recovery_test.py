@@ -156,8 +156,8 @@ class CollectiveRecoveryTest(SluiceTest):
         self.run_with_deaths("gloo2", 2, 2, {1: "mean:%d" % self.number()}, gloo)
         self.run_with_deaths("gloo0", 2, 0, {0: "gather:%d" % self.number()}, gloo)
 
-    def test_merged_batches_in_bf16_on_several_communicators(self):
-        merged = 2  # batches of a step, so a step is as long as two of the other tests
+    def test_a_killed_worker_is_replaced_with_merged_batches_bf16_and_several_communicators(self):
+        merged = 2  # batches of a step: an epoch has half as many steps as in other tests
         flags = ("--set=strategy.sync_configs.gradient_merge_steps=%d" % merged, "--set=strategy.sync_configs.comm_num=2",
                  "--set=strategy.sync_configs.fuse_layers=1",
                  "--set=tables=[{name: 'deep/0/weight' wire_type: BF16}, {name: 'wide/weight' wire_type: BF16}]")
@@ -171,7 +171,7 @@ class CollectiveRecoveryTest(SluiceTest):
         for servers in (0, 2):
             name = "all%d" % servers
             whole = self.undisturbed(2, servers)
-            n = 2 * STEPS + 7
+            n = 2 * STEPS + 27
             process = self.begin(name, 2, servers, 2, {0: "mean:%d" % n, 1: "mean:%d" % n}, "--set=checkpoint.every_steps=20")
             result = self.end(process, name)
             self.assertEqual(result["model_digest"], whole["model_digest"], self.logs)
@@ -185,7 +185,7 @@ class CollectiveRecoveryTest(SluiceTest):
         for servers in (0, 2):
             name = "break%d" % servers
             whole = self.undisturbed(2, servers)
-            process = self.begin(name, 2, servers, 0, {1: "break:%d" % (2 * STEPS + 7)}, "--set=checkpoint.every_steps=20")
+            process = self.begin(name, 2, servers, 0, {1: "break:%d" % (2 * STEPS + 27)}, "--set=checkpoint.every_steps=20")
             result = self.end(process, name)
             self.assertEqual(result["model_digest"], whole["model_digest"], self.logs)
             self.assertEqual((result["recovery"]["worker_losses"], result["recovery"]["rollbacks"]), (0, 1), self.logs)

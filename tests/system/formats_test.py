@@ -1,5 +1,6 @@
 """Small jobs in every data format, through the same commands that users run."""
 import gzip
+import json
 import random
 import re
 import unittest
@@ -89,7 +90,7 @@ class FormatsTest(SluiceTest):
         both = self.trains(self.job(data, dated), "dated", 600, 0.99)
         self.assertGreater(both["eval"]["auc"], alone["eval"]["auc"])
 
-    def test_the_job_of_the_guide_on_csv_files(self):
+    def test_the_csv_job_of_the_guide_trains_and_predicts(self):
         guide = (ROOT / "docs" / "guide.md").read_text()
         text = re.search(r"^## Train on your own CSV files.*?```textproto\n(.*?)```", guide, re.M | re.S).group(1)
         job = self.tmp / "clicks.textproto"
@@ -102,7 +103,14 @@ class FormatsTest(SluiceTest):
             return int((price < 20) != (site < "c")), price, source.randint(18, 80) if i % 9 else "", site, tags
         for name, lines in (("clicks-1.csv", 2000), ("clicks-2.csv", 2000), ("clicks-test.csv", 500)):
             self.write_csv(name, [row(i) for i in range(lines)], header="clicked,price,age,site,tags")
-        self.trains(job, "clicks", 4000, 0.6)
+        # As the guide says, in the folder of the job.
+        for command in re.search(r"\nCheck the job file.*?\n\n(.*?)\n\n", guide, re.S).group(1).splitlines():
+            ran = self.run_program(*command.split())
+            self.assertEqual(ran.returncode, 0, command + "\n" + ran.stdout)
+        result = json.loads((self.tmp / "output" / "clicks-1" / "result.json").read_text())
+        self.assertEqual((result["status"], result["examples"] // result["epochs"]), ("done", 4000))
+        self.assertGreater(result["eval"]["auc"], 0.6)
+        self.assertEqual(len((self.tmp / "scores.txt").read_text().splitlines()), 500)
 
     def test_weights_are_the_same_as_repeated_rows(self):
         source = random.Random(2)

@@ -65,12 +65,14 @@ class GradientMergeTest(DisturbedLaunchTest):
         # The last step of an epoch has one example, so all ranks but one push nothing.
         self.write_csv("train.csv", [(i % 2, i % 5, "ab"[i % 2]) for i in range(97)])
         job = self.small_job()
-        for name, batch, merged in (("large", 16, 1), ("merged", 4, 4)):
-            result, _ = self.launch("--a_sync=false", "--worker_num=3", "--batch_size=%d" % batch, MERGE % merged, job=job,
-                                    name=name)
+        for name, batch, merged, dense in (("large", 16, 1, "PSERVER"), ("merged", 4, 4, "PSERVER"),
+                                           ("collective", 4, 4, "COLLECTIVE")):
+            result, _ = self.launch("--a_sync=false", "--worker_num=3", "--batch_size=%d" % batch, MERGE % merged,
+                                    "--set=strategy.sync_configs.dense=" + dense, job=job, name=name)
             self.assertEqual([e["examples"] for e in result["epochs_log"]], [97] * len(result["epochs_log"]))
             self.assertEqual(result["global_step"], 3 * len(result["epochs_log"]))
-        self.assert_models_close("large", "merged")
+        for name in ("merged", "collective"):
+            self.assert_models_close("large", name)
 
     def test_async_geo_and_impossible_values_are_refused_with_the_reason(self):
         for flags, reason in ((("--a_sync=true",), "gradients_to_wait"), (("--k_steps=10",), "k_steps"),

@@ -314,12 +314,12 @@ class PredictionTest(SluiceTest):
         self.job.write_text(GEO_NET % (self.tmp / "train.tsv"))
         self.compare("geo", "2", "1")
 
-    def test_collective_predictions_are_within_a_fifth_of_what_is_measured(self):
+    def test_collective_predictions_are_near_what_is_measured(self):
         self.job.write_text(COLLECTIVE_NET % (self.tmp / "train.tsv"))
         self.compare("collective", "2,4", "0", COLLECTIVE_TOLERANCE)  # one worker alone exchanges nothing
 
     def compare(self, mode, workers, pservers, tolerances={}):
-        # Other load on the machine disturbs a measurement. A wrong model is wrong every time.
+        # Other load on the machine disturbs a measurement, so a point passes if one of its measurements is within the bound.
         left = None
         for _ in range(ATTEMPTS):
             predictions = self.predict(mode, workers, pservers)

@@ -41,7 +41,7 @@ class ShrinkTest(SluiceTest):
         self.job = self.tmp / "wide.textproto"
         self.job.write_text(JOB)
 
-    def submit(self, name):
+    def submit(self, name, *flags):
         """Starts a cluster and a job on it; returns the job's id and its process, which ends with it."""
         # By hand: `sluice up` would start a dead worker again, and the next one to die would be replaced by it.
         self.where = "--scheduler=127.0.0.1:%d" % free_port()
@@ -57,7 +57,7 @@ class ShrinkTest(SluiceTest):
                                    log="%s.worker%d" % (name, rank)) for rank in range(WORKERS)]
         out = self.tmp / (name + ".out")
         process = self.start("sluice", "submit", log_dir, self.where, "--job=%s" % self.job,
-                             "--output_dir=%s" % (self.tmp / name), *FLAGS, log=out.name)
+                             "--output_dir=%s" % (self.tmp / name), *FLAGS, *flags, log=out.name)
 
         def job_id():
             self.assertIn(process.poll(), (None, 0), out.read_text())
@@ -106,6 +106,12 @@ class ShrinkTest(SluiceTest):
             self.strike(job_id, workers=3, number=2, after=0.1)
             self.assert_nothing_undone(self.end(process, "both"), shrinks=2)
             self.assert_models_close("both", "whole", tables=3)
+        with self.subTest("dense tables on the workers", seed=self.seed):
+            job_id, process = self.submit("collective", "--set=strategy.sync_configs.dense=COLLECTIVE")
+            self.strike(job_id, workers=3, number=1, after=0.02)
+            self.strike(job_id, workers=2, number=1, after=0.3)
+            self.assert_nothing_undone(self.end(process, "collective"), shrinks=2)
+            self.assert_models_close("collective", "whole", tables=3)
 
 
 if __name__ == "__main__":

@@ -159,7 +159,7 @@ class StandbyTest(ClusterJobsTest):
         self.assertEqual(self.get(1, "/livez")[0], 200)
         self.assertEqual(self.get(1, "/readyz"), (503, "not ready: standby: %s leads\n" % self.addresses[0]))
         self.assertIn("standby", self.get(1, "/statusz")[1])
-        # Told to end, both leave at once.
+        # Told to end, both leave.
         self.schedulers[1].terminate()
         self.assertEqual(self.exit_code(self.schedulers[1]), TERMINATED)
         self.start_scheduler(1)

@@ -119,6 +119,25 @@ TEST_F(CollectiveDenseTablesTest, GradientsLeaveWhenTheyAreReadyAndTheRestWithSe
   EXPECT_THAT(engine_->waited, ElementsAre(1, 2));
 }
 
+TEST_F(CollectiveDenseTablesTest, BucketsHoldAtMostFuseMb) {
+  constexpr uint64_t kElements = 200'000;  // 0.76 MiB
+  for (size_t i = 0; i < 3; ++i) {
+    spec_.mutable_tables(i)->set_shape(0, kElements);
+    gradients_.dense[i].assign(kElements, 1.0f);
+  }
+  SyncConfigs* const sync = spec_.mutable_config()->mutable_strategy()->mutable_sync_configs();
+  sync->set_fuse_mb(1);
+  const auto unfused = Make();
+  ASSERT_TRUE(unfused->Exchange(0, &gradients_, 1).ok());
+  // Every bucket carries one value more, which says whether any rank had examples.
+  EXPECT_THAT(engine_->sizes, ElementsAre(kElements + 1, kElements + 1, kElements + 1));
+  sync->set_fuse_mb(32);
+  const auto fused = Make();
+  ASSERT_TRUE(fused->Exchange(0, &gradients_, 1).ok());
+  EXPECT_THAT(engine_->sizes, ElementsAre(kElements + 1, 2 * kElements + 1))
+      << "the first one is small";
+}
+
 TEST_F(CollectiveDenseTablesTest, NothingIsSentForAnyStepButTheNextOne) {
   const auto tables = Make();
   tables->Send(1, &gradients_, 4);

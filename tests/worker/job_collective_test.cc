@@ -53,7 +53,7 @@ TEST(JobCollectiveTest, AJobBetweenHostsNeedsOneSchedulerThatCanBeReached) {
   EXPECT_THAT(*card, HasSubstr(identity.scheduler));
 }
 
-TEST(JobCollectiveTest, EveryEngineOfTheConfigurationExists) {
+TEST(JobCollectiveTest, EnginesOfOneHostAreMade) {
   JobConfig config;
   config.mutable_train()->set_step_timeout_s(5);
   Identity identity;

@@ -197,7 +197,8 @@ TEST_P(CollectiveFaultsTest, AKilledRankIsNamedAndNoOtherWithinTheTimeout) {
       if (report.rank_at_fault == static_cast<int>(killed)) ++named;
     }
     EXPECT_GE(named, gloo ? 1 : GetParam().ranks - 1) << "rank " << killed;
-    EXPECT_LT(Now() - start, 15);  // milliseconds on an idle machine
+    // Shared memory notices the death at once. A rank of Gloo may wait for its timeout.
+    EXPECT_LT(Now() - start, 15);
   }
 }
 
@@ -311,7 +312,7 @@ std::vector<Case> Cases() {
   // A CUDA device that this process has used cannot be used by its children; a simulated one can.
   if (getenv("SIMULATED_CUDA") != nullptr) engines.push_back("nccl");
   for (const std::string& engine : engines) {
-    if (!CanMake(engine, 3)) continue;
+    if (engine != "nccl" && !CanMake(engine, 3)) continue;
     for (const size_t n : {100, 1 << 20}) cases.push_back({engine, 3, n, 1});
     cases.push_back({engine, 3, 100000, 3});
   }

@@ -12,7 +12,8 @@
 
 namespace sluice {
 
-// Connects to 127.0.0.1:port. No descriptor: it was refused.
+// Connects to the port of `address` on 127.0.0.1. Returns no descriptor if that fails, as when the
+// connection is refused.
 inline FileDescriptor ConnectAsStranger(const std::string& address) {
   int port = 0;
   (void)absl::SimpleAtoi(address.substr(address.rfind(':') + 1), &port);
