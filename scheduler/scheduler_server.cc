@@ -27,6 +27,7 @@
 #include "scheduler/checkpoint_metrics.h"
 #include "scheduler/job_spec_builder.h"
 #include "scheduler/standby.h"
+#include "scheduler/status_bound.h"
 
 namespace sluice {
 namespace {
@@ -34,6 +35,8 @@ namespace {
 // etcd restarts, and elects a leader, in less.
 constexpr absl::Duration kLeastCutOff = absl::Seconds(15);
 constexpr absl::Duration kShortestLease = absl::Seconds(2);  // of etcd
+// Of the status that an answer of the admin port shows. Members may report more.
+constexpr size_t kMaxAdminStatusBytes = 16 << 20;
 
 // Who leads, for the standbys of this scheduler.
 std::string NameOf(const Identity& identity) {
@@ -269,7 +272,11 @@ absl::Status SchedulerServer::StartAdmin() {
   admin.registry = registry;
   admin.ready = [this] { return NotReady(); };
   admin.status_text = [this] { return StatusText(); };
-  admin.status = [this] { return std::make_unique<ClusterStatus>(GetStatus()); };
+  admin.status = [this] {
+    auto status = std::make_unique<ClusterStatus>(GetStatus());
+    BoundStatus(kMaxAdminStatusBytes, status.get());
+    return status;
+  };
   admin.refresh_metrics = [this, &members, &jobs, checkpoints] {
     const ClusterStatus status = GetStatus();
     checkpoints->Update(status);
@@ -312,6 +319,7 @@ std::string SchedulerServer::StatusText() {
   if (serving_.load(std::memory_order_acquire) == nullptr)
     return absl::StrCat(NotReady().message(), "\n");
   ClusterStatus status = GetStatus();
+  BoundStatus(kMaxAdminStatusBytes, &status);
   MakePrintable(&status);
   std::string text =
       absl::StrFormat("cluster %s, up %.0f s\n\nmembers\n", status.name(), status.uptime_s());

@@ -130,6 +130,7 @@ absl::Status ExchangeHandler::HandleHello(const FrameHeader& header) {
         absl::StrCat("data protocol ", hello.protocol(), "; this pserver speaks ", kDataProtocol,
                      "; use the same version of sluice on all hosts"));
   }
+  SLUICE_RETURN_IF_ERROR(CheckJobIdOfHello(hello.job_id()));
   job_id_ = hello.job_id();
   instance_ = hello.instance();
   caller_.rank = hello.rank();

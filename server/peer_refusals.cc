@@ -25,6 +25,13 @@ absl::Status Naming(const StreamRefusal& refusal) {
 
 }  // namespace
 
+absl::Status CheckJobIdOfHello(absl::string_view job_id) {
+  if (job_id.size() <= kMaxJobIdBytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("the job id of the hello has ", job_id.size(),
+                                                 " bytes; at most ", kMaxJobIdBytes,
+                                                 " are allowed"));
+}
+
 OnRefused PeerRefusals::Of(const PeerIdentity& peer, const char* method) {
   if (audit_ == nullptr) return nullptr;
   return [this, peer, method](const StreamRefusal& refusal) {

@@ -42,6 +42,9 @@ struct StreamRefusal {
 };
 using OnRefused = std::function<void(const StreamRefusal& refusal)>;
 
+// INVALID_ARGUMENT: the `job_id` of a hello is longer than any job's, and must not be kept.
+absl::Status CheckJobIdOfHello(absl::string_view job_id);
+
 class PeerRefusals {
  public:
   static constexpr absl::Duration kPatience = absl::Seconds(10);

@@ -71,6 +71,7 @@ absl::Status ReplicaHandler::TakeHello(const ReplicaHello& hello) {
         absl::StrCat("protocol ", hello.protocol(), " of copies; this pserver speaks ",
                      kDataProtocol, "; use the same version of sluice on all hosts"));
   }
+  SLUICE_RETURN_IF_ERROR(CheckJobIdOfHello(hello.job_id()));
   job_id_ = hello.job_id();
   instance_ = hello.instance();
   pserver_ = hello.pserver();

@@ -9,7 +9,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/string_view.h"
 #include "common/base/bf16.h"
+#include "common/base/bounded_parse.h"
 #include "common/base/instruction_sets.h"
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
@@ -93,6 +95,20 @@ absl::Status ReadMagic(PayloadReader* in) {
       n, kFrameMagic));
 }
 
+// Shorter headers cannot take more than kMaxParsedHeaderBytes: a part of two bytes takes less than
+// 256.
+constexpr size_t kSmallHeaderBytes = kMaxParsedHeaderBytes / 128;
+
+absl::Status ParseHeader(absl::string_view bytes, google::protobuf::Message* header) {
+  if (bytes.size() > kSmallHeaderBytes) {
+    const absl::Status parsed = ParseWithin(kMaxParsedHeaderBytes, bytes, header);
+    return parsed.ok() ? parsed : Bad(absl::StrCat("its header: ", parsed.message()));
+  }
+  if (header->ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return absl::OkStatus();
+  return Bad(
+      absl::StrCat("its ", bytes.size(), " header bytes do not parse as ", header->GetTypeName()));
+}
+
 template <typename Header>
 absl::Status ReadHeader(PayloadReader* in, Header* header) {
   if (absl::Status s = ReadTag(in, kHeaderTag, "header"); !s.ok()) return s;
@@ -108,19 +124,16 @@ absl::Status ReadHeader(PayloadReader* in, Header* header) {
   }
   const size_t n = *length;
   if (n == 0) return absl::OkStatus();
-  bool parsed;
   size_t piece_size = 0;
   const uint8_t* piece = in->lent() ? nullptr : in->Piece(n, &piece_size);
   if (piece_size == n) {
-    parsed = header->ParseFromArray(piece, static_cast<int>(n));
-  } else {  // the header straddles slices, or it may change while it is parsed
-    std::string whole(reinterpret_cast<const char*>(piece), piece_size);
-    whole.resize(n);
-    in->Copy(&whole[piece_size], n - piece_size);
-    parsed = header->ParseFromString(whole);
+    return ParseHeader(absl::string_view(reinterpret_cast<const char*>(piece), n), header);
   }
-  if (parsed) return absl::OkStatus();
-  return Bad(absl::StrCat("its ", n, " header bytes do not parse as ", header->GetTypeName()));
+  // The header straddles slices, or it may change while it is parsed.
+  std::string whole(reinterpret_cast<const char*>(piece), piece_size);
+  whole.resize(n);
+  in->Copy(&whole[piece_size], n - piece_size);
+  return ParseHeader(whole, header);
 }
 
 absl::Status ReadPayloadLength(PayloadReader* in) {

@@ -21,6 +21,8 @@ inline constexpr uint32_t kFrameMagic = 0x31554C53;  // "SLU1"
 inline constexpr uint32_t kDataProtocol = 1;
 inline constexpr size_t kChunkBytes = 1 << 20;
 inline constexpr size_t kMaxHeaderBytes = 1 << 20;
+// Memory that a parsed header may take. A header of many empty parts would take 40 times its bytes.
+inline constexpr size_t kMaxParsedHeaderBytes = 32 << 20;
 
 // Puts the magic and the header in front of the payload, whose slices are shared, not copied.
 Message EncodeFrame(const FrameHeader& header, Message payload);

@@ -61,6 +61,7 @@ TEST_F(ExchangeHandlerTest, StreamMustStartWithAMatchingHello) {
       {HelloOf("job-2", 0), 5, "job job-2 is not open on this pserver"},
       {HelloOf("job-1", 2), 3, "no active rank 2"},
       {HelloOf("job-1", 0, 9), 3, "data protocol 9"},
+      {HelloOf(std::string(1 << 19, 'j'), 0), 3, "at most 256"},
   };
   for (const auto& c : cases) {
     auto stream = Speak({c.message});

@@ -159,6 +159,8 @@ TEST_F(ReplicaHandlerTest, RefusesAHelloThatItCannotServe) {
   EXPECT_EQ(refusal([](Hello* h) { h->set_protocol(kDataProtocol + 1); }),
             absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(refusal([](Hello* h) { h->set_job_id("job-2"); }), absl::StatusCode::kNotFound);
+  EXPECT_EQ(refusal([](Hello* h) { h->set_job_id(std::string(257, 'j')); }),
+            absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(refusal([](Hello* h) { h->set_instance(8); }), absl::StatusCode::kNotFound);
   EXPECT_EQ(refusal([](Hello* h) { h->set_generation(0); }), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(refusal([](Hello* h) { h->set_pserver(1); }), absl::StatusCode::kFailedPrecondition);

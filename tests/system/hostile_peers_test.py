@@ -177,8 +177,8 @@ class HostilePeersTest(SluiceTest):
                     "--epochs=1")
 
     def rate_of(self, log_dir, job, name):
-        """Trains on one worker; returns the examples per second."""
-        self.sluice("submit", log_dir, "--job=%s" % job, "--output_dir=%s" % (self.tmp / name), "--worker_num=1",
+        """Trains on four workers; returns the examples per second."""
+        self.sluice("submit", log_dir, "--job=%s" % job, "--output_dir=%s" % (self.tmp / name), "--worker_num=4",
                     "--epochs=10")
         return json.loads((self.tmp / name / "result.json").read_text())["examples_per_second"]
 
@@ -189,7 +189,7 @@ class HostilePeersTest(SluiceTest):
         self.write_csv("train.csv", [(i % 2, i % 9, "abcdefg"[i % 7]) for i in range(3000)])
         job = self.small_job(train="train.csv")
         # The daemons begin with the limit that most systems give, and raise it themselves.
-        log_dir = self.up("--server_num=1", "--worker_num=1", name="cluster.log",
+        log_dir = self.up("--server_num=1", "--worker_num=4", name="cluster.log",
                           preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard)))
         ports = [port for e in self.endpoints("cluster") if e.role in ("scheduler", "pserver")
                  for port in [int(e.address.rsplit(":", 1)[1])]]

@@ -310,6 +310,35 @@ class TlsTest(SluiceTest):
         self.sluice("down", log_dir)
         self.assertEqual(len(audit_lines(log_dir, "scheduleraudit.0", action="shutdown", outcome="OK")), 1)
 
+    def test_orders_of_members_change_nothing(self):
+        log_dir = self.up("--tls", "--server_num=1", "--worker_num=2")
+        own = log_dir / "cluster_tls"
+        address, = (e.address for e in self.endpoints_of(log_dir) if e.role == "scheduler")
+        out = self.sluice("submit", log_dir, "--job=%s" % ADULT, "--worker_num=2", "--detach", "--epochs=100000",
+                          "--set=eval.every_epochs=0", "--set=checkpoint.every_s=0", "--output_dir=%s" % (self.tmp / "out"))
+        job_id = re.search(r"^submitted (\S+)", out, re.M).group(1)
+        self.await_job(log_dir, job_id, lambda job: int(job["global_step"]) > 10, "it trains")
+
+        def state():
+            status = self.status(log_dir)
+            return ([(m["role"], m["rank"], m["pid"], m["alive"]) for m in status["members"]],
+                    [(j["job_id"], j["state"], j["worker_num"], j["route"]) for j in status["jobs"]])
+        before = state()
+        named = bytes([1 << 3 | 2, len(job_id)]) + job_id.encode()
+        orders = {"CancelJob": named, "ScaleJob": named + bytes([2 << 3, 1]), "CheckpointJob": named, "Shutdown": b"",
+                  "SubmitJob": bytes([1 << 3 | 2, 0])}
+        for role, calls in (("worker", {**orders, "DrainPserver": b""}), ("pserver", orders)):
+            for method, message in calls.items():
+                call(address, "/sluice.Scheduler/" + method, client_of(own, role), message)
+                audit_lines(log_dir, "scheduleraudit.0", event="refusal", method="/sluice.Scheduler/" + method, reason="role",
+                            role=role)
+        step = int(self.job_status(log_dir, job_id)["global_step"])
+        self.await_job(log_dir, job_id, lambda job: int(job["global_step"]) > step + 50, "it trains on")
+        self.assertEqual(state(), before)
+        self.assertFalse(list((self.tmp / "out").glob("checkpoints/step-*")))
+        actions = [line["action"] for line in audit_lines(log_dir, "scheduleraudit.0", event="action")]
+        self.assertEqual(actions, ["submit"])
+
     def test_what_a_pserver_refuses_while_a_job_trains_is_in_its_audit_log_and_nothing_else(self):
         log_dir = self.up("--tls", "--server_num=1", "--worker_num=2")
         own = log_dir / "cluster_tls"

@@ -71,11 +71,14 @@ TEST(ShmStreamServerTest, OtherRolesAreRefused) {
   InProcessTransport control;
   ScriptedServer scripted(Echo);
   ShmTestServer server(&control, scripted.factory());
-  PeerIdentity scheduler = WorkerOfRank("");
-  scheduler.role = PeerRole::kScheduler;
-  server.SetPeer(scheduler);
-  EXPECT_EQ(OpenShmLink(&control, kShmAddress, BootId(), kLong).status().code(),
-            absl::StatusCode::kPermissionDenied);
+  PeerIdentity other = WorkerOfRank("");
+  for (const PeerRole role : {PeerRole::kScheduler, PeerRole::kPserver, PeerRole::kOperator}) {
+    other.role = role;
+    server.SetPeer(other);
+    EXPECT_EQ(OpenShmLink(&control, kShmAddress, BootId(), kLong).status().code(),
+              absl::StatusCode::kPermissionDenied)
+        << static_cast<int>(role);
+  }
 }
 
 TEST(ShmStreamServerTest, OtherHostsAndProtocolsAreNotInvited) {

@@ -173,6 +173,29 @@ TEST(FrameTest, ErrorsNameTheWrongBytes) {
   EXPECT_EQ(ErrorOf(magic + std::string("\x12\x00\x1A\x00", 4)), "");
 }
 
+TEST(FrameTest, AHeaderThatWouldTakeMuchMemoryIsRefused) {
+  FrameHeader header;
+  Hello* const hello = header.mutable_hello();
+  const auto fill = [&](auto set) {
+    hello->clear_acknowledged();
+    while (header.ByteSizeLong() < kMaxHeaderBytes - 64 * 1000) {
+      for (int i = 0; i < 1000; ++i) set(hello->add_acknowledged());
+    }
+    return DecodeFrame(EncodeFrame(header, {}));
+  };
+  const auto empty = fill([](Acknowledged*) {});  // two bytes each
+  EXPECT_EQ(empty.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(empty.status().message()), HasSubstr("memory"));
+  // As long a header of what a rank may say.
+  const auto full = fill([](Acknowledged* part) {
+    part->mutable_position()->set_incarnation(1000);
+    part->mutable_position()->set_sequence(1000000);
+    part->add_table(1);
+    part->add_shard(70000);
+  });
+  EXPECT_TRUE(full.ok()) << full.status();
+}
+
 TEST(FrameTest, RandomAndMutatedBytesNeverCrash) {
   const unsigned seed = 20240817;
   std::mt19937 random(seed);
