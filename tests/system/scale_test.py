@@ -81,16 +81,14 @@ class ScaleTest(SluiceTest):
         self.cluster(workers=4)
         self.job = self.small_job(train="train.csv", evaluation="train.csv", wide_only=True)
         self.whole("sync")
-        for dense in ("PSERVER", "COLLECTIVE"):
-            with self.subTest(dense):
-                job_id, process = self.submit("sync", dense, "--set=strategy.sync_configs.dense=" + dense)
-                self.await_step(job_id, 50)
-                self.await_free_workers(2)
-                self.sluice("scale", self.log_dir, job_id, "--worker_num=4")
-                self.await_workers(job_id, 4)
-                self.assert_counted(self.end(process, dense), scalings=1)
-                # The bound between numbers of workers, 1e-6, is one for an epoch; here the roundings of up to 60 add up.
-                self.assert_models_close(dense, "whole", tolerance=1e-5, tables=3)
+        job_id, process = self.submit("sync", "run")
+        self.await_step(job_id, 50)
+        self.await_free_workers(2)
+        self.sluice("scale", self.log_dir, job_id, "--worker_num=4")
+        self.await_workers(job_id, 4)
+        self.assert_counted(self.end(process, "run"), scalings=1)
+        # The bound between numbers of workers, 1e-6, is one for an epoch; here the roundings of up to 60 add up.
+        self.assert_models_close("run", "whole", tolerance=1e-5, tables=3)
 
     def test_what_cannot_be_scaled_or_drained_is_refused(self):
         self.cluster(workers=2, pservers=1)
