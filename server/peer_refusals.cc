@@ -16,9 +16,8 @@ constexpr size_t kMaxDetailBytes = 400;  // what an audit log takes
 // The refusal with the speaker in front. A certificate may be that of many ranks.
 absl::Status Naming(const StreamRefusal& refusal) {
   if (refusal.job_id.empty()) return refusal.why;
-  const absl::string_view job_id = refusal.job_id.substr(0, kMaxJobIdBytes);
   const std::string text =
-      absl::StrCat(refusal.member, " ", refusal.number, " of ", job_id, ": ",
+      absl::StrCat(refusal.member, " ", refusal.number, " of ", refusal.job_id, ": ",
                    absl::string_view(refusal.why.message()).substr(0, kMaxDetailBytes));
   return Because(*CauseOf(refusal.why), absl::Status(refusal.why.code(), text));
 }
@@ -38,7 +37,7 @@ OnRefused PeerRefusals::Of(const PeerIdentity& peer, const char* method) {
     const std::optional<RefusalReason> cause = CauseOf(refusal.why);
     if (!cause.has_value()) return;
     const AuditedCaller caller = CallerOf(peer, peer.address);
-    if (*cause == RefusalReason::kJob && refusal.job_id.size() <= kMaxJobIdBytes) {
+    if (*cause == RefusalReason::kJob) {
       Keep({caller,
             method,
             Naming(refusal),

@@ -33,7 +33,7 @@ namespace sluice {
 // What a handler refused to the peer of its stream. Valid during the call that it is passed to.
 struct StreamRefusal {
   const absl::Status& why;
-  // As the hello says; empty before it.
+  // As the hello says, after CheckJobIdOfHello; empty before it.
   absl::string_view job_id;
   uint64_t instance = 0;
   // Who speaks, as the hello says: "rank" or "pserver", and its number.

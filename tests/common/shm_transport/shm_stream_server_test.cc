@@ -387,6 +387,7 @@ TEST(ShmStreamServerTest, AClosedStreamWithTheMostQueuedIsCutBeforeHonestOnes) {
   ShmTransport transport(OptionsWith(&control)), other(OptionsWith(&control));
   StalledClient greedy(&other, kShmAddress);
   greedy.stream()->Send({Slice::FromString(std::string(12, 'x'))});
+  while (server->queued_bytes() < size_t{8} << 20) std::this_thread::yield();
   greedy.stream()->Close();
   ASSERT_TRUE(scripted.AwaitClosed(1));
   RecordingClient modest(&transport, kShmAddress);
