@@ -35,7 +35,7 @@ namespace {
 // etcd restarts, and elects a leader, in less.
 constexpr absl::Duration kLeastCutOff = absl::Seconds(15);
 constexpr absl::Duration kShortestLease = absl::Seconds(2);  // of etcd
-// Of the status that an answer of the admin port shows. Members may report more.
+// Bounds the status that the admin port shows: members may report more than an answer should hold.
 constexpr size_t kMaxAdminStatusBytes = 16 << 20;
 
 // Who leads, for the standbys of this scheduler.
@@ -272,11 +272,7 @@ absl::Status SchedulerServer::StartAdmin() {
   admin.registry = registry;
   admin.ready = [this] { return NotReady(); };
   admin.status_text = [this] { return StatusText(); };
-  admin.status = [this] {
-    auto status = std::make_unique<ClusterStatus>(GetStatus());
-    BoundStatus(kMaxAdminStatusBytes, status.get());
-    return status;
-  };
+  admin.status = [this] { return std::make_unique<ClusterStatus>(ShownStatus()); };
   admin.refresh_metrics = [this, &members, &jobs, checkpoints] {
     const ClusterStatus status = GetStatus();
     checkpoints->Update(status);
@@ -315,11 +311,16 @@ ClusterStatus SchedulerServer::GetStatus() {
   return status;
 }
 
+ClusterStatus SchedulerServer::ShownStatus() {
+  ClusterStatus status = GetStatus();
+  BoundStatus(kMaxAdminStatusBytes, &status);
+  return status;
+}
+
 std::string SchedulerServer::StatusText() {
   if (serving_.load(std::memory_order_acquire) == nullptr)
     return absl::StrCat(NotReady().message(), "\n");
-  ClusterStatus status = GetStatus();
-  BoundStatus(kMaxAdminStatusBytes, &status);
+  ClusterStatus status = ShownStatus();
   MakePrintable(&status);
   std::string text =
       absl::StrFormat("cluster %s, up %.0f s\n\nmembers\n", status.name(), status.uptime_s());

@@ -73,6 +73,8 @@ class SchedulerServer {
   absl::StatusOr<uint64_t> StandBy(absl::Duration lease);
   absl::Status NotReady();
   ClusterStatus GetStatus();
+  // The status as the admin port shows it.
+  ClusterStatus ShownStatus();
   absl::Status StartAdmin();
   std::string StatusText();
 

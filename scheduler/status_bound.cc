@@ -68,7 +68,7 @@ void BoundStatus(size_t max_bytes, ClusterStatus* status) {
   MemberStatus* const note = status->add_members();
   note->set_role(ROLE_SCHEDULER);
   note->set_alive(true);
-  note->set_doing("the status is too large for a message; parts of it are left out");
+  note->set_doing("the status is too large to be shown whole; parts of it are left out");
 }
 
 }  // namespace sluice

@@ -95,8 +95,8 @@ absl::Status ReadMagic(PayloadReader* in) {
       n, kFrameMagic));
 }
 
-// Shorter headers cannot take more than kMaxParsedHeaderBytes: a part of two bytes takes less than
-// 256.
+// Shorter headers, which nearly all are, need no check: an empty message takes two bytes of the
+// header and less than 256 of memory (FrameTest.ShortHeadersNeedNoCheck).
 constexpr size_t kSmallHeaderBytes = kMaxParsedHeaderBytes / 128;
 
 absl::Status ParseHeader(absl::string_view bytes, google::protobuf::Message* header) {

@@ -11,7 +11,7 @@ import unittest
 import urllib.error
 import urllib.request
 
-from sluice_testing import ADULT, PATIENCE, SluiceTest, free_port, wait_until
+from sluice_testing import ADULT, PATIENCE, ROOT, SluiceTest, free_port, wait_until
 
 SAMPLE = re.compile(r'^([a-zA-Z_:][a-zA-Z0-9_:]*)(\{(?:[a-zA-Z_]\w*="(?:[^"\\]|\\.)*",?)*\})? (\S+)$')
 
@@ -193,6 +193,25 @@ class AdminTest(SluiceTest):
         # Its result may be written after its tables are dropped.
         wait_until(lambda: self.metrics(admin["scheduler 0"])["sluice_scheduler_jobs"]['{state="cancelled"}'] == 1,
                    "a cancelled job")
+
+    def test_a_status_that_is_too_large_is_shown_in_part(self):
+        log_dir = self.up("--server_num=1", "--worker_num=1")
+        scheduler = self.admin_addresses(log_dir)["scheduler 0"]
+        large = self.tmp / "large.textproto"
+        # A configuration of 0.9 MiB, of jobs that wait for the worker of the first one.
+        names = ", ".join('"%s"' % ("%06d" % i).ljust(250, "c") for i in range(3700))
+        large.write_text(ADULT.read_text().replace("../data", str(ROOT / "data")).replace(
+            '"age", "workclass"', names + ', "age", "workclass"'))
+        jobs = [ADULT] + 20 * [large]
+        for i, job in enumerate(jobs):
+            self.sluice("submit", log_dir, "--job=%s" % job, "--worker_num=1", "--detach", "--epochs=100000",
+                        "--output_dir=%s" % (self.tmp / ("run%d" % i)))
+        text = self.get(scheduler, "/api/v1/status")[1]
+        self.assertLess(len(text), 2 ** 24)
+        status = json.loads(text)
+        self.assertEqual(len(status["jobs"]), len(jobs))
+        self.assertIn("left out", status["members"][-1]["doing"])
+        self.assertIn("left out", self.get(scheduler, "/statusz")[1])
 
     def test_readyz_says_what_is_missing(self):
         scheduler = "127.0.0.1:%d" % free_port()

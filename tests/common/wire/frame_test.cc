@@ -1,11 +1,14 @@
 #include "common/wire/frame.h"
 
+#include <google/protobuf/message.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <random>
+#include <set>
 #include <string>
 #include <thread>
 
@@ -174,26 +177,47 @@ TEST(FrameTest, ErrorsNameTheWrongBytes) {
 }
 
 TEST(FrameTest, AHeaderThatWouldTakeMuchMemoryIsRefused) {
-  FrameHeader header;
-  Hello* const hello = header.mutable_hello();
-  const auto fill = [&](auto set) {
-    hello->clear_acknowledged();
-    while (header.ByteSizeLong() < kMaxHeaderBytes - 64 * 1000) {
-      for (int i = 0; i < 1000; ++i) set(hello->add_acknowledged());
-    }
+  const auto decoded = [](int parts, auto set) {
+    FrameHeader header;
+    for (int i = 0; i < parts; ++i) set(header.mutable_hello()->add_acknowledged());
+    EXPECT_LE(header.ByteSizeLong(), kMaxHeaderBytes);
+    EXPECT_GT(header.ByteSizeLong(), kMaxHeaderBytes / 2);
     return DecodeFrame(EncodeFrame(header, {}));
   };
-  const auto empty = fill([](Acknowledged*) {});  // two bytes each
+  const auto empty = decoded(500000, [](Acknowledged*) {});
   EXPECT_EQ(empty.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(empty.status().message()), HasSubstr("memory"));
   // As long a header of what a rank may say.
-  const auto full = fill([](Acknowledged* part) {
+  const auto full = decoded(45000, [](Acknowledged* part) {
     part->mutable_position()->set_incarnation(1000);
     part->mutable_position()->set_sequence(1000000);
     part->add_table(1);
     part->add_shard(70000);
   });
   EXPECT_TRUE(full.ok()) << full.status();
+}
+
+// `message` and all messages that may be in it.
+void AddTypes(const google::protobuf::Message& message,
+              std::set<const google::protobuf::Message*>* types) {
+  if (!types->insert(&message).second) return;
+  for (int i = 0; i < message.GetDescriptor()->field_count(); ++i) {
+    const auto* const part = message.GetDescriptor()->field(i)->message_type();
+    if (part == nullptr) continue;
+    AddTypes(*google::protobuf::MessageFactory::generated_factory()->GetPrototype(part), types);
+  }
+}
+
+TEST(FrameTest, ShortHeadersNeedNoCheck) {
+  std::set<const google::protobuf::Message*> types;
+  AddTypes(FrameHeader::default_instance(), &types);
+  AddTypes(ReplyHeader::default_instance(), &types);
+  AddTypes(ReplicaHeader::default_instance(), &types);
+  EXPECT_GT(types.size(), 10u);
+  for (const auto* const type : types) {
+    const size_t in_a_list = type->SpaceUsedLong() + 4 * sizeof(void*);
+    EXPECT_LT(in_a_list, 256u) << type->GetTypeName();
+  }
 }
 
 TEST(FrameTest, RandomAndMutatedBytesNeverCrash) {
