@@ -9,11 +9,12 @@
 namespace sluice {
 namespace {
 
-// Bounds of the longest piece, which is a quarter of a part if that is within them. Each piece
-// costs a few system calls and wake-ups.
-constexpr size_t kMinPieceFloats = 32 << 10, kMaxPieceFloats = 256 << 10;
+// Bounds of the longest piece, which is half of a part if that is within them. Each piece costs a
+// few system calls and wake-ups, which is why longer ones are faster over loopback, by 1.1 to 1.3
+// times from quarters of at most 256 Ki floats (bench/results/2026-11-27-collective.md).
+constexpr size_t kMinPieceFloats = 32 << 10, kMaxPieceFloats = 1 << 20;
 size_t MostPieceFloats(size_t largest_part) {
-  return std::clamp((largest_part + 3) / 4, kMinPieceFloats, kMaxPieceFloats);
+  return std::clamp((largest_part + 1) / 2, kMinPieceFloats, kMaxPieceFloats);
 }
 // Pieces are about equal, so they may be half as long as the longest. That was measured to be
 // faster than long pieces with a short one at the end (docs/scaling.md).
@@ -23,7 +24,7 @@ size_t PieceFloats(size_t largest_part) {
   return std::max<size_t>(1, (largest_part + pieces - 1) / pieces);
 }
 // Pieces of each rank for which there is room before they are reduced.
-constexpr uint64_t kPiecesAhead = 4;
+constexpr uint64_t kPiecesAhead = 2;
 
 // No part is larger.
 size_t LargestPart(size_t n, uint32_t ranks) { return PartOf(n, ranks, 0).size(); }

@@ -19,7 +19,7 @@ namespace {
 using Op = Collective::Op;
 
 // A rank's part of this has more pieces than there is room for at a time, up to four ranks.
-constexpr size_t kManyPieces = 4 * 5 * (256 << 10) + 17;
+constexpr size_t kManyPieces = 4 * 3 * (1 << 20) + 17;
 // Parts of several small pieces, up to four ranks.
 constexpr size_t kSomePieces = 4 * 2 * (32 << 10) + 17;
 
