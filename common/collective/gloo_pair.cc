@@ -62,6 +62,16 @@ class AdoptedPair : public tcp::Pair {
     } catch (...) {
       if (state_ != CLOSED) signalException(std::current_exception());
     }
+    if (state_ == CLOSED) EndBegunOperations();
+  }
+
+ private:
+  // Gloo ends the waits for operations that have not begun. Those of which a part has been sent or
+  // received would be noticed only by the timeout.
+  void EndBegunOperations() {
+    localPendingRecv_[rx_.preamble.slot].emplace_back(rx_.ubuf, 0, 0);
+    for (const tcp::Op& op : tx_) localPendingSend_[op.preamble.slot].emplace_back(op.ubuf, 0, 0);
+    signalException(std::exchange(ex_, nullptr));
   }
 };
 

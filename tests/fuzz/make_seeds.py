@@ -289,6 +289,33 @@ def greetings():
         seed("tcp_greetings", f"random_{number}", random.Random(number).randbytes(200 << 2 * number))
 
 
+def gloo_messages():
+    """Peers of a Gloo group that are right, and some that change one thing: see tests/fuzz/gloo_peers.cc for the order of choices."""
+    weighted_mean, all_reduce, reduce_scatter, all_gather, broadcast, barrier = range(1, 7)
+    sizes = (1, 0, 7, 100, 16384, 16385, 32769, 34000, 70000)
+
+    def group(rank, *operations):
+        to = Choices().number(rank, 0, 1).number(len(operations), 1, 3)
+        for kind, n, *more in operations:
+            to.pick(sizes.index(n), len(sizes)).number(kind, weighted_mean, barrier).number(0, 0, 3)
+            for value, most in zip(more, (3, 1) if kind == weighted_mean else (1,)):
+                to.number(value, 0, most)
+        return to.number(0, 0, 15).number(0, 0, 7)
+
+    def change(to, piece, what):
+        for _ in range(piece):
+            to.number(0, 0, 19)
+        return to.number(what, 0, 19)
+
+    seed("gloo_peers", "small_arrays", group(0, (weighted_mean, 100, 0, 0), (all_gather, 7), (barrier, 1)).data())
+    seed("gloo_peers", "mean_in_bf16_in_pieces", group(1, (weighted_mean, 70000, 0, 1), (barrier, 1)).data())
+    seed("gloo_peers", "reduction_and_broadcast_in_parts", group(0, (all_reduce, 34000), (broadcast, 16385, 1)).data())
+    seed("gloo_peers", "parts_scattered_and_gathered", group(1, (reduce_scatter, 16385), (all_gather, 34000)).data())
+    cut = change(group(0, (all_reduce, 16385)), 4, 4)  # in the values that the peer brings
+    seed("gloo_peers", "values_cut_short", cut.number(20000, 0, 2 * 48 + 4 * 8208).data())
+    seed("gloo_peers", "last_words", change(group(1, (barrier, 1)), 2, 8).number(0, 0, 7).number(2, 0, 6).number(2, 0, 3).number(1, 0, 300).data())
+
+
 def shared_memory():
     """Streams beside an honest peer, one whose memory changes, one that goes, and each other kind of input."""
     def stream(server, lent=False):
@@ -345,6 +372,7 @@ def shared_memory():
 
 choices()
 greetings()
+gloo_messages()
 requests()
 shared_memory()
 orders()

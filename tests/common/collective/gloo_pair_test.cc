@@ -1,7 +1,9 @@
 #include "common/collective/gloo_pair.h"
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <thread>
@@ -9,6 +11,7 @@
 
 #include "common/collective/tcp_rendezvous.h"
 #include "gtest/gtest.h"
+#include "tests/common/collective/gloo_messages.h"
 #include "tests/common/collective/rank_threads.h"
 #include "tests/common/collective/tcp_strangers.h"
 
@@ -71,55 +74,88 @@ TEST(GlooPairTest, StrangersEndNeitherTheProcessNorTheGroup) {
   }
 }
 
-// What Gloo puts before values.
-struct Preamble {
-  uint64_t bytes = sizeof(Preamble), opcode = 0, slot = 0, offset = 0, length = 0, roffset = 0;
+// Rank 0 of a group of two over Gloo. The test plays rank 1, with bytes of its own.
+class GroupWithATest {
+ public:
+  explicit GroupWithATest(absl::Duration timeout) {
+    CollectiveOptions options = OptionsOfRank("gloo", {}, 0, {});
+    options.timeout = timeout;
+    rank0_ = *MakeCollective("gloo", options);
+    rank1_.emplace(options);
+  }
+
+  Collective& rank0() { return *rank0_; }
+  // Both ranks join; returns rank 1's connection.
+  FileDescriptor Join() {
+    ++generation_;
+    CollectiveCard card = NewCard("gloo", generation_, 1, 2, "host"), card_of_rank0;
+    const std::string listens = *rank0_->Listen(generation_, 0, 2);
+    EXPECT_TRUE(card_of_rank0.ParseFromString(listens));
+    card.set_address(*rank1_->Listen());
+    absl::StatusOr<std::vector<FileDescriptor>> joined;
+    std::thread joins([&] { joined = rank1_->Join(card, {card_of_rank0, card}); });
+    EXPECT_TRUE(rank0_->Join(generation_, {listens, card.SerializeAsString()}, 0).ok());
+    joins.join();
+    EXPECT_TRUE(joined.ok()) << joined.status();
+    return joined.ok() ? std::move((*joined)[0]) : FileDescriptor();
+  }
+
+ private:
+  uint64_t generation_ = 0;
+  std::unique_ptr<Collective> rank0_;
+  std::optional<TcpRendezvous> rank1_;
 };
+
+void Say(const FileDescriptor& connection, const std::string& bytes) {
+  (void)send(connection.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+}
 
 TEST(GlooPairTest, MalformedBytesOfARankEndTheGroupButNotTheProcess) {
   if (!CanMake("gloo", 2)) GTEST_SKIP() << "this build has no Gloo";
-  CollectiveOptions options = OptionsOfRank("gloo", {}, 0, {});
-  options.timeout = absl::Seconds(5);
   std::vector<std::string> attacks;
-  const auto attack = [&](uint64_t opcode, uint64_t slot, uint64_t length) {
-    Preamble preamble;
-    preamble.opcode = opcode;
-    preamble.slot = slot;
-    preamble.length = length;
-    attacks.emplace_back(reinterpret_cast<const char*>(&preamble), sizeof(preamble));
-    attacks.back().append(1000, 'x');
-  };
   for (const uint64_t slot : {0, 1, 2, 77}) {
     for (uint64_t opcode = 0; opcode < 5; ++opcode) {
-      attack(opcode, slot, 0);
-      attack(opcode, slot, 500);
-      attack(opcode, slot, ~uint64_t{0});
+      for (const uint64_t length : {uint64_t{0}, uint64_t{500}, ~uint64_t{0}}) {
+        attacks.push_back(GlooNotice(static_cast<GlooPreamble::Opcode>(opcode), slot, length) +
+                          std::string(1000, 'x'));
+      }
     }
   }
   attacks.emplace_back(5000, '\xff');
-  uint64_t generation = 0;
-  auto rank0 = *MakeCollective("gloo", options);
+  GroupWithATest group(absl::Seconds(5));
   for (const std::string& bytes : attacks) {
-    ++generation;
-    std::vector<std::string> cards = {*rank0->Listen(generation, 0, 2)};
-    TcpRendezvous rank1(options);
-    CollectiveCard card = NewCard("gloo", generation, 1, 2, "host");
-    card.set_address(*rank1.Listen());
-    cards.push_back(card.SerializeAsString());
-    CollectiveCard of_rank0;
-    ASSERT_TRUE(of_rank0.ParseFromString(cards[0]));
-    absl::StatusOr<std::vector<FileDescriptor>> joined;
-    std::thread attacker([&] {
-      joined = rank1.Join(card, {of_rank0, card});
-      if (!joined.ok()) return;
-      (void)send((*joined)[0].get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
-      shutdown((*joined)[0].get(), SHUT_WR);
-    });
-    EXPECT_TRUE(rank0->Join(generation, cards, 0).ok());
-    attacker.join();
-    ASSERT_TRUE(joined.ok()) << joined.status();
-    EXPECT_FALSE(rank0->Barrier().ok());
+    const FileDescriptor rank1 = group.Join();
+    Say(rank1, bytes);
+    shutdown(rank1.get(), SHUT_WR);
+    EXPECT_FALSE(group.rank0().Barrier().ok());
   }
+}
+
+// At once: DEADLINE_EXCEEDED would mean only at the timeout.
+TEST(GlooPairTest, ARankThatEndsInTheMiddleOfValuesIsNoticed) {
+  if (!CanMake("gloo", 2)) GTEST_SKIP() << "this build has no Gloo";
+  GroupWithATest group(absl::Seconds(20));
+  FileDescriptor rank1 = group.Join();
+  const std::string message = GlooMessage(BarrierHeader());
+  Say(rank1, message.substr(0, message.size() - 1));
+  shutdown(rank1.get(), SHUT_WR);
+  EXPECT_TRUE(absl::IsUnavailable(group.rank0().Barrier()));
+
+  // More than the buffers of the connection hold.
+  std::vector<uint8_t> values(64 << 20);
+  rank1 = group.Join();
+  Say(rank1, GlooNotice(GlooPreamble::kReceiveReady, kGlooMessageSlot, sizeof(GlooPeers::Message)) +
+                 GlooMessage(BroadcastHeader(values.size(), 0)) +
+                 GlooNotice(GlooPreamble::kReceiveReady, kGlooResultSlot, values.size()));
+  std::thread ends([&] {
+    char part[4096];
+    pollfd state = {rank1.get(), POLLIN, 0};
+    for (size_t got = 0; got < 1 << 20 && poll(&state, 1, 20000) == 1;)
+      got += std::max<ssize_t>(0, recv(rank1.get(), part, sizeof(part), 0));
+    rank1 = FileDescriptor();
+  });
+  EXPECT_TRUE(absl::IsUnavailable(group.rank0().Broadcast(absl::MakeSpan(values), 0)));
+  ends.join();
 }
 
 }  // namespace

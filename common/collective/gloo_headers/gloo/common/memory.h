@@ -1,7 +1,8 @@
 // The pointers to buffers that the headers of Gloo's TCP transport mention. Debian's libgloo-dev
 // leaves this header of Gloo out; cmake/gloo.cmake uses this one only in that case.
 //
-// Invariants: the layout is Gloo's. Nothing of ours makes or uses these pointers.
+// Invariants: the layout is Gloo's. Nothing of ours uses these pointers, except that gloo_pair.cc
+// copies some.
 #pragma once
 
 #include <memory>
