@@ -45,8 +45,6 @@ train { batch_size: 64 seed: 1 threads: 1 }
 COLLECTIVE = "--set=strategy.sync_configs.dense=COLLECTIVE"
 MBIT = 50
 TOLERANCE = 0.20
-# Pservers and workers for which predictions are known to be less exact; docs/scaling.md says how much.
-COLLECTIVE_TOLERANCE = {(0, 4): 0.40}
 ATTEMPTS = 3
 WINDOWS, WINDOW_S = 3, 3  # in which a running job is measured; the median of the windows counts
 
@@ -314,21 +312,21 @@ class PredictionTest(SluiceTest):
         self.job.write_text(GEO_NET % (self.tmp / "train.tsv"))
         self.compare("geo", "2", "1")
 
-    def test_collective_predictions_are_near_what_is_measured(self):
+    def test_collective_predictions_are_within_a_fifth_of_what_is_measured(self):
         self.job.write_text(COLLECTIVE_NET % (self.tmp / "train.tsv"))
-        self.compare("collective", "2,4", "0", COLLECTIVE_TOLERANCE)  # one worker alone exchanges nothing
+        self.compare("collective", "2,4", "0")  # one worker alone exchanges nothing
 
-    def compare(self, mode, workers, pservers, tolerances={}):
+    def compare(self, mode, workers, pservers):
         # Other load on the machine disturbs a measurement, so a point passes if one of its measurements is within the bound.
         left = None
         for _ in range(ATTEMPTS):
             predictions = self.predict(mode, workers, pservers)
-            left = self.wrong_ones({place: predictions[place] for place in left or predictions}, tolerances)
+            left = self.wrong_ones({place: predictions[place] for place in left or predictions})
             if not left:
                 return
         self.fail("predictions that were wrong %d times: %s" % (ATTEMPTS, left))
 
-    def wrong_ones(self, predictions, tolerances):
+    def wrong_ones(self, predictions):
         wrong = {}
         for (pservers, workers), predicted in sorted(predictions.items()):
             rate, windows = predicted["examples_per_second"], self.measure(pservers, workers)
@@ -336,7 +334,7 @@ class PredictionTest(SluiceTest):
             error = rate / measured - 1
             print("%d pservers, %d workers: predicted %.0f, measured %.0f examples/s (%+.1f%%), of %s" % (
                 pservers, workers, rate, measured, 100 * error, ", ".join("%.0f" % w for w in windows)), file=sys.stderr)
-            if predicted["binds"] != "network" or abs(error) > tolerances.get((pservers, workers), TOLERANCE):
+            if predicted["binds"] != "network" or abs(error) > TOLERANCE:
                 wrong[(pservers, workers)] = predicted["binds"], error
         return wrong
 
