@@ -50,6 +50,11 @@ class AdoptedPair : public tcp::Pair {
     if (fd_ < 0) throw std::runtime_error("no descriptor is left for a connection of Gloo");
     handleConnected();
   }
+  // Not left to ~Pair: meanwhile Gloo's thread would call its handleReadWrite, which throws.
+  ~AdoptedPair() override {
+    std::lock_guard<std::mutex> lock(m_);
+    if (state_ != CLOSED) changeState(CLOSED);
+  }
 
  protected:
   // Gloo's thread calls this, and an exception there would end the process.

@@ -26,6 +26,8 @@ constexpr size_t kHeaderBytes = offsetof(GlooPeers::Message, values);
 // Longer than any timeout: Gloo closes every connection when its own passes, before the others can
 // be told why. The watchdog ends a wait instead.
 constexpr std::chrono::milliseconds kForever = std::chrono::hours(24 * 365);
+// How long the last words of a rank may take to all others.
+constexpr std::chrono::milliseconds kFarewell = std::chrono::seconds(1);
 
 }  // namespace
 
@@ -336,21 +338,37 @@ absl::Status GlooPeers::End(const GroupFault& fault) {
     header.kind = OperationHeader::kFailed;
     header.op = fault.kind;
     header.root = fault.rank;
-    for (uint32_t other = 0; other < peers_.size(); ++other) {
-      if (peers_[other] == nullptr) continue;
-      peers_[other]->last_words = header;
-      try {
-        // Written at once: the other always has a receive posted.
-        peers_[other]->last_words_buffer->send(names_[other], kLastWordsSlot, 0,
-                                               sizeof(OperationHeader));
-      } catch (const std::exception&) {
-        // It has failed as well, and needs no news.
-      }
-    }
+    SendLastWords(header);
     Close();
   }
   if (cancelled) return absl::CancelledError(absl::StrCat(Describe(operation_), " was cancelled"));
   return ErrorOf(fault, names_[self_], Describe(operation_), options_);
+}
+
+void GlooPeers::SendLastWords(const OperationHeader& header) {
+  std::vector<UnboundBuffer*> sent;
+  for (uint32_t other = 0; other < peers_.size(); ++other) {
+    if (peers_[other] == nullptr) continue;
+    UnboundBuffer* const buffer = peers_[other]->last_words_buffer.get();
+    peers_[other]->last_words = header;
+    try {
+      buffer->send(names_[other], kLastWordsSlot, 0, sizeof(OperationHeader));
+      sent.push_back(buffer);
+    } catch (const std::exception&) {
+      // It has failed as well, and needs no news.
+    }
+  }
+  // The others always have a receive posted, so they are written at once, or after the values that
+  // are on their way to the same rank. Closing the connection would cut both off.
+  const auto deadline = std::chrono::steady_clock::now() + kFarewell;
+  for (UnboundBuffer* const buffer : sent) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+        deadline - std::chrono::steady_clock::now());
+    try {
+      (void)buffer->waitSend(std::max(left, std::chrono::milliseconds(1)));
+    } catch (const std::exception&) {
+    }
+  }
 }
 
 absl::Status GlooPeers::Abandon(const absl::Status& why) {

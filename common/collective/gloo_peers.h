@@ -126,6 +126,8 @@ class GlooPeers {
   // Tells the others, closes all connections, and returns the error.
   absl::Status Fail(GroupFault::Kind kind, uint32_t rank);
   absl::Status End(const GroupFault& fault);
+  // Waits until they are on their way, up to a second.
+  void SendLastWords(const OperationHeader& header);
   // Ends the group if the message of `rank` says that it has failed.
   absl::Status CheckFailure(const OperationHeader& message, uint32_t rank);
   void Close();

@@ -10,8 +10,8 @@ namespace sluice {
 namespace {
 
 // Bounds of the longest piece, which is half of a part if that is within them. Each piece costs a
-// few system calls and wake-ups. Over loopback, quarters of at most 256 Ki floats were measured to
-// be slower (bench/results/2026-11-27-collective.md).
+// few system calls and wake-ups. Over loopback, quarters of at most 256 Ki floats were slower for
+// some sizes, and faster for none (bench/results/2026-11-27-collective.md).
 constexpr size_t kMinPieceFloats = 32 << 10, kMaxPieceFloats = 1 << 20;
 size_t MostPieceFloats(size_t largest_part) {
   return std::clamp((largest_part + 1) / 2, kMinPieceFloats, kMaxPieceFloats);

@@ -1,5 +1,5 @@
-// What a rank sends over Gloo that does what the other rank of its group expects, for the fuzzer
-// gloo_peers, which changes it.
+// The bytes of a rank over Gloo that does what the other rank of its group expects, for the fuzzer
+// gloo_peers, which changes them.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,7 @@ constexpr uint32_t kRanks = 2;  // of the group
 // The longest piece of a reduction whose parts are up to twice as long (gloo_reduction.cc).
 constexpr size_t kPieceFloats = 32 << 10;
 
-// What the peer sends at once.
+// Bytes that the peer sends at once.
 struct Piece {
   std::string bytes;
   // The peer first waits for one more receive that this rank posts in this slot (0: none), and for

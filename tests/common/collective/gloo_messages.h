@@ -1,5 +1,5 @@
-// What a rank sends to another one over Gloo, in the format of Gloo's TCP transport (struct Op of
-// gloo/transport/tcp/pair.h), for tests that play a rank.
+// Bytes that a rank sends to another one over Gloo, in the format of Gloo's TCP transport (struct
+// Op of gloo/transport/tcp/pair.h), for tests that play a rank.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ struct GlooPreamble {
 // GlooPeers sends messages in the first slot, values in the next ones, and last words after them.
 constexpr uint64_t kGlooMessageSlot = 1, kGlooBroughtSlot = 2, kGlooResultSlot = 3,
                    kGlooLastWordsSlot = 4;
-// Of a message, before its values.
+// Bytes of a message before its values.
 constexpr size_t kGlooHeaderBytes = offsetof(GlooPeers::Message, values);
 
 template <class T>

@@ -1,9 +1,8 @@
 #include "common/collective/gloo_pair.h"
 
-#include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <memory>
-#include <optional>
 #include <random>
 #include <string>
 #include <thread>
@@ -74,40 +73,73 @@ TEST(GlooPairTest, StrangersEndNeitherTheProcessNorTheGroup) {
   }
 }
 
-// Rank 0 of a group of two over Gloo. The test plays rank 1, with bytes of its own.
+// Rank 0 of a group over Gloo. The test plays the others, with bytes of its own.
 class GroupWithATest {
  public:
-  explicit GroupWithATest(absl::Duration timeout) {
+  GroupWithATest(uint32_t ranks, absl::Duration timeout) {
     CollectiveOptions options = OptionsOfRank("gloo", {}, 0, {});
     options.timeout = timeout;
     rank0_ = *MakeCollective("gloo", options);
-    rank1_.emplace(options);
+    for (uint32_t rank = 1; rank < ranks; ++rank)
+      others_.push_back(std::make_unique<TcpRendezvous>(options));
   }
 
   Collective& rank0() { return *rank0_; }
-  // Both ranks join; returns rank 1's connection.
-  FileDescriptor Join() {
+  // All ranks join. Returns the connections of the others with rank 0, from that of rank 1 on.
+  std::vector<FileDescriptor> Join() {
     ++generation_;
-    CollectiveCard card = NewCard("gloo", generation_, 1, 2, "host"), card_of_rank0;
-    const std::string listens = *rank0_->Listen(generation_, 0, 2);
-    EXPECT_TRUE(card_of_rank0.ParseFromString(listens));
-    card.set_address(*rank1_->Listen());
-    absl::StatusOr<std::vector<FileDescriptor>> joined;
-    std::thread joins([&] { joined = rank1_->Join(card, {card_of_rank0, card}); });
-    EXPECT_TRUE(rank0_->Join(generation_, {listens, card.SerializeAsString()}, 0).ok());
-    joins.join();
-    EXPECT_TRUE(joined.ok()) << joined.status();
-    return joined.ok() ? std::move((*joined)[0]) : FileDescriptor();
+    const auto ranks = static_cast<uint32_t>(others_.size() + 1);
+    std::vector<std::string> listens = {*rank0_->Listen(generation_, 0, ranks)};
+    std::vector<CollectiveCard> cards(ranks);
+    EXPECT_TRUE(cards[0].ParseFromString(listens[0]));
+    for (uint32_t rank = 1; rank < ranks; ++rank) {
+      cards[rank] = NewCard("gloo", generation_, rank, ranks, "host");
+      cards[rank].set_address(*others_[rank - 1]->Listen());
+      listens.push_back(cards[rank].SerializeAsString());
+    }
+    std::vector<FileDescriptor> connections(others_.size());
+    std::vector<std::thread> joins;
+    for (uint32_t rank = 1; rank < ranks; ++rank) {
+      joins.emplace_back([&, rank] {
+        auto joined = others_[rank - 1]->Join(cards[rank], cards);
+        ASSERT_TRUE(joined.ok()) << joined.status();
+        connections[rank - 1] = std::move((*joined)[0]);
+      });
+    }
+    EXPECT_TRUE(rank0_->Join(generation_, listens, 0).ok());
+    for (std::thread& join : joins) join.join();
+    return connections;
   }
 
  private:
   uint64_t generation_ = 0;
   std::unique_ptr<Collective> rank0_;
-  std::optional<TcpRendezvous> rank1_;
+  std::vector<std::unique_ptr<TcpRendezvous>> others_;
 };
 
 void Say(const FileDescriptor& connection, const std::string& bytes) {
   (void)send(connection.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+}
+
+// Reads at least so many bytes, or all until the end of the connection.
+std::string Hear(const FileDescriptor& connection, size_t least) {
+  std::string bytes;
+  std::vector<char> part(64 << 10);
+  pollfd state = {connection.get(), POLLIN, 0};
+  while (bytes.size() < least && poll(&state, 1, 20000) == 1) {
+    const ssize_t size = recv(connection.get(), part.data(), part.size(), 0);
+    if (size <= 0) break;
+    bytes.append(part.data(), static_cast<size_t>(size));
+  }
+  return bytes;
+}
+
+// Bytes of a rank that is ready for all that another one may send in a broadcast from rank 0.
+std::string ReadyForBroadcast(size_t bytes) {
+  return GlooNotice(GlooPreamble::kReceiveReady, kGlooLastWordsSlot, sizeof(OperationHeader)) +
+         GlooNotice(GlooPreamble::kReceiveReady, kGlooMessageSlot, sizeof(GlooPeers::Message)) +
+         GlooMessage(BroadcastHeader(bytes, 0)) +
+         GlooNotice(GlooPreamble::kReceiveReady, kGlooResultSlot, bytes);
 }
 
 TEST(GlooPairTest, MalformedBytesOfARankEndTheGroupButNotTheProcess) {
@@ -122,40 +154,61 @@ TEST(GlooPairTest, MalformedBytesOfARankEndTheGroupButNotTheProcess) {
     }
   }
   attacks.emplace_back(5000, '\xff');
-  GroupWithATest group(absl::Seconds(5));
+  GroupWithATest group(2, absl::Seconds(5));
   for (const std::string& bytes : attacks) {
-    const FileDescriptor rank1 = group.Join();
+    const FileDescriptor rank1 = std::move(group.Join()[0]);
     Say(rank1, bytes);
     shutdown(rank1.get(), SHUT_WR);
     EXPECT_FALSE(group.rank0().Barrier().ok());
   }
 }
 
-// At once: DEADLINE_EXCEEDED would mean only at the timeout.
+// DEADLINE_EXCEEDED would mean that the loss was noticed only at the timeout.
 TEST(GlooPairTest, ARankThatEndsInTheMiddleOfValuesIsNoticed) {
   if (!CanMake("gloo", 2)) GTEST_SKIP() << "this build has no Gloo";
-  GroupWithATest group(absl::Seconds(20));
-  FileDescriptor rank1 = group.Join();
+  GroupWithATest group(2, absl::Seconds(20));
+  FileDescriptor rank1 = std::move(group.Join()[0]);
   const std::string message = GlooMessage(BarrierHeader());
   Say(rank1, message.substr(0, message.size() - 1));
-  shutdown(rank1.get(), SHUT_WR);
+  std::thread ends([&] {
+    // The two receives of rank 0, and the notice of its message: then it awaits that of rank 1.
+    EXPECT_GE(Hear(rank1, 3 * sizeof(GlooPreamble)).size(), 3 * sizeof(GlooPreamble));
+    shutdown(rank1.get(), SHUT_WR);
+  });
   EXPECT_TRUE(absl::IsUnavailable(group.rank0().Barrier()));
+  ends.join();
 
   // More than the buffers of the connection hold.
   std::vector<uint8_t> values(64 << 20);
-  rank1 = group.Join();
-  Say(rank1, GlooNotice(GlooPreamble::kReceiveReady, kGlooMessageSlot, sizeof(GlooPeers::Message)) +
-                 GlooMessage(BroadcastHeader(values.size(), 0)) +
-                 GlooNotice(GlooPreamble::kReceiveReady, kGlooResultSlot, values.size()));
-  std::thread ends([&] {
-    char part[4096];
-    pollfd state = {rank1.get(), POLLIN, 0};
-    for (size_t got = 0; got < 1 << 20 && poll(&state, 1, 20000) == 1;)
-      got += std::max<ssize_t>(0, recv(rank1.get(), part, sizeof(part), 0));
+  rank1 = std::move(group.Join()[0]);
+  Say(rank1, ReadyForBroadcast(values.size()));
+  ends = std::thread([&] {
+    Hear(rank1, 1 << 20);
     rank1 = FileDescriptor();
   });
   EXPECT_TRUE(absl::IsUnavailable(group.rank0().Broadcast(absl::MakeSpan(values), 0)));
   ends.join();
+}
+
+TEST(GlooPairTest, LastWordsFollowValuesThatAreOnTheirWay) {
+  if (!CanMake("gloo", 3)) GTEST_SKIP() << "this build has no Gloo";
+  GroupWithATest group(3, absl::Seconds(20));
+  std::vector<FileDescriptor> ranks = group.Join();
+  std::vector<uint8_t> values(16 << 20);
+  for (const FileDescriptor& rank : ranks) Say(rank, ReadyForBroadcast(values.size()));
+  std::string heard;
+  std::thread others([&] {
+    Hear(ranks[0], 1 << 20);
+    ranks[0] = FileDescriptor();
+    heard = Hear(ranks[1], ~size_t{0});
+  });
+  EXPECT_TRUE(absl::IsUnavailable(group.rank0().Broadcast(absl::MakeSpan(values), 0)));
+  others.join();
+  ASSERT_GT(heard.size(), values.size());
+  OperationHeader words;
+  std::memcpy(&words, &heard[heard.size() - sizeof(words)], sizeof(words));
+  EXPECT_EQ(words.kind, OperationHeader::kFailed);
+  EXPECT_EQ(words.root, 1);
 }
 
 }  // namespace
