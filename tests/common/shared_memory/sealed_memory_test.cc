@@ -5,7 +5,11 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 
+#include <cerrno>
+#include <string>
 #include <utility>
+
+#include "absl/strings/str_cat.h"
 
 namespace sluice {
 namespace {
@@ -47,6 +51,24 @@ TEST(SealedMemoryTest, AnotherSizeThanAgreedIsRefused) {
   ASSERT_TRUE(memory.ok()) << memory.status();
   EXPECT_EQ(SealedMemory::Map(Duplicate(*memory), 2 * kSize).status().code(),
             absl::StatusCode::kInvalidArgument);
+}
+
+TEST(SealedMemoryTest, ProcessesOfOtherUsersCannotOpenIt) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root to become another user";
+  const absl::StatusOr<SealedMemory> memory = SealedMemory::Create("test", kSize);
+  ASSERT_TRUE(memory.ok()) << memory.status();
+  const std::string path = absl::StrCat("/proc/", getpid(), "/fd/", memory->fd());
+  ASSERT_TRUE(FileDescriptor(open(path.c_str(), O_RDONLY | O_CLOEXEC))) << "this user can";
+  const pid_t child = fork();
+  if (child == 0) {
+    close(memory->fd());
+    if (setgid(65534) != 0 || setuid(65534) != 0) _exit(1);
+    if (open(path.c_str(), O_RDONLY) >= 0) _exit(2);
+    _exit(errno == EACCES ? 0 : 3);
+  }
+  int exit_status = -1;
+  waitpid(child, &exit_status, 0);
+  EXPECT_EQ(exit_status, 0);
 }
 
 TEST(SealedMemoryTest, MovedMemoryKeepsItsBytes) {
