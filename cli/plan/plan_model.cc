@@ -47,6 +47,12 @@ constexpr double kWireBytesPerByte = 1.055;
 
 double Safe(double a, double b) { return b > 0 ? a / b : 0; }
 
+double HostsOfWorkers(const Placement& placement) {
+  double hosts = 0;
+  for (const HostGroup& host : placement.hosts) hosts += host.workers > 0 ? host.count : 0;
+  return hosts;
+}
+
 const HostGroup& MostLoaded(const Placement& placement, double HostGroup::*processes) {
   const HostGroup* most = &placement.hosts.front();
   for (const HostGroup& host : placement.hosts) {
@@ -65,6 +71,7 @@ class StageModel {
         pserver_host_(MostLoaded(placement, &HostGroup::pservers)),
         shared_(worker_host_.pservers > 0),
         one_host_(placement.hosts.size() == 1 && placement.hosts[0].count == 1),
+        hosts_of_workers_(HostsOfWorkers(placement)),
         network_(network),
         spread_(costs.step_spread()),
         load_(LoadOf(costs, mode, placement.workers, placement.pservers,
@@ -122,9 +129,8 @@ class StageModel {
     });
     times.slowest = (times.compute + times.cores) * (SlowestOf(workers_, spread_) - 1);
     if (!one_host_) {
-      const double hosts = workers_ / worker_host_.workers;
-      times.reduce = ReduceSeconds(load_, hosts, network_);
-      times.messages = MessageSeconds(load_, workers_, hosts, network_);
+      times.reduce = ReduceSeconds(load_, hosts_of_workers_, network_);
+      times.messages = MessageSeconds(load_, workers_, hosts_of_workers_, network_);
     }
     *seconds = times.compute + times.cores + times.slowest + times.exchange();
     return times;
@@ -220,6 +226,7 @@ class StageModel {
   const HostGroup& pserver_host_;
   const bool shared_;  // the hosts of workers also have pservers
   const bool one_host_;
+  const double hosts_of_workers_;
   const Network network_;
   const double spread_;
   const StepLoad load_;

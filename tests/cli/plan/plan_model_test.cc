@@ -121,6 +121,19 @@ TEST(PlanModelTest, CollectiveMovesTheDenseBytesBetweenTheWorkers) {
   EXPECT_NEAR(Rate(costs, 1, 0, Link(100 * kMiB), PlanMode::kCollective), 100 / 0.010, 1e-3);
 }
 
+TEST(PlanModelTest, UnequalHostsExchangeAsManyBytesAsEqualOnes) {
+  PlanCosts costs = Costs();
+  costs.set_pulled_bytes(kMiB);  // only dense tables
+  std::vector<PlanHost> hosts(2);
+  hosts[0].set_cores(16);
+  hosts[1].set_cores(4);
+  const Placement placement = OnHosts(20, 0, &hosts);
+  EXPECT_EQ(hosts[0].workers(), 16);
+  // 10 ms + 2 (1/2) 1 MiB / 100 MiB/s between two hosts.
+  EXPECT_NEAR(Predict(costs, placement, Link(100 * kMiB), PlanMode::kCollective).step_s(), 0.020,
+              1e-9);
+}
+
 TEST(PlanModelTest, WorkersOfOneHostReduceWithoutItsLink) {
   StepLoad load;
   load.reduced_bytes = kMiB;
