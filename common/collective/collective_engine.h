@@ -30,10 +30,10 @@ struct CollectiveOptions {
   // long. So ranks that cannot reach each other notice it earlier than the timeout, which is for
   // ranks that are slow. nccl: how long an exchange that all ranks have begun may take.
   absl::Duration network_timeout = absl::Seconds(30);
-  // shm: the most bytes of an array that are brought, reduced or taken at a time; about the size of
-  // the L2 cache or half of it. The group has shared memory of 4 x ranks x this. The first rank's
-  // value holds for all. It changes no result.
-  size_t chunk_bytes = 1 << 20;
+  // shm: the most bytes of an array that are brought, reduced or taken at a time; about half of the
+  // L2 cache. The group has shared memory of 4 x ranks x this, which passes through the caches
+  // beside the arrays. The first rank's value holds for all. It changes no result.
+  size_t chunk_bytes = 512 << 10;
   // gloo: the address of this host at which the other hosts reach it. Connections are plain TCP:
   // whoever controls the network between the hosts can read and change what is exchanged. Empty:
   // this rank does not listen, so gloo cannot be used.

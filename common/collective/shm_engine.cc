@@ -19,6 +19,13 @@ constexpr size_t kWantedChunks = 4;
 constexpr size_t kMinPieceFloats = 8 << 10;
 constexpr size_t kPageFloats = 1024;
 
+// The floats of a piece of n floats that one rank brings.
+size_t WantedPieceFloats(size_t n) {
+  const size_t wanted = (n + kWantedChunks - 1) / kWantedChunks;
+  const size_t whole_pages = (wanted + kPageFloats - 1) / kPageFloats * kPageFloats;
+  return std::max(kMinPieceFloats, whole_pages);
+}
+
 // memcpy that also allows the null pointers of empty arrays.
 void Copy(const void* from, void* to, size_t bytes) {
   if (bytes > 0) std::memcpy(to, from, bytes);
@@ -102,10 +109,8 @@ std::string ShmEngine::WaitingFor() const {
 }
 
 size_t ShmEngine::PieceFloats(size_t n) const {
-  const size_t part = PartOf(n, ranks_, 0).size();  // no part is larger
-  const size_t wanted = (part + kWantedChunks - 1) / kWantedChunks;
-  const size_t whole_pages = (wanted + kPageFloats - 1) / kPageFloats * kPageFloats;
-  return std::min(group_->shared.layout.piece_floats(), std::max(kMinPieceFloats, whole_pages));
+  const size_t largest_part = PartOf(n, ranks_, 0).size();
+  return std::min(group_->shared.layout.piece_floats(), WantedPieceFloats(largest_part));
 }
 
 uint64_t ShmEngine::ChunksOf(size_t n) const {
@@ -254,10 +259,9 @@ absl::Status ShmEngine::AllGather(const OperationHeader& header, absl::Span<floa
 
 absl::Status ShmEngine::Broadcast(const OperationHeader& header, absl::Span<uint8_t> bytes) {
   const uint32_t root = header.root;
-  // Copies in and out overlap only with several chunks.
-  const size_t piece = PieceFloats(bytes.size() / sizeof(float)) * sizeof(float);
-  const size_t chunk_bytes = std::min(group_->shared.layout.chunk_bytes(), piece);
   // All of the root's pieces of a slot lie side by side.
+  const size_t wanted = WantedPieceFloats(bytes.size() / sizeof(float)) * sizeof(float);
+  const size_t chunk_bytes = std::min(group_->shared.layout.chunk_bytes(), wanted);
   const auto range = [&](uint64_t chunk) {
     return bytes.subspan(std::min(bytes.size(), chunk * chunk_bytes), chunk_bytes);
   };
