@@ -37,14 +37,16 @@ void SetMessages(const JobConfig& job, const std::vector<GradientSize>& exchange
   const size_t tables = sync.has_fuse_layers() ? sync.fuse_layers() : kFuseLayers;
   const std::vector<GradientBucket> batches =
       PlanGradientBuckets(exchanged, megabytes << 20, std::max<size_t>(1, tables));
-  double messages = 0;
+  double messages = 0, whole_bytes = 0;
   for (const GradientBucket& batch : batches) {
     const uint64_t values = batch.elements + 1;  // as GradientExchange sends it
-    messages +=
-        values * batch.wire_bytes <= OperationHeader::kMaxInlineBytes ? 1 : kMessagesOfABatch;
+    const bool whole = values * batch.wire_bytes <= OperationHeader::kMaxInlineBytes;
+    messages += whole ? 1 : kMessagesOfABatch;
+    if (whole) whole_bytes += static_cast<double>(batch.elements * batch.wire_bytes);
   }
   costs->set_exchange_batches(static_cast<double>(batches.size()));
   costs->set_exchange_messages(messages);
+  costs->set_exchange_whole_bytes(whole_bytes);
 }
 
 }  // namespace

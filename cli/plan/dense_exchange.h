@@ -4,8 +4,8 @@
 // Gradients travel in batches (gradient_buckets.h), over Gloo between hosts. Of a batch, a worker
 // sends each other one four messages, and gets as many: the operation's header, the values that the
 // other one reduces, its own reduced values, and an acknowledgement. A batch of up to
-// OperationHeader::kMaxInlineBytes travels with the header, in one message. Large arrays are cut
-// into more messages, whose cost is that of their bytes.
+// OperationHeader::kMaxInlineBytes travels with the header, in one message, and goes whole to every
+// other worker. Large arrays are cut into more messages, whose cost is that of their bytes.
 //
 // Thread safety: pure functions.
 #pragma once

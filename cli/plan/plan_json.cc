@@ -32,6 +32,7 @@ bool AreUsable(const PlanCosts& c) {
                              c.uncertainty(),
                              c.exchange_batches(),
                              c.exchange_messages(),
+                             c.exchange_whole_bytes(),
                              c.geo().step_s(),
                              c.geo().wait_s(),
                              c.geo().worker_cpu_s(),

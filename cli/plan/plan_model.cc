@@ -246,6 +246,7 @@ double MoveDenseTables(const PlanCosts& costs, StepLoad* load) {
   const double bytes = load->pushed_bytes + load->pulled_bytes;
   load->reduced_bytes = std::min(costs.dense_bytes() - costs.kept_dense_bytes(),
                                  std::min(load->pushed_bytes, load->pulled_bytes));
+  load->whole_bytes = std::min(costs.exchange_whole_bytes(), load->reduced_bytes);
   load->batches = costs.exchange_batches();
   load->messages = costs.exchange_messages();
   load->message_s = costs.worker_frame_s();
@@ -255,6 +256,11 @@ double MoveDenseTables(const PlanCosts& costs, StepLoad* load) {
   load->pushed_bytes = kept ? load->pushed_bytes - load->reduced_bytes : 0;
   load->pulled_bytes = kept ? load->pulled_bytes - load->reduced_bytes : 0;
   return Safe(load->pushed_bytes + load->pulled_bytes, bytes);
+}
+
+// The bytes that workers reduce part by part, of which each sends 2 (n-1)/n.
+double BytesInTurns(const StepLoad& load, double n) {
+  return 2 * (n - 1) / n * (load.reduced_bytes - load.whole_bytes);
 }
 
 // The work of a worker that updates `share` of the parameters itself. It takes the time that a
@@ -379,12 +385,17 @@ double SyncSharing(double workers, double pservers) {
   return 1 + kIdle * idle - kEarly * early;
 }
 
+double ExchangedBytes(const StepLoad& load, double n) {
+  if (n <= 1) return 0;
+  return BytesInTurns(load, n) + (n - 1) * load.whole_bytes;
+}
+
 double ReduceSeconds(const StepLoad& load, double hosts, const Network& network) {
   // Measured over plain TCP: 1.11, 1.10 and 1.08 with 3, 4 and 6 ranks (docs/scaling.md).
   constexpr double kTurns = 1.10;
   if (load.reduced_bytes <= 0 || hosts <= 1) return 0;
-  const double bytes = 2 * (hosts - 1) / hosts * load.reduced_bytes;
-  return (hosts > 2 ? kTurns : 1) * bytes / network.bytes_per_s;
+  const double lost = hosts > 2 ? (kTurns - 1) * BytesInTurns(load, hosts) : 0;
+  return (ExchangedBytes(load, hosts) + lost) / network.bytes_per_s;
 }
 
 double MessageSeconds(const StepLoad& load, double workers, double hosts, const Network& network) {
@@ -418,10 +429,8 @@ PlanPrediction Predict(const PlanCosts& costs, const Placement& placement, const
   const double rate = placement.workers / seconds;  // exchanges per second
   prediction.set_examples_per_second(rate * load.steps * costs.examples());
   prediction.set_step_s(seconds / load.steps);
-  const double reduced = placement.workers > 1
-                             ? 2 * (placement.workers - 1) / placement.workers * load.reduced_bytes
-                             : 0;
-  prediction.set_bytes_per_second(rate * (load.pushed_bytes + load.pulled_bytes + reduced));
+  prediction.set_bytes_per_second(rate * (load.pushed_bytes + load.pulled_bytes +
+                                          ExchangedBytes(load, placement.workers)));
   const double hidden = times.compute + times.cores + times.slowest + times.exchange() - seconds;
   SetBinds(times, seconds, std::max(0.0, hidden), &prediction);
   return prediction;

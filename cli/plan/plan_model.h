@@ -23,7 +23,8 @@
 // no need for pservers. Of the other dense tables,
 // - 2 (n-1)/n of the bytes pass each worker's link both ways (common/collective/gloo_engine.h).
 //   With more than two hosts, workers exchange with one other at a time, and links are idle while
-//   the last transfers of a turn end: 1.10 times the time of the bytes;
+//   the last transfers of a turn end: 1.10 times the time of the bytes. A small batch goes whole to
+//   all n - 1 others instead, at the same time;
 // - every worker exchanges M messages with each of the n - 1 others, one round after the other. A
 //   round takes half of a round trip, and n - 1 times the cost of a frame: a message there and one
 //   back took 25 to 60 us of CPU time between 2 to 32 ranks of one host;
@@ -83,9 +84,9 @@ struct StepLoad {
   double pserver_cpu_s = 0;
   double other_s = 0;  // the rest of the time that the worker waits
   double pushed_bytes = 0, pulled_bytes = 0;
-  // Collective: bytes of the dense tables that workers keep, the batches in which their gradients
-  // travel, and the messages of these to each other worker.
-  double reduced_bytes = 0, batches = 0, messages = 0;
+  // Collective: bytes of the dense tables that workers keep, those of them that go whole to every
+  // other worker, the batches in which gradients travel, and their messages to each other worker.
+  double reduced_bytes = 0, whole_bytes = 0, batches = 0, messages = 0;
   double message_s = 0;  // of a message there and one back, besides their bytes
   double round_trips = 1;
   double hidden_steps = 0;  // Geo: steps during which the exchange is on its way
@@ -109,6 +110,9 @@ double DuplexSeconds(const StepLoad& load, double pservers, const Network& netwo
 // others, links are idle while the last of them end.
 // Fitted to such steps over plain TCP between 2 to 10 hosts (docs/scaling.md).
 double SyncSharing(double workers, double pservers);
+
+// Collective: the bytes that one of n workers, each on a host of its own, sends to the others.
+double ExchangedBytes(const StepLoad& load, double n);
 
 // Collective: the seconds in which `workers` workers on `hosts` hosts exchange the dense tables
 // that they keep: those of the bytes, and those of the messages besides. Workers of one host reach

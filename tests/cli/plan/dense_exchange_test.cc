@@ -52,6 +52,7 @@ TEST(DenseExchangeTest, ASmallModelTravelsWithOneHeader) {
   const PlanCosts costs = CostsOf(PlannedJob(Collective()));
   EXPECT_EQ(costs.exchange_batches(), 1);
   EXPECT_EQ(costs.exchange_messages(), 1);
+  EXPECT_EQ(costs.exchange_whole_bytes(), costs.dense_bytes());
 }
 
 TEST(DenseExchangeTest, LargeBatchesTakeFourMessages) {
@@ -60,6 +61,8 @@ TEST(DenseExchangeTest, LargeBatchesTakeFourMessages) {
   const PlanCosts costs = CostsOf(PlannedJob(Collective(), units));
   EXPECT_EQ(costs.exchange_batches(), 3);
   EXPECT_EQ(costs.exchange_messages(), 4 + 4 + 1);
+  // Five biases and weights of the first and last layer.
+  EXPECT_EQ(costs.exchange_whole_bytes(), costs.dense_bytes() - 2 * 4 * 512 * 512);
   // Any job is asked how it would do in collective mode.
   const PlanCosts async = CostsOf(PlannedJob("", units));
   EXPECT_EQ(async.exchange_batches(), 3);
@@ -72,6 +75,7 @@ TEST(DenseExchangeTest, TablesThatStayOnPserversAreNotExchanged) {
       "hidden_units: [512, 512, 512]"));
   EXPECT_EQ(costs.exchange_batches(), 1);
   EXPECT_EQ(costs.exchange_messages(), 4);
+  EXPECT_EQ(costs.exchange_whole_bytes(), 0);
 }
 
 TEST(DenseExchangeTest, FusingLessTakesMoreMessages) {

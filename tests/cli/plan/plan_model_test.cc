@@ -145,6 +145,24 @@ TEST(PlanModelTest, WorkersOfOneHostReduceWithoutItsLink) {
   EXPECT_EQ(ReduceSeconds(StepLoad(), 8, network), 0);
 }
 
+TEST(PlanModelTest, SmallBatchesGoWholeToEveryOtherWorker) {
+  StepLoad load;
+  load.reduced_bytes = kMiB;
+  load.whole_bytes = kMiB / 4;
+  const Network network = Link(100 * kMiB);
+  EXPECT_EQ(ExchangedBytes(load, 1), 0);
+  EXPECT_NEAR(ExchangedBytes(load, 2), kMiB, 1e-6);
+  EXPECT_NEAR(ExchangedBytes(load, 9), (2 * 8 / 9.0 * 0.75 + 8 * 0.25) * kMiB, 1e-6);
+  // Only what is reduced part by part waits for turns.
+  EXPECT_NEAR(ReduceSeconds(load, 9, network), 1.1 * 0.01 * 2 * 8 / 9 * 0.75 + 0.01 * 8 * 0.25,
+              1e-9);
+  // Costs of an earlier plan whose job has fewer dense tables.
+  PlanCosts costs = Costs();
+  costs.set_exchange_whole_bytes(10 * costs.dense_bytes());
+  const StepLoad of_costs = LoadOf(costs, PlanMode::kCollective, 9, 0, 1);
+  EXPECT_EQ(of_costs.whole_bytes, of_costs.reduced_bytes);
+}
+
 TEST(PlanModelTest, EveryWorkerExchangesMessagesWithEachOther) {
   StepLoad load;
   load.reduced_bytes = kMiB;
