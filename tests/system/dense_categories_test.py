@@ -129,6 +129,25 @@ class DenseCategoriesTest(DisturbedLaunchTest):
                 verified = self.run_program("sluice", "ckpt", "verify", str(folder))
                 self.assertEqual(verified.returncode, 0, verified.stdout)
 
+    def test_without_pservers_the_bits_are_those_with_them(self):
+        expected = self.sync("with", COLLECTIVE, epochs=3)
+        without = ("--server_num=0",)
+        self.sync("without", *without, "--set=checkpoint.every_epochs=1", epochs=2)
+        result = self.sync("without", *without, "--resume", epochs=3)
+        self.assertEqual({e.role for e in self.endpoints("without")} & {"worker", "pserver"}, {"worker"})
+        self.assertNotEqual(result["recovery"]["resumed_from"], "")
+        self.assertEqual(result["model_digest"], expected["model_digest"])
+        self.assertEqual(result["eval"], expected["eval"])
+        scores = {}
+        for name in ("with", "without"):
+            output = self.tmp / (name + ".scores")
+            done = self.run_program("sluice", "predict", "--model=%s" % (self.tmp / name / "model"), "--data=%s" % TEST_DATA,
+                                    "--output=%s" % output)
+            self.assertEqual(done.returncode, 0, done.stdout)
+            scores[name] = output.read_text()
+        self.assertEqual(scores["with"].count("\n"), ADULT_TEST_EXAMPLES)
+        self.assertEqual(scores["without"], scores["with"])
+
     # No pserver has a shard of such a job. The first one closes its steps.
     def test_lost_members_of_a_collective_job_change_no_bit(self):
         flags = ("--a_sync=false", COLLECTIVE, "--epochs=6", "--worker_num=2", "--batch_size=128", "--server_num=2",

@@ -1,5 +1,6 @@
 """`sluice plan` with real processes: what it measures, what it writes, and its predictions behind limited links."""
 import json
+import math
 import re
 import shutil
 import statistics
@@ -45,7 +46,7 @@ train { batch_size: 64 seed: 1 threads: 1 }
 COLLECTIVE = "--set=strategy.sync_configs.dense=COLLECTIVE"
 MBIT = 50
 TOLERANCE = 0.20
-ATTEMPTS = 3
+ATTEMPTS = 5
 WINDOWS, WINDOW_S = 3, 3  # in which a running job is measured; the median of the windows counts
 
 
@@ -317,26 +318,30 @@ class PredictionTest(SluiceTest):
         self.compare("collective", "2,4", "0")  # one worker alone exchanges nothing
 
     def compare(self, mode, workers, pservers):
-        # Other load on the machine disturbs a measurement, so a point passes if one of its measurements is within the bound.
-        left = None
+        # Other load on the machine disturbs a measurement. Where one is out of the bound, all is measured again, and the
+        # median of the errors counts.
+        errors = {}
         for _ in range(ATTEMPTS):
             predictions = self.predict(mode, workers, pservers)
-            left = self.wrong_ones({place: predictions[place] for place in left or predictions})
-            if not left:
+            left = [place for place in predictions if not self.is_right(errors.get(place))]
+            for place in left:
+                errors.setdefault(place, []).append(self.error(place, predictions[place]))
+            if all(self.is_right(errors[place]) for place in left):
                 return
-        self.fail("predictions that were wrong %d times: %s" % (ATTEMPTS, left))
+        self.fail("errors of predictions: %s" % {place: of for place, of in errors.items() if not self.is_right(of)})
 
-    def wrong_ones(self, predictions):
-        wrong = {}
-        for (pservers, workers), predicted in sorted(predictions.items()):
-            rate, windows = predicted["examples_per_second"], self.measure(pservers, workers)
-            measured = statistics.median(windows)
-            error = rate / measured - 1
-            print("%d pservers, %d workers: predicted %.0f, measured %.0f examples/s (%+.1f%%), of %s" % (
-                pservers, workers, rate, measured, 100 * error, ", ".join("%.0f" % w for w in windows)), file=sys.stderr)
-            if predicted["binds"] != "network" or abs(error) > TOLERANCE:
-                wrong[(pservers, workers)] = predicted["binds"], error
-        return wrong
+    @staticmethod
+    def is_right(errors):
+        return errors is not None and abs(statistics.median(errors)) <= TOLERANCE
+
+    def error(self, place, predicted):
+        pservers, workers = place
+        rate, windows = predicted["examples_per_second"], self.measure(pservers, workers)
+        measured = statistics.median(windows)
+        error = rate / measured - 1
+        print("%d pservers, %d workers: predicted %.0f, measured %.0f examples/s (%+.1f%%), of %s" % (
+            pservers, workers, rate, measured, 100 * error, ", ".join("%.0f" % w for w in windows)), file=sys.stderr)
+        return error if predicted["binds"] == "network" else math.inf
 
 
 if __name__ == "__main__":
