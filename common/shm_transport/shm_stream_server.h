@@ -7,7 +7,8 @@
 // Thread safety: Invite, open_streams and queued_bytes from any thread, also before Start and after
 // Shutdown. The rest belongs to one thread; Shutdown must not run in a handler.
 //
-// Memory: the memory of a stream belongs to its client, twice Options.ring_bytes. Handlers get
+// Memory: a client makes the memory of its stream, twice Options.ring_bytes; the kernel charges a
+// page to whichever end uses it first. Handlers get
 // messages of at most half of a ring in place (StreamHandler::OnLent), and copies of longer ones.
 #pragma once
 
