@@ -258,10 +258,8 @@ double MoveDenseTables(const PlanCosts& costs, StepLoad* load) {
   return Safe(load->pushed_bytes + load->pulled_bytes, bytes);
 }
 
-// The bytes that workers reduce part by part, of which each sends 2 (n-1)/n.
-double BytesInTurns(const StepLoad& load, double n) {
-  return 2 * (n - 1) / n * (load.reduced_bytes - load.whole_bytes);
-}
+// Each of n workers that reduce `bytes` part by part sends so many.
+double BytesInParts(double bytes, double n) { return 2 * (n - 1) / n * bytes; }
 
 // The work of a worker that updates `share` of the parameters itself. It takes the time that a
 // pserver takes for them, during which the worker would wait.
@@ -387,15 +385,14 @@ double SyncSharing(double workers, double pservers) {
 
 double ExchangedBytes(const StepLoad& load, double n) {
   if (n <= 1) return 0;
-  return BytesInTurns(load, n) + (n - 1) * load.whole_bytes;
+  return BytesInParts(load.reduced_bytes - load.whole_bytes, n) + (n - 1) * load.whole_bytes;
 }
 
 double ReduceSeconds(const StepLoad& load, double hosts, const Network& network) {
   // Measured over plain TCP: 1.11, 1.10 and 1.08 with 3, 4 and 6 ranks (docs/scaling.md).
   constexpr double kTurns = 1.10;
   if (load.reduced_bytes <= 0 || hosts <= 1) return 0;
-  const double lost = hosts > 2 ? (kTurns - 1) * BytesInTurns(load, hosts) : 0;
-  return (ExchangedBytes(load, hosts) + lost) / network.bytes_per_s;
+  return (hosts > 2 ? kTurns : 1) * ExchangedBytes(load, hosts) / network.bytes_per_s;
 }
 
 double MessageSeconds(const StepLoad& load, double workers, double hosts, const Network& network) {
@@ -429,8 +426,13 @@ PlanPrediction Predict(const PlanCosts& costs, const Placement& placement, const
   const double rate = placement.workers / seconds;  // exchanges per second
   prediction.set_examples_per_second(rate * load.steps * costs.examples());
   prediction.set_step_s(seconds / load.steps);
-  prediction.set_bytes_per_second(rate * (load.pushed_bytes + load.pulled_bytes +
-                                          ExchangedBytes(load, placement.workers)));
+  // Workers of one host reduce in its memory, part by part.
+  const double hosts = HostsOfWorkers(placement);
+  const double exchanged =
+      hosts > 1 ? hosts * ExchangedBytes(load, hosts)
+                : placement.workers * BytesInParts(load.reduced_bytes, placement.workers);
+  prediction.set_bytes_per_second(rate * (load.pushed_bytes + load.pulled_bytes) +
+                                  exchanged / seconds);
   const double hidden = times.compute + times.cores + times.slowest + times.exchange() - seconds;
   SetBinds(times, seconds, std::max(0.0, hidden), &prediction);
   return prediction;

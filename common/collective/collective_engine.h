@@ -31,8 +31,8 @@ struct CollectiveOptions {
   // ranks that are slow. nccl: how long an exchange that all ranks have begun may take.
   absl::Duration network_timeout = absl::Seconds(30);
   // shm: the most bytes of an array that are brought, reduced or taken at a time; about half of the
-  // L2 cache. The group has shared memory of 4 x ranks x this, which passes through the caches
-  // beside the arrays. The first rank's value holds for all. It changes no result.
+  // L2 cache. The group has shared memory of 4 x ranks x this, which competes with the arrays for
+  // the caches. The first rank's value holds for all. It changes no result.
   size_t chunk_bytes = 512 << 10;
   // gloo: the address of this host at which the other hosts reach it. Connections are plain TCP:
   // whoever controls the network between the hosts can read and change what is exchanged. Empty:

@@ -14,12 +14,12 @@ namespace {
 constexpr size_t kMaxWholeFloats = 4096;
 
 // An array of few chunks is cut into this many, so that its stages overlap; but a piece is not so
-// small that the hand-overs cost more than that saves.
+// small that the hand-overs cost more than that saves, if so many ranks leave room for it in a slot.
 constexpr size_t kWantedChunks = 4;
 constexpr size_t kMinPieceFloats = 8 << 10;
 constexpr size_t kPageFloats = 1024;
 
-// The floats of a piece of n floats that one rank brings.
+// A piece such that n floats make kWantedChunks of them, in whole pages.
 size_t WantedPieceFloats(size_t n) {
   const size_t wanted = (n + kWantedChunks - 1) / kWantedChunks;
   const size_t whole_pages = (wanted + kPageFloats - 1) / kPageFloats * kPageFloats;

@@ -61,7 +61,7 @@ TEST(DenseExchangeTest, LargeBatchesTakeFourMessages) {
   const PlanCosts costs = CostsOf(PlannedJob(Collective(), units));
   EXPECT_EQ(costs.exchange_batches(), 3);
   EXPECT_EQ(costs.exchange_messages(), 4 + 4 + 1);
-  // Five biases and weights of the first and last layer.
+  // The biases, and the weights of the first and the last layer, travel whole.
   EXPECT_EQ(costs.exchange_whole_bytes(), costs.dense_bytes() - 2 * 4 * 512 * 512);
   // Any job is asked how it would do in collective mode.
   const PlanCosts async = CostsOf(PlannedJob("", units));

@@ -153,14 +153,29 @@ TEST(PlanModelTest, SmallBatchesGoWholeToEveryOtherWorker) {
   EXPECT_EQ(ExchangedBytes(load, 1), 0);
   EXPECT_NEAR(ExchangedBytes(load, 2), kMiB, 1e-6);
   EXPECT_NEAR(ExchangedBytes(load, 9), (2 * 8 / 9.0 * 0.75 + 8 * 0.25) * kMiB, 1e-6);
-  // Only what is reduced part by part waits for turns.
-  EXPECT_NEAR(ReduceSeconds(load, 9, network), 1.1 * 0.01 * 2 * 8 / 9 * 0.75 + 0.01 * 8 * 0.25,
-              1e-9);
-  // Costs of an earlier plan whose job has fewer dense tables.
+  EXPECT_NEAR(ReduceSeconds(load, 9, network), 1.1 * 0.01 * (2 * 8 / 9.0 * 0.75 + 8 * 0.25), 1e-9);
+  // The costs may come from an earlier plan whose job had fewer dense tables.
   PlanCosts costs = Costs();
   costs.set_exchange_whole_bytes(10 * costs.dense_bytes());
   const StepLoad of_costs = LoadOf(costs, PlanMode::kCollective, 9, 0, 1);
   EXPECT_EQ(of_costs.whole_bytes, of_costs.reduced_bytes);
+}
+
+TEST(PlanModelTest, OnlyHostsExchangeSmallBatchesWhole) {
+  PlanCosts costs = Costs();
+  costs.set_pulled_bytes(kMiB);  // only dense tables
+  costs.set_exchange_whole_bytes(kMiB);
+  const auto bytes_of_a_step = [&](int of_hosts) {
+    std::vector<PlanHost> hosts(of_hosts);
+    for (PlanHost& host : hosts) host.set_cores(8);
+    const Placement placement = OnHosts(16, 0, &hosts);
+    const PlanPrediction p =
+        Predict(costs, placement, Link(100 * kMiB), PlanMode::kCollective);
+    return p.bytes_per_second() * p.step_s() / kMiB;
+  };
+  EXPECT_NEAR(bytes_of_a_step(16), 16 * 15, 1e-6);
+  EXPECT_NEAR(bytes_of_a_step(4), 4 * 3, 1e-6);
+  EXPECT_NEAR(bytes_of_a_step(1), 16 * 2 * 15 / 16.0, 1e-6);  // in its memory, part by part
 }
 
 TEST(PlanModelTest, EveryWorkerExchangesMessagesWithEachOther) {

@@ -210,6 +210,7 @@ TEST_P(CollectiveFaultsTest, AStoppedRankIsNamedSoonAfterTheTimeout) {
     const Report report = group.Result(r);
     EXPECT_EQ(report.code, static_cast<int>(absl::StatusCode::kDeadlineExceeded)) << report.message;
     EXPECT_GE(report.rank_at_fault, 0) << report.message;
+    EXPECT_NE(report.rank_at_fault, static_cast<int>(r)) << report.message;
     if (report.rank_at_fault == static_cast<int>(stopped)) ++named;
   }
   EXPECT_GE(named, shm ? stopped : 1);
