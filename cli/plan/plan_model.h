@@ -22,9 +22,9 @@
 // ones that the job leaves there. Without tables on pservers there is nothing else to exchange, and
 // no need for pservers. Of the other dense tables,
 // - 2 (n-1)/n of the bytes pass each worker's link both ways (common/collective/gloo_engine.h).
-//   A small batch goes whole to all n - 1 others instead. With more than two hosts, workers exchange
-//   with one other at a time, and links are idle while the last transfers of a turn end: 1.10 times
-//   the time of the bytes, which is assumed for small batches too;
+//   A small batch goes whole to all n - 1 others instead. With more than two hosts, workers
+//   exchange with one other at a time, and links are idle while the last transfers of a turn
+//   end: 1.10 times the time of the bytes, which is assumed for small batches too;
 // - every worker exchanges M messages with each of the n - 1 others, one round after the other. A
 //   round takes half of a round trip, and n - 1 times the cost of a frame: a message there and one
 //   back took 25 to 60 us of CPU time between 2 to 32 ranks of one host;

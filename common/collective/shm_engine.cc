@@ -14,7 +14,7 @@ namespace {
 constexpr size_t kMaxWholeFloats = 4096;
 
 // An array of few chunks is cut into this many, so that its stages overlap; but a piece is not so
-// small that the hand-overs cost more than that saves, if so many ranks leave room for it in a slot.
+// small that the hand-overs cost more than that saves, where a slot has room for larger ones.
 constexpr size_t kWantedChunks = 4;
 constexpr size_t kMinPieceFloats = 8 << 10;
 constexpr size_t kPageFloats = 1024;

@@ -169,8 +169,7 @@ TEST(PlanModelTest, OnlyHostsExchangeSmallBatchesWhole) {
     std::vector<PlanHost> hosts(of_hosts);
     for (PlanHost& host : hosts) host.set_cores(8);
     const Placement placement = OnHosts(16, 0, &hosts);
-    const PlanPrediction p =
-        Predict(costs, placement, Link(100 * kMiB), PlanMode::kCollective);
+    const PlanPrediction p = Predict(costs, placement, Link(100 * kMiB), PlanMode::kCollective);
     return p.bytes_per_second() * p.step_s() / kMiB;
   };
   EXPECT_NEAR(bytes_of_a_step(16), 16 * 15, 1e-6);
