@@ -6,7 +6,8 @@ import unittest
 
 from sluice_testing import SluiceTest, free_port, wait_until
 
-MODES = {"sync": ["--a_sync=false"], "async": ["--a_sync=true"], "geo": ["--a_sync=true", "--k_steps=10"]}
+MODES = {"sync": ["--a_sync=false"], "async": ["--a_sync=true"], "geo": ["--a_sync=true", "--k_steps=10"],
+         "collective": ["--a_sync=false", "--set=strategy.sync_configs.dense=COLLECTIVE"]}
 EXAMPLES, EPOCHS = 2000, 60
 FLAGS = ["--threads=1", "--batch_size=8", "--epochs=%d" % EPOCHS, "--set=data.shuffle_lanes=8",
          "--set=data.task_bytes=2000", "--set=eval.every_epochs=%d" % EPOCHS]
@@ -81,14 +82,16 @@ class ScaleTest(SluiceTest):
         self.cluster(workers=4)
         self.job = self.small_job(train="train.csv", evaluation="train.csv", wide_only=True)
         self.whole("sync")
-        job_id, process = self.submit("sync", "run")
-        self.await_step(job_id, 50)
-        self.await_free_workers(2)
-        self.sluice("scale", self.log_dir, job_id, "--worker_num=4")
-        self.await_workers(job_id, 4)
-        self.assert_counted(self.end(process, "run"), scalings=1)
-        # The bound between numbers of workers, 1e-6, is one for an epoch; here the roundings of up to 60 add up.
-        self.assert_models_close("run", "whole", tolerance=1e-5, tables=3)
+        for mode in ("sync", "collective"):
+            with self.subTest(mode):
+                job_id, process = self.submit(mode, mode)
+                self.await_step(job_id, 50)
+                self.await_free_workers(2)
+                self.sluice("scale", self.log_dir, job_id, "--worker_num=4")
+                self.await_workers(job_id, 4)
+                self.assert_counted(self.end(process, mode), scalings=1)
+                # The bound between numbers of workers, 1e-6, is one for an epoch; here the roundings of up to 60 add up.
+                self.assert_models_close(mode, "whole", tolerance=1e-5, tables=3)
 
     def test_what_cannot_be_scaled_or_drained_is_refused(self):
         self.cluster(workers=2, pservers=1)

@@ -26,7 +26,8 @@ namespace {
 
 constexpr uint64_t kSteps = 9, kRows = 3, kColumns = 7, kElements = kRows * kColumns;
 
-// One table for each rule with each schedule, with and without a warm-up, and with each clipping.
+// One table for each rule with each schedule, with and without a warm-up, and with each clipping;
+// momentum without Nesterov's step, and the schedules that have steps of a staircase with them.
 std::vector<TableConfig> EveryTable() {
   std::vector<TableConfig> tables;
   const auto add = [&](const std::string& name, const OptimizerConfig& optimizer) {
@@ -53,6 +54,18 @@ std::vector<TableConfig> EveryTable() {
     optimizer.set_weight_decay(rule == "ftrl" ? 0 : 0.01f);
     add(rule + "/weight_decay", optimizer);
   }
+  OptimizerConfig heavy_ball = Optimizer("momentum", "constant");
+  heavy_ball.mutable_momentum()->set_nesterov(false);
+  add("momentum/heavy_ball", heavy_ball);
+  OptimizerConfig stairs = Optimizer("sgd", "exponential");
+  stairs.mutable_schedule()->mutable_exponential()->set_staircase(true);
+  add("sgd/exponential/staircase", stairs);
+  stairs = Optimizer("sgd", "inverse_time");
+  stairs.mutable_schedule()->mutable_inverse_time()->set_staircase(true);
+  add("sgd/inverse_time/staircase", stairs);
+  stairs = Optimizer("sgd", "natural");
+  stairs.mutable_schedule()->mutable_natural_exponential()->set_staircase(true);
+  add("sgd/natural/staircase", stairs);
   return tables;
 }
 
