@@ -12,10 +12,10 @@
 // Errors: UNAVAILABLE when a rank has ended or its connection broke, DEADLINE_EXCEEDED when a rank
 // has not taken part in time, INVALID_ARGUMENT when ranks disagree about an operation (kind, size,
 // step), DATA_LOSS when one has written what no correct rank would. Each names the rank where it is
-// known. No call waits longer than
-// CollectiveOptions::timeout without progress of the others. After an error the group is unusable:
-// every later call returns the same error, and the arrays hold unspecified values. A next group
-// needs Listen and Join with a higher generation. Before Join, operations are FAILED_PRECONDITION.
+// known. No call waits longer than CollectiveOptions::timeout without progress of the others. After
+// an error the group is unusable: every later call returns the same error, and the arrays hold
+// unspecified values. A next group needs Listen and Join with a higher generation. Before Join,
+// operations are FAILED_PRECONDITION.
 //
 // Thread safety: one thread, except Cancel.
 //

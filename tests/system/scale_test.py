@@ -53,6 +53,10 @@ class ScaleTest(SluiceTest):
         self.await_job(job_id, lambda job: job["state"] == "JOB_RUNNING" and
                        len(job.get("allocated", [])) == workers, "%d workers" % workers)
 
+    def scale(self, job_id, workers):
+        self.sluice("scale", self.log_dir, job_id, "--worker_num=%d" % workers)
+        self.await_workers(job_id, workers)
+
     def await_free_workers(self, number):
         # A worker stops the job of before at its own pace.
         wait_until(lambda: sum(m["role"] == "ROLE_WORKER" and not m.get("job_id") for m in
@@ -72,10 +76,8 @@ class ScaleTest(SluiceTest):
                 job_id, process = self.submit(mode, mode)
                 self.await_step(job_id, 20)
                 self.await_free_workers(1)
-                self.sluice("scale", self.log_dir, job_id, "--worker_num=3")
-                self.await_workers(job_id, 3)
-                self.sluice("scale", self.log_dir, job_id, "--worker_num=1")
-                self.await_workers(job_id, 1)
+                self.scale(job_id, 3)
+                self.scale(job_id, 1)
                 self.assert_counted(self.end(process, mode), scalings=2)
 
     def test_sync_keeps_its_values_with_more_workers(self):
@@ -87,8 +89,7 @@ class ScaleTest(SluiceTest):
                 job_id, process = self.submit(mode, mode)
                 self.await_step(job_id, 50)
                 self.await_free_workers(2)
-                self.sluice("scale", self.log_dir, job_id, "--worker_num=4")
-                self.await_workers(job_id, 4)
+                self.scale(job_id, 4)
                 self.assert_counted(self.end(process, mode), scalings=1)
                 # The bound between numbers of workers, 1e-6, is one for an epoch; here the roundings of up to 60 add up.
                 self.assert_models_close(mode, "whole", tolerance=1e-5, tables=3)
