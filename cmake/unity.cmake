@@ -1,0 +1,65 @@
+# Unity builds: a target's sources are compiled several at a time, each group as one file that includes them. A build
+# from nothing then takes about half the processor time, because most of it goes into headers. A change of one source
+# compiles its whole group again, so ./dev build switches this off for people who edit.
+#
+# CMake's own UNITY_BUILD writes absolute paths, so that two clones could not share what ccache keeps. The groups written
+# here include their sources by paths from the top of the tree.
+#
+# Sources with flags, definitions or precompiled headers of their own are compiled one by one, and so are those of generated
+# messages, whose static names are the same in each. Names in unnamed namespaces must be unique in a target.
+option(SLUICE_UNITY "Compile sources in groups: faster from nothing, slower after a change" OFF)
+set(SLUICE_UNITY_SOURCES 16 CACHE STRING "Sources in one group of a unity build")
+mark_as_advanced(SLUICE_UNITY_SOURCES)
+
+# Replaces the sources of a target by groups. Runs when the whole tree is configured: sources and their properties
+# may be added after the target.
+function(sluice_group_sources target)
+  get_target_property(directory ${target} SOURCE_DIR)
+  get_target_property(binary_directory ${target} BINARY_DIR)
+  get_target_property(sources ${target} SOURCES)
+  set(alone "")
+  set(grouped "")
+  foreach(source ${sources})
+    cmake_path(ABSOLUTE_PATH source BASE_DIRECTORY ${directory} NORMALIZE OUTPUT_VARIABLE path)
+    set(own "")
+    if(NOT source MATCHES "\\.cc$" OR source MATCHES "\\$<")
+      set(own 1)
+    endif()
+    foreach(property COMPILE_OPTIONS COMPILE_DEFINITIONS SKIP_PRECOMPILE_HEADERS SKIP_UNITY_BUILD_INCLUSION)
+      get_source_file_property(value ${path} TARGET_DIRECTORY ${target} ${property})
+      if(value)
+        set(own 1)
+      endif()
+    endforeach()
+    if(own)
+      list(APPEND alone ${source})
+    else()
+      cmake_path(RELATIVE_PATH path BASE_DIRECTORY ${PROJECT_SOURCE_DIR})
+      list(APPEND grouped ${path})
+    endif()
+  endforeach()
+  list(LENGTH grouped count)
+  if(count LESS 2)
+    return()
+  endif()
+  # Groups of about the same size, none above the limit.
+  math(EXPR groups "(${count} + ${SLUICE_UNITY_SOURCES} - 1) / ${SLUICE_UNITY_SOURCES}")
+  foreach(group RANGE 1 ${groups})
+    math(EXPR begin "${count} * (${group} - 1) / ${groups}")
+    math(EXPR length "${count} * ${group} / ${groups} - ${begin}")
+    list(SUBLIST grouped ${begin} ${length} members)
+    list(TRANSFORM members REPLACE "(.+)" "#include \"\\1\"\n")
+    string(JOIN "" text ${members})
+    set(file ${binary_directory}/unity/${target}_${group}.cc)
+    file(CONFIGURE OUTPUT ${file} CONTENT "${text}" @ONLY)
+    list(APPEND alone ${file})
+  endforeach()
+  set_property(TARGET ${target} PROPERTY SOURCES ${alone})
+endfunction()
+
+# sluice_unity(TARGET): the target takes part in unity builds.
+function(sluice_unity target)
+  if(SLUICE_UNITY)
+    cmake_language(EVAL CODE "cmake_language(DEFER DIRECTORY \"${PROJECT_SOURCE_DIR}\" CALL sluice_group_sources ${target})")
+  endif()
+endfunction()
