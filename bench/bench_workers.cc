@@ -22,11 +22,8 @@ absl::StatusOr<std::shared_ptr<const TemporaryFolder>> MakeCertificates() {
   const absl::Time now = Clock::Real()->WallNow();
   const CertAuthorityOptions authority{folder->path(), now - absl::Hours(1), now + absl::Hours(24)};
   SLUICE_RETURN_IF_ERROR(MakeAuthority(authority));
-  for (const PeerRole role : {PeerRole::kWorker, PeerRole::kPserver}) {
-    CertificateRequest request;
-    request.role = role;
-    SLUICE_RETURN_IF_ERROR(MakeCertificate(authority, request, PeerRoleName(role)));
-  }
+  for (const PeerRole role : {PeerRole::kWorker, PeerRole::kPserver})
+    SLUICE_RETURN_IF_ERROR(MakeCertificate(authority, role, {}));
   return folder;
 }
 

@@ -36,7 +36,7 @@
 namespace sluice::bench {
 namespace {
 
-constexpr uint32_t kDim = 16, kShards = 16, kBatch = 2048;
+constexpr uint32_t kDim = 16, kShards = 16, kCheckpointBatch = 2048;
 constexpr uint64_t kInstance = 1;
 constexpr uint64_t kRows = (uint64_t{2} << 30) / (2 * kDim * sizeof(float));
 constexpr double kMiB = 1 << 20, kInterval = 600, kTrainSeconds = 3;
@@ -80,7 +80,7 @@ class TrainedJob {
     job->view_ = FirstView(job->layouts_, UpdatePolicy(), job->spec_.route(), kAddress);
     for (uint64_t i = 0; i < rows;) {
       std::vector<uint64_t> keys;
-      for (; i < rows && keys.size() < 16 * kBatch; ++i) keys.push_back(MixHash(i));
+      for (; i < rows && keys.size() < 16 * kCheckpointBatch; ++i) keys.push_back(MixHash(i));
       job->Push(job->ByShard(keys));
     }
     return job;
@@ -95,7 +95,7 @@ class TrainedJob {
   // Pulls and pushes the rows of a batch. Returns the seconds of the pull.
   double Step() {
     std::vector<uint64_t> keys;
-    for (uint32_t i = 0; i < kBatch; ++i) keys.push_back(MixHash(MixHash(++drawn_) % rows_));
+    for (uint32_t i = 0; i < kCheckpointBatch; ++i) keys.push_back(MixHash(MixHash(++drawn_) % rows_));
     const auto by_shard = ByShard(keys);
     const double begin = Now();
     for (uint32_t s = 0; s < kShards; ++s) {

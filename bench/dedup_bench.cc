@@ -108,7 +108,7 @@ absl::StatusOr<std::function<Sample()>> PrepareGpu(const Settings&) {
   return std::function<Sample()>([device] { return device->Measure(); });
 }
 
-std::string NoGpu() {
+std::string NoGpuToSort() {
   const auto devices = ListCudaDevices();
   return devices.ok() ? "" : absl::StrCat("no CUDA device (", devices.status().message(), ")");
 }
@@ -126,7 +126,7 @@ void AddDedupBenchmarks(std::vector<Benchmark>* to) {
   gpu.name = absl::StrCat("dedup/gpu/standard/batch", kBatch);
   gpu.unit = "M/s";
   gpu.limit_name = "copies";
-  gpu.unfit = NoGpu;
+  gpu.unfit = NoGpuToSort;
   gpu.prepare = PrepareGpu;
   to->push_back(std::move(gpu));
 }

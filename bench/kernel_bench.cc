@@ -2,8 +2,13 @@
 // in a pserver.
 //
 // The limit is what one thread moves in place: a[i] += s * b[i] reads two arrays and writes one.
+#include <google/protobuf/text_format.h>
+
+#include <functional>
 #include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "bench/suite.h"
@@ -56,14 +61,17 @@ class Kernel {
   uint64_t count_ = 0;
 };
 
-Benchmark KernelBenchmark(const std::string& name, OptimizerConfig config) {
+Benchmark KernelBenchmark(const std::string& rule_name) {
   Benchmark benchmark;
-  benchmark.name = absl::StrCat("kernel/", name, "/f32");
+  benchmark.name = absl::StrCat("kernel/", rule_name, "/f32");
   benchmark.unit = "GB/s";
   benchmark.limit_name = "in-place triad, one thread";
-  benchmark.prepare = [config = std::move(config)](
-                          const Settings& settings) -> absl::StatusOr<std::function<Sample()>> {
-    auto rule = UpdateRule::Create(WithDefaults(config));
+  benchmark.prepare =
+      [rule_name](const Settings& settings) -> absl::StatusOr<std::function<Sample()>> {
+    OptimizerConfig config;
+    if (!google::protobuf::TextFormat::ParseFromString(rule_name + " {}", &config))
+      return absl::InternalError(absl::StrCat("OptimizerConfig has no rule ", rule_name));
+    auto rule = UpdateRule::Create(config);
     if (!rule.ok()) return rule.status();
     const size_t blocks = settings.quick ? 2 : 64;
     auto kernel = std::make_shared<Kernel>(std::shared_ptr<const UpdateRule>(*std::move(rule)),
@@ -76,17 +84,7 @@ Benchmark KernelBenchmark(const std::string& name, OptimizerConfig config) {
 }  // namespace
 
 void AddKernelBenchmarks(std::vector<Benchmark>* to) {
-  OptimizerConfig sgd, momentum, adam, adagrad, ftrl;
-  sgd.mutable_sgd();
-  momentum.mutable_momentum();
-  adam.mutable_adam();
-  adagrad.mutable_adagrad();
-  ftrl.mutable_ftrl();
-  to->push_back(KernelBenchmark("sgd", sgd));
-  to->push_back(KernelBenchmark("momentum", momentum));
-  to->push_back(KernelBenchmark("adam", adam));
-  to->push_back(KernelBenchmark("adagrad", adagrad));
-  to->push_back(KernelBenchmark("ftrl", ftrl));
+  for (const std::string& rule : RuleNames()) to->push_back(KernelBenchmark(rule));
 }
 
 }  // namespace sluice::bench

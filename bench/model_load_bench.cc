@@ -29,8 +29,8 @@
 namespace sluice::bench {
 namespace {
 
-constexpr uint32_t kDim = 16, kSavedShards = 16;
-constexpr double kMiB = 1 << 20;
+constexpr uint32_t kModelDim = 16, kSavedShards = 16;
+constexpr double kModelMiB = 1 << 20;
 
 TableConfig EmbeddingTable(uint32_t num_shards) {
   TableConfig table;
@@ -39,7 +39,7 @@ TableConfig EmbeddingTable(uint32_t num_shards) {
   table.set_num_shards(num_shards);
   ColumnGroup* column = table.add_columns();
   column->set_name("embedding");
-  column->set_dim(kDim);
+  column->set_dim(kModelDim);
   column->mutable_optimizer()->mutable_adagrad();
   return table;
 }
@@ -69,7 +69,7 @@ class ModelFiles {
     for (uint32_t s = 0; s < kSavedShards; ++s) {
       std::sort(shards[s].keys.begin(), shards[s].keys.end());
       for (const uint64_t key : shards[s].keys) {
-        for (uint32_t d = 0; d < kDim; ++d) shards[s].weights.push_back(HashToUnit(key + d));
+        for (uint32_t d = 0; d < kModelDim; ++d) shards[s].weights.push_back(HashToUnit(key + d));
       }
       SLUICE_ASSIGN_OR_RETURN(*manifest.add_files(), WriteShardFile(files->directory(), *layouts[0],
                                                                     s, shards[s], Env::Real()));
@@ -168,7 +168,7 @@ void AddModelLoadBenchmarks(std::vector<Benchmark>* to) {
             std::fprintf(stderr, "%s\n", std::string(opening.status().message()).c_str());
             return {};
           }
-          if (bytes) return {opening->bytes / kMiB, static_cast<double>(share) / kMiB};
+          if (bytes) return {opening->bytes / kModelMiB, static_cast<double>(share) / kModelMiB};
           return {opening->seconds, floor};
         });
       };

@@ -22,11 +22,12 @@
 #include "model/data/click_generator.h"
 #include "model/data/example_cache.h"
 #include "model/data/permutation.h"
+#include "model/data/read_examples.h"
 
 namespace sluice::bench {
 namespace {
 
-constexpr size_t kBatch = 2048;
+constexpr size_t kReaderBatch = 2048;
 
 // The numbers and categories of configs/criteo_wide_deep.textproto.
 JobConfig CriteoJob() {
@@ -106,7 +107,7 @@ class Reader {
 
   Sample MeasureCache() {
     Sample sample;
-    const size_t bytes = cache_file_.size(), piece = bytes * kBatch / mapped_.view.n;
+    const size_t bytes = cache_file_.size(), piece = bytes * kReaderBatch / mapped_.view.n;
     copy_.resize(piece);
     double start = Now();
     for (size_t at = 0; at + piece <= bytes; at += piece)
@@ -118,9 +119,9 @@ class Reader {
     if (!found.ok() || found->owner == nullptr) return sample;
     const ExampleView& view = found->view;
     const Permutation order(view.n, ++epoch_);
-    for (size_t begin = 0; begin < view.n; begin += kBatch) {
+    for (size_t begin = 0; begin < view.n; begin += kReaderBatch) {
       batch_.Reset(view.num_numeric, view.num_slots);
-      const size_t end = std::min(begin + kBatch, view.n);
+      const size_t end = std::min(begin + kReaderBatch, view.n);
       for (size_t i = begin; i < end; ++i) {
         if (!batch_.Append(view, order(i), i).ok()) return sample;
       }

@@ -20,8 +20,8 @@
 namespace sluice::bench {
 namespace {
 
-constexpr size_t kBatch = 16 << 10;
-constexpr float kRate = 1e-3f;
+constexpr size_t kRowBatch = 16 << 10;
+constexpr float kRowRate = 1e-3f;
 enum class Work { kPull, kSgd, kAdagrad };
 
 uint64_t KeyOf(uint64_t i) { return MixHash(i + 1); }
@@ -35,7 +35,7 @@ absl::StatusOr<std::unique_ptr<Shard>> OneShard(uint32_t dim, Work work) {
   column->set_name("w");
   column->set_dim(dim);
   column->mutable_initializer()->set_constant(0.5f);
-  column->mutable_optimizer()->set_learning_rate(kRate);
+  column->mutable_optimizer()->set_learning_rate(kRowRate);
   if (work == Work::kAdagrad) {
     column->mutable_optimizer()->mutable_adagrad();
   } else {
@@ -50,18 +50,18 @@ template <uint32_t kDim, Work kWork>
 class RowStoreWork {
  public:
   RowStoreWork(std::unique_ptr<Shard> shard, size_t rows, size_t batches)
-      : shard_(std::move(shard)), gradients_(kBatch * kDim, 1e-3f), pulled_(kBatch * kDim) {
+      : shard_(std::move(shard)), gradients_(kRowBatch * kDim, 1e-3f), pulled_(kRowBatch * kDim) {
     map_.reserve(rows);
     std::vector<uint64_t> keys;
     for (size_t i = 0; i < rows; ++i) {
       keys.push_back(KeyOf(i));
       map_[keys.back()].fill(0.5f);
-      if (keys.size() < kBatch && i + 1 < rows) continue;
+      if (keys.size() < kRowBatch && i + 1 < rows) continue;
       Push(keys);
       keys.clear();
     }
     std::mt19937_64 random(1);
-    batches_.resize(batches, std::vector<uint64_t>(kBatch));
+    batches_.resize(batches, std::vector<uint64_t>(kRowBatch));
     for (auto& batch : batches_) {
       for (uint64_t& key : batch) key = KeyOf(random() % rows);
     }
@@ -69,7 +69,7 @@ class RowStoreWork {
 
   // Returns millions of rows per second.
   Sample Measure() {
-    const double rows = static_cast<double>(batches_.size() * kBatch) / 1e6;
+    const double rows = static_cast<double>(batches_.size() * kRowBatch) / 1e6;
     Sample sample;
     double start = Now();
     for (const auto& batch : batches_) OnMap(batch);
@@ -104,12 +104,12 @@ class RowStoreWork {
       if (kWork == Work::kPull) {
         std::copy_n(row, kDim, &pulled_[i * kDim]);
       } else if (kWork == Work::kSgd) {
-        for (uint32_t d = 0; d < kDim; ++d) row[d] -= kRate * g[d];
+        for (uint32_t d = 0; d < kDim; ++d) row[d] -= kRowRate * g[d];
       } else {
         float* const squares = row + kDim;
         for (uint32_t d = 0; d < kDim; ++d) {
           squares[d] += g[d] * g[d];
-          row[d] -= kRate * g[d] / (std::sqrt(squares[d]) + 1e-10f);
+          row[d] -= kRowRate * g[d] / (std::sqrt(squares[d]) + 1e-10f);
         }
       }
     }

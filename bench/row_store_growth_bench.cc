@@ -16,7 +16,7 @@
 namespace sluice::bench {
 namespace {
 
-constexpr uint32_t kDim = 8, kStateFloats = 8;
+constexpr uint32_t kGrowthDim = 8, kStateFloats = 8;
 constexpr double kMostPauseMs = 5, kGiB = 1 << 30;
 constexpr size_t kInsertions = 64;
 
@@ -29,7 +29,7 @@ double ResidentBytes() {
 }
 
 Sample LongestPause(size_t rows) {
-  RowStore store(kDim, kStateFloats, ReadyPages::OfProcess());
+  RowStore store(kGrowthDim, kStateFloats, ReadyPages::OfProcess());
   double longest = 0;
   bool created;
   for (size_t i = 0; i < rows;) {
@@ -44,13 +44,13 @@ Sample LongestPause(size_t rows) {
 
 Sample Resident(size_t rows) {
   const double before = ResidentBytes();
-  RowStore store(kDim, kStateFloats, ReadyPages::OfProcess());
+  RowStore store(kGrowthDim, kStateFloats, ReadyPages::OfProcess());
   bool created;
   for (size_t i = 0; i < rows; ++i) {
     float* const weights = store.weights(store.FindOrInsert(MixHash(i + 1), &created));
-    std::fill_n(weights, kDim + kStateFloats, 1.0f);
+    std::fill_n(weights, kGrowthDim + kStateFloats, 1.0f);
   }
-  const double payload = 8 + 4 * (kDim + kStateFloats);
+  const double payload = 8 + 4 * (kGrowthDim + kStateFloats);
   return {(ResidentBytes() - before) / kGiB, payload * static_cast<double>(rows) / kGiB};
 }
 

@@ -28,7 +28,7 @@ constexpr float kRate = 1e-3f;
 
 using Between = BenchWorkers::Between;
 
-struct Row {
+struct SparseRow {
   bool push;
   uint32_t dim;
   bool zipf;
@@ -40,7 +40,7 @@ struct Row {
   Between between = Between::kGrpc;
 };
 
-std::string RowName(const Row& row) {
+std::string SparseRowName(const SparseRow& row) {
   return absl::StrCat(row.between == Between::kTls ? "tls/" : "",
                       row.workers > 1 ? absl::StrCat("workers", row.workers, "/") : "",
                       row.push ? "sparse_push/dim" : "sparse_pull/dim", row.dim,
@@ -51,7 +51,7 @@ std::string RowName(const Row& row) {
 
 uint64_t KeyOfRank(uint64_t rank) { return MixHash(rank + 1); }
 
-OptimizerConfig OptimizerOf(const Row& row) {
+OptimizerConfig OptimizerOf(const SparseRow& row) {
   OptimizerConfig optimizer;
   if (row.adagrad) {
     optimizer.mutable_adagrad();
@@ -62,7 +62,7 @@ OptimizerConfig OptimizerOf(const Row& row) {
   return optimizer;
 }
 
-TableConfig SparseTable(const Row& row) {
+TableConfig SparseTable(const SparseRow& row) {
   TableConfig table;
   table.set_name("sparse");
   table.set_kind(TableConfig::SPARSE);
@@ -76,7 +76,7 @@ TableConfig SparseTable(const Row& row) {
 }
 
 // Returns the distinct keys of one batch.
-std::vector<uint64_t> DrawBatch(const Row& row, std::mt19937_64* random) {
+std::vector<uint64_t> DrawBatch(const SparseRow& row, std::mt19937_64* random) {
   std::unordered_set<uint64_t> seen;
   std::vector<uint64_t> keys;
   std::uniform_real_distribution<double> unit(0, 1);
@@ -91,7 +91,7 @@ std::vector<uint64_t> DrawBatch(const Row& row, std::mt19937_64* random) {
 
 class SparseTraffic {
  public:
-  static absl::StatusOr<std::shared_ptr<SparseTraffic>> Start(const Row& row) {
+  static absl::StatusOr<std::shared_ptr<SparseTraffic>> Start(const SparseRow& row) {
     auto rule = UpdateRule::Create(WithDefaults(OptimizerOf(row)));
     if (!rule.ok()) return rule.status();
     auto workers = BenchWorkers::Start({SparseTable(row)}, row.workers, row.between);
@@ -122,7 +122,7 @@ class SparseTraffic {
   }
 
  private:
-  SparseTraffic(const Row& row, std::unique_ptr<const UpdateRule> rule,
+  SparseTraffic(const SparseRow& row, std::unique_ptr<const UpdateRule> rule,
                 std::unique_ptr<BenchWorkers> workers)
       : row_(row),
         rule_(std::move(rule)),
@@ -215,7 +215,7 @@ class SparseTraffic {
     return status;
   }
 
-  const Row row_;
+  const SparseRow row_;
   const std::unique_ptr<const UpdateRule> rule_;
   const std::unique_ptr<BenchWorkers> workers_;
   RowStore store_;
@@ -226,16 +226,16 @@ class SparseTraffic {
   std::vector<std::vector<std::vector<float>>> pulled_;  // [worker][in flight][row, dim]
 };
 
-Benchmark SparseBenchmark(Row row) {
+Benchmark SparseBenchmark(SparseRow row) {
   Benchmark benchmark;
-  benchmark.name = RowName(row);
+  benchmark.name = SparseRowName(row);
   benchmark.unit = "M/s";
   benchmark.limit_name = row.between == Between::kTls   ? "the same without TLS"
                          : row.between == Between::kShm ? "the same over gRPC"
                          : row.workers > 1              ? "one worker"
                                                         : "row store in process, one thread";
   benchmark.prepare = [row](const Settings& settings) -> absl::StatusOr<std::function<Sample()>> {
-    Row sized = row;
+    SparseRow sized = row;
     if (settings.quick) {
       sized.rows = 20000;
       sized.batch = std::min<size_t>(row.batch, 2000);
@@ -268,12 +268,12 @@ Benchmark SparseBenchmark(Row row) {
 
 void AddSparseBenchmarks(std::vector<Benchmark>* to) {
   // The standard model's traffic: dim 10, zipf, 15 thousand unique keys a batch, SGD.
-  constexpr size_t kZipfBatch = 15000, kBatch = 16 << 10, kMillion = 1000000;
+  constexpr size_t kZipfBatch = 15000, kSparseBatch = 16 << 10, kMillion = 1000000;
   for (const bool push : {false, true}) {
     for (const uint32_t dim : {8u, 10u, 16u, 64u}) {
       const bool adagrad = dim == 16;
       to->push_back(SparseBenchmark(
-          {push, dim, false, adagrad, dim == 16 ? 10 * kMillion : kMillion, kBatch}));
+          {push, dim, false, adagrad, dim == 16 ? 10 * kMillion : kMillion, kSparseBatch}));
       to->push_back(SparseBenchmark({push, dim, true, adagrad, kMillion, kZipfBatch}));
     }
     for (const size_t batch : {1 << 10, 4 << 10, 64 << 10}) {
@@ -283,7 +283,7 @@ void AddSparseBenchmarks(std::vector<Benchmark>* to) {
       to->push_back(SparseBenchmark({push, 10, true, false, kMillion, kZipfBatch, workers}));
     }
     for (const Between between : {Between::kTls, Between::kShm})
-      to->push_back(SparseBenchmark({push, 16, false, true, kMillion, kBatch, 1, false, between}));
+      to->push_back(SparseBenchmark({push, 16, false, true, kMillion, kSparseBatch, 1, false, between}));
   }
 }
 

@@ -38,7 +38,7 @@ constexpr Mode kModes[] = {{"async", "true", "0"},
                            {"geo20", "true", "20"},
                            {"geo100", "true", "100"}};
 
-struct Shape {
+struct JobShape {
   uint32_t batch = 2048;
   bool bf16 = false;
   int pservers = 1;
@@ -78,7 +78,7 @@ class TrainRun {
   const Floor floor_;
 };
 
-Benchmark TrainBenchmark(const Mode& mode, const Shape& shape, const std::string& rule,
+Benchmark TrainBenchmark(const Mode& mode, const JobShape& shape, const std::string& rule,
                          const OptimizerConfig& optimizer) {
   const bool collective = std::string_view(mode.name) == kCollective.name;
   Benchmark benchmark;
@@ -163,23 +163,23 @@ void AddTrainBenchmarks(std::vector<Benchmark>* to) {
       to->push_back(TrainBenchmark(mode, {batch, /*bf16=*/true}, "adagrad", adagrad));
     }
   }
-  Shape spread;
+  JobShape spread;
   spread.pservers = 4;
   to->push_back(TrainBenchmark(kModes[0], spread, "sgd", sgd));
-  Shape hot;
+  JobShape hot;
   hot.hot_rows = true;
   to->push_back(TrainBenchmark(kModes[0], hot, "sgd", sgd));
-  Shape deep;
+  JobShape deep;
   deep.depth = 2;
   to->push_back(TrainBenchmark(kModes[0], deep, "sgd", sgd));
   for (const uint32_t batch : {512u, 2048u, 8192u}) {
-    Shape dense;
+    JobShape dense;
     dense.batch = batch;
     dense.dense = kDenseRows;
     to->push_back(TrainBenchmark(kModes[1], dense, "sgd", sgd));
     to->push_back(TrainBenchmark(kCollective, dense, "sgd", sgd));
   }
-  Shape text;
+  JobShape text;
   text.cache = false;
   to->push_back(TrainBenchmark(kModes[0], text, "sgd", sgd));
   for (const bool wide : {false, true}) {

@@ -29,12 +29,12 @@ namespace {
 
 using Flags = std::vector<std::string>;
 
-struct Mode {
+struct PairMode {
   const char* name;
   const char* flag;
 };
-constexpr Mode kAsync = {"async", "--a_sync=true"};
-constexpr Mode kSync = {"sync", "--a_sync=false"};
+constexpr PairMode kAsync = {"async", "--a_sync=true"};
+constexpr PairMode kSync = {"sync", "--a_sync=false"};
 constexpr char kGrpc[] = "--transport=grpc";
 constexpr char kShm[] = "--transport=shm";
 constexpr char kCollectiveDense[] = "--set=strategy.sync_configs.dense=COLLECTIVE";
@@ -102,7 +102,7 @@ Pair StandardPair(std::string name, std::string limit_name, uint32_t batch, Flag
   return pair;
 }
 
-Pair AdultPair(const Mode& mode) {
+Pair AdultPair(const PairMode& mode) {
   Pair pair;
   pair.name = absl::StrCat("train/", mode.name, "/adult/shm");
   pair.limit_name = "the same over gRPC";
@@ -117,16 +117,16 @@ Pair AdultPair(const Mode& mode) {
   return pair;
 }
 
-std::string Named(const char* before, const Mode& mode, uint32_t batch, const char* after) {
+std::string Named(const char* before, const PairMode& mode, uint32_t batch, const char* after) {
   return absl::StrCat(before, mode.name, "/batch", batch, "/sgd/f32", after);
 }
 
-Pair Tls(const Mode& mode, uint32_t batch) {
+Pair Tls(const PairMode& mode, uint32_t batch) {
   return StandardPair(Named("tls/train/", mode, batch, ""), "the same without TLS", batch,
                       {mode.flag, kGrpc}, {"--tls"}, {});
 }
 
-Pair Shm(const Mode& mode, uint32_t batch) {
+Pair Shm(const PairMode& mode, uint32_t batch) {
   return StandardPair(Named("train/", mode, batch, "/shm"), "the same over gRPC", batch,
                       {mode.flag}, {kShm}, {kGrpc});
 }
@@ -146,7 +146,7 @@ Pair OverAsync(const char* variant, Flags flags) {
 
 void AddTrainPairBenchmarks(std::vector<Benchmark>* to) {
   std::vector<Pair> pairs;
-  for (const Mode& mode : {kAsync, kSync}) {
+  for (const PairMode& mode : {kAsync, kSync}) {
     for (const uint32_t batch : {512u, 2048u}) pairs.push_back(Tls(mode, batch));
     for (const uint32_t batch : {512u, 2048u, 8192u}) pairs.push_back(Shm(mode, batch));
     pairs.push_back(AdultPair(mode));

@@ -27,6 +27,7 @@ void PassOn(int number) {
   errno = error;
 }
 
+// The signals with which a terminal or a supervisor ends a command.
 constexpr int kPassedOn[] = {SIGINT, SIGTERM, SIGHUP};
 
 // Signals that the user has set to be ignored (nohup) stay ignored.
@@ -46,6 +47,8 @@ int Fail(const char* what) {
 
 // Returns the exit code that the process sends, or with which it ends.
 int AwaitCode(int pipe, pid_t process) {
+  // A process that dies before Detach closes its end without a byte. What ended it is then the
+  // answer.
   unsigned char code = 0;
   ssize_t n;
   while ((n = read(pipe, &code, 1)) < 0 && errno == EINTR) {
@@ -67,6 +70,7 @@ BackgroundProcess::~BackgroundProcess() {
 std::optional<int> BackgroundProcess::Split() {
   int fds[2];
   if (pipe2(fds, O_CLOEXEC) != 0) return Fail("cannot create a pipe");
+  // What the buffer holds would otherwise be printed by both processes.
   std::cout.flush();
   // A signal that comes before the command passes signals on would end it alone.
   sigset_t passed_on, before;
@@ -84,6 +88,7 @@ std::optional<int> BackgroundProcess::Split() {
   errno = error;
   if (process < 0) return Fail("cannot start a process");
   if (process > 0) {
+    // With this end open, the pipe would never end, and a process that dies would not be noticed.
     close(fds[1]);
     return AwaitCode(fds[0], process);
   }
@@ -116,6 +121,8 @@ absl::Status BackgroundProcess::Detach(int exit_code, const std::string& log_fil
   dup2(log, STDERR_FILENO);
   close(null);
   close(log);
+  // Before the byte below: the command ends as soon as it has read it, and this process must not
+  // end with it.
   prctl(PR_SET_PDEATHSIG, 0);
   const auto code = static_cast<unsigned char>(exit_code);
   [[maybe_unused]] const ssize_t n = write(command_, &code, 1);  // it may have been killed

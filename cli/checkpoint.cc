@@ -15,7 +15,7 @@ namespace sluice::cli {
 namespace {
 
 constexpr uint32_t kWaitMs = 5000;
-constexpr absl::Duration kPause = absl::Milliseconds(300);  // between two questions
+constexpr absl::Duration kCheckpointPause = absl::Milliseconds(300);  // between two questions
 
 int Checkpoint(const ParsedCommand& command) {
   if (command.words.empty()) {
@@ -38,7 +38,7 @@ int Checkpoint(const ParsedCommand& command) {
       }
       // Another scheduler may answer next, and it does not know the number that this one gave.
       request.set_number(0);
-      Clock::Real()->Sleep(kPause);
+      Clock::Real()->Sleep(kCheckpointPause);
       continue;
     }
     silence.Answered();
@@ -50,11 +50,13 @@ int Checkpoint(const ParsedCommand& command) {
       std::cout << "checkpoint of step " << reply->step() << ": " << reply->dir() << std::endl;
       return kDone;
     }
+    // With --nowait the order counts, not its end.
     if (request.wait_ms() == 0) {
       std::cout << "checkpoint " << reply->number() << " of " << command.words[0]
                 << " was requested" << std::endl;
       return kDone;
     }
+    // The next question is about the checkpoint that this one has started, and starts no other.
     request.set_number(reply->number());
   }
 }

@@ -39,11 +39,12 @@ bool HasShards(const std::string& dir, Env* env) {
   return std::any_of(names.begin(), names.end(), IsShardFile);
 }
 
-absl::StatusOr<Found> Find(const std::string& given, Env* env) {
+absl::StatusOr<Found> FindCheckpoints(const std::string& given, Env* env) {
   const std::string dir = WithoutSlashes(given);
   Found found;
   if (env->Exists(dir + "/MANIFEST")) {
     const auto manifest = ReadManifest(dir, env);
+    // The folder is a checkpoint all the same: its damage is the answer, not that there is none.
     if (!manifest.ok()) {
       found.damaged.push_back(manifest.status());
       return found;
@@ -55,10 +56,12 @@ absl::StatusOr<Found> Find(const std::string& given, Env* env) {
     found.checkpoints.push_back({dir, manifest->global_step(), *manifest});
     return found;
   }
+  // A user may give the output_dir of a job or the folder of its checkpoints.
   for (const std::string& root : {dir, dir + "/checkpoints"}) {
     found.checkpoints = ListCheckpoints(root, env, &found.damaged);
     if (!found.checkpoints.empty() || !found.damaged.empty()) return found;
   }
+  // The manifest is written last. Shards without one are a checkpoint that was not completed.
   if (HasShards(dir, env)) {
     found.damaged.push_back(absl::DataLossError(absl::StrCat(
         dir, "/MANIFEST is missing: the checkpoint was not completed, or the file was lost")));
@@ -76,6 +79,7 @@ uint64_t BytesOf(const Manifest& manifest) {
 std::string AgeOf(const CheckpointInfo& checkpoint, absl::Time now) {
   const double unix_time = checkpoint.manifest.checkpoint().unix_time();
   if (unix_time <= 0) return "?";
+  // The clock of the host that made it may be ahead of this one.
   return ShortDuration(std::max(0.0, absl::ToDoubleSeconds(now - absl::UnixEpoch()) - unix_time));
 }
 
@@ -89,6 +93,7 @@ std::string TableLine(const CheckpointInfo& checkpoint, const TableConfig& table
   uint64_t bytes = 0, files = 0;
   for (const SavedFile& file : checkpoint.manifest.files()) {
     uint32_t shard = 0;
+    // The manifest lists the files of all tables together; their names say whose they are.
     if (!ParseShardFileName(file.name(), table.name(), &shard)) continue;
     bytes += file.bytes();
     ++files;
@@ -111,6 +116,7 @@ std::string CheckpointAge(const CheckpointStatus& status) {
   if (status.step() > 0) {
     text = absl::StrCat("checkpoint of step ", WithCommas(status.step()), " ",
                         ShortDuration(status.age_s()), " ago");
+    // Until there is a checkpoint, the age counts from when the job began to run.
   } else if (status.failed() > 0 && status.age_s() > 0) {
     text = absl::StrCat("no checkpoint in ", ShortDuration(status.age_s()));
   }
@@ -153,9 +159,10 @@ std::string DescribeRecovery(const Recovery& recovery) {
 }
 
 absl::StatusOr<std::string> CheckpointList(const std::string& dir, Env* env, absl::Time now) {
-  SLUICE_ASSIGN_OR_RETURN(const Found found, Find(dir, env));
+  SLUICE_ASSIGN_OR_RETURN(const Found found, FindCheckpoints(dir, env));
   std::string text = absl::StrFormat("%12s  %10s  %10s  %s\n", "step", "age", "size", "state");
   for (const CheckpointInfo& one : found.checkpoints) {
+    // Damage is an entry of the table, not an error: the user looks for a checkpoint that is left.
     const absl::Status checked = CheckCheckpoint(one, env);
     absl::StrAppendFormat(&text, "%12s  %10s  %10s  %s\n", WithCommas(one.step), AgeOf(one, now),
                           ByteCount(BytesOf(one.manifest)),
@@ -170,7 +177,8 @@ absl::StatusOr<std::string> CheckpointList(const std::string& dir, Env* env, abs
 
 absl::Status VerifyCheckpoints(const std::string& dir, Env* env,
                                const std::function<void(const std::string& line)>& say) {
-  SLUICE_ASSIGN_OR_RETURN(const Found found, Find(dir, env));
+  SLUICE_ASSIGN_OR_RETURN(const Found found, FindCheckpoints(dir, env));
+  // Goes on after damage, so that one run names every damaged file.
   absl::Status first;
   for (const absl::Status& damaged : found.damaged) {
     say(absl::StrCat("damaged: ", damaged.message()));
@@ -191,7 +199,8 @@ absl::Status VerifyCheckpoints(const std::string& dir, Env* env,
 }
 
 absl::StatusOr<std::string> DescribeCheckpoint(const std::string& dir, Env* env, absl::Time now) {
-  SLUICE_ASSIGN_OR_RETURN(const Found found, Find(dir, env));
+  SLUICE_ASSIGN_OR_RETURN(const Found found, FindCheckpoints(dir, env));
+  // Find returns an error when there is neither, so something is damaged here.
   if (found.checkpoints.empty()) return found.damaged.front();
   const CheckpointInfo& one = found.checkpoints.front();
   const CheckpointState& state = one.manifest.checkpoint();
@@ -200,6 +209,7 @@ absl::StatusOr<std::string> DescribeCheckpoint(const std::string& dir, Env* env,
       one.dir, "\n  job ", one.manifest.job_id(), " (", job.name(), "), mode ", state.mode(), ", ",
       Counted(state.worker_num(), "worker"), " x batch ", BatchText(job), ", seed ",
       job.train().seed(), "\n  global step ", WithCommas(state.global_step()), ", epoch ",
+      // Epochs count from 0 in the state and from 1 for people.
       state.epoch() + 1, " of ", job.train().epochs());
   if (state.steps_per_epoch() > 0) {
     absl::StrAppend(&text, ", ", WithCommas(state.steps_done()), " of ",

@@ -40,6 +40,8 @@ std::vector<char*> Pointers(std::vector<std::string>* strings) {
 // Runs in the child between fork and exec, where only async-signal-safe calls are allowed.
 [[noreturn]] void Exec(pid_t parent, bool detached, int input, int log, char* const* argv,
                        char* const* environment) {
+  // Blocked and ignored signals survive exec. The parent blocks the signals that it waits for, and
+  // the daemon must receive them.
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -55,6 +57,7 @@ std::vector<char*> Pointers(std::vector<std::string>* strings) {
     // The parent may have died before prctl took effect.
     if (getppid() != parent) _exit(kExecFailed);
   }
+  // A daemon must not read what the user types into the terminal.
   if (input < 0) input = open("/dev/null", O_RDONLY);
   if (input >= 0) dup2(input, STDIN_FILENO);
   dup2(log, STDOUT_FILENO);
@@ -66,17 +69,20 @@ std::vector<char*> Pointers(std::vector<std::string>* strings) {
 }  // namespace
 
 absl::StatusOr<ChildProcess> ChildProcess::Start(ChildOptions options) {
+  // Checked here, because a failed exec could only report an exit code.
   if (access(options.argv[0].c_str(), X_OK) != 0) {
     return absl::NotFoundError(
         absl::StrCat("cannot start ", options.argv[0], ": ", std::strerror(errno),
                      "; it must be in the folder of the sluice binary (./dev build makes both)"));
   }
+  // Appends: the log of a process that is started again keeps what it wrote before it died.
   const int log = open(options.log_file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   if (log < 0) {
     return absl::InvalidArgumentError(absl::StrCat("cannot write ", options.log_file, ": ",
                                                    std::strerror(errno),
                                                    "; give a writable --log_dir"));
   }
+  // Made before fork: the child of a process with threads must not allocate memory.
   std::vector<std::string> environment = EnvironmentWithoutOurs();
   const std::vector<char*> environment_pointers = Pointers(&environment);
   const std::vector<char*> arguments = Pointers(&options.argv);
@@ -97,6 +103,8 @@ absl::StatusOr<ChildProcess> ChildProcess::Start(ChildOptions options) {
 }
 
 std::optional<int> ChildProcess::Poll() {
+  // The status can be read only once, so it is kept. Until then the pid cannot belong to another
+  // process.
   int status;
   if (!status_.has_value() && waitpid(pid_, &status, WNOHANG) == pid_) status_ = status;
   return status_;
@@ -116,6 +124,7 @@ std::string DescribeExit(int wait_status) {
 }
 
 std::string TailOfFile(const std::string& path, int lines) {
+  // Bounds the memory for a log of any size, and of lines of any length.
   constexpr std::streamoff kMost = 64 << 10;
   std::ifstream in(path, std::ios::binary | std::ios::ate);
   if (!in) return "";

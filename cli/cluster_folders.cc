@@ -58,6 +58,8 @@ bool IsState(const fs::path& dir) {
   if (!fs::is_directory(fs::symlink_status(dir, error))) return false;
   for (const fs::directory_entry& entry : fs::directory_iterator(dir, error)) {
     const std::string name = entry.path().filename().string();
+    // These are the names that RocksDB gives. Anything else means that the folder is not only ours
+    // to delete.
     const bool own = name == "CURRENT" || name == "IDENTITY" || name == "LOCK" ||
                      absl::StartsWith(name, "LOG") || absl::StartsWith(name, "MANIFEST-") ||
                      absl::StartsWith(name, "OPTIONS-") || absl::StartsWith(name, ".") ||

@@ -20,16 +20,17 @@
 namespace sluice::cli {
 namespace {
 
-const FlagSpec* Find(const CommandSpec& spec, const std::string& name) {
+const FlagSpec* FindFlag(const CommandSpec& spec, const std::string& name) {
   const auto it = std::find_if(spec.flags.begin(), spec.flags.end(),
                                [&](const FlagSpec& f) { return f.name == name; });
   return it == spec.flags.end() ? nullptr : &*it;
 }
 
 absl::Status UnknownFlag(const CommandSpec& spec, const std::string& name) {
-  const std::vector<std::string> fields = Find(spec, "set") == nullptr
+  const std::vector<std::string> fields = FindFlag(spec, "set") == nullptr
                                               ? std::vector<std::string>()
                                               : PathsNamed(*JobConfig::descriptor(), name);
+  // Only commands with --set take fields of the job, so only there is this the likely mistake.
   if (!fields.empty()) {
     return absl::InvalidArgumentError(absl::StrCat("sluice ", spec.name, " has no flag --", name,
                                                    "; it is a field of the job: --set ",
@@ -46,6 +47,7 @@ absl::Status CheckValue(const FlagSpec& flag, const std::string& value) {
   int64_t number;
   bool yes;
   if (!flag.or_word.empty() && value == flag.or_word) return absl::OkStatus();
+  // 64k and 1e6 are refused as well, but the message can say which digits were meant.
   if (flag.kind == FlagKind::kNumber && !absl::SimpleAtoi(value, &number)) {
     const std::optional<std::string> digits = DigitsOf(value);
     return absl::InvalidArgumentError(absl::StrCat(
@@ -82,6 +84,8 @@ std::string ParsedCommand::TextOrVariable(const std::string& name) const {
 }
 
 long ParsedCommand::Number(const std::string& name) const {
+  // ParseCommand has checked what was given, so only nothing, or a word such as auto, is no number
+  // here.
   int64_t value = 0;  // for a number that is not given
   if (!absl::SimpleAtoi(Text(name), &value)) return 0;
   return value;
@@ -103,6 +107,7 @@ absl::StatusOr<ParsedCommand> ParseCommand(const CommandSpec& spec,
   for (const FlagSpec& flag : spec.flags) parsed.defaults_[flag.name] = flag.default_value;
   bool only_words = false;
   for (size_t i = 0; i < args.size(); ++i) {
+    // A single dash is a word, which stands for standard input.
     if (only_words || !absl::StartsWith(args[i], "-") || args[i] == "-") {
       parsed.words.push_back(args[i]);
       continue;
@@ -111,20 +116,23 @@ absl::StatusOr<ParsedCommand> ParseCommand(const CommandSpec& spec,
       only_words = true;
       continue;
     }
+    // Help wins over whatever else is wrong with the command.
     if (args[i] == "--help" || args[i] == "-h" || args[i] == "-help") {
       parsed.help = true;
       return parsed;
     }
     const std::vector<std::string> pieces = absl::StrSplit(args[i], absl::MaxSplits('=', 1));
     std::string name(absl::StripPrefix(absl::StripPrefix(pieces[0], "-"), "-"));
-    const FlagSpec* flag = Find(spec, name);
+    const FlagSpec* flag = FindFlag(spec, name);
     std::string value;
+    // --nowait means --wait=false. A flag whose own name begins with "no" has been found above.
     if (flag == nullptr && pieces.size() == 1 && absl::StartsWith(name, "no")) {
-      flag = Find(spec, name.substr(2));
+      flag = FindFlag(spec, name.substr(2));
       if (flag != nullptr && flag->kind != FlagKind::kBool) flag = nullptr;
       value = "false";
     } else if (flag != nullptr && pieces.size() == 2) {
       value = pieces[1];
+      // A switch takes its value only after "=": the next argument may be a word of the command.
     } else if (flag != nullptr && flag->kind == FlagKind::kBool) {
       value = "true";
     } else if (flag != nullptr) {
@@ -140,7 +148,8 @@ absl::StatusOr<ParsedCommand> ParseCommand(const CommandSpec& spec,
   }
   if (parsed.words.size() > spec.max_words) {
     const std::string& word = parsed.words[spec.max_words];
-    const bool job = Find(spec, "job") != nullptr && !absl::StrContains(word, '=');
+    // A job given as a word is the most common mistake, so the message shows its flag.
+    const bool job = FindFlag(spec, "job") != nullptr && !absl::StrContains(word, '=');
     return absl::InvalidArgumentError(
         absl::StrCat("sluice ", spec.name, " does not take '", word, "'; ",
                      job ? absl::StrCat("a job is given as --job=", word) : "flags begin with --",
@@ -156,6 +165,7 @@ std::string HelpText(const CommandSpec& spec) {
   for (const FlagSpec& flag : spec.flags) {
     std::string left = absl::StrCat("  --", flag.name);
     if (!flag.value_name.empty()) absl::StrAppend(&left, "=", flag.value_name);
+    // The helps stand in one column. A longer name moves only its own.
     left.resize(std::max<size_t>(left.size() + 2, 32), ' ');
     absl::StrAppend(&text, left, flag.help);
     if (!flag.default_value.empty()) absl::StrAppend(&text, " (default ", flag.default_value, ")");

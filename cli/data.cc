@@ -80,9 +80,10 @@ absl::Status ReadDataFlags(const ParsedCommand& command, ClickFiles* files) {
 
 // Refuses part files of an earlier run that this run would not replace: readers of the folder would
 // take them for part of this data.
-absl::Status CheckFolder(const std::string& folder, const std::vector<std::string>& paths) {
+absl::Status CheckPartsFolder(const std::string& folder, const std::vector<std::string>& paths) {
   std::error_code error;
   fs::create_directories(folder, error);
+  // A file of that name also ends here.
   if (error) {
     return absl::InvalidArgumentError(
         absl::StrCat("cannot create the folder --output=", folder, ": ", error.message(),
@@ -108,6 +109,8 @@ absl::Status ReadOutputFlags(const ParsedCommand& command, ClickFiles* files) {
   const std::string output = command.Text("output");
   const char* const suffix = SuffixOf(files->compression);
   std::error_code ignored;
+  // A folder that exists, or a name that ends with a slash, gets a part file even when it is the
+  // only one.
   const bool folder = count > 1 || fs::is_directory(output, ignored) || output.back() == '/';
   if (!folder) {
     files->paths = {output};
@@ -117,7 +120,7 @@ absl::Status ReadOutputFlags(const ParsedCommand& command, ClickFiles* files) {
     files->paths.push_back(
         (fs::path(output) / absl::StrFormat("part-%05d.tsv%s", f, suffix)).string());
   }
-  return CheckFolder(output, files->paths);
+  return CheckPartsFolder(output, files->paths);
 }
 
 std::string Megabytes(uint64_t bytes) {
@@ -129,19 +132,22 @@ int Generate(const ParsedCommand& command) {
   absl::Status status = ReadDataFlags(command, &files);
   if (status.ok()) status = ReadOutputFlags(command, &files);
   files.replace = command.Switch("overwrite");
+  // All outputs are checked before the first is written: the data may take hours.
   for (size_t f = 0; status.ok() && f < files.paths.size(); ++f)
     status = CheckOutputFile("--output", files.paths[f], files.replace, {}, Env::Real());
   if (!status.ok()) return ReportError(status);
+  // These are the names under which WriteClickFiles writes until a file is whole.
   std::vector<std::string> unfinished;
   for (const std::string& path : files.paths)
     unfinished.push_back(UnfinishedName(ResolveOutput(path).path));
-  ExitCleanup cleanup(std::move(unfinished), "", 0);
+  const ExitCleanup cleanup(std::move(unfinished));
   const absl::Time start = Clock::Real()->Now();
   const auto summary = WriteClickFiles(files);
   if (!summary.ok()) return ReportError(summary.status());
   const double seconds = absl::ToDoubleSeconds(Clock::Real()->Now() - start);
   const bool packed = files.compression != Compression::kNone;
   struct stat info;
+  // The data may go to standard output, and then this text must not.
   const bool piped = stat(files.paths[0].c_str(), &info) == 0 && !S_ISREG(info.st_mode);
   (piped ? std::cerr : std::cout)
       << "wrote " << Counted(files.examples, "example") << " into " << files.paths[0]

@@ -16,7 +16,7 @@
 namespace sluice::cli {
 namespace {
 
-constexpr absl::Duration kPause = absl::Milliseconds(300);  // between two questions
+constexpr absl::Duration kDrainPause = absl::Milliseconds(300);  // between two questions
 
 int Drain(const ParsedCommand& command) {
   uint32_t rank = 0;
@@ -31,6 +31,7 @@ int Drain(const ParsedCommand& command) {
   request.set_rank(rank);
   request.set_cancel(command.Switch("cancel"));
   SilenceTimer silence;
+  // Every question repeats the order, so that a scheduler that has just taken over learns of it.
   for (std::string told;;) {
     const auto reply = client->DrainPserver(request);
     if (!reply.ok()) {
@@ -38,7 +39,7 @@ int Drain(const ParsedCommand& command) {
           silence.Unanswered(Clock::Real()->Now()) >= kTakeoverPatience) {
         return ReportError(reply.status());
       }
-      Clock::Real()->Sleep(kPause);
+      Clock::Real()->Sleep(kDrainPause);
       continue;
     }
     silence.Answered();
@@ -59,7 +60,7 @@ int Drain(const ParsedCommand& command) {
     if (jobs != told) std::cout << "the shards of " << jobs << " move" << std::endl;
     told = jobs;
     if (!command.Switch("wait")) return kDone;
-    Clock::Real()->Sleep(kPause);
+    Clock::Real()->Sleep(kDrainPause);
   }
 }
 

@@ -23,6 +23,7 @@ std::vector<Endpoint> ReadEndpoints(const std::string& log_dir) {
     if (in.eof()) break;  // no newline: the line is being written
     const std::vector<std::string> words = absl::StrSplit(line, ' ', absl::SkipEmpty());
     Endpoint e;
+    // A pid of 0 or below must not pass: kill would signal a whole group of processes.
     if (words.size() < 4 || words[0] == "#" || !absl::SimpleAtoi(words[1], &e.rank) ||
         !absl::SimpleAtoi(words[3], &e.pid) || e.pid <= 0) {
       continue;
@@ -42,6 +43,7 @@ bool IsAlive(const Endpoint& endpoint) {
   const auto path =
       std::filesystem::read_symlink(absl::StrCat("/proc/", endpoint.pid, "/exe"), error);
   const std::string name = path.filename().string();
+  // The supervisor is the process that `sluice up` has left, so it runs this very program.
   if (endpoint.role == kSupervisorRole) return !error && name == "sluice";
   return !error && absl::StartsWith(name, "sluice-" + endpoint.role);
 }
@@ -91,6 +93,7 @@ absl::StatusOr<std::string> FindRunningScheduler(const ParsedCommand& command, C
   const absl::Time end = clock->Now() + kStartAgain;
   for (;;) {
     const std::vector<Endpoint> endpoints = ReadEndpoints(log_dir);
+    // A scheduler that is started again keeps its address, so only the pid tells whether it runs.
     const auto serves = [&](const Endpoint& e) {
       return e.role == "scheduler" && e.address == address && !IsGone(e);
     };

@@ -1,7 +1,6 @@
 #include "cli/exit_cleanup.h"
 
 #include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <utility>
@@ -11,9 +10,11 @@ namespace {
 
 constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE};
 
-ExitCleanup* g_cleanup = nullptr;  // changes only while the handlers are not set
+const ExitCleanup* g_cleanup = nullptr;  // changes only while the handlers are not set
 
 void OnSignal(int number) {
+  // Only async-signal-safe calls are allowed here, hence _exit: exit would run destructors in the
+  // middle of whatever the signal has interrupted.
   if (g_cleanup != nullptr) g_cleanup->Remove();
   _exit(128 + number);
 }
@@ -30,29 +31,24 @@ void Handle(void (*handler)(int)) {
 
 }  // namespace
 
-ExitCleanup::ExitCleanup(std::vector<std::string> files, std::string folder, size_t most_children)
-    : files_(std::move(files)), folder_(std::move(folder)), children_(most_children) {
+ExitCleanup::ExitCleanup(std::vector<std::string> files) : files_(std::move(files)) {
+  // The handler must not find a pointer that is being set. A signal in between ends the process
+  // without leaving a file: none has been made yet.
   Handle(SIG_DFL);
   g_cleanup = this;
   Handle(&OnSignal);
 }
 
 ExitCleanup::~ExitCleanup() {
+  // From here on no handler may use this instance, whose fields are about to go.
   Handle(SIG_DFL);
   g_cleanup = nullptr;
   Remove();
 }
 
-void ExitCleanup::Remove() {
-  for (const auto& child : children_) {
-    if (child > 0) kill(child, SIGKILL);
-  }
-  // The children must be gone before their files are removed: they could create them again.
-  for (const auto& child : children_) {
-    if (child > 0) waitpid(child, nullptr, 0);
-  }
+void ExitCleanup::Remove() const {
+  // A finished file has got another name, so only unfinished ones are found here.
   for (const std::string& file : files_) unlink(file.c_str());
-  if (!folder_.empty()) rmdir(folder_.c_str());
 }
 
 }  // namespace sluice::cli

@@ -10,6 +10,7 @@ namespace sluice::cli {
 
 std::string WithCommas(uint64_t number) {
   std::string text = absl::StrCat(number);
+  // From the right, so that earlier commas do not move the places of later ones.
   for (int i = static_cast<int>(text.size()) - 3; i > 0; i -= 3) text.insert(i, ",");
   return text;
 }

@@ -27,6 +27,8 @@ namespace fs = std::filesystem;
 absl::Status CheckMatches(const std::string& field,
                           const google::protobuf::RepeatedPtrField<std::string>& patterns) {
   const absl::Status found = ExpandFiles(patterns).status();
+  // Other errors, such as a folder that this user may not list, need not concern the cluster's
+  // hosts.
   if (!absl::IsNotFound(found) && !absl::IsInvalidArgument(found)) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(field, ": ", found.message()));
 }
@@ -37,6 +39,7 @@ absl::Status CheckReadable(const std::string& field,
   if (!files.ok()) {
     return absl::InvalidArgumentError(absl::StrCat(field, ": ", files.status().message()));
   }
+  // Readable now does not mean readable later, but most mistakes are found before anything starts.
   for (const std::string& file : *files) {
     if (access(file.c_str(), R_OK) == 0) continue;
     return absl::InvalidArgumentError(absl::StrCat(field, ": cannot read ", file, ": ",
@@ -52,6 +55,8 @@ absl::Status CheckColumns(const std::string& field, const DataSource& data,
   const auto files = ExpandFiles(patterns);
   if (!files.ok() || files->empty() || access(files->front().c_str(), R_OK) != 0)
     return absl::OkStatus();
+  // One header shows a wrong format. Reading those of thousands of files would delay every
+  // submission.
   const absl::Status columns = data.CheckColumns(files->front(), /*need_label=*/true);
   return columns.ok() ? columns
                       : absl::InvalidArgumentError(absl::StrCat(field, ": ", columns.message()));
@@ -81,6 +86,8 @@ absl::Status CheckWritable(const std::string& folder, const Refusal& refuse) {
   for (int i = 0; i < kTries; ++i) {
     const std::string probe =
         absl::StrCat(Innermost(absolute).string(), "/.sluice-probe.", getpid());
+    // A probe knows more than access(2) does: of a full or read-only file system, and of mapped
+    // users (NFS).
     if (mkdir(probe.c_str(), 0700) == 0) {
       rmdir(probe.c_str());
       return absl::OkStatus();
@@ -146,6 +153,7 @@ absl::Status CheckJobFiles(const JobConfig& job, const std::string& default_outp
   }
   SLUICE_RETURN_IF_ERROR(CheckReadable("data.eval_files", job.data().eval_files()));
   if (!job.initial_model().empty()) {
+    // Only a missing model is explained here. CheckWhatIsHere below reports a damaged one.
     const absl::Status model = ReadManifest(job.initial_model(), env).status();
     if (absl::IsNotFound(model)) {
       return absl::InvalidArgumentError(
@@ -173,6 +181,7 @@ absl::Status CheckJobFiles(const JobConfig& job, const std::string& default_outp
 
 absl::Status CheckOutputIsNoFile(const JobConfig& job) {
   std::error_code error;
+  // The output need not exist yet. A file on the way to it would make creating it fail.
   const fs::path output = Innermost(job.output_dir());
   if (fs::exists(output, error) && !fs::is_directory(output, error))
     return NoOutput(job.output_dir(), absl::StrCat(output.string(), " is a file"));

@@ -33,6 +33,8 @@ std::vector<FlagSpec> JobFlags() {
            "write a timeline of all processes, for https://ui.perfetto.dev (SLUICE_TRACE)"});
       continue;
     }
+    // All other options are texts here: LoadJobConfig parses them as it parses --set, with the
+    // field in the message.
     const bool is_switch = std::string(option.name) == "a_sync";
     flags.push_back({option.name, is_switch ? FlagKind::kBool : FlagKind::kText,
                      is_switch ? "BOOL" : "VALUE", "",
@@ -99,11 +101,15 @@ absl::StatusOr<SubmitJobReply> SubmitJob(SchedulerClient* client, const SubmitJo
                                          absl::Duration patience,
                                          const std::function<absl::Status()>& check_cluster,
                                          Clock* clock) {
+  // One id for all tries. The scheduler recognizes a repeated call, so the job starts once even
+  // when an answer is lost.
   const std::string request_id = absl::StrCat(absl::Hex(RandomId(), absl::kZeroPad16));
   const absl::Time end = clock->Now() + patience;
   for (;;) {
     auto reply = client->SubmitJobAs(request_id, request);
     if (!GotNoAnswer(reply.status()) || clock->Now() >= end) return reply;
+    // The caller may know that the scheduler has died for good, and how. That beats waiting in
+    // vain.
     if (check_cluster) SLUICE_RETURN_IF_ERROR(check_cluster());
     clock->Sleep(absl::Milliseconds(100));
   }

@@ -6,7 +6,6 @@
 #include "absl/strings/str_join.h"
 #include "cli/format.h"
 #include "common/config/mode.h"
-#include "common/config/step_examples.h"
 #include "model/built_in_models.h"
 #include "model/data/expand_files.h"
 #include "model/model_spec.h"
@@ -27,6 +26,8 @@ std::string DescribeFiles(const Patterns& patterns) {
   uint64_t bytes = 0;
   std::error_code error;
   for (const std::string& file : *files) {
+    // A file that has vanished meanwhile is left out: the figure is for people, and the worker
+    // reports the file.
     const uint64_t size = std::filesystem::file_size(file, error);
     if (!error) bytes += size;
   }
@@ -88,6 +89,7 @@ std::vector<std::string> NotesOn(const JobConfig& job) {
         absl::StrCat(differ, "data.assignment PER_RANK_FILES gives each worker its own files"));
   }
   const uint32_t lanes = job.data().shuffle_lanes();
+  // Uneven lanes cost speed and nothing else, so this is no error.
   if (job.data().assignment() == DataConfig::GLOBAL && lanes % job.worker_num() != 0) {
     notes.push_back(absl::StrCat("note: ", job.worker_num(), " workers share data.shuffle_lanes ",
                                  lanes, " unevenly: some have ", lanes / job.worker_num(),

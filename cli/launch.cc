@@ -33,7 +33,7 @@
 namespace sluice::cli {
 namespace {
 
-constexpr absl::Duration kReadyTimeout = absl::Seconds(30);
+constexpr absl::Duration kLaunchReadyTimeout = absl::Seconds(30);
 constexpr absl::Duration kStopGrace = absl::Seconds(6);
 constexpr char kAuto[] = "auto";
 
@@ -43,11 +43,13 @@ int RunJob(const SubmitJobRequest& request, const LimitsConfig& limits, LocalClu
   const auto client =
       SchedulerClient::Create(cluster->scheduler(), Clock::Real(), cluster->credentials());
   const auto note = [printer](const std::string& line) { printer->Note(line); };
+  // The scheduler first: members that die before they have registered would die again.
   cluster->SuperviseScheduler(note);
-  if (absl::Status ready = client->WaitReady(kReadyTimeout, note); !ready.ok()) {
+  if (absl::Status ready = client->WaitReady(kLaunchReadyTimeout, note); !ready.ok()) {
     const absl::Status why = cluster->CheckProcesses();
     return ReportError(why.ok() ? ready : why);
   }
+  // Members bear a silent scheduler for this long, so the launcher does, too.
   const absl::Duration patience = std::max(SchedulerPatience(absl::Milliseconds(limits.lease_ms())),
                                            absl::Duration(absl::Seconds(limits.wait_s())));
   const auto submitted = SubmitJob(
@@ -148,6 +150,7 @@ absl::Status ChoosePservers(const JobConfig& job, LocalCluster::Options* options
   SLUICE_ASSIGN_OR_RETURN(const uint32_t pservers, PserversFor(job, *options));
   std::cout << "--server_num=auto chooses " << Counted(pservers, "pserver") << " for "
             << Counted(job.worker_num(), "worker") << std::endl;
+  // LoopbackCluster makes default limits; the flags have already changed them.
   const ClusterConfig limits = options->config;
   options->config = LoopbackCluster("127.0.0.1:0", static_cast<int>(pservers),
                                     static_cast<int>(job.worker_num()));
@@ -266,7 +269,7 @@ Command LaunchCommand() {
       "  sluice launch --job=J --a_sync=false                  # sync\n"
       "  sluice launch --job=J --a_sync=true --k_steps=100     # Geo: exchange every 100 steps\n"
       "  sluice launch --job=J --gpus=0,1 --cpu_workers=2      # four workers, two of them on "
-      "GPUs\n"
+      "GPUs (not run on a GPU yet)\n"
       "  sluice launch --job=J --device=auto --worker_num=1    # on a GPU if there is one\n"
       "  sluice launch --job=J --output_dir=D --resume         # from D's newest checkpoint\n"
       "  sluice launch --job=J --server_num=auto --worker_num=4\n"

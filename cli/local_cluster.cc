@@ -73,6 +73,7 @@ absl::Status SetLease(const ParsedCommand& command, ClusterConfig* cluster) {
         absl::StrCat("--lease_ms=", lease_ms, " is out of range; give 100 to 3600000"));
   }
   cluster->mutable_limits()->set_lease_ms(static_cast<uint32_t>(lease_ms));
+  // At least four heartbeats fit into a lease, so that a single late one costs no member its place.
   cluster->mutable_limits()->set_heartbeat_ms(static_cast<uint32_t>(std::min(500L, lease_ms / 4)));
   return absl::OkStatus();
 }
@@ -120,9 +121,12 @@ std::vector<FlagSpec> ClusterFlags() {
 absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(Options options) {
   const int daemons =
       1 + options.config.pservers_size() + static_cast<int>(options.config.worker_num());
+  // All threads are counted before the first process starts. Otherwise the last one would die of
+  // the limit, with a message about a thread.
   SLUICE_RETURN_IF_ERROR(CheckThreadLimit((daemons + 1) * kThreadsOfADaemon));
   std::unique_ptr<LocalCluster> cluster(new LocalCluster(std::move(options)));
   SLUICE_RETURN_IF_ERROR(cluster->Prepare());
+  // The scheduler comes first: the kernel chooses its port, and the others need the address.
   SLUICE_RETURN_IF_ERROR(cluster->Spawn(ROLE_SCHEDULER, 0, {}));
   SLUICE_RETURN_IF_ERROR(cluster->AwaitScheduler());
   const Options& o = cluster->options_;
@@ -144,6 +148,7 @@ absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(Options option
 }
 
 LocalCluster::~LocalCluster() {
+  // The processes of a released cluster stay. Without this, Stop would end them.
   if (released_) children_.clear();
   Stop(absl::ZeroDuration());
   for (const int fd : {keep_read_, keep_write_}) {
@@ -158,6 +163,8 @@ absl::Status LocalCluster::Release() {
 }
 
 absl::Status LocalCluster::TellToStay(size_t processes) {
+  // One byte for each process. With one too many, a process that starts later would stay without
+  // having been told to.
   const std::string bytes(processes, '+');
   if (write(keep_write_, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()))
     return absl::OkStatus();
@@ -179,6 +186,8 @@ absl::Status LocalCluster::Prepare() {
                                                    options_.logs->path(), ": ", error.message(),
                                                    "; give a writable --log_dir"));
   }
+  // If this process dies, the kernel closes its end, and every process that has not read a byte
+  // stops: no half cluster is left.
   if (int fds[2]; options_.detached) {
     if (pipe2(fds, O_CLOEXEC) != 0)
       return absl::InternalError(absl::StrCat("cannot create a pipe: ", std::strerror(errno)));
@@ -186,6 +195,7 @@ absl::Status LocalCluster::Prepare() {
   }
   const std::string state =
       (std::filesystem::absolute(options_.logs->path(), error) / "state").string();
+  // The jobs of an earlier cluster must not come back with this one.
   SLUICE_RETURN_IF_ERROR(ClearState(state));
   SLUICE_RETURN_IF_ERROR(PrepareTls(certificates));
   config.set_state_store(absl::StrCat("rocksdb:", state));
@@ -211,6 +221,8 @@ absl::Status LocalCluster::PrepareTls(const std::string& folder) {
                      ", which it did not make; move that folder away, or give another --log_dir"));
   }
   SLUICE_RETURN_IF_ERROR(MakeKeyFolder(folder));
+  // The mark comes first. If this process dies before the certificates are complete, the next run
+  // still knows the folder as its own.
   SLUICE_RETURN_IF_ERROR(env->WriteFile(mark, {"sluice replaces the certificates here\n"}));
   // Every cluster has a CA of its own: certificates of an earlier one must not open this one.
   std::vector<TlsFiles> earlier;
@@ -226,11 +238,12 @@ absl::Status LocalCluster::PrepareTls(const std::string& folder) {
   }
   CertAuthorityOptions authority;
   authority.folder = folder;
+  // The clocks of other hosts, from which operators may call, can be behind.
   authority.not_before = options_.clock->WallNow() - kClocksDiffer;
   authority.not_after = options_.clock->WallNow() + kCertificateLife;
   SLUICE_RETURN_IF_ERROR(MakeAuthority(authority));
   for (const PeerRole role : kPeerRoles)
-    SLUICE_RETURN_IF_ERROR(MakeCertificate(authority, {role, "", {}}, PeerRoleName(role)));
+    SLUICE_RETURN_IF_ERROR(MakeCertificate(authority, role, {}));
   SLUICE_ASSIGN_OR_RETURN(credentials_, GrpcCredentials::Create(FilesOf(folder, "operator")));
   return absl::OkStatus();
 }
@@ -268,6 +281,7 @@ absl::Status LocalCluster::AwaitScheduler() {
   const absl::Time deadline = options_.clock->Now() + options_.start_timeout;
   while (options_.clock->Now() < deadline) {
     for (const Endpoint& e : ReadEndpoints(options_.logs->path())) {
+      // Only the line of the scheduler that was just started counts.
       if (e.pid != children_[0].process.pid()) continue;
       scheduler_ = e.address;
       // Started again, it must be where the others look for it.
@@ -276,6 +290,7 @@ absl::Status LocalCluster::AwaitScheduler() {
       return absl::OkStatus();
     }
     SLUICE_RETURN_IF_ERROR(CheckProcesses());
+    // Signals are blocked and only looked at, so that the processes are stopped in order.
     if (StopIsPending()) return absl::CancelledError("interrupted");
     options_.clock->Sleep(absl::Milliseconds(10));
   }
@@ -323,6 +338,7 @@ void LocalCluster::TellOfDeaths() {
     request.set_pid(static_cast<uint32_t>(child.process.pid()));
     request.set_process_space(ProcessSpace());
     request.set_reason(absl::StrCat("its process ", DescribeExit(*status)));
+    // Without this the scheduler would wait until the lease of the dead member ends.
     const absl::Status told = client_->MemberEnded(request);
     // The scheduler may be stopped for a moment; the next call tries again.
     if (GotNoAnswer(told)) return;
@@ -332,6 +348,7 @@ void LocalCluster::TellOfDeaths() {
 
 absl::Status LocalCluster::HowItEnded(const Child& child, int status) const {
   const ChildProcess& process = child.process;
+  // The reason is in the log. Most users look only at what this command prints.
   const std::string tail = TailOfFile(process.log_file(), kTailLines);
   return absl::InternalError(absl::StrCat(
       process.name(), " (pid ", process.pid(), ") ", DescribeExit(status),
@@ -358,6 +375,7 @@ absl::Status LocalCluster::StartAgain(Child* child) {
   child->started = now;
   child->told = child->noted = false;
   child->start_at = absl::InfiniteFuture();
+  // A process of a released cluster waits for its byte like the first ones.
   if (released_) SLUICE_RETURN_IF_ERROR(TellToStay(1));
   note_(absl::StrCat(child->process.name(), " runs again (pid ", child->process.pid(), ")"));
   return absl::OkStatus();
@@ -392,6 +410,7 @@ void LocalCluster::SuperviseScheduler(std::function<void(const std::string&)> no
 }
 
 void LocalCluster::Supervise(std::function<void(const std::string&)> note) {
+  // The note of SuperviseScheduler stays in use.
   if (note_ == nullptr) note_ = std::move(note);
   supervises_members_ = true;
 }
@@ -402,6 +421,7 @@ bool LocalCluster::Supervises(const Child& child) const {
 
 std::string LocalCluster::Explain(const std::string& message) {
   TellOfDeaths();
+  // The newest death first: a pid may have been used again since an older one.
   for (auto death = deaths_.rbegin(); death != deaths_.rend(); ++death) {
     for (const char* after : {" ", ")"}) {
       if (absl::StrContains(message, absl::StrCat("pid ", death->pid, after))) return death->cause;
@@ -437,6 +457,7 @@ void LocalCluster::Stop(absl::Duration grace) {
     client_ = nullptr;  // deaths from here on are intended and not reported
     for (Child& child : children_) child.process.Signal(number);
   };
+  // SIGTERM lets a daemon finish what it writes. SIGKILL is for one that hangs.
   if (!AllEndWithin(grace)) {
     signal(SIGTERM);
     if (!AllEndWithin(absl::Seconds(3))) {

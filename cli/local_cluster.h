@@ -1,6 +1,6 @@
 // Starts and stops a scheduler, pservers and workers on free ports of this host, and starts dead
-// ones again. The scheduler begins with an empty state, and is started again with the one that it
-// has left.
+// ones again. The first scheduler begins with an empty state; one that is started again continues
+// with the state that the last one left.
 //
 // Invariants: the binaries of the daemons are in the folder of this executable. The daemons end
 // with this process, whatever ends it. Only the daemons of a detached cluster keep running, after

@@ -74,6 +74,7 @@ void PrintNew(LogFile* file, bool with_name) {
   std::ifstream in(file->path, std::ios::binary);
   in.seekg(file->shown);
   std::string line;
+  // A line without an end is still being written. It is printed when it is complete.
   while (std::getline(in, line) && !in.eof()) {
     file->shown += static_cast<std::streamoff>(line.size()) + 1;
     std::cout << (with_name ? file->name + ": " : "") << line << '\n';
@@ -98,6 +99,7 @@ absl::Status NoJobLog(const ParsedCommand& command, const absl::Status& why) {
 int Logs(const ParsedCommand& command) {
   std::string folder = LogDirOf(command);
   if (!command.words.empty()) {
+    // The word becomes part of a path, which must not lead out of the log folder.
     if (absl::StrContains(command.words[0], '/')) {
       return ReportError(absl::InvalidArgumentError(
           absl::StrCat("'", command.words[0], "' is not a job id (sluice status lists the ids)")));
@@ -114,6 +116,8 @@ int Logs(const ParsedCommand& command) {
   }
   for (LogFile& file : *files) {
     std::error_code error;
+    // The size is taken before the tail is read: lines that come in between are shown twice rather
+    // than never.
     file.shown = static_cast<std::streamoff>(fs::file_size(file.path, error));
     const std::string tail =
         TailOfFile(file.path, static_cast<int>(std::min(command.Number("lines"), 1'000'000L)));

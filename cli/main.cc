@@ -1,11 +1,20 @@
 // sluice: dispatches to the subcommands.
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <iostream>
+#include <streambuf>
+#include <string>
+#include <vector>
 
 #include "absl/strings/str_format.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
-#include "cli/standard_output.h"
 #include "cli/watch_job.h"
 #include "common/config/closest_name.h"
 #include "common/config/environment.h"
@@ -14,6 +23,83 @@
 
 namespace sluice::cli {
 namespace {
+
+constexpr size_t kOutputBufferBytes = 16 << 10;
+
+// Replaces the buffer of std::cout and detects output that could not be written.
+//
+// Thread safety: that of std::cout. Create and finish it on the main thread, while no other thread
+// prints.
+class StandardOutput : private std::streambuf {
+ public:
+  // Create it before anything else. Opens /dev/null in place of each closed standard file:
+  // otherwise a file opened later could get that number and receive what the command prints.
+  // Ignores SIGPIPE, so that a reader that goes away does not end the process.
+  StandardOutput();
+  // Gives std::cout its own buffer back.
+  ~StandardOutput() override;
+
+  // Call it after everything else. Returns `code`, the exit code of the command; or kOutputLost
+  // when the command is done (kDone) but some of its output could not be written. Reports lost
+  // output on standard error.
+  int Finish(int code);
+
+ private:
+  int_type overflow(int_type c) override;
+  int sync() override;
+
+  std::vector<char> buffer_;
+  std::streambuf* own_ = nullptr;  // of std::cout
+  int error_ = 0;                  // of the first write that failed
+};
+
+StandardOutput::StandardOutput() : buffer_(kOutputBufferBytes) {
+  signal(SIGPIPE, SIG_IGN);
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(fd, F_GETFD) >= 0 || errno != EBADF) continue;
+    // open() returns the lowest free number, which is `fd`. The file is open for reading only, so
+    // that writing to it fails as it would on a closed file.
+    if (open("/dev/null", O_RDONLY) != fd) break;
+  }
+  setp(buffer_.data(), buffer_.data() + buffer_.size());
+  // std::cout's own buffer does not report why a write failed.
+  own_ = std::cout.rdbuf(this);
+}
+
+StandardOutput::~StandardOutput() { std::cout.rdbuf(own_); }
+
+int StandardOutput::Finish(int code) {
+  std::cout.flush();
+  if (error_ == 0) return code;
+  std::fprintf(stderr, "sluice: cannot write all of the output to standard output: %s%s\n",
+               std::strerror(error_), code == kDone ? "; the command itself has succeeded" : "");
+  return code == kDone ? kOutputLost : code;
+}
+
+StandardOutput::int_type StandardOutput::overflow(int_type c) {
+  if (sync() != 0) return traits_type::eof();
+  if (traits_type::eq_int_type(c, traits_type::eof())) return traits_type::not_eof(c);
+  *pptr() = traits_type::to_char_type(c);
+  pbump(1);
+  return c;
+}
+
+int StandardOutput::sync() {
+  for (const char* at = pbase(); at < pptr() && error_ == 0;) {
+    const ssize_t n = write(STDOUT_FILENO, at, static_cast<size_t>(pptr() - at));
+    if (n >= 0) {
+      at += n;
+    } else if (errno == EAGAIN) {
+      // Another process that shares the file has made it non-blocking: wait for room.
+      pollfd room = {STDOUT_FILENO, POLLOUT, 0};
+      poll(&room, 1, -1);
+    } else if (errno != EINTR) {
+      error_ = errno;
+    }
+  }
+  setp(buffer_.data(), buffer_.data() + buffer_.size());
+  return error_ == 0 ? 0 : -1;
+}
 
 std::vector<Command> AllCommands() {
   return {LaunchCommand(),     UpCommand(),      SubmitCommand(), StatusCommand(), LogsCommand(),
@@ -73,6 +159,7 @@ int Main(int argc, char** argv) {
     std::cout << "sluice version " << SluiceVersion() << std::endl;
     return kDone;
   }
+  // Before the first channel: gRPC writes to standard error on its own.
   QuietGrpc();
   for (const Command& command : commands) {
     if (command.spec.name != word) continue;
@@ -94,9 +181,12 @@ int Main(int argc, char** argv) {
 }
 
 }  // namespace
+
+int RunMain(int argc, char** argv) {
+  StandardOutput output;
+  return output.Finish(Main(argc, argv));
+}
+
 }  // namespace sluice::cli
 
-int main(int argc, char** argv) {
-  sluice::cli::StandardOutput output;
-  return output.Finish(sluice::cli::Main(argc, argv));
-}
+int main(int argc, char** argv) { return sluice::cli::RunMain(argc, argv); }

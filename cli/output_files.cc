@@ -16,6 +16,7 @@ namespace {
 std::vector<InputFile> InputsBesideModel(const JobConfig& job, const std::string& job_file) {
   std::vector<InputFile> inputs = {{"the job file", job_file}};
   for (const auto* patterns : {&job.data().train_files(), &job.data().eval_files()}) {
+    // Patterns that match nothing here are no error: the data may be on the cluster's hosts only.
     for (const std::string& file : ExpandFiles(*patterns).value_or(std::vector<std::string>()))
       inputs.push_back({"a data file of the job", file});
   }
@@ -31,6 +32,7 @@ absl::Status CheckTraceIsNoOther(const std::string& trace, const std::vector<Out
   namespace fs = std::filesystem;
   std::error_code error;
   for (const OutputFile& other : outputs) {
+    // Neither file need exist yet, so their paths are compared instead of their inodes.
     if (fs::weakly_canonical(other.path, error) != fs::weakly_canonical(trace, error)) continue;
     return absl::InvalidArgumentError(
         absl::StrCat("trace_file: ", trace,
@@ -86,6 +88,7 @@ absl::Status CheckJobKeepsInputs(const JobConfig& job, const std::string& job_fi
 }
 
 absl::Status CheckJobOutputs(const JobConfig& job, const std::string& job_file, Env* env) {
+  // First, and whatever `overwrite` says: it allows to replace a file, but never an input.
   SLUICE_RETURN_IF_ERROR(CheckJobKeepsInputs(job, job_file, env));
   if (!job.output_dir().empty()) {
     SLUICE_RETURN_IF_ERROR(AsBadUsage(CheckOutputFolder(env, job.output_dir(), job.overwrite())));
@@ -98,6 +101,7 @@ absl::Status CheckJobOutputs(const JobConfig& job, const std::string& job_file, 
 absl::Status CheckOutputFile(const std::string& flag, const std::string& output, bool overwrite,
                              const std::vector<InputFile>& inputs, Env* env) {
   SLUICE_RETURN_IF_ERROR(CheckIsNoInput(flag, output, inputs));
+  // Writing into a pipe or device replaces nothing.
   if (ResolveOutput(output).in_place) return absl::OkStatus();
   return AsBadUsage(CheckNothingThere(env, output, overwrite, flag));
 }

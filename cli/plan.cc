@@ -17,7 +17,6 @@
 #include "cli/plan/dense_exchange.h"
 #include "cli/plan/line_plot.h"
 #include "cli/plan/measured_job.h"
-#include "cli/plan/plan_json.h"
 #include "cli/plan/plan_search.h"
 #include "cli/plan/plan_text.h"
 #include "cli/plan/scaling_simulator.h"
@@ -45,7 +44,7 @@ const std::set<std::string>& FlagsWithoutEffect() {
   return *names;
 }
 
-// The request that the flags make.
+// The question that the flags ask, how to measure its costs, and where the answer goes.
 struct Request {
   JobConfig job;
   plan::PlanQuestion question;
@@ -73,6 +72,7 @@ absl::Status AddNetwork(const ParsedCommand& command, Request* request) {
     return absl::InvalidArgumentError("--latency_us must not be negative; give microseconds");
   if (between_hosts) question.network.latency_s = 1e-6 * command.Number("latency_us");
   question.cores = std::max(1u, std::thread::hardware_concurrency());
+  // Without any host in the question, it is about this one.
   if (!between_hosts && question.hosts.empty()) {
     question.hosts.resize(1);
     question.hosts[0].set_name("127.0.0.1");
@@ -131,6 +131,7 @@ absl::Status SetCluster(const ParsedCommand& command, Request* request) {
   cluster.device = devices.by_rank.front();
   SLUICE_ASSIGN_OR_RETURN(cluster.server_threads, ServerThreads(command));
   SLUICE_ASSIGN_OR_RETURN(cluster.transport, DefaultTransport());
+  // Shared memory would not carry the data between hosts, and costs less CPU time than gRPC does.
   if (request->between_hosts) cluster.transport = "grpc";
   cluster.tls = command.Given("tls_ca");
   cluster.note = [](const std::string& line) { std::cerr << line << std::endl; };
@@ -158,6 +159,8 @@ absl::StatusOr<Request> RequestOf(const ParsedCommand& command) {
 absl::StatusOr<PlanCosts> CostsFor(const ParsedCommand& command, const Request& request) {
   if (command.Given("costs")) {
     SLUICE_ASSIGN_OR_RETURN(PlanCosts costs, plan::ReadCosts(command.Text("costs"), Env::Real()));
+    // The file may be of a job with other sync_configs. What workers exchange follows from this job
+    // without a measurement.
     SLUICE_RETURN_IF_ERROR(plan::SetDenseExchange(request.job, &costs));
     const plan::ShortCluster& cluster = request.measurement.cluster;
     const std::string warning = plan::WarningOfTransport(costs, cluster.transport, cluster.tls);
@@ -165,6 +168,7 @@ absl::StatusOr<PlanCosts> CostsFor(const ParsedCommand& command, const Request& 
       cluster.note(absl::StrCat("warning: --costs=", command.Text("costs"), ": ", warning));
     return costs;
   }
+  // Wrong columns or devices are found here rather than in the log of a worker.
   SLUICE_RETURN_IF_ERROR(CheckWhatIsHere(request.job, Env::Real()));
   WorkerDevices devices{"--device", {request.measurement.cluster.device}};
   SLUICE_RETURN_IF_ERROR(CheckDevices(devices));
@@ -183,6 +187,7 @@ absl::StatusOr<std::string> ClusterText(const ParsedCommand& command, const Plan
   SLUICE_ASSIGN_OR_RETURN(ClusterConfig cluster, plan::ClusterOf(answer, kPort));
   if (command.Given("tls_ca")) cluster.mutable_security()->set_tls_ca(command.Text("tls_ca"));
   if (command.Switch("insecure")) cluster.mutable_security()->set_insecure(true);
+  // A file that the daemons would refuse must not be written.
   SLUICE_RETURN_IF_ERROR(ValidateClusterConfig(WithDefaults(cluster)));
   return absl::StrCat(
       "# Made by sluice plan for the job ", answer.costs().job(),
@@ -215,6 +220,7 @@ absl::Status SimulateScaling(const Request& request, const PlanCosts& costs) {
   simulation.network = request.question.network;
   simulation.cores = costs.cores() > 0 ? costs.cores() : request.question.cores;
   std::vector<uint32_t> workers = request.question.workers, pservers = request.question.pservers;
+  // About equal distances on the logarithmic axes of the plot.
   if (workers.empty()) workers = {1, 3, 10, 30, 100, 300, 1000, 3000, 10000};
   if (pservers.empty()) pservers = {1, 10, 100, 1000};
   const bool collective = request.question.mode == plan::PlanMode::kCollective;

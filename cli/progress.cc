@@ -23,6 +23,7 @@ namespace {
 
 size_t TerminalWidth() {
   winsize size = {};
+  // A terminal that does not know its width is taken to have 100 columns.
   if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 100;
   return size.ws_col;
 }
@@ -33,6 +34,7 @@ std::string Rate(double examples_per_second) {
 }
 
 const EvalMetrics* LastEval(const JobStatus& status) {
+  // Not every epoch is evaluated (eval.every_epochs), so the newest evaluation may be older.
   for (int i = status.epochs_log_size() - 1; i >= 0; --i) {
     if (status.epochs_log(i).eval().examples() > 0) return &status.epochs_log(i).eval();
   }
@@ -55,6 +57,7 @@ bool EvaluatesOnly(const JobStatus& status) { return status.epochs() == 0; }
 // "epoch 3/8"; "" for a job that only evaluates.
 std::string EpochOf(const JobStatus& status, const std::string& word) {
   if (EvaluatesOnly(status)) return "";
+  // After the last epoch the job counts one more, which people would take for a mistake.
   return absl::StrFormat("%s %d/%d", word, std::min(status.epoch(), status.epochs()),
                          status.epochs());
 }
@@ -134,6 +137,7 @@ std::string Totals(const JobStatus& status) {
   const std::string recovery = DescribeRecovery(r.recovery());
   if (!recovery.empty()) absl::StrAppend(&text, "recovery: ", recovery, "\n");
   if (!r.resumed_from().empty()) absl::StrAppend(&text, "resumed from: ", r.resumed_from(), "\n");
+  // A job that was resumed has not read its initial checkpoint.
   if (r.resumed_from().empty() && !status.config().initial_checkpoint().empty())
     absl::StrAppend(&text, "started from: ", status.config().initial_checkpoint(), "\n");
   if (r.checkpoint().made() > 0 || r.checkpoint().failed() > 0) {
@@ -243,6 +247,7 @@ absl::StatusOr<ProgressMode> ParseProgressMode(const std::string& text, bool liv
 
 void ProgressPrinter::Update(const JobStatus& received) {
   JobStatus status = received;
+  // Texts come from other hosts and may have escape codes, which could rewrite the terminal.
   MakePrintable(&status);
   Warn(status.warnings());
   NoteCheckpoints(status.checkpoint());
@@ -253,6 +258,7 @@ void ProgressPrinter::Update(const JobStatus& received) {
          ++epochs_shown_) {
       Note(EpochLine(status.epochs_log(epochs_shown_)));
     }
+    // One column less: a character in the last one moves some terminals to the next line.
     const std::string line = LiveLine(status, TerminalWidth() - 1);
     // Erase the rest of a longer previous line.
     out_ << '\r' << line << Eraser(line.size()) << std::flush;
@@ -264,6 +270,7 @@ void ProgressPrinter::Update(const JobStatus& received) {
 }
 
 void ProgressPrinter::Steps(const google::protobuf::RepeatedPtrField<StepLoss>& steps) {
+  // The live line already shows the newest figures.
   if (mode_ == ProgressMode::kLive) return;
   for (const StepLoss& step : steps) out_ << StepLine(step) << '\n';
 }
@@ -300,11 +307,13 @@ void ProgressPrinter::ClearLive() {
 
 void ProgressPrinter::Warn(const google::protobuf::RepeatedPtrField<std::string>& warnings) {
   for (const std::string& warning : warnings) {
+    // Every status repeats all warnings of the job.
     if (warned_.insert(warning).second) Note(absl::StrCat("warning: ", warning));
   }
 }
 
 void ProgressPrinter::NoteCheckpoints(const CheckpointStatus& checkpoint) {
+  // Without a folder there is no checkpoint yet, only the age of the job.
   if (checkpoint.step() == checkpoint_shown_ || checkpoint.dir().empty()) return;
   checkpoint_shown_ = checkpoint.step();
   if (checkpoint.made() == 0) {
@@ -337,6 +346,39 @@ void ProgressPrinter::Finish(const JobStatus& received) {
   if (mode_ == ProgressMode::kPlain) PrintChanges(status);
   ClearLive();
   out_ << FinalTable(status) << std::flush;
+}
+
+ScoreProgress::ScoreProgress(ProgressMode mode, Clock* clock, std::ostream* out)
+    : mode_(mode), clock_(clock), out_(*out), began_(clock->Now()), printed_(began_) {}
+
+std::string ScoreProgress::Text(uint64_t lines) const {
+  const double seconds = absl::ToDoubleSeconds(clock_->Now() - began_);
+  const double rate = seconds > 0 ? static_cast<double>(lines) / seconds : 0;
+  return absl::StrCat("scored ", Counted(lines, "line"), ", ",
+                      WithCommas(static_cast<uint64_t>(rate)), " lines/s");
+}
+
+void ScoreProgress::Update(uint64_t lines) {
+  const absl::Time now = clock_->Now();
+  const bool live = mode_ == ProgressMode::kLive;
+  // Not after every piece: a log would fill with lines, and a terminal would flicker.
+  if (now - printed_ < (live ? kLiveEvery : kPlainEvery)) return;
+  printed_ = now;
+  const std::string text = Text(lines);
+  if (!live) {
+    out_ << text << std::endl;
+    return;
+  }
+  // Blanks overwrite the rest of a longer line.
+  const size_t blanks = shown_ > text.size() ? shown_ - text.size() : 0;
+  out_ << '\r' << text << std::string(blanks, ' ') << std::flush;
+  shown_ = text.size();
+}
+
+void ScoreProgress::Clear() {
+  if (shown_ == 0) return;
+  out_ << '\r' << std::string(shown_, ' ') << '\r' << std::flush;
+  shown_ = 0;
 }
 
 }  // namespace sluice::cli

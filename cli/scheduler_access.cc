@@ -12,6 +12,8 @@ namespace {
 
 // How the newest cluster of the log folder was started, if it has this scheduler.
 SecurityConfig SecurityOf(const std::string& log_dir, const std::string& scheduler) {
+  // The log folder may be of another cluster than the one of --scheduler, and its --insecure or its
+  // certificates must not count for that one.
   bool named = false;
   for (const Endpoint& endpoint : ReadEndpoints(log_dir))
     named = named || (endpoint.role == "scheduler" && endpoint.address == scheduler);
@@ -40,6 +42,7 @@ absl::StatusOr<GrpcCredentials> OperatorCredentials(const ParsedCommand& command
   files.key = command.TextOrVariable("tls_key");
   files.ca = command.TextOrVariable("tls_ca");
   const SecurityConfig security = SecurityOf(LogDirOf(command), scheduler);
+  // What the user gives always wins over what the log folder has.
   if (!files.given() && !security.tls_ca().empty())
     files = FilesOf(CertificateFolder(LogDirOf(command)), "operator");
   SLUICE_ASSIGN_OR_RETURN(GrpcCredentials credentials, GrpcCredentials::Create(files));
@@ -50,6 +53,7 @@ absl::StatusOr<GrpcCredentials> OperatorCredentials(const ParsedCommand& command
       credentials.ServeAnyLocalUser();
     return credentials;
   }
+  // The scheduler would refuse another role, too, but later and without naming the flag.
   if (credentials.self().role == PeerRole::kOperator) return credentials;
   return absl::InvalidArgumentError(
       absl::StrCat("--tls_cert: ", files.cert, " is the certificate of ",

@@ -21,7 +21,7 @@ namespace {
 
 std::string OrDash(const std::string& text) { return text.empty() ? "-" : text; }
 
-// Over what the workers reach a pserver; "" without streams.
+// How workers reach a pserver; "" without streams.
 std::string StreamsOf(const StreamCounts& streams) {
   std::vector<std::string> parts;
   if (streams.shm() > 0) parts.push_back(absl::StrCat(streams.shm(), " shm"));
@@ -55,6 +55,7 @@ std::string TablesOf(const ClusterStatus& status, const JobStatus& job) {
     for (const HostedJob& hosted : member.hosted()) {
       if (hosted.job_id() != job.job_id()) continue;
       for (const TableStatus& t : hosted.tables()) {
+        // Each pserver reports its own shards; people ask for the table.
         TableStatus& sum = tables[t.name()];
         sum.set_kind(t.kind());
         sum.set_shards(sum.shards() + t.shards());
@@ -67,6 +68,7 @@ std::string TablesOf(const ClusterStatus& status, const JobStatus& job) {
         absl::StrAppend(&text, pserver, " failed: ", hosted.error(), "\n");
       if (!hosted.waiting_for().empty())
         absl::StrAppend(&text, pserver, " waits for ", hosted.waiting_for(), "\n");
+      // Names the worker that holds up the others, which is where to look for the cause.
       if (hosted.slowest_wait_s() > 0) {
         absl::StrAppend(
             &text, pserver,
@@ -114,6 +116,7 @@ std::string StagesOf(const WorkerProgress& worker) {
 }
 
 std::string JobText(const ClusterStatus& status, const JobStatus& job) {
+  // Wide enough for every figure: this text is not rewritten in place.
   std::string text = absl::StrCat("  ", LiveLine(job, 500));
   if (!job.mode().empty()) absl::StrAppend(&text, " | mode ", job.mode());
   absl::StrAppend(&text, "\n");
@@ -213,6 +216,7 @@ std::string Percent(uint64_t part, uint64_t whole) {
 // "missing: age 5.7 %, job 0.1 %, and 2 more features\n"; "" when all are 0.
 std::string Worst(const std::string& title, std::vector<std::pair<uint64_t, std::string>> features,
                   uint64_t examples) {
+  // Stable, so that equal features keep the order of the job.
   std::stable_sort(features.begin(), features.end(),
                    [](const auto& a, const auto& b) { return a.first > b.first; });
   while (!features.empty() && features.back().first == 0) features.pop_back();
@@ -249,11 +253,13 @@ std::string EpochTable(const google::protobuf::RepeatedPtrField<EpochResult>& ep
   for (int i = 0; i < epochs.size(); ++i) rows.push_back(RowOf(i + 1, epochs[i]));
   std::vector<size_t> widths(rows[0].size(), 0);
   size_t cells = 0;
+  // Columns are as wide as their widest cell, so that a small job has a small table.
   for (size_t c = 0; c < widths.size(); ++c) {
     for (const Row& row : rows) widths[c] = std::max(widths[c], row[c].size());
     cells += widths[c];
   }
   const size_t gaps = widths.size() - 1;
+  // Large figures get narrower gaps before they would break the width of the table.
   const size_t gap = cells + 2 * gaps <= kTableWidth ? 2 : 1;
   std::string text;
   for (const Row& row : rows) text += Line(row, widths, gap);
@@ -282,6 +288,7 @@ std::string DataText(const DataSummary& data, const JobConfig& config) {
   if (data.examples() == 0) return "";
   std::string text = absl::StrCat("training data: ", Percent(data.positive(), data.examples()),
                                   " of the examples have label 1\n");
+  // The names come from the configuration, by position.
   if (data.features_size() != config.features_size()) return text;
   std::vector<std::pair<uint64_t, std::string>> missing, unknown;
   for (int i = 0; i < data.features_size(); ++i) {

@@ -40,6 +40,7 @@ int Follow(const ParsedCommand& command, SchedulerClient* client, const std::str
     watch.cancel_on_interrupt = command.Switch("cancel_on_interrupt");
     const auto status = WatchUntilEnd(watch);
     if (status.ok() && HasEnded(status->state())) printer.Finish(*status);
+    // Ctrl-C has ended the watching, not the job.
     if (status.ok() && !HasEnded(status->state())) {
       printer.Note(absl::StrCat("the job keeps running; sluice cancel ", job_id, " ends it"));
       StopSignal::Stop(kDone);
@@ -86,6 +87,7 @@ int Submit(const ParsedCommand& command) {
     std::cout << ToTextproto(*job);
     return kDone;
   }
+  // Signals are blocked before the first thread starts, because threads inherit the mask.
   const bool wait = command.Switch("wait") && !command.Switch("detach");
   if (wait) StopSignal::Install(false);
   const auto credentials = OperatorCredentials(command, *address);

@@ -24,7 +24,7 @@
 namespace sluice::cli {
 namespace {
 
-constexpr absl::Duration kReadyTimeout = absl::Seconds(60);
+constexpr absl::Duration kUpReadyTimeout = absl::Seconds(60);
 
 absl::Status CheckBind(const ParsedCommand& command) {
   const std::string text = command.Text("bind");
@@ -33,6 +33,7 @@ absl::Status CheckBind(const ParsedCommand& command) {
   };
   const auto address = ParseAddress(text);
   if (!address.ok()) return refuse(address.status().message());
+  // The address is also the one that members and operators are given.
   if (address->host == "0.0.0.0" || address->host == "::") {
     return refuse(
         "stands for all interfaces, and nobody can connect to it; give one address of "
@@ -46,7 +47,7 @@ absl::Status CheckBind(const ParsedCommand& command) {
       "--tls, or on a network that you trust --insecure");
 }
 
-absl::StatusOr<LocalCluster::Options> OptionsFromFlags(const ParsedCommand& command) {
+absl::StatusOr<LocalCluster::Options> ClusterFromFlags(const ParsedCommand& command) {
   const long servers = command.Number("server_num");
   SLUICE_ASSIGN_OR_RETURN(const uint32_t of_gpus, WorkersOfGpus(command));
   const long workers = of_gpus > 0 && !command.Given("worker_num") ? static_cast<long>(of_gpus)
@@ -86,7 +87,7 @@ absl::StatusOr<LocalCluster::Options> OptionsFromFlags(const ParsedCommand& comm
 absl::Status AwaitMembers(LocalCluster* cluster, int members) {
   const auto client =
       SchedulerClient::Create(cluster->scheduler(), Clock::Real(), cluster->credentials());
-  const absl::Time deadline = Clock::Real()->Now() + kReadyTimeout;
+  const absl::Time deadline = Clock::Real()->Now() + kUpReadyTimeout;
   int alive = 0;
   while (Clock::Real()->Now() < deadline) {
     SLUICE_RETURN_IF_ERROR(cluster->CheckProcesses());
@@ -103,7 +104,7 @@ absl::Status AwaitMembers(LocalCluster* cluster, int members) {
   }
   return absl::DeadlineExceededError(
       absl::StrCat("only ", alive, " of ", members, " processes registered within ",
-                   absl::FormatDuration(kReadyTimeout), "; see their logs"));
+                   absl::FormatDuration(kUpReadyTimeout), "; see their logs"));
 }
 
 // Names this process in endpoints.log, for `sluice down`.
@@ -122,6 +123,7 @@ int SuperviseUntilEnd(LocalCluster* cluster) {
   std::string complaint;
   while (!StopIsPending() && !cluster->SchedulerIsLost()) {
     const absl::Status status = cluster->CheckProcesses();
+    // The same error comes with every look, and the log would fill with it.
     if (!status.ok() && status.message() != complaint) {
       complaint = std::string(status.message());
       std::cout << complaint << std::endl;
@@ -134,7 +136,7 @@ int SuperviseUntilEnd(LocalCluster* cluster) {
 }
 
 int Up(const ParsedCommand& command) {
-  auto options = OptionsFromFlags(command);
+  auto options = ClusterFromFlags(command);
   if (!options.ok()) return ReportError(options.status());
   // The process that starts the cluster stays as its supervisor.
   BackgroundProcess supervisor;
@@ -196,7 +198,7 @@ Command UpCommand() {
   spec.examples =
       "  sluice up --server_num=2 --worker_num=4\n"
       "  sluice up --server_num=0 --worker_num=4        # for sync jobs without sparse tables\n"
-      "  sluice up --gpus=0,1 --cpu_workers=2\n"
+      "  sluice up --gpus=0,1 --cpu_workers=2           # GPUs: not run on one yet\n"
       "  sluice up --bind=127.0.0.1:7100 --log_dir=/var/tmp/sluice\n"
       "  sluice up --bind=10.0.0.1:7100 --tls           # others submit to it from other hosts, "
       "with operator.pem, operator.key and ca.pem of log/cluster_tls\n";

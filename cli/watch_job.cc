@@ -42,6 +42,7 @@ class Watch {
   // knows how it ended.
   JobStatus WithCause() {
     if (status_.state() != JOB_FAILED) return status_;
+    // A process that has died just now may be the cause.
     if (!o_.explain) CheckCluster();
     // The cause is "sluice-worker rank 1 (pid 7) was killed ...". It is left out when the scheduler
     // was told in time, and its message already says how the process ended.
@@ -68,6 +69,8 @@ class Watch {
     request.set_wait_ms(kWaitMs);
     request.set_seen_steps(steps_seen_);
     const auto reply = o_.client->WatchJob(request);
+    // The scheduler holds the call until something changes, at most for kWaitMs, so no pause is
+    // needed here.
     if (reply.ok()) {
       status_ = reply->status();
       if (status_.state() != JOB_QUEUED && !started_ && o_.on_started) o_.on_started();
@@ -97,6 +100,7 @@ class Watch {
     request.set_job_id(o_.job_id);
     const absl::Status status = o_.client->CancelJob(request);
     if (!status.ok()) error_ = status;
+    // The job writes its result in this time; a user who has pressed Ctrl-C does not wait longer.
     deadline_ = std::min(deadline_, o_.clock->Now() + o_.grace);
   }
 
@@ -118,6 +122,7 @@ class Watch {
   }
 
   absl::StatusOr<JobStatus> GaveUp() {
+    // The user knows why the job has no end, so the last status is no error.
     if (asked_to_stop_) return status_;
     if (!broken_.ok()) {
       return absl::InternalError(absl::StrCat("job ", o_.job_id, " failed: ", Cause()));

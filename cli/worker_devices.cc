@@ -27,6 +27,7 @@ std::string Origin(const ParsedCommand& command, const char* flag) {
 
 absl::StatusOr<uint32_t> WorkersOfGpus(const ParsedCommand& command) {
   if (!command.Given("gpus")) {
+    // --cpu_workers alone would start workers of which nobody said where the others compute.
     if (!command.Given("cpu_workers")) return 0;
     return Refuse(
         Origin(command, "cpu_workers"),
@@ -54,6 +55,7 @@ absl::StatusOr<WorkerDevices> DevicesOfWorkers(const ParsedCommand& command, uin
   SLUICE_ASSIGN_OR_RETURN(const uint32_t of_gpus, WorkersOfGpus(command));
   if (of_gpus > 0) {
     devices.origin = Origin(command, "gpus");
+    // Both numbers were given, and neither may win without a word.
     if (workers != of_gpus) {
       return Refuse(devices.origin,
                     absl::StrCat("with --cpu_workers=", command.Number("cpu_workers"), " makes ",
@@ -62,12 +64,14 @@ absl::StatusOr<WorkerDevices> DevicesOfWorkers(const ParsedCommand& command, uin
     }
     SLUICE_ASSIGN_OR_RETURN(const std::vector<int> gpus, ParseDeviceList(command.Text("gpus")));
     for (const int gpu : gpus) devices.by_rank.push_back(absl::StrCat("cuda:", gpu));
+    // The first ranks get the GPUs: the order of --gpus is the order of the ranks.
     devices.by_rank.resize(workers, "cpu");
     return devices;
   }
   const char* variable = std::getenv("SLUICE_DEVICE");
   std::string device = command.Text("device");
   devices.origin = absl::StrCat("--device=", device);
+  // A flag wins over the variable; an empty variable counts as not set.
   if (!command.Given("device") && variable != nullptr && *variable != '\0') {
     device = variable;
     devices.origin = absl::StrCat("SLUICE_DEVICE=", device);
@@ -92,6 +96,8 @@ absl::Status CheckDevices(const WorkerDevices& devices, const ListDevices& list,
     }
     if (request.kind == DeviceRequest::kCuda || request.kind == DeviceRequest::kNextCuda) ++wanted;
   }
+  // The CUDA runtime is asked only when a worker needs it: starting it takes time and may fail
+  // without harm.
   if (wanted == 0) return absl::OkStatus();
   const auto there = list();
   if (!there.ok()) {
@@ -124,6 +130,8 @@ absl::Status CheckDevices(const WorkerDevices& devices, const ListDevices& list,
 
 absl::Status CheckJobOnDevices(const JobConfig& job, const WorkerDevices& devices) {
   const auto& by_rank = devices.by_rank;
+  // `auto` is decided by the worker itself, so only workers that are certainly on the CPU count
+  // here.
   const auto on_cpu = std::count(by_rank.begin(), by_rank.end(), "cpu");
   if (on_cpu == 0) return absl::OkStatus();
   SLUICE_RETURN_IF_ERROR(CheckComputeType(job, /*on_cpu=*/true));
@@ -138,9 +146,9 @@ std::vector<FlagSpec> DeviceFlags() {
   return {
       {"device", FlagKind::kText, "DEVICE", "cpu",
        "where every worker computes: cpu, cuda (each on its own GPU), cuda:N, or auto "
-       "(SLUICE_DEVICE)"},
+       "(SLUICE_DEVICE). CUDA, FP16 and NCCL have not run on a GPU yet"},
       {"gpus", FlagKind::kText, "LIST", "",
-       "one worker on each of these GPUs, e.g. 0,1; sets worker_num"},
+       "one worker on each of these GPUs, e.g. 0,1; sets worker_num (not run on a GPU yet)"},
       {"cpu_workers", FlagKind::kNumber, "N", "0",
        "workers on the CPU, in addition to the workers of --gpus"},
   };

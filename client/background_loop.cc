@@ -7,7 +7,7 @@ namespace sluice {
 namespace {
 
 // The loop looks at the clock this often while it waits, because a test may move the clock.
-constexpr absl::Duration kLook = absl::Milliseconds(50);
+constexpr absl::Duration kLoopLook = absl::Milliseconds(50);
 
 }  // namespace
 
@@ -32,6 +32,7 @@ void BackgroundLoop::Stop() {
     stopping_ = true;
   }
   wake_.NotifyAll();
+  // Without the lock, which the work may take to call Wake.
   if (thread_.joinable()) thread_.join();
 }
 
@@ -40,6 +41,7 @@ void BackgroundLoop::Run() {
     {
       MutexLock lock(&mu_);
       if (stopping_) return;
+      // Cleared before the work, so that a Wake during the work is not lost.
       woken_ = false;
     }
     const absl::Time due = work_();
@@ -51,7 +53,7 @@ void BackgroundLoop::Run() {
       }
       const absl::Duration left = due - clock_->Now();
       if (left <= absl::ZeroDuration()) break;
-      wake_.WaitFor(&mu_, absl::ToChronoNanoseconds(std::min(left, kLook)));
+      wake_.WaitFor(&mu_, absl::ToChronoNanoseconds(std::min(left, kLoopLook)));
     }
   }
 }

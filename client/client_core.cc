@@ -22,6 +22,7 @@ absl::StatusOr<std::unique_ptr<ClientCore>> ClientCore::Create(ParameterClientOp
     After none;  // nothing is open yet
     core->ApplyRoute(core->options_.route, &none);
   }
+  // Last: the loop's thread uses the finished object at once.
   core->loop_.Start();
   return core;
 }
@@ -45,12 +46,14 @@ ClientCore::~ClientCore() {
     waiter_.Fail(absl::CancelledError("the client was destroyed"));
     for (auto& link : links_) links.push_back(link.get());
   }
+  // After this no link is opened any more.
   loop_.Stop();
   // All streams end before any link is destroyed: a callback of one may queue a message at another.
   for (PserverLink* link : links) link->Shutdown();
 }
 
 void ClientCore::After::Run() {
+  // Messages leave before memory is freed: a pserver waits for the former, nobody for the latter.
   for (PserverLink* link : links) link->Flush();
   garbage.clear();
 }
@@ -111,8 +114,10 @@ absl::Status ClientCore::Push(PushFrame frame, std::shared_ptr<PullOperation> op
     SLUICE_RETURN_IF_ERROR(waiter_.failure());
     if (!window_.open()) SLUICE_RETURN_IF_ERROR(CheckRoom());
     SLUICE_RETURN_IF_ERROR(window_.Add(std::move(frame), operations_.pulled_others()));
+    // A push after the end of an epoch withdraws it, here as at the pservers.
     epochs_ended_ = 0;
     if (op != nullptr) {
+      // The pulled values must contain this push, so the pull follows it to each shard.
       op->set_after(window_.last());
       *ticket = operations_.Add(std::move(op), window_.last());
     }
@@ -132,8 +137,10 @@ ClientCore::Ticket ClientCore::Start(absl::StatusOr<std::shared_ptr<PullOperatio
       op = absl::ResourceExhaustedError(
           absl::StrCat(operations_.size(), " pulls are outstanding; call WaitPull for each"));
     }
+    // The error comes with the wait, so that callers handle errors in one place.
     if (!op.ok()) return operations_.AddFailed(op.status());
     if (to_all) (*op)->AddressAll(routes_);
+    // A pserver that takes over shards learns it from the next hello (HelloTo).
     if ((*op)->purpose().end_epoch) epochs_ended_ = (*op)->purpose().epoch + 1;
     ticket = operations_.Add(*std::move(op), window_.last());
     Pump(&after);
@@ -158,6 +165,7 @@ std::optional<absl::Status> ClientCore::WaitUnless(Ticket ticket, const std::ato
   // From here on the caller may free the arrays.
   op->Abandon();
   waiter_.UntilDone(&mu_, [&] { return !op->writing(); });
+  // No gradient is computed from the values of an evaluation.
   if (status.ok() && !op->purpose().evaluation) operations_.OnPulled(op->others());
   if (status.ok()) checkpoint_seen_ = op->checkpoint();
   operations_.Erase(ticket);
@@ -174,6 +182,7 @@ absl::Status ClientCore::WaitPushes(uint64_t in_flight) {
 
 absl::Status ClientCore::RefreshRoute() {
   MutexLock lock(&mu_);
+  // Counts answers and not generations: one that brings nothing new ends the wait too.
   const uint64_t before = routes_.applied();
   WantRoute();
   return waiter_.Until(
@@ -183,6 +192,8 @@ absl::Status ClientCore::RefreshRoute() {
 
 void ClientCore::NoteGeneration(uint64_t generation) {
   MutexLock lock(&mu_);
+  // The scheduler tells the worker before any pserver refuses a request, which saves that round
+  // trip.
   if (generation > routes_.generation()) LookForRoute();
 }
 
@@ -229,6 +240,7 @@ absl::Time ClientCore::OpenStreamsAndFetchRoute() {
         links.emplace_back(links_[link].get(), HelloTo(link));
     }
   }
+  // Without the lock: fetching a route and opening a stream may both take seconds.
   if (due <= options_.clock->Now()) {
     FetchRoute(generation);
     return absl::InfinitePast();  // the route may have brought links to open
@@ -256,6 +268,7 @@ void ClientCore::FetchRoute(uint64_t generation) {
       if (route->vacant_size() > 0 || route->generation() > generation) waiter_.Excuse();
       Pump(&after);
     } else if (GotNoAnswer(route.status())) {
+      // The fetcher asks again. Only a clear refusal ends the client.
       waiter_.NoteRefusal(std::string(route.status().message()));
     } else {
       waiter_.Fail(route.status());
@@ -291,6 +304,7 @@ void ClientCore::AddLink(const PserverAddress& to) {
   link.hello.set_protocol(kDataProtocol);
   link.hello.set_job_id(options_.job_id);
   link.hello.set_rank(options_.rank);
+  // Fences earlier lives of the rank at this pserver.
   link.hello.set_incarnation(options_.incarnation);
   link.hello.set_instance(options_.instance);
   link.hello.set_pass(options_.pass);
@@ -311,6 +325,7 @@ void ClientCore::Pump(After* after) {
   if (!waiter_.failure().ok()) return;
   for (uint32_t link = 0; link < links_.size(); ++link) {
     if (!open_[link] || !routes_.in_use(link)) continue;
+    // Frames first: a frame can carry a pull with it, and other pulls wait until it has been sent.
     while (auto send = window_.Next(link)) {
       const uint64_t sequence = send->sequence;
       SendRequest(link, std::move(send), operations_.OfFrame(sequence), after);
@@ -321,6 +336,7 @@ void ClientCore::Pump(After* after) {
       }
     }
   }
+  // A pserver has refused parts of shards that it does not have; only a newer route says who does.
   if (window_.delivery().needs_route() && !fetcher_.wanted()) WantRoute();
 }
 
@@ -329,6 +345,7 @@ void ClientCore::SendRequest(uint32_t link, std::optional<Delivery::Send> send,
   absl::StatusOr<std::vector<Message>> messages =
       requests_.Begin(link, std::move(send), std::move(op));
   if (!messages.ok()) {
+    // A message that is too long stays too long, so trying again cannot help.
     waiter_.Fail(messages.status());
     return;
   }
@@ -358,6 +375,9 @@ void ClientCore::OnReply(uint32_t link, DecodedReply reply) {
       if (op != nullptr) op->BeginWrite(*destinations);
     }
   }
+  // Without the lock, so that the replies of several pservers are copied at the same time.
+  // BeginWrite has announced the copy: until EndWrite no call returns to the caller, who owns the
+  // arrays.
   absl::Status status = destinations.status();
   if (taken && status.ok()) status = CopyValues(index_, *destinations, &reply.payload);
   bool changed;
@@ -403,6 +423,7 @@ void ClientCore::RefuseRequest(uint32_t link, uint64_t id, const ReplyHeader& he
     requests_.Refuse(id, &after->garbage);
     WantRoute();
   } else if (PserverNotReady(code)) {
+    // The pserver restarts, or awaits a hello: open a new stream after a pause.
     links_[link]->Break(why);
     BreakLink(link, after);
   } else {
@@ -412,6 +433,7 @@ void ClientCore::RefuseRequest(uint32_t link, uint64_t id, const ReplyHeader& he
 
 void ClientCore::BreakLink(uint32_t link, After* after) {
   open_[link] = false;
+  // Whatever these requests carried is needed again, and is sent once a new stream is open.
   requests_.LoseAll(link, &after->garbage);
   loop_.Wake();
 }
@@ -434,6 +456,7 @@ void ClientCore::OnBroken(uint32_t link) {
   After after;
   {
     MutexLock lock(&mu_);
+    // It could not be opened at all: perhaps another process serves its shards by now.
     if (!open_[link]) LookForRoute();
     BreakLink(link, &after);
   }

@@ -19,8 +19,8 @@
 #include <vector>
 
 #include "client/background_loop.h"
-#include "client/operation_table.h"
 #include "client/pserver_link.h"
+#include "client/pull_operation.h"
 #include "client/request_table.h"
 #include "client/requests.h"
 #include "client/route_fetcher.h"

@@ -17,15 +17,18 @@ void Delivery::Add(uint64_t sequence) {
 
 void Delivery::AddOpen(uint64_t sequence) {
   if (last_ == 0) {
+    // In sync a frame has the number of its step, so the first one of a client need not be 1.
     for (Shard& shard : shards_) shard.acknowledged = shard.sent = shard.ready = sequence - 1;
     released_ = sequence - 1;
   }
   last_ = sequence;
+  // Without shards nobody will acknowledge it.
   if (shards_.empty()) released_ = sequence;
 }
 
 void Delivery::Rewind(Shard* shard) {
   shard->sent = shard->acknowledged;
+  // Errors of earlier sends say nothing about what is sent from now on.
   shard->rewound_at = next_number_;
 }
 
@@ -44,6 +47,7 @@ void Delivery::OnBroken(uint32_t pserver) {
   if (open_.size() <= pserver) return;
   open_[pserver] = false;
   for (Shard& shard : shards_) {
+    // Requests or their replies are lost. The shards tell repeats apart by the sequence.
     if (shard.owner == pserver) Rewind(&shard);
   }
 }
@@ -55,6 +59,7 @@ absl::Status Delivery::OnReply(const Send& send, const std::vector<Error>& error
   for (uint32_t s : send.shards) {
     if (!errors.empty() && has_error(s)) continue;
     Shard& shard = shards_[s];
+    // An earlier owner of the shard has the frame. That says nothing about the present one.
     if (send.number < shard.moved_at) continue;
     // A reply counts even after a rewind: the shard has the frame.
     shard.acknowledged = std::max(shard.acknowledged, send.sequence);
@@ -62,6 +67,7 @@ absl::Status Delivery::OnReply(const Send& send, const std::vector<Error>& error
   }
   absl::Status status;
   for (const Error& error : errors) {
+    // A reply may name shards that the send did not carry.
     if (!std::binary_search(send.shards.begin(), send.shards.end(), error.shard)) continue;
     status.Update(OnError(send, error));
   }
@@ -74,6 +80,7 @@ absl::Status Delivery::OnError(const Send& send, const Error& error) {
   const bool current = send.number >= shard.rewound_at;
   switch (error.status) {
     case PART_WRONG_SHARD:
+      // Sending again before the next route would only be refused again.
       if (current) Wait(&shard);
       return absl::OkStatus();
     case PART_OUT_OF_ORDER:
@@ -116,6 +123,7 @@ void Delivery::OnRoute(const std::vector<uint32_t>& owner) {
     Shard& shard = shards_[s];
     if (shard.owner != owner[s]) {
       Rewind(&shard);
+      // Acknowledgements of the earlier owner do not count from here on.
       shard.moved_at = next_number_;
     }
     shard.owner = owner[s];
@@ -127,6 +135,7 @@ std::optional<Delivery::Send> Delivery::Next(uint32_t pserver) {
   if (open_.size() <= pserver || !open_[pserver]) return std::nullopt;
   Send send;
   send.sequence = last_ + 1;
+  // A send carries one frame, the earliest that any shard there lacks: shards take frames in order.
   for (const Shard& shard : shards_) {
     if (shard.owner == pserver && !shard.waiting && shard.sent < shard.ready)
       send.sequence = std::min(send.sequence, shard.sent + 1);

@@ -18,6 +18,7 @@ absl::Status CheckKeys(const ShardIndex& index, uint32_t table, const KeySet* ke
     return absl::InvalidArgumentError(absl::StrCat("table ", table, " is not a sparse table"));
   }
   const TableLayout& layout = *index.tables()[table];
+  // The offsets become positions in the caller's arrays.
   bool good = keys != nullptr && keys->offsets.size() == layout.num_shards() + size_t{1} &&
               keys->offsets.front() == 0 && keys->offsets.back() == keys->keys.size();
   for (uint32_t s = 0; good && s < layout.num_shards(); ++s) {
@@ -31,10 +32,12 @@ absl::Status CheckKeys(const ShardIndex& index, uint32_t table, const KeySet* ke
 
 void KeyDeduplicator::Run(const TableLayout& table, const uint64_t* keys, size_t n, KeySet* unique,
                           uint32_t* index) {
+  // When the rounds have run out, an old slot could look like one of this round.
   if (slots_.empty() || round_ == UINT32_MAX) {
     slots_.assign(std::max(slots_.size(), kMinSlots), Slot{});
     round_ = 0;
   }
+  // A slot of an earlier round counts as empty, so the table need not be cleared for each batch.
   ++round_;
   unique_.resize(n);
   shards_.resize(n);
@@ -52,6 +55,7 @@ void KeyDeduplicator::Run(const TableLayout& table, const uint64_t* keys, size_t
   next_.assign(offsets, offsets + table.num_shards());
   unique->keys.resize(found);
   for (size_t u = 0; u < found; ++u) {
+    // Occurrences of a key are known by its number, which this position replaces.
     const uint32_t position = next_[shards_[u]]++;
     unique->keys[position] = unique_[u];
     shards_[u] = position;  // from here on the position of key u
@@ -71,6 +75,7 @@ size_t KeyDeduplicator::NumberKeys(const uint64_t* keys, size_t n, uint32_t* ind
       unique_[found++] = keys[i];
     }
     index[i] = slot.id;
+    // At most half full, so that searches stay short.
     if (2 * found > slots_.size()) {
       Grow(found);
       mask = slots_.size() - 1;

@@ -2,14 +2,18 @@
 
 #include <algorithm>
 #include <optional>
+#include <string>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "client/client_core.h"
 #include "client/pull_pieces.h"
-#include "client/save_shards.h"
 #include "common/base/status_macros.h"
+#include "common/table/placement.h"
 #include "common/transport/retry.h"
+#include "proto/pserver.pb.h"
 
 namespace sluice {
 namespace {
@@ -17,6 +21,56 @@ namespace {
 constexpr absl::Duration kSavePause = absl::Milliseconds(200);
 // A full disk also gives RESOURCE_EXHAUSTED, and rarely frees space by itself.
 constexpr absl::Duration kBusyPatience = absl::Seconds(30);
+
+// Writing a model may take longer than a pull.
+constexpr absl::Duration kSaveShardsTimeout = absl::Minutes(10);
+
+absl::StatusOr<SaveShardsReply> SaveAt(Transport* transport, const PserverAddress& to,
+                                       const SaveShardsRequest& request) {
+  auto answer = transport->Call(to, "/sluice.Pserver/SaveShards", request.SerializeAsString(),
+                                kSaveShardsTimeout);
+  if (!answer.ok()) {
+    return absl::Status(answer.status().code(),
+                        absl::StrCat("pserver at ", to.address, " cannot save its shards in ",
+                                     request.directory(), ": ", answer.status().message()));
+  }
+  SaveShardsReply reply;
+  if (!reply.ParseFromString(*answer)) {
+    return absl::InternalError(
+        absl::StrCat("pserver at ", to.address, " answered SaveShards with malformed bytes"));
+  }
+  return reply;
+}
+
+// Calls all pservers at once and waits for the last reply. `request` names the job and where to
+// write; its generation is that of the route. Returns the files by name, or the error of a pserver
+// with its address.
+absl::StatusOr<std::vector<SavedFile>> SaveShardsOnce(Transport* transport, const Route& route,
+                                                      SaveShardsRequest request) {
+  request.set_generation(route.generation());
+  std::vector<uint32_t> owners;
+  for (const TableRoute& table : route.tables()) {
+    owners.insert(owners.end(), table.owner().begin(), table.owner().end());
+  }
+  std::sort(owners.begin(), owners.end());
+  owners.erase(std::unique(owners.begin(), owners.end()), owners.end());
+  std::vector<absl::StatusOr<SaveShardsReply>> replies(owners.size());
+  // A thread for each pserver: a call returns only when its files are written.
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < owners.size(); ++i) {
+    threads.emplace_back(
+        [&, i] { replies[i] = SaveAt(transport, PserverAt(route, owners[i]), request); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  std::vector<SavedFile> files;
+  for (const auto& reply : replies) {
+    SLUICE_RETURN_IF_ERROR(reply.status());
+    files.insert(files.end(), reply->files().begin(), reply->files().end());
+  }
+  std::sort(files.begin(), files.end(),
+            [](const SavedFile& a, const SavedFile& b) { return a.name() < b.name(); });
+  return files;
+}
 
 bool Empty(const PullRequest& request) {
   if (!request.dense.empty()) return false;
@@ -85,6 +139,7 @@ class ParameterClientImpl : public ParameterClient {
     purpose.applied_sequence = purpose.commit_sequence = global_step + 1;
     purpose.checkpoint = checkpoint;
     purpose.totals = std::move(totals);
+    // Without values to pull, a barrier still waits until the step is applied.
     return core_->Start(Empty(next) ? MakeBarrier(index(), std::move(purpose))
                                     : MakePull(index(), next, std::move(purpose)),
                         /*to_all=*/true);
@@ -98,6 +153,7 @@ class ParameterClientImpl : public ParameterClient {
   }
 
   absl::Status EndEpoch(uint32_t epoch) override {
+    // First all pushes: a push that arrives after the end of the epoch would withdraw it.
     SLUICE_RETURN_IF_ERROR(core_->WaitPushes(0));
     PullOperation::Purpose purpose = For(absl::StrCat("end of epoch ", epoch + 1));
     purpose.end_epoch = true;
@@ -157,6 +213,7 @@ absl::StatusOr<std::vector<SavedFile>> ParameterClientImpl::SaveShards(const std
     if (!busy) busy_since.reset();
     if (busy && !busy_since.has_value()) busy_since = now;
     if (busy && now - *busy_since >= kBusyPatience) return files;
+    // The next call must reach the process that has taken over, if there is one.
     if (options_.get_route || RouteIsStale(files.status().code()))
       SLUICE_RETURN_IF_ERROR(core_->RefreshRoute());
     options_.clock->Sleep(kSavePause);

@@ -27,6 +27,7 @@ void PserverLink::Enqueue(Message message) {
 }
 
 void PserverLink::Flush() {
+  // One thread at a time sends, which keeps the order. Another caller leaves its messages to it.
   mu_.Lock();
   if (sending_ || queue_.empty() || stream_ == nullptr) {
     mu_.Unlock();
@@ -55,6 +56,7 @@ void PserverLink::GoDownLocked(const absl::Status& why) {
   if (phase_ == Phase::kOpen && options_.clock->Now() - opened_at_ >= kHealthy) backoff_.Reset();
   phase_ = Phase::kDown;
   last_error_ = why;
+  // The client sends again what these messages carried, on a new stream.
   queue_.clear();
   // Pauses are up to a quarter longer, so that many workers do not reconnect in step.
   const double jitter = HashToUnit(CombineHash(options_.hello.rank(), connection_)) / 4;
@@ -63,6 +65,7 @@ void PserverLink::GoDownLocked(const absl::Status& why) {
 
 bool PserverLink::GoDown(uint64_t connection, const absl::Status& why) {
   MutexLock lock(&mu_);
+  // Several callbacks may report the same end; only the first one counts.
   if (connection != connection_ || (phase_ != Phase::kOpen && phase_ != Phase::kHello)) {
     return false;
   }
@@ -77,8 +80,10 @@ absl::Time PserverLink::ConnectIfDue(uint64_t generation, const Hello& more) {
     MutexLock lock(&mu_);
     if (phase_ != Phase::kDown) return absl::InfiniteFuture();
     if (options_.clock->Now() < next_attempt_) return next_attempt_;
+    // A sender may be using the old stream without the lock.
     while (sending_) sender_left_.Wait(&mu_);
     old = std::move(stream_);
+    // From here on, callbacks of the old stream are ignored.
     connection = ++connection_;
   }
   old.reset();  // waits for its callbacks, which belong to an earlier connection
@@ -89,6 +94,7 @@ absl::Time PserverLink::ConnectIfDue(uint64_t generation, const Hello& more) {
 void PserverLink::Connect(uint64_t connection, uint64_t generation, const Hello& more) {
   {
     MutexLock lock(&mu_);
+    // Before the stream exists: its first callback may come before Connect returns.
     phase_ = Phase::kHello;
   }
   StreamCallbacks callbacks;
@@ -117,6 +123,7 @@ void PserverLink::Connect(uint64_t connection, uint64_t generation, const Hello&
 }
 
 void PserverLink::Shutdown() {
+  // Destroyed without the lock: that waits for callbacks, which take it.
   std::unique_ptr<Stream> stream;
   {
     MutexLock lock(&mu_);
@@ -131,6 +138,7 @@ void PserverLink::OnMessage(uint64_t connection, absl::StatusOr<DecodedReply> re
   bool hello;
   {
     MutexLock lock(&mu_);
+    // A late callback of an earlier stream must not touch this one.
     if (connection != connection_) return;
     if (phase_ != Phase::kOpen && phase_ != Phase::kHello) return;
     hello = phase_ == Phase::kHello;

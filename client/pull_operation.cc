@@ -27,6 +27,7 @@ bool PullOperation::for_training_step() const {
 }
 
 void PullOperation::AddressAll(const RouteMap& routes) {
+  // A new route may have other pservers.
   controls_.clear();
   for (uint32_t link = 0; link < routes.links(); ++link) {
     if (routes.in_use(link)) controls_.push_back({link});
@@ -58,6 +59,8 @@ bool PullOperation::CanAsk(const PieceState& piece, uint32_t link, const RouteMa
                            const Delivery& delivery) const {
   const uint32_t flat = piece.piece.flat;
   if (piece.state != State::kNeeded || routes.owner(flat) != link) return false;
+  // A pull follows its own push on the stream. An exchange pulls only what the reply to its push
+  // left out, so it waits for that reply.
   return purpose_.exchange ? delivery.acknowledged(flat) >= after_ : delivery.sent(flat) >= after_;
 }
 
@@ -107,6 +110,7 @@ void PullOperation::AskByPush(uint64_t request, const std::vector<uint32_t>& sha
   for (uint32_t flat : shards) {
     if (piece_of_[flat] == ShardIndex::kNone) continue;
     PieceState& piece = pieces_[piece_of_[flat]];
+    // The push is sent again, but these values have arrived. The caller may use them already.
     if (piece.state == State::kWriting || piece.state == State::kDone) continue;
     piece.state = State::kInFlight;
     piece.request = request;
@@ -162,6 +166,7 @@ bool PullOperation::OnAnswered(uint64_t request, const std::vector<Delivery::Err
 }
 
 void PullOperation::OnLost(uint64_t request, bool needs_route) {
+  // Pieces that are being written keep their state: their values have arrived.
   const State state = needs_route ? State::kNeedsRoute : State::kNeeded;
   for (PieceState& piece : pieces_) {
     if (piece.request == request && piece.state == State::kInFlight) piece.state = state;
@@ -213,6 +218,54 @@ uint32_t PullOperation::WaitsFor(const RouteMap& routes) const {
     if (p.state != State::kDone) link = routes.owner(p.piece.flat);
   }
   return link;
+}
+
+OperationTable::OperationTable(uint32_t pipeline_depth)
+    : depth_(std::max<uint64_t>(pipeline_depth, 1)) {}
+
+OperationTable::Ticket OperationTable::Add(std::shared_ptr<PullOperation> op, uint64_t pushed) {
+  if (op->for_training_step()) {
+    // Bounded by the depth, because a worker may also pull outside its steps.
+    pulled_for_ = std::min(std::max(pulled_for_, pushed) + 1, pushed + depth_);
+    op->set_for_push(pulled_for_);
+  }
+  // The pipeline is empty at the end of an epoch.
+  if (op->purpose().end_epoch) pulled_for_ = pushed;
+  operations_.emplace(next_ticket_, std::move(op));
+  return next_ticket_++;
+}
+
+OperationTable::Ticket OperationTable::AddFailed(absl::Status status) {
+  failed_.emplace(next_ticket_, std::move(status));
+  return next_ticket_++;
+}
+
+absl::StatusOr<std::shared_ptr<PullOperation>> OperationTable::Find(Ticket ticket) const {
+  const auto found = operations_.find(ticket);
+  if (found != operations_.end()) return found->second;
+  const auto failed = failed_.find(ticket);
+  if (failed != failed_.end()) return failed->second;
+  return absl::InvalidArgumentError(
+      absl::StrCat("ticket ", ticket, " was never given, or was waited for already"));
+}
+
+std::shared_ptr<PullOperation> OperationTable::OfFrame(uint64_t sequence) const {
+  for (const auto& [ticket, op] : operations_) {
+    if (op->after() == sequence && !op->abandoned()) return op;
+  }
+  return nullptr;
+}
+
+void OperationTable::Erase(Ticket ticket) {
+  operations_.erase(ticket);
+  failed_.erase(ticket);
+}
+
+void OperationTable::OnPulled(const std::vector<uint64_t>& others) {
+  if (pulled_others_.size() < others.size()) pulled_others_.resize(others.size());
+  for (size_t link = 0; link < others.size(); ++link) {
+    pulled_others_[link] = std::max(pulled_others_[link], others[link]);
+  }
 }
 
 }  // namespace sluice

@@ -9,8 +9,8 @@
 namespace sluice {
 namespace {
 
-absl::Status AddSparse(const ShardIndex& index, const PullRequest::Sparse& pull,
-                       PullOperation* op) {
+absl::Status AddSparsePieces(const ShardIndex& index, const PullRequest::Sparse& pull,
+                             PullOperation* op) {
   SLUICE_RETURN_IF_ERROR(CheckKeys(index, pull.table, pull.keys.get()));
   const TableLayout& table = *index.tables()[pull.table];
   for (uint32_t s = 0; s < table.num_shards(); ++s) {
@@ -18,6 +18,7 @@ absl::Status AddSparse(const ShardIndex& index, const PullRequest::Sparse& pull,
     PullOperation::Piece piece;
     piece.flat = index.begin(pull.table) + s;
     piece.rows = pull.keys->offsets[s + 1] - first;
+    // A shard without a key of this batch is not asked at all.
     if (piece.rows == 0) continue;
     piece.keys = Slice(pull.keys->keys.data() + first, piece.rows * sizeof(uint64_t), pull.keys);
     piece.values = pull.values + size_t{first} * table.dim();
@@ -26,7 +27,8 @@ absl::Status AddSparse(const ShardIndex& index, const PullRequest::Sparse& pull,
   return absl::OkStatus();
 }
 
-absl::Status AddDense(const ShardIndex& index, const PullRequest::Dense& pull, PullOperation* op) {
+absl::Status AddDensePieces(const ShardIndex& index, const PullRequest::Dense& pull,
+                            PullOperation* op) {
   if (pull.table >= index.tables().size() || index.tables()[pull.table]->sparse()) {
     return absl::InvalidArgumentError(absl::StrCat("table ", pull.table, " is not a dense table"));
   }
@@ -49,10 +51,10 @@ absl::StatusOr<std::shared_ptr<PullOperation>> MakePull(const ShardIndex& index,
   purpose.evaluation = request.evaluation;
   auto op = std::make_shared<PullOperation>(&index, std::move(purpose));
   for (const auto& pull : request.sparse) {
-    SLUICE_RETURN_IF_ERROR(AddSparse(index, pull, op.get()));
+    SLUICE_RETURN_IF_ERROR(AddSparsePieces(index, pull, op.get()));
   }
   for (const auto& pull : request.dense) {
-    SLUICE_RETURN_IF_ERROR(AddDense(index, pull, op.get()));
+    SLUICE_RETURN_IF_ERROR(AddDensePieces(index, pull, op.get()));
   }
   return op;
 }
@@ -60,6 +62,8 @@ absl::StatusOr<std::shared_ptr<PullOperation>> MakePull(const ShardIndex& index,
 std::shared_ptr<PullOperation> MakeBarrier(const ShardIndex& index,
                                            PullOperation::Purpose purpose) {
   auto op = std::make_shared<PullOperation>(&index, std::move(purpose));
+  // Only a pull is answered after its step. Sparse shards are asked for no rows; the values of
+  // dense ones are dropped.
   for (uint32_t flat = 0; flat < index.size(); ++flat) {
     const TableLayout& table = index.table_of(flat);
     PullOperation::Piece piece;
@@ -76,6 +80,7 @@ using Destination = PullOperation::Destination;
 absl::StatusOr<std::vector<Destination>> FindDestinations(const ShardIndex& index,
                                                           const DecodedReply& reply,
                                                           const PullOperation* op) {
+  // The reply comes from another process: all of it is checked before any value is written.
   const Parts& parts = reply.header.parts();
   if (parts.shard_size() != parts.table_size() || parts.rows_size() != parts.table_size()) {
     return absl::InternalError("the lists of parts in the reply differ in length");
@@ -118,6 +123,7 @@ absl::Status CopyValues(const ShardIndex& index, const std::vector<Destination>&
   for (const Destination& to : destinations) {
     const uint32_t wire_bytes = index.table_of(to.flat).wire_bytes();
     if (to.to == nullptr) {
+      // The values of the next part begin behind these.
       payload->Skip(to.values * wire_bytes);
     } else if (!ReadValues(payload, wire_bytes, to.values, to.to)) {
       return absl::DataLossError(absl::StrCat(

@@ -8,6 +8,7 @@ namespace sluice {
 namespace {
 
 absl::Status CheckFinite(const TableLayout& table, const float* values, size_t n) {
+  // Checked before anything is sent: at a pserver such a value fails the job for all workers.
   if (AllFinite(values, n)) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "the push for table '", table.name(),
@@ -15,8 +16,8 @@ absl::Status CheckFinite(const TableLayout& table, const float* values, size_t n
       "gradient (optimizers.clip_global_norm)"));
 }
 
-absl::Status AddSparse(const ShardIndex& index, const PushRequest& request,
-                       const PushRequest::Sparse& push, PushFrame* frame) {
+absl::Status AddSparseParts(const ShardIndex& index, const PushRequest& request,
+                            const PushRequest::Sparse& push, PushFrame* frame) {
   SLUICE_RETURN_IF_ERROR(CheckKeys(index, push.table, push.keys.get()));
   const TableLayout& table = *index.tables()[push.table];
   const KeySet& keys = *push.keys;
@@ -35,11 +36,12 @@ absl::Status AddSparse(const ShardIndex& index, const PushRequest& request,
   return absl::OkStatus();
 }
 
-absl::Status AddDense(const ShardIndex& index, const PushRequest& request,
-                      const PushRequest::Dense& push, PushFrame* frame) {
+absl::Status AddDenseParts(const ShardIndex& index, const PushRequest& request,
+                           const PushRequest::Dense& push, PushFrame* frame) {
   if (push.table >= index.tables().size() || index.tables()[push.table]->sparse()) {
     return absl::InvalidArgumentError(absl::StrCat("table ", push.table, " is not a dense table"));
   }
+  // Its parts stay empty and are sent too, because a shard needs every sequence.
   if (push.values == nullptr) return absl::OkStatus();
   const TableLayout& table = *index.tables()[push.table];
   SLUICE_RETURN_IF_ERROR(CheckFinite(table, push.values, table.elements()));
@@ -64,12 +66,13 @@ absl::StatusOr<PushFrame> MakePushFrame(const ShardIndex& index, const PushReque
   PushFrame frame;
   frame.weight = request.weight;
   frame.position = request.position;
+  // One part for each shard, with rows or not: every shard counts every frame.
   frame.parts.resize(index.size());
   for (const auto& push : request.sparse) {
-    SLUICE_RETURN_IF_ERROR(AddSparse(index, request, push, &frame));
+    SLUICE_RETURN_IF_ERROR(AddSparseParts(index, request, push, &frame));
   }
   for (const auto& push : request.dense) {
-    SLUICE_RETURN_IF_ERROR(AddDense(index, request, push, &frame));
+    SLUICE_RETURN_IF_ERROR(AddDenseParts(index, request, push, &frame));
   }
   return frame;
 }

@@ -28,6 +28,7 @@ class Encoder {
 
   void AddPart(uint32_t flat) {
     const PushFrame::Part& part = request_.frame->parts[flat];
+    // Parts are never cut: a part larger than a chunk gets its own message.
     if (bytes_ > 0 && bytes_ + part.bytes() > kChunkBytes) {
       messages_.push_back(EncodeFrame(header_, std::move(payload_)));
       Begin();
@@ -43,6 +44,7 @@ class Encoder {
 
   std::vector<Message> Finish() {
     const FrameHeader& head = request_.head;
+    // The pserver acts on these when all parts are applied, so they come with the last message.
     header_.set_last(true);
     if (head.has_commit()) *header_.mutable_commit() = head.commit();
     if (head.has_pull()) *header_.mutable_pull() = head.pull();
@@ -72,6 +74,7 @@ class Encoder {
 
 absl::Status TooLong(const ShardIndex& index, const OutgoingRequest& request, uint64_t bytes,
                      uint64_t max_bytes) {
+  // Names the largest part, which is what a user can make smaller.
   uint64_t most = 0;
   uint32_t largest = 0;
   bool pull = false;
@@ -149,12 +152,14 @@ absl::StatusOr<std::vector<Message>> RequestTable::Begin(uint32_t link,
 }
 
 bool RequestTable::Has(uint64_t id, uint32_t link) const {
+  // One pserver must not answer a request to another.
   const auto it = requests_.find(id);
   return it != requests_.end() && it->second.link == link;
 }
 
 std::shared_ptr<PullOperation> RequestTable::OperationOf(uint64_t id) const {
   const std::shared_ptr<PullOperation>& op = requests_.at(id).op;
+  // The caller of an abandoned operation may have freed its arrays.
   return op == nullptr || op->abandoned() ? nullptr : op;
 }
 
@@ -165,6 +170,7 @@ std::string RequestTable::Note(uint64_t id, const ReplyHeader& header) {
   std::string last;
   for (const PartError& error : header.errors()) {
     const uint32_t flat = index_->Flat(error.table(), error.shard());
+    // The reply comes from another process, which may name anything.
     if (flat == ShardIndex::kNone) continue;
     request.errors.push_back({flat, error.status(), error.last_sequence()});
     last = absl::StrCat(routes_->Name(request.link), " answered ", PartStatus_Name(error.status()),

@@ -58,6 +58,7 @@ absl::StatusOr<Route> RouteFetcher::Ask(uint64_t generation) const {
   if (!status.ok()) {
     return absl::Status(status.code(), absl::StrCat("cannot get a route: ", status.message()));
   }
+  // A scheduler that has just taken over may not know the newest route yet.
   if (route->generation() < generation) {
     return absl::UnavailableError(absl::StrCat("the scheduler's route has generation ",
                                                route->generation(), ", older than ", generation));

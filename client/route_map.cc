@@ -51,6 +51,7 @@ bool RouteMap::vacant(uint32_t link) const {
 }
 
 uint32_t RouteMap::LinkTo(const PserverAddress& to) {
+  // By address and not by index: a process that takes over elsewhere needs a stream of its own.
   for (uint32_t link = 0; link < links_.size(); ++link) {
     if (links_[link].to == to) return link;
   }

@@ -15,11 +15,13 @@ SendWindow::SendWindow(const ShardIndex* index)
 absl::Status SendWindow::Open(PushFrame frame, const std::vector<uint64_t>& pulled_others) {
   const uint64_t next = delivery_.last() + 1;
   if (frame.sequence == 0) frame.sequence = next;
+  // A gap would make shards wait for a frame that never comes.
   if (frame.sequence != next && delivery_.last() != 0) {
     return absl::FailedPreconditionError(absl::StrCat(
         "push ", frame.sequence, " does not follow push ", delivery_.last(), " of this client"));
   }
   frame.open = true;
+  // Of the pull from which these gradients were computed. Later pulls must not change it.
   frame.pulled_others = pulled_others;
   delivery_.AddOpen(frame.sequence);
   frames_.push_back(std::make_shared<PushFrame>(std::move(frame)));
@@ -28,6 +30,7 @@ absl::Status SendWindow::Open(PushFrame frame, const std::vector<uint64_t>& pull
 
 absl::Status SendWindow::Fill(uint32_t begin, uint32_t end, PushFrame* more) {
   PushFrame& frame = *frames_.back();
+  // All parts are checked before one is moved: a refused push leaves the frame as it was.
   for (uint32_t flat = begin; flat < end; ++flat) {
     if (frame.parts[flat].rows > 0 && more->parts[flat].rows > 0) {
       return PushedTwice(index_->table_of(flat));
@@ -81,6 +84,7 @@ absl::Status SendWindow::OnReply(const Delivery::Send& send,
   const absl::Status status = delivery_.OnReply(send, errors);
   while (!frames_.empty() && frames_.front()->sequence <= delivery_.released()) {
     released_ = frames_.front()->position;
+    // The owner frees the frame without its lock; it may hold many megabytes.
     garbage->push_back(std::move(frames_.front()));
     frames_.pop_front();
   }
@@ -88,6 +92,7 @@ absl::Status SendWindow::OnReply(const Delivery::Send& send,
 }
 
 void SendWindow::AddAcknowledged(uint32_t link, Hello* hello) const {
+  // Shards differ in the frames that they have acknowledged, so the list is grouped by frame.
   std::map<uint64_t, Acknowledged*> frames;
   for (uint32_t flat = 0; flat < index_->size(); ++flat) {
     const uint64_t sequence = delivery_.acknowledged(flat);

@@ -11,7 +11,7 @@ namespace sluice {
 namespace {
 
 // Waits look at the clock this often, because a test may move the clock.
-constexpr absl::Duration kLook = absl::Milliseconds(50);
+constexpr absl::Duration kWaiterLook = absl::Milliseconds(50);
 // A wait spins this long, yielding to other threads. It takes about as long to sleep and be woken.
 constexpr std::chrono::microseconds kLookAwake(50);
 // How often a long wait is reported.
@@ -53,6 +53,7 @@ absl::Status Waiter::Until(Mutex* mu, const std::function<bool()>& done,
     status = failure_;
     if (!status.ok()) break;
     const absl::Time now = clock_->Now();
+    // A lost process excuses all of the time before the scheduler told of the loss.
     const absl::Duration left = timeout_ - (now - std::max(begin, excused_at_));
     if (left <= absl::ZeroDuration()) {
       status = absl::DeadlineExceededError(
@@ -62,20 +63,22 @@ absl::Status Waiter::Until(Mutex* mu, const std::function<bool()>& done,
       break;
     }
     if (on_long_wait_ && now - told >= kLongWait) {
+      // There may be a newer route of which no pserver has told.
       told = now;
       on_long_wait_();
     }
-    changed_->Wait(mu, std::min(left, kLook), awake_until);
+    changed_->Wait(mu, std::min(left, kWaiterLook), awake_until);
   }
   waiting_for_ = nullptr;
   return status;
 }
 
 void Waiter::UntilDone(Mutex* mu, const std::function<bool()>& done) {
-  while (!done()) changed_->Wait(mu, kLook, std::chrono::steady_clock::time_point());
+  while (!done()) changed_->Wait(mu, kWaiterLook, std::chrono::steady_clock::time_point());
 }
 
 void Waiter::Fail(const absl::Status& status) {
+  // The first failure is the cause; later ones often follow from it.
   if (failure_.ok()) failure_ = status;
   changed_->Notify();
 }

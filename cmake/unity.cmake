@@ -5,8 +5,9 @@
 # CMake's own UNITY_BUILD writes absolute paths, so that two clones could not share what ccache keeps. The groups written
 # here include their sources by paths from the top of the tree.
 #
-# Sources with flags, definitions or precompiled headers of their own are compiled one by one, and so are those of generated
-# messages, whose static names are the same in each. Names in unnamed namespaces must be unique in a target.
+# Compiled one by one are sources with flags, definitions or precompiled headers of their own, generated messages, whose static
+# names are the same in each file, and sources with SKIP_UNITY_BUILD_INCLUSION: tests replace their objects when they link.
+# Names in unnamed namespaces must be unique in a target.
 option(SLUICE_UNITY "Compile sources in groups: faster from nothing, slower after a change" OFF)
 set(SLUICE_UNITY_SOURCES 16 CACHE STRING "Sources in one group of a unity build")
 mark_as_advanced(SLUICE_UNITY_SOURCES)
@@ -22,7 +23,8 @@ function(sluice_group_sources target)
   foreach(source ${sources})
     cmake_path(ABSOLUTE_PATH source BASE_DIRECTORY ${directory} NORMALIZE OUTPUT_VARIABLE path)
     set(own "")
-    if(NOT source MATCHES "\\.cc$" OR source MATCHES "\\$<")
+    get_source_file_property(generated ${path} TARGET_DIRECTORY ${target} GENERATED)
+    if(NOT source MATCHES "\\.cc$" OR source MATCHES "\\$<" OR generated)
       set(own 1)
     endif()
     foreach(property COMPILE_OPTIONS COMPILE_DEFINITIONS SKIP_PRECOMPILE_HEADERS SKIP_UNITY_BUILD_INCLUSION)

@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/config/mode.h"
-#include "common/config/step_examples.h"
 #include "model/net/net_in_passes.h"
 
 namespace sluice {
@@ -42,6 +41,7 @@ class ListedModel : public Model {
   }
   absl::StatusOr<std::unique_ptr<DenseNet>> CreateNet(const NetOptions& options) const override {
     SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<DenseNet> net, create_net_(*spec_, options));
+    // A network that cuts its steps itself can keep sums in the order that sync promises.
     if (options.pass_examples == 0 || net->computes_in_passes()) return net;
     return std::make_unique<NetInPasses>(std::move(net), SizesOf(*spec_), options);
   }
@@ -74,6 +74,7 @@ size_t LargestTrainBatch(const JobConfig& job) {
       job.data().assignment() != DataConfig::GLOBAL) {
     return batch;
   }
+  // Rounded up twice: too much memory is harmless, and too little would fail the job in the middle.
   const uint64_t most_lanes = (lanes + ranks - 1) / ranks;
   return (batch * ranks * most_lanes + lanes - 1) / lanes;
 }

@@ -18,6 +18,8 @@ bool HasField(const std::string& name) {
 
 std::string ModelNameOf(const ModelConfig& config) {
   if (config.has_custom()) return config.custom().name();
+  // The name of the field is the name of the model, so that a new model needs no other list of
+  // names.
   const google::protobuf::FieldDescriptor* field =
       ModelConfig::descriptor()->FindFieldByNumber(config.model_case());
   return field == nullptr ? "" : field->name();

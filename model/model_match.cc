@@ -32,7 +32,7 @@ std::string Text(bool value) { return value ? "true" : "false"; }
 std::string Text(double value) { return absl::StrCat(value); }
 std::string Text(uint64_t value) { return absl::StrCat(value); }
 
-std::string Listed(const std::vector<std::string>& values) {
+std::string ListedValues(const std::vector<std::string>& values) {
   std::vector<std::string> named;
   for (size_t i = 0; i < std::min(values.size(), kNamedValues); ++i)
     named.push_back(QuotedCell(values[i]));
@@ -110,6 +110,8 @@ class Comparison {
 
  private:
   using Kind = std::vector<std::string> ModelDifferences::*;
+  // Refused: the model's values would be used for something else. Warned of: they fit, but may be
+  // of less use.
   static constexpr Kind kRefused = &ModelDifferences::refused;
   static constexpr Kind kWarnings = &ModelDifferences::warnings;
 
@@ -154,8 +156,8 @@ void Comparison::CompareLists(const std::string& what, const Strings& old_values
   const std::vector<std::string> gone = Without(old_values, new_values),
                                  added = Without(new_values, old_values);
   std::vector<std::string> parts;
-  if (!gone.empty()) parts.push_back(absl::StrCat("lacks ", Listed(gone)));
-  if (!added.empty()) parts.push_back(absl::StrCat("also has ", Listed(added)));
+  if (!gone.empty()) parts.push_back(absl::StrCat("lacks ", ListedValues(gone)));
+  if (!added.empty()) parts.push_back(absl::StrCat("also has ", ListedValues(added)));
   if (parts.empty()) return;
   Add(kWarnings,
       absl::StrCat(what, " ", absl::StrJoin(parts, " and "), ", compared with the model's job"));
@@ -168,6 +170,7 @@ void Comparison::CompareFeatures() {
   };
   for (const Feature& feature : a_.features()) {
     const auto same = find(b_, feature.name());
+    // Features are matched by name, since keys are hashed with it.
     if (same != b_.features().end()) {
       CompareFeature(feature, *same);
     } else {
@@ -190,6 +193,7 @@ void Comparison::CompareFeature(const Feature& a, const Feature& b) {
                                " in this one"));
     return;
   }
+  // The parts in their order, which is the order in which their keys are hashed.
   if (a.has_cross()) {
     CompareText(kRefused, name + "cross.features", absl::StrJoin(a.cross().features(), " x "),
                 absl::StrJoin(b.cross().features(), " x "));
@@ -200,6 +204,7 @@ void Comparison::CompareFeature(const Feature& a, const Feature& b) {
     const bool comparable = NamesColumnsByIndex(a_.data()) == NamesColumnsByIndex(b_.data());
     Compare(comparable ? kRefused : kWarnings, name + "column", ColumnOf(a), ColumnOf(b));
   }
+  // Keys of a sparse table are hashes, and those of dense tables are numbers of rows.
   Compare(kRefused, name + "dense", IsDense(a), IsDense(b));
   const auto in_wide = [](const Feature& f) { return !f.has_in_wide() || f.in_wide(); };
   if (a.has_numeric()) {
@@ -223,6 +228,7 @@ void Comparison::CompareBoundaries(const std::string& what, const NumericFeature
                                    const NumericFeature& b) {
   Compare(kRefused, absl::StrCat(what, ": their number"),
           static_cast<uint64_t>(a.boundaries_size()), static_cast<uint64_t>(b.boundaries_size()));
+  // Comparing them one by one would only repeat it.
   if (a.boundaries_size() != b.boundaries_size()) return;
   for (int i = 0; i < a.boundaries_size(); ++i) {
     if (a.boundaries(i) == b.boundaries(i)) continue;
@@ -237,6 +243,7 @@ void Comparison::CompareNumeric(const std::string& name, const NumericFeature& a
               DatePart_Name(b.date_part()));
   CompareBoundaries(name + "numeric.boundaries", a, b);
   Compare(kRefused, name + "numeric.keep_numeric", a.keep_numeric(), b.keep_numeric());
+  // What acts on the number matters only where both jobs use it.
   if (!HasNumber(a) || !HasNumber(b)) return;
   Compare(kRefused, name + "numeric.log", a.log(), b.log());
   CompareText(kRefused, name + "numeric.normalization", NormalizationOf(a), NormalizationOf(b));
@@ -255,6 +262,7 @@ void Comparison::CompareCategorical(const std::string& name, const Feature& a, c
           to.missing_is_value());
   Compare(kWarnings, name + "several values per example", HasSeveralValues(a_.data(), a),
           HasSeveralValues(b_.data(), b));
+  // There a value's row is its place in the vocabulary.
   if (from.dense() && to.dense() && to.hash_buckets() == 0) {
     CompareRows(name + "categorical.vocabulary", from.vocabulary(), to.vocabulary());
   } else if (from.vocabulary().empty() == to.vocabulary().empty()) {
@@ -272,6 +280,7 @@ absl::Status Comparison::ComparePlaces() {
   for (const int side : {0, 1}) {
     SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<ModelSpec> model,
                             ModelSpec::Create(side == 0 ? a_ : b_, models_));
+    // By part, since each part has weights of its own.
     for (const auto& [part, inputs] : model->ordered_inputs()) parts[part][side] = inputs;
   }
   for (const auto& [part, inputs] : parts) ComparePlace(part, inputs[0], inputs[1]);
@@ -304,6 +313,7 @@ bool Comparison::SameFiles() const {
 void Comparison::CompareColumnOrder() {
   if (IsCsv(a_.data()) != IsCsv(b_.data())) return;
   const std::vector<std::string> a = NamedColumns(a_.data()), b = NamedColumns(b_.data());
+  // With a header the columns have names, and their order does not matter.
   if (a.empty() || b.empty()) return;
   for (const Feature& feature : b_.features()) {
     if (feature.has_cross()) continue;
@@ -311,6 +321,7 @@ void Comparison::CompareColumnOrder() {
     const auto old_place = std::find(a.begin(), a.end(), column) - a.begin(),
                new_place = std::find(b.begin(), b.end(), column) - b.begin();
     const auto all = static_cast<ptrdiff_t>(a.size());
+    // A column that the model's job lacks is new and not misplaced.
     if (old_place == new_place || old_place == all) continue;
     // Other files may order their columns differently; the same files cannot.
     Add(SameFiles() ? kRefused : kWarnings,

@@ -15,7 +15,7 @@ namespace sluice {
 namespace {
 
 // Begins every refusal with the table's name.
-absl::Status Refuse(const TableConfig& table, absl::string_view why) {
+absl::Status RefuseTable(const TableConfig& table, absl::string_view why) {
   return absl::InvalidArgumentError(absl::StrCat("tables: \"", table.name(), "\": ", why));
 }
 
@@ -40,17 +40,17 @@ absl::Status OverrideColumns(const TableConfig& from, TableConfig* to) {
     auto found = std::find_if(to->mutable_columns()->begin(), to->mutable_columns()->end(),
                               [&](const ColumnGroup& c) { return c.name() == column.name(); });
     if (found == to->mutable_columns()->end()) {
-      return Refuse(from, absl::StrCat("has no columns \"", column.name(), "\"; it has ",
-                                       Names(to->columns())));
+      return RefuseTable(from, absl::StrCat("has no columns \"", column.name(), "\"; it has ",
+                                            Names(to->columns())));
     }
     if (!seen.insert(column.name()).second) {
-      return Refuse(from,
-                    absl::StrCat("columns \"", column.name(), "\" are given twice; keep one"));
+      return RefuseTable(from,
+                         absl::StrCat("columns \"", column.name(), "\" are given twice; keep one"));
     }
     if (column.dim() != 0 && column.dim() != found->dim()) {
-      return Refuse(from, absl::StrCat("columns \"", column.name(), "\": dim ", column.dim(),
-                                       " is not the model's ", found->dim(),
-                                       "; change the model, or remove dim here"));
+      return RefuseTable(from, absl::StrCat("columns \"", column.name(), "\": dim ", column.dim(),
+                                            " is not the model's ", found->dim(),
+                                            "; change the model, or remove dim here"));
     }
     if (column.has_initializer()) *found->mutable_initializer() = column.initializer();
     if (column.has_optimizer()) OverrideOptimizer(column.optimizer(), found->mutable_optimizer());
@@ -59,31 +59,33 @@ absl::Status OverrideColumns(const TableConfig& from, TableConfig* to) {
 }
 
 absl::Status OverrideSparse(const TableConfig& from, TableConfig* to) {
-  if (from.shape_size() > 0) return Refuse(from, "is sparse and has no shape; remove it");
+  if (from.shape_size() > 0) return RefuseTable(from, "is sparse and has no shape; remove it");
   if (from.has_initializer() || from.has_optimizer()) {
-    return Refuse(
+    return RefuseTable(
         from,
         absl::StrCat("is sparse: put initializer and optimizer into columns { name: ... }; it has ",
                      Names(to->columns())));
   }
   if (from.num_shards() != 0) to->set_num_shards(from.num_shards());
+  // num_shards and max_rows are the job's alone. A model derives neither.
   to->set_max_rows(from.max_rows());
   return OverrideColumns(from, to);
 }
 
 absl::Status OverrideDense(const TableConfig& from, TableConfig* to) {
   if (from.columns_size() > 0)
-    return Refuse(from, "is dense and has no columns; use initializer and optimizer");
+    return RefuseTable(from, "is dense and has no columns; use initializer and optimizer");
   if (from.num_shards() != 0)
-    return Refuse(from, "is dense: num_shards follows from its size; remove it");
+    return RefuseTable(from, "is dense: num_shards follows from its size; remove it");
   if (from.max_rows() != 0)
-    return Refuse(from, "is dense and has no rows to limit; remove max_rows");
+    return RefuseTable(from, "is dense and has no rows to limit; remove max_rows");
   const bool same_shape =
       std::equal(from.shape().begin(), from.shape().end(), to->shape().begin(), to->shape().end());
   if (from.shape_size() > 0 && !same_shape) {
-    return Refuse(from, absl::StrCat("shape [", absl::StrJoin(from.shape(), ", "),
-                                     "] is not the model's [", absl::StrJoin(to->shape(), ", "),
-                                     "]; change the model, or remove shape here"));
+    return RefuseTable(
+        from, absl::StrCat("shape [", absl::StrJoin(from.shape(), ", "), "] is not the model's [",
+                           absl::StrJoin(to->shape(), ", "),
+                           "]; change the model, or remove shape here"));
   }
   if (from.has_initializer()) *to->mutable_initializer() = from.initializer();
   if (from.has_optimizer()) OverrideOptimizer(from.optimizer(), to->mutable_optimizer());
@@ -94,12 +96,12 @@ absl::Status OverrideUpdateAt(const TableConfig& from, Mode mode, TableConfig* t
   switch (from.update_at()) {
     case TableConfig::COLLECTIVE:
       if (mode != Mode::kSync) {
-        return Refuse(
+        return RefuseTable(
             from, absl::StrCat("update_at COLLECTIVE needs sync, and this job is ", ModeName(mode),
                                "; give --a_sync=false, or remove update_at"));
       }
       if (to->kind() == TableConfig::SPARSE) {
-        return Refuse(
+        return RefuseTable(
             from,
             "is sparse, and workers keep only dense tables (update_at COLLECTIVE); remove "
             "update_at");
@@ -108,12 +110,13 @@ absl::Status OverrideUpdateAt(const TableConfig& from, Mode mode, TableConfig* t
       return absl::OkStatus();
     case TableConfig::WORKER:
       if (mode == Mode::kGeo) return absl::OkStatus();
-      return Refuse(from,
-                    absl::StrCat("update_at WORKER needs Geo, and this job is ", ModeName(mode),
-                                 "; set strategy.a_sync_configs.k_steps, or remove update_at"));
+      return RefuseTable(
+          from, absl::StrCat("update_at WORKER needs Geo, and this job is ", ModeName(mode),
+                             "; set strategy.a_sync_configs.k_steps, or remove update_at"));
     default:
       if (mode == Mode::kGeo)
-        return Refuse(from, "update_at PSERVER contradicts Geo, where workers update; remove it");
+        return RefuseTable(from,
+                           "update_at PSERVER contradicts Geo, where workers update; remove it");
       to->clear_update_at();
       return absl::OkStatus();
   }
@@ -121,13 +124,13 @@ absl::Status OverrideUpdateAt(const TableConfig& from, Mode mode, TableConfig* t
 
 absl::Status OverrideTable(const TableConfig& from, Mode mode, TableConfig* to) {
   if (from.kind() != TableConfig::KIND_UNSPECIFIED && from.kind() != to->kind()) {
-    return Refuse(from,
-                  absl::StrCat("kind ", TableConfig::Kind_Name(from.kind()), " is not the model's ",
-                               TableConfig::Kind_Name(to->kind()), "; remove kind here"));
+    return RefuseTable(
+        from, absl::StrCat("kind ", TableConfig::Kind_Name(from.kind()), " is not the model's ",
+                           TableConfig::Kind_Name(to->kind()), "; remove kind here"));
   }
   if (from.has_update_at()) SLUICE_RETURN_IF_ERROR(OverrideUpdateAt(from, mode, to));
   if (from.wire_type() == TableConfig::BF16 && mode == Mode::kGeo) {
-    return Refuse(from, "wire_type BF16 is too coarse for Geo's deltas; use F32");
+    return RefuseTable(from, "wire_type BF16 is too coarse for Geo's deltas; use F32");
   }
   to->set_wire_type(from.wire_type());
   return to->kind() == TableConfig::SPARSE ? OverrideSparse(from, to) : OverrideDense(from, to);
@@ -140,9 +143,11 @@ absl::Status OverrideTables(const JobConfig& job, std::vector<TableConfig>* tabl
       return table.name() == from.name();
     });
     if (found == tables->end()) {
-      return Refuse(from, absl::StrCat("the model has no such table; it has ", Names(*tables)));
+      return RefuseTable(from,
+                         absl::StrCat("the model has no such table; it has ", Names(*tables)));
     }
-    if (!seen.insert(from.name()).second) return Refuse(from, "is given twice; keep one");
+    // Two entries for one table could contradict each other.
+    if (!seen.insert(from.name()).second) return RefuseTable(from, "is given twice; keep one");
     return OverrideTable(from, ModeOf(job.strategy()), &*found);
   };
   for (int i = 0; i < job.tables_size(); ++i) {
@@ -185,6 +190,7 @@ absl::Status CheckCollective(const JobConfig& job, const std::vector<TableConfig
 // Implements `lr_scale: WORKERS`.
 void ScaleLearningRates(const JobConfig& job, std::vector<TableConfig>* tables) {
   if (job.optimizers().lr_scale() != OptimizersConfig::WORKERS) return;
+  // One worker where the job does not say, so that the scale is 1.
   const float workers = job.has_worker_num() ? static_cast<float>(job.worker_num()) : 1.0f;
   const auto scale = [workers](OptimizerConfig* o) {
     o->set_learning_rate(o->learning_rate() * workers);
@@ -217,6 +223,8 @@ absl::Status CheckComputeType(const JobConfig& job, bool on_cpu) {
 void ResolveShards(uint32_t num_pservers, google::protobuf::RepeatedPtrField<TableConfig>* tables) {
   for (TableConfig& table : *tables) {
     if (table.kind() == TableConfig::SPARSE && table.num_shards() == 0) {
+      // Several shards a pserver, so that they can be spread evenly also over another number of
+      // pservers.
       table.set_num_shards(std::max<uint32_t>(4 * num_pservers, 16));
     }
   }
@@ -228,12 +236,14 @@ absl::Status CompleteTables(const JobConfig& job, std::vector<TableConfig>* tabl
   }
   if (job.strategy().sync_configs().dense() == SyncConfigs::COLLECTIVE)
     KeepDenseTablesOnWorkers(tables);
+  // After what the strategy says of all tables, since `tables` says it of single ones.
   SLUICE_RETURN_IF_ERROR(OverrideTables(job, tables));
   if (job.evaluate_only()) {
     PullAllOrNone(tables);
   } else {
     SLUICE_RETURN_IF_ERROR(CheckCollective(job, *tables));
   }
+  // Last, so that rates which `tables` sets are scaled too.
   ScaleLearningRates(job, tables);
   return absl::OkStatus();
 }

@@ -6,8 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/saved_model/saved_model.h"
-#include "model/net/dense_net.h"
 #include "model/net/log_loss.h"
+#include "model/net/net_options.h"
 
 namespace sluice {
 namespace {
@@ -43,14 +43,12 @@ absl::StatusOr<std::shared_ptr<const TableLayout>> FindTable(const std::string& 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Predictor>> Predictor::Load(const std::string& model_dir,
-                                                           int threads, const ModelList& models,
-                                                           Env* env) {
+                                                           const ModelList& models, Env* env) {
   SLUICE_ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(model_dir, env));
   std::unique_ptr<Predictor> predictor(new Predictor);
   SLUICE_ASSIGN_OR_RETURN(predictor->job_, ReadModelJob(model_dir, env));
   SLUICE_ASSIGN_OR_RETURN(predictor->model_, Model::Create(predictor->job_, models));
   const Model& model = *predictor->model_;
-  SLUICE_ASSIGN_OR_RETURN(predictor->net_, model.CreateNet(CpuNet(threads, kBatch)));
   SLUICE_ASSIGN_OR_RETURN(const TableLayouts saved,
                           CreateTableLayouts(manifest.tables(), predictor->job_.train().seed()));
   for (int t : model.dense_tables()) {
@@ -72,6 +70,7 @@ absl::Status Predictor::LoadDense(const std::string& dir, const Manifest& manife
   SLUICE_RETURN_IF_ERROR(VisitShards(
       dir, manifest, table.name(), env, [&](uint32_t, ShardValues shard) -> absl::Status {
         const uint64_t n = shard.weights.size();
+        // Written so that the sum cannot overflow: the numbers come from a file.
         if (shard.first_element > tensor.size() || n > tensor.size() - shard.first_element) {
           return Damaged(dir, table.name(), "a block lies outside the tensor");
         }
@@ -79,6 +78,7 @@ absl::Status Predictor::LoadDense(const std::string& dir, const Manifest& manife
         loaded += n;
         return absl::OkStatus();
       }));
+  // Missing blocks give too few elements, and repeated ones too many.
   if (loaded != tensor.size()) {
     return Damaged(dir, table.name(),
                    absl::StrCat("the files have ", loaded, " of ", tensor.size(), " elements"));
@@ -92,6 +92,7 @@ absl::Status Predictor::LoadSparse(const std::string& dir, const Manifest& manif
   sparse_ = std::move(table);
   // Reserving first avoids growth while loading, which would hold the rows twice.
   SLUICE_ASSIGN_OR_RETURN(const uint64_t rows, CountRecords(dir, manifest, sparse_->name(), env));
+  // Numbers of rows have 32 bits.
   if (rows > UINT32_MAX) return Damaged(dir, sparse_->name(), "has more than 2^32 rows");
   row_ids_.reserve(rows);
   values_.reserve(rows * sparse_->dim());
@@ -110,29 +111,38 @@ absl::Status Predictor::LoadSparse(const std::string& dir, const Manifest& manif
       });
 }
 
-absl::Status Predictor::Score(const Batch& batch, float* probabilities) {
-  NetInput input;
-  input.batch = &batch;
-  for (const auto& tensor : dense_) input.dense.push_back(tensor.data());
-  if (sparse_ != nullptr) {
+absl::StatusOr<std::unique_ptr<Predictor::Scorer>> Predictor::NewScorer(int threads) const {
+  SLUICE_ASSIGN_OR_RETURN(auto net, model_->CreateNet(CpuNet(threads, kBatch)));
+  return std::unique_ptr<Scorer>(new Scorer(this, std::move(net)));
+}
+
+Predictor::Scorer::Scorer(const Predictor* predictor, std::unique_ptr<DenseNet> net)
+    : predictor_(*predictor), net_(std::move(net)) {
+  for (const auto& tensor : predictor_.dense_) input_.dense.push_back(tensor.data());
+}
+
+absl::Status Predictor::Scorer::Score(const Batch& batch, float* probabilities) {
+  input_.batch = &batch;
+  if (predictor_.sparse_ != nullptr) {
     // Every key gets its own row: copying a repeated row is cheaper than finding repeats.
-    const size_t dim = sparse_->dim(), n = batch.keys.size();
-    batch_rows_.resize(n * dim);
+    const TableLayout& table = *predictor_.sparse_;
+    const size_t dim = table.dim(), n = batch.keys.size();
+    rows_.resize(n * dim);
     while (row_index_.size() < n) row_index_.push_back(static_cast<uint32_t>(row_index_.size()));
     for (size_t k = 0; k < n; ++k) {
-      float* row = batch_rows_.data() + k * dim;
-      const auto found = row_ids_.find(batch.keys[k]);
-      if (found == row_ids_.end()) {
-        sparse_->InitialRow(batch.keys[k], row);
+      float* row = rows_.data() + k * dim;
+      const auto found = predictor_.row_ids_.find(batch.keys[k]);
+      if (found == predictor_.row_ids_.end()) {
+        table.InitialRow(batch.keys[k], row);
       } else {
-        std::copy_n(values_.data() + found->second * dim, dim, row);
+        std::copy_n(predictor_.values_.data() + found->second * dim, dim, row);
       }
     }
-    input.row_index = row_index_.data();
-    input.rows = batch_rows_.data();
-    input.num_rows = n;
+    input_.row_index = row_index_.data();
+    input_.rows = rows_.data();
+    input_.num_rows = n;
   }
-  SLUICE_RETURN_IF_ERROR(net_->Forward(input, probabilities));
+  SLUICE_RETURN_IF_ERROR(net_->Forward(input_, probabilities));
   for (size_t i = 0; i < batch.n; ++i) probabilities[i] = Sigmoid(probabilities[i]);
   return absl::OkStatus();
 }

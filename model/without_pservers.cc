@@ -15,7 +15,7 @@
 namespace sluice {
 namespace {
 
-constexpr size_t kNamed = 8;
+constexpr size_t kListedNames = 8;
 
 // True when a dense table for the feature needs hash_buckets first. Boundaries and vocabularies
 // bound the keys as well (dense_rows.h).
@@ -27,9 +27,9 @@ bool NeedsHashBuckets(const Feature& feature) {
 }
 
 // The quoted names; of many, the first ones and the number of the others.
-std::string Listed(std::vector<std::string> names) {
+std::string ListedNames(std::vector<std::string> names) {
   for (std::string& name : names) name = absl::StrCat("\"", name, "\"");
-  const size_t more = names.size() > kNamed ? names.size() - kNamed : 0;
+  const size_t more = names.size() > kListedNames ? names.size() - kListedNames : 0;
   names.resize(names.size() - more);
   if (more > 0) names.push_back(absl::StrCat(more, " more"));
   return absl::StrJoin(names, ", ");
@@ -47,8 +47,8 @@ std::string SparseProblem(const JobConfig& job, const std::vector<TableConfig>& 
     if (NeedsHashBuckets(feature)) unbounded.push_back(feature.name());
   }
   const std::string bounds =
-      unbounded.empty() ? "" : absl::StrCat(", and hash_buckets to ", Listed(unbounded));
-  return absl::StrCat("features: ", Listed(features), " have keys in the sparse table ",
+      unbounded.empty() ? "" : absl::StrCat(", and hash_buckets to ", ListedNames(unbounded));
+  return absl::StrCat("features: ", ListedNames(features), " have keys in the sparse table ",
                       absl::StrJoin(sparse, ", "),
                       ", which only pservers keep; start pservers (--server_num=1 or more), or "
                       "give `dense: true` to these features",
@@ -75,7 +75,7 @@ std::string DenseProblem(const JobConfig& job, const std::vector<TableConfig>& t
       stay.push_back(table.name());
   }
   if (stay.empty()) return "";
-  return absl::StrCat("tables: ", Listed(stay),
+  return absl::StrCat("tables: ", ListedNames(stay),
                       " would be on pservers, because update_at is not COLLECTIVE; set update_at: "
                       "COLLECTIVE for them too, or start pservers (--server_num=1 or more)");
 }
@@ -101,8 +101,11 @@ absl::StatusOr<std::string> FitWithoutPservers(const ModelList& models, JobConfi
         absl::StrCat("the job cannot run without pservers:\n", absl::StrJoin(problems, "\n")));
   }
   if (AllOnWorkers(model->tables())) return std::string();
+  // A copy: the job stays as it was if its defaults cannot be filled in again.
   JobConfig fitted = *job;
   if (mode != Mode::kSync) fitted.clear_strategy();
+  // Of no use any more: `dense: COLLECTIVE` says it of all tables, and a job that only evaluates
+  // may be changed.
   for (TableConfig& table : *fitted.mutable_tables()) table.clear_update_at();
   fitted.mutable_strategy()->set_a_sync(false);
   fitted.mutable_strategy()->mutable_sync_configs()->set_dense(SyncConfigs::COLLECTIVE);

@@ -44,7 +44,7 @@ class AttemptMembers {
 
   // Takes workers, places shards, and asks the pservers to open the tables. Not OK: they cannot be
   // placed.
-  // REQUIRES: the pservers of job->pservers.ranks are alive, and enough workers are reserved for
+  // REQUIRES: the pservers of job->pservers.ranks() are alive, and enough workers are reserved for
   // the job or free.
   absl::Status Begin(Job* job, absl::Time now);
   // Gives the job's next attempt a number that no other instance of a job has.
@@ -56,7 +56,7 @@ class AttemptMembers {
   uint32_t Reserve(Job* job, uint32_t worker_num);
   // Living workers that are allocated to the job.
   uint32_t Count(const Job& job) const;
-  // Takes pservers that are draining out of job->pservers.ranks, and adds the others that can be
+  // Takes pservers that are draining out of job->pservers.ranks(), and adds the others that can be
   // used in their place. Does nothing when there are no others, or the job keeps its pservers.
   void AvoidDraining(Job* job);
   // Gives back the workers of the job that serve none of its ranks.
@@ -71,8 +71,9 @@ class AttemptMembers {
  private:
   // The workers of the job's next attempt, in the order of their ranks in the cluster.
   std::vector<Member*> WorkersFor(const Job& job) const;
-  // Gives the pservers of the earlier route that serve on their present addresses.
-  void Readdress(Job* job) const;
+  // By index in the route of the attempt before: the present addresses of its pservers. Empty for
+  // those that the next attempt does not use.
+  std::vector<std::string> FormerAddresses(const Job& job) const;
 
   const Options options_;
   const Parts parts_;

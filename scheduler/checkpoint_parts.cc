@@ -19,11 +19,13 @@ CheckpointParts::CheckpointParts(Mode mode, uint32_t worker_num, uint32_t pserve
       workers_(worker_num),
       tasks_(worker_num),
       went_on_(worker_num) {
+  // As if it had written its part, so that nothing waits for it.
   for (const uint32_t pserver : without_shards) hosted_[pserver].set_state(HostedCut::WRITTEN);
 }
 
 bool CheckpointParts::TakeHosted(uint32_t pserver, const HostedCut& cut) {
   HostedCut& known = hosted_[pserver];
+  // Its files are final. A late report of an earlier state must not take them back.
   if (known.state() == HostedCut::WRITTEN) return false;
   const bool progress = cut.state() != known.state() || cut.written_bytes() > known.written_bytes();
   if (progress) known = cut;
@@ -35,6 +37,7 @@ bool CheckpointParts::TakeWorker(const WorkerCut& cut) {
   // Reports can overtake each other: a rank that went on was parked before, and this is its part.
   const bool goes_on = mode_ == Mode::kGeo && !cut.parked() && !went_on_[rank];
   if (goes_on) went_on_[rank] = true;
+  // The first report is the part. A repeated one may have been made after the rank went on.
   if (workers_[rank]) return goes_on;
   workers_[rank] = cut.state();
   tasks_[rank] = cut.step();
@@ -108,6 +111,7 @@ absl::StatusOr<RankPart> CheckpointParts::PartOf(uint32_t rank) const {
     const HostedCut& cut = hosted_[i];
     // A pserver without shards of the job holds everything.
     if (cut.least().empty()) continue;
+    // Indexed by rank below.
     if (cut.least_size() != static_cast<int>(workers_.size())) {
       return absl::InternalError(absl::StrCat("pserver ", i, " reported the positions of ",
                                               cut.least_size(), " of ", workers_.size(), " ranks"));
@@ -121,6 +125,8 @@ absl::StatusOr<RankPart> CheckpointParts::PartOf(uint32_t rank) const {
     if (first) {
       part.held = held;
     } else {
+      // The shards of a checkpoint are cut at different moments. Only what the slowest one holds is
+      // on all of them.
       KeepLeast(held, &part.held);
     }
     first = false;
@@ -130,6 +136,7 @@ absl::StatusOr<RankPart> CheckpointParts::PartOf(uint32_t rank) const {
 
 void CheckpointParts::MoveTo(Manifest* manifest) {
   for (auto& worker : workers_) {
+    // The list of files is what readers open and what is removed later, so it has to be complete.
     if (worker->has_file()) *manifest->add_files() = worker->file();
     for (SavedFile& file : *worker->mutable_dense_files()) *manifest->add_files() = std::move(file);
     worker->clear_dense_files();

@@ -7,17 +7,17 @@ namespace sluice {
 OutputAction ActionOf(const Job& job, OutputAction::Kind kind, absl::Time time) {
   OutputAction action;
   action.kind = kind;
-  action.job_id = job.job_id;
+  action.job_id = job.id();
   action.time = time;
-  action.config = job.config;
+  action.config = job.config();
   return action;
 }
 
 std::vector<Scalar> RecoveryPoints(const Job& job, uint64_t epoch) {
   std::vector<Scalar> points =
-      job.recovery.Points(epoch, /*replayed=*/job.run->result().examples_replayed());
-  if (!job.checkpoints) return points;
-  const CheckpointStatus checkpoint = job.checkpoints->status();
+      job.recovery.Points(epoch, /*replayed=*/job.run()->result().examples_replayed());
+  if (!job.checkpoints()) return points;
+  const CheckpointStatus checkpoint = job.checkpoints()->status();
   if (checkpoint.step() > 0 || checkpoint.age_s() > 0)
     points.push_back({"checkpoint/age_s", epoch, checkpoint.age_s()});
   return points;
@@ -29,10 +29,8 @@ void CoreEffects::DesiredChanged(Member* member) {
 }
 
 void CoreEffects::StatusChanged(Job* job) {
-  ++job->status_version;
-  // The calls that this wakes see the progress as well.
-  job->progress_untold = false;
-  changed_.push_back(WaitKey::Status(job->job_id));
+  job->RaiseVersion();
+  changed_.push_back(WaitKey::Status(job->id()));
 }
 
 void CoreEffects::WriteStartedAgain(const Job& job, absl::Time now) {
@@ -45,23 +43,24 @@ void CoreEffects::WriteScalars(const Job& job, std::vector<Scalar> points, absl:
   if (points.empty()) return;
   OutputAction action;
   action.kind = OutputAction::kScalars;
-  action.job_id = job.job_id;
+  action.job_id = job.id();
   action.time = now;
   action.scalars = std::move(points);
   Write(std::move(action));
 }
 
 void CoreEffects::WriteRecoveryPoints(const Job& job, absl::Time now) {
-  if (!job.run || job.over()) return;
-  uint32_t epoch = job.run->phases().current().epoch();
+  if (!job.run() || job.over()) return;
+  uint32_t epoch = job.run()->phases().current().epoch();
   // A run that continues first reads the data again, which is no epoch.
-  if (job.resume != nullptr) epoch = std::max(epoch, job.resume->state().epoch());
+  if (job.attempt.point() != nullptr) epoch = std::max(epoch, job.attempt.point()->state().epoch());
   WriteScalars(job, RecoveryPoints(job, epoch + 1), now);
 }
 
 void CoreEffects::WriteLastScalars(Job* job, absl::Time now) {
-  std::vector<Scalar> points = job->run->TakeScalars();
-  for (Scalar& point : job->steps->TakePoints(/*all=*/true)) points.push_back(std::move(point));
+  std::vector<Scalar> points = job->run()->TakeScalars();
+  for (Scalar& point : job->attempt.steps()->TakePoints(/*all=*/true))
+    points.push_back(std::move(point));
   WriteScalars(*job, std::move(points), now);
 }
 
@@ -71,15 +70,10 @@ void CoreEffects::JobForgotten(const std::string& job_id) {
 }
 
 void PublishRouteChange(Job* job, Membership* members, CoreEffects* effects) {
-  // The incarnations travel with the generation, so that a pserver whose report names the new
-  // generation has fenced every earlier life of a rank. RankReplacement relies on that.
-  job->spec.clear_incarnations();
-  for (const RankSlot& slot : job->ranks.slots) job->spec.add_incarnations(slot.incarnation());
-  Route* const route = job->spec.mutable_route();
-  route->set_generation(route->generation() + 1);
+  job->attempt.RaiseGeneration(job->ranks.slots());
   // A worker fetches the route when a pserver refuses its old generation. ShardTakeover also tells
   // the workers, since a rank that sends nothing would never be refused.
-  for (const uint64_t id : job->pservers.members) {
+  for (const uint64_t id : job->pservers.members()) {
     if (Member* member = members->ById(id)) effects->DesiredChanged(member);
   }
 }

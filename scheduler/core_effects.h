@@ -52,7 +52,7 @@ OutputAction ActionOf(const Job& job, OutputAction::Kind kind, absl::Time time);
 
 // Points of the curves after `epoch` (from 1): what losses have cost until now, as in result.json,
 // and how old the newest checkpoint is.
-// REQUIRES: job.run.
+// REQUIRES: job.run().
 std::vector<Scalar> RecoveryPoints(const Job& job, uint64_t epoch);
 
 class CoreEffects {
@@ -66,11 +66,11 @@ class CoreEffects {
   void MemberGone(uint64_t member_id) { changed_.push_back(WaitKey::Desired(member_id)); }
   // Raises the version of the job's status.
   void StatusChanged(Job* job);
-  void PhaseChanged(const Job& job) { changed_.push_back(WaitKey::Phase(job.job_id)); }
+  void PhaseChanged(const Job& job) { changed_.push_back(WaitKey::Phase(job.id())); }
   // The scheduler no longer knows the job.
   void JobForgotten(const std::string& job_id);
 
-  void Log(const Job& job, std::string text) { lines_.push_back({job.job_id, std::move(text)}); }
+  void Log(const Job& job, std::string text) { lines_.push_back({job.id(), std::move(text)}); }
   void Write(OutputAction action) { actions_.push_back(std::move(action)); }
   // Continues the files of a job that an earlier scheduler began.
   void WriteStartedAgain(const Job& job, absl::Time now);
@@ -80,7 +80,7 @@ class CoreEffects {
   // attempt runs.
   void WriteRecoveryPoints(const Job& job, absl::Time now);
   // Adds the points that the job's run still has, also incomplete ones.
-  // REQUIRES: job->run.
+  // REQUIRES: job->run().
   void WriteLastScalars(Job* job, absl::Time now);
   JobRecords* records() { return &records_; }
 
@@ -103,7 +103,7 @@ class CoreEffects {
 // request, and requests of the old generation are refused. Workers then fetch the route, and send
 // what the present owners of shards have not acknowledged.
 //
-// Raises the generation of job->spec, names the present life of every rank in it, and tells the
+// Raises the generation of job->spec(), names the present life of every rank in it, and tells the
 // pservers. The caller has changed the route or the ranks.
 void PublishRouteChange(Job* job, Membership* members, CoreEffects* effects);
 

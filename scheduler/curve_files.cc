@@ -60,6 +60,7 @@ absl::StatusOr<std::unique_ptr<CurveFiles>> CurveFiles::Begin(Env* env, const st
   SLUICE_ASSIGN_OR_RETURN(const std::vector<std::string> names, env->List(dir));
   if (std::any_of(names.begin(), names.end(), IsEventName)) {
     absl::Status made = absl::AlreadyExistsError("");
+    // Apart from the earlier curve, which stays the one that is shown until this job is done.
     for (int number = 1; absl::IsAlreadyExists(made); ++number) {
       curve->folder_ = absl::StrCat(dir, "/", kRerun, number);
       made = env->MakeNewDir(curve->folder_);
@@ -78,6 +79,7 @@ std::unique_ptr<CurveFiles> CurveFiles::Continue(Env* env, const std::string& di
   // Begin takes the first free number, and the job has kept the folder locked.
   for (int number = 1; env->Exists(absl::StrCat(dir, "/", kRerun, number)); ++number)
     curve->folder_ = absl::StrCat(dir, "/", kRerun, number);
+  // Otherwise Add tries again: a curve is no reason to end a job that runs.
   if (auto events = EventFile::Create(env, curve->folder_, host, now); events.ok())
     curve->events_ = *std::move(events);
   return curve;
@@ -112,6 +114,7 @@ absl::Status CurveFiles::Complete() {
       SLUICE_RETURN_IF_ERROR(env_->RenameFile(from, absl::StrCat(dir_, "/", name)));
     }
   }
+  // After the new curve is in place, so that the folder is never without one.
   RemoveOthers(dir_, names);
   const std::vector<std::string> left = env_->List(dir_).value_or(std::vector<std::string>());
   for (const std::string& folder : left) {
@@ -126,6 +129,7 @@ void CurveFiles::RemoveOthers(const std::string& folder, const std::vector<std::
   for (const std::string& name : env_->List(folder).value_or(std::vector<std::string>())) {
     const std::string path = absl::StrCat(folder, "/", name);
     const bool keep = std::find(kept.begin(), kept.end(), name) != kept.end();
+    // By name and by content. A file that somebody else put there is not ours to remove.
     if (keep || !IsCurveName(name, host_) || !IsOwnFile(env_, path, FileKind::kEvents)) continue;
     env_->RemoveFile(path).IgnoreError();
   }

@@ -85,6 +85,8 @@ uint64_t DefaultTaskBytes(uint64_t total_bytes, uint32_t worker_num) {
 }
 
 absl::StatusOr<DataTasks> DataTasks::Create(Options options, std::vector<IndexedFile> files) {
+  // By path, whoever reported the files: a checkpoint names tasks by their ids, which must be the
+  // same in every run.
   std::sort(files.begin(), files.end(), [](const IndexedFile& a, const IndexedFile& b) {
     return a.file.path() < b.file.path();
   });
@@ -108,6 +110,7 @@ absl::StatusOr<DataTasks> DataTasks::Create(Options options, std::vector<Indexed
   }
   made.options_ = options;
   made.leases_.resize(made.tasks_.size());
+  // A queue for each rank, or one that all share.
   made.free_.resize(options.pinned ? options.worker_num : 1);
   made.last_.resize(options.worker_num);
   made.order_.resize(options.worker_num);
@@ -123,11 +126,13 @@ void DataTasks::BeginEpoch(uint32_t epoch) {
     const uint64_t seed = CombineHash(CombineHash(options_.seed, kTaskOrder), epoch);
     std::vector<uint64_t> draw(tasks_.size());
     for (uint32_t i = 0; i < draw.size(); ++i) draw[i] = CombineHash(seed, i);
+    // Stable, so that equal draws have one order on every machine.
     std::stable_sort(order.begin(), order.end(),
                      [&draw](uint32_t a, uint32_t b) { return draw[a] < draw[b]; });
   }
   std::fill(leases_.begin(), leases_.end(), Lease());
   if (resumed_.has_value() && epoch == resumed_epoch_) {
+    // The manifest lists the open tasks; all others were trained before the checkpoint.
     for (Lease& lease : leases_) lease.state = State::kDone;
     for (const DataTask& open : *resumed_) {
       leases_[open.id() - 1].state = State::kFree;
@@ -163,6 +168,7 @@ bool DataTasks::AllAsked() const {
 }
 
 absl::StatusOr<NextTaskReply> DataTasks::Next(const NextTaskRequest& request) {
+  // Also when the request is refused: the rank is in this epoch.
   asked_[request.rank()] = true;
   LastAnswer& last = last_[request.rank()];
   // A rank that lost the reply asks again. Leasing it another task would leave the first untrained.
@@ -187,6 +193,8 @@ absl::Status DataTasks::Acknowledge(const NextTaskRequest& request) {
     return absl::FailedPreconditionError(absl::StrCat(
         "task ", id, " of epoch ", request.epoch() + 1, " is not leased to rank ", request.rank()));
   }
+  // A repeated acknowledgement must not move the order, by which a checkpoint knows what a rank had
+  // finished.
   if (lease.state != State::kDone) lease.acknowledged = ++acknowledged_[request.rank()];
   lease.state = State::kDone;
   lease.examples = request.finished_examples();
@@ -202,6 +210,7 @@ bool DataTasks::IsOpen(const RankPart& part, const std::vector<uint64_t>& order,
   if (current < order.size() && i < current)
     *first_offset = acknowledged ? lease.examples : kAllExamples;
   if (i == current) *first_offset = std::max(lease.first_offset, part.held.task_end());
+  // What was acknowledged after the rank made its part is not in the state of that part.
   const bool covered = acknowledged && lease.acknowledged <= part.tasks;
   return !covered || lease.examples > *first_offset;
 }
@@ -209,12 +218,14 @@ bool DataTasks::IsOpen(const RankPart& part, const std::vector<uint64_t>& order,
 absl::StatusOr<std::vector<DataTask>> DataTasks::OpenAt(const std::vector<RankPart>& ranks) const {
   std::vector<std::optional<uint64_t>> open(tasks_.size());  // first offset
   for (size_t i = 0; i < leases_.size(); ++i) {
+    // Nobody has them, so no rank can say more.
     if (leases_[i].state == State::kFree) open[i] = leases_[i].first_offset;
   }
   for (size_t rank = 0; rank < order_.size(); ++rank) {
     const std::vector<uint64_t>& order = order_[rank];
     const uint64_t held = ranks[rank].held.task_id();
     const size_t current = std::find(order.begin(), order.end(), held) - order.begin();
+    // Our own leases contradict the pservers. A checkpoint that guesses would skip examples.
     if (held != 0 && current == order.size()) {
       return absl::InternalError(absl::StrCat("the pservers hold frames of rank ", rank,
                                               " of task ", held, ", which was not leased to it"));
@@ -262,6 +273,7 @@ absl::Status DataTasks::Release(uint32_t rank, const RankPosition& held) {
   const auto first_untrained = held.task_id() == 0 ? order.begin() : at;
   for (auto id = order.begin(); id != first_untrained; ++id) leases_[*id - 1].state = State::kDone;
   std::deque<uint32_t>& queue = free_[options_.pinned ? rank : 0];
+  // Backwards to the front, so that they keep their order.
   for (auto id = order.end(); id != first_untrained;) {
     const auto task = static_cast<uint32_t>(*--id - 1);
     // An acknowledged task is on all shards, or had nothing to train.
@@ -273,6 +285,7 @@ absl::Status DataTasks::Release(uint32_t rank, const RankPosition& held) {
   }
   order.clear();
   last_[rank] = LastAnswer();
+  // The next life has to ask before a checkpoint counts it as training.
   asked_[rank] = false;
   acknowledged_[rank] = 0;
   return absl::OkStatus();

@@ -69,6 +69,8 @@ absl::StatusOr<std::unique_ptr<EventFile>> EventFile::Create(Env* env, const std
   std::string path = name;
   int fd = -1;
   for (int number = 1; fd < 0; ++number) {
+    // O_EXCL: two jobs that begin in the same second must not share a file, and a link is not
+    // followed.
     const auto created = env->OpenFile(path, O_WRONLY | O_CREAT | O_EXCL, 0666);
     if (created.ok()) {
       fd = *created;
@@ -95,6 +97,7 @@ void EventFile::Add(absl::Time wall_time, uint64_t step, const std::string& tag,
   std::string point;
   AppendBytes(1, tag, &point);
   point.push_back(2 << 3 | 5);
+  // The format has floats.
   const float narrow = static_cast<float>(value);
   uint32_t bits;
   std::memcpy(&bits, &narrow, 4);
@@ -108,6 +111,7 @@ void EventFile::Add(absl::Time wall_time, uint64_t step, const std::string& tag,
 
 absl::Status EventFile::Flush() {
   std::string records;
+  // Dropped if they cannot be written: keeping them would fill the memory while the disk is full.
   records.swap(added_);
   // The remains of a failed write must go first: they would follow shorter records, and
   // readers stop at a broken one.
@@ -126,6 +130,7 @@ bool EventFile::WriteAt(const std::string& bytes, uint64_t offset) {
     const ssize_t n =
         ::pwrite(fd_, bytes.data() + done, bytes.size() - done, static_cast<off_t>(offset + done));
     if (n < 0 && errno == EINTR) continue;
+    // pwrite then sets no errno.
     if (n == 0) errno = ENOSPC;
     if (n <= 0) return false;
     done += static_cast<size_t>(n);

@@ -1,122 +1,129 @@
 // The scheduler's record of one job, from its submission until it is forgotten.
 //
-//   QUEUED -> STARTING (pservers open its tables) -> RUNNING (phases) -> over
-//                |                                      |
-//                +-> RECOVERING (a member was lost,  <--+     RECOVERING -> RUNNING
-//                     or a user wants other members)
+// A job is the sum of its parts. Each keeps its own state, and says what may be done to it:
+//
+//   course      where it stands: state, outcome, message, result
+//   attempt     what the members of the present attempt are told, and its run
+//   ranks       its workers, by rank
+//   pservers    its pservers, by index
+//   recovery    what losses have cost, and whether a lost attempt has what the next one needs
+//   ledger      its checkpoints
+//
+// The job itself has what was submitted, and what callers that follow it are told of changes.
+// JobAdmission makes a job, and JobLifecycle leads it through its states (JobCourse).
 //
 // RECOVERING has two halves: first the job waits for replacements and no pserver holds its tables,
-// then the pservers open the tables of its next attempt (`hosted`).
-//
-// JobAdmission admits a job, and JobLifecycle leads it through these states. First `outcome` is
-// set: the job is over. `state` becomes `outcome` only when result.json is written, so that a
-// caller that sees a job done finds its result. A settled job does not change any more.
+// then the pservers open the tables of its next attempt (JobAttempt::hosted).
 //
 // Memory: a settled job keeps its newest steps and its run for callers that still follow it.
-// ArchiveJob later keeps only the status.
+// Archive later keeps only the status.
 //
 // Thread safety: one thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "absl/status/statusor.h"
-#include "absl/time/time.h"
 #include "proto/scheduler.pb.h"
-#include "scheduler/job_checkpoints.h"
-#include "scheduler/job_opening.h"
+#include "scheduler/checkpoint_ledger.h"
+#include "scheduler/job_attempt.h"
+#include "scheduler/job_course.h"
 #include "scheduler/job_pservers.h"
 #include "scheduler/job_ranks.h"
 #include "scheduler/job_recovery.h"
-#include "scheduler/job_run.h"
 #include "scheduler/membership.h"
-#include "scheduler/rank_cards.h"
-#include "scheduler/resume_point.h"
-#include "scheduler/step_reports.h"
 
 namespace sluice {
 
-struct CheckpointOrders {
-  JobCheckpoints::Asked asked;
-  JobCheckpoints::Ordered ordered;
-  uint64_t over = 0;
-};
+class Job {
+ public:
+  // What is fixed when the job is submitted.
+  struct Submission {
+    std::string job_id;
+    JobConfig config;          // effective
+    uint64_t order = 0;        // of submission
+    std::string request_id;    // of the call that submitted it; may be empty
+    bool allow_older = false;  // of that call
+    std::string resumed_from;  // folder of the checkpoint that it was submitted with; empty: none
+  };
+  // `first_version`: of its status.
+  explicit Job(Submission submission, uint64_t first_version = 1);
 
-struct Job {
-  std::string job_id;
-  JobConfig config;  // effective; constant
-  JobSpec spec;      // the route is set when it starts; its config names checkpoint.dir
-  // Where the present attempt begins; null: at the beginning.
-  std::unique_ptr<const ResumePoint> resume;
-  std::string resumed_from;  // folder of the checkpoint that it was submitted with; empty: none
-  // Damaged checkpoints that were passed over, by their save_ids: they do not count towards `keep`.
-  std::vector<std::string> damaged;
-  JobState state = JOB_QUEUED;
-  JobState outcome = JOB_STATE_UNSPECIFIED;
-  std::string message;
-  std::vector<std::string> warnings;  // about its submission and its output
-  // Only the job's record needs these (JobRecords).
-  uint64_t order = 0;               // of submission
-  std::string request_id;           // of the call that submitted it; may be empty
-  bool allow_older = false;         // of that call
-  bool begun = false;               // it has been started once
-  std::vector<uint64_t> instances;  // of all attempts
-  uint64_t status_version = 1;      // raised by CoreEffects::StatusChanged
+  const std::string& id() const { return submission_.job_id; }
+  // Empty once the job is archived.
+  const JobConfig& config() const { return submission_.config; }
+  const Submission& submission() const { return submission_; }
+  // REQUIRES: nobody knows the job yet.
+  void SetRequest(std::string request_id, bool allow_older);
 
-  // Queued.
-  uint32_t queue_position = 0;
-  absl::Time absent_since = absl::InfiniteFuture();  // since when members that it needs are absent
+  // Adds the warning unless the job has it already: a restarted scheduler finds the same problems
+  // again. The last of kMaxWarnings says that further ones are left out. True when the warnings
+  // have changed.
+  static constexpr size_t kMaxWarnings = 100;
+  bool AddWarning(std::string warning);
+  // About its submission and its output.
+  const std::vector<std::string>& warnings() const { return warnings_; }
 
-  // Starting and later.
-  JobRanks ranks;
-  RankCards cards;  // of ranks that keep the dense tables
-  JobPservers pservers;
-  bool hosted = false;  // pservers shall hold its tables
-  JobOpening opening;
-  JobRecovery recovery;
-  // Why the newest checkpoint of an adopted attempt cannot be read. The job must not silently go
-  // back past it; a newer one makes this OK.
-  absl::Status newest_unusable;
-  std::optional<JobRun> run;         // while RUNNING, and afterwards
-  std::optional<JobResult> before;   // RECOVERING: what the attempt that was lost had come to
-  std::optional<StepReports> steps;  // from the first run on
-  std::optional<JobCheckpoints> checkpoints;  // from the first run on, if it makes checkpoints
-  CheckpointStatus checkpoints_before;        // under earlier schedulers (JobRecord.checkpoints)
-  CheckpointOrders told;         // the orders that rank 0 and the pservers were told last
-  bool progress_untold = false;  // workers have reported since watchers were last woken
-  absl::Time finishing_since = absl::InfiniteFuture();
+  // CoreEffects raises the version when the status changes.
+  uint64_t status_version() const { return status_version_; }
+  // Workers have reported since the version was raised last.
+  bool progress_untold() const { return progress_untold_; }
+  void RaiseVersion();
+  void NoteProgress() { progress_untold_ = true; }
 
-  absl::Time ended_at = absl::InfiniteFuture();
-  JobResult result;     // when over
-  std::string save_id;  // over when this scheduler began: SaveIdOf its last attempt
-  std::optional<JobStatus> archived;
+  // Reduces the job to its id, its states and this status.
+  // REQUIRES: settled().
+  void Archive(JobStatus status);
+  // Null until then.
+  const JobStatus* archived() const { return archived_ ? &*archived_ : nullptr; }
 
-  bool over() const { return outcome != JOB_STATE_UNSPECIFIED; }
+  JobConfig* MutableConfigForTest() { return &submission_.config; }
+
+  JobState state() const { return course.state(); }
+  bool over() const { return course.over(); }
+  const JobSpec& spec() const { return attempt.spec(); }
+  JobRun* run() { return attempt.run(); }
+  const JobRun* run() const { return attempt.run(); }
+  JobCheckpoints* checkpoints() { return ledger.checkpoints(); }
+  const JobCheckpoints* checkpoints() const { return ledger.checkpoints(); }
   // True when all phases are done and the job waits only for fresh reports.
-  bool finishing() const { return run && run->phases().over(); }
+  bool finishing() const { return run() != nullptr && run()->phases().over(); }
   // True when no rank and no pserver is vacant.
-  bool complete() const { return ranks.vacant.empty() && pservers.vacant.empty(); }
+  bool complete() const { return ranks.vacant().empty() && pservers.vacant().empty(); }
   // True while the pservers open the tables of an attempt that has not begun to run.
   bool opening_tables() const {
-    return !over() && (state == JOB_STARTING || (state == JOB_RECOVERING && hosted));
+    return !over() && (state() == JOB_STARTING || (state() == JOB_RECOVERING && attempt.hosted()));
   }
   // True while the job lacks members for its next attempt.
-  bool awaits_members() const { return !over() && state == JOB_RECOVERING && !hosted; }
+  bool awaits_members() const { return !over() && state() == JOB_RECOVERING && !attempt.hosted(); }
   // True when no member serves any of the job's ranks.
   bool released() const { return ranks.released(); }
   // True when the result is written, no member serves the job and no pserver holds its tables.
-  bool settled() const { return over() && state == outcome && !hosted && released(); }
+  bool settled() const { return course.written() && !attempt.hosted() && released(); }
+
+ private:
+  // Before the attempt, whose run refers to the config.
+  Submission submission_;
+
+ public:
+  JobCourse course;
+  JobAttempt attempt;
+  JobRanks ranks;
+  JobPservers pservers;
+  JobRecovery recovery;
+  CheckpointLedger ledger;
+
+ private:
+  std::vector<std::string> warnings_;
+  uint64_t status_version_;
+  bool progress_untold_ = false;
+  std::optional<JobStatus> archived_;
 };
 
-// Adds the warning unless the job has it already: a restarted scheduler finds the same problems
-// again. The last of kMaxWarnings says that further ones are left out. True when the warnings have
-// changed.
-inline constexpr size_t kMaxWarnings = 100;
-bool AddWarning(Job* job, std::string warning);
 // True when the member is one of the job's pservers or a worker allocated to the job.
 bool Serves(const Job& job, const Member& member);
 // True when the worker's report is one of the present life of its rank.

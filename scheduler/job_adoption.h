@@ -1,4 +1,11 @@
-// Continues a running attempt that an earlier scheduler began.
+// Takes over the jobs of an earlier scheduler, and continues the attempts that it was running.
+//
+// JobRestorer hands the core the previous scheduler's jobs, each with the point where it resumes. A
+// job whose attempt was running continues with its members, if the records of the attempt are
+// complete. Otherwise its next attempt begins at a checkpoint. The job's log says which of these it
+// is, and why.
+//
+// JobAdoption leads an attempt that continues until all its members are back:
 //
 //   1. Begin     the run is where its records say (RUNNING); its workers' calls are answered.
 //   2. TakeBack  members that still serve the attempt register, and keep what they hold.
@@ -14,9 +21,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -102,6 +112,43 @@ class JobAdoption {
   const absl::Duration wait_;
   const Parts parts_;
   std::map<const Job*, Adopted> attempts_;
+};
+
+class JobRestorer {
+ public:
+  using Point = absl::StatusOr<std::unique_ptr<const ResumePoint>>;
+  // What it uses of its surroundings.
+  struct Calls {
+    // Adds a line to the log of a job.
+    std::function<void(const std::string& job_id, const std::string& line)> log;
+    // Read files: FindRestartPoint and ReadResumePoint (starting_point.h).
+    std::function<Point(const JobRecord& record, bool verify, std::vector<std::string>* warnings)>
+        find_point;
+    std::function<Point(const std::string& dir, const JobConfig& config)> read_point;
+    // SchedulerCore::RestoreJob and ForgetRun.
+    std::function<void(const JobRecord& record, Point point, std::optional<RunHandover> run)>
+        restore;
+    std::function<void(const StoredRun& run)> forget;
+  };
+  explicit JobRestorer(Calls calls) : calls_(std::move(calls)) {}
+
+  // In the order of submission. Call before members register.
+  void RestoreAll(const StoredJobs& stored);
+
+ private:
+  using Runs = std::map<std::string, StoredRun>;  // by job_id
+
+  void RestoreJob(JobRecord record);
+  // Takes the job's run out of runs_, and returns it if it can be adopted.
+  std::optional<RunHandover> FindHandover(const JobRecord& record);
+  // OK when the run can be adopted; then its beginning is in handover->began_at.
+  absl::Status CheckAdoptable(const JobRecord& record, RunHandover* handover) const;
+  // The checkpoint at which the next attempt begins, if there is one. `adopted`: the run of the job
+  // continues. Adds what is wrong with checkpoints to the warnings of the record.
+  Point FindPoint(bool adopted, JobRecord* record) const;
+
+  const Calls calls_;
+  Runs runs_;  // those whose job has not been restored yet
 };
 
 }  // namespace sluice

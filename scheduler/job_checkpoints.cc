@@ -13,6 +13,7 @@
 namespace sluice {
 namespace {
 
+// A caller asks for the outcome of its checkpoint within seconds, so few have to be remembered.
 constexpr size_t kOutcomes = 16;
 // By then every pserver has learnt that a checkpoint was given up, and has stopped writing it.
 constexpr absl::Duration kWritersStop = absl::Seconds(10);
@@ -38,6 +39,8 @@ JobCheckpoints::JobCheckpoints(Options options, absl::Time now)
 void JobCheckpoints::SetNewest(const Manifest& manifest, absl::Duration age, absl::Time now,
                                Maker maker) {
   if (maker != Maker::kOtherJob) complete_ = manifest;
+  // Shards that are lost continue only from a checkpoint of this run: one of an earlier attempt has
+  // other positions of the ranks.
   if (maker == Maker::kThisRun) complete_instance_ = instance_;
   newest_.set_step(manifest.global_step());
   newest_.set_bytes(BytesOf(manifest));
@@ -50,6 +53,8 @@ void JobCheckpoints::Continue(const CheckpointStatus& before, absl::Time now) {
   newest_.set_made(before.made());
   newest_.set_failed(before.failed());
   newest_.set_last_error(before.last_error());
+  // Without a checkpoint, the age counts from the first run. A restart of the scheduler must not
+  // make the job look younger than it is.
   if (before.step() == 0) first_run_at_ = now - absl::Seconds(before.age_s());
 }
 
@@ -68,6 +73,7 @@ void JobCheckpoints::EpochEnds(uint32_t epoch, bool last, absl::Time now) {
   const bool due = demanded_ || pace_.DueAfterEpoch(epoch);
   if (sync() || stopped_ || interrupted_ || !all_training_ || !due) return;
   if (open_) {
+    // One checkpoint at a time: its files and its number are those of the open one.
     end_due_ = last ? EndDue::kOfTraining : EndDue::kOfEpoch;
     return;
   }
@@ -84,6 +90,7 @@ void JobCheckpoints::PlanNow(absl::Time now) {
 }
 
 void JobCheckpoints::Ask(absl::Time now) {
+  // Step 0 has no folder: 0 means that there is no checkpoint.
   Begin(std::max<uint64_t>(pace_.step(), 1), Stage::kAsking, now);
   pace_.NoteAsked();
   asked_ = {number(), 0, options_.mode == Mode::kGeo, false, open_->step};
@@ -96,6 +103,8 @@ void JobCheckpoints::Begin(uint64_t step, Stage stage, absl::Time now) {
   open_->begun_at = open_->progressed_at = now;
   open_->demanded = std::exchange(demanded_, false);
   open_->again = std::exchange(again_, false);
+  // If it fails although it was asked for, this says whether writers of the one before were in its
+  // way.
   open_->writers_stop_at = writers_stop_at_;
   again_at_ = absl::InfinitePast();
 }
@@ -104,6 +113,7 @@ void JobCheckpoints::Plan(absl::Time now) {
   now_ = now;
   if (!sync()) return PlanNow(now);
   if (held_) return PlanAfterLoss(now);
+  // A request for a step that no rank will reach would never be answered.
   if (!can_begin() || pace_.IsBeyondLast(asked_.at_step)) asked_ = {};
   if (open_ || !can_begin() || interrupted_) return;
   if (due_on_demand(now) || pace_.DueByTime(now)) {
@@ -131,6 +141,7 @@ void JobCheckpoints::PlanAfterLoss(absl::Time now) {
   Begin(after_loss_->step, Stage::kAsking, now);
   open_->after_loss = open_->demanded = true;
   for (const auto& [rank, state] : after_loss_->lost) open_->parts.TakeLost(rank, state);
+  // All ranks answer, and not rank 0 alone: each one has to stop after exactly this step.
   asked_ = {number(), open_->step};
   asked_.after_loss = true;
   OrderWhenAnswered();
@@ -147,6 +158,8 @@ void JobCheckpoints::BeginWhenOrdered() {
   if (!open_ || open_->stage != Stage::kOrdered || !open_->parts.AllCutsBegun()) return;
   open_->stage = Stage::kBegun;
   open_->begun_at = now_;
+  // Only now: a rank that went on earlier could push a frame that some cuts include and others do
+  // not.
   asked_.released = asked_.park;
 }
 
@@ -161,8 +174,11 @@ uint64_t JobCheckpoints::Demand(absl::Time now) {
 bool JobCheckpoints::Concerns(uint64_t number, const std::string& who, uint64_t step,
                               absl::Time now) {
   now_ = now;
+  // Reports of numbers that are over arrive late. A number beyond the next one was never given.
   if (number != this->number() || interrupted_) return false;
   if (!open_) {
+    // Sync: whoever reports first opens the checkpoint. Members make their parts by themselves,
+    // after the step that rank 0 was told.
     Begin(step, Stage::kBegun, now);
     pace_.NoteStep(step, pace_.limit(), now);
   }
@@ -176,6 +192,7 @@ bool JobCheckpoints::Concerns(uint64_t number, const std::string& who, uint64_t 
 
 void JobCheckpoints::TakeHosted(uint32_t pserver, const HostedCut& cut, absl::Time now) {
   if (pserver >= pserver_num_) return;
+  // Such a pserver is never waited for. Its report must not count as a part.
   if (std::count(without_shards_.begin(), without_shards_.end(), pserver) > 0) return;
   if (by_order()) return TakeOrdered(pserver, cut, now);
   const std::string who = absl::StrCat("pserver ", pserver);
@@ -191,6 +208,8 @@ void JobCheckpoints::NoteHosted(uint32_t pserver, const HostedCut& cut, absl::Ti
     return;
   }
   for (const SavedFile& file : cut.files()) {
+    // The name goes into the manifest and is opened by whoever resumes. A pserver must not name a
+    // path outside the folder, or a file of another member.
     if (IsShardFileName(file.name())) continue;
     return CloseForName(absl::StrCat("pserver ", pserver), file.name(), now);
   }
@@ -200,6 +219,7 @@ void JobCheckpoints::NoteHosted(uint32_t pserver, const HostedCut& cut, absl::Ti
 void JobCheckpoints::NoteWorker(const WorkerCut& cut, absl::Time now) {
   const std::string who = absl::StrCat("rank ", cut.rank());
   const WorkerState& state = cut.state();
+  // As for pservers: a rank names only files of its own.
   if (state.has_file() &&
       !(IsWorkerFileName(state.file().name()) &&
         absl::StartsWith(state.file().name(), WorkerFileName(cut.rank(), "")))) {
@@ -234,6 +254,8 @@ void JobCheckpoints::RankLost(uint32_t rank, absl::Time now) {
               /*counts=*/true, now, /*of_loss=*/true);
     return;
   }
+  // Nothing is open, but the lost worker may have been asked already. If it made its part before it
+  // died, that part must not meet those of the next life: the number is used up.
   if (asked_.number == 0) return;
   Outcome outcome;
   outcome.number = number();
@@ -249,6 +271,7 @@ void JobCheckpoints::RankLost(uint32_t rank, absl::Time now) {
 
 void JobCheckpoints::PserverLost(uint32_t pserver, absl::Time now) {
   now_ = now;
+  // What is written stays on disk, whatever becomes of its writer.
   if (!open_ || open_->committing || open_->parts.Written(pserver)) return;
   CloseOpen(absl::StrCat("pserver ", pserver, " was lost"), /*counts=*/true, now,
             /*of_loss=*/true);
@@ -276,6 +299,7 @@ void JobCheckpoints::TakeAsked(const WorkerCut& cut, absl::Time now) {
               /*counts=*/true, now);
     return;
   }
+  // A parked rank confirms once it is released. Before that it must have pushed nothing.
   const bool went_on = options_.mode == Mode::kGeo && !cut.parked();
   if (went_on && open_->stage != Stage::kBegun) {
     CloseOpen(absl::StrCat(who, " continued training before all pservers had begun their cuts"),
@@ -306,10 +330,13 @@ void JobCheckpoints::SetState(absl::StatusOr<CheckpointState> state, absl::Time 
 
 std::optional<Manifest> JobCheckpoints::TakeCommit() {
   if (!open_ || open_->committing || !open_->state || !open_->parts.Complete()) return std::nullopt;
+  // From here on the outcome is decided by the disk: a manifest that is being renamed cannot be
+  // called back. Losses do not end it any more.
   open_->committing = true;
   Manifest& manifest = open_->manifest;
   manifest.set_global_step(open_->step);
   manifest.set_epochs(open_->state->result().epochs());
+  // The state moves out; an empty one stays, so that needs_state() does not ask for it again.
   *manifest.mutable_checkpoint() = *std::move(open_->state);
   open_->state.emplace();
   open_->parts.MoveTo(&manifest);
@@ -355,6 +382,8 @@ void JobCheckpoints::CloseOpen(const std::string& error, bool counts, absl::Time
       again_at_ = open_->writers_stop_at;
     }
     writers_stop_at_ = now + kWritersStop;
+    // Twice: at once, to free the space, and again when every writer has stopped, since a pserver
+    // that has not heard of it yet may create another file.
     discards_.push_back({now, {outcome.number, outcome.step, error, instance_}});
     discards_.push_back({now + kWritersStop, {outcome.number, outcome.step, "", instance_}});
   }
@@ -362,6 +391,7 @@ void JobCheckpoints::CloseOpen(const std::string& error, bool counts, absl::Time
   outcomes_.push_back(std::move(outcome));
   if (outcomes_.size() > kOutcomes) outcomes_.pop_front();
   over_ = number();
+  // A failure begins the interval again, or a full disk would be tried at every tick.
   if (error.empty() || (counts && !of_loss)) pace_.BeginInterval(now);
   if (of_loss) pace_.NoteLoss(writers_stop_at_, now);
   open_.reset();
@@ -438,6 +468,7 @@ std::vector<JobCheckpoints::Discard> JobCheckpoints::TakeDiscards(absl::Time now
   std::vector<std::pair<absl::Time, Discard>> later;
   for (const auto& [time, discard] : std::exchange(discards_, {})) {
     // An ended job writes no more.
+    // The scheduler may end soon after the job, and nobody would remove the files later.
     if (time <= now || stopped_) {
       due.push_back(discard);
     } else {

@@ -11,7 +11,7 @@ namespace sluice {
 
 Job* JobDirectory::Add(std::unique_ptr<Job> job) {
   Job* const added = job.get();
-  by_id_[job->job_id] = added;
+  by_id_[job->id()] = added;
   jobs_.push_back(std::move(job));
   return added;
 }
@@ -22,12 +22,14 @@ std::vector<std::string> JobDirectory::Settle(const Membership& members) {
   for (auto it = settled; it != active_.end(); ++it) {
     settled_.push_back(*it);
     if (settled_.size() > kWholeJobs)
+      // One at a time, as each job settles: nobody waits for hundreds of them at once.
       ArchiveJob(settled_[settled_.size() - 1 - kWholeJobs], members);
   }
   active_.erase(settled, active_.end());
   std::vector<std::string> forgotten;
   for (; settled_.size() > kRememberedJobs; settled_.pop_front()) {
-    forgotten.push_back(settled_.front()->job_id);
+    // Copied: Forget deletes the job.
+    forgotten.push_back(settled_.front()->id());
     Forget(forgotten.back());
   }
   return forgotten;
@@ -62,22 +64,22 @@ std::vector<Job*> JobDirectory::ServedBy(const Member& member) const {
 absl::Status JobDirectory::CheckOutputs(const JobConfig& config) const {
   for (const auto& job : jobs_) {
     // An ended job still writes until its state equals its outcome.
-    if (job->state == job->outcome) continue;
-    if (!config.trace_file().empty() && job->config.trace_file() == config.trace_file()) {
+    if (job->course.written()) continue;
+    if (!config.trace_file().empty() && job->config().trace_file() == config.trace_file()) {
       return absl::AlreadyExistsError(
-          absl::StrCat("job ", job->job_id, ", which has not ended, writes the same trace_file ",
+          absl::StrCat("job ", job->id(), ", which has not ended, writes the same trace_file ",
                        config.trace_file(), "; give another --trace"));
     }
-    if (job->config.output_dir() == config.output_dir()) {
+    if (job->config().output_dir() == config.output_dir()) {
       return absl::AlreadyExistsError(
-          absl::StrCat("job ", job->job_id, ", which has not ended, writes to the same output_dir ",
+          absl::StrCat("job ", job->id(), ", which has not ended, writes to the same output_dir ",
                        config.output_dir(), "; give another --output_dir"));
     }
-    if (CanCheckpoint(config) && CanCheckpoint(job->config) &&
-        CheckpointRoot(job->config) == CheckpointRoot(config)) {
-      return absl::AlreadyExistsError(absl::StrCat(
-          "job ", job->job_id, ", which has not ended, has its checkpoints in the same ", "folder ",
-          CheckpointRoot(config), "; give another checkpoint.dir"));
+    if (CanCheckpoint(config) && CanCheckpoint(job->config()) &&
+        CheckpointRoot(job->config()) == CheckpointRoot(config)) {
+      return absl::AlreadyExistsError(
+          absl::StrCat("job ", job->id(), ", which has not ended, has its checkpoints in the same ",
+                       "folder ", CheckpointRoot(config), "; give another checkpoint.dir"));
     }
   }
   return absl::OkStatus();

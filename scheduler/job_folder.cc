@@ -44,6 +44,8 @@ bool IsInForce(Env* env, const std::string& model, const std::string& save_id) {
 absl::Status PutInForce(Env* env, const std::string& model, const std::string& save_id) {
   const absl::Status committed = CommitModel(model, env, save_id);
   if (!absl::IsNotFound(committed)) return committed;
+  // There is nothing to rename. An earlier scheduler may have died after the rename and before its
+  // record said so.
   if (IsInForce(env, model, save_id)) return absl::OkStatus();
   return absl::NotFoundError(absl::StrCat(
       "the scheduler's host does not see the model that the job saved in ", model, " (",
@@ -55,6 +57,7 @@ absl::Status PutInForce(Env* env, const std::string& model, const std::string& s
 absl::StatusOr<FolderLock> JobFolder::Lock(const std::string& dir) {
   for (;;) {
     auto lock = FolderLock::Take(dir, env_);
+    // The earlier scheduler may still be ending. Its lock goes away with its process.
     if (!absl::IsAlreadyExists(lock.status()) || !again_ || await_ == nullptr || !await_())
       return lock;
   }
@@ -74,6 +77,8 @@ absl::Status JobFolder::Claim(const OutputAction& action) {
   }
   if (!lock.ok()) return NoOutput(dir, lock.status());
   lock_.emplace(*std::move(lock));
+  // Under the lock: otherwise another job could create such a file between the check and the first
+  // write.
   const absl::Status foreign = CheckForeignFiles(env_, config);
   refused_ = !foreign.ok();
   return foreign;
@@ -87,6 +92,7 @@ absl::Status JobFolder::ClaimCheckpoints(const JobConfig& config) {
                                                  why.message(), "; give a writable folder"));
   };
   if (const absl::Status made = env_->MakeDirs(dir); !made.ok()) return refuse(made);
+  // By identity and not by name: two names of one folder would lock it against itself.
   if (IsSameFile(env_, dir, config.output_dir())) return absl::OkStatus();  // it is locked
   auto lock = Lock(dir);
   if (absl::IsAlreadyExists(lock.status())) {
@@ -108,6 +114,8 @@ absl::Status JobFolder::Begin(const OutputAction& started) {
 absl::Status JobFolder::BeginFiles(const OutputAction& started) {
   const std::string& dir = started.config.output_dir();
   const absl::Status written = WriteConfig(started.config);
+  // A job that was running continues on a full disk, as it would have without a restart. A new one
+  // is refused before it costs anything.
   if (!written.ok() && !started.again) return written;
   if (!written.ok()) Warn(std::string(written.message()));
   if (started.again) {
@@ -179,6 +187,7 @@ absl::Status JobFolder::Checkpoint(const OutputAction& checkpoint, std::string* 
         absl::StrCat(committed.message(), "; the scheduler and all pservers must see the folder ",
                      root, ", and it must have room"));
   }
+  // Only after the new one is in force, so that the job has at least one at every moment.
   const uint32_t keep = std::max(checkpoint.config.checkpoint().keep(), 1u);
   const absl::Status removed = RemoveOldCheckpoints(root, keep, env_, checkpoint.damaged);
   if (!removed.ok())
@@ -198,6 +207,7 @@ void JobFolder::Discard(const OutputAction& checkpoint) {
       if (absl::StrContains(file.name(), checkpoint.save_id)) return;
     }
   }
+  // Only files of this save: the folder may hold those of another attempt at the same step.
   DiscardModel(dir, env_, checkpoint.save_id);
   env_->RemoveDir(dir).IgnoreError();  // fails unless the folder is empty
 }
@@ -213,6 +223,7 @@ absl::Status JobFolder::End(const OutputAction& ended) {
         absl::StrCat("an earlier scheduler still writes to output_dir ", ended.config.output_dir(),
                      "; stop it, and start this scheduler again to write the result"));
   }
+  // The folder is another job's. Nothing is written there, not even why.
   if (refused_) return absl::OkStatus();
   const std::string model = ended.config.output_dir() + "/model";
   const bool done = ended.result.status() == "done";
@@ -234,6 +245,7 @@ absl::Status JobFolder::End(const OutputAction& ended) {
     result.clear_model_dir();
     result.clear_model_digest();
   }
+  // Last: whoever finds result.json finds the model that it names.
   const absl::Status written = WriteResult(ended.config, result);
   SLUICE_RETURN_IF_ERROR(committed);
   SLUICE_RETURN_IF_ERROR(written);
@@ -252,6 +264,8 @@ absl::Status JobFolder::WriteResult(const JobConfig& config, const JobResult& re
   const std::string path = dir + "/result.json", of_model = dir + "/model_result.json";
   SLUICE_RETURN_IF_ERROR(
       CheckReplaceable(env_, path, FileKind::kResult, config.overwrite(), "output_dir"));
+  // The model of an earlier run stays in the folder when this run makes none. Then the result that
+  // describes it is kept next to it.
   const bool new_model = !result.model_dir().empty();
   const auto earlier = env_->ReadFile(path);
   const bool earlier_saved = earlier.ok() && IsOwnFile(env_, path, FileKind::kResult) &&

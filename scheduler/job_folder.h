@@ -22,7 +22,7 @@
 
 #include "absl/status/status.h"
 #include "common/base/env.h"
-#include "common/base/folder_lock.h"
+#include "common/base/file_lock.h"
 #include "scheduler/curve_files.h"
 #include "scheduler/output_action.h"
 #include "scheduler/trace_file.h"

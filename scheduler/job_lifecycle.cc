@@ -4,7 +4,6 @@
 #include <optional>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
@@ -21,13 +20,6 @@ void AddRecoveryPoints(const Job& job, std::vector<Scalar>* points) {
   if (points->empty()) return;
   for (Scalar& point : RecoveryPoints(job, points->back().step))
     points->push_back(std::move(point));
-}
-
-// Which of the job's pservers the member is.
-std::optional<uint32_t> IndexOf(const Job& job, const Member& pserver) {
-  const auto at = std::find(job.pservers.members.begin(), job.pservers.members.end(), pserver.id);
-  if (at == job.pservers.members.end()) return std::nullopt;
-  return static_cast<uint32_t>(at - job.pservers.members.begin());
 }
 
 }  // namespace
@@ -50,15 +42,16 @@ JobLifecycle::JobLifecycle(Options options, Parts parts)
 void JobLifecycle::Start(Job* job, absl::Time now) {
   parts_.queue->Remove(job);
   parts_.jobs->Activate(job);
-  job->message.clear();
-  job->queue_position = 0;
-  job->pservers.ranks.clear();  // a damaged record of a job that waits could name some
+  job->course.LeaveQueue();
+  // Not those of the record: a damaged record of a job that waits could name some.
+  std::vector<uint32_t> pservers;
   for (const Member* pserver : parts_.members->UsablePservers())
-    job->pservers.ranks.push_back(pserver->self.rank());
+    pservers.push_back(pserver->self.rank());
+  job->pservers.Choose(std::move(pservers));
   const absl::Status begun = attempts_.Begin(job, now);
+  // Before the state changes: a job that could not be placed has not begun.
   if (!begun.ok()) return EndUnless(begun, job, now);
-  job->state = JOB_STARTING;
-  job->begun = true;
+  job->course.Start();
   parts_.effects->records()->Changed(*job);
   parts_.effects->StatusChanged(job);
   parts_.effects->Write(ActionOf(*job, OutputAction::kStarted, now));
@@ -66,9 +59,11 @@ void JobLifecycle::Start(Job* job, absl::Time now) {
 
 void JobLifecycle::Restore(Job* job, const Recovery& counts, absl::Time now) {
   parts_.jobs->Activate(job);
-  job->state = JOB_RECOVERING;
+  job->course.Recover();
   job->recovery.Restore(counts, now);
-  if (job->resume != nullptr) job->before = job->resume->state().result();
+  if (const ResumePoint* const point = job->attempt.point())
+    job->attempt.RestoreBefore(point->state().result());
+  // There is no run to end: the job only waits for members, like one whose attempt was lost here.
   next_attempt_.Await(job);
   parts_.queue->MembersChanged();
   parts_.effects->records()->Changed(*job);
@@ -90,9 +85,10 @@ bool JobLifecycle::TakeBack(Member* member, absl::Time now) {
 }
 
 void JobLifecycle::RefuteAdoption(Job* job, const absl::Status& why, absl::Time now) {
-  if (job->over() || job->state != JOB_RUNNING) return;
+  if (job->over() || job->state() != JOB_RUNNING) return;
   parts_.effects->Log(
       *job, absl::StrCat("the run of the earlier scheduler cannot continue: ", why.message()));
+  // Its checkpoint belongs to the attempt that is refuted.
   plans_.Drop(job, std::string(why.message()));
   job->recovery.NoteCause(std::string(why.message()), now);
   RollBack(job, now);
@@ -106,8 +102,9 @@ bool JobLifecycle::Doubt(Job* job, const absl::Status& error, absl::Time now) {
 
 absl::StatusOr<NextTaskReply> JobLifecycle::NextTask(Job* job, const NextTaskRequest& request,
                                                      absl::Time now) {
-  const uint64_t last = job->run->last_request(request.rank());
-  absl::StatusOr<NextTaskReply> reply = job->run->NextTask(request);
+  // Before the call, which moves it on.
+  const uint64_t last = job->run()->last_request(request.rank());
+  absl::StatusOr<NextTaskReply> reply = job->run()->NextTask(request);
   if (reply.ok()) {
     // A repeated request gets the same answer and changes nothing.
     const bool repeated = request.number() != 0 && request.number() == last;
@@ -120,11 +117,10 @@ absl::StatusOr<NextTaskReply> JobLifecycle::NextTask(Job* job, const NextTaskReq
 
 void JobLifecycle::WriteResultAgain(Job* job, absl::Time now) {
   parts_.jobs->Activate(job);
-  job->ended_at = now;
   parts_.effects->StatusChanged(job);
   OutputAction ended = ActionOf(*job, OutputAction::kEnded, now);
-  ended.config.set_worker_num(job->spec.worker_num());
-  ended.result = job->result;
+  ended.config.set_worker_num(job->spec().worker_num());
+  ended.result = job->course.result();
   ended.save_id = SaveIdOf(*job);
   ended.again = true;
   parts_.effects->Write(std::move(ended));
@@ -132,27 +128,29 @@ void JobLifecycle::WriteResultAgain(Job* job, absl::Time now) {
 
 void JobLifecycle::TakeHosted(const Member& pserver, const HostedJob& hosted, Job* job,
                               absl::Time now) {
-  if (job->over() || !job->hosted || HostedOf(*job, pserver) == nullptr) return;
+  if (job->over() || !job->attempt.hosted() || HostedOf(*job, pserver) == nullptr) return;
+  // The cut first: it may complete a checkpoint that the phase waits for, even if the same report
+  // has an error.
   if (hosted.has_cut()) {
     checkpoints_.TakeHosted(pserver, hosted.cut(), job, now);
     CheckHeld(job, now);
   }
-  if (const auto index = IndexOf(*job, pserver)) losses_.TakeHosted(job, *index, hosted);
+  if (const auto index = job->pservers.IndexOf(pserver.id)) losses_.TakeHosted(job, *index, hosted);
   if (hosted.error().empty()) {
     CheckStarting(job, now);
     return AdvanceLosses(job, now);
   }
   // Ignore an error about an earlier route.
-  if (hosted.generation() != job->spec.route().generation()) return;
-  EndUnless(absl::AbortedError(absl::StrCat(DescribeMember(pserver), " of job ", job->job_id, ": ",
-                                            hosted.error())),
+  if (hosted.generation() != job->spec().route().generation()) return;
+  EndUnless(absl::AbortedError(
+                absl::StrCat(DescribeMember(pserver), " of job ", job->id(), ": ", hosted.error())),
             job, now);
 }
 
 void JobLifecycle::CheckStarting(Job* job, absl::Time now) {
   if (!job->opening_tables()) return;
   const JobOpening::Decision decision =
-      job->opening.Decide(*job, *parts_.members, *parts_.pauses, options_.wait, now);
+      job->attempt.opening().Decide(*job, *parts_.members, *parts_.pauses, options_.wait, now);
   if (decision.progressed) parts_.effects->StatusChanged(job);
   switch (decision.kind) {
     case JobOpening::Decision::kWait:
@@ -165,23 +163,17 @@ void JobLifecycle::CheckStarting(Job* job, absl::Time now) {
 }
 
 void JobLifecycle::Run(Job* job, absl::Time now) {
-  job->state = JOB_RUNNING;
-  job->message.clear();
-  job->before.reset();
+  job->course.Run();
+  // The planned attempt has come as far as running, so its former members are not needed any more.
   plans_.Began(job);
   JobRun::Options run;
-  run.config = &job->config;
-  run.worker_num = job->spec.worker_num();
+  run.config = &job->config();
+  run.worker_num = job->spec().worker_num();
   run.save_id = SaveIdOf(*job);
-  run.global_batch = job->spec.global_batch();
-  run.resume = job->resume.get();
+  run.global_batch = job->spec().global_batch();
+  run.resume = job->attempt.point();
   run.ranks_close_steps = RanksCloseSteps(*job);
-  job->run.emplace(run, now);
-  if (job->steps) {
-    job->steps->Restart(job->spec.worker_num());
-  } else {
-    job->steps.emplace(job->spec.worker_num());
-  }
+  job->attempt.Run(run, now);
   checkpoints_.Begin(job, now);
   // The attempt has just been counted.
   const Recovery& counts = job->recovery.counts();
@@ -189,17 +181,18 @@ void JobLifecycle::Run(Job* job, absl::Time now) {
   parts_.effects->records()->PhaseBegan(*job);
   parts_.effects->StatusChanged(job);
   parts_.effects->PhaseChanged(*job);
-  for (RankSlot& slot : job->ranks.slots) {
+  for (RankSlot& slot : job->ranks.slots()) {
     Member* member = parts_.members->ById(slot.member_id());
     if (member == nullptr) continue;
     parts_.effects->DesiredChanged(member);
+    // The version that tells the worker: reports that have not seen it say nothing of this attempt.
     slot.Assign(member->version);
   }
   AdvanceLosses(job, now);
 }
 
 void JobLifecycle::OutputBegun(Job* job, absl::Time now) {
-  job->opening.OutputReady();
+  job->attempt.opening().OutputReady();
   CheckStarting(job, now);
 }
 
@@ -207,52 +200,54 @@ void JobLifecycle::OutputBegun(Job* job, absl::Time now) {
 
 absl::Status JobLifecycle::TakePhaseReport(Job* job, uint32_t rank, const PhaseReport& report,
                                            absl::Time now) {
-  if (job->over() || !job->run) return absl::OkStatus();
-  const Phase::Kind before = job->run->phases().current().kind();
-  const absl::StatusOr<bool> news = job->run->phases().IsNews(rank, report.number());
+  if (job->over() || !job->run()) return absl::OkStatus();
+  const Phase::Kind before = job->run()->phases().current().kind();
+  // Asked first: TakeReport may move on to the next phase, and then every report is an old one.
+  const absl::StatusOr<bool> news = job->run()->phases().IsNews(rank, report.number());
   // Held, so that a checkpoint can be made of the epoch's end; async and Geo only.
-  const bool was_held = job->run->held();
-  job->run->Hold(job->checkpoints && !job->config.evaluate_only() &&
-                 ModeOf(job->config.strategy()) != Mode::kSync);
-  const bool was_unseen = job->run->unseen(rank);
-  const absl::StatusOr<bool> taken = job->run->TakeReport(rank, report, now);
+  const bool was_held = job->run()->held();
+  job->run()->Hold(job->checkpoints() && !job->config().evaluate_only() &&
+                   ModeOf(job->config().strategy()) != Mode::kSync);
+  const bool was_unseen = job->run()->unseen(rank);
+  const absl::StatusOr<bool> taken = job->run()->TakeReport(rank, report, now);
   if (!taken.ok() && Doubt(job, taken.status(), now))
     return absl::AbortedError(taken.status().message());
   SLUICE_RETURN_IF_ERROR(taken.status());
   bool advanced = *taken;
-  if (was_unseen && !job->run->unseen(rank)) parts_.effects->records()->SawFiles(*job, rank);
+  if (was_unseen && !job->run()->unseen(rank)) parts_.effects->records()->SawFiles(*job, rank);
   if (*news && (before == Phase::INDEX || before == Phase::TRAIN))
     parts_.effects->records()->Reported(*job, rank, report);
-  if (!was_held && job->run->held()) checkpoints_.TrainingEnds(job, now);
+  if (!was_held && job->run()->held()) checkpoints_.TrainingEnds(job, now);
+  // At once when no checkpoint is due at the end of this epoch.
   if (!advanced) advanced = ReleasePhase(job, now);
   PhaseMayHaveEnded(job, before, advanced, now);
   return absl::OkStatus();
 }
 
 void JobLifecycle::CheckHeld(Job* job, absl::Time now) {
-  if (job->over() || !job->run || !job->checkpoints) return;
-  const Phase::Kind before = job->run->phases().current().kind();
+  if (job->over() || !job->run() || !job->checkpoints()) return;
+  const Phase::Kind before = job->run()->phases().current().kind();
   const bool advanced = ReleasePhase(job, now);
   PhaseMayHaveEnded(job, before, advanced, now);
 }
 
 bool JobLifecycle::ReleasePhase(Job* job, absl::Time now) {
-  job->run->Hold(job->checkpoints && job->checkpoints->holds_phase());
-  return job->run->TryAdvance(now);
+  job->run()->Hold(job->checkpoints() && job->checkpoints()->holds_phase());
+  return job->run()->TryAdvance(now);
 }
 
 void JobLifecycle::PhaseMayHaveEnded(Job* job, Phase::Kind before, bool advanced, absl::Time now) {
-  if (!job->run->failure().ok())
-    return End(job, JOB_FAILED, std::string(job->run->failure().message()), now);
+  if (!job->run()->failure().ok())
+    return End(job, JOB_FAILED, std::string(job->run()->failure().message()), now);
   if (!advanced) return;
   adoption_.PhaseEnded(*job);
   parts_.effects->records()->PhaseBegan(*job);
   // An epoch's figures and a trace's last spans arrive only with the members' next reports.
-  const bool last_spans = job->finishing() && !job->config.trace_file().empty();
+  const bool last_spans = job->finishing() && !job->config().trace_file().empty();
   if (before == Phase::TRAIN || last_spans) AskForReports(job);
-  if (job->finishing()) job->finishing_since = now;
+  if (job->finishing()) job->course.Finish(now);
   checkpoints_.PhaseChanged(job, now);
-  std::vector<Scalar> points = job->run->TakeScalars();
+  std::vector<Scalar> points = job->run()->TakeScalars();
   if (before == Phase::TRAIN) AddRecoveryPoints(*job, &points);
   parts_.effects->WriteScalars(*job, std::move(points), now);
   parts_.effects->StatusChanged(job);
@@ -261,24 +256,25 @@ void JobLifecycle::PhaseMayHaveEnded(Job* job, Phase::Kind before, bool advanced
 }
 
 void JobLifecycle::AskForReports(Job* job) {
-  std::vector<uint64_t> ids = job->pservers.members;
-  for (const RankSlot& slot : job->ranks.slots) ids.push_back(slot.member_id());
+  std::vector<uint64_t> ids = job->pservers.members();
+  for (const RankSlot& slot : job->ranks.slots()) ids.push_back(slot.member_id());
   for (const uint64_t id : ids) {
     Member* member = parts_.members->ById(id);
     if (member == nullptr) continue;
     // A new version makes a member's waiting call return, and with it comes the report.
     parts_.effects->DesiredChanged(member);
-    if (member->alive) parts_.requests->Ask(job->job_id, id, member->version);
+    if (member->alive) parts_.requests->Ask(job->id(), id, member->version);
   }
 }
 
 void JobLifecycle::CheckFinishing(Job* job, absl::Time now) {
   if (job->over() || !job->finishing()) return;
   // Restored shards must hear from every rank: only then is it known how many updates are lost.
-  if (!job->pservers.vacant.empty()) return;
-  if (job->checkpoints && job->checkpoints->finishes_job()) return;
-  if (!parts_.requests->AllAnswered(job->job_id) &&
-      parts_.pauses->Since(job->finishing_since, now) < options_.report_wait) {
+  if (!job->pservers.vacant().empty()) return;
+  // The checkpoint of the last step is promised to the user, and nothing else would wait for it.
+  if (job->checkpoints() && job->checkpoints()->finishes_job()) return;
+  if (!parts_.requests->AllAnswered(job->id()) &&
+      parts_.pauses->Since(job->course.finishing_since(), now) < options_.report_wait) {
     return;
   }
   End(job, JOB_DONE, "", now);
@@ -289,24 +285,27 @@ void JobLifecycle::CheckFinishing(Job* job, absl::Time now) {
 void JobLifecycle::TakeProgress(const Member& worker, const WorkerProgress& progress, Job* job,
                                 absl::Time now) {
   RankSlot* const slot = job->ranks.SlotOf(worker.id);
+  // A worker that has stopped may report once more that it runs nothing.
   if (slot == nullptr || slot->released()) return;
-  const bool runs = progress.job_id() == job->job_id;
+  const bool runs = progress.job_id() == job->id();
   if (!runs && slot->ConfirmsStop(worker.seen_version)) {
     attempts_.Release(job, slot);
     DropWhenReleased(job, now);
     return;
   }
-  if (job->over() || job->state != JOB_RUNNING) return;
+  if (job->over() || job->state() != JOB_RUNNING) return;
   // It was taken for a vacant rank and does not know that yet.
-  if (job->ranks.vacant.count(static_cast<uint32_t>(slot - job->ranks.slots.data())) > 0) return;
+  const uint32_t rank = *job->ranks.RankOf(worker.id);
+  if (job->ranks.is_vacant(rank)) return;
+  // Said to serve the job, but its report does not name it.
   if (!runs) return CheckServing(job, worker, slot, now);
   // The worker has not stopped yet what it did in an earlier attempt.
   if (progress.incarnation() != slot->incarnation()) return;
   slot->SeenRunning();
-  job->steps->Add(static_cast<uint32_t>(slot - job->ranks.slots.data()), progress);
-  parts_.effects->WriteScalars(*job, job->steps->TakePoints(/*all=*/false), now);
+  job->attempt.steps()->Add(rank, progress);
+  parts_.effects->WriteScalars(*job, job->attempt.steps()->TakePoints(/*all=*/false), now);
   // Tick passes this on: waking the watchers at each report would be too often with many workers.
-  job->progress_untold = true;
+  job->NoteProgress();
 }
 
 void JobLifecycle::CheckServing(Job* job, const Member& worker, RankSlot* slot, absl::Time now) {
@@ -317,7 +316,7 @@ void JobLifecycle::CheckServing(Job* job, const Member& worker, RankSlot* slot, 
   const absl::Duration grace = slot->has_run() ? 2 * options_.heartbeat : options_.lease;
   if (parts_.pauses->Since(idle_since, now) < grace) return;
   End(job, JOB_FAILED,
-      absl::StrCat(DescribeMember(worker), " of job ", job->job_id, ": the worker ",
+      absl::StrCat(DescribeMember(worker), " of job ", job->id(), ": the worker ",
                    slot->has_run() ? "no longer runs" : "does not run",
                    " the job and gave no reason; see its log"),
       now);
@@ -378,16 +377,16 @@ void JobLifecycle::DrainingChanged(absl::Time now) {
 std::vector<std::string> JobLifecycle::JobsOn(uint32_t pserver) const {
   std::vector<std::string> jobs;
   for (const Job* job : parts_.jobs->active()) {
-    if (UsesPserver(*job, pserver)) jobs.push_back(job->job_id);
+    if (UsesPserver(*job, pserver)) jobs.push_back(job->id());
   }
   return jobs;
 }
 
 bool JobLifecycle::UsesPserver(const Job& job, uint32_t rank) const {
-  const std::vector<uint32_t>& ranks = job.pservers.ranks;
+  const std::vector<uint32_t>& ranks = job.pservers.ranks();
   if (job.over()) return false;
   if (plans_.MayGoBackTo(job, rank)) return true;
-  return job.hosted && std::count(ranks.begin(), ranks.end(), rank) > 0;
+  return job.attempt.hosted() && std::count(ranks.begin(), ranks.end(), rank) > 0;
 }
 
 void JobLifecycle::DrainAgain(uint32_t pserver) {
@@ -403,7 +402,7 @@ std::string JobLifecycle::WhyAllStay(uint32_t pserver) {
     if (!UsesPserver(*job, pserver)) continue;
     const std::string* const why = plans_.WhyStays(job);
     if (why == nullptr) return "";
-    reasons.push_back(absl::StrCat("job ", job->job_id, ": ", *why));
+    reasons.push_back(absl::StrCat("job ", job->id(), ": ", *why));
     jobs.push_back(job);
   }
   for (const Job* job : jobs) plans_.ToldWhyStays(job);
@@ -458,11 +457,11 @@ void JobLifecycle::CheckpointWritten(Job* job, uint64_t number, const absl::Stat
 void JobLifecycle::Tick(Job* job, absl::Time now) {
   if (adoption_.late(*job, now)) {
     losses_.LoseMissing(job);
-    RefuteAdoption(job, absl::DeadlineExceededError(job->message), now);
+    RefuteAdoption(job, absl::DeadlineExceededError(job->course.message()), now);
   }
   checkpoints_.Tick(job, now);
   CheckHeld(job, now);
-  if (job->progress_untold) parts_.effects->StatusChanged(job);
+  if (job->progress_untold()) parts_.effects->StatusChanged(job);
   CheckStarting(job, now);
   Recover(job, now);
   AdvanceLosses(job, now);
@@ -478,35 +477,35 @@ void JobLifecycle::Tick(Job* job, absl::Time now) {
 void JobLifecycle::End(Job* job, JobState outcome, const std::string& message, absl::Time now) {
   if (job->over()) return;
   adoption_.End(job);
-  parts_.effects->records()->RunEnded(job->job_id);
-  job->outcome = outcome;
-  job->message = Sentence(message);
-  job->queue_position = 0;
-  job->ended_at = now;
+  parts_.effects->records()->RunEnded(job->id());
+  job->course.End(outcome, Sentence(message), now);
   checkpoints_.End(job, now);
   // First make the result: it needs the workers' last reports and the work, which go away below.
-  job->result = MakeJobResult(*job, *parts_.members);
+  job->course.SetResult(MakeJobResult(*job, *parts_.members));
   // Before the result is written: a job whose record has no outcome is run on.
   parts_.effects->records()->Changed(*job);
   if (parts_.queue->Remove(job)) parts_.jobs->Activate(job);
+  // Before the workers are given back, or the job would reserve them again.
   next_attempt_.Forget(job);
   plans_.Forget(job);
   attempts_.GiveBack(job);
-  parts_.requests->DropJob(job->job_id);
+  parts_.requests->DropJob(job->id());
   parts_.effects->StatusChanged(job);
   parts_.effects->PhaseChanged(*job);
-  if (job->run) {
+  if (job->run()) {
     parts_.effects->WriteLastScalars(job, now);
-    job->run->DropWork();
+    // The work of the phases may be large. Phases and result stay for callers that still follow the
+    // job.
+    job->run()->DropWork();
   }
   OutputAction ended = ActionOf(*job, OutputAction::kEnded, now);
-  ended.config.set_worker_num(job->spec.worker_num());
-  ended.result = job->result;
+  ended.config.set_worker_num(job->spec().worker_num());
+  ended.result = job->course.result();
   ended.save_id = SaveIdOf(*job);
   parts_.effects->Write(std::move(ended));
   losses_.Forget(job);
   // The ranks of a job that is done learn of the end from their next phase, so they stay.
-  for (RankSlot& slot : job->ranks.slots) {
+  for (RankSlot& slot : job->ranks.slots()) {
     if (outcome != JOB_DONE && slot.serving()) attempts_.Withdraw(&slot);
   }
   DropWhenReleased(job, now);
@@ -517,32 +516,21 @@ void JobLifecycle::TellEnd(RankSlot* slot) {
 }
 
 void JobLifecycle::DropWhenReleased(Job* job, absl::Time now) {
-  if (!job->over() || !job->hosted) return;
+  if (!job->over() || !job->attempt.hosted()) return;
   // After a lease, drop the tables even if a worker never confirms that it has stopped.
-  if (!job->released() && now - job->ended_at < options_.lease) return;
-  for (RankSlot& slot : job->ranks.slots) TellEnd(&slot);
-  job->hosted = false;
+  if (!job->released() && now - job->course.ended_at() < options_.lease) return;
+  // A rank that never asked for its next phase still holds an assignment.
+  for (RankSlot& slot : job->ranks.slots()) TellEnd(&slot);
+  job->attempt.DropTables();
   attempts_.TellPservers(*job);
 }
 
 void JobLifecycle::OutputEnded(Job* job, const absl::Status& status) {
   if (!job->over()) return;
-  if (!status.ok()) {
-    // When the output folder was refused at the start, the message already says so.
-    const std::string why = Sentence(status.message());
-    if (!absl::StrContains(job->message, why)) {
-      absl::StrAppend(&job->message, job->message.empty() ? "" : "; ",
-                      "the result could not be written: ", why);
-    }
-    job->outcome = JOB_FAILED;
-    job->result.set_status("failed");
-    job->result.clear_model_dir();
-    job->result.clear_model_digest();
-    job->result.set_message(job->message);
-  }
-  job->state = job->outcome;
+  if (!status.ok()) job->course.WriteFailed(Sentence(status.message()));
+  job->course.Written();
   // While an earlier scheduler has the folder, the record stays: the next one writes the result.
-  if (!absl::IsAborted(status)) parts_.effects->records()->Dropped(job->job_id);
+  if (!absl::IsAborted(status)) parts_.effects->records()->Dropped(job->id());
   parts_.effects->StatusChanged(job);
 }
 

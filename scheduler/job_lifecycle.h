@@ -71,9 +71,9 @@ class JobLifecycle {
   // REQUIRES: the job is queued, all pservers are alive and worker_num workers are free.
   void Start(Job* job, absl::Time now);
   // Continues a job that an earlier scheduler began; the job awaits members, and its next attempt
-  // begins at `resume`. Members that still run the attempt of the earlier scheduler drop it when
+  // begins at its point. Members that still run the attempt of the earlier scheduler drop it when
   // they register.
-  // REQUIRES: the job is new here; pserver_ranks and resume are set.
+  // REQUIRES: the job is new here; its pservers are chosen, and its attempt has its point.
   void Restore(Job* job, const Recovery& counts, absl::Time now);
   // As Restore, but the attempt itself continues (JobAdoption::Begin).
   absl::Status Adopt(Job* job, const Recovery& counts, const StoredRun& run,

@@ -13,8 +13,8 @@
 // Status codes: an error means that the job can neither continue nor go back by itself. The caller
 // returns it to former members (AttemptPlans::GoBack) or ends it.
 //
-// A group of ranks may fail although nobody is lost, such as by a broken connection. The job then
-// goes back, but only kMaxGroupFaults times in a row: a fault that stays fails the job.
+// A group of ranks may fail although nobody is lost, for example when a connection breaks. The job
+// then goes back, but only kMaxGroupFaults times in a row: a fault that stays fails the job.
 //
 // Memory: an entry for each job whose group has failed, until Forget.
 //
@@ -72,8 +72,8 @@ class JobLosses {
   // The workers that an adopted attempt still lacks are lost. If the job shrinks, its next attempt
   // does without those that no free worker can replace. Call RollBack next.
   void LoseMissing(Job* job);
-  // Pservers begin to drain. A vacant place of one of them gets no other process, so that the
-  // attempt ends.
+  // Call when pservers begin to drain. No other process takes a vacant place of one of them, so an
+  // attempt with such a place ends.
   absl::Status LoseDraining(Job* job, absl::Time now);
   // Does what can be done now for the vacant ranks and pservers of the job.
   absl::Status Advance(Job* job, absl::Time now);
@@ -97,7 +97,7 @@ class JobLosses {
   void Count(Job* job, const Member& lost, const LossDecision& decision, absl::Time now);
   absl::Status CarryOut(const LossDecision& decision, const Member& lost, Job* job, absl::Time now);
   absl::Status Shrink(Job* job, const Member& lost, const std::string& why, absl::Time now);
-  // Without this many ranks, the job goes back to its newest checkpoint for this reason.
+  // The job goes back to its newest checkpoint, and continues with this many ranks fewer.
   absl::Status ShrinkAndRollBack(Job* job, size_t ranks, const std::string& why, absl::Time now);
   void ReplaceRank(Job* job, uint32_t rank, const std::string& why, absl::Time now);
   // The job continues without the lost rank, where it is if that is possible. `leave_out`: see
@@ -106,10 +106,10 @@ class JobLosses {
   absl::Status TakeOverShards(Job* job, const Member& lost, const std::string& why, absl::Time now);
   absl::Status AdvanceRanks(Job* job, absl::Time now);
   absl::Status AdvanceRemoval(Job* job, absl::Time now);
-  // A rank has got no other worker in time; `late` says so. A job that shrinks leaves out the ranks
-  // that have none.
+  // No worker took over a rank in time; `late` is the error. A job that shrinks continues without
+  // the ranks that have no worker.
   absl::Status ReplacementIsLate(Job* job, const absl::Status& late, absl::Time now);
-  // The ranks cannot continue in place, for this reason. Not OK: too often.
+  // Counts a failure of the job's group of ranks. Not OK: the group has failed too often.
   absl::Status CountGroupFault(const Job& job, const std::string& why);
   // Tells the workers of a job that keep the dense tables of a new generation, or of their cards.
   void TellRanks(const Job& job);

@@ -15,14 +15,14 @@ std::string PserversTooLate(const Job& job, const std::vector<const Member*>& la
     out->append(DescribeMember(*member));
   };
   const std::string& model =
-      job.spec.has_restore() ? job.spec.restore().directory() : job.config.initial_model();
+      job.spec().has_restore() ? job.spec().restore().directory() : job.config().initial_model();
   return absl::StrCat(absl::StrJoin(late, " and ", describe), " did not open the tables of job ",
-                      job.job_id, model.empty() ? "" : absl::StrCat(" or read more of ", model),
+                      job.id(), model.empty() ? "" : absl::StrCat(" or read more of ", model),
                       " within ", absl::FormatDuration(wait), " (limits.wait_s); see its log");
 }
 
 std::string OutputTooLate(const Job& job, absl::Duration wait) {
-  return absl::StrCat("output_dir ", job.config.output_dir(), " was not ready within ",
+  return absl::StrCat("output_dir ", job.config().output_dir(), " was not ready within ",
                       absl::FormatDuration(wait),
                       " (limits.wait_s); check its disk, or give another --output_dir");
 }
@@ -35,7 +35,7 @@ JobOpening::Decision JobOpening::Decide(const Job& job, const Membership& member
   Decision decision;
   bool all_open = true;
   std::vector<const Member*> late;
-  for (const uint64_t id : job.pservers.members) {
+  for (const uint64_t id : job.pservers.members()) {
     const Member* member = members.ById(id);
     // Another process has replaced this pserver. MemberLost decides what that means for the job.
     if (member == nullptr) return decision;
@@ -49,6 +49,7 @@ JobOpening::Decision JobOpening::Decide(const Job& job, const Membership& member
   } else if (all_open && pauses.Since(begun_at_, now) >= wait) {
     decision.kind = Decision::kFail;
     decision.message = OutputTooLate(job, wait);
+    // Not at once: the time of each pserver counts from its own progress.
   } else if (!late.empty()) {
     decision.kind = Decision::kFail;
     decision.message = PserversTooLate(job, late, wait);

@@ -17,7 +17,7 @@
 
 namespace sluice {
 
-struct Job;
+class Job;
 
 class JobOpening {
  public:

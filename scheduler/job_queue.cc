@@ -27,6 +27,7 @@ std::vector<QueueDecision> DecideQueue(const std::vector<QueuedJob>& queue, Clus
   const std::string* blocked_by = nullptr;
   for (const QueuedJob& job : queue) {
     QueueDecision decision;
+    // Strictly in order: a small job that overtook would let a large one wait for ever.
     if (blocked_by != nullptr) {
       decision.reason = absl::StrCat("waits for job ", *blocked_by, " ahead of it in the queue");
     } else if (!cluster.missing_pservers.empty()) {
@@ -38,6 +39,7 @@ std::vector<QueueDecision> DecideQueue(const std::vector<QueuedJob>& queue, Clus
       decision.reason = WorkersReason(job, cluster);
     } else {
       decision.start = true;
+      // The view is a copy. The jobs behind see what is left.
       cluster.free_workers -= job.worker_num;
     }
     if (!decision.start && blocked_by == nullptr) blocked_by = &job.job_id;
@@ -64,7 +66,7 @@ std::vector<JobQueue::Decided> JobQueue::Decide(ClusterView cluster) {
   const size_t n = std::min(jobs_.size(), changed_ ? jobs_.size() : 1);
   due_ = changed_ = false;
   std::vector<QueuedJob> queue;
-  for (size_t i = 0; i < n; ++i) queue.push_back({jobs_[i]->job_id, jobs_[i]->spec.worker_num()});
+  for (size_t i = 0; i < n; ++i) queue.push_back({jobs_[i]->id(), jobs_[i]->spec().worker_num()});
   std::vector<QueueDecision> decisions = DecideQueue(queue, std::move(cluster));
   std::vector<Decided> decided;
   for (size_t i = 0; i < n; ++i) decided.push_back({jobs_[i], std::move(decisions[i])});

@@ -43,6 +43,7 @@ bool SplitNumber(const std::string& key, size_t prefix, std::string* job_id, uin
 bool ParseIndex(const MetaStore::Entry& entry, StoredJobs* stored) {
   std::string job_id;
   uint64_t rank = 0;
+  // A rank that wrapped around would be taken for another one.
   if (!SplitNumber(entry.key, sizeof(kIndex) - 1, &job_id, &rank) || rank > UINT32_MAX)
     return false;
   StoredRun& run = stored->runs[job_id];
@@ -88,15 +89,15 @@ bool IsPossible(const JobRecord& job) {
          job.worker_num() <= kMaxWorkers;
 }
 
-// REQUIRES: job.resume.
+// REQUIRES: job.attempt.point().
 BeginningRecord BeginningRecordOf(const Job& job) {
   BeginningRecord record;
-  record.set_job_id(job.job_id);
-  record.set_instance(job.spec.instance());
-  record.set_directory(job.resume->dir);
-  *record.mutable_state() = job.resume->state();
-  record.set_initial_checkpoint(job.resume->initial_checkpoint);
-  record.set_examples_replayed(job.resume->examples_replayed);
+  record.set_job_id(job.id());
+  record.set_instance(job.spec().instance());
+  record.set_directory(job.attempt.point()->dir);
+  *record.mutable_state() = job.attempt.point()->state();
+  record.set_initial_checkpoint(job.attempt.point()->initial_checkpoint);
+  record.set_examples_replayed(job.attempt.point()->examples_replayed);
   return record;
 }
 
@@ -151,9 +152,12 @@ absl::StatusOr<StoredJobs> ParseStoredJobs(const std::vector<MetaStore::Entry>& 
     }
   }
   for (auto& [job_id, run] : stored.runs) ShareSeenFiles(&run);
+  // The store sorts by key, and "a-10" comes before "a-2". The queue needs the order of submission.
   std::sort(stored.jobs.begin(), stored.jobs.end(),
             [](const JobRecord& a, const JobRecord& b) { return a.order() < b.order(); });
   stored.next.set_job_number(std::max<uint64_t>(stored.next.job_number(), 1));
+  // The record of the next numbers may be older than the last job: they are written in one commit,
+  // which may be cut.
   const uint64_t newest = stored.jobs.empty() ? 0 : stored.jobs.back().order();
   stored.next.set_order(std::max(stored.next.order(), newest + 1));
   return stored;
@@ -169,36 +173,36 @@ RecordOwner OwnerOf(const std::string& key) {
 
 JobRecord RecordOf(const Job& job) {
   JobRecord record;
-  record.set_job_id(job.job_id);
-  *record.mutable_config() = job.config;
-  *record.mutable_tables() = job.spec.tables();
-  record.set_order(job.order);
-  record.mutable_warnings()->Assign(job.warnings.begin(), job.warnings.end());
-  record.set_begun(job.begun);
-  record.set_allow_older(job.allow_older);
-  record.set_resume_from(job.resumed_from);
+  record.set_job_id(job.id());
+  *record.mutable_config() = job.config();
+  *record.mutable_tables() = job.spec().tables();
+  record.set_order(job.submission().order);
+  record.mutable_warnings()->Assign(job.warnings().begin(), job.warnings().end());
+  record.set_begun(job.course.begun());
+  record.set_allow_older(job.submission().allow_older);
+  record.set_resume_from(job.submission().resumed_from);
   *record.mutable_recovery() = job.recovery.counts();
-  record.mutable_instances()->Assign(job.instances.begin(), job.instances.end());
-  record.mutable_pservers()->Assign(job.pservers.ranks.begin(), job.pservers.ranks.end());
-  record.set_request_id(job.request_id);
-  *record.mutable_checkpoints() =
-      job.checkpoints ? job.checkpoints->status() : job.checkpoints_before;
+  record.mutable_instances()->Assign(job.attempt.instances().begin(),
+                                     job.attempt.instances().end());
+  record.mutable_pservers()->Assign(job.pservers.ranks().begin(), job.pservers.ranks().end());
+  record.set_request_id(job.submission().request_id);
+  *record.mutable_checkpoints() = job.ledger.status();
+  // It says what happens at this moment, and would be outdated in a record.
   record.mutable_checkpoints()->clear_doing();
   record.set_steps_reached(job.recovery.steps_reached());
   record.set_examples_reached(job.recovery.examples_reached());
-  record.mutable_damaged()->Assign(job.damaged.begin(), job.damaged.end());
+  record.mutable_damaged()->Assign(job.ledger.damaged().begin(), job.ledger.damaged().end());
   // The next scheduler does not wait for ranks that this job is about to leave out.
-  const auto left_out =
-      static_cast<uint32_t>(job.ranks.removal ? job.ranks.removal->ranks.size() : 0);
+  const uint32_t left_out = job.ranks.left_out();
   record.mutable_recovery()->set_shrinks(record.recovery().shrinks() + left_out);
-  if (const uint32_t workers = job.spec.worker_num() - left_out;
-      workers != job.config.worker_num()) {
+  if (const uint32_t workers = job.spec().worker_num() - left_out;
+      workers != job.config().worker_num()) {
     record.set_worker_num(workers);
   }
   if (!job.over()) return record;
-  record.set_outcome(job.outcome);
-  record.set_message(job.message);
-  *record.mutable_result() = job.result;
+  record.set_outcome(job.course.outcome());
+  record.set_message(job.course.message());
+  *record.mutable_result() = job.course.result();
   record.set_save_id(SaveIdOf(job));
   return record;
 }
@@ -216,50 +220,53 @@ MetaStore::Write WriteOf(const DrainingRecord& draining) {
 void JobRecords::Dropped(const std::string& job_id) { Delete(absl::StrCat(kJob, job_id)); }
 
 void JobRecords::PhaseBegan(const Job& job) {
-  Run& run = runs_[job.job_id];
-  DeleteTasks(job.job_id, &run);
-  run.phase = job.run->phases().current().number();
+  Run& run = runs_[job.id()];
+  DeleteTasks(job.id(), &run);
+  run.phase = job.run()->phases().current().number();
   run.adoptable = true;
-  run.state = run.phase > 1 ? job.run->Save() : RunState();
-  if (run.phase == 1 && job.resume != nullptr) {
+  // Kept here as well: the record is written anew whenever the members change, and the state must
+  // be that of the beginning of the phase.
+  run.state = run.phase > 1 ? job.run()->Save() : RunState();
+  // Once per run. It may be large, and does not change.
+  if (run.phase == 1 && job.attempt.point() != nullptr) {
     run.began = true;
-    writes_.push_back({BeganKey(job.job_id), BeginningRecordOf(job).SerializeAsString()});
+    writes_.push_back({BeganKey(job.id()), BeginningRecordOf(job).SerializeAsString()});
   }
   MembersChanged(job);
 }
 
 void JobRecords::MembersChanged(const Job& job) {
-  Run& run = runs_[job.job_id];
+  Run& run = runs_[job.id()];
   if (!run.adoptable) return;
   // The reports of INDEX have no order, so they cannot say which of them belong to a lost life.
-  if (run.phase == 1 && !job.ranks.vacant.empty()) return PhaseLost(job.job_id);
+  if (run.phase == 1 && !job.ranks.vacant().empty()) return PhaseLost(job.id());
   if (!job.complete()) {
     // A vacant place has no member that could be adopted. The tasks stay: when the place is taken,
     // they still say what has happened in this phase.
-    if (run.recorded) Delete(RunKey(job.job_id));
+    if (run.recorded) Delete(RunKey(job.id()));
     run.recorded = false;
     return;
   }
   RunRecord record;
-  record.set_job_id(job.job_id);
-  *record.mutable_spec() = job.spec;
-  for (const RankSlot& slot : job.ranks.slots) {
+  record.set_job_id(job.id());
+  *record.mutable_spec() = job.spec();
+  for (const RankSlot& slot : job.ranks.slots()) {
     RunRecord::Rank* const rank = record.add_ranks();
     rank->set_worker(slot.worker());
     rank->set_incarnation(slot.incarnation());
     rank->set_rejoins(slot.rejoins());
   }
-  record.mutable_ended()->Assign(job.ranks.ended.begin(), job.ranks.ended.end());
+  record.mutable_ended()->Assign(job.ranks.ended().begin(), job.ranks.ended().end());
   record.set_phase(run.phase);
   record.set_lost_lives(run.lost_lives);
   record.set_clock(clock_);
   if (run.phase > 1) *record.mutable_state() = run.state;
   run.recorded = true;
-  writes_.push_back({RunKey(job.job_id), record.SerializeAsString()});
+  writes_.push_back({RunKey(job.id()), record.SerializeAsString()});
 }
 
 void JobRecords::Reported(const Job& job, uint32_t rank, const PhaseReport& report) {
-  Run& run = runs_[job.job_id];
+  Run& run = runs_[job.id()];
   if (report.has_index()) {
     PhaseReport kept = report;
     // All ranks see the same files, so one list is enough.
@@ -268,7 +275,7 @@ void JobRecords::Reported(const Job& job, uint32_t rank, const PhaseReport& repo
       kept.mutable_index()->clear_eval_seen();
     }
     run.indexed.insert(rank);
-    writes_.push_back({IndexKey(job.job_id, rank), kept.SerializeAsString()});
+    writes_.push_back({IndexKey(job.id(), rank), kept.SerializeAsString()});
     return;
   }
   TaskRecord record;
@@ -292,7 +299,7 @@ void JobRecords::LifeSettled(const Job& job, uint32_t rank, uint64_t incarnation
   *lost->mutable_least() = held.least;
   *lost->mutable_most() = held.most;
   *lost->mutable_committed() = held.committed;
-  ++runs_[job.job_id].lost_lives;
+  ++runs_[job.id()].lost_lives;
   AddTask(job, record);
 }
 
@@ -304,13 +311,14 @@ void JobRecords::SawFiles(const Job& job, uint32_t rank) {
 }
 
 void JobRecords::AddTask(const Job& job, const TaskRecord& task) {
-  Run& run = runs_[job.job_id];
+  Run& run = runs_[job.id()];
   if (!run.adoptable) return;
-  writes_.push_back({TaskKey(job.job_id, run.phase, run.tasks++), task.SerializeAsString()});
+  writes_.push_back({TaskKey(job.id(), run.phase, run.tasks++), task.SerializeAsString()});
 }
 
 void JobRecords::DeleteTasks(const std::string& job_id, Run* run) {
   for (uint64_t i = 0; i < run->tasks; ++i) Delete(TaskKey(job_id, run->phase, i));
+  // Numbers begin anew with each phase, whose number is part of the key.
   run->tasks = run->lost_lives = 0;
 }
 
@@ -328,6 +336,7 @@ void JobRecords::RunEnded(const std::string& job_id) {
   PhaseLost(job_id);
   if (runs_[job_id].began) Delete(BeganKey(job_id));
   for (const uint32_t rank : runs_[job_id].indexed) Delete(IndexKey(job_id, rank));
+  // Last: the lines above read it.
   runs_.erase(job_id);
 }
 
@@ -342,6 +351,7 @@ void JobRecords::RunAdopted(const std::string& job_id, const StoredRun& stored) 
   const std::string tasks = absl::StrCat(kTask, job_id, "/"),
                     of_phase = absl::StrCat(tasks, run.phase, "/");
   for (const std::string& key : stored.keys) {
+    // Left by a scheduler that died while it replaced them.
     if (absl::StartsWith(key, tasks) && !absl::StartsWith(key, of_phase)) Delete(key);
   }
   for (const auto& [rank, report] : stored.index) run.indexed.insert(rank);

@@ -1,8 +1,8 @@
 // Encodes what the scheduler keeps of its jobs in its state store (proto/state.proto).
 //
-// A job has a record from before its submission is answered until its result is written. The record
-// says what another scheduler needs to begin the job's next attempt: not where it stands, which its
-// checkpoints say, but what it is and which checkpoints are its own.
+// A job has a record from before its submission is answered until its result is written. With the
+// record, another scheduler can begin the job's next attempt: it describes the job, and says which
+// checkpoints are the job's own. How far training has come is in the checkpoints.
 //
 // While an attempt runs, more records say what the scheduler has decided in it, so that another
 // scheduler can adopt it with its members. They are complete as long as the scheduler's answers to

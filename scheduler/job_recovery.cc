@@ -14,24 +14,26 @@ namespace {
 // Names the pservers, workers and files that the job's next attempt still lacks.
 std::vector<std::string> Missing(const Job& job, const Membership& members) {
   std::vector<std::string> missing;
-  for (const uint32_t rank : job.pservers.ranks) {
+  for (const uint32_t rank : job.pservers.ranks()) {
     const Member* member = members.At(ROLE_PSERVER, rank);
     if (member != nullptr && member->alive) continue;
     missing.push_back(absl::StrCat("pserver ", rank, " to register"));
   }
   uint32_t workers = 0;
   for (const Member* worker : members.Alive(ROLE_WORKER)) {
-    if (worker->job_id != job.job_id) continue;
+    // Free workers do not count yet: the caller reserves them first.
+    if (worker->job_id != job.id()) continue;
     ++workers;
-    const auto rank = job.ranks.by_member.find(worker->id);
-    if (rank != job.ranks.by_member.end() && !job.ranks.slots[rank->second].released())
+    const RankSlot* const slot = job.ranks.SlotOf(worker->id);
+    if (slot != nullptr && !slot->released())
       missing.push_back(absl::StrCat(DescribeMember(*worker), " to stop"));
   }
-  if (const uint32_t wanted = job.spec.worker_num(); workers < wanted) {
+  if (const uint32_t wanted = job.spec().worker_num(); workers < wanted) {
     missing.push_back(absl::StrCat(wanted - workers, wanted - workers == 1 ? " worker" : " workers",
                                    " to register or to be free"));
   }
-  if (job.checkpoints && job.checkpoints->committing())
+  if (job.checkpoints() && job.checkpoints()->committing())
+    // It may become the newest one, from which the next attempt begins.
     missing.push_back("the manifest of a checkpoint to be written");
   return missing;
 }
@@ -106,6 +108,7 @@ void JobRecovery::BeginAttempt(uint64_t steps, uint64_t examples, const std::str
 
 bool JobRecovery::NoteLost(uint32_t index, uint64_t updates) {
   if (updates_lost_.size() <= index) updates_lost_.resize(index + 1);
+  // Reports can overtake each other, and a successor counts anew until every rank has told it.
   if (updates <= updates_lost_[index]) return false;
   updates_lost_[index] = updates;
   counts_.set_updates_lost(
@@ -122,6 +125,7 @@ void JobRecovery::Describe(const std::string& lost, const std::string& outcome) 
 }
 
 std::vector<Scalar> JobRecovery::Points(uint64_t epoch, uint64_t replayed) const {
+  // No flat lines at 0 for the many jobs that lose nothing.
   if (losses() == 0 && counts_.rollbacks() == 0 && counts_.scalings() == 0 &&
       counts_.scheduler_restarts() == 0 && replayed == 0) {
     return {};

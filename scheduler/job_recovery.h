@@ -19,7 +19,7 @@
 
 namespace sluice {
 
-struct Job;
+class Job;
 
 class JobRecovery {
  public:

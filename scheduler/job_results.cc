@@ -39,6 +39,7 @@ void JobResults::Resume(const JobResult& so_far, const std::string& folder) {
   result_ = so_far;
   result_.set_resumed_from(folder);
   all_bad_.count = so_far.bad_lines();
+  // The bad lines of the evaluation files are in the sums already.
   eval_counted_ = so_far.has_eval();
 }
 
@@ -56,6 +57,7 @@ ResultState JobResults::Save() const {
 
 void JobResults::Restore(const ResultState& state) {
   result_ = state.result();
+  // A record may name another number of ranks than the run has.
   for (int rank = 0; rank < std::min(state.stages_size(), static_cast<int>(stages_.size())); ++rank)
     stages_[rank] = state.stages(rank);
   all_bad_.count = state.bad_lines();
@@ -73,6 +75,7 @@ void JobResults::BeginTrain(absl::Time now, absl::Duration before) {
 }
 
 absl::Status JobResults::AddTrain(uint32_t rank, const TrainReport& report) {
+  // First: a report that is refused must not leave half of its figures.
   SLUICE_RETURN_IF_ERROR(CheckSummary(config_, report.summary()));
   if (report.has_summary()) AddSummary(report.summary(), result_.mutable_data());
   examples_ += report.examples();
@@ -93,6 +96,7 @@ const EpochResult& JobResults::EndTrain(uint32_t epoch, uint64_t global_steps, a
   if (epoch == 0) AddBadLines(bad_);
   if (result_.epochs_log().empty() && !summary_lacks_) {
     for (const std::string& warning : WarningsOfTraining(config_, result_.data())) Warn(warning);
+    // With evaluation files the label is judged after their first pass, by both counts.
     if (config_.data().eval_files().empty()) WarnOfLabel();
   }
   EpochResult* log = result_.add_epochs_log();
@@ -109,6 +113,7 @@ const EpochResult& JobResults::EndTrain(uint32_t epoch, uint64_t global_steps, a
   result_.set_global_step(result_.global_step() + (sync ? global_steps : steps_));
   result_.set_examples(result_.examples() + examples_);
   result_.set_seconds(result_.seconds() + log->seconds());
+  // A clock that stood still would give infinity, which JSON does not have.
   if (result_.seconds() > 0) {
     result_.set_examples_per_second(static_cast<double>(result_.examples()) / result_.seconds());
   }
@@ -143,6 +148,7 @@ void JobResults::WarnOfLabel() {
 
 const EvalMetrics& JobResults::EndEval(uint32_t epoch) {
   *result_.mutable_eval() = eval_->Metrics();
+  // Its bins are large, and the metrics are all that stays.
   eval_.reset();
   // As in training, only the first pass over the files counts.
   if (!eval_counted_) {
@@ -165,6 +171,8 @@ void JobResults::AddBadLines(const BadLines& bad) {
 }
 
 absl::Status JobResults::CheckBadLines() const {
+  // Checked at the end of a pass and not at each report, so that the message names lines of all
+  // ranks.
   if (all_bad_.count <= max_bad_lines_) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat("the data has more malformed lines than data.max_bad_lines = ", max_bad_lines_,

@@ -9,7 +9,6 @@
 #include "common/base/status_macros.h"
 #include "common/config/mode.h"
 #include "common/config/output_folder.h"
-#include "common/config/step_examples.h"
 #include "scheduler/sync_index.h"
 
 namespace sluice {
@@ -58,6 +57,7 @@ JobRun::JobRun(const Options& options, absl::Time now)
     results_.AddReplayed(resume_->examples_replayed);
     if (state.summary_lacks()) results_.SetSummaryLacks();
     resume_states_ = StatesOfRanks(state, worker_num_);
+    // Steps count through all epochs, so this is where the epoch of the checkpoint began.
     first_step_ = state.global_step() - state.steps_done();
   }
   BeginPhase(now);
@@ -92,6 +92,7 @@ RunState JobRun::Save() const {
 absl::Status JobRun::Restore(uint64_t phase, const RunState& state, bool same_clock,
                              absl::Time now) {
   if (!failure_.ok()) return failure_;
+  // The reports of INDEX have been given to this run already, and only they end phase 1.
   const bool indexed = phases_.current().number() == 2;
   if (!indexed || state.lives_size() != static_cast<int>(worker_num_))
     return absl::DataLossError("the reports of the data are not complete");
@@ -100,6 +101,7 @@ absl::Status JobRun::Restore(uint64_t phase, const RunState& state, bool same_cl
   results_.Restore(state.results());
   first_step_ = state.first_step();
   examples_expected_ = state.examples_expected();
+  // The earlier scheduler has written these points.
   scalars_.clear();
   starts_.clear();
   for (const RunState::EpochStart& start : state.starts()) {
@@ -129,6 +131,7 @@ absl::StatusOr<bool> JobRun::TakeReport(uint32_t rank, const PhaseReport& report
   phases_.MarkEnded(rank);
   // It did the phase, so an earlier scheduler had the report of the data that this run lacks.
   rejoins_[rank].unseen = false;
+  // While held, the owner ends the phase (TryAdvance) when its checkpoint no longer needs it.
   if (!phases_.AllEnded() || held()) return false;
   return Advance(now);
 }
@@ -143,6 +146,7 @@ bool JobRun::TryAdvance(absl::Time now) {
 
 bool JobRun::all_training() const {
   const Phase& phase = phases_.current();
+  // A rank that has not asked for a task may still be in the phase before. It could not answer.
   if (!tasks_ || phase.kind() != Phase::TRAIN || !tasks_->AllAsked()) return false;
   return std::none_of(rejoins_.begin(), rejoins_.end(),
                       [&](const Rejoined& rejoined) { return rejoined.missed == phase.number(); });
@@ -172,6 +176,7 @@ absl::Status JobRun::TakeContent(uint32_t rank, const PhaseReport& report) {
       if (failure_.ok()) failure_ = CheckPieces(reported_pieces_);
       return absl::OkStatus();
     case Phase::TRAIN:
+      // Before the report is counted: a refused report may be repeated, and must not count twice.
       if (tasks_) SLUICE_RETURN_IF_ERROR(tasks_->CheckEnded(rank));
       SLUICE_RETURN_IF_ERROR(results_.AddTrain(rank, report.train()));
       rejoins_[rank].has_trained = true;
@@ -210,11 +215,15 @@ void JobRun::BeginTrain(Phase* phase, absl::Time now) {
   const bool resumed = resume_ != nullptr && phase->epoch() == resume_->state().epoch();
   const absl::Duration before =
       resumed ? absl::Seconds(resume_->state().epoch_seconds()) : absl::ZeroDuration();
+  // As if the epoch had begun before the checkpoint, so that its seconds include those of the
+  // earlier run.
   starts_.push_back({phase->epoch(), results_.result(), now - before, /*seconds=*/-1});
   if (starts_.size() > kEpochStarts) starts_.pop_front();
   results_.BeginTrain(now, before);
   if (tasks_) tasks_->BeginEpoch(phase->epoch());
   if (!sync()) {
+    // Schedules count the steps of a rank. With another number of ranks, none of them has a count
+    // of its own.
     if (resumed) phase->set_first_step(MeanSteps(resume_->state()));
     return;
   }
@@ -257,10 +266,14 @@ absl::Status JobRun::Rejoin(uint32_t rank, uint64_t lost, const HeldOfRank& held
                             uint64_t* replayed) {
   Rejoined rejoined;
   rejoined.unseen = rejoined.later = true;
+  // Sync counts a step when it is committed, and then all pservers hold it. Otherwise only what the
+  // slowest shard holds is certain.
   const TrainTotals& totals = sync() ? held.committed.totals() : held.least.totals();
   // Two lives may be lost before the second one has trained.
   rejoined.net_state = totals.net_state().empty() ? rejoins_[rank].net_state : totals.net_state();
   const Phase& phase = phases_.current();
+  // The lost life has reported its end already. The next one has nothing to do until the phase
+  // ends.
   if (phase.kind() == Phase::TRAIN && phases_.Ended(rank)) rejoined.missed = phase.number();
   if (phase.kind() == Phase::TRAIN && !phases_.Ended(rank)) {
     if (const WorkerState* resume = ResumeOf(rank)) rejoined.state = *resume;
@@ -270,6 +283,7 @@ absl::Status JobRun::Rejoin(uint32_t rank, uint64_t lost, const HeldOfRank& held
       const RankPosition& least = held.least;
       const bool this_epoch = least.epoch() == phase.epoch() && least.incarnation() > 0;
       const bool of_lost = this_epoch && least.incarnation() == lost;
+      // The schedule goes on from the steps that the rank had done when the phase began.
       const uint64_t begun = rejoined.state.train().steps();
       const uint64_t before = phase.first_step() > 0
                                   ? phase.first_step() - std::min(begun, phase.first_step())
@@ -284,7 +298,10 @@ absl::Status JobRun::Rejoin(uint32_t rank, uint64_t lost, const HeldOfRank& held
       rejoined.state.clear_file();
       if (rejoined.state.net_state().empty()) rejoined.state.set_net_state(rejoined.net_state);
       rejoined.first_step = before + rejoined.state.train().steps();
+      // Positions of an earlier life name tasks that were leased to it. They say nothing of what
+      // this life held.
       SLUICE_RETURN_IF_ERROR(tasks_->Release(rank, of_lost ? least : RankPosition()));
+      // What some shards hold beyond the others is trained again on all of them.
       const RankPosition& most = held.most;
       const uint64_t from = rejoined.state.train().examples();
       if (most.incarnation() == lost && most.epoch() == phase.epoch() &&
@@ -310,6 +327,8 @@ absl::Status JobRun::RejoinSync(const HeldOfRank& held, Rejoined* rejoined) cons
   // Steps before this phase, or before the checkpoint that it resumes from, are closed everywhere.
   if (committed <= least_step()) return absl::OkStatus();
   rejoined->phase = phases_.current().number();
+  // The commit may have reached some pservers only. The next life repeats it, which changes nothing
+  // where it has arrived.
   rejoined->skip_steps = committed - first_step_;
   rejoined->commit_again = committed;
   SetTotals(held.committed.totals(), &rejoined->state);
@@ -318,6 +337,7 @@ absl::Status JobRun::RejoinSync(const HeldOfRank& held, Rejoined* rejoined) cons
 
 const WorkerState* JobRun::BeganWith(uint32_t rank) const {
   const Rejoined& rejoined = rejoins_[rank];
+  // A life that rejoined in this phase began with what its predecessor had left.
   return rejoined.phase == phases_.current().number() ? &rejoined.state : ResumeOf(rank);
 }
 
@@ -359,6 +379,7 @@ WorkerState JobRun::StateOfLost(uint32_t rank, uint64_t step, const TrainTotals&
 
 bool JobRun::LoseSummary() {
   const bool first_epoch = result().epochs_log().empty();
+  // Later epochs read the same data, whose summary is complete by then.
   if (first_epoch) results_.SetSummaryLacks();
   return first_epoch;
 }
@@ -408,6 +429,7 @@ absl::StatusOr<CheckpointState> JobRun::StateOf(uint64_t step, const std::vector
   *state.mutable_train_files() = seen_.train();
   *state.mutable_result() = starts_.back().result;
   state.set_summary_lacks(results_.summary_lacks());
+  // Copied, since positions of other epochs are cleared below.
   std::vector<RankPart> parts = ranks;
   for (uint32_t rank = 0; rank < parts.size(); ++rank) {
     RankPosition& held = parts[rank].held;
@@ -470,9 +492,11 @@ absl::Status JobRun::EndSyncIndex() {
     SLUICE_ASSIGN_OR_RETURN(pieces_, MergePieces(index_, seen_.train()));
     examples_expected_ = CountExamples(pieces_);
     examples.assign(worker_num_, 0);
+    // SyncSteps adds them up, and with dealt pieces only the sum has a meaning.
     examples[0] = examples_expected_;
   }
   SLUICE_ASSIGN_OR_RETURN(steps_per_epoch_, SyncSteps(config_, global_batch_, examples));
+  // The pieces have been merged. With many files they are large.
   index_.clear();
   if (resume_ == nullptr || steps_per_epoch_ == resume_->state().steps_per_epoch())
     return absl::OkStatus();
@@ -503,6 +527,7 @@ absl::Status JobRun::EndIndex() {
   DataTasks::Options options;
   options.worker_num = worker_num_;
   options.task_bytes =
+      // Open tasks are named by their numbers, so the files have to be cut as before.
       resume_ != nullptr ? resume_->state().task_bytes() : config_.data().task_bytes();
   options.seed = config_.train().seed();
   options.shuffle = !config_.data().has_shuffle() || config_.data().shuffle();
@@ -519,8 +544,10 @@ absl::Status JobRun::EndIndex() {
 
 absl::Status JobRun::EndTrain(absl::Time now) {
   const Phase& phase = phases_.current();
+  // A guard against our own mistakes: a task that nobody trained would only show as a worse model.
   if (tasks_) SLUICE_RETURN_IF_ERROR(tasks_->CheckComplete());
   const EpochResult& epoch = results_.EndTrain(phase.epoch(), phase.global_steps(), now);
+  // Fixed now: a checkpoint of the last step may be described when the next phase runs.
   starts_.back().seconds = epoch.seconds();
   SLUICE_RETURN_IF_ERROR(CheckTrained(epoch));
   first_step_ += phase.global_steps();

@@ -24,7 +24,7 @@ const char* StatusWord(JobState outcome) {
 // The reports of the job's living workers.
 std::vector<const WorkerProgress*> Progress(const Job& job, const Membership& members) {
   std::vector<const WorkerProgress*> all;
-  for (const RankSlot& slot : job.ranks.slots) {
+  for (const RankSlot& slot : job.ranks.slots()) {
     const Member* member = members.ById(slot.member_id());
     // A late report of an earlier attempt may be ahead of this one.
     if (member != nullptr && IsOfLife(job, slot, member->progress))
@@ -35,17 +35,17 @@ std::vector<const WorkerProgress*> Progress(const Job& job, const Membership& me
 
 // "rank 1 (worker 3 (pid 7 on host h))"
 std::string DescribeRank(const Job& job, uint32_t rank, const Membership& members) {
-  const Member* member = members.ById(job.ranks.slots[rank].member_id());
+  const Member* member = members.ById(job.ranks.slots()[rank].member_id());
   return absl::StrCat("rank ", rank, " (",
                       member == nullptr
-                          ? absl::StrCat("worker ", job.ranks.slots[rank].worker(), ", gone")
+                          ? absl::StrCat("worker ", job.ranks.slots()[rank].worker(), ", gone")
                           : DescribeMember(*member),
                       ")");
 }
 
 // The sum of the workers' speeds while the job trains.
 double ExamplesPerSecond(const Job& job, const Membership& members) {
-  if (!job.run || job.run->phases().current().kind() != Phase::TRAIN) return 0;
+  if (!job.run() || job.run()->phases().current().kind() != Phase::TRAIN) return 0;
   double sum = 0;
   for (const WorkerProgress* progress : Progress(job, members)) {
     sum += progress->examples_per_second();
@@ -55,7 +55,7 @@ double ExamplesPerSecond(const Job& job, const Membership& members) {
 
 // Sync: the largest step of a worker; else the sum of all workers' steps.
 uint64_t GlobalStep(const Job& job, const Membership& members) {
-  const bool sync = ModeOf(job.config.strategy()) == Mode::kSync;
+  const bool sync = ModeOf(job.config().strategy()) == Mode::kSync;
   uint64_t step = 0;
   for (const WorkerProgress* progress : Progress(job, members)) {
     step = sync ? std::max(step, progress->step()) : step + progress->step();
@@ -66,7 +66,7 @@ uint64_t GlobalStep(const Job& job, const Membership& members) {
 // The sum of the reports of the job's pservers.
 Staleness SumStaleness(const Job& job, const Membership& members) {
   Staleness sum;
-  for (const uint64_t id : job.pservers.members) {
+  for (const uint64_t id : job.pservers.members()) {
     const Member* member = members.ById(id);
     if (member == nullptr) continue;
     const HostedJob* hosted = HostedOf(job, *member);
@@ -81,8 +81,9 @@ Staleness SumStaleness(const Job& job, const Membership& members) {
 
 // Names the ranks that have not ended the phase while others wait for them.
 std::string UnfinishedRanks(const Job& job, const Membership& members) {
-  const std::vector<uint32_t> ranks = job.run->phases().Missing();
-  if (ranks.empty() || ranks.size() == job.ranks.slots.size()) return "";
+  const std::vector<uint32_t> ranks = job.run()->phases().Missing();
+  // All of them still work: nobody waits for anybody.
+  if (ranks.empty() || ranks.size() == job.ranks.slots().size()) return "";
   return DescribeMissing(job, ranks, members);
 }
 
@@ -93,7 +94,7 @@ std::string UnfinishedRanks(const Job& job, const Membership& members) {
 std::string SlowestAndWaits(const Job& job, const Membership& members) {
   const HostedJob* worst = nullptr;
   const HostedJob* waiting = nullptr;
-  for (const uint64_t id : job.pservers.members) {
+  for (const uint64_t id : job.pservers.members()) {
     const Member* member = members.ById(id);
     if (member == nullptr) continue;
     const HostedJob* hosted = HostedOf(job, *member);
@@ -101,10 +102,11 @@ std::string SlowestAndWaits(const Job& job, const Membership& members) {
     if (worst == nullptr || hosted->slowest_wait_s() > worst->slowest_wait_s()) worst = hosted;
     if (!hosted->waiting_for().empty()) waiting = hosted;
   }
+  // The pserver that waited longest knows best whom the job waits for.
   if (worst != nullptr && !worst->waiting_for().empty()) waiting = worst;
   std::vector<std::string> said;
   if (worst != nullptr && worst->slowest_wait_s() > 0 &&
-      worst->slowest_rank() < job.ranks.slots.size()) {
+      worst->slowest_rank() < job.ranks.slots().size()) {
     said.push_back(absl::StrFormat("slowest: %s, the others waited %.1f s for it",
                                    DescribeRank(job, worst->slowest_rank(), members),
                                    worst->slowest_wait_s()));
@@ -121,21 +123,21 @@ std::string ReadOfModel(const Job& job, const HostedJob& hosted) {
   if (hosted.load_bytes() == 0) return "";
   return absl::StrFormat(
       " (%.1f of %.1f MiB of %s read)", hosted.loaded_bytes() / kMiB, hosted.load_bytes() / kMiB,
-      job.spec.has_restore() || job.spec.has_takeover() ? "the checkpoint" : "initial_model");
+      job.spec().has_restore() || job.spec().has_takeover() ? "the checkpoint" : "initial_model");
 }
 
 // Names the ranks whose workers are lost and who have no other one yet.
 std::string VacantRanks(const Job& job) {
   std::vector<std::string> said;
-  for (const auto& [rank, vacancy] : job.ranks.vacant) {
-    if (job.ranks.removal) {
-      said.push_back(absl::StrCat(job.ranks.removal->ranks.count(rank) > 0
+  for (const auto& [rank, vacancy] : job.ranks.vacant()) {
+    if (job.ranks.removal()) {
+      said.push_back(absl::StrCat(job.ranks.removal()->ranks.count(rank) > 0
                                       ? "prepares to continue without rank "
                                       : "prepares to wait for a worker as rank ",
                                   rank, " (", vacancy.why, ")"));
       continue;
     }
-    const RankSlot& slot = job.ranks.slots[rank];
+    const RankSlot& slot = job.ranks.slots()[rank];
     said.push_back(
         slot.member_id() == 0
             ? absl::StrCat("waits for a worker to take over rank ", rank, " (", vacancy.why, ")")
@@ -147,12 +149,12 @@ std::string VacantRanks(const Job& job) {
 // Names what the shards of lost pservers wait for.
 std::string VacantPservers(const Job& job, const Membership& members) {
   std::vector<std::string> said;
-  for (const auto& [index, vacancy] : job.pservers.vacant) {
-    const Member* const member = members.ById(job.pservers.members[index]);
+  for (const auto& [index, vacancy] : job.pservers.vacant()) {
+    const Member* const member = members.ById(job.pservers.members()[index]);
     const HostedJob* const hosted = member == nullptr ? nullptr : HostedOf(job, *member);
     if (member == nullptr) {
-      said.push_back(absl::StrCat("waits for pserver ", job.pservers.ranks[index], " to register (",
-                                  vacancy.why, ")"));
+      said.push_back(absl::StrCat("waits for pserver ", job.pservers.ranks()[index],
+                                  " to register (", vacancy.why, ")"));
     } else if (!vacancy.opened) {
       said.push_back(absl::StrCat("waits for ", DescribeMember(*member),
                                   hosted == nullptr ? "" : ReadOfModel(job, *hosted),
@@ -168,18 +170,18 @@ std::string VacantPservers(const Job& job, const Membership& members) {
 
 std::string WaitingFor(const Job& job, const Membership& members) {
   if (job.over()) return "";
-  if (job.state == JOB_QUEUED || job.awaits_members()) return job.message;
+  if (job.state() == JOB_QUEUED || job.awaits_members()) return job.course.message();
   std::vector<std::string> missing;
   if (job.opening_tables()) {
-    for (const uint64_t id : job.pservers.members) {
+    for (const uint64_t id : job.pservers.members()) {
       const Member* member = members.ById(id);
       if (member == nullptr || HasOpened(job, *member)) continue;
       const HostedJob* hosted = HostedOf(job, *member);
       missing.push_back(absl::StrCat(DescribeMember(*member),
                                      hosted == nullptr ? "" : ReadOfModel(job, *hosted)));
     }
-    if (missing.empty() && !job.opening.output_ready()) {
-      return absl::StrCat("the scheduler to prepare output_dir ", job.config.output_dir());
+    if (missing.empty() && !job.attempt.opening().output_ready()) {
+      return absl::StrCat("the scheduler to prepare output_dir ", job.config().output_dir());
     }
     return missing.empty() ? ""
                            : absl::StrCat(absl::StrJoin(missing, " and "), " to open the tables");
@@ -190,14 +192,15 @@ std::string WaitingFor(const Job& job, const Membership& members) {
 }
 
 void AddProgress(const Job& job, const Membership& members, JobStatus* status) {
-  const Phase& phase = job.run->phases().current();
-  const JobResult& result = job.run->result();
+  const Phase& phase = job.run()->phases().current();
+  const JobResult& result = job.run()->result();
   const bool training = phase.kind() == Phase::TRAIN;
   uint64_t in_epoch = 0;
   double loss = 0;
   uint32_t losses = 0;
   for (const WorkerProgress* progress : Progress(job, members)) {
     *status->add_workers() = *progress;
+    // A report may be of the epoch before, whose examples are in the result already.
     if (!training || progress->epoch() != phase.epoch() + 1) continue;
     in_epoch += progress->examples();
     // A worker has no mean loss before its first log_every steps.
@@ -205,15 +208,16 @@ void AddProgress(const Job& job, const Membership& members, JobStatus* status) {
     loss += progress->loss();
     ++losses;
   }
-  if (!job.config.evaluate_only()) status->set_epoch(phase.epoch() + 1);
+  if (!job.config().evaluate_only()) status->set_epoch(phase.epoch() + 1);
   status->set_phase(PhaseName(phase.kind()));
+  // Between phases the workers report no step, and the shown one must not fall back.
   status->set_global_step(std::max(GlobalStep(job, members), result.global_step()));
   if (!training && !result.epochs_log().empty()) {
     in_epoch = result.epochs_log(result.epochs_log_size() - 1).examples();
   }
   status->set_examples_in_epoch(in_epoch);
   status->set_examples(result.examples() + (training ? in_epoch : 0));
-  status->set_examples_expected(job.run->examples_expected());
+  status->set_examples_expected(job.run()->examples_expected());
   status->set_examples_per_second(ExamplesPerSecond(job, members));
   if (losses > 0) {
     status->set_loss(loss / losses);
@@ -225,15 +229,16 @@ void AddProgress(const Job& job, const Membership& members, JobStatus* status) {
 
 // The warnings of the submission come first.
 google::protobuf::RepeatedPtrField<std::string> WarningsOf(const Job& job) {
-  google::protobuf::RepeatedPtrField<std::string> warnings(job.warnings.begin(),
-                                                           job.warnings.end());
-  if (job.run) warnings.MergeFrom(job.run->result().warnings());
+  google::protobuf::RepeatedPtrField<std::string> warnings(job.warnings().begin(),
+                                                           job.warnings().end());
+  if (job.run()) warnings.MergeFrom(job.run()->result().warnings());
   return warnings;
 }
 
 // Seconds of training left at the present speed; 0: not known.
 double Eta(const JobStatus& status) {
   const double speed = status.examples_per_second();
+  // Without both there is nothing to divide.
   if (speed <= 0 || status.examples_expected() == 0) return 0;
   const double all = static_cast<double>(status.examples_expected()) * status.epochs();
   return std::max(0.0, all - static_cast<double>(status.examples())) / speed;
@@ -243,50 +248,52 @@ double Eta(const JobStatus& status) {
 
 std::string DescribeMissing(const Job& job, const std::vector<uint32_t>& ranks,
                             const Membership& members) {
+  // A line for people: with hundreds of ranks, the first few say enough.
   constexpr size_t kNamed = 8;
   std::vector<std::string> names;
   for (size_t i = 0; i < ranks.size() && i < kNamed; ++i)
     names.push_back(DescribeRank(job, ranks[i], members));
   if (ranks.size() > kNamed) names.push_back(absl::StrCat(ranks.size() - kNamed, " more"));
   return absl::StrCat(absl::StrJoin(names, " and "), " to end phase ",
-                      PhaseName(job.run->phases().current().kind()));
+                      PhaseName(job.run()->phases().current().kind()));
 }
 
 JobStatus MakeJobStatus(const Job& job, const Membership& members) {
-  if (job.archived) return *job.archived;
+  // The parts that follow are gone.
+  if (job.archived()) return *job.archived();
   JobStatus status;
-  status.set_job_id(job.job_id);
-  status.set_version(job.status_version);
-  status.set_state(job.state);
-  status.set_message(job.message);
-  status.set_worker_num(job.spec.worker_num());
-  for (const RankSlot& slot : job.ranks.slots) {
+  status.set_job_id(job.id());
+  status.set_version(job.status_version());
+  status.set_state(job.state());
+  status.set_message(job.course.message());
+  status.set_worker_num(job.spec().worker_num());
+  for (const RankSlot& slot : job.ranks.slots()) {
     const Member* member = members.ById(slot.member_id());
     status.set_workers_alive(status.workers_alive() + (member != nullptr && member->alive));
     status.add_allocated(slot.worker());
   }
-  status.set_mode(ModeName(ModeOf(job.config.strategy())));
-  status.set_epochs(job.config.evaluate_only() ? 0 : job.config.train().epochs());
-  if (job.run) {
+  status.set_mode(ModeName(ModeOf(job.config().strategy())));
+  status.set_epochs(job.config().evaluate_only() ? 0 : job.config().train().epochs());
+  if (job.run()) {
     AddProgress(job, members, &status);
     status.set_eta_s(job.over() ? 0 : Eta(status));
     *status.mutable_staleness() = SumStaleness(job, members);
-  } else if (job.before) {
-    status.set_global_step(job.before->global_step());
-    status.set_examples(job.before->examples());
-    *status.mutable_epochs_log() = job.before->epochs_log();
+  } else if (job.attempt.before()) {
+    status.set_global_step(job.attempt.before()->global_step());
+    status.set_examples(job.attempt.before()->examples());
+    *status.mutable_epochs_log() = job.attempt.before()->epochs_log();
   }
   *status.mutable_recovery() = job.recovery.counts();
-  if (job.checkpoints) *status.mutable_checkpoint() = job.checkpoints->status();
+  if (job.checkpoints()) *status.mutable_checkpoint() = job.checkpoints()->status();
   *status.mutable_warnings() = WarningsOf(job);
-  *status.mutable_route() = job.spec.route();
+  *status.mutable_route() = job.spec().route();
   status.set_waiting_for(WaitingFor(job, members));
-  status.set_queue_position(job.queue_position);
-  *status.mutable_config() = job.config;
-  if (job.over() && job.state == job.outcome) {
-    *status.mutable_result() = job.result;
-    *status.mutable_staleness() = job.result.staleness();
-    status.set_global_step(job.result.global_step());
+  status.set_queue_position(job.course.queue_position());
+  *status.mutable_config() = job.config();
+  if (job.course.written()) {
+    *status.mutable_result() = job.course.result();
+    *status.mutable_staleness() = job.course.result().staleness();
+    status.set_global_step(job.course.result().global_step());
     status.clear_examples_per_second();
   }
   return status;
@@ -297,52 +304,39 @@ void ArchiveJob(Job* job, const Membership& members) {
   status.clear_route();
   status.clear_workers();
   JobConfig* config = status.mutable_config();
+  // The largest fields. Nobody asks for the model of an old job by its status.
   config->clear_features();
   config->clear_model();
   config->clear_tables();
-  job->archived = std::move(status);
-  // Destroy the run before the configuration, which it refers to.
-  job->run.reset();
-  job->before.reset();
-  job->checkpoints.reset();
-  job->resume.reset();
-  if (job->steps) job->steps->DropSteps();
-  job->config = JobConfig();
-  job->spec = JobSpec();
-  job->ranks.slots = {};
-  job->ranks.by_member = {};
-  job->pservers.members = {};
-  job->opening = {};
-  JobResult result;
-  result.set_status(job->result.status());
-  job->result = std::move(result);
+  job->Archive(std::move(status));
 }
 
 JobResult MakeJobResult(const Job& job, const Membership& members) {
   JobResult result;
-  if (job.run) {
-    result = job.run->result();
+  if (job.run()) {
+    result = job.run()->result();
     *result.mutable_staleness() = SumStaleness(job, members);
   } else {
-    result = job.before ? *job.before : JobResults(job.config, 0).result();
+    // A job that never ran has a result as well, with all figures at 0.
+    result = job.attempt.before() ? *job.attempt.before() : JobResults(job.config(), 0).result();
   }
-  result.set_resumed_from(job.resumed_from);
+  result.set_resumed_from(job.submission().resumed_from);
   *result.mutable_recovery() = job.recovery.counts();
   result.set_examples_replayed(result.examples_replayed() +
                                job.recovery.counts().examples_replayed());
-  if (job.checkpoints) {
-    *result.mutable_checkpoint() = job.checkpoints->status();
+  if (job.checkpoints()) {
+    *result.mutable_checkpoint() = job.checkpoints()->status();
     result.mutable_checkpoint()->clear_doing();
   }
   // A saved model is committed only when its job is done.
-  if (job.outcome != JOB_DONE) {
+  if (job.course.outcome() != JOB_DONE) {
     result.clear_model_dir();
     result.clear_model_digest();
   }
   *result.mutable_warnings() = WarningsOf(job);
-  result.set_job(job.job_id);
-  result.set_status(StatusWord(job.outcome));
-  result.set_message(job.message);
+  result.set_job(job.id());
+  result.set_status(StatusWord(job.course.outcome()));
+  result.set_message(job.course.message());
   return result;
 }
 

@@ -14,6 +14,7 @@ absl::StatusOr<SubmitJobReply> JobSubmission::Submit(const SubmitJobRequest& req
                                                      const std::string& request_id) {
   SubmitJobReply reply = ReplyBefore(request_id);
   if (!reply.job_id().empty()) return reply;
+  // Without the lock: it reads files, perhaps whole checkpoints from a slow disk.
   SLUICE_ASSIGN_OR_RETURN(Checked job, Check(request));
   options_.log(absl::StrCat("job ", job.draft.config.name(), " submitted"));
   // One submission at a time: no other may take the number before the job has it.
@@ -27,8 +28,9 @@ absl::StatusOr<SubmitJobReply> JobSubmission::Submit(const SubmitJobRequest& req
 
 SubmitJobReply JobSubmission::ReplyBefore(const std::string& request_id) {
   SubmitJobReply reply;
-  options_.loop->Look(
-      [&](SchedulerCore& core, absl::Time) { reply.set_job_id(core.JobOfRequest(request_id)); });
+  options_.loop->Look([&](SchedulerCore& core, absl::Time) {
+    reply.set_job_id(core.operators().JobOfRequest(request_id));
+  });
   return reply;
 }
 
@@ -58,7 +60,8 @@ absl::StatusOr<std::string> JobSubmission::AddWithFolder(Checked job,
   const JobConfig& config = job.draft.config;
   const std::string from = job.resume == nullptr ? "" : job.resume->dir;
   uint64_t number = 1;
-  options_.loop->Look([&](SchedulerCore& core, absl::Time) { number = core.next_number(); });
+  options_.loop->Look(
+      [&](SchedulerCore& core, absl::Time) { number = core.operators().next_number(); });
   std::string dir = config.output_dir();
   const bool reserved = dir.empty();
   if (reserved) {
@@ -67,6 +70,7 @@ absl::StatusOr<std::string> JobSubmission::AddWithFolder(Checked job,
   }
   const absl::StatusOr<std::string> job_id = KeepAndAdd(&job, number, request, request_id);
   if (!job_id.ok()) {
+    // It is empty, and a refused job should leave nothing behind.
     if (reserved) options_.env->RemoveDir(dir).IgnoreError();
     return job_id;
   }
@@ -84,6 +88,8 @@ absl::StatusOr<uint64_t> JobSubmission::ReserveFolder(const std::string& name,
   const std::string& parent = options_.default_output;
   absl::Status made = options_.env->MakeDirs(parent);
   while (made.ok()) {
+    // Making the folder is the reservation: of two schedulers with one output folder only one gets
+    // the number.
     made = options_.env->MakeNewDir(absl::StrCat(parent, "/", name, "-", number));
     if (made.ok()) return number;
     if (!absl::IsAlreadyExists(made)) break;
@@ -102,21 +108,23 @@ absl::StatusOr<std::string> JobSubmission::KeepAndAdd(Checked* checked, uint64_t
   absl::StatusOr<std::unique_ptr<Job>> job;
   std::vector<MetaStore::Write> records;
   options_.loop->Run([&](SchedulerCore& core, absl::Time) {
-    job = core.PrepareJob(draft.config, draft.tables, options_.default_output, number,
-                          draft.warnings, std::move(checked->resume));
+    job = core.operators().PrepareJob(draft.config, draft.tables, options_.default_output, number,
+                                      draft.warnings, std::move(checked->resume));
     if (!job.ok()) return;
-    (*job)->request_id = request_id;
-    (*job)->allow_older = request.allow_older();
-    records = core.RecordsOf(**job);
+    (*job)->SetRequest(request_id, request.allow_older());
+    records = core.operators().RecordsOf(**job);
   });
   SLUICE_RETURN_IF_ERROR(job.status());
+  // Before the core knows the job. A job that runs but is in no record would be lost with this
+  // scheduler.
   const absl::Status kept = options_.loop->Commit(records);
   if (absl::IsAborted(kept)) return SchedulerLoop::TakenOver();
   absl::StatusOr<std::string> job_id = absl::FailedPreconditionError(
       absl::StrCat("the job is refused, because the scheduler cannot keep it: ", kept.message()));
   if (kept.ok()) {
-    options_.loop->Run(
-        [&](SchedulerCore& core, absl::Time now) { job_id = core.AddJob(*std::move(job), now); });
+    options_.loop->Run([&](SchedulerCore& core, absl::Time now) {
+      job_id = core.operators().AddJob(*std::move(job), now);
+    });
     if (job_id.ok()) return job_id;
   }
   return Refuse(records[0].key, job_id.status());

@@ -77,18 +77,25 @@ absl::StatusOr<Member*> Membership::Register(const RegisterRequest& request, boo
       slot.last_seen = now;
       return &slot;
     }
+    // Two living processes must never have one rank: both would serve it, and each would undo what
+    // the other did.
     if (!believed || !HasEnded(slot, request)) return nullptr;
+    // A copy: the place is the newcomer's below.
     *fenced = slot;
     fenced->why_gone = absl::StrCat("its process has ended; pid ", request.pid(), " on host ",
                                     request.host(), " has taken its place");
   }
   const bool pserver = request.role() == ROLE_PSERVER;
   if (const auto mark = draining_.find(request.rank()); pserver && mark != draining_.end()) {
+    // The mark was for the process that is gone, or has done its work. An operator's mark on a
+    // process that only crashed stays.
     if (mark->second.of_process || mark->second.left) draining_.erase(mark);
   }
   by_id_.erase(slot.id);
   slot = Member();
   slot.draining = pserver && draining_.count(request.rank()) > 0;
+  // Never the old id, even for the same rank: calls of the earlier process must not pass for those
+  // of this one.
   slot.id = next_id_++;
   by_id_[slot.id] = &slot;
   slot.self = request;
@@ -99,6 +106,7 @@ absl::StatusOr<Member*> Membership::Register(const RegisterRequest& request, boo
 absl::StatusOr<Member*> Membership::Find(uint64_t id) {
   Member* member = ById(id);
   if (member == nullptr) {
+    // An id that this scheduler has given, so it is not one of an earlier scheduler.
     if (id >= options_.first_id && id < next_id_) {
       return Because(
           RefusalReason::kFenced,
@@ -118,6 +126,7 @@ absl::StatusOr<Member*> Membership::Find(uint64_t id) {
 
 void Membership::Report(const PollRequest& request, absl::Time now, Member* member) {
   member->last_seen = now;
+  // It has come back.
   member->cut_off_at = absl::InfiniteFuture();
   member->polled = true;
   // Reports in flight can overtake each other, and those of the session's helper have no version.
@@ -153,6 +162,7 @@ std::vector<Member*> Membership::Expire(absl::Time now) {
   std::vector<Member*> expired;
   for (auto& [key, member] : members_) {
     if (!member.alive) continue;
+    // Silence counts only from the end of the scheduler's own last pause.
     if (now - std::max(member.last_seen, judged_from_) >= options_.lease) {
       MarkGone(&member, absl::StrCat("no heartbeat for ",
                                      absl::ToInt64Seconds(now - member.last_seen), " s"));
@@ -181,6 +191,7 @@ void Membership::Forget(absl::Time now) {
 void Membership::MarkGone(Member* member, std::string why) {
   member->alive = false;
   member->why_gone = std::move(why);
+  // Wakes its waiting calls, which then end with an error.
   ++member->version;
 }
 
@@ -210,6 +221,7 @@ Member* Membership::ById(uint64_t id) { return const_cast<Member*>(std::as_const
 
 Member* Membership::FindProcess(const MemberEndedRequest& process) {
   Member* member = At(process.role(), process.rank());
+  // A report about a process may arrive late, when another one has the place.
   if (member == nullptr || !member->alive || member->self.pid() != process.pid() ||
       member->self.process_space() != process.process_space()) {
     return nullptr;
@@ -242,6 +254,7 @@ std::vector<const Member*> Membership::Alive(Role role) const {
 std::vector<MemberEndedRequest> Membership::Silent(const std::string& process_space,
                                                    absl::Duration silence, absl::Time now) const {
   std::vector<MemberEndedRequest> silent;
+  // Pids mean nothing without the space that they are of.
   if (process_space.empty()) return silent;
   for (const auto& [key, member] : members_) {
     if (!member.alive || member.self.process_space() != process_space) continue;
@@ -281,6 +294,7 @@ std::vector<std::string> Membership::MissingPservers() const {
   for (uint32_t rank = 0; rank < options_.pserver_num; ++rank) {
     const Member* member = At(ROLE_PSERVER, rank);
     if (member != nullptr && member->alive) continue;
+    // Nobody waits for a pserver that is about to leave.
     if (draining_.count(rank) > 0) continue;
     std::string address;
     // Port 0 means any free port, which is not known before the pserver registers.

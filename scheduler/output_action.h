@@ -45,7 +45,7 @@ struct OutputAction {
   // step.
   uint64_t number = 0;
   Manifest manifest;
-  std::vector<std::string> damaged;  // kCheckpoint: Job.damaged
+  std::vector<std::string> damaged;  // kCheckpoint: CheckpointLedger::damaged
   std::string why;                   // kDiscard: the reason; empty when it was given before
 };
 

@@ -1,5 +1,5 @@
-// Lets a sync job continue without ranks that it has lost (on_worker_loss: SHRINK), and undoes
-// nothing: the next attempt begins after the last step that the lost ranks were part of.
+// Lets a sync job continue without ranks that it has lost (on_worker_loss: SHRINK). No work is
+// undone: the next attempt begins after the last step that the lost ranks were part of.
 //
 //   1. Lose     the rank is vacant and its life is being fenced (RankReplacement::Lose). No other
 //               checkpoint is asked for.
@@ -56,18 +56,18 @@ class RankRemoval {
   // `wait`: bound on step 2, unless the job has its own (recovery.wait_s).
   RankRemoval(absl::Duration wait, Parts parts) : wait_(wait), parts_(parts) {}
 
-  // FAILED_PRECONDITION: the job, which loses a rank now, cannot continue where it is; the message
-  // says why.
+  // Whether a job that loses a rank now can continue where it is. FAILED_PRECONDITION: it cannot;
+  // the message says why.
   static absl::Status CanBegin(const Job& job);
 
   // Begins the removal of a vacant rank, or begins anew with this one as well. `leave_out`: the
   // next attempt has no such rank; otherwise it waits for a worker. `why`: names the worker.
-  // REQUIRES: CanBegin(*job) is OK, or job->ranks.removal is set.
+  // REQUIRES: CanBegin(*job) is OK, or job->ranks.removal() is set.
   void Lose(Job* job, uint32_t rank, bool leave_out, const std::string& why, absl::Time now);
 
   // Does what can be done now. True: the next attempt can begin, from the newest checkpoint, and
   // has lost nothing. Not OK: the job must go back, for this reason.
-  // REQUIRES: job->ranks.removal is set.
+  // REQUIRES: job->ranks.removal() is set.
   absl::StatusOr<bool> Advance(Job* job, absl::Time now);
 
  private:

@@ -29,10 +29,12 @@ void Add(const HostedJob& hosted, bool first, std::vector<HeldOfRank>* held) {
 }  // namespace
 
 std::optional<std::vector<HeldOfRank>> HeldByPservers(const Job& job, const Membership& members) {
-  std::vector<HeldOfRank> held(job.spec.worker_num());
+  std::vector<HeldOfRank> held(job.spec().worker_num());
   bool first = true;
-  for (const uint64_t id : job.pservers.members) {
+  for (const uint64_t id : job.pservers.members()) {
     const Member* member = members.ById(id);
+    // A pserver that has not taken the new generation over could still apply frames of the lost
+    // life.
     if (member == nullptr || !HasOpened(job, *member)) return std::nullopt;
     const HostedJob& hosted = *HostedOf(job, *member);
     // A pserver without shards of this job holds nothing.
@@ -45,33 +47,25 @@ std::optional<std::vector<HeldOfRank>> HeldByPservers(const Job& job, const Memb
 
 void RankReplacement::Lose(Job* job, uint32_t rank, uint64_t incarnation, const std::string& why,
                            absl::Time now) {
-  RankSlot& slot = job->ranks.slots[rank];
-  job->ranks.by_member.erase(slot.member_id());
+  const bool begun = job->run() != nullptr;
   parts_.effects->StatusChanged(job);
-  const auto vacant = job->ranks.vacant.find(rank);
-  const bool begun = job->run.has_value();
-  const bool assigned = vacant == job->ranks.vacant.end();
-  const uint64_t next = assigned ? incarnation : slot.incarnation();
-  const uint64_t lost = slot.incarnation();
-  slot = RankSlot(0, slot.worker(), next, begun);
-  slot.Release();
-  if (!assigned) return;
-  job->ranks.vacant[rank] = {now, why, lost, /*settled=*/!begun};
+  if (!job->ranks.Lose(rank, incarnation, begun, why, now)) return;
   job->recovery.Describe(why, absl::StrCat("rank ", rank, " waits for a worker"));
   // Fences the rank's earlier life.
   if (begun) PublishRouteChange(job, parts_.members, parts_.effects);
 }
 
 absl::Status RankReplacement::Advance(Job* job, absl::Time now, std::vector<uint32_t>* settled) {
-  if (job->ranks.vacant.empty() || job->over() || job->finishing()) return absl::OkStatus();
+  if (job->ranks.vacant().empty() || job->over() || job->finishing()) return absl::OkStatus();
   std::optional<std::vector<HeldOfRank>> held;
-  const RecoveryConfig& recovery = job->spec.config().recovery();
+  const RecoveryConfig& recovery = job->spec().config().recovery();
   const absl::Duration wait = recovery.has_wait_s() ? absl::Seconds(recovery.wait_s()) : wait_;
   std::vector<uint32_t> ranks;
-  for (const auto& [rank, vacancy] : job->ranks.vacant) ranks.push_back(rank);
+  // A copy: Assign removes entries.
+  for (const auto& [rank, vacancy] : job->ranks.vacant()) ranks.push_back(rank);
   for (const uint32_t rank : ranks) {
-    if (job->ranks.slots[rank].member_id() == 0) TakeFreeWorker(job, rank);
-    Vacancy& vacancy = job->ranks.vacant[rank];
+    if (job->ranks.slots()[rank].member_id() == 0) TakeFreeWorker(job, rank);
+    const Vacancy& vacancy = job->ranks.vacant().at(rank);
     if (!vacancy.settled) {
       if (!held) held = HeldByPservers(*job, *parts_.members);
       if (held) {
@@ -79,7 +73,7 @@ absl::Status RankReplacement::Advance(Job* job, absl::Time now, std::vector<uint
         settled->push_back(rank);
       }
     }
-    if (vacancy.settled && job->run && job->ranks.slots[rank].member_id() != 0) {
+    if (vacancy.settled && job->run() && job->ranks.slots()[rank].member_id() != 0) {
       Assign(job, rank);
     } else if (parts_.pauses->Since(vacancy.since, now) >= wait) {
       return TooLate(*job, rank, wait);
@@ -89,57 +83,53 @@ absl::Status RankReplacement::Advance(Job* job, absl::Time now, std::vector<uint
 }
 
 void RankReplacement::TakeFreeWorker(Job* job, uint32_t rank) {
-  RankSlot& slot = job->ranks.slots[rank];
+  const RankSlot& slot = job->ranks.slots()[rank];
   Member* taken = nullptr;
   for (Member* worker : parts_.members->Alive(ROLE_WORKER)) {
     if (!worker->free()) continue;
+    // The same place is likely to have the data in its page cache.
     if (taken == nullptr || worker->self.rank() == slot.worker()) taken = worker;
   }
   if (taken == nullptr) return;
-  taken->job_id = job->job_id;
-  job->ranks.by_member[taken->id] = rank;
-  slot = RankSlot(taken->id, taken->self.rank(), slot.incarnation(), slot.rejoins());
+  taken->job_id = job->id();
+  job->ranks.Take(rank, taken->id, taken->self.rank());
   parts_.queue->MembersChanged();
 }
 
 absl::Status RankReplacement::Settle(Job* job, uint32_t rank, const HeldOfRank& held) {
-  Vacancy& vacancy = job->ranks.vacant[rank];
+  const uint64_t lost = job->ranks.vacant().at(rank).lost_incarnation;
   uint64_t replayed = 0;
-  SLUICE_RETURN_IF_ERROR(job->run->Rejoin(rank, vacancy.lost_incarnation, held, &replayed));
+  SLUICE_RETURN_IF_ERROR(job->run()->Rejoin(rank, lost, held, &replayed));
   job->recovery.CountReplayed(replayed);
-  parts_.effects->records()->LifeSettled(*job, rank, vacancy.lost_incarnation, held);
-  EndedLife& ended = job->ranks.ended.emplace_back();
-  ended.set_rank(rank);
-  ended.set_incarnation(vacancy.lost_incarnation);
+  parts_.effects->records()->LifeSettled(*job, rank, lost, held);
   // Otherwise some shard holds nothing of the lost life.
-  if (held.least.incarnation() == vacancy.lost_incarnation)
-    ended.set_sequence(held.least.sequence());
-  vacancy.settled = true;
+  const bool all_hold = held.least.incarnation() == lost;
+  job->ranks.Settle(rank, all_hold ? held.least.sequence() : 0);
   parts_.effects->records()->Changed(*job);  // the examples that are trained again
   parts_.effects->StatusChanged(job);
   return absl::OkStatus();
 }
 
 void RankReplacement::Assign(Job* job, uint32_t rank) {
-  RankSlot& slot = job->ranks.slots[rank];
-  job->recovery.Describe(job->ranks.vacant[rank].why,
+  const RankSlot& slot = job->ranks.slots()[rank];
+  job->recovery.Describe(job->ranks.vacant().at(rank).why,
                          absl::StrCat("rank ", rank, " continues as worker ", slot.worker()));
-  job->ranks.vacant.erase(rank);
   Member* const member = parts_.members->ById(slot.member_id());
   parts_.effects->DesiredChanged(member);
-  slot.Assign(member->version);
+  job->ranks.Fill(rank, member->version);
+  // The run can be adopted again: all its places are taken.
   parts_.effects->records()->MembersChanged(*job);
   parts_.effects->StatusChanged(job);
 }
 
 absl::Status RankReplacement::TooLate(const Job& job, uint32_t rank, absl::Duration wait) const {
   const std::string what =
-      job.ranks.slots[rank].member_id() == 0
+      job.ranks.slots()[rank].member_id() == 0
           ? "no free worker took its place"
           : "the pservers did not report what they hold of it (see their logs)";
   return absl::DeadlineExceededError(
-      absl::StrCat(job.ranks.vacant.at(rank).why, "; ", what, " as rank ", rank, " of job ",
-                   job.job_id, " within ", absl::FormatDuration(wait),
+      absl::StrCat(job.ranks.vacant().at(rank).why, "; ", what, " as rank ", rank, " of job ",
+                   job.id(), " within ", absl::FormatDuration(wait),
                    " (recovery.wait_s, or limits.wait_s of the cluster)"));
 }
 

@@ -11,7 +11,7 @@
 //
 // A rank that is lost before the job runs has no earlier life, so that 3 is left out.
 //
-// Invariants: Job::vacant has a rank from its loss until a worker has got its assignment.
+// Invariants: JobRanks::vacant has a rank from its loss until a worker has got its assignment.
 //
 // Thread safety: one thread.
 #pragma once
@@ -44,8 +44,7 @@ class RankReplacement {
     const PauseDetector* pauses = nullptr;
     CoreEffects* effects = nullptr;
   };
-  // `wait`: bound of the replacement of a rank, unless the job has its own
-  // (recovery.wait_s).
+  // `wait`: bound of the replacement of a rank, unless the job has its own (recovery.wait_s).
   RankReplacement(absl::Duration wait, Parts parts) : wait_(wait), parts_(parts) {}
 
   // The worker of the rank is lost. `incarnation`: of the rank's next life, larger than all before.

@@ -23,6 +23,7 @@ std::vector<std::string> ReportRequests::Answer(uint64_t member_id, uint64_t see
   if (asked == asked_.end()) return answered;
   std::vector<Request> open;
   for (Request& request : asked->second) {
+    // This report left the member before the request reached it.
     if (seen_version < request.version) {
       open.push_back(std::move(request));
     } else {
@@ -41,6 +42,7 @@ std::vector<std::string> ReportRequests::Answer(uint64_t member_id, uint64_t see
 void ReportRequests::DropMember(uint64_t member_id) {
   const auto asked = asked_.find(member_id);
   if (asked == asked_.end()) return;
+  // Nobody can answer for it any more, and its jobs must not wait.
   for (const Request& request : asked->second) Settle(request.job_id, member_id);
   asked_.erase(asked);
 }
@@ -54,6 +56,7 @@ void ReportRequests::DropJob(const std::string& job_id) {
     requests.erase(
         std::find_if(requests.begin(), requests.end(),
                      [&job_id](const Request& request) { return request.job_id == job_id; }));
+    // An empty entry would be looked at with every report of the member.
     if (requests.empty()) asked_.erase(asked);
   }
   owed_to_.erase(owed);

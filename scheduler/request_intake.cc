@@ -36,9 +36,11 @@ absl::StatusOr<RegisterReply> RequestIntake::Register(const RegisterRequest& req
   SLUICE_ASSIGN_OR_RETURN(const auto taken, TakeIn(request));
   absl::StatusOr<RegisterReply> reply = SchedulerLoop::NoMemory();
   const auto ask = [&](SchedulerCore& core, absl::Time now) {
-    reply = core.Register(*taken, now, believed, notes);
+    reply = core.members().Register(*taken, now, believed, notes);
   };
   loop_->Run(ask);
+  // The scheduler can see that a process on its own host has ended. Then the newcomer need not wait
+  // for the lease of the dead one.
   if (reply.ok() && reply->has_incumbent() && FreePlaceOf(*taken, reply->incumbent()))
     loop_->Run(ask);
   LogRegistration(*taken, reply);
@@ -65,6 +67,7 @@ void RequestIntake::LogRegistration(const RegisterRequest& request,
     what = absl::StrCat("registered as member ", reply->member_id());
   } else {
     // A refused process asks again and again; log only its first refusal.
+    // Relaxed: two lines instead of one do no harm.
     if (refused_life_.exchange(request.life(), std::memory_order_relaxed) == request.life()) return;
     what = absl::StrCat("refused while pid ", reply->incumbent().pid(), " on host ",
                         reply->incumbent().host(), " has this rank");
@@ -81,18 +84,23 @@ void RequestIntake::Poll(const PollRequest* asked, Done<PollReply> done,
   const uint64_t member = request->member_id(), seen = request->seen_version();
   WaitingCalls::Call waiting;
   waiting.caller = caller;
+  // A member that repeats its report gets rid of the one that waits: the newer connection is the
+  // one that lives.
   waiting.name = absl::StrCat("poll of member ", member);
   waiting.key = WaitKey::Desired(member);
   waiting.ready = [member, seen](SchedulerCore& core) {
-    const absl::StatusOr<uint64_t> version = core.DesiredVersion(member);
+    const absl::StatusOr<uint64_t> version = core.members().DesiredVersion(member);
     return !version.ok() || *version != seen;
   };
   waiting.finish = [member, seen, done](SchedulerCore& core, absl::Time) -> Answer {
-    return [done, answer = core.Desired(member, seen)]() mutable { done(std::move(answer)); };
+    return [done, answer = core.members().Desired(member, seen)]() mutable {
+      done(std::move(answer));
+    };
   };
   absl::StatusOr<PollReply> reply = SchedulerLoop::NoMemory();
   const auto poll = [&](SchedulerCore& core, absl::Time now, uint32_t* wait_ms) {
-    reply = core.Poll(*request, now);
+    reply = core.members().Poll(*request, now);
+    // Whoever has news is answered at once.
     const bool nothing_new = reply.ok() && reply->version() == seen;
     *wait_ms = nothing_new ? request->wait_ms() : 0;
   };
@@ -102,13 +110,15 @@ void RequestIntake::Poll(const PollRequest* asked, Done<PollReply> done,
 absl::Status RequestIntake::Leave(const LeaveRequest& request) {
   SLUICE_ASSIGN_OR_RETURN(const auto taken, TakeIn(request));
   absl::Status status = SchedulerLoop::NoMemory();
-  loop_->Run([&](SchedulerCore& core, absl::Time now) { status = core.Leave(*taken, now); });
+  loop_->Run(
+      [&](SchedulerCore& core, absl::Time now) { status = core.members().Leave(*taken, now); });
   return status;
 }
 
 std::optional<std::pair<Role, uint32_t>> RequestIntake::RoleAndRankOf(uint64_t member_id) {
   std::optional<std::pair<Role, uint32_t>> found;
-  loop_->Look([&](SchedulerCore& core, absl::Time) { found = core.RoleAndRankOf(member_id); });
+  loop_->Look(
+      [&](SchedulerCore& core, absl::Time) { found = core.members().RoleAndRankOf(member_id); });
   return found;
 }
 
@@ -117,15 +127,18 @@ absl::Status RequestIntake::MemberEnded(const MemberEndedRequest& request) {
   const std::string who =
       absl::StrCat(RoleName(taken->role()), " ", taken->rank(), " (pid ", taken->pid(), ")");
   bool ended = false;
-  loop_->Run([&](SchedulerCore& core, absl::Time now) { ended = core.MemberEnded(*taken, now); });
+  loop_->Run([&](SchedulerCore& core, absl::Time now) {
+    ended = core.members().MemberEnded(*taken, now);
+  });
   if (!ended) return absl::NotFoundError(absl::StrCat(who, " is no living member"));
   caller_log_.Say(absl::StrCat(who, ": ", taken->reason()));
   return absl::OkStatus();
 }
 
 void RequestIntake::ConnectionBroke(uint64_t member_id, const std::string& secret) {
-  loop_->Run(
-      [&](SchedulerCore& core, absl::Time now) { core.ConnectionBroke(member_id, secret, now); });
+  loop_->Run([&](SchedulerCore& core, absl::Time now) {
+    core.members().ConnectionBroke(member_id, secret, now);
+  });
 }
 
 void RequestIntake::NextPhase(const NextPhaseRequest* asked, Done<NextPhaseReply> done,
@@ -141,18 +154,21 @@ void RequestIntake::NextPhase(const NextPhaseRequest* asked, Done<NextPhaseReply
   asks.set_pass(request->pass());
   WaitingCalls::Call waiting;
   waiting.caller = caller;
+  // With the life: an earlier life that still calls must not end the call of the present one.
   waiting.name = absl::StrCat("phase of rank ", request->rank(), " in its life ",
                               request->incarnation(), " of job ", request->job_id());
   waiting.key = WaitKey::Phase(request->job_id());
-  waiting.ready = [asks](SchedulerCore& core) { return core.PhaseReady(asks); };
+  waiting.ready = [asks](SchedulerCore& core) { return core.workers().PhaseReady(asks); };
   waiting.finish = [loop = loop_, asks, done](SchedulerCore& core, absl::Time now) -> Answer {
-    return [loop, done, answer = core.NextPhase(asks, now)]() mutable {
+    return [loop, done, answer = core.workers().NextPhase(asks, now)]() mutable {
+      // The rank acts on the answer. If this scheduler dies, the next one must know the phase that
+      // it was given.
       loop->WhenKept(AnswerWith(std::move(answer), done));
     };
   };
   absl::StatusOr<NextPhaseReply> reply = SchedulerLoop::NoMemory();
   const auto next = [&](SchedulerCore& core, absl::Time now, uint32_t* wait_ms) {
-    reply = core.NextPhase(*request, now);
+    reply = core.workers().NextPhase(*request, now);
     *wait_ms = reply.ok() && !reply->ready() ? request->wait_ms() : 0;
   };
   if (loop_->RunOrWait(next, std::move(waiting))) return;
@@ -163,14 +179,15 @@ void RequestIntake::NextTask(const NextTaskRequest& request, Done<NextTaskReply>
   const auto taken = TakeIn(request);
   if (!taken.ok()) return done(taken.status());
   absl::StatusOr<NextTaskReply> reply = SchedulerLoop::NoMemory();
-  loop_->Run([&](SchedulerCore& core, absl::Time now) { reply = core.NextTask(**taken, now); });
+  loop_->Run(
+      [&](SchedulerCore& core, absl::Time now) { reply = core.workers().NextTask(**taken, now); });
   loop_->WhenKept(AnswerWith(std::move(reply), std::move(done)));
 }
 
 absl::StatusOr<GetRouteReply> RequestIntake::GetRoute(const GetRouteRequest& request) {
   SLUICE_ASSIGN_OR_RETURN(const auto taken, TakeIn(request));
   absl::StatusOr<GetRouteReply> reply;
-  loop_->Look([&](SchedulerCore& core, absl::Time) { reply = core.GetRoute(*taken); });
+  loop_->Look([&](SchedulerCore& core, absl::Time) { reply = core.workers().GetRoute(*taken); });
   return reply;
 }
 
@@ -179,7 +196,8 @@ void RequestIntake::FailJob(const FailJobRequest& request, DoneStatus done) {
   if (!taken.ok()) return done(taken.status());
   const FailJobRequest& report = **taken;
   absl::Status status = SchedulerLoop::NoMemory();
-  loop_->Run([&](SchedulerCore& core, absl::Time now) { status = core.FailJob(report, now); });
+  loop_->Run(
+      [&](SchedulerCore& core, absl::Time now) { status = core.workers().FailJob(report, now); });
   caller_log_.Say(absl::StrCat("job ", report.job_id(), ": member ", report.member_id(),
                                status.ok() ? "" : ", which is refused,",
                                " reports: ", report.message()));
@@ -193,17 +211,18 @@ void RequestIntake::WatchJob(const WatchJobRequest* asked, Done<WatchJobReply> d
   waiting.caller = caller;
   waiting.key = WaitKey::Status(request.job_id());
   waiting.ready = [request](SchedulerCore& core) {
-    const absl::StatusOr<uint64_t> version = core.JobVersion(request.job_id());
+    const absl::StatusOr<uint64_t> version = core.operators().JobVersion(request.job_id());
     return !version.ok() || *version > request.seen_version();
   };
   waiting.finish = [request, done](SchedulerCore& core, absl::Time) -> Answer {
-    return [done, answer = core.WatchJob(request)]() mutable { done(std::move(answer)); };
+    return
+        [done, answer = core.operators().WatchJob(request)]() mutable { done(std::move(answer)); };
   };
   absl::StatusOr<WatchJobReply> reply = SchedulerLoop::NoMemory();
   const auto watch = [&](SchedulerCore& core, absl::Time, uint32_t* wait_ms) {
     // A status is large, so make it only when it is sent.
     *wait_ms = waiting.ready(core) ? 0 : request.wait_ms();
-    if (*wait_ms == 0) reply = core.WatchJob(request);
+    if (*wait_ms == 0) reply = core.operators().WatchJob(request);
   };
   if (!loop_->RunOrWait(watch, waiting)) done(std::move(reply));
 }
@@ -218,15 +237,19 @@ void RequestIntake::CheckpointJob(const CheckpointJobRequest* request,
   waiting.key = WaitKey::Status(job);
   // The number is known only when the call begins to wait.
   const auto asked = std::make_shared<uint64_t>(request->number());
-  waiting.ready = [job, asked](SchedulerCore& core) { return core.CheckpointOver(job, *asked); };
+  waiting.ready = [job, asked](SchedulerCore& core) {
+    return core.operators().CheckpointOver(job, *asked);
+  };
   waiting.finish = [loop = loop_, job, asked, done](SchedulerCore& core, absl::Time now) -> Answer {
-    return [loop, done, answer = core.CheckpointJob(job, *asked, now)]() mutable {
+    return [loop, done, answer = core.operators().CheckpointJob(job, *asked, now)]() mutable {
       loop->WhenKept(AnswerWith(std::move(answer), done), /*confirm=*/true);
     };
   };
   const auto ask = [&](SchedulerCore& core, absl::Time now, uint32_t* wait_ms) {
-    reply = core.CheckpointJob(job, request->number(), now);
+    reply = core.operators().CheckpointJob(job, request->number(), now);
     number = reply.ok() ? reply->number() : 0;
+    // The waiting call reads it: a repeated request then follows this checkpoint instead of asking
+    // for another one.
     *asked = number;
     *wait_ms = reply.ok() && !reply->done() ? request->wait_ms() : 0;
   };
@@ -240,7 +263,8 @@ void RequestIntake::CancelJob(const CancelJobRequest& request, DoneStatus done) 
   caller_log_.Say(absl::StrCat("job ", request.job_id(), ": cancel"));
   absl::Status status = SchedulerLoop::NoMemory();
   loop_->Run([&](SchedulerCore& core, absl::Time now) {
-    status = core.CancelJob(request.job_id(), now, PrintableLine(request.failure()));
+    // The reason is shown on terminals, and comes from outside.
+    status = core.operators().CancelJob(request.job_id(), now, PrintableLine(request.failure()));
   });
   // The end is kept before it is answered.
   loop_->WhenTried(AnswerWith(std::move(status), std::move(done)));
@@ -251,7 +275,7 @@ void RequestIntake::ScaleJob(const ScaleJobRequest& request, DoneStatus done) {
       absl::StrCat("job ", request.job_id(), ": scale to ", request.worker_num(), " workers"));
   absl::Status status = SchedulerLoop::NoMemory();
   loop_->Run([&](SchedulerCore& core, absl::Time now) {
-    status = core.ScaleJob(request.job_id(), request.worker_num(), now);
+    status = core.operators().ScaleJob(request.job_id(), request.worker_num(), now);
   });
   // A newer scheduler does not know of the request.
   loop_->WhenTried(AnswerWith(std::move(status), std::move(done)));
@@ -259,7 +283,9 @@ void RequestIntake::ScaleJob(const ScaleJobRequest& request, DoneStatus done) {
 
 void RequestIntake::DrainPserver(const DrainPserverRequest& request, Done<DrainPserverReply> done) {
   absl::StatusOr<DrainPserverReply> reply = SchedulerLoop::NoMemory();
-  loop_->Run([&](SchedulerCore& core, absl::Time now) { reply = core.DrainPserver(request, now); });
+  loop_->Run([&](SchedulerCore& core, absl::Time now) {
+    reply = core.operators().DrainPserver(request, now);
+  });
   LogDrain(request, reply);
   // The mark is kept before it is answered.
   loop_->WhenTried(AnswerWith(std::move(reply), std::move(done)));
@@ -283,7 +309,7 @@ void RequestIntake::Shutdown(DoneStatus done) {
     bool begins = false;
     loop->Run([&](SchedulerCore& core, absl::Time now) {
       begins = !core.shutting_down();
-      core.Shutdown(now);
+      core.operators().Shutdown(now);
     });
     if (begins) log("shutting down");
     done(absl::OkStatus());

@@ -44,7 +44,7 @@ class RequestIntake {
         caller_log_(options.clock, LimitsOfCallers(), options.log),
         submission_(options) {}
 
-  // `believed`, `notes`: see SchedulerCore::Register. `caller`, of calls that may wait: whom they
+  // `believed`, `notes`: see MemberCalls::Register. `caller`, of calls that may wait: whom they
   // are counted for. See WaitingCalls.
   absl::StatusOr<RegisterReply> Register(const RegisterRequest& request, bool believed = true,
                                          RegisterNotes* notes = nullptr);

@@ -32,6 +32,8 @@ bool IsSentence(const FieldDescriptor* field) {
 bool IsDataFile(const FieldDescriptor* field) {
   return IsIn(field->full_name(), {"sluice.DataFile.path", "sluice.SeenFile.path"});
 }
+// Every text of a request has a bound, also of fields that are added later: they count as
+// identifiers.
 size_t BoundOf(const FieldDescriptor* field) {
   const bool path =
       IsDataFile(field) ||
@@ -63,9 +65,9 @@ absl::Status CheckTraces(const google::protobuf::RepeatedPtrField<TraceBatch>& t
   return absl::OkStatus();
 }
 
-absl::Status CheckPieces(const DataPieces& p) {
+absl::Status CheckReportedPieces(const DataPieces& p) {
   return CheckCounts("DataPieces", {p.file_size(), p.begin_size(), p.end_size(), p.examples_size()},
-                     kMaxPieces);
+                     kMaxReportedPieces);
 }
 
 absl::Status CheckSums(const EvalSums& sums) {
@@ -76,13 +78,14 @@ absl::Status CheckSums(const EvalSums& sums) {
 }
 
 absl::Status CheckIndex(const IndexReport& report) {
-  SLUICE_RETURN_IF_ERROR(CheckPieces(report.pieces()));
+  SLUICE_RETURN_IF_ERROR(CheckReportedPieces(report.pieces()));
   SLUICE_RETURN_IF_ERROR(CheckCount("IndexReport.files", report.files_size(), kMaxDataFiles));
   SLUICE_RETURN_IF_ERROR(
       CheckCount("IndexReport.train_seen", report.train_seen_size(), kMaxDataFiles));
   return CheckCount("IndexReport.eval_seen", report.eval_seen_size(), kMaxDataFiles);
 }
 
+// Cut first: making a line printable may make it longer, and the text is of any length.
 std::string CutLine(absl::string_view text, size_t most) {
   if (text.size() <= most) return PrintableLine(text);
   return absl::StrCat(PrintableLine(text.substr(0, most)), "...");
@@ -114,6 +117,7 @@ absl::Status CheckLists(const PollRequest& request) {
         absl::StrCat("WorkerState.net_state has ", request.cut().state().net_state().size(),
                      " bytes; at most ", kMaxNetStateBytes, " are allowed"));
   }
+  // The reports of one pserver are kept until its next one, for each job that it hosts.
   size_t bytes = 0;
   for (const HostedJob& hosted : request.hosted()) bytes += hosted.ByteSizeLong();
   if (bytes <= kMaxHostedBytes) return absl::OkStatus();

@@ -30,7 +30,7 @@ inline constexpr int kMaxReportedRanks = 100'000;  // RankGroupReport.totals
 // Of each list of a TraceBatch: the spans that a member keeps (TraceRecorder::kCapacity).
 inline constexpr int kMaxReportedSpans = 65'536;
 // Of each list of DataPieces. Readers make at most 2^18 pieces, and one of each file more.
-inline constexpr int kMaxPieces = 1 << 20;
+inline constexpr int kMaxReportedPieces = 1 << 20;
 inline constexpr int kMaxBins = 1 << 20;  // of each list of EvalSums; model/eval/eval_accumulator.h
 // RankGroupReport.card; kMaxCardBytes in common/collective/rank_card.h.
 inline constexpr size_t kMaxReportedCardBytes = 64 << 10;

@@ -13,8 +13,10 @@ namespace sluice {
 namespace {
 
 std::string Number(double value) {
+  // JSON has neither NaN nor infinity.
   if (!std::isfinite(value)) return "null";
   char text[64];
+  // The shortest text that gives the same number again, in every locale.
   const auto end = std::to_chars(text, text + sizeof(text), value);
   return std::string(text, end.ptr);
 }
@@ -108,6 +110,7 @@ std::string FeatureData(const Feature& feature, const FeatureSummary& summary, u
 
 std::string Data(const DataSummary& data, const JobConfig& config) {
   std::string features;
+  // The counts come from workers, and the configuration does not.
   for (int i = 0; i < std::min(data.features_size(), config.features_size()); ++i) {
     if (config.features(i).has_cross()) continue;  // crosses have no cells themselves
     absl::StrAppend(&features, features.empty() ? "" : ",", "\n      ",
@@ -139,6 +142,7 @@ std::string Checkpoints(const CheckpointStatus& status) {
   Object json;
   json.Uint("made", status.made()).Uint("failed", status.failed());
   json.Text("newest", status.dir()).Uint("step", status.step());
+  // Without a rule and without a checkpoint there is nothing that could be old.
   const bool dated = status.step() > 0 || status.age_s() > 0;
   json.Raw("age_s", dated ? Number(status.age_s()) : "null");
   json.Uint("bytes", status.bytes()).Real("seconds", status.seconds());

@@ -41,6 +41,7 @@ void AddReport(const TrainReport& from, bool sync, TrainReport* to) {
 absl::Status CheckResumePoint(const ResumePoint& point, const JobConfig& job) {
   const CheckpointState& state = point.state();
   const bool sync = ModeOf(job.strategy()) == Mode::kSync;
+  // The file may come from anywhere. What is used as a divisor or an index later is checked here.
   if (!point.manifest.has_checkpoint() || state.mode() != ModeName(ModeOf(job.strategy())) ||
       state.worker_num() == 0 || state.workers_size() != static_cast<int>(state.worker_num()) ||
       state.steps_done() > state.steps_per_epoch() || (sync && state.global_batch() == 0) ||
@@ -81,6 +82,7 @@ std::vector<WorkerState> StatesOfRanks(const CheckpointState& state, uint32_t wo
   for (const WorkerState& worker : state.workers()) AddReport(worker.train(), sync, &sum);
   for (WorkerState& one : states) {
     one.clear_train();
+    // Geo: the file has the optimizer state of one rank's rows, which no other rank can use.
     one.clear_file();
   }
   *states[0].mutable_train() = std::move(sum);

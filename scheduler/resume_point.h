@@ -1,4 +1,7 @@
-// The point from which a job submitted with --resume continues.
+// Describes the checkpoint that an attempt of a job begins at, and each rank's share of it.
+//
+// It is read from disk (starting_point.h), made from the newest checkpoint of a running job
+// (CheckpointLifecycle), or taken from the record of a run (job_records.h).
 //
 // Thread safety: pure functions.
 #pragma once

@@ -7,8 +7,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "scheduler/job_adoption.h"
 #include "scheduler/job_records.h"
-#include "scheduler/job_restorer.h"
+#include "scheduler/starting_point.h"
 
 namespace sluice {
 namespace {
@@ -129,9 +130,27 @@ void SchedulerLoop::RestoreJobs() {
   next.set_cluster(options_.core.cluster);
   next.set_pass_key(options_.core.pass_key);
   if (keeper_ != nullptr) keeper_->Add({WriteOf(next)}, nullptr);
-  JobRestorer restorer(options_.env, options_.clock, options_.job_log,
-                       [this](const Event& event) { Run(event); });
-  restorer.RestoreAll(options_.stored);
+  Env* const env = options_.env;
+  Clock* const clock = options_.clock;
+  JobRestorer::Calls calls;
+  calls.log = options_.job_log;
+  calls.find_point = [=](const JobRecord& record, bool verify, std::vector<std::string>* warnings) {
+    return FindRestartPoint(record, verify, env, clock, warnings);
+  };
+  calls.read_point = [=](const std::string& dir, const JobConfig& config) {
+    return ReadResumePoint(dir, config, env, clock);
+  };
+  // One event a job, so that its records are committed before the next job is looked at.
+  calls.restore = [this](const JobRecord& record, JobRestorer::Point point,
+                         std::optional<RunHandover> run) {
+    Run([&](SchedulerCore& core, absl::Time now) {
+      core.RestoreJob(record, std::move(point), std::move(run), now);
+    });
+  };
+  calls.forget = [this](const StoredRun& run) {
+    Run([&](SchedulerCore& core, absl::Time) { core.ForgetRun(run); });
+  };
+  JobRestorer(std::move(calls)).RestoreAll(options_.stored);
 }
 
 template <class Step>
@@ -174,6 +193,7 @@ bool SchedulerLoop::RunOrWait(const WaitingEvent& event, WaitingCalls::Call call
   {
     MutexLock lock(&mutex_);
     const absl::Time now = options_.clock->Now();
+    // An event that was cut short has its answer already. It must not wait as well.
     if (!Try([&, core = &core_] { event(*core, now, &wait_ms); }, &line)) wait_ms = 0;
     if (wait_ms > 0) {
       call.deadline = now + absl::Milliseconds(std::min(wait_ms, kLongestWaitMs));
@@ -197,6 +217,7 @@ std::string SchedulerLoop::CrowdedOut(const std::string& caller) const {
 }
 
 std::vector<SchedulerLoop::Answer> SchedulerLoop::Settle(absl::Time now, bool all) {
+  // First: an answer may change the core, and what it changes belongs to this event.
   std::vector<Answer> answers = waiting_.Settle(&core_, now, all);
   std::vector<OutputAction> actions = core_.TakeActions();
   // The core's clock is monotonic; files need the time of day.
@@ -216,6 +237,8 @@ std::vector<SchedulerLoop::Answer> SchedulerLoop::Settle(absl::Time now, bool al
   if (keeper_ == nullptr) {
     output_->Add(std::move(actions));
   } else if (!records.empty() || !actions.empty()) {
+    // A scheduler that was stopped for a while may have a successor without knowing it. Before it
+    // touches files that both write to, the store has to confirm its term.
     const bool confirm = std::any_of(actions.begin(), actions.end(), ChangesSharedFiles);
     StateKeeper::Done write = [this,
                                actions = std::move(actions)](const absl::Status& kept) mutable {
@@ -279,11 +302,15 @@ void SchedulerLoop::LookAfterSilentMembers() {
   Look([&](SchedulerCore& core, absl::Time now) {
     silent = core.SilentMembers(options_.process_space, now);
   });
+  // Without the lock: looking at a process asks the kernel. The member may report meanwhile, which
+  // MemberEnded notices.
   for (MemberEndedRequest& member : silent) {
     if (!options_.process_has_ended(member.pid())) continue;
     member.set_reason("its process has ended");
     bool ended = false;  // false: it has reported, or left, meanwhile
-    Run([&](SchedulerCore& core, absl::Time now) { ended = core.MemberEnded(member, now); });
+    Run([&](SchedulerCore& core, absl::Time now) {
+      ended = core.members().MemberEnded(member, now);
+    });
     if (!ended) continue;
     options_.log(absl::StrCat(RoleName(member.role()), " ", member.rank(), " (pid ", member.pid(),
                               "): ", member.reason()));
@@ -294,7 +321,7 @@ ClusterStatus SchedulerLoop::GetStatus() {
   ClusterStatus status;
   {
     MutexLock lock(&mutex_);
-    status = core_.GetStatus(options_.clock->Now());
+    status = core_.operators().GetStatus(options_.clock->Now());
   }
   const absl::Status trouble = keeper_ == nullptr ? absl::OkStatus() : keeper_->trouble();
   if (trouble.ok()) return status;
@@ -351,6 +378,7 @@ void SchedulerLoop::TimerLoop() {
       shutting_down = core.shutting_down();
       can_end = core.CanEnd(now);
     });
+    // on_end is called once, although CanEnd stays true until the server has stopped.
     const bool end = can_end && !ended;
     ended = can_end;
     if (end) {

@@ -116,6 +116,7 @@ absl::Status SchedulerServer::Init() {
   const auto connections = ConnectionBounds::For(loop.core.worker_num, loop.core.pserver_num,
                                                  options_.identity.cluster.limits());
   const CallRoom room = CallRoom::For(loop.core.worker_num, loop.core.pserver_num);
+  // First: a standby is asked for its state while it waits, perhaps for days.
   SLUICE_RETURN_IF_ERROR(StartAdmin());
   SLUICE_RETURN_IF_ERROR(TakeOver(&loop));
   StartLoop(std::move(loop));
@@ -154,6 +155,7 @@ void SchedulerServer::StartLoop(SchedulerLoop::Options loop) {
   loop_ = std::make_unique<SchedulerLoop>(std::move(loop));
   intake.loop = loop_.get();
   intake_ = std::make_unique<RequestIntake>(intake);
+  // Release: the admin server, which runs already, sees a loop that is complete.
   serving_.store(loop_.get(), std::memory_order_release);
 }
 
@@ -192,7 +194,9 @@ absl::Status SchedulerServer::TakeOver(SchedulerLoop::Options* loop) {
   if (!store.ok()) return refuse(store.status());
   store_ = *std::move(store);
   if (options_.wrap_store_for_test) store_ = options_.wrap_store_for_test(std::move(store_));
+  // Before the term is taken: a scheduler that cannot use the state must not end the one that does.
   if (const auto readable = ReadStore(); !readable.ok()) return refuse(readable.status());
+  // For the same reason.
   SLUICE_RETURN_IF_ERROR(CheckCanListen(identity.bind));
   const absl::StatusOr<uint64_t> term = identity.standby ? StandBy(lease) : store_->AcquireTerm();
   if (absl::IsCancelled(term.status())) return term.status();
@@ -244,6 +248,7 @@ absl::StatusOr<StoredJobs> SchedulerServer::ReadStore() {
   SLUICE_ASSIGN_OR_RETURN(StoredJobs stored, ParseStoredJobs(entries));
   const std::string& theirs = stored.next.cluster();
   const std::string& ours = options_.identity.cluster.name();
+  // A mistyped store would otherwise hand the jobs of one cluster to another.
   if (theirs.empty() || ours.empty() || theirs == ours) return stored;
   return absl::InvalidArgumentError(
       absl::StrCat("it holds the state of the cluster '", theirs, "', and this one is '", ours,

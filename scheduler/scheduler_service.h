@@ -15,8 +15,8 @@
 #include "common/security/audit_log.h"
 #include "common/security/connection_places.h"
 #include "common/security/grpc_credentials.h"
-#include "scheduler/call_room.h"
 #include "scheduler/request_intake.h"
+#include "scheduler/waiting_calls.h"
 
 namespace sluice {
 

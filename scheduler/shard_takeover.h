@@ -14,7 +14,7 @@
 // job cannot continue without steps 1 to 3. Without step 4 it only does not know how many updates
 // are lost, so it continues with a warning.
 //
-// Invariants: Job::vacant_pservers has a pserver from 1 to 4. Meanwhile no checkpoint is made, so
+// Invariants: JobPservers::vacant has the pserver from 1 to 4. Meanwhile no checkpoint is made, so
 // that the one from which shards continue stays.
 //
 // With replicas it also publishes the changes of FollowerPlan, and warns when copies are missing
@@ -80,8 +80,6 @@ class ShardTakeover {
   void RecordSettled(const Job& job);
   // Tells which pservers of the route are vacant.
   void UpdateRoute(Job* job);
-  // The plan of a job with replicas; null: it has none.
-  static FollowerPlan* PlanOf(Job* job);
   // Publishes the route, with the followers of the plan, to all members of the job.
   void Publish(Job* job);
   // Takes the report into the plan, and publishes what follows from it.

@@ -16,7 +16,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/base/clock.h"
-#include "common/meta_store/leadership.h"
+#include "common/meta_store/meta_store.h"
 
 namespace sluice {
 

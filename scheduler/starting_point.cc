@@ -30,6 +30,7 @@ absl::StatusOr<uint64_t> ExamplesReplayed(const std::string& dir, const Manifest
       const ShardFacts& facts = reader->header().facts();
       for (int rank = 0; rank < std::min(facts.ranks_size(), state.workers_size()); ++rank) {
         const RankPosition& held = facts.ranks(rank);
+        // Frames of earlier epochs are on all shards.
         if (held.sequence() == 0 || held.epoch() != state.epoch()) continue;
         most[rank] = std::max<uint64_t>(most[rank], held.totals().examples());
       }
@@ -80,6 +81,7 @@ absl::StatusOr<std::unique_ptr<const ResumePoint>> FindResumePoint(
   SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<ResumePoint> point,
                           PointAt(*std::move(chosen), saved.initial_checkpoint(), config, clock));
   const Mode mode = ModeOf(config.strategy());
+  // All shards of a sync checkpoint are at one step, so nothing is repeated.
   if (mode == Mode::kSync) return point;
   SLUICE_ASSIGN_OR_RETURN(point->examples_replayed,
                           ExamplesReplayed(point->dir, point->manifest, env));
@@ -92,9 +94,9 @@ absl::StatusOr<std::unique_ptr<const ResumePoint>> FindResumePoint(
   return point;
 }
 
-absl::StatusOr<std::unique_ptr<const ResumePoint>> ReadRestartPoint(const std::string& dir,
-                                                                    const JobConfig& config,
-                                                                    Env* env, Clock* clock) {
+absl::StatusOr<std::unique_ptr<const ResumePoint>> ReadResumePoint(const std::string& dir,
+                                                                   const JobConfig& config,
+                                                                   Env* env, Clock* clock) {
   SLUICE_ASSIGN_OR_RETURN(CheckpointInfo found,
                           FindCheckpoint(dir, /*verify=*/false, env, nullptr));
   return PointAt(std::move(found), config.initial_checkpoint(), config, clock);
@@ -124,7 +126,7 @@ absl::StatusOr<std::unique_ptr<const ResumePoint>> FindRestartPoint(
     }
   }
   if (record.resume_from().empty()) return nullptr;
-  return ReadRestartPoint(record.resume_from(), record.config(), env, clock);
+  return ReadResumePoint(record.resume_from(), record.config(), env, clock);
 }
 
 absl::Status FindInitialCheckpoint(Env* env, JobConfig* config,

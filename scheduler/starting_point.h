@@ -1,6 +1,6 @@
-// Finds the checkpoint that a job starts from: the one that it continues from when it is submitted
-// with --resume or when an earlier scheduler ran it, and the one that gives a new job its first
-// values (JobConfig.initial_checkpoint).
+// Reads from disk where a job starts: the checkpoint that it continues from (a ResumePoint, see
+// resume_point.h), when it is submitted with --resume or when an earlier scheduler ran it, and the
+// one that gives a new job its first values (JobConfig.initial_checkpoint).
 //
 // Thread safety: free functions, safe from any thread.
 #pragma once
@@ -41,9 +41,9 @@ absl::StatusOr<std::unique_ptr<const ResumePoint>> FindRestartPoint(
     std::vector<std::string>* warnings);
 
 // Returns the checkpoint in the folder `dir`, from which an attempt of this job has begun.
-absl::StatusOr<std::unique_ptr<const ResumePoint>> ReadRestartPoint(const std::string& dir,
-                                                                    const JobConfig& config,
-                                                                    Env* env, Clock* clock);
+absl::StatusOr<std::unique_ptr<const ResumePoint>> ReadResumePoint(const std::string& dir,
+                                                                   const JobConfig& config,
+                                                                   Env* env, Clock* clock);
 
 // Replaces config->initial_checkpoint by the folder of the checkpoint that it stands for, and
 // checks that the job can start from it. Does nothing when the field is empty. Adds to *warnings

@@ -43,6 +43,7 @@ absl::Status StateKeeper::Commit(std::vector<MetaStore::Write> writes) {
     done = true;
     changed.NotifyAll();
   };
+  // With confirmation, so that OK means that no newer scheduler had the store at that moment.
   Add(std::move(writes), finish, /*confirm=*/true);
   MutexLock lock(&mutex);
   while (!done) changed.Wait(&mutex);
@@ -62,14 +63,19 @@ void StateKeeper::Run() {
     {
       MutexLock lock(&mutex_);
       if (additions_.empty() && !stopping_) {
+        // Without work the term is still confirmed now and then: a scheduler that was replaced
+        // learns of it although nothing happens.
         changed_.WaitFor(&mutex_, trouble_.ok() ? options_.check : options_.retry);
       }
       group.swap(additions_);
       outcome = trouble_;
+      // Additions that came before the stop are written first.
       last = stopping_ && group.empty();
     }
     const absl::Duration unconfirmed = options_.clock->Now() - confirmed_at_;
     bool due = group.empty() || unconfirmed >= absl::FromChrono(options_.check);
+    // The whole group is written at once. A slow store thus makes groups larger, and not the queue
+    // longer.
     for (Addition& one : group) {
       Take(&one);
       due = due || one.confirm;
@@ -79,6 +85,7 @@ void StateKeeper::Run() {
       Note(outcome);
     }
     for (const Addition& one : group) {
+      // In the order of the additions: outputs rely on it.
       if (one.done) one.done(outcome.ok() ? one.refused : outcome);
     }
     if (last) return;
@@ -95,11 +102,14 @@ void StateKeeper::Take(Addition* addition) {
       // An outdated value would pass for the newest one.
       write.value.reset();
     }
+    // Only the newest value of a key counts. While the store is away, this bounds the memory by the
+    // number of keys.
     unwritten_[write.key] = std::move(write.value);
   }
 }
 
 absl::Status StateKeeper::WriteAll() {
+  // An empty commit confirms the term.
   if (unwritten_.empty()) return options_.store->Commit(options_.term, {});
   while (!unwritten_.empty()) {
     std::vector<MetaStore::Write> writes;
@@ -113,6 +123,8 @@ absl::Status StateKeeper::WriteAll() {
       bytes += size;
       writes.push_back({key, value});
     }
+    // Each piece is atomic, their sequence is not: a reader may find the first pieces only. The
+    // order of the keys makes that safe (job_records.cc).
     SLUICE_RETURN_IF_ERROR(options_.store->Commit(options_.term, writes));
     for (const MetaStore::Write& write : writes) unwritten_.erase(write.key);
   }
@@ -126,6 +138,8 @@ absl::Status StateKeeper::Judge(absl::Status outcome) {
   // A process that was stopped for a while learns from its next commit what has become of its term.
   const absl::Duration silent = now - confirmed_at_;
   if (silent < absl::FromChrono(options_.cut_off)) return outcome;
+  // It cannot know, and two schedulers that decide at a time would do more harm than one that ends
+  // for nothing.
   was_cut_off_ = true;
   return absl::AbortedError(absl::StrCat(
       "the state store has not confirmed this scheduler's term for ", absl::ToInt64Seconds(silent),
@@ -139,6 +153,7 @@ void StateKeeper::Note(const absl::Status& outcome) {
     news = trouble_.code() != outcome.code();
     trouble_ = outcome;
   }
+  // One line per change, however often the store is tried.
   if (!news) return;
   if (outcome.ok()) {
     options_.log("the state store accepts writes again");

@@ -15,17 +15,17 @@
 namespace sluice {
 
 // All ranks get the table of pieces in one message, and keep it.
-inline constexpr int kMaxPieces = 2 << 20;
+inline constexpr int kMaxDataPieces = 2 << 20;
 // Bounds an epoch, so that the steps of all epochs can be counted: 2^46 is 70 million million.
 inline constexpr uint64_t kMaxExamples = uint64_t{1} << 46;
 
-// FAILED_PRECONDITION: `n` pieces are more than kMaxPieces.
+// FAILED_PRECONDITION: `n` pieces are more than kMaxDataPieces.
 absl::Status CheckPieces(int64_t n);
 
 // Merges the pieces that the ranks have counted, sorted by file and begin. `files`: the training
 // files that all ranks see. FAILED_PRECONDITION, naming file and rank, when the pieces do not cover
 // each file exactly once, because a file changed while it was counted.
-// FAILED_PRECONDITION when there are more than kMaxPieces. INVALID_ARGUMENT when a report's columns
+// FAILED_PRECONDITION when there are more than kMaxDataPieces. INVALID_ARGUMENT when a report's columns
 // have different lengths.
 absl::StatusOr<DataPieces> MergePieces(const std::vector<IndexReport>& by_rank,
                                        const google::protobuf::RepeatedPtrField<SeenFile>& files);

@@ -36,9 +36,12 @@ namespace sluice {
 class TraceFile {
  public:
   static constexpr uint64_t kMaxSpans = 2'000'000;
-  // Tracks of one batch; the length to which their names are cut; and the tracks of all members
-  // together that get their name. Further ones are shown by their numbers.
-  static constexpr size_t kMaxTracks = 256, kMaxTrackBytes = 128, kMaxAllTracks = 65536;
+  // A batch with more tracks is malformed.
+  static constexpr size_t kMaxTracks = 256;
+  // Longer names of tracks are cut.
+  static constexpr size_t kMaxTrackBytes = 128;
+  // So many tracks of all members get their name. Further ones are shown by their numbers.
+  static constexpr size_t kMaxAllTracks = 65536;
 
   // Creates the file and its folder, and replaces a link instead of following it. An earlier trace
   // at `path` stays until the first report is written. `env` outlives the file. `host`: the host

@@ -9,6 +9,8 @@ std::optional<std::string> WaitingCalls::Add(Call call) {
   by_key_[call.key].insert(number);
   ChangeCallsOf(call.caller, [number](Numbers* calls) { calls->insert(number); });
   std::optional<std::string> loser;
+  // The caller that is over its own bound pays first. Only when all together are too many does the
+  // busiest one pay, whoever called last.
   if (by_caller_.at(call.caller).size() > room_.waiting_per_caller) {
     loser = call.caller;
   } else if (calls_.size() >= room_.waiting) {
@@ -17,6 +19,8 @@ std::optional<std::string> WaitingCalls::Add(Call call) {
   if (loser.has_value()) CrowdOut(*loser);
   if (!call.name.empty()) {
     const auto [older, is_first] = by_name_.try_emplace(call.name, number);
+    // The older call stays until Settle answers it: its answer may change the core, which Add does
+    // not have.
     if (!is_first) without_room_.insert(std::exchange(older->second, number));
   }
   by_deadline_.insert({call.deadline, number});
@@ -32,6 +36,7 @@ void WaitingCalls::CrowdOut(const std::string& caller) {
 template <class Change>
 void WaitingCalls::ChangeCallsOf(const std::string& caller, const Change& change) {
   const auto calls = by_caller_.try_emplace(caller).first;
+  // The size is part of the key, so the entry leaves before it changes.
   ranking_.erase({calls->second.size(), caller});
   change(&calls->second);
   if (calls->second.empty()) {
@@ -51,6 +56,7 @@ std::vector<WaitingCalls::Answer> WaitingCalls::Settle(SchedulerCore* core, absl
     CollectDue(now, all, &ripe);
     ripe.insert(without_room_.begin(), without_room_.end());
     if (ripe.empty()) return answers;
+    // By number, which is the order in which the calls came. Answers run later, without the lock.
     for (const Number number : ripe) answers.push_back(Remove(number).finish(*core, now));
   }
 }
@@ -83,6 +89,7 @@ WaitingCalls::Call WaitingCalls::Remove(Number number) {
   if (same_key->second.empty()) by_key_.erase(same_key);
   ChangeCallsOf(call.caller, [number](Numbers* calls) { calls->erase(number); });
   const auto same_name = by_name_.find(call.name);
+  // A newer call may have taken the name.
   if (same_name != by_name_.end() && same_name->second == number) by_name_.erase(same_name);
   return call;
 }

@@ -3,16 +3,19 @@
 // Invariants: a call is answered exactly once: when its key has changed and it is ready, or at its
 // deadline.
 //
-// Each caller has room for some calls, and all together (CallRoom). A further one
-// answers the oldest of its caller, or of the caller with the most, at once, as at its deadline. So
-// whoever calls without end can fill neither the memory nor the server's places, and nobody is
-// locked out. Of calls with one name, a newer one answers the older one in the same way.
+// Each caller has room for some calls, and so have all together (CallRoom). When a call finds no
+// room, the oldest call of its caller, or of the caller with the most, is answered at once, as at
+// its deadline. So a caller that never stops calling can fill neither the memory nor the server's
+// places, and nobody is locked out. A new call replaces a waiting call of the same name, which is
+// answered at once.
 //
 // Cost: an event looks only at the calls whose keys it has changed and at those that are due.
 //
 // Thread safety: none; the owner locks.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -23,10 +26,35 @@
 #include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
-#include "scheduler/call_room.h"
 #include "scheduler/scheduler_core.h"
 
 namespace sluice {
+
+// How many calls a scheduler takes at a time.
+//
+// A worker may have two calls that wait, for orders and for its next phase, and a pserver has one.
+// All members may share one host (as seen from here) and one certificate, so one caller has room
+// for the calls of all. Members that are too many for the scheduler's places would only answer each
+// other's calls early.
+struct CallRoom {
+  size_t waiting = 6144;            // WaitingCalls, of all callers
+  size_t waiting_per_caller = 512;  // a certificate on a host
+  size_t open = 8192;               // of the server: those that wait, and a third more
+  size_t open_per_caller = 2048;
+
+  // 0 members: their number is not known.
+  static CallRoom For(size_t workers, size_t pservers) {
+    const CallRoom least;
+    const size_t of_members = 2 * workers + pservers;
+    const size_t with_others = of_members + of_members / 2;  // those of operators and repetitions
+    CallRoom room;
+    room.waiting = std::max(least.waiting, with_others);
+    room.waiting_per_caller = std::max(least.waiting_per_caller, of_members);
+    room.open = room.waiting + room.waiting / 3;
+    room.open_per_caller = std::max(least.open_per_caller, with_others);
+    return room;
+  }
+};
 
 class WaitingCalls {
  public:

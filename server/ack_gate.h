@@ -69,7 +69,7 @@ class AckGate {
       state_ = State::kSeeding;
     }
   }
-  // Another stream to the follower begins.
+  // A new stream to the follower begins.
   // REQUIRES: kSeeding.
   uint64_t BeginSession() {
     confirmed_ = 0;

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "common/config/step_examples.h"
+#include "common/config/mode.h"
 
 namespace sluice {
 namespace {
@@ -115,6 +115,18 @@ uint64_t MostBufferedOfRank(const JobSpec& spec, const TableLayouts& layouts, in
   const uint64_t expected = bytes(/*several=*/false);
   const uint64_t several = SaysKeys(spec) ? bytes(/*several=*/true) : kUnlimited;
   return std::max(expected, std::min(several, available / 2));
+}
+
+bool BufferBudget::Take(uint32_t rank, uint64_t bytes) {
+  uint64_t taken = taken_[rank].load(std::memory_order_relaxed);
+  do {
+    if (bytes > most_ || taken > most_ - bytes) return false;
+  } while (!taken_[rank].compare_exchange_weak(taken, taken + bytes, std::memory_order_relaxed));
+  return true;
+}
+
+void BufferBudget::Give(uint32_t rank, uint64_t bytes) {
+  taken_[rank].fetch_sub(bytes, std::memory_order_relaxed);
 }
 
 }  // namespace sluice

@@ -55,6 +55,7 @@ void ChangeLog::Add(Change change) {
   Change dropped;  // released without the lock
   MutexLock lock(&mutex_);
   const auto aside = aside_.empty() ? aside_.end() : aside_.find(change.shard);
+  // A change that is set aside gets its position only when Release adds it to the log.
   if (change.kind == Change::kComplete || aside == aside_.end()) ++end_;
   if (closed_) {
     dropped = std::move(change);
@@ -83,6 +84,7 @@ void ChangeLog::SetAside(uint32_t table, uint32_t shard) {
   std::vector<Change> dropped;
   MutexLock lock(&mutex_);
   std::vector<Change>& aside = aside_[{table, shard}];
+  // Changes left from an image that was given up: the cut that begins now has them in its values.
   for (const Change& change : aside) bytes_ -= change.bytes;
   dropped.swap(aside);
 }
@@ -140,6 +142,7 @@ bool ChangeLog::Next(Message* message) {
     MutexLock lock(&mutex_);
     if (waiting_.empty()) return false;
     uint64_t bytes = 0;
+    // A change that is larger than a chunk travels alone.
     while (!waiting_.empty() && taken.size() < kChangesAMessage &&
            (taken.empty() || bytes + waiting_.front().bytes <= kChunkBytes)) {
       bytes += waiting_.front().bytes;
@@ -150,6 +153,8 @@ bool ChangeLog::Next(Message* message) {
     header.set_position(sent_);
     unconfirmed_.emplace_back(sent_, bytes);
   }
+  // Encoded without the lock, which shards take while they apply. The order is safe: one thread at
+  // a time sends from a log (Replicator::PumpSession).
   Message payload;
   for (Change& change : taken) {
     Encode(change, &header);
@@ -168,6 +173,7 @@ void ChangeLog::Confirm(uint64_t position) {
 }
 
 void ChangeLog::Close() {
+  // Freed without the lock, which shards take while they apply.
   std::deque<Change> waiting;
   std::map<ShardId, std::vector<Change>> aside;
   {

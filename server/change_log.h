@@ -55,7 +55,7 @@ class ChangeLog {
   void Confirm(uint64_t position);
   // Drops everything; nothing is sent any more.
   void Close();
-  // The same, because memory is short. Needs none itself.
+  // The same after memory ran out; status() then says so. Allocates nothing.
   void FailWithoutMemory();
   // Not OK: the log has closed itself, or FailWithoutMemory was called.
   absl::Status status();

@@ -13,7 +13,8 @@
 
 namespace sluice {
 namespace {
-constexpr std::chrono::milliseconds kLook(50);
+// How often the reader looks whether the job was dropped or the copies are void.
+constexpr std::chrono::milliseconds kCopyReaderLook(50);
 }  // namespace
 
 // One stream. Its callbacks fill the shards.
@@ -29,6 +30,7 @@ struct CopyReader::Attempt {
 
   void OnMessage(Message message) {
     absl::Status status;
+    // An exception would leave a thread of the transport and end the process.
     try {
       status = Take(std::move(message));
     } catch (const NoRoom& why) {
@@ -49,6 +51,7 @@ struct CopyReader::Attempt {
     }
     if (header.drop()) {
       MutexLock lock(&mutex);
+      // The follower answers a request to drop, which leaves only when everything is here.
       if (!complete) return absl::DataLossError("the follower has dropped incomplete copies");
       dropped = true;
       changed.NotifyAll();
@@ -69,6 +72,7 @@ struct CopyReader::Attempt {
     if (!taken.ok()) return taken;
     reader->options_.progress->Plan(seeds.bytes() - before);
     reader->options_.progress->Add(seeds.bytes() - before);
+    // ReadOnce confirms these bytes: the follower is never more than kSeedAheadBytes ahead of that.
     MutexLock lock(&mutex);
     taken_bytes = seeds.bytes();
     changed.NotifyAll();
@@ -111,8 +115,10 @@ absl::Status CopyReader::Read() {
                           absl::StrCat("cannot read the copies of shards at ",
                                        options_.follower.address, ": ", status.message()));
     }
+    // Other errors may pass, such as a follower that does not know of the takeover yet. The
+    // scheduler decides when to give up: it withdraws the job or declares the copies void.
     MutexLock lock(&mutex);
-    never.WaitFor(&mutex, 2 * kLook);
+    never.WaitFor(&mutex, 2 * kCopyReaderLook);
   }
 }
 
@@ -142,9 +148,10 @@ absl::Status CopyReader::ReadOnce() {
       MutexLock lock(&attempt.mutex);
       if (attempt.dropped) return absl::OkStatus();
       if (!attempt.status.ok()) return attempt.status;
+      // The follower has the only other copies, so they are dropped only when all have arrived.
       const bool drop = attempt.complete && !asked_to_drop;
       if (attempt.taken_bytes == told && !drop) {
-        attempt.changed.WaitFor(&attempt.mutex, kLook);
+        attempt.changed.WaitFor(&attempt.mutex, kCopyReaderLook);
         if (options_.progress->cancelled()) return absl::CancelledError("the job was dropped");
         if (options_.progress->copies_are_void()) return absl::OkStatus();
         continue;
@@ -156,6 +163,8 @@ absl::Status CopyReader::ReadOnce() {
         answer.set_drop(true);
       }
     }
+    // Before the request leaves: once the follower may have dropped its copies, this load must not
+    // be cancelled when the scheduler declares them void.
     if (asked_to_drop) options_.progress->HasAllCopies();
     stream->Send(EncodeReplica(answer, {}));
   }

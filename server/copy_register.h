@@ -33,7 +33,7 @@ class CopyRegister {
   }
 
   // A primary begins to send copies, which replace incomplete ones. Returns their number.
-  // FAILED_PRECONDITION: the primary must not, but may ask again with a newer route.
+  // FAILED_PRECONDITION: the primary may not send copies now; it may ask again with a newer route.
   absl::StatusOr<uint64_t> Begin(uint32_t primary, uint64_t generation) {
     Entry& entry = entries_[primary];
     if (absl::Status known = Check(entry, primary, generation); !known.ok()) return known;

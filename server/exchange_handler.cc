@@ -51,7 +51,7 @@ void ExchangeHandler::OnClosed() {
   closed_ = true;
   if (counted_.has_value()) rank_streams_->Ended(*counted_, caller_.stream);
   counted_.reset();
-  if (std::shared_ptr<JobTables> job = job_.lock()) job->ForgetStream(caller_.stream);
+  if (std::shared_ptr<JobTables> job = job_.lock()) job->requests()->ForgetStream(caller_.stream);
   job_.reset();
 }
 
@@ -77,6 +77,7 @@ void ExchangeHandler::Take(size_t bytes, Decode decode) {
 }
 
 void ExchangeHandler::TakeFrame(size_t bytes, Decode decode) {
+  // Messages of a stream that was refused may still be on their way.
   if (closed_) return;
   counters_->messages_in.fetch_add(1, std::memory_order_relaxed);
   counters_->bytes_in.fetch_add(bytes, std::memory_order_relaxed);
@@ -105,11 +106,12 @@ absl::Status ExchangeHandler::HandleFrame(DecodedFrame frame) {
   in_request_ = !last;
   // The request was refused at an earlier message, so its remaining messages are skipped.
   if (reply_ == nullptr) return absl::OkStatus();
+  // Held for one message only: open streams must not keep the tables of a job that was dropped.
   std::shared_ptr<JobTables> job = job_.lock();
   absl::Status malformed;
   const absl::Status status =
       job != nullptr
-          ? job->Handle(caller_, std::move(frame), &scratch_, &reply_, &malformed)
+          ? job->requests()->Handle(caller_, std::move(frame), &scratch_, &reply_, &malformed)
           : absl::NotFoundError(absl::StrCat("job ", job_id_, " is not open on this pserver"));
   if (!malformed.ok()) Tell(malformed);
   if (status.ok()) return status;
@@ -131,6 +133,7 @@ absl::Status ExchangeHandler::HandleHello(const FrameHeader& header) {
                      "; use the same version of sluice on all hosts"));
   }
   SLUICE_RETURN_IF_ERROR(CheckJobIdOfHello(hello.job_id()));
+  // Before the checks below, so that the audit log can say who was refused.
   job_id_ = hello.job_id();
   instance_ = hello.instance();
   caller_.rank = hello.rank();
@@ -141,8 +144,9 @@ absl::Status ExchangeHandler::HandleHello(const FrameHeader& header) {
                    absl::NotFoundError(absl::StrCat("this instance of job ", hello.job_id(),
                                                     " is not open on this pserver")));
   }
-  SLUICE_RETURN_IF_ERROR(job->Hello(caller_, header.generation(), hello));
+  SLUICE_RETURN_IF_ERROR(job->requests()->Hello(caller_, header.generation(), hello));
   job_ = job;
+  // After the hello is accepted: only who has the pass of a rank may push out its streams.
   CountStream({hello.job_id(), hello.instance(), hello.rank()});
   ReplyWriter(stream_, header.request_id()).Finish(job->generation(), 0);
   return absl::OkStatus();
@@ -169,9 +173,31 @@ void ExchangeHandler::Tell(const absl::Status& refusal) {
 void ExchangeHandler::RefuseAndClose(const absl::Status& status, uint64_t request_id) {
   counters_->refused.fetch_add(1, std::memory_order_relaxed);
   Tell(status);
+  // OnClosed before Close: the job forgets the stream, so that no parked pull is answered on it.
   ReplyWriter(stream_, request_id).Refuse(status, 0);
   OnClosed();
   stream_->Close();
+}
+
+std::shared_ptr<Stream> RankStreams::Open(const Rank& rank, uint64_t number,
+                                          std::shared_ptr<Stream> stream) {
+  MutexLock lock(&mutex_);
+  auto& streams = open_[rank];
+  streams[number] = std::move(stream);
+  if (streams.size() <= kMaxPerRank) return nullptr;
+  // Numbers rise, so the first one is the oldest. It is closed by the caller: Close may call back,
+  // and must not do so under this lock.
+  std::shared_ptr<Stream> oldest = std::move(streams.begin()->second);
+  streams.erase(streams.begin());
+  return oldest;
+}
+
+void RankStreams::Ended(const Rank& rank, uint64_t number) {
+  MutexLock lock(&mutex_);
+  const auto it = open_.find(rank);
+  if (it == open_.end()) return;
+  it->second.erase(number);
+  if (it->second.empty()) open_.erase(it);
 }
 
 }  // namespace sluice

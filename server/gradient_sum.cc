@@ -8,7 +8,7 @@
 namespace sluice {
 namespace {
 constexpr size_t kTile = 1024;  // elements whose sums fit in the first-level cache
-constexpr size_t kFirstSlots = 64;
+constexpr size_t kFirstKeySlots = 64;
 template <typename T>
 void ClearAndTrim(std::vector<T>* v) {
   const size_t used = v->size();
@@ -46,6 +46,7 @@ void DenseGradientSum::Mean(double total, float* gradient) const {
 uint32_t KeyNumbers::Of(uint64_t key) {
   if (2 * keys_.size() >= slots_.size()) Grow();
   const size_t mask = slots_.size() - 1;
+  // A seeded hash: peers choose the keys, and must not be able to make them all collide.
   for (size_t i = SeededHash(key) & mask;; i = (i + 1) & mask) {
     const uint32_t number_plus_1 = slots_[i];
     if (number_plus_1 == 0) {
@@ -58,7 +59,7 @@ uint32_t KeyNumbers::Of(uint64_t key) {
 }
 
 void KeyNumbers::Grow() {
-  slots_.assign(std::max(kFirstSlots, 2 * slots_.size()), 0);
+  slots_.assign(std::max(kFirstKeySlots, 2 * slots_.size()), 0);
   const size_t mask = slots_.size() - 1;
   for (size_t k = 0; k < keys_.size(); ++k) {
     size_t i = SeededHash(keys_[k]) & mask;

@@ -34,6 +34,12 @@ struct WeightedGradient {
 void WeightedMean(const std::vector<WeightedGradient>& gradients, size_t begin, size_t n,
                   double total, float* mean);
 
+// Gradients that wait for gradients_to_wait, as their sum.
+struct HeldSum {
+  std::vector<uint64_t> keys;  // sparse: in the order of their first addition
+  std::vector<double> sums;    // sparse: [keys][dim]; dense: [elements] or none
+};
+
 // Sums the gradients of one dense block, one at a time.
 class DenseGradientSum {
  public:

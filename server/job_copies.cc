@@ -14,6 +14,7 @@ void JobCopies::TakeSpec(const JobSpec& spec, int64_t self) {
     MutexLock lock(&mutex_);
     route_ = spec.route();
     for (uint32_t i = 0; i < static_cast<uint32_t>(spec.follower_size()); ++i) {
+      // A pserver that is named as its own follower has none.
       const bool mine = i != self && spec.follower(static_cast<int>(i)) == self;
       if (!register_.Assign(i, mine, spec.route().generation())) continue;
       dropped.push_back(std::move(copies_[i]));
@@ -37,6 +38,7 @@ absl::StatusOr<JobCopies::Held> JobCopies::Begin(const ReplicaHello& hello) {
             std::make_shared<ShardCopy>(layouts_, policy_, route_, hello.pserver(), row_memory_)};
     earlier = std::exchange(copies_[hello.pserver()], held);
   }
+  // The primary has begun anew, but a message of its earlier stream may still be under way.
   if (earlier.copy != nullptr) earlier.copy->Seal();
   return held;
 }
@@ -49,11 +51,13 @@ absl::Status JobCopies::Complete(const Held& held) {
     }
     register_.Complete(held.primary, held.number);
   }
+  // Soon: until the scheduler knows, the loss of the primary costs everything since a checkpoint.
   Changed();
   return absl::OkStatus();
 }
 
 void JobCopies::EndOfStream(const Held& held) {
+  // Complete copies outlive the stream: it ends when the primary dies, and then they are needed.
   {
     MutexLock lock(&mutex_);
     if (register_.complete(held.primary, held.number)) return;
@@ -68,6 +72,7 @@ absl::StatusOr<JobCopies::Held> JobCopies::Seal(const ReplicaHello& hello) {
     SLUICE_RETURN_IF_ERROR(register_.Seal(hello.pserver(), hello.generation()).status());
     held = copies_.at(hello.pserver());
   }
+  // Without the lock: sealing waits for a message that is being applied.
   held.copy->Seal();
   return held;
 }
@@ -95,6 +100,7 @@ void JobCopies::Drop(const Held& held) {
     dropped = std::move(copies_[held.primary]);
     copies_.erase(held.primary);
   }
+  // The handler of a stream may still hold them, and must apply nothing more.
   dropped.copy->Seal();
   dropped.copy.reset();
   Changed();
@@ -112,6 +118,7 @@ void JobCopies::FillReport(HostedJob* report) {
       all.emplace_back(held, std::move(copies));
     }
   }
+  // Without the lock: counting bytes takes the lock of each shard.
   for (auto& [held, copies] : all) {
     copies.set_bytes(held.copy->bytes());
     *report->add_copies() = std::move(copies);

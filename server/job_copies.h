@@ -32,7 +32,7 @@ class JobCopies {
   // A route is in force in which this pserver is number `self` (-1: none).
   void TakeSpec(const JobSpec& spec, int64_t self);
 
-  // Copies that a primary or a successor works on.
+  // Copies that a primary fills or a successor reads.
   struct Held {
     uint32_t primary = 0;
     uint64_t number = 0;

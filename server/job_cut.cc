@@ -30,6 +30,7 @@ class JobCut::Watched : public ShardCut {
  public:
   Watched(ShardCut* cut, JobCut* owner) : cut_(cut), owner_(owner) {}
   absl::StatusOr<bool> Next(std::string* chunk) override {
+    // Relaxed: a cut that ends one piece later does no harm.
     if (owner_->stop_.load(std::memory_order_relaxed))
       return absl::CancelledError("the checkpoint was given up");
     SLUICE_ASSIGN_OR_RETURN(const bool more, cut_->Next(chunk));
@@ -47,6 +48,8 @@ void JobCut::Begin(const JobView& view) {
   std::vector<RankPosition> least;
   absl::Status status;
   try {
+    // All cuts begin before a file is written: the checkpoint shows nearly one moment, in sync
+    // exactly one step.
     const CutOptions options{true, options_.budget};
     for (const auto& table : view.shards) {
       for (const std::shared_ptr<Shard>& shard : table) {
@@ -82,10 +85,12 @@ bool JobCut::WriteOne() {
     if (ended_ || !status_.ok() || next_ == parts_.size()) return false;
     part = std::move(parts_[next_++]);
     ++running_;
+    // Noted before the file exists: if the checkpoint fails, a file that was only begun goes too.
     names_.push_back(
         ShardFileName(part.shard->table().name(), part.shard->index(), options_.save_id));
   }
   absl::StatusOr<SavedFile> file = Write(&part);
+  // Frees the copies that updates made for this shard now, and not with the last file.
   part.cut.reset();
   part.shard.reset();
   EndOne(std::move(file));
@@ -119,6 +124,7 @@ void JobCut::EndOne(absl::StatusOr<SavedFile> file) {
       dropped.swap(parts_);
       next_ = 0;
     }
+    // Whoever writes the last file finishes.
     if (running_ > 0 || next_ < parts_.size()) return;
   }
   dropped.clear();
@@ -147,6 +153,8 @@ void JobCut::Finish() {
     if (ended_) return;
     if (!status_.ok()) names = names_;
   }
+  // Without the lock, so that a report need not wait for a slow disk. The cut ends only afterwards:
+  // a later checkpoint of the same step uses the same folder.
   for (const std::string& name : names) {
     options_.env->RemoveFile(absl::StrCat(options_.directory, "/", name)).IgnoreError();
   }

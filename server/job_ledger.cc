@@ -36,6 +36,7 @@ JobLedger::JobLedger(std::string job_id, const UpdatePolicy& policy, View view, 
       commits_before_(commits_.size()),
       epochs_ended_(policy.worker_num),
       parked_(kMaxParkedPerWorker, kMaxParkedBytesPerWorker) {
+  // In sync a frame has the number of its step, also in a job that resumes.
   if (mode_ == Mode::kSync) frames_.StartAt(closed);
   for (Commit& commit : commits_) commit.set_sequence(closed);
 }
@@ -54,6 +55,7 @@ absl::StatusOr<JobLedger::View> JobLedger::Hello(const Caller& caller) {
     return Because(RefusalReason::kFenced, FencedError(caller, known));
   if (caller.incarnation == known) return nullptr;
   frames_.Fence(caller.rank, caller.incarnation);
+  // Nobody waits for the new life before its first pull or push.
   staleness_.SetIdle(caller.rank);
   return view_;
 }
@@ -80,6 +82,7 @@ bool JobLedger::Heard(const Caller& caller, uint64_t sequence, uint32_t epochs_e
   MutexLock lock(&mutex_);
   if (!awaited_[caller.rank] || !CheckLife(caller).ok()) return false;
   awaited_[caller.rank] = false;
+  // The ledger's own gate continues where the shards do.
   frames_.Await(caller.rank, caller.incarnation, sequence);
   frames_.Hear(caller.rank, caller.incarnation, sequence);
   return epochs_ended > 0 && EndEpoch(caller.rank, epochs_ended - 1);
@@ -150,6 +153,7 @@ JobLedger::Outcome JobLedger::Settle(Request* request, const Outcome& done) {
   Outcome outcome;
   MutexLock lock(&mutex_);
   if (done.close_step) CloseStep(done);
+  // Other requests may have parked pulls since Complete, in the room that it made.
   if (request->frame.header.has_pull()) parked_.MakeRoom();
   outcome.ready = TakeReadyLocked();
   AnswerOrPark(request, &outcome);
@@ -207,6 +211,7 @@ absl::Status JobLedger::CommitStep(uint32_t rank, const Commit& commit, Outcome*
   }
   done->close_step = outcome == StepBarrier::Outcome::kClose;
   if (done->close_step) done->checkpoint = wanted_cut_;
+  // A repeated commit must not push out the one before it: a replaced rank resumes from these two.
   if (step > commits_[rank].sequence()) {
     commits_before_[rank] = std::move(commits_[rank]);
     commits_[rank] = commit;
@@ -269,10 +274,12 @@ void JobLedger::AnswerOrPark(Request* request, Outcome* outcome) {
 
 bool JobLedger::Ready(uint32_t rank, const Pull& pull, uint64_t step) const {
   if (mode_ == Mode::kSync) return barrier_.closed() >= pull.applied_sequence();
+  // An evaluation computes no gradient, so nobody's pace matters to it.
   return pull.evaluation() || staleness_.Ready(rank, step);
 }
 
 ReplyStamp JobLedger::StampFor(uint32_t rank) const {
+  // In sync all ranks see the same step, so there is nothing to count.
   return {view_->generation, mode_ == Mode::kSync ? 0 : staleness_.others(rank), cut_};
 }
 
@@ -280,6 +287,7 @@ JobLedger::Fenced JobLedger::Fence(const std::vector<uint64_t>& incarnations) {
   Fenced fenced;
   MutexLock lock(&mutex_);
   for (uint32_t rank = 0; rank < incarnations.size(); ++rank) {
+    // Lives only rise, so an order that arrives late fences nobody.
     if (incarnations[rank] <= frames_.incarnation(rank)) continue;
     frames_.Fence(rank, incarnations[rank]);
     staleness_.SetIdle(rank);
@@ -302,6 +310,7 @@ std::vector<ParkedPull> JobLedger::TakeReadyLocked() {
       parked_.Take([this](const ParkedPull& p) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
         return Ready(p.caller.rank, p.pull, p.step);
       });
+  // Under the lock and before values are read: a stamp must not claim updates that they lack.
   for (ParkedPull& p : ready) p.stamp = StampFor(p.caller.rank);
   return ready;
 }
@@ -325,11 +334,13 @@ JobLedger::View JobLedger::view() {
 
 void JobLedger::SetView(View view) {
   MutexLock lock(&mutex_);
+  // Swapped, so that the old view is freed by the caller, without the lock.
   if (view->generation > view_->generation) view_.swap(view);
 }
 
 void JobLedger::Fail(const std::string& error) {
   MutexLock lock(&mutex_);
+  // The first error is the cause; later ones often follow from it.
   if (error_.empty()) error_ = error;
 }
 

@@ -104,10 +104,9 @@ class JobLedger {
     // By rank, sync: the rank's last commit, and the one before it.
     std::vector<Commit> commits, commits_before;
   };
-  // Fences the lives of each rank before incarnations[rank]. From now on, no request of them counts
-  // anything, even if it was admitted before; the shards must then be fenced as well. A rank whose
-  // life ended so is idle for max_staleness. Call TakeReady afterwards: fewer pulls may have to
-  // wait.
+  // Fences the lives of each rank before incarnations[rank]. From now on, their requests count
+  // nothing, even those that were admitted before; the shards must be fenced next. max_staleness
+  // treats such a rank as idle, so call TakeReady afterwards: fewer pulls may have to wait.
   // REQUIRES: one incarnation for each rank.
   Fenced Fence(const std::vector<uint64_t>& incarnations);
 

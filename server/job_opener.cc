@@ -231,6 +231,7 @@ absl::Status LoadTables(const JobSpec& spec, const JobResources& resources, Load
     options.directory = spec.restore().directory();
     options.state = true;
     options.new_job = IsNewJob(spec);
+    // Files of another step would mix two states of the model.
     if (!options.new_job && job->policy.mode == Mode::kSync)
       options.step = job->closed = spec.restore().step();
   }
@@ -309,6 +310,8 @@ absl::StatusOr<OpenedJob> OpenJob(const JobSpec& spec, const std::string& addres
   job.policy = PolicyOf(spec);
   SLUICE_ASSIGN_OR_RETURN(job.layouts, CreateTableLayouts(initial->tables, initial->seed));
   SLUICE_RETURN_IF_ERROR(ValidateRoute(spec.route(), job.layouts));
+  // Before anything is allocated: a job that does not fit must not drive the process, which also
+  // serves other jobs, into the kernel's out-of-memory killer.
   const uint64_t available = resources.available_memory();
   const int64_t self = OwnerIndex(spec.route(), address);
   SLUICE_RETURN_IF_ERROR(CheckMemory(spec, job.layouts, self, job.policy, available));
@@ -333,6 +336,8 @@ absl::StatusOr<OpenedJob> OpenJob(const JobSpec& spec, const std::string& addres
   } else if (HasTablesToLoad(spec, address)) {
     SLUICE_RETURN_IF_ERROR(LoadTables(spec, resources, progress, &job));
   }
+  // After the shards have their contents, which AwaitRanks compares with what ended lives had been
+  // acknowledged.
   if (spec.has_takeover()) {
     const std::vector<uint64_t> lives(spec.incarnations().begin(), spec.incarnations().end());
     job.view->ForEachShard(

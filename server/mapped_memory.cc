@@ -12,6 +12,7 @@ namespace {
 size_t RoundUp(size_t n, size_t to) { return (n + to - 1) / to * to; }
 
 uint8_t* Map(size_t bytes) {
+  // NORESERVE, because a store maps ahead of its growth, and only touched pages take memory.
   void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (at == MAP_FAILED) throw std::bad_alloc();
@@ -27,6 +28,7 @@ MappedMemory::MappedMemory(size_t bytes, Pages pages) {
     return;
   }
   size_ = RoundUp(bytes, kHugePage);
+  // mmap aligns to small pages only, so one huge page more is mapped and both ends are cut off.
   uint8_t* all = Map(size_ + kHugePage);
   const size_t before = (kHugePage - reinterpret_cast<uintptr_t>(all) % kHugePage) % kHugePage;
   data_ = all + before;

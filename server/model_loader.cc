@@ -64,6 +64,7 @@ absl::Status ModelLoader::Load() {
                                : CheckRules(options_.directory, manifest, tables));
   }
   SLUICE_RETURN_IF_ERROR(Plan(manifest));
+  // Plan has read only headers and indexes: a model that does not fit is refused before its rows.
   SLUICE_RETURN_IF_ERROR(CheckMemory());
   // Neighbours in the list belong to different shards, so that threads rarely wait for each other's
   // lock.
@@ -91,6 +92,7 @@ absl::Status ModelLoader::Plan(const Manifest& manifest) {
   values_only_.assign(layouts_.size(), !options_.state);
   for (size_t t = 0; t < layouts_.size(); ++t) {
     const TableConfig* const found = TableOf(manifest, layouts_[t]->name());
+    // A new job may have tables that the model lacks. Tables on workers are loaded there.
     if (found == nullptr || layouts_[t]->on_workers()) {
       saved_shards_.push_back(0);
       continue;
@@ -153,11 +155,13 @@ void ModelLoader::PlanRuns(const ShardFileReader& file, size_t table) {
       continue;
     }
     options_.progress->Plan(bytes);
+    // A run can hold keys of several shards when the job divides the keys otherwise than the file.
     uint32_t first = file.header().shard();
     if (file.sparse()) {
       first = ShardsOfPart(part, file.parts(), layout.num_shards()).first;
       row_bytes_ += share * row_bytes * static_cast<double>(bytes / file.record_bytes());
     }
+    // Neighbouring runs of the same shard make one piece, which is read in one go.
     if (open && pieces_.back().first_shard == first) {
       pieces_.back().end = run + 1;
       continue;
@@ -178,6 +182,7 @@ absl::Status ModelLoader::CheckState(const ShardFileReader& file, size_t table) 
   };
   if (!file.has_state()) return damaged("it belongs to a model, not to a checkpoint");
   const uint32_t saved = file.header().state_floats();
+  // One of the two optimizers has no state, so a new job takes the values alone.
   if (options_.new_job && saved != floats && (saved == 0 || floats == 0)) {
     values_only_[table] = true;
   } else if (saved != floats) {
@@ -195,6 +200,7 @@ absl::Status ModelLoader::CheckState(const ShardFileReader& file, size_t table) 
 void ModelLoader::StartFacts(const CheckpointState& from) {
   const bool geo = from.mode() == ModeName(Mode::kGeo);
   for (auto& [shard, facts] : facts_) {
+    // The new job counts its own steps, updates and ranks from 0. Only its schedules continue.
     facts.clear_closed();
     facts.clear_updates();
     facts.clear_updates_lost();
@@ -262,6 +268,7 @@ void ModelLoader::Work() {
     const Piece* piece;
     {
       MutexLock lock(&mutex_);
+      // The first error ends all threads: the tables are dropped anyway.
       if (!status_.ok() || next_piece_ == pieces_.size()) return;
       piece = &pieces_[next_piece_++];
     }
@@ -307,6 +314,7 @@ void ModelLoader::LoadElements(const Piece& piece, const std::vector<float>& val
     const auto array = static_cast<uint32_t>(*at / elements);  // 0: the weights
     const uint64_t element = *at % elements;
     const size_t n = std::min<uint64_t>(values.size() - done, elements - element);
+    // A block of a checkpoint is the weights, then one array for each float of state.
     if (!values_only_[piece.table]) {
       shard->RestoreElements(array, first + element, values.data() + done, n);
     } else if (array == 0) {
@@ -322,6 +330,7 @@ void ModelLoader::LoadRows(size_t table, const ShardFileReader& file, const std:
   const uint32_t num_shards = layouts_[table]->num_shards();
   const bool values_only = values_only_[table];
   const size_t behind_key = values_only ? file.weights_offset() : sizeof(uint64_t);
+  // Rows are grouped by shard first, so that each shard is locked once for a whole read.
   if (scratch->rows.size() < num_shards) scratch->rows.resize(num_shards);
   for (size_t offset = 0; offset < records.size(); offset += file.record_bytes()) {
     uint64_t key;

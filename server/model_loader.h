@@ -73,9 +73,9 @@ class ModelLoader {
     // values of a model or checkpoint.
     bool state = false;
     std::optional<uint64_t> step;  // with `state`, in sync: the step that the checkpoint is of
-    // With `state`: a new job starts from the checkpoint, so steps and delivery begin at 0, and
-    // tables that the checkpoint lacks keep their initial values. A table whose state only one of
-    // the two has (one job is of mode Geo) gets the values alone.
+    // With `state`: a new job starts from the checkpoint. Steps and delivery begin at 0, and tables
+    // that the checkpoint lacks keep their initial values. A table gets its values alone when only
+    // the checkpoint or only the job has optimizer state for it (one of the two jobs is Geo).
     bool new_job = false;
     // With `state`: the checkpoint is of this instance of the job, so shards also get what they
     // held of each rank.

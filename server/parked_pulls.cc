@@ -22,6 +22,7 @@ bool ParkedPulls::FullFor(uint32_t rank, size_t bytes) const {
 }
 
 void ParkedPulls::MakeRoom() {
+  // Doubles, as push_back would: room for one more each time would copy all pulls each time.
   if (pulls_.size() == pulls_.capacity()) pulls_.reserve(2 * pulls_.size() + 1);
 }
 

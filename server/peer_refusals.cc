@@ -9,7 +9,7 @@
 namespace sluice {
 namespace {
 
-// Longer ones are no names of jobs, and must not be kept.
+// Job ids are shorter. A peer must not make this process keep longer ones.
 constexpr size_t kMaxJobIdBytes = 256;
 constexpr size_t kMaxDetailBytes = 400;  // what an audit log takes
 
@@ -37,6 +37,8 @@ OnRefused PeerRefusals::Of(const PeerIdentity& peer, const char* method) {
     const std::optional<RefusalReason> cause = CauseOf(refusal.why);
     if (!cause.has_value()) return;
     const AuditedCaller caller = CallerOf(peer, peer.address);
+    // A worker may have heard of a job before this pserver, so such a hello is recorded only if the
+    // job does not follow (RecordStrayHellos).
     if (*cause == RefusalReason::kJob) {
       Keep({caller,
             method,
@@ -53,6 +55,7 @@ void PeerRefusals::SetJobs(const google::protobuf::RepeatedPtrField<JobSpec>& de
   std::set<Job> jobs;
   for (const JobSpec& spec : desired) jobs.insert({spec.job_id(), spec.instance()});
   MutexLock lock(&mutex_);
+  // Workers of a job that has ended may still connect for a moment, which is no attack.
   for (const Job& job : jobs_) {
     if (jobs.count(job) == 0) past_jobs_.push_back(job);
   }
@@ -66,6 +69,7 @@ void PeerRefusals::Keep(Hello hello) {
     if (Knows(hello.job)) return;
     waiting_.push_back(std::move(hello));
   }
+  // Beyond kMaxWaiting the oldest are recorded at once: a peer cannot fill the memory with hellos.
   RecordStrayHellos();
 }
 

@@ -1,9 +1,9 @@
-// Records in the audit log what a pserver refuses to the peers of its streams.
+// Records in the audit log the requests that a pserver refuses to the peers of its streams.
 //
 // Refusals with a cause (refusal_reason.h) are recorded at once. A hello for a job that is not open
-// here has none yet: the scheduler tells the members of a job at different moments that it begins
-// or ends. Such a hello is recorded with RefusalReason::kJob if the scheduler has not sent the job
-// to this pserver within kPatience.
+// here has no cause yet: the members of a job learn at different moments that it begins or ends.
+// Such a hello is recorded with RefusalReason::kJob if the scheduler has not sent the job to this
+// pserver within kPatience.
 //
 // Thread safety: safe from any thread.
 //
@@ -30,13 +30,14 @@
 
 namespace sluice {
 
-// What a handler refused to the peer of its stream. Valid during the call that it is passed to.
+// A refusal that a handler has sent to the peer of its stream. Valid during the call that it is
+// passed to.
 struct StreamRefusal {
   const absl::Status& why;
   // As the hello says, after CheckJobIdOfHello; empty before it.
   absl::string_view job_id;
   uint64_t instance = 0;
-  // Who speaks, as the hello says: "rank" or "pserver", and its number.
+  // The speaker according to its hello: "rank" or "pserver", and its number.
   const char* member = "";
   uint32_t number = 0;
 };

@@ -14,6 +14,7 @@ constexpr size_t kFirstPiece = 16 << 10, kLargestPiece = 1 << 20;
 constexpr uint64_t kRowsABucket = 4;
 
 size_t BucketsFor(uint64_t rows) {
+  // A power of two, because BucketOf masks the hash.
   size_t buckets = 64;
   while (buckets < rows / kRowsABucket) buckets *= 2;
   return buckets;
@@ -22,6 +23,7 @@ size_t BucketsFor(uint64_t rows) {
 }  // namespace
 
 bool PreImageBudget::Take(uint64_t bytes) {
+  // Adds first and takes back: otherwise two threads could both see room for the last bytes.
   const uint64_t now = taken_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
   if (now > limit_.load(std::memory_order_relaxed) ||
       (row_memory_ != nullptr && !row_memory_->TakeFromReserve(bytes)) ||
@@ -54,6 +56,7 @@ char* PreImages::Add(uint64_t key) {
   const bool room = (bucket_memory_.data() != nullptr || AddBuckets()) &&
                     (used_ + entry_bytes_ <= piece_bytes_ || AddPiece());
   if (!room) {
+    // A cut that lacks one row is worth nothing, so its memory goes at once.
     failed_ = true;
     Drop();
     return nullptr;
@@ -85,6 +88,7 @@ bool PreImages::AddBuckets() {
 }
 
 bool PreImages::AddPiece() {
+  // Pieces double: a cut with few updates stays small, one with many allocates seldom.
   const size_t bytes = std::max(
       entry_bytes_, pieces_.empty() ? kFirstPiece : std::min(2 * piece_bytes_, kLargestPiece));
   if (budget_ != nullptr && !budget_->Take(bytes)) return false;

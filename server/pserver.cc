@@ -15,7 +15,6 @@
 #include "common/security/refusal_reason.h"
 #include "server/job_opener.h"
 #include "server/replica_handler.h"
-#include "server/report_bound.h"
 
 namespace sluice {
 namespace {
@@ -27,6 +26,17 @@ JobResources With(JobResources resources, std::shared_ptr<RowMemory> row_memory,
   resources.shard_threads = threads;
   resources.on_report_changed = change;
   return resources;
+}
+
+HostedJob WithoutContents(const HostedJob& report, size_t bytes, size_t max_bytes) {
+  HostedJob bounded;
+  bounded.set_job_id(report.job_id());
+  bounded.set_instance(report.instance());
+  bounded.set_generation(report.generation());
+  bounded.set_error(absl::StrCat("what this pserver reports of the job takes ", bytes,
+                                 " bytes, and all jobs of a pserver ", "may take ", max_bytes,
+                                 "; use fewer shards (num_shards) or more pservers"));
+  return bounded;
 }
 
 }  // namespace
@@ -48,6 +58,7 @@ void Pserver::SetCutOrders(const google::protobuf::RepeatedPtrField<CutOrder>& o
 
 void Pserver::Reconcile(const std::string& self,
                         const google::protobuf::RepeatedPtrField<JobSpec>& desired) {
+  // First: a hello for one of these jobs is not stray, even if opening the job takes long.
   refusals_.SetJobs(desired);
   JoinEnded();
   Drop(desired);
@@ -70,6 +81,7 @@ void Pserver::Reconcile(const std::string& self,
       const auto it = jobs_.find(spec.job_id());
       if (it != jobs_.end()) hosted = it->second;
     }
+    // A job that could not be opened is tried again only with a later route.
     if (hosted.generation >= spec.route().generation() &&
         (hosted.tables != nullptr || !hosted.error.empty())) {
       continue;
@@ -117,6 +129,7 @@ void Pserver::Drop(const google::protobuf::RepeatedPtrField<JobSpec>& desired) {
       it = jobs_.erase(it);
     }
   }
+  // Without the lock: closing waits for threads, and large tables take long to free.
   for (auto& job : dropped) {
     job->Close();
     job.reset();
@@ -132,6 +145,7 @@ Pserver::Hosted Pserver::OpenHosted(const JobSpec& spec, const std::string& self
   if (opened.ok()) {
     hosted.tables = *std::move(opened);
   } else {
+    // Kept and reported, so that the scheduler can end the job with this reason.
     hosted.error = std::string(opened.status().message());
   }
   return hosted;
@@ -141,6 +155,7 @@ void Pserver::StartOpening(const JobSpec& spec, const std::string& self) {
   const auto opening = std::make_shared<Opening>();
   opening->spec = spec;
   opening->self = self;
+  // Held until the entry has its thread: RunOpening looks for itself in opening_ when it ends.
   MutexLock lock(&mutex_);
   jobs_.erase(spec.job_id());  // an entry that an earlier route failed to open
   opening_[spec.job_id()] = opening;
@@ -165,6 +180,7 @@ void Pserver::RunOpening(const std::shared_ptr<Opening>& opening, const std::str
   {
     MutexLock lock(&mutex_);
     const auto it = opening_.find(opening->spec.job_id());
+    // Otherwise the job was dropped meanwhile, or is being opened anew.
     if (it != opening_.end() && it->second == opening) {
       jobs_[it->first] = std::move(hosted);
       leaving_.push_back(std::move(it->second));
@@ -206,6 +222,7 @@ void Pserver::JoinEnded() {
 }
 
 void Pserver::Stop() {
+  // Nobody calls after this, so what still waits is recorded now.
   refusals_.RecordStrayHellos(/*all=*/true);
   cut_writer_.Stop();
   std::vector<std::shared_ptr<Opening>> leaving;
@@ -218,6 +235,7 @@ void Pserver::Stop() {
     opening_.clear();
     leaving.swap(leaving_);
   }
+  // Without the lock, which these threads take when they end.
   for (const auto& opening : leaving) opening->thread.join();
 }
 
@@ -263,6 +281,7 @@ std::vector<HostedJob> Pserver::Report() {
     jobs = jobs_;
     for (const auto& [job_id, opening] : opening_) reports.push_back(ReportOf(*opening));
   }
+  // Without the lock: a report locks each shard, and streams look up jobs meanwhile.
   for (const auto& [job_id, hosted] : jobs) {
     HostedJob report;
     if (hosted.tables != nullptr) report = hosted.tables->Report();
@@ -286,6 +305,7 @@ void Pserver::FillHolds(uint32_t rank, google::protobuf::RepeatedPtrField<HeldJo
     held->set_instance(hosted.instance);
     held->set_generation(hosted.generation);
     held->set_checkpoint(hosted.tables->newest_cut());
+    // Proves to a scheduler that has just started that the job's own key opened these tables.
     held->set_pass(hosted.tables->passes().OfTables(rank));
   }
 }
@@ -305,6 +325,7 @@ void Pserver::TakeTraces(google::protobuf::RepeatedPtrField<TraceBatch>* traces)
 void Pserver::GiveBack(const google::protobuf::RepeatedPtrField<TraceBatch>& lost) {
   for (const TraceBatch& batch : lost) {
     const std::shared_ptr<JobTables> job = Find(batch.job_id());
+    // The next report carries them.
     if (job != nullptr && job->trace() != nullptr) job->trace()->GiveBack(batch);
   }
 }
@@ -326,7 +347,7 @@ absl::StatusOr<std::vector<SavedFile>> Pserver::SaveShards(const SaveShardsReque
             "job ", job_id, " is saved by rank 0 as ", ModelSaveId(job->instance()),
             ", not by rank ", request.rank(), " as '", Printable(request.save_id()), "'")));
   }
-  // Whoever asks for a save may not name another folder, such as another job's.
+  // A caller must not write to another folder, such as that of another job.
   if (request.directory() != job->model_dir()) {
     return Because(RefusalReason::kPath,
                    absl::PermissionDeniedError(absl::StrCat("job ", job_id, " saves its model to ",
@@ -364,6 +385,25 @@ std::shared_ptr<JobTables> Pserver::Find(const std::string& job_id) {
   MutexLock lock(&mutex_);
   const auto it = jobs_.find(job_id);
   return it == jobs_.end() ? nullptr : it->second.tables;
+}
+
+void BoundReports(size_t max_bytes, std::vector<HostedJob>* reports) {
+  std::vector<std::pair<size_t, HostedJob*>> sizes;
+  size_t total = 0;
+  for (HostedJob& report : *reports) {
+    sizes.emplace_back(report.ByteSizeLong(), &report);
+    total += sizes.back().first;
+  }
+  if (total <= max_bytes) return;
+  // The largest first, so that as few jobs as possible end.
+  std::sort(sizes.begin(), sizes.end(),
+            [](const auto& a, const auto& b) { return a.first > b.first; });
+  for (const auto& [bytes, report] : sizes) {
+    if (total <= max_bytes) return;
+    *report = WithoutContents(*report, bytes, max_bytes);
+    total += report->ByteSizeLong();
+    total -= bytes;
+  }
 }
 
 }  // namespace sluice

@@ -7,6 +7,7 @@
 // Thread safety: safe from any thread. Call Reconcile from one thread at a time.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <map>
 #include <memory>
@@ -18,6 +19,7 @@
 #include "absl/status/statusor.h"
 #include "common/base/mutex.h"
 #include "common/transport/transport.h"
+#include "proto/scheduler.pb.h"
 #include "server/cut_writer.h"
 #include "server/exchange_handler.h"
 #include "server/job_tables.h"
@@ -26,6 +28,11 @@
 #include "server/shard_threads.h"
 
 namespace sluice {
+
+// Makes `reports` fit into `max_bytes`, because the scheduler refuses longer ones: the largest ones
+// lose their contents and get an error that says so, with which the scheduler ends their jobs. One
+// job thus ends neither others nor the pserver.
+void BoundReports(size_t max_bytes, std::vector<HostedJob>* reports);
 
 class Pserver {
  public:

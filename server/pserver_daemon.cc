@@ -73,6 +73,7 @@ absl::StatusOr<std::unique_ptr<PserverDaemon>> PserverDaemon::Start(Options opti
 }
 
 absl::Status PserverDaemon::Init() {
+  // The data port first: with --bind=HOST:0 it decides the port that everything below announces.
   SLUICE_RETURN_IF_ERROR(StartDataPort());
   SLUICE_RETURN_IF_ERROR(StartAdmin());
   SLUICE_RETURN_IF_ERROR(AppendEndpoint(options_.env, options_.identity,
@@ -81,6 +82,7 @@ absl::Status PserverDaemon::Init() {
                             options_.identity.advertise, ", admin at ", admin_->url()));
   scheduler_ = SchedulerClient::Create(options_.identity.scheduler, options_.clock,
                                        options_.identity.credentials);
+  // Last, because both threads use all of the above.
   reconcile_thread_ = std::thread([this] { Reconcile(); });
   join_thread_ = std::thread([this] { Join(); });
   return absl::OkStatus();
@@ -92,6 +94,8 @@ PserverDaemon::~PserverDaemon() {
     stopping_ = true;
     changed_.NotifyAll();
   }
+  // The threads end before the session that they use. The ports end while the jobs that their
+  // streams use still exist.
   if (join_thread_.joinable()) join_thread_.join();
   if (reconcile_thread_.joinable()) reconcile_thread_.join();
   pserver_.Stop();
@@ -104,6 +108,7 @@ PserverDaemon::~PserverDaemon() {
 void PserverDaemon::Drain(absl::Duration wait) {
   {
     MutexLock lock(&mutex_);
+    // The scheduler has never heard of this process, so no job has shards here.
     if (!joined_) return;
   }
   DrainOptions drain;
@@ -161,6 +166,7 @@ absl::Status PserverDaemon::StartDataPort() {
     port.max_message_bytes = static_cast<size_t>(limits.max_message_mib()) << 20;
   }
   StreamBounds bounds;
+  // Messages may take half of the memory that is left; tables need the rest.
   const size_t half_of_memory = options_.available_memory() / 2;
   bounds.take_memory = pserver_.TakeMemory();
   bounds.max_total_queued_bytes =
@@ -220,6 +226,7 @@ absl::Status PserverDaemon::StartShm(const GrpcStreamServer::Options& port) {
   } else if (transport == TransportChoice::kShm) {
     return absl::Status(started.code(), absl::StrCat("--transport=shm: ", started.message()));
   } else {
+    // kAuto: workers on this host then use gRPC.
     options_.log(absl::StrCat("no streams through shared memory: ", started.message()));
   }
   return absl::OkStatus();
@@ -239,6 +246,7 @@ StreamCounts PserverDaemon::CountStreams() const {
   // Relaxed: a count, which orders nothing.
   const int all = static_cast<int>(pserver_.counters().streams.load(std::memory_order_relaxed));
   counts.set_shm(shm);
+  // The two figures are read at different moments.
   counts.set_grpc(std::max(0, all - shm));
   return counts;
 }
@@ -293,6 +301,7 @@ void PserverDaemon::Join() {
     };
     session.fill_holds = [this](auto* holds) { pserver_.FillHolds(options_.identity.rank, holds); };
     session.on_desired = [this](const PollReply& reply) {
+      // Only noted here: this thread must go on polling, and opening a job may take minutes.
       MutexLock lock(&mutex_);
       desired_ = reply;
       reconcile_ = true;
@@ -321,6 +330,7 @@ void PserverDaemon::Reconcile() {
       MutexLock lock(&mutex_);
       while (!stopping_ && !(joined_ && reconcile_)) changed_.Wait(&mutex_);
       if (stopping_) return;
+      // Only the newest orders count. Each reply holds all jobs, so nothing is missed.
       desired = desired_;
       reconcile_ = false;
     }
@@ -328,6 +338,7 @@ void PserverDaemon::Reconcile() {
     pserver_.Reconcile(options_.identity.advertise, desired.host());
     pserver_.SetCutOrders(desired.cuts());
     LogJobs();
+    // Jobs wait for this report before they begin or continue.
     session_->ReportSoon();
   }
 }
@@ -393,7 +404,8 @@ void PserverDaemon::LogNews(const std::map<std::string, std::string>& news) {
 }
 
 void PserverDaemon::BoundReceived() {
-  // What is received takes from what is available itself, so it has at most a third of both.
+  // Received bytes reduce the available memory themselves, so they take at most a third of both
+  // together.
   const size_t now = std::max<size_t>(kLeastReceivedBytes, options_.available_memory() / 2);
   data_port_->SetMaxReceivedBytes(std::min(max_received_bytes_, now));
 }
@@ -425,6 +437,7 @@ std::unique_ptr<google::protobuf::Message> PserverDaemon::Status() {
 
 absl::StatusOr<std::string> PserverDaemon::SaveShards(const std::string& request) {
   SaveShardsRequest save;
+  // A short message can become large objects, so the bound is on what parsing makes of it.
   SLUICE_RETURN_IF_ERROR(ParseWithin(kMaxParsedSaveBytes, request, &save));
   SLUICE_ASSIGN_OR_RETURN(std::vector<SavedFile> files, pserver_.SaveShards(save));
   SaveShardsReply reply;

@@ -79,7 +79,7 @@ class PserverDaemon {
   // `news`: text by job.
   void LogNews(const std::map<std::string, std::string>& news);
   void FillReport(PollRequest* request);
-  // Lets messages take less memory when rows have taken theirs.
+  // Lowers the bound on received bytes when rows have taken much of the memory.
   void BoundReceived();
   absl::StatusOr<std::string> SaveShards(const std::string& request);
   std::unique_ptr<google::protobuf::Message> Status();

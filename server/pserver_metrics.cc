@@ -154,6 +154,7 @@ void PserverMetrics::Update(const std::vector<HostedJob>& jobs, const DataPlaneC
       if (table.kind() == TableConfig::SPARSE) f.rows.Set(of_table, table.rows());
     }
   }
+  // Otherwise a job that is gone would show its last figures for ever.
   for (auto* of_jobs : {&f.frames, &f.staleness_sum, &f.slowest_wait}) of_jobs->RemoveOthers();
   for (auto* of_jobs : {&f.elements, &f.staleness_max, &f.bytes, &f.reserved, &f.rows})
     of_jobs->RemoveOthers();

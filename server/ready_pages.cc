@@ -10,15 +10,17 @@ namespace sluice {
 namespace {
 
 constexpr size_t kTakenForOneReady = 8;
-constexpr size_t kSmallPage = 4096;
+constexpr size_t kSmallestPage = 4096;
 
 // Returns a huge page that the kernel has zeroed, or small pages of that size if it has no huge
 // one. Without memory, the result has no data.
 MappedMemory NewPage() {
   try {
     MappedMemory page(MappedMemory::kHugePage, MappedMemory::Pages::kHuge);
+    // Writing makes the kernel map and zero the page now, on this thread, and not at its first use
+    // under a shard's lock.
     volatile uint8_t* const bytes = page.data();
-    for (size_t at = 0; at < page.size(); at += kSmallPage) bytes[at] = 0;
+    for (size_t at = 0; at < page.size(); at += kSmallestPage) bytes[at] = 0;
     return page;
   } catch (const std::bad_alloc&) {
     return MappedMemory();
@@ -55,6 +57,7 @@ MappedMemory ReadyPages::User::Take() {
   if (!pages_->ready_.empty()) {
     page = std::move(pages_->ready_.back());
     pages_->ready_.pop_back();
+    // The more pages are in use, the more are kept ready (Wanted).
     ++taken_;
     ++pages_->taken_;
   }
@@ -78,6 +81,7 @@ void ReadyPages::User::Return(MappedMemory memory, bool taken) {
 }
 
 ReadyPages* ReadyPages::OfProcess() {
+  // Never destroyed: stores on other threads may return pages until the process ends.
   static ReadyPages* const pages = new ReadyPages;
   return pages;
 }
@@ -90,6 +94,7 @@ ReadyPages::~ReadyPages() {
     Changed();
     thread = std::move(thread_);
   }
+  // Without the lock, which Run takes.
   if (thread.joinable()) thread.join();
 }
 
@@ -132,12 +137,15 @@ void ReadyPages::Run() {
       old.memory = std::move(ready_.back());
       ready_.pop_back();
     }
+    // Zeroing and unmapping take long, and stores take pages under their shard's lock.
     mutex_.Unlock();
     MappedMemory page;
     if (wanted) page = old.taken ? Zeroed(std::move(old.memory)) : NewPage();
     old.memory = MappedMemory();
     mutex_.Lock();
     if (!wanted) continue;
+    // After a refusal the thread sleeps until something changes; asking at once would only repeat
+    // it.
     refused_ = page.data() == nullptr;
     if (!refused_) ready_.push_back(std::move(page));
   }

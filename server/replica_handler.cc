@@ -16,6 +16,7 @@ namespace sluice {
 void ReplicaHandler::OnClosed() {
   closed_ = true;
   const std::shared_ptr<JobTables> job = job_.lock();
+  // Copies that a successor reads stay when its stream breaks: it connects again.
   if (job != nullptr && held_.copy != nullptr && !reads_) job->copies()->EndOfStream(held_);
   job_.reset();
   sender_.reset();
@@ -43,7 +44,7 @@ void ReplicaHandler::OnMessage(Message message) {
 
 void ReplicaHandler::Tell(const absl::Status& refusal) {
   if (on_refused_ == nullptr) return;
-  // An image that is no image is DATA_LOSS.
+  // An image that does not match its checksums is DATA_LOSS.
   const bool malformed = absl::IsDataLoss(refusal), room = absl::IsResourceExhausted(refusal);
   absl::Status why = refusal;
   if (malformed) why = Because(RefusalReason::kInvalid, std::move(why));
@@ -72,6 +73,7 @@ absl::Status ReplicaHandler::TakeHello(const ReplicaHello& hello) {
                      kDataProtocol, "; use the same version of sluice on all hosts"));
   }
   SLUICE_RETURN_IF_ERROR(CheckJobIdOfHello(hello.job_id()));
+  // Before the checks below, so that the audit log can say who was refused.
   job_id_ = hello.job_id();
   instance_ = hello.instance();
   pserver_ = hello.pserver();
@@ -98,7 +100,8 @@ absl::Status ReplicaHandler::TakeChanges(DecodedReplica message, JobCopies* copi
   const ReplicaHeader& header = message.header;
   const absl::Status applied = held_.copy->Apply(header, std::move(message.payload));
   if (!applied.ok()) {
-    // Sealed ones stay as they are.
+    // An error may leave the copies between two changes, so they are dropped. Sealed ones have
+    // taken nothing, and a successor may be reading them.
     if (!absl::IsAborted(applied)) copies->Drop(held_);
     return applied;
   }
@@ -128,6 +131,7 @@ absl::Status ReplicaHandler::TakeConfirmation(const ReplicaHeader& header, JobCo
 }
 
 absl::Status ReplicaHandler::SendMore() {
+  // Bounds what is under way, and so the memory that a slow successor takes here.
   while (!all_sent_ && sent_bytes_ < taken_bytes_ + kSeedAheadBytes) {
     if (sender_ == nullptr && next_ == shards_.size()) {
       ReplicaHeader complete;
@@ -139,6 +143,7 @@ absl::Status ReplicaHandler::SendMore() {
     if (sender_ == nullptr) {
       ShardSeed seed;
       HeldSum held;
+      // No log and no budget: sealed copies do not change while they are read.
       std::unique_ptr<ShardCut> cut = shards_[next_]->BeginSeed(nullptr, nullptr, &seed, &held);
       sender_ = std::make_unique<SeedSender>(std::move(cut), std::move(seed), std::move(held));
     }

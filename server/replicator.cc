@@ -16,7 +16,7 @@ namespace sluice {
 namespace {
 
 // How often the thread looks for a follower that is silent, or a log that has closed itself.
-constexpr std::chrono::milliseconds kLook(50);
+constexpr std::chrono::milliseconds kFollowerLook(50);
 
 // A longer time between two looks shows that this process was stopped.
 constexpr absl::Duration kStopped = absl::Seconds(1);
@@ -44,6 +44,7 @@ void Replicator::TakeSpec(const JobSpec& spec, int64_t self) {
         has_follower ? PserverAt(spec.route(), static_cast<uint32_t>(follower)) : PserverAddress();
     gate_.Assign(has_follower);
     if (!has_follower) {
+      // Ends the present session at its next Check, even if a route names a follower again by then.
       ++assignments_;
       error_.clear();
     }
@@ -147,6 +148,8 @@ void Replicator::Pump() {
 }
 
 void Replicator::PumpSession(Session* session) {
+  // One thread at a time sends, which keeps the changes in order. The others leave a note and go
+  // on, so no worker's push waits for the stream of another.
   {
     MutexLock lock(&session->send_mutex);
     session->more = true;
@@ -183,9 +186,11 @@ void Replicator::Run() {
     auto session = std::make_shared<Session>(options_.max_behind_bytes);
     {
       MutexLock lock(&mutex_);
+      // Shards that await ranks still change without the log (Shard::Hear), so no image is made
+      // yet.
       while (!stopping_ && !(gate_.state() == AckGate::State::kSeeding && options_.may_seed() &&
                              options_.transport != nullptr)) {
-        changed_.WaitFor(&mutex_, kLook);
+        changed_.WaitFor(&mutex_, kFollowerLook);
       }
       if (stopping_) return;
       session->number = gate_.BeginSession();
@@ -210,8 +215,9 @@ void Replicator::Run() {
     EndSession(session, status);
     session.reset();
     MutexLock lock(&mutex_);
+    // A follower that refuses at once must not be asked in a tight loop.
     const absl::Time until = options_.clock->Now() + backoff.Next();
-    while (!stopping_ && options_.clock->Now() < until) changed_.WaitFor(&mutex_, kLook);
+    while (!stopping_ && options_.clock->Now() < until) changed_.WaitFor(&mutex_, kFollowerLook);
   }
 }
 
@@ -231,6 +237,7 @@ void Replicator::EndSession(const std::shared_ptr<Session>& session, const absl:
   {
     MutexLock lock(&session->send_mutex);
     session->over = true;
+    // A thread may be inside of Send, which holds no lock. The stream must outlive that call.
     while (session->pumping) session->pumped.Wait(&session->send_mutex);
   }
   // Waits for its callbacks, which take the lock.
@@ -303,6 +310,7 @@ absl::Status Replicator::Seed(const std::shared_ptr<Session>& session) {
 absl::Status Replicator::SeedShard(Session* session, Shard* shard) {
   for (int given_up = 0;;) {
     SLUICE_RETURN_IF_ERROR(Check(*session));
+    // A sparse shard has one cut at a time, and a checkpoint is worth more than copies.
     options_.await_checkpoint();
     {
       MutexLock lock(&mutex_);
@@ -311,7 +319,7 @@ absl::Status Replicator::SeedShard(Session* session, Shard* shard) {
     const bool insists = given_up >= kGiveUps;
     if (!options_.turn->TryBegin(insists)) {
       MutexLock lock(&mutex_);
-      changed_.WaitFor(&mutex_, kLook);
+      changed_.WaitFor(&mutex_, kFollowerLook);
       continue;
     }
     absl::StatusOr<bool> sent;
@@ -338,7 +346,7 @@ absl::Status Replicator::SeedShard(Session* session, Shard* shard) {
     if (!*sent) {
       ++given_up;
       MutexLock lock(&mutex_);
-      changed_.WaitFor(&mutex_, kLook);
+      changed_.WaitFor(&mutex_, kFollowerLook);
       continue;
     }
     session->log->Release(shard->table().id(), shard->index());
@@ -355,6 +363,7 @@ absl::StatusOr<bool> Replicator::SendImage(Session* session, SeedSender* sender)
   }
   uint64_t bytes = before;
   while (true) {
+    // Asked before each piece, so that a checkpoint waits for one piece at most.
     if (options_.turn->wanted()) return false;
     SLUICE_RETURN_IF_ERROR(AwaitImages(*session, bytes, kSeedAheadBytes));
     Message message;
@@ -383,7 +392,7 @@ absl::Status Replicator::AwaitImages(const Session& session, uint64_t sent, uint
     if (IsSilent(options_.clock->Now())) {
       return absl::DeadlineExceededError("the follower does not take images");
     }
-    changed_.WaitFor(&mutex_, kLook);
+    changed_.WaitFor(&mutex_, kFollowerLook);
   }
 }
 
@@ -392,13 +401,14 @@ absl::Status Replicator::Watch(const Session& session) {
     SLUICE_RETURN_IF_ERROR(Check(session));
     MutexLock lock(&mutex_);
     const absl::Time now = options_.clock->Now();
+    // A follower that has confirmed everything owes no answer.
     if (session.log->end() <= gate_.confirmed()) heard_ = now;
     if (IsSilent(now)) {
       return absl::DeadlineExceededError(absl::StrCat("the follower at ", follower_.address,
                                                       " has confirmed nothing for ",
                                                       absl::FormatDuration(options_.patience)));
     }
-    changed_.WaitFor(&mutex_, kLook);
+    changed_.WaitFor(&mutex_, kFollowerLook);
   }
 }
 
@@ -411,6 +421,7 @@ void Replicator::OnMessage(uint64_t number, Message message) {
   bool news = false;
   {
     MutexLock lock(&mutex_);
+    // A late message of an earlier stream says nothing about this one.
     if (session_ == nullptr || session_->number != number) return;
     if (!decoded.ok()) {
       broken_ = decoded.status();
@@ -468,6 +479,7 @@ void Replicator::Close() {
     stopping_ = true;
     changed_.NotifyAll();
   }
+  // The thread ends the stream, after which no callback takes answers out of kept_.
   if (thread_.joinable()) thread_.join();
   std::deque<Answer> kept;
   {

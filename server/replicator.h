@@ -43,7 +43,6 @@
 #include "server/parked_pulls.h"
 #include "server/reply_writer.h"
 #include "server/seed_stream.h"
-#include "server/seed_turn.h"
 
 namespace sluice {
 

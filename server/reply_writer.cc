@@ -9,6 +9,7 @@ namespace sluice {
 
 void ReplyWriter::AddError(uint32_t table, uint32_t shard, PartStatus status,
                            uint64_t last_sequence) {
+  // A shard that was refused in several messages of the request is listed once.
   if (!erroneous_.insert(static_cast<uint64_t>(table) << 32 | shard).second) return;
   PartError* error = errors_.Add();
   error->set_table(table);
@@ -39,6 +40,7 @@ uint8_t* ReplyWriter::AddPart(uint32_t table, uint32_t shard, uint32_t rows, siz
   StartPart(table, shard, rows, bytes);
   if (capacity_ - used_ < bytes) {
     EndPiece();
+    // One buffer for all small parts of a chunk, and not larger than the rest of the answer.
     capacity_ = std::max(bytes, std::min(kChunkBytes, expected_));
     buffer_ = std::shared_ptr<uint8_t>(new uint8_t[capacity_], std::default_delete<uint8_t[]>());
     piece_ = used_ = 0;

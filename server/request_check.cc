@@ -27,6 +27,7 @@ absl::Status CheckParts(const TableLayouts& layouts, const Parts& parts, bool pu
                                                    " tables, ", parts.shard_size(), " shards, ",
                                                    parts.rows_size(), " rows"));
   }
+  // The second part for a shard would have the same sequence, be taken for a repeat, and be lost.
   absl::flat_hash_set<uint64_t> seen;
   for (int i = 0; i < n; ++i) {
     const uint32_t table = parts.table(i), shard = parts.shard(i);
@@ -90,6 +91,7 @@ absl::Status RequestCheck::CheckMessage(const FrameHeader& header, size_t payloa
     if (push.sequence() == 0) {
       return absl::InvalidArgumentError("a push has no sequence; sequences start at 1");
     }
+    // Written so that NaN is refused too.
     if (!(push.weight() >= 0 && push.weight() <= kMaxWeight)) {
       return absl::InvalidArgumentError(absl::StrCat("push ", push.sequence(), " has weight ",
                                                      push.weight(), "; it must be between 0 and ",
@@ -97,6 +99,7 @@ absl::Status RequestCheck::CheckMessage(const FrameHeader& header, size_t payloa
     }
     SLUICE_RETURN_IF_ERROR(CheckParts(layouts_, push.parts(), true, &bytes));
   }
+  // The ledger keeps this state, and reports carry it, so a peer could fill both.
   for (const TrainTotals* totals : {&header.push().totals(), &header.commit().totals()}) {
     if (totals->net_state().size() > kMaxNetStateBytes) {
       return absl::InvalidArgumentError(absl::StrCat(
@@ -111,6 +114,7 @@ absl::Status RequestCheck::CheckMessage(const FrameHeader& header, size_t payloa
   }
   if (header.has_pull())
     SLUICE_RETURN_IF_ERROR(CheckParts(layouts_, header.pull().parts(), false, &bytes));
+  // From here on parts are taken from the payload without another look at its size.
   if (bytes != payload_bytes) {
     return absl::InvalidArgumentError(absl::StrCat("request ", header.request_id(),
                                                    " has a payload of ", payload_bytes,

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/security/refusal_reason.h"
+#include "server/buffered_bytes.h"
 #include "server/no_room.h"
 
 namespace sluice {
@@ -23,6 +24,8 @@ size_t AnswerBytes(const TableLayout& layout, uint32_t answer_rows) {
 void AddValues(Shard* shard, const std::vector<uint64_t>& keys, uint32_t rows, size_t bytes,
                ReplyWriter* reply) {
   const uint32_t table = shard->table().id();
+  // Lent values are not copied: the reply refers to the block itself until the transport has sent
+  // it.
   Slice lent = shard->Lend();
   if (lent.owner() != nullptr) {
     reply->AddPart(table, shard->index(), rows, std::move(lent));
@@ -64,6 +67,7 @@ absl::Status ApplyPushParts(const JobView& view, const TableLayouts& layouts, ui
     Shard* shard = view.FindShard(table, index);
     const size_t bytes = PushPartBytes(layout, rows);
     if (shard == nullptr) {
+      // The other parts still count: the client sends this one alone to the shard's new owner.
       payload->Skip(bytes);
       reply->AddError(table, index, PART_WRONG_SHARD, 0);
       continue;

@@ -18,7 +18,7 @@ namespace sluice {
 // Bytes of the array of a push part.
 size_t PushPartBytes(const TableLayout& layout, uint32_t rows);
 
-// What is wrong with parts of a push that were not applied; the first one of each kind.
+// Errors of the parts of a push that were not applied; the first error of each kind.
 struct PushFaults {
   absl::Status not_finite;  // INVALID_ARGUMENT: a value is NaN or Inf, and the job must fail
   absl::Status malformed;   // INVALID_ARGUMENT: the rows are not those of the shard

@@ -2,12 +2,13 @@
 // a job fails before the kernel ends the process.
 //
 // Memory that the kernel gives as it is touched is not yet used when a row store takes it. A user
-// therefore names what it will touch next, and this counts as used until the user names the next
-// piece. The figures of the kernel are read at most once for an eighth of what is left, or for
+// therefore announces what it will touch next. That counts as used until the user announces the
+// next piece. The figures of the kernel are read at most once for an eighth of what is left, or for
 // kFresh, whichever comes first.
 //
-// The reserve stays for what has other bounds, such as messages and buffered gradients: a sixteenth
-// of what the process could get at first, between 64 MiB and 2 GiB, but at most a quarter of it.
+// The reserve is kept for memory with other bounds, such as messages and buffered gradients. It is
+// a sixteenth of the memory that the process could get at first, between 64 MiB and 2 GiB, but at
+// most a quarter of it.
 //
 // Thread safety: safe from any thread. A User is guarded by its owner's lock. The mutex is taken
 // last, under a shard's. The figures are read without it.
@@ -45,7 +46,7 @@ class RowMemory {
     // Announces that the user will touch `bytes` more, and that it has touched all that it
     // announced before. False: the reserve would not be left, and nothing is announced.
     bool Take(uint64_t bytes);
-    // All that was announced has been touched, or will not be.
+    // Ends the announcement: its memory has been touched, or will not be.
     void Touched();
     // Says how much memory there was at the last refusal, for messages.
     std::string Figures() const { return memory_ == nullptr ? "" : memory_->Figures(); }
@@ -60,10 +61,10 @@ class RowMemory {
   bool TakeFromReserve(uint64_t bytes) { return Take(bytes, 2, nullptr); }
 
  private:
-  // Takes `bytes` if they leave the reserve divided by `divisor`. `of_user`, which may be null, is
-  // what the user had announced, and then `bytes`, or nothing.
+  // Takes `bytes` if they leave the reserve divided by `divisor`. `of_user`, which may be null,
+  // holds the bytes that the user had announced; afterwards `bytes`, or 0 when nothing was taken.
   bool Take(uint64_t bytes, uint64_t divisor, uint64_t* of_user);
-  // Whether `bytes` more are at most the part 1 / parts of what is left.
+  // True when `bytes` more are at most 1 / `parts` of the room that is left.
   bool Fits(uint64_t bytes, uint64_t divisor, uint64_t parts) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Account(uint64_t bytes, uint64_t* of_user) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

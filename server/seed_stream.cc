@@ -13,6 +13,7 @@ absl::StatusOr<bool> SeedSender::Next(Message* message, uint64_t* bytes) {
   if (!begun_) {
     begun_ = true;
     *header.mutable_seed() = seed_;
+    // Gradients that wait for gradients_to_wait travel with the header: a cut has only values.
     std::string held(reinterpret_cast<const char*>(held_.keys.data()),
                      held_.keys.size() * sizeof(uint64_t));
     held.append(reinterpret_cast<const char*>(held_.sums.data()),
@@ -27,6 +28,7 @@ absl::StatusOr<bool> SeedSender::Next(Message* message, uint64_t* bytes) {
   header.mutable_piece()->set_shard(seed_.shard());
   header.mutable_piece()->set_last(!more);
   if (!more) {
+    // Ends the cut: updates need not copy rows for it any longer.
     cut_.reset();
     piece.clear();
   }
@@ -36,6 +38,7 @@ absl::StatusOr<bool> SeedSender::Next(Message* message, uint64_t* bytes) {
 }
 
 absl::Status SeedReceiver::Begin(const ShardSeed& seed, PayloadReader* payload) {
+  // Another process announces these sizes, so they are checked before memory is allocated.
   const uint64_t numbers = payload->remaining() / sizeof(uint64_t);
   if (seed.held_keys() > numbers || seed.held_sums() != numbers - seed.held_keys()) {
     return absl::InvalidArgumentError(

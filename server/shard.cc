@@ -22,6 +22,16 @@ class CutThatFailed : public ShardCut {
 
 }  // namespace
 
+void PushPart::Shrink() {
+  // One unusually large push must not occupy memory for as long as its stream lives.
+  constexpr size_t kKeptPartBytes = 4 << 20;
+  if (keys.capacity() * sizeof(uint64_t) > kKeptPartBytes) std::vector<uint64_t>().swap(keys);
+  if (values.capacity() * sizeof(float) > kKeptPartBytes) std::vector<float>().swap(values);
+  // A part that was refused may have left them.
+  message = PayloadReader();
+  wire.clear();
+}
+
 Shard::Shard(std::shared_ptr<const TableLayout> table, uint32_t index, const UpdatePolicy& policy,
              std::shared_ptr<BufferBudget> buffers)
     : table_(std::move(table)),
@@ -65,6 +75,8 @@ ApplyResult Shard::Apply(const FrameId& frame, PushPart* part) {
   if (sync && frame.sequence > closed_ + 1 && frame.incarnation >= gate_.incarnation(frame.rank)) {
     return {PART_OUT_OF_ORDER, gate_.last(frame.rank)};
   }
+  // Room is taken before the gate admits the frame: a part that is refused must leave no trace, or
+  // its repetition would count as a duplicate.
   uint64_t taken = 0;
   if (gate_.Applies(frame.rank, frame.incarnation, frame.sequence)) {
     taken = BufferedBytes(*part);
@@ -85,6 +97,7 @@ ApplyResult Shard::Apply(const FrameId& frame, PushPart* part) {
   }
   ++frames_;
   accepted_[frame.rank] = {frame.incarnation, frame.sequence, frame.position};
+  // In the critical section of the change, so that the follower applies changes in the same order.
   if (log_ != nullptr) {
     log_->AddPart(table_->id(), index_, frame, part->rows, std::move(part->wire));
   }
@@ -94,6 +107,7 @@ ApplyResult Shard::Apply(const FrameId& frame, PushPart* part) {
     slot.present = true;
     slot.weight = frame.weight;
     slot.taken = taken;
+    // Swapped, so that the stream gets the buffers of an earlier step back and allocates nothing.
     std::swap(slot.part, *part);
   } else if (policy_.mode == Mode::kGeo) {
     ++updates_;
@@ -116,6 +130,7 @@ void Shard::CloseStep(uint64_t step) {
   ++updates_;
   double total = 0;
   std::vector<Pending*> parts;
+  // In rank order, whatever the order of arrival was: the sum depends on it in the last bits.
   for (Pending& p : pending_) {
     if (!p.present) continue;
     total += p.weight;
@@ -145,6 +160,8 @@ uint64_t Shard::LastPushed(uint32_t rank) {
 void Shard::Flush() {
   MutexLock lock(&mutex_);
   if (held_frames_ == 0) return;
+  // Before the sum is applied, in the same critical section: the follower flushes at the same
+  // place.
   if (log_ != nullptr) log_->AddFlush(table_->id(), index_);
   ApplyHeld();
 }
@@ -178,6 +195,7 @@ std::vector<RankPosition> Shard::Positions() {
 
 uint64_t Shard::ScheduleStep() const {
   if (policy_.mode == Mode::kSync) return schedule_base_ + closed_;
+  // One frame of each worker makes a step of the schedule.
   return schedule_base_ + (frames_ == 0 ? 0 : (frames_ - 1) / policy_.worker_num);
 }
 
@@ -201,6 +219,7 @@ std::unique_ptr<ShardCut> Shard::BeginSeed(std::shared_ptr<ChangeLog> log,
   std::shared_ptr<ChangeLog> earlier;  // dropped without the lock
   MutexLock lock(&mutex_);
   earlier = std::exchange(log_, std::move(log));
+  // Changes after the cut must reach the follower after the image, so they wait in the log.
   if (log_ != nullptr) log_->SetAside(table_->id(), index_);
   seed->Clear();
   seed->set_table(table_->id());
@@ -246,6 +265,7 @@ void Shard::EndSeed() {
 
 absl::Status Shard::RestoreSeed(const ShardSeed& seed, HeldSum held) {
   MutexLock lock(&mutex_);
+  // The image comes from another process. Its lists are indexed by rank below.
   const auto ranks = static_cast<int>(accepted_.size());
   if (seed.accepted_size() != ranks || seed.incarnation_size() != ranks ||
       seed.last_size() != ranks || seed.applied_size() != static_cast<int>(applied_.size())) {
@@ -380,6 +400,7 @@ uint64_t Shard::updates_lost() {
 PartStatus Shard::DecodeValues(PayloadReader* payload, uint32_t wire_bytes, size_t n, float* to) {
   const size_t behind = payload->remaining() - n * wire_bytes;
   if (ReadValues(payload, wire_bytes, n, to)) return PART_OK;
+  // ReadValues stops at the bad value; the next part begins behind all of them.
   payload->Skip(payload->remaining() - behind);
   return PART_NOT_FINITE;
 }

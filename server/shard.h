@@ -21,6 +21,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "common/base/mutex.h"
+#include "common/base/slice.h"
 #include "common/config/mode.h"
 #include "common/saved_model/shard_image.h"
 #include "common/table/table_layout.h"
@@ -30,16 +31,16 @@
 #include "proto/model.pb.h"
 #include "proto/replica.pb.h"
 #include "proto/scheduler.pb.h"
-#include "server/buffer_budget.h"
 #include "server/change_log.h"
 #include "server/delivery_gate.h"
 #include "server/gradient_sum.h"
 #include "server/pre_images.h"
-#include "server/push_part.h"
 #include "server/row_memory.h"
 #include "server/row_store.h"
 
 namespace sluice {
+
+class BufferBudget;
 
 // How a job's strategy applies updates.
 struct UpdatePolicy {
@@ -59,10 +60,26 @@ inline bool GradientsWait(const UpdatePolicy& policy) {
          (policy.mode == Mode::kAsync && policy.gradients_to_wait > 1);
 }
 
-// What bounds the memory of sparse shards. Null: there is no such bound.
+// Bounds on the memory of sparse shards; null: no bound.
 struct ShardLimits {
   std::shared_ptr<RowMemory> row_memory;  // of the process
   std::shared_ptr<BufferBudget> buffers;  // of the job
+};
+
+// A part of a push as a shard decodes it. It belongs to its stream, or to the shard that buffers
+// it; its memory is reused from part to part.
+struct PushPart {
+  uint32_t rows = 0;
+  std::vector<uint64_t> keys;  // sparse: [rows]
+  std::vector<float> values;   // sparse: [rows][dim]; dense: [elements] or none
+  // Dense parts that are applied at once, unless they are lent: the validated values stay in
+  // `message` as received, and `values` is scratch space.
+  bool in_message = false;
+  PayloadReader message;
+  Message wire;  // of a shard with a follower: the part's array as received
+
+  // Frees memory that only an unusually large part needs. Call it between messages.
+  void Shrink();
 };
 
 struct ApplyResult {

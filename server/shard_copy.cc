@@ -12,6 +12,7 @@ namespace sluice {
 namespace {
 
 UpdatePolicy OfCopies(UpdatePolicy policy) {
+  // A copy has no follower of its own: its changes go no further.
   policy.replicated = false;
   return policy;
 }
@@ -30,6 +31,7 @@ ShardCopy::ShardCopy(const TableLayouts& layouts, const UpdatePolicy& policy, co
     shards_[t].resize(layouts[t]->num_shards());
     std::vector<bool>& wanted = wanted_.emplace_back(layouts[t]->num_shards());
     for (uint32_t s = 0; s < layouts[t]->num_shards(); ++s) {
+      // The copies are complete when these shards are, and no others.
       wanted[s] = route.tables(static_cast<int>(t)).owner(static_cast<int>(s)) == primary;
       missing_ += wanted[s];
     }
@@ -37,6 +39,7 @@ ShardCopy::ShardCopy(const TableLayouts& layouts, const UpdatePolicy& policy, co
 }
 
 Shard* ShardCopy::NewShard(uint32_t table, uint32_t shard) {
+  // The primary names the shard, so nothing about it is taken for granted.
   if (table >= wanted_.size() || shard >= wanted_[table].size() || !wanted_[table][shard]) {
     return nullptr;
   }
@@ -48,6 +51,7 @@ Shard* ShardCopy::NewShard(uint32_t table, uint32_t shard) {
 
 absl::Status ShardCopy::Apply(const ReplicaHeader& header, PayloadReader payload) {
   MutexLock lock(&mutex_);
+  // A successor reads one state of all shards, so nothing may change it any more.
   if (sealed_) return absl::AbortedError("another process takes over from these copies");
   try {
     return ApplyLocked(header, &payload);
@@ -70,11 +74,13 @@ absl::Status ShardCopy::ApplyLocked(const ReplicaHeader& header, PayloadReader* 
   for (const FrameChanges& changes : header.changes()) {
     SLUICE_RETURN_IF_ERROR(ApplyChanges(changes, payload));
   }
+  // Only now: what is confirmed may be acknowledged to workers, and must be here.
   position_ = header.position();
   return absl::OkStatus();
 }
 
 absl::Status ShardCopy::ApplyChanges(const FrameChanges& changes, PayloadReader* payload) {
+  // Lists, ranks and sizes come from another process, and are used as indexes below.
   const Parts& parts = changes.parts();
   if (parts.shard_size() != parts.table_size() || parts.rows_size() != parts.table_size() ||
       changes.rank() >= policy_.worker_num) {
@@ -102,6 +108,7 @@ absl::Status ShardCopy::ApplyChanges(const FrameChanges& changes, PayloadReader*
     result.status = shard->Decode(rows, payload, &scratch_);
     if (result.status == PART_OK) result = shard->Apply(frame, &scratch_);
     scratch_.message = PayloadReader();
+    // The primary accepted this frame. A copy that does not is not equal to its shard any more.
     if (result.status != PART_OK || result.last_sequence != frame.sequence) {
       return absl::InvalidArgumentError(
           absl::StrCat("frame ", frame.sequence, " of rank ", frame.rank, " cannot follow frame ",

@@ -39,6 +39,7 @@ absl::Status ShardImageReader::TakeHeader(const std::string& piece) {
       !header_.ParseFromArray(piece.data() + preamble, static_cast<int>(length))) {
     return Wrong("does not begin with a header");
   }
+  // The blocks are written straight into the shard, so the header must fit the job's own table.
   const TableLayout& table = shard_->table();
   const bool sparse = table.sparse();
   if (header_.table() != table.name() || header_.kind() != table.config().kind() ||
@@ -62,6 +63,7 @@ absl::Status ShardImageReader::TakeHeader(const std::string& piece) {
 
 absl::Status ShardImageReader::TakeBlock(const std::string& piece) {
   const size_t n = piece.size() / record_bytes_;
+  // No more records than announced: a peer cannot make the shard grow beyond its header.
   if (n == 0 || piece.size() % record_bytes_ != 0 || n > records_ - taken_) {
     return Wrong(absl::StrCat("has a block of ", piece.size(), " bytes, where ", records_ - taken_,
                               " records of ", record_bytes_, " are left"));
@@ -74,6 +76,7 @@ absl::Status ShardImageReader::TakeBlock(const std::string& piece) {
     for (size_t i = 0; i < n; ++i) {
       const char* const record = piece.data() + i * record_bytes_;
       std::memcpy(&keys_[i], record, sizeof(uint64_t));
+      // No pull would find such a row, but checkpoints would save it and a load would move it.
       if (shard_->table().ShardOf(keys_[i]) != shard_->index()) {
         return Wrong(absl::StrCat("has key ", keys_[i], ", which belongs to another shard"));
       }
@@ -81,6 +84,7 @@ absl::Status ShardImageReader::TakeBlock(const std::string& piece) {
     }
     shard_->RestoreRows(keys_.data(), values_.data(), n);
   } else {
+    // Copied, because floats in a piece are not aligned.
     elements_.resize(n);
     std::memcpy(elements_.data(), piece.data(), piece.size());
     for (size_t at = 0; at < n;) {
@@ -102,6 +106,7 @@ absl::Status ShardImageReader::TakeIndex(const std::string& piece) {
       !index.ParseFromArray(piece.data(), static_cast<int>(piece.size() - sizeof(uint32_t)))) {
     return Wrong("does not end with an index");
   }
+  // The checksums come last, because the sender computes them while it reads the shard.
   const bool same = std::equal(index.records().begin(), index.records().end(),
                                seen_.records().begin(), seen_.records().end()) &&
                     std::equal(index.crc32c().begin(), index.crc32c().end(), seen_.crc32c().begin(),
@@ -111,6 +116,7 @@ absl::Status ShardImageReader::TakeIndex(const std::string& piece) {
         "the image of shard ", shard_->index(), " of table '", shard_->table().name(),
         "' was damaged in transit: its blocks do not match the checksums in its index"));
   }
+  // Only a shard whose contents are verified continues at the position of the original.
   shard_->RestorePosition(header_.facts());
   stage_ = kDone;
   return absl::OkStatus();

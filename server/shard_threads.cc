@@ -19,6 +19,7 @@ ShardThreads::~ShardThreads() {
 }
 
 void ShardThreads::ForEachAlone(size_t n, absl::FunctionRef<void(size_t)> work) {
+  // An item that throws does not keep the others from running, just as with helpers.
   std::exception_ptr error;
   for (size_t i = 0; i < n; ++i) {
     try {
@@ -36,6 +37,7 @@ void ShardThreads::ForEach(size_t n, absl::FunctionRef<void(size_t)> work) {
   MutexLock lock(&mutex_);
   rounds_.push_back(&round);
   begun_.NotifyAll();
+  // The caller takes items too, and then waits only for those that helpers have begun.
   while (round.next < round.items) RunNext(&round);
   while (round.running > 0) ended_.Wait(&mutex_);
   if (round.error != nullptr) std::rethrow_exception(round.error);

@@ -9,7 +9,7 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 DOCUMENTS = [ROOT / "README.md", ROOT / "SECURITY.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/*.md")),
-             *sorted(ROOT.glob("*/README.md"))]
+             *sorted(ROOT.glob("*/README.md")), *sorted(ROOT.glob("common/*/README.md"))]
 FOLDERS = "bench|cli|client|cmake|common|configs|deploy|docs|model|proto|scheduler|server|tests|worker"
 
 # What looks like a path and is none: what readers replace, names in certificates, rows of the benchmarks.

@@ -15,7 +15,7 @@ namespace {
 constexpr size_t kEarlyBytes = 256 << 10;
 
 // How often a rank without a batch looks whether a checkpoint asks for its part.
-constexpr std::chrono::milliseconds kLook(100);
+constexpr std::chrono::milliseconds kAsyncLook(100);
 
 // The early pushes of one step; threads of the net add to it.
 struct EarlyPushes {
@@ -36,6 +36,8 @@ absl::Status AsyncTrainer::MakeHotRows() {
 AsyncTrainer::Pulled AsyncTrainer::MakePull(BatchQueue::Item prepared, PullRequest* pull) {
   Pulled pulled;
   pulled.values = step_.TakeBuffers(*prepared);
+  // With a cache only the missing rows are pulled. Without room for the batch (null) it is pulled
+  // whole.
   std::shared_ptr<const KeySet> keys = KeysOf(prepared);
   if (hot_rows_ != nullptr) pulled.hot = hot_rows_->Find(*keys);
   if (pulled.hot != nullptr) keys = {pulled.hot, &pulled.hot->missing};
@@ -54,6 +56,7 @@ AsyncTrainer::Pulled AsyncTrainer::StartPull(BatchQueue::Item prepared) {
 absl::Status AsyncTrainer::WaitPushes(const EpochPlan& plan, size_t in_flight) {
   StageTimer timer(context_.stats, Stage::kPushWait);
   SLUICE_RETURN_IF_ERROR(context_.client->WaitPushes(static_cast<int>(in_flight)));
+  // Pushes are acknowledged in their order, so the oldest ones are done.
   for (; pushed_.size() > in_flight; pushed_.pop_front()) {
     const PreparedBatch& done = *pushed_.front();
     if (done.last_of_task) plan.task_trained(done.batch.task_id, done.task_examples);
@@ -70,6 +73,7 @@ absl::Status AsyncTrainer::TrainOne(const EpochPlan& plan, const Pulled& pulled,
   NetInput input = step_.InputOf(*pulled.values);
   if (hot_rows_ != nullptr) SLUICE_RETURN_IF_ERROR(hot_rows_->Use(pulled.hot.get(), &input));
   double weight = 0;
+  // `ready` is called only inside Run, so it may refer to these.
   EarlyPushes early;
   auto ready = [&](const std::shared_ptr<StepBuffers>& gradients, double n_w, size_t i) {
     if (gradients->dense[i].size() * sizeof(float) < kEarlyBytes) return;
@@ -113,13 +117,15 @@ absl::Status AsyncTrainer::Train(const EpochPlan& plan, BatchQueue* queue) {
   for (;;) {
     if (*context_.cancelled) return absl::CancelledError("the job was cancelled");
     AnswerCheckpoint();
+    // Values that were pulled age until their step, so no more pulls are under way than the job
+    // allows.
     while (pulled_.size() < depth) {
       BatchQueue::Item prepared = queue->TryPop();
       if (!prepared) break;
       pulled_.push_back(StartPull(std::move(prepared)));
     }
     if (pulled_.empty()) {
-      while (!queue->AwaitItem(kLook) && !*context_.cancelled) AnswerCheckpoint();
+      while (!queue->AwaitItem(kAsyncLook) && !*context_.cancelled) AnswerCheckpoint();
       SLUICE_ASSIGN_OR_RETURN(BatchQueue::Item prepared, queue->Pop());
       if (!prepared) break;
       pulled_.push_back(StartPull(std::move(prepared)));
@@ -137,6 +143,8 @@ absl::Status AsyncTrainer::Train(const EpochPlan& plan, BatchQueue* queue) {
 void AsyncTrainer::AnswerCheckpoint() {
   const uint64_t number = context_.cuts == nullptr ? 0 : context_.cuts->asked();
   if (number == 0) return;
+  // The part is as of the tasks that the scheduler has acknowledged: a job that resumes leases all
+  // others again.
   uint64_t tasks = 0;
   WorkerState state;
   *state.mutable_train() = context_.stats->ReportOfTasks(&tasks);

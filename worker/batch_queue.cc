@@ -27,6 +27,7 @@ void BatchQueue::Cancel() {
 absl::StatusOr<BatchQueue::Item> BatchQueue::Pop() {
   MutexLock lock(&mutex_);
   while (items_.empty() && !closed_ && !cancelled_) changed_.Wait(&mutex_);
+  // Cancelled comes first: batches that are left are dropped.
   if (cancelled_) return absl::CancelledError("the job was cancelled");
   // The reader's status comes only after its last item, so that batches already read are trained.
   if (items_.empty()) {
@@ -45,6 +46,7 @@ bool BatchQueue::AwaitItem(std::chrono::milliseconds most) {
   while (items_.empty() && !closed_ && !cancelled_) {
     const auto left = until - std::chrono::steady_clock::now();
     if (left <= left.zero()) return false;
+    // Woken for other changes too, so the loop looks at the clock again.
     changed_.WaitFor(&mutex_, left);
   }
   return true;
@@ -57,6 +59,7 @@ size_t BatchQueue::size() {
 
 BatchQueue::Item BatchQueue::Peek() {
   MutexLock lock(&mutex_);
+  // A batch that will never be popped must not be announced.
   return items_.empty() || cancelled_ ? nullptr : items_.front();
 }
 

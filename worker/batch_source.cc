@@ -6,6 +6,7 @@
 #include "common/base/hash.h"
 #include "common/base/status_macros.h"
 #include "common/transport/retry.h"
+#include "model/data/read_examples.h"
 
 namespace sluice {
 namespace {
@@ -15,6 +16,7 @@ bool Shuffled(const JobContext& context) { return context.config().data().shuffl
 }  // namespace
 
 uint64_t EpochSeed(const JobContext& context, uint32_t epoch) {
+  // The constant spells "order". It keeps this use of the seed apart from the others.
   return CombineHash(CombineHash(context.config().train().seed(), 0x6F72646572), epoch);
 }
 
@@ -68,10 +70,12 @@ absl::StatusOr<bool> TaskBatches::LeaseTask() {
     MutexLock lock(&mutex_);
     if (!trained_.empty()) {
       finished = trained_.front();
+      // One report a call. ReportTrained sends those that are left.
       trained_.pop_front();
     }
   }
   SLUICE_ASSIGN_OR_RETURN(NextTaskReply reply, AskScheduler(finished.first, finished.second));
+  // After the reply: until then the scheduler may not know of the task.
   if (finished.first != 0) context_.stats->TaskAcknowledged(finished.first);
   if (reply.kind() == NextTaskReply::EPOCH_DONE) return false;
   SLUICE_RETURN_IF_ERROR(LoadTask(reply.task()));
@@ -118,6 +122,7 @@ absl::StatusOr<BatchSource::Fill> TaskBatches::Next() {
       // tasks are reported when the push of their last batch is acknowledged.
       const DataTask& task = loaded_->task;
       if (next_ == first_) TaskTrained(task.id(), next_);
+      // With drop_last, the examples that are too few for a batch.
       dropped_ += left;
       loaded_ = nullptr;
     }
@@ -140,6 +145,7 @@ absl::Status TaskBatches::FillPart(const Loaded& loaded, uint64_t begin, uint64_
   for (uint64_t i = begin; i < end; ++i) {
     const uint64_t example = Shuffled(context_) ? (*loaded.order)(i) : i;
     SLUICE_RETURN_IF_ERROR(
+        // The identity is that of the example in its task, so dropout does not depend on the order.
         batch->Append(examples, example, CombineHash(loaded.task.id(), example)));
   }
   batch->first_position = 0;

@@ -52,6 +52,8 @@ absl::StatusOr<std::unique_ptr<CollectiveDenseTables>> CollectiveDenseTables::Cr
   const bool loads = !options.rejoins || spec.config().evaluate_only();
   options.group.ranks = spec.worker_num();
   options.group.generation = spec.route().generation();
+  // A rank that rejoins takes the tables of the present step from another rank. What it could load
+  // is older.
   options.group.holds_tables = loads;
   std::unique_ptr<CollectiveDenseTables> tables(new CollectiveDenseTables(std::move(options)));
   if (loads) SLUICE_RETURN_IF_ERROR(tables->LoadTables());
@@ -81,6 +83,7 @@ std::vector<const float*> CollectiveDenseTables::ValuesOf(const StepBuffers&) co
 
 void CollectiveDenseTables::Ready(const StepBuffers& gradients, double weight, size_t i) {
   if (has_means()) return;  // an earlier life of this rank has taken part
+  // Only for WaitingFor: gradients that leave during backward keep nobody waiting.
   leaving_.store(true, std::memory_order_relaxed);
   const auto own = std::lower_bound(indices_.begin(), indices_.end(), i);
   step_.exchange().Put(step_.closed(), weight, static_cast<size_t>(own - indices_.begin()),
@@ -113,6 +116,8 @@ absl::Status CollectiveDenseTables::Exchange(uint64_t step, const StepBuffers* g
                                             step_.closed(), ", but the rank trains step ", step));
   }
   // After a meeting, the means may be there, and with them the step may have closed.
+  // Each turn is one try in one group. A rank is lost in the middle of some, and the next group
+  // starts with the gradients of all ranks again.
   while (step_.closed() == step && !has_means()) {
     SendRest(step, gradients, weight);
     const absl::Status reduced = step_.exchange().Wait();
@@ -160,6 +165,7 @@ absl::Status CollectiveDenseTables::GiveUp(const absl::Status& why) {
 
 absl::StatusOr<std::vector<SavedFile>> CollectiveDenseTables::SaveModel(
     const std::string& directory, const std::string& save_id) {
+  // All ranks have the same bits, so one of them writes.
   if (rank() != 0) return std::vector<SavedFile>();
   return DenseReplica::Write(step_.replica().Copy(/*state=*/false), directory, save_id, env_);
 }

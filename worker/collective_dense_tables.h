@@ -30,11 +30,11 @@
 #include "common/base/env.h"
 #include "common/collective/collective.h"
 #include "worker/dense_recovery.h"
+#include "worker/dense_replica.h"
 #include "worker/dense_tables.h"
 #include "worker/open_step.h"
 #include "worker/rank_group.h"
 #include "worker/rank_meetings.h"
-#include "worker/replica_writer.h"
 
 namespace sluice {
 

@@ -17,10 +17,6 @@ namespace {
 constexpr uint64_t kCountedBytes = 64 << 20;  // plain text counted between checks for cancellation
 constexpr uint64_t kUsualRatio = 4;           // usual bytes of text in a byte of compressed text
 
-bool PerRank(const JobContext& context) {
-  return context.config().data().assignment() == DataConfig::PER_RANK_FILES;
-}
-
 bool Mine(const JobContext& context, size_t file) {
   return file % context.worker_num() == context.rank;
 }
@@ -37,7 +33,7 @@ absl::StatusOr<std::vector<LaneFile>> OpenFiles(const JobContext& context,
                                                 const std::vector<std::string>& paths) {
   std::vector<LaneFile> files;
   for (uint32_t i = 0; i < paths.size(); ++i) {
-    if (PerRank(context) && !Mine(context, i)) continue;
+    if (context.reads_own_files() && !Mine(context, i)) continue;
     SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<TextReader> text,
                             TextReader::Open(paths[i], context.data->env()));
     files.push_back({i, paths[i], text->identity(), text->compressed()});
@@ -68,6 +64,8 @@ class PieceCounter {
         continue;
       }
       uint64_t end = p + 1;
+      // Neighbours that are not cached are counted in one pass over the text, in stretches that end
+      // soon after a cancellation.
       while (end < last && end - p < at_once && !Cached(file, end, EndOf(file, end))) ++end;
       SLUICE_ASSIGN_OR_RETURN(const std::vector<uint64_t> lines,
                               context_.data->CountLines(file.path, p * piece_bytes_,
@@ -101,6 +99,8 @@ class PieceCounter {
   }
   std::optional<uint64_t> Cached(const LaneFile& file, uint64_t piece, uint64_t end) const {
     if (context_.cache == nullptr) return std::nullopt;
+    // The end of compressed text is not known, so the piece's key has the size of the others
+    // instead (DataPiece).
     const uint64_t cut = end == kTextEnd ? piece_bytes_ : 0;
     return context_.cache->CountLines({file.path, piece * piece_bytes_, end, cut}, file.identity);
   }
@@ -141,13 +141,15 @@ absl::StatusOr<std::vector<CountedPiece>> CountShare(const JobContext& context,
   *piece_bytes = counter.piece_bytes();
   uint64_t plain = 0;
   for (const LaneFile& file : files) plain += file.compressed ? 0 : counter.PiecesOf(file);
-  const uint64_t ranks = PerRank(context) ? 1 : context.worker_num();
-  const uint64_t rank = PerRank(context) ? 0 : context.rank;
+  const uint64_t ranks = context.reads_own_files() ? 1 : context.worker_num();
+  const uint64_t rank = context.reads_own_files() ? 0 : context.rank;
+  // By piece and not by file, since files may differ in size.
   const uint64_t first = plain * rank / ranks, last = plain * (rank + 1) / ranks;
   uint64_t before = 0;
   for (const LaneFile& file : files) {
     if (file.compressed) {
-      if (PerRank(context) || Mine(context, file.number))
+      // Compressed text has no places where a second rank could begin, so one rank counts the file.
+      if (context.reads_own_files() || Mine(context, file.number))
         SLUICE_RETURN_IF_ERROR(counter.CountCompressed(file));
       continue;
     }
@@ -166,7 +168,7 @@ absl::Status IndexLanes(const JobContext& context, PieceTable* table, IndexRepor
   uint64_t lines = 0;
   for (const CountedPiece& piece : counted) lines += piece.lines;
   report->set_examples(lines);
-  if (PerRank(context)) {
+  if (context.reads_own_files()) {
     table->pieces = std::move(counted);
     return absl::OkStatus();
   }
@@ -197,7 +199,7 @@ absl::Status IndexTrainingData(const JobContext& context, PieceTable* table, Ind
 }
 
 absl::Status ListTrainingData(const JobContext& context, PieceTable* table) {
-  if (PerRank(context)) {
+  if (context.reads_own_files()) {
     IndexReport ignored;
     return IndexTrainingData(context, table, &ignored);
   }

@@ -10,7 +10,7 @@
 namespace sluice {
 namespace {
 
-constexpr size_t kPieceBytes = 4 << 20;
+constexpr size_t kBroadcastBytes = 4 << 20;
 
 template <typename T>
 absl::Span<uint8_t> AsBytes(absl::Span<T> array) {
@@ -24,9 +24,9 @@ class Sender {
   Sender(Collective* collective, uint32_t from, bool in_place)
       : collective_(collective), from_(from), in_place_(in_place) {}
   absl::Status Send(absl::Span<uint8_t> bytes) const {
-    std::vector<uint8_t> dropped(in_place_ ? 0 : std::min(bytes.size(), kPieceBytes));
-    for (size_t at = 0; at < bytes.size(); at += kPieceBytes) {
-      const absl::Span<uint8_t> piece = bytes.subspan(at, kPieceBytes);
+    std::vector<uint8_t> dropped(in_place_ ? 0 : std::min(bytes.size(), kBroadcastBytes));
+    for (size_t at = 0; at < bytes.size(); at += kBroadcastBytes) {
+      const absl::Span<uint8_t> piece = bytes.subspan(at, kBroadcastBytes);
       SLUICE_RETURN_IF_ERROR(collective_->Broadcast(
           in_place_ ? piece : absl::MakeSpan(dropped).subspan(0, piece.size()), from_));
     }
@@ -72,11 +72,14 @@ absl::Status DenseRecovery::TakeTables(Collective& collective, const Agreement& 
   if (needs[rank_]) holds_ = false;  // until all of it is there
   const Sender sender(&collective, agreement.tables_from,
                       needs[rank_] || rank_ == agreement.tables_from);
+  // The same arrays in the same order on all ranks: each broadcast needs every rank, also those
+  // that drop what arrives.
   for (const absl::Span<float> array : step_->replica().Arrays())
     SLUICE_RETURN_IF_ERROR(sender.Send(AsBytes(array)));
   std::vector<uint64_t> counts = step_->replica().Counts();
   SLUICE_RETURN_IF_ERROR(sender.Send(AsBytes(absl::MakeSpan(counts))));
   if (!needs[rank_]) return absl::OkStatus();
+  // The means here are of the step at which this rank was, not of the one that is open now.
   step_->DropMeans();
   step_->replica().SetCounts(counts);
   holds_ = true;
@@ -101,6 +104,7 @@ absl::Status DenseRecovery::TakeNewest(Collective& collective, uint32_t from) {
   for (uint32_t r = 0; r < ranks_; ++r) PutTotals(newest_.totals[r], 0, &records[r]);
   records.back()[0] = newest_.steps;
   records.back()[1] = newest_.checkpoint;
+  // From the rank with the tables, whose sums belong to the same step as its values.
   SLUICE_RETURN_IF_ERROR(collective.Broadcast(AsBytes(absl::MakeSpan(records)), from));
   for (uint32_t r = 0; r < ranks_; ++r) newest_.totals[r] = TotalsAt(records[r], 0);
   newest_.steps = records.back()[0];
@@ -109,6 +113,7 @@ absl::Status DenseRecovery::TakeNewest(Collective& collective, uint32_t from) {
 }
 
 bool DenseRecovery::CloseAsTold(uint64_t steps) {
+  // Without the means this rank cannot make the update, and has to meet the others first.
   if (steps != step_->closed() + 1 || !step_->has_means()) return false;
   step_->Close(steps);
   return true;
@@ -118,6 +123,7 @@ void DenseRecovery::AddStanding(RankGroupReport* report) const {
   report->set_closed_steps(step_->closed());
   report->set_has_means(step_->has_means());
   report->clear_totals();
+  // Sums of an older step would make the scheduler count examples that it should not.
   if (newest_.steps == step_->closed())
     report->mutable_totals()->Assign(newest_.totals.begin(), newest_.totals.end());
 }

@@ -1,14 +1,14 @@
-// Brings this rank to where the ranks that keep the dense tables continue, after they have met
-// again because one of them was lost.
+// Recovers the dense tables of a job after the loss of one of the ranks that keep them: brings this
+// rank to the step at which all ranks continue.
 //
-// The ranks first tell each other where they stand, and decide the same (group_agreement.h). Then a
-// rank without tables gets them from another one, and so do the mean gradients of the open step
-// reach every rank if one has them. What one rank has goes to all ranks in broadcasts, in which all
-// take part; a rank that has the same bytes already drops what arrives.
+// The ranks first tell each other where they stand, and all decide the same (group_agreement.h).
+// Then a rank without tables gets them from another rank. The mean gradients of the open step go to
+// every rank, if one has them. Both travel in broadcasts, in which all ranks take part; a rank that
+// has the same bytes already drops what arrives.
 //
-// Invariant: a rank that has got only some of the tables does not hold them.
+// Invariants: a rank that has received only part of the tables does not hold them.
 //
-// Memory: a piece of what arrives, where it is dropped.
+// Memory: one piece of the bytes that the rank drops.
 //
 // Thread safety: one thread.
 #pragma once
@@ -31,7 +31,7 @@ class DenseRecovery {
   DenseRecovery(OpenStep* step, uint32_t rank, uint32_t ranks, bool holds)
       : step_(step), rank_(rank), ranks_(ranks), holds_(holds) {}
 
-  // An earlier life of this rank has committed so many steps somewhere; 0: not known.
+  // The number of steps that an earlier life of this rank is known to have committed; 0: unknown.
   void set_committed(uint64_t steps) { committed_ = steps; }
   // See RankMeetings.
   ClosedStep* newest() { return &newest_; }
@@ -40,8 +40,8 @@ class DenseRecovery {
   // steps that have closed, as far as the scheduler knows. ABORTED: the ranks cannot continue where
   // they are. Other errors are those of the collective; then the ranks may agree in a next group.
   absl::Status Agree(Collective& collective, uint64_t closed);
-  // So many steps have closed, as the scheduler knows, and the ranks do not meet. True: the last
-  // one was open here, and its update is made.
+  // To be called when the ranks do not meet, and the scheduler knows that `steps` steps have
+  // closed. Returns true if the last of them was open here and has now been applied.
   bool CloseAsTold(uint64_t steps);
   // Adds to a report what this rank knows of the steps that have closed.
   void AddStanding(RankGroupReport* report) const;

@@ -44,6 +44,7 @@ void DenseReplica::Update(size_t i, const float* gradient) {
   TableCopy& copy = copies_[i];
   const float rate = LearningRateAt(column.optimizer.schedule(), column.optimizer.learning_rate(),
                                     copy.schedule_base + closed_);
+  // Counts updates, not steps: a step in which no rank had examples makes none.
   ++copy.count;
   // Block by block, as pservers do: rules work on pieces that stay in the cache.
   const uint64_t elements = table.elements(), block = table.block_elements();
@@ -89,6 +90,8 @@ DenseReplica::Image DenseReplica::Copy(bool state) const {
   Image image;
   for (size_t i = 0; i < tables_.size(); ++i) {
     const TableCopy& copy = copies_[i];
+    // One array for values and state, as the files have them. It is shared by the blocks of the
+    // table.
     auto values = std::make_shared<std::vector<float>>(copy.values);
     Image::Table& table = image.tables.emplace_back();
     table.layout = tables_[i];
@@ -127,6 +130,7 @@ absl::StatusOr<std::vector<SavedFile>> DenseReplica::Write(const Image& image,
         files.push_back(*std::move(file));
         continue;
       }
+      // Without this file there is no checkpoint, so the others would only take space.
       for (const SavedFile& written : files)
         env->RemoveFile(absl::StrCat(directory, "/", written.name())).IgnoreError();
       return file.status();
@@ -149,6 +153,7 @@ absl::Status DenseReplica::Load(const Source& source, Env* env) {
   }
   for (size_t i = 0; i < tables_.size(); ++i)
     SLUICE_RETURN_IF_ERROR(LoadTable(source, manifest, i, env));
+  // A new job counts its steps from 0.
   if (source.state && !source.new_job) closed_ = manifest.checkpoint().global_step();
   return absl::OkStatus();
 }
@@ -160,6 +165,7 @@ absl::Status DenseReplica::LoadTable(const Source& source, const Manifest& manif
                                   [&](const TableConfig& t) { return t.name() == table.name(); });
   if (saved == manifest.tables().end()) return absl::OkStatus();  // CheckStart allows it
   SLUICE_ASSIGN_OR_RETURN(const auto files, FilesOfTable(source.directory, manifest, *saved));
+  // Checked before any file is read, so that a missing one is named as such.
   if (files.size() != table.num_files()) {
     return absl::DataLossError(absl::StrCat(source.directory, ": table '", table.name(), "' has ",
                                             files.size(), " files, but its ", table.num_files(),
@@ -207,6 +213,7 @@ absl::Status DenseReplica::LoadFile(const Source& source, const TableConfig& sav
                                              "the table has ",
                                              wanted));
       }
+      // A new job may have another rule, whose state starts afresh.
       state = false;
     }
     if (source.step.has_value() && header.facts().closed() != *source.step) {
@@ -218,6 +225,8 @@ absl::Status DenseReplica::LoadFile(const Source& source, const TableConfig& sav
     facts->set_closed(std::max(facts->closed(), header.facts().closed()));
     facts->set_schedule_steps(std::max(facts->schedule_steps(), header.facts().schedule_steps()));
   }
+  // The records are one array after the other: the values, then each float of state. A read may end
+  // in the middle of an array.
   RunReader records(reader.get(), 0, reader->runs());
   for (uint64_t at = 0;;) {
     SLUICE_ASSIGN_OR_RETURN(const std::string bytes, records.Next(kReadBytes));
@@ -236,6 +245,57 @@ absl::Status DenseReplica::LoadFile(const Source& source, const TableConfig& sav
       done += length;
       at += length;
     }
+  }
+}
+
+ReplicaWriter::~ReplicaWriter() {
+  {
+    MutexLock lock(&mutex_);
+    ending_ = true;
+    changed_.NotifyAll();
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+void ReplicaWriter::Start(const DenseReplica& replica, std::string directory, std::string save_id,
+                          Done done) {
+  bool was_busy = false;
+  {
+    MutexLock lock(&mutex_);
+    was_busy = std::exchange(busy_, true);
+  }
+  if (was_busy) {
+    // The disk is slow: the scheduler has given the earlier checkpoint up meanwhile.
+    done(absl::UnavailableError("the files of an earlier checkpoint are still being written"));
+    return;
+  }
+  // Without the lock, since copying takes as long as the tables are large. `busy_` keeps other
+  // calls away meanwhile.
+  Files files{replica.Copy(/*state=*/true), std::move(directory), std::move(save_id),
+              std::move(done)};
+  MutexLock lock(&mutex_);
+  next_ = std::move(files);
+  if (!thread_.joinable()) thread_ = std::thread([this] { Run(); });
+  changed_.NotifyAll();
+}
+
+void ReplicaWriter::Run() {
+  for (;;) {
+    std::optional<Files> files;
+    {
+      MutexLock lock(&mutex_);
+      while (!next_ && !ending_) changed_.Wait(&mutex_);
+      if (!next_) return;
+      files = std::exchange(next_, std::nullopt);
+    }
+    const absl::StatusOr<std::vector<SavedFile>> written =
+        DenseReplica::Write(files->image, files->directory, files->save_id, env_);
+    {
+      MutexLock lock(&mutex_);
+      // Before `done`, which may start the next files.
+      busy_ = false;
+    }
+    files->done(written);
   }
 }
 

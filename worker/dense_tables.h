@@ -1,5 +1,5 @@
-// The dense tables of a job as one rank sees them: where a step's values come from, and what
-// becomes of its gradients.
+// The dense tables of a job as one rank sees them: where a step's values come from, and where its
+// gradients go.
 //
 // Pservers keep the tables (PserverDenseTables), or in sync each worker does
 // (CollectiveDenseTables). A job may have tables of both kinds (MixedDenseTables).
@@ -46,8 +46,9 @@ class DenseTables {
   virtual void Ready(const StepBuffers& gradients, double weight, size_t i) {
     (void)gradients, (void)weight, (void)i;
   }
-  // All gradients of global step `step` (0-based) are final: the others leave as well, and the
-  // caller goes on. Null: the rank has none, and `weight` is 0. An error is returned by Exchange.
+  // To be called when all gradients of global step `step` (0-based) are final. Sends those that
+  // have not left, and does not wait. Null: the rank has none, and `weight` is 0. An error is
+  // returned by Exchange.
   virtual void Send(uint64_t step, const StepBuffers* gradients, double weight) {
     (void)step, (void)gradients, (void)weight;
   }
@@ -59,7 +60,7 @@ class DenseTables {
     (void)step, (void)gradients, (void)weight;
     return absl::OkStatus();
   }
-  // So many global steps have closed. May be called again.
+  // To be called when `steps` global steps have closed. May be called again for the same steps.
   virtual void CloseStep(uint64_t steps) { (void)steps; }
 
   // The files of the tables for a model, from rank 0; empty if pservers write them.

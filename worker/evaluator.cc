@@ -5,10 +5,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "model/data/read_examples.h"
 
 namespace sluice {
 namespace {
-constexpr uint64_t kPieceBytes = 4 << 20;  // text held at a time
+constexpr uint64_t kEvalPieceBytes = 4 << 20;  // text held at a time
 }
 
 absl::Status Evaluator::ListPieces() {
@@ -16,10 +17,11 @@ absl::Status Evaluator::ListPieces() {
   std::vector<DataPiece> pieces;
   for (const std::string& file : context_.files->eval()) {
     SLUICE_ASSIGN_OR_RETURN(const uint64_t bytes, context_.data->TextBytes(file));
+    // Shares of bytes need no knowledge of lines: a line belongs to the share in which it starts.
     const uint64_t begin = bytes * context_.rank / context_.worker_num();
     const uint64_t end = bytes * (context_.rank + 1) / context_.worker_num();
-    for (uint64_t at = begin; at < end; at += kPieceBytes) {
-      pieces.push_back({file, at, std::min(at + kPieceBytes, end)});
+    for (uint64_t at = begin; at < end; at += kEvalPieceBytes) {
+      pieces.push_back({file, at, std::min(at + kEvalPieceBytes, end)});
     }
   }
   pieces_ = std::move(pieces);
@@ -35,6 +37,7 @@ absl::Status Evaluator::PullRows(const std::shared_ptr<PreparedBatch>& prepared)
   values_.rows.Resize(prepared->keys.keys.size() * context_.sparse()->dim(),
                       context_.net->host_memory());
   PullRequest pull;
+  // Pulls of an evaluation do not count for the staleness of training.
   pull.evaluation = true;
   pull.sparse.push_back({context_.sparse()->id(), KeysOf(prepared), values_.rows.data()});
   return context_.client->WaitPull(context_.client->StartPull(std::move(pull)));
@@ -90,7 +93,9 @@ absl::StatusOr<EvalSums> Evaluator::Run(DataSummary* summary) {
                                          &parsed, &bad, summarized_ ? nullptr : summary));
     SLUICE_RETURN_IF_ERROR(ScorePiece(examples.view, &sums));
   }
+  // The evaluation data is the same in each epoch, so its summary is made once.
   summarized_ = true;
+  // The limit is for training and evaluation apart: each counts from 0.
   if (bad.count > context_.config().data().max_bad_lines()) {
     return absl::FailedPreconditionError(
         absl::StrCat("the evaluation data has more malformed lines than data.max_bad_lines = ",

@@ -8,7 +8,7 @@
 namespace sluice {
 namespace {
 
-constexpr size_t kAhead = 16;             // distance of the prefetch, in keys or rows
+constexpr size_t kKeysAhead = 16;         // distance of the prefetch, in keys or rows
 constexpr size_t kStateChunk = 64 << 10;  // floats of state that are saved or restored at a time
 
 // The front of a row's record in a checkpoint; its state follows.
@@ -44,16 +44,19 @@ void GeoParameters::Find(const KeySet& keys, Rows* found) const {
   found->steps_made = steps_made_;
   found->missing.keys.clear();
   found->missing.offsets.assign(1, 0);
+  // Two passes: the second one fetches the rows of later keys ahead, and needs their slots for
+  // that.
   for (size_t i = 0; i < keys.keys.size(); ++i) {
-    if (i + kAhead < keys.keys.size()) index_.prefetch(keys.keys[i + kAhead]);
+    if (i + kKeysAhead < keys.keys.size()) index_.prefetch(keys.keys[i + kKeysAhead]);
     const auto at = index_.find(keys.keys[i]);
     found->slots[i] = at == index_.end() ? kNoSlot : at->second;
   }
   const std::vector<uint32_t>& slots = found->slots;
   for (size_t shard = 0; shard + 1 < keys.offsets.size(); ++shard) {
     for (uint32_t i = keys.offsets[shard]; i < keys.offsets[shard + 1]; ++i) {
-      if (i + kAhead < slots.size() && slots[i + kAhead] != kNoSlot)
-        __builtin_prefetch(&info_[slots[i + kAhead]]);
+      if (i + kKeysAhead < slots.size() && slots[i + kKeysAhead] != kNoSlot)
+        __builtin_prefetch(&info_[slots[i + kKeysAhead]]);
+      // A stale row keeps its slot and its optimizer state, and is pulled into it.
       if (slots[i] != kNoSlot && info_[slots[i]].fresh == interval_) continue;
       found->missing.keys.push_back(keys.keys[i]);
       found->pulled.push_back(i);
@@ -85,6 +88,7 @@ absl::Status GeoParameters::Fill(Rows* found, const float* values) {
     new_[i] = slot == kNoSlot;
     if (slot == kNoSlot) slot = TakeSlot(found->missing.keys[i]);
     info_[slot].fresh = interval_;
+    // Values are as old as the question, not as the answer.
     info_[slot].asked_at = found->steps_made;
     slots_[i] = slot;
   }
@@ -95,7 +99,7 @@ HotRowUse GeoParameters::Use(const Rows& found) {
   const std::vector<uint32_t>& slots = found.slots;
   uint64_t sum = 0, oldest = 0;
   for (size_t i = 0; i < slots.size(); ++i) {
-    if (i + kAhead < slots.size()) __builtin_prefetch(&info_[slots[i + kAhead]]);
+    if (i + kKeysAhead < slots.size()) __builtin_prefetch(&info_[slots[i + kKeysAhead]]);
     const uint64_t age = steps_made_ - info_[slots[i]].asked_at;
     sum += age;
     oldest = std::max(oldest, age);
@@ -114,8 +118,9 @@ absl::Status GeoParameters::Update(const Rows& found, const float* rows,
   const std::vector<uint32_t>& slots = found.slots;
   counts_.resize(slots.size());
   for (size_t i = 0; i < slots.size(); ++i) {
-    if (i + kAhead < slots.size()) __builtin_prefetch(&info_[slots[i + kAhead]]);
+    if (i + kKeysAhead < slots.size()) __builtin_prefetch(&info_[slots[i + kKeysAhead]]);
     RowInfo& info = info_[slots[i]];
+    // Each row is listed once, however often it moves before the next exchange.
     if (!info.updated) {
       info.updated = true;
       updated_.push_back(slots[i]);
@@ -146,10 +151,13 @@ absl::Status GeoParameters::TakeDelta(KeySet* keys, std::vector<float>* rows,
     positions_.resize(n);
     for (size_t i = 0; i < n; ++i) keys_[i] = info_[updated_[i]].key;
     grouper_.Run(*sparse_, keys_.data(), n, keys, positions_.data());
+    // The request has the keys by shard; sent_ gets their slots in the same order, so that row i of
+    // the answer belongs to sent_[i].
     for (size_t i = 0; i < n; ++i) sent_[positions_[i]] = updated_[i];
   }
   dense->resize(dense_.size());
   for (size_t i = 0; i < dense_.size(); ++i) (*dense)[i].resize(dense_[i]->elements());
+  // From here on, moves belong to the next exchange.
   for (const uint32_t slot : updated_) info_[slot].updated = false;
   updated_.clear();
   sent_at_ = steps_made_;
@@ -167,6 +175,7 @@ absl::Status GeoParameters::Merge(std::vector<float>* sent_rows, std::vector<flo
     info_[slot].fresh = interval_;
     info_[slot].asked_at = sent_at_;
   }
+  // These have moved since the send. Pulling them again would lose the moves.
   for (const uint32_t slot : updated_) info_[slot].fresh = interval_;
   if (index_.size() > max_rows_) Evict();
   return absl::OkStatus();
@@ -211,6 +220,8 @@ absl::Status GeoParameters::SaveState(GeoStateWriter* to) const {
     }
   }
   const size_t floats = row_state_floats();
+  // The state may be on a device, where reading row by row would be slow, and is too large to read
+  // at once.
   const size_t chunk = std::max<size_t>(kStateChunk / std::max<size_t>(floats, 1), 1);
   SLUICE_RETURN_IF_ERROR(to->Put(uint64_t{floats}));
   SLUICE_RETURN_IF_ERROR(to->Put(rows()));
@@ -270,12 +281,15 @@ absl::Status GeoParameters::RestoreRows(uint64_t rows, GeoStateReader* from) {
       SavedRow row;
       SLUICE_RETURN_IF_ERROR(from->Get(&row));
       SLUICE_RETURN_IF_ERROR(from->Read(state.data() + i * floats, floats * sizeof(float)));
+      // TakeSlot would take a second slot for it, which no lookup finds.
       if (index_.contains(row.key))
         return from->Damaged(absl::StrCat("it has key ", row.key, " twice"));
       RowInfo& info = info_[TakeSlot(row.key)];
       info.last_used = row.last_used;
       info.count = row.count;
     }
+    // The rows of a chunk have slots one after the other, since no slot is free before training
+    // begins.
     SLUICE_RETURN_IF_ERROR(optimizer_->WriteRowState(first, n, state.data()));
     rows -= n;
   }

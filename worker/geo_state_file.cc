@@ -72,6 +72,7 @@ absl::Status GeoStateWriter::Write(const std::string& bytes) {
 
 absl::StatusOr<SavedFile> GeoStateWriter::Finish() {
   SLUICE_RETURN_IF_ERROR(EndBlock());
+  // A block of length 0 is the end. A file that was cut at a block's border lacks it.
   SLUICE_RETURN_IF_ERROR(Write(Bytes({0, crc_})));
   SLUICE_RETURN_IF_ERROR(out_->Finish());
   return file_;
@@ -85,6 +86,7 @@ absl::StatusOr<std::unique_ptr<GeoStateReader>> GeoStateReader::Open(Env* env,
   const absl::StatusOr<uint64_t> size = env->FileSize(reader->path_);
   if (absl::IsNotFound(size.status())) return reader->Damaged("it is missing");
   if (!size.ok()) return size.status();
+  // Cheap, and before anything is read.
   if (*size != file.bytes()) {
     return reader->Damaged(absl::StrCat("it has ", *size, " of ", file.bytes(), " bytes"));
   }
@@ -101,6 +103,7 @@ absl::Status GeoStateReader::Damaged(const std::string& what) const {
 absl::StatusOr<std::string> GeoStateReader::NextBytes(size_t n) {
   SLUICE_ASSIGN_OR_RETURN(std::string bytes, env_->ReadRange(path_, at_, n));
   at_ += bytes.size();
+  // The file is read once and in order, so this checksum needs no second reading.
   file_crc_ = ExtendCrc32c(file_crc_, bytes.data(), bytes.size());
   return bytes;
 }
@@ -148,6 +151,7 @@ absl::Status GeoStateReader::Read(void* to, size_t n) {
 absl::Status GeoStateReader::Finish() {
   if (taken_ == block_.size() && !ended_) SLUICE_RETURN_IF_ERROR(NextBlock());
   if (!ended_ || taken_ < block_.size()) return Damaged("it holds more than was expected");
+  // The blocks are intact, but they may be those of another rank or checkpoint.
   if (file_crc_ == expected_crc_) return absl::OkStatus();
   return Damaged(absl::StrCat("its checksum is ", absl::Hex(file_crc_, absl::kZeroPad8),
                               " and not ", absl::Hex(expected_crc_, absl::kZeroPad8),

@@ -16,7 +16,7 @@ namespace {
 constexpr uint64_t kMergeFraction = 8;
 
 // How often a rank without a batch looks whether a checkpoint asks for its part.
-constexpr std::chrono::milliseconds kLook(100);
+constexpr std::chrono::milliseconds kGeoLook(100);
 
 std::vector<const TableLayout*> DenseLayouts(const JobContext& context) {
   std::vector<const TableLayout*> layouts;
@@ -52,6 +52,7 @@ absl::Status GeoTrainer::StartOnce() {
   }
   SLUICE_RETURN_IF_ERROR(context_.client->WaitPull(context_.client->StartPull(std::move(pull))));
   SLUICE_RETURN_IF_ERROR(parameters->SetDense(view));
+  // Last, so that after an error a later call starts from the beginning.
   parameters_ = std::move(parameters);
   return absl::OkStatus();
 }
@@ -68,6 +69,7 @@ absl::StatusOr<std::shared_ptr<GeoTrainer::Found>> GeoTrainer::FindNext(BatchQue
   found->pull.reset();
   if (context_.sparse() == nullptr) return found;
   parameters_->Find(found->prepared->keys, &found->rows);
+  // Shares the ownership of `found`: the client reads the keys until the answer is there.
   std::shared_ptr<const KeySet> missing(found, &found->rows.missing);
   if (missing->keys.empty()) return found;
   found->values.resize(missing->keys.size() * context_.sparse()->dim());
@@ -160,6 +162,7 @@ absl::Status GeoTrainer::Send() {
     push.dense.push_back({static_cast<uint32_t>(tables[i]), delta.dense[i].data()});
     current.dense.push_back({static_cast<uint32_t>(tables[i]), server.dense[i].data()});
   }
+  // The client reads the deltas until the pservers have acknowledged them.
   push.owner = sent;
   push.weight = unsent_weight_;
   push.position = context_.stats->Position();
@@ -183,6 +186,7 @@ absl::Status GeoTrainer::Merge(const EpochPlan& plan) {
   SLUICE_RETURN_IF_ERROR(context_.client->WaitPull(sent->answer));
   SLUICE_RETURN_IF_ERROR(parameters_->Merge(&sent->delta.rows, &sent->server.rows,
                                             &sent->delta.dense, &sent->server.dense));
+  // Only now have the pservers every update of these tasks.
   for (const BatchQueue::Item& done : sent->tasks)
     plan.task_trained(done->batch.task_id, done->task_examples);
   sent->tasks.clear();
@@ -196,7 +200,7 @@ absl::Status GeoTrainer::Train(const EpochPlan& plan, BatchQueue* queue) {
   for (;;) {
     if (*context_.cancelled) return absl::CancelledError("the job was cancelled");
     if (current_ == nullptr) {
-      while (!queue->AwaitItem(kLook) && !*context_.cancelled) {
+      while (!queue->AwaitItem(kGeoLook) && !*context_.cancelled) {
         if (!Asked()) continue;
         SLUICE_RETURN_IF_ERROR(Flush(plan));
         Park();
@@ -207,6 +211,8 @@ absl::Status GeoTrainer::Train(const EpochPlan& plan, BatchQueue* queue) {
     StepTimer step(context_.stats);
     SLUICE_RETURN_IF_ERROR(Arrive(current_.get()));
     const bool send = unsent_steps_ + 1 == k_steps;
+    // A rank parks at the end of an interval, when it has nothing unsent, and merges the answer at
+    // once. Its part of the checkpoint then lacks no move.
     const bool park = send && Asked();
     const bool merge =
         park || (send ? merge_after == 0 : sent_ != nullptr && unsent_steps_ + 1 == merge_after);
@@ -247,6 +253,7 @@ absl::Status GeoTrainer::Restore(const GeoRestore& restore) {
   if (!restore.file.has_value()) return absl::OkStatus();
   SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<GeoStateReader> file,
                           GeoStateReader::Open(context_.env, restore.directory, *restore.file));
+  // The file knows how far the schedule of this rank has come.
   SLUICE_RETURN_IF_ERROR(file->Get(&steps_));
   SLUICE_RETURN_IF_ERROR(parameters_->RestoreState(file.get()));
   return file->Finish();

@@ -36,6 +36,7 @@ void GradientExchange::AddBucket(GradientBucket plan) {
     bucket.offsets.push_back(offset);
     offset += tables_[table]->elements();
   }
+  // The last value tells whether any rank had examples (mean).
   bucket.values.resize(plan.elements + 1);
   bucket.missing = plan.tables.size();
   bucket.plan = std::move(plan);
@@ -56,12 +57,14 @@ void GradientExchange::PutRest(uint64_t step, double weight,
 }
 
 void GradientExchange::Copy(const float* gradient, size_t t) {
+  // The table left during backward already; PutRest brings all of them.
   if (put_[t]) return;
   put_[t] = true;
   const TableLayout& table = *tables_[t];
   Bucket& bucket = buckets_[places_[t].bucket];
   float* const to = bucket.values.data() + places_[t].offset;
   if (gradient == nullptr) {
+    // A rank without examples takes part too: the others wait for its buckets.
     std::fill_n(to, table.elements(), 0.0f);
   } else if (AllFinite(gradient, table.elements())) {
     std::copy_n(gradient, table.elements(), to);
@@ -89,6 +92,7 @@ absl::Status GradientExchange::Wait() {
     MutexLock lock(&mutex_);
     SLUICE_RETURN_IF_ERROR(status_);
   }
+  // In the order in which the buckets left, and without the lock: nobody puts gradients any more.
   for (const Bucket& bucket : buckets_) {
     SLUICE_RETURN_IF_ERROR(collective_->Wait(bucket.ticket));
     SLUICE_RETURN_IF_ERROR(CheckMeans(bucket));
@@ -121,6 +125,8 @@ void GradientExchange::Clear() {
 
 const float* GradientExchange::mean(size_t t) const {
   const Bucket& bucket = buckets_[places_[t].bucket];
+  // 1 if any rank had examples, and 0 otherwise. Between them lies what rounding may do to a
+  // weighted mean.
   return bucket.values.back() > 0.5f ? bucket.values.data() + places_[t].offset : nullptr;
 }
 

@@ -30,10 +30,13 @@ absl::StatusOr<Agreement> AgreeOn(const std::vector<RankStanding>& standings) {
   if (means != standings.end())
     agreement.means_from = static_cast<uint32_t>(means - standings.begin());
   for (const RankStanding& rank : standings) {
+    // Rule 1: such a rank has the gradients of the step that it has not closed yet.
     const bool updates = rank.holds && rank.closed + 1 == closed && rank.means;
     agreement.needs_tables.push_back(!is_at_end(rank) && !updates);
     agreement.needs_means.push_back(agreement.means_from.has_value() && !has_means(rank));
   }
+  // A step that a lost rank has committed may have closed somewhere. Reducing it anew could give
+  // other gradients than those with which it closed.
   const uint64_t most = std::max(known, committed);
   if (most > closed + 1 || (most == closed + 1 && !agreement.means_from)) {
     return absl::AbortedError(
@@ -41,6 +44,7 @@ absl::StatusOr<Agreement> AgreeOn(const std::vector<RankStanding>& standings) {
                      ", but the dense tables of the others are after step ", closed,
                      most == closed + 1 ? " and none of them has its gradients" : ""));
   }
+  // Rule 3.
   agreement.closes = known == closed + 1;
   return agreement;
 }

@@ -32,8 +32,8 @@ struct RankStanding {
   bool holds = false;      // it has the tables
   uint64_t closed = 0;     // with tables: after this many steps
   bool means = false;      // with tables: it has the mean gradients of step `closed`
-  uint64_t known = 0;      // so many steps have closed for sure, as the rank was told
-  uint64_t committed = 0;  // so many steps an earlier life of the rank has committed somewhere
+  uint64_t known = 0;      // steps that have closed for sure, as the rank was told
+  uint64_t committed = 0;  // steps that an earlier life of the rank is known to have committed
 };
 
 struct Agreement {

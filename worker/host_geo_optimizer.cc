@@ -8,18 +8,18 @@
 namespace sluice {
 namespace {
 
-constexpr size_t kAhead = 16;  // distance of the prefetch, in rows
+constexpr size_t kGeoRowsAhead = 16;  // distance of the prefetch, in rows
 
 float Rate(const OptimizerConfig& optimizer, uint64_t step) {
   return LearningRateAt(optimizer.schedule(), optimizer.learning_rate(), step);
 }
 
-// Prefetches row slots[i + kAhead] of rows [slots][stride].
+// Prefetches row slots[i + kGeoRowsAhead] of rows [slots][stride].
 void FetchAhead(const std::vector<float>& rows, size_t stride, const uint32_t* slots, size_t n,
                 size_t i) {
   constexpr size_t kLine = 16;  // floats
-  if (i + kAhead >= n) return;
-  const float* const row = &rows[slots[i + kAhead] * stride];
+  if (i + kGeoRowsAhead >= n) return;
+  const float* const row = &rows[slots[i + kGeoRowsAhead] * stride];
   for (size_t at = 0; at < stride; at += kLine) __builtin_prefetch(row + at);
   __builtin_prefetch(row + stride - 1);
 }
@@ -66,6 +66,7 @@ HostGeoOptimizer::HostGeoOptimizer(std::vector<const TableLayout*> dense, const 
 absl::Status HostGeoOptimizer::SetDense(const std::vector<const float*>& values) {
   for (size_t i = 0; i < dense_.size(); ++i) {
     std::copy_n(values[i], dense_[i].local.size(), dense_[i].local.data());
+    // Equal: nothing has moved since the pull.
     dense_[i].base = dense_[i].local;
   }
   return absl::OkStatus();
@@ -81,6 +82,8 @@ void HostGeoOptimizer::InitState(uint32_t slot) {
 }
 
 void HostGeoOptimizer::ReserveSlots(size_t room) {
+  // Values and state of a row lie side by side, because an update touches both. Bases are apart:
+  // only exchanges read them.
   if (values_.size() >= room * stride_) return;
   values_.resize(room * stride_);
   bases_.resize(room * dim_);
@@ -93,6 +96,7 @@ absl::Status HostGeoOptimizer::FillRows(const uint32_t* slots, const uint8_t* fr
   for (size_t i = 0; i < n; ++i) {
     std::memcpy(local_row(slots[i]), values + i * dim_, dim_ * sizeof(float));
     std::memcpy(base_row(slots[i]), values + i * dim_, dim_ * sizeof(float));
+    // A row that was here before keeps its optimizer state; only its values are the server's again.
     if (fresh[i]) InitState(slots[i]);
   }
   return absl::OkStatus();
@@ -118,12 +122,14 @@ void HostGeoOptimizer::UpdateRow(uint32_t slot, const float* gradient,
 }
 
 absl::Status HostGeoOptimizer::Update(const GeoUpdate& update) {
+  // A rate depends on the step alone, so it is computed once and not for each row.
   std::vector<float> rates;
   if (sparse_ != nullptr) {
     for (const TableLayout::Column& column : sparse_->columns())
       rates.push_back(Rate(column.optimizer, update.schedule_step));
   }
   for (size_t i = 0; i < update.n; ++i) {
+    // Slots are in no order, so each row is a cache miss unless it is fetched ahead.
     FetchAhead(values_, stride_, update.slots, update.n, i);
     UpdateRow(update.slots[i], update.rows + i * dim_, rates, update.counts[i]);
   }

@@ -8,9 +8,9 @@
 namespace sluice {
 namespace {
 
-constexpr char kField[] = "strategy.a_sync_configs.hot_row_cache";
-constexpr size_t kAhead = 16;  // distance of the prefetch, in rows
-constexpr size_t kLine = 64 / sizeof(float);
+constexpr char kHotRowField[] = "strategy.a_sync_configs.hot_row_cache";
+constexpr size_t kHotRowsAhead = 16;  // distance of the prefetch, in rows
+constexpr size_t kLineFloats = 64 / sizeof(float);
 
 const HotRowCacheConfig& ConfigOf(const JobContext& context) {
   return context.config().strategy().a_sync_configs().hot_row_cache();
@@ -27,11 +27,13 @@ absl::StatusOr<std::unique_ptr<HotRowCache>> HotRowCache::Create(const JobContex
   absl::StatusOr<std::unique_ptr<ResidentRows>> resident =
       context.net->MakeResidentRows(config.rows());
   if (!resident.ok()) {
-    return absl::Status(resident.status().code(), absl::StrCat(kField, ".rows ", config.rows(),
-                                                               ": ", resident.status().message()));
+    return absl::Status(
+        resident.status().code(),
+        absl::StrCat(kHotRowField, ".rows ", config.rows(), ": ", resident.status().message()));
   }
   std::unique_ptr<HotRowCache> rows(new HotRowCache(context, config, *std::move(resident)));
   rows->LogHowItKeeps();
+  // Zeros, so that reports have the counts from the start.
   context.stats->AddHotRows(HotRowUse());
   return rows;
 }
@@ -55,10 +57,12 @@ void HotRowCache::LogHowItKeeps() const {
 
 std::shared_ptr<const HotRowIndex::Rows> HotRowCache::Find(const KeySet& keys) {
   const uint64_t step = steps_found_++;
+  // The rows of a batch need a slot each. With more keys than slots, one row would overwrite
+  // another of the same step.
   if (keys.keys.size() > cache_.capacity()) {
     if (!told_ && context_.log) {
       context_.log(absl::StrCat(
-          kField, ".rows = ", cache_.capacity(), " has no room for the ", keys.keys.size(),
+          kHotRowField, ".rows = ", cache_.capacity(), " has no room for the ", keys.keys.size(),
           " unique keys of a batch; such batches are pulled whole. Set it to at least the unique "
           "keys of one batch, ideally of max_staleness_steps + 1 = ",
           uint64_t{ConfigOf(context_).max_staleness_steps()} + 1,
@@ -73,6 +77,7 @@ std::shared_ptr<const HotRowIndex::Rows> HotRowCache::Find(const KeySet& keys) {
 }
 
 absl::Status HotRowCache::Use(const HotRowIndex::Rows* found, NetInput* input) {
+  // Also for batches that are pulled whole: ages are in steps of this worker.
   ++steps_run_;
   if (found == nullptr) {
     HotRowUse use;
@@ -83,6 +88,7 @@ absl::Status HotRowCache::Use(const HotRowIndex::Rows* found, NetInput* input) {
   const StageTimer timer(context_.stats, Stage::kCompute);
   context_.stats->AddHotRows(found->use);
   if (resident_ != nullptr) {
+    // The device reads all rows from its slots; only the pulled ones are written there.
     input->resident = resident_.get();
     input->slots = found->slots.data();
     if (found->missing_slots.empty()) return absl::OkStatus();
@@ -96,12 +102,13 @@ absl::Status HotRowCache::Use(const HotRowIndex::Rows* found, NetInput* input) {
 }
 
 void HotRowCache::Write(const HotRowIndex::Rows& found, const float* pulled) {
+  // Memory grows with the slots in use, not with the capacity.
   if (values_.size() < cache_.size() * dim_) values_.resize(cache_.size() * dim_);
   const std::vector<uint32_t>& to = found.missing_slots;
   for (size_t i = 0; i < to.size(); ++i) {
-    if (i + kAhead < to.size()) {
-      const float* const row = &values_[to[i + kAhead] * dim_];
-      for (size_t at = 0; at < dim_; at += kLine) __builtin_prefetch(row + at, 1);
+    if (i + kHotRowsAhead < to.size()) {
+      const float* const row = &values_[to[i + kHotRowsAhead] * dim_];
+      for (size_t at = 0; at < dim_; at += kLineFloats) __builtin_prefetch(row + at, 1);
     }
     std::memcpy(&values_[to[i] * dim_], pulled + i * dim_, dim_ * sizeof(float));
   }
@@ -110,9 +117,9 @@ void HotRowCache::Write(const HotRowIndex::Rows& found, const float* pulled) {
 void HotRowCache::Gather(const std::vector<uint32_t>& slots) {
   rows_.resize(slots.size() * dim_);
   for (size_t i = 0; i < slots.size(); ++i) {
-    if (i + kAhead < slots.size()) {
-      const float* const row = &values_[slots[i + kAhead] * dim_];
-      for (size_t at = 0; at < dim_; at += kLine) __builtin_prefetch(row + at);
+    if (i + kHotRowsAhead < slots.size()) {
+      const float* const row = &values_[slots[i + kHotRowsAhead] * dim_];
+      for (size_t at = 0; at < dim_; at += kLineFloats) __builtin_prefetch(row + at);
     }
     std::memcpy(&rows_[i * dim_], &values_[slots[i] * dim_], dim_ * sizeof(float));
   }

@@ -53,8 +53,10 @@ void HotRowIndex::LookUp(const KeySet& keys, uint64_t step, Rows* found) {
       const uint32_t at = found->slots[i] = SlotOf(keys.keys[i]);
       if (at != kNone) {
         Slot& slot = slots_[at];
+        // One more than the step: 0 means that no step needs the slot.
         slot.needed_by = step + 1;
         slot.again = true;
+        // A row that is too old keeps its slot, and is pulled into it.
         if (Young(slot, step)) {
           const uint64_t age = step - slot.pulled;
           ++hits;
@@ -86,6 +88,8 @@ void HotRowIndex::Assign(uint64_t step, uint64_t steps_done, Rows* found) {
       slot.again = false;
       Link(at);
     }
+    // The answer has at least the updates of the steps done by now. It may lack those of the steps
+    // between, so the row is as old as that.
     slots_[at].pulled = steps_done;
     found->missing_slots[m] = at;
   }
@@ -105,7 +109,10 @@ uint32_t HotRowIndex::TakeSlot(uint64_t step) {
     const uint32_t at = hand_;
     hand_ = hand_ + 1 < slots_.size() ? hand_ + 1 : 0;
     Slot& slot = slots_[at];
+    // A row of this very batch.
     if (slot.needed_by == step + 1) continue;
+    // Rows that are too old are of no use, so they go first. Only a full cache gives up a young
+    // row: one that was used again is passed over once (the clock algorithm).
     if (Young(slot, step)) {
       if (!full) continue;
       if (slot.again) {
@@ -122,6 +129,8 @@ uint32_t HotRowIndex::TakeSlot(uint64_t step) {
 uint32_t HotRowIndex::AddSlot() {
   const uint32_t at = static_cast<uint32_t>(slots_.size());
   if (slots_.size() == buckets_.size()) {
+    // Twice as many each time, so that chains stay short and linking all slots again costs little
+    // in the long run.
     buckets_.assign(2 * buckets_.size(), kNone);
     for (uint32_t slot = 0; slot < slots_.size(); ++slot) Link(slot);
   }

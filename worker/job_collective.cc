@@ -61,6 +61,7 @@ std::string AddressTowards(const std::string& peer) {
 }
 
 std::string AddressTowardsAny(const std::string& peers) {
+  // The name of one may not resolve here. One route is enough.
   for (const absl::string_view peer : absl::StrSplit(peers, ',')) {
     std::string address = AddressTowards(std::string(peer));
     if (!address.empty()) return address;
@@ -74,6 +75,8 @@ absl::StatusOr<std::unique_ptr<Collective>> MakeJobCollective(const JobConfig& c
   // The ranks of a job that only evaluates exchange nothing, so any engine will do.
   if (config.evaluate_only()) return MakeCollective("shm", CollectiveOptions());
   const SyncConfigs::Engine engine = config.strategy().sync_configs().engine();
+  // The engines between hosts do not encrypt. A cluster with TLS must say that its network may be
+  // trusted.
   const bool plain_allowed =
       !identity.credentials.tls() || identity.cluster.security().plain_collective();
   const std::string how_to_allow =
@@ -101,6 +104,8 @@ absl::StatusOr<std::unique_ptr<Collective>> MakeJobCollective(const JobConfig& c
   options.network_timeout = absl::Seconds(config.train().step_timeout_s());
   options.comm_num = std::max(1u, config.strategy().sync_configs().comm_num());
   if (plain_allowed) {
+    // The interface that leads to the scheduler also leads to the other workers, which is not sure
+    // of any other one.
     options.bind_address = AddressTowardsAny(identity.scheduler);
     options.why_no_address = absl::StrCat(
         "this host has no route to a scheduler (", identity.scheduler,

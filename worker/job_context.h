@@ -54,6 +54,10 @@ struct JobContext {
 
   const JobConfig& config() const { return spec->config(); }
   uint32_t worker_num() const { return spec->worker_num(); }
+  // Each rank trains on files of its own, instead of sharing the pieces of all files.
+  bool reads_own_files() const {
+    return config().data().assignment() == DataConfig::PER_RANK_FILES;
+  }
   // Layout of the sparse table; null when the model has none.
   const TableLayout* sparse() const {
     const int table = model->sparse_table();

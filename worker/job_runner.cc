@@ -30,7 +30,7 @@ constexpr uint32_t kWaitMs = 2000;  // a long poll for the next phase
 constexpr uint32_t kShortWaitMs = 200;
 constexpr absl::Duration kRetryPause = absl::Milliseconds(200);
 
-TraceBatch::Name SpanName(Phase::Kind kind) {
+TraceBatch::Name PhaseSpanName(Phase::Kind kind) {
   switch (kind) {
     case Phase::INDEX:
       return TraceBatch::INDEX;
@@ -86,6 +86,7 @@ JobRunner::JobRunner(Options options)
 JobRunner::~JobRunner() { stats_.WatchNet(nullptr); }
 
 void JobRunner::Cancel() {
+  // The flag first: who starts to wait after the calls below sees it.
   cancelled_ = true;
   MutexLock lock(&mutex_);
   if (client_) client_->Cancel();
@@ -94,6 +95,7 @@ void JobRunner::Cancel() {
 
 void JobRunner::NoteGeneration(uint64_t generation, const RankGroupCards& cards) {
   MutexLock lock(&mutex_);
+  // Kept for a client and tables that do not exist yet; Prepare asks again with them.
   generation_ = generation;
   cards_ = cards;
   if (client_) client_->NoteGeneration(generation);
@@ -160,6 +162,7 @@ absl::Status JobRunner::Prepare() {
   context_.cache =
       MakeExampleCache(config, *model_->schema(), options_.env, options_.clock, options_.log);
   context_.net = net_.get();
+  // A plain pointer: the client moves to client_ below, under the lock that Cancel takes.
   context_.client = created.get();
   SLUICE_ASSIGN_OR_RETURN(JobDenseTables dense, MakeDense(created->tables()));
   context_.dense = dense.tables.get();
@@ -179,6 +182,7 @@ absl::Status JobRunner::Prepare() {
     dense_ = std::move(dense);
     if (dense_.meetings != nullptr) dense_.meetings->Ask(generation_, cards_);
   }
+  // Cancel may have come before there was a client that it could cancel.
   if (cancelled_) return absl::CancelledError("the job was cancelled");
   trainer_ = Trainer::Create(context_);
   evaluator_ = std::make_unique<Evaluator>(context_);
@@ -232,12 +236,16 @@ absl::Status JobRunner::Run() {
   }
   LogHowItComputes(pin ? &*pin : nullptr);
   if (status.ok()) status = RunPhases();
+  // From here on the rank is not held any more: a new scheduler must not count on it.
   ended_ = true;
+  // The loss that has caused the error also makes the scheduler begin another attempt. A failure
+  // that is reported before that would end the job.
   if (MayGoWellInNextAttempt(status.code())) AwaitNextAttempt(status);
   if (!status.ok() && !cancelled_) {
     FailJobRequest request;
     request.set_job_id(job_id());
     const MemberKey key = options_.key();
+    // The key proves that this process is the member, so that nobody else can fail the job.
     request.set_member_id(key.id);
     request.set_secret(key.secret);
     request.set_incarnation(incarnation());
@@ -272,6 +280,8 @@ absl::Status JobRunner::RunPhases() {
     if (phase.kind() == Phase::FINISH) return absl::OkStatus();
     SLUICE_ASSIGN_OR_RETURN(report, RunPhase(phase));
     after = phase.kind();
+    // Says which phase the report answers: a retried call may arrive after the next phase has
+    // begun.
     report.set_number(phase.number());
   }
 }
@@ -325,7 +335,7 @@ absl::StatusOr<PhaseReport> JobRunner::RunPhase(const Phase& phase) {
                                             Phase::Kind_Name(phase.kind()),
                                             ") before the data files were looked at"));
   }
-  SpanTimer span(trace_.get(), SpanName(phase.kind()),
+  SpanTimer span(trace_.get(), PhaseSpanName(phase.kind()),
                  trace_ == nullptr ? 0 : trace_->Track(kTrainerTrack));
   span.set_step(phase.epoch() + 1);
   SLUICE_RETURN_IF_ERROR(MeetRanks(phase));
@@ -378,6 +388,7 @@ absl::StatusOr<IndexReport> JobRunner::Index() {
 
 absl::Status JobRunner::MeetRanks(const Phase& phase) {
   RankMeetings* const meetings = context_.meetings;
+  // INDEX needs no tables, and the ranks end it at different times.
   if (meetings == nullptr || phase.kind() == Phase::INDEX) return absl::OkStatus();
   stats_.SetDoing("meeting the other workers");
   return meetings->Meet(phase.commit_again());
@@ -391,6 +402,8 @@ absl::Status JobRunner::ContinueWithRanks(Phase* phase) {
   const uint64_t closed = meetings->closed();
   const ClosedStep& newest = *meetings->newest();
   const uint64_t known = phase->first_step() + phase->skip_steps();
+  // The ranks and the scheduler agree. Otherwise the ranks have closed a step of which the
+  // scheduler has not heard yet.
   if (closed == known) return absl::OkStatus();
   if (closed < known || closed > phase->first_step() + phase->global_steps() ||
       newest.steps != closed) {
@@ -415,6 +428,7 @@ absl::StatusOr<TrainReport> JobRunner::Train(const Phase& issued) {
   SLUICE_RETURN_IF_ERROR(context_.files->CheckAllUnchanged(context_.files->train()));
   if (!indexed_) SLUICE_RETURN_IF_ERROR(ListTrainingData(context_, &table_));
   indexed_ = true;
+  // Before Resume, which adds to what this clears.
   stats_.BeginEpoch(phase.epoch());
   if (phase.has_resume() || phase.skip_steps() > 0) SLUICE_RETURN_IF_ERROR(Resume(phase));
   EpochPlan plan;
@@ -458,6 +472,7 @@ absl::Status JobRunner::Resume(const Phase& phase) {
 }
 
 absl::Status JobRunner::TrainSteps(const EpochPlan& plan, const Phase& phase, uint64_t* dropped) {
+  // The table comes with the first TRAIN only; later epochs use the same one.
   if (phase.has_pieces()) SLUICE_RETURN_IF_ERROR(UsePieces(phase.pieces(), &table_));
   if (phase.skip_steps() > phase.global_steps()) {
     return absl::InternalError(absl::StrCat("the scheduler asks to skip ", phase.skip_steps(),
@@ -483,6 +498,7 @@ absl::Status JobRunner::TrainTasks(const EpochPlan& epoch, uint64_t* dropped) {
       Prefetcher prefetcher(context_, &source);
       SLUICE_RETURN_IF_ERROR(trainer_->Train(plan, prefetcher.queue()));
     }
+    // With the last reports the scheduler may hand out tasks that a lost rank had leased.
     SLUICE_ASSIGN_OR_RETURN(const bool more, source.ReportTrained());
     if (!more) break;
   }
@@ -502,6 +518,8 @@ absl::StatusOr<SaveReport> JobRunner::Save(const Phase& phase) {
   if (PserverMayBeLost(files.status().code())) return absl::AbortedError(files.status().message());
   SLUICE_RETURN_IF_ERROR(files.status());
   for (const SavedFile& file : *files) *manifest.add_files() = file;
+  // After the shards: all ranks have ended the last step by now, and so have the workers' own
+  // tables.
   SLUICE_ASSIGN_OR_RETURN(const std::vector<SavedFile> dense,
                           context_.dense->SaveModel(phase.model_dir(), phase.save_id()));
   for (const SavedFile& file : dense) *manifest.add_files() = file;

@@ -20,11 +20,14 @@ absl::Status LaneWindow::AppendTo(uint64_t i, Batch* batch) const {
   if (line >= examples_) return absl::OkStatus();
   const size_t p = std::upper_bound(ends_.begin(), ends_.end(), line) - ends_.begin();
   const Part& part = parts_[p];
+  // The identity of an example comes from its piece and its place there, so that dropout is the
+  // same for any number of ranks and lanes.
   const uint64_t example = part.end - (ends_[p] - line);
   return batch->Append(part.examples.view, example, CombineHash(part.id_seed, example));
 }
 
 void Lane::SkipTo(uint64_t line) {
+  // By arithmetic alone: nothing that the resumed epoch does not need is read.
   taken_ = line;
   while (window_end_ < lines() && sequence_.WindowEnd(window_number_) <= line)
     window_end_ = sequence_.WindowEnd(window_number_++);
@@ -73,6 +76,8 @@ absl::Status Lane::ReadWindow() {
     const uint64_t part_end = part_begin_ + (part.to - part.from);
     const uint64_t end = std::min(part_end, window_end_);
     const uint64_t n = part_examples_.view.n;
+    // A piece with malformed lines has fewer examples than lines. The examples take the first
+    // places, and the last ones stay empty.
     const uint64_t first = std::min<uint64_t>(part.from + (at - part_begin_), n);
     const uint64_t last = std::min<uint64_t>(part.from + (end - part_begin_), n);
     const CountedPiece& piece = pieces_[part.piece];

@@ -5,14 +5,10 @@
 #include <utility>
 
 #include "common/base/status_macros.h"
-#include "common/config/step_examples.h"
+#include "common/config/mode.h"
 
 namespace sluice {
 namespace {
-
-bool PerRank(const JobContext& context) {
-  return context.config().data().assignment() == DataConfig::PER_RANK_FILES;
-}
 
 LaneOptions OptionsOf(const JobContext& context, uint32_t epoch) {
   const DataConfig& data = context.config().data();
@@ -22,7 +18,7 @@ LaneOptions OptionsOf(const JobContext& context, uint32_t epoch) {
   options.lanes = data.shuffle_lanes();
   options.window = data.shuffle_window();
   options.global_batch = StepExamples(context.config());
-  if (!PerRank(context)) {
+  if (!context.reads_own_files()) {
     const uint64_t whole = context.spec->global_batch();
     options.global_batch = whole > 0 ? whole : options.global_batch * context.worker_num();
   }
@@ -42,8 +38,8 @@ LaneBatches::LaneBatches(const JobContext& context, const PieceTable& table, uin
       drop_last_(context.config().data().drop_last()),
       steps_(steps),
       options_(OptionsOf(context, epoch)),
-      plan_(PlanLanes(table.pieces, options_, PerRank(context) ? 0 : context.rank,
-                      PerRank(context) ? 1 : context.worker_num())),
+      plan_(PlanLanes(table.pieces, options_, context.reads_own_files() ? 0 : context.rank,
+                      context.reads_own_files() ? 1 : context.worker_num())),
       reader_(context, table),
       step_(first_step),
       enters_(first_step > 0) {
@@ -98,6 +94,8 @@ absl::StatusOr<BatchSource::Fill> LaneBatches::Next() {
       for (uint64_t i = slice.begin; i < slice.end; ++i)
         SLUICE_RETURN_IF_ERROR(slice.window->AppendTo(i, batch));
     }
+    // Where the rank's examples lie in the global batch, at whose chunks sums are cut. The last
+    // batch of an epoch is shorter, and its shares begin elsewhere.
     batch->first_position = full ? plan_.first_position : plan_.last_first_position;
     batch->chunk = ChunkOf(options_.global_batch);
     prepared->last_of_task = false;
@@ -107,6 +105,7 @@ absl::StatusOr<BatchSource::Fill> LaneBatches::Next() {
 
 absl::Status LaneBatches::DropRest() {
   std::vector<LaneSlice> rest;
+  // Reads what is left, since only reading tells examples from malformed lines.
   for (Lane& lane : lanes_) SLUICE_RETURN_IF_ERROR(lane.Take(lane.lines(), &rest));
   for (const LaneSlice& slice : rest) {
     for (uint64_t i = slice.begin; i < slice.end; ++i) dropped_ += slice.window->Has(i) ? 1 : 0;

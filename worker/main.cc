@@ -9,14 +9,14 @@
 #include "common/daemon/process_limits.h"
 #include "common/daemon/process_log.h"
 #include "common/daemon/stop_signal.h"
-#include "worker/data_plane.h"
 #include "worker/worker_device.h"
 #include "worker/worker_server.h"
 
 DEFINE_string(device, "",
               "where to compute: cpu, cuda (the first GPU that no other worker of this host has), "
               "cuda:N, or auto, which is cuda where possible and cpu otherwise (SLUICE_DEVICE). "
-              "Default: worker_devices of the cluster file, or cpu. CUDA_VISIBLE_DEVICES applies");
+              "Default: worker_devices of the cluster file, or cpu. CUDA_VISIBLE_DEVICES applies. "
+              "CUDA, FP16 and NCCL have not run on a GPU yet");
 DEFINE_int32(rank, -1,
              "worker slot in the cluster, from 0 (SLUICE_RANK). Default: found by host name in "
              "worker_hosts");

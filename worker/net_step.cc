@@ -9,6 +9,7 @@ namespace sluice {
 namespace {
 
 double SquaredNorm(const float* values, size_t n) {
+  // In double: a float sum of millions of squares would lose the small ones.
   double sum = 0;
   for (size_t i = 0; i < n; ++i) sum += static_cast<double>(values[i]) * values[i];
   return sum;
@@ -45,6 +46,7 @@ NetInput NetStep::InputOf(const StepBuffers& buffers) const {
 void NetStep::Announce(const std::shared_ptr<const PreparedBatch>& next) const {
   if (next == nullptr) return;
   ComingBatch coming;
+  // Keeps the batch alive until the network has copied it, even if the job ends first.
   coming.batch = std::shared_ptr<const Batch>(next, &next->batch);
   coming.row_index = next->row_index.data();
   coming.num_rows = next->keys.keys.size();
@@ -74,6 +76,8 @@ absl::StatusOr<std::shared_ptr<StepBuffers>> NetStep::Run(const PreparedBatch& p
   *weight = gradients.weight_sum;
   context_.stats->AddStep(prepared.batch.n, gradients.loss_sum, gradients.weight_sum);
   if (gradients.skipped) {
+    // Such a step has no gradients, but it is committed or sent like any other, so that all ranks
+    // count the same steps.
     *weight = 0;
     context_.stats->AddSkippedStep();
     return std::shared_ptr<StepBuffers>();
@@ -162,6 +166,7 @@ PushRequest NetStep::MakeEmptyPush(const PreparedBatch& prepared) const {
   PushRequest push;
   if (const TableLayout* sparse = context_.sparse()) {
     auto none = std::make_shared<KeySet>();
+    // A list without keys for every shard: in sync each shard waits for a frame of each rank.
     none->offsets.assign(prepared.keys.offsets.size(), 0);
     push.sparse.push_back({sparse->id(), std::move(none), nullptr});
   }

@@ -1,10 +1,9 @@
-// The step of the dense tables of this rank that is open: their values after the steps that have
-// closed, and the gradients with which the next one closes.
+// The open step of a rank's dense tables: the values so far, and the gradients for the next update.
 //
-// Memory: that of the replica, and of the exchange.
+// Memory: that of the replica and the exchange.
 //
-// Thread safety: one thread, between steps or while no thread of the network brings gradients.
-// Otherwise closed() and has_means() may be read on any thread, and the exchange has its own rules.
+// Thread safety: one thread, while no other thread puts gradients. While one does, only closed()
+// and has_means() may be read; the exchange has its own rules.
 #pragma once
 
 #include <cstdint>
@@ -27,16 +26,17 @@ class OpenStep {
   const DenseReplica& replica() const { return replica_; }
   GradientExchange& exchange() { return exchange_; }
 
-  // Global steps that have closed: the open one has this number, counted from 0.
+  // The number of global steps that have closed, which is also the number of the open step (from
+  // 0).
   uint64_t closed() const { return replica_.closed(); }
   // The exchange has the mean gradients of the open step.
   bool has_means() const { return means_of_ == closed(); }
-  // The exchange has those of step `step` from now on.
+  // Notes that the exchange now has the mean gradients of step `step`.
   void SetMeansOf(uint64_t step) { means_of_ = step; }
   void DropMeans() { means_of_.reset(); }
 
-  // So many steps have closed: makes the update of the open one, if it is among them and its means
-  // are here.
+  // To be called when `steps` global steps have closed. Updates the tables if the open step is
+  // among them and its means are here.
   void Close(uint64_t steps);
 
  private:

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "model/data/read_examples.h"
 #include "worker/batch_source.h"
 
 namespace sluice {
@@ -18,6 +19,8 @@ absl::StatusOr<Examples> PieceReader::ReadPiece(const CountedPiece& piece, BadLi
   SLUICE_ASSIGN_OR_RETURN(Examples examples,
                           ReadExamples(*context_.data, schema, context_.cache.get(),
                                        table_.KeyOf(piece), parsed.get(), bad, summary));
+  // All ranks have planned the epoch with the counted lines. One line more or less would shift the
+  // batches of this rank against those of the others.
   if (examples.view.n + bad->count != piece.lines) {
     return absl::FailedPreconditionError(
         absl::StrCat("the data file ", path, " has changed since the job began: from text byte ",
@@ -32,6 +35,7 @@ absl::Status PieceReader::Count(const BadLines& bad, uint64_t done_after) {
   if (bad.count == 0) return absl::OkStatus();
   bad_.Merge(bad);
   context_.stats->AddBadLines(bad, done_after);
+  // Before the limit is checked, so that the log names the lines that end the job.
   context_.log(absl::StrCat(bad.count, " malformed lines skipped: ", bad.Describe()));
   return CheckBadLines(context_, bad_);
 }

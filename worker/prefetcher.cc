@@ -84,6 +84,7 @@ bool Prefetcher::Push(uint64_t place, BatchQueue::Item item) {
 
 void Prefetcher::Run(uint32_t reader) {
   WorkerStats::NameReader(reader);
+  // One a thread: it keeps its hash table from batch to batch.
   KeyDeduplicator deduplicator;
   for (;;) {
     uint64_t place = 0;

@@ -11,7 +11,7 @@ namespace sluice {
 namespace {
 
 // How often a wait looks at the clock.
-constexpr std::chrono::milliseconds kLook(50);
+constexpr std::chrono::milliseconds kGroupLook(50);
 
 absl::Status Cancelled() { return absl::CancelledError("the job was cancelled"); }
 
@@ -40,6 +40,7 @@ void RankGroup::Ask(uint64_t generation, const RankGroupCards& cards) {
     // A lost rank that only hangs would not end the operations of the others.
     if (listened_ > 0) collective_->Cancel();
   }
+  // The scheduler repeats the cards until all ranks have met. Those that have need them no more.
   const bool meets = cards.generation() == wanted_ && joined_ != wanted_;
   if (meets) cards_ = cards;
   if (!newer && !meets) return;
@@ -72,6 +73,7 @@ void RankGroup::Report(absl::FunctionRef<void(RankGroupReport*)> change) {
     MutexLock lock(&mutex_);
     change(&report_);
   }
+  // The other ranks wait for this report.
   if (options_.report_soon) options_.report_soon();
 }
 
@@ -82,13 +84,19 @@ absl::StatusOr<bool> RankGroup::Advance(Agree agree, Told told) {
   RankGroupCards cards;
   {
     MutexLock lock(&mutex_);
+    // Cards of another generation would lead to ranks that have left.
     if (joined_ == listened_ || cards_.generation() != listened_) return false;
     cards = std::exchange(cards_, RankGroupCards());
   }
+  // Without cards the job continues without the lost rank, and there is no meeting. The scheduler
+  // only tells how many steps have closed.
   if (cards.cards().empty()) return told(cards.closed_steps());
   const absl::Status joined = Join(cards, agree);
   if (joined.ok()) return false;
+  // ABORTED: the ranks have agreed that they cannot continue in place, and Join has told the
+  // scheduler.
   if (absl::IsAborted(joined) || !MayBeALoss(joined)) return joined;
+  // Another rank was lost during the meeting, so the next generation meets again.
   SLUICE_RETURN_IF_ERROR(AwaitGeneration(cards.generation(), joined));
   asked_ = true;
   return false;
@@ -108,6 +116,7 @@ absl::Status RankGroup::Listen() {
   bool news = false;
   {
     MutexLock lock(&mutex_);
+    // Cleared before the state is read: what comes from here on sets it again.
     asked_ = false;
     if (cancelled_) return Cancelled();
     if (wanted_ > listened_) {
@@ -135,6 +144,7 @@ absl::Status RankGroup::Join(const RankGroupCards& cards, Agree agree) {
     joined_ = cards.generation();
   }
   Report([](RankGroupReport* report) {
+    // The card served this meeting only. Its tables can serve the next one from now on.
     report->clear_card();
     report->clear_totals();
     report->set_holds_tables(true);
@@ -176,12 +186,14 @@ absl::Status RankGroup::AwaitGeneration(uint64_t generation, const absl::Status&
     waiting_ = true;
     while (wanted_ <= generation && !cancelled_ &&
            options_.clock->Now() - begin < options_.patience) {
-      changed_.WaitFor(&mutex_, kLook);
+      changed_.WaitFor(&mutex_, kGroupLook);
     }
     waiting_ = false;
     if (cancelled_) return Cancelled();
     if (wanted_ > generation) return absl::OkStatus();
   }
+  // A lost worker would have brought a new generation by now. So all workers live, and what failed
+  // is the way between them.
   GiveUp(absl::StrCat(why.message(),
                       "; the scheduler knows of no lost worker: check the network between the "
                       "hosts of the workers"));

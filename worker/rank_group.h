@@ -69,8 +69,8 @@ class RankGroup {
   // steps that have closed, as far as the scheduler knows. ABORTED: they cannot continue in place,
   // which the scheduler is told. After another error the ranks meet again in the next group.
   using Agree = absl::FunctionRef<absl::Status(Collective& collective, uint64_t closed)>;
-  // Called when the job continues without a lost rank, so that the ranks do not meet. `closed`: how
-  // many steps have closed. Returns true if this rank did not know.
+  // Called when the job continues without a lost rank, so that the ranks do not meet. `closed`: the
+  // number of steps that have closed. Returns true if that is news to this rank.
   using Told = absl::FunctionRef<bool(uint64_t closed)>;
   // Does what can be done now for the newest generation, without waiting for the scheduler.
   absl::Status Attend(Agree agree, Told told);
@@ -78,7 +78,7 @@ class RankGroup {
   // has ended the present group. When the scheduler knows of no loss in time, the rank gives up,
   // and `why` is returned. OK: there is no group yet. CANCELLED.
   absl::Status Await(const absl::Status& why, Agree agree, Told told);
-  // The job cannot continue in place: tells the scheduler.
+  // Tells the scheduler that the job cannot continue in place.
   void GiveUp(const std::string& why);
 
   Collective* collective() const { return collective_.get(); }
@@ -102,7 +102,8 @@ class RankGroup {
   const Options options_;
   const std::unique_ptr<Collective> collective_;
   std::atomic<bool> asked_{true};  // relaxed: a hint; what it is about is under the mutex
-  // Held while the collective listens, so that Ask never ends a group that is newer than its word.
+  // Held while the collective listens, so that Ask never cancels a group that is newer than the
+  // generation it brings.
   mutable Mutex mutex_;
   CondVar changed_;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;

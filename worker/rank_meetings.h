@@ -1,5 +1,5 @@
-// How the ranks that keep the dense tables of a job find each other, and where they continue after
-// one of them was lost.
+// The meetings of the ranks that keep the dense tables of a job: they find each other, and agree
+// where to continue after a loss.
 //
 // Thread safety: one thread, except Ask and AddTo, and asked().
 #pragma once
@@ -15,7 +15,7 @@
 
 namespace sluice {
 
-// The step that has closed last, as every rank knows it in a job whose ranks close the steps among
+// The step that closed last. Every rank knows it in a job whose ranks close the steps among
 // themselves.
 struct ClosedStep {
   uint64_t steps = 0;               // global steps that have closed; 0: nothing is known
@@ -32,8 +32,9 @@ class RankMeetings {
   virtual uint32_t rank() const = 0;
   virtual uint32_t ranks() const = 0;
 
-  // Takes the scheduler's latest word, and adds this rank's to a report (RankGroup).
+  // Takes the newest generation and cards from the scheduler (RankGroup).
   virtual void Ask(uint64_t generation, const RankGroupCards& cards) = 0;
+  // Adds this rank's state to a report.
   virtual void AddTo(PollRequest* report) const = 0;
 
   // True when Attend has something to do.
@@ -41,13 +42,13 @@ class RankMeetings {
   // Takes part in the next meeting as far as possible, without waiting for the other ranks' cards.
   // To be called while this rank waits for something else. May close a step.
   virtual absl::Status Attend() = 0;
-  // Meets the other ranks for the first time; later as Attend. `committed`: an earlier life of this
-  // rank has committed so many steps somewhere; 0: not known.
+  // Meets the other ranks for the first time; later as Attend. `committed`: the number of steps
+  // that an earlier life of this rank is known to have committed; 0: unknown.
   virtual absl::Status Meet(uint64_t committed) = 0;
   // An operation of the group has failed with `why`. Waits for the next group, and meets the others
   // there. Returns `why` if it has another reason than the loss of a rank.
   virtual absl::Status Recover(const absl::Status& why) = 0;
-  // The job cannot continue in place: tells the scheduler, and returns `why`.
+  // Tells the scheduler that the job cannot continue in place, and returns `why`.
   virtual absl::Status GiveUp(const absl::Status& why) = 0;
 
   // Global steps whose updates the tables have.

@@ -28,6 +28,7 @@ absl::StatusOr<std::vector<RankRecord>> GatherRecords(Collective* collective, ui
                                                       uint32_t ranks, const RankRecord& own) {
   // AllGather copies the floats as they are, so they may hold any bits.
   std::vector<float> values(kFloats * ranks);
+  // Copied and not converted: the numbers are 64-bit integers and doubles.
   std::memcpy(values.data() + kFloats * rank, own.data(), sizeof(own));
   SLUICE_RETURN_IF_ERROR(collective->AllGather(absl::MakeSpan(values)));
   std::vector<RankRecord> records(ranks);

@@ -41,6 +41,7 @@ absl::Status PserverCommit::Wait() {
     const std::optional<absl::Status> pulled =
         context_.client->WaitPullUnless(ticket_, meetings->asked());
     if (pulled.has_value()) return *pulled;
+    // The pull stays under way during the meeting; the loop waits for the same one.
     SLUICE_RETURN_IF_ERROR(meetings->Attend());
   }
 }
@@ -50,6 +51,7 @@ void CollectiveCommit::Start(uint64_t step, PullRequest, uint64_t checkpoint) {
 }
 
 absl::StatusOr<ClosedStep> CollectiveCommit::Close(const Commit& own) {
+  // Step, checkpoint, then the four numbers of the totals.
   RankRecord record = {own.step, own.checkpoint};
   PutTotals(own.totals, 2, &record);
   SLUICE_ASSIGN_OR_RETURN(
@@ -57,8 +59,10 @@ absl::StatusOr<ClosedStep> CollectiveCommit::Close(const Commit& own) {
       GatherRecords(meetings_->collective(), meetings_->rank(), meetings_->ranks(), record));
   ClosedStep closed;
   closed.steps = own.step + 1;
+  // All take the word of rank 0, so all cut after the same step.
   closed.checkpoint = records[0][1];
   for (uint32_t rank = 0; rank < records.size(); ++rank) {
+    // Not a loss but a bug: the ranks would sum gradients of different steps.
     if (records[rank][0] != own.step) {
       return absl::InternalError(absl::StrCat("rank ", rank, " commits step ", records[rank][0],
                                               ", but this rank commits step ", own.step));
@@ -80,7 +84,10 @@ absl::Status CollectiveCommit::Wait() {
     }
     SLUICE_RETURN_IF_ERROR(meetings_->Recover(closed.status()));
     const ClosedStep& newest = *meetings_->newest();
+    // No rank knows that the step has closed, so all commit it again in the new group.
     if (meetings_->closed() <= own.step) continue;
+    // A rank may have closed the step in the meeting without its records. Then nobody here knows of
+    // a checkpoint.
     seen_ = newest.steps == own.step + 1 ? newest.checkpoint : 0;
     return absl::OkStatus();
   }

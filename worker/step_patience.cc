@@ -9,6 +9,7 @@ bool LossesAreReplaced(const JobConfig& config) { return config.recovery().max_l
 
 absl::Duration StepPatience(const JobConfig& config) {
   const absl::Duration step = absl::Seconds(config.train().step_timeout_s());
+  // Only where losses are replaced does anybody wait for a replacement.
   return LossesAreReplaced(config) ? step + absl::Seconds(config.recovery().wait_s()) : step;
 }
 

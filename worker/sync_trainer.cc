@@ -16,6 +16,8 @@ SyncTrainer::SyncTrainer(const JobContext& context)
 void SyncTrainer::RecordCut(const EpochPlan& plan, uint64_t step) {
   // Before the first batch nothing was committed here, unless this rank repeats a commit.
   if (context_.cuts == nullptr || (step == plan.first_step && plan.commit_again == 0)) return;
+  // The checkpoint that the step which has just closed was committed with. All ranks see the same
+  // one.
   const uint64_t number = commit_->checkpoint_seen();
   const bool makes_part = context_.cuts->IsNew(number);
   if (!makes_part && !keeps_state_) return;
@@ -74,6 +76,8 @@ absl::Status SyncTrainer::Train(const EpochPlan& plan, BatchQueue* queue) {
       StageTimer timer(context_.stats, Stage::kPullWait);
       SLUICE_RETURN_IF_ERROR(commit_->Wait());
     }
+    // The step before has closed for all ranks. Its update comes first, then its cut, then the next
+    // gradients: a cut holds the tables exactly after that step.
     if (committed) context_.dense->CloseStep(global_step);
     RecordCut(plan, global_step);
     step_.Announce(queue->Peek());

@@ -20,10 +20,13 @@ void WorkerCuts::SetWanted(const WorkerCheckpoint& wanted) {
   {
     MutexLock lock(&mutex_);
     wanted_ = wanted;
+    // The scheduler repeats its wish until it has seen the part. A part that is recorded answers it
+    // already.
     asked_ = wanted.number() > (cut_ ? cut_->checkpoint() : 0) ? wanted.number() : 0;
     changed_.NotifyAll();
     part = PartAfterLoss();
   }
+  // Outside the lock: it may write files, and it calls back.
   if (part) Deliver(*std::move(part));
 }
 
@@ -41,6 +44,7 @@ void WorkerCuts::KeepState(uint64_t step, WorkerState state, SaveTables save) {
 
 void WorkerCuts::Deliver(AfterLoss after_loss) {
   if (after_loss.save == nullptr) return Record(std::move(after_loss.part));
+  // The files come first: the scheduler takes a recorded part for complete.
   const uint64_t number = after_loss.part.checkpoint();
   after_loss.save(number, [this, part = std::move(after_loss.part)](
                               const absl::StatusOr<std::vector<SavedFile>>& files) {
@@ -59,6 +63,7 @@ std::optional<WorkerCuts::AfterLoss> WorkerCuts::PartAfterLoss() {
   after_loss.part.set_step(kept_step_);
   *after_loss.part.mutable_state() = kept_;
   if (!wanted_.writes_tables() || save_ == nullptr) return after_loss;
+  // The wish comes with every poll, but the files of a checkpoint are written once.
   if (std::exchange(saving_, wanted_.number()) == wanted_.number()) return std::nullopt;
   after_loss.save = save_;
   return after_loss;
@@ -71,6 +76,8 @@ WorkerCheckpoint WorkerCuts::wanted() const {
 
 uint64_t WorkerCuts::ForCommit(uint64_t step) {
   MutexLock lock(&mutex_);
+  // Each number is handed out once, so that only one commit names it. After a loss no step is
+  // committed for it: the parts are those of the step that all ranks have kept.
   if (wanted_.number() <= given_ || step < wanted_.at_step() || wanted_.after_loss()) return 0;
   given_ = wanted_.number();
   return given_;
@@ -111,7 +118,9 @@ void WorkerCuts::Record(WorkerCut cut) {
   cut.set_incarnation(incarnation_);
   {
     MutexLock lock(&mutex_);
+    // Files that took long may complete an older part after a newer one.
     if (cut.checkpoint() <= (cut_ ? cut_->checkpoint() : 0)) return;
+    // A newer wish that came while this part was made stays asked.
     if (wanted_.number() <= cut.checkpoint()) asked_ = 0;
     cut_ = std::move(cut);
   }
@@ -124,6 +133,7 @@ void WorkerCuts::AwaitRelease(const std::atomic<bool>* cancelled,
   constexpr std::chrono::milliseconds kLook(100);
   std::string error;
   while (error.empty()) {
+    // Before the lock is taken, since it calls out.
     const bool gives_up = silent && silent();
     MutexLock lock(&mutex_);
     if (!cut_ || !cut_->parked()) return;
@@ -153,6 +163,7 @@ void WorkerCuts::EndParking(const std::string& error) {
 
 uint64_t WorkerCuts::newest() const {
   MutexLock lock(&mutex_);
+  // A scheduler that takes over must not give a number again that any of these has used.
   return std::max({wanted_.number(), given_, cut_ ? cut_->checkpoint() : 0});
 }
 

@@ -51,7 +51,8 @@ class WorkerCuts {
   // then no other step closes.
   void KeepState(uint64_t step, WorkerState state, SaveTables save = nullptr);
 
-  // Async and Geo: the checkpoint that this rank is asked for and has no part of; 0: none. A load.
+  // Async and Geo: the checkpoint that this rank is asked for and has no part of; 0: none. Cheap
+  // enough for every step.
   uint64_t asked() const { return asked_.load(std::memory_order_relaxed); }
   WorkerCheckpoint wanted() const;
   // Geo: as Record, or what kept the rank from making its part. After RecordParked the rank must
@@ -89,7 +90,7 @@ class WorkerCuts {
   // Ends the parking, with an error unless it is empty.
   void EndParking(const std::string& error);
 
-  // Relaxed: a wish that may be seen a step later.
+  // Relaxed: it does no harm if a request is seen one step later.
   std::atomic<uint64_t> asked_{0};
   mutable Mutex mutex_;
   CondVar changed_;  // of wanted_

@@ -21,6 +21,8 @@ struct WorkerMetrics::Gauges {
                {{"stage", stage}});
   }
 
+  // First, since the gauges below register with it while they are constructed. It owns them, and
+  // the references stay valid as long as it does.
   const std::shared_ptr<prometheus::Registry> registry = std::make_shared<prometheus::Registry>();
   prometheus::Gauge& epoch =
       Add("sluice_worker_epoch", "Epoch of the running job, from 1; 0: not training yet");
@@ -59,6 +61,7 @@ struct WorkerMetrics::Counters {
     if (more > 0) counter->Increment(more);
   }
   void Set(const WorkerTotals& totals) {
+    // Reading and raising a counter are two calls, between which another thread could raise it too.
     MutexLock lock(&mutex);
     Raise(&examples, static_cast<double>(totals.examples));
     Raise(&cpu, totals.cpu_seconds);
@@ -111,6 +114,7 @@ struct WorkerMetrics::DeviceGauges {
 WorkerMetrics::WorkerMetrics(const ComputeDevice& device)
     : gauges_(std::make_unique<Gauges>()),
       counters_(std::make_unique<Counters>(gauges_->registry.get())) {
+  // Without a device there are no gauges of one, instead of zeros that look like an idle GPU.
   if (device.kind == ComputeDevice::kCuda)
     device_ = std::make_unique<DeviceGauges>(gauges_.get(), NameOf(device));
 }

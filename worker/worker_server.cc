@@ -1,5 +1,7 @@
 #include "worker/worker_server.h"
 
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/daemon/hot_row_use.h"
@@ -25,7 +27,39 @@ void AddRun(uint64_t examples, const WorkerProgress& run, WorkerTotals* totals) 
   Add(run.hot_rows(), &totals->hot_rows);
 }
 
+size_t LargestMessageBytes(const Identity& identity) {
+  return size_t{identity.cluster.limits().max_message_mib()} << 20;
+}
+
+GrpcTransport::Options DataPlaneGrpcOptions(const Identity& identity) {
+  GrpcTransport::Options options;
+  options.max_message_bytes = LargestMessageBytes(identity);
+  options.credentials = identity.credentials;
+  return options;
+}
+
 }  // namespace
+
+DataPlane::DataPlane(const Identity& identity, std::function<void(const std::string&)> log)
+    : grpc_(DataPlaneGrpcOptions(identity)) {
+  if (identity.transport == TransportChoice::kGrpc) return;
+  ShmTransport::Options options;
+  // Shared memory begins with an invitation, which the pserver gives over gRPC.
+  options.control = &grpc_;
+  if (identity.transport == TransportChoice::kAuto) options.fallback = &grpc_;
+  options.max_message_bytes = LargestMessageBytes(identity);
+  options.on_choice = [log = std::move(log)](const std::string& address,
+                                             const absl::Status& why_not) {
+    log(why_not.ok() ? absl::StrCat("pserver ", address, ": through shared memory")
+                     : absl::StrCat("pserver ", address,
+                                    ": over gRPC, not through shared memory: ", why_not.message()));
+  };
+  shm_ = std::make_unique<ShmTransport>(std::move(options));
+}
+
+Transport* DataPlane::transport() {
+  return shm_ != nullptr ? static_cast<Transport*>(shm_.get()) : &grpc_;
+}
 
 absl::StatusOr<std::unique_ptr<WorkerServer>> WorkerServer::Start(Options options) {
   std::unique_ptr<WorkerServer> server(new WorkerServer(std::move(options)));
@@ -55,6 +89,7 @@ absl::Status WorkerServer::Init() {
   admin.status = [this] { return Status(); };
   admin.registry = metrics_->registry();
   admin.refresh_metrics = [this] { RefreshMetrics(); };
+  // Before the threads below: its address goes into the registration.
   SLUICE_ASSIGN_OR_RETURN(admin_, AdminServer::Start(std::move(admin)));
   SLUICE_RETURN_IF_ERROR(AppendEndpoint(options_.env, identity, "-", admin_->address()));
 
@@ -113,6 +148,7 @@ WorkerServer::~WorkerServer() {
   }
   // Outside the lock, because Cancel calls out to the runner and its client.
   if (runner) runner->Cancel();
+  // It writes session_, so it ends first.
   if (join_thread_.joinable()) join_thread_.join();
   if (job_thread_.joinable()) job_thread_.join();
   session_.reset();
@@ -131,6 +167,7 @@ void WorkerServer::OnDesired(const PollReply& reply) {
       (RunKey(runner_->job_id(), runner_->incarnation()) == wanted ? keep : cancel) = runner_;
     changed_.NotifyAll();
   }
+  // Outside the lock, like all calls of the runner here: it calls out itself.
   if (cancel) cancel->Cancel();
   // The run continues; only the checkpoint that is wanted and the route may be others.
   if (keep) {
@@ -145,6 +182,7 @@ void WorkerServer::FillReport(PollRequest* request) {
     MutexLock lock(&mutex_);
     runner = runner_;
   }
+  // Also when idle, so that a leak shows.
   request->set_memory_bytes(ResidentBytes());
   if (!runner) return;
   *request->mutable_progress() = runner->TakeProgress();
@@ -185,6 +223,8 @@ void WorkerServer::RunJobs() {
       auto ready = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
         return stopping_ ||
                (started_ && assigned_ &&
+                // The scheduler repeats an assignment until it has heard of its end. A run that has
+                // ended does not start again.
                 finished_ != RunKey(assignment_.job().job_id(), assignment_.incarnation()));
       };
       while (!ready()) changed_.Wait(&mutex_);
@@ -213,7 +253,7 @@ void WorkerServer::RunJobs() {
                                         : std::move(made);
       };
       run.env = confined_ != nullptr ? confined_.get() : options_.env;
-      run.max_message_bytes = uint64_t{options_.identity.cluster.limits().max_message_mib()} << 20;
+      run.max_message_bytes = LargestMessageBytes(options_.identity);
       run.clock = options_.clock;
       run.report_soon = [this] { session_->ReportSoon(); };
       run.log = [this, job_id = assignment_.job().job_id(), rank = assignment_.rank()](
@@ -229,9 +269,11 @@ void WorkerServer::RunJobs() {
     {
       MutexLock lock(&mutex_);
       finished_ = RunKey(runner->job_id(), runner->incarnation());
+      // Under one lock with the reset: the totals never lack the run, or have it twice.
       AddRun(runner->Examples(), last, &ended_);
       runner_.reset();
     }
+    // A failed job may have left the device unusable, and every later job would then fail as well.
     if (status.ok() || options_.device.kind != ComputeDevice::kCuda) continue;
     const absl::Status answers = CheckCudaDevice(options_.device.ordinal);
     if (answers.ok()) continue;

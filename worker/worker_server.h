@@ -6,6 +6,7 @@
 // Thread safety: one thread.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -17,10 +18,27 @@
 #include "common/base/mutex.h"
 #include "common/daemon/identity.h"
 #include "common/daemon/member_session.h"
+#include "common/shm_transport/shm_transport.h"
+#include "common/transport/grpc_transport.h"
 #include "worker/job_runner.h"
 #include "worker/worker_metrics.h"
 
 namespace sluice {
+
+// The worker's transport to the pservers: gRPC, and shared memory where --transport allows it.
+//
+// Thread safety: as the transport's. It outlives all users of the transport.
+class DataPlane {
+ public:
+  // `log` gets a line for each pserver that says how it is reached.
+  DataPlane(const Identity& identity, std::function<void(const std::string&)> log);
+
+  Transport* transport();
+
+ private:
+  GrpcTransport grpc_;
+  std::unique_ptr<ShmTransport> shm_;  // null: gRPC alone
+};
 
 class WorkerServer {
  public:
@@ -34,8 +52,7 @@ class WorkerServer {
     Env* env = nullptr;              // required; for the files of jobs; outlives the server
     std::function<void(const std::string&)> log;
     AuditLog* audit = nullptr;  // may be null; outlives the server
-    // For tests: what becomes of the engine of a job whose workers keep the dense tables. Null: it
-    // stays as it is.
+    // For tests: wraps the engine of a job whose workers keep the dense tables. Null: no wrapper.
     std::function<std::unique_ptr<Collective>(std::unique_ptr<Collective>)> wrap_collective;
     // Called when the membership could not begin or has ended. The process should then stop with
     // this status.

@@ -12,7 +12,7 @@
 namespace sluice {
 namespace {
 
-TraceBatch::Name SpanName(Stage stage) {
+TraceBatch::Name StageSpanName(Stage stage) {
   switch (stage) {
     case Stage::kRead:
       return TraceBatch::READ;
@@ -28,6 +28,7 @@ TraceBatch::Name SpanName(Stage stage) {
   return TraceBatch::NAME_UNSPECIFIED;
 }
 
+// A reader thread numbers itself, so that the timers deep inside a source need no handle of it.
 thread_local uint32_t reader_of_thread = 0;
 
 uint32_t TrackOf(TraceRecorder* trace, const char* name) {
@@ -72,7 +73,8 @@ void WorkerStats::AddTime(Stage stage, Time start, Time end) {
   MutexLock lock(&mutex_);
   if (trace_ != nullptr) {
     const bool reads = stage == Stage::kRead || stage == Stage::kDedup;
-    TraceSpan span{SpanName(stage), start, end, reads ? ReaderTrack() : trainer_track_};
+    TraceSpan span{StageSpanName(stage), start, end, reads ? ReaderTrack() : trainer_track_};
+    // Readers work for batches of later steps, so their spans belong to no step.
     if (!reads) span.step = traced_step_;
     trace_->Add(span);
   }
@@ -123,12 +125,14 @@ void WorkerStats::BeginEpoch(uint32_t epoch) {
   examples_at_log_ = 0;
   loss_since_log_ = weight_since_log_ = 0;
   logged_at_ = std::chrono::steady_clock::now();
+  // The share of the first line must not count what the device did before the epoch.
   if (net_ != nullptr) busy_at_log_ = net_->device_stats().busy_seconds;
 }
 
 void WorkerStats::StartFrom(const TrainReport& so_far, uint64_t done, uint64_t steps_before) {
   MutexLock lock(&mutex_);
   epoch_ = so_far;
+  // Report fills these two from summary_ and progress_, which go on through the job.
   epoch_.clear_summary();
   epoch_.clear_stages();
   if (in_first_epoch_) summary_ = so_far.summary();
@@ -140,6 +144,7 @@ void WorkerStats::StartFrom(const TrainReport& so_far, uint64_t done, uint64_t s
   progress_.set_step(steps_before + done);
   progress_.set_examples(so_far.examples());
   progress_.set_bad_lines(so_far.bad_lines());
+  // The next line gives the speed of this life alone.
   examples_at_log_ = so_far.examples();
   StageSeconds* stages = progress_.mutable_stages();
   stages->set_read(stages->read() + so_far.stages().read());
@@ -150,6 +155,7 @@ void WorkerStats::StartFrom(const TrainReport& so_far, uint64_t done, uint64_t s
 }
 
 bool WorkerStats::LostRoomAhead() {
+  // Said once: the network does not take the second block again.
   if (told_no_room_ahead_ || net_ == nullptr) return false;
   told_no_room_ahead_ = net_->device_stats().no_room_ahead;
   return told_no_room_ahead_;
@@ -184,6 +190,7 @@ void WorkerStats::AddStep(uint64_t examples, double loss_sum, double weight_sum)
     if (progress_.step() % log_every_ != 0) return;
     const auto now = std::chrono::steady_clock::now();
     const double seconds = std::chrono::duration<double>(now - logged_at_).count();
+    // Without a weight, such as after steps that were all skipped, the last loss stays.
     if (weight_since_log_ > 0) progress_.set_loss(loss_since_log_ / weight_since_log_);
     if (seconds > 0) {
       progress_.set_examples_per_second((progress_.examples() - examples_at_log_) / seconds);
@@ -196,6 +203,7 @@ void WorkerStats::AddStep(uint64_t examples, double loss_sum, double weight_sum)
     loss->set_loss(progress_.loss());
     loss->set_epoch(progress_.epoch());
     loss->set_examples_per_second(progress_.examples_per_second());
+    // While no report gets through, the newest ones are kept.
     BoundLosses();
     examples_at_log_ = progress_.examples();
     loss_since_log_ = weight_since_log_ = 0;
@@ -227,6 +235,8 @@ void WorkerStats::AddBadLines(const BadLines& bad, uint64_t done_after) {
   MutexLock lock(&mutex_);
   progress_.set_bad_lines(progress_.bad_lines() + bad.count);
   AddTo(bad, &epoch_);
+  // The lines were read for a later step. A checkpoint before that step leaves them out, since a
+  // job that resumes there reads and counts them again.
   ahead_.push_back({done_after, bad, DataSummary()});
   LeaveBehind(epoch_steps_);
 }
@@ -244,6 +254,7 @@ void WorkerStats::AddSummary(const DataSummary& summary, uint64_t done_after) {
 }
 
 void WorkerStats::LeaveBehind(uint64_t steps) {
+  // Stable, so that the first malformed lines stay the first.
   const auto behind = std::stable_partition(
       ahead_.begin(), ahead_.end(), [&](const ReadAhead& read) { return read.done_after > steps; });
   for (auto read = behind; read != ahead_.end(); ++read) {
@@ -264,7 +275,10 @@ void WorkerStats::AddTask(uint64_t task_id, const TaskData& data) {
 void WorkerStats::TaskAcknowledged(uint64_t task_id) {
   MutexLock lock(&mutex_);
   const auto task = tasks_.find(task_id);
+  // A task of an epoch that has ended; BeginEpoch has dropped it.
   if (task == tasks_.end()) return;
+  // Only now: until the scheduler has acknowledged the task, a job that resumes from a checkpoint
+  // leases it again and counts it again.
   AddTo(task->second.bad, &behind_);
   if (in_first_epoch_) sluice::AddSummary(task->second.summary, behind_.mutable_summary());
   behind_.set_dropped(behind_.dropped() + task->second.dropped);
@@ -315,6 +329,7 @@ WorkerProgress WorkerStats::Complete() {
 WorkerProgress WorkerStats::TakeProgress() {
   MutexLock lock(&mutex_);
   WorkerProgress progress = Complete();
+  // The caller owns these losses now, and GiveBack returns them if the report is lost.
   progress_.clear_losses();
   return progress;
 }
@@ -374,6 +389,7 @@ TrainReport WorkerStats::ReportAfter(uint64_t steps) {
 }
 
 TrainPosition WorkerStats::Position() {
+  // One call, so that all figures are of the same step.
   const TrainTotals totals = Totals();
   TrainPosition position;
   position.examples = totals.examples();
@@ -392,6 +408,8 @@ TrainReport WorkerStats::ReportOfTasks(uint64_t* tasks) {
 }
 
 TrainReport WorkerStats::ReportBehind() const {
+  // Sums of steps are exact after each step. Malformed lines and the summary come from reading,
+  // which runs ahead of the steps, so they are those of what is behind.
   TrainReport report = Report();
   report.set_bad_lines(behind_.bad_lines());
   *report.mutable_first_bad_lines() = behind_.first_bad_lines();

@@ -23,7 +23,9 @@
 namespace sluice::plan {
 namespace {
 
+// A second run with this many pservers shows what each further one costs: its frames.
 constexpr int kManyPservers = 4;
+// Read before the measured job starts, so this is the load of other processes.
 constexpr double kBusyShare = 0.5;  // of the cores
 
 class TemporaryFolder {
@@ -59,14 +61,17 @@ class Measurement {
     std::filesystem::create_directories(data);
     SLUICE_ASSIGN_OR_RETURN(sample_, CopyFirstLines(job_.data(), data, options_.sample_bytes));
     const Mode mode = ModeOf(job_.strategy());
+    // The costs of a step are measured without the k_steps of Geo, which has costs of its own.
     const Mode base = mode == Mode::kGeo ? Mode::kAsync : mode;
     const double seconds = options_.seconds;
+    // Half of the time for the run from which most costs come; the others only add to it.
     SLUICE_ASSIGN_OR_RETURN(const MeasuredRun one, RunJob(base, 1, seconds / 2));
     costs_ = StepCosts(job_, sample_, one);
     SetMeasurer(one);
     SLUICE_ASSIGN_OR_RETURN(const MeasuredRun many, RunJob(base, kManyPservers, seconds / 4));
     SetFrameCosts(one, many, kManyPservers, &costs_);
     if (!options_.with_geo) return costs_;
+    // A job that Geo cannot train still gets a plan for the other modes, unless Geo is its own.
     const absl::StatusOr<MeasuredRun> geo = RunJob(Mode::kGeo, 1, seconds / 4);
     if (geo.ok()) {
       SetGeoCosts(MeansOf(geo->readings), k_steps(), &costs_);
@@ -99,6 +104,8 @@ class Measurement {
   }
 
   void SetMeasurer(const MeasuredRun& run) {
+    // Without a fixed number, a worker would use all cores of its host, so predictions must scale
+    // its computing.
     costs_.set_fixed_threads(job_.train().threads() > 0);
     costs_.set_worker_threads(costs_.fixed_threads()
                                   ? job_.train().threads()
@@ -119,6 +126,7 @@ class Measurement {
 }  // namespace
 
 absl::StatusOr<PlanCosts> MeasureCosts(const JobConfig& job, const MeasurementOptions& options) {
+  // A busy host makes all costs too high, and a plan with too few workers would follow.
   double load = 0;  // processes that run or wait for a core, on average over the last minute
   if (getloadavg(&load, 1) == 1 && load > kBusyShare * std::thread::hardware_concurrency()) {
     options.cluster.note(

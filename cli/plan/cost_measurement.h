@@ -2,10 +2,10 @@
 //
 // 1. The job itself with one pserver: the costs of a step. A Geo job runs in async mode. The dense
 //    tables of a collective job are on the pserver, which counts their bytes.
-// 2. The same with four pservers: what a frame costs besides its bytes.
+// 2. The same with four pservers: the cost of a frame apart from its bytes.
 // 3. The job in Geo mode.
-// They read the first lines of the training data, over and over, and save nothing. Their files lie
-// in a temporary folder (TMPDIR), which is removed.
+// The jobs repeat the first lines of the training data and save nothing. Their files are in a
+// temporary folder (TMPDIR), which is removed.
 //
 // Thread safety: one thread, the main thread (LocalCluster). Call it after StopSignal::Install.
 #pragma once

@@ -24,12 +24,15 @@ absl::StatusOr<DataSample> CopyFirstLines(const DataConfig& data, const std::str
   for (const std::string& path : paths) {
     SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<TextReader> text, TextReader::Open(path));
     const double size = static_cast<double>(text->identity().size);
+    // Decompressing the rest only to know its length would take longer than the measurement.
     const double estimate = size * (text->compressed() ? kCompression : 1);
+    // Later files count for the share only; they are not read.
     if (copied >= static_cast<double>(bytes)) {
       sample.whole = false;
       all += estimate;
       continue;
     }
+    // Numbers of the same length keep the order of the files when they are sorted by name.
     const std::string name = absl::StrCat(folder, "/part-", 100000 + sample.files.size());
     std::ofstream out(name, std::ios::binary);
     LineReader reader(std::move(text));
@@ -39,6 +42,7 @@ absl::StatusOr<DataSample> CopyFirstLines(const DataConfig& data, const std::str
     while (copied + here < static_cast<double>(bytes)) {
       SLUICE_ASSIGN_OR_RETURN(more, reader.Next(&line));
       if (!more) break;
+      // Training skips such a line as malformed. It would only count against max_bad_lines here.
       if (line.too_long) continue;
       out << line.text() << '\n';
       here += static_cast<double>(line.size) + 1;
@@ -52,6 +56,7 @@ absl::StatusOr<DataSample> CopyFirstLines(const DataConfig& data, const std::str
     sample.files.push_back(name);
     sample.whole = sample.whole && !more;
     copied += here;
+    // The length of a file that was read to its end is known; elsewhere at least what was copied.
     all += more ? std::max(estimate, here) : here;
   }
   if (all > 0) sample.share = std::min(1.0, copied / all);

@@ -15,6 +15,8 @@
 namespace sluice::plan {
 namespace {
 
+// Messages for a batch of gradients that is reduced part by part; a small one goes whole, in one
+// message.
 constexpr double kMessagesOfABatch = 4;
 // Defaults of sync_configs, for jobs of other modes.
 constexpr uint64_t kFuseMb = 32;
@@ -61,6 +63,7 @@ absl::Status SetDenseExchange(const JobConfig& job, PlanCosts* costs) {
     *one.Add() = model->tables()[t];
     SLUICE_ASSIGN_OR_RETURN(const TableLayouts table, CreateTableLayouts(one, /*seed=*/0));
     all.Add(*table[0]);
+    // A collective job may keep some tables on pservers (update_at). Only the others are exchanged.
     if (collective && !table[0]->on_workers()) {
       kept.Add(*table[0]);
     } else {
@@ -69,10 +72,12 @@ absl::Status SetDenseExchange(const JobConfig& job, PlanCosts* costs) {
   }
   SetMessages(job, exchanged, costs);
   costs->set_dense_bytes(all.sent_bytes);
+  // Costs from a file may have these of another job.
   costs->clear_kept_dense_bytes();
   costs->clear_kept_dense_memory_bytes();
   if (kept.sent_bytes == 0) return absl::OkStatus();
   costs->set_kept_dense_bytes(kept.sent_bytes);
+  // Memory is shared out by floats with optimizer state, which the wire does not carry.
   costs->set_kept_dense_memory_bytes(costs->dense_memory_bytes() * kept.floats / all.floats);
   return absl::OkStatus();
 }

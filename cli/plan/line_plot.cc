@@ -63,11 +63,13 @@ std::string SvgOf(const Plot& plot) {
   double x[] = {std::numeric_limits<double>::infinity(), 0}, y[] = {x[0], 0};
   for (const Line& line : plot.lines) {
     for (const auto& [px, py] : line.points) {
+      // Logarithmic axes have no place for 0, which stands for a mode that cannot run.
       if (!(px > 0 && py > 0)) continue;
       x[0] = std::min(x[0], px), x[1] = std::max(x[1], px);
       y[0] = std::min(y[0], py), y[1] = std::max(y[1], py);
     }
   }
+  // Without any point the axes still need a range.
   if (x[1] == 0) x[0] = y[0] = 1, x[1] = y[1] = 10;
   const double bottom = kHeight - kBottom, right = kWidth - kRight;
   const Axis across(x[0], x[1], kLeft, right), up(y[0], y[1], bottom, kTop);

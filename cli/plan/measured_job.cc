@@ -67,17 +67,21 @@ absl::StatusOr<JobConfig> MeasuredJob(const JobConfig& job, Mode mode, uint32_t 
   measured.set_output_dir(folder + "/output");
   measured.clear_trace_file();
   measured.clear_overwrite();
+  // The values do not change what a step costs, and loading them would take time.
   measured.clear_initial_model();
   measured.clear_initial_checkpoint();
   measured.mutable_data()->clear_train_files();
   for (const std::string& file : files) measured.mutable_data()->add_train_files(file);
   measured.mutable_data()->clear_eval_files();
+  // A cache of the sample must not end up among those of the whole data.
   if (measured.data().cache()) measured.mutable_data()->set_cache_dir(folder + "/cache");
   measured.clear_eval();
+  // Nothing but steps may run in the windows: no checkpoint, evaluation or saved model.
   measured.clear_checkpoint();
   measured.mutable_checkpoint()->set_every_s(0);
   measured.mutable_checkpoint()->set_save_final_model(false);
   measured.clear_recovery();
+  // The sample is short, and the measurement ends the job when it has seen enough.
   measured.mutable_train()->set_epochs(kMaxEpochs);
   measured.mutable_train()->set_log_every(1);  // the time of each step
   return EffectiveJobConfig(std::move(measured), "", BuiltInSpecs());

@@ -1,14 +1,40 @@
 // Collects what the daemons of a measured job count on their /metrics pages.
 //
-// Thread safety: plain data and pure functions.
+// Thread safety: plain data, and functions that are safe from any thread.
 #pragma once
 
+#include <map>
+#include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "cli/plan/measured_windows.h"
-#include "cli/plan/metrics_page.h"
+#include "common/security/tls_files.h"
 
 namespace sluice::plan {
+
+// The /metrics page of a daemon on this host.
+//
+// Thread safety: immutable.
+class MetricsPage {
+ public:
+  // `address` is HOST:PORT of an admin port. With `certificate` it has TLS: the daemon checks this
+  // process's certificate, but its own is not checked, so read only daemons of a cluster that this
+  // process has started on loopback. UNAVAILABLE names the address.
+  static absl::StatusOr<MetricsPage> Fetch(const std::string& address,
+                                           const TlsFiles& certificate = {});
+  // Reads Prometheus text. Lines that it does not understand are skipped.
+  explicit MetricsPage(const std::string& text);
+
+  // Sums the series of the metric; 0 when there is none.
+  double Sum(const std::string& name) const;
+  // The values of the metric by one of its labels.
+  std::map<std::string, double> By(const std::string& name, const std::string& label) const;
+
+ private:
+  std::multimap<std::string, std::pair<std::string, double>> series_;  // name -> labels, value
+};
 
 // The memory of all pservers together. `process`: what their processes use besides the tables.
 struct TableMemory {

@@ -15,6 +15,7 @@ StepMeans MeansOf(const std::vector<Reading>& readings) {
   means.steps = steps;
   means.examples = (b.examples - a.examples) / steps;
   means.step_s = (b.at_s - a.at_s) / steps;
+  // Waits are added up when they end, so a window may get one that began before it.
   means.wait_s = std::clamp((b.wait_s - a.wait_s) / steps, 0.0, means.step_s);
   means.worker_cpu_s = (b.worker_cpu_s - a.worker_cpu_s) / steps;
   means.pserver_cpu_s = (b.pserver_cpu_s - a.pserver_cpu_s) / steps;
@@ -25,6 +26,7 @@ StepMeans MeansOf(const std::vector<Reading>& readings) {
     const double in_window = readings[i].steps - readings[i - 1].steps;
     if (in_window > 0) of_window.push_back((readings[i].at_s - readings[i - 1].at_s) / in_window);
   }
+  // A single window says nothing about how much windows differ.
   if (of_window.size() < 2) return means;
   const double n = static_cast<double>(of_window.size());
   double sum = 0, squares = 0;
@@ -38,6 +40,7 @@ double SpreadOf(std::vector<double> step_seconds) {
   step_seconds.erase(std::remove_if(step_seconds.begin(), step_seconds.end(),
                                     [](double s) { return !(s > 0 && std::isfinite(s)); }),
                      step_seconds.end());
+  // Quantiles of fewer steps would be two arbitrary steps.
   if (step_seconds.size() < 8) return 0;
   std::sort(step_seconds.begin(), step_seconds.end());
   const auto quantile = [&](double q) {
@@ -50,6 +53,7 @@ double RowsAfter(const std::vector<Reading>& readings, double examples) {
   const Reading* first = nullptr;
   const Reading* last = nullptr;
   for (const Reading& r : readings) {
+    // The logarithms below need both.
     if (r.rows <= 0 || r.examples <= 0) continue;
     if (first == nullptr) first = &r;
     last = &r;

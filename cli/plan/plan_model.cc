@@ -94,6 +94,9 @@ class StageModel {
       const Visit &worker = stage.visits[0], &pserver = stage.visits[1];
       return std::max(response(worker), pserver.service) + response(pserver) - pserver.service;
     };
+    // A fixed point: the time of a step depends on how many others a visit finds, and their number
+    // on the time of a step. This is approximate mean value analysis (Schweitzer), damped by 0.3
+    // against oscillation.
     for (int i = 0; i < 2000; ++i) {
       times = TimesOf(response, transfer);
       times.network = std::max(0.0, times.network - Duplex() * (1 - busy));
@@ -102,6 +105,7 @@ class StageModel {
       for (const Stage& stage : stages_) {
         for (const Visit& v : stage.visits) {
           const double visitors = workers_ * v.share;
+          // Alone at a station, a worker never meets another.
           if (visitors <= 1) continue;
           const double others = visitors / *seconds * (1 - 1 / visitors);
           next[v.station] += std::min(visitors - 1, others * response(v));
@@ -138,7 +142,10 @@ class StageModel {
 
   double Cycle(const Times& times) const {
     const double compute = times.compute + times.cores;
+    // With several steps in flight, a step takes as long as the worker computes, or as its share of
+    // a round through all stations.
     if (load_.depth > 1) return std::max(compute, (compute + times.exchange()) / load_.depth);
+    // Geo computes the first steps after an exchange while the answer is on its way.
     const double hidden = compute / load_.steps * load_.hidden_steps;
     return compute + load_.other_s + std::max(0.0, times.exchange() - load_.other_s - hidden);
   }
@@ -241,11 +248,13 @@ double ComputeSeconds(double measured, double cpu, double measured_threads, doub
   return std::max(0.0, measured - parallel / measured_threads) + parallel / threads;
 }
 
-// Moves dense tables from the pservers to the workers. Returns the part of the bytes that is left.
+// Moves dense tables from the pservers to the workers. Returns the share of the bytes that still
+// goes through pservers.
 double MoveDenseTables(const PlanCosts& costs, StepLoad* load) {
   const double bytes = load->pushed_bytes + load->pulled_bytes;
   load->reduced_bytes = std::min(costs.dense_bytes() - costs.kept_dense_bytes(),
                                  std::min(load->pushed_bytes, load->pulled_bytes));
+  // Costs from a file may be of other tables, so no part may be larger than the whole.
   load->whole_bytes = std::min(costs.exchange_whole_bytes(), load->reduced_bytes);
   load->batches = costs.exchange_batches();
   load->messages = costs.exchange_messages();
@@ -258,7 +267,7 @@ double MoveDenseTables(const PlanCosts& costs, StepLoad* load) {
   return Safe(load->pushed_bytes + load->pulled_bytes, bytes);
 }
 
-// Each of n workers that reduce `bytes` part by part sends so many.
+// Bytes that each of n workers sends to reduce `bytes` part by part.
 double BytesInParts(double bytes, double n) { return 2 * (n - 1) / n * bytes; }
 
 // The work of a worker that updates `share` of the parameters itself. It takes the time that a
@@ -302,6 +311,8 @@ Placement OnOwnHosts(uint32_t workers, uint32_t pservers, double cores) {
 
 Placement OnHosts(uint32_t workers, uint32_t pservers, std::vector<PlanHost>* hosts) {
   for (PlanHost& host : *hosts) host.set_pservers(0), host.set_workers(0);
+  // Pservers are spread evenly, because all of them get the same share of the bytes. Workers then
+  // fill the hosts with most cores to spare.
   for (uint32_t i = 0; i < pservers; ++i) {
     PlanHost& host = (*hosts)[i % hosts->size()];
     host.set_pservers(host.pservers() + 1);
@@ -357,9 +368,11 @@ StepLoad LoadOf(const PlanCosts& costs, PlanMode mode, double workers, double ps
   load.pserver_s = of_one(waited);
   load.pserver_cpu_s = of_one(cpu);
   load.round_trips = mode == PlanMode::kSync || mode == PlanMode::kCollective ? 2 : 1;
+  // Without pservers only the exchange between workers is left, which MessageSeconds counts.
   if (pservers < 1) load.round_trips = 0;
   if (mode == PlanMode::kAsync) load.depth = std::max(1u, costs.pipeline_depth());
   if (geo) load.hidden_steps = std::floor(load.steps / 8);
+  // All of the above is of one step; a Geo exchange has `steps` of them.
   for (double* each : {&load.compute_s, &load.worker_cpu_s, &load.pserver_s, &load.pserver_cpu_s,
                        &load.other_s, &load.pushed_bytes, &load.pulled_bytes})
     *each *= load.steps;
@@ -407,6 +420,7 @@ bool PserversKeepTables(const PlanCosts& costs, PlanMode mode) {
 }
 
 double SlowestOf(double n, double spread) {
+  // The expected maximum of n log-normal times, by Blom's approximation.
   if (n <= 1 || spread <= 0) return 1;
   return std::max(
       1.0, std::exp(spread * NormalQuantile((n - 0.375) / (n + 0.25)) - spread * spread / 2));
@@ -422,6 +436,7 @@ PlanPrediction Predict(const PlanCosts& costs, const Placement& placement, const
   const bool together = mode == PlanMode::kSync || mode == PlanMode::kCollective;
   double seconds = 0;
   const Times times = together ? model.Together(&seconds) : model.Queued(&seconds);
+  // Costs of nothing would divide by 0 below.
   if (!(seconds > 0)) return prediction;
   const double rate = placement.workers / seconds;  // exchanges per second
   prediction.set_examples_per_second(rate * load.steps * costs.examples());

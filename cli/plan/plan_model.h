@@ -20,19 +20,19 @@
 //
 // Collective: as sync for the tables that pservers keep, which are the sparse ones and the dense
 // ones that the job leaves there. Without tables on pservers there is nothing else to exchange, and
-// no need for pservers. Of the other dense tables,
+// no need for pservers. For the other dense tables:
 // - 2 (n-1)/n of the bytes pass each worker's link both ways (common/collective/gloo_engine.h).
 //   A small batch goes whole to all n - 1 others instead. With more than two hosts, workers
 //   exchange with one other at a time, and links are idle while the last transfers of a turn
-//   end: 1.10 times the time of the bytes, which is assumed for small batches too;
-// - every worker exchanges M messages with each of the n - 1 others, one round after the other. A
-//   round takes half of a round trip, and n - 1 times the cost of a frame: a message there and one
-//   back took 25 to 60 us of CPU time between 2 to 32 ranks of one host;
-// - every worker makes the update itself, and reduces as many bytes as it brings. That takes it as
-//   long as it took the pserver that was measured, which received, applied and sent these bytes.
-//   That each worker reduces small batches of all others is not counted.
-// n counts hosts: workers of one host reduce in its memory first (two_level_engine.h). Nothing of
-// this hides behind backward, though batches of gradients leave during it.
+//   end: 1.10 times the time of the bytes, which is assumed for small batches too.
+// - Every worker exchanges M messages with each of the n - 1 others, in M rounds. A round takes
+//   half of a round trip, and n - 1 times the cost of a frame. (A message in each direction took 25
+//   to 60 us of CPU time between 2 to 32 ranks of one host.)
+// - Every worker applies the update itself, and reduces as many bytes as it contributes. This takes
+//   as long as the measured pserver took to receive, apply and send these bytes. The reduction of
+//   the small batches of all other workers is not counted.
+// n counts hosts: workers of one host reduce in its memory first (two_level_engine.h). The model
+// assumes that none of this overlaps with backward, although gradients leave during it.
 //
 // Thread safety: pure functions.
 #pragma once
@@ -47,7 +47,7 @@ namespace sluice::plan {
 
 enum class PlanMode { kSync, kAsync, kGeo, kCollective };
 
-// Hosts that are alike.
+// A group of identical hosts.
 struct HostGroup {
   double count = 1;
   double cores = 1;
@@ -66,19 +66,20 @@ Placement OnOwnHosts(uint32_t workers, uint32_t pservers, double cores);
 Placement OnHosts(uint32_t workers, uint32_t pservers, std::vector<PlanHost>* hosts);
 
 struct Network {
-  // A link carries so many bytes of messages each way, fewer than its own rate (PayloadRate).
+  // Bytes of messages that a link carries each way; below the rate of the link (PayloadRate).
   double bytes_per_s = std::numeric_limits<double>::infinity();
   double latency_s = 0;  // of a round trip between hosts
 };
 
-// Bytes per second of messages through a link with a rate, and back. A packet of 1,448 bytes has 66
-// of Ethernet, IP and TCP, and what is acknowledged in the other direction takes about 1 % more.
+// Converts the bits per second of a link to bytes per second of messages; LinkBits converts back. A
+// packet of 1,448 bytes has 66 bytes of Ethernet, IP and TCP headers. Acknowledgements of the other
+// direction take about 1 % more.
 double PayloadRate(double bits_per_s);
 double LinkBits(double bytes_per_s);
 
 // The costs of a step in a mode, in seconds and bytes.
 struct StepLoad {
-  double steps = 1;         // between two exchanges; the rest is for all of them
+  double steps = 1;         // between two exchanges; the other fields are sums over them
   double compute_s = 0;     // on `threads` threads, while nobody else uses the cores
   double worker_cpu_s = 0;  // with the threads that read and send
   double pserver_s = 0;     // wall time at one pserver while nobody else uses it
@@ -88,7 +89,7 @@ struct StepLoad {
   // Collective: bytes of the dense tables that workers keep, those of them that go whole to every
   // other worker, the batches in which gradients travel, and their messages to each other worker.
   double reduced_bytes = 0, whole_bytes = 0, batches = 0, messages = 0;
-  double message_s = 0;  // of a message there and one back, besides their bytes
+  double message_s = 0;  // of one message in each direction, without the time of its bytes
   double round_trips = 1;
   double hidden_steps = 0;  // Geo: steps during which the exchange is on its way
   double depth = 1;         // async: steps in flight
@@ -100,8 +101,8 @@ StepLoad LoadOf(const PlanCosts& costs, PlanMode mode, double workers, double ps
 double SlowestOf(double n, double spread);
 
 // Async and Geo with several pservers: the first ones already send values while frames to the last
-// ones leave. Returns the seconds for which a worker's link so carries both, when no other worker
-// keeps the pservers' links busy.
+// ones leave. Returns for how many seconds a worker's link then carries both directions, if no
+// other worker uses the links of the pservers.
 double DuplexSeconds(const StepLoad& load, double pservers, const Network& network);
 
 // Sync: how long the transfers of a step take between `workers` hosts and `pservers` others, in
@@ -125,8 +126,8 @@ double MessageSeconds(const StepLoad& load, double workers, double hosts, const 
 // the measured job had, or dense tables that the job leaves there.
 bool PserversKeepTables(const PlanCosts& costs, PlanMode mode);
 
-// examples_per_second is 0 when the costs do not have the mode, and without pservers where the mode
-// needs them: only a collective job whose workers keep all tables does not.
+// examples_per_second is 0 if the costs lack the mode, or if the mode needs pservers and there are
+// none. Only a collective job whose workers keep all tables needs none.
 PlanPrediction Predict(const PlanCosts& costs, const Placement& placement, const Network& network,
                        PlanMode mode);
 

@@ -9,6 +9,7 @@
 namespace sluice::plan {
 namespace {
 
+// A few percent are within the error of a prediction, so the smaller cluster wins.
 constexpr double kAsGoodAsTheBest = 0.95;
 // Processes; beyond one for each core, so that the table shows that more of them bring nothing.
 constexpr uint32_t kMostOwnHosts = 256, kLeastOnOneHost = 6, kMostOnOneHost = 64;
@@ -103,6 +104,7 @@ class Search {
     double rate = RateOf(processes - best, best);
     for (uint32_t pservers = best + 1; pservers < processes; ++pservers) {
       const double other = RateOf(processes - pservers, pservers);
+      // A gain below a thousandth is rounding, and would only cost workers.
       if (other > rate * 1.001) best = pservers, rate = other;
     }
     return RowOf(processes - best, best);
@@ -134,9 +136,11 @@ class Search {
       const bool good = rate > 0 && rate >= kAsGoodAsTheBest * highest;
       if (good && (best < 0 || plan_.rows(i).processes() < plan_.rows(best).processes())) best = i;
     }
+    // No row can run, such as Geo without costs of it.
     if (best < 0) return;
     plan_.set_best(static_cast<uint32_t>(best));
     if (question_.hosts.empty()) return;
+    // Place leaves the numbers of processes in hosts_.
     Place(plan_.rows(best).workers(), plan_.rows(best).pservers());
     for (const PlanHost& host : hosts_) *plan_.add_hosts() = host;
   }

@@ -23,10 +23,10 @@ struct PlanQuestion {
   std::vector<uint32_t> workers, pservers;
 };
 
-// One row for each number of processes. At least one is a pserver, except in collective mode where
-// workers keep all tables. When the question names both workers and pservers, one
-// for each pair. The best row has the fewest processes of those that reach 95 % of the highest rate
-// of the question's mode.
+// One row for each number of processes, or for each pair when the question names both workers and
+// pservers. At least one process is a pserver, except in collective mode where workers keep all
+// tables. The best row has the fewest processes of those that reach 95 % of the highest rate of the
+// question's mode.
 Plan AnswerPlan(const PlanCosts& costs, const PlanQuestion& question);
 
 // The best number of pservers, which may be 0, for `workers` workers on one host.
@@ -34,7 +34,8 @@ uint32_t PserversFor(const PlanCosts& costs, PlanMode mode, uint32_t workers, ui
 
 const PlanPrediction& PredictionOf(const PlanRow& row, PlanMode mode);
 
-// The cluster of the best row; its scheduler has port `port`, the pservers those after it.
+// The cluster of the best row. Its scheduler has port `port`, and the pservers of a host have the
+// ports from `port` + 100.
 // INVALID_ARGUMENT when the plan names no hosts.
 absl::StatusOr<ClusterConfig> ClusterOf(const Plan& plan, uint32_t port);
 

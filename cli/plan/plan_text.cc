@@ -1,5 +1,7 @@
 #include "cli/plan/plan_text.h"
 
+#include <google/protobuf/util/json_util.h>
+
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -76,6 +78,42 @@ std::string How(const PlanCosts& costs) {
   return absl::StrCat(" ", Carried(costs.transport(), costs.tls()));
 }
 
+absl::Status UnusableCosts(const std::string& file, const std::string& why) {
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--costs=", file, ": ", why, "; give the file that sluice plan --json has written"));
+}
+
+// Costs are divided by and multiplied; what is negative or not finite would come back as nonsense.
+bool AreUsable(const PlanCosts& c) {
+  for (const double value : {c.wait_s(),
+                             c.worker_cpu_s(),
+                             c.pserver_cpu_s(),
+                             c.pushed_bytes(),
+                             c.pulled_bytes(),
+                             c.worker_frame_s(),
+                             c.pserver_frame_s(),
+                             c.dense_bytes(),
+                             c.dense_memory_bytes(),
+                             c.row_memory_bytes(),
+                             c.rows(),
+                             c.process_memory_bytes(),
+                             c.step_spread(),
+                             c.uncertainty(),
+                             c.exchange_batches(),
+                             c.exchange_messages(),
+                             c.exchange_whole_bytes(),
+                             c.geo().step_s(),
+                             c.geo().wait_s(),
+                             c.geo().worker_cpu_s(),
+                             c.geo().pserver_cpu_s(),
+                             c.geo().pushed_bytes(),
+                             c.geo().pulled_bytes()}) {
+    if (!(value >= 0) || !std::isfinite(value)) return false;
+  }
+  return c.step_s() > 0 && std::isfinite(c.step_s()) && c.examples() > 0 &&
+         std::isfinite(c.examples());
+}
+
 }  // namespace
 
 std::string WarningOfTransport(const PlanCosts& costs, const std::string& transport, bool tls) {
@@ -131,6 +169,7 @@ std::string PlanText(const Plan& plan, PlanMode mode) {
       &text, "\nbest: %s and %s: %s examples/s; %.0f%% of a worker's time goes to: %s\n",
       cli::Counted(best.pservers(), "pserver"), cli::Counted(best.workers(), "worker"),
       Rate(p.examples_per_second()), 100 * p.share(), p.binds());
+  // The closed formula stands next to the search because it can be checked by hand.
   if (best.formula_share() > 0) {
     absl::StrAppendFormat(&text,
                           "formula: %d processes are fastest with %.0f%% workers, when one global "
@@ -178,6 +217,7 @@ Plot ScalingPlot(const Scaling& scaling) {
   line("collective", &ScalingPoint::collective, most, false);
   line("ideal", &ScalingPoint::ideal, most, true);
   size_t others = 0;
+  // More than three further lines could not be told apart.
   for (auto it = std::next(pservers.rbegin()); it != pservers.rend() && others < 3; ++it, ++others)
     line(absl::StrCat("sync, ", cli::Counted(*it, "pserver")), &ScalingPoint::sync, *it, true);
   return plot;
@@ -186,6 +226,7 @@ Plot ScalingPlot(const Scaling& scaling) {
 absl::StatusOr<double> ParseBits(const std::string& flag, const std::string& text) {
   static const auto* const units =
       new std::map<char, double>{{'k', 1e3}, {'K', 1e3}, {'M', 1e6}, {'G', 1e9}, {'T', 1e12}};
+  // Units are decimal, as network links are sold.
   const auto unit = text.empty() ? units->end() : units->find(text.back());
   const std::string number = unit == units->end() ? text : text.substr(0, text.size() - 1);
   double value = 0;
@@ -231,6 +272,31 @@ absl::StatusOr<std::vector<PlanHost>> ParseHosts(const std::string& flag, const 
     hosts.back().set_cores(cores);
   }
   return hosts;
+}
+
+absl::StatusOr<std::string> PlanJson(const google::protobuf::Message& message) {
+  google::protobuf::util::JsonPrintOptions options;
+  options.add_whitespace = true;
+  options.always_print_primitive_fields = true;
+  options.preserve_proto_field_names = true;
+  std::string json;
+  const auto status = google::protobuf::util::MessageToJsonString(message, &json, options);
+  if (!status.ok())
+    return absl::InternalError(absl::StrCat("the plan has no JSON form: ", status.ToString()));
+  return json;
+}
+
+absl::StatusOr<PlanCosts> ReadCosts(const std::string& file, Env* env) {
+  const absl::StatusOr<std::string> json = env->ReadFile(file);
+  if (!json.ok()) return UnusableCosts(file, std::string(json.status().message()));
+  google::protobuf::util::JsonParseOptions options;
+  options.ignore_unknown_fields = true;  // of a Plan or a Scaling: only the costs are read
+  Scaling plan;                          // both have them in field 1
+  const auto status = google::protobuf::util::JsonStringToMessage(*json, &plan, options);
+  if (!status.ok()) return UnusableCosts(file, status.ToString());
+  // The file may have been edited by hand, or be some other JSON.
+  if (!AreUsable(plan.costs())) return UnusableCosts(file, "it has no usable `costs`");
+  return plan.costs();
 }
 
 }  // namespace sluice::plan

@@ -1,6 +1,7 @@
-// Writes a plan, and the curves of a simulation, for people.
+// Writes a plan, and the curves of a simulation, for people and as JSON, and reads the costs of an
+// earlier plan.
 //
-// Thread safety: pure functions.
+// Thread safety: free functions, safe from any thread.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "cli/plan/line_plot.h"
 #include "cli/plan/plan_model.h"
+#include "common/base/env.h"
 #include "proto/plan.pb.h"
 
 namespace sluice::plan {
@@ -23,6 +25,13 @@ std::string PlanText(const Plan& plan, PlanMode mode);
 std::string ScalingText(const Scaling& scaling);
 // The curves of the largest number of pservers, and of sync with the others.
 Plot ScalingPlot(const Scaling& scaling);
+
+// Format: protobuf's JSON mapping, indented, with the names of proto/plan.proto. `message` is a
+// Plan or a Scaling.
+absl::StatusOr<std::string> PlanJson(const google::protobuf::Message& message);
+
+// Reads the costs from a file that PlanJson has written. INVALID_ARGUMENT names the file.
+absl::StatusOr<PlanCosts> ReadCosts(const std::string& file, Env* env);
 
 // Parses bits per second: "10G", "400M", "1e9". INVALID_ARGUMENT names the flag.
 absl::StatusOr<double> ParseBits(const std::string& flag, const std::string& text);

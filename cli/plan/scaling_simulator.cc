@@ -16,10 +16,10 @@ constexpr uint64_t kLeastExchanges = 3000;
 class Server {
  public:
   explicit Server(double service) : service_(service) {}
-  // Returns when the service ends of what arrives at `time`.
+  // Returns when a client that arrives at `time` has been served.
   double Serve(double time) { return free_at_ = std::max(free_at_, time) + service_; }
-  // The same for a service that keeps the client for longer than the server. *waited: the client
-  // did not come first.
+  // The same for a client that stays longer than the server is busy with it. Sets *waited if the
+  // client had to wait.
   double Serve(double time, double client_seconds, bool* waited) {
     const double begin = std::max(free_at_, time);
     *waited = *waited || begin > time;
@@ -73,8 +73,10 @@ class JobSimulator {
     const uint64_t steps = std::max<uint64_t>(exchanges_ / workers_, 10);
     std::vector<double> ready(workers_);
     double seconds = 0;
+    // Every step is independent of the last: all workers start it together.
     for (uint64_t i = 0; i < steps; ++i) {
       for (double& at : ready) at = Compute();
+      // The link serves pushes in the order in which workers are ready.
       std::sort(ready.begin(), ready.end());
       Server in(sharing_ * push_service_);
       double closed = 0;
@@ -99,6 +101,7 @@ class JobSimulator {
     using Event = std::pair<double, uint32_t>;  // when a worker sends
     std::priority_queue<Event, std::vector<Event>, std::greater<Event>> events;
     for (uint32_t i = 0; i < workers_; ++i) events.push({Compute(), i});
+    // At first all workers send at once, which they never do again.
     const uint64_t warm_up = exchanges_ / 3;
     double begin = 0, now = 0;
     for (uint64_t done = 0; done < exchanges_; ++done) {
@@ -174,6 +177,7 @@ uint32_t WorkersAtHalfOfIdeal(const PlanCosts& costs, PlanMode mode, uint32_t ps
     return Simulate(costs, mode, workers, pservers, simulation) <
            IdealRate(costs, workers, simulation.cores) / 2;
   };
+  // The efficiency falls with the number of workers, so halving finds where.
   if (!below(most)) return 0;
   uint32_t above = 0, at = most;  // at least half with `above`, less with `at`
   while (at - above > 1) {

@@ -7,8 +7,8 @@
 // order of arrival. No frame is faster than the worker's own link. In sync all workers begin a step
 // together; the step closes when the last push has arrived.
 //
-// Without spread, one worker takes the time that the formulas of plan_model.h say, and so does sync
-// with any number of workers.
+// Without spread, the time of one worker, and of sync with any number of workers, equals that of
+// the formulas in plan_model.h.
 //
 // Thread safety: pure functions.
 #pragma once
@@ -25,7 +25,7 @@ struct Simulation {
   Network network;
   double cores = 16;  // of each host
   uint64_t seed = 1;
-  uint32_t steps = 30;  // of each worker; more of few workers, so that a mean is one of many steps
+  uint32_t steps = 30;  // of each worker; few workers make more, so that means are over many steps
 };
 
 // Examples per second; 0 when the costs do not have the mode, or when there are no pservers and the

@@ -13,7 +13,7 @@
 #include "cli/scheduler_access.h"
 #include "common/base/env.h"
 #include "common/base/status_macros.h"
-#include "common/config/step_examples.h"
+#include "common/config/mode.h"
 #include "common/daemon/scheduler_client.h"
 #include "common/security/cert_authority.h"
 
@@ -22,11 +22,13 @@ namespace {
 
 using cli::LocalCluster;
 
+// Their differences say how well the mean is known.
 constexpr int kWindows = 8;
 constexpr double kLeastSteps = 8;
-constexpr double kPatience =
-    5;  // times the seconds that a job should take, until it has kLeastSteps
+// A job that has not made kLeastSteps after this many times its planned seconds is given up.
+constexpr double kPatience = 5;
 constexpr absl::Duration kReadyTimeout = absl::Seconds(60), kStopGrace = absl::Seconds(6);
+// The first steps make rows, connections and threads, which later steps find.
 constexpr double kWarmUpSeconds = 0.5;
 constexpr uint32_t kWatchMs = 50;
 
@@ -46,6 +48,7 @@ class ShortJob {
     const absl::Status measured = Measure();
     CancelJobRequest cancel;
     cancel.set_job_id(job_id_);
+    // An error of the measurement matters more than one of ending the job.
     if (!job_id_.empty()) (void)client_->CancelJob(cancel);
     // If the scheduler does not answer, Stop ends the processes by signals.
     (void)client_->Shutdown();
@@ -85,6 +88,7 @@ class ShortJob {
     job_id_ = submitted.job_id();
     SLUICE_RETURN_IF_ERROR(WatchUntil([this] { return watched_steps_ > 0; }, kReadyTimeout));
     SLUICE_RETURN_IF_ERROR(Wait(kWarmUpSeconds));
+    // Those of the warm-up do not count.
     run_.step_seconds.clear();
     const absl::Time begin = options_.clock->Now();
     SLUICE_RETURN_IF_ERROR(Read());
@@ -155,6 +159,7 @@ class ShortJob {
         AddPserverPage(page, &counters);
         continue;
       }
+      // Taken next to the worker's page: its steps and its time must belong together.
       at_s = absl::ToDoubleSeconds(options_.clock->Now() - absl::Time());
       AddWorkerPage(page, &counters);
     }

@@ -5,13 +5,13 @@
 #include <vector>
 
 #include "cli/plan/measured_windows.h"
-#include "common/config/step_examples.h"
+#include "common/config/mode.h"
 
 namespace sluice::plan {
 namespace {
 
-// A frame's cost without its bytes, at each end. An empty gRPC message and its answer take 45 us on
-// an idle host.
+// The CPU time of a frame at each end, apart from its bytes. An empty gRPC message and its answer
+// take 45 us on an idle host.
 constexpr double kUsualFrame = 30e-6, kMostFrame = 500e-6;
 // Factor by which an index and room to grow enlarge the bytes of rows.
 constexpr double kIndexOfRows = 1.25;
@@ -73,6 +73,8 @@ void SetFrameCosts(const MeasuredRun& one, const MeasuredRun& many, int pservers
   const double more = pservers - 1;
   const auto frame = [&](double of_many, double of_one) {
     const double measured = (of_many - of_one) / more;
+    // A difference within the error of the two means is no measurement, and the usual cost is
+    // nearer.
     const double doubt = std::hypot(all.uncertainty * of_many, few.uncertainty * of_one) / more;
     return measured > doubt ? std::min(measured, kMostFrame) : kUsualFrame;
   };

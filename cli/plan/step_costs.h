@@ -12,15 +12,16 @@
 
 namespace sluice::plan {
 
-// The costs of a step of `job` from a run of it on `sample` with one pserver. Sets neither who
-// measured (threads, cores, transport), nor frames, Geo and kept tables. REQUIRES: run.readings is
-// not empty.
+// The costs of a step of `job` from a run of it on `sample` with one pserver. Leaves unset the
+// fields about the measuring host (threads, cores, transport), frames, Geo and kept tables.
+// REQUIRES: run.readings is not empty.
 PlanCosts StepCosts(const JobConfig& job, const DataSample& sample, const MeasuredRun& run);
 
-// Sets the costs of a frame from a run with one pserver and one with `pservers`. Pservers share the
-// bytes of a step; what more of them cost is the frames. It is the small difference of two
-// measurements, so the usual cost is taken when they vary by more. Only steps that both runs have
-// reached are compared: the first steps make most of the rows, which costs pservers more.
+// Sets the costs of a frame from a run with one pserver and one with `pservers`. The bytes of a
+// step are divided among the pservers, so each further pserver costs one frame. This is a small
+// difference of two measurements: when they vary by more, the usual cost is used instead. Compares
+// only steps that both runs have reached, because early steps make most rows and cost pservers
+// more.
 void SetFrameCosts(const MeasuredRun& one, const MeasuredRun& many, int pservers, PlanCosts* costs);
 
 void SetGeoCosts(const StepMeans& means, uint32_t k_steps, PlanCosts* costs);

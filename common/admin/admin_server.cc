@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <google/protobuf/message.h>
+#include <prometheus/counter.h>
 #include <prometheus/gauge.h>
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
@@ -9,19 +10,21 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <memory>
+#include <string>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "common/admin/audit_metrics.h"
 #include "common/admin/bounded_http_server.h"
 #include "common/admin/status_json.h"
+#include "common/base/mutex.h"
 #include "common/base/printable.h"
 #include "common/base/status_macros.h"
 #include "common/config/address.h"
 #include "common/security/access_rules.h"
-#include "common/security/audit_queue.h"
+#include "common/security/audit_log.h"
 #include "common/security/local_user_gate.h"
 #include "common/security/tls_server.h"
 
@@ -51,6 +54,68 @@ absl::Status CheckLocalHost(const std::string& header) {
   return absl::PermissionDeniedError(
       absl::StrCat("this port answers requests to localhost or an IP address, not to ",
                    Printable(host), "; open it as localhost"));
+}
+
+using Counters = prometheus::Family<prometheus::Counter>;
+
+Counters* NewAuditCounters(const AuditLog& log, const char* what, const char* help,
+                           prometheus::Registry* registry) {
+  return &prometheus::BuildCounter()
+              .Name(absl::StrCat("sluice_", log.role(), "_", what, "_total"))
+              .Help(help)
+              .Register(*registry);
+}
+
+void RaiseTo(uint64_t value, prometheus::Counter* counter) {
+  counter->Increment(static_cast<double>(value) - counter->Value());
+}
+
+// The counts of an AuditLog as Prometheus metrics:
+//
+//   sluice_<role>_refusals_total{method,reason}
+//   sluice_<role>_actions_total{action}       the scheduler only: others take no orders
+//   sluice_<role>_audit_lines_lost_total
+//
+// Thread safety: safe from any thread.
+class AuditMetrics {
+ public:
+  // Both outlive this.
+  AuditMetrics(AuditLog* log, prometheus::Registry* registry);
+
+  // Sets the metrics to the log's counts.
+  void Update();
+
+ private:
+  AuditLog* const log_;
+  Mutex mutex_;  // a counter is raised by the difference to its value
+  prometheus::Family<prometheus::Counter>* const refusals_ ABSL_PT_GUARDED_BY(mutex_);
+  prometheus::Family<prometheus::Counter>* const actions_
+      ABSL_PT_GUARDED_BY(mutex_);  // may be null
+  prometheus::Counter* const lost_lines_ ABSL_PT_GUARDED_BY(mutex_);
+};
+
+AuditMetrics::AuditMetrics(AuditLog* log, prometheus::Registry* registry)
+    : log_(log),
+      refusals_(NewAuditCounters(*log, "refusals", "Refused calls, page requests and handshakes",
+                                 registry)),
+      actions_(log->role() == "scheduler"
+                   ? NewAuditCounters(*log, "actions",
+                                      "Orders of operators, whatever their outcome", registry)
+                   : nullptr),
+      lost_lines_(&NewAuditCounters(*log, "audit_lines_lost",
+                                    "Lines of the audit log that could not be written", registry)
+                       ->Add({})) {}
+
+void AuditMetrics::Update() {
+  const AuditLog::Counts counts = log_->counts();
+  // Two scrapes at once would raise a counter twice.
+  MutexLock lock(&mutex_);
+  for (const auto& [key, n] : counts.refusals)
+    RaiseTo(n, &refusals_->Add({{"method", key.first}, {"reason", key.second}}));
+  if (actions_ != nullptr) {
+    for (const auto& [action, n] : counts.actions) RaiseTo(n, &actions_->Add({{"action", action}}));
+  }
+  RaiseTo(counts.lost_lines, lost_lines_);
 }
 
 }  // namespace
@@ -182,6 +247,7 @@ class AdminServer::Impl {
       response.set_content(options_.status_text ? options_.status_text() : std::string(), kText);
     });
     server_.Get("/metrics", [this](const httplib::Request&, httplib::Response& response) {
+      // Metrics are brought up to date when somebody looks, so that training pays nothing for them.
       if (options_.refresh_metrics) options_.refresh_metrics();
       if (audit_metrics_ != nullptr) audit_metrics_->Update();
       if (admin_end_ != nullptr) SetCertificateEnds();

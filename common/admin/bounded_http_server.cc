@@ -66,6 +66,8 @@ class BoundedHttpServer::Tasks : public httplib::TaskQueue {
     work.on_refused = server->access_.on_refused;
     server->loop_ = std::make_unique<ExchangeLoop>(server->limits_, std::move(work));
   }
+  // The library's task only hands the socket over (process_and_close_socket), so it may run at
+  // once.
   void enqueue(std::function<void()> task) override { task(); }
   void shutdown() override { server_->loop_.reset(); }
 
@@ -103,6 +105,7 @@ bool BoundedHttpServer::process_and_close_socket(socket_t sock) {
 std::string BoundedHttpServer::Answer(const HttpExchange& exchange) {
   CompleteRequest stream(exchange);
   bool closed = false;
+  // The library's logger gets the request alone; this tells it whose it was.
   t_answered = &exchange;
   process_request(stream, /*close_connection=*/true, closed,
                   [&exchange](httplib::Request& request) {

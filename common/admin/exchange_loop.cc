@@ -37,6 +37,7 @@ ExchangeLoop::~ExchangeLoop() {
   }
   Wake();
   poller_.join();
+  // After the poller: it alone adds tasks.
   threads_.reset();  // runs the tasks that wait
   TakeNews();        // sends their answers as far as that is possible without waiting
   if (wake_ >= 0) close(wake_);
@@ -47,6 +48,7 @@ void ExchangeLoop::Add(int connection) {
   {
     MutexLock lock(&mutex_);
     arrived_.push_back(connection);
+    // The oldest goes, as in Admit: the newest may be the operator who wants to see what is wrong.
     if (arrived_.size() > limits_.connections) {  // faster than the thread that polls
       refused = arrived_.front();
       arrived_.pop_front();
@@ -62,6 +64,7 @@ void ExchangeLoop::Add(int connection) {
 
 void ExchangeLoop::Wake() {
   const uint64_t one = 1;
+  // Fails only when the counter is full, and then the poller is awake.
   if (wake_ >= 0) (void)!write(wake_, &one, sizeof(one));
 }
 
@@ -90,9 +93,11 @@ void ExchangeLoop::TakeNews() {
     answered.swap(answered_);
   }
   for (auto& [exchange, bytes] : answered) {
+    // On this thread: exchanges belong to it, and handlers only make the text.
     exchange->Answer(std::move(bytes), Now());
     Settle(exchange);
   }
+  // Only answers that have just begun can have made them too many.
   GiveUpOldAnswers();
   for (const int connection : arrived) Admit(connection);
 }
@@ -116,6 +121,7 @@ std::vector<std::pair<HttpExchange*, bool>> ExchangeLoop::Poll() {
   std::vector<std::pair<HttpExchange*, bool>> exchanges;
   absl::Time end = Now() + (wake_ >= 0 ? kLongestPoll : kLook);
   for (const auto& [id, exchange] : exchanges_) {
+    // A handler is reading it.
     if (exchange->phase() == Phase::kReady) continue;
     polled.push_back({exchange->fd(), exchange->events(), 0});
     exchanges.emplace_back(exchange.get(), false);
@@ -139,6 +145,7 @@ void ExchangeLoop::Settle(HttpExchange* exchange) {
   Report(exchange);
   if (exchange->phase() == Phase::kReady) {
     admission_.Spoke(exchange);
+    // Exchanges that are ready are never erased, so the pointer holds until the answer comes.
     const bool added = threads_->Add([this, exchange] {
       std::string answer = work_.answer(*exchange);
       {

@@ -67,8 +67,8 @@ class ExchangeLoop {
   // Waits until a connection is ready, a deadline passes or there is news.
   std::vector<std::pair<HttpExchange*, bool>> Poll();
   void Report(HttpExchange* exchange) const;
-  // Reports what has come of a step, hands a complete request to a thread, and forgets an exchange
-  // that is over.
+  // Handles a step's outcome: reports a refusal, dispatches a complete request, or drops a finished
+  // exchange.
   void Settle(HttpExchange* exchange);
   void GiveUpOldAnswers();
   void Wake();
@@ -77,7 +77,8 @@ class ExchangeLoop {
   const Work work_;
   const int wake_;  // an eventfd; -1 when there was no descriptor for it
 
-  // The polling thread uses them, but for an exchange that is kReady: an answering thread has it.
+  // Used by the polling thread alone, except that an exchange in phase kReady belongs to an
+  // answering thread.
   Exchanges exchanges_;
   StreamAdmission admission_;  // silent: without a complete request
 

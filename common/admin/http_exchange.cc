@@ -57,6 +57,7 @@ HttpExchange::HttpExchange(int fd, TlsServer* tls, const Limits& limits, absl::T
 
 HttpExchange::~HttpExchange() {
   channel_.reset();
+  // A child process may still hold the descriptor, and would keep the connection open.
   shutdown(fd_, SHUT_RDWR);
   close(fd_);
 }
@@ -111,6 +112,7 @@ void HttpExchange::Read(absl::Time now) {
   char buffer[kBytesInAnOperation];
   for (int i = 0; i < kOperationsInAStep; ++i) {
     const size_t before = request_.size();
+    // Never more than the limit is read, so that the check below sees exactly when it is reached.
     const size_t room = std::min(sizeof(buffer), limits_.request_bytes - before);
     size_t n = 0;
     const Progress progress = channel_->Read(buffer, room, &n);
@@ -120,6 +122,8 @@ void HttpExchange::Read(absl::Time now) {
     }
     request_.append(buffer, n);
     // An empty line ends the headers.
+    // Only the new bytes are searched, and the two before them: a request that drips in costs no
+    // more than its length.
     if (request_.find("\n\r\n", before - std::min<size_t>(before, 2)) != std::string::npos) {
       phase_ = Phase::kReady;
       events_ = 0;
@@ -139,6 +143,7 @@ void HttpExchange::Read(absl::Time now) {
 void HttpExchange::Answer(std::string bytes, absl::Time now) {
   phase_ = Phase::kAnswer;
   answer_ = std::move(bytes);
+  // Gives its memory back while the answer is being sent.
   request_ = std::string();
   deadline_ = now + limits_.answer_time;
   Write(now);

@@ -26,6 +26,8 @@ SocketChannel::SocketChannel(int fd, TlsSession tls) : fd_(fd), tls_(std::move(t
 
 SocketChannel::Progress SocketChannel::Handshake() {
   if (tls_ == nullptr) return Progress::kDone;
+  // SSL_get_error also looks at the thread's queue, where an older error would be taken for one of
+  // this call.
   ERR_clear_error();
   const Progress progress = ProgressOf(SSL_accept(tls_.get()));
   if (progress == Progress::kEnded) {
@@ -67,6 +69,8 @@ void SocketChannel::EndWriting() {
     SSL_shutdown(tls_.get());  // sends the close_notify alert; does not await that of the peer
     ERR_clear_error();
   }
+  // Only this direction: what the client still sends is read and dropped, or the kernel would
+  // answer it with a reset, which can overtake the answer.
   shutdown(fd_, SHUT_WR);
 }
 
@@ -83,6 +87,7 @@ bool SocketChannel::peer_has_sent_anything() const {
 }
 
 SocketChannel::Progress SocketChannel::ProgressOf(int result) {
+  // Saved first: the calls below may change it.
   const int error = errno;
   switch (SSL_get_error(tls_.get(), result)) {
     case SSL_ERROR_NONE:
@@ -102,6 +107,7 @@ SocketChannel::Progress SocketChannel::ProgressOf(int result) {
   const int reason_code = ERR_GET_REASON(code);
   peer_speaks_http_ = ERR_GET_LIB(code) == ERR_LIB_SSL && reason_code == SSL_R_HTTP_REQUEST;
   const long verified = SSL_get_verify_result(tls_.get());
+  // OpenSSL's own text only says that the handshake failed.
   if (verified != X509_V_OK) {
     failure_ = CertificateRefusal(verified);
   } else if (reason_code == SSL_R_UNEXPECTED_EOF_WHILE_READING || (code == 0 && error == 0)) {

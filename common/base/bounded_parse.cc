@@ -17,8 +17,8 @@ namespace {
 
 using google::protobuf::Descriptor;
 using google::protobuf::FieldDescriptor;
-using google::protobuf::Message;
 
+// As protobuf's own limit. It also bounds the recursion of the walk.
 constexpr int kMaxDepth = 100;
 
 // Memory that allocators and protobuf's containers need in addition to the values.
@@ -79,10 +79,12 @@ size_t WidthOf(const FieldDescriptor& field) {
 
 class Walk {
  public:
-  Walk(const Message& prototype, size_t max_bytes)
+  Walk(const google::protobuf::Message& prototype, size_t max_bytes)
       : factory_(prototype.GetReflection()->GetMessageFactory()), max_bytes_(max_bytes) {}
 
   absl::StatusOr<size_t> Estimate(absl::string_view wire, const Descriptor& type) {
+    // Only adds up: what a field that comes twice replaces is counted twice. The estimate may be
+    // too high, never too low.
     bytes_ = SizeOf(type);
     in_ = wire;
     SLUICE_RETURN_IF_ERROR(Fields(&type, 0, 0));
@@ -130,9 +132,11 @@ class Walk {
                      bool continues, int depth) {
     if (field != nullptr && field->is_repeated() && !continues) bytes_ += kList;
     if (field != nullptr && field->is_packable() && wire_type == kBytes) return Packed(*field);
+    // protobuf keeps a known number with another type among the unknown fields.
     if (field == nullptr || WireTypeOf(*field) != wire_type)
       return Unknown(number, wire_type, depth);
     if (wire_type != kBytes) {
+      // Lists grow by doubling, so that half of one may be empty.
       if (field->is_repeated()) bytes_ += 2 * WidthOf(*field);
       return Number(wire_type);
     }
@@ -189,6 +193,7 @@ class Walk {
 
   bool Bytes(absl::string_view* value) {
     uint64_t size;
+    // A length beyond the end is refused before anything is allocated for it.
     if (!Varint(&size) || size > in_.size()) return false;
     *value = in_.substr(0, size);
     in_.remove_prefix(size);
@@ -223,12 +228,14 @@ class Walk {
 
 }  // namespace
 
-absl::StatusOr<size_t> EstimateParsedBytes(absl::string_view wire, const Message& prototype,
+absl::StatusOr<size_t> EstimateParsedBytes(absl::string_view wire,
+                                           const google::protobuf::Message& prototype,
                                            size_t max_bytes) {
   return Walk(prototype, max_bytes).Estimate(wire, *prototype.GetDescriptor());
 }
 
-absl::Status ParseWithin(size_t max_bytes, absl::string_view wire, Message* message) {
+absl::Status ParseWithin(size_t max_bytes, absl::string_view wire,
+                         google::protobuf::Message* message) {
   const absl::Status estimated = EstimateParsedBytes(wire, *message, max_bytes).status();
   const bool parsed = estimated.ok() && wire.size() <= INT_MAX &&
                       message->ParseFromArray(wire.data(), static_cast<int>(wire.size()));

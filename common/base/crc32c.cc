@@ -34,6 +34,7 @@ constexpr Tables MakeTables() {
 constexpr Tables kTables = MakeTables();
 
 uint32_t Portable(uint32_t state, const uint8_t* p, size_t n) {
+  // Slicing by 8: eight independent look-ups a round instead of eight that wait for each other.
   for (; n >= kLanes; p += kLanes, n -= kLanes) {
     uint64_t word;
     std::memcpy(&word, p, sizeof(word));
@@ -83,6 +84,7 @@ Engine ChooseEngine() {
 }  // namespace
 
 uint32_t ExtendCrc32c(uint32_t crc, const void* data, size_t n) {
+  // Chosen when it is first needed, because constructors of other files may compute checksums.
   static const Engine engine = ChooseEngine();
   return ~engine(~crc, static_cast<const uint8_t*>(data), n);
 }
@@ -98,6 +100,7 @@ uint32_t ShiftCrc32c(uint64_t bytes) {
 }
 
 uint32_t CombineCrc32c(uint32_t a, uint32_t b, uint32_t shift_of_b) {
+  // Appending b's bytes shifts a by as many; the checksum is linear, so the rest adds.
   return Multiply(a, shift_of_b) ^ b;
 }
 

@@ -38,15 +38,15 @@ absl::Status Error(absl::string_view operation, const std::string& path, int err
 
 // A file descriptor that closes itself. O_NONBLOCK changes nothing for regular files; opening a
 // pipe without it would wait for the other end, perhaps for ever.
-class Descriptor {
+class OwnedDescriptor {
  public:
-  Descriptor(const std::string& path, int flags, mode_t mode = 0)
+  OwnedDescriptor(const std::string& path, int flags, mode_t mode = 0)
       : fd_(::open(path.c_str(), flags | O_CLOEXEC | O_NONBLOCK, mode)) {}
-  ~Descriptor() {
+  ~OwnedDescriptor() {
     if (fd_ >= 0) ::close(fd_);
   }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
+  OwnedDescriptor(const OwnedDescriptor&) = delete;
+  OwnedDescriptor& operator=(const OwnedDescriptor&) = delete;
   int fd() const { return fd_; }
   // Returns 0 or errno. A network file system may report a failed write only here.
   int Close() {
@@ -103,7 +103,7 @@ std::string FolderOf(const std::string& path) {
 }
 
 absl::Status SyncFolder(const std::string& folder) {
-  Descriptor descriptor(folder, O_RDONLY | O_DIRECTORY);
+  OwnedDescriptor descriptor(folder, O_RDONLY | O_DIRECTORY);
   // A folder that this process may write but not read cannot be synced.
   if (descriptor.fd() < 0 && errno == EACCES) return absl::OkStatus();
   if (descriptor.fd() < 0) return Error("open folder", folder, errno);
@@ -141,7 +141,7 @@ class UnfinishedFile : public NewFile {
 
  private:
   const std::string path_, unfinished_;
-  Descriptor file_;
+  OwnedDescriptor file_;
   absl::Status opened_;
   bool finished_ = false;
 };
@@ -174,7 +174,7 @@ class RealEnv : public Env {
 
   absl::StatusOr<std::string> ReadRange(const std::string& path, uint64_t offset,
                                         uint64_t n) override {
-    Descriptor descriptor(path, O_RDONLY);
+    OwnedDescriptor descriptor(path, O_RDONLY);
     if (descriptor.fd() < 0) return Error("open", path, errno);
     SLUICE_RETURN_IF_ERROR(CheckRegular(descriptor.fd(), "read", path));
     struct stat info;
@@ -216,7 +216,7 @@ class RealEnv : public Env {
   }
 
   absl::Status AppendToFile(const std::string& path, absl::string_view bytes) override {
-    Descriptor descriptor(path, O_WRONLY | O_CREAT | O_APPEND, 0600);
+    OwnedDescriptor descriptor(path, O_WRONLY | O_CREAT | O_APPEND, 0600);
     if (descriptor.fd() < 0) return Error("open", path, errno);
     SLUICE_RETURN_IF_ERROR(CheckRegular(descriptor.fd(), "append to", path));
     SLUICE_RETURN_IF_ERROR(WriteAll(descriptor.fd(), path, bytes));

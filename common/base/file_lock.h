@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "common/base/env.h"
 
 namespace sluice {
 
@@ -34,6 +35,27 @@ class FileLock {
 
  private:
   explicit FileLock(int fd) : fd_(fd) {}
+  int fd_;
+};
+
+// The same for a folder. It leaves no file behind.
+//
+// Thread safety: one thread.
+class FolderLock {
+ public:
+  // ALREADY_EXISTS when another holder has it; NOT_FOUND when the folder cannot be opened. Where
+  // the file system has no locks, every call succeeds.
+  static absl::StatusOr<FolderLock> Take(const std::string& folder, Env* env = Env::Real());
+
+  FolderLock(FolderLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  FolderLock& operator=(FolderLock&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~FolderLock();
+
+ private:
+  explicit FolderLock(int fd) : fd_(fd) {}
   int fd_;
 };
 

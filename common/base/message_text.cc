@@ -11,12 +11,12 @@ namespace sluice {
 namespace {
 
 using google::protobuf::FieldDescriptor;
-using google::protobuf::Message;
 using google::protobuf::Reflection;
 
 // The present fields that are or may hold strings.
-std::vector<const FieldDescriptor*> FieldsWithText(const Message& message) {
+std::vector<const FieldDescriptor*> FieldsWithText(const google::protobuf::Message& message) {
   std::vector<const FieldDescriptor*> fields, with_text;
+  // Only the fields that are set: messages may be large, and most of them empty.
   message.GetReflection()->ListFields(message, &fields);
   for (const FieldDescriptor* field : fields) {
     if (field->type() == FieldDescriptor::TYPE_STRING ||
@@ -31,7 +31,7 @@ bool IsText(const FieldDescriptor* field) { return field->type() == FieldDescrip
 
 }  // namespace
 
-bool EachText(const Message& message, const SeeText& see) {
+bool EachText(const google::protobuf::Message& message, const SeeText& see) {
   const Reflection& reflection = *message.GetReflection();
   std::string scratch;
   for (const FieldDescriptor* field : FieldsWithText(message)) {
@@ -53,7 +53,7 @@ bool EachText(const Message& message, const SeeText& see) {
   return true;
 }
 
-void ChangeTexts(Message* message, const ChangeText& change) {
+void ChangeTexts(google::protobuf::Message* message, const ChangeText& change) {
   const Reflection& reflection = *message->GetReflection();
   for (const FieldDescriptor* field : FieldsWithText(*message)) {
     if (!field->is_repeated()) {
@@ -75,7 +75,7 @@ void ChangeTexts(Message* message, const ChangeText& change) {
   }
 }
 
-void MakePrintable(Message* message) {
+void MakePrintable(google::protobuf::Message* message) {
   ChangeTexts(message,
               [](const FieldDescriptor*, const std::string& text) { return PrintableLine(text); });
 }

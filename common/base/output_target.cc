@@ -18,8 +18,10 @@ OutputTarget ResolveOutput(const std::string& path) {
   constexpr int kMostLinks = 40;
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
+  // Pipes and devices are written in place: a rename would replace them by a file.
   if (fs::exists(status) && !fs::is_regular_file(status)) return {path, true};
   fs::path target = path;
+  // The link stays, and the file that it leads to is replaced.
   for (int i = 0; i < kMostLinks && fs::is_symlink(fs::symlink_status(target, error)); ++i) {
     const fs::path to = fs::read_symlink(target, error);
     if (error) break;
@@ -39,6 +41,8 @@ absl::StatusOr<int> CreateUnfinished(const std::string& unfinished) {
     return ::open(unfinished.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   };
   int fd = create();
+  // Left by a process that had the same number, or put there by somebody: never opened, always
+  // replaced.
   if (fd < 0 && errno == EEXIST && ::unlink(unfinished.c_str()) == 0) fd = create();
   if (fd >= 0) return fd;
   const int error = errno == EISDIR ? EEXIST : errno;

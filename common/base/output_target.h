@@ -22,7 +22,7 @@ OutputTarget ResolveOutput(const std::string& path);
 // with the same path returns the same name.
 std::string UnfinishedName(const std::string& path);
 
-// Creates the file `unfinished`, whose name has the pid of this process or of its parent, and
+// Creates the file `unfinished`, whose name has the pid of this process, and
 // returns its descriptor for writing. What has the name already was left by a killed process with
 // this pid, or somebody else has put it there: the name is removed, and neither the file nor what a
 // link leads to is changed. ALREADY_EXISTS when that is not possible, as for a folder.

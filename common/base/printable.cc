@@ -38,6 +38,7 @@ size_t LineCharacterBytes(absl::string_view text) {
   const size_t bytes = CharacterBytes(text);
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   const auto is_in = [](unsigned c, unsigned low, unsigned high) { return c >= low && c <= high; };
+  // A newline or a tab of a peer could forge a line of the log.
   if (bytes == 1 && byte(0) < 0x20) return 0;
   if (bytes == 2) {
     if (byte(0) == 0xC2 && byte(1) < 0xA0) return 0;   // U+0080 to U+009F: C1 controls
@@ -60,6 +61,7 @@ std::string Escaped(absl::string_view text, const Bytes& bytes_of) {
     if (bytes > 0) {
       out.append(text.data() + at, bytes);
     } else {
+      // Byte by byte: the next byte may begin a character that can be shown.
       absl::StrAppend(&out, "\\x", absl::BytesToHexString(text.substr(at, 1)));
     }
     at += bytes > 0 ? bytes : 1;
@@ -75,6 +77,7 @@ std::string PrintableLine(absl::string_view text) { return Escaped(text, LineCha
 
 std::string PrintableLines(absl::string_view text) {
   return absl::StrJoin(
+      // Indented, so that no further line looks like one of the log's own.
       absl::StrSplit(text, '\n'), "\n    ",
       [](std::string* out, absl::string_view line) { absl::StrAppend(out, PrintableLine(line)); });
 }

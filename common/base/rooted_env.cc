@@ -50,12 +50,12 @@ std::string WithoutEmptyParts(absl::string_view path) {
   return clean;
 }
 
-class Descriptor {
+class RootedDescriptor {
  public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Descriptor& operator=(Descriptor&&) = delete;
-  ~Descriptor() {
+  explicit RootedDescriptor(int fd) : fd_(fd) {}
+  RootedDescriptor(RootedDescriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  RootedDescriptor& operator=(RootedDescriptor&&) = delete;
+  ~RootedDescriptor() {
     if (fd_ >= 0) ::close(fd_);
   }
   int get() const { return fd_; }
@@ -114,7 +114,7 @@ struct RootedEnv::Place {
     return Named(value.status());
   }
 
-  Descriptor descriptor;
+  RootedDescriptor descriptor;
   std::string folder, path, shown_folder;
 };
 
@@ -158,7 +158,7 @@ absl::StatusOr<std::unique_ptr<RootedEnv>> RootedEnv::Create(Env* base, const Ro
     SLUICE_RETURN_IF_ERROR(add(path, "--output_root", true));
   for (const std::string& path : roots.data)
     SLUICE_RETURN_IF_ERROR(add(path, "--data_root", false));
-  const Descriptor probe(OpenBeneath(env->roots_[0].fd, ".", O_PATH, 0));
+  const RootedDescriptor probe(OpenBeneath(env->roots_[0].fd, ".", O_PATH, 0));
   if (probe.get() < 0) {
     return absl::UnimplementedError(absl::StrCat(
         "--output_root: this kernel, or a filter of system calls, lacks openat2 (",
@@ -301,7 +301,7 @@ absl::Status RootedEnv::MakeDirs(const std::string& path) {
       const auto folder =
           Open(part.substr(0, part.rfind('/')), Use::kWrite, O_RDONLY | O_DIRECTORY, 0);
       if (!folder.ok()) continue;  // one that may be written but not read cannot be synced
-      const Descriptor opened(*folder);
+      const RootedDescriptor opened(*folder);
       if (::fsync(opened.get()) != 0 && errno != EINVAL) {
         const int error = errno;
         return OfOperation("sync folder", part,

@@ -62,7 +62,7 @@ class RootedEnv : public Env {
   absl::Status Refuse(const std::string& why, Use use) const;
   // Opens what the path leads to. Messages are the reason alone.
   absl::StatusOr<int> Open(const std::string& path, Use use, int flags, uint32_t mode) const;
-  // What the path leads to, for reading.
+  // The file or folder to which the path leads, for reading.
   absl::StatusOr<Place> Find(absl::string_view operation, const std::string& path) const;
   // The name of the path in its folder, for a change.
   absl::StatusOr<Place> FindName(absl::string_view operation, const std::string& path) const;

@@ -12,7 +12,6 @@
 #include "common/collective/gloo_peers.h"
 #include "common/collective/gloo_reduction.h"
 #include "common/collective/rank_reduction.h"
-#include "common/collective/sigpipe_block.h"
 
 namespace sluice {
 namespace {
@@ -94,6 +93,7 @@ absl::Status GlooEngine::Exchange(const OperationHeader& header, const void* val
     headers_[rank] = messages_[rank]->header;
     return absl::OkStatus();
   }));
+  // Every rank compares the same headers, and so comes to the same result.
   const absl::Status agreed = CheckAgreement(headers_);
   return agreed.ok() ? agreed : peers_.Abandon(agreed);
 }
@@ -117,6 +117,7 @@ absl::Status GlooEngine::ReduceInline(const OperationHeader& header, absl::Span<
   std::vector<const void*> inputs(ranks_);
   for (uint32_t rank = 0; rank < ranks_; ++rank) {
     inputs[rank] = values.data();
+    // A rank that brings nothing has weight 0, and its message's values are not read.
     if (rank != self_) inputs[rank] = messages_[rank]->values;
   }
   RankReduction(headers_, self_).Reduce(inputs, values.data(), nullptr, values.size());
@@ -140,6 +141,8 @@ absl::Status GlooEngine::AllGather(const OperationHeader& header, absl::Span<flo
     });
   }
   SLUICE_RETURN_IF_ERROR(Exchange(header, nullptr, 0));
+  // Receives are posted before anything is sent: values that arrive unexpectedly would have no
+  // place.
   const auto array = peers_.MakeRegion(values.data(), n * sizeof(float));
   // Empty parts need no calls.
   SLUICE_RETURN_IF_ERROR(peers_.ForOthers([&](uint32_t rank) {
@@ -149,6 +152,7 @@ absl::Status GlooEngine::AllGather(const OperationHeader& header, absl::Span<flo
                           part.size() * sizeof(float));
   }));
   SLUICE_RETURN_IF_ERROR(ExchangeParts(array.get(), n));
+  // The array belongs to the caller again when this returns. The others may still send from theirs.
   return peers_.Acknowledge();
 }
 

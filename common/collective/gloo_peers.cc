@@ -13,7 +13,6 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/collective/gloo_pair.h"
-#include "common/collective/sigpipe_block.h"
 
 namespace sluice {
 namespace {
@@ -55,6 +54,7 @@ GlooPeers::~GlooPeers() { Leave(); }
 
 absl::StatusOr<CollectiveCard> GlooPeers::Listen(uint64_t generation, uint32_t self,
                                                  uint32_t ranks) {
+  // The watchdog's thread, which closes connections, inherits the mask.
   const SigpipeBlock block;
   self_ = self;
   ranks_ = ranks;
@@ -99,6 +99,7 @@ absl::Status GlooPeers::Join(const std::vector<CollectiveCard>& cards,
   {
     MutexLock lock(&mutex_);
     context_ = std::move(context);
+    // Cancel closes the pairs of context_, which it could not see before.
     if (cancelled_) return absl::CancelledError("joining the group was cancelled");
   }
   AddPeers();
@@ -131,6 +132,7 @@ void GlooPeers::Leave() {
     MutexLock lock(&mutex_);
     cancelled = cancelled_;
   }
+  // A rank that closes while others still wait for values of the last operation would cut them off.
   if (!ended_by_.has_value() && !cancelled) (void)AwaitAcknowledgements();
   Close();
   watchdog_.Stop();
@@ -177,6 +179,7 @@ void GlooPeers::PostMessageReceive(uint32_t rank) {
 absl::Status GlooPeers::SendMessage(uint32_t rank, const OperationHeader& header,
                                     const void* values, size_t bytes) {
   Peer& peer = *peers_[rank];
+  // There is one outgoing message for each rank. Gloo reads it until it is sent.
   if (peer.sending) SLUICE_RETURN_IF_ERROR(Await(peer.outgoing_buffer.get(), rank, true));
   peer.sending = false;
   peer.outgoing.header = header;
@@ -193,9 +196,11 @@ absl::StatusOr<const GlooPeers::Message*> GlooPeers::ReceiveMessage(uint32_t ran
   Peer& peer = *peers_[rank];
   if (!peer.receiving) return Broken(rank);
   SLUICE_RETURN_IF_ERROR(Await(peer.incoming_buffer.get(), rank, false));
+  // The peer says how many bytes follow, and may say anything.
   const size_t bytes =
       std::min<size_t>(peer.incoming.header.inline_bytes, OperationHeader::kMaxInlineBytes);
   std::memcpy(&peer.received, &peer.incoming, kHeaderBytes + bytes);
+  // After the copy: the next message may arrive at once.
   PostMessageReceive(rank);
   return &peer.received;
 }
@@ -206,6 +211,7 @@ absl::Status GlooPeers::Acknowledge() {
   for (uint32_t rank = 0; rank < ranks_; ++rank) {
     if (rank == self_) continue;
     SLUICE_RETURN_IF_ERROR(SendMessage(rank, header, nullptr, 0));
+    // Awaited at the beginning of the next operation, so that it costs no round trip now.
     peers_[rank]->owes_acknowledgement = true;
   }
   return absl::OkStatus();
@@ -228,6 +234,8 @@ std::unique_ptr<GlooPeers::Region> GlooPeers::MakeRegion(void* memory, size_t by
   auto region = std::make_unique<Region>();
   region->buffers_.resize(ranks_);
   for (uint32_t rank = 0; rank < ranks_; ++rank) {
+    // A buffer of its own for each rank: a wait on a shared one would not say whose transfer is
+    // over.
     if (rank != self_) region->buffers_[rank] = context_->createUnboundBuffer(memory, bytes);
   }
   return region;
@@ -285,6 +293,8 @@ absl::Status GlooPeers::Await(UnboundBuffer* buffer, uint32_t rank, bool send) {
         broken = true;
       }
     }
+    // From here on the watchdog aborts nothing, so that the next wait cannot be hit by this
+    // deadline.
     const bool expired = watchdog_.End();
     bool cancelled = false;
     {
@@ -333,11 +343,13 @@ absl::Status GlooPeers::End(const GroupFault& fault) {
     cancelled = cancelled_;
   }
   if (!ended_by_.has_value()) {
+    // Set before the last words are sent: sending them may fail, and must not begin this again.
     ended_by_ = fault;
     OperationHeader header;
     header.kind = OperationHeader::kFailed;
     header.op = fault.kind;
     header.root = fault.rank;
+    // Before the connections are closed, or the others would only see that this rank has ended.
     SendLastWords(header);
     Close();
   }
@@ -380,6 +392,8 @@ absl::Status GlooPeers::Abandon(const absl::Status& why) {
 void GlooPeers::Interrupt(const absl::Status& why) {
   MutexLock lock(&mutex_);
   interruption_ = FaultOf(why, own_.rank());
+  // Under the lock, so that Await has either not begun its wait yet, and sees the interruption, or
+  // is aborted.
   watchdog_.Abort();
 }
 

@@ -16,6 +16,8 @@
 // too long.
 #pragma once
 
+#include <signal.h>
+
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -41,9 +43,37 @@ class UnboundBuffer;
 
 namespace sluice {
 
+// Keeps SIGPIPE, raised by Gloo's writes to closed connections, from the calling thread. Threads
+// that are started meanwhile do not get it either.
+//
+// Thread safety: one thread.
+class SigpipeBlock {
+ public:
+  SigpipeBlock() {
+    sigemptyset(&pipe_);
+    sigaddset(&pipe_, SIGPIPE);
+    sigset_t pending;
+    sigpending(&pending);
+    was_pending_ = sigismember(&pending, SIGPIPE) == 1;
+    pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
+  }
+  ~SigpipeBlock() {
+    const timespec now = {};
+    // Takes the signal that was raised meanwhile: otherwise it would be delivered now.
+    if (!was_pending_) sigtimedwait(&pipe_, nullptr, &now);
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  SigpipeBlock(const SigpipeBlock&) = delete;
+  SigpipeBlock& operator=(const SigpipeBlock&) = delete;
+
+ private:
+  sigset_t pipe_, before_;
+  bool was_pending_ = false;
+};
+
 class GlooPeers {
  public:
-  // Kinds of values: what a rank brings for another one to reduce, and what is final.
+  // Kinds of values: those that a rank brings for another one to reduce, and final ones.
   static constexpr uint64_t kBrought = 1, kResult = 2;
 
   struct Message {

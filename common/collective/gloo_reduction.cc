@@ -12,9 +12,9 @@ namespace {
 // Bounds of the longest piece, which is half of a part if that is within them. Each piece costs a
 // few system calls and wake-ups. Over loopback, quarters of at most 256 Ki floats were slower for
 // some sizes, and faster for none (bench/results/2026-11-27-collective.md).
-constexpr size_t kMinPieceFloats = 32 << 10, kMaxPieceFloats = 1 << 20;
+constexpr size_t kMinGlooPieceFloats = 32 << 10, kMaxGlooPieceFloats = 1 << 20;
 size_t MostPieceFloats(size_t largest_part) {
-  return std::clamp((largest_part + 1) / 2, kMinPieceFloats, kMaxPieceFloats);
+  return std::clamp((largest_part + 1) / 2, kMinGlooPieceFloats, kMaxGlooPieceFloats);
 }
 // Pieces are about equal, so they may be half as long as the longest. That was measured to be
 // faster than long pieces with a short one at the end (docs/scaling.md).
@@ -44,6 +44,7 @@ GlooReduction::GlooReduction(GlooPeers* peers, absl::Span<const OperationHeader>
       sent_(peers->ranks()),
       inputs_(peers->ranks()) {
   const size_t n = values.size(), room = peers->ranks() * kPiecesAhead * piece_ * width_;
+  // Kept between operations: pages that are touched for the first time cost more than their copy.
   scratch->brought.resize(std::max(scratch->brought.size(), room));
   brought_ = scratch->brought.data();
   if (header_.in_bf16()) scratch->halves.resize(std::max(scratch->halves.size(), n));
@@ -90,6 +91,7 @@ absl::Status GlooReduction::TakeTurns(uint64_t slot, uint64_t k) {
     const Turn turn{slot, k, distance};
     SLUICE_RETURN_IF_ERROR(SendIn(turn));
     SLUICE_RETURN_IF_ERROR(FinishTurn());
+    // While this rank's piece travels, it reduces what the turns before have brought.
     if (slot == GlooPeers::kBrought && k > 0) SLUICE_RETURN_IF_ERROR(ReduceThrough(k - 1));
     turn_ = turn;
     // Two ranks share their links with nobody, and begin the next turn meanwhile.
@@ -107,6 +109,7 @@ absl::Status GlooReduction::SendIn(const Turn& turn) {
   if (header_.in_bf16()) {
     RankReduction::Bring(header_, own, wire_ + piece.begin * width_, piece.size());
   } else if (header_.kind == OperationHeader::kWeightedMean) {
+    // In place: the array's old values are not needed, since results replace them.
     BestReduceLoops().multiply(static_cast<float>(header_.weight), own, piece.size());
   }
   return Send(to, turn.slot, piece);
@@ -143,6 +146,8 @@ absl::Status GlooReduction::ReduceOwn(uint64_t k) {
   const uint32_t self = peers_->self();
   const ArrayPart piece = PieceOf(self, k);
   if (piece.size() == 0) return absl::OkStatus();
+  // In the order of the ranks, whatever the order in which pieces have arrived: the same bits as in
+  // shm.
   for (uint32_t rank = 0; rank < inputs_.size(); ++rank)
     inputs_[rank] = brought_ + RoomOf(rank, k) * width_;
   float* const own = values_.data() + piece.begin;

@@ -39,7 +39,7 @@ class GlooReduction {
     std::vector<uint8_t> brought;
     std::vector<uint16_t> halves;  // the array in bfloat16
   };
-  // `headers`: of the ranks, which agree. All that is given outlives the reduction.
+  // `headers`: those of all ranks, which agree. All arguments outlive the reduction.
   GlooReduction(GlooPeers* peers, absl::Span<const OperationHeader> headers,
                 absl::Span<float> values, Scratch* scratch);
 

@@ -47,6 +47,7 @@ absl::Status ErrorOf(const GroupFault& fault, uint32_t self, const std::string& 
   const std::string by =
       fault.reporter == self ? "" : absl::StrCat(" (rank ", fault.reporter, " has noticed it)");
   absl::Status status = Error(fault, what, by, options);
+  // A disagreement is no single rank's fault, so nobody is replaced for it.
   if (fault.kind != GroupFault::kDisagreed)
     status.SetPayload(kRankAtFaultPayload, absl::Cord(absl::StrCat(fault.rank)));
   return status;
@@ -54,6 +55,7 @@ absl::Status ErrorOf(const GroupFault& fault, uint32_t self, const std::string& 
 
 GroupFault FaultOf(const absl::Status& error, uint32_t self) {
   GroupFault fault;
+  // An error that names no rank is this one's own: the others then learn who has left.
   fault.rank = RankAtFault(error).value_or(self);
   fault.reporter = self;
   switch (error.code()) {

@@ -20,6 +20,7 @@ absl::Status NcclCommunicator::Error(ncclResult_t result, const char* what) cons
       absl::StrCat(what, ": NCCL says: ", nccl_.error_string(result),
                    more == nullptr || *more == '\0' ? "" : ": ", more == nullptr ? "" : more);
   switch (result) {
+    // These come of the network or of another rank: the engine then asks who is missing (Blame).
     case ncclSystemError:
     case ncclRemoteError:
       return absl::UnavailableError(text);
@@ -76,6 +77,8 @@ absl::Status NcclCommunicator::Settle(ncclResult_t result, const char* what,
 absl::Status NcclCommunicator::Create(const ncclUniqueId& id, int ranks, int rank,
                                       absl::Duration timeout) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  // Calls return ncclInProgress instead of waiting for other ranks, so that a deadline can end
+  // them.
   config.blocking = 0;
   const char* const what = "joining the NCCL group";
   const ncclResult_t result = nccl_.comm_init(&comm_, ranks, id, rank, &config);
@@ -90,6 +93,8 @@ absl::Status NcclCommunicator::Group(
   ncclResult_t result = nccl_.group_start();
   if (result != ncclSuccess) return Error(result, what);
   const ncclResult_t inside = calls(nccl_, comm_);
+  // Also after an error inside: a group that is not ended would swallow all later calls of the
+  // thread.
   result = nccl_.group_end();
   if (inside != ncclSuccess && inside != ncclInProgress) return Error(inside, what);
   return Settle(result, what, timeout);
@@ -101,6 +106,7 @@ absl::Status NcclCommunicator::Await(cudaEvent_t event, absl::Duration timeout) 
       what,
       [&](bool* reached) -> absl::Status {
         bool settled = false;
+        // The event of a broken exchange never comes; NCCL's own state says that it is broken.
         SLUICE_RETURN_IF_ERROR(CheckAsync(what, &settled));
         const cudaError_t state = cudaEventQuery(event);
         *reached = state == cudaSuccess;

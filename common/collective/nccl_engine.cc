@@ -129,6 +129,7 @@ absl::Status NcclEngine::Join(uint64_t generation, const std::vector<std::string
   const bool one_host = std::all_of(cards.begin(), cards.end(), [&](const CollectiveCard& card) {
     return card.host() == cards[0].host();
   });
+  // NCCL's connections are plain TCP: between hosts they need the same permission as Gloo's.
   if (!one_host && options_.bind_address.empty()) {
     return absl::FailedPreconditionError(
         absl::StrCat("the ranks of the nccl group run on several hosts, and this one may not reach "
@@ -137,6 +138,7 @@ absl::Status NcclEngine::Join(uint64_t generation, const std::vector<std::string
   }
   std::vector<std::string> control(peers.size());
   for (size_t i = 0; i < members.size(); ++i) control[members[i]] = cards[i].inside();
+  // First, because it carries the id of the NCCL group, and names a rank that does not come.
   SLUICE_RETURN_IF_ERROR(control_->Join(generation, control, members));
   ncclUniqueId id = {};
   if (const absl::Status shared = ShareId(one_host, &id); !shared.ok()) {
@@ -162,6 +164,7 @@ absl::Status NcclEngine::ShareId(bool one_host, ncclUniqueId* id) {
 }
 
 absl::Status NcclEngine::JoinGpus(const ncclUniqueId& id) {
+  // The device is a property of the thread, and engines are called from several.
   SLUICE_RETURN_IF_ERROR(UseDevice());
   SLUICE_RETURN_IF_ERROR(communicator_.Create(id, static_cast<int>(ranks_), static_cast<int>(self_),
                                               ExchangeTimeout()));
@@ -171,6 +174,7 @@ absl::Status NcclEngine::JoinGpus(const ncclUniqueId& id) {
 
 void NcclEngine::Leave() {
   if (pipeline_.has_value() && UseDevice().ok()) {
+    // Before the buffers go: kernels of the last exchange may still use them.
     communicator_.Finish(ExchangeTimeout());
     pipeline_.reset();
   }
@@ -184,6 +188,7 @@ absl::Status NcclEngine::GatherHeaders(const OperationHeader& header) {
       control_->AllGather(AllGatherHeader(gathered.all().size()), gathered.all()));
   headers_.resize(ranks_);
   for (uint32_t rank = 0; rank < ranks_; ++rank) headers_[rank] = gathered.At(rank);
+  // Not what the array has made of it.
   headers_[self_] = header;
   return absl::OkStatus();
 }
@@ -191,6 +196,7 @@ absl::Status NcclEngine::GatherHeaders(const OperationHeader& header) {
 absl::Status NcclEngine::Agree(const OperationHeader& header) {
   SLUICE_RETURN_IF_ERROR(GatherHeaders(header));
   for (uint32_t rank = 0; rank < ranks_; ++rank) {
+    // A rank that is in Blame takes part in this gather with such a header.
     if (headers_[rank].kind != OperationHeader::kFailed) continue;
     return ErrorOf({GroupFault::kLeft, names_[rank], names_[rank]}, names_[self_], Describe(header),
                    options_);
@@ -219,6 +225,7 @@ absl::Status NcclEngine::Reduce(const OperationHeader& header, absl::Span<float>
 }
 
 absl::Status NcclEngine::Blame(const absl::Status& error) {
+  // Kernels that wait for a lost rank never end by themselves; Abort stops them.
   communicator_.Abort();
   if (pipeline_.has_value()) pipeline_->Drain();
   absl::Status why = error;
@@ -245,6 +252,7 @@ absl::StatusOr<std::unique_ptr<CollectiveEngine>> MakeNcclEngine(
   int devices = 0;
   if (const cudaError_t error = cudaGetDeviceCount(&devices);
       error != cudaSuccess || options.cuda_device >= devices) {
+    // Clears the error, which CUDA would return from a later, unrelated call.
     (void)cudaGetLastError();
     return absl::NotFoundError(absl::StrCat("the engine nccl needs cuda:", options.cuda_device,
                                             ", and this process sees ", devices, " CUDA devices",

@@ -14,11 +14,11 @@ namespace {
 // All pieces of a chunk together: the bandwidth of PCIe and NVLink is nearly reached with 4 MiB.
 constexpr size_t kChunkFloats = 1 << 20;
 // An array of few chunks is cut into this many, so that its stages overlap, if pieces stay large.
-constexpr size_t kWantedChunks = 4;
-constexpr size_t kMinPieceFloats = 16 << 10;
-constexpr size_t kLine = 16;
+constexpr size_t kWantedNcclChunks = 4;
+constexpr size_t kMinNcclPieceFloats = 16 << 10;
+constexpr size_t kNcclLineFloats = 16;
 
-size_t RoundUp(size_t n) { return (n + kLine - 1) / kLine * kLine; }
+size_t RoundUp(size_t n) { return (n + kNcclLineFloats - 1) / kNcclLineFloats * kNcclLineFloats; }
 
 }  // namespace
 
@@ -45,10 +45,13 @@ ArrayPart NcclPipeline::PieceOf(uint32_t rank, uint64_t chunk) const {
 }
 
 absl::Status NcclPipeline::Begin(absl::Span<const OperationHeader> of_ranks) {
+  // All ranks compute the same stride and number of chunks: NCCL pairs the calls by their order
+  // alone.
   const size_t part = PartOf(operation_.values.size(), ranks_, 0).size();  // no part is larger
-  const size_t most = std::max(kLine, kChunkFloats / ranks_ / kLine * kLine);
+  const size_t most =
+      std::max(kNcclLineFloats, kChunkFloats / ranks_ / kNcclLineFloats * kNcclLineFloats);
   const size_t wanted =
-      std::max(kMinPieceFloats, RoundUp((part + kWantedChunks - 1) / kWantedChunks));
+      std::max(kMinNcclPieceFloats, RoundUp((part + kWantedNcclChunks - 1) / kWantedNcclChunks));
   operation_.stride = std::min({most, wanted, RoundUp(part)});
   operation_.chunks = (part + operation_.stride - 1) / operation_.stride;
   operation_.counts.clear();
@@ -65,6 +68,8 @@ absl::Status NcclPipeline::Begin(absl::Span<const OperationHeader> of_ranks) {
   }
   const size_t piece = operation_.stride * width();
   for (Slot& slot : slots_) {
+    // Buffers only grow, and the sizes of a job's arrays repeat: after the first step nothing is
+    // allocated.
     SLUICE_RETURN_IF_ERROR(slot.in.Reserve(ranks_ * piece));
     SLUICE_RETURN_IF_ERROR(slot.out.Reserve(ranks_ * piece));
     SLUICE_RETURN_IF_ERROR(slot.send.Reserve(ranks_ * piece));
@@ -85,6 +90,7 @@ absl::Status NcclPipeline::Reduce(absl::Span<const OperationHeader> of_ranks,
   if (values.empty()) return absl::OkStatus();
   SLUICE_RETURN_IF_ERROR(Begin(of_ranks));
   for (uint64_t k = 0; k < operation_.chunks + kSlots; ++k) {
+    // Chunk k takes the slot of chunk k - kSlots, whose results must have been copied out.
     if (k >= kSlots && k - kSlots < operation_.chunks) SLUICE_RETURN_IF_ERROR(Finish(k - kSlots));
     if (k >= operation_.chunks) continue;
     Fill(k);
@@ -116,6 +122,8 @@ absl::Status NcclPipeline::Start(uint64_t chunk) {
                                                 cudaMemcpyHostToDevice, in_.get()));
   }
   SLUICE_RETURN_IF_ERROR(slot.filled.Record(in_));
+  // The streams run beside each other, so that copies overlap with exchanges. Only these events
+  // order them.
   SLUICE_RETURN_IF_ERROR(slot.filled.HoldBack(work_));
   SLUICE_RETURN_IF_ERROR(Exchange(chunk));
   SLUICE_RETURN_IF_ERROR(Sum(chunk));
@@ -145,6 +153,8 @@ absl::Status NcclPipeline::Exchange(uint64_t chunk) {
   const ncclDataType_t type = operation_.header.in_bf16() ? ncclBfloat16 : ncclFloat32;
   return communicator_.Group(
       [&](const NcclLibrary& nccl, ncclComm_t comm) {
+        // One group of calls: NCCL starts them together. One after the other, two ranks that send
+        // first would wait for each other.
         for (uint32_t rank = 0; rank < ranks_; ++rank) {
           const int peer = static_cast<int>(rank);
           const size_t theirs = PieceOf(rank, chunk).size();
@@ -187,6 +197,7 @@ absl::Status NcclPipeline::Sum(uint64_t chunk) {
 
 absl::Status NcclPipeline::Finish(uint64_t chunk) {
   Slot& slot = slots_[chunk % kSlots];
+  // Not cudaEventSynchronize, which would wait for a lost rank for ever.
   SLUICE_RETURN_IF_ERROR(communicator_.Await(slot.returned.get(), operation_.timeout));
   for (uint32_t rank = 0; rank < ranks_; ++rank) {
     if (!operation_.all() && rank != self_) continue;

@@ -43,6 +43,7 @@ uint32_t MostWire(const OperationHeader& h) {
 }
 
 bool ValidWeight(double weight) {
+  // Products with denormal weights lose bits, and processors that flush denormals make them 0.
   const float w = static_cast<float>(weight);
   return weight == 0 || (w > 0 && std::isnormal(w));
 }
@@ -88,6 +89,8 @@ std::string Describe(const OperationHeader& header) {
 }
 
 absl::Status CheckAgreement(absl::Span<const OperationHeader> of_ranks) {
+  // Headers come from other processes. Each field that is used as an index or an enumerator is
+  // checked before it is compared, so that agreeing nonsense is refused, too.
   const OperationHeader& first = of_ranks[0];
   if (first.kind < OperationHeader::kWeightedMean || first.kind > OperationHeader::kBarrier ||
       first.op > static_cast<uint32_t>(Collective::Op::kMax) || first.root >= of_ranks.size() ||
@@ -110,6 +113,7 @@ absl::Status CheckAgreement(absl::Span<const OperationHeader> of_ranks) {
                        ", which is neither 0 nor a positive normal f32 number"));
     }
   }
+  // Each weight is finite, but the sum divides all values.
   if (!std::isfinite(TotalWeight(of_ranks))) {
     return absl::InvalidArgumentError(
         absl::StrCat("the sum of the weights of ", Describe(first), " is too large for f32"));
@@ -118,6 +122,7 @@ absl::Status CheckAgreement(absl::Span<const OperationHeader> of_ranks) {
 }
 
 float TotalWeight(absl::Span<const OperationHeader> of_ranks) {
+  // In double and in the order of the ranks: the same divisor on all of them.
   double total = 0;
   for (const OperationHeader& h : of_ranks) total += h.weight;
   return static_cast<float>(total);

@@ -19,6 +19,8 @@ OperationQueue::~OperationQueue() {
 }
 
 uint64_t OperationQueue::Start(std::function<absl::Status()> operation) {
+  // Made on demand: groups that never start an operation, such as those of tests and of evaluation,
+  // need no thread.
   if (!thread_.joinable()) thread_ = std::thread([this] { RunStarted(); });
   MutexLock lock(&mutex_);
   const uint64_t ticket = ++started_;
@@ -39,6 +41,8 @@ void OperationQueue::RunStarted() {
       MutexLock lock(&mutex_);
       while (!ending_ && waiting_.empty()) changed_.Wait(&mutex_);
       if (ending_) return;
+      // Taken out of the queue, to be called without the lock: it waits for other ranks, and Fail
+      // must get through meanwhile.
       operation = std::move(waiting_.front());
       waiting_.pop_front();
       running_ = true;
@@ -54,6 +58,7 @@ void OperationQueue::Finish(const absl::Status& status) {
   ++finished_;
   if (!status.ok()) Break(finished_, status);
   if (!error_.ok()) {
+    // Fail may have come while the operation ran: if it succeeded all the same, its result counts.
     failed_from_ = status.ok() ? finished_ + 1 : finished_;
     finished_ = started_;
   }
@@ -64,12 +69,14 @@ void OperationQueue::Break(uint64_t from, const absl::Status& error) {
   if (!error_.ok()) return;
   error_ = error;
   failed_from_ = from;
+  // They must not run: the ranks would no longer make the same operations.
   waiting_.clear();
 }
 
 void OperationQueue::Fail(const absl::Status& reason) {
   MutexLock lock(&mutex_);
   Break(finished_ + 1, reason);
+  // The operation that runs still uses its array. Its end finishes the rest (Finish).
   if (!running_) finished_ = started_;
   changed_.NotifyAll();
 }
@@ -87,6 +94,8 @@ absl::Status OperationQueue::Wait(uint64_t ticket) {
 absl::Status OperationQueue::Run(absl::FunctionRef<absl::Status()> operation) {
   {
     MutexLock lock(&mutex_);
+    // The engine takes one call at a time, and all ranks must keep the order in which operations
+    // began.
     while (running_ || !waiting_.empty()) changed_.Wait(&mutex_);
     if (!error_.ok()) return error_;
   }

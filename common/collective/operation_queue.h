@@ -32,8 +32,8 @@ class OperationQueue {
   // Runs an operation on this thread, after all that were started. It has no ticket.
   absl::Status Run(absl::FunctionRef<absl::Status()> operation);
 
-  // What has not run, and what comes later, fails with `reason`. When an operation runs, calls
-  // `interrupt`, if there is one, and waits for the operation's end.
+  // Operations that have not run yet, and later ones, fail with `reason`. When an operation runs,
+  // calls `interrupt`, if there is one, and waits for the operation's end.
   void Close(absl::Status reason, const std::function<void()>& interrupt = nullptr);
   // The same without waiting: an operation that runs keeps its own result if that is OK. Does
   // nothing when there is an error already. Safe from any thread.

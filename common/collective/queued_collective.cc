@@ -80,8 +80,11 @@ absl::Status QueuedCollective::Join(uint64_t generation, const std::vector<std::
     return absl::InvalidArgumentError(
         absl::StrCat(peers.size(), " ranks are to join a group of ", ranks_));
   }
+  // Engine after engine, in the same order on all ranks: two that waited in different engines would
+  // wait for each other.
   const absl::Status joined = JoinEngines(peers);
   if (!joined.ok()) {
+    // Some engines may have joined already.
     Leave();
     for (const auto& channel : channels_) channel->queue.Close(joined);
     return joined;
@@ -90,6 +93,7 @@ absl::Status QueuedCollective::Join(uint64_t generation, const std::vector<std::
     MutexLock lock(&mutex_);
     first_error_ = absl::OkStatus();
   }
+  // Tickets go on from group to group; these offsets turn them into numbers within the group.
   before_ = started_;
   for (const auto& channel : channels_) {
     channel->before = channel->newest;
@@ -135,6 +139,8 @@ absl::Status QueuedCollective::RunOn(size_t number, Operation operation) {
 }
 
 absl::Status QueuedCollective::RunAlone(Operation operation) {
+  // Started operations go to several engines. One on the first engine that overtook them would run
+  // in another order than on other ranks.
   SLUICE_RETURN_IF_ERROR(WaitForAll(started_));
   return channels_[0]->queue.Run([&] { return RunOn(0, operation); });
 }
@@ -142,6 +148,7 @@ absl::Status QueuedCollective::RunAlone(Operation operation) {
 absl::Status QueuedCollective::EndAll(size_t number, const absl::Status& error) {
   {
     MutexLock lock(&mutex_);
+    // Ending one engine makes the others fail as well. Only the first error says why.
     if (!first_error_.ok()) return first_error_;
     first_error_ = error;
   }
@@ -155,6 +162,7 @@ absl::Status QueuedCollective::EndAll(size_t number, const absl::Status& error) 
 
 Collective::Ticket QueuedCollective::WeightedMean(uint64_t step, absl::Span<float> values,
                                                   double weight, Wire wire) {
+  // In turn, counted from the beginning of the group: every rank chooses the same engine.
   const size_t number = (started_++ - before_) % channels_.size();
   const OperationHeader header = WeightedMeanHeader(step, values.size(), weight, wire);
   channels_[number]->newest = channels_[number]->queue.Start([this, number, values, header] {

@@ -29,6 +29,8 @@ std::string NamespaceOf(const char* kind) {
 }  // namespace
 
 std::string HostOfThisProcess() {
+  // Two processes with the same text reach each other's abstract sockets and pass their user
+  // checks: same kernel, network namespace, user namespace and user.
   return absl::StrCat(BootId(), "/", NamespaceOf("net"), "/", NamespaceOf("user"),
                       "/user:", geteuid());
 }
@@ -57,6 +59,8 @@ absl::StatusOr<std::vector<CollectiveCard>> ParseCards(const char* engine, uint6
                                                        const std::vector<uint32_t>& members) {
   std::vector<CollectiveCard> cards(members.size());
   for (size_t i = 0; i < members.size(); ++i) {
+    // Cards come from other workers through the scheduler. Each must be the one that was asked for,
+    // or ranks would pair up wrongly.
     const uint32_t rank = members[i];
     CollectiveCard& card = cards[i];
     const auto refuse = [&](const std::string& why) {

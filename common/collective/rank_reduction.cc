@@ -31,6 +31,8 @@ RankReduction::RankReduction(absl::Span<const OperationHeader> of_ranks, uint32_
       block_(new float[kBlock]),
       halves_(new uint16_t[kBlock]) {
   for (const OperationHeader& h : of_ranks) {
+    // The values of a rank with weight 0 are never read: NaN in them would otherwise reach the mean
+    // as 0 x NaN.
     counts_.push_back(h.kind != OperationHeader::kWeightedMean || h.weight != 0);
     weights_.push_back(static_cast<float>(h.weight));
   }
@@ -41,7 +43,7 @@ void RankReduction::Bring(const OperationHeader& own, const float* values, void*
   if (own.kind != OperationHeader::kWeightedMean) {
     std::memcpy(to, values, n * sizeof(float));
   } else if (own.weight == 0) {
-    return;
+    return;  // the others do not read them
   } else if (own.in_bf16()) {
     BestReduceLoops().round(values, static_cast<uint16_t*>(to), n);
   } else {
@@ -67,6 +69,7 @@ void RankReduction::Reduce(absl::Span<const void* const> inputs, float* to, void
     } else {
       ReduceBlock(inputs, begin, size);
     }
+    // `to` may be one of the inputs, so the block is reduced aside and written at the end.
     std::memcpy(to + begin, block_.get(), size * sizeof(float));
     if (copy == nullptr) continue;
     const void* const block = own_.in_bf16() ? static_cast<void*>(halves_.get()) : block_.get();
@@ -87,14 +90,16 @@ void RankReduction::MeanOfHalves(absl::Span<const void* const> inputs, size_t be
       loops.round(static_cast<const float*>(inputs[rank]) + begin, halves, n);
       values = halves;
     }
+    // The first rank sets the block instead of adding to zeros, which would turn -0 into +0.
     (first ? loops.scale_halves : loops.add_scaled_halves)(weights_[rank], values, block, n);
     first = false;
   }
-  if (first) {
+  if (first) {  // all weights are 0
     std::fill_n(block, n, 0.0f);
   } else if (divisor_ != 1.0f) {
     loops.divide(divisor_, block, n);
   }
+  // This rank keeps what the others get, to the bit.
   loops.round(block, halves, n);
   loops.widen(halves, block, n);
 }
@@ -108,6 +113,7 @@ void RankReduction::ReduceBlock(absl::Span<const void* const> inputs, size_t beg
   for (uint32_t rank = 0; rank < inputs.size(); ++rank) {
     if (!counts_[rank]) continue;
     const float* const values = static_cast<const float*>(inputs[rank]) + begin;
+    // The others have multiplied their values before they sent them.
     const bool scale = weighted && rank == self_;
     if (first) {
       if (scale) {

@@ -26,7 +26,7 @@ constexpr int kYields = 8;
 // wake-up is lost because its sender died before sending it.
 constexpr absl::Duration kMaxSleep = absl::Milliseconds(5);
 
-constexpr size_t kLine = 64;
+constexpr size_t kBoardLine = 64;
 
 // Not those that this thread may use: each rank may be pinned to one of its own.
 uint32_t Cpus() {
@@ -54,14 +54,14 @@ GroupFault Decode(uint64_t word) {
 
 // The words that all ranks write, each in a cache line of its own.
 struct ShmBoard::Control {
-  alignas(kLine) std::atomic<uint32_t> bell;  // changes when sleepers are to look again
-  alignas(kLine) std::atomic<uint32_t> sleepers;
-  alignas(kLine) std::atomic<uint64_t> fault;  // a GroupFault; 0: none
-  alignas(kLine) char unused[kLine];
+  alignas(kBoardLine) std::atomic<uint32_t> bell;  // changes when sleepers are to look again
+  alignas(kBoardLine) std::atomic<uint32_t> sleepers;
+  alignas(kBoardLine) std::atomic<uint64_t> fault;  // a GroupFault; 0: none
+  alignas(kBoardLine) char unused[kBoardLine];
 };
 
 struct ShmBoard::Line {
-  alignas(kLine) std::atomic<uint64_t> positions[3];
+  alignas(kBoardLine) std::atomic<uint64_t> positions[3];
 };
 
 ShmBoard::ShmBoard(const ShmRendezvous::Group* group, uint32_t self, std::vector<uint32_t> names,
@@ -76,8 +76,8 @@ ShmBoard::ShmBoard(const ShmRendezvous::Group* group, uint32_t self, std::vector
       control_(reinterpret_cast<Control*>(group->memory.data())),
       lines_(reinterpret_cast<Line*>(group->memory.data() + sizeof(Control))),
       headers_(group->memory.data() + sizeof(Control) + ranks_ * sizeof(Line)) {
-  static_assert(sizeof(Control) == 4 * kLine && sizeof(Line) == kLine);
-  static_assert(sizeof(OperationHeader) <= kLine);
+  static_assert(sizeof(Control) == 4 * kBoardLine && sizeof(Line) == kBoardLine);
+  static_assert(sizeof(OperationHeader) <= kBoardLine);
   static_assert(std::atomic<uint32_t>::is_always_lock_free &&
                 std::atomic<uint64_t>::is_always_lock_free);
 }
@@ -206,14 +206,15 @@ absl::Status ShmBoard::CheckCancelled(const OperationHeader& what) const {
 }
 
 void ShmBoard::PublishHeader(uint64_t chunk, const OperationHeader& header) {
-  uint8_t* const at = headers_ + (chunk % group_->layout.slots * ranks_ + self_) * kLine;
+  uint8_t* const at = headers_ + (chunk % group_->layout.slots * ranks_ + self_) * kBoardLine;
   std::memcpy(at, &header, sizeof header);
 }
 
 std::vector<OperationHeader> ShmBoard::Headers(uint64_t chunk) const {
   std::vector<OperationHeader> headers(ranks_);
   for (uint32_t rank = 0; rank < ranks_; ++rank) {
-    const uint8_t* const at = headers_ + (chunk % group_->layout.slots * ranks_ + rank) * kLine;
+    const uint8_t* const at =
+        headers_ + (chunk % group_->layout.slots * ranks_ + rank) * kBoardLine;
     std::memcpy(&headers[rank], at, sizeof headers[rank]);
   }
   return headers;

@@ -16,14 +16,14 @@ constexpr size_t kMaxWholeFloats = 4096;
 // An array of few chunks is cut into this many, so that its stages overlap; but a piece is not so
 // small that the hand-overs cost more than that saves, where a slot has room for larger ones.
 constexpr size_t kWantedChunks = 4;
-constexpr size_t kMinPieceFloats = 8 << 10;
+constexpr size_t kMinShmPieceFloats = 8 << 10;
 constexpr size_t kPageFloats = 1024;
 
 // A piece such that n floats make kWantedChunks of them, in whole pages.
 size_t WantedPieceFloats(size_t n) {
   const size_t wanted = (n + kWantedChunks - 1) / kWantedChunks;
   const size_t whole_pages = (wanted + kPageFloats - 1) / kPageFloats * kPageFloats;
-  return std::max(kMinPieceFloats, whole_pages);
+  return std::max(kMinShmPieceFloats, whole_pages);
 }
 
 // memcpy that also allows the null pointers of empty arrays.
@@ -62,10 +62,12 @@ absl::Status ShmEngine::Join(uint64_t generation, const std::vector<std::string>
   SLUICE_ASSIGN_OR_RETURN(ShmRendezvous::Group joined, rendezvous_.Join(cards));
   auto group =
       std::make_shared<Group>(std::move(joined), PlaceIn(members, rank_), members, options_);
+  // The board of the earlier group counted its own chunks; a new board begins at 0.
   self_ = PlaceIn(members, rank_);
   ranks_ = static_cast<uint32_t>(members.size());
   done_ = 0;
   MutexLock lock(&mutex_);
+  // A Cancel that came while this rank joined found no board to cancel.
   if (cancelled_) return absl::CancelledError("joining the group was cancelled");
   group_ = std::move(group);
   return absl::OkStatus();
@@ -73,6 +75,8 @@ absl::Status ShmEngine::Join(uint64_t generation, const std::vector<std::string>
 
 void ShmEngine::Leave() {
   rendezvous_.Leave();
+  // Destroyed after the lock is released: unmapping the memory takes long, and Cancel must not wait
+  // for it.
   std::shared_ptr<Group> group;
   MutexLock lock(&mutex_);
   group.swap(group_);
@@ -109,24 +113,29 @@ std::string ShmEngine::WaitingFor() const {
 }
 
 size_t ShmEngine::PieceFloats(size_t n) const {
+  // Every rank must compute the same piece: it depends on n, the layout and the number of ranks
+  // alone.
   const size_t largest_part = PartOf(n, ranks_, 0).size();
   return std::min(group_->shared.layout.piece_floats(), WantedPieceFloats(largest_part));
 }
 
 uint64_t ShmEngine::ChunksOf(size_t n) const {
   const size_t piece = PieceFloats(n);
+  // An empty array has a chunk, too: its header must still be compared.
   return std::max<uint64_t>(1, (PartOf(n, ranks_, 0).size() + piece - 1) / piece);
 }
 
 ArrayPart ShmEngine::PieceOf(size_t n, uint32_t rank, uint64_t chunk) const {
   const ArrayPart part = PartOf(n, ranks_, rank);
   const size_t piece = PieceFloats(n);
+  // The parts at the end may be shorter than the first, so their last pieces may be empty.
   const size_t begin = std::min(part.end, part.begin + chunk * piece);
   return {begin, std::min(part.end, begin + piece)};
 }
 
 void* ShmEngine::Shared(uint64_t chunk, uint32_t from, uint32_t of) const {
   const ShmRendezvous::Group& shared = group_->shared;
+  // Slots continue from the operation before, so that its last chunks may still be taken meanwhile.
   return shared.memory.data() + shared.layout.PieceOffset(done_ + chunk, from, of);
 }
 
@@ -138,6 +147,7 @@ absl::Status ShmEngine::AwaitAgreement(
   std::vector<OperationHeader> headers = board.Headers(done_);
   headers[self_] = header;  // not what others may have made of it
   if (absl::Status status = CheckAgreement(headers); !status.ok()) {
+    // All ranks see the same headers, but one may have ended before it compared them.
     board.Abandon(FaultOf(status, rank_));
     return status;
   }
@@ -149,17 +159,23 @@ absl::Status ShmEngine::Run(const OperationHeader& header, uint64_t chunks, cons
                             absl::FunctionRef<void(const std::vector<OperationHeader>&)> agreed) {
   ShmBoard& board = group_->board;
   const uint32_t slots = group_->shared.layout.slots;
+  // The loop only looks when it has to wait, and a single rank never has to.
   SLUICE_RETURN_IF_ERROR(board.CheckCancelled(header));
+  // A software pipeline: step k brings chunk k in, reduces chunk k - 1 and takes chunk k - 2 out.
+  // By the time a rank waits for the others in a stage, it has given them work for the next one.
   for (uint64_t k = 0; k < chunks + 2; ++k) {
     if (k < chunks) {
+      // The slot of chunk k held chunk k - slots. Whoever still reads that must be done first.
       if (done_ + k >= slots) {
         SLUICE_RETURN_IF_ERROR(board.Await(ShmBoard::kTaken, done_ + k + 1 - slots, header));
       }
+      // Before kFilled is published, which is what the others wait for.
       if (k == 0) board.PublishHeader(done_, header);
       if (stages.bring) stages.bring(k);
       board.Publish(ShmBoard::kFilled, done_ + k + 1);
     }
     if (k >= 1 && k - 1 < chunks) {
+      // Nothing of the others is used before all agree: sizes that differ would mix up the pieces.
       if (k == 1) SLUICE_RETURN_IF_ERROR(AwaitAgreement(header, agreed));
       if (stages.reduce) {
         SLUICE_RETURN_IF_ERROR(board.Await(ShmBoard::kFilled, done_ + k, header));
@@ -174,6 +190,7 @@ absl::Status ShmEngine::Run(const OperationHeader& header, uint64_t chunks, cons
                         done_ + k - 1, header, stages.take_needs_rank));
         stages.take(k - 2);
       }
+      // Also without a take stage: the positions say that the slot is free.
       board.Publish(ShmBoard::kTaken, done_ + k - 1);
     }
   }
@@ -185,6 +202,7 @@ absl::Status ShmEngine::Reduce(const OperationHeader& header, absl::Span<float> 
   const size_t n = values.size();
   if (header.kind != OperationHeader::kReduceScatter &&
       n <= std::min(kMaxWholeFloats, group_->shared.layout.piece_floats() * ranks_)) {
+    // Not for a reduce-scatter, which would reduce parts that nobody asked for.
     return ReduceWhole(header, values);
   }
   std::optional<RankReduction> reduction;
@@ -192,6 +210,7 @@ absl::Status ShmEngine::Reduce(const OperationHeader& header, absl::Span<float> 
   Stages stages;
   stages.bring = [&](uint64_t chunk) {
     for (uint32_t rank = 0; rank < ranks_; ++rank) {
+      // The rank's own piece is reduced where it lies.
       if (rank == self_) continue;
       const ArrayPart piece = PieceOf(n, rank, chunk);
       RankReduction::Bring(header, values.data() + piece.begin, Shared(chunk, self_, rank),
@@ -203,6 +222,7 @@ absl::Status ShmEngine::Reduce(const OperationHeader& header, absl::Span<float> 
     float* const own = values.data() + piece.begin;
     for (uint32_t rank = 0; rank < ranks_; ++rank)
       inputs[rank] = rank == self_ ? own : Shared(chunk, rank, self_);
+    // A second copy of the result, for the others, only if somebody takes it.
     const bool for_others = header.kind != OperationHeader::kReduceScatter && ranks_ > 1;
     reduction->Reduce(inputs, own, for_others ? Shared(chunk, self_, self_) : nullptr,
                       piece.size());
@@ -245,6 +265,7 @@ absl::Status ShmEngine::AllGather(const OperationHeader& header, absl::Span<floa
   Stages stages;
   stages.bring = [&](uint64_t chunk) {
     const ArrayPart piece = PieceOf(n, self_, chunk);
+    // The place of the own result is free: a gather reduces nothing.
     Copy(values.data() + piece.begin, Shared(chunk, self_, self_), piece.size() * sizeof(float));
   };
   stages.take = [&](uint64_t chunk) {

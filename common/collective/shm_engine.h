@@ -54,11 +54,12 @@ class ShmEngine : public CollectiveEngine {
 
  private:
   struct Group;
-  // What an operation does with a chunk of its own, counted from 0.
+  // The stages of an operation, each for one of its chunks, counted from 0.
   struct Stages {
     std::function<void(uint64_t)> bring, reduce;
     std::function<void(uint64_t)> take;
-    // What must have happened, in all ranks (or in `of`), before a chunk is taken.
+    // A chunk is taken once all ranks, or take_needs_rank alone, have filled it; with
+    // take_needs_reduced, once they have reduced it.
     bool take_needs_reduced = false;
     std::optional<uint32_t> take_needs_rank;
   };
@@ -76,7 +77,7 @@ class ShmEngine : public CollectiveEngine {
   // The piece of rank `rank`'s part that belongs to a chunk, as a range of an array of n.
   ArrayPart PieceOf(size_t n, uint32_t rank, uint64_t chunk) const;
   uint64_t ChunksOf(size_t n) const;
-  // In shared memory: what `from` brings for `of`, of a chunk of this operation.
+  // The place in shared memory of the piece that `from` brings for `of` in a chunk.
   void* Shared(uint64_t chunk, uint32_t from, uint32_t of) const;
 
   const CollectiveOptions options_;

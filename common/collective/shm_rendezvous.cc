@@ -13,8 +13,11 @@
 namespace sluice {
 namespace {
 
+// Pieces are whole pages, so that each rank's writes stay in pages of its own.
+constexpr size_t kShmPage = 4096;
+constexpr size_t kMinChunkBytes = 4 << 10, kMaxChunkBytes = 16 << 20;
 // How soon a cancelled wait ends.
-constexpr absl::Duration kTick = absl::Milliseconds(10);
+constexpr absl::Duration kShmTick = absl::Milliseconds(10);
 
 absl::Status Prefixed(const absl::Status& status, const std::string& prefix) {
   return absl::Status(status.code(), absl::StrCat(prefix, ": ", status.message()));
@@ -22,11 +25,42 @@ absl::Status Prefixed(const absl::Status& status, const std::string& prefix) {
 
 }  // namespace
 
+ShmLayout ShmLayout::ForChunks(size_t chunk_bytes, uint32_t ranks) {
+  const size_t chunk = std::clamp(chunk_bytes, kMinChunkBytes, kMaxChunkBytes);
+  ShmLayout layout;
+  layout.ranks = ranks;
+  layout.piece_bytes = std::max<size_t>(1, chunk / ranks / kShmPage) * kShmPage;
+  return layout;
+}
+
+absl::Status ShmLayout::Check() const {
+  if (ranks == 0 || ranks > kMaxRanks) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a group on one host has 1 to ", kMaxRanks, " ranks, not ", ranks));
+  }
+  if (slots != kSlots || piece_bytes == 0 || piece_bytes % kShmPage != 0 ||
+      piece_bytes > kMaxChunkBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("the shared memory of the group has ", slots,
+                                                   " slots with pieces of ", piece_bytes,
+                                                   " bytes, which is not a possible layout"));
+  }
+  return absl::OkStatus();
+}
+
+size_t ShmLayout::board_bytes() const {
+  // Four lines for all ranks, one for each rank's positions, one for each header (shm_board.cc).
+  constexpr size_t kLine = 64;
+  const size_t bytes = kLine * (4 + ranks + slots * ranks);
+  return (bytes + kShmPage - 1) / kShmPage * kShmPage;
+}
+
 absl::StatusOr<CollectiveCard> ShmRendezvous::Listen(uint64_t generation, uint32_t self,
                                                      uint32_t ranks) {
   cancelled_.store(false, std::memory_order_relaxed);
   own_ = NewCard("shm", generation, self, ranks,
                  options_.host_for_test.empty() ? HostOfThisProcess() : options_.host_for_test);
+  // The name cannot be guessed, so no other process can take it first. The nonce in the card
+  // protects the group itself.
   own_.set_socket(absl::StrFormat("sluice-collective-%016x%016x", RandomId(), RandomId()));
   SLUICE_ASSIGN_OR_RETURN(listener_, UnixListener::Listen(own_.socket()));
   return own_;
@@ -47,12 +81,16 @@ absl::StatusOr<ShmRendezvous::Group> ShmRendezvous::Join(const std::vector<Colle
   }
   Group group;
   group.connections.resize(cards.size());
+  // The first rank decides the sizes, and sends them with the memory: options may differ between
+  // ranks.
   if (self_ == 0) {
     group.layout = ShmLayout::ForChunks(options_.chunk_bytes, static_cast<uint32_t>(cards.size()));
     SLUICE_RETURN_IF_ERROR(group.layout.Check());
     SLUICE_ASSIGN_OR_RETURN(group.memory,
                             SealedMemory::Create("sluice-collective", group.layout.total_bytes()));
   }
+  // Connect to lower ranks first, then accept higher ones. Rank 0 only accepts, so no two ranks
+  // wait for each other.
   for (uint32_t rank = 0; rank < self_; ++rank) SLUICE_RETURN_IF_ERROR(ConnectTo(rank, &group));
   SLUICE_RETURN_IF_ERROR(AcceptHigherRanks(&group));
   Leave();
@@ -70,7 +108,8 @@ absl::Status ShmRendezvous::WaitReadable(const std::vector<int>& descriptors, ui
   if (std::chrono::steady_clock::now() >= deadline_) return Failed(GroupFault::kSilent, rank);
   std::vector<pollfd> states;
   for (const int fd : descriptors) states.push_back({fd, POLLIN, 0});
-  poll(states.data(), states.size(), static_cast<int>(absl::ToInt64Milliseconds(kTick)));
+  // What poll says does not matter: the callers try each descriptor without waiting.
+  poll(states.data(), states.size(), static_cast<int>(absl::ToInt64Milliseconds(kShmTick)));
   return absl::OkStatus();
 }
 
@@ -87,11 +126,13 @@ absl::Status ShmRendezvous::ConnectTo(uint32_t rank, Group* group) {
   if (absl::Status sent = connection->Send(hello.SerializeAsString()); !sent.ok())
     return Prefixed(sent, name);
 
+  // The kernel takes the connection at once; the answer comes when the rank itself has got here.
   deadline_ = std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(options_.timeout);
   while (true) {
     SLUICE_RETURN_IF_ERROR(WaitReadable({connection->fd()}, rank));
     absl::StatusOr<UnixConnection::Packet> packet = connection->Receive(absl::ZeroDuration());
     if (absl::IsDeadlineExceeded(packet.status())) continue;
+    // The socket was closed: only the end of the process, or its Leave, does that.
     if (absl::IsUnavailable(packet.status())) return Failed(GroupFault::kEnded, rank);
     if (!packet.ok()) return Prefixed(packet.status(), name);
     CollectiveWelcome welcome;
@@ -104,6 +145,8 @@ absl::Status ShmRendezvous::ConnectTo(uint32_t rank, Group* group) {
     if (rank == 0) {
       if (packet->descriptors.size() != 1)
         return absl::InvalidArgumentError(absl::StrCat(name, " sent no shared memory"));
+      // Checked before it is used: Map then compares the size of the memory with that of the
+      // layout, so that no offset can lie outside.
       SLUICE_RETURN_IF_ERROR(SetLayout(welcome, group));
       SLUICE_ASSIGN_OR_RETURN(group->memory, SealedMemory::Map(std::move(packet->descriptors[0]),
                                                                group->layout.total_bytes()));
@@ -141,6 +184,7 @@ absl::Status ShmRendezvous::AcceptHigherRanks(Group* group) {
     if (accepted.ok()) {
       strangers.push_back(*std::move(accepted));
     } else if (absl::IsResourceExhausted(accepted.status()) && !strangers.empty()) {
+      // No descriptor is left, and a rank may need the one of the oldest stranger.
       strangers.erase(strangers.begin());
     } else if (!absl::IsUnavailable(accepted.status()) &&
                !absl::IsPermissionDenied(accepted.status())) {
@@ -152,6 +196,8 @@ absl::Status ShmRendezvous::AcceptHigherRanks(Group* group) {
         ++i;
         continue;
       }
+      // A rank that comes is progress. Without the restart, a large group would need a longer
+      // timeout.
       if (Welcome(std::move(strangers[i]), group)) restart();
       strangers.erase(strangers.begin() + i);
     }
@@ -161,6 +207,7 @@ absl::Status ShmRendezvous::AcceptHigherRanks(Group* group) {
 
 bool ShmRendezvous::Welcome(UnixConnection connection, Group* group) {
   const absl::StatusOr<UnixConnection::Packet> packet = connection.Receive(absl::ZeroDuration());
+  // Read without waiting: poll has seen something, and a packet comes whole.
   if (!packet.ok()) return false;
   CollectiveHello hello;
   CollectiveWelcome welcome;

@@ -23,7 +23,7 @@ namespace {
 
 constexpr char kMagic[] = "sluice-g";
 // How soon a cancelled wait ends.
-constexpr absl::Duration kTick = absl::Milliseconds(10);
+constexpr absl::Duration kTcpTick = absl::Milliseconds(10);
 constexpr int64_t kMaxKeepaliveSeconds = 32767;  // Linux refuses more
 
 struct Resolved {
@@ -40,6 +40,7 @@ absl::StatusOr<Resolved> Resolve(const std::string& host, uint16_t port, int fla
   addrinfo* found = nullptr;
   const int error = getaddrinfo(host.c_str(), absl::StrCat(port).c_str(), &hints, &found);
   if (error != 0) return absl::InvalidArgumentError(absl::StrCat(host, ": ", gai_strerror(error)));
+  // The first address is the preferred one (RFC 6724).
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, freeaddrinfo);
   Resolved resolved;
   std::memcpy(&resolved.address, found->ai_addr, found->ai_addrlen);
@@ -47,7 +48,7 @@ absl::StatusOr<Resolved> Resolve(const std::string& host, uint16_t port, int fla
   return resolved;
 }
 
-FileDescriptor Open(const Resolved& address) {
+FileDescriptor OpenTcpSocket(const Resolved& address) {
   return FileDescriptor(socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 }
 
@@ -76,15 +77,17 @@ absl::StatusOr<std::string> TcpRendezvous::Listen() {
     return absl::InvalidArgumentError(
         absl::StrCat("the collective cannot listen at ", options_.bind_address, ": ", why));
   };
+  // Port 0: the kernel draws one. Fixed ports would collide between jobs of one host.
   absl::StatusOr<Resolved> address = Resolve(options_.bind_address, 0, AI_PASSIVE);
   if (!address.ok()) return refuse(std::string(address.status().message()));
-  listener_ = Open(*address);
+  listener_ = OpenTcpSocket(*address);
   if (!listener_ || bind(listener_.get(), address->get(), address->length) != 0 ||
       listen(listener_.get(), SOMAXCONN) != 0) {
     const std::string why = std::strerror(errno);
     Leave();
     return refuse(why);
   }
+  // The card says what was bound, because bind_address may be a name.
   sockaddr_storage bound = {};
   socklen_t length = sizeof(bound);
   char host[NI_MAXHOST], port[NI_MAXSERV];
@@ -105,6 +108,7 @@ absl::StatusOr<std::vector<FileDescriptor>> TcpRendezvous::Join(
   self_ = 0;
   while (cards[self_].rank() != own_.rank()) ++self_;
   Connections connections(cards.size());
+  // As in ShmRendezvous: the lower place accepts, so that no two ranks wait for each other.
   for (uint32_t place = 0; place < self_; ++place)
     SLUICE_RETURN_IF_ERROR(ConnectTo(place, &connections));
   SLUICE_RETURN_IF_ERROR(AcceptHigherPlaces(&connections));
@@ -124,6 +128,8 @@ absl::Status TcpRendezvous::Failed(GroupFault::Kind kind, uint32_t place) const 
 absl::Status TcpRendezvous::Unreachable(int error, uint32_t place) const {
   const CollectiveCard& card = cards_[place];
   const absl::StatusOr<Address> address = ParseAddress(card.address());
+  // A loopback address leads to some process of this host, and the error of the connection would
+  // say nothing about the cause.
   if (address.ok() && IsLoopback(address->host) && !ShareLoopback(card.host(), own_.host())) {
     return AtFault(
         place,
@@ -132,6 +138,8 @@ absl::Status TcpRendezvous::Unreachable(int error, uint32_t place) const {
             ", which other hosts cannot reach: its worker resolves the name of the scheduler to a "
             "loopback address; start it with a --scheduler address that other hosts can reach")));
   }
+  // The host answers, and nobody listens: ports are drawn for each generation, so the rank has
+  // gone.
   if (error == ECONNREFUSED || error == ECONNRESET || error == EPIPE)
     return Failed(GroupFault::kEnded, place);
   return AtFault(place, absl::UnavailableError(absl::StrCat(
@@ -152,7 +160,7 @@ absl::Status TcpRendezvous::WaitFor(const std::vector<int>& descriptors, int16_t
   if (std::chrono::steady_clock::now() >= deadline_) return Failed(GroupFault::kSilent, place);
   std::vector<pollfd> states;
   for (const int fd : descriptors) states.push_back({fd, events, 0});
-  poll(states.data(), states.size(), static_cast<int>(absl::ToInt64Milliseconds(kTick)));
+  poll(states.data(), states.size(), static_cast<int>(absl::ToInt64Milliseconds(kTcpTick)));
   return absl::OkStatus();
 }
 
@@ -163,6 +171,7 @@ TcpRendezvous::Greeting TcpRendezvous::GreetingTo(const CollectiveCard& receiver
   greeting.generation = own_.generation();
   greeting.from = own_.rank();
   greeting.to = receiver.rank();
+  // Only whoever got the receiver's card from the scheduler knows it.
   receiver.nonce().copy(greeting.nonce, sizeof(greeting.nonce));
   return greeting;
 }
@@ -178,7 +187,7 @@ absl::Status TcpRendezvous::ConnectTo(uint32_t place, Connections* connections) 
   }
   // The kernel of a host that can be reached answers at once, even when the rank is busy.
   Restart(options_.network_timeout);
-  FileDescriptor fd = Open(*resolved);
+  FileDescriptor fd = OpenTcpSocket(*resolved);
   if (!fd) return absl::ErrnoToStatus(errno, "a connection between ranks: socket");
   BreakWhenSilent(fd.get(), options_.network_timeout);
   if (connect(fd.get(), resolved->get(), resolved->length) != 0 && errno != EINPROGRESS)
@@ -192,6 +201,8 @@ absl::Status TcpRendezvous::ConnectTo(uint32_t place, Connections* connections) 
     if (std::chrono::steady_clock::now() >= deadline_) return Unreachable(ETIMEDOUT, place);
     SLUICE_RETURN_IF_ERROR(WaitFor({fd.get()}, POLLOUT, place));
   }
+  // The other side must know the secret of this rank's card, too: a process that took over the port
+  // does not.
   Greeting answer, expected = GreetingTo(own_);
   expected.from = card.rank();
   Restart(options_.timeout);
@@ -199,6 +210,7 @@ absl::Status TcpRendezvous::ConnectTo(uint32_t place, Connections* connections) 
     SLUICE_RETURN_IF_ERROR(WaitFor({fd.get()}, POLLIN, place));
     const ssize_t size =
         recv(fd.get(), reinterpret_cast<char*>(&answer) + got, sizeof(answer) - got, 0);
+    // A rank that has turned this one away closes, too: it then waits for another generation.
     if (size == 0) return Failed(GroupFault::kEnded, place);
     if (size < 0 && !NothingYet(errno)) return Unreachable(errno, place);
     if (size > 0) got += static_cast<size_t>(size);
@@ -222,6 +234,7 @@ absl::Status TcpRendezvous::AcceptHigherPlaces(Connections* connections) {
     for (uint32_t place = self_ + 1; place < cards_.size(); ++place)
       if (!(*connections)[place]) missing.push_back(place);
     if (missing.empty()) return absl::OkStatus();
+    // A rank that comes is progress; a stranger is not.
     if (missing.size() != missing_before) Restart(options_.timeout);
     missing_before = missing.size();
     std::vector<int> descriptors = {listener_.get()};
@@ -247,9 +260,10 @@ void TcpRendezvous::Accept(std::vector<Stranger>* strangers) {
     strangers->emplace_back();
     strangers->back().connection = std::move(accepted);
   } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+    // Without a descriptor no rank gets in: the oldest stranger goes.
     if (!strangers->empty()) strangers->erase(strangers->begin());
     // The connection still waits, so that a poll would return at once.
-    poll(nullptr, 0, static_cast<int>(absl::ToInt64Milliseconds(kTick)));
+    poll(nullptr, 0, static_cast<int>(absl::ToInt64Milliseconds(kTcpTick)));
   }
 }
 
@@ -265,6 +279,7 @@ bool TcpRendezvous::Hear(Stranger* stranger, Connections* connections) {
   for (uint32_t place = self_ + 1; place < cards_.size(); ++place) {
     Greeting expected = GreetingTo(own_);
     expected.from = cards_[place].rank();
+    // A place is taken once: a replayed greeting cannot replace a connection that stands.
     if ((*connections)[place] || std::memcmp(&greeting, &expected, sizeof(greeting)) != 0) continue;
     const Greeting answer = GreetingTo(cards_[place]);
     if (send(fd, &answer, sizeof(answer), MSG_NOSIGNAL) == sizeof(answer))

@@ -37,6 +37,7 @@ TwoLevelEngine::~TwoLevelEngine() { Leave(); }
 
 absl::StatusOr<std::string> TwoLevelEngine::Listen(uint64_t generation, uint32_t self,
                                                    uint32_t ranks) {
+  // Relaxed: only shown to people.
   name_.store(name_before_join_, std::memory_order_relaxed);
   rank_ = self;
   CollectiveCard card =
@@ -64,6 +65,7 @@ absl::Status TwoLevelEngine::Join(uint64_t generation, const std::vector<std::st
   for (uint32_t i = 0; i < cards.size(); ++i) {
     const auto [at, is_new] = known.emplace(cards[i].host(), hosts_.size());
     if (is_new) hosts_.emplace_back();
+    // Hosts in the order of their first ranks, so that all ranks number them alike.
     hosts_[at->second].push_back(i);
     inside[members[i]] = cards[i].inside();
     between[members[i]] = cards[i].between();
@@ -71,6 +73,7 @@ absl::Status TwoLevelEngine::Join(uint64_t generation, const std::vector<std::st
   host_ = known[cards[self_].host()];
   if (hosts_.size() > 1) {
     for (const CollectiveCard& card : cards) {
+      // Known from the cards alone, so that every rank gives the same error and none waits.
       if (card.between().empty()) {
         return absl::FailedPreconditionError(
             absl::StrCat("the ranks run on ", hosts_.size(), " hosts, and rank ", card.rank(),
@@ -89,6 +92,7 @@ absl::Status TwoLevelEngine::Join(uint64_t generation, const std::vector<std::st
     only_ = between_->get();
   }
   // What is not used stops listening.
+  // Only leaders talk between the hosts. An open listener would let strangers hold descriptors.
   if (only_ == inside_.get() || !leads()) {
     if (between_.ok()) (*between_)->Leave();
   }
@@ -97,6 +101,8 @@ absl::Status TwoLevelEngine::Join(uint64_t generation, const std::vector<std::st
     SLUICE_RETURN_IF_ERROR(inside_->Join(generation, inside, near));
   if (only_ != inside_.get() && leads()) {
     if (absl::Status joined = (*between_)->Join(generation, between, leaders); !joined.ok()) {
+      // The other ranks of this host have joined inside, and would wait for this leader until the
+      // timeout.
       inside_->Abandon(joined);
       return joined;
     }
@@ -121,11 +127,14 @@ void TwoLevelEngine::SetTimeout(absl::Duration timeout) {
 }
 
 CollectiveEngine& TwoLevelEngine::Gather() {
+  // The further a stage is from the beginning, the longer it may take: ranks that wait for a leader
+  // must not give up before the leader has found out which rank of another host is missing.
   inside_->SetTimeout(timeout_);
   return *inside_;
 }
 
 CollectiveEngine& TwoLevelEngine::Between() {
+  // After Gather, whose timeout may have passed on another host just before.
   (*between_)->SetTimeout(1.25 * timeout_);
   return **between_;
 }
@@ -199,6 +208,7 @@ absl::Status TwoLevelEngine::Reduce(const OperationHeader& header, absl::Span<fl
     if (weighted) {
       divisor = TotalWeight(headers_);
       if (header.weight == 0) {
+        // Not multiplied: NaN x 0 would be NaN, and values with weight 0 are not read.
         std::fill(values.begin(), values.end(), 0.0f);
       } else {
         loops.multiply(static_cast<float>(header.weight), values.data(), values.size());
@@ -211,6 +221,7 @@ absl::Status TwoLevelEngine::Reduce(const OperationHeader& header, absl::Span<fl
     if (neighbours().size() > 1) SLUICE_RETURN_IF_ERROR(Gather().Reduce(sum, values));
     if (leads()) {
       SLUICE_RETURN_IF_ERROR(Between().Reduce(sum, values));
+      // By the leader alone, once: all its ranks get its bits.
       if (divisor != 0 && divisor != 1) loops.divide(divisor, values.data(), values.size());
     }
     return FromLeader(AsBytes(values));
@@ -220,6 +231,7 @@ absl::Status TwoLevelEngine::Reduce(const OperationHeader& header, absl::Span<fl
 absl::Status TwoLevelEngine::MeanInBf16(const OperationHeader& header, absl::Span<float> values) {
   // The mean of each host, then of the hosts, whose weights are those of their ranks together.
   double of_host = 0;
+  // In double and in the order of the ranks, as TotalWeight.
   for (const uint32_t member : neighbours()) of_host += headers_[member].weight;
   const auto mean_over = [&](CollectiveEngine& engine, double weight) {
     return engine.Reduce(WeightedMeanHeader(OperationHeader::kNoStep, values.size(), weight,

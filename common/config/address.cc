@@ -15,12 +15,14 @@ absl::StatusOr<Address> ParseAddress(const std::string& text) {
     return absl::InvalidArgumentError(
         absl::StrCat("'", text, "' is not an address; give host:port, e.g. 127.0.0.1:7100"));
   };
+  // The last colon: IPv6 addresses have others, inside of their brackets.
   const size_t colon = text.rfind(':');
   if (colon == std::string::npos) return refuse();
   Address address;
   address.host = text.substr(0, colon);
   const std::string digits = text.substr(colon + 1);
   uint32_t port;
+  // SimpleAtoi would also take a sign and spaces.
   if (digits.find_first_not_of("0123456789") != std::string::npos ||
       !absl::SimpleAtoi(digits, &port) || port > 65535) {
     return refuse();

@@ -53,6 +53,8 @@ absl::StatusOr<std::vector<Address>> AsList(const absl::StatusOr<Address>& addre
 
 void CheckAddresses(const ClusterConfig& cluster, Problems* problems) {
   const SecurityConfig& security = cluster.security();
+  // tls_ca alone is enough here: certificate and key are those of each process, and may come from
+  // its flags.
   const bool anywhere = security.insecure() || !security.tls_ca().empty();
   std::set<std::string> seen;  // without those that ask for any free port
   if (!cluster.scheduler().empty()) {
@@ -71,6 +73,7 @@ void CheckAddresses(const ClusterConfig& cluster, Problems* problems) {
     problems->CheckEntry(field, address, AsList(parsed), anywhere);
     // Port 0 asks for any free port, so several members may give it.
     const bool any_port = parsed.ok() && parsed->port == 0;
+    // An address that cannot be parsed is compared as text.
     if (!any_port && !seen.insert(parsed.ok() ? ToText(*parsed) : address).second) {
       problems->Add(field, ": '", address, "' is given twice; every process needs its own address");
     }
@@ -82,6 +85,7 @@ void CheckWorkers(const ClusterConfig& cluster, Problems* problems) {
     const absl::Status device = ParseDeviceRequest(cluster.worker_devices(i)).status();
     if (!device.ok()) problems->Add("worker_devices[", i, "]: ", device.message());
   }
+  // Fewer are fine: the other workers use the default device.
   if (cluster.worker_devices_size() > cluster.worker_num()) {
     problems->Add("worker_devices: ", cluster.worker_devices_size(), " devices for ",
                   cluster.worker_num(), " worker slots; raise worker_num, or remove some");
@@ -111,6 +115,7 @@ void CheckLimits(const LimitsConfig& limits, Problems* problems) {
 void CheckRoots(const SecurityConfig& security, Problems* problems) {
   const auto check = [&](const char* field, const auto& roots) {
     for (int i = 0; i < roots.size(); ++i) {
+      // A relative path would depend on the folder in which each daemon was started.
       if (roots[i].empty() || roots[i][0] != '/') {
         problems->Add(field, "[", i, "]: '", roots[i],
                       "' does not begin with /; give the absolute path of a folder");

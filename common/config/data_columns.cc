@@ -57,6 +57,7 @@ class ColumnSet {
     if (dot == std::string::npos || slot == dims_.end() || slot->second <= 1) return false;
     const std::string number = name.substr(dot + 1);
     uint32_t i = 0;
+    // One spelling for each column: "x.01" would be another name for x.1.
     return absl::SimpleAtoi(number, &i) && i < slot->second && number == absl::StrCat(i);
   }
 
@@ -65,7 +66,7 @@ class ColumnSet {
   std::vector<std::string> examples_;
 };
 
-const char* PlaceOf(DataConfig::Format format) {
+const char* PlaceOfColumns(DataConfig::Format format) {
   return format == DataConfig::MULTI_SLOT   ? "among data.slots"
          : format == DataConfig::CRITEO_TSV ? "a column of CRITEO_TSV (label, I1 to I13, C1 to C26)"
                                             : "among data.csv.columns";
@@ -92,11 +93,12 @@ std::vector<ConfigProblem> FindColumnProblems(const JobConfig& job) {
   const DataConfig& data = job.data();
   const ColumnSet columns(data);
   const auto check = [&](const std::string& path, const std::string& name) {
+    // Without a list, as with a header line or LIBSVM, only the data knows the columns.
     if (name.empty() || columns.examples().empty() || columns.Has(name)) return;
     const uint32_t dim = columns.DimOf(name);
     const std::string why = dim > 1 ? absl::StrCat("is a slot of ", dim, " values, the columns ",
                                                    name, ".0 to ", name, ".", dim - 1)
-                                    : absl::StrCat("is not ", PlaceOf(data.format()),
+                                    : absl::StrCat("is not ", PlaceOfColumns(data.format()),
                                                    DidYouMean(name, columns.examples()));
     problems.push_back({path, absl::StrCat("'", name, "' ", why, "; name one of them")});
   };

@@ -48,6 +48,7 @@ absl::StatusOr<std::vector<int>> ParseDeviceList(absl::string_view text) {
           "' is not a device number; number the devices that CUDA_VISIBLE_DEVICES shows, "
           "e.g. 0,1 (CUDA_DEVICE_ORDER=PCI_BUS_ID gives them the order of nvidia-smi)"));
     }
+    // Two workers on one GPU would share its memory without knowing it.
     if (std::count(list.begin(), list.end(), ordinal) > 0) {
       return absl::InvalidArgumentError(
           absl::StrCat("device ", ordinal,

@@ -34,6 +34,7 @@ struct Variable {
 };
 
 const std::vector<Variable>& Variables() {
+  // Never destroyed, so that it can be used while the process exits.
   static const auto* const variables = [] {
     const Names members = {"sluice-pserver", "sluice-worker"};
     const Names listeners = {"sluice-scheduler", "sluice-pserver"};
@@ -120,6 +121,8 @@ bool IsOfJob(const std::string& variable) {
 
 bool Refuses(const std::string& program, const std::string& variable) {
   if (ReadsVariable(program, variable)) return false;
+  // These begin a job or a cluster, which a variable that does not count would spoil. Daemons and
+  // short commands tolerate variables of other programs, which one shell may set for all.
   if (program == "launch" || program == "up" || program == "submit") return true;
   return HasFlagInstead(program, variable) || (Has(Daemons(), program) && IsOfJob(variable));
 }
@@ -165,11 +168,13 @@ absl::Status CheckEnvironment(const std::string& program) {
   for (char** entry = environ; *entry != nullptr; ++entry) {
     if (!absl::StartsWith(*entry, kPrefix)) continue;
     const Names parts = absl::StrSplit(*entry, absl::MaxSplits('=', 1));
+    // Empty means unset, as for the programs that read it.
     if (parts.size() != 2 || parts[1].empty()) continue;
     const std::string name = parts[0].substr(sizeof kPrefix - 1);
     if (std::count(std::begin(kOfTests), std::end(kOfTests), name) > 0) continue;
     const bool known = std::any_of(all.begin(), all.end(),
                                    [&](const Variable& variable) { return variable.name == name; });
+    // A misspelt variable would otherwise change nothing, silently.
     if (!known) return Unknown(*entry, name);
     if (!Refuses(program, name)) continue;
     return absl::InvalidArgumentError(

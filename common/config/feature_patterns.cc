@@ -58,6 +58,7 @@ absl::StatusOr<std::optional<Range>> ParseRange(const std::string& text) {
   if (!IsNumber(first) || !IsNumber(last))
     return Refuse(
         text, "has a range whose ends are not both numbers; write it as in {1..59} or {01..26}");
+  // {01..26} keeps its zeros, as the shell does.
   const bool padded = (first.size() > 1 && first[0] == '0') || (last.size() > 1 && last[0] == '0');
   if (padded && first.size() != last.size()) {
     return Refuse(text, absl::StrCat("pads ", first, " and ", last,
@@ -70,6 +71,8 @@ absl::StatusOr<std::optional<Range>> ParseRange(const std::string& text) {
     return Refuse(text, absl::StrCat("is an empty range; give the smaller number first: {", last,
                                      "..", first, "}"));
   }
+  // Before anything is expanded: a slip of a digit must not take all memory. The difference does
+  // not overflow, last - first + 1 could.
   if (range.last - range.first >= kMaxFeatures) {
     return Refuse(text, absl::StrCat("stands for too many features; a job has at most ",
                                      kMaxFeatures, ": narrow the range"));
@@ -149,6 +152,7 @@ absl::Status AppendSingle(const Feature& feature, const std::string& path,
 std::optional<std::string> Match(const std::string& pattern, const std::string& text) {
   const size_t star = pattern.find('*');
   const std::string before = pattern.substr(0, star), after = pattern.substr(star + 1);
+  // Also keeps the two from overlapping in a short text.
   if (text.size() <= before.size() + after.size()) return std::nullopt;
   if (!absl::StartsWith(text, before) || !absl::EndsWith(text, after)) return std::nullopt;
   return text.substr(before.size(), text.size() - before.size() - after.size());
@@ -216,6 +220,7 @@ bool FeaturePatterns::HasWildcards() const {
 }
 
 absl::Status FeaturePatterns::ExpandWildcards(const std::vector<std::string>& columns) {
+  // Columns that the user has named are never matched: a wildcard means the rest.
   const std::set<std::string> used = UsedColumns(job_);
   std::vector<std::string> left;
   for (const std::string& column : columns) {
@@ -249,6 +254,8 @@ absl::Status FeaturePatterns::ExpandWildcards(const std::vector<std::string>& co
       return AtField(path, Refuse(feature.name(),
                                   absl::StrCat("matches no unused column; ", ListColumns(left))));
     }
+    // The first wildcard that matches takes the column, so that none becomes two features by
+    // accident.
     left = std::move(others);
   }
   job_.mutable_features()->Assign(expanded.begin(), expanded.end());

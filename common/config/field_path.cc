@@ -105,8 +105,10 @@ std::vector<std::string> PathsNamed(const Descriptor& type, const std::string& n
 
 std::string DidYouMeanField(const Descriptor& type, const std::string& name,
                             const std::string& prefix) {
+  // First a right name without its path, such as batch_size for train.batch_size.
   const std::vector<std::string> exact = PathsNamed(type, name);
   if (!exact.empty()) return Offer(exact, prefix);
+  // Then a misspelt name at this place, then one anywhere below.
   const std::string near = ClosestName(name, FieldNames(type));
   if (!near.empty()) return Offer({near}, "");
   std::vector<std::string> names;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
+#include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
@@ -20,11 +22,24 @@ constexpr uint32_t kMaxSlotDim = 65536;
 constexpr uint32_t kMaxShards = 65536;
 constexpr uint64_t kMaxWindow = uint64_t{1} << 32;
 
+// "sgd {}, momentum {} or ftrl {}", with all rules.
+std::string AnyOptimizerRule() {
+  const std::vector<std::string>& names = RuleNames();
+  std::string text;
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (i > 0) text += i + 1 < names.size() ? ", " : " or ";
+    absl::StrAppend(&text, names[i], " {}");
+  }
+  return text;
+}
+
 class JobValidator {
  public:
   JobValidator(const JobConfig& job, const ModelRules& rules)
       : job_(job), mode_(ModeOf(job.strategy())), rules_(rules), parts_(rules.PartsOf(job)) {}
 
+  // All problems at once, in the order of the file: a user who mends one must not wait for the
+  // next.
   std::vector<ConfigProblem> Run() {
     Job();
     Files();
@@ -46,6 +61,7 @@ class JobValidator {
     AddAll(FindTrainProblems(job_));
     Checkpoints();
     Recovery();
+    // Last: an option without effect is only worth a line beside real contradictions.
     Unused();
     return std::move(problems_);
   }
@@ -127,6 +143,7 @@ class JobValidator {
     if (data.has_shuffle_lanes()) Range("data.shuffle_lanes", data.shuffle_lanes(), 1, kMaxWorkers);
     if (data.has_shuffle_window())
       Range("data.shuffle_window", data.shuffle_window(), 1, kMaxWindow);
+    // Only what the user has set is refused. A default is adapted to the number of workers.
     if (mode_ != Mode::kSync || job_.evaluate_only() || !data.has_shuffle_lanes() ||
         data.assignment() != DataConfig::GLOBAL || job_.worker_num() <= data.shuffle_lanes()) {
       return;
@@ -170,6 +187,7 @@ class JobValidator {
     if (job_.data().label().column().empty()) {
       Add("data.label.column", "is missing; name the column that holds the label");
     }
+    // The label as a weight would train on nothing but itself.
     if (!job_.data().weight_column().empty() &&
         job_.data().weight_column() == job_.data().label().column()) {
       Add("data.weight_column",
@@ -226,6 +244,7 @@ class JobValidator {
     if (label.negative_size() > 0 && label.positive_size() == 0) {
       Add("data.label.negative", "is given without positive; say which values mean 1");
     }
+    // A value in both would depend on the order in which they are looked up.
     for (const std::string& value : label.negative()) {
       if (std::find(label.positive().begin(), label.positive().end(), value) !=
           label.positive().end()) {
@@ -270,6 +289,7 @@ class JobValidator {
             "BF16 is refused in Geo: rounded deltas add up; use F32, or k_steps 0");
       }
       UpdateAt(path + ".update_at", t);
+      // 0 means the default, so that only the upper bound is checked.
       if (t.num_shards() > kMaxShards) Range(path + ".num_shards", t.num_shards(), 1, kMaxShards);
       Initial(path + ".initializer", t.initializer());
       if (t.has_optimizer()) Optimizer(path + ".optimizer", t.optimizer());
@@ -283,6 +303,7 @@ class JobValidator {
   }
 
   void UpdateAt(const std::string& path, const TableConfig& table) {
+    // Without a value, the mode decides who updates.
     if (!table.has_update_at()) return;
     switch (table.update_at()) {
       case TableConfig::COLLECTIVE:
@@ -316,6 +337,7 @@ class JobValidator {
     // FillOptimizers copies `all` to the parts without their own optimizer: a copy's problems
     // are reported once, at `all`.
     const std::string all = o.all().SerializeAsString();
+    // Compared as bytes: two messages with the same fields have the same ones within one process.
     const auto own = [&](const char* path, bool has, const OptimizerConfig& optimizer) {
       if (has && optimizer.SerializeAsString() != all) Optimizer(path, optimizer);
     };
@@ -330,7 +352,7 @@ class JobValidator {
 
   void Optimizer(const std::string& path, const OptimizerConfig& optimizer) {
     if (optimizer.rule_case() == OptimizerConfig::RULE_NOT_SET) {
-      Add(path, "has no rule; add sgd {}, momentum {}, adam {}, adagrad {} or ftrl {}");
+      Add(path, absl::StrCat("has no rule; add ", AnyOptimizerRule()));
       return;
     }
     const auto rule = UpdateRule::Create(optimizer);
@@ -393,6 +415,8 @@ class JobValidator {
   void Dense() {
     const SyncConfigs& s = job_.strategy().sync_configs();
     const std::string path = "strategy.sync_configs.";
+    // Options of an exchange that does not happen. Ignoring them would let a user measure what is
+    // not there.
     if (!WorkersKeepDenseTables(job_)) {
       const std::string why =
           "has no effect without tables that workers keep; remove it, or set dense: COLLECTIVE, or "
@@ -439,6 +463,7 @@ class JobValidator {
 
   void Checkpoints() {
     const CheckpointConfig& c = job_.checkpoint();
+    // As above: each option that would do nothing is named, and not only the first.
     if (!CanCheckpoint(job_)) {
       const std::string why =
           "has no effect with evaluate_only, which trains nothing to save; remove it";

@@ -57,6 +57,7 @@ std::string WantedInteger(const std::string& text) {
   const std::optional<std::string> digits = DigitsOf(text);
   double value;
   if (!absl::SimpleAtod(text, &value)) return "a whole number";
+  // 2^digits is exact as a double; the maximum of a 64-bit type is not.
   if (value >= std::ldexp(1.0, std::numeric_limits<T>::digits))
     return absl::StrCat("a smaller number; the field holds up to ", std::numeric_limits<T>::max());
   if (value < static_cast<double>(std::numeric_limits<T>::min())) {
@@ -130,6 +131,7 @@ class ScalarWriter {
   }
 
   absl::Status WriteEnum(const std::string& text) {
+    // Enum values are in capitals, and users write sync as they write other options.
     const auto* value = field_.enum_type()->FindValueByName(absl::AsciiStrToUpper(text));
     if (value == nullptr) {
       const auto names = EnumNames(*field_.enum_type());
@@ -147,6 +149,8 @@ class ScalarWriter {
 
 // Parses "<field>: <text>" into `message`, whose field is empty.
 absl::Status MergeText(const FieldDescriptor& field, const std::string& text, Message* message) {
+  // Into a message of its own first: the text is the user's, and could close the field and set
+  // others.
   std::unique_ptr<Message> parsed(message->New());
   SLUICE_RETURN_IF_ERROR(
       ParseTextproto(absl::StrCat(field.name(), ": ", text), "value", parsed.get(), nullptr));
@@ -161,6 +165,7 @@ absl::Status MergeText(const FieldDescriptor& field, const std::string& text, Me
 }
 
 absl::Status SetField(const FieldDescriptor& field, const std::string& value, Message* message) {
+  // An override replaces a list. Appending would make the order of flags and files matter.
   message->GetReflection()->ClearField(message, &field);
   const bool braces = absl::StartsWith(value, "{") && absl::EndsWith(value, "}");
   const bool brackets = absl::StartsWith(value, "[") && absl::EndsWith(value, "]");
@@ -282,6 +287,7 @@ absl::Status ApplyOverride(const ConfigOverride& override, Message* message) {
 
 absl::Status ApplyOverrides(absl::Span<const ConfigOverride> overrides, JobConfig* job) {
   for (const ConfigOverride& o : overrides) SLUICE_RETURN_IF_ERROR(ApplyOverride(o, job));
+  // The last one counts, as it did when they were applied.
   const ConfigOverride* a_sync = nullptr;
   const ConfigOverride* k_steps = nullptr;
   for (const ConfigOverride& o : overrides) {

@@ -9,7 +9,6 @@
 #include "absl/strings/str_split.h"
 #include "common/config/job_config.h"
 #include "common/config/mode.h"
-#include "common/config/step_examples.h"
 #include "google/protobuf/util/message_differencer.h"
 
 namespace sluice {
@@ -91,6 +90,7 @@ absl::Status CannotResume(const std::string& difference) {
 }  // namespace
 
 absl::Status CheckResume(const JobConfig& saved, const JobConfig& job) {
+  // With another number of batches a step, steps would no longer be at the same examples.
   if (MergedBatches(saved) != MergedBatches(job)) {
     return CannotResume(absl::StrCat("strategy.sync_configs.gradient_merge_steps is ",
                                      MergedBatches(job), ", but was ", MergedBatches(saved),
@@ -112,11 +112,14 @@ absl::Status CheckResume(const JobConfig& saved, const JobConfig& job) {
   differencer.TreatAsMap(JobConfig::descriptor()->FindFieldByName("tables"),
                          TableConfig::descriptor()->FindFieldByName("name"));
   std::string differences;
+  // The report follows the order of the fields. Only the first difference is told: it is often the
+  // cause of the others.
   differencer.ReportDifferencesToString(&differences);
   if (differencer.Compare(Comparable(saved, job), Comparable(job, saved))) return absl::OkStatus();
   const std::vector<std::string> lines = absl::StrSplit(differences, '\n', absl::SkipEmpty());
   std::string first = differences;
   for (const std::string& line : lines) {
+    // The report also lists what is equal or free.
     if (absl::StartsWith(line, "ignored: ") || absl::StartsWith(line, "moved: ")) continue;
     first = Describe(line.size() <= kLongest ? line : line.substr(0, kLongest) + "...");
     break;

@@ -28,6 +28,7 @@ using google::protobuf::FieldDescriptor;
 // The type of the first enum field `name` in `type` or below; null when there is none.
 const EnumDescriptor* FindEnum(const Descriptor& type, const std::string& name,
                                std::set<const Descriptor*>* seen) {
+  // Messages may contain their own type.
   if (!seen->insert(&type).second) return nullptr;
   for (int i = 0; i < type.field_count(); ++i) {
     const FieldDescriptor* field = type.field(i);
@@ -90,6 +91,7 @@ absl::Status ParseTextproto(const std::string& text, const std::string& name,
   google::protobuf::TextFormat::Parser parser;
   parser.RecordErrorsTo(&errors);
   parser.WriteLocationsTo(locations);
+  // The parser calls itself for each level, and a file of braces alone must not use up the stack.
   parser.SetRecursionLimit(50);
   if (parser.ParseFromString(text, message)) return absl::OkStatus();
   return absl::InvalidArgumentError(
@@ -126,6 +128,7 @@ int LineOfField(const FieldLocations& locations, const google::protobuf::Message
   int line = 0;
   for (const FieldPathPart& part : *parts) {
     const FieldDescriptor* field = type->FindFieldByName(part.name);
+    // As far as the path leads: the line of an enclosing message is better than none.
     if (field == nullptr) break;
     const int index = field->is_repeated() ? std::max(part.index, 0) : -1;
     const auto location = tree->GetLocation(field, index);

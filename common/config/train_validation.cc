@@ -3,7 +3,6 @@
 #include "absl/strings/str_cat.h"
 #include "common/config/job_validation.h"
 #include "common/config/mode.h"
-#include "common/config/step_examples.h"
 
 namespace sluice {
 namespace {
@@ -25,6 +24,7 @@ class TrainValidator {
     const std::string path = "strategy.a_sync_configs.hot_row_cache";
     const ASyncConfigs& a = job_.strategy().a_sync_configs();
     const HotRowCacheConfig& cache = a.hot_row_cache();
+    // In the other modes the remaining checks would compare options that do not count.
     if (mode_ == Mode::kSync) {
       Add(path,
           "contradicts mode sync, where every step uses the values of the step before; it is for "
@@ -50,6 +50,8 @@ class TrainValidator {
                        ", which pservers can only enforce when rows are pulled, not when kept "
                        "rows are used again; remove one of them"));
     }
+    // Steps in flight pull before the updates of the steps before them are in: a row is that old
+    // when it is used next.
     const uint32_t depth = std::max(job_.train().pipeline_depth(), 1u);
     if (cache.max_staleness_steps() < depth) {
       Add(path + ".max_staleness_steps",
@@ -114,6 +116,7 @@ class TrainValidator {
     }
     if (steps == 0 || steps > kMaxMerge) return Range(path, steps, 1, kMaxMerge);
     const uint64_t examples = StepExamples(job_);
+    // A batch that is too large by itself is refused already.
     if (examples > kMaxBatch && job_.train().batch_size() <= kMaxBatch) {
       Add(path, absl::StrCat(steps, " batches of train.batch_size ", job_.train().batch_size(),
                              " make a step of ", examples, " examples; a step has at most ",

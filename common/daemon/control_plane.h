@@ -24,7 +24,7 @@ inline constexpr char kRequestIdKey[] = "sluice-request-id";
 // most 2 x 2^20 bins of 11 bytes.
 inline constexpr int kMaxControlMessageBytes = 64 << 20;
 
-// Of PollRequest.hosted, which the scheduler keeps until the next report.
+// The most bytes of PollRequest.hosted, which the scheduler keeps until the next report.
 inline constexpr size_t kMaxHostedBytes = size_t{32} << 20;
 // A worker's net_state (DenseNet::SaveState), which pservers and the scheduler keep for each rank.
 inline constexpr size_t kMaxNetStateBytes = 4096;

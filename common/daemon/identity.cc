@@ -67,6 +67,8 @@ void OverrideList(const std::string& flag_value, const std::string& flag,
 }
 
 absl::Status CheckRole(Role role) {
+  // Images and units set it, and one that starts the wrong program should not join as something
+  // else.
   const char* wanted = std::getenv("SLUICE_ROLE");
   if (wanted == nullptr || *wanted == '\0' || std::string(wanted) == RoleName(role)) {
     return absl::OkStatus();
@@ -98,6 +100,7 @@ bool IsThisHost(const std::string& host) {
   bool ours = false;
   for (const addrinfo* at = found; at != nullptr && !ours; at = at->ai_next) {
     const int fd = socket(at->ai_family, at->ai_socktype | SOCK_CLOEXEC, at->ai_protocol);
+    // Binding asks the kernel, and needs no list of interfaces.
     ours = fd >= 0 && bind(fd, at->ai_addr, at->ai_addrlen) == 0;  // at any free port
     if (fd >= 0) close(fd);
   }
@@ -114,6 +117,7 @@ class Resolver {
   absl::StatusOr<Identity> Run() {
     SLUICE_RETURN_IF_ERROR(CheckEnvironment(absl::StrCat("sluice-", RoleName(role_))));
     SLUICE_RETURN_IF_ERROR(CheckRole(role_));
+    // Before any address is looked at: it decides which are allowed.
     SLUICE_ASSIGN_OR_RETURN(insecure_, Switch(flags_.insecure, "SLUICE_INSECURE"));
     if (role_ == ROLE_SCHEDULER) {
       SLUICE_ASSIGN_OR_RETURN(id_.standby, Switch(flags_.standby, "SLUICE_STANDBY"));
@@ -160,6 +164,8 @@ class Resolver {
     OverrideList(flags_.output_root, "--output_root", "SLUICE_OUTPUT_ROOT",
                  security->mutable_output_root());
     id_.tls = {security->tls_cert(), security->tls_key(), security->tls_ca()};
+    // Reads the files now: a wrong certificate ends the process at its start, and not a job at its
+    // first call.
     SLUICE_ASSIGN_OR_RETURN(id_.credentials, GrpcCredentials::Create(id_.tls));
     SLUICE_ASSIGN_OR_RETURN(const bool any_local_user,
                             Switch(flags_.any_local_user, "SLUICE_ANY_LOCAL_USER"));
@@ -198,6 +204,7 @@ class Resolver {
     std::optional<uint32_t> rank;
     for (uint32_t i = 0; i < hosts.size(); ++i) {
       if (hosts[i] != host) continue;
+      // Two slots on this host: guessing would start the same rank twice.
       if (rank.has_value()) return std::nullopt;
       rank = i;
     }
@@ -292,6 +299,7 @@ class Resolver {
     for (const Address& address : schedulers_) {
       const std::string text = ToText(address);
       if (listens_at.ok() && ToText(*listens_at) == text) return text;
+      // Several schedulers of one host differ in their ports.
       if (listens_at.ok() && listens_at->port != address.port) continue;
       if (IsThisHost(address.host)) here.push_back(text);
     }
@@ -384,6 +392,7 @@ absl::StatusOr<std::unique_ptr<Env>> ConfinedEnv(const Identity& identity, Env* 
 
 int ExitCodeOf(const absl::Status& status) {
   if (status.ok()) return 0;
+  // Supervisors start a process again on 1 and leave it alone on 2 (deploy/).
   const bool the_same_again = absl::IsInvalidArgument(status) || absl::IsUnimplemented(status) ||
                               absl::IsAborted(status) || absl::IsAlreadyExists(status) ||
                               absl::IsPermissionDenied(status);

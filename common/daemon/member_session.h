@@ -64,7 +64,7 @@ class MemberSession {
   // Stops reporting. Sends Leave unless the member was fenced or the scheduler was lost. Must not
   // run in a callback.
   virtual ~MemberSession() = default;
-  // What a call as this member must show, of its present life.
+  // The credentials of this member's present life, which each of its calls must show.
   virtual MemberKey key() const = 0;
   // How long calls to the scheduler may go unanswered before the member gives up.
   virtual absl::Duration lost_after() const = 0;

@@ -25,6 +25,7 @@ void* AwaitEnd(void* end) {
 }  // namespace
 
 void UsePassiveThreads(char** argv) {
+  // OpenMP reads it before main begins, so the program has to start once more.
   constexpr char kVariable[] = "OMP_WAIT_POLICY";
   if (std::getenv(kVariable) != nullptr || setenv(kVariable, "passive", 1) != 0) return;
   // Start the program by its path: started as /proc/self/exe, the process would be named "exe".

@@ -252,7 +252,7 @@ class GrpcSchedulerClient : public SchedulerClient {
     return absl::Milliseconds(request.wait_ms());
   }
 
-  // Of each scheduler: whether there is a connection to it.
+  // For each scheduler, whether there is a connection to it.
   std::vector<bool> Connected() const {
     std::vector<bool> connected;
     for (const auto& peer : peers_) connected.push_back(peer->IsConnected());

@@ -13,6 +13,7 @@ TraceRecorder::TraceRecorder(std::string job_id, Clock* clock, size_t capacity)
       steady_begin_(std::chrono::steady_clock::now()) {}
 
 int64_t TraceRecorder::ToUnixMicros(TraceSpan::Time time) const {
+  // From one reading of both clocks: spans keep their lengths when the time of day is set.
   return absl::ToUnixMicros(wall_begin_ + absl::FromChrono(time - steady_begin_));
 }
 
@@ -39,6 +40,8 @@ uint32_t TraceRecorder::ThreadTrack() {
 
 void TraceRecorder::Add(const TraceSpan& span) {
   MutexLock lock(&mutex_);
+  // Bounded, because reports may fail for as long as the scheduler is away. Spans that do not fit
+  // are only counted.
   if (spans_.size() + lost_spans_ >= capacity_) {
     ++dropped_;
     return;
@@ -59,6 +62,7 @@ TraceBatch TraceRecorder::TakeBatch() {
   uint64_t step = 0;
   for (const Waiting& span : spans_) {
     batch.add_name(span.name);
+    // Differences to the span before are small numbers, which take one or two bytes.
     batch.add_start_us(span.start_us - start);
     batch.add_duration_us(span.end_us - span.start_us);
     batch.add_track(span.track);
@@ -75,6 +79,7 @@ TraceBatch TraceRecorder::TakeBatch() {
 void TraceRecorder::Take(google::protobuf::RepeatedPtrField<TraceBatch>* batches) {
   MutexLock lock(&mutex_);
   const int first = batches->size();
+  // The older ones first.
   for (TraceBatch& batch : lost_) *batches->Add() = std::move(batch);
   lost_.clear();
   lost_spans_ = 0;
@@ -89,6 +94,7 @@ void TraceRecorder::GiveBack(TraceBatch lost) {
   if (spans_.size() + lost_spans_ + spans > capacity_) {
     TraceBatch none;
     none.set_job_id(job_id_);
+    // The number stays, so that the scheduler does not wait for a batch that never comes.
     none.set_number(lost.number());
     none.set_dropped(lost.dropped() + spans);
     lost = std::move(none);

@@ -33,7 +33,6 @@
 #include "common/base/mutex.h"
 #include "common/meta_store/etcd_client.h"
 #include "common/meta_store/etcd_lease.h"
-#include "common/meta_store/leadership.h"
 #include "common/meta_store/meta_store.h"
 
 namespace sluice {
@@ -100,7 +99,7 @@ class EtcdMetaStore : public MetaStore, public Leadership {
   Mutex mutex_;
   uint64_t acquired_ ABSL_GUARDED_BY(mutex_) = 0;  // newest own term; 0: none
   // Numbers of commits under that term: the newest one given, and the last one known to be applied.
-  // Those between them have an open outcome.
+  // The outcome of commits between them is open.
   uint64_t given_ ABSL_GUARDED_BY(mutex_) = 0, applied_ ABSL_GUARDED_BY(mutex_) = 0;
   std::unique_ptr<EtcdLease> lease_ ABSL_GUARDED_BY(mutex_);  // of @leader; null: it says nothing
 };

@@ -37,6 +37,7 @@ absl::StatusOr<std::unique_ptr<MetaStore>> OpenEtcd(const std::string& spec, abs
   options.name = leader.name;
   options.lease = leader.lease;
   options.prefix = std::string(text.substr(slash + 1));
+  // An empty or odd prefix could make two clusters share keys.
   if (!EtcdMetaStore::IsValidPrefix(options.prefix)) {
     return BadSpec(spec, absl::StrCat("the prefix '", options.prefix,
                                       "' is not made of words of "

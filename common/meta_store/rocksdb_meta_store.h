@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "common/base/env.h"
-#include "common/base/folder_lock.h"
+#include "common/base/file_lock.h"
 #include "common/base/mutex.h"
 #include "common/meta_store/meta_store.h"
 

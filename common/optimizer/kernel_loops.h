@@ -2,7 +2,7 @@
 //
 // Nothing here may become a symbol that other files share: the linker could keep the copy that was
 // compiled with one file's flags and use it everywhere. Hence the unnamed namespace here, and only
-// static functions and builtins, no <cmath>, in rule_formulas.h.
+// static functions and builtins in formulas. Nothing else of a rule may be called here.
 #include <cstddef>
 
 #include "common/optimizer/kernels.h"
@@ -10,38 +10,28 @@
 namespace sluice::internal {
 namespace {
 
-// Each loop copies its step: the compiler then knows that no write to an array changes the step.
-void Sgd(const SgdStep& step, size_t n, const UnalignedFloat* __restrict g, float* __restrict w) {
-  const SgdStep s = step;
-  for (size_t i = 0; i < n; ++i) formula::Sgd(s, g[i], &w[i]);
+// The loop copies its step: the compiler then knows that no write to an array changes the step.
+template <typename Rule>
+void UpdateArrays(const typename Rule::Step& step, size_t n, const UnalignedFloat* __restrict g,
+                  float* __restrict w, float* __restrict a, float* __restrict b) {
+  const typename Rule::Step s = step;
+  for (size_t i = 0; i < n; ++i)
+    Update(s, g[i], &w[i], Rule::kState > 0 ? &a[i] : nullptr, Rule::kState > 1 ? &b[i] : nullptr);
 }
 
-void Momentum(const MomentumStep& step, size_t n, const UnalignedFloat* __restrict g,
-              float* __restrict w, float* __restrict buf) {
-  const MomentumStep s = step;
-  if (s.nesterov) {
-    for (size_t i = 0; i < n; ++i) formula::Nesterov(s, g[i], &w[i], &buf[i]);
-  } else {
-    for (size_t i = 0; i < n; ++i) formula::HeavyBall(s, g[i], &w[i], &buf[i]);
+void UpdateByRule(const RuleStep& step, size_t n, const UnalignedFloat* g, float* w,
+                  float* const* state) {
+  switch (step.rule) {
+    case RuleStep::kNothing:
+      return;
+#define SLUICE_RULE(Class, field)                                                    \
+  case RuleStep::k##Class:                                                           \
+    return UpdateArrays<rules::Class>(step.field, n, g, w,                           \
+                                      rules::Class::kState > 0 ? state[0] : nullptr, \
+                                      rules::Class::kState > 1 ? state[1] : nullptr);
+      SLUICE_RULES(SLUICE_RULE)
+#undef SLUICE_RULE
   }
-}
-
-void Adam(const AdamStep& step, size_t n, const UnalignedFloat* __restrict g, float* __restrict w,
-          float* __restrict m, float* __restrict v) {
-  const AdamStep s = step;
-  for (size_t i = 0; i < n; ++i) formula::Adam(s, g[i], &w[i], &m[i], &v[i]);
-}
-
-void Adagrad(const AdagradStep& step, size_t n, const UnalignedFloat* __restrict g,
-             float* __restrict w, float* __restrict a) {
-  const AdagradStep s = step;
-  for (size_t i = 0; i < n; ++i) formula::Adagrad(s, g[i], &w[i], &a[i]);
-}
-
-void Ftrl(const FtrlStep& step, size_t n, const UnalignedFloat* __restrict g, float* __restrict w,
-          float* __restrict z, float* __restrict squares) {
-  const FtrlStep s = step;
-  for (size_t i = 0; i < n; ++i) formula::Ftrl(s, g[i], &w[i], &z[i], &squares[i]);
 }
 
 void AddScaled(double weight, size_t n, const UnalignedFloat* __restrict g,
@@ -56,6 +46,6 @@ void Divide(double total, size_t n, const double* __restrict sum, float* __restr
 }  // namespace
 
 #define SLUICE_KERNELS(name) \
-  { name, Sgd, Momentum, Adam, Adagrad, Ftrl, AddScaled, Divide }
+  { name, UpdateByRule, AddScaled, Divide }
 
 }  // namespace sluice::internal

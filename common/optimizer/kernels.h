@@ -9,8 +9,8 @@
 // estimates) and are compiled without contraction to fused multiply-add.
 //
 // Limits: on arrays larger than the caches, memory bounds all loops, at 4 bytes x (arrays read +
-// arrays written) per parameter: SGD 12, Momentum and AdaGrad 20, Adam and FTRL 28. Stores that
-// bypass the cache would save nothing: arrays are updated in place, so their lines are read anyway.
+// arrays written) per parameter: 12, and 8 for each float of state. Stores that bypass the cache
+// would save nothing: arrays are updated in place, so their lines are read anyway.
 //
 // Thread safety: free functions, safe from any thread.
 #pragma once
@@ -26,15 +26,12 @@ namespace sluice {
 using UnalignedFloat [[gnu::aligned(1), gnu::may_alias]] = float;
 
 // The loops of one instruction set. Weights w and state are updated in place; g is the gradient;
-// all arrays are [n]. rule_formulas.h has the formulas.
+// all arrays are [n].
 struct Kernels {
   const char* name;
-  void (*sgd)(const SgdStep& s, size_t n, const UnalignedFloat* g, float* w);
-  void (*momentum)(const MomentumStep& s, size_t n, const UnalignedFloat* g, float* w, float* buf);
-  void (*adam)(const AdamStep& s, size_t n, const UnalignedFloat* g, float* w, float* m, float* v);
-  void (*adagrad)(const AdagradStep& s, size_t n, const UnalignedFloat* g, float* w, float* a);
-  void (*ftrl)(const FtrlStep& s, size_t n, const UnalignedFloat* g, float* w, float* z,
-               float* squares);
+  // Makes an update by the rule of `step`. state: as many arrays as the rule has floats of state.
+  void (*update)(const RuleStep& step, size_t n, const UnalignedFloat* g, float* w,
+                 float* const* state);
   // sum += weight * g, in double.
   void (*add_scaled)(double weight, size_t n, const UnalignedFloat* g, double* sum);
   // mean = sum / total, rounded once. `mean` may be an array that was added before.

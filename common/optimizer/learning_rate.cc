@@ -11,6 +11,7 @@ namespace sluice {
 namespace {
 
 constexpr double kPi = 3.14159265358979323846;
+// A config may come here without its defaults, so LearningRateAt falls back on them as well.
 constexpr float kDefaultPower = 1, kDefaultMultiplier = 2, kDefaultDecay = 1;
 
 absl::Status RequirePositive(const char* field, uint64_t value) {
@@ -28,6 +29,7 @@ absl::Status RequireRange(const char* field, float value, float low, const char*
 template <typename Decay>
 absl::Status ValidateDecay(const std::string& name, const Decay& decay) {
   SLUICE_RETURN_IF_ERROR(RequirePositive((name + ".steps").c_str(), decay.steps()));
+  // Absent reads as 0. For the exponential it would stop all training after the first steps.
   if (std::isfinite(decay.rate()) && decay.rate() > 0) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("schedule.", name,
                                                  ".rate must be finite and above 0 (it says how "
@@ -58,7 +60,8 @@ absl::Status ValidatePolynomial(const LearningRateSchedule::Polynomial& polynomi
   return RequireRange("polynomial.end", polynomial.end(), 0, "finite and not negative");
 }
 
-// s / steps; only whole periods count with `staircase`.
+// s / steps; only whole periods count with `staircase`. A double is exact up to 2^53 steps, more
+// than any job makes.
 template <typename Decay>
 double Periods(const Decay& decay, double s) {
   const double periods = s / static_cast<double>(decay.steps());
@@ -77,17 +80,20 @@ double CosineRestartsAt(const LearningRateSchedule::CosineRestarts& cosine, doub
   auto begin = [&](double i) {
     return m == 1 ? first * i : first * (std::pow(m, i) - 1) / (m - 1);
   };
+  // Solves begin(i) = s for i. log1p keeps the digits when m is just above 1.
   double i =
       m == 1 ? std::floor(s / first) : std::floor(std::log1p(s / first * (m - 1)) / std::log(m));
   // The logarithm may miss the border by one period in either direction.
   if (i > 0 && begin(i) > s) --i;
   if (begin(i + 1) <= s) ++i;
   const double length = begin(i + 1) - begin(i);
+  // Rounding must not carry the cosine past its end, where it would rise again.
   const double fraction = std::min(1.0, (s - begin(i)) / length);
   return Annealed(base * std::pow(decay, i), cosine.end(), fraction);
 }
 
 double NoamAt(const LearningRateSchedule::Noam& noam, double base, double s) {
+  // The formula counts from 1; at step 0 it would divide by 0.
   const double step = s + 1;
   const double warmup = static_cast<double>(noam.warmup());
   return base / std::sqrt(static_cast<double>(noam.model_dim())) *
@@ -97,6 +103,7 @@ double NoamAt(const LearningRateSchedule::Noam& noam, double base, double s) {
 double PolynomialAt(const LearningRateSchedule::Polynomial& p, double base, double s) {
   const double steps = static_cast<double>(p.steps());
   const double power = p.has_power() ? p.power() : kDefaultPower;
+  // After `steps` the rate stays at the end: a job may train longer than its schedule.
   return (base - p.end()) * std::pow(1 - std::min(s, steps) / steps, power) + p.end();
 }
 
@@ -107,6 +114,17 @@ double CosineAt(const LearningRateSchedule::Cosine& cosine, double base, double 
 
 }  // namespace
 
+void FillScheduleDefaults(LearningRateSchedule* schedule) {
+  if (schedule->has_polynomial() && !schedule->polynomial().has_power()) {
+    schedule->mutable_polynomial()->set_power(kDefaultPower);
+  }
+  if (schedule->has_cosine_restarts()) {
+    auto* cosine = schedule->mutable_cosine_restarts();
+    if (!cosine->has_multiplier()) cosine->set_multiplier(kDefaultMultiplier);
+    if (!cosine->has_decay()) cosine->set_decay(kDefaultDecay);
+  }
+}
+
 absl::Status ValidateSchedule(const LearningRateSchedule& schedule) {
   if (!(schedule.warmup_start() >= 0 && schedule.warmup_start() <= 1)) {
     return absl::InvalidArgumentError(
@@ -114,6 +132,7 @@ absl::Status ValidateSchedule(const LearningRateSchedule& schedule) {
                      "rate that warm-up begins with); it is ",
                      schedule.warmup_start()));
   }
+  // Options without effect are refused, because they are usually a forgotten second option.
   if (schedule.warmup_start() > 0 && schedule.warmup_steps() == 0) {
     return absl::InvalidArgumentError(
         "schedule.warmup_start has no effect without schedule.warmup_steps: set both or neither");
@@ -149,6 +168,7 @@ float LearningRateAt(const LearningRateSchedule& schedule, float base_rate, uint
     return static_cast<float>(base * (start + (1 - start) * static_cast<double>(step) /
                                                   static_cast<double>(schedule.warmup_steps())));
   }
+  // The schedule begins after the warm-up, so that its first steps are not lost to low rates.
   const double s = static_cast<double>(step - schedule.warmup_steps());
   double rate = base;
   switch (schedule.kind_case()) {

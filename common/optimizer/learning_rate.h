@@ -10,6 +10,9 @@
 
 namespace sluice {
 
+// Sets absent fields to the values that proto/config.proto promises.
+void FillScheduleDefaults(LearningRateSchedule* schedule);
+
 // INVALID_ARGUMENT names the field and the fix (zero steps, negative rate, ...).
 absl::Status ValidateSchedule(const LearningRateSchedule& schedule);
 

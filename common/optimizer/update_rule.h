@@ -1,7 +1,6 @@
 // The update rules, in one implementation for pservers (sync, async) and workers (Geo).
 //
-// Source: torch.optim for SGD, Momentum (its SGD with momentum), Adam (Kingma and Ba 2015) and
-// AdaGrad (Duchi et al. 2011); McMahan et al. 2013, algorithm 1, for FTRL-Proximal.
+// rules.h lists the rules. Each file in rules/ holds one rule, with its formula and source.
 //
 // Thread safety: immutable. Apply may run on many threads, on disjoint memory.
 #pragma once
@@ -9,6 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "common/optimizer/kernels.h"
@@ -19,7 +20,7 @@ namespace sluice {
 class UpdateRule {
  public:
   // The largest number of state arrays that a rule has.
-  static constexpr int kMaxState = 2;
+  static constexpr int kMaxState = kMaxRuleState;
 
   virtual ~UpdateRule() = default;
 
@@ -27,11 +28,11 @@ class UpdateRule {
   // fills one in.
   static absl::StatusOr<std::unique_ptr<const UpdateRule>> Create(const OptimizerConfig& config);
 
-  // Floats of state per parameter: SGD 0, Momentum 1, Adam 2, AdaGrad 1, FTRL 2.
-  virtual int state_floats() const = 0;
+  // Floats of state per parameter.
+  int state_floats() const { return facts_.state_floats; }
 
   // Fills the state of `n` fresh parameters; `state` holds state_floats() arrays of [n].
-  virtual void InitState(float* const* state, size_t n) const = 0;
+  void InitState(float* const* state, size_t n) const;
 
   // Makes one update of n consecutive parameters.
   //   weights   [n], updated in place
@@ -45,21 +46,25 @@ class UpdateRule {
   void Apply(float* weights, float* const* state, const UnalignedFloat* gradient, size_t n,
              size_t row, float rate, uint64_t count) const;
 
-  // The step that Apply gives the formula of each element (rule_formulas.h), for callers that
-  // compute elsewhere. kNothing means that the update changes nothing.
+  // The step that Apply gives the formula of each element (rule_formulas.h). Callers that
+  // compute elsewhere use it too. kNothing means that the update changes nothing.
   virtual RuleStep StepAt(float rate, uint64_t count) const = 0;
+  // Whether steps of one rate differ by count, in RuleStep::of_count.
+  bool step_depends_on_count() const { return facts_.step_depends_on_count; }
   float clip_value() const { return clip_value_; }        // 0: no clipping
   float clip_row_norm() const { return clip_row_norm_; }  // 0: no clipping
 
  protected:
-  explicit UpdateRule(const OptimizerConfig& config);
-  // Applies the rule itself, to a gradient that is clipped and does not yet contain weight decay.
-  virtual void Update(float* weights, float* const* state, const UnalignedFloat* gradient, size_t n,
-                      float rate, uint64_t count) const = 0;
-  const Kernels& kernels_;  // BestKernels() at the time of creation
-  const float weight_decay_;
+  struct Facts {
+    int state_floats;
+    float initial_state[kMaxState];
+    bool step_depends_on_count;
+  };
+  UpdateRule(const OptimizerConfig& config, const Facts& facts);
 
  private:
+  const Kernels& kernels_;  // BestKernels() at the time of creation
+  const Facts facts_;
   const float clip_value_;
   const float clip_row_norm_;
 };
@@ -67,5 +72,11 @@ class UpdateRule {
 // Returns `config` with every absent field set to its default (Adam with rate 0.001 when there is
 // no rule).
 OptimizerConfig WithDefaults(const OptimizerConfig& config);
+
+// The names of all rules: the fields of OptimizerConfig's oneof, in its order.
+const std::vector<std::string>& RuleNames();
+
+// The name of the config's rule, "none" if it has none.
+std::string RuleName(const OptimizerConfig& config);
 
 }  // namespace sluice

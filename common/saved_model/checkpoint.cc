@@ -35,6 +35,8 @@ std::string ManifestPath(const std::string& dir) { return absl::StrCat(dir, "/MA
 // removal by another process changes the folder, and then for a manifest that was put in force
 // meanwhile.
 absl::Status CheckManifestLost(const std::string& dir, Env* env) {
+  // A prepared manifest is one that was never put in force, and a folder without a job file holds
+  // no checkpoint yet.
   if (env->Exists(absl::StrCat(dir, "/MANIFEST.prepared")) ||
       !IsOwnFile(env, absl::StrCat(dir, "/job.textproto"), FileKind::kJobConfig) ||
       env->Exists(ManifestPath(dir))) {
@@ -62,6 +64,7 @@ struct Folders {
 bool IsNewer(const CheckpointInfo& a, const CheckpointInfo& b) {
   const double time_a = a.manifest.checkpoint().unix_time();
   const double time_b = b.manifest.checkpoint().unix_time();
+  // By time: after a rollback, a later checkpoint may have a lower step.
   return time_a != time_b ? time_a > time_b : a.step > b.step;
 }
 
@@ -69,6 +72,7 @@ Folders FindFolders(const std::string& root, Env* env) {
   Folders folders;
   const auto names = env->List(root);
   if (!names.ok()) {
+    // An unreadable folder may hold checkpoints, so it must not look as if there were none.
     if (!absl::IsNotFound(names.status())) folders.bad.push_back({0, root, names.status()});
     return folders;
   }
@@ -77,6 +81,7 @@ Folders FindFolders(const std::string& root, Env* env) {
     if (!ParseStep(name, &step)) continue;
     const std::string dir = absl::StrCat(root, "/", name);
     absl::StatusOr<Manifest> manifest = ReadManifest(dir, env);
+    // Only the manifest makes a checkpoint: it is written last, when all files are durable.
     if (manifest.ok()) {
       if (manifest->has_checkpoint())
         folders.checkpoints.push_back({dir, step, *std::move(manifest)});
@@ -208,6 +213,7 @@ absl::Status VerifyCheckpoint(
   };
   const absl::StatusOr<Manifest> manifest = ReadManifest(dir, env);
   if (absl::IsNotFound(manifest.status())) {
+    // A removal begins with the manifest. That is not damage.
     note("MANIFEST", CheckManifestLost(dir, env));
     return first.ok() ? manifest.status() : first;
   }
@@ -249,11 +255,15 @@ absl::StatusOr<CheckpointInfo> ChooseCheckpoint(
     if (allow_older && skipped != nullptr) skipped->push_back(std::string(why.message()));
   };
   for (const BadFolder& bad : folders.bad) {
+    // A damaged folder that is older than the newest good one is in nobody's way.
     if (!folders.checkpoints.empty() && bad.step < folders.checkpoints.front().step) continue;
     refuse(bad.why);
   }
   for (CheckpointInfo& checkpoint : folders.checkpoints) {
+    // An older checkpoint loses training. Only the user may decide that.
     if (!first.ok() && !allow_older) break;
+    // With --allow_older there is something to fall back to, so all bytes are read before this one
+    // is chosen.
     const absl::Status status = allow_older ? VerifyCheckpoint(checkpoint.dir, env, nullptr)
                                             : CheckCheckpoint(checkpoint, env);
     if (status.ok()) {
@@ -289,6 +299,7 @@ absl::StatusOr<CheckpointInfo> FindCheckpoint(const std::string& given, bool ver
     SLUICE_RETURN_IF_ERROR(CheckCheckpoint(found, env));
     return found;
   }
+  // A user may give the folder of the checkpoints, or that of the job's output.
   for (const std::string& root : {dir, absl::StrCat(dir, "/checkpoints")}) {
     Folders folders = FindFolders(root, env);
     if (folders.checkpoints.empty() && folders.bad.empty()) continue;
@@ -310,6 +321,7 @@ absl::Status CommitCheckpoint(const std::string& dir, const JobConfig& job, Mani
 absl::Status RemoveOldCheckpoints(const std::string& root, uint32_t keep, Env* env,
                                   const std::vector<std::string>& damaged) {
   const Folders folders = FindFolders(root, env);
+  // The last one is never removed, whatever the options say.
   keep = std::max(1u, keep);
   if (folders.checkpoints.empty()) return absl::OkStatus();
   uint64_t lowest = UINT64_MAX;  // step of those that stay
@@ -318,6 +330,7 @@ absl::Status RemoveOldCheckpoints(const std::string& root, uint32_t keep, Env* e
   for (const CheckpointInfo& checkpoint : folders.checkpoints) {
     if (intact < keep) {
       lowest = std::min(lowest, checkpoint.step);
+      // A damaged one does not count: it must not push out the last that can be read.
       intact += std::count(damaged.begin(), damaged.end(), SaveIdOf(checkpoint.manifest)) == 0;
       continue;
     }
@@ -327,6 +340,7 @@ absl::Status RemoveOldCheckpoints(const std::string& root, uint32_t keep, Env* e
                                               "; remove it by hand, and check its permissions"));
   }
   for (const auto& [step, dir] : folders.unlisted) {
+    // Folders without a manifest at higher steps may be under construction.
     if (step < lowest) RemoveModel(dir, env);
   }
   return status;

@@ -44,7 +44,7 @@ struct CheckpointInfo {
   std::string dir;
   uint64_t step = 0;
   Manifest manifest;
-  // Of ChooseCheckpoint with allow_older: the save_ids of the damaged checkpoints that it skipped.
+  // The save_ids of the damaged checkpoints that ChooseCheckpoint skipped, with allow_older.
   std::vector<std::string> damaged;
 };
 

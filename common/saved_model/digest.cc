@@ -61,6 +61,7 @@ absl::Status DigestDense(const TableConfig& table,
   SLUICE_ASSIGN_OR_RETURN(const uint64_t elements, CountElements(table));
   uint64_t next = 0;
   for (const auto& reader : readers) {
+    // A gap or an overlap would give a digest of something that is no model.
     if (reader->header().first_element() != next) {
       return absl::DataLossError(absl::StrCat(reader->path(), " begins at element ",
                                               reader->header().first_element(), " of table '",
@@ -89,6 +90,7 @@ absl::Status DigestSparse(const std::vector<std::unique_ptr<ShardFileReader>>& r
       cursors.back().path = &reader->path();
     }
   }
+  // One buffer for each run: their sum is bounded, however many runs there are.
   const size_t buffer_bytes =
       std::clamp(kBufferBytes / std::max<size_t>(1, cursors.size()), kMinBuffer, kMaxBuffer);
   std::vector<Head> heads;
@@ -102,6 +104,7 @@ absl::Status DigestSparse(const std::vector<std::unique_ptr<ShardFileReader>>& r
   uint64_t last = 0;
   while (!heads.empty()) {
     Cursor& cursor = cursors[heads.front().second];
+    // Each file was checked alone. Two shards with one key come of a save that mixed two routes.
     if (!first && cursor.key == last) {
       return absl::DataLossError(absl::StrCat(*cursor.path, ": key ", last,
                                               " is also in another shard: save the model again"));
@@ -132,6 +135,8 @@ absl::StatusOr<std::string> ModelDigest(const std::string& dir, const Manifest& 
                                         Env* env) {
   std::vector<const TableConfig*> tables;
   for (const TableConfig& table : manifest.tables()) tables.push_back(&table);
+  // By name, so that the digest does not depend on the order of tables, nor on the number of
+  // shards.
   std::sort(tables.begin(), tables.end(),
             [](const TableConfig* a, const TableConfig* b) { return a->name() < b->name(); });
   Sha256 sha;

@@ -45,10 +45,13 @@ absl::Status Damaged(const std::string& path, absl::string_view what) {
 // The bytes that the last line's checksum covers. Empty when the last line is not one of a
 // checksum.
 absl::string_view CheckedText(const std::string& text, uint32_t* crc) {
+  // By text and not by protobuf: the checksum covers the bytes before it, also those that do not
+  // parse.
   const size_t line = absl::string_view(text).rfind(kChecksumLine);
   if (line == absl::string_view::npos) return {};
   absl::string_view number = absl::string_view(text).substr(line + kChecksumLine.size());
   if (!absl::ConsumeSuffix(&number, "\n") || !absl::SimpleAtoi(number, crc) ||
+      // One spelling only. A damaged digit must not turn into a space that the parser skips.
       absl::StrCat(*crc) != number)
     return {};
   return absl::string_view(text).substr(0, line + 1);
@@ -63,6 +66,7 @@ absl::StatusOr<std::vector<const SavedFile*>> FilesOfTable(const std::string& di
     return absl::DataLossError(absl::StrCat("model ", dir, ": ", ShardFileName(table.name(), shard),
                                             " ", what, "; save the model again"));
   };
+  // In the order of the shards, which readers need; the manifest may list them in any.
   std::map<uint32_t, const SavedFile*> by_shard;
   for (const SavedFile& file : manifest.files()) {
     uint32_t shard = 0;
@@ -88,6 +92,7 @@ absl::StatusOr<std::vector<const SavedFile*>> FilesOfTable(const std::string& di
 absl::Status CheckManifest(const std::string& path, const Manifest& manifest) {
   if (manifest.version() == 0)
     return absl::DataLossError(absl::StrCat(path, " is damaged: it has no version"));
+  // Not DATA_LOSS: the file is whole, and a newer program reads it.
   if (manifest.version() > kModelVersion) {
     return absl::FailedPreconditionError(absl::StrCat(path, " has version ", manifest.version(),
                                                       "; this program reads versions 1 to ",

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
+#include "common/optimizer/update_rule.h"
 
 namespace sluice {
 namespace {
@@ -31,30 +32,13 @@ std::string Misfit(const std::string& dir, const Manifest& manifest, const Table
                       "; the job's is ", Form(table));
 }
 
-std::string RuleOf(const OptimizerConfig& optimizer) {
-  switch (optimizer.rule_case()) {
-    case OptimizerConfig::kSgd:
-      return "sgd";
-    case OptimizerConfig::kMomentum:
-      return "momentum";
-    case OptimizerConfig::kAdam:
-      return "adam";
-    case OptimizerConfig::kAdagrad:
-      return "adagrad";
-    case OptimizerConfig::kFtrl:
-      return "ftrl";
-    case OptimizerConfig::RULE_NOT_SET:
-      break;
-  }
-  return "none";
-}
-
 absl::Status CheckRule(const std::string& dir, const std::string& what,
                        const OptimizerConfig& saved, const OptimizerConfig& job,
                        const std::string& fix) {
+  // The state of a rule means nothing to another one. Its options, such as the rate, may differ.
   if (saved.rule_case() == job.rule_case()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(what, " of ", dir, " has the optimizer ",
-                                                 RuleOf(saved), "; the job's has ", RuleOf(job),
+                                                 RuleName(saved), "; the job's has ", RuleName(job),
                                                  "; ", fix));
 }
 
@@ -103,6 +87,7 @@ absl::Status CheckTables(const std::string& dir, const Manifest& manifest,
   for (const TableConfig& table : tables) {
     std::string misfit = Misfit(dir, manifest, table);
     if (misfit.empty()) continue;
+    // The first misfit is told in full; a list of hundreds of tables would hide it.
     if (first.empty()) {
       first = std::move(misfit);
     } else {

@@ -62,6 +62,8 @@ std::string EncodeShardFileHeader(const ShardFileHeader& header) {
 absl::StatusOr<uint64_t> CountElements(const TableConfig& table) {
   uint64_t elements = 1;
   for (uint64_t extent : table.shape()) {
+    // The shape may come from a damaged manifest, and a small product that wrapped around would
+    // pass every later check.
     if (__builtin_mul_overflow(elements, extent, &elements)) {
       return absl::DataLossError(absl::StrCat("the shape of table '", table.name(),
                                               "' overflows: the manifest is damaged"));

@@ -21,7 +21,7 @@ constexpr size_t kPreambleBytes = 8 + sizeof(uint32_t);
 // rank.
 constexpr uint32_t kMaxHeaderBytes = 4 << 20;
 // Bounds the number of parts, and the memory that a forged index can claim.
-constexpr uint32_t kMaxRuns = 1 << 10;
+constexpr uint32_t kMaxRunsRead = 1 << 10;
 
 uint32_t LoadU32(const char* from) {
   uint32_t value;
@@ -47,6 +47,7 @@ absl::StatusOr<std::unique_ptr<ShardFileReader>> ShardFileReader::Open(Env* env,
                                             " is not a shard file of table '", table.name(),
                                             "': the manifest is damaged"));
   }
+  // Cheap, and finds files that were cut off before anything of them is believed.
   const absl::StatusOr<uint64_t> size = env->FileSize(reader->path_);
   if (absl::IsNotFound(size.status())) return reader->Damaged("it is missing");
   if (!size.ok()) return size.status();
@@ -88,6 +89,7 @@ absl::Status ShardFileReader::ReadHeader(const TableConfig& table, uint32_t shar
     return Damaged(absl::StrCat("it does not begin with ", kShardFileMagic));
   }
   const uint32_t length = LoadU32(preamble.data() + kShardFileMagic.size());
+  // The length comes from the file, so it is bounded before memory is taken for it.
   if (length > kMaxHeaderBytes || length > bytes_ - kPreambleBytes) {
     return Damaged(absl::StrCat("its header would have ", length, " bytes"));
   }
@@ -99,6 +101,7 @@ absl::Status ShardFileReader::ReadHeader(const TableConfig& table, uint32_t shar
 }
 
 absl::Status ShardFileReader::CheckHeader(const TableConfig& table, uint32_t shard) {
+  // A file that was put in the place of another has a right checksum, but another header.
   if (header_.table() != table.name() || header_.kind() != table.kind() ||
       header_.shard() != shard) {
     return Damaged(
@@ -107,7 +110,7 @@ absl::Status ShardFileReader::CheckHeader(const TableConfig& table, uint32_t sha
   if (header_.state_floats() != 0 && !has_state())
     return Damaged("it holds optimizer state, which a saved model does not have");
   const uint32_t runs = indexed_ ? header_.runs() : 1;
-  if (runs == 0 || runs > kMaxRuns || (runs > 1 && !sparse()))
+  if (runs == 0 || runs > kMaxRunsRead || (runs > 1 && !sparse()))
     return Damaged(absl::StrCat("its header says ", runs, " runs"));
   first_block_.assign(runs + 1, 0);
   if (!sparse()) {
@@ -115,6 +118,7 @@ absl::Status ShardFileReader::CheckHeader(const TableConfig& table, uint32_t sha
     record_bytes_ = sizeof(float);
     if (header_.state_floats() > UpdateRule::kMaxState)
       return Damaged(absl::StrCat("its header says ", header_.state_floats(), " state arrays"));
+    // Compared by subtraction, because the sum of two numbers of the file may wrap around.
     if (header_.first_element() > elements ||
         header_.elements() > elements - header_.first_element()) {
       return Damaged(absl::StrCat("its ", header_.elements(), " elements, starting at element ",
@@ -205,6 +209,7 @@ absl::Status ShardFileReader::PlaceBlocks(const ShardFileIndex& index, uint64_t 
   uint64_t offset = body_offset_, sum = 0;
   for (int b = 0; b < index.records_size(); ++b) {
     const uint32_t records = index.records(b);
+    // By division: a forged number of records could make the product small again.
     if (records == 0 || records > (index_offset - offset) / record_bytes_) {
       return Damaged(absl::StrCat("block ", b, " of its index, at byte ", offset, ", would have ",
                                   records, " records of ", record_bytes_, " bytes"));
@@ -235,12 +240,15 @@ RunReader::RunReader(const ShardFileReader* file, uint32_t begin, uint32_t end)
 
 absl::StatusOr<std::string> RunReader::Next(size_t max_bytes) {
   if (block_ == end_block_) return std::string();
+  // Keys ascend within a run. The next run begins anew.
   for (; file_->first_block_[run_ + 1] <= block_; ++run_) has_last_ = false;
   const ShardFileReader::Block& block = file_->blocks_[block_];
   const uint64_t most =
       std::max<uint64_t>(1, max_bytes / file_->record_bytes_) * file_->record_bytes_;
   const uint64_t n = std::min(most, block.bytes - done_);
   SLUICE_ASSIGN_OR_RETURN(std::string records, file_->ReadExactly(block.offset + done_, n));
+  // Records are handed out before their block's checksum is known, so that memory stays small. The
+  // caller must not rely on them before the block has ended.
   crc_ = ExtendCrc32c(crc_, records.data(), records.size());
   done_ += n;
   if (done_ == block.bytes) {
@@ -261,6 +269,7 @@ absl::Status RunReader::CheckKeys(const std::string& records) {
   for (size_t offset = 0; offset < records.size(); offset += file_->record_bytes_) {
     uint64_t key;
     std::memcpy(&key, records.data() + offset, sizeof(key));
+    // Readers merge runs by key, so the order must hold. Equal keys would be two rows for one.
     if (has_last_ && key <= last_key_)
       return file_->Damaged(absl::StrCat("key ", key, " follows key ", last_key_));
     if (ShardOfKey(key, file_->parts_) != part) {
@@ -293,6 +302,8 @@ absl::StatusOr<std::string> ValueReader::Next(size_t max_bytes) {
     const size_t step = file_->record_bytes();
     char* to = records.data();
     for (size_t from = 0; from < records.size(); from += step, to += record_bytes_) {
+      // Moved together in place: the history and the optimizer's state between the weights are left
+      // out.
       std::memmove(to, records.data() + from, sizeof(uint64_t));
       std::memmove(to + sizeof(uint64_t), records.data() + from + file_->weights_offset(),
                    record_bytes_ - sizeof(uint64_t));

@@ -18,12 +18,14 @@ constexpr size_t kBlockBytes = 256 << 10;
 // Runs are small compared with a shard's file, so that a reader that needs a part of the file reads
 // little too much. All runs of a table together are few enough to be merged by key at once.
 constexpr uint64_t kRunBytes = 256 << 10;
-constexpr uint32_t kMaxRuns = 64, kMaxRunsOfTable = 4096;
+constexpr uint32_t kMostRunsOfFile = 64, kMaxRunsOfTable = 4096;
 constexpr size_t kKeysAtOnce = 16 << 10;
 
 uint32_t CountRuns(uint32_t num_shards, uint64_t bytes) {
+  // A power of two, so that the runs of a file with more of them are parts of those of a file with
+  // fewer.
   uint32_t runs = 1;
-  while (runs < kMaxRuns && 2 * runs * uint64_t{num_shards} <= kMaxRunsOfTable &&
+  while (runs < kMostRunsOfFile && 2 * runs * uint64_t{num_shards} <= kMaxRunsOfTable &&
          bytes / runs > kRunBytes) {
     runs *= 2;
   }
@@ -45,6 +47,7 @@ ShardFileHeader HeaderOf(const TableLayout& table, uint32_t shard, uint32_t runs
 std::string EncodeIndex(const ShardFileIndex& index) {
   std::string bytes = index.SerializeAsString();
   const uint32_t length = static_cast<uint32_t>(bytes.size());
+  // The length stands last, so that a reader finds the index from the end of the file.
   bytes.append(reinterpret_cast<const char*>(&length), sizeof(length));
   return bytes;
 }
@@ -67,6 +70,8 @@ class RowsCut : public ShardCut {
   absl::StatusOr<bool> Next(std::string* chunk) override {
     switch (stage_) {
       case kHeader:
+        // The header needs the number of rows, so the keys are sorted first. Values are read as the
+        // file is written.
         SLUICE_RETURN_IF_ERROR(SortKeys());
         *chunk = Header();
         stage_ = kBlocks;
@@ -99,7 +104,10 @@ class RowsCut : public ShardCut {
   absl::Status SortKeys() {
     const uint64_t n = rows_->size();
     runs_ = CountRuns(table_.num_shards(), n * record_bytes_);
+    // The file is in the order of hash and key, whatever the order of the rows in memory: the same
+    // rows give the same bytes.
     const uint32_t parts = table_.num_shards() * runs_, first_part = shard_ * runs_;
+    // A few at a time, so that their copy needs little memory.
     std::vector<uint64_t> keys(std::min<uint64_t>(n, kKeysAtOnce));
     order_.reserve(n);
     for (uint64_t begin = 0; begin < n; begin += keys.size()) {
@@ -107,6 +115,7 @@ class RowsCut : public ShardCut {
       SLUICE_RETURN_IF_ERROR(rows_->ReadKeys(begin, keys.size(), keys.data()));
       for (size_t i = 0; i < keys.size(); ++i) {
         const uint32_t run = ShardOfKey(keys[i], parts) - first_part;
+        // Unsigned: a key of an earlier shard wraps around and is refused, too.
         if (run >= runs_) {
           return Refuse(
               absl::StrCat("key ", keys[i], " belongs to shard ", table_.ShardOf(keys[i])));
@@ -135,6 +144,7 @@ class RowsCut : public ShardCut {
   absl::Status NextBlock(std::string* block) {
     const size_t most = std::max<size_t>(1, kBlockBytes / record_bytes_), begin = at_;
     numbers_.clear();
+    // A block never spans two runs: a reader of some runs reads whole blocks, with their checksums.
     while (at_ < order_.size() && order_[at_].run == order_[begin].run && at_ - begin < most) {
       numbers_.push_back(order_[at_++].row);
     }
@@ -142,6 +152,7 @@ class RowsCut : public ShardCut {
     for (size_t i = 0; i < numbers_.size(); ++i) {
       std::memcpy(block->data() + i * record_bytes_, &order_[begin + i].key, sizeof(uint64_t));
     }
+    // All rows of the block at once, each behind its key.
     SLUICE_RETURN_IF_ERROR(rows_->ReadRecords(numbers_.data(), numbers_.size(), record_bytes_,
                                               block->data() + sizeof(uint64_t)));
     const int run = static_cast<int>(order_[begin].run);
@@ -179,6 +190,8 @@ class ElementsCut : public ShardCut {
       *chunk = EncodeShardFileHeader(header);
       return true;
     }
+    // First the values, then each array of the optimizer's state, so that a saved model is the
+    // beginning of a checkpoint's file.
     if (array_ < arrays_.size() && all > 0) {
       const uint64_t n = std::min<uint64_t>(all - at_, kBlockBytes / sizeof(float));
       chunk->assign(reinterpret_cast<const char*>(arrays_[array_].get() + at_), n * sizeof(float));

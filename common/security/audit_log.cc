@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/printable.h"
@@ -12,6 +13,7 @@ namespace sluice {
 namespace {
 
 constexpr char kNone[] = "none", kUnverified[] = "unverified";  // roles of callers
+constexpr size_t kMaxWaitingRefusals = 256;                     // of an AuditQueue
 constexpr size_t kMaxTextBytes = 400;  // of one value, before it is escaped
 constexpr AuditedAction kActions[] = {AuditedAction::kSubmit,      AuditedAction::kCheckpoint,
                                       AuditedAction::kCancel,      AuditedAction::kScale,
@@ -84,6 +86,7 @@ AuditedCaller CallerOf(const absl::StatusOr<PeerIdentity>& peer, absl::string_vi
 }
 
 absl::StatusOr<std::unique_ptr<AuditLog>> AuditLog::Open(Options options) {
+  // At the start, while somebody looks: later nobody would notice that there is no log.
   const absl::Status writable = options.env->AppendToFile(options.path, "");
   if (!writable.ok()) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -96,6 +99,7 @@ AuditLog::AuditLog(Options options) : options_(std::move(options)) {
   for (Allowance* allowance : {&refusals_, &actions_, &takeovers_})
     allowance->line_every = options_.line_every;
   strangers_.line_every = options_.stranger_line_every;
+  // From 0, so that a rate over the first event is not lost in Prometheus.
   for (const AuditedAction action : kActions) counts_.actions[AuditedActionName(action)] = 0;
 }
 
@@ -109,6 +113,7 @@ void AuditLog::Refused(const AuditedCaller& caller, absl::string_view method, Re
     if (!Take(Count(caller, method, &reason))) return;
     lines = TakeLeftOut();
   }
+  // Written without the lock: a slow disk must not hold up threads that only count.
   lines += Begin("refusal");
   AddText("method", method, &lines);
   AddText("reason", RefusalReasonName(reason), &lines);
@@ -132,6 +137,8 @@ AuditLog::Allowance* AuditLog::Count(const AuditedCaller& caller, absl::string_v
                                      RefusalReason* reason) {
   const bool known = IsBeforeCalls(method) || HasAccessRule(method);
   if (!known && *reason == RefusalReason::kRole) *reason = RefusalReason::kNoRule;
+  // A peer chooses the name of the method. Only known names become keys, so that it cannot fill the
+  // memory or the metrics.
   ++counts_.refusals[{known ? std::string(method) : "other", RefusalReasonName(*reason)}];
   return IsStranger(caller, method) ? &strangers_ : &refusals_;
 }
@@ -171,6 +178,7 @@ AuditLog::Counts AuditLog::counts() {
 bool AuditLog::Take(Allowance* allowance) {
   const absl::Time now = options_.clock->Now();
   const absl::Time full_at = std::max(allowance->full_at, now) + allowance->line_every;
+  // A token bucket, as the time at which it is full again: it needs no timer.
   if (full_at - now > options_.burst * allowance->line_every) {
     ++allowance->left_out;
     return false;
@@ -202,6 +210,7 @@ void AuditLog::Write(const std::string& lines) {
   {
     MutexLock lock(&file_mutex_);
     written = Append(lines);
+    // Told when it begins and when it ends, not for each line.
     news = failing_ == written.ok();
     failing_ = !written.ok();
   }
@@ -237,6 +246,17 @@ absl::Status AuditLog::MakeRoom(uint64_t bytes) {
     SLUICE_RETURN_IF_ERROR(options_.env->RenameFile(from, FileNumber(options_.path, number + 1)));
   }
   return absl::OkStatus();
+}
+
+AuditQueue::AuditQueue(AuditLog* log) : log_(log), thread_(1, kMaxWaitingRefusals) {}
+
+void AuditQueue::Refused(const AuditedCaller& caller, const std::string& method,
+                         RefusalReason reason, std::string detail) {
+  if (log_ == nullptr) return;
+  const bool added = thread_.Add([log = log_, caller, method, reason, detail = std::move(detail)] {
+    log->Refused(caller, method, reason, detail);
+  });
+  if (!added) log_->LeftOut(caller, method, reason);
 }
 
 }  // namespace sluice

@@ -43,6 +43,7 @@
 #include "common/base/clock.h"
 #include "common/base/env.h"
 #include "common/base/mutex.h"
+#include "common/base/task_threads.h"
 #include "common/security/peer_identity.h"
 #include "common/security/refusal_reason.h"
 
@@ -157,6 +158,26 @@ class AuditLog {
   // under each other. Guards nothing that a reader of the counts needs. Never taken with mutex_.
   Mutex file_mutex_;
   bool failing_ ABSL_GUARDED_BY(file_mutex_) = false;  // the last line is lost, or torn
+};
+
+// Writes refusals to an audit log on a thread of its own, for callers that must not wait for a
+// disk. At most 256 refusals wait. Those that come faster are counted, and get no line.
+//
+// Thread safety: safe from any thread.
+class AuditQueue {
+ public:
+  // `log` may be null: then nothing is recorded. Outlives the queue.
+  explicit AuditQueue(AuditLog* log);
+  // Writes the refusals that wait.
+  ~AuditQueue() = default;
+
+  // See AuditLog::Refused.
+  void Refused(const AuditedCaller& caller, const std::string& method, RefusalReason reason,
+               std::string detail);
+
+ private:
+  AuditLog* const log_;
+  TaskThreads thread_;
 };
 
 }  // namespace sluice

@@ -8,18 +8,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <filesystem>
-#include <optional>
+#include <utility>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/env.h"
-#include "common/base/printable.h"
 #include "common/base/status_macros.h"
-#include "common/security/openssl_types.h"
 #include "common/security/pem_reader.h"
 #include "common/security/unfinished_pem.h"
 
@@ -32,8 +28,6 @@ using GeneralName = std::unique_ptr<GENERAL_NAME, OpensslFree<GENERAL_NAME_free>
 
 constexpr char kAuthorityName[] = "Sluice development CA";
 constexpr mode_t kKeyMode = 0600, kCertificateMode = 0644, kFolderMode = 0700;
-// With the role before it, the name must fit into a common name, which has at most 64 characters.
-constexpr size_t kLongestName = 40;
 
 struct Authority {
   Certificate certificate;
@@ -135,15 +129,46 @@ bool AddHost(const std::string& host, GENERAL_NAMES* names) {
   return AddName(GEN_DNS, host, names);
 }
 
-bool AddAlternativeNames(const CertificateRequest& request, X509* certificate) {
+bool AddAlternativeNames(PeerRole role, const std::vector<std::string>& hosts, X509* certificate) {
   const GeneralNames names(sk_GENERAL_NAME_new_null());
-  if (names == nullptr || !AddName(GEN_URI, PeerUri(request.role, request.name), names.get()))
-    return false;
-  for (const std::string& host : request.hosts) {
+  if (names == nullptr || !AddName(GEN_URI, PeerUri(role, ""), names.get())) return false;
+  for (const std::string& host : hosts) {
     if (!AddHost(host, names.get())) return false;
   }
   return X509_add1_ext_i2d(certificate, NID_subject_alt_name, names.get(), /*crit=*/0,
                            X509V3_ADD_DEFAULT) == 1;
+}
+
+// The text of an address with 4 or 16 octets; else empty.
+std::string AddressText(absl::string_view octets) {
+  char text[INET6_ADDRSTRLEN] = "";
+  const int family = octets.size() == sizeof(in_addr) ? AF_INET : AF_INET6;
+  if (family == AF_INET6 && octets.size() != sizeof(in6_addr)) return "";
+  return inet_ntop(family, octets.data(), text, sizeof(text)) == nullptr ? "" : text;
+}
+
+// The inverse of AddAlternativeNames. None if the certificate has other names.
+std::optional<std::vector<std::string>> ReadHosts(PeerRole role, X509* certificate) {
+  const GeneralNames names(static_cast<GENERAL_NAMES*>(
+      X509_get_ext_d2i(certificate, NID_subject_alt_name, nullptr, nullptr)));
+  std::vector<std::string> hosts;
+  bool named = false;
+  for (int i = 0; i < sk_GENERAL_NAME_num(names.get()); ++i) {
+    int type = 0;
+    const auto* const value = static_cast<const ASN1_STRING*>(
+        GENERAL_NAME_get0_value(sk_GENERAL_NAME_value(names.get(), i), &type));
+    if (type != GEN_URI && type != GEN_DNS && type != GEN_IPADD) return std::nullopt;
+    const std::string text(reinterpret_cast<const char*>(ASN1_STRING_get0_data(value)),
+                           static_cast<size_t>(ASN1_STRING_length(value)));
+    if (type == GEN_URI) {
+      if (text != PeerUri(role, "")) return std::nullopt;
+      named = true;
+    } else {
+      hosts.push_back(type == GEN_DNS ? text : AddressText(text));
+    }
+  }
+  if (!named) return std::nullopt;
+  return hosts;
 }
 
 absl::StatusOr<Authority> ReadAuthority(const std::string& folder) {
@@ -151,6 +176,8 @@ absl::StatusOr<Authority> ReadAuthority(const std::string& folder) {
   Authority authority = {ReadCertificate(certificate_path), ReadPrivateKey(key_path)};
   if (authority.certificate == nullptr)
     return Wrong(certificate_path, "cannot be read as a certificate in PEM form");
+  // A user who gives the folder of a server's certificate would otherwise get certificates that
+  // nobody trusts.
   if (X509_check_ca(authority.certificate.get()) != 1)
     return Wrong(certificate_path, "is not the certificate of a CA; give another folder");
   if (authority.key == nullptr)
@@ -170,6 +197,7 @@ struct StemKey {
 // The key of the stem, or a new one if it has none.
 absl::StatusOr<StemKey> KeyFor(const std::string& folder, const std::string& stem) {
   const std::string path = KeyOf(folder, stem);
+  // An existing key is used again: copies of it may be on the hosts already.
   if (!Env::Real()->Exists(path)) {
     StemKey made = {PrivateKey(EVP_EC_gen("P-256")), true};
     if (made.key == nullptr) return OpensslError("make a key");
@@ -204,11 +232,13 @@ absl::Status WriteAuthority(const CertAuthorityOptions& options) {
 }  // namespace
 
 absl::Status MakeKeyFolder(const std::string& folder) {
+  // Only the last folder gets the narrow mode; those above it may hold other things.
   const std::string parent = std::filesystem::path(folder + "/").parent_path().parent_path();
   if (!parent.empty()) SLUICE_RETURN_IF_ERROR(Env::Real()->MakeDirs(parent));
   if (::mkdir(folder.c_str(), kFolderMode) != 0 && errno != EEXIST)
     return absl::ErrnoToStatus(errno, absl::StrCat("make folder ", folder));
   SLUICE_RETURN_IF_ERROR(Env::Real()->MakeDirs(folder));  // syncs it; an error for no folder
+  // Also for a folder that has just been made: another user may have been faster.
   struct stat found = {};
   if (::stat(folder.c_str(), &found) != 0)
     return absl::ErrnoToStatus(errno, absl::StrCat("look at folder ", folder));
@@ -225,12 +255,15 @@ absl::Status MakeKeyFolder(const std::string& folder) {
 
 absl::Status MakeAuthority(const CertAuthorityOptions& options) {
   SLUICE_RETURN_IF_ERROR(MakeKeyFolder(options.folder));
+  // Nothing else cleans up after a run that was killed.
   RemoveUnfinishedPems(options.folder);
   const std::string certificate = CertificateOf(options.folder, "ca");
   const std::string key = KeyOf(options.folder, "ca");
   const bool has_certificate = Env::Real()->Exists(certificate);
   const bool has_key = Env::Real()->Exists(key);
   if (!has_certificate && !has_key) return WriteAuthority(options);
+  // Half a CA is not replaced: the other half may only have been moved, and a new CA would be
+  // trusted by nobody.
   if (!has_certificate || !has_key) {
     return Wrong(has_key ? key : certificate,
                  absl::StrCat("exists, but ", has_key ? certificate : key,
@@ -250,35 +283,37 @@ TlsFiles FilesOf(const std::string& folder, const std::string& stem) {
   return {CertificateOf(folder, stem), KeyOf(folder, stem), CertificateOf(folder, "ca")};
 }
 
-absl::Status CheckCertificateRequest(const CertificateRequest& request) {
-  // SPIFFE allows these characters in a part of a URI's path.
-  const auto fits = [](char c) {
-    return absl::ascii_isalnum(c) || c == '-' || c == '_' || c == '.';
-  };
-  const std::string& name = request.name;
-  if (name.size() > kLongestName || !std::all_of(name.begin(), name.end(), fits) || name == "." ||
-      name == "..") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("'", Printable(name), "' cannot be the name in a certificate; give at most ",
-                     kLongestName, " letters, digits, '-', '_' and '.'"));
+absl::StatusOr<std::optional<std::vector<std::string>>> HostsOfCertificate(
+    const std::string& folder, PeerRole role) {
+  const TlsFiles files = FilesOf(folder, PeerRoleName(role));
+  if (!Env::Real()->Exists(files.cert)) return std::nullopt;
+  constexpr absl::string_view kWayOut = "; move it and its .key file away to have a new pair made";
+  SLUICE_ASSIGN_OR_RETURN(const Authority authority, ReadAuthority(folder));
+  const Certificate certificate = ReadCertificate(files.cert);
+  if (certificate == nullptr)
+    return Wrong(files.cert, absl::StrCat("cannot be read as a certificate in PEM form", kWayOut));
+  if (X509_verify(certificate.get(), authority.key.get()) != 1) {
+    return Wrong(files.cert, absl::StrCat("is not signed by ", files.ca, kWayOut,
+                                          ", or put the earlier CA's ca.pem and ca.key back"));
   }
-  for (const std::string& host : request.hosts) {
-    if (!host.empty() && std::all_of(host.begin(), host.end(), absl::ascii_isgraph)) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        "'", Printable(host), "' is neither a host name nor an IP address; give ASCII text"));
+  std::optional<std::vector<std::string>> hosts = ReadHosts(role, certificate.get());
+  if (!hosts.has_value()) {
+    return Wrong(files.cert, absl::StrCat("has other names than those of a ", PeerRoleName(role),
+                                          " and its hosts", kWayOut));
   }
-  return absl::OkStatus();
+  // A renewed certificate is copied to its host without the key, so it must not be for a new one.
+  if (!Env::Real()->Exists(files.key))
+    return Wrong(files.cert, absl::StrCat("has lost its key ", files.key, kWayOut));
+  return hosts;
 }
 
-absl::Status MakeCertificate(const CertAuthorityOptions& options, const CertificateRequest& request,
-                             const std::string& stem) {
-  SLUICE_RETURN_IF_ERROR(CheckCertificateRequest(request));
+absl::Status MakeCertificate(const CertAuthorityOptions& options, PeerRole role,
+                             const std::vector<std::string>& hosts) {
+  const std::string stem = PeerRoleName(role);
   SLUICE_ASSIGN_OR_RETURN(const Authority authority, ReadAuthority(options.folder));
   SLUICE_ASSIGN_OR_RETURN(const StemKey key, KeyFor(options.folder, stem));
-  const std::string common_name = absl::StrCat("sluice ", PeerRoleName(request.role),
-                                               request.name.empty() ? "" : " ", request.name);
   SLUICE_ASSIGN_OR_RETURN(const Certificate certificate,
-                          NewCertificate(options, common_name, key.key.get()));
+                          NewCertificate(options, absl::StrCat("sluice ", stem), key.key.get()));
   X509* const x = certificate.get();
   X509* const ca = authority.certificate.get();
   if (X509_set_issuer_name(x, X509_get_subject_name(ca)) != 1 ||
@@ -286,7 +321,8 @@ absl::Status MakeCertificate(const CertAuthorityOptions& options, const Certific
       !AddExtension(x, ca, NID_key_usage, "critical,digitalSignature") ||
       !AddExtension(x, ca, NID_ext_key_usage, "serverAuth,clientAuth") ||
       !AddExtension(x, ca, NID_authority_key_identifier, "keyid:always") ||
-      !AddAlternativeNames(request, x) || X509_sign(x, authority.key.get(), EVP_sha256()) <= 0) {
+      !AddAlternativeNames(role, hosts, x) ||
+      X509_sign(x, authority.key.get(), EVP_sha256()) <= 0) {
     return OpensslError("sign a certificate");
   }
   return WriteFiles(options.folder, stem, x, key.is_new ? key.key.get() : nullptr);

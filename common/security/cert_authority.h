@@ -1,9 +1,10 @@
-// A certificate authority for development: makes the CA and the certificates of a cluster.
+// A certificate authority for development: makes and replaces the certificates of a cluster.
 //
 // Thread safety: free functions.
 // Format: PEM; ECDSA P-256 keys, SHA-256 signatures, X.509 v3.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,12 +15,6 @@
 #include "common/security/tls_files.h"
 
 namespace sluice {
-
-struct CertificateRequest {
-  PeerRole role = PeerRole::kWorker;
-  std::string name;                // part of the URI (PeerUri); "" for none
-  std::vector<std::string> hosts;  // DNS names and IP addresses among the alternative names
-};
 
 struct CertAuthorityOptions {
   std::string folder;  // is made when it is missing
@@ -43,20 +38,25 @@ absl::Status MakeAuthority(const CertAuthorityOptions& options);
 // REQUIRES: MakeAuthority has returned OK for the folder.
 absl::StatusOr<absl::Time> EndOfAuthority(const std::string& folder);
 
-// The files of the process with this stem, such as "worker" or "worker-3": `folder`/STEM.pem,
-// `folder`/STEM.key and `folder`/ca.pem.
+// The files `folder`/STEM.pem, `folder`/STEM.key and `folder`/ca.pem. The stem of a role is its
+// name, such as "worker"; that of the CA is "ca".
 TlsFiles FilesOf(const std::string& folder, const std::string& stem);
 
-// INVALID_ARGUMENT: the name or a host cannot be part of a certificate.
-absl::Status CheckCertificateRequest(const CertificateRequest& request);
-
-// Signs a certificate with the CA of `folder` and writes it as FilesOf(folder, stem), by a rename.
-// It is for the key of the stem, which is made if there is none. An existing key stays, so a
-// process that watches the files finds a pair that fits at any time, also when this one dies.
-// INVALID_ARGUMENT: see CheckCertificateRequest; or the key cannot be read. ABORTED: another
-// process has made the key meanwhile.
+// The host names and IP addresses in the certificate that MakeCertificate would replace. None: the
+// role has no certificate yet. INVALID_ARGUMENT names the file: it cannot be read, another CA has
+// signed it, it has other names than MakeCertificate would give it, or its key is missing.
 // REQUIRES: MakeAuthority has returned OK for the folder.
-absl::Status MakeCertificate(const CertAuthorityOptions& options, const CertificateRequest& request,
-                             const std::string& stem);
+absl::StatusOr<std::optional<std::vector<std::string>>> HostsOfCertificate(
+    const std::string& folder, PeerRole role);
+
+// Signs a certificate for any process of the role with the CA of the folder, and writes it as
+// FilesOf(folder, PeerRoleName(role)), by a rename. `hosts`: DNS names and IP addresses among its
+// alternative names. It is for the key of the role, which is made if there is none. An existing key
+// stays, so a process that watches the files finds a pair that fits at any time, also when this one
+// dies. INVALID_ARGUMENT: the key cannot be read. ABORTED: another process has made the key
+// meanwhile.
+// REQUIRES: MakeAuthority has returned OK for the folder.
+absl::Status MakeCertificate(const CertAuthorityOptions& options, PeerRole role,
+                             const std::vector<std::string>& hosts);
 
 }  // namespace sluice

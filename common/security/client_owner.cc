@@ -46,6 +46,8 @@ bool IsEstablished(int fd) {
 
 // Decides who owns the connection, after the kernel has answered about the client's end.
 absl::StatusOr<uid_t> Conclude(int connection, const absl::StatusOr<LocalSocket>& client) {
+  // After the question, in this order: only then was the answer about the process that connected
+  // (see the header).
   if (!IsEstablished(connection)) return Gone();
   if (absl::IsUnavailable(client.status())) return client.status();
   if (client.ok() && client->state == TCP_ESTABLISHED && client->inode != 0) return client->user;

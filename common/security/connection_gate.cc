@@ -75,6 +75,7 @@ bool ConnectionGate::Admits(int connection, const sockaddr_storage& peer) {
   }
   const bool watched =
       WatchClose(connection, [state = state_, connection] { state->Closed(connection); });
+  // A place that nobody gives back would be lost for ever, so the connection is refused instead.
   if (!watched) state_->Closed(connection);
   return watched;
 }

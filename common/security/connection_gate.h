@@ -19,7 +19,6 @@
 #include <string>
 
 #include "common/security/audit_log.h"
-#include "common/security/audit_queue.h"
 #include "common/security/connection_places.h"
 #include "common/security/listener_guard.h"
 

@@ -17,9 +17,11 @@ ConnectionBounds ConnectionBounds::For(size_t workers, size_t pservers,
                                        const LimitsConfig& limits) {
   constexpr size_t kLeastPerHost = 1024, kPerMember = 4;
   const size_t streams = std::max<size_t>(kLeastPerHost, limits.max_streams());
+  // Without a number of workers, each stream may be another worker's.
   const size_t members = pservers + (workers == 0 ? streams : workers);
   ConnectionBounds bounds;
   bounds.max_per_host = std::max(streams, kPerMember * members);
+  // Two hosts that are full leave nothing for a third, but one alone never does that.
   bounds.max_open = 2 * bounds.max_per_host;
   return bounds;
 }
@@ -28,6 +30,7 @@ ConnectionPlaces::Decision ConnectionPlaces::Open(int id, const TcpEnd& peer) {
   Decision decision;
   const std::string name = HostOfIp(peer.address);
   Host* const host = &hosts_[name];
+  // The host first: a flood from one host pays with its own connections.
   if (host->open >= bounds_.max_per_host) {
     const auto id = Dispensable(host, host->called, bounds_.max_per_host);
     if (!id.has_value() || !GiveUp(*id, &decision)) decision.outcome = Outcome::kHostIsFull;
@@ -36,6 +39,7 @@ ConnectionPlaces::Decision ConnectionPlaces::Open(int id, const TcpEnd& peer) {
     if (!id.has_value() || !GiveUp(*id, &decision)) decision.outcome = Outcome::kServerIsFull;
   }
   if (decision.outcome != Outcome::kAdmitted) {
+    // A refused stranger leaves no entry behind, or addresses alone could fill the memory.
     if (host->open + host->given_up == 0) hosts_.erase(name);
     return decision;
   }
@@ -51,6 +55,7 @@ void ConnectionPlaces::Called(const std::string& peer, const std::string& certif
   const auto found = by_peer_.find(peer);
   if (found == by_peer_.end()) return;
   Connection& connection = open_.at(found->second);
+  // Each connection speaks for one certificate: that of its handshake.
   if (connection.given_up || connection.certificate.has_value()) return;
   connection.certificate = certificate;
   connection.host->silent.erase(connection.number);
@@ -104,6 +109,8 @@ std::optional<int> ConnectionPlaces::Dispensable(const Host* silent_of,
   const auto most = std::max_element(
       called.begin(), called.end(),
       [](const auto& one, const auto& other) { return one.second.size() < other.second.size(); });
+  // Below a quarter, the many connections are of many members, and the newcomer is the one too
+  // many.
   if (most == called.end() || most->second.size() <= bound / 4) return std::nullopt;
   return most->second.rbegin()->second;
 }
@@ -111,6 +118,7 @@ std::optional<int> ConnectionPlaces::Dispensable(const Host* silent_of,
 bool ConnectionPlaces::GiveUp(int id, Decision* decision) {
   Connection& connection = open_.at(id);
   Host* const host = connection.host;
+  // Connections that were given up still hold memory until gRPC closes them.
   if (given_up_ >= MostGivenUp(bounds_.max_open) ||
       host->given_up >= MostGivenUp(bounds_.max_per_host))
     return false;

@@ -7,14 +7,16 @@
 #include <grpcpp/security/tls_certificate_provider.h>
 #include <grpcpp/security/tls_certificate_verifier.h>
 #include <grpcpp/security/tls_credentials_options.h>
+#include <openssl/ssl.h>
 
 #include <algorithm>
+#include <cstring>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
-#include "common/security/tls_session_rules.h"
 
 namespace sluice {
 namespace {
@@ -54,6 +56,44 @@ class RoleVerifier : public tls::ExternalCertificateVerifier {
   const std::optional<uint32_t> rank_;
 };
 
+constexpr char kPreferredCiphers[] =
+    "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256";
+
+// The names of the ciphers for TLS 1.3 that a session offers, in its order.
+std::string CiphersOf(const SSL* session) {
+  std::string names;
+  const STACK_OF(SSL_CIPHER)* const ciphers = SSL_get_ciphers(session);
+  for (int i = 0; i < sk_SSL_CIPHER_num(ciphers); ++i) {
+    const SSL_CIPHER* const cipher = sk_SSL_CIPHER_value(ciphers, i);
+    if (std::strcmp(SSL_CIPHER_get_version(cipher), "TLSv1.3") != 0) continue;
+    absl::StrAppend(&names, names.empty() ? "" : ":", SSL_CIPHER_get_name(cipher));
+  }
+  return names;
+}
+
+// Makes the session neither issue nor accept tickets, and keeps it out of the cache (TLS 1.2).
+void ForbidResumption(SSL* session) {
+  SSL_set_options(session, SSL_OP_NO_TICKET);
+  SSL_set_num_tickets(session, 0);
+  SSL_CTX* const context = SSL_get_SSL_CTX(session);
+  if (SSL_CTX_get_session_cache_mode(context) != SSL_SESS_CACHE_OFF)
+    SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
+}
+
+void OnNewSession(void* new_session, void*, CRYPTO_EX_DATA*, int, long, void*) {
+  SSL* const session = static_cast<SSL*>(new_session);
+  ForbidResumption(session);
+  if (CiphersOf(session) == OSSL_default_ciphersuites())
+    SSL_set_ciphersuites(session, kPreferredCiphers);
+}
+
+// From now on, all new sessions of this process follow the rules.
+void SetTlsSessionRules() {
+  // OpenSSL calls this function for each session.
+  [[maybe_unused]] static const int index =
+      SSL_get_ex_new_index(0, nullptr, &OnNewSession, nullptr, nullptr);
+}
+
 unsigned SecondsOf(absl::Duration reload_every) {
   return static_cast<unsigned>(std::max<int64_t>(1, absl::ToInt64Seconds(reload_every)));
 }
@@ -79,6 +119,14 @@ std::shared_ptr<grpc::ServerCredentials> GrpcCredentials::ForServer() const {
   options.watch_identity_key_cert_pairs();
   options.set_cert_request_type(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
   return tls::TlsServerCredentials(options);
+}
+
+absl::StatusOr<PeerIdentity> GrpcCredentials::PeerOf(const grpc::AuthContext& caller) const {
+  if (!tls()) return PeerIdentity();
+  std::vector<std::string> uris;
+  for (const grpc::string_ref& uri : caller.FindPropertyValues(GRPC_PEER_URI_PROPERTY_NAME))
+    uris.emplace_back(uri.data(), uri.size());
+  return PeerOfUris(uris);
 }
 
 std::shared_ptr<grpc::ChannelCredentials> GrpcCredentials::ForClientOf(

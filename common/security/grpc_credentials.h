@@ -1,13 +1,23 @@
 // The one place that makes gRPC credentials: mutual TLS, or plain TCP.
 //
 // With TLS, both sides show a certificate that the cluster's CA has signed. The server checks the
-// caller's role for each method (PeerVerifier, CheckAccess). A client refuses a server whose
+// caller's role for each method (PeerOf, CheckAccess). A client refuses a server whose
 // certificate is not one of the role that it has called, or names another rank than the one that it
 // has called. Host names are not compared: a certificate stands for a role, or for one rank of it,
 // on whatever host or address it runs.
 //
 // A service that is not one of the cluster, such as etcd, has no role. Its certificate must be for
 // the host that was called, and signed by the CA that was given for this service.
+//
+// With the first credentials that have TLS, all TLS sessions of the process follow two rules that
+// gRPC does not let its users set:
+// - No session is resumed, neither from a ticket nor from a server's memory. OpenSSL would take the
+//   client's certificate, and that it was valid, from the earlier session. So whoever has a ticket
+//   would be let in without the key, and after the certificate has expired.
+// - TLS 1.3 prefers AES-128-GCM, unless the administrator has set ciphers in OpenSSL's
+//   configuration file. gRPC asks for it first, but its call to OpenSSL sets the ciphers of TLS 1.2
+//   only, and OpenSSL's order begins with AES-256-GCM. Both are secure; the larger key costs about
+//   a sixth more processor time a byte, and the cipher is most of what TLS costs a job.
 //
 // Changed files are noticed within `reload_every`. New connections use them, open ones go on.
 //
@@ -25,6 +35,7 @@
 #include "common/security/tls_files.h"
 
 namespace grpc {
+class AuthContext;
 class ChannelCredentials;
 class ServerCredentials;
 namespace experimental {
@@ -43,9 +54,13 @@ class GrpcCredentials {
                                                 absl::Duration reload_every = absl::Seconds(10));
 
   bool tls() const { return provider_ != nullptr; }
-  // Whom this process's certificate was for when it was read first. Not verified without TLS.
+  // The owner of this process's certificate when it was first read. Not verified without TLS.
   const PeerIdentity& self() const { return self_; }
   std::shared_ptr<grpc::ServerCredentials> ForServer() const;
+  // Who calls a server with these credentials. With TLS, the certificate says it. Without TLS,
+  // nobody is verified; who may connect is decided before (local_user_gate.h). PERMISSION_DENIED:
+  // the caller's certificate names no role (see PeerOfUris).
+  absl::StatusOr<PeerIdentity> PeerOf(const grpc::AuthContext& caller) const;
   // For connections to servers of this role. With a rank, a certificate that names a rank must name
   // this one; one without a rank is for all.
   std::shared_ptr<grpc::ChannelCredentials> ForClientOf(

@@ -13,7 +13,6 @@
 #include "common/base/mutex.h"
 #include "common/security/accept_hook.h"
 #include "common/security/audit_log.h"
-#include "common/security/audit_queue.h"
 #include "common/security/handshake_failure.h"
 #include "common/security/local_sockets.h"
 
@@ -34,7 +33,7 @@ std::string PeerOfSocket(int fd) {
 // once, on the same thread.
 thread_local std::string t_accepted = kUnknown;
 
-// What is noted about a session. OpenSSL uses a session on one thread at a time.
+// The record of a session. OpenSSL uses a session on one thread at a time.
 struct Note {
   std::string address;
   bool finished = false;  // the handshake

@@ -7,9 +7,8 @@
 // - Sessions over a socket of their own are left to their owner (common/admin/socket_channel.h):
 //   those of gRPC go through memory.
 // - A client that has sent nothing is not reported: it may be a probe of the port.
-// - OpenSSL's registration is one for the process and cannot be taken back. All watches of a
-// process
-//   share it, and each is told of every failure. A daemon has one gRPC server.
+// - OpenSSL's registration is one for the process and cannot be taken back. All watches share it,
+//   and each is told of every failure. A daemon has one gRPC server.
 //
 // Thread safety: safe from any thread.
 #pragma once

@@ -19,6 +19,7 @@ constexpr size_t kKeyBytes = 32;
 std::string Hmac(absl::string_view key, absl::string_view what,
                  std::initializer_list<uint64_t> numbers) {
   std::string text(what);
+  // In a fixed width and order, so that no two lists of numbers give the same text.
   for (const uint64_t number : numbers) {
     for (int shift = 0; shift < 64; shift += 8) text.push_back(static_cast<char>(number >> shift));
   }
@@ -28,7 +29,7 @@ std::string Hmac(absl::string_view key, absl::string_view what,
       HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),
            reinterpret_cast<const unsigned char*>(text.data()), text.size(),
            reinterpret_cast<unsigned char*>(mac.data()), &size);
-  // OpenSSL makes nothing without memory. An empty key must not come of that.
+  // HMAC fails when memory runs out; do not continue with an empty key.
   if (made == nullptr || size != kKeyBytes) throw std::bad_alloc();
   return mac;
 }

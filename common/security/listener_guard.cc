@@ -50,6 +50,7 @@ class GuardedListeners {
       MutexLock lock(&mutex_);
       const auto found = guards_.find(listener);
       if (found == guards_.end()) return true;
+      // Copied, because the checks run without the lock: they ask the kernel.
       guards = found->second;
     }
     return std::all_of(guards.begin(), guards.end(), [&](const std::shared_ptr<State>& guard) {
@@ -60,6 +61,7 @@ class GuardedListeners {
   void End(State* guard) {
     MutexLock lock(&mutex_);
     guard->ended = true;
+    // The check belongs to the owner of the guard, who is about to be destroyed.
     while (guard->running > 0) ended_.Wait(&mutex_);
   }
 
@@ -81,6 +83,7 @@ class GuardedListeners {
   bool Admits(State* guard, int connection, const sockaddr_storage& peer) {
     {
       MutexLock lock(&mutex_);
+      // A listener without its guard admits nobody, rather than everybody.
       if (guard->ended) return false;
       ++guard->running;
     }

@@ -51,6 +51,7 @@ Question Ask(const TcpEnd& from, const TcpEnd& to) {
   question.header.nlmsg_flags = NLM_F_REQUEST;
   question.request.sdiag_family = from.address.size() == 4 ? AF_INET : AF_INET6;
   question.request.sdiag_protocol = IPPROTO_TCP;
+  // In any state: the callers decide what each state means.
   question.request.idiag_states = ~0u;
   inet_diag_sockid& id = question.request.id;
   id.idiag_sport = htons(from.port);
@@ -70,6 +71,7 @@ absl::StatusOr<LocalSocket> AskKernel(const TcpEnd& from, const TcpEnd& to) {
   absl::StatusOr<LocalSocket> found = NoSocket();
   if (send(fd, &question, sizeof(question), 0) == sizeof(question)) {
     alignas(nlmsghdr) char answer[1024];
+    // The kernel has answered when send returns, so this does not wait.
     const ssize_t size = recv(fd, answer, sizeof(answer), 0);
     const auto* const header = reinterpret_cast<const nlmsghdr*>(answer);
     if (size >= static_cast<ssize_t>(NLMSG_LENGTH(sizeof(inet_diag_msg))) &&
@@ -118,6 +120,7 @@ absl::Status ReadTables(const Use& use) {
   for (const char* path : {"/proc/net/tcp", "/proc/net/tcp6"}) {
     errno = 0;
     std::ifstream table(path);
+    // Another error, such as a host without IPv6, means an empty table.
     if (!table && (errno == EMFILE || errno == ENFILE)) return CannotAsk();
     std::string line;
     while (std::getline(table, line)) {
@@ -175,6 +178,7 @@ absl::StatusOr<LocalSocket> LocalSockets::Connection(const TcpEnd& from, const T
   absl::StatusOr<LocalSocket> found = NoSocket();
   if (source_ == Source::kSocketDiagnostics) {
     found = AskKernel(from, to);
+    // The kernel falls back to a listener at the same port.
     if (found.ok() && found->state == TCP_LISTEN) found = NoSocket();
     return found;
   }

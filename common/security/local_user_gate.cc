@@ -46,6 +46,8 @@ absl::Status LocalUserGate::Start(const std::function<bool()>& listen) {
     start();
     return absl::OkStatus();
   }
+  // A library that made its listener in another way would serve everybody. Then the server must not
+  // run at all.
   if (guard_->Guard(start) > 0 || !listens) return absl::OkStatus();
   return absl::InternalError(
       absl::StrCat("the server at ", options_.address,
@@ -63,8 +65,10 @@ bool LocalUserGate::Admits(int connection, const sockaddr_storage& peer) {
                options_.user, " and root", kFix)));
     return false;
   }
+  // No descriptor was left to ask with. The caller tries again, and is not accused of anything.
   if (absl::IsUnavailable(owner.status())) return false;
   const int bytes = BytesReceived(connection);
+  // It left without having sent anything: a probe of the port.
   if (absl::IsNotFound(owner.status()) && bytes == 0) return false;
   Record(peer, absl::PermissionDeniedError(
                    absl::StrCat("it is not known which user of this host has called, and sent ",

@@ -26,7 +26,6 @@
 
 #include "absl/status/status.h"
 #include "common/security/audit_log.h"
-#include "common/security/audit_queue.h"
 #include "common/security/listener_guard.h"
 
 namespace sluice {

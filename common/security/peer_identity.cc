@@ -63,7 +63,9 @@ absl::StatusOr<PeerIdentity> PeerOfUris(const std::vector<std::string>& uris) {
   for (const std::string& uri : uris) {
     const auto path = PathOf(uri);
     if (!path.has_value()) continue;
+    // Two identities would let its owner be whichever suits.
     if (found.has_value()) return Refused(uri, "is a second one of Sluice");
+    // Longer paths are refused and not cut: a later version may give them a meaning.
     if (path->empty() || path->size() > 2 || path->back().empty())
       return Refused(uri, "does not name a role");
     PeerIdentity peer;
@@ -86,6 +88,7 @@ absl::StatusOr<PeerIdentity> PeerOfUris(const std::vector<std::string>& uris) {
 }
 
 absl::Status CheckPeer(const PeerIdentity& peer, PeerRole role, uint32_t rank) {
+  // Without TLS a name proves nothing, so that there is nothing to compare.
   if (!peer.verified) return absl::OkStatus();
   // As text: "01" is not the name of rank 1.
   if (peer.role == role && (peer.name.empty() || peer.name == absl::StrCat(rank)))

@@ -1,17 +1,30 @@
-// Reads certificates and keys from PEM files.
+// Owners of OpenSSL objects, and readers of certificates and keys in PEM files.
 //
 // Errors: OpenSSL keeps the reason of a null in the error queue of the thread.
 //
 // Thread safety: free functions, safe from any thread.
 #pragma once
 
+#include <openssl/evp.h>
+#include <openssl/x509.h>
+#include <openssl/x509v3.h>
+
 #include <cstdio>
 #include <memory>
 #include <string>
 
-#include "common/security/openssl_types.h"
-
 namespace sluice {
+
+template <auto kFree>
+struct OpensslFree {
+  template <class T>
+  void operator()(T* object) const {
+    kFree(object);
+  }
+};
+using Certificate = std::unique_ptr<X509, OpensslFree<X509_free>>;
+using PrivateKey = std::unique_ptr<EVP_PKEY, OpensslFree<EVP_PKEY_free>>;
+using GeneralNames = std::unique_ptr<GENERAL_NAMES, OpensslFree<GENERAL_NAMES_free>>;
 
 struct CloseFile {
   void operator()(FILE* file) const { std::fclose(file); }

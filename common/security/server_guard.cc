@@ -53,7 +53,7 @@ int Connect(int fd, const sockaddr* server, socklen_t size) {
   return -1;
 }
 
-// `error`: of the socket, as the kernel says.
+// `error`: the socket's error, as the kernel reports it.
 void CheckOutcome(int fd, int* error) {
   sockaddr_storage server = {};
   socklen_t size = sizeof(server);

@@ -69,9 +69,12 @@ absl::Status CheckServerOf(const TcpEnd& server, const TcpEnd& client, uid_t use
     if (!first.ok()) return first.status();
     if (first->state != TCP_ESTABLISHED) return Gone();
     absl::StatusOr<std::vector<LocalSocket>> listeners;
+    // Between the two answers: the queue that the connection is in belongs to one of the listeners
+    // seen here.
     if (Waits(*first)) listeners = sockets.Listeners(server);
     const absl::StatusOr<LocalSocket> second = sockets.Connection(server, client);
     if (!second.ok()) return second.status();
+    // The server has accepted or closed it meanwhile, so the first answer may mix two states.
     if (!(*first == *second)) continue;
     if (!Waits(*second)) return Judge(server.ToText(), *second, user);
     if (!listeners.ok()) return listeners.status();
@@ -108,6 +111,7 @@ absl::Status CheckListenersAt(const Address& address, uid_t user) {
   absl::Status status;
   for (const addrinfo* info = found; info != nullptr && status.ok(); info = info->ai_next) {
     const std::optional<TcpEnd> at = TcpEnd::Of(info->ai_addr, info->ai_addrlen);
+    // Users of other hosts are not known here; TLS is for those.
     if (!at.has_value() || !at->is_loopback()) continue;
     auto listeners = LocalSockets(Source::kSocketDiagnostics).Listeners(*at);
     if (absl::IsNotFound(listeners.status()) && LocalSockets::KnownSource() == Source::kProcTables)

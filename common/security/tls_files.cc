@@ -11,7 +11,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
-#include "common/security/openssl_types.h"
 #include "common/security/peer_identity.h"
 #include "common/security/pem_reader.h"
 
@@ -58,6 +57,7 @@ absl::StatusOr<std::vector<Certificate>> ReadOwnCertificate(const TlsFiles& file
   if (key == nullptr)
     return Wrong(key_flag, files.key, "holds no private key in PEM form without a password");
   struct stat at = {};
+  // Of the file that was read: the name may lead to another one by now.
   if (fstat(fileno(key_file.get()), &at) == 0 && (at.st_mode & (S_IRWXO | S_IWGRP)) != 0) {
     return Wrong(key_flag, files.key, "may be read or written by other users; run chmod 600 on it");
   }
@@ -95,11 +95,13 @@ absl::Status CheckTlsFiles(const TlsFiles& files) {
   const Store store(X509_STORE_new());
   for (const Certificate& ca : trusted) X509_STORE_add_cert(store.get(), ca.get());
   STACK_OF(X509)* const intermediate = sk_X509_new_null();
+  // Intermediate certificates help to build the chain. Only those of --tls_ca are trusted.
   for (size_t i = 1; i < chain.size(); ++i) sk_X509_push(intermediate, chain[i].get());
   const StoreContext context(X509_STORE_CTX_new());
   X509_STORE_CTX_init(context.get(), store.get(), chain[0].get(), intermediate);
   const bool valid = X509_verify_cert(context.get()) == 1;
   const char* const why = X509_verify_cert_error_string(X509_STORE_CTX_get_error(context.get()));
+  // Frees the list alone; `chain` owns the certificates.
   sk_X509_free(intermediate);
   if (!valid) {
     return Wrong("tls_cert", files.cert,
@@ -131,6 +133,7 @@ absl::Status CheckServiceFiles(const TlsFiles& files, const std::string& flags) 
       return Missing(flags + name, "give the certificate and its key, or none of the two");
   }
   SLUICE_ASSIGN_OR_RETURN(const auto chain, ReadOwnCertificate(files, flags));
+  // The service decides whom it trusts. What would fail there in any case is named here.
   if (X509_cmp_current_time(X509_get0_notAfter(chain[0].get())) < 0)
     return Wrong(flags + "cert", files.cert, "has expired; give a new one");
   return absl::OkStatus();

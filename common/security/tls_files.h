@@ -40,7 +40,7 @@ absl::StatusOr<absl::Time> EndOf(const TlsFiles& files);
 // The time at which this certificate ends. None when it does not say it as a time.
 std::optional<absl::Time> EndOf(const X509* certificate);
 
-// Whom the certificate is for. PERMISSION_DENIED: see PeerOfUris.
+// The owner of the certificate. PERMISSION_DENIED: see PeerOfUris.
 absl::StatusOr<PeerIdentity> OwnerOf(const TlsFiles& files);
 absl::StatusOr<PeerIdentity> OwnerOf(X509* certificate);
 

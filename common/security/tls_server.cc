@@ -43,6 +43,7 @@ bool UseCertificate(SSL_CTX* context, const TlsText& text) {
     if (SSL_CTX_add1_chain_cert(context, intermediate.get()) != 1) return false;
   }
   const Bio pem = Over(text.key);
+  // Without it, OpenSSL would ask on the terminal and hold up the server.
   const auto no_password = [](char*, int, int, void*) { return -1; };
   const PrivateKey key(PEM_read_bio_PrivateKey(pem.get(), nullptr, no_password, nullptr));
   // Using the key checks that it belongs to the certificate.
@@ -54,6 +55,7 @@ bool TrustAuthorities(SSL_CTX* context, const TlsText& text) {
   int authorities = 0;
   while (const Certificate ca = NextCertificate(pem.get())) {
     if (X509_STORE_add_cert(SSL_CTX_get_cert_store(context), ca.get()) != 1 ||
+        // Named in the handshake, so that clients with several certificates show the right one.
         SSL_CTX_add_client_CA(context, ca.get()) != 1) {
       return false;
     }
@@ -63,11 +65,14 @@ bool TrustAuthorities(SSL_CTX* context, const TlsText& text) {
 }
 
 void SetRules(SSL_CTX* context) {
+  // Sessions are never resumed: a resumed one would be let in without a look at the present files.
   SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION);
   SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_TICKET | SSL_OP_NO_COMPRESSION);
   SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
   SSL_CTX_set_num_tickets(context, 0);
+  // For sockets that do not block: a write may end early, and go on from another buffer.
   SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+  // A certificate that is shown must be valid, but none is needed: probes have none.
   SSL_CTX_set_verify(context, SSL_VERIFY_PEER, nullptr);
 }
 
@@ -95,9 +100,11 @@ absl::Status TlsServer::Load() {
   SLUICE_ASSIGN_OR_RETURN(const TlsText text, ReadFiles(options_.env, options_.files));
   std::string parts;
   for (const std::string* part : {&text.cert, &text.key, &text.ca})
+    // With the lengths: bytes that move from one file to the next change the digest.
     absl::StrAppend(&parts, part->size(), ":", *part);
   const std::string digest = Sha256Hex(parts);
   MutexLock lock(&mutex_);
+  // Also when the files are bad, so that each connection does not read them again.
   looked_at_ = options_.clock->Now();
   if (digest == digest_) return absl::OkStatus();
   Context context(SSL_CTX_new(TLS_server_method()));

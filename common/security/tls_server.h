@@ -24,8 +24,8 @@
 #include "common/base/clock.h"
 #include "common/base/env.h"
 #include "common/base/mutex.h"
-#include "common/security/openssl_types.h"
 #include "common/security/peer_identity.h"
+#include "common/security/pem_reader.h"
 #include "common/security/tls_files.h"
 
 namespace sluice {

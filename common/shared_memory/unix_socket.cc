@@ -19,7 +19,7 @@ namespace {
 constexpr int kBacklog = 128;
 constexpr size_t kMaxName = 100;
 
-absl::Status Failed(const char* operation, const std::string& name) {
+absl::Status SocketFailed(const char* operation, const std::string& name) {
   return absl::ErrnoToStatus(errno, absl::StrCat("local socket ", name, ": ", operation));
 }
 
@@ -29,8 +29,10 @@ absl::StatusOr<FileDescriptor> Open(const std::string& name, sockaddr_un* addres
     return absl::InvalidArgumentError(absl::StrCat("the name of a local socket has ", name.size(),
                                                    " bytes, not 1 to ", kMaxName));
   }
+  // Packets keep their borders, so that a reader needs no buffer for half a message of a peer that
+  // stalls.
   FileDescriptor fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!fd) return Failed("socket", name);
+  if (!fd) return SocketFailed("socket", name);
   *address = sockaddr_un();
   address->sun_family = AF_UNIX;
   // The first byte stays zero: the name is abstract.
@@ -45,6 +47,7 @@ absl::Status CheckUser(int fd) {
   socklen_t length = sizeof(peer);
   if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0)
     return absl::ErrnoToStatus(errno, "local socket: the peer's user is not known");
+  // Abstract names have no permissions: any user of the host can connect, or listen first.
   if (peer.uid == 0 || peer.uid == geteuid()) return absl::OkStatus();
   return absl::PermissionDeniedError(absl::StrCat("the peer of a local socket is process ",
                                                   peer.pid, " of user ", peer.uid,
@@ -66,8 +69,9 @@ absl::StatusOr<UnixConnection> UnixConnection::Connect(const std::string& name) 
       return absl::NotFoundError(
           absl::StrCat("nobody listens at the local socket ", name, " in this network namespace"));
     }
-    return Failed("connect", name);
+    return SocketFailed("connect", name);
   }
+  // Before anything is sent: the server could be another user's who took the name.
   SLUICE_RETURN_IF_ERROR(CheckUser(fd.get()));
   return UnixConnection(std::move(fd));
 }
@@ -84,6 +88,7 @@ absl::Status UnixConnection::Send(const std::string& bytes, const std::vector<in
     message.msg_controllen = CMSG_SPACE(size);
     cmsghdr* const header = CMSG_FIRSTHDR(&message);
     header->cmsg_level = SOL_SOCKET;
+    // The kernel duplicates the descriptors for the receiver; this process keeps its own.
     header->cmsg_type = SCM_RIGHTS;
     header->cmsg_len = CMSG_LEN(size);
     std::memcpy(CMSG_DATA(header), descriptors.data(), size);
@@ -93,6 +98,7 @@ absl::Status UnixConnection::Send(const std::string& bytes, const std::vector<in
     sent = sendmsg(fd(), &message, MSG_NOSIGNAL);
   } while (sent < 0 && errno == EINTR);
   if (sent >= 0) return absl::OkStatus();
+  // Never waits: a peer that does not read must not hold up this process.
   if (errno == EAGAIN || errno == EWOULDBLOCK || errno == ETOOMANYREFS) {
     return absl::ResourceExhaustedError("the peer of a local socket does not read");
   }
@@ -112,6 +118,7 @@ absl::StatusOr<UnixConnection::Packet> UnixConnection::Receive(absl::Duration ti
     message.msg_iovlen = 1;
     message.msg_control = control;
     message.msg_controllen = sizeof(control);
+    // Children that are started meanwhile do not inherit the descriptors.
     const ssize_t received = recvmsg(fd(), &message, MSG_CMSG_CLOEXEC);
     if (received < 0 && errno == EINTR) continue;
     if (received < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
@@ -153,9 +160,9 @@ absl::StatusOr<UnixListener> UnixListener::Listen(const std::string& name) {
   if (bind(listener.fd(), reinterpret_cast<const sockaddr*>(&address), length) != 0) {
     if (errno == EADDRINUSE)
       return absl::AlreadyExistsError(absl::StrCat("the local socket ", name, " is taken"));
-    return Failed("bind", name);
+    return SocketFailed("bind", name);
   }
-  if (listen(listener.fd(), kBacklog) != 0) return Failed("listen", name);
+  if (listen(listener.fd(), kBacklog) != 0) return SocketFailed("listen", name);
   return listener;
 }
 

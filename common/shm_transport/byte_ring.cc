@@ -26,6 +26,7 @@ bool Take(std::atomic<uint32_t>* announced) {
 
 absl::StatusOr<size_t> RingWriter::Room() const {
   const uint64_t read = control_->read.load(), used = written_ - read;
+  // Positions only grow, and the difference of two of them is right even after they wrap around.
   if (used > capacity_) return Impossible("read", written_, read, capacity_);
   return capacity_ - used;
 }
@@ -38,6 +39,8 @@ void RingWriter::Write(const uint8_t* bytes, size_t n) {
 }
 
 bool RingWriter::Publish() {
+  // Sequentially consistent, like the announcements: either this end sees that the reader sleeps,
+  // or the reader sees the new position before it does.
   control_->written.store(written_);
   return Take(&control_->reader_sleeps);
 }
@@ -63,6 +66,8 @@ void RingReader::Read(uint8_t* bytes, size_t n) {
 
 bool RingReader::Publish() {
   control_->read.store(read_);
+  // The writer is woken once half of the ring is free. Woken for every few bytes, it would copy
+  // little and sleep again.
   if (control_->written.load() - read_ > capacity_ / 2) return false;
   return Take(&control_->writer_waits);
 }

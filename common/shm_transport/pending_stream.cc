@@ -16,6 +16,8 @@ void PendingStream::Send(Message message) {
     MutexLock lock(&mutex_);
     if (over_ || closing_) return;
     stream = stream_.get();
+    // While the phase is kOpening, Open hands the queue on. Later messages queue behind it, so that
+    // their order stays.
     if (phase_ != Phase::kOpen) {
       // Once the stream opens, it has its own bound.
       if (phase_ == Phase::kConnecting) queued_bytes_ += MessageSize(message);
@@ -48,6 +50,7 @@ void PendingStream::Open(const std::function<std::unique_ptr<Stream>(StreamCallb
     if (over_) return;
     phase_ = Phase::kOpening;
   }
+  // Without the lock: the stream may call back before `open` returns.
   std::unique_ptr<Stream> opened = open(std::move(callbacks_));
   Stream* const stream = opened.get();
   if (HandOn(std::move(opened))) stream->Close();
@@ -63,6 +66,7 @@ bool PendingStream::HandOn(std::unique_ptr<Stream> opened) {
   while (!queue_.empty()) {
     Message message = std::move(queue_.front());
     queue_.pop_front();
+    // Send may take long, and may call back.
     mutex_.Unlock();
     stream->Send(std::move(message));
     mutex_.Lock();
@@ -80,6 +84,7 @@ void PendingStream::End(const absl::Status& status) {
     // A stream that is open is ended by its own transport.
     if (over_ || phase_ != Phase::kConnecting) return;
     over_ = true;
+    // Drop waits for the callback to end, since its owner may be destroyed after it.
     calling_ = true;
     lost.swap(queue_);
   }
@@ -95,6 +100,7 @@ void PendingStream::Drop() {
   std::unique_ptr<Stream> stream;
   {
     MutexLock lock(&mutex_);
+    // A stream that is being opened cannot be dropped before Open has stopped using it.
     while (calling_ || (phase_ != Phase::kConnecting && !handed_on_)) changed_.Wait(&mutex_);
     stream = std::move(stream_);
   }

@@ -35,6 +35,8 @@ absl::StatusOr<ShmLink> TryOnce(Transport* control, const PserverAddress& to,
   SLUICE_ASSIGN_OR_RETURN(const std::string answer,
                           control->Call(to, kOpenSharedMemoryMethod, request, timeout));
   OpenSharedMemoryReply reply;
+  // The size decides how much memory this process maps, so it is checked before anything is made of
+  // it.
   if (!reply.ParseFromString(answer) || !IsRingSize(reply.ring_bytes())) {
     return absl::DataLossError(absl::StrCat(to.address,
                                             " offers shared memory of an impossible size (",
@@ -83,6 +85,8 @@ absl::StatusOr<ShmLink> ReadHello(UnixConnection::Packet packet, size_t ring_byt
   std::memcpy(&hello, packet.bytes.data(), sizeof(hello));
   if (hello.magic != ShmHello::kMagic)
     return absl::InvalidArgumentError("the first packet is not a hello");
+  // The token is a secret that the server handed out over gRPC: it ties the socket to the
+  // certificate of that call.
   *token = packet.bytes.substr(sizeof(hello));
   if (hello.protocol != kShmProtocol || hello.ring_bytes != ring_bytes) {
     return absl::InvalidArgumentError(
@@ -95,6 +99,8 @@ absl::StatusOr<ShmLink> ReadHello(UnixConnection::Packet packet, size_t ring_byt
   }
   ShmLink link;
   link.ring_bytes = ring_bytes;
+  // Map refuses memory that is not sealed: a client could shrink it later, and this process would
+  // die of SIGBUS.
   SLUICE_ASSIGN_OR_RETURN(link.memory, SealedMemory::Map(std::move(packet.descriptors[0]),
                                                          ShmLink::MemoryBytes(ring_bytes)));
   return link;

@@ -20,7 +20,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
+#include "absl/status/status.h"
 #include "common/shared_memory/sealed_memory.h"
 #include "common/shared_memory/unix_socket.h"
 #include "common/shm_transport/byte_ring.h"
@@ -43,6 +45,15 @@ struct FrameHead {
 static_assert(sizeof(FrameHead) == 16, "both processes must agree on the layout");
 
 enum class PacketKind : char { kWake = 'w', kPing = 'p', kPong = 'o', kEnd = 'e' };
+
+// Never waits. A packet that finds no room is lost, which does no harm: the peer still has wake-ups
+// to read. A peer that is gone is noticed when the socket is read.
+void SendPacket(int socket, PacketKind kind, const std::string& rest = "");
+
+// Tells the client why its stream ends. `why` is not OK.
+void SendEnd(int socket, const absl::Status& why);
+// The status in such a packet. DATA_LOSS: its code does not exist.
+absl::Status StatusOfEnd(const std::string& packet);
 
 struct ShmLink {
   static constexpr size_t kDataOffset = 4096;

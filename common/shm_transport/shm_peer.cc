@@ -7,7 +7,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "common/shm_transport/shm_packets.h"
+#include "common/shm_transport/shm_link.h"
 
 namespace sluice {
 namespace {
@@ -29,6 +29,7 @@ ShmPeer::Heard ShmPeer::Read(Time now) {
   char packet[2048];
   Heard heard;
   heard.any = gone_;
+  // A peer that floods the socket must not keep the thread from its other streams.
   for (int i = 0; i < kPacketsATurn && !gone_; ++i) {
     const ssize_t n = recv(socket_, packet, sizeof(packet), MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
@@ -39,6 +40,7 @@ ShmPeer::Heard ShmPeer::Read(Time now) {
       gone_ = true;
       break;
     }
+    // Any packet proves that the peer runs, so that a busy stream needs no pings.
     heard_ = now;
     waits_for_pong_ = false;
     heard.end.Update(Take(packet, static_cast<size_t>(n)));

@@ -3,7 +3,7 @@
 // A peer that dies is noticed by the end of its socket, and one that is stopped by pings, which it
 // does not answer.
 //
-// Thread safety: of the stream's thread.
+// Thread safety: used by the stream's thread alone.
 #pragma once
 
 #include <chrono>

@@ -6,14 +6,14 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/shm_transport/shm_packets.h"
+#include "common/shm_transport/shm_link.h"
 
 namespace sluice {
 namespace {
 
 // The other end is given room after so many bytes: it writes while this end goes on, and they are
 // still in the cache.
-constexpr size_t kPieceBytes = 64 << 10;
+constexpr size_t kReadPieceBytes = 64 << 10;
 // A message arrives in slices of at most so many bytes. A frame of the data plane is one slice
 // (kChunkBytes in common/wire/frame.h, and its header).
 constexpr size_t kChunkBytes = (1 << 20) + (64 << 10);
@@ -43,6 +43,8 @@ bool ShmReceiver::Read() {
       listener_->OnFault(available.status());
       break;
     }
+    // The ring is still writable for whoever has its memory. Only what was there when the peer went
+    // away came from a live peer.
     const size_t usable = peer_gone_ ? std::min(*available, left_by_peer_) : *available;
     const size_t read = ReadSome(usable);
     if (read == 0) {
@@ -53,6 +55,7 @@ bool ShmReceiver::Read() {
     left_by_peer_ -= std::min(read, left_by_peer_);
     bytes += read;
     progress = true;
+    // Handlers may end the stream. Nothing more of it is delivered then.
     if (listener_->failed()) break;
   }
   PublishRead();
@@ -62,6 +65,7 @@ bool ShmReceiver::Read() {
 size_t ShmReceiver::ReadSome(size_t available) {
   if (!in_frame_) {
     if (available < sizeof(FrameHead)) return 0;
+    // Copied out before it is checked: the peer can still change the bytes in the ring.
     reader_.Read(reinterpret_cast<uint8_t*>(&head_), sizeof(FrameHead));
     read_unpublished_ = true;
     BeginFrame();
@@ -74,7 +78,7 @@ size_t ShmReceiver::ReadSome(size_t available) {
     return bytes;
   }
   if (available == 0 || (chunk_ == nullptr && !BeginChunk())) return 0;
-  const size_t n = std::min({available, chunk_size_ - chunk_filled_, kPieceBytes});
+  const size_t n = std::min({available, chunk_size_ - chunk_filled_, kReadPieceBytes});
   reader_.Read(chunk_.get() + chunk_filled_, n);
   read_unpublished_ = true;
   chunk_filled_ += n;
@@ -84,7 +88,8 @@ size_t ShmReceiver::ReadSome(size_t available) {
     incoming_.emplace_back(bytes, chunk_size_, std::move(chunk_));
     chunk_ = nullptr;
   }
-  if (n == kPieceBytes) PublishRead();
+  // Less often for small reads: each publication may wake the peer, which costs a system call.
+  if (n == kReadPieceBytes) PublishRead();
   if (frame_left_ == 0) EndFrame();
   return n;
 }
@@ -93,6 +98,8 @@ void ShmReceiver::BeginFrame() {
   const bool end = head_.kind == FrameHead::kEnd;
   size_t max_bytes = bounds_.max_message_bytes;
   if (frames_ == 0) max_bytes = std::min(max_bytes, bounds_.max_first_message_bytes);
+  // The peer decides every field. Kinds and padding are strict, so that a later protocol can use
+  // them.
   if ((!end && head_.kind != FrameHead::kMessage) || head_.zero != 0 || (end && head_.bytes != 0)) {
     listener_->OnFault(absl::DataLossError(absl::StrCat(
         "the peer sent a frame of an unknown kind: ", head_.kind, ", ", head_.bytes, " bytes")));
@@ -104,6 +111,7 @@ void ShmReceiver::BeginFrame() {
     in_frame_ = true;
     frame_left_ = head_.bytes;
     frame_seen_ = 0;
+    // Larger frames never lie in the ring as a whole: they are copied out as they come.
     lends_frame_ = frame_left_ > 0 && frame_left_ <= max_lent_bytes_;
     if (frame_left_ == 0) EndFrame();
   }
@@ -112,6 +120,8 @@ void ShmReceiver::BeginFrame() {
 bool ShmReceiver::BeginChunk() {
   const size_t size = std::min<uint64_t>(frame_left_, kChunkBytes);
   if (bounds_.served != nullptr) {
+    // Before the memory is taken: many peers could otherwise begin large messages and never end
+    // them.
     if (!bounds_.served->incoming()->TryAdd(size)) {
       bounds_.served->CutMostIncoming(size);
       return false;
@@ -154,6 +164,8 @@ void ShmReceiver::LendFrame() {
       if (piece.size > 0) slices.emplace_back(piece.data, piece.size, loan_);
     listener_->OnLent(LentMessage(std::move(slices)));
   }
+  // The ring's bytes are overwritten next, so a slice that is kept would silently change. This is a
+  // bug of ours, not of the peer.
   if (loan_.use_count() != 1) {
     std::fprintf(stderr, "ShmReceiver: somebody holds slices of a lent message after the call\n");
     std::abort();
@@ -174,6 +186,8 @@ size_t ShmReceiver::bytes_wanted() const {
 }
 
 bool ShmReceiver::Sleep() {
+  // Announce, then look again: a peer that wrote before it could see the announcement sends no
+  // wake-up.
   reader_.AnnounceSleep();
   const absl::StatusOr<size_t> available = reader_.Available();
   if (available.ok() && *available < bytes_wanted()) return true;

@@ -6,7 +6,7 @@
 // Longer frames are copied into memory of this process, in pieces, while they come. A peer that
 // announces a long message makes the receiver allocate no more than a chunk ahead of what it sends.
 //
-// Thread safety: of the stream's thread; incoming_bytes is safe from any thread.
+// Thread safety: used by the stream's thread alone; incoming_bytes is safe from any thread.
 #pragma once
 
 #include <atomic>

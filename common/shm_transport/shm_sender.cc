@@ -3,14 +3,14 @@
 #include <algorithm>
 #include <utility>
 
-#include "common/shm_transport/shm_packets.h"
+#include "common/shm_transport/shm_link.h"
 
 namespace sluice {
 namespace {
 
 // The other end is shown what was copied after so many bytes: it copies them while this end goes
 // on, and they are still in the cache.
-constexpr size_t kPieceBytes = 64 << 10;
+constexpr size_t kWritePieceBytes = 64 << 10;
 
 }  // namespace
 
@@ -29,6 +29,7 @@ ShmSender::Queued ShmSender::Queue(Message message) {
   const size_t size = out.head.bytes;
   MutexLock lock(&mutex_);
   if (closed_) return Queued::kClosed;
+  // Nothing is taken then. The stream ends, so that the message is not missing among later ones.
   if (queued_bytes_ + size > max_queued_bytes_) return Queued::kTooMuch;
   queue_.push_back(std::move(out));
   queued_bytes_ += size;
@@ -47,6 +48,7 @@ bool ShmSender::Close(Time now) {
 }
 
 void ShmSender::Stop() {
+  // Declared before the lock, so released after it: slices may run any code when they are dropped.
   std::deque<Outgoing> lost;
   MutexLock lock(&mutex_);
   stopped_ = closed_ = true;
@@ -59,6 +61,8 @@ void ShmSender::Finish() {
   MutexLock lock(&mutex_);
   finished_ = stopped_ = closed_ = true;
   lost = TakeQueue();
+  // A pump that is under way writes to the memory. It releases the link itself when it sees
+  // `finished_`.
   if (!pumping_) unused.swap(link_);
 }
 
@@ -85,6 +89,7 @@ size_t ShmSender::queued_bytes() {
 std::deque<ShmSender::Outgoing> ShmSender::TakeQueue() {
   std::deque<Outgoing> taken;
   taken.swap(queue_);
+  // The pump still reads the current message.
   if (!pumping_ && current_.has_value()) {
     taken.push_back(*std::move(current_));
     current_.reset();
@@ -115,6 +120,7 @@ ShmSender::Pumped ShmSender::Pump() {
         current_ = std::move(queue_.front());
         queue_.pop_front();
       }
+      // Copying takes long, and Send must not wait for it. `pumping_` keeps other threads out.
       mutex_.Unlock();
       const Written written = WriteSome(&*current_, &pumped.progress);
       std::optional<Outgoing> done;  // its slices are released without the lock
@@ -174,16 +180,18 @@ ShmSender::Written ShmSender::WriteSome(Outgoing* out, bool* progress) {
         now = writer_.Room();
         if (now.ok() && *now == 0) return Written::kNoRoom;
       }
+      // The position in shared memory is the peer's word. A room larger than the ring would have
+      // this thread write beyond it.
       if (!now.ok()) return Written::kImpossible;
       room = *now;
     }
-    n = std::min({n, room, kPieceBytes - unpublished});
+    n = std::min({n, room, kWritePieceBytes - unpublished});
     writer_.Write(bytes, n);
     *progress = true;
     room -= n;
     unpublished += n;
     (head ? out->head_done : out->offset) += n;
-    if (unpublished == kPieceBytes) publish();
+    if (unpublished == kWritePieceBytes) publish();
   }
   publish();
   return Written::kAll;

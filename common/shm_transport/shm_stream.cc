@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/shm_transport/shm_packets.h"
+#include "common/shm_transport/shm_link.h"
 #include "common/shm_transport/shm_thread.h"
 
 namespace sluice {
@@ -45,6 +45,7 @@ void ShmStream::Send(Message message) {
     const absl::Status unread = absl::ResourceExhaustedError(absl::StrCat(
         "more than ", host_->max_queued_bytes,
         " bytes wait to be sent; the peer is not reading. Read faster, or connect again"));
+    // Through the table where there is one, so that the cut is reported.
     host_->served != nullptr ? host_->served->Cut(this, unread) : Abort(unread);
     return;
   }
@@ -61,9 +62,12 @@ void ShmStream::Abort(const absl::Status& status) {
   {
     MutexLock lock(&mutex_);
     if (finished_ || !abort_.ok()) return;
+    // The first reason is the cause; later ones follow from it.
     abort_ = status;
     aborted_.store(true, std::memory_order_release);
   }
+  // Everything that is queued is dropped now. The rest happens on the stream's thread, because
+  // callbacks run there alone.
   sender_.Stop();
   thread_->Look(shared_from_this());
 }
@@ -82,6 +86,7 @@ bool ShmStream::Pump() {
   const ShmSender::Pumped pumped = sender_.Pump();
   if (pumped.impossible)
     OnFault(absl::DataLossError("the peer's read position in shared memory is impossible"));
+  // The server's stream is done with its end; its thread has to notice that.
   if (pumped.end_written && side_ == Side::kServer) thread_->Look(shared_from_this());
   return pumped.progress;
 }
@@ -89,6 +94,7 @@ bool ShmStream::Pump() {
 // --- On the stream's thread.
 
 ShmStream::Outcome ShmStream::Run(Time now) {
+  // Read before the check for a dead peer: what it wrote before it died still counts.
   bool progress = !closed_called_ && receiver_.Read();
   if (peer_.gone() && !progress && !closed_called_) {
     Abort(absl::UnavailableError("the peer's process has ended, or has dropped the stream"));
@@ -99,6 +105,7 @@ ShmStream::Outcome ShmStream::Run(Time now) {
       MutexLock lock(&mutex_);
       abort = abort_;
     }
+    // Only servers send the reason: a client that goes away owes none.
     if (side_ == Side::kServer && !peer_.gone()) SendEnd(fd(), abort);
     CallClosed(abort);
     return Outcome::kDone;
@@ -106,6 +113,8 @@ ShmStream::Outcome ShmStream::Run(Time now) {
   const ShmSender::State sender = sender_.state();
   if (sender.blocked && Pump()) progress = true;
   if (progress) peer_.SetHeard(now);
+  // A client is done when it has heard the server's end. A server must also get its own end out,
+  // unless nobody is there to read it.
   const bool done = side_ == Side::kServer ? sender.end_written || (closed_called_ && peer_.gone())
                                            : closed_called_;
   if (!done) return progress ? Outcome::kProgress : Outcome::kIdle;
@@ -140,6 +149,8 @@ void ShmStream::OnFault(const absl::Status& fault) {
 
 void ShmStream::CallClosed(const absl::Status& status) {
   if (std::exchange(closed_called_, true)) return;
+  // Callbacks own what the user has bound, such as the stream itself. Dropping them first breaks
+  // such circles.
   const std::function<void(absl::Status)> on_closed = std::move(events_.on_closed);
   events_.on_message = nullptr;
   events_.on_lent = nullptr;
@@ -192,6 +203,7 @@ void ShmStream::Finish() {
   }
   // Others may hold the stream for long. Memory and socket go before anybody hears that the stream
   // is finished.
+  // Another thread may be in Pump with the link: the sender then lets go of it when that ends.
   sender_.Finish();
   receiver_.Finish();
   link_ = nullptr;

@@ -9,7 +9,7 @@
 // The end: on_closed runs when the peer's end frame has come, when the stream fails, and at a
 // server also when its own end frame is written. A client is finished then; a server is once its
 // own end frame is written, or when the stream fails. A finished stream gives memory and socket
-// back, even if others still hold it. What a peer that dies wrote before is still read.
+// back, even if others still hold it. Bytes that a peer wrote before it died are still delivered.
 //
 // Thread safety: Send, Close and the methods of ServedStream are safe from any thread. The rest
 // belongs to the stream's ShmThread.
@@ -42,7 +42,7 @@ class ShmStream : public Stream,
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  // What all streams of a transport or server share.
+  // Limits and counters that all streams of a transport or server share.
   struct Host {
     size_t max_message_bytes = 0;  // a longer one ends its stream with RESOURCE_EXHAUSTED
     // The same for the first message that a server gets.

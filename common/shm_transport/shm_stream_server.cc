@@ -58,6 +58,8 @@ class ShmStreamServer::Impl {
   ~Impl() { Shutdown(); }
 
   absl::Status Start() {
+    // An abstract name, which needs no folder and ends with the process. It is no secret; the token
+    // is.
     name_ = absl::StrCat("sluice-", RandomId());
     SLUICE_ASSIGN_OR_RETURN(listener_, UnixListener::Listen(name_));
     stop_event_ = FileDescriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -83,6 +85,7 @@ class ShmStreamServer::Impl {
                          absl::StrCat("the pserver shares memory by protocol ", kShmProtocol,
                                       ", the worker by ", request.protocol())));
     }
+    // Only a hint that spares a useless try: a worker on another host could not map the memory.
     if (boot_id_.empty() || request.boot_id() != boot_id_)
       return absl::FailedPreconditionError("the worker and the pserver are on different hosts");
     {
@@ -91,6 +94,8 @@ class ShmStreamServer::Impl {
     }
     OpenSharedMemoryReply reply;
     reply.set_socket(name_);
+    // The caller's certificate was checked over gRPC. The token carries that to the local socket,
+    // which has no TLS.
     reply.set_token(invitations_.Issue(peer, std::chrono::steady_clock::now()));
     reply.set_ring_bytes(options_.ring_bytes);
     return reply.SerializeAsString();
@@ -105,6 +110,7 @@ class ShmStreamServer::Impl {
     if (!acceptor_.joinable()) return;
     eventfd_write(stop_event_.get(), 1);
     acceptor_.join();
+    // After the acceptor has ended: a stream that began later would stay open.
     streams_->AbortAll(this, absl::UnavailableError("the server is shutting down"));
     for (const auto& thread : threads_) thread->Stop();
     threads_.clear();
@@ -134,12 +140,15 @@ class ShmStreamServer::Impl {
     while (true) {
       std::vector<pollfd> polled = {{stop_event_.get(), POLLIN, 0}, {listener_.fd(), POLLIN, 0}};
       for (const Stranger& s : strangers) polled.push_back({s.socket.fd(), POLLIN, 0});
+      // Once a second while somebody is silent, to find those whose time is over.
       poll(polled.data(), polled.size(), strangers.empty() ? -1 : 1000);
       if (polled[0].revents != 0) return;
       size_t i = 2;
       const Time now = std::chrono::steady_clock::now();
       for (auto s = strangers.begin(); s != strangers.end(); ++i) {
         const bool spoke = polled[i].revents != 0;
+        // Those that wait before new ones: whoever has sent its hello must not lose its place to a
+        // flood.
         if (spoke) Welcome(std::move(s->socket), now);
         const bool silent = !spoke && absl::FromChrono(now - s->since) > kHelloTimeout;
         if (silent) AuditSilent();
@@ -185,6 +194,7 @@ class ShmStreamServer::Impl {
       Audit(peer, refusal);
       return RefuseHello(&socket, refusal);
     }
+    // Nothing of the client has been used up to here but its hello and its token.
     link->socket = std::move(socket);
     Open(*std::move(link), *peer);
   }
@@ -217,9 +227,11 @@ class ShmStreamServer::Impl {
     };
     events.on_finished = [streams = streams_, key = stream.get()] { streams->Remove(key); };
     stream->SetEvents(std::move(events));
+    // After the events are set, because the handler may send at once.
     *handler = factory_(stream, peer);
     if (*handler == nullptr)
       stream->Abort(absl::ResourceExhaustedError("the server refused the stream"));
+    // Last: from here on callbacks run on another thread.
     thread->Add(std::move(stream));
   }
 

@@ -51,6 +51,7 @@ void ShmThread::Look(std::shared_ptr<ShmStream> stream) { Post(std::move(stream)
 void ShmThread::Post(std::shared_ptr<ShmStream> stream, bool add) {
   {
     MutexLock lock(&mutex_);
+    // The thread has ended: no stream of it is open any more.
     if (stopped_) return;
     posted_.push_back({std::move(stream), add});
     if (posted_.size() > 1) return;  // the event is set already
@@ -68,11 +69,13 @@ void ShmThread::Loop() {
       CheckPeers(now);
       next_check = now + check_every_;
     }
+    // While rings are busy, system calls would only slow them down.
     if (progress && turn % kTurnsBetweenPolls != 0) continue;
     std::chrono::nanoseconds wait(0);
     // After progress the state may be one in which the thread ends.
     if (busy_.empty() && !progress)
       wait = entries_.empty() ? std::chrono::hours(1) : next_check - now;
+    // The peer that this thread waits for may need this processor.
     if (Poll(wait, now) == 0 && !progress && !busy_.empty()) sched_yield();
   }
 }
@@ -99,6 +102,7 @@ bool ShmThread::TakePosts(ShmStream::Time now) {
     const auto entry = entries_.find(stream);
     if (entry != entries_.end()) MakeBusy(&entry->second, now);
   }
+  // Streams end on this thread. It stays until the last one has.
   if (!stopping || !entries_.empty()) return true;
   MutexLock lock(&mutex_);
   stopped_ = posted_.empty();  // a later post has set the event
@@ -165,6 +169,7 @@ int ShmThread::Poll(std::chrono::nanoseconds wait, ShmStream::Time now) {
       continue;
     }
     const auto entry = entries_.find(static_cast<ShmStream*>(events[i].data.ptr));
+    // An event of a stream that an earlier event of this turn has ended.
     if (entry == entries_.end()) continue;
     entry->first->ReadSocket(now);
     MakeBusy(&entry->second, now);

@@ -56,7 +56,7 @@ class ShmThread {
   const std::chrono::nanoseconds check_every_;
   FileDescriptor epoll_, posted_event_;
 
-  // Of the thread.
+  // Used by the thread alone.
   std::unordered_map<ShmStream*, Entry> entries_;
   std::vector<ShmStream*> busy_;
 

@@ -50,6 +50,8 @@ class OpenStream : public Stream {
     thread->Add(stream_);
   }
   ~OpenStream() override {
+    // Aborting does not wait. on_finished, which comes on the stream's thread, says that no
+    // callback runs any more.
     stream_->Abort(absl::CancelledError("the client dropped the stream"));
     MutexLock lock(&mutex_);
     while (!finished_) changed_.Wait(&mutex_);
@@ -97,11 +99,13 @@ class ShmTransport::Impl {
 
   // Every stream is gone, but a thread may still wait for an answer to its call.
   ~Impl() {
+    // Joined without the lock, which ConnectNow takes.
     std::list<Connecting> connecting;
     {
       MutexLock lock(&mutex_);
       connecting.swap(connecting_);
     }
+    // Before the threads stop: a thread that connects may still add its stream to one.
     for (Connecting& c : connecting) c.thread.join();
     for (const auto& thread : threads_) thread->Stop();
   }
@@ -110,11 +114,15 @@ class ShmTransport::Impl {
     auto pending =
         std::make_shared<PendingStream>(to, std::move(callbacks), options_.max_queued_bytes);
     auto over = std::make_shared<std::atomic<bool>>(false);
+    // A thread for each connection: the call over gRPC and the handshake wait, and Connect must
+    // not.
     std::thread thread([this, pending, over] {
       ConnectNow(pending.get());
       over->store(true, std::memory_order_release);
     });
     MutexLock lock(&mutex_);
+    // Threads that have ended are joined here, so that their number stays bounded by the
+    // connections under way.
     for (auto c = connecting_.begin(); c != connecting_.end();) {
       const bool ended = c->over->load(std::memory_order_acquire);
       if (ended) c->thread.join();
@@ -147,6 +155,7 @@ class ShmTransport::Impl {
     const std::string& address = pending->to().address;
     absl::StatusOr<ShmLink> link =
         OpenShmLink(options_.control, pending->to(), boot_id_, options_.connect_timeout);
+    // Always called, because success forgets the refusals before it.
     const bool may_pass = RefusalMayPass(address, link.status());
     if (link.ok()) {
       Say(address, absl::OkStatus());
@@ -158,12 +167,15 @@ class ShmTransport::Impl {
       });
       return;
     }
+    // Not a reason to give shared memory up: the pserver may only be restarting, and gRPC would not
+    // reach it either.
     if (GotNoAnswer(link.status())) {
       pending->End(
           absl::Status(absl::StatusCode::kUnavailable,
                        absl::StrCat("stream to ", address, ": ", link.status().message())));
       return;
     }
+    // UNAVAILABLE has callers try again; UNIMPLEMENTED ends the job.
     if (options_.fallback == nullptr && may_pass) {
       pending->End(
           absl::UnavailableError(absl::StrCat("stream to ", address, ": shared memory is ",

@@ -34,6 +34,8 @@ Route PlaceShards(const TableLayouts& tables, const std::vector<std::string>& ps
     owners->Resize(static_cast<int>(tables[t]->num_shards()), 0);
     for (uint32_t s = 0; s < tables[t]->num_shards(); ++s) {
       if (tables[t]->sparse()) {
+        // In turn over all sparse tables together: keys are hashed, so shards of one table are
+        // about equal, and small tables do not all begin at the first pserver.
         owners->Set(static_cast<int>(s), dealt++ % static_cast<uint32_t>(pservers.size()));
       } else {
         blocks.push_back({tables[t]->ShardBytes(s), t, s});
@@ -45,6 +47,8 @@ Route PlaceShards(const TableLayouts& tables, const std::vector<std::string>& ps
   std::stable_sort(blocks.begin(), blocks.end(),
                    [](const Block& a, const Block& b) { return a.bytes > b.bytes; });
 
+  // The largest block goes to the pserver with the least: at most 4/3 of the best possible load
+  // (Graham 1969).
   using Load = std::pair<uint64_t, uint32_t>;  // bytes, pserver
   std::priority_queue<Load, std::vector<Load>, std::greater<Load>> loads;
   for (uint32_t p = 0; p < pservers.size(); ++p) loads.push({0, p});
@@ -65,6 +69,7 @@ Route MoveShards(const TableLayouts& tables, const Route& before,
   route.set_generation(generation);
   route.mutable_pservers()->Assign(pservers.begin(), pservers.end());
   // By owner before: the index now, or none.
+  // Shards of pservers that stay are not moved: moving costs a copy, and balance is worth less.
   const auto none = static_cast<uint32_t>(pservers.size());
   std::vector<uint32_t> now(before.pservers_size(), none);
   for (int i = 0; i < before.pservers_size(); ++i) {
@@ -104,6 +109,8 @@ Route MoveShards(const TableLayouts& tables, const Route& before,
   for (const Moved& one : moved) {
     const bool is_sparse = tables[one.table]->sparse();
     const auto less = [&](uint32_t a, uint32_t b) {
+      // Sparse shards are counted, because their rows are not known; dense blocks are weighed in
+      // bytes.
       if (!is_sparse) return dense[a] < dense[b];
       const std::vector<uint64_t>& of_this = of_table[one.table];
       return std::pair(of_this[a], sparse[a]) < std::pair(of_this[b], sparse[b]);
@@ -121,6 +128,7 @@ absl::Status ValidateRoute(const Route& route, const TableLayouts& tables) {
   std::set<std::string> addresses;
   for (int i = 0; i < route.pservers_size(); ++i) {
     const auto& vacant = route.vacant();
+    // The place of a pserver that has gone keeps its old address, which another one may have now.
     if (std::find(vacant.begin(), vacant.end(), static_cast<uint32_t>(i)) != vacant.end()) continue;
     const std::string& address = route.pservers(i);
     if (!addresses.insert(address).second) {
@@ -141,6 +149,7 @@ absl::Status ValidateRoute(const Route& route, const TableLayouts& tables) {
           tables[t]->num_shards(), " shards; the route names owners of ", owners.size()));
     }
     for (int s = 0; s < owners.size(); ++s) {
+      // Routes come over the network, and the owner is used as an index.
       if (owners[s] >= static_cast<uint32_t>(route.pservers_size())) {
         return absl::InvalidArgumentError(
             absl::StrCat("route ", route.generation(), ": shard ", s, " of table '",

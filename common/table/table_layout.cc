@@ -170,6 +170,7 @@ absl::Status TableLayout::InitDense() {
   }
   SLUICE_ASSIGN_OR_RETURN(elements_, CountElements(config_));
   row_elements_ = config_.shape(config_.shape_size() - 1);
+  // Whole rows, so that clip_row_norm sees a row in one shard.
   const bool whole_rows = row_elements_ <= kMaxBlockElements;
   if (!whole_rows && config_.optimizer().clip_row_norm() > 0) {
     return Refuse(config_, absl::StrCat("clip_row_norm needs rows of at most ", kMaxBlockElements,
@@ -180,6 +181,8 @@ absl::Status TableLayout::InitDense() {
       whole_rows ? kMaxBlockElements / row_elements_ * row_elements_ : kMaxBlockElements;
   block_elements_ = std::min(block_elements_, elements_);
   num_files_ = static_cast<uint32_t>((elements_ + block_elements_ - 1) / block_elements_);
+  // The number of blocks follows from the size alone. A saved model so fits any job with this
+  // table.
   if (config_.num_shards() != 0 && config_.num_shards() != num_files_) {
     return Refuse(config_, absl::StrCat("num_shards is ", config_.num_shards(),
                                         ", but a dense table of this size has ", num_files_,
@@ -221,6 +224,7 @@ absl::Status TableLayout::InitSparse() {
     SLUICE_RETURN_IF_ERROR(
         In(config_, part, FillColumn(group.initializer(), group.optimizer(), &column)));
     weights += group.dim();
+    // In 64 bits: the sum of the columns' widths cannot wrap around before this check stops it.
     if (group.dim() == 0 || weights > kMaxBlockElements) {
       return Refuse(config_, absl::StrCat(part, "dim must be at least 1 and a row at most ",
                                           kMaxBlockElements, " weights; dim is ", group.dim(),
@@ -251,6 +255,8 @@ absl::StatusOr<std::shared_ptr<const TableLayout>> TableLayout::Create(uint32_t 
   std::shared_ptr<TableLayout> layout(new TableLayout);
   layout->id_ = id;
   layout->config_ = config;
+  // From the name, not from the id: adding a table to a job does not change the initial values of
+  // the others.
   layout->stream_ = CombineHash(seed, HashBytes({config.name().data(), config.name().size()}, 0));
   switch (config.kind()) {
     case TableConfig::DENSE:
@@ -271,6 +277,7 @@ uint64_t TableLayout::ShardElements(uint32_t shard) const {
 }
 
 void TableLayout::InitialRow(uint64_t key, float* weights) const {
+  // A row's values depend on its key alone, so it does not matter who creates it, nor when.
   const uint64_t row_stream = CombineHash(stream_, key);
   for (const Column& column : columns_) {
     FillInitial(column.initializer, row_stream, column.begin, column.dim, weights + column.begin);
@@ -292,6 +299,7 @@ absl::StatusOr<TableLayouts> CreateTableLayouts(
   std::map<std::string, std::string> names;  // from the form in file names to the table's name
   for (const TableConfig& config : tables) {
     std::string key = config.name();
+    // As ShardFileName does: two such tables would write into one file.
     std::replace(key.begin(), key.end(), '/', '.');
     const auto [it, added] = names.emplace(key, config.name());
     if (!added) {

@@ -171,11 +171,13 @@ void GrpcServerCall::OnRead(bool ok) {
     MutexLock lock(&mutex_);
     ending = ending_;
   }
+  // Read on even then: only a read that fails tells that the client has gone.
   if (!ending) handler_->OnMessage(std::move(message));
   call_.Read(&incoming_, &on_read_);
 }
 
 void GrpcServerCall::EndReading() {
+  // On the thread of the stream's messages, after the last of them.
   handler_->OnClosed();
   handler_.reset();
   handle_->Detach();
@@ -200,10 +202,12 @@ void GrpcServerCall::OnUnaryRequest(bool ok) {
     return;  // this may be gone now
   }
   absl::StatusOr<std::string> request;
+  // Before the copy and the parser, whose memory grows with the length.
   if (incoming_.Length() > max_unary_bytes_) {
     request = absl::InvalidArgumentError(absl::StrCat(method(), ": the request has ",
                                                       incoming_.Length(), " bytes; at most ",
                                                       max_unary_bytes_, " are allowed"));
+    // gRPC's buffers go at once, although the handler may keep the call for long.
     incoming_.Clear();
   } else {
     request = TakeRequest();
@@ -261,6 +265,7 @@ void GrpcServerCall::Send(Message message) {
 }
 
 std::shared_ptr<ServedStream> GrpcServerCall::Hold() {
+  // A call whose last event is under way must not be revived.
   if (!TryAddRef()) return nullptr;
   return std::shared_ptr<ServedStream>(this, [this](ServedStream*) { Release(); });
 }
@@ -337,6 +342,7 @@ void GrpcServerCall::Pump() {
   bool finish = false;
   {
     MutexLock lock(&mutex_);
+    // gRPC takes one write at a time, and nothing after Finish.
     if (!accepted_ || writing_ || finishing_) return;
     if (!queue_.empty()) {
       next = std::move(queue_.front());

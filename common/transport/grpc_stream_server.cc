@@ -22,12 +22,11 @@
 #include "common/base/mutex.h"
 #include "common/base/status_macros.h"
 #include "common/base/task_threads.h"
+#include "common/security/accept_reserve.h"
 #include "common/security/access_rules.h"
 #include "common/security/connection_gate.h"
 #include "common/security/handshake_watch.h"
 #include "common/security/local_user_gate.h"
-#include "common/security/peer_verifier.h"
-#include "common/transport/connection_bounds.h"
 #include "common/transport/grpc_convert.h"
 #include "common/transport/grpc_server_call.h"
 
@@ -69,13 +68,35 @@ absl::Status CheckBindable(const std::string& address) {
 
 }  // namespace
 
+UnaryCall::UnaryCall(GrpcServerCall* call, PeerIdentity peer)
+    : call_(call), peer_(std::move(peer)) {
+  call_->AddRef();
+}
+
+UnaryCall::~UnaryCall() {
+  Reply(absl::InternalError("the server dropped the call"));
+  call_->Release();
+}
+
+const std::string& UnaryCall::method() const { return call_->method(); }
+std::string UnaryCall::Metadata(const std::string& key) const { return call_->Metadata(key); }
+bool UnaryCall::cancelled() const { return call_->cancelled(); }
+void UnaryCall::OnCancel(std::function<void()> told) { call_->OnCancel(std::move(told)); }
+
+void UnaryCall::Reply(const absl::StatusOr<std::string>& reply) {
+  {
+    MutexLock lock(&mutex_);
+    if (std::exchange(replied_, true)) return;
+  }
+  call_->Reply(reply);
+}
+
 class GrpcStreamServer::Impl {
  public:
   Impl(Options options, StreamHandlerFactory factory)
       : options_(std::move(options)),
         streams_(TableFor(options_)),
         unary_calls_(CallTable(options_)),
-        verifier_(options_.credentials),
         gate_({options_.bind_address, options_.credentials.tls(),
                options_.credentials.serves_any_local_user(), options_.audit}),
         connections_(options_.connections, options_.audit) {
@@ -145,6 +166,7 @@ class GrpcStreamServer::Impl {
     for (auto& queue : queues_) {
       threads_.emplace_back([queue = queue.get()] { RunGrpcEvents(queue); });
     }
+    // One call is awaited at each queue. Each that comes asks for the next (Accept).
     for (size_t queue = 0; queue < queues_.size(); ++queue) RequestNext(queue);
     return absl::OkStatus();
   }
@@ -161,6 +183,7 @@ class GrpcStreamServer::Impl {
       shutting_down_ = true;
     }
     streams_->AbortAll(this, absl::UnavailableError("the server is shutting down"));
+    // Returns at the deadline at the latest: a client that does not read cannot hold it up.
     server_->Shutdown(GrpcDeadline(options_.shutdown_timeout));
     {
       MutexLock lock(&mutex_);
@@ -234,7 +257,9 @@ class GrpcStreamServer::Impl {
     const auto unary = unary_.find(call->method());
     const auto stream = streaming_.find(call->method());
     const bool is_stream = stream != streaming_.end();
-    auto peer = verifier_.PeerOf(*call->auth_context());
+    // All of this is decided from the headers. Nothing of the body has been read, so a stranger
+    // costs only a call.
+    auto peer = options_.credentials.PeerOf(*call->auth_context());
     if (peer.ok()) peer->address = PeerAddress(call->peer());
     absl::Status refusal = Because(RefusalReason::kCertificate, peer.status());
     if (refusal.ok() && !is_stream && unary == unary_.end())
@@ -248,6 +273,7 @@ class GrpcStreamServer::Impl {
           peer->verified ? absl::StrCat(PeerRoleName(peer->role), " ", peer->name) : "");
       refusal = Admit(is_stream ? streams_ : unary_calls_, call, CallerOf(peer, peer->address));
     }
+    // Before the call is answered, so that the next one is taken while its handler runs.
     RequestNext(call->queue_number());
     if (!refusal.ok()) {
       call->Refuse(refusal);
@@ -277,6 +303,7 @@ class GrpcStreamServer::Impl {
         return call->Reply(absl::UnavailableError("the server is shutting down"));
       method.handler(call, request);
     };
+    // Such handlers never wait. They must not queue behind those that read files.
     if (method.thread == UnaryThread::kOfStreams) return answer();
     if (unary_threads_->Add(std::move(answer), PeerOn(caller))) return;
     const absl::Status full = absl::ResourceExhaustedError(absl::StrCat(
@@ -303,6 +330,7 @@ class GrpcStreamServer::Impl {
   }
 
   void Forget(GrpcServerCall* call) {
+    // Whichever table has it.
     streams_->Remove(call);
     unary_calls_->Remove(call);
     // Delete before counting down: Shutdown continues as soon as the count is zero.
@@ -336,7 +364,6 @@ class GrpcStreamServer::Impl {
   std::map<std::string, Unary> unary_;
   GrpcServerCall::Host host_;
   int port_ = 0;
-  const PeerVerifier verifier_;
   grpc::AsyncGenericService service_;
   LocalUserGate gate_;  // both outlive the server
   ConnectionGate connections_;
@@ -388,5 +415,17 @@ size_t GrpcStreamServer::max_received_bytes() const { return impl_->max_received
 int GrpcStreamServer::open_streams() const { return impl_->open_streams(); }
 size_t GrpcStreamServer::open_connections() const { return impl_->open_connections(); }
 size_t GrpcStreamServer::queued_bytes() const { return impl_->queued_bytes(); }
+
+void BoundConnections(const grpc::ResourceQuota& received, grpc::ServerBuilder* builder) {
+  KeepAcceptReserve();
+  builder->SetResourceQuota(received);
+  // gRPC's defaults are 120 seconds, for ever, and without a limit.
+  builder->AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 10'000);
+  builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, 300'000);
+  builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 100);
+  // gRPC checks the length of a compressed message, and then inflates it without a bound. Left as
+  // it is, it is no message that anybody understands.
+  builder->AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
+}
 
 }  // namespace sluice

@@ -19,14 +19,56 @@
 #include <memory>
 #include <string>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/base/mutex.h"
 #include "common/security/audit_log.h"
 #include "common/security/connection_places.h"
 #include "common/security/grpc_credentials.h"
+#include "common/security/peer_identity.h"
 #include "common/transport/served_streams.h"
 #include "common/transport/transport.h"
-#include "common/transport/unary_call.h"
+
+namespace grpc {
+class ResourceQuota;
+class ServerBuilder;
+}  // namespace grpc
 
 namespace sluice {
+
+class GrpcServerCall;
+
+// A unary call as its handler sees it: who calls, and where the reply goes.
+//
+// The handler may keep the call and reply later. A call that is dropped without a reply ends with
+// INTERNAL.
+//
+// Thread safety: safe from any thread.
+class UnaryCall {
+ public:
+  // `call` is one that ServeUnary serves. This object keeps it alive.
+  UnaryCall(GrpcServerCall* call, PeerIdentity peer);
+  ~UnaryCall();
+  UnaryCall(const UnaryCall&) = delete;
+  UnaryCall& operator=(const UnaryCall&) = delete;
+
+  const std::string& method() const;                   // full name
+  const PeerIdentity& peer() const { return peer_; }   // with its address
+  std::string Metadata(const std::string& key) const;  // "" without it
+  // True when nobody waits for the reply any more.
+  bool cancelled() const;
+  // Called once, on any thread, when the caller has gone before the reply: its connection has
+  // broken, it has given the call up, or its deadline has passed.
+  void OnCancel(std::function<void()> told);
+  // The first reply counts.
+  void Reply(const absl::StatusOr<std::string>& reply);
+
+ private:
+  GrpcServerCall* const call_;
+  const PeerIdentity peer_;
+  Mutex mutex_;
+  bool replied_ ABSL_GUARDED_BY(mutex_) = false;
+};
 
 class GrpcStreamServer {
  public:
@@ -59,7 +101,7 @@ class GrpcStreamServer {
     std::shared_ptr<ServedStreams> streams;
     // Open connections. Beyond them, those without a call make room (connection_gate.h).
     ConnectionBounds connections;
-    // About the most that gRPC holds of what all clients have sent (connection_bounds.h).
+    // About the most that gRPC holds of what all clients have sent (BoundConnections).
     size_t max_received_bytes = size_t{16} << 30;
     // Further unary calls that would have to wait for a thread, of all callers and of one peer, are
     // refused with RESOURCE_EXHAUSTED.
@@ -122,5 +164,18 @@ class GrpcStreamServer {
   class Impl;
   const std::unique_ptr<Impl> impl_;
 };
+
+// Bounds what a connection to a gRPC server may hold without calling anything. GrpcStreamServer
+// calls it; servers that are built otherwise call it themselves.
+//
+// A connection is closed when its handshake (TLS and HTTP/2) is not over after 10 seconds, or when
+// it had no call for 5 minutes; clients connect again with their next call. One connection has at
+// most 100 calls at a time. Compressed messages are refused. The port survives a time without file
+// descriptors (accept_reserve.h).
+//
+// `received` bounds, about, what gRPC holds of what clients have sent and no handler has dropped,
+// such as a message whose end has not come. Beyond that it closes connections without calls, and
+// cuts calls at random with RESOURCE_EXHAUSTED until the memory is free again.
+void BoundConnections(const grpc::ResourceQuota& received, grpc::ServerBuilder* builder);
 
 }  // namespace sluice

@@ -53,11 +53,13 @@ class ClientCall {
 
   void Send(Message message) {
     const size_t size = MessageSize(message);
+    // Outside of the lock, because it allocates.
     grpc::ByteBuffer buffer = ToByteBuffer(message);
     bool overflow = false;
     {
       MutexLock lock(&mutex_);
       if (closing_ || broken_) return;
+      // Kept, because OnFinished reports it in place of the cancellation that follows.
       overflow = overflow_ = queued_bytes_ + size > max_queued_bytes_;
       queue_.push_back({std::move(buffer), size});
       queued_bytes_ += size;
@@ -83,6 +85,7 @@ class ClientCall {
       MutexLock lock(&mutex_);
       destroying_ = true;
     }
+    // Cancels without waiting. The events that are still to come end the counting.
     context_.TryCancel();
     MutexLock lock(&mutex_);
     while (ops_ > 0) done_.Wait(&mutex_);
@@ -101,6 +104,7 @@ class ClientCall {
         started_ = true;
         ++ops_;
       }
+      // Messages may have been queued before the stream was open.
       Pump();
       call_->Read(&incoming_, &on_read_);
       EndOp();
@@ -111,11 +115,13 @@ class ClientCall {
 
   void OnRead(bool ok) {
     Message message;
+    // A compressed or broken message. The cancellation ends the call as a failed read does.
     if (ok && !FromByteBuffer(&incoming_, &message).ok()) {
       context_.TryCancel();
       ok = false;
     }
     if (!ok) return Finish();
+    // Only then the next read: messages come one at a time, in order, without a lock.
     callbacks_.on_message(std::move(message));
     call_->Read(&incoming_, &on_read_);
   }
@@ -246,17 +252,22 @@ grpc::ChannelArguments Arguments(const GrpcTransport::Options& options) {
   args.SetMaxReceiveMessageSize(max_bytes);
   args.SetInt(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);  // gRPC would inflate without bound
   args.SetMaxSendMessageSize(max_bytes);
+  // Without it, gRPC shares connections between channels of a process, and one transport's replaced
+  // channel would get the old connection back.
   args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   args.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS,
               static_cast<int>(absl::ToInt64Milliseconds(options.keepalive_time)));
   args.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
               static_cast<int>(absl::ToInt64Milliseconds(options.keepalive_timeout)));
+  // A dead host is noticed also while no stream is open.
   args.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   args.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   // Despite its name, the least time between attempts also bounds one attempt.
   args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, connect_ms);
+  // gRPC's default grows to two minutes: a restarted pserver would be found too late.
   args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 500);
+  // Retries are decided in one place (retry.h), which knows what may be repeated.
   args.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   // A proxy of the environment has no place between the parts of one cluster.
   args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
@@ -298,6 +309,8 @@ class GrpcTransport::Impl {
     };
     auto call = std::make_unique<ClientCall>(to.address, std::move(callbacks),
                                              options_.max_queued_bytes, &queued_bytes_);
+    // Streams are dealt to the threads in turn. A stream stays on its thread, so its messages keep
+    // their order.
     grpc::CompletionQueue* queue = queues_[next_queue_++ % queues_.size()].get();
     call->Start(channel, options_.method, queue);
     return std::make_unique<ClientStream>(std::move(call));
@@ -320,6 +333,7 @@ class GrpcTransport::Impl {
     void* event;
     bool ok;
     queue.Next(&event, &ok);
+    // A queue must be empty before it is destroyed.
     queue.Shutdown();
     while (queue.Next(&event, &ok)) {
     }
@@ -346,6 +360,7 @@ class GrpcTransport::Impl {
   // Nobody answered over `channel`. Returns `error`, with the reason when it is known.
   absl::Status NoAnswer(Way* way, const std::shared_ptr<grpc::Channel>& channel,
                         const absl::Status& error) const {
+    // A channel whose TLS handshake was cut may never connect again (renewable.h).
     if (options_.credentials.tls()) way->channel.Replace(channel);
     return way->guard.Explain(error);
   }
@@ -355,6 +370,7 @@ class GrpcTransport::Impl {
     MutexLock lock(&mutex_);
     std::unique_ptr<Way>& way = ways_[to];
     if (way == nullptr) {
+      // With the rank, a pserver cannot play another one, whatever the address leads to.
       const auto credentials = options_.credentials.ForClientOf(PeerRole::kPserver, to.rank);
       way = std::make_unique<Way>(to.address, options_.credentials, [this, to, credentials] {
         return grpc::CreateCustomChannel(to.address, credentials, Arguments(options_));

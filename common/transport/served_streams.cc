@@ -4,8 +4,42 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/security/peer_host.h"
 
 namespace sluice {
+
+std::string PeerOn(const AuditedCaller& caller) {
+  return absl::StrCat(caller.role, " ", caller.name, "@", HostOfAddress(caller.address));
+}
+
+std::string CertificateOf(const AuditedCaller& caller) {
+  // Without a certificate nothing is shared between hosts: each is bounded as a peer.
+  if (caller.role == "none" || caller.role == "unverified") return "";
+  return absl::StrCat(caller.role, " ", caller.name);
+}
+
+void RoomReports::NoRoom(const AuditedCaller& caller, const std::string& method,
+                         const absl::Status& why) {
+  Audit(caller, method, RefusalReason::kRoom, why);
+  log_.Say(absl::StrCat(method, " of ", PeerOn(caller), ": ", why.message()));
+}
+
+void RoomReports::Cut(const AuditedCaller& caller, const std::string& method,
+                      const absl::Status& why) {
+  Audit(caller, method, RefusalReason::kRoom, why);
+  cut_log_.Say(absl::StrCat("ended ", method, " of ", caller.address, ": ", why.message()));
+  if (options_.on_cut) options_.on_cut(caller.address, why);
+}
+
+void RoomReports::Fault(const AuditedCaller& caller, const std::string& method,
+                        const absl::Status& why) {
+  Audit(caller, method, RefusalReason::kInvalid, why);
+}
+
+void RoomReports::Audit(const AuditedCaller& caller, const std::string& method,
+                        RefusalReason reason, const absl::Status& why) {
+  if (options_.audit != nullptr) options_.audit->Refused(caller, method, Because(reason, why));
+}
 
 ServedStreams::ServedStreams(const StreamBounds& bounds, RoomReports::Options reports)
     : bounds_(bounds),
@@ -37,6 +71,7 @@ absl::Status ServedStreams::Admit(ServedStream* stream, const void* owner,
     }
     if (!admitted) streams_.erase(stream);
   }
+  // Without the lock: ending a stream may call handlers, and may come back to Remove.
   for (Held& other : given_up) {
     // If it is being ended for another reason, that has been reported.
     if (other.stream->ClaimCut()) reports_.NoRoom(other.entry.caller, other.entry.method, full);
@@ -49,6 +84,7 @@ absl::Status ServedStreams::Admit(ServedStream* stream, const void* owner,
 bool ServedStreams::TakePlace(ServedStream* stream, const AuditedCaller& caller,
                               std::vector<Held>* given_up) {
   const StreamAdmission::Opener opener = {PeerOn(caller), caller.address, CertificateOf(caller)};
+  // Asked before the try, which changes the counts.
   const bool for_want_of_room = admission_.full() && !admission_.PeerIsFull(opener.peer);
   if (TryTakePlace(stream, opener, given_up)) return true;
   if (!for_want_of_room) return false;
@@ -75,6 +111,7 @@ bool ServedStreams::TryTakePlace(ServedStream* stream, const StreamAdmission::Op
 }
 
 bool ServedStreams::GiveUpEnded(const std::string* of, std::vector<Held>* given_up) {
+  // A walk over all streams is fine: it happens only when the table is full.
   for (const auto& [stream, entry] : streams_) {
     // One that was given up before stays in the table until its server has removed it.
     if (!stream->ending() || !admission_.IsOpen(stream)) continue;
@@ -118,6 +155,7 @@ ServedStreams::Largest ServedStreams::FindLargest(size_t (ServedStream::*bytes_o
   MutexLock lock(&mutex_);
   ServedStream* largest = nullptr;
   for (const auto& [stream, entry] : streams_) {
+    // Takes the stream's lock, below that of the table (see the header).
     const size_t bytes = (stream->*bytes_of)();
     found.of_all += bytes;
     if (bytes <= found.bytes) continue;
@@ -130,6 +168,8 @@ ServedStreams::Largest ServedStreams::FindLargest(size_t (ServedStream::*bytes_o
 }
 
 void ServedStreams::CutMostQueued() {
+  // Again until all fits: others may have queued more meanwhile. A stream that is cut holds nothing
+  // any more, so this ends.
   while (true) {
     const Largest largest = FindLargest(&ServedStream::queued_bytes);
     if (largest.of_all <= queued_.max() || largest.stream == nullptr) return;
@@ -175,6 +215,7 @@ void ServedStreams::AbortAll(const void* owner, const absl::Status& status) {
       if (std::shared_ptr<ServedStream> held = stream->Hold()) streams.push_back(std::move(held));
     }
   }
+  // Held above, so that none ends meanwhile; aborted without the lock, as in Admit.
   for (const auto& stream : streams) stream->Abort(status);
 }
 

@@ -15,6 +15,7 @@ StreamGroups::Id OldestOfTheLargest(const StreamGroups& groups) {
 
 void StreamAdmission::Add(Id id, const Opener& opener) {
   const StreamGroups::Number number = next_++;
+  // First, so that Closed finds the stream and undoes the rest if a later step has no memory.
   open_.emplace(id, Stream{number, opener});
   try {
     Peer& peer = peers_[opener.peer];
@@ -29,6 +30,7 @@ void StreamAdmission::Add(Id id, const Opener& opener) {
 
 std::vector<StreamAdmission::Id> StreamAdmission::Open(Id id, const Opener& opener) {
   std::vector<Id> given_up;
+  // Nothing may throw for want of memory once a stream has been given up.
   given_up.reserve(2);
   Add(id, opener);
   const Peer& peer = peers_.at(opener.peer);
@@ -49,11 +51,13 @@ bool StreamAdmission::PeerIsFull(const std::string& name) const {
 }
 
 StreamAdmission::Id StreamAdmission::Dispensable(Id newcomer) const {
+  // A few silent streams are workers that are just connecting. More are a flood, which pays first.
   const size_t few = std::max<size_t>(1, max_silent_per_peer_ / 4);
   const StreamGroups::Group* const certificate = spoken_.largest();
   if (silent_.size() > few || certificate == nullptr || !HasMoreThanAQuarter(certificate->first))
     return OldestOfTheLargest(silent_);
   if (IsOf(newcomer, certificate->first)) return newcomer;
+  // The newest, so that what the certificate had before stays.
   return spoken_of_.at(certificate->first).largest()->second.rbegin()->second;
 }
 

@@ -35,6 +35,8 @@ Message Encode(const Header& header, Message payload) {
   std::string head;
   const size_t header_bytes = header.ByteSizeLong();
   head.reserve(header_bytes + 32);
+  // By hand, in the wire form of a protobuf message (proto/pserver.proto): the payload stays in its
+  // own slices, and is not copied into a message.
   head.push_back(kMagicTag);
   head.append(reinterpret_cast<const char*>(&kFrameMagic), sizeof kFrameMagic);
   head.push_back(kHeaderTag);
@@ -66,6 +68,7 @@ absl::StatusOr<uint64_t> ReadVarint(PayloadReader* in, absl::string_view of) {
       return Bad(absl::StrCat("it ends inside the length of its ", of, ", after ", i, " bytes"));
     }
     const uint8_t byte = ReadByte(in);
+    // A tenth byte can overflow. The value is then checked against the limits like any other.
     value |= static_cast<uint64_t>(byte & 0x7F) << (7 * i);
     if (byte < 0x80) return value;
   }
@@ -87,6 +90,7 @@ absl::Status ReadMagic(PayloadReader* in) {
                                first == 0x16 ? "; is the peer a TLS client?" : ""));
   }
   uint32_t magic = 0;
+  // Short ones are read as far as they go, so that the message can show them.
   const size_t n = std::min(in->remaining(), sizeof magic);
   in->Copy(&magic, n);
   if (n == sizeof magic && magic == kFrameMagic) return absl::OkStatus();
@@ -114,6 +118,7 @@ absl::Status ReadHeader(PayloadReader* in, Header* header) {
   if (absl::Status s = ReadTag(in, kHeaderTag, "header"); !s.ok()) return s;
   absl::StatusOr<uint64_t> length = ReadVarint(in, "header");
   if (!length.ok()) return length.status();
+  // Before the bytes are copied: a length is only a claim.
   if (*length > kMaxHeaderBytes) {
     return Bad(
         absl::StrCat("its header of ", *length, " bytes is over the limit of ", kMaxHeaderBytes));
@@ -125,6 +130,7 @@ absl::Status ReadHeader(PayloadReader* in, Header* header) {
   const size_t n = *length;
   if (n == 0) return absl::OkStatus();
   size_t piece_size = 0;
+  // Lent bytes are never parsed where they lie: protobuf reads some of them twice.
   const uint8_t* piece = in->lent() ? nullptr : in->Piece(n, &piece_size);
   if (piece_size == n) {
     return ParseHeader(absl::string_view(reinterpret_cast<const char*>(piece), n), header);
@@ -141,6 +147,7 @@ absl::Status ReadPayloadLength(PayloadReader* in) {
   if (absl::Status s = ReadTag(in, kPayloadTag, "payload"); !s.ok()) return s;
   absl::StatusOr<uint64_t> length = ReadVarint(in, "payload");
   if (!length.ok()) return length.status();
+  // Exactly the rest: bytes behind the payload would belong to nobody.
   if (*length == in->remaining()) return absl::OkStatus();
   return Bad(absl::StrCat("its payload has ", *length, " bytes, but ", in->remaining(), " follow"));
 }
@@ -297,6 +304,8 @@ const uint8_t* PayloadReader::Values(size_t n, size_t width, uint8_t* straddling
 }
 
 void PayloadReader::Copy(void* to, size_t n) {
+  // The decoders check remaining() against what a header promises, so this is a mistake of the
+  // caller.
   if (n > left_) {
     std::fprintf(stderr,
                  "PayloadReader: %zu bytes wanted, %zu left; the caller must check remaining()\n",
@@ -319,6 +328,8 @@ void PayloadReader::Skip(size_t n) {
 }
 
 Message PayloadReader::Keep(size_t n) const {
+  // Sharing keeps the whole message alive. A copy is cheaper when only a small part is kept for
+  // long.
   if (!lent_ && message_bytes_ <= 2 * n + kSmallMessage) return Share(n);
   return LentMessage(Share(n)).Copy();
 }
@@ -370,6 +381,7 @@ static bool TakeLent(PayloadReader* payload, uint32_t wire_bytes, size_t n, floa
       payload->Copy(halves, taken * sizeof(uint16_t));
       bad |= TakeBest(reinterpret_cast<const uint8_t*>(halves), wire_bytes, taken, to);
     } else {
+      // Copied first, then checked: the peer can change the bytes after the check.
       payload->Copy(to, taken * sizeof(float));
       bad |= TakeBest(reinterpret_cast<const uint8_t*>(to), wire_bytes, taken, nullptr);
     }
@@ -382,6 +394,7 @@ static bool TakeLent(PayloadReader* payload, uint32_t wire_bytes, size_t n, floa
 // With a null `to`, only checks the values.
 static bool TakeFrom(PayloadReader* payload, uint32_t wire_bytes, size_t n, float* to) {
   const size_t width = wire_bytes == 2 ? 2 : 4;
+  // Divided, not multiplied: n comes from a header, and n * width could wrap around.
   if (n > payload->remaining() / width) return false;
   if (payload->lent() && to != nullptr) return TakeLent(payload, wire_bytes, n, to);
   uint32_t bad = 0;

@@ -18,6 +18,7 @@
 namespace sluice {
 namespace {
 
+// Each chunk is a gzip member or zstd frame, so that threads can compress chunks of one file.
 constexpr uint64_t kChunkExamples = 4096;
 
 // A piece of one file, compressed on its own.
@@ -33,6 +34,7 @@ std::vector<Chunk> CutIntoChunks(const ClickFiles& files) {
   for (uint64_t f = 0; f < k; ++f) {
     uint64_t at = n / k * f + std::min(f, n % k);
     const uint64_t end = at + n / k + (f < n % k ? 1 : 0);
+    // At least one chunk, so that a file without examples is made too.
     bool opens = true;
     do {
       const uint64_t count = std::min(kChunkExamples, end - at);
@@ -46,6 +48,7 @@ std::vector<Chunk> CutIntoChunks(const ClickFiles& files) {
 
 absl::Status Gzip(const std::string& text, std::string* out) {
   z_stream stream{};
+  // Level 1: the data is random, so more effort gains little.
   if (deflateInit2(&stream, 1, Z_DEFLATED, 16 + 15, 8, Z_DEFAULT_STRATEGY) != Z_OK)
     return absl::ResourceExhaustedError("not enough memory to compress");
   out->resize(deflateBound(&stream, text.size()));
@@ -79,6 +82,7 @@ class FileSeries {
   ~FileSeries() {
     if (file_ == nullptr) return;
     std::fclose(file_);
+    // After an error: an unfinished file is of no use.
     if (!in_place_) std::remove(written_.c_str());
   }
 
@@ -87,6 +91,7 @@ class FileSeries {
     if (std::fwrite(bytes.data(), 1, bytes.size(), file_) != bytes.size()) return Failed("write");
     if (!chunk.closes) return absl::OkStatus();
     if (std::fflush(file_) != 0) return Failed("write");
+    // Null also when closing fails, since a stream must not be closed twice.
     const bool closed = std::fclose(std::exchange(file_, nullptr)) == 0;
     absl::Status status = closed ? absl::OkStatus() : Failed("finish");
     if (status.ok() && !in_place_) status = PutInPlace(written_, path_, replace_);
@@ -159,6 +164,8 @@ class Writers {
       if (files_.compression == Compression::kZstd) status = Zstd(text, &packed);
       const std::string& bytes = files_.compression == Compression::kNone ? text : packed;
       own.file_bytes += bytes.size();
+      // Generated and compressed in any order, but written in the order of the chunks: the bytes
+      // are the same for any number of threads.
       if (!WaitForTurn(mine)) break;
       if (status.ok()) status = series_.Write(chunks_[mine], bytes);
       MutexLock lock(&mutex_);

@@ -20,6 +20,8 @@ struct NumberShape {
   double median, sigma;  // log-normal
   double missing;
 };
+// Shapes like those of the columns of the Criteo data: medians, spread, and how often a value is
+// missing.
 constexpr NumberShape kNumberShapes[ClickGenerator::kNumbers] = {
     {1.2, 1.3, .45}, {3, 2.0, 0},    {6, 1.5, .21},  {4, 1.2, .22},  {3000, 1.8, .03},
     {32, 1.6, .22},  {4, 1.5, .04},  {7, 1.2, .001}, {39, 1.4, .04}, {.6, .8, .45},
@@ -84,6 +86,7 @@ double ZipfWeight(double zipf, double begin, double end) {
 void ClickSums::Add(double logit, bool positive) {
   ++examples_;
   positive_ += positive;
+  // The loss in billionths as a whole number: sums of threads are then the same in any order.
   const double away = positive ? -logit : logit;
   const double loss = LogLossOf(away, /*label=*/0);
   nano_loss_ += static_cast<uint64_t>(loss * 1e9 + 0.5);
@@ -156,6 +159,7 @@ void ClickGenerator::MakeCategories() {
   for (size_t k = 0; k < kCategories; ++k) {
     Category category;
     uint32_t values = kCategoryShapes[k].cardinality;
+    // A bound, and not a factor: small categories keep their sizes.
     if (options_.cardinality > 0)
       values = static_cast<uint32_t>(std::min<uint64_t>(values, options_.cardinality));
     category.missing = InTwo32(kCategoryShapes[k].missing);
@@ -165,6 +169,8 @@ void ClickGenerator::MakeCategories() {
     std::vector<double> weights;
     for (uint32_t r = 0; r < category.head; ++r)
       weights.push_back(std::pow(r + 1.0, -options_.zipf));
+    // Behind the head, ranges grow geometrically, so that the ranks of a range are about equally
+    // likely.
     category.edges = {category.head};
     for (size_t i = 1; i <= kRanges && category.edges.back() < values; ++i) {
       const double edge = category.head * std::pow(static_cast<double>(values) / category.head,
@@ -200,6 +206,8 @@ void ClickGenerator::MakeCategories() {
 }
 
 uint32_t ClickGenerator::RankOf(const Category& category, uint64_t draw, uint64_t second) {
+  // The upper half of the draw chooses an entry of the table, and the lower half between the entry
+  // and its other value.
   uint32_t t = static_cast<uint32_t>((draw >> 32) * category.table.size() >> 32);
   const AliasEntry entry = category.table[t];
   if (static_cast<uint32_t>(draw) >= entry.threshold) t = entry.other;
@@ -219,6 +227,7 @@ double ClickGenerator::WriteCells(uint64_t stream, char** to) const {
       continue;
     }
     const Count& count = number.counts[draw >> 54];
+    // Copies of a constant length are faster; the next cell overwrites what is too much.
     std::memcpy(at, count.text, kMostDigits);
     at += count.size;
     logit += count.effect;
@@ -241,6 +250,7 @@ double ClickGenerator::WriteCells(uint64_t stream, char** to) const {
 
 void ClickGenerator::ChooseBias() {
   constexpr size_t kSample = 1 << 15;
+  // A stream of its own, so that the bias does not depend on which lines are generated.
   const uint64_t seed = CombineHash(options_.seed, kBiasStream);
   std::vector<double> logits(kSample);
   char text[kMostBytes];
@@ -249,6 +259,7 @@ void ClickGenerator::ChooseBias() {
     logits[i] = WriteCells(CombineHash(seed, i), &at);
   }
   double low = -40, high = 40;
+  // Bisection: the rate of positives rises with the bias.
   for (int i = 0; i < 40; ++i) {
     bias_ = (low + high) / 2;
     double sum = 0;
@@ -260,6 +271,8 @@ void ClickGenerator::ChooseBias() {
 void ClickGenerator::Append(uint64_t first, size_t count, std::string* text,
                             ClickSums* sums) const {
   const size_t before = text->size();
+  // Room for the longest lines, and cut at the end. Writing through a pointer is much faster than
+  // appending cell by cell.
   text->resize(before + count * kMostBytes);
   char* at = &(*text)[before];
   const uint64_t seed = CombineHash(options_.seed, kLineStream);

@@ -40,6 +40,7 @@ absl::StatusOr<std::shared_ptr<const DataFiles>> DataFiles::SeeForPrediction(
 
 absl::Status DataFiles::Look(const std::vector<std::string>& paths) {
   for (const std::string& path : paths) {
+    // A file may be in both lists. It has one state, the one at the first look.
     if (seen_.contains(path)) continue;
     SLUICE_ASSIGN_OR_RETURN(seen_[path], SampleFile(path, env_));
   }
@@ -57,6 +58,8 @@ void DataFiles::Report(IndexReport* report) const {
     const FileSample& sample = seen_.at(path);
     to->set_path(path);
     to->set_bytes(sample.identity.size);
+    // Ranks on other hosts see other inodes and times. Sizes and samples are what all of them can
+    // compare.
     to->set_sample_crc32c(sample.crc32c);
   };
   for (const std::string& path : train_) describe(path, report->add_train_seen());

@@ -1,6 +1,7 @@
 #include "model/data/data_source.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -35,11 +36,11 @@ struct Header {
   uint64_t examples_begin = 0;  // after the header line
 };
 
-// The parser of one file, and where its examples begin.
+// How the lines of one file are parsed, and where its examples begin.
 struct FileParser {
-  std::unique_ptr<LineParser> parser;
-  uint64_t examples_begin = 0;  // after the header line
-  uint64_t header_lines = 0;    // the header line and all lines before it
+  std::function<std::unique_ptr<LineParser>()> make;  // a parser for one thread
+  uint64_t examples_begin = 0;                        // after the header line
+  uint64_t header_lines = 0;                          // the header line and all lines before it
 };
 
 class FileDataSource : public DataSource {
@@ -148,10 +149,13 @@ absl::StatusOr<Header> FileDataSource::HeaderOf(const std::string& path, bool ne
   {
     MutexLock lock(&mutex_);
     const auto known = headers_.find(key);
+    // Another file may have taken the path, with other columns.
     if (known != headers_.end() && known->second.identity == identity) return known->second;
   }
+  // Without the lock. Two threads may read the same header, with the same result.
   SLUICE_ASSIGN_OR_RETURN(Header header, ReadHeader(path, need_label));
   MutexLock lock(&mutex_);
+  // A bound is enough: reading a header again is cheap.
   if (headers_.size() >= kKeptHeaders) headers_.clear();
   headers_[key] = header;
   return header;
@@ -162,10 +166,11 @@ absl::StatusOr<FileParser> FileDataSource::ParserOf(const std::string& path,
   if (!config_.csv().header()) return ParserOf(schema_->columns(), need_label, nullptr);
   SLUICE_ASSIGN_OR_RETURN(Header header, HeaderOf(path, need_label));
   FileParser file;
-  file.parser =
-      std::make_unique<DelimitedParser>(delimited_, std::move(header.cell_of_column), header.cells,
-                                        DelimitedParser::Expected{kHeaderNames, ""});
   file.examples_begin = header.examples_begin;
+  file.make = [this, header = std::move(header)] {
+    return std::make_unique<DelimitedParser>(delimited_, header.cell_of_column, header.cells,
+                                             DelimitedParser::Expected{kHeaderNames, ""});
+  };
   return file;
 }
 
@@ -173,7 +178,7 @@ absl::StatusOr<FileParser> FileDataSource::ParserOf(const std::vector<std::strin
                                                     bool need_label, LineReader* reader) const {
   FileParser file;
   if (config_.format() == DataConfig::LIBSVM) {
-    file.parser = std::make_unique<LibsvmParser>(columns);
+    file.make = [columns] { return std::make_unique<LibsvmParser>(columns); };
     return file;
   }
   std::vector<std::string> names = NamedColumns(config_);
@@ -197,7 +202,7 @@ absl::StatusOr<FileParser> FileDataSource::ParserOf(const std::vector<std::strin
         bound, BindColumns(columns, names, need_label, where, schema_->columns().size()));
   }
   if (slots) {
-    file.parser = std::make_unique<MultiSlotParser>(config_.slots(), bound);
+    file.make = [this, bound] { return std::make_unique<MultiSlotParser>(config_.slots(), bound); };
   } else {
     // Without a header a line cannot say that it has no label.
     if (!need_label && !config_.csv().header() && bound[kLabelColumn] >= 0) {
@@ -205,8 +210,9 @@ absl::StatusOr<FileParser> FileDataSource::ParserOf(const std::vector<std::strin
           absl::StrCat("; if the label is missing, give any value for its column ",
                        QuotedCell(columns[kLabelColumn]), ", number ", bound[kLabelColumn] + 1);
     }
-    file.parser = std::make_unique<DelimitedParser>(delimited_, std::move(bound), names.size(),
-                                                    std::move(expected));
+    file.make = [this, bound, cells = names.size(), expected] {
+      return std::make_unique<DelimitedParser>(delimited_, bound, cells, expected);
+    };
   }
   return file;
 }
@@ -221,6 +227,7 @@ std::unique_ptr<LineReader> FileDataSource::TakeKept(const FileIdentity& identit
     if (reader.text().path() != path || !(reader.text().identity() == identity) ||
         !reader.CanSeek(begin))
       continue;
+    // Of the readers that are not past `begin`, the one nearest to it skips least.
     if (best == kept_.end() || reader.next_offset() > (*best)->next_offset()) best = it;
   }
   if (best == kept_.end()) return nullptr;
@@ -248,6 +255,7 @@ absl::StatusOr<std::unique_ptr<LineReader>> FileDataSource::ReaderAt(const std::
     SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<TextReader> text, TextReader::Open(path, env_));
     reader = std::make_unique<LineReader>(std::move(text));
   }
+  // Then the reader takes little more of the file than the piece.
   reader->ExpectEnd(end);
   SLUICE_RETURN_IF_ERROR(reader->Seek(begin));
   return reader;
@@ -263,6 +271,7 @@ absl::StatusOr<uint64_t> FileDataSource::LineNumberAt(const FileIdentity& identi
       counted = counted_;
   }
   SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<TextReader> text, TextReader::Open(path, env_));
+  // Only the text after the last question is read.
   SLUICE_RETURN_IF_ERROR(text->SkipTo(counted.offset));
   std::vector<char> buffer(kCountBytes);
   while (counted.offset < offset) {
@@ -272,6 +281,8 @@ absl::StatusOr<uint64_t> FileDataSource::LineNumberAt(const FileIdentity& identi
     counted.offset += got;
     counted.lines += std::count(buffer.begin(), buffer.begin() + got, '\n');
   }
+  // Counted from where the last question ended, since malformed lines are named in the order of the
+  // file.
   const uint64_t number = counted.lines + 1;
   MutexLock lock(&mutex_);
   counted_ = std::move(counted);
@@ -297,6 +308,7 @@ absl::Status FileDataSource::AppendLine(LineParser* parser, const LineReader::Li
   if (parsed != nullptr) *parsed = true;
   absl::Status status =
       schema_->AppendExample(parser->values(), parser->missing(), need_label, examples);
+  // Other errors are not the line's, such as a batch that is full.
   if (!absl::IsInvalidArgument(status)) return status;
   *bad_line = std::move(status);
   return absl::OkStatus();
@@ -308,6 +320,7 @@ absl::StatusOr<std::vector<uint64_t>> FileDataSource::CountLines(const std::stri
   SLUICE_ASSIGN_OR_RETURN(const FileParser file, ParserOf(path, /*need_label=*/true));
   SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<LineReader> reader,
                           ReaderAt(path, std::max(begin, file.examples_begin), end));
+  const std::unique_ptr<LineParser> parser = file.make();
   std::vector<uint64_t> lines;
   LineReader::Line line;
   while (reader->next_offset() < end) {
@@ -316,9 +329,10 @@ absl::StatusOr<std::vector<uint64_t>> FileDataSource::CountLines(const std::stri
     if (!more.ok()) SLUICE_RETURN_IF_ERROR(CheckUnchanged(path));
     if (!more.ok()) return more.status();
     if (!*more) break;
+    // A line belongs to the piece in which it starts, and may end in a later one.
     const uint64_t piece = (line.offset - begin) / piece_bytes;
     if (lines.size() <= piece) lines.resize(piece + 1);
-    if (!NoExample(*file.parser, &line)) ++lines[piece];
+    if (!NoExample(*parser, &line)) ++lines[piece];
   }
   SLUICE_RETURN_IF_ERROR(CheckUnchanged(path));
   return lines;
@@ -340,87 +354,116 @@ absl::Status FileDataSource::ReadLines(const std::string& path, uint64_t begin, 
                           ReaderAt(path, std::max(begin, file.examples_begin), end));
   if (files_ != nullptr)
     SLUICE_RETURN_IF_ERROR(files_->CheckUnchanged(path, reader->text().identity()));
+  const std::unique_ptr<LineParser> parser = file.make();
   LineReader::Line line;
   while (reader->next_offset() < end) {
     SLUICE_ASSIGN_OR_RETURN(const bool more, reader->Next(&line));
     if (!more) return absl::OkStatus();
-    if (NoExample(*file.parser, &line)) continue;
+    if (NoExample(*parser, &line)) continue;
     absl::Status bad_line;
-    SLUICE_RETURN_IF_ERROR(AppendLine(file.parser.get(), line, need_label, examples, &bad_line));
+    SLUICE_RETURN_IF_ERROR(AppendLine(parser.get(), line, need_label, examples, &bad_line));
     if (bad_line.ok()) continue;
     if (bad->positions != nullptr) bad->positions->push_back(examples->n);
+    // Finding the number of a line reads the file from the front, so only the lines that are shown
+    // get one.
     const bool named = bad->first.size() < BadLines::kNamed;
     bad->Add(named ? NameLine(*reader, line.offset) : "", bad_line);
   }
+  // The next piece usually begins where this one ends. Compressed text could otherwise only be read
+  // from the front.
   if (reader->text().compressed()) Keep(std::move(reader));
   return absl::OkStatus();
 }
 
-// Reads all pieces with one reader and one parser. Standard input cannot be opened again to count
-// lines, so they are counted as they are read.
+// Lines are counted as they are read: standard input cannot be opened again to count them.
 class FileDataSource::Stream : public ExampleStream {
  public:
   Stream(const FileDataSource* source, FileParser file, std::unique_ptr<LineReader> reader,
-         const ExampleStream::Options& options, int id_column)
+         std::string path, int id_column)
       : source_(*source),
         file_(std::move(file)),
         reader_(std::move(reader)),
-        path_(options.path),
-        end_(options.end),
+        path_(std::move(path)),
         id_column_(id_column) {}
 
-  absl::StatusOr<bool> Next(uint64_t bytes, Piece* piece, BadLines* bad) override {
-    absl::StatusOr<bool> more = Read(bytes, piece, bad);
+  absl::StatusOr<bool> Read(uint64_t bytes, Text* text) override {
+    absl::StatusOr<bool> more = ReadLines(bytes, text);
     // Report a change before an error of the text, as ReadPiece does.
     if (!path_.empty()) SLUICE_RETURN_IF_ERROR(source_.CheckUnchanged(path_));
     return more;
   }
+  std::unique_ptr<Parser> NewParser() const override;
 
  private:
-  absl::StatusOr<bool> Read(uint64_t bytes, Piece* piece, BadLines* bad) {
-    piece->examples.Reset(source_.schema_->numerics().size(), source_.schema_->slots().size());
-    piece->bad_positions.clear();
-    piece->ids.clear();
+  class StreamParser;
+
+  absl::StatusOr<bool> ReadLines(uint64_t bytes, Text* text) {
+    text->bytes.clear();
+    text->lines.clear();
+    text->first_number = file_.header_lines + lines_ + 1;
     const uint64_t begin = reader_->next_offset();
-    const uint64_t piece_end = end_ - std::min(begin, end_) < bytes ? end_ : begin + bytes;
     LineReader::Line line;
-    bool any = false;
-    while (reader_->next_offset() < piece_end) {
+    while (reader_->next_offset() - begin < bytes) {
       SLUICE_ASSIGN_OR_RETURN(const bool more, reader_->Next(&line));
       if (!more) break;
-      any = true;
-      ++lines_;
-      SLUICE_RETURN_IF_ERROR(Take(&line, piece, bad));
+      RemoveByteOrderMark(&line);
+      const size_t size = line.too_long ? 0 : line.size;
+      text->lines.push_back({text->bytes.size(), size, line.too_long});
+      text->bytes.append(line.data, size);
     }
-    return any;
-  }
-  absl::Status Take(LineReader::Line* line, Piece* piece, BadLines* bad) {
-    RemoveByteOrderMark(line);
-    if (!line->too_long && file_.parser->Skips(line->text())) return absl::OkStatus();
-    absl::Status bad_line;
-    bool parsed = false;
-    SLUICE_RETURN_IF_ERROR(source_.AppendLine(file_.parser.get(), *line, /*need_label=*/false,
-                                              &piece->examples, &bad_line, &parsed));
-    if (id_column_ >= 0)
-      piece->ids.emplace_back(parsed ? file_.parser->values()[id_column_] : std::string_view(""));
-    if (bad_line.ok()) return absl::OkStatus();
-    piece->bad_positions.push_back(piece->examples.n);
-    bad->Add(bad->first.size() < BadLines::kNamed ? Name(*line) : "", bad_line);
-    return absl::OkStatus();
-  }
-  std::string Name(const LineReader::Line& line) const {
-    if (!path_.empty()) return source_.NameLine(*reader_, line.offset);
-    return absl::StrCat(reader_->text().path(), ":", file_.header_lines + lines_);
+    lines_ += text->lines.size();
+    return !text->lines.empty();
   }
 
   const FileDataSource& source_;
   const FileParser file_;
   const std::unique_ptr<LineReader> reader_;
   const std::string path_;  // "": standard input
-  const uint64_t end_;
-  const int id_column_;  // of the parser's values; -1: none
-  uint64_t lines_ = 0;   // read by Next
+  const int id_column_;     // of the parser's values; -1: none
+  uint64_t lines_ = 0;      // read so far
 };
+
+class FileDataSource::Stream::StreamParser : public ExampleStream::Parser {
+ public:
+  explicit StreamParser(const Stream* stream) : stream_(*stream), parser_(stream->file_.make()) {}
+
+  absl::Status Parse(Text* text, Piece* piece, BadLines* bad) override {
+    const FeatureSchema& schema = *stream_.source_.schema_;
+    piece->examples.Reset(schema.numerics().size(), schema.slots().size());
+    piece->bad_positions.clear();
+    piece->ids.clear();
+    for (size_t i = 0; i < text->lines.size(); ++i) {
+      const Text::Line& line = text->lines[i];
+      SLUICE_RETURN_IF_ERROR(Take({text->bytes.data() + line.begin, line.size, 0, line.too_long},
+                                  text->first_number + i, piece, bad));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::Status Take(const LineReader::Line& line, uint64_t number, Piece* piece, BadLines* bad) {
+    if (!line.too_long && parser_->Skips(line.text())) return absl::OkStatus();
+    absl::Status bad_line;
+    bool parsed = false;
+    SLUICE_RETURN_IF_ERROR(stream_.source_.AppendLine(parser_.get(), line, /*need_label=*/false,
+                                                      &piece->examples, &bad_line, &parsed));
+    if (stream_.id_column_ >= 0) {
+      piece->ids.emplace_back(parsed ? parser_->values()[stream_.id_column_]
+                                     : std::string_view(""));
+    }
+    if (bad_line.ok()) return absl::OkStatus();
+    piece->bad_positions.push_back(piece->examples.n);
+    bad->Add(absl::StrCat(stream_.reader_->text().path(), ":", number), bad_line);
+    return absl::OkStatus();
+  }
+
+  const Stream& stream_;
+  const std::unique_ptr<LineParser> parser_;
+};
+
+std::unique_ptr<ExampleStream::Parser> FileDataSource::Stream::NewParser() const {
+  return std::make_unique<StreamParser>(this);
+}
 
 absl::StatusOr<std::unique_ptr<ExampleStream>> FileDataSource::OpenStream(
     const ExampleStream::Options& options) const {
@@ -439,9 +482,8 @@ absl::StatusOr<std::unique_ptr<ExampleStream>> FileDataSource::OpenStream(
     SLUICE_RETURN_IF_ERROR(files_->CheckUnchanged(options.path, text->identity()));
   auto reader = std::make_unique<LineReader>(std::move(text));
   SLUICE_ASSIGN_OR_RETURN(FileParser file, ParserOf(columns, /*need_label=*/false, reader.get()));
-  SLUICE_RETURN_IF_ERROR(reader->Seek(std::max(options.begin, file.examples_begin)));
   return std::unique_ptr<ExampleStream>(
-      std::make_unique<Stream>(this, std::move(file), std::move(reader), options, id_column));
+      std::make_unique<Stream>(this, std::move(file), std::move(reader), options.path, id_column));
 }
 
 bool IsIndex(const std::string& name) {
@@ -464,6 +506,7 @@ absl::Status CheckNoCsvOptions(const DataConfig& config) {
 
 absl::Status CheckDelimitedColumns(const DataConfig& config, const FeatureSchema& schema) {
   const CsvFormat& csv = config.csv();
+  // Exactly one of the two: with both, they could contradict each other.
   if (csv.header() == (csv.columns_size() > 0)) {
     return absl::InvalidArgumentError(
         csv.header()

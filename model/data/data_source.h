@@ -39,18 +39,28 @@ struct BadLines {
   std::string Describe() const;
 };
 
-// Reads the lines of part of a file, or of standard input, as examples: in order, piece by piece.
+// The lines of a file, or of standard input, as examples: read in order, piece by piece. One thread
+// reads at a time, and any number of threads parse what was read.
 //
-// Memory: one line buffer, and the piece.
+// Memory: one line buffer, and the texts and pieces of the callers.
 //
-// Thread safety: one thread.
+// Thread safety: Read by one thread at a time; NewParser from any thread, each parser for one
+// thread at a time.
 class ExampleStream {
  public:
   struct Options {
-    std::string path;    // "" is standard input
-    uint64_t begin = 0;  // the lines that start in [begin, end) of the text
-    uint64_t end = UINT64_MAX;
+    std::string path;       // "" is standard input
     std::string id_column;  // "" for none
+  };
+  // Lines that are not parsed yet.
+  struct Text {
+    struct Line {
+      size_t begin = 0, size = 0;  // in `bytes`; empty when too_long
+      bool too_long = false;       // more than LineReader::kMaxLineBytes
+    };
+    std::string bytes;
+    std::vector<Line> lines;
+    uint64_t first_number = 0;  // of the first line in the file, from 1
   };
   struct Piece {
     Batch examples;
@@ -60,11 +70,19 @@ class ExampleStream {
     // be split into cells.
     std::vector<std::string> ids;
   };
+  class Parser {
+   public:
+    virtual ~Parser() = default;
+    // Fills *piece with the lines of `text`, and changes the text. A label may be missing. Adds bad
+    // lines to *bad.
+    virtual absl::Status Parse(Text* text, Piece* piece, BadLines* bad) = 0;
+  };
   virtual ~ExampleStream() = default;
 
-  // Fills *piece with the next lines, about `bytes` of text. A label may be missing. Adds bad lines
-  // to *bad. False at the end, with an empty piece.
-  virtual absl::StatusOr<bool> Next(uint64_t bytes, Piece* piece, BadLines* bad) = 0;
+  // Fills *text with the next lines, about `bytes` of them. False at the end, with an empty text.
+  virtual absl::StatusOr<bool> Read(uint64_t bytes, Text* text) = 0;
+  // The stream must outlive its parsers.
+  virtual std::unique_ptr<Parser> NewParser() const = 0;
 };
 
 class DataSource {

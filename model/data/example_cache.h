@@ -1,4 +1,5 @@
-// Caches parsed pieces of text in binary files, which are mapped instead of parsing the text again.
+// Keeps parsed pieces of text in a folder of binary files, which are mapped instead of parsing the
+// text again. Decides when a file is made, used and removed; ExampleFile is what is in it.
 //
 // Invariants: a cache file is used only when its checksums, its source (size, times of
 // modification and of change), its piece and the fingerprint of the features match. A file gets its
@@ -9,31 +10,26 @@
 // - A file is not used when it belongs to another user than this one and root, or when its group or
 //   others may write to it.
 // - A folder is not used when it belongs to such a user, or when everybody may write to it and it
-// is
-//   not sticky. The group may write to it, as is usual with umask 002: it can remove and rename
+//   is not sticky. The group may write to it, as is usual with umask 002: it can remove and rename
 //   files, but not change them.
 // - The owner of a file can change it after its checksums were checked. Impossible offsets of keys
 //   then end the job (Batch::Append), and other values are trained. When the file is truncated, the
 //   kernel ends the process with SIGBUS.
 //
-// Format: little endian; a header of 4 KiB, then sections at multiples of 64 bytes, each with its
-// CRC-32C:
-//   label f32[n], weight f32[n] (absent: all 1), numeric f32[n][numbers],
-//   key_offsets u32[n * slots + 1] (absent: one key per slot), keys u64[],
-//   bad lines as text, one per line, a DataSummary.
-// The name is <dir>/<32 hexadecimal digits of the SHA-256 of features, path and piece>.examples
-//
-// Memory: mapped files, whose pages the system may drop.
+// Format: the name of a file is
+// <dir>/<32 hexadecimal digits of the SHA-256 of features, path and piece>.examples
 //
 // Thread safety: safe from any thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -41,9 +37,12 @@
 #include "common/base/env.h"
 #include "common/base/mutex.h"
 #include "model/data/data_source.h"
+#include "model/data/example_file.h"
 #include "model/data/text_reader.h"
 #include "model/features/batch.h"
+#include "model/features/feature_schema.h"
 #include "proto/config.pb.h"
+#include "proto/scheduler.pb.h"
 
 namespace sluice {
 
@@ -90,19 +89,20 @@ class ExampleCache {
              const BadLines& bad, const DataSummary& summary);
 
  private:
-  struct Mapped;
-  // The name of the file in the folder.
-  std::string NameOf(const DataPiece& piece, std::string* digest) const;
+  // A piece's file in the folder, and what it must have been made from.
+  struct Target {
+    std::string name;
+    ExampleOrigin origin;
+  };
+  Target TargetOf(const DataPiece& piece, const FileIdentity& source) const;
   // The caller closes it.
   absl::StatusOr<int> OpenFolder() const;
   // The status of Map when the folder cannot be used. Logs the reason once, if Store will not.
   absl::Status FolderStatus(const absl::Status& opened);
   // INVALID_ARGUMENT, DATA_LOSS or PERMISSION_DENIED says why the file must not be used.
-  absl::StatusOr<std::shared_ptr<const Mapped>> Map(const std::string& name,
-                                                    const std::string& digest,
-                                                    const FileIdentity& source);
-  absl::Status Write(const std::string& name, const std::string& digest, const FileIdentity& source,
-                     const ExampleView& examples, const BadLines& bad, const DataSummary& summary);
+  absl::StatusOr<std::shared_ptr<const ExampleFile>> Map(const Target& target);
+  absl::Status Write(const Target& target, const ExampleView& examples, const BadLines& bad,
+                     const DataSummary& summary);
   // RESOURCE_EXHAUSTED when max_bytes leaves no room for `bytes` more.
   absl::Status MakeRoom(int folder, uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   int64_t NowNs() const;
@@ -129,13 +129,5 @@ std::string FingerprintOf(const JobConfig& job, const FeatureSchema& schema);
 std::unique_ptr<ExampleCache> MakeExampleCache(const JobConfig& job, const FeatureSchema& schema,
                                                Env* env, Clock* clock,
                                                std::function<void(const std::string&)> log);
-
-// Returns the examples of a piece from the cache (null: none), or parses them into *scratch and
-// stores them. *scratch must then stay unchanged while they are used. Adds the summary of the data
-// to *summary, which may be null. Statuses as DataSource::ReadPiece with need_label; a cached piece
-// of a file that has changed fails in the same way.
-absl::StatusOr<Examples> ReadExamples(const DataSource& data, const FeatureSchema& schema,
-                                      ExampleCache* cache, const DataPiece& piece, Batch* scratch,
-                                      BadLines* bad, DataSummary* summary = nullptr);
 
 }  // namespace sluice

@@ -27,7 +27,7 @@ struct GlobState {
   std::string unreadable;  // the first folder that could not be read
   absl::Status why;        // OK: there is none
 };
-thread_local GlobState state;
+thread_local GlobState glob_state;
 
 // As stat(2) with open(2)'s `flags`.
 absl::Status LookAt(Env* env, const std::string& path, int flags, struct stat* info) {
@@ -45,9 +45,9 @@ bool IsFolder(Env* env, const std::string& path) {
 
 // After the last entry that may be read, glob finds that all folders are empty, and soon ends.
 bool TakeEntry() {
-  state.too_many_entries = state.too_many_entries || state.entries_left == 0;
-  if (state.too_many_entries) return false;
-  --state.entries_left;
+  glob_state.too_many_entries = glob_state.too_many_entries || glob_state.entries_left == 0;
+  if (glob_state.too_many_entries) return false;
+  --glob_state.entries_left;
   return true;
 }
 
@@ -57,28 +57,28 @@ void* OpenFolder(const char* path) {
     errno = ENOENT;
     return nullptr;
   }
-  const auto fd = state.env->OpenFile(path, O_RDONLY | O_DIRECTORY);
+  const auto fd = glob_state.env->OpenFile(path, O_RDONLY | O_DIRECTORY);
   if (fd.ok()) return fdopendir(*fd);
   // FAILED_PRECONDITION: it is no folder.
   const bool absent = absl::IsNotFound(fd.status()) || absl::IsFailedPrecondition(fd.status());
-  if (!absent && state.why.ok()) {
-    state.unreadable = path;
-    state.why = fd.status();
+  if (!absent && glob_state.why.ok()) {
+    glob_state.unreadable = path;
+    glob_state.why = fd.status();
   }
   errno = absent ? ENOENT : EACCES;
   return nullptr;
 }
 
 int StatForGlob(const char* path, struct stat* info, int flags) {
-  if (LookAt(state.env, path, flags, info).ok()) return 0;
+  if (LookAt(glob_state.env, path, flags, info).ok()) return 0;
   errno = ENOENT;
   return -1;
 }
 
 // The paths that match. Folders are opened through `env`, so that a pattern finds only what `env`
-// may open. Reads up to `entries` names; the rest is in `state`.
+// may open. Reads up to `entries` names; the rest is in `glob_state`.
 std::vector<std::string> Glob(Env* env, size_t entries, const std::string& pattern) {
-  state = {env, entries};
+  glob_state = {env, entries};
   glob_t found{};
   found.gl_opendir = &OpenFolder;
   found.gl_readdir = [](void* folder) {
@@ -91,6 +91,7 @@ std::vector<std::string> Glob(Env* env, size_t entries, const std::string& patte
     return StatForGlob(path, info, O_NOFOLLOW);
   };
   std::vector<std::string> paths;
+  // Without GLOB_ERR: a folder that cannot be read is reported below, with its name.
   if (glob(pattern.c_str(), GLOB_ALTDIRFUNC, nullptr, &found) == 0)
     paths.assign(found.gl_pathv, found.gl_pathv + found.gl_pathc);
   globfree(&found);
@@ -145,8 +146,8 @@ class Expansion {
   absl::Status AddMatches(const std::string& pattern) {
     const size_t before = files_.size();
     std::vector<std::string> found = Glob(env_, entries_left_, pattern);
-    entries_left_ = state.entries_left;
-    if (state.too_many_entries) {
+    entries_left_ = glob_state.entries_left;
+    if (glob_state.too_many_entries) {
       return absl::InvalidArgumentError(absl::StrCat(
           "the folders that the data files \"", pattern, "\" lead to have more than ",
           limits_.entries,
@@ -158,7 +159,7 @@ class Expansion {
     }
     // Fails even when other folders have matches, because the files of this one would be left out
     // silently.
-    if (!state.why.ok()) return CannotRead(state.unreadable, state.why, pattern);
+    if (!glob_state.why.ok()) return CannotRead(glob_state.unreadable, glob_state.why, pattern);
     if (files_.size() > before) return absl::OkStatus();
     return absl::NotFoundError(absl::StrCat("no data file matches \"", pattern,
                                             "\"; relative paths are resolved against ", base_));
@@ -190,6 +191,7 @@ absl::StatusOr<std::vector<std::string>> ExpandFiles(
   for (const std::string& pattern : patterns) SLUICE_RETURN_IF_ERROR(expansion.Add(pattern));
   std::vector<std::string> files = std::move(expansion.files());
   std::sort(files.begin(), files.end());
+  // A file that two patterns match is read once.
   files.erase(std::unique(files.begin(), files.end()), files.end());
   return files;
 }

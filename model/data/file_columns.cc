@@ -56,6 +56,7 @@ std::string Suggestion(const std::string& wanted, const std::vector<std::string>
 }  // namespace
 
 void RemoveByteOrderMark(LineReader::Line* line) {
+  // Some editors put it in front of UTF-8 text, where it would become part of the first cell.
   if (line->offset == 0 && line->text().substr(0, 3) == "\xEF\xBB\xBF") {
     line->data += 3;
     line->size -= 3;
@@ -78,6 +79,7 @@ absl::StatusOr<HeaderLine> ReadHeaderLine(const Delimited& delimited, LineReader
     SLUICE_ASSIGN_OR_RETURN(const bool more, reader->Next(&line));
     header.end = reader->next_offset();
     if (!more) return header;
+    // Comments and empty lines may come before the header.
     ++header.lines;
     if (line.too_long) {
       return absl::InvalidArgumentError(absl::StrCat("data file ", path,
@@ -101,6 +103,7 @@ absl::StatusOr<std::vector<std::string>> ColumnsOfData(const DataConfig& data) {
   const bool delimited = data.format() == DataConfig::CSV || data.format() == DataConfig::TSV;
   if (!delimited || !data.csv().header()) return NamedColumns(data);
   SLUICE_ASSIGN_OR_RETURN(const Delimited cut, Delimited::FromConfig(data));
+  // An evaluation has no training files.
   const auto& patterns = data.train_files().empty() ? data.eval_files() : data.train_files();
   SLUICE_ASSIGN_OR_RETURN(const std::vector<std::string> files, ExpandFiles(patterns));
   std::vector<std::string> names;
@@ -132,6 +135,7 @@ absl::StatusOr<std::vector<int>> BindColumns(const std::vector<std::string>& nee
                        Suggestion(needed[i], FreeNames(needed, names)),
                        "; its columns are: ", ListColumns(names)));
     }
+    // Which of the two is meant cannot be known, and a wrong guess would train on wrong data.
     if (std::find(first + 1, names.end(), needed[i]) != names.end()) {
       return absl::InvalidArgumentError(
           absl::StrCat(where, " has the column \"", needed[i], "\" twice; rename one of them"));

@@ -32,6 +32,8 @@ std::vector<uint32_t> OrderOf(const std::vector<CountedPiece>& pieces, const Lan
   for (uint32_t p = 0, end = 0; p < pieces.size(); p = end) {
     end = p + 1;
     while (end < pieces.size() && pieces[end].file == pieces[p].file) ++end;
+    // Only compressed files have a last piece without an end. Their pieces stay together: reading
+    // them in another order would decompress the file again and again.
     const bool whole = pieces[end - 1].end == kTextEnd;
     units.push_back(p);
     for (uint32_t q = p + 1; q < end && !whole; ++q) units.push_back(q);
@@ -66,9 +68,12 @@ class Dealer {
       while (dealt[l] < std::min(window_end, lane.lines)) {
         const LanePart part = Take(lane.lines - dealt[l]);
         dealt[l] += part.to - part.from;
+        // All lanes are dealt on every rank, because a piece goes to the lane that needs it first.
+        // Only the rank's own parts are kept.
         if (l >= first_kept && l < end_kept) lane.parts.push_back(part);
       }
       if (window_end < lane.lines)
+        // The step in which the lane has used up this window.
         needs.emplace(window_end / lane.share, l, window_end + lane.window);
     }
   }
@@ -99,6 +104,7 @@ class Dealer {
 uint64_t LanePieceBytes(uint64_t data_bytes, uint32_t lanes) {
   const uint64_t usual =
       std::clamp(data_bytes / (kPiecesOfALane * lanes), kLeastPieceBytes, kUsualPieceBytes);
+  // Beyond that the table of pieces, which every rank gets, would grow with the data.
   return std::max(usual, std::min(data_bytes / kMostPieces, kMostPieceBytes));
 }
 
@@ -126,6 +132,8 @@ LanePlan PlanLanes(const std::vector<CountedPiece>& pieces, const LaneOptions& o
     lane.lines = lines_before(l + 1) - lines_before(l);
     lane.window = options.window;
     // A lane that fits in one window is permuted as a whole.
+    // First windows differ in length, so that later ones end at different steps and not all lanes
+    // read at the same time.
     lane.first_window = lane.lines <= options.window
                             ? lane.lines
                             : std::max<uint64_t>(MulDiv(options.window, l + 1, count), 1);

@@ -51,6 +51,7 @@ constexpr size_t kMaskBytes = 64;
 uint64_t MaskOf(const char* p, char wanted) {
   uint64_t mask = 0;
 #if defined(__SSE2__)
+  // 64 bytes at a time: finding delimiters is most of the cost of splitting a line.
   const __m128i pattern = _mm_set1_epi8(wanted);
   for (int i = 0; i < 4; ++i) {
     const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p) + i);
@@ -105,6 +106,7 @@ absl::StatusOr<Delimited> Delimited::FromConfig(const DataConfig& data) {
   format.delimiter = tsv ? '\t' : ',';
   if (!csv.delimiter().empty()) {
     const std::string& text = csv.delimiter();
+    // Characters that quoting and line ends give a meaning already.
     if (text.size() != 1 || text == "\"" || text == "\n" || text == "\r" || text[0] == '\0') {
       return absl::InvalidArgumentError(absl::StrCat("data.csv.delimiter is ", QuotedCell(text),
                                                      "; use one character other than a quote or a "
@@ -133,6 +135,7 @@ bool Delimited::Skips(std::string_view line) const {
 
 absl::StatusOr<size_t> Delimited::Split(char* line, size_t size,
                                         std::vector<std::string_view>* cells) const {
+  // Few lines have quotes. All others are split without looking at single characters.
   if (quotes && std::memchr(line, '"', size) != nullptr) return SplitQuoted(line, size, cells);
   std::string_view* const to = cells->data();
   const size_t room = cells->size();
@@ -140,6 +143,7 @@ absl::StatusOr<size_t> Delimited::Split(char* line, size_t size,
   ForEachCell(line, size, delimiter, [&](const char* begin, const char* end) {
     std::string_view cell(begin, end - begin);
     if (trim) cell = Trim(cell);
+    // Counted also beyond the room, so that the error can say how many there are.
     if (count < room) to[count] = cell;
     ++count;
   });
@@ -159,6 +163,8 @@ absl::StatusOr<size_t> Delimited::SplitQuoted(char* line, size_t size,
     }
     if (first < end && *first == '"') {
       at = first + 1;
+      // A quoted cell may hold the delimiter, but no line end: pieces of a file are cut at every
+      // line end.
       if (!TakeQuoted(&at, end, &cell)) {
         return absl::InvalidArgumentError(
             absl::StrCat("value ", count + 1, " has an opening quote but no closing quote"));
@@ -196,6 +202,7 @@ absl::Status DelimitedParser::Parse(char* line, size_t size) {
     values_[column] = cell < 0 ? std::string_view("") : cells_[cell];
     missing_[column] = values_[column].empty();
   }
+  // Most jobs name no values that stand for missing ones, and need no comparisons.
   if (format_.missing.empty()) return absl::OkStatus();
   for (size_t column = 0; column < cell_of_column_.size(); ++column) {
     const auto& absent = format_.missing;
@@ -214,6 +221,7 @@ absl::Status LibsvmParser::Parse(char* line, size_t size) {
   std::fill(values_.begin(), values_.end(), std::string_view(""));
   std::fill_n(missing_.get(), values_.size(), true);
   std::string_view rest(line, size);
+  // LIBSVM files end lines with comments.
   rest = rest.substr(0, rest.find('#'));
   bool first = true;
   while (true) {
@@ -223,6 +231,7 @@ absl::Status LibsvmParser::Parse(char* line, size_t size) {
     const std::string_view token = rest.substr(0, end);
     rest.remove_prefix(end);
     const size_t colon = token.find(':');
+    // A line may lack its label. Then its first word is a feature already.
     const bool is_label = first && colon == std::string_view::npos;
     first = false;
     if (is_label) {
@@ -234,6 +243,7 @@ absl::Status LibsvmParser::Parse(char* line, size_t size) {
       return absl::InvalidArgumentError(absl::StrCat(QuotedCell(token), " is not index:value"));
     }
     const auto column = column_of_index_.find(absl::string_view(token.data(), colon));
+    // Indices that no feature uses are usual, and need no memory.
     if (column == column_of_index_.end()) continue;
     if (!missing_[column->second]) {
       return absl::InvalidArgumentError(absl::StrCat("index ", column->first, " occurs twice"));

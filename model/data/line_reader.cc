@@ -19,6 +19,7 @@ LineReader::LineReader(std::unique_ptr<TextReader> text)
     : text_(std::move(text)), buffer_(new char[kBufferBytes]) {}
 
 absl::StatusOr<bool> LineReader::Fill() {
+  // Moved only when the room runs out, not after each line.
   if (kBufferBytes - end_ < kReadBytes) {
     std::memmove(buffer_.get(), buffer_.get() + begin_, end_ - begin_);
     end_ -= begin_;
@@ -71,6 +72,7 @@ absl::StatusOr<bool> LineReader::Next(Line* line) {
   const void* newline = nullptr;
   while (true) {
     const size_t have = end_ - begin_;
+    // What was searched before is not searched again when a line grows.
     newline = std::memchr(buffer_.get() + begin_ + searched, '\n', have - searched);
     searched = have;
     if (newline != nullptr) break;
@@ -92,6 +94,7 @@ absl::StatusOr<bool> LineReader::Next(Line* line) {
   }
   if (line->size > 0 && line->data[line->size - 1] == '\r') --line->size;
   line->too_long = line->size > kMaxLineBytes;
+  // The rest of the line must not be taken for a line of its own.
   if (line->too_long && newline == nullptr) SLUICE_RETURN_IF_ERROR(DropLine());
   return true;
 }

@@ -32,6 +32,7 @@ MultiSlotParser::MultiSlotParser(const Slots& slots, const std::vector<int>& nam
     compiled.name = slot.name();
     compiled.digits = slot.type() == Slot::UINT64;
     compiled.dim = slot.dim();
+    // A slot of dim d has d columns. One of any length has a single column for all its values.
     for (uint32_t i = 0; i < std::max(1u, slot.dim()); ++i, ++name) {
       const auto column = std::find(name_of_column.begin(), name_of_column.end(), name);
       compiled.columns.push_back(
@@ -52,6 +53,7 @@ absl::Status MultiSlotParser::ParseSlot(const CompiledSlot& slot, std::string_vi
     return absl::InvalidArgumentError(
         absl::StrCat("slot \"", slot.name, "\": ", QuotedCell(word), " is not a count of values"));
   }
+  // The columns of the slot are fixed, so another count would shift all values after it.
   if (slot.dim > 0 && count != slot.dim) {
     return absl::InvalidArgumentError(
         absl::StrCat("slot \"", slot.name, "\" has ", count, " values but its dim is ", slot.dim));
@@ -63,6 +65,7 @@ absl::Status MultiSlotParser::ParseSlot(const CompiledSlot& slot, std::string_vi
       return absl::InvalidArgumentError(absl::StrCat(
           "slot \"", slot.name, "\": the line ends after ", i, " of its ", count, " values"));
     }
+    // Only the form is checked: the value stays text, which is hashed.
     if (slot.digits && !AllDigits(value)) {
       return absl::InvalidArgumentError(
           absl::StrCat("slot \"", slot.name, "\": ", QuotedCell(value), " is not of type UINT64"));

@@ -66,6 +66,7 @@ class ByteSource {
   // be read once more.
   absl::StatusOr<size_t> ReadAt(const std::string& path, uint64_t offset, void* to, size_t n) {
     if (!in_order_) return sluice::ReadAt(file_, path, offset, to, n);
+    // The format was recognized from these bytes, which a pipe does not give twice.
     if (offset < head_.size()) {
       const size_t got = std::min<size_t>(n, head_.size() - offset);
       std::memcpy(to, head_.data() + offset, got);
@@ -99,6 +100,7 @@ class ByteSource {
 };
 
 absl::StatusOr<FileIdentity> IdentityOf(const std::string& path, const struct stat& info) {
+  // Reported apart from other kinds, because forgetting the pattern is the usual mistake.
   if (S_ISDIR(info.st_mode)) {
     return absl::InvalidArgumentError(
         absl::StrCat("data file ", path, " is a folder; write ", path, "/*"));
@@ -122,6 +124,8 @@ class PlainReader : public TextReader {
       : TextReader(std::move(path), identity), bytes_(std::move(bytes)) {}
   bool compressed() const override { return false; }
   absl::Status SkipTo(uint64_t offset) override {
+    // A plain file needs no reading to skip. Its size is that at the opening; bytes appended since
+    // are not skipped over.
     offset_ = std::min(offset, std::max(identity_.size, offset_));
     return absl::OkStatus();
   }
@@ -233,12 +237,15 @@ absl::StatusOr<size_t> GzipReader::ReadSome(char* to, size_t n) {
       return absl::ResourceExhaustedError("not enough memory to decompress gzip");
     ready_ = true;
   }
+  // zlib counts in 32 bits.
   n = std::min(n, size_t{1} << 30);
   stream_.next_out = reinterpret_cast<Bytef*>(to);
   stream_.avail_out = static_cast<uInt>(n);
+  // Until some text arrives: input may be used up without giving any, and 0 would mean the end.
   while (stream_.avail_out == n) {
     if (stream_.avail_in == 0) {
       SLUICE_ASSIGN_OR_RETURN(const size_t got, NextInput());
+      // Only the end of a member may be the end of the file.
       if (got == 0 && in_member_) return Truncated();
       if (got == 0) return 0;
       stream_.next_in = input();
@@ -279,6 +286,7 @@ absl::StatusOr<bool> ZstdReader::BeginFrame() {
   constexpr size_t kMostHeaderBytes = 18;  // RFC 8878, section 3.1.1
   size_t left = in_.size - in_.pos;
   while (left < kMostHeaderBytes) {
+    // A frame's header may lie across two reads, and its length must be known at once.
     std::memmove(input(), input() + in_.pos, left);
     SLUICE_ASSIGN_OR_RETURN(const size_t got, NextInput(left));
     left += got;
@@ -322,6 +330,7 @@ absl::StatusOr<size_t> ZstdReader::ReadSome(char* to, size_t n) {
 // Returns null, and leaves *bytes untouched, when `head` does not begin a compressed format.
 std::unique_ptr<TextReader> OpenCompressed(const std::string& path, const FileIdentity& identity,
                                            const std::string& head, ByteSource* bytes) {
+  // By content and not by name: files without a suffix, or with a wrong one, are common.
   if (absl::StartsWith(head, "\x1f\x8b"))
     return std::make_unique<GzipReader>(path, identity, std::move(*bytes));
   if (head == "\x28\xb5\x2f\xfd")
@@ -332,6 +341,7 @@ std::unique_ptr<TextReader> OpenCompressed(const std::string& path, const FileId
 }  // namespace
 
 absl::StatusOr<FileIdentity> IdentifyFile(const std::string& path, Env* env) {
+  // O_PATH opens nothing: it does not wait for a pipe's writer, and needs no permission to read.
   const auto fd = env->OpenFile(path, O_PATH);
   if (!fd.ok()) return FileError(path, "find", fd.status());
   const FileDescriptor file(*fd);
@@ -360,6 +370,7 @@ absl::Status ExtendSample(const FileDescriptor& file, const std::string& path, u
   for (size_t done = 0; done < kSampleBytes;) {
     SLUICE_ASSIGN_OR_RETURN(const size_t got, ReadAt(file, path, offset + done, bytes.data() + done,
                                                      kSampleBytes - done));
+    // The file may be shorter than a sample.
     if (got == 0) {
       bytes.resize(done);
       break;
@@ -377,6 +388,7 @@ absl::StatusOr<FileSample> SampleFile(const std::string& path, Env* env) {
   SLUICE_ASSIGN_OR_RETURN(const FileDescriptor file, OpenFile(path, env, &sample.identity));
   SLUICE_RETURN_IF_ERROR(ExtendSample(file, path, 0, &sample.crc32c));
   const uint64_t size = sample.identity.size;
+  // A short file is in the first part as a whole.
   if (size > kSampleBytes)
     SLUICE_RETURN_IF_ERROR(ExtendSample(file, path, size - kSampleBytes, &sample.crc32c));
   return sample;
@@ -400,6 +412,7 @@ absl::StatusOr<std::unique_ptr<TextReader>> TextReader::Open(const std::string& 
 
 absl::StatusOr<std::unique_ptr<TextReader>> TextReader::OpenStandardInput() {
   const std::string path = kStandardInput;
+  // A duplicate, since closing the reader must not close standard input.
   FileDescriptor file(fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0));
   if (file.get() < 0) return FileError(path, "open", errno);
   ByteSource bytes(std::move(file), /*in_order=*/true);

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
@@ -37,6 +39,7 @@ void WriteBins(const WeightBins& bins, uint64_t WeightBins::Weights::*label, Del
   uint32_t last = 0;
   bins.ForEach([&](uint32_t bin, const WeightBins::Weights& both) {
     if (both.*label == 0) return;
+    // Distances between bins are small numbers, which take fewer bytes in the message.
     deltas->Add(bin - last);
     weights->Add(both.*label);
     last = bin;
@@ -51,6 +54,7 @@ absl::Status CheckBins(const char* name, const Deltas& deltas, const Weights& we
   }
   uint64_t bin = 0;
   for (int i = 0; i < deltas.size(); ++i) {
+    // In 64 bits: the sum of deltas from a peer cannot wrap around below the bound.
     bin += deltas[i];
     if ((i > 0 && deltas[i] == 0) || bin >= kBins) {
       return absl::InvalidArgumentError(absl::StrCat(
@@ -75,10 +79,39 @@ double StandardError(double auc, double positives, double negatives) {
   return std::sqrt(std::max(variance, 0.0) / (positives * negatives));
 }
 
+bool HasNoWeight(const WeightBins::Weights& weights) {
+  return weights.positive == 0 && weights.negative == 0;
+}
+
 }  // namespace
+
+WeightBins::Weights& WeightBins::At(uint32_t bin) {
+  if (!all_.empty()) return all_[bin];
+  Weights& weights = few_[bin];
+  if (few_.size() <= kFew) return weights;
+  // More bins are likely to follow, and in a map each takes three times the memory.
+  all_.resize(kBins);
+  for (const auto& [at, kept] : few_) all_[at] = kept;
+  few_ = {};
+  return all_[bin];
+}
+
+void WeightBins::ForEach(absl::FunctionRef<void(uint32_t, const Weights&)> visit) const {
+  for (uint32_t bin = 0; bin < all_.size(); ++bin) {
+    if (!HasNoWeight(all_[bin])) visit(bin, all_[bin]);
+  }
+  // A map has no order, and the sums of two ranks must have the same bytes.
+  std::vector<std::pair<uint32_t, Weights>> sorted(few_.begin(), few_.end());
+  std::sort(sorted.begin(), sorted.end(),
+            [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (const auto& [bin, weights] : sorted) {
+    if (!HasNoWeight(weights)) visit(bin, weights);
+  }
+}
 
 void EvalAccumulator::Add(float logit, float label, float weight) {
   ++examples_;
+  // A NaN has no place among the sums. It is counted, and then no metric is defined.
   if (std::isnan(logit)) {
     ++not_finite_;
     return;
@@ -87,6 +120,7 @@ void EvalAccumulator::Add(float logit, float label, float weight) {
   const uint64_t w = ToFixed(std::min<double>(weight, kMaxWeight), kWeightUnit);
   const double p = Sigmoid(logit), error = std::abs(p - label);
   const bool is_positive = label >= 0.5f;
+  // The probability of a large logit rounds to 1, which belongs to the last bin.
   const uint32_t bin = std::min<uint32_t>(static_cast<uint32_t>(p * kBins), kBins - 1);
   WeightBins::Weights& both = bins_.At(bin);
   (is_positive ? both.positive : both.negative) += w;

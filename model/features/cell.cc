@@ -99,7 +99,9 @@ bool ParseWholeNumber(std::string_view cell, double* value) {
 }  // namespace
 
 bool internal::ParseAnyNumber(std::string_view cell, double* value) {
+  // Most cells are short whole numbers, for which this is several times as fast as from_chars.
   if (ParseWholeNumber(cell, value)) return true;
+  // from_chars takes no plus sign, which LIBSVM files have before labels.
   if (cell.size() > 1 && cell[0] == '+' && cell[1] != '-') cell.remove_prefix(1);
   const char* end = cell.data() + cell.size();
   const auto [rest, error] = std::from_chars(cell.data(), end, *value);
@@ -139,6 +141,7 @@ bool ParseDatePart(std::string_view cell, DatePart part, int* value) {
 std::string QuotedCell(std::string_view cell) {
   const bool longer = cell.size() > 40;
   if (longer) cell = cell.substr(0, 40);
+  // Cells may hold any bytes, such as escape sequences of a terminal.
   return absl::StrCat("\"", absl::CHexEscape({cell.data(), cell.size()}), longer ? "...\"" : "\"");
 }
 

@@ -1,6 +1,7 @@
 #include "model/features/data_summary.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -13,6 +14,8 @@ constexpr size_t kNamedValues = 3;    // named in a warning
 constexpr size_t kMostWarnings = 20;  // in all, besides the one that counts the rest
 
 void Unite(const std::string& from, std::string* to) {
+  // A piece knows only the values up to the largest that it has seen, so the strings may differ in
+  // length.
   if (to->size() < from.size()) to->resize(from.size(), '\0');
   for (size_t i = 0; i < from.size(); ++i) (*to)[i] = static_cast<char>((*to)[i] | from[i]);
 }
@@ -54,7 +57,38 @@ std::string WarningOf(const Feature& feature, const FeatureSummary& summary, uin
                       " in the training data: ", unseen, "; check how the data spells them");
 }
 
+void SetBit(uint64_t bit, std::string* bits) {
+  if (bits->size() <= bit / 8) bits->resize(bit / 8 + 1, '\0');
+  (*bits)[bit / 8] = static_cast<char>((*bits)[bit / 8] | 1 << bit % 8);
+}
+
 }  // namespace
+
+void DataCounts::CountValues() {
+  for (const auto& [category, value] : line_) {
+    if (vocabularies_.size() <= category) vocabularies_.resize(category + 1);
+    Vocabulary& vocabulary = vocabularies_[category];
+    if (value != kOutOfVocabulary) {
+      SetBit(value, &vocabulary.seen);
+      // An example counts once, however many of its values are outside.
+    } else if (std::exchange(vocabulary.last_out, examples_) != examples_) {
+      ++vocabulary.out_of_vocabulary;
+    }
+  }
+}
+
+void DataCounts::CountExample(const bool* missing, size_t columns, bool positive) {
+  ++examples_;
+  positive_ += positive;
+  // The columns are not known before the first example.
+  if (missing_.size() < columns) missing_.resize(columns);
+  uint64_t* const counts = missing_.data();
+  for (size_t i = 0; i < columns; ++i) counts[i] += missing[i];
+  // Most lines have no value of a vocabulary.
+  if (!line_.empty()) CountValues();
+  if (label_value_ >= 0) SetBit(static_cast<uint64_t>(label_value_), &label_values_seen_);
+  DropLine();
+}
 
 void AddSummary(const DataSummary& from, DataSummary* to) {
   to->set_examples(to->examples() + from.examples());
@@ -72,6 +106,7 @@ void AddSummary(const DataSummary& from, DataSummary* to) {
 }
 
 absl::Status CheckSummary(const JobConfig& job, const DataSummary& summary) {
+  // Bounds what a peer can make this process keep.
   if (summary.features_size() > job.features_size()) return TooLarge("features");
   for (int i = 0; i < summary.features_size(); ++i) {
     const size_t values = job.features(i).categorical().vocabulary_size();
@@ -91,6 +126,7 @@ bool HasOccurred(const std::string& seen, size_t value) {
 
 std::vector<std::string> WarningsOfTraining(const JobConfig& job, const DataSummary& training) {
   std::vector<std::string> warnings;
+  // An empty summary says nothing.
   if (training.examples() == 0) return warnings;
   if (training.positive() == 0) warnings.push_back("no training example has label 1");
   if (training.positive() == training.examples())

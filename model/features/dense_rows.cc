@@ -41,6 +41,8 @@ uint64_t DenseRowsOf(const Feature& feature) {
   if (feature.has_cross()) return feature.cross().hash_buckets();
   const CategoricalFeature& categorical = feature.categorical();
   if (categorical.hash_buckets() > 0) return categorical.hash_buckets();
+  // The row after those of the vocabulary is for values outside it, and the one after that for
+  // missing values.
   return static_cast<uint64_t>(categorical.vocabulary_size()) + 1 + categorical.missing_is_value();
 }
 
@@ -71,6 +73,7 @@ std::vector<ConfigProblem> FindDenseProblems(const JobConfig& job) {
     if (first_dense < 0) first_dense = i;
     if (rows > kMaxDenseRows) continue;  // said once
     const uint64_t own = DenseRowsOf(feature);
+    // Never adds two large numbers, so the sum cannot overflow.
     rows = own > kMaxDenseRows ? own : rows + own;
     if (rows <= kMaxDenseRows) continue;
     problems.push_back(

@@ -9,7 +9,6 @@
 #include "common/base/status_macros.h"
 #include "common/config/config_problem.h"
 #include "model/features/dense_rows.h"
-#include "model/features/feature_keys.h"
 
 namespace sluice {
 namespace {
@@ -45,6 +44,7 @@ absl::Status CheckDatePart(const Feature& feature, DatePart part) {
 
 // The error when no part of the model uses the feature's number (`number`) or its keys.
 absl::Status Unused(const Feature& feature, bool number, const FeatureUse& use) {
+  // The condition is the model's, which alone knows its parts.
   const std::string& needs = number ? use.numbers.needs : use.keys.needs;
   return FeatureError(feature,
                       number && Bucketed(feature) ? "keep_numeric"
@@ -119,6 +119,7 @@ absl::StatusOr<CompiledFeatures> Compiler::Run() {
 }
 
 absl::Status Compiler::CheckDense() const {
+  // Only for models without dense tables of rows.
   for (int i = 0; i < job_.features_size() && !use_.dense_rows; ++i) {
     if (!IsDense(job_.features(i))) continue;
     return AtField(DensePath(job_, i),
@@ -139,6 +140,8 @@ void Compiler::PlaceRows() {
        {std::pair(false, true), std::pair(true, true), std::pair(true, false)}) {
     for (size_t s = 0; s < out_.slots.size(); ++s) {
       FeatureSchema::Slot& info = out_.slot_info[s];
+      // Three runs through the slots: rows of the deep part alone, of both parts, and of the wide
+      // part alone. Each part's table then has one stretch of rows.
       if (info.rows.empty() || info.in_wide != wide || info.in_deep != deep) continue;
       info.rows = {next, next + info.rows.size()};
       next = info.rows.end;
@@ -166,12 +169,14 @@ absl::Status Compiler::CompileLabelAndWeight() {
     return absl::InvalidArgumentError(
         "data.label.column is empty; name the column that holds the label");
   }
+  // Nobody means this, and the model would see the label through the weights.
   if (label == data.weight_column()) {
     return absl::InvalidArgumentError(absl::StrCat("data.weight_column is the label column \"",
                                                    label,
                                                    "\"; name another column or leave it empty"));
   }
   SLUICE_ASSIGN_OR_RETURN(out_.label, LabelRule::Create(data));
+  // Label and weight have fixed places at the front (kLabelColumn, kWeightColumn).
   out_.columns = {label, data.weight_column()};
   columns_[label] = 0;
   if (!data.weight_column().empty()) columns_[data.weight_column()] = 1;
@@ -184,6 +189,7 @@ absl::Status Compiler::IndexName(int index) {
     return absl::InvalidArgumentError(
         absl::StrCat("features[", index, "] has no name; give it one"));
   }
+  // Two features of one name would have the same keys, and so share their rows.
   if (!by_name_.emplace(feature.name(), &feature).second) {
     return FeatureError(
         feature,
@@ -230,6 +236,7 @@ absl::Status Compiler::IndexParts(const Feature& cross) {
       return FeatureError(cross, "crosses \"", name,
                           "\", whose slot has any number of values; give the slot dim: 1");
     }
+    // A part of several crosses has one place, and its key is computed once a line.
     parts_.emplace(name, static_cast<int>(parts_.size()));
   }
   return absl::OkStatus();
@@ -237,6 +244,7 @@ absl::Status Compiler::IndexParts(const Feature& cross) {
 
 absl::Status Compiler::CheckEmbeddingDim(const Feature& feature) const {
   if (!feature.has_embedding_dim()) return absl::OkStatus();
+  // A plain number is an input as it is, without an embedding.
   if (!HasKeys(feature)) {
     return FeatureError(
         feature,
@@ -247,11 +255,13 @@ absl::Status Compiler::CheckEmbeddingDim(const Feature& feature) const {
 
 absl::StatusOr<int> Compiler::Column(const Feature& feature, const std::string& declared) {
   const std::string& name = declared.empty() ? feature.name() : declared;
+  // Features that read the same column share its place.
   const auto [it, added] = columns_.emplace(name, static_cast<int>(out_.columns.size()));
   if (it->second == 0) {
     return FeatureError(feature, "reads the label column \"", name,
                         "\"; the model would only copy the label");
   }
+  // In the order of the first use, which decides where a parser puts the cells.
   if (added) out_.columns.push_back(name);
   return it->second;
 }
@@ -262,6 +272,8 @@ absl::Status Compiler::CompileFeature(const Feature& feature) {
     return FeatureError(
         feature, "is not used: in_wide and in_deep are false and no cross has it; remove it");
   }
+  // One for each feature of the job, also for those without a slot, since the summary of the data
+  // lists them all.
   FeatureSource& source = out_.sources.emplace_back();
   if (feature.has_cross()) return CompileCross(feature);
   if (feature.has_categorical()) {
@@ -310,6 +322,7 @@ absl::Status Compiler::CompileNumeric(const Feature& feature, int column) {
       return FeatureError(feature, "min_max has min ", min, " and max ", max,
                           "; min must be less than max");
     }
+    // As a product and not as a quotient: appending an example multiplies only.
     numeric.offset = min;
     numeric.scale = 1 / (max - min);
   } else if (config.has_z_score()) {

@@ -11,7 +11,6 @@
 #include "common/base/status_macros.h"
 #include "model/features/cell.h"
 #include "model/features/feature_compiler.h"
-#include "model/features/feature_keys.h"
 
 namespace sluice {
 namespace {
@@ -156,6 +155,8 @@ CompiledSchema::CompiledSchema(CompiledFeatures features) : f_(std::move(feature
     PlainSlot plain;
     if (slot.category != kNone) {
       const CompiledCategory& category = f_.categories[slot.category];
+      // A plain slot needs a hash and nothing else. Runs of such slots are most of the work in
+      // click data.
       const bool is_plain = category.vocabulary.empty() && !category.bucketed &&
                             category.date_part == WHOLE && category.multi_value_delimiter == 0;
       if (is_plain && category.part == kNone) plain.column = category.column;
@@ -168,6 +169,7 @@ CompiledSchema::CompiledSchema(CompiledFeatures features) : f_(std::move(feature
     }
     plain_.push_back(plain);
   }
+  // From the back, so that each slot knows where the run of plain slots that it begins ends.
   for (size_t s = plain_.size(); s-- > 0;) {
     const bool goes_on = s + 1 < plain_.size() && plain_[s + 1].column != kNone;
     plain_[s].run_end = goes_on ? plain_[s + 1].run_end : s + 1;
@@ -199,6 +201,7 @@ absl::Status CompiledSchema::NumberOf(const CompiledNumeric& numeric, const Cell
   }
   if (numeric.log) value = log_one_plus_(std::max(value, 0.0));
   value = (value - numeric.offset) * numeric.scale;
+  // Written as a negation so that NaN is refused too.
   if (!(std::abs(value) <= std::numeric_limits<float>::max())) {
     return CellError(numeric.feature, f_.columns[numeric.column], cells.values[numeric.column],
                      "is too large for a float");
@@ -209,6 +212,8 @@ absl::Status CompiledSchema::NumberOf(const CompiledNumeric& numeric, const Cell
 
 absl::Status CompiledSchema::SingleKey(const CompiledCategory& category, const Cells& cells,
                                        PartKey* key) const {
+  // A missing value has a key only where the job says so. Without one, crosses with this part have
+  // none either.
   if (cells.missing[category.column]) {
     key->present = category.missing_is_value;
     key->keys = KeysOfMissing(category);
@@ -228,6 +233,7 @@ absl::Status CompiledSchema::SingleKey(const CompiledCategory& category, const C
         category, std::upper_bound(bounds.begin(), bounds.end(), value) - bounds.begin());
     return absl::OkStatus();
   }
+  // The key of a date's part is that of its decimal text (feature_compiler.h).
   char text[16];
   const auto end = std::to_chars(text, text + sizeof(text), static_cast<int>(value)).ptr;
   key->keys = KeysOfValue(category, std::string_view(text, end - text), cells.counts);
@@ -265,6 +271,7 @@ void CompiledSchema::AppendCross(const CompiledCross& cross, const PartKeys& par
                                  Batch* batch) const {
   uint64_t key = cross.seed;
   for (const int part : cross.parts) {
+    // A cross of a missing part has no value.
     if (!parts[part].present) return;
     key = CombineHash(key, parts[part].keys.key);
   }
@@ -287,6 +294,7 @@ absl::Status CompiledSchema::AppendLabelAndWeight(const Cells& cells, bool need_
   }
   double weight = 1;
   if (!f_.columns[1].empty()) {
+    // A negative weight would turn the loss of an example around.
     const bool valid = !cells.missing[1] && ParseNumber(cells.values[1], &weight) && weight >= 0 &&
                        weight <= std::numeric_limits<float>::max();
     if (!valid && need_label) {
@@ -305,6 +313,8 @@ absl::Status CompiledSchema::AppendLabelAndWeight(const Cells& cells, bool need_
 size_t CompiledSchema::AppendPlainRun(size_t first, const Cells& cells, Batch* batch) const {
   const size_t end = plain_[first].run_end;
   const size_t keys = batch->keys.size(), offsets = batch->key_offsets.size();
+  // Room for a key a slot. Writing through pointers saves a check and a call for each of millions
+  // of cells.
   batch->keys.resize(keys + end - first);
   batch->key_offsets.resize(offsets + end - first);
   uint64_t* const base = batch->keys.data();
@@ -331,6 +341,7 @@ absl::Status CompiledSchema::AppendAll(const Cells& cells, bool need_label, Batc
   for (const CompiledNumeric& numeric : f_.numerics) {
     SLUICE_RETURN_IF_ERROR(NumberOf(numeric, cells, number++));
   }
+  // Parts of crosses first: a slot and several crosses may use the same one.
   PartKeys parts(f_.part_categories.size());
   for (size_t p = 0; p < parts.size(); ++p) {
     SLUICE_RETURN_IF_ERROR(SingleKey(f_.categories[f_.part_categories[p]], cells, &parts[p]));
@@ -348,6 +359,7 @@ absl::Status CompiledSchema::AppendAll(const Cells& cells, bool need_label, Batc
     }
     batch->key_offsets.push_back(static_cast<uint32_t>(batch->keys.size()));
   }
+  // Offsets of keys have 32 bits.
   if (batch->keys.size() > std::numeric_limits<uint32_t>::max()) {
     return absl::ResourceExhaustedError(
         "more than 2^32 keys in one piece of data; read smaller pieces");

@@ -1,7 +1,7 @@
 // The compiled features: which columns are read, and how cells become numbers and keys.
 //
-// Format: feature_keys.h. A value's key is HashBytes(value, seed of its slot), where the seed is a
-// hash of the feature's name. A cross hashes the keys of its parts in order. Keys are frozen.
+// Format: feature_compiler.h. A value's key is HashBytes(value, seed of its slot), where the seed
+// is a hash of the feature's name. A cross hashes the keys of its parts in order. Keys are frozen.
 //
 // Thread safety: immutable.
 #pragma once
@@ -14,7 +14,7 @@
 
 #include "absl/status/statusor.h"
 #include "model/features/batch.h"
-#include "model/features/data_counts.h"
+#include "model/features/data_summary.h"
 #include "model/features/dense_rows.h"
 #include "model/features/feature_use.h"
 #include "proto/config.pb.h"

@@ -25,6 +25,7 @@ absl::StatusOr<LabelRule> LabelRule::Create(const DataConfig& data) {
     return absl::InvalidArgumentError(
         "data.label.positive_at_least is not a finite number; set one");
   }
+  // Then no value could have label 1.
   if (rule.positive_.empty() && !rule.negative_.empty()) {
     return absl::InvalidArgumentError(
         "data.label.negative is set but positive is not; list the values of label 1 in "
@@ -53,6 +54,7 @@ absl::Status LabelRule::Apply(std::string_view cell, float* label, int* value_in
     if (*label == 1) return absl::OkStatus();
     const int negative = IndexOf(negative_, cell);
     if (negative >= 0) *value_index = static_cast<int>(positive_.size()) + negative;
+    // Without a list of negative values, every other value is one.
     if (negative_.empty() || negative >= 0) return absl::OkStatus();
     return absl::InvalidArgumentError(
         absl::StrCat("label column \"", column_, "\": ", QuotedCell(cell),
@@ -69,6 +71,7 @@ absl::Status LabelRule::Apply(std::string_view cell, float* label, int* value_in
     *label = value >= threshold_ ? 1 : 0;
     return absl::OkStatus();
   }
+  // Without a rule a label of 2 may be a class, a count or a mistake, so it is not guessed.
   if (number && (value == 0 || value == 1 || (signed_labels_ && value == -1))) {
     *label = value == 1 ? 1 : 0;
     return absl::OkStatus();

@@ -32,6 +32,8 @@ DenseEmbeddingNet::DenseEmbeddingNet(std::unique_ptr<DenseNet> net, std::vector<
       numbers_(KeysOf(tables_)) {}
 
 absl::Status DenseEmbeddingNet::NumberKeys(const std::vector<uint64_t>& keys) {
+  // numbers_ is never cleared between batches: numbers below base_ are of earlier ones. Only when
+  // the numbers run out does it begin again.
   if (keys.size() > UINT32_MAX - base_) {
     std::fill(numbers_.begin(), numbers_.end(), 0u);
     base_ = 1;
@@ -42,6 +44,7 @@ absl::Status DenseEmbeddingNet::NumberKeys(const std::vector<uint64_t>& keys) {
     if (k + kAhead < keys.size() && keys[k + kAhead] < numbers_.size())
       __builtin_prefetch(&numbers_[keys[k + kAhead]], 1);
     if (keys[k] >= numbers_.size()) {
+      // The numbers given so far must not look like those of the next batch.
       base_ += static_cast<uint32_t>(keys_.size());
       return absl::InvalidArgumentError(absl::StrCat("the batch has the key ", keys[k],
                                                      ", but the dense tables of the features "
@@ -82,6 +85,7 @@ absl::StatusOr<NetInput> DenseEmbeddingNet::Gather(const NetInput& input) {
   SLUICE_RETURN_IF_ERROR(NumberKeys(input.batch->keys));
   const OneThreadGuard one_thread;
   rows_.Resize(keys_.size() * row_dim_, net_->host_memory());
+  // Columns of tables that lack some of the keys are 0 there.
   size_t covered = 0;
   for (const Table& table : tables_) covered += table.rows == numbers_.size() ? table.dim : 0;
   if (covered < row_dim_) std::fill(rows_.begin(), rows_.end(), 0.0f);
@@ -98,6 +102,7 @@ absl::StatusOr<NetInput> DenseEmbeddingNet::Gather(const NetInput& input) {
   inner.row_index = row_index_.data();
   inner.rows = rows_.data();
   inner.num_rows = keys_.size();
+  // The network knows nothing of these tables: it sees rows.
   inner.dense.erase(inner.dense.begin(), inner.dense.begin() + tables_.size());
   return inner;
 }
@@ -107,6 +112,7 @@ void DenseEmbeddingNet::Scatter(size_t t, float* gradient) const {
   const size_t floats = table.rows * table.dim;
   ParallelFor(threads_, (floats + kFloatsAtATime - 1) / kFloatsAtATime, [&](int, size_t piece) {
     const size_t begin = piece * kFloatsAtATime;
+    // All zeros first, on all threads; then the few rows of the batch.
     std::memset(gradient + begin, 0, std::min(kFloatsAtATime, floats - begin) * sizeof(float));
   });
   ForRows(table, [&](size_t u, uint64_t row) {
@@ -141,6 +147,7 @@ absl::Status DenseEmbeddingNet::TrainStep(const NetInput& input, uint64_t seed, 
   gradients->ready = outer.ready;
   if (!status.ok() || gradients->skipped) return status;
   const OneThreadGuard one_thread;
+  // After the network: its rows have gradients only when backward has ended.
   for (size_t t = tables; t-- > 0;) {
     Scatter(t, gradients->dense[t]);
     if (gradients->ready) gradients->ready(t);

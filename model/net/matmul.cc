@@ -14,6 +14,7 @@ namespace {
 using dnnl::memory;
 
 dnnl::engine& CpuEngine() {
+  // Never destroyed: threads may still multiply while the process ends.
   static auto* engine = new dnnl::engine(dnnl::engine::kind::cpu, 0);
   return *engine;
 }
@@ -76,6 +77,7 @@ absl::Status Matmul::MakePlan(int lanes) {
   try {
     const auto f32 = memory::data_type::f32;
     const auto type = s.bf16 && !widen_ ? memory::data_type::bf16 : f32;
+    // Widened operands are packed without gaps between rows.
     const int64_t lda = !widen_ ? s.lda : s.a_transposed ? s.m : s.k;
     const memory::desc a = Matrix(s.m, s.k, s.a_transposed, lda, type);
     const memory::desc b = s.b_packed
@@ -98,6 +100,7 @@ absl::Status Matmul::MakePlan(int lanes) {
       pack_ = dnnl::reorder(pack);
       packed_bytes_ = plan.weights_desc().get_size();
     }
+    // A lane has its own handles, because setting the address of an operand changes them.
     for (int i = 0; i < lanes; ++i) {
       Lane lane;
       lane.stream = dnnl::stream(CpuEngine());

@@ -21,6 +21,8 @@ Mlp::Mlp(std::vector<size_t> widths, bool input_gradient, bool bf16, int threads
       weights_({widths_.begin(), widths_.end() - 1}, bf16, threads),
       weight_layers_(last_) {
   for (size_t l = 0; l <= last_; ++l) {
+    // A tile has the sums of each hidden layer's biases, then those of the output weights and of
+    // the output bias.
     sums_begin_.push_back(tile_sums_size_);
     tile_sums_size_ += l < last_ ? widths_[l + 1] : widths_[last_] + 1;
   }
@@ -51,6 +53,8 @@ absl::Status Mlp::CreatePlans() {
       bytes = std::max(bytes, matmul->packed_bytes());
       half_forward_.push_back(std::move(matmul));
     }
+    // Evaluation computes in f32 also when training does not, so the place must hold the larger
+    // form.
     packed_forward_[l].Reserve(bytes);
     Matmul::Shape backward;  // [kTile, out] x [in, out]^T
     backward.m = kTile, backward.k = out, backward.n = in, backward.lda = out;
@@ -63,6 +67,7 @@ absl::Status Mlp::CreatePlans() {
 }
 
 void Mlp::Reserve(size_t n) {
+  // Whole tiles: the last one is padded, so that all products have the same shape and plan.
   const size_t rows = (n + kTile - 1) / kTile * kTile;
   if (rows <= capacity_) return;
   capacity_ = rows;
@@ -80,10 +85,12 @@ void Mlp::SetWeights(const float* const* dense, bool training) {
   dense_ = dense;
   half_ = bf16_ && training;
   const auto& forward = half_ ? half_forward_ : forward_;
+  // Packed once a step and used by all tiles. Only training goes backwards.
   ParallelFor(threads_, training ? 2 * last_ : last_, [&](int lane, size_t i) {
     const size_t l = i % last_;
     if (i < last_) {
       forward[l]->Pack(lane, dense[2 * l], packed_forward_[l].data());
+      // Without embeddings in the input nobody needs its gradient.
     } else if (l > 0 || input_gradient_) {
       backward_[l]->Pack(lane, dense[2 * l], packed_backward_[l].data());
     }
@@ -110,7 +117,11 @@ void Mlp::RoundOperand(const AlignedArray<float>& from, AlignedArray<uint16_t>* 
 
 void Mlp::Forward(int lane, size_t row, size_t n, const Dropout& dropout, const uint64_t* ids,
                   float* out) {
+  // The padding must be numbers: its gradients are 0, and 0 times a NaN that an earlier batch has
+  // left would be NaN.
   std::fill(input(row + n), input(row + (n + kTile - 1) / kTile * kTile), 0.0f);
+  // Layer by layer over all rows of the call: the weights of a layer then stay in the cache while
+  // the tiles pass.
   for (size_t l = 0; l < last_; ++l) {
     for (size_t i = 0; i < n; i += kTile)
       ForwardTile(lane, l, row + i, std::min(kTile, n - i), dropout,
@@ -193,9 +204,11 @@ void Mlp::SumTiles(size_t tiles, double scale, SumPart part, float* const* out) 
   if (part.first) std::fill(total_.begin(), total_.end(), 0.0);
   for (size_t t = 0; t < tiles; ++t) {
     const double* sums = tile_sums_.data() + t * tile_sums_size_;
+    // In the order of the tiles, so that the sums do not depend on the threads.
     for (size_t j = 0; j < tile_sums_size_; ++j) total_[j] += sums[j];
   }
   if (!part.last) return;
+  // In the order in which the constructor has placed them.
   const double* from = total_.data();
   for (size_t l = 0; l < last_; ++l) {
     loops_.round(from, scale, out[2 * l + 1], widths_[l + 1]);

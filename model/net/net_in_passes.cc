@@ -11,7 +11,7 @@ namespace {
 
 // The network may sum in any order, so passes need not end where sums are cut.
 constexpr size_t kAnywhere = 0;
-constexpr size_t kBlock = 1 << 15;  // elements that one thread adds at a time
+constexpr size_t kAddedAtATime = 1 << 15;  // elements that one thread adds at a time
 constexpr uint32_t kNone = UINT32_MAX;
 
 }  // namespace
@@ -45,9 +45,12 @@ std::shared_ptr<NetInPasses::Part> NetInPasses::Copy(const Batch& batch, const u
   const uint32_t* const offsets = batch.key_offsets.data() + pass.begin * batch.num_slots;
   const uint32_t first_key = offsets[0], end_key = offsets[pass.n() * batch.num_slots];
   to.key_offsets.resize(pass.n() * batch.num_slots + 1);
+  // Offsets of a pass begin at 0 again, as those of every batch.
   for (size_t i = 0; i < to.key_offsets.size(); ++i) to.key_offsets[i] = offsets[i] - first_key;
   to.keys.assign(batch.keys.begin() + first_key, batch.keys.begin() + end_key);
   if (sizes_.row_dim == 0) return part;
+  // Numbers the rows that this pass uses in the order of their first use, so that the pass copies
+  // and computes no others.
   place_.assign(num_rows, kNone);
   part->row_index.reserve(end_key - first_key);
   for (uint32_t k = first_key; k < end_key; ++k) {
@@ -65,6 +68,7 @@ std::shared_ptr<NetInPasses::Part> NetInPasses::CopyAnnounced() {
   const ComingBatch next = std::exchange(announced_, {});
   // A batch of one pass is given to the network as it is.
   if (next.batch == nullptr || next.batch->n <= pass_examples_) return nullptr;
+  // An announcement is a hint. Check refuses the step itself, with a message.
   const bool keys = sizes_.row_dim > 0 && !next.batch->keys.empty();
   if (keys && next.row_index == nullptr) return nullptr;
   const StepPass first = CutIntoPasses(*next.batch, pass_examples_, kAnywhere).front();
@@ -75,6 +79,7 @@ std::shared_ptr<NetInPasses::Part> NetInPasses::CopyAnnounced() {
 
 std::shared_ptr<NetInPasses::Part> NetInPasses::First(const NetInput& input, const StepPass& pass) {
   std::shared_ptr<Part> ahead = std::exchange(ahead_, nullptr);
+  // The caller may train another batch than it has announced. Then the part is useless.
   const bool same = ahead != nullptr && ahead->step == input.batch &&
                     ahead->source.row_index == input.row_index &&
                     ahead->source.num_rows == input.num_rows;
@@ -83,17 +88,19 @@ std::shared_ptr<NetInPasses::Part> NetInPasses::First(const NetInput& input, con
 
 void NetInPasses::Add(const float* values, double weight, bool first, size_t n,
                       double* sums) const {
-  ParallelFor(threads_, (n + kBlock - 1) / kBlock, [&](int, size_t block) {
-    const size_t end = std::min(n, (block + 1) * kBlock);
-    if (first) std::fill(sums + block * kBlock, sums + end, 0.0);
-    for (size_t j = block * kBlock; j < end; ++j) sums[j] += weight * values[j];
+  ParallelFor(threads_, (n + kAddedAtATime - 1) / kAddedAtATime, [&](int, size_t block) {
+    const size_t end = std::min(n, (block + 1) * kAddedAtATime);
+    // Cleared by the thread that adds to them, while they are in its cache.
+    if (first) std::fill(sums + block * kAddedAtATime, sums + end, 0.0);
+    for (size_t j = block * kAddedAtATime; j < end; ++j) sums[j] += weight * values[j];
   });
 }
 
 void NetInPasses::Round(const double* sums, double scale, size_t n, float* out) const {
-  ParallelFor(threads_, (n + kBlock - 1) / kBlock, [&](int, size_t block) {
-    const size_t end = std::min(n, (block + 1) * kBlock);
-    for (size_t j = block * kBlock; j < end; ++j) out[j] = static_cast<float>(sums[j] * scale);
+  ParallelFor(threads_, (n + kAddedAtATime - 1) / kAddedAtATime, [&](int, size_t block) {
+    const size_t end = std::min(n, (block + 1) * kAddedAtATime);
+    for (size_t j = block * kAddedAtATime; j < end; ++j)
+      out[j] = static_cast<float>(sums[j] * scale);
   });
 }
 
@@ -128,6 +135,7 @@ absl::Status NetInPasses::TrainPass(const NetInput& input, const Part& part, Sum
                                     double mean, uint64_t seed, uint32_t epoch,
                                     NetGradients* gradients) {
   NetGradients pass;
+  // Not vector<bool>, whose neighbours share a byte between threads.
   std::vector<char> taken(sizes_.dense.size());  // each belongs to the thread that reports it
   const auto take = [&](size_t t) {
     const size_t n = sizes_.dense[t];
@@ -144,6 +152,7 @@ absl::Status NetInPasses::TrainPass(const NetInput& input, const Part& part, Sum
   SLUICE_RETURN_IF_ERROR(RunPass(input, part, seed, epoch, &pass));
   gradients->skipped = pass.skipped;
   if (pass.skipped) return absl::OkStatus();
+  // Those that the network did not report early.
   for (size_t t = 0; t < taken.size(); ++t) {
     if (!taken[t]) take(t);
   }
@@ -164,11 +173,14 @@ absl::Status NetInPasses::TrainPasses(const NetInput& input, const std::vector<S
   std::shared_ptr<Part> part = First(input, passes[0]);
   for (size_t p = 0; p < passes.size(); ++p) {
     const bool last = p + 1 == passes.size();
+    // The part after this one is announced before this one is computed, so that a device copies it
+    // meanwhile. After the last pass that is the next step's first part.
     std::shared_ptr<Part> next =
         last ? CopyAnnounced() : Copy(batch, input.row_index, input.num_rows, passes[p + 1]);
     if (next != nullptr) net_->Announce(ComingOf(next));
     SLUICE_RETURN_IF_ERROR(TrainPass(input, *part, {p == 0, last}, mean, seed, epoch, gradients));
     if (gradients->skipped) {
+      // One pass that overflows skips the whole step: the sums of the others would lack its share.
       gradients->loss_sum = gradients->weight_sum = 0;
       return absl::OkStatus();
     }
@@ -218,6 +230,7 @@ absl::Status NetInPasses::TrainStep(const NetInput& input, uint64_t seed, uint32
                                     NetGradients* gradients) {
   const std::vector<StepPass> passes = CutIntoPasses(*input.batch, pass_examples_, kAnywhere);
   if (passes.size() == 1) {
+    // A step of one pass goes to the network as it is, which has its own announcement.
     ahead_ = nullptr;
     announced_ = {};
     return net_->TrainStep(input, seed, epoch, gradients);

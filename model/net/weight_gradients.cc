@@ -10,7 +10,7 @@ namespace {
 
 // Inputs of a block. With 400 units, a block of sums in double and two blocks of products fit
 // together in a second-level cache.
-constexpr size_t kBlock = 144;
+constexpr size_t kInputBlock = 144;
 // Rows of one product. More rows of a transposed operand cause misses in the address translation
 // cache.
 constexpr size_t kCut = 256;
@@ -29,9 +29,10 @@ WeightGradients::WeightGradients(std::vector<size_t> widths, bool bf16, int thre
                std::vector<AlignedArray<float>>(threads)},
       sum_(threads),
       carried_(widths_.size() - 1) {
+  // The last layer first: gradients leave in this order (gradient_buckets.h).
   for (size_t l = widths_.size() - 1; l-- > 0;) {
-    for (size_t i = 0; i < widths_[l]; i += kBlock) {
-      blocks_.push_back({l, i, std::min(i + kBlock, widths_[l])});
+    for (size_t i = 0; i < widths_[l]; i += kInputBlock) {
+      blocks_.push_back({l, i, std::min(i + kInputBlock, widths_[l])});
     }
   }
 }
@@ -58,7 +59,9 @@ absl::StatusOr<Matmul*> WeightGradients::Plan(const Matmul::Shape& shape) {
 }
 
 absl::Status WeightGradients::MakePlans() {
+  // Batches of ever new sizes must not fill the memory with plans.
   if (plans_.size() > kMaxPlans) plans_.clear();
+  // By block and cut, in the order in which RunBlock looks them up.
   step_plans_.clear();
   for (const Block& block : blocks_) {
     for (const Cut& cut : cuts_) {
@@ -68,6 +71,7 @@ absl::Status WeightGradients::MakePlans() {
       shape.n = widths_[block.layer + 1];
       shape.a_transposed = true;
       shape.lda = widths_[block.layer];
+      // Inside a piece the product adds up in f32.
       shape.accumulate = !cut.first;
       shape.bf16 = bf16_;
       SLUICE_ASSIGN_OR_RETURN(Matmul * plan, Plan(shape));
@@ -79,10 +83,11 @@ absl::Status WeightGradients::MakePlans() {
 
 void WeightGradients::Reserve(const std::vector<RowPiece>& pieces, SumPart part) {
   if (pieces.empty()) return;
+  // Every lane has its own place for products, since lanes run different blocks at the same time.
   const size_t widest = *std::max_element(widths_.begin() + 1, widths_.end());
   for (int lane = 0; lane < threads_; ++lane) {
-    for (auto& product : product_) product[lane].Reserve(kBlock * widest);
-    if (part.whole()) sum_[lane].Reserve(kBlock * widest);
+    for (auto& product : product_) product[lane].Reserve(kInputBlock * widest);
+    if (part.whole()) sum_[lane].Reserve(kInputBlock * widest);
   }
   for (size_t l = 0; !part.whole() && l < carried_.size(); ++l)
     carried_[l].Reserve(widths_[l] * widths_[l + 1]);
@@ -123,6 +128,8 @@ void WeightGradients::RunBlock(int lane, size_t index, bool pieces, double scale
         static_cast<const char*>(layer.gradients) + cut.begin * units * bytes, products[waiting]);
     if (!pieces || !cut.last) continue;
     const bool end = c + 1 == cuts_.size();
+    // Two products are added in one pass over the sums, which are in double and so the largest
+    // part.
     if (++waiting < 2 && !end) continue;
     const float* const second = waiting == 2 ? products[1] : nullptr;
     if (end && part.last) {

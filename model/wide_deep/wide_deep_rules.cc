@@ -40,7 +40,9 @@ void FindTableProblem(const JobConfig& job, const char* part, uint64_t floats, c
   for (int i = 0; i < job.features_size(); ++i) {
     if (!IsDense(job.features(i)) || !uses(job.features(i))) continue;
     const uint64_t own = DenseRowsOf(job.features(i));
+    // At most kMaxDenseRows together, so the product below cannot overflow.
     rows += own;
+    // The message names the feature with the most rows, which is the one to change.
     if (own <= most) continue;
     most = own;
     largest = i;
@@ -60,6 +62,7 @@ void FindTableProblem(const JobConfig& job, const char* part, uint64_t floats, c
 void FindDenseTableProblems(const JobConfig& job, std::vector<ConfigProblem>* problems) {
   const std::vector<ConfigProblem> dense = FindDenseProblems(job);
   problems->insert(problems->end(), dense.begin(), dense.end());
+  // Without a bound on the rows there is no size to check.
   if (!dense.empty()) return;
   const WideDeepConfig& config = job.model().wide_deep();
   if (!config.hidden_units().empty()) {

@@ -17,7 +17,7 @@ namespace sluice {
 namespace {
 
 // An error about a field of model.wide_deep.
-absl::Status Refuse(absl::string_view field, absl::string_view why) {
+absl::Status RefuseField(absl::string_view field, absl::string_view why) {
   const std::string path = absl::StrCat("model.wide_deep.", field);
   return AtField(path, absl::InvalidArgumentError(absl::StrCat(path, ": ", why)));
 }
@@ -58,6 +58,7 @@ FeatureUse FeatureUseOf(const JobConfig& job) {
   use.numbers.deep = use.keys.deep = !config.hidden_units().empty();
   use.numbers.wide = On(config.has_wide_numeric(), config.wide_numeric());
   use.keys.wide = On(config.has_wide_categorical(), config.wide_categorical());
+  // This model has dense tables for the rows of features (AddRows).
   use.dense_rows = true;
   use.numbers.needs = "in_wide needs model.wide_deep.wide_numeric, in_deep needs hidden_units";
   use.keys.needs = "in_wide needs model.wide_deep.wide_categorical, in_deep needs hidden_units";
@@ -70,8 +71,8 @@ absl::Status CheckParts(const JobConfig& job) {
       On(config.has_wide_categorical(), config.wide_categorical())) {
     return absl::OkStatus();
   }
-  return Refuse("wide_numeric",
-                "no part is on; set hidden_units, wide_numeric or wide_categorical");
+  return RefuseField("wide_numeric",
+                     "no part is on; set hidden_units, wide_numeric or wide_categorical");
 }
 
 absl::Status CheckFeatureDims(const JobConfig& job) {
@@ -123,27 +124,31 @@ absl::Status WideDeepSpec::DeriveShape(const JobConfig& job) {
     shape_.slots.push_back(to);
     any_wide |= slot.in_wide, any_deep |= slot.in_deep;
   }
+  // A part of the rows exists only where a feature uses it. Otherwise every row would carry values
+  // that nothing reads.
   shape_.wide_column = any_wide && On(config.has_wide_categorical(), config.wide_categorical());
   shape_.embedding_dim = any_deep && shape_.deep() ? config.embedding_dim() : 0;
 
   if (std::count(shape_.hidden.begin(), shape_.hidden.end(), 0u) > 0) {
-    return Refuse("hidden_units", "a layer has 0 units; give each at least 1, or remove it");
+    return RefuseField("hidden_units", "a layer has 0 units; give each at least 1, or remove it");
   }
   if (!(config.dropout() >= 0 && config.dropout() < 1)) {
-    return Refuse("dropout",
-                  absl::StrCat(config.dropout(), " is not a probability; use 0 <= dropout < 1"));
+    return RefuseField(
+        "dropout", absl::StrCat(config.dropout(), " is not a probability; use 0 <= dropout < 1"));
   }
   if (any_deep && shape_.deep() && config.embedding_dim() == 0) {
-    return Refuse("embedding_dim",
-                  "is 0, but there are hidden_units and categorical features in the deep part; set "
-                  "it, e.g. to 8");
+    return RefuseField(
+        "embedding_dim",
+        "is 0, but there are hidden_units and categorical features in the deep part; set "
+        "it, e.g. to 8");
   }
   if (shape_.deep() && shape_.deep_inputs() == 0) {
-    return Refuse("hidden_units",
-                  "no feature is in the deep part; set in_deep on one, or remove hidden_units");
+    return RefuseField(
+        "hidden_units",
+        "no feature is in the deep part; set in_deep on one, or remove hidden_units");
   }
   if (!shape_.deep() && !shape_.wide_bias && !shape_.wide_column) {
-    return Refuse(
+    return RefuseField(
         "wide_categorical",
         "no feature has keys in the wide part, and no other part is on; set in_wide on one");
   }
@@ -155,6 +160,7 @@ std::map<std::string, std::vector<std::string>> WideDeepSpec::ordered_inputs() c
   for (const FeatureSchema::Slot& slot : schema_->slots()) {
     if (slot.in_deep) deep.push_back(absl::StrCat("the embedding of ", QuotedCell(slot.name)));
   }
+  // Embeddings first, then numbers, as in the deep input (WideDeepShape).
   for (const FeatureSchema::Numeric& numeric : schema_->numerics()) {
     const std::string number = absl::StrCat("the number of ", QuotedCell(numeric.name));
     if (numeric.in_deep) deep.push_back(number);
@@ -168,6 +174,7 @@ std::map<std::string, std::vector<std::string>> WideDeepSpec::ordered_inputs() c
     rows[slot.rows.begin] =
         absl::StrCat("the ", slot.rows.size(), " rows of ", QuotedCell(slot.name));
   }
+  // Rows of dense tables belong to positions as well.
   for (auto& [begin, text] : rows) inputs["embedding"].push_back(std::move(text));
   return inputs;
 }
@@ -204,6 +211,7 @@ void WideDeepSpec::AddSparse(const JobConfig& job) {
   TableConfig table;
   table.set_name("embedding");
   table.set_kind(TableConfig::SPARSE);
+  // One row has the values of both parts, so that a key is pulled and pushed once.
   if (shape_.wide_column) {
     ColumnGroup* wide = table.add_columns();
     wide->set_name("wide");
@@ -249,6 +257,7 @@ void WideDeepSpec::DeriveTables(const JobConfig& job) {
   const std::vector<size_t> widths = shape_.widths();
   for (size_t l = 0; l + 1 < widths.size(); ++l) {
     const std::string layer = absl::StrCat("deep/", l);
+    // Weight and bias in turn: networks find layer l at tensors 2 l and 2 l + 1.
     AddDense(layer + "/weight", {widths[l], widths[l + 1]}, HeUniform(widths[l]), dense);
     AddDense(layer + "/bias", {widths[l + 1]}, Constant(0), dense);
   }

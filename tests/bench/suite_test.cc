@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
+#include "common/optimizer/update_rule.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -126,12 +127,9 @@ TEST(BenchTest, QuickRunWritesEveryRowWithItsLimit) {
     EXPECT_FALSE(row.at("unit").string_value().empty());
     EXPECT_FALSE(row.at("limit_name").string_value().empty());
   }
-  for (const char* name : {"kernel/sgd/f32",
-                           "kernel/momentum/f32",
-                           "kernel/adam/f32",
-                           "kernel/adagrad/f32",
-                           "kernel/ftrl/f32",
-                           "row_store/pull/dim16",
+  for (const std::string& rule : RuleNames())
+    EXPECT_EQ(names.count(absl::StrCat("kernel/", rule, "/f32")), 1) << rule;
+  for (const char* name : {"row_store/pull/dim16",
                            "row_store/pull/dim10",
                            "row_store/push_sgd/dim10",
                            "row_store/push_adagrad/dim16",

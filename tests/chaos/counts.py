@@ -35,7 +35,7 @@ def hash_bytes(data, seed):
 
 
 def key_of(feature, value):
-    """The key of a categorical value (model/features/feature_keys.h)."""
+    """The key of a categorical value (model/features/feature_compiler.h)."""
     return hash_bytes(value.encode(), hash_bytes(feature.encode(), 0))
 
 

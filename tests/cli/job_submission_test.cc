@@ -115,9 +115,9 @@ TEST_F(JobFlagsTest, ResumeReachesTheSubmission) {
 }
 
 // Answers the calls in turn, and remembers their ids.
-class FakeScheduler : public RefusingScheduler {
+class SubmissionScheduler : public RefusingScheduler {
  public:
-  explicit FakeScheduler(std::vector<absl::Status> answers) : answers_(std::move(answers)) {}
+  explicit SubmissionScheduler(std::vector<absl::Status> answers) : answers_(std::move(answers)) {}
   absl::StatusOr<SubmitJobReply> SubmitJobAs(const std::string& request_id,
                                              const SubmitJobRequest&) override {
     const absl::Status answer = answers_.at(ids_.size());
@@ -137,7 +137,7 @@ class FakeScheduler : public RefusingScheduler {
 const absl::Status kSilent = absl::UnavailableError("silent");
 
 TEST(SubmitJobTest, ACallWithoutAnAnswerIsRepeatedWithItsId) {
-  FakeScheduler scheduler({kSilent, kSilent, absl::OkStatus()});
+  SubmissionScheduler scheduler({kSilent, kSilent, absl::OkStatus()});
   int checks = 0;
   FakeClock clock;
   const auto check = [&] {
@@ -153,7 +153,7 @@ TEST(SubmitJobTest, ACallWithoutAnAnswerIsRepeatedWithItsId) {
 }
 
 TEST(SubmitJobTest, OtherSubmissionsHaveOtherIds) {
-  FakeScheduler scheduler({absl::OkStatus(), absl::OkStatus()});
+  SubmissionScheduler scheduler({absl::OkStatus(), absl::OkStatus()});
   FakeClock clock;
   ASSERT_TRUE(SubmitJob(&scheduler, {}, absl::Minutes(1), nullptr, &clock).ok());
   ASSERT_TRUE(SubmitJob(&scheduler, {}, absl::Minutes(1), nullptr, &clock).ok());
@@ -162,10 +162,10 @@ TEST(SubmitJobTest, OtherSubmissionsHaveOtherIds) {
 
 TEST(SubmitJobTest, ARefusalAndABrokenClusterEndIt) {
   FakeClock clock;
-  FakeScheduler refuses({absl::InvalidArgumentError("no")});
+  SubmissionScheduler refuses({absl::InvalidArgumentError("no")});
   const auto refused = SubmitJob(&refuses, {}, absl::Minutes(1), nullptr, &clock);
   EXPECT_TRUE(absl::IsInvalidArgument(refused.status()));
-  FakeScheduler silent({kSilent});
+  SubmissionScheduler silent({kSilent});
   const auto dead = [] { return absl::InternalError("dead"); };
   EXPECT_TRUE(absl::IsInternal(SubmitJob(&silent, {}, absl::Minutes(1), dead, &clock).status()));
 }
@@ -173,7 +173,7 @@ TEST(SubmitJobTest, ARefusalAndABrokenClusterEndIt) {
 TEST(SubmitJobTest, CallsEndWithThePatience) {
   FakeClock clock;
   const absl::Time start = clock.Now();
-  FakeScheduler silent(std::vector<absl::Status>(100, kSilent));
+  SubmissionScheduler silent(std::vector<absl::Status>(100, kSilent));
   const auto reply = SubmitJob(&silent, {}, absl::Seconds(3), nullptr, &clock);
   EXPECT_TRUE(absl::IsUnavailable(reply.status()));
   EXPECT_EQ(clock.Now() - start, absl::Seconds(3));

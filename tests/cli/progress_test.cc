@@ -5,6 +5,7 @@
 #include "cli/status_text.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/common/base/fake_clock.h"
 
 namespace sluice::cli {
 namespace {
@@ -364,6 +365,37 @@ TEST(StatusTextTest, MembersTablesQueueAndWaitsAreShown) {
             HasSubstr("push wait 0.5 s"), HasSubstr("3 of 4 batches"), HasSubstr("GPU 83%"),
             HasSubstr("1.0 MiB of 2.0 MiB"), HasSubstr("99 of 120 batches"), HasSubstr("no room"),
             HasSubstr("place 1"), HasSubstr("4 workers")));
+}
+
+TEST(ScoreProgressTest, PlainLineIsPrintedOncePerInterval) {
+  FakeClock clock;
+  std::ostringstream out;
+  ScoreProgress progress(ProgressMode::kPlain, &clock, &out);
+  progress.Update(10);
+  EXPECT_EQ(out.str(), "");
+  clock.Advance(ScoreProgress::kPlainEvery);
+  progress.Update(5000);
+  EXPECT_EQ(out.str(), "scored 5,000 lines, 500 lines/s\n");
+  progress.Update(6000);
+  progress.Clear();
+  EXPECT_EQ(out.str(), "scored 5,000 lines, 500 lines/s\n");
+}
+
+TEST(ScoreProgressTest, LiveLineIsRewrittenAndRemoved) {
+  FakeClock clock;
+  std::ostringstream out;
+  {
+    ScoreProgress progress(ProgressMode::kLive, &clock, &out);
+    clock.Advance(absl::Seconds(1));
+    progress.Update(1000);
+    EXPECT_EQ(out.str(), "\rscored 1,000 lines, 1,000 lines/s");
+    clock.Advance(absl::Seconds(9));
+    progress.Update(1000);
+    const std::string last = "scored 1,000 lines, 100 lines/s";
+    EXPECT_EQ(out.str(), "\rscored 1,000 lines, 1,000 lines/s\r" + last + "  ");
+    out.str("");
+  }
+  EXPECT_EQ(out.str(), "\r" + std::string(31, ' ') + "\r");
 }
 
 }  // namespace

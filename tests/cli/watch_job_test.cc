@@ -14,7 +14,7 @@ namespace {
 using ::testing::HasSubstr;
 
 // Answers WatchJob from `answers`, repeating the last one, and refuses all other calls.
-class FakeScheduler : public RefusingScheduler {
+class WatchedScheduler : public RefusingScheduler {
  public:
   std::vector<absl::StatusOr<JobState>> answers;
   JobState after_cancel = JOB_CANCELLED;
@@ -52,7 +52,7 @@ class WatchJobTest : public ::testing::Test {
     options_.grace = absl::ZeroDuration();
     options_.unreachable_after = absl::ZeroDuration();
   }
-  FakeScheduler scheduler_;
+  WatchedScheduler scheduler_;
   std::ostringstream out_;
   ProgressPrinter printer_{ProgressMode::kPlain, &out_};
   WatchOptions options_;

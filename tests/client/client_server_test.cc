@@ -42,12 +42,12 @@ std::shared_ptr<TestValues> StepGradient(const ParameterClient& client, uint64_t
   return g;
 }
 
-struct Tables {
+struct ClientServerTables {
   std::vector<float> rows, dense;
-  bool operator==(const Tables& o) const { return rows == o.rows && dense == o.dense; }
+  bool operator==(const ClientServerTables& o) const { return rows == o.rows && dense == o.dense; }
 };
 
-Tables ReadAll(ParameterClient* client) {
+ClientServerTables ClientServerReadAll(ParameterClient* client) {
   TestValues all(*client, AllKeys());
   PullRequest request = all.Pull();
   request.evaluation = true;
@@ -56,18 +56,18 @@ Tables ReadAll(ParameterClient* client) {
   return {all.rows, all.dense};
 }
 
-constexpr uint64_t kSteps = 12;
+constexpr uint64_t kClientServerSteps = 12;
 constexpr uint32_t kExamples = 8;  // of a global step
 
 void TrainSync(ParameterClient* client, uint32_t rank, uint32_t workers) {
   TestValues values(*client, AllKeys());
   ASSERT_TRUE(client->WaitPull(client->StartPull(values.Pull())).ok());
-  for (uint64_t t = 0; t < kSteps; ++t) {
+  for (uint64_t t = 0; t < kClientServerSteps; ++t) {
     const uint32_t share = kExamples / workers;
     auto gradient = StepGradient(*client, t, rank * share, (rank + 1) * share);
     const absl::Status pushed = client->PushStep(t, TestValues::Push(gradient, share));
     ASSERT_TRUE(pushed.ok()) << pushed;
-    const bool last = t + 1 == kSteps;
+    const bool last = t + 1 == kClientServerSteps;
     const absl::Status pulled =
         client->WaitPull(client->StartCommit(t, last ? PullRequest() : values.Pull()));
     ASSERT_TRUE(pulled.ok()) << pulled;
@@ -77,7 +77,7 @@ void TrainSync(ParameterClient* client, uint32_t rank, uint32_t workers) {
 }
 
 // seed 0: no cuts.
-Tables RunSync(uint32_t pservers, uint32_t workers, uint64_t seed, int* cuts = nullptr,
+ClientServerTables RunSync(uint32_t pservers, uint32_t workers, uint64_t seed, int* cuts = nullptr,
                std::unique_ptr<TestNetwork> network = nullptr) {
   TestCluster cluster(MakeJob(TestMode::kSync, pservers, workers), std::move(network));
   FaultyTransport faulty(cluster.transport(), {seed, 9, 200});
@@ -91,13 +91,13 @@ Tables RunSync(uint32_t pservers, uint32_t workers, uint64_t seed, int* cuts = n
   }
   for (std::thread& thread : threads) thread.join();
   if (cuts != nullptr) *cuts = faulty.cuts();
-  Tables tables = ReadAll(clients[0].get());
+  ClientServerTables tables = ClientServerReadAll(clients[0].get());
   clients.clear();
   return tables;
 }
 
 TEST(ClientServerTest, SyncGivesTheSameTablesForOneTwoAndFourWorkers) {
-  const Tables one = RunSync(2, 1, 0);
+  const ClientServerTables one = RunSync(2, 1, 0);
   float sum = 0;
   for (float v : one.rows) sum += std::abs(v);
   EXPECT_GT(sum, 10) << "something was trained";
@@ -113,7 +113,7 @@ class CutStreamsTest : public ::testing::TestWithParam<NetworkKind> {};
 INSTANTIATE_TEST_SUITE_P(Transports, CutStreamsTest, ::testing::ValuesIn(AllNetworks()), NameOf);
 
 TEST_P(CutStreamsTest, SyncGivesTheSameBits) {
-  const Tables calm = RunSync(2, 2, 0);
+  const ClientServerTables calm = RunSync(2, 2, 0);
   int all_cuts = 0;
   for (uint64_t seed = 1; seed <= 3; ++seed) {
     int cuts = 0;
@@ -179,7 +179,7 @@ void TrainAsync(ParameterClient* client, uint32_t rank, uint64_t pushes, int in_
   ASSERT_TRUE(ended.ok()) << ended;
 }
 
-Tables SumOfAll(const ParameterClient& client, uint32_t workers, uint64_t pushes) {
+ClientServerTables SumOfAll(const ParameterClient& client, uint32_t workers, uint64_t pushes) {
   TestValues sum(client, AllKeys());
   for (uint32_t rank = 0; rank < workers; ++rank) {
     for (uint64_t t = 0; t < pushes; ++t) {
@@ -211,7 +211,7 @@ TEST_P(CutStreamsTest, AsyncAppliesEachPushOnce) {
       });
     }
     for (std::thread& thread : threads) thread.join();
-    EXPECT_EQ(ReadAll(clients[0].get()), SumOfAll(*clients[0], kWorkers, kPushes))
+    EXPECT_EQ(ClientServerReadAll(clients[0].get()), SumOfAll(*clients[0], kWorkers, kPushes))
         << "seed " << seed;
     if (seed > 0) {
       EXPECT_GT(faulty.cuts(), 2);
@@ -229,9 +229,9 @@ TEST(ClientServerTest, EarlyPartIsAppliedBeforeTheRestAndTheFrameCountsOnce) {
   ASSERT_TRUE(client->PushEarly(early).ok());
   EXPECT_EQ(client->PushEarly(early).code(), absl::StatusCode::kInvalidArgument) << "twice";
   const absl::Time end = Clock::Real()->Now() + absl::Seconds(20);
-  while (ReadAll(client.get()).dense[0] != -gradient->dense[0] && Clock::Real()->Now() < end) {
+  while (ClientServerReadAll(client.get()).dense[0] != -gradient->dense[0] && Clock::Real()->Now() < end) {
   }
-  const Tables before = ReadAll(client.get());
+  const ClientServerTables before = ClientServerReadAll(client.get());
   for (uint64_t i = 0; i < kElements; ++i) ASSERT_EQ(before.dense[i], -gradient->dense[i]);
   for (float value : before.rows) ASSERT_EQ(value, 0);
   auto frames = [&](int p) { return cluster.pserver(p)->Report()[0].frames_applied(); };
@@ -243,7 +243,7 @@ TEST(ClientServerTest, EarlyPartIsAppliedBeforeTheRestAndTheFrameCountsOnce) {
   ASSERT_TRUE(client->WaitPushes(0).ok());
   EXPECT_EQ(frames(0), 1u);
   EXPECT_EQ(frames(1), 1u);
-  const Tables after = ReadAll(client.get());
+  const ClientServerTables after = ClientServerReadAll(client.get());
   EXPECT_EQ(after.dense, before.dense);
   EXPECT_NE(after.rows, before.rows);
 }
@@ -310,12 +310,12 @@ TEST_P(CutStreamsTest, GeoExchangesAreMergedOnce) {
 TEST(ClientServerTest, NewerIncarnationEndsTheOldOneWithAborted) {
   TestCluster cluster(MakeJob(TestMode::kAsync, 1, 1));
   auto old = cluster.Client(0);
-  ReadAll(old.get());
+  ClientServerReadAll(old.get());
   ParameterClient::Options options = ClientOptions(cluster.job(), cluster.transport());
   options.incarnation = 2;
   auto young = ParameterClient::Create(options);
   ASSERT_TRUE(young.ok());
-  ReadAll(young->get());
+  ClientServerReadAll(young->get());
   auto gradient = StepGradient(*old, 0, 0, 1);
   ASSERT_TRUE(old->StartPush(TestValues::Push(gradient, 1)).ok());
   const absl::Status status = old->WaitPushes(0);

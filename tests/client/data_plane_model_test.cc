@@ -25,7 +25,7 @@ namespace sluice {
 namespace {
 
 constexpr int kOperations = 60;  // of a rank
-constexpr uint64_t kSteps = 15;  // of a sync job
+constexpr uint64_t kDataPlaneModelSteps = 15;  // of a sync job
 
 // One history: the cluster, its faults, and what the workers share.
 struct History {
@@ -314,7 +314,7 @@ class SyncWorker : public ModelWorker {
   ~SyncWorker() override { client_.reset(); }
 
   std::string Run() override {
-    for (uint64_t step = 0; step < kSteps; ++step) {
+    for (uint64_t step = 0; step < kDataPlaneModelSteps; ++step) {
       expected_.Close(step);
       // A later life of the rank makes the same step again.
       for (bool made = false; !made;) {

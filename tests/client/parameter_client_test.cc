@@ -266,12 +266,15 @@ TEST_F(ParameterClientTest, DestructionReleasesTheMemoryOfOutstandingRequests) {
 
 TEST_F(ParameterClientTest, SavesTheShardsOfEveryPserver) {
   Bind();
+  job_.mutable_route()->set_generation(3);
+  job_.mutable_route()->add_pservers("idle");  // owns no shard, and nothing listens there
   for (uint32_t p = 0; p < 2; ++p) {
     transport_.RegisterUnary(job_.route().pservers(p), "/sluice.Pserver/SaveShards",
                              [p](const std::string& text) -> absl::StatusOr<std::string> {
                                SaveShardsRequest request;
                                if (!request.ParseFromString(text) || request.job_id() != "job-1" ||
-                                   request.instance() != kInstance || request.save_id() != "5a") {
+                                   request.instance() != kInstance || request.save_id() != "5a" ||
+                                   request.generation() != 3) {
                                  return absl::InvalidArgumentError("not for this job");
                                }
                                if (request.directory() == "full")

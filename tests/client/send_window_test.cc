@@ -42,7 +42,7 @@ class SendWindowTest : public ::testing::Test {
   Garbage garbage_;
 };
 
-using Shards = std::vector<uint32_t>;
+using SendWindowShards = std::vector<uint32_t>;
 
 TEST_F(SendWindowTest, KeepsAFrameUntilEveryShardHasAcknowledgedIt) {
   ASSERT_TRUE(window_.Add(FrameOf({2}), {}).ok());
@@ -76,12 +76,12 @@ TEST_F(SendWindowTest, RefusesASequenceThatDoesNotFollow) {
 TEST_F(SendWindowTest, EarlyTableIsSentExceptTheLastPartOfEachPserver) {
   ASSERT_TRUE(window_.AddEarly(kWeights, FrameOf({4, 5, 6}), {}).ok());
   EXPECT_TRUE(window_.open());
-  EXPECT_EQ(NextOf(0, 1), (Shards{4, 5})) << "shards 0 and 1 are held back";
-  EXPECT_EQ(NextOf(1, 1), (Shards{6}));
+  EXPECT_EQ(NextOf(0, 1), (SendWindowShards{4, 5})) << "shards 0 and 1 are held back";
+  EXPECT_EQ(NextOf(1, 1), (SendWindowShards{6}));
   ASSERT_TRUE(window_.Add(FrameOf({0, 2}), {}).ok());
   EXPECT_FALSE(window_.open());
-  EXPECT_EQ(NextOf(0, 1), (Shards{0, 1}));
-  EXPECT_EQ(NextOf(1, 1), (Shards{2, 3}));
+  EXPECT_EQ(NextOf(0, 1), (SendWindowShards{0, 1}));
+  EXPECT_EQ(NextOf(1, 1), (SendWindowShards{2, 3}));
   EXPECT_EQ(window_.frame(1).parts[4].rows, 14u);
   EXPECT_EQ(window_.frame(1).parts[0].rows, 10u);
 }
@@ -90,15 +90,15 @@ TEST_F(SendWindowTest, LastPartOfEachPserverWaitsForTheEndOfTheFrame) {
   // All of "a" and "b" is early: one shard of each waits for the end of the frame.
   ASSERT_TRUE(window_.AddEarly(kRows, Frame(), {}).ok());
   ASSERT_TRUE(window_.AddEarly(kWeights, Frame(), {}).ok());
-  EXPECT_EQ(NextOf(0, 1), (Shards{0, 1, 4}));
-  EXPECT_EQ(NextOf(1, 1), (Shards{2, 3}));
+  EXPECT_EQ(NextOf(0, 1), (SendWindowShards{0, 1, 4}));
+  EXPECT_EQ(NextOf(1, 1), (SendWindowShards{2, 3}));
   // Adding the same empty parts again changes nothing.
   ASSERT_TRUE(window_.AddEarly(kWeights, Frame(), {}).ok());
-  EXPECT_EQ(NextOf(0, 1), Shards());
-  EXPECT_EQ(NextOf(1, 1), Shards());
+  EXPECT_EQ(NextOf(0, 1), SendWindowShards());
+  EXPECT_EQ(NextOf(1, 1), SendWindowShards());
   ASSERT_TRUE(window_.Add(Frame(), {}).ok());
-  EXPECT_EQ(NextOf(0, 1), (Shards{5}));
-  EXPECT_EQ(NextOf(1, 1), (Shards{6}));
+  EXPECT_EQ(NextOf(0, 1), (SendWindowShards{5}));
+  EXPECT_EQ(NextOf(1, 1), (SendWindowShards{6}));
 }
 
 TEST_F(SendWindowTest, RefusesAPartTwice) {
@@ -118,11 +118,11 @@ TEST_F(SendWindowTest, FrameReportsOthersAsOfItsOpening) {
 
 TEST_F(SendWindowTest, ResendsPartsLostWithAStream) {
   ASSERT_TRUE(window_.Add(Frame(), {}).ok());
-  EXPECT_EQ(NextOf(1, 1), (Shards{2, 3, 6}));
+  EXPECT_EQ(NextOf(1, 1), (SendWindowShards{2, 3, 6}));
   window_.OnBroken(1);
-  EXPECT_EQ(NextOf(1, 1), Shards());
+  EXPECT_EQ(NextOf(1, 1), SendWindowShards());
   window_.OnOpen(1);
-  EXPECT_EQ(NextOf(1, 1), (Shards{2, 3, 6}));
+  EXPECT_EQ(NextOf(1, 1), (SendWindowShards{2, 3, 6}));
 }
 
 TEST_F(SendWindowTest, SaysWhatTheShardsOfALinkHaveAcknowledged) {

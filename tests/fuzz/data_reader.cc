@@ -89,12 +89,17 @@ void CheckStream(const Source& source, const std::string& path, uint64_t bytes, 
   options.path = path;
   const auto stream = source.data->OpenStream(options);
   if (!stream.ok()) return;
+  const auto parser = (*stream)->NewParser();
+  ExampleStream::Text text;
   ExampleStream::Piece piece;
   BadLines bad;
   size_t n = 0;
-  for (absl::StatusOr<bool> more = true; more.ok() && *more; n += piece.examples.n) {
-    more = (*stream)->Next(bytes, &piece, &bad);
+  while (true) {
+    const absl::StatusOr<bool> more = (*stream)->Read(bytes, &text);
     if (!more.ok()) return;
+    if (!*more) break;
+    if (!parser->Parse(&text, &piece, &bad).ok()) return;
+    n += piece.examples.n;
   }
   // Without a label a line can be good that is bad in training.
   FUZZ_CHECK(n + bad.count == whole.batch.n + whole.bad.count);

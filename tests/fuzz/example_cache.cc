@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The layout of the header (example_cache.cc): checksum, identity of the source, table of sections.
+// The layout of the header (example_file.cc): checksum, identity of the source, table of sections.
 constexpr size_t kCrcOffset = 12, kIdentity = 16, kIdentityBytes = 88, kFileBytes = 144,
                  kSectionTable = 152, kSections = 7, kSectionBytes = 24, kHeaderBytes = 320,
                  kHeaderRoom = 4096;

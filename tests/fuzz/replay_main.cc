@@ -1,5 +1,8 @@
-// Runs a fuzzer on files and on the files of folders, without libFuzzer: the regression test of its
-// corpus in builds of any compiler. An input that needs more than 5 s of processor time fails.
+// Runs one fuzzer on files and on the files of folders, without libFuzzer: the regression test of
+// its corpus in builds of any compiler. An input that needs more than 5 s of processor time fails.
+//
+// All fuzzers are in this program. CMake renames the function of each, LLVMFuzzerTestOneInput, to
+// Replay_NAME, and lists the names in fuzzers.inc.
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -10,6 +13,10 @@
 #include <vector>
 
 #include "tests/fuzz/fuzz.h"
+
+#define FUZZER(name) extern "C" int Replay_##name(const uint8_t* data, size_t size);
+#include "fuzzers.inc"
+#undef FUZZER
 
 namespace {
 
@@ -27,9 +34,19 @@ double ProcessorSeconds() {
   return seconds(used.ru_utime) + seconds(used.ru_stime);
 }
 
+using Fuzzer = int (*)(const uint8_t* data, size_t size);
+
+Fuzzer FuzzerNamed(const std::string& wanted) {
+#define FUZZER(name) \
+  if (wanted == #name) return Replay_##name;
+#include "fuzzers.inc"
+#undef FUZZER
+  return nullptr;
+}
+
 std::vector<std::string> FilesOf(int argc, char** argv) {
   std::vector<std::string> files;
-  for (int i = 1; i < argc; ++i) {
+  for (int i = 2; i < argc; ++i) {
     if (!fs::is_directory(argv[i])) {
       files.push_back(argv[i]);
       continue;
@@ -43,9 +60,10 @@ std::vector<std::string> FilesOf(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  const Fuzzer fuzzer = argc > 1 ? FuzzerNamed(argv[1]) : nullptr;
   const std::vector<std::string> files = FilesOf(argc, argv);
-  if (files.empty()) {
-    std::fprintf(stderr, "usage: %s FILE|FOLDER...; there are no files to replay\n", argv[0]);
+  if (fuzzer == nullptr || files.empty()) {
+    std::fprintf(stderr, "usage: %s FUZZER FILE|FOLDER...; no such fuzzer, or no files\n", argv[0]);
     return 2;
   }
   for (const std::string& file : files) {
@@ -56,7 +74,7 @@ int main(int argc, char** argv) {
     std::printf("%s: %zu bytes\n", file.c_str(), bytes.size());
     std::fflush(stdout);
     const double begun = ProcessorSeconds();
-    LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
+    fuzzer(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
     FUZZ_CHECK(ProcessorSeconds() - begun < kMostSeconds * SLUICE_TIME_SCALE);
   }
   std::printf("replayed %zu inputs\n", files.size());

@@ -62,7 +62,7 @@ class Calls {
                                          cluster_.now_);
       }
     }
-    const ClusterStatus status = cluster_.core_.GetStatus(cluster_.now_);
+    const ClusterStatus status = cluster_.core_.operators().GetStatus(cluster_.now_);
     FUZZ_CHECK(status.jobs_size() > 0);
     for (const JobStatus& job : status.jobs()) {
       FUZZ_CHECK(IsPrintableLine(job.message()));
@@ -257,8 +257,8 @@ class Calls {
     for (std::string& file : *config.mutable_data()->mutable_eval_files()) file = "/data/eval";
     const auto draft = BuildJobDraft(config, /*pserver_num=*/1, &env_);
     if (!draft.ok()) return;
-    auto job = cluster_.core_.PrepareJob(draft->config, draft->tables, "/output", 1);
-    if (job.ok()) cluster_.core_.AddJob(*std::move(job), cluster_.now_).IgnoreError();
+    auto job = cluster_.core_.operators().PrepareJob(draft->config, draft->tables, "/output", 1);
+    if (job.ok()) cluster_.core_.operators().AddJob(*std::move(job), cluster_.now_).IgnoreError();
   }
   void Call() {
     CoreOfKnownCallers& core = cluster_.core_;
@@ -280,8 +280,9 @@ class Calls {
         return TakenIn(request, [&](const LeaveRequest& taken) { core.Leave(taken, now); });
       }
       case 7:
-        return TakenIn(Any<MemberEndedRequest>(),
-                       [&](const MemberEndedRequest& taken) { core.MemberEnded(taken, now); });
+        return TakenIn(Any<MemberEndedRequest>(), [&](const MemberEndedRequest& taken) {
+          core.members().MemberEnded(taken, now);
+        });
       case 8:
       case 9:
         return NextPhase();
@@ -289,20 +290,22 @@ class Calls {
       case 11:
         return NextTask();
       case 12:
-        return core.GetRoute(OfJob<GetRouteRequest>()).IgnoreError();
+        return core.workers().GetRoute(OfJob<GetRouteRequest>()).IgnoreError();
       case 13:
         return TakenIn(OfJob<FailJobRequest>(), [&](const FailJobRequest& taken) {
           core.FailJob(taken, now).IgnoreError();
         });
       case 14:
-        return core.WatchJob(OfJob<WatchJobRequest>()).IgnoreError();
+        return core.operators().WatchJob(OfJob<WatchJobRequest>()).IgnoreError();
       case 15: {
         const auto request = OfJob<CheckpointJobRequest>();
-        return core.CheckpointJob(request.job_id(), request.number(), now).IgnoreError();
+        return core.operators()
+            .CheckpointJob(request.job_id(), request.number(), now)
+            .IgnoreError();
       }
       case 16: {
         const auto request = OfJob<ScaleJobRequest>();
-        return core.ScaleJob(request.job_id(), request.worker_num(), now).IgnoreError();
+        return core.operators().ScaleJob(request.job_id(), request.worker_num(), now).IgnoreError();
       }
       case 17:
         return core.DrainPserver(Any<DrainPserverRequest>(), now).IgnoreError();
@@ -313,7 +316,8 @@ class Calls {
       case 21: {
         // As RequestIntake does it.
         const auto request = OfJob<CancelJobRequest>();
-        return core.CancelJob(request.job_id(), now, PrintableLine(request.failure()))
+        return core.operators()
+            .CancelJob(request.job_id(), now, PrintableLine(request.failure()))
             .IgnoreError();
       }
       default:

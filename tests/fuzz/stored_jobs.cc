@@ -53,11 +53,11 @@ class Before {
     JobConfig config = FakeCluster::Config(input->ConsumeIntegralInRange(-1, 1), kRanks, 3);
     config.mutable_recovery()->set_max_losses(10);
     const bool resumed = input->ConsumeBool();
-    auto job =
-        cluster_.core_.PrepareJob(config, {}, "/output", 1, {}, resumed ? Checkpoint() : nullptr);
+    auto job = cluster_.core_.operators().PrepareJob(config, {}, "/output", 1, {},
+                                                     resumed ? Checkpoint() : nullptr);
     FUZZ_CHECK(job.ok());
-    Keep(cluster_.core_.RecordsOf(**job), &records_);
-    job_id_ = *cluster_.core_.AddJob(*std::move(job), cluster_.now_);
+    Keep(cluster_.core_.operators().RecordsOf(**job), &records_);
+    job_id_ = *cluster_.core_.operators().AddJob(*std::move(job), cluster_.now_);
     const int steps = input->ConsumeIntegralInRange(0, 5);
     for (int i = 0; i < steps; ++i) Advance(i);
     Keep(cluster_.core_.TakeRecords(), &records_);
@@ -194,7 +194,7 @@ class After {
       cluster_.core_.TakeLines();
       cluster_.WriteOutputs();
     }
-    const ClusterStatus status = cluster_.core_.GetStatus(cluster_.now_);
+    const ClusterStatus status = cluster_.core_.operators().GetStatus(cluster_.now_);
     for (const JobStatus& job : status.jobs()) FUZZ_CHECK(IsPrintableLine(job.message()));
   }
 
@@ -236,7 +236,7 @@ class After {
         return cluster_.Task(job, rank, 0, finished, request, 5).status().IgnoreError();
       }
       default:
-        return cluster_.core_
+        return cluster_.core_.operators()
             .ScaleJob(job, input_->ConsumeIntegralInRange<uint32_t>(1, 3), cluster_.now_)
             .IgnoreError();
     }

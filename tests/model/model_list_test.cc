@@ -35,7 +35,7 @@ class NamedRules : public ModelRules {
 
 ModelEntry Named(const std::string& name) { return {name, std::make_shared<NamedRules>(name)}; }
 
-JobConfig Job(const std::string& model) {
+JobConfig ModelListJob(const std::string& model) {
   JobConfig job;
   EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString("model { " + model + " }", &job));
   return job;
@@ -51,7 +51,7 @@ TEST(ModelListTest, AppliesTheRulesOfTheJobsModel) {
   const ModelList models({Named("wide_deep"), Named("mine")});
   for (const auto& [text, name] : std::vector<std::pair<std::string, std::string>>{
            {"wide_deep {}", "wide_deep"}, {"custom { name: 'mine' }", "mine"}}) {
-    JobConfig job = Job(text);
+    JobConfig job = ModelListJob(text);
     EXPECT_EQ(ModelNameOf(job.model()), name);
     const auto entry = models.Find(job.model());
     ASSERT_TRUE(entry.ok()) << entry.status();
@@ -76,7 +76,7 @@ TEST(ModelListTest, AJobWhoseModelIsNotInTheListIsRefusedByItsField) {
                         Case{models, "custom {}", "model.custom.name"},
                         // A model with a field of its own is only reached by this field.
                         Case{models, "custom { name: 'wide_deep' }", "model.custom.name"}}) {
-    JobConfig job = Job(c.model);
+    JobConfig job = ModelListJob(c.model);
     const absl::Status status = c.models.Find(job.model()).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << c.model;
     EXPECT_EQ(FieldOf(status), c.path) << c.model;

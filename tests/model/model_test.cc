@@ -11,7 +11,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-JobConfig Job() {
+JobConfig ModelJob() {
   JobConfig job;
   EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(
       R"(data { format: CSV csv { columns: ["y", "x"] } label { column: "y" } }
@@ -21,9 +21,9 @@ JobConfig Job() {
 }
 
 TEST(ModelTest, CombinesTheSpecWithNetworks) {
-  const auto spec = ModelSpec::Create(Job(), BuiltInSpecs());
+  const auto spec = ModelSpec::Create(ModelJob(), BuiltInSpecs());
   ASSERT_TRUE(spec.ok()) << spec.status();
-  const auto model = Model::Create(Job(), BuiltInModels());
+  const auto model = Model::Create(ModelJob(), BuiltInModels());
   ASSERT_TRUE(model.ok()) << model.status();
   EXPECT_EQ((*model)->schema()->columns(), (*spec)->schema()->columns());
   EXPECT_EQ((*model)->tables().size(), (*spec)->tables().size());
@@ -33,12 +33,12 @@ TEST(ModelTest, CombinesTheSpecWithNetworks) {
 }
 
 TEST(ModelTest, AListWithoutNetworksIsRefused) {
-  EXPECT_EQ(Model::Create(Job(), BuiltInSpecs()).status().code(),
+  EXPECT_EQ(Model::Create(ModelJob(), BuiltInSpecs()).status().code(),
             absl::StatusCode::kFailedPrecondition);
 }
 
 TEST(ModelTest, AJobWithoutAModelIsRefused) {
-  JobConfig job = Job();
+  JobConfig job = ModelJob();
   job.clear_model();
   EXPECT_EQ(Model::Create(job, BuiltInModels()).status().code(),
             absl::StatusCode::kInvalidArgument);
@@ -53,7 +53,7 @@ ComputeDevice Gpu() {
   return device;
 }
 
-JobConfig Job(TrainConfig::ComputeType type) {
+JobConfig ModelJob(TrainConfig::ComputeType type) {
   JobConfig job;
   job.mutable_train()->set_compute_dtype(type);
   job.mutable_train()->set_batch_size(512);
@@ -69,7 +69,7 @@ TEST(JobNetOptionsTest, AGpuSupportsEveryPrecision) {
       {TrainConfig::FP16, MatmulPrecision::kFp16}};
   ASSERT_EQ(std::size(all), TrainConfig::ComputeType_ARRAYSIZE);
   for (const auto& [type, precision] : all) {
-    const auto options = NetOptionsOf(Job(type), Gpu(), 3);
+    const auto options = NetOptionsOf(ModelJob(type), Gpu(), 3);
     ASSERT_TRUE(options.ok()) << options.status();
     EXPECT_EQ(options->precision, precision);
     EXPECT_EQ(options->device.ordinal, 2);
@@ -80,9 +80,9 @@ TEST(JobNetOptionsTest, AGpuSupportsEveryPrecision) {
 }
 
 TEST(JobNetOptionsTest, TheCpuRefusesGpuPrecisionsUnlessItOnlyEvaluates) {
-  EXPECT_TRUE(NetOptionsOf(Job(TrainConfig::BF16), ComputeDevice(), 1).ok());
+  EXPECT_TRUE(NetOptionsOf(ModelJob(TrainConfig::BF16), ComputeDevice(), 1).ok());
   for (const auto type : {TrainConfig::TF32, TrainConfig::FP16}) {
-    JobConfig job = Job(type);
+    JobConfig job = ModelJob(type);
     const absl::Status status = NetOptionsOf(job, ComputeDevice(), 1).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(std::string(status.message()),
@@ -93,7 +93,7 @@ TEST(JobNetOptionsTest, TheCpuRefusesGpuPrecisionsUnlessItOnlyEvaluates) {
 }
 
 TEST(JobNetOptionsTest, MaxBatchIsThatOfTheRankWithMostLanes) {
-  JobConfig job = Job(TrainConfig::F32);
+  JobConfig job = ModelJob(TrainConfig::F32);
   job.mutable_eval()->clear_batch_size();
   job.set_worker_num(40);
   job.mutable_data()->set_shuffle_lanes(64);
@@ -108,7 +108,7 @@ TEST(JobNetOptionsTest, MaxBatchIsThatOfTheRankWithMostLanes) {
 }
 
 TEST(JobNetOptionsTest, MergedBatchesAreComputedInPasses) {
-  JobConfig job = Job(TrainConfig::F32);
+  JobConfig job = ModelJob(TrainConfig::F32);
   job.mutable_eval()->clear_batch_size();
   job.mutable_strategy()->set_a_sync(false);
   EXPECT_EQ(NetOptionsOf(job, ComputeDevice(), 1)->pass_examples, 0u);
@@ -120,7 +120,7 @@ TEST(JobNetOptionsTest, MergedBatchesAreComputedInPasses) {
 }
 
 TEST(JobNetOptionsTest, TheShareOfMemoryComesFromTheJob) {
-  JobConfig job = Job(TrainConfig::F32);
+  JobConfig job = ModelJob(TrainConfig::F32);
   job.mutable_train()->set_device_memory_fraction(0.25);
   EXPECT_EQ(NetOptionsOf(job, Gpu(), 1)->device_memory_fraction, 0.25);
 }

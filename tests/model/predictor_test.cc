@@ -22,7 +22,9 @@
 #include "google/protobuf/text_format.h"
 #include "model/built_in_models.h"
 #include "model/net/log_loss.h"
+#include "model/predict_file.h"
 #include "tests/common/base/planted.h"
+#include "tests/model/data/files_for_test.h"
 
 namespace sluice {
 namespace {
@@ -30,7 +32,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr char kJob[] = R"(
+constexpr char kPredictorJob[] = R"(
   name: "job"
   data { format: CSV csv { header: true } label { column: "label" } }
   features { name: "age" numeric { z_score { mean: 40 stddev: 10 } } }
@@ -48,7 +50,7 @@ class PredictorTest : public ::testing::Test {
            ::testing::UnitTest::GetInstance()->current_test_info()->name();
     std::filesystem::remove_all(dir_);
     std::filesystem::create_directories(dir_);
-    ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(kJob, &job_));
+    ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(kPredictorJob, &job_));
     auto model = Model::Create(job_, BuiltInModels());
     ASSERT_TRUE(model.ok()) << model.status();
     model_ = *std::move(model);
@@ -154,24 +156,68 @@ class PredictorTest : public ::testing::Test {
 
 constexpr char kHeader[] = "label,age,job,tags\n";
 
-TEST_F(PredictorTest, PartsInOrderEqualTheWhole) {
-  const std::string a = Write("a.csv", kHeader + Lines(700)),
-                    b = Write("b.csv", kHeader + Lines(311));
-  PredictSummary summary;
-  const std::string whole = Predict(Options({a, b}), &summary);
-  EXPECT_EQ(std::count(whole.begin(), whole.end(), '\n'), 1011);
-  EXPECT_EQ(summary.examples + summary.bad.count, 1011u);
-  EXPECT_GT(summary.bad.count, 0u);
-  for (int worker_num : {1, 2, 7}) {
-    std::string joined;
-    for (int part = 0; part < worker_num; ++part) {
-      PredictOptions options = Options({a, b});
-      options.worker_num = worker_num;
-      options.part = part;
-      options.threads = 1 + part % 2;
-      joined += Predict(options);
-    }
-    EXPECT_EQ(joined, whole) << worker_num;
+TEST_F(PredictorTest, OutputDoesNotDependOnTheNumberOfThreads) {
+  // Several pieces in one file, and many files of one piece.
+  std::vector<std::string> files = {Write("large.csv", kHeader + Lines(200000))};
+  uint64_t lines = 200000;
+  for (int i = 0; i < 40; ++i, lines += i) {
+    files.push_back(Write(absl::StrCat("small", i, ".csv"), kHeader + Lines(i)));
+  }
+  lines -= 40;
+  PredictOptions options = Options(files);
+  options.id_column = "job";
+  options.max_bad_lines = lines;
+  PredictSummary one;
+  const std::string expected = Predict(options, &one);
+  EXPECT_EQ(std::count(expected.begin(), expected.end(), '\n'), static_cast<int64_t>(lines));
+  EXPECT_EQ(one.examples + one.bad.count, lines);
+  EXPECT_GT(one.bad.count, 0u);
+  for (const int worker_num : {2, 3, 7}) {
+    options.worker_num = worker_num;
+    options.net_threads = 1 + worker_num % 2;
+    uint64_t before = 0, in_order = 1;
+    options.progress = [&](uint64_t written) {
+      in_order &= written >= before ? 1 : 0;
+      before = written;
+    };
+    PredictSummary summary;
+    EXPECT_TRUE(Predict(options, &summary) == expected) << worker_num;
+    EXPECT_EQ(in_order, 1u);
+    EXPECT_EQ(before, lines);
+    EXPECT_EQ(summary.examples, one.examples);
+    EXPECT_EQ(summary.bad.count, one.bad.count);
+    EXPECT_EQ(summary.bad.first, one.bad.first);
+  }
+}
+
+TEST_F(PredictorTest, TheEarliestErrorIsReturned) {
+  std::vector<std::string> files;
+  for (int i = 0; i < 8; ++i) {
+    std::string bytes = Gzip(kHeader + Lines(3000));
+    if (i == 4 || i == 6) bytes.resize(bytes.size() / 2);
+    files.push_back(Write(absl::StrCat("f", i, ".gz"), bytes));
+  }
+  Write("scores", "before");
+  for (const int worker_num : {1, 2, 3, 7}) {
+    PredictOptions options = Options(files);
+    options.worker_num = worker_num;
+    const absl::Status status = PredictFile(options).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("f4.gz"));
+    EXPECT_EQ(Read(dir_ + "/scores"), "before");
+    EXPECT_FALSE(std::filesystem::exists(UnfinishedName(options.output_file)));
+  }
+}
+
+TEST_F(PredictorTest, AFullDiskIsReported) {
+  PredictOptions options = Options({Write("a.csv", kHeader + Lines(100000))});
+  options.output_file = "/dev/full";
+  options.max_bad_lines = 100000;
+  for (const int worker_num : {1, 3}) {
+    options.worker_num = worker_num;
+    const absl::Status status = PredictFile(options).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInternal) << status;
+    EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("/dev/full"), HasSubstr("space")));
   }
 }
 
@@ -208,8 +254,10 @@ TEST_F(PredictorTest, LabelColumnMayBeMissing) {
 }
 
 TEST_F(PredictorTest, UnknownKeysHaveTheirInitialRows) {
-  auto predictor = Predictor::Load(ModelDir(), 1, BuiltInModels(), Env::Real());
+  auto predictor = Predictor::Load(ModelDir(), BuiltInModels(), Env::Real());
   ASSERT_TRUE(predictor.ok()) << predictor.status();
+  auto scorer = (*predictor)->NewScorer(1);
+  ASSERT_TRUE(scorer.ok()) << scorer.status();
   Batch batch;
   batch.Reset(1, 2);
   batch.n = 1;
@@ -217,7 +265,7 @@ TEST_F(PredictorTest, UnknownKeysHaveTheirInitialRows) {
   batch.keys = {987654321, Keys()[1]};
   batch.key_offsets = {0, 1, 2};
   float score = 0;
-  ASSERT_TRUE((*predictor)->Score(batch, &score).ok());
+  ASSERT_TRUE((*scorer)->Score(batch, &score).ok());
 
   // Computes the scores by hand, from rows and tensors of the files.
   const auto manifest = ReadManifest(ModelDir(), Env::Real());
@@ -287,6 +335,9 @@ TEST_F(PredictorTest, StandardInputIsScoredLikeAFile) {
   EXPECT_EQ(of_input.bad.first[0],
             absl::StrReplaceAll(of_file.bad.first[0], {{data, "standard input"}}));
   EXPECT_EQ(PredictFile(Options({"-", data})).status().code(), absl::StatusCode::kInvalidArgument);
+  PredictOptions two = Options({"-"});
+  two.worker_num = 2;
+  EXPECT_EQ(PredictFile(two).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 TEST_F(PredictorTest, AnExistingOutputIsKeptUnlessReplaceIsSet) {
@@ -316,11 +367,8 @@ TEST_F(PredictorTest, UnusableScoresLeaveTheOutputUnchanged) {
   EXPECT_EQ(Read(dir_ + "/scores"), "before");
   options.max_bad_lines = 1;
   EXPECT_THAT(Predict(options), HasSubstr("nan\n0."));
-  // A single part may have no lines; all parts together may not.
-  options = Options({none, mixed});
-  options.worker_num = 20;
-  options.part = 0;
-  EXPECT_EQ(Predict(options), "");
+  // A single file may have no lines; all files together may not.
+  EXPECT_THAT(Predict(Options({none, mixed})), HasSubstr("nan\n0."));
 }
 
 TEST_F(PredictorTest, DataThatChangesMeanwhileLeavesTheOutputUnchanged) {
@@ -345,15 +393,13 @@ TEST_F(PredictorTest, DataThatChangesMeanwhileLeavesTheOutputUnchanged) {
     EXPECT_THAT(std::string(status.message()), HasSubstr(path));
     EXPECT_EQ(Read(dir_ + "/scores"), "before");
   }
-  // All parts share the state of the files that was recorded before the first part began.
+  // The state counts that FixInput has recorded, however much later the file is read.
   Write("a.csv", text);
   PredictOptions options = Options({path});
   ASSERT_TRUE(FixInput(&options).ok());
-  options.worker_num = 2;
-  options.part = 0;
   Predict(options);
   std::filesystem::resize_file(path, text.size() - 9);
-  options.part = 1;
+  options.worker_num = 2;
   EXPECT_EQ(PredictFile(options).status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
@@ -364,18 +410,14 @@ TEST_F(PredictorTest, AFileThatIsNamedTwiceIsScoredTwice) {
 }
 
 TEST_F(PredictorTest, LinksUnderTheNamesOfUnfinishedScoresAreNotFollowed) {
-  PredictOptions options = Options({Write("a.csv", kHeader + Lines(5))});
+  const PredictOptions options = Options({Write("a.csv", kHeader + Lines(5))});
   Planted planted(dir_ + "/victim");
-  for (const bool part : {false, true}) {
-    options.in_place = part;
-    planted.Link(part ? options.output_file : UnfinishedName(options.output_file));
-    const absl::Status status = PredictFile(options).status();
-    ASSERT_TRUE(status.ok()) << status;
-    EXPECT_TRUE(planted.VictimIsUnchanged());
-    EXPECT_TRUE(
-        std::filesystem::is_regular_file(std::filesystem::symlink_status(options.output_file)));
-    std::filesystem::remove(options.output_file);
-  }
+  planted.Link(UnfinishedName(options.output_file));
+  const absl::Status status = PredictFile(options).status();
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_TRUE(planted.VictimIsUnchanged());
+  EXPECT_TRUE(
+      std::filesystem::is_regular_file(std::filesystem::symlink_status(options.output_file)));
 }
 
 TEST_F(PredictorTest, FailuresNameTheCauseAndLeaveTheOutputUnchanged) {
@@ -389,7 +431,7 @@ TEST_F(PredictorTest, FailuresNameTheCauseAndLeaveTheOutputUnchanged) {
   options.model_dir = dir_;
   EXPECT_EQ(PredictFile(options).status().code(), absl::StatusCode::kNotFound);
   options = Options({data});
-  options.part = 1;
+  options.worker_num = 0;
   EXPECT_EQ(PredictFile(options).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(PredictFile(Options({})).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(Read(dir_ + "/scores"), "before");
@@ -407,7 +449,7 @@ TEST_F(PredictorTest, DamagedShardIsRefusedByName) {
     file.seekp(-2, std::ios::end);
     file.put('!');
   }
-  const absl::Status status = Predictor::Load(ModelDir(), 1, BuiltInModels(), Env::Real()).status();
+  const absl::Status status = Predictor::Load(ModelDir(), BuiltInModels(), Env::Real()).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("deep.1.weight"));
 }
@@ -419,7 +461,7 @@ TEST_F(PredictorTest, TablesOfAnotherJobAreRefused) {
   ASSERT_NE(at, std::string::npos);
   text.replace(at, 16, "embedding_dim: 9");
   std::ofstream(ModelDir() + "/job.textproto") << text;
-  const absl::Status status = Predictor::Load(ModelDir(), 1, BuiltInModels(), Env::Real()).status();
+  const absl::Status status = Predictor::Load(ModelDir(), BuiltInModels(), Env::Real()).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
 }
 

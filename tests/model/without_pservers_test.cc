@@ -23,7 +23,7 @@ constexpr char kKeys[] = R"(features { name: "x" numeric {} }
     features { name: "age" numeric { boundaries: 30 } } features { name: "city" categorical {} }
     model { wide_deep { hidden_units: 4 embedding_dim: 2 } } )";
 
-JobConfig Job(const std::string& more) {
+JobConfig WithoutPserversJob(const std::string& more) {
   const std::string text =
       R"(data { format: CSV train_files: "/t.csv" eval_files: "/e.csv" csv { header: true } label { column: "l" } } )" +
       more;
@@ -35,14 +35,14 @@ JobConfig Job(const std::string& more) {
 }
 
 std::string Refusal(const std::string& more) {
-  JobConfig job = Job(more);
+  JobConfig job = WithoutPserversJob(more);
   const auto fitted = FitWithoutPservers(BuiltInSpecs(), &job);
   EXPECT_EQ(fitted.status().code(), absl::StatusCode::kInvalidArgument);
   return std::string(fitted.status().message());
 }
 
 TEST(WithoutPserversTest, SyncJobsKeepTheirTablesOnTheWorkers) {
-  JobConfig job = Job(std::string(kNumbers) + "strategy { a_sync: false }");
+  JobConfig job = WithoutPserversJob(std::string(kNumbers) + "strategy { a_sync: false }");
   EXPECT_FALSE(*NeedsNoPservers(BuiltInSpecs(), job));
   const auto changed = FitWithoutPservers(BuiltInSpecs(), &job);
   ASSERT_TRUE(changed.ok()) << changed.status();
@@ -57,7 +57,7 @@ TEST(WithoutPserversTest, SyncJobsKeepTheirTablesOnTheWorkers) {
 
 TEST(WithoutPserversTest, AJobThatAsksForItStaysAsItIs) {
   JobConfig job =
-      Job(std::string(kNumbers) + "strategy { a_sync: false sync_configs { dense: COLLECTIVE } }");
+      WithoutPserversJob(std::string(kNumbers) + "strategy { a_sync: false sync_configs { dense: COLLECTIVE } }");
   const std::string before = job.SerializeAsString();
   const auto changed = FitWithoutPservers(BuiltInSpecs(), &job);
   ASSERT_TRUE(changed.ok()) << changed.status();
@@ -71,9 +71,9 @@ std::string At(const std::string& name, const char* at) {
 
 TEST(WithoutPserversTest, AJobThatNamesEachTableStaysAsItIs) {
   std::string text = std::string(kNumbers) + "strategy { a_sync: false } ";
-  const auto model = ModelSpec::Create(Job(text), BuiltInSpecs());
+  const auto model = ModelSpec::Create(WithoutPserversJob(text), BuiltInSpecs());
   for (const TableConfig& table : (*model)->tables()) text += At(table.name(), "COLLECTIVE");
-  JobConfig job = Job(text);
+  JobConfig job = WithoutPserversJob(text);
   EXPECT_TRUE(*NeedsNoPservers(BuiltInSpecs(), job));
   EXPECT_TRUE(job.strategy().sync_configs().has_fuse_mb()) << "the job is effective";
   const auto changed = FitWithoutPservers(BuiltInSpecs(), &job);
@@ -93,12 +93,12 @@ TEST(WithoutPserversTest, TablesThatWouldStayOnPserversAreNamed) {
     EXPECT_THAT(Refusal(strategy + At("deep/0/bias", "PSERVER")),
                 AllOf(HasSubstr("\"deep/0/bias\""), Not(HasSubstr("\"deep/0/weight\""))));
   }
-  EXPECT_FALSE(*NeedsNoPservers(BuiltInSpecs(), Job(all + At("deep/0/bias", "PSERVER"))));
+  EXPECT_FALSE(*NeedsNoPservers(BuiltInSpecs(), WithoutPserversJob(all + At("deep/0/bias", "PSERVER"))));
 }
 
 TEST(WithoutPserversTest, AJobThatOnlyEvaluatesMayNameAnyTables) {
   for (const char* at : {"COLLECTIVE", "PSERVER"}) {
-    JobConfig job = Job(std::string(kNumbers) + "strategy { a_sync: false } " +
+    JobConfig job = WithoutPserversJob(std::string(kNumbers) + "strategy { a_sync: false } " +
                         At("deep/0/bias", at) + R"( evaluate_only: true initial_model: "/m" )");
     EXPECT_FALSE(*NeedsNoPservers(BuiltInSpecs(), job));
     const auto changed = FitWithoutPservers(BuiltInSpecs(), &job);
@@ -146,7 +146,7 @@ TEST(WithoutPserversTest, OnlyFeaturesWithoutABoundAreToldToHaveHashBuckets) {
 TEST(WithoutPserversTest, AJobThatOnlyEvaluatesMayHaveAnyMode) {
   for (const char* strategy : {"", "strategy { a_sync: false }"}) {
     JobConfig job =
-        Job(std::string(kNumbers) + strategy + R"( evaluate_only: true initial_model: "/m" )");
+        WithoutPserversJob(std::string(kNumbers) + strategy + R"( evaluate_only: true initial_model: "/m" )");
     const auto changed = FitWithoutPservers(BuiltInSpecs(), &job);
     ASSERT_TRUE(changed.ok()) << changed.status();
     EXPECT_EQ(ModeOf(job.strategy()), Mode::kSync);
@@ -155,7 +155,7 @@ TEST(WithoutPserversTest, AJobThatOnlyEvaluatesMayHaveAnyMode) {
 }
 
 TEST(WithoutPserversTest, AJobWithSparseTablesThatOnlyEvaluatesPullsItsDenseTables) {
-  const JobConfig job = Job(std::string(kKeys) +
+  const JobConfig job = WithoutPserversJob(std::string(kKeys) +
                             R"( evaluate_only: true initial_model: "/m"
                                strategy { a_sync: false sync_configs { dense: COLLECTIVE } } )");
   const auto model = ModelSpec::Create(job, BuiltInSpecs());

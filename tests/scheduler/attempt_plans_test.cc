@@ -88,7 +88,9 @@ class AttemptPlansTest : public testing::Test {
     c_.worker_cuts_.clear();
     c_.steps_done_ = 0;
   }
-  absl::Status Scale(uint32_t workers) { return c_.core_.ScaleJob(job_, workers, c_.now_); }
+  absl::Status Scale(uint32_t workers) {
+    return c_.core_.operators().ScaleJob(job_, workers, c_.now_);
+  }
   absl::StatusOr<DrainPserverReply> Drain(uint32_t rank, bool cancel = false) {
     return c_.Drain(rank, cancel);
   }
@@ -112,7 +114,7 @@ class AttemptPlansTest : public testing::Test {
     for (int i = 0; i < 2; ++i) {
       for (const uint64_t id : c_.workers_) c_.Poll(id).status().IgnoreError();
     }
-    const PollReply told = *c_.core_.Desired(c_.pservers_[pserver]);
+    const PollReply told = *c_.core_.members().Desired(c_.pservers_[pserver]);
     ASSERT_EQ(told.host_size(), 1) << c_.Status(job_).message();
     PollRequest report;
     report.set_member_id(c_.pservers_[pserver]);
@@ -130,7 +132,7 @@ class AttemptPlansTest : public testing::Test {
     ended.set_pid(pid);
     ended.set_process_space("space");
     ended.set_reason("its process was killed by signal 9 (Killed)");
-    c_.core_.MemberEnded(ended, c_.now_);
+    c_.core_.members().MemberEnded(ended, c_.now_);
     c_.desired_.erase((role == ROLE_PSERVER ? c_.pservers_ : c_.workers_)[rank]);
   }
   void Leave(Role role, uint32_t rank) {
@@ -153,7 +155,7 @@ class AttemptPlansTest : public testing::Test {
   // The job that each worker is allocated to.
   std::vector<std::string> Allocated() {
     std::vector<std::string> jobs;
-    const ClusterStatus cluster = c_.core_.GetStatus(c_.now_);
+    const ClusterStatus cluster = c_.core_.operators().GetStatus(c_.now_);
     for (const MemberStatus& member : cluster.members()) {
       if (member.role() == ROLE_WORKER) jobs.push_back(member.job_id());
     }
@@ -197,7 +199,7 @@ TEST_F(AttemptPlansTest, MoreWorkersBeginAtTheCheckpoint) {
     EXPECT_EQ(c_.Phase(job_, rank)->phase().global_steps(), 5);
     EXPECT_EQ(c_.Phase(job_, rank)->phase().skip_steps(), 2);
   }
-  EXPECT_EQ(c_.core_.CheckpointJob(job_, 0, c_.now_)->number(), 2);
+  EXPECT_EQ(c_.core_.operators().CheckpointJob(job_, 0, c_.now_)->number(), 2);
   c_.core_.TakeActions();
   Complete(2, 4, 4);
   EXPECT_EQ(c_.Status(job_).checkpoint().step(), 4);
@@ -314,7 +316,7 @@ TEST_F(AttemptPlansTest, TheNewestRequestCounts) {
 }
 
 TEST_F(AttemptPlansTest, ImpossibleRequestsAreRefusedAndChangeNothing) {
-  EXPECT_TRUE(absl::IsNotFound(c_.core_.ScaleJob("job-7", 3, c_.now_)));
+  EXPECT_TRUE(absl::IsNotFound(c_.core_.operators().ScaleJob("job-7", 3, c_.now_)));
   JobConfig config = Config();
   config.mutable_data()->set_shuffle_lanes(2);
   Train(config);
@@ -322,11 +324,12 @@ TEST_F(AttemptPlansTest, ImpossibleRequestsAreRefusedAndChangeNothing) {
   EXPECT_THAT(std::string(Scale(2).message()), HasSubstr("2 workers already"));
   EXPECT_THAT(std::string(Scale(3).message()), HasSubstr("shuffle_lanes 2"));
   const std::string queued = *c_.Submit(FakeCluster::Config(-1, 2));
-  EXPECT_THAT(std::string(c_.core_.ScaleJob(queued, 1, c_.now_).message()), HasSubstr("queued"));
+  EXPECT_THAT(std::string(c_.core_.operators().ScaleJob(queued, 1, c_.now_).message()),
+              HasSubstr("queued"));
   Kill(ROLE_PSERVER, 1);
   EXPECT_TRUE(absl::IsFailedPrecondition(Scale(1)));
-  ASSERT_TRUE(c_.core_.CancelJob(queued, c_.now_).ok());
-  ASSERT_TRUE(c_.core_.CancelJob(job_, c_.now_).ok());
+  ASSERT_TRUE(c_.core_.operators().CancelJob(queued, c_.now_).ok());
+  ASSERT_TRUE(c_.core_.operators().CancelJob(job_, c_.now_).ok());
   EXPECT_THAT(std::string(Scale(1).message()), HasSubstr("has ended"));
   EXPECT_EQ(Counts().scalings(), 0);
 }
@@ -346,7 +349,7 @@ TEST_F(AttemptPlansTest, FilesOfRanksAndEvaluationsForbidScaling) {
   config.mutable_data()->set_assignment(DataConfig::PER_RANK_FILES);
   job_ = c_.Run(config);
   EXPECT_THAT(std::string(Scale(1).message()), HasSubstr("PER_RANK_FILES"));
-  ASSERT_TRUE(c_.core_.CancelJob(job_, c_.now_).ok());
+  ASSERT_TRUE(c_.core_.operators().CancelJob(job_, c_.now_).ok());
   c_.PollAll();
   c_.WriteOutputs();
   config = Config();
@@ -450,7 +453,7 @@ TEST_F(AttemptPlansTest, ALossBeyondTheLimitFailsTheJobAlsoIfItCouldGoBack) {
 TEST_F(AttemptPlansTest, AJobLeavesAPserverThatIsDrained) {
   Train();
   EXPECT_THAT(Drain(1)->jobs(), ElementsAre(job_));
-  EXPECT_TRUE(c_.core_.GetStatus(c_.now_).members(1).draining());
+  EXPECT_TRUE(c_.core_.operators().GetStatus(c_.now_).members(1).draining());
   Complete(1, 2, 4);
   EXPECT_THAT(Drain(1)->jobs(), ElementsAre(job_)) << "it may be needed again";
   c_.PollAll();
@@ -468,7 +471,7 @@ TEST_F(AttemptPlansTest, AJobLeavesAPserverThatIsDrained) {
   EXPECT_THAT(Counts().last(), AllOf(HasSubstr("pserver 1"), HasSubstr("/out/checkpoints/step-2")));
   // Checkpoints need only its part, and jobs that start later do not wait for the other one.
   EndIndex();
-  EXPECT_EQ(c_.core_.CheckpointJob(job_, 0, c_.now_)->number(), 2);
+  EXPECT_EQ(c_.core_.operators().CheckpointJob(job_, 0, c_.now_)->number(), 2);
   Complete(2, 4, 4);
   EXPECT_EQ(c_.Status(job_).checkpoint().step(), 4);
   JobConfig small = FakeCluster::Config(-1, 1);
@@ -477,7 +480,7 @@ TEST_F(AttemptPlansTest, AJobLeavesAPserverThatIsDrained) {
   EXPECT_EQ(c_.Status(later).route().pservers_size(), 1);
   // A pserver that takes the place of one that has left is a new one.
   Replace(ROLE_PSERVER, 1);
-  EXPECT_FALSE(c_.core_.GetStatus(c_.now_).members(1).draining());
+  EXPECT_FALSE(c_.core_.operators().GetStatus(c_.now_).members(1).draining());
 }
 
 TEST_F(AttemptPlansTest, TheLossOfADrainedPserverConcernsNobody) {
@@ -491,9 +494,9 @@ TEST_F(AttemptPlansTest, TheLossOfADrainedPserverConcernsNobody) {
   EXPECT_EQ(Counts().pserver_losses(), 0);
   // Its starter starts it again: it is still draining.
   Replace(ROLE_PSERVER, 1);
-  EXPECT_TRUE(c_.core_.GetStatus(c_.now_).members(1).draining());
+  EXPECT_TRUE(c_.core_.operators().GetStatus(c_.now_).members(1).draining());
   ASSERT_TRUE(Drain(1, /*cancel=*/true).ok());
-  EXPECT_FALSE(c_.core_.GetStatus(c_.now_).members(1).draining());
+  EXPECT_FALSE(c_.core_.operators().GetStatus(c_.now_).members(1).draining());
 }
 
 TEST_F(AttemptPlansTest, ADrainingPserverThatIsLostTooEarlyIsNotAwaited) {
@@ -507,7 +510,7 @@ TEST_F(AttemptPlansTest, ADrainingPserverThatIsLostTooEarlyIsNotAwaited) {
     EXPECT_EQ(Counts().pserver_losses(), 1);
     EXPECT_EQ(Counts().rollbacks(), 1);
     EXPECT_EQ(Counts().scalings(), 0);
-    ASSERT_TRUE(c_.core_.CancelJob(job_, c_.now_).ok());
+    ASSERT_TRUE(c_.core_.operators().CancelJob(job_, c_.now_).ok());
     c_.PollAll();
     c_.WriteOutputs();
     Replace(ROLE_PSERVER, 1, /*pid=*/1);
@@ -584,9 +587,9 @@ TEST_F(AttemptPlansTest, AFencedPserverDoesNotDrainItsSuccessor) {
   EXPECT_TRUE(absl::IsUnavailable(c_.Drain(1, /*cancel=*/false, old).status()));
   Replace(ROLE_PSERVER, 1);
   EXPECT_TRUE(absl::IsAborted(c_.Drain(1, /*cancel=*/false, old).status()));
-  EXPECT_FALSE(c_.core_.GetStatus(c_.now_).members(1).draining());
+  EXPECT_FALSE(c_.core_.operators().GetStatus(c_.now_).members(1).draining());
   EXPECT_TRUE(DrainItself(1).ok());
-  EXPECT_TRUE(c_.core_.GetStatus(c_.now_).members(1).draining());
+  EXPECT_TRUE(c_.core_.operators().GetStatus(c_.now_).members(1).draining());
 }
 
 TEST_F(AttemptPlansTest, NobodyWaitsWhenAllPserversEnd) {

@@ -128,8 +128,8 @@ TEST_F(CheckpointLifecycleTest, RankZeroIsAskedAndPserversAreToldWhenItIsOver) {
   EXPECT_EQ(Over(0), 0u);
   const auto versions = [this] {
     std::vector<uint64_t> all;
-    for (const uint64_t id : c_.pservers_) all.push_back(*c_.core_.DesiredVersion(id));
-    for (const uint64_t id : c_.workers_) all.push_back(*c_.core_.DesiredVersion(id));
+    for (const uint64_t id : c_.pservers_) all.push_back(*c_.core_.members().DesiredVersion(id));
+    for (const uint64_t id : c_.workers_) all.push_back(*c_.core_.members().DesiredVersion(id));
     return all;
   };
   const std::vector<uint64_t> before = versions();
@@ -263,7 +263,7 @@ TEST_F(CheckpointLifecycleTest, CurvesShowACheckpointALossAndARollbackAtOnce) {
   ended.set_rank(1);
   ended.set_pid(1);
   ended.set_process_space("space");
-  c_.core_.MemberEnded(ended, c_.now_);
+  c_.core_.members().MemberEnded(ended, c_.now_);
   c_.desired_.erase(c_.pservers_[1]);
   EXPECT_EQ(tags()["recovery/pserver_losses"], std::make_pair(uint64_t{1}, 1.0));
   c_.pservers_[1] = c_.Join(ROLE_PSERVER, 1, /*pid=*/2);
@@ -296,29 +296,30 @@ TEST_F(CheckpointLifecycleTest, TheJobWaitsForTheCheckpointOfItsLastStep) {
 }
 
 TEST_F(CheckpointLifecycleTest, OperatorsAskForACheckpoint) {
-  EXPECT_TRUE(absl::IsNotFound(c_.core_.CheckpointJob("no-job", 0, c_.now_).status()));
+  EXPECT_TRUE(absl::IsNotFound(c_.core_.operators().CheckpointJob("no-job", 0, c_.now_).status()));
   JobConfig config = Config();
   config.mutable_checkpoint()->set_every_steps(1000);
   StartTraining(config);
-  const auto asked = c_.core_.CheckpointJob(job_, 0, c_.now_);
+  const auto asked = c_.core_.operators().CheckpointJob(job_, 0, c_.now_);
   ASSERT_TRUE(asked.ok()) << asked.status();
   EXPECT_EQ(asked->number(), 1u);
   EXPECT_FALSE(asked->done());
-  EXPECT_FALSE(c_.core_.CheckpointOver(job_, 1));
+  EXPECT_FALSE(c_.core_.operators().CheckpointOver(job_, 1));
   c_.PollAll();
   EXPECT_EQ(Asked(0).number(), 1u);
   EXPECT_EQ(Asked(0).at_step(), 0u);
   ASSERT_EQ(Complete(1, 2).size(), 1u);
   c_.core_.CheckpointWritten(job_, 1, absl::OkStatus(), "", c_.now_);
-  EXPECT_TRUE(c_.core_.CheckpointOver(job_, 1));
-  const auto done = c_.core_.CheckpointJob(job_, 1, c_.now_);
+  EXPECT_TRUE(c_.core_.operators().CheckpointOver(job_, 1));
+  const auto done = c_.core_.operators().CheckpointJob(job_, 1, c_.now_);
   ASSERT_TRUE(done.ok()) << done.status();
   EXPECT_TRUE(done->done());
   EXPECT_EQ(done->error(), "");
   EXPECT_EQ(done->dir(), "/out/checkpoints/step-2");
   EXPECT_EQ(done->step(), 2u);
-  ASSERT_TRUE(c_.core_.CancelJob(job_, c_.now_).ok());
-  EXPECT_TRUE(absl::IsFailedPrecondition(c_.core_.CheckpointJob(job_, 0, c_.now_).status()));
+  ASSERT_TRUE(c_.core_.operators().CancelJob(job_, c_.now_).ok());
+  EXPECT_TRUE(
+      absl::IsFailedPrecondition(c_.core_.operators().CheckpointJob(job_, 0, c_.now_).status()));
 }
 
 TEST_F(CheckpointLifecycleTest, AJobThatOnlyEvaluatesMakesNone) {
@@ -327,7 +328,8 @@ TEST_F(CheckpointLifecycleTest, AJobThatOnlyEvaluatesMakesNone) {
   const std::string job = c_.Run(config);
   EXPECT_FALSE(c_.Status(job).has_checkpoint());
   EXPECT_EQ(c_.desired_[c_.pservers_[0]].cuts_size(), 0);
-  EXPECT_TRUE(absl::IsFailedPrecondition(c_.core_.CheckpointJob(job, 0, c_.now_).status()));
+  EXPECT_TRUE(
+      absl::IsFailedPrecondition(c_.core_.operators().CheckpointJob(job, 0, c_.now_).status()));
 }
 
 TEST_F(CheckpointLifecycleTest, TwoJobsCannotShareAFolder) {
@@ -542,7 +544,7 @@ class TaskCheckpointLifecycleTest : public CheckpointLifecycleTest {
     ended.set_process_space("space");
     ended.set_reason("its process was killed by signal 9");
     const uint64_t id = role == ROLE_WORKER ? c_.workers_[1] : c_.pservers_[1];
-    c_.core_.MemberEnded(ended, c_.now_);
+    c_.core_.members().MemberEnded(ended, c_.now_);
     c_.desired_.erase(id);
     c_.worker_cuts_.erase(id);
   }
@@ -618,7 +620,7 @@ TEST_F(TaskCheckpointLifecycleTest, AnEpochDoesNotEndBetweenTheQuestionAndTheCut
     const auto next = c_.Phase(job_, 0);
     ASSERT_TRUE(next->ready()) << answered;
     EXPECT_EQ(next->phase().epoch(), 1u);
-    ASSERT_TRUE(c_.core_.CancelJob(job_, c_.now_).ok());
+    ASSERT_TRUE(c_.core_.operators().CancelJob(job_, c_.now_).ok());
     c_.hosted_cuts_.clear();
     c_.worker_cuts_.clear();
     Wait(30);
@@ -710,7 +712,7 @@ TEST_F(TaskCheckpointLifecycleTest, AHeldEpochEndsWhenARankIsLostAndTheNextCheck
     ASSERT_TRUE(c_.Task(job_, 1, 1, 0).ok());
     Wait(2);
     for (const uint32_t rank : {0, 1}) EXPECT_EQ(Asked(rank).number(), 2u);
-    ASSERT_TRUE(c_.core_.CancelJob(job_, c_.now_).ok());
+    ASSERT_TRUE(c_.core_.operators().CancelJob(job_, c_.now_).ok());
     c_.worker_cuts_.clear();
     Wait(30);
     c_.WriteOutputs();
@@ -720,7 +722,7 @@ TEST_F(TaskCheckpointLifecycleTest, AHeldEpochEndsWhenARankIsLostAndTheNextCheck
     ended.set_rank(1);
     ended.set_pid(2);
     ended.set_process_space("space");
-    c_.core_.MemberEnded(ended, c_.now_);
+    c_.core_.members().MemberEnded(ended, c_.now_);
     c_.workers_[1] = c_.Join(ROLE_WORKER, 1);
     c_.PollAll();
   }
@@ -840,7 +842,7 @@ TEST_F(CheckpointLifecycleTest, ALateReportOfAnEarlierLifeDoesNotCount) {
   ASSERT_TRUE(c_.core_.Poll(late, c_.now_).ok());
   c_.Advance(absl::Seconds(1));
   EXPECT_EQ(c_.Status(job_).global_step(), 0u);
-  EXPECT_TRUE(c_.core_.CheckpointJob(job_, 0, c_.now_).ok());
+  EXPECT_TRUE(c_.core_.operators().CheckpointJob(job_, 0, c_.now_).ok());
 }
 
 // A job whose only shard is on the second of two pservers.
@@ -874,7 +876,7 @@ TEST_P(OnePserverWithShardsTest, CompletesItsCheckpoints) {
   if (GetParam() >= 0) {
     ASSERT_TRUE(c.Task(job, 0, 0, 0).ok());
   }
-  ASSERT_TRUE(c.core_.CheckpointJob(job, 0, c.now_).ok());
+  ASSERT_TRUE(c.core_.operators().CheckpointJob(job, 0, c.now_).ok());
   c.Advance(absl::Seconds(1));
   c.PollAll();
   const uint64_t step = GetParam() < 0 ? 3 : 1;

@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include "tests/scheduler/job_parts.h"
+
 namespace sluice {
 namespace {
 
@@ -22,14 +24,13 @@ TEST(CoreEffectsTest, EachChangeOfADesiredStateRaisesItsVersion) {
 
 TEST(CoreEffectsTest, EachChangeOfAStatusRaisesItsVersionAndPassesOnProgress) {
   CoreEffects effects;
-  Job job;
-  job.job_id = "a";
-  job.progress_untold = true;
-  const uint64_t before = job.status_version;
-  effects.StatusChanged(&job);
-  EXPECT_EQ(job.status_version, before + 1);
-  EXPECT_FALSE(job.progress_untold);
-  effects.PhaseChanged(job);
+  const std::unique_ptr<Job> job = QueuedFor("a");
+  job->NoteProgress();
+  const uint64_t before = job->status_version();
+  effects.StatusChanged(job.get());
+  EXPECT_EQ(job->status_version(), before + 1);
+  EXPECT_FALSE(job->progress_untold());
+  effects.PhaseChanged(*job);
   effects.JobForgotten("b");
   EXPECT_THAT(effects.TakeChanged(), ElementsAre(WaitKey::Status("a"), WaitKey::Phase("a"),
                                                  WaitKey::Status("b"), WaitKey::Phase("b")));

@@ -27,12 +27,12 @@ class CoreOfKnownCallers : public SchedulerCore {
                         ? passes.OfTables(request.rank())
                         : passes.OfWorker(held.rank(), held.incarnation()));
     }
-    auto reply = SchedulerCore::Register(request, now, believed, notes);
+    auto reply = members().Register(request, now, believed, notes);
     if (reply.ok() && reply->member_id() != 0) secrets_[reply->member_id()] = reply->secret();
     return reply;
   }
   absl::StatusOr<PollReply> Poll(const PollRequest& request, absl::Time now) {
-    auto reply = SchedulerCore::Poll(Shown(request), now);
+    auto reply = members().Poll(Shown(request), now);
     if (reply.ok() && reply->has_assignment()) {
       const WorkerAssignment& told = reply->assignment();
       passes_[{told.job().job_id(), told.rank(), told.incarnation()}] = told.pass();
@@ -40,26 +40,26 @@ class CoreOfKnownCallers : public SchedulerCore {
     return reply;
   }
   void Leave(const LeaveRequest& request, absl::Time now) {
-    SchedulerCore::Leave(Shown(request), now).IgnoreError();
+    members().Leave(Shown(request), now).IgnoreError();
   }
   absl::Status FailJob(const FailJobRequest& request, absl::Time now) {
-    return SchedulerCore::FailJob(Shown(request), now);
+    return workers().FailJob(Shown(request), now);
   }
   absl::StatusOr<DrainPserverReply> DrainPserver(const DrainPserverRequest& request,
                                                  absl::Time now) {
-    return SchedulerCore::DrainPserver(Shown(request), now);
+    return operators().DrainPserver(Shown(request), now);
   }
   absl::StatusOr<NextPhaseReply> NextPhase(NextPhaseRequest request, absl::Time now) {
     ShowPass(&request);
-    return SchedulerCore::NextPhase(request, now);
+    return workers().NextPhase(request, now);
   }
   bool PhaseReady(NextPhaseRequest request) {
     ShowPass(&request);
-    return SchedulerCore::PhaseReady(request);
+    return workers().PhaseReady(request);
   }
   absl::StatusOr<NextTaskReply> NextTask(NextTaskRequest request, absl::Time now) {
     ShowPass(&request);
-    return SchedulerCore::NextTask(request, now);
+    return workers().NextTask(request, now);
   }
   // The passes that workers were given and show: by job, rank and incarnation.
   using Passes = std::map<std::tuple<std::string, uint32_t, uint64_t>, std::string>;

@@ -127,7 +127,7 @@ class FakeCluster {
   // Makes the output folders of started jobs ready at once.
   void BeginOutputs() {
     if (!outputs_begin_) return;
-    const ClusterStatus status = core_.GetStatus(now_);
+    const ClusterStatus status = core_.operators().GetStatus(now_);
     for (const JobStatus& job : status.jobs()) core_.OutputBegun(job.job_id(), now_);
   }
   // Lets all members report until nothing changes any more.
@@ -142,11 +142,11 @@ class FakeCluster {
   static absl::StatusOr<std::string> SubmitTo(SchedulerCore* core, const JobConfig& config,
                                               absl::Time now,
                                               std::unique_ptr<const ResumePoint> resume = nullptr) {
-    absl::StatusOr<std::unique_ptr<Job>> job =
-        core->PrepareJob(config, {config.tables().begin(), config.tables().end()}, "/output",
-                         /*first_number=*/1, {}, std::move(resume));
+    absl::StatusOr<std::unique_ptr<Job>> job = core->operators().PrepareJob(
+        config, {config.tables().begin(), config.tables().end()}, "/output",
+        /*first_number=*/1, {}, std::move(resume));
     if (!job.ok()) return job.status();
-    return core->AddJob(*std::move(job), now);
+    return core->operators().AddJob(*std::move(job), now);
   }
   absl::StatusOr<std::string> Submit(const JobConfig& config,
                                      std::unique_ptr<const ResumePoint> resume = nullptr) {
@@ -172,7 +172,7 @@ class FakeCluster {
   JobStatus Status(const std::string& job_id) {
     WatchJobRequest request;
     request.set_job_id(job_id);
-    return core_.WatchJob(request)->status();
+    return core_.operators().WatchJob(request)->status();
   }
   JobState State(const std::string& job_id) { return Status(job_id).state(); }
 
@@ -276,6 +276,13 @@ inline PhaseReport Trained(uint64_t number, uint64_t examples) {
   report.mutable_train()->set_weight_sum(static_cast<double>(examples));
   report.mutable_train()->set_loss_sum(static_cast<double>(examples) / 2);
   return report;
+}
+
+// Reports the end of INDEX for both ranks of a sync job and returns the TRAIN phase.
+inline Phase StartTraining(FakeCluster* c, const std::string& job) {
+  EXPECT_EQ(c->Phase(job, 0)->phase().kind(), Phase::INDEX);
+  EXPECT_FALSE(c->Phase(job, 0, Indexed(50, 0))->ready());
+  return c->Phase(job, 1, Indexed(50, 1))->phase();
 }
 
 }  // namespace sluice

@@ -20,10 +20,10 @@ TEST(JobAdmissionTest, TwoJobsRunSideBySideAndAThirdQueues) {
   EXPECT_EQ(c.State(third), JOB_QUEUED);
   EXPECT_THAT(c.Status(third).message(), HasSubstr("2 free workers, 0"));
   EXPECT_EQ(c.desired_[c.pservers_[0]].host_size(), 2);
-  ASSERT_TRUE(c.core_.CancelJob(b, c.now_).ok());
+  ASSERT_TRUE(c.core_.operators().CancelJob(b, c.now_).ok());
   c.PollAll();
   EXPECT_THAT(c.Status(third).message(), HasSubstr("2 free workers, 1"));
-  ASSERT_TRUE(c.core_.CancelJob(a, c.now_).ok());
+  ASSERT_TRUE(c.core_.operators().CancelJob(a, c.now_).ok());
   c.PollAll();
   EXPECT_EQ(c.State(third), JOB_RUNNING);
   EXPECT_EQ(c.desired_[c.pservers_[0]].host_size(), 1);
@@ -91,7 +91,7 @@ TEST(JobAdmissionTest, TheQueueIsBounded) {
   const auto refused = c.Submit(FakeCluster::Config(0, 1));
   EXPECT_TRUE(absl::IsResourceExhausted(refused.status())) << refused.status();
   EXPECT_THAT(std::string(refused.status().message()), HasSubstr("no more than 1000"));
-  ASSERT_TRUE(c.core_.CancelJob("job-7", c.now_).ok());
+  ASSERT_TRUE(c.core_.operators().CancelJob("job-7", c.now_).ok());
   EXPECT_TRUE(c.Submit(FakeCluster::Config(0, 1)).ok());
 }
 
@@ -105,7 +105,7 @@ TEST(JobAdmissionTest, PserversAreToldTheInitialCheckpointAndTheJobStartsAtItsFi
   EXPECT_EQ(spec.restore().kind(), Restore::INITIAL);
   EXPECT_EQ(spec.restore().directory(), "/yesterday/checkpoints/step-7");
   EXPECT_EQ(c.Status(job).global_step(), 0u);
-  ASSERT_TRUE(c.core_.CancelJob(job, c.now_).ok());
+  ASSERT_TRUE(c.core_.operators().CancelJob(job, c.now_).ok());
   c.Run(FakeCluster::Config(0, 1));
   EXPECT_FALSE(c.desired_[c.pservers_[0]].host(0).has_restore());
 }
@@ -126,7 +126,7 @@ TEST(JobAdmissionTest, EachJobHasItsOwnInstance) {
     ASSERT_TRUE(core.Poll(report, absl::UnixEpoch()).ok());
     ASSERT_TRUE(FakeCluster::SubmitTo(&core, FakeCluster::Config(0, 1), absl::UnixEpoch()).ok());
   }
-  const PollReply desired = *core.Desired(77);
+  const PollReply desired = *core.members().Desired(77);
   for (const JobSpec& spec : desired.host()) instances.insert(spec.instance());
   EXPECT_EQ(instances.size(), 2u);
   EXPECT_GE(*instances.begin(), 77u);

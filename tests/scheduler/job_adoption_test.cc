@@ -116,7 +116,7 @@ class JobAdoptionTest : public RestartTest {
     ended.set_rank(rank);
     ended.set_pid(pid);
     ended.set_process_space("space");
-    c_->core_.MemberEnded(ended, c_->now_);
+    c_->core_.members().MemberEnded(ended, c_->now_);
     c_->desired_.erase((role == ROLE_PSERVER ? c_->pservers_ : c_->workers_)[rank]);
   }
   // A checkpoint of step 3 that an attempt has made, as it is read from its folder.
@@ -423,7 +423,7 @@ TEST_F(JobAdoptionTest, AJobThatIsCancelledMeanwhileEnds) {
   const std::string job = Train(Config(-1));
   Restart();
   EXPECT_TRUE(Return(ROLE_WORKER, 0));
-  ASSERT_TRUE(c_->core_.CancelJob(job, c_->now_).ok());
+  ASSERT_TRUE(c_->core_.operators().CancelJob(job, c_->now_).ok());
   EXPECT_FALSE(Return(ROLE_PSERVER, 0));
   EXPECT_FALSE(Return(ROLE_WORKER, 1));
   EXPECT_TRUE(c_->Phase(job, 1)->ready());
@@ -450,12 +450,12 @@ TEST_F(JobAdoptionTest, CheckpointsContinueAfterThoseOfTheEarlierScheduler) {
   const std::string job = Train(Config(-1));
   Restart();
   checkpoint_ = 7;
-  EXPECT_TRUE(absl::IsUnavailable(c_->core_.CheckpointJob(job, 0, c_->now_).status()));
+  EXPECT_TRUE(absl::IsUnavailable(c_->core_.operators().CheckpointJob(job, 0, c_->now_).status()));
   for (auto& [desired, holds] : pserver_holds_) holds[0].set_checkpoint(7);
   ReturnAll();
   ASSERT_EQ(c_->desired_[c_->pservers_[0]].cuts_size(), 1);
   EXPECT_EQ(c_->desired_[c_->pservers_[0]].cuts(0).over(), 7);
-  EXPECT_EQ(c_->core_.CheckpointJob(job, 0, c_->now_)->number(), 8);
+  EXPECT_EQ(c_->core_.operators().CheckpointJob(job, 0, c_->now_)->number(), 8);
 }
 
 TEST_F(JobAdoptionTest, CountsOfCheckpointsAndTheirAgeContinue) {
@@ -506,7 +506,7 @@ TEST_F(JobAdoptionTest, ARankThatWasReplacedBeforeThePhaseContinues) {
   ended.set_rank(1);
   ended.set_pid(1);
   ended.set_process_space("space");
-  c_->core_.MemberEnded(ended, c_->now_);
+  c_->core_.members().MemberEnded(ended, c_->now_);
   c_->desired_.erase(c_->workers_[1]);
   c_->workers_[1] = c_->Join(ROLE_WORKER, 1, /*pid=*/2);
   c_->PollAll();
@@ -724,7 +724,7 @@ TEST_F(JobAdoptionTest, AnAdoptedJobDoesNotRollBackPastADamagedCheckpoint) {
   ended.set_rank(1);
   ended.set_pid(1);
   ended.set_process_space("space");
-  c_->core_.MemberEnded(ended, c_->now_);
+  c_->core_.members().MemberEnded(ended, c_->now_);
   c_->pservers_[1] = c_->Join(ROLE_PSERVER, 1, /*pid=*/2);
   c_->PollAll();
   c_->WriteOutputs();

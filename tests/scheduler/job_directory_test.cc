@@ -16,7 +16,7 @@ class JobDirectoryTest : public testing::Test {
   // Makes the job active, ended and written.
   void Finish(Job* job) {
     jobs_.Activate(job);
-    job->state = job->outcome = JOB_DONE;
+    SetDone(job);
   }
   Membership members_{Membership::Options()};
   JobDirectory jobs_;
@@ -37,19 +37,19 @@ TEST_F(JobDirectoryTest, OnlySettledJobsStopBeingActive) {
   jobs_.Activate(running);
   Job* const hosted = Add("a-2");
   Finish(hosted);
-  hosted->hosted = true;
+  hosted->attempt.Open(absl::UnixEpoch());
   Job* const served = Add("a-3");
   Finish(served);
   Allocate(served, Join(&members_, ROLE_WORKER, 0));
   Job* const unwritten = Add("a-4");
-  Finish(unwritten);
-  unwritten->state = JOB_RUNNING;
+  jobs_.Activate(unwritten);
+  unwritten->course.End(JOB_DONE, "", absl::UnixEpoch());
   Job* const done = Add("a-5");
   Finish(done);
   EXPECT_THAT(jobs_.Settle(members_), IsEmpty());
   EXPECT_THAT(jobs_.active(), ElementsAre(running, hosted, served, unwritten));
   EXPECT_EQ(jobs_.Find("a-5"), done);
-  EXPECT_FALSE(done->archived);
+  EXPECT_FALSE(done->archived());
 }
 
 TEST_F(JobDirectoryTest, OldSettledJobsAreArchivedAndThenForgotten) {
@@ -65,7 +65,7 @@ TEST_F(JobDirectoryTest, OldSettledJobsAreArchivedAndThenForgotten) {
   for (size_t i = 2; i < kJobs; ++i) {
     const Job* job = jobs_.Find(absl::StrCat("a-", i));
     ASSERT_NE(job, nullptr);
-    EXPECT_EQ(job->archived.has_value(), i + JobDirectory::kWholeJobs < kJobs) << i;
+    EXPECT_EQ(job->archived() != nullptr, i + JobDirectory::kWholeJobs < kJobs) << i;
   }
 }
 
@@ -75,7 +75,7 @@ TEST_F(JobDirectoryTest, MembersServeTheirJobsUntilTheJobsSettle) {
   Job* const a = Add("a-1");
   Job* const b = Add("a-2");
   for (Job* job : {a, b}) {
-    job->pservers.members.push_back(pserver->id);
+    AddPserver(job, *pserver);
     jobs_.Activate(job);
   }
   Allocate(b, worker);
@@ -83,14 +83,14 @@ TEST_F(JobDirectoryTest, MembersServeTheirJobsUntilTheJobsSettle) {
   EXPECT_THAT(jobs_.ServedBy(*worker), ElementsAre(b));
   worker->job_id.clear();
   EXPECT_THAT(jobs_.ServedBy(*worker), IsEmpty());
-  a->state = a->outcome = JOB_DONE;
+  SetDone(a);
   jobs_.Settle(members_);
   EXPECT_THAT(jobs_.ServedBy(*pserver), ElementsAre(b));
 }
 
 TEST_F(JobDirectoryTest, TwoJobsCannotWriteToTheSamePlace) {
   Job* const a = Add("a-1");
-  a->config.set_trace_file("/trace");
+  a->MutableConfigForTest()->set_trace_file("/trace");
   JobConfig config;
   config.set_output_dir("/output/other");
   EXPECT_TRUE(jobs_.CheckOutputs(config).ok());
@@ -99,9 +99,9 @@ TEST_F(JobDirectoryTest, TwoJobsCannotWriteToTheSamePlace) {
   config.clear_trace_file();
   config.set_output_dir("/output/a-1");
   EXPECT_TRUE(absl::IsAlreadyExists(jobs_.CheckOutputs(config)));
-  a->outcome = JOB_DONE;  // its result is still being written
+  a->course.End(JOB_DONE, "", absl::UnixEpoch());  // its result is still being written
   EXPECT_TRUE(absl::IsAlreadyExists(jobs_.CheckOutputs(config)));
-  a->state = JOB_DONE;
+  a->course.Written();
   EXPECT_TRUE(jobs_.CheckOutputs(config).ok());
 }
 

@@ -17,7 +17,7 @@ TEST(JobLifecycleTest, WorkerIsFreeOnlyAfterItReportsThatItHasStopped) {
   c.JoinAll(1, 1);
   const std::string a = c.Run(FakeCluster::Config(0, 1));
   const std::string b = *c.Submit(FakeCluster::Config(0, 1));
-  ASSERT_TRUE(c.core_.CancelJob(a, c.now_).ok());
+  ASSERT_TRUE(c.core_.operators().CancelJob(a, c.now_).ok());
   const PollReply told = *c.Poll(c.workers_[0]);
   EXPECT_FALSE(told.has_assignment());
   PollRequest busy;  // it still runs the old job
@@ -62,7 +62,7 @@ TEST(JobLifecycleTest, AFolderThatIsNeverReadyFailsTheJobAndIsNamed) {
 void PollLoading(FakeCluster* c, uint64_t pserver, const std::string& job, uint64_t loaded) {
   PollRequest request;
   request.set_member_id(pserver);
-  const auto desired = c->core_.Desired(pserver);
+  const auto desired = c->core_.members().Desired(pserver);
   ASSERT_TRUE(desired.ok()) << desired.status();
   // The pserver shall not host an ended job any more.
   for (const JobSpec& spec : desired->host()) {
@@ -130,10 +130,10 @@ TEST_F(LoadingJobTest, ReportsThatOvertakeEachOtherAreNotProgress) {
 
 TEST_F(LoadingJobTest, CancelDropsTheTablesOfLoadingPservers) {
   Pass(1, 1);
-  ASSERT_TRUE(c_.core_.CancelJob(job_, c_.now_).ok());
+  ASSERT_TRUE(c_.core_.operators().CancelJob(job_, c_.now_).ok());
   ASSERT_TRUE(c_.Poll(c_.workers_[0]).ok());
   ASSERT_TRUE(c_.Poll(c_.workers_[0]).ok());
-  EXPECT_EQ(c_.core_.Desired(c_.pservers_[0])->host_size(), 0);
+  EXPECT_EQ(c_.core_.members().Desired(c_.pservers_[0])->host_size(), 0);
 }
 
 // A job that ends with its first loss.
@@ -183,7 +183,7 @@ TEST(JobLifecycleTest, MemberLostInAnyPhaseEndsTheJobAndNamesIt) {
       c.PollAll();
       EXPECT_FALSE(c.desired_[c.workers_[0]].has_assignment());
       EXPECT_EQ(c.desired_[c.pservers_[0]].host_size(), 0);
-      EXPECT_TRUE(absl::IsNotFound(c.core_.DesiredVersion(lost).status()));
+      EXPECT_TRUE(absl::IsNotFound(c.core_.members().DesiredVersion(lost).status()));
     }
   }
 }
@@ -192,7 +192,7 @@ TEST(JobLifecycleTest, MemberLostInAnyPhaseEndsTheJobAndNamesIt) {
 absl::Status PollWithoutJob(FakeCluster* c, uint64_t worker) {
   PollRequest request;
   request.set_member_id(worker);
-  request.set_seen_version(*c->core_.DesiredVersion(worker));
+  request.set_seen_version(*c->core_.members().DesiredVersion(worker));
   return c->core_.Poll(request, c->now_).status();
 }
 
@@ -288,7 +288,7 @@ TEST(JobLifecycleTest, ANewcomerTakesTheRankOfAProcessThatHasEnded) {
   RegisterRequest newcomer = FakeCluster::Registration(ROLE_WORKER, 0, /*pid=*/9);
   newcomer.set_ended_pid(1);
   c.workers_.push_back(c.Join(newcomer));
-  EXPECT_TRUE(absl::IsAborted(c.core_.Desired(c.workers_[0]).status()));
+  EXPECT_TRUE(absl::IsAborted(c.core_.members().Desired(c.workers_[0]).status()));
   c.WriteOutputs();
   EXPECT_EQ(c.State(job), JOB_FAILED);
   EXPECT_THAT(c.Status(job).message(), HasSubstr("pid 9 on host h"));
@@ -305,21 +305,21 @@ TEST(JobLifecycleTest, AReportedDeathEndsTheJobAtOnceWithItsReason) {
   ended.set_pid(2);  // not the member's
   ended.set_process_space("space");
   ended.set_reason("its process was killed by signal 9 (Killed)");
-  c.core_.MemberEnded(ended, c.now_);
+  c.core_.members().MemberEnded(ended, c.now_);
   ended.set_pid(1);
   ended.set_process_space("elsewhere");
-  c.core_.MemberEnded(ended, c.now_);
+  c.core_.members().MemberEnded(ended, c.now_);
   ended.set_process_space("space");
   ended.set_rank(7);
-  c.core_.MemberEnded(ended, c.now_);
+  c.core_.members().MemberEnded(ended, c.now_);
   EXPECT_EQ(c.State(job), JOB_RUNNING);
   ended.set_rank(1);
-  c.core_.MemberEnded(ended, c.now_);
+  c.core_.members().MemberEnded(ended, c.now_);
   c.WriteOutputs();
   EXPECT_EQ(c.State(job), JOB_FAILED);
   EXPECT_THAT(c.Status(job).message(), HasSubstr("killed by signal 9"));
-  EXPECT_TRUE(absl::IsNotFound(c.core_.DesiredVersion(c.workers_[1]).status()));
-  c.core_.MemberEnded(ended, c.now_);  // it is gone already
+  EXPECT_TRUE(absl::IsNotFound(c.core_.members().DesiredVersion(c.workers_[1]).status()));
+  c.core_.members().MemberEnded(ended, c.now_);  // it is gone already
 }
 
 TEST(JobLifecycleTest, OnlySilentMembersOfTheProcessSpaceAreListed) {
@@ -393,13 +393,13 @@ TEST(JobLifecycleTest, CancelWorksInEveryState) {
   for (int phase = -1; phase <= 4; ++phase) {
     FakeCluster c(2, 2);
     const std::string job = phase < 0 ? *c.Submit(FakeCluster::Config(-1, 2)) : LeadTo(&c, phase);
-    ASSERT_TRUE(c.core_.CancelJob(job, c.now_).ok());
-    ASSERT_TRUE(c.core_.CancelJob(job, c.now_).ok());  // repeatable
+    ASSERT_TRUE(c.core_.operators().CancelJob(job, c.now_).ok());
+    ASSERT_TRUE(c.core_.operators().CancelJob(job, c.now_).ok());  // repeatable
     const auto actions = c.WriteOutputs();
     EXPECT_EQ(actions.back().kind, OutputAction::kEnded);
     EXPECT_EQ(actions.back().result.status(), "cancelled");
     EXPECT_EQ(c.State(job), JOB_CANCELLED);
-    EXPECT_TRUE(absl::IsFailedPrecondition(c.core_.CancelJob(job, c.now_)));
+    EXPECT_TRUE(absl::IsFailedPrecondition(c.core_.operators().CancelJob(job, c.now_)));
     if (phase < 0) c.JoinAll(2, 2);
     c.PollAll();
     c.Run(FakeCluster::Config(0, 2));
@@ -413,7 +413,7 @@ TEST(JobLifecycleTest, EndedJobIsNotCancelledAgain) {
   c.core_.OutputFailed(job, absl::ResourceExhaustedError("disk full"), c.now_);
   c.WriteOutputs();
   EXPECT_EQ(c.Status(job).message(), "disk full");
-  EXPECT_TRUE(absl::IsFailedPrecondition(c.core_.CancelJob(job, c.now_)));
+  EXPECT_TRUE(absl::IsFailedPrecondition(c.core_.operators().CancelJob(job, c.now_)));
 }
 
 TEST(JobLifecycleTest, ResultThatCannotBeWrittenFailsTheJob) {
@@ -435,10 +435,10 @@ TEST(JobLifecycleTest, AWarningAboutTheOutputIsInStatusAndResult) {
   FakeCluster c(1, 1);
   c.JoinAll(1, 1);
   const std::string job = c.Run(FakeCluster::Config(0, 1));
-  const uint64_t version = *c.core_.JobVersion(job);
+  const uint64_t version = *c.core_.operators().JobVersion(job);
   c.core_.Warn(job, "early");
-  EXPECT_GT(*c.core_.JobVersion(job), version);
-  ASSERT_TRUE(c.core_.CancelJob(job, c.now_).ok());
+  EXPECT_GT(*c.core_.operators().JobVersion(job), version);
+  ASSERT_TRUE(c.core_.operators().CancelJob(job, c.now_).ok());
   c.core_.Warn(job, "late");
   c.WriteOutputs();
   EXPECT_THAT(c.Status(job).warnings(), testing::ElementsAre("early", "late"));
@@ -450,7 +450,7 @@ TEST(JobLifecycleTest, StuckWorkerDoesNotKeepTheTables) {
   FakeCluster c(1, 1);
   c.JoinAll(1, 1);
   const std::string job = c.Run(FakeCluster::Config(0, 1));
-  ASSERT_TRUE(c.core_.CancelJob(job, c.now_).ok());
+  ASSERT_TRUE(c.core_.operators().CancelJob(job, c.now_).ok());
   PollRequest busy;
   busy.set_member_id(c.workers_[0]);
   busy.mutable_progress()->set_job_id(job);
@@ -499,7 +499,7 @@ TEST(JobLifecycleTest, MemoryOfEndedJobsIsBounded) {
   const size_t after_110 = mallinfo2().uordblks;
   for (int i = 0; i < 60; ++i) RunToTheEnd(&c);
   const size_t after_170 = mallinfo2().uordblks;
-  EXPECT_EQ(c.core_.GetStatus(c.now_).jobs_size(), 100);
+  EXPECT_EQ(c.core_.operators().GetStatus(c.now_).jobs_size(), 100);
   EXPECT_LT(after_110, before + (4 << 20));
   EXPECT_LT(after_170, after_110 + (256 << 10));
 }
@@ -523,11 +523,11 @@ TEST(JobLifecycleTest, EndedJobsKeepTheirStatusForOperators) {
   // Calls about the job are still answered.
   WatchJobRequest watch;
   watch.set_job_id(first);
-  EXPECT_EQ(c.core_.WatchJob(watch)->status().state(), JOB_DONE);
-  EXPECT_TRUE(absl::IsFailedPrecondition(c.core_.CancelJob(first, c.now_)));
+  EXPECT_EQ(c.core_.operators().WatchJob(watch)->status().state(), JOB_DONE);
+  EXPECT_TRUE(absl::IsFailedPrecondition(c.core_.operators().CancelJob(first, c.now_)));
   GetRouteRequest route;
   route.set_job_id(first);
-  EXPECT_TRUE(absl::IsNotFound(c.core_.GetRoute(route).status()));
+  EXPECT_TRUE(absl::IsNotFound(c.core_.workers().GetRoute(route).status()));
 }
 
 }  // namespace

@@ -20,9 +20,9 @@ class JobLossesTest : public testing::Test {
       workers_.push_back(Join(&members_, ROLE_WORKER, rank));
       workers_.back()->polled = true;
     }
-    job_->config.set_evaluate_only(false);
-    job_->config.mutable_strategy()->set_a_sync(false);
-    job_->pservers.ranks = {0, 1};
+    job_->MutableConfigForTest()->set_evaluate_only(false);
+    job_->MutableConfigForTest()->mutable_strategy()->set_a_sync(false);
+    job_->pservers.Choose({0, 1});
     BeginAttempt();
   }
   void BeginAttempt() {
@@ -44,23 +44,25 @@ class JobLossesTest : public testing::Test {
     members_.MarkGone(member, "killed");
     return losses_.Lose(job_.get(), *member, now_);
   }
-  void WorkersKeepTables() { job_->spec.add_tables()->set_update_at(TableConfig::COLLECTIVE); }
+  void WorkersKeepTables() {
+    job_->attempt.MutableSpecForTest()->add_tables()->set_update_at(TableConfig::COLLECTIVE);
+  }
   // A rank says that its group has failed.
   absl::Status FailGroup(uint32_t rank = 0) {
-    const RankSlot& slot = job_->ranks.slots[rank];
+    const RankSlot& slot = job_->ranks.slots()[rank];
     RankGroupReport report;
     report.set_job_id("job");
     report.set_rank(rank);
     report.set_incarnation(slot.incarnation());
-    report.set_generation(job_->spec.route().generation());
+    report.set_generation(job_->spec().route().generation());
     report.set_error("the connection to rank 1 broke");
     return losses_.TakeGroup(*members_.ById(slot.member_id()), report, job_.get(), now_);
   }
   // The job goes back to its newest checkpoint, and its next attempt runs.
   void ExpectGoesBack() {
-    EXPECT_EQ(job_->state, JOB_RECOVERING);
-    EXPECT_FALSE(job_->run.has_value());
-    for (RankSlot& slot : job_->ranks.slots) attempts_.Release(job_.get(), &slot);
+    EXPECT_EQ(job_->state(), JOB_RECOVERING);
+    EXPECT_FALSE(job_->run() != nullptr);
+    for (RankSlot& slot : job_->ranks.slots()) attempts_.Release(job_.get(), &slot);
     BeginAttempt();
   }
 
@@ -87,17 +89,17 @@ class JobLossesTest : public testing::Test {
 };
 
 TEST_F(JobLossesTest, ALostRankIsVacantUntilAnotherWorkerTakesIt) {
-  const uint64_t generation = job_->spec.route().generation();
+  const uint64_t generation = job_->spec().route().generation();
   ASSERT_TRUE(Lose(workers_[1]).ok());
-  EXPECT_EQ(job_->state, JOB_RUNNING);
+  EXPECT_EQ(job_->state(), JOB_RUNNING);
   EXPECT_EQ(job_->recovery.counts().worker_losses(), 1);
-  EXPECT_EQ(job_->ranks.vacant.count(1), 1);
-  EXPECT_EQ(job_->spec.route().generation(), generation + 1) << "its earlier life is fenced";
+  EXPECT_EQ(job_->ranks.vacant().count(1), 1);
+  EXPECT_EQ(job_->spec().route().generation(), generation + 1) << "its earlier life is fenced";
   ASSERT_TRUE(losses_.Advance(job_.get(), now_).ok());
-  EXPECT_EQ(job_->ranks.slots[1].member_id(), 0);
+  EXPECT_EQ(job_->ranks.slots()[1].member_id(), 0);
   const Member* const spare = Spare();
   ASSERT_TRUE(losses_.Advance(job_.get(), now_).ok());
-  EXPECT_EQ(job_->ranks.slots[1].member_id(), spare->id);
+  EXPECT_EQ(job_->ranks.slots()[1].member_id(), spare->id);
 }
 
 TEST_F(JobLossesTest, ARankThatNobodyTakesInTimeIsAnError) {
@@ -113,11 +115,11 @@ TEST_F(JobLossesTest, TheLossOfAWorkerThatWasOnlyTakenForARankIsNotCounted) {
   ASSERT_TRUE(losses_.Advance(job_.get(), now_).ok());
   ASSERT_TRUE(Lose(spare).ok());
   EXPECT_EQ(job_->recovery.counts().worker_losses(), 1);
-  EXPECT_EQ(job_->ranks.vacant.count(1), 1);
+  EXPECT_EQ(job_->ranks.vacant().count(1), 1);
 }
 
 TEST_F(JobLossesTest, ALossBeyondTheLimitIsAnErrorThatNamesTheMember) {
-  job_->config.mutable_recovery()->set_max_losses(1);
+  job_->MutableConfigForTest()->mutable_recovery()->set_max_losses(1);
   ASSERT_TRUE(Lose(workers_[1]).ok());
   const absl::Status lost = Lose(workers_[2]);
   EXPECT_TRUE(absl::IsAborted(lost)) << lost;
@@ -127,34 +129,35 @@ TEST_F(JobLossesTest, ALossBeyondTheLimitIsAnErrorThatNamesTheMember) {
 TEST_F(JobLossesTest, ASyncJobThatLosesAPserverGoesBack) {
   ASSERT_TRUE(Lose(pservers_[1]).ok());
   EXPECT_EQ(job_->recovery.counts().pserver_losses(), 1);
-  EXPECT_EQ(job_->state, JOB_RECOVERING);
+  EXPECT_EQ(job_->state(), JOB_RECOVERING);
 }
 
 TEST_F(JobLossesTest, AnotherProcessTakesOverTheShardsOfAnAsyncJob) {
-  job_->config.mutable_strategy()->set_a_sync(true);
+  job_->MutableConfigForTest()->mutable_strategy()->set_a_sync(true);
   ASSERT_TRUE(Lose(pservers_[1]).ok());
-  EXPECT_EQ(job_->state, JOB_RUNNING);
-  EXPECT_EQ(job_->pservers.vacant.count(1), 1);
+  EXPECT_EQ(job_->state(), JOB_RUNNING);
+  EXPECT_EQ(job_->pservers.vacant().count(1), 1);
   // Nobody comes while the pserver drains.
   members_.Drain(1);
   ASSERT_TRUE(losses_.LoseDraining(job_.get(), now_).ok());
-  EXPECT_EQ(job_->state, JOB_RECOVERING);
-  EXPECT_TRUE(job_->pservers.vacant.empty());
+  EXPECT_EQ(job_->state(), JOB_RECOVERING);
+  EXPECT_TRUE(job_->pservers.vacant().empty());
 }
 
 TEST_F(JobLossesTest, AJobThatShrinksGoesBackWithFewerWorkersWhenItCannotContinueInPlace) {
-  job_->config.mutable_strategy()->mutable_sync_configs()->set_on_worker_loss(SyncConfigs::SHRINK);
+  job_->MutableConfigForTest()->mutable_strategy()->mutable_sync_configs()->set_on_worker_loss(
+      SyncConfigs::SHRINK);
   ASSERT_TRUE(Lose(workers_[1]).ok());  // in INDEX
-  EXPECT_EQ(job_->state, JOB_RECOVERING);
-  EXPECT_EQ(job_->spec.worker_num(), 2);
-  EXPECT_EQ(job_->warnings.size(), 1);
+  EXPECT_EQ(job_->state(), JOB_RECOVERING);
+  EXPECT_EQ(job_->spec().worker_num(), 2);
+  EXPECT_EQ(job_->warnings().size(), 1);
 }
 
 TEST_F(JobLossesTest, AJobThatIsOverHasNoVacantPlaces) {
   ASSERT_TRUE(Lose(workers_[1]).ok());
   const Member* const spare = Spare();
   ASSERT_TRUE(losses_.Advance(job_.get(), now_).ok());
-  job_->outcome = JOB_CANCELLED;
+  job_->course.End(JOB_CANCELLED, "", absl::UnixEpoch());
   losses_.Forget(job_.get());
   EXPECT_TRUE(job_->complete());
   EXPECT_TRUE(spare->free());
@@ -171,7 +174,7 @@ TEST_F(JobLossesTest, AGroupThatFailsWithoutALossTakesTheJobBackTwiceInARow) {
   EXPECT_TRUE(absl::IsAborted(last)) << last;
   EXPECT_THAT(std::string(last.message()), HasSubstr("worker 0"));
   EXPECT_THAT(std::string(last.message()), HasSubstr("the connection to rank 1 broke"));
-  EXPECT_EQ(job_->state, JOB_RUNNING) << "the caller ends it";
+  EXPECT_EQ(job_->state(), JOB_RUNNING) << "the caller ends it";
 }
 
 TEST_F(JobLossesTest, AFailureOfAGroupAfterAnotherLossCountsAnew) {
@@ -189,21 +192,21 @@ TEST_F(JobLossesTest, AFailureOfAGroupAfterAnotherLossCountsAnew) {
 
 TEST_F(JobLossesTest, AJobThatSurvivesNoLossesSurvivesNoFailureOfItsGroup) {
   WorkersKeepTables();
-  job_->config.mutable_recovery()->set_max_losses(0);
+  job_->MutableConfigForTest()->mutable_recovery()->set_max_losses(0);
   EXPECT_TRUE(absl::IsAborted(FailGroup()));
 }
 
 TEST_F(JobLossesTest, ReportsAboutAGroupThatTheJobDoesNotHaveChangeNothing) {
   ASSERT_TRUE(FailGroup().ok()) << "pservers keep all tables";
-  EXPECT_EQ(job_->state, JOB_RUNNING);
+  EXPECT_EQ(job_->state(), JOB_RUNNING);
   WorkersKeepTables();
   RankGroupReport report;
   report.set_job_id("job");
-  report.set_incarnation(job_->ranks.slots[0].incarnation() - 1);  // an earlier life
-  report.set_generation(job_->spec.route().generation());
+  report.set_incarnation(job_->ranks.slots()[0].incarnation() - 1);  // an earlier life
+  report.set_generation(job_->spec().route().generation());
   report.set_error("the connection to rank 1 broke");
   ASSERT_TRUE(losses_.TakeGroup(*workers_[0], report, job_.get(), now_).ok());
-  EXPECT_EQ(job_->state, JOB_RUNNING);
+  EXPECT_EQ(job_->state(), JOB_RUNNING);
 }
 
 }  // namespace

@@ -19,10 +19,10 @@ class JobOpeningTest : public testing::Test {
   JobOpeningTest() : job_(QueuedFor("a")) {
     for (const uint32_t rank : {0, 1}) {
       pservers_[rank] = Join(&members_, ROLE_PSERVER, rank);
-      job_->pservers.members.push_back(pservers_[rank]->id);
+      AddPserver(job_.get(), *pservers_[rank]);
     }
-    job_->spec.mutable_route()->set_generation(1);
-    job_->opening.Begin(kStart);
+    job_->attempt.MutableSpecForTest()->mutable_route()->set_generation(1);
+    job_->attempt.opening().Begin(kStart);
   }
   // Reports how much of the model the pserver has read. `generation` 1: the tables are open.
   void Report(uint32_t rank, uint64_t generation, uint64_t loaded = 0) {
@@ -33,7 +33,7 @@ class JobOpeningTest : public testing::Test {
     hosted.set_loaded_bytes(loaded);
   }
   JobOpening::Decision Decide(absl::Duration after) {
-    return job_->opening.Decide(*job_, members_, pauses_, kWait, kStart + after);
+    return job_->attempt.opening().Decide(*job_, members_, pauses_, kWait, kStart + after);
   }
 
   Membership members_{Membership::Options()};
@@ -44,14 +44,14 @@ class JobOpeningTest : public testing::Test {
 
 TEST_F(JobOpeningTest, RunsWhenAllPserversHaveOpenedAndTheFolderIsReady) {
   Report(0, 1);
-  job_->opening.OutputReady();
+  job_->attempt.opening().OutputReady();
   EXPECT_EQ(Decide(absl::ZeroDuration()).kind, JobOpening::Decision::kWait);
   Report(1, 1);
   EXPECT_EQ(Decide(absl::ZeroDuration()).kind, JobOpening::Decision::kRun);
 }
 
 TEST_F(JobOpeningTest, TablesOfAnotherInstanceAreNotOpen) {
-  job_->opening.OutputReady();
+  job_->attempt.opening().OutputReady();
   Report(0, 1);
   Report(1, 1);
   pservers_[1]->hosted["a"].set_instance(78);
@@ -92,7 +92,7 @@ TEST_F(JobOpeningTest, APauseOfTheSchedulerDoesNotCount) {
 }
 
 TEST_F(JobOpeningTest, ALostPserverIsNotJudgedHere) {
-  job_->pservers.members.push_back(12345);
+  job_->pservers.Serve({pservers_[0]->id, pservers_[1]->id, 12345});
   EXPECT_EQ(Decide(2 * kWait).kind, JobOpening::Decision::kWait);
 }
 

@@ -12,7 +12,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "common/base/folder_lock.h"
+#include "common/base/file_lock.h"
 #include "tests/common/base/hooked_env.h"
 
 namespace sluice {

@@ -5,6 +5,8 @@
 
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "scheduler/job.h"
@@ -14,31 +16,42 @@ namespace sluice {
 
 // Returns a queued job with this many workers.
 inline std::unique_ptr<Job> QueuedFor(const std::string& job_id, uint32_t workers = 1) {
-  auto job = std::make_unique<Job>();
-  job->job_id = job_id;
-  job->config.set_name(job_id);
-  job->config.set_output_dir("/output/" + job_id);
-  job->config.mutable_train()->set_epochs(1);
-  job->config.set_evaluate_only(true);  // phases INDEX, EVAL, FINISH
-  job->spec.set_job_id(job_id);
-  job->spec.set_instance(77);
-  job->spec.set_worker_num(workers);
+  Job::Submission submission;
+  submission.job_id = job_id;
+  submission.config.set_name(job_id);
+  submission.config.set_output_dir("/output/" + job_id);
+  submission.config.mutable_train()->set_epochs(1);
+  submission.config.set_evaluate_only(true);  // phases INDEX, EVAL, FINISH
+  auto job = std::make_unique<Job>(std::move(submission));
+  JobSpec spec;
+  spec.set_job_id(job_id);
+  spec.set_worker_num(workers);
+  job->attempt.Specify(std::move(spec), /*point=*/nullptr);
+  job->attempt.MutableSpecForTest()->set_instance(77);
   return job;
 }
 
 // Brings the job to RUNNING.
 inline void SetRunning(Job* job) {
-  job->state = JOB_RUNNING;
-  job->run.emplace(&job->config, job->spec.worker_num(), absl::UnixEpoch());
-  job->steps.emplace(job->spec.worker_num());
+  JobRun::Options options;
+  options.config = &job->config();
+  options.worker_num = job->spec().worker_num();
+  job->course.Run();
+  job->attempt.Run(options, absl::UnixEpoch());
+}
+
+// Brings the job to its end; its result is written.
+inline void SetDone(Job* job) {
+  job->course.End(JOB_DONE, "", absl::UnixEpoch());
+  job->course.Written();
 }
 
 // Reports from all ranks that the job's present phase has ended.
 inline void EndPhase(Job* job) {
   PhaseReport report;
-  report.set_number(job->run->phases().current().number());
-  for (uint32_t rank = 0; rank < job->spec.worker_num(); ++rank) {
-    EXPECT_TRUE(job->run->TakeReport(rank, report, absl::UnixEpoch()).ok());
+  report.set_number(job->run()->phases().current().number());
+  for (uint32_t rank = 0; rank < job->spec().worker_num(); ++rank) {
+    EXPECT_TRUE(job->run()->TakeReport(rank, report, absl::UnixEpoch()).ok());
   }
 }
 
@@ -62,9 +75,15 @@ inline Member* Join(Membership* members, Role role, uint32_t rank,
 
 // Lets the member take a rank of the job.
 inline void Allocate(Job* job, Member* worker) {
-  job->ranks.by_member[worker->id] = static_cast<uint32_t>(job->ranks.slots.size());
-  job->ranks.slots.emplace_back(worker->id, worker->self.rank(), /*incarnation=*/500);
-  worker->job_id = job->job_id;
+  job->ranks.Add(worker->id, worker->self.rank(), /*incarnation=*/500);
+  worker->job_id = job->id();
+}
+
+// Lets the pserver be the next one of the job.
+inline void AddPserver(Job* job, const Member& pserver) {
+  std::vector<uint64_t> members = job->pservers.members();
+  members.push_back(pserver.id);
+  job->pservers.Serve(std::move(members));
 }
 
 }  // namespace sluice

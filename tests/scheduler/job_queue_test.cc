@@ -50,7 +50,7 @@ TEST(JobQueueTest, MissingPserversAreNamed) {
 
 std::vector<std::string> Ids(const std::vector<JobQueue::Decided>& decided) {
   std::vector<std::string> ids;
-  for (const auto& one : decided) ids.push_back(one.job->job_id);
+  for (const auto& one : decided) ids.push_back(one.job->id());
   return ids;
 }
 

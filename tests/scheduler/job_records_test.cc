@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include "common/base/printable.h"
 
 namespace sluice {
@@ -10,18 +12,19 @@ namespace {
 MetaStore::Entry EntryOf(const MetaStore::Write& write) { return {write.key, *write.value}; }
 
 TEST(JobRecordsTest, ARecordSaysWhatTheJobIs) {
-  Job job;
-  job.job_id = "a-7";
-  job.config.set_output_dir("/out");
-  job.spec.add_tables()->set_name("wide");
-  job.order = 3;
-  job.warnings = {"w"};
-  job.allow_older = job.begun = true;
-  job.resumed_from = "/c/step-9";
+  Job::Submission submission;
+  submission.job_id = "a-7";
+  submission.config.set_output_dir("/out");
+  submission.order = 3;
+  submission.resumed_from = "/c/step-9";
+  Job job(std::move(submission));
+  job.SetRequest("r", /*allow_older=*/true);
+  job.attempt.MutableSpecForTest()->add_tables()->set_name("wide");
+  job.attempt.RestoreInstances({uint64_t{1} << 63, 5});
+  job.AddWarning("w");
+  job.course.RestoreBegun(true);
   job.recovery.Restore(Recovery(), absl::UnixEpoch());
-  job.instances = {uint64_t{1} << 63, 5};
-  job.pservers.ranks = {0, 2};
-  job.request_id = "r";
+  job.pservers.Choose({0, 2});
   const JobRecord record = RecordOf(job);
   EXPECT_EQ(record.job_id(), "a-7");
   EXPECT_EQ(record.config().output_dir(), "/out");
@@ -37,10 +40,11 @@ TEST(JobRecordsTest, ARecordSaysWhatTheJobIs) {
   EXPECT_EQ(record.request_id(), "r");
   EXPECT_EQ(record.outcome(), JOB_STATE_UNSPECIFIED);
 
-  job.outcome = JOB_CANCELLED;
-  job.message = "m";
-  job.result.set_global_step(12);
-  job.spec.set_instance(0xabc);
+  job.course.End(JOB_CANCELLED, "m", absl::UnixEpoch());
+  JobResult result;
+  result.set_global_step(12);
+  job.course.SetResult(result);
+  job.attempt.MutableSpecForTest()->set_instance(0xabc);
   EXPECT_EQ(RecordOf(job).outcome(), JOB_CANCELLED);
   EXPECT_EQ(RecordOf(job).message(), "m");
   EXPECT_EQ(RecordOf(job).result().global_step(), 12);
@@ -109,8 +113,9 @@ TEST(JobRecordsTest, ARankThatDoesNotFitIsDamageAndNotAnotherRank) {
 
 TEST(JobRecordsTest, ChangesAreTakenOnceAndInOrder) {
   JobRecords records;
-  Job job;
-  job.job_id = "a-1";
+  Job::Submission submission;
+  submission.job_id = "a-1";
+  const Job job(std::move(submission));
   records.Changed(job);
   records.Dropped("a-1");
   const std::vector<MetaStore::Write> writes = records.Take();

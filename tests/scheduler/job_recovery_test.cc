@@ -15,7 +15,7 @@ using testing::IsEmpty;
 using testing::Not;
 using Decision = JobRecovery::Decision;
 
-constexpr absl::Duration kWait = absl::Seconds(30);
+constexpr absl::Duration kJobRecoveryWait = absl::Seconds(30);
 const absl::Time kLoss = absl::UnixEpoch() + absl::Hours(1);
 
 // A job of two pservers and two workers that awaits members.
@@ -25,21 +25,21 @@ class JobRecoveryTest : public testing::Test {
     for (const uint32_t rank : {0, 1}) {
       pservers_[rank] = Join(&members_, ROLE_PSERVER, rank);
       workers_[rank] = Join(&members_, ROLE_WORKER, rank);
-      job_->pservers.members.push_back(pservers_[rank]->id);
-      job_->pservers.ranks.push_back(rank);
+      AddPserver(job_.get(), *pservers_[rank]);
       Allocate(job_.get(), workers_[rank]);
     }
-    job_->state = JOB_RECOVERING;
+    job_->pservers.Choose({0, 1});
+    job_->course.Recover();
   }
   void Lose(Member* member) {
     members_.MarkGone(member, "no heartbeat for 10 s");
     job_->recovery.CountLoss(*member, kLoss);
   }
   void StopWorkers() {
-    for (RankSlot& slot : job_->ranks.slots) slot.Release();
+    for (RankSlot& slot : job_->ranks.slots()) slot.Release();
   }
   Decision Decide(absl::Duration after = absl::ZeroDuration()) {
-    return job_->recovery.Decide(*job_, members_, pauses_, kWait, kLoss + after);
+    return job_->recovery.Decide(*job_, members_, pauses_, kJobRecoveryWait, kLoss + after);
   }
 
   Membership members_{Membership::Options()};
@@ -79,11 +79,11 @@ TEST_F(JobRecoveryTest, WorkersOfOtherJobsDoNotCount) {
 TEST_F(JobRecoveryTest, GivesUpAfterTheWaitAndSaysForWhat) {
   Lose(pservers_[0]);
   StopWorkers();
-  EXPECT_EQ(Decide(kWait - absl::Seconds(1)).kind, Decision::kWait);
-  EXPECT_EQ(Decide(kWait).kind, Decision::kFail);
-  EXPECT_THAT(Decide(kWait).message, AllOf(HasSubstr("pserver 0"), HasSubstr("recovery.wait_s")));
+  EXPECT_EQ(Decide(kJobRecoveryWait - absl::Seconds(1)).kind, Decision::kWait);
+  EXPECT_EQ(Decide(kJobRecoveryWait).kind, Decision::kFail);
+  EXPECT_THAT(Decide(kJobRecoveryWait).message, AllOf(HasSubstr("pserver 0"), HasSubstr("recovery.wait_s")));
   Join(&members_, ROLE_PSERVER, 0);
-  EXPECT_EQ(Decide(2 * kWait).kind, Decision::kBegin);
+  EXPECT_EQ(Decide(2 * kJobRecoveryWait).kind, Decision::kBegin);
 }
 
 TEST_F(JobRecoveryTest, CountsWhatARollbackRepeats) {
@@ -199,10 +199,10 @@ TEST_F(JobRecoveryTest, AnAttemptThatBeginsWhereTheOneBeforeEndedIsNoRollback) {
 
 TEST_F(JobRecoveryTest, TheWaitBeginsWhenTheAttemptEnds) {
   Lose(workers_[0]);
-  EXPECT_EQ(Decide(kWait).kind, Decision::kFail);
-  job_->recovery.WaitFrom(kLoss + kWait);
-  EXPECT_EQ(Decide(kWait).kind, Decision::kWait);
-  EXPECT_EQ(Decide(2 * kWait).kind, Decision::kFail);
+  EXPECT_EQ(Decide(kJobRecoveryWait).kind, Decision::kFail);
+  job_->recovery.WaitFrom(kLoss + kJobRecoveryWait);
+  EXPECT_EQ(Decide(kJobRecoveryWait).kind, Decision::kWait);
+  EXPECT_EQ(Decide(2 * kJobRecoveryWait).kind, Decision::kFail);
 }
 
 }  // namespace

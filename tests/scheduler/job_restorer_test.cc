@@ -1,5 +1,3 @@
-#include "scheduler/job_restorer.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -9,6 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/printable.h"
+#include "scheduler/job_adoption.h"
+#include "scheduler/starting_point.h"
 #include "tests/common/base/fake_clock.h"
 #include "tests/scheduler/loop_fixture.h"
 
@@ -51,15 +51,25 @@ class JobRestorerTest : public testing::Test {
     SchedulerCore::Options options = options_.core;
     options.next = stored->next;
     SchedulerCore core(options, clock_.Now());
-    JobRestorer restorer(
-        Env::Real(), &clock_,
-        [this](const std::string& job_id, const std::string& line) {
-          absl::StrAppend(&log_, job_id, ": ", line, "\n");
-        },
-        [&](const JobRestorer::Event& event) { event(core, clock_.Now()); });
-    restorer.RestoreAll(*stored);
+    JobRestorer::Calls calls;
+    calls.log = [this](const std::string& job_id, const std::string& line) {
+      absl::StrAppend(&log_, job_id, ": ", line, "\n");
+    };
+    calls.find_point = [this](const JobRecord& record, bool verify,
+                              std::vector<std::string>* warnings) {
+      return FindRestartPoint(record, verify, Env::Real(), &clock_, warnings);
+    };
+    calls.read_point = [this](const std::string& dir, const JobConfig& config) {
+      return ReadResumePoint(dir, config, Env::Real(), &clock_);
+    };
+    calls.restore = [&](const JobRecord& record, JobRestorer::Point point,
+                        std::optional<RunHandover> run) {
+      core.RestoreJob(record, std::move(point), std::move(run), clock_.Now());
+    };
+    calls.forget = [&](const StoredRun& run) { core.ForgetRun(run); };
+    JobRestorer(std::move(calls)).RestoreAll(*stored);
     records_ = core.TakeRecords();
-    const ClusterStatus status = core.GetStatus(clock_.Now());
+    const ClusterStatus status = core.operators().GetStatus(clock_.Now());
     EXPECT_EQ(status.jobs_size(), 1);
     return status.jobs(0);
   }

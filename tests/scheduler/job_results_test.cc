@@ -6,7 +6,7 @@
 namespace sluice {
 namespace {
 
-const absl::Time kStart = absl::UnixEpoch();
+const absl::Time kJobResultsStart = absl::UnixEpoch();
 
 JobConfig Config(bool a_sync) {
   JobConfig config;
@@ -30,10 +30,10 @@ TEST(JobResultsTest, SumsOverRanksAndEpochs) {
   const JobConfig config = Config(true);
   JobResults results(config, 2);
   for (const uint32_t epoch : {0, 1}) {
-    results.BeginTrain(kStart + absl::Seconds(10) * epoch);
+    results.BeginTrain(kJobResultsStart + absl::Seconds(10) * epoch);
     ASSERT_TRUE(results.AddTrain(0, Report(30, 15, 1)).ok());
     ASSERT_TRUE(results.AddTrain(1, Report(10, 25, 2)).ok());
-    results.EndTrain(epoch, 0, kStart + absl::Seconds(10) * epoch + absl::Seconds(2));
+    results.EndTrain(epoch, 0, kJobResultsStart + absl::Seconds(10) * epoch + absl::Seconds(2));
   }
   const JobResult& result = results.result();
   EXPECT_EQ(result.epochs_log(0).epoch(), 1u);
@@ -58,10 +58,10 @@ TEST(JobResultsTest, TheLossHasTheSameBitsInWhateverOrderTheRanksReport) {
        {std::vector<uint32_t>{0, 1, 2}, {2, 1, 0}, {1, 2, 0}}) {
     JobResults results(config, 3);
     for (const uint32_t epoch : {0, 1}) {
-      results.BeginTrain(kStart);
+      results.BeginTrain(kJobResultsStart);
       for (const uint32_t rank : order)
         ASSERT_TRUE(results.AddTrain(rank, Report(1, sums[rank], 0)).ok());
-      EXPECT_EQ(results.EndTrain(epoch, 0, kStart).loss(), ((sums[0] + sums[1]) + sums[2]) / 3.0);
+      EXPECT_EQ(results.EndTrain(epoch, 0, kJobResultsStart).loss(), ((sums[0] + sums[1]) + sums[2]) / 3.0);
     }
   }
 }
@@ -69,7 +69,7 @@ TEST(JobResultsTest, TheLossHasTheSameBitsInWhateverOrderTheRanksReport) {
 TEST(JobResultsTest, HotRowsAreSummedWhenThereIsACache) {
   const JobConfig config = Config(true);
   JobResults results(config, 2);
-  results.BeginTrain(kStart);
+  results.BeginTrain(kJobResultsStart);
   TrainReport report = Report(30, 15, 0);
   ASSERT_TRUE(results.AddTrain(0, report).ok());
   EXPECT_FALSE(results.result().has_hot_rows());
@@ -85,10 +85,10 @@ TEST(JobResultsTest, HotRowsAreSummedWhenThereIsACache) {
 TEST(JobResultsTest, SyncCountsGlobalSteps) {
   const JobConfig config = Config(false);
   JobResults results(config, 2);
-  results.BeginTrain(kStart);
+  results.BeginTrain(kJobResultsStart);
   ASSERT_TRUE(results.AddTrain(0, Report(30, 15, 0)).ok());
   ASSERT_TRUE(results.AddTrain(1, Report(10, 25, 0)).ok());
-  results.EndTrain(0, 7, kStart + absl::Seconds(1));
+  results.EndTrain(0, 7, kJobResultsStart + absl::Seconds(1));
   EXPECT_EQ(results.result().global_step(), 7u);
 }
 
@@ -115,9 +115,9 @@ TEST(JobResultsTest, EachEpochKeepsItsEvaluationAndTheResultHasTheLast) {
   EvalAccumulator sums;
   sums.Add(4.0f, 1.0f, 1.0f);
   sums.Add(-4.0f, 0.0f, 1.0f);
-  results.BeginTrain(kStart);
+  results.BeginTrain(kJobResultsStart);
   ASSERT_TRUE(results.AddTrain(0, Report(2, 1, 0)).ok());
-  results.EndTrain(0, 0, kStart + absl::Seconds(1));
+  results.EndTrain(0, 0, kJobResultsStart + absl::Seconds(1));
   results.BeginEval();
   ASSERT_TRUE(results.AddEval(sums.ToProto(), DataSummary()).ok());
   EXPECT_EQ(results.EndEval(0).auc(), 1.0);
@@ -151,7 +151,7 @@ TEST(JobResultsTest, TheRanksSummariesAddUpAndWarnOnce) {
   const JobConfig config = SummarizedConfig();
   JobResults results(config, 2);
   for (const uint32_t epoch : {0, 1}) {
-    results.BeginTrain(kStart);
+    results.BeginTrain(kJobResultsStart);
     TrainReport left = Report(30, 15, 0), right = Report(10, 25, 0);
     if (epoch == 0) {
       *left.mutable_summary() = Held(30, "\x01", "\x01");
@@ -159,7 +159,7 @@ TEST(JobResultsTest, TheRanksSummariesAddUpAndWarnOnce) {
     }
     ASSERT_TRUE(results.AddTrain(0, left).ok());
     ASSERT_TRUE(results.AddTrain(1, right).ok());
-    results.EndTrain(epoch, 0, kStart + absl::Seconds(1));
+    results.EndTrain(epoch, 0, kJobResultsStart + absl::Seconds(1));
     EXPECT_EQ(results.result().data().examples(), 40u);
     EXPECT_EQ(results.result().data().positive(), 2u);
     EvalAccumulator sums;
@@ -178,11 +178,11 @@ TEST(JobResultsTest, TheRanksSummariesAddUpAndWarnOnce) {
 TEST(JobResultsTest, ALabelValueFoundOnlyInTheEvaluationDataIsFine) {
   const JobConfig config = SummarizedConfig();
   JobResults results(config, 1);
-  results.BeginTrain(kStart);
+  results.BeginTrain(kJobResultsStart);
   TrainReport report = Report(30, 15, 0);
   *report.mutable_summary() = Held(30, "\x01", "\x03");
   ASSERT_TRUE(results.AddTrain(0, report).ok());
-  results.EndTrain(0, 0, kStart + absl::Seconds(1));
+  results.EndTrain(0, 0, kJobResultsStart + absl::Seconds(1));
   EvalAccumulator sums;
   sums.Add(4.0f, 1.0f, 1.0f);
   sums.Add(-4.0f, 0.0f, 1.0f);
@@ -195,7 +195,7 @@ TEST(JobResultsTest, ALabelValueFoundOnlyInTheEvaluationDataIsFine) {
 TEST(JobResultsTest, AnImpossibleSummaryIsRefused) {
   const JobConfig config = SummarizedConfig();
   JobResults results(config, 1);
-  results.BeginTrain(kStart);
+  results.BeginTrain(kJobResultsStart);
   TrainReport report = Report(30, 15, 0);
   *report.mutable_summary() = Held(30, "", "too long");
   EXPECT_TRUE(absl::IsInvalidArgument(results.AddTrain(0, report)));

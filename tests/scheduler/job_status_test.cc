@@ -30,24 +30,23 @@ TEST(JobStatusTest, AStatusNamesWorkersAndCountsTheLivingOnes) {
 TEST(JobStatusTest, AStartingJobWaitsForPserversAndThenForItsFolder) {
   Membership members{Membership::Options()};
   const std::unique_ptr<Job> job = QueuedFor("a");
-  job->state = JOB_STARTING;
+  job->course.Start();
   Member* const pserver = Join(&members, ROLE_PSERVER, 0);
-  job->pservers.members.push_back(pserver->id);
+  AddPserver(job.get(), *pserver);
   EXPECT_THAT(MakeJobStatus(*job, members).waiting_for(), HasSubstr("pserver 0"));
   pserver->hosted["a"].set_instance(77);
   EXPECT_THAT(MakeJobStatus(*job, members).waiting_for(), HasSubstr("/output/a"));
-  job->opening.OutputReady();
+  job->attempt.opening().OutputReady();
   EXPECT_EQ(MakeJobStatus(*job, members).waiting_for(), "");
 }
 
 TEST(JobStatusTest, AResultIsShownOnlyOnceItIsWritten) {
   Membership members{Membership::Options()};
   const std::unique_ptr<Job> job = QueuedFor("a");
-  job->outcome = JOB_FAILED;
-  job->message = "disk full";
-  job->result = MakeJobResult(*job, members);
+  job->course.End(JOB_FAILED, "disk full", absl::UnixEpoch());
+  job->course.SetResult(MakeJobResult(*job, members));
   EXPECT_FALSE(MakeJobStatus(*job, members).has_result());
-  job->state = JOB_FAILED;
+  job->course.Written();
   const JobStatus status = MakeJobStatus(*job, members);
   EXPECT_EQ(status.result().status(), "failed");
   EXPECT_EQ(status.result().message(), "disk full");
@@ -56,18 +55,18 @@ TEST(JobStatusTest, AResultIsShownOnlyOnceItIsWritten) {
 TEST(JobStatusTest, OnlyAJobThatIsDoneHasAModel) {
   Membership members{Membership::Options()};
   const std::unique_ptr<Job> job = QueuedFor("a");
-  job->config = FakeCluster::Config(/*k_steps=*/-1, /*workers=*/1);
-  job->config.mutable_data()->clear_eval_files();
+  *job->MutableConfigForTest() = FakeCluster::Config(/*k_steps=*/-1, /*workers=*/1);
+  job->MutableConfigForTest()->mutable_data()->clear_eval_files();
   SetRunning(job.get());
   PhaseReport saved = Ended(3);
   saved.mutable_save()->set_model_digest("d1");
   for (const PhaseReport& report : {Indexed(10, 0, 1), Trained(2, 10), saved}) {
-    ASSERT_TRUE(job->run->TakeReport(0, report, absl::UnixEpoch()).ok());
+    ASSERT_TRUE(job->run()->TakeReport(0, report, absl::UnixEpoch()).ok());
   }
-  job->outcome = JOB_DONE;
+  job->course.End(JOB_DONE, "", absl::UnixEpoch());
   EXPECT_EQ(MakeJobResult(*job, members).status(), "done");
   EXPECT_EQ(MakeJobResult(*job, members).model_digest(), "d1");
-  job->outcome = JOB_CANCELLED;
+  job->course.End(JOB_CANCELLED, "", absl::UnixEpoch());
   EXPECT_EQ(MakeJobResult(*job, members).status(), "cancelled");
   EXPECT_EQ(MakeJobResult(*job, members).model_digest(), "");
 }
@@ -91,19 +90,19 @@ TEST(JobStatusTest, OnlyTheFirstMissingRanksAreNamed) {
 TEST(JobStatusTest, AnArchivedJobKeepsItsStatus) {
   Membership members{Membership::Options()};
   const std::unique_ptr<Job> job = QueuedFor("a");
-  job->config.add_features()->set_name("f");
+  job->MutableConfigForTest()->add_features()->set_name("f");
   SetRunning(job.get());
-  job->outcome = JOB_DONE;
-  job->result = MakeJobResult(*job, members);
-  job->state = JOB_DONE;
+  job->course.End(JOB_DONE, "", absl::UnixEpoch());
+  job->course.SetResult(MakeJobResult(*job, members));
+  job->course.Written();
   const JobStatus whole = MakeJobStatus(*job, members);
   ArchiveJob(job.get(), members);
   const JobStatus kept = MakeJobStatus(*job, members);
   EXPECT_EQ(kept.result().SerializeAsString(), whole.result().SerializeAsString());
   EXPECT_EQ(kept.config().output_dir(), "/output/a");
   EXPECT_EQ(kept.config().features_size(), 0);
-  EXPECT_FALSE(job->run);
-  EXPECT_EQ(job->job_id, "a");
+  EXPECT_FALSE(job->run());
+  EXPECT_EQ(job->id(), "a");
 }
 
 TEST(JobStatusTest, AMemberThatIsGoneSaysWhy) {

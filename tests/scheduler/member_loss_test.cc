@@ -14,6 +14,11 @@ class MemberLossTest : public testing::Test {
     Allocate(job_.get(), worker_);
     members_.MarkGone(worker_, "no heartbeat for 10 s");
   }
+  // The rank is vacant, and the worker is taken for it.
+  void Vacate() {
+    job_->ranks.Lose(0, /*incarnation=*/600, /*begun=*/true, "killed", absl::UnixEpoch());
+    job_->ranks.Take(0, worker_->id, worker_->self.rank());
+  }
   LossDecision::Kind Decide() { return DecideMemberLoss(*job_, *worker_).kind; }
 
   Membership members_{Membership::Options()};
@@ -22,7 +27,7 @@ class MemberLossTest : public testing::Test {
 };
 
 TEST_F(MemberLossTest, TheRankOfALostWorkerIsReplaced) {
-  job_->state = JOB_STARTING;
+  job_->course.Start();
   EXPECT_EQ(Decide(), LossDecision::kReplaceRank);
   SetRunning(job_.get());
   EXPECT_EQ(Decide(), LossDecision::kReplaceRank);
@@ -31,37 +36,38 @@ TEST_F(MemberLossTest, TheRankOfALostWorkerIsReplaced) {
 }
 
 TEST_F(MemberLossTest, WorkersKeepTheTablesThatTheJobHasThere) {
-  job_->config.mutable_strategy()->set_a_sync(false);
-  job_->config.set_evaluate_only(false);
+  job_->MutableConfigForTest()->mutable_strategy()->set_a_sync(false);
+  job_->MutableConfigForTest()->set_evaluate_only(false);
   EXPECT_FALSE(WorkersKeepTables(*job_));
-  TableConfig* const table = job_->spec.add_tables();
+  TableConfig* const table = job_->attempt.MutableSpecForTest()->add_tables();
   table->set_update_at(TableConfig::PSERVER);
   EXPECT_FALSE(WorkersKeepTables(*job_));
   table->set_update_at(TableConfig::COLLECTIVE);
   EXPECT_TRUE(WorkersKeepTables(*job_));
-  job_->config.set_evaluate_only(true);
+  job_->MutableConfigForTest()->set_evaluate_only(true);
   EXPECT_FALSE(WorkersKeepTables(*job_)) << "nothing is trained";
 }
 
 TEST_F(MemberLossTest, NobodyHoldsTheDenseTablesOfAModelThatHasNone) {
-  job_->config.mutable_strategy()->set_a_sync(false);
-  job_->config.mutable_strategy()->mutable_sync_configs()->set_dense(SyncConfigs::COLLECTIVE);
-  job_->config.set_evaluate_only(false);
-  job_->spec.add_tables()->set_update_at(TableConfig::PSERVER);
-  job_->spec.mutable_route()->add_tables()->add_owner(0);
+  job_->MutableConfigForTest()->mutable_strategy()->set_a_sync(false);
+  job_->MutableConfigForTest()->mutable_strategy()->mutable_sync_configs()->set_dense(
+      SyncConfigs::COLLECTIVE);
+  job_->MutableConfigForTest()->set_evaluate_only(false);
+  job_->attempt.MutableSpecForTest()->add_tables()->set_update_at(TableConfig::PSERVER);
+  job_->attempt.MutableSpecForTest()->mutable_route()->add_tables()->add_owner(0);
   SetRunning(job_.get());
   EXPECT_FALSE(WorkersKeepTables(*job_));
   EXPECT_FALSE(RanksCloseSteps(*job_));
   // The only other rank has been lost once before, and holds no table.
   Allocate(job_.get(), Join(&members_, ROLE_WORKER, 4));
-  job_->ranks.slots[1] = RankSlot(job_->ranks.slots[1].member_id(), 4, 501, /*rejoins=*/true);
+  job_->ranks.slots()[1] = RankSlot(job_->ranks.slots()[1].member_id(), 4, 501, /*rejoins=*/true);
   EXPECT_EQ(Decide(), LossDecision::kReplaceRank);
-  job_->spec.mutable_tables(0)->set_update_at(TableConfig::COLLECTIVE);
+  job_->attempt.MutableSpecForTest()->mutable_tables(0)->set_update_at(TableConfig::COLLECTIVE);
   EXPECT_EQ(Decide(), LossDecision::kRollback);
 }
 
 TEST_F(MemberLossTest, TheLossOfAPserverRollsASyncJobBack) {
-  job_->config.mutable_strategy()->set_a_sync(false);
+  job_->MutableConfigForTest()->mutable_strategy()->set_a_sync(false);
   SetRunning(job_.get());
   Member* const pserver = Join(&members_, ROLE_PSERVER, 0);
   members_.MarkGone(pserver, "killed");
@@ -72,51 +78,52 @@ TEST_F(MemberLossTest, InAsyncAndGeoOnlyTheShardsOfALostPserverGoBack) {
   Member* const pserver = Join(&members_, ROLE_PSERVER, 0);
   members_.MarkGone(pserver, "killed");
   const auto decide = [&] { return DecideMemberLoss(*job_, *pserver).kind; };
-  job_->config.mutable_strategy()->set_a_sync(true);
-  job_->state = JOB_STARTING;
+  job_->MutableConfigForTest()->mutable_strategy()->set_a_sync(true);
+  job_->course.Start();
   EXPECT_EQ(decide(), LossDecision::kRollback) << "no attempt is under way";
   SetRunning(job_.get());
   EXPECT_EQ(decide(), LossDecision::kTakeOver);
-  job_->ranks.vacant[0] = Vacancy();
+  Vacate();
   EXPECT_EQ(decide(), LossDecision::kRollback) << "nobody knows yet where the rank continues";
-  job_->ranks.vacant[0].settled = true;
+  job_->ranks.Settle(0, 0);
   EXPECT_EQ(decide(), LossDecision::kTakeOver);
-  job_->ranks.vacant.clear();
+  job_->ranks.ClearVacant();
   // A second one.
-  job_->pservers.vacant[1] = PserverVacancy();
+  job_->pservers.Serve({pserver->id, 12345});
+  job_->pservers.Lose(1, PserverVacancy());
   EXPECT_EQ(decide(), LossDecision::kTakeOver);
   EXPECT_EQ(Decide(), LossDecision::kRollback) << "restored shards may not know the rank's life";
-  job_->pservers.vacant.clear();
+  job_->pservers.EndAttempt();
   EXPECT_EQ(Decide(), LossDecision::kReplaceRank);
-  job_->config.mutable_strategy()->set_a_sync(false);
+  job_->MutableConfigForTest()->mutable_strategy()->set_a_sync(false);
   EXPECT_EQ(decide(), LossDecision::kRollback);
 }
 
 TEST_F(MemberLossTest, AJobThatAwaitsMembersKeepsWaiting) {
-  job_->state = JOB_RECOVERING;
+  job_->course.Recover();
   ASSERT_TRUE(job_->awaits_members());
   EXPECT_EQ(Decide(), LossDecision::kRollback);
 }
 
 TEST_F(MemberLossTest, TheLossAfterTheLastThatIsAllowedIsFatal) {
   SetRunning(job_.get());
-  job_->config.mutable_recovery()->set_max_losses(2);
+  job_->MutableConfigForTest()->mutable_recovery()->set_max_losses(2);
   for (int loss = 0; loss < 2; ++loss) {
     EXPECT_EQ(Decide(), LossDecision::kReplaceRank);
     job_->recovery.CountLoss(*worker_, absl::UnixEpoch());
   }
   EXPECT_EQ(Decide(), LossDecision::kFails);
   EXPECT_THAT(DecideMemberLoss(*job_, *worker_).message, testing::HasSubstr("max_losses"));
-  job_->ranks.vacant[job_->ranks.by_member.at(worker_->id)] = Vacancy();
+  Vacate();
   EXPECT_EQ(Decide(), LossDecision::kReplaceRank) << "the worker had no assignment yet";
-  job_->ranks.vacant.clear();
-  job_->config.clear_recovery();
+  job_->ranks.ClearVacant();
+  job_->MutableConfigForTest()->clear_recovery();
   EXPECT_EQ(Decide(), LossDecision::kReplaceRank);
 }
 
 TEST_F(MemberLossTest, AJobThatMayLoseNobodyFailsAndNamesTheMember) {
   SetRunning(job_.get());
-  job_->config.mutable_recovery()->set_max_losses(0);
+  job_->MutableConfigForTest()->mutable_recovery()->set_max_losses(0);
   EXPECT_EQ(Decide(), LossDecision::kFails);
   EXPECT_THAT(DecideMemberLoss(*job_, *worker_).message,
               AllOf(testing::HasSubstr("worker 3"), testing::HasSubstr("no heartbeat for 10 s")));
@@ -132,36 +139,37 @@ TEST_F(MemberLossTest, AJobContinuesWhenItsPhasesAreDone) {
 
 TEST_F(MemberLossTest, AnEndedJobKeepsItsOutcome) {
   SetRunning(job_.get());
-  job_->outcome = JOB_CANCELLED;
+  job_->course.End(JOB_CANCELLED, "", absl::UnixEpoch());
   EXPECT_EQ(Decide(), LossDecision::kGoesOn);
 }
 
 TEST_F(MemberLossTest, ASyncJobMayShrinkAsLongAsItHasOtherWorkers) {
-  job_->config.mutable_strategy()->set_a_sync(false);
-  job_->config.mutable_strategy()->mutable_sync_configs()->set_on_worker_loss(SyncConfigs::SHRINK);
+  job_->MutableConfigForTest()->mutable_strategy()->set_a_sync(false);
+  job_->MutableConfigForTest()->mutable_strategy()->mutable_sync_configs()->set_on_worker_loss(
+      SyncConfigs::SHRINK);
   SetRunning(job_.get());
   EXPECT_EQ(Decide(), LossDecision::kReplaceRank) << "it is the only one";
-  job_->spec.set_worker_num(2);
+  job_->attempt.MutableSpecForTest()->set_worker_num(2);
   EXPECT_EQ(Decide(), LossDecision::kShrink);
   Member lost = *worker_;
   EXPECT_EQ(DecideMemberLoss(*job_, lost, /*spare=*/true).kind, LossDecision::kReplaceRank);
-  job_->ranks.removal.emplace().ranks = {1};
+  job_->ranks.BeginRemoval().ranks = {1};
   EXPECT_EQ(Decide(), LossDecision::kReplaceRank) << "the other one is being left out";
-  job_->ranks.removal.reset();
+  job_->ranks.EndRemoval();
   lost.left = true;
   EXPECT_EQ(DecideMemberLoss(*job_, lost).kind, LossDecision::kReplaceRank);
-  job_->run.reset();
-  job_->state = JOB_RECOVERING;
+  job_->attempt.End();
+  job_->course.Recover();
   EXPECT_EQ(Decide(), LossDecision::kShrink) << "more than one loss";
-  job_->ranks.vacant[0] = Vacancy();
+  Vacate();
   EXPECT_NE(Decide(), LossDecision::kShrink) << "the worker had no assignment yet";
-  job_->ranks.vacant.clear();
-  job_->config.mutable_strategy()->set_a_sync(true);
+  job_->ranks.ClearVacant();
+  job_->MutableConfigForTest()->mutable_strategy()->set_a_sync(true);
   EXPECT_FALSE(ShrinksOnLoss(*job_));
 }
 
 TEST_F(MemberLossTest, NobodyWaitsForADrainingPserver) {
-  job_->config.mutable_strategy()->set_a_sync(true);
+  job_->MutableConfigForTest()->mutable_strategy()->set_a_sync(true);
   SetRunning(job_.get());
   Member* const pserver = Join(&members_, ROLE_PSERVER, 0);
   members_.Drain(0);

@@ -6,7 +6,7 @@
 namespace sluice {
 namespace {
 
-const absl::Time kStart = absl::UnixEpoch();
+const absl::Time kMembershipStart = absl::UnixEpoch();
 
 Membership::Options Options() {
   Membership::Options options;
@@ -29,7 +29,7 @@ RegisterRequest Worker(uint32_t rank, uint32_t pid) {
 }
 
 uint64_t Join(Membership* members, const RegisterRequest& request, Member* fenced) {
-  const auto member = members->Register(request, /*believed=*/true, kStart, fenced);
+  const auto member = members->Register(request, /*believed=*/true, kMembershipStart, fenced);
   EXPECT_TRUE(member.ok()) << member.status();
   return (*member)->id;
 }
@@ -47,20 +47,20 @@ TEST(MembershipTest, AMemberWhoseConnectionBreaksIsLostUnlessItComesBack) {
   Member fenced;
   const uint64_t gone = Join(&members, Worker(0, 1), &fenced);
   const uint64_t back = Join(&members, Worker(1, 2), &fenced);
-  members.NoteCutOff(gone, kStart + absl::Seconds(1));
-  members.NoteCutOff(back, kStart + absl::Seconds(1));
-  members.NoteCutOff(gone, kStart + absl::Milliseconds(2500));  // counts from the first break
-  members.NoteCutOff(99, kStart + absl::Seconds(1));            // unknown
-  members.Report(ReportOf(back), kStart + absl::Seconds(2), members.ById(back));
-  EXPECT_TRUE(members.Expire(kStart + absl::Milliseconds(2999)).empty());
-  const auto expired = members.Expire(kStart + absl::Seconds(3));
+  members.NoteCutOff(gone, kMembershipStart + absl::Seconds(1));
+  members.NoteCutOff(back, kMembershipStart + absl::Seconds(1));
+  members.NoteCutOff(gone, kMembershipStart + absl::Milliseconds(2500));  // counts from the first break
+  members.NoteCutOff(99, kMembershipStart + absl::Seconds(1));            // unknown
+  members.Report(ReportOf(back), kMembershipStart + absl::Seconds(2), members.ById(back));
+  EXPECT_TRUE(members.Expire(kMembershipStart + absl::Milliseconds(2999)).empty());
+  const auto expired = members.Expire(kMembershipStart + absl::Seconds(3));
   ASSERT_EQ(expired.size(), 1u);
   EXPECT_EQ(expired[0]->id, gone);
   EXPECT_THAT(expired[0]->why_gone, testing::HasSubstr("connection"));
   EXPECT_TRUE(members.Find(back).ok());
   // It has only its lease again.
-  EXPECT_TRUE(members.Expire(kStart + absl::Milliseconds(11999)).empty());
-  EXPECT_EQ(members.Expire(kStart + absl::Seconds(12)).size(), 1u);
+  EXPECT_TRUE(members.Expire(kMembershipStart + absl::Milliseconds(11999)).empty());
+  EXPECT_EQ(members.Expire(kMembershipStart + absl::Seconds(12)).size(), 1u);
 }
 
 TEST(MembershipTest, APauseOfTheSchedulerGivesTimeToConnectAgain) {
@@ -69,10 +69,10 @@ TEST(MembershipTest, APauseOfTheSchedulerGivesTimeToConnectAgain) {
   Membership members(options);
   Member fenced;
   const uint64_t id = Join(&members, Worker(0, 1), &fenced);
-  members.NoteCutOff(id, kStart + absl::Seconds(1));
-  members.ForgiveSilence(kStart + absl::Seconds(5));
-  EXPECT_TRUE(members.Expire(kStart + absl::Milliseconds(6999)).empty());
-  EXPECT_EQ(members.Expire(kStart + absl::Seconds(7)).size(), 1u);
+  members.NoteCutOff(id, kMembershipStart + absl::Seconds(1));
+  members.ForgiveSilence(kMembershipStart + absl::Seconds(5));
+  EXPECT_TRUE(members.Expire(kMembershipStart + absl::Milliseconds(6999)).empty());
+  EXPECT_EQ(members.Expire(kMembershipStart + absl::Seconds(7)).size(), 1u);
 }
 
 TEST(MembershipTest, ALivingMemberKeepsItsRank) {
@@ -82,18 +82,18 @@ TEST(MembershipTest, ALivingMemberKeepsItsRank) {
   RegisterRequest newcomer = Worker(0, 2);
   for (const uint32_t ended : {0, 3}) {
     newcomer.set_ended_pid(ended);
-    const auto refused = members.Register(newcomer, /*believed=*/true, kStart, &fenced);
+    const auto refused = members.Register(newcomer, /*believed=*/true, kMembershipStart, &fenced);
     ASSERT_TRUE(refused.ok()) << refused.status();
     EXPECT_EQ(*refused, nullptr);
   }
   RegisterRequest elsewhere = Worker(0, 1);  // the same pid on another host
   elsewhere.set_life(7);
   elsewhere.set_process_space("another");
-  EXPECT_EQ(*members.Register(elsewhere, /*believed=*/true, kStart, &fenced), nullptr);
+  EXPECT_EQ(*members.Register(elsewhere, /*believed=*/true, kMembershipStart, &fenced), nullptr);
   EXPECT_EQ(fenced.id, 0u);
   EXPECT_TRUE(members.Find(id).ok());
   // The incumbent is gone when its lease ends, however often the newcomer asks.
-  EXPECT_EQ(members.Expire(kStart + absl::Seconds(10)).size(), 1u);
+  EXPECT_EQ(members.Expire(kMembershipStart + absl::Seconds(10)).size(), 1u);
   const uint64_t next = Join(&members, Worker(0, 2), &fenced);
   EXPECT_EQ(fenced.id, 0u) << "it was lost when its lease ran out";
   EXPECT_TRUE(absl::IsAborted(members.Find(id).status()));
@@ -127,7 +127,7 @@ TEST(MembershipTest, ANewcomerThatIsNotBelievedWaits) {
   same_pid.set_life(7);
   for (const RegisterRequest& request : {newcomer, same_pid}) {
     EXPECT_TRUE(members.SaysEnded(request));
-    EXPECT_EQ(*members.Register(request, /*believed=*/false, kStart, &fenced), nullptr);
+    EXPECT_EQ(*members.Register(request, /*believed=*/false, kMembershipStart, &fenced), nullptr);
   }
   EXPECT_FALSE(members.SaysEnded(Worker(0, 2)));
   EXPECT_FALSE(members.SaysEnded(Worker(0, 1))) << "the member itself";
@@ -142,7 +142,7 @@ TEST(MembershipTest, RanksAreBoundedWhereTheirNumberIsNotStated) {
   Member fenced;
   Join(&members, Worker(Membership::kMaxRanks - 1, 1), &fenced);
   EXPECT_TRUE(absl::IsInvalidArgument(
-      members.Register(Worker(Membership::kMaxRanks, 1), true, kStart, &fenced).status()));
+      members.Register(Worker(Membership::kMaxRanks, 1), true, kMembershipStart, &fenced).status()));
 }
 
 TEST(MembershipTest, MembersThatAreNotConfiguredAreForgottenAnHourAfterTheirEnd) {
@@ -156,8 +156,8 @@ TEST(MembershipTest, MembersThatAreNotConfiguredAreForgottenAnHourAfterTheirEnd)
   Join(&members, pserver, &fenced);
   const uint64_t id = Join(&members, Worker(7, 2), &fenced);
   const uint64_t living = Join(&members, Worker(8, 3), &fenced);
-  members.Expire(kStart + absl::Seconds(10));
-  const absl::Time later = kStart + Membership::kRemembered;
+  members.Expire(kMembershipStart + absl::Seconds(10));
+  const absl::Time later = kMembershipStart + Membership::kRemembered;
   Join(&members, Worker(8, 3), &fenced);
   members.Forget(later - absl::Seconds(1));
   EXPECT_EQ(members.All().size(), 3u);
@@ -174,10 +174,10 @@ TEST(MembershipTest, RepeatedRegistrationOfOneLifeIsTheSameMember) {
   Member fenced;
   const uint64_t id = Join(&members, Worker(0, 1), &fenced);
   EXPECT_EQ(Join(&members, Worker(0, 1), &fenced), id);
-  members.Report(PollRequest(), kStart, *members.Find(id));
+  members.Report(PollRequest(), kMembershipStart, *members.Find(id));
   EXPECT_EQ(Join(&members, Worker(0, 1), &fenced), id);  // a late call
   EXPECT_EQ(fenced.id, 0u);
-  members.Expire(kStart + absl::Seconds(10));
+  members.Expire(kMembershipStart + absl::Seconds(10));
   EXPECT_NE(Join(&members, Worker(0, 1), &fenced), id);
 }
 
@@ -185,23 +185,23 @@ TEST(MembershipTest, APauseOfTheSchedulerDoesNotCountAsSilence) {
   Membership members(Options());
   Member fenced;
   Join(&members, Worker(1, 1), &fenced);
-  members.ForgiveSilence(kStart + absl::Seconds(99));
-  EXPECT_TRUE(members.Expire(kStart + absl::Milliseconds(108999)).empty());
-  EXPECT_EQ(members.Expire(kStart + absl::Seconds(109)).size(), 1u);
+  members.ForgiveSilence(kMembershipStart + absl::Seconds(99));
+  EXPECT_TRUE(members.Expire(kMembershipStart + absl::Milliseconds(108999)).empty());
+  EXPECT_EQ(members.Expire(kMembershipStart + absl::Seconds(109)).size(), 1u);
 }
 
 TEST(MembershipTest, LeaseRunsOutWithoutReports) {
   Membership members(Options());
   Member fenced;
   const uint64_t id = Join(&members, Worker(1, 1), &fenced);
-  EXPECT_TRUE(members.Expire(kStart + absl::Milliseconds(9999)).empty());
-  members.Report(PollRequest(), kStart + absl::Seconds(5), *members.Find(id));
-  EXPECT_TRUE(members.Expire(kStart + absl::Seconds(14)).empty());
-  const auto expired = members.Expire(kStart + absl::Seconds(15));
+  EXPECT_TRUE(members.Expire(kMembershipStart + absl::Milliseconds(9999)).empty());
+  members.Report(PollRequest(), kMembershipStart + absl::Seconds(5), *members.Find(id));
+  EXPECT_TRUE(members.Expire(kMembershipStart + absl::Seconds(14)).empty());
+  const auto expired = members.Expire(kMembershipStart + absl::Seconds(15));
   ASSERT_EQ(expired.size(), 1u);
   EXPECT_THAT(expired[0]->why_gone, testing::HasSubstr("10 s"));
   EXPECT_TRUE(absl::IsNotFound(members.Find(id).status()));
-  EXPECT_TRUE(members.Expire(kStart + absl::Seconds(99)).empty());
+  EXPECT_TRUE(members.Expire(kMembershipStart + absl::Seconds(99)).empty());
 }
 
 TEST(MembershipTest, IdsOfAnotherSchedulerAreUnknown) {
@@ -214,31 +214,31 @@ TEST(MembershipTest, RefusesImpossibleRegistrations) {
   Membership members(Options());
   Member fenced;
   EXPECT_TRUE(absl::IsInvalidArgument(
-      members.Register(Worker(2, 1), /*believed=*/true, kStart, &fenced).status()));
+      members.Register(Worker(2, 1), /*believed=*/true, kMembershipStart, &fenced).status()));
   RegisterRequest pserver = Worker(0, 1);
   pserver.set_role(ROLE_PSERVER);
   EXPECT_TRUE(absl::IsInvalidArgument(
-      members.Register(pserver, /*believed=*/true, kStart, &fenced).status()));
+      members.Register(pserver, /*believed=*/true, kMembershipStart, &fenced).status()));
   RegisterRequest other = Worker(0, 1);
   other.set_protocol(2);
   EXPECT_TRUE(absl::IsFailedPrecondition(
-      members.Register(other, /*believed=*/true, kStart, &fenced).status()));
+      members.Register(other, /*believed=*/true, kMembershipStart, &fenced).status()));
   RegisterRequest scheduler = Worker(0, 1);
   scheduler.set_role(ROLE_SCHEDULER);
   EXPECT_TRUE(absl::IsInvalidArgument(
-      members.Register(scheduler, /*believed=*/true, kStart, &fenced).status()));
+      members.Register(scheduler, /*believed=*/true, kMembershipStart, &fenced).status()));
 }
 
 TEST(MembershipTest, AWorkerIsFreeWhenItHasReportedThatItRunsNothing) {
   Membership members(Options());
   Member fenced;
-  Member* const worker = *members.Register(Worker(0, 1), /*believed=*/true, kStart, &fenced);
+  Member* const worker = *members.Register(Worker(0, 1), /*believed=*/true, kMembershipStart, &fenced);
   EXPECT_FALSE(worker->free()) << "it may still run a job of an earlier scheduler";
   PollRequest report;
   report.mutable_progress()->set_job_id("a");
-  members.Report(report, kStart, worker);
+  members.Report(report, kMembershipStart, worker);
   EXPECT_FALSE(worker->free());
-  members.Report(PollRequest(), kStart, worker);
+  members.Report(PollRequest(), kMembershipStart, worker);
   EXPECT_TRUE(worker->free());
   worker->job_id = "b";
   EXPECT_FALSE(worker->free());
@@ -250,7 +250,7 @@ TEST(MembershipTest, AWorkerIsFreeWhenItHasReportedThatItRunsNothing) {
 TEST(MembershipTest, AProcessIsFoundByRankPidAndProcessSpace) {
   Membership members(Options());
   Member fenced;
-  Member* const worker = *members.Register(Worker(1, 5), /*believed=*/true, kStart, &fenced);
+  Member* const worker = *members.Register(Worker(1, 5), /*believed=*/true, kMembershipStart, &fenced);
   MemberEndedRequest process;
   process.set_role(ROLE_WORKER);
   process.set_rank(1);
@@ -275,8 +275,8 @@ TEST(MembershipTest, SilentMembersOfAProcessSpaceAreListed) {
   Member fenced;
   Join(&members, Worker(0, 1), &fenced);
   const uint64_t second = Join(&members, Worker(1, 2), &fenced);
-  members.Report(PollRequest(), kStart + absl::Seconds(2), *members.Find(second));
-  const absl::Time now = kStart + absl::Seconds(3);
+  members.Report(PollRequest(), kMembershipStart + absl::Seconds(2), *members.Find(second));
+  const absl::Time now = kMembershipStart + absl::Seconds(3);
   const auto silent = members.Silent("space", absl::Seconds(2), now);
   ASSERT_EQ(silent.size(), 1u);
   EXPECT_EQ(silent[0].role(), ROLE_WORKER);

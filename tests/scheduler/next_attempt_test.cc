@@ -48,7 +48,7 @@ class NextAttemptTest : public testing::Test {
     ended.set_pid(pid);
     ended.set_process_space("space");
     ended.set_reason("its process was killed by signal 9 (Killed)");
-    c_.core_.MemberEnded(ended, c_.now_);
+    c_.core_.members().MemberEnded(ended, c_.now_);
     c_.desired_.erase(Ids(role)[rank]);
   }
   void Replace(Role role, uint32_t rank, uint32_t pid = 2) {
@@ -155,7 +155,7 @@ TEST_F(SpareWorkerTest, AReservedWorkerServesARankOrIsFreeAgain) {
   ASSERT_EQ(status.state(), JOB_RUNNING) << status.message();
   EXPECT_THAT(status.allocated(), testing::ElementsAre(1, 2));
   // The one that came back is free for other jobs.
-  const ClusterStatus cluster = c_.core_.GetStatus(c_.now_);
+  const ClusterStatus cluster = c_.core_.operators().GetStatus(c_.now_);
   for (const MemberStatus& member : cluster.members()) {
     if (member.role() == ROLE_WORKER) {
       EXPECT_EQ(member.job_id(), member.rank() == 0 ? "" : job_) << "worker " << member.rank();
@@ -231,7 +231,7 @@ TEST_F(NextAttemptTest, CancelAndShutdownEndARecovery) {
   LeadTo(2);
   Kill(ROLE_PSERVER, 1);
   c_.PollAll();
-  ASSERT_TRUE(c_.core_.CancelJob(job_, c_.now_).ok());
+  ASSERT_TRUE(c_.core_.operators().CancelJob(job_, c_.now_).ok());
   c_.WriteOutputs();
   EXPECT_EQ(c_.State(job_), JOB_CANCELLED);
   Replace(ROLE_PSERVER, 1);
@@ -245,14 +245,14 @@ TEST_F(NextAttemptTest, CancelAndShutdownEndARecovery) {
     for (const uint64_t id : c_.workers_) c_.Poll(id).status().IgnoreError();
   }
   ASSERT_EQ(c_.State(job_), JOB_RECOVERING);
-  ASSERT_TRUE(c_.core_.CancelJob(job_, c_.now_).ok());
+  ASSERT_TRUE(c_.core_.operators().CancelJob(job_, c_.now_).ok());
   c_.WriteOutputs();
   EXPECT_EQ(c_.State(job_), JOB_CANCELLED);
   c_.PollAll();
   EXPECT_EQ(c_.desired_[c_.pservers_[0]].host_size(), 0);
   LeadTo(2);
   Kill(ROLE_PSERVER, 0);
-  c_.core_.Shutdown(c_.now_);
+  c_.core_.operators().Shutdown(c_.now_);
   const JobResult result = c_.WriteOutputs().back().result;
   EXPECT_EQ(result.status(), "cancelled");
 }
@@ -321,7 +321,7 @@ TEST_F(NextAttemptTest, AnErrorOfTheNextAttemptsTablesEndsTheJob) {
   hosted->set_error("NaN");
   ASSERT_TRUE(c_.core_.Poll(report, c_.now_).ok());
   EXPECT_EQ(c_.State(job_), JOB_RECOVERING) << "that attempt is over";
-  const PollReply told = *c_.core_.Desired(c_.pservers_[0]);
+  const PollReply told = *c_.core_.members().Desired(c_.pservers_[0]);
   hosted->set_instance(told.host(0).instance());
   hosted->set_generation(told.host(0).route().generation());
   hosted->set_error("cannot resume from checkpoint /c/step-3: file embedding.0 is damaged");
@@ -357,7 +357,7 @@ TEST_F(RollbackAndQueueTest, ARecoveringJobComesBeforeQueuedOnes) {
   // A job that ends while it waits gives its workers back.
   Kill(ROLE_PSERVER, 0, /*pid=*/2);
   c_.PollAll();
-  ASSERT_TRUE(c_.core_.CancelJob(job_, c_.now_).ok());
+  ASSERT_TRUE(c_.core_.operators().CancelJob(job_, c_.now_).ok());
   Replace(ROLE_PSERVER, 0, /*pid=*/3);
   c_.PollAll();
   EXPECT_EQ(c_.State(queued), JOB_RUNNING) << c_.Status(queued).message();
@@ -443,7 +443,7 @@ TEST_F(RollbackToCheckpointTest, TheNextAttemptContinuesFromTheNewestCheckpoint)
   Complete(2, 6);
   EXPECT_EQ(c_.Status(job_).checkpoint().made(), 2u);
   // It is not "resumed": nobody asked for that.
-  ASSERT_TRUE(c_.core_.CancelJob(job_, c_.now_).ok());
+  ASSERT_TRUE(c_.core_.operators().CancelJob(job_, c_.now_).ok());
   EXPECT_EQ(c_.WriteOutputs().back().result.resumed_from(), "");
 }
 
@@ -493,7 +493,7 @@ TEST_F(RollbackToCheckpointTest, AManifestThatIsBeingWrittenIsAwaited) {
     c_.PollAll();
     ASSERT_EQ(c_.State(job_), JOB_RUNNING) << c_.Status(job_).message();
     EXPECT_EQ(c_.desired_[c_.pservers_[0]].host(0).has_restore(), written);
-    ASSERT_TRUE(c_.core_.CancelJob(job_, c_.now_).ok());
+    ASSERT_TRUE(c_.core_.operators().CancelJob(job_, c_.now_).ok());
     c_.WriteOutputs();
     Kill(ROLE_PSERVER, 1, /*pid=*/2);
     Replace(ROLE_PSERVER, 1, /*pid=*/1);

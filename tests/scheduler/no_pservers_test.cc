@@ -71,7 +71,7 @@ class NoPserversTest : public testing::Test {
     ended.set_rank(rank);
     ended.set_pid(1);
     ended.set_process_space("space");
-    c_.core_.MemberEnded(ended, c_.now_);
+    c_.core_.members().MemberEnded(ended, c_.now_);
     c_.desired_.erase(c_.workers_[rank]);
   }
   // The worker of a rank ends, and its next process takes over.
@@ -340,7 +340,7 @@ TEST_F(ShrinkWithoutPserversTest, WithoutTheSumsOfTheLostRankTheJobGoesBack) {
 
 TEST_F(NoPserversTest, AJobScalesFromACheckpoint) {
   StartTraining(Config());
-  ASSERT_TRUE(c_.core_.ScaleJob(job_, 1, c_.now_).ok());
+  ASSERT_TRUE(c_.core_.operators().ScaleJob(job_, 1, c_.now_).ok());
   MakeCheckpoint();
   c_.Advance(absl::Seconds(1));
   c_.PollAll();

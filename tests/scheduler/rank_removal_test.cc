@@ -84,7 +84,7 @@ class RankRemovalTest : public testing::Test {
     ended.set_process_space("space");
     ended.set_reason("its process was killed by signal 9");
     auto& ids = role == ROLE_PSERVER ? c_.pservers_ : c_.workers_;
-    c_.core_.MemberEnded(ended, c_.now_);
+    c_.core_.members().MemberEnded(ended, c_.now_);
     c_.desired_.erase(ids[rank]);
     c_.worker_cuts_.erase(ids[rank]);
   }
@@ -245,7 +245,7 @@ TEST_F(RankRemovalTest, TheLastCommitAtAnyPserverEndsTheAttempt) {
     const Phase phase = TrainsAgain(2);
     EXPECT_EQ(phase.skip_steps(), one.last);
     EXPECT_EQ(phase.resume().train().examples(), 30 * one.last) << "also those of the lost rank";
-    ASSERT_TRUE(c_.core_.CancelJob(job_, c_.now_).ok());
+    ASSERT_TRUE(c_.core_.operators().CancelJob(job_, c_.now_).ok());
     c_.WriteOutputs();
     c_.PollAll();
     Replace(ROLE_WORKER, 1);
@@ -481,7 +481,7 @@ TEST_F(RankRemovalTest, WarnsOfCountsThatAreLostInTheFirstEpoch) {
     if (phase == 4) {
       EXPECT_THAT(Warnings(), Not(warned));
     }
-    ASSERT_TRUE(c_.core_.CancelJob(job_, c_.now_).ok());
+    ASSERT_TRUE(c_.core_.operators().CancelJob(job_, c_.now_).ok());
     c_.WriteOutputs();
     c_.PollAll();
     Replace(ROLE_WORKER, 1);
@@ -541,7 +541,7 @@ TEST_F(RankRemovalTest, ImpossibleReportsSendTheJobBack) {
     if (both) Kill(ROLE_WORKER, 2);
     c_.PollAll();
     ASSERT_NO_FATAL_FAILURE(ExpectWentBack(both ? 1 : 2, "last one that can close"));
-    ASSERT_TRUE(c_.core_.CancelJob(job_, c_.now_).ok());
+    ASSERT_TRUE(c_.core_.operators().CancelJob(job_, c_.now_).ok());
     c_.WriteOutputs();
     c_.PollAll();
     Replace(ROLE_WORKER, 1);

@@ -41,7 +41,7 @@ class RankReplacementTest : public testing::Test {
     ended.set_pid(pid);
     ended.set_process_space("space");
     ended.set_reason("its process was killed by signal 9");
-    cluster_->core_.MemberEnded(ended, cluster_->now_);
+    cluster_->core_.members().MemberEnded(ended, cluster_->now_);
     cluster_->desired_.erase(cluster_->workers_[worker]);
   }
   const WorkerAssignment& AssignmentOf(uint32_t worker) {
@@ -432,7 +432,7 @@ TEST_F(RankReplacementTest, ACancelledJobReleasesTheWorkerTakenForAVacantRank) {
   Begin(Config(-1));
   ASSERT_NO_FATAL_FAILURE(Drive(true, 2));
   Kill(1);
-  ASSERT_TRUE(cluster_->core_.CancelJob(job_, cluster_->now_).ok());
+  ASSERT_TRUE(cluster_->core_.operators().CancelJob(job_, cluster_->now_).ok());
   cluster_->PollAll();
   EXPECT_EQ(Result().status(), "cancelled");
   cluster_->Run(FakeCluster::Config(0, 2));

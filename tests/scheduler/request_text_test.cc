@@ -105,7 +105,7 @@ TEST(RequestTextTest, ListsOfTracesPiecesAndSumsAreBounded) {
   ExpectRefused(tracks, "tracks");
   NextPhaseRequest pieces, bins;
   DataPieces* const reported = pieces.mutable_report()->mutable_index()->mutable_pieces();
-  reported->mutable_examples()->Resize(kMaxPieces, 1);
+  reported->mutable_examples()->Resize(kMaxReportedPieces, 1);
   EXPECT_TRUE(TakeIn(pieces).ok());
   reported->add_examples(1);
   ExpectRefused(pieces, "DataPieces");

@@ -64,11 +64,11 @@ class RestartTest : public testing::Test {
     Keep();
   }
   std::string Submit(const JobConfig& config, std::unique_ptr<const ResumePoint> resume = nullptr) {
-    auto job = c_->core_.PrepareJob(config, {}, "/output", 1, {}, std::move(resume));
+    auto job = c_->core_.operators().PrepareJob(config, {}, "/output", 1, {}, std::move(resume));
     EXPECT_TRUE(job.ok()) << job.status();
-    for (const MetaStore::Write& write : c_->core_.RecordsOf(**job))
+    for (const MetaStore::Write& write : c_->core_.operators().RecordsOf(**job))
       records_[write.key] = *write.value;
-    return *c_->core_.AddJob(*std::move(job), c_->now_);
+    return *c_->core_.operators().AddJob(*std::move(job), c_->now_);
   }
   std::string Run(const JobConfig& config, std::unique_ptr<const ResumePoint> resume = nullptr) {
     const std::string job_id = Submit(config, std::move(resume));
@@ -81,7 +81,9 @@ class RestartTest : public testing::Test {
     config.mutable_recovery()->set_max_losses(100);
     return config;
   }
-  bool Draining(int member) { return c_->core_.GetStatus(c_->now_).members(member).draining(); }
+  bool Draining(int member) {
+    return c_->core_.operators().GetStatus(c_->now_).members(member).draining();
+  }
   JobRecord Record(const std::string& job_id) {
     JobRecord record;
     EXPECT_TRUE(record.ParseFromString(records_["job/" + job_id]));

@@ -16,7 +16,7 @@ TEST_F(RestartTest, QueuedJobsAreQueuedAgainInTheirOrder) {
   Restart();
   EXPECT_EQ(c_->State(first), JOB_QUEUED);
   EXPECT_EQ(c_->Status(first).queue_position(), 0);
-  const ClusterStatus status = c_->core_.GetStatus(c_->now_);
+  const ClusterStatus status = c_->core_.operators().GetStatus(c_->now_);
   ASSERT_EQ(status.jobs_size(), 2);
   EXPECT_EQ(status.jobs(0).job_id(), first);
   EXPECT_EQ(status.jobs(1).job_id(), second);
@@ -128,7 +128,7 @@ TEST_F(RestartTest, AJobThatIsOverGetsItsResultAndDoesNotRunAgain) {
 
 TEST_F(RestartTest, CancelledAndRefusedJobsLeaveNoRecord) {
   const std::string job = Submit(Config());
-  ASSERT_TRUE(c_->core_.CancelJob(job, c_->now_).ok());
+  ASSERT_TRUE(c_->core_.operators().CancelJob(job, c_->now_).ok());
   Keep();
   EXPECT_EQ(Record(job).outcome(), JOB_CANCELLED);
   c_->WriteOutputs();
@@ -174,7 +174,7 @@ TEST_F(RestartTest, LossesAreRemembered) {
   ended.set_rank(1);
   ended.set_pid(1);
   ended.set_process_space("space");
-  c_->core_.MemberEnded(ended, c_->now_);
+  c_->core_.members().MemberEnded(ended, c_->now_);
   Restart();
   Restart();
   EXPECT_EQ(c_->Status(job).recovery().worker_losses(), 1);
@@ -234,13 +234,13 @@ TEST_F(RestartTest, ADrainedPserverStaysSo) {
   ASSERT_TRUE(c_->Drain(1).ok());
   Restart();
   c_->JoinAll(2, 2);
-  EXPECT_TRUE(c_->core_.GetStatus(c_->now_).members(1).draining());
+  EXPECT_TRUE(c_->core_.operators().GetStatus(c_->now_).members(1).draining());
   const std::string job = Run(Config());
   EXPECT_THAT(c_->Status(job).route().pservers(), ElementsAre("ps0"));
   ASSERT_TRUE(c_->Drain(1, /*cancel=*/true).ok());
   Restart();
   c_->JoinAll(2, 2);
-  EXPECT_FALSE(c_->core_.GetStatus(c_->now_).members(1).draining());
+  EXPECT_FALSE(c_->core_.operators().GetStatus(c_->now_).members(1).draining());
 }
 
 TEST_F(RestartTest, ADrainThatAPserverAsksForEndsWithItsProcess) {
@@ -255,7 +255,7 @@ TEST_F(RestartTest, ADrainThatAPserverAsksForEndsWithItsProcess) {
   ended.set_rank(1);
   ended.set_pid(1);
   ended.set_process_space("space");
-  c_->core_.MemberEnded(ended, c_->now_);
+  c_->core_.members().MemberEnded(ended, c_->now_);
   c_->pservers_[1] = c_->Join(ROLE_PSERVER, 1, /*pid=*/2);
   EXPECT_FALSE(Draining(1));
   // The whole cluster is stopped and started.
@@ -306,7 +306,7 @@ TEST_F(RestartTest, AJobKeepsItsPresentNumberOfWorkers) {
   ended.set_rank(1);
   ended.set_pid(1);
   ended.set_process_space("space");
-  c_->core_.MemberEnded(ended, c_->now_);
+  c_->core_.members().MemberEnded(ended, c_->now_);
   c_->PollAll();
   ASSERT_EQ(c_->State(job), JOB_RUNNING) << c_->Status(job).message();
   Keep();
@@ -337,7 +337,7 @@ TEST_F(RestartTest, ARankThatIsBeingLeftOutIsNotWaitedFor) {
   ended.set_rank(1);
   ended.set_pid(1);
   ended.set_process_space("space");
-  c_->core_.MemberEnded(ended, c_->now_);
+  c_->core_.members().MemberEnded(ended, c_->now_);
   c_->PollAll();
   ASSERT_EQ(c_->State(job), JOB_RUNNING);
   EXPECT_EQ(c_->Status(job).recovery().shrinks(), 0) << "it has not continued yet";

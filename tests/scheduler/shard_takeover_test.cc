@@ -60,7 +60,7 @@ class ShardTakeoverTest : public testing::Test {
     ended.set_pid(pid);
     ended.set_process_space("space");
     ended.set_reason("its process was killed by signal 9");
-    c_.core_.MemberEnded(ended, c_.now_);
+    c_.core_.members().MemberEnded(ended, c_.now_);
     c_.desired_.erase((role == ROLE_PSERVER ? c_.pservers_ : c_.workers_)[rank]);
   }
   // Another process registers for the pserver's rank. It reports what `more` says.
@@ -88,7 +88,7 @@ class ShardTakeoverTest : public testing::Test {
     request.set_rank(std::get<1>(pass->first));
     request.set_incarnation(std::get<2>(pass->first));
     request.set_pass(pass->second);
-    return c_.core_.GetRoute(request)->route();
+    return c_.core_.workers().GetRoute(request)->route();
   }
   Recovery Counts() { return c_.Status(job_).recovery(); }
   JobResult Result() {
@@ -343,7 +343,7 @@ TEST_F(ShardTakeoverTest, AWorkerLostDuringATakeoverRollsTheJobBack) {
     EXPECT_EQ(Counts().updates_lost(), 0u) << "all of it is trained again";
     EXPECT_FALSE(Hosted(1).has_takeover());
     EXPECT_EQ(RouteNow().vacant_size(), 0);
-    ASSERT_TRUE(c_.core_.CancelJob(job_, c_.now_).ok());
+    ASSERT_TRUE(c_.core_.operators().CancelJob(job_, c_.now_).ok());
     c_.WriteOutputs();
     c_.workers_[0] = c_.Join(ROLE_WORKER, 0, 2);
     c_.PollAll();

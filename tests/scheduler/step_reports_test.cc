@@ -9,10 +9,10 @@ namespace {
 
 using testing::ElementsAre;
 
-using Point = std::tuple<std::string, uint64_t, double>;
+using StepReportsPoint = std::tuple<std::string, uint64_t, double>;
 
-std::vector<Point> Points(const std::vector<Scalar>& scalars) {
-  std::vector<Point> points;
+std::vector<StepReportsPoint> Points(const std::vector<Scalar>& scalars) {
+  std::vector<StepReportsPoint> points;
   for (const Scalar& one : scalars) points.emplace_back(one.tag, one.step, one.value);
   return points;
 }
@@ -31,8 +31,8 @@ TEST(StepCurvesTest, LossIsTheMeanOnceAllRanksHaveReported) {
   curves.Add(Report(2, 0.25));
   EXPECT_TRUE(curves.Take(false).empty());
   curves.Add(Report(1, 1.5));
-  EXPECT_THAT(Points(curves.Take(false)), ElementsAre(Point("train/loss", 1, 1.0)));
-  EXPECT_THAT(Points(curves.Take(true)), ElementsAre(Point("train/loss", 2, 0.25)));
+  EXPECT_THAT(Points(curves.Take(false)), ElementsAre(StepReportsPoint("train/loss", 1, 1.0)));
+  EXPECT_THAT(Points(curves.Take(true)), ElementsAre(StepReportsPoint("train/loss", 2, 0.25)));
   EXPECT_TRUE(curves.Take(true).empty());
 }
 
@@ -43,8 +43,8 @@ TEST(StepCurvesTest, SpeedOfAStepIsTheSumOfTheRanksSpeedsAtThatStep) {
   curves.Add(Report(10, 1, 200));
   curves.Add(Report(20, 1, 400));
   EXPECT_THAT(Points(curves.Take(false)),
-              ElementsAre(Point("train/loss", 10, 1), Point("train/examples_per_second", 10, 500),
-                          Point("train/loss", 20, 1), Point("train/examples_per_second", 20, 900)));
+              ElementsAre(StepReportsPoint("train/loss", 10, 1), StepReportsPoint("train/examples_per_second", 10, 500),
+                          StepReportsPoint("train/loss", 20, 1), StepReportsPoint("train/examples_per_second", 20, 900)));
 }
 
 TEST(StepCurvesTest, LongCurvesAreThinnedAndKeepTheirEnd) {
@@ -61,15 +61,15 @@ TEST(StepCurvesTest, AStepWithoutASpeedFromEveryRankHasNoSpeedPoint) {
   curves.Add(Report(10, 1));
   curves.Add(Report(20, 1, 300));
   EXPECT_THAT(Points(curves.Take(true)),
-              ElementsAre(Point("train/loss", 10, 1), Point("train/loss", 20, 1)));
+              ElementsAre(StepReportsPoint("train/loss", 10, 1), StepReportsPoint("train/loss", 20, 1)));
 }
 
 TEST(StepCurvesTest, OldestStepsAreHandedOutWhenTooManyWait) {
   StepCurves curves(2);
   for (uint64_t step = 0; step < StepCurves::kOpenSteps + 10; ++step) curves.Add(Report(step, 1));
-  const std::vector<Point> points = Points(curves.Take(false));
+  const std::vector<StepReportsPoint> points = Points(curves.Take(false));
   ASSERT_EQ(points.size(), 10u);
-  EXPECT_EQ(points.front(), Point("train/loss", 0, 1));
+  EXPECT_EQ(points.front(), StepReportsPoint("train/loss", 0, 1));
 }
 
 WorkerProgress Steps(uint64_t first, uint64_t last) {

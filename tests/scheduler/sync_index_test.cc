@@ -134,7 +134,7 @@ TEST(SyncIndexTest, NothingToTrainIsAnError) {
 
 TEST(SyncIndexTest, MorePiecesThanAMessageCanHoldAreRefused) {
   std::vector<IndexReport> reports(2);
-  for (int i = 0; i < kMaxPieces + 1; ++i) {
+  for (int i = 0; i < kMaxDataPieces + 1; ++i) {
     DataPieces* const pieces = reports[i % 2].mutable_pieces();
     pieces->add_file(0);
     pieces->add_begin(i);
@@ -143,13 +143,13 @@ TEST(SyncIndexTest, MorePiecesThanAMessageCanHoldAreRefused) {
   }
   SeenFile* const file = reports[0].add_train_seen();
   file->set_path("a0");
-  file->set_bytes(kMaxPieces + 1);
-  EXPECT_THAT(Refused(reports), HasSubstr(absl::StrCat(kMaxPieces + 1, " pieces")));
+  file->set_bytes(kMaxDataPieces + 1);
+  EXPECT_THAT(Refused(reports), HasSubstr(absl::StrCat(kMaxDataPieces + 1, " pieces")));
   DataPieces* const last = reports[0].mutable_pieces();
   for (auto* column : {last->mutable_begin(), last->mutable_end(), last->mutable_examples()})
     column->RemoveLast();
   last->mutable_file()->RemoveLast();
-  file->set_bytes(kMaxPieces);
+  file->set_bytes(kMaxDataPieces);
   EXPECT_TRUE(Merge(reports).ok());
 }
 

@@ -60,7 +60,7 @@ class World {
   std::map<WaitKey::Kind, int> woken_, timed_out_;
   int done_jobs() {
     int done = 0;
-    const ClusterStatus status = cluster_.core_.GetStatus(cluster_.now_);
+    const ClusterStatus status = cluster_.core_.operators().GetStatus(cluster_.now_);
     for (const JobStatus& job : status.jobs()) done += job.state() == JOB_DONE;
     return done;
   }
@@ -114,7 +114,7 @@ class World {
     request.set_pid(1 + Draw(2));
     if (request.role() == ROLE_PSERVER) request.set_address("ps");
     // Replace a living member only now and then.
-    const ClusterStatus status = cluster_.core_.GetStatus(cluster_.now_);
+    const ClusterStatus status = cluster_.core_.operators().GetStatus(cluster_.now_);
     for (const MemberStatus& m : status.members()) {
       const bool taken = m.role() == request.role() && m.rank() == request.rank() && m.alive();
       if (taken && Draw(30) > 0) return;
@@ -159,10 +159,10 @@ class World {
     Wait(
         WaitKey::Desired(id),
         [id, seen](SchedulerCore& core) {
-          const auto version = core.DesiredVersion(id);
+          const auto version = core.members().DesiredVersion(id);
           return !version.ok() || *version != seen;
         },
-        [id, seen, take](SchedulerCore& core) { take(core.Desired(id, seen)); });
+        [id, seen, take](SchedulerCore& core) { take(core.members().Desired(id, seen)); });
   }
 
   void NextPhase() {
@@ -191,22 +191,22 @@ class World {
     rank->waits = true;
     Wait(
         WaitKey::Phase(request.job_id()),
-        [request](SchedulerCore& core) { return core.PhaseReady(request); },
+        [request](SchedulerCore& core) { return core.workers().PhaseReady(request); },
         [this, request, take](SchedulerCore& core) {
-          take(core.NextPhase(request, cluster_.now_));
+          take(core.workers().NextPhase(request, cluster_.now_));
         });
   }
 
   void Watch() {
     if (jobs_.empty()) return;
     const std::string job = Pick(jobs_);
-    const auto version = cluster_.core_.JobVersion(job);
+    const auto version = cluster_.core_.operators().JobVersion(job);
     if (!version.ok()) return;
     const uint64_t seen = *version;
     Wait(
         WaitKey::Status(job),
         [job, seen](SchedulerCore& core) {
-          const auto now = core.JobVersion(job);
+          const auto now = core.operators().JobVersion(job);
           return !now.ok() || *now > seen;
         },
         [](SchedulerCore&) {});
@@ -220,7 +220,7 @@ class World {
   }
   void Cancel() {
     if (!jobs_.empty() && Draw(4) == 0) {
-      cluster_.core_.CancelJob(Pick(jobs_), cluster_.now_).IgnoreError();
+      cluster_.core_.operators().CancelJob(Pick(jobs_), cluster_.now_).IgnoreError();
     }
   }
   void Lose() {

@@ -10,8 +10,10 @@
 #include <vector>
 
 #include "common/base/slice.h"
+#include "common/optimizer/update_rule.h"
 #include "common/saved_model/saved_model.h"
 #include "server/shard.h"
+#include "tests/common/optimizer/rule_cases.h"
 #include "tests/common/saved_model/memory_env.h"
 #include "tests/common/saved_model/read_shard_file.h"
 
@@ -69,12 +71,7 @@ std::vector<float> SavedWeights(const TableLayout& table, ShardCut* cut) {
 class DenseShardTest : public testing::TestWithParam<std::string> {
  protected:
   static OptimizerConfig Rule(const std::string& name) {
-    OptimizerConfig config;
-    if (name == "sgd") config.mutable_sgd();
-    if (name == "momentum") config.mutable_momentum()->set_nesterov(true);
-    if (name == "adam") config.mutable_adam();
-    if (name == "adagrad") config.mutable_adagrad();
-    if (name == "ftrl") config.mutable_ftrl()->set_l1(0.01f);
+    OptimizerConfig config = ParseOptimizer(RuleCaseOf(name).usual);
     config.set_learning_rate(0.1f);
     return WithDefaults(config);
   }
@@ -174,8 +171,7 @@ TEST(DenseShardCutTest, ElementsOfOtherBlocksAreNotLoaded) {
   EXPECT_EQ(SavedWeights(*layouts[0], shard->BeginCut().get()), expected);
 }
 
-INSTANTIATE_TEST_SUITE_P(Rules, DenseShardTest,
-                         testing::Values("sgd", "momentum", "adam", "adagrad", "ftrl"),
+INSTANTIATE_TEST_SUITE_P(Rules, DenseShardTest, testing::ValuesIn(RuleNames()),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/crc32c.h"
 #include "common/base/hash.h"
+#include "common/optimizer/update_rule.h"
 #include "common/saved_model/checkpoint.h"
 #include "common/saved_model/saved_model.h"
 #include "common/saved_model/shard_file.h"
@@ -32,7 +33,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr uint32_t kWorkers = 2;
+constexpr uint32_t kShardCutWorkers = 2;
 constexpr uint64_t kKeys = 6000;
 const char* const kModes[] = {"sync", "async", "waiting", "geo"};
 
@@ -64,7 +65,7 @@ TableLayouts Tables(const std::string& rule, const std::string& schedule, uint32
 
 UpdatePolicy Policy(const std::string& mode) {
   UpdatePolicy policy;
-  policy.worker_num = kWorkers;
+  policy.worker_num = kShardCutWorkers;
   policy.mode = mode == "sync" ? Mode::kSync : mode == "geo" ? Mode::kGeo : Mode::kAsync;
   if (mode == "waiting") policy.gradients_to_wait = 2;
   if (mode == "geo") policy.merge_scale = 0.5;
@@ -117,7 +118,7 @@ class Trained {
 
   // One step of all workers. `keys` of each of them for the sparse table.
   void Step(uint64_t step, uint64_t keys = 300) {
-    for (uint32_t rank = 0; rank < kWorkers; ++rank) {
+    for (uint32_t rank = 0; rank < kShardCutWorkers; ++rank) {
       ++sequence_[rank];
       std::mt19937_64 random(step * 10 + rank);
       std::set<uint64_t> of_step;
@@ -230,7 +231,7 @@ class Trained {
   const std::string mode_;
   const TableLayouts tables_;
   ShardTable shards_;
-  std::array<uint64_t, kWorkers> sequence_ = {};
+  std::array<uint64_t, kShardCutWorkers> sequence_ = {};
   uint64_t before_ = 0;  // steps of the job whose checkpoint this one started from
 };
 
@@ -255,8 +256,8 @@ Contents TrainedOn(const std::string& mode, const TableLayouts& tables, uint32_t
 void Save(Trained* trained, uint64_t step, Env* env, const std::string& mode = "sync") {
   Manifest manifest;
   CheckpointState* const state = manifest.mutable_checkpoint();
-  state->set_global_step(mode == "sync" ? step : step * kWorkers);
-  state->set_worker_num(kWorkers);
+  state->set_global_step(mode == "sync" ? step : step * kShardCutWorkers);
+  state->set_worker_num(kShardCutWorkers);
   state->set_mode(mode == "waiting" ? "async" : mode);
   for (const auto& table : trained->tables()) *manifest.add_tables() = table->config();
   trained->WriteFiles(env, &manifest);
@@ -267,7 +268,7 @@ void Save(Trained* trained, uint64_t step, Env* env, const std::string& mode = "
 
 TEST(ShardCutTest, ACutIsWhatTheShardHeldHoweverMuchIsUpdatedMeanwhile) {
   std::mt19937_64 random(3);
-  for (const char* rule : kRules) {
+  for (const std::string& rule : RuleNames()) {
     for (const char* mode : kModes) {
       SCOPED_TRACE(absl::StrCat(rule, " ", mode));
       Trained trained(mode, Tables(rule, "exponential", 2));
@@ -320,11 +321,11 @@ TEST(ShardCutTest, ACutIsWhatTheShardHeldHoweverMuchIsUpdatedMeanwhile) {
 }
 
 TEST(ShardCutTest, ARestoredJobTrainsAsIfItHadNeverStopped) {
-  for (const char* rule : kRules) {
+  for (const std::string& rule : RuleNames()) {
     for (const char* mode : kModes) {
       for (const char* schedule : kSchedules) {
         // Each rule and each schedule in each mode, not all of their products.
-        if (std::string(rule) != "adam" && std::string(schedule) != "exponential") continue;
+        if (rule != "adam" && std::string(schedule) != "exponential") continue;
         SCOPED_TRACE(absl::StrCat(rule, " ", mode, " ", schedule));
         Trained trained(mode, Tables(rule, schedule, 4));
         for (uint64_t step = 1; step <= 5; ++step) trained.Step(step);

@@ -3,18 +3,20 @@ import shutil
 import unittest
 
 from numbers_job import BATCH, COLLECTIVE, NumbersJobTest
+from sluice_testing import optimizers
 
 EXAMPLES = 8292
 # Only the last step's weights, 50 for each of two workers, are no powers of 2.
 STEPS = EXAMPLES // BATCH + 1
 DENSE = ["deep/%d/%s" % (layer, kind) for layer in range(3) for kind in ("weight", "bias")] + ["wide/weight", "wide/bias"]
+# Flags of their own for some rules; the others train with those of the list.
 OPTIMIZERS = {
     "momentum": ("--set=optimizers.all={momentum { nesterov: true } learning_rate: 0.05 schedule { noam { warmup: 8 model_dim: 4 } }}",),
     "adam": ("--set=optimizers.all={adam {} learning_rate: 0.01 schedule { cosine { steps: 40 } warmup_steps: 6 }}",
              "--set=model.wide_deep.dropout=0.2"),
     "adagrad": ("--set=optimizers.all={adagrad {} learning_rate: 0.02 clip_value: 0.01}",),
     "ftrl": ("--set=optimizers.all={ftrl { l1: 0.0001 } learning_rate: 0.05}",),
-    "clipped": ("--set=optimizers.all={sgd {} learning_rate: 0.1}", "--set=optimizers.clip_global_norm=0.1"),
+    "sgd": ("--set=optimizers.all={sgd {} learning_rate: 0.1}", "--set=optimizers.clip_global_norm=0.1"),
 }
 
 
@@ -45,7 +47,8 @@ class MixedDenseTest(NumbersJobTest):
                 self.assertAlmostEqual(mixed["eval"]["auc"], pserver["eval"]["auc"], places=5)
 
     def test_every_optimizer_dropout_and_clipping(self):
-        for name, flags in OPTIMIZERS.items():
+        plain = {rule: ("--set=optimizers.all={%s}" % text,) for rule, text in optimizers().items()}
+        for name, flags in {**plain, **OPTIMIZERS}.items():
             with self.subTest(name):
                 self.train(name + ".p", *flags)
                 self.train(name + ".m", MIXED, *flags)

@@ -3,17 +3,10 @@ import json
 import math
 import unittest
 
-from sluice_testing import SluiceTest
+from sluice_testing import SluiceTest, optimizers
 
 MODES = {"sync": ["--a_sync=false"], "async": ["--a_sync=true"], "geo": ["--a_sync=true", "--k_steps=4"]}
-RULES = {
-    "sgd": "sgd {} learning_rate: 0.5",
-    "momentum": "momentum { momentum: 0.8 } learning_rate: 0.1",
-    "nesterov": "momentum { momentum: 0.8 nesterov: true } learning_rate: 0.1",
-    "adam": "adam {} learning_rate: 0.02",
-    "adagrad": "adagrad { initial_accumulator: 0.1 } learning_rate: 0.1",
-    "ftrl": "ftrl { l1: 0.0001 } learning_rate: 0.2",
-}
+HEAVY_BALL = "momentum { momentum: 0.8 } learning_rate: 0.1"
 SCHEDULE = "schedule { cosine { steps: 400 end: 0.001 } warmup_steps: 5 warmup_start: 0.1 }"
 
 
@@ -23,7 +16,7 @@ class OptimizersTest(SluiceTest):
         self.write_csv("train.csv", [(int((i * 7 % 4 < 3) == (i % 5 < 2)), i % 3, "abcde"[i % 5]) for i in range(800)])
         job = self.small_job(train="train.csv")
         log_dir = self.up("--server_num=2", "--worker_num=2")
-        for rule, text in RULES.items():
+        for rule, text in {**optimizers(), "heavy_ball": HEAVY_BALL}.items():
             for mode, flags in MODES.items():
                 with self.subTest("%s %s" % (rule, mode)):
                     out = self.tmp / ("%s-%s" % (rule, mode))

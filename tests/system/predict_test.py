@@ -60,7 +60,7 @@ class PredictTest(SluiceTest):
         accuracy = sum((s >= 0.5) == (t == 1) for s, t in zip(scores, truth)) / len(truth)
         self.assertLessEqual(abs(accuracy - first["eval"]["accuracy"]), 1e-6)
 
-        for workers in (2, 3, 5):
+        for workers in (2, 3, 7):
             self.assertEqual(self.predict(model, TEST_DATA, "scores%d" % workers, workers)[0], one)
         plain = self.tmp / "adult.test"
         plain.write_text(text)
@@ -136,16 +136,19 @@ class PredictTest(SluiceTest):
         self.write_csv("train.csv", [(i % 2, i % 7, "ab"[i % 2]) for i in range(200)])
         return self.launch("--worker_num=1", "--server_num=1", job=self.small_job(train="train.csv"))[0]["model_dir"]
 
-    def test_lines_that_begin_at_a_border_of_parts_or_pieces_are_scored_once(self):
-        # With lines of 8 bytes, the borders of 4 parts and of pieces of 1 MiB fall between two lines.
+    def test_lines_that_begin_at_a_border_of_pieces_are_scored_once(self):
+        # With lines of 8 bytes, the borders of pieces of 1 MiB fall between two lines.
         model, lines = self.small_model(), 200000
         data = self.tmp / "data.csv"
         data.write_text("x,c,pad\n" + "".join("%d,%s,pad\n" % (i * i % 7, "ab"[i % 3 == 0]) for i in range(lines - 1)))
         self.assertEqual(data.stat().st_size, 8 * lines)
         expected = self.predict(model, data)[0]
         self.assertEqual(len(expected.splitlines()), lines - 1)
-        for workers in (2, 4):
+        packed = self.tmp / "data.csv.gz"
+        packed.write_bytes(gzip.compress(data.read_bytes(), 1))
+        for workers in (2, 3, 7):
             self.assertTrue(self.predict(model, data, workers=workers)[0] == expected, workers)
+            self.assertTrue(self.predict(model, packed, workers=workers)[0] == expected, workers)
 
     def test_pipes_stay_pipes_and_links_stay_links(self):
         model = self.small_model()
@@ -189,9 +192,8 @@ class PredictTest(SluiceTest):
         """Starts predict in the background with output in tmp/out; returns once it has written scores."""
         program = self.start("sluice", "predict", "--model=%s" % model, "--data=%s" % data, "--overwrite",
                              "--output=%s" % (self.tmp / "out"), "--worker_num=%d" % workers, log="predict.log")
-        written = "out.%d." % program.pid
-        wait_until(lambda: any(path.name.startswith(written) and path.stat().st_size > 0 and
-                               not path.name.endswith("-all") for path in self.tmp.iterdir()), "unfinished scores")
+        written = self.tmp / ("out.%d.unfinished" % program.pid)
+        wait_until(lambda: written.exists() and written.stat().st_size > 0, "unfinished scores")
         return program
 
     def test_data_that_changes_while_it_is_scored_leaves_the_output_as_it_was(self):
@@ -209,28 +211,43 @@ class PredictTest(SluiceTest):
             self.assertEqual((self.tmp / "out").read_text(), "earlier")
             self.assertEqual(sorted(os.listdir(self.tmp)), before)
 
-    def test_the_next_run_removes_files_of_a_killed_one(self):
+    def test_a_killed_run_leaves_the_output_as_it_was(self):
         model = self.small_model()
         data = self.tmp / "data.csv"
         data.write_text("x,c\n" + "1,a\n" * 5000000)
         small = self.write_csv("small.csv", [(1, "a")], header="x,c")
         for workers in (1, 3):
+            (self.tmp / "out").write_text("earlier")
             program = self.start_predict(model, data, workers)
-            program.send_signal(signal.SIGSTOP)  # neither may end first
-            living = self.start_predict(model, data, 1)
-            living.send_signal(signal.SIGSTOP)
             program.kill()
             program.wait()
-            # The part processes end with the process that started them.
-            wait_until(lambda: [pid for pid, _ in processes_naming(str(self.tmp))] == [living.pid], "no parts")
-            left = {path.name for path in self.tmp.glob("out.*.*")}
-            self.assertTrue(any(name.startswith("out.%d." % program.pid) for name in left), left)
-            self.predict(model, small, "out")
-            self.assertEqual([path.name for path in self.tmp.glob("out.*")], ["out.%d.unfinished" % living.pid])
-            living.terminate()
-            living.send_signal(signal.SIGCONT)
-            self.exit_code(living)
-            self.assertEqual(list(self.tmp.glob("out.*")), [])
+            self.assertEqual((self.tmp / "out").read_text(), "earlier")
+            self.assertEqual(processes_naming(str(self.tmp)), [])
+            # What it has left is in nobody's way.
+            self.assertEqual(len(self.predict(model, small, "out", workers)[0].splitlines()), 1)
+
+    def test_a_full_disk_or_a_folder_without_access_leaves_the_output_as_it_was(self):
+        model = self.small_model()
+        data = self.tmp / "data.csv"
+        data.write_text("x,c\n" + "1,a\n" * 1000000)
+        (self.tmp / "scores").write_text("earlier")
+        before = sorted(os.listdir(self.tmp))
+        for workers in (1, 3):
+            command = [str(BIN / "sluice"), "predict", "--model=%s" % model, "--data=%s" % data, "--overwrite",
+                       "--worker_num=%d" % workers]
+            # A limit of the file's size fails as a full disk does: a write in the middle of the scores.
+            done = subprocess.run(["prlimit", "--fsize=%d" % (5 << 20)] + command + ["--output=%s" % (self.tmp / "scores")],
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, restore_signals=False,
+                                  timeout=2 * PATIENCE * TIME_SCALE)
+            self.assertEqual(done.returncode, 1, done.stdout)
+            self.assertIn(b"scores", done.stdout)
+            self.assertEqual((self.tmp / "scores").read_text(), "earlier")
+            done = self.run_program(*["sluice"] + command[1:], "--output=/dev/full")
+            self.assertEqual(done.returncode, 1, done.stdout)
+            self.assertIn("/dev/full", done.stdout)
+            done = self.run_program(*["sluice"] + command[1:], "--output=%s" % (self.tmp / "none" / "scores"))
+            self.assertNotEqual(done.returncode, 0, done.stdout)
+            self.assertEqual(sorted(os.listdir(self.tmp)), before)
 
     def test_nothing_is_left_after_a_failure_or_a_signal(self):
         model = self.small_model()

@@ -14,6 +14,7 @@ sys.path.insert(1, str(ROOT / "tests" / "chaos"))
 from counting_oracle import MEMBERS, PSERVER, Case, CountingTest  # noqa: E402
 
 LEASE_S = 6
+ATTEMPTS = 3  # to kill both pservers of a job while it trains
 PATIENCE_S = 5  # of a primary with a silent follower (JobResources.follower_patience)
 REPLICAS = "--set=recovery.replicas=1"
 OFTEN = "--set=checkpoint.every_s=0.5"
@@ -171,8 +172,12 @@ class CountsTest(CountingTest):
         print("CHAOS_SEED=%d" % seed, flush=True)
         for mode, k_steps in (("async", 0), ("geo", 1), ("geo", 10)):
             with self.subTest("%s %d" % (mode, k_steps)):
-                figures = self.count(Case(seed + k_steps, mode, MEMBERS, kills=2, victims=(PSERVER,), k_steps=k_steps,
-                                          replicas=True))
+                # On a busy machine a job may be over before its second kill: then another one is tried.
+                for attempt in range(ATTEMPTS):
+                    figures = self.count(Case(seed + k_steps + 100 * attempt, mode, MEMBERS, kills=2, victims=(PSERVER,),
+                                              k_steps=k_steps, replicas=True))
+                    if figures.kills == 2:
+                        break
                 self.assertEqual((figures.kills, figures.losses), (2, 2), "the job was over before a kill")
                 print("%s %d: %d kills, %d losses, %.1f s" % (mode, k_steps, figures.kills, figures.losses,
                                                               figures.seconds), flush=True)

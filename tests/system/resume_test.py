@@ -6,14 +6,9 @@ import shutil
 import subprocess
 import unittest
 
-from sluice_testing import PATIENCE, TEST_BIN, SluiceTest, kill_unless_over, processes_naming, wait_until
+from sluice_testing import PATIENCE, TEST_BIN, SluiceTest, kill_unless_over, optimizers, processes_naming, wait_until
 
-RULES = {
-    "sgd": "sgd {} learning_rate: 0.5",
-    "momentum": "momentum { momentum: 0.8 nesterov: true } learning_rate: 0.1",
-    "adam": "adam {} learning_rate: 0.02",
-    "adagrad": "adagrad { initial_accumulator: 0.1 } learning_rate: 0.1",
-    "ftrl": "ftrl { l1: 0.0001 } learning_rate: 0.2",
+SCHEDULES = {
     "schedule": "adam {} learning_rate: 0.02 schedule { cosine { steps: 3000 end: 0.001 } warmup_steps: 500 warmup_start: 0.1 }",
     "staircase": "sgd {} learning_rate: 0.5 schedule { exponential { steps: 150 rate: 0.8 staircase: true } }",
 }
@@ -89,7 +84,7 @@ class ResumeTest(ResumeCase):
     # ---------------------------------------------------------------------------------------- same bits
 
     def test_every_optimizer_continues_in_the_middle_of_an_epoch(self):
-        for rule, text in RULES.items():
+        for rule, text in {**optimizers(), **SCHEDULES}.items():
             with self.subTest(rule):
                 flags = self.flags("--set=optimizers.all={%s}" % text)
                 whole, _ = self.launch(*flags, job=self.job, name="whole-" + rule)

@@ -116,6 +116,12 @@ def commands_by_hand():
     return commands
 
 
+def optimizers():
+    """Each update rule by name, as text for `optimizers.all={...}` with which the loss of a small job falls."""
+    done = subprocess.run([TEST_BIN / "list_optimizers"], capture_output=True, text=True, check=True)
+    return dict(line.split("\t") for line in done.stdout.splitlines())
+
+
 class SluiceTest(unittest.TestCase):
     def setUp(self):
         self._folder = tempfile.TemporaryDirectory(prefix="sluice_test_")
@@ -168,6 +174,18 @@ class SluiceTest(unittest.TestCase):
             out, _ = program.communicate()
             raise AssertionError("%s did not end within %s s:\n%s" % (" ".join(map(str, args)), timeout, out))
         return subprocess.CompletedProcess(args, program.returncode, out)
+
+    def sign_certificate(self, folder, role, rank, days=365):
+        """Makes ROLE-RANK.pem and its key with the development CA of the folder, as docs/guide.md says."""
+        stem = folder / ("%s-%d" % (role, rank))
+        names = self.tmp / "names.cnf"
+        names.write_text("subjectAltName=URI:spiffe://sluice/sluice/%s/%d\n"
+                         "extendedKeyUsage=serverAuth,clientAuth\n" % (role, rank))
+        for step in (["req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj",
+                      "/CN=sluice %s %d" % (role, rank), "-keyout", "%s.key" % stem, "-out", "%s.csr" % stem],
+                     ["x509", "-req", "-in", "%s.csr" % stem, "-CA", folder / "ca.pem", "-CAkey", folder / "ca.key",
+                      "-days", str(days), "-extfile", names, "-out", "%s.pem" % stem]):
+            subprocess.run(["openssl", *step], check=True, stderr=subprocess.DEVNULL)
 
     def start(self, *args, log=None, **kwargs):
         """Starts a program in the background; its output goes to tmp/<log>."""

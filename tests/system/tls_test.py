@@ -139,8 +139,10 @@ class TlsTest(SluiceTest):
     def test_a_pserver_is_refused_in_the_place_of_another(self):
         """The owner of pserver 1's key who is on the way to pserver 0 cannot play it. Once it has gone, jobs train."""
         own, log_dir = self.tmp / "certificates", self.tmp / "log"
-        made = self.run_program("sluice", "certs", str(own), "--names=pserver/0,pserver/1")
+        made = self.run_program("sluice", "certs", str(own))
         self.assertEqual(made.returncode, 0, made.stdout)
+        for rank in range(2):
+            self.sign_certificate(own, "pserver", rank)
         scheduler, ports, way = "127.0.0.1:%d" % free_port(), [free_port() for _ in range(2)], free_port()
         relay = Relay(way, ports[1])
         self.addCleanup(relay.close)
@@ -605,7 +607,7 @@ class TlsTest(SluiceTest):
 
     def test_wrong_files_are_refused_at_start(self):
         folder = self.tmp / "certificates"
-        made = self.run_program("sluice", "certs", str(folder), "--names=worker/0")
+        made = self.run_program("sluice", "certs", str(folder))
         self.assertEqual(made.returncode, 0, made.stdout)
         worker = ["sluice-worker", "--rank=0", "--scheduler=127.0.0.1:%d" % free_port(), "--log_dir=%s" % self.tmp]
 
@@ -617,8 +619,8 @@ class TlsTest(SluiceTest):
         self.assertIn("nothing.pem", refusal("--tls_cert=%s/nothing.pem" % folder, *tls_flags(folder, "worker")[1:]))
         self.assertIn("pserver.key", refusal("--tls_key=%s/pserver.key" % folder, tls_flags(folder, "worker")[0],
                                              tls_flags(folder, "worker")[2]))
-        (folder / "worker-0.key").chmod(0o644)
-        self.assertIn("chmod 600", refusal(*tls_flags(folder, "worker-0")))
+        (folder / "worker.key").chmod(0o644)
+        self.assertIn("chmod 600", refusal(*tls_flags(folder, "worker")))
 
 
 if __name__ == "__main__":

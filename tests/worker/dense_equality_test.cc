@@ -15,6 +15,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/collective/make_collective.h"
+#include "common/optimizer/update_rule.h"
 #include "server/shard.h"
 #include "tests/common/optimizer/every_rule.h"
 #include "tests/common/saved_model/memory_env.h"
@@ -39,7 +40,7 @@ std::vector<TableConfig> EveryTable() {
     table.mutable_initializer()->mutable_uniform()->set_max(1);
     *table.mutable_optimizer() = optimizer;
   };
-  for (const std::string rule : kRules) {
+  for (const std::string& rule : RuleNames()) {
     for (const std::string schedule : kSchedules)
       add(rule + "/" + schedule, Optimizer(rule, schedule));
     OptimizerConfig optimizer = Optimizer(rule, "constant");

@@ -24,7 +24,7 @@ using ::testing::IsEmpty;
 using ::testing::Pair;
 using ::testing::SizeIs;
 
-constexpr char kSaveId[] = "0123456789abcdef";
+constexpr char kGeoParametersSaveId[] = "0123456789abcdef";
 
 // A store of rows of one weight, with steps on `keys`, a gradient for each, and exchanges.
 class OneWeightStore {
@@ -321,7 +321,7 @@ TEST(GeoParametersTest, RestoredStateMakesTheSameMoves) {
   ASSERT_TRUE(one.SetDense({start.data()}).ok());
   for (uint64_t i = 0; i < 7; ++i) step(&one, {i % 3, 100 + i}, &values, 0.3f * (i + 1), i);
   const std::string dir = absl::StrCat(testing::TempDir(), "/geo_parameters_test.", getpid());
-  auto writer = GeoStateWriter::Create(Env::Real(), dir, 0, kSaveId);
+  auto writer = GeoStateWriter::Create(Env::Real(), dir, 0, kGeoParametersSaveId);
   ASSERT_TRUE(writer.ok()) << writer.status();
   ASSERT_TRUE(one.SaveState(writer->get()).ok());
   const auto file = (*writer)->Finish();
@@ -359,7 +359,7 @@ absl::Status RestoreRows(GeoParameters* store, uint64_t floats, uint64_t rows,
                          const std::vector<uint64_t>& keys) {
   const std::string dir = absl::StrCat(testing::TempDir(), "/geo_parameters_rows.", getpid());
   std::filesystem::remove_all(dir);
-  auto writer = GeoStateWriter::Create(Env::Real(), dir, 0, kSaveId);
+  auto writer = GeoStateWriter::Create(Env::Real(), dir, 0, kGeoParametersSaveId);
   EXPECT_TRUE(writer.ok()) << writer.status();
   std::vector<uint64_t> numbers = {0, 0, floats, rows};  // updates and number of dense tables
   for (const uint64_t key : keys) {

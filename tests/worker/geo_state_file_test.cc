@@ -18,7 +18,7 @@ namespace sluice {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr char kSaveId[] = "0123456789abcdef";
+constexpr char kGeoStateFileSaveId[] = "0123456789abcdef";
 
 class GeoStateFileTest : public testing::Test {
  protected:
@@ -29,7 +29,7 @@ class GeoStateFileTest : public testing::Test {
 
   // Two blocks and a half.
   SavedFile Write(uint64_t number = 77) {
-    auto writer = GeoStateWriter::Create(Env::Real(), dir_ + "/step-3", 4, kSaveId);
+    auto writer = GeoStateWriter::Create(Env::Real(), dir_ + "/step-3", 4, kGeoStateFileSaveId);
     EXPECT_TRUE(writer.ok()) << writer.status();
     EXPECT_TRUE((*writer)->Put(number).ok());
     EXPECT_TRUE((*writer)->Append(values_.data(), values_.size() * sizeof(float)).ok());
@@ -50,7 +50,7 @@ class GeoStateFileTest : public testing::Test {
     EXPECT_EQ(values, std::vector<float>(values_.begin(), values_.end() - missing));
     return absl::OkStatus();
   }
-  std::string path() const { return absl::StrCat(dir_, "/step-3/worker-4.", kSaveId); }
+  std::string path() const { return absl::StrCat(dir_, "/step-3/worker-4.", kGeoStateFileSaveId); }
   std::string Bytes() const {
     std::ifstream in(path(), std::ios::binary);
     return std::string(std::istreambuf_iterator<char>(in), {});
@@ -69,7 +69,7 @@ class GeoStateFileTest : public testing::Test {
 
 TEST_F(GeoStateFileTest, ReadsBackTheBytesWithTheirSizeAndChecksum) {
   const SavedFile file = Write();
-  EXPECT_EQ(file.name(), absl::StrCat("worker-4.", kSaveId));
+  EXPECT_EQ(file.name(), absl::StrCat("worker-4.", kGeoStateFileSaveId));
   const std::string bytes = Bytes();
   EXPECT_EQ(file.bytes(), bytes.size());
   EXPECT_EQ(file.crc32c(), Crc32c(bytes.data(), bytes.size()));
@@ -80,7 +80,7 @@ TEST_F(GeoStateFileTest, ReadsBackTheBytesWithTheirSizeAndChecksum) {
 
 TEST_F(GeoStateFileTest, NothingRemainsOfAFileThatIsNotFinished) {
   {
-    auto writer = GeoStateWriter::Create(Env::Real(), dir_ + "/step-3", 4, kSaveId);
+    auto writer = GeoStateWriter::Create(Env::Real(), dir_ + "/step-3", 4, kGeoStateFileSaveId);
     ASSERT_TRUE(writer.ok());
     EXPECT_TRUE((*writer)->Append(values_.data(), values_.size() * sizeof(float)).ok());
   }

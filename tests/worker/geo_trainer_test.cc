@@ -359,7 +359,7 @@ INSTANTIATE_TEST_SUITE_P(Values, GeoTrainerTest, ::testing::Bool(),
 
 // ------------------------------------------------------------------------------------ checkpoints
 
-constexpr char kSaveId[] = "0123456789abcdef";
+constexpr char kGeoTrainerSaveId[] = "0123456789abcdef";
 
 std::string BytesOf(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
@@ -388,7 +388,7 @@ class GeoCheckpointTest : public GeoTrainerTest {
     wanted.set_park(true);
     wanted.set_released(released);
     wanted.set_directory(dir_ + folder);
-    wanted.set_save_id(kSaveId);
+    wanted.set_save_id(kGeoTrainerSaveId);
     cuts_.SetWanted(wanted);
   }
   // Called when the rank has something to report. Releases it.
@@ -440,7 +440,7 @@ TEST_P(GeoCheckpointTest, ARankParksRightAfterAMergeWithNothingUnsent) {
   EXPECT_EQ(steps_when_parked_, 8u);
   EXPECT_EQ(under_way_when_parked_, 0u);
   const WorkerState& state = reports_[0].state();
-  EXPECT_EQ(state.file().name(), absl::StrCat("worker-3.", kSaveId));
+  EXPECT_EQ(state.file().name(), absl::StrCat("worker-3.", kGeoTrainerSaveId));
   EXPECT_EQ(state.file().bytes(),
             std::filesystem::file_size(dir_ + "/step-5/" + state.file().name()));
   EXPECT_EQ(state.net_state(), "8 steps");

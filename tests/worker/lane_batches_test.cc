@@ -7,7 +7,7 @@
 #include <random>
 #include <set>
 
-#include "common/config/step_examples.h"
+#include "common/config/mode.h"
 #include "tests/worker/numbered_data.h"
 
 namespace sluice {

@@ -41,6 +41,8 @@ class NumberedSource : public BatchSource {
   // The fill of this batch fails.
   void Damage(uint64_t batch) { damaged_ = batch; }
   int most() const { return most_; }
+  // Calls of Next, once the readers have ended.
+  uint64_t asked() const { return next_; }
 
  private:
   const uint64_t batches_;
@@ -112,9 +114,21 @@ TEST_P(PrefetcherTest, ABatchThatCannotBeFilledEndsTheQueueInItsPlace) {
 
 TEST_P(PrefetcherTest, StopsAtOnceInAnyState) {
   for (int taken = 0; taken < 12; ++taken) {
+    NumberedSource endless(UINT64_MAX, absl::OkStatus());
+    {
+      Prefetcher prefetcher(context_, &endless);
+      for (int i = 0; i < taken; ++i) ASSERT_TRUE(prefetcher.queue()->Pop().ok());
+    }
+    // Besides the batches that were taken: a full queue, and one in the hands of each reader.
+    EXPECT_LE(endless.asked(), taken + 2 + GetParam());
+  }
+  for (int taken = 0; taken < 12; ++taken) {
     NumberedSource source(10, absl::OkStatus());
-    Prefetcher prefetcher(context_, &source);
-    for (int i = 0; i < taken; ++i) (void)prefetcher.queue()->Pop();
+    {
+      Prefetcher prefetcher(context_, &source);
+      for (int i = 0; i < taken; ++i) (void)prefetcher.queue()->Pop();
+    }
+    EXPECT_LE(source.asked(), 11u) << "asked again after the end";
   }
 }
 

@@ -18,6 +18,7 @@ constexpr int kOldestMajor = 8;
 
 // " with CUDA_VISIBLE_DEVICES=..." when it is set.
 std::string Visible() {
+  // Messages name the variable, since it is the usual reason why a device is not seen.
   const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
   return visible == nullptr ? "" : absl::StrCat(" with CUDA_VISIBLE_DEVICES=\"", visible, "\"");
 }
@@ -71,6 +72,7 @@ absl::StatusOr<std::vector<CudaDeviceInfo>> ListCudaDevices() {
   if (cudaDriverGetVersion(&driver) != cudaSuccess) driver = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error != cudaSuccess) (void)cudaGetLastError();  // so that the next call does not report it
+  // Each of these has its own remedy, so they are told apart.
   if (error == cudaErrorInsufficientDriver || driver == 0) return NoDriver(driver, runtime);
   if (error == cudaErrorNoDevice || (error == cudaSuccess && count == 0)) return NoDevice();
   SLUICE_RETURN_IF_ERROR(cuda::CudaStatus(error, "cudaGetDeviceCount"));
@@ -105,6 +107,7 @@ absl::StatusOr<CudaDeviceInfo> OpenCudaDevice(int ordinal) {
 
 absl::Status CheckCudaDevice(int ordinal) {
   SLUICE_RETURN_IF_CUDA_ERROR(cudaSetDevice(ordinal));
+  // Errors of kernels show at the next call that waits for them.
   SLUICE_RETURN_IF_CUDA_ERROR(cudaDeviceSynchronize());
   size_t there = 0, total = 0;
   SLUICE_RETURN_IF_CUDA_ERROR(cudaMemGetInfo(&there, &total));

@@ -69,6 +69,7 @@ class CudaTableBlock : public TableBlock {
 
 absl::Status CudaTableBlock::Reserve(size_t bytes, bool keep) {
   const absl::Status status = TryReserve(bytes, keep);
+  // The memory of batches ahead is given back first, then there is one more try.
   if (!absl::IsResourceExhausted(status) || !options_.make_room()) return status;
   return TryReserve(bytes, keep);
 }
@@ -79,6 +80,8 @@ absl::Status CudaTableBlock::TryReserve(size_t bytes, bool keep) {
   SLUICE_RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(options_.compute->get()));
   if (!keep || block_.capacity() == 0) return block_.Reserve(bytes);
   const absl::Status status = Grow(bytes);
+  // Growing on the device needs room for the old and the new block at once; through the host, only
+  // for the new one.
   const size_t others = options_.memory->used() - block_.capacity();
   const bool fits = bytes <= options_.memory->limit() - others;
   return absl::IsResourceExhausted(status) && fits ? GrowThroughHost(bytes) : status;
@@ -106,6 +109,7 @@ absl::Status CudaTableBlock::GrowThroughHost(size_t bytes) {
   SLUICE_RETURN_IF_CUDA_ERROR(
       cudaMemcpy(contents.get(), block_.data(), held, cudaMemcpyDeviceToHost));
   const absl::Status grown = block_.Reserve(bytes);
+  // The old block was freed for the new one. If that failed, the old size may still fit.
   absl::Status kept = grown.ok() ? grown : block_.Reserve(held);
   if (kept.ok()) {
     kept.Update(CudaStatus(cudaMemcpy(block_.data(), contents.get(), held, cudaMemcpyHostToDevice),

@@ -84,9 +84,9 @@ struct UpdateArgs {
   uint64_t n = 0, dim = 0;  // dim is the width of the group, which starts at `begin` of a row
   uint64_t stride = 0, begin = 0;
   uint64_t state_stride = 0, state_begin = 0;  // floats of a row's state; first one of the group
-  const float* adam = nullptr;    // [n][2]: AdamStep's step and v_scale of each row; null: `step`
-  float factor = 1;               // 1 / loss scale
-  const float* global = nullptr;  // [1]: factor of clipping by global norm, or null
+  const float* of_count = nullptr;  // [n][2]: RuleStep::of_count of each row; null: that of `step`
+  float factor = 1;                 // 1 / loss scale
+  const float* global = nullptr;    // [1]: factor of clipping by global norm, or null
   float clip_value = 0, clip_row_norm = 0;  // 0: none
   uint64_t clip_row = 0;                    // weights of a row for clip_row_norm
   float* scales = nullptr;  // [clip_rows()]: factors of clipping by row norm, or null
@@ -121,9 +121,9 @@ SLUICE_HD inline void UpdateItem(const UpdateArgs& a, uint64_t at) {
   float g = GradientAt(a, at);
   if (a.scales != nullptr) g *= a.scales[at / a.clip_row];
   RuleStep step = a.step;
-  if (a.adam != nullptr) {
-    step.adam.step = a.adam[2 * i];
-    step.adam.v_scale = a.adam[2 * i + 1];
+  if (a.of_count != nullptr) {
+    step.of_count[0] = a.of_count[2 * i];
+    step.of_count[1] = a.of_count[2 * i + 1];
   }
   float* first = nullptr;
   if (a.state != nullptr) first = a.state + slot * a.state_stride + a.state_begin + j;

@@ -33,6 +33,7 @@ void AddRow(const float* __restrict from, Sum share, size_t n, Sum* __restrict t
 // Calls body(lane, first, rows) for whole tiles of n rows, and the rest.
 template <typename Body>
 void ForRows(int threads, size_t n, const Body& body) {
+  // At least two pieces for each thread, so that a slow thread does not keep all others waiting.
   const size_t share = n / 2 / static_cast<size_t>(threads) / kTile * kTile;
   const size_t most = std::clamp(share, kTile, kMaxRows);
   ParallelFor(threads, (n + most - 1) / most,
@@ -45,6 +46,7 @@ void CutAtChunks(const Batch& batch, const StepPass& pass, std::vector<RowPiece>
   pieces->clear();
   const size_t n = pass.n();
   if (batch.chunk == 0) return pieces->push_back({0, n});
+  // The first piece may be shorter: the rank begins in the middle of a chunk.
   size_t end = batch.chunk - (batch.first_position + pass.begin) % batch.chunk;
   for (size_t begin = 0; begin < n; begin = end, end += batch.chunk) {
     pieces->push_back({begin, std::min(end, n)});
@@ -68,6 +70,7 @@ absl::StatusOr<std::unique_ptr<DenseNet>> WideDeepNet::Create(WideDeepShape shap
   SLUICE_RETURN_IF_ERROR(CheckShape(shape));
   std::unique_ptr<WideDeepNet> net(new WideDeepNet(std::move(shape), threads, pass_examples));
   if (net->shape_.deep()) {
+    // Numbers of the input have no weights in front of them, so only embeddings need a gradient.
     const bool input_gradient = net->shape_.deep_inputs() > net->shape_.deep_numeric.size();
     SLUICE_ASSIGN_OR_RETURN(net->mlp_, Mlp::Create(net->shape_.widths(), input_gradient,
                                                    net->shape_.bf16, net->threads_));
@@ -86,6 +89,7 @@ void WideDeepNet::Reserve(size_t n) {
 
 absl::Status WideDeepNet::Forward(const NetInput& input, float* logits) {
   SLUICE_RETURN_IF_ERROR(CheckInput(shape_, elements_, input));
+  // The loops here have threads of their own, in which oneDNN must not start more.
   const OneThreadGuard one_thread;
   const StepPass all = {0, input.batch->n};
   Reserve(all.n());
@@ -105,6 +109,7 @@ absl::Status WideDeepNet::TrainStep(const NetInput& input, uint64_t seed, uint32
   gradients->loss_sum = gradients->weight_sum = 0;
   gradients->skipped = false;
   if (batch.n == 0) {
+    // A rank without examples still sends its gradients, since the others wait for them.
     SetToZero(elements_, input.num_rows * row_dim_, gradients);
     return absl::OkStatus();
   }
@@ -141,6 +146,8 @@ absl::Status WideDeepNet::TrainPass(const NetInput& input, const Dropout& dropou
       Loss(batch, pass.examples.begin + row, row, pass.first_scale);
     if (mlp_ != nullptr) mlp_->Backward(lane, first, rows, dropout, d_logits_.data() + first);
   });
+  // In the order of the rows and not of the threads, so that the sum is the same for any number of
+  // them.
   for (size_t row = 0; row < n; ++row) gradients->loss_sum += losses_[row];
   pieces_.clear();
   if (pass.cut) CutAtChunks(batch, pass.examples, &pieces_);
@@ -198,6 +205,7 @@ void WideDeepNet::DeepInput(const NetInput& input, size_t example, float* to) co
   const uint32_t* offsets = batch.key_offsets.data() + example * batch.num_slots;
   for (size_t s = 0; s < batch.num_slots && dim > 0; ++s) {
     if (!shape_.slots[s].deep) continue;
+    // A slot without keys is the zero vector. The first row is copied, which saves a pass of zeros.
     const uint32_t keys = offsets[s + 1] - offsets[s];
     const float* embeddings = input.rows + shape_.embedding_begin();
     if (keys == 0) {
@@ -231,6 +239,7 @@ void WideDeepNet::PrefetchRows(const NetInput& input, size_t example, const T* r
 void WideDeepNet::Loss(const Batch& batch, size_t example, size_t row, double scale) {
   const double weight = batch.weight[example];
   losses_[row] = weight * LogLoss(logits_[row], batch.label[example]);
+  // The derivative of the log loss by the logit.
   const double error = static_cast<double>(Sigmoid(logits_[row])) - batch.label[example];
   d_logits_[row] = static_cast<float>(weight * error * scale);
 }

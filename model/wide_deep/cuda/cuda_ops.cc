@@ -23,6 +23,7 @@ cudaDataType TypeOf(Element element) {
 
 cublasComputeType_t ComputeTypeOf(const Gemm& gemm) {
   if (gemm.element != Element::kF32) return CUBLAS_COMPUTE_32F;
+  // PEDANTIC keeps cuBLAS from using TF32 on its own.
   return gemm.exact ? CUBLAS_COMPUTE_32F_PEDANTIC : CUBLAS_COMPUTE_32F_FAST_TF32;
 }
 
@@ -44,6 +45,7 @@ absl::StatusOr<std::unique_ptr<CudaOps>> CudaOps::Create(const Stream* compute,
   SLUICE_RETURN_IF_ERROR(
       cublas->Check(cublas->set_workspace(ops->handle_, ops->workspace_->data(), kWorkspace),
                     "cublasSetWorkspace"));
+  // Partial sums of halves stay in f32.
   SLUICE_RETURN_IF_ERROR(cublas->Check(
       cublas->set_math_mode(ops->handle_, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION),
       "cublasSetMathMode"));
@@ -59,6 +61,8 @@ CudaOps::~CudaOps() {
 }
 
 absl::Status CudaOps::TakeStatus() {
+  // Errors are kept until here, since many calls make a step and the first failure is the one that
+  // matters.
   const absl::Status status = status_;
   status_ = absl::OkStatus();
   return status;

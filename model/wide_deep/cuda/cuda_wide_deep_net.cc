@@ -82,9 +82,11 @@ CudaWideDeepNet::~CudaWideDeepNet() {
 }
 
 absl::Status CudaWideDeepNet::Prepare() {
+  // Three streams, so that copies in both directions run beside the kernels.
   for (Stream* stream : {&compute_, &up_, &down_}) SLUICE_RETURN_IF_ERROR(stream->Create());
   SLUICE_RETURN_IF_ERROR(train_span_.Create());
   for (size_t i = 0; i < shape_.hidden.size() + 1; ++i) {
+    // One for each hidden layer's weights, and one for the rest of the step.
     arrivals_.push_back(std::make_unique<Arrival>());
     SLUICE_RETURN_IF_ERROR(arrivals_.back()->computed.Create(/*timing=*/false));
     SLUICE_RETURN_IF_ERROR(arrivals_.back()->down.Create(/*timing=*/false));
@@ -111,6 +113,7 @@ absl::Status CudaWideDeepNet::Prepare() {
   const size_t keys = shape_.row_dim() > 0 ? options_.max_batch * shape_.slots.size() : 0;
   const StepShape largest = Pad(options_.max_batch, keys, keys / kRowsOfKeys);
   SLUICE_RETURN_IF_ERROR(inputs_->Reserve(largest));
+  // Now and not in the first step, so that a worker without room says so before training begins.
   return Reserve(largest);
 }
 
@@ -119,6 +122,7 @@ absl::Status CudaWideDeepNet::Reserve(const StepShape& shape) {
   const size_t work = WorkLayout(plan, shape, program_->element()).total;
   const size_t out = OutputLayout(plan, shape).total;
   if (work <= reserved_[0] && out <= reserved_[1]) return absl::OkStatus();
+  // Graphs hold addresses of the blocks that are about to be replaced.
   graphs_.Clear();
   reserved_ = {0, 0};
   // An update may still read the gradients of the step before, which are about to be freed.
@@ -164,7 +168,9 @@ absl::Status CudaWideDeepNet::RunTraining(const StepShape& shape, const OutputLa
   const size_t last = program_->train_parts() - 1;
   for (size_t part = 0; part < last; ++part) {
     SLUICE_RETURN_IF_ERROR(RunPhase(kTrain + part, shape, dense));
+    // In Geo the gradients stay on the device, where the optimizer reads them.
     if (geo) continue;
+    // A gradient is copied as soon as it is final, while later parts compute.
     const int tensor = program_->FinalAfter(part);
     SLUICE_RETURN_IF_ERROR(Download(part, out.dense[tensor],
                                     out.dense[tensor] + plan.elements[tensor] * sizeof(float)));
@@ -182,6 +188,7 @@ absl::Status CudaWideDeepNet::RunTraining(const StepShape& shape, const OutputLa
 }
 
 absl::Status CudaWideDeepNet::Synchronize(bool training) {
+  // First the kernels, then the copies that follow them.
   SLUICE_RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(compute_.get()));
   SLUICE_RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(down_.get()));
   double busy = busy_seconds_.load(std::memory_order_relaxed);
@@ -210,6 +217,7 @@ absl::Status CudaWideDeepNet::Forward(const NetInput& input, float* logits) {
 
 void CudaWideDeepNet::AwaitStreams() {
   for (const Stream* stream : {&up_, &compute_, &down_}) (void)cudaStreamSynchronize(stream->get());
+  // A failed launch leaves its error behind, and the next step would report it as its own.
   (void)cudaGetLastError();
 }
 
@@ -224,6 +232,7 @@ absl::Status CudaWideDeepNet::Train(const NetInput& input, uint64_t seed, uint32
   gradients->skipped = false;
   left_.present = false;
   SLUICE_ASSIGN_OR_RETURN(const OnDevice values, ValuesOnDevice(input));
+  // The current device belongs to the thread, and any thread may call.
   SLUICE_RETURN_IF_CUDA_ERROR(cudaSetDevice(device_.ordinal));
   if (input.batch->n == 0) return ZeroGradients(input, gradients);
   const bool geo = input.geo != nullptr;
@@ -271,6 +280,7 @@ absl::Status CudaWideDeepNet::Train(const NetInput& input, uint64_t seed, uint32
 
 absl::Status CudaWideDeepNet::ZeroGradients(const NetInput& input, NetGradients* gradients) {
   const NetPlan& plan = program_->plan();
+  // Also without examples: the next batch was announced, and may have some.
   inputs_->BringNext();
   if (input.geo == nullptr) {
     SetToZero(plan.elements, input.num_rows * plan.row_dim, gradients);
@@ -298,6 +308,7 @@ absl::Status CudaWideDeepNet::TakeEarly(const OutputLayout& out, NetGradients* g
   for (size_t part = 0; part + 1 < program_->train_parts(); ++part) {
     SLUICE_RETURN_IF_CUDA_ERROR(cudaEventSynchronize(arrivals_[part]->down.get()));
     const int tensor = program_->FinalAfter(part);
+    // Early gradients leave for the pservers while the rest of the step computes.
     ReadTensor(program_->plan(), out, pinned_output_.data(), tensor, options_.threads, gradients);
     if (gradients->ready) gradients->ready(tensor);
   }
@@ -324,6 +335,7 @@ absl::Status CudaWideDeepNet::RestoreState(const std::string& state) {
 absl::Status CudaWideDeepNet::CheckOverflow(const StepResult& result, NetGradients* gradients) {
   if (precision_ != MatmulPrecision::kFp16) return absl::OkStatus();
   gradients->skipped = result.overflow != 0;
+  // Before the check: too many overflows at the lowest scale end the job.
   scaler_.Update(gradients->skipped);
   PublishScale();
   if (!scaler_.hopeless()) return absl::OkStatus();
@@ -365,6 +377,7 @@ absl::StatusOr<std::unique_ptr<TableDevice>> CudaWideDeepNet::MakeTableDevice(co
   options.memory = &device_memory_;
   options.busy_seconds = &busy_seconds_;
   options.advice = advice;
+  // Batches ahead are only a gain in speed, so they give way to parameters too.
   options.make_room = [this] { return inputs_->GiveBack(); };
   return CudaTableDevice::Create(options);
 }

@@ -32,7 +32,6 @@
 #include "common/cuda/cuda_memory.h"
 #include "common/cuda/cuda_stream.h"
 #include "model/net/cuda/cuda_device.h"
-#include "model/net/cuda/loss_scaler.h"
 #include "model/net/cuda/pinned_memory.h"
 #include "model/net/cuda/table_device.h"
 #include "model/net/dense_net.h"
@@ -40,6 +39,7 @@
 #include "model/wide_deep/cuda/cuda_input_device.h"
 #include "model/wide_deep/cuda/cuda_ops.h"
 #include "model/wide_deep/cuda/graph_cache.h"
+#include "model/wide_deep/cuda/loss_scaler.h"
 #include "model/wide_deep/cuda/step_inputs.h"
 #include "model/wide_deep/cuda/step_program.h"
 

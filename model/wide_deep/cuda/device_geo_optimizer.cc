@@ -16,13 +16,16 @@ float RateOf(const TableLayout::Column& column, uint64_t schedule_step) {
   return LearningRateAt(optimizer.schedule(), optimizer.learning_rate(), schedule_step);
 }
 
-bool IsAdam(const TableLayout::Column& column) { return column.optimizer.has_adam(); }
+// Whether each row needs values of its own in RuleStep::of_count.
+bool DependsOnCount(const TableLayout::Column& column) {
+  return column.rule->step_depends_on_count();
+}
 
-// Writes AdamStep's step and v_scale for rows with these update counts; to: [n][2].
-void FillAdam(const UpdateRule& rule, float rate, const uint64_t* counts, size_t n, float* to) {
+// Writes RuleStep::of_count for rows with these update counts; to: [n][2].
+void FillOfCount(const UpdateRule& rule, float rate, const uint64_t* counts, size_t n, float* to) {
   const auto fill = [&](uint64_t count, float* pair) {
-    const AdamStep step = rule.StepAt(rate, count).adam;
-    pair[0] = step.step, pair[1] = step.v_scale;
+    const RuleStep step = rule.StepAt(rate, count);
+    pair[0] = step.of_count[0], pair[1] = step.of_count[1];
   };
   // Many rows usually share few counts, so each count is computed once.
   std::vector<float> by_count;
@@ -68,10 +71,12 @@ absl::StatusOr<std::unique_ptr<GeoOptimizer>> DeviceGeoOptimizer::Create(
 
 absl::Status DeviceGeoOptimizer::Prepare(const NetPlan& plan,
                                          const std::vector<const TableLayout*>& dense) {
+  // Kernels have no bounds to check, so shapes are compared once, here.
   bool fits = dense.size() == plan.elements.size() &&
               plan.row_dim == (sparse_ == nullptr ? 0 : sparse_->dim());
   for (size_t i = 0; fits && i < dense.size(); ++i) fits = dense[i]->elements() == plan.elements[i];
   if (!fits) return absl::InvalidArgumentError("Geo: the tables' shapes differ from the network's");
+  // The tensors lie as in a step's input, so a step reads them where they are.
   const InputLayout layout(plan, {});
   dense_bytes_ = layout.sizes;  // the tensors come first, and `sizes` follows the last one
   Places state;
@@ -117,6 +122,7 @@ absl::Status DeviceGeoOptimizer::InitState() {
   }
   const size_t dense_at = places.Take(dense_floats, sizeof(float));
   const size_t row_at = places.Take(state_dim_, sizeof(float));
+  // The gaps between places are uploaded too.
   const auto fill = [&](char* to) {
     std::fill_n(to, places.end(), char{0});
     for (const Group& group : dense_)
@@ -163,6 +169,7 @@ size_t DeviceGeoOptimizer::RoomFor(size_t slots) const {
   const size_t slot_bytes = (2 * dim_ + state_dim_) * sizeof(float);
   const size_t held = row_local_->capacity() + row_base_->capacity() + row_state_->capacity();
   // The other half is left for the memory of steps and exchanges.
+  // Grows by half, so that rows are seldom copied, but no further than the memory allows.
   const size_t fit = (held + device_->BytesLeft() / 2) / slot_bytes;
   return std::max(slots, std::min(slots_ + slots_ / 2, fit));
 }
@@ -176,6 +183,8 @@ absl::Status DeviceGeoOptimizer::ReserveSlots(size_t slots) {
   if (status.ok()) status = row_state_->Reserve(room * state_dim_ * sizeof(float), /*keep=*/true);
   if (status.ok()) {
     slots_ = room;
+    // The old block is gone and the new one is not filled. All later calls must fail: the values
+    // are lost.
   } else if (absl::IsDataLoss(status)) {
     slots_ = 0;
     lost_ = status;
@@ -236,6 +245,7 @@ void DeviceGeoOptimizer::ClipGlobalNorm(TableOps* ops) {
     if (n > 0) ops->Squares(args);
     norm.n += args.tiles();
   };
+  // In a fixed order, on which the bits of the sum depend.
   add(gradients_.rows, gradients_.num_rows * dim_);
   for (size_t i = 0; i < dense_.size(); ++i) add(gradients_.dense[i], dense_[i].dim);
   norm.partials = partials;
@@ -262,17 +272,19 @@ void DeviceGeoOptimizer::UpdateGroup(const Group& group, UpdateArgs args, TableO
 }
 
 void DeviceGeoOptimizer::UpdateRows(const GeoUpdate& update, const uint32_t* slots,
-                                    const std::vector<const float*>& adam, TableOps* ops) {
+                                    const std::vector<const float*>& of_count, TableOps* ops) {
   for (size_t c = 0; c < columns_.size(); ++c) {
     const TableLayout::Column& column = *columns_[c].column;
     UpdateArgs args;
+    // With a count of 1, since rows differ in theirs. Only Adam depends on it, and has its factors
+    // by row in `adam`.
     args.step = column.rule->StepAt(RateOf(column, update.schedule_step), 1);
     args.slots = slots;
     args.gradient = gradients_.rows;
     args.n = update.n;
     args.stride = dim_, args.begin = column.begin;
     args.state_stride = state_dim_, args.state_begin = column.state_begin;
-    args.adam = adam[c];
+    args.of_count = of_count[c];
     args.local = In<float>(row_local_->data(), 0), args.state = In<float>(row_state_->data(), 0);
     UpdateGroup(columns_[c], args, ops);
   }
@@ -299,29 +311,32 @@ absl::Status DeviceGeoOptimizer::Update(const GeoUpdate& update) {
         absl::StrCat("Geo: an update of ", update.n, " rows, but the last step left gradients of ",
                      gradients_.present ? gradients_.num_rows : 0));
   }
+  // They are used once. A second update with them would be a bug of the caller.
   gradients_.present = false;
   SLUICE_RETURN_IF_ERROR(CheckSlots(update.slots, update.n, slots_));
   SLUICE_RETURN_IF_ERROR(ReserveWork(update.n));
   Places places;
   const size_t slots_at = places.Take(update.n, sizeof(uint32_t));
-  std::vector<size_t> adam_at;
+  std::vector<size_t> of_count_at;
   for (const Group& group : columns_)
-    adam_at.push_back(places.Take(IsAdam(*group.column) ? 2 * update.n : 0, sizeof(float)));
+    of_count_at.push_back(
+        places.Take(DependsOnCount(*group.column) ? 2 * update.n : 0, sizeof(float)));
   const auto fill = [&](char* to) {
     if (update.n > 0) std::memcpy(to + slots_at, update.slots, update.n * sizeof(uint32_t));
     for (size_t c = 0; c < columns_.size(); ++c) {
       const TableLayout::Column& column = *columns_[c].column;
-      if (!IsAdam(column)) continue;
-      FillAdam(*column.rule, RateOf(column, update.schedule_step), update.counts, update.n,
-               In<float>(to, adam_at[c]));
+      if (!DependsOnCount(column)) continue;
+      FillOfCount(*column.rule, RateOf(column, update.schedule_step), update.counts, update.n,
+                  In<float>(to, of_count_at[c]));
     }
   };
   return device_->Run(places.end(), fill, [&](const char* up, TableOps* ops) {
-    std::vector<const float*> adam;
+    std::vector<const float*> of_count;
     for (size_t c = 0; c < columns_.size(); ++c)
-      adam.push_back(IsAdam(*columns_[c].column) ? In<float>(up, adam_at[c]) : nullptr);
+      of_count.push_back(DependsOnCount(*columns_[c].column) ? In<float>(up, of_count_at[c])
+                                                             : nullptr);
     if (clip_global_norm_ > 0) ClipGlobalNorm(ops);
-    UpdateRows(update, In<uint32_t>(up, slots_at), adam, ops);
+    UpdateRows(update, In<uint32_t>(up, slots_at), of_count, ops);
     UpdateDense(update, ops);
   });
 }
@@ -329,6 +344,8 @@ absl::Status DeviceGeoOptimizer::Update(const GeoUpdate& update) {
 absl::Status DeviceGeoOptimizer::TakeDelta(const uint32_t* slots, size_t n,
                                            const GeoExchange& delta) {
   SLUICE_RETURN_IF_ERROR(CheckSlots(slots, n, slots_));
+  // Dense tensors, then rows: one download. The deltas also stay here, where Merge subtracts what
+  // was sent.
   const size_t bytes = dense_bytes_ + n * dim_ * sizeof(float);
   SLUICE_RETURN_IF_ERROR(sent_->Reserve(bytes, /*keep=*/false));
   sent_rows_ = n;
@@ -359,6 +376,7 @@ absl::Status DeviceGeoOptimizer::TakeDelta(const uint32_t* slots, size_t n,
 
 absl::Status DeviceGeoOptimizer::Merge(const uint32_t* slots, size_t n, const GeoExchange&,
                                        const GeoExchange& server) {
+  // The deltas of the exchange have stayed on the device, so the rows must be the same ones.
   if (n != sent_rows_) {
     return absl::InternalError(
         absl::StrCat("Geo: a merge of ", n, " rows after deltas of ", sent_rows_, " rows"));

@@ -77,7 +77,7 @@ class DeviceGeoOptimizer : public GeoOptimizer {
   void ClipGlobalNorm(TableOps* ops);
   void UpdateGroup(const Group& group, UpdateArgs args, TableOps* ops);
   void UpdateRows(const GeoUpdate& update, const uint32_t* slots,
-                  const std::vector<const float*>& adam, TableOps* ops);
+                  const std::vector<const float*>& of_count, TableOps* ops);
   void UpdateDense(const GeoUpdate& update, TableOps* ops);
   // Copy floats between the host and device memory.
   absl::Status Download(const float* from, size_t n, float* to);

@@ -1,9 +1,8 @@
-// The grid loops around layer_kernels.h and logit_kernels.h.
-#include "model/wide_deep/cuda/element_types.h"
+// The grid loops around layer_kernels.h.
 #include "model/wide_deep/cuda/kernels.h"
 #include "common/cuda/launch.h"
 #include "model/wide_deep/cuda/layer_kernels.h"
-#include "model/wide_deep/cuda/logit_kernels.h"
+#include "model/wide_deep/cuda/step_layout.h"
 
 namespace sluice::cuda::SLUICE_KERNEL_NAMESPACE {
 namespace {

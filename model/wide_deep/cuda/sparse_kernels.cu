@@ -1,10 +1,9 @@
-// The grid loops around gather_kernels.h, sort_kernels.h and row_gradient_kernels.h.
-#include "model/wide_deep/cuda/element_types.h"
-#include "model/wide_deep/cuda/gather_kernels.h"
+// The grid loops around row_kernels.h and sort_kernels.h.
 #include "model/wide_deep/cuda/kernels.h"
 #include "common/cuda/launch.h"
-#include "model/wide_deep/cuda/row_gradient_kernels.h"
+#include "model/wide_deep/cuda/row_kernels.h"
 #include "model/wide_deep/cuda/sort_kernels.h"
+#include "model/wide_deep/cuda/step_layout.h"
 
 namespace sluice::cuda::SLUICE_KERNEL_NAMESPACE {
 namespace {

@@ -9,6 +9,7 @@
 namespace sluice::cuda {
 
 absl::Status StepInputs::Reserve(size_t block, const InputLayout& layout) {
+  // Both blocks have the size of the largest step so far, so that they can change places.
   up_bytes_ = std::max(up_bytes_, layout.up_end);
   bytes_ = std::max(bytes_, layout.total);
   return device_.Reserve(block, up_bytes_, bytes_);
@@ -67,6 +68,7 @@ absl::Status StepInputs::AddValues(const NetInput& input, const StepHeader& head
 void StepInputs::BringNext() {
   const ComingBatch next = std::exchange(announced_, {});
   if (alone_ || next.batch == nullptr || next.batch->n == 0) return;
+  // What is wrong with the batch is said when its step comes.
   if (!CheckBatch(shape_, *next.batch).ok() || !CheckSize(*next.batch, next.num_rows).ok()) return;
   if (next.row_index == nullptr && !next.batch->keys.empty()) return;
   staged_ = {};

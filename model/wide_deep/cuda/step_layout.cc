@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "model/wide_deep/cuda/layer_kernels.h"
-#include "model/wide_deep/cuda/row_gradient_kernels.h"
+#include "model/wide_deep/cuda/row_kernels.h"
 #include "model/wide_deep/cuda/sort_kernels.h"
 
 namespace sluice::cuda {
@@ -39,6 +39,8 @@ NetPlan::NetPlan(const WideDeepShape& shape)
 
 InputLayout::InputLayout(const NetPlan& plan, const StepShape& shape) {
   Places places;
+  // What comes from the host is at the front in the order in which it arrives, so that each upload
+  // is one copy.
   for (const size_t n : plan.elements) dense.push_back(places.Take(n, sizeof(float)));
   sizes = places.Take(1, sizeof(StepHeader));
   label = places.Take(shape.batch, sizeof(float));
@@ -50,6 +52,7 @@ InputLayout::InputLayout(const NetPlan& plan, const StepShape& shape) {
   header = places.Take(1, sizeof(StepHeader));
   // Slots of resident rows share the place: a slot takes no more than a row.
   values = places.Take(shape.rows * plan.row_dim, sizeof(float));
+  // From here on only the device writes.
   up_end = places.end();
   for (int side = 0; side < 2; ++side) {
     sort_rows[side] = places.Take(shape.keys, sizeof(uint32_t));
@@ -66,6 +69,8 @@ OutputLayout::OutputLayout(const NetPlan& plan, const StepShape& shape) {
   for (size_t t = 0; t < dense.size(); ++t) {
     if (plan.is_hidden_weight(t)) dense[t] = places.Take(plan.elements[t], sizeof(float));
   }
+  // Weights of hidden layers come first: each leaves alone. All that comes at the end of the step
+  // is adjacent, for one copy.
   result = places.Take(1, sizeof(StepResult));
   for (size_t t = 0; t < dense.size(); ++t) {
     if (!plan.is_hidden_weight(t)) dense[t] = places.Take(plan.elements[t], sizeof(float));

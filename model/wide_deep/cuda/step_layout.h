@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "model/net/cuda/half_types.h"
 #include "model/wide_deep/cuda/step_view.h"
 #include "model/wide_deep/shape/wide_deep_shape.h"
 
@@ -38,6 +39,18 @@ class Places {
 // The type of the operands of matrix products and of the values stored between the products.
 enum class Element { kF32, kBf16, kFp16 };
 inline size_t BytesOf(Element element) { return element == Element::kF32 ? 4 : 2; }
+// Calls body(T{}) with the type T of `element`.
+template <typename Body>
+void WithType(Element element, const Body& body) {
+  switch (element) {
+    case Element::kF32:
+      return body(float{});
+    case Element::kBf16:
+      return body(Bf16{});
+    case Element::kFp16:
+      return body(Fp16{});
+  }
+}
 
 // The padded sizes for which launches, downloads and CUDA graphs are planned.
 struct StepShape {

@@ -11,7 +11,7 @@
 #include <cstdint>
 
 #include "model/wide_deep/cuda/layer_kernels.h"
-#include "model/wide_deep/cuda/row_gradient_kernels.h"
+#include "model/wide_deep/cuda/row_kernels.h"
 #include "model/wide_deep/cuda/step_layout.h"
 #include "model/wide_deep/cuda/step_view.h"
 
@@ -45,7 +45,7 @@ struct BiasReluArgs {
   uint32_t* overflow;
 };
 
-// LogitInput (logit_kernels.h) without the element type, and the results.
+// LogitInput (layer_kernels.h) without the element type, and the results.
 struct LogitArgs {
   const void* h;
   const float *output, *output_bias, *wide, *wide_bias;

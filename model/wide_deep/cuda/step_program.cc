@@ -58,6 +58,7 @@ void StepProgram::Index(const StepShape& shape, char* input, StepOps* ops) const
   // batch.
   batch.header = reinterpret_cast<const StepHeader*>(input + in.sizes);
   const auto at = [input](size_t offset) { return reinterpret_cast<uint32_t*>(input + offset); };
+  // Passes read one side and write the other one.
   uint32_t* rows[] = {at(in.sort_rows[0]), at(in.sort_rows[1])};
   uint32_t* cells[] = {at(in.sort_cells[0]), at(in.sort_cells[1])};
   const uint32_t passes = SortPasses(shape.rows);
@@ -83,6 +84,7 @@ void StepProgram::Train(size_t part, const StepShape& shape, const StepMemory& m
                         StepOps* ops) const {
   const Step step(plan_, shape, memory, element_);
   if (part == 0) {
+    // Kernels only ever set the overflow flag.
     ops->Zero(step.result(), sizeof(StepResult));
     ForwardLayers(step, element_, /*training=*/true, ops);
     Logits(step, element_, /*training=*/true, ops);
@@ -122,8 +124,11 @@ void StepProgram::ForwardLayers(const Step& step, Element element, bool training
               step.overflow());
   for (size_t l = 0; l < plan_.hidden; ++l) {
     // z [B][out] = h(l) [B][in] x W [in][out]
+    // In f32 the activation overwrites its product. Halves need a place of their own for it.
     float* z = step.at<float>(element == Element::kF32 ? step.work.h[l + 1] : step.work.product);
     Gemm gemm;
+    // cuBLAS is column-major and the matrices are row-major, so it computes the transposed product:
+    // weights first.
     gemm.m = plan_.widths[l + 1], gemm.n = rows, gemm.k = plan_.widths[l];
     gemm.a = Weights(step, l, element), gemm.lda = WeightLd(l, element);
     gemm.b = step.at<void>(step.work.h[l]), gemm.ldb = plan_.ld(l);
@@ -207,6 +212,7 @@ void StepProgram::BackwardProduct(const Step& step, size_t level, StepOps* ops) 
   gemm.k = plan_.widths[level + 1];
   gemm.a = Weights(step, level, element_), gemm.lda = WeightLd(level, element_);
   gemm.b = step.at<void>(step.work.dz[level + 1]), gemm.ldb = plan_.ld(level + 1);
+  // As in the forward pass; at level 0 nothing is rounded afterwards.
   const bool in_place = level == 0 || element_ == Element::kF32;
   gemm.c = step.at<float>(in_place ? step.work.dz[level] : step.work.product);
   gemm.ldc = level == 0 ? NetPlan::Ld(plan_.embeddings) : plan_.ld(level);
@@ -235,6 +241,7 @@ void StepProgram::WideSums(const Step& step, StepOps* ops) const {
 
 void StepProgram::RowGradients(const Step& step, StepOps* ops) const {
   if (!has_index(step.shape)) return;
+  // Where the last pass has written.
   const uint32_t side = SortPasses(step.shape.rows) % 2;
   RowGradientView view;
   view.sorted_rows = step.index(step.in.sort_rows[side]);

@@ -90,6 +90,7 @@ Piece FillBatch(const NetPlan& plan, const InputLayout& layout, const NetInput& 
       Of(block, layout.numeric, batch.numeric.data(), batch.n * plan.num_numeric),
       Of(block, layout.key_offsets, batch.key_offsets.data(), batch.n * plan.num_slots + 1),
   };
+  // Only up to the last part that is filled, so that no more is uploaded than the batch has.
   size_t end = layout.key_offsets + (batch.n * plan.num_slots + 1) * sizeof(uint32_t);
   if (plan.row_dim > 0 && !batch.keys.empty()) {
     copies.push_back(Of(block, layout.row_index, input.row_index, batch.keys.size()));
@@ -108,6 +109,7 @@ Piece FillDense(const NetPlan& plan, const InputLayout& layout, const NetInput& 
                 char* block) {
   std::vector<Copy> copies;
   Piece piece;
+  // In Geo the dense tensors are on the device.
   if (input.geo != nullptr) return piece;
   for (size_t t = 0; t < plan.elements.size(); ++t) {
     copies.push_back(Of(block, layout.dense[t], input.dense[t], plan.elements[t]));
@@ -121,6 +123,7 @@ Piece FillValues(const NetPlan& plan, const InputLayout& layout, const NetInput&
                  const StepHeader& header, int threads, char* block) {
   std::vector<Copy> copies = {Of(block, layout.header, &header, 1)};
   const size_t rows = plan.row_dim > 0 ? input.num_rows : 0;
+  // Rows that are on the device are named by their slots.
   if (header.resident != nullptr) {
     copies.push_back(Of(block, layout.values, input.slots, rows));
   } else if (input.geo == nullptr && input.rows != nullptr) {
@@ -145,10 +148,12 @@ void ReadGradients(const NetPlan& plan, const OutputLayout& layout, const char* 
     copies.push_back({reinterpret_cast<char*>(to), block + at, n * sizeof(float)});
   };
   for (size_t t = 0; t < plan.elements.size(); ++t) {
+    // The others were taken one by one (ReadTensor).
     if (early || !plan.is_hidden_weight(t))
       add(gradients->dense[t], layout.dense[t], plan.elements[t]);
   }
   if (num_rows * plan.row_dim > 0) add(gradients->rows, layout.rows, num_rows * plan.row_dim);
+  // The usual case without fp16: plain copies are faster than products.
   if (factor == 1.0f) return CopyAll(copies, threads);
   const std::vector<Copy> parts = Cut(copies);
   ParallelFor(threads, parts.size(), [&](int, size_t p) {

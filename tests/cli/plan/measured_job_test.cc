@@ -78,12 +78,12 @@ TEST(MeasuredJobTest, TheDenseTablesOfACollectiveJobAreMeasuredOnPservers) {
   EXPECT_TRUE(Measured(job, Mode::kGeo).ok());
 }
 
-constexpr char kMixed[] =
+constexpr char kMixedTables[] =
     "strategy { a_sync: false sync_configs { comm_num: 2 } } "
     "tables { name: 'deep/0/weight' update_at: COLLECTIVE optimizer { sgd {} } } ";
 
 TEST(MeasuredJobTest, AMixedJobIsMeasuredOnPserversAndPlannedAsACollectiveOne) {
-  const JobConfig job = PlannedJob(kMixed);
+  const JobConfig job = PlannedJob(kMixedTables);
   EXPECT_EQ(PlanModeOf(job), PlanMode::kCollective);
   const auto measured = Measured(job, Mode::kSync);
   ASSERT_TRUE(measured.ok()) << measured.status();

@@ -8,7 +8,7 @@
 namespace sluice::plan {
 namespace {
 
-Reading At(double at, double steps, double rows = 0) {
+Reading ReadingAt(double at, double steps, double rows = 0) {
   Reading r;
   r.at_s = at;
   r.steps = steps;
@@ -23,7 +23,7 @@ Reading At(double at, double steps, double rows = 0) {
 }
 
 TEST(MeasuredWindowsTest, MeansAreOfTheStepsBetweenFirstAndLast) {
-  const StepMeans means = MeansOf({At(100, 50), At(101, 60), At(102, 70)});
+  const StepMeans means = MeansOf({ReadingAt(100, 50), ReadingAt(101, 60), ReadingAt(102, 70)});
   EXPECT_EQ(means.steps, 20);
   EXPECT_NEAR(means.examples, 10, 1e-9);
   EXPECT_NEAR(means.step_s, 0.1, 1e-9);
@@ -37,14 +37,14 @@ TEST(MeasuredWindowsTest, MeansAreOfTheStepsBetweenFirstAndLast) {
 
 TEST(MeasuredWindowsTest, UncertaintyIsThatOfTheMean) {
   // Windows of 0.1 and 0.2 s a step: mean 0.15, standard deviation 0.0707, error 0.05.
-  const StepMeans means = MeansOf({At(0, 0), At(1, 10), At(3, 20)});
+  const StepMeans means = MeansOf({ReadingAt(0, 0), ReadingAt(1, 10), ReadingAt(3, 20)});
   EXPECT_NEAR(means.uncertainty, 2 * 0.05 / 0.15, 1e-9);
 }
 
 TEST(MeasuredWindowsTest, WithoutStepsThereIsNothing) {
   EXPECT_EQ(MeansOf({}).step_s, 0);
-  EXPECT_EQ(MeansOf({At(1, 5)}).step_s, 0);
-  EXPECT_EQ(MeansOf({At(1, 5), At(2, 5)}).step_s, 0);
+  EXPECT_EQ(MeansOf({ReadingAt(1, 5)}).step_s, 0);
+  EXPECT_EQ(MeansOf({ReadingAt(1, 5), ReadingAt(2, 5)}).step_s, 0);
 }
 
 TEST(MeasuredWindowsTest, SpreadIsThatOfTheLogarithm) {
@@ -64,13 +64,13 @@ TEST(MeasuredWindowsTest, SpreadOfFewStepsIsNotKnown) {
 
 TEST(MeasuredWindowsTest, RowsGrowAsAPowerOfTheExamples) {
   // 100 examples: 10 rows, 400: 20 rows. The exponent is 1/2.
-  const std::vector<Reading> readings = {At(1, 10, 10), At(2, 40, 20)};
+  const std::vector<Reading> readings = {ReadingAt(1, 10, 10), ReadingAt(2, 40, 20)};
   EXPECT_NEAR(RowsAfter(readings, 40000), 200, 1e-9);
   EXPECT_NEAR(RowsAfter(readings, 400), 20, 1e-9);
 }
 
 TEST(MeasuredWindowsTest, RowsOfOneReadingGrowWithTheExamples) {
-  EXPECT_NEAR(RowsAfter({At(1, 10, 10)}, 1000), 100, 1e-9);
+  EXPECT_NEAR(RowsAfter({ReadingAt(1, 10, 10)}, 1000), 100, 1e-9);
   EXPECT_EQ(RowsAfter({}, 1000), 0);
 }
 

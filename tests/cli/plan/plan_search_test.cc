@@ -9,17 +9,17 @@
 namespace sluice::plan {
 namespace {
 
-constexpr double kMiB = 1 << 20;
+constexpr double kSearchMiB = 1 << 20;
 
-PlanCosts Costs() {
+PlanCosts SearchCosts() {
   PlanCosts costs;
   costs.set_examples(100);
   costs.set_step_s(0.010);
   costs.set_worker_threads(1);
   costs.set_worker_cpu_s(0.010);
   costs.set_fixed_threads(true);
-  costs.set_pushed_bytes(kMiB);
-  costs.set_pulled_bytes(kMiB);
+  costs.set_pushed_bytes(kSearchMiB);
+  costs.set_pulled_bytes(kSearchMiB);
   costs.set_pserver_cpu_s(0.001);
   costs.set_pserver_threads(2);
   return costs;
@@ -37,29 +37,30 @@ std::vector<PlanHost> Hosts(std::vector<std::pair<std::string, uint32_t>> named)
 
 TEST(PlanSearchTest, TheBestSplitIsTheFastestOfItsProcesses) {
   PlanQuestion question;
-  question.network.bytes_per_s = 100 * kMiB;
+  question.network.bytes_per_s = 100 * kSearchMiB;
   question.cores = 4;
-  const Plan plan = AnswerPlan(Costs(), question);
+  const Plan plan = AnswerPlan(SearchCosts(), question);
   ASSERT_GT(plan.rows_size(), 8);
   for (const PlanRow& row : plan.rows()) {
     EXPECT_EQ(row.workers() + row.pservers(), row.processes());
     for (uint32_t pservers = 1; pservers < row.processes() && row.processes() < 20; ++pservers) {
-      const double other = Predict(Costs(), OnOwnHosts(row.processes() - pservers, pservers, 4),
-                                   question.network, PlanMode::kAsync)
-                               .examples_per_second();
+      const double other =
+          Predict(SearchCosts(), OnOwnHosts(row.processes() - pservers, pservers, 4),
+                  question.network, PlanMode::kAsync)
+              .examples_per_second();
       EXPECT_GE(row.async().examples_per_second(), other / 1.002);
     }
   }
   EXPECT_TRUE(plan.own_hosts());
-  EXPECT_DOUBLE_EQ(plan.bits_per_second(), LinkBits(100 * kMiB));
+  EXPECT_DOUBLE_EQ(plan.bits_per_second(), LinkBits(100 * kSearchMiB));
 }
 
 TEST(PlanSearchTest, RowsHaveTheClosedFormula) {
   PlanQuestion question;
-  question.network.bytes_per_s = 200 * kMiB;  // V / (B T_0) = 2 MiB / 2 MiB = 1
+  question.network.bytes_per_s = 200 * kSearchMiB;  // V / (B T_0) = 2 MiB / 2 MiB = 1
   question.workers = {3};
   question.pservers = {1};
-  const Plan plan = AnswerPlan(Costs(), question);
+  const Plan plan = AnswerPlan(SearchCosts(), question);
   ASSERT_EQ(plan.rows_size(), 1);
   EXPECT_NEAR(plan.rows(0).formula_share(), 1.0 / 3, 1e-12);
   EXPECT_NEAR(plan.rows(0).formula_step_s(), 0.010 / (4.0 / 3) + 0.010 * 0.5, 1e-12);
@@ -69,8 +70,8 @@ TEST(PlanSearchTest, NamedNumbersGiveARowForEachPair) {
   PlanQuestion question;
   question.workers = {1, 2, 4};
   question.pservers = {1, 2};
-  question.network.bytes_per_s = 10 * kMiB;
-  const Plan plan = AnswerPlan(Costs(), question);
+  question.network.bytes_per_s = 10 * kSearchMiB;
+  const Plan plan = AnswerPlan(SearchCosts(), question);
   ASSERT_EQ(plan.rows_size(), 6);
   EXPECT_EQ(plan.rows(5).workers(), 4u);
   EXPECT_EQ(plan.rows(5).pservers(), 2u);
@@ -79,10 +80,10 @@ TEST(PlanSearchTest, NamedNumbersGiveARowForEachPair) {
 // The rate nears what the pserver's link carries.
 TEST(PlanSearchTest, TheFewestProcessesWinThatAreNearlyAsFast) {
   PlanQuestion question;
-  question.network.bytes_per_s = 100 * kMiB;
+  question.network.bytes_per_s = 100 * kSearchMiB;
   question.workers = {60, 40, 20, 5};
   question.pservers = {1};
-  const Plan plan = AnswerPlan(Costs(), question);
+  const Plan plan = AnswerPlan(SearchCosts(), question);
   double highest = 0;
   for (const PlanRow& row : plan.rows())
     highest = std::max(highest, row.async().examples_per_second());
@@ -99,14 +100,14 @@ TEST(PlanSearchTest, TheFewestProcessesWinThatAreNearlyAsFast) {
 TEST(PlanSearchTest, HostsHaveTheProcessesOfTheBestRow) {
   PlanQuestion question;
   question.hosts = Hosts({{"a", 4}});
-  const Plan plan = AnswerPlan(Costs(), question);
+  const Plan plan = AnswerPlan(SearchCosts(), question);
   ASSERT_EQ(plan.hosts_size(), 1);
   EXPECT_EQ(plan.hosts(0).workers(), plan.rows(plan.best()).workers());
   EXPECT_EQ(plan.hosts(0).pservers(), plan.rows(plan.best()).pservers());
 }
 
 TEST(PlanSearchTest, PserversThatComputeMuchAreMore) {
-  PlanCosts costs = Costs();
+  PlanCosts costs = SearchCosts();
   EXPECT_EQ(PserversFor(costs, PlanMode::kAsync, 1, 64), 1u);
   costs.set_pserver_cpu_s(0.010);  // a pserver has 2 threads
   EXPECT_GE(PserversFor(costs, PlanMode::kAsync, 16, 64), 4u);
@@ -117,14 +118,14 @@ TEST(PlanSearchTest, TheClusterOfThePlanIsValid) {
   question.hosts = Hosts({{"127.0.0.1", 4}});
   question.workers = {3};
   question.pservers = {2};
-  const auto local = ClusterOf(AnswerPlan(Costs(), question), 7100);
+  const auto local = ClusterOf(AnswerPlan(SearchCosts(), question), 7100);
   ASSERT_TRUE(local.ok());
   EXPECT_TRUE(ValidateClusterConfig(WithDefaults(*local)).ok());
   EXPECT_EQ(local->worker_num(), 3u);
   EXPECT_EQ(local->pservers_size(), 2);
 
   question.hosts = Hosts({{"a", 8}, {"b", 8}});
-  auto two = ClusterOf(AnswerPlan(Costs(), question), 7100);
+  auto two = ClusterOf(AnswerPlan(SearchCosts(), question), 7100);
   ASSERT_TRUE(two.ok());
   EXPECT_EQ(two->scheduler(), "a:7100");
   EXPECT_EQ(two->pservers(1), "b:7200");
@@ -134,21 +135,21 @@ TEST(PlanSearchTest, TheClusterOfThePlanIsValid) {
 }
 
 // Costs of a collective job: all bytes are those of dense tables.
-PlanQuestion Collective() {
+PlanQuestion CollectiveQuestion() {
   PlanQuestion question;
   question.mode = PlanMode::kCollective;
-  question.network.bytes_per_s = 100 * kMiB;
+  question.network.bytes_per_s = 100 * kSearchMiB;
   return question;
 }
 
 PlanCosts DenseCosts() {
-  PlanCosts costs = Costs();
-  costs.set_dense_bytes(kMiB);
+  PlanCosts costs = SearchCosts();
+  costs.set_dense_bytes(kSearchMiB);
   return costs;
 }
 
 TEST(PlanSearchTest, ACollectiveJobWithoutSparseTablesGetsNoPservers) {
-  const Plan plan = AnswerPlan(DenseCosts(), Collective());
+  const Plan plan = AnswerPlan(DenseCosts(), CollectiveQuestion());
   EXPECT_EQ(plan.mode(), "collective");
   ASSERT_GT(plan.rows_size(), 8);
   EXPECT_EQ(plan.rows(0).processes(), 1u);
@@ -161,7 +162,7 @@ TEST(PlanSearchTest, ACollectiveJobWithoutSparseTablesGetsNoPservers) {
   }
   EXPECT_EQ(PserversFor(DenseCosts(), PlanMode::kCollective, 8, 16), 0u);
   // An idle pserver would leave the workers more of two cores, as one worker less would.
-  PlanQuestion one_host = Collective();
+  PlanQuestion one_host = CollectiveQuestion();
   one_host.hosts = Hosts({{"127.0.0.1", 2}});
   const Plan on_one_host = AnswerPlan(DenseCosts(), one_host);
   for (const PlanRow& row : on_one_host.rows()) EXPECT_EQ(row.pservers(), 0u) << row.processes();
@@ -169,31 +170,31 @@ TEST(PlanSearchTest, ACollectiveJobWithoutSparseTablesGetsNoPservers) {
 
 TEST(PlanSearchTest, ACollectiveJobWithSparseTablesGetsPservers) {
   PlanCosts costs = DenseCosts();
-  costs.set_dense_bytes(kMiB / 2);
+  costs.set_dense_bytes(kSearchMiB / 2);
   costs.set_rows(1000);
-  const Plan plan = AnswerPlan(costs, Collective());
+  const Plan plan = AnswerPlan(costs, CollectiveQuestion());
   for (const PlanRow& row : plan.rows()) EXPECT_GE(row.pservers(), 1u);
   EXPECT_GE(PserversFor(costs, PlanMode::kCollective, 8, 16), 1u);
 }
 
 TEST(PlanSearchTest, ACollectiveJobThatLeavesDenseTablesOnPserversGetsThem) {
   PlanCosts costs = DenseCosts();
-  costs.set_kept_dense_bytes(kMiB / 2);
-  const Plan plan = AnswerPlan(costs, Collective());
+  costs.set_kept_dense_bytes(kSearchMiB / 2);
+  const Plan plan = AnswerPlan(costs, CollectiveQuestion());
   EXPECT_EQ(plan.mode(), "collective");
   for (const PlanRow& row : plan.rows()) EXPECT_GE(row.pservers(), 1u);
   EXPECT_GE(PserversFor(costs, PlanMode::kCollective, 8, 16), 1u);
 }
 
 TEST(PlanSearchTest, AnAsyncJobWithoutSparseTablesGetsPservers) {
-  PlanQuestion question = Collective();
+  PlanQuestion question = CollectiveQuestion();
   question.mode = PlanMode::kAsync;
   const Plan plan = AnswerPlan(DenseCosts(), question);
   for (const PlanRow& row : plan.rows()) EXPECT_GE(row.pservers(), 1u);
 }
 
 TEST(PlanSearchTest, TheClusterOfACollectivePlanHasNoPservers) {
-  PlanQuestion question = Collective();
+  PlanQuestion question = CollectiveQuestion();
   question.hosts = Hosts({{"127.0.0.1", 4}});
   question.workers = {3};
   const auto cluster = ClusterOf(AnswerPlan(DenseCosts(), question), 7100);
@@ -207,7 +208,7 @@ TEST(PlanSearchTest, OwnHostsHaveNoNamesForACluster) {
   PlanQuestion question;
   question.workers = {1};
   question.pservers = {1};
-  EXPECT_EQ(ClusterOf(AnswerPlan(Costs(), question), 7100).status().code(),
+  EXPECT_EQ(ClusterOf(AnswerPlan(SearchCosts(), question), 7100).status().code(),
             absl::StatusCode::kInvalidArgument);
 }
 

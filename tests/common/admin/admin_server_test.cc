@@ -102,6 +102,39 @@ TEST(AdminServerTest, MetricsAreRefreshedAndSerialized) {
                     HasSubstr("sluice_pserver_frames_applied_total{job=\"adult-1\"} 3")));
 }
 
+TEST(AdminServerTest, CountersFollowTheAuditLog) {
+  RecordedAudit audit("scheduler");
+  AdminServer::Options options;
+  options.audit = audit.log();
+  options.registry = std::make_shared<prometheus::Registry>();
+  const auto server = Start(std::move(options));
+  EXPECT_THAT(Get(*server, "/metrics"),
+              HasSubstr("sluice_scheduler_actions_total{action=\"cancel\"} 0\n"));
+  const AuditedCaller caller = CallerOf(PeerIdentity(), "a:1");
+  for (int i = 0; i < 2; ++i) {
+    audit.log()->Refused(caller, "/sluice.Scheduler/CancelJob", RefusalReason::kRole, "");
+    audit.log()->Acted(caller, AuditedAction::kCancel, "job", absl::OkStatus());
+    const std::string n = std::to_string(i + 1) + "\n";
+    EXPECT_THAT(
+        Get(*server, "/metrics"),
+        AllOf(HasSubstr("sluice_scheduler_refusals_total{method=\"/sluice.Scheduler/CancelJob\","
+                        "reason=\"role\"} " +
+                        n),
+              HasSubstr("sluice_scheduler_actions_total{action=\"cancel\"} " + n),
+              HasSubstr("sluice_scheduler_audit_lines_lost_total 0\n")));
+  }
+}
+
+TEST(AdminServerTest, OnlyTheSchedulerCountsOrders) {
+  RecordedAudit audit("worker");
+  AdminServer::Options options;
+  options.audit = audit.log();
+  options.registry = std::make_shared<prometheus::Registry>();
+  const auto server = Start(std::move(options));
+  EXPECT_THAT(Get(*server, "/metrics"), AllOf(HasSubstr("sluice_worker_audit_lines_lost_total 0\n"),
+                                              Not(HasSubstr("actions"))));
+}
+
 TEST(AdminServerTest, StatusIsTextAndJson) {
   AdminServer::Options options;
   options.status_text = [] { return std::string("two pservers\n"); };

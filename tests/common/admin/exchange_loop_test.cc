@@ -18,7 +18,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr char kRequest[] = "GET /page HTTP/1.1\r\n\r\n";
+constexpr char kExchangeLoopRequest[] = "GET /page HTTP/1.1\r\n\r\n";
 constexpr char kSlow[] = "GET /slow HTTP/1.1\r\n\r\n";
 constexpr char kLarge[] = "GET /large HTTP/1.1\r\n\r\n";
 
@@ -104,7 +104,7 @@ TEST_F(ExchangeLoopTest, TheOldestConnectionWithoutARequestMakesRoom) {
   EXPECT_EQ(refusals[0].reason, RefusalReason::kRoom);
   EXPECT_EQ(refusals[0].caller.address, "127.0.0.1:" + std::to_string(oldest->port()));
   for (const auto* client : {&newcomer, &third, &second}) {
-    (*client)->Send(kRequest);
+    (*client)->Send(kExchangeLoopRequest);
     EXPECT_EQ((*client)->Receive(), "content");
   }
 }
@@ -121,7 +121,7 @@ TEST_F(ExchangeLoopTest, ACompleteRequestKeepsItsPlace) {
   EXPECT_EQ(second->Receive(), "");
   Release();
   EXPECT_EQ(first->Receive(), "content");
-  third->Send(kRequest);
+  third->Send(kExchangeLoopRequest);
   EXPECT_EQ(third->Receive(), "content");
 }
 
@@ -131,7 +131,7 @@ TEST_F(ExchangeLoopTest, AConnectionThatIsOverLeavesItsPlace) {
   Start(limits);
   for (int i = 0; i < 5; ++i) {
     const auto client = Connect();
-    client->Send(kRequest);
+    client->Send(kExchangeLoopRequest);
     EXPECT_EQ(client->Receive(), "content");
   }
 }
@@ -166,7 +166,7 @@ TEST_F(ExchangeLoopTest, ClientsThatDoNotReadHoldNoThreadAndTheOldestGivesWay) {
   EXPECT_THAT(refusals[0].why, HasSubstr("2 answers"));
   EXPECT_EQ(refusals[0].caller.address, "127.0.0.1:" + std::to_string(stalled[0]->port()));
   const auto client = Connect();
-  client->Send(kRequest);
+  client->Send(kExchangeLoopRequest);
   EXPECT_EQ(client->Receive(), "content");
 }
 

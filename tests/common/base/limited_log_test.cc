@@ -72,10 +72,5 @@ TEST_F(LimitedLogTest, WithoutABurstALineThatStaysTrueIsWrittenAgainAfterTheInte
   EXPECT_EQ(lines_[2], "no room");
 }
 
-TEST_F(LimitedLogTest, NobodyNeedListen) {
-  LimitedLog log(&clock_, LimitedLog::Limits(), nullptr);
-  log.Say("x");
-}
-
 }  // namespace
 }  // namespace sluice

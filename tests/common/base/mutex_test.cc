@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <future>
 #include <thread>
 #include <vector>
 
@@ -33,19 +34,24 @@ TEST(MutexTest, ExcludesOthers) {
 
 TEST(CondVarTest, WakesAWaiterThatThenHoldsTheLock) {
   Counter counter;
+  std::future<int> other;  // what another thread reads once it gets the lock
   std::thread waiter([&] {
     MutexLock lock(&counter.mutex);
     while (counter.value != 1) counter.changed.Wait(&counter.mutex);
+    other = std::async(std::launch::async, [&] {
+      MutexLock lock(&counter.mutex);
+      return counter.value;
+    });
+    EXPECT_EQ(other.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
     counter.value = 2;
-    counter.changed.NotifyAll();
   });
   {
     MutexLock lock(&counter.mutex);
     counter.value = 1;
     counter.changed.NotifyAll();
-    while (counter.value != 2) counter.changed.Wait(&counter.mutex);
   }
   waiter.join();
+  EXPECT_EQ(other.get(), 2);
 }
 
 TEST(CondVarTest, WaitForEndsWithoutANotification) {

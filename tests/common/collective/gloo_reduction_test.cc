@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "common/base/status_macros.h"
-#include "common/collective/sigpipe_block.h"
+#include "common/collective/gloo_peers.h"
 #include "gtest/gtest.h"
 
 namespace sluice {

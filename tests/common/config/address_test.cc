@@ -8,7 +8,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-std::string Refusal(const std::string& text) {
+std::string AddressRefusal(const std::string& text) {
   const auto addresses = ParseAddressList(text);
   EXPECT_TRUE(absl::IsInvalidArgument(addresses.status())) << text;
   return std::string(addresses.status().message());
@@ -27,12 +27,12 @@ TEST(AddressTest, OneOrSeveralAddressesInTheirOrder) {
 }
 
 TEST(AddressTest, OtherListsAreRefusedByThePartThatIsWrong) {
-  EXPECT_THAT(Refusal(""), HasSubstr("''"));
-  EXPECT_THAT(Refusal("a:1,"), HasSubstr("''"));
-  EXPECT_THAT(Refusal("a:1, b:1"), HasSubstr("' b:1'"));
-  EXPECT_THAT(Refusal("a:1,b"), HasSubstr("'b'"));
-  EXPECT_THAT(Refusal("a:1,b:0"), HasSubstr("'b:0'"));
-  EXPECT_THAT(Refusal("a:1,b:1,a:1"), HasSubstr("a:1 twice"));
+  EXPECT_THAT(AddressRefusal(""), HasSubstr("''"));
+  EXPECT_THAT(AddressRefusal("a:1,"), HasSubstr("''"));
+  EXPECT_THAT(AddressRefusal("a:1, b:1"), HasSubstr("' b:1'"));
+  EXPECT_THAT(AddressRefusal("a:1,b"), HasSubstr("'b'"));
+  EXPECT_THAT(AddressRefusal("a:1,b:0"), HasSubstr("'b:0'"));
+  EXPECT_THAT(AddressRefusal("a:1,b:1,a:1"), HasSubstr("a:1 twice"));
 }
 
 TEST(AddressTest, LoopbackOnlyWhenAllAre) {

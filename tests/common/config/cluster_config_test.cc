@@ -10,7 +10,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-std::string Refusal(const std::string& text) {
+std::string ClusterConfigRefusal(const std::string& text) {
   ClusterConfig cluster;
   const absl::Status parsed = ParseTextproto(text, "cluster", &cluster, nullptr);
   if (!parsed.ok()) return std::string(parsed.message());
@@ -19,14 +19,14 @@ std::string Refusal(const std::string& text) {
 }
 
 TEST(ClusterConfigTest, GoodClustersPass) {
-  EXPECT_EQ(Refusal(""), "");
+  EXPECT_EQ(ClusterConfigRefusal(""), "");
   EXPECT_EQ(
-      Refusal("scheduler: '127.0.0.1:7000' pservers: ['127.0.0.1:0', '127.0.0.1:0'] worker_num: 2"),
+      ClusterConfigRefusal("scheduler: '127.0.0.1:7000' pservers: ['127.0.0.1:0', '127.0.0.1:0'] worker_num: 2"),
       "");
   EXPECT_EQ(
-      Refusal("scheduler: '10.0.0.1:7000' pservers: 'host-2:7001' security { insecure: true }"),
+      ClusterConfigRefusal("scheduler: '10.0.0.1:7000' pservers: 'host-2:7001' security { insecure: true }"),
       "");
-  EXPECT_EQ(Refusal("scheduler: 'a:7000,b:7000' pservers: 'b:7001' security { insecure: true }"),
+  EXPECT_EQ(ClusterConfigRefusal("scheduler: 'a:7000,b:7000' pservers: 'b:7001' security { insecure: true }"),
             "");
 }
 
@@ -44,30 +44,30 @@ TEST(ClusterConfigTest, DefaultsMatchTheReference) {
 }
 
 TEST(ClusterConfigTest, BadValuesAreRefusedWithFieldAndFix) {
-  EXPECT_THAT(Refusal("version: 3"), HasSubstr("version: 3"));
-  EXPECT_EQ(Refusal("security { data_root: '/a' output_root: '/b' }"), "");
-  EXPECT_THAT(Refusal("security { output_root: '/b' output_root: 'c' }"),
+  EXPECT_THAT(ClusterConfigRefusal("version: 3"), HasSubstr("version: 3"));
+  EXPECT_EQ(ClusterConfigRefusal("security { data_root: '/a' output_root: '/b' }"), "");
+  EXPECT_THAT(ClusterConfigRefusal("security { output_root: '/b' output_root: 'c' }"),
               HasSubstr("output_root[1]: 'c'"));
-  EXPECT_THAT(Refusal("security { data_root: '/a' }"), HasSubstr("--output_root"));
-  EXPECT_THAT(Refusal("scheduler: '127.0.0.1'"), HasSubstr("scheduler: '127.0.0.1'"));
-  EXPECT_THAT(Refusal("scheduler: '10.0.0.1:7000'"), HasSubstr("insecure: true"));
-  EXPECT_THAT(Refusal("pservers: ['127.0.0.1:70', '127.0.0.1:70']"),
+  EXPECT_THAT(ClusterConfigRefusal("security { data_root: '/a' }"), HasSubstr("--output_root"));
+  EXPECT_THAT(ClusterConfigRefusal("scheduler: '127.0.0.1'"), HasSubstr("scheduler: '127.0.0.1'"));
+  EXPECT_THAT(ClusterConfigRefusal("scheduler: '10.0.0.1:7000'"), HasSubstr("insecure: true"));
+  EXPECT_THAT(ClusterConfigRefusal("pservers: ['127.0.0.1:70', '127.0.0.1:70']"),
               HasSubstr("pservers[1]: '127.0.0.1:70'"));
-  EXPECT_THAT(Refusal("scheduler: '127.0.0.1:70' pservers: '127.0.0.1:70'"),
+  EXPECT_THAT(ClusterConfigRefusal("scheduler: '127.0.0.1:70' pservers: '127.0.0.1:70'"),
               HasSubstr("pservers[0]"));
-  EXPECT_THAT(Refusal("scheduler: '127.0.0.1:69,127.0.0.1:70' pservers: '127.0.0.1:70'"),
+  EXPECT_THAT(ClusterConfigRefusal("scheduler: '127.0.0.1:69,127.0.0.1:70' pservers: '127.0.0.1:70'"),
               HasSubstr("pservers[0]"));
-  EXPECT_THAT(Refusal("scheduler: '127.0.0.1:70,b:70'"), HasSubstr("insecure: true"));
-  EXPECT_THAT(Refusal("limits { lease_ms: 1000 heartbeat_ms: 900 }"), HasSubstr("at most 500"));
-  EXPECT_THAT(Refusal("limits { max_message_mib: 1 }"), HasSubstr("limits.max_message_mib: 1"));
-  EXPECT_THAT(Refusal("limits { wait_s: 0 }"), HasSubstr("limits.wait_s: 0"));
-  EXPECT_THAT(Refusal("worker_num: 1 transport: 'tcp'"), HasSubstr("transport: 'tcp'"));
-  EXPECT_EQ(Refusal("worker_num: 1 transport: 'shm'"), "");
-  EXPECT_THAT(Refusal("worker_num: 1 worker_devices: 'gpu'"),
+  EXPECT_THAT(ClusterConfigRefusal("scheduler: '127.0.0.1:70,b:70'"), HasSubstr("insecure: true"));
+  EXPECT_THAT(ClusterConfigRefusal("limits { lease_ms: 1000 heartbeat_ms: 900 }"), HasSubstr("at most 500"));
+  EXPECT_THAT(ClusterConfigRefusal("limits { max_message_mib: 1 }"), HasSubstr("limits.max_message_mib: 1"));
+  EXPECT_THAT(ClusterConfigRefusal("limits { wait_s: 0 }"), HasSubstr("limits.wait_s: 0"));
+  EXPECT_THAT(ClusterConfigRefusal("worker_num: 1 transport: 'tcp'"), HasSubstr("transport: 'tcp'"));
+  EXPECT_EQ(ClusterConfigRefusal("worker_num: 1 transport: 'shm'"), "");
+  EXPECT_THAT(ClusterConfigRefusal("worker_num: 1 worker_devices: 'gpu'"),
               HasSubstr("worker_devices[0]: 'gpu'"));
-  EXPECT_THAT(Refusal("worker_num: 1 worker_devices: ['cpu', 'cuda']"),
+  EXPECT_THAT(ClusterConfigRefusal("worker_num: 1 worker_devices: ['cpu', 'cuda']"),
               HasSubstr("2 devices for 1 worker slots"));
-  EXPECT_THAT(Refusal("workernum: 2"), HasSubstr("did you mean 'worker_num'?"));
+  EXPECT_THAT(ClusterConfigRefusal("workernum: 2"), HasSubstr("did you mean 'worker_num'?"));
 }
 
 TEST(AddressTest, HostAndPortAreSeparated) {

@@ -20,7 +20,7 @@ using ::testing::IsEmpty;
 using ::testing::UnorderedElementsAre;
 
 // The message of making GoodJob() with `path=value` pairs effective; "" when nothing is wrong.
-std::string Refusal(const std::vector<std::pair<std::string, std::string>>& settings,
+std::string JobValidationRefusal(const std::vector<std::pair<std::string, std::string>>& settings,
                     const FakeRules& rules = FakeRules()) {
   JobConfig job = GoodJob();
   std::vector<ConfigOverride> overrides;
@@ -39,7 +39,7 @@ struct BadSetting {
 class RefusalTest : public ::testing::TestWithParam<BadSetting> {};
 
 TEST_P(RefusalTest, NamesFieldValueAndFix) {
-  const std::string message = Refusal(GetParam().settings);
+  const std::string message = JobValidationRefusal(GetParam().settings);
   for (const std::string& part : GetParam().message_has) EXPECT_THAT(message, HasSubstr(part));
 }
 
@@ -186,20 +186,20 @@ TEST(JobValidationTest, OptimizersOfMissingPartsAreRefusedWithTheModelsReason) {
       {"optimizers.dense", "{sgd {}}"},
       {"optimizers.embedding", "{sgd {}}"},
       {"optimizers.wide", "{sgd {}}"}};
-  EXPECT_EQ(Refusal(all), "");
-  EXPECT_THAT(Refusal(all, rules), AllOf(HasSubstr("optimizers.dense: is not dense"),
+  EXPECT_EQ(JobValidationRefusal(all), "");
+  EXPECT_THAT(JobValidationRefusal(all, rules), AllOf(HasSubstr("optimizers.dense: is not dense"),
                                          HasSubstr("optimizers.embedding: is not embedded"),
                                          HasSubstr("optimizers.wide: is not wide")));
-  EXPECT_EQ(Refusal({}, rules), "");
+  EXPECT_EQ(JobValidationRefusal({}, rules), "");
 }
 
 TEST(JobValidationTest, AHotRowCacheNeedsAModelWithASparseTable) {
   const std::string cache = "strategy.a_sync_configs.hot_row_cache";
   FakeRules rules;
   rules.parts.no_embedding = "is not embedded";
-  EXPECT_EQ(Refusal({{cache, "{}"}}, rules), "");
+  EXPECT_EQ(JobValidationRefusal({{cache, "{}"}}, rules), "");
   rules.parts.no_wide = "is not wide";
-  EXPECT_THAT(Refusal({{cache, "{}"}}, rules), HasSubstr(cache + ": "));
+  EXPECT_THAT(JobValidationRefusal({{cache, "{}"}}, rules), HasSubstr(cache + ": "));
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -342,35 +342,35 @@ INSTANTIATE_TEST_SUITE_P(
                    {"tables[0].num_shards: 70000"}}));
 
 TEST(JobValidationTest, GoodSettingsOfEachModePass) {
-  EXPECT_EQ(Refusal({}), "");
-  EXPECT_EQ(Refusal({{"strategy.a_sync", "false"}}), "");
+  EXPECT_EQ(JobValidationRefusal({}), "");
+  EXPECT_EQ(JobValidationRefusal({{"strategy.a_sync", "false"}}), "");
   EXPECT_EQ(
-      Refusal({{"strategy.a_sync", "false"}, {"strategy.sync_configs.on_worker_loss", "SHRINK"}}),
+      JobValidationRefusal({{"strategy.a_sync", "false"}, {"strategy.sync_configs.on_worker_loss", "SHRINK"}}),
       "");
   for (const char* dense : {"PSERVER", "COLLECTIVE"}) {
-    EXPECT_EQ(Refusal({{"strategy.a_sync", "false"},
+    EXPECT_EQ(JobValidationRefusal({{"strategy.a_sync", "false"},
                        {"train.batch_size", "1024"},
                        {"strategy.sync_configs.dense", dense},
                        {"strategy.sync_configs.gradient_merge_steps", "1024"}}),
               "");
   }
-  EXPECT_EQ(Refusal({{kK, "100"}, {"strategy.a_sync_configs.geo_merge", "SUM"}}), "");
+  EXPECT_EQ(JobValidationRefusal({{kK, "100"}, {"strategy.a_sync_configs.geo_merge", "SUM"}}), "");
   EXPECT_EQ(
-      Refusal({{"strategy.a_sync_configs.max_staleness", "3"}, {"train.pipeline_depth", "4"}}), "");
-  EXPECT_EQ(Refusal({{kHot, "{}"}}), "");
-  EXPECT_EQ(Refusal({{kHot + ".max_staleness_steps", "4"}, {"train.pipeline_depth", "4"}}), "");
-  EXPECT_EQ(Refusal({{"tables", "{name: 'e' wire_type: BF16}"}}), "");
+      JobValidationRefusal({{"strategy.a_sync_configs.max_staleness", "3"}, {"train.pipeline_depth", "4"}}), "");
+  EXPECT_EQ(JobValidationRefusal({{kHot, "{}"}}), "");
+  EXPECT_EQ(JobValidationRefusal({{kHot + ".max_staleness_steps", "4"}, {"train.pipeline_depth", "4"}}), "");
+  EXPECT_EQ(JobValidationRefusal({{"tables", "{name: 'e' wire_type: BF16}"}}), "");
   EXPECT_EQ(
-      Refusal({{"strategy.a_sync", "false"},
+      JobValidationRefusal({{"strategy.a_sync", "false"},
                {"tables", "[{name: 'e' update_at: COLLECTIVE}, {name: 'f' update_at: PSERVER}]"},
                {"strategy.sync_configs.engine", "GLOO"}}),
       "");
-  EXPECT_EQ(Refusal({{"evaluate_only", "true"}, {"initial_model", "m"}, {"data.train_files", ""}}),
+  EXPECT_EQ(JobValidationRefusal({{"evaluate_only", "true"}, {"initial_model", "m"}, {"data.train_files", ""}}),
             "");
 }
 
 TEST(JobValidationTest, AllProblemsAreReportedAtOnce) {
-  EXPECT_THAT(Refusal({{"train.batch_size", "0"}, {"worker_num", "0"}}),
+  EXPECT_THAT(JobValidationRefusal({{"train.batch_size", "0"}, {"worker_num", "0"}}),
               AllOf(HasSubstr("train.batch_size"), HasSubstr("\n"), HasSubstr("worker_num")));
 }
 

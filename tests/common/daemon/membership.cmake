@@ -1,6 +1,14 @@
 sluice_test(member_session_test
-  SOURCES member_session_test.cc place_claim_test.cc process_info_test.cc
-  DEPS sluice::member_session TSAN)
+  SOURCES
+    member_session_test.cc
+    place_claim_test.cc
+    process_info_test.cc
+    trace_recorder_test.cc
+  DEPS sluice::member_session sluice::trace_recorder ALONE ProcessInfoTest TSAN)
 sluice_test(scheduler_wait_test
-  SOURCES scheduler_wait_test.cc tls_advice_test.cc
-  DEPS sluice::scheduler_wait)
+  SOURCES
+    hot_row_use_test.cc
+    scheduler_choice_test.cc
+    scheduler_wait_test.cc
+    tls_advice_test.cc
+  DEPS sluice::hot_row_use sluice::scheduler_client sluice::scheduler_wait)

@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/clock.h"
 #include "common/meta_store/etcd_meta_store.h"
-#include "common/meta_store/leadership.h"
+#include "common/meta_store/meta_store.h"
 #include "tests/common/meta_store/etcd_cluster.h"
 #include "tests/common/meta_store/etcd_proxy.h"
 

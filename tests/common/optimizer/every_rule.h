@@ -1,4 +1,4 @@
-// Every update rule and every learning-rate schedule, with settings under which each step of a
+// Any update rule with every learning-rate schedule, with settings under which each step of a
 // schedule has another rate.
 #pragma once
 
@@ -6,21 +6,16 @@
 
 #include "common/optimizer/update_rule.h"
 #include "proto/config.pb.h"
+#include "tests/common/optimizer/rule_cases.h"
 
 namespace sluice {
 
-inline constexpr const char* kRules[] = {"sgd", "momentum", "adam", "adagrad", "ftrl"};
 inline constexpr const char* kSchedules[] = {"constant",        "exponential", "inverse_time",
                                              "natural",         "noam",        "polynomial",
                                              "cosine_restarts", "cosine"};
 
 inline OptimizerConfig Optimizer(const std::string& rule, const std::string& schedule) {
-  OptimizerConfig config;
-  if (rule == "sgd") config.mutable_sgd();
-  if (rule == "momentum") config.mutable_momentum()->set_nesterov(true);
-  if (rule == "adam") config.mutable_adam();
-  if (rule == "adagrad") config.mutable_adagrad();
-  if (rule == "ftrl") config.mutable_ftrl()->set_l1(0.01f);
+  OptimizerConfig config = ParseOptimizer(RuleCaseOf(rule).usual);
   config.set_learning_rate(0.1f);
   LearningRateSchedule* const s = config.mutable_schedule();
   const auto set = [](auto* kind) {

@@ -9,6 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "common/optimizer/update_rule.h"
+#include "tests/common/optimizer/rule_cases.h"
+
 namespace sluice {
 namespace {
 
@@ -46,35 +49,24 @@ struct Loop {
 };
 
 std::vector<Loop> Loops() {
-  const AdamStep adam = {0.01f, 1.3f, 0.9f, 0.1f, 0.999f, 0.001f, 1e-8f, 0.03f};
-  return {
-      {"sgd",
-       [](const Kernels& k, size_t n, const Pointers& p) {
-         k.sgd({0.1f, 0.03f}, n, p.g, p.w);
-       }},
-      {"momentum",
-       [](const Kernels& k, size_t n, const Pointers& p) {
-         k.momentum({0.1f, 0.03f, 0.9f, false}, n, p.g, p.w, p.a);
-       }},
-      {"nesterov",
-       [](const Kernels& k, size_t n, const Pointers& p) {
-         k.momentum({0.1f, 0.03f, 0.9f, true}, n, p.g, p.w, p.a);
-       }},
-      {"adam", [adam](const Kernels& k, size_t n,
-                      const Pointers& p) { k.adam(adam, n, p.g, p.w, p.a, p.b); }},
-      {"adagrad",
-       [](const Kernels& k, size_t n, const Pointers& p) {
-         k.adagrad({0.1f, 0.03f, 1e-10f}, n, p.g, p.w, p.a);
-       }},
-      {"ftrl",
-       [](const Kernels& k, size_t n, const Pointers& p) {
-         k.ftrl({3.0f, 0.7f, 0.2f, 1.0f, 0.03f}, n, p.g, p.w, p.a, p.b);
-       }},
+  std::vector<Loop> loops = {
       {"add_scaled",
        [](const Kernels& k, size_t n, const Pointers& p) { k.add_scaled(3.7, n, p.g, p.sum); }},
       {"divide",
        [](const Kernels& k, size_t n, const Pointers& p) { k.divide(3.7, n, p.sum, p.w); }},
   };
+  for (const RuleCase& rule : RuleCases()) {
+    for (const char* text : rule.golden) {
+      OptimizerConfig config = ParseOptimizer(text);
+      config.set_weight_decay(0.03f);
+      const RuleStep step = UpdateRule::Create(config).value()->StepAt(0.1f, 3);
+      loops.push_back({text, [step](const Kernels& k, size_t n, const Pointers& p) {
+                         float* const state[] = {p.a, p.b};
+                         k.update(step, n, p.g, p.w, state);
+                       }});
+    }
+  }
+  return loops;
 }
 
 // Runs the portable loop on one element at a time, so that it has neither vectors nor tails.

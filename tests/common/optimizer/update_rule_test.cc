@@ -1,7 +1,6 @@
 #include "common/optimizer/update_rule.h"
 
 #include <gmock/gmock.h>
-#include <google/protobuf/text_format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -12,6 +11,7 @@
 
 #include "common/optimizer/learning_rate.h"
 #include "tests/common/optimizer/reference_rules.h"
+#include "tests/common/optimizer/rule_cases.h"
 
 namespace sluice {
 namespace {
@@ -20,12 +20,6 @@ using ::testing::HasSubstr;
 
 constexpr size_t kRow = 7, kRows = 5, kParameters = kRow * kRows;
 constexpr int kSteps = 1000;
-
-OptimizerConfig Parse(const std::string& text) {
-  OptimizerConfig config;
-  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &config)) << text;
-  return config;
-}
 
 std::unique_ptr<const UpdateRule> MakeRule(const OptimizerConfig& config) {
   auto rule = UpdateRule::Create(config);
@@ -89,44 +83,43 @@ std::string Compare(const OptimizerConfig& given, float gradient_scale, double t
   return "";
 }
 
+// The usual config of each rule with each of these endings.
+std::vector<std::string> UsualConfigs(const std::vector<std::string>& endings) {
+  std::vector<std::string> all;
+  for (const RuleCase& rule : RuleCases()) {
+    for (const std::string& ending : endings) all.push_back(rule.usual + ending);
+  }
+  return all;
+}
+
 class GoldenTest : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(GoldenTest, AgreesWithFloat64OverAThousandSteps) {
   for (const InstructionSet set : SupportedInstructionSetsForTest()) {
     SCOPED_TRACE(KernelsFor(set).name);
     UseInstructionSetForTest(set);
-    EXPECT_EQ(Compare(Parse(GetParam()), 0.3f, 2e-5), "");
+    EXPECT_EQ(Compare(ParseOptimizer(GetParam()), 0.3f, 2e-5), "");
   }
   UseInstructionSetForTest(std::nullopt);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Rules, GoldenTest,
-    ::testing::Values(
-        "sgd {}", "sgd {} learning_rate: 0.2 weight_decay: 0.01",
-        "sgd {} learning_rate: 0.1 clip_value: 0.25",
-        "sgd {} learning_rate: 0.1 clip_row_norm: 0.5",
-        "sgd {} learning_rate: 0.1 clip_value: 0.3 clip_row_norm: 0.6 weight_decay: 0.1",
-        "momentum {}", "momentum { momentum: 0.5 } learning_rate: 0.05 weight_decay: 0.02",
-        "momentum { nesterov: true }",
-        "momentum { momentum: 0.7 nesterov: true } weight_decay: 0.02", "adam {}",
-        "adam {} learning_rate: 0.01 weight_decay: 0.05",
-        "adam { beta1: 0.8 beta2: 0.95 epsilon: 1e-4 } learning_rate: 0.005",
-        "adam { beta1: 0 beta2: 0.5 } learning_rate: 0.01", "adagrad {}",
-        "adagrad { initial_accumulator: 0.1 epsilon: 1e-6 } learning_rate: 0.1 weight_decay: 0.01",
-        "adagrad { epsilon: 0.2 } learning_rate: 0.1", "ftrl {}",
-        "ftrl { l1: 0.5 l2: 0.1 } learning_rate: 0.1",
-        "ftrl { l1: 0.01 l2: 1 beta: 0.5 } learning_rate: 0.5", "ftrl {} weight_decay: 0.02",
-        "ftrl { l1: 0.1 beta: 0 } learning_rate: 0.2",
-        "adam {} learning_rate: 0.01 schedule { exponential { steps: 100 rate: 0.8 } warmup_steps: "
-        "20 }",
-        "sgd {} learning_rate: 0.3 schedule { cosine_restarts { first_steps: 50 } }"));
+std::vector<const char*> GoldenConfigs() {
+  std::vector<const char*> all = {
+      "adam {} learning_rate: 0.01 schedule { exponential { steps: 100 rate: 0.8 } warmup_steps: "
+      "20 }",
+      "sgd {} learning_rate: 0.3 schedule { cosine_restarts { first_steps: 50 } }"};
+  for (const RuleCase& rule : RuleCases())
+    all.insert(all.end(), rule.golden.begin(), rule.golden.end());
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Rules, GoldenTest, ::testing::ValuesIn(GoldenConfigs()));
 
 TEST(UpdateRuleTest, WrongHyperparametersAreFarFromTheReference) {
   // If a rule ignored the user's values, the golden tests would see such differences.
-  auto rule = MakeRule(Parse("adam { beta1: 0.8 }"));
+  auto rule = MakeRule(ParseOptimizer("adam { beta1: 0.8 }"));
   Block block(*rule, {1.0f});
-  ReferenceRule other(WithDefaults(Parse("adam {}")), {1.0});
+  ReferenceRule other(WithDefaults(ParseOptimizer("adam {}")), {1.0});
   for (uint64_t t = 1; t <= 3; ++t) {
     const float gradient = t == 1 ? 1.0f : -0.5f;
     rule->Apply(block.weights.data(), block.pointers.data(), &gradient, 1, 1, 0.1f, t);
@@ -143,7 +136,7 @@ TEST(UpdateRuleTest, NaNFailsTheComparison) {
 
 TEST(UpdateRuleTest, ClippingDoesNotHideNaNInTheGradient) {
   for (const char* text : {"sgd {} clip_value: 1", "sgd {} clip_row_norm: 1"}) {
-    auto rule = MakeRule(Parse(text));
+    auto rule = MakeRule(ParseOptimizer(text));
     Block block(*rule, {1, 2});
     const float gradient[] = {std::nanf(""), 0.5f};
     rule->Apply(block.weights.data(), block.pointers.data(), gradient, 2, 2, 0.1f, 1);
@@ -152,9 +145,8 @@ TEST(UpdateRuleTest, ClippingDoesNotHideNaNInTheGradient) {
 }
 
 TEST(UpdateRuleTest, RowByRowEqualsTheWholeBlockToTheBit) {
-  for (const char* text : {"sgd {} weight_decay: 0.1", "momentum { nesterov: true }", "adam {}",
-                           "adagrad {}", "ftrl { l1: 0.01 } clip_row_norm: 0.5"}) {
-    auto rule = MakeRule(Parse(text));
+  for (const std::string& text : UsualConfigs({"", " weight_decay: 0.1", " clip_row_norm: 0.5"})) {
+    auto rule = MakeRule(ParseOptimizer(text));
     std::mt19937_64 random(7);
     const std::vector<float> initial = Normal(&random, kParameters, 1);
     Block whole(*rule, initial), rows(*rule, initial);
@@ -175,10 +167,10 @@ TEST(UpdateRuleTest, RowByRowEqualsTheWholeBlockToTheBit) {
 }
 
 TEST(UpdateRuleTest, AdamCorrectsTheBiasByTheCountOfEachRow) {
-  auto rule = MakeRule(Parse("adam {}"));
+  auto rule = MakeRule(ParseOptimizer("adam {}"));
   // There are two rows. Only every third step touches the second.
   Block often(*rule, {0.5f, -0.25f}), seldom(*rule, {0.5f, -0.25f});
-  ReferenceRule reference(WithDefaults(Parse("adam {}")), {0.5, -0.25});
+  ReferenceRule reference(WithDefaults(ParseOptimizer("adam {}")), {0.5, -0.25});
   std::mt19937_64 random(3);
   uint64_t seldom_count = 0;
   for (uint64_t t = 1; t <= 300; ++t) {
@@ -198,7 +190,7 @@ TEST(UpdateRuleTest, AdamCorrectsTheBiasByTheCountOfEachRow) {
 TEST(UpdateRuleTest, AdamCorrectsTheBiasOfLongLivedRows) {
   // The counts are far larger than those of a golden test. beta2 is so close to 1 that its power
   // still matters.
-  const OptimizerConfig config = WithDefaults(Parse("adam { beta2: 0.9999 }"));
+  const OptimizerConfig config = WithDefaults(ParseOptimizer("adam { beta2: 0.9999 }"));
   auto rule = MakeRule(config);
   for (const uint64_t first : {1000, 2000, 4000, 20000}) {
     Block block(*rule, {0.5f});
@@ -213,7 +205,7 @@ TEST(UpdateRuleTest, AdamCorrectsTheBiasOfLongLivedRows) {
 }
 
 TEST(UpdateRuleTest, FirstMomentumStepIsThePlainGradient) {
-  auto rule = MakeRule(Parse("momentum { momentum: 0.9 }"));
+  auto rule = MakeRule(ParseOptimizer("momentum { momentum: 0.9 }"));
   Block block(*rule, {1.0f});
   const float gradient = 2.0f;
   rule->Apply(block.weights.data(), block.pointers.data(), &gradient, 1, 1, 0.5f, 1);
@@ -222,7 +214,7 @@ TEST(UpdateRuleTest, FirstMomentumStepIsThePlainGradient) {
 }
 
 TEST(UpdateRuleTest, FtrlKeepsPartOfAWeightThatDoesNotStartAtZero) {
-  auto rule = MakeRule(Parse("ftrl { beta: 1 }"));
+  auto rule = MakeRule(ParseOptimizer("ftrl { beta: 1 }"));
   Block block(*rule, {3.0f});
   const float gradient = 2.0f;
   rule->Apply(block.weights.data(), block.pointers.data(), &gradient, 1, 1, 0.5f, 1);
@@ -231,7 +223,7 @@ TEST(UpdateRuleTest, FtrlKeepsPartOfAWeightThatDoesNotStartAtZero) {
 }
 
 TEST(UpdateRuleTest, FtrlWithL1MakesWeightsExactlyZero) {
-  auto rule = MakeRule(Parse("ftrl { l1: 10 }"));
+  auto rule = MakeRule(ParseOptimizer("ftrl { l1: 10 }"));
   Block block(*rule, {0.0f});
   const float gradient = 1.0f;
   rule->Apply(block.weights.data(), block.pointers.data(), &gradient, 1, 1, 0.5f, 1);
@@ -240,8 +232,8 @@ TEST(UpdateRuleTest, FtrlWithL1MakesWeightsExactlyZero) {
 }
 
 TEST(UpdateRuleTest, RateZeroMovesNoWeight) {
-  for (const char* text : {"sgd {}", "momentum {}", "adam {}", "adagrad {}", "ftrl {}"}) {
-    auto rule = MakeRule(Parse(text));
+  for (const std::string& text : UsualConfigs({""})) {
+    auto rule = MakeRule(ParseOptimizer(text));
     Block block(*rule, {0.5f});
     const float gradient = 1.0f;
     rule->Apply(block.weights.data(), block.pointers.data(), &gradient, 1, 1, 0.0f, 1);
@@ -250,9 +242,10 @@ TEST(UpdateRuleTest, RateZeroMovesNoWeight) {
 }
 
 TEST(UpdateRuleTest, ZeroGradientsAreFinite) {
-  for (const char* text : {"sgd {}", "momentum {}", "adam {}", "adagrad {}",
-                           "ftrl { beta: 0 l2: 0 }", "sgd {} clip_row_norm: 1"}) {
-    auto rule = MakeRule(Parse(text));
+  std::vector<std::string> texts = UsualConfigs({"", " clip_row_norm: 1"});
+  texts.push_back("ftrl { beta: 0 l2: 0 }");
+  for (const std::string& text : texts) {
+    auto rule = MakeRule(ParseOptimizer(text));
     Block block(*rule, {0.5f, -0.5f});
     const float gradient[] = {0, 0};
     rule->Apply(block.weights.data(), block.pointers.data(), gradient, 2, 2, 0.1f, 1);
@@ -261,7 +254,7 @@ TEST(UpdateRuleTest, ZeroGradientsAreFinite) {
 }
 
 TEST(UpdateRuleTest, ApplyDoesNotChangeTheGradient) {
-  auto rule = MakeRule(Parse("sgd {} clip_value: 0.1 clip_row_norm: 0.1"));
+  auto rule = MakeRule(ParseOptimizer("sgd {} clip_value: 0.1 clip_row_norm: 0.1"));
   Block block(*rule, {0, 0});
   const float gradient[] = {5, -5};
   rule->Apply(block.weights.data(), block.pointers.data(), gradient, 2, 2, 1.0f, 1);
@@ -270,48 +263,67 @@ TEST(UpdateRuleTest, ApplyDoesNotChangeTheGradient) {
 }
 
 TEST(UpdateRuleTest, ImpossibleValuesAreRefusedByField) {
-  const std::vector<std::pair<const char*, const char*>> cases = {
+  std::vector<std::pair<const char*, const char*>> cases = {
       {"", "sgd, momentum"},
       {"sgd {} learning_rate: -1", "learning_rate"},
       {"sgd {} learning_rate: nan", "learning_rate"},
       {"sgd {} weight_decay: -0.1", "weight_decay"},
       {"sgd {} clip_value: -1", "clip_value"},
       {"sgd {} clip_row_norm: inf", "clip_row_norm"},
-      {"momentum { momentum: 1 }", "momentum.momentum"},
-      {"momentum { momentum: 0 nesterov: true }", "momentum.nesterov"},
-      {"adam { beta1: 1 }", "adam.beta1"},
-      {"adam { beta2: -0.5 }", "adam.beta2"},
-      {"adam { epsilon: 0 }", "adam.epsilon"},
-      {"adagrad { initial_accumulator: -1 }", "adagrad.initial_accumulator"},
-      {"adagrad { epsilon: 0 }", "adagrad.epsilon"},
-      {"ftrl { l1: -1 }", "ftrl.l1"},
-      {"ftrl { l2: nan }", "ftrl.l2"},
-      {"ftrl { beta: -1 }", "ftrl.beta"},
       {"sgd {} schedule { cosine {} }", "cosine.steps"},
   };
+  for (const RuleCase& rule : RuleCases())
+    cases.insert(cases.end(), rule.refused.begin(), rule.refused.end());
   for (const auto& [text, field] : cases) {
-    const auto rule = UpdateRule::Create(Parse(text));
+    const auto rule = UpdateRule::Create(ParseOptimizer(text));
     EXPECT_EQ(rule.status().code(), absl::StatusCode::kInvalidArgument) << text;
     EXPECT_THAT(std::string(rule.status().message()), HasSubstr(field)) << text;
   }
 }
 
+TEST(UpdateRuleTest, RulesAreTheFieldsOfTheOneof) {
+  const auto* oneof = OptimizerConfig::descriptor()->FindOneofByName("rule");
+  std::vector<std::string> fields;
+  for (int i = 0; i < oneof->field_count(); ++i) fields.push_back(oneof->field(i)->name());
+  EXPECT_EQ(RuleNames(), fields) << "common/optimizer/rules.h and proto/config.proto differ";
+  for (const RuleCase& rule : RuleCases())
+    EXPECT_EQ(RuleName(ParseOptimizer(rule.usual)), rule.name);
+  EXPECT_EQ(RuleName(OptimizerConfig()), "none");
+}
+
+TEST(UpdateRuleTest, StepsDependOnTheCountInOfCountOnly) {
+  // A GPU gets RuleStep::of_count for each row, and the rest of the step once.
+  for (const RuleCase& c : RuleCases()) {
+    for (const char* text : c.golden) {
+      auto rule = MakeRule(ParseOptimizer(text));
+      const RuleStep step = rule->StepAt(0.1f, 7);
+      RuleStep first = rule->StepAt(0.1f, 1);
+      if (rule->step_depends_on_count()) {
+        first.of_count[0] = step.of_count[0];
+        first.of_count[1] = step.of_count[1];
+      }
+      float w[] = {0.5f, 0.5f}, a[] = {0.3f, 0.3f}, b[] = {0.2f, 0.2f};
+      formula::Update(step, 0.7f, &w[0], &a[0], &b[0]);
+      formula::Update(first, 0.7f, &w[1], &a[1], &b[1]);
+      EXPECT_NE(w[0], 0.5f) << text;
+      EXPECT_EQ(w[0], w[1]) << text;
+      EXPECT_EQ(a[0], a[1]) << text;
+      EXPECT_EQ(b[0], b[1]) << text;
+    }
+  }
+}
+
 TEST(DefaultsTest, AbsentFieldsGetTheDocumentedValues) {
-  EXPECT_FLOAT_EQ(WithDefaults(Parse("")).learning_rate(), 0.001f);
-  EXPECT_TRUE(WithDefaults(Parse("")).has_adam());
-  EXPECT_FLOAT_EQ(WithDefaults(Parse("sgd {}")).learning_rate(), 0.01f);
-  EXPECT_FLOAT_EQ(WithDefaults(Parse("momentum {}")).momentum().momentum(), 0.9f);
-  const auto adam = WithDefaults(Parse("adam {}")).adam();
-  EXPECT_FLOAT_EQ(adam.beta1(), 0.9f);
-  EXPECT_FLOAT_EQ(adam.beta2(), 0.999f);
-  EXPECT_FLOAT_EQ(adam.epsilon(), 1e-8f);
-  EXPECT_FLOAT_EQ(WithDefaults(Parse("adagrad {}")).adagrad().epsilon(), 1e-10f);
-  EXPECT_FLOAT_EQ(WithDefaults(Parse("ftrl {}")).learning_rate(), 0.05f);
-  EXPECT_FLOAT_EQ(WithDefaults(Parse("ftrl {}")).ftrl().beta(), 1);
+  EXPECT_FLOAT_EQ(WithDefaults(OptimizerConfig()).learning_rate(), 0.001f);
+  EXPECT_TRUE(WithDefaults(OptimizerConfig()).has_adam());
+  for (const RuleCase& rule : RuleCases()) {
+    EXPECT_EQ(WithDefaults(ParseOptimizer(rule.name + " {}")).ShortDebugString(),
+              ParseOptimizer(rule.defaults).ShortDebugString());
+  }
 }
 
 TEST(DefaultsTest, FieldsThatTheUserSetAreKept) {
-  const auto config = WithDefaults(Parse("adam { beta1: 0 } learning_rate: 0"));
+  const auto config = WithDefaults(ParseOptimizer("adam { beta1: 0 } learning_rate: 0"));
   EXPECT_EQ(config.adam().beta1(), 0);
   EXPECT_EQ(config.learning_rate(), 0);
 }

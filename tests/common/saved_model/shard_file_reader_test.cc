@@ -19,8 +19,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr uint32_t kDim = 16;
-constexpr size_t kRecord = 8 + 4 * kDim;
+constexpr uint32_t kShardFileReaderDim = 16;
+constexpr size_t kRecord = 8 + 4 * kShardFileReaderDim;
 constexpr char kName[] = "e-0.shard", kPath[] = "m/e-0.shard";
 
 TableConfig Table(uint32_t num_shards) {
@@ -28,7 +28,7 @@ TableConfig Table(uint32_t num_shards) {
   table.set_name("e");
   table.set_kind(TableConfig::SPARSE);
   table.set_num_shards(num_shards);
-  table.add_columns()->set_dim(kDim);
+  table.add_columns()->set_dim(kShardFileReaderDim);
   table.mutable_columns(0)->mutable_optimizer()->mutable_sgd();
   return table;
 }
@@ -36,7 +36,7 @@ TableConfig Table(uint32_t num_shards) {
 std::string Row(uint64_t key) {
   std::string row(kRecord, '\0');
   std::memcpy(row.data(), &key, 8);
-  for (uint32_t d = 0; d < kDim; ++d) {
+  for (uint32_t d = 0; d < kShardFileReaderDim; ++d) {
     const float weight = static_cast<float>(key % 1000) + d;
     std::memcpy(row.data() + 8 + 4 * d, &weight, 4);
   }
@@ -78,8 +78,8 @@ class ShardFileReaderTest : public ::testing::Test {
     values.keys = keys;
     for (const uint64_t key : keys) {
       const std::string row = Row(key);
-      values.weights.resize(values.weights.size() + kDim);
-      std::memcpy(&values.weights[values.weights.size() - kDim], row.data() + 8, 4 * kDim);
+      values.weights.resize(values.weights.size() + kShardFileReaderDim);
+      std::memcpy(&values.weights[values.weights.size() - kShardFileReaderDim], row.data() + 8, 4 * kShardFileReaderDim);
     }
     const auto file = WriteShardFile("m", *(*layouts)[0], 0, values, &env_);
     EXPECT_TRUE(file.ok()) << file.status();
@@ -241,7 +241,7 @@ struct Parts {
   explicit Parts(const std::vector<std::vector<uint64_t>>& keys_of_blocks) {
     header.set_table("e");
     header.set_kind(TableConfig::SPARSE);
-    header.set_dim(kDim);
+    header.set_dim(kShardFileReaderDim);
     header.set_runs(1);
     for (const auto& keys : keys_of_blocks) {
       std::string block;

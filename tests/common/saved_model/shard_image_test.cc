@@ -18,7 +18,7 @@
 namespace sluice {
 namespace {
 
-constexpr uint32_t kDim = 4;
+constexpr uint32_t kShardImageDim = 4;
 
 TableLayouts Tables(uint32_t num_shards, uint64_t dense_rows = 1) {
   google::protobuf::RepeatedPtrField<TableConfig> tables;
@@ -26,7 +26,7 @@ TableLayouts Tables(uint32_t num_shards, uint64_t dense_rows = 1) {
   sparse->set_name("e");
   sparse->set_kind(TableConfig::SPARSE);
   sparse->set_num_shards(num_shards);
-  sparse->add_columns()->set_dim(kDim);
+  sparse->add_columns()->set_dim(kShardImageDim);
   sparse->mutable_columns(0)->mutable_optimizer()->mutable_sgd();
   TableConfig* dense = tables.Add();
   dense->set_name("w");
@@ -50,7 +50,7 @@ class Rows : public ShardRows {
   absl::Status ReadRecords(const uint32_t* rows, size_t n, size_t stride, char* to) override {
     if (fail_after-- == 0) return absl::AbortedError("changed");
     for (size_t i = 0; i < n; ++i) {
-      for (uint32_t d = 0; d < kDim; ++d) {
+      for (uint32_t d = 0; d < kShardImageDim; ++d) {
         const float weight = Weight(keys_[rows[i]], d);
         std::memcpy(to + i * stride + d * sizeof(float), &weight, sizeof(weight));
       }
@@ -79,7 +79,7 @@ class StateRows : public Rows {
     const auto count = static_cast<uint32_t>(key % 77);
     std::string record(reinterpret_cast<const char*>(&last_seen), sizeof(last_seen));
     record.append(reinterpret_cast<const char*>(&count), sizeof(count));
-    for (uint32_t d = 0; d < kDim + 2; ++d) {
+    for (uint32_t d = 0; d < kShardImageDim + 2; ++d) {
       const float value = Weight(key, d);
       record.append(reinterpret_cast<const char*>(&value), sizeof(value));
     }
@@ -176,7 +176,7 @@ TEST(ShardImageTest, RowsOfACheckpointHaveTheirHistoryAndState) {
       ASSERT_EQ(std::string(record + 8, (*reader)->record_bytes() - 8), StateRows::Record(key));
       const std::string pair = pairs.substr(i * values.record_bytes(), values.record_bytes());
       ASSERT_EQ(pair, std::string(record, 8) +
-                          StateRows::Record(key).substr(kRowHistoryBytes, kDim * sizeof(float)));
+                          StateRows::Record(key).substr(kRowHistoryBytes, kShardImageDim * sizeof(float)));
       met.insert(key);
     }
   }
@@ -240,12 +240,12 @@ TEST(ShardImageTest, TheDigestDoesNotDependOnRuns) {
   for (size_t i = 0; i < elements.size(); ++i) elements[i] = Weight(i, 0);
   std::map<uint64_t, std::vector<float>> sorted;
   for (const uint64_t key : keys) {
-    for (uint32_t d = 0; d < kDim; ++d) sorted[key].push_back(Weight(key, d));
+    for (uint32_t d = 0; d < kShardImageDim; ++d) sorted[key].push_back(Weight(key, d));
   }
   std::string plain;
   for (const auto& [key, weights] : sorted) {
     plain.append(reinterpret_cast<const char*>(&key), sizeof(key));
-    plain.append(reinterpret_cast<const char*>(weights.data()), kDim * sizeof(float));
+    plain.append(reinterpret_cast<const char*>(weights.data()), kShardImageDim * sizeof(float));
   }
   plain.append(reinterpret_cast<const char*>(elements.data()), elements.size() * sizeof(float));
   for (const uint32_t num_shards : {1u, 3u, 5000u}) {

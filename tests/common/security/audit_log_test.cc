@@ -17,6 +17,7 @@
 #include "absl/strings/str_split.h"
 #include "tests/common/base/fake_clock.h"
 #include "tests/common/base/hooked_env.h"
+#include "tests/common/security/recorded_audit.h"
 
 namespace sluice {
 namespace {
@@ -417,6 +418,30 @@ TEST_F(AuditLogTest, ManyThreadsLoseNoLineWhileFilesAreRenamed) {
   for (int i = 1; i < 100; ++i) lines += Lines(absl::StrCat(".", i)).size();
   EXPECT_EQ(lines, 800);
   EXPECT_EQ(log->counts().lost_lines, 0);
+}
+
+TEST(AuditQueueTest, WhatWaitsIsWrittenAtTheEnd) {
+  RecordedAudit audit("pserver");
+  {
+    AuditQueue queue(audit.log());
+    for (int i = 0; i < 100; ++i)
+      queue.Refused({"none", "", "10.0.0.1:5"}, kConnectMethod, RefusalReason::kRoom, "a cause");
+  }
+  EXPECT_EQ(audit.Refusals(kConnectMethod, "room"), 100u);
+  EXPECT_THAT(audit.Text(), HasSubstr("\"address\": \"10.0.0.1:5\", \"detail\": \"a cause\""));
+}
+
+TEST(AuditQueueTest, RefusalsThatComeTooFastAreCounted) {
+  RecordedAudit audit("pserver");
+  constexpr uint64_t kSent = 20'000;
+  {
+    AuditQueue queue(audit.log());
+    for (uint64_t i = 0; i < kSent; ++i)
+      queue.Refused({"none", "", "10.0.0.1:5"}, kConnectMethod, RefusalReason::kRoom, "a cause");
+  }
+  EXPECT_EQ(audit.Refusals(kConnectMethod, "room"), kSent);
+  audit.log()->Flush();
+  EXPECT_THAT(audit.Text(), HasSubstr("\"event\": \"left_out\", \"refusals\": 0, \"strangers\": "));
 }
 
 }  // namespace

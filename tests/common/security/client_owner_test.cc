@@ -20,7 +20,7 @@ namespace {
 
 using Source = LocalSockets::Source;
 
-sockaddr_in6 Address(const char* host, int port) {
+sockaddr_in6 SocketAddress(const char* host, int port) {
   sockaddr_in6 address = {};
   address.sin6_family = AF_INET6;
   EXPECT_EQ(inet_pton(AF_INET6, host, &address.sin6_addr), 1);
@@ -74,7 +74,7 @@ class Listener {
   explicit Listener(const char* host = "::ffff:127.0.0.1") : fd_(socket(AF_INET6, SOCK_STREAM, 0)) {
     const int off = 0;
     setsockopt(fd_, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
-    const sockaddr_in6 address = Address(host, 0);
+    const sockaddr_in6 address = SocketAddress(host, 0);
     EXPECT_EQ(bind(fd_, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
     EXPECT_EQ(listen(fd_, 64), 0);
   }
@@ -119,9 +119,9 @@ TEST_F(ClientOwnerTest, ClientsOfAllFamiliesAreFound) {
   const int mapped = socket(AF_INET6, SOCK_STREAM, 0), six = socket(AF_INET6, SOCK_STREAM, 0);
   for (const auto& [listener, client] : {std::pair(&v4, plain), {&v4, mapped}, {&v6, six}}) {
     if (client == mapped) {
-      ASSERT_EQ(ConnectFrom(client, Address("::ffff:127.0.0.1", v4.port())), 0);
+      ASSERT_EQ(ConnectFrom(client, SocketAddress("::ffff:127.0.0.1", v4.port())), 0);
     } else if (client == six) {
-      ASSERT_EQ(ConnectFrom(client, Address("::1", v6.port())), 0);
+      ASSERT_EQ(ConnectFrom(client, SocketAddress("::1", v6.port())), 0);
     }
     const int accepted = listener->Accept();
     ExpectOwner(accepted, geteuid());

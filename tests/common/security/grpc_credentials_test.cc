@@ -6,6 +6,8 @@
 #include <openssl/ssl.h>
 
 #include <filesystem>
+#include <string>
+#include <vector>
 
 #include "common/shared_memory/file_descriptor.h"
 #include "common/transport/grpc_transport.h"
@@ -19,6 +21,7 @@
 namespace sluice {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 GrpcCredentials CredentialsOf(const TlsFiles& files) {
@@ -238,6 +241,33 @@ TEST_F(GrpcCredentialsTest, ReplacedFilesAreUsedWithoutARestart) {
     (void)Exchange(*server, credentials);  // may fail while one of the two files is the old one
   }
   EXPECT_EQ(peer_.name, "5") << "10 s after its files were replaced";
+}
+
+TEST_F(GrpcCredentialsTest, SessionsPreferAes128AndKeepTheOtherCiphers) {
+  CredentialsOf(certificates_.Of(PeerRole::kWorker));
+  CredentialsOf(certificates_.Of(PeerRole::kWorker));  // the second ones change nothing
+  const TlsContext context(SSL_CTX_new(TLS_method()));
+  const TlsSession session(SSL_new(context.get()));
+  std::vector<std::string> names;
+  for (int i = 0; i < sk_SSL_CIPHER_num(SSL_get_ciphers(session.get())); ++i)
+    names.emplace_back(SSL_CIPHER_get_name(sk_SSL_CIPHER_value(SSL_get_ciphers(session.get()), i)));
+  ASSERT_GT(names.size(), 3u) << "those of TLS 1.2 stay, too";
+  names.resize(3);
+  EXPECT_THAT(names, ElementsAre("TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384",
+                                 "TLS_CHACHA20_POLY1305_SHA256"));
+}
+
+TEST_F(GrpcCredentialsTest, CiphersThatWereChosenStay) {
+  CredentialsOf(certificates_.Of(PeerRole::kWorker));
+  const TlsContext context(SSL_CTX_new(TLS_method()));
+  ASSERT_EQ(SSL_CTX_set_ciphersuites(context.get(), "TLS_AES_256_GCM_SHA384"), 1);
+  const TlsSession session(SSL_new(context.get()));
+  EXPECT_STREQ(SSL_CIPHER_get_name(sk_SSL_CIPHER_value(SSL_get_ciphers(session.get()), 0)),
+               "TLS_AES_256_GCM_SHA384");
+  for (int i = 0; i < sk_SSL_CIPHER_num(SSL_get_ciphers(session.get())); ++i) {
+    EXPECT_STRNE(SSL_CIPHER_get_name(sk_SSL_CIPHER_value(SSL_get_ciphers(session.get()), i)),
+                 "TLS_AES_128_GCM_SHA256");
+  }
 }
 
 }  // namespace

@@ -16,9 +16,9 @@
 #include <new>
 #include <string>
 
-namespace sluice {
+#include "tests/common/security/other_user.h"
 
-inline constexpr uid_t kNobody = 65534;
+namespace sluice {
 
 class ServerProcess {
  public:

@@ -9,6 +9,7 @@
 #include "common/base/clock.h"
 #include "common/security/cert_authority.h"
 #include "gtest/gtest.h"
+#include "tests/common/security/sign_with_names.h"
 
 namespace sluice {
 
@@ -31,10 +32,21 @@ class TestCertificates {
     return Of(role, name, Clock::Real()->WallNow() + absl::Hours(1));
   }
   TlsFiles Of(PeerRole role, const std::string& name, absl::Time not_after) const {
-    const std::string stem = std::string(PeerRoleName(role)) + (name.empty() ? "" : "-") + name;
-    const absl::Status made = MakeCertificate(Options(not_after), {role, name, {}}, stem);
+    CertAuthorityOptions options = Options(not_after);
+    if (!name.empty()) {
+      // A folder of its own: the file of a role has the same name for every process of the role.
+      options.folder += "/" + name;
+      std::filesystem::create_directory(options.folder);
+      for (const char* file : {"/ca.pem", "/ca.key"}) {
+        std::filesystem::copy_file(folder_ + file, options.folder + file,
+                                   std::filesystem::copy_options::overwrite_existing);
+      }
+    }
+    const absl::Status made = MakeCertificate(options, role, {});
     EXPECT_TRUE(made.ok()) << made;
-    return FilesOf(folder_, stem);
+    const TlsFiles files = FilesOf(options.folder, PeerRoleName(role));
+    if (!name.empty()) SignWithNames(files, "URI:" + PeerUri(role, name));
+    return files;
   }
   const std::string& folder() const { return folder_; }
 

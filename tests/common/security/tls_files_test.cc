@@ -13,7 +13,6 @@
 
 #include "common/base/clock.h"
 #include "common/security/cert_authority.h"
-#include "common/security/openssl_types.h"
 #include "common/security/pem_reader.h"
 
 namespace sluice {
@@ -24,7 +23,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-std::string Read(const std::string& path) {
+std::string TlsFilesRead(const std::string& path) {
   std::ifstream in(path);
   return {std::istreambuf_iterator<char>(in), {}};
 }
@@ -35,22 +34,20 @@ class TlsFilesTest : public testing::Test {
   TlsFilesTest() {
     std::string pattern = testing::TempDir() + "/tls_files_test.XXXXXX";
     dir_ = ::mkdtemp(pattern.data());
-    files_ = Make("cluster", "worker", -absl::Hours(1), absl::Hours(1));
-    other_ = Make("other", "worker", -absl::Hours(1), absl::Hours(1));
+    files_ = Make("cluster", PeerRole::kWorker, -absl::Hours(1), absl::Hours(1));
+    other_ = Make("other", PeerRole::kWorker, -absl::Hours(1), absl::Hours(1));
   }
   ~TlsFilesTest() override { fs::remove_all(dir_); }
 
-  // A worker's certificate of the CA of a folder, valid between these times from now.
-  TlsFiles Make(const std::string& folder, const std::string& stem, absl::Duration from,
-                absl::Duration to) {
+  // A certificate of the CA of a folder, valid between these times from now.
+  TlsFiles Make(const std::string& folder, PeerRole role, absl::Duration from, absl::Duration to) {
     const absl::Time now = Clock::Real()->WallNow();
     const std::string path = dir_ + "/" + folder;
     const absl::Status ca = MakeAuthority({path, now - absl::Hours(1), now + absl::Hours(1)});
     EXPECT_TRUE(ca.ok()) << ca;
-    const absl::Status made =
-        MakeCertificate({path, now + from, now + to}, {PeerRole::kWorker, "", {}}, stem);
+    const absl::Status made = MakeCertificate({path, now + from, now + to}, role, {});
     EXPECT_TRUE(made.ok()) << made;
-    return FilesOf(path, stem);
+    return FilesOf(path, PeerRoleName(role));
   }
   std::string Write(const std::string& name, const std::string& text) {
     std::ofstream(dir_ + "/" + name) << text;
@@ -151,9 +148,11 @@ TEST_F(TlsFilesTest, KeyThatOthersMayReadOrChangeIsRefused) {
 }
 
 TEST_F(TlsFilesTest, CertificateIsRefusedOutsideItsTime) {
-  const TlsFiles ended = Make("cluster", "ended", -absl::Minutes(20), -absl::Minutes(10));
+  const TlsFiles ended =
+      Make("cluster", PeerRole::kPserver, -absl::Minutes(20), -absl::Minutes(10));
   EXPECT_THAT(Refusal(ended), AllOf(HasSubstr("--tls_cert: " + ended.cert), HasSubstr("expired")));
-  const TlsFiles early = Make("cluster", "early", absl::Minutes(10), absl::Minutes(20));
+  const TlsFiles early =
+      Make("cluster", PeerRole::kScheduler, absl::Minutes(10), absl::Minutes(20));
   EXPECT_THAT(Refusal(early),
               AllOf(HasSubstr("--tls_cert: " + early.cert), HasSubstr("not yet valid")));
 }
@@ -165,15 +164,15 @@ TEST_F(TlsFilesTest, CertificateOfAnotherAuthorityIsRefused) {
 
 TEST_F(TlsFilesTest, OneOfSeveralTrustedAuthoritiesIsEnough) {
   // Both are trusted while a cluster changes from one CA to the other.
-  const std::string both = Write("both.pem", Read(files_.ca) + Read(other_.ca));
+  const std::string both = Write("both.pem", TlsFilesRead(files_.ca) + TlsFilesRead(other_.ca));
   EXPECT_TRUE(CheckTlsFiles({files_.cert, files_.key, both}).ok());
   EXPECT_TRUE(CheckTlsFiles({other_.cert, other_.key, both}).ok());
 }
 
 TEST_F(TlsFilesTest, FirstCertificateOfTheFileIsTheProcesssOwn) {
-  const std::string chain = Write("chain.pem", Read(files_.cert) + Read(files_.ca));
+  const std::string chain = Write("chain.pem", TlsFilesRead(files_.cert) + TlsFilesRead(files_.ca));
   EXPECT_TRUE(CheckTlsFiles({chain, files_.key, files_.ca}).ok());
-  const std::string turned = Write("turned.pem", Read(files_.ca) + Read(files_.cert));
+  const std::string turned = Write("turned.pem", TlsFilesRead(files_.ca) + TlsFilesRead(files_.cert));
   EXPECT_THAT(Refusal({turned, files_.key, files_.ca}), HasSubstr("--tls_key: " + files_.key));
 }
 
@@ -240,7 +239,7 @@ TEST_F(TlsFilesTest, AServiceNeedsItsAuthorityAndAWholeCertificateOrNone) {
   wrong = files;
   wrong.ca = Write("empty", "");
   refused(wrong, "ca");
-  const TlsFiles old = Make("cluster", "old", -absl::Hours(1), -absl::Minutes(1));
+  const TlsFiles old = Make("cluster", PeerRole::kPserver, -absl::Hours(1), -absl::Minutes(1));
   wrong = {old.cert, old.key, files.ca};
   refused(wrong, "cert");
 }

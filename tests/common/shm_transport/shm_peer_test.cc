@@ -8,7 +8,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "common/shm_transport/shm_packets.h"
+#include "common/shm_transport/shm_link.h"
 #include "tests/common/shm_transport/stream_pair.h"
 
 namespace sluice {

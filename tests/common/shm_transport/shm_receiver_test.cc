@@ -14,7 +14,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-constexpr size_t kRing = 4096;
+constexpr size_t kShmReceiverRing = 4096;
 
 class ShmReceiverTest : public ::testing::Test, public ShmReceiver::Listener {
  protected:
@@ -61,8 +61,8 @@ class ShmReceiverTest : public ::testing::Test, public ShmReceiver::Listener {
     }
   }
 
-  LinkPair links_{kRing};
-  RingWriter writer_{links_.client.control(true), links_.client.data(true), kRing};
+  LinkPair links_{kShmReceiverRing};
+  RingWriter writer_{links_.client.control(true), links_.client.data(true), kShmReceiverRing};
   ShmReceiver::Bounds bounds_;
   std::unique_ptr<ShmReceiver> receiver_;
   std::vector<std::string> messages_;
@@ -96,12 +96,12 @@ TEST_F(ShmReceiverTest, ALongMessagePassesASmallRing) {
 }
 
 TEST_F(ShmReceiverTest, AWriterThatWaitsForRoomIsWoken) {
-  Write(Frame(std::string(1000, 'x')) + Frame(std::string(kRing - 1032, 'x')));
+  Write(Frame(std::string(1000, 'x')) + Frame(std::string(kShmReceiverRing - 1032, 'x')));
   writer_.AnnounceWait();
   EXPECT_EQ(writer_.Room().value(), 0u);
   EXPECT_TRUE(receiver_->Read());
   EXPECT_EQ(messages_.size(), 2u);
-  EXPECT_EQ(writer_.Room().value(), kRing);
+  EXPECT_EQ(writer_.Room().value(), kShmReceiverRing);
   const auto packet = links_.client.socket.Receive(absl::ZeroDuration());
   ASSERT_TRUE(packet.ok()) << packet.status();
   EXPECT_EQ(packet->bytes, "w");
@@ -143,7 +143,7 @@ TEST_F(ShmReceiverTest, ALongerFirstMessageThanAllowedIsAFault) {
 }
 
 TEST_F(ShmReceiverTest, AnImpossiblePositionIsAFault) {
-  links_.client.control(true)->written.store(kRing + 1);
+  links_.client.control(true)->written.store(kShmReceiverRing + 1);
   EXPECT_FALSE(receiver_->Read());
   EXPECT_EQ(fault_.code(), absl::StatusCode::kDataLoss);
 }
@@ -166,7 +166,7 @@ TEST_F(ShmReceiverTest, ItSleepsOnlyWhenThereIsNothingToRead) {
   Write(frame.substr(18));
   EXPECT_FALSE(receiver_->Sleep());
   receiver_->Read();
-  Write(Head(FrameHead::kMessage, kRing));
+  Write(Head(FrameHead::kMessage, kShmReceiverRing));
   receiver_->Read();
   EXPECT_TRUE(receiver_->Sleep());
   Write("x");
@@ -174,7 +174,7 @@ TEST_F(ShmReceiverTest, ItSleepsOnlyWhenThereIsNothingToRead) {
 }
 
 TEST_F(ShmReceiverTest, MessagesUpToHalfOfTheRingAreLentInPlace) {
-  bounds_.max_first_message_bytes = kRing;
+  bounds_.max_first_message_bytes = kShmReceiverRing;
   Make();
   const uint8_t* const ring = links_.server.data(true);
   std::vector<size_t> slices;
@@ -182,19 +182,19 @@ TEST_F(ShmReceiverTest, MessagesUpToHalfOfTheRingAreLentInPlace) {
     slices.push_back(message.slices().size());
     for (const Slice& slice : message.slices()) {
       EXPECT_GE(slice.data(), ring);
-      EXPECT_LE(slice.data() + slice.size(), ring + kRing);
+      EXPECT_LE(slice.data() + slice.size(), ring + kShmReceiverRing);
     }
-    EXPECT_EQ(writer_.Room().value(), kRing - sizeof(FrameHead) - message.size())
+    EXPECT_EQ(writer_.Room().value(), kShmReceiverRing - sizeof(FrameHead) - message.size())
         << "its room is not given back while it is lent";
   };
-  const std::string half(kRing / 2, 'h'), longer(kRing / 2 + 1, 'l'), wraps = "this one wraps";
+  const std::string half(kShmReceiverRing / 2, 'h'), longer(kShmReceiverRing / 2 + 1, 'l'), wraps = "this one wraps";
   Write(Frame(half));
   receiver_->Read();
-  EXPECT_EQ(writer_.Room().value(), kRing);
+  EXPECT_EQ(writer_.Room().value(), kShmReceiverRing);
   EXPECT_THAT(slices, ElementsAre(1));
   Pass(Frame(longer));
   EXPECT_EQ(slices.size(), 1u) << "a longer one is copied";
-  const size_t behind = (2 * kRing - 2 * sizeof(FrameHead) - half.size() - longer.size()) % kRing;
+  const size_t behind = (2 * kShmReceiverRing - 2 * sizeof(FrameHead) - half.size() - longer.size()) % kShmReceiverRing;
   Pass(Frame(std::string(behind - 2 * sizeof(FrameHead) - 5, 'b')));
   Write(Frame(wraps));
   receiver_->Read();
@@ -202,7 +202,7 @@ TEST_F(ShmReceiverTest, MessagesUpToHalfOfTheRingAreLentInPlace) {
   ASSERT_EQ(messages_.size(), 4u);
   EXPECT_TRUE(messages_[0] == half && messages_[1] == longer);
   EXPECT_EQ(messages_[3], wraps);
-  EXPECT_EQ(writer_.Room().value(), kRing);
+  EXPECT_EQ(writer_.Room().value(), kShmReceiverRing);
 }
 
 TEST_F(ShmReceiverTest, WhatIsKeptOfALentMessageStaysWhenTheRingIsOverwritten) {
@@ -211,13 +211,13 @@ TEST_F(ShmReceiverTest, WhatIsKeptOfALentMessageStaysWhenTheRingIsOverwritten) {
     PayloadReader reader(message);
     reader.Skip(4);
     kept = reader.Keep(4);
-    std::memset(links_.client.data(true), '!', kRing);  // the peer, at once
+    std::memset(links_.client.data(true), '!', kShmReceiverRing);  // the peer, at once
   };
   Write(Frame("not kept"));
   receiver_->Read();
   for (int i = 0; i < 10; ++i) {
     on_lent_ = nullptr;
-    Write(Frame(std::string(kRing / 4, 'x')));
+    Write(Frame(std::string(kShmReceiverRing / 4, 'x')));
     receiver_->Read();
   }
   EXPECT_EQ(Flat(kept), "kept");

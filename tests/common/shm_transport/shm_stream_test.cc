@@ -14,7 +14,7 @@
 namespace sluice {
 namespace {
 
-constexpr size_t kRing = 8192;
+constexpr size_t kShmStreamRing = 8192;
 
 class HostilePeerTest : public ::testing::Test {
  protected:
@@ -44,7 +44,7 @@ class HostilePeerTest : public ::testing::Test {
     EXPECT_EQ(victim->received().size(), 0u);
   }
 
-  LinkPair links_{kRing};
+  LinkPair links_{kShmStreamRing};
   const std::shared_ptr<ShmStream::Host> host_;
   const std::shared_ptr<ShmThread> thread_;
   ShmLink peer_;
@@ -54,7 +54,7 @@ TEST_F(HostilePeerTest, ImpossibleWritePositionEndsTheStream) {
   const auto victim = Victim();
   FrameHead head;
   head.kind = FrameHead::kMessage;  // an empty message, which must not arrive
-  Write(&head, sizeof(head), kRing + 1);
+  Write(&head, sizeof(head), kShmStreamRing + 1);
   ExpectEnd(victim.get(), absl::StatusCode::kDataLoss);
 }
 
@@ -111,15 +111,15 @@ TEST_F(HostilePeerTest, MemoryThatIsWrittenForEverDoesNotOutliveItsSocket) {
   const auto victim = Victim();
   std::atomic<bool> stop{false};
   SealedMemory kept =
-      *SealedMemory::Map(FileDescriptor(dup(peer_.memory.fd())), ShmLink::MemoryBytes(kRing));
+      *SealedMemory::Map(FileDescriptor(dup(peer_.memory.fd())), ShmLink::MemoryBytes(kShmStreamRing));
   auto* const control = reinterpret_cast<RingControl*>(kept.data());
   std::thread writer([&] {
     // Empty messages all over the ring.
     FrameHead head;
     head.kind = FrameHead::kMessage;
-    for (size_t at = 0; at < kRing; at += sizeof(head))
+    for (size_t at = 0; at < kShmStreamRing; at += sizeof(head))
       std::memcpy(kept.data() + ShmLink::kDataOffset + at, &head, sizeof(head));
-    while (!stop) control->written.store(control->read.load() + kRing);
+    while (!stop) control->written.store(control->read.load() + kShmStreamRing);
   });
   peer_ = ShmLink();
   EXPECT_TRUE(victim->AwaitFinished());
@@ -128,7 +128,7 @@ TEST_F(HostilePeerTest, MemoryThatIsWrittenForEverDoesNotOutliveItsSocket) {
 }
 
 TEST_F(HostilePeerTest, FloodsOfPacketsDoNotKeepOtherStreamsFromTheirTurn) {
-  LinkPair other(kRing);
+  LinkPair other(kShmStreamRing);
   RecordedStream honest_server(ShmStream::Side::kServer, std::move(other.server), host_, thread_);
   RecordedStream honest_client(ShmStream::Side::kClient, std::move(other.client), host_, thread_);
   const auto victim = Victim();
@@ -154,7 +154,7 @@ TEST(HostilePeerFuzzTest, RandomBytesAndPositionsAreSurvived) {
   for (uint32_t seed = 1; seed <= 60; ++seed) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
     std::mt19937_64 random(seed);
-    LinkPair links(kRing);
+    LinkPair links(kShmStreamRing);
     RecordedStream victim(seed % 2 == 0 ? ShmStream::Side::kServer : ShmStream::Side::kClient,
                           std::move(links.server), host, thread);
     ShmLink& peer = links.client;
@@ -171,13 +171,13 @@ TEST(HostilePeerFuzzTest, RandomBytesAndPositionsAreSurvived) {
           break;
         }
         case 2:
-          for (size_t i = 0; i < kRing; i += 8) std::memcpy(data + i, &step, sizeof(step));
+          for (size_t i = 0; i < kShmStreamRing; i += 8) std::memcpy(data + i, &step, sizeof(step));
           break;
         case 3:
-          control->written.store(control->read.load() + random() % kRing);
+          control->written.store(control->read.load() + random() % kShmStreamRing);
           break;
         case 4:
-          control->read.store(control->written.load() - random() % kRing);
+          control->read.store(control->written.load() - random() % kShmStreamRing);
           break;
         case 5:
           control->reader_sleeps.store(random() % 3);
@@ -199,7 +199,7 @@ TEST(HostilePeerFuzzTest, RandomBytesAndPositionsAreSurvived) {
     }
     if (random() % 2 == 0) peer = ShmLink();
   }
-  LinkPair links(kRing);
+  LinkPair links(kShmStreamRing);
   RecordedStream server(ShmStream::Side::kServer, std::move(links.server), host, thread);
   RecordedStream client(ShmStream::Side::kClient, std::move(links.client), host, thread);
   client.Send("still there");

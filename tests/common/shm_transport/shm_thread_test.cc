@@ -10,7 +10,7 @@
 namespace sluice {
 namespace {
 
-constexpr size_t kRing = 8192;
+constexpr size_t kShmThreadRing = 8192;
 
 class ShmThreadTest : public ::testing::Test {
  protected:
@@ -26,7 +26,7 @@ class ShmThreadTest : public ::testing::Test {
     server_thread_->Stop();
   }
   void Connect() {
-    LinkPair links(kRing);
+    LinkPair links(kShmThreadRing);
     client_ = std::make_unique<RecordedStream>(ShmStream::Side::kClient, std::move(links.client),
                                                host_, client_thread_);
     server_ = std::make_unique<RecordedStream>(ShmStream::Side::kServer, std::move(links.server),
@@ -72,11 +72,11 @@ TEST_F(ShmThreadTest, AMessageOfManyRingsWakesBothEndsAsOftenAsItMust) {
 }
 
 TEST_F(ShmThreadTest, WhatADyingPeerHasWrittenIsStillRead) {
-  LinkPair links(kRing);
+  LinkPair links(kShmThreadRing);
   RecordedStream server(ShmStream::Side::kServer, std::move(links.server), host_, server_thread_);
   // The server sleeps by now, so that it hears of the end first.
   std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  RingWriter writer(links.client.control(true), links.client.data(true), kRing);
+  RingWriter writer(links.client.control(true), links.client.data(true), kShmThreadRing);
   for (int i = 0; i < 3; ++i) {
     FrameHead head;
     head.kind = FrameHead::kMessage;
@@ -106,7 +106,7 @@ TEST_F(ImpatientThreadTest, APeerThatIsSilentButLivesIsKept) {
 }
 
 TEST_F(ImpatientThreadTest, APeerThatDoesNotAnswerEndsTheStreamWithUnavailable) {
-  LinkPair links(kRing);
+  LinkPair links(kShmThreadRing);
   // The test keeps the client's end open and does nothing with it, as a stopped process.
   RecordedStream server(ShmStream::Side::kServer, std::move(links.server), host_, server_thread_);
   ASSERT_TRUE(server.AwaitFinished());

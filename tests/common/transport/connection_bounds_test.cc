@@ -1,7 +1,5 @@
-// The other bounds are tested where they can be shortened: unary_call_test.cc,
-// grpc_stream_server_test.cc and tests/system/hostile_peers_test.py.
-#include "common/transport/connection_bounds.h"
-
+// What a connection to a gRPC server may hold. The other bounds are tested where they can be
+// shortened: unary_call_test.cc, grpc_stream_server_test.cc and tests/system/hostile_peers_test.py.
 #include <gmock/gmock.h>
 #include <grpcpp/create_channel.h>
 #include <grpcpp/generic/async_generic_service.h>
@@ -16,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/mutex.h"
 #include "common/transport/grpc_convert.h"
+#include "common/transport/grpc_stream_server.h"
 #include "common/transport/grpc_transport.h"
 #include "tests/common/transport/grpc_servers.h"
 #include "tests/common/transport/recording_streams.h"

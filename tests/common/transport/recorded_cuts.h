@@ -7,7 +7,7 @@
 
 #include "absl/status/status.h"
 #include "common/base/mutex.h"
-#include "common/transport/room_reports.h"
+#include "common/transport/served_streams.h"
 
 namespace sluice {
 

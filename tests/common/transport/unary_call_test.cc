@@ -1,6 +1,4 @@
 // Unary calls to a GrpcStreamServer: who is refused when, and what an open call costs at most.
-#include "common/transport/unary_call.h"
-
 #include <gmock/gmock.h>
 #include <grpcpp/create_channel.h>
 #include <grpcpp/generic/generic_stub.h>
@@ -13,6 +11,7 @@
 #include <vector>
 
 #include "common/transport/grpc_convert.h"
+#include "common/transport/grpc_stream_server.h"
 #include "common/transport/grpc_transport.h"
 #include "tests/common/security/recorded_audit.h"
 #include "tests/common/security/test_certificates.h"

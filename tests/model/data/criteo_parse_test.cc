@@ -10,7 +10,7 @@
 #include "gtest/gtest.h"
 #include "model/data/click_generator.h"
 #include "model/data/data_source.h"
-#include "model/features/feature_keys.h"
+#include "model/features/feature_compiler.h"
 #include "tests/model/data/files_for_test.h"
 #include "tests/model/features/schema_for_test.h"
 

@@ -11,6 +11,7 @@
 #include "gmock/gmock.h"
 #include "model/data/data_source.h"
 #include "model/data/example_cache.h"
+#include "model/data/read_examples.h"
 #include "tests/model/data/files_for_test.h"
 #include "tests/model/features/schema_for_test.h"
 
@@ -20,7 +21,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-void Age(const std::string& path, int seconds = 86400) {
+void AgeFile(const std::string& path, int seconds = 86400) {
   const time_t then = absl::ToTimeT(Clock::Real()->WallNow()) - seconds;
   utimbuf times{then, then};
   ASSERT_EQ(utime(path.c_str(), &times), 0);
@@ -88,19 +89,19 @@ TEST(DataFilesTest, EveryKindOfChangeIsAnErrorThatNamesTheFile) {
       {"grown",
        [&] {
          folder.Write("train-a", "1\n2\n3\n");
-         Age(path);
+         AgeFile(path);
        }},
       {"same size", [&] { folder.Write("train-a", "1\n3\n"); }},
       {"replaced",
        [&] {
          folder.Write("new", "1\n2\n");
-         Age(folder.Path("new"));
+         AgeFile(folder.Path("new"));
          std::rename(folder.Path("new").c_str(), path.c_str());
        }},
       {"removed", [&] { std::remove(path.c_str()); }}};
   for (const auto& [name, change] : changes) {
     folder.Write("train-a", "1\n2\n");
-    Age(path);
+    AgeFile(path);
     const auto files = See(JobOf(folder));
     EXPECT_TRUE(files->CheckUnchanged(path).ok()) << name;
     EXPECT_TRUE(files->CheckAllUnchanged(files->train()).ok()) << name;
@@ -150,7 +151,7 @@ class ReadUnchangedTest : public ::testing::Test {
  protected:
   ReadUnchangedTest() {
     path_ = folder_.Write("train-a", "y,x\n1,1\n0,2\n1,3\n");
-    Age(path_);
+    AgeFile(path_);
     folder_.Write("test", "x");
     job_ = JobForTest(
         "data { format: CSV csv { header: true } label { column: 'y' } cache: true } "

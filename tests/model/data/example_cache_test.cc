@@ -4,23 +4,21 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <utime.h>
 
-#include <chrono>
-#include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <functional>
-#include <thread>
+#include <string>
+#include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/clock.h"
+#include "common/base/crc32c.h"
 #include "common/base/env.h"
 #include "common/base/rooted_env.h"
 #include "gmock/gmock.h"
-#include "model/features/data_summary.h"
 #include "tests/common/base/planted.h"
-#include "tests/model/data/files_for_test.h"
+#include "tests/model/data/cached_data.h"
 #include "tests/model/features/schema_for_test.h"
 
 namespace sluice {
@@ -32,123 +30,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-constexpr char kFeatures[] =
-    "features { name: 'x' numeric {} } "
-    "features { name: 'tags' categorical { multi_value_delimiter: '|' } } ";
-
-// A day ago, so that the modification time tells contents apart.
-void Age(const std::string& path, int seconds = 86400) {
-  const time_t then = absl::ToTimeT(Clock::Real()->WallNow()) - seconds;
-  utimbuf times{then, then};
-  ASSERT_EQ(utime(path.c_str(), &times), 0);
-}
-
-class ExampleCacheTest : public ::testing::Test {
- protected:
-  ExampleCacheTest() {
-    std::string text = "y,w,x,tags\n";
-    for (int i = 0; i < 500; ++i) {
-      absl::StrAppend(&text, i % 2, ",", i % 7 == 0 ? "2.5" : "1", ",", i, ",",
-                      i % 5 == 0 ? "" : "a|b", i, "\n");
-      if (i % 100 == 50) absl::StrAppend(&text, "1,1,bad,c\n");
-    }
-    source_ = folder_.Write("train.csv", text);
-    Age(source_);
-    job_ = JobForTest(absl::StrCat(
-        "data { format: CSV csv { header: true } label { column: 'y' } cache: true } ", kFeatures));
-    job_.set_output_dir(folder_.Path("out/run"));
-  }
-
-  std::unique_ptr<ExampleCache> Cache() {
-    return MakeExampleCache(job_, *SchemaForTest(job_), Env::Real(), Clock::Real(),
-                            [this](const std::string& line) { log_.push_back(line); });
-  }
-
-  // The examples that a new process reads, and whether they come from the cache.
-  struct Read {
-    Batch batch;
-    BadLines bad;
-    bool cached = false;
-    DataSummary summary;
-  };
-  Read ReadWith(ExampleCache* cache, const DataPiece& piece) {
-    const auto schema = SchemaForTest(job_);
-    const auto data = DataSource::Create(job_.data(), schema);
-    EXPECT_TRUE(data.ok()) << data.status();
-    Read read;
-    Batch scratch;
-    const auto examples =
-        ReadExamples(**data, *schema, cache, piece, &scratch, &read.bad, &read.summary);
-    EXPECT_TRUE(examples.ok()) << examples.status();
-    read.cached = examples->owner != nullptr;
-    read.batch = EmptyBatch(*schema);
-    for (uint64_t i = 0; i < examples->view.n; ++i)
-      EXPECT_TRUE(read.batch.Append(examples->view, i, i).ok());
-    return read;
-  }
-  Read ReadPiece(const DataPiece& piece) { return ReadWith(Cache().get(), piece); }
-  Read ReadAll() { return ReadPiece({source_}); }
-
-  void ExpectSame(const Read& a, const Read& b) {
-    ASSERT_EQ(a.batch.n, b.batch.n);
-    EXPECT_EQ(
-        std::memcmp(a.batch.numeric.data(), b.batch.numeric.data(), 4 * a.batch.numeric.size()), 0);
-    EXPECT_EQ(a.batch.label, b.batch.label);
-    EXPECT_EQ(a.batch.weight, b.batch.weight);
-    EXPECT_EQ(a.batch.key_offsets, b.batch.key_offsets);
-    EXPECT_EQ(a.batch.keys, b.batch.keys);
-    EXPECT_EQ(a.bad.count, b.bad.count);
-    EXPECT_EQ(a.bad.first, b.bad.first);
-    EXPECT_EQ(a.summary.SerializeAsString(), b.summary.SerializeAsString());
-  }
-
-  std::vector<std::string> Files() {
-    std::vector<std::string> files;
-    const std::string dir = folder_.Path("out/data_cache");
-    if (!fs::exists(dir)) return files;
-    for (const auto& entry : fs::directory_iterator(dir)) files.push_back(entry.path());
-    return files;
-  }
-  std::string OnlyFile() {
-    const auto files = Files();
-    EXPECT_THAT(files, SizeIs(1));
-    return files.empty() ? "" : files[0];
-  }
-
-  const TempFolder folder_;
-  std::string source_;
-  JobConfig job_;
-  std::vector<std::string> log_;
-};
-
-TEST_F(ExampleCacheTest, SecondReadIsMappedAndHasTheSameBits) {
-  job_.mutable_data()->set_max_bad_lines(10);
-  job_.mutable_data()->set_weight_column("w");
-  const Read plain = ReadWith(nullptr, {source_});
-  EXPECT_EQ(plain.batch.n, 500);
-  EXPECT_EQ(plain.bad.count, 5);
-  const Read cold = ReadAll(), warm = ReadAll();
-  EXPECT_FALSE(cold.cached);
-  EXPECT_TRUE(warm.cached);
-  ExpectSame(plain, cold);
-  ExpectSame(plain, warm);
-  EXPECT_THAT(warm.bad.first, SizeIs(5));
-  EXPECT_THAT(log_, IsEmpty());
-}
-
-TEST_F(ExampleCacheTest, EachPieceHasItsOwnFile) {
-  const DataPiece first{source_, 0, 2000}, second{source_, 2000, UINT64_MAX},
-      none{source_, 100000, 100001};
-  for (const bool cached : {false, true}) {
-    const Read a = ReadPiece(first), b = ReadPiece(second), c = ReadPiece(none);
-    EXPECT_EQ(a.cached && b.cached && c.cached, cached);
-    ExpectSame(a, ReadWith(nullptr, first));
-    ExpectSame(b, ReadWith(nullptr, second));
-    EXPECT_EQ(a.batch.n + b.batch.n, 500);
-    EXPECT_EQ(c.batch.n, 0);
-  }
-  EXPECT_THAT(Files(), SizeIs(3));
-}
+using ExampleCacheTest = CachedData;
 
 TEST_F(ExampleCacheTest, LinesAreCountedFromTheHeaderOfAMatchingFile) {
   job_.mutable_data()->set_max_bad_lines(10);
@@ -170,28 +52,6 @@ TEST_F(ExampleCacheTest, LinesAreCountedFromTheHeaderOfAMatchingFile) {
   EXPECT_THAT(log_, SizeIs(1));  // from reading the changed file
 }
 
-TEST_F(ExampleCacheTest, SummariesOfPiecesAddUpToThatOfTheFileCachedOrNot) {
-  job_.mutable_features(1)->mutable_categorical()->add_vocabulary("a");
-  job_.mutable_features(1)->mutable_categorical()->add_vocabulary("b5");  // the text has "5"
-  job_.mutable_features(1)->mutable_categorical()->add_vocabulary("b6");
-  const DataSummary whole = ReadWith(nullptr, {source_}).summary;
-  EXPECT_EQ(whole.examples(), 500u);  // bad lines are not examples
-  EXPECT_EQ(whole.positive(), 250u);
-  ASSERT_EQ(whole.features_size(), 2);
-  EXPECT_EQ(whole.features(0).missing(), 0u);
-  EXPECT_EQ(whole.features(1).out_of_vocabulary(), 499u);
-  EXPECT_EQ(whole.features(1).vocabulary_seen(), "\x05");
-  for (const bool cached : {false, true}) {
-    DataSummary sum;
-    for (uint64_t begin = 0; begin < 8000; begin += 1000) {
-      const Read piece = ReadPiece({source_, begin, begin == 7000 ? UINT64_MAX : begin + 1000});
-      EXPECT_EQ(piece.cached, cached);
-      AddSummary(piece.summary, &sum);
-    }
-    EXPECT_EQ(sum.SerializeAsString(), whole.SerializeAsString());
-  }
-}
-
 TEST_F(ExampleCacheTest, OneKeyPerSlotAndUnitWeightsTakeNoSpace) {
   std::string text = "y,w,x,tags\n";
   for (int i = 0; i < 1000; ++i) absl::StrAppend(&text, "1,1,1,a\n");
@@ -200,43 +60,6 @@ TEST_F(ExampleCacheTest, OneKeyPerSlotAndUnitWeightsTakeNoSpace) {
   EXPECT_TRUE(warm.cached);
   ExpectSame(plain, warm);
   EXPECT_LT(fs::file_size(OnlyFile()), 4096 + 1000 * (4 + 4 + 8) + 6 * 64);
-}
-
-TEST_F(ExampleCacheTest, CompressedTextIsCachedToo) {
-  const std::string zipped = folder_.Write("train.csv.gz", Gzip("y,w,x,tags\n1,1,3,a\n0,1,4,b\n"));
-  Age(zipped);
-  const Read cold = ReadPiece({zipped}), warm = ReadPiece({zipped});
-  EXPECT_TRUE(warm.cached);
-  ExpectSame(cold, warm);
-  EXPECT_THAT(warm.batch.numeric, ElementsAre(3, 4));
-}
-
-TEST_F(ExampleCacheTest, ChangedSourceIsParsedAgainAndTheReasonLogged) {
-  ReadAll();
-  Age(folder_.Write("train.csv", "y,w,x,tags\n1,1,77,a\n"), 3600);
-  const Read changed = ReadAll();
-  EXPECT_FALSE(changed.cached);
-  EXPECT_THAT(changed.batch.numeric, ElementsAre(77));
-  EXPECT_THAT(log_, ElementsAre(HasSubstr("changed")));
-  EXPECT_TRUE(ReadAll().cached);
-}
-
-// cp -p, rsync and touch -r give a file an old time of writing.
-TEST_F(ExampleCacheTest, ChangedSourceWithSameSizeAndTimeIsParsedAgain) {
-  const std::string text = "y,w,x,tags\n1,1,3,a\n0,1,4,b\n";
-  Age(folder_.Write("train.csv", text));
-  struct stat before;
-  ASSERT_EQ(stat(source_.c_str(), &before), 0);
-  ReadAll();
-  ASSERT_TRUE(ReadAll().cached);
-  std::this_thread::sleep_for(
-      std::chrono::milliseconds(20));  // beyond the file system's clock tick
-  folder_.Write("train.csv", "y,w,x,tags\n1,1,7,a\n0,1,8,b\n");
-  const timespec times[2] = {before.st_atim, before.st_mtim};
-  ASSERT_EQ(utimensat(AT_FDCWD, source_.c_str(), times, 0), 0);
-  const Read changed = ReadAll();
-  EXPECT_FALSE(changed.cached);
-  EXPECT_THAT(changed.batch.numeric, ElementsAre(7, 8));
 }
 
 TEST_F(ExampleCacheTest, SourceStillBeingWrittenIsNotCached) {
@@ -500,45 +323,6 @@ TEST_F(ExampleCacheTest, OnlyTheGroupMayWriteToTheFolderUnlessItIsSticky) {
   for (const bool writes : {false, true}) expect_used(false, writes);
 }
 
-TEST_F(ExampleCacheTest, AMappedFileThatIsChangedIsNeverReadOutOfBounds) {
-  const Read whole = ReadAll();
-  const std::string file = OnlyFile();
-  const auto schema = SchemaForTest(job_);
-  const auto data = DataSource::Create(job_.data(), schema);
-  const auto cache = Cache();
-  Batch scratch, batch = EmptyBatch(*schema);
-  BadLines bad;
-  const auto examples = ReadExamples(**data, *schema, cache.get(), {source_}, &scratch, &bad);
-  ASSERT_TRUE(examples.ok()) << examples.status();
-  ASSERT_NE(examples->owner, nullptr);
-  const ExampleView& view = examples->view;
-  ASSERT_NE(view.key_offsets, nullptr);
-
-  // The header has an offset, a size and a checksum of each section from byte 152 on.
-  constexpr off_t kSections = 152, kSectionBytes = 24;
-  const int fd = open(file.c_str(), O_RDWR);
-  ASSERT_GE(fd, 0);
-  off_t offsets = 0;
-  ASSERT_EQ(pread(fd, &offsets, 8, kSections + 3 * kSectionBytes), 8);
-  const uint64_t far = uint64_t{1} << 46;
-  for (int s = 0; s < 7; ++s) ASSERT_EQ(pwrite(fd, &far, 8, kSections + s * kSectionBytes), 8);
-  for (size_t i = 0; i < view.n; ++i) ASSERT_TRUE(batch.Append(view, i, i).ok());
-  EXPECT_EQ(batch.keys, whole.batch.keys);
-
-  std::vector<uint32_t> wrong(view.n * view.num_slots + 1);
-  for (size_t i = 0; i < wrong.size(); ++i) wrong[i] = static_cast<uint32_t>(0xE0000000 + 2 * i);
-  const ssize_t bytes = static_cast<ssize_t>(4 * wrong.size());
-  ASSERT_EQ(pwrite(fd, wrong.data(), static_cast<size_t>(bytes), offsets), bytes);
-  close(fd);
-  batch = EmptyBatch(*schema);
-  for (size_t i = 0; i < view.n; ++i) {
-    const absl::Status status = batch.Append(view, i, i);
-    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
-    EXPECT_THAT(std::string(status.message()), HasSubstr(file));
-  }
-  EXPECT_EQ(batch.n, 0u);
-}
-
 TEST_F(ExampleCacheTest, LinksUnderItsNamesAreNotFollowed) {
   ReadAll();
   const std::string file = OnlyFile(), other = folder_.Write("other", "not a cache file");
@@ -548,6 +332,39 @@ TEST_F(ExampleCacheTest, LinksUnderItsNamesAreNotFollowed) {
   fs::create_symlink(other, file + kUnfinishedSuffix);
   EXPECT_FALSE(ReadAll().cached);
   EXPECT_EQ(*Env::Real()->ReadFile(other), "not a cache file");
+}
+
+// Cache files stay readable for later versions of Sluice only while names and bytes stay the same.
+TEST(ExampleCacheFormatTest, TheSameExamplesGiveTheSameNameAndBytes) {
+  const TempFolder folder;
+  ExampleCache::Options options;
+  options.env = Env::Real();
+  options.clock = Clock::Real();
+  options.dir = folder.path();
+  options.max_bytes = 1 << 20;
+  options.fingerprint = "f";
+  options.num_numeric = 1;
+  options.num_slots = 2;
+  options.log = [](const std::string& line) { ADD_FAILURE() << line; };
+  ExampleCache cache(options);
+  const float label[] = {0, 1, 1}, weight[] = {1, 2, 1}, numeric[] = {1, 2, 3};
+  const uint32_t offsets[] = {0, 1, 1, 2, 4, 5, 6};
+  const uint64_t keys[] = {7, 8, 9, 10, 11, 12};
+  BadLines bad;
+  bad.Add("data:4", absl::InvalidArgumentError("bad"));
+  DataSummary summary;
+  summary.set_examples(3);
+  FileIdentity source;
+  source.size = 100;
+  source.modified_ns = 5;
+  source.changed_ns = 6;
+  ASSERT_TRUE(cache.Store({"data", 10, 90, 7}, source,
+                          {3, 1, 2, label, weight, numeric, offsets, keys}, bad, summary));
+  const std::string file = folder.Path("7cc0666ee759d66c94b0b7eaee9a90c8.examples");
+  const auto bytes = Env::Real()->ReadFile(file);
+  ASSERT_TRUE(bytes.ok()) << bytes.status();
+  EXPECT_EQ(bytes->size(), 4544u);
+  EXPECT_EQ(Crc32c(bytes->data(), bytes->size()), 0x434f59e0u);
 }
 
 }  // namespace

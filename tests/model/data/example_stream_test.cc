@@ -20,26 +20,28 @@ constexpr char kCsv[] =
     "data { format: CSV label { column: 'y' } csv { header: true comment_prefix: '#' } }"
     "features { name: 'n' numeric {} }";
 
-struct Lines {
+struct ExampleStreamLines {
   absl::Status status;
   std::vector<float> numbers;
   std::vector<std::string> ids;
   BadLines bad;
 };
 
-Lines ReadAll(const std::string& job_text, const ExampleStream::Options& options,
+ExampleStreamLines ReadAll(const std::string& job_text, const ExampleStream::Options& options,
               uint64_t piece_bytes = 7) {
   const JobConfig job = JobForTest(job_text);
   const auto data = DataSource::Create(job.data(), SchemaForTest(job));
   EXPECT_TRUE(data.ok()) << data.status();
-  Lines lines;
+  ExampleStreamLines lines;
   auto stream = (*data)->OpenStream(options);
   lines.status = stream.status();
   while (lines.status.ok()) {
-    ExampleStream::Piece piece;
-    const auto more = (*stream)->Next(piece_bytes, &piece, &lines.bad);
+    ExampleStream::Text text;
+    const auto more = (*stream)->Read(piece_bytes, &text);
     lines.status = more.status();
     if (!more.ok() || !*more) break;
+    ExampleStream::Piece piece;
+    lines.status = (*stream)->NewParser()->Parse(&text, &piece, &lines.bad);
     lines.numbers.insert(lines.numbers.end(), piece.examples.numeric.begin(),
                          piece.examples.numeric.end());
     lines.ids.insert(lines.ids.end(), piece.ids.begin(), piece.ids.end());
@@ -68,22 +70,57 @@ void WithInput(const std::string& text, F read) {
   writer.join();
 }
 
-TEST(ExampleStreamTest, EverySplitOfAFileGivesEachLineOnce) {
+TEST(ExampleStreamTest, PiecesOfAnySizeGiveEachLineOnce) {
   const TempFolder folder;
-  const std::string text = "# c\nn,y,id\n1,0,a\n2,1,b\n\n3,0,c\n";
+  const std::string text = "\xEF\xBB\xBF# c\nn,y,id\n1,0,a\r\nx,1,b\n\n3,0,c\n4";
   ExampleStream::Options options;
-  options.path = folder.Write("f", text);
   options.id_column = "id";
-  for (uint64_t cut = 0; cut <= text.size(); ++cut) {
-    options.begin = 0, options.end = cut;
-    Lines lines = ReadAll(kCsv, options);
-    options.begin = cut, options.end = UINT64_MAX;
-    const Lines rest = ReadAll(kCsv, options);
-    lines.numbers.insert(lines.numbers.end(), rest.numbers.begin(), rest.numbers.end());
-    lines.ids.insert(lines.ids.end(), rest.ids.begin(), rest.ids.end());
-    EXPECT_THAT(lines.numbers, ElementsAre(1, 2, 3)) << cut;
-    EXPECT_THAT(lines.ids, ElementsAre("a", "b", "c")) << cut;
+  for (const std::string& bytes : {text, Gzip(text), Zstd(text)}) {
+    options.path = folder.Write("f", bytes);
+    for (uint64_t piece_bytes = 1; piece_bytes <= text.size(); ++piece_bytes) {
+      const ExampleStreamLines lines = ReadAll(kCsv, options, piece_bytes);
+      EXPECT_TRUE(lines.status.ok()) << lines.status;
+      EXPECT_THAT(lines.numbers, ElementsAre(1, 3)) << piece_bytes;
+      EXPECT_THAT(lines.ids, ElementsAre("a", "b", "c", "")) << piece_bytes;
+      ASSERT_EQ(lines.bad.first.size(), 2u);
+      EXPECT_THAT(lines.bad.first[0], HasSubstr("f:4: "));
+      EXPECT_THAT(lines.bad.first[1], HasSubstr("f:7: "));
+    }
   }
+}
+
+TEST(ExampleStreamTest, LineThatIsTooLongIsBad) {
+  const TempFolder folder;
+  ExampleStream::Options options;
+  options.path = folder.Write("f", "n,y\n1,0\n" + std::string(3 << 20, '1') + ",0\n2,0\n");
+  const ExampleStreamLines lines = ReadAll(kCsv, options);
+  EXPECT_THAT(lines.numbers, ElementsAre(1, 2));
+  ASSERT_EQ(lines.bad.first.size(), 1u);
+  EXPECT_THAT(lines.bad.first[0], HasSubstr("f:3: "));
+}
+
+// The lines of later pieces do not depend on whether earlier pieces are parsed, or when.
+TEST(ExampleStreamTest, PiecesAreParsedInAnyOrder) {
+  const TempFolder folder;
+  const JobConfig job = JobForTest(kCsv);
+  const auto data = DataSource::Create(job.data(), SchemaForTest(job));
+  ASSERT_TRUE(data.ok()) << data.status();
+  ExampleStream::Options options;
+  options.path = folder.Write("f", "n,y\n1,0\nx,0\n2,0\n");
+  const auto stream = (*data)->OpenStream(options);
+  ASSERT_TRUE(stream.ok()) << stream.status();
+  ExampleStream::Text texts[3];
+  for (ExampleStream::Text& text : texts) ASSERT_TRUE((*stream)->Read(1, &text).value_or(false));
+  const auto first = (*stream)->NewParser(), second = (*stream)->NewParser();
+  ExampleStream::Piece piece;
+  BadLines bad;
+  ASSERT_TRUE(first->Parse(&texts[2], &piece, &bad).ok());
+  EXPECT_THAT(piece.examples.numeric, ElementsAre(2));
+  ASSERT_TRUE(second->Parse(&texts[1], &piece, &bad).ok());
+  EXPECT_THAT(piece.bad_positions, ElementsAre(0));
+  EXPECT_THAT(bad.first, ElementsAre(HasSubstr("f:3: ")));
+  ASSERT_TRUE(second->Parse(&texts[0], &piece, &bad).ok());
+  EXPECT_THAT(piece.examples.numeric, ElementsAre(1));
 }
 
 TEST(ExampleStreamTest, StandardInputIsReadPlainAndCompressed) {
@@ -92,7 +129,7 @@ TEST(ExampleStreamTest, StandardInputIsReadPlainAndCompressed) {
   options.id_column = "id";
   for (const std::string& bytes : {text, Gzip(text), Zstd(text)}) {
     WithInput(bytes, [&] {
-      const Lines lines = ReadAll(kCsv, options);
+      const ExampleStreamLines lines = ReadAll(kCsv, options);
       EXPECT_TRUE(lines.status.ok()) << lines.status;
       EXPECT_THAT(lines.numbers, ElementsAre(1, 3));
       EXPECT_THAT(lines.ids, ElementsAre("a", "b", "c", ""));
@@ -102,7 +139,7 @@ TEST(ExampleStreamTest, StandardInputIsReadPlainAndCompressed) {
     });
   }
   WithInput("", [&] {
-    const Lines lines = ReadAll(kCsv, options);
+    const ExampleStreamLines lines = ReadAll(kCsv, options);
     EXPECT_TRUE(lines.status.ok()) << lines.status;
     EXPECT_TRUE(lines.numbers.empty());
   });
@@ -148,9 +185,8 @@ TEST(ExampleStreamTest, FileThatChangesWhileItIsReadIsAnError) {
       continue;
     }
     folder.Write("f", "n,y\n1,0\n");
-    ExampleStream::Piece piece;
-    BadLines bad;
-    const auto more = (*stream)->Next(1 << 20, &piece, &bad);
+    ExampleStream::Text read;
+    const auto more = (*stream)->Read(1 << 20, &read);
     EXPECT_EQ(more.status().code(), absl::StatusCode::kFailedPrecondition);
   }
 }
@@ -159,7 +195,7 @@ TEST(ExampleStreamTest, ErrorOfALineWithoutLabelNamesTheSourceOfColumns) {
   const TempFolder folder;
   ExampleStream::Options options;
   options.path = folder.Write("f", "1,2\n1\n1,2,0\n");
-  const Lines lines = ReadAll(
+  const ExampleStreamLines lines = ReadAll(
       "data { format: CSV label { column: 'y' } csv { columns: ['n', 'm', 'y'] } }"
       "features { name: 'n' numeric {} }",
       options);

@@ -12,7 +12,7 @@
 namespace sluice {
 namespace {
 
-using Lines = std::vector<std::pair<uint32_t, uint32_t>>;  // piece, line
+using LanePlanLines = std::vector<std::pair<uint32_t, uint32_t>>;  // piece, line
 
 struct Case {
   std::vector<CountedPiece> pieces;
@@ -53,8 +53,8 @@ uint64_t LinesOf(const std::vector<CountedPiece>& pieces) {
   return lines;
 }
 
-Lines LinesOf(const LaneSequence& lane) {
-  Lines lines;
+LanePlanLines LinesOf(const LaneSequence& lane) {
+  LanePlanLines lines;
   for (const LanePart& part : lane.parts) {
     for (uint32_t i = part.from; i < part.to; ++i) lines.emplace_back(part.piece, i);
   }
@@ -94,7 +94,7 @@ TEST(LanePlanTest, EveryLineIsInOneLaneAndOnlyTheLastGlobalBatchIsShort) {
     std::set<std::pair<uint32_t, uint32_t>> seen;
     uint64_t in_full_batch = 0, rest = 0;
     for (const LaneSequence& lane : plan.lanes) {
-      const Lines lines = LinesOf(lane);
+      const LanePlanLines lines = LinesOf(lane);
       EXPECT_EQ(lines.size(), lane.lines);
       for (const auto& line : lines) EXPECT_TRUE(seen.insert(line).second);
       in_full_batch += lane.share;
@@ -192,13 +192,13 @@ TEST(LanePlanTest, EpochsDifferAndOneUnshuffledLaneKeepsFileOrder) {
   options.lanes = 8;
   options.window = 50;
   options.global_batch = 16;
-  const Lines first = LinesOf(PlanLanes(pieces, options, 0, 1).lanes[0]);
+  const LanePlanLines first = LinesOf(PlanLanes(pieces, options, 0, 1).lanes[0]);
   EXPECT_EQ(LinesOf(PlanLanes(pieces, options, 0, 1).lanes[0]), first);
   options.seed = 1;
   EXPECT_NE(LinesOf(PlanLanes(pieces, options, 0, 1).lanes[0]), first);
   options.lanes = 1;
   options.shuffle = false;
-  const Lines all = LinesOf(PlanLanes(pieces, options, 0, 1).lanes[0]);
+  const LanePlanLines all = LinesOf(PlanLanes(pieces, options, 0, 1).lanes[0]);
   EXPECT_TRUE(std::is_sorted(all.begin(), all.end()));
   EXPECT_EQ(all.size(), LinesOf(pieces));
 }

@@ -10,12 +10,12 @@ namespace {
 
 using ::testing::ElementsAre;
 
-using Lines = std::vector<std::pair<uint64_t, std::string>>;
+using LineReaderLines = std::vector<std::pair<uint64_t, std::string>>;
 
 LineReader ReaderOf(const std::string& path) { return LineReader(*TextReader::Open(path)); }
 
-Lines Rest(LineReader* reader) {
-  Lines lines;
+LineReaderLines Rest(LineReader* reader) {
+  LineReaderLines lines;
   LineReader::Line line;
   while (true) {
     const auto more = reader->Next(&line);
@@ -40,9 +40,9 @@ TEST(LineReaderTest, SeekFindsTheFirstLineAtOrAfterEveryOffset) {
   for (const std::string& path :
        {folder.Write("plain", text), folder.Write("zipped", Gzip(text))}) {
     LineReader all = ReaderOf(path);
-    const Lines lines = Rest(&all);
+    const LineReaderLines lines = Rest(&all);
     for (uint64_t offset = 0; offset <= text.size() + 2; ++offset) {
-      Lines expected;
+      LineReaderLines expected;
       for (const auto& line : lines) {
         if (line.first >= offset) expected.push_back(line);
       }
@@ -76,7 +76,7 @@ TEST(LineReaderTest, LinesAtTheLimitAreWholeAndLongerOnesAreMarked) {
                              "c" + end + std::string(3 * limit, 'd') + end + "e" + end +
                              std::string(limit + 1, 'f');
     LineReader reader = ReaderOf(folder.Write("long", text));
-    const Lines lines = Rest(&reader);
+    const LineReaderLines lines = Rest(&reader);
     ASSERT_EQ(lines.size(), 6u);
     EXPECT_EQ(lines[0].second, std::string(limit, 'a'));
     EXPECT_EQ(lines[1].second, "(too long)");
@@ -140,7 +140,7 @@ TEST(LineReaderTest, LittleTextIsReadAfterTheExpectedEnd) {
 TEST(LineReaderTest, SmallLinesAcrossManyBuffersAreAllRead) {
   const TempFolder folder;
   std::string text;
-  Lines expected;
+  LineReaderLines expected;
   for (int i = 0; i < 60000; ++i) {
     expected.emplace_back(text.size(), std::string(i % 97, 'x'));
     text += expected.back().second + "\n";

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -220,6 +222,51 @@ TEST(EvalAccumulatorTest, BadLinesTravelWithTheSums) {
   ASSERT_TRUE(merged.Merge(a.ToProto()).ok());
   ASSERT_TRUE(merged.Merge(a.ToProto()).ok());
   EXPECT_EQ(merged.ToProto().bad_lines(), 6u);
+}
+
+using PlainBins = std::map<uint32_t, std::pair<uint64_t, uint64_t>>;
+
+PlainBins ReadBins(const WeightBins& bins) {
+  PlainBins read;
+  bins.ForEach([&](uint32_t bin, const WeightBins::Weights& weights) {
+    EXPECT_TRUE(read.empty() || read.rbegin()->first < bin) << bin;
+    read[bin] = {weights.positive, weights.negative};
+  });
+  return read;
+}
+
+TEST(WeightBinsTest, KeepsTheWeightsOfFewAndOfManyBins) {
+  for (const size_t examples : {size_t{0}, size_t{1}, WeightBins::kFew / 2, 8 * WeightBins::kFew}) {
+    std::mt19937_64 random(7);
+    WeightBins bins;
+    PlainBins plain;
+    for (size_t i = 0; i < examples; ++i) {
+      const uint32_t bin = random() % WeightBins::kBins;
+      const uint64_t weight = 1 + random() % 1000;
+      if (random() % 3 == 0) {
+        bins.At(bin).positive += weight;
+        plain[bin].first += weight;
+      } else {
+        bins.At(bin).negative += weight;
+        plain[bin].second += weight;
+      }
+    }
+    EXPECT_EQ(ReadBins(bins), plain) << examples;
+  }
+}
+
+TEST(WeightBinsTest, TheFirstAndTheLastBinAreUsable) {
+  WeightBins bins;
+  bins.At(WeightBins::kBins - 1).negative = 2;
+  bins.At(0).positive = 1;
+  EXPECT_EQ(ReadBins(bins), (PlainBins{{0, {1, 0}}, {WeightBins::kBins - 1, {0, 2}}}));
+}
+
+TEST(WeightBinsTest, BinsWithoutWeightAreNotVisited) {
+  WeightBins bins;
+  bins.At(5);
+  bins.At(6).positive = 1;
+  EXPECT_EQ(ReadBins(bins), (PlainBins{{6, {1, 0}}}));
 }
 
 }  // namespace

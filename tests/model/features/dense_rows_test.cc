@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
-#include "model/features/feature_keys.h"
+#include "model/features/feature_compiler.h"
 #include "tests/model/features/schema_for_test.h"
 
 namespace sluice {

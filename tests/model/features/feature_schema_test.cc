@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "gmock/gmock.h"
-#include "model/features/feature_keys.h"
+#include "model/features/feature_compiler.h"
 #include "tests/model/features/schema_for_test.h"
 
 namespace sluice {
@@ -31,7 +31,7 @@ double Number(const std::string& numeric, const std::string& cell) {
 
 uint64_t Key(const std::string& value) { return ValueKey(value, SlotSeed("c")); }
 
-// Computed by an independent implementation of hash.h and feature_keys.h.
+// Computed by an independent implementation of hash.h and feature_compiler.h.
 TEST(FeatureSchemaTest, GoldenKeysAreFrozen) {
   const auto schema = SchemaForTest(FeaturesForTest(R"(
       features { name: "occupation" categorical { missing_is_value: true } }

@@ -1,7 +1,9 @@
 // Checks arrays in a network's host memory.
 #include "model/net/host_memory.h"
 
+#include <memory>
 #include <set>
+#include <utility>
 
 #include "gtest/gtest.h"
 
@@ -63,10 +65,15 @@ TEST(HostArrayTest, FallsBackToTheMemoryOfTheProcess) {
   array.data()[499] = 1;
 }
 
-TEST(HostArrayTest, OutlivesTheMakerOfItsMemory) {
+TEST(HostArrayTest, KeepsItsMemoryUntilItIsCleared) {
   HostArray array;
-  array.Resize(5, std::make_shared<CountedMemory>(1));
-  array.data()[4] = 1;
+  auto made = std::make_shared<CountedMemory>(1);
+  const std::weak_ptr<CountedMemory> memory = made;
+  array.Resize(5, std::exchange(made, nullptr));
+  ASSERT_FALSE(memory.expired());
+  EXPECT_EQ(memory.lock()->held.count(array.data()), 1u);
+  array.Clear();
+  EXPECT_TRUE(memory.expired());
 }
 
 }  // namespace

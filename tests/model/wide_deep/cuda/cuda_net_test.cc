@@ -170,9 +170,14 @@ TEST(CudaNetTest, ANetworkMayEndWhileAnAnnouncedBatchIsUploading) {
   SLUICE_NEEDS_GPU();
   NetCase c(SmallShape(), 3000);
   const SharedStep step = MakeStep(&c, 50), large = MakeStep(&c, 20000);
-  auto net = OnDevice()(c.shape());
-  net->Announce(Coming(c, large));
-  Train(c, net.get(), *step);
+  const OwnedGradients expected = Train(c, OnDevice()(c.shape()).get(), *step);
+  // Each network gets the memory of the one before, which must no longer be written.
+  for (int i = 0; i < 3; ++i) {
+    auto net = OnDevice()(c.shape());
+    ExpectSameBits(Train(c, net.get(), *step), expected);
+    net->Announce(Coming(c, large));
+    ExpectSameBits(Train(c, net.get(), *step), expected);
+  }
 }
 
 TEST(CudaNetTest, ResidentRowsCountAsTheNetworksMemory) {

@@ -12,7 +12,7 @@
 namespace sluice::cuda {
 namespace {
 
-MakeNet Emulated(Element element = Element::kF32) {
+MakeNet EmulatedRowsDevice(Element element = Element::kF32) {
   return [element](const WideDeepShape& shape) {
     return std::make_unique<EmulatedNet>(shape, element);
   };
@@ -20,20 +20,20 @@ MakeNet Emulated(Element element = Element::kF32) {
 
 TEST(DeviceResidentRowsTest, AStepGivesTheSameBitsAsWithUploadedRows) {
   for (const size_t rows : {1, 31, 32, 33, 257})
-    ExpectResidentRowsGiveTheSameBits(Emulated(), SmallShape(), 20, rows, 1);
+    ExpectResidentRowsGiveTheSameBits(EmulatedRowsDevice(), SmallShape(), 20, rows, 1);
 }
 
 TEST(DeviceResidentRowsTest, SixteenBitsDropoutAndOddWidthsGiveTheSameBits) {
   WideDeepShape shape = WideShape({33, 20}, 17);
   shape.dropout = 0.4f;
   for (const Element element : {Element::kF32, Element::kBf16, Element::kFp16})
-    ExpectResidentRowsGiveTheSameBits(Emulated(element), shape, 10, 100, 1);
+    ExpectResidentRowsGiveTheSameBits(EmulatedRowsDevice(element), shape, 10, 100, 1);
 }
 
-TEST(DeviceResidentRowsTest, TheLastWriteIsRead) { ExpectTheLastWriteIsRead(Emulated()); }
+TEST(DeviceResidentRowsTest, TheLastWriteIsRead) { ExpectTheLastWriteIsRead(EmulatedRowsDevice()); }
 
 TEST(DeviceResidentRowsTest, MissingSlotsAreRefused) {
-  ExpectSlotsThatAreNotThereAreRefused(Emulated());
+  ExpectSlotsThatAreNotThereAreRefused(EmulatedRowsDevice());
 }
 
 TEST(DeviceResidentRowsTest, RowsThatDoNotFitAreRefused) {

@@ -9,12 +9,14 @@
 #include "common/optimizer/learning_rate.h"
 #include "common/table/table_layout.h"
 #include "gtest/gtest.h"
+#include "tests/common/optimizer/rule_cases.h"
 
 namespace sluice::cuda {
 
 inline const std::vector<OptimizerConfig>& GeoRules() {
   static const std::vector<OptimizerConfig>* const rules = [] {
     auto* parsed = new std::vector<OptimizerConfig>;
+    // With clipping and schedules. Tests name these by index.
     for (const char* text : {
              "sgd {} learning_rate: 0.1 weight_decay: 0.01",
              "momentum {} learning_rate: 0.05 clip_row_norm: 1.5",
@@ -30,6 +32,7 @@ inline const std::vector<OptimizerConfig>& GeoRules() {
       parsed->emplace_back();
       EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &parsed->back()));
     }
+    for (const RuleCase& rule : RuleCases()) parsed->push_back(ParseOptimizer(rule.job));
     return parsed;
   }();
   return *rules;

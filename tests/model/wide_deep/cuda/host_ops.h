@@ -8,12 +8,10 @@
 #include <cstring>
 #include <vector>
 
-#include "model/wide_deep/cuda/element_types.h"
-#include "model/wide_deep/cuda/gather_kernels.h"
 #include "model/wide_deep/cuda/layer_kernels.h"
-#include "model/wide_deep/cuda/logit_kernels.h"
-#include "model/wide_deep/cuda/row_gradient_kernels.h"
+#include "model/wide_deep/cuda/row_kernels.h"
 #include "model/wide_deep/cuda/sort_kernels.h"
+#include "model/wide_deep/cuda/step_layout.h"
 #include "model/wide_deep/cuda/step_ops.h"
 
 namespace sluice::cuda {
