@@ -27,11 +27,11 @@
 #include "common/base/status_macros.h"
 #include "common/saved_model/checkpoint.h"
 #include "common/table/placement.h"
-#include "server/available_memory.h"
-#include "server/cut_writer.h"
-#include "server/job_cuts.h"
-#include "server/job_opener.h"
-#include "server/model_loader.h"
+#include "server/checkpoints/cut_writer.h"
+#include "server/checkpoints/job_cuts.h"
+#include "server/checkpoints/model_loader.h"
+#include "server/service/available_memory.h"
+#include "server/tables/job_opener.h"
 
 namespace sluice::bench {
 namespace {
@@ -95,7 +95,8 @@ class TrainedJob {
   // Pulls and pushes the rows of a batch. Returns the seconds of the pull.
   double Step() {
     std::vector<uint64_t> keys;
-    for (uint32_t i = 0; i < kCheckpointBatch; ++i) keys.push_back(MixHash(MixHash(++drawn_) % rows_));
+    for (uint32_t i = 0; i < kCheckpointBatch; ++i)
+      keys.push_back(MixHash(MixHash(++drawn_) % rows_));
     const auto by_shard = ByShard(keys);
     const double begin = Now();
     for (uint32_t s = 0; s < kShards; ++s) {

@@ -23,8 +23,8 @@
 #include "common/base/status_macros.h"
 #include "common/saved_model/saved_model.h"
 #include "common/table/placement.h"
-#include "server/available_memory.h"
-#include "server/job_tables.h"
+#include "server/service/available_memory.h"
+#include "server/tables/job_tables.h"
 
 namespace sluice::bench {
 namespace {

@@ -16,8 +16,8 @@
 #include "common/shm_transport/shm_stream_server.h"
 #include "common/table/placement.h"
 #include "common/transport/grpc_stream_server.h"
-#include "server/available_memory.h"
-#include "server/pserver.h"
+#include "server/service/available_memory.h"
+#include "server/service/pserver.h"
 
 namespace sluice::bench {
 namespace {

@@ -15,7 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "bench/suite.h"
 #include "common/base/hash.h"
-#include "server/shard.h"
+#include "server/shards/shard.h"
 
 namespace sluice::bench {
 namespace {

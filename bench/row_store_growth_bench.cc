@@ -11,7 +11,7 @@
 
 #include "bench/suite.h"
 #include "common/base/hash.h"
-#include "server/row_store.h"
+#include "server/shards/row_store.h"
 
 namespace sluice::bench {
 namespace {

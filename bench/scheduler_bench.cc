@@ -21,8 +21,8 @@
 #include "absl/strings/str_cat.h"
 #include "bench/standard_model.h"
 #include "bench/suite.h"
-#include "scheduler/job_spec_builder.h"
-#include "scheduler/request_intake.h"
+#include "scheduler/service/job_spec_builder.h"
+#include "scheduler/service/request_intake.h"
 
 namespace sluice::bench {
 namespace {

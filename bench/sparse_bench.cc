@@ -17,7 +17,7 @@
 #include "bench/suite.h"
 #include "client/key_set.h"
 #include "common/base/hash.h"
-#include "server/row_store.h"
+#include "server/shards/row_store.h"
 
 namespace sluice::bench {
 namespace {
@@ -283,7 +283,8 @@ void AddSparseBenchmarks(std::vector<Benchmark>* to) {
       to->push_back(SparseBenchmark({push, 10, true, false, kMillion, kZipfBatch, workers}));
     }
     for (const Between between : {Between::kTls, Between::kShm})
-      to->push_back(SparseBenchmark({push, 16, false, true, kMillion, kSparseBatch, 1, false, between}));
+      to->push_back(
+          SparseBenchmark({push, 16, false, true, kMillion, kSparseBatch, 1, false, between}));
   }
 }
 

@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
-#include "cli/command_line.h"
-#include "cli/commands.h"
-#include "cli/watch_job.h"
+#include "cli/commands/commands.h"
+#include "cli/jobs/watch_job.h"
+#include "cli/screen/command_line.h"
 #include "common/config/closest_name.h"
 #include "common/config/environment.h"
 #include "common/daemon/process_info.h"

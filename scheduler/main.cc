@@ -7,7 +7,7 @@
 #include "common/daemon/listener_flags.h"
 #include "common/daemon/process_log.h"
 #include "common/daemon/stop_signal.h"
-#include "scheduler/scheduler_server.h"
+#include "scheduler/service/scheduler_server.h"
 
 DEFINE_int32(
     server_num, -1,

@@ -8,8 +8,8 @@
 #include "common/daemon/process_log.h"
 #include "common/daemon/stop_signal.h"
 #include "common/transport/grpc_transport.h"
-#include "server/available_memory.h"
-#include "server/pserver_daemon.h"
+#include "server/service/available_memory.h"
+#include "server/service/pserver_daemon.h"
 
 DEFINE_int32(rank, -1,
              "rank among the pservers, from 0 (SLUICE_RANK); default: by host name in pservers");

@@ -9,8 +9,8 @@
 #include "common/daemon/process_limits.h"
 #include "common/daemon/process_log.h"
 #include "common/daemon/stop_signal.h"
-#include "worker/worker_device.h"
-#include "worker/worker_server.h"
+#include "worker/service/worker_device.h"
+#include "worker/service/worker_server.h"
 
 DEFINE_string(device, "",
               "where to compute: cpu, cuda (the first GPU that no other worker of this host has), "

@@ -13,8 +13,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
-#include "cli/format.h"
 #include "cli/plan/plan_search.h"
+#include "cli/screen/format.h"
 
 namespace sluice::plan {
 namespace {

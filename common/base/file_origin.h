@@ -32,7 +32,7 @@ inline constexpr char kOwnConfigLine[] =
 inline constexpr char kOwnClusterLine[] =
     "# Configuration of a local cluster, written by Sluice, which replaces this file.\n";
 inline constexpr char kOwnEndpointsLine[] = "# role rank address pid admin_address\n";
-// See worker/geo_state_file.h.
+// See worker/step/geo_state_file.h.
 inline constexpr char kOwnGeoStateMagic[] = "SLGEOST1";
 // The end of otherData, which is the end of every trace.
 inline constexpr char kOwnTraceEnd[] = ", \"producer\": \"sluice\"}}\n";

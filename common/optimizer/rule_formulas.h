@@ -9,8 +9,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "common/optimizer/rule_base.h"
 #include "common/optimizer/rules.h"
+#include "common/optimizer/rules/rule_base.h"
 
 namespace sluice {
 

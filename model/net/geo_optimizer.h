@@ -2,9 +2,9 @@
 // table in numbered slots.
 //
 // Each value has a base (the server's value at the last exchange) and optimizer state. The caller
-// decides which key is in which slot, and whether it is fresh (worker/geo_parameters.h).
-// worker/host_geo_optimizer.h keeps values in the worker's memory. A network that computes on a
-// device makes its own (DenseNet::MakeGeoOptimizer): its steps read the parameters and leave the
+// decides which key is in which slot, and whether it is fresh (worker/step/geo_parameters.h).
+// worker/step/host_geo_optimizer.h keeps values in the worker's memory. A network that computes on
+// a device makes its own (DenseNet::MakeGeoOptimizer): its steps read the parameters and leave the
 // gradients there.
 //
 // Invariants: there are n rows of dim weights. Slots are small numbers, and no slot occurs twice in

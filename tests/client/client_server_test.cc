@@ -78,7 +78,7 @@ void TrainSync(ParameterClient* client, uint32_t rank, uint32_t workers) {
 
 // seed 0: no cuts.
 ClientServerTables RunSync(uint32_t pservers, uint32_t workers, uint64_t seed, int* cuts = nullptr,
-               std::unique_ptr<TestNetwork> network = nullptr) {
+                           std::unique_ptr<TestNetwork> network = nullptr) {
   TestCluster cluster(MakeJob(TestMode::kSync, pservers, workers), std::move(network));
   FaultyTransport faulty(cluster.transport(), {seed, 9, 200});
   std::vector<std::unique_ptr<ParameterClient>> clients;
@@ -229,7 +229,8 @@ TEST(ClientServerTest, EarlyPartIsAppliedBeforeTheRestAndTheFrameCountsOnce) {
   ASSERT_TRUE(client->PushEarly(early).ok());
   EXPECT_EQ(client->PushEarly(early).code(), absl::StatusCode::kInvalidArgument) << "twice";
   const absl::Time end = Clock::Real()->Now() + absl::Seconds(20);
-  while (ClientServerReadAll(client.get()).dense[0] != -gradient->dense[0] && Clock::Real()->Now() < end) {
+  while (ClientServerReadAll(client.get()).dense[0] != -gradient->dense[0] &&
+         Clock::Real()->Now() < end) {
   }
   const ClientServerTables before = ClientServerReadAll(client.get());
   for (uint64_t i = 0; i < kElements; ++i) ASSERT_EQ(before.dense[i], -gradient->dense[i]);

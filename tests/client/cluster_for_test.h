@@ -12,7 +12,7 @@
 #include "client/key_set.h"
 #include "client/parameter_client.h"
 #include "common/base/mutex.h"
-#include "server/pserver.h"
+#include "server/service/pserver.h"
 #include "tests/client/gate.h"
 #include "tests/client/test_network.h"
 

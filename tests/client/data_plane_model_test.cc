@@ -24,7 +24,7 @@
 namespace sluice {
 namespace {
 
-constexpr int kOperations = 60;  // of a rank
+constexpr int kOperations = 60;                // of a rank
 constexpr uint64_t kDataPlaneModelSteps = 15;  // of a sync job
 
 // One history: the cluster, its faults, and what the workers share.

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "server/delivery_gate.h"
+#include "server/shards/delivery_gate.h"
 
 namespace sluice {
 namespace {

@@ -3,7 +3,7 @@
 //
 // Checks: reading ends, and it ends well only when the follower has said that it has dropped its
 // copies.
-#include "server/copy_reader.h"
+#include "server/copies/copy_reader.h"
 
 #include <memory>
 #include <utility>

@@ -11,7 +11,7 @@
 
 #include "common/base/mutex.h"
 #include "common/wire/frame.h"
-#include "server/replicator.h"
+#include "server/copies/replicator.h"
 #include "tests/common/base/fake_clock.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/server/replicated_job.h"

@@ -14,8 +14,8 @@
 #include "tests/common/saved_model/memory_env.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/worker/fakes.h"
-#include "worker/geo_parameters.h"
-#include "worker/geo_state_file.h"
+#include "worker/step/geo_parameters.h"
+#include "worker/step/geo_state_file.h"
 
 namespace sluice {
 namespace {

@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "proto/scheduler.pb.h"
-#include "server/pserver.h"
+#include "server/service/pserver.h"
 #include "tests/common/base/fake_clock.h"
 #include "tests/common/saved_model/memory_env.h"
 #include "tests/fuzz/fuzz.h"

@@ -12,8 +12,8 @@
 #include <set>
 #include <utility>
 
-#include "server/exchange_handler.h"
-#include "server/job_tables.h"
+#include "server/service/exchange_handler.h"
+#include "server/tables/job_tables.h"
 #include "tests/common/base/fake_clock.h"
 #include "tests/common/saved_model/memory_env.h"
 #include "tests/fuzz/fuzz.h"

@@ -5,9 +5,9 @@
 // answer.
 #include <memory>
 
-#include "server/exchange_handler.h"
-#include "server/job_tables.h"
-#include "server/request_parts.h"
+#include "server/requests/request_parts.h"
+#include "server/service/exchange_handler.h"
+#include "server/tables/job_tables.h"
 #include "tests/common/base/fake_clock.h"
 #include "tests/common/saved_model/memory_env.h"
 #include "tests/fuzz/fuzz.h"

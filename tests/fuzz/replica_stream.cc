@@ -4,8 +4,8 @@
 // Checks: every message is confirmed or ends the stream with an error.
 #include <memory>
 
-#include "server/job_tables.h"
-#include "server/replica_handler.h"
+#include "server/service/replica_handler.h"
+#include "server/tables/job_tables.h"
 #include "tests/common/base/fake_clock.h"
 #include "tests/common/saved_model/memory_env.h"
 #include "tests/fuzz/fuzz.h"

@@ -11,8 +11,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/printable.h"
-#include "scheduler/job_spec_builder.h"
-#include "scheduler/request_text.h"
+#include "scheduler/core/request_text.h"
+#include "scheduler/service/job_spec_builder.h"
 #include "tests/common/saved_model/memory_env.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/scheduler/fake_cluster.h"

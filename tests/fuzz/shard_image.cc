@@ -6,8 +6,8 @@
 
 #include "common/base/crc32c.h"
 #include "common/saved_model/shard_file.h"
-#include "server/shard.h"
-#include "server/shard_image_reader.h"
+#include "server/copies/shard_image_reader.h"
+#include "server/shards/shard.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/server/test_worker.h"
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "common/base/printable.h"
-#include "scheduler/job_records.h"
+#include "scheduler/registry/job_records.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/message_mutator.h"
 #include "tests/scheduler/fake_cluster.h"

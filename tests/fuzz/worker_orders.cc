@@ -19,14 +19,14 @@
 #include "common/daemon/member_session.h"
 #include "model/built_in_models.h"
 #include "model/model_spec.h"
-#include "server/pserver.h"
+#include "server/service/pserver.h"
 #include "tests/common/base/fake_clock.h"
 #include "tests/common/transport/in_process_transport.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/memory_file.h"
 #include "tests/fuzz/message_mutator.h"
 #include "tests/worker/fake_scheduler.h"
-#include "worker/job_runner.h"
+#include "worker/service/job_runner.h"
 
 namespace sluice {
 namespace {

@@ -56,8 +56,8 @@ TEST(WithoutPserversTest, SyncJobsKeepTheirTablesOnTheWorkers) {
 }
 
 TEST(WithoutPserversTest, AJobThatAsksForItStaysAsItIs) {
-  JobConfig job =
-      WithoutPserversJob(std::string(kNumbers) + "strategy { a_sync: false sync_configs { dense: COLLECTIVE } }");
+  JobConfig job = WithoutPserversJob(
+      std::string(kNumbers) + "strategy { a_sync: false sync_configs { dense: COLLECTIVE } }");
   const std::string before = job.SerializeAsString();
   const auto changed = FitWithoutPservers(BuiltInSpecs(), &job);
   ASSERT_TRUE(changed.ok()) << changed.status();
@@ -93,13 +93,15 @@ TEST(WithoutPserversTest, TablesThatWouldStayOnPserversAreNamed) {
     EXPECT_THAT(Refusal(strategy + At("deep/0/bias", "PSERVER")),
                 AllOf(HasSubstr("\"deep/0/bias\""), Not(HasSubstr("\"deep/0/weight\""))));
   }
-  EXPECT_FALSE(*NeedsNoPservers(BuiltInSpecs(), WithoutPserversJob(all + At("deep/0/bias", "PSERVER"))));
+  EXPECT_FALSE(
+      *NeedsNoPservers(BuiltInSpecs(), WithoutPserversJob(all + At("deep/0/bias", "PSERVER"))));
 }
 
 TEST(WithoutPserversTest, AJobThatOnlyEvaluatesMayNameAnyTables) {
   for (const char* at : {"COLLECTIVE", "PSERVER"}) {
-    JobConfig job = WithoutPserversJob(std::string(kNumbers) + "strategy { a_sync: false } " +
-                        At("deep/0/bias", at) + R"( evaluate_only: true initial_model: "/m" )");
+    JobConfig job =
+        WithoutPserversJob(std::string(kNumbers) + "strategy { a_sync: false } " +
+                           At("deep/0/bias", at) + R"( evaluate_only: true initial_model: "/m" )");
     EXPECT_FALSE(*NeedsNoPservers(BuiltInSpecs(), job));
     const auto changed = FitWithoutPservers(BuiltInSpecs(), &job);
     ASSERT_TRUE(changed.ok()) << changed.status();
@@ -145,8 +147,8 @@ TEST(WithoutPserversTest, OnlyFeaturesWithoutABoundAreToldToHaveHashBuckets) {
 
 TEST(WithoutPserversTest, AJobThatOnlyEvaluatesMayHaveAnyMode) {
   for (const char* strategy : {"", "strategy { a_sync: false }"}) {
-    JobConfig job =
-        WithoutPserversJob(std::string(kNumbers) + strategy + R"( evaluate_only: true initial_model: "/m" )");
+    JobConfig job = WithoutPserversJob(std::string(kNumbers) + strategy +
+                                       R"( evaluate_only: true initial_model: "/m" )");
     const auto changed = FitWithoutPservers(BuiltInSpecs(), &job);
     ASSERT_TRUE(changed.ok()) << changed.status();
     EXPECT_EQ(ModeOf(job.strategy()), Mode::kSync);
@@ -156,7 +158,7 @@ TEST(WithoutPserversTest, AJobThatOnlyEvaluatesMayHaveAnyMode) {
 
 TEST(WithoutPserversTest, AJobWithSparseTablesThatOnlyEvaluatesPullsItsDenseTables) {
   const JobConfig job = WithoutPserversJob(std::string(kKeys) +
-                            R"( evaluate_only: true initial_model: "/m"
+                                           R"( evaluate_only: true initial_model: "/m"
                                strategy { a_sync: false sync_configs { dense: COLLECTIVE } } )");
   const auto model = ModelSpec::Create(job, BuiltInSpecs());
   ASSERT_TRUE(model.ok()) << model.status();

@@ -8,7 +8,7 @@
 #include <tuple>
 
 #include "common/security/job_passes.h"
-#include "scheduler/scheduler_core.h"
+#include "scheduler/core/scheduler_core.h"
 
 namespace sluice {
 

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/saved_model/saved_model.h"
-#include "scheduler/job_checkpoints.h"
+#include "scheduler/job/job_checkpoints.h"
 
 namespace sluice {
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "scheduler/job.h"
-#include "scheduler/membership.h"
+#include "scheduler/job/job.h"
+#include "scheduler/members/membership.h"
 
 namespace sluice {
 

@@ -15,7 +15,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/env.h"
-#include "scheduler/request_intake.h"
+#include "scheduler/service/request_intake.h"
 #include "tests/common/meta_store/fake_meta_store.h"
 
 namespace sluice {

@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "scheduler/job_losses.h"
+#include "scheduler/recovery/job_losses.h"
 #include "tests/scheduler/fake_cluster.h"
 
 namespace sluice {

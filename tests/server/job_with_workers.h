@@ -6,8 +6,8 @@
 #include <memory>
 #include <vector>
 
-#include "server/job_tables.h"
-#include "server/shard_threads.h"
+#include "server/shards/shard_threads.h"
+#include "server/tables/job_tables.h"
 #include "tests/common/base/fake_clock.h"
 #include "tests/server/test_worker.h"
 

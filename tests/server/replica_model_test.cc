@@ -1,7 +1,7 @@
 // Model check of replicas: random histories of changes, confirmations, broken streams, pauses,
 // deaths, pservers that are only believed dead, other changes of the route, takeovers and new
-// copies. Checks the claim of server/ack_gate.h with the three classes that decide: AckGate,
-// CopyRegister and FollowerPlan. Reports are held back as JobTables does it.
+// copies. Checks the claim of server/requests/ack_gate.h with the three classes that decide:
+// AckGate, CopyRegister and FollowerPlan. Reports are held back as JobTables does it.
 //
 // A takeover from a checkpoint loses acknowledged updates, so each one must have its reason: copies
 // that the scheduler knew as complete must not be passed over or given up without one.
@@ -22,9 +22,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "scheduler/follower_plan.h"
-#include "server/ack_gate.h"
-#include "server/copy_register.h"
+#include "scheduler/job/follower_plan.h"
+#include "server/copies/copy_register.h"
+#include "server/requests/ack_gate.h"
 
 namespace sluice {
 namespace {

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "server/seed_stream.h"
+#include "server/copies/seed_stream.h"
 #include "tests/server/test_worker.h"
 
 namespace sluice {

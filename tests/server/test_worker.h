@@ -15,7 +15,7 @@
 #include "common/transport/transport.h"
 #include "common/wire/frame.h"
 #include "proto/scheduler.pb.h"
-#include "server/exchange_handler.h"
+#include "server/service/exchange_handler.h"
 
 namespace sluice {
 

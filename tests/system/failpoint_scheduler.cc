@@ -8,7 +8,7 @@
 #include "common/daemon/daemon_flags.h"
 #include "common/daemon/listener_flags.h"
 #include "common/meta_store/meta_store.h"
-#include "scheduler/scheduler_server.h"
+#include "scheduler/service/scheduler_server.h"
 #include "tests/system/failpoint.h"
 
 DEFINE_uint32(server_num, 0, "number of pservers");

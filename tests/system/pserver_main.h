@@ -10,8 +10,8 @@
 #include "common/daemon/daemon_flags.h"
 #include "common/daemon/listener_flags.h"
 #include "common/daemon/member_flags.h"
-#include "server/available_memory.h"
-#include "server/pserver_daemon.h"
+#include "server/service/available_memory.h"
+#include "server/service/pserver_daemon.h"
 
 DEFINE_int32(rank, -1, "rank among the pservers");
 

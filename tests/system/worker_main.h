@@ -12,7 +12,7 @@
 #include "common/daemon/daemon_flags.h"
 #include "common/daemon/member_flags.h"
 #include "common/daemon/stop_signal.h"
-#include "worker/worker_server.h"
+#include "worker/service/worker_server.h"
 
 DEFINE_int32(rank, -1, "worker slot in the cluster");
 

@@ -16,11 +16,11 @@
 #include "absl/strings/str_cat.h"
 #include "common/collective/make_collective.h"
 #include "common/optimizer/update_rule.h"
-#include "server/shard.h"
+#include "server/shards/shard.h"
 #include "tests/common/optimizer/every_rule.h"
 #include "tests/common/saved_model/memory_env.h"
 #include "tests/worker/fakes.h"
-#include "worker/make_dense_tables.h"
+#include "worker/service/make_dense_tables.h"
 
 namespace sluice {
 namespace {

@@ -15,7 +15,7 @@
 
 #include "client/parameter_client.h"
 #include "model/model.h"
-#include "worker/job_context.h"
+#include "worker/context/job_context.h"
 
 namespace sluice {
 

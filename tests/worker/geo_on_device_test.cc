@@ -10,7 +10,7 @@
 #include "tests/model/net/cuda/gpu_for_test.h"
 #include "tests/model/wide_deep/cuda/emulated_tables.h"
 #include "tests/model/wide_deep/net_fixture.h"
-#include "worker/geo_parameters.h"
+#include "worker/step/geo_parameters.h"
 
 namespace sluice {
 namespace {

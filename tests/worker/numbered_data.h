@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "tests/worker/fakes.h"
-#include "worker/batch_source.h"
+#include "worker/data/batch_source.h"
 
 namespace sluice {
 

@@ -6,8 +6,8 @@
 
 #include "client/key_set.h"
 #include "tests/worker/fakes.h"
-#include "worker/async_trainer.h"
-#include "worker/sync_trainer.h"
+#include "worker/train/async_trainer.h"
+#include "worker/train/sync_trainer.h"
 
 namespace sluice {
 namespace {

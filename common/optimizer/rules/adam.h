@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "common/optimizer/rule_base.h"
+#include "common/optimizer/rules/rule_base.h"
 
 namespace sluice::rules {
 

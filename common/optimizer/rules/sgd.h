@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "common/optimizer/rule_base.h"
+#include "common/optimizer/rules/rule_base.h"
 
 namespace sluice::rules {
 

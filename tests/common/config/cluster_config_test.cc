@@ -21,12 +21,14 @@ std::string ClusterConfigRefusal(const std::string& text) {
 TEST(ClusterConfigTest, GoodClustersPass) {
   EXPECT_EQ(ClusterConfigRefusal(""), "");
   EXPECT_EQ(
-      ClusterConfigRefusal("scheduler: '127.0.0.1:7000' pservers: ['127.0.0.1:0', '127.0.0.1:0'] worker_num: 2"),
+      ClusterConfigRefusal(
+          "scheduler: '127.0.0.1:7000' pservers: ['127.0.0.1:0', '127.0.0.1:0'] worker_num: 2"),
       "");
-  EXPECT_EQ(
-      ClusterConfigRefusal("scheduler: '10.0.0.1:7000' pservers: 'host-2:7001' security { insecure: true }"),
-      "");
-  EXPECT_EQ(ClusterConfigRefusal("scheduler: 'a:7000,b:7000' pservers: 'b:7001' security { insecure: true }"),
+  EXPECT_EQ(ClusterConfigRefusal(
+                "scheduler: '10.0.0.1:7000' pservers: 'host-2:7001' security { insecure: true }"),
+            "");
+  EXPECT_EQ(ClusterConfigRefusal(
+                "scheduler: 'a:7000,b:7000' pservers: 'b:7001' security { insecure: true }"),
             "");
 }
 
@@ -55,13 +57,17 @@ TEST(ClusterConfigTest, BadValuesAreRefusedWithFieldAndFix) {
               HasSubstr("pservers[1]: '127.0.0.1:70'"));
   EXPECT_THAT(ClusterConfigRefusal("scheduler: '127.0.0.1:70' pservers: '127.0.0.1:70'"),
               HasSubstr("pservers[0]"));
-  EXPECT_THAT(ClusterConfigRefusal("scheduler: '127.0.0.1:69,127.0.0.1:70' pservers: '127.0.0.1:70'"),
-              HasSubstr("pservers[0]"));
+  EXPECT_THAT(
+      ClusterConfigRefusal("scheduler: '127.0.0.1:69,127.0.0.1:70' pservers: '127.0.0.1:70'"),
+      HasSubstr("pservers[0]"));
   EXPECT_THAT(ClusterConfigRefusal("scheduler: '127.0.0.1:70,b:70'"), HasSubstr("insecure: true"));
-  EXPECT_THAT(ClusterConfigRefusal("limits { lease_ms: 1000 heartbeat_ms: 900 }"), HasSubstr("at most 500"));
-  EXPECT_THAT(ClusterConfigRefusal("limits { max_message_mib: 1 }"), HasSubstr("limits.max_message_mib: 1"));
+  EXPECT_THAT(ClusterConfigRefusal("limits { lease_ms: 1000 heartbeat_ms: 900 }"),
+              HasSubstr("at most 500"));
+  EXPECT_THAT(ClusterConfigRefusal("limits { max_message_mib: 1 }"),
+              HasSubstr("limits.max_message_mib: 1"));
   EXPECT_THAT(ClusterConfigRefusal("limits { wait_s: 0 }"), HasSubstr("limits.wait_s: 0"));
-  EXPECT_THAT(ClusterConfigRefusal("worker_num: 1 transport: 'tcp'"), HasSubstr("transport: 'tcp'"));
+  EXPECT_THAT(ClusterConfigRefusal("worker_num: 1 transport: 'tcp'"),
+              HasSubstr("transport: 'tcp'"));
   EXPECT_EQ(ClusterConfigRefusal("worker_num: 1 transport: 'shm'"), "");
   EXPECT_THAT(ClusterConfigRefusal("worker_num: 1 worker_devices: 'gpu'"),
               HasSubstr("worker_devices[0]: 'gpu'"));

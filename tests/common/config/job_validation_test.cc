@@ -21,7 +21,7 @@ using ::testing::UnorderedElementsAre;
 
 // The message of making GoodJob() with `path=value` pairs effective; "" when nothing is wrong.
 std::string JobValidationRefusal(const std::vector<std::pair<std::string, std::string>>& settings,
-                    const FakeRules& rules = FakeRules()) {
+                                 const FakeRules& rules = FakeRules()) {
   JobConfig job = GoodJob();
   std::vector<ConfigOverride> overrides;
   for (const auto& [path, value] : settings) overrides.push_back({path, value, "--set"});
@@ -187,9 +187,10 @@ TEST(JobValidationTest, OptimizersOfMissingPartsAreRefusedWithTheModelsReason) {
       {"optimizers.embedding", "{sgd {}}"},
       {"optimizers.wide", "{sgd {}}"}};
   EXPECT_EQ(JobValidationRefusal(all), "");
-  EXPECT_THAT(JobValidationRefusal(all, rules), AllOf(HasSubstr("optimizers.dense: is not dense"),
-                                         HasSubstr("optimizers.embedding: is not embedded"),
-                                         HasSubstr("optimizers.wide: is not wide")));
+  EXPECT_THAT(JobValidationRefusal(all, rules),
+              AllOf(HasSubstr("optimizers.dense: is not dense"),
+                    HasSubstr("optimizers.embedding: is not embedded"),
+                    HasSubstr("optimizers.wide: is not wide")));
   EXPECT_EQ(JobValidationRefusal({}, rules), "");
 }
 
@@ -344,28 +345,32 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(JobValidationTest, GoodSettingsOfEachModePass) {
   EXPECT_EQ(JobValidationRefusal({}), "");
   EXPECT_EQ(JobValidationRefusal({{"strategy.a_sync", "false"}}), "");
-  EXPECT_EQ(
-      JobValidationRefusal({{"strategy.a_sync", "false"}, {"strategy.sync_configs.on_worker_loss", "SHRINK"}}),
-      "");
+  EXPECT_EQ(JobValidationRefusal(
+                {{"strategy.a_sync", "false"}, {"strategy.sync_configs.on_worker_loss", "SHRINK"}}),
+            "");
   for (const char* dense : {"PSERVER", "COLLECTIVE"}) {
     EXPECT_EQ(JobValidationRefusal({{"strategy.a_sync", "false"},
-                       {"train.batch_size", "1024"},
-                       {"strategy.sync_configs.dense", dense},
-                       {"strategy.sync_configs.gradient_merge_steps", "1024"}}),
+                                    {"train.batch_size", "1024"},
+                                    {"strategy.sync_configs.dense", dense},
+                                    {"strategy.sync_configs.gradient_merge_steps", "1024"}}),
               "");
   }
   EXPECT_EQ(JobValidationRefusal({{kK, "100"}, {"strategy.a_sync_configs.geo_merge", "SUM"}}), "");
-  EXPECT_EQ(
-      JobValidationRefusal({{"strategy.a_sync_configs.max_staleness", "3"}, {"train.pipeline_depth", "4"}}), "");
+  EXPECT_EQ(JobValidationRefusal(
+                {{"strategy.a_sync_configs.max_staleness", "3"}, {"train.pipeline_depth", "4"}}),
+            "");
   EXPECT_EQ(JobValidationRefusal({{kHot, "{}"}}), "");
-  EXPECT_EQ(JobValidationRefusal({{kHot + ".max_staleness_steps", "4"}, {"train.pipeline_depth", "4"}}), "");
-  EXPECT_EQ(JobValidationRefusal({{"tables", "{name: 'e' wire_type: BF16}"}}), "");
   EXPECT_EQ(
-      JobValidationRefusal({{"strategy.a_sync", "false"},
-               {"tables", "[{name: 'e' update_at: COLLECTIVE}, {name: 'f' update_at: PSERVER}]"},
-               {"strategy.sync_configs.engine", "GLOO"}}),
+      JobValidationRefusal({{kHot + ".max_staleness_steps", "4"}, {"train.pipeline_depth", "4"}}),
       "");
-  EXPECT_EQ(JobValidationRefusal({{"evaluate_only", "true"}, {"initial_model", "m"}, {"data.train_files", ""}}),
+  EXPECT_EQ(JobValidationRefusal({{"tables", "{name: 'e' wire_type: BF16}"}}), "");
+  EXPECT_EQ(JobValidationRefusal(
+                {{"strategy.a_sync", "false"},
+                 {"tables", "[{name: 'e' update_at: COLLECTIVE}, {name: 'f' update_at: PSERVER}]"},
+                 {"strategy.sync_configs.engine", "GLOO"}}),
+            "");
+  EXPECT_EQ(JobValidationRefusal(
+                {{"evaluate_only", "true"}, {"initial_model", "m"}, {"data.train_files", ""}}),
             "");
 }
 

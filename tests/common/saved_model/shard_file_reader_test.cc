@@ -79,7 +79,8 @@ class ShardFileReaderTest : public ::testing::Test {
     for (const uint64_t key : keys) {
       const std::string row = Row(key);
       values.weights.resize(values.weights.size() + kShardFileReaderDim);
-      std::memcpy(&values.weights[values.weights.size() - kShardFileReaderDim], row.data() + 8, 4 * kShardFileReaderDim);
+      std::memcpy(&values.weights[values.weights.size() - kShardFileReaderDim], row.data() + 8,
+                  4 * kShardFileReaderDim);
     }
     const auto file = WriteShardFile("m", *(*layouts)[0], 0, values, &env_);
     EXPECT_TRUE(file.ok()) << file.status();

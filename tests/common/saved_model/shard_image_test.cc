@@ -175,8 +175,9 @@ TEST(ShardImageTest, RowsOfACheckpointHaveTheirHistoryAndState) {
       std::memcpy(&key, record, sizeof(key));
       ASSERT_EQ(std::string(record + 8, (*reader)->record_bytes() - 8), StateRows::Record(key));
       const std::string pair = pairs.substr(i * values.record_bytes(), values.record_bytes());
-      ASSERT_EQ(pair, std::string(record, 8) +
-                          StateRows::Record(key).substr(kRowHistoryBytes, kShardImageDim * sizeof(float)));
+      ASSERT_EQ(pair,
+                std::string(record, 8) + StateRows::Record(key).substr(
+                                             kRowHistoryBytes, kShardImageDim * sizeof(float)));
       met.insert(key);
     }
   }

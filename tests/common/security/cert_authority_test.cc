@@ -350,7 +350,8 @@ TEST_F(CertAuthorityTest, AFolderOfAnotherUserGetsNoKeys) {
 
 TEST_F(CertAuthorityTest, ExistingAuthorityIsKept) {
   ASSERT_TRUE(MakeAuthority(options_).ok());
-  const std::string certificate = CertAuthorityRead(Path("ca.pem")), key = CertAuthorityRead(Path("ca.key"));
+  const std::string certificate = CertAuthorityRead(Path("ca.pem")),
+                    key = CertAuthorityRead(Path("ca.key"));
   const TlsFiles first = Make(PeerRole::kWorker);
   ASSERT_TRUE(MakeAuthority(options_).ok());
   EXPECT_EQ(CertAuthorityRead(Path("ca.pem")), certificate);
@@ -421,8 +422,10 @@ TEST_F(CertAuthorityTest, HalfAnAuthorityIsRefusedAndNotReplaced) {
 TEST_F(CertAuthorityTest, FilesThatAreNoAuthorityAreRefused) {
   ASSERT_TRUE(MakeAuthority(options_).ok());
   Make(PeerRole::kWorker);
-  const std::string ca_pem = CertAuthorityRead(Path("ca.pem")), ca_key = CertAuthorityRead(Path("ca.key"));
-  const std::string worker_pem = CertAuthorityRead(Path("worker.pem")), worker_key = CertAuthorityRead(Path("worker.key"));
+  const std::string ca_pem = CertAuthorityRead(Path("ca.pem")),
+                    ca_key = CertAuthorityRead(Path("ca.key"));
+  const std::string worker_pem = CertAuthorityRead(Path("worker.pem")),
+                    worker_key = CertAuthorityRead(Path("worker.key"));
   const auto refusal = [&](const std::string& pem, const std::string& key) {
     std::ofstream(Path("ca.pem")) << pem;
     std::ofstream(Path("ca.key")) << key;

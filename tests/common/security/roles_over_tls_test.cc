@@ -20,8 +20,8 @@
 #include "common/base/env.h"
 #include "common/security/access_rules.h"
 #include "common/transport/grpc_convert.h"
-#include "scheduler/scheduler_service.h"
-#include "server/pserver_daemon.h"
+#include "scheduler/service/scheduler_service.h"
+#include "server/service/pserver_daemon.h"
 #include "tests/common/security/recorded_audit.h"
 #include "tests/common/security/test_certificates.h"
 

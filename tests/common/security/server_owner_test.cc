@@ -105,7 +105,8 @@ TEST_P(ServerOwnerTest, AListenerThatFollowsDoesNotVouchForAnOlderConnection) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Sources, ServerOwnerTest,
-                         ::testing::Values(ServerOwnerSource::kSocketDiagnostics, ServerOwnerSource::kProcTables));
+                         ::testing::Values(ServerOwnerSource::kSocketDiagnostics,
+                                           ServerOwnerSource::kProcTables));
 
 TEST(CheckServerOfTest, AsksAKernelThatHasOneSourceOrBoth) {
   const ServerProcess server({geteuid()});
@@ -122,7 +123,8 @@ TEST(CheckServerOfTest, WithoutDescriptorsNobodyIsTrusted) {
   for (int i = 0; i < 10000 && server.accepted() == 0; ++i) usleep(1000);
   const NoDescriptorsLeft none;
   EXPECT_TRUE(absl::IsUnavailable(CheckServerOf(client.fd(), geteuid())));
-  for (const ServerOwnerSource source : {ServerOwnerSource::kSocketDiagnostics, ServerOwnerSource::kProcTables})
+  for (const ServerOwnerSource source :
+       {ServerOwnerSource::kSocketDiagnostics, ServerOwnerSource::kProcTables})
     EXPECT_TRUE(absl::IsUnavailable(CheckServerOf(client.fd(), geteuid(), source)));
 }
 

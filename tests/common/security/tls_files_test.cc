@@ -172,7 +172,8 @@ TEST_F(TlsFilesTest, OneOfSeveralTrustedAuthoritiesIsEnough) {
 TEST_F(TlsFilesTest, FirstCertificateOfTheFileIsTheProcesssOwn) {
   const std::string chain = Write("chain.pem", TlsFilesRead(files_.cert) + TlsFilesRead(files_.ca));
   EXPECT_TRUE(CheckTlsFiles({chain, files_.key, files_.ca}).ok());
-  const std::string turned = Write("turned.pem", TlsFilesRead(files_.ca) + TlsFilesRead(files_.cert));
+  const std::string turned =
+      Write("turned.pem", TlsFilesRead(files_.ca) + TlsFilesRead(files_.cert));
   EXPECT_THAT(Refusal({turned, files_.key, files_.ca}), HasSubstr("--tls_key: " + files_.key));
 }
 

@@ -187,14 +187,17 @@ TEST_F(ShmReceiverTest, MessagesUpToHalfOfTheRingAreLentInPlace) {
     EXPECT_EQ(writer_.Room().value(), kShmReceiverRing - sizeof(FrameHead) - message.size())
         << "its room is not given back while it is lent";
   };
-  const std::string half(kShmReceiverRing / 2, 'h'), longer(kShmReceiverRing / 2 + 1, 'l'), wraps = "this one wraps";
+  const std::string half(kShmReceiverRing / 2, 'h'), longer(kShmReceiverRing / 2 + 1, 'l'),
+      wraps = "this one wraps";
   Write(Frame(half));
   receiver_->Read();
   EXPECT_EQ(writer_.Room().value(), kShmReceiverRing);
   EXPECT_THAT(slices, ElementsAre(1));
   Pass(Frame(longer));
   EXPECT_EQ(slices.size(), 1u) << "a longer one is copied";
-  const size_t behind = (2 * kShmReceiverRing - 2 * sizeof(FrameHead) - half.size() - longer.size()) % kShmReceiverRing;
+  const size_t behind =
+      (2 * kShmReceiverRing - 2 * sizeof(FrameHead) - half.size() - longer.size()) %
+      kShmReceiverRing;
   Pass(Frame(std::string(behind - 2 * sizeof(FrameHead) - 5, 'b')));
   Write(Frame(wraps));
   receiver_->Read();

@@ -110,8 +110,8 @@ TEST_F(HostilePeerTest, AMessageThatIsCutShortEndsWithItsPeer) {
 TEST_F(HostilePeerTest, MemoryThatIsWrittenForEverDoesNotOutliveItsSocket) {
   const auto victim = Victim();
   std::atomic<bool> stop{false};
-  SealedMemory kept =
-      *SealedMemory::Map(FileDescriptor(dup(peer_.memory.fd())), ShmLink::MemoryBytes(kShmStreamRing));
+  SealedMemory kept = *SealedMemory::Map(FileDescriptor(dup(peer_.memory.fd())),
+                                         ShmLink::MemoryBytes(kShmStreamRing));
   auto* const control = reinterpret_cast<RingControl*>(kept.data());
   std::thread writer([&] {
     // Empty messages all over the ring.

@@ -28,7 +28,7 @@ struct ExampleStreamLines {
 };
 
 ExampleStreamLines ReadAll(const std::string& job_text, const ExampleStream::Options& options,
-              uint64_t piece_bytes = 7) {
+                           uint64_t piece_bytes = 7) {
   const JobConfig job = JobForTest(job_text);
   const auto data = DataSource::Create(job.data(), SchemaForTest(job));
   EXPECT_TRUE(data.ok()) << data.status();

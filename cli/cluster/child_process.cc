@@ -1,0 +1,151 @@
+#include "cli/cluster/child_process.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+
+namespace sluice::cli {
+namespace {
+
+constexpr int kExecFailed = 127;
+
+std::vector<std::string> EnvironmentWithoutOurs() {
+  std::vector<std::string> kept;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    if (!absl::StartsWith(*entry, "SLUICE_")) kept.push_back(*entry);
+  }
+  return kept;
+}
+
+std::vector<char*> Pointers(std::vector<std::string>* strings) {
+  std::vector<char*> pointers;
+  for (std::string& s : *strings) pointers.push_back(s.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+// Runs in the child between fork and exec, where only async-signal-safe calls are allowed.
+[[noreturn]] void Exec(pid_t parent, bool detached, int input, int log, char* const* argv,
+                       char* const* environment) {
+  // Blocked and ignored signals survive exec. The parent blocks the signals that it waits for, and
+  // the daemon must receive them.
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  signal(SIGPIPE, SIG_DFL);
+  if (detached) {
+    setsid();
+  } else {
+    // The child gets its own process group: Ctrl-C in the terminal then reaches only the launcher,
+    // which stops the processes in order.
+    setpgid(0, 0);
+    // A daemon replaces SIGKILL by SIGTERM and SIGCONT once it can stop in order (StopSignal).
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    // The parent may have died before prctl took effect.
+    if (getppid() != parent) _exit(kExecFailed);
+  }
+  // A daemon must not read what the user types into the terminal.
+  if (input < 0) input = open("/dev/null", O_RDONLY);
+  if (input >= 0) dup2(input, STDIN_FILENO);
+  dup2(log, STDOUT_FILENO);
+  dup2(log, STDERR_FILENO);
+  execve(argv[0], argv, environment);
+  _exit(kExecFailed);
+}
+
+}  // namespace
+
+absl::StatusOr<ChildProcess> ChildProcess::Start(ChildOptions options) {
+  // Checked here, because a failed exec could only report an exit code.
+  if (access(options.argv[0].c_str(), X_OK) != 0) {
+    return absl::NotFoundError(
+        absl::StrCat("cannot start ", options.argv[0], ": ", std::strerror(errno),
+                     "; it must be in the folder of the sluice binary (./dev build makes both)"));
+  }
+  // Appends: the log of a process that is started again keeps what it wrote before it died.
+  const int log = open(options.log_file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (log < 0) {
+    return absl::InvalidArgumentError(absl::StrCat("cannot write ", options.log_file, ": ",
+                                                   std::strerror(errno),
+                                                   "; give a writable --log_dir"));
+  }
+  // Made before fork: the child of a process with threads must not allocate memory.
+  std::vector<std::string> environment = EnvironmentWithoutOurs();
+  const std::vector<char*> environment_pointers = Pointers(&environment);
+  const std::vector<char*> arguments = Pointers(&options.argv);
+  const pid_t parent = getpid();
+  const pid_t pid = fork();
+  if (pid == 0) {
+    Exec(parent, options.detached, options.input, log, arguments.data(),
+         environment_pointers.data());
+  }
+  close(log);
+  if (pid < 0) {
+    return absl::InternalError(
+        absl::StrCat("cannot start ", options.name, ": ", std::strerror(errno)));
+  }
+  ChildProcess child(std::move(options));
+  child.pid_ = pid;
+  return child;
+}
+
+std::optional<int> ChildProcess::Poll() {
+  // The status can be read only once, so it is kept. Until then the pid cannot belong to another
+  // process.
+  int status;
+  if (!status_.has_value() && waitpid(pid_, &status, WNOHANG) == pid_) status_ = status;
+  return status_;
+}
+
+void ChildProcess::Signal(int signal) {
+  // A reaped pid may belong to another process by now.
+  if (!Poll().has_value()) kill(pid_, signal);
+}
+
+std::string DescribeExit(int wait_status) {
+  if (WIFSIGNALED(wait_status)) {
+    const int signal = WTERMSIG(wait_status);
+    return absl::StrCat("was killed by signal ", signal, " (", strsignal(signal), ")");
+  }
+  return absl::StrCat("exited with code ", WEXITSTATUS(wait_status));
+}
+
+std::string TailOfFile(const std::string& path, int lines) {
+  // Bounds the memory for a log of any size, and of lines of any length.
+  constexpr std::streamoff kMost = 64 << 10;
+  std::ifstream in(path, std::ios::binary | std::ios::ate);
+  if (!in) return "";
+  const std::streamoff size = in.tellg();
+  const std::streamoff begin = std::max<std::streamoff>(0, size - kMost);
+  std::string text(static_cast<size_t>(size - begin), '\0');
+  in.seekg(begin);
+  in.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(in.gcount()));
+  std::vector<std::string> all = absl::StrSplit(text, '\n');
+  if (!all.empty() && all.back().empty()) all.pop_back();
+  if (all.size() > static_cast<size_t>(lines)) all.erase(all.begin(), all.end() - lines);
+  return absl::StrJoin(all, "\n");
+}
+
+absl::StatusOr<std::string> ExecutableFolder() {
+  std::error_code error;
+  const auto path = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (error)
+    return absl::InternalError(absl::StrCat("cannot read /proc/self/exe: ", error.message()));
+  return path.parent_path().string();
+}
+
+}  // namespace sluice::cli

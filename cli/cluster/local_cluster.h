@@ -1,0 +1,160 @@
+// Starts and stops a scheduler, pservers and workers on free ports of this host, and starts dead
+// ones again. The first scheduler begins with an empty state; one that is started again continues
+// with the state that the last one left.
+//
+// Invariants: the binaries of the daemons are in the folder of this executable. The daemons end
+// with this process, whatever ends it. Only the daemons of a detached cluster keep running, after
+// Release.
+//
+// Thread safety: one thread at a time; Start and CheckProcesses run on the main thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "cli/cluster/child_process.h"
+#include "cli/cluster/cluster_folders.h"
+#include "cli/cluster/restart_policy.h"
+#include "cli/cluster/worker_devices.h"
+#include "cli/screen/command_line.h"
+#include "common/base/clock.h"
+#include "common/daemon/scheduler_client.h"
+#include "common/security/grpc_credentials.h"
+#include "proto/config.pb.h"
+
+namespace sluice::cli {
+
+class LocalCluster {
+ public:
+  struct Options {
+    Clock* clock = nullptr;  // required; outlives the cluster
+    ClusterConfig config;    // scheduler "127.0.0.1:0" or a fixed port; pservers "127.0.0.1:0" each
+    std::optional<LogFolder> logs;  // must be set
+    int threads = 1;                // compute threads of a worker
+    int server_threads = 2;         // data-plane threads of a pserver
+    WorkerDevices devices;          // one per worker, accepted by CheckDevices
+    std::string transport;          // of pservers and workers
+    bool detached = false;
+    bool tls = false;  // mutual TLS, with certificates that Start makes in the log folder
+    absl::Duration start_timeout = absl::Seconds(30);
+  };
+
+  // Starts the scheduler, waits for its address, then starts the others. CANCELLED when
+  // StopIsPending.
+  static absl::StatusOr<std::unique_ptr<LocalCluster>> Start(Options options);
+  // Ends the processes that still run, unless Release was called.
+  ~LocalCluster();
+
+  const std::string& scheduler() const { return scheduler_; }
+  // Returns the credentials with which an operator calls this cluster's scheduler.
+  const GrpcCredentials& credentials() const { return credentials_; }
+  // Returns INTERNAL when a process has ended; the message names it, says how it ended and shows
+  // the tail of its log. Tells the scheduler of every process that did not exit cleanly, so that
+  // nobody waits for its lease. After Supervise or SuperviseScheduler: starts processes that did
+  // not exit cleanly again, and returns INTERNAL only for one that dies again and again
+  // (RestartPolicy), and for a scheduler that has ended by itself.
+  absl::Status CheckProcesses();
+  // From now on a dead scheduler is started again. Members are not: one that dies while it starts
+  // would die again.
+  void SuperviseScheduler(std::function<void(const std::string&)> note);
+  // From now on all dead processes are started again. `note` gets a line for each death and each
+  // start.
+  void Supervise(std::function<void(const std::string&)> note);
+  // Looks for deaths. Returns how the last process ended whose pid `message` names, or "", e.g.
+  // "sluice-worker rank 1 (pid 7) was killed by signal 9 (Killed)".
+  std::string Explain(const std::string& message);
+  // A process died so often that it is not started again.
+  bool gave_up() const { return gave_up_; }
+  // The scheduler has ended and is not started again: nothing can end the job.
+  bool SchedulerIsLost();
+  // Waits up to `grace` for processes that were told to stop, then ends the rest by signals.
+  void Stop(absl::Duration grace);
+  // Lets the processes of a detached cluster, also those started later, outlive this one. INTERNAL
+  // when they could not be told.
+  absl::Status Release();
+
+ private:
+  explicit LocalCluster(Options options) : options_(std::move(options)) {}
+  absl::Status Prepare();
+  // Makes the certificates of the cluster.
+  absl::Status PrepareTls(const std::string& folder);
+  absl::Status Spawn(Role role, uint32_t rank, const std::vector<std::string>& flags);
+  absl::Status AwaitScheduler();
+  bool SchedulerHasEnded() { return !children_.empty() && children_[0].process.Poll().has_value(); }
+  // Like SchedulerIsLost, as of the last NoteDeaths.
+  bool SchedulerIsOver();
+  bool AllEndWithin(absl::Duration time);
+  struct Child {
+    ChildProcess process;
+    Role role;
+    uint32_t rank;
+    std::vector<std::string> flags;
+    absl::Time started;
+    bool told = false;   // the scheduler has answered the report of its end, or needs none
+    bool noted = false;  // its end is in deaths_, and the policy has been asked
+    bool gave_up = false;
+    absl::Time start_at = absl::InfiniteFuture();  // again
+    RestartPolicy policy;
+  };
+  // Starts it again when it dies.
+  bool Supervises(const Child& child) const;
+  struct Death {
+    pid_t pid = 0;
+    std::string cause;
+  };
+
+  absl::StatusOr<ChildProcess> StartProcess(Role role, uint32_t rank,
+                                            const std::vector<std::string>& flags);
+  // Tells processes of a released cluster to stay.
+  absl::Status TellToStay(size_t processes);
+  // Records the ends of processes, and decides which are started again.
+  void NoteDeaths();
+  // Tells the scheduler which of its members died and how, once each.
+  void TellOfDeaths();
+  // Starts the process again when it is time.
+  absl::Status StartAgain(Child* child);
+  absl::Status HowItEnded(const Child& child, int status) const;
+
+  const Options options_;
+  // A pipe to the processes of a detached cluster. Each reads one byte, which tells it to stay; at
+  // the end of the pipe it stops.
+  int keep_read_ = -1, keep_write_ = -1;
+  std::string binaries_;
+  std::string scheduler_;
+  GrpcCredentials credentials_;
+  std::unique_ptr<SchedulerClient> client_;  // set once the scheduler's address is known
+  std::vector<Child> children_;              // the first is the scheduler
+  std::vector<Death> deaths_;
+  std::function<void(const std::string&)> note_;  // null: dead processes stay dead
+  bool supervises_members_ = false;               // not only the scheduler
+  bool gave_up_ = false;
+  bool released_ = false;
+};
+
+// Returns whether SIGINT, SIGTERM or SIGHUP arrived while it was blocked.
+bool StopIsPending();
+
+// Returns the config of `server_num` pservers and `worker_num` workers on loopback.
+ClusterConfig LoopbackCluster(const std::string& scheduler, int server_num, int worker_num);
+
+// Returns --server_threads. INVALID_ARGUMENT when it is out of range.
+absl::StatusOr<int> ServerThreads(const ParsedCommand& command);
+// Returns the compute threads of each of `worker_num` workers that share this host.
+int ThreadsPerWorker(int worker_num);
+
+// Sets the lease to --lease_ms, with a heartbeat that fits it. INVALID_ARGUMENT when --lease_ms is
+// out of range.
+absl::Status SetLease(const ParsedCommand& command, ClusterConfig* cluster);
+// SLUICE_TRANSPORT, else auto. INVALID_ARGUMENT when that is not a transport.
+absl::StatusOr<std::string> DefaultTransport();
+// --transport, else the default. INVALID_ARGUMENT when that is not a transport.
+absl::StatusOr<std::string> TransportOf(const ParsedCommand& command);
+// --server_num, --server_threads, --transport, --log_dir, --lease_ms and the flags of DeviceFlags.
+std::vector<FlagSpec> ClusterFlags();
+
+}  // namespace sluice::cli

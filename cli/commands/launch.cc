@@ -1,0 +1,283 @@
+// sluice launch: runs one job on a local cluster.
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <future>
+#include <iostream>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "cli/cluster/local_cluster.h"
+#include "cli/commands/commands.h"
+#include "cli/jobs/job_files.h"
+#include "cli/jobs/job_submission.h"
+#include "cli/jobs/output_files.h"
+#include "cli/jobs/watch_job.h"
+#include "cli/plan/cost_measurement.h"
+#include "cli/plan/measured_job.h"
+#include "cli/plan/plan_search.h"
+#include "cli/plan/plan_text.h"
+#include "cli/screen/command_line.h"
+#include "cli/screen/format.h"
+#include "cli/screen/job_summary.h"
+#include "common/base/clock.h"
+#include "common/base/status_macros.h"
+#include "common/config/job_config.h"
+#include "common/config/mode.h"
+#include "common/daemon/control_plane.h"
+#include "common/daemon/identity.h"
+#include "common/daemon/stop_signal.h"
+#include "model/built_in_models.h"
+#include "model/without_pservers.h"
+
+namespace sluice::cli {
+namespace {
+
+constexpr absl::Duration kLaunchReadyTimeout = absl::Seconds(30);
+constexpr absl::Duration kStopGrace = absl::Seconds(6);
+constexpr char kAuto[] = "auto";
+
+// Submits the job and follows it. Runs on the main thread, since it starts processes again.
+int RunJob(const SubmitJobRequest& request, const LimitsConfig& limits, LocalCluster* cluster,
+           ProgressPrinter* printer, std::atomic<bool>* interrupted) {
+  const auto client =
+      SchedulerClient::Create(cluster->scheduler(), Clock::Real(), cluster->credentials());
+  const auto note = [printer](const std::string& line) { printer->Note(line); };
+  // The scheduler first: members that die before they have registered would die again.
+  cluster->SuperviseScheduler(note);
+  if (absl::Status ready = client->WaitReady(kLaunchReadyTimeout, note); !ready.ok()) {
+    const absl::Status why = cluster->CheckProcesses();
+    return ReportError(why.ok() ? ready : why);
+  }
+  // Members bear a silent scheduler for this long, so the launcher does, too.
+  const absl::Duration patience = std::max(SchedulerPatience(absl::Milliseconds(limits.lease_ms())),
+                                           absl::Duration(absl::Seconds(limits.wait_s())));
+  const auto submitted = SubmitJob(
+      client.get(), request, patience, [cluster] { return cluster->CheckProcesses(); },
+      Clock::Real());
+  int code = kJobFailed;
+  if (submitted.ok()) {
+    printer->Note(DescribeOutput(request.config(), submitted->job_id()));
+    WatchOptions watch;
+    watch.clock = Clock::Real();
+    watch.client = client.get();
+    watch.job_id = submitted->job_id();
+    watch.printer = printer;
+    watch.check_cluster = [cluster] { return cluster->CheckProcesses(); };
+    watch.on_started = [cluster, note] { cluster->Supervise(note); };
+    watch.explain = [cluster](const std::string& message) { return cluster->Explain(message); };
+    watch.hopeless = [cluster] { return cluster->SchedulerIsLost() || cluster->gave_up(); };
+    watch.interrupted = [interrupted] { return interrupted->load(); };
+    watch.cancel_on_interrupt = true;
+    // check_cluster notices a scheduler that has ended. One that is silent but alive may have been
+    // stopped for a while.
+    watch.unreachable_after = patience;
+    const auto status = WatchUntilEnd(watch);
+    if (status.ok()) printer->Finish(*status);
+    code = ReportEnd(status);
+  } else {
+    const absl::Status why = cluster->CheckProcesses();
+    code = ReportError(why.ok() ? submitted.status() : why);
+  }
+  // If the scheduler does not answer, LocalCluster::Stop ends the processes by signals.
+  (void)client->Shutdown();
+  return code;
+}
+
+bool ChoosesPservers(const ParsedCommand& command) { return command.Text("server_num") == kAuto; }
+
+// Loads the job. --gpus and --cpu_workers, when given, set its worker_num; --server_num=0 sets what
+// a job without pservers needs.
+absl::StatusOr<JobConfig> JobToLaunch(const ParsedCommand& command) {
+  SLUICE_ASSIGN_OR_RETURN(const uint32_t workers, WorkersOfGpus(command));
+  std::vector<ConfigOverride> overrides;
+  if (workers > 0) overrides.push_back({"worker_num", absl::StrCat(workers), "--gpus"});
+  SLUICE_ASSIGN_OR_RETURN(JobConfig job, JobFromFlags(command, overrides));
+  if (!ChoosesPservers(command) && command.Number("server_num") == 0)
+    SLUICE_RETURN_IF_ERROR(FitWithoutPservers(BuiltInSpecs(), &job).status());
+  return job;
+}
+
+absl::StatusOr<LocalCluster::Options> ClusterOptions(const ParsedCommand& command,
+                                                     const JobConfig& job) {
+  const long server_num = ChoosesPservers(command) ? 1 : command.Number("server_num");
+  if (server_num < 0 || server_num > 1000) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--server_num=", server_num, " is out of range; give 0 to 1000 pservers"));
+  }
+  if (ChoosesPservers(command) && job.evaluate_only()) {
+    return absl::InvalidArgumentError(
+        "--server_num=auto measures training, and evaluate_only trains nothing; give a number");
+  }
+  if (job.worker_num() > 1000) {
+    return absl::InvalidArgumentError(absl::StrCat("--worker_num=", job.worker_num(),
+                                                   " is too many for one host; give at most 1000"));
+  }
+  SLUICE_ASSIGN_OR_RETURN(WorkerDevices devices, DevicesOfWorkers(command, job.worker_num()));
+  SLUICE_RETURN_IF_ERROR(CheckJobOnDevices(job, devices));
+  LocalCluster::Options options;
+  options.clock = Clock::Real();
+  options.config = LoopbackCluster("127.0.0.1:0", static_cast<int>(server_num),
+                                   static_cast<int>(job.worker_num()));
+  SLUICE_RETURN_IF_ERROR(SetLease(command, &options.config));
+  SLUICE_ASSIGN_OR_RETURN(options.server_threads, ServerThreads(command));
+  SLUICE_ASSIGN_OR_RETURN(options.transport, TransportOf(command));
+  options.threads = ThreadsPerWorker(static_cast<int>(job.worker_num()));
+  options.devices = std::move(devices);
+  options.tls = command.Switch("tls");
+  return options;
+}
+
+// The number of pservers for the job: none if it has no tables for them, else from a measurement
+// (sluice plan).
+absl::StatusOr<uint32_t> PserversFor(const JobConfig& job, const LocalCluster::Options& options) {
+  SLUICE_ASSIGN_OR_RETURN(const bool none, NeedsNoPservers(BuiltInSpecs(), job));
+  if (none) return 0;
+  plan::MeasurementOptions measurement;
+  measurement.with_geo = ModeOf(job.strategy()) == Mode::kGeo;
+  measurement.cluster.clock = Clock::Real();
+  measurement.cluster.device = options.devices.by_rank.front();
+  measurement.cluster.server_threads = options.server_threads;
+  measurement.cluster.transport = options.transport;
+  measurement.cluster.tls = options.tls;
+  measurement.cluster.note = [](const std::string& line) { std::cout << line << std::endl; };
+  SLUICE_ASSIGN_OR_RETURN(const PlanCosts costs, plan::MeasureCosts(job, measurement));
+  std::cout << plan::CostsText(costs);
+  return plan::PserversFor(costs, plan::PlanModeOf(job), job.worker_num(), costs.cores());
+}
+
+absl::Status ChoosePservers(const JobConfig& job, LocalCluster::Options* options) {
+  SLUICE_ASSIGN_OR_RETURN(const uint32_t pservers, PserversFor(job, *options));
+  std::cout << "--server_num=auto chooses " << Counted(pservers, "pserver") << " for "
+            << Counted(job.worker_num(), "worker") << std::endl;
+  // LoopbackCluster makes default limits; the flags have already changed them.
+  const ClusterConfig limits = options->config;
+  options->config = LoopbackCluster("127.0.0.1:0", static_cast<int>(pservers),
+                                    static_cast<int>(job.worker_num()));
+  *options->config.mutable_limits() = limits.limits();
+  return absl::OkStatus();
+}
+
+// Uses or refuses the folder that --log_dir names. Without the flag, every launch gets a folder of
+// its own.
+absl::StatusOr<LogFolder> LogsOf(const ParsedCommand& command) {
+  const std::string folder = command.Text("log_dir");
+  return command.Given("log_dir") ? LogFolder::Take(folder, Env::Real())
+                                  : LogFolder::TakeOrNext(folder, Env::Real());
+}
+
+// Checks what Launch checks before it starts anything, and prints the effective job.
+int DryRun(const JobConfig& job, const SubmitJobRequest& request, const WorkerDevices& devices) {
+  if (const absl::Status there = CheckDevices(devices); !there.ok()) return ReportError(there);
+  for (const std::string& warning : WarningsOf(JobToCheck(request), Env::Real()))
+    std::cerr << "warning: " << warning << "\n";
+  std::cout << ToTextproto(job);
+  return kDone;
+}
+
+// Prints the job, its cluster and the folder of the logs.
+void PrintLaunch(const ParsedCommand& command, const JobConfig& job, int pservers,
+                 const std::string& logs) {
+  const std::string wanted = command.Text("log_dir");
+  PrintJob(absl::StrCat(
+               Describe(job), ", ", Counted(pservers, "pserver"), "; logs in ", logs,
+               logs == wanted ? "" : absl::StrCat(" (", wanted, " belongs to a running cluster)")),
+           job, &std::cout);
+  if (pservers == 0) std::cout << "no pservers: the workers keep all tables (COLLECTIVE)\n";
+}
+
+int Launch(const ParsedCommand& command) {
+  const auto job = JobToLaunch(command);
+  if (!job.ok()) return ReportError(job.status());
+  const Screen screen = StandardScreen();
+  const auto mode = ParseProgressMode(command.Text("progress"), screen.live);
+  if (!mode.ok()) return ReportError(mode.status());
+  const auto request = SubmissionFromFlags(command, *job);
+  if (!request.ok()) return ReportError(request.status());
+  auto options = ClusterOptions(command, *job);
+  if (!options.ok()) return ReportError(options.status());
+  absl::Status files = CheckJobFiles(JobToCheck(*request), "output", Env::Real());
+  if (files.ok()) files = CheckJobOutputs(*job, command.Text("job"), Env::Real());
+  if (!files.ok()) return ReportError(files);
+  if (command.Switch("dry_run")) return DryRun(*job, *request, options->devices);
+  // This comes before any thread starts, because threads inherit the blocked signals.
+  StopSignal::Install(false);
+  std::string gpus;
+  if (const absl::Status there = CheckDevices(options->devices, &ListCudaDevices, &gpus);
+      !there.ok()) {
+    return ReportError(there);
+  }
+  if (ChoosesPservers(command)) {
+    const absl::Status chosen = ChoosePservers(*job, &*options);
+    if (absl::IsCancelled(chosen)) return StopSignal::Wait();
+    if (!chosen.ok()) return ReportError(chosen);
+  }
+  // This comes after all checks, so that a launch that starts nothing takes no folder.
+  auto logs = LogsOf(command);
+  if (!logs.ok()) return ReportError(logs.status());
+  PrintLaunch(command, *job, options->config.pservers_size(), logs->path());
+  std::cout << gpus << std::flush;
+
+  options->logs = *std::move(logs);
+  const LimitsConfig limits = options->config.limits();
+  auto cluster = LocalCluster::Start(*std::move(options));
+  if (!cluster.ok() && !absl::IsCancelled(cluster.status())) return ReportError(cluster.status());
+  if (!cluster.ok()) return StopSignal::Wait();
+  ProgressPrinter printer(*mode, &std::cout, screen.escapes);
+  std::atomic<bool> interrupted{false};
+  std::promise<void> stopped;
+  std::promise<int> exit_code;
+  // This thread lives until the cluster has stopped: a second signal ends the process only while
+  // there is a thread that does not block it.
+  std::thread signals([&] {
+    // The job's exit code; or 129, 130 or 143 when a signal came first.
+    const int code = StopSignal::Wait();
+    interrupted = true;
+    exit_code.set_value(code);
+    stopped.get_future().wait();
+  });
+  const int job_code = RunJob(*request, limits, cluster->get(), &printer, &interrupted);
+  StopSignal::Stop(job_code);
+  const int code = exit_code.get_future().get();
+  // Nobody tells the members of a dead scheduler to stop, so there is no point in waiting for them.
+  (*cluster)->Stop((*cluster)->SchedulerIsLost() && job_code != kDone ? absl::ZeroDuration()
+                                                                      : kStopGrace);
+  stopped.set_value();
+  signals.join();
+  return code;
+}
+
+}  // namespace
+
+Command LaunchCommand() {
+  CommandSpec spec;
+  spec.name = "launch";
+  spec.summary = "Starts a local cluster, runs one job on it and stops it.";
+  spec.flags = JobFlags();
+  for (FlagSpec& flag : ClusterFlags()) {
+    if (flag.name == "server_num") {
+      flag.or_word = kAuto;
+      flag.value_name = "N|auto";
+      flag.help =
+          "number of pservers; 0: the workers keep all tables (sync, without sparse tables); auto: "
+          "measures the job first (sluice plan)";
+    }
+    spec.flags.push_back(std::move(flag));
+  }
+  spec.examples =
+      "  sluice launch --job=configs/adult_wide_deep.textproto --server_num=2 --worker_num=2\n"
+      "  sluice launch --job=J --a_sync=false                  # sync\n"
+      "  sluice launch --job=J --a_sync=true --k_steps=100     # Geo: exchange every 100 steps\n"
+      "  sluice launch --job=J --gpus=0,1 --cpu_workers=2      # four workers, two of them on "
+      "GPUs (not run on a GPU yet)\n"
+      "  sluice launch --job=J --device=auto --worker_num=1    # on a GPU if there is one\n"
+      "  sluice launch --job=J --output_dir=D --resume         # from D's newest checkpoint\n"
+      "  sluice launch --job=J --server_num=auto --worker_num=4\n"
+      "  sluice launch --job=J --a_sync=false --server_num=0   # the workers keep all tables\n"
+      "  sluice launch --job=J --tls                           # mutual TLS, certificates "
+      "included\n"
+      "  sluice launch --job=J --set optimizers.all.learning_rate=0.01 --dry_run\n";
+  return {spec, &Launch};
+}
+
+}  // namespace sluice::cli

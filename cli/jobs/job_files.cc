@@ -1,0 +1,196 @@
+#include "cli/jobs/job_files.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/saved_model/checkpoint.h"
+#include "common/saved_model/saved_model.h"
+#include "model/built_in_models.h"
+#include "model/data/data_source.h"
+#include "model/data/expand_files.h"
+#include "model/model_match.h"
+#include "model/model_spec.h"
+
+namespace sluice::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+absl::Status CheckMatches(const std::string& field,
+                          const google::protobuf::RepeatedPtrField<std::string>& patterns) {
+  const absl::Status found = ExpandFiles(patterns).status();
+  // Other errors, such as a folder that this user may not list, need not concern the cluster's
+  // hosts.
+  if (!absl::IsNotFound(found) && !absl::IsInvalidArgument(found)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(field, ": ", found.message()));
+}
+
+absl::Status CheckReadable(const std::string& field,
+                           const google::protobuf::RepeatedPtrField<std::string>& patterns) {
+  const auto files = ExpandFiles(patterns);
+  if (!files.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat(field, ": ", files.status().message()));
+  }
+  // Readable now does not mean readable later, but most mistakes are found before anything starts.
+  for (const std::string& file : *files) {
+    if (access(file.c_str(), R_OK) == 0) continue;
+    return absl::InvalidArgumentError(absl::StrCat(field, ": cannot read ", file, ": ",
+                                                   std::strerror(errno),
+                                                   "; give a file that this user may read"));
+  }
+  return absl::OkStatus();
+}
+
+// Checks the first file that the patterns match; OK when this host has none that can be read.
+absl::Status CheckColumns(const std::string& field, const DataSource& data,
+                          const google::protobuf::RepeatedPtrField<std::string>& patterns) {
+  const auto files = ExpandFiles(patterns);
+  if (!files.ok() || files->empty() || access(files->front().c_str(), R_OK) != 0)
+    return absl::OkStatus();
+  // One header shows a wrong format. Reading those of thousands of files would delay every
+  // submission.
+  const absl::Status columns = data.CheckColumns(files->front(), /*need_label=*/true);
+  return columns.ok() ? columns
+                      : absl::InvalidArgumentError(absl::StrCat(field, ": ", columns.message()));
+}
+
+absl::Status NoOutput(const std::string& folder, const std::string& why) {
+  return absl::InvalidArgumentError(absl::StrCat("output_dir: cannot write to ", folder, ": ", why,
+                                                 "; give a writable --output_dir"));
+}
+
+// Returns the error for something that cannot be written. `why` is the system's reason.
+using Refusal = std::function<absl::Status(const std::string& why)>;
+
+// Returns `path`, or the innermost folder around it that exists.
+fs::path Innermost(fs::path path) {
+  std::error_code error;
+  while (path.has_relative_path() && !fs::exists(path, error)) path = path.parent_path();
+  return path;
+}
+
+// Creates and removes a probe folder in the innermost folder that exists. Tries again when that
+// folder vanishes: another command may be creating or removing folders at the same time.
+absl::Status CheckWritable(const std::string& folder, const Refusal& refuse) {
+  constexpr int kTries = 100;
+  std::error_code error;
+  const fs::path absolute = fs::absolute(folder, error);
+  for (int i = 0; i < kTries; ++i) {
+    const std::string probe =
+        absl::StrCat(Innermost(absolute).string(), "/.sluice-probe.", getpid());
+    // A probe knows more than access(2) does: of a full or read-only file system, and of mapped
+    // users (NFS).
+    if (mkdir(probe.c_str(), 0700) == 0) {
+      rmdir(probe.c_str());
+      return absl::OkStatus();
+    }
+    // An earlier process with this pid was killed and left its probe.
+    if (errno == EEXIST && rmdir(probe.c_str()) == 0) continue;
+    if (errno != ENOENT) break;
+  }
+  return refuse(std::strerror(errno));
+}
+
+absl::Status NoTrace(const std::string& file, const std::string& why) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("trace_file: cannot write ", file, ": ", why, "; give a writable --trace=FILE"));
+}
+
+absl::Status CheckTraceWritable(const std::string& file) {
+  if (file.empty()) return absl::OkStatus();
+  std::error_code error;
+  if (fs::is_directory(file, error)) return NoTrace(file, "it is a folder");
+  return CheckWritable(fs::path(file).parent_path().string(),
+                       [&](const std::string& why) { return NoTrace(file, why); });
+}
+
+}  // namespace
+
+JobConfig JobToCheck(const SubmitJobRequest& request) {
+  JobConfig job = request.config();
+  if (request.resume()) job.clear_initial_checkpoint();
+  return job;
+}
+
+absl::Status CheckWhatIsHere(const JobConfig& job, Env* env) {
+  SLUICE_ASSIGN_OR_RETURN(const auto model, ModelSpec::Create(job, BuiltInSpecs()));
+  SLUICE_ASSIGN_OR_RETURN(const auto data, DataSource::Create(job.data(), model->schema()));
+  if (!job.evaluate_only())
+    SLUICE_RETURN_IF_ERROR(CheckColumns("data.train_files", *data, job.data().train_files()));
+  SLUICE_RETURN_IF_ERROR(CheckColumns("data.eval_files", *data, job.data().eval_files()));
+  SLUICE_RETURN_IF_ERROR(CheckInitialModel(job, BuiltInSpecs(), env).status());
+  return CheckInitialCheckpoint(job, BuiltInSpecs(), env).status();
+}
+
+absl::Status CheckDataIsHere(const JobConfig& job) {
+  if (!job.evaluate_only())
+    SLUICE_RETURN_IF_ERROR(CheckMatches("data.train_files", job.data().train_files()));
+  return CheckMatches("data.eval_files", job.data().eval_files());
+}
+
+std::vector<std::string> WarningsOf(const JobConfig& job, Env* env) {
+  std::vector<std::string> warnings =
+      WarnOfFilesNamedAgain(job).value_or(std::vector<std::string>());
+  const auto of_model = CheckInitialModel(job, BuiltInSpecs(), env);
+  if (of_model.ok()) warnings.insert(warnings.end(), of_model->begin(), of_model->end());
+  const auto of_checkpoint = CheckInitialCheckpoint(job, BuiltInSpecs(), env);
+  if (of_checkpoint.ok())
+    warnings.insert(warnings.end(), of_checkpoint->begin(), of_checkpoint->end());
+  return warnings;
+}
+
+absl::Status CheckJobFiles(const JobConfig& job, const std::string& default_output, Env* env) {
+  if (!job.evaluate_only()) {
+    SLUICE_RETURN_IF_ERROR(CheckReadable("data.train_files", job.data().train_files()));
+  }
+  SLUICE_RETURN_IF_ERROR(CheckReadable("data.eval_files", job.data().eval_files()));
+  if (!job.initial_model().empty()) {
+    // Only a missing model is explained here. CheckWhatIsHere below reports a damaged one.
+    const absl::Status model = ReadManifest(job.initial_model(), env).status();
+    if (absl::IsNotFound(model)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("initial_model: ", model.message(),
+                       "; a relative path is resolved against the folder of the job file"));
+    }
+  }
+  if (!job.initial_checkpoint().empty()) {
+    const absl::Status found =
+        FindCheckpoint(job.initial_checkpoint(), /*verify=*/false, env, nullptr).status();
+    if (!found.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("initial_checkpoint: ", found.message(),
+                       absl::IsNotFound(found)
+                           ? "; a relative path is resolved against the folder of the job file"
+                           : ""));
+    }
+  }
+  SLUICE_RETURN_IF_ERROR(CheckWhatIsHere(job, env));
+  const std::string& output = job.output_dir().empty() ? default_output : job.output_dir();
+  SLUICE_RETURN_IF_ERROR(
+      CheckWritable(output, [&](const std::string& why) { return NoOutput(output, why); }));
+  return CheckTraceWritable(job.trace_file());
+}
+
+absl::Status CheckOutputIsNoFile(const JobConfig& job) {
+  std::error_code error;
+  // The output need not exist yet. A file on the way to it would make creating it fail.
+  const fs::path output = Innermost(job.output_dir());
+  if (fs::exists(output, error) && !fs::is_directory(output, error))
+    return NoOutput(job.output_dir(), absl::StrCat(output.string(), " is a file"));
+  const fs::path trace = job.trace_file();
+  if (fs::is_directory(trace, error)) return NoTrace(trace.string(), "it is a folder");
+  const fs::path around = Innermost(trace.parent_path());
+  if (fs::exists(around, error) && !fs::is_directory(around, error))
+    return NoTrace(trace.string(), absl::StrCat(around.string(), " is a file"));
+  return absl::OkStatus();
+}
+
+}  // namespace sluice::cli

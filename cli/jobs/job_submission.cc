@@ -1,0 +1,118 @@
+#include "cli/jobs/job_submission.h"
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "common/base/random_id.h"
+#include "common/base/status_macros.h"
+#include "common/config/resume_rules.h"
+#include "common/transport/retry.h"
+#include "model/built_in_models.h"
+#include "model/data/data_source.h"
+#include "model/data/file_columns.h"
+#include "model/model_spec.h"
+
+namespace sluice::cli {
+namespace {
+
+// Checks what common/config cannot: that the configuration makes a model and a reader.
+absl::Status CheckModelAndData(const JobConfig& job) {
+  SLUICE_ASSIGN_OR_RETURN(const auto model, ModelSpec::Create(job, BuiltInSpecs()));
+  return DataSource::Create(job.data(), model->schema()).status();
+}
+
+}  // namespace
+
+std::vector<FlagSpec> JobFlags() {
+  std::vector<FlagSpec> flags = {
+      {"job", FlagKind::kText, "FILE", "", "the job, a JobConfig textproto (required)"}};
+  for (const ShortOption& option : ShortOptions()) {
+    if (std::string(option.name) == "trace") {
+      flags.push_back(
+          {"trace", FlagKind::kText, "FILE", "",
+           "write a timeline of all processes, for https://ui.perfetto.dev (SLUICE_TRACE)"});
+      continue;
+    }
+    // All other options are texts here: LoadJobConfig parses them as it parses --set, with the
+    // field in the message.
+    const bool is_switch = std::string(option.name) == "a_sync";
+    flags.push_back({option.name, is_switch ? FlagKind::kBool : FlagKind::kText,
+                     is_switch ? "BOOL" : "VALUE", "",
+                     absl::StrCat("overrides ", option.path, " of the file (SLUICE_",
+                                  absl::AsciiStrToUpper(option.name), ")")});
+  }
+  flags.push_back({"set", FlagKind::kText, "PATH=VALUE", "",
+                   "overrides any field, e.g. --set train.reader_threads=2", true});
+  flags.push_back({"overwrite", FlagKind::kBool, "", "",
+                   "replace files at --trace and in --output_dir that Sluice did not write"});
+  flags.push_back({"resume", FlagKind::kBool, "", "",
+                   "continue from the newest checkpoint of --output_dir; without one, start from "
+                   "the beginning"});
+  flags.push_back({"allow_older", FlagKind::kBool, "", "",
+                   "with --resume: if the newest checkpoint is damaged, take the newest intact "
+                   "one"});
+  flags.push_back({"dry_run", FlagKind::kBool, "", "", "print the effective config and exit"});
+  flags.push_back(
+      {"progress", FlagKind::kText, "auto|live|plain", "auto", "one live line, or plain lines"});
+  return flags;
+}
+
+absl::StatusOr<JobConfig> JobFromFlags(const ParsedCommand& command,
+                                       const std::vector<ConfigOverride>& follows) {
+  if (command.Text("job").empty()) {
+    return absl::InvalidArgumentError(
+        "no job is given; give --job=FILE, e.g. --job=configs/adult_wide_deep.textproto");
+  }
+  // Later overrides win: first the variables, then `follows`, then the flags.
+  std::vector<ConfigOverride> overrides = OverridesFromEnvironment();
+  overrides.insert(overrides.end(), follows.begin(), follows.end());
+  for (const ShortOption& option : ShortOptions()) {
+    if (!command.Given(option.name)) continue;
+    overrides.push_back({option.path, command.Text(option.name), absl::StrCat("--", option.name)});
+  }
+  for (const std::string& text : command.All("set")) {
+    const std::vector<std::string> parts = absl::StrSplit(text, absl::MaxSplits('=', 1));
+    if (parts.size() != 2 || parts[0].empty()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--set ", text,
+          " names no field or no value; give path.to.field=value, e.g. train.batch_size=512"));
+    }
+    overrides.push_back({parts[0], parts[1], "--set"});
+  }
+  if (command.Given("overwrite")) {
+    overrides.push_back(
+        {"overwrite", command.Switch("overwrite") ? "true" : "false", "--overwrite"});
+  }
+  return LoadJobConfig(command.Text("job"), overrides, BuiltInSpecs(), &CheckModelAndData,
+                       &ColumnsOfData);
+}
+
+absl::StatusOr<SubmitJobRequest> SubmissionFromFlags(const ParsedCommand& command,
+                                                     const JobConfig& job) {
+  SubmitJobRequest request;
+  request.set_resume(command.Switch("resume"));
+  request.set_allow_older(command.Switch("allow_older"));
+  *request.mutable_config() = job;
+  SLUICE_RETURN_IF_ERROR(CheckSubmission(request));
+  return request;
+}
+
+absl::StatusOr<SubmitJobReply> SubmitJob(SchedulerClient* client, const SubmitJobRequest& request,
+                                         absl::Duration patience,
+                                         const std::function<absl::Status()>& check_cluster,
+                                         Clock* clock) {
+  // One id for all tries. The scheduler recognizes a repeated call, so the job starts once even
+  // when an answer is lost.
+  const std::string request_id = absl::StrCat(absl::Hex(RandomId(), absl::kZeroPad16));
+  const absl::Time end = clock->Now() + patience;
+  for (;;) {
+    auto reply = client->SubmitJobAs(request_id, request);
+    if (!GotNoAnswer(reply.status()) || clock->Now() >= end) return reply;
+    // The caller may know that the scheduler has died for good, and how. That beats waiting in
+    // vain.
+    if (check_cluster) SLUICE_RETURN_IF_ERROR(check_cluster());
+    clock->Sleep(absl::Milliseconds(100));
+  }
+}
+
+}  // namespace sluice::cli

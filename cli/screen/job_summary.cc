@@ -1,0 +1,148 @@
+#include "cli/screen/job_summary.h"
+
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "cli/screen/format.h"
+#include "common/config/mode.h"
+#include "model/built_in_models.h"
+#include "model/data/expand_files.h"
+#include "model/model_spec.h"
+
+namespace sluice::cli {
+namespace {
+
+using Patterns = google::protobuf::RepeatedPtrField<std::string>;
+
+// "2 files (3.9 MiB)", or the patterns when they match no file on this host.
+std::string DescribeFiles(const Patterns& patterns) {
+  const auto files = ExpandFiles(patterns);
+  if (!files.ok()) {
+    return absl::StrCat(patterns.Get(0), patterns.size() > 1
+                                             ? absl::StrCat(" and ", patterns.size() - 1, " more")
+                                             : "");
+  }
+  uint64_t bytes = 0;
+  std::error_code error;
+  for (const std::string& file : *files) {
+    // A file that has vanished meanwhile is left out: the figure is for people, and the worker
+    // reports the file.
+    const uint64_t size = std::filesystem::file_size(file, error);
+    if (!error) bytes += size;
+  }
+  return absl::StrCat(Counted(files->size(), "file"), " (", ByteCount(bytes), ")");
+}
+
+uint64_t Elements(const TableConfig& table) {
+  uint64_t elements = 1;
+  for (const uint64_t n : table.shape()) elements *= n;
+  return elements;
+}
+
+}  // namespace
+
+std::string BatchText(const JobConfig& job) {
+  const uint64_t merged = MergedBatches(job);
+  return merged == 1 ? absl::StrCat(job.train().batch_size())
+                     : absl::StrCat(job.train().batch_size(), " x ", merged, " merged");
+}
+
+std::string Describe(const JobConfig& job) {
+  const Mode mode = ModeOf(job.strategy());
+  std::string text =
+      absl::StrCat(job.name(), ": ", job.evaluate_only() ? "evaluate only" : ModeName(mode));
+  if (mode == Mode::kGeo) absl::StrAppend(&text, " (k_steps ", KSteps(job.strategy()), ")");
+  absl::StrAppend(&text, ", ", Counted(job.worker_num(), "worker"));
+  if (!job.evaluate_only()) {
+    absl::StrAppend(&text, " x batch ", BatchText(job), ", ",
+                    Counted(job.train().epochs(), "epoch"), ", seed ", job.train().seed());
+  }
+  return text;
+}
+
+std::vector<std::string> NotesOn(const JobConfig& job) {
+  std::vector<std::string> notes;
+  std::error_code ignored;
+  if (!job.output_dir().empty() &&
+      std::filesystem::exists(job.output_dir() + "/result.json", ignored)) {
+    notes.push_back(
+        absl::StrCat("note: this job replaces the earlier result in ", job.output_dir()));
+  }
+  if (job.evaluate_only()) return notes;
+  if (ModeOf(job.strategy()) != Mode::kSync) {
+    for (const char* field : {"shuffle_lanes", "shuffle_window"}) {
+      const auto* const known = DataConfig::descriptor()->FindFieldByName(field);
+      if (job.data().GetReflection()->HasField(job.data(), known))
+        notes.push_back(
+            absl::StrCat("note: data.", field, " has no effect: only sync mode uses lanes"));
+    }
+    return notes;
+  }
+  const std::string differ =
+      absl::StrCat("note: ", job.worker_num(), " workers will not give the result of one worker: ");
+  if (job.worker_num() > 1 && job.optimizers().clip_global_norm() > 0) {
+    notes.push_back(absl::StrCat(differ, "clip_global_norm acts on each worker's own gradient"));
+  }
+  if (job.worker_num() > 1 && job.data().assignment() == DataConfig::PER_RANK_FILES) {
+    notes.push_back(
+        absl::StrCat(differ, "data.assignment PER_RANK_FILES gives each worker its own files"));
+  }
+  const uint32_t lanes = job.data().shuffle_lanes();
+  // Uneven lanes cost speed and nothing else, so this is no error.
+  if (job.data().assignment() == DataConfig::GLOBAL && lanes % job.worker_num() != 0) {
+    notes.push_back(absl::StrCat("note: ", job.worker_num(), " workers share data.shuffle_lanes ",
+                                 lanes, " unevenly: some have ", lanes / job.worker_num(),
+                                 " lanes, others one more; a multiple of worker_num is fastest"));
+  }
+  if (job.data().has_task_bytes()) {
+    notes.push_back(absl::StrCat("note: data.task_bytes ", job.data().task_bytes(),
+                                 " has no effect: sync mode has no tasks"));
+  }
+  return notes;
+}
+
+std::string DescribeData(const JobConfig& job) {
+  const DataConfig& data = job.data();
+  std::string text = absl::StrCat("data: ", DataConfig::Format_Name(data.format()));
+  if (!job.evaluate_only())
+    absl::StrAppend(&text, ", train on ", DescribeFiles(data.train_files()));
+  return data.eval_files().empty()
+             ? text
+             : absl::StrCat(text, ", evaluate on ", DescribeFiles(data.eval_files()));
+}
+
+std::string DescribeModel(const JobConfig& job) {
+  const auto model = ModelSpec::Create(job, BuiltInSpecs());
+  if (!model.ok()) return absl::StrCat("model: ", model.status().message());
+  std::string text = absl::StrCat("model: ", ModelNameOf(job.model()), ", ",
+                                  Counted(job.features_size(), "feature"), ", ",
+                                  Counted((*model)->tables().size(), "table"), ": ");
+  uint64_t dense = 0;
+  std::vector<std::string> sparse;
+  for (const TableConfig& table : (*model)->tables()) {
+    if (table.kind() == TableConfig::DENSE) {
+      dense += Elements(table);
+      continue;
+    }
+    uint64_t values = 0;
+    for (const ColumnGroup& group : table.columns()) values += group.dim();
+    sparse.push_back(absl::StrCat("rows of ", Counted(values, "value"), " in ", table.name()));
+  }
+  if (dense > 0) absl::StrAppend(&text, Counted(dense, "dense value"), sparse.empty() ? "" : ", ");
+  return text + absl::StrJoin(sparse, ", ");
+}
+
+std::string DescribeOutput(const JobConfig& job, const std::string& job_id) {
+  const std::string folder =
+      job.output_dir().empty() ? absl::StrCat("output/", job_id) : job.output_dir();
+  return absl::StrCat("output: ", folder, "; effective configuration: ", folder, "/job.textproto");
+}
+
+void PrintJob(const std::string& head, const JobConfig& job, std::ostream* out) {
+  *out << head << "\n";
+  for (const std::string& note : NotesOn(job)) *out << note << "\n";
+  *out << DescribeData(job) << "\n" << DescribeModel(job) << std::endl;
+}
+
+}  // namespace sluice::cli

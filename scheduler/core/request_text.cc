@@ -1,0 +1,163 @@
+#include "scheduler/core/request_text.h"
+
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/message.h>
+
+#include <algorithm>
+#include <initializer_list>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "common/base/message_text.h"
+#include "common/base/printable.h"
+#include "common/base/status_macros.h"
+#include "common/daemon/control_plane.h"
+
+namespace sluice {
+namespace {
+
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+
+bool IsIn(const std::string& name, std::initializer_list<absl::string_view> names) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+// For people; it may be cut.
+bool IsSentence(const FieldDescriptor* field) {
+  return IsIn(field->name(),
+              {"reason", "message", "error", "doing", "waiting_for", "first_bad_lines"});
+}
+// Returned to members, or compared with what others say, so that it must not change.
+bool IsDataFile(const FieldDescriptor* field) {
+  return IsIn(field->full_name(), {"sluice.DataFile.path", "sluice.SeenFile.path"});
+}
+// Every text of a request has a bound, also of fields that are added later: they count as
+// identifiers.
+size_t BoundOf(const FieldDescriptor* field) {
+  const bool path =
+      IsDataFile(field) ||
+      IsIn(field->full_name(), {"sluice.RegisterRequest.log_file", "sluice.SavedFile.name",
+                                "sluice.SaveReport.model_dir"});
+  return path || IsSentence(field) ? kMaxSentenceBytes : kMaxIdentifierBytes;
+}
+
+absl::Status CheckCount(absl::string_view field, int n, int most = kMaxListed) {
+  if (n <= most) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, " has ", n, " entries; at most ", most, " are allowed"));
+}
+
+absl::Status CheckCounts(absl::string_view field, std::initializer_list<int> counts, int most) {
+  return CheckCount(field, std::max(counts), most);
+}
+
+absl::Status CheckTraces(const google::protobuf::RepeatedPtrField<TraceBatch>& traces) {
+  SLUICE_RETURN_IF_ERROR(CheckCount("PollRequest.traces", traces.size()));
+  for (const TraceBatch& t : traces) {
+    SLUICE_RETURN_IF_ERROR(CheckCount("TraceBatch.tracks", t.tracks_size()));
+    SLUICE_RETURN_IF_ERROR(
+        CheckCounts("TraceBatch",
+                    {t.name_size(), t.start_us_size(), t.duration_us_size(), t.track_size(),
+                     t.step_size(), t.rank_size(), t.bytes_size()},
+                    kMaxReportedSpans));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckReportedPieces(const DataPieces& p) {
+  return CheckCounts("DataPieces", {p.file_size(), p.begin_size(), p.end_size(), p.examples_size()},
+                     kMaxReportedPieces);
+}
+
+absl::Status CheckSums(const EvalSums& sums) {
+  return CheckCounts("EvalSums",
+                     {sums.positive_bin_delta_size(), sums.positive_weight_size(),
+                      sums.negative_bin_delta_size(), sums.negative_weight_size()},
+                     kMaxBins);
+}
+
+absl::Status CheckIndex(const IndexReport& report) {
+  SLUICE_RETURN_IF_ERROR(CheckReportedPieces(report.pieces()));
+  SLUICE_RETURN_IF_ERROR(CheckCount("IndexReport.files", report.files_size(), kMaxDataFiles));
+  SLUICE_RETURN_IF_ERROR(
+      CheckCount("IndexReport.train_seen", report.train_seen_size(), kMaxDataFiles));
+  return CheckCount("IndexReport.eval_seen", report.eval_seen_size(), kMaxDataFiles);
+}
+
+// Cut first: making a line printable may make it longer, and the text is of any length.
+std::string CutLine(absl::string_view text, size_t most) {
+  if (text.size() <= most) return PrintableLine(text);
+  return absl::StrCat(PrintableLine(text.substr(0, most)), "...");
+}
+
+std::string Clean(const FieldDescriptor* field, const std::string& text) {
+  return IsDataFile(field) ? text : CutLine(text, BoundOf(field));
+}
+
+}  // namespace
+
+absl::Status CheckLists(const RegisterRequest& request) {
+  return CheckCount("RegisterRequest.holds", request.holds_size());
+}
+
+absl::Status CheckLists(const PollRequest& request) {
+  SLUICE_RETURN_IF_ERROR(CheckCount("PollRequest.hosted", request.hosted_size()));
+  SLUICE_RETURN_IF_ERROR(CheckTraces(request.traces()));
+  SLUICE_RETURN_IF_ERROR(CheckCount("WorkerProgress.losses", request.progress().losses_size()));
+  SLUICE_RETURN_IF_ERROR(
+      CheckCount("RankGroupReport.totals", request.group().totals_size(), kMaxReportedRanks));
+  if (request.group().card().size() > kMaxReportedCardBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("RankGroupReport.card has ", request.group().card().size(), " bytes; at most ",
+                     kMaxReportedCardBytes, " are allowed"));
+  }
+  if (request.cut().state().net_state().size() > kMaxNetStateBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("WorkerState.net_state has ", request.cut().state().net_state().size(),
+                     " bytes; at most ", kMaxNetStateBytes, " are allowed"));
+  }
+  // The reports of one pserver are kept until its next one, for each job that it hosts.
+  size_t bytes = 0;
+  for (const HostedJob& hosted : request.hosted()) bytes += hosted.ByteSizeLong();
+  if (bytes <= kMaxHostedBytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "PollRequest.hosted has ", bytes, " bytes; at most ", kMaxHostedBytes, " are allowed"));
+}
+
+absl::Status CheckLists(const NextPhaseRequest& request) {
+  const PhaseReport& report = request.report();
+  SLUICE_RETURN_IF_ERROR(CheckIndex(report.index()));
+  SLUICE_RETURN_IF_ERROR(CheckSums(report.eval()));
+  for (const int lines :
+       {report.index().first_bad_lines_size(), report.train().first_bad_lines_size(),
+        report.eval().first_bad_lines_size()}) {
+    SLUICE_RETURN_IF_ERROR(CheckCount("PhaseReport.first_bad_lines", lines));
+  }
+  return absl::OkStatus();
+}
+
+std::string Sentence(absl::string_view text) { return CutLine(text, kMaxSentenceBytes); }
+
+absl::StatusOr<bool> HasCleanText(const Message& request) {
+  absl::Status bounded;
+  bool clean = true;
+  // Fields that hold `bytes` are secrets and states of members; a message bounds them.
+  EachText(request, [&](const FieldDescriptor* field, const std::string& text) {
+    const bool long_text = text.size() > BoundOf(field);
+    if (long_text && !IsSentence(field)) {
+      bounded = absl::InvalidArgumentError(absl::StrCat(field->full_name(), " has ", text.size(),
+                                                        " bytes; at most ", BoundOf(field),
+                                                        " are allowed"));
+      return false;
+    }
+    clean = clean && (IsDataFile(field) || (!long_text && IsPrintableLine(text)));
+    return true;
+  });
+  if (!bounded.ok()) return bounded;
+  return clean;
+}
+
+void CleanText(Message* request) { ChangeTexts(request, &Clean); }
+
+}  // namespace sluice

@@ -1,0 +1,125 @@
+#include "scheduler/core/worker_calls.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/security/job_passes.h"
+#include "common/security/refusal_reason.h"
+#include "scheduler/registry/job_status.h"
+
+namespace sluice {
+
+template <typename Request>
+absl::StatusOr<WorkerCalls::Rank> WorkerCalls::FindRank(const Request& request) const {
+  const std::string& job_id = request.job_id();
+  const uint32_t rank = request.rank();
+  Job* job = parts_->jobs.Find(job_id);
+  if (job == nullptr || job->archived())
+    return absl::NotFoundError(absl::StrCat("no job ", job_id));
+  if (job->state() == JOB_RECOVERING && !job->over()) {
+    return absl::AbortedError(absl::StrCat("rank ", rank, " of job ", job_id,
+                                           " is withdrawn: the job recovers from a loss"));
+  }
+  // The number comes from the caller, and is an index below.
+  if (rank >= job->ranks.slots().size()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "job ", job_id, " has no rank ", rank, ": it has ", job->ranks.slots().size(), " ranks"));
+  }
+  RankSlot* slot = &job->ranks.slots()[rank];
+  if (slot->incarnation() != request.incarnation()) {
+    absl::Status fenced = absl::AbortedError(
+        absl::StrCat("incarnation ", request.incarnation(), " of rank ", rank, " of job ", job_id,
+                     " is fenced: ", slot->incarnation(), " serves it now"));
+    // An earlier life may have called in good faith. A later one was never assigned to anybody.
+    const bool early = request.incarnation() < slot->incarnation();
+    return early ? fenced : Because(RefusalReason::kPass, std::move(fenced));
+  }
+  const JobPasses passes(JobPassKey(parts_->options().pass_key, job->spec().instance()));
+  // Last, so that a worker that was replaced hears that and not that its pass is wrong.
+  SLUICE_RETURN_IF_ERROR(passes.CheckWorker(rank, request.incarnation(), request.pass()));
+  return Rank{job, slot};
+}
+
+absl::StatusOr<NextPhaseReply> WorkerCalls::NextPhase(const NextPhaseRequest& request,
+                                                      absl::Time now) {
+  SLUICE_ASSIGN_OR_RETURN(const Rank rank, FindRank(request));
+  Job* const job = rank.job;
+  SLUICE_RETURN_IF_ERROR(
+      parts_->lifecycle.TakePhaseReport(job, request.rank(), request.report(), now));
+  NextPhaseReply reply;
+  if (job->over()) {
+    reply.set_ready(true);
+    reply.mutable_phase()->set_kind(Phase::FINISH);
+    if (job->run()) reply.mutable_phase()->set_number(job->run()->phases().current().number());
+    // The rank has its last answer. Its worker is free as soon as it reports that it runs nothing.
+    parts_->lifecycle.TellEnd(rank.slot);
+  } else if (PhaseReady(request)) {
+    reply.set_ready(true);
+    *reply.mutable_phase() = job->run()->PhaseOf(request.rank());
+  } else if (job->run()) {
+    reply.set_waiting_for(
+        job->finishing() ? "the job's last reports"
+                         : DescribeMissing(*job, job->run()->phases().Missing(), parts_->members));
+  }
+  return reply;
+}
+
+bool WorkerCalls::PhaseReady(const NextPhaseRequest& request) {
+  const auto rank = FindRank(request);
+  // Errors and ends are answers too. The call must not wait for them.
+  if (!rank.ok() || rank->job->over()) return true;
+  const Job& job = *rank->job;
+  return job.run() && !job.finishing() && job.run()->PhaseReady(request.rank());
+}
+
+absl::StatusOr<NextTaskReply> WorkerCalls::NextTask(const NextTaskRequest& request,
+                                                    absl::Time now) {
+  SLUICE_ASSIGN_OR_RETURN(const Rank rank, FindRank(request));
+  Job* const job = rank.job;
+  if (job->over()) return absl::CancelledError(absl::StrCat("job ", job->id(), " is over"));
+  if (!job->run()) {
+    return absl::FailedPreconditionError(absl::StrCat("job ", job->id(), " has not started yet"));
+  }
+  return parts_->lifecycle.NextTask(job, request, now);
+}
+
+absl::StatusOr<GetRouteReply> WorkerCalls::GetRoute(const GetRouteRequest& request) {
+  const Job* job = parts_->jobs.Find(request.job_id());
+  if (job == nullptr || job->archived())
+    return absl::NotFoundError(absl::StrCat("no route of job ", request.job_id()));
+  // The pass alone decides: a rank that a recovery has withdrawn may still look for its pservers.
+  // Without it, FindRank says what has become of the rank.
+  const JobPasses passes(JobPassKey(parts_->options().pass_key, job->spec().instance()));
+  if (!passes.CheckWorker(request.rank(), request.incarnation(), request.pass()).ok())
+    return FindRank(request).status();
+  GetRouteReply reply;
+  *reply.mutable_route() = job->spec().route();
+  return reply;
+}
+
+absl::Status WorkerCalls::FailJob(const FailJobRequest& request, absl::Time now) {
+  SLUICE_RETURN_IF_ERROR(parts_->CheckSecret(request.member_id(), request.secret()));
+  SLUICE_ASSIGN_OR_RETURN(const Member* member, parts_->members.Find(request.member_id()));
+  Job* job = parts_->jobs.Find(request.job_id());
+  if (job == nullptr) return absl::NotFoundError(absl::StrCat("no job ", request.job_id()));
+  if (!Serves(*job, *member)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(DescribeMember(*member), " does not serve job ", job->id()));
+  }
+  // An error that a rank saw while a member was lost is no reason to end the job.
+  const RankSlot* const slot = job->ranks.SlotOf(member->id);
+  const bool of_slot =
+      slot == nullptr || (slot->serving() && slot->incarnation() == request.incarnation());
+  if (!job->over() && (job->state() == JOB_RECOVERING || !of_slot)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(DescribeMember(*member), " serves no rank of job ", job->id(), " at present"));
+  }
+  parts_->lifecycle.End(
+      job, JOB_FAILED,
+      absl::StrCat(DescribeMember(*member), " of job ", job->id(), ": ", request.message()), now);
+  parts_->Schedule(now);
+  return absl::OkStatus();
+}
+
+}  // namespace sluice

@@ -1,0 +1,138 @@
+#include "scheduler/files/curve_files.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+#include "common/base/file_origin.h"
+#include "common/base/status_macros.h"
+
+namespace sluice {
+namespace {
+
+constexpr char kRerun[] = "rerun-";
+
+bool IsEventName(const std::string& name) { return absl::StartsWith(name, EventFile::kPrefix); }
+
+bool ConsumeNumber(absl::string_view* text) {
+  size_t digits = 0;
+  while (digits < text->size() && absl::ascii_isdigit((*text)[digits])) ++digits;
+  text->remove_prefix(digits);
+  return digits > 0;
+}
+
+// True for names that EventFile and Complete give: <prefix><seconds>.<host>, then a number for each
+// time that the name was taken. Copies that people make end differently. The curve may come from
+// another host, whose name is assumed to be one word without dots. So "h.bak" counts as a copy of
+// a curve of host "h", and on host "h" so does "h-old".
+bool IsCurveName(absl::string_view name, absl::string_view host) {
+  if (!absl::ConsumePrefix(&name, EventFile::kPrefix) || !ConsumeNumber(&name) ||
+      !absl::ConsumePrefix(&name, ".")) {
+    return false;
+  }
+  if (!absl::ConsumePrefix(&name, host) || (!name.empty() && absl::ascii_isalnum(name[0]))) {
+    size_t word = 0;
+    while (word < name.size() && (absl::ascii_isalnum(name[word]) || name[word] == '-')) ++word;
+    if (word == 0) return false;
+    name.remove_prefix(word);
+  }
+  while (!name.empty()) {
+    if (!absl::ConsumePrefix(&name, ".") || !ConsumeNumber(&name)) return false;
+  }
+  return true;
+}
+
+bool IsRerunName(absl::string_view name) {
+  return absl::ConsumePrefix(&name, kRerun) && ConsumeNumber(&name) && name.empty();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<CurveFiles>> CurveFiles::Begin(Env* env, const std::string& dir,
+                                                              const std::string& host,
+                                                              absl::Time now) {
+  std::unique_ptr<CurveFiles> curve(new CurveFiles(env, dir, host));
+  curve->folder_ = dir;
+  SLUICE_ASSIGN_OR_RETURN(const std::vector<std::string> names, env->List(dir));
+  if (std::any_of(names.begin(), names.end(), IsEventName)) {
+    absl::Status made = absl::AlreadyExistsError("");
+    // Apart from the earlier curve, which stays the one that is shown until this job is done.
+    for (int number = 1; absl::IsAlreadyExists(made); ++number) {
+      curve->folder_ = absl::StrCat(dir, "/", kRerun, number);
+      made = env->MakeNewDir(curve->folder_);
+    }
+    SLUICE_RETURN_IF_ERROR(made);
+  }
+  SLUICE_ASSIGN_OR_RETURN(curve->events_, EventFile::Create(env, curve->folder_, host, now));
+  return curve;
+}
+
+std::unique_ptr<CurveFiles> CurveFiles::Continue(Env* env, const std::string& dir,
+                                                 const std::string& host, absl::Time now) {
+  std::unique_ptr<CurveFiles> curve(new CurveFiles(env, dir, host));
+  curve->continued_ = true;
+  curve->folder_ = dir;
+  // Begin takes the first free number, and the job has kept the folder locked.
+  for (int number = 1; env->Exists(absl::StrCat(dir, "/", kRerun, number)); ++number)
+    curve->folder_ = absl::StrCat(dir, "/", kRerun, number);
+  // Otherwise Add tries again: a curve is no reason to end a job that runs.
+  if (auto events = EventFile::Create(env, curve->folder_, host, now); events.ok())
+    curve->events_ = *std::move(events);
+  return curve;
+}
+
+absl::Status CurveFiles::Add(absl::Time now, const std::vector<Scalar>& points) {
+  if (events_ == nullptr) {
+    SLUICE_ASSIGN_OR_RETURN(events_, EventFile::Create(env_, folder_, host_, now));
+  }
+  for (const Scalar& point : points) events_->Add(now, point.step, point.tag, point.value);
+  return events_->Flush();
+}
+
+absl::Status CurveFiles::Complete() {
+  std::vector<std::string> names;
+  if (!continued_) {
+    const std::string& path = events_->path();
+    names = {path.substr(path.rfind('/') + 1)};
+  }
+  events_ = nullptr;
+  if (continued_) {
+    SLUICE_ASSIGN_OR_RETURN(names, env_->List(folder_));
+    names.erase(std::remove_if(names.begin(), names.end(),
+                               [&](const std::string& one) { return !IsCurveName(one, host_); }),
+                names.end());
+  }
+  if (folder_ != dir_) {
+    for (std::string& name : names) {
+      const std::string from = absl::StrCat(folder_, "/", name);
+      // Two jobs that begin in the same second on the same host choose the same name.
+      while (env_->Exists(absl::StrCat(dir_, "/", name))) name += ".1";
+      SLUICE_RETURN_IF_ERROR(env_->RenameFile(from, absl::StrCat(dir_, "/", name)));
+    }
+  }
+  // After the new curve is in place, so that the folder is never without one.
+  RemoveOthers(dir_, names);
+  const std::vector<std::string> left = env_->List(dir_).value_or(std::vector<std::string>());
+  for (const std::string& folder : left) {
+    if (!IsRerunName(folder)) continue;
+    RemoveOthers(absl::StrCat(dir_, "/", folder), {});
+    env_->RemoveDir(absl::StrCat(dir_, "/", folder)).IgnoreError();  // fails unless empty
+  }
+  return absl::OkStatus();
+}
+
+void CurveFiles::RemoveOthers(const std::string& folder, const std::vector<std::string>& kept) {
+  for (const std::string& name : env_->List(folder).value_or(std::vector<std::string>())) {
+    const std::string path = absl::StrCat(folder, "/", name);
+    const bool keep = std::find(kept.begin(), kept.end(), name) != kept.end();
+    // By name and by content. A file that somebody else put there is not ours to remove.
+    if (keep || !IsCurveName(name, host_) || !IsOwnFile(env_, path, FileKind::kEvents)) continue;
+    env_->RemoveFile(path).IgnoreError();
+  }
+}
+
+}  // namespace sluice

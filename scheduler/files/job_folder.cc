@@ -1,0 +1,286 @@
+#include "scheduler/files/job_folder.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/file_origin.h"
+#include "common/base/status_macros.h"
+#include "common/config/job_config.h"
+#include "common/config/output_folder.h"
+#include "common/saved_model/checkpoint.h"
+#include "common/saved_model/saved_model.h"
+#include "scheduler/files/result_json.h"
+
+namespace sluice {
+namespace {
+
+absl::Status NoOutput(const std::string& dir, const absl::Status& why) {
+  const char* const fix = absl::IsResourceExhausted(why)
+                              ? "; free some space, or give another --output_dir"
+                              : "; give a writable --output_dir";
+  return absl::Status(why.code(),
+                      absl::StrCat("cannot write to output_dir ", dir, ": ", why.message(), fix));
+}
+
+// OK when no file that the job will write replaces one that Sluice did not write.
+absl::Status CheckForeignFiles(Env* env, const JobConfig& config) {
+  SLUICE_RETURN_IF_ERROR(CheckOutputFolder(env, config.output_dir(), config.overwrite()));
+  if (config.trace_file().empty()) return absl::OkStatus();
+  return CheckReplaceable(env, config.trace_file(), FileKind::kTrace, config.overwrite(),
+                          "trace_file");
+}
+
+// True when an earlier scheduler has put this save in force.
+bool IsInForce(Env* env, const std::string& model, const std::string& save_id) {
+  const auto manifest = ReadManifest(model, env);
+  return manifest.ok() && !save_id.empty() &&
+         std::any_of(
+             manifest->files().begin(), manifest->files().end(),
+             [&](const SavedFile& file) { return absl::StrContains(file.name(), save_id); });
+}
+
+absl::Status PutInForce(Env* env, const std::string& model, const std::string& save_id) {
+  const absl::Status committed = CommitModel(model, env, save_id);
+  if (!absl::IsNotFound(committed)) return committed;
+  // There is nothing to rename. An earlier scheduler may have died after the rename and before its
+  // record said so.
+  if (IsInForce(env, model, save_id)) return absl::OkStatus();
+  return absl::NotFoundError(absl::StrCat(
+      "the scheduler's host does not see the model that the job saved in ", model, " (",
+      committed.message(), "); give an --output_dir that scheduler, pservers and workers share"));
+}
+
+}  // namespace
+
+absl::StatusOr<FolderLock> JobFolder::Lock(const std::string& dir) {
+  for (;;) {
+    auto lock = FolderLock::Take(dir, env_);
+    // The earlier scheduler may still be ending. Its lock goes away with its process.
+    if (!absl::IsAlreadyExists(lock.status()) || !again_ || await_ == nullptr || !await_())
+      return lock;
+  }
+}
+
+absl::Status JobFolder::Claim(const OutputAction& action) {
+  const JobConfig& config = action.config;
+  const std::string& dir = config.output_dir();
+  again_ = again_ || action.again;
+  if (const absl::Status made = env_->MakeDirs(dir); !made.ok()) return NoOutput(dir, made);
+  auto lock = Lock(dir);
+  if (absl::IsAlreadyExists(lock.status())) {
+    refused_ = true;
+    return absl::AlreadyExistsError(
+        absl::StrCat("another job, which has not ended, writes to the same output_dir ", dir,
+                     "; give another --output_dir"));
+  }
+  if (!lock.ok()) return NoOutput(dir, lock.status());
+  lock_.emplace(*std::move(lock));
+  // Under the lock: otherwise another job could create such a file between the check and the first
+  // write.
+  const absl::Status foreign = CheckForeignFiles(env_, config);
+  refused_ = !foreign.ok();
+  return foreign;
+}
+
+absl::Status JobFolder::ClaimCheckpoints(const JobConfig& config) {
+  const std::string& dir = config.checkpoint().dir();
+  if (dir.empty() || !CanCheckpoint(config)) return absl::OkStatus();
+  const auto refuse = [&](const absl::Status& why) {
+    return absl::Status(why.code(), absl::StrCat("cannot write to checkpoint.dir ", dir, ": ",
+                                                 why.message(), "; give a writable folder"));
+  };
+  if (const absl::Status made = env_->MakeDirs(dir); !made.ok()) return refuse(made);
+  // By identity and not by name: two names of one folder would lock it against itself.
+  if (IsSameFile(env_, dir, config.output_dir())) return absl::OkStatus();  // it is locked
+  auto lock = Lock(dir);
+  if (absl::IsAlreadyExists(lock.status())) {
+    return absl::AlreadyExistsError(
+        absl::StrCat("another job, which has not ended, writes to the same checkpoint.dir ", dir,
+                     "; give another one"));
+  }
+  if (!lock.ok()) return refuse(lock.status());
+  checkpoints_lock_.emplace(*std::move(lock));
+  return absl::OkStatus();
+}
+
+absl::Status JobFolder::Begin(const OutputAction& started) {
+  SLUICE_RETURN_IF_ERROR(Claim(started));
+  SLUICE_RETURN_IF_ERROR(ClaimCheckpoints(started.config));
+  return BeginFiles(started);
+}
+
+absl::Status JobFolder::BeginFiles(const OutputAction& started) {
+  const std::string& dir = started.config.output_dir();
+  const absl::Status written = WriteConfig(started.config);
+  // A job that was running continues on a full disk, as it would have without a restart. A new one
+  // is refused before it costs anything.
+  if (!written.ok() && !started.again) return written;
+  if (!written.ok()) Warn(std::string(written.message()));
+  if (started.again) {
+    curve_ = CurveFiles::Continue(env_, dir, host_, started.time);
+  } else {
+    SLUICE_ASSIGN_OR_RETURN(curve_, CurveFiles::Begin(env_, dir, host_, started.time));
+  }
+  if (started.config.trace_file().empty()) return absl::OkStatus();
+  auto trace = TraceFile::Create(env_, started.config.trace_file(), started.job_id, host_);
+  if (!trace.ok() && !started.again) return trace.status();
+  if (!trace.ok()) {
+    EndTrace(trace.status());
+  } else {
+    trace_ = *std::move(trace);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status JobFolder::WriteConfig(const JobConfig& config) {
+  const std::string& dir = config.output_dir();
+  const std::string text = absl::StrCat(kOwnConfigLine, ToTextproto(config));
+  const absl::Status written = env_->WriteFile(dir + "/job.textproto", {absl::string_view(text)});
+  return written.ok() ? written : NoOutput(dir, written);
+}
+
+void JobFolder::AddScalars(const OutputAction& scalars) {
+  if (curve_ == nullptr) return;  // the job could not begin
+  const absl::Status added = curve_->Add(scalars.time, scalars.scalars);
+  if (added.ok() || lacks_points_) return;
+  lacks_points_ = true;
+  Warn(absl::StrCat("the curve lacks points: ", added.message(),
+                    "; it continues as soon as the file can be written"));
+}
+
+void JobFolder::AddTrace(const OutputAction& spans) {
+  if (trace_ == nullptr) return;  // its failure was reported
+  const absl::Status added = trace_->Add(spans.trace);
+  if (!added.ok()) EndTrace(added);
+}
+
+void JobFolder::EndTrace(const absl::Status& why) {
+  trace_ = nullptr;
+  Warn(absl::StrCat("the trace ends before the job does: ", why.message()));
+}
+
+void JobFolder::Warn(std::string warning) { warnings_.push_back(std::move(warning)); }
+
+std::vector<std::string> JobFolder::TakeWarnings() {
+  std::vector<std::string> taken(warnings_.begin() + static_cast<ptrdiff_t>(taken_),
+                                 warnings_.end());
+  taken_ = warnings_.size();
+  return taken;
+}
+
+absl::Status JobFolder::Checkpoint(const OutputAction& checkpoint, std::string* warning) {
+  const std::string root = CheckpointRoot(checkpoint.config);
+  const std::string dir = CheckpointFolder(root, checkpoint.manifest.global_step());
+  Manifest manifest = checkpoint.manifest;
+  // The newest checkpoint is the one that was made last, even when the time of day was set back.
+  double unix_time = absl::ToDoubleSeconds(checkpoint.time - absl::UnixEpoch());
+  for (const CheckpointInfo& earlier : ListCheckpoints(root, env_, /*damaged=*/nullptr))
+    unix_time = std::max(unix_time, earlier.manifest.checkpoint().unix_time() + 1e-3);
+  manifest.mutable_checkpoint()->set_unix_time(unix_time);
+  const absl::Status committed =
+      CommitCheckpoint(dir, checkpoint.config, std::move(manifest), env_, checkpoint.save_id);
+  if (!committed.ok()) {
+    return absl::Status(
+        committed.code(),
+        absl::StrCat(committed.message(), "; the scheduler and all pservers must see the folder ",
+                     root, ", and it must have room"));
+  }
+  // Only after the new one is in force, so that the job has at least one at every moment.
+  const uint32_t keep = std::max(checkpoint.config.checkpoint().keep(), 1u);
+  const absl::Status removed = RemoveOldCheckpoints(root, keep, env_, checkpoint.damaged);
+  if (!removed.ok())
+    *warning = absl::StrCat("old checkpoints could not be removed: ", removed.message());
+  return absl::OkStatus();
+}
+
+void JobFolder::Discard(const OutputAction& checkpoint) {
+  const std::string dir =
+      CheckpointFolder(CheckpointRoot(checkpoint.config), checkpoint.manifest.global_step());
+  const auto in_force = ReadManifest(dir, env_);
+  // A damaged manifest may be of any save.
+  if (!in_force.ok() && !absl::IsNotFound(in_force.status())) return;
+  if (in_force.ok()) {
+    // The commit may have failed after its rename.
+    for (const SavedFile& file : in_force->files()) {
+      if (absl::StrContains(file.name(), checkpoint.save_id)) return;
+    }
+  }
+  // Only files of this save: the folder may hold those of another attempt at the same step.
+  DiscardModel(dir, env_, checkpoint.save_id);
+  env_->RemoveDir(dir).IgnoreError();  // fails unless the folder is empty
+}
+
+absl::Status JobFolder::End(const OutputAction& ended) {
+  trace_ = nullptr;
+  if (!lock_ && !refused_) {  // the job ended before Begin
+    const absl::Status claimed = Claim(ended);
+    if (!claimed.ok() && !refused_) return claimed;
+  }
+  if (refused_ && again_ && !lock_) {
+    return absl::AbortedError(
+        absl::StrCat("an earlier scheduler still writes to output_dir ", ended.config.output_dir(),
+                     "; stop it, and start this scheduler again to write the result"));
+  }
+  // The folder is another job's. Nothing is written there, not even why.
+  if (refused_) return absl::OkStatus();
+  const std::string model = ended.config.output_dir() + "/model";
+  const bool done = ended.result.status() == "done";
+  JobResult result = ended.result;
+  // The result may have been made before a file could not be written.
+  for (const std::string& warning : warnings_) {
+    const auto& known = result.warnings();
+    if (std::find(known.begin(), known.end(), warning) == known.end()) result.add_warnings(warning);
+  }
+  absl::Status committed;
+  if (done && !result.model_dir().empty()) {
+    committed = PutInForce(env_, model, ended.save_id);
+  } else {
+    DiscardModel(model, env_, ended.save_id);
+  }
+  if (!committed.ok()) {
+    result.set_status("failed");
+    result.set_message(std::string(committed.message()));
+    result.clear_model_dir();
+    result.clear_model_digest();
+  }
+  // Last: whoever finds result.json finds the model that it names.
+  const absl::Status written = WriteResult(ended.config, result);
+  SLUICE_RETURN_IF_ERROR(committed);
+  SLUICE_RETURN_IF_ERROR(written);
+  if (!done || ended.config.evaluate_only()) return absl::OkStatus();
+  if (curve_ == nullptr && ended.again)
+    curve_ = CurveFiles::Continue(env_, ended.config.output_dir(), host_, ended.time);
+  // The model and the result are in place; an earlier curve next to the new one does no harm.
+  const absl::Status completed = curve_ == nullptr ? absl::OkStatus() : curve_->Complete();
+  if (!completed.ok())
+    Warn(absl::StrCat("earlier curves could not be replaced: ", completed.message()));
+  return absl::OkStatus();
+}
+
+absl::Status JobFolder::WriteResult(const JobConfig& config, const JobResult& result) {
+  const std::string& dir = config.output_dir();
+  const std::string path = dir + "/result.json", of_model = dir + "/model_result.json";
+  SLUICE_RETURN_IF_ERROR(
+      CheckReplaceable(env_, path, FileKind::kResult, config.overwrite(), "output_dir"));
+  // The model of an earlier run stays in the folder when this run makes none. Then the result that
+  // describes it is kept next to it.
+  const bool new_model = !result.model_dir().empty();
+  const auto earlier = env_->ReadFile(path);
+  const bool earlier_saved = earlier.ok() && IsOwnFile(env_, path, FileKind::kResult) &&
+                             !absl::StrContains(*earlier, "\n  \"model_dir\": \"\"");
+  if (!new_model && earlier_saved) {
+    const absl::Status kept = env_->WriteFile(of_model, {absl::string_view(*earlier)});
+    if (!kept.ok()) return NoOutput(dir, kept);
+  }
+  const std::string json = ResultJson(result, config);
+  const absl::Status written = env_->WriteFile(path, {absl::string_view(json)});
+  if (!written.ok()) return NoOutput(dir, written);
+  if (new_model && IsOwnFile(env_, of_model, FileKind::kResult)) {
+    env_->RemoveFile(of_model).IgnoreError();
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace sluice

@@ -1,0 +1,90 @@
+// Writes the files of one job: OUTPUT_DIR/job.textproto at the start, then its curve, trace and
+// checkpoints, and at the end the committed model and result.json.
+//
+// Invariants:
+// - An earlier job's file is replaced only when its successor is complete: the model when this job
+//   is done and has saved one, the curve when it is done and has trained, the result when it has
+//   ended.
+// - A job that ends without a model keeps the result of the model's job as model_result.json.
+// - Files that Sluice did not write are replaced only when the job says `overwrite`.
+// - The folder is locked while the job writes to it. A job of another scheduler, or one that names
+//   the folder by another path, fails and leaves it unchanged. An earlier scheduler of the same job
+//   (OutputAction.again) gives the folder up as soon as it learns that it is one.
+//
+// Thread safety: one thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/base/env.h"
+#include "common/base/file_lock.h"
+#include "scheduler/files/curve_files.h"
+#include "scheduler/files/trace_file.h"
+#include "scheduler/job/output_action.h"
+
+namespace sluice {
+
+class JobFolder {
+ public:
+  // Called between two tries to lock a folder that an earlier scheduler of the job has not given up
+  // yet: waits a moment. False: do not try again.
+  using AwaitFolder = std::function<bool()>;
+
+  // `host` goes into the event file's name; traces use its clock. `env` outlives the folder.
+  // `await` may be null: one try.
+  JobFolder(Env* env, std::string host, AwaitFolder await = nullptr)
+      : env_(env), host_(std::move(host)), await_(std::move(await)) {}
+
+  // When an earlier scheduler began the job, which trains, only a folder that cannot be claimed is
+  // an error. Files that cannot be written, e.g. on a full disk, are warnings.
+  absl::Status Begin(const OutputAction& started);
+  // Points that cannot be written are dropped with a warning, the first time. The curve continues
+  // as soon as there is room.
+  void AddScalars(const OutputAction& scalars);
+  // A trace that cannot be written ends, with a warning.
+  void AddTrace(const OutputAction& spans);
+  // Puts a checkpoint in force and removes the oldest ones. On an error the checkpoint is not in
+  // force, and the earlier ones are whole. *warning: a text when only the removal failed.
+  absl::Status Checkpoint(const OutputAction& checkpoint, std::string* warning);
+  // Removes the files of a checkpoint that was given up, as far as it can.
+  void Discard(const OutputAction& checkpoint);
+  // May be called for a job that never began. When Begin was refused: OK, and writes nothing.
+  // ABORTED: an earlier scheduler of the job still has the folder, and nothing is written.
+  absl::Status End(const OutputAction& ended);
+
+  // The warnings since the last call. The result also has those that came before its end.
+  std::vector<std::string> TakeWarnings();
+
+ private:
+  absl::Status Claim(const OutputAction& action);
+  absl::StatusOr<FolderLock> Lock(const std::string& dir);
+  // Makes and locks checkpoint.dir, if the job names one.
+  absl::Status ClaimCheckpoints(const JobConfig& config);
+  void Warn(std::string warning);
+  absl::Status BeginFiles(const OutputAction& started);
+  // Writes job.textproto.
+  absl::Status WriteConfig(const JobConfig& config);
+  // Ends the trace because of `why`.
+  void EndTrace(const absl::Status& why);
+  absl::Status WriteResult(const JobConfig& config, const JobResult& result);
+
+  Env* const env_;
+  const std::string host_;
+  const AwaitFolder await_;
+  bool again_ = false;  // an earlier scheduler began the job
+  std::optional<FolderLock> lock_;
+  std::optional<FolderLock> checkpoints_lock_;  // of a folder of checkpoints outside output_dir
+  bool refused_ = false;  // another job has the folder, or it holds files that are not Sluice's
+  std::unique_ptr<CurveFiles> curve_;
+  std::unique_ptr<TraceFile> trace_;  // null: not asked for, or it could not be continued
+  bool lacks_points_ = false;         // of the curve: a warning was given
+  std::vector<std::string> warnings_;
+  size_t taken_ = 0;  // how many of them were taken
+};
+
+}  // namespace sluice

@@ -1,0 +1,65 @@
+// What a job has of checkpoints: the machine that leads them (JobCheckpoints) from the job's first
+// run on, what its members were told of it last, and which checkpoints cannot be used.
+//
+// Thread safety: one thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "proto/scheduler.pb.h"
+#include "scheduler/job/job_checkpoints.h"
+
+namespace sluice {
+
+class CheckpointLedger {
+ public:
+  // Null before the first run, and of a job that makes no checkpoints.
+  JobCheckpoints* checkpoints() { return checkpoints_ ? &*checkpoints_ : nullptr; }
+  const JobCheckpoints* checkpoints() const { return checkpoints_ ? &*checkpoints_ : nullptr; }
+  // The figures of the job's checkpoints, also under earlier schedulers.
+  CheckpointStatus status() const { return checkpoints_ ? checkpoints_->status() : before_; }
+  // Damaged checkpoints that were passed over, by their save_ids: they do not count towards `keep`.
+  const std::vector<std::string>& damaged() const { return damaged_; }
+  // Why the newest checkpoint of an adopted attempt cannot be read. The job must not silently go
+  // back past it; a newer one makes this OK.
+  const absl::Status& newest_unusable() const { return newest_unusable_; }
+
+  // Begins to make checkpoints, after those of earlier schedulers.
+  void Begin(JobCheckpoints::Options options, absl::Time now);
+  void RestoreStatus(CheckpointStatus before) { before_ = std::move(before); }
+  void PassOver(const std::vector<std::string>& damaged);
+  void SetNewestUnusable(absl::Status why) { newest_unusable_ = std::move(why); }
+
+  // What is asked of the workers, or ordered from the pservers, differs from what they were told.
+  // REQUIRES: checkpoints().
+  bool asks_news() const { return !(checkpoints_->asked() == told_asked_); }
+  bool over_is_news() const { return checkpoints_->over() != told_over_; }
+  bool orders_news() const { return !(checkpoints_->ordered() == told_ordered_); }
+  // All ranks were asked last, since a rank was lost.
+  bool told_after_loss() const { return told_asked_.after_loss; }
+  // The members are told what is asked and ordered now.
+  // REQUIRES: checkpoints().
+  void ToldWorkers() { told_asked_ = checkpoints_->asked(); }
+  void ToldPservers();
+  // The pservers that an earlier scheduler had told of this checkpoint know that it is over.
+  void ToldOver() { told_over_ = checkpoints_->over(); }
+
+  void Archive() { checkpoints_.reset(); }
+
+ private:
+  std::optional<JobCheckpoints> checkpoints_;
+  CheckpointStatus before_;  // under earlier schedulers (JobRecord.checkpoints)
+  std::vector<std::string> damaged_;
+  absl::Status newest_unusable_;
+  JobCheckpoints::Asked told_asked_;
+  JobCheckpoints::Ordered told_ordered_;
+  uint64_t told_over_ = 0;
+};
+
+}  // namespace sluice

@@ -1,0 +1,500 @@
+#include "scheduler/job/job_checkpoints.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/saved_model/checkpoint.h"
+#include "common/saved_model/saved_model.h"
+#include "common/saved_model/shard_file.h"
+
+namespace sluice {
+namespace {
+
+// A caller asks for the outcome of its checkpoint within seconds, so few have to be remembered.
+constexpr size_t kOutcomes = 16;
+// By then every pserver has learnt that a checkpoint was given up, and has stopped writing it.
+constexpr absl::Duration kWritersStop = absl::Seconds(10);
+constexpr double kMiB = 1 << 20;
+
+uint64_t BytesOf(const Manifest& manifest) {
+  uint64_t bytes = 0;
+  for (const SavedFile& file : manifest.files()) bytes += file.bytes();
+  return bytes;
+}
+
+}  // namespace
+
+JobCheckpoints::JobCheckpoints(Options options, absl::Time now)
+    : options_(std::move(options)),
+      pace_(options_.config, options_.first_step, now),
+      now_(now),
+      newest_cut_at_(now),
+      first_run_at_(now) {
+  Plan(now);
+}
+
+void JobCheckpoints::SetNewest(const Manifest& manifest, absl::Duration age, absl::Time now,
+                               Maker maker) {
+  if (maker != Maker::kOtherJob) complete_ = manifest;
+  // Shards that are lost continue only from a checkpoint of this run: one of an earlier attempt has
+  // other positions of the ranks.
+  if (maker == Maker::kThisRun) complete_instance_ = instance_;
+  newest_.set_step(manifest.global_step());
+  newest_.set_bytes(BytesOf(manifest));
+  newest_.set_dir(CheckpointFolder(options_.root, manifest.global_step()));
+  newest_cut_at_ = now - age;
+  if (maker != Maker::kOtherJob) pace_.BeginInterval(newest_cut_at_);
+}
+
+void JobCheckpoints::Continue(const CheckpointStatus& before, absl::Time now) {
+  newest_.set_made(before.made());
+  newest_.set_failed(before.failed());
+  newest_.set_last_error(before.last_error());
+  // Without a checkpoint, the age counts from the first run. A restart of the scheduler must not
+  // make the job look younger than it is.
+  if (before.step() == 0) first_run_at_ = now - absl::Seconds(before.age_s());
+}
+
+void JobCheckpoints::NoteStep(uint64_t step, uint64_t limit, absl::Time now) {
+  now_ = now;
+  pace_.NoteStep(step, limit, now);
+}
+
+void JobCheckpoints::NoteTraining(bool all_training, bool more) {
+  all_training_ = all_training;
+  more_training_ = more;
+}
+
+void JobCheckpoints::EpochEnds(uint32_t epoch, bool last, absl::Time now) {
+  now_ = now;
+  const bool due = demanded_ || pace_.DueAfterEpoch(epoch);
+  if (sync() || stopped_ || interrupted_ || !all_training_ || !due) return;
+  if (open_) {
+    // One checkpoint at a time: its files and its number are those of the open one.
+    end_due_ = last ? EndDue::kOfTraining : EndDue::kOfEpoch;
+    return;
+  }
+  Ask(now);
+  open_->ends_training = last;
+}
+
+void JobCheckpoints::PlanNow(absl::Time now) {
+  if (open_ || interrupted_ || !all_training_ || !can_begin()) return;
+  const bool due = due_on_demand(now) || pace_.DueByTime(now) || pace_.DueBySteps();
+  if (!due && end_due_ == EndDue::kNone) return;
+  Ask(now);
+  open_->ends_training = std::exchange(end_due_, EndDue::kNone) == EndDue::kOfTraining;
+}
+
+void JobCheckpoints::Ask(absl::Time now) {
+  // Step 0 has no folder: 0 means that there is no checkpoint.
+  Begin(std::max<uint64_t>(pace_.step(), 1), Stage::kAsking, now);
+  pace_.NoteAsked();
+  asked_ = {number(), 0, options_.mode == Mode::kGeo, false, open_->step};
+}
+
+void JobCheckpoints::Begin(uint64_t step, Stage stage, absl::Time now) {
+  open_.emplace(CheckpointParts(options_.mode, worker_num_, pserver_num_, without_shards_));
+  open_->stage = stage;
+  open_->step = step;
+  open_->begun_at = open_->progressed_at = now;
+  open_->demanded = std::exchange(demanded_, false);
+  open_->again = std::exchange(again_, false);
+  // If it fails although it was asked for, this says whether writers of the one before were in its
+  // way.
+  open_->writers_stop_at = writers_stop_at_;
+  again_at_ = absl::InfinitePast();
+}
+
+void JobCheckpoints::Plan(absl::Time now) {
+  now_ = now;
+  if (!sync()) return PlanNow(now);
+  if (held_) return PlanAfterLoss(now);
+  // A request for a step that no rank will reach would never be answered.
+  if (!can_begin() || pace_.IsBeyondLast(asked_.at_step)) asked_ = {};
+  if (open_ || !can_begin() || interrupted_) return;
+  if (due_on_demand(now) || pace_.DueByTime(now)) {
+    asked_ = {number(), 0};
+    return;
+  }
+  const uint64_t due = pace_.NextDueStep(now);
+  if (due == 0) return;
+  // A step that was asked for stays: when it seems to have passed, its checkpoint has begun and the
+  // reports are on their way. Only an earlier step replaces it, e.g. once the steps of an epoch are
+  // known.
+  if (asked_.number == 0 || due < asked_.at_step) asked_ = {number(), due};
+}
+
+uint64_t JobCheckpoints::CutAfterLoss(uint64_t step, std::map<uint32_t, WorkerState> lost,
+                                      absl::Time now) {
+  after_loss_ = {step, std::move(lost)};
+  Plan(now);
+  return number();
+}
+
+void JobCheckpoints::PlanAfterLoss(absl::Time now) {
+  if (!open_) asked_ = {};
+  if (open_ || !after_loss_ || interrupted_ || stopped_ || now < again_at_) return;
+  Begin(after_loss_->step, Stage::kAsking, now);
+  open_->after_loss = open_->demanded = true;
+  for (const auto& [rank, state] : after_loss_->lost) open_->parts.TakeLost(rank, state);
+  // All ranks answer, and not rank 0 alone: each one has to stop after exactly this step.
+  asked_ = {number(), open_->step};
+  asked_.after_loss = true;
+  OrderWhenAnswered();
+}
+
+void JobCheckpoints::OrderWhenAnswered() {
+  if (open_->stage != Stage::kAsking || !open_->parts.AllRanksAnswered()) return;
+  open_->stage = Stage::kOrdered;
+  ordered_ = {number(), open_->step};
+  BeginWhenOrdered();
+}
+
+void JobCheckpoints::BeginWhenOrdered() {
+  if (!open_ || open_->stage != Stage::kOrdered || !open_->parts.AllCutsBegun()) return;
+  open_->stage = Stage::kBegun;
+  open_->begun_at = now_;
+  // Only now: a rank that went on earlier could push a frame that some cuts include and others do
+  // not.
+  asked_.released = asked_.park;
+}
+
+uint64_t JobCheckpoints::Demand(absl::Time now) {
+  // The open one does not include the steps since it began.
+  const uint64_t next = open_ ? number() + 1 : number();
+  demanded_ = true;
+  Plan(now);
+  return next;
+}
+
+bool JobCheckpoints::Concerns(uint64_t number, const std::string& who, uint64_t step,
+                              absl::Time now) {
+  now_ = now;
+  // Reports of numbers that are over arrive late. A number beyond the next one was never given.
+  if (number != this->number() || interrupted_) return false;
+  if (!open_) {
+    // Sync: whoever reports first opens the checkpoint. Members make their parts by themselves,
+    // after the step that rank 0 was told.
+    Begin(step, Stage::kBegun, now);
+    pace_.NoteStep(step, pace_.limit(), now);
+  }
+  if (open_->committing) return false;
+  if (open_->step == step) return true;
+  CloseOpen(absl::StrCat("the parts were made at different steps: ", who,
+                         " made its part after step ", step, ", others after step ", open_->step),
+            /*counts=*/true, now);
+  return false;
+}
+
+void JobCheckpoints::TakeHosted(uint32_t pserver, const HostedCut& cut, absl::Time now) {
+  if (pserver >= pserver_num_) return;
+  // Such a pserver is never waited for. Its report must not count as a part.
+  if (std::count(without_shards_.begin(), without_shards_.end(), pserver) > 0) return;
+  if (by_order()) return TakeOrdered(pserver, cut, now);
+  const std::string who = absl::StrCat("pserver ", pserver);
+  // A pserver that could not even begin may not know the step.
+  const uint64_t step = cut.state() == HostedCut::FAILED && open_ ? open_->step : cut.step();
+  if (!Concerns(cut.checkpoint(), who, step, now)) return;
+  NoteHosted(pserver, cut, now);
+}
+
+void JobCheckpoints::NoteHosted(uint32_t pserver, const HostedCut& cut, absl::Time now) {
+  if (cut.state() == HostedCut::FAILED) {
+    CloseOpen(absl::StrCat("pserver ", pserver, ": ", cut.error()), /*counts=*/true, now);
+    return;
+  }
+  for (const SavedFile& file : cut.files()) {
+    // The name goes into the manifest and is opened by whoever resumes. A pserver must not name a
+    // path outside the folder, or a file of another member.
+    if (IsShardFileName(file.name())) continue;
+    return CloseForName(absl::StrCat("pserver ", pserver), file.name(), now);
+  }
+  if (open_->parts.TakeHosted(pserver, cut)) open_->progressed_at = now;
+}
+
+void JobCheckpoints::NoteWorker(const WorkerCut& cut, absl::Time now) {
+  const std::string who = absl::StrCat("rank ", cut.rank());
+  const WorkerState& state = cut.state();
+  // As for pservers: a rank names only files of its own.
+  if (state.has_file() &&
+      !(IsWorkerFileName(state.file().name()) &&
+        absl::StartsWith(state.file().name(), WorkerFileName(cut.rank(), "")))) {
+    return CloseForName(who, state.file().name(), now);
+  }
+  for (const SavedFile& file : state.dense_files()) {
+    if (!IsShardFileName(file.name())) return CloseForName(who, file.name(), now);
+  }
+  if (open_->parts.TakeWorker(cut)) open_->progressed_at = now;
+}
+
+void JobCheckpoints::CloseForName(const std::string& who, const std::string& name, absl::Time now) {
+  CloseOpen(absl::StrCat(who, " reports the file '", name, "', which is not a name of its files"),
+            /*counts=*/true, now);
+}
+
+void JobCheckpoints::TakeWorker(const WorkerCut& cut, absl::Time now) {
+  if (cut.rank() >= worker_num_) return;
+  if (by_order()) return TakeAsked(cut, now);
+  if (!Concerns(cut.checkpoint(), absl::StrCat("rank ", cut.rank()), cut.step(), now)) return;
+  NoteWorker(cut, now);
+}
+
+void JobCheckpoints::RankLost(uint32_t rank, absl::Time now) {
+  now_ = now;
+  after_loss_.reset();
+  if (open_) {
+    if (open_->committing) return;
+    // A cut that begins later would be one of the rank's next worker.
+    if (open_->stage == Stage::kBegun && open_->parts.RankComplete(rank)) return;
+    CloseOpen(absl::StrCat("rank ", rank, " was lost before it had made its part"),
+              /*counts=*/true, now, /*of_loss=*/true);
+    return;
+  }
+  // Nothing is open, but the lost worker may have been asked already. If it made its part before it
+  // died, that part must not meet those of the next life: the number is used up.
+  if (asked_.number == 0) return;
+  Outcome outcome;
+  outcome.number = number();
+  outcome.error = absl::StrCat("rank ", rank, " was lost before the checkpoint began");
+  if (demanded_) outcome.followed_by = outcome.number + 1;
+  outcomes_.push_back(std::move(outcome));
+  if (outcomes_.size() > kOutcomes) outcomes_.pop_front();
+  over_ = number();
+  asked_ = {};
+  writers_stop_at_ = now + kWritersStop;
+  Plan(now);
+}
+
+void JobCheckpoints::PserverLost(uint32_t pserver, absl::Time now) {
+  now_ = now;
+  // What is written stays on disk, whatever becomes of its writer.
+  if (!open_ || open_->committing || open_->parts.Written(pserver)) return;
+  CloseOpen(absl::StrCat("pserver ", pserver, " was lost"), /*counts=*/true, now,
+            /*of_loss=*/true);
+}
+
+void JobCheckpoints::ShardsLost(uint32_t pserver, absl::Time now) {
+  now_ = now;
+  if (!open_ || open_->committing) return;
+  CloseOpen(absl::StrCat("pserver ", pserver, " was lost"), /*counts=*/true, now,
+            /*of_loss=*/true);
+}
+
+void JobCheckpoints::TakeAsked(const WorkerCut& cut, absl::Time now) {
+  now_ = now;
+  if (!open_ || open_->committing || cut.checkpoint() != number()) return;
+  const uint32_t rank = cut.rank();
+  const std::string who = absl::StrCat("rank ", rank);
+  if (!cut.error().empty()) {
+    CloseOpen(absl::StrCat(who, ": ", cut.error()), /*counts=*/true, now);
+    return;
+  }
+  if (sync() && cut.step() != open_->step) {
+    CloseOpen(absl::StrCat(who, " made its part after step ", cut.step(), ", not after step ",
+                           open_->step),
+              /*counts=*/true, now);
+    return;
+  }
+  // A parked rank confirms once it is released. Before that it must have pushed nothing.
+  const bool went_on = options_.mode == Mode::kGeo && !cut.parked();
+  if (went_on && open_->stage != Stage::kBegun) {
+    CloseOpen(absl::StrCat(who, " continued training before all pservers had begun their cuts"),
+              /*counts=*/true, now);
+    return;
+  }
+  NoteWorker(cut, now);
+  if (open_) OrderWhenAnswered();
+}
+
+void JobCheckpoints::TakeOrdered(uint32_t pserver, const HostedCut& cut, absl::Time now) {
+  now_ = now;
+  const bool concerns =
+      open_ && !open_->committing && open_->stage != Stage::kAsking && cut.checkpoint() == number();
+  if (!concerns) return;
+  NoteHosted(pserver, cut, now);
+  BeginWhenOrdered();
+}
+
+void JobCheckpoints::SetState(absl::StatusOr<CheckpointState> state, absl::Time now) {
+  if (!open_) return;
+  if (!state.ok()) {
+    CloseOpen(std::string(state.status().message()), /*counts=*/true, now);
+    return;
+  }
+  open_->state = *std::move(state);
+}
+
+std::optional<Manifest> JobCheckpoints::TakeCommit() {
+  if (!open_ || open_->committing || !open_->state || !open_->parts.Complete()) return std::nullopt;
+  // From here on the outcome is decided by the disk: a manifest that is being renamed cannot be
+  // called back. Losses do not end it any more.
+  open_->committing = true;
+  Manifest& manifest = open_->manifest;
+  manifest.set_global_step(open_->step);
+  manifest.set_epochs(open_->state->result().epochs());
+  // The state moves out; an empty one stays, so that needs_state() does not ask for it again.
+  *manifest.mutable_checkpoint() = *std::move(open_->state);
+  open_->state.emplace();
+  open_->parts.MoveTo(&manifest);
+  return manifest;
+}
+
+void JobCheckpoints::Committed(uint64_t number, const absl::Status& status, absl::Time now) {
+  now_ = now;
+  if (!open_ || !open_->committing || number != this->number()) return;
+  CloseOpen(std::string(status.message()), /*counts=*/true, now);
+}
+
+void JobCheckpoints::CloseOpen(const std::string& error, bool counts, absl::Time now,
+                               bool of_loss) {
+  Outcome outcome;
+  outcome.number = number();
+  outcome.error = error;
+  outcome.step = open_->step;
+  outcome.dir = CheckpointFolder(options_.root, open_->step);
+  if (error.empty()) {
+    newest_.set_step(outcome.step);
+    newest_.set_dir(outcome.dir);
+    newest_.set_bytes(BytesOf(open_->manifest));
+    newest_.set_seconds(absl::ToDoubleSeconds(now - open_->begun_at));
+    newest_.set_made(newest_.made() + 1);
+    newest_.clear_last_error();
+    newest_cut_at_ = open_->begun_at;
+    complete_ = std::move(open_->manifest);
+    complete_instance_ = instance_;
+  } else if (counts) {
+    newest_.set_failed(newest_.failed() + 1);
+    const std::string said =
+        absl::StrCat("the checkpoint of step ", outcome.step, " failed: ", error);
+    if (newest_.last_error().empty()) warning_ = absl::StrCat(said, "; the job continues");
+    newest_.set_last_error(said);
+  }
+  if (!error.empty()) {
+    // A shard is not saved twice at a time.
+    const bool disturbed = open_->begun_at < open_->writers_stop_at;
+    if (counts && open_->demanded && !open_->again && disturbed) {
+      outcome.followed_by = outcome.number + 1;
+      demanded_ = again_ = true;
+      again_at_ = open_->writers_stop_at;
+    }
+    writers_stop_at_ = now + kWritersStop;
+    // Twice: at once, to free the space, and again when every writer has stopped, since a pserver
+    // that has not heard of it yet may create another file.
+    discards_.push_back({now, {outcome.number, outcome.step, error, instance_}});
+    discards_.push_back({now + kWritersStop, {outcome.number, outcome.step, "", instance_}});
+  }
+  if (open_->after_loss && outcome.followed_by == 0) after_loss_.reset();
+  outcomes_.push_back(std::move(outcome));
+  if (outcomes_.size() > kOutcomes) outcomes_.pop_front();
+  over_ = number();
+  // A failure begins the interval again, or a full disk would be tried at every tick.
+  if (error.empty() || (counts && !of_loss)) pace_.BeginInterval(now);
+  if (of_loss) pace_.NoteLoss(writers_stop_at_, now);
+  open_.reset();
+  asked_ = {};
+  ordered_ = {};
+  Plan(now);
+}
+
+absl::Time JobCheckpoints::progressed_at() const {
+  return open_ && !open_->committing ? open_->progressed_at : absl::InfiniteFuture();
+}
+
+void JobCheckpoints::GiveUp(const std::string& why, absl::Time now) {
+  if (open_ && !open_->committing) CloseOpen(why, /*counts=*/true, now);
+}
+
+void JobCheckpoints::GiveUpWaiting(absl::Duration waited, absl::Time now) {
+  if (!open_ || open_->committing) return;
+  const std::string missing = open_->parts.Missing(/*of_pservers=*/open_->stage != Stage::kAsking);
+  CloseOpen(absl::StrCat("no progress within ", absl::FormatDuration(waited),
+                         " (limits.wait_s); not done: ", missing),
+            /*counts=*/true, now);
+}
+
+void JobCheckpoints::Interrupt(absl::Time now) {
+  interrupted_ = true;
+  end_due_ = EndDue::kNone;
+  all_training_ = false;
+  asked_ = {};
+  ordered_ = {};
+  after_loss_.reset();
+  if (open_ && !open_->committing)
+    CloseOpen("the job lost a member before the checkpoint was complete", /*counts=*/false, now);
+}
+
+void JobCheckpoints::Restart(const NextRun& run, absl::Time now) {
+  interrupted_ = held_ = false;
+  instance_ = run.instance;
+  worker_num_ = run.worker_num;
+  pserver_num_ = run.pserver_num;
+  without_shards_ = run.without_shards;
+  all_training_ = false;
+  more_training_ = true;
+  pace_.Restart(run.first_step, now);
+  Plan(now);
+}
+
+void JobCheckpoints::End(absl::Time now) {
+  now_ = now;
+  stopped_ = true;
+  asked_ = {};
+  ordered_ = {};
+  if (open_ && !open_->committing)
+    CloseOpen("the job ended before the checkpoint was complete", /*counts=*/false, now);
+}
+
+uint64_t JobCheckpoints::Followed(uint64_t number) const {
+  // By rising numbers.
+  for (const Outcome& outcome : outcomes_) {
+    if (outcome.number == number && outcome.followed_by != 0) number = outcome.followed_by;
+  }
+  return number;
+}
+
+const JobCheckpoints::Outcome* JobCheckpoints::OutcomeOf(uint64_t number) const {
+  for (const Outcome& outcome : outcomes_) {
+    if (outcome.number == number) return &outcome;
+  }
+  return nullptr;
+}
+
+std::vector<JobCheckpoints::Discard> JobCheckpoints::TakeDiscards(absl::Time now) {
+  std::vector<Discard> due;
+  std::vector<std::pair<absl::Time, Discard>> later;
+  for (const auto& [time, discard] : std::exchange(discards_, {})) {
+    // An ended job writes no more.
+    // The scheduler may end soon after the job, and nobody would remove the files later.
+    if (time <= now || stopped_) {
+      due.push_back(discard);
+    } else {
+      later.push_back({time, discard});
+    }
+  }
+  discards_ = std::move(later);
+  return due;
+}
+
+std::string JobCheckpoints::TakeWarning() { return std::exchange(warning_, ""); }
+
+CheckpointStatus JobCheckpoints::status() const {
+  CheckpointStatus status = newest_;
+  const absl::Time since = status.step() > 0 ? newest_cut_at_ : first_run_at_;
+  if (status.step() > 0 || pace_.has_rules())
+    status.set_age_s(std::max(0.0, absl::ToDoubleSeconds(now_ - since)));
+  if (open_ && open_->committing) {
+    status.set_doing(absl::StrCat("completing step ", open_->step));
+  } else if (open_ && open_->stage == Stage::kAsking) {
+    status.set_doing(absl::StrCat("asking the ranks for their parts of step ", open_->step));
+  } else if (open_) {
+    status.set_doing(absl::StrFormat("writing step %d (%.1f MiB so far)", open_->step,
+                                     open_->parts.written_bytes() / kMiB));
+  }
+  return status;
+}
+
+}  // namespace sluice

@@ -1,0 +1,314 @@
+// Asks for the checkpoints of a job when they are due, and follows each of them until it is over.
+//
+//   sync         idle -> begun (pservers write, ranks report) -> committing -> idle
+//   async, Geo   idle -> asking (ranks report) -> ordered (pservers begin their cuts) -> begun
+//                     -> committing -> idle
+//
+// Checkpoints of a job have the numbers 1, 2, ...; there is one at a time. CheckpointPace says when
+// the next one is due, CheckpointParts which parts of the open one are in. When all are,
+// TakeCommit gives the manifest to write. A checkpoint that cannot be completed is given up and
+// counted; the job continues, and the next try has the next number.
+//
+// Sync: the next one is asked of rank 0, which begins it with the commit of a step. Every pserver
+// then writes its shards, and every rank reports where it is.
+//
+// Sync, when the job continues without lost ranks (RankRemoval): as in async. Every other rank is
+// asked for its part after the last step that closes, and the pservers are told to begin their cuts
+// when all parts are in, so that the step has closed everywhere.
+//
+// Async: every rank is asked, and reports what it has read of the data. Then all pservers are told
+// to begin their cuts. These may lie some frames apart: the least position of each rank says which
+// data to train again. From the first question until all cuts have begun, the training phase must
+// not end (holds_phase), so that all cuts lie in one epoch.
+//
+// Geo: as async, but a rank that reports is parked with nothing unsent, and continues when all cuts
+// have begun. So all cuts and the ranks' files belong together. Each rank confirms that it was
+// parked until then: one that continued by itself voids the checkpoint.
+//
+// Invariants:
+// - A number is over (complete or given up) before the next one is asked for.
+// - Reports about numbers that are over, or repeated ones, change nothing.
+//
+// Memory: the CheckpointParts of an open checkpoint, then a summary of the newest.
+//
+// Thread safety: one thread.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/config/mode.h"
+#include "proto/model.pb.h"
+#include "proto/scheduler.pb.h"
+#include "scheduler/job/checkpoint_pace.h"
+#include "scheduler/job/checkpoint_parts.h"
+#include "scheduler/job/data_tasks.h"
+
+namespace sluice {
+
+class JobCheckpoints {
+ public:
+  struct Options {
+    CheckpointConfig config;  // effective
+    std::string root;         // folder of the checkpoints
+    uint32_t worker_num = 1;
+    uint32_t pserver_num = 1;
+    std::vector<uint32_t> without_shards;  // pservers that make no part
+    uint64_t first_step = 0;               // global steps done when the job begins
+    uint64_t over = 0;      // checkpoints up to this number belong to an earlier scheduler
+    uint64_t instance = 0;  // of the job
+    Mode mode = Mode::kSync;
+  };
+  // The orders to members. A change of Asked concerns rank 0 (sync) or all ranks; a change of
+  // Ordered or over() all pservers.
+  struct Asked {
+    uint64_t number = 0;   // 0: none is wanted
+    uint64_t at_step = 0;  // sync
+    // Geo, and the folder's step.
+    bool park = false, released = false;
+    uint64_t step = 0;
+    bool after_loss = false;  // sync: of all ranks, after exactly at_step
+    bool operator==(const Asked& o) const {
+      return number == o.number && at_step == o.at_step && park == o.park &&
+             released == o.released && step == o.step && after_loss == o.after_loss;
+    }
+  };
+  // Async and Geo, and sync after a loss: the cut to begin, and its folder's step.
+  struct Ordered {
+    uint64_t number = 0;  // 0: none
+    uint64_t step = 0;
+    bool operator==(const Ordered& o) const { return number == o.number && step == o.step; }
+  };
+  struct Outcome {
+    uint64_t number = 0;
+    std::string error;  // empty: complete
+    std::string dir;
+    uint64_t step = 0;
+    uint64_t followed_by = 0;  // a demanded one: the number that replaces it; 0: none does
+  };
+
+  JobCheckpoints(Options options, absl::Time now);
+
+  // Who has made a checkpoint. One of this job is the newest_manifest; one of the present run is
+  // also where lost shards continue (newest_instance).
+  enum class Maker : uint8_t { kOtherJob, kThisJob, kThisRun };
+  // The newest complete checkpoint was made `age` before `now`, under an earlier scheduler. The
+  // interval every_s continues from one of this job.
+  void SetNewest(const Manifest& manifest, absl::Duration age, absl::Time now,
+                 Maker maker = Maker::kOtherJob);
+  // Continues the counts of an earlier scheduler, and the time in which the job has made none.
+  void Continue(const CheckpointStatus& before, absl::Time now);
+  // The steps of an epoch and of the whole job, once they are known.
+  void SetSteps(uint64_t per_epoch, uint64_t last_step) { pace_.SetSteps(per_epoch, last_step); }
+  // Notes that `step` global steps are done. Training stops at `limit`, the end of its epoch,
+  // before it continues; limit == step: it does not train now. In async and Geo, `step` is the mean
+  // of the ranks, and limit has no meaning.
+  void NoteStep(uint64_t step, uint64_t limit, absl::Time now);
+  // Async and Geo: whether all ranks are in one training phase now, and have workers that can make
+  // their parts; and whether a training phase is under way or will come.
+  void NoteTraining(bool all_training, bool more);
+  // Async and Geo: all ranks have ended the training of `epoch` (from 0), and holds_phase decides
+  // whether the phase may end. To be called once an epoch, after NoteTraining. If an earlier
+  // checkpoint is still open, the one that is due follows it: in the next epoch, or, after the last
+  // one, before the phase ends.
+  void EpochEnds(uint32_t epoch, bool last, absl::Time now);
+  // Decides what is asked next. To be called several times a second and after other events.
+  void Plan(absl::Time now);
+  // Asks for a checkpoint as soon as possible. Returns its number. If it fails soon after another
+  // one was given up, whose files pservers may still have been writing, it is tried once more.
+  // REQUIRES: can_begin().
+  uint64_t Demand(absl::Time now);
+  // The number that has taken the place of a demanded one; `number` itself when none has.
+  uint64_t Followed(uint64_t number) const;
+  // False when no more steps will be trained, so that no checkpoint can begin.
+  bool can_begin() const {
+    if (stopped_) return false;
+    return sync() ? !pace_.all_steps_done() : more_training_;
+  }
+
+  // Reports of pserver 0, 1, ... of the job, and of a rank. Reports of pservers without shards are
+  // ignored: in sync, no commit tells such a pserver to begin its part.
+  void TakeHosted(uint32_t pserver, const HostedCut& cut, absl::Time now);
+  void TakeWorker(const WorkerCut& cut, absl::Time now);
+  // The worker of a rank is lost. The open checkpoint is given up if it needs more of that worker:
+  // its part; in async and Geo anything before all cuts have begun; in Geo that it was parked until
+  // then. Sync: one that was only asked for is over as well, because it may have begun at some
+  // pservers and not at others. The next number takes its place, also for one that was demanded.
+  void RankLost(uint32_t rank, absl::Time now);
+  // Sync: the job will continue without a lost rank. Until Restart nothing is asked for, except by
+  // CutAfterLoss. An open checkpoint continues.
+  void Hold() { held_ = true; }
+  // Asks for a checkpoint after global step `step`, the last one that closes. `lost`: the states of
+  // the ranks that cannot report any more. Returns its number. If it fails soon after another one
+  // was given up, it is tried once more, as a demanded one. RankLost withdraws it unless it needs
+  // nothing more from that rank.
+  // REQUIRES: Hold was called, and none is open.
+  uint64_t CutAfterLoss(uint64_t step, std::map<uint32_t, WorkerState> lost, absl::Time now);
+  // The pserver is lost. The open checkpoint is given up if its files are not written.
+  void PserverLost(uint32_t pserver, absl::Time now);
+  // Async and Geo: another process takes over the shards of the pserver, which is lost. The open
+  // checkpoint is given up unless it is being committed.
+  void ShardsLost(uint32_t pserver, absl::Time now);
+  // True when a checkpoint has begun and SetState has not been called for it.
+  bool needs_state() const { return open_ && !open_->state && open_->stage == Stage::kBegun; }
+  // Async and Geo, when needs_state(): by rank. INTERNAL when the pservers contradict each other.
+  absl::StatusOr<std::vector<RankPart>> Parts() const { return open_->parts.RankParts(); }
+  // True while the training phase must not end, because its cuts have not begun.
+  bool holds_phase() const {
+    return open_ && (open_->stage != Stage::kBegun || end_due_ == EndDue::kOfTraining);
+  }
+  uint64_t open_step() const { return open_ ? open_->step : 0; }
+  absl::Time begun_at() const { return open_ ? open_->begun_at : absl::InfinitePast(); }
+  // Gives the state of the job at the step of the checkpoint; an error gives it up. In sync, the
+  // workers are added from their reports.
+  void SetState(absl::StatusOr<CheckpointState> state, absl::Time now);
+  // The manifest of a checkpoint whose parts are all in, once. job_id and tables are missing.
+  std::optional<Manifest> TakeCommit();
+  // The manifest of checkpoint `number` is written, or could not be.
+  void Committed(uint64_t number, const absl::Status& status, absl::Time now);
+  // Gives the open checkpoint up, unless it is being committed.
+  void GiveUp(const std::string& why, absl::Time now);
+  // The newest time at which the open checkpoint made progress; InfiniteFuture: none is open, or it
+  // is being committed.
+  absl::Time progressed_at() const;
+  // Gives the open checkpoint up because it makes no progress.
+  void GiveUpWaiting(absl::Duration waited, absl::Time now);
+  // The job's run has ended early, and another one will follow: nothing is asked any more, and what
+  // is not being committed is given up without being counted as failed. Reports change nothing
+  // until Restart.
+  void Interrupt(absl::Time now);
+  // The next run of the job begins, as another instance, after `first_step` global steps, and maybe
+  // with another number of members.
+  // REQUIRES: none is being committed.
+  struct NextRun {
+    uint64_t instance = 0;
+    uint64_t first_step = 0;
+    uint32_t worker_num = 1, pserver_num = 1;
+    std::vector<uint32_t> without_shards;  // as in Options
+  };
+  void Restart(const NextRun& run, absl::Time now);
+  // The manifest of the newest checkpoint that these runs have completed, without job_id and
+  // tables; null: there is none.
+  const Manifest* newest_manifest() const { return complete_ ? &*complete_ : nullptr; }
+  // The instance of the run that has completed it.
+  uint64_t newest_instance() const { return complete_instance_; }
+  bool open() const { return open_.has_value(); }
+  // True while the manifest of a checkpoint is being written.
+  bool committing() const { return open_ && open_->committing; }
+  // Call when the job is over. Gives up an open checkpoint that is not being committed, without
+  // counting it as failed.
+  void End(absl::Time now);
+
+  const Asked& asked() const { return asked_; }
+  const Ordered& ordered() const { return ordered_; }
+  uint64_t over() const { return over_; }
+  // True when the open checkpoint is of the job's last step, so that the job waits for it.
+  bool finishes_job() const {
+    if (!open_) return false;
+    return sync() ? pace_.IsLast(open_->step) : open_->ends_training;
+  }
+  // Null while the checkpoint is not over, or when too many others have followed.
+  const Outcome* OutcomeOf(uint64_t number) const;
+  // A checkpoint that was given up and whose files must be removed.
+  struct Discard {
+    uint64_t number = 0;
+    uint64_t step = 0;
+    std::string why;  // it was given up; only the first time
+    uint64_t instance = 0;
+  };
+  // Returns each discarded checkpoint twice: at once, and when pservers that were still writing
+  // have stopped.
+  std::vector<Discard> TakeDiscards(absl::Time now);
+  // Returns, once, the warning about the first failure after a success.
+  std::string TakeWarning();
+  // age_s: until there is a checkpoint, the age of the job, if some rule asks for checkpoints.
+  CheckpointStatus status() const;
+
+ private:
+  enum class Stage { kAsking, kOrdered, kBegun };
+  // A checkpoint that was due at the end of an epoch while another one was open.
+  enum class EndDue { kNone, kOfEpoch, kOfTraining };
+  struct Open {
+    explicit Open(CheckpointParts parts) : parts(std::move(parts)) {}
+    Stage stage = Stage::kBegun;
+    uint64_t step = 0;
+    CheckpointParts parts;
+    bool ends_training = false;  // async, Geo: made when the last epoch's training had ended
+    bool after_loss = false;     // by CutAfterLoss
+    absl::Time begun_at, progressed_at;
+    std::optional<CheckpointState> state;
+    bool committing = false;
+    Manifest manifest;  // once committing
+    bool demanded = false, again = false;
+    absl::Time writers_stop_at;  // of those before
+  };
+
+  bool sync() const { return options_.mode == Mode::kSync; }
+  uint64_t number() const { return over_ + 1; }  // of the open or the next one
+  void Begin(uint64_t step, Stage stage, absl::Time now);
+  // True when the ranks are asked first and the cuts begin by order.
+  bool by_order() const { return !sync() || (open_ && open_->after_loss); }
+  void PlanAfterLoss(absl::Time now);
+  // Tells the pservers to begin their cuts once all ranks have answered.
+  void OrderWhenAnswered();
+  // Continues once they have begun; at once, if no pserver makes a part.
+  void BeginWhenOrdered();
+  // Async and Geo.
+  void PlanNow(absl::Time now);
+  void Ask(absl::Time now);
+  void TakeAsked(const WorkerCut& cut, absl::Time now);
+  void NoteHosted(uint32_t pserver, const HostedCut& cut, absl::Time now);
+  void NoteWorker(const WorkerCut& cut, absl::Time now);
+  // Closes the checkpoint: a part of it has a file that no member writes.
+  void CloseForName(const std::string& who, const std::string& name, absl::Time now);
+  void TakeOrdered(uint32_t pserver, const HostedCut& cut, absl::Time now);
+  // Begins checkpoint `number` if it is the next one. False when the report is of no interest.
+  bool Concerns(uint64_t number, const std::string& who, uint64_t step, absl::Time now);
+  // counts: as failed, if there is an error. of_loss: because of the loss of a member.
+  void CloseOpen(const std::string& error, bool counts, absl::Time now, bool of_loss = false);
+  bool due_on_demand(absl::Time now) const { return demanded_ && now >= again_at_; }
+
+  const Options options_;
+  CheckpointPace pace_;
+  uint64_t over_ = options_.over;
+  Asked asked_;
+  Ordered ordered_;
+  std::optional<Open> open_;
+  bool all_training_ = false, more_training_ = true;
+  struct AfterLoss {
+    uint64_t step = 0;
+    std::map<uint32_t, WorkerState> lost;
+  };
+  bool held_ = false;                    // by Hold
+  std::optional<AfterLoss> after_loss_;  // until it is over
+  EndDue end_due_ = EndDue::kNone;
+  bool demanded_ = false;
+  bool again_ = false;                                 // the demanded one has failed once
+  absl::Time again_at_ = absl::InfinitePast();         // it is not tried again before
+  absl::Time writers_stop_at_ = absl::InfinitePast();  // of those that were given up
+  bool stopped_ = false;                               // the job is over
+  bool interrupted_ = false;
+  uint64_t instance_ = options_.instance;
+  uint32_t worker_num_ = options_.worker_num, pserver_num_ = options_.pserver_num;
+  std::vector<uint32_t> without_shards_ = options_.without_shards;
+  absl::Time now_;  // of the newest event
+
+  std::deque<Outcome> outcomes_;                          // the newest
+  std::vector<std::pair<absl::Time, Discard>> discards_;  // due at that time
+  std::optional<Manifest> complete_;
+  uint64_t complete_instance_ = 0;
+  CheckpointStatus newest_;  // step, bytes, seconds, made, failed, last_error, dir
+  absl::Time newest_cut_at_;
+  absl::Time first_run_at_;  // of the job, as far as is known
+  std::string warning_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,84 @@
+#include "scheduler/job/job_course.h"
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/printable.h"
+
+namespace sluice {
+
+bool JobCourse::Wait(const std::string& why, uint32_t position) {
+  if (message_ == why && queue_position_ == position) return false;
+  message_ = why;
+  queue_position_ = position;
+  return true;
+}
+
+absl::Time JobCourse::NoteAbsent(bool absent, absl::Time now) {
+  if (!absent) {
+    absent_since_ = absl::InfiniteFuture();
+  } else if (absent_since_ == absl::InfiniteFuture()) {
+    absent_since_ = now;
+  }
+  return absent_since_;
+}
+
+void JobCourse::LeaveQueue() {
+  message_.clear();
+  queue_position_ = 0;
+}
+
+void JobCourse::Start() {
+  state_ = JOB_STARTING;
+  begun_ = true;
+}
+
+void JobCourse::Run() {
+  state_ = JOB_RUNNING;
+  message_.clear();
+}
+
+bool JobCourse::Say(const std::string& message) {
+  if (message_ == message) return false;
+  message_ = message;
+  return true;
+}
+
+void JobCourse::End(JobState outcome, const std::string& message, absl::Time now) {
+  outcome_ = outcome;
+  message_ = message;
+  queue_position_ = 0;
+  ended_at_ = now;
+}
+
+void JobCourse::WriteFailed(absl::string_view error) {
+  // When the output folder was refused at the start, the message already says so.
+  if (!absl::StrContains(message_, error)) {
+    absl::StrAppend(&message_, message_.empty() ? "" : "; ",
+                    "the result could not be written: ", error);
+  }
+  outcome_ = JOB_FAILED;
+  result_.set_status("failed");
+  // The rename that puts the model in force comes last, so there is none.
+  result_.clear_model_dir();
+  result_.clear_model_digest();
+  result_.set_message(message_);
+}
+
+void JobCourse::RestoreEnd(const JobRecord& record, absl::Time now) {
+  // Not the outcome: nobody may see the job as ended before its result is written.
+  state_ = record.begun() ? JOB_RUNNING : JOB_QUEUED;
+  outcome_ = record.outcome();
+  // The store is outside of this process, and the message is shown on terminals.
+  message_ = PrintableLine(record.message());
+  ended_at_ = now;
+  result_ = record.result();
+  recorded_save_id_ = record.save_id();
+}
+
+void JobCourse::Archive() {
+  JobResult result;
+  result.set_status(result_.status());
+  result_ = std::move(result);
+}
+
+}  // namespace sluice

@@ -1,0 +1,187 @@
+#include "scheduler/job/job_results.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/config/mode.h"
+#include "common/daemon/hot_row_use.h"
+#include "model/features/data_summary.h"
+
+namespace sluice {
+namespace {
+
+StageSeconds Mean(const std::vector<StageSeconds>& stages) {
+  StageSeconds mean;
+  const double n = static_cast<double>(stages.size());
+  for (const StageSeconds& one : stages) {
+    mean.set_read(mean.read() + one.read() / n);
+    mean.set_dedup(mean.dedup() + one.dedup() / n);
+    mean.set_pull_wait(mean.pull_wait() + one.pull_wait() / n);
+    mean.set_compute(mean.compute() + one.compute() / n);
+    mean.set_push_wait(mean.push_wait() + one.push_wait() / n);
+  }
+  return mean;
+}
+
+}  // namespace
+
+JobResults::JobResults(const JobConfig& config, uint32_t worker_num)
+    : config_(config),
+      max_bad_lines_(config.data().max_bad_lines()),
+      losses_(worker_num),
+      stages_(worker_num) {
+  result_.set_mode(ModeName(ModeOf(config.strategy())));
+  result_.set_k_steps(config.strategy().a_sync_configs().k_steps());
+}
+
+void JobResults::Resume(const JobResult& so_far, const std::string& folder) {
+  result_ = so_far;
+  result_.set_resumed_from(folder);
+  all_bad_.count = so_far.bad_lines();
+  // The bad lines of the evaluation files are in the sums already.
+  eval_counted_ = so_far.has_eval();
+}
+
+ResultState JobResults::Save() const {
+  ResultState state;
+  *state.mutable_result() = result_;
+  state.mutable_stages()->Assign(stages_.begin(), stages_.end());
+  state.set_bad_lines(all_bad_.count);
+  state.mutable_first_bad_lines()->Assign(all_bad_.first.begin(), all_bad_.first.end());
+  state.set_eval_counted(eval_counted_);
+  *state.mutable_eval_data() = eval_data_;
+  state.set_summary_lacks(summary_lacks_);
+  return state;
+}
+
+void JobResults::Restore(const ResultState& state) {
+  result_ = state.result();
+  // A record may name another number of ranks than the run has.
+  for (int rank = 0; rank < std::min(state.stages_size(), static_cast<int>(stages_.size())); ++rank)
+    stages_[rank] = state.stages(rank);
+  all_bad_.count = state.bad_lines();
+  all_bad_.first.assign(state.first_bad_lines().begin(), state.first_bad_lines().end());
+  eval_counted_ = state.eval_counted();
+  eval_data_ = state.eval_data();
+  summary_lacks_ = state.summary_lacks();
+}
+
+void JobResults::BeginTrain(absl::Time now, absl::Duration before) {
+  train_began_ = now - before;
+  examples_ = steps_ = 0;
+  bad_ = BadLines();
+  losses_.assign(losses_.size(), LossSums());
+}
+
+absl::Status JobResults::AddTrain(uint32_t rank, const TrainReport& report) {
+  // First: a report that is refused must not leave half of its figures.
+  SLUICE_RETURN_IF_ERROR(CheckSummary(config_, report.summary()));
+  if (report.has_summary()) AddSummary(report.summary(), result_.mutable_data());
+  examples_ += report.examples();
+  steps_ += report.steps();
+  bad_.Merge(BadLinesOf(report));
+  losses_[rank].loss += report.loss_sum();
+  losses_[rank].weight += report.weight_sum();
+  stages_[rank] = report.stages();
+  *result_.mutable_stages() = Mean(stages_);
+  if (report.has_hot_rows()) Add(report.hot_rows(), result_.mutable_hot_rows());
+  result_.set_examples_dropped(result_.examples_dropped() + report.dropped());
+  return absl::OkStatus();
+}
+
+const EpochResult& JobResults::EndTrain(uint32_t epoch, uint64_t global_steps, absl::Time now) {
+  const bool sync = result_.mode() == ModeName(Mode::kSync);
+  // Every pass meets the same bad lines, so only the first pass counts them.
+  if (epoch == 0) AddBadLines(bad_);
+  if (result_.epochs_log().empty() && !summary_lacks_) {
+    for (const std::string& warning : WarningsOfTraining(config_, result_.data())) Warn(warning);
+    // With evaluation files the label is judged after their first pass, by both counts.
+    if (config_.data().eval_files().empty()) WarnOfLabel();
+  }
+  EpochResult* log = result_.add_epochs_log();
+  log->set_epoch(epoch + 1);
+  log->set_examples(examples_);
+  log->set_seconds(absl::ToDoubleSeconds(now - train_began_));
+  LossSums sums;
+  for (const LossSums& rank : losses_) {
+    sums.loss += rank.loss;
+    sums.weight += rank.weight;
+  }
+  log->set_loss(sums.weight > 0 ? sums.loss / sums.weight : 0);
+  result_.set_epochs(epoch + 1);
+  result_.set_global_step(result_.global_step() + (sync ? global_steps : steps_));
+  result_.set_examples(result_.examples() + examples_);
+  result_.set_seconds(result_.seconds() + log->seconds());
+  // A clock that stood still would give infinity, which JSON does not have.
+  if (result_.seconds() > 0) {
+    result_.set_examples_per_second(static_cast<double>(result_.examples()) / result_.seconds());
+  }
+  return *log;
+}
+
+void JobResults::SummaryLacks(uint32_t rank) {
+  summary_lacks_ = true;
+  Warn(absl::StrCat("rank ", rank,
+                    " was replaced in the first epoch, so the data counts and malformed ",
+                    "lines do not include what the lost worker read"));
+}
+
+void JobResults::BeginEval() {
+  eval_ = std::make_unique<EvalAccumulator>();
+  eval_bad_ = BadLines();
+}
+
+absl::Status JobResults::AddEval(const EvalSums& sums, const DataSummary& data) {
+  SLUICE_RETURN_IF_ERROR(CheckSummary(config_, data));
+  SLUICE_RETURN_IF_ERROR(eval_->Merge(sums));
+  eval_bad_.Merge(BadLinesOf(sums));
+  if (!eval_counted_) AddSummary(data, &eval_data_);
+  return absl::OkStatus();
+}
+
+void JobResults::WarnOfLabel() {
+  if (summary_lacks_) return;  // half of the counts would mislead
+  for (const std::string& warning : WarningsOfLabel(config_, result_.data(), eval_data_))
+    Warn(warning);
+}
+
+const EvalMetrics& JobResults::EndEval(uint32_t epoch) {
+  *result_.mutable_eval() = eval_->Metrics();
+  // Its bins are large, and the metrics are all that stays.
+  eval_.reset();
+  // As in training, only the first pass over the files counts.
+  if (!eval_counted_) {
+    AddBadLines(eval_bad_);
+    if (!result_.eval().auc_undefined().empty())
+      Warn(absl::StrCat("evaluation: ", result_.eval().auc_undefined(), ", so there is no AUC"));
+    // A job that only evaluates has no training data to judge the label by.
+    if (!evaluate_only()) WarnOfLabel();
+  }
+  eval_counted_ = true;
+  if (!evaluate_only() && !result_.epochs_log().empty()) {
+    *result_.mutable_epochs_log(result_.epochs_log_size() - 1)->mutable_eval() = result_.eval();
+  }
+  return result_.eval();
+}
+
+void JobResults::AddBadLines(const BadLines& bad) {
+  all_bad_.Merge(bad);
+  result_.set_bad_lines(all_bad_.count);
+}
+
+absl::Status JobResults::CheckBadLines() const {
+  // Checked at the end of a pass and not at each report, so that the message names lines of all
+  // ranks.
+  if (all_bad_.count <= max_bad_lines_) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("the data has more malformed lines than data.max_bad_lines = ", max_bad_lines_,
+                   "; correct the data or raise the limit: ", all_bad_.Describe()));
+}
+
+void JobResults::Saved(const SaveReport& report) {
+  result_.set_model_dir(report.model_dir());
+  result_.set_model_digest(report.model_digest());
+}
+
+}  // namespace sluice

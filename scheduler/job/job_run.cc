@@ -1,0 +1,616 @@
+#include "scheduler/job/job_run.h"
+
+#include <algorithm>
+#include <cmath>
+#include <new>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/config/mode.h"
+#include "common/config/output_folder.h"
+#include "scheduler/job/sync_index.h"
+
+namespace sluice {
+
+namespace {
+
+// Epochs whose beginnings are remembered. A checkpoint is described when its first report arrives,
+// at most some heartbeats after its step.
+constexpr size_t kEpochStarts = 8;
+
+double ToSeconds(absl::Time time) { return absl::ToDoubleSeconds(time - absl::UnixEpoch()); }
+
+// A time of this clock is not after `now`.
+absl::Time FromSeconds(double seconds, absl::Time now) {
+  return std::min(absl::UnixEpoch() + absl::Seconds(seconds), now);
+}
+
+void SetTotals(const TrainTotals& totals, WorkerState* state) {
+  TrainReport* const train = state->mutable_train();
+  train->set_examples(totals.examples());
+  train->set_steps(totals.steps());
+  train->set_loss_sum(totals.loss_sum());
+  train->set_weight_sum(totals.weight_sum());
+  if (!totals.net_state().empty()) state->set_net_state(totals.net_state());
+}
+
+}  // namespace
+
+JobRun::JobRun(const Options& options, absl::Time now)
+    : config_(*options.config),
+      worker_num_(options.worker_num),
+      mode_(ModeOf(config_.strategy())),
+      save_id_(options.save_id),
+      global_batch_(options.global_batch != 0
+                        ? options.global_batch
+                        : std::max<uint64_t>(StepExamples(config_), 1) * worker_num_),
+      resume_(options.resume),
+      ranks_close_steps_(options.ranks_close_steps),
+      phases_(ListPhases(config_, resume_ == nullptr ? 0 : resume_->state().epoch()), worker_num_),
+      results_(config_, worker_num_),
+      index_(worker_num_),
+      rejoins_(worker_num_) {
+  if (resume_ != nullptr) {
+    const CheckpointState& state = resume_->state();
+    results_.Resume(state.result(), resume_->dir);
+    results_.AddReplayed(resume_->examples_replayed);
+    if (state.summary_lacks()) results_.SetSummaryLacks();
+    resume_states_ = StatesOfRanks(state, worker_num_);
+    // Steps count through all epochs, so this is where the epoch of the checkpoint began.
+    first_step_ = state.global_step() - state.steps_done();
+  }
+  BeginPhase(now);
+}
+
+RunState JobRun::Save() const {
+  RunState state;
+  *state.mutable_results() = results_.Save();
+  state.set_first_step(first_step_);
+  state.set_examples_expected(examples_expected_);
+  state.set_began_s(ToSeconds(phase_began_));
+  // That of the present phase is made again. A checkpoint made after this cannot lie in an epoch
+  // before the last one.
+  if (!starts_.empty() && starts_.back().seconds >= 0) {
+    const EpochStart& start = starts_.back();
+    RunState::EpochStart* const saved = state.add_starts();
+    saved->set_epoch(start.epoch);
+    *saved->mutable_result() = start.result;
+    saved->set_began_s(ToSeconds(start.began));
+    saved->set_seconds(start.seconds);
+  }
+  for (const Rejoined& rejoined : rejoins_) {
+    RunState::Life* const life = state.add_lives();
+    life->set_has_trained(rejoined.has_trained);
+    life->set_unseen(rejoined.unseen);
+    life->set_later(rejoined.later);
+    life->set_net_state(rejoined.net_state);
+  }
+  return state;
+}
+
+absl::Status JobRun::Restore(uint64_t phase, const RunState& state, bool same_clock,
+                             absl::Time now) {
+  if (!failure_.ok()) return failure_;
+  // The reports of INDEX have been given to this run already, and only they end phase 1.
+  const bool indexed = phases_.current().number() == 2;
+  if (!indexed || state.lives_size() != static_cast<int>(worker_num_))
+    return absl::DataLossError("the reports of the data are not complete");
+  SLUICE_RETURN_IF_ERROR(phases_.GoTo(phase));
+  restored_phase_ = phase;
+  results_.Restore(state.results());
+  first_step_ = state.first_step();
+  examples_expected_ = state.examples_expected();
+  // The earlier scheduler has written these points.
+  scalars_.clear();
+  starts_.clear();
+  for (const RunState::EpochStart& start : state.starts()) {
+    starts_.push_back({start.epoch(), start.result(),
+                       same_clock ? FromSeconds(start.began_s(), now) : now, start.seconds()});
+  }
+  for (uint32_t rank = 0; rank < worker_num_; ++rank) {
+    const RunState::Life& life = state.lives(static_cast<int>(rank));
+    rejoins_[rank].has_trained = life.has_trained();
+    rejoins_[rank].unseen = life.unseen();
+    rejoins_[rank].later = life.later();
+    rejoins_[rank].net_state = life.net_state();
+  }
+  BeginPhase(same_clock ? FromSeconds(state.began_s(), now) : now);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> JobRun::TakeReport(uint32_t rank, const PhaseReport& report, absl::Time now) {
+  SLUICE_ASSIGN_OR_RETURN(const bool news, phases_.IsNews(rank, report.number()));
+  if (rejoins_[rank].unseen && report.number() == 0 && report.has_index() && failure_.ok()) {
+    failure_ = seen_.Take(rank, report.index());
+    rejoins_[rank].unseen = false;
+  }
+  if (!news || !failure_.ok()) return false;
+  SLUICE_RETURN_IF_ERROR(TakeContent(rank, report));
+  if (!failure_.ok()) return false;
+  phases_.MarkEnded(rank);
+  // It did the phase, so an earlier scheduler had the report of the data that this run lacks.
+  rejoins_[rank].unseen = false;
+  // While held, the owner ends the phase (TryAdvance) when its checkpoint no longer needs it.
+  if (!phases_.AllEnded() || held()) return false;
+  return Advance(now);
+}
+
+bool JobRun::AllEndedTraining() const {
+  return phases_.current().kind() == Phase::TRAIN && phases_.AllEnded();
+}
+
+bool JobRun::TryAdvance(absl::Time now) {
+  return failure_.ok() && !hold_ && AllEndedTraining() && Advance(now);
+}
+
+bool JobRun::all_training() const {
+  const Phase& phase = phases_.current();
+  // A rank that has not asked for a task may still be in the phase before. It could not answer.
+  if (!tasks_ || phase.kind() != Phase::TRAIN || !tasks_->AllAsked()) return false;
+  return std::none_of(rejoins_.begin(), rejoins_.end(),
+                      [&](const Rejoined& rejoined) { return rejoined.missed == phase.number(); });
+}
+
+bool JobRun::trains_more() const { return phases_.TrainsMore(); }
+
+bool JobRun::Advance(absl::Time now) {
+  EndPhase(now);
+  if (!failure_.ok()) return false;
+  phases_.Advance();
+  BeginPhase(now);
+  return true;
+}
+
+absl::Status JobRun::TakeContent(uint32_t rank, const PhaseReport& report) {
+  switch (phases_.current().kind()) {
+    case Phase::INDEX:
+      failure_ = seen_.Take(rank, report.index());
+      index_[rank] = report.index();
+      // seen_ holds one list for all ranks. With many files, a list per rank would fill the memory.
+      index_[rank].clear_train_seen();
+      index_[rank].clear_eval_seen();
+      // Before all ranks have reported, so that their reports together stay small.
+      if (!DealsPieces()) index_[rank].clear_pieces();
+      reported_pieces_ += index_[rank].pieces().file_size();
+      if (failure_.ok()) failure_ = CheckPieces(reported_pieces_);
+      return absl::OkStatus();
+    case Phase::TRAIN:
+      // Before the report is counted: a refused report may be repeated, and must not count twice.
+      if (tasks_) SLUICE_RETURN_IF_ERROR(tasks_->CheckEnded(rank));
+      SLUICE_RETURN_IF_ERROR(results_.AddTrain(rank, report.train()));
+      rejoins_[rank].has_trained = true;
+      return absl::OkStatus();
+    case Phase::EVAL:
+      return results_.AddEval(report.eval(), report.train().summary());
+    case Phase::SAVE:
+      if (rank == 0) results_.Saved(report.save());
+      return absl::OkStatus();
+    default:
+      return absl::OkStatus();
+  }
+}
+
+void JobRun::BeginPhase(absl::Time now) {
+  Phase* phase = phases_.mutable_current();
+  phase_began_ = now;
+  switch (phase->kind()) {
+    case Phase::TRAIN:
+      BeginTrain(phase, now);
+      break;
+    case Phase::EVAL:
+      results_.BeginEval();
+      break;
+    case Phase::SAVE:
+      phase->set_model_dir(ModelFolder(config_));
+      phase->set_global_step(results_.result().global_step());
+      phase->set_save_id(save_id_);
+      break;
+    default:
+      break;
+  }
+}
+
+void JobRun::BeginTrain(Phase* phase, absl::Time now) {
+  const bool resumed = resume_ != nullptr && phase->epoch() == resume_->state().epoch();
+  const absl::Duration before =
+      resumed ? absl::Seconds(resume_->state().epoch_seconds()) : absl::ZeroDuration();
+  // As if the epoch had begun before the checkpoint, so that its seconds include those of the
+  // earlier run.
+  starts_.push_back({phase->epoch(), results_.result(), now - before, /*seconds=*/-1});
+  if (starts_.size() > kEpochStarts) starts_.pop_front();
+  results_.BeginTrain(now, before);
+  if (tasks_) tasks_->BeginEpoch(phase->epoch());
+  if (!sync()) {
+    // Schedules count the steps of a rank. With another number of ranks, none of them has a count
+    // of its own.
+    if (resumed) phase->set_first_step(MeanSteps(resume_->state()));
+    return;
+  }
+  phase->set_global_steps(steps_per_epoch_);
+  phase->set_first_step(first_step_);
+  if (resumed) phase->set_skip_steps(resume_->state().steps_done());
+}
+
+Phase JobRun::PhaseOf(uint32_t rank) const {
+  Phase phase = phases_.current();
+  const Rejoined& rejoined = rejoins_[rank];
+  // Ranks keep the pieces for later epochs.
+  if (phase.kind() == Phase::TRAIN && !rejoined.has_trained && pieces_.file_size() > 0)
+    *phase.mutable_pieces() = pieces_;
+  if (const WorkerState* resume = ResumeOf(rank)) *phase.mutable_resume() = *resume;
+  if (rejoined.phase != phase.number()) {
+    if (phase.kind() == Phase::TRAIN && rejoined.later && !rejoined.has_trained)
+      ContinueLife(rejoined, &phase);
+    return phase;
+  }
+  *phase.mutable_resume() = rejoined.state;
+  if (!sync()) {
+    phase.set_first_step(rejoined.first_step);
+    return phase;
+  }
+  phase.set_skip_steps(rejoined.skip_steps);
+  phase.set_commit_again(rejoined.commit_again);
+  return phase;
+}
+
+void JobRun::ContinueLife(const Rejoined& rejoined, Phase* phase) const {
+  if (!rejoined.net_state.empty()) phase->mutable_resume()->set_net_state(rejoined.net_state);
+  // Geo: the schedule of the rank's own steps continues.
+  if (sync() || phase->has_resume()) return;
+  phase->mutable_resume();
+  phase->set_first_step(result().global_step() / worker_num_);
+}
+
+absl::Status JobRun::Rejoin(uint32_t rank, uint64_t lost, const HeldOfRank& held,
+                            uint64_t* replayed) {
+  Rejoined rejoined;
+  rejoined.unseen = rejoined.later = true;
+  // Sync counts a step when it is committed, and then all pservers hold it. Otherwise only what the
+  // slowest shard holds is certain.
+  const TrainTotals& totals = sync() ? held.committed.totals() : held.least.totals();
+  // Two lives may be lost before the second one has trained.
+  rejoined.net_state = totals.net_state().empty() ? rejoins_[rank].net_state : totals.net_state();
+  const Phase& phase = phases_.current();
+  // The lost life has reported its end already. The next one has nothing to do until the phase
+  // ends.
+  if (phase.kind() == Phase::TRAIN && phases_.Ended(rank)) rejoined.missed = phase.number();
+  if (phase.kind() == Phase::TRAIN && !phases_.Ended(rank)) {
+    if (const WorkerState* resume = ResumeOf(rank)) rejoined.state = *resume;
+    if (sync()) {
+      SLUICE_RETURN_IF_ERROR(RejoinSync(held, &rejoined));
+    } else {
+      const RankPosition& least = held.least;
+      const bool this_epoch = least.epoch() == phase.epoch() && least.incarnation() > 0;
+      const bool of_lost = this_epoch && least.incarnation() == lost;
+      // The schedule goes on from the steps that the rank had done when the phase began.
+      const uint64_t begun = rejoined.state.train().steps();
+      const uint64_t before = phase.first_step() > 0
+                                  ? phase.first_step() - std::min(begun, phase.first_step())
+                                  : result().global_step() / worker_num_;
+      rejoined.phase = phase.number();
+      if (of_lost) {
+        SetTotals(least.totals(), &rejoined.state);
+      } else if (const WorkerState* state = BeganWith(rank)) {
+        rejoined.state = *state;
+      }
+      // Geo: the local optimizer state was lost with the worker.
+      rejoined.state.clear_file();
+      if (rejoined.state.net_state().empty()) rejoined.state.set_net_state(rejoined.net_state);
+      rejoined.first_step = before + rejoined.state.train().steps();
+      // Positions of an earlier life name tasks that were leased to it. They say nothing of what
+      // this life held.
+      SLUICE_RETURN_IF_ERROR(tasks_->Release(rank, of_lost ? least : RankPosition()));
+      // What some shards hold beyond the others is trained again on all of them.
+      const RankPosition& most = held.most;
+      const uint64_t from = rejoined.state.train().examples();
+      if (most.incarnation() == lost && most.epoch() == phase.epoch() &&
+          most.totals().examples() > from) {
+        *replayed += most.totals().examples() - from;
+      }
+    }
+    // Without tables on pservers, the other ranks say later where the rank continues.
+    const bool all_read_again = sync() && rejoined.phase == 0 && !ranks_close_steps_;
+    if (result().epochs_log().empty() && !all_read_again) results_.SummaryLacks(rank);
+  }
+  rejoins_[rank] = std::move(rejoined);
+  return absl::OkStatus();
+}
+
+absl::Status JobRun::RejoinSync(const HeldOfRank& held, Rejoined* rejoined) const {
+  const uint64_t committed = held.committed.committed();
+  if (committed > step_limit()) {
+    return absl::InvalidArgumentError(absl::StrCat("a pserver reports a commit of step ", committed,
+                                                   ", but the epoch ends with step ",
+                                                   step_limit()));
+  }
+  // Steps before this phase, or before the checkpoint that it resumes from, are closed everywhere.
+  if (committed <= least_step()) return absl::OkStatus();
+  rejoined->phase = phases_.current().number();
+  // The commit may have reached some pservers only. The next life repeats it, which changes nothing
+  // where it has arrived.
+  rejoined->skip_steps = committed - first_step_;
+  rejoined->commit_again = committed;
+  SetTotals(held.committed.totals(), &rejoined->state);
+  return absl::OkStatus();
+}
+
+const WorkerState* JobRun::BeganWith(uint32_t rank) const {
+  const Rejoined& rejoined = rejoins_[rank];
+  // A life that rejoined in this phase began with what its predecessor had left.
+  return rejoined.phase == phases_.current().number() ? &rejoined.state : ResumeOf(rank);
+}
+
+const WorkerState* JobRun::ResumeOf(uint32_t rank) const {
+  const Phase& phase = phases_.current();
+  const bool resumed = resume_ != nullptr && phase.kind() == Phase::TRAIN &&
+                       phase.epoch() == resume_->state().epoch() && rank < resume_states_.size();
+  return resumed ? &resume_states_[rank] : nullptr;
+}
+
+uint64_t JobRun::least_step() const {
+  const Phase& phase = phases_.current();
+  return first_step_ + (phase.kind() == Phase::TRAIN ? phase.skip_steps() : 0);
+}
+
+uint64_t JobRun::closed_steps() const {
+  const Phase& phase = phases_.current();
+  if (phase.kind() != Phase::TRAIN) return least_step();
+  // No rank ends the phase before its last step has closed.
+  for (uint32_t rank = 0; rank < worker_num_; ++rank) {
+    if (phases_.Ended(rank)) return step_limit();
+  }
+  return least_step();
+}
+
+uint64_t JobRun::step_limit() const {
+  const Phase& phase = phases_.current();
+  return first_step_ + (phase.kind() == Phase::TRAIN ? phase.global_steps() : 0);
+}
+
+WorkerState JobRun::StateOfLost(uint32_t rank, uint64_t step, const TrainTotals& totals) const {
+  WorkerState state;
+  // The last step of an epoch still belongs to it, as in StateAt.
+  const uint64_t epoch = steps_per_epoch_ == 0 ? 0 : (step - 1) / steps_per_epoch_;
+  if (resume_ != nullptr && epoch == resume_->state().epoch()) state = resume_states_[rank];
+  SetTotals(totals, &state);
+  return state;
+}
+
+bool JobRun::LoseSummary() {
+  const bool first_epoch = result().epochs_log().empty();
+  // Later epochs read the same data, whose summary is complete by then.
+  if (first_epoch) results_.SetSummaryLacks();
+  return first_epoch;
+}
+
+absl::StatusOr<CheckpointState> JobRun::StateAt(uint64_t step, absl::Time now) const {
+  if (step == 0 || steps_per_epoch_ == 0)
+    return absl::InternalError(absl::StrCat("no epoch has step ", step));
+  // The last step of an epoch still belongs to it: its results come later.
+  const auto epoch = static_cast<uint32_t>((step - 1) / steps_per_epoch_);
+  const auto start = std::find_if(starts_.begin(), starts_.end(),
+                                  [&](const EpochStart& one) { return one.epoch == epoch; });
+  if (start == starts_.end()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("its reports arrived late: the job has moved on from epoch ", epoch + 1,
+                     " to epoch ", phases_.current().epoch() + 1));
+  }
+  CheckpointState state;
+  state.set_mode(ModeName(mode_));
+  state.set_global_step(step);
+  state.set_worker_num(worker_num_);
+  state.set_global_batch(global_batch_);
+  state.set_epoch(epoch);
+  state.set_steps_done(step - epoch * steps_per_epoch_);
+  state.set_steps_per_epoch(steps_per_epoch_);
+  state.set_epoch_seconds(start->seconds >= 0 ? start->seconds
+                                              : absl::ToDoubleSeconds(now - start->began));
+  *state.mutable_train_files() = seen_.train();
+  *state.mutable_result() = start->result;
+  state.set_summary_lacks(results_.summary_lacks());
+  return state;
+}
+
+absl::StatusOr<CheckpointState> JobRun::StateOf(uint64_t step, const std::vector<RankPart>& ranks,
+                                                absl::Time now) const {
+  const Phase& phase = phases_.current();
+  if (!tasks_ || phase.kind() != Phase::TRAIN || starts_.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the job was in phase ", PhaseName(phase.kind()), " when the cuts began"));
+  }
+  CheckpointState state;
+  state.set_mode(ModeName(mode_));
+  state.set_global_step(step);
+  state.set_worker_num(worker_num_);
+  state.set_epoch(phase.epoch());
+  state.set_task_bytes(tasks_->task_bytes());
+  state.set_epoch_seconds(absl::ToDoubleSeconds(now - starts_.back().began));
+  *state.mutable_train_files() = seen_.train();
+  *state.mutable_result() = starts_.back().result;
+  state.set_summary_lacks(results_.summary_lacks());
+  // Copied, since positions of other epochs are cleared below.
+  std::vector<RankPart> parts = ranks;
+  for (uint32_t rank = 0; rank < parts.size(); ++rank) {
+    RankPosition& held = parts[rank].held;
+    WorkerState* const worker = state.add_workers();
+    *worker = parts[rank].state;
+    TrainReport* const train = worker->mutable_train();
+    TrainTotals totals = held.totals();
+    if (held.sequence() == 0 || held.epoch() != phase.epoch()) {
+      // No frame of this life and epoch is on all shards, so the rank has what it began with.
+      held.clear_task_id();
+      totals.Clear();
+      if (const WorkerState* begun = BeganWith(rank)) {
+        totals.set_examples(begun->train().examples());
+        totals.set_steps(begun->train().steps());
+        totals.set_loss_sum(begun->train().loss_sum());
+        totals.set_weight_sum(begun->train().weight_sum());
+      }
+    }
+    train->set_examples(totals.examples());
+    train->set_steps(totals.steps());
+    train->set_loss_sum(totals.loss_sum());
+    train->set_weight_sum(totals.weight_sum());
+  }
+  SLUICE_ASSIGN_OR_RETURN(const std::vector<DataTask> open, tasks_->OpenAt(parts));
+  for (const DataTask& task : open) *state.add_open_tasks() = task;
+  return state;
+}
+
+void JobRun::EndPhase(absl::Time now) {
+  switch (phases_.current().kind()) {
+    case Phase::INDEX:
+      // What is made here has the size that the ranks' reports say, and no rank repeats its report.
+      try {
+        failure_ = EndIndex();
+      } catch (const std::bad_alloc&) {
+        failure_ = absl::ResourceExhaustedError(
+            "the scheduler has no memory for the list of tasks or pieces of data.train_files; "
+            "raise "
+            "data.task_bytes, join small files, or give the scheduler more memory");
+      }
+      break;
+    case Phase::TRAIN:
+      failure_ = EndTrain(now);
+      break;
+    case Phase::EVAL:
+      failure_ = EndEval();
+      break;
+    default:
+      break;
+  }
+}
+
+absl::Status JobRun::EndSyncIndex() {
+  std::vector<uint64_t> examples;
+  for (const IndexReport& report : index_) {
+    examples.push_back(report.examples());
+    examples_expected_ += report.examples();
+  }
+  if (DealsPieces()) {
+    SLUICE_ASSIGN_OR_RETURN(pieces_, MergePieces(index_, seen_.train()));
+    examples_expected_ = CountExamples(pieces_);
+    examples.assign(worker_num_, 0);
+    // SyncSteps adds them up, and with dealt pieces only the sum has a meaning.
+    examples[0] = examples_expected_;
+  }
+  SLUICE_ASSIGN_OR_RETURN(steps_per_epoch_, SyncSteps(config_, global_batch_, examples));
+  // The pieces have been merged. With many files they are large.
+  index_.clear();
+  if (resume_ == nullptr || steps_per_epoch_ == resume_->state().steps_per_epoch())
+    return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("cannot resume from ", resume_->dir, ": an epoch has ", steps_per_epoch_,
+                   " global steps, but had ", resume_->state().steps_per_epoch(),
+                   " when the checkpoint was made; the training data has changed"));
+}
+
+absl::Status JobRun::CannotResume(const absl::Status& why) const {
+  if (why.ok()) return why;
+  return absl::Status(why.code(),
+                      absl::StrCat("cannot resume from ", resume_->dir, ": ", why.message(),
+                                   absl::IsDataLoss(why)
+                                       ? "; --allow_older resumes from the newest intact checkpoint"
+                                       : ""));
+}
+
+absl::Status JobRun::EndIndex() {
+  if (config_.evaluate_only()) return absl::OkStatus();
+  if (resume_ != nullptr)
+    SLUICE_RETURN_IF_ERROR(CannotResume(seen_.CheckSameAs(resume_->state().train_files())));
+  if (sync()) return EndSyncIndex();
+  std::vector<IndexedFile> files;
+  for (uint32_t rank = 0; rank < worker_num_; ++rank) {
+    for (const DataFile& file : index_[rank].files()) files.push_back({file, rank});
+  }
+  DataTasks::Options options;
+  options.worker_num = worker_num_;
+  options.task_bytes =
+      // Open tasks are named by their numbers, so the files have to be cut as before.
+      resume_ != nullptr ? resume_->state().task_bytes() : config_.data().task_bytes();
+  options.seed = config_.train().seed();
+  options.shuffle = !config_.data().has_shuffle() || config_.data().shuffle();
+  options.pinned = config_.data().assignment() == DataConfig::PER_RANK_FILES;
+  absl::StatusOr<DataTasks> tasks = DataTasks::Create(options, std::move(files));
+  if (!tasks.ok()) return resume_ == nullptr ? tasks.status() : CannotResume(tasks.status());
+  tasks_ = *std::move(tasks);
+  if (tasks_->tasks().empty()) {
+    return absl::FailedPreconditionError("the training data is empty; see data.train_files");
+  }
+  if (resume_ == nullptr) return absl::OkStatus();
+  return CannotResume(tasks_->Resume(resume_->state().epoch(), resume_->state().open_tasks()));
+}
+
+absl::Status JobRun::EndTrain(absl::Time now) {
+  const Phase& phase = phases_.current();
+  // A guard against our own mistakes: a task that nobody trained would only show as a worse model.
+  if (tasks_) SLUICE_RETURN_IF_ERROR(tasks_->CheckComplete());
+  const EpochResult& epoch = results_.EndTrain(phase.epoch(), phase.global_steps(), now);
+  // Fixed now: a checkpoint of the last step may be described when the next phase runs.
+  starts_.back().seconds = epoch.seconds();
+  SLUICE_RETURN_IF_ERROR(CheckTrained(epoch));
+  first_step_ += phase.global_steps();
+  examples_expected_ = epoch.examples();
+  scalars_.push_back({"train/epoch_loss", epoch.epoch(), epoch.loss()});
+  return results_.CheckBadLines();
+}
+
+absl::Status JobRun::CheckTrained(const EpochResult& epoch) const {
+  if (epoch.examples() > 0 || !results_.CheckBadLines().ok()) return absl::OkStatus();
+  const uint64_t dropped = results_.result().examples_dropped();
+  if (dropped == 0) return NoExamples(results_.bad_lines());
+  return absl::FailedPreconditionError(
+      absl::StrCat("data.drop_last leaves nothing to train: none of the tasks (", dropped,
+                   " examples in all) fills a batch of ", config_.train().batch_size(),
+                   "; lower train.batch_size, raise data.task_bytes or set data.drop_last: false"));
+}
+
+absl::Status JobRun::EndEval() {
+  const EvalMetrics& eval = results_.EndEval(phases_.current().epoch());
+  // Curves count epochs from 1; the point of a job that only evaluates is at 0.
+  const uint32_t epoch = config_.evaluate_only() ? 0 : phases_.current().epoch() + 1;
+  // An undefined metric gets no point: readers would believe a drop to 0.
+  const auto add = [&](const char* tag, double value) {
+    if (std::isfinite(value)) scalars_.push_back({tag, epoch, value});
+  };
+  if (eval.has_auc()) add("eval/auc", eval.auc());
+  add("eval/log_loss", eval.log_loss());
+  add("eval/accuracy", eval.accuracy());
+  add("eval/mae", eval.mae());
+  add("eval/rmse", eval.rmse());
+  return results_.CheckBadLines();
+}
+
+absl::StatusOr<NextTaskReply> JobRun::NextTask(const NextTaskRequest& request) {
+  const Phase& phase = phases_.current();
+  if (!tasks_ || phase.kind() != Phase::TRAIN || phase.epoch() != request.epoch()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("rank ", request.rank(), " asks for a data task of epoch ",
+                     request.epoch() + 1, ", but the job is in phase ", phase.number(), " (",
+                     PhaseName(phase.kind()), " of epoch ", phase.epoch() + 1, ")"));
+  }
+  const uint64_t last = tasks_->LastNumber(request.rank());
+  if (restored_phase_ == phase.number() && request.number() > last + 1) {
+    return absl::DataLossError(absl::StrCat("rank ", request.rank(), " makes its request ",
+                                            request.number(), " for a data task of epoch ",
+                                            phase.epoch() + 1, ", but ", last,
+                                            " is the last that is known"));
+  }
+  rejoins_[request.rank()].unseen = false;  // as at the end of a phase
+  return tasks_->Next(request);
+}
+
+void JobRun::DropWork() {
+  seen_ = {};
+  index_ = {};
+  tasks_.reset();
+  starts_.clear();
+  pieces_.Clear();
+  resume_states_.clear();
+  results_.DropSums();
+}
+
+std::vector<Scalar> JobRun::TakeScalars() { return std::exchange(scalars_, {}); }
+
+}  // namespace sluice

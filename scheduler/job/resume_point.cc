@@ -1,0 +1,109 @@
+#include "scheduler/job/resume_point.h"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "common/config/mode.h"
+#include "common/daemon/hot_row_use.h"
+#include "common/saved_model/checkpoint.h"
+#include "model/features/data_summary.h"
+
+namespace sluice {
+namespace {
+
+void AddStages(const StageSeconds& from, StageSeconds* to) {
+  to->set_read(to->read() + from.read());
+  to->set_dedup(to->dedup() + from.dedup());
+  to->set_pull_wait(to->pull_wait() + from.pull_wait());
+  to->set_compute(to->compute() + from.compute());
+  to->set_push_wait(to->push_wait() + from.push_wait());
+}
+
+void AddReport(const TrainReport& from, bool sync, TrainReport* to) {
+  to->set_examples(to->examples() + from.examples());
+  to->set_dropped(to->dropped() + from.dropped());
+  to->set_bad_lines(to->bad_lines() + from.bad_lines());
+  to->set_loss_sum(to->loss_sum() + from.loss_sum());
+  to->set_weight_sum(to->weight_sum() + from.weight_sum());
+  // In sync all ranks do every step.
+  to->set_steps(sync ? std::max(to->steps(), from.steps()) : to->steps() + from.steps());
+  AddStages(from.stages(), to->mutable_stages());
+  to->mutable_first_bad_lines()->MergeFrom(from.first_bad_lines());
+  if (from.has_hot_rows()) Add(from.hot_rows(), to->mutable_hot_rows());
+  if (from.has_summary()) AddSummary(from.summary(), to->mutable_summary());
+}
+
+}  // namespace
+
+absl::Status CheckResumePoint(const ResumePoint& point, const JobConfig& job) {
+  const CheckpointState& state = point.state();
+  const bool sync = ModeOf(job.strategy()) == Mode::kSync;
+  // The file may come from anywhere. What is used as a divisor or an index later is checked here.
+  if (!point.manifest.has_checkpoint() || state.mode() != ModeName(ModeOf(job.strategy())) ||
+      state.worker_num() == 0 || state.workers_size() != static_cast<int>(state.worker_num()) ||
+      state.steps_done() > state.steps_per_epoch() || (sync && state.global_batch() == 0) ||
+      (!sync && state.task_bytes() == 0)) {
+    return absl::DataLossError(
+        absl::StrCat("the manifest in ", point.dir,
+                     " contradicts itself; remove this folder, or give --allow_older"));
+  }
+  if (state.epoch() >= job.train().epochs()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("train.epochs is ", job.train().epochs(), ", but the checkpoint in ",
+                     point.dir, " is in epoch ", state.epoch() + 1, " already; give at least ",
+                     state.epoch() + 1, ", or another --output_dir"));
+  }
+  if (job.data().assignment() == DataConfig::PER_RANK_FILES &&
+      job.worker_num() != state.worker_num()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "worker_num is ", job.worker_num(), ", but the checkpoint in ", point.dir, " is of ",
+        state.worker_num(),
+        " workers; with data.assignment PER_RANK_FILES the number must stay the same"));
+  }
+  return absl::OkStatus();
+}
+
+uint64_t MeanSteps(const CheckpointState& state) {
+  uint64_t steps = state.result().global_step();
+  for (const WorkerState& worker : state.workers()) steps += worker.train().steps();
+  return steps / std::max(state.worker_num(), 1u);
+}
+
+std::vector<WorkerState> StatesOfRanks(const CheckpointState& state, uint32_t worker_num) {
+  std::vector<WorkerState> states(worker_num);
+  const uint32_t known = std::min(worker_num, static_cast<uint32_t>(state.workers_size()));
+  for (uint32_t rank = 0; rank < known; ++rank) states[rank] = state.workers(rank);
+  if (worker_num == static_cast<uint32_t>(state.workers_size()) || worker_num == 0) return states;
+  const bool sync = state.mode() == ModeName(Mode::kSync);
+  TrainReport sum;
+  for (const WorkerState& worker : state.workers()) AddReport(worker.train(), sync, &sum);
+  for (WorkerState& one : states) {
+    one.clear_train();
+    // Geo: the file has the optimizer state of one rank's rows, which no other rank can use.
+    one.clear_file();
+  }
+  *states[0].mutable_train() = std::move(sum);
+  return states;
+}
+
+bool IsOfInstances(const Manifest& manifest, const std::vector<uint64_t>& instances) {
+  // The names of a save's files contain its id, which follows from the instance and a number. The
+  // id of another instance would give a number that no job reaches, but for one in 2^32 of them.
+  constexpr uint64_t kMostCheckpoints = uint64_t{1} << 32;
+  for (const SavedFile& file : manifest.files()) {
+    const std::vector<std::string> parts = absl::StrSplit(file.name(), '.');
+    for (const std::string& id : parts) {
+      const auto made = [&](uint64_t instance) {
+        const std::optional<uint64_t> number = CheckpointNumber(instance, id);
+        return number.has_value() && *number >= 1 && *number <= kMostCheckpoints;
+      };
+      if (std::any_of(instances.begin(), instances.end(), made)) return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace sluice

@@ -1,0 +1,76 @@
+#include "scheduler/registry/job_queue.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace sluice {
+namespace {
+
+std::string WorkersReason(const QueuedJob& job, const ClusterView& cluster) {
+  std::string reason = absl::StrCat("waits for ", job.worker_num, " free worker",
+                                    job.worker_num == 1 ? "" : "s", ", ", cluster.free_workers,
+                                    cluster.free_workers == 1 ? " is free" : " are free");
+  if (cluster.alive_workers < job.worker_num) {
+    absl::StrAppend(&reason, "; ", cluster.alive_workers,
+                    cluster.alive_workers == 1 ? " is registered" : " are registered");
+  }
+  return reason;
+}
+
+}  // namespace
+
+std::vector<QueueDecision> DecideQueue(const std::vector<QueuedJob>& queue, ClusterView cluster) {
+  std::vector<QueueDecision> decisions;
+  const std::string* blocked_by = nullptr;
+  for (const QueuedJob& job : queue) {
+    QueueDecision decision;
+    // Strictly in order: a small job that overtook would let a large one wait for ever.
+    if (blocked_by != nullptr) {
+      decision.reason = absl::StrCat("waits for job ", *blocked_by, " ahead of it in the queue");
+    } else if (!cluster.missing_pservers.empty()) {
+      decision.members_absent = true;
+      decision.reason =
+          absl::StrCat("waits for ", absl::StrJoin(cluster.missing_pservers, " and "));
+    } else if (cluster.free_workers < job.worker_num) {
+      decision.members_absent = cluster.alive_workers < job.worker_num;
+      decision.reason = WorkersReason(job, cluster);
+    } else {
+      decision.start = true;
+      // The view is a copy. The jobs behind see what is left.
+      cluster.free_workers -= job.worker_num;
+    }
+    if (!decision.start && blocked_by == nullptr) blocked_by = &job.job_id;
+    decisions.push_back(std::move(decision));
+  }
+  return decisions;
+}
+
+void JobQueue::Add(Job* job) {
+  jobs_.push_back(job);
+  due_ = changed_ = true;
+}
+
+bool JobQueue::Remove(Job* job) {
+  const auto it = std::find(jobs_.begin(), jobs_.end(), job);
+  if (it == jobs_.end()) return false;
+  jobs_.erase(it);
+  // The jobs behind it move up, so all positions must be decided again.
+  due_ = changed_ = true;
+  return true;
+}
+
+std::vector<JobQueue::Decided> JobQueue::Decide(ClusterView cluster) {
+  const size_t n = std::min(jobs_.size(), changed_ ? jobs_.size() : 1);
+  due_ = changed_ = false;
+  std::vector<QueuedJob> queue;
+  for (size_t i = 0; i < n; ++i) queue.push_back({jobs_[i]->id(), jobs_[i]->spec().worker_num()});
+  std::vector<QueueDecision> decisions = DecideQueue(queue, std::move(cluster));
+  std::vector<Decided> decided;
+  for (size_t i = 0; i < n; ++i) decided.push_back({jobs_[i], std::move(decisions[i])});
+  return decided;
+}
+
+}  // namespace sluice

@@ -1,0 +1,132 @@
+// Encodes what the scheduler keeps of its jobs in its state store (proto/state.proto).
+//
+// A job has a record from before its submission is answered until its result is written. With the
+// record, another scheduler can begin the job's next attempt: it describes the job, and says which
+// checkpoints are the job's own. How far training has come is in the checkpoints.
+//
+// While an attempt runs, more records say what the scheduler has decided in it, so that another
+// scheduler can adopt it with its members. They are complete as long as the scheduler's answers to
+// the job's workers leave after the records have been kept.
+//
+// Thread safety: one thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/meta_store/meta_store.h"
+#include "proto/state.pb.h"
+#include "scheduler/job/job.h"
+
+namespace sluice {
+
+// The attempt that a job was running.
+struct StoredRun {
+  RunRecord record;
+  std::map<uint32_t, PhaseReport> index;  // by rank
+  std::vector<TaskRecord> tasks;          // of record.phase, in order
+  BeginningRecord began;                  // instance 0: there is none
+  // The keys in the store that belong to the job's run, including the keys of other phases.
+  std::vector<std::string> keys;
+};
+
+// The jobs that a scheduler finds in its store.
+struct StoredJobs {
+  std::vector<JobRecord> jobs;            // in order of submission
+  std::map<std::string, StoredRun> runs;  // by job_id; record.phase is 0 when there is no RunRecord
+  NextRecord next;                        // job_number and order are at least 1
+  DrainingRecord draining;
+};
+
+// A run that another scheduler can adopt.
+struct RunHandover {
+  StoredRun run;
+  std::unique_ptr<const ResumePoint> began_at;  // null: at the beginning of the job
+};
+
+// The point at which the run has begun, without the checkpoint's tables and files. Null when that
+// was the beginning of the job, or is not recorded.
+std::unique_ptr<const ResumePoint> BeginningOf(const StoredRun& run);
+
+// DATA_LOSS names the key whose value is no record, or one with figures that no job may have.
+absl::StatusOr<StoredJobs> ParseStoredJobs(const std::vector<MetaStore::Entry>& entries);
+
+// The owner of the record under a key.
+struct RecordOwner {
+  std::string job_id;   // empty: not of a job
+  bool of_job = false;  // a JobRecord; else a record of the job's run
+};
+RecordOwner OwnerOf(const std::string& key);
+
+JobRecord RecordOf(const Job& job);
+MetaStore::Write WriteOf(const JobRecord& record);
+MetaStore::Write WriteOf(const NextRecord& next);
+MetaStore::Write WriteOf(const DrainingRecord& draining);
+
+// Collects the changes of records since they were last taken, in order.
+class JobRecords {
+ public:
+  // `clock` names the clock of the core's times; see RunRecord.
+  explicit JobRecords(std::string clock = "") : clock_(std::move(clock)) {}
+  const std::string& clock() const { return clock_; }
+
+  // Writes the job's record as the job is now.
+  void Changed(const Job& job) { writes_.push_back(WriteOf(RecordOf(job))); }
+  // Deletes the job's record.
+  void Dropped(const std::string& job_id);
+
+  void DrainingChanged(const DrainingRecord& draining) { writes_.push_back(WriteOf(draining)); }
+
+  // Call when the job's run or its next phase has begun.
+  void PhaseBegan(const Job& job);
+  // Call when a member of the attempt is lost or replaced, or its followers have changed. The
+  // present phase can be adopted while the job is complete.
+  void MembersChanged(const Job& job);
+  // Call when a life of the rank is over and it is settled where the next one continues. `held`:
+  // what the pservers hold of it.
+  void LifeSettled(const Job& job, uint32_t rank, uint64_t incarnation, const HeldOfRank& held);
+  // Call when a later life of the rank has reported the files that it sees.
+  void SawFiles(const Job& job, uint32_t rank);
+  // Call when the rank's first report of this phase, INDEX or TRAIN, was taken.
+  void Reported(const Job& job, uint32_t rank, const PhaseReport& report);
+  // Call when the request was answered.
+  void TaskAsked(const Job& job, const NextTaskRequest& request);
+  // Call when the run is over.
+  void RunEnded(const std::string& job_id);
+  // Call when the run of an earlier scheduler continues, with the records that it left.
+  void RunAdopted(const std::string& job_id, const StoredRun& run);
+  // This scheduler does not continue the run; its records are deleted.
+  void RunRefused(const StoredRun& run);
+
+  std::vector<MetaStore::Write> Take() { return std::exchange(writes_, {}); }
+
+ private:
+  // The parts of a job's run that are in the store.
+  struct Run {
+    bool adoptable = false;  // the tasks of the phase are all there
+    bool recorded = false;   // and so is the run record
+    bool began = false;      // there is a record of its beginning
+    uint64_t phase = 0;
+    RunState state;              // at its beginning
+    uint64_t tasks = 0;          // task records of the phase
+    uint64_t lost_lives = 0;     // how many of them have `lost`
+    std::set<uint32_t> indexed;  // ranks
+  };
+  void Delete(std::string key) { writes_.push_back({std::move(key), std::nullopt}); }
+  void AddTask(const Job& job, const TaskRecord& task);
+  void DeleteTasks(const std::string& job_id, Run* run);
+  // The present phase cannot be adopted any more.
+  void PhaseLost(const std::string& job_id);
+
+  const std::string clock_;
+  std::vector<MetaStore::Write> writes_;
+  std::map<std::string, Run> runs_;  // by job_id
+};
+
+}  // namespace sluice

@@ -1,0 +1,365 @@
+#include "scheduler/registry/job_status.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "common/config/mode.h"
+
+namespace sluice {
+namespace {
+
+const char* StatusWord(JobState outcome) {
+  switch (outcome) {
+    case JOB_DONE:
+      return "done";
+    case JOB_CANCELLED:
+      return "cancelled";
+    default:
+      return "failed";
+  }
+}
+
+// The reports of the job's living workers.
+std::vector<const WorkerProgress*> Progress(const Job& job, const Membership& members) {
+  std::vector<const WorkerProgress*> all;
+  for (const RankSlot& slot : job.ranks.slots()) {
+    const Member* member = members.ById(slot.member_id());
+    // A late report of an earlier attempt may be ahead of this one.
+    if (member != nullptr && IsOfLife(job, slot, member->progress))
+      all.push_back(&member->progress);
+  }
+  return all;
+}
+
+// "rank 1 (worker 3 (pid 7 on host h))"
+std::string DescribeRank(const Job& job, uint32_t rank, const Membership& members) {
+  const Member* member = members.ById(job.ranks.slots()[rank].member_id());
+  return absl::StrCat("rank ", rank, " (",
+                      member == nullptr
+                          ? absl::StrCat("worker ", job.ranks.slots()[rank].worker(), ", gone")
+                          : DescribeMember(*member),
+                      ")");
+}
+
+// The sum of the workers' speeds while the job trains.
+double ExamplesPerSecond(const Job& job, const Membership& members) {
+  if (!job.run() || job.run()->phases().current().kind() != Phase::TRAIN) return 0;
+  double sum = 0;
+  for (const WorkerProgress* progress : Progress(job, members)) {
+    sum += progress->examples_per_second();
+  }
+  return sum;
+}
+
+// Sync: the largest step of a worker; else the sum of all workers' steps.
+uint64_t GlobalStep(const Job& job, const Membership& members) {
+  const bool sync = ModeOf(job.config().strategy()) == Mode::kSync;
+  uint64_t step = 0;
+  for (const WorkerProgress* progress : Progress(job, members)) {
+    step = sync ? std::max(step, progress->step()) : step + progress->step();
+  }
+  return step;
+}
+
+// The sum of the reports of the job's pservers.
+Staleness SumStaleness(const Job& job, const Membership& members) {
+  Staleness sum;
+  for (const uint64_t id : job.pservers.members()) {
+    const Member* member = members.ById(id);
+    if (member == nullptr) continue;
+    const HostedJob* hosted = HostedOf(job, *member);
+    if (hosted == nullptr) continue;
+    const Staleness& one = hosted->staleness();
+    sum.set_pushes(sum.pushes() + one.pushes());
+    sum.set_sum(sum.sum() + one.sum());
+    sum.set_max(std::max(sum.max(), one.max()));
+  }
+  return sum;
+}
+
+// Names the ranks that have not ended the phase while others wait for them.
+std::string UnfinishedRanks(const Job& job, const Membership& members) {
+  const std::vector<uint32_t> ranks = job.run()->phases().Missing();
+  // All of them still work: nobody waits for anybody.
+  if (ranks.empty() || ranks.size() == job.ranks.slots().size()) return "";
+  return DescribeMissing(job, ranks, members);
+}
+
+// Says which rank kept the others waiting most, by the pserver that saw the longest wait (sync),
+// and what the job waits for now. That pserver is asked first, then another one: a worker that
+// stopped between two commits is missed only by the second pserver. Otherwise ranks that have not
+// ended the phase are named.
+std::string SlowestAndWaits(const Job& job, const Membership& members) {
+  const HostedJob* worst = nullptr;
+  const HostedJob* waiting = nullptr;
+  for (const uint64_t id : job.pservers.members()) {
+    const Member* member = members.ById(id);
+    if (member == nullptr) continue;
+    const HostedJob* hosted = HostedOf(job, *member);
+    if (hosted == nullptr) continue;
+    if (worst == nullptr || hosted->slowest_wait_s() > worst->slowest_wait_s()) worst = hosted;
+    if (!hosted->waiting_for().empty()) waiting = hosted;
+  }
+  // The pserver that waited longest knows best whom the job waits for.
+  if (worst != nullptr && !worst->waiting_for().empty()) waiting = worst;
+  std::vector<std::string> said;
+  if (worst != nullptr && worst->slowest_wait_s() > 0 &&
+      worst->slowest_rank() < job.ranks.slots().size()) {
+    said.push_back(absl::StrFormat("slowest: %s, the others waited %.1f s for it",
+                                   DescribeRank(job, worst->slowest_rank(), members),
+                                   worst->slowest_wait_s()));
+  }
+  const std::string now =
+      waiting != nullptr ? waiting->waiting_for() : UnfinishedRanks(job, members);
+  if (!now.empty()) said.push_back("waits for " + now);
+  return absl::StrJoin(said, "; ");
+}
+
+// " (12.0 of 34.5 MiB of initial_model read)", or nothing.
+std::string ReadOfModel(const Job& job, const HostedJob& hosted) {
+  constexpr double kMiB = 1 << 20;
+  if (hosted.load_bytes() == 0) return "";
+  return absl::StrFormat(
+      " (%.1f of %.1f MiB of %s read)", hosted.loaded_bytes() / kMiB, hosted.load_bytes() / kMiB,
+      job.spec().has_restore() || job.spec().has_takeover() ? "the checkpoint" : "initial_model");
+}
+
+// Names the ranks whose workers are lost and who have no other one yet.
+std::string VacantRanks(const Job& job) {
+  std::vector<std::string> said;
+  for (const auto& [rank, vacancy] : job.ranks.vacant()) {
+    if (job.ranks.removal()) {
+      said.push_back(absl::StrCat(job.ranks.removal()->ranks.count(rank) > 0
+                                      ? "prepares to continue without rank "
+                                      : "prepares to wait for a worker as rank ",
+                                  rank, " (", vacancy.why, ")"));
+      continue;
+    }
+    const RankSlot& slot = job.ranks.slots()[rank];
+    said.push_back(
+        slot.member_id() == 0
+            ? absl::StrCat("waits for a worker to take over rank ", rank, " (", vacancy.why, ")")
+            : absl::StrCat("gives rank ", rank, " to worker ", slot.worker()));
+  }
+  return absl::StrJoin(said, "; ");
+}
+
+// Names what the shards of lost pservers wait for.
+std::string VacantPservers(const Job& job, const Membership& members) {
+  std::vector<std::string> said;
+  for (const auto& [index, vacancy] : job.pservers.vacant()) {
+    const Member* const member = members.ById(job.pservers.members()[index]);
+    const HostedJob* const hosted = member == nullptr ? nullptr : HostedOf(job, *member);
+    if (member == nullptr) {
+      said.push_back(absl::StrCat("waits for pserver ", job.pservers.ranks()[index],
+                                  " to register (", vacancy.why, ")"));
+    } else if (!vacancy.opened) {
+      said.push_back(absl::StrCat("waits for ", DescribeMember(*member),
+                                  hosted == nullptr ? "" : ReadOfModel(job, *hosted),
+                                  " to open the tables"));
+    } else if (hosted != nullptr && hosted->awaited_ranks_size() > 0) {
+      said.push_back(absl::StrCat("waits for ",
+                                  DescribeRank(job, hosted->awaited_ranks(0), members),
+                                  " to reach ", DescribeMember(*member)));
+    }
+  }
+  return absl::StrJoin(said, "; ");
+}
+
+std::string WaitingFor(const Job& job, const Membership& members) {
+  if (job.over()) return "";
+  if (job.state() == JOB_QUEUED || job.awaits_members()) return job.course.message();
+  std::vector<std::string> missing;
+  if (job.opening_tables()) {
+    for (const uint64_t id : job.pservers.members()) {
+      const Member* member = members.ById(id);
+      if (member == nullptr || HasOpened(job, *member)) continue;
+      const HostedJob* hosted = HostedOf(job, *member);
+      missing.push_back(absl::StrCat(DescribeMember(*member),
+                                     hosted == nullptr ? "" : ReadOfModel(job, *hosted)));
+    }
+    if (missing.empty() && !job.attempt.opening().output_ready()) {
+      return absl::StrCat("the scheduler to prepare output_dir ", job.config().output_dir());
+    }
+    return missing.empty() ? ""
+                           : absl::StrCat(absl::StrJoin(missing, " and "), " to open the tables");
+  }
+  std::vector<std::string> vacant = {VacantPservers(job, members), VacantRanks(job)};
+  vacant.erase(std::remove(vacant.begin(), vacant.end(), ""), vacant.end());
+  return vacant.empty() ? SlowestAndWaits(job, members) : absl::StrJoin(vacant, "; ");
+}
+
+void AddProgress(const Job& job, const Membership& members, JobStatus* status) {
+  const Phase& phase = job.run()->phases().current();
+  const JobResult& result = job.run()->result();
+  const bool training = phase.kind() == Phase::TRAIN;
+  uint64_t in_epoch = 0;
+  double loss = 0;
+  uint32_t losses = 0;
+  for (const WorkerProgress* progress : Progress(job, members)) {
+    *status->add_workers() = *progress;
+    // A report may be of the epoch before, whose examples are in the result already.
+    if (!training || progress->epoch() != phase.epoch() + 1) continue;
+    in_epoch += progress->examples();
+    // A worker has no mean loss before its first log_every steps.
+    if (progress->loss() == 0) continue;
+    loss += progress->loss();
+    ++losses;
+  }
+  if (!job.config().evaluate_only()) status->set_epoch(phase.epoch() + 1);
+  status->set_phase(PhaseName(phase.kind()));
+  // Between phases the workers report no step, and the shown one must not fall back.
+  status->set_global_step(std::max(GlobalStep(job, members), result.global_step()));
+  if (!training && !result.epochs_log().empty()) {
+    in_epoch = result.epochs_log(result.epochs_log_size() - 1).examples();
+  }
+  status->set_examples_in_epoch(in_epoch);
+  status->set_examples(result.examples() + (training ? in_epoch : 0));
+  status->set_examples_expected(job.run()->examples_expected());
+  status->set_examples_per_second(ExamplesPerSecond(job, members));
+  if (losses > 0) {
+    status->set_loss(loss / losses);
+  } else if (!result.epochs_log().empty()) {
+    status->set_loss(result.epochs_log(result.epochs_log_size() - 1).loss());
+  }
+  *status->mutable_epochs_log() = result.epochs_log();
+}
+
+// The warnings of the submission come first.
+google::protobuf::RepeatedPtrField<std::string> WarningsOf(const Job& job) {
+  google::protobuf::RepeatedPtrField<std::string> warnings(job.warnings().begin(),
+                                                           job.warnings().end());
+  if (job.run()) warnings.MergeFrom(job.run()->result().warnings());
+  return warnings;
+}
+
+// Seconds of training left at the present speed; 0: not known.
+double Eta(const JobStatus& status) {
+  const double speed = status.examples_per_second();
+  // Without both there is nothing to divide.
+  if (speed <= 0 || status.examples_expected() == 0) return 0;
+  const double all = static_cast<double>(status.examples_expected()) * status.epochs();
+  return std::max(0.0, all - static_cast<double>(status.examples())) / speed;
+}
+
+}  // namespace
+
+std::string DescribeMissing(const Job& job, const std::vector<uint32_t>& ranks,
+                            const Membership& members) {
+  // A line for people: with hundreds of ranks, the first few say enough.
+  constexpr size_t kNamed = 8;
+  std::vector<std::string> names;
+  for (size_t i = 0; i < ranks.size() && i < kNamed; ++i)
+    names.push_back(DescribeRank(job, ranks[i], members));
+  if (ranks.size() > kNamed) names.push_back(absl::StrCat(ranks.size() - kNamed, " more"));
+  return absl::StrCat(absl::StrJoin(names, " and "), " to end phase ",
+                      PhaseName(job.run()->phases().current().kind()));
+}
+
+JobStatus MakeJobStatus(const Job& job, const Membership& members) {
+  // The parts that follow are gone.
+  if (job.archived()) return *job.archived();
+  JobStatus status;
+  status.set_job_id(job.id());
+  status.set_version(job.status_version());
+  status.set_state(job.state());
+  status.set_message(job.course.message());
+  status.set_worker_num(job.spec().worker_num());
+  for (const RankSlot& slot : job.ranks.slots()) {
+    const Member* member = members.ById(slot.member_id());
+    status.set_workers_alive(status.workers_alive() + (member != nullptr && member->alive));
+    status.add_allocated(slot.worker());
+  }
+  status.set_mode(ModeName(ModeOf(job.config().strategy())));
+  status.set_epochs(job.config().evaluate_only() ? 0 : job.config().train().epochs());
+  if (job.run()) {
+    AddProgress(job, members, &status);
+    status.set_eta_s(job.over() ? 0 : Eta(status));
+    *status.mutable_staleness() = SumStaleness(job, members);
+  } else if (job.attempt.before()) {
+    status.set_global_step(job.attempt.before()->global_step());
+    status.set_examples(job.attempt.before()->examples());
+    *status.mutable_epochs_log() = job.attempt.before()->epochs_log();
+  }
+  *status.mutable_recovery() = job.recovery.counts();
+  if (job.checkpoints()) *status.mutable_checkpoint() = job.checkpoints()->status();
+  *status.mutable_warnings() = WarningsOf(job);
+  *status.mutable_route() = job.spec().route();
+  status.set_waiting_for(WaitingFor(job, members));
+  status.set_queue_position(job.course.queue_position());
+  *status.mutable_config() = job.config();
+  if (job.course.written()) {
+    *status.mutable_result() = job.course.result();
+    *status.mutable_staleness() = job.course.result().staleness();
+    status.set_global_step(job.course.result().global_step());
+    status.clear_examples_per_second();
+  }
+  return status;
+}
+
+void ArchiveJob(Job* job, const Membership& members) {
+  JobStatus status = MakeJobStatus(*job, members);
+  status.clear_route();
+  status.clear_workers();
+  JobConfig* config = status.mutable_config();
+  // The largest fields. Nobody asks for the model of an old job by its status.
+  config->clear_features();
+  config->clear_model();
+  config->clear_tables();
+  job->Archive(std::move(status));
+}
+
+JobResult MakeJobResult(const Job& job, const Membership& members) {
+  JobResult result;
+  if (job.run()) {
+    result = job.run()->result();
+    *result.mutable_staleness() = SumStaleness(job, members);
+  } else {
+    // A job that never ran has a result as well, with all figures at 0.
+    result = job.attempt.before() ? *job.attempt.before() : JobResults(job.config(), 0).result();
+  }
+  result.set_resumed_from(job.submission().resumed_from);
+  *result.mutable_recovery() = job.recovery.counts();
+  result.set_examples_replayed(result.examples_replayed() +
+                               job.recovery.counts().examples_replayed());
+  if (job.checkpoints()) {
+    *result.mutable_checkpoint() = job.checkpoints()->status();
+    result.mutable_checkpoint()->clear_doing();
+  }
+  // A saved model is committed only when its job is done.
+  if (job.course.outcome() != JOB_DONE) {
+    result.clear_model_dir();
+    result.clear_model_digest();
+  }
+  *result.mutable_warnings() = WarningsOf(job);
+  result.set_job(job.id());
+  result.set_status(StatusWord(job.course.outcome()));
+  result.set_message(job.course.message());
+  return result;
+}
+
+MemberStatus MakeMemberStatus(const Member& member, absl::Time now) {
+  MemberStatus status;
+  status.set_role(member.self.role());
+  status.set_rank(member.self.rank());
+  status.set_address(member.self.address());
+  status.set_host(member.self.host());
+  status.set_pid(member.self.pid());
+  status.set_admin_address(member.self.admin_address());
+  status.set_log_file(member.self.log_file());
+  status.set_device(member.self.device());
+  status.set_alive(member.alive);
+  status.set_last_seen_s(absl::ToDoubleSeconds(now - member.last_seen));
+  status.set_job_id(member.job_id);
+  status.set_job_rank(member.progress.rank());
+  status.set_doing(member.alive ? member.progress.doing() : member.why_gone);
+  status.set_memory_bytes(member.memory_bytes);
+  status.set_draining(member.draining);
+  if (member.self.role() == ROLE_PSERVER) *status.mutable_streams() = member.streams;
+  for (const auto& [job_id, hosted] : member.hosted) *status.add_hosted() = hosted;
+  return status;
+}
+
+}  // namespace sluice

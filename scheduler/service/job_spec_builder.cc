@@ -1,0 +1,84 @@
+#include "scheduler/service/job_spec_builder.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/config/job_config.h"
+#include "common/table/placement.h"
+#include "common/table/table_layout.h"
+#include "model/built_in_models.h"
+#include "model/data/expand_files.h"
+#include "model/model_match.h"
+#include "model/model_spec.h"
+#include "model/without_pservers.h"
+
+namespace sluice {
+namespace {
+
+// Shards of all tables of a job. Each publication of a route names them all, and each event that
+// places or moves shards looks at all.
+constexpr uint64_t kMaxShardsOfJob = uint64_t{1} << 20;
+
+absl::Status CheckShards(const JobDraft& draft) {
+  google::protobuf::RepeatedPtrField<TableConfig> tables(draft.tables.begin(), draft.tables.end());
+  ResolveShards(1, &tables);
+  SLUICE_ASSIGN_OR_RETURN(const TableLayouts layouts,
+                          CreateTableLayouts(tables, draft.config.train().seed()));
+  uint64_t shards = 0;
+  for (const auto& layout : layouts) shards += layout->num_shards();
+  if (shards <= kMaxShardsOfJob) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the job's ", layouts.size(), " tables have ", shards, " shards (dense tables: one for each ",
+      kMaxBlockBytes >> 20, " MiB); a job may have at most ", kMaxShardsOfJob,
+      "; make the layers smaller, or set a smaller tables.num_shards"));
+}
+
+}  // namespace
+
+absl::StatusOr<JobDraft> BuildJobDraft(const JobConfig& submitted, uint32_t pserver_num, Env* env) {
+  JobDraft draft;
+  // In this order: a model is made only of an effective config, and the initial model is compared
+  // with a config that is known to make a model. It also comes last because it reads files.
+  SLUICE_ASSIGN_OR_RETURN(draft.config, EffectiveJobConfig(submitted, "", BuiltInSpecs()));
+  if (pserver_num == 0) {
+    SLUICE_ASSIGN_OR_RETURN(const std::string changed,
+                            FitWithoutPservers(BuiltInSpecs(), &draft.config));
+    if (!changed.empty()) draft.warnings.push_back(changed);
+  }
+  SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<ModelSpec> model,
+                          ModelSpec::Create(draft.config, BuiltInSpecs()));
+  draft.tables = model->tables();
+  SLUICE_RETURN_IF_ERROR(CheckShards(draft));
+  const auto warn = [&draft](std::vector<std::string> warnings) {
+    for (std::string& warning : warnings) draft.warnings.push_back(std::move(warning));
+  };
+  SLUICE_ASSIGN_OR_RETURN(std::vector<std::string> of_model,
+                          CheckInitialModel(draft.config, BuiltInSpecs(), env));
+  warn(std::move(of_model));
+  SLUICE_ASSIGN_OR_RETURN(std::vector<std::string> named, WarnOfFilesNamedAgain(draft.config, env));
+  warn(std::move(named));
+  return draft;
+}
+
+absl::Status PlaceJob(const std::vector<std::string>& pservers, JobSpec* spec) {
+  ResolveShards(static_cast<uint32_t>(pservers.size()), spec->mutable_tables());
+  SLUICE_ASSIGN_OR_RETURN(const TableLayouts layouts,
+                          CreateTableLayouts(spec->tables(), spec->config().train().seed()));
+  const auto on_pserver = std::find_if(layouts.begin(), layouts.end(),
+                                       [](const auto& table) { return table->num_shards() > 0; });
+  if (pservers.empty() && on_pserver != layouts.end()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("table '", (*on_pserver)->name(),
+                     "' belongs on pservers, and the cluster has none; start pservers "
+                     "(--server_num, or pservers in the cluster file)"));
+  }
+  const Route before = spec->route();
+  *spec->mutable_route() = before.tables().empty()
+                               ? PlaceShards(layouts, pservers, /*generation=*/1)
+                               : MoveShards(layouts, before, pservers, /*generation=*/1);
+  return absl::OkStatus();
+}
+
+}  // namespace sluice

@@ -1,0 +1,143 @@
+#include "scheduler/service/job_submission.h"
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "scheduler/files/starting_point.h"
+
+namespace sluice {
+
+absl::StatusOr<SubmitJobReply> JobSubmission::Submit(const SubmitJobRequest& request,
+                                                     const std::string& request_id) {
+  SubmitJobReply reply = ReplyBefore(request_id);
+  if (!reply.job_id().empty()) return reply;
+  // Without the lock: it reads files, perhaps whole checkpoints from a slow disk.
+  SLUICE_ASSIGN_OR_RETURN(Checked job, Check(request));
+  options_.log(absl::StrCat("job ", job.draft.config.name(), " submitted"));
+  // One submission at a time: no other may take the number before the job has it.
+  MutexLock lock(&mutex_);
+  reply = ReplyBefore(request_id);
+  if (!reply.job_id().empty()) return reply;
+  SLUICE_ASSIGN_OR_RETURN(*reply.mutable_job_id(),
+                          AddWithFolder(std::move(job), request, request_id));
+  return reply;
+}
+
+SubmitJobReply JobSubmission::ReplyBefore(const std::string& request_id) {
+  SubmitJobReply reply;
+  options_.loop->Look([&](SchedulerCore& core, absl::Time) {
+    reply.set_job_id(core.operators().JobOfRequest(request_id));
+  });
+  return reply;
+}
+
+absl::StatusOr<JobSubmission::Checked> JobSubmission::Check(const SubmitJobRequest& request) const {
+  Checked job;
+  SLUICE_ASSIGN_OR_RETURN(job.draft,
+                          BuildJobDraft(request.config(), options_.pserver_num, options_.env));
+  JobConfig* const config = &job.draft.config;
+  if (request.resume() || request.allow_older()) {
+    SubmitJobRequest effective = request;
+    *effective.mutable_config() = *config;
+    SLUICE_ASSIGN_OR_RETURN(
+        job.resume, FindResumePoint(effective, options_.env, options_.clock, &job.draft.warnings));
+  }
+  if (job.resume != nullptr) {
+    // The path in the request is ignored now; result.json names what the job once started from.
+    config->set_initial_checkpoint(job.resume->initial_checkpoint);
+  } else {
+    SLUICE_RETURN_IF_ERROR(FindInitialCheckpoint(options_.env, config, &job.draft.warnings));
+  }
+  return job;
+}
+
+absl::StatusOr<std::string> JobSubmission::AddWithFolder(Checked job,
+                                                         const SubmitJobRequest& request,
+                                                         const std::string& request_id) {
+  const JobConfig& config = job.draft.config;
+  const std::string from = job.resume == nullptr ? "" : job.resume->dir;
+  uint64_t number = 1;
+  options_.loop->Look(
+      [&](SchedulerCore& core, absl::Time) { number = core.operators().next_number(); });
+  std::string dir = config.output_dir();
+  const bool reserved = dir.empty();
+  if (reserved) {
+    SLUICE_ASSIGN_OR_RETURN(number, ReserveFolder(config.name(), number));
+    dir = absl::StrCat(options_.default_output, "/", config.name(), "-", number);
+  }
+  const absl::StatusOr<std::string> job_id = KeepAndAdd(&job, number, request, request_id);
+  if (!job_id.ok()) {
+    // It is empty, and a refused job should leave nothing behind.
+    if (reserved) options_.env->RemoveDir(dir).IgnoreError();
+    return job_id;
+  }
+  options_.log(absl::StrCat("job ", *job_id, ": effective configuration: ", dir, "/job.textproto"));
+  if (!from.empty()) {
+    options_.log(absl::StrCat("job ", *job_id, ": continues from ", from));
+  } else if (!config.initial_checkpoint().empty()) {
+    options_.log(absl::StrCat("job ", *job_id, ": starts from ", config.initial_checkpoint()));
+  }
+  return job_id;
+}
+
+absl::StatusOr<uint64_t> JobSubmission::ReserveFolder(const std::string& name,
+                                                      uint64_t number) const {
+  const std::string& parent = options_.default_output;
+  absl::Status made = options_.env->MakeDirs(parent);
+  while (made.ok()) {
+    // Making the folder is the reservation: of two schedulers with one output folder only one gets
+    // the number.
+    made = options_.env->MakeNewDir(absl::StrCat(parent, "/", name, "-", number));
+    if (made.ok()) return number;
+    if (!absl::IsAlreadyExists(made)) break;
+    made = absl::OkStatus();
+    ++number;
+  }
+  return absl::Status(made.code(),
+                      absl::StrCat("cannot make a folder for the job in ", parent, ": ",
+                                   made.message(), "; give a writable --output_dir"));
+}
+
+absl::StatusOr<std::string> JobSubmission::KeepAndAdd(Checked* checked, uint64_t number,
+                                                      const SubmitJobRequest& request,
+                                                      const std::string& request_id) {
+  const JobDraft& draft = checked->draft;
+  absl::StatusOr<std::unique_ptr<Job>> job;
+  std::vector<MetaStore::Write> records;
+  options_.loop->Run([&](SchedulerCore& core, absl::Time) {
+    job = core.operators().PrepareJob(draft.config, draft.tables, options_.default_output, number,
+                                      draft.warnings, std::move(checked->resume));
+    if (!job.ok()) return;
+    (*job)->SetRequest(request_id, request.allow_older());
+    records = core.operators().RecordsOf(**job);
+  });
+  SLUICE_RETURN_IF_ERROR(job.status());
+  // Before the core knows the job. A job that runs but is in no record would be lost with this
+  // scheduler.
+  const absl::Status kept = options_.loop->Commit(records);
+  if (absl::IsAborted(kept)) return SchedulerLoop::TakenOver();
+  absl::StatusOr<std::string> job_id = absl::FailedPreconditionError(
+      absl::StrCat("the job is refused, because the scheduler cannot keep it: ", kept.message()));
+  if (kept.ok()) {
+    options_.loop->Run([&](SchedulerCore& core, absl::Time now) {
+      job_id = core.operators().AddJob(*std::move(job), now);
+    });
+    if (job_id.ok()) return job_id;
+  }
+  return Refuse(records[0].key, job_id.status());
+}
+
+absl::Status JobSubmission::Refuse(const std::string& record_key, const absl::Status& why) {
+  // The store may hold the record in spite of an error, or may still get it. The job has been
+  // refused only when the record is surely gone; otherwise the next scheduler may run it.
+  const absl::Status gone = options_.loop->Commit({{record_key, std::nullopt}});
+  if (gone.ok()) return why;
+  if (absl::IsAborted(gone)) return SchedulerLoop::TakenOver();
+  return absl::UnavailableError(
+      absl::StrCat("the scheduler cannot keep its state at present: ", gone.message()));
+}
+
+}  // namespace sluice

@@ -1,0 +1,73 @@
+// Admits submitted jobs: prepares a job and its folder, keeps its record, and then queues it.
+//
+// A submission reads the job's files and folders in the calling thread, and holds up no other call
+// meanwhile. From the number on, one submission goes at a time.
+//
+// Thread safety: safe.
+//
+// Lock order: mutex_, then the locks of SchedulerLoop.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "common/base/clock.h"
+#include "common/base/env.h"
+#include "common/base/mutex.h"
+#include "scheduler/service/job_spec_builder.h"
+#include "scheduler/service/scheduler_loop.h"
+
+namespace sluice {
+
+class JobSubmission {
+ public:
+  struct Options {
+    SchedulerLoop* loop = nullptr;  // outlives the object, as clock and env do
+    Clock* clock = nullptr;
+    Env* env = nullptr;
+    uint32_t pserver_num = 1;    // of the cluster
+    std::string default_output;  // parent of the output folders of jobs that name none
+    std::function<void(const std::string&)> log;
+  };
+  explicit JobSubmission(Options options) : options_(std::move(options)) {}
+
+  // A repeated call with the same request_id returns the job of the first one; "": a new job.
+  // FAILED_PRECONDITION: the job's record cannot be kept, so it will not run. UNAVAILABLE: it is
+  // not known whether the record is kept; repeat the call.
+  absl::StatusOr<SubmitJobReply> Submit(const SubmitJobRequest& request,
+                                        const std::string& request_id);
+
+ private:
+  // A job that has been checked, and where it starts.
+  struct Checked {
+    JobDraft draft;
+    std::unique_ptr<const ResumePoint> resume;  // null: it does not continue
+  };
+
+  // The reply to an earlier submission with this id; without a job_id if there was none.
+  SubmitJobReply ReplyBefore(const std::string& request_id);
+  // Reads files: not under a lock.
+  absl::StatusOr<Checked> Check(const SubmitJobRequest& request) const;
+  // Gives the job a number, and a folder if it names none. Returns its id.
+  absl::StatusOr<std::string> AddWithFolder(Checked job, const SubmitJobRequest& request,
+                                            const std::string& request_id)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Makes the folder `name`-N below default_output and returns N, the first number from `number` on
+  // that is free. Safe against another scheduler that does the same at the same time.
+  absl::StatusOr<uint64_t> ReserveFolder(const std::string& name, uint64_t number) const;
+  // Keeps the job's record, and then queues the job. Moves checked->resume.
+  absl::StatusOr<std::string> KeepAndAdd(Checked* checked, uint64_t number,
+                                         const SubmitJobRequest& request,
+                                         const std::string& request_id)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Removes the record of a job that is refused with `why`. Returns the answer to the submission.
+  absl::Status Refuse(const std::string& record_key, const absl::Status& why);
+
+  const Options options_;
+  Mutex mutex_;  // held while a job gets its number and is kept
+};
+
+}  // namespace sluice

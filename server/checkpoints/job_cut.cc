@@ -1,0 +1,208 @@
+#include "server/checkpoints/job_cut.h"
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/printable.h"
+#include "common/base/status_macros.h"
+#include "common/saved_model/saved_model.h"
+#include "common/saved_model/shard_file.h"
+#include "common/wire/train_position.h"
+
+namespace sluice {
+namespace {
+
+// Keeps, for each rank, the position that is behind the other.
+void TakeLeast(const ShardFacts& facts, std::vector<RankPosition>* least) {
+  if (least->empty()) {
+    least->assign(facts.ranks().begin(), facts.ranks().end());
+    return;
+  }
+  for (int r = 0; r < facts.ranks_size(); ++r) KeepLeast(facts.ranks(r), &(*least)[r]);
+}
+
+}  // namespace
+
+// Counts the bytes of a cut, and ends the cut when it is cancelled.
+class JobCut::Watched : public ShardCut {
+ public:
+  Watched(ShardCut* cut, JobCut* owner) : cut_(cut), owner_(owner) {}
+  absl::StatusOr<bool> Next(std::string* chunk) override {
+    // Relaxed: a cut that ends one piece later does no harm.
+    if (owner_->stop_.load(std::memory_order_relaxed))
+      return absl::CancelledError("the checkpoint was given up");
+    SLUICE_ASSIGN_OR_RETURN(const bool more, cut_->Next(chunk));
+    if (more) owner_->written_bytes_.fetch_add(chunk->size(), std::memory_order_relaxed);
+    return more;
+  }
+
+ private:
+  ShardCut* const cut_;
+  JobCut* const owner_;
+};
+
+void JobCut::Begin(const JobView& view) {
+  std::vector<Part> parts;
+  std::vector<RankPosition> least;
+  absl::Status status;
+  try {
+    // All cuts begin before a file is written: the checkpoint shows nearly one moment, in sync
+    // exactly one step.
+    const CutOptions options{true, options_.budget};
+    for (const auto& table : view.shards) {
+      for (const std::shared_ptr<Shard>& shard : table) {
+        if (shard == nullptr) continue;
+        ShardFacts facts;
+        parts.push_back({shard, shard->BeginCut(options, &facts)});
+        TakeLeast(facts, &least);
+      }
+    }
+  } catch (const std::bad_alloc&) {
+    parts.clear();
+    status = absl::ResourceExhaustedError("no memory to begin the cut; use more pservers");
+  }
+  MutexLock lock(&mutex_);
+  begun_ = options_.clock->Now();
+  parts_ = std::move(parts);
+  least_ = std::move(least);
+  status_ = std::move(status);
+  if (parts_.empty()) EndLocked();
+}
+
+void JobCut::Refuse(absl::Status why) {
+  MutexLock lock(&mutex_);
+  begun_ = options_.clock->Now();
+  status_ = std::move(why);
+  EndLocked();
+}
+
+bool JobCut::WriteOne() {
+  Part part;
+  {
+    MutexLock lock(&mutex_);
+    if (ended_ || !status_.ok() || next_ == parts_.size()) return false;
+    part = std::move(parts_[next_++]);
+    ++running_;
+    // Noted before the file exists: if the checkpoint fails, a file that was only begun goes too.
+    names_.push_back(
+        ShardFileName(part.shard->table().name(), part.shard->index(), options_.save_id));
+  }
+  absl::StatusOr<SavedFile> file = Write(&part);
+  // Frees the copies that updates made for this shard now, and not with the last file.
+  part.cut.reset();
+  part.shard.reset();
+  EndOne(std::move(file));
+  return true;
+}
+
+absl::StatusOr<SavedFile> JobCut::Write(Part* part) {
+  Watched cut(part->cut.get(), this);
+  try {
+    return WriteShardFile(options_.directory, part->shard->table(), part->shard->index(), &cut,
+                          options_.env, options_.save_id);
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("no memory to save shard ", part->shard->index(), " of table '",
+                     part->shard->table().name(), "'; use more pservers"));
+  }
+}
+
+void JobCut::EndOne(absl::StatusOr<SavedFile> file) {
+  std::vector<Part> dropped;  // destroyed after the lock is released
+  {
+    MutexLock lock(&mutex_);
+    --running_;
+    if (file.ok()) {
+      files_.push_back(*std::move(file));
+    } else if (status_.ok()) {
+      status_ = file.status();
+    }
+    if (!status_.ok()) {
+      stop_.store(true, std::memory_order_relaxed);
+      dropped.swap(parts_);
+      next_ = 0;
+    }
+    // Whoever writes the last file finishes.
+    if (running_ > 0 || next_ < parts_.size()) return;
+  }
+  dropped.clear();
+  Finish();
+}
+
+void JobCut::Cancel() {
+  std::vector<Part> dropped;
+  {
+    MutexLock lock(&mutex_);
+    if (ended_) return;
+    if (status_.ok()) status_ = absl::CancelledError("the checkpoint was given up");
+    stop_.store(true, std::memory_order_relaxed);
+    dropped.swap(parts_);
+    next_ = 0;
+    if (running_ > 0) return;  // who writes the last file finishes
+  }
+  dropped.clear();
+  Finish();
+}
+
+void JobCut::Finish() {
+  std::vector<std::string> names;
+  {
+    MutexLock lock(&mutex_);
+    if (ended_) return;
+    if (!status_.ok()) names = names_;
+  }
+  // Without the lock, so that a report need not wait for a slow disk. The cut ends only afterwards:
+  // a later checkpoint of the same step uses the same folder.
+  for (const std::string& name : names) {
+    options_.env->RemoveFile(absl::StrCat(options_.directory, "/", name)).IgnoreError();
+  }
+  // Unless it holds files of other pservers or of an earlier checkpoint.
+  if (!names.empty()) options_.env->RemoveDir(options_.directory).IgnoreError();
+  {
+    MutexLock lock(&mutex_);
+    EndLocked();
+  }
+  if (options_.on_change) options_.on_change();
+}
+
+void JobCut::EndLocked() {
+  ended_ = true;
+  end_ = options_.clock->Now();
+  ended_changed_.NotifyAll();
+}
+
+bool JobCut::ended() {
+  MutexLock lock(&mutex_);
+  return ended_;
+}
+
+void JobCut::AwaitEnd() {
+  MutexLock lock(&mutex_);
+  while (!ended_) ended_changed_.Wait(&mutex_);
+}
+
+HostedCut JobCut::Report() {
+  HostedCut report;
+  report.set_checkpoint(options_.checkpoint);
+  report.set_step(options_.step);
+  report.set_written_bytes(written_bytes_.load(std::memory_order_relaxed));
+  report.set_preimage_bytes(options_.budget->most());
+  MutexLock lock(&mutex_);
+  for (const RankPosition& at : least_) *report.add_least() = at;
+  if (!status_.ok()) {
+    report.set_state(HostedCut::FAILED);
+    report.set_error(Printable(status_.message()));
+  } else if (ended_) {
+    report.set_state(HostedCut::WRITTEN);
+    for (const SavedFile& file : files_) *report.add_files() = file;
+  } else {
+    report.set_state(HostedCut::WRITING);
+  }
+  const absl::Time until = ended_ ? end_ : options_.clock->Now();
+  report.set_seconds(absl::ToDoubleSeconds(until - begun_));
+  return report;
+}
+
+}  // namespace sluice

@@ -1,0 +1,94 @@
+// One checkpoint of one job on this pserver: the cuts of all its shards, written to files one after
+// another.
+//
+// The cuts begin together (Begin). Each ends as soon as its file is complete, which gives back the
+// memory that updates needed meanwhile. After an error, or when it is cancelled before all files
+// are complete, the files that were written are removed.
+//
+// Thread safety: safe from any thread. Begin comes first, on one thread. No lock is held while
+// files are written or callbacks run.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/base/clock.h"
+#include "common/base/env.h"
+#include "common/base/mutex.h"
+#include "common/saved_model/shard_image.h"
+#include "proto/scheduler.pb.h"
+#include "server/requests/job_view.h"
+#include "server/shards/pre_images.h"
+
+namespace sluice {
+
+class JobCut {
+ public:
+  struct Options {
+    uint64_t checkpoint = 0;  // its number in the job
+    uint64_t step = 0;        // of its folder
+    std::string directory, save_id;
+    std::shared_ptr<PreImageBudget> budget;
+    Env* env = nullptr;               // outlives the cut
+    Clock* clock = nullptr;           // outlives the cut
+    std::function<void()> on_change;  // called when the state in Report changes; may be null
+  };
+  explicit JobCut(Options options) : options_(std::move(options)) {}
+
+  uint64_t checkpoint() const { return options_.checkpoint; }
+
+  // Begins the cuts of the view's shards, O(1) each, under each shard's lock in turn. Called once.
+  void Begin(const JobView& view);
+  // Call instead of Begin when the checkpoint cannot be made.
+  void Refuse(absl::Status why);
+  // Writes a file that nobody has begun yet. False when there is none: the calls that are under way
+  // write the rest.
+  bool WriteOne();
+  // Cancels the checkpoint unless all its files are complete. A file under way ends at its next
+  // piece.
+  void Cancel();
+  // True when nothing is written any more.
+  bool ended();
+  void AwaitEnd();
+  HostedCut Report();
+
+ private:
+  struct Part {
+    std::shared_ptr<Shard> shard;  // destroyed after the cut, which uses it
+    std::unique_ptr<ShardCut> cut;
+  };
+  class Watched;
+
+  absl::StatusOr<SavedFile> Write(Part* part);
+  // The state after a file was written or cut short.
+  void EndOne(absl::StatusOr<SavedFile> file);
+  void EndLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Ends the checkpoint: removes its files if it failed, and calls on_change.
+  void Finish();
+
+  const Options options_;
+  // Relaxed: a figure, and a wish that the writer of a file sees soon.
+  std::atomic<uint64_t> written_bytes_{0};
+  std::atomic<bool> stop_{false};
+
+  Mutex mutex_;
+  CondVar ended_changed_;
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);      // the first error
+  std::vector<Part> parts_ ABSL_GUARDED_BY(mutex_);  // those from next_ on are to be written
+  size_t next_ ABSL_GUARDED_BY(mutex_) = 0;
+  size_t running_ ABSL_GUARDED_BY(mutex_) = 0;  // files under way
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<std::string> names_ ABSL_GUARDED_BY(mutex_);  // of files that were begun
+  std::vector<SavedFile> files_ ABSL_GUARDED_BY(mutex_);    // complete
+  std::vector<RankPosition> least_ ABSL_GUARDED_BY(mutex_);
+  absl::Time begun_ ABSL_GUARDED_BY(mutex_), end_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace sluice

@@ -1,0 +1,111 @@
+#include "server/checkpoints/job_cuts.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/saved_model/checkpoint.h"
+
+namespace sluice {
+
+void JobCuts::Begin(uint64_t number, uint64_t step, const JobView& view,
+                    const absl::Status& possible) {
+  std::shared_ptr<JobCut> earlier;
+  {
+    MutexLock lock(&mutex_);
+    if (number <= std::max(begun_, over_)) return;
+    // From here on, other calls with this number return.
+    begun_ = number;
+    earlier = std::move(cut_);
+    cut_ = nullptr;
+  }
+  // The lock is free while the cuts begin: JobCut::Begin locks every shard in turn, and a report
+  // must not wait for that.
+  GiveUp(std::move(earlier));
+  JobCut::Options options;
+  options.checkpoint = number;
+  options.step = step;
+  options.directory = CheckpointFolder(options_.root, step);
+  options.save_id = CheckpointSaveId(options_.instance, number);
+  options.budget = options_.writer->NewBudget(options_.available_memory());
+  options.env = options_.env;
+  options.clock = options_.clock;
+  options.on_change = options_.on_change;
+  auto cut = std::make_shared<JobCut>(std::move(options));
+  if (!possible.ok()) {
+    cut->Refuse(possible);
+  } else if (options_.root.empty()) {
+    cut->Refuse(absl::FailedPreconditionError(
+        "the job has no folder for checkpoints; set checkpoint.dir or output_dir"));
+  } else {
+    cut->Begin(view);
+  }
+  bool over;
+  {
+    MutexLock lock(&mutex_);
+    // While the lock was free, the scheduler may have ended this checkpoint (SetOrder), or a later
+    // one may have begun.
+    over = number <= over_ || number < begun_;
+    if (!over) cut_ = cut;
+  }
+  if (over) {
+    GiveUp(std::move(cut));
+    return;
+  }
+  options_.writer->Add(cut);
+  if (options_.on_change) options_.on_change();
+}
+
+void JobCuts::SetOrder(const CutOrder& order, const JobView& view, const absl::Status& possible) {
+  std::shared_ptr<JobCut> over;
+  {
+    MutexLock lock(&mutex_);
+    over_ = std::max(over_, order.over());
+    if (cut_ != nullptr && cut_->checkpoint() <= over_) over.swap(cut_);
+  }
+  GiveUp(std::move(over));
+  if (order.now() > 0) Begin(order.now(), order.step(), view, possible);
+}
+
+void JobCuts::GiveUp(std::shared_ptr<JobCut> cut) {
+  if (cut == nullptr) return;
+  cut->Cancel();
+  MutexLock lock(&mutex_);
+  // A cancelled cut may still be writing a file, and a sparse shard has one cut at a time. AwaitEnd
+  // must therefore also wait for this one before a save or an image can cut the shard.
+  leaving_.erase(std::remove_if(leaving_.begin(), leaving_.end(),
+                                [](const auto& one) { return one->ended(); }),
+                 leaving_.end());
+  if (!cut->ended()) leaving_.push_back(std::move(cut));
+}
+
+void JobCuts::Cancel() {
+  const std::shared_ptr<JobCut> cut = this->cut();
+  if (cut != nullptr) cut->Cancel();
+}
+
+void JobCuts::AwaitEnd() {
+  std::vector<std::shared_ptr<JobCut>> cuts;
+  {
+    MutexLock lock(&mutex_);
+    cuts = leaving_;
+    if (cut_ != nullptr) cuts.push_back(cut_);
+  }
+  for (const auto& cut : cuts) cut->AwaitEnd();
+}
+
+void JobCuts::FillReport(HostedJob* report) {
+  const std::shared_ptr<JobCut> cut = this->cut();
+  if (cut != nullptr) *report->mutable_cut() = cut->Report();
+}
+
+uint64_t JobCuts::newest() {
+  MutexLock lock(&mutex_);
+  return std::max(over_, begun_);
+}
+
+std::shared_ptr<JobCut> JobCuts::cut() {
+  MutexLock lock(&mutex_);
+  return cut_;
+}
+
+}  // namespace sluice

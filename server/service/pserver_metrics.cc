@@ -1,0 +1,175 @@
+#include "server/service/pserver_metrics.h"
+
+#include <prometheus/counter.h>
+#include <prometheus/gauge.h>
+#include <prometheus/registry.h>
+
+#include <iterator>
+#include <map>
+#include <string>
+
+namespace sluice {
+namespace {
+
+void SetTo(prometheus::Gauge* gauge, double value) { gauge->Set(value); }
+void SetTo(prometheus::Counter* counter, double value) {
+  counter->Increment(value - counter->Value());
+}
+// Returns true if the series must be replaced, because a counter cannot fall. This happens when a
+// job of the same name is opened again.
+bool MustBeginAnew(const prometheus::Gauge&, double) { return false; }
+bool MustBeginAnew(const prometheus::Counter& counter, double value) {
+  return value < counter.Value();
+}
+
+// The series of one metric, by labels. Copies figures that the pserver counts.
+template <class Metric>
+class Series {
+ public:
+  explicit Series(prometheus::Family<Metric>& family) : family_(family) {}
+
+  void Set(const prometheus::Labels& labels, double value) {
+    Entry& entry = entries_[labels];
+    if (entry.metric != nullptr && MustBeginAnew(*entry.metric, value)) {
+      family_.Remove(entry.metric);
+      entry.metric = nullptr;
+    }
+    if (entry.metric == nullptr) entry.metric = &family_.Add(labels);
+    SetTo(entry.metric, value);
+    entry.set = true;
+  }
+  // Removes the series that were not set since the last call.
+  void RemoveOthers() {
+    for (auto it = entries_.begin(); it != entries_.end();) {
+      const bool keep = it->second.set;
+      it->second.set = false;
+      if (!keep) family_.Remove(it->second.metric);
+      it = keep ? std::next(it) : entries_.erase(it);
+    }
+  }
+
+ private:
+  struct Entry {
+    Metric* metric = nullptr;
+    bool set = false;
+  };
+  prometheus::Family<Metric>& family_;
+  std::map<prometheus::Labels, Entry> entries_;
+};
+
+}  // namespace
+
+struct PserverMetrics::Families {
+  using Gauges = Series<prometheus::Gauge>;
+  using Counters = Series<prometheus::Counter>;
+
+  explicit Families(prometheus::Registry* registry) : r(*registry) {}
+  prometheus::Family<prometheus::Gauge>& Gauge(const char* name, const char* help) {
+    return prometheus::BuildGauge().Name(name).Help(help).Register(r);
+  }
+  prometheus::Family<prometheus::Counter>& Counter(const char* name, const char* help) {
+    return prometheus::BuildCounter().Name(name).Help(help).Register(r);
+  }
+
+  prometheus::Registry& r;
+  Counters frames{
+      Counter("sluice_pserver_frames_applied_total", "Worker frames applied to the job")};
+  Gauges rows{Gauge("sluice_pserver_rows", "Sparse rows held")};
+  Gauges elements{Gauge("sluice_pserver_dense_elements", "Dense parameters held")};
+  Gauges bytes{Gauge("sluice_pserver_table_bytes",
+                     "Memory used by rows and dense parameters, with their optimizer state")};
+  Gauges reserved{Gauge("sluice_pserver_table_reserved_bytes",
+                        "Memory held for the table: used memory, index and room to grow")};
+  Counters staleness_sum{
+      Counter("sluice_pserver_staleness_sum_total",
+              "Updates by other workers between a pull and its push, summed over pushes")};
+  Gauges staleness_max{
+      Gauge("sluice_pserver_staleness_max",
+            "Largest number of updates by other workers between a pull and its push")};
+  Counters slowest_wait{Counter("sluice_pserver_slowest_wait_seconds_total",
+                                "Seconds that all other ranks waited for the slowest one (sync)")};
+  Gauges cut_bytes{Gauge("sluice_pserver_checkpoint_written_bytes",
+                         "Bytes written so far of the newest checkpoint that is not over")};
+  Gauges cut_memory{Gauge("sluice_pserver_checkpoint_preimage_bytes",
+                          "Most memory that updates used while that checkpoint was written")};
+  Gauges cut_failed{Gauge("sluice_pserver_checkpoint_failed",
+                          "1: this pserver could not write its part of that checkpoint")};
+  Gauges replicated{Gauge("sluice_pserver_replication_complete",
+                          "1: every acknowledged update is also on the follower of this pserver")};
+  Gauges behind{Gauge("sluice_pserver_replication_updates_behind",
+                      "Updates that the follower has not confirmed")};
+  Gauges copies{Gauge("sluice_pserver_copies_bytes",
+                      "Memory held for the copies of another pserver's shards")};
+  Gauges process{Gauge("sluice_pserver_memory_bytes", "Resident memory of the process")};
+  Counters cpu{Counter("sluice_pserver_cpu_seconds_total", "CPU time of the process")};
+  Gauges streams{Gauge("sluice_pserver_streams", "Open data streams")};
+  Gauges shm_streams{
+      Gauge("sluice_pserver_shm_streams", "Open data streams through shared memory")};
+  Counters messages{
+      Counter("sluice_pserver_messages_received_total", "Messages received on data streams")};
+  Counters received{
+      Counter("sluice_pserver_bytes_received_total", "Bytes received on data streams")};
+  Counters sent{Counter("sluice_pserver_bytes_sent_total", "Bytes sent on data streams")};
+  Counters refused{
+      Counter("sluice_pserver_requests_refused_total", "Requests refused with an error")};
+  Counters streams_cut{
+      Counter("sluice_pserver_streams_cut_total",
+              "Data streams ended because the other process did not read its answers")};
+};
+
+PserverMetrics::PserverMetrics()
+    : registry_(std::make_shared<prometheus::Registry>()),
+      families_(std::make_unique<Families>(registry_.get())) {}
+
+PserverMetrics::~PserverMetrics() = default;
+
+void PserverMetrics::Update(const std::vector<HostedJob>& jobs, const DataPlaneCounters& counters,
+                            const StreamCounts& streams, uint64_t memory_bytes,
+                            double cpu_seconds) {
+  MutexLock lock(&mutex_);
+  Families& f = *families_;
+  for (const HostedJob& job : jobs) {
+    const prometheus::Labels labels = {{"job", job.job_id()}};
+    f.frames.Set(labels, job.frames_applied());
+    f.elements.Set(labels, job.dense_elements());
+    f.staleness_sum.Set(labels, job.staleness().sum());
+    f.staleness_max.Set(labels, job.staleness().max());
+    f.slowest_wait.Set(labels, job.slowest_wait_s());
+    if (job.has_cut()) {
+      f.cut_bytes.Set(labels, job.cut().written_bytes());
+      f.cut_memory.Set(labels, job.cut().preimage_bytes());
+      f.cut_failed.Set(labels, job.cut().state() == HostedCut::FAILED ? 1 : 0);
+    }
+    if (job.has_replication()) {
+      f.replicated.Set(labels, job.replication().complete() ? 1 : 0);
+      f.behind.Set(labels, job.replication().updates_behind());
+      uint64_t bytes = 0;
+      for (const ShardCopies& copies : job.copies()) bytes += copies.bytes();
+      f.copies.Set(labels, bytes);
+    }
+    for (const TableStatus& table : job.tables()) {
+      const prometheus::Labels of_table = {{"job", job.job_id()}, {"table", table.name()}};
+      f.bytes.Set(of_table, table.bytes());
+      f.reserved.Set(of_table, table.reserved_bytes());
+      if (table.kind() == TableConfig::SPARSE) f.rows.Set(of_table, table.rows());
+    }
+  }
+  // Otherwise a job that is gone would show its last figures for ever.
+  for (auto* of_jobs : {&f.frames, &f.staleness_sum, &f.slowest_wait}) of_jobs->RemoveOthers();
+  for (auto* of_jobs : {&f.elements, &f.staleness_max, &f.bytes, &f.reserved, &f.rows})
+    of_jobs->RemoveOthers();
+  for (auto* of_cuts : {&f.cut_bytes, &f.cut_memory, &f.cut_failed}) of_cuts->RemoveOthers();
+  for (auto* of_replicas : {&f.replicated, &f.behind, &f.copies}) of_replicas->RemoveOthers();
+  f.process.Set({}, memory_bytes);
+  f.cpu.Set({}, cpu_seconds);
+  // Relaxed: independent sums.
+  f.streams.Set({}, counters.streams.load(std::memory_order_relaxed));
+  f.shm_streams.Set({}, streams.shm());
+  f.messages.Set({}, counters.messages_in.load(std::memory_order_relaxed));
+  f.received.Set({}, counters.bytes_in.load(std::memory_order_relaxed));
+  f.sent.Set({}, counters.bytes_out->load(std::memory_order_relaxed));
+  f.refused.Set({}, counters.refused.load(std::memory_order_relaxed));
+  f.streams_cut.Set({}, counters.streams_cut.load(std::memory_order_relaxed));
+}
+
+}  // namespace sluice

@@ -1,0 +1,132 @@
+#include "server/shards/buffered_bytes.h"
+
+#include <algorithm>
+
+#include "common/config/mode.h"
+
+namespace sluice {
+namespace {
+
+constexpr uint64_t kUnlimited = UINT64_MAX;
+
+uint64_t Sum(uint64_t a, uint64_t b) { return a > kUnlimited - b ? kUnlimited : a + b; }
+uint64_t Product(uint64_t a, uint64_t b) {
+  return a != 0 && b > kUnlimited / a ? kUnlimited : a * b;
+}
+
+// The number of keys that the feature has; kUnlimited: the data decides. 0: it makes no keys.
+uint64_t KeysOfFeature(const Feature& feature) {
+  switch (feature.kind_case()) {
+    case Feature::kNumeric: {
+      const auto boundaries = static_cast<uint64_t>(feature.numeric().boundaries_size());
+      return boundaries == 0 ? 0 : boundaries + 1;
+    }
+    case Feature::kCategorical: {
+      const CategoricalFeature& one = feature.categorical();
+      if (one.vocabulary_size() > 0) return static_cast<uint64_t>(one.vocabulary_size()) + 2;
+      return one.hash_buckets() > 0 ? Sum(one.hash_buckets(), 1) : kUnlimited;
+    }
+    case Feature::kCross:
+      return feature.cross().hash_buckets() > 0 ? feature.cross().hash_buckets() : kUnlimited;
+    default:
+      return 0;
+  }
+}
+
+// A slot of MULTI_SLOT data has any number of values.
+bool IsMultiValued(const Feature& feature, const DataConfig& data) {
+  return feature.has_categorical() && (!feature.categorical().multi_value_delimiter().empty() ||
+                                       data.format() == DataConfig::MULTI_SLOT);
+}
+
+// Examples that a worker has in one step or, in async, in one frame.
+uint64_t ExamplesOf(const JobSpec& spec) {
+  const uint64_t workers = std::max(1u, spec.worker_num());
+  return spec.global_batch() > 0 ? (spec.global_batch() - 1) / workers + 1
+                                 : StepExamples(spec.config());
+}
+
+// The most keys that a worker pushes in one step, as far as the job tells: it pushes each key once.
+// `several`: with any number of values in the cells of multi-valued features.
+uint64_t KeysOf(const JobSpec& spec, uint64_t max_rows, bool several) {
+  const uint64_t examples = ExamplesOf(spec);
+  uint64_t keys = 0;
+  for (const Feature& feature : spec.config().features()) {
+    const uint64_t all = KeysOfFeature(feature);
+    const bool any_number = several && IsMultiValued(feature, spec.config().data());
+    keys = Sum(keys, any_number ? all : std::min(examples, all));
+  }
+  return max_rows == 0 ? keys : std::min(keys, max_rows);
+}
+
+// The part of `bytes` of a table that its shards on pserver `self` get. The hash spreads the keys
+// evenly over the shards.
+uint64_t PartHere(uint64_t bytes, const TableLayout& table, const TableRoute& route, int64_t self) {
+  uint64_t here = 0;
+  for (uint32_t s = 0; s < table.num_shards(); ++s)
+    here += static_cast<int64_t>(route.owner(static_cast<int>(s))) == self;
+  const uint64_t all = Product(bytes, here);
+  return all == kUnlimited ? (here == 0 ? 0 : kUnlimited) : all / table.num_shards();
+}
+
+uint64_t BytesOfRank(const JobSpec& spec, const TableLayouts& layouts, int64_t self, bool as_sum,
+                     bool several) {
+  uint64_t bytes = 0;
+  for (size_t t = 0; t < layouts.size(); ++t) {
+    const TableLayout& table = *layouts[t];
+    if (!table.sparse()) continue;
+    const uint64_t of_table =
+        Product(KeysOf(spec, table.config().max_rows(), several), BufferedRowBytes(table, as_sum));
+    bytes = Sum(bytes, PartHere(of_table, table, spec.route().tables(static_cast<int>(t)), self));
+  }
+  return bytes;
+}
+
+// True if the configuration says how many keys a step has, but for cells with several values.
+bool SaysKeys(const JobSpec& spec) { return KeysOf(spec, 0, /*several=*/false) > 0; }
+
+}  // namespace
+
+SparseBuffers SparseBuffersOf(const JobSpec& spec, const TableLayouts& layouts, int64_t self) {
+  SparseBuffers buffers;
+  for (size_t t = 0; t < layouts.size(); ++t) {
+    const TableLayout& table = *layouts[t];
+    if (!table.sparse()) continue;
+    const uint64_t keys =
+        Product(spec.worker_num(), KeysOf(spec, table.config().max_rows(), /*several=*/false));
+    const uint64_t bytes = PartHere(Product(keys, BufferedRowBytes(table, /*as_sum=*/false)), table,
+                                    spec.route().tables(static_cast<int>(t)), self);
+    buffers.bytes = Sum(buffers.bytes, bytes);
+    if (bytes <= buffers.most) continue;
+    buffers.most = bytes;
+    buffers.name = table.name();
+  }
+  return buffers;
+}
+
+uint64_t MostBufferedOfRank(const JobSpec& spec, const TableLayouts& layouts, int64_t self,
+                            const UpdatePolicy& policy, uint64_t available) {
+  constexpr uint64_t kMargin = 4, kLeast = 4 << 20;
+  const bool as_sum = policy.mode == Mode::kAsync;
+  const auto bytes = [&](bool several) {
+    const uint64_t of_frame = BytesOfRank(spec, layouts, self, as_sum, several);
+    return Sum(Product(Product(kMargin, of_frame), as_sum ? policy.gradients_to_wait : 1), kLeast);
+  };
+  const uint64_t expected = bytes(/*several=*/false);
+  const uint64_t several = SaysKeys(spec) ? bytes(/*several=*/true) : kUnlimited;
+  return std::max(expected, std::min(several, available / 2));
+}
+
+bool BufferBudget::Take(uint32_t rank, uint64_t bytes) {
+  uint64_t taken = taken_[rank].load(std::memory_order_relaxed);
+  do {
+    if (bytes > most_ || taken > most_ - bytes) return false;
+  } while (!taken_[rank].compare_exchange_weak(taken, taken + bytes, std::memory_order_relaxed));
+  return true;
+}
+
+void BufferBudget::Give(uint32_t rank, uint64_t bytes) {
+  taken_[rank].fetch_sub(bytes, std::memory_order_relaxed);
+}
+
+}  // namespace sluice

@@ -1,0 +1,174 @@
+#include "cli/jobs/job_files.h"
+
+#include <gmock/gmock.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "common/config/job_config.h"
+#include "common/saved_model/saved_model.h"
+#include "model/built_in_models.h"
+
+namespace sluice::cli {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class JobFilesTest : public testing::Test {
+ protected:
+  JobFilesTest()
+      : dir_(testing::TempDir() + "job_files." +
+             testing::UnitTest::GetInstance()->current_test_info()->name()) {
+    std::filesystem::remove_all(dir_);
+    std::filesystem::create_directories(dir_);
+    std::ofstream(dir_ + "/train-1.csv") << "y,x\n1,1\n";
+    job_.mutable_data()->add_train_files(dir_ + "/train-*.csv");
+    job_.mutable_data()->set_format(DataConfig::CSV);
+    job_.mutable_data()->mutable_csv()->set_header(true);
+    job_.mutable_data()->mutable_label()->set_column("y");
+    Feature* feature = job_.add_features();
+    feature->set_name("x");
+    feature->mutable_numeric();
+    job_.mutable_model()->mutable_wide_deep()->add_hidden_units(4);
+    job_.set_output_dir(dir_ + "/a/b");
+  }
+  std::string Refusal() {
+    const absl::Status status = CheckJobFiles(job_, dir_ + "/output", Env::Real());
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    return std::string(status.message());
+  }
+
+  const std::string dir_;
+  JobConfig job_;
+};
+
+TEST_F(JobFilesTest, ReadableDataAndWritableOutputPassAndLeaveNothingBehind) {
+  EXPECT_TRUE(CheckJobFiles(job_, "", Env::Real()).ok());
+  EXPECT_FALSE(std::filesystem::exists(dir_ + "/a"));
+  job_.clear_output_dir();
+  EXPECT_TRUE(CheckJobFiles(job_, dir_ + "/output", Env::Real()).ok());
+  EXPECT_FALSE(std::filesystem::exists(dir_ + "/output"));
+  std::filesystem::create_directories(dir_ + "/a");
+  job_.set_output_dir(dir_ + "/a/b");
+  EXPECT_TRUE(CheckJobFiles(job_, "", Env::Real()).ok());
+  EXPECT_TRUE(std::filesystem::is_empty(dir_ + "/a"));
+}
+
+TEST_F(JobFilesTest, LocalDataMustExistButMayBelongToAnotherUser) {
+  EXPECT_TRUE(CheckDataIsHere(job_).ok());
+  job_.mutable_data()->add_eval_files(dir_ + "/none*.csv");
+  const absl::Status status = CheckDataIsHere(job_);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("data.eval_files"), HasSubstr("none*.csv")));
+  job_.mutable_data()->clear_train_files();
+  job_.mutable_data()->clear_eval_files();
+  job_.mutable_data()->add_train_files(dir_ + "/none.csv");
+  EXPECT_FALSE(CheckDataIsHere(job_).ok());
+  job_.set_evaluate_only(true);
+  EXPECT_TRUE(CheckDataIsHere(job_).ok()) << "the job reads no training data";
+}
+
+TEST_F(JobFilesTest, FileNamedBySeveralEntriesIsAWarning) {
+  EXPECT_TRUE(WarningsOf(job_, Env::Real()).empty());
+  job_.mutable_data()->add_train_files(dir_ + "/train-1.csv");
+  EXPECT_EQ(WarningsOf(job_, Env::Real()).size(), 1u);
+}
+
+TEST_F(JobFilesTest, MissingDataIsNamedWithItsField) {
+  job_.mutable_data()->add_eval_files(dir_ + "/none*.csv");
+  EXPECT_THAT(Refusal(), AllOf(HasSubstr("data.eval_files: "), HasSubstr(dir_ + "/none*.csv")));
+  job_.mutable_data()->add_train_files(dir_ + "/gone.csv");
+  EXPECT_THAT(Refusal(), AllOf(HasSubstr("data.train_files: "), HasSubstr("/gone.csv")));
+  job_.set_evaluate_only(true);  // reads no training data
+  EXPECT_THAT(Refusal(), HasSubstr("data.eval_files"));
+}
+
+TEST_F(JobFilesTest, MissingColumnIsNamedWithFieldFileAndClosestName) {
+  std::ofstream(dir_ + "/test.csv") << "y,xx,z\n1,1,1\n";
+  job_.mutable_data()->add_eval_files(dir_ + "/test.csv");
+  EXPECT_THAT(Refusal(), AllOf(HasSubstr("data.eval_files: "), HasSubstr(dir_ + "/test.csv"),
+                               HasSubstr("no column \"x\""), HasSubstr("did you mean \"xx\"?")));
+  EXPECT_EQ(CheckWhatIsHere(job_, Env::Real()).code(), absl::StatusCode::kInvalidArgument);
+  std::ofstream(dir_ + "/train-1.csv") << "label,x\n1,1\n";
+  EXPECT_THAT(Refusal(), AllOf(HasSubstr("data.train_files: "), HasSubstr(dir_ + "/train-1.csv")));
+  job_.set_evaluate_only(true);
+  EXPECT_THAT(Refusal(), HasSubstr("data.eval_files"));
+}
+
+TEST_F(JobFilesTest, FilesMissingHereAreLeftToTheWorkers) {
+  job_.mutable_data()->add_train_files(dir_ + "/gone.csv");
+  job_.mutable_data()->add_eval_files(dir_ + "/none*.csv");
+  job_.set_initial_model(dir_ + "/nothing");
+  EXPECT_TRUE(CheckWhatIsHere(job_, Env::Real()).ok());
+}
+
+TEST_F(JobFilesTest, FolderWithoutASavedModelIsRefused) {
+  for (const std::string& folder : {dir_, dir_ + "/nothing"}) {
+    job_.set_initial_model(folder);
+    EXPECT_THAT(Refusal(), AllOf(HasSubstr("initial_model: " + folder), HasSubstr("job file")));
+  }
+}
+
+TEST_F(JobFilesTest, ModelWithOtherTablesIsRefused) {
+  const auto job = EffectiveJobConfig(job_, dir_, BuiltInSpecs());
+  ASSERT_TRUE(job.ok()) << job.status();
+  job_ = *job;
+  job_.set_initial_model(dir_ + "/model");
+  EXPECT_TRUE(CheckWhatIsHere(job_, Env::Real()).ok());  // no model is there yet
+  Manifest none;
+  none.set_version(1);
+  ASSERT_TRUE(FinishModel(dir_ + "/model", job_, none, Env::Real()).ok());
+  EXPECT_THAT(Refusal(), AllOf(HasSubstr("initial_model: table '"), HasSubstr(dir_ + "/model"),
+                               HasSubstr(" more tables")));
+  EXPECT_EQ(CheckWhatIsHere(job_, Env::Real()), CheckJobFiles(job_, dir_, Env::Real()));
+}
+
+TEST_F(JobFilesTest, AFolderWithoutACheckpointIsRefusedUnlessTheJobResumes) {
+  job_.set_initial_checkpoint(dir_ + "/nothing");
+  EXPECT_THAT(Refusal(), AllOf(HasSubstr("initial_checkpoint: "), HasSubstr(dir_ + "/nothing"),
+                               HasSubstr("job file")));
+  SubmitJobRequest request;
+  *request.mutable_config() = job_;
+  EXPECT_EQ(JobToCheck(request).initial_checkpoint(), dir_ + "/nothing");
+  request.set_resume(true);
+  EXPECT_EQ(JobToCheck(request).initial_checkpoint(), "");
+}
+
+TEST_F(JobFilesTest, OutputBelowAFileIsRefused) {
+  for (const std::string& output :
+       std::vector<std::string>{dir_ + "/train-1.csv", dir_ + "/train-1.csv/below/it"}) {
+    job_.set_output_dir(output);
+    EXPECT_THAT(Refusal(), AllOf(HasSubstr("output_dir: "), HasSubstr(output)));
+    const absl::Status of_submit = CheckOutputIsNoFile(job_);
+    EXPECT_EQ(of_submit.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(of_submit.message()), HasSubstr("train-1.csv"));
+  }
+  job_.set_output_dir(dir_ + "/new/folder");
+  EXPECT_TRUE(CheckOutputIsNoFile(job_).ok());
+  job_.clear_output_dir();
+  EXPECT_TRUE(CheckOutputIsNoFile(job_).ok());
+}
+
+TEST_F(JobFilesTest, TraceFileIsCheckedLikeTheOutput) {
+  job_.set_trace_file(dir_ + "/new/folder/trace.json");
+  EXPECT_TRUE(CheckJobFiles(job_, "", Env::Real()).ok());
+  EXPECT_TRUE(CheckOutputIsNoFile(job_).ok());
+  EXPECT_FALSE(std::filesystem::exists(dir_ + "/new"));
+  for (const std::string& file : {dir_, dir_ + "/train-1.csv/trace.json"}) {
+    job_.set_trace_file(file);
+    EXPECT_THAT(Refusal(), AllOf(HasSubstr("trace_file: "), HasSubstr(file)));
+    EXPECT_THAT(std::string(CheckOutputIsNoFile(job_).message()), HasSubstr("trace_file"));
+  }
+  job_.set_trace_file("/proc/sluice-trace");
+  EXPECT_THAT(Refusal(), HasSubstr("--trace=FILE"));
+}
+
+TEST_F(JobFilesTest, UnwritableOutputIsRefused) {
+  job_.set_output_dir("/proc/sluice-output");
+  EXPECT_THAT(Refusal(), HasSubstr("--output_dir"));
+}
+
+}  // namespace
+}  // namespace sluice::cli

@@ -1,0 +1,184 @@
+#include "cli/jobs/job_submission.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "tests/cli/small_job.h"
+#include "tests/common/base/fake_clock.h"
+#include "tests/common/daemon/refusing_scheduler.h"
+
+namespace sluice::cli {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+class JobFlagsTest : public ::testing::Test {
+ protected:
+  JobFlagsTest()
+      : file_(::testing::TempDir() + "job_flags_test_" + std::to_string(getpid()) + ".textproto") {
+    std::ofstream(file_) << kSmallJob;
+    spec_.name = "launch";
+    spec_.flags = JobFlags();
+  }
+  ~JobFlagsTest() override { std::remove(file_.c_str()); }
+
+  absl::StatusOr<JobConfig> Load(std::vector<std::string> flags) {
+    flags.insert(flags.begin(), "--job=" + file_);
+    const auto command = ParseCommand(spec_, flags);
+    if (!command.ok()) return command.status();
+    return JobFromFlags(*command);
+  }
+  JobConfig Job(std::vector<std::string> flags) {
+    const auto job = Load(std::move(flags));
+    EXPECT_TRUE(job.ok()) << job.status();
+    return job.ok() ? *job : JobConfig();
+  }
+
+  std::string file_;
+  CommandSpec spec_;
+};
+
+TEST_F(JobFlagsTest, ModelProblemsAreFoundWithoutAClusterAndNameTheJobFile) {
+  std::ofstream(file_, std::ios::app)
+      << "features { name: 'x' cross { features: ['job', 'jab'] } }";
+  EXPECT_THAT(std::string(Load({}).status().message()),
+              AllOf(StartsWith(file_ + ":7: "), HasSubstr("\"jab\"")));
+  std::ofstream(file_) << kSmallJob << "tables { name: 'deep/9/weight' }";
+  const absl::Status unknown_table = Load({}).status();
+  EXPECT_EQ(unknown_table.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(unknown_table.message()),
+              AllOf(StartsWith(file_ + ":7: "), HasSubstr("deep/9/weight")));
+  EXPECT_THAT(std::string(Load({"--set=tables={name: 'deep/9/weight'}"}).status().message()),
+              AllOf(StartsWith("--set: tables: "), HasSubstr("deep/9/weight")));
+}
+
+TEST_F(JobFlagsTest, ShortOptionsReachTheirFields) {
+  const JobConfig job = Job({"--max_staleness=2", "--gradients_to_wait=3"});
+  EXPECT_EQ(job.strategy().a_sync_configs().max_staleness(), 2u);
+  EXPECT_EQ(job.strategy().a_sync_configs().gradients_to_wait(), 3u);
+  EXPECT_EQ(Job({"--trace=/t.json"}).trace_file(), "/t.json");
+  EXPECT_THAT(std::string(Load({"--a_sync=false", "--max_staleness=2"}).status().message()),
+              HasSubstr("--max_staleness: strategy.a_sync_configs.max_staleness: 2"));
+}
+
+TEST_F(JobFlagsTest, ReaderProblemsAreFoundWithoutACluster) {
+  EXPECT_THAT(
+      std::string(Load({"--set=data={format: LIBSVM train_files: 't'}"}).status().message()),
+      AllOf(StartsWith(file_ + ": "), HasSubstr("column")));
+}
+
+TEST_F(JobFlagsTest, WildcardMatchesTheColumnsOfTheFirstFile) {
+  const std::string data = file_ + ".csv";
+  std::ofstream(data) << "y,n_b,other,n_a\n1,2,3,4\n";
+  const std::vector<std::string> flags = {"--set=data.train_files=" + data,
+                                          "--set=features={name: 'n_*' categorical {}}"};
+  std::vector<std::string> names;
+  const JobConfig job = Job(flags);
+  for (const Feature& feature : job.features()) names.push_back(feature.name());
+  EXPECT_THAT(names, ElementsAre("n_b", "n_a"));
+  EXPECT_THAT(
+      std::string(Load({flags[0], "--set=features={name: 'm_*' numeric {}}"}).status().message()),
+      AllOf(StartsWith("--set: features[0].name: 'm_*'"), HasSubstr("n_b, other, n_a")));
+  std::remove(data.c_str());
+  EXPECT_THAT(std::string(Load(flags).status().message()), HasSubstr(data));
+}
+
+TEST_F(JobFlagsTest, ResumeReachesTheSubmission) {
+  const auto submission = [this](std::vector<std::string> flags) {
+    flags.insert(flags.begin(), {"--job=" + file_, "--a_sync=false"});
+    const auto command = ParseCommand(spec_, flags);
+    EXPECT_TRUE(command.ok()) << command.status();
+    const auto job = JobFromFlags(*command);
+    EXPECT_TRUE(job.ok()) << job.status();
+    return SubmissionFromFlags(*command, *job);
+  };
+  const auto plain = submission({});
+  ASSERT_TRUE(plain.ok()) << plain.status();
+  EXPECT_FALSE(plain->resume());
+  EXPECT_EQ(plain->config().name(), "good");
+  const auto resume = submission({"--resume", "--allow_older", "--output_dir=/o"});
+  ASSERT_TRUE(resume.ok()) << resume.status();
+  EXPECT_TRUE(resume->resume());
+  EXPECT_TRUE(resume->allow_older());
+  EXPECT_TRUE(absl::IsInvalidArgument(submission({"--resume"}).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(submission({"--allow_older"}).status()));
+}
+
+// Answers the calls in turn, and remembers their ids.
+class SubmissionScheduler : public RefusingScheduler {
+ public:
+  explicit SubmissionScheduler(std::vector<absl::Status> answers) : answers_(std::move(answers)) {}
+  absl::StatusOr<SubmitJobReply> SubmitJobAs(const std::string& request_id,
+                                             const SubmitJobRequest&) override {
+    const absl::Status answer = answers_.at(ids_.size());
+    ids_.push_back(request_id);
+    if (!answer.ok()) return answer;
+    SubmitJobReply reply;
+    reply.set_job_id("job-1");
+    return reply;
+  }
+
+  std::vector<std::string> ids_;
+
+ private:
+  const std::vector<absl::Status> answers_;
+};
+
+const absl::Status kSilent = absl::UnavailableError("silent");
+
+TEST(SubmitJobTest, ACallWithoutAnAnswerIsRepeatedWithItsId) {
+  SubmissionScheduler scheduler({kSilent, kSilent, absl::OkStatus()});
+  int checks = 0;
+  FakeClock clock;
+  const auto check = [&] {
+    ++checks;
+    return absl::OkStatus();
+  };
+  const auto reply = SubmitJob(&scheduler, {}, absl::Minutes(1), check, &clock);
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  EXPECT_EQ(reply->job_id(), "job-1");
+  EXPECT_EQ(checks, 2);
+  EXPECT_EQ(std::set<std::string>(scheduler.ids_.begin(), scheduler.ids_.end()).size(), 1);
+  EXPECT_NE(scheduler.ids_[0], "");
+}
+
+TEST(SubmitJobTest, OtherSubmissionsHaveOtherIds) {
+  SubmissionScheduler scheduler({absl::OkStatus(), absl::OkStatus()});
+  FakeClock clock;
+  ASSERT_TRUE(SubmitJob(&scheduler, {}, absl::Minutes(1), nullptr, &clock).ok());
+  ASSERT_TRUE(SubmitJob(&scheduler, {}, absl::Minutes(1), nullptr, &clock).ok());
+  EXPECT_NE(scheduler.ids_[0], scheduler.ids_[1]);
+}
+
+TEST(SubmitJobTest, ARefusalAndABrokenClusterEndIt) {
+  FakeClock clock;
+  SubmissionScheduler refuses({absl::InvalidArgumentError("no")});
+  const auto refused = SubmitJob(&refuses, {}, absl::Minutes(1), nullptr, &clock);
+  EXPECT_TRUE(absl::IsInvalidArgument(refused.status()));
+  SubmissionScheduler silent({kSilent});
+  const auto dead = [] { return absl::InternalError("dead"); };
+  EXPECT_TRUE(absl::IsInternal(SubmitJob(&silent, {}, absl::Minutes(1), dead, &clock).status()));
+}
+
+TEST(SubmitJobTest, CallsEndWithThePatience) {
+  FakeClock clock;
+  const absl::Time start = clock.Now();
+  SubmissionScheduler silent(std::vector<absl::Status>(100, kSilent));
+  const auto reply = SubmitJob(&silent, {}, absl::Seconds(3), nullptr, &clock);
+  EXPECT_TRUE(absl::IsUnavailable(reply.status()));
+  EXPECT_EQ(clock.Now() - start, absl::Seconds(3));
+  EXPECT_GT(silent.ids_.size(), 1u);
+}
+
+}  // namespace
+}  // namespace sluice::cli

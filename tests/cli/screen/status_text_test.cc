@@ -1,0 +1,207 @@
+#include "cli/screen/status_text.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+
+namespace sluice::cli {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+TEST(StatusTextTest, NamesFromPeersNeitherCommandTheTerminalNorForgeLines) {
+  const std::string evil = "\x1B]0;t\x07\nFORGED\xC2\x9B\xE2\x80\xAE";
+  ClusterStatus status;
+  MemberStatus* const member = status.add_members();
+  member->set_host(evil);
+  member->set_device(evil);
+  member->set_doing(evil);
+  JobStatus* const job = status.add_jobs();
+  job->set_job_id("job-1");
+  job->set_message(evil);
+  job->add_warnings(evil);
+  const std::string text = StatusText(status);
+  EXPECT_THAT(text, HasSubstr("FORGED"));
+  EXPECT_THAT(text, Not(HasSubstr("\nFORGED")));
+  for (const char* command : {"\x1B", "\x07", "\xC2\x9B", "\xE2\x80\xAE"})
+    EXPECT_THAT(text, Not(HasSubstr(command)));
+}
+
+TEST(StatusTextTest, TablesSumUsedAndReservedMemoryOverAllPservers) {
+  ClusterStatus status;
+  JobStatus* job = status.add_jobs();
+  job->set_job_id("job-1");
+  job->set_state(JOB_RUNNING);
+  for (int i = 0; i < 2; ++i) {
+    MemberStatus* pserver = status.add_members();
+    pserver->set_role(ROLE_PSERVER);
+    HostedJob* hosted = pserver->add_hosted();
+    hosted->set_job_id("job-1");
+    TableStatus* table = hosted->add_tables();
+    table->set_name("emb");
+    table->set_kind(TableConfig::SPARSE);
+    table->set_shards(4);
+    table->set_rows(1000);
+    table->set_bytes(512 << 10);
+    table->set_reserved_bytes(2 << 20);
+  }
+  EXPECT_THAT(
+      StatusText(status),
+      ContainsRegex("table emb +sparse +8 shards +2,000 rows +1.0 MiB, 4.0 MiB reserved\n"));
+}
+
+EvalMetrics Eval() {
+  EvalMetrics eval;
+  eval.set_auc(0.91426);
+  eval.set_auc_error_bound(8.2e-07);
+  eval.set_auc_standard_error(0.00226);
+  eval.set_log_loss(0.30226);
+  eval.set_accuracy(0.86064);
+  eval.set_mae(0.18755);
+  eval.set_rmse(0.31076);
+  eval.set_examples(16281);
+  return eval;
+}
+
+EpochResult Epoch(uint64_t examples) {
+  EpochResult epoch;
+  epoch.set_epoch(1);
+  epoch.set_examples(examples);
+  epoch.set_seconds(0.55);
+  epoch.set_loss(0.35222);
+  *epoch.mutable_eval() = Eval();
+  return epoch;
+}
+
+std::vector<std::string> LinesOf(const std::vector<EpochResult>& epochs) {
+  google::protobuf::RepeatedPtrField<EpochResult> all(epochs.begin(), epochs.end());
+  std::vector<std::string> lines = absl::StrSplit(EpochTable(all), '\n');
+  EXPECT_EQ(lines.back(), "");
+  lines.pop_back();
+  return lines;
+}
+
+// Returns where the words of a header, or the cells of a row, end.
+std::vector<size_t> EndsOf(const std::string& line) {
+  std::vector<size_t> ends;
+  for (size_t i = 1; i <= line.size(); ++i) {
+    // "log loss" is one column.
+    if (line[i - 1] != ' ' && (i == line.size() || line[i] == ' ') && line.substr(i, 5) != " loss")
+      ends.push_back(i);
+  }
+  return ends;
+}
+
+void ExpectAligned(const std::vector<std::string>& lines) {
+  const std::vector<size_t> head = EndsOf(lines[0]);
+  ASSERT_EQ(head.size(), 9u) << lines[0];
+  for (const std::string& line : lines) {
+    EXPECT_LE(line.size(), 80u) << line;
+    const std::vector<size_t> ends = EndsOf(line);
+    ASSERT_EQ(ends.size(), head.size()) << line;
+    for (size_t c = 1; c < ends.size(); ++c) EXPECT_EQ(ends[c], head[c]) << line;
+  }
+}
+
+TEST(EpochTableTest, FitsEightyColumnsWithAnyNumbers) {
+  for (const uint64_t examples :
+       {uint64_t{5}, uint64_t{32561}, uint64_t{45'840'617}, uint64_t{4'000'000'000},
+        uint64_t{999'999'999'999}, uint64_t{1'000'000'000'000}, UINT64_MAX}) {
+    EpochResult slow = Epoch(examples);
+    slow.set_seconds(1234567.8);
+    slow.set_loss(54321.123456);
+    slow.mutable_eval()->set_rmse(1e9);
+    ExpectAligned(LinesOf({Epoch(examples), slow, Epoch(1)}));
+  }
+  const auto many = LinesOf(std::vector<EpochResult>(12'345, Epoch(uint64_t{4'000'000'000})));
+  ExpectAligned(many);
+  EXPECT_EQ(many[1].substr(0, 6), "1     ");
+  EXPECT_EQ(many.back().substr(0, 6), "12345 ");
+  EXPECT_THAT(LinesOf({Epoch(4'000'000'000)})[1], HasSubstr(" 4,000,000,000 "));
+}
+
+TEST(EpochTableTest, MissingAndNanFiguresKeepTheirColumns) {
+  EpochResult without = Epoch(100);
+  without.clear_eval();
+  EpochResult undefined = Epoch(100);
+  undefined.mutable_eval()->clear_auc();
+  EpochResult diverged = Epoch(100);
+  diverged.set_loss(std::nan(""));
+  const auto lines = LinesOf({Epoch(32561), without, undefined, diverged});
+  ExpectAligned(lines);
+  EXPECT_THAT(lines[1], HasSubstr(" 0.91426 "));
+  EXPECT_THAT(lines[2], Not(HasSubstr("0.30226")));
+  EXPECT_THAT(lines[3], AllOf(HasSubstr(" - "), HasSubstr("0.30226"), Not(HasSubstr("0.00000"))));
+  EXPECT_THAT(lines[4], HasSubstr(" nan "));
+}
+
+TEST(EpochTableTest, NoEpochsGiveNoTable) { EXPECT_EQ(EpochTable({}), ""); }
+
+TEST(EvalTextTest, ShowsTheStandardErrorAndOnlyALargeBinningError) {
+  EvalMetrics eval = Eval();
+  EXPECT_THAT(EvalText(eval), AllOf(HasSubstr("AUC 0.91426 (standard error 0.00226)"),
+                                    Not(HasSubstr("bins")), Not(HasSubstr("+-"))));
+  eval.set_auc_error_bound(0.0003);
+  EXPECT_THAT(EvalText(eval), AllOf(HasSubstr("bins"), HasSubstr("3.0e-04")));
+  // Without a standard error, the binning error is compared with a fixed limit.
+  eval.clear_auc_standard_error();
+  EXPECT_THAT(EvalText(eval), AllOf(HasSubstr("bins"), Not(HasSubstr("standard error"))));
+  eval.set_auc_error_bound(8.2e-07);
+  EXPECT_THAT(EvalText(eval), Not(HasSubstr("bins")));
+}
+
+TEST(EvalTextTest, UndefinedAucIsADashWithTheReason) {
+  EvalMetrics eval = Eval();
+  eval.clear_auc();
+  eval.clear_auc_standard_error();
+  eval.set_auc_error_bound(1);
+  eval.set_auc_undefined("no example has label 1");
+  EXPECT_EQ(AucText(eval, 5), "-");
+  EXPECT_THAT(EvalText(eval),
+              AllOf(HasSubstr("final: AUC - on "), HasSubstr("log loss 0.30226"),
+                    Not(HasSubstr("bins")), HasSubstr("undefined: no example has label 1\n")));
+  eval.clear_auc_undefined();
+  EXPECT_THAT(EvalText(eval), HasSubstr("undefined\n"));
+}
+
+class DataTextTest : public testing::Test {
+ protected:
+  DataTextTest() {
+    data_.set_examples(1000);
+    data_.set_positive(241);
+    for (int i = 0; i < 5; ++i) {
+      config_.add_features()->set_name(absl::StrCat("f", i));
+      data_.add_features()->set_missing(10 * i);
+    }
+  }
+  DataSummary data_;
+  JobConfig config_;
+};
+
+TEST_F(DataTextTest, EmptySummaryGivesNoText) { EXPECT_EQ(DataText(DataSummary(), config_), ""); }
+
+TEST_F(DataTextTest, NamesTheFeaturesWithTheMostMissingValues) {
+  EXPECT_THAT(DataText(data_, config_),
+              AllOf(HasSubstr("24.1 %"), HasSubstr("f4 4.0 %, f3 3.0 %, f2 2.0 %, and 1 more"),
+                    Not(HasSubstr("f1")), Not(HasSubstr("vocabulary"))));
+}
+
+TEST_F(DataTextTest, NamesFeaturesWithUnknownValues) {
+  data_.mutable_features(1)->set_out_of_vocabulary(500);
+  EXPECT_THAT(DataText(data_, config_), HasSubstr("vocabulary: f1 50.0 %\n"));
+}
+
+TEST_F(DataTextTest, FeaturesOfAnotherConfigurationAreNotNamed) {
+  config_.add_features();
+  EXPECT_THAT(DataText(data_, config_), AllOf(HasSubstr("24.1 %"), Not(HasSubstr("f4"))));
+}
+
+}  // namespace
+}  // namespace sluice::cli

@@ -1,0 +1,116 @@
+#include "scheduler/core/member_calls.h"
+
+#include <gmock/gmock.h>
+
+#include <string>
+
+#include "common/security/job_passes.h"
+#include "tests/scheduler/fake_cluster.h"
+
+namespace sluice {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(MemberCallsTest, EachMemberGetsTheSecretOfItsPlaceAlone) {
+  SchedulerCore::Options options = FakeCluster::Options(1, 2);
+  options.pass_key = std::string(32, 'k');
+  FakeCluster c(options);
+  c.JoinAll(1, 2);
+  c.Run(FakeCluster::Config(-1, 2));
+  const JobSpec& hosted = c.desired_[c.pservers_[0]].host(0);
+  EXPECT_EQ(hosted.pass_key(), JobPassKey(options.pass_key, hosted.instance()));
+  const JobPasses passes(hosted.pass_key());
+  for (const uint32_t rank : {0, 1}) {
+    const WorkerAssignment& assigned = c.desired_[c.workers_[rank]].assignment();
+    EXPECT_EQ(assigned.job().pass_key(), "") << "with the key it could make every pass";
+    EXPECT_TRUE(passes.CheckWorker(assigned.rank(), assigned.incarnation(), assigned.pass()).ok());
+  }
+}
+
+TEST(MemberCallsTest, ACallWithoutTheSecretOfItsMemberChangesNothing) {
+  FakeCluster c(2, 2);
+  c.JoinAll(2, 2);
+  const std::string job = c.Run(FakeCluster::Config(0, 2));
+  SchedulerCore& core = c.core_;  // whose callers show only what they say
+  const auto denied = [](const absl::Status& status) { return absl::IsPermissionDenied(status); };
+  for (const std::string& secret :
+       {std::string(), std::string("guess"), c.core_.SecretOf(c.workers_[1])}) {
+    PollRequest poll;
+    poll.set_member_id(c.workers_[0]);
+    poll.set_secret(secret);
+    poll.mutable_progress()->set_doing("nothing");
+    EXPECT_TRUE(denied(core.members().Poll(poll, c.now_).status()));
+    LeaveRequest leave;
+    leave.set_member_id(c.workers_[0]);
+    leave.set_secret(secret);
+    EXPECT_TRUE(denied(core.members().Leave(leave, c.now_)));
+    FailJobRequest fail;
+    fail.set_member_id(c.workers_[0]);
+    fail.set_secret(secret);
+    fail.set_job_id(job);
+    fail.set_incarnation(c.Incarnation(job, 0));
+    EXPECT_TRUE(denied(core.workers().FailJob(fail, c.now_)));
+    DrainPserverRequest drain;
+    drain.set_rank(0);
+    drain.set_member_id(c.pservers_[0]);
+    drain.set_secret(secret);
+    EXPECT_TRUE(denied(core.operators().DrainPserver(drain, c.now_).status()));
+    core.members().ConnectionBroke(c.workers_[0], secret, c.now_);
+  }
+  c.Advance(absl::Seconds(5));  // longer than a member has to come back after its connection broke
+  EXPECT_EQ(c.State(job), JOB_RUNNING);
+  const ClusterStatus status = core.operators().GetStatus(c.now_);
+  for (const MemberStatus& member : status.members()) {
+    EXPECT_TRUE(member.alive()) << member.ShortDebugString();
+    EXPECT_FALSE(member.draining());
+    EXPECT_NE(member.doing(), "nothing");
+  }
+  EXPECT_TRUE(c.Poll(c.workers_[0]).ok());
+}
+
+TEST(MemberCallsTest, ARepeatedRegistrationGetsTheSameSecretAndAnotherLifeAnotherOne) {
+  FakeCluster c;
+  RegisterRequest self = FakeCluster::Registration(ROLE_WORKER, 0);
+  const std::string first = c.core_.Register(self, c.now_)->secret();
+  EXPECT_GE(first.size(), 16u);
+  EXPECT_EQ(c.core_.Register(self, c.now_)->secret(), first);
+  self.set_ended_pid(self.pid());
+  self.set_life(7);
+  const std::string next = c.core_.Register(self, c.now_)->secret();
+  EXPECT_NE(next, first);
+  EXPECT_NE(next, "");
+}
+
+TEST(MemberCallsTest, OnlyABelievedNewcomerTakesThePlaceOfALivingMember) {
+  FakeCluster c;
+  const uint64_t incumbent = c.Join(ROLE_WORKER, 0);
+  RegisterRequest newcomer = FakeCluster::Registration(ROLE_WORKER, 0, /*pid=*/2);
+  newcomer.set_ended_pid(1);
+  RegisterNotes notes;
+  EXPECT_EQ(c.core_.Register(newcomer, c.now_, /*believed=*/false, &notes)->member_id(), 0u);
+  EXPECT_TRUE(notes.disbelieved);
+  EXPECT_EQ(notes.replaced, "");
+  EXPECT_TRUE(c.Poll(incumbent).ok());
+  EXPECT_NE(c.core_.Register(newcomer, c.now_, /*believed=*/true, &notes)->member_id(), 0u);
+  EXPECT_FALSE(notes.disbelieved);
+  EXPECT_THAT(notes.replaced, HasSubstr("worker 0 (pid 1"));
+  EXPECT_TRUE(absl::IsAborted(c.Poll(incumbent).status()));
+}
+
+TEST(MemberCallsTest, DesiredStateIsSentOncePerVersion) {
+  FakeCluster c(1, 1);
+  c.JoinAll(1, 1);
+  c.Run(FakeCluster::Config(0, 1));
+  PollRequest request;
+  request.set_member_id(c.pservers_[0]);
+  const PollReply first = *c.core_.Poll(request, c.now_);
+  EXPECT_EQ(first.host_size(), 1);
+  request.set_seen_version(first.version());
+  const PollReply again = *c.core_.Poll(request, c.now_);
+  EXPECT_EQ(again.version(), first.version());
+  EXPECT_EQ(again.host_size(), 0);
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,177 @@
+#include "scheduler/core/worker_calls.h"
+
+#include <gmock/gmock.h>
+
+#include <string>
+#include <utility>
+
+#include "common/security/refusal_reason.h"
+#include "tests/scheduler/fake_cluster.h"
+
+namespace sluice {
+namespace {
+
+using testing::HasSubstr;
+
+GetRouteRequest RouteRequest(const WorkerAssignment& assigned) {
+  GetRouteRequest request;
+  request.set_job_id(assigned.job().job_id());
+  request.set_rank(assigned.rank());
+  request.set_incarnation(assigned.incarnation());
+  request.set_pass(assigned.pass());
+  return request;
+}
+
+// Trains a whole async or Geo epoch in which rank 0 takes all tasks and rank 1 none.
+void TrainAlone(FakeCluster* c, const std::string& job) {
+  PhaseReport index = Ended(1);
+  DataFile* file = index.mutable_index()->add_files();
+  file->set_path("a");
+  file->set_bytes(250);
+  c->Phase(job, 0, index).status().IgnoreError();
+  EXPECT_EQ(c->Phase(job, 1, Ended(1))->phase().kind(), Phase::TRAIN);
+  uint64_t finished = 0;
+  for (int i = 0; i < 3; ++i) {
+    const auto task = c->Task(job, 0, 0, finished);
+    ASSERT_EQ(task->kind(), NextTaskReply::TASK);
+    finished = task->task().id();
+  }
+  // Rank 1 may end its epoch while rank 0 holds the last task.
+  EXPECT_EQ(c->Task(job, 1, 0, 0)->kind(), NextTaskReply::EPOCH_DONE);
+  EXPECT_FALSE(c->Phase(job, 1, Trained(2, 0))->ready());
+  EXPECT_TRUE(absl::IsFailedPrecondition(c->Phase(job, 0, Trained(2, 9)).status()));
+  EXPECT_EQ(c->Task(job, 0, 0, finished)->kind(), NextTaskReply::EPOCH_DONE);
+  EXPECT_EQ(c->Phase(job, 0, Trained(2, 9))->phase().kind(), Phase::EVAL);
+  EXPECT_EQ(c->Status(job).examples(), 9u);
+}
+
+TEST(WorkerCallsTest, AWorkerCallsOnlyForTheRankOfItsPass) {
+  SchedulerCore::Options options = FakeCluster::Options(1, 2);
+  options.pass_key = std::string(32, 'k');
+  FakeCluster c(options);
+  c.JoinAll(1, 2);
+  const std::string job = c.Run(FakeCluster::Config(0, 2));
+  EXPECT_EQ(c.Phase(job, 0)->phase().kind(), Phase::INDEX);
+  std::string& shown = c.core_.passes().at({job, 0, c.Incarnation(job, 0)});
+  const std::string own = shown;
+  shown = c.desired_[c.workers_[1]].assignment().pass();
+  EXPECT_EQ(c.Phase(job, 0, Indexed(50, 0)).status().code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_EQ(c.Task(job, 0, 0, 0).status().code(), absl::StatusCode::kPermissionDenied);
+  shown = own;
+  EXPECT_EQ(c.Phase(job, 0)->phase().kind(), Phase::INDEX) << "the report did not count";
+}
+
+TEST(WorkerCallsTest, ACallOfAnEarlierLifeOfARankMayBeLateAndOneOfALaterLifeIsNot) {
+  FakeCluster c(1, 2);
+  c.JoinAll(1, 2);
+  NextTaskRequest request;
+  request.set_job_id(c.Run(FakeCluster::Config(0, 2)));
+  const uint64_t now = c.Incarnation(request.job_id(), 0);
+  request.set_incarnation(now - 1);
+  const absl::Status earlier = c.core_.NextTask(request, c.now_).status();
+  EXPECT_TRUE(absl::IsAborted(earlier)) << earlier;
+  EXPECT_EQ(CauseOf(earlier), std::nullopt);
+  request.set_incarnation(now + 1);
+  const absl::Status later = c.core_.NextTask(request, c.now_).status();
+  EXPECT_TRUE(absl::IsAborted(later)) << later;
+  EXPECT_EQ(CauseOf(later), RefusalReason::kPass);
+}
+
+TEST(WorkerCallsTest, OnlyWorkersOfAJobLearnItsRoute) {
+  FakeCluster c(2, 4);
+  c.JoinAll(2, 4);
+  JobConfig config = FakeCluster::Config(-1, 2);
+  config.mutable_recovery()->set_max_losses(3);
+  const std::string job = c.Run(config);
+  const WorkerAssignment assigned = c.desired_[c.workers_[0]].assignment();
+  GetRouteRequest request;
+  request.set_job_id(job);
+  request.set_incarnation(assigned.incarnation());
+  EXPECT_TRUE(absl::IsPermissionDenied(c.core_.workers().GetRoute(request).status()));
+  request.set_incarnation(assigned.incarnation() + 1);
+  EXPECT_TRUE(absl::IsAborted(c.core_.workers().GetRoute(request).status()))
+      << "as for a fenced rank";
+  request = RouteRequest(assigned);
+  request.set_rank(1);  // of another worker, with this one's pass
+  EXPECT_FALSE(c.core_.workers().GetRoute(request).ok());
+
+  const GetRouteRequest own = RouteRequest(assigned);
+  const auto reply = c.core_.workers().GetRoute(own);
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  EXPECT_EQ(reply->route().pservers_size(), 2);
+  // A rank that a loss has withdrawn may still look for its pservers.
+  MemberEndedRequest ended;
+  ended.set_role(ROLE_PSERVER);
+  ended.set_rank(0);
+  ended.set_pid(1);
+  ended.set_process_space("space");
+  ended.set_reason("its process was killed by signal 9");
+  c.core_.members().MemberEnded(ended, c.now_);
+  ASSERT_EQ(c.Status(job).state(), JOB_RECOVERING);
+  EXPECT_TRUE(c.core_.workers().GetRoute(own).ok());
+}
+
+TEST(WorkerCallsTest, AsyncWorkerWithoutTasksEndsItsEpoch) {
+  FakeCluster c;
+  c.JoinAll(1, 2);
+  const std::string job = c.Run(FakeCluster::Config(0, 2));
+  TrainAlone(&c, job);
+  EXPECT_EQ(c.Status(job).mode(), "async");
+}
+
+TEST(WorkerCallsTest, GeoLeasesTasksLikeAsync) {
+  FakeCluster c;
+  c.JoinAll(1, 2);
+  const std::string job = c.Run(FakeCluster::Config(20, 2));
+  TrainAlone(&c, job);
+  EXPECT_EQ(c.Status(job).mode(), "geo");
+}
+
+TEST(WorkerCallsTest, RepeatedReportsChangeNothing) {
+  FakeCluster c;
+  c.JoinAll(1, 2);
+  const std::string job = c.Run(FakeCluster::Config(-1, 2));
+  StartTraining(&c, job);
+  EXPECT_EQ(c.Phase(job, 0, Indexed(50, 0))->phase().kind(), Phase::TRAIN);
+  c.Phase(job, 0, Trained(2, 50)).status().IgnoreError();
+  c.Phase(job, 0, Trained(2, 50)).status().IgnoreError();
+  c.Phase(job, 1, Trained(2, 50)).status().IgnoreError();
+  EXPECT_EQ(c.Phase(job, 0, Trained(2, 50))->phase().kind(), Phase::EVAL);
+  EXPECT_EQ(c.Status(job).examples(), 100u);
+}
+
+TEST(WorkerCallsTest, StaleIncarnationIsRefused) {
+  FakeCluster c;
+  c.JoinAll(1, 2);
+  const std::string job = c.Run(FakeCluster::Config(0, 2));
+  NextPhaseRequest request;
+  request.set_job_id(job);
+  request.set_incarnation(c.Incarnation(job, 0) + 77);
+  EXPECT_TRUE(absl::IsAborted(c.core_.NextPhase(request, c.now_).status()));
+  request.set_rank(2);
+  EXPECT_TRUE(absl::IsInvalidArgument(c.core_.NextPhase(request, c.now_).status()));
+  request.set_job_id("none-1");
+  EXPECT_TRUE(absl::IsNotFound(c.core_.NextPhase(request, c.now_).status()));
+}
+
+TEST(WorkerCallsTest, ReportedFailureEndsTheJobForAll) {
+  FakeCluster c;
+  c.JoinAll(1, 2);
+  const std::string job = c.Run(FakeCluster::Config(0, 2));
+  FailJobRequest request;
+  request.set_job_id(job);
+  request.set_member_id(c.workers_[1]);
+  request.set_message("file x is missing");
+  request.set_incarnation(c.Incarnation(job, 1) + 1);
+  EXPECT_TRUE(absl::IsFailedPrecondition(c.core_.FailJob(request, c.now_))) << "of another life";
+  request.set_incarnation(c.Incarnation(job, 1));
+  ASSERT_TRUE(c.core_.FailJob(request, c.now_).ok());
+  c.WriteOutputs();
+  EXPECT_THAT(c.Status(job).message(), AllOf(HasSubstr("worker 1 (pid 1 on host h) of job job-1"),
+                                             HasSubstr("file x is missing")));
+  EXPECT_EQ(c.Phase(job, 0)->phase().kind(), Phase::FINISH);
+  EXPECT_TRUE(absl::IsCancelled(c.Task(job, 0, 0, 0).status()));
+}
+
+}  // namespace
+}  // namespace sluice

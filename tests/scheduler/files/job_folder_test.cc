@@ -1,0 +1,499 @@
+// However a job ends, it must not lose what its folder held before.
+#include "scheduler/files/job_folder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/file_origin.h"
+#include "common/saved_model/checkpoint.h"
+#include "common/saved_model/saved_model.h"
+#include "tests/common/base/hooked_env.h"
+
+namespace sluice {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::Each;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class JobFolderTest : public testing::Test {
+ protected:
+  JobFolderTest() {
+    std::string pattern = testing::TempDir() + "/job_folder_test.XXXXXX";
+    root_ = ::mkdtemp(pattern.data());
+    dir_ = root_ + "/out";
+    env_.before = [this](const std::string& what, const std::string& path) {
+      const bool full =
+          !full_.empty() && absl::StrCat(what, " ", path).find(full_) != std::string::npos;
+      return full ? absl::ResourceExhaustedError("no space left") : absl::OkStatus();
+    };
+  }
+  ~JobFolderTest() override { fs::remove_all(root_); }
+
+  OutputAction Action(OutputAction::Kind kind, const std::string& dir) {
+    OutputAction action;
+    action.kind = kind;
+    action.job_id = "job-1";
+    action.time = absl::FromUnixSeconds(++seconds_);
+    action.config.set_name("job");
+    action.config.set_output_dir(dir);
+    action.config.set_overwrite(overwrite_);
+    action.config.set_evaluate_only(evaluate_only_);
+    action.config.set_trace_file(trace_file_);
+    return action;
+  }
+  // Runs a job from begin to end. A digest means that it has saved a model.
+  absl::Status Run(const std::string& status, const std::string& number, std::string dir = "") {
+    const std::string save_id = "00000000000000" + number;
+    if (dir.empty()) dir = dir_;
+    JobFolder folder(&env_, "h");
+    const absl::Status begun = folder.Begin(Action(OutputAction::kStarted, dir));
+    if (begun.ok()) {
+      OutputAction points = Action(OutputAction::kScalars, dir);
+      points.scalars = {{"train/loss", 1, 0.5}};
+      folder.AddScalars(points);
+    }
+    OutputAction ended = Action(OutputAction::kEnded, dir);
+    ended.result.set_job(absl::StrCat("job-", save_id));
+    ended.result.set_status(begun.ok() ? status : "failed");
+    ended.save_id = save_id;
+    if (begun.ok() && saves_) {
+      PrepareModel(dir + "/model", ended.config, Manifest(), Env::Real(), save_id).IgnoreError();
+      if (status == "done") ended.result.set_model_dir(dir + "/model");
+    }
+    const absl::Status result = folder.End(ended);
+    return begun.ok() ? result : begun;
+  }
+  bool ModelLoads() {
+    return ReadManifest(dir_ + "/model", Env::Real()).ok() &&
+           ReadModelJob(dir_ + "/model", Env::Real()).ok();
+  }
+  std::string Read(const std::string& name) {
+    return Env::Real()->ReadFile(dir_ + "/" + name).value_or("");
+  }
+  void Write(const std::string& name, const std::string& text) {
+    fs::create_directories(fs::path(dir_ + "/" + name).parent_path());
+    std::ofstream(dir_ + "/" + name) << text;
+  }
+  static std::vector<std::string> Curves(const std::string& dir) {
+    std::vector<std::string> curves;
+    for (const std::string& name : Env::Real()->List(dir).value_or(std::vector<std::string>())) {
+      if (name.find("tfevents") != std::string::npos) curves.push_back(name);
+    }
+    return curves;
+  }
+
+  std::string root_, dir_;
+  HookedEnv env_;
+  std::string full_;  // changes whose "operation path" contains this fail for lack of space
+  int64_t seconds_ = 1000;
+  bool overwrite_ = false, evaluate_only_ = false, saves_ = true;
+  std::string trace_file_;
+};
+
+// Until the test ends this, an earlier scheduler has the folder.
+TEST_F(JobFolderTest, AJobOfAnEarlierSchedulerWaitsForItsFolder) {
+  auto earlier = std::make_unique<JobFolder>(&env_, "h");
+  ASSERT_TRUE(earlier->Begin(Action(OutputAction::kStarted, dir_)).ok());
+  int tries = 0;
+  JobFolder next(&env_, "h", [&] {
+    if (++tries == 3) earlier = nullptr;
+    return true;
+  });
+  OutputAction started = Action(OutputAction::kStarted, dir_);
+  started.again = true;
+  EXPECT_TRUE(next.Begin(started).ok());
+  EXPECT_EQ(tries, 3);
+}
+
+TEST_F(JobFolderTest, AResultThatAnEarlierSchedulerKeepsFromBeingWrittenIsAnError) {
+  JobFolder earlier(&env_, "h");
+  ASSERT_TRUE(earlier.Begin(Action(OutputAction::kStarted, dir_)).ok());
+  const auto give_up = [] { return false; };
+  OutputAction ended = Action(OutputAction::kEnded, dir_), started = ended;
+  started.kind = OutputAction::kStarted;
+  ended.result.set_status("done");
+  ended.again = true;
+  EXPECT_TRUE(absl::IsAborted(JobFolder(&env_, "h", give_up).End(ended)));
+  // The end of a job that could not begin again.
+  JobFolder refused(&env_, "h", give_up);
+  started.again = true;
+  ended.again = false;
+  EXPECT_TRUE(absl::IsAlreadyExists(refused.Begin(started)));
+  EXPECT_TRUE(absl::IsAborted(refused.End(ended)));
+  EXPECT_EQ(Read("result.json"), "");
+}
+
+TEST_F(JobFolderTest, WritesConfigurationCurveModelAndResult) {
+  ASSERT_TRUE(Run("done", "1a").ok());
+  EXPECT_THAT(Read("job.textproto"), HasSubstr("name: \"job\""));
+  EXPECT_THAT(Read("result.json"), HasSubstr("\"done\""));
+  EXPECT_EQ(Curves(dir_).size(), 1u);
+  EXPECT_TRUE(ModelLoads());
+  for (const auto& [name, kind] : {std::pair("/job.textproto", FileKind::kJobConfig),
+                                   std::pair("/result.json", FileKind::kResult),
+                                   std::pair("/model/MANIFEST", FileKind::kManifest)})
+    EXPECT_TRUE(IsOwnFile(Env::Real(), dir_ + name, kind)) << name;
+  EXPECT_TRUE(IsOwnFile(Env::Real(), dir_ + "/" + Curves(dir_)[0], FileKind::kEvents));
+}
+
+TEST_F(JobFolderTest, AJobThatSavesNoModelLeavesTheLastGoodOneAndItsResult) {
+  for (const std::string& path : {dir_, dir_ + "/", root_ + "/link", root_ + "/link/../out//"}) {
+    for (const char* status : {"failed", "cancelled", "done"}) {
+      SCOPED_TRACE(path + " " + status);
+      fs::remove_all(dir_);
+      saves_ = true;
+      ASSERT_TRUE(Run("done", "1a").ok());
+      fs::remove(root_ + "/link");
+      fs::create_directory_symlink(dir_, root_ + "/link");
+      const std::string manifest = Read("model/MANIFEST"), result = Read("result.json");
+      const std::vector<std::string> curves = Curves(dir_);
+      saves_ = status != std::string("done");  // a job that fails may have prepared a save
+      evaluate_only_ = !saves_;
+      ASSERT_TRUE(Run(status, "2b", path).ok());
+      evaluate_only_ = false;
+      EXPECT_EQ(Read("model/MANIFEST"), manifest);
+      EXPECT_TRUE(ModelLoads());
+      EXPECT_THAT(*Env::Real()->List(dir_ + "/model"), Each(Not(HasSubstr("2b"))));
+      EXPECT_EQ(Read("model_result.json"), result);
+      EXPECT_THAT(Read("result.json"), HasSubstr("\"model_dir\": \"\""));
+      EXPECT_EQ(Curves(dir_), curves);
+      EXPECT_EQ(Curves(dir_ + "/rerun-1").size(), 1u);
+      // A second such job keeps it, too. The next job that saves a model replaces everything.
+      ASSERT_TRUE(Run("failed", "3c", path).ok());
+      EXPECT_EQ(Read("model_result.json"), result);
+      saves_ = true;
+      ASSERT_TRUE(Run("done", "4d", path).ok());
+      EXPECT_NE(Read("model/MANIFEST"), manifest);
+      EXPECT_TRUE(ModelLoads());
+      EXPECT_EQ(Read("model_result.json"), "");
+      EXPECT_EQ(Curves(dir_).size(), 1u);
+      EXPECT_NE(Curves(dir_), curves);
+      EXPECT_THAT(*Env::Real()->List(dir_), Each(Not(HasSubstr("rerun"))));
+    }
+  }
+}
+
+TEST_F(JobFolderTest, BeginTouchesNothingButTheConfiguration) {
+  ASSERT_TRUE(Run("done", "1a").ok());
+  const std::string manifest = Read("model/MANIFEST"), result = Read("result.json");
+  const std::vector<std::string> curves = Curves(dir_);
+  {
+    JobFolder killed(&env_, "h");
+    ASSERT_TRUE(killed.Begin(Action(OutputAction::kStarted, dir_)).ok());
+  }
+  EXPECT_EQ(Read("model/MANIFEST"), manifest);
+  EXPECT_EQ(Read("result.json"), result);
+  EXPECT_EQ(Curves(dir_), curves);
+  EXPECT_TRUE(ModelLoads());
+}
+
+TEST_F(JobFolderTest, AFullDiskAtAnyChangeLosesNeitherModelNorResult) {
+  for (const char* change : {"write ", "job.textproto", "rename ", "MANIFEST"}) {
+    SCOPED_TRACE(change);
+    full_.clear();
+    fs::remove_all(dir_);
+    ASSERT_TRUE(Run("done", "1a").ok());
+    const std::string manifest = Read("model/MANIFEST"), result = Read("result.json");
+    full_ = change;
+    EXPECT_EQ(Run("done", "2b").code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_TRUE(ModelLoads());
+    EXPECT_EQ(Read("model/MANIFEST"), manifest);
+    EXPECT_TRUE(Read("result.json") == result || Read("model_result.json") == result);
+    EXPECT_GE(Curves(dir_).size(), 1u);
+  }
+}
+
+TEST_F(JobFolderTest, AFullDiskDropsPointsOfTheCurveWithOneWarning) {
+  JobFolder folder(&env_, "h");
+  ASSERT_TRUE(folder.Begin(Action(OutputAction::kStarted, dir_)).ok());
+  ASSERT_EQ(Curves(dir_).size(), 1u);
+  const std::string curve = Curves(dir_)[0], begun = Read(curve);
+  OutputAction points = Action(OutputAction::kScalars, dir_);
+  points.scalars = {{"train/loss", 1, 0.5}};
+  ::signal(SIGXFSZ, SIG_IGN);
+  rlimit before;
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit full{begun.size() + 7, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &full), 0);
+  folder.AddScalars(points);
+  folder.AddScalars(points);
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  const std::vector<std::string> warnings = folder.TakeWarnings();
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_THAT(warnings[0], AllOf(HasSubstr(dir_ + "/" + curve), HasSubstr("File too large")));
+  EXPECT_EQ(Read(curve), begun);
+  folder.AddScalars(points);
+  EXPECT_GT(Read(curve).size(), begun.size());
+  OutputAction ended = Action(OutputAction::kEnded, dir_);
+  ended.result.set_status("done");
+  EXPECT_TRUE(folder.End(ended).ok());
+  EXPECT_THAT(folder.TakeWarnings(), testing::IsEmpty());
+  EXPECT_THAT(Read("result.json"), HasSubstr(curve));
+}
+
+TEST_F(JobFolderTest, AFullDiskDoesNotKeepAJobFromContinuingUnderTheNextScheduler) {
+  trace_file_ = root_ + "/trace.json";
+  {
+    JobFolder earlier(&env_, "h");
+    ASSERT_TRUE(earlier.Begin(Action(OutputAction::kStarted, dir_)).ok());
+  }
+  const std::string config = Read("job.textproto");
+  JobFolder next(&env_, "h");
+  OutputAction started = Action(OutputAction::kStarted, dir_);
+  started.again = true;
+  started.config.set_name("changed");
+  started.config.set_trace_file("/proc/none/trace");
+  full_ = "write ";
+  ::signal(SIGXFSZ, SIG_IGN);
+  rlimit before;
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit tiny{7, before.rlim_max};  // no first record of a curve fits
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &tiny), 0);
+  const absl::Status begun = next.Begin(started);
+  OutputAction points = Action(OutputAction::kScalars, dir_);
+  points.scalars = {{"train/loss", 1, 0.5}};
+  const std::vector<std::string> warnings = next.TakeWarnings();
+  next.AddScalars(points);
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  EXPECT_TRUE(begun.ok()) << begun;
+  EXPECT_THAT(warnings, testing::ElementsAre(AllOf(HasSubstr(dir_), HasSubstr("no space left")),
+                                             AllOf(HasSubstr("trace"), HasSubstr("/proc/none"))));
+  EXPECT_EQ(Read("job.textproto"), config);
+  EXPECT_EQ(next.TakeWarnings().size(), 1u);
+  EXPECT_EQ(Curves(dir_).size(), 1u);
+  full_.clear();
+  next.AddScalars(points);
+  EXPECT_EQ(Curves(dir_).size(), 2u);
+  OutputAction ended = Action(OutputAction::kEnded, dir_);
+  ended.result.set_status("done");
+  EXPECT_TRUE(next.End(ended).ok());
+  EXPECT_EQ(Curves(dir_).size(), 2u);
+}
+
+TEST_F(JobFolderTest, ACurveThatCannotReplaceAnEarlierOneIsAWarning) {
+  ASSERT_TRUE(Run("done", "1a").ok());
+  JobFolder folder(&env_, "h");
+  ASSERT_TRUE(folder.Begin(Action(OutputAction::kStarted, dir_)).ok());
+  OutputAction ended = Action(OutputAction::kEnded, dir_);
+  ended.result.set_status("done");
+  full_ = "rename ";
+  EXPECT_TRUE(folder.End(ended).ok());
+  EXPECT_THAT(folder.TakeWarnings(), testing::ElementsAre(HasSubstr("no space left")));
+  EXPECT_EQ(Curves(dir_).size(), 1u);
+  EXPECT_EQ(Curves(dir_ + "/rerun-1").size(), 1u);
+}
+
+TEST_F(JobFolderTest, TheNewModelStaysCommittedWhenTheDiskIsFullForTheResult) {
+  ASSERT_TRUE(Run("done", "1a").ok());
+  const std::string manifest = Read("model/MANIFEST"), result = Read("result.json");
+  full_ = "out/result.json";
+  EXPECT_EQ(Run("done", "2b").code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(ModelLoads());
+  EXPECT_NE(Read("model/MANIFEST"), manifest);
+  EXPECT_EQ(Read("result.json"), result);
+}
+
+TEST_F(JobFolderTest, AJobIsRefusedWhenItWouldReplaceForeignFiles) {
+  for (const char* name : {"job.textproto", "result.json", "model_result.json", "model/MANIFEST",
+                           "model/job.textproto"}) {
+    SCOPED_TRACE(name);
+    fs::remove_all(dir_);
+    Write(name, "mine");
+    overwrite_ = false;
+    const absl::Status refused = Run("done", "1a");
+    EXPECT_EQ(refused.code(), absl::StatusCode::kAlreadyExists);
+    for (const std::string& word : {dir_ + "/" + name, std::string("--overwrite")})
+      EXPECT_THAT(std::string(refused.message()), HasSubstr(word));
+    EXPECT_EQ(Read(name), "mine");
+    EXPECT_EQ(Env::Real()->List(dir_)->size(), 1u);  // and nothing was added
+    overwrite_ = true;
+    EXPECT_TRUE(Run("done", "1a").ok());
+    // A job that saves a model does not need model_result.json.
+    EXPECT_EQ(Read(name) == "mine", name == std::string("model_result.json"));
+  }
+}
+
+TEST_F(JobFolderTest, AModelFolderIsRefusedAsOutputFolder) {
+  ASSERT_TRUE(Run("done", "1a").ok());
+  for (const bool overwrite : {false, true}) {
+    overwrite_ = overwrite;
+    EXPECT_EQ(Run("done", "2b", dir_ + "/model").code(), absl::StatusCode::kAlreadyExists);
+    EXPECT_TRUE(ModelLoads());
+    EXPECT_FALSE(fs::exists(dir_ + "/model/result.json"));
+  }
+}
+
+TEST_F(JobFolderTest, AForeignResultThatAppearsDuringTheJobStays) {
+  JobFolder folder(&env_, "h");
+  ASSERT_TRUE(folder.Begin(Action(OutputAction::kStarted, dir_)).ok());
+  Write("result.json", "mine");
+  OutputAction ended = Action(OutputAction::kEnded, dir_);
+  ended.save_id = "000000000000001a";
+  ended.result.set_status("done");
+  ended.result.set_model_dir(dir_ + "/model");
+  ASSERT_TRUE(
+      PrepareModel(dir_ + "/model", ended.config, Manifest(), Env::Real(), ended.save_id).ok());
+  EXPECT_EQ(folder.End(ended).code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(Read("result.json"), "mine");
+  EXPECT_TRUE(ModelLoads());  // the trained model is not lost
+}
+
+TEST_F(JobFolderTest, ForeignCurvesStay) {
+  Write("events.out.tfevents.1.other", "of TensorFlow");
+  ASSERT_TRUE(Run("done", "1a").ok());
+  EXPECT_EQ(Read("events.out.tfevents.1.other"), "of TensorFlow");
+  EXPECT_EQ(Curves(dir_).size(), 2u);
+}
+
+TEST_F(JobFolderTest, CurvesBegunInTheSameSecondDoNotReplaceEachOther) {
+  for (const char* id : {"1a", "2b", "3c"}) {
+    seconds_ = 1000;
+    ASSERT_TRUE(Run("failed", id).ok());
+  }
+  EXPECT_EQ(Curves(dir_).size(), 1u);
+  EXPECT_EQ(Curves(dir_ + "/rerun-1").size() + Curves(dir_ + "/rerun-2").size(), 2u);
+  seconds_ = 1000;
+  ASSERT_TRUE(Run("done", "4d").ok());
+  EXPECT_EQ(Curves(dir_).size(), 1u);
+}
+
+class CheckpointFolderTest : public JobFolderTest {
+ protected:
+  CheckpointFolderTest() : folder_(&env_, "h") {}
+  OutputAction OfStep(uint64_t step, OutputAction::Kind kind = OutputAction::kCheckpoint) {
+    OutputAction action = Action(kind, dir_);
+    action.config.mutable_strategy()->set_a_sync(false);
+    action.config.mutable_checkpoint()->set_keep(2);
+    action.number = step;
+    action.save_id = CheckpointSaveId(9, step);
+    action.manifest.set_global_step(step);
+    if (kind == OutputAction::kCheckpoint)
+      action.manifest.mutable_checkpoint()->set_global_step(step);
+    return action;
+  }
+  absl::Status Write(uint64_t step) {
+    std::string warning;
+    const absl::Status status = folder_.Checkpoint(OfStep(step), &warning);
+    EXPECT_EQ(warning, "");
+    return status;
+  }
+  std::vector<uint64_t> Steps() {
+    std::vector<uint64_t> steps;
+    for (const CheckpointInfo& one : ListCheckpoints(dir_ + "/checkpoints", Env::Real(), nullptr)) {
+      EXPECT_TRUE(CheckCheckpoint(one, Env::Real()).ok());
+      steps.push_back(one.step);
+    }
+    return steps;
+  }
+  JobFolder folder_;
+};
+
+TEST_F(CheckpointFolderTest, TheNewestCompleteOnesStay) {
+  for (const uint64_t step : {5, 10, 15}) ASSERT_TRUE(Write(step).ok());
+  EXPECT_THAT(Steps(), testing::ElementsAre(15, 10));
+  EXPECT_FALSE(fs::exists(dir_ + "/checkpoints/step-5"));
+  const auto newest = ListCheckpoints(dir_ + "/checkpoints", Env::Real(), nullptr).front();
+  EXPECT_EQ(newest.manifest.checkpoint().unix_time(), 1003);
+}
+
+TEST_F(CheckpointFolderTest, KnownDamagedOnesDoNotCountAmongThoseThatStay) {
+  for (const uint64_t step : {5, 10}) ASSERT_TRUE(Write(step).ok());
+  OutputAction action = OfStep(15);
+  action.damaged = {CheckpointSaveId(9, 10)};
+  std::string warning;
+  ASSERT_TRUE(folder_.Checkpoint(action, &warning).ok());
+  EXPECT_THAT(Steps(), testing::ElementsAre(15, 10, 5));
+}
+
+TEST_F(CheckpointFolderTest, TheLastOneIsTheNewestWhenTheTimeOfDayIsSetBack) {
+  for (const uint64_t step : {5, 10}) ASSERT_TRUE(Write(step).ok());
+  seconds_ -= 500;
+  ASSERT_TRUE(Write(15).ok());
+  EXPECT_THAT(Steps(), testing::ElementsAre(15, 10));
+  ASSERT_TRUE(Write(20).ok());
+  EXPECT_THAT(Steps(), testing::ElementsAre(20, 15));
+}
+
+TEST_F(CheckpointFolderTest, AFullDiskLeavesTheEarlierOnes) {
+  ASSERT_TRUE(Write(5).ok());
+  full_ = "step-10";
+  const absl::Status full = Write(10);
+  EXPECT_TRUE(absl::IsResourceExhausted(full)) << full;
+  full_.clear();
+  folder_.Discard(OfStep(10, OutputAction::kDiscard));
+  EXPECT_THAT(Steps(), testing::ElementsAre(5));
+  EXPECT_FALSE(fs::exists(dir_ + "/checkpoints/step-10"));
+}
+
+TEST_F(CheckpointFolderTest, AMissingShardIsNamedWithWhatToDo) {
+  OutputAction action = OfStep(5);
+  SavedFile* file = action.manifest.add_files();
+  file->set_name("emb-0.0123456789abcdef.shard");
+  file->set_bytes(8);
+  std::string warning;
+  const absl::Status missing = folder_.Checkpoint(action, &warning);
+  EXPECT_TRUE(absl::IsDataLoss(missing)) << missing;
+  EXPECT_THAT(std::string(missing.message()),
+              testing::AllOf(HasSubstr("emb-0."), HasSubstr(dir_ + "/checkpoints")));
+}
+
+TEST_F(CheckpointFolderTest, DiscardingKeepsWhatIsInForce) {
+  ASSERT_TRUE(Write(5).ok());
+  // The same step again, which was given up, and the one in force, whose commit seemed to fail.
+  OutputAction again = OfStep(5, OutputAction::kDiscard);
+  again.save_id = CheckpointSaveId(9, 77);
+  folder_.Discard(again);
+  EXPECT_THAT(Steps(), testing::ElementsAre(5));
+}
+
+TEST_F(CheckpointFolderTest, AFolderOutsideOutputDirIsLocked) {
+  OutputAction first = Action(OutputAction::kStarted, dir_);
+  first.config.mutable_strategy()->set_a_sync(false);
+  first.config.mutable_checkpoint()->set_dir(root_ + "/shared");
+  ASSERT_TRUE(folder_.Begin(first).ok());
+  JobFolder other(&env_, "h");
+  OutputAction second = first;
+  second.config.set_output_dir(root_ + "/other");
+  EXPECT_EQ(other.Begin(second).code(), absl::StatusCode::kAlreadyExists);
+}
+
+TEST_F(JobFolderTest, AForeignTraceFileStays) {
+  trace_file_ = root_ + "/trace.json";
+  std::ofstream(trace_file_) << "mine";
+  EXPECT_EQ(Run("done", "1a").code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(*Env::Real()->ReadFile(trace_file_), "mine");
+  EXPECT_FALSE(fs::exists(dir_ + "/job.textproto"));
+  overwrite_ = true;
+  EXPECT_TRUE(Run("done", "1a").ok());
+}
+
+TEST_F(JobFolderTest, ATraceFileThatCannotBeCreatedFailsTheJob) {
+  trace_file_ = "/proc/none/trace";
+  JobFolder folder(&env_, "h");
+  EXPECT_THAT(std::string(folder.Begin(Action(OutputAction::kStarted, dir_)).message()),
+              HasSubstr("/proc/none"));
+}
+
+TEST_F(JobFolderTest, AFolderLockedUnderAnotherPathIsLeftAlone) {
+  JobFolder first(&env_, "h");
+  ASSERT_TRUE(first.Begin(Action(OutputAction::kStarted, dir_)).ok());
+  fs::create_directory_symlink(dir_, root_ + "/link");
+  EXPECT_EQ(Run("done", "2b", root_ + "/link").code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_FALSE(fs::exists(dir_ + "/result.json"));
+  EXPECT_FALSE(fs::exists(dir_ + "/model"));
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,496 @@
+#include "scheduler/job/job_run.h"
+
+#include <gmock/gmock.h>
+
+#include <optional>
+
+#include "scheduler/job/sync_index.h"
+#include "tests/scheduler/fake_cluster.h"
+
+namespace sluice {
+namespace {
+
+const absl::Time kStart = absl::UnixEpoch();
+
+PhaseReport Files(const std::string& path, uint64_t bytes) {
+  PhaseReport report = Ended(1);
+  DataFile* file = report.mutable_index()->add_files();
+  file->set_path(path);
+  file->set_bytes(bytes);
+  return report;
+}
+
+TEST(JobRunTest, SyncWithOwnFilesTakesTheLargestRank) {
+  JobConfig config = FakeCluster::Config(-1, 2);
+  config.mutable_data()->set_assignment(DataConfig::PER_RANK_FILES);
+  JobRun run(&config, 2, kStart);
+  ASSERT_TRUE(run.TakeReport(0, Indexed(10), kStart).ok());
+  ASSERT_TRUE(*run.TakeReport(1, Indexed(101), kStart));
+  EXPECT_EQ(run.phases().current().global_steps(), 11u);
+  EXPECT_EQ(run.examples_expected(), 111u);
+}
+
+TEST(JobRunTest, SyncSendsAllPiecesWithTheFirstEpochOnly) {
+  JobConfig config = FakeCluster::Config(-1, 2, 2);
+  config.clear_data();
+  JobRun run(&config, 2, kStart);
+  ASSERT_TRUE(run.TakeReport(1, Indexed(30, 1), kStart).ok());
+  ASSERT_TRUE(*run.TakeReport(0, Indexed(15, 0), kStart));
+  const DataPieces pieces = run.PhaseOf(0).pieces();
+  EXPECT_THAT(pieces.begin(), testing::ElementsAre(0, 1000));
+  EXPECT_THAT(pieces.end(), testing::ElementsAre(1000, 2000));
+  EXPECT_THAT(pieces.examples(), testing::ElementsAre(15, 30));
+  EXPECT_EQ(run.phases().current().global_steps(), 3u);
+  EXPECT_EQ(run.examples_expected(), 45u);
+  ASSERT_TRUE(run.TakeReport(0, Trained(2, 15), kStart).ok());
+  ASSERT_TRUE(*run.TakeReport(1, Trained(2, 29), kStart));
+  EXPECT_EQ(run.phases().current().epoch(), 1u);
+  EXPECT_EQ(run.phases().current().global_steps(), 3u);
+  EXPECT_FALSE(run.PhaseOf(0).has_pieces());
+  EXPECT_FALSE(run.PhaseOf(1).has_pieces());
+  EXPECT_EQ(run.examples_expected(), 44u);  // one line was malformed
+}
+
+TEST(JobRunTest, ARestoredRankThatDoesThePhaseHasReportedItsData) {
+  for (const int k_steps : {-1, 0}) {
+    JobConfig config = FakeCluster::Config(k_steps, 2, 2);
+    config.mutable_data()->clear_eval_files();
+    std::optional<JobRun> run;
+    const auto index = [&] {
+      run.emplace(&config, 2, kStart);
+      PhaseReport first = Indexed(50, 0);
+      if (k_steps == 0) *first.mutable_index()->add_files() = Files("a", 10).index().files(0);
+      ASSERT_TRUE(run->TakeReport(0, first, kStart).ok());
+      ASSERT_TRUE(*run->TakeReport(1, Indexed(50, 1), kStart));
+    };
+    index();
+    RunState saved = run->Save();
+    saved.mutable_lives(1)->set_unseen(true);
+    index();
+    ASSERT_TRUE(run->Restore(2, saved, true, kStart).ok());
+    EXPECT_FALSE(run->PhaseReady(1));
+    NextTaskRequest ask;
+    ask.set_rank(1);
+    ask.set_number(1);
+    if (k_steps == 0) {
+      ASSERT_TRUE(run->NextTask(ask).ok());
+    } else {
+      ASSERT_TRUE(run->TakeReport(1, Trained(2, 50), kStart).ok());
+      ASSERT_TRUE(*run->TakeReport(0, Trained(2, 50), kStart));
+    }
+    EXPECT_TRUE(run->PhaseReady(1));
+  }
+}
+
+TEST(JobRunTest, FilesOfARankStayWithIt) {
+  JobConfig config = FakeCluster::Config(0, 2);
+  config.mutable_data()->set_assignment(DataConfig::PER_RANK_FILES);
+  JobRun run(&config, 2, kStart);
+  ASSERT_TRUE(run.TakeReport(0, Files("a", 10), kStart).ok());
+  ASSERT_TRUE(run.TakeReport(1, Files("b", 100), kStart).ok());
+  NextTaskRequest ask;
+  ask.set_rank(0);
+  EXPECT_EQ(run.NextTask(ask)->task().path(), "a");
+  EXPECT_EQ(run.NextTask(ask)->kind(), NextTaskReply::EPOCH_DONE);
+}
+
+PhaseReport Seen(const std::string& host, uint64_t bytes) {
+  PhaseReport report = Files("a", 10);
+  report.mutable_index()->set_host(host);
+  SeenFile* seen = report.mutable_index()->add_train_seen();
+  seen->set_path("/d/a");
+  seen->set_bytes(bytes);
+  return report;
+}
+
+TEST(JobRunTest, HostsThatSeeDifferentFilesFailTheJobInEveryMode) {
+  for (const int k_steps : {-1, 0, 5}) {
+    for (const auto assignment : {DataConfig::GLOBAL, DataConfig::PER_RANK_FILES}) {
+      JobConfig config = FakeCluster::Config(k_steps, 2);
+      config.mutable_data()->set_assignment(assignment);
+      JobRun run(&config, 2, kStart);
+      ASSERT_TRUE(run.TakeReport(1, Seen("left", 10), kStart).ok());
+      EXPECT_TRUE(run.failure().ok());
+      ASSERT_FALSE(*run.TakeReport(0, Seen("right", 11), kStart));
+      EXPECT_TRUE(absl::IsFailedPrecondition(run.failure()));
+      EXPECT_THAT(std::string(run.failure().message()),
+                  testing::AllOf(testing::HasSubstr("/d/a"), testing::HasSubstr("left"),
+                                 testing::HasSubstr("right")));
+    }
+  }
+}
+
+TEST(JobRunTest, EvaluateOnlyComparesFilesToo) {
+  JobConfig config = FakeCluster::Config(0, 2);
+  config.set_evaluate_only(true);
+  JobRun run(&config, 2, kStart);
+  PhaseReport report = Ended(1);
+  report.mutable_index()->add_eval_seen()->set_path("e");
+  ASSERT_TRUE(run.TakeReport(0, report, kStart).ok());
+  ASSERT_TRUE(*run.TakeReport(1, report, kStart));
+  EXPECT_EQ(run.phases().current().kind(), Phase::EVAL);
+  JobRun other(&config, 2, kStart);
+  ASSERT_TRUE(other.TakeReport(0, report, kStart).ok());
+  ASSERT_TRUE(other.TakeReport(1, Ended(1), kStart).ok());
+  EXPECT_TRUE(absl::IsFailedPrecondition(other.failure()));
+}
+
+std::vector<std::string> Tags(const std::vector<Scalar>& scalars) {
+  std::vector<std::string> tags;
+  for (const Scalar& scalar : scalars) tags.push_back(scalar.tag);
+  return tags;
+}
+
+TEST(JobRunTest, UndefinedMetricsAddNoPointToTheCurve) {
+  JobConfig config = FakeCluster::Config(0, 1);
+  config.set_evaluate_only(true);
+  EvalAccumulator both, one, none;
+  for (EvalAccumulator* sums : {&both, &one}) sums->Add(1.0f, 1.0f, 1.0f);
+  both.Add(-1.0f, 0.0f, 1.0f);
+  const std::vector<std::pair<EvalAccumulator*, std::vector<std::string>>> cases = {
+      {&both, {"eval/auc", "eval/log_loss", "eval/accuracy", "eval/mae", "eval/rmse"}},
+      {&one, {"eval/log_loss", "eval/accuracy", "eval/mae", "eval/rmse"}},
+      {&none, {}}};
+  for (const auto& [sums, tags] : cases) {
+    JobRun run(&config, 1, kStart);
+    ASSERT_TRUE(run.TakeReport(0, Ended(1), kStart).ok());
+    PhaseReport report = Ended(2);
+    *report.mutable_eval() = sums->ToProto();
+    ASSERT_TRUE(run.TakeReport(0, report, kStart).ok());
+    EXPECT_EQ(Tags(run.TakeScalars()), tags);
+  }
+}
+
+TEST(JobRunTest, DataThatMakesTooManyTasksFailsTheJobAndNamesTheOption) {
+  JobConfig config = FakeCluster::Config(0, 2);
+  config.mutable_data()->set_task_bytes(1024);
+  for (const uint64_t bytes : {uint64_t{100} << 30, uint64_t{1} << 62, UINT64_MAX}) {
+    JobRun run(&config, 2, kStart);
+    ASSERT_TRUE(run.TakeReport(0, Files("a", bytes), kStart).ok());
+    EXPECT_TRUE(run.failure().ok());
+    EXPECT_FALSE(*run.TakeReport(1, Files("b", 7), kStart));
+    EXPECT_FALSE(run.failure().ok());
+    EXPECT_EQ(run.phases().current().kind(), Phase::INDEX);
+  }
+  JobRun run(&config, 2, kStart);
+  ASSERT_TRUE(run.TakeReport(0, Files("a", uint64_t{100} << 30), kStart).ok());
+  ASSERT_TRUE(run.TakeReport(1, Files("b", 7), kStart).ok());
+  EXPECT_THAT(std::string(run.failure().message()), testing::HasSubstr("data.task_bytes"));
+}
+
+TEST(JobRunTest, TooManyPiecesFailTheJobBeforeAllRanksHaveReported) {
+  JobConfig config = FakeCluster::Config(-1, 3);
+  PhaseReport report = Indexed(10, 0, 3);
+  DataPieces* const pieces = report.mutable_index()->mutable_pieces();
+  pieces->mutable_file()->Resize(kMaxReportedPieces / 2 + 1, 0);
+  JobRun run(&config, 3, kStart);
+  ASSERT_TRUE(run.TakeReport(0, report, kStart).ok());
+  EXPECT_TRUE(run.failure().ok());
+  ASSERT_TRUE(run.TakeReport(1, report, kStart).ok());
+  EXPECT_TRUE(absl::IsFailedPrecondition(run.failure())) << run.failure();
+  // No other job deals pieces.
+  config.mutable_data()->set_assignment(DataConfig::PER_RANK_FILES);
+  JobRun other(&config, 3, kStart);
+  for (const uint32_t rank : {0, 1, 2}) ASSERT_TRUE(other.TakeReport(rank, report, kStart).ok());
+  EXPECT_TRUE(other.failure().ok()) << other.failure();
+}
+
+TEST(JobRunTest, EmptyDataFails) {
+  JobConfig config = FakeCluster::Config(0, 1);
+  JobRun run(&config, 1, kStart);
+  ASSERT_TRUE(run.TakeReport(0, Files("a", 0), kStart).ok());
+  EXPECT_TRUE(absl::IsFailedPrecondition(run.failure()));
+}
+
+TEST(JobRunTest, EpochWithUntrainedTasksFails) {
+  JobConfig config = FakeCluster::Config(0, 1);
+  JobRun run(&config, 1, kStart);
+  ASSERT_TRUE(run.TakeReport(0, Files("a", 10), kStart).ok());
+  ASSERT_TRUE(run.TakeReport(0, Trained(2, 5), kStart).ok());
+  EXPECT_TRUE(absl::IsInternal(run.failure())) << run.failure();
+}
+
+TEST(JobRunTest, EpochThatTrainsNothingFailsAndSaysWhy) {
+  JobConfig config = FakeCluster::Config(0, 1);
+  for (const uint64_t dropped : {0, 3}) {
+    JobRun run(&config, 1, kStart);
+    ASSERT_TRUE(run.TakeReport(0, Files("a", 10), kStart).ok());
+    NextTaskRequest ask;
+    ask.set_finished_task(run.NextTask(ask)->task().id());
+    ASSERT_TRUE(run.NextTask(ask).ok());
+    PhaseReport trained = Trained(2, 0);
+    trained.mutable_train()->set_dropped(dropped);
+    ASSERT_TRUE(run.TakeReport(0, trained, kStart).ok());
+    EXPECT_TRUE(absl::IsFailedPrecondition(run.failure())) << run.failure();
+    EXPECT_THAT(std::string(run.failure().message()),
+                testing::HasSubstr(dropped == 0 ? "data.train_files" : "data.drop_last"));
+  }
+}
+
+TEST(JobRunTest, AnEpochOfOnlyBadLinesNamesTheFirst) {
+  JobConfig config = FakeCluster::Config(0, 1);
+  config.mutable_data()->set_max_bad_lines(10);
+  JobRun async(&config, 1, kStart);
+  ASSERT_TRUE(async.TakeReport(0, Files("a", 10), kStart).ok());
+  NextTaskRequest ask;
+  ask.set_finished_task(async.NextTask(ask)->task().id());
+  ASSERT_TRUE(async.NextTask(ask).ok());
+  PhaseReport trained = Trained(2, 0);
+  trained.mutable_train()->set_bad_lines(2);
+  trained.mutable_train()->add_first_bad_lines("a:1: no label");
+  ASSERT_TRUE(async.TakeReport(0, trained, kStart).ok());
+  EXPECT_THAT(
+      std::string(async.failure().message()),
+      testing::AllOf(testing::HasSubstr("2 malformed lines"), testing::HasSubstr("a:1: no label")));
+
+  config.mutable_strategy()->set_a_sync(false);
+  JobRun sync(&config, 1, kStart);
+  ASSERT_TRUE(sync.TakeReport(0, Indexed(2, 0, 1), kStart).ok());
+  ASSERT_TRUE(sync.TakeReport(0, trained, kStart).ok());
+  EXPECT_THAT(
+      std::string(sync.failure().message()),
+      testing::AllOf(testing::HasSubstr("2 malformed lines"), testing::HasSubstr("a:1: no label")));
+
+  JobRun none(&config, 1, kStart);
+  ASSERT_TRUE(none.TakeReport(0, Indexed(0, 0, 1), kStart).ok());
+  EXPECT_TRUE(absl::IsFailedPrecondition(none.failure()));
+  EXPECT_THAT(std::string(none.failure().message()), testing::HasSubstr("data.train_files"));
+}
+
+TEST(JobRunTest, TooManyBadLinesOfAllRanksFailAfterTheFirstEpoch) {
+  JobConfig config = FakeCluster::Config(0, 1);
+  config.mutable_data()->set_max_bad_lines(1);
+  JobRun async(&config, 1, kStart);
+  ASSERT_TRUE(async.TakeReport(0, Files("a", 10), kStart).ok());
+  NextTaskRequest ask;
+  ask.set_finished_task(async.NextTask(ask)->task().id());
+  ASSERT_TRUE(async.NextTask(ask).ok());
+  PhaseReport trained = Trained(2, 5);
+  trained.mutable_train()->set_bad_lines(2);
+  ASSERT_TRUE(async.TakeReport(0, trained, kStart).ok());
+  EXPECT_THAT(std::string(async.failure().message()), testing::HasSubstr("2 malformed lines"));
+
+  config.mutable_strategy()->set_a_sync(false);
+  JobRun sync(&config, 2, kStart);
+  for (const uint32_t rank : {0, 1})
+    ASSERT_TRUE(sync.TakeReport(rank, Indexed(10, rank), kStart).ok());
+  trained.mutable_train()->set_bad_lines(1);
+  for (const uint32_t rank : {0, 1}) ASSERT_TRUE(sync.TakeReport(rank, trained, kStart).ok());
+  EXPECT_EQ(sync.result().bad_lines(), 2u);  // each rank met one
+  EXPECT_FALSE(sync.failure().ok());
+}
+
+// What is left of a lost rank: its sums, on top of those of the attempt's beginning that a commit
+// does not bring.
+TEST(JobRunTest, TheStateOfALostRankIsThatOfItsCommit) {
+  const JobConfig config = FakeCluster::Config(-1, 2, /*epochs=*/3);
+  ResumePoint point;
+  CheckpointState* const saved = point.manifest.mutable_checkpoint();
+  saved->set_mode("sync");
+  saved->set_global_step(7);
+  saved->set_worker_num(2);
+  saved->set_epoch(1);
+  saved->set_steps_done(2);
+  saved->set_steps_per_epoch(5);
+  saved->set_summary_lacks(true);
+  for (const uint64_t examples : {20, 21}) {
+    WorkerState* const worker = saved->add_workers();
+    worker->mutable_train()->set_examples(examples);
+    worker->mutable_train()->set_bad_lines(3);
+    worker->set_net_state("saved");
+  }
+  saved->add_train_files()->set_path("train.csv");
+  saved->mutable_train_files(0)->set_bytes(2000);
+  JobRun run({&config, 2, "", 20, &point}, kStart);
+  EXPECT_EQ(run.began_after(), 7u);
+  for (const uint32_t rank : {0, 1})
+    ASSERT_TRUE(run.TakeReport(rank, Indexed(50, rank), kStart).ok());
+  ASSERT_TRUE(run.failure().ok()) << run.failure();
+  TrainTotals totals;
+  totals.set_examples(41);
+  totals.set_steps(4);
+  WorkerState state = run.StateOfLost(1, /*step=*/9, totals);
+  EXPECT_EQ(state.train().examples(), 41u);
+  EXPECT_EQ(state.train().steps(), 4u);
+  EXPECT_EQ(state.train().bad_lines(), 3u) << "of this epoch, before the attempt";
+  EXPECT_EQ(state.net_state(), "saved");
+  totals.set_net_state("newer");
+  state = run.StateOfLost(1, /*step=*/11, totals);
+  EXPECT_EQ(state.train().bad_lines(), 0u) << "the next epoch";
+  EXPECT_EQ(state.net_state(), "newer");
+  EXPECT_TRUE(run.StateAt(9, kStart)->summary_lacks()) << "as in the checkpoint before";
+}
+
+TEST(JobRunTest, TasksAreLeasedOnlyWhileTheEpochIsTrained) {
+  JobConfig config = FakeCluster::Config(0, 1);
+  JobRun run(&config, 1, kStart);
+  NextTaskRequest ask;
+  EXPECT_TRUE(absl::IsFailedPrecondition(run.NextTask(ask).status()));
+  ASSERT_TRUE(run.TakeReport(0, Files("a", 10), kStart).ok());
+  ask.set_epoch(1);
+  EXPECT_TRUE(absl::IsFailedPrecondition(run.NextTask(ask).status()));
+}
+
+// ----------------------------------------------------------------- checkpoints of async and Geo
+
+PhaseReport FileSeen(uint64_t bytes) {
+  PhaseReport report = Files("a", bytes);
+  SeenFile* seen = report.mutable_index()->add_train_seen();
+  seen->set_path("/d/a");
+  seen->set_bytes(bytes);
+  return report;
+}
+
+NextTaskRequest AskTask(uint32_t rank, uint64_t number, uint64_t finished = 0,
+                        uint64_t examples = 0, uint32_t epoch = 0) {
+  NextTaskRequest request;
+  request.set_rank(rank);
+  request.set_number(number);
+  request.set_epoch(epoch);
+  request.set_finished_task(finished);
+  request.set_finished_examples(examples);
+  return request;
+}
+
+// A run of two ranks over one file of 4 tasks, in its first epoch.
+class TaskRunTest : public testing::Test {
+ protected:
+  TaskRunTest() {
+    config_ = FakeCluster::Config(0, 2, 2);
+    config_.mutable_data()->set_shuffle(false);
+    config_.mutable_data()->clear_eval_files();
+  }
+  void Begin(JobRun* run) {
+    ASSERT_TRUE(run->TakeReport(0, FileSeen(400), kStart).ok());
+    PhaseReport seen = FileSeen(400);
+    seen.mutable_index()->clear_files();
+    ASSERT_TRUE(*run->TakeReport(1, seen, kStart));
+    ASSERT_EQ(run->phases().current().kind(), Phase::TRAIN);
+  }
+  static RankPart Part(uint64_t task, uint64_t end, uint64_t examples, uint64_t tasks,
+                       uint32_t epoch = 0) {
+    RankPart part;
+    part.tasks = tasks;
+    part.held.set_sequence(9);
+    part.held.set_task_id(task);
+    part.held.set_task_end(end);
+    part.held.set_epoch(epoch);
+    part.held.mutable_totals()->set_examples(examples);
+    part.held.mutable_totals()->set_steps(examples / 10);
+    part.held.mutable_totals()->set_weight_sum(examples);
+    part.state.mutable_train()->set_examples(12345);  // of another moment
+    part.state.mutable_train()->set_bad_lines(3);
+    return part;
+  }
+
+  JobConfig config_;
+};
+
+TEST_F(TaskRunTest, AHeldEpochEndsWhenItIsReleased) {
+  JobRun run(&config_, 2, kStart);
+  Begin(&run);
+  EXPECT_TRUE(run.trains_more());
+  EXPECT_FALSE(run.all_training());
+  for (const uint32_t rank : {0, 1}) run.NextTask(AskTask(rank, 1)).status().IgnoreError();
+  EXPECT_TRUE(run.all_training());
+  for (uint64_t i = 2; i <= 4; ++i)
+    run.NextTask(AskTask(0, i, i == 2 ? 1 : i)).status().IgnoreError();
+  run.NextTask(AskTask(0, 5)).status().IgnoreError();
+  run.NextTask(AskTask(1, 2, 2)).status().IgnoreError();
+  run.Hold(true);
+  ASSERT_FALSE(*run.TakeReport(0, Trained(2, 20), kStart));
+  EXPECT_FALSE(run.held());
+  ASSERT_FALSE(*run.TakeReport(1, Trained(2, 20), kStart));
+  EXPECT_TRUE(run.held());
+  EXPECT_FALSE(*run.TakeReport(1, Trained(2, 20), kStart)) << "a repeated report";
+  EXPECT_FALSE(run.TryAdvance(kStart));
+  EXPECT_EQ(run.phases().current().epoch(), 0u);
+  run.Hold(false);
+  EXPECT_TRUE(run.TryAdvance(kStart));
+  EXPECT_FALSE(run.TryAdvance(kStart));
+  EXPECT_EQ(run.phases().current().epoch(), 1u);
+  EXPECT_EQ(run.result().examples(), 40u);
+}
+
+TEST_F(TaskRunTest, ACheckpointNamesTheDataLeftAndARunContinuesThere) {
+  JobRun run(&config_, 2, kStart);
+  Begin(&run);
+  run.NextTask(AskTask(0, 1)).status().IgnoreError();         // 1
+  run.NextTask(AskTask(1, 1)).status().IgnoreError();         // 2
+  run.NextTask(AskTask(0, 2, 1, 30)).status().IgnoreError();  // 3
+  const auto state =
+      run.StateOf(17, {Part(3, 20, 50, 1), Part(2, 10, 10, 0)}, kStart + absl::Seconds(4));
+  ASSERT_TRUE(state.ok()) << state.status();
+  EXPECT_EQ(state->mode(), "async");
+  EXPECT_EQ(state->global_step(), 17u);
+  EXPECT_EQ(state->task_bytes(), 100u);
+  EXPECT_EQ(state->epoch_seconds(), 4);
+  ASSERT_EQ(state->open_tasks_size(), 3);
+  EXPECT_EQ(state->open_tasks(0).id(), 2u);
+  EXPECT_EQ(state->open_tasks(0).first_offset(), 10u);
+  EXPECT_EQ(state->open_tasks(1).id(), 3u);
+  EXPECT_EQ(state->open_tasks(1).first_offset(), 20u);
+  EXPECT_EQ(state->open_tasks(2).id(), 4u);
+  ASSERT_EQ(state->workers_size(), 2);
+  EXPECT_EQ(state->workers(0).train().examples(), 50u);
+  EXPECT_EQ(state->workers(0).train().steps(), 5u);
+  EXPECT_EQ(state->workers(0).train().bad_lines(), 3u);
+  EXPECT_EQ(run.StateOf(17, {Part(2, 1, 1, 0), Part(2, 10, 10, 0)}, kStart).status().code(),
+            absl::StatusCode::kInternal);
+  // Positions of an earlier epoch do not count.
+  const auto fresh = run.StateOf(17, {Part(99, 7, 70, 0, /*epoch=*/1), Part(2, 10, 10, 0)}, kStart);
+  ASSERT_TRUE(fresh.ok()) << fresh.status();
+  EXPECT_EQ(fresh->workers(0).train().examples(), 0u);
+
+  // With tasks of the saved size, on three workers.
+  ResumePoint point;
+  point.dir = "/c/step-17";
+  *point.manifest.mutable_checkpoint() = *state;
+  point.examples_replayed = 8;
+  config_.set_worker_num(3);
+  config_.mutable_data()->set_task_bytes(0);
+  JobRun resumed({&config_, 3, "", 0, &point}, kStart);
+  ASSERT_TRUE(resumed.TakeReport(0, FileSeen(400), kStart).ok());
+  PhaseReport seen = FileSeen(400);
+  seen.mutable_index()->clear_files();
+  ASSERT_TRUE(resumed.TakeReport(1, seen, kStart).ok());
+  ASSERT_TRUE(*resumed.TakeReport(2, seen, kStart));
+  EXPECT_EQ(resumed.phases().current().first_step(), 3u);  // (5 + 1) / 2
+  ASSERT_NE(resumed.ResumeOf(0), nullptr);
+  EXPECT_EQ(resumed.ResumeOf(0)->train().examples(), 60u);
+  const auto first = resumed.NextTask(AskTask(2, 1));
+  EXPECT_EQ(first->task().id(), 2u);
+  EXPECT_EQ(first->task().first_offset(), 10u);
+  EXPECT_EQ(resumed.result().examples_replayed(), 8u);
+  // A rank that has pushed nothing since keeps what it began with.
+  std::vector<RankPart> parts(3);
+  const auto again = resumed.StateOf(18, parts, kStart);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->workers(0).train().examples(), 60u);
+  EXPECT_EQ(again->workers(1).train().examples(), 0u);
+  ASSERT_EQ(again->open_tasks_size(), 3);
+  EXPECT_EQ(again->open_tasks(0).first_offset(), 10u);
+}
+
+TEST_F(TaskRunTest, ACheckpointOfOtherDataIsRefused) {
+  ResumePoint point;
+  point.dir = "/c/step-17";
+  CheckpointState* state = point.manifest.mutable_checkpoint();
+  state->set_mode("async");
+  state->set_worker_num(2);
+  state->set_task_bytes(100);
+  state->add_workers();
+  state->add_workers();
+  *state->add_train_files() = FileSeen(400).index().train_seen(0);
+  state->add_open_tasks()->set_id(5);
+  JobRun run({&config_, 2, "", 0, &point}, kStart);
+  ASSERT_TRUE(run.TakeReport(0, FileSeen(400), kStart).ok());
+  PhaseReport seen = FileSeen(400);
+  seen.mutable_index()->clear_files();
+  ASSERT_FALSE(*run.TakeReport(1, seen, kStart));
+  EXPECT_TRUE(absl::IsDataLoss(run.failure())) << run.failure();
+  EXPECT_THAT(std::string(run.failure().message()), testing::HasSubstr("/c/step-17"));
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,163 @@
+#include "scheduler/job/resume_point.h"
+
+#include <gmock/gmock.h>
+
+#include "absl/strings/str_cat.h"
+#include "common/saved_model/checkpoint.h"
+
+namespace sluice {
+namespace {
+
+using testing::HasSubstr;
+
+JobConfig Config() {
+  JobConfig config;
+  config.set_worker_num(2);
+  config.mutable_train()->set_epochs(3);
+  config.mutable_strategy()->set_a_sync(false);
+  return config;
+}
+
+ResumePoint Point() {
+  ResumePoint point;
+  point.dir = "/c/step-9";
+  CheckpointState* state = point.manifest.mutable_checkpoint();
+  state->set_mode("sync");
+  state->set_worker_num(2);
+  state->set_global_batch(20);
+  state->set_epoch(1);
+  state->set_steps_done(4);
+  state->set_steps_per_epoch(5);
+  for (const uint64_t n : {1, 2}) {
+    WorkerState* worker = state->add_workers();
+    TrainReport* train = worker->mutable_train();
+    train->set_examples(10 * n);
+    train->set_dropped(n);
+    train->set_bad_lines(n);
+    train->set_loss_sum(0.5 * n);
+    train->set_weight_sum(n);
+    train->set_steps(4);
+    train->mutable_stages()->set_compute(n);
+    train->add_first_bad_lines("line");
+    worker->set_net_state("net");
+  }
+  return point;
+}
+
+TEST(ResumePointTest, AFittingJobMayResume) {
+  EXPECT_TRUE(CheckResumePoint(Point(), Config()).ok());
+  JobConfig more_workers = Config();
+  more_workers.set_worker_num(5);
+  EXPECT_TRUE(CheckResumePoint(Point(), more_workers).ok());
+}
+
+TEST(ResumePointTest, AJobThatEndsBeforeTheCheckpointIsRefused) {
+  JobConfig config = Config();
+  config.mutable_train()->set_epochs(2);
+  EXPECT_TRUE(CheckResumePoint(Point(), config).ok());
+  config.mutable_train()->set_epochs(1);
+  const absl::Status refused = CheckResumePoint(Point(), config);
+  EXPECT_TRUE(absl::IsInvalidArgument(refused));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("train.epochs is 1"));
+}
+
+TEST(ResumePointTest, FilesOfARankNeedTheSameRanks) {
+  JobConfig config = Config();
+  config.mutable_data()->set_assignment(DataConfig::PER_RANK_FILES);
+  EXPECT_TRUE(CheckResumePoint(Point(), config).ok());
+  config.set_worker_num(3);
+  EXPECT_THAT(std::string(CheckResumePoint(Point(), config).message()), HasSubstr("worker_num"));
+}
+
+TEST(ResumePointTest, AStateThatContradictsItselfIsDamage) {
+  for (int what = 0; what < 5; ++what) {
+    ResumePoint point = Point();
+    CheckpointState* state = point.manifest.mutable_checkpoint();
+    if (what == 0) state->mutable_workers()->RemoveLast();
+    if (what == 1) state->set_steps_done(6);
+    if (what == 2) state->set_global_batch(0);
+    if (what == 3) state->set_mode("geo");
+    if (what == 4) point.manifest.clear_checkpoint();
+    EXPECT_TRUE(absl::IsDataLoss(CheckResumePoint(point, Config()))) << what;
+  }
+}
+
+TEST(ResumePointTest, RanksKeepTheirStates) {
+  const auto states = StatesOfRanks(Point().state(), 2);
+  ASSERT_EQ(states.size(), 2u);
+  EXPECT_EQ(states[0].train().examples(), 10u);
+  EXPECT_EQ(states[1].train().examples(), 20u);
+  EXPECT_EQ(states[1].net_state(), "net");
+}
+
+TEST(ResumePointTest, WithOtherRanksTheSumsGoToRankZero) {
+  for (const uint32_t ranks : {1, 3}) {
+    const auto states = StatesOfRanks(Point().state(), ranks);
+    ASSERT_EQ(states.size(), ranks);
+    const TrainReport& sum = states[0].train();
+    EXPECT_EQ(sum.examples(), 30u);
+    EXPECT_EQ(sum.dropped(), 3u);
+    EXPECT_EQ(sum.bad_lines(), 3u);
+    EXPECT_EQ(sum.loss_sum(), 1.5);
+    EXPECT_EQ(sum.weight_sum(), 3);
+    EXPECT_EQ(sum.steps(), 4u);  // all ranks do every step
+    EXPECT_EQ(sum.stages().compute(), 3);
+    EXPECT_EQ(sum.first_bad_lines_size(), 2);
+    for (uint32_t rank = 1; rank < ranks; ++rank) EXPECT_FALSE(states[rank].has_train());
+  }
+}
+
+TEST(ResumePointTest, GeoStateStaysWithTheSameRanksOnly) {
+  ResumePoint point = Point();
+  point.manifest.mutable_checkpoint()->set_mode("geo");
+  for (WorkerState& worker : *point.manifest.mutable_checkpoint()->mutable_workers())
+    worker.mutable_file()->set_name("worker");
+  EXPECT_TRUE(StatesOfRanks(point.state(), 2)[1].has_file());
+  for (const uint32_t ranks : {1, 3}) {
+    const auto states = StatesOfRanks(point.state(), ranks);
+    EXPECT_FALSE(states[0].has_file());
+    EXPECT_EQ(states[0].train().steps(), 8u) << "of all ranks";
+  }
+}
+
+TEST(ResumePointTest, AsyncNeedsItsTasksAndCountsMeanSteps) {
+  ResumePoint point = Point();
+  CheckpointState* state = point.manifest.mutable_checkpoint();
+  state->set_mode("async");
+  state->clear_global_batch();
+  state->clear_steps_done();
+  state->clear_steps_per_epoch();
+  state->mutable_result()->set_global_step(100);
+  EXPECT_EQ(MeanSteps(*state), 54u);  // (100 + 4 + 4) / 2
+  JobConfig config = Config();
+  config.mutable_strategy()->set_a_sync(true);
+  EXPECT_TRUE(absl::IsDataLoss(CheckResumePoint(point, config)));
+  state->set_task_bytes(64);
+  EXPECT_TRUE(CheckResumePoint(point, config).ok());
+}
+
+TEST(IsOfInstancesTest, TheNamesOfFilesTellWhoMadeACheckpoint) {
+  const std::vector<uint64_t> instances = {7, 9};
+  Manifest manifest;
+  manifest.add_files()->set_name("table-0.shard");
+  EXPECT_FALSE(IsOfInstances(manifest, instances));
+  SavedFile* const file = manifest.add_files();
+  const auto is_own = [&](const std::string& id) {
+    file->set_name(absl::StrCat("job.", id, ".textproto"));
+    return IsOfInstances(manifest, instances);
+  };
+  for (const uint64_t number : {1, 2, 1'000'000}) {
+    EXPECT_TRUE(is_own(CheckpointSaveId(7, number))) << number;
+    EXPECT_TRUE(is_own(CheckpointSaveId(9, number))) << number;
+    EXPECT_FALSE(is_own(CheckpointSaveId(8, number))) << number;
+  }
+  EXPECT_FALSE(is_own(CheckpointSaveId(7, 0))) << "numbers begin at 1";
+  file->set_name(absl::StrCat("a.b-0.", CheckpointSaveId(9, 3), ".shard"));
+  EXPECT_TRUE(IsOfInstances(manifest, instances));
+  EXPECT_FALSE(is_own("a"));
+  file->set_name("job.textproto");  // a model that is no checkpoint
+  EXPECT_FALSE(IsOfInstances(manifest, instances));
+}
+
+}  // namespace
+}  // namespace sluice

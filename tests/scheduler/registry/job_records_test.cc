@@ -1,0 +1,215 @@
+#include "scheduler/registry/job_records.h"
+
+#include <gtest/gtest.h>
+
+#include <utility>
+
+#include "common/base/printable.h"
+
+namespace sluice {
+namespace {
+
+MetaStore::Entry EntryOf(const MetaStore::Write& write) { return {write.key, *write.value}; }
+
+TEST(JobRecordsTest, ARecordSaysWhatTheJobIs) {
+  Job::Submission submission;
+  submission.job_id = "a-7";
+  submission.config.set_output_dir("/out");
+  submission.order = 3;
+  submission.resumed_from = "/c/step-9";
+  Job job(std::move(submission));
+  job.SetRequest("r", /*allow_older=*/true);
+  job.attempt.MutableSpecForTest()->add_tables()->set_name("wide");
+  job.attempt.RestoreInstances({uint64_t{1} << 63, 5});
+  job.AddWarning("w");
+  job.course.RestoreBegun(true);
+  job.recovery.Restore(Recovery(), absl::UnixEpoch());
+  job.pservers.Choose({0, 2});
+  const JobRecord record = RecordOf(job);
+  EXPECT_EQ(record.job_id(), "a-7");
+  EXPECT_EQ(record.config().output_dir(), "/out");
+  EXPECT_EQ(record.tables(0).name(), "wide");
+  EXPECT_EQ(record.order(), 3);
+  EXPECT_EQ(record.warnings(0), "w");
+  EXPECT_TRUE(record.allow_older());
+  EXPECT_TRUE(record.begun());
+  EXPECT_EQ(record.resume_from(), "/c/step-9");
+  EXPECT_EQ(record.recovery().scheduler_restarts(), 1);
+  EXPECT_EQ(record.instances(0), uint64_t{1} << 63);
+  EXPECT_EQ(record.pservers(1), 2);
+  EXPECT_EQ(record.request_id(), "r");
+  EXPECT_EQ(record.outcome(), JOB_STATE_UNSPECIFIED);
+
+  job.course.End(JOB_CANCELLED, "m", absl::UnixEpoch());
+  JobResult result;
+  result.set_global_step(12);
+  job.course.SetResult(result);
+  job.attempt.MutableSpecForTest()->set_instance(0xabc);
+  EXPECT_EQ(RecordOf(job).outcome(), JOB_CANCELLED);
+  EXPECT_EQ(RecordOf(job).message(), "m");
+  EXPECT_EQ(RecordOf(job).result().global_step(), 12);
+  EXPECT_EQ(RecordOf(job).save_id(), "0000000000000abc");
+}
+
+TEST(JobRecordsTest, StoredJobsComeInOrderOfSubmission) {
+  JobRecord first, tenth;
+  first.set_job_id("z-1");
+  first.set_order(1);
+  tenth.set_job_id("a-10");
+  tenth.set_order(10);
+  NextRecord next;
+  next.set_job_number(11);
+  next.set_order(12);
+  const auto stored =
+      ParseStoredJobs({EntryOf(WriteOf(tenth)), EntryOf(WriteOf(first)), EntryOf(WriteOf(next))});
+  ASSERT_TRUE(stored.ok()) << stored.status();
+  ASSERT_EQ(stored->jobs.size(), 2);
+  EXPECT_EQ(stored->jobs[0].job_id(), "z-1");
+  EXPECT_EQ(stored->jobs[1].job_id(), "a-10");
+  EXPECT_EQ(stored->next.job_number(), 11);
+  EXPECT_EQ(stored->next.order(), 12);
+}
+
+TEST(JobRecordsTest, AnEmptyStoreBeginsAtOne) {
+  const auto stored = ParseStoredJobs({});
+  ASSERT_TRUE(stored.ok());
+  EXPECT_TRUE(stored->jobs.empty());
+  EXPECT_EQ(stored->next.job_number(), 1);
+  EXPECT_EQ(stored->next.order(), 1);
+}
+
+TEST(JobRecordsTest, ADamagedRecordIsNamed) {
+  const absl::Status bytes = ParseStoredJobs({{"job/a-1", "\xff\xff"}}).status();
+  EXPECT_TRUE(absl::IsDataLoss(bytes));
+  EXPECT_NE(bytes.message().find("job/a-1"), absl::string_view::npos);
+  JobRecord other;
+  other.set_job_id("b-1");
+  EXPECT_TRUE(absl::IsDataLoss(ParseStoredJobs({{"job/a-1", other.SerializeAsString()}}).status()));
+}
+
+TEST(JobRecordsTest, TheNameOfADamagedRecordIsShownAsOnePrintableLine) {
+  const absl::Status damaged = ParseStoredJobs({{"job/\n\x1b[2J\xff", "\xff"}}).status();
+  EXPECT_TRUE(absl::IsDataLoss(damaged));
+  EXPECT_TRUE(IsPrintableLine(damaged.message())) << damaged;
+}
+
+TEST(JobRecordsTest, AJobWithMoreEpochsOrWorkersThanAJobMayHaveIsDamage) {
+  JobRecord job;
+  job.set_job_id("a-1");
+  EXPECT_TRUE(ParseStoredJobs({EntryOf(WriteOf(job))}).ok());
+  JobRecord epochs = job, workers = job, later_workers = job;
+  epochs.mutable_config()->mutable_train()->set_epochs(UINT32_MAX);
+  workers.mutable_config()->set_worker_num(UINT32_MAX);
+  later_workers.set_worker_num(UINT32_MAX);
+  for (const JobRecord& damaged : {epochs, workers, later_workers})
+    EXPECT_TRUE(absl::IsDataLoss(ParseStoredJobs({EntryOf(WriteOf(damaged))}).status()));
+}
+
+TEST(JobRecordsTest, ARankThatDoesNotFitIsDamageAndNotAnotherRank) {
+  const std::string report = PhaseReport().SerializeAsString();
+  EXPECT_TRUE(ParseStoredJobs({{"index/a-1/4294967295", report}}).ok());
+  EXPECT_TRUE(absl::IsDataLoss(ParseStoredJobs({{"index/a-1/4294967296", report}}).status()));
+}
+
+TEST(JobRecordsTest, ChangesAreTakenOnceAndInOrder) {
+  JobRecords records;
+  Job::Submission submission;
+  submission.job_id = "a-1";
+  const Job job(std::move(submission));
+  records.Changed(job);
+  records.Dropped("a-1");
+  const std::vector<MetaStore::Write> writes = records.Take();
+  ASSERT_EQ(writes.size(), 2);
+  EXPECT_EQ(writes[0].key, "job/a-1");
+  EXPECT_TRUE(writes[0].value.has_value());
+  EXPECT_EQ(writes[1].key, "job/a-1");
+  EXPECT_FALSE(writes[1].value.has_value());
+  EXPECT_TRUE(records.Take().empty());
+}
+
+std::vector<MetaStore::Entry> RunEntries(std::vector<std::string> tasks) {
+  RunRecord run;
+  run.set_job_id("a-1");
+  run.set_phase(3);
+  PhaseReport with_files, without;
+  with_files.mutable_index()->add_train_seen()->set_path("f");
+  without.mutable_index()->set_examples(5);
+  std::vector<MetaStore::Entry> entries = {{"index/a-1/0", with_files.SerializeAsString()},
+                                           {"index/a-1/1", without.SerializeAsString()},
+                                           {"run/a-1", run.SerializeAsString()}};
+  uint32_t rank = 0;
+  for (const std::string& key : tasks) {
+    TaskRecord task;
+    task.mutable_asked()->set_rank(rank++);
+    entries.push_back({key, task.SerializeAsString()});
+  }
+  return entries;
+}
+
+TEST(JobRecordsTest, ARunHasTheTasksOfItsPhase) {
+  const auto stored = ParseStoredJobs(
+      RunEntries({"task/a-1/2/0000000000", "task/a-1/3/0000000000", "task/a-1/3/0000000001"}));
+  ASSERT_TRUE(stored.ok()) << stored.status();
+  const StoredRun& run = stored->runs.at("a-1");
+  EXPECT_EQ(run.record.phase(), 3);
+  EXPECT_EQ(run.keys.size(), 6);
+  ASSERT_EQ(run.tasks.size(), 2);
+  EXPECT_EQ(run.tasks[0].asked().rank(), 1);
+  EXPECT_EQ(run.tasks[1].asked().rank(), 2);
+  // All ranks have seen the same files.
+  EXPECT_EQ(run.index.at(1).index().train_seen(0).path(), "f");
+  EXPECT_EQ(run.index.at(1).index().examples(), 5);
+}
+
+TEST(JobRecordsTest, ARunThatLacksATaskCannotBeAdopted) {
+  const auto stored =
+      ParseStoredJobs(RunEntries({"task/a-1/3/0000000000", "task/a-1/3/0000000002"}));
+  ASSERT_TRUE(stored.ok()) << stored.status();
+  EXPECT_EQ(stored->runs.at("a-1").record.phase(), 0);
+  JobRecords records;
+  records.RunRefused(stored->runs.at("a-1"));
+  const std::vector<MetaStore::Write> writes = records.Take();
+  EXPECT_EQ(writes.size(), 5);
+  for (const MetaStore::Write& write : writes) EXPECT_FALSE(write.value.has_value());
+}
+
+TEST(JobRecordsTest, TheBeginningIsOneOfTheSameAttempt) {
+  RunRecord run;
+  run.set_job_id("a-1");
+  run.set_phase(3);
+  run.mutable_spec()->set_instance(5);
+  BeginningRecord began;
+  began.set_job_id("a-1");
+  began.set_directory("/c/step-9");
+  began.mutable_state()->set_global_step(9);
+  const auto beginning = [&](uint64_t instance) {
+    began.set_instance(instance);
+    const auto stored = ParseStoredJobs(
+        {{"began/a-1", began.SerializeAsString()}, {"run/a-1", run.SerializeAsString()}});
+    EXPECT_TRUE(stored.ok()) << stored.status();
+    EXPECT_EQ(stored->runs.at("a-1").keys.size(), 2);
+    return BeginningOf(stored->runs.at("a-1"));
+  };
+  EXPECT_EQ(beginning(4), nullptr);
+  const auto point = beginning(5);
+  ASSERT_NE(point, nullptr);
+  EXPECT_EQ(point->dir, "/c/step-9");
+  EXPECT_EQ(point->state().global_step(), 9);
+  EXPECT_EQ(point->manifest.global_step(), 9);
+}
+
+TEST(JobRecordsTest, DrainingPserversAreKept) {
+  DrainingRecord draining;
+  draining.add_pservers(3);
+  JobRecords records;
+  records.DrainingChanged(draining);
+  const std::vector<MetaStore::Write> writes = records.Take();
+  ASSERT_EQ(writes.size(), 1);
+  const auto stored = ParseStoredJobs({{writes[0].key, *writes[0].value}});
+  ASSERT_TRUE(stored.ok()) << stored.status();
+  EXPECT_EQ(stored->draining.pservers(0), 3);
+  EXPECT_EQ(OwnerOf(writes[0].key).job_id, "");
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,177 @@
+#include "server/checkpoints/job_cuts.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <filesystem>
+#include <thread>
+
+#include "common/saved_model/checkpoint.h"
+#include "tests/common/base/fake_clock.h"
+#include "tests/common/base/hooked_env.h"
+#include "tests/server/test_worker.h"
+
+namespace sluice {
+namespace {
+
+using testing::ElementsAre;
+using testing::SizeIs;
+
+class JobCutsTest : public testing::Test {
+ protected:
+  JobCutsTest() {
+    std::string pattern = testing::TempDir() + "/job_cuts_test.XXXXXX";
+    root_ = ::mkdtemp(pattern.data());
+    view_ = FirstView(LayoutsOf(spec_), UpdatePolicy(), spec_.route(), kSelf);
+    env_.before = [this](const std::string& what, const std::string&) {
+      if (what == "write") {
+        ++writing_;
+        while (!go_on_) std::this_thread::yield();
+      }
+      return absl::OkStatus();
+    };
+    cuts_ = std::make_unique<JobCuts>(OptionsFor(root_));
+  }
+  ~JobCutsTest() override {
+    go_on_ = true;
+    cuts_ = nullptr;
+    writer_.Stop();
+    std::filesystem::remove_all(root_);
+  }
+
+  JobCuts::Options OptionsFor(const std::string& root) {
+    JobCuts::Options options;
+    options.root = root;
+    options.instance = 5;
+    options.writer = &writer_;
+    options.env = &env_;
+    options.clock = &clock_;
+    options.available_memory = [] { return UINT64_MAX; };
+    options.on_change = [this] { ++changes_; };
+    return options;
+  }
+  // The cut of the report; number 0: none.
+  HostedCut Now() {
+    HostedJob report;
+    cuts_->FillReport(&report);
+    return report.cut();
+  }
+  static CutOrder Over(uint64_t number) {
+    CutOrder order;
+    order.set_over(number);
+    return order;
+  }
+  size_t FilesOf(uint64_t step) {
+    const auto names = Env::Real()->List(CheckpointFolder(root_, step));
+    return names.ok() ? names->size() : 0;
+  }
+
+  const JobSpec spec_ = MakeSpec(1, false, 0);
+  std::string root_;
+  HookedEnv env_;
+  FakeClock clock_;
+  std::atomic<int> writing_{0}, changes_{0};
+  std::atomic<bool> go_on_{true};
+  CutWriter writer_{1};
+  std::shared_ptr<const JobView> view_;
+  std::unique_ptr<JobCuts> cuts_;
+};
+
+TEST_F(JobCutsTest, ACheckpointIsWrittenOnceAndReportedUntilItIsOver) {
+  EXPECT_EQ(Now().checkpoint(), 0u);
+  cuts_->Begin(1, 40, *view_);
+  cuts_->AwaitEnd();
+  cuts_->Begin(1, 40, *view_);  // a commit that is sent again
+  HostedCut cut = Now();
+  EXPECT_EQ(cut.checkpoint(), 1u);
+  EXPECT_EQ(cut.step(), 40u);
+  EXPECT_EQ(cut.state(), HostedCut::WRITTEN);
+  EXPECT_THAT(cut.files(), SizeIs(5));
+  EXPECT_EQ(writing_, 5);
+  while (changes_ < 2) std::this_thread::yield();  // the last one is told after the end
+  EXPECT_EQ(cut.files(0).name().find(CheckpointSaveId(5, 1)) == std::string::npos, false);
+  cuts_->SetOrder(Over(0), *view_);
+  EXPECT_EQ(Now().checkpoint(), 1u);
+  cuts_->SetOrder(Over(1), *view_);
+  EXPECT_EQ(Now().checkpoint(), 0u);
+  EXPECT_EQ(FilesOf(40), 5u) << "what is complete stays";
+  cuts_->Begin(1, 40, *view_);
+  EXPECT_EQ(Now().checkpoint(), 0u);
+  cuts_->Begin(2, 80, *view_);
+  EXPECT_EQ(Now().checkpoint(), 2u);
+}
+
+TEST_F(JobCutsTest, ACutThatIsNotPossibleFailsItsCheckpointOnly) {
+  CutOrder order;
+  order.set_now(1);
+  order.set_step(40);
+  cuts_->SetOrder(order, *view_, absl::FailedPreconditionError("step 39 is the last one"));
+  EXPECT_EQ(Now().checkpoint(), 1u);
+  EXPECT_EQ(Now().state(), HostedCut::FAILED);
+  EXPECT_EQ(Now().error(), "step 39 is the last one");
+  cuts_->SetOrder(order, *view_);
+  EXPECT_EQ(Now().state(), HostedCut::FAILED) << "the number has been used";
+  order.set_now(2);
+  cuts_->SetOrder(order, *view_);
+  cuts_->AwaitEnd();
+  EXPECT_EQ(Now().state(), HostedCut::WRITTEN);
+}
+
+TEST_F(JobCutsTest, ACheckpointGivenUpWhileItIsWrittenLeavesNoFiles) {
+  go_on_ = false;
+  cuts_->Begin(1, 40, *view_);
+  while (writing_ == 0) std::this_thread::yield();
+  EXPECT_EQ(Now().state(), HostedCut::WRITING);
+  cuts_->SetOrder(Over(1), *view_);
+  EXPECT_EQ(Now().checkpoint(), 0u);
+  std::thread waits([&] { cuts_->AwaitEnd(); });
+  go_on_ = true;
+  waits.join();
+  EXPECT_FALSE(Env::Real()->Exists(CheckpointFolder(root_, 40)));
+  cuts_->Begin(2, 40, *view_);
+  cuts_->AwaitEnd();
+  EXPECT_EQ(Now().state(), HostedCut::WRITTEN);
+  EXPECT_EQ(FilesOf(40), 5u);
+}
+
+TEST_F(JobCutsTest, AnOrderOfAsyncBeginsACheckpointOnce) {
+  CutOrder order = Over(0);
+  order.set_now(1);
+  order.set_step(123);
+  for (int i = 0; i < 3; ++i) cuts_->SetOrder(order, *view_);
+  cuts_->AwaitEnd();
+  EXPECT_EQ(Now().state(), HostedCut::WRITTEN);
+  EXPECT_EQ(Now().step(), 123u);
+  EXPECT_EQ(writing_, 5);
+  order.set_over(1);
+  cuts_->SetOrder(order, *view_);
+  EXPECT_EQ(Now().checkpoint(), 0u);
+}
+
+TEST_F(JobCutsTest, ALaterCheckpointReplacesOneThatIsStillWritten) {
+  go_on_ = false;
+  cuts_->Begin(1, 40, *view_);
+  while (writing_ == 0) std::this_thread::yield();
+  cuts_->Begin(2, 50, *view_);
+  EXPECT_EQ(Now().checkpoint(), 2u);
+  go_on_ = true;
+  cuts_->AwaitEnd();
+  // The earlier one may still have held a shard's cut: then the later one has failed, and says so.
+  EXPECT_NE(Now().state(), HostedCut::WRITING);
+  EXPECT_FALSE(Env::Real()->Exists(CheckpointFolder(root_, 40)));
+  cuts_->Begin(3, 60, *view_);
+  cuts_->AwaitEnd();
+  EXPECT_EQ(Now().state(), HostedCut::WRITTEN);
+}
+
+TEST_F(JobCutsTest, WithoutAFolderNoneIsMade) {
+  cuts_ = std::make_unique<JobCuts>(OptionsFor(""));
+  cuts_->Begin(1, 40, *view_);
+  EXPECT_EQ(Now().state(), HostedCut::FAILED);
+  EXPECT_EQ(Now().checkpoint(), 1u);
+}
+
+}  // namespace
+}  // namespace sluice

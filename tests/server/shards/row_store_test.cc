@@ -1,0 +1,278 @@
+#include "server/shards/row_store.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "server/shards/no_room.h"
+#include "tests/common/base/fake_clock.h"
+
+namespace sluice {
+namespace {
+
+TEST(RowStoreTest, BehavesAsAMapUnderRandomOperations) {
+  for (uint64_t seed = 1; seed <= 5; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937_64 random(seed);
+    RowStore store(3, 2, ReadyPages::OfProcess());
+    std::map<uint64_t, std::vector<float>> reference;
+    for (int round = 0; round < 400; ++round) {
+      std::vector<uint64_t> keys(random() % 70);
+      for (uint64_t& key : keys) key = random() % 3 == 0 ? random() % 500 : random() % 20000;
+      std::vector<uint32_t> rows(keys.size());
+      store.Find(keys.data(), keys.size(), rows.data());
+      for (size_t i = 0; i < keys.size(); ++i) {
+        ASSERT_EQ(rows[i] != RowStore::kNoRow, reference.count(keys[i]) == 1) << keys[i];
+        if (rows[i] == RowStore::kNoRow) continue;
+        ASSERT_EQ(store.header(rows[i])->key, keys[i]);
+        for (int f = 0; f < 5; ++f) ASSERT_EQ(store.weights(rows[i])[f], reference[keys[i]][f]);
+      }
+      for (uint64_t key : keys) {
+        bool created;
+        const uint32_t row = store.FindOrInsert(key, &created);
+        ASSERT_EQ(created, reference.count(key) == 0);
+        std::vector<float>& floats = reference[key];
+        floats.resize(5);
+        for (int f = 0; f < 5; ++f) {
+          ASSERT_EQ(store.weights(row)[f], floats[f]);
+          floats[f] = store.weights(row)[f] = static_cast<float>(random() % 1000);
+        }
+        ++store.header(row)->count;
+      }
+      ASSERT_EQ(store.size(), reference.size());
+    }
+  }
+}
+
+TEST(RowStoreTest, SmallestAndLargestKeysAreOrdinary) {
+  RowStore store(1, 0, ReadyPages::OfProcess());
+  const uint64_t keys[] = {0, UINT64_MAX, 1, uint64_t{1} << 63};
+  uint32_t rows[4];
+  store.Find(keys, 4, rows);
+  for (uint32_t row : rows) EXPECT_EQ(row, RowStore::kNoRow);
+  bool created;
+  for (uint64_t key : keys) store.FindOrInsert(key, &created);
+  store.Find(keys, 4, rows);
+  for (uint32_t i = 0; i < 4; ++i) EXPECT_EQ(rows[i], i);
+}
+
+// Keys whose hashes share their high bits stay in one run of the index through several growths.
+TEST(RowStoreTest, KeysOfOneSlotAreKeptApart) {
+  std::vector<uint64_t> keys;
+  for (uint64_t key = 0; keys.size() < 200; ++key) {
+    if (RowStore::HashForTest(key) >> 54 == 7) keys.push_back(key);
+  }
+  RowStore store(1, 0, ReadyPages::OfProcess());
+  std::vector<uint32_t> rows(keys.size());
+  for (size_t i = 0; i < keys.size(); ++i) {
+    bool created;
+    EXPECT_EQ(store.FindOrInsert(keys[i], &created), i);
+    EXPECT_TRUE(created);
+    store.Find(keys.data(), keys.size(), rows.data());
+    for (size_t j = 0; j < keys.size(); ++j) ASSERT_EQ(rows[j], j <= i ? j : RowStore::kNoRow);
+  }
+}
+
+// Keys whose home is the last slot can only go to the spill map.
+TEST(RowStoreTest, KeepsKeysThatProbingDrivesPastTheLastSlot) {
+  std::vector<uint64_t> keys;
+  for (uint64_t key = 0; keys.size() < 300; ++key) {
+    if (RowStore::HashForTest(key) >> 54 == 1023) keys.push_back(key);
+  }
+  RowStore store(1, 0, ReadyPages::OfProcess());
+  std::vector<uint32_t> rows(keys.size());
+  bool created, while_growing = false;
+  for (size_t i = 0; i < keys.size(); ++i) {
+    EXPECT_EQ(store.FindOrInsert(keys[i], &created), i);
+    EXPECT_TRUE(created);
+    while_growing |= store.growing_for_test() && store.spilled_for_test() > 0;
+    store.Find(keys.data(), keys.size(), rows.data());
+    for (size_t j = 0; j < keys.size(); ++j) ASSERT_EQ(rows[j], j <= i ? j : RowStore::kNoRow);
+  }
+  EXPECT_GT(store.spilled_for_test(), 100);
+  EXPECT_TRUE(while_growing);
+}
+
+TEST(RowStoreTest, VisitsSeeRowsThatEarlierVisitsInserted) {
+  RowStore store(3, 1, ReadyPages::OfProcess());
+  std::vector<uint64_t> keys;
+  for (uint64_t i = 0; i < 5000; ++i) keys.push_back(i * i % 1709);
+  size_t next = 0, created_rows = 0;
+  store.VisitRows(keys.data(), keys.size(), 4, [&](size_t i, RowStore::Row row) {
+    ASSERT_EQ(i, next++);
+    if (row.header == nullptr) {
+      bool created;
+      row = store.row(store.FindOrInsert(keys[i], &created));
+      ASSERT_TRUE(created);
+      ++created_rows;
+    }
+    ASSERT_EQ(row.header->key, keys[i]);
+    ++row.header->count;
+    row.weights[0] = row.state[0] = static_cast<float>(row.header->count);
+  });
+  EXPECT_EQ(next, keys.size());
+  EXPECT_EQ(created_rows, store.size());
+  uint32_t visits = 0;
+  for (uint32_t id = 0; id < store.size(); ++id) {
+    visits += store.header(id)->count;
+    EXPECT_EQ(store.state(id), store.weights(id) + 3);
+    EXPECT_EQ(store.state(id)[0], static_cast<float>(store.header(id)->count));
+  }
+  EXPECT_EQ(visits, keys.size());
+}
+
+// The header promises at most 20 % above key, weights and state at dim 16 with Adam.
+TEST(RowStoreTest, RowTakesLittleMoreMemoryThanItsPayload) {
+  constexpr size_t kPayload = 8 + 16 * 4 + 32 * 4;
+  RowStore store(16, 32, ReadyPages::OfProcess());
+  bool created;
+  for (uint64_t key = 0; key < 400000; ++key) {
+    store.FindOrInsert(key, &created);
+    // Only whole blocks are allocated, so small stores take more per row. While the index grows,
+    // memory that the kernel has not given yet counts as reserved.
+    if (key < 100000 || store.growing_for_test()) continue;
+    ASSERT_LE(store.reserved_bytes(), store.size() * kPayload * 1.2 + 3 * MappedMemory::kHugePage)
+        << key;
+  }
+}
+
+TEST(RowStoreTest, FindsEveryRowThroughoutAGrowth) {
+  RowStore store(2, 0, ReadyPages::OfProcess());
+  std::vector<uint64_t> keys;
+  std::vector<uint32_t> rows;
+  int while_growing = 0;
+  for (uint64_t i = 0; i < 3000; ++i) {
+    keys.push_back(i * 7919);
+    bool created;
+    store.FindOrInsert(keys.back(), &created);
+    if (!store.growing_for_test()) continue;
+    ++while_growing;
+    rows.resize(keys.size());
+    store.Find(keys.data(), keys.size(), rows.data());
+    for (size_t j = 0; j < keys.size(); ++j) ASSERT_EQ(rows[j], j);
+  }
+  EXPECT_GT(while_growing, 100);
+}
+
+TEST(RowStoreTest, RowsNeverMove) {
+  RowStore store(16, 32, ReadyPages::OfProcess());
+  bool created;
+  const float* first = store.weights(store.FindOrInsert(42, &created));
+  for (uint64_t key = 100; key < 50000; ++key) store.FindOrInsert(key, &created);
+  EXPECT_EQ(store.weights(store.FindOrInsert(42, &created)), first);
+  EXPECT_FALSE(created);
+  EXPECT_GE(store.reserved_bytes(), store.size() * (24 + 48 * 4));
+}
+
+TEST(RowStoreTest, ARowBeyondTheMostIsRefusedAndChangesNothing) {
+  RowStore store(1, 0, ReadyPages::OfProcess());
+  store.set_most_rows_for_test(100);
+  bool created;
+  for (uint64_t key = 0; key < 100; ++key) store.FindOrInsert(key, &created);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_THROW(store.FindOrInsert(100, &created), NoRoom);
+    EXPECT_EQ(store.size(), 100u);
+    for (uint64_t key = 0; key < 100; ++key) EXPECT_EQ(store.FindOrInsert(key, &created), key);
+  }
+  const uint64_t refused = 100;
+  uint32_t row;
+  store.Find(&refused, 1, &row);
+  EXPECT_EQ(row, RowStore::kNoRow);
+}
+
+TEST(RowStoreTest, BytesCountRowsAndReservedBytesCountBlocksAndIndex) {
+  RowStore store(3, 6, ReadyPages::OfProcess());  // 24 + 4 x 9 = 60, padded to 64
+  EXPECT_EQ(store.bytes(), 0u);
+  EXPECT_GE(store.reserved_bytes(), 64u * sizeof(uint64_t));  // of the first index
+  bool created;
+  for (uint64_t key = 0; key < 100; ++key) store.FindOrInsert(key % 10, &created);
+  EXPECT_EQ(store.bytes(), 10u * 64);
+  EXPECT_GE(store.reserved_bytes(), MappedMemory::kHugePage);
+}
+
+// A machine of which stores use memory as the kernel counts it: by rows that exist.
+class RowStoreMemoryTest : public testing::Test {
+ protected:
+  static constexpr uint64_t kMiB = 1 << 20;
+  std::unique_ptr<RowStore> NewStore() {
+    return std::make_unique<RowStore>(16, 32, ReadyPages::OfProcess(), memory_);
+  }
+  void UseFor(size_t rows) { available_ -= rows * kRowBytes; }
+
+  static constexpr uint64_t kRowBytes = 24 + 48 * 4;
+  FakeClock clock_;
+  uint64_t available_ = 256 * kMiB;  // a reserve of 64 MiB
+  uint64_t readings_ = 0;
+  const std::shared_ptr<RowMemory> memory_ = std::make_shared<RowMemory>(&clock_, [this] {
+    ++readings_;
+    return available_;
+  });
+};
+
+TEST_F(RowStoreMemoryTest, RowsEndAtTheReserveAndTheStoreStaysWhole) {
+  for (const bool bulk : {false, true}) {
+    available_ = 256 * kMiB;
+    readings_ = 0;
+    const auto store = NewStore();
+    store->set_bulk(bulk);
+    bool created;
+    uint64_t key = 0;
+    for (; store->MakeRoom(); ++key) {
+      store->FindOrInsert(key, &created);
+      UseFor(1);
+      ASSERT_LT(key, 2'000'000u);
+    }
+    // Blocks are pieces of 2 MiB, and a growing index counts until it has grown.
+    EXPECT_GE(available_, 64 * kMiB);
+    EXPECT_LE(available_, (64 + 2 + 16) * kMiB);
+    EXPECT_LT(readings_, 100u) << "for " << key << " rows";
+    EXPECT_THROW(store->FindOrInsert(key, &created), std::bad_alloc);
+    EXPECT_EQ(store->size(), key);
+    for (uint64_t k = 0; k < key; ++k) ASSERT_EQ(store->FindOrInsert(k, &created), k);
+    available_ += 100 * kMiB;
+    for (const uint64_t more = key + 50'000; key < more; ++key)
+      ASSERT_EQ(store->FindOrInsert(key, &created), key);
+  }
+}
+
+TEST_F(RowStoreMemoryTest, ManyStoresOfFewRowsTakeWhatTheirRowsTake) {
+  std::vector<std::unique_ptr<RowStore>> stores;
+  bool created;
+  for (uint64_t i = 0; i < 1000; ++i) {
+    stores.push_back(NewStore());
+    for (uint64_t key = 0; key < 30; ++key) ASSERT_TRUE(stores.back()->MakeRoom()) << i;
+    for (uint64_t key = 0; key < 30; ++key) stores.back()->FindOrInsert(key, &created);
+    UseFor(30);
+  }
+  // Their blocks could hold ten times the memory of the machine.
+  uint64_t reserved = 0;
+  for (const auto& store : stores) reserved += store->reserved_bytes();
+  EXPECT_GT(reserved, 2000 * kMiB);
+}
+
+TEST_F(RowStoreMemoryTest, TheFirstBlocksOfManyStoresAreBoundedTogether) {
+  std::vector<std::unique_ptr<RowStore>> stores;
+  while (stores.size() < 400) stores.push_back(NewStore());
+  bool created, full = false;
+  uint64_t rows = 0;
+  // Each store fits many times over, but not all of them.
+  for (uint64_t key = 0; key < 4000 && !full; ++key) {
+    for (const auto& store : stores) {
+      if (!store->MakeRoom()) full = true;
+      if (full) break;
+      store->FindOrInsert(key, &created);
+      UseFor(1);
+      ++rows;
+    }
+  }
+  EXPECT_TRUE(full);
+  EXPECT_GE(available_, 64 * kMiB) << rows;
+  // What they have announced is an eighth of what they use.
+  EXPECT_LE(available_, 100 * kMiB) << rows;
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,190 @@
+// Checks that rows of a saved model are loaded into a shard, and saved from it into a model.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/saved_model/saved_model.h"
+#include "server/shards/no_room.h"
+#include "server/shards/shard.h"
+#include "tests/common/saved_model/memory_env.h"
+#include "tests/common/saved_model/read_shard_file.h"
+
+namespace sluice {
+namespace {
+
+constexpr uint32_t kDim = 3;
+using Rows = std::map<uint64_t, std::vector<float>>;
+
+class SparseShardTest : public testing::Test {
+ protected:
+  SparseShardTest() {
+    google::protobuf::RepeatedPtrField<TableConfig> tables;
+    TableConfig* table = tables.Add();
+    table->set_name("e");
+    table->set_kind(TableConfig::SPARSE);
+    table->set_num_shards(1);
+    ColumnGroup* column = table->add_columns();
+    column->set_dim(kDim);
+    column->mutable_initializer()->set_constant(0.25f);
+    column->mutable_optimizer()->mutable_adagrad()->set_initial_accumulator(0.5f);
+    column->mutable_optimizer()->set_learning_rate(1.0f);
+    table_ = (*CreateTableLayouts(tables, 1))[0];
+    shard_ = MakeSparseShard(table_, 0, UpdatePolicy());
+  }
+
+  void Load(const Rows& rows) {
+    std::vector<uint64_t> keys;
+    std::vector<const char*> weights;
+    std::string memory = "x";  // unaligned, as in a file
+    for (const auto& [key, row] : rows) {
+      memory.append(reinterpret_cast<const char*>(row.data()), kDim * sizeof(float));
+    }
+    for (const auto& [key, row] : rows) {
+      weights.push_back(memory.data() + 1 + keys.size() * kDim * sizeof(float));
+      keys.push_back(key);
+    }
+    shard_->LoadRows(keys.data(), weights.data(), keys.size());
+  }
+
+  // Pushes a gradient of ones.
+  void Push(uint64_t key) {
+    PushPart part;
+    part.rows = 1;
+    part.keys = {key};
+    part.values.assign(kDim, 1.0f);
+    ASSERT_EQ(shard_->Apply({0, 1, ++pushes_, 1.0}, &part).status, PART_OK);
+  }
+
+  absl::StatusOr<Rows> Save(ShardCut* cut) {
+    MemoryEnv env;
+    const auto file = WriteShardFile("m", *table_, 0, cut, &env);
+    if (!file.ok()) return file.status();
+    uint32_t shard;
+    const auto values = ReadShardFile("m", table_->config(), *file, &shard, &env);
+    if (!values.ok()) return values.status();
+    Rows rows;
+    for (size_t i = 0; i < values->keys.size(); ++i) {
+      const auto weights = values->weights.begin() + static_cast<int64_t>(i * kDim);
+      rows[values->keys[i]].assign(weights, weights + kDim);
+    }
+    EXPECT_EQ(rows.size(), values->keys.size());
+    return rows;
+  }
+
+  static Rows RandomRows(size_t n) {
+    std::mt19937_64 random(23);
+    Rows rows;
+    while (rows.size() < n) {
+      const uint64_t key = random();
+      rows[key] = {static_cast<float>(key % 13), static_cast<float>(key % 7), -1.0f};
+    }
+    return rows;
+  }
+
+  std::shared_ptr<const TableLayout> table_;
+  std::unique_ptr<Shard> shard_;
+  uint64_t pushes_ = 0;
+};
+
+TEST_F(SparseShardTest, LoadedRowsAreReadAndSaved) {
+  const Rows rows = RandomRows(20000);
+  Load(rows);
+  EXPECT_EQ(shard_->rows(), rows.size());
+  for (const auto& [key, row] : rows) {
+    float read[kDim];
+    shard_->Read(&key, 1, reinterpret_cast<uint8_t*>(read));
+    ASSERT_EQ(std::memcmp(read, row.data(), sizeof(read)), 0) << key;
+  }
+  const auto saved = Save(shard_->BeginCut().get());
+  ASSERT_TRUE(saved.ok()) << saved.status();
+  EXPECT_EQ(*saved, rows);
+}
+
+TEST_F(SparseShardTest, LoadedRowHasFreshOptimizerState) {
+  Load({{7, {2, 2, 2}}});
+  Push(7);
+  float read[kDim];
+  const uint64_t key = 7;
+  shard_->Read(&key, 1, reinterpret_cast<uint8_t*>(read));
+  // AdaGrad from the accumulator 0.5: 2 - 1 / sqrt(1.5).
+  EXPECT_NEAR(read[0], 2 - 0.8164966f, 1e-5);
+}
+
+TEST_F(SparseShardTest, ReloadedKeyHasTheLaterWeights) {
+  Load({{7, {2, 2, 2}}});
+  Load({{7, {3, 3, 3}}, {8, {1, 1, 1}}});
+  const auto saved = Save(shard_->BeginCut().get());
+  ASSERT_TRUE(saved.ok());
+  EXPECT_EQ(*saved, (Rows{{7, {3, 3, 3}}, {8, {1, 1, 1}}}));
+}
+
+TEST_F(SparseShardTest, AnUpdateMeanwhileDoesNotReachTheCut) {
+  const Rows rows = RandomRows(100);
+  Load(rows);
+  const std::unique_ptr<ShardCut> cut = shard_->BeginCut();
+  Push(5);
+  Push(rows.begin()->first);
+  const auto saved = Save(cut.get());
+  ASSERT_TRUE(saved.ok()) << saved.status();
+  EXPECT_EQ(*saved, rows);
+}
+
+// Two shards share 5 rows: 3 and 2.
+TEST(SparseShardLimitTest, AShardTakesItsShareOfMaxRowsAndNoMore) {
+  google::protobuf::RepeatedPtrField<TableConfig> tables;
+  TableConfig* const table = tables.Add();
+  table->set_name("e");
+  table->set_kind(TableConfig::SPARSE);
+  table->set_num_shards(2);
+  table->set_max_rows(5);
+  table->add_columns()->set_dim(1);
+  table->mutable_columns(0)->mutable_optimizer()->mutable_sgd();
+  const auto layout = (*CreateTableLayouts(tables, 1))[0];
+  for (const uint32_t index : {0u, 1u}) {
+    const uint64_t share = 3 - index;
+    UpdatePolicy policy;
+    const auto shard = MakeSparseShard(layout, index, policy);
+    std::vector<uint64_t> keys;
+    for (uint64_t key = 1; keys.size() < share + 1; ++key) {
+      if (layout->ShardOf(key) == index) keys.push_back(key);
+    }
+    uint64_t sequence = 0;
+    const auto push = [&](std::vector<uint64_t> of_push) {
+      PushPart part;
+      part.rows = static_cast<uint32_t>(of_push.size());
+      part.values.assign(of_push.size(), 1.0f);
+      part.keys = std::move(of_push);
+      return shard->Apply({0, 1, ++sequence, 1.0}, &part).status;
+    };
+    for (uint64_t i = 0; i < share; ++i) EXPECT_EQ(push({keys[i]}), PART_OK);
+    try {
+      push(keys);  // all but the last are there
+      ADD_FAILURE() << "a row beyond the share was taken";
+    } catch (const NoRoom& full) {
+      const std::string text = full.what();
+      EXPECT_NE(text.find("'e'"), std::string::npos) << text;
+      EXPECT_NE(text.find("max_rows, 5"), std::string::npos) << text;
+      EXPECT_NE(text.find(absl::StrCat(share, " rows")), std::string::npos) << text;
+    }
+    EXPECT_EQ(shard->rows(), share);
+    // Rows that are there are still updated and read.
+    EXPECT_EQ(push({keys[0]}), PART_OK);
+    // A load obeys the limit, too.
+    const auto loaded = MakeSparseShard(layout, index, policy);
+    const float weight = 1;
+    const std::vector<const char*> weights(keys.size(), reinterpret_cast<const char*>(&weight));
+    // Each of the threads that load names the limit.
+    for (int thread = 0; thread < 2; ++thread)
+      EXPECT_THROW(loaded->LoadRows(keys.data(), weights.data(), keys.size()), NoRoom);
+    EXPECT_EQ(loaded->rows(), share);
+  }
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,207 @@
+#include "worker/data/batch_source.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "common/base/clock.h"
+#include "tests/worker/fake_scheduler.h"
+#include "tests/worker/numbered_data.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::Pair;
+
+class BatchSourceTest : public ::testing::Test {
+ protected:
+  BatchSourceTest() {
+    context_.spec = &spec_;
+    context_.model = &model_;
+    context_.data = &data_;
+    context_.scheduler = &scheduler_;
+    context_.clock = Clock::Real();
+    context_.stats = &stats_;
+    context_.cancelled = &cancelled_;
+    context_.log = [](const std::string&) {};
+    config()->mutable_data()->set_shuffle(true);
+    config()->mutable_train()->set_seed(1);
+  }
+  JobConfig* config() { return spec_.mutable_config(); }
+
+  SchemaModel model_;
+  NumberedData data_;
+  FakeScheduler scheduler_;
+  JobSpec spec_;
+  WorkerStats stats_{"job", 0, 1000, nullptr};
+  std::atomic<bool> cancelled_{false};
+  JobContext context_;
+};
+
+DataTask Task(uint64_t id, uint64_t begin, uint64_t end, uint64_t first_offset = 0) {
+  DataTask task;
+  task.set_id(id);
+  task.set_path("f");
+  task.set_begin(begin);
+  task.set_end(end);
+  task.set_first_offset(first_offset);
+  return task;
+}
+
+TEST_F(BatchSourceTest, TasksAreCutIntoBatchesWithEveryExampleOnce) {
+  config()->mutable_train()->set_batch_size(4);
+  scheduler_.tasks = {Task(1, 0, 10), Task(2, 10, 10), Task(3, 10, 14)};
+  scheduler_.failures = 1;  // one lost call, which is retried
+  TaskBatches source(context_, 0);
+  PreparedBatch prepared;
+  std::multiset<float> seen;
+  std::vector<std::pair<uint64_t, bool>> shape;
+  while (FillNext(&source, &prepared)) {
+    seen.insert(prepared.batch.label.begin(), prepared.batch.label.end());
+    shape.emplace_back(prepared.batch.n, prepared.last_of_task);
+    if (prepared.last_of_task) source.TaskTrained(prepared.batch.task_id, prepared.task_examples);
+  }
+  EXPECT_THAT(shape, ElementsAre(Pair(4, false), Pair(4, false), Pair(2, true), Pair(4, true)));
+  EXPECT_EQ(seen.size(), 14u);
+  EXPECT_EQ(std::set<float>(seen.begin(), seen.end()).size(), 14u);
+  EXPECT_FALSE(*source.ReportTrained());
+  EXPECT_THAT(scheduler_.finished, ElementsAre(Pair(1, 10), Pair(2, 0), Pair(3, 4)));
+}
+
+TEST_F(BatchSourceTest, ACallForWhichTheSchedulerHasNoMemoryIsRetried) {
+  scheduler_.tasks = {Task(1, 0, 10)};
+  scheduler_.failures = 2;
+  scheduler_.failure = absl::ResourceExhaustedError("memory limit");
+  TaskBatches source(context_, 0);
+  PreparedBatch prepared;
+  EXPECT_TRUE(FillNext(&source, &prepared));
+  EXPECT_EQ(scheduler_.failures, 0);
+}
+
+TEST_F(BatchSourceTest, EachTaskOfTheFirstEpochIsSummarizedOnceAndReportedWithIt) {
+  const OneExampleModel model;
+  context_.model = &model;
+  config()->mutable_train()->set_batch_size(4);
+  for (const uint32_t epoch : {0, 1}) {
+    stats_.BeginEpoch(epoch);
+    scheduler_.tasks = {Task(1, 0, 10), Task(2, 10, 20, 3), Task(3, 20, 30)};
+    TaskBatches source(context_, epoch);
+    PreparedBatch prepared;
+    while (FillNext(&source, &prepared)) {
+    }
+    const TrainReport report = stats_.EpochReport();
+    EXPECT_EQ(report.has_summary(), epoch == 0);
+    EXPECT_EQ(report.summary().examples(), epoch == 0 ? 3u : 0u);
+  }
+}
+
+TEST_F(BatchSourceTest, LostReplyDoesNotLoseItsTask) {
+  config()->mutable_train()->set_batch_size(10);
+  scheduler_.tasks = {Task(1, 0, 10), Task(2, 10, 20), Task(3, 20, 30)};
+  scheduler_.lost_replies = 2;
+  scheduler_.waits = 1;
+  TaskBatches source(context_, 0);
+  PreparedBatch prepared;
+  std::vector<uint64_t> trained;
+  while (FillNext(&source, &prepared)) {
+    trained.push_back(prepared.batch.task_id);
+    source.TaskTrained(prepared.batch.task_id, prepared.task_examples);
+    scheduler_.lost_replies = 1;
+  }
+  EXPECT_THAT(trained, ElementsAre(1, 2, 3));
+  EXPECT_FALSE(*source.ReportTrained());
+  EXPECT_THAT(scheduler_.finished, ElementsAre(Pair(1, 10), Pair(2, 10), Pair(3, 10)));
+}
+
+TEST_F(BatchSourceTest, TaskLeasedAgainStartsAfterTheExamplesAlreadyTrained) {
+  config()->mutable_train()->set_batch_size(4);
+  scheduler_.tasks = {Task(1, 0, 10)};
+  TaskBatches whole(context_, 0);
+  PreparedBatch prepared;
+  std::vector<float> order;
+  while (FillNext(&whole, &prepared))
+    order.insert(order.end(), prepared.batch.label.begin(), prepared.batch.label.end());
+  scheduler_.tasks = {Task(1, 0, 10, 8)};
+  TaskBatches rest(context_, 0);
+  ASSERT_TRUE(FillNext(&rest, &prepared));
+  EXPECT_THAT(prepared.batch.label, ElementsAre(order[8], order[9]));
+  EXPECT_EQ(prepared.batch.task_end, 10u);
+}
+
+TEST_F(BatchSourceTest, DropLastCountsTheDroppedExamplesOfTasks) {
+  config()->mutable_train()->set_batch_size(4);
+  config()->mutable_data()->set_drop_last(true);
+  scheduler_.tasks = {Task(1, 0, 10), Task(2, 0, 3)};
+  TaskBatches source(context_, 0);
+  PreparedBatch prepared;
+  uint64_t examples = 0;
+  while (FillNext(&source, &prepared)) {
+    examples += prepared.batch.n;
+    if (prepared.last_of_task) source.TaskTrained(prepared.batch.task_id, prepared.task_examples);
+  }
+  EXPECT_EQ(examples, 8u);
+  EXPECT_EQ(source.dropped(), 5u);
+  EXPECT_FALSE(*source.ReportTrained());
+  EXPECT_EQ(scheduler_.finished.size(), 2u);
+}
+
+TEST_F(BatchSourceTest, ResumedTasksDropTheSameExamplesAgain) {
+  config()->mutable_train()->set_batch_size(4);
+  config()->mutable_data()->set_drop_last(true);
+  // Partly trained, trained up to what is left out, and trained wholly as far as is known.
+  scheduler_.tasks = {Task(1, 0, 10, 4), Task(2, 0, 7, 4), Task(3, 0, 6, UINT64_MAX)};
+  TaskBatches source(context_, 0);
+  PreparedBatch prepared;
+  uint64_t examples = 0;
+  while (FillNext(&source, &prepared)) {
+    examples += prepared.batch.n;
+    if (prepared.last_of_task) source.TaskTrained(prepared.batch.task_id, prepared.task_examples);
+  }
+  EXPECT_EQ(examples, 4u);
+  EXPECT_EQ(source.dropped(), 2u + 3 + 2);
+  EXPECT_FALSE(*source.ReportTrained());
+  EXPECT_EQ(scheduler_.finished, (std::map<uint64_t, uint64_t>{{1, 8}, {2, 4}, {3, 4}}));
+  uint64_t tasks = 0;
+  EXPECT_EQ(context_.stats->ReportOfTasks(&tasks).dropped(), 7u);
+  EXPECT_EQ(tasks, 3u);
+}
+
+TEST_F(BatchSourceTest, FillsMayRunLateAndInAnyOrder) {
+  config()->mutable_train()->set_batch_size(4);
+  scheduler_.tasks = {Task(1, 0, 10), Task(2, 10, 16)};
+  TaskBatches source(context_, 0);
+  std::vector<BatchSource::Fill> fills;
+  for (;;) {
+    const auto fill = source.Next();
+    ASSERT_TRUE(fill.ok());
+    if (!*fill) break;
+    fills.push_back(*fill);
+  }
+  ASSERT_EQ(fills.size(), 5u);
+  std::multiset<float> examples;
+  for (size_t i = fills.size(); i-- > 0;) {
+    PreparedBatch prepared;
+    ASSERT_TRUE(fills[i](&prepared).ok());
+    EXPECT_EQ(prepared.batch.task_id, i < 3 ? 1u : 2u);
+    EXPECT_EQ(prepared.last_of_task, i == 2 || i == 4);
+    examples.insert(prepared.batch.label.begin(), prepared.batch.label.end());
+  }
+  EXPECT_EQ(examples.size(), 16u);
+  EXPECT_EQ(std::set<float>(examples.begin(), examples.end()).size(), 16u);
+}
+
+TEST_F(BatchSourceTest, RefusesMoreBadLinesThanAllowed) {
+  config()->mutable_train()->set_batch_size(4);
+  config()->mutable_data()->set_max_bad_lines(1);
+  data_.bad_lines = 2;
+  scheduler_.tasks = {Task(1, 0, 10)};
+  TaskBatches source(context_, 0);
+  const auto more = source.Next();
+  EXPECT_EQ(more.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(more.status().message()), testing::HasSubstr("max_bad_lines = 1"));
+}
+
+}  // namespace
+}  // namespace sluice

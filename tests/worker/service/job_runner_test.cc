@@ -1,0 +1,251 @@
+#include "worker/service/job_runner.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "common/config/job_config.h"
+#include "model/built_in_models.h"
+#include "model/model_spec.h"
+#include "tests/worker/fake_scheduler.h"
+
+namespace sluice {
+namespace {
+
+using testing::HasSubstr;
+
+// A scheduler that answers NextPhase with `error`, and counts what is reported.
+class FailingScheduler : public FakeScheduler {
+ public:
+  absl::StatusOr<NextPhaseReply> NextPhase(const NextPhaseRequest&) override {
+    if (errors_left-- != 0) return error;
+    NextPhaseReply reply;
+    reply.set_ready(true);
+    reply.mutable_phase()->set_kind(Phase::FINISH);
+    return reply;
+  }
+  absl::Status FailJob(const FailJobRequest& request) override {
+    reports.push_back(request.message());
+    return absl::OkStatus();
+  }
+  absl::Status error;
+  int errors_left = -1;  // then the job is over; negative: never
+  std::vector<std::string> reports;
+};
+
+// Nobody answers.
+class NoTransport : public Transport {
+ public:
+  std::unique_ptr<Stream> Connect(const PserverAddress&, StreamCallbacks) override {
+    return nullptr;
+  }
+  absl::StatusOr<std::string> Call(const PserverAddress&, const std::string&, const std::string&,
+                                   absl::Duration) override {
+    return absl::UnavailableError("nobody");
+  }
+};
+
+WorkerAssignment Assignment() {
+  JobConfig config;
+  config.set_name("small");
+  config.mutable_data()->set_format(DataConfig::CSV);
+  config.mutable_data()->add_train_files("train.csv");
+  config.mutable_data()->mutable_csv()->set_header(true);
+  config.mutable_data()->mutable_label()->set_column("label");
+  Feature* feature = config.add_features();
+  feature->set_name("c");
+  feature->mutable_categorical();
+  config.mutable_model()->mutable_wide_deep()->set_embedding_dim(2);
+  config.mutable_model()->mutable_wide_deep()->add_hidden_units(2);
+  const auto effective = EffectiveJobConfig(config, "", BuiltInSpecs());
+  EXPECT_TRUE(effective.ok()) << effective.status();
+  const auto model = ModelSpec::Create(*effective, BuiltInSpecs());
+  EXPECT_TRUE(model.ok()) << model.status();
+  WorkerAssignment assignment;
+  JobSpec* spec = assignment.mutable_job();
+  spec->set_job_id("small-1");
+  spec->set_worker_num(1);
+  *spec->mutable_config() = *effective;
+  for (const TableConfig& table : (*model)->tables()) *spec->add_tables() = table;
+  for (TableConfig& table : *spec->mutable_tables()) {
+    table.set_num_shards(1);
+    spec->mutable_route()->add_tables()->add_owner(0);
+  }
+  spec->mutable_route()->add_pservers("127.0.0.1:1");
+  spec->mutable_route()->set_generation(1);
+  return assignment;
+}
+
+class JobRunnerTest : public testing::Test {
+ protected:
+  std::unique_ptr<JobRunner> Runner(const absl::Status& error, absl::Duration patience) {
+    scheduler_.error = error;
+    JobRunner::Options options = OptionsOf(Assignment());
+    options.attempt_patience = patience;
+    return std::make_unique<JobRunner>(std::move(options));
+  }
+  JobRunner::Options OptionsOf(WorkerAssignment assignment) {
+    JobRunner::Options options;
+    options.assignment = std::move(assignment);
+    options.scheduler = &scheduler_;
+    options.scheduler_patience = absl::ZeroDuration();
+    options.key = [] { return MemberKey{1, "secret"}; };
+    options.transport = &transport_;
+    options.clock = Clock::Real();
+    options.env = Env::Real();
+    options.log = [](const std::string&) {};
+    return options;
+  }
+  FailingScheduler scheduler_;
+  NoTransport transport_;
+};
+
+TEST_F(JobRunnerTest, WaitsForTheNextAttemptAfterWhatALossMayExplain) {
+  for (const absl::Status& error :
+       {absl::AbortedError("rank 0 is withdrawn"), absl::UnavailableError("no answer"),
+        absl::DeadlineExceededError("pull 7 did not come")}) {
+    const auto runner = Runner(error, absl::Hours(1));
+    absl::Status status;
+    std::thread thread([&] { status = runner->Run(); });
+    while (runner->Progress().doing() != "waiting for the job's next attempt")
+      std::this_thread::yield();
+    EXPECT_EQ(runner->Progress().job_id(), "small-1");  // it still reports the job
+    runner->Cancel();
+    thread.join();
+    EXPECT_EQ(status, error);
+    EXPECT_TRUE(scheduler_.reports.empty());
+  }
+}
+
+TEST_F(JobRunnerTest, ACallForWhichTheSchedulerHasNoMemoryIsRetried) {
+  const auto runner = Runner(absl::ResourceExhaustedError("memory limit"), absl::Hours(1));
+  scheduler_.errors_left = 1;
+  const absl::Status status = runner->Run();
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_TRUE(scheduler_.reports.empty());
+}
+
+TEST_F(JobRunnerTest, ReportsTheErrorWhenNoAttemptFollows) {
+  const auto runner = Runner(absl::AbortedError("fenced"), absl::Milliseconds(50));
+  EXPECT_TRUE(absl::IsAborted(runner->Run()));
+  EXPECT_THAT(scheduler_.reports, testing::ElementsAre("fenced"));
+}
+
+TEST_F(JobRunnerTest, ReportsOtherErrorsAtOnce) {
+  for (const absl::Status& error :
+       {absl::InvalidArgumentError("NaN"), absl::FailedPreconditionError("the data has changed"),
+        absl::NotFoundError("no file"), absl::DataLossError("damaged"),
+        absl::InternalError("defect"), absl::ResourceExhaustedError("no memory")}) {
+    scheduler_.reports.clear();
+    EXPECT_EQ(Runner(error, absl::Hours(1))->Run(), error);
+    EXPECT_EQ(scheduler_.reports.size(), 1u) << error;
+  }
+}
+
+// Answers the first NextPhase with any phase, and all later ones with FINISH.
+class OnePhase : public FailingScheduler {
+ public:
+  absl::StatusOr<NextPhaseReply> NextPhase(const NextPhaseRequest&) override {
+    NextPhaseReply reply;
+    reply.set_ready(true);
+    reply.mutable_phase()->set_number(1);
+    reply.mutable_phase()->set_kind(std::exchange(kind, Phase::FINISH));
+    return reply;
+  }
+  Phase::Kind kind = Phase::FINISH;
+};
+
+TEST_F(JobRunnerTest, RefusesPhasesThatNeedDataBeforeItHasLookedAtTheData) {
+  for (const Phase::Kind kind : {Phase::TRAIN, Phase::EVAL}) {
+    OnePhase scheduler;
+    scheduler.kind = kind;
+    JobRunner::Options options = OptionsOf(Assignment());
+    options.scheduler = &scheduler;
+    EXPECT_EQ(JobRunner(std::move(options)).Run().code(), absl::StatusCode::kInternal);
+  }
+}
+
+TEST_F(JobRunnerTest, RefusesARankThatTheJobDoesNotHave) {
+  WorkerAssignment outside = Assignment(), none = Assignment();
+  outside.set_rank(1);
+  none.mutable_job()->set_worker_num(0);
+  for (const WorkerAssignment& assignment : {outside, none})
+    EXPECT_EQ(JobRunner(OptionsOf(assignment)).Run().code(), absl::StatusCode::kInvalidArgument);
+}
+
+WorkerAssignment AssignmentWithATable() {
+  WorkerAssignment assignment;
+  assignment.set_rank(2);
+  assignment.set_incarnation(5);
+  JobSpec* const job = assignment.mutable_job();
+  job->set_job_id("job-7");
+  job->set_instance(99);
+  job->mutable_config()->mutable_train()->set_pipeline_depth(3);
+  job->mutable_config()->mutable_train()->set_step_timeout_s(7);
+  job->mutable_config()->mutable_train()->set_seed(11);
+  TableConfig* const dense = job->add_tables();
+  dense->set_name("dense");
+  dense->set_kind(TableConfig::DENSE);
+  dense->add_shape(8);
+  dense->mutable_initializer()->mutable_normal()->set_stddev(1);
+  dense->mutable_optimizer()->mutable_sgd();
+  dense->mutable_optimizer()->set_learning_rate(1);
+  job->mutable_route()->set_generation(4);
+  return assignment;
+}
+
+TEST(ClientOptionsTest, WaitsAsLongAsALostWorkerMayBeReplaced) {
+  WorkerAssignment assignment = AssignmentWithATable();
+  RecoveryConfig* const recovery = assignment.mutable_job()->mutable_config()->mutable_recovery();
+  recovery->set_wait_s(30);
+  recovery->set_max_losses(2);
+  EXPECT_EQ(ClientOptionsOf(assignment)->limits.timeout, absl::Seconds(37));
+  recovery->set_max_losses(0);
+  EXPECT_EQ(ClientOptionsOf(assignment)->limits.timeout, absl::Seconds(7));
+}
+
+TEST(ClientOptionsTest, TakesIdentityTablesRouteAndLimitsFromTheAssignment) {
+  const auto options = ClientOptionsOf(AssignmentWithATable());
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_EQ(options->job_id, "job-7");
+  EXPECT_EQ(options->instance, 99u);
+  EXPECT_EQ(options->rank, 2u);
+  EXPECT_EQ(options->incarnation, 5u);
+  EXPECT_EQ(options->pipeline_depth, 3u);
+  EXPECT_EQ(options->limits.timeout, absl::Seconds(7));
+  EXPECT_EQ(options->route.generation(), 4u);
+  ASSERT_EQ(options->tables.size(), 1u);
+  EXPECT_EQ(options->tables[0]->name(), "dense");
+}
+
+TEST(RouteRequestTest, ShowsThePassOfItsRank) {
+  WorkerAssignment assignment = AssignmentWithATable();
+  assignment.set_pass("secret");
+  const GetRouteRequest request = RouteRequestOf(assignment);
+  EXPECT_EQ(request.job_id(), "job-7");
+  EXPECT_EQ(request.rank(), 2u);
+  EXPECT_EQ(request.incarnation(), 5u);
+  EXPECT_EQ(request.pass(), "secret");
+}
+
+TEST(ClientOptionsTest, JobSeedGivesTheInitialValues) {
+  WorkerAssignment assignment = AssignmentWithATable();
+  const auto a = ClientOptionsOf(assignment);
+  assignment.mutable_job()->mutable_config()->mutable_train()->set_seed(12);
+  const auto b = ClientOptionsOf(assignment);
+  ASSERT_TRUE(a.ok() && b.ok());
+  std::vector<float> first(8), second(8);
+  a->tables[0]->InitialElements(0, 8, first.data());
+  b->tables[0]->InitialElements(0, 8, second.data());
+  EXPECT_NE(first, second);
+}
+
+TEST(ClientOptionsTest, RefusesATableWithoutAShape) {
+  WorkerAssignment assignment = AssignmentWithATable();
+  assignment.mutable_job()->mutable_tables(0)->clear_shape();
+  EXPECT_EQ(ClientOptionsOf(assignment).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,81 @@
+#include "worker/service/worker_metrics.h"
+
+#include <prometheus/registry.h>
+#include <prometheus/text_serializer.h>
+
+#include "gmock/gmock.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+std::string Text(const WorkerMetrics& metrics) {
+  return prometheus::TextSerializer().Serialize(metrics.registry()->Collect());
+}
+
+TEST(WorkerMetricsTest, CpuTimeIsACounter) {
+  WorkerMetrics metrics(ComputeDevice{});
+  WorkerTotals totals;
+  totals.cpu_seconds = 1.5;
+  metrics.Set({}, totals);
+  totals.cpu_seconds = 1.25;  // an older reading that arrives late
+  metrics.Set({}, totals);
+  EXPECT_THAT(Text(metrics), HasSubstr("# TYPE sluice_worker_cpu_seconds_total counter\n"));
+  EXPECT_THAT(Text(metrics), HasSubstr("sluice_worker_cpu_seconds_total 1.5\n"));
+}
+
+TEST(WorkerMetricsTest, CudaDeviceHasMetrics) {
+  ComputeDevice device;
+  device.kind = ComputeDevice::kCuda;
+  device.ordinal = 1;
+  WorkerMetrics metrics(device);
+  WorkerProgress progress;
+  DeviceUse* use = progress.mutable_device();
+  use->set_busy_seconds(2.5);
+  use->set_busy_share(0.75);
+  use->set_bytes_in_use(1000);
+  use->set_bytes_limit(2000);
+  use->set_skipped_steps(3);
+  use->set_loss_scale(128);
+  use->set_steps_ahead(99);
+  metrics.Set(progress, {});
+  const std::string text = Text(metrics);
+  for (const char* line :
+       {"busy_seconds{device=\"cuda:1\"} 2.5\n", "busy_share{device=\"cuda:1\"} 0.75\n",
+        "bytes{device=\"cuda:1\"} 1000\n", "limit_bytes{device=\"cuda:1\"} 2000\n",
+        "skipped_steps{device=\"cuda:1\"} 3\n", "loss_scale{device=\"cuda:1\"} 128\n",
+        "steps_ahead{device=\"cuda:1\"} 99\n"}) {
+    EXPECT_THAT(text, HasSubstr(std::string("sluice_worker_device_") + line));
+  }
+  metrics.Set(WorkerProgress(), {});  // idle
+  EXPECT_THAT(Text(metrics), HasSubstr("sluice_worker_device_bytes{device=\"cuda:1\"} 0\n"));
+}
+
+TEST(WorkerMetricsTest, HotRowCountersAddUpOverJobsAndNeverFall) {
+  WorkerMetrics metrics((ComputeDevice()));
+  WorkerProgress progress;
+  HotRowUse* use = progress.mutable_hot_rows();
+  use->set_hits(30);
+  use->set_misses(10);
+  use->set_staleness_sum(100);
+  use->set_staleness_max(7);
+  WorkerTotals totals;
+  totals.hot_rows = *use;
+  totals.hot_rows.set_hits(1030);  // of a job before
+  totals.hot_rows.set_whole_batches(2);
+  metrics.Set(progress, totals);
+  metrics.Set(progress, WorkerTotals());  // an older reading, late
+  const std::string text = Text(metrics);
+  for (const char* line : {"hits_total 1030\n", "misses_total 10\n", "staleness_steps_total 100\n",
+                           "whole_batches_total 2\n", "staleness_mean 2.5\n", "staleness_max 7\n"})
+    EXPECT_THAT(text, HasSubstr(std::string("\nsluice_worker_hot_row_") + line));
+}
+
+TEST(WorkerMetricsTest, CpuHasNoDeviceMetrics) {
+  EXPECT_THAT(Text(WorkerMetrics(ComputeDevice())), Not(HasSubstr("sluice_worker_device")));
+}
+
+}  // namespace
+}  // namespace sluice

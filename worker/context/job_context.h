@@ -1,0 +1,68 @@
+// The objects and settings that all parts of one rank's run of a job share.
+//
+// Thread safety: immutable after INDEX. The objects behind the pointers have their own rules.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "client/parameter_client.h"
+#include "common/base/clock.h"
+#include "common/base/env.h"
+#include "common/config/mode.h"
+#include "common/daemon/scheduler_client.h"
+#include "model/data/data_files.h"
+#include "model/data/data_source.h"
+#include "model/data/example_cache.h"
+#include "model/data/permutation.h"
+#include "model/model.h"
+#include "worker/context/worker_cut.h"
+#include "worker/context/worker_stats.h"
+#include "worker/dense/dense_tables.h"
+#include "worker/dense/rank_meetings.h"
+
+namespace sluice {
+
+// All pointers outlive every part of the run.
+struct JobContext {
+  const JobSpec* spec = nullptr;
+  Mode mode = Mode::kAsync;
+  uint32_t rank = 0;
+  uint64_t incarnation = 0;
+  std::string pass;  // of the rank and incarnation
+  const Model* model = nullptr;
+  const DataSource* data = nullptr;
+  std::shared_ptr<ExampleCache> cache;     // null: none
+  std::shared_ptr<const DataFiles> files;  // all files of the job; set by INDEX
+  DenseNet* net = nullptr;
+  ParameterClient* client = nullptr;
+  SchedulerClient* scheduler = nullptr;
+  absl::Duration scheduler_patience = absl::Seconds(20);  // how long unanswered calls are retried
+  std::function<bool()> scheduler_silent;                 // as in JobRunner::Options
+  DenseTables* dense = nullptr;
+  // Of the ranks that keep dense tables; null: pservers keep them, or the job only evaluates.
+  RankMeetings* meetings = nullptr;
+  WorkerStats* stats = nullptr;
+  WorkerCuts* cuts = nullptr;  // null: this rank takes part in no checkpoints
+  Clock* clock = nullptr;
+  Env* env = nullptr;  // for the files of checkpoints and models
+  const std::atomic<bool>* cancelled = nullptr;
+  std::function<void(const std::string&)> log;
+
+  const JobConfig& config() const { return spec->config(); }
+  uint32_t worker_num() const { return spec->worker_num(); }
+  // Each rank trains on files of its own, instead of sharing the pieces of all files.
+  bool reads_own_files() const {
+    return config().data().assignment() == DataConfig::PER_RANK_FILES;
+  }
+  // Layout of the sparse table; null when the model has none.
+  const TableLayout* sparse() const {
+    const int table = model->sparse_table();
+    return table < 0 ? nullptr : client->tables()[table].get();
+  }
+};
+
+}  // namespace sluice

@@ -1,0 +1,173 @@
+#include "worker/data/batch_source.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/hash.h"
+#include "common/base/status_macros.h"
+#include "common/transport/retry.h"
+#include "model/data/read_examples.h"
+
+namespace sluice {
+namespace {
+
+bool Shuffled(const JobContext& context) { return context.config().data().shuffle(); }
+
+}  // namespace
+
+uint64_t EpochSeed(const JobContext& context, uint32_t epoch) {
+  // The constant spells "order". It keeps this use of the seed apart from the others.
+  return CombineHash(CombineHash(context.config().train().seed(), 0x6F72646572), epoch);
+}
+
+absl::Status CheckBadLines(const JobContext& context, const BadLines& bad) {
+  if (bad.count <= context.config().data().max_bad_lines()) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("the data has more malformed lines than data.max_bad_lines = ",
+                   context.config().data().max_bad_lines(),
+                   "; fix the data or raise the limit: ", bad.Describe()));
+}
+
+TaskBatches::TaskBatches(const JobContext& context, uint32_t epoch)
+    : context_(context), epoch_(epoch) {}
+
+void TaskBatches::TaskTrained(uint64_t task_id, uint64_t examples) {
+  MutexLock lock(&mutex_);
+  trained_.emplace_back(task_id, examples);
+}
+
+absl::StatusOr<NextTaskReply> TaskBatches::AskScheduler(uint64_t finished, uint64_t examples) {
+  NextTaskRequest request;
+  request.set_job_id(context_.spec->job_id());
+  request.set_rank(context_.rank);
+  request.set_incarnation(context_.incarnation);
+  request.set_pass(context_.pass);
+  request.set_epoch(epoch_);
+  request.set_finished_task(finished);
+  request.set_finished_examples(examples);
+  // A retried call keeps its number. If the reply with a task was lost, the scheduler sends the
+  // same task again.
+  request.set_number(++calls_);
+  SilenceTimer silence;
+  for (;;) {
+    absl::StatusOr<NextTaskReply> reply = context_.scheduler->NextTask(request);
+    if (reply.ok() && reply->kind() != NextTaskReply::WAIT) return reply;
+    if (*context_.cancelled) return absl::CancelledError("the job was cancelled");
+    if (reply.ok()) {
+      request.set_number(++calls_);  // the call was answered with WAIT; the next one is a new call
+      silence.Answered();
+    } else if (!MayBeAnsweredLater(reply.status()) ||
+               silence.Unanswered(context_.clock->Now()) > context_.scheduler_patience) {
+      return reply.status();
+    }
+    context_.clock->Sleep(absl::Milliseconds(100));
+  }
+}
+
+absl::StatusOr<bool> TaskBatches::LeaseTask() {
+  std::pair<uint64_t, uint64_t> finished = {0, 0};
+  {
+    MutexLock lock(&mutex_);
+    if (!trained_.empty()) {
+      finished = trained_.front();
+      // One report a call. ReportTrained sends those that are left.
+      trained_.pop_front();
+    }
+  }
+  SLUICE_ASSIGN_OR_RETURN(NextTaskReply reply, AskScheduler(finished.first, finished.second));
+  // After the reply: until then the scheduler may not know of the task.
+  if (finished.first != 0) context_.stats->TaskAcknowledged(finished.first);
+  if (reply.kind() == NextTaskReply::EPOCH_DONE) return false;
+  SLUICE_RETURN_IF_ERROR(LoadTask(reply.task()));
+  return true;
+}
+
+absl::Status TaskBatches::LoadTask(const DataTask& task) {
+  StageTimer timer(context_.stats, Stage::kRead);
+  const FeatureSchema& schema = *context_.model->schema();
+  std::shared_ptr<Loaded> loaded = pool_.Take();
+  loaded->task = task;
+  WorkerStats::TaskData data;
+  BadLines& bad = data.bad;
+  const bool summarize = context_.stats->summarizes();
+  SLUICE_ASSIGN_OR_RETURN(
+      loaded->examples, ReadExamples(*context_.data, schema, context_.cache.get(),
+                                     {task.path(), task.begin(), task.end()}, &loaded->parsed, &bad,
+                                     summarize ? &data.summary : nullptr));
+  const uint64_t n = loaded->examples.view.n;
+  // Batches begin at multiples of the batch size, in a resumed task too.
+  if (context_.config().data().drop_last())
+    data.dropped = n % context_.config().train().batch_size();
+  context_.stats->AddTask(task.id(), data);
+  if (bad.count > 0)
+    context_.log(absl::StrCat(bad.count, " malformed lines skipped: ", bad.Describe()));
+  SLUICE_RETURN_IF_ERROR(CheckBadLines(context_, bad));
+  loaded->order =
+      std::make_unique<Permutation>(n, CombineHash(EpochSeed(context_, epoch_), task.id()));
+  // The end that is left out is counted again, also when all else is trained.
+  first_ = next_ = std::min<uint64_t>(task.first_offset(), n - data.dropped);
+  loaded_ = std::move(loaded);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<BatchSource::Fill> TaskBatches::Next() {
+  const uint64_t batch_size = context_.config().train().batch_size();
+  for (;;) {
+    const uint64_t n = loaded_ == nullptr ? 0 : loaded_->examples.view.n;
+    const uint64_t left = loaded_ == nullptr ? 0 : n - next_;
+    const bool drop = left < batch_size && context_.config().data().drop_last();
+    if (left > 0 && !drop) break;
+    if (loaded_ != nullptr) {
+      // A task without any batch has no push that could report it trained, so report it here. Other
+      // tasks are reported when the push of their last batch is acknowledged.
+      const DataTask& task = loaded_->task;
+      if (next_ == first_) TaskTrained(task.id(), next_);
+      // With drop_last, the examples that are too few for a batch.
+      dropped_ += left;
+      loaded_ = nullptr;
+    }
+    SLUICE_ASSIGN_OR_RETURN(const bool more, LeaseTask());
+    if (!more) return Fill();
+  }
+  const uint64_t begin = next_;
+  next_ = std::min<uint64_t>(begin + batch_size, loaded_->examples.view.n);
+  return Fill([this, loaded = loaded_, begin, end = next_](PreparedBatch* prepared) {
+    return FillPart(*loaded, begin, end, prepared);
+  });
+}
+
+absl::Status TaskBatches::FillPart(const Loaded& loaded, uint64_t begin, uint64_t end,
+                                   PreparedBatch* prepared) const {
+  StageTimer timer(context_.stats, Stage::kRead);
+  const ExampleView& examples = loaded.examples.view;
+  Batch* batch = &prepared->batch;
+  batch->Reset(examples.num_numeric, examples.num_slots);
+  for (uint64_t i = begin; i < end; ++i) {
+    const uint64_t example = Shuffled(context_) ? (*loaded.order)(i) : i;
+    SLUICE_RETURN_IF_ERROR(
+        // The identity is that of the example in its task, so dropout does not depend on the order.
+        batch->Append(examples, example, CombineHash(loaded.task.id(), example)));
+  }
+  batch->first_position = 0;
+  batch->chunk = 0;
+  batch->task_id = loaded.task.id();
+  batch->task_end = end;
+  const uint64_t left = examples.n - end;
+  prepared->last_of_task = left == 0 || (left < context_.config().train().batch_size() &&
+                                         context_.config().data().drop_last());
+  prepared->task_examples = end;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> TaskBatches::ReportTrained() {
+  for (;;) {
+    {
+      MutexLock lock(&mutex_);
+      if (trained_.empty()) return false;
+    }
+    SLUICE_ASSIGN_OR_RETURN(const bool leased, LeaseTask());
+    if (leased) return true;
+  }
+}
+
+}  // namespace sluice

@@ -1,0 +1,232 @@
+#include "worker/data/data_index.h"
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "model/data/text_reader.h"
+
+namespace sluice {
+namespace {
+
+constexpr uint64_t kCountedBytes = 64 << 20;  // plain text counted between checks for cancellation
+constexpr uint64_t kUsualRatio = 4;           // usual bytes of text in a byte of compressed text
+
+bool Mine(const JobContext& context, size_t file) {
+  return file % context.worker_num() == context.rank;
+}
+
+// A training file with lines in this rank's lanes.
+struct LaneFile {
+  uint32_t number = 0;  // index in the list of all files
+  std::string path;
+  FileIdentity identity;
+  bool compressed = false;
+};
+
+absl::StatusOr<std::vector<LaneFile>> OpenFiles(const JobContext& context,
+                                                const std::vector<std::string>& paths) {
+  std::vector<LaneFile> files;
+  for (uint32_t i = 0; i < paths.size(); ++i) {
+    if (context.reads_own_files() && !Mine(context, i)) continue;
+    SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<TextReader> text,
+                            TextReader::Open(paths[i], context.data->env()));
+    files.push_back({i, paths[i], text->identity(), text->compressed()});
+  }
+  return files;
+}
+
+// All ranks must cut the same pieces, so this depends only on what every rank knows.
+uint64_t PieceBytes(const JobContext& context, const std::vector<LaneFile>& files) {
+  uint64_t bytes = 0;
+  for (const LaneFile& file : files)
+    bytes += file.identity.size * (file.compressed ? kUsualRatio : 1);
+  return LanePieceBytes(bytes, context.config().data().shuffle_lanes());
+}
+
+class PieceCounter {
+ public:
+  PieceCounter(const JobContext& context, const std::vector<LaneFile>& files)
+      : context_(context), piece_bytes_(PieceBytes(context, files)) {}
+
+  // Counts the pieces [first, last) of a plain file.
+  absl::Status CountPlain(const LaneFile& file, uint64_t first, uint64_t last) {
+    const uint64_t at_once = std::max<uint64_t>(kCountedBytes / piece_bytes_, 1);
+    for (uint64_t p = first; p < last;) {
+      if (*context_.cancelled) return absl::CancelledError("the job was cancelled");
+      if (const std::optional<uint64_t> known = Cached(file, p, EndOf(file, p))) {
+        Add(file, p++, *known);
+        continue;
+      }
+      uint64_t end = p + 1;
+      // Neighbours that are not cached are counted in one pass over the text, in stretches that end
+      // soon after a cancellation.
+      while (end < last && end - p < at_once && !Cached(file, end, EndOf(file, end))) ++end;
+      SLUICE_ASSIGN_OR_RETURN(const std::vector<uint64_t> lines,
+                              context_.data->CountLines(file.path, p * piece_bytes_,
+                                                        EndOf(file, end - 1), piece_bytes_));
+      for (uint64_t i = 0; p < end; ++p, ++i) Add(file, p, i < lines.size() ? lines[i] : 0);
+    }
+    return absl::OkStatus();
+  }
+
+  // Counts all pieces of a compressed file.
+  absl::Status CountCompressed(const LaneFile& file) {
+    if (AddCached(file)) return absl::OkStatus();
+    SLUICE_ASSIGN_OR_RETURN(std::vector<uint64_t> lines,
+                            context_.data->CountLines(file.path, 0, kTextEnd, piece_bytes_));
+    if (lines.empty()) lines.push_back(0);
+    for (uint64_t p = 0; p < lines.size(); ++p) Add(file, p, lines[p]);
+    counted_.back().end = kTextEnd;
+    return absl::OkStatus();
+  }
+
+  // The number of pieces of a plain file.
+  uint64_t PiecesOf(const LaneFile& file) const {
+    return (file.identity.size + piece_bytes_ - 1) / piece_bytes_;
+  }
+  uint64_t piece_bytes() const { return piece_bytes_; }
+  std::vector<CountedPiece> Take() { return std::move(counted_); }
+
+ private:
+  uint64_t EndOf(const LaneFile& file, uint64_t piece) const {
+    return std::min((piece + 1) * piece_bytes_, file.identity.size);
+  }
+  std::optional<uint64_t> Cached(const LaneFile& file, uint64_t piece, uint64_t end) const {
+    if (context_.cache == nullptr) return std::nullopt;
+    // The end of compressed text is not known, so the piece's key has the size of the others
+    // instead (DataPiece).
+    const uint64_t cut = end == kTextEnd ? piece_bytes_ : 0;
+    return context_.cache->CountLines({file.path, piece * piece_bytes_, end, cut}, file.identity);
+  }
+  // Adds all pieces of a compressed file from their cache files. False, adding none, when a piece
+  // is not cached. The last piece is the one that was cached with an end of kTextEnd.
+  bool AddCached(const LaneFile& file) {
+    const size_t before = counted_.size();
+    for (uint64_t p = 0;; ++p) {
+      const uint64_t end = (p + 1) * piece_bytes_;
+      const std::optional<uint64_t> lines = Cached(file, p, end);
+      const std::optional<uint64_t> rest = lines ? std::nullopt : Cached(file, p, kTextEnd);
+      if (!lines && !rest) {
+        counted_.resize(before);
+        return false;
+      }
+      Add(file, p, lines ? *lines : *rest);
+      if (lines) continue;
+      counted_.back().end = kTextEnd;
+      return true;
+    }
+  }
+  void Add(const LaneFile& file, uint64_t piece, uint64_t lines) {
+    const uint64_t end = (piece + 1) * piece_bytes_;
+    counted_.push_back({file.number, piece * piece_bytes_,
+                        file.compressed ? end : std::min(end, file.identity.size), lines});
+  }
+
+  const JobContext& context_;
+  const uint64_t piece_bytes_;
+  std::vector<CountedPiece> counted_;
+};
+
+// Counts this rank's share of the pieces; with PER_RANK_FILES, all pieces of its files.
+absl::StatusOr<std::vector<CountedPiece>> CountShare(const JobContext& context,
+                                                     const std::vector<LaneFile>& files,
+                                                     uint64_t* piece_bytes) {
+  PieceCounter counter(context, files);
+  *piece_bytes = counter.piece_bytes();
+  uint64_t plain = 0;
+  for (const LaneFile& file : files) plain += file.compressed ? 0 : counter.PiecesOf(file);
+  const uint64_t ranks = context.reads_own_files() ? 1 : context.worker_num();
+  const uint64_t rank = context.reads_own_files() ? 0 : context.rank;
+  // By piece and not by file, since files may differ in size.
+  const uint64_t first = plain * rank / ranks, last = plain * (rank + 1) / ranks;
+  uint64_t before = 0;
+  for (const LaneFile& file : files) {
+    if (file.compressed) {
+      // Compressed text has no places where a second rank could begin, so one rank counts the file.
+      if (context.reads_own_files() || Mine(context, file.number))
+        SLUICE_RETURN_IF_ERROR(counter.CountCompressed(file));
+      continue;
+    }
+    const uint64_t pieces = counter.PiecesOf(file);
+    const uint64_t from = std::max(first, before), to = std::min(last, before + pieces);
+    if (from < to) SLUICE_RETURN_IF_ERROR(counter.CountPlain(file, from - before, to - before));
+    before += pieces;
+  }
+  return counter.Take();
+}
+
+absl::Status IndexLanes(const JobContext& context, PieceTable* table, IndexReport* report) {
+  SLUICE_ASSIGN_OR_RETURN(const std::vector<LaneFile> files, OpenFiles(context, table->files));
+  SLUICE_ASSIGN_OR_RETURN(std::vector<CountedPiece> counted,
+                          CountShare(context, files, &table->piece_bytes));
+  uint64_t lines = 0;
+  for (const CountedPiece& piece : counted) lines += piece.lines;
+  report->set_examples(lines);
+  if (context.reads_own_files()) {
+    table->pieces = std::move(counted);
+    return absl::OkStatus();
+  }
+  DataPieces* const pieces = report->mutable_pieces();
+  for (const CountedPiece& piece : counted) {
+    pieces->add_file(piece.file);
+    pieces->add_begin(piece.begin);
+    pieces->add_end(piece.end);
+    pieces->add_examples(piece.lines);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status IndexTrainingData(const JobContext& context, PieceTable* table, IndexReport* report) {
+  StageTimer timer(context.stats, Stage::kRead);
+  table->files = context.files->train();
+  if (context.mode == Mode::kSync) return IndexLanes(context, table, report);
+  for (size_t i = 0; i < table->files.size(); ++i) {
+    if (!Mine(context, i)) continue;
+    SLUICE_ASSIGN_OR_RETURN(const uint64_t bytes, context.data->TextBytes(table->files[i]));
+    DataFile* const file = report->add_files();
+    file->set_path(table->files[i]);
+    file->set_bytes(bytes);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ListTrainingData(const JobContext& context, PieceTable* table) {
+  if (context.reads_own_files()) {
+    IndexReport ignored;
+    return IndexTrainingData(context, table, &ignored);
+  }
+  table->files = context.files->train();
+  if (context.mode != Mode::kSync) return absl::OkStatus();
+  SLUICE_ASSIGN_OR_RETURN(const std::vector<LaneFile> files, OpenFiles(context, table->files));
+  table->piece_bytes = PieceBytes(context, files);
+  return absl::OkStatus();
+}
+
+absl::Status UsePieces(const DataPieces& pieces, PieceTable* table) {
+  const int n = pieces.file_size();
+  if (pieces.begin_size() != n || pieces.end_size() != n || pieces.examples_size() != n)
+    return absl::InvalidArgumentError(
+        "the scheduler sent a piece table whose columns differ in length");
+  table->pieces.clear();
+  table->pieces.reserve(n);
+  for (int i = 0; i < n; ++i) {
+    if (pieces.file(i) >= table->files.size() || pieces.examples(i) > UINT32_MAX) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the scheduler sent a piece of training file ", pieces.file(i), " with ",
+                       pieces.examples(i), " lines, but this worker sees ", table->files.size(),
+                       " files; data.train_files must match the same files on every host"));
+    }
+    table->pieces.push_back({pieces.file(i), pieces.begin(i), pieces.end(i), pieces.examples(i)});
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace sluice

@@ -1,0 +1,536 @@
+#include "worker/service/job_runner.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/instruction_sets.h"
+#include "common/base/printable.h"
+#include "common/base/status_macros.h"
+#include "common/config/mode.h"
+#include "common/saved_model/saved_model.h"
+#include "common/transport/retry.h"
+#include "model/built_in_models.h"
+#include "model/model.h"
+#include "worker/context/step_patience.h"
+#include "worker/data/batch_source.h"
+#include "worker/data/data_index.h"
+#include "worker/data/lane_batches.h"
+#include "worker/data/prefetcher.h"
+#include "worker/train/step_commit.h"
+
+namespace sluice {
+namespace {
+constexpr uint32_t kWaitMs = 2000;  // a long poll for the next phase
+// The same after the training of an epoch in async and Geo, when others still train and a
+// checkpoint may ask for this rank's part. Also if workers keep the dense tables, and another rank
+// may need those of this one.
+constexpr uint32_t kShortWaitMs = 200;
+constexpr absl::Duration kRetryPause = absl::Milliseconds(200);
+
+TraceBatch::Name PhaseSpanName(Phase::Kind kind) {
+  switch (kind) {
+    case Phase::INDEX:
+      return TraceBatch::INDEX;
+    case Phase::TRAIN:
+      return TraceBatch::TRAIN;
+    case Phase::EVAL:
+      return TraceBatch::EVAL;
+    case Phase::SAVE:
+      return TraceBatch::SAVE;
+    default:
+      return TraceBatch::NAME_UNSPECIFIED;
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<ParameterClient::Options> ClientOptionsOf(const WorkerAssignment& assignment) {
+  const JobSpec& job = assignment.job();
+  const TrainConfig& train = job.config().train();
+  ParameterClient::Options options;
+  options.job_id = job.job_id();
+  options.instance = job.instance();
+  options.rank = assignment.rank();
+  options.incarnation = assignment.incarnation();
+  options.pass = assignment.pass();
+  SLUICE_ASSIGN_OR_RETURN(options.tables, CreateTableLayouts(job.tables(), train.seed()));
+  options.route = job.route();
+  options.pipeline_depth = train.pipeline_depth();
+  options.limits.timeout = StepPatience(job.config());
+  return options;
+}
+
+GetRouteRequest RouteRequestOf(const WorkerAssignment& assignment) {
+  GetRouteRequest request;
+  request.set_job_id(assignment.job().job_id());
+  request.set_rank(assignment.rank());
+  request.set_incarnation(assignment.incarnation());
+  request.set_pass(assignment.pass());
+  return request;
+}
+
+JobRunner::JobRunner(Options options)
+    : options_(std::move(options)),
+      trace_(MakeTraceRecorder(options_.assignment.job(), options_.clock)),
+      stats_(options_.assignment.job().job_id(), options_.assignment.rank(),
+             options_.assignment.job().config().train().log_every(), options_.log, trace_.get()),
+      cuts_(options_.assignment.job().job_id(), options_.assignment.rank(),
+            options_.assignment.incarnation(), options_.report_soon) {
+  cuts_.SetWanted(options_.assignment.checkpoint());
+}
+
+// The statistics outlive the network, so they must stop watching it first.
+JobRunner::~JobRunner() { stats_.WatchNet(nullptr); }
+
+void JobRunner::Cancel() {
+  // The flag first: who starts to wait after the calls below sees it.
+  cancelled_ = true;
+  MutexLock lock(&mutex_);
+  if (client_) client_->Cancel();
+  if (dense_.tables) dense_.tables->Cancel();
+}
+
+void JobRunner::NoteGeneration(uint64_t generation, const RankGroupCards& cards) {
+  MutexLock lock(&mutex_);
+  // Kept for a client and tables that do not exist yet; Prepare asks again with them.
+  generation_ = generation;
+  cards_ = cards;
+  if (client_) client_->NoteGeneration(generation);
+  if (dense_.meetings != nullptr) dense_.meetings->Ask(generation, cards);
+}
+
+void JobRunner::AddGroup(PollRequest* report) const {
+  MutexLock lock(&mutex_);
+  if (dense_.meetings != nullptr) dense_.meetings->AddTo(report);
+}
+
+WorkerProgress JobRunner::WithWaiting(WorkerProgress progress) {
+  MutexLock lock(&mutex_);
+  std::string waiting = client_ ? client_->WaitingFor() : "";
+  if (waiting.empty() && dense_.tables) waiting = dense_.tables->WaitingFor();
+  if (!waiting.empty()) progress.set_doing(waiting);
+  progress.set_incarnation(incarnation());
+  return progress;
+}
+
+bool JobRunner::Holds(HeldJob* held) const {
+  held->set_job_id(job_id());
+  held->set_instance(options_.assignment.job().instance());
+  held->set_rank(options_.assignment.rank());
+  held->set_incarnation(incarnation());
+  held->set_checkpoint(cuts_.newest());
+  held->set_pass(options_.assignment.pass());
+  return !cancelled_ && !ended_;
+}
+
+absl::Status JobRunner::Prepare() {
+  const JobSpec& spec = options_.assignment.job();
+  const JobConfig& config = spec.config();
+  if (options_.assignment.rank() >= spec.worker_num()) {
+    return absl::InvalidArgumentError(absl::StrCat("the scheduler assigns rank ",
+                                                   options_.assignment.rank(), " of ",
+                                                   spec.worker_num(), " workers"));
+  }
+  SLUICE_ASSIGN_OR_RETURN(model_, Model::Create(config, BuiltInModels()));
+  SLUICE_ASSIGN_OR_RETURN(data_, DataSource::Create(config.data(), model_->schema(), options_.env));
+  SLUICE_ASSIGN_OR_RETURN(const NetOptions net,
+                          NetOptionsOf(config, options_.device, options_.threads));
+  SLUICE_ASSIGN_OR_RETURN(net_, model_->CreateNet(net));
+  stats_.WatchNet(net_.get());
+  SLUICE_ASSIGN_OR_RETURN(ParameterClient::Options client, ClientOptionsOf(options_.assignment));
+  client.transport = options_.transport;
+  client.clock = options_.clock;
+  client.limits.max_message_bytes = options_.max_message_bytes;
+  client.get_route = [this]() -> absl::StatusOr<Route> {
+    SLUICE_ASSIGN_OR_RETURN(GetRouteReply reply,
+                            options_.scheduler->GetRoute(RouteRequestOf(options_.assignment)));
+    return reply.route();
+  };
+  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<ParameterClient> created,
+                          ParameterClient::Create(std::move(client)));
+
+  context_.spec = &spec;
+  context_.mode = ModeOf(config.strategy());
+  context_.rank = options_.assignment.rank();
+  context_.incarnation = options_.assignment.incarnation();
+  context_.pass = options_.assignment.pass();
+  context_.model = model_.get();
+  context_.data = data_.get();
+  context_.cache =
+      MakeExampleCache(config, *model_->schema(), options_.env, options_.clock, options_.log);
+  context_.net = net_.get();
+  // A plain pointer: the client moves to client_ below, under the lock that Cancel takes.
+  context_.client = created.get();
+  SLUICE_ASSIGN_OR_RETURN(JobDenseTables dense, MakeDense(created->tables()));
+  context_.dense = dense.tables.get();
+  context_.meetings = dense.meetings;
+  context_.scheduler = options_.scheduler;
+  context_.scheduler_patience = options_.scheduler_patience;
+  context_.scheduler_silent = options_.scheduler_silent;
+  context_.stats = &stats_;
+  context_.cuts = &cuts_;
+  context_.clock = options_.clock;
+  context_.env = options_.env;
+  context_.cancelled = &cancelled_;
+  context_.log = options_.log;
+  {
+    MutexLock lock(&mutex_);
+    client_ = std::move(created);
+    dense_ = std::move(dense);
+    if (dense_.meetings != nullptr) dense_.meetings->Ask(generation_, cards_);
+  }
+  // Cancel may have come before there was a client that it could cancel.
+  if (cancelled_) return absl::CancelledError("the job was cancelled");
+  trainer_ = Trainer::Create(context_);
+  evaluator_ = std::make_unique<Evaluator>(context_);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<JobDenseTables> JobRunner::MakeDense(TableLayouts layouts) const {
+  DenseTablesOptions options;
+  options.model = model_.get();
+  options.spec = &options_.assignment.job();
+  options.layouts = std::move(layouts);
+  options.env = options_.env;
+  options.rejoins = options_.assignment.rejoins();
+  options.group.job_id = job_id();
+  options.group.rank = rank();
+  options.group.incarnation = incarnation();
+  options.group.patience = options_.attempt_patience;
+  options.group.clock = options_.clock;
+  options.group.report_soon = options_.report_soon;
+  options.group.log = options_.log;
+  options.make_collective = options_.make_collective;
+  return MakeDenseTables(std::move(options));
+}
+
+void JobRunner::LogHowItComputes(const CpuPin* pin) const {
+  const TrainConfig& train = options_.assignment.job().config().train();
+  if (pin != nullptr) {
+    options_.log(pin->cpus().empty()
+                     ? "train.pin_threads: the operating system refused to pin the threads"
+                     : absl::StrCat("computes on CPU ", absl::StrJoin(pin->cpus(), ", ")));
+  }
+  if (options_.device.kind == ComputeDevice::kCuda) {
+    if (net_ != nullptr) options_.log(absl::StrCat("computes on ", net_->Describe()));
+    return;
+  }
+  if (train.compute_dtype() == TrainConfig::BF16 && !HasBf16Instructions()) {
+    options_.log(
+        "train.compute_dtype BF16: this processor has no bf16 instructions; F32 is faster on it");
+  }
+  if (train.has_device_memory_fraction())
+    options_.log("train.device_memory_fraction has no effect: this worker computes on the CPU");
+}
+
+absl::Status JobRunner::Run() {
+  absl::Status status = Prepare();
+  // Pin only now: the client's threads already run and stay unpinned. The training that runs on
+  // this thread, and the threads that it starts, inherit the pinning.
+  std::optional<CpuPin> pin;
+  if (status.ok() && options_.assignment.job().config().train().pin_threads()) {
+    pin.emplace(options_.slot * options_.threads, options_.threads);
+  }
+  LogHowItComputes(pin ? &*pin : nullptr);
+  if (status.ok()) status = RunPhases();
+  // From here on the rank is not held any more: a new scheduler must not count on it.
+  ended_ = true;
+  // The loss that has caused the error also makes the scheduler begin another attempt. A failure
+  // that is reported before that would end the job.
+  if (MayGoWellInNextAttempt(status.code())) AwaitNextAttempt(status);
+  if (!status.ok() && !cancelled_) {
+    FailJobRequest request;
+    request.set_job_id(job_id());
+    const MemberKey key = options_.key();
+    // The key proves that this process is the member, so that nobody else can fail the job.
+    request.set_member_id(key.id);
+    request.set_secret(key.secret);
+    request.set_incarnation(incarnation());
+    request.set_message(Printable(status.message()));
+    const absl::Status told = options_.scheduler->FailJob(request);
+    if (!told.ok()) options_.log(absl::StrCat("could not report the failure: ", told.ToString()));
+  }
+  return status;
+}
+
+void JobRunner::AwaitNextAttempt(const absl::Status& error) {
+  constexpr absl::Duration kLook = absl::Milliseconds(20);
+  if (cancelled_) return;
+  options_.log(absl::StrCat("waits for the job's next attempt: ", error.ToString()));
+  stats_.SetDoing("waiting for the job's next attempt");
+  const absl::Time begin = options_.clock->Now();
+  while (!cancelled_ && options_.clock->Now() - begin < options_.attempt_patience)
+    options_.clock->Sleep(kLook);
+}
+
+absl::Status JobRunner::RunPhases() {
+  PhaseReport report;
+  if (options_.assignment.rejoins()) {
+    // The phase of the job may be any, and each needs the data files. The others wait, so nothing
+    // is read that the job knows already.
+    SLUICE_ASSIGN_OR_RETURN(*report.mutable_index(), SeeFiles());
+  }
+  Phase::Kind after = Phase::KIND_UNSPECIFIED;
+  for (;;) {
+    stats_.SetDoing("waiting for the next phase");
+    SLUICE_ASSIGN_OR_RETURN(const Phase phase, NextPhase(report, after));
+    if (phase.kind() == Phase::FINISH) return absl::OkStatus();
+    SLUICE_ASSIGN_OR_RETURN(report, RunPhase(phase));
+    after = phase.kind();
+    // Says which phase the report answers: a retried call may arrive after the next phase has
+    // begun.
+    report.set_number(phase.number());
+  }
+}
+
+absl::StatusOr<Phase> JobRunner::NextPhase(const PhaseReport& report, Phase::Kind after) {
+  NextPhaseRequest request;
+  request.set_job_id(job_id());
+  request.set_rank(options_.assignment.rank());
+  request.set_incarnation(incarnation());
+  request.set_pass(options_.assignment.pass());
+  const bool answers = after == Phase::TRAIN && context_.mode != Mode::kSync;
+  RankMeetings* const meetings = context_.meetings;
+  request.set_wait_ms(answers || meetings != nullptr ? kShortWaitMs : kWaitMs);
+  *request.mutable_report() = report;
+  SilenceTimer silence;
+  for (;;) {
+    if (cancelled_) return absl::CancelledError("the job was cancelled");
+    if (answers) trainer_->AnswerCheckpoint();
+    const absl::Time due = options_.clock->Now() + absl::Milliseconds(request.wait_ms());
+    absl::StatusOr<NextPhaseReply> reply = options_.scheduler->NextPhase(request);
+    if (reply.ok()) {
+      if (reply->ready()) {
+        cuts_.GoOn();
+        return reply->phase();
+      }
+      // The others may need the tables of this rank in order to end their phase.
+      if (meetings != nullptr && meetings->asked()) SLUICE_RETURN_IF_ERROR(meetings->Attend());
+      // Nothing changes here before the next phase, so the rank waits for its release at the same
+      // time.
+      if (answers && cuts_.wanted().released()) cuts_.GoOn();
+      if (!reply->waiting_for().empty())
+        stats_.SetDoing(absl::StrCat("waiting for ", reply->waiting_for()));
+      silence.Answered();
+      // Early without a phase: the scheduler has no room for all calls that wait.
+      const absl::Duration early = due - options_.clock->Now();
+      if (early > absl::ZeroDuration()) options_.clock->Sleep(std::min(early, kRetryPause));
+      continue;
+    }
+    if (!MayBeAnsweredLater(reply.status()) ||
+        silence.Unanswered(options_.clock->Now()) > options_.scheduler_patience) {
+      return reply.status();
+    }
+    options_.clock->Sleep(kRetryPause);
+  }
+}
+
+absl::StatusOr<PhaseReport> JobRunner::RunPhase(const Phase& phase) {
+  const bool reads_data = phase.kind() == Phase::TRAIN || phase.kind() == Phase::EVAL;
+  if (reads_data && context_.files == nullptr) {
+    return absl::InternalError(absl::StrCat("the scheduler asks for phase ", phase.number(), " (",
+                                            Phase::Kind_Name(phase.kind()),
+                                            ") before the data files were looked at"));
+  }
+  SpanTimer span(trace_.get(), PhaseSpanName(phase.kind()),
+                 trace_ == nullptr ? 0 : trace_->Track(kTrainerTrack));
+  span.set_step(phase.epoch() + 1);
+  SLUICE_RETURN_IF_ERROR(MeetRanks(phase));
+  PhaseReport report;
+  switch (phase.kind()) {
+    case Phase::INDEX: {
+      stats_.SetDoing("reading the data");
+      SLUICE_ASSIGN_OR_RETURN(*report.mutable_index(), Index());
+      break;
+    }
+    case Phase::TRAIN: {
+      stats_.SetDoing("training");
+      SLUICE_ASSIGN_OR_RETURN(*report.mutable_train(), Train(phase));
+      break;
+    }
+    case Phase::EVAL: {
+      stats_.SetDoing("evaluating");
+      SLUICE_ASSIGN_OR_RETURN(*report.mutable_eval(),
+                              evaluator_->Run(report.mutable_train()->mutable_summary()));
+      break;
+    }
+    case Phase::SAVE: {
+      if (options_.assignment.rank() != 0) break;
+      stats_.SetDoing("saving the model");
+      SLUICE_ASSIGN_OR_RETURN(*report.mutable_save(), Save(phase));
+      break;
+    }
+    default:
+      return absl::InternalError(absl::StrCat("phase of unknown kind ", phase.kind()));
+  }
+  return report;
+}
+
+absl::StatusOr<IndexReport> JobRunner::SeeFiles() {
+  IndexReport report;
+  SLUICE_ASSIGN_OR_RETURN(context_.files, DataFiles::See(context_.config(), data_->env()));
+  data_->Expect(context_.files);
+  context_.files->Report(&report);
+  report.set_host(options_.host);
+  return report;
+}
+
+absl::StatusOr<IndexReport> JobRunner::Index() {
+  SLUICE_ASSIGN_OR_RETURN(IndexReport report, SeeFiles());
+  if (context_.config().evaluate_only()) return report;
+  SLUICE_RETURN_IF_ERROR(IndexTrainingData(context_, &table_, &report));
+  indexed_ = true;
+  return report;
+}
+
+absl::Status JobRunner::MeetRanks(const Phase& phase) {
+  RankMeetings* const meetings = context_.meetings;
+  // INDEX needs no tables, and the ranks end it at different times.
+  if (meetings == nullptr || phase.kind() == Phase::INDEX) return absl::OkStatus();
+  stats_.SetDoing("meeting the other workers");
+  return meetings->Meet(phase.commit_again());
+}
+
+absl::Status JobRunner::ContinueWithRanks(Phase* phase) {
+  const bool first = !std::exchange(trained_, true);
+  if (!first || !options_.assignment.rejoins() || !StepCommit::IsAmongRanks(context_))
+    return absl::OkStatus();
+  RankMeetings* const meetings = context_.meetings;
+  const uint64_t closed = meetings->closed();
+  const ClosedStep& newest = *meetings->newest();
+  const uint64_t known = phase->first_step() + phase->skip_steps();
+  // The ranks and the scheduler agree. Otherwise the ranks have closed a step of which the
+  // scheduler has not heard yet.
+  if (closed == known) return absl::OkStatus();
+  if (closed < known || closed > phase->first_step() + phase->global_steps() ||
+      newest.steps != closed) {
+    return meetings->GiveUp(absl::AbortedError(
+        absl::StrCat("rank ", rank(), " cannot continue after step ", closed,
+                     ", because the others do not know its sums after that step")));
+  }
+  phase->set_skip_steps(closed - phase->first_step());
+  const TrainTotals& totals = newest.totals[rank()];
+  TrainReport* const train = phase->mutable_resume()->mutable_train();
+  train->set_examples(totals.examples());
+  train->set_steps(totals.steps());
+  train->set_loss_sum(totals.loss_sum());
+  train->set_weight_sum(totals.weight_sum());
+  return absl::OkStatus();
+}
+
+absl::StatusOr<TrainReport> JobRunner::Train(const Phase& issued) {
+  Phase phase = issued;
+  SLUICE_RETURN_IF_ERROR(ContinueWithRanks(&phase));
+  // Checks also the files that this rank does not read: all epochs must train on the same data.
+  SLUICE_RETURN_IF_ERROR(context_.files->CheckAllUnchanged(context_.files->train()));
+  if (!indexed_) SLUICE_RETURN_IF_ERROR(ListTrainingData(context_, &table_));
+  indexed_ = true;
+  // Before Resume, which adds to what this clears.
+  stats_.BeginEpoch(phase.epoch());
+  if (phase.has_resume() || phase.skip_steps() > 0) SLUICE_RETURN_IF_ERROR(Resume(phase));
+  EpochPlan plan;
+  plan.epoch = phase.epoch();
+  plan.first_step = phase.first_step() + phase.skip_steps();
+  plan.steps_done = phase.skip_steps();
+  plan.commit_again = phase.commit_again();
+  if (plan.commit_again != 0 && plan.commit_again != plan.first_step) {
+    return absl::InternalError(absl::StrCat("the scheduler asks to repeat the commit of step ",
+                                            plan.commit_again, ", but ", plan.first_step,
+                                            " steps are done"));
+  }
+  uint64_t dropped = 0;
+  SLUICE_RETURN_IF_ERROR(context_.mode == Mode::kSync ? TrainSteps(plan, phase, &dropped)
+                                                      : TrainTasks(plan, &dropped));
+  SLUICE_RETURN_IF_ERROR(trainer_->EndEpoch(phase.epoch()));
+  TrainReport report = stats_.EpochReport();
+  report.set_dropped(report.dropped() + dropped);
+  return report;
+}
+
+absl::Status JobRunner::Resume(const Phase& phase) {
+  const WorkerState& state = phase.resume();
+  const bool sync = context_.mode == Mode::kSync;
+  const uint64_t done = sync ? phase.skip_steps() : state.train().steps();
+  // In async and Geo first_step also counts the steps of this epoch.
+  const uint64_t before = phase.first_step() - (sync ? 0 : std::min(done, phase.first_step()));
+  stats_.StartFrom(state.train(), done, before);
+  if (context_.mode == Mode::kGeo) {
+    GeoRestore restore;
+    restore.directory = context_.spec->restore().directory();
+    if (state.has_file()) restore.file = state.file();
+    restore.step = phase.first_step();
+    SLUICE_RETURN_IF_ERROR(trainer_->Restore(restore));
+  }
+  options_.log(sync ? absl::StrCat("resumes epoch ", phase.epoch() + 1, " after ", done, " of ",
+                                   phase.global_steps(), " steps")
+                    : absl::StrCat("resumes epoch ", phase.epoch() + 1, " after ",
+                                   state.train().examples(), " examples of this rank"));
+  return state.net_state().empty() ? absl::OkStatus() : net_->RestoreState(state.net_state());
+}
+
+absl::Status JobRunner::TrainSteps(const EpochPlan& plan, const Phase& phase, uint64_t* dropped) {
+  // The table comes with the first TRAIN only; later epochs use the same one.
+  if (phase.has_pieces()) SLUICE_RETURN_IF_ERROR(UsePieces(phase.pieces(), &table_));
+  if (phase.skip_steps() > phase.global_steps()) {
+    return absl::InternalError(absl::StrCat("the scheduler asks to skip ", phase.skip_steps(),
+                                            " of ", phase.global_steps(), " steps of an epoch"));
+  }
+  LaneBatches source(context_, table_, phase.epoch(), phase.global_steps(), phase.skip_steps());
+  {
+    Prefetcher prefetcher(context_, &source);
+    SLUICE_RETURN_IF_ERROR(trainer_->Train(plan, prefetcher.queue()));
+  }
+  *dropped = source.dropped();
+  return absl::OkStatus();
+}
+
+absl::Status JobRunner::TrainTasks(const EpochPlan& epoch, uint64_t* dropped) {
+  TaskBatches source(context_, epoch.epoch);
+  EpochPlan plan = epoch;
+  plan.task_trained = [&source](uint64_t task, uint64_t examples) {
+    source.TaskTrained(task, examples);
+  };
+  for (;;) {
+    {
+      Prefetcher prefetcher(context_, &source);
+      SLUICE_RETURN_IF_ERROR(trainer_->Train(plan, prefetcher.queue()));
+    }
+    // With the last reports the scheduler may hand out tasks that a lost rank had leased.
+    SLUICE_ASSIGN_OR_RETURN(const bool more, source.ReportTrained());
+    if (!more) break;
+  }
+  *dropped = source.dropped();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<SaveReport> JobRunner::Save(const Phase& phase) {
+  Manifest manifest;
+  manifest.set_version(1);
+  manifest.set_job_id(job_id());
+  manifest.set_global_step(phase.global_step());
+  manifest.set_epochs(context_.config().train().epochs());
+  *manifest.mutable_tables() = context_.spec->tables();
+  const auto files = context_.client->SaveShards(phase.model_dir(), phase.save_id());
+  // A rollback begins another attempt.
+  if (PserverMayBeLost(files.status().code())) return absl::AbortedError(files.status().message());
+  SLUICE_RETURN_IF_ERROR(files.status());
+  for (const SavedFile& file : *files) *manifest.add_files() = file;
+  // After the shards: all ranks have ended the last step by now, and so have the workers' own
+  // tables.
+  SLUICE_ASSIGN_OR_RETURN(const std::vector<SavedFile> dense,
+                          context_.dense->SaveModel(phase.model_dir(), phase.save_id()));
+  for (const SavedFile& file : dense) *manifest.add_files() = file;
+  // The scheduler commits the model after the job has ended well.
+  SLUICE_ASSIGN_OR_RETURN(manifest,
+                          PrepareModel(phase.model_dir(), context_.config(), std::move(manifest),
+                                       context_.env, phase.save_id()));
+  SaveReport report;
+  report.set_model_dir(phase.model_dir());
+  report.set_model_digest(manifest.model_digest());
+  return report;
+}
+
+}  // namespace sluice

@@ -1,0 +1,139 @@
+// One rank's run of one job: follows the scheduler's phases until FINISH.
+//
+// Thread safety: safe from any thread. Run is called once, on one thread.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "client/parameter_client.h"
+#include "common/base/cpu_pin.h"
+#include "common/base/mutex.h"
+#include "common/collective/collective.h"
+#include "worker/context/job_context.h"
+#include "worker/data/piece_reader.h"
+#include "worker/service/make_dense_tables.h"
+#include "worker/train/evaluator.h"
+#include "worker/train/trainer.h"
+
+namespace sluice {
+
+// Returns the options of the ParameterClient of a job: the job, rank, tables, route and limits of
+// the assignment. The caller adds transport, clock, get_route and limits.max_message_bytes, which
+// belong to the process. INVALID_ARGUMENT when the job has an invalid table.
+absl::StatusOr<ParameterClient::Options> ClientOptionsOf(const WorkerAssignment& assignment);
+// Asks for the job's present route, as the rank of the assignment.
+GetRouteRequest RouteRequestOf(const WorkerAssignment& assignment);
+
+class JobRunner {
+ public:
+  struct Options {
+    WorkerAssignment assignment;
+    std::function<MemberKey()> key;  // of the worker's present life
+    std::string host;                // name of this host, for messages
+    int threads = 1;
+    ComputeDevice device;
+    int slot = 0;  // this worker's slot in the cluster: decides its CPUs with train.pin_threads
+    SchedulerClient* scheduler = nullptr;  // like all pointers here, outlives the runner
+    absl::Duration scheduler_patience = absl::Seconds(20);  // how long unanswered calls are retried
+    // How long to wait for the job's next attempt after an error that a lost member may explain.
+    absl::Duration attempt_patience = absl::Seconds(10);
+    // True when the scheduler has not answered for so long that a parked Geo rank trains on. May be
+    // null: never.
+    std::function<bool()> scheduler_silent;
+    Transport* transport = nullptr;
+    // Makes the engine for dense tables that workers keep. Null: jobs with such tables fail.
+    std::function<absl::StatusOr<std::unique_ptr<Collective>>(const JobConfig& config)>
+        make_collective;
+    Clock* clock = nullptr;
+    Env* env = nullptr;              // for the files of checkpoints and models
+    uint64_t max_message_bytes = 0;  // limit of the data plane; 0: none
+    // Called when a report should not wait for its time, such as after a cut. May be null.
+    std::function<void()> report_soon;
+    std::function<void(const std::string&)> log;
+  };
+  explicit JobRunner(Options options);
+  ~JobRunner();
+
+  // Runs until the scheduler says FINISH, or until Cancel. Reports an error to the scheduler, which
+  // then fails the job. If the loss of a member may explain the error, the runner first waits for
+  // Cancel: the scheduler may know of the loss only later, and then begins another attempt.
+  absl::Status Run();
+  // Called when the scheduler has taken the job away, and when the process stops.
+  void Cancel();
+  // Progress for a report (see WorkerStats), including what a blocked call waits for.
+  WorkerProgress TakeProgress() { return WithWaiting(stats_.TakeProgress()); }
+  void GiveBack(const WorkerProgress& lost) { stats_.GiveBack(lost); }
+  // Call with the scheduler's latest request for this assignment.
+  void SetCheckpoint(const WorkerCheckpoint& wanted) { cuts_.SetWanted(wanted); }
+  // Call when the scheduler's latest route has this generation. `cards`: for the ranks that keep
+  // the dense tables.
+  void NoteGeneration(uint64_t generation, const RankGroupCards& cards = RankGroupCards());
+  // Adds this rank's part of the newest checkpoint to a report.
+  void AddCut(PollRequest* report) const { cuts_.AddTo(report); }
+  // Adds how far this rank is with the group of the ranks that keep the dense tables.
+  void AddGroup(PollRequest* report) const;
+  // Says which rank this is. False when it does not continue: cancelled, at its end, or waiting for
+  // the job's next attempt.
+  bool Holds(HeldJob* held) const;
+  TraceRecorder* trace() const { return trace_.get(); }  // null: the job asks for no trace
+  WorkerProgress Progress() { return WithWaiting(stats_.Progress()); }
+  uint64_t Examples() { return stats_.Examples(); }  // trained so far
+  const std::string& job_id() const { return options_.assignment.job().job_id(); }
+  uint32_t rank() const { return options_.assignment.rank(); }
+  uint64_t incarnation() const { return options_.assignment.incarnation(); }
+
+ private:
+  WorkerProgress WithWaiting(WorkerProgress progress);
+  void LogHowItComputes(const CpuPin* pin) const;  // null: not pinned
+  absl::Status Prepare();
+  // The dense tables of the job. `layouts`: of all tables.
+  absl::StatusOr<JobDenseTables> MakeDense(TableLayouts layouts) const;
+  absl::Status RunPhases();
+  // Returns when the run is cancelled, or the error is not explained in time.
+  void AwaitNextAttempt(const absl::Status& error);
+  // `after`: the kind of the phase that has ended.
+  absl::StatusOr<Phase> NextPhase(const PhaseReport& report, Phase::Kind after);
+  absl::StatusOr<PhaseReport> RunPhase(const Phase& phase);
+  // Looks at the data files, without reading them.
+  absl::StatusOr<IndexReport> SeeFiles();
+  absl::StatusOr<IndexReport> Index();
+  absl::StatusOr<TrainReport> Train(const Phase& phase);
+  // Meets the other ranks that keep the dense tables, as far as the phase needs it.
+  absl::Status MeetRanks(const Phase& phase);
+  // Sets where a rank that has taken over continues the phase, in a job whose ranks close the steps
+  // among themselves. ABORTED: that is not known.
+  absl::Status ContinueWithRanks(Phase* phase);
+  // Continues an epoch that an earlier run of the job began.
+  absl::Status Resume(const Phase& phase);
+  absl::Status TrainTasks(const EpochPlan& plan, uint64_t* dropped);
+  absl::Status TrainSteps(const EpochPlan& plan, const Phase& phase, uint64_t* dropped);
+  absl::StatusOr<SaveReport> Save(const Phase& phase);
+
+  const Options options_;
+  std::atomic<bool> cancelled_{false};  // a flag only, read between steps; it guards no data
+  std::atomic<bool> ended_{false};      // likewise: its phases are over, well or not
+  const std::unique_ptr<TraceRecorder> trace_;
+  WorkerStats stats_;
+  WorkerCuts cuts_;
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<DataSource> data_;
+  std::unique_ptr<DenseNet> net_;
+  JobContext context_;
+  std::unique_ptr<Trainer> trainer_;
+  std::unique_ptr<Evaluator> evaluator_;
+  PieceTable table_;      // of the training data; pieces in sync only
+  bool indexed_ = false;  // table_ lists the training data
+  bool trained_ = false;  // this life has begun a training phase
+
+  mutable Mutex mutex_;
+  uint64_t generation_ ABSL_GUARDED_BY(mutex_) = 0;  // the latest that the scheduler has told
+  RankGroupCards cards_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<ParameterClient> client_ ABSL_GUARDED_BY(mutex_);
+  JobDenseTables dense_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace sluice

@@ -1,0 +1,160 @@
+#include "worker/train/async_trainer.h"
+
+#include <chrono>
+#include <utility>
+#include <vector>
+
+#include "common/base/mutex.h"
+#include "common/base/status_macros.h"
+
+namespace sluice {
+namespace {
+
+// Smaller gradients go with the rest of their push: a separate request would cost more than it
+// hides.
+constexpr size_t kEarlyBytes = 256 << 10;
+
+// How often a rank without a batch looks whether a checkpoint asks for its part.
+constexpr std::chrono::milliseconds kAsyncLook(100);
+
+// The early pushes of one step; threads of the net add to it.
+struct EarlyPushes {
+  Mutex mutex;
+  absl::Status status ABSL_GUARDED_BY(mutex);
+  std::vector<size_t> tables ABSL_GUARDED_BY(mutex);  // by Model::dense_tables()
+};
+
+}  // namespace
+
+absl::Status AsyncTrainer::MakeHotRows() {
+  if (made_hot_rows_) return absl::OkStatus();
+  SLUICE_ASSIGN_OR_RETURN(hot_rows_, HotRowCache::Create(context_));
+  made_hot_rows_ = true;
+  return absl::OkStatus();
+}
+
+AsyncTrainer::Pulled AsyncTrainer::MakePull(BatchQueue::Item prepared, PullRequest* pull) {
+  Pulled pulled;
+  pulled.values = step_.TakeBuffers(*prepared);
+  // With a cache only the missing rows are pulled. Without room for the batch (null) it is pulled
+  // whole.
+  std::shared_ptr<const KeySet> keys = KeysOf(prepared);
+  if (hot_rows_ != nullptr) pulled.hot = hot_rows_->Find(*keys);
+  if (pulled.hot != nullptr) keys = {pulled.hot, &pulled.hot->missing};
+  *pull = step_.MakePull(std::move(keys), pulled.values.get());
+  pulled.prepared = std::move(prepared);
+  return pulled;
+}
+
+AsyncTrainer::Pulled AsyncTrainer::StartPull(BatchQueue::Item prepared) {
+  PullRequest pull;
+  Pulled pulled = MakePull(std::move(prepared), &pull);
+  pulled.ticket = context_.client->StartPull(std::move(pull));
+  return pulled;
+}
+
+absl::Status AsyncTrainer::WaitPushes(const EpochPlan& plan, size_t in_flight) {
+  StageTimer timer(context_.stats, Stage::kPushWait);
+  SLUICE_RETURN_IF_ERROR(context_.client->WaitPushes(static_cast<int>(in_flight)));
+  // Pushes are acknowledged in their order, so the oldest ones are done.
+  for (; pushed_.size() > in_flight; pushed_.pop_front()) {
+    const PreparedBatch& done = *pushed_.front();
+    if (done.last_of_task) plan.task_trained(done.batch.task_id, done.task_examples);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status AsyncTrainer::TrainOne(const EpochPlan& plan, const Pulled& pulled,
+                                    BatchQueue* queue) {
+  {
+    StageTimer timer(context_.stats, Stage::kPullWait);
+    SLUICE_RETURN_IF_ERROR(context_.client->WaitPull(pulled.ticket));
+  }
+  NetInput input = step_.InputOf(*pulled.values);
+  if (hot_rows_ != nullptr) SLUICE_RETURN_IF_ERROR(hot_rows_->Use(pulled.hot.get(), &input));
+  double weight = 0;
+  // `ready` is called only inside Run, so it may refer to these.
+  EarlyPushes early;
+  auto ready = [&](const std::shared_ptr<StepBuffers>& gradients, double n_w, size_t i) {
+    if (gradients->dense[i].size() * sizeof(float) < kEarlyBytes) return;
+    const absl::Status status =
+        context_.client->PushEarly(step_.MakeDensePush(pulled.prepared, gradients, n_w, i));
+    MutexLock lock(&early.mutex);
+    early.status.Update(status);
+    early.tables.push_back(i);
+  };
+  SLUICE_ASSIGN_OR_RETURN(
+      std::shared_ptr<StepBuffers> gradients,
+      step_.Run(*pulled.prepared, plan.epoch, std::move(input), &weight, ready));
+  PushRequest push = step_.MakePush(pulled.prepared, gradients, weight);
+  {
+    MutexLock lock(&early.mutex);
+    SLUICE_RETURN_IF_ERROR(early.status);
+    // These have left already; the rest of the push must not send them again.
+    for (size_t i : early.tables) push.dense[i].values = nullptr;
+  }
+  pushed_.push_back(pulled.prepared);
+  // If the next batch is ready, its pull leaves in the same exchange.
+  BatchQueue::Item next = queue->TryPop();
+  if (!next) return context_.client->StartPush(std::move(push));
+  if (context_.config().recovery().replicas() > 0) {
+    // An answer that acknowledges waits for the follower; values need not. The pservers read them
+    // after the push as well, since both take the same streams in this order.
+    SLUICE_RETURN_IF_ERROR(context_.client->StartPush(std::move(push)));
+    pulled_.push_back(StartPull(std::move(next)));
+    return absl::OkStatus();
+  }
+  PullRequest pull;
+  Pulled fused = MakePull(std::move(next), &pull);
+  SLUICE_RETURN_IF_ERROR(context_.client->StartPush(std::move(push), &pull, &fused.ticket));
+  pulled_.push_back(std::move(fused));
+  return absl::OkStatus();
+}
+
+absl::Status AsyncTrainer::Train(const EpochPlan& plan, BatchQueue* queue) {
+  SLUICE_RETURN_IF_ERROR(MakeHotRows());
+  const size_t depth = context_.config().train().pipeline_depth();
+  for (;;) {
+    if (*context_.cancelled) return absl::CancelledError("the job was cancelled");
+    AnswerCheckpoint();
+    // Values that were pulled age until their step, so no more pulls are under way than the job
+    // allows.
+    while (pulled_.size() < depth) {
+      BatchQueue::Item prepared = queue->TryPop();
+      if (!prepared) break;
+      pulled_.push_back(StartPull(std::move(prepared)));
+    }
+    if (pulled_.empty()) {
+      while (!queue->AwaitItem(kAsyncLook) && !*context_.cancelled) AnswerCheckpoint();
+      SLUICE_ASSIGN_OR_RETURN(BatchQueue::Item prepared, queue->Pop());
+      if (!prepared) break;
+      pulled_.push_back(StartPull(std::move(prepared)));
+    }
+    StepTimer step(context_.stats);
+    const Pulled pulled = std::move(pulled_.front());
+    pulled_.pop_front();
+    step_.Announce(pulled_.empty() ? queue->Peek() : pulled_.front().prepared);
+    SLUICE_RETURN_IF_ERROR(TrainOne(plan, pulled, queue));
+    SLUICE_RETURN_IF_ERROR(WaitPushes(plan, depth));
+  }
+  return WaitPushes(plan, 0);
+}
+
+void AsyncTrainer::AnswerCheckpoint() {
+  const uint64_t number = context_.cuts == nullptr ? 0 : context_.cuts->asked();
+  if (number == 0) return;
+  // The part is as of the tasks that the scheduler has acknowledged: a job that resumes leases all
+  // others again.
+  uint64_t tasks = 0;
+  WorkerState state;
+  *state.mutable_train() = context_.stats->ReportOfTasks(&tasks);
+  state.set_net_state(context_.net->SaveState());
+  context_.cuts->Record(number, tasks, std::move(state));
+}
+
+absl::Status AsyncTrainer::EndEpoch(uint32_t epoch) {
+  if (hot_rows_ != nullptr) hot_rows_->EndEpoch();
+  return context_.client->EndEpoch(epoch);
+}
+
+}  // namespace sluice

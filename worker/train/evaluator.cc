@@ -1,0 +1,111 @@
+#include "worker/train/evaluator.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "model/data/read_examples.h"
+
+namespace sluice {
+namespace {
+constexpr uint64_t kEvalPieceBytes = 4 << 20;  // text held at a time
+}
+
+absl::Status Evaluator::ListPieces() {
+  if (!pieces_.empty()) return absl::OkStatus();
+  std::vector<DataPiece> pieces;
+  for (const std::string& file : context_.files->eval()) {
+    SLUICE_ASSIGN_OR_RETURN(const uint64_t bytes, context_.data->TextBytes(file));
+    // Shares of bytes need no knowledge of lines: a line belongs to the share in which it starts.
+    const uint64_t begin = bytes * context_.rank / context_.worker_num();
+    const uint64_t end = bytes * (context_.rank + 1) / context_.worker_num();
+    for (uint64_t at = begin; at < end; at += kEvalPieceBytes) {
+      pieces.push_back({file, at, std::min(at + kEvalPieceBytes, end)});
+    }
+  }
+  pieces_ = std::move(pieces);
+  return absl::OkStatus();
+}
+
+absl::Status Evaluator::PullRows(const std::shared_ptr<PreparedBatch>& prepared) {
+  if (context_.sparse() == nullptr) return absl::OkStatus();
+  const Batch& batch = prepared->batch;
+  prepared->row_index.resize(batch.keys.size());
+  deduplicator_.Run(*context_.sparse(), batch.keys.data(), batch.keys.size(), &prepared->keys,
+                    prepared->row_index.data());
+  values_.rows.Resize(prepared->keys.keys.size() * context_.sparse()->dim(),
+                      context_.net->host_memory());
+  PullRequest pull;
+  // Pulls of an evaluation do not count for the staleness of training.
+  pull.evaluation = true;
+  pull.sparse.push_back({context_.sparse()->id(), KeysOf(prepared), values_.rows.data()});
+  return context_.client->WaitPull(context_.client->StartPull(std::move(pull)));
+}
+
+absl::Status Evaluator::ScorePiece(const ExampleView& examples, EvalAccumulator* sums) {
+  const size_t batch_size = context_.config().eval().batch_size();
+  std::vector<float> logits(batch_size);
+  for (size_t begin = 0; begin < examples.n; begin += batch_size) {
+    if (*context_.cancelled) return absl::CancelledError("the job was cancelled");
+    // Another rank may need the dense tables of this one. All are after the same step.
+    RankMeetings* const meetings = context_.meetings;
+    if (meetings != nullptr && meetings->asked()) SLUICE_RETURN_IF_ERROR(meetings->Attend());
+    std::shared_ptr<PreparedBatch> prepared = batches_.Take();
+    Batch* batch = &prepared->batch;
+    batch->Reset(examples.num_numeric, examples.num_slots);
+    const size_t end = std::min(begin + batch_size, examples.n);
+    for (size_t i = begin; i < end; ++i) SLUICE_RETURN_IF_ERROR(batch->Append(examples, i, i));
+    SLUICE_RETURN_IF_ERROR(PullRows(prepared));
+    NetInput input;
+    input.batch = batch;
+    input.row_index = prepared->row_index.data();
+    input.rows = values_.rows.data();
+    input.num_rows = prepared->keys.keys.size();
+    input.dense = context_.dense->ValuesOf(dense_);
+    SLUICE_RETURN_IF_ERROR(context_.net->Forward(input, logits.data()));
+    for (size_t i = 0; i < batch->n; ++i) sums->Add(logits[i], batch->label[i], batch->weight[i]);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<EvalSums> Evaluator::Run(DataSummary* summary) {
+  PullRequest pull;
+  pull.evaluation = true;
+  const std::vector<int>& tables = context_.model->dense_tables();
+  dense_.dense.resize(tables.size());
+  for (size_t i = 0; i < tables.size(); ++i) {
+    dense_.dense[i].resize(context_.client->tables()[tables[i]]->elements());
+  }
+  context_.dense->AddToPull(&dense_, &pull);
+  SLUICE_RETURN_IF_ERROR(context_.client->WaitPull(context_.client->StartPull(std::move(pull))));
+
+  // Also the files of which this rank reads nothing: all evaluations must use the same data.
+  SLUICE_RETURN_IF_ERROR(context_.files->CheckAllUnchanged(context_.files->eval()));
+  SLUICE_RETURN_IF_ERROR(ListPieces());
+  const FeatureSchema& schema = *context_.model->schema();
+  EvalAccumulator sums;
+  BadLines bad;
+  Batch parsed;
+  for (const DataPiece& piece : pieces_) {
+    SLUICE_ASSIGN_OR_RETURN(const Examples examples,
+                            ReadExamples(*context_.data, schema, context_.cache.get(), piece,
+                                         &parsed, &bad, summarized_ ? nullptr : summary));
+    SLUICE_RETURN_IF_ERROR(ScorePiece(examples.view, &sums));
+  }
+  // The evaluation data is the same in each epoch, so its summary is made once.
+  summarized_ = true;
+  // The limit is for training and evaluation apart: each counts from 0.
+  if (bad.count > context_.config().data().max_bad_lines()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the evaluation data has more malformed lines than data.max_bad_lines = ",
+                     context_.config().data().max_bad_lines(),
+                     "; fix the data or raise the limit: ", bad.Describe()));
+  }
+  EvalSums proto = sums.ToProto();
+  proto.set_bad_lines(bad.count);
+  *proto.mutable_first_bad_lines() = {bad.first.begin(), bad.first.end()};
+  return proto;
+}
+
+}  // namespace sluice

@@ -1,0 +1,41 @@
+// Evaluates this rank's byte ranges of the evaluation files on the pservers' values.
+//
+// Thread safety: one thread.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "client/key_set.h"
+#include "model/eval/eval_accumulator.h"
+#include "worker/context/job_context.h"
+#include "worker/step/net_step.h"
+
+namespace sluice {
+
+class Evaluator {
+ public:
+  explicit Evaluator(const JobContext& context) : context_(context), step_(context) {}
+  // Rank r of W takes the lines that start in the r-th of W equal parts of each file. The sums over
+  // all ranks are the same for every W. The first run adds a summary of the data to *summary.
+  absl::StatusOr<EvalSums> Run(DataSummary* summary);
+
+ private:
+  // Lists the pieces at the first call only. The files do not change during a job, and finding the
+  // text size of a compressed file takes a whole pass over it.
+  absl::Status ListPieces();
+  absl::Status ScorePiece(const ExampleView& examples, EvalAccumulator* sums);
+  absl::Status PullRows(const std::shared_ptr<PreparedBatch>& prepared);
+
+  const JobContext& context_;
+  std::vector<DataPiece> pieces_;  // this rank's; empty: not listed yet
+  bool summarized_ = false;
+  NetStep step_;
+  KeyDeduplicator deduplicator_;
+  Pool<PreparedBatch> batches_;
+  StepBuffers dense_;   // pulled once per evaluation
+  StepBuffers values_;  // rows of the batch being scored
+};
+
+}  // namespace sluice

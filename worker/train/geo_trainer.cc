@@ -1,0 +1,284 @@
+#include "worker/train/geo_trainer.h"
+
+#include <chrono>
+
+#include "common/base/printable.h"
+#include "common/base/status_macros.h"
+#include "common/config/mode.h"
+#include "worker/step/geo_state_file.h"
+
+namespace sluice {
+namespace {
+
+// The answer of an exchange is merged after a fixed part of the next interval, so that a run does
+// not depend on how fast answers come. An eighth hides the round trip behind some steps, and seven
+// eighths of the steps still use merged values.
+constexpr uint64_t kMergeFraction = 8;
+
+// How often a rank without a batch looks whether a checkpoint asks for its part.
+constexpr std::chrono::milliseconds kGeoLook(100);
+
+std::vector<const TableLayout*> DenseLayouts(const JobContext& context) {
+  std::vector<const TableLayout*> layouts;
+  for (const int table : context.model->dense_tables())
+    layouts.push_back(context.client->tables()[table].get());
+  return layouts;
+}
+
+}  // namespace
+
+GeoTrainer::GeoTrainer(const JobContext& context) : context_(context), step_(context) {}
+
+absl::Status GeoTrainer::StartOnce() {
+  if (parameters_ != nullptr) return absl::OkStatus();
+  const std::vector<const TableLayout*> layouts = DenseLayouts(context_);
+  SLUICE_ASSIGN_OR_RETURN(
+      std::unique_ptr<GeoOptimizer> on_device,
+      context_.net->MakeGeoOptimizer(layouts, context_.sparse(),
+                                     context_.config().optimizers().clip_global_norm()));
+  if (on_device != nullptr && context_.log)
+    context_.log("Geo: the optimizer runs on the worker's device");
+  auto parameters = std::make_unique<GeoParameters>(
+      layouts, context_.sparse(), context_.config().strategy().a_sync_configs().geo_cache_rows(),
+      std::move(on_device));
+  StageTimer timer(context_.stats, Stage::kPullWait);
+  PullRequest pull;
+  std::vector<std::vector<float>> values;
+  std::vector<const float*> view;
+  for (const TableLayout* layout : layouts) {
+    values.emplace_back(layout->elements());
+    pull.dense.push_back({layout->id(), values.back().data()});
+    view.push_back(values.back().data());
+  }
+  SLUICE_RETURN_IF_ERROR(context_.client->WaitPull(context_.client->StartPull(std::move(pull))));
+  SLUICE_RETURN_IF_ERROR(parameters->SetDense(view));
+  // Last, so that after an error a later call starts from the beginning.
+  parameters_ = std::move(parameters);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<GeoTrainer::Found>> GeoTrainer::FindNext(BatchQueue* queue,
+                                                                        bool wait) {
+  BatchQueue::Item prepared = queue->TryPop();
+  if (!prepared && wait) {
+    SLUICE_ASSIGN_OR_RETURN(prepared, queue->Pop());
+  }
+  if (!prepared) return std::shared_ptr<Found>();
+  std::shared_ptr<Found> found = finds_.Take();
+  found->prepared = std::move(prepared);
+  found->pull.reset();
+  if (context_.sparse() == nullptr) return found;
+  parameters_->Find(found->prepared->keys, &found->rows);
+  // Shares the ownership of `found`: the client reads the keys until the answer is there.
+  std::shared_ptr<const KeySet> missing(found, &found->rows.missing);
+  if (missing->keys.empty()) return found;
+  found->values.resize(missing->keys.size() * context_.sparse()->dim());
+  PullRequest pull;
+  pull.sparse.push_back({context_.sparse()->id(), std::move(missing), found->values.data()});
+  found->pull = context_.client->StartPull(std::move(pull));
+  return found;
+}
+
+absl::Status GeoTrainer::Arrive(Found* found) {
+  if (!found->pull.has_value()) return absl::OkStatus();
+  StageTimer timer(context_.stats, Stage::kPullWait);
+  SLUICE_RETURN_IF_ERROR(context_.client->WaitPull(*found->pull));
+  found->pull.reset();
+  return parameters_->Fill(&found->rows, found->values.data());
+}
+
+absl::Status GeoTrainer::StepHere(const Found& found, uint32_t epoch, double* weight) {
+  if (context_.sparse() != nullptr) {
+    rows_.resize(found.rows.slots.size() * context_.sparse()->dim());
+    parameters_->Gather(found.rows, rows_.data());
+  }
+  NetInput input;
+  input.rows = rows_.data();
+  for (size_t i = 0; i < context_.model->dense_tables().size(); ++i)
+    input.dense.push_back(parameters_->dense(i));
+  SLUICE_ASSIGN_OR_RETURN(const std::shared_ptr<StepBuffers> gradients,
+                          step_.Run(*found.prepared, epoch, std::move(input), weight));
+  if (gradients == nullptr) return absl::OkStatus();
+  StageTimer timer(context_.stats, Stage::kCompute);
+  return parameters_->Update(found.rows, gradients->rows.data(), NetStep::DenseOf(*gradients),
+                             steps_);
+}
+
+absl::Status GeoTrainer::StepOnDevice(const Found& found, uint32_t epoch, double* weight) {
+  StageTimer timer(context_.stats, Stage::kCompute);
+  NetInput input;
+  input.batch = &found.prepared->batch;
+  input.row_index = found.prepared->row_index.data();
+  input.num_rows = found.rows.slots.size();
+  input.geo = parameters_->device();
+  input.slots = found.rows.slots.data();
+  NetGradients gradients;  // only the sums: the gradients stay on the device
+  SLUICE_RETURN_IF_ERROR(
+      context_.net->TrainStep(input, context_.config().train().seed(), epoch, &gradients));
+  context_.stats->AddStep(found.prepared->batch.n, gradients.loss_sum, gradients.weight_sum);
+  if (gradients.skipped) {
+    context_.stats->AddSkippedStep();
+    return absl::OkStatus();
+  }
+  *weight = gradients.weight_sum;
+  return parameters_->Update(found.rows, nullptr, {}, steps_);
+}
+
+absl::Status GeoTrainer::TrainOne(const EpochPlan& plan, const Found& found) {
+  double weight = 0;
+  if (context_.sparse() != nullptr) context_.stats->AddHotRows(parameters_->Use(found.rows));
+  // A skipped step (fp16 overflow) moves nothing but counts, so that all workers send after the
+  // same number of steps.
+  SLUICE_RETURN_IF_ERROR(parameters_->device() != nullptr ? StepOnDevice(found, plan.epoch, &weight)
+                                                          : StepHere(found, plan.epoch, &weight));
+  ++steps_;
+  ++unsent_steps_;
+  unsent_weight_ += weight;
+  trained_.task_id = found.prepared->batch.task_id;
+  trained_.task_end = found.prepared->batch.task_end;
+  trained_.epoch = plan.epoch;
+  if (found.prepared->last_of_task) unsent_.push_back(found.prepared);
+  return absl::OkStatus();
+}
+
+absl::Status GeoTrainer::Send() {
+  StageTimer timer(context_.stats, Stage::kPushWait);
+  std::shared_ptr<Sent> sent = sends_.Take();
+  Values& delta = sent->delta;
+  Values& server = sent->server;
+  SLUICE_RETURN_IF_ERROR(parameters_->TakeDelta(&sent->keys, &delta.rows, &delta.dense));
+  server.rows.resize(delta.rows.size());
+  std::shared_ptr<const KeySet> keys(sent, &sent->keys);
+  PushRequest push;
+  PullRequest current;
+  if (context_.sparse() != nullptr) {
+    push.sparse.push_back({context_.sparse()->id(), keys, delta.rows.data()});
+    current.sparse.push_back({context_.sparse()->id(), keys, server.rows.data()});
+  }
+  const std::vector<int>& tables = context_.model->dense_tables();
+  server.dense.resize(tables.size());
+  for (size_t i = 0; i < tables.size(); ++i) {
+    server.dense[i].resize(delta.dense[i].size());
+    push.dense.push_back({static_cast<uint32_t>(tables[i]), delta.dense[i].data()});
+    current.dense.push_back({static_cast<uint32_t>(tables[i]), server.dense[i].data()});
+  }
+  // The client reads the deltas until the pservers have acknowledged them.
+  push.owner = sent;
+  push.weight = unsent_weight_;
+  push.position = context_.stats->Position();
+  push.position.task_id = trained_.task_id;
+  push.position.task_end = trained_.task_end;
+  push.position.epoch = trained_.epoch;
+  sent->answer = context_.client->StartExchange(std::move(push), std::move(current));
+  sent->tasks = std::move(unsent_);
+  sent_ = std::move(sent);
+  unsent_.clear();
+  unsent_steps_ = 0;
+  unsent_weight_ = 0;
+  return absl::OkStatus();
+}
+
+absl::Status GeoTrainer::Merge(const EpochPlan& plan) {
+  if (sent_ == nullptr) return absl::OkStatus();
+  StageTimer timer(context_.stats, Stage::kPushWait);
+  const std::shared_ptr<Sent> sent = std::move(sent_);
+  sent_ = nullptr;
+  SLUICE_RETURN_IF_ERROR(context_.client->WaitPull(sent->answer));
+  SLUICE_RETURN_IF_ERROR(parameters_->Merge(&sent->delta.rows, &sent->server.rows,
+                                            &sent->delta.dense, &sent->server.dense));
+  // Only now have the pservers every update of these tasks.
+  for (const BatchQueue::Item& done : sent->tasks)
+    plan.task_trained(done->batch.task_id, done->task_examples);
+  sent->tasks.clear();
+  return absl::OkStatus();
+}
+
+absl::Status GeoTrainer::Train(const EpochPlan& plan, BatchQueue* queue) {
+  const uint64_t k_steps = KSteps(context_.config().strategy());
+  const uint64_t merge_after = k_steps / kMergeFraction;
+  SLUICE_RETURN_IF_ERROR(StartOnce());
+  for (;;) {
+    if (*context_.cancelled) return absl::CancelledError("the job was cancelled");
+    if (current_ == nullptr) {
+      while (!queue->AwaitItem(kGeoLook) && !*context_.cancelled) {
+        if (!Asked()) continue;
+        SLUICE_RETURN_IF_ERROR(Flush(plan));
+        Park();
+      }
+      SLUICE_ASSIGN_OR_RETURN(current_, FindNext(queue, /*wait=*/true));
+    }
+    if (current_ == nullptr) break;
+    StepTimer step(context_.stats);
+    SLUICE_RETURN_IF_ERROR(Arrive(current_.get()));
+    const bool send = unsent_steps_ + 1 == k_steps;
+    // A rank parks at the end of an interval, when it has nothing unsent, and merges the answer at
+    // once. Its part of the checkpoint then lacks no move.
+    const bool park = send && Asked();
+    const bool merge =
+        park || (send ? merge_after == 0 : sent_ != nullptr && unsent_steps_ + 1 == merge_after);
+    // A merge makes rows stale, so the next batch is looked up after it.
+    if (!merge) {
+      SLUICE_ASSIGN_OR_RETURN(next_, FindNext(queue, /*wait=*/false));
+    }
+    step_.Announce(next_ == nullptr ? queue->Peek() : next_->prepared);
+    SLUICE_RETURN_IF_ERROR(TrainOne(plan, *current_));
+    if (send) SLUICE_RETURN_IF_ERROR(Send());
+    if (merge) SLUICE_RETURN_IF_ERROR(Merge(plan));
+    if (park) Park();
+    current_->prepared = nullptr;  // the pool keeps the rest for reuse
+    current_ = std::move(next_);
+  }
+  return Flush(plan);
+}
+
+absl::Status GeoTrainer::Flush(const EpochPlan& plan) {
+  // Merge an answer still awaited before the tail is sent: only one exchange may be under way.
+  SLUICE_RETURN_IF_ERROR(Merge(plan));
+  if (unsent_steps_ > 0) SLUICE_RETURN_IF_ERROR(Send());
+  return Merge(plan);
+}
+
+absl::StatusOr<SavedFile> GeoTrainer::SaveState(const WorkerCheckpoint& wanted) const {
+  SLUICE_ASSIGN_OR_RETURN(
+      const std::unique_ptr<GeoStateWriter> file,
+      GeoStateWriter::Create(context_.env, wanted.directory(), context_.rank, wanted.save_id()));
+  SLUICE_RETURN_IF_ERROR(file->Put(steps_));
+  SLUICE_RETURN_IF_ERROR(parameters_->SaveState(file.get()));
+  return file->Finish();
+}
+
+absl::Status GeoTrainer::Restore(const GeoRestore& restore) {
+  SLUICE_RETURN_IF_ERROR(StartOnce());
+  steps_ = restore.step;
+  if (!restore.file.has_value()) return absl::OkStatus();
+  SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<GeoStateReader> file,
+                          GeoStateReader::Open(context_.env, restore.directory, *restore.file));
+  // The file knows how far the schedule of this rank has come.
+  SLUICE_RETURN_IF_ERROR(file->Get(&steps_));
+  SLUICE_RETURN_IF_ERROR(parameters_->RestoreState(file.get()));
+  return file->Finish();
+}
+
+void GeoTrainer::AnswerCheckpoint() {
+  if (!Asked()) return;
+  const WorkerCheckpoint wanted = context_.cuts->wanted();
+  if (!wanted.park()) return;
+  const absl::StatusOr<SavedFile> file = SaveState(wanted);
+  if (!file.ok()) {
+    context_.cuts->RecordError(wanted.number(), Printable(file.status().message()));
+    return;
+  }
+  uint64_t tasks = 0;
+  WorkerState state;
+  *state.mutable_train() = context_.stats->ReportOfTasks(&tasks);
+  state.set_net_state(context_.net->SaveState());
+  *state.mutable_file() = *file;
+  context_.cuts->RecordParked(wanted.number(), tasks, std::move(state));
+}
+
+void GeoTrainer::Park() {
+  AnswerCheckpoint();
+  context_.cuts->AwaitRelease(context_.cancelled, context_.scheduler_silent);
+}
+
+}  // namespace sluice

@@ -1,0 +1,96 @@
+#include "worker/train/step_commit.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "worker/dense/rank_records.h"
+
+namespace sluice {
+bool StepCommit::IsAmongRanks(const JobContext& context) {
+  const TableLayouts& tables = context.client->tables();
+  const bool on_pservers = std::any_of(tables.begin(), tables.end(),
+                                       [](const auto& table) { return table->num_shards() > 0; });
+  return !on_pservers && context.meetings != nullptr;
+}
+
+std::unique_ptr<StepCommit> StepCommit::Create(const JobContext& context) {
+  if (!IsAmongRanks(context)) return std::make_unique<PserverCommit>(context);
+  return std::make_unique<CollectiveCommit>(context.meetings, context.stats);
+}
+
+void PserverCommit::StartPull(PullRequest first) {
+  ticket_ = context_.client->StartPull(std::move(first));
+}
+
+absl::Status PserverCommit::Push(uint64_t step, PushRequest push) {
+  return context_.client->PushStep(step, std::move(push));
+}
+
+void PserverCommit::Start(uint64_t step, PullRequest next, uint64_t checkpoint) {
+  TrainTotals totals = context_.stats->Totals();
+  totals.set_net_state(context_.net->SaveState());
+  ticket_ = context_.client->StartCommit(step, std::move(next), checkpoint, std::move(totals));
+}
+
+absl::Status PserverCommit::Wait() {
+  RankMeetings* const meetings = context_.meetings;
+  if (meetings == nullptr) return context_.client->WaitPull(ticket_);
+  for (;;) {
+    const std::optional<absl::Status> pulled =
+        context_.client->WaitPullUnless(ticket_, meetings->asked());
+    if (pulled.has_value()) return *pulled;
+    // The pull stays under way during the meeting; the loop waits for the same one.
+    SLUICE_RETURN_IF_ERROR(meetings->Attend());
+  }
+}
+
+void CollectiveCommit::Start(uint64_t step, PullRequest, uint64_t checkpoint) {
+  started_ = Commit{step, checkpoint, stats_ == nullptr ? TrainTotals() : stats_->Totals()};
+}
+
+absl::StatusOr<ClosedStep> CollectiveCommit::Close(const Commit& own) {
+  // Step, checkpoint, then the four numbers of the totals.
+  RankRecord record = {own.step, own.checkpoint};
+  PutTotals(own.totals, 2, &record);
+  SLUICE_ASSIGN_OR_RETURN(
+      const std::vector<RankRecord> records,
+      GatherRecords(meetings_->collective(), meetings_->rank(), meetings_->ranks(), record));
+  ClosedStep closed;
+  closed.steps = own.step + 1;
+  // All take the word of rank 0, so all cut after the same step.
+  closed.checkpoint = records[0][1];
+  for (uint32_t rank = 0; rank < records.size(); ++rank) {
+    // Not a loss but a bug: the ranks would sum gradients of different steps.
+    if (records[rank][0] != own.step) {
+      return absl::InternalError(absl::StrCat("rank ", rank, " commits step ", records[rank][0],
+                                              ", but this rank commits step ", own.step));
+    }
+    closed.totals.push_back(TotalsAt(records[rank], 2));
+  }
+  return closed;
+}
+
+absl::Status CollectiveCommit::Wait() {
+  if (!started_) return absl::OkStatus();  // the first step of an epoch follows no commit
+  const Commit own = *std::exchange(started_, std::nullopt);
+  for (;;) {
+    const absl::StatusOr<ClosedStep> closed = Close(own);
+    if (closed.ok()) {
+      *meetings_->newest() = *closed;
+      seen_ = closed->checkpoint;
+      return absl::OkStatus();
+    }
+    SLUICE_RETURN_IF_ERROR(meetings_->Recover(closed.status()));
+    const ClosedStep& newest = *meetings_->newest();
+    // No rank knows that the step has closed, so all commit it again in the new group.
+    if (meetings_->closed() <= own.step) continue;
+    // A rank may have closed the step in the meeting without its records. Then nobody here knows of
+    // a checkpoint.
+    seen_ = newest.steps == own.step + 1 ? newest.checkpoint : 0;
+    return absl::OkStatus();
+  }
+}
+
+}  // namespace sluice

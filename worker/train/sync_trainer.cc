@@ -1,0 +1,117 @@
+#include "worker/train/sync_trainer.h"
+
+#include <utility>
+
+#include "common/base/status_macros.h"
+
+namespace sluice {
+
+SyncTrainer::SyncTrainer(const JobContext& context)
+    : context_(context),
+      keeps_state_(context.config().strategy().sync_configs().on_worker_loss() ==
+                   SyncConfigs::SHRINK),
+      commit_(StepCommit::Create(context)),
+      step_(context) {}
+
+void SyncTrainer::RecordCut(const EpochPlan& plan, uint64_t step) {
+  // Before the first batch nothing was committed here, unless this rank repeats a commit.
+  if (context_.cuts == nullptr || (step == plan.first_step && plan.commit_again == 0)) return;
+  // The checkpoint that the step which has just closed was committed with. All ranks see the same
+  // one.
+  const uint64_t number = commit_->checkpoint_seen();
+  const bool makes_part = context_.cuts->IsNew(number);
+  if (!makes_part && !keeps_state_) return;
+  WorkerState state;
+  *state.mutable_train() = context_.stats->ReportAfter(plan.steps_done + (step - plan.first_step));
+  state.set_net_state(context_.net->SaveState());
+  const WorkerCuts::SaveTables save = [dense = context_.dense, step](uint64_t checkpoint,
+                                                                     WorkerCuts::TablesSaved done) {
+    dense->SaveCheckpoint(checkpoint, step, std::move(done));
+  };
+  if (makes_part) {
+    const auto record = [cuts = context_.cuts, number, step,
+                         state](const absl::StatusOr<std::vector<SavedFile>>& files) mutable {
+      if (!files.ok()) return cuts->RecordError(number, std::string(files.status().message()));
+      state.mutable_dense_files()->Assign(files->begin(), files->end());
+      cuts->Record(number, step, std::move(state));
+    };
+    // One rank writes the files of the tables that all keep.
+    if (context_.rank == 0) {
+      save(number, record);
+    } else {
+      context_.cuts->Record(number, step, state);
+    }
+  }
+  if (keeps_state_) context_.cuts->KeepState(step, std::move(state), save);
+}
+
+void SyncTrainer::StartCommit(uint64_t next_step, const BatchQueue::Item& next, StepBuffers* values,
+                              uint64_t checkpoint) {
+  PullRequest pull;
+  if (next) pull = step_.MakePull(KeysOf(next), values);
+  commit_->Start(next_step - 1, std::move(pull), checkpoint);
+}
+
+absl::Status SyncTrainer::Train(const EpochPlan& plan, BatchQueue* queue) {
+  uint64_t global_step = plan.first_step;
+  SLUICE_ASSIGN_OR_RETURN(BatchQueue::Item prepared, queue->Pop());
+  if (!prepared && plan.commit_again == 0) return absl::OkStatus();
+  std::shared_ptr<StepBuffers> values = prepared ? step_.TakeBuffers(*prepared) : nullptr;
+  if (plan.commit_again > 0) {
+    StartCommit(global_step, prepared, values.get(), /*checkpoint=*/0);
+  } else {
+    commit_->StartPull(step_.MakePull(KeysOf(prepared), values.get()));
+  }
+  NetStep::Ready ready;
+  if (context_.dense->leaves_early()) {
+    ready = [this](const std::shared_ptr<StepBuffers>& gradients, double weight, size_t i) {
+      context_.dense->Ready(*gradients, weight, i);
+    };
+  }
+  bool committed = plan.commit_again > 0;  // a step whose dense tables are not closed yet
+  while (prepared) {
+    if (*context_.cancelled) return absl::CancelledError("the job was cancelled");
+    StepTimer step(context_.stats);
+    {
+      StageTimer timer(context_.stats, Stage::kPullWait);
+      SLUICE_RETURN_IF_ERROR(commit_->Wait());
+    }
+    // The step before has closed for all ranks. Its update comes first, then its cut, then the next
+    // gradients: a cut holds the tables exactly after that step.
+    if (committed) context_.dense->CloseStep(global_step);
+    RecordCut(plan, global_step);
+    step_.Announce(queue->Peek());
+    double weight = 0;
+    SLUICE_ASSIGN_OR_RETURN(
+        std::shared_ptr<StepBuffers> gradients,
+        step_.Run(*prepared, plan.epoch, step_.InputOf(*values), &weight, ready));
+    // The ranks reduce gradients of dense tables that workers keep while the push is under way.
+    // Push returns when every pserver has acknowledged it, and Exchange when this rank has the
+    // means. Only then may the commit leave: a commit on any shard promises that every shard has
+    // the push, and one to the other ranks that this rank can make the update.
+    {
+      StageTimer timer(context_.stats, Stage::kPushWait);
+      context_.dense->Send(global_step, gradients.get(), weight);
+      SLUICE_RETURN_IF_ERROR(
+          commit_->Push(global_step, step_.MakePush(prepared, gradients, weight)));
+      SLUICE_RETURN_IF_ERROR(context_.dense->Exchange(global_step, gradients.get(), weight));
+    }
+    committed = true;
+    SLUICE_ASSIGN_OR_RETURN(prepared, queue->Pop());
+    if (prepared) values = step_.TakeBuffers(*prepared);
+    const bool asks = context_.cuts != nullptr && context_.rank == 0;
+    const uint64_t checkpoint = asks ? context_.cuts->ForCommit(global_step + 1) : 0;
+    ++global_step;
+    StartCommit(global_step, prepared, values.get(), checkpoint);
+  }
+  // Now also the last step has closed: every shard has applied it.
+  {
+    StageTimer timer(context_.stats, Stage::kPullWait);
+    SLUICE_RETURN_IF_ERROR(commit_->Wait());
+  }
+  if (committed) context_.dense->CloseStep(global_step);
+  RecordCut(plan, global_step);
+  return absl::OkStatus();
+}
+
+}  // namespace sluice

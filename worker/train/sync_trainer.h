@@ -1,0 +1,45 @@
+// Trains in sync mode: push(t) to every pserver, then commit(t) fused with pull(t + 1).
+//
+// Without tables on pservers there is nothing to push or to pull, and the ranks commit among
+// themselves (StepCommit).
+//
+// A checkpoint is cut after a step: rank 0's commit asks for it, and when the step has closed with
+// its number, every rank records its part before it computes the next step.
+//
+// A rank that replaces another one first repeats that rank's last commit. A pserver may not have
+// got it, although another one has, and then no pserver can close the step without it.
+//
+// Thread safety: one thread.
+#pragma once
+
+#include <memory>
+
+#include "worker/step/net_step.h"
+#include "worker/train/step_commit.h"
+#include "worker/train/trainer.h"
+
+namespace sluice {
+
+class SyncTrainer : public Trainer {
+ public:
+  explicit SyncTrainer(const JobContext& context);
+  absl::Status Train(const EpochPlan& plan, BatchQueue* queue) override;
+  absl::Status EndEpoch(uint32_t epoch) override { return context_.client->EndEpoch(epoch); }
+
+ private:
+  // Call right after the step before `step` has closed. Records this rank's part of the checkpoint
+  // that is cut after that step, if there is one and that is news. A job that continues without
+  // lost workers also keeps the state after that step.
+  void RecordCut(const EpochPlan& plan, uint64_t step);
+  // Starts the commit of the step before `next_step`, with the pull of `next` for the step after
+  // it. The pull is empty when `next` is null.
+  void StartCommit(uint64_t next_step, const BatchQueue::Item& next, StepBuffers* values,
+                   uint64_t checkpoint);
+
+  const JobContext& context_;
+  const bool keeps_state_;  // sync_configs.on_worker_loss: SHRINK
+  const std::unique_ptr<StepCommit> commit_;
+  NetStep step_;
+};
+
+}  // namespace sluice
