@@ -28,7 +28,7 @@ constexpr float kRate = 1e-3f;
 
 using Between = BenchWorkers::Between;
 
-struct SparseRow {
+struct SparseTrafficRow {
   bool push;
   uint32_t dim;
   bool zipf;
@@ -40,7 +40,7 @@ struct SparseRow {
   Between between = Between::kGrpc;
 };
 
-std::string SparseRowName(const SparseRow& row) {
+std::string SparseTrafficName(const SparseTrafficRow& row) {
   return absl::StrCat(row.between == Between::kTls ? "tls/" : "",
                       row.workers > 1 ? absl::StrCat("workers", row.workers, "/") : "",
                       row.push ? "sparse_push/dim" : "sparse_pull/dim", row.dim,
@@ -51,7 +51,7 @@ std::string SparseRowName(const SparseRow& row) {
 
 uint64_t KeyOfRank(uint64_t rank) { return MixHash(rank + 1); }
 
-OptimizerConfig OptimizerOf(const SparseRow& row) {
+OptimizerConfig OptimizerOf(const SparseTrafficRow& row) {
   OptimizerConfig optimizer;
   if (row.adagrad) {
     optimizer.mutable_adagrad();
@@ -62,7 +62,7 @@ OptimizerConfig OptimizerOf(const SparseRow& row) {
   return optimizer;
 }
 
-TableConfig SparseTable(const SparseRow& row) {
+TableConfig SparseTable(const SparseTrafficRow& row) {
   TableConfig table;
   table.set_name("sparse");
   table.set_kind(TableConfig::SPARSE);
@@ -76,7 +76,7 @@ TableConfig SparseTable(const SparseRow& row) {
 }
 
 // Returns the distinct keys of one batch.
-std::vector<uint64_t> DrawBatch(const SparseRow& row, std::mt19937_64* random) {
+std::vector<uint64_t> DrawBatch(const SparseTrafficRow& row, std::mt19937_64* random) {
   std::unordered_set<uint64_t> seen;
   std::vector<uint64_t> keys;
   std::uniform_real_distribution<double> unit(0, 1);
@@ -91,7 +91,7 @@ std::vector<uint64_t> DrawBatch(const SparseRow& row, std::mt19937_64* random) {
 
 class SparseTraffic {
  public:
-  static absl::StatusOr<std::shared_ptr<SparseTraffic>> Start(const SparseRow& row) {
+  static absl::StatusOr<std::shared_ptr<SparseTraffic>> Start(const SparseTrafficRow& row) {
     auto rule = UpdateRule::Create(WithDefaults(OptimizerOf(row)));
     if (!rule.ok()) return rule.status();
     auto workers = BenchWorkers::Start({SparseTable(row)}, row.workers, row.between);
@@ -122,7 +122,7 @@ class SparseTraffic {
   }
 
  private:
-  SparseTraffic(const SparseRow& row, std::unique_ptr<const UpdateRule> rule,
+  SparseTraffic(const SparseTrafficRow& row, std::unique_ptr<const UpdateRule> rule,
                 std::unique_ptr<BenchWorkers> workers)
       : row_(row),
         rule_(std::move(rule)),
@@ -215,7 +215,7 @@ class SparseTraffic {
     return status;
   }
 
-  const SparseRow row_;
+  const SparseTrafficRow row_;
   const std::unique_ptr<const UpdateRule> rule_;
   const std::unique_ptr<BenchWorkers> workers_;
   RowStore store_;
@@ -226,16 +226,16 @@ class SparseTraffic {
   std::vector<std::vector<std::vector<float>>> pulled_;  // [worker][in flight][row, dim]
 };
 
-Benchmark SparseBenchmark(SparseRow row) {
+Benchmark SparseBenchmark(SparseTrafficRow row) {
   Benchmark benchmark;
-  benchmark.name = SparseRowName(row);
+  benchmark.name = SparseTrafficName(row);
   benchmark.unit = "M/s";
   benchmark.limit_name = row.between == Between::kTls   ? "the same without TLS"
                          : row.between == Between::kShm ? "the same over gRPC"
                          : row.workers > 1              ? "one worker"
                                                         : "row store in process, one thread";
   benchmark.prepare = [row](const Settings& settings) -> absl::StatusOr<std::function<Sample()>> {
-    SparseRow sized = row;
+    SparseTrafficRow sized = row;
     if (settings.quick) {
       sized.rows = 20000;
       sized.batch = std::min<size_t>(row.batch, 2000);

@@ -182,7 +182,7 @@ absl::Status ClientCore::WaitPushes(uint64_t in_flight) {
 
 absl::Status ClientCore::RefreshRoute() {
   MutexLock lock(&mu_);
-  // Counts answers and not generations: one that brings nothing new ends the wait too.
+  // Counts answers and not generations: an answer that brings nothing new ends the wait too.
   const uint64_t before = routes_.applied();
   WantRoute();
   return waiter_.Until(

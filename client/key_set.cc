@@ -55,7 +55,7 @@ void KeyDeduplicator::Run(const TableLayout& table, const uint64_t* keys, size_t
   next_.assign(offsets, offsets + table.num_shards());
   unique->keys.resize(found);
   for (size_t u = 0; u < found; ++u) {
-    // Occurrences of a key are known by its number, which this position replaces.
+    // Occurrences refer to a key by its number, which the last loop replaces by this position.
     const uint32_t position = next_[shards_[u]]++;
     unique->keys[position] = unique_[u];
     shards_[u] = position;  // from here on the position of key u

@@ -21,7 +21,7 @@ absl::Status SendWindow::Open(PushFrame frame, const std::vector<uint64_t>& pull
         "push ", frame.sequence, " does not follow push ", delivery_.last(), " of this client"));
   }
   frame.open = true;
-  // Of the pull from which these gradients were computed. Later pulls must not change it.
+  // Belongs to the pull from which these gradients were computed. Later pulls must not change it.
   frame.pulled_others = pulled_others;
   delivery_.AddOpen(frame.sequence);
   frames_.push_back(std::make_shared<PushFrame>(std::move(frame)));

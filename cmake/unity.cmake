@@ -9,7 +9,7 @@
 # names are the same in each file, and sources with SKIP_UNITY_BUILD_INCLUSION: tests replace their objects when they link.
 # Names in unnamed namespaces must be unique in a target.
 option(SLUICE_UNITY "Compile sources in groups: faster from nothing, slower after a change" OFF)
-set(SLUICE_UNITY_SOURCES 16 CACHE STRING "Sources in one group of a unity build")
+set(SLUICE_UNITY_SOURCES 48 CACHE STRING "Sources in one group of a unity build")
 mark_as_advanced(SLUICE_UNITY_SOURCES)
 
 # Replaces the sources of a target by groups. Runs when the whole tree is configured: sources and their properties
@@ -27,7 +27,8 @@ function(sluice_group_sources target)
     if(NOT source MATCHES "\\.cc$" OR source MATCHES "\\$<" OR generated)
       set(own 1)
     endif()
-    foreach(property COMPILE_OPTIONS COMPILE_DEFINITIONS SKIP_PRECOMPILE_HEADERS SKIP_UNITY_BUILD_INCLUSION)
+    foreach(property COMPILE_FLAGS COMPILE_OPTIONS COMPILE_DEFINITIONS INCLUDE_DIRECTORIES
+            SKIP_PRECOMPILE_HEADERS SKIP_UNITY_BUILD_INCLUSION)
       get_source_file_property(value ${path} TARGET_DIRECTORY ${target} ${property})
       if(value)
         set(own 1)
@@ -54,6 +55,8 @@ function(sluice_group_sources target)
     string(JOIN "" text ${members})
     set(file ${binary_directory}/unity/${target}_${group}.cc)
     file(CONFIGURE OUTPUT ${file} CONTENT "${text}" @ONLY)
+    # gcc takes types of an unnamed namespace for those of a header when their source is included.
+    set_source_files_properties(${file} TARGET_DIRECTORY ${target} PROPERTIES COMPILE_OPTIONS -Wno-subobject-linkage)
     list(APPEND alone ${file})
   endforeach()
   set_property(TARGET ${target} PROPERTY SOURCES ${alone})

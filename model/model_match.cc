@@ -228,7 +228,7 @@ void Comparison::CompareBoundaries(const std::string& what, const NumericFeature
                                    const NumericFeature& b) {
   Compare(kRefused, absl::StrCat(what, ": their number"),
           static_cast<uint64_t>(a.boundaries_size()), static_cast<uint64_t>(b.boundaries_size()));
-  // Comparing them one by one would only repeat it.
+  // Comparing them one by one would only repeat that.
   if (a.boundaries_size() != b.boundaries_size()) return;
   for (int i = 0; i < a.boundaries_size(); ++i) {
     if (a.boundaries(i) == b.boundaries(i)) continue;
@@ -243,7 +243,7 @@ void Comparison::CompareNumeric(const std::string& name, const NumericFeature& a
               DatePart_Name(b.date_part()));
   CompareBoundaries(name + "numeric.boundaries", a, b);
   Compare(kRefused, name + "numeric.keep_numeric", a.keep_numeric(), b.keep_numeric());
-  // What acts on the number matters only where both jobs use it.
+  // Options of the number matter only where both jobs use it.
   if (!HasNumber(a) || !HasNumber(b)) return;
   Compare(kRefused, name + "numeric.log", a.log(), b.log());
   CompareText(kRefused, name + "numeric.normalization", NormalizationOf(a), NormalizationOf(b));
@@ -262,7 +262,7 @@ void Comparison::CompareCategorical(const std::string& name, const Feature& a, c
           to.missing_is_value());
   Compare(kWarnings, name + "several values per example", HasSeveralValues(a_.data(), a),
           HasSeveralValues(b_.data(), b));
-  // There a value's row is its place in the vocabulary.
+  // In such tables a value's row is its place in the vocabulary.
   if (from.dense() && to.dense() && to.hash_buckets() == 0) {
     CompareRows(name + "categorical.vocabulary", from.vocabulary(), to.vocabulary());
   } else if (from.vocabulary().empty() == to.vocabulary().empty()) {

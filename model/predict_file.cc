@@ -1,5 +1,10 @@
 #include "model/predict_file.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
@@ -9,10 +14,16 @@
 #include <thread>
 #include <utility>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "common/base/mutex.h"
 #include "common/base/output_target.h"
 #include "common/base/status_macros.h"
+#include "common/daemon/process_info.h"
 #include "model/built_in_models.h"
 #include "model/data/expand_files.h"
 #include "model/predictor.h"
@@ -26,8 +37,64 @@ constexpr uint64_t kPieceBytes = 1 << 20;
 // ahead of the others need not wait for them after each piece.
 constexpr uint64_t kPiecesAhead = 3;
 
+// "nan", or a probability as "%.9g".
+bool IsScore(absl::string_view text) {
+  if (text == "nan") return true;
+  const bool plain = std::all_of(text.begin(), text.end(), [](char c) {
+    return absl::ascii_isdigit(c) || c == '.' || c == 'e' || c == '-';
+  });
+  double value = 0;
+  return plain && absl::SimpleAtod(text, &value) && value >= 0 && value <= 1;
+}
+
+// Returns whether the file is empty, or each complete line in its first bytes is a score, with or
+// without an id before it.
+bool HoldsScores(const std::string& path) {
+  constexpr uint64_t kHeadBytes = 64 << 10;
+  const auto head = Env::Real()->ReadRange(path, 0, kHeadBytes);
+  if (!head.ok()) return false;
+  const size_t end = head->rfind('\n');
+  if (end == std::string::npos) return head->empty();
+  for (const absl::string_view line : absl::StrSplit(head->substr(0, end), '\n')) {
+    if (!IsScore(line.substr(line.rfind('\t') + 1))) return false;  // npos + 1 is 0
+  }
+  return true;
+}
+
+// Returns whether no process writes the file, and it is a regular file of this user with scores.
+bool IsLeftover(const std::string& path) {
+  // O_NOFOLLOW refuses a link, and O_NONBLOCK does not wait for the writer of a pipe: neither is of
+  // Sluice.
+  const int fd = ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  if (fd < 0) return false;
+  struct stat info;
+  const bool unused = ::fstat(fd, &info) == 0 && S_ISREG(info.st_mode) &&
+                      info.st_uid == ::geteuid() && ::flock(fd, LOCK_EX | LOCK_NB) == 0;
+  ::close(fd);
+  return unused && HoldsScores(path);
+}
+
+// Removes the files OUTPUT.PID.unfinished that killed runs have left. The lock protects the file of
+// a process whose pid is not visible here, such as one in another container; the pid protects it on
+// a file system without locks.
+void RemoveLeftovers(const std::string& output) {
+  const size_t name_at = output.rfind('/') + 1;  // npos + 1 is 0
+  const std::string folder = name_at == 0 ? "./" : output.substr(0, name_at);
+  const std::string prefix = output.substr(name_at) + ".";
+  for (const std::string& name : Env::Real()->List(folder).value_or(std::vector<std::string>())) {
+    absl::string_view pid = name;
+    uint32_t number = 0;
+    if (!absl::ConsumePrefix(&pid, prefix) || !absl::ConsumeSuffix(&pid, kUnfinishedSuffix) ||
+        !absl::SimpleAtoi(pid, &number) || absl::StrCat(number) != pid) {
+      continue;
+    }
+    const std::string path = folder + name;
+    if (ProcessHasEnded(number) && IsLeftover(path)) ::unlink(path.c_str());
+  }
+}
+
 // The output: a file that appears only when it is complete, or a pipe or device that is written
-// directly.
+// directly. Finishing the file removes the leftovers of killed runs with the same output.
 class ScoreWriter {
  public:
   ScoreWriter() = default;
@@ -46,6 +113,9 @@ class ScoreWriter {
       file_ = std::fopen(written_.c_str(), "wb");
     } else {
       SLUICE_ASSIGN_OR_RETURN(const int fd, CreateUnfinished(written_));
+      // Held until the file is closed. Some file systems have no locks: then only the pid protects
+      // the file from RemoveLeftovers.
+      ::flock(fd, LOCK_EX | LOCK_NB);
       file_ = ::fdopen(fd, "wb");
     }
     return file_ != nullptr ? absl::OkStatus() : Failed("cannot open");
@@ -63,8 +133,12 @@ class ScoreWriter {
     if (std::fclose(std::exchange(file_, nullptr)) != 0) finished = Failed("cannot finish");
     if (written_ == path_) return finished;
     if (finished.ok()) finished = PutInPlace(written_, path_, replace_);
-    if (!finished.ok()) std::remove(written_.c_str());
-    return finished;
+    if (!finished.ok()) {
+      std::remove(written_.c_str());
+      return finished;
+    }
+    RemoveLeftovers(path_);
+    return absl::OkStatus();
   }
 
  private:
@@ -184,8 +258,8 @@ class PieceScorer {
 };
 
 // Threads that take pieces of the input in turn, score them, and write them in the order of the
-// input. No thread only reads or only writes: whoever has no piece reads the next one, and whoever
-// finishes the piece that is due writes it, and those behind it that are done.
+// input. No thread only reads or only writes. A thread without a piece reads the next one. The
+// thread that finishes the piece that is due writes it, and those behind it that are done.
 //
 // Invariants: a piece is due when all pieces before it are written, so the first error that is met
 // is the one that is earliest in the input.
@@ -264,11 +338,11 @@ class Prediction {
     changed_.NotifyAll();
   }
 
-  // Hands over a piece. If it is due, this thread writes it, and then all others that become due:
-  // output is written without mutex_, so that a slow reader of it does not hold up the threads that
-  // still have room to work.
+  // Hands over a piece. If it is due, this thread writes it, and then all others that become due.
+  // Output is written without mutex_, so that a slow reader of it does not hold up the other
+  // threads.
   void Deliver(uint64_t number, ScoredPiece scored) {
-    // What is read after a failed piece would never be written.
+    // Pieces read after a failed one would never be written.
     if (!scored.status.ok()) Stop();
     {
       MutexLock lock(&mutex_);
@@ -345,7 +419,7 @@ absl::Status CheckOptions(const PredictOptions& options) {
     return absl::InvalidArgumentError(
         "predict: --data=- (standard input) cannot be combined with files; give one or the other");
   }
-  // With other threads, an error could wait for ever for the one that waits for more input.
+  // With several threads, an error could wait for ever behind a thread that waits for input.
   if (options.worker_num > 1) {
     return absl::InvalidArgumentError(
         absl::StrCat("--worker_num=", options.worker_num,

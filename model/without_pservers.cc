@@ -104,8 +104,8 @@ absl::StatusOr<std::string> FitWithoutPservers(const ModelList& models, JobConfi
   // A copy: the job stays as it was if its defaults cannot be filled in again.
   JobConfig fitted = *job;
   if (mode != Mode::kSync) fitted.clear_strategy();
-  // Of no use any more: `dense: COLLECTIVE` says it of all tables, and a job that only evaluates
-  // may be changed.
+  // update_at is no longer needed: `dense: COLLECTIVE` says it of all tables, and a job that only
+  // evaluates may be changed.
   for (TableConfig& table : *fitted.mutable_tables()) table.clear_update_at();
   fitted.mutable_strategy()->set_a_sync(false);
   fitted.mutable_strategy()->mutable_sync_configs()->set_dense(SyncConfigs::COLLECTIVE);

@@ -44,8 +44,9 @@ def upward(includes):
             if other not in BELOW[top].split():
                 found.append((file, included))
         elif top in ROOMS and room:
-            rooms = ROOMS[top].split()
-            if not below or rooms.index(below) < rooms.index(room):
+            floors = {name: floor for floor, name in enumerate(ROOMS[top].split())}
+            # A room without a floor is found by the test of the rooms.
+            if not below or floors.get(below, 0) < floors.get(room, 0):
                 found.append((file, included))
     return found
 

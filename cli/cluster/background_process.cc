@@ -47,7 +47,7 @@ int Fail(const char* what) {
 
 // Returns the exit code that the process sends, or with which it ends.
 int AwaitCode(int pipe, pid_t process) {
-  // A process that dies before Detach closes its end without a byte. What ended it is then the
+  // A process that dies before Detach closes its end without a byte. Its exit status is then the
   // answer.
   unsigned char code = 0;
   ssize_t n;
@@ -70,7 +70,7 @@ BackgroundProcess::~BackgroundProcess() {
 std::optional<int> BackgroundProcess::Split() {
   int fds[2];
   if (pipe2(fds, O_CLOEXEC) != 0) return Fail("cannot create a pipe");
-  // What the buffer holds would otherwise be printed by both processes.
+  // Both processes would otherwise print what the buffer holds.
   std::cout.flush();
   // A signal that comes before the command passes signals on would end it alone.
   sigset_t passed_on, before;

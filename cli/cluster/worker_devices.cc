@@ -27,7 +27,7 @@ std::string Origin(const ParsedCommand& command, const char* flag) {
 
 absl::StatusOr<uint32_t> WorkersOfGpus(const ParsedCommand& command) {
   if (!command.Given("gpus")) {
-    // --cpu_workers alone would start workers of which nobody said where the others compute.
+    // --cpu_workers adds workers to those of --gpus, so alone it means nothing.
     if (!command.Given("cpu_workers")) return 0;
     return Refuse(
         Origin(command, "cpu_workers"),

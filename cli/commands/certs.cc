@@ -124,6 +124,12 @@ absl::StatusOr<CertsOrder> ReadOrder(const ParsedCommand& command) {
   return order;
 }
 
+// The names of FilesOf, to be printed: the folder may be any text.
+TlsFiles PrintableFilesOf(const std::string& folder, const std::string& stem) {
+  const TlsFiles files = FilesOf(folder, stem);
+  return {PrintableLine(files.cert), PrintableLine(files.key), PrintableLine(files.ca)};
+}
+
 std::string DateOf(absl::Time time) {
   return absl::FormatTime("%Y-%m-%d", time, absl::UTCTimeZone());
 }
@@ -138,8 +144,9 @@ absl::StatusOr<absl::Time> MakeOrKeepAuthority(const std::string& folder, absl::
     return absl::InvalidArgumentError(absl::StrCat("the CA ", files.cert, " ended on ", DateOf(end),
                                                    "; give another folder for a new CA"));
   }
-  std::cout << (kept ? "kept" : "made") << " the certificate authority " << files.cert
-            << " and its key " << files.key << ", valid until " << DateOf(end) << "\n";
+  const TlsFiles names = PrintableFilesOf(folder, "ca");
+  std::cout << (kept ? "kept" : "made") << " the certificate authority " << names.cert
+            << " and its key " << names.key << ", valid until " << DateOf(end) << "\n";
   return end;
 }
 
@@ -166,10 +173,10 @@ absl::Status MakeCertificates(const CertsOrder& order, absl::Time now) {
     SLUICE_RETURN_IF_ERROR(
         MakeCertificate({order.folder, now - kClockSkew, end}, one.role, one.hosts));
     // Printed one by one: the command may fail or be killed between two of them.
-    const TlsFiles files = FilesOf(order.folder, PeerRoleName(one.role));
+    const TlsFiles files = PrintableFilesOf(order.folder, PeerRoleName(one.role));
     std::cout << (one.renews ? "renewed " : "made ") << files.cert
               << (one.renews ? " for " : " and ") << files.key << ", valid until " << DateOf(end)
-              << ", on the hosts " << absl::StrJoin(one.hosts, ", ") << "\n";
+              << ", on the hosts " << PrintableLine(absl::StrJoin(one.hosts, ", ")) << "\n";
     renewed |= one.renews;
   }
   if (renewed)
@@ -177,18 +184,27 @@ absl::Status MakeCertificates(const CertsOrder& order, absl::Time now) {
   return absl::OkStatus();
 }
 
+void WarnOfOthers(const std::string& folder) {
+  std::vector<std::string> others;
+  for (const std::string& file : OtherCertificates(folder)) others.push_back(PrintableLine(file));
+  if (others.empty()) return;
+  std::cout << "Warning: not renewed, because they are not the certificates of the roles: "
+            << absl::StrJoin(others, ", ") << "\n";
+}
+
 int Certs(const ParsedCommand& command) {
   const absl::StatusOr<CertsOrder> order = ReadOrder(command);
   if (!order.ok()) return ReportError(order.status());
   const absl::Status made = MakeCertificates(*order, Clock::Real()->WallNow());
+  if (made.ok()) WarnOfOthers(order->folder);
   std::cout << std::flush;
   if (!made.ok()) return ReportError(made);
-  const TlsFiles files = FilesOf(order->folder, PeerRoleName(PeerRole::kWorker));
+  const TlsFiles files = PrintableFilesOf(order->folder, PeerRoleName(PeerRole::kWorker));
   std::cout
       << "Give each process the three files of its role, for example a worker:\n  --tls_cert="
       << files.cert << " --tls_key=" << files.key << " --tls_ca=" << files.ca
       << "\nAlso give daemons --output_root=DIR, so that jobs write only below it.\nWarning: keep "
-      << FilesOf(order->folder, "ca").key
+      << PrintableFilesOf(order->folder, "ca").key
       << " away from the hosts of the cluster. Whoever has it can make certificates of any "
          "role.\n"
       << std::flush;

@@ -159,8 +159,8 @@ absl::StatusOr<Request> RequestOf(const ParsedCommand& command) {
 absl::StatusOr<PlanCosts> CostsFor(const ParsedCommand& command, const Request& request) {
   if (command.Given("costs")) {
     SLUICE_ASSIGN_OR_RETURN(PlanCosts costs, plan::ReadCosts(command.Text("costs"), Env::Real()));
-    // The file may be of a job with other sync_configs. What workers exchange follows from this job
-    // without a measurement.
+    // The file may be of a job with other sync_configs. The exchange between workers follows from
+    // this job without a measurement.
     SLUICE_RETURN_IF_ERROR(plan::SetDenseExchange(request.job, &costs));
     const plan::ShortCluster& cluster = request.measurement.cluster;
     const std::string warning = plan::WarningOfTransport(costs, cluster.transport, cluster.tls);

@@ -98,7 +98,6 @@ absl::Status CheckOutput(const PredictOptions& options) {
 void NoteFilesNamedAgain(const PredictOptions& options) {
   std::vector<std::string> files = options.data_files;
   std::sort(files.begin(), files.end());
-  // Equal names are neighbours once the names are sorted.
   for (auto again = std::adjacent_find(files.begin(), files.end()); again != files.end();
        again = std::adjacent_find(again, files.end())) {
     const std::string file = *again;

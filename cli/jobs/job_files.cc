@@ -86,8 +86,7 @@ absl::Status CheckWritable(const std::string& folder, const Refusal& refuse) {
   for (int i = 0; i < kTries; ++i) {
     const std::string probe =
         absl::StrCat(Innermost(absolute).string(), "/.sluice-probe.", getpid());
-    // A probe knows more than access(2) does: of a full or read-only file system, and of mapped
-    // users (NFS).
+    // A probe shows more than access(2) does, such as a full file system or mapped users (NFS).
     if (mkdir(probe.c_str(), 0700) == 0) {
       rmdir(probe.c_str());
       return absl::OkStatus();

@@ -88,7 +88,7 @@ absl::Status CheckJobKeepsInputs(const JobConfig& job, const std::string& job_fi
 }
 
 absl::Status CheckJobOutputs(const JobConfig& job, const std::string& job_file, Env* env) {
-  // First, and whatever `overwrite` says: it allows to replace a file, but never an input.
+  // First, and whatever `overwrite` says: it allows replacing a file, but never an input.
   SLUICE_RETURN_IF_ERROR(CheckJobKeepsInputs(job, job_file, env));
   if (!job.output_dir().empty()) {
     SLUICE_RETURN_IF_ERROR(AsBadUsage(CheckOutputFolder(env, job.output_dir(), job.overwrite())));

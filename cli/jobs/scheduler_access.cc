@@ -42,7 +42,7 @@ absl::StatusOr<GrpcCredentials> OperatorCredentials(const ParsedCommand& command
   files.key = command.TextOrVariable("tls_key");
   files.ca = command.TextOrVariable("tls_ca");
   const SecurityConfig security = SecurityOf(LogDirOf(command), scheduler);
-  // What the user gives always wins over what the log folder has.
+  // The user's files always win over those of the log folder.
   if (!files.given() && !security.tls_ca().empty())
     files = FilesOf(CertificateFolder(LogDirOf(command)), "operator");
   SLUICE_ASSIGN_OR_RETURN(GrpcCredentials credentials, GrpcCredentials::Create(files));

@@ -12,7 +12,7 @@
 #include "cli/screen/command_line.h"
 #include "cli/screen/format.h"
 #include "common/base/printable.h"
-#include "common/daemon/tls_advice.h"
+#include "common/daemon/scheduler_wait.h"
 #include "common/transport/retry.h"
 
 namespace sluice::cli {

@@ -1,11 +1,11 @@
 // Says what the workers of a collective job exchange in a step: which part of the dense tables, and
 // in how many messages.
-//
-// Gradients travel in batches (gradient_buckets.h), over Gloo between hosts. For each batch, a
-// worker sends four messages to every other worker, and receives four: the operation's header, the
-// values that the other worker reduces, the reduced values, and an acknowledgement. A batch of up
-// to OperationHeader::kMaxInlineBytes travels with the header, in one message, and goes whole to
-// every other worker. Large arrays are cut into more messages, whose cost is that of their bytes.
+//  Gradients travel in batches (gradient_buckets.h), over Gloo between hosts. For each batch, a
+//  worker exchanges four messages with every other worker, in both directions. They are the
+//  operation's header, the values that the other worker reduces, the reduced values, and an
+//  acknowledgement. A batch of up to OperationHeader::kMaxInlineBytes travels with the header, in
+//  one message, and goes whole to every other worker. Large arrays are cut into more messages,
+//  whose cost is that of their bytes.
 //
 // Thread safety: pure functions.
 #pragma once

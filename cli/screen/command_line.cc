@@ -14,7 +14,7 @@
 #include "common/base/status_macros.h"
 #include "common/config/closest_name.h"
 #include "common/config/field_path.h"
-#include "common/config/whole_number.h"
+#include "common/config/job_config.h"
 #include "proto/config.pb.h"
 
 namespace sluice::cli {
@@ -84,8 +84,8 @@ std::string ParsedCommand::TextOrVariable(const std::string& name) const {
 }
 
 long ParsedCommand::Number(const std::string& name) const {
-  // ParseCommand has checked what was given, so only nothing, or a word such as auto, is no number
-  // here.
+  // ParseCommand has checked the value. It is no number only when the flag was not given, or has a
+  // word such as auto.
   int64_t value = 0;  // for a number that is not given
   if (!absl::SimpleAtoi(Text(name), &value)) return 0;
   return value;

@@ -121,7 +121,7 @@ std::vector<std::pair<HttpExchange*, bool>> ExchangeLoop::Poll() {
   std::vector<std::pair<HttpExchange*, bool>> exchanges;
   absl::Time end = Now() + (wake_ >= 0 ? kLongestPoll : kLook);
   for (const auto& [id, exchange] : exchanges_) {
-    // A handler is reading it.
+    // A handler is reading the exchange.
     if (exchange->phase() == Phase::kReady) continue;
     polled.push_back({exchange->fd(), exchange->events(), 0});
     exchanges.emplace_back(exchange.get(), false);

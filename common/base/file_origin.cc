@@ -83,7 +83,7 @@ bool IsOwnFile(Env* env, const std::string& path, FileKind kind) {
 absl::Status CheckReplaceable(Env* env, const std::string& path, FileKind kind, bool overwrite,
                               const std::string& what) {
   if (!env->Exists(path) || IsOwnFile(env, path, kind)) return absl::OkStatus();
-  // A name that the user has mistyped must not cost him a file of another program.
+  // A mistyped name must not destroy a file of another program.
   if (CheckNothingThere(env, path, overwrite, what).ok()) return absl::OkStatus();
   return NotOurs(path, what, ", and nothing in it shows that Sluice wrote it");
 }

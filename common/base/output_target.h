@@ -22,10 +22,10 @@ OutputTarget ResolveOutput(const std::string& path);
 // with the same path returns the same name.
 std::string UnfinishedName(const std::string& path);
 
-// Creates the file `unfinished`, whose name has the pid of this process, and
-// returns its descriptor for writing. What has the name already was left by a killed process with
-// this pid, or somebody else has put it there: the name is removed, and neither the file nor what a
-// link leads to is changed. ALREADY_EXISTS when that is not possible, as for a folder.
+// Creates the file `unfinished`, whose name has the pid of this process, and returns its descriptor
+// for writing. A file that already has the name was left by a killed process with this pid, or put
+// there by somebody else. The name is removed; neither the file nor the target of a link is
+// changed. ALREADY_EXISTS when that is not possible, as for a folder.
 absl::StatusOr<int> CreateUnfinished(const std::string& unfinished);
 
 // Gives the finished file its name. With `replace` false, ALREADY_EXISTS when a file that is not

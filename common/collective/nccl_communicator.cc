@@ -20,7 +20,8 @@ absl::Status NcclCommunicator::Error(ncclResult_t result, const char* what) cons
       absl::StrCat(what, ": NCCL says: ", nccl_.error_string(result),
                    more == nullptr || *more == '\0' ? "" : ": ", more == nullptr ? "" : more);
   switch (result) {
-    // These come of the network or of another rank: the engine then asks who is missing (Blame).
+    // These come from the network or from another rank: the engine then asks who is missing
+    // (Blame).
     case ncclSystemError:
     case ncclRemoteError:
       return absl::UnavailableError(text);

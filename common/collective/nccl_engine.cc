@@ -12,12 +12,12 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/mutex.h"
 #include "common/base/status_macros.h"
-#include "common/collective/gathered_headers.h"
 #include "common/collective/group_fault.h"
 #include "common/collective/nccl_communicator.h"
 #include "common/collective/nccl_library.h"
 #include "common/collective/nccl_network.h"
 #include "common/collective/nccl_pipeline.h"
+#include "common/collective/operation_header.h"
 #include "common/collective/rank_card.h"
 #include "common/cuda/cuda_status.h"
 
@@ -188,7 +188,7 @@ absl::Status NcclEngine::GatherHeaders(const OperationHeader& header) {
       control_->AllGather(AllGatherHeader(gathered.all().size()), gathered.all()));
   headers_.resize(ranks_);
   for (uint32_t rank = 0; rank < ranks_; ++rank) headers_[rank] = gathered.At(rank);
-  // Not what the array has made of it.
+  // The engine's own header, not its copy out of the gathered array.
   headers_[self_] = header;
   return absl::OkStatus();
 }

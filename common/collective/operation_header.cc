@@ -1,6 +1,7 @@
 #include "common/collective/operation_header.h"
 
 #include <cmath>
+#include <cstring>
 
 #include "absl/strings/str_cat.h"
 
@@ -126,6 +127,16 @@ float TotalWeight(absl::Span<const OperationHeader> of_ranks) {
   double total = 0;
   for (const OperationHeader& h : of_ranks) total += h.weight;
   return static_cast<float>(total);
+}
+
+void GatheredHeaders::Put(size_t place, const OperationHeader& header) {
+  std::memcpy(&floats_[place * kFloats], &header, sizeof header);
+}
+
+OperationHeader GatheredHeaders::At(size_t place) const {
+  OperationHeader header;
+  std::memcpy(static_cast<void*>(&header), &floats_[place * kFloats], sizeof header);
+  return header;
 }
 
 }  // namespace sluice

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
@@ -61,5 +62,35 @@ absl::Status CheckAgreement(absl::Span<const OperationHeader> of_ranks);
 
 // The sum of the weights, in the order of the ranks.
 float TotalWeight(absl::Span<const OperationHeader> of_ranks);
+
+// The headers of ranks as an array of floats, so that AllGather brings them together.
+//
+// Format: for each place, a header and then zeros, as long as the shortest part of PartOf. So every
+// rank brings whole places.
+//
+// Memory: 64 bytes a place.
+//
+// Thread safety: one thread.
+class GatheredHeaders {
+ public:
+  // With zeros in all places.
+  explicit GatheredHeaders(size_t places) : floats_(places * kFloats) {}
+
+  void Put(size_t place, const OperationHeader& header);
+  OperationHeader At(size_t place) const;
+
+  // The array of `n` places from `begin` on, for AllGather.
+  absl::Span<float> Places(size_t begin, size_t n) {
+    return absl::MakeSpan(floats_).subspan(begin * kFloats, n * kFloats);
+  }
+  // All places.
+  absl::Span<float> all() { return absl::MakeSpan(floats_); }
+
+ private:
+  static constexpr size_t kFloats = 16;
+  static_assert(sizeof(OperationHeader) <= kFloats * sizeof(float));
+
+  std::vector<float> floats_;
+};
 
 }  // namespace sluice

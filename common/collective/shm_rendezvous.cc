@@ -108,7 +108,7 @@ absl::Status ShmRendezvous::WaitReadable(const std::vector<int>& descriptors, ui
   if (std::chrono::steady_clock::now() >= deadline_) return Failed(GroupFault::kSilent, rank);
   std::vector<pollfd> states;
   for (const int fd : descriptors) states.push_back({fd, POLLIN, 0});
-  // What poll says does not matter: the callers try each descriptor without waiting.
+  // The answer of poll does not matter: the callers try each descriptor without waiting.
   poll(states.data(), states.size(), static_cast<int>(absl::ToInt64Milliseconds(kShmTick)));
   return absl::OkStatus();
 }

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
-#include "common/collective/gathered_headers.h"
+#include "common/collective/operation_header.h"
 #include "common/collective/rank_card.h"
 #include "common/collective/reduce_loops.h"
 
@@ -91,8 +91,8 @@ absl::Status TwoLevelEngine::Join(uint64_t generation, const std::vector<std::st
   } else if (one_each) {
     only_ = between_->get();
   }
-  // What is not used stops listening.
-  // Only leaders talk between the hosts. An open listener would let strangers hold descriptors.
+  // An engine that is not used stops listening: an open listener would let strangers hold
+  // descriptors. Only leaders talk between the hosts.
   if (only_ == inside_.get() || !leads()) {
     if (between_.ok()) (*between_)->Leave();
   }
@@ -127,8 +127,8 @@ void TwoLevelEngine::SetTimeout(absl::Duration timeout) {
 }
 
 CollectiveEngine& TwoLevelEngine::Gather() {
-  // The further a stage is from the beginning, the longer it may take: ranks that wait for a leader
-  // must not give up before the leader has found out which rank of another host is missing.
+  // Later stages may take longer. Ranks that wait for a leader must not give up before the leader
+  // has found out which rank of another host is missing.
   inside_->SetTimeout(timeout_);
   return *inside_;
 }

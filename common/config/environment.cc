@@ -121,8 +121,8 @@ bool IsOfJob(const std::string& variable) {
 
 bool Refuses(const std::string& program, const std::string& variable) {
   if (ReadsVariable(program, variable)) return false;
-  // These begin a job or a cluster, which a variable that does not count would spoil. Daemons and
-  // short commands tolerate variables of other programs, which one shell may set for all.
+  // These begin a job or a cluster, and ignoring a variable would spoil it. Daemons and short
+  // commands tolerate variables of other programs, which one shell may set for all.
   if (program == "launch" || program == "up" || program == "submit") return true;
   return HasFlagInstead(program, variable) || (Has(Daemons(), program) && IsOfJob(variable));
 }

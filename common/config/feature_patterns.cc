@@ -71,8 +71,8 @@ absl::StatusOr<std::optional<Range>> ParseRange(const std::string& text) {
     return Refuse(text, absl::StrCat("is an empty range; give the smaller number first: {", last,
                                      "..", first, "}"));
   }
-  // Before anything is expanded: a slip of a digit must not take all memory. The difference does
-  // not overflow, last - first + 1 could.
+  // Before anything is expanded: a slip of a digit must not take all memory. The difference cannot
+  // overflow; last - first + 1 could.
   if (range.last - range.first >= kMaxFeatures) {
     return Refuse(text, absl::StrCat("stands for too many features; a job has at most ",
                                      kMaxFeatures, ": narrow the range"));

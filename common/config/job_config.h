@@ -8,6 +8,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -87,5 +88,9 @@ absl::Status ValidateClusterConfig(const ClusterConfig& cluster);
 ClusterConfig WithDefaults(ClusterConfig cluster);
 
 std::string ToTextproto(const google::protobuf::Message& message);
+
+// Writes a whole number in plain digits: "1000000" for "1e6", "2" for "2.0"; nullopt unless `text`
+// is a whole number of at most 2^53.
+std::optional<std::string> DigitsOf(absl::string_view text);
 
 }  // namespace sluice

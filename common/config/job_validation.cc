@@ -61,7 +61,7 @@ class JobValidator {
     AddAll(FindTrainProblems(job_));
     Checkpoints();
     Recovery();
-    // Last: an option without effect is only worth a line beside real contradictions.
+    // Last: an option without effect matters less than a contradiction.
     Unused();
     return std::move(problems_);
   }
@@ -337,7 +337,7 @@ class JobValidator {
     // FillOptimizers copies `all` to the parts without their own optimizer: a copy's problems
     // are reported once, at `all`.
     const std::string all = o.all().SerializeAsString();
-    // Compared as bytes: two messages with the same fields have the same ones within one process.
+    // Compared as bytes: within one process, messages with the same fields have the same bytes.
     const auto own = [&](const char* path, bool has, const OptimizerConfig& optimizer) {
       if (has && optimizer.SerializeAsString() != all) Optimizer(path, optimizer);
     };

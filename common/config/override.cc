@@ -17,7 +17,6 @@
 #include "common/config/field_path.h"
 #include "common/config/job_config.h"
 #include "common/config/textproto_file.h"
-#include "common/config/whole_number.h"
 #include "google/protobuf/descriptor.h"
 
 namespace sluice {
@@ -300,6 +299,14 @@ absl::Status ApplyOverrides(absl::Span<const ConfigOverride> overrides, JobConfi
     job->mutable_strategy()->mutable_a_sync_configs()->set_k_steps(0);
   }
   return absl::OkStatus();
+}
+
+std::optional<std::string> DigitsOf(absl::string_view text) {
+  constexpr double kExact = 0x1p53;  // beyond this, a double cannot hold every whole number
+  double value;
+  if (!absl::SimpleAtod(text, &value) || !(std::abs(value) <= kExact)) return std::nullopt;
+  if (value != std::floor(value)) return std::nullopt;
+  return absl::StrCat(static_cast<int64_t>(value));
 }
 
 }  // namespace sluice

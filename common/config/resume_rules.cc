@@ -90,7 +90,7 @@ absl::Status CannotResume(const std::string& difference) {
 }  // namespace
 
 absl::Status CheckResume(const JobConfig& saved, const JobConfig& job) {
-  // With another number of batches a step, steps would no longer be at the same examples.
+  // With another number of batches a step, steps would no longer end at the same examples.
   if (MergedBatches(saved) != MergedBatches(job)) {
     return CannotResume(absl::StrCat("strategy.sync_configs.gradient_merge_steps is ",
                                      MergedBatches(job), ", but was ", MergedBatches(saved),

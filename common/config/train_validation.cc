@@ -50,7 +50,7 @@ class TrainValidator {
                        ", which pservers can only enforce when rows are pulled, not when kept "
                        "rows are used again; remove one of them"));
     }
-    // Steps in flight pull before the updates of the steps before them are in: a row is that old
+    // Steps in flight pull before the updates of earlier steps have arrived. So a row is that old
     // when it is used next.
     const uint32_t depth = std::max(job_.train().pipeline_depth(), 1u);
     if (cache.max_staleness_steps() < depth) {

@@ -67,8 +67,8 @@ void OverrideList(const std::string& flag_value, const std::string& flag,
 }
 
 absl::Status CheckRole(Role role) {
-  // Images and units set it, and one that starts the wrong program should not join as something
-  // else.
+  // Images and units set the variable. One that starts the wrong program must not join in another
+  // role.
   const char* wanted = std::getenv("SLUICE_ROLE");
   if (wanted == nullptr || *wanted == '\0' || std::string(wanted) == RoleName(role)) {
     return absl::OkStatus();

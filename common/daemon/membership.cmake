@@ -7,7 +7,7 @@ set_source_files_properties(process_info.cc PROPERTIES COMPILE_DEFINITIONS
 
 # What processes say while they have no scheduler.
 sluice_library(scheduler_wait
-  SOURCES scheduler_wait.cc tls_advice.cc
+  SOURCES scheduler_wait.cc
   DEPS sluice_base sluice_proto absl::status absl::statusor absl::strings absl::time)
 
 # The scheduler's calls, for members and operators.

@@ -12,7 +12,6 @@
 #include "common/daemon/control_plane.h"
 #include "common/daemon/scheduler_choice.h"
 #include "common/daemon/scheduler_wait.h"
-#include "common/daemon/tls_advice.h"
 #include "common/security/grpc_credentials.h"
 #include "common/security/server_guard.h"
 #include "common/transport/grpc_convert.h"

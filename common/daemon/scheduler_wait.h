@@ -1,11 +1,14 @@
 // The log lines of a process that waits for the scheduler, and its error when none has answered.
+// Also the advice when a connection fails because one side has no TLS or does not trust the other's
+// certificate.
 //
-// Thread safety: WaitingLines is for one thread.
+// Thread safety: WaitingLines is for one thread; the functions are safe from any thread.
 #pragma once
 
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/daemon/scheduler_client.h"
 
@@ -32,5 +35,13 @@ class WaitingLines {
 
 // The error of a caller that has waited for so long until the scheduler is ready.
 absl::Status SchedulerDidNotAnswer(SchedulerClient* scheduler, absl::Duration waited);
+
+// `error`: gRPC's text about the connection. `tls`: this process has TLS. Returns the cause with
+// its fix, or "" when the text does not point to TLS.
+std::string TlsAdvice(absl::string_view error, bool tls);
+
+// Whether `message` ends with advice of TlsAdvice that is certain, so that no other is needed. A
+// connection that was just closed may also be that of a scheduler that has died.
+bool HasCertainTlsAdvice(absl::string_view message);
 
 }  // namespace sluice

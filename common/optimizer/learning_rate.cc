@@ -132,7 +132,7 @@ absl::Status ValidateSchedule(const LearningRateSchedule& schedule) {
                      "rate that warm-up begins with); it is ",
                      schedule.warmup_start()));
   }
-  // Options without effect are refused, because they are usually a forgotten second option.
+  // Options without effect are refused: usually a second option was forgotten.
   if (schedule.warmup_start() > 0 && schedule.warmup_steps() == 0) {
     return absl::InvalidArgumentError(
         "schedule.warmup_start has no effect without schedule.warmup_steps: set both or neither");

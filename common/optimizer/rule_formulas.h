@@ -32,6 +32,15 @@ struct RuleStep {
   };
 };
 
+// Writing of_count changes the first floats of the step that the union holds: those of Adam that
+// depend on the count.
+#define SLUICE_RULE(Class, field) \
+  static_assert(offsetof(RuleStep, field) == offsetof(RuleStep, of_count));
+SLUICE_RULES(SLUICE_RULE)
+#undef SLUICE_RULE
+static_assert(offsetof(rules::Adam::Step, step) == 0 &&
+              offsetof(rules::Adam::Step, v_scale) == sizeof(float));
+
 namespace formula {
 
 // a and b are the element's state; a rule with less state ignores them.

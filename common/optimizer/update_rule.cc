@@ -1,5 +1,5 @@
-// Clipping, and the way of an update to its loop. Compiled with the flags of a portable loop file
-// (CMakeLists.txt), because clipping must give the same bits on every machine as well.
+// Clips gradients, and passes an update to its loop. Compiled with the flags of a portable loop
+// file (CMakeLists.txt), because clipping must give the same bits on every machine as well.
 #include "common/optimizer/update_rule.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@ void ClipValues(const UnalignedFloat* __restrict in, size_t n, float limit, floa
   for (size_t i = 0; i < n; ++i) out[i] = formula::ClipValue(in[i], limit);
 }
 
-// Leaves a row within the limit alone, which saves a pass over it: 1 is what most rows get.
+// Leaves a row within the limit alone, which saves a pass over it: most rows have scale 1.
 void ClipRow(float* row, size_t n, float limit) {
   const float scale =
       formula::ClipScale(formula::SquaredNorm([row](size_t i) { return row[i]; }, n), limit);
@@ -59,8 +59,8 @@ void UpdateRule::Apply(float* weights, float* const* state, const UnalignedFloat
     }
     gradient = clipped;
   }
-  // One step for all n parameters. What depends on the rate and the count is computed here once, so
-  // that the loops compute no powers.
+  // One step for all n parameters. Everything that depends on the rate and the count is computed
+  // here once, so that the loops compute no powers.
   kernels_.update(StepAt(rate, count), n, gradient, weights, state);
 }
 

@@ -104,7 +104,7 @@ absl::Status DigestSparse(const std::vector<std::unique_ptr<ShardFileReader>>& r
   uint64_t last = 0;
   while (!heads.empty()) {
     Cursor& cursor = cursors[heads.front().second];
-    // Each file was checked alone. Two shards with one key come of a save that mixed two routes.
+    // Each file was checked alone. Two shards with one key come from a save that mixed two routes.
     if (!first && cursor.key == last) {
       return absl::DataLossError(absl::StrCat(*cursor.path, ": key ", last,
                                               " is also in another shard: save the model again"));

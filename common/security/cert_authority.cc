@@ -8,12 +8,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "common/base/env.h"
 #include "common/base/status_macros.h"
 #include "common/security/pem_reader.h"
@@ -147,6 +151,11 @@ std::string AddressText(absl::string_view octets) {
   return inet_ntop(family, octets.data(), text, sizeof(text)) == nullptr ? "" : text;
 }
 
+// Other text could change what a terminal shows.
+bool IsHostText(absl::string_view text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), absl::ascii_isgraph);
+}
+
 // The inverse of AddAlternativeNames. None if the certificate has other names.
 std::optional<std::vector<std::string>> ReadHosts(PeerRole role, X509* certificate) {
   const GeneralNames names(static_cast<GENERAL_NAMES*>(
@@ -165,6 +174,7 @@ std::optional<std::vector<std::string>> ReadHosts(PeerRole role, X509* certifica
       named = true;
     } else {
       hosts.push_back(type == GEN_DNS ? text : AddressText(text));
+      if (!IsHostText(hosts.back())) return std::nullopt;
     }
   }
   if (!named) return std::nullopt;
@@ -206,8 +216,8 @@ absl::StatusOr<StemKey> KeyFor(const std::string& folder, const std::string& ste
   StemKey kept = {ReadPrivateKey(path), false};
   if (kept.key == nullptr) {
     return Wrong(path,
-                 "cannot be read as a private key in PEM form without a password; move it away to "
-                 "have a new one made");
+                 "cannot be read as a private key in PEM form without a password; move it and its "
+                 ".pem file away to have a new pair made");
   }
   return kept;
 }
@@ -285,7 +295,10 @@ TlsFiles FilesOf(const std::string& folder, const std::string& stem) {
 
 absl::StatusOr<std::optional<std::vector<std::string>>> HostsOfCertificate(
     const std::string& folder, PeerRole role) {
-  const TlsFiles files = FilesOf(folder, PeerRoleName(role));
+  const std::string stem = PeerRoleName(role);
+  const TlsFiles files = FilesOf(folder, stem);
+  // A key without a certificate is used again, too.
+  if (Env::Real()->Exists(files.key)) SLUICE_RETURN_IF_ERROR(KeyFor(folder, stem).status());
   if (!Env::Real()->Exists(files.cert)) return std::nullopt;
   constexpr absl::string_view kWayOut = "; move it and its .key file away to have a new pair made";
   SLUICE_ASSIGN_OR_RETURN(const Authority authority, ReadAuthority(folder));
@@ -305,6 +318,23 @@ absl::StatusOr<std::optional<std::vector<std::string>>> HostsOfCertificate(
   if (!Env::Real()->Exists(files.key))
     return Wrong(files.cert, absl::StrCat("has lost its key ", files.key, kWayOut));
   return hosts;
+}
+
+std::vector<std::string> OtherCertificates(const std::string& folder) {
+  std::vector<std::string> others;
+  for (const std::string& name : Env::Real()->List(folder).value_or(std::vector<std::string>())) {
+    absl::string_view stem = name;
+    if (!absl::ConsumeSuffix(&stem, ".pem")) continue;
+    if (std::any_of(std::begin(kPeerRoles), std::end(kPeerRoles),
+                    [&](PeerRole role) { return stem == PeerRoleName(role); })) {
+      continue;
+    }
+    const std::string path = absl::StrCat(folder, "/", name);
+    const Certificate certificate = ReadCertificate(path);
+    if (certificate != nullptr && X509_check_ca(certificate.get()) == 0) others.push_back(path);
+  }
+  ERR_clear_error();
+  return others;
 }
 
 absl::Status MakeCertificate(const CertAuthorityOptions& options, PeerRole role,

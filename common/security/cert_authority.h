@@ -44,10 +44,15 @@ TlsFiles FilesOf(const std::string& folder, const std::string& stem);
 
 // The host names and IP addresses in the certificate that MakeCertificate would replace. None: the
 // role has no certificate yet. INVALID_ARGUMENT names the file: it cannot be read, another CA has
-// signed it, it has other names than MakeCertificate would give it, or its key is missing.
+// signed it, it has other names than MakeCertificate would give it, its key is missing, or there is
+// a key that cannot be read. All hosts are printable ASCII text.
 // REQUIRES: MakeAuthority has returned OK for the folder.
 absl::StatusOr<std::optional<std::vector<std::string>>> HostsOfCertificate(
     const std::string& folder, PeerRole role);
+
+// The files *.pem in the folder with certificates that are neither of a CA nor those of the roles,
+// such as certificates of ranks. Sorted.
+std::vector<std::string> OtherCertificates(const std::string& folder);
 
 // Signs a certificate for any process of the role with the CA of the folder, and writes it as
 // FilesOf(folder, PeerRoleName(role)), by a rename. `hosts`: DNS names and IP addresses among its

@@ -57,7 +57,7 @@ absl::StatusOr<std::vector<Certificate>> ReadOwnCertificate(const TlsFiles& file
   if (key == nullptr)
     return Wrong(key_flag, files.key, "holds no private key in PEM form without a password");
   struct stat at = {};
-  // Of the file that was read: the name may lead to another one by now.
+  // Looks at the file that was read: the name may lead to another one by now.
   if (fstat(fileno(key_file.get()), &at) == 0 && (at.st_mode & (S_IRWXO | S_IWGRP)) != 0) {
     return Wrong(key_flag, files.key, "may be read or written by other users; run chmod 600 on it");
   }
@@ -133,7 +133,8 @@ absl::Status CheckServiceFiles(const TlsFiles& files, const std::string& flags) 
       return Missing(flags + name, "give the certificate and its key, or none of the two");
   }
   SLUICE_ASSIGN_OR_RETURN(const auto chain, ReadOwnCertificate(files, flags));
-  // The service decides whom it trusts. What would fail there in any case is named here.
+  // The service decides whom it trusts. Only certificates that would fail everywhere are refused
+  // here.
   if (X509_cmp_current_time(X509_get0_notAfter(chain[0].get())) < 0)
     return Wrong(flags + "cert", files.cert, "has expired; give a new one");
   return absl::OkStatus();

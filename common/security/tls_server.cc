@@ -43,7 +43,7 @@ bool UseCertificate(SSL_CTX* context, const TlsText& text) {
     if (SSL_CTX_add1_chain_cert(context, intermediate.get()) != 1) return false;
   }
   const Bio pem = Over(text.key);
-  // Without it, OpenSSL would ask on the terminal and hold up the server.
+  // Without this callback, OpenSSL would ask on the terminal and hold up the server.
   const auto no_password = [](char*, int, int, void*) { return -1; };
   const PrivateKey key(PEM_read_bio_PrivateKey(pem.get(), nullptr, no_password, nullptr));
   // Using the key checks that it belongs to the certificate.

@@ -29,7 +29,7 @@ ShmSender::Queued ShmSender::Queue(Message message) {
   const size_t size = out.head.bytes;
   MutexLock lock(&mutex_);
   if (closed_) return Queued::kClosed;
-  // Nothing is taken then. The stream ends, so that the message is not missing among later ones.
+  // The message is not taken, and the stream ends: later messages must not arrive without this one.
   if (queued_bytes_ + size > max_queued_bytes_) return Queued::kTooMuch;
   queue_.push_back(std::move(out));
   queued_bytes_ += size;

@@ -34,8 +34,8 @@ Route PlaceShards(const TableLayouts& tables, const std::vector<std::string>& ps
     owners->Resize(static_cast<int>(tables[t]->num_shards()), 0);
     for (uint32_t s = 0; s < tables[t]->num_shards(); ++s) {
       if (tables[t]->sparse()) {
-        // In turn over all sparse tables together: keys are hashed, so shards of one table are
-        // about equal, and small tables do not all begin at the first pserver.
+        // Keys are hashed, so shards of one table are about equal. They are dealt in turn over all
+        // sparse tables together, so that small tables do not all begin at the first pserver.
         owners->Set(static_cast<int>(s), dealt++ % static_cast<uint32_t>(pservers.size()));
       } else {
         blocks.push_back({tables[t]->ShardBytes(s), t, s});
@@ -68,8 +68,8 @@ Route MoveShards(const TableLayouts& tables, const Route& before,
   route.clear_vacant();
   route.set_generation(generation);
   route.mutable_pservers()->Assign(pservers.begin(), pservers.end());
-  // By owner before: the index now, or none.
-  // Shards of pservers that stay are not moved: moving costs a copy, and balance is worth less.
+  // By former index: the index of the pserver now, or `none`. Shards of pservers that stay are not
+  // moved, because moving costs a copy, and balance is worth less.
   const auto none = static_cast<uint32_t>(pservers.size());
   std::vector<uint32_t> now(before.pservers_size(), none);
   for (int i = 0; i < before.pservers_size(); ++i) {

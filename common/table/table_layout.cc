@@ -181,7 +181,7 @@ absl::Status TableLayout::InitDense() {
       whole_rows ? kMaxBlockElements / row_elements_ * row_elements_ : kMaxBlockElements;
   block_elements_ = std::min(block_elements_, elements_);
   num_files_ = static_cast<uint32_t>((elements_ + block_elements_ - 1) / block_elements_);
-  // The number of blocks follows from the size alone. A saved model so fits any job with this
+  // The number of blocks follows from the size alone. So a saved model fits any job with this
   // table.
   if (config_.num_shards() != 0 && config_.num_shards() != num_files_) {
     return Refuse(config_, absl::StrCat("num_shards is ", config_.num_shards(),

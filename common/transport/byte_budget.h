@@ -63,8 +63,8 @@ class ByteBudget {
     max_.store(paid < held ? std::min(bound_, paid) : bound_, std::memory_order_relaxed);
     return paid >= held;
   }
-  // Bytes that were given back must be paid for again. An Add that comes meanwhile and finds more
-  // paid for than is left then takes its pieces at the next one.
+  // Bytes that were given back must be paid for again. An Add at the same moment may still see the
+  // old amount; the next Add then takes the missing pieces.
   void Lower() {
     MutexLock lock(&mutex_);
     const size_t paid = bytes() + kPiece;

@@ -330,7 +330,7 @@ class GrpcStreamServer::Impl {
   }
 
   void Forget(GrpcServerCall* call) {
-    // Whichever table has it.
+    // The call is in one of the two tables.
     streams_->Remove(call);
     unary_calls_->Remove(call);
     // Delete before counting down: Shutdown continues as soon as the count is zero.

@@ -227,7 +227,7 @@ std::unique_ptr<LineReader> FileDataSource::TakeKept(const FileIdentity& identit
     if (reader.text().path() != path || !(reader.text().identity() == identity) ||
         !reader.CanSeek(begin))
       continue;
-    // Of the readers that are not past `begin`, the one nearest to it skips least.
+    // The reader that is nearest to `begin`, but not past it, skips least.
     if (best == kept_.end() || reader.next_offset() > (*best)->next_offset()) best = it;
   }
   if (best == kept_.end()) return nullptr;
@@ -255,7 +255,7 @@ absl::StatusOr<std::unique_ptr<LineReader>> FileDataSource::ReaderAt(const std::
     SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<TextReader> text, TextReader::Open(path, env_));
     reader = std::make_unique<LineReader>(std::move(text));
   }
-  // Then the reader takes little more of the file than the piece.
+  // So the reader takes little more of the file than the piece.
   reader->ExpectEnd(end);
   SLUICE_RETURN_IF_ERROR(reader->Seek(begin));
   return reader;
@@ -271,7 +271,7 @@ absl::StatusOr<uint64_t> FileDataSource::LineNumberAt(const FileIdentity& identi
       counted = counted_;
   }
   SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<TextReader> text, TextReader::Open(path, env_));
-  // Only the text after the last question is read.
+  // Only the text after the last call is read.
   SLUICE_RETURN_IF_ERROR(text->SkipTo(counted.offset));
   std::vector<char> buffer(kCountBytes);
   while (counted.offset < offset) {
@@ -281,7 +281,7 @@ absl::StatusOr<uint64_t> FileDataSource::LineNumberAt(const FileIdentity& identi
     counted.offset += got;
     counted.lines += std::count(buffer.begin(), buffer.begin() + got, '\n');
   }
-  // Counted from where the last question ended, since malformed lines are named in the order of the
+  // Counted from where the last call ended, since malformed lines are named in the order of the
   // file.
   const uint64_t number = counted.lines + 1;
   MutexLock lock(&mutex_);

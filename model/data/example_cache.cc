@@ -70,7 +70,7 @@ absl::Status CheckWritten(int fd, const std::string& path) {
   return absl::Status(status.code(), absl::StrCat("cannot use ", path, ": ", status.message()));
 }
 
-// Returns true for names of the form that NameOf gives.
+// Returns true for names of the form that TargetOf gives.
 bool IsCacheName(absl::string_view name) {
   return absl::ConsumeSuffix(&name, kExamplesSuffix) && name.size() == kNameDigits &&
          std::all_of(name.begin(), name.end(),

@@ -33,7 +33,8 @@ namespace sluice {
 
 struct ExampleFileHeader;  // the first bytes of a file
 
-// What the examples of a file were parsed from. A file is of use only where all of it is the same.
+// The source from which the examples of a file were parsed. A file is of use only where all of it
+// is the same.
 struct ExampleOrigin {
   std::string digest;  // of features, path and piece: 64 hexadecimal digits
   FileIdentity source;
@@ -49,7 +50,7 @@ class ExampleFileImage {
   ~ExampleFileImage();
   ExampleFileImage(const ExampleFileImage&) = delete;
   ExampleFileImage& operator=(const ExampleFileImage&) = delete;
-  // Of the whole file.
+  // The size of the whole file.
   uint64_t bytes() const;
   // Writes the image to an open, empty file. Errors name `path`.
   absl::Status WriteTo(int fd, const std::string& path) const;

@@ -106,7 +106,7 @@ absl::StatusOr<Delimited> Delimited::FromConfig(const DataConfig& data) {
   format.delimiter = tsv ? '\t' : ',';
   if (!csv.delimiter().empty()) {
     const std::string& text = csv.delimiter();
-    // Characters that quoting and line ends give a meaning already.
+    // These characters already have a meaning, in quotes and at line ends.
     if (text.size() != 1 || text == "\"" || text == "\n" || text == "\r" || text[0] == '\0') {
       return absl::InvalidArgumentError(absl::StrCat("data.csv.delimiter is ", QuotedCell(text),
                                                      "; use one character other than a quote or a "

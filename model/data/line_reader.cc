@@ -72,7 +72,7 @@ absl::StatusOr<bool> LineReader::Next(Line* line) {
   const void* newline = nullptr;
   while (true) {
     const size_t have = end_ - begin_;
-    // What was searched before is not searched again when a line grows.
+    // When a line grows, only its new bytes are searched.
     newline = std::memchr(buffer_.get() + begin_ + searched, '\n', have - searched);
     searched = have;
     if (newline != nullptr) break;

@@ -25,7 +25,7 @@ absl::StatusOr<Examples> ReadExamples(const DataSource& data, const FeatureSchem
   scratch->counts = cache != nullptr || summary != nullptr ? &counts : nullptr;
   const absl::Status read =
       data.ReadPiece(piece.path, piece.begin, piece.end, /*need_label=*/true, scratch, &own);
-  // The counts end with this call, and the batch does not.
+  // `counts` ends with this call, but the batch lives on.
   scratch->counts = nullptr;
   SLUICE_RETURN_IF_ERROR(read);
   const DataSummary held = schema.Summarize(counts);
@@ -35,7 +35,7 @@ absl::StatusOr<Examples> ReadExamples(const DataSource& data, const FeatureSchem
     const auto after = IdentifyFile(piece.path, data.env());
     if (after.ok() && *after == *source) cache->Store(piece, *source, scratch->view(), own, held);
   }
-  // Apart until here, so that an error adds nothing.
+  // Merged only here, so that an error adds nothing.
   bad->Merge(own);
   return Examples{scratch->view(), nullptr};
 }

@@ -152,7 +152,7 @@ absl::Status NetInPasses::TrainPass(const NetInput& input, const Part& part, Sum
   SLUICE_RETURN_IF_ERROR(RunPass(input, part, seed, epoch, &pass));
   gradients->skipped = pass.skipped;
   if (pass.skipped) return absl::OkStatus();
-  // Those that the network did not report early.
+  // The tensors that the network did not report early.
   for (size_t t = 0; t < taken.size(); ++t) {
     if (!taken[t]) take(t);
   }

@@ -115,7 +115,7 @@ void CoreParts::Shutdown(absl::Time now) {
   for (const auto& job : jobs.all()) {
     lifecycle.End(job.get(), JOB_CANCELLED, "the cluster was shut down", now);
   }
-  // Also members without a job have to hear that they shall stop.
+  // Members without a job must also hear that they have to stop.
   for (Member* member : members.All()) effects.DesiredChanged(member);
   StopPservers(now);
 }

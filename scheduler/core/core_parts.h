@@ -71,7 +71,7 @@ class CoreParts {
 
   // OK as well for ids that no member has now.
   absl::Status CheckSecret(uint64_t member_id, absl::string_view secret) const;
-  // Handles the loss of a member, except that Schedule has to follow.
+  // Handles the loss of a member. Call Schedule afterwards.
   void MemberLost(const Member& member, absl::Time now);
   // Starts the jobs that can start. Call after every event that may have changed members or jobs.
   void Schedule(absl::Time now);
@@ -83,7 +83,7 @@ class CoreParts {
   // InfiniteFuture: no shutdown has begun.
   absl::Time shutdown_at() const { return shutdown_at_; }
   bool shutting_down() const { return shutdown_at_ != absl::InfiniteFuture(); }
-  // The pservers shall stop as well.
+  // True once the pservers must stop as well.
   bool pservers_stop() const { return pservers_stop_; }
   // Cancels all jobs, and tells the workers to stop.
   void Shutdown(absl::Time now);

@@ -14,7 +14,7 @@
 namespace sluice {
 namespace {
 
-// What members must know of checkpoints and of the one that the job continues from.
+// Tells the members what they must know of checkpoints, and from which one the job continues.
 void FillCheckpoints(const JobConfig& config, const ResumePoint* point, JobSpec* spec) {
   if (CanCheckpoint(config)) {
     // job.textproto keeps it empty: run again with another output_dir, the job must not write here.
@@ -71,7 +71,7 @@ absl::StatusOr<std::unique_ptr<Job>> JobAdmission::Prepare(
         parts_.queue->size(), " jobs are queued, and the scheduler keeps no more than ",
         JobQueue::kMaxJobs, "; submit again when some have ended, or cancel some (sluice cancel)"));
   }
-  // Gaps do no harm, a number that is given twice does: it names folders.
+  // Gaps are harmless, but no number may be given twice: it names folders.
   next_number_ = std::max(next_number_, first_number);
   Job::Submission submission;
   submission.job_id = absl::StrCat(config.name(), "-", next_number_);

@@ -164,7 +164,7 @@ void JobLifecycle::CheckStarting(Job* job, absl::Time now) {
 
 void JobLifecycle::Run(Job* job, absl::Time now) {
   job->course.Run();
-  // The planned attempt has come as far as running, so its former members are not needed any more.
+  // The planned attempt runs, so the members of the attempt before are no longer needed.
   plans_.Began(job);
   JobRun::Options run;
   run.config = &job->config();
@@ -185,7 +185,8 @@ void JobLifecycle::Run(Job* job, absl::Time now) {
     Member* member = parts_.members->ById(slot.member_id());
     if (member == nullptr) continue;
     parts_.effects->DesiredChanged(member);
-    // The version that tells the worker: reports that have not seen it say nothing of this attempt.
+    // This version tells the worker of the attempt. Reports that have not seen it say nothing about
+    // the attempt.
     slot.Assign(member->version);
   }
   AdvanceLosses(job, now);
@@ -202,7 +203,7 @@ absl::Status JobLifecycle::TakePhaseReport(Job* job, uint32_t rank, const PhaseR
                                            absl::Time now) {
   if (job->over() || !job->run()) return absl::OkStatus();
   const Phase::Kind before = job->run()->phases().current().kind();
-  // Asked first: TakeReport may move on to the next phase, and then every report is an old one.
+  // Asked first: TakeReport may move on to the next phase, in which this report would look old.
   const absl::StatusOr<bool> news = job->run()->phases().IsNews(rank, report.number());
   // Held, so that a checkpoint can be made of the epoch's end; async and Geo only.
   const bool was_held = job->run()->held();
@@ -218,7 +219,7 @@ absl::Status JobLifecycle::TakePhaseReport(Job* job, uint32_t rank, const PhaseR
   if (*news && (before == Phase::INDEX || before == Phase::TRAIN))
     parts_.effects->records()->Reported(*job, rank, report);
   if (!was_held && job->run()->held()) checkpoints_.TrainingEnds(job, now);
-  // At once when no checkpoint is due at the end of this epoch.
+  // The phase ends at once when no checkpoint is due at the end of this epoch.
   if (!advanced) advanced = ReleasePhase(job, now);
   PhaseMayHaveEnded(job, before, advanced, now);
   return absl::OkStatus();
@@ -297,7 +298,7 @@ void JobLifecycle::TakeProgress(const Member& worker, const WorkerProgress& prog
   // It was taken for a vacant rank and does not know that yet.
   const uint32_t rank = *job->ranks.RankOf(worker.id);
   if (job->ranks.is_vacant(rank)) return;
-  // Said to serve the job, but its report does not name it.
+  // The worker was told to serve the job, but its report does not name the job.
   if (!runs) return CheckServing(job, worker, slot, now);
   // The worker has not stopped yet what it did in an earlier attempt.
   if (progress.incarnation() != slot->incarnation()) return;

@@ -53,15 +53,16 @@ void AddDesired(Job* job, const Member& member, const std::string& pass_key, Pol
     CheckpointLifecycle::AddOrder(*job, reply);
     return;
   }
-  const RankSlot& slot = *job->ranks.SlotOf(member.id);
+  const uint32_t rank = job->ranks.RankOf(member.id).value();
+  const RankSlot& slot = job->ranks.slots()[rank];
   if (job->state() == JOB_STARTING || job->state() == JOB_RECOVERING || !slot.serving()) return;
-  if (job->ranks.is_vacant(*job->ranks.RankOf(member.id))) return;  // the assignment comes later
+  if (job->ranks.is_vacant(rank)) return;  // the assignment comes later
   WorkerAssignment* assignment = reply->mutable_assignment();
   *assignment->mutable_job() = job->spec();
-  assignment->set_rank(*job->ranks.RankOf(member.id));
+  assignment->set_rank(rank);
   assignment->set_incarnation(slot.incarnation());
   assignment->set_rejoins(slot.rejoins());
-  assignment->set_pass(JobPasses(job_key).OfWorker(assignment->rank(), slot.incarnation()));
+  assignment->set_pass(JobPasses(job_key).OfWorker(rank, slot.incarnation()));
   CheckpointLifecycle::AddAsked(*job, assignment);
   AddCards(*job, assignment);
 }
@@ -93,9 +94,9 @@ absl::StatusOr<RegisterReply> MemberCalls::Register(const RegisterRequest& asked
   if (parts_->shutting_down()) {
     return absl::FailedPreconditionError("the cluster is shutting down and takes no new members");
   }
-  // First: from here on, what the caller says to hold is believed.
+  // First: from here on, what the caller claims to hold is believed.
   const RegisterRequest request = WithProvenHolds(asked, notes);
-  // Before the registration, which may take the place.
+  // Before the registration, which may give the place to the caller.
   const bool disbelieved = !believed && parts_->members.SaysEnded(request);
   Member fenced;
   SLUICE_ASSIGN_OR_RETURN(Member * member,

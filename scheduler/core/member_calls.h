@@ -1,5 +1,5 @@
 // Answers the calls of pservers and workers as members of the cluster: they register, report, learn
-// what they shall do, and leave.
+// what to do, and leave.
 //
 // A call that names a member and lacks its secret (RegisterReply.secret) is PERMISSION_DENIED and
 // changes nothing.

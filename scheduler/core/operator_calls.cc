@@ -112,7 +112,7 @@ absl::StatusOr<DrainPserverReply> OperatorCalls::DrainPserver(const DrainPserver
     return absl::NotFoundError(absl::StrCat("no pserver ", rank, ": the cluster has ",
                                             parts_->options().pserver_num, "; ranks begin at 0"));
   }
-  // A pserver may drain only itself. Operators have been checked by their certificate.
+  // A pserver may drain only itself. A call without member_id is an operator's.
   SLUICE_RETURN_IF_ERROR(CheckDrainsItself(request));
   const std::vector<const Member*> usable = parts_->members.UsablePservers();
   const bool others = std::any_of(usable.begin(), usable.end(), [rank](const Member* pserver) {

@@ -32,8 +32,7 @@ bool IsSentence(const FieldDescriptor* field) {
 bool IsDataFile(const FieldDescriptor* field) {
   return IsIn(field->full_name(), {"sluice.DataFile.path", "sluice.SeenFile.path"});
 }
-// Every text of a request has a bound, also of fields that are added later: they count as
-// identifiers.
+// Every text of a request has a bound. Fields that are added later count as identifiers.
 size_t BoundOf(const FieldDescriptor* field) {
   const bool path =
       IsDataFile(field) ||
@@ -85,7 +84,7 @@ absl::Status CheckIndex(const IndexReport& report) {
   return CheckCount("IndexReport.eval_seen", report.eval_seen_size(), kMaxDataFiles);
 }
 
-// Cut first: making a line printable may make it longer, and the text is of any length.
+// Cuts first: the text may have any length, and making it printable may lengthen it.
 std::string CutLine(absl::string_view text, size_t most) {
   if (text.size() <= most) return PrintableLine(text);
   return absl::StrCat(PrintableLine(text.substr(0, most)), "...");

@@ -15,7 +15,7 @@ SchedulerCore::SchedulerCore(Options options, absl::Time now)
 void SchedulerCore::RestoreJob(const JobRecord& record,
                                absl::StatusOr<std::unique_ptr<const ResumePoint>> point,
                                std::optional<RunHandover> run, absl::Time now) {
-  // Before the point moves.
+  // Read first, because Restore takes the point.
   const absl::Status found = point.status();
   Job* const job = parts_.admission.Restore(record, std::move(point), std::move(run), now);
   if (!found.ok() && !parts_.lifecycle.adopted(*job))
@@ -46,7 +46,7 @@ void SchedulerCore::Tick(absl::Time now) {
   parts_.NoticePause(now);
   // After NoticePause, which looks at the time since the last tick.
   parts_.pauses.Ticked(now);
-  // Before the jobs are looked at, which then see who is left.
+  // Before the jobs, whose Tick then sees only the members that are left.
   for (const Member* member : parts_.members.Expire(now)) parts_.MemberLost(*member, now);
   parts_.members.Forget(now);
   for (Job* job : parts_.jobs.active()) parts_.lifecycle.Tick(job, now);

@@ -60,7 +60,7 @@ absl::StatusOr<std::unique_ptr<CurveFiles>> CurveFiles::Begin(Env* env, const st
   SLUICE_ASSIGN_OR_RETURN(const std::vector<std::string> names, env->List(dir));
   if (std::any_of(names.begin(), names.end(), IsEventName)) {
     absl::Status made = absl::AlreadyExistsError("");
-    // Apart from the earlier curve, which stays the one that is shown until this job is done.
+    // In a folder of its own: the earlier curve stays in place until this job is done.
     for (int number = 1; absl::IsAlreadyExists(made); ++number) {
       curve->folder_ = absl::StrCat(dir, "/", kRerun, number);
       made = env->MakeNewDir(curve->folder_);

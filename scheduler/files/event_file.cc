@@ -97,7 +97,7 @@ void EventFile::Add(absl::Time wall_time, uint64_t step, const std::string& tag,
   std::string point;
   AppendBytes(1, tag, &point);
   point.push_back(2 << 3 | 5);
-  // The format has floats.
+  // The format stores floats, not doubles.
   const float narrow = static_cast<float>(value);
   uint32_t bits;
   std::memcpy(&bits, &narrow, 4);

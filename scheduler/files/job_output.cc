@@ -32,7 +32,7 @@ void JobOutput::Stop() {
   {
     MutexLock lock(&mutex_);
     stopping_ = true;
-    // What is queued is still written: a lane ends when its queue is empty.
+    // Queued actions are still written: a lane ends when its queue is empty.
     for (Lane& lane : lanes_) lane.ends = true;
     changed_.NotifyAll();
     lanes.splice(lanes.end(), lanes_);  // the threads keep the addresses of their lanes
@@ -49,8 +49,8 @@ void JobOutput::Stop() {
 
 void JobOutput::Add(std::vector<OutputAction> actions) {
   MutexLock lock(&mutex_);
-  // An empty call comes with every event. It is a chance to try again for lanes whose thread could
-  // not be started.
+  // Events without actions call this too, which is a chance to start the threads that lanes still
+  // lack.
   if (stopping_ || (actions.empty() && !without_thread_)) return;
   JoinEnded();
   for (OutputAction& action : actions) {
@@ -144,7 +144,7 @@ void JobOutput::Run(Lane* lane) {
   bool failed = false;
   while (const std::optional<OutputAction> next = Next(lane)) {
     const OutputAction& action = *next;
-    // A lane that several jobs share makes one folder after another.
+    // A lane that several jobs share uses a new JobFolder for each of them.
     if (folder == nullptr) {
       const auto end = std::chrono::steady_clock::now() + options_.folder_wait;
       folder = std::make_unique<JobFolder>(options_.env, options_.host,

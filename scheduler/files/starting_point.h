@@ -1,6 +1,6 @@
-// Reads from disk where a job starts: the checkpoint that it continues from (a ResumePoint, see
-// resume_point.h), when it is submitted with --resume or when an earlier scheduler ran it, and the
-// one that gives a new job its first values (JobConfig.initial_checkpoint).
+// Reads from disk where a job starts. A job that is submitted with --resume, or that an earlier
+// scheduler ran, continues from a checkpoint (ResumePoint, see resume_point.h). A new job may get
+// its first values from one (JobConfig.initial_checkpoint).
 //
 // Thread safety: free functions, safe from any thread.
 #pragma once

@@ -40,7 +40,7 @@ class TraceFile {
   static constexpr size_t kMaxTracks = 256;
   // Longer names of tracks are cut.
   static constexpr size_t kMaxTrackBytes = 128;
-  // So many tracks of all members get their name. Further ones are shown by their numbers.
+  // This many tracks of all members together get their names; further ones are shown by number.
   static constexpr size_t kMaxAllTracks = 65536;
 
   // Creates the file and its folder, and replaces a link instead of following it. An earlier trace

@@ -1,5 +1,5 @@
-// What a job has of checkpoints: the machine that leads them (JobCheckpoints) from the job's first
-// run on, what its members were told of it last, and which checkpoints cannot be used.
+// Keeps a job's checkpoints: the machine that makes them (JobCheckpoints, from the first run on),
+// what the members were told last, and which checkpoints cannot be used.
 //
 // Thread safety: one thread.
 #pragma once
@@ -19,10 +19,10 @@ namespace sluice {
 
 class CheckpointLedger {
  public:
-  // Null before the first run, and of a job that makes no checkpoints.
+  // Null before the first run, and for a job that makes no checkpoints.
   JobCheckpoints* checkpoints() { return checkpoints_ ? &*checkpoints_ : nullptr; }
   const JobCheckpoints* checkpoints() const { return checkpoints_ ? &*checkpoints_ : nullptr; }
-  // The figures of the job's checkpoints, also under earlier schedulers.
+  // The figures of the job's checkpoints, including those made under earlier schedulers.
   CheckpointStatus status() const { return checkpoints_ ? checkpoints_->status() : before_; }
   // Damaged checkpoints that were passed over, by their save_ids: they do not count towards `keep`.
   const std::vector<std::string>& damaged() const { return damaged_; }
@@ -36,18 +36,18 @@ class CheckpointLedger {
   void PassOver(const std::vector<std::string>& damaged);
   void SetNewestUnusable(absl::Status why) { newest_unusable_ = std::move(why); }
 
-  // What is asked of the workers, or ordered from the pservers, differs from what they were told.
+  // True when the members were not told yet what is asked, over or ordered now.
   // REQUIRES: checkpoints().
   bool asks_news() const { return !(checkpoints_->asked() == told_asked_); }
   bool over_is_news() const { return checkpoints_->over() != told_over_; }
   bool orders_news() const { return !(checkpoints_->ordered() == told_ordered_); }
-  // All ranks were asked last, since a rank was lost.
+  // The last request went to all ranks, because a rank had been lost.
   bool told_after_loss() const { return told_asked_.after_loss; }
   // The members are told what is asked and ordered now.
   // REQUIRES: checkpoints().
   void ToldWorkers() { told_asked_ = checkpoints_->asked(); }
   void ToldPservers();
-  // The pservers that an earlier scheduler had told of this checkpoint know that it is over.
+  // The pservers know from an earlier scheduler which checkpoints are over.
   void ToldOver() { told_over_ = checkpoints_->over(); }
 
   void Archive() { checkpoints_.reset(); }

@@ -19,7 +19,7 @@ CheckpointParts::CheckpointParts(Mode mode, uint32_t worker_num, uint32_t pserve
       workers_(worker_num),
       tasks_(worker_num),
       went_on_(worker_num) {
-  // As if it had written its part, so that nothing waits for it.
+  // A pserver without shards counts as having written its part, so nothing waits for it.
   for (const uint32_t pserver : without_shards) hosted_[pserver].set_state(HostedCut::WRITTEN);
 }
 

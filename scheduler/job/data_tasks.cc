@@ -210,7 +210,7 @@ bool DataTasks::IsOpen(const RankPart& part, const std::vector<uint64_t>& order,
   if (current < order.size() && i < current)
     *first_offset = acknowledged ? lease.examples : kAllExamples;
   if (i == current) *first_offset = std::max(lease.first_offset, part.held.task_end());
-  // What was acknowledged after the rank made its part is not in the state of that part.
+  // The state in a rank's part lacks tasks that were acknowledged after the part was made.
   const bool covered = acknowledged && lease.acknowledged <= part.tasks;
   return !covered || lease.examples > *first_offset;
 }
@@ -218,7 +218,7 @@ bool DataTasks::IsOpen(const RankPart& part, const std::vector<uint64_t>& order,
 absl::StatusOr<std::vector<DataTask>> DataTasks::OpenAt(const std::vector<RankPart>& ranks) const {
   std::vector<std::optional<uint64_t>> open(tasks_.size());  // first offset
   for (size_t i = 0; i < leases_.size(); ++i) {
-    // Nobody has them, so no rank can say more.
+    // No rank holds a free task, so everything behind its first offset is open.
     if (leases_[i].state == State::kFree) open[i] = leases_[i].first_offset;
   }
   for (size_t rank = 0; rank < order_.size(); ++rank) {

@@ -31,7 +31,7 @@ void Job::RaiseVersion() {
 
 void Job::Archive(JobStatus status) {
   archived_ = std::move(status);
-  // With its run, which refers to the config.
+  // Before the config, which the run refers to.
   attempt.Archive();
   ledger.Archive();
   submission_.config = JobConfig();

@@ -41,7 +41,7 @@ namespace sluice {
 
 class Job {
  public:
-  // What is fixed when the job is submitted.
+  // The facts that are fixed when the job is submitted.
   struct Submission {
     std::string job_id;
     JobConfig config;          // effective
@@ -78,7 +78,7 @@ class Job {
   // Reduces the job to its id, its states and this status.
   // REQUIRES: settled().
   void Archive(JobStatus status);
-  // Null until then.
+  // Null until Archive.
   const JobStatus* archived() const { return archived_ ? &*archived_ : nullptr; }
 
   JobConfig* MutableConfigForTest() { return &submission_.config; }
@@ -106,7 +106,7 @@ class Job {
   bool settled() const { return course.written() && !attempt.hosted() && released(); }
 
  private:
-  // Before the attempt, whose run refers to the config.
+  // Declared before the attempt, whose run refers to the config.
   Submission submission_;
 
  public:

@@ -22,7 +22,7 @@ void JobAttempt::SetInstance(uint64_t instance) {
 
 void JobAttempt::TellPoint() {
   if (point_ == nullptr) return;
-  // All of it: the attempt before may have started from initial_checkpoint.
+  // Every field is set, because the attempt before may have started from initial_checkpoint.
   Restore* const restore = spec_.mutable_restore();
   restore->set_kind(Restore::RESUME);
   restore->set_directory(point_->dir);
@@ -95,7 +95,7 @@ void JobAttempt::RaiseGeneration(absl::Span<const RankSlot> slots) {
 void JobAttempt::End() {
   if (run_ != nullptr) {
     before_ = run_->result();
-    // Now: the next attempt replaces the point.
+    // Now, because the run refers to the point, which the next attempt replaces.
     run_.reset();
   }
   spec_.clear_takeover();

@@ -1,5 +1,5 @@
 // The present attempt of a job: what its members are told (JobSpec), where it began, whether
-// pservers shall hold its tables, and how far it has come.
+// pservers must hold its tables, and how far it has come.
 //
 // An attempt begins at the beginning of the job or at a checkpoint. It has an instance, which no
 // other attempt of any job has. A change of its route or of its ranks raises the generation.
@@ -39,7 +39,7 @@ class JobAttempt {
   const std::vector<uint64_t>& instances() const { return instances_; }
   // Where the attempt begins; null: at the beginning of the job.
   const ResumePoint* point() const { return point_.get(); }
-  // Pservers shall hold its tables.
+  // True while pservers must hold its tables.
   bool hosted() const { return hosted_; }
   const JobOpening& opening() const { return opening_; }
   JobOpening& opening() { return opening_; }
@@ -79,7 +79,7 @@ class JobAttempt {
   // Continues the attempt of an earlier scheduler. The run uses the point.
   void Adopt(const JobSpec& spec, std::unique_ptr<const ResumePoint> point,
              std::unique_ptr<JobRun> run);
-  // Says what earlier attempts had come to, under another scheduler.
+  // Sets the figures of earlier attempts, which ran under another scheduler.
   void RestoreBefore(JobResult before) { before_ = std::move(before); }
 
   // Pservers of the route, as indices, that are lost and whose shards no other one has opened.

@@ -103,8 +103,8 @@ void JobCheckpoints::Begin(uint64_t step, Stage stage, absl::Time now) {
   open_->begun_at = open_->progressed_at = now;
   open_->demanded = std::exchange(demanded_, false);
   open_->again = std::exchange(again_, false);
-  // If it fails although it was asked for, this says whether writers of the one before were in its
-  // way.
+  // If this checkpoint was asked for and fails, this tells whether writers of the one before may
+  // have disturbed it. Then it is tried again.
   open_->writers_stop_at = writers_stop_at_;
   again_at_ = absl::InfinitePast();
 }
@@ -271,7 +271,7 @@ void JobCheckpoints::RankLost(uint32_t rank, absl::Time now) {
 
 void JobCheckpoints::PserverLost(uint32_t pserver, absl::Time now) {
   now_ = now;
-  // What is written stays on disk, whatever becomes of its writer.
+  // Written files stay on disk, whatever becomes of their writer.
   if (!open_ || open_->committing || open_->parts.Written(pserver)) return;
   CloseOpen(absl::StrCat("pserver ", pserver, " was lost"), /*counts=*/true, now,
             /*of_loss=*/true);
@@ -467,8 +467,8 @@ std::vector<JobCheckpoints::Discard> JobCheckpoints::TakeDiscards(absl::Time now
   std::vector<Discard> due;
   std::vector<std::pair<absl::Time, Discard>> later;
   for (const auto& [time, discard] : std::exchange(discards_, {})) {
-    // An ended job writes no more.
-    // The scheduler may end soon after the job, and nobody would remove the files later.
+    // A job that has ended writes no more. Its files must go now, because the scheduler may end
+    // soon.
     if (time <= now || stopped_) {
       due.push_back(discard);
     } else {

@@ -58,7 +58,7 @@ void JobCourse::WriteFailed(absl::string_view error) {
   }
   outcome_ = JOB_FAILED;
   result_.set_status("failed");
-  // The rename that puts the model in force comes last, so there is none.
+  // The model may not be in force, so the result names none.
   result_.clear_model_dir();
   result_.clear_model_digest();
   result_.set_message(message_);

@@ -10,8 +10,7 @@
 // - First the outcome is set: the job is over, and its state stays what it was. The state becomes
 //   the outcome only when result.json is written, so that a caller that sees a job done finds its
 //   result.
-// - A job that is over changes only by WarnInResult, WriteFailed and Written, and loses what
-// Archive drops.
+// - A job that is over changes only by SetResult, WarnInResult, WriteFailed, Written and Archive.
 //
 // Thread safety: one thread.
 #pragma once
@@ -42,7 +41,7 @@ class JobCourse {
   // InfiniteFuture until all phases are done.
   absl::Time finishing_since() const { return finishing_since_; }
   absl::Time ended_at() const { return ended_at_; }
-  // Of a job that is over.
+  // The result of a job that is over.
   const JobResult& result() const { return result_; }
   // JobRecord.save_id of a job that was over when this scheduler began; else empty.
   const std::string& recorded_save_id() const { return recorded_save_id_; }

@@ -49,7 +49,7 @@ JobOpening::Decision JobOpening::Decide(const Job& job, const Membership& member
   } else if (all_open && pauses.Since(begun_at_, now) >= wait) {
     decision.kind = Decision::kFail;
     decision.message = OutputTooLate(job, wait);
-    // Not at once: the time of each pserver counts from its own progress.
+    // The time of each pserver counts from its own last progress.
   } else if (!late.empty()) {
     decision.kind = Decision::kFail;
     decision.message = PserversTooLate(job, late, wait);

@@ -40,7 +40,7 @@ class JobPservers {
   const std::vector<uint32_t>& ranks() const { return ranks_; }
   // Ranks, by index in the route of the attempt's specification.
   const std::vector<uint32_t>& placed_on() const { return placed_on_; }
-  // The job keeps also pservers that drain, since others lack the room.
+  // The job also keeps pservers that drain, because the others lack the room.
   bool kept() const { return kept_; }
   // Null: the job has no replicas.
   FollowerPlan* followers() { return followers_ ? &*followers_ : nullptr; }

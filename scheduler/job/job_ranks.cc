@@ -43,7 +43,8 @@ bool RankCards::Take(const RankGroupReport& report, uint64_t generation) {
                     (report.holds_tables() && !held);
   known = report;
   KeepSumsOnce(&known);
-  // A life that held the tables once holds them until it ends. A later report may have left before.
+  // A life that held the tables once holds them until it ends. A report that arrives later may have
+  // been made earlier.
   known.set_holds_tables(report.holds_tables() || held);
   return news;
 }

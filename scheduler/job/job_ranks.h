@@ -1,5 +1,5 @@
-// The workers of one job, by rank: who serves each rank, which ranks are vacant, without which ones
-// the job will continue, and what ranks that keep the dense tables say of their group.
+// The workers of one job, by rank: who serves each rank, which ranks are vacant, and which ones the
+// job will leave out. Also the reports of ranks that keep the dense tables.
 //
 // Thread safety: one thread.
 #pragma once
@@ -132,7 +132,7 @@ class JobRanks {
   uint32_t left_out() const { return removal_ ? static_cast<uint32_t>(removal_->ranks.size()) : 0; }
   // Async, Geo: lives that ended in the present attempt.
   const std::vector<EndedLife>& ended() const { return ended_; }
-  // Of ranks that keep the dense tables.
+  // The cards of ranks that keep the dense tables.
   RankCards& cards() { return cards_; }
   const RankCards& cards() const { return cards_; }
   // The cards of all ranks for this generation (RankCards::Of).
@@ -141,7 +141,8 @@ class JobRanks {
   }
   // True when no member serves any of the ranks.
   bool released() const;
-  // The rank that the member serves or has served.
+  // The rank that the member serves or has served. A caller whose member must have one asks for its
+  // value(), which ends the process if there is none.
   std::optional<uint32_t> RankOf(uint64_t member_id) const;
   // The slot of that rank; null when there is none.
   RankSlot* SlotOf(uint64_t member_id);

@@ -301,7 +301,7 @@ absl::Status JobRun::Rejoin(uint32_t rank, uint64_t lost, const HeldOfRank& held
       // Positions of an earlier life name tasks that were leased to it. They say nothing of what
       // this life held.
       SLUICE_RETURN_IF_ERROR(tasks_->Release(rank, of_lost ? least : RankPosition()));
-      // What some shards hold beyond the others is trained again on all of them.
+      // Examples that only some shards hold are trained again on all of them.
       const RankPosition& most = held.most;
       const uint64_t from = rejoined.state.train().examples();
       if (most.incarnation() == lost && most.epoch() == phase.epoch() &&

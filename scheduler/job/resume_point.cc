@@ -41,7 +41,8 @@ void AddReport(const TrainReport& from, bool sync, TrainReport* to) {
 absl::Status CheckResumePoint(const ResumePoint& point, const JobConfig& job) {
   const CheckpointState& state = point.state();
   const bool sync = ModeOf(job.strategy()) == Mode::kSync;
-  // The file may come from anywhere. What is used as a divisor or an index later is checked here.
+  // The file may come from anywhere. Values that are used as a divisor or an index later are
+  // checked here.
   if (!point.manifest.has_checkpoint() || state.mode() != ModeName(ModeOf(job.strategy())) ||
       state.worker_num() == 0 || state.workers_size() != static_cast<int>(state.worker_num()) ||
       state.steps_done() > state.steps_per_epoch() || (sync && state.global_batch() == 0) ||

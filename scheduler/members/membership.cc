@@ -80,7 +80,7 @@ absl::StatusOr<Member*> Membership::Register(const RegisterRequest& request, boo
     // Two living processes must never have one rank: both would serve it, and each would undo what
     // the other did.
     if (!believed || !HasEnded(slot, request)) return nullptr;
-    // A copy: the place is the newcomer's below.
+    // Copied, because the place goes to the newcomer below.
     *fenced = slot;
     fenced->why_gone = absl::StrCat("its process has ended; pid ", request.pid(), " on host ",
                                     request.host(), " has taken its place");
@@ -126,7 +126,7 @@ absl::StatusOr<Member*> Membership::Find(uint64_t id) {
 
 void Membership::Report(const PollRequest& request, absl::Time now, Member* member) {
   member->last_seen = now;
-  // It has come back.
+  // A report proves that a broken connection was replaced.
   member->cut_off_at = absl::InfiniteFuture();
   member->polled = true;
   // Reports in flight can overtake each other, and those of the session's helper have no version.
@@ -254,7 +254,7 @@ std::vector<const Member*> Membership::Alive(Role role) const {
 std::vector<MemberEndedRequest> Membership::Silent(const std::string& process_space,
                                                    absl::Duration silence, absl::Time now) const {
   std::vector<MemberEndedRequest> silent;
-  // Pids mean nothing without the space that they are of.
+  // A pid means nothing outside its process space.
   if (process_space.empty()) return silent;
   for (const auto& [key, member] : members_) {
     if (!member.alive || member.self.process_space() != process_space) continue;

@@ -20,8 +20,7 @@ absl::Status AttemptMembers::Begin(Job* job, absl::Time now) {
   std::vector<std::string> addresses;
   for (const uint32_t rank : job->pservers.ranks()) {
     const Member& pserver = *parts_.members->At(ROLE_PSERVER, rank);
-    // The ids are those of now: a process that takes the rank later is another member and has no
-    // tables.
+    // Ids and not ranks: a process that takes the rank later is another member and has no tables.
     pservers.push_back(pserver.id);
     addresses.push_back(pserver.self.address());
   }

@@ -360,7 +360,7 @@ void CheckpointLifecycle::Apply(Job* job, absl::Time now) {
     checkpoints.SetState(std::move(state), now);
     parts_.effects->StatusChanged(job);
   }
-  // Before TakeCommit, which goes on to the next stage.
+  // The age of the checkpoint counts from the moment at which the cut began.
   const absl::Time cut_at = checkpoints.begun_at();
   if (std::optional<Manifest> manifest = checkpoints.TakeCommit())
     WriteManifest(*job, *std::move(manifest), cut_at);

@@ -272,9 +272,8 @@ std::optional<JobAdoption::Newest> JobAdoption::End(Job* job) {
 void JobRestorer::RestoreAll(const StoredJobs& stored) {
   runs_ = stored.runs;
   for (const JobRecord& record : stored.jobs) RestoreJob(record);
-  // The record of a run and that of its job are separate, and a commit may have been cut between
-  // them.
-  // Their jobs are not known any more.
+  // The jobs of the runs that are left are not known any more. A run and its job have separate
+  // records, and a commit may have been cut between them.
   for (const auto& left : runs_) calls_.forget(left.second);
   runs_.clear();
 }
@@ -311,7 +310,7 @@ JobRestorer::Point JobRestorer::FindPoint(bool adopted, JobRecord* record) const
 }
 
 std::optional<RunHandover> JobRestorer::FindHandover(const JobRecord& record) {
-  // What stays in runs_ at the end has no job.
+  // Extracted, so that only runs without a job are left in runs_ at the end.
   auto stored = runs_.extract(record.job_id());
   RunHandover handover;
   if (!stored.empty()) handover.run = std::move(stored.mapped());

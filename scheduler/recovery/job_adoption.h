@@ -117,7 +117,7 @@ class JobAdoption {
 class JobRestorer {
  public:
   using Point = absl::StatusOr<std::unique_ptr<const ResumePoint>>;
-  // What it uses of its surroundings.
+  // The calls that the restorer makes.
   struct Calls {
     // Adds a line to the log of a job.
     std::function<void(const std::string& job_id, const std::string& line)> log;

@@ -67,9 +67,10 @@ absl::Status JobLosses::CarryOut(const LossDecision& decision, const Member& los
     case LossDecision::kReplaceRank:
       if (job->ranks.removal()) {
         // Its last steps are needed as well, and the next attempt waits for a worker in its place.
-        RemoveRank(job, *job->ranks.RankOf(lost.id), /*leave_out=*/false, decision.message, now);
+        RemoveRank(job, job->ranks.RankOf(lost.id).value(), /*leave_out=*/false, decision.message,
+                   now);
       } else {
-        ReplaceRank(job, *job->ranks.RankOf(lost.id), decision.message, now);
+        ReplaceRank(job, job->ranks.RankOf(lost.id).value(), decision.message, now);
       }
       return absl::OkStatus();
     case LossDecision::kTakeOver:
@@ -95,7 +96,7 @@ absl::Status JobLosses::Shrink(Job* job, const Member& lost, const std::string& 
   // Adopted members that are still missing cannot say where they stand.
   if (!parts_.adoption->awaits(*job) && (job->ranks.removal() || can.ok()) &&
       (!WorkersKeepTables(*job) || OthersHoldTables(*job, lost))) {
-    RemoveRank(job, *job->ranks.RankOf(lost.id), /*leave_out=*/true, why, now);
+    RemoveRank(job, job->ranks.RankOf(lost.id).value(), /*leave_out=*/true, why, now);
     return absl::OkStatus();
   }
   // An attempt that runs could have continued at another moment.
@@ -164,9 +165,8 @@ absl::Status JobLosses::AdvanceRanks(Job* job, absl::Time now) {
   const absl::Status status = replacement_.Advance(job, now, &settled);
   // Until now the lost life, which may only have been slow, could continue to other steps and cuts.
   for (const uint32_t rank : settled) parts_.checkpoints->RankLost(job, rank, now);
-  // A worker left in order, and no replacement came in time.
-  // Only lateness. A report that is impossible says nothing about the other ranks, so it ends the
-  // attempt.
+  // A worker left in order, and no replacement came in time. Other errors end the attempt: an
+  // impossible report says nothing about the other ranks.
   if (absl::IsDeadlineExceeded(status) && ShrinksOnLoss(*job))
     return ReplacementIsLate(job, status, now);
   return status;
@@ -258,7 +258,7 @@ absl::Status JobLosses::CountGroupFault(const Job& job, const std::string& why) 
 
 absl::Status JobLosses::TakeOverShards(Job* job, const Member& lost, const std::string& why,
                                        absl::Time now) {
-  const uint32_t index = *job->pservers.IndexOf(lost.id);
+  const uint32_t index = job->pservers.IndexOf(lost.id).value();
   if (!job->ledger.newest_unusable().ok() && CheckpointLifecycle::NewestOfInstance(*job).empty())
     return job->ledger.newest_unusable();
   takeover_.Lose(job, index, why, now);

@@ -60,7 +60,8 @@ void NextAttempt::EndPresent(Job* job, absl::Time now) {
     job->recovery.NoteReached(status.global_step(), status.examples());
   }
   job->course.Recover();
-  // While the run is there, which describes the job for a manifest that has all its parts.
+  // Before the run goes away: it describes the job for the manifest of a checkpoint that has all
+  // its parts.
   parts_.checkpoints->Interrupt(job, now);
   // The points of the attempt that is lost. Its run goes away below.
   if (job->run()) parts_.effects->WriteLastScalars(job, now);

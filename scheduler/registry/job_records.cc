@@ -156,8 +156,8 @@ absl::StatusOr<StoredJobs> ParseStoredJobs(const std::vector<MetaStore::Entry>& 
   std::sort(stored.jobs.begin(), stored.jobs.end(),
             [](const JobRecord& a, const JobRecord& b) { return a.order() < b.order(); });
   stored.next.set_job_number(std::max<uint64_t>(stored.next.job_number(), 1));
-  // The record of the next numbers may be older than the last job: they are written in one commit,
-  // which may be cut.
+  // The record of the next numbers may be older than the last job. Both are written together, but a
+  // large commit is split, and a crash may keep only its first piece.
   const uint64_t newest = stored.jobs.empty() ? 0 : stored.jobs.back().order();
   stored.next.set_order(std::max(stored.next.order(), newest + 1));
   return stored;

@@ -238,7 +238,6 @@ google::protobuf::RepeatedPtrField<std::string> WarningsOf(const Job& job) {
 // Seconds of training left at the present speed; 0: not known.
 double Eta(const JobStatus& status) {
   const double speed = status.examples_per_second();
-  // Without both there is nothing to divide.
   if (speed <= 0 || status.examples_expected() == 0) return 0;
   const double all = static_cast<double>(status.examples_expected()) * status.epochs();
   return std::max(0.0, all - static_cast<double>(status.examples())) / speed;
@@ -259,7 +258,7 @@ std::string DescribeMissing(const Job& job, const std::vector<uint32_t>& ranks,
 }
 
 JobStatus MakeJobStatus(const Job& job, const Membership& members) {
-  // The parts that follow are gone.
+  // An archived job no longer has what is read below.
   if (job.archived()) return *job.archived();
   JobStatus status;
   status.set_job_id(job.id());

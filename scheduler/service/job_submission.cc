@@ -70,7 +70,7 @@ absl::StatusOr<std::string> JobSubmission::AddWithFolder(Checked job,
   }
   const absl::StatusOr<std::string> job_id = KeepAndAdd(&job, number, request, request_id);
   if (!job_id.ok()) {
-    // It is empty, and a refused job should leave nothing behind.
+    // The folder is empty, and a refused job should leave nothing behind.
     if (reserved) options_.env->RemoveDir(dir).IgnoreError();
     return job_id;
   }

@@ -84,8 +84,8 @@ void RequestIntake::Poll(const PollRequest* asked, Done<PollReply> done,
   const uint64_t member = request->member_id(), seen = request->seen_version();
   WaitingCalls::Call waiting;
   waiting.caller = caller;
-  // A member that repeats its report gets rid of the one that waits: the newer connection is the
-  // one that lives.
+  // A report that a member repeats replaces the one that waits: the newer connection is the one
+  // that lives.
   waiting.name = absl::StrCat("poll of member ", member);
   waiting.key = WaitKey::Desired(member);
   waiting.ready = [member, seen](SchedulerCore& core) {

@@ -302,12 +302,12 @@ void SchedulerLoop::LookAfterSilentMembers() {
   Look([&](SchedulerCore& core, absl::Time now) {
     silent = core.SilentMembers(options_.process_space, now);
   });
-  // Without the lock: looking at a process asks the kernel. The member may report meanwhile, which
-  // MemberEnded notices.
+  // Without the lock: looking at a process asks the kernel. The member may leave meanwhile, or
+  // another process take its place, which MemberEnded notices.
   for (MemberEndedRequest& member : silent) {
     if (!options_.process_has_ended(member.pid())) continue;
     member.set_reason("its process has ended");
-    bool ended = false;  // false: it has reported, or left, meanwhile
+    bool ended = false;  // false: it has left or was replaced meanwhile
     Run([&](SchedulerCore& core, absl::Time now) {
       ended = core.members().MemberEnded(member, now);
     });

@@ -138,8 +138,8 @@ absl::Status StateKeeper::Judge(absl::Status outcome) {
   // A process that was stopped for a while learns from its next commit what has become of its term.
   const absl::Duration silent = now - confirmed_at_;
   if (silent < absl::FromChrono(options_.cut_off)) return outcome;
-  // It cannot know, and two schedulers that decide at a time would do more harm than one that ends
-  // for nothing.
+  // A scheduler that is cut off cannot know whether it was replaced. Two that decide at once would
+  // do more harm than one that ends needlessly.
   was_cut_off_ = true;
   return absl::AbortedError(absl::StrCat(
       "the state store has not confirmed this scheduler's term for ", absl::ToInt64Seconds(silent),

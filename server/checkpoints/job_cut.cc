@@ -48,8 +48,8 @@ void JobCut::Begin(const JobView& view) {
   std::vector<RankPosition> least;
   absl::Status status;
   try {
-    // All cuts begin before a file is written: the checkpoint shows nearly one moment, in sync
-    // exactly one step.
+    // All cuts begin before any file is written, so that the shards are saved as of nearly one
+    // moment; in sync, as of exactly one step.
     const CutOptions options{true, options_.budget};
     for (const auto& table : view.shards) {
       for (const std::shared_ptr<Shard>& shard : table) {
@@ -90,7 +90,7 @@ bool JobCut::WriteOne() {
         ShardFileName(part.shard->table().name(), part.shard->index(), options_.save_id));
   }
   absl::StatusOr<SavedFile> file = Write(&part);
-  // Frees the copies that updates made for this shard now, and not with the last file.
+  // Frees now, and not with the last file, the rows that updates copied for this cut.
   part.cut.reset();
   part.shard.reset();
   EndOne(std::move(file));
@@ -153,8 +153,8 @@ void JobCut::Finish() {
     if (ended_) return;
     if (!status_.ok()) names = names_;
   }
-  // Without the lock, so that a report need not wait for a slow disk. The cut ends only afterwards:
-  // a later checkpoint of the same step uses the same folder.
+  // Without the lock, so that a report need not wait for a slow disk. The cut ends only afterwards,
+  // because a later checkpoint of the same step uses the same folder.
   for (const std::string& name : names) {
     options_.env->RemoveFile(absl::StrCat(options_.directory, "/", name)).IgnoreError();
   }

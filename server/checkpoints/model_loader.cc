@@ -64,7 +64,8 @@ absl::Status ModelLoader::Load() {
                                : CheckRules(options_.directory, manifest, tables));
   }
   SLUICE_RETURN_IF_ERROR(Plan(manifest));
-  // Plan has read only headers and indexes: a model that does not fit is refused before its rows.
+  // Plan has read only headers and indexes, so a model that does not fit is refused before its rows
+  // are read.
   SLUICE_RETURN_IF_ERROR(CheckMemory());
   // Neighbours in the list belong to different shards, so that threads rarely wait for each other's
   // lock.

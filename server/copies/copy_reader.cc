@@ -30,7 +30,7 @@ struct CopyReader::Attempt {
 
   void OnMessage(Message message) {
     absl::Status status;
-    // An exception would leave a thread of the transport and end the process.
+    // An exception that escapes a thread of the transport would end the process.
     try {
       status = Take(std::move(message));
     } catch (const NoRoom& why) {
@@ -51,7 +51,7 @@ struct CopyReader::Attempt {
     }
     if (header.drop()) {
       MutexLock lock(&mutex);
-      // The follower answers a request to drop, which leaves only when everything is here.
+      // This answers a request to drop, which ReadOnce sends only when all copies are here.
       if (!complete) return absl::DataLossError("the follower has dropped incomplete copies");
       dropped = true;
       changed.NotifyAll();
@@ -115,7 +115,7 @@ absl::Status CopyReader::Read() {
                           absl::StrCat("cannot read the copies of shards at ",
                                        options_.follower.address, ": ", status.message()));
     }
-    // Other errors may pass, such as a follower that does not know of the takeover yet. The
+    // Other errors may be temporary, such as a follower that does not know of the takeover yet. The
     // scheduler decides when to give up: it withdraws the job or declares the copies void.
     MutexLock lock(&mutex);
     never.WaitFor(&mutex, 2 * kCopyReaderLook);

@@ -310,7 +310,7 @@ absl::Status Replicator::Seed(const std::shared_ptr<Session>& session) {
 absl::Status Replicator::SeedShard(Session* session, Shard* shard) {
   for (int given_up = 0;;) {
     SLUICE_RETURN_IF_ERROR(Check(*session));
-    // A sparse shard has one cut at a time, and a checkpoint is worth more than copies.
+    // A sparse shard has one cut at a time, and a checkpoint goes before copies.
     options_.await_checkpoint();
     {
       MutexLock lock(&mutex_);

@@ -13,7 +13,8 @@ absl::StatusOr<bool> SeedSender::Next(Message* message, uint64_t* bytes) {
   if (!begun_) {
     begun_ = true;
     *header.mutable_seed() = seed_;
-    // Gradients that wait for gradients_to_wait travel with the header: a cut has only values.
+    // Gradients that wait for gradients_to_wait travel with the header: a cut does not contain
+    // them.
     std::string held(reinterpret_cast<const char*>(held_.keys.data()),
                      held_.keys.size() * sizeof(uint64_t));
     held.append(reinterpret_cast<const char*>(held_.sums.data()),

@@ -74,7 +74,8 @@ absl::Status ShardCopy::ApplyLocked(const ReplicaHeader& header, PayloadReader* 
   for (const FrameChanges& changes : header.changes()) {
     SLUICE_RETURN_IF_ERROR(ApplyChanges(changes, payload));
   }
-  // Only now: what is confirmed may be acknowledged to workers, and must be here.
+  // Last: the position is confirmed to the primary, which may then acknowledge the changes to
+  // workers.
   position_ = header.position();
   return absl::OkStatus();
 }

@@ -146,7 +146,7 @@ absl::Status ExchangeHandler::HandleHello(const FrameHeader& header) {
   }
   SLUICE_RETURN_IF_ERROR(job->requests()->Hello(caller_, header.generation(), hello));
   job_ = job;
-  // After the hello is accepted: only who has the pass of a rank may push out its streams.
+  // After the hello is accepted: only a caller with the rank's pass may push out its streams.
   CountStream({hello.job_id(), hello.instance(), hello.rank()});
   ReplyWriter(stream_, header.request_id()).Finish(job->generation(), 0);
   return absl::OkStatus();

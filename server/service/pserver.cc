@@ -222,7 +222,7 @@ void Pserver::JoinEnded() {
 }
 
 void Pserver::Stop() {
-  // Nobody calls after this, so what still waits is recorded now.
+  // Hellos that still wait are recorded now, because there may be no further report.
   refusals_.RecordStrayHellos(/*all=*/true);
   cut_writer_.Stop();
   std::vector<std::shared_ptr<Opening>> leaving;

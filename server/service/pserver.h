@@ -29,9 +29,9 @@
 
 namespace sluice {
 
-// Makes `reports` fit into `max_bytes`, because the scheduler refuses longer ones: the largest ones
-// lose their contents and get an error that says so, with which the scheduler ends their jobs. One
-// job thus ends neither others nor the pserver.
+// Makes `reports` fit into `max_bytes`, because the scheduler refuses longer ones. The largest lose
+// their contents and get an error that says so, with which the scheduler ends their jobs. A job
+// with a large report thus harms neither other jobs nor the pserver.
 void BoundReports(size_t max_bytes, std::vector<HostedJob>* reports);
 
 class Pserver {

@@ -166,7 +166,8 @@ absl::Status PserverDaemon::StartDataPort() {
     port.max_message_bytes = static_cast<size_t>(limits.max_message_mib()) << 20;
   }
   StreamBounds bounds;
-  // Messages may take half of the memory that is left; tables need the rest.
+  // Queued messages may take half of the memory that is left now, received ones as much.
+  // take_memory refuses earlier when rows have taken that memory since.
   const size_t half_of_memory = options_.available_memory() / 2;
   bounds.take_memory = pserver_.TakeMemory();
   bounds.max_total_queued_bytes =

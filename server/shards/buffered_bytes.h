@@ -27,9 +27,9 @@ struct SparseBuffers {
   std::string name;
 };
 
-// Returns the bytes that all workers of the job together buffer on pserver `self` of the route,
-// with the most keys that the job's features can have in its batches. A feature with several values
-// in a cell counts as one with a single value.
+// Returns the bytes that all workers of the job together buffer on pserver `self` of the route.
+// Assumes the most keys that the job's features can have in its batches. A feature with several
+// values in a cell counts as one with a single value.
 SparseBuffers SparseBuffersOf(const JobSpec& spec, const TableLayouts& layouts, int64_t self);
 
 // Returns a bound for what one rank buffers there, which no rank of the job needs to exceed:

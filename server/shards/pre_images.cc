@@ -23,7 +23,8 @@ size_t BucketsFor(uint64_t rows) {
 }  // namespace
 
 bool PreImageBudget::Take(uint64_t bytes) {
-  // Adds first and takes back: otherwise two threads could both see room for the last bytes.
+  // Adds first, and subtracts again on failure: otherwise two threads could both see room for the
+  // last bytes.
   const uint64_t now = taken_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
   if (now > limit_.load(std::memory_order_relaxed) ||
       (row_memory_ != nullptr && !row_memory_->TakeFromReserve(bytes)) ||
@@ -56,7 +57,7 @@ char* PreImages::Add(uint64_t key) {
   const bool room = (bucket_memory_.data() != nullptr || AddBuckets()) &&
                     (used_ + entry_bytes_ <= piece_bytes_ || AddPiece());
   if (!room) {
-    // A cut that lacks one row is worth nothing, so its memory goes at once.
+    // A cut that lacks one row is useless, so its memory is freed at once.
     failed_ = true;
     Drop();
     return nullptr;

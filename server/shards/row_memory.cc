@@ -34,8 +34,8 @@ bool RowMemory::Take(uint64_t bytes, uint64_t divisor, uint64_t* of_user) {
   {
     MutexLock lock(&mutex_);
     if (of_user != nullptr) announced_ -= std::exchange(*of_user, 0);
-    // A reading of the kernel's figures takes 0.1 ms under a shard's lock, so most needs do
-    // without.
+    // Reading the kernel's figures takes about 0.1 ms, under a shard's lock, so most calls rely on
+    // the last reading.
     if (now - read_at_ < kFresh && Fits(bytes, divisor, kPartsOfReading)) {
       Account(bytes, of_user);
       return true;

@@ -1,10 +1,9 @@
-// Bounds the rows of all tables of a process by the memory that the process can still get, so that
-// a job fails before the kernel ends the process.
-//
-// Memory that the kernel gives as it is touched is not yet used when a row store takes it. A user
-// therefore announces what it will touch next. That counts as used until the user announces the
-// next piece. The figures of the kernel are read at most once for an eighth of what is left, or for
-// kFresh, whichever comes first.
+// Bounds the rows of all tables by the memory that the process can still get, so that a job fails
+// before the kernel ends the process.
+//  Memory that the kernel gives as it is touched is not yet used when a row store takes it. A user
+//  therefore announces what it will touch next. That counts as used until the user announces the
+//  next piece. The kernel's figures are read anew when an eighth of what was left has been taken,
+//  or after kFresh, whichever comes first.
 //
 // The reserve is kept for memory with other bounds, such as messages and buffered gradients. It is
 // a sixteenth of the memory that the process could get at first, between 64 MiB and 2 GiB, but at
@@ -48,7 +47,7 @@ class RowMemory {
     bool Take(uint64_t bytes);
     // Ends the announcement: its memory has been touched, or will not be.
     void Touched();
-    // Says how much memory there was at the last refusal, for messages.
+    // Says how much memory was available at the last reading, for messages.
     std::string Figures() const { return memory_ == nullptr ? "" : memory_->Figures(); }
 
    private:

@@ -51,7 +51,7 @@ absl::Status JobCopies::Complete(const Held& held) {
     }
     register_.Complete(held.primary, held.number);
   }
-  // Soon: until the scheduler knows, the loss of the primary costs everything since a checkpoint.
+  // Soon: until the scheduler knows, losing the primary costs everything since the last checkpoint.
   Changed();
   return absl::OkStatus();
 }

@@ -336,8 +336,8 @@ absl::StatusOr<OpenedJob> OpenJob(const JobSpec& spec, const std::string& addres
   } else if (HasTablesToLoad(spec, address)) {
     SLUICE_RETURN_IF_ERROR(LoadTables(spec, resources, progress, &job));
   }
-  // After the shards have their contents, which AwaitRanks compares with what ended lives had been
-  // acknowledged.
+  // After the shards have their contents: AwaitRanks compares these with what was acknowledged to
+  // lives that have ended.
   if (spec.has_takeover()) {
     const std::vector<uint64_t> lives(spec.incarnations().begin(), spec.incarnations().end());
     job.view->ForEachShard(

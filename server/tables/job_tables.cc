@@ -174,7 +174,7 @@ void JobTables::Close() {
 
 void JobTables::HoldBackNews(HostedJob* report) {
   MutexLock lock(&report_mutex_);
-  // Replacements of workers continue after the reported positions. What lies before these must
+  // Replacements of workers continue after the reported positions. Everything before these must
   // survive the loss of this process, or it would be lost without being counted.
   if (untold_ != nullptr && replicator_->Kept(untold_since_)) told_ = std::move(untold_);
   report->set_generation(told_->generation);

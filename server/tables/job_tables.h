@@ -109,7 +109,7 @@ class JobTables {
   JobCuts cuts_;
   JobCopies copies_;
   SeedTurn seed_turn_;
-  RequestPath requests_;                    // of the parts above
+  RequestPath requests_;                    // uses the parts above
   std::unique_ptr<Replicator> replicator_;  // null: the job has no replicas
 
   Mutex report_mutex_;

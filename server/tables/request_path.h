@@ -38,7 +38,7 @@ namespace sluice {
 
 class RequestPath {
  public:
-  // The job whose requests these are. What the pointers name outlives the path.
+  // The job that is served. Everything it points to outlives the path.
   struct Job {
     std::string id;
     std::string address;  // of this pserver, for messages
@@ -76,9 +76,10 @@ class RequestPath {
   //   NOT_FOUND            the job was closed
   //   UNAVAILABLE          restored shards await the sender's hello
   //   RESOURCE_EXHAUSTED   too many pulls or gradients of the rank wait, or memory ran out; the
-  //                        job fails if that cut a change short
-  // `scratch` belongs to the stream. `malformed` gets an error when a part of a push, which the
-  // reply refuses alone, cannot be explained by a race: its rows are not those of its shard.
+  //                        job fails if that cut a change short `scratch` belongs to the stream.
+  //                        `malformed` gets an error when a part of a push has rows that are not
+  //                        those of its shard, which no race explains. The reply refuses only that
+  //                        part.
   absl::Status Handle(const Caller& caller, DecodedFrame frame, PushPart* scratch,
                       std::unique_ptr<ReplyWriter>* reply, absl::Status* malformed);
 

@@ -40,7 +40,7 @@ struct Tables {
   bool operator==(const Tables& o) const { return rows == o.rows && dense == o.dense; }
 };
 
-Tables CheckpointResumeReadAll(ParameterClient* client) {
+Tables ReadAllRows(ParameterClient* client) {
   std::vector<uint64_t> keys;
   for (uint64_t k = 0; k < 60; ++k) keys.push_back(k);
   TestValues all(*client, keys);
@@ -134,7 +134,7 @@ class CheckpointResumeTest : public ::testing::Test {
       threads.emplace_back([&, rank] { TrainRank(clients[rank].get(), rank, first, at); });
     }
     for (std::thread& thread : threads) thread.join();
-    return CheckpointResumeReadAll(clients[0].get());
+    return ReadAllRows(clients[0].get());
   }
   static void TrainRank(ParameterClient* client, uint32_t rank, uint64_t first, uint64_t at) {
     for (uint64_t t = first; t < kSteps; ++t) {

@@ -47,7 +47,7 @@ struct ClientServerTables {
   bool operator==(const ClientServerTables& o) const { return rows == o.rows && dense == o.dense; }
 };
 
-ClientServerTables ClientServerReadAll(ParameterClient* client) {
+ClientServerTables ReadAllOf(ParameterClient* client) {
   TestValues all(*client, AllKeys());
   PullRequest request = all.Pull();
   request.evaluation = true;
@@ -91,7 +91,7 @@ ClientServerTables RunSync(uint32_t pservers, uint32_t workers, uint64_t seed, i
   }
   for (std::thread& thread : threads) thread.join();
   if (cuts != nullptr) *cuts = faulty.cuts();
-  ClientServerTables tables = ClientServerReadAll(clients[0].get());
+  ClientServerTables tables = ReadAllOf(clients[0].get());
   clients.clear();
   return tables;
 }
@@ -211,7 +211,7 @@ TEST_P(CutStreamsTest, AsyncAppliesEachPushOnce) {
       });
     }
     for (std::thread& thread : threads) thread.join();
-    EXPECT_EQ(ClientServerReadAll(clients[0].get()), SumOfAll(*clients[0], kWorkers, kPushes))
+    EXPECT_EQ(ReadAllOf(clients[0].get()), SumOfAll(*clients[0], kWorkers, kPushes))
         << "seed " << seed;
     if (seed > 0) {
       EXPECT_GT(faulty.cuts(), 2);
@@ -229,10 +229,9 @@ TEST(ClientServerTest, EarlyPartIsAppliedBeforeTheRestAndTheFrameCountsOnce) {
   ASSERT_TRUE(client->PushEarly(early).ok());
   EXPECT_EQ(client->PushEarly(early).code(), absl::StatusCode::kInvalidArgument) << "twice";
   const absl::Time end = Clock::Real()->Now() + absl::Seconds(20);
-  while (ClientServerReadAll(client.get()).dense[0] != -gradient->dense[0] &&
-         Clock::Real()->Now() < end) {
+  while (ReadAllOf(client.get()).dense[0] != -gradient->dense[0] && Clock::Real()->Now() < end) {
   }
-  const ClientServerTables before = ClientServerReadAll(client.get());
+  const ClientServerTables before = ReadAllOf(client.get());
   for (uint64_t i = 0; i < kElements; ++i) ASSERT_EQ(before.dense[i], -gradient->dense[i]);
   for (float value : before.rows) ASSERT_EQ(value, 0);
   auto frames = [&](int p) { return cluster.pserver(p)->Report()[0].frames_applied(); };
@@ -244,7 +243,7 @@ TEST(ClientServerTest, EarlyPartIsAppliedBeforeTheRestAndTheFrameCountsOnce) {
   ASSERT_TRUE(client->WaitPushes(0).ok());
   EXPECT_EQ(frames(0), 1u);
   EXPECT_EQ(frames(1), 1u);
-  const ClientServerTables after = ClientServerReadAll(client.get());
+  const ClientServerTables after = ReadAllOf(client.get());
   EXPECT_EQ(after.dense, before.dense);
   EXPECT_NE(after.rows, before.rows);
 }
@@ -311,12 +310,12 @@ TEST_P(CutStreamsTest, GeoExchangesAreMergedOnce) {
 TEST(ClientServerTest, NewerIncarnationEndsTheOldOneWithAborted) {
   TestCluster cluster(MakeJob(TestMode::kAsync, 1, 1));
   auto old = cluster.Client(0);
-  ClientServerReadAll(old.get());
+  ReadAllOf(old.get());
   ParameterClient::Options options = ClientOptions(cluster.job(), cluster.transport());
   options.incarnation = 2;
   auto young = ParameterClient::Create(options);
   ASSERT_TRUE(young.ok());
-  ClientServerReadAll(young->get());
+  ReadAllOf(young->get());
   auto gradient = StepGradient(*old, 0, 0, 1);
   ASSERT_TRUE(old->StartPush(TestValues::Push(gradient, 1)).ok());
   const absl::Status status = old->WaitPushes(0);

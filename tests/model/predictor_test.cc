@@ -1,8 +1,11 @@
 #include "model/predictor.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <filesystem>
@@ -31,6 +34,8 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::UnorderedElementsAreArray;
 
 constexpr char kPredictorJob[] = R"(
   name: "job"
@@ -418,6 +423,92 @@ TEST_F(PredictorTest, LinksUnderTheNamesOfUnfinishedScoresAreNotFollowed) {
   EXPECT_TRUE(planted.VictimIsUnchanged());
   EXPECT_TRUE(
       std::filesystem::is_regular_file(std::filesystem::symlink_status(options.output_file)));
+}
+
+// Files with the names of unfinished scores, and what is left of them after the next prediction.
+class UnfinishedScoresTest : public PredictorTest {
+ protected:
+  void Plant(const std::string& name, const std::string& text = "0.25\nnan\n") {
+    Write(name, text);
+    planted_.push_back(name);
+  }
+  // Predicts into `scores` and returns the other files of the folder but the model and the data.
+  std::vector<std::string> PredictAndList() {
+    Predict(Options({Write("a.csv", std::string(kHeader) + "1,30,w1,w2\n")}));
+    std::vector<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(dir_)) {
+      const std::string name = entry.path().filename();
+      if (name != "scores" && name != "model" && name != "a.csv") names.push_back(name);
+    }
+    return names;
+  }
+  // Returns the pid of a process that has ended.
+  static std::string Ended() {
+    const pid_t pid = fork();
+    if (pid == 0) _exit(0);
+    waitpid(pid, nullptr, 0);
+    return absl::StrCat(pid);
+  }
+
+  std::vector<std::string> planted_;
+};
+
+TEST_F(UnfinishedScoresTest, FilesOfEndedProcessesAreRemoved) {
+  Plant("scores." + Ended() + ".unfinished", "0.25\n1e-07\n0.1234");  // cut off
+  Plant("scores." + Ended() + ".unfinished", "");
+  Plant("scores." + Ended() + ".unfinished", "u\t1\t0.5\n\tnan\n");
+  EXPECT_THAT(PredictAndList(), IsEmpty());
+}
+
+TEST_F(UnfinishedScoresTest, AFailedPredictionRemovesNone) {
+  const std::string name = "scores." + Ended() + ".unfinished";
+  Plant(name);
+  EXPECT_FALSE(PredictFile(Options({dir_ + "/none.csv"})).ok());
+  EXPECT_TRUE(std::filesystem::exists(dir_ + "/" + name));
+}
+
+TEST_F(UnfinishedScoresTest, FilesOfALiveProcessAreKept) {
+  Plant(absl::StrCat("scores.", getppid(), ".unfinished"));
+  EXPECT_EQ(PredictAndList(), planted_);
+}
+
+// The processes of another container are not visible here and seem to have ended.
+TEST_F(UnfinishedScoresTest, LockedFilesAreKept) {
+  Plant("scores." + Ended() + ".unfinished");
+  const int fd = open((dir_ + "/" + planted_[0]).c_str(), O_RDONLY);
+  ASSERT_EQ(flock(fd, LOCK_EX | LOCK_NB), 0);
+  EXPECT_EQ(PredictAndList(), planted_);
+  close(fd);
+  EXPECT_THAT(PredictAndList(), IsEmpty());
+}
+
+TEST_F(UnfinishedScoresTest, TheFileIsLockedWhileItIsWritten) {
+  PredictOptions options = Options({Write("a.csv", kHeader + Lines(5))});
+  int seen = 0;
+  options.progress = [&](uint64_t) {
+    const int fd = open(UnfinishedName(options.output_file).c_str(), O_RDONLY);
+    EXPECT_NE(flock(fd, LOCK_EX | LOCK_NB), 0);
+    close(fd);
+    ++seen;
+  };
+  Predict(options);
+  EXPECT_EQ(seen, 1);
+}
+
+TEST_F(UnfinishedScoresTest, ForeignFilesAreKept) {
+  const std::string pid = Ended();
+  for (const std::string& name :
+       {"scores." + pid + ".unfinished.bak", "scores." + pid + "x.unfinished",
+        "scores.0" + pid + ".unfinished", "scores." + pid + ".old.unfinished",
+        "scores2." + pid + ".unfinished", std::string("scores.unfinished")}) {
+    Plant(name);
+  }
+  Plant("scores." + pid + ".unfinished", "0.5\nmy notes\n");
+  const std::string link = "scores." + Ended() + ".unfinished";
+  Plant("others");
+  std::filesystem::create_symlink("others", dir_ + "/" + link);
+  planted_.push_back(link);
+  EXPECT_THAT(PredictAndList(), UnorderedElementsAreArray(planted_));
 }
 
 TEST_F(PredictorTest, FailuresNameTheCauseAndLeaveTheOutputUnchanged) {

@@ -134,10 +134,31 @@ class CertsTest(SluiceTest):
         def without_key():
             (self.dir / "operator.key").unlink()
 
-        for spoil in (foreign, unreadable, without_key):
+        def unreadable_key():
+            (self.dir / "operator.key").write_text("no PEM")
+
+        def unreadable_key_alone():
+            unreadable_key()
+            (self.dir / "operator.pem").unlink()
+
+        def hosts_that_are_no_text():
+            names = self.tmp / "names.cnf"
+            names.write_bytes(b"subjectAltName=URI:spiffe://sluice/sluice/operator,DNS:a\x1b[2J\n")
+            request = self.tmp / "operator.csr"
+            subprocess.run(["openssl", "req", "-new", "-key", self.dir / "operator.key", "-subj", "/CN=x", "-out", request],
+                           check=True)
+            subprocess.run(["openssl", "x509", "-req", "-in", request, "-CA", self.dir / "ca.pem", "-CAkey",
+                            self.dir / "ca.key", "-extfile", names, "-out", self.dir / "operator.pem"], check=True,
+                           stderr=subprocess.DEVNULL)
+
+        for spoil, named in ((foreign, "operator.pem"), (unreadable, "operator.pem"), (without_key, "operator.pem"),
+                             (unreadable_key, "operator.key"), (unreadable_key_alone, "operator.key"),
+                             (hosts_that_are_no_text, "operator.pem")):
             with self.subTest(spoil.__name__):
                 spoil()
-                self.assertIn("operator.pem", self.error_of(self.certs(expect=2)))
+                text = self.certs(expect=2)
+                self.assertIn(named, self.error_of(text))
+                self.assertNotIn("\x1b", text)
                 for name in before:
                     if not name.startswith("operator"):
                         self.assertEqual((self.dir / name).read_bytes(), before[name], name)
@@ -153,7 +174,12 @@ class CertsTest(SluiceTest):
         self.certs()
         self.sign_certificate(self.dir, "worker", 0)
         before = (self.dir / "worker-0.pem").read_bytes()
-        self.certs()
+        shutil.copy(self.dir / "worker-0.pem", self.dir / "\x1b[2J\n.pem")
+        warnings = [line for line in self.certs().splitlines() if line.startswith("Warning: not renewed")]
+        self.assertEqual(len(warnings), 1)
+        self.assertIn("%s/worker-0.pem" % self.dir, warnings[0])
+        self.assertIn("%s/\\x1b[2J" % self.dir, warnings[0])
+        self.assertNotIn("%s/worker.pem" % self.dir, warnings[0])
         self.assertEqual((self.dir / "worker-0.pem").read_bytes(), before)
         worker, _ = self.handshake("worker-0", "pserver")
         self.assertEqual(names_in(worker, "URI"), ["spiffe://sluice/sluice/worker/0"])

@@ -215,7 +215,6 @@ class PredictTest(SluiceTest):
         model = self.small_model()
         data = self.tmp / "data.csv"
         data.write_text("x,c\n" + "1,a\n" * 5000000)
-        small = self.write_csv("small.csv", [(1, "a")], header="x,c")
         for workers in (1, 3):
             (self.tmp / "out").write_text("earlier")
             program = self.start_predict(model, data, workers)
@@ -223,8 +222,27 @@ class PredictTest(SluiceTest):
             program.wait()
             self.assertEqual((self.tmp / "out").read_text(), "earlier")
             self.assertEqual(processes_naming(str(self.tmp)), [])
-            # What it has left is in nobody's way.
-            self.assertEqual(len(self.predict(model, small, "out", workers)[0].splitlines()), 1)
+
+    def test_the_next_run_removes_files_of_a_killed_one(self):
+        model = self.small_model()
+        data = self.tmp / "data.csv"
+        data.write_text("x,c\n" + "1,a\n" * 5000000)
+        small = self.write_csv("small.csv", [(1, "a")], header="x,c")
+        for workers in (1, 3):
+            program = self.start_predict(model, data, workers)
+            program.send_signal(signal.SIGSTOP)  # neither may end first
+            living = self.start_predict(model, data, 1)
+            living.send_signal(signal.SIGSTOP)
+            program.kill()
+            program.wait()
+            left = sorted(path.name for path in self.tmp.glob("out.*"))
+            self.assertEqual(left, sorted("out.%d.unfinished" % run.pid for run in (program, living)))
+            self.predict(model, small, "out", workers)
+            self.assertEqual([path.name for path in self.tmp.glob("out.*")], ["out.%d.unfinished" % living.pid])
+            living.terminate()
+            living.send_signal(signal.SIGCONT)
+            self.exit_code(living)
+            self.assertEqual(list(self.tmp.glob("out.*")), [])
 
     def test_a_full_disk_or_a_folder_without_access_leaves_the_output_as_it_was(self):
         model = self.small_model()

@@ -235,7 +235,7 @@ double Norm(const std::vector<float>& values) {
 
 // Expects each table of `job` to have the values of the job of as many ranks whose tables are all
 // on pservers.
-void ExpectClose(uint32_t ranks, const std::vector<std::vector<float>>& job) {
+void ExpectCloseValue(uint32_t ranks, const std::vector<std::vector<float>>& job) {
   const auto expected = Job(ranks, [](size_t) { return false; }).Train();
   const std::vector<TableConfig> tables = EveryTable();
   const std::vector<std::vector<float>> start = [&] {
@@ -266,13 +266,13 @@ class DenseEqualityTest : public testing::TestWithParam<uint32_t> {
 };
 
 TEST_P(DenseEqualityTest, TablesOnWorkersHaveTheValuesOfTablesOnPservers) {
-  ExpectClose(GetParam(), Train([](size_t) { return true; }));
+  ExpectCloseValue(GetParam(), Train([](size_t) { return true; }));
 }
 
 // In one of the two jobs, each table is on the workers while its neighbours are on the pservers.
 TEST_P(DenseEqualityTest, TablesOfAMixedJobHaveTheValuesOfTablesOnPservers) {
-  ExpectClose(GetParam(), Train([](size_t i) { return i % 2 == 1; }));
-  ExpectClose(GetParam(), Train([](size_t i) { return i % 2 == 0; }));
+  ExpectCloseValue(GetParam(), Train([](size_t i) { return i % 2 == 1; }));
+  ExpectCloseValue(GetParam(), Train([](size_t i) { return i % 2 == 0; }));
 }
 
 TEST_P(DenseEqualityTest, ATableHasTheSameBitsWhereverTheOthersAre) {

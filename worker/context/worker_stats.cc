@@ -132,7 +132,7 @@ void WorkerStats::BeginEpoch(uint32_t epoch) {
 void WorkerStats::StartFrom(const TrainReport& so_far, uint64_t done, uint64_t steps_before) {
   MutexLock lock(&mutex_);
   epoch_ = so_far;
-  // Report fills these two from summary_ and progress_, which go on through the job.
+  // Report fills these two from summary_ and progress_, which last for the whole job.
   epoch_.clear_summary();
   epoch_.clear_stages();
   if (in_first_epoch_) summary_ = so_far.summary();

@@ -52,8 +52,8 @@ absl::StatusOr<std::unique_ptr<CollectiveDenseTables>> CollectiveDenseTables::Cr
   const bool loads = !options.rejoins || spec.config().evaluate_only();
   options.group.ranks = spec.worker_num();
   options.group.generation = spec.route().generation();
-  // A rank that rejoins takes the tables of the present step from another rank. What it could load
-  // is older.
+  // A rank that rejoins takes the tables of the present step from another rank. Tables that it
+  // could load are older.
   options.group.holds_tables = loads;
   std::unique_ptr<CollectiveDenseTables> tables(new CollectiveDenseTables(std::move(options)));
   if (loads) SLUICE_RETURN_IF_ERROR(tables->LoadTables());
@@ -115,9 +115,9 @@ absl::Status CollectiveDenseTables::Exchange(uint64_t step, const StepBuffers* g
     return absl::InternalError(absl::StrCat("the dense tables of rank ", rank(), " are after step ",
                                             step_.closed(), ", but the rank trains step ", step));
   }
-  // After a meeting, the means may be there, and with them the step may have closed.
-  // Each turn is one try in one group. A rank is lost in the middle of some, and the next group
-  // starts with the gradients of all ranks again.
+  // After a meeting, the means may be there, and with them the step may have closed. Each turn is
+  // one try in one group. If a rank is lost meanwhile, the next group starts again with the
+  // gradients of all ranks.
   while (step_.closed() == step && !has_means()) {
     SendRest(step, gradients, weight);
     const absl::Status reduced = step_.exchange().Wait();

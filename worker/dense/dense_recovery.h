@@ -1,5 +1,5 @@
-// Recovers the dense tables of a job after the loss of one of the ranks that keep them: brings this
-// rank to the step at which all ranks continue.
+// Recovers the dense tables of a job after the loss of a rank that keeps them: brings this rank to
+// the step at which all ranks continue.
 //
 // The ranks first tell each other where they stand, and all decide the same (group_agreement.h).
 // Then a rank without tables gets them from another rank. The mean gradients of the open step go to

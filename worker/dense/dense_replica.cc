@@ -165,7 +165,7 @@ absl::Status DenseReplica::LoadTable(const Source& source, const Manifest& manif
                                   [&](const TableConfig& t) { return t.name() == table.name(); });
   if (saved == manifest.tables().end()) return absl::OkStatus();  // CheckStart allows it
   SLUICE_ASSIGN_OR_RETURN(const auto files, FilesOfTable(source.directory, manifest, *saved));
-  // Checked before any file is read, so that a missing one is named as such.
+  // Checked before any file is read, so that missing files are reported as such.
   if (files.size() != table.num_files()) {
     return absl::DataLossError(absl::StrCat(source.directory, ": table '", table.name(), "' has ",
                                             files.size(), " files, but its ", table.num_files(),

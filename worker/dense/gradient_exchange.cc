@@ -125,8 +125,8 @@ void GradientExchange::Clear() {
 
 const float* GradientExchange::mean(size_t t) const {
   const Bucket& bucket = buckets_[places_[t].bucket];
-  // 1 if any rank had examples, and 0 otherwise. Between them lies what rounding may do to a
-  // weighted mean.
+  // 1 if any rank had examples, and 0 otherwise. Rounding may move a weighted mean of ones a
+  // little.
   return bucket.values.back() > 0.5f ? bucket.values.data() + places_[t].offset : nullptr;
 }
 

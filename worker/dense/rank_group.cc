@@ -96,7 +96,8 @@ absl::StatusOr<bool> RankGroup::Advance(Agree agree, Told told) {
   // ABORTED: the ranks have agreed that they cannot continue in place, and Join has told the
   // scheduler.
   if (absl::IsAborted(joined) || !MayBeALoss(joined)) return joined;
-  // Another rank was lost during the meeting, so the next generation meets again.
+  // Another rank may have been lost during the meeting: the ranks meet again in the next
+  // generation.
   SLUICE_RETURN_IF_ERROR(AwaitGeneration(cards.generation(), joined));
   asked_ = true;
   return false;
@@ -144,7 +145,7 @@ absl::Status RankGroup::Join(const RankGroupCards& cards, Agree agree) {
     joined_ = cards.generation();
   }
   Report([](RankGroupReport* report) {
-    // The card served this meeting only. Its tables can serve the next one from now on.
+    // The card served this meeting only. The tables of this rank can serve the next one.
     report->clear_card();
     report->clear_totals();
     report->set_holds_tables(true);

@@ -13,7 +13,7 @@
 #include "common/collective/make_collective.h"
 #include "common/config/address.h"
 #include "common/shared_memory/file_descriptor.h"
-#include "worker/context/step_patience.h"
+#include "worker/context/job_context.h"
 
 namespace sluice {
 namespace {
@@ -104,8 +104,8 @@ absl::StatusOr<std::unique_ptr<Collective>> MakeJobCollective(const JobConfig& c
   options.network_timeout = absl::Seconds(config.train().step_timeout_s());
   options.comm_num = std::max(1u, config.strategy().sync_configs().comm_num());
   if (plain_allowed) {
-    // The interface that leads to the scheduler also leads to the other workers, which is not sure
-    // of any other one.
+    // The interface that leads to the scheduler also leads to the other workers, which is not
+    // certain for any other interface.
     options.bind_address = AddressTowardsAny(identity.scheduler);
     options.why_no_address = absl::StrCat(
         "this host has no route to a scheduler (", identity.scheduler,

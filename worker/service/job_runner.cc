@@ -14,7 +14,7 @@
 #include "common/transport/retry.h"
 #include "model/built_in_models.h"
 #include "model/model.h"
-#include "worker/context/step_patience.h"
+#include "worker/context/job_context.h"
 #include "worker/data/batch_source.h"
 #include "worker/data/data_index.h"
 #include "worker/data/lane_batches.h"
@@ -86,7 +86,7 @@ JobRunner::JobRunner(Options options)
 JobRunner::~JobRunner() { stats_.WatchNet(nullptr); }
 
 void JobRunner::Cancel() {
-  // The flag first: who starts to wait after the calls below sees it.
+  // The flag first: a thread that starts to wait after the calls below sees it.
   cancelled_ = true;
   MutexLock lock(&mutex_);
   if (client_) client_->Cancel();

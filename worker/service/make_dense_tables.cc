@@ -20,7 +20,7 @@ void MixedDenseTables::AddToPull(StepBuffers* values, PullRequest* pull) const {
 std::vector<const float*> MixedDenseTables::ValuesOf(const StepBuffers& pulled) const {
   std::vector<const float*> values = pservers_->ValuesOf(pulled);
   const std::vector<const float*> kept = workers_->ValuesOf(pulled);
-  // The workers' part has its own tables alone, in the order of all.
+  // The workers' part has only its own tables, in the order of all tables.
   auto next = kept.begin();
   for (size_t i = 0; i < on_workers_.size(); ++i)
     if (on_workers_[i]) values[i] = *next++;

@@ -41,8 +41,7 @@ struct JobDenseTables {
   RankMeetings* meetings = nullptr;
 };
 
-// The tables of a job of which the workers keep some and the pservers the others. A part of
-// MakeDenseTables.
+// The tables of a job in which workers keep some and pservers the others. Made by MakeDenseTables.
 //
 // A step passes through both parts: values come from either of them, gradients go to either of
 // them, and only the workers' part exchanges, commits and saves. Pservers close the step, because

@@ -148,7 +148,7 @@ WorkerServer::~WorkerServer() {
   }
   // Outside the lock, because Cancel calls out to the runner and its client.
   if (runner) runner->Cancel();
-  // It writes session_, so it ends first.
+  // The join thread writes session_, so it ends before session_ is destroyed.
   if (join_thread_.joinable()) join_thread_.join();
   if (job_thread_.joinable()) job_thread_.join();
   session_.reset();
@@ -167,7 +167,7 @@ void WorkerServer::OnDesired(const PollReply& reply) {
       (RunKey(runner_->job_id(), runner_->incarnation()) == wanted ? keep : cancel) = runner_;
     changed_.NotifyAll();
   }
-  // Outside the lock, like all calls of the runner here: it calls out itself.
+  // Outside the lock, like all calls to the runner here: the runner calls out itself.
   if (cancel) cancel->Cancel();
   // The run continues; only the checkpoint that is wanted and the route may be others.
   if (keep) {

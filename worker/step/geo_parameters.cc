@@ -88,7 +88,7 @@ absl::Status GeoParameters::Fill(Rows* found, const float* values) {
     new_[i] = slot == kNoSlot;
     if (slot == kNoSlot) slot = TakeSlot(found->missing.keys[i]);
     info_[slot].fresh = interval_;
-    // Values are as old as the question, not as the answer.
+    // Values are as old as the request, not as the answer.
     info_[slot].asked_at = found->steps_made;
     slots_[i] = slot;
   }

@@ -88,8 +88,8 @@ void HotRowIndex::Assign(uint64_t step, uint64_t steps_done, Rows* found) {
       slot.again = false;
       Link(at);
     }
-    // The answer has at least the updates of the steps done by now. It may lack those of the steps
-    // between, so the row is as old as that.
+    // The answer has at least the updates of the steps done by now. It may lack those of later
+    // steps, so the row counts as pulled now.
     slots_[at].pulled = steps_done;
     found->missing_slots[m] = at;
   }

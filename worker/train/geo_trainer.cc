@@ -186,7 +186,7 @@ absl::Status GeoTrainer::Merge(const EpochPlan& plan) {
   SLUICE_RETURN_IF_ERROR(context_.client->WaitPull(sent->answer));
   SLUICE_RETURN_IF_ERROR(parameters_->Merge(&sent->delta.rows, &sent->server.rows,
                                             &sent->delta.dense, &sent->server.dense));
-  // Only now have the pservers every update of these tasks.
+  // Only now do the pservers have every update of these tasks.
   for (const BatchQueue::Item& done : sent->tasks)
     plan.task_trained(done->batch.task_id, done->task_examples);
   sent->tasks.clear();

@@ -1,4 +1,4 @@
-// What the files of rules/ share: the contract of a rule, and square roots for CPU and GPU.
+// The contract of a rule, and square roots for CPU and GPU, which the files of rules/ share.
 //
 // A rule is a class in rules/NAME.h and a line in rules.h. The class derives from RuleBase and has
 //   kDefaultRate         the learning rate of a config that gives none

@@ -183,9 +183,9 @@ absl::Status DeviceGeoOptimizer::ReserveSlots(size_t slots) {
   if (status.ok()) status = row_state_->Reserve(room * state_dim_ * sizeof(float), /*keep=*/true);
   if (status.ok()) {
     slots_ = room;
+  } else if (absl::IsDataLoss(status)) {
     // The old block is gone and the new one is not filled. All later calls must fail: the values
     // are lost.
-  } else if (absl::IsDataLoss(status)) {
     slots_ = 0;
     lost_ = status;
   } else if (absl::IsResourceExhausted(status)) {
@@ -276,8 +276,8 @@ void DeviceGeoOptimizer::UpdateRows(const GeoUpdate& update, const uint32_t* slo
   for (size_t c = 0; c < columns_.size(); ++c) {
     const TableLayout::Column& column = *columns_[c].column;
     UpdateArgs args;
-    // With a count of 1, since rows differ in theirs. Only Adam depends on it, and has its factors
-    // by row in `adam`.
+    // With a count of 1, since rows differ in theirs. Rules that depend on the count take their
+    // factors by row from `of_count`.
     args.step = column.rule->StepAt(RateOf(column, update.schedule_step), 1);
     args.slots = slots;
     args.gradient = gradients_.rows;
@@ -311,7 +311,7 @@ absl::Status DeviceGeoOptimizer::Update(const GeoUpdate& update) {
         absl::StrCat("Geo: an update of ", update.n, " rows, but the last step left gradients of ",
                      gradients_.present ? gradients_.num_rows : 0));
   }
-  // They are used once. A second update with them would be a bug of the caller.
+  // The gradients are used once. A second update with them would be a bug of the caller.
   gradients_.present = false;
   SLUICE_RETURN_IF_ERROR(CheckSlots(update.slots, update.n, slots_));
   SLUICE_RETURN_IF_ERROR(ReserveWork(update.n));

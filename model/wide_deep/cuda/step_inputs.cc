@@ -68,7 +68,7 @@ absl::Status StepInputs::AddValues(const NetInput& input, const StepHeader& head
 void StepInputs::BringNext() {
   const ComingBatch next = std::exchange(announced_, {});
   if (alone_ || next.batch == nullptr || next.batch->n == 0) return;
-  // What is wrong with the batch is said when its step comes.
+  // Errors of the batch are reported when its step comes.
   if (!CheckBatch(shape_, *next.batch).ok() || !CheckSize(*next.batch, next.num_rows).ok()) return;
   if (next.row_index == nullptr && !next.batch->keys.empty()) return;
   staged_ = {};

@@ -39,8 +39,8 @@ NetPlan::NetPlan(const WideDeepShape& shape)
 
 InputLayout::InputLayout(const NetPlan& plan, const StepShape& shape) {
   Places places;
-  // What comes from the host is at the front in the order in which it arrives, so that each upload
-  // is one copy.
+  // Data from the host is at the front, in the order in which it arrives, so that each upload is
+  // one copy.
   for (const size_t n : plan.elements) dense.push_back(places.Take(n, sizeof(float)));
   sizes = places.Take(1, sizeof(StepHeader));
   label = places.Take(shape.batch, sizeof(float));

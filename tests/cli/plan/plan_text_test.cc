@@ -137,7 +137,7 @@ PlanCosts CostsToKeep() {
 class PlanJsonTest : public testing::Test {
  protected:
   std::string Write(const std::string& text) {
-    const std::string path = testing::TempDir() + "plan_json_test.json";
+    const std::string path = testing::TempDir() + "plan_text_test.json";
     std::ofstream(path) << text;
     return path;
   }

@@ -15,7 +15,6 @@ namespace sluice {
 namespace {
 
 using google::protobuf::FieldDescriptor;
-using google::protobuf::Message;
 
 constexpr size_t kNoLimit = SIZE_MAX / 2;
 constexpr size_t kMiB = 1 << 20;
@@ -27,7 +26,7 @@ std::string Repeated(const std::string& unit, size_t bytes) {
 }
 
 // Fills in some fields, with lists of a few entries.
-void FillRandomly(Message* message, std::mt19937* random, int depth) {
+void FillRandomly(google::protobuf::Message* message, std::mt19937* random, int depth) {
   const auto* const reflection = message->GetReflection();
   const auto one_in = [random](uint32_t n) { return (*random)() % n == 0; };
   for (int f = 0; f < message->GetDescriptor()->field_count(); ++f) {
@@ -99,7 +98,8 @@ TEST(BoundedParseTest, TheEstimateBoundsWhatTheMessageTakes) {
     NextPhaseRequest phase;
     SubmitJobRequest job;
     RegisterRequest self;
-    for (Message* message : std::initializer_list<Message*>{&poll, &phase, &job, &self})
+    for (google::protobuf::Message* message :
+         std::initializer_list<google::protobuf::Message*>{&poll, &phase, &job, &self})
       FillRandomly(message, &random, 0);
     ExpectEstimates<PollRequest>(poll.SerializeAsString());
     ExpectEstimates<NextPhaseRequest>(phase.SerializeAsString());

@@ -10,5 +10,4 @@ sluice_test(scheduler_wait_test
     hot_row_use_test.cc
     scheduler_choice_test.cc
     scheduler_wait_test.cc
-    tls_advice_test.cc
   DEPS sluice::hot_row_use sluice::scheduler_client sluice::scheduler_wait)

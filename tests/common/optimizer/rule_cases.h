@@ -1,4 +1,4 @@
-// What the tests know of each update rule: configs, refusals, and the rule in plain float64.
+// Describes each update rule for tests: configs, refusals, and the rule in plain float64.
 //
 // Each rule of common/optimizer/rules.h has a function NameCase here. Everything else walks
 // RuleCases(). The float64 steps are written from the papers and from torch's manual.

@@ -26,7 +26,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::UnorderedElementsAre;
 
-std::string CertAuthorityRead(const std::string& path) {
+std::string FileText(const std::string& path) {
   std::ifstream in(path);
   return {std::istreambuf_iterator<char>(in), {}};
 }
@@ -261,6 +261,13 @@ TEST_F(CertAuthorityTest, APairThatIsIncompleteOrUnreadableIsNotRenewed) {
   EXPECT_THAT(Obstacle(), HasSubstr(files.key));
   std::ofstream(files.cert) << "no PEM";
   EXPECT_THAT(Obstacle(), HasSubstr(files.cert));
+  Make(PeerRole::kWorker);
+  EXPECT_EQ(Obstacle(), "");
+  std::ofstream(files.key) << "no PEM";
+  EXPECT_THAT(Obstacle(), HasSubstr(files.key));
+  // The next certificate would be for this key.
+  fs::remove(files.cert);
+  EXPECT_THAT(Obstacle(), HasSubstr(files.key));
 }
 
 TEST_F(CertAuthorityTest, ACertificateWithOtherNamesIsNotRenewed) {
@@ -274,6 +281,28 @@ TEST_F(CertAuthorityTest, ACertificateWithOtherNamesIsNotRenewed) {
   }
   SignWithNames(Make(PeerRole::kWorker), worker + ",DNS:node1");
   EXPECT_EQ(Obstacle(), "");
+}
+
+TEST_F(CertAuthorityTest, ACertificateWithHostsThatAreNoTextIsNotRenewed) {
+  ASSERT_TRUE(MakeAuthority(options_).ok());
+  for (const std::string& host :
+       {std::string(), std::string("a b"), std::string("\xc3\xa4"), std::string("a\0b", 3),
+        std::string("a\nb"), std::string("\033[2J")}) {
+    Make(PeerRole::kWorker, {"localhost", host});
+    EXPECT_THAT(Obstacle(), HasSubstr(Path("worker.pem"))) << host;
+  }
+}
+
+TEST_F(CertAuthorityTest, OtherCertificatesAreThoseOfRanks) {
+  ASSERT_TRUE(MakeAuthority(options_).ok());
+  const TlsFiles files = Make(PeerRole::kWorker);
+  EXPECT_THAT(OtherCertificates(options_.folder), ElementsAre());
+  for (const char* name : {"worker-1.pem", "worker-0.pem", "notes.txt"})
+    fs::copy_file(files.cert, Path(name));
+  fs::copy_file(files.ca, Path("both.pem"));
+  std::ofstream(Path("text.pem")) << "no PEM";
+  EXPECT_THAT(OtherCertificates(options_.folder),
+              ElementsAre(Path("worker-0.pem"), Path("worker-1.pem")));
 }
 
 TEST_F(CertAuthorityTest, OnlyTheOwnerMayReadKeysWhateverTheUmask) {
@@ -350,12 +379,11 @@ TEST_F(CertAuthorityTest, AFolderOfAnotherUserGetsNoKeys) {
 
 TEST_F(CertAuthorityTest, ExistingAuthorityIsKept) {
   ASSERT_TRUE(MakeAuthority(options_).ok());
-  const std::string certificate = CertAuthorityRead(Path("ca.pem")),
-                    key = CertAuthorityRead(Path("ca.key"));
+  const std::string certificate = FileText(Path("ca.pem")), key = FileText(Path("ca.key"));
   const TlsFiles first = Make(PeerRole::kWorker);
   ASSERT_TRUE(MakeAuthority(options_).ok());
-  EXPECT_EQ(CertAuthorityRead(Path("ca.pem")), certificate);
-  EXPECT_EQ(CertAuthorityRead(Path("ca.key")), key);
+  EXPECT_EQ(FileText(Path("ca.pem")), certificate);
+  EXPECT_EQ(FileText(Path("ca.key")), key);
   EXPECT_TRUE(CheckTlsFiles(Make(PeerRole::kPserver)).ok());
   EXPECT_TRUE(CheckTlsFiles(first).ok());
 }
@@ -363,24 +391,24 @@ TEST_F(CertAuthorityTest, ExistingAuthorityIsKept) {
 TEST_F(CertAuthorityTest, NewCertificateDoesNotTouchTheBytesOfTheOldOne) {
   ASSERT_TRUE(MakeAuthority(options_).ok());
   const TlsFiles files = Make(PeerRole::kWorker);
-  const std::string old = CertAuthorityRead(files.cert);
+  const std::string old = FileText(files.cert);
   std::ifstream reader(files.cert);
   Make(PeerRole::kWorker);
   EXPECT_EQ(std::string(std::istreambuf_iterator<char>(reader), {}), old);
-  EXPECT_NE(CertAuthorityRead(files.cert), old);
+  EXPECT_NE(FileText(files.cert), old);
   EXPECT_TRUE(CheckTlsFiles(files).ok());
 }
 
 TEST_F(CertAuthorityTest, NewCertificateIsForTheKeyThatExists) {
   ASSERT_TRUE(MakeAuthority(options_).ok());
   const TlsFiles files = Make(PeerRole::kWorker);
-  const std::string key = CertAuthorityRead(files.key);
+  const std::string key = FileText(files.key);
   Make(PeerRole::kWorker);
-  EXPECT_EQ(CertAuthorityRead(files.key), key);
+  EXPECT_EQ(FileText(files.key), key);
   // A process that died before it had written the certificate has left a key.
   fs::remove(files.cert);
   Make(PeerRole::kWorker);
-  EXPECT_EQ(CertAuthorityRead(files.key), key);
+  EXPECT_EQ(FileText(files.key), key);
   EXPECT_TRUE(CheckTlsFiles(files).ok());
   // A pair that does not fit fits again.
   const TlsFiles other = Make(PeerRole::kPserver);
@@ -393,13 +421,13 @@ TEST_F(CertAuthorityTest, NewCertificateIsForTheKeyThatExists) {
 TEST_F(CertAuthorityTest, AKeyThatCannotBeReadIsNamedAndKept) {
   ASSERT_TRUE(MakeAuthority(options_).ok());
   const TlsFiles files = Make(PeerRole::kWorker);
-  const std::string certificate = CertAuthorityRead(files.cert);
+  const std::string certificate = FileText(files.cert);
   std::ofstream(files.key) << "no PEM";
   const absl::Status refused = MakeCertificate(options_, PeerRole::kWorker, {});
   EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
   EXPECT_THAT(std::string(refused.message()), HasSubstr(files.key));
-  EXPECT_EQ(CertAuthorityRead(files.key), "no PEM");
-  EXPECT_EQ(CertAuthorityRead(files.cert), certificate);
+  EXPECT_EQ(FileText(files.key), "no PEM");
+  EXPECT_EQ(FileText(files.cert), certificate);
 }
 
 TEST_F(CertAuthorityTest, HalfAnAuthorityIsRefusedAndNotReplaced) {
@@ -407,13 +435,13 @@ TEST_F(CertAuthorityTest, HalfAnAuthorityIsRefusedAndNotReplaced) {
     const std::string left = lost == "ca.key" ? "ca.pem" : "ca.key";
     fs::remove_all(options_.folder);
     ASSERT_TRUE(MakeAuthority(options_).ok());
-    const std::string before = CertAuthorityRead(Path(left));
+    const std::string before = FileText(Path(left));
     fs::remove(Path(lost));
     const absl::Status refused = MakeAuthority(options_);
     EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
     EXPECT_THAT(std::string(refused.message()),
                 AllOf(HasSubstr(Path(lost)), HasSubstr(Path(left))));
-    EXPECT_EQ(CertAuthorityRead(Path(left)), before);
+    EXPECT_EQ(FileText(Path(left)), before);
     EXPECT_FALSE(fs::exists(Path(lost)));
     EXPECT_TRUE(absl::IsInvalidArgument(MakeCertificate(options_, PeerRole::kWorker, {})));
   }
@@ -422,16 +450,15 @@ TEST_F(CertAuthorityTest, HalfAnAuthorityIsRefusedAndNotReplaced) {
 TEST_F(CertAuthorityTest, FilesThatAreNoAuthorityAreRefused) {
   ASSERT_TRUE(MakeAuthority(options_).ok());
   Make(PeerRole::kWorker);
-  const std::string ca_pem = CertAuthorityRead(Path("ca.pem")),
-                    ca_key = CertAuthorityRead(Path("ca.key"));
-  const std::string worker_pem = CertAuthorityRead(Path("worker.pem")),
-                    worker_key = CertAuthorityRead(Path("worker.key"));
+  const std::string ca_pem = FileText(Path("ca.pem")), ca_key = FileText(Path("ca.key"));
+  const std::string worker_pem = FileText(Path("worker.pem")),
+                    worker_key = FileText(Path("worker.key"));
   const auto refusal = [&](const std::string& pem, const std::string& key) {
     std::ofstream(Path("ca.pem")) << pem;
     std::ofstream(Path("ca.key")) << key;
     const absl::Status refused = MakeAuthority(options_);
     EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
-    EXPECT_EQ(CertAuthorityRead(Path("ca.pem")), pem);
+    EXPECT_EQ(FileText(Path("ca.pem")), pem);
     return std::string(refused.message());
   };
   EXPECT_THAT(refusal("no PEM", ca_key), HasSubstr(Path("ca.pem")));

@@ -124,7 +124,9 @@ TEST_F(ConnectionGateTest, AFloodOfAHostEndsItsOwnSilentConnectionsAndNoMember) 
   // Fewer are ended than may wait for gRPC to close them.
   for (int i = 0; i < 13; ++i) {
     OpenSilent("127.0.0.1");
-    if (i >= 3) EXPECT_TRUE(silent_[i - 3]->HasEnded()) << i;
+    if (i >= 3) {
+      EXPECT_TRUE(silent_[i - 3]->HasEnded()) << i;
+    }
   }
   EXPECT_TRUE(AwaitOpen(kPerHost));
   EXPECT_TRUE(member.IsServed());

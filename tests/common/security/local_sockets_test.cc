@@ -9,7 +9,7 @@
 namespace sluice {
 namespace {
 
-using LocalSocketsSource = LocalSockets::Source;
+using SocketSource = LocalSockets::Source;
 
 TcpEnd EndOf(const char* address, uint16_t port) {
   sockaddr_in v4 = {};
@@ -55,8 +55,8 @@ TEST(LocalSocketsTest, BothSourcesSayTheSame) {
   ASSERT_EQ(getsockname(client.fd(), reinterpret_cast<sockaddr*>(&own), &size), 0);
   const TcpEnd here = *TcpEnd::Of(reinterpret_cast<const sockaddr*>(&own), size);
   const TcpEnd there = EndOf("127.0.0.1", server.port());
-  const LocalSockets tables(LocalSocketsSource::kProcTables),
-      diagnostics(LocalSocketsSource::kSocketDiagnostics);
+  const LocalSockets tables(SocketSource::kProcTables),
+      diagnostics(SocketSource::kSocketDiagnostics);
   const auto in_tables = tables.Connection(there, here);
   ASSERT_TRUE(in_tables.ok()) << in_tables.status();
   EXPECT_EQ(in_tables->state, TCP_ESTABLISHED);

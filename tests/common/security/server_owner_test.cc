@@ -11,14 +11,14 @@ namespace sluice {
 namespace {
 
 using ::testing::HasSubstr;
-using ServerOwnerSource = LocalSockets::Source;
+using OwnerSource = LocalSockets::Source;
 
 bool IsRoot() { return geteuid() == 0; }
 // A user to whom this process's servers, or those of `server`, are foreign.
 uid_t OtherThan(uid_t server) { return server + 1; }
 uid_t ServerUser() { return IsRoot() ? kNobody : geteuid(); }
 
-class ServerOwnerTest : public ::testing::TestWithParam<ServerOwnerSource> {
+class ServerOwnerTest : public ::testing::TestWithParam<OwnerSource> {
  protected:
   void SetUp() override {
     const ServerProcess server({geteuid()});
@@ -105,8 +105,8 @@ TEST_P(ServerOwnerTest, AListenerThatFollowsDoesNotVouchForAnOlderConnection) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Sources, ServerOwnerTest,
-                         ::testing::Values(ServerOwnerSource::kSocketDiagnostics,
-                                           ServerOwnerSource::kProcTables));
+                         ::testing::Values(OwnerSource::kSocketDiagnostics,
+                                           OwnerSource::kProcTables));
 
 TEST(CheckServerOfTest, AsksAKernelThatHasOneSourceOrBoth) {
   const ServerProcess server({geteuid()});
@@ -123,8 +123,7 @@ TEST(CheckServerOfTest, WithoutDescriptorsNobodyIsTrusted) {
   for (int i = 0; i < 10000 && server.accepted() == 0; ++i) usleep(1000);
   const NoDescriptorsLeft none;
   EXPECT_TRUE(absl::IsUnavailable(CheckServerOf(client.fd(), geteuid())));
-  for (const ServerOwnerSource source :
-       {ServerOwnerSource::kSocketDiagnostics, ServerOwnerSource::kProcTables})
+  for (const OwnerSource source : {OwnerSource::kSocketDiagnostics, OwnerSource::kProcTables})
     EXPECT_TRUE(absl::IsUnavailable(CheckServerOf(client.fd(), geteuid(), source)));
 }
 

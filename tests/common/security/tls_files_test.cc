@@ -23,7 +23,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-std::string TlsFilesRead(const std::string& path) {
+std::string TextOfFile(const std::string& path) {
   std::ifstream in(path);
   return {std::istreambuf_iterator<char>(in), {}};
 }
@@ -164,16 +164,15 @@ TEST_F(TlsFilesTest, CertificateOfAnotherAuthorityIsRefused) {
 
 TEST_F(TlsFilesTest, OneOfSeveralTrustedAuthoritiesIsEnough) {
   // Both are trusted while a cluster changes from one CA to the other.
-  const std::string both = Write("both.pem", TlsFilesRead(files_.ca) + TlsFilesRead(other_.ca));
+  const std::string both = Write("both.pem", TextOfFile(files_.ca) + TextOfFile(other_.ca));
   EXPECT_TRUE(CheckTlsFiles({files_.cert, files_.key, both}).ok());
   EXPECT_TRUE(CheckTlsFiles({other_.cert, other_.key, both}).ok());
 }
 
 TEST_F(TlsFilesTest, FirstCertificateOfTheFileIsTheProcesssOwn) {
-  const std::string chain = Write("chain.pem", TlsFilesRead(files_.cert) + TlsFilesRead(files_.ca));
+  const std::string chain = Write("chain.pem", TextOfFile(files_.cert) + TextOfFile(files_.ca));
   EXPECT_TRUE(CheckTlsFiles({chain, files_.key, files_.ca}).ok());
-  const std::string turned =
-      Write("turned.pem", TlsFilesRead(files_.ca) + TlsFilesRead(files_.cert));
+  const std::string turned = Write("turned.pem", TextOfFile(files_.ca) + TextOfFile(files_.cert));
   EXPECT_THAT(Refusal({turned, files_.key, files_.ca}), HasSubstr("--tls_key: " + files_.key));
 }
 

@@ -1,4 +1,4 @@
-// What a connection to a gRPC server may hold. The other bounds are tested where they can be
+// Tests what a connection to a gRPC server may hold. The other bounds are tested where they can be
 // shortened: unary_call_test.cc, grpc_stream_server_test.cc and tests/system/hostile_peers_test.py.
 #include <gmock/gmock.h>
 #include <grpcpp/create_channel.h>

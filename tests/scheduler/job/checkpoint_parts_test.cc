@@ -36,7 +36,7 @@ HostedCut Written(const std::string& file, uint64_t bytes = 10) {
   return cut;
 }
 
-WorkerCut Worker(uint32_t rank, uint64_t examples = 0) {
+WorkerCut CutOfWorker(uint32_t rank, uint64_t examples = 0) {
   WorkerCut cut;
   cut.set_rank(rank);
   cut.set_step(rank + 4);
@@ -45,7 +45,7 @@ WorkerCut Worker(uint32_t rank, uint64_t examples = 0) {
 }
 
 WorkerCut GeoWorker(uint32_t rank, bool parked) {
-  WorkerCut cut = Worker(rank);
+  WorkerCut cut = CutOfWorker(rank);
   cut.set_parked(parked);
   cut.mutable_state()->mutable_file()->set_name(absl::StrCat("worker-", rank));
   return cut;
@@ -70,15 +70,15 @@ TEST(CheckpointPartsTest, OnlyNewsIsProgress) {
   EXPECT_TRUE(parts.TakeHosted(0, Written("a", 6)));
   EXPECT_FALSE(parts.TakeHosted(0, Writing(7))) << "overtaken by the end";
   EXPECT_TRUE(parts.Written(0));
-  EXPECT_TRUE(parts.TakeWorker(Worker(1)));
-  EXPECT_FALSE(parts.TakeWorker(Worker(1)));
+  EXPECT_TRUE(parts.TakeWorker(CutOfWorker(1)));
+  EXPECT_FALSE(parts.TakeWorker(CutOfWorker(1)));
 }
 
 TEST(CheckpointPartsTest, AllRanksAnswerAndAllCutsBegin) {
   CheckpointParts parts = TwoAndTwo(Mode::kAsync);
-  parts.TakeWorker(Worker(1));
+  parts.TakeWorker(CutOfWorker(1));
   EXPECT_FALSE(parts.AllRanksAnswered());
-  parts.TakeWorker(Worker(0));
+  parts.TakeWorker(CutOfWorker(0));
   EXPECT_TRUE(parts.AllRanksAnswered());
   parts.TakeHosted(0, Writing(0));
   EXPECT_FALSE(parts.AllCutsBegun());
@@ -94,7 +94,7 @@ TEST(CheckpointPartsTest, PserversWithoutShardsMakeNoPart) {
                         /*without_shards=*/{0, 2});
   EXPECT_FALSE(parts.AllCutsBegun());
   EXPECT_EQ(parts.Missing(/*of_pservers=*/true), "pserver 1, rank 0");
-  parts.TakeWorker(Worker(0));
+  parts.TakeWorker(CutOfWorker(0));
   EXPECT_FALSE(parts.Complete());
   parts.TakeHosted(1, Written("b"));
   EXPECT_TRUE(parts.Complete());
@@ -105,9 +105,9 @@ TEST(CheckpointPartsTest, ALostRankNeedsNoReport) {
   WorkerState lost;
   lost.mutable_train()->set_examples(77);
   parts.TakeLost(1, lost);
-  EXPECT_FALSE(parts.TakeWorker(Worker(1, 5)));
+  EXPECT_FALSE(parts.TakeWorker(CutOfWorker(1, 5)));
   EXPECT_FALSE(parts.Complete());
-  parts.TakeWorker(Worker(0, 10));
+  parts.TakeWorker(CutOfWorker(0, 10));
   ASSERT_TRUE(parts.Complete());
   Manifest manifest;
   parts.MoveTo(&manifest);
@@ -134,7 +134,7 @@ TEST(CheckpointPartsTest, OnlyGeoRanksConfirmARelease) {
   for (const Mode mode : {Mode::kSync, Mode::kAsync}) {
     CheckpointParts parts = TwoAndTwo(mode);
     EXPECT_FALSE(parts.RankComplete(0));
-    parts.TakeWorker(Worker(0));
+    parts.TakeWorker(CutOfWorker(0));
     EXPECT_TRUE(parts.RankComplete(0));
   }
 }
@@ -160,7 +160,7 @@ TEST(CheckpointPartsTest, AtMostEightMissingMembersAreNamed) {
 
 TEST(CheckpointPartsTest, ARankIsWhereTheSlowestPserverHoldsIt) {
   CheckpointParts parts = TwoAndTwo(Mode::kAsync);
-  for (const uint32_t rank : {0, 1}) parts.TakeWorker(Worker(rank, 10 * rank));
+  for (const uint32_t rank : {0, 1}) parts.TakeWorker(CutOfWorker(rank, 10 * rank));
   parts.TakeHosted(0, Writing(0, {Held(5, 30), Held(8, 10)}));
   parts.TakeHosted(1, Writing(0, {Held(6, 40), Held(7, 5)}));
   const auto ranks = parts.RankParts();
@@ -176,7 +176,7 @@ TEST(CheckpointPartsTest, ARankIsWhereTheSlowestPserverHoldsIt) {
 TEST(CheckpointPartsTest, APserverThatHoldsNothingOfARankIsBehindAllOthers) {
   for (const uint32_t empty : {0, 1}) {
     CheckpointParts parts(Mode::kAsync, /*worker_num=*/1, /*pserver_num=*/2, /*without_shards=*/{});
-    parts.TakeWorker(Worker(0));
+    parts.TakeWorker(CutOfWorker(0));
     parts.TakeHosted(empty, Writing(0, {RankPosition()}));
     parts.TakeHosted(1 - empty, Writing(0, {Held(3, 9)}));
     const auto ranks = parts.RankParts();
@@ -209,7 +209,7 @@ TEST(CheckpointPartsTest, TheManifestHasAllFilesAndInSyncTheStatesOfTheRanks) {
     EXPECT_EQ(parts.written_bytes(), 10u);
     parts.TakeHosted(0, Written("a", 5));
     EXPECT_EQ(parts.written_bytes(), 12u);
-    parts.TakeWorker(Worker(0, 10));
+    parts.TakeWorker(CutOfWorker(0, 10));
     parts.TakeWorker(GeoWorker(1, /*parked=*/false));
     ASSERT_TRUE(parts.Complete());
     Manifest manifest;

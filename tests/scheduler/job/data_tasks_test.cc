@@ -145,7 +145,7 @@ TEST(DataTasksTest, ARankCannotAcknowledgeATaskOfAnotherRank) {
   EXPECT_FALSE(tasks->CheckEnded(0).ok());
 }
 
-RankPosition Held(uint64_t task, uint64_t end) {
+RankPosition HeldPosition(uint64_t task, uint64_t end) {
   RankPosition held;
   held.set_task_id(task);
   held.set_task_end(end);
@@ -178,7 +178,7 @@ TEST(DataTasksTest, ReleaseFreesWhatTheLifeHasNotTrainedAheadOfTheOthers) {
   EXPECT_EQ(Lease(&tasks, 0, 0, 3).id(), 4u);
   EXPECT_EQ(tasks.LeaseOrderForTest(0), (std::vector<uint64_t>{1, 2, 4}));
   // Task 1 was never acknowledged, but frames of task 2 follow all of its frames.
-  ASSERT_TRUE(tasks.Release(0, Held(2, 7)).ok());
+  ASSERT_TRUE(tasks.Release(0, HeldPosition(2, 7)).ok());
   EXPECT_TRUE(tasks.LeaseOrderForTest(0).empty());
   EXPECT_TRUE(tasks.CheckEnded(0).ok());
   const DataTask rest = Lease(&tasks, 1, 0, 2);
@@ -199,7 +199,7 @@ TEST(DataTasksTest, ReleaseOfALifeWithoutFramesFreesAllButTheAcknowledgedTasks) 
   EXPECT_EQ(Lease(&tasks, 0, 0, 1).id(), 1u);
   EXPECT_EQ(Lease(&tasks, 0, 0, 2).id(), 2u);
   EXPECT_EQ(Lease(&tasks, 0, 1, 3).id(), 3u);  // task 1 had no examples, so no frame names it
-  ASSERT_TRUE(tasks.Release(0, Held(0, 0)).ok());
+  ASSERT_TRUE(tasks.Release(0, HeldPosition(0, 0)).ok());
   EXPECT_EQ(Lease(&tasks, 1, 0, 1).id(), 2u);
   EXPECT_EQ(Lease(&tasks, 1, 0, 2).id(), 3u);
   EXPECT_EQ(Lease(&tasks, 1, 0, 3).id(), 4u);
@@ -208,11 +208,12 @@ TEST(DataTasksTest, ReleaseOfALifeWithoutFramesFreesAllButTheAcknowledgedTasks) 
 TEST(DataTasksTest, OffsetsOfEarlierLivesStay) {
   DataTasks tasks = SixTasks();
   EXPECT_EQ(Lease(&tasks, 0, 0, 1).id(), 1u);
-  ASSERT_TRUE(tasks.Release(0, Held(1, 5)).ok());
+  ASSERT_TRUE(tasks.Release(0, HeldPosition(1, 5)).ok());
   EXPECT_EQ(Lease(&tasks, 0, 0, 1).first_offset(), 5u);
-  ASSERT_TRUE(tasks.Release(0, Held(0, 0)).ok());  // no shard has a frame of the second life
+  ASSERT_TRUE(
+      tasks.Release(0, HeldPosition(0, 0)).ok());  // no shard has a frame of the second life
   EXPECT_EQ(Lease(&tasks, 1, 0, 1).first_offset(), 5u);
-  ASSERT_TRUE(tasks.Release(1, Held(1, 8)).ok());
+  ASSERT_TRUE(tasks.Release(1, HeldPosition(1, 8)).ok());
   const DataTask third = Lease(&tasks, 0, 0, 1);
   EXPECT_EQ(third.id(), 1u);
   EXPECT_EQ(third.first_offset(), 8u);
@@ -223,7 +224,7 @@ TEST(DataTasksTest, OffsetsOfEarlierLivesStay) {
 TEST(DataTasksTest, ReleasedTasksOfAPinnedRankWaitForItsNextLife) {
   DataTasks tasks = SixTasks(/*pinned=*/true);
   EXPECT_EQ(Lease(&tasks, 0, 0, 1).id(), 1u);
-  ASSERT_TRUE(tasks.Release(0, Held(1, 3)).ok());
+  ASSERT_TRUE(tasks.Release(0, HeldPosition(1, 3)).ok());
   EXPECT_EQ(Lease(&tasks, 1, 0, 1).id(), 0u);
   EXPECT_EQ(Lease(&tasks, 0, 0, 1).id(), 1u);
 }
@@ -232,7 +233,7 @@ TEST(DataTasksTest, ReleaseRefusesATaskThatTheLifeNeverHad) {
   DataTasks tasks = SixTasks();
   EXPECT_EQ(Lease(&tasks, 0, 0, 1).id(), 1u);
   EXPECT_EQ(Lease(&tasks, 1, 0, 1).id(), 2u);
-  EXPECT_TRUE(absl::IsInvalidArgument(tasks.Release(0, Held(2, 1))));
+  EXPECT_TRUE(absl::IsInvalidArgument(tasks.Release(0, HeldPosition(2, 1))));
   EXPECT_EQ(tasks.LeaseOrderForTest(0), (std::vector<uint64_t>{1}));
   EXPECT_FALSE(tasks.CheckEnded(0).ok());
 }
@@ -273,7 +274,7 @@ TEST(DataTasksTest, RandomLossesLeaveNoExampleOutAndRepeatNone) {
           const DataTask& task = life.leased.front();
           life.next = std::max(life.next, task.first_offset());
           if (life.next < kExamples) ++trained[task.id() - 1][life.next++];
-          life.held = Held(task.id(), life.next);
+          life.held = HeldPosition(task.id(), life.next);
           if (life.next < kExamples) break;
           life.finished = task.id();
           life.next = 0;

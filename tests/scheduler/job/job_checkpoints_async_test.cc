@@ -9,7 +9,7 @@ namespace {
 
 using testing::HasSubstr;
 
-RankPosition Held(uint64_t sequence, uint64_t task, uint64_t end) {
+RankPosition PositionHeldBy(uint64_t sequence, uint64_t task, uint64_t end) {
   RankPosition held;
   held.set_incarnation(1);
   held.set_sequence(sequence);
@@ -105,10 +105,12 @@ TEST_F(TaskCheckpointsTest, AllRanksAnswerBeforeThePserversAreToldToCut) {
   EXPECT_EQ(c.ordered().number, 0u);
   c.TakeWorker(Worker(1, 1, 6), At(3));
   EXPECT_EQ(c.ordered(), (JobCheckpoints::Ordered{1, 12}));
-  c.TakeHosted(0, Cut(HostedCut::WRITING, 1, 12, Held(5, 2, 30), Held(8, 3, 10)), At(4));
+  c.TakeHosted(
+      0, Cut(HostedCut::WRITING, 1, 12, PositionHeldBy(5, 2, 30), PositionHeldBy(8, 3, 10)), At(4));
   EXPECT_FALSE(c.needs_state());
   EXPECT_TRUE(c.holds_phase());
-  c.TakeHosted(1, Cut(HostedCut::WRITTEN, 1, 12, Held(6, 2, 40), Held(7, 3, 5)), At(5));
+  c.TakeHosted(1, Cut(HostedCut::WRITTEN, 1, 12, PositionHeldBy(6, 2, 40), PositionHeldBy(7, 3, 5)),
+               At(5));
   EXPECT_FALSE(c.holds_phase());
   ASSERT_TRUE(c.needs_state());
   const auto parts = c.Parts();
@@ -119,7 +121,8 @@ TEST_F(TaskCheckpointsTest, AllRanksAnswerBeforeThePserversAreToldToCut) {
   EXPECT_EQ((*parts)[1].state.train().examples(), 20u);
   c.SetState(StateWithWorkers(12), At(5));
   EXPECT_FALSE(c.TakeCommit());
-  c.TakeHosted(0, Cut(HostedCut::WRITTEN, 1, 12, Held(5, 2, 30), Held(8, 3, 10)), At(6));
+  c.TakeHosted(
+      0, Cut(HostedCut::WRITTEN, 1, 12, PositionHeldBy(5, 2, 30), PositionHeldBy(8, 3, 10)), At(6));
   const auto manifest = c.TakeCommit();
   ASSERT_TRUE(manifest);
   EXPECT_EQ(manifest->global_step(), 12u);
@@ -144,8 +147,9 @@ TEST_F(TaskCheckpointsTest, APserverThatHoldsNothingOfARankIsBehindAllOthers) {
     JobCheckpoints c = MakeTraining(Mode::kAsync, 0, 10);
     c.Plan(At(10));
     for (const uint32_t rank : {0, 1}) c.TakeWorker(Worker(rank, 1, 0), At(11));
-    const auto none = Cut(HostedCut::WRITING, 1, 1, RankPosition(), Held(1, 1, 1));
-    const auto some = Cut(HostedCut::WRITING, 1, 1, Held(3, 2, 9), Held(1, 1, 1));
+    const auto none = Cut(HostedCut::WRITING, 1, 1, RankPosition(), PositionHeldBy(1, 1, 1));
+    const auto some =
+        Cut(HostedCut::WRITING, 1, 1, PositionHeldBy(3, 2, 9), PositionHeldBy(1, 1, 1));
     c.TakeHosted(0, first ? none : some, At(12));
     c.TakeHosted(1, first ? some : none, At(12));
     EXPECT_EQ(c.Parts()->front().held.sequence(), 0u) << first;
@@ -177,7 +181,8 @@ TEST_F(TaskCheckpointsTest, TheEndOfAnEpochWaitsForItsCheckpoint) {
   EXPECT_EQ(c.asked().number, 1u);
   for (const uint32_t rank : {0, 1}) c.TakeWorker(Worker(rank, 1, 0), At(3));
   for (const uint32_t i : {0, 1})
-    c.TakeHosted(i, Cut(HostedCut::WRITING, 1, 10, Held(1, 1, 1), Held(1, 1, 1)), At(4));
+    c.TakeHosted(
+        i, Cut(HostedCut::WRITING, 1, 10, PositionHeldBy(1, 1, 1), PositionHeldBy(1, 1, 1)), At(4));
   EXPECT_FALSE(c.holds_phase());
   EXPECT_TRUE(c.finishes_job());
 }
@@ -190,7 +195,9 @@ TEST_F(TaskCheckpointsTest, ACheckpointDueAtTheEndOfAnEpochFollowsTheOneThatIsOp
     c.Plan(At(10));
     for (const uint32_t rank : {0, 1}) c.TakeWorker(Worker(rank, 1, 0), At(11));
     for (const uint32_t i : {0, 1})
-      c.TakeHosted(i, Cut(HostedCut::WRITING, 1, 10, Held(1, 1, 1), Held(1, 1, 1)), At(11));
+      c.TakeHosted(i,
+                   Cut(HostedCut::WRITING, 1, 10, PositionHeldBy(1, 1, 1), PositionHeldBy(1, 1, 1)),
+                   At(11));
     EXPECT_FALSE(c.holds_phase());
     c.EpochEnds(1, last, At(12));
     EXPECT_EQ(c.holds_phase(), last);
@@ -238,7 +245,9 @@ TEST_F(TaskCheckpointsTest, ARankLostBeforeAllCutsHaveBegunEndsTheCheckpoint) {
       if (reports > 0) c.TakeWorker(Parked(1, 1), At(11));
       if (reports > 1) c.TakeWorker(Parked(0, 1), At(11));
       if (reports > 2)
-        c.TakeHosted(0, Cut(HostedCut::WRITING, 1, 1, Held(2, 1, 5), Held(3, 2, 5)), At(12));
+        c.TakeHosted(
+            0, Cut(HostedCut::WRITING, 1, 1, PositionHeldBy(2, 1, 5), PositionHeldBy(3, 2, 5)),
+            At(12));
       EXPECT_TRUE(c.holds_phase());
       c.NoteTraining(false, true);
       c.RankLost(1, At(13));
@@ -298,7 +307,7 @@ TEST_F(TaskCheckpointsTest, AnAsyncCheckpointWhoseCutsHaveBegunNeedsNoRankAnyMor
   for (const uint32_t rank : {0, 1}) c.TakeWorker(Worker(rank, 1, 0), At(11));
   for (const auto state : {HostedCut::WRITING, HostedCut::WRITTEN}) {
     for (const uint32_t i : {0, 1})
-      c.TakeHosted(i, Cut(state, 1, 1, Held(2, 1, 5), Held(3, 2, 5)), At(12));
+      c.TakeHosted(i, Cut(state, 1, 1, PositionHeldBy(2, 1, 5), PositionHeldBy(3, 2, 5)), At(12));
     if (c.needs_state()) c.SetState(StateWithWorkers(1), At(12));
     c.RankLost(1, At(13));
     EXPECT_EQ(c.over(), 0u);
@@ -345,7 +354,9 @@ class GeoCheckpointsTest : public TaskCheckpointsTest {
     for (const uint32_t rank : {0, 1}) c.TakeWorker(Parked(rank, 1), At(11));
     EXPECT_FALSE(c.asked().released);
     for (const uint32_t i : {0, 1})
-      c.TakeHosted(i, Cut(HostedCut::WRITTEN, 1, 6, Held(2, 1, 5), Held(3, 2, 5)), At(12));
+      c.TakeHosted(i,
+                   Cut(HostedCut::WRITTEN, 1, 6, PositionHeldBy(2, 1, 5), PositionHeldBy(3, 2, 5)),
+                   At(12));
     return c;
   }
 };
@@ -404,8 +415,10 @@ TEST_F(GeoCheckpointsTest, CutsThatHoldDifferentFramesAreRefused) {
   JobCheckpoints c = MakeTraining(Mode::kGeo, 0, 10);
   c.Plan(At(10));
   for (const uint32_t rank : {0, 1}) c.TakeWorker(Parked(rank, 1), At(11));
-  c.TakeHosted(0, Cut(HostedCut::WRITING, 1, 1, Held(2, 1, 5), Held(3, 2, 5)), At(12));
-  c.TakeHosted(1, Cut(HostedCut::WRITING, 1, 1, Held(2, 1, 5), Held(4, 2, 9)), At(12));
+  c.TakeHosted(0, Cut(HostedCut::WRITING, 1, 1, PositionHeldBy(2, 1, 5), PositionHeldBy(3, 2, 5)),
+               At(12));
+  c.TakeHosted(1, Cut(HostedCut::WRITING, 1, 1, PositionHeldBy(2, 1, 5), PositionHeldBy(4, 2, 9)),
+               At(12));
   ASSERT_TRUE(c.needs_state());
   EXPECT_EQ(c.Parts().status().code(), absl::StatusCode::kInternal);
   c.SetState(c.Parts().status(), At(12));

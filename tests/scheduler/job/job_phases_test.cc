@@ -18,7 +18,7 @@ std::string Listed(const JobConfig& config) {
   return absl::StrJoin(names, " ");
 }
 
-JobConfig Config(uint32_t epochs) {
+JobConfig PhasesConfig(uint32_t epochs) {
   JobConfig config;
   config.mutable_train()->set_epochs(epochs);
   config.mutable_data()->add_eval_files("e");
@@ -26,11 +26,11 @@ JobConfig Config(uint32_t epochs) {
 }
 
 TEST(JobPhasesTest, EvaluatesAfterEachEpoch) {
-  EXPECT_EQ(Listed(Config(2)), "index0 train0 eval0 train1 eval1 save1 finish1");
+  EXPECT_EQ(Listed(PhasesConfig(2)), "index0 train0 eval0 train1 eval1 save1 finish1");
 }
 
 TEST(JobPhasesTest, EvaluatesEveryNthEpochAndTheLast) {
-  JobConfig config = Config(5);
+  JobConfig config = PhasesConfig(5);
   config.mutable_eval()->set_every_epochs(2);
   EXPECT_EQ(Listed(config),
             "index0 train0 train1 eval1 train2 train3 eval3 train4 eval4 save4 finish4");
@@ -39,20 +39,20 @@ TEST(JobPhasesTest, EvaluatesEveryNthEpochAndTheLast) {
 }
 
 TEST(JobPhasesTest, WithoutEvalFilesOrModelTheirPhasesAreOmitted) {
-  JobConfig config = Config(1);
+  JobConfig config = PhasesConfig(1);
   config.mutable_data()->clear_eval_files();
   config.mutable_checkpoint()->set_save_final_model(false);
   EXPECT_EQ(Listed(config), "index0 train0 finish0");
 }
 
 TEST(JobPhasesTest, EvaluateOnlyHasNoOtherPhases) {
-  JobConfig config = Config(3);
+  JobConfig config = PhasesConfig(3);
   config.set_evaluate_only(true);
   EXPECT_EQ(Listed(config), "index0 eval0 finish0");
 }
 
 TEST(JobPhasesTest, AdvancesWhenAllRanksHaveEnded) {
-  JobPhases phases(ListPhases(Config(1)), 2);
+  JobPhases phases(ListPhases(PhasesConfig(1)), 2);
   EXPECT_TRUE(*phases.IsNews(1, 1));
   phases.MarkEnded(1);
   EXPECT_FALSE(*phases.IsNews(1, 1));

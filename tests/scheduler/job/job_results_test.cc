@@ -8,13 +8,13 @@ namespace {
 
 const absl::Time kJobResultsStart = absl::UnixEpoch();
 
-JobConfig Config(bool a_sync) {
+JobConfig JobResultsConfig(bool a_sync) {
   JobConfig config;
   config.mutable_strategy()->set_a_sync(a_sync);
   return config;
 }
 
-TrainReport Report(uint64_t examples, double loss_sum, uint64_t bad_lines) {
+TrainReport JobResultsReport(uint64_t examples, double loss_sum, uint64_t bad_lines) {
   TrainReport report;
   report.set_examples(examples);
   report.set_weight_sum(static_cast<double>(examples));
@@ -27,12 +27,12 @@ TrainReport Report(uint64_t examples, double loss_sum, uint64_t bad_lines) {
 }
 
 TEST(JobResultsTest, SumsOverRanksAndEpochs) {
-  const JobConfig config = Config(true);
+  const JobConfig config = JobResultsConfig(true);
   JobResults results(config, 2);
   for (const uint32_t epoch : {0, 1}) {
     results.BeginTrain(kJobResultsStart + absl::Seconds(10) * epoch);
-    ASSERT_TRUE(results.AddTrain(0, Report(30, 15, 1)).ok());
-    ASSERT_TRUE(results.AddTrain(1, Report(10, 25, 2)).ok());
+    ASSERT_TRUE(results.AddTrain(0, JobResultsReport(30, 15, 1)).ok());
+    ASSERT_TRUE(results.AddTrain(1, JobResultsReport(10, 25, 2)).ok());
     results.EndTrain(epoch, 0, kJobResultsStart + absl::Seconds(10) * epoch + absl::Seconds(2));
   }
   const JobResult& result = results.result();
@@ -51,7 +51,7 @@ TEST(JobResultsTest, SumsOverRanksAndEpochs) {
 }
 
 TEST(JobResultsTest, TheLossHasTheSameBitsInWhateverOrderTheRanksReport) {
-  const JobConfig config = Config(false);
+  const JobConfig config = JobResultsConfig(false);
   const double sums[] = {0.1, 0.2, 0.3};
   ASSERT_NE((sums[0] + sums[1]) + sums[2], (sums[2] + sums[1]) + sums[0]);
   for (const std::vector<uint32_t>& order :
@@ -60,7 +60,7 @@ TEST(JobResultsTest, TheLossHasTheSameBitsInWhateverOrderTheRanksReport) {
     for (const uint32_t epoch : {0, 1}) {
       results.BeginTrain(kJobResultsStart);
       for (const uint32_t rank : order)
-        ASSERT_TRUE(results.AddTrain(rank, Report(1, sums[rank], 0)).ok());
+        ASSERT_TRUE(results.AddTrain(rank, JobResultsReport(1, sums[rank], 0)).ok());
       EXPECT_EQ(results.EndTrain(epoch, 0, kJobResultsStart).loss(),
                 ((sums[0] + sums[1]) + sums[2]) / 3.0);
     }
@@ -68,10 +68,10 @@ TEST(JobResultsTest, TheLossHasTheSameBitsInWhateverOrderTheRanksReport) {
 }
 
 TEST(JobResultsTest, HotRowsAreSummedWhenThereIsACache) {
-  const JobConfig config = Config(true);
+  const JobConfig config = JobResultsConfig(true);
   JobResults results(config, 2);
   results.BeginTrain(kJobResultsStart);
-  TrainReport report = Report(30, 15, 0);
+  TrainReport report = JobResultsReport(30, 15, 0);
   ASSERT_TRUE(results.AddTrain(0, report).ok());
   EXPECT_FALSE(results.result().has_hot_rows());
   report.mutable_hot_rows()->set_hits(5);
@@ -84,17 +84,17 @@ TEST(JobResultsTest, HotRowsAreSummedWhenThereIsACache) {
 }
 
 TEST(JobResultsTest, SyncCountsGlobalSteps) {
-  const JobConfig config = Config(false);
+  const JobConfig config = JobResultsConfig(false);
   JobResults results(config, 2);
   results.BeginTrain(kJobResultsStart);
-  ASSERT_TRUE(results.AddTrain(0, Report(30, 15, 0)).ok());
-  ASSERT_TRUE(results.AddTrain(1, Report(10, 25, 0)).ok());
+  ASSERT_TRUE(results.AddTrain(0, JobResultsReport(30, 15, 0)).ok());
+  ASSERT_TRUE(results.AddTrain(1, JobResultsReport(10, 25, 0)).ok());
   results.EndTrain(0, 7, kJobResultsStart + absl::Seconds(1));
   EXPECT_EQ(results.result().global_step(), 7u);
 }
 
 TEST(JobResultsTest, TooManyBadLinesAreAnError) {
-  JobConfig config = Config(false);
+  JobConfig config = JobResultsConfig(false);
   config.mutable_data()->set_max_bad_lines(2);
   JobResults results(config, 1);
   IndexReport report;
@@ -111,13 +111,13 @@ TEST(JobResultsTest, TooManyBadLinesAreAnError) {
 }
 
 TEST(JobResultsTest, EachEpochKeepsItsEvaluationAndTheResultHasTheLast) {
-  const JobConfig config = Config(true);
+  const JobConfig config = JobResultsConfig(true);
   JobResults results(config, 1);
   EvalAccumulator sums;
   sums.Add(4.0f, 1.0f, 1.0f);
   sums.Add(-4.0f, 0.0f, 1.0f);
   results.BeginTrain(kJobResultsStart);
-  ASSERT_TRUE(results.AddTrain(0, Report(2, 1, 0)).ok());
+  ASSERT_TRUE(results.AddTrain(0, JobResultsReport(2, 1, 0)).ok());
   results.EndTrain(0, 0, kJobResultsStart + absl::Seconds(1));
   results.BeginEval();
   ASSERT_TRUE(results.AddEval(sums.ToProto(), DataSummary()).ok());
@@ -128,7 +128,7 @@ TEST(JobResultsTest, EachEpochKeepsItsEvaluationAndTheResultHasTheLast) {
 
 // A job with a vocabulary of two values, and label values.
 JobConfig SummarizedConfig() {
-  JobConfig config = Config(true);
+  JobConfig config = JobResultsConfig(true);
   Feature* feature = config.add_features();
   feature->set_name("sex");
   feature->mutable_categorical()->add_vocabulary("f");
@@ -139,7 +139,7 @@ JobConfig SummarizedConfig() {
   return config;
 }
 
-DataSummary Held(uint64_t examples, const std::string& labels, const std::string& sex) {
+DataSummary SummaryHeld(uint64_t examples, const std::string& labels, const std::string& sex) {
   DataSummary summary;
   summary.set_examples(examples);
   summary.set_positive(1);
@@ -153,10 +153,10 @@ TEST(JobResultsTest, TheRanksSummariesAddUpAndWarnOnce) {
   JobResults results(config, 2);
   for (const uint32_t epoch : {0, 1}) {
     results.BeginTrain(kJobResultsStart);
-    TrainReport left = Report(30, 15, 0), right = Report(10, 25, 0);
+    TrainReport left = JobResultsReport(30, 15, 0), right = JobResultsReport(10, 25, 0);
     if (epoch == 0) {
-      *left.mutable_summary() = Held(30, "\x01", "\x01");
-      *right.mutable_summary() = Held(10, "", "");
+      *left.mutable_summary() = SummaryHeld(30, "\x01", "\x01");
+      *right.mutable_summary() = SummaryHeld(10, "", "");
     }
     ASSERT_TRUE(results.AddTrain(0, left).ok());
     ASSERT_TRUE(results.AddTrain(1, right).ok());
@@ -166,7 +166,7 @@ TEST(JobResultsTest, TheRanksSummariesAddUpAndWarnOnce) {
     EvalAccumulator sums;
     sums.Add(4.0f, 1.0f, 1.0f);
     results.BeginEval();
-    ASSERT_TRUE(results.AddEval(sums.ToProto(), Held(1, "", "")).ok());
+    ASSERT_TRUE(results.AddEval(sums.ToProto(), SummaryHeld(1, "", "")).ok());
     EXPECT_FALSE(results.EndEval(epoch).has_auc());
     EXPECT_THAT(results.result().warnings(),
                 testing::ElementsAre(
@@ -180,15 +180,15 @@ TEST(JobResultsTest, ALabelValueFoundOnlyInTheEvaluationDataIsFine) {
   const JobConfig config = SummarizedConfig();
   JobResults results(config, 1);
   results.BeginTrain(kJobResultsStart);
-  TrainReport report = Report(30, 15, 0);
-  *report.mutable_summary() = Held(30, "\x01", "\x03");
+  TrainReport report = JobResultsReport(30, 15, 0);
+  *report.mutable_summary() = SummaryHeld(30, "\x01", "\x03");
   ASSERT_TRUE(results.AddTrain(0, report).ok());
   results.EndTrain(0, 0, kJobResultsStart + absl::Seconds(1));
   EvalAccumulator sums;
   sums.Add(4.0f, 1.0f, 1.0f);
   sums.Add(-4.0f, 0.0f, 1.0f);
   results.BeginEval();
-  ASSERT_TRUE(results.AddEval(sums.ToProto(), Held(2, "\x02", "")).ok());
+  ASSERT_TRUE(results.AddEval(sums.ToProto(), SummaryHeld(2, "\x02", "")).ok());
   EXPECT_TRUE(results.EndEval(0).has_auc());
   EXPECT_TRUE(results.result().warnings().empty());
 }
@@ -197,17 +197,17 @@ TEST(JobResultsTest, AnImpossibleSummaryIsRefused) {
   const JobConfig config = SummarizedConfig();
   JobResults results(config, 1);
   results.BeginTrain(kJobResultsStart);
-  TrainReport report = Report(30, 15, 0);
-  *report.mutable_summary() = Held(30, "", "too long");
+  TrainReport report = JobResultsReport(30, 15, 0);
+  *report.mutable_summary() = SummaryHeld(30, "", "too long");
   EXPECT_TRUE(absl::IsInvalidArgument(results.AddTrain(0, report)));
   EXPECT_EQ(results.result().data().examples(), 0u);
   results.BeginEval();
   EXPECT_TRUE(absl::IsInvalidArgument(
-      results.AddEval(EvalAccumulator().ToProto(), Held(30, "too long", ""))));
+      results.AddEval(EvalAccumulator().ToProto(), SummaryHeld(30, "too long", ""))));
 }
 
 TEST(JobResultsTest, ImpossibleSumsAreRefused) {
-  const JobConfig config = Config(true);
+  const JobConfig config = JobResultsConfig(true);
   JobResults results(config, 1);
   results.BeginEval();
   EvalSums sums;

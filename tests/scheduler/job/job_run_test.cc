@@ -182,7 +182,7 @@ TEST(JobRunTest, TooManyPiecesFailTheJobBeforeAllRanksHaveReported) {
   JobConfig config = FakeCluster::Config(-1, 3);
   PhaseReport report = Indexed(10, 0, 3);
   DataPieces* const pieces = report.mutable_index()->mutable_pieces();
-  pieces->mutable_file()->Resize(kMaxReportedPieces / 2 + 1, 0);
+  pieces->mutable_file()->Resize(kMaxDataPieces / 2 + 1, 0);
   JobRun run(&config, 3, kStart);
   ASSERT_TRUE(run.TakeReport(0, report, kStart).ok());
   EXPECT_TRUE(run.failure().ok());

@@ -10,7 +10,7 @@ namespace {
 
 using testing::HasSubstr;
 
-JobConfig Config() {
+JobConfig ResumePointConfig() {
   JobConfig config;
   config.set_worker_num(2);
   config.mutable_train()->set_epochs(3);
@@ -45,14 +45,14 @@ ResumePoint Point() {
 }
 
 TEST(ResumePointTest, AFittingJobMayResume) {
-  EXPECT_TRUE(CheckResumePoint(Point(), Config()).ok());
-  JobConfig more_workers = Config();
+  EXPECT_TRUE(CheckResumePoint(Point(), ResumePointConfig()).ok());
+  JobConfig more_workers = ResumePointConfig();
   more_workers.set_worker_num(5);
   EXPECT_TRUE(CheckResumePoint(Point(), more_workers).ok());
 }
 
 TEST(ResumePointTest, AJobThatEndsBeforeTheCheckpointIsRefused) {
-  JobConfig config = Config();
+  JobConfig config = ResumePointConfig();
   config.mutable_train()->set_epochs(2);
   EXPECT_TRUE(CheckResumePoint(Point(), config).ok());
   config.mutable_train()->set_epochs(1);
@@ -62,7 +62,7 @@ TEST(ResumePointTest, AJobThatEndsBeforeTheCheckpointIsRefused) {
 }
 
 TEST(ResumePointTest, FilesOfARankNeedTheSameRanks) {
-  JobConfig config = Config();
+  JobConfig config = ResumePointConfig();
   config.mutable_data()->set_assignment(DataConfig::PER_RANK_FILES);
   EXPECT_TRUE(CheckResumePoint(Point(), config).ok());
   config.set_worker_num(3);
@@ -78,7 +78,7 @@ TEST(ResumePointTest, AStateThatContradictsItselfIsDamage) {
     if (what == 2) state->set_global_batch(0);
     if (what == 3) state->set_mode("geo");
     if (what == 4) point.manifest.clear_checkpoint();
-    EXPECT_TRUE(absl::IsDataLoss(CheckResumePoint(point, Config()))) << what;
+    EXPECT_TRUE(absl::IsDataLoss(CheckResumePoint(point, ResumePointConfig()))) << what;
   }
 }
 
@@ -129,7 +129,7 @@ TEST(ResumePointTest, AsyncNeedsItsTasksAndCountsMeanSteps) {
   state->clear_steps_per_epoch();
   state->mutable_result()->set_global_step(100);
   EXPECT_EQ(MeanSteps(*state), 54u);  // (100 + 4 + 4) / 2
-  JobConfig config = Config();
+  JobConfig config = ResumePointConfig();
   config.mutable_strategy()->set_a_sync(true);
   EXPECT_TRUE(absl::IsDataLoss(CheckResumePoint(point, config)));
   state->set_task_bytes(64);

@@ -13,7 +13,7 @@ using ::testing::HasSubstr;
 
 using Files = std::vector<std::tuple<std::string, uint64_t, uint32_t>>;
 
-IndexReport Report(const std::string& host, const Files& train, const Files& eval = {}) {
+IndexReport SeenFilesReport(const std::string& host, const Files& train, const Files& eval = {}) {
   IndexReport report;
   report.set_host(host);
   const auto add = [](const Files& files, auto* to) {
@@ -42,40 +42,46 @@ const Files kFiles = {{"/d/a", 10, 1}, {"/d/b", 20, 2}, {"/d/c", 30, 3}};
 TEST(SeenFilesTest, TheSameFilesEverywherePass) {
   SeenFiles seen;
   for (const uint32_t rank : {2, 0, 1})
-    EXPECT_TRUE(seen.Take(rank, Report("h", kFiles, {{"/d/t", 5, 5}})).ok());
+    EXPECT_TRUE(seen.Take(rank, SeenFilesReport("h", kFiles, {{"/d/t", 5, 5}})).ok());
 }
 
 TEST(SeenFilesTest, AMissingFileIsNamedWithBothHosts) {
   const Files fewer = {{"/d/a", 10, 1}, {"/d/c", 30, 3}};
   for (const bool first_has : {true, false}) {
-    const std::string text = first_has ? Difference(Report("left", kFiles), Report("right", fewer))
-                                       : Difference(Report("right", fewer), Report("left", kFiles));
+    const std::string text =
+        first_has ? Difference(SeenFilesReport("left", kFiles), SeenFilesReport("right", fewer))
+                  : Difference(SeenFilesReport("right", fewer), SeenFilesReport("left", kFiles));
     EXPECT_THAT(text, AllOf(HasSubstr("/d/b is missing for rank"), HasSubstr("host left"),
                             HasSubstr("host right"), HasSubstr("data.train_files")));
     EXPECT_LT(text.find("host right"), text.find("host left"));  // where it is missing
   }
-  EXPECT_THAT(Difference(Report("left", kFiles), Report("right", {})), HasSubstr("(2 more"));
-  EXPECT_THAT(Difference(Report("left", {}), Report("right", kFiles)),
+  EXPECT_THAT(Difference(SeenFilesReport("left", kFiles), SeenFilesReport("right", {})),
+              HasSubstr("(2 more"));
+  EXPECT_THAT(Difference(SeenFilesReport("left", {}), SeenFilesReport("right", kFiles)),
               HasSubstr("/d/a is missing"));
 }
 
 TEST(SeenFilesTest, DifferencesInSizeAndContentAreReported) {
-  EXPECT_THAT(Difference(Report("l", kFiles), Report("r", {kFiles[0], {"/d/b", 21, 2}, kFiles[2]})),
+  EXPECT_THAT(Difference(SeenFilesReport("l", kFiles),
+                         SeenFilesReport("r", {kFiles[0], {"/d/b", 21, 2}, kFiles[2]})),
               AllOf(HasSubstr("/d/b "), HasSubstr("20 bytes for rank 1 on host l"),
                     HasSubstr("21 bytes for rank 4 on host r")));
-  EXPECT_THAT(Difference(Report("l", kFiles), Report("r", {kFiles[0], kFiles[1], {"/d/c", 30, 9}})),
+  EXPECT_THAT(Difference(SeenFilesReport("l", kFiles),
+                         SeenFilesReport("r", {kFiles[0], kFiles[1], {"/d/c", 30, 9}})),
               AllOf(HasSubstr("/d/c "), HasSubstr("content"), HasSubstr("rank 4 on host r"),
                     HasSubstr("30 bytes")));
 }
 
 TEST(SeenFilesTest, NamesOfFilesStayOnTheLineOfTheMessage) {
-  EXPECT_THAT(Difference(Report("l", {{"/d/a\nI1125 forged", 1, 1}}), Report("r", {})),
-              HasSubstr("/d/a\\x0aI1125 forged"));
+  EXPECT_THAT(
+      Difference(SeenFilesReport("l", {{"/d/a\nI1125 forged", 1, 1}}), SeenFilesReport("r", {})),
+      HasSubstr("/d/a\\x0aI1125 forged"));
 }
 
 TEST(SeenFilesTest, EvaluationFilesAreComparedToo) {
-  EXPECT_THAT(Difference(Report("l", kFiles, {{"/d/t", 5, 5}}), Report("r", kFiles)),
-              AllOf(HasSubstr("/d/t is missing for rank 4"), HasSubstr("data.eval_files")));
+  EXPECT_THAT(
+      Difference(SeenFilesReport("l", kFiles, {{"/d/t", 5, 5}}), SeenFilesReport("r", kFiles)),
+      AllOf(HasSubstr("/d/t is missing for rank 4"), HasSubstr("data.eval_files")));
 }
 
 }  // namespace

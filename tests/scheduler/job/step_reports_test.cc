@@ -17,7 +17,7 @@ std::vector<StepReportsPoint> Points(const std::vector<Scalar>& scalars) {
   return points;
 }
 
-StepLoss Report(uint64_t step, double loss, double examples_per_second = 0) {
+StepLoss StepReportsReport(uint64_t step, double loss, double examples_per_second = 0) {
   StepLoss one;
   one.set_step(step);
   one.set_loss(loss);
@@ -27,10 +27,10 @@ StepLoss Report(uint64_t step, double loss, double examples_per_second = 0) {
 
 TEST(StepCurvesTest, LossIsTheMeanOnceAllRanksHaveReported) {
   StepCurves curves(2);
-  curves.Add(Report(1, 0.5));
-  curves.Add(Report(2, 0.25));
+  curves.Add(StepReportsReport(1, 0.5));
+  curves.Add(StepReportsReport(2, 0.25));
   EXPECT_TRUE(curves.Take(false).empty());
-  curves.Add(Report(1, 1.5));
+  curves.Add(StepReportsReport(1, 1.5));
   EXPECT_THAT(Points(curves.Take(false)), ElementsAre(StepReportsPoint("train/loss", 1, 1.0)));
   EXPECT_THAT(Points(curves.Take(true)), ElementsAre(StepReportsPoint("train/loss", 2, 0.25)));
   EXPECT_TRUE(curves.Take(true).empty());
@@ -38,10 +38,10 @@ TEST(StepCurvesTest, LossIsTheMeanOnceAllRanksHaveReported) {
 
 TEST(StepCurvesTest, SpeedOfAStepIsTheSumOfTheRanksSpeedsAtThatStep) {
   StepCurves curves(2);
-  curves.Add(Report(10, 1, 300));
-  curves.Add(Report(20, 1, 500));
-  curves.Add(Report(10, 1, 200));
-  curves.Add(Report(20, 1, 400));
+  curves.Add(StepReportsReport(10, 1, 300));
+  curves.Add(StepReportsReport(20, 1, 500));
+  curves.Add(StepReportsReport(10, 1, 200));
+  curves.Add(StepReportsReport(20, 1, 400));
   EXPECT_THAT(Points(curves.Take(false)),
               ElementsAre(StepReportsPoint("train/loss", 10, 1),
                           StepReportsPoint("train/examples_per_second", 10, 500),
@@ -51,7 +51,7 @@ TEST(StepCurvesTest, SpeedOfAStepIsTheSumOfTheRanksSpeedsAtThatStep) {
 
 TEST(StepCurvesTest, LongCurvesAreThinnedAndKeepTheirEnd) {
   StepCurves curves(1, /*steps_of_a_stride=*/4);
-  for (uint64_t step = 1; step <= 24; ++step) curves.Add(Report(step, 0.5));
+  for (uint64_t step = 1; step <= 24; ++step) curves.Add(StepReportsReport(step, 0.5));
   std::vector<uint64_t> steps;
   for (const Scalar& point : curves.Take(true)) steps.push_back(point.step);
   EXPECT_THAT(steps, ElementsAre(1, 2, 3, 4, 5, 7, 9, 11, 13, 17, 21));
@@ -59,16 +59,17 @@ TEST(StepCurvesTest, LongCurvesAreThinnedAndKeepTheirEnd) {
 
 TEST(StepCurvesTest, AStepWithoutASpeedFromEveryRankHasNoSpeedPoint) {
   StepCurves curves(2);
-  curves.Add(Report(10, 1, 300));
-  curves.Add(Report(10, 1));
-  curves.Add(Report(20, 1, 300));
+  curves.Add(StepReportsReport(10, 1, 300));
+  curves.Add(StepReportsReport(10, 1));
+  curves.Add(StepReportsReport(20, 1, 300));
   EXPECT_THAT(Points(curves.Take(true)), ElementsAre(StepReportsPoint("train/loss", 10, 1),
                                                      StepReportsPoint("train/loss", 20, 1)));
 }
 
 TEST(StepCurvesTest, OldestStepsAreHandedOutWhenTooManyWait) {
   StepCurves curves(2);
-  for (uint64_t step = 0; step < StepCurves::kOpenSteps + 10; ++step) curves.Add(Report(step, 1));
+  for (uint64_t step = 0; step < StepCurves::kOpenSteps + 10; ++step)
+    curves.Add(StepReportsReport(step, 1));
   const std::vector<StepReportsPoint> points = Points(curves.Take(false));
   ASSERT_EQ(points.size(), 10u);
   EXPECT_EQ(points.front(), StepReportsPoint("train/loss", 0, 1));

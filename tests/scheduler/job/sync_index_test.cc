@@ -18,7 +18,7 @@ struct Piece {
 };
 
 // Returns the report of a rank that sees files a0, a1, ... of these sizes.
-IndexReport Report(const std::vector<uint64_t>& sizes, const std::vector<Piece>& pieces) {
+IndexReport SyncIndexReport(const std::vector<uint64_t>& sizes, const std::vector<Piece>& pieces) {
   IndexReport report;
   for (size_t f = 0; f < sizes.size(); ++f) {
     SeenFile* const file = report.add_train_seen();
@@ -46,8 +46,8 @@ std::string Refused(const std::vector<IndexReport>& reports) {
 }
 
 TEST(SyncIndexTest, PiecesOfAllRanksMergeIntoOneSortedTable) {
-  const auto merged = Merge({Report({20, 0, 9}, {{2, 0, 4, 5}, {2, 4, UINT64_MAX, 6}}),
-                             Report({20, 0, 9}, {{0, 10, 20, 4}, {0, 0, 10, 3}})});
+  const auto merged = Merge({SyncIndexReport({20, 0, 9}, {{2, 0, 4, 5}, {2, 4, UINT64_MAX, 6}}),
+                             SyncIndexReport({20, 0, 9}, {{0, 10, 20, 4}, {0, 0, 10, 3}})});
   ASSERT_TRUE(merged.ok()) << merged.status();
   EXPECT_THAT(merged->file(), ElementsAre(0, 0, 2, 2));
   EXPECT_THAT(merged->begin(), ElementsAre(0, 10, 0, 4));
@@ -58,35 +58,35 @@ TEST(SyncIndexTest, PiecesOfAllRanksMergeIntoOneSortedTable) {
 
 TEST(SyncIndexTest, GapsOverlapsAndMissingEndsAreRefusedWithFileAndRank) {
   const std::vector<uint64_t> sizes = {5, 20};
-  const IndexReport first = Report(sizes, {{0, 0, 5, 1}, {1, 0, 10, 2}});
-  EXPECT_THAT(Refused({first, Report(sizes, {{1, 12, 20, 2}})}),
+  const IndexReport first = SyncIndexReport(sizes, {{0, 0, 5, 1}, {1, 0, 10, 2}});
+  EXPECT_THAT(Refused({first, SyncIndexReport(sizes, {{1, 12, 20, 2}})}),
               AllOf(HasSubstr("file a1"), HasSubstr("rank 1"), HasSubstr("byte 12")));
-  EXPECT_THAT(Refused({first, Report(sizes, {{1, 9, 20, 2}})}),
+  EXPECT_THAT(Refused({first, SyncIndexReport(sizes, {{1, 9, 20, 2}})}),
               AllOf(HasSubstr("file a1"), HasSubstr("rank 1")));
-  EXPECT_THAT(Refused({first, Report(sizes, {{1, 0, 10, 2}, {1, 10, 20, 2}})}),
+  EXPECT_THAT(Refused({first, SyncIndexReport(sizes, {{1, 0, 10, 2}, {1, 10, 20, 2}})}),
               AllOf(HasSubstr("file a1"), HasSubstr("rank 1")));
-  EXPECT_THAT(Refused({first, Report(sizes, {{1, 10, 18, 2}})}),
+  EXPECT_THAT(Refused({first, SyncIndexReport(sizes, {{1, 10, 18, 2}})}),
               AllOf(HasSubstr("file a1"), HasSubstr("rank 1"), HasSubstr("byte 18")));
-  EXPECT_THAT(Refused({first, Report(sizes, {{1, 10, 10, 2}})}), HasSubstr("file a1"));
-  EXPECT_THAT(Refused({Report(sizes, {{1, 0, 20, 2}})}), HasSubstr("file a0"));
-  EXPECT_THAT(Refused({first, Report({5, 20, 7}, {{1, 10, 20, 2}, {2, 0, 7, 1}})}),
+  EXPECT_THAT(Refused({first, SyncIndexReport(sizes, {{1, 10, 10, 2}})}), HasSubstr("file a1"));
+  EXPECT_THAT(Refused({SyncIndexReport(sizes, {{1, 0, 20, 2}})}), HasSubstr("file a0"));
+  EXPECT_THAT(Refused({first, SyncIndexReport({5, 20, 7}, {{1, 10, 20, 2}, {2, 0, 7, 1}})}),
               AllOf(HasSubstr("file number 2"), HasSubstr("rank 1")));
 }
 
 TEST(SyncIndexTest, ColumnsOfDifferentLengthsAreRefused) {
-  IndexReport report = Report({5}, {{0, 0, 5, 1}});
+  IndexReport report = SyncIndexReport({5}, {{0, 0, 5, 1}});
   report.mutable_pieces()->add_examples(3);
   EXPECT_EQ(Merge({report}).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-JobConfig Config(uint32_t batch_size) {
+JobConfig SyncIndexConfig(uint32_t batch_size) {
   JobConfig config;
   config.mutable_train()->set_batch_size(batch_size);
   return config;
 }
 
 TEST(SyncIndexTest, GlobalBatchesRoundUpOrDown) {
-  JobConfig config = Config(10);
+  JobConfig config = SyncIndexConfig(10);
   EXPECT_EQ(*SyncSteps(config, 20, {70, 30}), 5u);
   EXPECT_EQ(*SyncSteps(config, 20, {0, 101}), 6u);
   // A resumed job may have another number of ranks.
@@ -96,7 +96,7 @@ TEST(SyncIndexTest, GlobalBatchesRoundUpOrDown) {
 }
 
 TEST(SyncIndexTest, PerRankFilesTakeTheLargestCount) {
-  JobConfig config = Config(10);
+  JobConfig config = SyncIndexConfig(10);
   config.mutable_data()->set_assignment(DataConfig::PER_RANK_FILES);
   EXPECT_EQ(*SyncSteps(config, 30, {0, 101, 10}), 11u);
   config.mutable_data()->set_drop_last(true);
@@ -104,7 +104,7 @@ TEST(SyncIndexTest, PerRankFilesTakeTheLargestCount) {
 }
 
 TEST(SyncIndexTest, MergedBatchesOfARankAreOneStep) {
-  JobConfig config = Config(10);
+  JobConfig config = SyncIndexConfig(10);
   config.mutable_data()->set_assignment(DataConfig::PER_RANK_FILES);
   config.mutable_strategy()->set_a_sync(false);
   config.mutable_strategy()->mutable_sync_configs()->set_gradient_merge_steps(4);
@@ -125,8 +125,8 @@ TEST(SyncIndexTest, WhenAllLinesAreBadTheFirstAreNamed) {
 }
 
 TEST(SyncIndexTest, NothingToTrainIsAnError) {
-  EXPECT_FALSE(SyncSteps(Config(10), 20, {0, 0}).ok());
-  JobConfig config = Config(10);
+  EXPECT_FALSE(SyncSteps(SyncIndexConfig(10), 20, {0, 0}).ok());
+  JobConfig config = SyncIndexConfig(10);
   config.mutable_data()->set_drop_last(true);
   EXPECT_THAT(std::string(SyncSteps(config, 20, {5, 5}).status().message()),
               testing::HasSubstr("drop_last"));

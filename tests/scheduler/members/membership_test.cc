@@ -16,7 +16,7 @@ Membership::Options Options() {
   return options;
 }
 
-RegisterRequest Worker(uint32_t rank, uint32_t pid) {
+RegisterRequest WorkerRequest(uint32_t rank, uint32_t pid) {
   RegisterRequest request;
   request.set_protocol(1);
   request.set_role(ROLE_WORKER);
@@ -45,8 +45,8 @@ TEST(MembershipTest, AMemberWhoseConnectionBreaksIsLostUnlessItComesBack) {
   options.reconnect = absl::Seconds(2);
   Membership members(options);
   Member fenced;
-  const uint64_t gone = Join(&members, Worker(0, 1), &fenced);
-  const uint64_t back = Join(&members, Worker(1, 2), &fenced);
+  const uint64_t gone = Join(&members, WorkerRequest(0, 1), &fenced);
+  const uint64_t back = Join(&members, WorkerRequest(1, 2), &fenced);
   members.NoteCutOff(gone, kMembershipStart + absl::Seconds(1));
   members.NoteCutOff(back, kMembershipStart + absl::Seconds(1));
   members.NoteCutOff(gone,
@@ -69,7 +69,7 @@ TEST(MembershipTest, APauseOfTheSchedulerGivesTimeToConnectAgain) {
   options.reconnect = absl::Seconds(2);
   Membership members(options);
   Member fenced;
-  const uint64_t id = Join(&members, Worker(0, 1), &fenced);
+  const uint64_t id = Join(&members, WorkerRequest(0, 1), &fenced);
   members.NoteCutOff(id, kMembershipStart + absl::Seconds(1));
   members.ForgiveSilence(kMembershipStart + absl::Seconds(5));
   EXPECT_TRUE(members.Expire(kMembershipStart + absl::Milliseconds(6999)).empty());
@@ -79,15 +79,15 @@ TEST(MembershipTest, APauseOfTheSchedulerGivesTimeToConnectAgain) {
 TEST(MembershipTest, ALivingMemberKeepsItsRank) {
   Membership members(Options());
   Member fenced;
-  const uint64_t id = Join(&members, Worker(0, 1), &fenced);
-  RegisterRequest newcomer = Worker(0, 2);
+  const uint64_t id = Join(&members, WorkerRequest(0, 1), &fenced);
+  RegisterRequest newcomer = WorkerRequest(0, 2);
   for (const uint32_t ended : {0, 3}) {
     newcomer.set_ended_pid(ended);
     const auto refused = members.Register(newcomer, /*believed=*/true, kMembershipStart, &fenced);
     ASSERT_TRUE(refused.ok()) << refused.status();
     EXPECT_EQ(*refused, nullptr);
   }
-  RegisterRequest elsewhere = Worker(0, 1);  // the same pid on another host
+  RegisterRequest elsewhere = WorkerRequest(0, 1);  // the same pid on another host
   elsewhere.set_life(7);
   elsewhere.set_process_space("another");
   EXPECT_EQ(*members.Register(elsewhere, /*believed=*/true, kMembershipStart, &fenced), nullptr);
@@ -95,7 +95,7 @@ TEST(MembershipTest, ALivingMemberKeepsItsRank) {
   EXPECT_TRUE(members.Find(id).ok());
   // The incumbent is gone when its lease ends, however often the newcomer asks.
   EXPECT_EQ(members.Expire(kMembershipStart + absl::Seconds(10)).size(), 1u);
-  const uint64_t next = Join(&members, Worker(0, 2), &fenced);
+  const uint64_t next = Join(&members, WorkerRequest(0, 2), &fenced);
   EXPECT_EQ(fenced.id, 0u) << "it was lost when its lease ran out";
   EXPECT_TRUE(absl::IsAborted(members.Find(id).status()));
   EXPECT_TRUE(members.Find(next).ok());
@@ -104,15 +104,15 @@ TEST(MembershipTest, ALivingMemberKeepsItsRank) {
 TEST(MembershipTest, ANewcomerReplacesAnEndedProcessAtOnce) {
   Membership members(Options());
   Member fenced;
-  const uint64_t old_id = Join(&members, Worker(0, 1), &fenced);
-  RegisterRequest newcomer = Worker(0, 2);
+  const uint64_t old_id = Join(&members, WorkerRequest(0, 1), &fenced);
+  RegisterRequest newcomer = WorkerRequest(0, 2);
   newcomer.set_ended_pid(1);
   const uint64_t new_id = Join(&members, newcomer, &fenced);
   EXPECT_EQ(fenced.id, old_id);
   EXPECT_THAT(fenced.why_gone, testing::HasSubstr("pid 2"));
   EXPECT_TRUE(absl::IsAborted(members.Find(old_id).status()));
   EXPECT_TRUE(members.Find(new_id).ok());
-  RegisterRequest reused = Worker(0, 2);  // another life with the incumbent's pid
+  RegisterRequest reused = WorkerRequest(0, 2);  // another life with the incumbent's pid
   reused.set_life(7);
   EXPECT_NE(Join(&members, reused, &fenced), new_id);
   EXPECT_EQ(fenced.id, new_id);
@@ -121,17 +121,17 @@ TEST(MembershipTest, ANewcomerReplacesAnEndedProcessAtOnce) {
 TEST(MembershipTest, ANewcomerThatIsNotBelievedWaits) {
   Membership members(Options());
   Member fenced;
-  const uint64_t id = Join(&members, Worker(0, 1), &fenced);
-  RegisterRequest newcomer = Worker(0, 2);
+  const uint64_t id = Join(&members, WorkerRequest(0, 1), &fenced);
+  RegisterRequest newcomer = WorkerRequest(0, 2);
   newcomer.set_ended_pid(1);
-  RegisterRequest same_pid = Worker(0, 1);
+  RegisterRequest same_pid = WorkerRequest(0, 1);
   same_pid.set_life(7);
   for (const RegisterRequest& request : {newcomer, same_pid}) {
     EXPECT_TRUE(members.SaysEnded(request));
     EXPECT_EQ(*members.Register(request, /*believed=*/false, kMembershipStart, &fenced), nullptr);
   }
-  EXPECT_FALSE(members.SaysEnded(Worker(0, 2)));
-  EXPECT_FALSE(members.SaysEnded(Worker(0, 1))) << "the member itself";
+  EXPECT_FALSE(members.SaysEnded(WorkerRequest(0, 2)));
+  EXPECT_FALSE(members.SaysEnded(WorkerRequest(0, 1))) << "the member itself";
   EXPECT_EQ(fenced.id, 0u);
   EXPECT_TRUE(members.Find(id).ok());
 }
@@ -141,9 +141,9 @@ TEST(MembershipTest, RanksAreBoundedWhereTheirNumberIsNotStated) {
   options.worker_num = 0;
   Membership members(options);
   Member fenced;
-  Join(&members, Worker(Membership::kMaxRanks - 1, 1), &fenced);
+  Join(&members, WorkerRequest(Membership::kMaxRanks - 1, 1), &fenced);
   EXPECT_TRUE(absl::IsInvalidArgument(
-      members.Register(Worker(Membership::kMaxRanks, 1), true, kMembershipStart, &fenced)
+      members.Register(WorkerRequest(Membership::kMaxRanks, 1), true, kMembershipStart, &fenced)
           .status()));
 }
 
@@ -152,15 +152,15 @@ TEST(MembershipTest, MembersThatAreNotConfiguredAreForgottenAnHourAfterTheirEnd)
   options.worker_num = 0;
   Membership members(options);
   Member fenced;
-  RegisterRequest pserver = Worker(0, 1);
+  RegisterRequest pserver = WorkerRequest(0, 1);
   pserver.set_role(ROLE_PSERVER);
   pserver.set_address("ps0");
   Join(&members, pserver, &fenced);
-  const uint64_t id = Join(&members, Worker(7, 2), &fenced);
-  const uint64_t living = Join(&members, Worker(8, 3), &fenced);
+  const uint64_t id = Join(&members, WorkerRequest(7, 2), &fenced);
+  const uint64_t living = Join(&members, WorkerRequest(8, 3), &fenced);
   members.Expire(kMembershipStart + absl::Seconds(10));
   const absl::Time later = kMembershipStart + Membership::kRemembered;
-  Join(&members, Worker(8, 3), &fenced);
+  Join(&members, WorkerRequest(8, 3), &fenced);
   members.Forget(later - absl::Seconds(1));
   EXPECT_EQ(members.All().size(), 3u);
   members.Forget(later);
@@ -174,19 +174,19 @@ TEST(MembershipTest, MembersThatAreNotConfiguredAreForgottenAnHourAfterTheirEnd)
 TEST(MembershipTest, RepeatedRegistrationOfOneLifeIsTheSameMember) {
   Membership members(Options());
   Member fenced;
-  const uint64_t id = Join(&members, Worker(0, 1), &fenced);
-  EXPECT_EQ(Join(&members, Worker(0, 1), &fenced), id);
+  const uint64_t id = Join(&members, WorkerRequest(0, 1), &fenced);
+  EXPECT_EQ(Join(&members, WorkerRequest(0, 1), &fenced), id);
   members.Report(PollRequest(), kMembershipStart, *members.Find(id));
-  EXPECT_EQ(Join(&members, Worker(0, 1), &fenced), id);  // a late call
+  EXPECT_EQ(Join(&members, WorkerRequest(0, 1), &fenced), id);  // a late call
   EXPECT_EQ(fenced.id, 0u);
   members.Expire(kMembershipStart + absl::Seconds(10));
-  EXPECT_NE(Join(&members, Worker(0, 1), &fenced), id);
+  EXPECT_NE(Join(&members, WorkerRequest(0, 1), &fenced), id);
 }
 
 TEST(MembershipTest, APauseOfTheSchedulerDoesNotCountAsSilence) {
   Membership members(Options());
   Member fenced;
-  Join(&members, Worker(1, 1), &fenced);
+  Join(&members, WorkerRequest(1, 1), &fenced);
   members.ForgiveSilence(kMembershipStart + absl::Seconds(99));
   EXPECT_TRUE(members.Expire(kMembershipStart + absl::Milliseconds(108999)).empty());
   EXPECT_EQ(members.Expire(kMembershipStart + absl::Seconds(109)).size(), 1u);
@@ -195,7 +195,7 @@ TEST(MembershipTest, APauseOfTheSchedulerDoesNotCountAsSilence) {
 TEST(MembershipTest, LeaseRunsOutWithoutReports) {
   Membership members(Options());
   Member fenced;
-  const uint64_t id = Join(&members, Worker(1, 1), &fenced);
+  const uint64_t id = Join(&members, WorkerRequest(1, 1), &fenced);
   EXPECT_TRUE(members.Expire(kMembershipStart + absl::Milliseconds(9999)).empty());
   members.Report(PollRequest(), kMembershipStart + absl::Seconds(5), *members.Find(id));
   EXPECT_TRUE(members.Expire(kMembershipStart + absl::Seconds(14)).empty());
@@ -216,16 +216,17 @@ TEST(MembershipTest, RefusesImpossibleRegistrations) {
   Membership members(Options());
   Member fenced;
   EXPECT_TRUE(absl::IsInvalidArgument(
-      members.Register(Worker(2, 1), /*believed=*/true, kMembershipStart, &fenced).status()));
-  RegisterRequest pserver = Worker(0, 1);
+      members.Register(WorkerRequest(2, 1), /*believed=*/true, kMembershipStart, &fenced)
+          .status()));
+  RegisterRequest pserver = WorkerRequest(0, 1);
   pserver.set_role(ROLE_PSERVER);
   EXPECT_TRUE(absl::IsInvalidArgument(
       members.Register(pserver, /*believed=*/true, kMembershipStart, &fenced).status()));
-  RegisterRequest other = Worker(0, 1);
+  RegisterRequest other = WorkerRequest(0, 1);
   other.set_protocol(2);
   EXPECT_TRUE(absl::IsFailedPrecondition(
       members.Register(other, /*believed=*/true, kMembershipStart, &fenced).status()));
-  RegisterRequest scheduler = Worker(0, 1);
+  RegisterRequest scheduler = WorkerRequest(0, 1);
   scheduler.set_role(ROLE_SCHEDULER);
   EXPECT_TRUE(absl::IsInvalidArgument(
       members.Register(scheduler, /*believed=*/true, kMembershipStart, &fenced).status()));
@@ -235,7 +236,7 @@ TEST(MembershipTest, AWorkerIsFreeWhenItHasReportedThatItRunsNothing) {
   Membership members(Options());
   Member fenced;
   Member* const worker =
-      *members.Register(Worker(0, 1), /*believed=*/true, kMembershipStart, &fenced);
+      *members.Register(WorkerRequest(0, 1), /*believed=*/true, kMembershipStart, &fenced);
   EXPECT_FALSE(worker->free()) << "it may still run a job of an earlier scheduler";
   PollRequest report;
   report.mutable_progress()->set_job_id("a");
@@ -254,7 +255,7 @@ TEST(MembershipTest, AProcessIsFoundByRankPidAndProcessSpace) {
   Membership members(Options());
   Member fenced;
   Member* const worker =
-      *members.Register(Worker(1, 5), /*believed=*/true, kMembershipStart, &fenced);
+      *members.Register(WorkerRequest(1, 5), /*believed=*/true, kMembershipStart, &fenced);
   MemberEndedRequest process;
   process.set_role(ROLE_WORKER);
   process.set_rank(1);
@@ -277,8 +278,8 @@ TEST(MembershipTest, AProcessIsFoundByRankPidAndProcessSpace) {
 TEST(MembershipTest, SilentMembersOfAProcessSpaceAreListed) {
   Membership members(Options());
   Member fenced;
-  Join(&members, Worker(0, 1), &fenced);
-  const uint64_t second = Join(&members, Worker(1, 2), &fenced);
+  Join(&members, WorkerRequest(0, 1), &fenced);
+  const uint64_t second = Join(&members, WorkerRequest(1, 2), &fenced);
   members.Report(PollRequest(), kMembershipStart + absl::Seconds(2), *members.Find(second));
   const absl::Time now = kMembershipStart + absl::Seconds(3);
   const auto silent = members.Silent("space", absl::Seconds(2), now);
@@ -296,7 +297,7 @@ TEST(MembershipTest, MissingMembersAreNamedWithTheirKnownAddresses) {
   options.pservers = {"10.0.0.1:5000", "10.0.0.2:0"};
   Membership members(options);
   Member fenced;
-  const uint64_t worker = Join(&members, Worker(1, 1), &fenced);
+  const uint64_t worker = Join(&members, WorkerRequest(1, 1), &fenced);
   EXPECT_THAT(members.MissingPservers(),
               testing::ElementsAre(testing::HasSubstr("pserver 0 (10.0.0.1:5000)"),
                                    testing::AllOf(testing::HasSubstr("pserver 1"),
@@ -309,7 +310,7 @@ TEST(MembershipTest, MissingMembersAreNamedWithTheirKnownAddresses) {
 TEST(MembershipTest, ADrainingPserverIsNeitherUsedNorMissed) {
   Membership members(Options());
   Member fenced;
-  RegisterRequest request = Worker(0, 1);
+  RegisterRequest request = WorkerRequest(0, 1);
   request.set_role(ROLE_PSERVER);
   request.set_address("ps0");
   members.Drain(0);  // before it has registered

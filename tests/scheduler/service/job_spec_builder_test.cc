@@ -13,7 +13,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-JobConfig Job(const std::string& strategy) {
+JobConfig JobWith(const std::string& strategy) {
   JobConfig job;
   EXPECT_TRUE(ParseTextproto(R"(
     data { format: CSV train_files: "/t.csv" csv { header: true } label { column: "l" } }
@@ -26,7 +26,7 @@ JobConfig Job(const std::string& strategy) {
 }
 
 TEST(JobSpecBuilderTest, WithoutPserversTheWorkersKeepTheTablesAndTheJobSaysSo) {
-  const auto draft = BuildJobDraft(Job("strategy { a_sync: false }"), 0, Env::Real());
+  const auto draft = BuildJobDraft(JobWith("strategy { a_sync: false }"), 0, Env::Real());
   ASSERT_TRUE(draft.ok()) << draft.status();
   EXPECT_EQ(draft->config.strategy().sync_configs().dense(), SyncConfigs::COLLECTIVE);
   EXPECT_THAT(draft->warnings, ElementsAre(HasSubstr("sync_configs.dense")));
@@ -37,12 +37,12 @@ TEST(JobSpecBuilderTest, WithoutPserversTheWorkersKeepTheTablesAndTheJobSaysSo) 
   EXPECT_EQ(spec.route().pservers_size(), 0);
   EXPECT_EQ(spec.route().tables_size(), spec.tables_size());
   for (const TableRoute& table : spec.route().tables()) EXPECT_THAT(table.owner(), IsEmpty());
-  EXPECT_EQ(BuildJobDraft(Job(""), 0, Env::Real()).status().code(),
+  EXPECT_EQ(BuildJobDraft(JobWith(""), 0, Env::Real()).status().code(),
             absl::StatusCode::kInvalidArgument);
 }
 
 TEST(JobSpecBuilderTest, WithPserversTheyKeepTheTables) {
-  const auto draft = BuildJobDraft(Job("strategy { a_sync: false }"), 2, Env::Real());
+  const auto draft = BuildJobDraft(JobWith("strategy { a_sync: false }"), 2, Env::Real());
   ASSERT_TRUE(draft.ok()) << draft.status();
   EXPECT_EQ(draft->config.strategy().sync_configs().dense(), SyncConfigs::PSERVER);
   EXPECT_THAT(draft->warnings, IsEmpty());

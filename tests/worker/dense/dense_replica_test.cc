@@ -26,18 +26,18 @@ namespace sluice {
 namespace {
 
 constexpr char kSaveId[] = "0123456789abcdef";
-constexpr uint64_t kRows = 300;  // two blocks
-constexpr uint64_t kColumns = 1000;
+constexpr uint64_t kReplicaRows = 300;  // two blocks
+constexpr uint64_t kReplicaColumns = 1000;
 
-TableLayouts Tables(const OptimizerConfig& optimizer,
-                    TableConfig::UpdateAt at = TableConfig::COLLECTIVE) {
+TableLayouts DenseReplicaTables(const OptimizerConfig& optimizer,
+                                TableConfig::UpdateAt at = TableConfig::COLLECTIVE) {
   google::protobuf::RepeatedPtrField<TableConfig> tables;
   for (const char* name : {"large", "small"}) {
     TableConfig* const table = tables.Add();
     table->set_name(name);
     table->set_kind(TableConfig::DENSE);
-    if (name[0] == 'l') table->add_shape(kRows);
-    table->add_shape(name[0] == 'l' ? kColumns : 7);
+    if (name[0] == 'l') table->add_shape(kReplicaRows);
+    table->add_shape(name[0] == 'l' ? kReplicaColumns : 7);
     table->mutable_initializer()->mutable_uniform()->set_max(1);
     *table->mutable_optimizer() = optimizer;
     table->set_update_at(at);
@@ -56,7 +56,7 @@ std::vector<float> Gradient(uint64_t seed, size_t n) {
 // The shards of the same tables on one pserver, in sync with one worker.
 struct Pserver {
   explicit Pserver(const OptimizerConfig& optimizer)
-      : layouts(Tables(optimizer, TableConfig::PSERVER)) {
+      : layouts(DenseReplicaTables(optimizer, TableConfig::PSERVER)) {
     UpdatePolicy policy;
     policy.mode = Mode::kSync;
     for (const auto& table : layouts) {
@@ -133,7 +133,7 @@ std::vector<float> Values(const DenseReplica& replica, size_t t) {
 }
 
 std::vector<std::vector<float>> Gradients(uint64_t step) {
-  return {Gradient(2 * step, kRows * kColumns), Gradient(2 * step + 1, 7)};
+  return {Gradient(2 * step, kReplicaRows * kReplicaColumns), Gradient(2 * step + 1, 7)};
 }
 
 void Step(DenseReplica* replica, uint64_t step) {
@@ -155,7 +155,7 @@ TEST(DenseReplicaTest, UpdatesAreThoseOfThePserverForEveryRuleAndSchedule) {
       OptimizerConfig optimizer = Optimizer(rule, schedule);
       optimizer.set_clip_row_norm(20);
       Pserver pserver(optimizer);
-      DenseReplica replica(Tables(optimizer));
+      DenseReplica replica(DenseReplicaTables(optimizer));
       EXPECT_EQ(Values(replica, 0), pserver.Values(0));
       for (uint64_t step = 0; step < 4; ++step) {
         pserver.Step(step, Gradients(step));
@@ -168,7 +168,7 @@ TEST(DenseReplicaTest, UpdatesAreThoseOfThePserverForEveryRuleAndSchedule) {
 
 TEST(DenseReplicaTest, AStepWithoutAnUpdateMovesTheScheduleOnly) {
   const OptimizerConfig optimizer = Optimizer("adam", "exponential");
-  DenseReplica all(Tables(optimizer)), later(Tables(optimizer));
+  DenseReplica all(DenseReplicaTables(optimizer)), later(DenseReplicaTables(optimizer));
   const std::vector<float> before = Values(all, 1);
   all.CloseStep();
   EXPECT_EQ(Values(all, 1), before);
@@ -183,7 +183,7 @@ TEST(DenseReplicaTest, ContinuesFromItsOwnCheckpointAndThatOfPservers) {
     const OptimizerConfig optimizer = Optimizer(rule, "polynomial");
     MemoryEnv env;
     Pserver pserver(optimizer);
-    DenseReplica whole(Tables(optimizer));
+    DenseReplica whole(DenseReplicaTables(optimizer));
     for (uint64_t step = 0; step < 3; ++step) {
       pserver.Step(step, Gradients(step));
       Step(&whole, step);
@@ -192,7 +192,7 @@ TEST(DenseReplicaTest, ContinuesFromItsOwnCheckpointAndThatOfPservers) {
     SaveReplica(whole, "/replica", /*state=*/true, &env);
     for (uint64_t step = 3; step < 6; ++step) Step(&whole, step);
     for (const char* dir : {"/pserver", "/replica"}) {
-      DenseReplica resumed(Tables(optimizer));
+      DenseReplica resumed(DenseReplicaTables(optimizer));
       const absl::Status loaded =
           resumed.Load({dir, /*state=*/true, /*new_job=*/false, /*step=*/3}, &env);
       ASSERT_TRUE(loaded.ok()) << loaded;
@@ -206,7 +206,7 @@ TEST(DenseReplicaTest, ContinuesFromItsOwnCheckpointAndThatOfPservers) {
 TEST(DenseReplicaTest, PserversContinueFromItsCheckpoint) {
   const OptimizerConfig optimizer = Optimizer("adam", "cosine");
   MemoryEnv env;
-  DenseReplica replica(Tables(optimizer));
+  DenseReplica replica(DenseReplicaTables(optimizer));
   for (uint64_t step = 0; step < 3; ++step) Step(&replica, step);
   SaveReplica(replica, "/replica", /*state=*/true, &env);
   Pserver pserver(optimizer);
@@ -227,8 +227,8 @@ TEST(DenseReplicaTest, PserversContinueFromItsCheckpoint) {
 TEST(DenseReplicaTest, PserversLeaveItsTablesOut) {
   const OptimizerConfig optimizer = Optimizer("adam", "constant");
   MemoryEnv env;
-  SaveReplica(DenseReplica(Tables(optimizer)), "/replica", /*state=*/true, &env);
-  const TableLayouts layouts = Tables(optimizer);
+  SaveReplica(DenseReplica(DenseReplicaTables(optimizer)), "/replica", /*state=*/true, &env);
+  const TableLayouts layouts = DenseReplicaTables(optimizer);
   EXPECT_EQ(layouts[0]->num_shards(), 0u);
   ShardTable shards(layouts.size());
   LoadProgress progress;
@@ -244,10 +244,10 @@ TEST(DenseReplicaTest, PserversLeaveItsTablesOut) {
 TEST(DenseReplicaTest, ModelsHaveTheValuesAlone) {
   const OptimizerConfig optimizer = Optimizer("momentum", "constant");
   MemoryEnv env;
-  DenseReplica replica(Tables(optimizer));
+  DenseReplica replica(DenseReplicaTables(optimizer));
   for (uint64_t step = 0; step < 2; ++step) Step(&replica, step);
   SaveReplica(replica, "/model", /*state=*/false, &env);
-  DenseReplica loaded(Tables(optimizer)), fresh(Tables(optimizer));
+  DenseReplica loaded(DenseReplicaTables(optimizer)), fresh(DenseReplicaTables(optimizer));
   ASSERT_TRUE(loaded.Load({"/model", false, false, {}}, &env).ok());
   EXPECT_EQ(Values(loaded, 0), Values(replica, 0));
   EXPECT_EQ(loaded.closed(), 0u);
@@ -264,10 +264,10 @@ TEST(DenseReplicaTest, ModelsHaveTheValuesAlone) {
 TEST(DenseReplicaTest, ANewJobTakesStateAndScheduleButNoSteps) {
   const OptimizerConfig optimizer = Optimizer("adam", "exponential");
   MemoryEnv env;
-  DenseReplica first(Tables(optimizer));
+  DenseReplica first(DenseReplicaTables(optimizer));
   for (uint64_t step = 0; step < 4; ++step) Step(&first, step);
   SaveReplica(first, "/day1", /*state=*/true, &env);
-  DenseReplica second(Tables(optimizer));
+  DenseReplica second(DenseReplicaTables(optimizer));
   ASSERT_TRUE(second.Load({"/day1", true, /*new_job=*/true, {}}, &env).ok());
   EXPECT_EQ(second.closed(), 0u);
   Step(&first, 4);
@@ -278,11 +278,11 @@ TEST(DenseReplicaTest, ANewJobTakesStateAndScheduleButNoSteps) {
 TEST(DenseReplicaTest, RefusesOtherTablesRulesAndSteps) {
   const OptimizerConfig adam = Optimizer("adam", "constant");
   MemoryEnv env;
-  SaveReplica(DenseReplica(Tables(adam)), "/replica", /*state=*/true, &env);
-  DenseReplica other(Tables(Optimizer("sgd", "constant")));
+  SaveReplica(DenseReplica(DenseReplicaTables(adam)), "/replica", /*state=*/true, &env);
+  DenseReplica other(DenseReplicaTables(Optimizer("sgd", "constant")));
   EXPECT_EQ(other.Load({"/replica", true, false, {}}, &env).code(),
             absl::StatusCode::kInvalidArgument);
-  DenseReplica same((Tables(adam)));
+  DenseReplica same((DenseReplicaTables(adam)));
   EXPECT_EQ(same.Load({"/replica", true, false, 8}, &env).code(), absl::StatusCode::kDataLoss);
   EXPECT_EQ(same.Load({"/nowhere", true, false, {}}, &env).code(), absl::StatusCode::kNotFound);
 }
@@ -290,13 +290,13 @@ TEST(DenseReplicaTest, RefusesOtherTablesRulesAndSteps) {
 TEST(DenseReplicaTest, ADamagedFileIsNamed) {
   const OptimizerConfig adam = Optimizer("adam", "constant");
   MemoryEnv env;
-  SaveReplica(DenseReplica(Tables(adam)), "/replica", /*state=*/true, &env);
+  SaveReplica(DenseReplica(DenseReplicaTables(adam)), "/replica", /*state=*/true, &env);
   const std::string name = absl::StrCat("large-1.", kSaveId, ".shard");
   std::string bytes = env.Get("/replica/" + name);
   ASSERT_GT(bytes.size(), 1000u);
   bytes[bytes.size() / 2] ^= 1;
   env.Put("/replica/" + name, bytes);
-  DenseReplica replica((Tables(adam)));
+  DenseReplica replica((DenseReplicaTables(adam)));
   const absl::Status status = replica.Load({"/replica", true, false, {}}, &env);
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(std::string(status.message()), testing::HasSubstr(name));
@@ -305,7 +305,7 @@ TEST(DenseReplicaTest, ADamagedFileIsNamed) {
 TEST(DenseReplicaTest, AnImageStaysAsItWas) {
   const OptimizerConfig adam = Optimizer("adam", "constant");
   MemoryEnv env;
-  DenseReplica replica((Tables(adam)));
+  DenseReplica replica((DenseReplicaTables(adam)));
   Step(&replica, 0);
   const std::vector<float> then = Values(replica, 0);
   const DenseReplica::Image image = replica.Copy(/*state=*/true);
@@ -313,7 +313,7 @@ TEST(DenseReplicaTest, AnImageStaysAsItWas) {
   const auto files = DenseReplica::Write(image, "/image", kSaveId, &env);
   ASSERT_TRUE(files.ok()) << files.status();
   Pserver::Commit("/image", replica.tables(), *files, true, 1, &env);
-  DenseReplica loaded((Tables(adam)));
+  DenseReplica loaded((DenseReplicaTables(adam)));
   ASSERT_TRUE(loaded.Load({"/image", true, false, 1}, &env).ok());
   EXPECT_EQ(Values(loaded, 0), then);
 }

@@ -21,8 +21,8 @@ using ::testing::IsEmpty;
 
 constexpr uint64_t kMaxBytes = 32 << 20;
 
-TableLayouts Tables(const std::vector<uint64_t>& sizes,
-                    const std::vector<TableConfig::WireType>& wires = {}) {
+TableLayouts GradientExchangeTables(const std::vector<uint64_t>& sizes,
+                                    const std::vector<TableConfig::WireType>& wires = {}) {
   google::protobuf::RepeatedPtrField<TableConfig> tables;
   for (size_t i = 0; i < sizes.size(); ++i) {
     TableConfig* const table = tables.Add();
@@ -37,14 +37,15 @@ TableLayouts Tables(const std::vector<uint64_t>& sizes,
   return *CreateTableLayouts(tables, /*seed=*/1);
 }
 
-// Tables of 2, 3 and 1 elements in buckets {2, 1} and {0}. All gradients are 1.
+// GradientExchangeTables of 2, 3 and 1 elements in buckets {2, 1} and {0}. All gradients are 1.
 class GradientExchangeTest : public ::testing::Test {
  protected:
   void PutRest() { exchange_.PutRest(/*step=*/6, /*weight=*/4, {ones_, ones_, ones_}); }
 
   const float ones_[3] = {1, 1, 1};
   FakeCollective engine_;
-  GradientExchange exchange_{Tables({2, 3, 1}), &engine_, kMaxBytes, /*max_tables=*/2};
+  GradientExchange exchange_{GradientExchangeTables({2, 3, 1}), &engine_, kMaxBytes,
+                             /*max_tables=*/2};
 };
 
 TEST_F(GradientExchangeTest, BucketsLeaveInOrderAsSoonAsTheyAreFull) {
@@ -80,7 +81,7 @@ TEST_F(GradientExchangeTest, ThereAreNoMeansWithoutExamples) {
 TEST_F(GradientExchangeTest, MeansThatCameFromAnotherRankAreTheSame) {
   PutRest();
   ASSERT_TRUE(exchange_.Wait().ok());
-  GradientExchange other(Tables({2, 3, 1}), &engine_, kMaxBytes, 2);
+  GradientExchange other(GradientExchangeTables({2, 3, 1}), &engine_, kMaxBytes, 2);
   const std::vector<absl::Span<float>> from = exchange_.Arrays(), to = other.Arrays();
   ASSERT_EQ(from.size(), to.size());
   for (size_t i = 0; i < to.size(); ++i) std::copy(from[i].begin(), from[i].end(), to[i].begin());
@@ -124,8 +125,8 @@ TEST_F(GradientExchangeTest, MeansThatOverflowFailTheStepAndNameTheTable) {
 TEST(GradientExchangeWireTest, BucketsTravelInTheWireTypeOfTheirTables) {
   FakeCollective engine;
   GradientExchange exchange(
-      Tables({2, 3, 1}, {TableConfig::F32, TableConfig::BF16, TableConfig::F32}), &engine,
-      kMaxBytes, 2);
+      GradientExchangeTables({2, 3, 1}, {TableConfig::F32, TableConfig::BF16, TableConfig::F32}),
+      &engine, kMaxBytes, 2);
   const float ones[] = {1, 1, 1};
   exchange.PutRest(0, 4, {ones, ones, ones});
   EXPECT_THAT(engine.sizes, ElementsAre(2, 4, 3));  // {2}, {1} and {0}
@@ -139,7 +140,7 @@ TEST(GradientExchangeOverlapTest, BucketsOfANetworkLeaveBeforeItsStepEnds) {
   std::vector<uint64_t> sizes;
   for (const size_t n : net_case.shape().dense_elements()) sizes.push_back(n);
   FakeCollective engine;
-  GradientExchange exchange(Tables(sizes), &engine, kMaxBytes, /*max_tables=*/20);
+  GradientExchange exchange(GradientExchangeTables(sizes), &engine, kMaxBytes, /*max_tables=*/20);
   const TestStep step = net_case.Step(64);
   const NetInput input = net_case.Input(step);
   OwnedGradients gradients(net_case, input.num_rows);

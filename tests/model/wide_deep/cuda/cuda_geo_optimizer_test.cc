@@ -56,7 +56,7 @@ class CudaPlace : public GeoPlace {
   size_t next_ = 0;
 };
 
-std::unique_ptr<GeoPlace> OnDevice(size_t limit = size_t{4} << 30) {
+std::unique_ptr<GeoPlace> CudaGeoOptimizerOnDevice(size_t limit = size_t{4} << 30) {
   return std::make_unique<CudaPlace>(limit);
 }
 
@@ -64,7 +64,7 @@ TEST(CudaGeoOptimizerTest, EveryRuleMatchesTheCpusBitsOver1000Steps) {
   SLUICE_NEEDS_GPU();
   for (const OptimizerConfig& rule : GeoRules()) {
     SCOPED_TRACE(rule.ShortDebugString());
-    GeoCase geo(OnDevice(), {{3, 2}, {7}}, {rule, GeoRules()[4]}, {2, 3}, rule);
+    GeoCase geo(CudaGeoOptimizerOnDevice(), {{3, 2}, {7}}, {rule, GeoRules()[4]}, {2, 3}, rule);
     for (uint64_t step = 0; step < 1000; ++step) geo.Step(5, step);
     geo.ExpectEqualBits();
   }
@@ -74,8 +74,8 @@ TEST(CudaGeoOptimizerTest, SizesThatBreakKernelsMatchTheCpusBits) {
   SLUICE_NEEDS_GPU();
   for (const size_t rows : {0, 1, 31, 32, 33, 255, 257, 50001}) {
     SCOPED_TRACE(rows);
-    GeoCase geo(OnDevice(), {{31}, {32, 33}, {1}, {1024, 512}}, {GeoRules()[6], GeoRules()[3]},
-                {1, 16}, GeoRules()[3]);
+    GeoCase geo(CudaGeoOptimizerOnDevice(), {{31}, {32, 33}, {1}, {1024, 512}},
+                {GeoRules()[6], GeoRules()[3]}, {1, 16}, GeoRules()[3]);
     for (uint64_t step = 0; step < 4; ++step) geo.Step(rows, step);
     geo.ExpectEqualBits();
   }
@@ -83,15 +83,16 @@ TEST(CudaGeoOptimizerTest, SizesThatBreakKernelsMatchTheCpusBits) {
 
 TEST(CudaGeoOptimizerTest, ExchangesAndTheGlobalNorm) {
   SLUICE_NEEDS_GPU();
-  GeoCase geo(OnDevice(), {{5, 3}, {2}}, {GeoRules()[6], GeoRules()[4]}, {1, 4}, GeoRules()[3]);
+  GeoCase geo(CudaGeoOptimizerOnDevice(), {{5, 3}, {2}}, {GeoRules()[6], GeoRules()[4]}, {1, 4},
+              GeoRules()[3]);
   for (uint64_t step = 0; step < 30; ++step) {
     geo.Step(step % 7 == 0 ? 0 : 20 + step, step);
     if (step % 3 == 2) geo.Exchange(/*moves_meanwhile=*/step % 2 == 0);
   }
   geo.ExpectEqualBits();
   for (const double limit : {0.5, 1e6}) {
-    GeoCase clipped(OnDevice(), {{40, 300}, {7}}, {GeoRules()[0], GeoRules()[4]}, {1, 16},
-                    GeoRules()[0], limit, /*loss_scale=*/128);
+    GeoCase clipped(CudaGeoOptimizerOnDevice(), {{40, 300}, {7}}, {GeoRules()[0], GeoRules()[4]},
+                    {1, 16}, GeoRules()[0], limit, /*loss_scale=*/128);
     for (uint64_t step = 0; step < 20; ++step) clipped.Step(700, step);
     clipped.ExpectClose(2e-6);
   }
@@ -100,7 +101,8 @@ TEST(CudaGeoOptimizerTest, ExchangesAndTheGlobalNorm) {
 // With so little memory a block first grows through the host's memory and later not at all.
 TEST(CudaGeoOptimizerTest, SlotsGrowWithinTheBoundAndAreRefusedBeyond) {
   SLUICE_NEEDS_GPU();
-  GeoCase geo(OnDevice(size_t{3} << 20), {{5}}, {GeoRules()[0]}, {16}, GeoRules()[0]);
+  GeoCase geo(CudaGeoOptimizerOnDevice(size_t{3} << 20), {{5}}, {GeoRules()[0]}, {16},
+              GeoRules()[0]);
   for (uint64_t step = 0; step < 8; ++step) geo.Step(500 + 500 * step, step);
   geo.ExpectEqualBits();
   const uint32_t far = 1 << 20;

@@ -14,7 +14,7 @@ NetOptions Cuda() {
   options.threads = 2;
   return options;
 }
-MakeNet OnDevice() {
+MakeNet CudaGeoStepsOnDevice() {
   return [](const WideDeepShape& shape) {
     auto net = CreateCudaNet(shape, Cuda());
     EXPECT_TRUE(net.ok()) << net.status();
@@ -83,7 +83,7 @@ class CudaGeoStepsTest : public ::testing::Test {
 TEST_F(CudaGeoStepsTest, EachStepReadsItsOwnValues) {
   SLUICE_NEEDS_GPU();
   const TestStep step = here_.Step(50);
-  auto net = OnDevice()(here_.shape()), plain = OnDevice()(here_.shape());
+  auto net = CudaGeoStepsOnDevice()(here_.shape()), plain = CudaGeoStepsOnDevice()(here_.shape());
   const auto geo = Place(net.get(), &there_);
   const OwnedGradients here = Train(here_, plain.get(), step);
   const OwnedGradients there = Train(there_, plain.get(), step);
@@ -107,7 +107,7 @@ TEST_F(CudaGeoStepsTest, EachStepReadsItsOwnValues) {
 TEST_F(CudaGeoStepsTest, AnUpdateTakesTheLastStepsGradientsOnce) {
   SLUICE_NEEDS_GPU();
   const TestStep step = here_.Step(50);
-  auto net = OnDevice()(here_.shape());
+  auto net = CudaGeoStepsOnDevice()(here_.shape());
   const auto geo = Place(net.get(), &there_);
   OwnedGradients none(there_, 40);
   const auto train = [&] {

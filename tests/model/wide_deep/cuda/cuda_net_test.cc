@@ -17,7 +17,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-NetOptions Cuda(MatmulPrecision precision = MatmulPrecision::kF32) {
+NetOptions OptionsForCuda(MatmulPrecision precision = MatmulPrecision::kF32) {
   NetOptions options;
   options.device.kind = ComputeDevice::kCuda;
   options.threads = 2;
@@ -25,9 +25,9 @@ NetOptions Cuda(MatmulPrecision precision = MatmulPrecision::kF32) {
   return options;
 }
 
-MakeNet OnDevice(MatmulPrecision precision = MatmulPrecision::kF32) {
+MakeNet NetOnDevice(MatmulPrecision precision = MatmulPrecision::kF32) {
   return [precision](const WideDeepShape& shape) {
-    auto net = CreateCudaNet(shape, Cuda(precision));
+    auto net = CreateCudaNet(shape, OptionsForCuda(precision));
     EXPECT_TRUE(net.ok()) << net.status();
     return *std::move(net);
   };
@@ -36,71 +36,71 @@ MakeNet OnDevice(MatmulPrecision precision = MatmulPrecision::kF32) {
 TEST(CudaNetTest, WithoutADeviceTheErrorMatchesThatOfListingDevices) {
   const absl::Status listed = ListCudaDevices().status();
   if (listed.ok()) return;  // a skip would say "no GPU"
-  EXPECT_EQ(CreateCudaNet(SmallShape(), Cuda()).status(), listed);
+  EXPECT_EQ(CreateCudaNet(SmallShape(), OptionsForCuda()).status(), listed);
 }
 
 TEST(CudaNetTest, AgreesWithCpuForSizesThatBreakKernels) {
   SLUICE_NEEDS_GPU();
-  ExpectSizesAgree(OnDevice());
+  ExpectSizesAgree(NetOnDevice());
 }
 TEST(CudaNetTest, AgreesWithCpuForWidthsThatBreakKernels) {
   SLUICE_NEEDS_GPU();
-  ExpectWidthsAgree(OnDevice());
+  ExpectWidthsAgree(NetOnDevice());
 }
 TEST(CudaNetTest, AgreesWithCpuForALargeBatch) {
   SLUICE_NEEDS_GPU();
-  ExpectAgreesWithCpu(OnDevice(), WideShape({129, 65}, 17), 20000, 3000, 1e-5);
+  ExpectAgreesWithCpu(NetOnDevice(), WideShape({129, 65}, 17), 20000, 3000, 1e-5);
 }
 TEST(CudaNetTest, AgreesWithCpuWithDropout) {
   SLUICE_NEEDS_GPU();
-  ExpectDropoutAgrees(OnDevice());
+  ExpectDropoutAgrees(NetOnDevice());
 }
 TEST(CudaNetTest, ManyKeysAndManyRows) {
   SLUICE_NEEDS_GPU();
-  ExpectManyKeysAndRowsAgree(OnDevice());
+  ExpectManyKeysAndRowsAgree(NetOnDevice());
 }
 TEST(CudaNetTest, AgreesWithFiniteDifferences) {
   SLUICE_NEEDS_GPU();
-  ExpectAgreesWithFiniteDifferences(OnDevice());
+  ExpectAgreesWithFiniteDifferences(NetOnDevice());
 }
 TEST(CudaNetTest, EveryKindOfNetwork) {
   SLUICE_NEEDS_GPU();
-  ExpectEveryKindAgrees(OnDevice());
+  ExpectEveryKindAgrees(NetOnDevice());
 }
 TEST(CudaNetTest, ZeroWeights) {
   SLUICE_NEEDS_GPU();
-  ExpectZeroWeightsGiveZeroGradients(OnDevice());
+  ExpectZeroWeightsGiveZeroGradients(NetOnDevice());
 }
 TEST(CudaNetTest, CellsWithoutKeys) {
   SLUICE_NEEDS_GPU();
-  ExpectCellsWithoutKeysAgree(OnDevice());
+  ExpectCellsWithoutKeysAgree(NetOnDevice());
 }
 TEST(CudaNetTest, NanInAWeightReachesTheLoss) {
   SLUICE_NEEDS_GPU();
-  ExpectNanReachesTheLoss(OnDevice());
+  ExpectNanReachesTheLoss(NetOnDevice());
 }
 TEST(CudaNetTest, Tf32Bf16AndFp16AreCloseInTrainingAndExactInForward) {
   SLUICE_NEEDS_GPU();
-  ExpectSixteenBitsAreClose(OnDevice(MatmulPrecision::kTf32), 2e-3);
-  ExpectSixteenBitsAreClose(OnDevice(MatmulPrecision::kBf16), 1e-2);
-  ExpectSixteenBitsAreClose(OnDevice(MatmulPrecision::kFp16), 2e-3);
+  ExpectSixteenBitsAreClose(NetOnDevice(MatmulPrecision::kTf32), 2e-3);
+  ExpectSixteenBitsAreClose(NetOnDevice(MatmulPrecision::kBf16), 1e-2);
+  ExpectSixteenBitsAreClose(NetOnDevice(MatmulPrecision::kFp16), 2e-3);
 }
 
 TEST(CudaNetTest, HiddenWeightGradientsAreReadyFromTheLastLayerOn) {
   SLUICE_NEEDS_GPU();
-  ExpectReadyFromTheLastLayerOn(OnDevice());
+  ExpectReadyFromTheLastLayerOn(NetOnDevice());
 }
 
 TEST(CudaNetTest, ResidentRowsGiveTheSameBitsAsUploadedRows) {
   SLUICE_NEEDS_GPU();
   for (const size_t rows : {1, 31, 32, 33, 257, 20000})
-    ExpectResidentRowsGiveTheSameBits(OnDevice(), SmallShape(), 300, rows, 3);
+    ExpectResidentRowsGiveTheSameBits(NetOnDevice(), SmallShape(), 300, rows, 3);
   WideDeepShape shape = WideShape({33, 20}, 17);
   shape.dropout = 0.4f;
   for (const MatmulPrecision precision : {MatmulPrecision::kBf16, MatmulPrecision::kFp16})
-    ExpectResidentRowsGiveTheSameBits(OnDevice(precision), shape, 100, 1000, 3);
-  ExpectTheLastWriteIsRead(OnDevice());
-  ExpectSlotsThatAreNotThereAreRefused(OnDevice());
+    ExpectResidentRowsGiveTheSameBits(NetOnDevice(precision), shape, 100, 1000, 3);
+  ExpectTheLastWriteIsRead(NetOnDevice());
+  ExpectSlotsThatAreNotThereAreRefused(NetOnDevice());
 }
 
 TEST(CudaNetTest, RowsInHostMemoryGiveTheSameBitsAsRowsElsewhere) {
@@ -109,16 +109,16 @@ TEST(CudaNetTest, RowsInHostMemoryGiveTheSameBitsAsRowsElsewhere) {
   dropout.dropout = 0.4f;
   for (const MatmulPrecision precision :
        {MatmulPrecision::kF32, MatmulPrecision::kBf16, MatmulPrecision::kFp16}) {
-    ExpectRowsInHostMemoryGiveTheSameBits(OnDevice(precision), SmallShape(), 12);
-    ExpectRowsInHostMemoryGiveTheSameBits(OnDevice(precision), dropout, 12);
+    ExpectRowsInHostMemoryGiveTheSameBits(NetOnDevice(precision), SmallShape(), 12);
+    ExpectRowsInHostMemoryGiveTheSameBits(NetOnDevice(precision), dropout, 12);
   }
-  ExpectHostMemoryOutlivesTheNetwork(OnDevice());
+  ExpectHostMemoryOutlivesTheNetwork(NetOnDevice());
 }
 
 TEST(CudaNetTest, AnnouncedBatchesChangeNothing) {
   SLUICE_NEEDS_GPU();
   for (const MatmulPrecision precision : {MatmulPrecision::kF32, MatmulPrecision::kBf16})
-    ExpectAnnouncedBatchesChangeNothing(OnDevice(precision));
+    ExpectAnnouncedBatchesChangeNothing(NetOnDevice(precision));
 }
 
 // There is memory for the second block, or the block is freed for the needs of a step.
@@ -126,10 +126,10 @@ TEST(CudaNetTest, AnnouncedBatchesChangeNothingInLittleMemory) {
   SLUICE_NEEDS_GPU();
   NetCase c(WideShape({64, 32}, 16), 60000);
   const SharedStep small = MakeStep(&c, 1000), large = MakeStep(&c, 20000);
-  auto plain = OnDevice()(c.shape());
+  auto plain = NetOnDevice()(c.shape());
   for (const SharedStep& step : {small, large}) Train(c, plain.get(), *step);
   const DeviceStats need = plain->device_stats();
-  NetOptions options = Cuda();
+  NetOptions options = OptionsForCuda();
   // There is room for one large block of input but not for two.
   options.device_memory_fraction =
       1.02 * need.bytes_in_use / (need.bytes_limit / options.device_memory_fraction);
@@ -147,7 +147,7 @@ TEST(CudaNetTest, AStepThatIsTooLargeChangesNothing) {
   NetCase c(WideShape({64, 32}, 16), 3000), more_rows(c.shape(), 60000);
   const SharedStep small = MakeStep(&c, 100), large = MakeStep(&c, 20000);
   const SharedStep with_rows = MakeStep(&more_rows, 90);
-  NetOptions options = Cuda();
+  NetOptions options = OptionsForCuda();
   options.max_batch = 16;
   auto plain = *CreateCudaNet(c.shape(), options);
   const OwnedGradients expected = Train(c, plain.get(), *small);
@@ -170,10 +170,10 @@ TEST(CudaNetTest, ANetworkMayEndWhileAnAnnouncedBatchIsUploading) {
   SLUICE_NEEDS_GPU();
   NetCase c(SmallShape(), 3000);
   const SharedStep step = MakeStep(&c, 50), large = MakeStep(&c, 20000);
-  const OwnedGradients expected = Train(c, OnDevice()(c.shape()).get(), *step);
+  const OwnedGradients expected = Train(c, NetOnDevice()(c.shape()).get(), *step);
   // Each network gets the memory of the one before, which must no longer be written.
   for (int i = 0; i < 3; ++i) {
-    auto net = OnDevice()(c.shape());
+    auto net = NetOnDevice()(c.shape());
     ExpectSameBits(Train(c, net.get(), *step), expected);
     net->Announce(Coming(c, large));
     ExpectSameBits(Train(c, net.get(), *step), expected);
@@ -182,7 +182,7 @@ TEST(CudaNetTest, ANetworkMayEndWhileAnAnnouncedBatchIsUploading) {
 
 TEST(CudaNetTest, ResidentRowsCountAsTheNetworksMemory) {
   SLUICE_NEEDS_GPU();
-  auto net = OnDevice()(SmallShape());
+  auto net = NetOnDevice()(SmallShape());
   const DeviceStats before = net->device_stats();
   auto rows = net->MakeResidentRows(1 << 20);
   ASSERT_TRUE(rows.ok()) << rows.status();
@@ -197,7 +197,7 @@ TEST(CudaNetTest, NoExamplesGiveZeroGradients) {
   SLUICE_NEEDS_GPU();
   NetCase c(SmallShape(), 11);
   const TestStep step = c.Step(0);
-  auto net = OnDevice()(SmallShape());
+  auto net = NetOnDevice()(SmallShape());
   const OwnedGradients got = Train(c, net.get(), step);
   EXPECT_EQ(got.view.weight_sum, 0);
   EXPECT_EQ(got.rows, std::vector<float>(got.rows.size(), 0.0f));
@@ -212,7 +212,7 @@ TEST(CudaNetTest, TheSameBatchGivesTheSameBitsOnStreamsAndAsAGraph) {
   shape.dropout = 0.3f;
   NetCase c(shape, 60);
   const TestStep step = c.Step(200), other = c.Step(199);
-  auto net = OnDevice()(shape);
+  auto net = NetOnDevice()(shape);
   const OwnedGradients first = Train(c, net.get(), step);
   for (int i = 0; i < 5; ++i) {
     Train(c, net.get(), other, 5, i);
@@ -228,7 +228,7 @@ void ExpectTrainsLikeTheCpu(MatmulPrecision precision, double value_tol, double 
   WideDeepShape shape = WideShape({64, 32}, 8);
   shape.dropout = 0.1f;
   NetCase on_cpu(shape, 300), on_gpu(shape, 300);
-  auto cpu = on_cpu.Net(), gpu = OnDevice(precision)(shape);
+  auto cpu = on_cpu.Net(), gpu = NetOnDevice(precision)(shape);
   const auto train = [](NetCase* c, DenseNet* net, const TestStep& step, uint32_t i) {
     const OwnedGradients g = Train(*c, net, step, 9, i);
     constexpr float kRate = 0.1f;
@@ -265,7 +265,7 @@ TEST(CudaNetTest, Fp16SkipsOverflowsLowersTheScaleAndGivesUp) {
   const WideDeepShape shape = WideShape({40, 30}, 6);
   NetCase c(shape, 50);
   const TestStep step = c.Step(100);
-  auto net = OnDevice(MatmulPrecision::kFp16)(shape);
+  auto net = NetOnDevice(MatmulPrecision::kFp16)(shape);
   EXPECT_EQ(net->device_stats().loss_scale, 128);
   EXPECT_FALSE(Train(c, net.get(), step).view.skipped);
   c.dense()[1][0] = 1e6f;  // an activation beyond the range of fp16
@@ -277,13 +277,13 @@ TEST(CudaNetTest, Fp16SkipsOverflowsLowersTheScaleAndGivesUp) {
   EXPECT_EQ(net->device_stats().loss_scale, 64);
   EXPECT_EQ(net->device_stats().skipped_steps, 2u);
   // A network that continues from a checkpoint has this scale at once.
-  auto resumed = OnDevice(MatmulPrecision::kFp16)(shape);
+  auto resumed = NetOnDevice(MatmulPrecision::kFp16)(shape);
   ASSERT_TRUE(resumed->RestoreState(net->SaveState()).ok());
   EXPECT_EQ(resumed->device_stats().loss_scale, 64);
   EXPECT_EQ(resumed->device_stats().skipped_steps, 2u);
   EXPECT_EQ(resumed->SaveState(), net->SaveState());
   EXPECT_FALSE(resumed->RestoreState("nonsense").ok());
-  EXPECT_EQ(OnDevice(MatmulPrecision::kBf16)(shape)->SaveState(), "");
+  EXPECT_EQ(NetOnDevice(MatmulPrecision::kBf16)(shape)->SaveState(), "");
   absl::Status status;
   OwnedGradients gradients(c, 50);
   for (int i = 0; i < 20 && status.ok(); ++i)
@@ -294,7 +294,7 @@ TEST(CudaNetTest, Fp16SkipsOverflowsLowersTheScaleAndGivesUp) {
 TEST(CudaNetTest, StatsCountWorkAndMemory) {
   SLUICE_NEEDS_GPU();
   NetCase c(SmallShape(), 11);
-  auto net = OnDevice()(SmallShape());
+  auto net = NetOnDevice()(SmallShape());
   Train(c, net.get(), c.Step(300));
   const DeviceStats stats = net->device_stats();
   EXPECT_GT(stats.busy_seconds, 0);
@@ -305,7 +305,7 @@ TEST(CudaNetTest, StatsCountWorkAndMemory) {
 
 TEST(CudaNetTest, MemoryBeyondTheBoundIsRefusedWithBothSizes) {
   SLUICE_NEEDS_GPU();
-  NetOptions options = Cuda();
+  NetOptions options = OptionsForCuda();
   options.device_memory_fraction = 1e-3;
   options.max_batch = size_t{1} << 20;
   const absl::Status status = CreateCudaNet(WideShape({1024}, 64), options).status();
@@ -315,7 +315,7 @@ TEST(CudaNetTest, MemoryBeyondTheBoundIsRefusedWithBothSizes) {
 
 TEST(CudaNetTest, RefusesImpossibleOptionsAndMismatchedFeatures) {
   SLUICE_NEEDS_GPU();
-  NetOptions options = Cuda();
+  NetOptions options = OptionsForCuda();
   options.device_memory_fraction = 1.5;
   EXPECT_EQ(CreateCudaNet(SmallShape(), options).status().code(),
             absl::StatusCode::kInvalidArgument);
@@ -324,7 +324,7 @@ TEST(CudaNetTest, RefusesImpossibleOptionsAndMismatchedFeatures) {
   step.batch.num_numeric = 2;
   std::vector<float> logits(3);
   EXPECT_THAT(
-      std::string(OnDevice()(SmallShape())->Forward(c.Input(step), logits.data()).message()),
+      std::string(NetOnDevice()(SmallShape())->Forward(c.Input(step), logits.data()).message()),
       HasSubstr("2 numbers"));
 }
 

@@ -9,26 +9,30 @@
 namespace sluice::cuda {
 namespace {
 
-MakeNet OnHost(Element element = Element::kF32, double loss_scale = 1) {
+MakeNet ProgramOnHost(Element element = Element::kF32, double loss_scale = 1) {
   return [=](const WideDeepShape& shape) {
     return std::make_unique<HostNet>(shape, element, loss_scale);
   };
 }
 
-TEST(StepProgramTest, AgreesWithCpuForSizesThatBreakKernels) { ExpectSizesAgree(OnHost()); }
-TEST(StepProgramTest, AgreesWithCpuForWidthsThatBreakKernels) { ExpectWidthsAgree(OnHost()); }
-TEST(StepProgramTest, AgreesWithCpuWithDropout) { ExpectDropoutAgrees(OnHost()); }
-TEST(StepProgramTest, ManyKeysAndManyRows) { ExpectManyKeysAndRowsAgree(OnHost()); }
-TEST(StepProgramTest, AgreesWithFiniteDifferences) { ExpectAgreesWithFiniteDifferences(OnHost()); }
-TEST(StepProgramTest, EveryKindOfNetwork) { ExpectEveryKindAgrees(OnHost()); }
-TEST(StepProgramTest, ZeroWeights) { ExpectZeroWeightsGiveZeroGradients(OnHost()); }
-TEST(StepProgramTest, CellsWithoutKeys) { ExpectCellsWithoutKeysAgree(OnHost()); }
-TEST(StepProgramTest, NanInAWeightReachesTheLoss) { ExpectNanReachesTheLoss(OnHost()); }
-TEST(StepProgramTest, Bf16) { ExpectSixteenBitsAreClose(OnHost(Element::kBf16), 1e-2); }
-TEST(StepProgramTest, Fp16) { ExpectSixteenBitsAreClose(OnHost(Element::kFp16, 128), 2e-3); }
+TEST(StepProgramTest, AgreesWithCpuForSizesThatBreakKernels) { ExpectSizesAgree(ProgramOnHost()); }
+TEST(StepProgramTest, AgreesWithCpuForWidthsThatBreakKernels) {
+  ExpectWidthsAgree(ProgramOnHost());
+}
+TEST(StepProgramTest, AgreesWithCpuWithDropout) { ExpectDropoutAgrees(ProgramOnHost()); }
+TEST(StepProgramTest, ManyKeysAndManyRows) { ExpectManyKeysAndRowsAgree(ProgramOnHost()); }
+TEST(StepProgramTest, AgreesWithFiniteDifferences) {
+  ExpectAgreesWithFiniteDifferences(ProgramOnHost());
+}
+TEST(StepProgramTest, EveryKindOfNetwork) { ExpectEveryKindAgrees(ProgramOnHost()); }
+TEST(StepProgramTest, ZeroWeights) { ExpectZeroWeightsGiveZeroGradients(ProgramOnHost()); }
+TEST(StepProgramTest, CellsWithoutKeys) { ExpectCellsWithoutKeysAgree(ProgramOnHost()); }
+TEST(StepProgramTest, NanInAWeightReachesTheLoss) { ExpectNanReachesTheLoss(ProgramOnHost()); }
+TEST(StepProgramTest, Bf16) { ExpectSixteenBitsAreClose(ProgramOnHost(Element::kBf16), 1e-2); }
+TEST(StepProgramTest, Fp16) { ExpectSixteenBitsAreClose(ProgramOnHost(Element::kFp16, 128), 2e-3); }
 
 TEST(StepProgramTest, HiddenWeightGradientsAreReadyFromTheLastLayerOn) {
-  ExpectReadyFromTheLastLayerOn(OnHost());
+  ExpectReadyFromTheLastLayerOn(ProgramOnHost());
 }
 
 TEST(StepProgramTest, Fp16ReportsOverflowOfGradientsActivationsAndWeights) {

@@ -1,4 +1,4 @@
-#include "worker/context/step_patience.h"
+#include "worker/context/job_context.h"
 
 namespace sluice {
 namespace {
