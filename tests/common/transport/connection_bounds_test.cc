@@ -7,6 +7,7 @@
 #include <grpcpp/server_builder.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -135,14 +136,21 @@ TEST(ConnectionBoundsTest, AConnectionWithoutCallsIsClosed) {
 }
 
 TEST(ConnectionBoundsTest, CallsAreCutWhenTooMuchHasBeenReceived) {
+  constexpr absl::StatusCode kRefused = absl::StatusCode::kResourceExhausted;
   const Outcome all = SendAll(size_t{4} << 30);
   EXPECT_EQ(all.taken, kClients * kMessages);
   EXPECT_TRUE(all.cut.empty());
   // 32 MiB are 8 of the 32 messages.
   for (const bool later : {false, true}) {
-    const Outcome bounded = SendAll(size_t{32} << 20, later);
-    EXPECT_LT(bounded.taken, 16);
-    EXPECT_THAT(bounded.cut, Contains(absl::StatusCode::kResourceExhausted));
+    // On a busy machine the end of a connection can overtake the statuses of its calls.
+    std::vector<absl::StatusCode> cut;
+    for (int i = 0; i < 10 && std::count(cut.begin(), cut.end(), kRefused) == 0; ++i) {
+      const Outcome bounded = SendAll(size_t{32} << 20, later);
+      EXPECT_LT(bounded.taken, 16);
+      EXPECT_FALSE(bounded.cut.empty());
+      cut.insert(cut.end(), bounded.cut.begin(), bounded.cut.end());
+    }
+    EXPECT_THAT(cut, Contains(kRefused));
   }
 }
 
