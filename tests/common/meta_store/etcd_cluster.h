@@ -92,7 +92,11 @@ class EtcdCluster {
     ::waitpid(member.pid, nullptr, 0);
     member.pid = 0;
   }
-  void Pause(int i) { ::kill(members_[i].pid, SIGSTOP); }
+  // Returns when all threads of member i have stopped, which takes a moment on a busy machine.
+  void Pause(int i) {
+    ::kill(members_[i].pid, SIGSTOP);
+    ::waitpid(members_[i].pid, nullptr, WUNTRACED);
+  }
   void Continue(int i) { ::kill(members_[i].pid, SIGCONT); }
 
   // Waits until member i serves linearizable reads.
