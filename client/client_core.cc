@@ -433,7 +433,7 @@ void ClientCore::RefuseRequest(uint32_t link, uint64_t id, const ReplyHeader& he
 
 void ClientCore::BreakLink(uint32_t link, After* after) {
   open_[link] = false;
-  // Whatever these requests carried is needed again, and is sent once a new stream is open.
+  // The contents of these requests are needed again, and are sent once a new stream is open.
   requests_.LoseAll(link, &after->garbage);
   loop_.Wake();
 }

@@ -24,7 +24,7 @@
 
 namespace sluice {
 
-// What became of a registration, besides the reply.
+// The outcome of a registration, besides the reply.
 struct RegisterNotes {
   std::string replaced;      // the living member whose place the caller has taken; empty: none
   bool disbelieved = false;  // the caller was not believed that the incumbent's process has ended

@@ -100,7 +100,7 @@ void RequestIntake::Poll(const PollRequest* asked, Done<PollReply> done,
   absl::StatusOr<PollReply> reply = SchedulerLoop::NoMemory();
   const auto poll = [&](SchedulerCore& core, absl::Time now, uint32_t* wait_ms) {
     reply = core.members().Poll(*request, now);
-    // Whoever has news is answered at once.
+    // Callers with news are answered at once.
     const bool nothing_new = reply.ok() && reply->version() == seen;
     *wait_ms = nothing_new ? request->wait_ms() : 0;
   };

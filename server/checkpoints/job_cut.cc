@@ -124,7 +124,7 @@ void JobCut::EndOne(absl::StatusOr<SavedFile> file) {
       dropped.swap(parts_);
       next_ = 0;
     }
-    // Whoever writes the last file finishes.
+    // The thread that writes the last file finishes the checkpoint part.
     if (running_ > 0 || next_ < parts_.size()) return;
   }
   dropped.clear();

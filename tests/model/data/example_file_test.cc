@@ -171,7 +171,7 @@ TEST_F(ExampleFileTest, EveryChangedByteOfHeaderAndSectionsIsFound) {
   }
 }
 
-// Whoever can write the file can also make its checksums right.
+// A user who can write the file can also correct its checksums.
 TEST_F(ExampleFileTest, SectionsThatDoNotFitAreRefusedWithRightChecksums) {
   const std::string bytes = Image(Examples());
   const auto with = [&bytes](uint64_t value, size_t at) {
