@@ -39,6 +39,8 @@ class StandardOutput : private std::streambuf {
   // Gives std::cout its own buffer back.
   ~StandardOutput() override;
 
+  // Says whether a reader that goes away is no error: the command does nothing but print.
+  void ReaderMayLeave(bool may = true) { reader_may_leave_ = may; }
   // Call it after everything else. Returns `code`, the exit code of the command; or kOutputLost
   // when the command is done (kDone) but some of its output could not be written. Reports lost
   // output on standard error.
@@ -51,6 +53,7 @@ class StandardOutput : private std::streambuf {
   std::vector<char> buffer_;
   std::streambuf* own_ = nullptr;  // of std::cout
   int error_ = 0;                  // of the first write that failed
+  bool reader_may_leave_ = false;
 };
 
 StandardOutput::StandardOutput() : buffer_(kOutputBufferBytes) {
@@ -70,7 +73,7 @@ StandardOutput::~StandardOutput() { std::cout.rdbuf(own_); }
 
 int StandardOutput::Finish(int code) {
   std::cout.flush();
-  if (error_ == 0) return code;
+  if (error_ == 0 || (error_ == EPIPE && reader_may_leave_)) return code;
   std::fprintf(stderr, "sluice: cannot write all of the output to standard output: %s%s\n",
                std::strerror(error_), code == kDone ? "; the command itself has succeeded" : "");
   return code == kDone ? kOutputLost : code;
@@ -145,11 +148,13 @@ int HelpOf(const std::string& word, const std::vector<Command>& commands) {
   return UnknownCommand(word, commands);
 }
 
-int Main(int argc, char** argv) {
+int Main(int argc, char** argv, StandardOutput* output) {
   const std::vector<Command> commands = AllCommands();
   const std::string word = argc > 1 ? argv[1] : "";
   if (word == "predict") UsePassiveThreads(argv);  // the only command that computes
   const bool flag = !word.empty() && word[0] == '-';
+  // The texts below; a command decides for itself.
+  output->ReaderMayLeave();
   if (word == "help" && argc > 2) return HelpOf(argv[2], commands);
   if (word.empty() || word == "--help" || word == "-h" || word == "help") {
     (word.empty() ? std::cerr : std::cout) << Overview(commands);
@@ -166,6 +171,7 @@ int Main(int argc, char** argv) {
     const auto parsed = ParseCommand(command.spec, std::vector<std::string>(argv + 2, argv + argc));
     if (!parsed.ok()) return ReportError(parsed.status());
     if (parsed->help) return HelpOf(word, commands);
+    output->ReaderMayLeave(command.spec.only_prints);
     if (const absl::Status known = CheckEnvironment(command.spec.name); !known.ok())
       return ReportError(known);
     return command.run(*parsed);
@@ -184,7 +190,7 @@ int Main(int argc, char** argv) {
 
 int RunMain(int argc, char** argv) {
   StandardOutput output;
-  return output.Finish(Main(argc, argv));
+  return output.Finish(Main(argc, argv, &output));
 }
 
 }  // namespace sluice::cli

@@ -60,7 +60,7 @@ int main(int argc, char** argv) {
   if (FLAGS_heartbeat_ms > 0) limits->set_heartbeat_ms(FLAGS_heartbeat_ms);
   const absl::Status valid = sluice::ValidateClusterConfig(identity->cluster);
   if (!valid.ok()) return fail(valid);
-  if (const absl::Status log = sluice::OpenLog(*identity, argv[0]); !log.ok()) return fail(log);
+  if (const absl::Status log = sluice::OpenDaemonLog(*identity, argv[0]); !log.ok()) return fail(log);
   const auto audit = sluice::OpenAuditLog(*identity, sluice::Clock::Real(), sluice::Env::Real());
   if (!audit.ok()) return fail(audit.status());
 
@@ -71,7 +71,6 @@ int main(int argc, char** argv) {
   options.clock = sluice::Clock::Real();
   options.env = sluice::Env::Real();
   options.audit = audit->get();
-  options.job_log_folders = FLAGS_job_log_folders;
   options.log = [](const std::string& line) { LOG(INFO) << line; };
   options.on_end = [] { sluice::StopSignal::Stop(0); };
   // Nobody is to start this process again as long as the newer scheduler lives, unless it stands by

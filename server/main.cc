@@ -36,7 +36,7 @@ int main(int argc, char** argv) {
   sluice::ReadListenerFlags(&flags);
   const auto identity = sluice::ResolveIdentity(sluice::ROLE_PSERVER, flags);
   if (!identity.ok()) return fail(identity.status());
-  const absl::Status log = sluice::OpenLog(*identity, argv[0]);
+  const absl::Status log = sluice::OpenDaemonLog(*identity, argv[0]);
   if (!log.ok()) return fail(log);
   const auto audit = sluice::OpenAuditLog(*identity, sluice::Clock::Real(), sluice::Env::Real());
   if (!audit.ok()) return fail(audit.status());
@@ -48,7 +48,6 @@ int main(int argc, char** argv) {
   options.env = sluice::Env::Real();
   options.audit = audit->get();
   options.available_memory = [] { return sluice::AvailableMemory(); };
-  options.job_log_folders = FLAGS_job_log_folders;
   options.log = [](const std::string& line) { LOG(INFO) << line; };
   options.on_end = [](absl::Status status) {
     LOG_IF(INFO, status.ok()) << "the scheduler told this pserver to stop";

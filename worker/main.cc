@@ -60,7 +60,7 @@ int main(int argc, char** argv) {
   // The worker takes its device before it joins the cluster: without it, it must get no job.
   const auto device = sluice::TakeDevice(identity->device);
   if (!device.ok()) return fail(device.status());
-  if (const absl::Status log = sluice::OpenLog(*identity, argv[0]); !log.ok()) return fail(log);
+  if (const absl::Status log = sluice::OpenDaemonLog(*identity, argv[0]); !log.ok()) return fail(log);
   const auto audit = sluice::OpenAuditLog(*identity, sluice::Clock::Real(), sluice::Env::Real());
   if (!audit.ok()) return fail(audit.status());
 
@@ -69,7 +69,6 @@ int main(int argc, char** argv) {
   options.identity = *identity;
   options.threads = FLAGS_threads > 0 ? FLAGS_threads : DefaultThreads(*identity);
   options.device = device->device;
-  options.job_log_folders = FLAGS_job_log_folders;
   options.transport = data_plane.transport();
   options.clock = sluice::Clock::Real();
   options.env = sluice::Env::Real();

@@ -6,16 +6,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 
 namespace sluice::cli {
 namespace {
@@ -48,6 +44,8 @@ std::vector<char*> Pointers(std::vector<std::string>* strings) {
   signal(SIGPIPE, SIG_DFL);
   if (detached) {
     setsid();
+    // Without a terminal SIGHUP asks for a new log, also when nohup has started this process.
+    signal(SIGHUP, SIG_DFL);
   } else {
     // The child gets its own process group: Ctrl-C in the terminal then reaches only the launcher,
     // which stops the processes in order.
@@ -121,23 +119,6 @@ std::string DescribeExit(int wait_status) {
     return absl::StrCat("was killed by signal ", signal, " (", strsignal(signal), ")");
   }
   return absl::StrCat("exited with code ", WEXITSTATUS(wait_status));
-}
-
-std::string TailOfFile(const std::string& path, int lines) {
-  // Bounds the memory for a log of any size, and of lines of any length.
-  constexpr std::streamoff kMost = 64 << 10;
-  std::ifstream in(path, std::ios::binary | std::ios::ate);
-  if (!in) return "";
-  const std::streamoff size = in.tellg();
-  const std::streamoff begin = std::max<std::streamoff>(0, size - kMost);
-  std::string text(static_cast<size_t>(size - begin), '\0');
-  in.seekg(begin);
-  in.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(in.gcount()));
-  std::vector<std::string> all = absl::StrSplit(text, '\n');
-  if (!all.empty() && all.back().empty()) all.pop_back();
-  if (all.size() > static_cast<size_t>(lines)) all.erase(all.begin(), all.end() - lines);
-  return absl::StrJoin(all, "\n");
 }
 
 absl::StatusOr<std::string> ExecutableFolder() {

@@ -47,9 +47,6 @@ class ChildProcess {
 // "exited with code 2" or "was killed by signal 9 (Killed)".
 std::string DescribeExit(int wait_status);
 
-// Returns the last `lines` lines, at most 64 KiB; "" when the file does not exist.
-std::string TailOfFile(const std::string& path, int lines);
-
 // Folder of the running executable.
 absl::StatusOr<std::string> ExecutableFolder();
 

@@ -15,6 +15,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "cli/cluster/cluster_folders.h"
+#include "cli/cluster/log_files.h"
 #include "cli/jobs/endpoints.h"
 #include "cli/jobs/scheduler_access.h"
 #include "common/base/env.h"
@@ -78,6 +79,14 @@ absl::Status SetLease(const ParsedCommand& command, ClusterConfig* cluster) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<LogLimits> LogLimitsOf(const ParsedCommand& command) {
+  const long max_mb = command.Number("log_max_mb"), keep = command.Number("log_keep");
+  // Negative numbers become too large ones.
+  SLUICE_RETURN_IF_ERROR(
+      CheckLogLimits(static_cast<uint64_t>(max_mb), static_cast<uint64_t>(keep)));
+  return LogLimits{static_cast<uint64_t>(max_mb), static_cast<uint32_t>(keep)};
+}
+
 absl::StatusOr<int> ServerThreads(const ParsedCommand& command) {
   const long threads = command.Number("server_threads");
   if (threads >= 1 && threads <= 1024) return static_cast<int>(threads);
@@ -105,7 +114,11 @@ std::vector<FlagSpec> ClusterFlags() {
       {"transport", FlagKind::kText, "NAME", "auto",
        "how workers reach pservers: auto or shm (shared memory; auto falls back to gRPC), or grpc "
        "(SLUICE_TRANSPORT)"},
-      {"log_dir", FlagKind::kText, "DIR", "log", "folder for the logs and endpoints.log"}};
+      {"log_dir", FlagKind::kText, "DIR", "log", "folder for the logs and endpoints.log"},
+      {"log_max_mb", FlagKind::kNumber, "N", "64",
+       "size of a log file of a process, MiB; a full one is renamed to FILE.1, and so on"},
+      {"log_keep", FlagKind::kNumber, "N", "5",
+       "log files that are kept of a process, the newest one included"}};
   for (FlagSpec& flag : DeviceFlags()) flags.push_back(std::move(flag));
   flags.push_back(
       {"tls", FlagKind::kBool, "", "",
@@ -257,8 +270,8 @@ absl::StatusOr<ChildProcess> LocalCluster::StartProcess(Role role, uint32_t rank
                 absl::StrCat("--cluster=", options_.logs->cluster_file()),
                 absl::StrCat("--log_dir=", log_dir),
                 options_.detached ? "--stop_unless_kept" : "--die_with_parent",
-                // A cluster that runs a single job needs no log folder per job.
-                absl::StrCat("--job_log_folders=", options_.detached ? "true" : "false")};
+                absl::StrCat("--log_max_mb=", options_.log_limits.max_mb),
+                absl::StrCat("--log_keep=", options_.log_limits.keep)};
   child.argv.insert(child.argv.end(), flags.begin(), flags.end());
   if (options_.tls) {
     const TlsFiles files = FilesOf(CertificateFolder(log_dir), RoleName(role));
@@ -349,7 +362,7 @@ void LocalCluster::TellOfDeaths() {
 absl::Status LocalCluster::HowItEnded(const Child& child, int status) const {
   const ChildProcess& process = child.process;
   // The reason is in the log. Most users look only at what this command prints.
-  const std::string tail = TailOfFile(process.log_file(), kTailLines);
+  const std::string tail = TailOfLog(process.log_file(), kTailLines);
   return absl::InternalError(absl::StrCat(
       process.name(), " (pid ", process.pid(), ") ", DescribeExit(status),
       child.gave_up ? absl::StrCat(", its death number ", RestartPolicy::kMostDeaths,

@@ -23,6 +23,7 @@
 #include "cli/cluster/worker_devices.h"
 #include "cli/screen/command_line.h"
 #include "common/base/clock.h"
+#include "common/daemon/log_file.h"
 #include "common/daemon/scheduler_client.h"
 #include "common/security/grpc_credentials.h"
 #include "proto/config.pb.h"
@@ -35,6 +36,7 @@ class LocalCluster {
     Clock* clock = nullptr;  // required; outlives the cluster
     ClusterConfig config;    // scheduler "127.0.0.1:0" or a fixed port; pservers "127.0.0.1:0" each
     std::optional<LogFolder> logs;  // must be set
+    LogLimits log_limits;           // of each process
     int threads = 1;                // compute threads of a worker
     int server_threads = 2;         // data-plane threads of a pserver
     WorkerDevices devices;          // one per worker, accepted by CheckDevices
@@ -142,6 +144,9 @@ bool StopIsPending();
 // Returns the config of `server_num` pservers and `worker_num` workers on loopback.
 ClusterConfig LoopbackCluster(const std::string& scheduler, int server_num, int worker_num);
 
+// Returns --log_max_mb and --log_keep. INVALID_ARGUMENT when one is out of range.
+absl::StatusOr<LogLimits> LogLimitsOf(const ParsedCommand& command);
+
 // Returns --server_threads. INVALID_ARGUMENT when it is out of range.
 absl::StatusOr<int> ServerThreads(const ParsedCommand& command);
 // Returns the compute threads of each of `worker_num` workers that share this host.
@@ -154,7 +159,8 @@ absl::Status SetLease(const ParsedCommand& command, ClusterConfig* cluster);
 absl::StatusOr<std::string> DefaultTransport();
 // --transport, else the default. INVALID_ARGUMENT when that is not a transport.
 absl::StatusOr<std::string> TransportOf(const ParsedCommand& command);
-// --server_num, --server_threads, --transport, --log_dir, --lease_ms and the flags of DeviceFlags.
+// --server_num, --server_threads, --transport, --log_dir, --log_max_mb, --log_keep, --lease_ms and
+// the flags of DeviceFlags.
 std::vector<FlagSpec> ClusterFlags();
 
 }  // namespace sluice::cli

@@ -47,6 +47,7 @@ int Ckpt(const ParsedCommand& command) {
 Command CkptCommand() {
   CommandSpec spec;
   spec.name = "ckpt";
+  spec.only_prints = true;
   spec.summary = "Lists, verifies and describes the checkpoints in a folder; needs no cluster.";
   spec.words = "list|verify|inspect DIR";
   spec.max_words = 2;

@@ -122,6 +122,7 @@ absl::StatusOr<LocalCluster::Options> ClusterOptions(const ParsedCommand& comman
   SLUICE_RETURN_IF_ERROR(SetLease(command, &options.config));
   SLUICE_ASSIGN_OR_RETURN(options.server_threads, ServerThreads(command));
   SLUICE_ASSIGN_OR_RETURN(options.transport, TransportOf(command));
+  SLUICE_ASSIGN_OR_RETURN(options.log_limits, LogLimitsOf(command));
   options.threads = ThreadsPerWorker(static_cast<int>(job.worker_num()));
   options.devices = std::move(devices);
   options.tls = command.Switch("tls");

@@ -1,29 +1,28 @@
 // sluice logs: prints the logs of processes and jobs.
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <map>
+#include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "cli/cluster/child_process.h"
+#include "cli/cluster/log_files.h"
 #include "cli/commands/commands.h"
 #include "cli/jobs/endpoints.h"
 #include "cli/jobs/watch_job.h"
 #include "cli/screen/command_line.h"
 #include "common/base/clock.h"
+#include "common/daemon/log_file.h"
 
 namespace sluice::cli {
 namespace {
 
 namespace fs = std::filesystem;
 
-struct LogFile {
-  std::string path;
+struct Log {
+  LogReader reader;
   std::string name;  // "serverlog.1"
-  std::streamoff shown = 0;
 };
 
 std::string Stem(const std::string& role) {
@@ -31,8 +30,7 @@ std::string Stem(const std::string& role) {
 }
 
 // Returns the log files of `folder` that match --role and --rank, ordered by name.
-absl::StatusOr<std::vector<LogFile>> FindLogs(const ParsedCommand& command,
-                                              const std::string& folder) {
+absl::StatusOr<std::vector<Log>> FindLogs(const ParsedCommand& command, const std::string& folder) {
   const std::string role = command.Text("role");
   if (!role.empty() && role != "scheduler" && role != "pserver" && role != "worker") {
     return absl::InvalidArgumentError(
@@ -44,6 +42,7 @@ absl::StatusOr<std::vector<LogFile>> FindLogs(const ParsedCommand& command,
     const std::string name = entry.path().filename().string();
     const size_t dot = name.rfind('.');
     int rank = 0;
+    // An older file of a log has one more number, and belongs to the newest.
     if (dot == std::string::npos || !absl::SimpleAtoi(name.substr(dot + 1), &rank)) continue;
     const std::string stem = name.substr(0, dot);
     if (stem != "schedulerlog" && stem != "serverlog" && stem != "workerlog") continue;
@@ -63,71 +62,91 @@ absl::StatusOr<std::vector<LogFile>> FindLogs(const ParsedCommand& command,
                      " matches; check --log_dir, --role and --rank (sluice status shows the log "
                      "files of other hosts)"));
   }
-  std::vector<LogFile> files;
+  std::vector<Log> logs;
   for (const auto& [key, path] : found)
-    files.push_back({path, absl::StrCat(key.first, ".", key.second), 0});
-  return files;
+    logs.push_back({LogReader(path), absl::StrCat(key.first, ".", key.second)});
+  return logs;
 }
 
-// Prints the complete lines after position `shown`.
-void PrintNew(LogFile* file, bool with_name) {
-  std::ifstream in(file->path, std::ios::binary);
-  in.seekg(file->shown);
-  std::string line;
-  // A line without an end is still being written. It is printed when it is complete.
-  while (std::getline(in, line) && !in.eof()) {
-    file->shown += static_cast<std::streamoff>(line.size()) + 1;
-    std::cout << (with_name ? file->name + ": " : "") << line << '\n';
-  }
-  std::cout.flush();
-}
+// Chooses the lines that are shown.
+class LineChoice {
+ public:
+  explicit LineChoice(const ParsedCommand& command)
+      : job_id_(command.words.empty() ? "" : command.words[0]),
+        // Who asks for a job wants its steps, too. Who asks how the cluster is would find nothing
+        // else among them.
+        steps_(!job_id_.empty() || command.Switch("steps")) {}
 
-// Returns the error for a job that has no log.
-absl::Status NoJobLog(const ParsedCommand& command, const absl::Status& why) {
-  const std::string log_dir = LogDirOf(command);
-  if (fs::is_directory(absl::StrCat(log_dir, "/", command.words[0])) ||
-      !FindLogs(command, log_dir).ok()) {
-    return why;
+  bool Takes(const std::string& line) {
+    const bool step = !steps_ && IsStepLine(line);
+    left_out_ = left_out_ || step;
+    // A start separates the jobs of two runs, whose ids may be the same.
+    return !step && (job_id_.empty() || IsLogStart(line) || NamesJob(line, job_id_));
   }
-  const std::string flag = log_dir == "log" ? "" : absl::StrCat(" --log_dir=", log_dir);
-  return absl::InvalidArgumentError(
-      absl::StrCat("no log of job ", command.words[0], ": it has no folder in ", log_dir,
-                   "; a job of sluice launch logs into log_dir itself: sluice logs", flag,
-                   " (sluice status lists the jobs of a cluster)"));
+  // Drops the starts of runs of which no line is shown.
+  void DropEmptyRuns(std::vector<std::string>* lines) const {
+    if (job_id_.empty()) return;
+    std::vector<std::string> kept;
+    for (size_t i = 0; i < lines->size(); ++i) {
+      const bool empty = i + 1 == lines->size() || IsLogStart((*lines)[i + 1]);
+      if (!IsLogStart((*lines)[i]) || !empty) kept.push_back(std::move((*lines)[i]));
+    }
+    lines->swap(kept);
+  }
+  // Whether step lines were left out since the last call.
+  bool LeftOut() { return std::exchange(left_out_, false); }
+
+ private:
+  const std::string job_id_;
+  const bool steps_;
+  bool left_out_ = false;
+};
+
+void PrintTail(const std::vector<std::string>& lines, bool left_out) {
+  for (size_t i = 0; i < lines.size(); ++i) {
+    if (i > 0 && IsLogStart(lines[i])) std::cout << "---- the process was started again ----\n";
+    std::cout << lines[i] << '\n';
+  }
+  if (left_out) std::cout << "(lines of steps are left out; --steps shows them)\n";
 }
 
 int Logs(const ParsedCommand& command) {
-  std::string folder = LogDirOf(command);
-  if (!command.words.empty()) {
-    // The word becomes part of a path, which must not lead out of the log folder.
-    if (absl::StrContains(command.words[0], '/')) {
-      return ReportError(absl::InvalidArgumentError(
-          absl::StrCat("'", command.words[0], "' is not a job id (sluice status lists the ids)")));
-    }
-    absl::StrAppend(&folder, "/", command.words[0]);
-  }
-  auto files = FindLogs(command, folder);
-  if (!files.ok()) {
-    return ReportError(command.words.empty() ? files.status() : NoJobLog(command, files.status()));
-  }
-  const bool many = files->size() > 1;
+  const std::string folder = LogDirOf(command);
+  auto logs = FindLogs(command, folder);
+  if (!logs.ok()) return ReportError(logs.status());
   if (command.Number("lines") < 0) {
     return ReportError(absl::InvalidArgumentError("--lines is negative; give 0 or more"));
   }
-  for (LogFile& file : *files) {
-    std::error_code error;
-    // The size is taken before the tail is read: lines that come in between are shown twice rather
-    // than never.
-    file.shown = static_cast<std::streamoff>(fs::file_size(file.path, error));
-    const std::string tail =
-        TailOfFile(file.path, static_cast<int>(std::min(command.Number("lines"), 1'000'000L)));
-    if (many) std::cout << "==> " << file.path << " <==\n";
-    if (!tail.empty()) std::cout << tail << '\n';
+  LineChoice choice(command);
+  const auto takes = [&choice](const std::string& line) { return choice.Takes(line); };
+  const auto most = static_cast<size_t>(std::min(command.Number("lines"), 1'000'000L));
+  const bool of_job = !command.words.empty();
+  const bool many = logs->size() > 1;
+  bool found = !of_job || most == 0;
+  for (Log& log : *logs) {
+    std::vector<std::string> lines = log.reader.Tail(most, takes);
+    choice.DropEmptyRuns(&lines);
+    const bool left_out = choice.LeftOut();
+    // Most processes of a cluster may have nothing to do with a job.
+    if (of_job && lines.empty()) continue;
+    found = true;
+    if (many) std::cout << "==> " << log.reader.path() << " <==\n";
+    PrintTail(lines, left_out);
   }
   std::cout.flush();
+  if (!found && !command.Switch("follow")) {
+    return ReportError(absl::InvalidArgumentError(
+        absl::StrCat("no log of job ", command.words[0], ": no line in ", folder,
+                     " names it (sluice status lists the jobs of a cluster; --log_dir gives "
+                     "another folder)")));
+  }
   // Runs until the reader of standard output goes away or a signal arrives.
   while (command.Switch("follow") && std::cout) {
-    for (LogFile& file : *files) PrintNew(&file, many);
+    for (Log& log : *logs) {
+      for (const std::string& line : log.reader.New(takes))
+        std::cout << (many ? log.name + ": " : "") << line << '\n';
+    }
+    std::cout.flush();
     Clock::Real()->Sleep(absl::Milliseconds(200));
   }
   return kDone;
@@ -138,14 +157,16 @@ int Logs(const ParsedCommand& command) {
 Command LogsCommand() {
   CommandSpec spec;
   spec.name = "logs";
-  spec.summary = "Prints the last lines of the logs in log_dir, or of the logs of one job.";
+  spec.summary = "Prints the last lines of the logs in log_dir, or those about one job.";
+  spec.only_prints = true;
   spec.words = "[JOB_ID]";
   spec.max_words = 1;
   spec.flags = {
       {"log_dir", FlagKind::kText, "DIR", "log", "folder of the logs (SLUICE_LOG_DIR)"},
       {"role", FlagKind::kText, "ROLE", "", "only logs of this role: scheduler, pserver or worker"},
       {"rank", FlagKind::kNumber, "N", "", "only logs of this rank"},
-      {"lines", FlagKind::kNumber, "N", "50", "number of lines from each log"},
+      {"lines", FlagKind::kNumber, "N", "20", "number of lines from each log"},
+      {"steps", FlagKind::kBool, "", "", "also lines of steps; with JOB_ID they are always shown"},
       {"follow", FlagKind::kBool, "", "", "keep printing new lines until Ctrl-C"},
   };
   spec.examples =

@@ -275,6 +275,7 @@ int PlanJob(const ParsedCommand& command) {
 Command PlanCommand() {
   CommandSpec spec;
   spec.name = "plan";
+  spec.only_prints = true;
   spec.summary = "Measures a job's step and says how many pservers and workers it needs.";
   for (FlagSpec& flag : JobFlags()) {
     if (FlagsWithoutEffect().count(flag.name) > 0) continue;

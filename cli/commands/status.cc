@@ -35,6 +35,7 @@ Command StatusCommand() {
   spec.name = "status";
   spec.summary =
       "Shows the members, tables and jobs of a cluster, their progress and what they wait for.";
+  spec.only_prints = true;
   spec.flags = SchedulerFlags();
   spec.flags.push_back({"json", FlagKind::kBool, "", "", "print the status as JSON"});
   spec.examples =

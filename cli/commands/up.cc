@@ -75,6 +75,7 @@ absl::StatusOr<LocalCluster::Options> ClusterFromFlags(const ParsedCommand& comm
   SLUICE_RETURN_IF_ERROR(SetLease(command, &options.config));
   SLUICE_ASSIGN_OR_RETURN(options.server_threads, ServerThreads(command));
   SLUICE_ASSIGN_OR_RETURN(options.transport, TransportOf(command));
+  SLUICE_ASSIGN_OR_RETURN(options.log_limits, LogLimitsOf(command));
   options.devices = std::move(devices);
   options.tls = command.Switch("tls");
   options.threads = command.Given("threads") ? static_cast<int>(command.Number("threads"))
@@ -118,20 +119,21 @@ absl::Status NameSupervisor(const std::string& log_dir) {
 
 // Starts dead processes of the cluster again until its scheduler has ended for good or a signal
 // comes.
-int SuperviseUntilEnd(LocalCluster* cluster) {
+int SuperviseUntilEnd(LocalCluster* cluster, LogFile* log) {
   constexpr absl::Duration kLook = absl::Milliseconds(100), kAfterScheduler = absl::Seconds(1);
   std::string complaint;
-  while (!StopIsPending() && !cluster->SchedulerIsLost()) {
+  // Not StopIsPending: SIGHUP may be pending for a moment, and does not stop this process.
+  while (!StopSignal::IsWanted(0) && !cluster->SchedulerIsLost()) {
     const absl::Status status = cluster->CheckProcesses();
     // The same error comes with every look, and the log would fill with it.
     if (!status.ok() && status.message() != complaint) {
       complaint = std::string(status.message());
-      std::cout << complaint << std::endl;
+      log->Write(complaint + "\n");
     }
     Clock::Real()->Sleep(kLook);
   }
   // A member that was just started did not hear of the scheduler's end.
-  if (!StopIsPending()) cluster->Stop(kAfterScheduler);
+  if (!StopSignal::IsWanted(0)) cluster->Stop(kAfterScheduler);
   return kDone;
 }
 
@@ -142,6 +144,7 @@ int Up(const ParsedCommand& command) {
   BackgroundProcess supervisor;
   if (const std::optional<int> code = supervisor.Split()) return *code;
   const std::string log_dir = command.Text("log_dir");
+  const LogLimits log_limits = options->log_limits;
   const int servers = options->config.pservers_size();
   const int workers = static_cast<int>(options->config.worker_num());
   // From here on, Ctrl-C stops the processes that have been started.
@@ -170,11 +173,14 @@ int Up(const ParsedCommand& command) {
             << log_dir << "\n"
             << "  sluice submit --job=FILE" << log_flag << "\n  sluice status" << log_flag
             << "\n  sluice down" << log_flag << std::endl;
-  if (const absl::Status stays = supervisor.Detach(kDone, log_dir + "/supervisorlog.0");
-      !stays.ok())
+  const std::string log_file = log_dir + "/supervisorlog.0";
+  const auto log = LogFile::Open(log_file, LogFile::BytesOf(log_limits));
+  if (!log.ok()) return ReportError(log.status());
+  if (const absl::Status stays = supervisor.Detach(kDone, log_file); !stays.ok())
     return ReportError(stays);
-  (*cluster)->Supervise([](const std::string& line) { std::cout << line << std::endl; });
-  return SuperviseUntilEnd(cluster->get());
+  StopSignal::ReopenOnHangUp([&log] { (*log)->Reopen(); });
+  (*cluster)->Supervise([&log](const std::string& line) { (*log)->Write(line + "\n"); });
+  return SuperviseUntilEnd(cluster->get(), log->get());
 }
 
 }  // namespace

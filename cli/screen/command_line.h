@@ -40,7 +40,8 @@ struct CommandSpec {
   std::string words;  // positional words in the help, e.g. "[JOB_ID]"
   size_t max_words = 0;
   std::vector<FlagSpec> flags;
-  std::string examples;  // one per line
+  std::string examples;      // one per line
+  bool only_prints = false;  // a reader that goes away (sluice logs | head) has seen enough
 };
 
 class ParsedCommand {

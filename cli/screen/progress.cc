@@ -272,7 +272,10 @@ void ProgressPrinter::Update(const JobStatus& received) {
 void ProgressPrinter::Steps(const google::protobuf::RepeatedPtrField<StepLoss>& steps) {
   // The live line already shows the newest figures.
   if (mode_ == ProgressMode::kLive) return;
-  for (const StepLoss& step : steps) out_ << StepLine(step) << '\n';
+  const auto now = std::chrono::steady_clock::now();
+  for (const StepLoss& step : steps) {
+    if (step_lines_[step.rank()].Take(now)) out_ << StepLine(step) << '\n';
+  }
 }
 
 void ProgressPrinter::PrintChanges(const JobStatus& status) {

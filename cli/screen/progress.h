@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/base/clock.h"
+#include "common/base/line_pace.h"
 #include "proto/scheduler.pb.h"
 
 namespace sluice::cli {
@@ -52,8 +53,9 @@ class ProgressPrinter {
       : mode_(mode), escapes_(escapes), out_(*out) {}
   // Prints the new status, and each warning of the job once.
   void Update(const JobStatus& status);
-  // Prints a plain line for each step in `steps`, which workers report every log_every steps.
-  // Prints nothing in live mode.
+  // Prints plain lines for the steps in `steps`, which workers report every log_every steps: each
+  // of the first 100 of a worker, then one in 10 seconds, as in its log. Prints nothing in live
+  // mode.
   void Steps(const google::protobuf::RepeatedPtrField<StepLoss>& steps);
   // Prints a separate line above the live line.
   void Note(const std::string& line);
@@ -77,6 +79,7 @@ class ProgressPrinter {
   std::set<std::string> warned_;
   std::string last_change_, last_loss_;
   uint64_t checkpoint_shown_ = 0;  // step
+  std::map<uint32_t, LinePace> step_lines_;  // by rank
   int epochs_shown_ = 0;
 };
 

@@ -37,17 +37,31 @@ uint32_t HolderOf(const struct stat& info) {
   return 0;
 }
 
+constexpr int kMostTries = 100;
+
+bool HasFile(const std::string& path, int fd) {
+  struct stat named, opened;
+  return stat(path.c_str(), &named) == 0 && fstat(fd, &opened) == 0 &&
+         named.st_dev == opened.st_dev && named.st_ino == opened.st_ino;
+}
+
 }  // namespace
 
 absl::StatusOr<FileLock> FileLock::Take(const std::string& path, uint32_t* holder) {
-  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (fd < 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("cannot write ", path, ": ", std::strerror(errno)));
+  FileLock lock(-1);
+  for (int tries = 0;; ++tries) {
+    const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (fd < 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("cannot write ", path, ": ", std::strerror(errno)));
+    }
+    lock = FileLock(fd);
+    // Errors other than EWOULDBLOCK come from file systems without locks.
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) break;
+    // Between open and flock the holder may have renamed its file and locked the next one there.
+    if (tries >= kMostTries || HasFile(path, fd)) return lock;
   }
-  FileLock lock(fd);
-  // Errors other than EWOULDBLOCK come from file systems without locks.
-  if (flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return lock;
+  const int fd = lock.fd_;
   struct stat info;
   const uint32_t pid = fstat(fd, &info) == 0 ? sluice::HolderOf(info) : 0;
   if (holder != nullptr) *holder = pid;

@@ -15,8 +15,10 @@
 #include "absl/status/status.h"
 #include "common/daemon/daemon_usage.h"
 #include "common/daemon/identity.h"
+#include "common/daemon/log_file.h"
 #include "common/daemon/process_info.h"
 #include "common/daemon/process_limits.h"
+#include "common/daemon/process_log.h"
 #include "common/daemon/stop_signal.h"
 
 DECLARE_string(log_dir);  // glog's own
@@ -43,8 +45,9 @@ DEFINE_bool(
     any_local_user, false,
     "without TLS, serve and call every user of this host at loopback addresses, not only the "
     "user who runs this process and root (SLUICE_ANY_LOCAL_USER)");
-DEFINE_bool(job_log_folders, true,
-            "also write the log lines of each job into a separate folder under --log_dir");
+DEFINE_uint64(log_max_mb, 64,
+              "size of a log file, MiB; a full one is renamed to FILE.1, FILE.1 to FILE.2, ...");
+DEFINE_uint64(log_keep, 5, "log files that are kept, the newest one included");
 DEFINE_bool(die_with_parent, false, "stop when the parent process ends");
 DEFINE_bool(stop_unless_kept, false,
             "stop when standard input ends before its first byte (used by sluice up)");
@@ -72,10 +75,18 @@ inline absl::Status BeginDaemon(const std::string& usage, int* argc, char*** arg
   gflags::ParseCommandLineFlags(argc, argv, true);
   StopSignal::Install(FLAGS_die_with_parent);
   if (FLAGS_stop_unless_kept) StopSignal::StopUnlessKept();
+  StopSignal::ReopenOnHangUp(&ReopenLog);
   QuietGrpc();
   RaiseFileLimit();
+  if (const absl::Status valid = CheckLogLimits(FLAGS_log_max_mb, FLAGS_log_keep); !valid.ok())
+    return valid;
   if (*argc == 1) return CheckThreadLimit(kThreadsOfADaemon);
   return absl::InvalidArgumentError(std::string("unknown argument ") + (*argv)[1]);
+}
+
+// OpenLog with the limits of the flags.
+inline absl::Status OpenDaemonLog(const Identity& identity, const char* argv0) {
+  return OpenLog(identity, argv0, {FLAGS_log_max_mb, static_cast<uint32_t>(FLAGS_log_keep)});
 }
 
 inline IdentityFlags ReadDaemonFlags() {

@@ -23,6 +23,8 @@
 #include "common/base/printable.h"
 #include "common/base/status_macros.h"
 #include "common/config/address.h"
+#include "common/daemon/log_file.h"
+#include "common/daemon/process_info.h"
 
 namespace sluice {
 namespace {
@@ -60,11 +62,8 @@ bool SameFile(int a, int b) {
          first.st_ino == second.st_ino;
 }
 
-// ALREADY_EXISTS: another process writes to this log.
-absl::StatusOr<FileLock> LockLog(const Identity& identity, const std::string& path) {
-  uint32_t holder = 0;
-  absl::StatusOr<FileLock> lock = FileLock::Take(path, &holder);
-  if (!absl::IsAlreadyExists(lock.status())) return lock;
+// Says which process has the log that this process needs. `holder`: its pid, or 0.
+absl::Status InUse(const Identity& identity, const std::string& path, uint32_t holder) {
   const std::string who =
       absl::StrCat(RoleName(identity.role),
                    identity.role == ROLE_SCHEDULER ? "" : absl::StrCat(" ", identity.rank));
@@ -75,29 +74,31 @@ absl::StatusOr<FileLock> LockLog(const Identity& identity, const std::string& pa
                    "(SLUICE_LOG_DIR)"));
 }
 
-// A log file with a fixed name, in which every line appears at once. glog's own files have dates
-// and pids in their names.
+// "sluice-pserver 2".
+std::string NameOf(const Identity& identity) {
+  return absl::StrCat("sluice-", RoleName(identity.role),
+                      identity.role == ROLE_SCHEDULER ? "" : absl::StrCat(" ", identity.rank));
+}
+
+// Passes glog's lines to a log file with a fixed name, in which every line appears at once. glog's
+// own files have dates and pids in their names, and glog removes none of them.
 //
-// Thread safety: safe from any thread. Each line is one write(2) in append mode.
+// Thread safety: safe from any thread.
 class FileSink : public google::LogSink {
  public:
-  // `lock` is the lock on the file that `fd` has open.
-  FileSink(int fd, FileLock lock) : fd_(fd), lock_(std::move(lock)) {}
-  ~FileSink() override { close(fd_); }
+  explicit FileSink(std::unique_ptr<LogFile> file) : file_(std::move(file)) {}
   void send(google::LogSeverity severity, const char*, const char* base_filename, int line,
             const google::LogMessageTime& time, const char* message, size_t size) override {
     // Lines hold text of peers, who may not write lines of their own.
     const std::string shown = PrintableLines(absl::string_view(message, size));
     std::string text = ToString(severity, base_filename, line, time, shown.data(), shown.size());
     text += '\n';
-    WriteAll(fd_, text.data(), text.size());
+    file_->Write(text);
   }
-  int fd() const { return fd_; }
-  FileLock TakeLock() { return std::move(lock_); }
+  LogFile* file() const { return file_.get(); }
 
  private:
-  const int fd_;
-  FileLock lock_;
+  const std::unique_ptr<LogFile> file_;
 };
 
 // Lives until the next OpenLog or the end of the process: glog may log while the process exits.
@@ -106,8 +107,8 @@ FileSink* g_sink = nullptr;
 // Runs inside a signal handler, with pieces of a stack trace: it must not allocate or lock.
 void WriteFailure(const char* data, size_t size) {
   WriteAll(STDERR_FILENO, data, size);
-  if (g_sink != nullptr && !SameFile(g_sink->fd(), STDERR_FILENO))
-    WriteAll(g_sink->fd(), data, size);
+  if (g_sink != nullptr && !SameFile(g_sink->file()->fd(), STDERR_FILENO))
+    WriteAll(g_sink->file()->fd(), data, size);
 }
 
 // The port that endpoints.log gives for the scheduler that runs as `pid`; -1 if it gives none. A
@@ -144,46 +145,53 @@ absl::Status CheckCluster(const Identity& identity) {
 
 }  // namespace
 
-absl::Status OpenLog(const Identity& identity, const char* argv0) {
+absl::Status OpenLog(const Identity& identity, const char* argv0, const LogLimits& limits) {
   SLUICE_RETURN_IF_ERROR(CreateFolder(identity.log_dir));
   const std::string path =
       absl::StrCat(identity.log_dir, "/", LogFileName(identity.role, identity.rank));
-  SLUICE_ASSIGN_OR_RETURN(const int fd, OpenForAppend(path));
-  const bool reopened = g_sink != nullptr && SameFile(fd, g_sink->fd());
-  absl::StatusOr<FileLock> lock = reopened ? g_sink->TakeLock() : LockLog(identity, path);
-  if (!lock.ok()) {
-    close(fd);
-    return lock.status();
+  if (g_sink != nullptr && g_sink->file()->path() == path && g_sink->file()->HasItsName())
+    return absl::OkStatus();
+  uint32_t holder = 0;
+  absl::StatusOr<std::unique_ptr<LogFile>> file =
+      LogFile::Open(path, LogFile::BytesOf(limits), &holder);
+  if (absl::IsAlreadyExists(file.status())) return InUse(identity, path, holder);
+  if (!file.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(file.status().message(), "; give a writable --log_dir"));
   }
   // An empty destination turns off glog's own file for this severity.
   for (int severity = 0; severity < google::NUM_SEVERITIES; ++severity) {
     google::SetLogDestination(severity, "");
   }
   // A launcher redirects stderr into this very file. Lines must not appear there twice.
-  const bool launched = SameFile(fd, STDERR_FILENO);
+  const bool launched = SameFile((*file)->fd(), STDERR_FILENO);
   FLAGS_stderrthreshold = launched ? google::NUM_SEVERITIES : google::GLOG_WARNING;
   if (!launched) {
-    const std::string who =
-        absl::StrCat("sluice-", RoleName(identity.role),
-                     identity.role == ROLE_SCHEDULER ? "" : absl::StrCat(" ", identity.rank),
-                     ": logs in ", path, "\n");
+    const std::string who = absl::StrCat(NameOf(identity), ": logs in ", path, "\n");
     WriteAll(STDERR_FILENO, who.data(), who.size());
   }
   if (!google::IsGoogleLoggingInitialized()) google::InitGoogleLogging(argv0);
   FileSink* const before = g_sink;
-  g_sink = new FileSink(fd, *std::move(lock));
+  g_sink = new FileSink(*std::move(file));
   if (before != nullptr) {
     google::RemoveLogSink(before);  // waits for lines that are on their way to it
     delete before;
   }
   google::AddLogSink(g_sink);
-  if (!reopened && !identity.credentials.tls()) {
+  LOG(INFO) << LogStartLine(NameOf(identity), SluiceVersion());
+  if (!identity.credentials.tls()) {
     LOG(INFO) << "without TLS: roles and ranks are not verified, they are what peers say they are; "
                  "--tls_cert, --tls_key and --tls_ca verify them";
   }
   google::InstallFailureWriter(&WriteFailure);
   google::InstallFailureSignalHandler();
   return absl::OkStatus();
+}
+
+void ReopenLog() {
+  if (g_sink == nullptr) return;
+  g_sink->file()->Reopen();
+  LOG(INFO) << "SIGHUP: the log is open again";
 }
 
 absl::StatusOr<std::unique_ptr<AuditLog>> OpenAuditLog(const Identity& identity, Clock* clock,
@@ -200,7 +208,7 @@ absl::StatusOr<std::unique_ptr<AuditLog>> OpenAuditLog(const Identity& identity,
 
 void LogAndTell(const std::string& line) {
   LOG(INFO) << line;
-  if (g_sink == nullptr || SameFile(g_sink->fd(), STDERR_FILENO)) return;
+  if (g_sink == nullptr || SameFile(g_sink->file()->fd(), STDERR_FILENO)) return;
   const std::string text = PrintableLines(line) + "\n";
   WriteAll(STDERR_FILENO, text.data(), text.size());
 }

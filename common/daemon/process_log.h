@@ -12,15 +12,20 @@
 #include "common/base/clock.h"
 #include "common/base/env.h"
 #include "common/daemon/identity.h"
+#include "common/daemon/log_file.h"
 #include "common/security/audit_log.h"
 
 namespace sluice {
 
 // Opens the log. Each glog line is appended to <log_dir>/<LogFileName> at once; WARNING and above
 // also go to stderr. A crash leaves its stack in both. The file stays locked as long as this
-// process runs: ALREADY_EXISTS, before anything is written, when another process has it. --log_dir
-// is glog's own flag: main.cc has DECLARE_string(log_dir).
-absl::Status OpenLog(const Identity& identity, const char* argv0);
+// process runs: ALREADY_EXISTS, before anything is written, when another process has it. `limits`
+// bound the log (LogFile). A second call for the same file changes nothing. --log_dir is glog's own
+// flag: main.cc has DECLARE_string(log_dir).
+absl::Status OpenLog(const Identity& identity, const char* argv0, const LogLimits& limits = {});
+// Continues in the file that now has the log's name; somebody has renamed the old one. Safe from
+// any thread.
+void ReopenLog();
 // Appends a line "role rank address pid admin_address" to <log_dir>/endpoints.log, with "-" for an
 // empty address. ALREADY_EXISTS: Sluice did not write that file, or the scheduler of another
 // cluster logs in this folder; `sluice down` of that cluster would end this process with its own.

@@ -11,8 +11,10 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
+#include <functional>
 #include <future>
 #include <thread>
+#include <utility>
 
 namespace sluice {
 namespace {
@@ -35,6 +37,12 @@ sigset_t StopSignals() {
   if (sigaction(SIGHUP, nullptr, &hang_up) == 0 && hang_up.sa_handler != SIG_IGN)
     sigaddset(&set, SIGHUP);
   return set;
+}
+
+bool HasTerminal() {
+  const int fd = open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC);
+  if (fd >= 0) close(fd);
+  return fd >= 0;
 }
 
 int ExitCodeOfSignal() {
@@ -72,11 +80,33 @@ void AskForSignalsAtDeathOfParent() {
 
 void StopSignal::Install(bool die_with_parent) {
   signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);  // a file as large as it may be makes its write fail, and ends nothing
   const sigset_t set = StopSignals();
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
   if (die_with_parent) AskForSignalsAtDeathOfParent();
   g_signals = signalfd(-1, &set, SFD_CLOEXEC);
   g_stop = eventfd(0, EFD_CLOEXEC);
+}
+
+void StopSignal::ReopenOnHangUp(std::function<void()> reopen) {
+  sigset_t stop = StopSignals();
+  // Asked now: when a terminal closes, its processes have lost it before SIGHUP arrives.
+  if (sigismember(&stop, SIGHUP) != 1 || HasTerminal()) return;
+  sigdelset(&stop, SIGHUP);
+  signalfd(g_signals, &stop, 0);
+  sigset_t hang_up;
+  sigemptyset(&hang_up);
+  sigaddset(&hang_up, SIGHUP);
+  const int signals = signalfd(-1, &hang_up, SFD_CLOEXEC);
+  if (signals < 0) return;
+  std::thread([signals, reopen = std::move(reopen)] {
+    signalfd_siginfo info = {};
+    for (;;) {
+      const ssize_t n = read(signals, &info, sizeof(info));
+      if (n == sizeof(info)) reopen();
+      if (n < 0 && errno != EINTR) return;
+    }
+  }).detach();
 }
 
 void StopSignal::StopUnlessKept() {

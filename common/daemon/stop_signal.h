@@ -2,9 +2,11 @@
 //
 // After a signal the process has 20 s to end; a second signal ends it at once.
 //
-// Thread safety: one thread. Call Install and StopUnlessKept before other threads start. Stop is
-// safe from any thread.
+// Thread safety: one thread. Call Install, ReopenOnHangUp and StopUnlessKept before other threads
+// start. Stop is safe from any thread.
 #pragma once
+
+#include <functional>
 
 namespace sluice {
 
@@ -15,6 +17,10 @@ class StopSignal {
   static void Install(bool die_with_parent);
   // Sends this process SIGTERM when standard input ends before its first byte. Call after Install.
   static void StopUnlessKept();
+  // From now on SIGHUP calls `reopen`, on a thread of its own, if this process has no controlling
+  // terminal: nobody else would send it one then. With a terminal, SIGHUP stays the end of the
+  // terminal, and when it was ignored at the start (nohup) it stays ignored. Call after Install.
+  static void ReopenOnHangUp(std::function<void()> reopen);
   // Ends Wait with `exit_code`; the first call counts.
   static void Stop(int exit_code);
   // Blocks for at most `within_ms`. Returns true, and then at once, when Wait would return.

@@ -19,7 +19,6 @@
 #include "common/base/status_macros.h"
 #include "common/config/address.h"
 #include "common/daemon/control_plane.h"
-#include "common/daemon/job_log.h"
 #include "common/daemon/process_info.h"
 #include "common/daemon/process_log.h"
 #include "common/meta_store/open_meta_store.h"
@@ -146,10 +145,6 @@ void SchedulerServer::StartLoop(SchedulerLoop::Options loop) {
   loop.process_has_ended = &ProcessHasEnded;
   loop.job_log = [this](const std::string& job_id, const std::string& line) {
     options_.log(absl::StrCat("job ", job_id, ": ", line));
-    if (!options_.job_log_folders) return;
-    const absl::Status written = AppendToJobLog(options_.identity.log_dir, job_id, ROLE_SCHEDULER,
-                                                0, options_.clock->WallNow(), line);
-    if (!written.ok()) options_.log(std::string(written.message()));
   };
   loop.on_end = options_.on_end;
   loop_ = std::make_unique<SchedulerLoop>(std::move(loop));

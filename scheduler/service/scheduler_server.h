@@ -40,7 +40,6 @@ class SchedulerServer {
     uint32_t worker_num = 0;       // 0: as in the cluster file
     Clock* clock = nullptr;        // required; outlives the server
     Env* env = nullptr;            // required; for the files of jobs; outlives the server
-    bool job_log_folders = false;  // a job's lines also go to <log_dir>/<job_id>/
     std::function<void(const std::string&)> log;
     AuditLog* audit = nullptr;  // may be null; outlives the server
     // For tests: wraps the state store as soon as it is open. May be null.

@@ -10,7 +10,6 @@
 #include "common/base/bounded_parse.h"
 #include "common/base/status_macros.h"
 #include "common/config/address.h"
-#include "common/daemon/job_log.h"
 #include "common/daemon/process_info.h"
 #include "common/daemon/process_log.h"
 #include "common/shm_transport/shm_handshake.h"
@@ -394,14 +393,7 @@ void PserverDaemon::LogJobs() {
 }
 
 void PserverDaemon::LogNews(const std::map<std::string, std::string>& news) {
-  for (const auto& [job_id, text] : news) {
-    options_.log(absl::StrCat("job ", job_id, ": ", text));
-    if (!options_.job_log_folders) continue;
-    const Identity& self = options_.identity;
-    const absl::Status written = AppendToJobLog(self.log_dir, job_id, ROLE_PSERVER, self.rank,
-                                                options_.clock->WallNow(), text);
-    if (!written.ok()) options_.log(std::string(written.message()));
-  }
+  for (const auto& [job_id, text] : news) options_.log(absl::StrCat("job ", job_id, ": ", text));
 }
 
 void PserverDaemon::BoundReceived() {

@@ -32,7 +32,6 @@ class PserverDaemon {
   struct Options {
     Identity identity;
     int threads = 2;               // of the data plane
-    bool job_log_folders = false;  // a job's lines also go to <log_dir>/<job_id>/
     Clock* clock = nullptr;        // required; outlives the daemon
     Env* env = nullptr;            // required; for saved models; outlives the daemon
     // Required: bytes that this process can still get (JobResources).

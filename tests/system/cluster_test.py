@@ -230,37 +230,49 @@ class ClusterTest(SluiceTest):
 
     # --------------------------------------------------------------------------------------------------- logs
 
-    def test_each_job_has_its_own_logs(self):
+    def test_logs_of_a_job_are_its_lines_in_the_logs_of_the_processes(self):
         log_dir = self.up("--server_num=2", "--worker_num=2")
         first, _ = self.submit(log_dir, "first", "--epochs=1", workers=2)
         second, _ = self.submit(log_dir, "second", "--epochs=1")
         # A worker writes its last line after `submit` has seen the job end.
-        for path in (log_dir / first / "workerlog.1", log_dir / second / "workerlog.0"):
-            wait_until(lambda: re.search(r"job \S+: ended$", path.read_text(), re.M), "the last line of %s" % path)
-        names = sorted(path.name for path in (log_dir / first).iterdir())
-        self.assertEqual(names, ["schedulerlog.0", "serverlog.0", "serverlog.1", "workerlog.0", "workerlog.1"])
-        self.assertFalse((log_dir / second / "workerlog.1").exists())
-        text = (log_dir / first / "workerlog.1").read_text()
-        self.assertIn("rank 1 epoch 1 step ", text)
-        for line in text.splitlines():  # each has a time and belongs to this job
-            self.assertRegex(line, r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} ")
-        self.assertNotIn(second, text)
-
+        for job, rank in ((first, 1), (second, 0)):
+            wait_until(lambda: any(re.search(r"job %s: ended$" % job, path.read_text(), re.M)
+                                   for path in log_dir.glob("workerlog.*")), "the last line of %s" % job)
+        self.assertFalse((log_dir / first).exists())  # a line is written once
         out = self.sluice("logs", log_dir, first)
-        self.assertIn("%s/workerlog.0" % first, out)
-        self.assertIn("%s/schedulerlog.0" % first, out)
+        for text in ("schedulerlog.0", "serverlog.1", "workerlog.0", "workerlog.1", "rank 1 epoch 1 step "):
+            self.assertIn(text, out)
+        for line in out.splitlines():
+            self.assertRegex(line, r"^==> .* <==$|\b%s\b|starts: pid" % first)
         self.assertIn("done", self.sluice("logs", log_dir, first, "--role=scheduler"))
         one = self.sluice("logs", log_dir, first, "--role=worker", "--rank=1", "--lines=2")
-        self.assertEqual(one.splitlines(), text.splitlines()[-2:])
+        self.assertIn("job %s: ended" % first, one.splitlines()[-1])
         whole = self.sluice("logs", log_dir, "--role=worker")
         self.assertIn("job %s" % first, whole)
         self.assertIn("job %s" % second, whole)
+        self.assertNotRegex(whole, r"epoch \d+ step")
+        self.assertIn("--steps", whole)
+        self.assertRegex(self.sluice("logs", log_dir, "--role=worker", "--steps"), r"epoch \d+ step")
         self.assertIn("no log of job nobody-7", self.sluice("logs", log_dir, "nobody-7", expect=2))
+
+    def test_a_log_is_bounded_reopened_on_hang_up_and_followed(self):
+        log_dir = self.up("--server_num=1", "--worker_num=1", "--log_max_mb=1", "--log_keep=2")
+        self.assertTrue(all("--log_max_mb=1" in command and "--log_keep=2" in command
+                            for _, command in processes_naming(str(log_dir)) if "sluice-" in command))
+        follow = self.start("sluice", "logs", "--log_dir=%s" % log_dir, "--role=worker", "--follow", log="follow")
+        said = wait_until(lambda: re.search(r"pid (\d+)", (self.tmp / "follow").read_text()), "the start of the worker")
+        (log_dir / "workerlog.0").rename(log_dir / "workerlog.0.1")
+        os.kill(int(said.group(1)), signal.SIGHUP)
+        wait_until((log_dir / "workerlog.0").exists, "a new log")
+        job, _ = self.submit(log_dir, "job", "--epochs=1")
+        wait_until(lambda: "job %s: ended" % job in (self.tmp / "follow").read_text(), "lines of the new file")
+        self.assertIn("job %s: ended" % job, (log_dir / "workerlog.0").read_text())
+        follow.terminate()
+        self.exit_code(follow)
 
     def test_logs_follow(self):
         log_dir = self.up("--server_num=1", "--worker_num=1")
         job, _ = self.submit(log_dir, "long", *LONG, detach=True)
-        wait_until(lambda: (log_dir / job / "workerlog.0").exists(), "the job's log")
         follow = self.start("sluice", "logs", job, "--log_dir=%s" % log_dir, "--role=worker", "--follow", log="follow")
 
         def steps():

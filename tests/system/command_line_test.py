@@ -175,8 +175,9 @@ class ExitCodeTest(SluiceTest):
         said = self.sluice("status", log_dir, expect=3)
         self.assertRegex(said, r" 127\.0\.0\.1:\d+\b.* %s/endpoints\.log\b.* sluice up\b.* --scheduler=HOST:PORT\n$"
                          % re.escape(str(log_dir)))
-        said = self.sluice("logs", log_dir, "small-1", expect=2)
-        self.assertIn("sluice logs --log_dir=%s" % log_dir, said)
+        self.assertRegex(self.sluice("logs", log_dir, "small-1"), r"job small-1: .*done")
+        said = self.sluice("logs", log_dir, "small-2", expect=2)
+        self.assertIn("no log of job small-2", said)
         self.assertIn("schedulerlog.0", self.sluice("logs", log_dir))
         _, said = self.launch("--epochs=1", job=self.tmp / "small.textproto", name="run")
         self.assertRegex(said, r"(?m)^note: .*earlier result in %s$" % re.escape(str(self.tmp / "run")))
@@ -319,8 +320,10 @@ class LostOutputTest(SluiceTest):
                      ["cancel", "adult-1", "--log_dir=%s" % log_dir]):
             with self.subTest(" ".join(args)):
                 self.assert_lost(self.into_full(*args), "No space left on device")
-        for args in (["--help"], ["status", "--log_dir=%s" % log_dir], ["logs", "--follow", "--log_dir=%s" % log_dir]):
-            self.assert_lost(self.into_closed_pipe(*args), "Broken pipe")
+        # `sluice logs | head`: the reader has seen enough of a command that only prints.
+        for args in (["--help"], ["status", "--log_dir=%s" % log_dir], ["logs", "--log_dir=%s" % log_dir],
+                     ["logs", "--follow", "--log_dir=%s" % log_dir]):
+            self.assertEqual(self.into_closed_pipe(*args), (0, ""))
 
     def test_files_do_not_take_the_place_of_a_closed_standard_output(self):
         done = subprocess.run("exec %s data gen --examples=1000 --output=%s >&-" % (BIN / "sluice", self.tmp / "data.tsv"),

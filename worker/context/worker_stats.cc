@@ -208,6 +208,7 @@ void WorkerStats::AddStep(uint64_t examples, double loss_sum, double weight_sum)
     examples_at_log_ = progress_.examples();
     loss_since_log_ = weight_since_log_ = 0;
     logged_at_ = now;
+    if (!line_pace_.Take(now)) return;
     line = absl::StrFormat("job %s rank %d epoch %d step %d loss %.5f examples/s %.0f", job_id_,
                            rank_, progress_.epoch(), progress_.step(), progress_.loss(),
                            progress_.examples_per_second());

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/line_pace.h"
 #include "common/base/mutex.h"
 #include "common/daemon/trace_recorder.h"
 #include "common/wire/train_position.h"
@@ -31,7 +32,8 @@ class WorkerStats {
  public:
   using Log = std::function<void(const std::string&)>;
   using Time = std::chrono::steady_clock::time_point;
-  // Writes a line to `log` every `log_every` steps, and one when the device has no more room for
+  // Takes the figures of each `log_every` steps. Writes a line to `log` for each of the first 100
+  // of them and then for one in 10 seconds (LinePace), and one when the device has no more room for
   // batches ahead. Stages and steps also become spans of `trace`, which outlives this object; null:
   // no trace.
   WorkerStats(std::string job_id, uint32_t rank, uint32_t log_every, Log log,
@@ -129,6 +131,7 @@ class WorkerStats {
   const std::string job_id_;
   const uint32_t rank_;
   const uint32_t log_every_;
+  LinePace line_pace_ ABSL_GUARDED_BY(mutex_);
   const Log log_;
   TraceRecorder* const trace_;
   const uint32_t trainer_track_, reader_track_;

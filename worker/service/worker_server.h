@@ -46,7 +46,6 @@ class WorkerServer {
     Identity identity;
     int threads = 1;
     ComputeDevice device;            // this worker's own
-    bool job_log_folders = false;    // a job's lines also go to <log_dir>/<job_id>/
     Transport* transport = nullptr;  // outlives the server
     Clock* clock = nullptr;          // required; outlives the server
     Env* env = nullptr;              // required; for the files of jobs; outlives the server
@@ -68,7 +67,7 @@ class WorkerServer {
   // Joins the cluster, in short waits, so that a stop does not wait for it.
   void Join();
   bool Stopping();
-  // Writes to the worker's log and, with job_log_folders, to the job's own.
+  // Writes a line that names the job.
   void LogJob(const std::string& job_id, uint32_t rank, const std::string& line);
   void OnDesired(const PollReply& reply);
   void FillReport(PollRequest* request);

@@ -10,6 +10,7 @@
 
 #include "absl/time/time.h"
 #include "cli/cluster/local_cluster.h"
+#include "cli/cluster/log_files.h"
 #include "cli/jobs/endpoints.h"
 #include "common/base/clock.h"
 #include "gmock/gmock.h"
@@ -53,7 +54,7 @@ TEST_F(ChildProcessTest, ExitAndOutputAreSeen) {
   ChildProcess child = Shell("echo out; echo err >&2; exit 3");
   ASSERT_TRUE(Ends(&child));
   EXPECT_EQ(DescribeExit(*child.Poll()), "exited with code 3");
-  EXPECT_THAT(TailOfFile(folder_ + "/log", 10), AllOf(HasSubstr("out"), HasSubstr("err")));
+  EXPECT_THAT(TailOfLog(folder_ + "/log", 10), AllOf(HasSubstr("out"), HasSubstr("err")));
 }
 
 TEST_F(ChildProcessTest, SignalIsNamedAndEndedChildGetsNoMoreSignals) {
@@ -76,7 +77,7 @@ TEST_F(ChildProcessTest, BlockedSignalsAndSluiceVariablesAreNotPassedOn) {
   sigprocmask(SIG_SETMASK, &old, nullptr);
   ASSERT_TRUE(Ends(&child));
   EXPECT_EQ(DescribeExit(*child.Poll()), "was killed by signal 15 (Terminated)");
-  EXPECT_THAT(TailOfFile(folder_ + "/log", 10), HasSubstr("rank=."));
+  EXPECT_THAT(TailOfLog(folder_ + "/log", 10), HasSubstr("rank=."));
 }
 
 TEST_F(ChildProcessTest, MissingBinaryIsNamed) {
@@ -86,13 +87,6 @@ TEST_F(ChildProcessTest, MissingBinaryIsNamed) {
   const auto child = ChildProcess::Start(std::move(options));
   EXPECT_EQ(child.status().code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(child.status().message()), HasSubstr("sluice-nothing"));
-}
-
-TEST_F(ChildProcessTest, TailReturnsTheLastLines) {
-  std::ofstream(folder_ + "/text") << "1\n2\n3\n4\n";
-  EXPECT_EQ(TailOfFile(folder_ + "/text", 2), "3\n4");
-  EXPECT_EQ(TailOfFile(folder_ + "/text", 100), "1\n2\n3\n4");
-  EXPECT_EQ(TailOfFile(folder_ + "/none", 2), "");
 }
 
 TEST_F(ChildProcessTest, EndpointsAreReadAndMalformedLinesSkipped) {

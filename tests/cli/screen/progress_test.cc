@@ -158,6 +158,22 @@ TEST(ProgressTest, PlainLinesComeOncePerChangeAndForEachReportedStep) {
   EXPECT_EQ(out.str(), "worker 1: epoch 3 step 1,030 loss 0.30000 20,000 examples/s\n");
 }
 
+TEST(ProgressTest, AWorkerGetsItsFirstHundredLinesOfSteps) {
+  std::ostringstream out;
+  ProgressPrinter printer(ProgressMode::kPlain, &out);
+  WatchJobReply reply;
+  for (int i = 0; i < 500; ++i) {
+    StepLoss* step = reply.add_steps();
+    step->set_rank(i % 2);
+    step->set_step(i);
+  }
+  // Far less than the 10 seconds after which the next line comes.
+  printer.Steps(reply.steps());
+  const std::string text = out.str();
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 200);
+  EXPECT_THAT(text, AllOf(HasSubstr("step 199 "), Not(HasSubstr("step 200 "))));
+}
+
 TEST(ProgressTest, ReasonOfAFailureIsLeftToTheErrorOfTheCommand) {
   std::ostringstream out;
   ProgressPrinter printer(ProgressMode::kPlain, &out);

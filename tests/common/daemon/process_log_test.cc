@@ -132,6 +132,45 @@ TEST_F(ProcessLogTest, LogOfALivingProcessIsNotTouched) {
   EXPECT_EQ(InChild([this] { return OpenLog(id_, "test").ok() ? 0 : 1; }), 0);
 }
 
+TEST_F(ProcessLogTest, LogIsBoundedAndBeginsWithWhoWrites) {
+  ASSERT_EQ(InChild([this] {
+              LogLimits limits;
+              limits.max_mb = 1;
+              limits.keep = 2;
+              if (!OpenLog(id_, "test", limits).ok()) return 1;
+              for (int i = 0; i < 40; ++i) LOG(INFO) << std::string(100'000, 'x');
+              return 0;
+            }),
+            0);
+  const std::string path = id_.log_dir + "/serverlog.2";
+  EXPECT_LE(std::filesystem::file_size(path), 1u << 20);
+  EXPECT_LE(std::filesystem::file_size(path + ".1"), 1u << 20);
+  EXPECT_FALSE(std::filesystem::exists(path + ".2"));
+  ASSERT_EQ(InChild([this] {
+              id_.rank = 5;
+              return OpenLog(id_, "test").ok() ? 0 : 1;
+            }),
+            0);
+  const std::string text = Read(id_.log_dir + "/serverlog.5");
+  EXPECT_TRUE(IsLogStart(text.substr(0, text.find('\n')))) << text;
+}
+
+TEST_F(ProcessLogTest, LogContinuesInANewFileWhenTheOldOneWasMoved) {
+  ASSERT_EQ(InChild([this] {
+              const std::string path = id_.log_dir + "/serverlog.2";
+              if (!OpenLog(id_, "test").ok()) return 1;
+              std::filesystem::rename(path, path + ".moved");
+              LOG(INFO) << "before";
+              ReopenLog();
+              LOG(INFO) << "after";
+              return 0;
+            }),
+            0);
+  const std::string path = id_.log_dir + "/serverlog.2";
+  EXPECT_THAT(Read(path + ".moved"), HasSubstr("before\n"));
+  EXPECT_THAT(Read(path), HasSubstr("after\n"));
+}
+
 TEST_F(ProcessLogTest, EndpointsLogHasOneHeaderAndOneLinePerProcess) {
   ASSERT_TRUE(AppendEndpoint(Env::Real(), id_, "127.0.0.1:7001", "127.0.0.1:9001").ok());
   id_.role = ROLE_WORKER;

@@ -1,10 +1,12 @@
 #include "common/daemon/stop_signal.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <functional>
 #include <string>
 #include <thread>
@@ -50,6 +52,50 @@ TEST(StopSignalTest, SignalsEndTheWaitWithTheExitCodeOfShells) {
     ASSERT_TRUE(WIFEXITED(status));
     EXPECT_EQ(WEXITSTATUS(status), 128 + signal);
   }
+}
+
+TEST(StopSignalTest, HangUpReopensTheLogWithoutATerminalAndEndsNothing) {
+  int reopened[2];
+  ASSERT_EQ(pipe(reopened), 0);
+  const int status = InChild(
+      [&](int fd) -> int {
+        setsid();
+        StopSignal::Install(false);
+        StopSignal::ReopenOnHangUp([&] { Tell(reopened[1]); });
+        Tell(fd);
+        return StopSignal::Wait();
+      },
+      [&](pid_t pid) {
+        char byte;
+        for (int i = 0; i < 2; ++i) {
+          kill(pid, SIGHUP);
+          EXPECT_EQ(read(reopened[0], &byte, 1), 1);
+        }
+        kill(pid, SIGTERM);
+      });
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 128 + SIGTERM);
+}
+
+TEST(StopSignalTest, HangUpEndsAProcessThatHasATerminal) {
+  const int terminal = posix_openpt(O_RDWR | O_NOCTTY);
+  ASSERT_GE(terminal, 0);
+  ASSERT_EQ(grantpt(terminal), 0);
+  ASSERT_EQ(unlockpt(terminal), 0);
+  const std::string name = ptsname(terminal);
+  const int status = InChild(
+      [&](int fd) -> int {
+        setsid();
+        close(terminal);
+        open(name.c_str(), O_RDWR);  // becomes the controlling terminal
+        StopSignal::Install(false);
+        StopSignal::ReopenOnHangUp([] { _exit(1); });
+        Tell(fd);
+        return StopSignal::Wait();
+      },
+      [&](pid_t) { close(terminal); });
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 128 + SIGHUP);
 }
 
 TEST(StopSignalTest, FirstStopEndsTheWaitWithItsCode) {

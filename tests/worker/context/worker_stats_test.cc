@@ -168,6 +168,16 @@ TEST(WorkerStatsTest, LosingRoomForTheNextBatchIsLoggedOnce) {
   EXPECT_TRUE(stats.Progress().device().no_room_ahead());
 }
 
+TEST(WorkerStatsTest, LogHasTheFirstHundredLinesOfStepsAndReportsHaveAll) {
+  int lines = 0;
+  WorkerStats stats("job", 0, /*log_every=*/2, [&](const std::string&) { ++lines; });
+  stats.BeginEpoch(0);
+  // Far less than the 10 seconds after which the next line comes.
+  for (int step = 0; step < 500; ++step) stats.AddStep(1, 0.5, 1);
+  EXPECT_EQ(lines, 100);
+  EXPECT_EQ(stats.TakeProgress().losses_size(), 250);
+}
+
 TEST(WorkerStatsTest, ProgressReportsTheUseOfTheDevice) {
   OnesNet net;
   WorkerStats stats("job", 0, /*log_every=*/1, nullptr);
