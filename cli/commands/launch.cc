@@ -199,6 +199,7 @@ int Launch(const ParsedCommand& command) {
   if (!options.ok()) return ReportError(options.status());
   absl::Status files = CheckJobFiles(JobToCheck(*request), "output", Env::Real());
   if (files.ok()) files = CheckJobOutputs(*job, command.Text("job"), Env::Real());
+  if (files.ok()) files = CheckKeepsUnfinished(*request, Env::Real());
   if (!files.ok()) return ReportError(files);
   if (command.Switch("dry_run")) return DryRun(*job, *request, options->devices);
   // This comes before any thread starts, because threads inherit the blocked signals.

@@ -11,8 +11,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/config/job_config.h"
 #include "common/saved_model/checkpoint.h"
 #include "common/saved_model/saved_model.h"
+#include "common/saved_model/unfinished_run.h"
 #include "model/built_in_models.h"
 #include "model/data/data_source.h"
 #include "model/data/expand_files.h"
@@ -127,6 +129,12 @@ absl::Status CheckWhatIsHere(const JobConfig& job, Env* env) {
   SLUICE_RETURN_IF_ERROR(CheckColumns("data.eval_files", *data, job.data().eval_files()));
   SLUICE_RETURN_IF_ERROR(CheckInitialModel(job, BuiltInSpecs(), env).status());
   return CheckInitialCheckpoint(job, BuiltInSpecs(), env).status();
+}
+
+absl::Status CheckKeepsUnfinished(const SubmitJobRequest& request, Env* env) {
+  const JobConfig& job = request.config();
+  if (request.resume() || job.overwrite() || !CanCheckpoint(job)) return absl::OkStatus();
+  return CheckNoUnfinishedRun(CheckpointRoot(job), job.output_dir(), env);
 }
 
 absl::Status CheckDataIsHere(const JobConfig& job) {

@@ -21,6 +21,10 @@ JobConfig JobToCheck(const SubmitJobRequest& request);
 // the field, the path and the fix.
 absl::Status CheckJobFiles(const JobConfig& job, const std::string& default_output, Env* env);
 
+// Refuses a job that would remove the checkpoints of a run that has not finished
+// (common/saved_model/unfinished_run.h), unless it resumes that run or sets `overwrite`.
+absl::Status CheckKeepsUnfinished(const SubmitJobRequest& request, Env* env);
+
 // Checks the files of a job that other processes will run, as far as they are on this host. The
 // first training and evaluation files must have the columns that the job reads, and its initial
 // model or checkpoint must fit. INVALID_ARGUMENT names the mismatch. Files that are missing here

@@ -44,7 +44,8 @@ std::vector<FlagSpec> JobFlags() {
   flags.push_back({"set", FlagKind::kText, "PATH=VALUE", "",
                    "overrides any field, e.g. --set train.reader_threads=2", true});
   flags.push_back({"overwrite", FlagKind::kBool, "", "",
-                   "replace files at --trace and in --output_dir that Sluice did not write"});
+                   "replace files at --trace and in --output_dir that Sluice did not write, and "
+                   "the checkpoints of a run that has not finished"});
   flags.push_back({"resume", FlagKind::kBool, "", "",
                    "continue from the newest checkpoint of --output_dir; without one, start from "
                    "the beginning"});

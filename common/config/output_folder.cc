@@ -54,8 +54,9 @@ std::vector<OutputFile> OutputFilesOf(std::string dir) {
   if (dir.empty()) return {};
   dir = WithoutSlashes(std::move(dir));
   return {{dir + "/job.textproto", FileKind::kJobConfig},
-          {dir + "/result.json", FileKind::kResult},
-          {dir + "/model_result.json", FileKind::kResult},
+          {absl::StrCat(dir, "/", kResultFile), FileKind::kResult},
+          {absl::StrCat(dir, "/", kModelResultFile), FileKind::kResult},
+          {absl::StrCat(dir, "/", kReplacedResultFile), FileKind::kResult},
           {dir + "/model/MANIFEST", FileKind::kManifest, true},
           {dir + "/model/job.textproto", FileKind::kJobConfig, true}};
 }

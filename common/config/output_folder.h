@@ -15,6 +15,12 @@
 
 namespace sluice {
 
+// The result of the folder's newest job; of the job whose model is there, when a later one has made
+// none; and of a job whose model was replaced on a full disk.
+inline constexpr char kResultFile[] = "result.json";
+inline constexpr char kModelResultFile[] = "model_result.json";
+inline constexpr char kReplacedResultFile[] = "replaced_result.json";
+
 struct OutputFile {
   std::string path;
   FileKind kind;

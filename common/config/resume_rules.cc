@@ -84,7 +84,8 @@ JobConfig Comparable(JobConfig job, const JobConfig& other) {
 absl::Status CannotResume(const std::string& difference) {
   return absl::InvalidArgumentError(
       absl::StrCat("cannot resume: ", difference,
-                   "; give the earlier value, or start without --resume in another --output_dir"));
+                   "; give the earlier value, or start from the beginning: without --resume, with "
+                   "--overwrite or in another --output_dir"));
 }
 
 }  // namespace

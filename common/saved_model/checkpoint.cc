@@ -99,14 +99,12 @@ Folders FindFolders(const std::string& root, Env* env) {
   return folders;
 }
 
-// The save that has made the checkpoint; empty: its manifest does not say so.
-std::string SaveIdOf(const Manifest& manifest) {
-  for (const SavedFile& file : manifest.files()) {
-    absl::string_view id = file.name();  // job.SAVE_ID.textproto
-    if (absl::ConsumePrefix(&id, "job.") && absl::ConsumeSuffix(&id, ".textproto"))
-      return std::string(id);
-  }
-  return "";
+// Removes a checkpoint that is in nobody's way any more. An error when its manifest stays.
+absl::Status Remove(const std::string& dir, Env* env) {
+  RemoveModel(dir, env);
+  if (!env->Exists(ManifestPath(dir))) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat("cannot remove the old checkpoint ", dir,
+                                          "; remove it by hand, and check its permissions"));
 }
 
 // False when the folder's files are of saves that are not wanted.
@@ -185,6 +183,15 @@ std::optional<uint64_t> CheckpointNumber(uint64_t instance, const std::string& s
   // The parser also takes other spellings of the number.
   if (CheckpointSaveId(instance, number) != save_id) return std::nullopt;
   return number;
+}
+
+std::string SaveIdOfCheckpoint(const Manifest& manifest) {
+  for (const SavedFile& file : manifest.files()) {
+    absl::string_view id = file.name();  // job.SAVE_ID.textproto
+    if (absl::ConsumePrefix(&id, "job.") && absl::ConsumeSuffix(&id, ".textproto"))
+      return std::string(id);
+  }
+  return "";
 }
 
 std::vector<CheckpointInfo> ListCheckpoints(const std::string& root, Env* env,
@@ -271,7 +278,8 @@ absl::StatusOr<CheckpointInfo> ChooseCheckpoint(
       return std::move(checkpoint);
     }
     refuse(status);
-    if (std::string id = SaveIdOf(checkpoint.manifest); absl::IsDataLoss(status) && !id.empty())
+    if (std::string id = SaveIdOfCheckpoint(checkpoint.manifest);
+        absl::IsDataLoss(status) && !id.empty())
       damaged.push_back(std::move(id));
   }
   if (first.ok()) {
@@ -331,17 +339,28 @@ absl::Status RemoveOldCheckpoints(const std::string& root, uint32_t keep, Env* e
     if (intact < keep) {
       lowest = std::min(lowest, checkpoint.step);
       // A damaged one does not count: it must not push out the last that can be read.
-      intact += std::count(damaged.begin(), damaged.end(), SaveIdOf(checkpoint.manifest)) == 0;
+      intact +=
+          std::count(damaged.begin(), damaged.end(), SaveIdOfCheckpoint(checkpoint.manifest)) == 0;
       continue;
     }
-    RemoveModel(checkpoint.dir, env);
-    if (!status.ok() || !env->Exists(ManifestPath(checkpoint.dir))) continue;
-    status = absl::InternalError(absl::StrCat("cannot remove the old checkpoint ", checkpoint.dir,
-                                              "; remove it by hand, and check its permissions"));
+    status.Update(Remove(checkpoint.dir, env));
   }
   for (const auto& [step, dir] : folders.unlisted) {
     // Folders without a manifest at higher steps may be under construction.
     if (step < lowest) RemoveModel(dir, env);
+  }
+  return status;
+}
+
+absl::Status RemoveOtherCheckpoints(const std::string& root, Env* env,
+                                    const std::function<bool(const Manifest&)>& wanted) {
+  const Folders folders = FindFolders(root, env);
+  const auto stays = [&](const CheckpointInfo& one) { return wanted(one.manifest); };
+  if (!std::any_of(folders.checkpoints.begin(), folders.checkpoints.end(), stays))
+    return absl::OkStatus();
+  absl::Status status;
+  for (const CheckpointInfo& checkpoint : folders.checkpoints) {
+    if (!stays(checkpoint)) status.Update(Remove(checkpoint.dir, env));
   }
   return status;
 }

@@ -40,6 +40,9 @@ std::string ModelSaveId(uint64_t instance);
 // id.
 std::optional<uint64_t> CheckpointNumber(uint64_t instance, const std::string& save_id);
 
+// The save_id of the save that has made a checkpoint; empty: its manifest does not say so.
+std::string SaveIdOfCheckpoint(const Manifest& manifest);
+
 struct CheckpointInfo {
   std::string dir;
   uint64_t step = 0;
@@ -99,5 +102,10 @@ absl::Status CommitCheckpoint(const std::string& dir, const JobConfig& job, Mani
 // of abandoned checkpoints: folders without a manifest below every kept step.
 absl::Status RemoveOldCheckpoints(const std::string& root, uint32_t keep, Env* env,
                                   const std::vector<std::string>& damaged = {});
+
+// Removes the checkpoints under ROOT that are not `wanted`, in the same way, unless that would be
+// all of them.
+absl::Status RemoveOtherCheckpoints(const std::string& root, Env* env,
+                                    const std::function<bool(const Manifest&)>& wanted);
 
 }  // namespace sluice

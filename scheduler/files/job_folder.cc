@@ -11,7 +11,9 @@
 #include "common/config/output_folder.h"
 #include "common/saved_model/checkpoint.h"
 #include "common/saved_model/saved_model.h"
+#include "common/saved_model/unfinished_run.h"
 #include "scheduler/files/result_json.h"
+#include "scheduler/job/resume_point.h"
 
 namespace sluice {
 namespace {
@@ -40,6 +42,49 @@ bool IsInForce(Env* env, const std::string& model, const std::string& save_id) {
              manifest->files().begin(), manifest->files().end(),
              [&](const SavedFile& file) { return absl::StrContains(file.name(), save_id); });
 }
+
+// True when the result at `path` describes a model.
+bool DescribesModel(Env* env, const std::string& path) {
+  if (!IsOwnFile(env, path, FileKind::kResult)) return false;
+  const auto result = env->ReadFile(path);
+  return result.ok() && !absl::StrContains(*result, "\n  \"model_dir\": \"\"");
+}
+
+// The result of the model that is in a folder. It is marked before the next model is put in force:
+// an interruption must not leave a result that says `done` beside a model that is not its own.
+class ResultOfModel {
+ public:
+  ResultOfModel(Env* env, std::string dir) : env_(env), dir_(std::move(dir)) {
+    for (const char* name : {kResultFile, kModelResultFile}) {
+      const std::string path = absl::StrCat(dir_, "/", name);
+      if (!path_.empty() || !DescribesModel(env, path)) continue;
+      path_ = path;
+      text_ = env->ReadFile(path).value_or("");
+    }
+  }
+  absl::Status Mark(const std::string& by_job) {
+    const std::string marked = MarkReplaced(text_, by_job);
+    if (path_.empty() || marked == text_) return absl::OkStatus();
+    if (env_->WriteFile(path_, {absl::string_view(marked)}).ok()) return absl::OkStatus();
+    // A full disk shall not cost the new model. A rename needs no room.
+    aside_ = absl::StrCat(dir_, "/", kReplacedResultFile);
+    return env_->RenameFile(path_, aside_);
+  }
+  // The model stays in force. A result that cannot be written keeps its mark.
+  void TakeMarkBack() {
+    if (!aside_.empty()) {
+      env_->RenameFile(aside_, path_).IgnoreError();
+    } else if (!path_.empty()) {
+      env_->WriteFile(path_, {absl::string_view(text_)}).IgnoreError();
+    }
+  }
+
+ private:
+  Env* const env_;
+  const std::string dir_;
+  std::string path_, text_;  // empty: there is none
+  std::string aside_;        // not empty: its name until then
+};
 
 absl::Status PutInForce(Env* env, const std::string& model, const std::string& save_id) {
   const absl::Status committed = CommitModel(model, env, save_id);
@@ -108,6 +153,13 @@ absl::Status JobFolder::ClaimCheckpoints(const JobConfig& config) {
 absl::Status JobFolder::Begin(const OutputAction& started) {
   SLUICE_RETURN_IF_ERROR(Claim(started));
   SLUICE_RETURN_IF_ERROR(ClaimCheckpoints(started.config));
+  if (const JobConfig& job = started.config;
+      !started.again && !started.resumes && !job.overwrite() && CanCheckpoint(job)) {
+    // Under the locks, as for files of others: the submission has looked before it had them.
+    const absl::Status kept = CheckNoUnfinishedRun(CheckpointRoot(job), job.output_dir(), env_);
+    refused_ = !kept.ok();
+    SLUICE_RETURN_IF_ERROR(kept);
+  }
   return BeginFiles(started);
 }
 
@@ -189,7 +241,12 @@ absl::Status JobFolder::Checkpoint(const OutputAction& checkpoint, std::string* 
   }
   // Only after the new one is in force, so that the job has at least one at every moment.
   const uint32_t keep = std::max(checkpoint.config.checkpoint().keep(), 1u);
-  const absl::Status removed = RemoveOldCheckpoints(root, keep, env_, checkpoint.damaged);
+  absl::Status removed;
+  if (const auto& own = checkpoint.only_of; !own.empty()) {
+    removed = RemoveOtherCheckpoints(root, env_,
+                                     [&](const Manifest& one) { return IsOfInstances(one, own); });
+  }
+  removed.Update(RemoveOldCheckpoints(root, keep, env_, checkpoint.damaged));
   if (!removed.ok())
     *warning = absl::StrCat("old checkpoints could not be removed: ", removed.message());
   return absl::OkStatus();
@@ -235,7 +292,10 @@ absl::Status JobFolder::End(const OutputAction& ended) {
   }
   absl::Status committed;
   if (done && !result.model_dir().empty()) {
-    committed = PutInForce(env_, model, ended.save_id);
+    ResultOfModel earlier(env_, ended.config.output_dir());
+    committed = earlier.Mark(result.job());
+    if (committed.ok()) committed = PutInForce(env_, model, ended.save_id);
+    if (!committed.ok()) earlier.TakeMarkBack();
   } else {
     DiscardModel(model, env_, ended.save_id);
   }
@@ -261,24 +321,29 @@ absl::Status JobFolder::End(const OutputAction& ended) {
 
 absl::Status JobFolder::WriteResult(const JobConfig& config, const JobResult& result) {
   const std::string& dir = config.output_dir();
-  const std::string path = dir + "/result.json", of_model = dir + "/model_result.json";
+  const std::string path = absl::StrCat(dir, "/", kResultFile);
+  const std::string of_model = absl::StrCat(dir, "/", kModelResultFile);
+  const std::string replaced = absl::StrCat(dir, "/", kReplacedResultFile);
   SLUICE_RETURN_IF_ERROR(
       CheckReplaceable(env_, path, FileKind::kResult, config.overwrite(), "output_dir"));
   // The model of an earlier run stays in the folder when this run makes none. Then the result that
   // describes it is kept next to it.
   const bool new_model = !result.model_dir().empty();
-  const auto earlier = env_->ReadFile(path);
-  const bool earlier_saved = earlier.ok() && IsOwnFile(env_, path, FileKind::kResult) &&
-                             !absl::StrContains(*earlier, "\n  \"model_dir\": \"\"");
-  if (!new_model && earlier_saved) {
-    const absl::Status kept = env_->WriteFile(of_model, {absl::string_view(*earlier)});
+  if (!new_model && DescribesModel(env_, path)) {
+    SLUICE_ASSIGN_OR_RETURN(const std::string earlier, env_->ReadFile(path));
+    const absl::Status kept = env_->WriteFile(of_model, {absl::string_view(earlier)});
     if (!kept.ok()) return NoOutput(dir, kept);
   }
-  const std::string json = ResultJson(result, config);
+  std::vector<std::string> kept;
+  // An evaluation finishes no run: it leaves the checkpoints of others as they are.
+  if (result.status() == "done" && CanCheckpoint(config))
+    kept = NamesOfCheckpoints(CheckpointRoot(config), env_);
+  const std::string json = ResultJson(result, config, kept);
   const absl::Status written = env_->WriteFile(path, {absl::string_view(json)});
   if (!written.ok()) return NoOutput(dir, written);
-  if (new_model && IsOwnFile(env_, of_model, FileKind::kResult)) {
-    env_->RemoveFile(of_model).IgnoreError();
+  if (!new_model) return absl::OkStatus();
+  for (const std::string& earlier : {of_model, replaced}) {
+    if (IsOwnFile(env_, earlier, FileKind::kResult)) env_->RemoveFile(earlier).IgnoreError();
   }
   return absl::OkStatus();
 }

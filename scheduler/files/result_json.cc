@@ -5,7 +5,9 @@
 #include <cmath>
 #include <limits>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "common/base/printable.h"
 #include "common/daemon/hot_row_use.h"
 
@@ -157,6 +159,14 @@ std::string Warnings(const JobResult& result) {
   return out.empty() ? "[]" : absl::StrCat("[", out, "\n  ]");
 }
 
+// On one line: FindUnfinished reads this member by its line.
+std::string Names(const std::vector<std::string>& names) {
+  std::string out;
+  for (const std::string& name : names)
+    absl::StrAppend(&out, out.empty() ? "" : ", ", JsonQuoted(name));
+  return absl::StrCat("[", out, "]");
+}
+
 std::string HotRowCache(const HotRowUse& use) {
   Object json;
   json.Uint("hits", use.hits()).Uint("misses", use.misses()).Real("hit_share", HitShare(use));
@@ -167,7 +177,8 @@ std::string HotRowCache(const HotRowUse& use) {
 
 }  // namespace
 
-std::string ResultJson(const JobResult& result, const JobConfig& config) {
+std::string ResultJson(const JobResult& result, const JobConfig& config,
+                       const std::vector<std::string>& kept_checkpoints) {
   Object json(2);
   json.Text("job", result.job()).Text("mode", result.mode()).Int("k_steps", result.k_steps());
   json.Text("status", result.status()).Text("message", result.message());
@@ -185,9 +196,25 @@ std::string ResultJson(const JobResult& result, const JobConfig& config) {
   if (result.has_hot_rows()) json.Raw("hot_rows", HotRowCache(result.hot_rows()));
   json.Raw("recovery", RecoveryOf(result));
   json.Raw("checkpoints", result.has_checkpoint() ? Checkpoints(result.checkpoint()) : "null");
+  json.Raw("kept_checkpoints", Names(kept_checkpoints));
   json.Text("initial_checkpoint", config.initial_checkpoint());
   json.Text("model_dir", result.model_dir()).Text("model_digest", result.model_digest());
   return json.Done() + "\n";
+}
+
+std::string MarkReplaced(const std::string& result_json, const std::string& by_job) {
+  constexpr absl::string_view kDone = "\n  \"status\": \"done\",";
+  const size_t status = result_json.find(kDone.data());
+  if (status == std::string::npos) return result_json;
+  const std::string message =
+      absl::StrCat("job ", by_job,
+                   " was about to replace this job's model; it was interrupted if this file still "
+                   "says so, and model/MANIFEST tells which model is there");
+  absl::string_view rest = absl::string_view(result_json).substr(status + kDone.size());
+  // The message of a job that is done is empty.
+  if (absl::StartsWith(rest, "\n  \"message\": ")) rest.remove_prefix(rest.find('\n', 1));
+  return absl::StrCat(result_json.substr(0, status), "\n  \"status\": \"replaced\",",
+                      "\n  \"message\": ", JsonQuoted(message), ",", rest);
 }
 
 }  // namespace sluice

@@ -12,11 +12,18 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "proto/scheduler.pb.h"
 
 namespace sluice {
 
-std::string ResultJson(const JobResult& result, const JobConfig& config = JobConfig());
+// `kept_checkpoints`: of a job that is done, NamesOfCheckpoints of its folder.
+std::string ResultJson(const JobResult& result, const JobConfig& config = JobConfig(),
+                       const std::vector<std::string>& kept_checkpoints = {});
+
+// Changes the `status` of a result that is done to `replaced`, with a message, and leaves all else
+// as it is. Returns other texts unchanged.
+std::string MarkReplaced(const std::string& result_json, const std::string& by_job);
 
 }  // namespace sluice

@@ -36,6 +36,7 @@ struct OutputAction {
   JobConfig config;  // kStarted, kCheckpoint, kDiscard, kEnded
   // kStarted, kEnded: an earlier scheduler began the job, whose files in the folder continue.
   bool again = false;
+  bool resumes = false;  // kStarted: the job continues from a checkpoint (--resume)
   std::vector<Scalar> scalars;
   TraceReport trace;    // kTrace
   JobResult result;     // kEnded
@@ -46,6 +47,9 @@ struct OutputAction {
   uint64_t number = 0;
   Manifest manifest;
   std::vector<std::string> damaged;  // kCheckpoint: CheckpointLedger::damaged
+  // kCheckpoint of a job that has started from the beginning: its instances so far. Checkpoints of
+  // others are removed.
+  std::vector<uint64_t> only_of;
   std::string why;                   // kDiscard: the reason; empty when it was given before
 };
 

@@ -10,6 +10,7 @@ OutputAction ActionOf(const Job& job, OutputAction::Kind kind, absl::Time time) 
   action.job_id = job.id();
   action.time = time;
   action.config = job.config();
+  action.resumes = !job.submission().resumed_from.empty();
   return action;
 }
 

@@ -6,6 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/config/job_config.h"
+#include "common/saved_model/unfinished_run.h"
 #include "scheduler/files/starting_point.h"
 
 namespace sluice {
@@ -49,6 +51,10 @@ absl::StatusOr<JobSubmission::Checked> JobSubmission::Check(const SubmitJobReque
     // The path in the request is ignored now; result.json names what the job once started from.
     config->set_initial_checkpoint(job.resume->initial_checkpoint);
   } else {
+    if (CanCheckpoint(*config) && !config->overwrite()) {
+      SLUICE_RETURN_IF_ERROR(
+          CheckNoUnfinishedRun(CheckpointRoot(*config), config->output_dir(), options_.env));
+    }
     SLUICE_RETURN_IF_ERROR(FindInitialCheckpoint(options_.env, config, &job.draft.warnings));
   }
   return job;

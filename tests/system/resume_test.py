@@ -172,6 +172,14 @@ class ResumeTest(ResumeCase):
                                         *flags, change)
                 self.assertNotEqual(done.returncode, 0, done.stdout)
                 self.assertIn(word, done.stdout)
+        # Without --resume the job would start from the beginning and remove them.
+        for command in ("launch", "submit"):
+            of_job = [flag for flag in flags if command == "launch" or not flag.startswith("--server_num")]
+            done = self.run_program("sluice", command, "--job=%s" % self.job, "--output_dir=%s" % (self.tmp / "run"), *of_job,
+                                    "--dry_run")
+            self.assertEqual(done.returncode, 2, done.stdout)
+            for word in ("step-%d" % before[-1], "--resume", "--overwrite"):
+                self.assertIn(word, done.stdout)
         self.assertEqual(self.checkpoints("run"), before)
         # Other data than that of the checkpoint, of the same size.
         path = self.tmp / "train.csv"

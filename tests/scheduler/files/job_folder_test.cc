@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/file_origin.h"
 #include "common/saved_model/checkpoint.h"
@@ -302,7 +303,36 @@ TEST_F(JobFolderTest, TheNewModelStaysCommittedWhenTheDiskIsFullForTheResult) {
   EXPECT_EQ(Run("done", "2b").code(), absl::StatusCode::kResourceExhausted);
   EXPECT_TRUE(ModelLoads());
   EXPECT_NE(Read("model/MANIFEST"), manifest);
-  EXPECT_EQ(Read("result.json"), result);
+  EXPECT_EQ(Read("result.json"), "") << "the earlier result is not of this model";
+  EXPECT_EQ(Read("replaced_result.json"), result);
+  full_.clear();
+  ASSERT_TRUE(Run("done", "3c").ok());
+  EXPECT_THAT(Read("result.json"), HasSubstr("3c"));
+  EXPECT_EQ(Read("replaced_result.json"), "");
+}
+
+TEST_F(JobFolderTest, TheEarlierResultIsMarkedBeforeTheNewModelIsInForce) {
+  ASSERT_TRUE(Run("done", "1a").ok());
+  const std::string result = Read("result.json");
+  std::string at_commit = "none";
+  env_.before = [&](const std::string& what, const std::string& path) {
+    if (what == "rename" && absl::StrContains(path, "MANIFEST")) at_commit = Read("result.json");
+    return absl::OkStatus();
+  };
+  ASSERT_TRUE(Run("done", "2b").ok());
+  EXPECT_THAT(at_commit, HasSubstr("\n  \"status\": \"replaced\",\n  \"message\": \"job job-"));
+  EXPECT_TRUE(absl::StrContains(at_commit, "\n  \"worker_num\"")) << "the rest stays";
+  EXPECT_THAT(Read("result.json"), HasSubstr("\"done\""));
+  // A model that could not be put in force leaves the earlier one and its result.
+  const std::string second = Read("result.json");
+  env_.before = [&](const std::string& what, const std::string& path) {
+    return what == "rename" && absl::StrContains(path, "MANIFEST") ? absl::InternalError("no")
+                                                                   : absl::OkStatus();
+  };
+  EXPECT_FALSE(Run("done", "3c").ok());
+  EXPECT_THAT(Read("result.json"), HasSubstr("failed"));
+  EXPECT_EQ(Read("model_result.json"), second);
+  EXPECT_EQ(Read("replaced_result.json"), "");
 }
 
 TEST_F(JobFolderTest, AJobIsRefusedWhenItWouldReplaceForeignFiles) {
@@ -424,6 +454,68 @@ TEST_F(CheckpointFolderTest, TheLastOneIsTheNewestWhenTheTimeOfDayIsSetBack) {
   EXPECT_THAT(Steps(), testing::ElementsAre(15, 10));
   ASSERT_TRUE(Write(20).ok());
   EXPECT_THAT(Steps(), testing::ElementsAre(20, 15));
+}
+
+class RerunTest : public CheckpointFolderTest {
+ protected:
+  // A run that starts from the beginning makes a checkpoint at each step, and then ends; "": it
+  // crashes.
+  absl::Status RunWith(uint64_t instance, const std::vector<uint64_t>& steps,
+                       const std::string& status, bool resumes = false) {
+    JobFolder folder(&env_, "h");
+    OutputAction started = Action(OutputAction::kStarted, dir_);
+    started.resumes = resumes;
+    const absl::Status begun = folder.Begin(started);
+    for (const uint64_t step : begun.ok() ? steps : std::vector<uint64_t>()) {
+      OutputAction action = OfStep(step);
+      action.save_id = CheckpointSaveId(instance, step);
+      if (!resumes) action.only_of = {instance};
+      std::string warning;
+      const absl::Status made = folder.Checkpoint(action, &warning);
+      EXPECT_TRUE(made.ok() && warning.empty()) << made << warning;
+    }
+    if (status.empty()) return begun;
+    OutputAction ended = Action(OutputAction::kEnded, dir_);
+    ended.result.set_status(status);
+    EXPECT_TRUE(folder.End(ended).ok());
+    return begun;
+  }
+};
+
+TEST_F(RerunTest, ACrashedRunIsContinuedOrGivenUpOnPurpose) {
+  ASSERT_TRUE(RunWith(1, {5, 10}, "").ok());
+  const absl::Status refused = RunWith(2, {7}, "done");
+  EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
+  EXPECT_THAT(Steps(), testing::ElementsAre(10, 5));
+  EXPECT_EQ(Read("result.json"), "") << "the refused job says nothing in the folder";
+  // What only evaluates removes no checkpoint, and finishes no run.
+  evaluate_only_ = true;
+  EXPECT_TRUE(RunWith(3, {}, "done").ok());
+  evaluate_only_ = false;
+  EXPECT_FALSE(RunWith(2, {7}, "done").ok());
+  ASSERT_TRUE(RunWith(4, {15}, "done", /*resumes=*/true).ok());
+  EXPECT_THAT(Steps(), testing::ElementsAre(15, 10));
+  EXPECT_TRUE(RunWith(5, {}, "").ok()) << "it has finished, with the checkpoints before it";
+}
+
+TEST_F(RerunTest, CheckpointsOfOthersGoWithTheFirstNewOne) {
+  ASSERT_TRUE(RunWith(1, {5, 10}, "cancelled").ok());
+  overwrite_ = true;
+  ASSERT_TRUE(RunWith(2, {}, "").ok());
+  EXPECT_THAT(Steps(), testing::ElementsAre(10, 5)) << "it has made none yet";
+  ASSERT_TRUE(RunWith(3, {7}, "").ok());
+  EXPECT_THAT(Steps(), testing::ElementsAre(7));
+  overwrite_ = false;
+  EXPECT_FALSE(RunWith(4, {7}, "").ok()) << "the last run has crashed";
+}
+
+TEST_F(RerunTest, ACrashAfterAFinishedRunIsNoticed) {
+  ASSERT_TRUE(RunWith(1, {5}, "done").ok());
+  ASSERT_TRUE(RunWith(2, {}, "").ok()) << "a finished run is replaced";
+  EXPECT_THAT(Steps(), testing::ElementsAre(5));
+  ASSERT_TRUE(RunWith(3, {5}, "").ok()) << "the crash before made no checkpoint";
+  EXPECT_THAT(Read("result.json"), HasSubstr("done"));
+  EXPECT_FALSE(RunWith(4, {5}, "").ok());
 }
 
 TEST_F(CheckpointFolderTest, AFullDiskLeavesTheEarlierOnes) {

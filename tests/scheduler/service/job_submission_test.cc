@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_join.h"
+#include "common/saved_model/checkpoint.h"
 #include "model/data/expand_files.h"
 #include "tests/scheduler/logged_lines.h"
 #include "tests/scheduler/loop_fixture.h"
@@ -33,6 +34,26 @@ TEST(JobSubmissionTest, ResumingWithoutACheckpointStartsFromTheBeginningAndWarns
   ASSERT_EQ(status.jobs_size(), 1);
   ASSERT_EQ(status.jobs(0).warnings_size(), 1);
   EXPECT_NE(status.jobs(0).warnings(0).find("there is no checkpoint"), std::string::npos);
+}
+
+TEST(JobSubmissionTest, TheCheckpointsOfAnUnfinishedRunAreNotLeftToANewJob) {
+  LocalScheduler scheduler;
+  ASSERT_TRUE(scheduler.intake().Register(Worker(1)).ok());
+  SubmitJobRequest submit = SmallJob("again", 1);
+  const std::string dir = testing::TempDir() + "job_submission_test_unfinished";
+  std::filesystem::remove_all(dir);
+  submit.mutable_config()->set_output_dir(dir);
+  Manifest manifest;
+  manifest.set_global_step(4368);
+  manifest.mutable_checkpoint()->set_global_step(4368);
+  ASSERT_TRUE(CommitCheckpoint(dir + "/checkpoints/step-4368", submit.config(), manifest,
+                               Env::Real(), CheckpointSaveId(1, 1))
+                  .ok());
+  const absl::Status refused = scheduler.Submit(submit).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()), testing::HasSubstr("step-4368"));
+  submit.mutable_config()->set_overwrite(true);
+  EXPECT_TRUE(scheduler.Submit(submit).ok());
 }
 
 TEST(JobSubmissionTest, SubmissionLogsThePathOfTheEffectiveConfiguration) {

@@ -1,0 +1,36 @@
+// Finds the checkpoints of a run that has not finished: it crashed, failed or was cancelled. A new
+// run in its folder would remove them, so it is refused unless the user says what is meant.
+//
+// A run that has finished lists the checkpoints that its folder held at its end as
+// `kept_checkpoints` of its result. All other checkpoints are of runs that have not finished,
+// whichever result lies beside them. Results of earlier versions have no list; they name the step
+// of their newest checkpoint.
+//
+// Thread safety:
+//   free functions, safe from any thread.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/base/env.h"
+#include "common/saved_model/checkpoint.h"
+
+namespace sluice {
+
+// The names of the checkpoints under ROOT, newest first, as a finished run lists them.
+std::vector<std::string> NamesOfCheckpoints(const std::string& root, Env* env);
+
+// The newest checkpoint under ROOT that no finished run lists; nullopt: there is none. The results
+// looked at are those in `output_dir`, in the output folders of the jobs that made the checkpoints,
+// and in the folder around ROOT. Damaged checkpoints do not count.
+std::optional<CheckpointInfo> FindUnfinished(const std::string& root, const std::string& output_dir,
+                                             Env* env);
+
+// INVALID_ARGUMENT, naming the newest checkpoint and the fix, when FindUnfinished finds one. OK
+// without a ROOT.
+absl::Status CheckNoUnfinishedRun(const std::string& root, const std::string& output_dir, Env* env);
+
+}  // namespace sluice
