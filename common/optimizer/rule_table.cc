@@ -73,7 +73,7 @@ class RuleOf final : public UpdateRule {
 
   RuleStep StepAt(float rate, uint64_t count) const override {
     RuleStep step;
-    if (Rule::kDividesByRate && rate <= 0) return step;
+    if (rate < Rule::kLeastRate) return step;
     SetStep(rule_.StepAt(rate, count), &step);
     return step;
   }

@@ -34,8 +34,8 @@ class RuleBase {
   // Whether steps of one rate differ by count. Only the first two floats of a Step may: a GPU gets
   // these two for each row, and the others once.
   static constexpr bool kStepDependsOnCount = false;
-  // Whether the formula divides by the rate. An update at a rate of 0 then changes nothing.
-  static constexpr bool kDividesByRate = false;
+  // An update at a lower rate changes nothing. Above 0 for a formula that divides by the rate.
+  static constexpr float kLeastRate = 0;
 
   explicit RuleBase(float weight_decay) : weight_decay_(weight_decay) {}
 

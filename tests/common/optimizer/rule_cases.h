@@ -6,6 +6,7 @@
 
 #include <google/protobuf/text_format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
@@ -116,9 +117,12 @@ inline RuleCase FtrlCase() {
   RuleCase c;
   c.usual = "ftrl { l1: 0.01 }";
   c.job = "ftrl { l1: 0.0001 } learning_rate: 0.2";
-  c.golden = {"ftrl {}", "ftrl { l1: 0.5 l2: 0.1 } learning_rate: 0.1",
-              "ftrl { l1: 0.01 l2: 1 beta: 0.5 } learning_rate: 0.5", "ftrl {} weight_decay: 0.02",
-              "ftrl { l1: 0.1 beta: 0 } learning_rate: 0.2"};
+  c.golden = {"ftrl {}",
+              "ftrl { l1: 0.5 l2: 0.1 } learning_rate: 0.1",
+              "ftrl { l1: 0.01 l2: 1 beta: 0.5 } learning_rate: 0.5",
+              "ftrl {} weight_decay: 0.02",
+              "ftrl { l1: 0.1 beta: 0 } learning_rate: 0.2",
+              "ftrl { l1: 0.01 l2: 0.1 } learning_rate: 0.5 schedule { cosine { steps: 1000 } }"};
   c.defaults = "ftrl { beta: 1 } learning_rate: 0.05";
   c.refused = {{"ftrl { l1: -1 }", "ftrl.l1"},
                {"ftrl { l2: nan }", "ftrl.l2"},
@@ -126,15 +130,19 @@ inline RuleCase FtrlCase() {
   c.step = [](const OptimizerConfig& config, double g, double rate, uint64_t, double* w, double* a,
               double* b) {
     const auto& ftrl = config.ftrl();
+    const auto divisor = [&] { return (ftrl.beta() + std::sqrt(*b)) / rate + ftrl.l2(); };
+    const auto weight = [&] {
+      if (std::abs(*a) <= ftrl.l1()) return 0.0;
+      return -(*a - std::copysign(ftrl.l1(), *a)) / divisor();
+    };
+    if (*w != weight()) {
+      *a = *w == 0 ? std::clamp<double>(*a, -ftrl.l1(), ftrl.l1())
+                   : -(*w * divisor() + std::copysign(ftrl.l1(), *w));
+    }
     const double sigma = (std::sqrt(*b + g * g) - std::sqrt(*b)) / rate;
     *a += g - sigma * *w;
     *b += g * g;
-    if (std::abs(*a) <= ftrl.l1()) {
-      *w = 0;
-    } else {
-      const double sign = *a < 0 ? -1 : 1;
-      *w = -(*a - sign * ftrl.l1()) / ((ftrl.beta() + std::sqrt(*b)) / rate + ftrl.l2());
-    }
+    *w = weight();
   };
   return c;
 }

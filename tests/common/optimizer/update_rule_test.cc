@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/optimizer/learning_rate.h"
+#include "tests/common/optimizer/every_rule.h"
 #include "tests/common/optimizer/reference_rules.h"
 #include "tests/common/optimizer/rule_cases.h"
 
@@ -213,13 +214,151 @@ TEST(UpdateRuleTest, FirstMomentumStepIsThePlainGradient) {
   EXPECT_EQ(block.state[0][0], 2.0f);
 }
 
-TEST(UpdateRuleTest, FtrlKeepsPartOfAWeightThatDoesNotStartAtZero) {
-  auto rule = MakeRule(ParseOptimizer("ftrl { beta: 1 }"));
-  Block block(*rule, {3.0f});
-  const float gradient = 2.0f;
-  rule->Apply(block.weights.data(), block.pointers.data(), &gradient, 1, 1, 0.5f, 1);
-  // (|g| w - alpha g) / (beta + |g|) = (6 - 1) / 3
-  EXPECT_TRUE(Near(block.weights[0], 5.0 / 3, 1e-6)) << block.weights[0];
+// The configs of FTRL that the tests below compare.
+std::vector<const char*> FtrlConfigs() {
+  return {"ftrl {}",          "ftrl { l1: 0.01 }",
+          "ftrl { l2: 0.5 }", "ftrl { l1: 0.02 l2: 0.1 beta: 0 }",
+          "ftrl { beta: 0 }", "ftrl { l1: 0.01 } weight_decay: 0.02"};
+}
+
+// A block after `steps` updates at `rate`.
+Block AfterUpdates(const UpdateRule& rule, std::vector<float> initial, int steps, float rate) {
+  Block block(rule, std::move(initial));
+  std::mt19937_64 random(5);
+  for (int t = 1; t <= steps; ++t) {
+    const std::vector<float> gradient = Normal(&random, block.weights.size(), 1);
+    rule.Apply(block.weights.data(), block.pointers.data(), gradient.data(), gradient.size(),
+               gradient.size(), rate, static_cast<uint64_t>(t));
+  }
+  return block;
+}
+
+TEST(UpdateRuleTest, TheMoveOfAnUpdateIsProportionalToItsRate) {
+  // A rule that folded the rate into its state would go on at the earlier rate.
+  for (const char* text : {"sgd {}", "sgd {} weight_decay: 0.1", "momentum {}",
+                           "momentum { nesterov: true }", "adam {}", "adagrad {}", "ftrl {}"}) {
+    auto rule = MakeRule(ParseOptimizer(text));
+    const std::vector<float> gradient = {0.5f, -0.25f, 2.0f};
+    for (const float other : {0.01f, 1.0f}) {
+      std::vector<double> moves[2];
+      for (const float rate : {0.1f, other}) {
+        Block block = AfterUpdates(*rule, {1.0f, -2.0f, 0.5f}, 20, 0.1f);
+        const std::vector<float> before = block.weights;
+        rule->Apply(block.weights.data(), block.pointers.data(), gradient.data(), 3, 3, rate, 21);
+        for (size_t i = 0; i < 3; ++i)
+          moves[rate == other].push_back(double{block.weights[i]} - before[i]);
+      }
+      for (size_t i = 0; i < 3; ++i)
+        EXPECT_NEAR(moves[1][i], moves[0][i] * other / 0.1, 1e-5 * other / 0.1) << text;
+    }
+  }
+}
+
+TEST(UpdateRuleTest, FtrlFromZeroAtAConstantRateHasTheBitsOfThePaper) {
+  for (const char* text : FtrlConfigs()) {
+    const OptimizerConfig config = WithDefaults(ParseOptimizer(text));
+    auto rule = MakeRule(config);
+    Block block(*rule, {0.0f});
+    const float rate = 0.3f, decay = config.weight_decay(), l1 = config.ftrl().l1(),
+                l2 = config.ftrl().l2(), beta = config.ftrl().beta(), inverse = 1 / rate;
+    float w = 0, z = 0, n = 0;
+    std::mt19937_64 random(9);
+    for (uint64_t t = 1; t <= 2000; ++t) {
+      const float gradient = t % 7 == 0 ? 0.0f : Normal(&random, 1, 0.2f)[0];
+      rule->Apply(block.weights.data(), block.pointers.data(), &gradient, 1, 1, rate, t);
+      const float d = gradient + decay * w, root = std::sqrt(n);
+      n += d * d;
+      z += d - (std::sqrt(n) > 0 ? d * d / (std::sqrt(n) + root) : 0.0f) * inverse * w;
+      w = std::abs(z) > l1
+              ? -std::copysign(std::abs(z) - l1, z) / ((beta + std::sqrt(n)) * inverse + l2)
+              : 0.0f;
+      ASSERT_EQ(block.weights[0], w) << text << " update " << t;
+      ASSERT_EQ(block.state[0][0], z) << text << " update " << t;
+      ASSERT_EQ(block.state[1][0], n) << text << " update " << t;
+    }
+  }
+}
+
+TEST(UpdateRuleTest, FtrlChangeOfTheRateAloneMovesNoWeight) {
+  for (const char* text : FtrlConfigs()) {
+    auto rule = MakeRule(ParseOptimizer(text));
+    for (const float rate : {0.7f, 0.1f, 1e-3f, 1e-15f, 1e-30f, 0.0f, 1e4f}) {
+      Block block = AfterUpdates(*rule, std::vector<float>(50), 30, 0.5f);
+      const std::vector<float> before = block.weights;
+      std::vector<float> gradient(50);
+      for (size_t i = 0; i < 50; ++i) gradient[i] = -0.02f * before[i];  // d = 0 with the decay
+      if (WithDefaults(ParseOptimizer(text)).weight_decay() == 0) gradient.assign(50, 0.0f);
+      rule->Apply(block.weights.data(), block.pointers.data(), gradient.data(), 50, 50, rate, 31);
+      EXPECT_EQ(block.weights, before) << text << " rate " << rate;
+      // No update moves a weight by more than its rate.
+      gradient.assign(50, 0.5f);
+      rule->Apply(block.weights.data(), block.pointers.data(), gradient.data(), 50, 50, rate, 32);
+      for (size_t i = 0; i < 50; ++i) {
+        EXPECT_NEAR(block.weights[i], before[i], rate + 1e-6 * std::abs(before[i]))
+            << text << " rate " << rate;
+      }
+    }
+  }
+}
+
+TEST(UpdateRuleTest, FtrlApproachesAMinimumUnderEverySchedule) {
+  for (const char* schedule : kSchedules) {
+    OptimizerConfig config = Optimizer("ftrl", schedule);
+    config.mutable_ftrl()->set_l1(0);
+    auto rule = MakeRule(config);
+    Block block(*rule, {0.0f});
+    float distance = 1;
+    for (uint64_t t = 0; t < 500; ++t) {
+      const float gradient = block.weights[0] - 1;
+      rule->Apply(block.weights.data(), block.pointers.data(), &gradient, 1, 1,
+                  LearningRateAt(config.schedule(), config.learning_rate(), t), t + 1);
+      EXPECT_LE(std::abs(block.weights[0] - 1), distance + 1e-6f) << schedule << " update " << t;
+      distance = std::abs(block.weights[0] - 1);
+    }
+    EXPECT_LT(distance, 0.9f) << schedule;
+  }
+}
+
+TEST(UpdateRuleTest, FtrlContinuesFromAWeightWithoutState) {
+  // An initial value, an initial_model, or Geo on another number of workers.
+  for (const char* text : FtrlConfigs()) {
+    const OptimizerConfig config = WithDefaults(ParseOptimizer(text));
+    auto rule = MakeRule(config);
+    for (const float initial : {3.0f, -3.0f}) {
+      Block block(*rule, {initial});
+      float gradient = -config.weight_decay() * initial;
+      rule->Apply(block.weights.data(), block.pointers.data(), &gradient, 1, 1, 0.5f, 1);
+      EXPECT_EQ(block.weights[0], initial) << text;
+      gradient = 2.0f - config.weight_decay() * initial;
+      rule->Apply(block.weights.data(), block.pointers.data(), &gradient, 1, 1, 0.5f, 2);
+      const auto& ftrl = config.ftrl();
+      EXPECT_TRUE(Near(block.weights[0], initial - 2 / ((ftrl.beta() + 2) / 0.5 + ftrl.l2()), 1e-6))
+          << text << ": " << block.weights[0];
+    }
+  }
+}
+
+TEST(UpdateRuleTest, FtrlFollowsAWeightThatOthersHaveMoved) {
+  for (const char* text : FtrlConfigs()) {
+    auto rule = MakeRule(ParseOptimizer(text));
+    for (const float moved : {2.0f, -0.5f, 0.0f}) {
+      Block block = AfterUpdates(*rule, {0.0f}, 30, 0.5f);
+      block.weights[0] = moved;
+      const float gradient = 1e-4f;
+      rule->Apply(block.weights.data(), block.pointers.data(), &gradient, 1, 1, 0.5f, 31);
+      EXPECT_TRUE(Near(block.weights[0], moved, 1e-2)) << text << ": " << block.weights[0];
+    }
+  }
+}
+
+TEST(UpdateRuleTest, FtrlIsFiniteForGradientsWhoseSquareUnderflows) {
+  auto rule = MakeRule(ParseOptimizer("ftrl { beta: 0 }"));
+  Block block(*rule, {0.0f});
+  for (const float gradient : {1e-30f, 1e-25f, 0.5f}) {
+    EXPECT_TRUE(std::isfinite(block.weights[0]));
+    rule->Apply(block.weights.data(), block.pointers.data(), &gradient, 1, 1, 0.5f, 1);
+  }
+  EXPECT_TRUE(Near(block.weights[0], -0.5, 1e-6)) << block.weights[0];
 }
 
 TEST(UpdateRuleTest, FtrlWithL1MakesWeightsExactlyZero) {

@@ -122,6 +122,33 @@ TEST(ShardTest, GeoAddsEachDeltaOnceTimesTheMergeScale) {
   EXPECT_EQ(ValueOf(block.get()), 3.0f) << "the weight of a delta does not count";
 }
 
+TEST(ShardTest, FtrlKeepsItsWeightsWhenTheScheduleLowersTheRate) {
+  google::protobuf::RepeatedPtrField<TableConfig> tables;
+  *tables.Add() = MakeSpec(1, true, 0).tables(0);
+  OptimizerConfig* const ftrl = tables[0].mutable_optimizer();
+  ftrl->mutable_ftrl();
+  ftrl->set_learning_rate(0.5f);
+  LearningRateSchedule::Exponential* const decay = ftrl->mutable_schedule()->mutable_exponential();
+  decay->set_steps(3), decay->set_rate(1e-6f), decay->set_staircase(true);
+  *ftrl = WithDefaults(*ftrl);
+  const TableLayouts layouts = *CreateTableLayouts(tables, 1);
+  for (const Mode mode : {Mode::kSync, Mode::kAsync}) {
+    UpdatePolicy policy = PolicyOf(mode);
+    policy.worker_num = 1;
+    const auto block = MakeDenseShard(layouts[0], 0, policy);
+    std::vector<float> values;
+    for (uint64_t step = 1; step <= 5; ++step) {
+      EXPECT_EQ(StatusOfPush(block.get(), {0, 1, step, 1}, 2), PART_OK);
+      if (mode == Mode::kSync) block->CloseStep(step);
+      values.push_back(ValueOf(block.get()));
+    }
+    EXPECT_NEAR(values[0], 1 - 2 * 0.5 / (1 + 2), 1e-6);
+    EXPECT_LT(values[2], values[0]);
+    EXPECT_NEAR(values[3], values[2], 1e-6);
+    EXPECT_NEAR(values[4], values[2], 1e-6);
+  }
+}
+
 TEST(ShardTest, ASeedBringsWhatWaitsAndMustBeOfSuchAShard) {
   const UpdatePolicy policy = PolicyOf(Mode::kAsync, /*gradients_to_wait=*/3);
   const auto block = NewBlock(policy);

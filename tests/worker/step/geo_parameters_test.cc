@@ -125,6 +125,18 @@ TEST(GeoParametersTest, SlotsOfEvictedRowsAreReusedWithFreshStateAndCount) {
   EXPECT_EQ(store.slots(), 3u);
 }
 
+TEST(GeoParametersTest, FtrlContinuesFromTheValuesOfTheServer) {
+  OptimizerConfig ftrl;
+  ftrl.mutable_ftrl()->set_beta(0);
+  ftrl.set_learning_rate(0.5f);
+  OneWeightStore store(ftrl, /*max_rows=*/100);
+  store.Step({7}, {3.0f});
+  EXPECT_EQ(store.Exchange().at(7), -0.5f);  // -rate * 3 / sqrt(9)
+  // The server has 0: the weight moves from there, by rate * 4 / sqrt(9 + 16).
+  store.Step({7}, {4.0f});
+  EXPECT_NEAR(store.Exchange().at(7), -0.4f, 1e-6);
+}
+
 TEST(GeoParametersTest, DeltasBelongToTheirKeysAndRowsStayWithinTheLimit) {
   OneWeightStore store(Sgd(), /*max_rows=*/2);
   // One by one, so that the order of updates differs from the order of shards.
