@@ -38,6 +38,14 @@ void AddInitializerProblems(const std::string& path, const Initializer& initiali
                                         " is impossible; give a finite mean and a finite stddev "
                                         ">= 0")});
   }
+  const auto check_fan_in = [&](bool has, const char* kind, const Initializer::FanIn& fan) {
+    if (!has || fan.fan_in() > 0) return;
+    problems->push_back({absl::StrCat(path, ".", kind),
+                         absl::StrCat("fan_in is 0; give the number of inputs, e.g. ", kind,
+                                      " { fan_in: 64 }")});
+  };
+  check_fan_in(initializer.has_he_uniform(), "he_uniform", initializer.he_uniform());
+  check_fan_in(initializer.has_lecun_uniform(), "lecun_uniform", initializer.lecun_uniform());
 }
 
 absl::Status AtField(const std::string& path, absl::Status status) {

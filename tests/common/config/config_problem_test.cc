@@ -51,6 +51,12 @@ TEST(ConfigProblemTest, ImpossibleInitializersAreNamed) {
   EXPECT_THAT(paths(initializer), ElementsAre("i.normal"));
   initializer.mutable_normal()->set_stddev(NAN);
   EXPECT_THAT(paths(initializer), ElementsAre("i.normal"));
+  initializer.mutable_he_uniform();
+  EXPECT_THAT(paths(initializer), ElementsAre("i.he_uniform"));
+  initializer.mutable_he_uniform()->set_fan_in(1);
+  EXPECT_THAT(paths(initializer), IsEmpty());
+  initializer.mutable_lecun_uniform();
+  EXPECT_THAT(paths(initializer), ElementsAre("i.lecun_uniform"));
 }
 
 }  // namespace
