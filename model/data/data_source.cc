@@ -59,6 +59,8 @@ class FileDataSource : public DataSource {
                                                    uint64_t piece_bytes) const override;
   absl::Status ReadPiece(const std::string& path, uint64_t begin, uint64_t end, bool need_label,
                          Batch* examples, BadLines* bad) const override;
+  absl::Status ReadPieces(const std::string& path, absl::Span<const TextRange> pieces,
+                          bool need_label, Batch* examples, BadLines* bad) const override;
   absl::StatusOr<std::unique_ptr<ExampleStream>> OpenStream(
       const ExampleStream::Options& options) const override;
 
@@ -67,8 +69,11 @@ class FileDataSource : public DataSource {
   static constexpr size_t kKeptReaders = 8;
   static constexpr size_t kKeptHeaders = 4096;
 
-  absl::Status ReadLines(const std::string& path, uint64_t begin, uint64_t end, bool need_label,
-                         Batch* examples, BadLines* bad) const;
+  absl::Status ReadLines(const std::string& path, absl::Span<const TextRange> pieces,
+                         bool need_label, Batch* examples, BadLines* bad) const;
+  // Reads up to the end of `piece`. `reader` is at its beginning.
+  absl::Status ReadLinesOf(const TextRange& piece, bool need_label, LineReader* reader,
+                           LineParser* parser, Batch* examples, BadLines* bad) const;
   absl::StatusOr<FileParser> ParserOf(const std::string& path, bool need_label) const;
   // `columns` begin with those of the schema. `reader` is at the beginning of the text and reads
   // its header when the format has one.
@@ -340,28 +345,53 @@ absl::StatusOr<std::vector<uint64_t>> FileDataSource::CountLines(const std::stri
 
 absl::Status FileDataSource::ReadPiece(const std::string& path, uint64_t begin, uint64_t end,
                                        bool need_label, Batch* examples, BadLines* bad) const {
-  const absl::Status read = ReadLines(path, begin, end, need_label, examples, bad);
+  const TextRange piece{begin, end};
+  return ReadPieces(path, absl::MakeConstSpan(&piece, 1), need_label, examples, bad);
+}
+
+absl::Status FileDataSource::ReadPieces(const std::string& path, absl::Span<const TextRange> pieces,
+                                        bool need_label, Batch* examples, BadLines* bad) const {
+  const absl::Status read = ReadLines(path, pieces, need_label, examples, bad);
   // Report a change before errors of the text: a change while reading makes bad lines, or damaged
   // compressed text.
   SLUICE_RETURN_IF_ERROR(CheckUnchanged(path));
   return read;
 }
 
-absl::Status FileDataSource::ReadLines(const std::string& path, uint64_t begin, uint64_t end,
+absl::Status FileDataSource::ReadLines(const std::string& path, absl::Span<const TextRange> pieces,
                                        bool need_label, Batch* examples, BadLines* bad) const {
+  if (pieces.empty()) return absl::OkStatus();
   SLUICE_ASSIGN_OR_RETURN(const FileParser file, ParserOf(path, need_label));
+  const auto begin_of = [&file](const TextRange& piece) {
+    return std::max(piece.begin, file.examples_begin);
+  };
   SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<LineReader> reader,
-                          ReaderAt(path, std::max(begin, file.examples_begin), end));
+                          ReaderAt(path, begin_of(pieces.front()), pieces.front().end));
   if (files_ != nullptr)
     SLUICE_RETURN_IF_ERROR(files_->CheckUnchanged(path, reader->text().identity()));
   const std::unique_ptr<LineParser> parser = file.make();
+  for (const TextRange& piece : pieces) {
+    reader->ExpectEnd(piece.end);
+    SLUICE_RETURN_IF_ERROR(reader->Seek(begin_of(piece)));
+    SLUICE_RETURN_IF_ERROR(
+        ReadLinesOf(piece, need_label, reader.get(), parser.get(), examples, bad));
+  }
+  // The next piece usually begins where this one ends. Compressed text could otherwise only be read
+  // from the front.
+  if (reader->text().compressed()) Keep(std::move(reader));
+  return absl::OkStatus();
+}
+
+absl::Status FileDataSource::ReadLinesOf(const TextRange& piece, bool need_label,
+                                         LineReader* reader, LineParser* parser, Batch* examples,
+                                         BadLines* bad) const {
   LineReader::Line line;
-  while (reader->next_offset() < end) {
+  while (reader->next_offset() < piece.end) {
     SLUICE_ASSIGN_OR_RETURN(const bool more, reader->Next(&line));
     if (!more) return absl::OkStatus();
     if (NoExample(*parser, &line)) continue;
     absl::Status bad_line;
-    SLUICE_RETURN_IF_ERROR(AppendLine(parser.get(), line, need_label, examples, &bad_line));
+    SLUICE_RETURN_IF_ERROR(AppendLine(parser, line, need_label, examples, &bad_line));
     if (bad_line.ok()) continue;
     if (bad->positions != nullptr) bad->positions->push_back(examples->n);
     // Finding the number of a line reads the file from the front, so only the lines that are shown
@@ -369,9 +399,6 @@ absl::Status FileDataSource::ReadLines(const std::string& path, uint64_t begin, 
     const bool named = bad->first.size() < BadLines::kNamed;
     bad->Add(named ? NameLine(*reader, line.offset) : "", bad_line);
   }
-  // The next piece usually begins where this one ends. Compressed text could otherwise only be read
-  // from the front.
-  if (reader->text().compressed()) Keep(std::move(reader));
   return absl::OkStatus();
 }
 
@@ -557,6 +584,13 @@ absl::Status DataSource::CheckUnchanged(const std::string& path) const {
 }
 
 absl::Status DataSource::CheckColumns(const std::string&, bool) const { return absl::OkStatus(); }
+
+absl::Status DataSource::ReadPieces(const std::string& path, absl::Span<const TextRange> pieces,
+                                    bool need_label, Batch* examples, BadLines* bad) const {
+  for (const TextRange& piece : pieces)
+    SLUICE_RETURN_IF_ERROR(ReadPiece(path, piece.begin, piece.end, need_label, examples, bad));
+  return absl::OkStatus();
+}
 
 absl::StatusOr<std::unique_ptr<ExampleStream>> DataSource::OpenStream(
     const ExampleStream::Options&) const {

@@ -85,6 +85,11 @@ class ExampleStream {
   virtual std::unique_ptr<Parser> NewParser() const = 0;
 };
 
+// The lines that start in [begin, end) of a text.
+struct TextRange {
+  uint64_t begin = 0, end = UINT64_MAX;
+};
+
 class DataSource {
  public:
   // INVALID_ARGUMENT when the features do not fit the format, such as for an undeclared column.
@@ -120,6 +125,11 @@ class DataSource {
   // to *examples (already Reset) without example ids.
   virtual absl::Status ReadPiece(const std::string& path, uint64_t begin, uint64_t end,
                                  bool need_label, Batch* examples, BadLines* bad) const = 0;
+
+  // Parses several pieces of a file as ReadPiece does each of them, in one pass over the file.
+  // REQUIRES: the pieces ascend and do not overlap.
+  virtual absl::Status ReadPieces(const std::string& path, absl::Span<const TextRange> pieces,
+                                  bool need_label, Batch* examples, BadLines* bad) const;
 
   // Reads the same lines in order, for prediction. The source must outlive the stream. Opening a
   // file that is not as expected fails, and so does reading a piece of it. INVALID_ARGUMENT when

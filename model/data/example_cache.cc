@@ -176,12 +176,22 @@ ExampleCache::ExampleCache(Options options)
 
 int64_t ExampleCache::NowNs() const { return absl::ToUnixNanos(options_.clock->WallNow()); }
 
-ExampleCache::Target ExampleCache::TargetOf(const DataPiece& piece,
+ExampleCache::Target ExampleCache::TargetOf(absl::Span<const DataPiece> pieces,
                                             const FileIdentity& source) const {
   // The size before the fingerprint, so that no fingerprint can look like the fields behind it.
-  std::string digest = Sha256Hex(absl::StrCat(
-      ExampleFile::kVersion, "\n", options_.fingerprint.size(), "\n", options_.fingerprint, "\n",
-      piece.begin, "\n", piece.end, "\n", piece.piece_bytes, "\n", piece.path));
+  std::string text = absl::StrCat(ExampleFile::kVersion, "\n", options_.fingerprint.size(), "\n",
+                                  options_.fingerprint, "\n");
+  if (pieces.size() == 1) {
+    const DataPiece& piece = pieces.front();
+    absl::StrAppend(&text, piece.begin, "\n", piece.end, "\n", piece.piece_bytes, "\n", piece.path);
+  } else {
+    absl::StrAppend(&text, "parts");
+    for (const DataPiece& piece : pieces) {
+      absl::StrAppend(&text, "\n", piece.begin, "\n", piece.end, "\n", piece.path.size(), "\n",
+                      piece.path);
+    }
+  }
+  std::string digest = Sha256Hex(text);
   // Half of the digest is enough for a name. The header has all of it.
   std::string name = absl::StrCat(digest.substr(0, kNameDigits), kExamplesSuffix);
   return {std::move(name), {std::move(digest), source, options_.num_numeric, options_.num_slots}};
@@ -259,7 +269,7 @@ absl::StatusOr<std::shared_ptr<const ExampleFile>> ExampleCache::Map(const Targe
 
 std::optional<uint64_t> ExampleCache::CountLines(const DataPiece& piece,
                                                  const FileIdentity& source) const {
-  const Target target = TargetOf(piece, source);
+  const Target target = TargetOf(absl::MakeConstSpan(&piece, 1), source);
   const auto fd = OpenFolder();
   if (!fd.ok()) return std::nullopt;
   const CacheDescriptor folder{*fd};
@@ -274,9 +284,9 @@ std::optional<uint64_t> ExampleCache::CountLines(const DataPiece& piece,
   return *lines;
 }
 
-Examples ExampleCache::Find(const DataPiece& piece, const FileIdentity& source, BadLines* bad,
-                            DataSummary* summary) {
-  const Target target = TargetOf(piece, source);
+Examples ExampleCache::Find(absl::Span<const DataPiece> pieces, const FileIdentity& source,
+                            BadLines* bad, DataSummary* summary) {
+  const Target target = TargetOf(pieces, source);
   const auto mapped = Map(target);
   if (!mapped.ok()) {
     if (!absl::IsNotFound(mapped.status())) LogIgnored(target.name, mapped.status());
@@ -357,7 +367,7 @@ absl::Status ExampleCache::Write(const Target& target, const ExampleView& exampl
   return status;
 }
 
-bool ExampleCache::Store(const DataPiece& piece, const FileIdentity& source,
+bool ExampleCache::Store(absl::Span<const DataPiece> pieces, const FileIdentity& source,
                          const ExampleView& examples, const BadLines& bad,
                          const DataSummary& summary) {
   {
@@ -366,7 +376,7 @@ bool ExampleCache::Store(const DataPiece& piece, const FileIdentity& source,
   }
   if (bad.count > kMostBadLines || NowNs() - source.modified_ns < kSettledNs) return false;
   absl::Status status = options_.env->MakeDirs(options_.dir);
-  if (status.ok()) status = Write(TargetOf(piece, source), examples, bad, summary);
+  if (status.ok()) status = Write(TargetOf(pieces, source), examples, bad, summary);
   if (status.ok() || absl::IsAlreadyExists(status)) return status.ok();
   {
     MutexLock lock(&mutex_);

@@ -33,6 +33,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "common/base/clock.h"
 #include "common/base/env.h"
 #include "common/base/mutex.h"
@@ -76,25 +77,26 @@ class ExampleCache {
   };
   explicit ExampleCache(Options options);
 
-  // Returns the examples of the piece. Adds its bad lines to *bad and the summary of its data to
-  // *summary, which may be null. A null owner means that there is no matching cache file.
-  Examples Find(const DataPiece& piece, const FileIdentity& source, BadLines* bad,
+  // Returns the examples of the pieces, which are one entry of the cache. `source` identifies all
+  // of their files. Adds their bad lines to *bad and the summary of its data to *summary, which may
+  // be null. A null owner means that there is no matching cache file.
+  Examples Find(absl::Span<const DataPiece> pieces, const FileIdentity& source, BadLines* bad,
                 DataSummary* summary);
   // The number of examples and malformed lines of the piece, from the cache file's header alone.
   // nullopt when there is no matching cache file.
   std::optional<uint64_t> CountLines(const DataPiece& piece, const FileIdentity& source) const;
-  // Writes the examples that the piece was parsed into. False when it did not; the first error is
+  // Writes the examples that the pieces were parsed into. False when it did not; the first error is
   // logged and ends all writing.
-  bool Store(const DataPiece& piece, const FileIdentity& source, const ExampleView& examples,
-             const BadLines& bad, const DataSummary& summary);
+  bool Store(absl::Span<const DataPiece> pieces, const FileIdentity& source,
+             const ExampleView& examples, const BadLines& bad, const DataSummary& summary);
 
  private:
-  // A piece's file in the folder, and what it must have been made from.
+  // The file of an entry in the folder, and what it must have been made from.
   struct Target {
     std::string name;
     ExampleOrigin origin;
   };
-  Target TargetOf(const DataPiece& piece, const FileIdentity& source) const;
+  Target TargetOf(absl::Span<const DataPiece> pieces, const FileIdentity& source) const;
   // The caller closes it.
   absl::StatusOr<int> OpenFolder() const;
   // The status of Map when the folder cannot be used. Logs the reason once, if Store will not.

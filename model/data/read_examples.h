@@ -4,6 +4,7 @@
 #pragma once
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "model/data/data_source.h"
 #include "model/data/example_cache.h"
 #include "model/features/batch.h"
@@ -19,5 +20,12 @@ namespace sluice {
 absl::StatusOr<Examples> ReadExamples(const DataSource& data, const FeatureSchema& schema,
                                       ExampleCache* cache, const DataPiece& piece, Batch* scratch,
                                       BadLines* bad, DataSummary* summary = nullptr);
+
+// The same for several pieces, one after the other. The pieces of a file stand together and ascend.
+// They are one entry of the cache.
+absl::StatusOr<Examples> ReadExamples(const DataSource& data, const FeatureSchema& schema,
+                                      ExampleCache* cache, absl::Span<const DataPiece> pieces,
+                                      Batch* scratch, BadLines* bad,
+                                      DataSummary* summary = nullptr);
 
 }  // namespace sluice

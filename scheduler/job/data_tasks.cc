@@ -16,115 +16,31 @@ namespace {
 
 // Keeps the order of the tasks independent of everything else that is drawn from the seed.
 constexpr uint64_t kTaskOrder = 0x7461736B;
-// The largest sum of file sizes that is accepted: one file's size is a signed number of 64 bits.
-constexpr uint64_t kMostBytes = INT64_MAX;
-
-uint64_t TasksOf(uint64_t bytes, uint64_t task_bytes) {
-  return bytes / task_bytes + (bytes % task_bytes != 0);
-}
-
-// Returns the bytes of all files, which are sorted by path.
-absl::StatusOr<uint64_t> TotalBytes(const std::vector<IndexedFile>& files) {
-  uint64_t total = 0;
-  for (size_t i = 0; i < files.size(); ++i) {
-    const DataFile& file = files[i].file;
-    if (i > 0 && file.path() == files[i - 1].file.path()) {
-      return absl::InvalidArgumentError(absl::StrCat("ranks ", files[i - 1].rank, " and ",
-                                                     files[i].rank, " both report the file ",
-                                                     PrintableLine(file.path())));
-    }
-    if (file.bytes() > kMostBytes - total) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("rank ", files[i].rank, " reports ", file.bytes(), " bytes of the file ",
-                       PrintableLine(file.path()), ", with which data.train_files would have more ",
-                       "than the possible ", kMostBytes, " bytes; check that file on its host"));
-    }
-    total += file.bytes();
-  }
-  return total;
-}
-
-// OK when the tasks fit into memory. `options.task_bytes` is not 0.
-absl::Status CheckNumber(const DataTasks::Options& options, const std::vector<IndexedFile>& files,
-                         uint64_t total) {
-  uint64_t tasks = 0, path_bytes = 0, with_data = 0;
-  for (const IndexedFile& indexed : files) {
-    const uint64_t bytes = indexed.file.bytes();
-    // At most one for each byte, so the sum cannot wrap.
-    tasks += TasksOf(bytes, options.task_bytes);
-    with_data += bytes > 0;
-  }
-  if (tasks <= DataTasks::kMaxTasks) {
-    for (const IndexedFile& indexed : files) {
-      path_bytes += TasksOf(indexed.file.bytes(), options.task_bytes) * indexed.file.path().size();
-    }
-    if (path_bytes <= DataTasks::kMaxTaskPathBytes) return absl::OkStatus();
-  }
-  const std::string made =
-      absl::StrCat("data.train_files have ", total, " bytes in ", with_data, " files, which make ",
-                   tasks, " tasks of ", options.task_bytes, " bytes (data.task_bytes)");
-  if (tasks > DataTasks::kMaxTasks && with_data < DataTasks::kMaxTasks) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        made, "; a job has at most ", DataTasks::kMaxTasks, ": raise data.task_bytes to ",
-        total / (DataTasks::kMaxTasks - with_data) + 1, " or more"));
-  }
-  if (tasks > DataTasks::kMaxTasks) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        made, "; a job has at most ", DataTasks::kMaxTasks, ": join small files together"));
-  }
-  return absl::FailedPreconditionError(absl::StrCat(
-      made, " with ", path_bytes, " bytes of paths; at most ", DataTasks::kMaxTaskPathBytes,
-      " are possible: raise data.task_bytes, or give the files shorter paths"));
-}
-
 }  // namespace
 
-uint64_t DefaultTaskBytes(uint64_t total_bytes, uint32_t worker_num) {
-  constexpr uint64_t kLeast = 64 << 10, kMost = 16 << 20;
-  return std::clamp(total_bytes / (uint64_t{16} * std::max(worker_num, 1u)), kLeast, kMost);
-}
-
-absl::StatusOr<DataTasks> DataTasks::Create(Options options, std::vector<IndexedFile> files) {
-  // By path, whoever reported the files: a checkpoint names tasks by their ids, which must be the
-  // same in every run.
-  std::sort(files.begin(), files.end(), [](const IndexedFile& a, const IndexedFile& b) {
-    return a.file.path() < b.file.path();
-  });
-  SLUICE_ASSIGN_OR_RETURN(const uint64_t total, TotalBytes(files));
-  if (options.task_bytes == 0) options.task_bytes = DefaultTaskBytes(total, options.worker_num);
-  SLUICE_RETURN_IF_ERROR(CheckNumber(options, files, total));
+absl::StatusOr<DataTasks> DataTasks::Create(const Options& options,
+                                            std::vector<IndexedFile> files) {
+  SLUICE_ASSIGN_OR_RETURN(TaskCut cut, CutTasks(options.cut, std::move(files)));
   DataTasks made;
-  for (const IndexedFile& indexed : files) {
-    const uint64_t bytes = indexed.file.bytes();
-    for (uint64_t begin = 0; begin < bytes;) {
-      const uint64_t end = bytes - begin <= options.task_bytes ? bytes : begin + options.task_bytes;
-      DataTask task;
-      task.set_id(made.tasks_.size() + 1);
-      task.set_path(indexed.file.path());
-      task.set_begin(begin);
-      task.set_end(end);
-      made.tasks_.push_back(std::move(task));
-      made.owner_.push_back(indexed.rank);
-      begin = end;
-    }
-  }
   made.options_ = options;
-  made.leases_.resize(made.tasks_.size());
+  made.cut_ = std::move(cut);
+  made.leases_.resize(made.tasks().size());
+  const uint32_t ranks = options.cut.worker_num;
   // A queue for each rank, or one that all share.
-  made.free_.resize(options.pinned ? options.worker_num : 1);
-  made.last_.resize(options.worker_num);
-  made.order_.resize(options.worker_num);
-  made.asked_.resize(options.worker_num);
-  made.acknowledged_.resize(options.worker_num);
+  made.free_.resize(made.pinned() ? ranks : 1);
+  made.last_.resize(ranks);
+  made.order_.resize(ranks);
+  made.asked_.resize(ranks);
+  made.acknowledged_.resize(ranks);
   return made;
 }
 
 void DataTasks::BeginEpoch(uint32_t epoch) {
-  std::vector<uint32_t> order(tasks_.size());
+  std::vector<uint32_t> order(tasks().size());
   std::iota(order.begin(), order.end(), 0);
-  if (options_.shuffle) {
+  if (options_.cut.shuffle) {
     const uint64_t seed = CombineHash(CombineHash(options_.seed, kTaskOrder), epoch);
-    std::vector<uint64_t> draw(tasks_.size());
+    std::vector<uint64_t> draw(tasks().size());
     for (uint32_t i = 0; i < draw.size(); ++i) draw[i] = CombineHash(seed, i);
     // Stable, so that equal draws have one order on every machine.
     std::stable_sort(order.begin(), order.end(),
@@ -142,20 +58,20 @@ void DataTasks::BeginEpoch(uint32_t epoch) {
   for (auto& queue : free_) queue.clear();
   for (const uint32_t task : order) {
     if (leases_[task].state != State::kFree) continue;
-    free_[options_.pinned ? owner_[task] : 0].push_back(task);
+    free_[pinned() ? cut_.owners[task] : 0].push_back(task);
   }
   std::fill(last_.begin(), last_.end(), LastAnswer());
   for (auto& order : order_) order.clear();
-  asked_.assign(options_.worker_num, false);
-  acknowledged_.assign(options_.worker_num, 0);
+  asked_.assign(options_.cut.worker_num, false);
+  acknowledged_.assign(options_.cut.worker_num, 0);
 }
 
 absl::Status DataTasks::Resume(uint32_t epoch,
                                const google::protobuf::RepeatedPtrField<DataTask>& open) {
   for (const DataTask& task : open) {
-    if (task.id() == 0 || task.id() > tasks_.size()) {
+    if (task.id() == 0 || task.id() > tasks().size()) {
       return absl::DataLossError(absl::StrCat("data task ", task.id(), " is not finished, but the ",
-                                              "data has ", tasks_.size(), " tasks"));
+                                              "data has ", tasks().size(), " tasks"));
     }
   }
   resumed_epoch_ = epoch;
@@ -184,9 +100,9 @@ absl::StatusOr<NextTaskReply> DataTasks::Next(const NextTaskRequest& request) {
 absl::Status DataTasks::Acknowledge(const NextTaskRequest& request) {
   const uint64_t id = request.finished_task();
   if (id == 0) return absl::OkStatus();
-  if (id > tasks_.size()) {
+  if (id > tasks().size()) {
     return absl::InvalidArgumentError(absl::StrCat("rank ", request.rank(), " finished task ", id,
-                                                   ", but the job has ", tasks_.size(), " tasks"));
+                                                   ", but the job has ", tasks().size(), " tasks"));
   }
   Lease& lease = leases_[id - 1];
   if (lease.state == State::kFree || lease.rank != request.rank()) {
@@ -216,7 +132,7 @@ bool DataTasks::IsOpen(const RankPart& part, const std::vector<uint64_t>& order,
 }
 
 absl::StatusOr<std::vector<DataTask>> DataTasks::OpenAt(const std::vector<RankPart>& ranks) const {
-  std::vector<std::optional<uint64_t>> open(tasks_.size());  // first offset
+  std::vector<std::optional<uint64_t>> open(tasks().size());  // first offset
   for (size_t i = 0; i < leases_.size(); ++i) {
     // No rank holds a free task, so everything behind its first offset is open.
     if (leases_[i].state == State::kFree) open[i] = leases_[i].first_offset;
@@ -238,15 +154,17 @@ absl::StatusOr<std::vector<DataTask>> DataTasks::OpenAt(const std::vector<RankPa
   std::vector<DataTask> tasks;
   for (size_t i = 0; i < open.size(); ++i) {
     if (!open[i].has_value()) continue;
-    tasks.push_back(tasks_[i]);
-    tasks.back().set_first_offset(*open[i]);
+    DataTask& task = tasks.emplace_back(cut_.tasks[i]);
+    // The same cut gives them again (task_bytes, part_bytes). They would be most of a checkpoint.
+    task.clear_parts();
+    task.set_first_offset(*open[i]);
   }
   return tasks;
 }
 
 NextTaskReply DataTasks::LeaseTo(uint32_t rank) {
   NextTaskReply reply;
-  std::deque<uint32_t>& queue = free_[options_.pinned ? rank : 0];
+  std::deque<uint32_t>& queue = free_[pinned() ? rank : 0];
   if (queue.empty()) {
     reply.set_kind(NextTaskReply::EPOCH_DONE);
     return reply;
@@ -255,9 +173,9 @@ NextTaskReply DataTasks::LeaseTo(uint32_t rank) {
   queue.pop_front();
   leases_[task].state = State::kLeased;
   leases_[task].rank = rank;
-  order_[rank].push_back(tasks_[task].id());
+  order_[rank].push_back(cut_.tasks[task].id());
   reply.set_kind(NextTaskReply::TASK);
-  *reply.mutable_task() = tasks_[task];
+  *reply.mutable_task() = cut_.tasks[task];
   reply.mutable_task()->set_first_offset(leases_[task].first_offset);
   return reply;
 }
@@ -272,7 +190,7 @@ absl::Status DataTasks::Release(uint32_t rank, const RankPosition& held) {
   }
   const auto first_untrained = held.task_id() == 0 ? order.begin() : at;
   for (auto id = order.begin(); id != first_untrained; ++id) leases_[*id - 1].state = State::kDone;
-  std::deque<uint32_t>& queue = free_[options_.pinned ? rank : 0];
+  std::deque<uint32_t>& queue = free_[pinned() ? rank : 0];
   // Backwards to the front, so that they keep their order.
   for (auto id = order.end(); id != first_untrained;) {
     const auto task = static_cast<uint32_t>(*--id - 1);
@@ -307,7 +225,7 @@ absl::Status DataTasks::CheckComplete() const {
   for (const Lease& lease : leases_) open += lease.state != State::kDone;
   if (open == 0) return absl::OkStatus();
   return absl::InternalError(absl::StrCat("all ranks have ended the epoch, but ", open, " of ",
-                                          tasks_.size(), " data tasks were not trained"));
+                                          tasks().size(), " data tasks were not trained"));
 }
 
 }  // namespace sluice

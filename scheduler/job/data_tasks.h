@@ -5,14 +5,12 @@
 // has reported its end.
 //
 // Invariants:
-// - The tasks of a file cover each of its bytes exactly once.
-// - A task has the same id in every epoch.
+// - A task has the same id and the same text in every epoch (task_cut.h).
 // - Within an epoch a task is acknowledged at most once, and leased again only after Release.
 // - A rank trains its tasks in the order in which they were leased to it. A position in one of them
 //   thus says how far the rank has come in all of them.
 //
-// Memory: about 200 bytes and the file's path for each task. Create refuses data that makes more
-// than kMaxTasks of them, or whose paths would take more than kMaxTaskPathBytes.
+// Memory: that of the TaskCut, and about 100 bytes for each task.
 //
 // Thread safety: one thread.
 #pragma once
@@ -26,16 +24,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "proto/scheduler.pb.h"
+#include "scheduler/job/task_cut.h"
 
 namespace sluice {
-
-struct IndexedFile {
-  DataFile file;
-  uint32_t rank = 0;  // the rank that reported the file
-};
-
-// 1/16 of each worker's share of the data, at least 64 KiB and at most 16 MiB.
-uint64_t DefaultTaskBytes(uint64_t total_bytes, uint32_t worker_num);
 
 // One rank in a checkpoint of an async or Geo job, once all pservers have begun their cuts.
 struct RankPart {
@@ -47,22 +38,14 @@ struct RankPart {
 class DataTasks {
  public:
   struct Options {
-    uint32_t worker_num = 1;
-    uint64_t task_bytes = 0;  // 0: the default rule
-    uint64_t seed = 0;
-    bool shuffle = true;
-    bool pinned = false;  // PER_RANK_FILES: tasks go to the rank that reported the file
+    TaskCutOptions cut;
+    uint64_t seed = 0;  // of the order in which tasks are leased
   };
-  static constexpr uint64_t kMaxTasks = 1 << 20;
-  static constexpr uint64_t kMaxTaskPathBytes = 256 << 20;
-  // INVALID_ARGUMENT when two ranks report the same file, or more bytes than files can have.
-  // FAILED_PRECONDITION when there would be too many tasks; the message says which task_bytes
-  // helps.
-  static absl::StatusOr<DataTasks> Create(Options options, std::vector<IndexedFile> files);
+  // Statuses as CutTasks.
+  static absl::StatusOr<DataTasks> Create(const Options& options, std::vector<IndexedFile> files);
 
-  const std::vector<DataTask>& tasks() const { return tasks_; }  // tasks()[i].id() == i + 1
-
-  uint64_t task_bytes() const { return options_.task_bytes; }
+  const std::vector<DataTask>& tasks() const { return cut_.tasks; }  // tasks()[i].id() == i + 1
+  const TaskCut& cut() const { return cut_; }
 
   // A checkpoint lies in `epoch`: only these tasks are left of it, each from its first_offset on.
   // DATA_LOSS when there is no such task. Call before that epoch begins.
@@ -121,10 +104,11 @@ class DataTasks {
   bool IsOpen(const RankPart& part, const std::vector<uint64_t>& order, size_t i, size_t current,
               uint64_t* first_offset) const;
 
+  bool pinned() const { return options_.cut.pinned; }
+
   Options options_;
-  std::vector<DataTask> tasks_;
-  std::vector<uint32_t> owner_;  // by task: the rank that reported its file
-  std::vector<Lease> leases_;    // by task
+  TaskCut cut_;
+  std::vector<Lease> leases_;  // by task
   // Free tasks in order: one queue, or one per rank when pinned.
   std::vector<std::deque<uint32_t>> free_;
   std::vector<LastAnswer> last_;  // by rank

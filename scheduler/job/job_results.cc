@@ -43,6 +43,11 @@ void JobResults::Resume(const JobResult& so_far, const std::string& folder) {
   eval_counted_ = so_far.has_eval();
 }
 
+void JobResults::Warn(const std::string& warning) {
+  const auto& known = result_.warnings();
+  if (std::find(known.begin(), known.end(), warning) == known.end()) result_.add_warnings(warning);
+}
+
 ResultState JobResults::Save() const {
   ResultState state;
   *state.mutable_result() = result_;

@@ -72,6 +72,9 @@ class JobResults {
   // Frees the sums of an evaluation (16 MiB) that will not end.
   void DropSums() { eval_.reset(); }
 
+  // Adds the warning, unless an interrupted run has added it.
+  void Warn(const std::string& warning);
+
   // The bad lines of training and evaluation, each counted once.
   const BadLines& bad_lines() const { return all_bad_; }
   // The result without status and message.
@@ -79,7 +82,6 @@ class JobResults {
 
  private:
   bool evaluate_only() const { return config_.evaluate_only(); }
-  void Warn(const std::string& warning) { result_.add_warnings(warning); }
   // To be called once all data that data.label applies to has been read.
   void WarnOfLabel();
 

@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <new>
+#include <optional>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "common/base/status_macros.h"
 #include "common/config/mode.h"
 #include "common/config/output_folder.h"
@@ -68,6 +71,7 @@ RunState JobRun::Save() const {
   *state.mutable_results() = results_.Save();
   state.set_first_step(first_step_);
   state.set_examples_expected(examples_expected_);
+  if (tasks_) state.set_part_bytes(tasks_->cut().part_bytes);
   state.set_began_s(ToSeconds(phase_began_));
   // That of the present phase is made again. A checkpoint made after this cannot lie in an epoch
   // before the last one.
@@ -97,6 +101,9 @@ absl::Status JobRun::Restore(uint64_t phase, const RunState& state, bool same_cl
   if (!indexed || state.lives_size() != static_cast<int>(worker_num_))
     return absl::DataLossError("the reports of the data are not complete");
   SLUICE_RETURN_IF_ERROR(phases_.GoTo(phase));
+  // The ranks hold tasks of the earlier scheduler's cut.
+  if (tasks_ && tasks_->cut().part_bytes != state.part_bytes())
+    SLUICE_RETURN_IF_ERROR(MakeTasks(state.part_bytes()));
   restored_phase_ = phase;
   results_.Restore(state.results());
   first_step_ = state.first_step();
@@ -424,7 +431,8 @@ absl::StatusOr<CheckpointState> JobRun::StateOf(uint64_t step, const std::vector
   state.set_global_step(step);
   state.set_worker_num(worker_num_);
   state.set_epoch(phase.epoch());
-  state.set_task_bytes(tasks_->task_bytes());
+  state.set_task_bytes(tasks_->cut().task_bytes);
+  state.set_part_bytes(tasks_->cut().part_bytes);
   state.set_epoch_seconds(absl::ToDoubleSeconds(now - starts_.back().began));
   *state.mutable_train_files() = seen_.train();
   *state.mutable_result() = starts_.back().result;
@@ -520,19 +528,24 @@ absl::Status JobRun::EndIndex() {
   if (resume_ != nullptr)
     SLUICE_RETURN_IF_ERROR(CannotResume(seen_.CheckSameAs(resume_->state().train_files())));
   if (sync()) return EndSyncIndex();
-  std::vector<IndexedFile> files;
-  for (uint32_t rank = 0; rank < worker_num_; ++rank) {
-    for (const DataFile& file : index_[rank].files()) files.push_back({file, rank});
-  }
+  std::optional<uint64_t> part_bytes;
+  if (resume_ != nullptr) part_bytes = resume_->state().part_bytes();
+  SLUICE_RETURN_IF_ERROR(MakeTasks(part_bytes));
+  WarnOfOrder();
+  return absl::OkStatus();
+}
+
+absl::Status JobRun::MakeTasks(std::optional<uint64_t> part_bytes) {
   DataTasks::Options options;
-  options.worker_num = worker_num_;
-  options.task_bytes =
+  options.cut.worker_num = worker_num_;
+  options.cut.task_bytes =
       // Open tasks are named by their numbers, so the files have to be cut as before.
       resume_ != nullptr ? resume_->state().task_bytes() : config_.data().task_bytes();
+  options.cut.part_bytes = part_bytes;
+  options.cut.shuffle = !config_.data().has_shuffle() || config_.data().shuffle();
+  options.cut.pinned = config_.data().assignment() == DataConfig::PER_RANK_FILES;
   options.seed = config_.train().seed();
-  options.shuffle = !config_.data().has_shuffle() || config_.data().shuffle();
-  options.pinned = config_.data().assignment() == DataConfig::PER_RANK_FILES;
-  absl::StatusOr<DataTasks> tasks = DataTasks::Create(options, std::move(files));
+  absl::StatusOr<DataTasks> tasks = DataTasks::Create(options, IndexedFiles());
   if (!tasks.ok()) return resume_ == nullptr ? tasks.status() : CannotResume(tasks.status());
   tasks_ = *std::move(tasks);
   if (tasks_->tasks().empty()) {
@@ -540,6 +553,32 @@ absl::Status JobRun::EndIndex() {
   }
   if (resume_ == nullptr) return absl::OkStatus();
   return CannotResume(tasks_->Resume(resume_->state().epoch(), resume_->state().open_tasks()));
+}
+
+std::vector<IndexedFile> JobRun::IndexedFiles() const {
+  absl::flat_hash_map<absl::string_view, uint64_t> on_disk;
+  for (const SeenFile& seen : seen_.train()) on_disk[seen.path()] = seen.bytes();
+  std::vector<IndexedFile> files;
+  for (uint32_t rank = 0; rank < worker_num_; ++rank) {
+    for (const DataFile& file : index_[rank].files()) {
+      const auto seen = on_disk.find(file.path());
+      files.push_back({file, rank, seen != on_disk.end() && seen->second != file.bytes()});
+    }
+  }
+  return files;
+}
+
+void JobRun::WarnOfOrder() {
+  const TaskCut& cut = tasks_->cut();
+  if (cut.part_bytes > 0 || (config_.data().has_shuffle() && !config_.data().shuffle()) ||
+      cut.total_bytes / TaskCut::kDealtBytesPerWorker < worker_num_) {
+    return;
+  }
+  results_.Warn(absl::StrCat(
+      "the order of the lines matters: data.train_files have more than ",
+      TaskCut::kDealtBytesPerWorker >> 20,
+      " MiB of text a worker, so lines that are neighbours are trained together; if the files are "
+      "sorted, such as by label or time, shuffle them once (shuf), or train in sync mode"));
 }
 
 absl::Status JobRun::EndTrain(absl::Time now) {

@@ -158,6 +158,12 @@ class JobRun {
   void EndPhase(absl::Time now);
   absl::Status EndIndex();
   absl::Status EndSyncIndex();
+  // Sets tasks_ from the reports of INDEX. part_bytes: as in TaskCutOptions.
+  absl::Status MakeTasks(std::optional<uint64_t> part_bytes);
+  // All training files, as the ranks have reported them.
+  std::vector<IndexedFile> IndexedFiles() const;
+  // Warns when the tasks cannot be dealt although the data is to be shuffled.
+  void WarnOfOrder();
   // `why`, with the checkpoint that the job continues from; OK when it is OK.
   absl::Status CannotResume(const absl::Status& why) const;
   void BeginTrain(Phase* phase, absl::Time now);

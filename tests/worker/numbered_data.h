@@ -72,7 +72,8 @@ class NumberedData : public DataSource {
   }
   absl::Status ReadPiece(const std::string& path, uint64_t begin, uint64_t end, bool,
                          Batch* examples, BadLines* bad) const override {
-    const uint64_t first = path == "f" ? 0 : std::stoull(path) * 100000;
+    const std::string name = by_name ? path.substr(path.rfind('/') + 1) : path;
+    const uint64_t first = name == "f" ? 0 : std::stoull(name) * 100000;
     for (uint64_t i = begin; i < std::min(end, text_end); ++i) {
       if (bad_examples.count(first + i) == 0) {
         AppendNumbered(first + i, examples);
@@ -86,6 +87,7 @@ class NumberedData : public DataSource {
     return absl::OkStatus();
   }
 
+  bool by_name = false;                                         // files are in some folder
   uint64_t bad_lines = 0;                                       // additional ones in each piece
   std::set<uint64_t> bad_examples;                              // these are malformed
   uint64_t text_end = UINT64_MAX;                               // of each file

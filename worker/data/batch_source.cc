@@ -13,6 +13,26 @@ namespace {
 
 bool Shuffled(const JobContext& context) { return context.config().data().shuffle(); }
 
+absl::StatusOr<std::vector<DataPiece>> PiecesOf(const JobContext& context, const DataTask& task) {
+  const DataPieces& parts = task.parts();
+  const int n = parts.file_size();
+  if (n == 0) return std::vector<DataPiece>{{task.path(), task.begin(), task.end()}};
+  const std::vector<std::string>& files = context.files->train();
+  const bool complete = parts.begin_size() == n && parts.end_size() == n;
+  std::vector<DataPiece> pieces;
+  pieces.reserve(n);
+  for (int i = 0; i < n; ++i) {
+    if (!complete || parts.file(i) >= files.size()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the scheduler sent task ", task.id(), " with a part of training file ",
+                       parts.file(i), ", but this worker sees ", files.size(),
+                       " files; data.train_files must match the same files on every host"));
+    }
+    pieces.push_back({files[parts.file(i)], parts.begin(i), parts.end(i)});
+  }
+  return pieces;
+}
+
 }  // namespace
 
 uint64_t EpochSeed(const JobContext& context, uint32_t epoch) {
@@ -90,10 +110,11 @@ absl::Status TaskBatches::LoadTask(const DataTask& task) {
   WorkerStats::TaskData data;
   BadLines& bad = data.bad;
   const bool summarize = context_.stats->summarizes();
+  SLUICE_ASSIGN_OR_RETURN(const std::vector<DataPiece> pieces, PiecesOf(context_, task));
   SLUICE_ASSIGN_OR_RETURN(
-      loaded->examples, ReadExamples(*context_.data, schema, context_.cache.get(),
-                                     {task.path(), task.begin(), task.end()}, &loaded->parsed, &bad,
-                                     summarize ? &data.summary : nullptr));
+      loaded->examples,
+      ReadExamples(*context_.data, schema, context_.cache.get(), absl::MakeConstSpan(pieces),
+                   &loaded->parsed, &bad, summarize ? &data.summary : nullptr));
   const uint64_t n = loaded->examples.view.n;
   // Batches begin at multiples of the batch size, in a resumed task too.
   if (context_.config().data().drop_last())

@@ -65,13 +65,16 @@ class CachedData : public ::testing::Test {
     DataSummary summary;
   };
   Read ReadWith(ExampleCache* cache, const DataPiece& piece) {
+    return ReadPiecesWith(cache, {piece});
+  }
+  Read ReadPiecesWith(ExampleCache* cache, const std::vector<DataPiece>& pieces) {
     const auto schema = SchemaForTest(job_);
     const auto data = DataSource::Create(job_.data(), schema);
     EXPECT_TRUE(data.ok()) << data.status();
     Read read;
     Batch scratch;
-    const auto examples =
-        ReadExamples(**data, *schema, cache, piece, &scratch, &read.bad, &read.summary);
+    const auto examples = ReadExamples(**data, *schema, cache, absl::MakeConstSpan(pieces),
+                                       &scratch, &read.bad, &read.summary);
     EXPECT_TRUE(examples.ok()) << examples.status();
     read.cached = examples->owner != nullptr;
     read.batch = EmptyBatch(*schema);

@@ -100,6 +100,33 @@ TEST(DataSourceTest, EverySplitOfAFileWithHeaderYieldsEachExampleOnce) {
   ExpectEverySplitIsExact(kHeader, "\nx,n,y\n7,1,0\n8,22,1\n9,3,0\n", {1, 22, 3});
 }
 
+TEST(DataSourceTest, PiecesOfAFileInOnePassAreThoseReadOneByOne) {
+  const TempFolder folder;
+  const Source source = SourceOf(kHeader);
+  std::string text = "x,n,y\n";
+  for (int i = 0; i < 60; ++i) text += "7," + std::string(i % 9, '0') + std::to_string(i) + ",1\n";
+  std::mt19937 random(3);
+  for (const std::string& path :
+       {folder.Write("plain", text), folder.Write("zipped", Gzip(text))}) {
+    for (int trial = 0; trial < 200; ++trial) {
+      // Some are shorter than a line, touch, or lie behind the end.
+      std::vector<TextRange> pieces;
+      std::vector<float> expected;
+      for (uint64_t at = random() % 20; at < text.size() + 40;) {
+        pieces.push_back({at, at + random() % 30});
+        const std::vector<float> one = Numbers(source, path, at, pieces.back().end);
+        expected.insert(expected.end(), one.begin(), one.end());
+        at = pieces.back().end + (random() % 2 == 0 ? 0 : random() % 40);
+      }
+      Batch batch = EmptyBatch(*source.schema);
+      BadLines bad;
+      const absl::Status status = source.data->ReadPieces(path, pieces, true, &batch, &bad);
+      ASSERT_TRUE(status.ok()) << status;
+      ASSERT_EQ(batch.numeric, expected) << path << " " << trial;
+    }
+  }
+}
+
 // The number of lines of each piece that ReadPiece finds.
 std::vector<uint64_t> LinesOfPieces(const Source& source, const std::string& path, uint64_t begin,
                                     uint64_t end, uint64_t piece) {

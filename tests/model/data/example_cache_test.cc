@@ -358,7 +358,7 @@ TEST(ExampleCacheFormatTest, TheSameExamplesGiveTheSameNameAndBytes) {
   source.size = 100;
   source.modified_ns = 5;
   source.changed_ns = 6;
-  ASSERT_TRUE(cache.Store({"data", 10, 90, 7}, source,
+  ASSERT_TRUE(cache.Store({DataPiece{"data", 10, 90, 7}}, source,
                           {3, 1, 2, label, weight, numeric, offsets, keys}, bad, summary));
   const std::string file = folder.Path("7cc0666ee759d66c94b0b7eaee9a90c8.examples");
   const auto bytes = Env::Real()->ReadFile(file);

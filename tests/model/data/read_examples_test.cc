@@ -56,6 +56,37 @@ TEST_F(ReadExamplesTest, EachPieceHasItsOwnFile) {
   EXPECT_THAT(Files(), SizeIs(3));
 }
 
+TEST_F(ReadExamplesTest, SeveralPiecesOfSeveralFilesAreOneEntry) {
+  const std::string other = folder_.Write("other.csv", "y,w,x,tags\n1,1,3,a\n0,1,4,b\n0,1,5,c\n");
+  Age(other);
+  const std::vector<DataPiece> pieces = {
+      {other, 0, 12}, {other, 20, 30}, {source_, 0, 2000}, {source_, 4000, 5000}};
+  const Read plain = ReadPiecesWith(nullptr, pieces);
+  uint64_t examples = 0, bad = 0;
+  for (const DataPiece& piece : pieces) {
+    const Read one = ReadWith(nullptr, piece);
+    examples += one.batch.n;
+    bad += one.bad.count;
+  }
+  EXPECT_GT(bad, 0u);
+  EXPECT_EQ(plain.batch.n, examples);
+  EXPECT_EQ(plain.bad.count, bad);
+  for (const bool cached : {false, true}) {
+    const Read read = ReadPiecesWith(Cache().get(), pieces);
+    EXPECT_EQ(read.cached, cached);
+    ExpectSame(read, plain);
+  }
+  EXPECT_THAT(Files(), SizeIs(1));
+  // Other pieces of the same files are another entry.
+  EXPECT_FALSE(ReadPiecesWith(Cache().get(), {pieces[0], pieces[2]}).cached);
+  // A change of any of the files counts.
+  Age(folder_.Write("other.csv", "y,w,x,tags\n1,1,6,a\n0,1,7,b\n0,1,8,c\n"), 3600);
+  const Read changed = ReadPiecesWith(Cache().get(), pieces);
+  EXPECT_FALSE(changed.cached);
+  EXPECT_EQ(changed.batch.numeric.front(), 6);
+  EXPECT_THAT(log_, ElementsAre(HasSubstr("changed")));
+}
+
 TEST_F(ReadExamplesTest, SummariesOfPiecesAddUpToThatOfTheFileCachedOrNot) {
   job_.mutable_features(1)->mutable_categorical()->add_vocabulary("a");
   job_.mutable_features(1)->mutable_categorical()->add_vocabulary("b5");  // the text has "5"

@@ -30,8 +30,8 @@ IndexedFile File(const std::string& path, uint64_t bytes, uint32_t rank) {
 
 DataTasks::Options TwoWorkers(uint64_t task_bytes) {
   DataTasks::Options options;
-  options.worker_num = 2;
-  options.task_bytes = task_bytes;
+  options.cut.worker_num = 2;
+  options.cut.task_bytes = task_bytes;
   return options;
 }
 
@@ -87,7 +87,7 @@ TEST(DataTasksTest, EachEpochLeasesEveryTaskOnceInItsOwnOrder) {
 
 TEST(DataTasksTest, WithoutShuffleTasksFollowTheOrderOfTheFiles) {
   DataTasks::Options options = TwoWorkers(1);
-  options.shuffle = false;
+  options.cut.shuffle = false;
   auto tasks = DataTasks::Create(options, {File("a", 3, 0)});
   ASSERT_TRUE(tasks.ok());
   tasks->BeginEpoch(5);
@@ -96,7 +96,7 @@ TEST(DataTasksTest, WithoutShuffleTasksFollowTheOrderOfTheFiles) {
 
 TEST(DataTasksTest, PinnedTasksGoToTheRankThatHasTheFile) {
   DataTasks::Options options = TwoWorkers(10);
-  options.pinned = true;
+  options.cut.pinned = true;
   auto tasks = DataTasks::Create(options, {File("a", 10, 0), File("b", 20, 0), File("c", 10, 1)});
   ASSERT_TRUE(tasks.ok());
   tasks->BeginEpoch(0);
@@ -155,8 +155,8 @@ RankPosition HeldPosition(uint64_t task, uint64_t end) {
 // Six tasks of 10 bytes, leased in the order of their ids.
 DataTasks SixTasks(bool pinned = false) {
   DataTasks::Options options = TwoWorkers(10);
-  options.shuffle = false;
-  options.pinned = pinned;
+  options.cut.shuffle = false;
+  options.cut.pinned = pinned;
   auto tasks = DataTasks::Create(options, {File("a", 60, 0)});
   EXPECT_TRUE(tasks.ok()) << tasks.status();
   tasks->BeginEpoch(0);
@@ -312,7 +312,7 @@ NextTaskRequest Finish(uint32_t rank, uint64_t finished, uint64_t examples, uint
 
 TEST(DataTasksTest, ACheckpointLeavesOpenWhatSomeShardLacks) {
   DataTasks::Options options = TwoWorkers(10);
-  options.shuffle = false;
+  options.cut.shuffle = false;
   auto tasks = DataTasks::Create(options, {File("a", 60, 0)});
   tasks->BeginEpoch(0);
   EXPECT_FALSE(tasks->AllAsked());
@@ -344,9 +344,9 @@ TEST(DataTasksTest, ACheckpointLeavesOpenWhatSomeShardLacks) {
 
 TEST(DataTasksTest, AResumedEpochHasOnlyTheOpenTasks) {
   DataTasks::Options options = TwoWorkers(10);
-  options.shuffle = false;
+  options.cut.shuffle = false;
   auto tasks = DataTasks::Create(options, {File("a", 60, 0)});
-  EXPECT_EQ(tasks->task_bytes(), 10u);
+  EXPECT_EQ(tasks->cut().task_bytes, 10u);
   google::protobuf::RepeatedPtrField<DataTask> open;
   open.Add()->set_id(7);
   EXPECT_EQ(tasks->Resume(2, open).code(), absl::StatusCode::kDataLoss);
@@ -497,8 +497,8 @@ TEST(DataTasksTest, NoInterleavingSkipsAnExampleOrRepeatsOneThatAllShardsHold) {
     const uint32_t ranks = 1 + seed % 4;
     const uint64_t wait = seed % 3 == 0 ? 1 + seed % 5 : 1;
     DataTasks::Options options;
-    options.worker_num = ranks;
-    options.task_bytes = 10;
+    options.cut.worker_num = ranks;
+    options.cut.task_bytes = 10;
     auto tasks = DataTasks::Create(options, {File("a", 200, 0)});
     tasks->BeginEpoch(0);
     TrainingModel model(seed, &*tasks, ranks, 1 + seed % 5, wait);
@@ -560,7 +560,7 @@ TEST(DataTasksTest, FileReportedByTwoRanksIsRefused) {
 }
 
 TEST(DataTasksTest, MoreTasksThanAJobMayHaveAreRefusedWithTheTaskBytesThatHelp) {
-  const uint64_t most = DataTasks::kMaxTasks;
+  const uint64_t most = TaskCut::kMaxTasks;
   const auto at_most =
       DataTasks::Create(TwoWorkers(1024), {File("a", (most - 1) * 1024, 0), File("b", 1, 1)});
   ASSERT_TRUE(at_most.ok()) << at_most.status();
@@ -597,7 +597,7 @@ TEST(DataTasksTest, HugeReportsAreRefusedBeforeAnyTaskIsMade) {
 
 TEST(DataTasksTest, LongPathsBoundTheNumberOfTasksToo) {
   const std::string path(4096, 'p');
-  const uint64_t most = DataTasks::kMaxTaskPathBytes / path.size();
+  const uint64_t most = TaskCut::kMaxTaskPathBytes / path.size();
   EXPECT_TRUE(DataTasks::Create(TwoWorkers(10), {File(path, 10 * most, 0)}).ok());
   EXPECT_TRUE(absl::IsFailedPrecondition(
       DataTasks::Create(TwoWorkers(10), {File(path, 10 * most + 1, 0)}).status()));

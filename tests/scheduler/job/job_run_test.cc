@@ -472,6 +472,87 @@ TEST_F(TaskRunTest, ACheckpointNamesTheDataLeftAndARunContinuesThere) {
   EXPECT_EQ(again->open_tasks(0).first_offset(), 10u);
 }
 
+// A run whose one file has 1 MB of text in shuffled order, so that it is dealt to tasks.
+class DealtRunTest : public TaskRunTest {
+ protected:
+  static constexpr uint64_t kBytes = 1'000'000;
+  DealtRunTest() {
+    config_.mutable_data()->set_shuffle(true);
+    config_.mutable_data()->set_task_bytes(0);
+  }
+  void Index(JobRun* run, uint64_t bytes = kBytes) {
+    PhaseReport seen = FileSeen(bytes);
+    ASSERT_TRUE(run->TakeReport(0, seen, kStart).ok());
+    seen.mutable_index()->clear_files();
+    ASSERT_TRUE(*run->TakeReport(1, seen, kStart));
+  }
+  static DataTask Lease(JobRun* run, uint32_t rank, uint64_t number) {
+    const auto reply = run->NextTask(AskTask(rank, number));
+    EXPECT_TRUE(reply.ok()) << reply.status();
+    return reply.ok() ? reply->task() : DataTask();
+  }
+};
+
+TEST_F(DealtRunTest, ACheckpointNamesTheDealAndLeavesOutItsParts) {
+  JobRun run(&config_, 2, kStart);
+  Index(&run);
+  const DataTask leased = Lease(&run, 0, 1);
+  EXPECT_GT(leased.parts().file_size(), 32);
+  auto state = run.StateOf(1, {Part(leased.id(), 20, 20, 0), RankPart()}, kStart);
+  ASSERT_TRUE(state.ok()) << state.status();
+  EXPECT_EQ(state->part_bytes(), 1024u);
+  for (const DataTask& task : state->open_tasks()) EXPECT_EQ(task.parts().file_size(), 0);
+
+  ResumePoint point;
+  point.dir = "/c/step-1";
+  *point.manifest.mutable_checkpoint() = *state;
+  JobRun resumed({&config_, 2, "", 0, &point}, kStart);
+  Index(&resumed);
+  const DataTask again = Lease(&resumed, 1, 1);
+  EXPECT_EQ(again.id(), leased.id());
+  EXPECT_EQ(again.first_offset(), 20u);
+  EXPECT_EQ(again.parts().SerializeAsString(), leased.parts().SerializeAsString());
+  EXPECT_EQ(resumed.result().warnings_size(), 0);
+
+  // A version that cut all data into pieces wrote the checkpoint: its tasks are pieces.
+  point.manifest.mutable_checkpoint()->clear_part_bytes();
+  JobRun older({&config_, 2, "", 0, &point}, kStart);
+  Index(&older);
+  const DataTask piece = Lease(&older, 0, 1);
+  EXPECT_EQ(piece.path(), "a");
+  EXPECT_EQ(piece.end() - piece.begin(), state->task_bytes());
+  EXPECT_EQ(piece.parts().file_size(), 0);
+}
+
+TEST_F(DealtRunTest, ARestartedSchedulerKeepsTheTasksThatRanksHold) {
+  JobRun run(&config_, 2, kStart);
+  Index(&run);
+  const DataTask leased = Lease(&run, 0, 1);
+  for (const bool older : {false, true}) {
+    RunState saved = run.Save();
+    EXPECT_EQ(saved.part_bytes(), 1024u);
+    if (older) saved.clear_part_bytes();
+    JobRun restored(&config_, 2, kStart);
+    Index(&restored);
+    const absl::Status status = restored.Restore(2, saved, true, kStart);
+    ASSERT_TRUE(status.ok()) << status;
+    const DataTask again = Lease(&restored, 0, 1);
+    EXPECT_EQ(again.parts().SerializeAsString() == leased.parts().SerializeAsString(), !older);
+    EXPECT_EQ(again.path().empty(), !older);
+  }
+}
+
+TEST_F(DealtRunTest, DataTooLargeToBeDealtGivesAWarningThatItsOrderMatters) {
+  JobRun run(&config_, 2, kStart);
+  Index(&run, 2 * TaskCut::kDealtBytesPerWorker);
+  ASSERT_EQ(run.result().warnings_size(), 1);
+  EXPECT_THAT(run.result().warnings(0), testing::HasSubstr("order of the lines"));
+  config_.mutable_data()->set_shuffle(false);
+  JobRun in_order(&config_, 2, kStart);
+  Index(&in_order, 2 * TaskCut::kDealtBytesPerWorker);
+  EXPECT_EQ(in_order.result().warnings_size(), 0);
+}
+
 TEST_F(TaskRunTest, ACheckpointOfOtherDataIsRefused) {
   ResumePoint point;
   point.dir = "/c/step-17";

@@ -6,6 +6,8 @@
 #include <set>
 
 #include "common/base/clock.h"
+#include "model/data/data_files.h"
+#include "tests/model/data/files_for_test.h"
 #include "tests/worker/fake_scheduler.h"
 #include "tests/worker/numbered_data.h"
 
@@ -68,6 +70,52 @@ TEST_F(BatchSourceTest, TasksAreCutIntoBatchesWithEveryExampleOnce) {
   EXPECT_EQ(std::set<float>(seen.begin(), seen.end()).size(), 14u);
   EXPECT_FALSE(*source.ReportTrained());
   EXPECT_THAT(scheduler_.finished, ElementsAre(Pair(1, 10), Pair(2, 0), Pair(3, 4)));
+}
+
+TEST_F(BatchSourceTest, ATaskInPartsHasTheExamplesOfAllOfThemInOneOrder) {
+  const TempFolder folder;
+  JobConfig job;
+  for (const char* name : {"1", "2"}) job.mutable_data()->add_train_files(folder.Write(name, "x"));
+  context_.files = *DataFiles::See(job);
+  config()->mutable_train()->set_batch_size(4);
+  DataTask task = Task(7, 0, 0);
+  task.clear_path();
+  for (const auto& [file, begin] : {std::pair<uint32_t, uint64_t>(0, 10), {0, 30}, {1, 5}}) {
+    task.mutable_parts()->add_file(file);
+    task.mutable_parts()->add_begin(begin);
+    task.mutable_parts()->add_end(begin + 3);
+  }
+  data_.by_name = true;
+  scheduler_.tasks = {task};
+  TaskBatches source(context_, 0);
+  PreparedBatch prepared;
+  std::vector<float> order;
+  while (FillNext(&source, &prepared)) {
+    order.insert(order.end(), prepared.batch.label.begin(), prepared.batch.label.end());
+    EXPECT_EQ(prepared.batch.task_end, order.size());
+    if (prepared.last_of_task) source.TaskTrained(prepared.batch.task_id, prepared.task_examples);
+  }
+  const std::vector<float> all = {100010, 100011, 100012, 100030, 100031,
+                                  100032, 200005, 200006, 200007};
+  EXPECT_THAT(order, testing::UnorderedElementsAreArray(all));
+  EXPECT_NE(order, all) << "they are shuffled together";
+  EXPECT_FALSE(*source.ReportTrained());
+  EXPECT_THAT(scheduler_.finished, ElementsAre(Pair(7, 9)));
+
+  // Leased again after a loss.
+  task.set_first_offset(4);
+  scheduler_.tasks = {task};
+  TaskBatches rest(context_, 0);
+  std::vector<float> again;
+  while (FillNext(&rest, &prepared))
+    again.insert(again.end(), prepared.batch.label.begin(), prepared.batch.label.end());
+  EXPECT_EQ(again, std::vector<float>(order.begin() + 4, order.end()));
+
+  task.mutable_parts()->set_file(1, 2);
+  scheduler_.tasks = {task};
+  TaskBatches wrong(context_, 0);
+  EXPECT_THAT(std::string(wrong.Next().status().message()),
+              testing::HasSubstr("training file 2, but this worker sees 2"));
 }
 
 TEST_F(BatchSourceTest, ACallForWhichTheSchedulerHasNoMemoryIsRetried) {
