@@ -260,6 +260,8 @@ void Comparison::CompareCategorical(const std::string& name, const Feature& a, c
               CategoricalFeature::Pooling_Name(to.pooling()));
   Compare(kWarnings, name + "categorical.missing_is_value", from.missing_is_value(),
           to.missing_is_value());
+  Compare(kWarnings, name + "weights of values", !from.weight_delimiter().empty(),
+          !to.weight_delimiter().empty());
   Compare(kWarnings, name + "several values per example", HasSeveralValues(a_.data(), a),
           HasSeveralValues(b_.data(), b));
   // In such tables a value's row is its place in the vocabulary.

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "model/data/expand_files.h"
+#include "model/data/line_parser.h"
 #include "model/data/line_reader.h"
 #include "model/data/text_reader.h"
 
@@ -19,6 +20,11 @@ constexpr double kCompression = 3;  // about that of text
 absl::StatusOr<DataSample> CopyFirstLines(const DataConfig& data, const std::string& folder,
                                           uint64_t bytes) {
   SLUICE_ASSIGN_OR_RETURN(const std::vector<std::string> paths, ExpandFiles(data.train_files()));
+  RecordRule rule;  // cells with line ends stay whole
+  if (data.format() == DataConfig::CSV || data.format() == DataConfig::TSV) {
+    SLUICE_ASSIGN_OR_RETURN(const Delimited delimited, Delimited::FromConfig(data));
+    rule = delimited.record_rule();
+  }
   DataSample sample;
   double copied = 0, all = 0;  // bytes of text
   for (const std::string& path : paths) {
@@ -35,7 +41,7 @@ absl::StatusOr<DataSample> CopyFirstLines(const DataConfig& data, const std::str
     // Numbers of the same length keep the order of the files when they are sorted by name.
     const std::string name = absl::StrCat(folder, "/part-", 100000 + sample.files.size());
     std::ofstream out(name, std::ios::binary);
-    LineReader reader(std::move(text));
+    LineReader reader(std::move(text), rule);
     LineReader::Line line;
     double here = 0;
     bool more = true;

@@ -11,6 +11,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "common/base/local_path.h"
 #include "common/base/status_macros.h"
 #include "common/config/closest_name.h"
 #include "common/config/field_path.h"
@@ -53,6 +54,15 @@ absl::Status CheckValue(const FlagSpec& flag, const std::string& value) {
     return absl::InvalidArgumentError(absl::StrCat(
         "--", flag.name, "=", value, " is not a whole number",
         digits ? " in digits; give --" : "; give e.g. --", flag.name, "=", digits.value_or("2")));
+  }
+  // The help names what a flag takes: DIR, FILE or FILE|DIR. Some take several, with commas
+  // between.
+  if (absl::StrContains(flag.value_name, "DIR") || absl::StrContains(flag.value_name, "FILE")) {
+    for (const absl::string_view path : absl::StrSplit(value, ',')) {
+      if (!HasScheme(path)) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat("--", flag.name, "=", value, ": '", path, "' ", SchemeProblem(path)));
+    }
   }
   // A shell expands ~ only at the beginning of a word. A folder named ~ would be an accident.
   const std::string tilde = "~/";
@@ -109,6 +119,10 @@ absl::StatusOr<ParsedCommand> ParseCommand(const CommandSpec& spec,
   for (size_t i = 0; i < args.size(); ++i) {
     // A single dash is a word, which stands for standard input.
     if (only_words || !absl::StartsWith(args[i], "-") || args[i] == "-") {
+      if (HasScheme(args[i])) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("sluice ", spec.name, ": '", args[i], "' ", SchemeProblem(args[i])));
+      }
       parsed.words.push_back(args[i]);
       continue;
     }

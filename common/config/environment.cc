@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "common/base/local_path.h"
 #include "common/config/closest_name.h"
 #include "common/config/job_config.h"
 
@@ -176,6 +177,9 @@ absl::Status CheckEnvironment(const std::string& program) {
                                    [&](const Variable& variable) { return variable.name == name; });
     // A misspelt variable would otherwise change nothing, silently.
     if (!known) return Unknown(*entry, name);
+    // A folder, for whoever reads it; a URL would become a folder of that name.
+    if (name == "LOG_DIR" && HasScheme(parts[1]))
+      return absl::InvalidArgumentError(absl::StrCat(*entry, ": ", SchemeProblem(parts[1])));
     if (!Refuses(program, name)) continue;
     return absl::InvalidArgumentError(
         absl::StrCat(*entry, ": ", absl::StartsWith(program, "sluice-") ? "" : "sluice ", program,

@@ -18,6 +18,11 @@ namespace sluice {
 namespace {
 
 constexpr char kFeatures[] = "features[";
+// Data sets such as avazu, kdd12 and criteo are published in this form.
+constexpr char kOneHotLibsvm[] =
+    "; one-hot LIBSVM data, where each index is a value of one categorical feature, is not read "
+    "yet: write the indices of a line into one cell of a CSV file, as in 1,\"59299 88995\", and "
+    "declare one feature with multi_value_delimiter: \" \"";
 constexpr size_t kListedColumns = 20;  // most columns that a message lists
 
 absl::Status Refuse(const std::string& text, const std::string& why) {
@@ -131,9 +136,10 @@ absl::Status AppendSingle(const Feature& feature, const std::string& path,
   }
   const size_t count = name->has_value() ? (*name)->size() : 1;
   if (expanded->size() + count > kMaxFeatures) {
-    return AtField(path + ".name",
-                   Refuse(feature.name(),
-                          absl::StrCat("makes more than ", kMaxFeatures, " features; use fewer")));
+    return AtField(
+        path + ".name",
+        Refuse(feature.name(),
+               absl::StrCat("makes too many features; a job has at most ", kMaxFeatures)));
   }
   for (size_t i = 0; i < count; ++i) {
     if (name->has_value()) single.set_name((*name)->At(i));
@@ -206,8 +212,14 @@ absl::Status FeaturePatterns::ExpandRanges() {
   std::vector<Feature> expanded;
   std::vector<int> origins;
   for (int i = 0; i < job_.features_size(); ++i) {
-    SLUICE_RETURN_IF_ERROR(
-        AppendSingle(job_.features(i), absl::StrCat(kFeatures, i, "]"), &expanded));
+    const absl::Status appended =
+        AppendSingle(job_.features(i), absl::StrCat(kFeatures, i, "]"), &expanded);
+    if (!appended.ok() && job_.data().format() == DataConfig::LIBSVM &&
+        absl::StrContains(appended.message(), "many features")) {
+      return AtField(FieldOf(appended),
+                     absl::InvalidArgumentError(absl::StrCat(appended.message(), kOneHotLibsvm)));
+    }
+    SLUICE_RETURN_IF_ERROR(appended);
     origins.resize(expanded.size(), i);
   }
   job_.mutable_features()->Assign(expanded.begin(), expanded.end());

@@ -9,6 +9,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "common/base/local_path.h"
 #include "common/base/status_macros.h"
 #include "common/config/config_problem.h"
 #include "common/config/feature_patterns.h"
@@ -24,17 +26,28 @@ namespace {
 namespace fs = std::filesystem;
 
 std::string AbsolutePath(const std::string& path, const std::string& base_dir) {
-  if (path.empty() || path[0] == '/') return path;
+  // A URL stays one, so that the validation can refuse it by name.
+  if (path.empty() || path[0] == '/' || HasScheme(path)) return path;
   std::error_code error;
   const fs::path base = base_dir.empty() ? fs::current_path(error) : fs::absolute(base_dir, error);
   return (base / path).lexically_normal().string();
 }
 
+// Marks the characters of a folder's name that would be wildcards in a pattern of data files.
+std::string AsPattern(const std::string& folder) {
+  return absl::StrReplaceAll(
+      folder, {{"\\", "\\\\"}, {"*", "\\*"}, {"?", "\\?"}, {"[", "\\["}, {"]", "\\]"}});
+}
+
 void ResolvePaths(const std::string& base_dir, JobConfig* job) {
+  // Only what the job says is a pattern, not the folder in which the job file happens to be.
+  std::error_code error;
+  const std::string base = AsPattern(
+      (base_dir.empty() ? fs::current_path(error) : fs::absolute(base_dir, error)).string());
   for (std::string& file : *job->mutable_data()->mutable_train_files())
-    file = AbsolutePath(file, base_dir);
+    file = AbsolutePath(file, base);
   for (std::string& file : *job->mutable_data()->mutable_eval_files())
-    file = AbsolutePath(file, base_dir);
+    file = AbsolutePath(file, base);
   job->mutable_data()->set_cache_dir(AbsolutePath(job->data().cache_dir(), base_dir));
   job->set_initial_model(AbsolutePath(job->initial_model(), base_dir));
   job->set_initial_checkpoint(AbsolutePath(job->initial_checkpoint(), base_dir));

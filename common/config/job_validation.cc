@@ -9,7 +9,9 @@
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/local_path.h"
 #include "common/config/closest_name.h"
+#include "common/config/csv_options.h"
 #include "common/config/data_columns.h"
 #include "common/config/job_config.h"
 #include "common/config/mode.h"
@@ -42,6 +44,7 @@ class JobValidator {
   // next.
   std::vector<ConfigProblem> Run() {
     Job();
+    Places();
     Files();
     Lanes();
     if (job_.data().format() == DataConfig::CSV || job_.data().format() == DataConfig::TSV) {
@@ -51,6 +54,8 @@ class JobValidator {
     }
     if (!job_.data().slots().empty() && job_.data().format() != DataConfig::MULTI_SLOT)
       Add("data.slots", "only have an effect with format MULTI_SLOT; remove them");
+    if (job_.data().format() != DataConfig::FORMAT_UNSPECIFIED)
+      AddAll(FindCsvProblems(job_.data()));
     AddAll(FindColumnProblems(job_));
     Label();
     Features();
@@ -116,6 +121,24 @@ class JobValidator {
     }
   }
 
+  // Paths of files and folders. A URL would become a folder of that name.
+  void Places() {
+    const auto check = [this](const std::string& path, const std::string& value) {
+      if (HasScheme(value)) Add(path, absl::StrCat("'", value, "' ", SchemeProblem(value)));
+    };
+    const DataConfig& data = job_.data();
+    check("output_dir", job_.output_dir());
+    check("initial_model", job_.initial_model());
+    check("initial_checkpoint", job_.initial_checkpoint());
+    check("trace_file", job_.trace_file());
+    check("checkpoint.dir", job_.checkpoint().dir());
+    check("data.cache_dir", data.cache_dir());
+    for (int i = 0; i < data.train_files_size(); ++i)
+      check(absl::StrCat("data.train_files[", i, "]"), data.train_files(i));
+    for (int i = 0; i < data.eval_files_size(); ++i)
+      check(absl::StrCat("data.eval_files[", i, "]"), data.eval_files(i));
+  }
+
   void Files() {
     const DataConfig& data = job_.data();
     if (data.train_files().empty() && !job_.evaluate_only()) {
@@ -160,11 +183,6 @@ class JobValidator {
 
   void Csv() {
     const CsvFormat& csv = job_.data().csv();
-    if (csv.delimiter().size() != 1) {
-      Add("data.csv.delimiter", absl::StrCat("'", csv.delimiter(),
-                                             "' is not one character; give e.g. ',' (for tabs "
-                                             "set data.format to TSV)"));
-    }
     if (csv.header() && !csv.columns().empty()) {
       Add("data.csv.header",
           "true contradicts data.csv.columns; keep header when the first line of each file names "
@@ -201,9 +219,6 @@ class JobValidator {
       return;
     }
     const std::string format = DataConfig::Format_Name(job_.data().format());
-    if (job_.data().has_csv()) {
-      Add("data.csv", absl::StrCat("has no effect with format ", format, "; remove it"));
-    }
     if (job_.data().format() == DataConfig::MULTI_SLOT) {
       SlotNames();
     } else if (!job_.data().label().column().empty()) {

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "common/base/status_macros.h"
 #include "common/config/closest_name.h"
 #include "common/config/field_path.h"
@@ -63,6 +64,45 @@ std::string Explain(const Descriptor& root, const std::string& message) {
   return message;
 }
 
+// A quote that a word processor puts in place of a plain one, as UTF-8; empty when `text` does not
+// begin with one.
+absl::string_view TypographicQuote(absl::string_view text) {
+  for (const absl::string_view quote : {"\u201c", "\u201d", "\u201e", "\u201f", "\u2018", "\u2019",
+                                        "\u201a", "\u201b", "\u2033", "\u00ab", "\u00bb"}) {
+    if (absl::StartsWith(text, quote)) return quote;
+  }
+  return "";
+}
+
+// "line:column" of the first typographic quote outside of plain quotes and comments, with the
+// quote itself; "" when there is none.
+std::string FindTypographicQuote(absl::string_view text) {
+  int line = 1, column = 1;
+  char open = 0;  // the plain quote that has opened a string
+  bool comment = false;
+  for (size_t i = 0; i < text.size(); ++i, ++column) {
+    const char c = text[i];
+    if (c == '\n') {
+      ++line;
+      column = 0;
+      open = 0;  // a string ends on its line
+      comment = false;
+    } else if (comment) {
+      continue;
+    } else if (open != 0) {
+      if (c == '\\') ++i, ++column;
+      if (c == open) open = 0;
+    } else if (c == '"' || c == '\'') {
+      open = c;
+    } else if (c == '#') {
+      comment = true;
+    } else if (const absl::string_view quote = TypographicQuote(text.substr(i)); !quote.empty()) {
+      return absl::StrCat(line, ":", column, ": ", quote);
+    }
+  }
+  return "";
+}
+
 // Keeps only the first error, since later ones are often its consequences.
 class FirstError : public google::protobuf::io::ErrorCollector {
  public:
@@ -87,13 +127,24 @@ class FirstError : public google::protobuf::io::ErrorCollector {
 
 absl::Status ParseTextproto(const std::string& text, const std::string& name,
                             google::protobuf::Message* message, FieldLocations* locations) {
+  absl::string_view plain = text;
+  // Editors on Windows put it before UTF-8 text.
+  absl::ConsumePrefix(&plain, "\xEF\xBB\xBF");
+  if (absl::StartsWith(plain, "\xFF\xFE") || absl::StartsWith(plain, "\xFE\xFF")) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        name, ": is UTF-16 text; save it as UTF-8, or convert it: iconv -f UTF-16 -t UTF-8"));
+  }
+  if (const std::string quote = FindTypographicQuote(plain); !quote.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, ":", quote, " is a typographic quote; write a plain one (\") instead"));
+  }
   FirstError errors(name, *message->GetDescriptor());
   google::protobuf::TextFormat::Parser parser;
   parser.RecordErrorsTo(&errors);
   parser.WriteLocationsTo(locations);
   // The parser calls itself for each level, and a file of braces alone must not use up the stack.
   parser.SetRecursionLimit(50);
-  if (parser.ParseFromString(text, message)) return absl::OkStatus();
+  if (parser.ParseFromString(std::string(plain), message)) return absl::OkStatus();
   return absl::InvalidArgumentError(
       errors.text().empty() ? absl::StrCat(name, ": is not a textproto") : errors.text());
 }

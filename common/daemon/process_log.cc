@@ -20,6 +20,7 @@
 #include "absl/strings/str_split.h"
 #include "common/base/file_lock.h"
 #include "common/base/file_origin.h"
+#include "common/base/local_path.h"
 #include "common/base/printable.h"
 #include "common/base/status_macros.h"
 #include "common/config/address.h"
@@ -37,6 +38,10 @@ absl::StatusOr<int> OpenForAppend(const std::string& path) {
 }
 
 absl::Status CreateFolder(const std::string& folder) {
+  if (HasScheme(folder)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--log_dir=", folder, ": '", folder, "' ", SchemeProblem(folder)));
+  }
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (!error) return absl::OkStatus();

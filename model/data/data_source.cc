@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <optional>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -9,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "common/base/mutex.h"
 #include "common/base/status_macros.h"
+#include "common/config/csv_options.h"
 #include "common/config/data_columns.h"
 #include "model/data/file_columns.h"
 #include "model/data/line_parser.h"
@@ -34,6 +36,7 @@ struct Header {
   std::vector<int> cell_of_column;
   size_t cells = 0;
   uint64_t examples_begin = 0;  // after the header line
+  std::string text;
 };
 
 // How the lines of one file are parsed, and where its examples begin.
@@ -41,7 +44,18 @@ struct FileParser {
   std::function<std::unique_ptr<LineParser>()> make;  // a parser for one thread
   uint64_t examples_begin = 0;                        // after the header line
   uint64_t header_lines = 0;                          // the header line and all lines before it
+  // Set where lines may lack their label, and nothing but their number of cells says so: a parser
+  // for such lines, which have `cells_without_label` cells.
+  std::function<std::unique_ptr<LineParser>()> make_without_label;
+  size_t cells_without_label = 0;
 };
+
+// The places of the columns in lines that lack the label.
+std::vector<int> WithoutLabel(std::vector<int> cell_of_column) {
+  const int label = std::exchange(cell_of_column[kLabelColumn], -1);
+  for (int& cell : cell_of_column) cell -= cell > label;
+  return cell_of_column;
+}
 
 class FileDataSource : public DataSource {
  public:
@@ -50,7 +64,8 @@ class FileDataSource : public DataSource {
       : DataSource(env),
         config_(std::move(config)),
         schema_(std::move(schema)),
-        delimited_(std::move(delimited)) {}
+        delimited_(std::move(delimited)),
+        missing_(config_.csv().missing().begin(), config_.csv().missing().end()) {}
 
   absl::Status CheckColumns(const std::string& path, bool need_label) const override;
   absl::StatusOr<uint64_t> TextBytes(const std::string& path) const override;
@@ -68,6 +83,7 @@ class FileDataSource : public DataSource {
   class Stream;
   static constexpr size_t kKeptReaders = 8;
   static constexpr size_t kKeptHeaders = 4096;
+  static constexpr size_t kKeptStarts = 1 << 16;
 
   absl::Status ReadLines(const std::string& path, absl::Span<const TextRange> pieces,
                          bool need_label, Batch* examples, BadLines* bad) const;
@@ -83,8 +99,16 @@ class FileDataSource : public DataSource {
   absl::StatusOr<Header> HeaderOf(const std::string& path, bool need_label) const;
   absl::StatusOr<Header> ReadHeader(const std::string& path, bool need_label) const;
   // A reader at the first line that starts at or after `begin`, for lines that start before `end`.
+  // `start`: a line is known to start there; 0 is always one.
   absl::StatusOr<std::unique_ptr<LineReader>> ReaderAt(const std::string& path, uint64_t begin,
-                                                       uint64_t end) const;
+                                                       uint64_t end, uint64_t start) const;
+  // Moves the reader to the first line that starts at or after `begin`.
+  absl::Status SeekTo(uint64_t begin, uint64_t start, LineReader* reader) const;
+  // Where lines are joined, remembers the start of the first line at or after a border of pieces,
+  // which the next piece would have to look for.
+  void RememberStart(const LineReader& reader, uint64_t border, uint64_t start) const;
+  std::optional<uint64_t> KnownStart(const std::string& path, const FileIdentity& identity,
+                                     uint64_t border) const;
   std::unique_ptr<LineReader> TakeKept(const FileIdentity& identity, const std::string& path,
                                        uint64_t begin) const;
   // Keeps a reader of compressed text, so that a later piece need not decompress everything before
@@ -104,6 +128,7 @@ class FileDataSource : public DataSource {
   const DataConfig config_;
   const std::shared_ptr<const FeatureSchema> schema_;
   const Delimited delimited_;
+  const std::vector<std::string> missing_;
   mutable Mutex mutex_;
   mutable std::vector<std::unique_ptr<LineReader>> kept_ ABSL_GUARDED_BY(mutex_);  // oldest first
   // The lines before `offset` in the file that was asked for last.
@@ -113,6 +138,13 @@ class FileDataSource : public DataSource {
     uint64_t offset = 0, lines = 0;
   };
   mutable CountedLines counted_ ABSL_GUARDED_BY(mutex_);
+  // The first lines after borders of pieces, by file; dropped when there are too many.
+  struct Starts {
+    FileIdentity identity;
+    absl::flat_hash_map<uint64_t, uint64_t> by_border;
+  };
+  mutable absl::flat_hash_map<std::string, Starts> starts_ ABSL_GUARDED_BY(mutex_);
+  mutable size_t num_starts_ ABSL_GUARDED_BY(mutex_) = 0;
   // By path and whether labels are needed.
   mutable absl::flat_hash_map<std::pair<std::string, bool>, Header> headers_
       ABSL_GUARDED_BY(mutex_);
@@ -137,6 +169,7 @@ absl::StatusOr<Header> FileDataSource::ReadHeader(const std::string& path, bool 
   SLUICE_ASSIGN_OR_RETURN(const HeaderLine line, ReadHeaderLine(delimited_, path, env_));
   header.cells = line.names.size();
   header.examples_begin = line.end;
+  header.text = line.text;
   if (line.names.empty()) {
     // An empty file has no header and no examples.
     header.cell_of_column.assign(schema_->columns().size(), -1);
@@ -174,7 +207,8 @@ absl::StatusOr<FileParser> FileDataSource::ParserOf(const std::string& path,
   file.examples_begin = header.examples_begin;
   file.make = [this, header = std::move(header)] {
     return std::make_unique<DelimitedParser>(delimited_, header.cell_of_column, header.cells,
-                                             DelimitedParser::Expected{kHeaderNames, ""});
+                                             DelimitedParser::Expected{kHeaderNames, ""},
+                                             header.text);
   };
   return file;
 }
@@ -183,15 +217,19 @@ absl::StatusOr<FileParser> FileDataSource::ParserOf(const std::vector<std::strin
                                                     bool need_label, LineReader* reader) const {
   FileParser file;
   if (config_.format() == DataConfig::LIBSVM) {
-    file.make = [columns] { return std::make_unique<LibsvmParser>(columns); };
+    file.make = [this, columns, need_label] {
+      return std::make_unique<LibsvmParser>(columns, missing_, need_label);
+    };
     return file;
   }
   std::vector<std::string> names = NamedColumns(config_);
+  std::string header_text;
   const bool slots = config_.format() == DataConfig::MULTI_SLOT;
   std::string where = slots ? "data.slots" : "the format";
   if (config_.csv().header()) {
     SLUICE_ASSIGN_OR_RETURN(HeaderLine header, ReadHeaderLine(delimited_, reader));
     names = std::move(header.names);
+    header_text = std::move(header.text);
     where = absl::StrCat("data file ", reader->text().path());
     file.examples_begin = header.end;
     file.header_lines = header.lines;
@@ -207,16 +245,24 @@ absl::StatusOr<FileParser> FileDataSource::ParserOf(const std::vector<std::strin
         bound, BindColumns(columns, names, need_label, where, schema_->columns().size()));
   }
   if (slots) {
-    file.make = [this, bound] { return std::make_unique<MultiSlotParser>(config_.slots(), bound); };
+    file.make = [this, bound] {
+      return std::make_unique<MultiSlotParser>(config_.slots(), bound, missing_);
+    };
   } else {
-    // Without a header a line cannot say that it has no label.
+    // Without a header only the number of its cells says that a line has no label.
     if (!need_label && !config_.csv().header() && bound[kLabelColumn] >= 0) {
-      expected.one_is_missing =
-          absl::StrCat("; if the label is missing, give any value for its column ",
-                       QuotedCell(columns[kLabelColumn]), ", number ", bound[kLabelColumn] + 1);
+      expected.one_is_missing = absl::StrCat(
+          " (column ", QuotedCell(columns[kLabelColumn]), ", number ", bound[kLabelColumn] + 1,
+          ", is the label; it may be left out, but of all lines of a file)");
+      file.cells_without_label = names.size() - 1;
+      file.make_without_label = [this, bound = WithoutLabel(bound), cells = names.size() - 1] {
+        return std::make_unique<DelimitedParser>(
+            delimited_, bound, cells,
+            DelimitedParser::Expected{"without the label, as in its first line, the file has", ""});
+      };
     }
-    file.make = [this, bound, cells = names.size(), expected] {
-      return std::make_unique<DelimitedParser>(delimited_, bound, cells, expected);
+    file.make = [this, bound, cells = names.size(), expected, header_text] {
+      return std::make_unique<DelimitedParser>(delimited_, bound, cells, expected, header_text);
     };
   }
   return file;
@@ -252,18 +298,55 @@ void FileDataSource::Keep(std::unique_ptr<LineReader> reader) const {
 }
 
 absl::StatusOr<std::unique_ptr<LineReader>> FileDataSource::ReaderAt(const std::string& path,
-                                                                     uint64_t begin,
-                                                                     uint64_t end) const {
+                                                                     uint64_t begin, uint64_t end,
+                                                                     uint64_t start) const {
   SLUICE_ASSIGN_OR_RETURN(const FileIdentity identity, IdentifyFile(path, env_));
   std::unique_ptr<LineReader> reader = TakeKept(identity, path, begin);
   if (reader == nullptr) {
     SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<TextReader> text, TextReader::Open(path, env_));
-    reader = std::make_unique<LineReader>(std::move(text));
+    reader = std::make_unique<LineReader>(std::move(text), delimited_.record_rule());
   }
   // So the reader takes little more of the file than the piece.
   reader->ExpectEnd(end);
-  SLUICE_RETURN_IF_ERROR(reader->Seek(begin));
+  SLUICE_RETURN_IF_ERROR(SeekTo(begin, start, reader.get()));
   return reader;
+}
+
+absl::Status FileDataSource::SeekTo(uint64_t begin, uint64_t start, LineReader* reader) const {
+  if (begin > reader->next_offset() && reader->joins_lines() && !reader->text().compressed()) {
+    const std::optional<uint64_t> known =
+        begin <= start ? start
+                       : KnownStart(reader->text().path(), reader->text().identity(), begin);
+    if (known) return reader->MoveTo(*known, begin);
+  }
+  return reader->Seek(begin);
+}
+
+void FileDataSource::RememberStart(const LineReader& reader, uint64_t border,
+                                   uint64_t start) const {
+  if (!reader.joins_lines() || reader.text().compressed()) return;
+  MutexLock lock(&mutex_);
+  if (num_starts_ >= kKeptStarts) {
+    starts_.clear();
+    num_starts_ = 0;
+  }
+  Starts& starts = starts_[reader.text().path()];
+  if (!(starts.identity == reader.text().identity())) {
+    num_starts_ -= starts.by_border.size();
+    starts = {reader.text().identity(), {}};
+  }
+  num_starts_ += starts.by_border.emplace(border, start).second;
+}
+
+std::optional<uint64_t> FileDataSource::KnownStart(const std::string& path,
+                                                   const FileIdentity& identity,
+                                                   uint64_t border) const {
+  MutexLock lock(&mutex_);
+  const auto starts = starts_.find(path);
+  if (starts == starts_.end() || !(starts->second.identity == identity)) return std::nullopt;
+  const auto start = starts->second.by_border.find(border);
+  if (start == starts->second.by_border.end()) return std::nullopt;
+  return start->second;
 }
 
 absl::StatusOr<uint64_t> FileDataSource::LineNumberAt(const FileIdentity& identity,
@@ -323,8 +406,9 @@ absl::StatusOr<std::vector<uint64_t>> FileDataSource::CountLines(const std::stri
                                                                  uint64_t begin, uint64_t end,
                                                                  uint64_t piece_bytes) const {
   SLUICE_ASSIGN_OR_RETURN(const FileParser file, ParserOf(path, /*need_label=*/true));
-  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<LineReader> reader,
-                          ReaderAt(path, std::max(begin, file.examples_begin), end));
+  SLUICE_ASSIGN_OR_RETURN(
+      std::unique_ptr<LineReader> reader,
+      ReaderAt(path, std::max(begin, file.examples_begin), end, file.examples_begin));
   const std::unique_ptr<LineParser> parser = file.make();
   std::vector<uint64_t> lines;
   LineReader::Line line;
@@ -336,7 +420,12 @@ absl::StatusOr<std::vector<uint64_t>> FileDataSource::CountLines(const std::stri
     if (!*more) break;
     // A line belongs to the piece in which it starts, and may end in a later one.
     const uint64_t piece = (line.offset - begin) / piece_bytes;
-    if (lines.size() <= piece) lines.resize(piece + 1);
+    if (lines.size() <= piece) {
+      // No line starts between this border and the line, nor at the borders that it spans.
+      for (uint64_t p = lines.size(); p <= piece; ++p)
+        RememberStart(*reader, begin + p * piece_bytes, line.offset);
+      lines.resize(piece + 1);
+    }
     if (!NoExample(*parser, &line)) ++lines[piece];
   }
   SLUICE_RETURN_IF_ERROR(CheckUnchanged(path));
@@ -365,14 +454,15 @@ absl::Status FileDataSource::ReadLines(const std::string& path, absl::Span<const
   const auto begin_of = [&file](const TextRange& piece) {
     return std::max(piece.begin, file.examples_begin);
   };
-  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<LineReader> reader,
-                          ReaderAt(path, begin_of(pieces.front()), pieces.front().end));
+  SLUICE_ASSIGN_OR_RETURN(
+      std::unique_ptr<LineReader> reader,
+      ReaderAt(path, begin_of(pieces.front()), pieces.front().end, file.examples_begin));
   if (files_ != nullptr)
     SLUICE_RETURN_IF_ERROR(files_->CheckUnchanged(path, reader->text().identity()));
   const std::unique_ptr<LineParser> parser = file.make();
   for (const TextRange& piece : pieces) {
     reader->ExpectEnd(piece.end);
-    SLUICE_RETURN_IF_ERROR(reader->Seek(begin_of(piece)));
+    SLUICE_RETURN_IF_ERROR(SeekTo(begin_of(piece), file.examples_begin, reader.get()));
     SLUICE_RETURN_IF_ERROR(
         ReadLinesOf(piece, need_label, reader.get(), parser.get(), examples, bad));
   }
@@ -399,6 +489,7 @@ absl::Status FileDataSource::ReadLinesOf(const TextRange& piece, bool need_label
     const bool named = bad->first.size() < BadLines::kNamed;
     bad->Add(named ? NameLine(*reader, line.offset) : "", bad_line);
   }
+  RememberStart(*reader, piece.end, reader->next_offset());
   return absl::OkStatus();
 }
 
@@ -427,7 +518,6 @@ class FileDataSource::Stream : public ExampleStream {
   absl::StatusOr<bool> ReadLines(uint64_t bytes, Text* text) {
     text->bytes.clear();
     text->lines.clear();
-    text->first_number = file_.header_lines + lines_ + 1;
     const uint64_t begin = reader_->next_offset();
     LineReader::Line line;
     while (reader_->next_offset() - begin < bytes) {
@@ -435,19 +525,38 @@ class FileDataSource::Stream : public ExampleStream {
       if (!more) break;
       RemoveByteOrderMark(&line);
       const size_t size = line.too_long ? 0 : line.size;
-      text->lines.push_back({text->bytes.size(), size, line.too_long});
+      text->lines.push_back(
+          {text->bytes.size(), size, line.too_long, file_.header_lines + lines_ + 1});
       text->bytes.append(line.data, size);
+      lines_ += line.line_ends;
     }
-    lines_ += text->lines.size();
+    if (!std::exchange(looked_for_label_, true)) LookForLabel(*text);
     return !text->lines.empty();
   }
 
+  // The first line of a file decides whether its lines have labels. Called before any line of the
+  // file is parsed.
+  void LookForLabel(const Text& text) {
+    if (!file_.make_without_label) return;
+    const std::unique_ptr<LineParser> parser = file_.make();
+    for (const Text::Line& line : text.lines) {
+      std::string copy = text.bytes.substr(line.begin, line.size);
+      if (line.too_long || parser->Skips(copy)) continue;
+      std::vector<std::string_view> cells;
+      const auto count = source_.delimited_.Split(copy.data(), copy.size(), &cells);
+      if (count.ok() && *count == file_.cells_without_label)
+        file_.make = std::exchange(file_.make_without_label, nullptr);
+      return;
+    }
+  }
+
   const FileDataSource& source_;
-  const FileParser file_;
+  FileParser file_;  // constant after the first Read
+  bool looked_for_label_ = false;
   const std::unique_ptr<LineReader> reader_;
   const std::string path_;  // "": standard input
   const int id_column_;     // of the parser's values; -1: none
-  uint64_t lines_ = 0;      // read so far
+  uint64_t lines_ = 0;      // of the file that are read
 };
 
 class FileDataSource::Stream::StreamParser : public ExampleStream::Parser {
@@ -459,10 +568,9 @@ class FileDataSource::Stream::StreamParser : public ExampleStream::Parser {
     piece->examples.Reset(schema.numerics().size(), schema.slots().size());
     piece->bad_positions.clear();
     piece->ids.clear();
-    for (size_t i = 0; i < text->lines.size(); ++i) {
-      const Text::Line& line = text->lines[i];
+    for (const Text::Line& line : text->lines) {
       SLUICE_RETURN_IF_ERROR(Take({text->bytes.data() + line.begin, line.size, 0, line.too_long},
-                                  text->first_number + i, piece, bad));
+                                  line.number, piece, bad));
     }
     return absl::OkStatus();
   }
@@ -507,7 +615,7 @@ absl::StatusOr<std::unique_ptr<ExampleStream>> FileDataSource::OpenStream(
                                                : TextReader::Open(options.path, env_));
   if (files_ != nullptr && !options.path.empty())
     SLUICE_RETURN_IF_ERROR(files_->CheckUnchanged(options.path, text->identity()));
-  auto reader = std::make_unique<LineReader>(std::move(text));
+  auto reader = std::make_unique<LineReader>(std::move(text), delimited_.record_rule());
   SLUICE_ASSIGN_OR_RETURN(FileParser file, ParserOf(columns, /*need_label=*/false, reader.get()));
   return std::unique_ptr<ExampleStream>(
       std::make_unique<Stream>(this, std::move(file), std::move(reader), options.path, id_column));
@@ -519,16 +627,9 @@ bool IsIndex(const std::string& name) {
 }
 
 absl::Status CheckNoCsvOptions(const DataConfig& config) {
-  const CsvFormat& csv = config.csv();
-  const char* option = csv.header()                    ? "header"
-                       : csv.columns_size() > 0        ? "columns"
-                       : csv.missing_size() > 0        ? "missing"
-                       : !csv.comment_prefix().empty() ? "comment_prefix"
-                                                       : nullptr;
-  if (option == nullptr) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("data.csv.", option, " is set but data.format is ",
-                                                 DataConfig::Format_Name(config.format()),
-                                                 ", which does not support it; remove it"));
+  for (const ConfigProblem& problem : FindCsvProblems(config))
+    return absl::InvalidArgumentError(absl::StrCat(problem.path, " ", problem.text));
+  return absl::OkStatus();
 }
 
 absl::Status CheckDelimitedColumns(const DataConfig& config, const FeatureSchema& schema) {
@@ -599,7 +700,8 @@ absl::StatusOr<std::unique_ptr<ExampleStream>> DataSource::OpenStream(
 
 absl::StatusOr<std::unique_ptr<DataSource>> DataSource::Create(
     const DataConfig& config, std::shared_ptr<const FeatureSchema> schema, Env* env) {
-  Delimited delimited;
+  // Formats without quoted cells have a record on each line.
+  Delimited delimited = Delimited::Criteo();
   switch (config.format()) {
     case DataConfig::CSV:
     case DataConfig::TSV: {
@@ -616,6 +718,7 @@ absl::StatusOr<std::unique_ptr<DataSource>> DataSource::Create(
       SLUICE_RETURN_IF_ERROR(
           BindColumns(schema->columns(), NamedColumns(config), true, "format CRITEO_TSV").status());
       delimited = Delimited::Criteo();
+      delimited.missing.assign(config.csv().missing().begin(), config.csv().missing().end());
       break;
     case DataConfig::MULTI_SLOT:
       SLUICE_RETURN_IF_ERROR(CheckNoCsvOptions(config));

@@ -1,7 +1,8 @@
 // Reads training and evaluation data: files, pieces of files, and their examples.
 //
 // Text is plain, gzip or zstd (recognized by magic bytes). Offsets are in the decompressed
-// text. A piece holds the lines that start in [begin, end).
+// text. A piece holds the lines that start in [begin, end). A line of delimited text goes on after
+// a line end inside of a quoted cell (RecordRule).
 //
 // Thread safety: a DataSource is safe from any thread, except Expect, which must not run
 // concurrently with other calls.
@@ -57,10 +58,10 @@ class ExampleStream {
     struct Line {
       size_t begin = 0, size = 0;  // in `bytes`; empty when too_long
       bool too_long = false;       // more than LineReader::kMaxLineBytes
+      uint64_t number = 0;         // in the file, from 1
     };
     std::string bytes;
     std::vector<Line> lines;
-    uint64_t first_number = 0;  // of the first line in the file, from 1
   };
   struct Piece {
     Batch examples;

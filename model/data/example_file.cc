@@ -22,7 +22,17 @@ constexpr char kExampleMagic[8] = {'S', 'L', 'U', 'I', 'C', 'E', 'X', '1'};
 constexpr size_t kExampleHeaderBytes = 4096, kSectionAlignment = 64;
 constexpr size_t kDigestBytes = 64;
 
-enum SectionIndex { kLabel, kWeight, kNumeric, kOffsets, kKeys, kBadLines, kSummary, kSections };
+enum SectionIndex {
+  kLabel,
+  kWeight,
+  kNumeric,
+  kOffsets,
+  kKeys,
+  kKeyWeights,
+  kBadLines,
+  kSummary,
+  kSections
+};
 
 struct ExampleSection {
   uint64_t offset = 0, bytes = 0;
@@ -122,6 +132,7 @@ absl::Status CheckSections(const ExampleFileHeader& h, uint64_t bytes) {
                              h.n * h.num_numeric * 4,
                              has(kOffsets) ? (offsets + 1) * 4 : 0,
                              h.num_keys * 8,
+                             has(kKeyWeights) ? h.num_keys * 4 : 0,
                              h.sections[kBadLines].bytes,
                              h.sections[kSummary].bytes};
   if (!has(kOffsets) && h.num_keys != offsets) return damaged;
@@ -154,6 +165,7 @@ ExampleFileImage::ExampleFileImage(const ExampleOrigin& origin, const ExampleVie
                bytes_at(examples.numeric, examples.n * examples.num_numeric * 4),
                bytes_at(examples.key_offsets, one_key ? 0 : (offsets + 1) * 4),
                bytes_at(examples.keys, keys * sizeof(uint64_t)),
+               bytes_at(examples.key_weights, AllOne(examples.key_weights, keys) ? 0 : keys * 4),
                bad_lines_,
                summary_};
 
@@ -262,6 +274,7 @@ ExampleView ExampleFile::view() const {
   if (has(kOffsets)) view.key_offsets = reinterpret_cast<const uint32_t*>(at(kOffsets));
   view.keys = reinterpret_cast<const uint64_t*>(at(kKeys));
   view.num_keys = header_->num_keys;
+  if (has(kKeyWeights)) view.key_weights = reinterpret_cast<const float*>(at(kKeyWeights));
   view.file = &path_;
   return view;
 }

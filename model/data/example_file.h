@@ -4,7 +4,7 @@
 // CRC-32C:
 //   label f32[n], weight f32[n] (absent: all 1), numeric f32[n][numbers],
 //   key_offsets u32[n * slots + 1] (absent: one key per slot), keys u64[],
-//   bad lines as text, one per line, a DataSummary.
+//   key_weights f32[] (absent: all 1), bad lines as text, one per line, a DataSummary.
 //
 // Safety: a file is checked before its contents are used, but whoever may write to it can change it
 // afterwards. Nothing outside the file is read then: the header is copied when the file is mapped,
@@ -67,7 +67,7 @@ class ExampleFile {
  public:
   // Part of the digest of every file: raise this whenever the layout changes, or the examples that
   // a line is parsed into.
-  static constexpr uint32_t kVersion = 3;
+  static constexpr uint32_t kVersion = 4;
 
   // Maps an open file of `bytes` bytes after checking its header; CheckContents checks the rest.
   // INVALID_ARGUMENT (another version or origin) or DATA_LOSS says why the file must not be used.

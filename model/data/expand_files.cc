@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/local_path.h"
 #include "common/base/status_macros.h"
 
 namespace sluice {
@@ -119,6 +120,16 @@ absl::Status CannotRead(const std::string& folder, const absl::Status& why,
       by_system ? "; let this user read it (chmod, chown), or correct the path" : ""));
 }
 
+// The name that a pattern stands for when all its wildcards are marked as plain characters.
+std::string Unmarked(const std::string& pattern) {
+  std::string name;
+  for (size_t i = 0; i < pattern.size(); ++i) {
+    if (pattern[i] == '\\' && i + 1 < pattern.size()) ++i;
+    name += pattern[i];
+  }
+  return name;
+}
+
 // Collects the files that the patterns of one field match, with repetitions.
 class Expansion {
  public:
@@ -127,22 +138,35 @@ class Expansion {
 
   // Statuses as ExpandFiles.
   absl::Status Add(const std::string& pattern) {
-    struct stat info;
-    const absl::Status seen = LookAt(env_, pattern, 0, &info);
-    if (seen.ok()) {  // the name of a file, even if it has wildcards
-      if (S_ISDIR(info.st_mode)) {
-        return absl::NotFoundError(
-            absl::StrCat("data file \"", pattern, "\" is a folder; write \"", pattern, "/*\""));
-      }
-      return Take(pattern, pattern);
+    if (HasScheme(pattern)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("data file \"", pattern, "\" ", SchemeProblem(pattern)));
     }
-    if (absl::IsPermissionDenied(seen)) return CannotRead(ClosedFolder(pattern), seen, pattern);
+    // The name of a file, even if it has wildcards.
+    for (const std::string& name : {pattern, Unmarked(pattern)}) {
+      SLUICE_ASSIGN_OR_RETURN(const bool found, AddName(name, pattern));
+      if (found) return absl::OkStatus();
+    }
     return AddMatches(pattern);
   }
 
   std::vector<std::string>& files() { return files_; }
 
  private:
+  // False when there is no file `name`.
+  absl::StatusOr<bool> AddName(const std::string& name, const std::string& pattern) {
+    struct stat info;
+    const absl::Status seen = LookAt(env_, name, 0, &info);
+    if (absl::IsPermissionDenied(seen)) return CannotRead(ClosedFolder(name), seen, pattern);
+    if (!seen.ok()) return false;
+    if (S_ISDIR(info.st_mode)) {
+      return absl::NotFoundError(
+          absl::StrCat("data file \"", name, "\" is a folder; write \"", name, "/*\""));
+    }
+    SLUICE_RETURN_IF_ERROR(Take(name, pattern));
+    return true;
+  }
+
   absl::Status AddMatches(const std::string& pattern) {
     const size_t before = files_.size();
     std::vector<std::string> found = Glob(env_, entries_left_, pattern);

@@ -55,18 +55,10 @@ std::string Suggestion(const std::string& wanted, const std::vector<std::string>
 
 }  // namespace
 
-void RemoveByteOrderMark(LineReader::Line* line) {
-  // Some editors put it in front of UTF-8 text, where it would become part of the first cell.
-  if (line->offset == 0 && line->text().substr(0, 3) == "\xEF\xBB\xBF") {
-    line->data += 3;
-    line->size -= 3;
-  }
-}
-
 absl::StatusOr<HeaderLine> ReadHeaderLine(const Delimited& delimited, const std::string& path,
                                           Env* env) {
   SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<TextReader> text, TextReader::Open(path, env));
-  LineReader reader(std::move(text));
+  LineReader reader(std::move(text), delimited.record_rule());
   reader.ExpectEnd(0);  // only the header is wanted, so read little at a time
   return ReadHeaderLine(delimited, &reader);
 }
@@ -80,7 +72,7 @@ absl::StatusOr<HeaderLine> ReadHeaderLine(const Delimited& delimited, LineReader
     header.end = reader->next_offset();
     if (!more) return header;
     // Comments and empty lines may come before the header.
-    ++header.lines;
+    header.lines += line.line_ends;
     if (line.too_long) {
       return absl::InvalidArgumentError(absl::StrCat("data file ", path,
                                                      ": the header line is longer than ",
@@ -89,6 +81,7 @@ absl::StatusOr<HeaderLine> ReadHeaderLine(const Delimited& delimited, LineReader
     RemoveByteOrderMark(&line);
     if (!delimited.Skips(line.text())) break;
   }
+  header.text = std::string(line.text());              // before the cells lose their quotes
   std::vector<std::string_view> cells(line.size + 1);  // a line cannot have more cells
   const absl::StatusOr<size_t> count = delimited.Split(line.data, line.size, &cells);
   if (!count.ok()) {

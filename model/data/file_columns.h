@@ -17,11 +17,19 @@
 
 namespace sluice {
 
-// Removes the mark that some editors put before the first line of a text.
-void RemoveByteOrderMark(LineReader::Line* line);
+// Removes the mark that some editors put before the first line of a text. Where texts are joined it
+// may be before any line.
+inline void RemoveByteOrderMark(LineReader::Line* line) {
+  // It would become part of the first cell.
+  if (line->size < 3 || line->data[0] != '\xEF' || line->text().substr(0, 3) != "\xEF\xBB\xBF")
+    return;
+  line->data += 3;
+  line->size -= 3;
+}
 
 struct HeaderLine {
   std::vector<std::string> names;  // empty: the file has no lines, or only comments
+  std::string text;                // the line itself
   uint64_t end = 0;                // offset in the decompressed text where the examples begin
   uint64_t lines = 0;              // lines before `end`
 };

@@ -1,7 +1,9 @@
 #include "model/data/line_parser.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstring>
+#include <system_error>
 #include <utility>
 
 #if defined(__SSE2__)
@@ -10,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/config/csv_options.h"
 #include "model/features/cell.h"
 
 namespace sluice {
@@ -17,32 +20,17 @@ namespace {
 
 bool IsBlank(char c) { return c == ' ' || c == '\t'; }
 
+bool OnlyDigits(std::string_view text) {
+  return !text.empty() &&
+         std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
 bool AllBlank(std::string_view text) { return std::all_of(text.begin(), text.end(), IsBlank); }
 
 std::string_view Trim(std::string_view cell) {
   while (!cell.empty() && IsBlank(cell.front())) cell.remove_prefix(1);
   while (!cell.empty() && IsBlank(cell.back())) cell.remove_suffix(1);
   return cell;
-}
-
-// Takes a quoted cell and removes its doubled quotes in place. Moves *at from after the opening
-// quote to after the closing one. False when there is no closing quote.
-bool TakeQuoted(char** at, char* end, std::string_view* cell) {
-  char* const begin = *at;
-  char* to = begin;
-  for (char* from = begin; from < end; ++from) {
-    if (*from != '"') {
-      *to++ = *from;
-    } else if (from + 1 < end && from[1] == '"') {
-      *to++ = '"';
-      ++from;
-    } else {
-      *cell = std::string_view(begin, to - begin);
-      *at = from + 1;
-      return true;
-    }
-  }
-  return false;
 }
 
 constexpr size_t kMaskBytes = 64;
@@ -91,34 +79,33 @@ void ForEachCell(const char* line, size_t size, char delimiter, F cell) {
 
 bool LineParser::Skips(std::string_view line) const { return AllBlank(line); }
 
+void LineParser::MarkMissing(const std::vector<std::string>& absent) {
+  // Most jobs name no values that stand for missing ones, and need no comparisons.
+  if (absent.empty()) return;
+  for (size_t column = 0; column < values_.size(); ++column)
+    missing_[column] |= std::find(absent.begin(), absent.end(), values_[column]) != absent.end();
+}
+
 Delimited Delimited::Criteo() {
   Delimited format;
-  format.delimiter = '\t';
-  format.quotes = false;
+  format.delimiter = "\t";
+  format.quote = 0;
   format.trim = false;
   return format;
 }
 
 absl::StatusOr<Delimited> Delimited::FromConfig(const DataConfig& data) {
+  for (const ConfigProblem& problem : FindCsvProblems(data))
+    return absl::InvalidArgumentError(absl::StrCat(problem.path, ": ", problem.text));
   const CsvFormat& csv = data.csv();
-  const bool tsv = data.format() == DataConfig::TSV;
   Delimited format;
-  format.delimiter = tsv ? '\t' : ',';
-  if (!csv.delimiter().empty()) {
-    const std::string& text = csv.delimiter();
-    // These characters already have a meaning, in quotes and at line ends.
-    if (text.size() != 1 || text == "\"" || text == "\n" || text == "\r" || text[0] == '\0') {
-      return absl::InvalidArgumentError(absl::StrCat("data.csv.delimiter is ", QuotedCell(text),
-                                                     "; use one character other than a quote or a "
-                                                     "line end"));
-    }
-    if (tsv && text != "\t") {
-      return absl::InvalidArgumentError(absl::StrCat("data.csv.delimiter is ", QuotedCell(text),
-                                                     " but data.format is TSV; use format CSV"));
-    }
-    format.delimiter = text[0];
-  }
+  format.has_options = true;
+  if (data.format() == DataConfig::TSV) format.delimiter = "\t";
+  if (!csv.delimiter().empty()) format.delimiter = csv.delimiter();
+  if (csv.has_quote()) format.quote = csv.quote().empty() ? '\0' : csv.quote()[0];
+  if (!csv.escape().empty()) format.escape = csv.escape()[0];
   format.trim = !csv.has_trim() || csv.trim();
+  format.merge = csv.merge_delimiters();
   format.missing.assign(csv.missing().begin(), csv.missing().end());
   format.comment_prefix = csv.comment_prefix();
   return format;
@@ -128,19 +115,25 @@ bool Delimited::Skips(std::string_view line) const {
   if (!comment_prefix.empty() && line.substr(0, comment_prefix.size()) == comment_prefix)
     return true;
   if (line.empty()) return true;
-  if (!trim || !IsBlank(line.front())) return false;
-  return std::all_of(line.begin(), line.end(),
-                     [this](char c) { return IsBlank(c) && c != delimiter; });
+  const bool may_be_blank = trim && IsBlank(line.front());
+  if (!may_be_blank && !merge) return false;
+  // Merged delimiters have no cells between them.
+  return std::all_of(line.begin(), line.end(), [this](char c) {
+    const bool in_delimiter = delimiter.find(c) != std::string::npos;
+    return in_delimiter ? merge : trim && IsBlank(c);
+  });
 }
 
 absl::StatusOr<size_t> Delimited::Split(char* line, size_t size,
                                         std::vector<std::string_view>* cells) const {
   // Few lines have quotes. All others are split without looking at single characters.
-  if (quotes && std::memchr(line, '"', size) != nullptr) return SplitQuoted(line, size, cells);
+  const auto has = [&](char c) { return c != 0 && std::memchr(line, c, size) != nullptr; };
+  if (delimiter.size() > 1 || merge || has(quote) || has(escape))
+    return SplitByCell(line, size, cells);
   std::string_view* const to = cells->data();
   const size_t room = cells->size();
   size_t count = 0;
-  ForEachCell(line, size, delimiter, [&](const char* begin, const char* end) {
+  ForEachCell(line, size, delimiter[0], [&](const char* begin, const char* end) {
     std::string_view cell(begin, end - begin);
     if (trim) cell = Trim(cell);
     // Counted also beyond the room, so that the error can say how many there are.
@@ -150,43 +143,159 @@ absl::StatusOr<size_t> Delimited::Split(char* line, size_t size,
   return count;
 }
 
-absl::StatusOr<size_t> Delimited::SplitQuoted(char* line, size_t size,
-                                              std::vector<std::string_view>* cells) const {
-  char* at = line;
-  char* const end = line + size;
-  size_t count = 0;
-  while (true) {
-    std::string_view cell;
-    char* first = at;
-    if (trim) {
-      while (first < end && IsBlank(*first) && *first != delimiter) ++first;
+namespace {
+
+// Cuts cells out of lines one after the other. `kSimple`: the delimiter is one character, and there
+// are no escapes and no merged delimiters, as in nearly all data.
+template <bool kSimple>
+class CellCutter {
+ public:
+  explicit CellCutter(const Delimited& format)
+      : format_(format), first_(format.delimiter[0]), quote_(format.quote), trim_(format.trim) {}
+
+  absl::StatusOr<size_t> Cut(char* line, size_t size, std::vector<std::string_view>* cells) const {
+    char* at = line;
+    char* const end = line + size;
+    size_t count = 0;
+    if (!kSimple && format_.merge) at = SkipDelimiters(at, end);
+    while (true) {
+      std::string_view cell;
+      char* first = at;
+      if (trim_) {
+        while (first < end && IsBlank(*first) && !AtDelimiter(first, end)) ++first;
+      }
+      if (quote_ != 0 && first < end && *first == quote_) {
+        at = first + 1;
+        // The reader has joined the lines of a cell with line ends, if it found the closing quote.
+        if (!TakeQuoted(&at, end, &cell)) return NotClosed(count);
+        if (trim_) {
+          while (at < end && IsBlank(*at) && !AtDelimiter(at, end)) ++at;
+        }
+        if (at < end && !AtDelimiter(at, end)) return TextBehind(count);
+      } else {
+        cell = TakePlain(&at, end);
+        if (trim_) cell = Trim(cell);
+      }
+      if (count < cells->size()) (*cells)[count] = cell;
+      ++count;
+      if (at == end) return count;
+      at += kSimple ? 1 : format_.delimiter.size();
+      if (kSimple || !format_.merge) continue;
+      at = SkipDelimiters(at, end);
+      if (at == end) return count;  // delimiters at the end of a line are as those at its start
     }
-    if (first < end && *first == '"') {
-      at = first + 1;
-      // A quoted cell may hold the delimiter, but no line end: pieces of a file are cut at every
-      // line end.
-      if (!TakeQuoted(&at, end, &cell)) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("value ", count + 1, " has an opening quote but no closing quote"));
-      }
-      if (trim) {
-        while (at < end && IsBlank(*at) && *at != delimiter) ++at;
-      }
-      if (at < end && *at != delimiter) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("value ", count + 1, " has text after its closing quote"));
-      }
-    } else {
-      char* const stop = std::find(at, end, delimiter);
-      cell = std::string_view(at, stop - at);
-      if (trim) cell = Trim(cell);
-      at = stop;
-    }
-    if (count < cells->size()) (*cells)[count] = cell;
-    ++count;
-    if (at == end) return count;
-    ++at;  // the delimiter
   }
+
+ private:
+  static constexpr char kNoQuoting[] =
+      "; if quotes are part of the text, set data.csv.quote: \"\" (other quotes and backslashes: "
+      "data.csv.quote, data.csv.escape)";
+  static absl::Status NotClosed(size_t count) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("value ", count + 1, " has an opening quote but no closing quote (within ",
+                     RecordRule::kMostBytes >> 10, " KiB)", kNoQuoting));
+  }
+  static absl::Status TextBehind(size_t count) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("value ", count + 1, " has text after its closing quote", kNoQuoting));
+  }
+
+  bool AtDelimiter(const char* at, const char* end) const {
+    if (kSimple) return *at == first_;
+    const size_t n = format_.delimiter.size();
+    return static_cast<size_t>(end - at) >= n && *at == first_ &&
+           std::memcmp(at, format_.delimiter.data(), n) == 0;
+  }
+  char* SkipDelimiters(char* at, char* end) const {
+    while (at < end && AtDelimiter(at, end)) at += format_.delimiter.size();
+    return at;
+  }
+
+  // Takes a quoted cell and removes its doubled quotes and escapes in place. Moves *at from after
+  // the opening quote to after the closing one. False when there is no closing quote.
+  bool TakeQuoted(char** at, char* end, std::string_view* cell) const {
+    char* const begin = *at;
+    char* to = begin;
+    for (char* from = begin; from < end; ++from) {
+      if (!kSimple && format_.escape != 0 && *from == format_.escape) {
+        if (++from == end) return false;
+        *to++ = *from;
+      } else if (*from != quote_) {
+        *to++ = *from;
+      } else if (from + 1 < end && from[1] == quote_) {
+        *to++ = quote_;
+        ++from;
+      } else {
+        *cell = std::string_view(begin, to - begin);
+        *at = from + 1;
+        return true;
+      }
+    }
+    return false;
+  }
+
+  // Takes a cell without quotes, up to the next delimiter.
+  std::string_view TakePlain(char** at, char* end) const {
+    char* const begin = *at;
+    if (kSimple) {
+      *at = std::find(begin, end, first_);
+      return std::string_view(begin, *at - begin);
+    }
+    bool escapes = false;
+    char* stop = begin;
+    for (; stop < end && !AtDelimiter(stop, end); ++stop) {
+      if (format_.escape == 0 || *stop != format_.escape || stop + 1 == end) continue;
+      escapes = true;
+      ++stop;
+    }
+    *at = stop;
+    const std::string_view cell(begin, stop - begin);
+    // A value such as \N, which MySQL, Hive and Spark write for NULL, is declared as it is written.
+    const std::vector<std::string>& missing = format_.missing;
+    if (!escapes ||
+        std::find(missing.begin(), missing.end(), trim_ ? Trim(cell) : cell) != missing.end()) {
+      return cell;
+    }
+    char* to = begin;
+    for (char* from = begin; from < stop; ++from) {
+      if (*from == format_.escape && from + 1 < stop) ++from;
+      *to++ = *from;
+    }
+    return std::string_view(begin, to - begin);
+  }
+
+  const Delimited& format_;
+  const char first_;  // of the delimiter
+  const char quote_;
+  const bool trim_;
+};
+
+}  // namespace
+
+absl::StatusOr<size_t> Delimited::SplitByCell(char* line, size_t size,
+                                              std::vector<std::string_view>* cells) const {
+  if (delimiter.size() == 1 && escape == 0 && !merge)
+    return CellCutter<true>(*this).Cut(line, size, cells);
+  return CellCutter<false>(*this).Cut(line, size, cells);
+}
+
+std::string DelimitedParser::HintFor(std::string_view line, size_t count) const {
+  const std::string& delimiter = format_.delimiter;
+  const auto has = [&](const std::string& text) { return line.find(text) != std::string::npos; };
+  if (!format_.has_options) return "";
+  if (count == 1) return "; check data.csv.delimiter";
+  if (count < cells_.size()) return "";
+  if (format_.escape == 0 && has("\\" + delimiter)) {
+    return "; if a backslash keeps a delimiter in its cell, set data.csv.escape: \"\\\\\"";
+  }
+  if (format_.quote != '\'' && (has(delimiter + "'") || line.front() == '\''))
+    return "; if ' quotes cells, set data.csv.quote: \"'\"";
+  if (format_.quote == 0 && has(delimiter + "\""))
+    return "; if \" quotes cells, remove data.csv.quote";
+  if (!format_.merge && has(delimiter + delimiter) && IsBlank(delimiter.front())) {
+    return "; if several delimiters in a row count as one, set data.csv.merge_delimiters: true";
+  }
+  return "";
 }
 
 absl::Status DelimitedParser::Parse(char* line, size_t size) {
@@ -195,26 +304,124 @@ absl::Status DelimitedParser::Parse(char* line, size_t size) {
     return absl::InvalidArgumentError(absl::StrCat(
         "the line has ", count, count == 1 ? " value" : " values", ", but ", expected_.named_by,
         " ", cells_.size(), cells_.size() == 1 ? " column" : " columns",
-        count + 1 == cells_.size() ? expected_.one_is_missing : ""));
+        count + 1 == cells_.size() ? expected_.one_is_missing : "", HintFor({line, size}, count)));
   }
   for (size_t column = 0; column < cell_of_column_.size(); ++column) {
     const int cell = cell_of_column_[column];
     values_[column] = cell < 0 ? std::string_view("") : cells_[cell];
     missing_[column] = values_[column].empty();
   }
-  // Most jobs name no values that stand for missing ones, and need no comparisons.
-  if (format_.missing.empty()) return absl::OkStatus();
-  for (size_t column = 0; column < cell_of_column_.size(); ++column) {
-    const auto& absent = format_.missing;
-    missing_[column] |= std::find(absent.begin(), absent.end(), values_[column]) != absent.end();
-  }
+  MarkMissing(format_.missing);
   return absl::OkStatus();
 }
 
-LibsvmParser::LibsvmParser(const std::vector<std::string>& columns) : LineParser(columns.size()) {
-  for (size_t i = 1; i < columns.size(); ++i) {
-    if (!columns[i].empty()) column_of_index_[columns[i]] = static_cast<int>(i);
+namespace {
+
+// A feature index of LIBSVM. False for any text but decimal digits.
+bool ParseIndex(std::string_view text, uint64_t* index) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *index);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+// Takes the next word, up to a blank, off *rest; empty at the end of the line.
+std::string_view NextWord(std::string_view* rest) {
+  while (!rest->empty() && IsBlank(rest->front())) rest->remove_prefix(1);
+  const size_t end = std::min(rest->find_first_of(" \t"), rest->size());
+  const std::string_view word = rest->substr(0, end);
+  rest->remove_prefix(end);
+  return word;
+}
+
+absl::Status NoIndex(std::string_view word, std::string_view index) {
+  if (index.empty() || index == "-") {
+    return absl::InvalidArgumentError(absl::StrCat(QuotedCell(word), " is not index:value"));
   }
+  const bool negative = index.front() == '-' && OnlyDigits(index.substr(1));
+  return absl::InvalidArgumentError(absl::StrCat(
+      QuotedCell(word), ": ", QuotedCell(index),
+      negative ? " is a negative index; LIBSVM counts features from 0 or 1 up: number them anew"
+               : " is no index; LIBSVM names features by numbers: number them, or use CSV, whose "
+                 "columns have names"));
+}
+
+absl::Status LooksLikeFfm(std::string_view word) {
+  return absl::InvalidArgumentError(absl::StrCat(
+      QuotedCell(word),
+      " is not index:value; it looks like libffm's field:feature:value, which is not read yet: "
+      "write a CSV file with one column for each field, or keep feature:value alone for LIBSVM"));
+}
+
+}  // namespace
+
+LibsvmParser::LibsvmParser(const std::vector<std::string>& columns,
+                           std::vector<std::string> missing, bool need_label)
+    : LineParser(columns.size()),
+      absent_(std::move(missing)),
+      need_label_(need_label),
+      has_weight_column_(columns.size() > 1 && !columns[1].empty()) {
+  for (size_t i = 1; i < columns.size(); ++i) {
+    uint64_t index;
+    if (columns[i] == "qid") qid_column_ = static_cast<int>(i);
+    if (ParseIndex(columns[i], &index)) column_of_index_[index] = static_cast<int>(i);
+  }
+}
+
+absl::Status LibsvmParser::TakeLabel(std::string_view* rest) {
+  std::string_view after = *rest;
+  const std::string_view word = NextWord(&after);
+  const size_t colon = word.find(':');
+  const std::string_view name = word.substr(0, colon);
+  if (colon != std::string_view::npos) {
+    if (name == "qid") return absl::OkStatus();
+    if (word.find(':', colon + 1) != std::string_view::npos) return LooksLikeFfm(word);
+    // "1:0.5" is a label with a weight, or a feature of a line without a label. Indices ascend, so
+    // one that does not is behind a label.
+    std::string_view look = after;
+    const std::string_view next = NextWord(&look);
+    uint64_t index = 0, next_index = 0;
+    const bool ascends =
+        ParseIndex(name, &index) &&
+        (next.empty() ||
+         (ParseIndex(next.substr(0, next.find(':')), &next_index) && next_index > index));
+    if (!need_label_ && ascends) return absl::OkStatus();
+    if (has_weight_column_) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(QuotedCell(word),
+                       " is a label with a weight, and data.weight_column names another weight; "
+                       "keep one of them"));
+    }
+    values_[1] = word.substr(colon + 1);
+    missing_[1] = false;
+  }
+  values_[0] = name;
+  missing_[0] = name.empty();
+  *rest = after;
+  return absl::OkStatus();
+}
+
+absl::Status LibsvmParser::TakeFeature(std::string_view word) {
+  const size_t colon = word.find(':');
+  const std::string_view name = word.substr(0, colon);
+  if (name == "qid" && colon != std::string_view::npos) {
+    if (qid_column_ < 0) return absl::OkStatus();
+    values_[qid_column_] = word.substr(colon + 1);
+    missing_[qid_column_] = false;
+    return absl::OkStatus();
+  }
+  if (colon == std::string_view::npos || colon == 0 || colon + 1 == word.size())
+    return absl::InvalidArgumentError(absl::StrCat(QuotedCell(word), " is not index:value"));
+  const std::string_view value = word.substr(colon + 1);
+  uint64_t index;
+  if (!ParseIndex(name, &index)) return NoIndex(word, name);
+  const auto column = column_of_index_.find(index);
+  if (value.find(':') != std::string_view::npos) return LooksLikeFfm(word);
+  // Indices that no feature uses are usual, and need no memory.
+  if (column == column_of_index_.end()) return absl::OkStatus();
+  if (!values_[column->second].empty())
+    return absl::InvalidArgumentError(absl::StrCat("index ", index, " occurs twice"));
+  values_[column->second] = value;
+  missing_[column->second] = false;
+  return absl::OkStatus();
 }
 
 absl::Status LibsvmParser::Parse(char* line, size_t size) {
@@ -223,34 +430,11 @@ absl::Status LibsvmParser::Parse(char* line, size_t size) {
   std::string_view rest(line, size);
   // LIBSVM files end lines with comments.
   rest = rest.substr(0, rest.find('#'));
-  bool first = true;
-  while (true) {
-    while (!rest.empty() && IsBlank(rest.front())) rest.remove_prefix(1);
-    if (rest.empty()) return absl::OkStatus();
-    const size_t end = std::min(rest.find_first_of(" \t"), rest.size());
-    const std::string_view token = rest.substr(0, end);
-    rest.remove_prefix(end);
-    const size_t colon = token.find(':');
-    // A line may lack its label. Then its first word is a feature already.
-    const bool is_label = first && colon == std::string_view::npos;
-    first = false;
-    if (is_label) {
-      values_[0] = token;
-      missing_[0] = false;
-      continue;
-    }
-    if (colon == std::string_view::npos || colon == 0 || colon + 1 == token.size()) {
-      return absl::InvalidArgumentError(absl::StrCat(QuotedCell(token), " is not index:value"));
-    }
-    const auto column = column_of_index_.find(absl::string_view(token.data(), colon));
-    // Indices that no feature uses are usual, and need no memory.
-    if (column == column_of_index_.end()) continue;
-    if (!missing_[column->second]) {
-      return absl::InvalidArgumentError(absl::StrCat("index ", column->first, " occurs twice"));
-    }
-    values_[column->second] = token.substr(colon + 1);
-    missing_[column->second] = false;
-  }
+  SLUICE_RETURN_IF_ERROR(TakeLabel(&rest));
+  for (std::string_view word = NextWord(&rest); !word.empty(); word = NextWord(&rest))
+    SLUICE_RETURN_IF_ERROR(TakeFeature(word));
+  MarkMissing(absent_);
+  return absl::OkStatus();
 }
 
 }  // namespace sluice

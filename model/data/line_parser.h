@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -15,6 +16,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "model/data/record_rule.h"
 #include "proto/config.pb.h"
 
 namespace sluice {
@@ -25,8 +27,10 @@ class LineParser {
   explicit LineParser(size_t columns) : values_(columns), missing_(new bool[columns]) {}
   virtual ~LineParser() = default;
 
-  // Whether the line is blank or a comment, and so not an example.
+  // Whether the line is blank, a comment or a repeated header, and so not an example.
   virtual bool Skips(std::string_view line) const;
+  // Whether a line that is skipped repeats the header of the file, as in files joined by cat.
+  virtual bool RepeatsHeader(std::string_view) const { return false; }
   // INVALID_ARGUMENT says what is wrong with the line.
   virtual absl::Status Parse(char* line, size_t size) = 0;
   // The cells [columns] of the last line parsed, and which of them are missing.
@@ -34,31 +38,39 @@ class LineParser {
   const bool* missing() const { return missing_.get(); }
 
  protected:
+  // Marks the columns whose values are among `absent`.
+  void MarkMissing(const std::vector<std::string>& absent);
+
   std::vector<std::string_view> values_;
   std::unique_ptr<bool[]> missing_;
 };
 
 // How delimited text is cut into cells.
 struct Delimited {
-  char delimiter = ',';
-  bool quotes = true;  // RFC 4180, within one line
+  std::string delimiter = ",";
+  char quote = '"';  // RFC 4180; 0: cells are not quoted
+  char escape = 0;   // takes the next character as it is; 0: none
   bool trim = true;
+  bool has_options = false;          // data.csv may change how lines are read
+  bool merge = false;                // several delimiters in a row count as one
   std::vector<std::string> missing;  // cells that stand for a missing value, besides the empty one
   std::string comment_prefix;        // empty: no comments
 
   static Delimited Criteo();
   // INVALID_ARGUMENT names the option and the fix.
   static absl::StatusOr<Delimited> FromConfig(const DataConfig& data);
+  // The rule for line ends inside of cells.
+  RecordRule record_rule() const { return {delimiter, quote, escape, trim, comment_prefix}; }
   bool Skips(std::string_view line) const;
   // Stores at most cells->size() of the line's cells and returns how many there are.
   absl::StatusOr<size_t> Split(char* line, size_t size, std::vector<std::string_view>* cells) const;
-  // Does the same for lines with quotes, one byte at a time.
-  // REQUIRES: quotes.
-  absl::StatusOr<size_t> SplitQuoted(char* line, size_t size,
+  // Does the same one cell at a time: for lines with quotes or escapes, and for other delimiters
+  // than a single character.
+  absl::StatusOr<size_t> SplitByCell(char* line, size_t size,
                                      std::vector<std::string_view>* cells) const;
 };
 
-class DelimitedParser : public LineParser {
+class DelimitedParser final : public LineParser {
  public:
   // Text for the error about a line with a wrong number of values.
   struct Expected {
@@ -66,36 +78,57 @@ class DelimitedParser : public LineParser {
     std::string one_is_missing;             // added when the line has one value less
   };
   // A line has `cells` cells. `cell_of_column` gives the cell of each of the schema's columns, or
-  // -1 (always missing).
+  // -1 (always missing). `header` is the file's header line; empty when it has none.
   DelimitedParser(Delimited format, std::vector<int> cell_of_column, size_t cells,
-                  Expected expected)
+                  Expected expected, std::string header = "")
       : LineParser(cell_of_column.size()),
         format_(std::move(format)),
         cell_of_column_(std::move(cell_of_column)),
         cells_(cells),
-        expected_(std::move(expected)) {}
-  bool Skips(std::string_view line) const override { return format_.Skips(line); }
+        expected_(std::move(expected)),
+        header_(std::move(header)) {}
+  bool Skips(std::string_view line) const override {
+    return format_.Skips(line) || RepeatsHeader(line);
+  }
+  bool RepeatsHeader(std::string_view line) const override {
+    return line.size() == header_.size() && !line.empty() && line == header_;
+  }
   absl::Status Parse(char* line, size_t size) override;
 
  private:
+  // The option that may read a line with `count` cells, which are not as many as expected.
+  std::string HintFor(std::string_view line, size_t count) const;
+
   const Delimited format_;
   const std::vector<int> cell_of_column_;
   std::vector<std::string_view> cells_;  // scratch; its size is the number of cells expected
   const Expected expected_;
+  const std::string header_;
 };
 
-// `label [qid:Q] index:value ... [# comment]`; columns are named by their index.
+// `label[:weight] [qid:Q] index:value ... [# comment]`; columns are named by their index.
 class LibsvmParser : public LineParser {
  public:
-  // Column 0 is the label; the others are indices as text ("" for none).
-  explicit LibsvmParser(const std::vector<std::string>& columns);
+  // Column 0 is the label, column 1 the weight; the others are indices as text ("" for none).
+  // Values among `missing` are missing. With `need_label` the first word is always the label, and
+  // may have a weight, as XGBoost writes it. Without, a line may lack its label.
+  LibsvmParser(const std::vector<std::string>& columns, std::vector<std::string> missing,
+               bool need_label);
   bool Skips(std::string_view line) const override {
     return LineParser::Skips(line) || line.front() == '#';
   }
   absl::Status Parse(char* line, size_t size) override;
 
  private:
-  absl::flat_hash_map<std::string, int> column_of_index_;
+  // Takes the first word when it is a label.
+  absl::Status TakeLabel(std::string_view* rest);
+  absl::Status TakeFeature(std::string_view word);
+
+  absl::flat_hash_map<uint64_t, int> column_of_index_;
+  int qid_column_ = -1;  // of the values, where the job asks for the qid
+  const std::vector<std::string> absent_;
+  const bool need_label_;
+  const bool has_weight_column_;
 };
 
 }  // namespace sluice

@@ -24,8 +24,9 @@ bool AllDigits(std::string_view word) {
 
 }  // namespace
 
-MultiSlotParser::MultiSlotParser(const Slots& slots, const std::vector<int>& name_of_column)
-    : LineParser(name_of_column.size()) {
+MultiSlotParser::MultiSlotParser(const Slots& slots, const std::vector<int>& name_of_column,
+                                 std::vector<std::string> missing)
+    : LineParser(name_of_column.size()), absent_(std::move(missing)) {
   int name = 0;
   for (const Slot& slot : slots) {
     CompiledSlot compiled;
@@ -50,6 +51,13 @@ absl::Status MultiSlotParser::ParseSlot(const CompiledSlot& slot, std::string_vi
   uint32_t count = 0;
   const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), count);
   if (error != std::errc() || end != word.data() + word.size()) {
+    if (word.find(':') != std::string_view::npos) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          QuotedCell(word),
+          " is not a count of values; it looks like PaddleRec's slot:value text, which is not read "
+          "yet: write MultiSlot text (for each slot its count and its values, as "
+          "paddle.distributed.fleet's MultiSlotDataGenerator does), or CSV"));
+    }
     return absl::InvalidArgumentError(
         absl::StrCat("slot \"", slot.name, "\": ", QuotedCell(word), " is not a count of values"));
   }
@@ -60,7 +68,7 @@ absl::Status MultiSlotParser::ParseSlot(const CompiledSlot& slot, std::string_vi
   }
   const char* first = nullptr;
   for (uint32_t i = 0; i < count; ++i) {
-    const std::string_view value = TakeWord(rest);
+    std::string_view value = TakeWord(rest);
     if (value.empty()) {
       return absl::InvalidArgumentError(absl::StrCat(
           "slot \"", slot.name, "\": the line ends after ", i, " of its ", count, " values"));
@@ -69,6 +77,12 @@ absl::Status MultiSlotParser::ParseSlot(const CompiledSlot& slot, std::string_vi
     if (slot.digits && !AllDigits(value)) {
       return absl::InvalidArgumentError(
           absl::StrCat("slot \"", slot.name, "\": ", QuotedCell(value), " is not of type UINT64"));
+    }
+    // Paddle reads a number, so 05 and 5 are one. The zeros become blanks, which separate the
+    // values of a cell anyway. (The caller's line may be changed.)
+    while (slot.digits && value.size() > 1 && value.front() == '0') {
+      const_cast<char*>(value.data())[0] = ' ';
+      value.remove_prefix(1);
     }
     if (first == nullptr || slot.dim > 1) first = value.data();
     const int column = slot.columns[slot.dim > 1 ? i : 0];
@@ -86,6 +100,7 @@ absl::Status MultiSlotParser::Parse(char* line, size_t size) {
   std::string_view rest(line, size);
   for (const CompiledSlot& slot : slots_) SLUICE_RETURN_IF_ERROR(ParseSlot(slot, &rest));
   const std::string_view more = TakeWord(&rest);
+  MarkMissing(absent_);
   if (more.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("the line continues with ", QuotedCell(more),
                                                  " after its ", slots_.size(), " slots"));

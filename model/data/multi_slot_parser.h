@@ -21,7 +21,9 @@ class MultiSlotParser : public LineParser {
  public:
   // `name_of_column` gives the index in NamedColumns of the slots for each of the schema's columns,
   // or -1 (always missing).
-  MultiSlotParser(const Slots& slots, const std::vector<int>& name_of_column);
+  // Values among `missing` are missing.
+  MultiSlotParser(const Slots& slots, const std::vector<int>& name_of_column,
+                  std::vector<std::string> missing);
   absl::Status Parse(char* line, size_t size) override;
 
  private:
@@ -34,6 +36,7 @@ class MultiSlotParser : public LineParser {
   absl::Status ParseSlot(const CompiledSlot& slot, std::string_view* rest);
 
   std::vector<CompiledSlot> slots_;
+  const std::vector<std::string> absent_;
 };
 
 }  // namespace sluice

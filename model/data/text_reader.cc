@@ -16,12 +16,13 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/crc32c.h"
 #include "common/base/status_macros.h"
+#include "model/data/text_form.h"
 
 namespace sluice {
 namespace {
 
 constexpr size_t kInputBytes = 128 << 10;
-constexpr size_t kMagicBytes = 4;
+constexpr size_t kMagicBytes = 4;  // begin every compressed format
 constexpr size_t kSampleBytes = 64 << 10;
 
 absl::Status FileError(const std::string& path, absl::string_view action, int error) {
@@ -79,11 +80,12 @@ class ByteSource {
     }
   }
 
-  // The first n bytes, or fewer if the source is shorter.
+  // The first n bytes, or fewer if the source is shorter. Of a pipe, whose writer may wait for an
+  // answer, what is there: kMagicBytes or more.
   absl::StatusOr<std::string> Head(const std::string& path, size_t n) {
     std::string head(n, '\0');
     size_t done = 0;
-    while (done < n) {
+    while (done < (in_order_ ? kMagicBytes : n)) {
       SLUICE_ASSIGN_OR_RETURN(const size_t got, ReadAt(path, done, &head[done], n - done));
       if (got == 0) break;
       done += got;
@@ -228,6 +230,7 @@ class GzipReader : public CompressedReader {
   z_stream stream_{};
   bool ready_ = false;      // stream_ is initialized
   bool in_member_ = false;  // between the first byte of a member and its end
+  bool any_member_ = false;  // a member has begun
 };
 
 absl::StatusOr<size_t> GzipReader::ReadSome(char* to, size_t n) {
@@ -251,7 +254,12 @@ absl::StatusOr<size_t> GzipReader::ReadSome(char* to, size_t n) {
       stream_.next_in = input();
       stream_.avail_in = static_cast<uInt>(got);
     }
-    in_member_ = true;
+    // Zeros fill the last block on tapes and some stores. Programs of gzip ignore them.
+    if (!in_member_ && any_member_) {
+      while (stream_.avail_in > 0 && *stream_.next_in == 0) ++stream_.next_in, --stream_.avail_in;
+      if (stream_.avail_in == 0) continue;
+    }
+    in_member_ = any_member_ = true;
     const int result = inflate(&stream_, Z_NO_FLUSH);
     if (result == Z_STREAM_END) {
       in_member_ = false;
@@ -327,13 +335,19 @@ absl::StatusOr<size_t> ZstdReader::ReadSome(char* to, size_t n) {
   return out.pos;
 }
 
+// Files of parallel zstd begin with a frame of metadata (RFC 8878, section 3.1.2).
+bool BeginsSkippableFrame(const std::string& head) {
+  return head.size() >= 4 && (static_cast<unsigned char>(head[0]) & 0xF0) == 0x50 &&
+         head.compare(1, 3, "\x2a\x4d\x18") == 0;
+}
+
 // Returns null, and leaves *bytes untouched, when `head` does not begin a compressed format.
 std::unique_ptr<TextReader> OpenCompressed(const std::string& path, const FileIdentity& identity,
                                            const std::string& head, ByteSource* bytes) {
   // By content and not by name: files without a suffix, or with a wrong one, are common.
   if (absl::StartsWith(head, "\x1f\x8b"))
     return std::make_unique<GzipReader>(path, identity, std::move(*bytes));
-  if (head == "\x28\xb5\x2f\xfd")
+  if (absl::StartsWith(head, "\x28\xb5\x2f\xfd") || BeginsSkippableFrame(head))
     return std::make_unique<ZstdReader>(path, identity, std::move(*bytes));
   return nullptr;
 }
@@ -396,6 +410,9 @@ absl::StatusOr<FileSample> SampleFile(const std::string& path, Env* env) {
 
 absl::StatusOr<size_t> TextReader::Read(char* to, size_t n) {
   SLUICE_ASSIGN_OR_RETURN(const size_t got, ReadSome(to, n));
+  // The form of plain text was checked when it was opened.
+  if (offset_ == 0 && compressed())
+    SLUICE_RETURN_IF_ERROR(CheckTextForm(path_, {to, std::min(got, kTextFormBytes)}));
   offset_ += got;
   return got;
 }
@@ -404,8 +421,9 @@ absl::StatusOr<std::unique_ptr<TextReader>> TextReader::Open(const std::string& 
   FileIdentity identity;
   SLUICE_ASSIGN_OR_RETURN(FileDescriptor file, OpenFile(path, env, &identity));
   ByteSource bytes(std::move(file));
-  SLUICE_ASSIGN_OR_RETURN(const std::string head, bytes.Head(path, kMagicBytes));
+  SLUICE_ASSIGN_OR_RETURN(const std::string head, bytes.Head(path, kTextFormBytes));
   if (auto compressed = OpenCompressed(path, identity, head, &bytes)) return compressed;
+  SLUICE_RETURN_IF_ERROR(CheckTextForm(path, head));
   return std::unique_ptr<TextReader>(
       std::make_unique<PlainReader>(path, identity, std::move(bytes)));
 }
@@ -416,8 +434,9 @@ absl::StatusOr<std::unique_ptr<TextReader>> TextReader::OpenStandardInput() {
   FileDescriptor file(fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0));
   if (file.get() < 0) return FileError(path, "open", errno);
   ByteSource bytes(std::move(file), /*in_order=*/true);
-  SLUICE_ASSIGN_OR_RETURN(const std::string head, bytes.Head(path, kMagicBytes));
+  SLUICE_ASSIGN_OR_RETURN(const std::string head, bytes.Head(path, kTextFormBytes));
   if (auto compressed = OpenCompressed(path, FileIdentity(), head, &bytes)) return compressed;
+  SLUICE_RETURN_IF_ERROR(CheckTextForm(path, head));
   return std::unique_ptr<TextReader>(std::make_unique<PipeReader>(path, std::move(bytes)));
 }
 

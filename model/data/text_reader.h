@@ -43,7 +43,8 @@ absl::StatusOr<FileSample> SampleFile(const std::string& path, Env* env = Env::R
 
 class TextReader {
  public:
-  // NOT_FOUND, PERMISSION_DENIED or INVALID_ARGUMENT (not a regular file) name the path.
+  // NOT_FOUND, PERMISSION_DENIED or INVALID_ARGUMENT (not a regular file, or not text:
+  // CheckTextForm) name the path.
   static absl::StatusOr<std::unique_ptr<TextReader>> Open(const std::string& path,
                                                           Env* env = Env::Real());
   // Reads from the current position of the process's standard input, which may be a pipe. Its
@@ -58,10 +59,10 @@ class TextReader {
   // Offset in the text of the next byte.
   uint64_t offset() const { return offset_; }
   // Reads at most n > 0 bytes; 0 only at the end of the text. DATA_LOSS when compressed data is
-  // damaged or truncated.
+  // damaged or truncated, INVALID_ARGUMENT when it holds no text (CheckTextForm).
   absl::StatusOr<size_t> Read(char* to, size_t n);
   // Moves to `offset` or the end of the text, whichever comes first.
-  // REQUIRES: `offset` is not before offset().
+  // REQUIRES: `offset` is not before offset(), or the text is that of a plain file.
   virtual absl::Status SkipTo(uint64_t offset) = 0;
 
  protected:

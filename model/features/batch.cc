@@ -27,6 +27,7 @@ void Batch::Reset(size_t numeric_features, size_t slots) {
   numeric.clear();
   key_offsets.assign(1, 0);
   keys.clear();
+  key_weights.clear();
   example_id.clear();
   first_position = 0;
   chunk = 0;
@@ -42,6 +43,17 @@ void Batch::Reserve(size_t examples, size_t numeric_features, size_t slots) {
   keys.reserve(examples * slots);
 }
 
+void Batch::AppendKeyWeights(const ExampleView& from, size_t first, size_t before) {
+  if (from.key_weights == nullptr && key_weights.empty()) return;
+  key_weights.resize(before, 1);  // the keys so far had none
+  const size_t n = keys.size() - before;
+  if (from.key_weights == nullptr) {
+    key_weights.resize(keys.size(), 1);
+  } else {
+    key_weights.insert(key_weights.end(), from.key_weights + first, from.key_weights + first + n);
+  }
+}
+
 absl::Status Batch::Append(const ExampleView& from, size_t i, uint64_t id) {
   const size_t first = i * num_slots, at = keys.size(), offsets = key_offsets.size();
   key_offsets.resize(offsets + num_slots);
@@ -49,6 +61,7 @@ absl::Status Batch::Append(const ExampleView& from, size_t i, uint64_t id) {
   if (from.key_offsets == nullptr) {
     for (size_t s = 0; s < num_slots; ++s) to[s] = static_cast<uint32_t>(at + s + 1);
     keys.insert(keys.end(), from.keys + first, from.keys + first + num_slots);
+    AppendKeyWeights(from, first, at);
   } else {
     // A mapped file can change at any moment, so each offset is read once, checked and copied.
     const uint32_t* const own = from.key_offsets + first;
@@ -68,6 +81,7 @@ absl::Status Batch::Append(const ExampleView& from, size_t i, uint64_t id) {
       return Changed(from, i);
     }
     keys.insert(keys.end(), from.keys + begin, from.keys + end);
+    AppendKeyWeights(from, begin, at);
   }
   label.push_back(from.label[i]);
   weight.push_back(from.weight != nullptr ? from.weight[i] : 1);

@@ -26,6 +26,7 @@ struct ExampleView {
   const uint32_t* key_offsets = nullptr;  // [n * num_slots + 1]; null: one key per slot
   const uint64_t* keys = nullptr;         // [num_keys]
   size_t num_keys = 0;
+  const float* key_weights = nullptr;  // [num_keys]; null: all are 1
   const std::string* file = nullptr;  // the path of the mapped file; null: memory of this process
 };
 
@@ -41,6 +42,8 @@ struct Batch {
   std::vector<uint32_t>
       key_offsets;  // [n * num_slots + 1]: keys of (example i, slot s) begin at [i * num_slots + s]
   std::vector<uint64_t> keys;  // [key_offsets.back()]
+  // How often each key counts in the pooling of its slot: [keys]; empty: each counts once.
+  std::vector<float> key_weights;
   // Identity of each example for dropout: a hash of its piece (sync) or task and its place there.
   std::vector<uint64_t> example_id;  // [n]
   // Sync: position of the first example within the global batch. Gradient sums are cut at multiples
@@ -66,7 +69,8 @@ struct Batch {
             numeric.data(),
             key_offsets.data(),
             keys.data(),
-            keys.size()};
+            keys.size(),
+            key_weights.empty() ? nullptr : key_weights.data()};
   }
   // Appends example `i` of `from` (without its example_id, which becomes `id`). DATA_LOSS names the
   // file when the offsets of its keys are impossible, since somebody has changed the file after it
@@ -75,6 +79,10 @@ struct Batch {
   absl::Status Append(const Batch& from, size_t i, uint64_t id) {
     return Append(from.view(), i, id);
   }
+
+ private:
+  // Adds the weights of the keys from `before` on, which are those of `from` from `first` on.
+  void AppendKeyWeights(const ExampleView& from, size_t first, size_t before);
 };
 
 }  // namespace sluice

@@ -5,79 +5,11 @@
 #include <system_error>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 
 namespace sluice {
 namespace {
-
-struct Date {
-  int year = 0, month = 0, day = 0;
-  int hour = -1, minute = -1;  // -1: no time
-};
-
-// Takes `digits` decimal digits off the front of *text.
-bool TakeDigits(std::string_view* text, int digits, int* value) {
-  if (text->size() < static_cast<size_t>(digits)) return false;
-  *value = 0;
-  for (int i = 0; i < digits; ++i) {
-    const char c = (*text)[i];
-    if (c < '0' || c > '9') return false;
-    *value = *value * 10 + (c - '0');
-  }
-  text->remove_prefix(digits);
-  return true;
-}
-
-bool TakeChar(std::string_view* text, char c) {
-  if (text->empty() || text->front() != c) return false;
-  text->remove_prefix(1);
-  return true;
-}
-
-bool IsLeap(int year) { return (year % 4 == 0 && year % 100 != 0) || year % 400 == 0; }
-
-int DaysInMonth(int year, int month) {
-  constexpr int kDays[] = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
-  return month == 2 && IsLeap(year) ? 29 : kDays[month - 1];
-}
-
-int DayOfYear(const Date& date) {
-  int day = date.day;
-  for (int month = 1; month < date.month; ++month) day += DaysInMonth(date.year, month);
-  return day;
-}
-
-// From 1, which is Monday, to 7.
-int DayOfWeek(const Date& date) {
-  const int y = date.year;
-  const int leap_days = y == 0 ? 0 : (y - 1) / 4 - (y - 1) / 100 + (y - 1) / 400 + 1;
-  const int days = y * 365 + leap_days + DayOfYear(date) - 1;  // since 0000-01-01, a Saturday
-  return (days + 5) % 7 + 1;
-}
-
-bool ParseTime(std::string_view text, Date* date) {
-  int second = 0;
-  if (!TakeDigits(&text, 2, &date->hour) || !TakeChar(&text, ':') ||
-      !TakeDigits(&text, 2, &date->minute)) {
-    return false;
-  }
-  if (!text.empty() && !(TakeChar(&text, ':') && TakeDigits(&text, 2, &second))) return false;
-  // A leap second has the number 60.
-  return text.empty() && date->hour <= 23 && date->minute <= 59 && second <= 60;
-}
-
-bool ParseDate(std::string_view text, Date* date) {
-  if (!TakeDigits(&text, 4, &date->year) || !TakeChar(&text, '-') ||
-      !TakeDigits(&text, 2, &date->month) || !TakeChar(&text, '-') ||
-      !TakeDigits(&text, 2, &date->day)) {
-    return false;
-  }
-  if (date->month < 1 || date->month > 12) return false;
-  if (date->day < 1 || date->day > DaysInMonth(date->year, date->month)) return false;
-  if (text.empty()) return true;
-  if (!TakeChar(&text, ' ') && !TakeChar(&text, 'T')) return false;
-  return ParseTime(text, date);
-}
 
 // Parses at most 15 digits, which a double holds exactly, after an optional '-'. False for any
 // other cell.
@@ -105,37 +37,31 @@ bool internal::ParseAnyNumber(std::string_view cell, double* value) {
   if (cell.size() > 1 && cell[0] == '+' && cell[1] != '-') cell.remove_prefix(1);
   const char* end = cell.data() + cell.size();
   const auto [rest, error] = std::from_chars(cell.data(), end, *value);
-  return error == std::errc() && rest == end && std::isfinite(*value);
+  if (rest != end) return false;
+  if (error == std::errc()) return std::isfinite(*value);
+  // Too large, or so small that the nearest number is 0 or nearly so. from_chars does not tell.
+  double nearest;
+  if (error != std::errc::result_out_of_range ||
+      !absl::SimpleAtod({cell.data(), cell.size()}, &nearest) || !(std::abs(nearest) < 1))
+    return false;
+  *value = nearest;
+  return true;
 }
 
-bool ParseDatePart(std::string_view cell, DatePart part, int* value) {
-  Date date;
-  if (!ParseDate(cell, &date)) return false;
-  switch (part) {
-    case YEAR:
-      *value = date.year;
-      return true;
-    case MONTH:
-      *value = date.month;
-      return true;
-    case DAY_OF_MONTH:
-      *value = date.day;
-      return true;
-    case DAY_OF_YEAR:
-      *value = DayOfYear(date);
-      return true;
-    case DAY_OF_WEEK:
-      *value = DayOfWeek(date);
-      return true;
-    case HOUR:
-      *value = date.hour;
-      return date.hour >= 0;
-    case MINUTE_OF_DAY:
-      *value = date.hour * 60 + date.minute;
-      return date.hour >= 0;
-    default:
-      return false;
+bool ParseCommaNumber(std::string_view cell, double* value) {
+  const size_t comma = cell.find(','), dot = cell.find('.');
+  if (comma == std::string_view::npos) {
+    // Three digits behind a dot may be thousands, and more parts are.
+    const bool thousands =
+        dot != std::string_view::npos &&
+        cell.substr(dot + 1).find_first_not_of("0123456789") == std::string_view::npos &&
+        cell.size() - dot == 4;
+    return !thousands && ParseNumber(cell, value);
   }
+  if (dot != std::string_view::npos) return false;
+  std::string with_dot(cell);
+  with_dot[comma] = '.';  // a second comma remains, and is no number
+  return ParseNumber(with_dot, value);
 }
 
 std::string QuotedCell(std::string_view cell) {

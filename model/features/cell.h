@@ -9,8 +9,6 @@
 #include <string>
 #include <string_view>
 
-#include "proto/config.pb.h"
-
 namespace sluice {
 namespace internal {
 
@@ -53,16 +51,15 @@ inline bool ParseFewDigits(std::string_view cell, double* value) {
   return true;
 }
 
-// Parses the whole cell as a finite number, such as "12", "-1.5e3" or "+2". False for "", "12a",
-// "nan", "inf", "1e999", " 1".
+// Parses the whole cell as a finite number, such as "12", "-1.5e3" or "+2". A number that is too
+// small for a double, such as "1e-400", is 0. False for "", "12a", "nan", "inf", "1e999", " 1".
 inline bool ParseNumber(std::string_view cell, double* value) {
   return ParseFewDigits(cell, value) || internal::ParseAnyNumber(cell, value);
 }
 
-// Parses part of a date "YYYY-MM-DD[ HH:MM[:SS]]" in the proleptic Gregorian calendar. False when
-// the cell is not such a date, or lacks the time that `part` needs.
-// REQUIRES: part != WHOLE.
-bool ParseDatePart(std::string_view cell, DatePart part, int* value);
+// As ParseNumber, for numbers whose decimal mark is ',', such as "0,5". A '.' is read as the mark
+// where it cannot separate thousands: "16.84" is a number, and "1.234" is not.
+bool ParseCommaNumber(std::string_view cell, double* value);
 
 // The first 40 bytes of the cell, escaped and in quotes.
 std::string QuotedCell(std::string_view cell);

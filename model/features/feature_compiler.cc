@@ -37,9 +37,20 @@ bool Bucketed(const Feature& feature) {
 // As many rows as the feature has, from 0 on.
 RowRange RowsOf(const Feature& feature) { return {0, IsDense(feature) ? DenseRowsOf(feature) : 0}; }
 
-absl::Status CheckDatePart(const Feature& feature, DatePart part) {
-  if (DatePart_IsValid(part)) return absl::OkStatus();
-  return FeatureError(feature, "date_part is unknown; use one of YEAR, MONTH, DAY_OF_MONTH, ...");
+// Null for WHOLE.
+absl::StatusOr<std::shared_ptr<const DateFormat>> DateOf(const Feature& feature, DatePart part,
+                                                         const std::string& format) {
+  if (!DatePart_IsValid(part)) {
+    return FeatureError(feature, "date_part is unknown; use one of YEAR, MONTH, DAY_OF_MONTH, ...");
+  }
+  if (part == WHOLE) {
+    if (format.empty()) return std::shared_ptr<const DateFormat>();
+    return FeatureError(feature, "date_format \"", format,
+                        "\" has no effect without date_part; set date_part, e.g. HOUR");
+  }
+  auto compiled = DateFormat::Create(format, part);
+  if (!compiled.ok()) return FeatureError(feature, compiled.status().message());
+  return std::make_shared<const DateFormat>(*std::move(compiled));
 }
 
 // The error when no part of the model uses the feature's number (`number`) or its keys.
@@ -84,6 +95,8 @@ class Compiler {
   absl::Status CompileNumeric(const Feature& feature, int column);
   absl::Status CompileBuckets(const Feature& feature, int column);
   absl::Status CompileCategorical(const Feature& feature, int column);
+  // The delimiters of cells with several values, and of their weights.
+  absl::Status CompileDelimiters(const Feature& feature, CompiledCategory* category) const;
   absl::Status CompileCross(const Feature& feature);
   // Adds the category as a slot, as a part of crosses, or both.
   absl::Status AddCategory(const Feature& feature, CompiledCategory category,
@@ -176,6 +189,11 @@ absl::Status Compiler::CompileLabelAndWeight() {
                                                    "\"; name another column or leave it empty"));
   }
   SLUICE_ASSIGN_OR_RETURN(out_.label, LabelRule::Create(data));
+  out_.decimal_comma = data.csv().decimal_mark() == ",";
+  const bool delimited = data.format() == DataConfig::CSV || data.format() == DataConfig::TSV;
+  out_.csv = delimited;
+  out_.trim_parts = delimited && (!data.csv().has_trim() || data.csv().trim());
+  out_.absent.assign(data.csv().missing().begin(), data.csv().missing().end());
   // Label and weight have fixed places at the front (kLabelColumn, kWeightColumn).
   out_.columns = {label, data.weight_column()};
   columns_[label] = 0;
@@ -283,7 +301,6 @@ absl::Status Compiler::CompileFeature(const Feature& feature) {
   }
   SLUICE_ASSIGN_OR_RETURN(const int column, Column(feature, feature.numeric().column()));
   source.column = column;
-  SLUICE_RETURN_IF_ERROR(CheckDatePart(feature, feature.numeric().date_part()));
   const NumericFeature& numeric = feature.numeric();
   if (!Bucketed(feature)) {
     if (numeric.keep_numeric()) {
@@ -308,7 +325,7 @@ absl::Status Compiler::CompileNumeric(const Feature& feature, int column) {
   CompiledNumeric numeric;
   numeric.feature = feature.name();
   numeric.column = column;
-  numeric.date_part = config.date_part();
+  SLUICE_ASSIGN_OR_RETURN(numeric.date, DateOf(feature, config.date_part(), config.date_format()));
   numeric.log = config.log();
   numeric.default_value = config.default_value();
   if (!std::isfinite(numeric.default_value)) {
@@ -346,7 +363,7 @@ absl::Status Compiler::CompileBuckets(const Feature& feature, int column) {
   const NumericFeature& config = feature.numeric();
   CompiledCategory category;
   category.column = column;
-  category.date_part = config.date_part();
+  SLUICE_ASSIGN_OR_RETURN(category.date, DateOf(feature, config.date_part(), config.date_format()));
   category.bucketed = true;
   category.boundaries.assign(config.boundaries().begin(), config.boundaries().end());
   for (size_t i = 0; i < category.boundaries.size(); ++i) {
@@ -369,10 +386,9 @@ absl::Status Compiler::CompileBuckets(const Feature& feature, int column) {
 
 absl::Status Compiler::CompileCategorical(const Feature& feature, int column) {
   const CategoricalFeature& config = feature.categorical();
-  SLUICE_RETURN_IF_ERROR(CheckDatePart(feature, config.date_part()));
   CompiledCategory category;
   category.column = column;
-  category.date_part = config.date_part();
+  SLUICE_ASSIGN_OR_RETURN(category.date, DateOf(feature, config.date_part(), config.date_format()));
   category.hash_buckets = config.hash_buckets();
   category.missing_is_value = config.missing_is_value();
   for (const std::string& value : config.vocabulary()) {
@@ -383,6 +399,13 @@ absl::Status Compiler::CompileCategorical(const Feature& feature, int column) {
       return FeatureError(feature, "vocabulary has \"", value, "\" twice; remove one");
     }
   }
+  category.mean = config.pooling() == CategoricalFeature::MEAN;
+  SLUICE_RETURN_IF_ERROR(CompileDelimiters(feature, &category));
+  return AddCategory(feature, std::move(category), config.pooling());
+}
+
+absl::Status Compiler::CompileDelimiters(const Feature& feature, CompiledCategory* category) const {
+  const CategoricalFeature& config = feature.categorical();
   const std::string& delimiter = config.multi_value_delimiter();
   if (delimiter.size() > 1) {
     return FeatureError(feature, "multi_value_delimiter is \"", delimiter, "\"; use one character");
@@ -393,21 +416,46 @@ absl::Status Compiler::CompileCategorical(const Feature& feature, int column) {
           feature,
           "has date_part and multi_value_delimiter, but a date is one value; remove one of them");
     }
-    category.multi_value_delimiter = delimiter[0];
+    category->multi_value_delimiter = delimiter[0];
   }
   if (HasSeveralValues(job_.data(), ColumnOf(feature))) {
     if (!delimiter.empty() && delimiter != " ") {
       return FeatureError(feature, "multi_value_delimiter is \"", delimiter,
                           "\" but blanks separate the values of a slot; remove it");
     }
-    if (config.date_part() == WHOLE) category.multi_value_delimiter = ' ';
+    if (config.date_part() == WHOLE) category->multi_value_delimiter = ' ';
   }
-  if (config.pooling() == CategoricalFeature::MEAN && category.multi_value_delimiter == 0) {
+  if (category->mean && category->multi_value_delimiter == 0) {
     return FeatureError(feature,
                         "pooling MEAN has no effect on a single value; remove it, or set "
                         "multi_value_delimiter");
   }
-  return AddCategory(feature, std::move(category), config.pooling());
+  const std::string& weight = config.weight_delimiter();
+  if (weight.empty()) return absl::OkStatus();
+  if (weight.size() > 1 || weight[0] == category->multi_value_delimiter) {
+    return FeatureError(feature, "weight_delimiter is \"", weight,
+                        "\"; use one character other than multi_value_delimiter");
+  }
+  if (config.date_part() != WHOLE) {
+    return FeatureError(feature, "has date_part and weight_delimiter; remove one of them");
+  }
+  if (weight[0] == '.' || weight[0] == '-' || weight[0] == '+' ||
+      (weight[0] >= '0' && weight[0] <= '9') ||
+      (out_.decimal_comma && (weight[0] == ',' || category->multi_value_delimiter == ','))) {
+    return FeatureError(feature, "weight_delimiter \"", weight, "\" and multi_value_delimiter \"",
+                        delimiter, "\" must not be characters of numbers; change them");
+  }
+  if (parts_.contains(feature.name())) {
+    return FeatureError(feature,
+                        "has weight_delimiter and is part of a cross, which has no weights; remove "
+                        "weight_delimiter, or declare another feature of the column for the cross");
+  }
+  if (!use_.key_weights) {
+    return FeatureError(
+        feature, "has weight_delimiter, but this model has no weights for values; remove it");
+  }
+  category->weight_delimiter = weight[0];
+  return absl::OkStatus();
 }
 
 absl::Status Compiler::AddCategory(const Feature& feature, CompiledCategory category,
@@ -429,7 +477,8 @@ absl::Status Compiler::AddCategory(const Feature& feature, CompiledCategory cate
   out_.categories.push_back(std::move(category));
   if (!use.any()) return absl::OkStatus();  // only in crosses
   out_.slots.push_back({index, kNone});
-  out_.slot_info.push_back({feature.name(), use.wide, use.deep, pooling, RowsOf(feature)});
+  out_.slot_info.push_back({feature.name(), use.wide, use.deep, pooling, RowsOf(feature),
+                            out_.categories.back().weight_delimiter != 0});
   return absl::OkStatus();
 }
 

@@ -19,6 +19,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,6 +27,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "common/base/hash.h"
+#include "model/features/date_format.h"
 #include "model/features/feature_schema.h"
 #include "model/features/feature_use.h"
 #include "model/features/label_rule.h"
@@ -46,7 +48,7 @@ inline constexpr int kNone = -1;
 struct CompiledNumeric {
   std::string feature;
   int column = kNone;  // index in columns
-  DatePart date_part = WHOLE;
+  std::shared_ptr<const DateFormat> date;  // null: the cell is a number
   bool log = false;
   double default_value = 0;      // the raw number of a missing cell
   double offset = 0, scale = 1;  // (value - offset) * scale
@@ -58,13 +60,15 @@ struct CompiledCategory {
   uint32_t index = 0;  // its own index in CompiledFeatures::categories
   int column = kNone;
   uint64_t seed = 0;
-  DatePart date_part = WHOLE;
+  std::shared_ptr<const DateFormat> date;  // null: the cell is the value
   bool bucketed = false;
   std::vector<double> boundaries;     // bucketed
   std::vector<uint64_t> bucket_keys;  // boundaries.size() + 1
   // Value -> its index in the job's list. Empty: all values are allowed.
   absl::flat_hash_map<std::string, uint32_t> vocabulary;
   char multi_value_delimiter = 0;  // 0: one value
+  char weight_delimiter = 0;       // 0: values have no weights
+  bool mean = false;               // pooling
   uint64_t hash_buckets = 0;
   bool missing_is_value = false;
   RowRange rows;     // dense
@@ -94,6 +98,10 @@ struct FeatureSource {
 struct CompiledFeatures {
   std::vector<std::string> columns;  // label, weight, then the features' columns, each once
   LabelRule label;
+  bool decimal_comma = false;             // numbers have the decimal mark ','
+  bool csv = false;                       // data.csv says how numbers are written
+  bool trim_parts = false;                // of cells with several values
+  std::vector<std::string> absent;        // values that mean "missing", for parts of such cells
   std::vector<CompiledNumeric> numerics;  // by FeatureSchema::numerics()
   std::vector<FeatureSchema::Numeric> numeric_info;
   std::vector<CompiledSlot> slots;  // by FeatureSchema::slots()

@@ -88,11 +88,21 @@ class CompiledSchema : public FeatureSchema {
   absl::Status AppendAll(const Cells& cells, bool need_label, Batch* batch) const;
   absl::Status AppendLabelAndWeight(const Cells& cells, bool need_label, Batch* batch) const;
   // The raw number of a cell, or of the part of its date.
-  absl::Status RawNumber(const std::string& feature, int column, DatePart part, const Cells& cells,
-                         double* value) const;
+  // `date`: of the feature; null: the cell is the number.
+  absl::Status RawNumber(const std::string& feature, int column, const DateFormat* date,
+                         const Cells& cells, double* value) const;
+  bool Number(std::string_view cell, double* value) const {
+    return f_.decimal_comma ? ParseCommaNumber(cell, value) : ParseNumber(cell, value);
+  }
+  // What a cell that is no number could be, and the option that then reads it.
+  std::string NumberProblem(std::string_view cell) const;
   absl::Status NumberOf(const CompiledNumeric& numeric, const Cells& cells, float* number) const;
   absl::Status SingleKey(const CompiledCategory& category, const Cells& cells, PartKey* key) const;
-  void AppendMultiKeys(const CompiledCategory& category, const Cells& cells, Batch* batch) const;
+  // The keys of a cell with several values, or with weights.
+  absl::Status AppendValues(const CompiledCategory& category, const Cells& cells,
+                            Batch* batch) const;
+  absl::Status AppendValue(const CompiledCategory& category, std::string_view value,
+                           const Cells& cells, Batch* batch) const;
   absl::Status AppendCategory(const CompiledCategory& category, const Cells& cells,
                               const PartKeys& parts, Batch* batch) const;
   // Appends the keys and offsets of the plain slots from `first` on; returns the next other slot.
@@ -102,7 +112,52 @@ class CompiledSchema : public FeatureSchema {
   const CompiledFeatures f_;
   const LogOnePlus log_one_plus_;
   std::vector<PlainSlot> plain_;  // by slots(); column kNone: the slot is not plain
+  bool weighted_ = false;         // some values have weights
 };
+
+std::string_view Trimmed(std::string_view text, bool trim) {
+  if (!trim) return text;
+  while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
+  while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) text.remove_suffix(1);
+  return text;
+}
+
+// Reads a list as Python prints it, such as ['a', "b"] or [1, 2]. False for any other text.
+bool ParsePythonList(std::string_view cell, std::vector<std::string>* values) {
+  if (cell.size() < 2 || cell.front() != '[' || cell.back() != ']') return false;
+  std::string_view rest = Trimmed(cell.substr(1, cell.size() - 2), true);
+  while (!rest.empty()) {
+    std::string value;
+    const char quote = rest.front();
+    if (quote == '\'' || quote == '"') {
+      size_t i = 1;
+      for (; i < rest.size() && rest[i] != quote; ++i) {
+        if (rest[i] == '\\' && i + 1 < rest.size()) ++i;
+        value += rest[i];
+      }
+      if (i >= rest.size()) return false;
+      rest.remove_prefix(i + 1);
+    } else {
+      // Only numbers are printed without quotes.
+      const size_t end = std::min(rest.find(','), rest.size());
+      const std::string_view number = Trimmed(rest.substr(0, end), true);
+      double ignored;
+      if (!ParseNumber(number, &ignored)) return false;
+      value = std::string(number);
+      rest.remove_prefix(end);
+    }
+    values->push_back(std::move(value));
+    rest = Trimmed(rest, true);
+    if (rest.empty()) break;
+    if (rest.front() != ',') return false;
+    rest = Trimmed(rest.substr(1), true);
+    if (rest.empty()) return false;
+  }
+  return true;
+}
+
+// Weight 1 for the keys that have none yet, at the end of the batch.
+void FillKeyWeights(Batch* batch) { batch->key_weights.resize(batch->keys.size(), 1); }
 
 // ValueKey. For 8 bytes, the length of hexadecimal ids, the constant size removes its loops.
 inline uint64_t KeyOfBytes(std::string_view value, uint64_t seed) {
@@ -158,7 +213,8 @@ CompiledSchema::CompiledSchema(CompiledFeatures features) : f_(std::move(feature
       // A plain slot needs a hash and nothing else. Runs of such slots are most of the work in
       // click data.
       const bool is_plain = category.vocabulary.empty() && !category.bucketed &&
-                            category.date_part == WHOLE && category.multi_value_delimiter == 0;
+                            category.date == nullptr && category.multi_value_delimiter == 0 &&
+                            category.weight_delimiter == 0;
       if (is_plain && category.part == kNone) plain.column = category.column;
       plain.missing_is_value = category.missing_is_value;
       plain.seed = category.seed;
@@ -169,6 +225,7 @@ CompiledSchema::CompiledSchema(CompiledFeatures features) : f_(std::move(feature
     }
     plain_.push_back(plain);
   }
+  weighted_ = weighted();
   // From the back, so that each slot knows where the run of plain slots that it begins ends.
   for (size_t s = plain_.size(); s-- > 0;) {
     const bool goes_on = s + 1 < plain_.size() && plain_[s + 1].column != kNone;
@@ -176,19 +233,41 @@ CompiledSchema::CompiledSchema(CompiledFeatures features) : f_(std::move(feature
   }
 }
 
-absl::Status CompiledSchema::RawNumber(const std::string& feature, int column, DatePart part,
-                                       const Cells& cells, double* value) const {
+std::string CompiledSchema::NumberProblem(std::string_view cell) const {
+  const std::string no_number = "is not a finite number";
+  const auto has = [&](char c) { return cell.find(c) != std::string_view::npos; };
+  const bool letters = std::any_of(cell.begin(), cell.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+  });
+  double value;
+  if (f_.csv && !f_.decimal_comma && has(',') && ParseCommaNumber(cell, &value)) {
+    return no_number +
+           "; if ',' is the decimal mark, set data.csv.decimal_mark: \",\" (or clean the data)";
+  }
+  // A date, a time, or a place in a text.
+  if (cell.size() >= 8 && (has('-') || has('/') || has(':')) && cell[0] >= '0' && cell[0] <= '9' &&
+      std::count_if(cell.begin(), cell.end(), [](char c) { return c >= '0' && c <= '9'; }) >= 6) {
+    return no_number + "; if it is a date, set date_part (and date_format)";
+  }
+  if (letters || cell.size() <= 2) {
+    return no_number + "; if it means \"missing\", set data.csv.missing: " + QuotedCell(cell);
+  }
+  return no_number;
+}
+
+absl::Status CompiledSchema::RawNumber(const std::string& feature, int column,
+                                       const DateFormat* date, const Cells& cells,
+                                       double* value) const {
   const std::string_view cell = cells.values[column];
-  if (part != WHOLE) {
+  if (date != nullptr) {
     int number;
-    if (!ParseDatePart(cell, part, &number)) {
-      return CellError(feature, f_.columns[column], cell, "is not a date \"YYYY-MM-DD HH:MM\"");
-    }
+    if (!date->Parse(cell, &number))
+      return CellError(feature, f_.columns[column], cell, date->ProblemOf(cell));
     *value = number;
     return absl::OkStatus();
   }
-  if (!ParseNumber(cell, value))
-    return CellError(feature, f_.columns[column], cell, "is not a finite number");
+  if (!Number(cell, value))
+    return CellError(feature, f_.columns[column], cell, NumberProblem(cell));
   return absl::OkStatus();
 }
 
@@ -197,7 +276,7 @@ absl::Status CompiledSchema::NumberOf(const CompiledNumeric& numeric, const Cell
   double value = numeric.default_value;
   if (!cells.missing[numeric.column]) {
     SLUICE_RETURN_IF_ERROR(
-        RawNumber(numeric.feature, numeric.column, numeric.date_part, cells, &value));
+        RawNumber(numeric.feature, numeric.column, numeric.date.get(), cells, &value));
   }
   if (numeric.log) value = log_one_plus_(std::max(value, 0.0));
   value = (value - numeric.offset) * numeric.scale;
@@ -220,13 +299,13 @@ absl::Status CompiledSchema::SingleKey(const CompiledCategory& category, const C
     return absl::OkStatus();
   }
   key->present = true;
-  if (!category.bucketed && category.date_part == WHOLE) {
+  if (!category.bucketed && category.date == nullptr) {
     key->keys = KeysOfValue(category, cells.values[category.column], cells.counts);
     return absl::OkStatus();
   }
   double value;
   SLUICE_RETURN_IF_ERROR(
-      RawNumber(category.feature, category.column, category.date_part, cells, &value));
+      RawNumber(category.feature, category.column, category.date.get(), cells, &value));
   if (category.bucketed) {
     const auto& bounds = category.boundaries;
     key->keys = KeysOfBucket(
@@ -240,23 +319,64 @@ absl::Status CompiledSchema::SingleKey(const CompiledCategory& category, const C
   return absl::OkStatus();
 }
 
-void CompiledSchema::AppendMultiKeys(const CompiledCategory& category, const Cells& cells,
-                                     Batch* batch) const {
-  std::string_view cell = cells.values[category.column];
-  while (!cell.empty()) {
-    const size_t end = std::min(cell.find(category.multi_value_delimiter), cell.size());
-    if (end > 0)
-      batch->keys.push_back(KeysOfValue(category, cell.substr(0, end), cells.counts).own);
-    cell.remove_prefix(std::min(end + 1, cell.size()));
+absl::Status CompiledSchema::AppendValue(const CompiledCategory& category, std::string_view value,
+                                         const Cells& cells, Batch* batch) const {
+  double weight = 1;
+  if (category.weight_delimiter != 0) {
+    // The last one, since a value may hold the delimiter and a weight cannot.
+    const size_t at = value.rfind(category.weight_delimiter);
+    if (at != std::string_view::npos) {
+      const std::string_view written = Trimmed(value.substr(at + 1), f_.trim_parts);
+      if (!Number(written, &weight) || std::abs(weight) > std::numeric_limits<float>::max()) {
+        return CellError(category.feature, f_.columns[category.column], value,
+                         "has a weight that is not a finite number");
+      }
+      if (category.mean && weight < 0) {
+        return CellError(category.feature, f_.columns[category.column], value,
+                         "has a weight below 0, with which pooling MEAN has no meaning");
+      }
+      value = Trimmed(value.substr(0, at), f_.trim_parts);
+    }
   }
+  if (value.empty() || std::find(f_.absent.begin(), f_.absent.end(), value) != f_.absent.end())
+    return absl::OkStatus();
+  if (weighted_) {
+    FillKeyWeights(batch);
+    batch->key_weights.push_back(static_cast<float>(weight));
+  }
+  batch->keys.push_back(KeysOfValue(category, value, cells.counts).own);
+  return absl::OkStatus();
+}
+
+absl::Status CompiledSchema::AppendValues(const CompiledCategory& category, const Cells& cells,
+                                          Batch* batch) const {
+  std::string_view cell = cells.values[category.column];
+  const size_t before = batch->keys.size();
+  std::vector<std::string> list;
+  if (category.multi_value_delimiter == 0) {
+    SLUICE_RETURN_IF_ERROR(AppendValue(category, cell, cells, batch));
+  } else if (category.multi_value_delimiter == ',' && ParsePythonList(cell, &list)) {
+    for (const std::string& value : list)
+      SLUICE_RETURN_IF_ERROR(AppendValue(category, value, cells, batch));
+  } else {
+    while (!cell.empty()) {
+      const size_t end = std::min(cell.find(category.multi_value_delimiter), cell.size());
+      const std::string_view value = Trimmed(cell.substr(0, end), f_.trim_parts);
+      SLUICE_RETURN_IF_ERROR(AppendValue(category, value, cells, batch));
+      cell.remove_prefix(std::min(end + 1, cell.size()));
+    }
+  }
+  // All values are missing, and so is the cell.
+  if (batch->keys.size() == before && category.missing_is_value) {
+    batch->keys.push_back(KeysOfMissing(category).own);
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CompiledSchema::AppendCategory(const CompiledCategory& category, const Cells& cells,
                                             const PartKeys& parts, Batch* batch) const {
-  if (category.multi_value_delimiter != 0 && !cells.missing[category.column]) {
-    AppendMultiKeys(category, cells, batch);
-    return absl::OkStatus();
-  }
+  const bool values = category.multi_value_delimiter != 0 || category.weight_delimiter != 0;
+  if (values && !cells.missing[category.column]) return AppendValues(category, cells, batch);
   PartKey key;
   if (category.part != kNone) {
     key = parts[category.part];
@@ -293,15 +413,17 @@ absl::Status CompiledSchema::AppendLabelAndWeight(const Cells& cells, bool need_
         absl::StrCat("label column \"", f_.columns[0], "\" is missing"));
   }
   double weight = 1;
-  if (!f_.columns[1].empty()) {
+  // LIBSVM may have a weight behind the label, without a name.
+  if (!f_.columns[1].empty() || !cells.missing[1]) {
     // A negative weight would turn the loss of an example around.
-    const bool valid = !cells.missing[1] && ParseNumber(cells.values[1], &weight) && weight >= 0 &&
+    const bool valid = !cells.missing[1] && Number(cells.values[1], &weight) && weight >= 0 &&
                        weight <= std::numeric_limits<float>::max();
     if (!valid && need_label) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("weight column \"", f_.columns[1],
-                       "\": ", cells.missing[1] ? "a missing value" : QuotedCell(cells.values[1]),
-                       " is not a number of at least 0"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          f_.columns[1].empty() ? "the weight of the label: "
+                                : absl::StrCat("weight column \"", f_.columns[1], "\": "),
+          cells.missing[1] ? "a missing value" : QuotedCell(cells.values[1]),
+          " is not a number of at least 0"));
     }
     if (!valid) weight = 1;
   }
@@ -359,6 +481,8 @@ absl::Status CompiledSchema::AppendAll(const Cells& cells, bool need_label, Batc
     }
     batch->key_offsets.push_back(static_cast<uint32_t>(batch->keys.size()));
   }
+  // The keys of other slots count once.
+  if (weighted_) FillKeyWeights(batch);
   // Offsets of keys have 32 bits.
   if (batch->keys.size() > std::numeric_limits<uint32_t>::max()) {
     return absl::ResourceExhaustedError(
@@ -385,6 +509,7 @@ absl::Status CompiledSchema::AppendExample(const std::string_view* values, const
     batch->numeric.resize(numbers);
     batch->key_offsets.resize(offsets);
     batch->keys.resize(keys);
+    batch->key_weights.resize(std::min(batch->key_weights.size(), keys));
   }
   return status;
 }

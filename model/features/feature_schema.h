@@ -35,6 +35,7 @@ class FeatureSchema {
     // part uses come first, then those of both parts, then those of the wide part alone, so that
     // the rows of each part follow each other.
     RowRange rows;
+    bool weighted = false;  // its values have weights
   };
   struct Numeric {
     std::string name;
@@ -50,6 +51,13 @@ class FeatureSchema {
 
   virtual const std::vector<Numeric>& numerics() const = 0;
   virtual const std::vector<Slot>& slots() const = 0;
+  // Whether a slot is weighted, so that batches have key_weights.
+  bool weighted() const {
+    for (const Slot& slot : slots()) {
+      if (slot.weighted) return true;
+    }
+    return false;
+  }
   // Names of the columns that lines must have, label and weight first ("" where there is none).
   virtual const std::vector<std::string>& columns() const = 0;
   // Appends one example from the values of columns(), in the same order. `missing[i]` marks absent

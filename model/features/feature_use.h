@@ -23,6 +23,9 @@ struct FeatureUse {
   Parts keys;     // the parts that use the keys of the other features
   // The model keeps rows of dense features in dense tables. Otherwise `dense: true` is refused.
   bool dense_rows = false;
+  // The model multiplies the values of keys by Batch::key_weights. Otherwise `weight_delimiter` is
+  // refused.
+  bool key_weights = false;
 };
 
 // True when the feature gives keys: of a sparse table, or rows of dense tables.

@@ -11,12 +11,13 @@ absl::StatusOr<LabelRule> LabelRule::Create(const DataConfig& data) {
   const LabelConfig& config = data.label();
   LabelRule rule;
   rule.column_ = config.column().empty() ? "label" : config.column();
-  rule.positive_.assign(config.positive().begin(), config.positive().end());
-  rule.negative_.assign(config.negative().begin(), config.negative().end());
+  rule.decimal_comma_ = data.csv().decimal_mark() == ",";
+  rule.positive_ = rule.ValuesOf(config.positive());
+  rule.negative_ = rule.ValuesOf(config.negative());
   rule.signed_labels_ = data.format() == DataConfig::LIBSVM;
   rule.has_threshold_ = config.has_positive_at_least();
   rule.threshold_ = config.positive_at_least();
-  if (rule.has_threshold_ && !(rule.positive_.empty() && rule.negative_.empty())) {
+  if (rule.has_threshold_ && !(rule.positive_.texts.empty() && rule.negative_.texts.empty())) {
     return absl::InvalidArgumentError(
         "data.label has both positive_at_least and positive or negative; keep one of the two "
         "rules");
@@ -26,13 +27,13 @@ absl::StatusOr<LabelRule> LabelRule::Create(const DataConfig& data) {
         "data.label.positive_at_least is not a finite number; set one");
   }
   // Then no value could have label 1.
-  if (rule.positive_.empty() && !rule.negative_.empty()) {
+  if (rule.positive_.texts.empty() && !rule.negative_.texts.empty()) {
     return absl::InvalidArgumentError(
         "data.label.negative is set but positive is not; list the values of label 1 in "
         "data.label.positive");
   }
-  for (const std::string& value : rule.negative_) {
-    if (IndexOf(rule.positive_, value) >= 0) {
+  for (const std::string& value : rule.negative_.texts) {
+    if (rule.IndexOf(rule.positive_, value) >= 0) {
       return absl::InvalidArgumentError(absl::StrCat("data.label has ", QuotedCell(value),
                                                      " in both positive and negative; remove one"));
     }
@@ -40,28 +41,45 @@ absl::StatusOr<LabelRule> LabelRule::Create(const DataConfig& data) {
   return rule;
 }
 
-int LabelRule::IndexOf(const std::vector<std::string>& list, std::string_view cell) {
-  const auto found = std::find(list.begin(), list.end(), cell);
-  return found == list.end() ? -1 : static_cast<int>(found - list.begin());
+LabelRule::Values LabelRule::ValuesOf(
+    const google::protobuf::RepeatedPtrField<std::string>& texts) const {
+  Values values;
+  values.texts.assign(texts.begin(), texts.end());
+  for (size_t i = 0; i < values.texts.size(); ++i) {
+    double number;
+    if (Number(values.texts[i], &number)) values.numbers.emplace_back(number, static_cast<int>(i));
+  }
+  return values;
+}
+
+int LabelRule::IndexOf(const Values& list, std::string_view cell) const {
+  const auto found = std::find(list.texts.begin(), list.texts.end(), cell);
+  if (found != list.texts.end()) return static_cast<int>(found - list.texts.begin());
+  double number;
+  if (list.numbers.empty() || !Number(cell, &number)) return -1;
+  for (const auto& [value, index] : list.numbers) {
+    if (value == number) return index;
+  }
+  return -1;
 }
 
 absl::Status LabelRule::Apply(std::string_view cell, float* label, int* value_index) const {
   *value_index = -1;
   // Lists come first; Create refuses them together with a threshold.
-  if (!positive_.empty()) {
+  if (!positive_.texts.empty()) {
     *value_index = IndexOf(positive_, cell);
     *label = *value_index >= 0 ? 1 : 0;
     if (*label == 1) return absl::OkStatus();
     const int negative = IndexOf(negative_, cell);
-    if (negative >= 0) *value_index = static_cast<int>(positive_.size()) + negative;
+    if (negative >= 0) *value_index = static_cast<int>(positive_.texts.size()) + negative;
     // Without a list of negative values, every other value is one.
-    if (negative_.empty() || negative >= 0) return absl::OkStatus();
+    if (negative_.texts.empty() || negative >= 0) return absl::OkStatus();
     return absl::InvalidArgumentError(
         absl::StrCat("label column \"", column_, "\": ", QuotedCell(cell),
                      " is in neither data.label.positive nor data.label.negative"));
   }
   double value;
-  const bool number = ParseNumber(cell, &value);
+  const bool number = Number(cell, &value);
   if (has_threshold_) {
     if (!number) {
       return absl::InvalidArgumentError(

@@ -5,10 +5,12 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "model/features/cell.h"
 #include "proto/config.pb.h"
 
 namespace sluice {
@@ -22,11 +24,21 @@ class LabelRule {
   absl::Status Apply(std::string_view cell, float* label, int* value_index) const;
 
  private:
-  // -1 if the cell is not in the list.
-  static int IndexOf(const std::vector<std::string>& list, std::string_view cell);
+  // The values of a list, and those that are numbers.
+  struct Values {
+    std::vector<std::string> texts;
+    std::vector<std::pair<double, int>> numbers;  // and their indices in texts
+  };
+  Values ValuesOf(const google::protobuf::RepeatedPtrField<std::string>& texts) const;
+  // -1 if the cell is not in the list. Numbers are equal by value: 1.0 and +1 are in a list with 1.
+  int IndexOf(const Values& list, std::string_view cell) const;
+  bool Number(std::string_view cell, double* value) const {
+    return decimal_comma_ ? ParseCommaNumber(cell, value) : ParseNumber(cell, value);
+  }
 
   std::string column_;
-  std::vector<std::string> positive_, negative_;
+  Values positive_, negative_;
+  bool decimal_comma_ = false;
   bool signed_labels_ = false;  // LIBSVM: -1 means 0
   bool has_threshold_ = false;
   double threshold_ = 0;

@@ -48,6 +48,10 @@ std::shared_ptr<NetInPasses::Part> NetInPasses::Copy(const Batch& batch, const u
   // Offsets of a pass begin at 0 again, as those of every batch.
   for (size_t i = 0; i < to.key_offsets.size(); ++i) to.key_offsets[i] = offsets[i] - first_key;
   to.keys.assign(batch.keys.begin() + first_key, batch.keys.begin() + end_key);
+  if (!batch.key_weights.empty()) {
+    to.key_weights.assign(batch.key_weights.begin() + first_key,
+                          batch.key_weights.begin() + end_key);
+  }
   if (sizes_.row_dim == 0) return part;
   // Numbers the rows that this pass uses in the order of their first use, so that the pass copies
   // and computes no others.

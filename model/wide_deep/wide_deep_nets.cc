@@ -14,7 +14,15 @@ namespace {
 
 absl::StatusOr<std::unique_ptr<DenseNet>> CreateNetOfRows(WideDeepShape shape,
                                                           const NetOptions& options) {
-  if (options.device.kind == ComputeDevice::kCuda) return CreateCudaNet(shape, options);
+  if (options.device.kind == ComputeDevice::kCuda) {
+    for (const WideDeepShape::Slot& slot : shape.slots) {
+      if (!slot.weighted) continue;
+      return absl::InvalidArgumentError(
+          "a feature has weight_delimiter, and weights of values are not supported on CUDA "
+          "devices; compute on the CPU (--device=cpu), or remove weight_delimiter");
+    }
+    return CreateCudaNet(shape, options);
+  }
   switch (options.precision) {
     case MatmulPrecision::kJob:
       break;

@@ -60,6 +60,7 @@ FeatureUse FeatureUseOf(const JobConfig& job) {
   use.keys.wide = On(config.has_wide_categorical(), config.wide_categorical());
   // This model has dense tables for the rows of features (AddRows).
   use.dense_rows = true;
+  use.key_weights = true;
   use.numbers.needs = "in_wide needs model.wide_deep.wide_numeric, in_deep needs hidden_units";
   use.keys.needs = "in_wide needs model.wide_deep.wide_categorical, in_deep needs hidden_units";
   return use;
@@ -121,6 +122,7 @@ absl::Status WideDeepSpec::DeriveShape(const JobConfig& job) {
     WideDeepShape::Slot to;
     to.wide = slot.in_wide, to.deep = slot.in_deep;
     to.mean = slot.pooling == CategoricalFeature::MEAN;
+    to.weighted = slot.weighted;
     shape_.slots.push_back(to);
     any_wide |= slot.in_wide, any_deep |= slot.in_deep;
   }

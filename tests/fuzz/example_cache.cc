@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 
 // The layout of the header (example_file.cc): checksum, identity of the source, table of sections.
 constexpr size_t kCrcOffset = 12, kIdentity = 16, kIdentityBytes = 88, kFileBytes = 144,
-                 kSectionTable = 152, kSections = 7, kSectionBytes = 24, kHeaderBytes = 320,
+                 kSectionTable = 152, kSections = 8, kSectionBytes = 24, kHeaderBytes = 344,
                  kHeaderRoom = 4096;
 
 template <class T>

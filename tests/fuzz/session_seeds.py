@@ -428,14 +428,14 @@ class ExampleCache(Choices):
         self.number(int(repair), 0, 7).number(int(keep_identity), 0, 7).number(1, 0, 3)
 
     def header(self, offset, data):
-        return self.boolean(True).number(offset, 104, 320).text(data, 64)
+        return self.boolean(True).number(offset, 104, 344).text(data, 64)
 
 
 def example_caches():
     yield "unchanged", ExampleCache()
     yield "no_checksums", ExampleCache(repair=False)
     # Without offsets of keys: one key in each slot. The sections follow each other in the table.
-    for section in range(7):
+    for section in range(8):
         yield f"section_{section}_empty", ExampleCache().header(152 + 24 * section + 8, bytes(8))
     yield "many_examples", ExampleCache().header(104, struct.pack("<Q", 1 << 40))
 

@@ -60,6 +60,25 @@ class FormatsTest(SluiceTest):
         result = self.trains(self.job("format: LIBSVM", svm), "svm", 600, 0.85, "--a_sync=false")
         self.assertEqual(result["model_digest"], digests.pop())
 
+    def test_odd_files_are_read_or_named_before_anything_is_written(self):
+        """Six of tests/data/files; tests/model/odd_files_test.cc has all of them."""
+        def launch(name, *flags, output=self.tmp / "odd", refused=False):
+            done = self.run_program("sluice", "launch", "--job=%s" % (ROOT / "tests/data/files" / (name + ".textproto")),
+                                    "--server_num=1", "--worker_num=1", "--a_sync=false", "--overwrite",
+                                    "--output_dir=%s" % output, "--set", "data.cache=false", *flags)
+            self.assertEqual(done.returncode != 0, refused, done.stdout)
+            if refused:
+                return done.stdout
+            return json.loads((output / "result.json").read_text())["epochs_log"][0]["examples"]
+        self.assertEqual(launch("04_quoted/j_nl"), 60)
+        self.assertEqual(launch("11_separator/j_kv", "--set", "features[3].categorical.weight_delimiter=:"), 60)
+        self.assertEqual(launch("20_paths/g[1]/g"), 60)
+        self.assertIn("csv.quote", launch("04_quoted/j_singlequote", refused=True))
+        self.assertIn("Parquet", launch("30_extra/parquet", refused=True))
+        out = launch("30_extra/order", output="s3://bucket/out", refused=True)
+        self.assertIn("s3:// is not supported", out)
+        self.assertFalse((self.tmp / "s3:").exists())
+
     def test_a_range_and_a_wildcard_expand_to_their_features(self):
         def line(i, source):
             return "%d %s" % (i % 2, " ".join("%d:%d" % (c, source.randrange(3) + (c == 40) * (i % 2) * 9) for c in range(1, 60)))

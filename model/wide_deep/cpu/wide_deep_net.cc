@@ -191,12 +191,34 @@ double WideDeepNet::WideLogit(const NetInput& input, size_t example) const {
   if (shape_.wide_bias) sum += input.dense[tensor][0];
   if (!shape_.wide_column) return sum;
   const uint32_t* offsets = batch.key_offsets.data() + example * batch.num_slots;
+  const float* const times = batch.key_weights.empty() ? nullptr : batch.key_weights.data();
   for (size_t s = 0; s < batch.num_slots; ++s) {
     if (!shape_.slots[s].wide) continue;
-    for (uint32_t k = offsets[s]; k < offsets[s + 1]; ++k)
-      sum += input.rows[input.row_index[k] * row_dim_];
+    for (uint32_t k = offsets[s]; k < offsets[s + 1]; ++k) {
+      const double weight = input.rows[input.row_index[k] * row_dim_];
+      sum += times == nullptr ? weight : weight * times[k];
+    }
   }
   return sum;
+}
+
+void WideDeepNet::PoolWeighted(const NetInput& input, size_t slot, uint32_t begin, uint32_t end,
+                               float* to) const {
+  const float* const weights = input.batch->key_weights.data();
+  const float* const embeddings = input.rows + shape_.embedding_begin();
+  const size_t dim = shape_.embedding_dim;
+  const float share = ShareOf(input, slot, begin, end);
+  std::fill_n(to, dim, 0.0f);
+  for (uint32_t k = begin; k < end; ++k)
+    AddRow(embeddings + input.row_index[k] * row_dim_, weights[k] * share, dim, to);
+}
+
+float WideDeepNet::ShareOf(const NetInput& input, size_t slot, uint32_t begin, uint32_t end) const {
+  if (!shape_.slots[slot].mean) return 1;
+  double sum = 0;
+  for (uint32_t k = begin; k < end; ++k) sum += input.batch->key_weights[k];
+  // Weights of a mean are not negative. If all are 0, so is the mean.
+  return sum > 0 ? static_cast<float>(1 / sum) : 0;
 }
 
 void WideDeepNet::DeepInput(const NetInput& input, size_t example, float* to) const {
@@ -205,6 +227,11 @@ void WideDeepNet::DeepInput(const NetInput& input, size_t example, float* to) co
   const uint32_t* offsets = batch.key_offsets.data() + example * batch.num_slots;
   for (size_t s = 0; s < batch.num_slots && dim > 0; ++s) {
     if (!shape_.slots[s].deep) continue;
+    if (shape_.slots[s].weighted && !batch.key_weights.empty()) {
+      PoolWeighted(input, s, offsets[s], offsets[s + 1], to);
+      to += dim;
+      continue;
+    }
     // A slot without keys is the zero vector. The first row is copied, which saves a pass of zeros.
     const uint32_t keys = offsets[s + 1] - offsets[s];
     const float* embeddings = input.rows + shape_.embedding_begin();
@@ -310,14 +337,18 @@ void WideDeepNet::AddExample(const NetInput& input, size_t example, size_t pass_
     const WideDeepShape::Slot& slot = shape_.slots[s];
     const bool deep = d_input != nullptr && slot.deep;
     const uint32_t keys = offsets[s + 1] - offsets[s];
-    const Sum share = slot.mean && keys > 1 ? Sum{1} / static_cast<Sum>(keys) : Sum{1};
+    const bool weighted = slot.weighted && !batch.key_weights.empty();
+    const Sum share = weighted                ? Sum{ShareOf(input, s, offsets[s], offsets[s + 1])}
+                      : slot.mean && keys > 1 ? Sum{1} / static_cast<Sum>(keys)
+                                              : Sum{1};
     for (uint32_t k = offsets[s]; k < offsets[s + 1]; ++k) {
       const size_t row = input.row_index[k];
       if (row < begin || row >= end) continue;
+      const Sum weight = weighted ? Sum{batch.key_weights[k]} : Sum{1};
       Sum* to = sums + row * row_dim_;
-      if (shape_.wide_column && slot.wide) to[0] += d_logits_[pass_row];
+      if (shape_.wide_column && slot.wide) to[0] += d_logits_[pass_row] * weight;
       if (!deep) continue;
-      AddRow(d_input, share, dim, to + shape_.embedding_begin());
+      AddRow(d_input, share * weight, dim, to + shape_.embedding_begin());
     }
     if (deep) d_input += dim;
   }

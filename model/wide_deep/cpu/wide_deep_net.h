@@ -57,6 +57,11 @@ class WideDeepNet : public DenseNet {
   // Sum of bias, weighted numbers and wide weights of one example, in double.
   double WideLogit(const NetInput& input, size_t example) const;
   void DeepInput(const NetInput& input, size_t example, float* to) const;  // [deep_inputs]
+  // Pools the keys [begin, end) of a weighted slot into to[embedding_dim].
+  void PoolWeighted(const NetInput& input, size_t slot, uint32_t begin, uint32_t end,
+                    float* to) const;
+  // The factor of all weights of a weighted slot: 1, or of a mean one by their sum.
+  float ShareOf(const NetInput& input, size_t slot, uint32_t begin, uint32_t end) const;
   // Computes the loss of one example, and d loss / d logit times `scale`.
   void Loss(const Batch& batch, size_t example, size_t row, double scale);
   // `rows` are values or sums by row of the sparse table.

@@ -38,6 +38,8 @@ absl::Status CheckBatch(const WideDeepShape& shape, const Batch& batch) {
   if (batch.key_offsets.size() != batch.n * batch.num_slots + 1) {
     return Mismatch("key offsets", batch.key_offsets.size(), batch.n * batch.num_slots + 1);
   }
+  if (!batch.key_weights.empty() && batch.key_weights.size() != batch.keys.size())
+    return Mismatch("weights of keys", batch.key_weights.size(), batch.keys.size());
   return absl::OkStatus();
 }
 

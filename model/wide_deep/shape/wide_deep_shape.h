@@ -20,6 +20,7 @@ struct WideDeepShape {
     bool wide = true;
     bool deep = true;
     bool mean = false;  // pooling of the deep part; the wide part always sums
+    bool weighted = false;  // its keys count as often as Batch::key_weights says
   };
   size_t num_numeric = 0;              // numbers of an example
   std::vector<uint32_t> wide_numeric;  // indices of the numbers in the wide part

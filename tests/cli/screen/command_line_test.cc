@@ -72,6 +72,20 @@ TEST(CommandLineTest, JobGivenAsAWordSuggestsTheJobFlag) {
   EXPECT_THAT(std::string(parsed.status().message()), HasSubstr("--job=adult.textproto"));
 }
 
+TEST(CommandLineTest, UrlsAreRefusedWhereAPathIsTaken) {
+  CommandSpec spec = Spec();
+  spec.flags.push_back({"output_dir", FlagKind::kText, "DIR", "", "the output"});
+  spec.flags.push_back({"data", FlagKind::kText, "FILE", "", "the data"});
+  const auto error = [&](const std::string& arg) {
+    return std::string(ParseCommand(spec, {arg}).status().message());
+  };
+  EXPECT_THAT(error("--output_dir=s3://bucket/out"),
+              AllOf(HasSubstr("--output_dir"), HasSubstr("s3:// is not supported")));
+  EXPECT_THAT(error("--data=a.csv,hdfs://h/b.csv"), HasSubstr("'hdfs://h/b.csv'"));
+  EXPECT_THAT(error("gs://bucket"), HasSubstr("gs:// is not supported"));
+  EXPECT_TRUE(ParseCommand(spec, {"--set", "a=s3://b"}).ok());  // the validation says more
+}
+
 TEST(CommandLineTest, MistakesAreNamedWithASuggestion) {
   EXPECT_THAT(Error({"--cuont=3"}),
               AllOf(HasSubstr("--cuont"), HasSubstr("did you mean 'count'?")));

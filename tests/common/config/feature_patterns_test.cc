@@ -111,6 +111,10 @@ TEST(FeatureRangeTest, WrongRangesAreRefusedWithTheirField) {
   EXPECT_THAT(RangeError(numeric("C{1..9")), HasSubstr("{1..59}"));
   EXPECT_THAT(RangeError(numeric("C1..9}")), HasSubstr("{1..59}"));
   EXPECT_THAT(RangeError(numeric("C{0..100000}")), HasSubstr("at most 100000"));
+  JobConfig one_hot = JobOf(numeric("{1..1000000}"));
+  one_hot.mutable_data()->set_format(DataConfig::LIBSVM);
+  EXPECT_THAT(std::string(FeaturePatterns(&one_hot).ExpandRanges().message()),
+              AllOf(HasSubstr("one-hot LIBSVM"), HasSubstr("multi_value_delimiter")));
   EXPECT_THAT(RangeError(numeric("C{1..99999999999999999999}")), HasSubstr("too large"));
   EXPECT_THAT(RangeError("features { name: 'a{1..60000}' } features { name: 'b{1..60000}' }"),
               HasSubstr("features[1].name"));

@@ -147,6 +147,28 @@ TEST(JobConfigTest, DataPathsAreRelativeToTheJobFileAndOutputToTheCurrentFolder)
   EXPECT_EQ(Effective(job, "/base/configs")->initial_checkpoint(), "/base/configs/out/checkpoints");
 }
 
+TEST(JobConfigTest, WildcardsInTheFolderOfTheJobFileArePlainCharacters) {
+  const auto job = Effective(GoodJob(), "/a[1]/b*");
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->data().train_files(0), "/a\\[1\\]/b\\*/train.csv");
+  EXPECT_EQ(job->data().eval_files(0), "/a\\[1\\]/b\\*/eval-*.csv");
+}
+
+TEST(JobConfigTest, AByteOrderMarkIsSkippedAndTypographicQuotesAreNamed) {
+  const auto job = ReadJobConfig(TempFile("\xEF\xBB\xBFname: 'x'").path());
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->name(), "x");
+  const auto error = [](const std::string& text) {
+    return std::string(ReadJobConfig(TempFile(text).path()).status().message());
+  };
+  EXPECT_THAT(error("version: 1\nname: \u201cx\u201d"),
+              AllOf(HasSubstr(":2:7: \u201c"), HasSubstr("typographic quote")));
+  EXPECT_THAT(error(std::string("\xFF\xFEn\0", 4)), HasSubstr("UTF-16"));
+  // In strings and comments they are text.
+  EXPECT_TRUE(
+      ReadJobConfig(TempFile("data { train_files: \"\u2018a\u2019\" } # \u201c").path()).ok());
+}
+
 TEST(JobConfigTest, SyncNeedsALaneForEachWorkerUnlessEachRankHasItsOwnFiles) {
   JobConfig job = GoodJob();
   EXPECT_FALSE(Effective(job, "/base")->data().has_shuffle_lanes());

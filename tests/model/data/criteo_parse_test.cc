@@ -41,9 +41,7 @@ bool ReferenceNumber(const std::string& cell, double* value) {
   if (cell.find_first_of("xXpP(") != std::string::npos) return false;  // strtod accepts more forms
   char* end = nullptr;
   *value = std::strtod(cell.c_str(), &end);
-  return end == cell.c_str() + cell.size() && std::isfinite(*value) &&
-         !(*value == 0 &&
-           cell.find_first_of("123456789") < cell.find_first_of("eE"));  // underflow is an error
+  return end == cell.c_str() + cell.size() && std::isfinite(*value);
 }
 
 uint64_t ReferenceKey(int i, const std::string& cell) {

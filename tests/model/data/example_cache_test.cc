@@ -360,7 +360,7 @@ TEST(ExampleCacheFormatTest, TheSameExamplesGiveTheSameNameAndBytes) {
   source.changed_ns = 6;
   ASSERT_TRUE(cache.Store({DataPiece{"data", 10, 90, 7}}, source,
                           {3, 1, 2, label, weight, numeric, offsets, keys}, bad, summary));
-  const std::string file = folder.Path("7cc0666ee759d66c94b0b7eaee9a90c8.examples");
+  const std::string file = folder.Path("8d8dba5f36d193cb56d9a23ef4598aa2.examples");
   const auto bytes = Env::Real()->ReadFile(file);
   ASSERT_TRUE(bytes.ok()) << bytes.status();
   EXPECT_EQ(bytes->size(), 4544u);

@@ -20,7 +20,7 @@ namespace sluice {
 namespace {
 
 // Where the header has its checksum, and an offset, a size and a checksum of each section.
-constexpr size_t kCrcAt = 12, kSectionsAt = 152, kSectionBytes = 24;
+constexpr size_t kCrcAt = 12, kSectionsAt = 152, kSectionBytes = 24, kSections = 8;
 
 class ExampleFileTest : public ::testing::Test {
  protected:
@@ -80,7 +80,7 @@ uint64_t OffsetOf(size_t section, const std::string& bytes) {
 }
 void SealHeader(std::string* bytes) {
   Put<uint32_t>(0, kCrcAt, bytes);
-  Put<uint32_t>(Crc32c(bytes->data(), kSectionsAt + 7 * kSectionBytes), kCrcAt, bytes);
+  Put<uint32_t>(Crc32c(bytes->data(), kSectionsAt + kSections * kSectionBytes), kCrcAt, bytes);
 }
 
 TEST_F(ExampleFileTest, HasWhatWasWritten) {
@@ -121,6 +121,23 @@ TEST_F(ExampleFileTest, OneKeyPerSlotAndUnitWeightsTakeNoSpace) {
   EXPECT_EQ((*file)->view().num_keys, 6u);
 }
 
+TEST_F(ExampleFileTest, WeightsOfKeysAreKept) {
+  const float weights[] = {1, 0.5f, 2, 1, -1, 0};
+  ExampleView examples = Examples();
+  examples.key_weights = weights;
+  const std::string bytes = Image(examples);
+  const auto file = Map(bytes);
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_TRUE((*file)->CheckContents().ok());
+  ASSERT_NE((*file)->view().key_weights, nullptr);
+  EXPECT_EQ(std::memcmp((*file)->view().key_weights, weights, sizeof(weights)), 0);
+  // Weights that are all 1 take no space.
+  const float ones[] = {1, 1, 1, 1, 1, 1};
+  examples.key_weights = ones;
+  EXPECT_EQ(Image(examples), Image(Examples()));
+  EXPECT_EQ((*Map(Image(examples)))->view().key_weights, nullptr);
+}
+
 TEST_F(ExampleFileTest, LinesAreCountedFromTheHeader) {
   Image(Examples());
   const int fd = open(path_.c_str(), O_RDONLY);
@@ -159,8 +176,8 @@ TEST_F(ExampleFileTest, FilesOfAnotherOriginAreRefused) {
 TEST_F(ExampleFileTest, EveryChangedByteOfHeaderAndSectionsIsFound) {
   const std::string bytes = Image(Examples());
   std::vector<size_t> places;
-  for (size_t at = 0; at < kSectionsAt + 7 * kSectionBytes; ++at) places.push_back(at);
-  for (size_t s = 0; s < 7; ++s) places.push_back(OffsetOf(s, bytes));
+  for (size_t at = 0; at < kSectionsAt + kSections * kSectionBytes; ++at) places.push_back(at);
+  for (size_t s = 0; s < kSections; ++s) places.push_back(OffsetOf(s, bytes));
   for (const size_t at : places) {
     std::string damaged = bytes;
     damaged[at] ^= 1;

@@ -194,7 +194,7 @@ TEST(ExampleStreamTest, FileThatChangesWhileItIsReadIsAnError) {
 TEST(ExampleStreamTest, ErrorOfALineWithoutLabelNamesTheSourceOfColumns) {
   const TempFolder folder;
   ExampleStream::Options options;
-  options.path = folder.Write("f", "1,2\n1\n1,2,0\n");
+  options.path = folder.Write("f", "1,2,0\n1,2\n1\n");
   const ExampleStreamLines lines = ReadAll(
       "data { format: CSV label { column: 'y' } csv { columns: ['n', 'm', 'y'] } }"
       "features { name: 'n' numeric {} }",
@@ -203,6 +203,32 @@ TEST(ExampleStreamTest, ErrorOfALineWithoutLabelNamesTheSourceOfColumns) {
   ASSERT_EQ(lines.bad.first.size(), 2u);
   EXPECT_THAT(lines.bad.first[0], AllOf(HasSubstr("data.csv.columns"), HasSubstr("\"y\"")));
   EXPECT_THAT(lines.bad.first[1], AllOf(HasSubstr("data.csv.columns"), Not(HasSubstr("\"y\""))));
+}
+
+TEST(ExampleStreamTest, FilesMayLackTheirLabelsAsAWhole) {
+  const TempFolder folder;
+  ExampleStream::Options options;
+  options.path = folder.Write("f", "\n1,2\n3,4\n5,6,0\n7,8\n");
+  const ExampleStreamLines lines = ReadAll(
+      "data { format: CSV label { column: 'y' } csv { columns: ['n', 'y', 'm'] } }"
+      "features { name: 'm' numeric {} }",
+      options);
+  EXPECT_THAT(lines.numbers, ElementsAre(2, 4, 8));
+  ASSERT_EQ(lines.bad.first.size(), 1u);
+  EXPECT_THAT(lines.bad.first[0], AllOf(HasSubstr("f:4: "), HasSubstr("without the label")));
+}
+
+TEST(ExampleStreamTest, LinesAreNumberedPastLineEndsInQuotes) {
+  const TempFolder folder;
+  ExampleStream::Options options;
+  options.path = folder.Write("f", "1,\"a\n\nb\",0\nx,c,0\n");
+  const ExampleStreamLines lines = ReadAll(
+      "data { format: CSV label { column: 'y' } csv { columns: ['n', 'c', 'y'] } }"
+      "features { name: 'n' numeric {} }",
+      options);
+  EXPECT_THAT(lines.numbers, ElementsAre(1));
+  ASSERT_EQ(lines.bad.first.size(), 1u);
+  EXPECT_THAT(lines.bad.first[0], HasSubstr("f:4: "));
 }
 
 TEST(ExampleStreamTest, MissingIdColumnIsNamed) {

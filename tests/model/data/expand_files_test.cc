@@ -52,6 +52,21 @@ TEST(ExpandFilesTest, FilesThatSeveralEntriesNameAreAWarning) {
   EXPECT_TRUE(WarnOfFilesNamedAgain(job)->empty());
 }
 
+TEST(ExpandFilesTest, MarkedWildcardsArePlainCharacters) {
+  const TempFolder folder;
+  for (const char* name : {"g[1]", "g1"}) std::filesystem::create_directory(folder.Path(name));
+  const std::string odd = folder.Write("g[1]/a.csv", "");
+  folder.Write("g1/a.csv", "");
+  EXPECT_THAT(*Expand({folder.Path("g\\[1\\]/*.csv")}), ElementsAre(odd));
+  EXPECT_THAT(*Expand({folder.Path("g\\[1\\]/a.csv")}), ElementsAre(odd));
+  EXPECT_EQ(Expand({folder.Path("g\\[2\\]/a.csv")}).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST(ExpandFilesTest, UrlsAreRefusedByName) {
+  EXPECT_THAT(std::string(Expand({"s3://bucket/*.csv"}).status().message()),
+              AllOf(HasSubstr("s3://bucket/*.csv"), HasSubstr("is not supported")));
+}
+
 TEST(ExpandFilesTest, FileWithAWildcardInItsNameMatchesItself) {
   const TempFolder folder;
   const std::string odd = folder.Write("a[1].csv", "");

@@ -41,7 +41,7 @@ TEST(DelimitedTest, LinesWithAndWithoutQuotesAreSplitAlike) {
       std::vector<std::string_view> fast(310), slow(310), few(3);
       const auto n = format.Split(&line[0], size, &fast);
       ASSERT_TRUE(n.ok());
-      ASSERT_EQ(*n, *format.SplitQuoted(&line[0], size, &slow)) << line;
+      ASSERT_EQ(*n, *format.SplitByCell(&line[0], size, &slow)) << line;
       ASSERT_EQ(fast, slow) << line;
       ASSERT_EQ(*format.Split(&line[0], size, &few), *n);  // counts what it does not store
       ASSERT_EQ(few[0], fast[0]);
@@ -98,7 +98,7 @@ TEST(DelimitedTest, CommentsAndBlankLinesAreSkipped) {
 
 TEST(DelimitedTest, BadDelimitersAreRefused) {
   EXPECT_TRUE(Delimited::FromConfig(Config("format: CSV csv { delimiter: ';' }")).ok());
-  for (const char* bad : {"delimiter: ';;'", "delimiter: '\"'", "delimiter: '\\n'"}) {
+  for (const char* bad : {"delimiter: '\"'", "delimiter: '\\n'"}) {
     EXPECT_THAT(
         std::string(Delimited::FromConfig(Config(std::string("format: CSV csv {") + bad + "}"))
                         .status()
@@ -109,6 +109,40 @@ TEST(DelimitedTest, BadDelimitersAreRefused) {
       std::string(
           Delimited::FromConfig(Config("format: TSV csv { delimiter: ',' }")).status().message()),
       HasSubstr("TSV"));
+}
+
+// The format of these options.
+Delimited Csv(const std::string& options) {
+  const auto format = Delimited::FromConfig(Config("format: CSV csv {" + options + "}"));
+  EXPECT_TRUE(format.ok()) << format.status();
+  return *format;
+}
+
+TEST(DelimitedTest, DelimitersMayHaveSeveralCharacters) {
+  const Delimited format = Csv("delimiter: '::'");
+  EXPECT_EQ(Split(format, "a::b:: c ::"), "a/b/c/");
+  EXPECT_EQ(Split(format, "a:b::\"c::d\""), "a:b/c::d");
+  EXPECT_EQ(Split(format, "a:::b"), "a/:b");
+  EXPECT_EQ(Split(Csv("delimiter: ' | '"), "a | b | \"c | d\""), "a/b/c | d");
+}
+
+TEST(DelimitedTest, DelimitersMayBeMerged) {
+  const Delimited format = Csv("delimiter: ' ' merge_delimiters: true");
+  EXPECT_EQ(Split(format, "  a   b \"\"  c  "), "a/b//c");
+  EXPECT_EQ(Split(format, "a b"), "a/b");
+  EXPECT_TRUE(format.Skips("    "));
+  EXPECT_FALSE(format.Skips("  a "));
+  EXPECT_EQ(Split(Csv("merge_delimiters: true"), "a,, b,"), "a/b");
+}
+
+TEST(DelimitedTest, QuoteAndEscapeAreOfTheUsersChoice) {
+  EXPECT_EQ(Split(Csv("quote: \"'\""), "'a,b',\"c\",'it''s'"), "a,b/\"c\"/it's");
+  EXPECT_EQ(Split(Csv("quote: ''"), "\"a,b\""), "\"a/b\"");
+  const Delimited escape = Csv("escape: '\\\\'");
+  EXPECT_EQ(Split(escape, "a\\,b,c\\\\,\"d\\\"e\",f\\"), "a,b/c\\/d\"e/f\\");
+  EXPECT_EQ(Split(escape, "\"a\\"), SplitCsv("\"a"));
+  const Delimited null = Csv("escape: '\\\\' missing: '\\\\N'");
+  EXPECT_EQ(Split(null, "\\N, \\N ,\\M"), "\\N/\\N/M");
 }
 
 // The values by column, "-" where missing; or the error.
@@ -143,15 +177,58 @@ TEST(DelimitedParserTest, WrongNumberOfValuesIsAnError) {
 }
 
 TEST(LibsvmParserTest, ReadsNamedIndicesAndLeavesOthersMissing) {
-  LibsvmParser parser({"label", "", "7", "3"});
+  LibsvmParser parser({"label", "", "7", "3"}, {}, true);
   EXPECT_THAT(Parse(&parser, 4, "+1 3:0.5 7:2 9:1"), ElementsAre("+1", "-", "2", "0.5"));
   EXPECT_THAT(Parse(&parser, 4, "-1 qid:4 3:1"), ElementsAre("-1", "-", "-", "1"));
   EXPECT_THAT(Parse(&parser, 4, "  0\t7:1  # 3:1"), ElementsAre("0", "-", "1", "-"));
-  EXPECT_THAT(Parse(&parser, 4, "3:1"), ElementsAre("-", "-", "-", "1"));
+  LibsvmParser scored({"label", "", "7", "3"}, {}, /*need_label=*/false);
+  EXPECT_THAT(Parse(&scored, 4, "3:1"), ElementsAre("-", "-", "-", "1"));
+  LibsvmParser ids({"label", "", "3", "qid"}, {}, true);
+  EXPECT_THAT(Parse(&ids, 4, "1 qid:4 3:1"), ElementsAre("1", "-", "1", "4"));
+}
+
+TEST(DelimitedParserTest, ErrorsNameTheOptionThatMayReadTheLine) {
+  DelimitedParser parser(Csv(""), {0}, 3, {});
+  EXPECT_THAT(Parse(&parser, 1, "a,b\\,b,c"), ElementsAre(HasSubstr("data.csv.escape")));
+  EXPECT_THAT(Parse(&parser, 1, "a,'b,b',c"), ElementsAre(HasSubstr("data.csv.quote")));
+  EXPECT_THAT(Parse(&parser, 1, "a;b;c"), ElementsAre(HasSubstr("data.csv.delimiter")));
+  EXPECT_THAT(Parse(&parser, 1, "a,\"b"), ElementsAre(HasSubstr("data.csv.quote: \"\"")));
+  DelimitedParser blanks(Csv("delimiter: ' '"), {0}, 3, {});
+  EXPECT_THAT(Parse(&blanks, 1, "a  b c"), ElementsAre(HasSubstr("merge_delimiters")));
+}
+
+TEST(DelimitedParserTest, ARepeatedHeaderIsNoExample) {
+  DelimitedParser parser(Delimited(), {0}, 2, {}, "a,b");
+  EXPECT_TRUE(parser.Skips("a,b"));
+  EXPECT_TRUE(parser.RepeatsHeader("a,b"));
+  EXPECT_FALSE(parser.Skips("a,c"));
+  EXPECT_FALSE(parser.RepeatsHeader(""));
+}
+
+TEST(LibsvmParserTest, IndicesAreNumbers) {
+  LibsvmParser parser({"label", "", "7", "3"}, {"nan"}, true);
+  EXPECT_THAT(Parse(&parser, 4, "1 007:2 03:nan"), ElementsAre("1", "-", "2", "-"));
+  EXPECT_THAT(Parse(&parser, 4, "1 07:2 7:3"), ElementsAre(HasSubstr("twice")));
+  EXPECT_THAT(Parse(&parser, 4, "1 f7:2"), ElementsAre(HasSubstr("no index")));
+  EXPECT_THAT(Parse(&parser, 4, "1 -7:2"), ElementsAre(HasSubstr("negative index")));
+  EXPECT_THAT(Parse(&parser, 4, "1 7.0:2"), ElementsAre(HasSubstr("no index")));
+  EXPECT_THAT(Parse(&parser, 4, "1 0:7:1 1:9:0.5"), ElementsAre(HasSubstr("libffm")));
+}
+
+TEST(LibsvmParserTest, LabelsMayHaveWeights) {
+  LibsvmParser parser({"label", "", "1", "2"}, {}, /*need_label=*/true);
+  EXPECT_THAT(Parse(&parser, 4, "1:0.5 2:4"), ElementsAre("1", "0.5", "-", "4"));
+  EXPECT_THAT(Parse(&parser, 4, "1 qid:3 1:4"), ElementsAre("1", "-", "4", "-"));
+  LibsvmParser own({"label", "9", "1"}, {}, true);
+  EXPECT_THAT(Parse(&own, 3, "1:0.5 1:4"), ElementsAre(HasSubstr("data.weight_column")));
+  // For prediction a line may lack its label.
+  LibsvmParser scored({"label", "", "1", "2"}, {}, /*need_label=*/false);
+  EXPECT_THAT(Parse(&scored, 4, "1:3 2:4"), ElementsAre("-", "-", "3", "4"));
+  EXPECT_THAT(Parse(&scored, 4, "1:0.5 1:3 2:4"), ElementsAre("1", "0.5", "3", "4"));
 }
 
 TEST(LibsvmParserTest, BadTokensAreErrors) {
-  LibsvmParser parser({"label", "", "7"});
+  LibsvmParser parser({"label", "", "7"}, {}, true);
   EXPECT_THAT(Parse(&parser, 3, "1 7"), ElementsAre(HasSubstr("\"7\"")));
   EXPECT_THAT(Parse(&parser, 3, "1 7:"), ElementsAre(HasSubstr("\"7:\"")));
   EXPECT_THAT(Parse(&parser, 3, "1 :7"), ElementsAre(HasSubstr("\":7\"")));

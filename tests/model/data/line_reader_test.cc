@@ -151,5 +151,120 @@ TEST(LineReaderTest, SmallLinesAcrossManyBuffersAreAllRead) {
   EXPECT_TRUE(Rest(&zipped) == expected);
 }
 
+RecordRule CsvRule() {
+  RecordRule rule;
+  rule.quote = '"';
+  return rule;
+}
+
+LineReader RecordReaderOf(const std::string& path, const RecordRule& rule = CsvRule()) {
+  return LineReader(*TextReader::Open(path), rule);
+}
+
+std::vector<std::string> RecordsOf(const std::string& text, const RecordRule& rule = CsvRule()) {
+  const TempFolder folder;
+  LineReader reader = RecordReaderOf(folder.Write("a", text), rule);
+  std::vector<std::string> records;
+  for (const auto& [offset, record] : Rest(&reader)) records.push_back(record);
+  return records;
+}
+
+TEST(LineReaderTest, LineEndsInQuotesBelongToTheRecord) {
+  EXPECT_THAT(RecordsOf("a,\"b\nc\"\nd\n"), ElementsAre("a,\"b\nc\"", "d"));
+  EXPECT_THAT(RecordsOf("\"a\r\nb\",c\r\nd"), ElementsAre("\"a\r\nb\",c", "d"));
+  EXPECT_THAT(RecordsOf("\"a\"\"\n\"\"b\",1\nc\n"), ElementsAre("\"a\"\"\n\"\"b\",1", "c"));
+  EXPECT_THAT(RecordsOf("\"\",\"\n\"\nc"), ElementsAre("\"\",\"\n\"", "c"));
+  EXPECT_THAT(RecordsOf("a, \"b\nc\"\n"), ElementsAre("a, \"b\nc\""));
+  EXPECT_THAT(RecordsOf("\xEF\xBB\xBF\"a\nb\"\nc"), ElementsAre("\xEF\xBB\xBF\"a\nb\"", "c"));
+}
+
+TEST(LineReaderTest, QuotesElsewhereEndNothing) {
+  EXPECT_THAT(RecordsOf("5\" disk,a\nb\"\nc\n"), ElementsAre("5\" disk,a", "b\"", "c"));
+  // A lone quote at the start of a cell spoils its own line only.
+  EXPECT_THAT(RecordsOf("a,\"b\nc\nd\n"), ElementsAre("a,\"b", "c", "d"));
+  const std::string far(RecordRule::kMostBytes, 'x');
+  EXPECT_THAT(RecordsOf("a,\"b\n" + far + "\nc\"\n"), ElementsAre("a,\"b", far, "c\""));
+  RecordRule comments = CsvRule();
+  comments.comment_prefix = "#";
+  EXPECT_THAT(RecordsOf("#,\"b\nc,\"d\ne\"\n", comments), ElementsAre("#,\"b", "c,\"d\ne\""));
+  RecordRule plain;
+  EXPECT_THAT(RecordsOf("\"a\nb\"\n", plain), ElementsAre("\"a", "b\""));
+}
+
+TEST(LineReaderTest, EscapesKeepQuotesAndLineEnds) {
+  RecordRule rule = CsvRule();
+  rule.escape = '\\';
+  EXPECT_THAT(RecordsOf("\"a\\\"\nb\",c\nd\n", rule), ElementsAre("\"a\\\"\nb\",c", "d"));
+  EXPECT_THAT(RecordsOf("a\\\nb\\\\\nc\n", rule), ElementsAre("a\\\nb\\\\", "c"));
+  EXPECT_THAT(RecordsOf("a\\,\"b\nc\n", rule), ElementsAre("a\\,\"b", "c"));
+}
+
+// Text of many cells of these kinds.
+std::string RandomRecords(uint64_t seed, size_t bytes, const std::vector<std::string>& cells) {
+  std::string text;
+  while (text.size() < bytes) {
+    seed = seed * 6364136223846793005 + 1442695040888963407;
+    text += cells[(seed >> 33) % cells.size()];
+    seed = seed * 6364136223846793005 + 1442695040888963407;
+    text += (seed >> 33) % 4 == 0 ? "\n" : ",";
+  }
+  return text;
+}
+
+// From any offset a reader must find the record that reading from the front finds.
+void ExpectEverySeekAgrees(const std::string& text, const RecordRule& rule = CsvRule()) {
+  const TempFolder folder;
+  const std::string path = folder.Write("a", text);
+  LineReader all = RecordReaderOf(path, rule);
+  const LineReaderLines records = Rest(&all);
+  size_t next = 0;
+  for (uint64_t offset = 0; offset < text.size(); offset += 997) {
+    while (next < records.size() && records[next].first < offset) ++next;
+    LineReader reader = RecordReaderOf(path, rule);
+    ASSERT_TRUE(reader.Seek(offset).ok());
+    ASSERT_EQ(reader.next_offset(), next < records.size() ? records[next].first : text.size())
+        << offset;
+  }
+}
+
+TEST(LineReaderTest, RecordsAreFoundFromTheTextShortlyBefore) {
+  const std::vector<std::string> plain = {"1", "abc", "2.5", "", "a longer value of some words"};
+  const std::vector<std::string> quoted = {"\"a,b\"", "\"x\"", "7", "\"say \"\"hi\"\"\""};
+  const std::vector<std::string> lines = {"\"a\nb\"", "\"\n\n\"", "\"1,\n2\"", "7", "\"q\"\"\n\""};
+  const std::vector<std::string> wild = {"\"", "a\"b", "\"c\nd\"", "\"e\"f", "\n", "7", "\"\""};
+  for (uint64_t seed = 1; seed <= 3; ++seed) {
+    ExpectEverySeekAgrees(RandomRecords(seed, 400'000, plain));
+    ExpectEverySeekAgrees(RandomRecords(seed, 400'000, quoted));
+    ExpectEverySeekAgrees(RandomRecords(seed, 400'000, lines));
+    ExpectEverySeekAgrees(RandomRecords(seed, 400'000, wild));
+    RecordRule escapes = CsvRule();
+    escapes.escape = '\\';
+    ExpectEverySeekAgrees(RandomRecords(seed, 300'000, {"\\\"", "a\\", "\"b\\\"\n\"", "7"}),
+                          escapes);
+  }
+  // Lines that are longer than the first look back.
+  const std::string longer(150'000, 'x');
+  ExpectEverySeekAgrees(RandomRecords(1, 3'000'000, {longer, "7", "\"a\nb\""}));
+  // A cell that looks like records, and records that look like a cell.
+  std::string same;
+  while (same.size() < 300'000) same += "\",\"\n";
+  ExpectEverySeekAgrees(same);
+  ExpectEverySeekAgrees("x" + same);
+  ExpectEverySeekAgrees(std::string(300'000, '"') + "\n" + std::string(300'000, 'a'), CsvRule());
+}
+
+TEST(LineReaderTest, TextOfCrAloneIsNamed) {
+  const TempFolder folder;
+  LineReader reader = ReaderOf(folder.Write("a", "a,b\r1,2\r3,4\r"));
+  LineReader::Line line;
+  const auto next = reader.Next(&line);
+  EXPECT_EQ(next.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(next.status().message()), ::testing::HasSubstr("CR alone"));
+  LineReader one = ReaderOf(folder.Write("a", "1,2\r"));
+  EXPECT_TRUE(*one.Next(&line));
+  LineReader inside = ReaderOf(folder.Write("a", "a\rb\nc\n"));
+  EXPECT_TRUE(*inside.Next(&line));
+}
+
 }  // namespace
 }  // namespace sluice

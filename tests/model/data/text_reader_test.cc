@@ -106,6 +106,32 @@ TEST(TextReaderTest, ZstdFramesHaveTheTextThatTheirHeaderSays) {
   }
 }
 
+TEST(TextReaderTest, ZerosAfterGzipAreIgnored) {
+  const TempFolder folder;
+  const std::string zeros(300'000, '\0');
+  EXPECT_EQ(*ReadAll(folder.Write("a", Gzip("text") + zeros)), "text");
+  EXPECT_EQ(*ReadAll(folder.Write("a", Gzip("one ") + zeros + Gzip("two") + zeros)), "one two");
+  EXPECT_THAT(ErrorOf(folder.Write("a", Gzip("text") + zeros + "x")), HasSubstr("gzip data"));
+}
+
+TEST(TextReaderTest, SkippableFramesOfZstdAreSkippedWhereverTheyAre) {
+  const TempFolder folder;
+  const std::string skippable("\x5A\x2A\x4D\x18\x05\0\0\0other", 13);
+  EXPECT_EQ(*ReadAll(folder.Write(
+                "a", skippable + Zstd("one ") + skippable + skippable + Zstd("two") + skippable)),
+            "one two");
+  EXPECT_THAT(ErrorOf(folder.Write("a", Zstd("one") + skippable.substr(0, 10))),
+              HasSubstr("truncated"));
+}
+
+TEST(TextReaderTest, OtherFormsAreNamedAlsoInsideOfCompressedFiles) {
+  const TempFolder folder;
+  const std::string zip = "PK\x03\x04 and more";
+  EXPECT_THAT(ErrorOf(folder.Write("a", zip)), HasSubstr("zip archive"));
+  EXPECT_THAT(ErrorOf(folder.Write("a", Gzip(zip))), HasSubstr("zip archive"));
+  EXPECT_THAT(ErrorOf(folder.Write("a", Zstd(zip))), HasSubstr("zip archive"));
+}
+
 TEST(TextReaderTest, SkipToGoesForwardToTheOffsetOrTheEnd) {
   const TempFolder folder;
   for (const std::string& path :

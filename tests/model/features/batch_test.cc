@@ -36,6 +36,22 @@ TEST(BatchTest, AppendCopiesOneExampleWithItsKeys) {
   EXPECT_THAT(to.example_id, ElementsAre(77, 78));
 }
 
+TEST(BatchTest, WeightsOfKeysAreOneWhereABatchHasNone) {
+  const Batch plain = TwoExamples();
+  Batch weighted = TwoExamples();
+  weighted.key_weights = {0.5f, 2, 3, 4};
+  Batch to;
+  to.Reset(1, 2);
+  ASSERT_TRUE(to.Append(plain, 0, 1).ok());
+  EXPECT_TRUE(to.key_weights.empty());
+  ASSERT_TRUE(to.Append(weighted, 1, 2).ok());
+  EXPECT_THAT(to.key_weights, ElementsAre(1, 2, 3, 4));
+  ASSERT_TRUE(to.Append(plain, 0, 3).ok());
+  EXPECT_THAT(to.key_weights, ElementsAre(1, 2, 3, 4, 1));
+  to.Reset(1, 2);
+  EXPECT_TRUE(to.key_weights.empty());
+}
+
 TEST(BatchTest, AppendWorksWithoutSlotsAndWithoutNumbers) {
   Batch from, to;
   from.Reset(0, 0);

@@ -55,45 +55,24 @@ TEST(ParseFewDigitsTest, RefusesEveryOtherByteInEveryPlace) {
   EXPECT_FALSE(ParseFewDigits("123456789", &value));
 }
 
-int Part(std::string_view cell, DatePart part) {
-  int value;
-  return ParseDatePart(cell, part, &value) ? value : -1;
+TEST(ParseNumberTest, UnderflowIsZero) {
+  double value = 1;
+  EXPECT_TRUE(ParseNumber("1e-400", &value) && value == 0);
+  value = 1;
+  EXPECT_TRUE(ParseNumber("-0.1e-999", &value) && value == 0);
+  EXPECT_TRUE(ParseNumber("3e-310", &value) && value > 0 && value < 1e-300);
+  EXPECT_FALSE(ParseNumber("-1e999", &value));
+  EXPECT_FALSE(ParseNumber("1e-400x", &value));
 }
 
-TEST(ParseDatePartTest, TakesEveryPart) {
-  EXPECT_EQ(Part("2001-06-30 23:05", YEAR), 2001);
-  EXPECT_EQ(Part("2001-06-30 23:05", MONTH), 6);
-  EXPECT_EQ(Part("2001-06-30 23:05", DAY_OF_MONTH), 30);
-  EXPECT_EQ(Part("2001-06-30 23:05", DAY_OF_YEAR), 181);
-  EXPECT_EQ(Part("2001-06-30 23:05", DAY_OF_WEEK), 6);
-  EXPECT_EQ(Part("2001-06-30 23:05", HOUR), 23);
-  EXPECT_EQ(Part("2001-06-30 23:05", MINUTE_OF_DAY), 1385);
-  EXPECT_EQ(Part("2001-06-30T23:05:59", HOUR), 23);
-  EXPECT_EQ(Part("2001-06-30", MONTH), 6);
-}
-
-TEST(ParseDatePartTest, KnowsTheCalendar) {
-  EXPECT_EQ(Part("2001-01-01", DAY_OF_WEEK), 1);
-  EXPECT_EQ(Part("1970-01-01", DAY_OF_WEEK), 4);
-  EXPECT_EQ(Part("2000-02-29", DAY_OF_WEEK), 2);
-  EXPECT_EQ(Part("2026-11-21", DAY_OF_WEEK), 6);
-  EXPECT_EQ(Part("0000-01-01", DAY_OF_WEEK), 6);
-  EXPECT_EQ(Part("2000-12-31", DAY_OF_YEAR), 366);
-  EXPECT_EQ(Part("1900-12-31", DAY_OF_YEAR), 365);
-}
-
-TEST(ParseDatePartTest, RefusesCellsThatAreNotDates) {
-  for (const char* cell : {"", "2001", "2001-13-01", "2001-00-01", "2001-02-29", "2001-01-00",
-                           "2001-1-1", "2001-01-01 ", "2001-01-01 24:00", "2001-01-01 10:60",
-                           "2001-01-01 10:00:61", "2001-01-01 10:00:00Z", "2001-01-01x10:00",
-                           "01-01-2001 00:00", "2001-01-01 1:00", "2001-01-01 10:00:"}) {
-    EXPECT_EQ(Part(cell, YEAR), -1) << cell;
-  }
-}
-
-TEST(ParseDatePartTest, RefusesTimePartsOfCellsWithoutATime) {
-  EXPECT_EQ(Part("2001-01-01", HOUR), -1);
-  EXPECT_EQ(Part("2001-01-01", MINUTE_OF_DAY), -1);
+TEST(ParseCommaNumberTest, TakesTheCommaAsTheDecimalMark) {
+  double value = 0;
+  EXPECT_TRUE(ParseCommaNumber("0,5", &value) && value == 0.5);
+  EXPECT_TRUE(ParseCommaNumber("-1,5e3", &value) && value == -1500);
+  EXPECT_TRUE(ParseCommaNumber("12", &value) && value == 12);
+  EXPECT_TRUE(ParseCommaNumber("16.84", &value) && value == 16.84);
+  for (const char* cell : {"", ",", "1.234", "1.234,5", "1,2,3", "1.2.3", "a"})
+    EXPECT_FALSE(ParseCommaNumber(cell, &value)) << cell;
 }
 
 }  // namespace

@@ -186,6 +186,13 @@ TEST(FeatureCompilerTest, BadCategoriesAreRefused) {
   EXPECT_THAT(categorical("vocabulary: ''"), HasSubstr("empty value"));
   EXPECT_THAT(categorical("date_part: HOUR multi_value_delimiter: '|'"),
               AllOf(HasSubstr("date_part"), HasSubstr("multi_value_delimiter")));
+  EXPECT_THAT(categorical("date_format: '%H'"), HasSubstr("without date_part"));
+  EXPECT_THAT(categorical("date_part: HOUR date_format: '%Y'"), HasSubstr("lacks %H"));
+  EXPECT_THAT(categorical("weight_delimiter: '::'"), HasSubstr("one character"));
+  EXPECT_THAT(categorical("multi_value_delimiter: '|' weight_delimiter: '|'"),
+              HasSubstr("weight_delimiter"));
+  EXPECT_THAT(categorical("weight_delimiter: '.'"), HasSubstr("characters of numbers"));
+  EXPECT_THAT(categorical("weight_delimiter: ':'"), HasSubstr("this model has no weights"));
 }
 
 TEST(FeatureCompilerTest, PlainNumberHasNoEmbeddingWidth) {

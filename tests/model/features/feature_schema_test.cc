@@ -124,6 +124,83 @@ TEST(FeatureSchemaTest, MultiValuedCellsGiveOneKeyPerValue) {
   EXPECT_THAT(Keys(multi, "||"), IsEmpty());
 }
 
+TEST(FeatureSchemaTest, PartsOfACellAreTrimmedAndMayBeMissing) {
+  const auto keys = [](const std::string& data, const std::string& feature,
+                       const std::string& cell) {
+    const auto schema =
+        SchemaForTest(JobForTest("data { label { column: 'y' } " + data +
+                                 " } features { name: 'c' categorical { " + feature + " } }"));
+    return KeysOf(ExampleForTest(*schema, {{"c", cell}}), 0, 0);
+  };
+  const auto key = [](const std::string& value) { return ValueKey(value, SlotSeed("c")); };
+  const std::string csv = "format: CSV csv { missing: '?' missing: 'NA' }";
+  const std::string bar = "multi_value_delimiter: '|'";
+  EXPECT_THAT(keys(csv, bar, "a | b\t|?| NA |"), ElementsAre(key("a"), key("b")));
+  EXPECT_THAT(keys(csv, bar, "? | NA"), IsEmpty());
+  EXPECT_THAT(keys(csv, bar + " missing_is_value: true", "?|"),
+              ElementsAre(MissingKey(SlotSeed("c"))));
+  EXPECT_THAT(keys("format: CSV csv { trim: false }", bar, "a | b"),
+              ElementsAre(key("a "), key(" b")));
+  const std::string comma = "multi_value_delimiter: ','";
+  EXPECT_THAT(keys(csv, comma, "['a', \"b\", 7]"), ElementsAre(key("a"), key("b"), key("7")));
+  EXPECT_THAT(keys(csv, comma, "['it\\'s, so', 'NA']"), ElementsAre(key("it's, so")));
+  EXPECT_THAT(keys(csv, comma, "[]"), IsEmpty());
+  EXPECT_THAT(keys(csv, comma, "[a, b]"), ElementsAre(key("[a"), key("b]")));
+  EXPECT_THAT(keys(csv, bar, "['a', 'b']"), ElementsAre(key("['a', 'b']")));
+}
+
+TEST(FeatureSchemaTest, ValuesMayHaveWeights) {
+  FeatureUse use;
+  use.key_weights = true;
+  const auto schema_of = [&](const std::string& feature) {
+    const auto schema = FeatureSchema::Create(
+        FeaturesForTest("features { name: 'c' categorical { multi_value_delimiter: '|' " + feature +
+                        " weight_delimiter: ':' } } features { name: 'd' categorical {} }"),
+        use);
+    EXPECT_TRUE(schema.ok()) << schema.status();
+    return *schema;
+  };
+  const auto key = [](const std::string& value) { return ValueKey(value, SlotSeed("c")); };
+  const auto schema = schema_of("");
+  EXPECT_TRUE(schema->weighted());
+  EXPECT_TRUE(schema->slots()[0].weighted);
+  EXPECT_FALSE(schema->slots()[1].weighted);
+  const Batch batch = ExampleForTest(*schema, {{"c", "a:0.5|b| c : -2 |x:y:3"}, {"d", "a:9"}});
+  EXPECT_THAT(KeysOf(batch, 0, 0), ElementsAre(key("a"), key("b"), key("c"), key("x:y")));
+  EXPECT_THAT(batch.key_weights, ElementsAre(0.5f, 1, -2, 3, 1));
+  Batch bad = EmptyBatch(*schema);
+  for (const char* cell : {"a:", "a:x", "a:1e39", "b:1|a:nan"}) {
+    EXPECT_THAT(std::string(AppendForTest(*schema, {{"y", "1"}, {"c", cell}}, &bad).message()),
+                HasSubstr("weight"))
+        << cell;
+    EXPECT_TRUE(bad.key_weights.empty());
+  }
+  const auto mean = schema_of("pooling: MEAN");
+  EXPECT_THAT(std::string(AppendForTest(*mean, {{"y", "1"}, {"c", "a:-1"}}, &bad).message()),
+              HasSubstr("MEAN"));
+  EXPECT_THAT(
+      CreateError(FeaturesForTest("features { name: 'c' categorical { weight_delimiter: ':' "
+                                  "} } features { name: 'd' categorical {} } features { "
+                                  "name: 'x' cross { features: ['c', 'd'] } }"),
+                  use),
+      HasSubstr("cross"));
+}
+
+TEST(FeatureSchemaTest, NumbersThatAreNoneNameTheOptionThatReadsThem) {
+  const auto schema = SchemaForTest(FeaturesForTest("features { name: 'n' numeric {} }"));
+  Batch batch = EmptyBatch(*schema);
+  const auto error = [&](const std::string& cell) {
+    return std::string(AppendForTest(*schema, {{"y", "1"}, {"n", cell}}, &batch).message());
+  };
+  EXPECT_THAT(error("NA"), HasSubstr("data.csv.missing: \"NA\""));
+  EXPECT_THAT(error("?"), HasSubstr("data.csv.missing"));
+  EXPECT_THAT(error("0,5"), HasSubstr("data.csv.decimal_mark"));
+  EXPECT_THAT(error("2014-10-21"), HasSubstr("date_part"));
+  JobConfig comma = FeaturesForTest("features { name: 'n' numeric {} }");
+  comma.mutable_data()->mutable_csv()->set_decimal_mark(",");
+  EXPECT_EQ(ExampleForTest(*SchemaForTest(comma), {{"n", "0,5"}}).numeric[0], 0.5f);
+}
+
 TEST(FeatureSchemaTest, HashBucketsBoundTheNumberOfKeys) {
   std::vector<uint64_t> seen;
   for (int i = 0; i < 200; ++i) {

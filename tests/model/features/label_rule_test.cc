@@ -47,6 +47,16 @@ TEST(LabelRuleTest, ListsOfValues) {
   EXPECT_EQ(ValueOf(adult, "<=50K."), -1);
 }
 
+TEST(LabelRuleTest, NumbersAreComparedByValue) {
+  const std::string rule = "label { positive: '1' positive: 'yes' negative: '0' }";
+  for (const char* cell : {"1", "1.0", "+1", "1e0", "yes"}) EXPECT_EQ(Label(rule, cell), 1) << cell;
+  for (const char* cell : {"0", "0.0", "-0"}) EXPECT_EQ(Label(rule, cell), 0) << cell;
+  for (const char* cell : {"2", "10", "1.0x", "YES"}) EXPECT_EQ(Label(rule, cell), -1) << cell;
+  EXPECT_EQ(ValueOf(rule, "1.0"), 0);
+  EXPECT_EQ(ValueOf(rule, "0.0"), 2);
+  EXPECT_EQ(Label("label { positive: '1' } csv { decimal_mark: ',' }", "1,0"), 1);
+}
+
 TEST(LabelRuleTest, PositiveAloneMakesEveryOtherValueNegative) {
   EXPECT_EQ(Label("label { positive: 'yes' }", "yes"), 1);
   EXPECT_EQ(Label("label { positive: 'yes' }", "whatever"), 0);

@@ -50,6 +50,7 @@ class NetCase {
       : shape_(shape), num_rows_(num_rows), random_(seed) {
     rows_ = Values(num_rows * shape.row_dim());
     for (size_t n : shape.dense_elements()) dense_.push_back(Values(n));
+    for (const WideDeepShape::Slot& slot : shape.slots) weighted_ |= slot.weighted;
   }
 
   const WideDeepShape& shape() const { return shape_; }
@@ -76,6 +77,9 @@ class NetCase {
         for (uint64_t k = random_() % 4; k > 0; --k) {
           step.row_index.push_back(random_() % num_rows_);
           step.batch.keys.push_back(step.row_index.back() + 17);
+          if (weighted_)
+            step.batch.key_weights.push_back(
+                shape_.slots[s].weighted ? static_cast<float>(random_() % 5) / 2 : 1.0f);
         }
         step.batch.key_offsets.push_back(step.batch.keys.size());
       }
@@ -117,6 +121,7 @@ class NetCase {
   }
 
   const WideDeepShape shape_;
+  bool weighted_ = false;
   const size_t num_rows_;
   std::mt19937_64 random_;
   std::vector<float> rows_;

@@ -71,6 +71,11 @@ class ReferenceModel {
   }
 
  private:
+  // How often a key counts.
+  static double TimesOf(const Batch& batch, uint32_t key) {
+    return batch.key_weights.empty() ? 1 : batch.key_weights[key];
+  }
+
   double Wide(const Batch& batch, const std::vector<uint32_t>& row_index,
               const ReferenceValues& values, size_t i) const {
     size_t tensor = shape_.deep() ? 2 * (shape_.hidden.size() + 1) : 0;
@@ -88,7 +93,7 @@ class ReferenceModel {
       const size_t cell = i * batch.num_slots + s;
       for (uint32_t k = batch.key_offsets[cell];
            shape_.slots[s].wide && k < batch.key_offsets[cell + 1]; ++k) {
-        sum += values.rows[row_index[k] * shape_.row_dim()];
+        sum += values.rows[row_index[k] * shape_.row_dim()] * TimesOf(batch, k);
       }
     }
     return sum;
@@ -124,11 +129,13 @@ class ReferenceModel {
       const size_t cell = i * batch.num_slots + s;
       const uint32_t begin = batch.key_offsets[cell], end = batch.key_offsets[cell + 1];
       for (size_t j = 0; j < shape_.embedding_dim; ++j) {
-        double sum = 0;
+        double sum = 0, times = 0;
         for (uint32_t k = begin; k < end; ++k) {
-          sum += values.rows[row_index[k] * shape_.row_dim() + shape_.embedding_begin() + j];
+          sum += values.rows[row_index[k] * shape_.row_dim() + shape_.embedding_begin() + j] *
+                 TimesOf(batch, k);
+          times += TimesOf(batch, k);
         }
-        x.push_back(shape_.slots[s].mean && end > begin ? sum / (end - begin) : sum);
+        x.push_back(shape_.slots[s].mean && times > 0 ? sum / times : sum);
       }
     }
     for (uint32_t j : shape_.deep_numeric) x.push_back(batch.numeric[i * batch.num_numeric + j]);

@@ -58,6 +58,28 @@ TEST(WideDeepNetTest, DropoutAgreesWithFiniteDifferences) {
   ExpectAgreesWithReference(shape, 13);
 }
 
+TEST(WideDeepNetTest, WeightsOfKeysAgreeWithFiniteDifferences) {
+  WideDeepShape shape = SmallShape();
+  shape.slots[0].weighted = true;  // summed
+  shape.slots[2].weighted = true;  // the mean
+  ExpectAgreesWithReference(shape, 13);
+}
+
+TEST(WideDeepNetTest, WeightsOfOneHaveTheBitsOfNone) {
+  WideDeepShape weighted_shape = SmallShape();
+  weighted_shape.slots[0].weighted = weighted_shape.slots[1].weighted = true;
+  weighted_shape.slots[3].weighted = true;
+  NetCase plain(SmallShape(), 11), weighted(weighted_shape, 11);
+  TestStep step = plain.Step(13), same = step;
+  same.batch.key_weights.assign(step.batch.keys.size(), 1.0f);
+  auto plain_net = plain.Net(), weighted_net = weighted.Net();
+  EXPECT_EQ(plain.Logits(plain_net.get(), step), plain.Logits(weighted_net.get(), same));
+  const OwnedGradients a = Train(plain, plain_net.get(), step, kSeed, 2);
+  const OwnedGradients b = Train(plain, weighted_net.get(), same, kSeed, 2);
+  EXPECT_EQ(a.rows, b.rows);
+  EXPECT_EQ(a.dense, b.dense);
+}
+
 TEST(WideDeepNetTest, BatchLargerThanReservedAndThanATile) {
   WideDeepShape shape = SmallShape();
   shape.hidden = {4};

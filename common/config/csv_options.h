@@ -1,0 +1,18 @@
+// Checks of data.csv: options that cannot be, that contradict each other, or that the format of the
+// data does not have.
+//
+// Thread safety: free functions, safe from any thread.
+#pragma once
+
+#include <vector>
+
+#include "common/config/config_problem.h"
+#include "proto/config.pb.h"
+
+namespace sluice {
+
+// Only of options that say how a line becomes cells and numbers; the columns are
+// FindColumnProblems'.
+std::vector<ConfigProblem> FindCsvProblems(const DataConfig& data);
+
+}  // namespace sluice

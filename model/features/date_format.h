@@ -1,0 +1,44 @@
+// Reads the dates of a column in one form, and takes parts of them in UTC.
+//
+// Thread safety: immutable.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "proto/config.pb.h"
+
+namespace sluice {
+
+class DateFormat {
+ public:
+  // `format` as CategoricalFeature.date_format says; empty: the forms that DatePart names.
+  // INVALID_ARGUMENT says what is wrong with it, or which directive `part` needs.
+  // REQUIRES: part != WHOLE.
+  static absl::StatusOr<DateFormat> Create(const std::string& format, DatePart part);
+
+  // False when the cell is not such a date, or lacks the time that the part needs.
+  bool Parse(std::string_view cell, int* value) const;
+
+  // What a cell that does not parse should have been, and which option may help, such as
+  // "is not a date \"YYYY-MM-DD HH:MM\" ...".
+  std::string ProblemOf(std::string_view cell) const;
+
+ private:
+  // One element of the pattern.
+  struct Step {
+    char directive = 0;  // as in strptime; 0: the character `plain`; ' ': any number of blanks
+    char plain = 0;
+  };
+  enum class Form { kDefault, kPattern, kSeconds, kMilliseconds };
+
+  std::string text_;
+  DatePart part_ = YEAR;
+  Form form_ = Form::kDefault;
+  std::vector<Step> steps_;
+};
+
+}  // namespace sluice
