@@ -194,6 +194,13 @@ void ScaleLearningRates(const JobConfig& job, std::vector<TableConfig>* tables) 
   const float workers = job.has_worker_num() ? static_cast<float>(job.worker_num()) : 1.0f;
   const auto scale = [workers](OptimizerConfig* o) {
     o->set_learning_rate(o->learning_rate() * workers);
+    // A schedule that ends at a rate of its own would otherwise fall further than for one worker.
+    if (!o->has_schedule()) return;
+    LearningRateSchedule* const schedule = o->mutable_schedule();
+    const auto scale_end = [workers](auto* kind) { kind->set_end(kind->end() * workers); };
+    if (schedule->has_polynomial()) scale_end(schedule->mutable_polynomial());
+    if (schedule->has_cosine()) scale_end(schedule->mutable_cosine());
+    if (schedule->has_cosine_restarts()) scale_end(schedule->mutable_cosine_restarts());
   };
   for (TableConfig& table : *tables) {
     if (table.kind() == TableConfig::DENSE) scale(table.mutable_optimizer());

@@ -53,8 +53,8 @@ void ResolveShards(uint32_t num_pservers, google::protobuf::RepeatedPtrField<Tab
 
 // Applies the options of the job that every model's tables share, in this order: in Geo, workers
 // update the tables; sync_configs.dense: COLLECTIVE says who keeps the dense tables; tables { ... }
-// overrides them; lr_scale: WORKERS multiplies each learning rate by worker_num. A job that only
-// evaluates has all tables on pservers, or none.
+// overrides them; lr_scale: WORKERS multiplies each learning rate, and the rate at which its
+// schedule ends, by worker_num. A job that only evaluates has all tables on pservers, or none.
 //
 // An override names its table or column group and may change initializer, optimizer, num_shards,
 // max_rows, wire_type and, in sync, update_at of a dense table. Kind, shape and dims belong to the

@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "absl/strings/str_cat.h"
+#include "common/optimizer/learning_rate.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/model/wide_deep/spec_for_test.h"
@@ -172,6 +174,31 @@ TEST(TableOverridesTest, LearningRatesScaleByWorkersWhenAsked) {
   const auto scaled = Create(std::string(kModel) + optimizers + "lr_scale: WORKERS }");
   EXPECT_EQ(Table(*scaled, "wide/bias").optimizer().learning_rate(), 2.0f);
   EXPECT_EQ(Table(*scaled, "embedding").columns(0).optimizer().learning_rate(), 2.0f);
+}
+
+TEST(TableOverridesTest, EndsOfSchedulesScaleByWorkersWhenAsked) {
+  for (const std::string kind :
+       {"polynomial { steps: 10", "cosine { steps: 10", "cosine_restarts { first_steps: 10"}) {
+    for (const bool scales : {false, true}) {
+      const auto spec =
+          Create(absl::StrCat(kModel, "worker_num: 4 optimizers { all { sgd {} learning_rate: 0.5 ",
+                              "schedule { ", kind, " end: 0.125 } warmup_start: 0.5 ",
+                              "warmup_steps: 2 } } ", scales ? "lr_scale: WORKERS }" : "}"));
+      const float workers = scales ? 4 : 1;
+      for (const OptimizerConfig& optimizer : {Table(*spec, "wide/bias").optimizer(),
+                                               Table(*spec, "embedding").columns(0).optimizer()}) {
+        const auto rate = [&](uint64_t step) {
+          return LearningRateAt(optimizer.schedule(), optimizer.learning_rate(), step);
+        };
+        EXPECT_FLOAT_EQ(rate(0), 0.25f * workers) << kind;
+        EXPECT_FLOAT_EQ(rate(2), 0.5f * workers) << kind;
+        if (kind.find("restarts") == std::string::npos)
+          EXPECT_FLOAT_EQ(rate(12), 0.125f * workers) << kind;
+        if (kind.find("restarts") != std::string::npos)
+          EXPECT_NEAR(rate(11), 0.125 * workers, 0.02 * workers) << kind;
+      }
+    }
+  }
 }
 
 }  // namespace
