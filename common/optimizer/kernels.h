@@ -30,12 +30,16 @@ using UnalignedFloat [[gnu::aligned(1), gnu::may_alias]] = float;
 struct Kernels {
   const char* name;
   // Makes an update by the rule of `step`. state: as many arrays as the rule has floats of state.
-  void (*update)(const RuleStep& step, size_t n, const UnalignedFloat* g, float* w,
+  // Returns false if a new value is NaN or infinite; all n are updated even so. A float of state
+  // that does not show it is found in the weight (RuleBase::kSilentState).
+  bool (*update)(const RuleStep& step, size_t n, const UnalignedFloat* g, float* w,
                  float* const* state);
   // sum += weight * g, in double.
   void (*add_scaled)(double weight, size_t n, const UnalignedFloat* g, double* sum);
   // mean = sum / total, rounded once. `mean` may be an array that was added before.
   void (*divide)(double total, size_t n, const double* sum, float* mean);
+  // Whether no value is NaN or infinite.
+  bool (*all_finite)(size_t n, const UnalignedFloat* values);
 };
 
 const Kernels& KernelsFor(InstructionSet set);

@@ -41,7 +41,7 @@ void UpdateRule::InitState(float* const* state, size_t n) const {
   for (int i = 0; i < facts_.state_floats; ++i) std::fill_n(state[i], n, facts_.initial_state[i]);
 }
 
-void UpdateRule::Apply(float* weights, float* const* state, const UnalignedFloat* gradient,
+bool UpdateRule::Apply(float* weights, float* const* state, const UnalignedFloat* gradient,
                        size_t n, size_t row, float rate, uint64_t count) const {
   if (clip_value_ > 0 || clip_row_norm_ > 0) {
     // A copy, because the gradient belongs to the caller: it may lie in a received message.
@@ -61,7 +61,7 @@ void UpdateRule::Apply(float* weights, float* const* state, const UnalignedFloat
   }
   // One step for all n parameters. Everything that depends on the rate and the count is computed
   // here once, so that the loops compute no powers.
-  kernels_.update(StepAt(rate, count), n, gradient, weights, state);
+  return kernels_.update(StepAt(rate, count), n, gradient, weights, state);
 }
 
 }  // namespace sluice

@@ -41,9 +41,10 @@ class UpdateRule {
   //   row       length of a row for clip_row_norm; n is a multiple of it
   //   rate      learning rate after the schedule
   //   count     updates of this block or row including this one (1 at the first), for bias
-  //   correction
+  //             correction
   // For a sparse row, n and row are the column group's dim.
-  void Apply(float* weights, float* const* state, const UnalignedFloat* gradient, size_t n,
+  // Returns false if a new weight or float of state is NaN or infinite; all are updated even so.
+  bool Apply(float* weights, float* const* state, const UnalignedFloat* gradient, size_t n,
              size_t row, float rate, uint64_t count) const;
 
   // The step that Apply gives the formula of each element (rule_formulas.h). Callers that

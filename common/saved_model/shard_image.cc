@@ -9,6 +9,7 @@
 #include "common/base/crc32c.h"
 #include "common/base/status_macros.h"
 #include "common/saved_model/shard_file.h"
+#include "common/table/not_finite.h"
 #include "proto/model.pb.h"
 
 namespace sluice {
@@ -155,12 +156,26 @@ class RowsCut : public ShardCut {
     // All rows of the block at once, each behind its key.
     SLUICE_RETURN_IF_ERROR(rows_->ReadRecords(numbers_.data(), numbers_.size(), record_bytes_,
                                               block->data() + sizeof(uint64_t)));
+    SLUICE_RETURN_IF_ERROR(CheckFinite(*block, begin));
     const int run = static_cast<int>(order_[begin].run);
     index_.set_run_blocks(run, index_.run_blocks(run) + 1);
     AddBlock(numbers_.size(), *block, &index_);
     return absl::OkStatus();
   }
 
+  // `block` has the rows of order_ from `first` on.
+  absl::Status CheckFinite(const std::string& block, size_t first) const {
+    const size_t n = table_.dim() + state_.state_floats;
+    const char* values = block.data() + record_bytes_ - n * sizeof(float);
+    for (size_t row = first; row < at_; ++row, values += record_bytes_) {
+      const auto* const floats = reinterpret_cast<const UnalignedFloat*>(values);
+      if (kernels_.all_finite(n, floats)) continue;
+      return RowNotFinite(table_, order_[row].key, FirstNotFinite(floats, n));
+    }
+    return absl::OkStatus();
+  }
+
+  const Kernels& kernels_ = BestKernels();
   const TableLayout& table_;
   const uint32_t shard_;
   const std::unique_ptr<ShardRows> rows_;
@@ -194,7 +209,12 @@ class ElementsCut : public ShardCut {
     // beginning of a checkpoint's file.
     if (array_ < arrays_.size() && all > 0) {
       const uint64_t n = std::min<uint64_t>(all - at_, kBlockBytes / sizeof(float));
-      chunk->assign(reinterpret_cast<const char*>(arrays_[array_].get() + at_), n * sizeof(float));
+      const float* const values = arrays_[array_].get() + at_;
+      if (!BestKernels().all_finite(n, values)) {
+        const uint64_t element = shard_ * table_.block_elements() + at_;
+        return ElementNotFinite(table_, element + FirstNotFinite(values, n), array_);
+      }
+      chunk->assign(reinterpret_cast<const char*>(values), n * sizeof(float));
       AddBlock(n, *chunk, &index_);
       at_ += n;
       if (at_ == all) {

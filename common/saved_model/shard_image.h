@@ -27,7 +27,8 @@ class ShardCut {
  public:
   virtual ~ShardCut() = default;
   // Sets *chunk to the next bytes, about 256 KiB. Returns false at the end. Must not be called
-  // again after an error.
+  // again after an error. OUT_OF_RANGE: a value is NaN or infinite (common/table/not_finite.h), so
+  // that no file with it can replace a good one.
   virtual absl::StatusOr<bool> Next(std::string* chunk) = 0;
 };
 

@@ -110,6 +110,9 @@ absl::StatusOr<SavedFile> JobCut::Write(Part* part) {
 }
 
 void JobCut::EndOne(absl::StatusOr<SavedFile> file) {
+  // Before the checkpoint ends, so that a report with its error has the job's error, too.
+  if (absl::IsOutOfRange(file.status()) && options_.fail_job)
+    options_.fail_job(std::string(file.status().message()));
   std::vector<Part> dropped;  // destroyed after the lock is released
   {
     MutexLock lock(&mutex_);

@@ -39,6 +39,9 @@ class JobCut {
     Env* env = nullptr;               // outlives the cut
     Clock* clock = nullptr;           // outlives the cut
     std::function<void()> on_change;  // called when the state in Report changes; may be null
+    // Fails the job: a value is NaN or infinite, so that no later checkpoint could be written
+    // either. May be null.
+    std::function<void(const std::string& error)> fail_job;
   };
   explicit JobCut(Options options) : options_(std::move(options)) {}
 

@@ -30,6 +30,7 @@ void JobCuts::Begin(uint64_t number, uint64_t step, const JobView& view,
   options.env = options_.env;
   options.clock = options_.clock;
   options.on_change = options_.on_change;
+  options.fail_job = options_.fail_job;
   auto cut = std::make_shared<JobCut>(std::move(options));
   if (!possible.ok()) {
     cut->Refuse(possible);

@@ -32,6 +32,7 @@ class JobCuts {
     Clock* clock = nullptr;
     std::function<uint64_t()> available_memory;
     std::function<void()> on_change;  // called when the state of a cut changes; may be null
+    std::function<void(const std::string& error)> fail_job;  // JobCut::Options.fail_job
   };
   explicit JobCuts(Options options) : options_(std::move(options)) {}
   ~JobCuts() { Cancel(); }

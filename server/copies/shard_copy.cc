@@ -7,6 +7,7 @@
 #include "common/base/status_macros.h"
 #include "server/requests/request_parts.h"
 #include "server/shards/no_room.h"
+#include "server/shards/not_finite_change.h"
 
 namespace sluice {
 namespace {
@@ -55,6 +56,8 @@ absl::Status ShardCopy::Apply(const ReplicaHeader& header, PayloadReader payload
   if (sealed_) return absl::AbortedError("another process takes over from these copies");
   try {
     return ApplyLocked(header, &payload);
+  } catch (const NotFiniteChange& why) {
+    return absl::OutOfRangeError(why.what());  // the primary fails the job for it
   } catch (const NoRoom& why) {
     return absl::ResourceExhaustedError(why.what());
   } catch (const std::bad_alloc&) {

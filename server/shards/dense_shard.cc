@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/table/not_finite.h"
+#include "server/shards/not_finite_change.h"
 #include "server/shards/shard.h"
 
 namespace sluice {
@@ -160,9 +162,9 @@ class DenseShard : public Shard {
   }
 
   void AddDelta(const PushPart& part) override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    float* const weights = Own(&weights_);
-    for (size_t i = 0; i < part.values.size(); ++i) {
-      weights[i] = AddScaledDelta(weights[i], part.values[i], policy_.merge_scale);
+    if (!AddScaledDelta(part.values.data(), part.values.size(), policy_.merge_scale,
+                        Own(&weights_))) {
+      RefuseValues();
     }
   }
 
@@ -205,8 +207,20 @@ class DenseShard : public Shard {
     StateArrays(arrays);
     // TableLayout refuses clip_row_norm for rows longer than a block.
     const size_t row = std::min<uint64_t>(table_->row_elements(), elements_);
-    table_->columns()[0].rule->Apply(Own(&weights_), arrays, gradient, elements_, row, Rates()[0],
-                                     ++count_);
+    if (!table_->columns()[0].rule->Apply(Own(&weights_), arrays, gradient, elements_, row,
+                                          Rates()[0], ++count_)) {
+      RefuseValues();
+    }
+  }
+
+  // Throws NotFiniteChange, which names the first element with a value that is not finite.
+  void RefuseValues() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    for (uint32_t array = 0; array <= table_->state_floats(); ++array) {
+      const float* const values =
+          array == 0 ? weights_->values.data() : state_->values.data() + (array - 1) * elements_;
+      const size_t at = FirstNotFinite(values, elements_);
+      if (at < elements_) throw NotFiniteChange(ElementNotFinite(*table_, first_ + at, array));
+    }
   }
 
   // Updates as above, with a gradient that comes in pieces: next(at, row, &n) returns its next n
@@ -221,13 +235,15 @@ class DenseShard : public Shard {
     StateArrays(arrays);
     const float rate = Rates()[0];
     ++count_;
+    bool finite = true;
     for (size_t at = 0; at < elements_;) {
       size_t n;
       const UnalignedFloat* const gradient = next(at, whole_rows ? row : 0, &n);
-      rule.Apply(weights + at, arrays, gradient, n, std::min(row, n), rate, count_);
+      finite &= rule.Apply(weights + at, arrays, gradient, n, std::min(row, n), rate, count_);
       for (int k = 0; k < rule.state_floats(); ++k) arrays[k] += n;
       at += n;
     }
+    if (!finite) RefuseValues();
   }
 
   // Elements that fit in the first-level cache; with `row` > 0 in whole rows, however long.

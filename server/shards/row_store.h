@@ -47,8 +47,12 @@ class RowStore {
   struct Header {
     uint64_t key;
     uint32_t version;    // cuts of the shard that had begun when the row was last changed or cut
-    uint32_t count;      // updates of this row
+    uint32_t count;      // updates of this row; stays at 2^32 - 1
     uint64_t last_seen;  // schedule step of the last update
+
+    // Counts an update. A hot row may get more of them than 32 bits count. What depends on the
+    // count (bias correction) has long become constant there, but at 0 it would divide by 0.
+    void CountUpdate() { count += count != UINT32_MAX; }
   };
   // Pointers to the parts of a row; all null: no row.
   struct Row {

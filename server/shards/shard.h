@@ -112,7 +112,9 @@ class Shard {
   // Sync: gives `part` the memory of the rank's last part here, in exchange for its own, if that is
   // small. Call it before Decode, so that the memory of a large part serves no small one.
   void LendMemory(uint32_t rank, PushPart* part);
-  // When it buffers the part, it swaps part->values and part->keys for others to reuse.
+  // When it buffers the part, it swaps part->values and part->keys for others to reuse. What
+  // changes values (Apply, CloseStep and Flush) throws NoRoom, bad_alloc and NotFiniteChange; the
+  // job must then fail.
   ApplyResult Apply(const FrameId& frame, PushPart* part);
   // Bytes that the part takes from the rank's budget while it waits; 0: it has none.
   uint64_t BufferedBytes(const PushPart& part) const;
@@ -247,9 +249,14 @@ class Shard {
 
   // Takes all n values from the payload, even when one is not finite.
   static PartStatus DecodeValues(PayloadReader* payload, uint32_t wire_bytes, size_t n, float* to);
-  // Returns value + scale x delta, rounded once.
-  static float AddScaledDelta(float value, float delta, double scale) {
-    return static_cast<float>(static_cast<double>(value) + scale * static_cast<double>(delta));
+  // values[i] += scale x delta[i] for i < n, each rounded once. Returns false if a new value is not
+  // finite.
+  static bool AddScaledDelta(const float* delta, size_t n, double scale, float* values) {
+    for (size_t i = 0; i < n; ++i) {
+      values[i] = static_cast<float>(static_cast<double>(values[i]) +
+                                     scale * static_cast<double>(delta[i]));
+    }
+    return BestKernels().all_finite(n, values);
   }
 
   const std::shared_ptr<const TableLayout> table_;

@@ -10,7 +10,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/table/not_finite.h"
 #include "server/shards/no_room.h"
+#include "server/shards/not_finite_change.h"
 #include "server/shards/shard.h"
 
 namespace sluice {
@@ -151,12 +153,11 @@ class SparseShard : public Shard {
   }
 
   void AddDelta(const PushPart& part) override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    bool finite = true;
     ForRows(part.keys, dim_, [&](size_t i, const RowStore::Row& row) {
-      const float* delta = &part.values[i * dim_];
-      for (uint32_t d = 0; d < dim_; ++d) {
-        row.weights[d] = AddScaledDelta(row.weights[d], delta[d], policy_.merge_scale);
-      }
+      finite &= AddScaledDelta(&part.values[i * dim_], dim_, policy_.merge_scale, row.weights);
     });
+    if (!finite) RefuseValues(part.keys);
   }
 
  private:
@@ -166,16 +167,30 @@ class SparseShard : public Shard {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     const std::vector<float>& rates = Rates();
     const std::vector<TableLayout::Column>& columns = table_->columns();
+    bool finite = true;
     ForRows(keys, dim_ + table_->state_floats(), [&](size_t i, const RowStore::Row& row) {
       const float* gradient = gradient_of(i);
       for (size_t c = 0; c < columns.size(); ++c) {
         const TableLayout::Column& column = columns[c];
         float* arrays[UpdateRule::kMaxState];
         StateArrays(column, row, arrays);
-        column.rule->Apply(row.weights + column.begin, arrays, gradient + column.begin, column.dim,
-                           column.dim, rates[c], row.header->count);
+        finite &= column.rule->Apply(row.weights + column.begin, arrays, gradient + column.begin,
+                                     column.dim, column.dim, rates[c], row.header->count);
       }
     });
+    if (!finite) RefuseValues(keys);
+  }
+
+  // Throws NotFiniteChange, which names the first of these keys whose row has a value that is not
+  // finite.
+  void RefuseValues(const std::vector<uint64_t>& keys) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    const size_t n = dim_ + table_->state_floats();  // the state follows the weights
+    absl::Status why;
+    store_.VisitRows(keys.data(), keys.size(), n, [&](size_t i, const RowStore::Row& row) {
+      const size_t value = why.ok() ? FirstNotFinite(row.weights, n) : n;
+      if (value < n) why = RowNotFinite(*table_, keys[i], value);
+    });
+    throw NotFiniteChange(why);
   }
 
   // Calls update(i, row of keys[i]) for each key, its row created and its header brought up to
@@ -194,7 +209,7 @@ class SparseShard : public Shard {
                        }
                        row.header->version = cuts;
                        row.header->last_seen = step;
-                       ++row.header->count;
+                       row.header->CountUpdate();
                        update(i, row);
                      });
   }

@@ -28,6 +28,7 @@
 #include "common/base/status_macros.h"
 #include "server/requests/request_parts.h"
 #include "server/shards/no_room.h"
+#include "server/shards/not_finite_change.h"
 
 namespace sluice {
 namespace {
@@ -103,11 +104,10 @@ absl::Status RequestPath::Hear(const Caller& caller, const sluice::Hello& hello,
     least = std::min(least, shard->LastPushed(caller.rank));
   });
   if (ledger_->Heard(caller, least == UINT64_MAX ? 0 : least, hello.epochs_ended())) {
-    try {
-      Flush(view);
-    } catch (const NoRoom& why) {
-      ledger_->Fail(absl::StrCat("job ", job_id_, " on pserver ", address_, ": ", why.what()));
-      throw;
+    const absl::Status flushed = Change("the end of an epoch", [&] { Flush(view); });
+    if (!flushed.ok()) {
+      ledger_->Fail(std::string(flushed.message()));
+      return flushed;
     }
   }
   AnswerReady(ledger_->TakeReady());
@@ -117,24 +117,36 @@ absl::Status RequestPath::Hear(const Caller& caller, const sluice::Hello& hello,
   return absl::OkStatus();
 }
 
+absl::Status RequestPath::Change(const std::string& what, absl::FunctionRef<void()> change) const {
+  const auto on_pserver = [&](const std::exception& why) {
+    return absl::StrCat("job ", job_id_, " on pserver ", address_, ": ", why.what());
+  };
+  try {
+    change();
+    return absl::OkStatus();
+  } catch (const NotFiniteChange& why) {
+    return absl::OutOfRangeError(on_pserver(why));
+  } catch (const NoRoom& why) {
+    return absl::ResourceExhaustedError(on_pserver(why));
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError(absl::StrCat("no memory for ", what, " in job ", job_id_,
+                                                     " on pserver ", address_,
+                                                     "; use more pservers or a machine with more "
+                                                     "memory"));
+  }
+}
+
 absl::Status RequestPath::Handle(const Caller& caller, DecodedFrame frame, PushPart* scratch,
                                  std::unique_ptr<ReplyWriter>* reply, absl::Status* malformed) {
   const bool changes =
       frame.header.has_push() || frame.header.has_commit() || frame.header.has_end_epoch();
-  std::string error;
-  try {
-    return HandleSteps(caller, std::move(frame), scratch, reply, malformed);
-  } catch (const NoRoom& why) {
-    error = absl::StrCat("job ", job_id_, " on pserver ", address_, ": ", why.what());
-  } catch (const std::bad_alloc&) {
-    error =
-        absl::StrCat("no memory for a request of rank ", caller.rank, " in job ", job_id_,
-                     " on pserver ", address_, "; use more pservers or a machine with more memory");
-  }
-  // Some shards may have the change and others not, and one may have part of it. No retry can
-  // repair that, so the job fails.
-  if (changes) ledger_->Fail(error);
-  return absl::ResourceExhaustedError(error);
+  absl::Status refused;
+  const absl::Status changed = Change(absl::StrCat("a request of rank ", caller.rank), [&] {
+    refused = HandleSteps(caller, std::move(frame), scratch, reply, malformed);
+  });
+  if (changed.ok()) return refused;
+  if (changes) ledger_->Fail(std::string(changed.message()));
+  return changed;
 }
 
 absl::Status RequestPath::HandleSteps(const Caller& caller, DecodedFrame frame, PushPart* scratch,
@@ -228,17 +240,9 @@ void RequestPath::CommitForLost(uint32_t rank, const Commit& commit) {
   if (rank >= view->active_ranks.size() || !CheckPushed(*view, rank, step).ok()) return;
   const JobLedger::Outcome outcome = ledger_->CommitForLost(rank, commit);
   if (!outcome.close_step) return;
-  std::string error;
-  try {
-    CloseStep(*view, step, outcome);
-  } catch (const NoRoom& why) {
-    error = absl::StrCat("job ", job_id_, " on pserver ", address_, ": ", why.what());
-  } catch (const std::bad_alloc&) {
-    error = absl::StrCat("no memory for step ", step, " of job ", job_id_, " on pserver ", address_,
-                         "; use more pservers or a machine with more memory");
-  }
-  // Some shards may have the step and others not, as in Handle.
-  if (!error.empty()) return ledger_->Fail(error);
+  const absl::Status closed =
+      Change(absl::StrCat("step ", step), [&] { CloseStep(*view, step, outcome); });
+  if (!closed.ok()) return ledger_->Fail(std::string(closed.message()));
   AnswerReady(ledger_->StepClosed(outcome));
 }
 

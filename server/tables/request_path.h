@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/config/mode.h"
@@ -76,10 +77,10 @@ class RequestPath {
   //   NOT_FOUND            the job was closed
   //   UNAVAILABLE          restored shards await the sender's hello
   //   RESOURCE_EXHAUSTED   too many pulls or gradients of the rank wait, or memory ran out; the
-  //                        job fails if that cut a change short `scratch` belongs to the stream.
-  //                        `malformed` gets an error when a part of a push has rows that are not
-  //                        those of its shard, which no race explains. The reply refuses only that
-  //                        part.
+  //                        job fails if that cut a change short
+  //   OUT_OF_RANGE         a value became NaN or infinite, and the job fails
+  // `scratch` belongs to the stream. `malformed` gets an error when a part of a push has rows that
+  // are not those of its shard, which no race explains. The reply refuses only that part.
   absl::Status Handle(const Caller& caller, DecodedFrame frame, PushPart* scratch,
                       std::unique_ptr<ReplyWriter>* reply, absl::Status* malformed);
 
@@ -96,6 +97,12 @@ class RequestPath {
  private:
   absl::Status HandleSteps(const Caller& caller, DecodedFrame frame, PushPart* scratch,
                            std::unique_ptr<ReplyWriter>* reply, absl::Status* malformed);
+  // Runs a change of shards. An error means that some shards may have the change and others not, or
+  // that a value is NaN or infinite. No retry can repair that, so the job must fail. `what`: the
+  // change, for a message that memory ran out.
+  //   RESOURCE_EXHAUSTED  memory ran out, or a table's rows
+  //   OUT_OF_RANGE        the change has made a value NaN or infinite
+  absl::Status Change(const std::string& what, absl::FunctionRef<void()> change) const;
   // Tells the shards, which await the rank, the frames that were acknowledged to it.
   absl::Status Hear(const Caller& caller, const sluice::Hello& hello, const JobView& view);
   static void Flush(const JobView& view);

@@ -179,7 +179,7 @@ class Job {
     });
     for (const auto& shard : shards_)
       if (shard != nullptr) shard->CloseStep(step + 1);
-    for (const auto& rank : ranks_) rank->CloseStep(step + 1);
+    for (const auto& rank : ranks_) EXPECT_TRUE(rank->CloseStep(step + 1).ok());
   }
 
   void Push(uint32_t rank, uint64_t step, double weight, const PushRequest& push) {

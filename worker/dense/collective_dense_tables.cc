@@ -131,9 +131,10 @@ absl::Status CollectiveDenseTables::Exchange(uint64_t step, const StepBuffers* g
   return absl::OkStatus();
 }
 
-void CollectiveDenseTables::CloseStep(uint64_t steps) {
+absl::Status CollectiveDenseTables::CloseStep(uint64_t steps) {
   // A meeting may have closed it. Without its means, the next Exchange says so.
   step_.Close(steps);
+  return step_.replica().finite();
 }
 
 absl::Status CollectiveDenseTables::Attend() {

@@ -68,7 +68,7 @@ class CollectiveDenseTables : public DenseTables, private RankMeetings {
   void Ready(const StepBuffers& gradients, double weight, size_t i) override;
   void Send(uint64_t step, const StepBuffers* gradients, double weight) override;
   absl::Status Exchange(uint64_t step, const StepBuffers* gradients, double weight) override;
-  void CloseStep(uint64_t steps) override;
+  absl::Status CloseStep(uint64_t steps) override;
 
   // The meetings of the ranks that keep these tables. Null: the job only evaluates, so they do not
   // meet.

@@ -12,6 +12,7 @@
 #include "common/saved_model/saved_model.h"
 #include "common/saved_model/shard_file_reader.h"
 #include "common/saved_model/shard_image.h"
+#include "common/table/not_finite.h"
 
 namespace sluice {
 namespace {
@@ -54,9 +55,16 @@ void DenseReplica::Update(size_t i, const float* gradient) {
     float* arrays[UpdateRule::kMaxState] = {};
     for (uint32_t k = 0; k < table.state_floats(); ++k)
       arrays[k] = copy.state.data() + k * elements + at;
-    column.rule->Apply(copy.values.data() + at, arrays,
-                       reinterpret_cast<const UnalignedFloat*>(gradient + at), n, std::min(row, n),
-                       rate, copy.count);
+    if (column.rule->Apply(copy.values.data() + at, arrays,
+                           reinterpret_cast<const UnalignedFloat*>(gradient + at), n,
+                           std::min(row, n), rate, copy.count)) {
+      continue;
+    }
+    for (uint32_t array = 0; array <= table.state_floats() && finite_.ok(); ++array) {
+      const float* const values = array == 0 ? copy.values.data() + at : arrays[array - 1];
+      const size_t bad = FirstNotFinite(values, n);
+      if (bad < n) finite_ = ElementNotFinite(table, at + bad, array);
+    }
   }
 }
 

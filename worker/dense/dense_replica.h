@@ -53,6 +53,9 @@ class DenseReplica {
   const float* values(size_t i) const { return copies_[i].values.data(); }
   uint64_t closed() const { return closed_; }  // global steps that have closed
 
+  // OUT_OF_RANGE: an update has made a value NaN or infinite. It names the first one.
+  const absl::Status& finite() const { return finite_; }
+
   // Updates tables()[i] with the mean gradient of the step that closes, [elements].
   void Update(size_t i, const float* gradient);
   // The step has closed: the schedules go on. Call it after the updates, also when there were none.
@@ -96,6 +99,7 @@ class DenseReplica {
   const TableLayouts tables_;
   std::vector<TableCopy> copies_;
   uint64_t closed_ = 0;
+  absl::Status finite_;
 };
 
 // Writes the files of a replica for checkpoints on a thread of its own, while training goes on.

@@ -61,7 +61,11 @@ class DenseTables {
     return absl::OkStatus();
   }
   // To be called when `steps` global steps have closed. May be called again for the same steps.
-  virtual void CloseStep(uint64_t steps) { (void)steps; }
+  // OUT_OF_RANGE: the update has made a value NaN or infinite.
+  virtual absl::Status CloseStep(uint64_t steps) {
+    (void)steps;
+    return absl::OkStatus();
+  }
 
   // The files of the tables for a model, from rank 0; empty if pservers write them.
   virtual absl::StatusOr<std::vector<SavedFile>> SaveModel(const std::string& directory,

@@ -68,7 +68,7 @@ class MixedDenseTables : public DenseTables {
   void Ready(const StepBuffers& gradients, double weight, size_t i) override;
   void Send(uint64_t step, const StepBuffers* gradients, double weight) override;
   absl::Status Exchange(uint64_t step, const StepBuffers* gradients, double weight) override;
-  void CloseStep(uint64_t steps) override { workers_->CloseStep(steps); }
+  absl::Status CloseStep(uint64_t steps) override { return workers_->CloseStep(steps); }
 
   absl::StatusOr<std::vector<SavedFile>> SaveModel(const std::string& directory,
                                                    const std::string& save_id) override;

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/table/not_finite.h"
 
 namespace sluice {
 namespace {
@@ -136,7 +137,13 @@ absl::Status GeoParameters::Update(const Rows& found, const float* rows,
   update.schedule_step = schedule_step;
   update.rows = rows;
   update.dense = std::move(dense);
-  return optimizer_->Update(update);
+  SLUICE_RETURN_IF_ERROR(optimizer_->Update(update));
+  if (host_ == nullptr || !host_->broken_row().has_value()) return absl::OkStatus();
+  const uint32_t slot = slots[*host_->broken_row()];
+  std::vector<float> row(dim_ + row_state_floats());
+  host_->GatherRows(&slot, 1, row.data());
+  SLUICE_RETURN_IF_ERROR(host_->ReadRowState(slot, 1, row.data() + dim_));
+  return RowNotFinite(*sparse_, info_[slot].key, FirstNotFinite(row.data(), row.size()));
 }
 
 absl::Status GeoParameters::TakeDelta(KeySet* keys, std::vector<float>* rows,
@@ -216,6 +223,11 @@ absl::Status GeoParameters::SaveState(GeoStateWriter* to) const {
     for (uint64_t at = 0; at < floats; at += state.size()) {
       state.resize(std::min<uint64_t>(floats - at, kStateChunk));
       SLUICE_RETURN_IF_ERROR(optimizer_->ReadDenseState(table, at, state.size(), state.data()));
+      const size_t bad = FirstNotFinite(state.data(), state.size());
+      if (bad < state.size()) {
+        const uint64_t elements = dense_[table]->elements();
+        return ElementNotFinite(*dense_[table], (at + bad) % elements, 1 + (at + bad) / elements);
+      }
       SLUICE_RETURN_IF_ERROR(to->Append(state.data(), state.size() * sizeof(float)));
     }
   }
@@ -232,6 +244,8 @@ absl::Status GeoParameters::SaveState(GeoStateWriter* to) const {
     for (size_t i = 0; i < n; ++i) {
       const RowInfo& info = info_[first + i];
       if (!info.taken) continue;
+      const size_t bad = FirstNotFinite(state.data() + i * floats, floats);
+      if (bad < floats) return RowNotFinite(*sparse_, info.key, dim_ + bad);
       SLUICE_RETURN_IF_ERROR(to->Put(SavedRow{info.key, info.last_used, info.count}));
       SLUICE_RETURN_IF_ERROR(to->Append(state.data() + i * floats, floats * sizeof(float)));
     }

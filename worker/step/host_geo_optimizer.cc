@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "common/optimizer/learning_rate.h"
+#include "common/table/not_finite.h"
 
 namespace sluice {
 namespace {
@@ -109,16 +110,18 @@ void HostGeoOptimizer::GatherRows(const uint32_t* slots, size_t n, float* values
   }
 }
 
-void HostGeoOptimizer::UpdateRow(uint32_t slot, const float* gradient,
+bool HostGeoOptimizer::UpdateRow(uint32_t slot, const float* gradient,
                                  const std::vector<float>& rates, uint64_t count) {
   const float* rate = rates.data();
+  bool finite = true;
   for (const TableLayout::Column& column : sparse_->columns()) {
     float* state[UpdateRule::kMaxState];
     StatePointers(state_row(slot) + column.state_begin, column.rule->state_floats(), column.dim,
                   state);
-    column.rule->Apply(local_row(slot) + column.begin, state, gradient + column.begin, column.dim,
-                       column.dim, *rate++, count);
+    finite &= column.rule->Apply(local_row(slot) + column.begin, state, gradient + column.begin,
+                                 column.dim, column.dim, *rate++, count);
   }
+  return finite;
 }
 
 absl::Status HostGeoOptimizer::Update(const GeoUpdate& update) {
@@ -128,21 +131,34 @@ absl::Status HostGeoOptimizer::Update(const GeoUpdate& update) {
     for (const TableLayout::Column& column : sparse_->columns())
       rates.push_back(Rate(column.optimizer, update.schedule_step));
   }
+  broken_row_.reset();
   for (size_t i = 0; i < update.n; ++i) {
     // Slots are in no order, so each row is a cache miss unless it is fetched ahead.
     FetchAhead(values_, stride_, update.slots, update.n, i);
-    UpdateRow(update.slots[i], update.rows + i * dim_, rates, update.counts[i]);
+    if (!UpdateRow(update.slots[i], update.rows + i * dim_, rates, update.counts[i]) &&
+        !broken_row_.has_value()) {
+      broken_row_ = i;
+    }
   }
   for (size_t i = 0; i < dense_.size(); ++i) {
     Dense& table = dense_[i];
     const TableLayout::Column& column = table.layout->columns()[0];
     float* state[UpdateRule::kMaxState];
     StatePointers(table.state.data(), column.rule->state_floats(), table.local.size(), state);
-    column.rule->Apply(table.local.data(), state, update.dense[i], table.local.size(),
-                       table.layout->row_elements(), Rate(column.optimizer, update.schedule_step),
-                       update.dense_count);
+    if (!column.rule->Apply(table.local.data(), state, update.dense[i], table.local.size(),
+                            table.layout->row_elements(),
+                            Rate(column.optimizer, update.schedule_step), update.dense_count)) {
+      return NotFinite(table);
+    }
   }
   return absl::OkStatus();
+}
+
+absl::Status HostGeoOptimizer::NotFinite(const Dense& table) {
+  const size_t n = table.local.size(), in_values = FirstNotFinite(table.local.data(), n);
+  if (in_values < n) return ElementNotFinite(*table.layout, in_values, 0);
+  const size_t in_state = FirstNotFinite(table.state.data(), table.state.size());
+  return ElementNotFinite(*table.layout, in_state % n, 1 + in_state / n);
 }
 
 absl::Status HostGeoOptimizer::TakeDelta(const uint32_t* slots, size_t n,

@@ -199,6 +199,7 @@ absl::Status GeoTrainer::Train(const EpochPlan& plan, BatchQueue* queue) {
   SLUICE_RETURN_IF_ERROR(StartOnce());
   for (;;) {
     if (*context_.cancelled) return absl::CancelledError("the job was cancelled");
+    SLUICE_RETURN_IF_ERROR(not_finite_);
     if (current_ == nullptr) {
       while (!queue->AwaitItem(kGeoLook) && !*context_.cancelled) {
         if (!Asked()) continue;
@@ -265,6 +266,7 @@ void GeoTrainer::AnswerCheckpoint() {
   if (!wanted.park()) return;
   const absl::StatusOr<SavedFile> file = SaveState(wanted);
   if (!file.ok()) {
+    if (absl::IsOutOfRange(file.status())) not_finite_ = file.status();
     context_.cuts->RecordError(wanted.number(), Printable(file.status().message()));
     return;
   }

@@ -99,6 +99,7 @@ class GeoTrainer : public Trainer {
   Pool<Found> finds_;
   std::shared_ptr<Found> current_, next_;  // null: none
   std::vector<float> rows_;
+  absl::Status not_finite_;  // of the state that a checkpoint would have saved: the job must fail
 };
 
 }  // namespace sluice

@@ -78,7 +78,7 @@ absl::Status SyncTrainer::Train(const EpochPlan& plan, BatchQueue* queue) {
     }
     // The step before has closed for all ranks. Its update comes first, then its cut, then the next
     // gradients: a cut holds the tables exactly after that step.
-    if (committed) context_.dense->CloseStep(global_step);
+    if (committed) SLUICE_RETURN_IF_ERROR(context_.dense->CloseStep(global_step));
     RecordCut(plan, global_step);
     step_.Announce(queue->Peek());
     double weight = 0;
@@ -109,7 +109,7 @@ absl::Status SyncTrainer::Train(const EpochPlan& plan, BatchQueue* queue) {
     StageTimer timer(context_.stats, Stage::kPullWait);
     SLUICE_RETURN_IF_ERROR(commit_->Wait());
   }
-  if (committed) context_.dense->CloseStep(global_step);
+  if (committed) SLUICE_RETURN_IF_ERROR(context_.dense->CloseStep(global_step));
   RecordCut(plan, global_step);
   return absl::OkStatus();
 }

@@ -13,6 +13,7 @@ class Adagrad : public RuleBase {
  public:
   static constexpr float kDefaultRate = 0.01f;
   static constexpr int kState = 1;
+  static constexpr int kSilentState = 0;
   struct Step {
     float rate, weight_decay, epsilon;
   };

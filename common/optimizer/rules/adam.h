@@ -17,6 +17,7 @@ class Adam : public RuleBase {
   static constexpr float kDefaultRate = 0.001f;
   static constexpr int kState = 2;
   static constexpr bool kStepDependsOnCount = true;
+  static constexpr int kSilentState = 1;
   struct Step {
     float step;     // rate / (1 - beta1^count)
     float v_scale;  // 1 / sqrt(1 - beta2^count)

@@ -24,6 +24,7 @@ class Ftrl : public RuleBase {
   static constexpr int kState = 2;
   // No update moves a weight by more than the rate. Lower rates could only make z overflow.
   static constexpr float kLeastRate = 1e-20f;
+  static constexpr int kSilentState = 1;
   struct Step {
     float inverse_rate, l1, l2, beta, weight_decay;
   };

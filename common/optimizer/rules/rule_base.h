@@ -36,6 +36,9 @@ class RuleBase {
   static constexpr bool kStepDependsOnCount = false;
   // An update at a lower rate changes nothing. Above 0 for a formula that divides by the rate.
   static constexpr float kLeastRate = 0;
+  // The state array that can become infinite without a trace in the weight, since the weight's move
+  // is divided by its root: a sum of squares. -1: there is none.
+  static constexpr int kSilentState = -1;
 
   explicit RuleBase(float weight_decay) : weight_decay_(weight_decay) {}
 

@@ -6,6 +6,8 @@
 #include <atomic>
 #include <cstdlib>
 #include <filesystem>
+#include <limits>
+#include <string>
 #include <thread>
 
 #include "absl/strings/match.h"
@@ -50,6 +52,7 @@ class JobCutTest : public testing::Test {
     options.env = &env_;
     options.clock = &clock_;
     options.on_change = [this] { ++changes_; };
+    options.fail_job = [this](const std::string& error) { job_error_ = error; };
     auto cut = std::make_unique<JobCut>(std::move(options));
     cut->Begin(view);
     return cut;
@@ -77,6 +80,7 @@ class JobCutTest : public testing::Test {
   FakeClock clock_;
   std::shared_ptr<PreImageBudget> budget_ = std::make_shared<PreImageBudget>(1 << 20);
   std::atomic<int> changes_{0};
+  std::string job_error_;
   uint64_t pushes_ = 0;
 };
 
@@ -121,6 +125,20 @@ TEST_F(JobCutTest, ItsFilesAreWrittenOneAfterAnotherAndReported) {
   cut->Cancel();
   EXPECT_EQ(cut->Report().state(), HostedCut::WRITTEN);
   EXPECT_THAT(*Env::Real()->List(dir_), SizeIs(5));
+}
+
+TEST_F(JobCutTest, AValueThatIsNotFiniteFailsTheCheckpointAndTheJob) {
+  const float bad = std::numeric_limits<float>::infinity();
+  view_->FindShard(0, 0)->LoadElements(2, &bad, 1);
+  const auto cut = Begin(*view_);
+  while (cut->WriteOne()) {
+  }
+  EXPECT_TRUE(cut->ended());
+  const HostedCut report = cut->Report();
+  EXPECT_EQ(report.state(), HostedCut::FAILED);
+  for (const std::string& error : {report.error(), job_error_})
+    EXPECT_THAT(error, testing::AllOf(HasSubstr("'w'"), HasSubstr("element 2 ")));
+  EXPECT_TRUE(NothingIsLeft());
 }
 
 TEST_F(JobCutTest, ThePositionIsTheLeastOfAllShards) {

@@ -1,5 +1,6 @@
 // Checks a block under asynchronous pushes: its bits are those of the update rule applied to a
 // whole gradient, no matter how the message was cut into slices.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,6 +13,7 @@
 #include "common/base/slice.h"
 #include "common/optimizer/update_rule.h"
 #include "common/saved_model/saved_model.h"
+#include "server/shards/not_finite_change.h"
 #include "server/shards/shard.h"
 #include "tests/common/optimizer/rule_cases.h"
 #include "tests/common/saved_model/memory_env.h"
@@ -134,6 +136,39 @@ TEST_P(DenseShardTest, ClippingSeesWholeRows) {
       ExpectTheRulesBits(by_value, width, false, largest);
       ExpectTheRulesBits(by_norm, width, false, largest);
     }
+  }
+}
+
+// In pieces as received, in pieces that are copied, and in one piece.
+TEST_P(DenseShardTest, AnUpdateThatMakesAValueInfiniteNamesTheElement) {
+  OptimizerConfig config = Rule(GetParam());
+  config.set_learning_rate(1e30f);
+  for (const int way : {0, 1, 2}) {
+    google::protobuf::RepeatedPtrField<TableConfig> tables;
+    *tables.Add() = BlockTable(config, 7, false);
+    const auto layouts = *CreateTableLayouts(tables, 1);
+    UpdatePolicy policy;
+    if (way == 1) policy.gradients_to_wait = 2;
+    const std::unique_ptr<Shard> shard = MakeDenseShard(layouts[0], 0, policy);
+    std::vector<float> gradient(kElements, 0.0f);
+    gradient[9000] = 3e38f;
+    PushPart part;
+    const Message message = {ValuesSlice(gradient.data(), kElements, 4, nullptr)};
+    PayloadReader payload = way == 2 ? PayloadReader(LentMessage(message)) : PayloadReader(message);
+    ASSERT_EQ(shard->Decode(kElements, &payload, &part), PART_OK);
+    try {
+      shard->Apply({0, 1, 1, 1.0}, &part);
+      shard->Flush();
+      ADD_FAILURE() << "it was not noticed: " << GetParam() << " " << way;
+    } catch (const NotFiniteChange& why) {
+      EXPECT_THAT(why.what(), testing::AllOf(testing::HasSubstr("'w'"),
+                                             testing::HasSubstr("element 9000 (block 0)")));
+    }
+    MemoryEnv env;
+    const auto file =
+        WriteShardFile("m", *layouts[0], 0, shard->BeginCut({/*state=*/true}).get(), &env);
+    EXPECT_EQ(file.status().code(), absl::StatusCode::kOutOfRange);
+    EXPECT_THAT(std::string(file.status().message()), testing::HasSubstr("element 9000 "));
   }
 }
 

@@ -1,6 +1,8 @@
 // Checks that rows of a saved model are loaded into a shard, and saved from it into a model.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -10,13 +12,17 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/saved_model/saved_model.h"
+#include "server/copies/shard_image_reader.h"
 #include "server/shards/no_room.h"
+#include "server/shards/not_finite_change.h"
 #include "server/shards/shard.h"
 #include "tests/common/saved_model/memory_env.h"
 #include "tests/common/saved_model/read_shard_file.h"
 
 namespace sluice {
 namespace {
+
+using ::testing::HasSubstr;
 
 constexpr uint32_t kDim = 3;
 using Rows = std::map<uint64_t, std::vector<float>>;
@@ -133,6 +139,99 @@ TEST_F(SparseShardTest, AnUpdateMeanwhileDoesNotReachTheCut) {
   const auto saved = Save(cut.get());
   ASSERT_TRUE(saved.ok()) << saved.status();
   EXPECT_EQ(*saved, rows);
+}
+
+TEST_F(SparseShardTest, AnUpdateThatMakesAValueInfiniteNamesTheKey) {
+  Load({{5, {1, 1, 1}}, {7, {1, 1, 1}}, {9, {1, 1, 1}}});
+  PushPart part;
+  part.rows = 3;
+  part.keys = {5, 7, 9};
+  // The square of 3e38 overflows. The weight, which is divided by its root, does not show it.
+  part.values = {1, 1, 1, 1, 3e38f, 1, 1, 1, 1};
+  try {
+    shard_->Apply({0, 1, ++pushes_, 1.0}, &part);
+    ADD_FAILURE() << "it was not noticed";
+  } catch (const NotFiniteChange& why) {
+    EXPECT_THAT(why.what(),
+                testing::AllOf(HasSubstr("'e'"), HasSubstr("optimizer state of key 7")));
+  }
+  const auto saved = Save(shard_->BeginCut({/*state=*/true}).get());
+  EXPECT_EQ(saved.status().code(), absl::StatusCode::kOutOfRange);
+  EXPECT_THAT(std::string(saved.status().message()), HasSubstr("key 7"));
+}
+
+TEST_F(SparseShardTest, ADeltaThatMakesAValueInfiniteNamesTheKey) {
+  UpdatePolicy geo;
+  geo.mode = Mode::kGeo;
+  shard_ = MakeSparseShard(table_, 0, geo);
+  Load({{7, {3e38f, 1, 1}}});
+  PushPart part;
+  part.rows = 1;
+  part.keys = {7};
+  part.values = {3e38f, 0, 0};
+  try {
+    shard_->Apply({0, 1, ++pushes_, 1.0}, &part);
+    ADD_FAILURE() << "it was not noticed";
+  } catch (const NotFiniteChange& why) {
+    EXPECT_THAT(why.what(), testing::AllOf(HasSubstr("'e'"), HasSubstr("a weight of key 7")));
+  }
+}
+
+TEST_F(SparseShardTest, AModelWithAValueThatIsNotFiniteIsNotWritten) {
+  for (const float bad : {std::nanf(""), -INFINITY}) {
+    Load({{5, {1, 1, 1}}, {7, {1, 1, bad}}});
+    const auto saved = Save(shard_->BeginCut().get());
+    EXPECT_EQ(saved.status().code(), absl::StatusCode::kOutOfRange);
+    EXPECT_THAT(std::string(saved.status().message()),
+                testing::AllOf(HasSubstr("'e'"), HasSubstr("a weight of key 7")));
+  }
+}
+
+TEST(SparseShardCountTest, ARowsCountStaysAtItsEnd) {
+  google::protobuf::RepeatedPtrField<TableConfig> tables;
+  TableConfig* const table = tables.Add();
+  table->set_name("e");
+  table->set_kind(TableConfig::SPARSE);
+  table->set_num_shards(1);
+  table->add_columns()->set_dim(1);
+  table->mutable_columns(0)->mutable_optimizer()->mutable_adam();
+  table->mutable_columns(0)->mutable_optimizer()->set_learning_rate(0.5f);
+  *table->mutable_columns(0)->mutable_optimizer() = WithDefaults(table->columns(0).optimizer());
+  const auto layout = (*CreateTableLayouts(tables, 1))[0];
+  // A row of a checkpoint whose gradient was always 2: last_seen, count, w, m, v.
+  std::string record(12, '\0');
+  const uint32_t count = UINT32_MAX - 2;
+  std::memcpy(&record[8], &count, sizeof(count));
+  const float floats[] = {10, 2, 4};
+  record.append(reinterpret_cast<const char*>(floats), sizeof(floats));
+  const uint64_t key = 7;
+  const char* const records[] = {record.data()};
+  const auto shard = MakeSparseShard(layout, 0, UpdatePolicy());
+  shard->RestoreRows(&key, records, 1);
+  const auto push = [&](Shard* to, uint64_t sequence) {
+    PushPart part;
+    part.rows = 1, part.keys = {key}, part.values = {2.0f};
+    ASSERT_EQ(to->Apply({0, 1, sequence, 1.0}, &part).status, PART_OK);
+  };
+  const auto weight = [&](Shard* of) {
+    float read = 0;
+    of->Read(&key, 1, reinterpret_cast<uint8_t*>(&read));
+    return read;
+  };
+  for (uint64_t sequence = 1; sequence <= 5; ++sequence) {
+    push(shard.get(), sequence);
+    EXPECT_NEAR(weight(shard.get()), 10 - 0.5 * sequence, 1e-3) << sequence;
+  }
+  // Its image has the count, too.
+  const auto copy = MakeSparseShard(layout, 0, UpdatePolicy());
+  ShardImageReader reader(copy.get());
+  const std::unique_ptr<ShardCut> cut = shard->BeginCut({/*state=*/true});
+  std::string piece;
+  while (*cut->Next(&piece)) ASSERT_TRUE(reader.Add(piece).ok());
+  for (Shard* const one : {shard.get(), copy.get()}) {
+    push(one, one == copy.get() ? 1 : 6);
+    EXPECT_NEAR(weight(one), 10 - 0.5 * 6, 1e-3);
+  }
 }
 
 // Two shards share 5 rows: 3 and 2.

@@ -489,6 +489,35 @@ TEST_F(RequestPathTest, WaitingPullsAreBoundedAndForgottenWithTheirStream) {
   EXPECT_EQ(again.Get(again.PullDense(1)).code, 0);
 }
 
+// In sync a step becomes infinite when it closes, before the cut that its commit asks for begins.
+TEST_F(RequestPathTest, TheJobFailsWhenAnUpdateMakesAValueInfinite) {
+  for (const bool a_sync : {true, false}) {
+    SCOPED_TRACE(a_sync);
+    for (const bool dense : {true, false}) {
+      workers_.clear();
+      JobSpec spec = MakeSpec(1, a_sync, 0);
+      spec.mutable_tables(0)->mutable_optimizer()->set_learning_rate(3e38f);
+      spec.mutable_tables(1)->mutable_columns(1)->mutable_optimizer()->set_learning_rate(3e38f);
+      Open(spec);
+      TestWorker::PushArgs push{.sequence = 1};
+      if (dense) push.dense = {0, 0, 10, 0};
+      if (!dense) push.rows = {{41, {0, 0, 0}}, {42, {1, 0, 10}}};
+      push.commit = a_sync ? 0 : 1;
+      push.checkpoint = a_sync ? 0 : 3;
+      const Answer& answer = Push(0, push);
+      EXPECT_EQ(answer.code, static_cast<int>(absl::StatusCode::kOutOfRange));
+      const HostedJob report = job_->Report();
+      for (const std::string& said : {answer.message, report.error()}) {
+        EXPECT_THAT(said,
+                    testing::AllOf(HasSubstr(dense ? "table 'w'" : "table 'e'"),
+                                   HasSubstr(dense ? "element 2 (block 0)" : "key 42 (column b)"),
+                                   HasSubstr(spec.job_id())));
+      }
+      EXPECT_FALSE(report.has_cut());
+    }
+  }
+}
+
 // In sync the rows are created when the step closes, which an innocent rank's commit may do.
 TEST_F(RequestPathTest, TheJobFailsWhenATableReachesMaxRows) {
   for (const bool a_sync : {true, false}) {

@@ -95,11 +95,11 @@ TEST_F(CollectiveDenseTablesTest, UpdatesWithTheWeightedMeanOnceTheStepHasClosed
   engine_->other_weight = 3;
   ASSERT_TRUE(tables->Exchange(0, &gradients_, /*weight=*/1).ok());
   EXPECT_EQ(Value(*tables, 0), 0) << "the step has not closed yet";
-  tables->CloseStep(1);
+  EXPECT_TRUE(tables->CloseStep(1).ok());
   for (size_t i = 0; i < 3; ++i) EXPECT_EQ(Value(*tables, i), -4);  // (1 + 3 * 5) / 4
   ASSERT_TRUE(tables->Exchange(1, &gradients_, 1).ok());
-  tables->CloseStep(2);
-  tables->CloseStep(2);  // changes nothing
+  EXPECT_TRUE(tables->CloseStep(2).ok());
+  EXPECT_TRUE(tables->CloseStep(2).ok());  // changes nothing
   EXPECT_EQ(Value(*tables, 0), -8);
   EXPECT_THAT(engine_->steps, ElementsAre(0, 0, 1, 1));
 }
@@ -156,7 +156,7 @@ TEST_F(CollectiveDenseTablesTest, ARankWithoutExamplesTakesPartAndUpdatesAsTheOt
   tables->Send(0, nullptr, 0);
   EXPECT_THAT(engine_->weights, ElementsAre(0, 0));
   ASSERT_TRUE(tables->Exchange(0, nullptr, 0).ok());
-  tables->CloseStep(1);
+  EXPECT_TRUE(tables->CloseStep(1).ok());
   EXPECT_EQ(Value(*tables, 2), -5);
 }
 
@@ -169,7 +169,7 @@ TEST_F(CollectiveDenseTablesTest, AStepWithoutAnyExampleUpdatesNothing) {
   }
   const auto tables = Make();
   ASSERT_TRUE(tables->Exchange(0, nullptr, 0).ok());
-  tables->CloseStep(1);
+  EXPECT_TRUE(tables->CloseStep(1).ok());
   EXPECT_EQ(Value(*tables, 0), 8);
   EXPECT_TRUE(tables->Exchange(1, nullptr, 0).ok()) << "the step counts";
 }
@@ -208,13 +208,13 @@ TEST_F(CollectiveDenseTablesTest, ARankWritesTheFilesFromWhichAllRanksContinue) 
   const auto tables = Make();
   for (uint64_t step = 0; step < 3; ++step) {
     ASSERT_TRUE(tables->Exchange(step, &gradients_, 1).ok());
-    tables->CloseStep(step + 1);
+    EXPECT_TRUE(tables->CloseStep(step + 1).ok());
   }
   absl::StatusOr<std::vector<SavedFile>> files = absl::UnavailableError("not yet");
   auto rank0 = Make(/*rank=*/0);
   for (uint64_t step = 0; step < 3; ++step) {
     ASSERT_TRUE(rank0->Exchange(step, &gradients_, 1).ok());
-    rank0->CloseStep(step + 1);
+    EXPECT_TRUE(rank0->CloseStep(step + 1).ok());
   }
   rank0->SaveCheckpoint(2, 3, [&](auto saved) { files = std::move(saved); });
   rank0.reset();  // waits for the files

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <future>
 #include <memory>
 #include <optional>
@@ -362,6 +363,17 @@ TEST_F(ReplicaWriterTest, WritesTheReplicaAsItIsAtTheCall) {
   ASSERT_TRUE(second_.ok()) << second_.status();
   ASSERT_EQ(first_->size(), 1u);
   EXPECT_EQ((*first_)[0].SerializeAsString(), (*second_)[0].SerializeAsString());
+}
+
+TEST_F(ReplicaWriterTest, AValueThatAnUpdateMadeInfiniteIsNamedAndNotWritten) {
+  EXPECT_TRUE(replica_.finite().ok());
+  const float gradient[] = {1, INFINITY};
+  replica_.Update(0, gradient);
+  EXPECT_EQ(replica_.finite().code(), absl::StatusCode::kOutOfRange);
+  EXPECT_NE(replica_.finite().message().find("element 1 "), std::string::npos);
+  writer_->Start(replica_, "/a", kSaveId, Into(&first_));
+  writer_.reset();  // waits for the files
+  EXPECT_EQ(first_.status().code(), absl::StatusCode::kOutOfRange);
 }
 
 TEST_F(ReplicaWriterTest, ASecondCheckpointIsRefusedWhileTheFirstIsWritten) {

@@ -102,7 +102,7 @@ class RankMeetingsTest : public ::testing::Test {
           for (uint64_t step = 0; step < steps; ++step) {
             const absl::Status status = Exchange(rank, step);
             if (!status.ok()) return status;
-            tables_[rank]->CloseStep(step + 1);
+            EXPECT_TRUE(tables_[rank]->CloseStep(step + 1).ok());
           }
           return absl::OkStatus();
         },
@@ -155,7 +155,7 @@ TEST_F(RankMeetingsTest, ANewLifeGetsTablesAndOptimizerStateAndTheOpenStepIsRedu
     EXPECT_EQ(meetings(rank).closed(), 3u);
     EXPECT_TRUE(ReportOf(rank).holds_tables());
     EXPECT_FALSE(ReportOf(rank).has_means()) << "when it left the earlier group";
-    tables_[rank]->CloseStep(4);
+    EXPECT_TRUE(tables_[rank]->CloseStep(4).ok());
   }
   EXPECT_THAT(Values(), Each(Expected(4)));
 }
@@ -177,7 +177,7 @@ TEST_F(RankMeetingsTest, AGroupThatBreaksWhileGradientsAreUnderWayReducesThemAne
         return Exchange(rank, 3);
       },
       2));
-  for (const auto& tables : tables_) tables->CloseStep(4);
+  for (const auto& tables : tables_) EXPECT_TRUE(tables->CloseStep(4).ok());
   EXPECT_THAT(Values(), Each(Expected(4)));
 }
 
@@ -203,7 +203,7 @@ TEST_F(RankMeetingsTest, GradientsOfARankThatIsLostBeforeItsPushAreUsed) {
         return tables_[rank]->Exchange(3, &other, rank + 1);
       },
       2));
-  for (const auto& tables : tables_) tables->CloseStep(4);
+  for (const auto& tables : tables_) EXPECT_TRUE(tables->CloseStep(4).ok());
   EXPECT_THAT(Values(), Each(Expected(4)));
 }
 
@@ -221,7 +221,7 @@ TEST_F(RankMeetingsTest, GradientsOfAStepThatALostRankHasCommittedAreUsedAgain) 
     EXPECT_EQ(meetings(rank).closed(), 3u) << "it is not closed yet";
     EXPECT_TRUE(meetings(rank).has_means());
     EXPECT_EQ(ReportOf(rank).has_means(), rank != 0);
-    tables_[rank]->CloseStep(4);
+    EXPECT_TRUE(tables_[rank]->CloseStep(4).ok());
   }
   EXPECT_THAT(Values(), Each(Expected(4)));
 }
@@ -229,7 +229,7 @@ TEST_F(RankMeetingsTest, GradientsOfAStepThatALostRankHasCommittedAreUsedAgain) 
 TEST_F(RankMeetingsTest, AStepThatOneRankKnowsToHaveClosedIsUpdatedOnceByAll) {
   Train(3);
   ExpectOk(Run([&](uint32_t rank) { return Exchange(rank, 3); }, 1));
-  tables_[2]->CloseStep(4);  // ranks 0 and 1 are in doubt
+  EXPECT_TRUE(tables_[2]->CloseStep(4).ok());  // ranks 0 and 1 are in doubt
   meetings(2).newest()->steps = 4;
   meetings(2).newest()->checkpoint = 6;
   meetings(2).newest()->totals.resize(kRanks);
@@ -246,7 +246,7 @@ TEST_F(RankMeetingsTest, AStepThatOneRankKnowsToHaveClosedIsUpdatedOnceByAll) {
     EXPECT_FALSE(meetings(rank).has_means());
     EXPECT_EQ(meetings(rank).newest()->checkpoint, 6u);
     EXPECT_EQ(meetings(rank).newest()->totals[1].loss_sum(), 0.25);
-    tables_[rank]->CloseStep(4);  // its own commit ends later
+    EXPECT_TRUE(tables_[rank]->CloseStep(4).ok());  // its own commit ends later
   }
   EXPECT_THAT(Values(), Each(Expected(4)));
 }
@@ -328,7 +328,7 @@ TEST_F(RankMeetingsTest, ARankThatIsCalledLeavesItsGroupAlsoWithoutAnError) {
         return Exchange(rank, 3);
       },
       2));
-  for (uint32_t rank = 0; rank < kRanks; ++rank) tables_[rank]->CloseStep(4);
+  for (uint32_t rank = 0; rank < kRanks; ++rank) EXPECT_TRUE(tables_[rank]->CloseStep(4).ok());
   EXPECT_THAT(Values(), Each(Expected(4)));
 }
 

@@ -166,7 +166,10 @@ class RecordingWorkers : public DenseTables {
     Note("exchange", step, weight, gradients == nullptr ? 0 : 1);
     return exchanged;
   }
-  void CloseStep(uint64_t steps) override { Note("close", steps); }
+  absl::Status CloseStep(uint64_t steps) override {
+    Note("close", steps);
+    return absl::OkStatus();
+  }
   absl::StatusOr<std::vector<SavedFile>> SaveModel(const std::string& directory,
                                                    const std::string& save_id) override {
     Note("model", directory, save_id);
@@ -252,7 +255,7 @@ TEST_F(MixedDenseTablesTest, OnlyGradientsOfTheWorkersTablesLeaveEarly) {
 TEST_F(MixedDenseTablesTest, TheWorkersPartExchangesAndClosesTheStep) {
   tables_->Send(4, &buffers_, 7);
   EXPECT_TRUE(tables_->Exchange(4, &buffers_, 7).ok());
-  tables_->CloseStep(5);
+  EXPECT_TRUE(tables_->CloseStep(5).ok());
   workers_->exchanged = absl::UnavailableError("rank 1 has ended");
   EXPECT_EQ(tables_->Exchange(5, &buffers_, 7).code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(calls_, ElementsAre("send 4 7 1", "exchange 4 7 1", "close 5", "exchange 5 7 1"));

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "tests/worker/fakes.h"
 
 namespace sluice {
@@ -38,13 +39,17 @@ class OneWeightStore {
                                              max_rows);
   }
   void Step(const std::vector<uint64_t>& keys, const std::vector<float>& gradients) {
+    ASSERT_TRUE(TryStep(keys, gradients).ok());
+  }
+  absl::Status TryStep(const std::vector<uint64_t>& keys, const std::vector<float>& gradients) {
     const std::vector<uint32_t> index = Find(keys);
     const std::vector<float> zeros(found_.missing.keys.size());
-    ASSERT_TRUE(store_->Fill(&found_, zeros.data()).ok());
+    SLUICE_RETURN_IF_ERROR(store_->Fill(&found_, zeros.data()));
     std::vector<float> by_row(keys.size());
     for (size_t i = 0; i < keys.size(); ++i) by_row[index[i]] = gradients[i];
-    ASSERT_TRUE(store_->Update(found_, by_row.data(), {}, step_++).ok());
+    SLUICE_RETURN_IF_ERROR(store_->Update(found_, by_row.data(), {}, step_++));
     for (const uint32_t slot : found_.slots) slots_ = std::max(slots_, slot + 1);
+    return absl::OkStatus();
   }
   // Returns the deltas, which are under way until Receive.
   std::map<uint64_t, float> Send() {
@@ -123,6 +128,19 @@ TEST(GeoParametersTest, SlotsOfEvictedRowsAreReusedWithFreshStateAndCount) {
     EXPECT_LE(store.rows(), 2u);
   }
   EXPECT_EQ(store.slots(), 3u);
+}
+
+TEST(GeoParametersTest, AnUpdateThatMakesAValueInfiniteNamesTheKey) {
+  OptimizerConfig adagrad;
+  adagrad.mutable_adagrad();
+  OneWeightStore store(WithDefaults(adagrad), /*max_rows=*/100);
+  EXPECT_TRUE(store.TryStep({7, 8}, {1.0f, 1.0f}).ok());
+  // The square overflows, without a trace in the weight.
+  const absl::Status status = store.TryStep({7, 8}, {1.0f, 3e38f});
+  EXPECT_EQ(status.code(), absl::StatusCode::kOutOfRange);
+  EXPECT_THAT(std::string(status.message()),
+              ::testing::AllOf(::testing::HasSubstr("'rows'"),
+                               ::testing::HasSubstr("optimizer state of key 8")));
 }
 
 TEST(GeoParametersTest, FtrlContinuesFromTheValuesOfTheServer) {

@@ -131,7 +131,10 @@ class RecordingTables : public DenseTables {
     events.push_back(absl::StrCat("exchange ", step));
     return absl::OkStatus();
   }
-  void CloseStep(uint64_t steps) override { events.push_back(absl::StrCat("close ", steps)); }
+  absl::Status CloseStep(uint64_t steps) override {
+    events.push_back(absl::StrCat("close ", steps));
+    return absl::OkStatus();
+  }
   std::vector<std::string> events;
 
  private:
