@@ -26,6 +26,10 @@ DEFINE_string(etcd_ca, "",
 DEFINE_string(etcd_cert, "", "PEM file with a certificate that etcd trusts (SLUICE_ETCD_CERT)");
 DEFINE_string(etcd_key, "", "PEM file with the private key of --etcd_cert (SLUICE_ETCD_KEY)");
 
+DEFINE_bool(etcd_compact, false,
+            "drop what etcd has kept of values that were replaced more than 10 minutes ago; only for "
+            "an etcd that serves Sluice alone");
+
 static constexpr int kSuperseded = 5;  // exit code
 
 // Makes malloc return large blocks to the kernel when they are freed. The sums of a running
@@ -52,6 +56,7 @@ int main(int argc, char** argv) {
   sluice::IdentityFlags flags = sluice::ReadDaemonFlags();
   sluice::ReadListenerFlags(&flags);
   flags.standby = FLAGS_standby;
+  flags.etcd_compact = FLAGS_etcd_compact;
   flags.etcd = {FLAGS_etcd_cert, FLAGS_etcd_key, FLAGS_etcd_ca};
   auto identity = sluice::ResolveIdentity(sluice::ROLE_SCHEDULER, flags);
   if (!identity.ok()) return fail(identity.status());

@@ -3,9 +3,11 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/base/bounded_parse.h"
 #include "common/base/random_id.h"
 #include "common/base/status_macros.h"
 #include "common/config/resume_rules.h"
+#include "common/daemon/control_plane.h"
 #include "common/transport/retry.h"
 #include "model/built_in_models.h"
 #include "model/data/data_source.h"
@@ -88,6 +90,24 @@ absl::StatusOr<JobConfig> JobFromFlags(const ParsedCommand& command,
                        &ColumnsOfData);
 }
 
+absl::Status CheckSubmissionSize(const SubmitJobRequest& request) {
+  const std::string wire = request.SerializeAsString();
+  const std::string advice =
+      "; shorten the vocabularies or leave them out (values are hashed then), or declare fewer "
+      "features";
+  if (wire.size() > kMaxJobBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the job's configuration has ", wire.size(), " bytes; a scheduler takes at most ",
+                     kMaxJobBytes, advice));
+  }
+  const absl::Status parsed =
+      EstimateParsedBytes(wire, request, MaxJobParsedBytes(wire.size())).status();
+  if (!absl::IsResourceExhausted(parsed)) return parsed;
+  return absl::InvalidArgumentError(
+      absl::StrCat("the job's configuration takes more than ", MaxJobParsedBytes(wire.size()),
+                   " bytes of memory, which is the most that a scheduler accepts", advice));
+}
+
 absl::StatusOr<SubmitJobRequest> SubmissionFromFlags(const ParsedCommand& command,
                                                      const JobConfig& job) {
   SubmitJobRequest request;
@@ -95,6 +115,7 @@ absl::StatusOr<SubmitJobRequest> SubmissionFromFlags(const ParsedCommand& comman
   request.set_allow_older(command.Switch("allow_older"));
   *request.mutable_config() = job;
   SLUICE_RETURN_IF_ERROR(CheckSubmission(request));
+  SLUICE_RETURN_IF_ERROR(CheckSubmissionSize(request));
   return request;
 }
 

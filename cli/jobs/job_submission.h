@@ -29,6 +29,9 @@ std::vector<FlagSpec> JobFlags();
 absl::StatusOr<JobConfig> JobFromFlags(const ParsedCommand& command,
                                        const std::vector<ConfigOverride>& follows = {});
 
+// INVALID_ARGUMENT: the job is longer than a scheduler takes (control_plane.h).
+absl::Status CheckSubmissionSize(const SubmitJobRequest& request);
+
 // Returns the request that submits `job` with what --resume and --allow_older say.
 // INVALID_ARGUMENT when the job cannot resume: its mode makes no checkpoints, or the folder of its
 // checkpoints is not known before it has a job_id.

@@ -68,6 +68,7 @@ class Watch {
     request.set_seen_version(status_.version());
     request.set_wait_ms(kWaitMs);
     request.set_seen_steps(steps_seen_);
+    request.set_seen_epochs(o_.printer->epochs_shown());
     const auto reply = o_.client->WatchJob(request);
     // The scheduler holds the call until something changes, at most for kWaitMs, so no pause is
     // needed here.

@@ -220,7 +220,12 @@ std::string WorkerLine(const WorkerProgress& worker) {
 }
 
 std::string FinalTable(const JobStatus& status) {
-  std::string text = EpochTable(status.result().epochs_log());
+  const auto& epochs = status.result().epochs_log();
+  std::string text = EpochTable(epochs);
+  if (!epochs.empty() && epochs[0].epoch() > 1) {
+    absl::StrAppend(&text, "epochs 1 to ", WithCommas(epochs[0].epoch() - 1),
+                    " are in result.json\n");
+  }
   const EvalMetrics& eval = status.result().eval();
   if (eval.examples() > 0) text += EvalText(eval);
   return text + Totals(status);
@@ -253,11 +258,7 @@ void ProgressPrinter::Update(const JobStatus& received) {
   NoteCheckpoints(status.checkpoint());
   NoteRecovery(status);
   if (mode_ == ProgressMode::kLive) {
-    for (; epochs_shown_ < status.epochs_log_size() &&
-           IsComplete(status.epochs_log(epochs_shown_), status);
-         ++epochs_shown_) {
-      Note(EpochLine(status.epochs_log(epochs_shown_)));
-    }
+    for (const EpochResult* epoch : NewEpochs(status)) Note(EpochLine(*epoch));
     // One column less: a character in the last one moves some terminals to the next line.
     const std::string line = LiveLine(status, TerminalWidth() - 1);
     // Erase the rest of a longer previous line.
@@ -288,13 +289,21 @@ void ProgressPrinter::PrintChanges(const JobStatus& status) {
     // The reason why a job ended is printed once, as the error of the command.
     absl::StrAppend(&change, ": ", status.message());
   }
-  for (; epochs_shown_ < status.epochs_log_size() &&
-         IsComplete(status.epochs_log(epochs_shown_), status);
-       ++epochs_shown_) {
-    out_ << EpochLine(status.epochs_log(epochs_shown_)) << '\n';
-  }
+  for (const EpochResult* epoch : NewEpochs(status)) out_ << EpochLine(*epoch) << '\n';
   if (change != last_change_) out_ << change << '\n';
   last_change_ = change;
+}
+
+// The epochs that are complete and were not shown yet. From now on they count as shown.
+std::vector<const EpochResult*> ProgressPrinter::NewEpochs(const JobStatus& status) {
+  std::vector<const EpochResult*> epochs;
+  for (const EpochResult& epoch : status.epochs_log()) {
+    if (epoch.epoch() <= epochs_shown_) continue;
+    if (!IsComplete(epoch, status)) break;
+    epochs_shown_ = epoch.epoch();
+    epochs.push_back(&epoch);
+  }
+  return epochs;
 }
 
 // Returns the text that blanks the terminal's line after its first `shown` characters.

@@ -59,6 +59,8 @@ class ProgressPrinter {
   void Steps(const google::protobuf::RepeatedPtrField<StepLoss>& steps);
   // Prints a separate line above the live line.
   void Note(const std::string& line);
+  // WatchJobRequest.seen_epochs.
+  uint32_t epochs_shown() const { return epochs_shown_; }
   // Ends the live line; prints the final table.
   void Finish(const JobStatus& status);
 
@@ -71,6 +73,7 @@ class ProgressPrinter {
   // Says once what became of each loss of a process.
   void NoteRecovery(const JobStatus& status);
   void PrintChanges(const JobStatus& status);
+  std::vector<const EpochResult*> NewEpochs(const JobStatus& status);
 
   const ProgressMode mode_;
   const bool escapes_;
@@ -80,7 +83,7 @@ class ProgressPrinter {
   std::string last_change_, last_loss_;
   uint64_t checkpoint_shown_ = 0;  // step
   std::map<uint32_t, LinePace> step_lines_;  // by rank
-  int epochs_shown_ = 0;
+  uint32_t epochs_shown_ = 0;
 };
 
 // Shows how many lines have been scored and how fast: one live line on a terminal, otherwise a

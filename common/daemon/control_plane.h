@@ -24,6 +24,17 @@ inline constexpr char kRequestIdKey[] = "sluice-request-id";
 // most 2 x 2^20 bins of 11 bytes.
 inline constexpr int kMaxControlMessageBytes = 64 << 20;
 
+// A submitted job: its bytes on the wire, and what they may take once they are parsed. Vocabularies
+// may have hundreds of thousands of values.
+inline constexpr size_t kMaxJobBytes = size_t{16} << 20;
+inline constexpr size_t kMaxJobParsedBytes = size_t{96} << 20;
+// A short request must not take all that a long one may. A list of numbers takes up to 16 times its
+// bytes; few objects of any kind fit into the rest.
+inline size_t MaxParsedBytes(size_t most, size_t wire) {
+  return std::min(most, (size_t{8} << 20) + 16 * wire);
+}
+inline size_t MaxJobParsedBytes(size_t wire) { return MaxParsedBytes(kMaxJobParsedBytes, wire); }
+
 // The most bytes of PollRequest.hosted, which the scheduler keeps until the next report.
 inline constexpr size_t kMaxHostedBytes = size_t{32} << 20;
 // A worker's net_state (DenseNet::SaveState), which pservers and the scheduler keep for each rank.

@@ -121,6 +121,7 @@ class Resolver {
     SLUICE_ASSIGN_OR_RETURN(insecure_, Switch(flags_.insecure, "SLUICE_INSECURE"));
     if (role_ == ROLE_SCHEDULER) {
       SLUICE_ASSIGN_OR_RETURN(id_.standby, Switch(flags_.standby, "SLUICE_STANDBY"));
+      id_.etcd_compact = flags_.etcd_compact;
       TlsFiles etcd;
       Override(flags_.etcd.ca, "--etcd_ca", "SLUICE_ETCD_CA", &etcd.ca);
       Override(flags_.etcd.cert, "--etcd_cert", "SLUICE_ETCD_CERT", &etcd.cert);

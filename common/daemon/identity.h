@@ -44,7 +44,8 @@ struct IdentityFlags {
   std::string data_root, output_root;  // comma-separated
   bool insecure = false;
   bool any_local_user = false;
-  bool standby = false;  // scheduler only
+  bool standby = false;       // scheduler only
+  bool etcd_compact = false;  // scheduler only
 };
 
 struct Identity {
@@ -61,6 +62,7 @@ struct Identity {
   GrpcCredentials credentials;
   TlsFiles tls;                         // what `credentials` was made of
   ServiceCredentials etcd_credentials;  // scheduler only
+  bool etcd_compact = false;            // scheduler only: it compacts etcd
   std::string cluster_file;             // "": none
   ClusterConfig cluster;                // with its defaults filled in
 };

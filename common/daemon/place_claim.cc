@@ -58,6 +58,12 @@ absl::StatusOr<std::optional<RegisterReply>> PlaceClaim::Ask(
   RegisterRequest self = options_.self;
   *self.mutable_holds() = holds;
   SLUICE_ASSIGN_OR_RETURN(RegisterReply reply, options_.scheduler->Register(self));
+  if (reply.waits_for() != waits_for_) {
+    waits_for_ = reply.waits_for();
+    if (options_.log && !waits_for_.empty())
+      options_.log(absl::StrCat("the scheduler ", waits_for_));
+  }
+  if (!waits_for_.empty()) return std::optional<RegisterReply>();
   if (reply.member_id() == 0 && HasEnded(reply.incumbent())) {
     RegisterRequest takes_over = self;
     takes_over.set_ended_pid(reply.incumbent().pid());

@@ -4,6 +4,7 @@
 //              scheduler believes it (RegisterRequest.ended_pid)
 //           -> the incumbent is silent: asks again until its lease runs out and the place is free
 //           -> the incumbent reports: fails with ALREADY_EXISTS
+//           -> the scheduler itself waits for its term: asks again
 //
 // Thread safety: one thread.
 #pragma once
@@ -42,6 +43,7 @@ class PlaceClaim {
 
   const Options options_;
   std::string incumbent_;  // the process for which we were refused; empty: none
+  std::string waits_for_;  // RegisterReply.waits_for of the last reply
   absl::Time refused_at_;  // when we were first refused for that member
 };
 

@@ -19,6 +19,10 @@ namespace {
 // A page of a scan has 64 entries of at most 1 MiB.
 constexpr int kMaxReceivedBytes = 96 << 20;
 
+// etcd writes nothing more until an operator has done all three.
+constexpr char kFreeSpace[] =
+    "; free its space: etcdctl compact REVISION, etcdctl defrag, etcdctl alarm disarm";
+
 std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address,
                                            const ServiceCredentials& credentials) {
   grpc::ChannelArguments args;
@@ -113,8 +117,10 @@ absl::StatusOr<Response> EtcdClient::Call(Stub stub, Method method, const Reques
     if (status.ok() || IsVerdict(status)) {
       preferred_.store(i, std::memory_order_relaxed);
       if (status.ok()) return response;
-      return absl::Status(status.code(), absl::StrCat("etcd at ", endpoint.address, " refused: ",
-                                                      PrintableLine(status.message())));
+      return absl::Status(status.code(),
+                          absl::StrCat("etcd at ", endpoint.address,
+                                       " refused: ", PrintableLine(status.message()),
+                                       absl::IsResourceExhausted(status) ? kFreeSpace : ""));
     }
     if (repeated != nullptr) *repeated = true;
     reasons[i] = absl::StrCat(endpoint.address, ": ", PrintableLine(status.message()));
@@ -159,6 +165,14 @@ absl::StatusOr<etcdserverpb::LeaseKeepAliveResponse> EtcdClient::LeaseKeepAlive(
 absl::Status EtcdClient::LeaseRevoke(const etcdserverpb::LeaseRevokeRequest& request) {
   return Call<etcdserverpb::LeaseRevokeResponse>(&Endpoint::lease, &Lease::Stub::LeaseRevoke,
                                                  request, options_.patience, nullptr)
+      .status();
+}
+
+absl::Status EtcdClient::Compact(int64_t revision) {
+  etcdserverpb::CompactionRequest request;
+  request.set_revision(revision);
+  return Call<etcdserverpb::CompactionResponse>(&Endpoint::kv, &KV::Stub::Compact, request,
+                                                absl::ZeroDuration(), nullptr)
       .status();
 }
 

@@ -60,6 +60,10 @@ class EtcdClient {
       const etcdserverpb::LeaseKeepAliveRequest& request);
   absl::Status LeaseRevoke(const etcdserverpb::LeaseRevokeRequest& request);
 
+  // Drops old values up to this revision. OUT_OF_RANGE: they were dropped before. Asks each
+  // endpoint once.
+  absl::Status Compact(int64_t revision);
+
  private:
   struct Endpoint;
   // `stub`: the endpoint's stub for the service of `method`.

@@ -167,6 +167,7 @@ absl::StatusOr<uint64_t> EtcdMetaStore::Acquire(bool only_when_free) {
     if (!response.succeeded()) continue;
     acquired_ = term;
     given_ = applied_ = 0;
+    revisions_.clear();
     if (lease_ != nullptr) {
       lease_->Keep([this, term](int64_t id) { return WriteLeader(term, options_.name, id); });
     }
@@ -270,9 +271,49 @@ absl::Status EtcdMetaStore::CheckRefusal(uint64_t term, uint64_t number, const S
                    ". Another program has changed it: restore it, or choose another prefix"));
 }
 
+absl::Status EtcdMetaStore::Confirm(uint64_t term) {
+  TxnRequest txn;
+  CompareValue(&txn, term_key_, term);
+  // etcd answers a transaction that only reads without a revision, and also when it takes no
+  // writes. With a read in it the answer is linearizable: a former leader cannot give it.
+  txn.add_success()->mutable_request_range()->set_key(term_key_);
+  txn.add_failure()->mutable_request_range()->set_key(term_key_);
+  txn.add_failure()->mutable_request_range()->set_key(CommitKey(term));
+  bool repeated = false;
+  SLUICE_ASSIGN_OR_RETURN(const TxnResponse response,
+                          client_.Txn(txn, &repeated, options_.commit_patience));
+  if (response.succeeded()) {
+    NoteRevision(response.header().revision());
+    return absl::OkStatus();
+  }
+  SLUICE_ASSIGN_OR_RETURN(const Stored stored, ParseRefusal(response, term));
+  if (stored.term != term) return TermMismatch(term, stored.term);
+  return absl::DataLossError(absl::StrCat("the value of ", term_key_, " in etcd is not written as ",
+                                          "Sluice does. Another program has changed it"));
+}
+
+void EtcdMetaStore::NoteRevision(int64_t revision) {
+  if (!options_.compact) return;
+  const absl::Time now = options_.client.clock->Now();
+  if (revisions_.empty() || now - revisions_.back().first >= options_.keep_history / 10)
+    revisions_.push_back({now, revision});
+  int64_t old = 0;
+  for (; !revisions_.empty() && now - revisions_.front().first >= options_.keep_history;
+       revisions_.pop_front()) {
+    old = revisions_.front().second;
+  }
+  if (old == 0) return;
+  const absl::Status done = client_.Compact(old);
+  // The next one drops as much. Somebody else may also have compacted.
+  if (done.ok() || absl::IsUnavailable(done) || absl::IsOutOfRange(done)) return;
+  if (!std::exchange(compaction_refused_, true) && options_.log)
+    options_.log(absl::StrCat("--etcd_compact: ", done.message()));
+}
+
 absl::Status EtcdMetaStore::Commit(uint64_t term, absl::Span<const Write> writes) {
   MutexLock lock(&mutex_);
   SLUICE_RETURN_IF_ERROR(CheckCommit(term, acquired_, writes));
+  if (writes.empty()) return Confirm(term);
   const uint64_t number = ++given_;
   TxnRequest txn = CommitTxn(term, number, writes);
   for (bool repeated = false;;) {
@@ -287,7 +328,9 @@ absl::Status EtcdMetaStore::Commit(uint64_t term, absl::Span<const Write> writes
       if (!applied) return response.status();
     } else {
       SLUICE_RETURN_IF_ERROR(response.status());
-      if (!response->succeeded()) {
+      if (response->succeeded()) {
+        NoteRevision(response->header().revision());
+      } else {
         SLUICE_ASSIGN_OR_RETURN(const Stored stored, ParseRefusal(*response, term));
         // Otherwise an attempt whose answer was lost has been applied.
         if (stored.number != number) {

@@ -19,14 +19,18 @@
 //                           empty when that one has ended the cluster
 // A prefix has no '@', so no cluster's keys lie among another's, whatever their prefixes are.
 //
-// etcd keeps old revisions until it compacts. Run it with --auto-compaction-retention.
+// etcd keeps old revisions until somebody compacts them: this object while it has the newest term,
+// if Options::compact says so, or etcd itself with --auto-compaction-retention.
 //
 // Thread safety: safe from any thread. A scan does not wait for commits.
 #pragma once
 
 #include <cstdint>
+#include <deque>
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/string_view.h"
@@ -50,6 +54,11 @@ class EtcdMetaStore : public MetaStore, public Leadership {
     // this length lives. "": it does not say so, and nobody leads.
     std::string name;
     absl::Duration lease = absl::Seconds(10);
+    // Drops the values that were replaced more than `keep_history` ago. Only for an etcd that serves
+    // Sluice alone: compaction concerns all keys.
+    bool compact = false;
+    absl::Duration keep_history = absl::Minutes(10);
+    std::function<void(const std::string&)> log;  // of a compaction that etcd refuses; may be null
     int64_t scan_page = 64;  // entries that one call of a scan reads; see kMaxReceivedBytes
   };
   // Does not connect: the first call does.
@@ -86,6 +95,10 @@ class EtcdMetaStore : public MetaStore, public Leadership {
                                       uint64_t term) const;
   etcdserverpb::TxnRequest CommitTxn(uint64_t term, uint64_t number,
                                      absl::Span<const Write> writes) const;
+  // Reads whether `term` is the newest one.
+  absl::Status Confirm(uint64_t term) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Call with the revision of each answer that has confirmed the newest term.
+  void NoteRevision(int64_t revision) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Returns why etcd has refused a commit that it has not applied. OK when an earlier commit with
   // an open outcome has been applied since.
   absl::Status CheckRefusal(uint64_t term, uint64_t number, const Stored& stored,
@@ -102,6 +115,9 @@ class EtcdMetaStore : public MetaStore, public Leadership {
   // The outcome of commits between them is open.
   uint64_t given_ ABSL_GUARDED_BY(mutex_) = 0, applied_ ABSL_GUARDED_BY(mutex_) = 0;
   std::unique_ptr<EtcdLease> lease_ ABSL_GUARDED_BY(mutex_);  // of @leader; null: it says nothing
+  // Revisions at which this object had the newest term, and when; oldest first.
+  std::deque<std::pair<absl::Time, int64_t>> revisions_ ABSL_GUARDED_BY(mutex_);
+  bool compaction_refused_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace sluice

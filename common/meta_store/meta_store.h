@@ -19,7 +19,8 @@
 //   DATA_LOSS           The stored data is damaged. The message names the folder or the key.
 //   etcd's refusals, such as PERMISSION_DENIED, keep their code.
 // After any error other than the first two, the outcome of a commit is open: it may take effect as
-// a whole, until a later commit or AcquireTerm of the same object returns OK and settles it.
+// a whole, until a later commit with writes, or AcquireTerm, of the same object returns OK and
+// settles it.
 // Committing the same writes again is always correct. A process must not promise either outcome
 // while it is open: if it ends then, its successor sees which one it was.
 //
@@ -90,7 +91,8 @@ class MetaStore {
   virtual absl::StatusOr<uint64_t> AcquireTerm() = 0;
 
   // Applies the writes in their order, so the last of several writes to one key counts. `term` is
-  // the newest that this object has acquired. A commit without writes only checks the term.
+  // the newest that this object has acquired. A commit without writes only reads whether the term
+  // is still the newest: it settles no open outcome, and succeeds in a store that is full.
   virtual absl::Status Commit(uint64_t term, absl::Span<const Write> writes) = 0;
 
   // All entries whose keys begin with `prefix`, in ascending order of their keys' bytes, as of one

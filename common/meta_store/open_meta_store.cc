@@ -34,6 +34,8 @@ absl::StatusOr<std::unique_ptr<MetaStore>> OpenEtcd(const std::string& spec, abs
   options.client.clock = clock;
   options.client.credentials = access.credentials;
   options.commit_patience = kCommitPatience;
+  options.compact = access.compact;
+  options.log = access.log;
   options.name = leader.name;
   options.lease = leader.lease;
   options.prefix = std::string(text.substr(slash + 1));

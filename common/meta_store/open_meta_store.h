@@ -3,6 +3,7 @@
 // Thread safety: a free function, safe from any thread.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -34,6 +35,8 @@ struct LeaderName {
 struct EtcdAccess {
   ServiceCredentials credentials;
   bool allow_plain = false;
+  bool compact = false;                         // EtcdMetaStore::Options::compact
+  std::function<void(const std::string&)> log;  // as there
 };
 absl::StatusOr<std::unique_ptr<MetaStore>> OpenMetaStore(const std::string& spec, Env* env,
                                                          Clock* clock,

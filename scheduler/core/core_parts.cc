@@ -80,7 +80,30 @@ void CoreParts::MemberLost(const Member& member, absl::Time now) {
   effects.MemberGone(member.id);
   queue.MembersChanged();
   requests.DropMember(member.id);
-  for (Job* job : jobs.ServedBy(member)) lifecycle.MemberLost(job, member, now);
+  const bool refused = !effects.records()->refused().empty();
+  bool untold = false;
+  for (Job* job : jobs.ServedBy(member)) {
+    // Whatever a job does about a loss raises its generation, which has to be kept first.
+    if (refused && !job->over()) {
+      untold = true;
+      effects.StatusChanged(job);
+    } else {
+      lifecycle.MemberLost(job, member, now);
+    }
+  }
+  if (untold) untold_losses_.push_back(member);
+}
+
+void CoreParts::StoreRefuses(const std::string& why, absl::Time now) {
+  const bool again = why.empty() && !effects.records()->refused().empty();
+  effects.records()->SetRefused(why);
+  queue.MembersChanged();
+  if (again) {
+    // Nobody could replace a lost member meanwhile, so that time counts against no job.
+    pauses.Resume(now);
+    for (const Member& member : std::exchange(untold_losses_, {})) MemberLost(member, now);
+  }
+  Schedule(now);
 }
 
 void CoreParts::Schedule(absl::Time now) {

@@ -71,8 +71,12 @@ class CoreParts {
 
   // OK as well for ids that no member has now.
   absl::Status CheckSecret(uint64_t member_id, absl::string_view secret) const;
-  // Handles the loss of a member. Call Schedule afterwards.
+  // Handles the loss of a member. Call Schedule afterwards. While the state store takes no records,
+  // the jobs that have not ended learn of it later.
   void MemberLost(const Member& member, absl::Time now);
+  // The state store takes no records from now on, or takes them again (""). See
+  // JobRecords::refused.
+  void StoreRefuses(const std::string& why, absl::Time now);
   // Starts the jobs that can start. Call after every event that may have changed members or jobs.
   void Schedule(absl::Time now);
   // Keeps the marks of operators when they have changed.
@@ -105,6 +109,7 @@ class CoreParts {
 
  private:
   std::string kept_draining_;  // DrainingRecord
+  std::vector<Member> untold_losses_;  // of which jobs learn when the store takes records again
   absl::Time shutdown_at_ = absl::InfiniteFuture();
   bool pservers_stop_ = false;
 };

@@ -183,7 +183,11 @@ void JobAdmission::Schedule(absl::Time now) {
   while (parts_.queue->due()) {
     uint32_t position = 0;
     for (const JobQueue::Decided& decided : parts_.queue->Decide(ViewCluster())) {
-      if (decided.decision.start) {
+      const std::string& refused = parts_.effects->records()->refused();
+      if (decided.decision.start && !refused.empty()) {
+        Wait(decided.job, {false, false, absl::StrCat("waits for the state store: ", refused)},
+             position++, now);
+      } else if (decided.decision.start) {
         parts_.lifecycle->Start(decided.job, now);
       } else {
         Wait(decided.job, decided.decision, position++, now);
@@ -196,6 +200,8 @@ void JobAdmission::Wait(Job* job, const QueueDecision& decision, uint32_t positi
                         absl::Time now) {
   if (job->course.Wait(decision.reason, position)) parts_.effects->StatusChanged(job);
   const absl::Time absent_since = job->course.NoteAbsent(decision.members_absent, now);
+  // Members may be absent because nothing begins at present.
+  if (!parts_.effects->records()->refused().empty()) return;
   // Busy members are waited for without a bound; absent ones may never come.
   if (parts_.pauses->Since(absent_since, now) < options_.wait) return;
   parts_.lifecycle->End(job, JOB_FAILED,

@@ -148,7 +148,7 @@ void JobLifecycle::TakeHosted(const Member& pserver, const HostedJob& hosted, Jo
 }
 
 void JobLifecycle::CheckStarting(Job* job, absl::Time now) {
-  if (!job->opening_tables()) return;
+  if (!job->opening_tables() || !parts_.effects->records()->refused().empty()) return;
   const JobOpening::Decision decision =
       job->attempt.opening().Decide(*job, *parts_.members, *parts_.pauses, options_.wait, now);
   if (decision.progressed) parts_.effects->StatusChanged(job);
@@ -411,6 +411,8 @@ std::string JobLifecycle::WhyAllStay(uint32_t pserver) {
 }
 
 void JobLifecycle::AdvancePlan(Job* job, absl::Time now) {
+  // The present attempt trains on until the next one may begin.
+  if (!parts_.effects->records()->refused().empty()) return;
   const std::optional<AttemptPlans::Due> due = plans_.Take(job, now);
   if (due) EndUnless(next_attempt_.Replace(job, due->worker_num, due->what, now), job, now);
 }

@@ -1,6 +1,7 @@
 #include "scheduler/core/operator_calls.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -25,7 +26,7 @@ std::vector<MetaStore::Write> OperatorCalls::RecordsOf(const Job& job) const {
   NextRecord next = parts_->admission.NextAfter(job);
   next.set_cluster(parts_->options().cluster);
   next.set_pass_key(parts_->options().pass_key);
-  return {WriteOf(RecordOf(job)), WriteOf(next)};
+  return {WriteOf(RecordOf(job)), WriteOf(ConfigOf(job)), WriteOf(next)};
 }
 
 absl::StatusOr<std::string> OperatorCalls::AddJob(std::unique_ptr<Job> job, absl::Time now) {
@@ -54,7 +55,9 @@ absl::StatusOr<Job*> OperatorCalls::FindForOperator(const std::string& job_id) c
 absl::StatusOr<WatchJobReply> OperatorCalls::WatchJob(const WatchJobRequest& request) {
   SLUICE_ASSIGN_OR_RETURN(const Job* job, FindForOperator(request.job_id()));
   WatchJobReply reply;
-  *reply.mutable_status() = MakeJobStatus(*job, parts_->members);
+  std::optional<uint32_t> seen_epochs;
+  if (request.has_seen_epochs()) seen_epochs = request.seen_epochs();
+  *reply.mutable_status() = MakeJobStatus(*job, parts_->members, seen_epochs);
   if (job->attempt.steps()) job->attempt.steps()->AddTo(request.seen_steps(), &reply);
   return reply;
 }
@@ -98,6 +101,7 @@ absl::Status OperatorCalls::CancelJob(const std::string& job_id, absl::Time now,
 absl::Status OperatorCalls::ScaleJob(const std::string& job_id, uint32_t worker_num,
                                      absl::Time now) {
   SLUICE_ASSIGN_OR_RETURN(Job* const job, FindForOperator(job_id));
+  SLUICE_RETURN_IF_ERROR(CheckStore());
   SLUICE_RETURN_IF_ERROR(parts_->lifecycle.Scale(job, worker_num, now));
   // A request that is withdrawn gives workers back.
   parts_->Schedule(now);
@@ -107,6 +111,7 @@ absl::Status OperatorCalls::ScaleJob(const std::string& job_id, uint32_t worker_
 absl::StatusOr<DrainPserverReply> OperatorCalls::DrainPserver(const DrainPserverRequest& request,
                                                               absl::Time now) {
   if (parts_->shutting_down()) return absl::FailedPreconditionError("the cluster is shutting down");
+  if (!request.cancel()) SLUICE_RETURN_IF_ERROR(CheckStore());
   const uint32_t rank = request.rank();
   if (rank >= parts_->options().pserver_num) {
     return absl::NotFoundError(absl::StrCat("no pserver ", rank, ": the cluster has ",
@@ -143,6 +148,14 @@ absl::StatusOr<DrainPserverReply> OperatorCalls::DrainPserver(const DrainPserver
   for (std::string& job : parts_->lifecycle.JobsOn(rank)) reply.add_jobs(std::move(job));
   reply.set_failure(parts_->lifecycle.WhyAllStay(rank));
   return reply;
+}
+
+absl::Status OperatorCalls::CheckStore() const {
+  const std::string& refused = parts_->effects.records()->refused();
+  if (refused.empty()) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("no other attempt of a job can begin while the scheduler cannot keep its state: ",
+                   refused));
 }
 
 absl::Status OperatorCalls::CheckDrainsItself(const DrainPserverRequest& request) const {

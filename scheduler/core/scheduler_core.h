@@ -75,6 +75,8 @@ class SchedulerCore {
   std::vector<MetaStore::Write> TakeRecords() { return parts_.effects.records()->Take(); }
   // Returns the keys changed since the last call. A key may occur twice.
   std::vector<WaitKey> TakeChanged() { return parts_.effects.TakeChanged(); }
+  // See CoreParts::StoreRefuses.
+  void StoreRefuses(const std::string& why, absl::Time now) { parts_.StoreRefuses(why, now); }
   // True after Shutdown, when every member has left and every output is written, or time is up.
   bool CanEnd(absl::Time now);
   // Names the configured members that are not alive; "" when all are.

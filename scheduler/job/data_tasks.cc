@@ -89,16 +89,24 @@ absl::StatusOr<NextTaskReply> DataTasks::Next(const NextTaskRequest& request) {
   LastAnswer& last = last_[request.rank()];
   // A rank that lost the reply asks again. Leasing it another task would leave the first untrained.
   if (request.number() != 0 && request.number() == last.number) return last.reply;
-  const absl::Status acknowledged = Acknowledge(request);
-  if (!acknowledged.ok()) return acknowledged;
+  SLUICE_RETURN_IF_ERROR(
+      Acknowledge(request, request.finished_task(), request.finished_examples()));
+  for (const NextTaskRequest::Finished& more : request.more_finished())
+    SLUICE_RETURN_IF_ERROR(Acknowledge(request, more.task(), more.examples()));
   NextTaskReply reply = LeaseTo(request.rank());
+  // The last tasks of an epoch are given one by one, so that all ranks end at about the same time.
+  const uint64_t free = free_[options_.pinned ? request.rank() : 0].size();
+  const bool alone = options_.pinned || options_.worker_num == 1;
+  const uint64_t share = alone ? free : free / (2 * options_.worker_num);
+  for (uint64_t n = 1; n < request.wants() && n <= share; ++n)
+    *reply.add_more() = std::move(*LeaseTo(request.rank()).mutable_task());
   last.number = request.number();
   last.reply = reply;
   return reply;
 }
 
-absl::Status DataTasks::Acknowledge(const NextTaskRequest& request) {
-  const uint64_t id = request.finished_task();
+absl::Status DataTasks::Acknowledge(const NextTaskRequest& request, uint64_t id,
+                                    uint64_t examples) {
   if (id == 0) return absl::OkStatus();
   if (id > tasks().size()) {
     return absl::InvalidArgumentError(absl::StrCat("rank ", request.rank(), " finished task ", id,
@@ -113,7 +121,7 @@ absl::Status DataTasks::Acknowledge(const NextTaskRequest& request) {
   // finished.
   if (lease.state != State::kDone) lease.acknowledged = ++acknowledged_[request.rank()];
   lease.state = State::kDone;
-  lease.examples = request.finished_examples();
+  lease.examples = examples;
   return absl::OkStatus();
 }
 

@@ -51,8 +51,8 @@ class DataTasks {
   // DATA_LOSS when there is no such task. Call before that epoch begins.
   absl::Status Resume(uint32_t epoch, const google::protobuf::RepeatedPtrField<DataTask>& open);
   void BeginEpoch(uint32_t epoch);
-  // Acknowledges request.finished_task, then leases a task. A request that repeats its number gets
-  // the same answer again. FAILED_PRECONDITION when the finished task was not leased to this rank
+  // Acknowledges the finished tasks, then leases as many as the rank wants, but leaves most of the
+  // free ones to the others. A request that repeats its number gets the same answer again. FAILED_PRECONDITION when the finished task was not leased to this rank
   // in this epoch.
   absl::StatusOr<NextTaskReply> Next(const NextTaskRequest& request);
   // The number of the rank's last request of this epoch; 0: none.
@@ -97,7 +97,7 @@ class DataTasks {
     NextTaskReply reply;
   };
 
-  absl::Status Acknowledge(const NextTaskRequest& request);
+  absl::Status Acknowledge(const NextTaskRequest& request, uint64_t id, uint64_t examples);
   NextTaskReply LeaseTo(uint32_t rank);
   // The first example that the rank must train again of its task order[i]; `current`: the
   // place of the one in which it is. False when the task is done.

@@ -94,7 +94,7 @@ void JobAttempt::RaiseGeneration(absl::Span<const RankSlot> slots) {
 
 void JobAttempt::End() {
   if (run_ != nullptr) {
-    before_ = run_->result();
+    before_ = run_->ResultWithEpochs();
     // Now, because the run refers to the point, which the next attempt replaces.
     run_.reset();
   }

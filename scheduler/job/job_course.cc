@@ -64,6 +64,12 @@ void JobCourse::WriteFailed(absl::string_view error) {
   result_.set_message(message_);
 }
 
+void JobCourse::Written() {
+  state_ = outcome_;
+  auto* const epochs = result_.mutable_epochs_log();
+  if (epochs->size() > kEpochsKept) epochs->DeleteSubrange(0, epochs->size() - kEpochsKept);
+}
+
 void JobCourse::RestoreEnd(const JobRecord& record, absl::Time now) {
   // Not the outcome: nobody may see the job as ended before its result is written.
   state_ = record.begun() ? JOB_RUNNING : JOB_QUEUED;

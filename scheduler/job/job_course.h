@@ -28,6 +28,8 @@ namespace sluice {
 
 class JobCourse {
  public:
+  static constexpr int kEpochsKept = 100;
+
   JobState state() const { return state_; }
   JobState outcome() const { return outcome_; }
   bool over() const { return outcome_ != JOB_STATE_UNSPECIFIED; }
@@ -41,7 +43,7 @@ class JobCourse {
   // InfiniteFuture until all phases are done.
   absl::Time finishing_since() const { return finishing_since_; }
   absl::Time ended_at() const { return ended_at_; }
-  // The result of a job that is over.
+  // The result of a job that is over. Once it is written, only its newest epochs are kept.
   const JobResult& result() const { return result_; }
   // JobRecord.save_id of a job that was over when this scheduler began; else empty.
   const std::string& recorded_save_id() const { return recorded_save_id_; }
@@ -70,7 +72,7 @@ class JobCourse {
   // The result could not be written: the outcome becomes JOB_FAILED.
   void WriteFailed(absl::string_view error);
   // The state becomes the outcome.
-  void Written() { state_ = outcome_; }
+  void Written();
 
   // Continues a job that an earlier scheduler knew.
   void RestoreBegun(bool begun) { begun_ = begun; }

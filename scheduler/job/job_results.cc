@@ -36,7 +36,7 @@ JobResults::JobResults(const JobConfig& config, uint32_t worker_num)
 }
 
 void JobResults::Resume(const JobResult& so_far, const std::string& folder) {
-  result_ = so_far;
+  SetResult(so_far);
   result_.set_resumed_from(folder);
   all_bad_.count = so_far.bad_lines();
   // The bad lines of the evaluation files are in the sums already.
@@ -46,6 +46,20 @@ void JobResults::Resume(const JobResult& so_far, const std::string& folder) {
 void JobResults::Warn(const std::string& warning) {
   const auto& known = result_.warnings();
   if (std::find(known.begin(), known.end(), warning) == known.end()) result_.add_warnings(warning);
+}
+
+void JobResults::SetResult(const JobResult& result) {
+  result_ = result;
+  epochs_.Clear();
+  epochs_.Swap(result_.mutable_epochs_log());
+}
+
+JobResult JobResults::WithEpochs(JobResult result, uint32_t last) const {
+  result.clear_epochs_log();
+  for (const EpochResult& epoch : epochs_) {
+    if (epoch.epoch() <= last) *result.add_epochs_log() = epoch;
+  }
+  return result;
 }
 
 ResultState JobResults::Save() const {
@@ -61,7 +75,7 @@ ResultState JobResults::Save() const {
 }
 
 void JobResults::Restore(const ResultState& state) {
-  result_ = state.result();
+  SetResult(state.result());
   // A record may name another number of ranks than the run has.
   for (int rank = 0; rank < std::min(state.stages_size(), static_cast<int>(stages_.size())); ++rank)
     stages_[rank] = state.stages(rank);
@@ -99,12 +113,12 @@ const EpochResult& JobResults::EndTrain(uint32_t epoch, uint64_t global_steps, a
   const bool sync = result_.mode() == ModeName(Mode::kSync);
   // Every pass meets the same bad lines, so only the first pass counts them.
   if (epoch == 0) AddBadLines(bad_);
-  if (result_.epochs_log().empty() && !summary_lacks_) {
+  if (epochs_.empty() && !summary_lacks_) {
     for (const std::string& warning : WarningsOfTraining(config_, result_.data())) Warn(warning);
     // With evaluation files the label is judged after their first pass, by both counts.
     if (config_.data().eval_files().empty()) WarnOfLabel();
   }
-  EpochResult* log = result_.add_epochs_log();
+  EpochResult* log = epochs_.Add();
   log->set_epoch(epoch + 1);
   log->set_examples(examples_);
   log->set_seconds(absl::ToDoubleSeconds(now - train_began_));
@@ -164,9 +178,8 @@ const EvalMetrics& JobResults::EndEval(uint32_t epoch) {
     if (!evaluate_only()) WarnOfLabel();
   }
   eval_counted_ = true;
-  if (!evaluate_only() && !result_.epochs_log().empty()) {
-    *result_.mutable_epochs_log(result_.epochs_log_size() - 1)->mutable_eval() = result_.eval();
-  }
+  if (!evaluate_only() && !epochs_.empty())
+    *epochs_.Mutable(epochs_.size() - 1)->mutable_eval() = result_.eval();
   return result_.eval();
 }
 

@@ -35,7 +35,7 @@ class JobResults {
   // Continues from the result of a job that was interrupted, whose checkpoint is `folder`.
   void Resume(const JobResult& so_far, const std::string& folder);
 
-  // Everything that is known when no phase has added anything yet, for Restore.
+  // Everything that is known when no phase has added anything yet, for Restore; without the epochs.
   ResultState Save() const;
   void Restore(const ResultState& state);
 
@@ -77,17 +77,25 @@ class JobResults {
 
   // The bad lines of training and evaluation, each counted once.
   const BadLines& bad_lines() const { return all_bad_; }
-  // The result without status and message.
+  // The result without status, message and epochs_log. The log grows with the job, so it is copied
+  // only when it is needed: WithEpochs.
   const JobResult& result() const { return result_; }
+  // The log of the epochs.
+  const google::protobuf::RepeatedPtrField<EpochResult>& epochs() const { return epochs_; }
+  // `result`, of this job, with the log up to epoch `last` (from 1).
+  JobResult WithEpochs(JobResult result, uint32_t last = UINT32_MAX) const;
 
  private:
+  // `result` has its epochs_log.
+  void SetResult(const JobResult& result);
   bool evaluate_only() const { return config_.evaluate_only(); }
   // To be called once all data that data.label applies to has been read.
   void WarnOfLabel();
 
   const JobConfig& config_;
   const uint64_t max_bad_lines_;
-  JobResult result_;
+  JobResult result_;  // without epochs_log
+  google::protobuf::RepeatedPtrField<EpochResult> epochs_;
   absl::Time train_began_;
   struct LossSums {
     double loss = 0, weight = 0;

@@ -114,6 +114,7 @@ absl::Status JobRun::Restore(uint64_t phase, const RunState& state, bool same_cl
   for (const RunState::EpochStart& start : state.starts()) {
     starts_.push_back({start.epoch(), start.result(),
                        same_clock ? FromSeconds(start.began_s(), now) : now, start.seconds()});
+    starts_.back().result.clear_epochs_log();
   }
   for (uint32_t rank = 0; rank < worker_num_; ++rank) {
     const RunState::Life& life = state.lives(static_cast<int>(rank));
@@ -318,7 +319,7 @@ absl::Status JobRun::Rejoin(uint32_t rank, uint64_t lost, const HeldOfRank& held
     }
     // Without tables on pservers, the other ranks say later where the rank continues.
     const bool all_read_again = sync() && rejoined.phase == 0 && !ranks_close_steps_;
-    if (result().epochs_log().empty() && !all_read_again) results_.SummaryLacks(rank);
+    if (epochs().empty() && !all_read_again) results_.SummaryLacks(rank);
   }
   rejoins_[rank] = std::move(rejoined);
   return absl::OkStatus();
@@ -385,7 +386,7 @@ WorkerState JobRun::StateOfLost(uint32_t rank, uint64_t step, const TrainTotals&
 }
 
 bool JobRun::LoseSummary() {
-  const bool first_epoch = result().epochs_log().empty();
+  const bool first_epoch = epochs().empty();
   // Later epochs read the same data, whose summary is complete by then.
   if (first_epoch) results_.SetSummaryLacks();
   return first_epoch;
@@ -414,7 +415,7 @@ absl::StatusOr<CheckpointState> JobRun::StateAt(uint64_t step, absl::Time now) c
   state.set_epoch_seconds(start->seconds >= 0 ? start->seconds
                                               : absl::ToDoubleSeconds(now - start->began));
   *state.mutable_train_files() = seen_.train();
-  *state.mutable_result() = start->result;
+  *state.mutable_result() = results_.WithEpochs(start->result, start->epoch);
   state.set_summary_lacks(results_.summary_lacks());
   return state;
 }
@@ -435,7 +436,7 @@ absl::StatusOr<CheckpointState> JobRun::StateOf(uint64_t step, const std::vector
   state.set_part_bytes(tasks_->cut().part_bytes);
   state.set_epoch_seconds(absl::ToDoubleSeconds(now - starts_.back().began));
   *state.mutable_train_files() = seen_.train();
-  *state.mutable_result() = starts_.back().result;
+  *state.mutable_result() = results_.WithEpochs(starts_.back().result, starts_.back().epoch);
   state.set_summary_lacks(results_.summary_lacks());
   // Copied, since positions of other epochs are cleared below.
   std::vector<RankPart> parts = ranks;

@@ -103,7 +103,12 @@ class JobRun {
   // is so: in the first epoch.
   bool LoseSummary();
 
+  // Without epochs_log: see JobResults.
   const JobResult& result() const { return results_.result(); }
+  const google::protobuf::RepeatedPtrField<EpochResult>& epochs() const {
+    return results_.epochs();
+  }
+  JobResult ResultWithEpochs() const { return results_.WithEpochs(results_.result()); }
   // Sync: steps of an epoch; 0: not known yet.
   uint64_t steps_per_epoch() const { return steps_per_epoch_; }
   // Sync: the global steps at the end of the present training phase, or those done between phases.
@@ -203,7 +208,7 @@ class JobRun {
   // The newest epochs at their beginning, the oldest first.
   struct EpochStart {
     uint32_t epoch = 0;
-    JobResult result;     // of the job before this epoch
+    JobResult result;     // of the job before this epoch, without epochs_log
     absl::Time began;     // so that the time trained in the epoch is now - began
     double seconds = -1;  // of training in this epoch; -1: it has not ended
   };

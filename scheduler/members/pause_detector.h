@@ -18,10 +18,12 @@ class PauseDetector {
   // True when the scheduler was stopped until now. To be called before an event judges anyone by
   // time.
   bool HasPaused(absl::Time now);
+  // Time before `now` counts against nobody.
+  void Resume(absl::Time now) { resumed_at_ = now; }
   // Notes a tick of the timer. To be called after HasPaused.
   void Ticked(absl::Time now) { ticked_at_ = now; }
 
-  // Time since `begin`, or since the last pause ended if that is later. Negative infinity for
+  // Time since `begin`, or since the last pause ended (Resume) if that is later. Negative infinity for
   // InfiniteFuture.
   absl::Duration Since(absl::Time begin, absl::Time now) const;
 

@@ -268,12 +268,15 @@ absl::Status JobLosses::TakeOverShards(Job* job, const Member& lost, const std::
 }
 
 void JobLosses::TakeHosted(Job* job, uint32_t index, const HostedJob& hosted) {
-  takeover_.TakeHosted(job, index, hosted, /*may_publish=*/!parts_.adoption->awaits(*job));
+  const bool may_publish =
+      !parts_.adoption->awaits(*job) && parts_.effects->records()->refused().empty();
+  takeover_.TakeHosted(job, index, hosted, may_publish);
 }
 
 // ------------------------------------------------------------------------------------- the attempt
 
 absl::Status JobLosses::Advance(Job* job, absl::Time now) {
+  if (!parts_.effects->records()->refused().empty()) return absl::OkStatus();
   SLUICE_RETURN_IF_ERROR(takeover_.Advance(job, now));
   return AdvanceRanks(job, now);
 }

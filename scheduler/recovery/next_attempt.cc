@@ -102,6 +102,12 @@ void NextAttempt::CountAttempt(Job* job) {
 
 absl::Status NextAttempt::Advance(Job* job, absl::Time now) {
   if (!job->awaits_members()) return absl::OkStatus();
+  // Its instance and generation must be kept before a member hears of them.
+  if (const std::string& refused = parts_.effects->records()->refused(); !refused.empty()) {
+    if (job->course.Say(absl::StrCat("waits for the state store: ", refused)))
+      parts_.effects->StatusChanged(job);
+    return absl::OkStatus();
+  }
   // At every try: a pserver may have been marked while the job waited.
   parts_.attempts->AvoidDraining(job);
   const uint32_t workers = parts_.attempts->Reserve(job, job->spec().worker_num());

@@ -5,8 +5,11 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/hash.h"
 #include "common/base/printable.h"
+#include "common/base/status_macros.h"
 #include "common/config/job_validation.h"
+#include "common/meta_store/record_parts.h"
 
 namespace sluice {
 namespace {
@@ -18,15 +21,25 @@ constexpr char kDraining[] = "draining";
 // its tasks, and those of the phase before go away after it has been replaced. The beginning of a
 // run is there before the run.
 constexpr char kBegan[] = "began/";
+constexpr char kConfig[] = "config/";
+constexpr char kEpoch[] = "epoch/";
 constexpr char kIndex[] = "index/";
 constexpr char kRun[] = "run/";
 constexpr char kTask[] = "task/";
-static_assert(kBegan[0] < kRun[0] && kRun[0] < kTask[0]);
+static_assert(kBegan[0] < kRun[0] && kEpoch[0] < kRun[0] && kRun[0] < kTask[0]);
+
+// Epochs in a record. The last record is written again with each epoch, so that more of them would
+// be more bytes, and fewer of them more keys.
+constexpr size_t kEpochsInRecord = 16;
 
 std::string IndexKey(const std::string& job_id, uint32_t rank) {
   return absl::StrCat(kIndex, job_id, "/", rank);
 }
 std::string BeganKey(const std::string& job_id) { return absl::StrCat(kBegan, job_id); }
+std::string ConfigKey(const std::string& job_id) { return absl::StrCat(kConfig, job_id); }
+std::string EpochKey(const std::string& job_id, size_t n) {
+  return absl::StrCat(kEpoch, job_id, "/", absl::Dec(n, absl::kZeroPad10));
+}
 std::string RunKey(const std::string& job_id) { return absl::StrCat(kRun, job_id); }
 std::string TaskKey(const std::string& job_id, uint64_t phase, uint64_t number) {
   return absl::StrCat(kTask, job_id, "/", phase, "/", absl::Dec(number, absl::kZeroPad10));
@@ -49,6 +62,78 @@ bool ParseIndex(const MetaStore::Entry& entry, StoredJobs* stored) {
   StoredRun& run = stored->runs[job_id];
   run.keys.push_back(entry.key);
   return run.index[static_cast<uint32_t>(rank)].ParseFromString(entry.value);
+}
+
+// The epochs of a run, until its record is read: they come before it.
+using EpochsOfRuns = std::map<std::string, google::protobuf::RepeatedPtrField<EpochResult>>;
+
+bool ParseEpochs(const MetaStore::Entry& entry, StoredJobs* stored, EpochsOfRuns* epochs) {
+  std::string job_id;
+  uint64_t n = 0;
+  EpochsRecord record;
+  if (!SplitNumber(entry.key, sizeof(kEpoch) - 1, &job_id, &n) ||
+      !record.ParseFromString(entry.value)) {
+    return false;
+  }
+  stored->runs[job_id].keys.push_back(entry.key);
+  auto& all = (*epochs)[job_id];
+  // Without the earlier ones, the later ones mean nothing.
+  if (n * kEpochsInRecord == static_cast<uint64_t>(all.size())) all.MergeFrom(record.epochs());
+  return true;
+}
+
+// Puts the epochs that the run's record has left out in their place. A run that lacks some cannot
+// be adopted.
+void AddEpochs(const google::protobuf::RepeatedPtrField<EpochResult>& epochs, StoredRun* run) {
+  if (!run->record.state().results().result().epochs_log().empty()) return;
+  const auto wanted = static_cast<int>(run->record.state().results().result().epochs());
+  if (epochs.size() < wanted) return run->record.clear_phase();
+  auto* const log = run->record.mutable_state()->mutable_results()->mutable_result();
+  // The epochs of a later phase may have been written before its record.
+  for (int i = 0; i < wanted; ++i) *log->add_epochs_log() = epochs[i];
+  run->epochs = static_cast<size_t>(epochs.size());
+}
+
+// What a RunRecord has of its specification's configuration: the fields in which it may differ from
+// the job's.
+JobConfig OwnConfig(const JobConfig& of_spec) {
+  JobConfig own;
+  *own.mutable_checkpoint() = of_spec.checkpoint();
+  *own.mutable_recovery() = of_spec.recovery();
+  return own;
+}
+
+// Field by field: configuration and tables may be megabytes, and are not copied.
+JobSpec SpecWithoutConfig(const JobSpec& spec) {
+  JobSpec own;
+  own.set_job_id(spec.job_id());
+  *own.mutable_config() = OwnConfig(spec.config());
+  own.set_worker_num(spec.worker_num());
+  *own.mutable_route() = spec.route();
+  own.set_instance(spec.instance());
+  if (spec.has_restore()) *own.mutable_restore() = spec.restore();
+  own.set_global_batch(spec.global_batch());
+  *own.mutable_incarnations() = spec.incarnations();
+  if (spec.has_takeover()) *own.mutable_takeover() = spec.takeover();
+  *own.mutable_follower() = spec.follower();
+  own.set_pass_key(spec.pass_key());
+  return own;
+}
+
+void CompleteSpec(const JobRecord& job, JobSpec* spec) {
+  // Records of earlier versions are complete.
+  if (!spec->config().name().empty()) return;
+  const JobConfig own = spec->config();
+  *spec->mutable_config() = job.config();
+  *spec->mutable_config()->mutable_checkpoint() = own.checkpoint();
+  *spec->mutable_config()->mutable_recovery() = own.recovery();
+  *spec->mutable_tables() = job.tables();
+}
+
+void DropEpochs(RunState* state) {
+  state->mutable_results()->mutable_result()->clear_epochs_log();
+  for (RunState::EpochStart& start : *state->mutable_starts())
+    start.mutable_result()->clear_epochs_log();
 }
 
 // Only one of the reports is kept with its list of files.
@@ -89,6 +174,16 @@ bool IsPossible(const JobRecord& job) {
          job.worker_num() <= kMaxWorkers;
 }
 
+// Gives the job the configuration that is kept for it. False: there is none.
+bool TakeConfig(std::map<std::string, ConfigRecord>* configs, JobRecord* job) {
+  auto config = configs->extract(job->job_id());
+  if (job->has_config()) return true;
+  if (config.empty()) return false;
+  *job->mutable_config() = std::move(*config.mapped().mutable_config());
+  *job->mutable_tables() = std::move(*config.mapped().mutable_tables());
+  return true;
+}
+
 // REQUIRES: job.attempt.point().
 BeginningRecord BeginningRecordOf(const Job& job) {
   BeginningRecord record;
@@ -117,23 +212,40 @@ std::unique_ptr<const ResumePoint> BeginningOf(const StoredRun& run) {
 }
 
 absl::StatusOr<StoredJobs> ParseStoredJobs(const std::vector<MetaStore::Entry>& entries) {
+  SLUICE_ASSIGN_OR_RETURN(JoinedRecords joined, JoinParts(entries));
   StoredJobs stored;
-  for (const MetaStore::Entry& entry : entries) {
+  stored.parts = std::move(joined.parts);
+  stored.left_over = std::move(joined.left_over);
+  std::map<std::string, ConfigRecord> configs;  // by job_id
+  EpochsOfRuns epochs;
+  for (const MetaStore::Entry& entry : joined.records) {
     bool parsed = true;
     if (entry.key == kNext) {
       parsed = stored.next.ParseFromString(entry.value);
     } else if (entry.key == kDraining) {
       parsed = stored.draining.ParseFromString(entry.value);
     } else if (absl::StartsWith(entry.key, kJob)) {
-      JobRecord& job = stored.jobs.emplace_back();
-      parsed = job.ParseFromString(entry.value) && entry.key == absl::StrCat(kJob, job.job_id()) &&
-               IsPossible(job);
+      JobRecord job;
+      parsed = job.ParseFromString(entry.value) && entry.key == absl::StrCat(kJob, job.job_id());
+      // A commit may be cut: a job without its configuration was being deleted, or not submitted.
+      if (parsed && !TakeConfig(&configs, &job)) {
+        stored.left_over.push_back(entry.key);
+        continue;
+      }
+      parsed = parsed && IsPossible(job);
+      stored.jobs.push_back(std::move(job));
     } else if (absl::StartsWith(entry.key, kBegan)) {
       BeginningRecord began;
       parsed = began.ParseFromString(entry.value) && entry.key == BeganKey(began.job_id());
       StoredRun& run = stored.runs[began.job_id()];
       run.began = std::move(began);
       run.keys.push_back(entry.key);
+    } else if (absl::StartsWith(entry.key, kConfig)) {
+      ConfigRecord config;
+      parsed = config.ParseFromString(entry.value) && entry.key == ConfigKey(config.job_id());
+      configs[config.job_id()] = std::move(config);
+    } else if (absl::StartsWith(entry.key, kEpoch)) {
+      parsed = ParseEpochs(entry, &stored, &epochs);
     } else if (absl::StartsWith(entry.key, kIndex)) {
       parsed = ParseIndex(entry, &stored);
     } else if (absl::StartsWith(entry.key, kRun)) {
@@ -151,7 +263,15 @@ absl::StatusOr<StoredJobs> ParseStoredJobs(const std::vector<MetaStore::Entry>& 
           " is no record of this version; restore the store, or give an empty state_store"));
     }
   }
-  for (auto& [job_id, run] : stored.runs) ShareSeenFiles(&run);
+  for (const auto& config : configs) stored.left_over.push_back(ConfigKey(config.first));
+  for (auto& [job_id, run] : stored.runs) {
+    ShareSeenFiles(&run);
+    if (run.record.phase() > 1) AddEpochs(epochs[job_id], &run);
+  }
+  for (const JobRecord& job : stored.jobs) {
+    if (const auto run = stored.runs.find(job.job_id()); run != stored.runs.end())
+      CompleteSpec(job, run->second.record.mutable_spec());
+  }
   // The store sorts by key, and "a-10" comes before "a-2". The queue needs the order of submission.
   std::sort(stored.jobs.begin(), stored.jobs.end(),
             [](const JobRecord& a, const JobRecord& b) { return a.order() < b.order(); });
@@ -174,8 +294,6 @@ RecordOwner OwnerOf(const std::string& key) {
 JobRecord RecordOf(const Job& job) {
   JobRecord record;
   record.set_job_id(job.id());
-  *record.mutable_config() = job.config();
-  *record.mutable_tables() = job.spec().tables();
   record.set_order(job.submission().order);
   record.mutable_warnings()->Assign(job.warnings().begin(), job.warnings().end());
   record.set_begun(job.course.begun());
@@ -207,6 +325,18 @@ JobRecord RecordOf(const Job& job) {
   return record;
 }
 
+ConfigRecord ConfigOf(const Job& job) {
+  ConfigRecord record;
+  record.set_job_id(job.id());
+  *record.mutable_config() = job.config();
+  *record.mutable_tables() = job.spec().tables();
+  return record;
+}
+
+MetaStore::Write WriteOf(const ConfigRecord& record) {
+  return {ConfigKey(record.job_id()), record.SerializeAsString()};
+}
+
 MetaStore::Write WriteOf(const JobRecord& record) {
   return {absl::StrCat(kJob, record.job_id()), record.SerializeAsString()};
 }
@@ -217,7 +347,27 @@ MetaStore::Write WriteOf(const DrainingRecord& draining) {
   return {kDraining, draining.SerializeAsString()};
 }
 
-void JobRecords::Dropped(const std::string& job_id) { Delete(absl::StrCat(kJob, job_id)); }
+void JobRecords::Changed(const Job& job) {
+  KeepConfig(job);
+  writes_.push_back(WriteOf(RecordOf(job)));
+}
+
+void JobRecords::KeepConfig(const Job& job) {
+  // Placement gives the tables their number of shards. Nothing else changes.
+  uint64_t tables = 0;
+  for (const TableConfig& table : job.spec().tables())
+    tables = HashBytes(table.SerializeAsString(), tables);
+  const auto [kept, added] = tables_kept_.emplace(job.id(), tables);
+  if (!added && kept->second == tables) return;
+  kept->second = tables;
+  writes_.push_back(WriteOf(ConfigOf(job)));
+}
+
+void JobRecords::Dropped(const std::string& job_id) {
+  Delete(absl::StrCat(kJob, job_id));
+  Delete(ConfigKey(job_id));
+  tables_kept_.erase(job_id);
+}
 
 void JobRecords::PhaseBegan(const Job& job) {
   Run& run = runs_[job.id()];
@@ -227,12 +377,28 @@ void JobRecords::PhaseBegan(const Job& job) {
   // Kept here as well: the record is written anew whenever the members change, and the state must
   // be that of the beginning of the phase.
   run.state = run.phase > 1 ? job.run()->Save() : RunState();
+  if (run.phase > 1) KeepEpochs(job.id(), job.run()->epochs(), &run);
   // Once per run. It may be large, and does not change.
   if (run.phase == 1 && job.attempt.point() != nullptr) {
     run.began = true;
     writes_.push_back({BeganKey(job.id()), BeginningRecordOf(job).SerializeAsString()});
   }
   MembersChanged(job);
+}
+
+void JobRecords::KeepEpochs(const std::string& job_id,
+                            const google::protobuf::RepeatedPtrField<EpochResult>& epochs,
+                            Run* run) {
+  const auto n = static_cast<size_t>(epochs.size());
+  // The newest one that is kept may have been evaluated since.
+  size_t i = (std::max<size_t>(run->epochs, 1) - 1) / kEpochsInRecord * kEpochsInRecord;
+  for (; i < n; i += kEpochsInRecord) {
+    EpochsRecord record;
+    for (size_t at = i; at < std::min(n, i + kEpochsInRecord); ++at)
+      *record.add_epochs() = epochs[static_cast<int>(at)];
+    writes_.push_back({EpochKey(job_id, i / kEpochsInRecord), record.SerializeAsString()});
+  }
+  run->epochs = n;
 }
 
 void JobRecords::MembersChanged(const Job& job) {
@@ -247,9 +413,10 @@ void JobRecords::MembersChanged(const Job& job) {
     run.recorded = false;
     return;
   }
+  KeepConfig(job);
   RunRecord record;
   record.set_job_id(job.id());
-  *record.mutable_spec() = job.spec();
+  *record.mutable_spec() = SpecWithoutConfig(job.spec());
   for (const RankSlot& slot : job.ranks.slots()) {
     RunRecord::Rank* const rank = record.add_ranks();
     rank->set_worker(slot.worker());
@@ -336,6 +503,8 @@ void JobRecords::RunEnded(const std::string& job_id) {
   PhaseLost(job_id);
   if (runs_[job_id].began) Delete(BeganKey(job_id));
   for (const uint32_t rank : runs_[job_id].indexed) Delete(IndexKey(job_id, rank));
+  for (size_t i = 0; i < runs_[job_id].epochs; i += kEpochsInRecord)
+    Delete(EpochKey(job_id, i / kEpochsInRecord));
   // Last: the lines above read it.
   runs_.erase(job_id);
 }
@@ -355,6 +524,11 @@ void JobRecords::RunAdopted(const std::string& job_id, const StoredRun& stored) 
     if (absl::StartsWith(key, tasks) && !absl::StartsWith(key, of_phase)) Delete(key);
   }
   for (const auto& [rank, report] : stored.index) run.indexed.insert(rank);
+  // An earlier version has left them in the run's record, which is written without them next.
+  run.epochs = stored.epochs;
+  KeepEpochs(job_id, run.state.results().result().epochs_log(), &run);
+  run.epochs = std::max(run.epochs, stored.epochs);
+  DropEpochs(&run.state);
   runs_[job_id] = std::move(run);
 }
 

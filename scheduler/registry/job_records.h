@@ -32,6 +32,7 @@ struct StoredRun {
   std::map<uint32_t, PhaseReport> index;  // by rank
   std::vector<TaskRecord> tasks;          // of record.phase, in order
   BeginningRecord began;                  // instance 0: there is none
+  size_t epochs = 0;                      // of the results, that have records of their own
   // The keys in the store that belong to the job's run, including the keys of other phases.
   std::vector<std::string> keys;
 };
@@ -42,6 +43,8 @@ struct StoredJobs {
   std::map<std::string, StoredRun> runs;  // by job_id; record.phase is 0 when there is no RunRecord
   NextRecord next;                        // job_number and order are at least 1
   DrainingRecord draining;
+  std::map<std::string, std::vector<std::string>> parts;  // JoinedRecords::parts
+  std::vector<std::string> left_over;                     // keys that belong to nothing
 };
 
 // A run that another scheduler can adopt.
@@ -54,7 +57,8 @@ struct RunHandover {
 // was the beginning of the job, or is not recorded.
 std::unique_ptr<const ResumePoint> BeginningOf(const StoredRun& run);
 
-// DATA_LOSS names the key whose value is no record, or one with figures that no job may have.
+// `entries`: all that the store holds. DATA_LOSS names the key whose value is no record, or one with
+// figures that no job may have.
 absl::StatusOr<StoredJobs> ParseStoredJobs(const std::vector<MetaStore::Entry>& entries);
 
 // The owner of the record under a key.
@@ -64,8 +68,11 @@ struct RecordOwner {
 };
 RecordOwner OwnerOf(const std::string& key);
 
+// Without configuration and tables, which the ConfigRecord has.
 JobRecord RecordOf(const Job& job);
+ConfigRecord ConfigOf(const Job& job);
 MetaStore::Write WriteOf(const JobRecord& record);
+MetaStore::Write WriteOf(const ConfigRecord& record);
 MetaStore::Write WriteOf(const NextRecord& next);
 MetaStore::Write WriteOf(const DrainingRecord& draining);
 
@@ -76,9 +83,15 @@ class JobRecords {
   explicit JobRecords(std::string clock = "") : clock_(std::move(clock)) {}
   const std::string& clock() const { return clock_; }
 
+  // Why the state store takes no records at present. "": it takes them. Until then nothing begins
+  // that must be durable first: a job, an attempt, another generation or incarnation. Another
+  // scheduler would not know of it.
+  const std::string& refused() const { return refused_; }
+  void SetRefused(std::string why) { refused_ = std::move(why); }
+
   // Writes the job's record as the job is now.
-  void Changed(const Job& job) { writes_.push_back(WriteOf(RecordOf(job))); }
-  // Deletes the job's record.
+  void Changed(const Job& job);
+  // Deletes the job's records.
   void Dropped(const std::string& job_id);
 
   void DrainingChanged(const DrainingRecord& draining) { writes_.push_back(WriteOf(draining)); }
@@ -117,7 +130,13 @@ class JobRecords {
     uint64_t tasks = 0;          // task records of the phase
     uint64_t lost_lives = 0;     // how many of them have `lost`
     std::set<uint32_t> indexed;  // ranks
+    size_t epochs = 0;           // of the results, that are in the store
   };
+  // Writes the job's configuration and tables if the store lacks them.
+  void KeepConfig(const Job& job);
+  // Writes what is new of the job's epochs.
+  void KeepEpochs(const std::string& job_id,
+                  const google::protobuf::RepeatedPtrField<EpochResult>& epochs, Run* run);
   void Delete(std::string key) { writes_.push_back({std::move(key), std::nullopt}); }
   void AddTask(const Job& job, const TaskRecord& task);
   void DeleteTasks(const std::string& job_id, Run* run);
@@ -125,8 +144,10 @@ class JobRecords {
   void PhaseLost(const std::string& job_id);
 
   const std::string clock_;
+  std::string refused_;
   std::vector<MetaStore::Write> writes_;
   std::map<std::string, Run> runs_;  // by job_id
+  std::map<std::string, uint64_t> tables_kept_;  // by job_id: a fingerprint of those in the store
 };
 
 }  // namespace sluice

@@ -212,19 +212,32 @@ void AddProgress(const Job& job, const Membership& members, JobStatus* status) {
   status->set_phase(PhaseName(phase.kind()));
   // Between phases the workers report no step, and the shown one must not fall back.
   status->set_global_step(std::max(GlobalStep(job, members), result.global_step()));
-  if (!training && !result.epochs_log().empty()) {
-    in_epoch = result.epochs_log(result.epochs_log_size() - 1).examples();
-  }
+  const auto& epochs = job.run()->epochs();
+  if (!training && !epochs.empty()) in_epoch = epochs[epochs.size() - 1].examples();
   status->set_examples_in_epoch(in_epoch);
   status->set_examples(result.examples() + (training ? in_epoch : 0));
   status->set_examples_expected(job.run()->examples_expected());
   status->set_examples_per_second(ExamplesPerSecond(job, members));
   if (losses > 0) {
     status->set_loss(loss / losses);
-  } else if (!result.epochs_log().empty()) {
-    status->set_loss(result.epochs_log(result.epochs_log_size() - 1).loss());
+  } else if (!epochs.empty()) {
+    status->set_loss(epochs[epochs.size() - 1].loss());
   }
-  *status->mutable_epochs_log() = result.epochs_log();
+}
+
+// A status is made ten times a second, so it has only these, however many a job has.
+constexpr int kNewestEpochs = JobCourse::kEpochsKept;
+// For a caller that has seen fewer, as many as it asks for, but not more at a time.
+constexpr int kMostEpochs = 1000;
+
+void AddNewestEpochs(const google::protobuf::RepeatedPtrField<EpochResult>& epochs,
+               std::optional<uint32_t> seen, JobStatus* status) {
+  const int n = epochs.size();
+  int first = std::max(0, n - kNewestEpochs);
+  // The log is in the order of the epochs.
+  while (seen.has_value() && first > 0 && epochs[first - 1].epoch() > *seen) --first;
+  for (int i = first; i < std::min(n, first + kMostEpochs); ++i)
+    *status->add_epochs_log() = epochs[i];
 }
 
 // The warnings of the submission come first.
@@ -257,7 +270,8 @@ std::string DescribeMissing(const Job& job, const std::vector<uint32_t>& ranks,
                       PhaseName(job.run()->phases().current().kind()));
 }
 
-JobStatus MakeJobStatus(const Job& job, const Membership& members) {
+JobStatus MakeJobStatus(const Job& job, const Membership& members,
+                        std::optional<uint32_t> seen_epochs) {
   // An archived job no longer has what is read below.
   if (job.archived()) return *job.archived();
   JobStatus status;
@@ -275,12 +289,13 @@ JobStatus MakeJobStatus(const Job& job, const Membership& members) {
   status.set_epochs(job.config().evaluate_only() ? 0 : job.config().train().epochs());
   if (job.run()) {
     AddProgress(job, members, &status);
+    AddNewestEpochs(job.run()->epochs(), seen_epochs, &status);
     status.set_eta_s(job.over() ? 0 : Eta(status));
     *status.mutable_staleness() = SumStaleness(job, members);
   } else if (job.attempt.before()) {
     status.set_global_step(job.attempt.before()->global_step());
     status.set_examples(job.attempt.before()->examples());
-    *status.mutable_epochs_log() = job.attempt.before()->epochs_log();
+    AddNewestEpochs(job.attempt.before()->epochs_log(), seen_epochs, &status);
   }
   *status.mutable_recovery() = job.recovery.counts();
   if (job.checkpoints()) *status.mutable_checkpoint() = job.checkpoints()->status();
@@ -313,7 +328,7 @@ void ArchiveJob(Job* job, const Membership& members) {
 JobResult MakeJobResult(const Job& job, const Membership& members) {
   JobResult result;
   if (job.run()) {
-    result = job.run()->result();
+    result = job.run()->ResultWithEpochs();
     *result.mutable_staleness() = SumStaleness(job, members);
   } else {
     // A job that never ran has a result as well, with all figures at 0.

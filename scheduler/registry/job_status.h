@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,7 +15,9 @@
 
 namespace sluice {
 
-JobStatus MakeJobStatus(const Job& job, const Membership& members);
+// `seen_epochs`: WatchJobRequest.seen_epochs.
+JobStatus MakeJobStatus(const Job& job, const Membership& members,
+                        std::optional<uint32_t> seen_epochs = std::nullopt);
 MemberStatus MakeMemberStatus(const Member& member, absl::Time now);
 // Returns the result with status and message, as in result.json.
 // REQUIRES: the job is over.

@@ -133,13 +133,15 @@ absl::StatusOr<std::string> JobSubmission::KeepAndAdd(Checked* checked, uint64_t
     });
     if (job_id.ok()) return job_id;
   }
-  return Refuse(records[0].key, job_id.status());
+  return Refuse({records[0].key, records[1].key}, job_id.status());
 }
 
-absl::Status JobSubmission::Refuse(const std::string& record_key, const absl::Status& why) {
+absl::Status JobSubmission::Refuse(const std::vector<std::string>& keys, const absl::Status& why) {
   // The store may hold the record in spite of an error, or may still get it. The job has been
   // refused only when the record is surely gone; otherwise the next scheduler may run it.
-  const absl::Status gone = options_.loop->Commit({{record_key, std::nullopt}});
+  std::vector<MetaStore::Write> deletions;
+  for (const std::string& key : keys) deletions.push_back({key, std::nullopt});
+  const absl::Status gone = options_.loop->Commit(std::move(deletions));
   if (gone.ok()) return why;
   if (absl::IsAborted(gone)) return SchedulerLoop::TakenOver();
   return absl::UnavailableError(

@@ -64,7 +64,7 @@ class JobSubmission {
                                          const std::string& request_id)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Removes the record of a job that is refused with `why`. Returns the answer to the submission.
-  absl::Status Refuse(const std::string& record_key, const absl::Status& why);
+  absl::Status Refuse(const std::vector<std::string>& keys, const absl::Status& why);
 
   const Options options_;
   Mutex mutex_;  // held while a job gets its number and is kept

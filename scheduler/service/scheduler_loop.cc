@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/meta_store/record_parts.h"
 #include "scheduler/files/starting_point.h"
 #include "scheduler/recovery/job_adoption.h"
 #include "scheduler/registry/job_records.h"
@@ -98,13 +99,20 @@ JobOutput::Options SchedulerLoop::OutputOptions() {
   return output;
 }
 
-StateKeeper::Options SchedulerLoop::KeeperOptions() const {
+StateKeeper::Options SchedulerLoop::KeeperOptions() {
   StateKeeper::Options keeper;
   keeper.store = options_.store;
   keeper.term = options_.term;
+  keeper.parts = options_.stored.parts;
+  keeper.left_over = options_.stored.left_over;
   keeper.clock = options_.clock;
   keeper.log = options_.log;
   keeper.on_superseded = options_.on_superseded;
+  keeper.on_trouble = [this](const absl::Status& trouble) {
+    Run([&](SchedulerCore& core, absl::Time now) {
+      core.StoreRefuses(std::string(trouble.message()), now);
+    });
+  };
   keeper.cut_off = absl::ToChronoMilliseconds(options_.cut_off);
   return keeper;
 }
@@ -260,14 +268,14 @@ std::vector<MetaStore::Write> SchedulerLoop::TakeRecords() {
     if (records.empty()) return kept;
     for (MetaStore::Write& record : records) {
       const size_t size = record.key.size() + (record.value ? record.value->size() : 0);
-      if (keeper_ == nullptr || size <= MetaStore::kMaxCommitBytes) {
+      if (keeper_ == nullptr || size <= kMaxRecordBytes) {
         kept.push_back(std::move(record));
         continue;
       }
       const RecordOwner owner = OwnerOf(record.key);
       core_.Warn(owner.job_id,
                  absl::StrCat("the scheduler cannot keep all that it knows of the job: more than ",
-                              MetaStore::kMaxCommitBytes, " bytes; if it dies, the job ",
+                              kMaxRecordBytes, " bytes; if it dies, the job ",
                               owner.of_job ? "continues from what was kept before"
                                            : "goes back to its newest checkpoint"));
       // Without the record of the job itself, the next scheduler would not know the job at all.
@@ -330,7 +338,9 @@ ClusterStatus SchedulerLoop::GetStatus() {
   self->set_host(options_.host);
   self->set_alive(true);
   self->set_doing(
-      absl::StrCat("cannot keep its state, so no job can be submitted: ", trouble.message()));
+      absl::StrCat("cannot keep its state, so no job can be submitted and lost members are not "
+                   "replaced: ",
+                   trouble.message()));
   return status;
 }
 

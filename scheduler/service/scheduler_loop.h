@@ -6,7 +6,8 @@
 //
 // The records that an event changes are committed before the files that it causes are written, and
 // before the answers leave that wait for them (WhenKept, StateKeeper). While the store cannot be
-// written, submissions are refused and everything else continues; the status says so.
+// written, running attempts continue, and nothing begins that must be kept first: submissions are
+// refused, and the core waits (SchedulerCore::StoreRefuses). The status says so.
 //
 // RequestIntake makes events of the calls of members and operators.
 //
@@ -109,7 +110,7 @@ class SchedulerLoop {
   using Answer = WaitingCalls::Answer;
 
   JobOutput::Options OutputOptions();
-  StateKeeper::Options KeeperOptions() const;
+  StateKeeper::Options KeeperOptions();
   // Takes over the jobs of an earlier scheduler.
   void RestoreJobs();
   // Runs `step`. False: there was no memory for it; *line is for the log, if it is not empty.

@@ -120,6 +120,7 @@ absl::Status SchedulerServer::Init() {
   SLUICE_RETURN_IF_ERROR(TakeOver(&loop));
   StartLoop(std::move(loop));
   const Identity& identity = options_.identity;
+  waiting_ = nullptr;  // it has the address
   SLUICE_ASSIGN_OR_RETURN(
       listener_, SchedulerListener::Start(identity.bind, identity.credentials, intake_.get(),
                                           options_.audit, connections, room));
@@ -165,9 +166,11 @@ absl::Status SchedulerServer::TakeOver(SchedulerLoop::Options* loop) {
         "; write state_store: \"etcd:HOST:PORT/PREFIX\" in the cluster file, or start without "
         "--standby"));
   }
-  if (identity.etcd_credentials.tls() && !IsSharedMetaStore(spec)) {
+  if ((identity.etcd_credentials.tls() || identity.etcd_compact) && !IsSharedMetaStore(spec)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--etcd_ca (SLUICE_ETCD_CA): the state_store is ",
+        absl::StrCat(identity.etcd_compact ? "--etcd_compact"
+                                           : "--etcd_ca (SLUICE_ETCD_CA)",
+                     ": the state_store is ",
                      spec.empty() ? "a folder, by default" : absl::StrCat("'", spec, "'"),
                      ", so there is no etcd; write state_store: \"etcd:HOST:PORT/PREFIX\" in the "
                      "cluster file, or "
@@ -184,7 +187,8 @@ absl::Status SchedulerServer::TakeOver(SchedulerLoop::Options* loop) {
                         absl::StrCat("cannot use the state_store ", spec, ": ", why.message()));
   };
   const absl::Duration lease = std::max(loop->core.lease, kShortestLease);
-  const EtcdAccess etcd = {identity.etcd_credentials, identity.cluster.security().insecure()};
+  const EtcdAccess etcd = {identity.etcd_credentials, identity.cluster.security().insecure(),
+                           identity.etcd_compact, options_.log};
   auto store = OpenMetaStore(spec, options_.env, options_.clock, {NameOf(identity), lease}, etcd);
   if (!store.ok()) return refuse(store.status());
   store_ = *std::move(store);
@@ -193,7 +197,7 @@ absl::Status SchedulerServer::TakeOver(SchedulerLoop::Options* loop) {
   if (const auto readable = ReadStore(); !readable.ok()) return refuse(readable.status());
   // For the same reason.
   SLUICE_RETURN_IF_ERROR(CheckCanListen(identity.bind));
-  const absl::StatusOr<uint64_t> term = identity.standby ? StandBy(lease) : store_->AcquireTerm();
+  const absl::StatusOr<uint64_t> term = AwaitTerm(lease);
   if (absl::IsCancelled(term.status())) return term.status();
   if (!term.ok()) return refuse(term.status());
   term_ = *term;
@@ -220,9 +224,36 @@ absl::Status SchedulerServer::TakeOver(SchedulerLoop::Options* loop) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<uint64_t> SchedulerServer::StandBy(absl::Duration lease) {
+void SchedulerServer::AnswerWaiting(const std::string& why) {
+  if (why.empty()) waiting_ = nullptr;
+  const Identity& identity = options_.identity;
+  const absl::StatusOr<Address> address = ParseAddress(identity.bind);
+  // Nobody would find one at a port that the system has chosen.
+  if (why.empty() || waiting_ != nullptr || !address.ok() || address->port == 0) return;
+  const SchedulerCore::Options core = CoreOptions(options_);
+  WaitingListener::Options listener;
+  listener.bind = identity.bind;
+  listener.credentials = identity.credentials;
+  listener.audit = options_.audit;
+  listener.connections = ConnectionBounds::For(core.worker_num, core.pserver_num,
+                                               identity.cluster.limits());
+  listener.room = CallRoom::For(core.worker_num, core.pserver_num);
+  listener.cluster = identity.cluster.name();
+  listener.why = why;
+  absl::StatusOr<std::unique_ptr<WaitingListener>> started = WaitingListener::Start(listener);
+  if (started.ok()) {
+    waiting_ = *std::move(started);
+  } else {
+    options_.log(absl::StrCat("members cannot be told to wait: ", started.status().message()));
+  }
+}
+
+absl::StatusOr<uint64_t> SchedulerServer::AwaitTerm(absl::Duration lease) {
   Standby::Options standby;
   standby.leadership = store_->leadership();
+  if (!options_.identity.standby) standby.take = [this] { return store_->AcquireTerm(); };
+  standby.name = NameOf(options_.identity);
+  standby.answer = [this](const std::string& why) { AnswerWaiting(why); };
   standby.clock = options_.clock;
   standby.lease = lease;
   standby.pause = options_.pause;
@@ -308,6 +339,12 @@ ClusterStatus SchedulerServer::GetStatus() {
   if (loop != nullptr) return loop->GetStatus();
   ClusterStatus status;
   status.set_name(options_.identity.cluster.name());
+  MemberStatus* const self = status.add_members();
+  self->set_role(ROLE_SCHEDULER);
+  self->set_host(HostName());
+  self->set_alive(true);
+  MutexLock lock(&mutex_);
+  self->set_doing(waits_for_);
   return status;
 }
 
@@ -357,6 +394,7 @@ SchedulerServer::~SchedulerServer() {
   // Both servers call the loop, so it goes last.
   admin_.reset();
   listener_.reset();
+  waiting_.reset();
   intake_.reset();
   loop_.reset();
   // Last of all. A standby, which would take over now, ends too.

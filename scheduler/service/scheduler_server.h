@@ -6,7 +6,8 @@
 // cluster's name and both ports.
 //
 // A standby waits between the first two steps until no other scheduler leads. Nobody listens at its
-// address meanwhile, so that members and operators find the one that leads.
+// address meanwhile, so that members and operators find the one that leads. While nobody leads
+// because the state store is full, a WaitingListener answers there.
 //
 // Thread safety: one thread.
 #pragma once
@@ -28,6 +29,7 @@
 #include "scheduler/service/request_intake.h"
 #include "scheduler/service/scheduler_loop.h"
 #include "scheduler/service/scheduler_service.h"
+#include "scheduler/service/waiting_listener.h"
 
 namespace sluice {
 
@@ -68,8 +70,10 @@ class SchedulerServer {
   void StartLoop(SchedulerLoop::Options loop);
   // Reads what the store holds. INVALID_ARGUMENT: it is the state of another cluster.
   absl::StatusOr<StoredJobs> ReadStore();
-  // Waits until no other scheduler leads. CANCELLED: `pause` returned false.
-  absl::StatusOr<uint64_t> StandBy(absl::Duration lease);
+  // Waits until this scheduler may lead. CANCELLED: `pause` returned false.
+  absl::StatusOr<uint64_t> AwaitTerm(absl::Duration lease);
+  // See Standby::Options::answer.
+  void AnswerWaiting(const std::string& why);
   absl::Status NotReady();
   ClusterStatus GetStatus();
   // The status as the admin port shows it.
@@ -89,6 +93,7 @@ class SchedulerServer {
   Mutex mutex_;
   std::string waits_for_ ABSL_GUARDED_BY(mutex_) = "waits for the state store";
   std::unique_ptr<AdminServer> admin_;
+  std::unique_ptr<WaitingListener> waiting_;  // until listener_ listens; null: nobody is answered
   std::unique_ptr<SchedulerListener> listener_;
 };
 

@@ -42,14 +42,7 @@ constexpr RequestBound kRegistration = {2 * kMiB, 4 * kMiB};
 constexpr RequestBound kReport = {48 * kMiB, 128 * kMiB};
 // The sums of an evaluation (2 x 2^20 bins), or 100,000 data files with long names.
 constexpr RequestBound kPhaseReport = {kMaxControlMessageBytes, 192 * kMiB};
-// Vocabularies with hundreds of thousands of values.
-constexpr RequestBound kJob = {16 * kMiB, 96 * kMiB};
-
-// A short request must not take all that a long one may. A list of numbers takes up to 16 times its
-// bytes; few objects of any kind fit into the rest.
-size_t MaxParsedBytes(const RequestBound& bound, size_t wire) {
-  return std::min(bound.parsed, 8 * kMiB + 16 * wire);
-}
+constexpr RequestBound kJob = {kMaxJobBytes, kMaxJobParsedBytes};
 
 template <class Reply>
 Done<Reply> AnswerTo(const Call& call) {
@@ -125,7 +118,7 @@ class Service {
              UnaryThread thread = UnaryThread::kOfStreams) {
     const auto parse = [this, bound, handle](const Call& call, const std::string& wire) {
       Request request;
-      absl::Status parsed = ParseWithin(MaxParsedBytes(bound, wire.size()), wire, &request);
+      absl::Status parsed = ParseWithin(MaxParsedBytes(bound.parsed, wire.size()), wire, &request);
       if (!parsed.ok()) {
         parsed = absl::InvalidArgumentError(absl::StrCat(call->method(), ": ", parsed.message()));
         Refused(call, parsed);

@@ -4,13 +4,20 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/meta_store/record_parts.h"
 
 namespace sluice {
 
 StateKeeper::StateKeeper(Options options)
     : options_(std::move(options)),
+      parts_(options_.parts),
       confirmed_at_(options_.clock->Now()),
-      thread_([this] { Run(); }) {}
+      thread_([this] { Run(); }) {
+  if (options_.left_over.empty()) return;
+  std::vector<MetaStore::Write> deletions;
+  for (const std::string& key : options_.left_over) deletions.push_back({key, std::nullopt});
+  Add(std::move(deletions), nullptr);
+}
 
 StateKeeper::~StateKeeper() {
   {
@@ -80,7 +87,7 @@ void StateKeeper::Run() {
       Take(&one);
       due = due || one.confirm;
     }
-    if ((!unwritten_.empty() || due) && !absl::IsAborted(outcome)) {
+    if ((!unwritten_.empty() || !obsolete_.empty() || due) && !absl::IsAborted(outcome)) {
       outcome = Judge(WriteAll());
       Note(outcome);
     }
@@ -95,26 +102,53 @@ void StateKeeper::Run() {
 void StateKeeper::Take(Addition* addition) {
   for (MetaStore::Write& write : addition->writes) {
     const size_t size = write.key.size() + (write.value ? write.value->size() : 0);
-    if (size > MetaStore::kMaxCommitBytes) {
-      addition->refused = absl::InvalidArgumentError(absl::StrCat("the record ", write.key, " has ",
-                                                                  size, " bytes; the limit is ",
-                                                                  MetaStore::kMaxCommitBytes));
+    if (size > kMaxRecordBytes) {
+      addition->refused =
+          absl::InvalidArgumentError(absl::StrCat("the record ", write.key, " has ", size,
+                                                  " bytes; the limit is ", kMaxRecordBytes));
       // An outdated value would pass for the newest one.
       write.value.reset();
     }
-    // Only the newest value of a key counts. While the store is away, this bounds the memory by the
-    // number of keys.
-    unwritten_[write.key] = std::move(write.value);
+    TakeValue(write.key, std::move(write.value));
   }
+}
+
+void StateKeeper::TakeValue(const std::string& key, std::optional<std::string> value) {
+  // Only the newest value of a key counts. While the store is away, this bounds the memory by the
+  // number of keys.
+  if (const auto earlier = parts_.extract(key); !earlier.empty()) {
+    for (const std::string& part : earlier.mapped()) {
+      unwritten_.erase(part);
+      // Also one that was not written: a commit with an open outcome may have it.
+      obsolete_[part] = std::nullopt;
+    }
+  }
+  if (!value.has_value()) {
+    unwritten_[key] = std::nullopt;
+    return;
+  }
+  CutRecord cut =
+      CutIntoParts(*std::move(value), absl::StrCat(options_.term, "-", ++cut_records_));
+  for (MetaStore::Write& part : cut.parts) {
+    parts_[key].push_back(part.key);
+    unwritten_[part.key] = std::move(part.value);
+  }
+  unwritten_[key] = std::move(cut.value);
 }
 
 absl::Status StateKeeper::WriteAll() {
   // An empty commit confirms the term.
-  if (unwritten_.empty()) return options_.store->Commit(options_.term, {});
-  while (!unwritten_.empty()) {
+  if (unwritten_.empty() && obsolete_.empty())
+    return options_.store->Commit(options_.term, {});
+  SLUICE_RETURN_IF_ERROR(WritePieces(&unwritten_));
+  return WritePieces(&obsolete_);
+}
+
+absl::Status StateKeeper::WritePieces(std::map<std::string, std::optional<std::string>>* all) {
+  while (!all->empty()) {
     std::vector<MetaStore::Write> writes;
     size_t bytes = 0;
-    for (const auto& [key, value] : unwritten_) {
+    for (const auto& [key, value] : *all) {
       const size_t size = key.size() + (value ? value->size() : 0);
       if (!writes.empty() && (writes.size() == MetaStore::kMaxCommitWrites ||
                               bytes + size > MetaStore::kMaxCommitBytes)) {
@@ -124,14 +158,20 @@ absl::Status StateKeeper::WriteAll() {
       writes.push_back({key, value});
     }
     // Each piece is atomic, their sequence is not: a reader may find the first pieces only. The
-    // order of the keys makes that safe (job_records.cc).
+    // order of the keys makes that safe (job_records.cc); the keys of parts come before all others.
     SLUICE_RETURN_IF_ERROR(options_.store->Commit(options_.term, writes));
-    for (const MetaStore::Write& write : writes) unwritten_.erase(write.key);
+    for (const MetaStore::Write& write : writes) all->erase(write.key);
   }
   return absl::OkStatus();
 }
 
 absl::Status StateKeeper::Judge(absl::Status outcome) {
+  if (!outcome.ok() && options_.cut_off.count() > 0 &&
+      !(unwritten_.empty() && obsolete_.empty())) {
+    const absl::Status confirmed = ConfirmUnwritten(outcome);
+    if (confirmed.ok()) confirmed_at_ = options_.clock->Now();
+    if (absl::IsAborted(confirmed)) outcome = confirmed;
+  }
   const absl::Time now = options_.clock->Now();
   if (outcome.ok()) confirmed_at_ = now;
   if (outcome.ok() || absl::IsAborted(outcome) || options_.cut_off.count() == 0) return outcome;
@@ -146,6 +186,12 @@ absl::Status StateKeeper::Judge(absl::Status outcome) {
       " s, so another one may have taken over: ", outcome.message()));
 }
 
+absl::Status StateKeeper::ConfirmUnwritten(const absl::Status& outcome) const {
+  // A store that has lost or mixed up what it held says nothing about the term either.
+  if (absl::IsAborted(outcome) || absl::IsDataLoss(outcome)) return outcome;
+  return options_.store->Commit(options_.term, {});
+}
+
 void StateKeeper::Note(const absl::Status& outcome) {
   bool news;
   {
@@ -157,6 +203,7 @@ void StateKeeper::Note(const absl::Status& outcome) {
   if (!news) return;
   if (outcome.ok()) {
     options_.log("the state store accepts writes again");
+    if (options_.on_trouble) options_.on_trouble(outcome);
   } else if (absl::IsAborted(outcome)) {
     options_.log(was_cut_off_
                      ? std::string(outcome.message())
@@ -165,7 +212,8 @@ void StateKeeper::Note(const absl::Status& outcome) {
     options_.on_superseded(was_cut_off_ ? absl::UnavailableError(outcome.message()) : outcome);
   } else {
     options_.log(absl::StrCat("cannot write the scheduler's state: ", outcome.message(),
-                              "; jobs continue, but none can be submitted"));
+                              "; jobs continue, but none can be submitted, and lost members are not replaced"));
+    if (options_.on_trouble) options_.on_trouble(outcome);
   }
 }
 

@@ -12,13 +12,14 @@
 // or that comes more than `check` after the last confirmation, completes only after a new
 // confirmation, even if it writes nothing. An idle keeper asks every `check`. ABORTED ends the
 // keeper: `on_superseded` is called once, and every addition from then on is done with ABORTED. The
-// same happens when the store fails for `cut_off`: then nobody knows whether there is a newer
-// scheduler.
+// same happens when the store confirms nothing for `cut_off`: then nobody knows whether there is a
+// newer scheduler. A store that only refuses to write, because it is full, still confirms the term.
 //
-// Invariants: at each success the store holds, for each key, the newest value added before. A value
-// that exceeds the store's limits is replaced by the deletion of its key.
+// Invariants: at each success the store holds, for each key, the newest value added before. Long
+// values are cut into parts (record_parts.h). A value of more than kMaxRecordBytes is replaced by
+// the deletion of its key.
 //
-// Memory: the newest value of each key that the store has not taken.
+// Memory: the newest value of each key that the store has not taken, and the keys of parts.
 //
 // Thread safety: safe. Callbacks run on the keeper's thread, one at a time, in the order of Add
 // (callbacks of AddAnswer may be earlier); they may call Add.
@@ -46,11 +47,16 @@ class StateKeeper {
   struct Options {
     MetaStore* store = nullptr;  // outlives the keeper
     uint64_t term = 0;           // acquired from it
+    // What the store held when the term was acquired: the parts of records, and those without one.
+    std::map<std::string, std::vector<std::string>> parts;
+    std::vector<std::string> left_over;
     Clock* clock = nullptr;      // outlives the keeper; measures `check` and `cut_off`
     std::function<void(const std::string&)> log;
     // ABORTED: a newer scheduler has the store. UNAVAILABLE: the store failed for `cut_off`. May be
     // null.
     std::function<void(const absl::Status&)> on_superseded;
+    // The store refuses writes from now on (the error), or takes them again (OK). May be null.
+    std::function<void(const absl::Status&)> on_trouble;
     std::chrono::milliseconds retry{1000}, check{3000};
     // 0: the store belongs to this process alone, so nobody can take over while it fails.
     std::chrono::milliseconds cut_off{0};
@@ -83,15 +89,25 @@ class StateKeeper {
   void Run();
   // Moves the writes to unwritten_.
   void Take(Addition* addition);
+  // The same for one value of any length.
+  void TakeValue(const std::string& key, std::optional<std::string> value);
+  // Commits `writes` in pieces that a store takes, and removes what it has taken.
+  absl::Status WritePieces(std::map<std::string, std::optional<std::string>>* writes);
   // Writes unwritten_, or confirms the term when there is nothing to write. Uses no lock.
   absl::Status WriteAll();
-  // Says what the outcome of a commit means for the additions.
+  // Says what the outcome of WriteAll means for the additions.
   absl::Status Judge(absl::Status outcome);
+  // Whether the store confirms the term although it has not taken the writes.
+  absl::Status ConfirmUnwritten(const absl::Status& outcome) const;
   void Note(const absl::Status& outcome);
 
   const Options options_;
   // Only the thread uses these.
   std::map<std::string, std::optional<std::string>> unwritten_;
+  // Parts that no record needs once unwritten_ is written, to be deleted then.
+  std::map<std::string, std::optional<std::string>> obsolete_;
+  std::map<std::string, std::vector<std::string>> parts_;  // by record: the keys of its parts
+  uint64_t cut_records_ = 0;
   absl::Time confirmed_at_;
   bool was_cut_off_ = false;
 

@@ -1,10 +1,14 @@
 """Schedulers with their state in etcd: one takes over from another that was killed or that still lives, etcd fails for a
-while, and a second scheduler that cannot start leaves the first one alone."""
+while or is full, and a second scheduler that cannot start leaves the first one alone."""
+import base64
+import json
 import os
 import pathlib
 import re
 import signal
 import unittest
+import urllib.error
+import urllib.request
 
 from sluice_testing import ADULT_TRAIN_EXAMPLES, ClusterJobsTest, free_port, needs_etcd, wait_until
 
@@ -108,6 +112,51 @@ class EtcdSchedulerTest(ClusterJobsTest):
         recovery = self.job(job)["recovery"]
         for field in ("worker_losses", "pserver_losses", "rollbacks", "scheduler_restarts"):
             self.assertEqual(int(recovery.get(field, 0)), 0, field)
+        self.assertIsNone(scheduler.poll())
+
+    def call_etcd(self, path, **body):
+        """A call over etcd's gateway; returns its answer, or the code of its error."""
+        request = urllib.request.Request("http://127.0.0.1:%d/v3/%s" % (self.etcd_port, path), json.dumps(body).encode())
+        try:
+            return json.loads(urllib.request.urlopen(request, timeout=30).read())
+        except urllib.error.HTTPError as error:
+            return json.loads(error.read())["code"]
+
+    def fill_etcd(self):
+        value = base64.b64encode(bytes(100000)).decode()
+        for n in range(1000):
+            if self.call_etcd("kv/put", key=base64.b64encode(b"fill").decode(), value=value) == 8:
+                return
+        self.fail("the quota is not full")
+
+    def free_etcd(self):
+        revision = self.call_etcd("kv/range", key=base64.b64encode(b"fill").decode())["header"]["revision"]
+        self.call_etcd("kv/compaction", revision=revision, physical=True)
+        self.call_etcd("maintenance/defragment")
+        self.call_etcd("maintenance/alarm", action="DEACTIVATE", alarm="NOSPACE")
+
+    def test_a_full_etcd_ends_neither_jobs_nor_members(self):
+        self.etcd, self.etcd_port = self.start_etcd("--data-dir=%s" % (self.tmp / "small"),
+                                                    "--quota-backend-bytes=%d" % (8 << 20))
+        self.cluster_file = self.write_cluster("first")
+        scheduler = self.start_cluster()
+        job = self.submit("run", "--a_sync=true", "--k_steps=0", "--epochs=100000", "--set", "data.task_bytes=20000")
+        self.await_training(job)
+        self.fill_etcd()
+        said = lambda: [m.get("doing", "") for m in self.cluster_status()["members"] if m["role"] == "ROLE_SCHEDULER"]
+        wait_until(lambda: any("alarm disarm" in text for text in said()), lambda: "the scheduler says so: %s" % said())
+        step = int(self.job(job)["global_step"])
+        self.await_training(job, step + 200)  # more than the tasks that the workers had
+        self.assertIsNone(scheduler.poll())
+        # The next scheduler waits for its term, and the members for it.
+        scheduler.kill()
+        scheduler.wait()
+        scheduler = self.start_scheduler()
+        wait_until(lambda: any("waits for its term" in text for text in said()), lambda: "it waits: %s" % said())
+        self.free_etcd()
+        wait_until(lambda: sum(m["alive"] for m in self.cluster_status()["members"]) == 3, "three members")
+        self.await_training(job)
+        self.assertEqual([member.poll() for member in self.members], [None] * 3)
         self.assertIsNone(scheduler.poll())
 
     def test_a_scheduler_that_is_cut_off_from_etcd_ends(self):

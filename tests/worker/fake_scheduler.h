@@ -46,6 +46,8 @@ class FakeScheduler : public SchedulerClient {
   NextTaskReply Answer(const NextTaskRequest& request) {
     if (request.finished_task() != 0)
       finished[request.finished_task()] = request.finished_examples();
+    for (const NextTaskRequest::Finished& more : request.more_finished())
+      finished[more.task()] = more.examples();
     NextTaskReply reply;
     if (waits > 0) {
       --waits;
@@ -56,7 +58,12 @@ class FakeScheduler : public SchedulerClient {
       reply.set_kind(NextTaskReply::TASK);
       *reply.mutable_task() = tasks.front();
       tasks.pop_front();
+      for (uint32_t n = 1; n < request.wants() && n < most && !tasks.empty(); ++n) {
+        *reply.add_more() = tasks.front();
+        tasks.pop_front();
+      }
     }
+    ++answers;
     return reply;
   }
   absl::StatusOr<GetRouteReply> GetRoute(const GetRouteRequest&) override {
@@ -78,6 +85,8 @@ class FakeScheduler : public SchedulerClient {
   int failures = 0;  // requests that do not arrive
   absl::Status failure = absl::UnavailableError("the scheduler is away");
   int lost_replies = 0;  // requests that take effect but get no answer
+  uint32_t most = 1;     // tasks that a request gets at most
+  int answers = 0;       // requests that took effect
   int waits = 0;         // requests that are answered with WAIT
 
  private:

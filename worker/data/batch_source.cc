@@ -11,6 +11,10 @@
 namespace sluice {
 namespace {
 
+constexpr absl::Duration kShort = absl::Seconds(1);
+constexpr uint32_t kMostWanted = 64;
+constexpr size_t kMostFinished = 1000;
+
 bool Shuffled(const JobContext& context) { return context.config().data().shuffle(); }
 
 absl::StatusOr<std::vector<DataPiece>> PiecesOf(const JobContext& context, const DataTask& task) {
@@ -48,33 +52,57 @@ absl::Status CheckBadLines(const JobContext& context, const BadLines& bad) {
                    "; fix the data or raise the limit: ", bad.Describe()));
 }
 
-TaskBatches::TaskBatches(const JobContext& context, uint32_t epoch)
-    : context_(context), epoch_(epoch) {}
+TaskBatches::TaskBatches(const JobContext& context, uint32_t epoch, Pace* pace)
+    : context_(context), epoch_(epoch), pace_(pace != nullptr ? pace : &own_pace_) {}
 
 void TaskBatches::TaskTrained(uint64_t task_id, uint64_t examples) {
   MutexLock lock(&mutex_);
   trained_.emplace_back(task_id, examples);
 }
 
-absl::StatusOr<NextTaskReply> TaskBatches::AskScheduler(uint64_t finished, uint64_t examples) {
+TaskBatches::Trained TaskBatches::TakeTrained() {
+  MutexLock lock(&mutex_);
+  const size_t n = std::min(trained_.size(), kMostFinished);
+  const auto end = trained_.begin() + static_cast<ptrdiff_t>(n);
+  Trained taken(trained_.begin(), end);
+  // ReportTrained sends those that are left.
+  trained_.erase(trained_.begin(), end);
+  return taken;
+}
+
+absl::StatusOr<NextTaskReply> TaskBatches::AskScheduler(const Trained& finished) {
   NextTaskRequest request;
   request.set_job_id(context_.spec->job_id());
   request.set_rank(context_.rank);
   request.set_incarnation(context_.incarnation);
   request.set_pass(context_.pass);
   request.set_epoch(epoch_);
-  request.set_finished_task(finished);
-  request.set_finished_examples(examples);
+  for (const auto& [task, examples] : finished) {
+    if (request.finished_task() == 0) {
+      request.set_finished_task(task);
+      request.set_finished_examples(examples);
+    } else {
+      NextTaskRequest::Finished* const more = request.add_more_finished();
+      more->set_task(task);
+      more->set_examples(examples);
+    }
+  }
+  Pace pace;
+  pace.asked_at = context_.clock->Now();
+  if (pace.asked_at - pace_->asked_at < kShort) pace.wants = std::min(2 * pace_->wants, kMostWanted);
+  request.set_wants(pace.wants);
   // A retried call keeps its number. If the reply with a task was lost, the scheduler sends the
   // same task again.
   request.set_number(++calls_);
   SilenceTimer silence;
   for (;;) {
     absl::StatusOr<NextTaskReply> reply = context_.scheduler->NextTask(request);
+    if (reply.ok() && reply->kind() == NextTaskReply::TASK) *pace_ = pace;
     if (reply.ok() && reply->kind() != NextTaskReply::WAIT) return reply;
     if (*context_.cancelled) return absl::CancelledError("the job was cancelled");
     if (reply.ok()) {
-      request.set_number(++calls_);  // the call was answered with WAIT; the next one is a new call
+      // The call was answered with WAIT, so that the next one is a new call.
+      if (!reply->same_number()) request.set_number(++calls_);
       silence.Answered();
     } else if (!MayBeAnsweredLater(reply.status()) ||
                silence.Unanswered(context_.clock->Now()) > context_.scheduler_patience) {
@@ -85,19 +113,18 @@ absl::StatusOr<NextTaskReply> TaskBatches::AskScheduler(uint64_t finished, uint6
 }
 
 absl::StatusOr<bool> TaskBatches::LeaseTask() {
-  std::pair<uint64_t, uint64_t> finished = {0, 0};
-  {
-    MutexLock lock(&mutex_);
-    if (!trained_.empty()) {
-      finished = trained_.front();
-      // One report a call. ReportTrained sends those that are left.
-      trained_.pop_front();
-    }
+  if (!leased_.empty()) {
+    const DataTask next = std::move(leased_.front());
+    leased_.pop_front();
+    SLUICE_RETURN_IF_ERROR(LoadTask(next));
+    return true;
   }
-  SLUICE_ASSIGN_OR_RETURN(NextTaskReply reply, AskScheduler(finished.first, finished.second));
-  // After the reply: until then the scheduler may not know of the task.
-  if (finished.first != 0) context_.stats->TaskAcknowledged(finished.first);
+  const Trained finished = TakeTrained();
+  SLUICE_ASSIGN_OR_RETURN(NextTaskReply reply, AskScheduler(finished));
+  // After the reply: until then the scheduler may not know of the tasks.
+  for (const auto& one : finished) context_.stats->TaskAcknowledged(one.first);
   if (reply.kind() == NextTaskReply::EPOCH_DONE) return false;
+  leased_.assign(reply.more().begin(), reply.more().end());
   SLUICE_RETURN_IF_ERROR(LoadTask(reply.task()));
   return true;
 }

@@ -40,7 +40,15 @@ class BatchSource {
 // into batches.
 class TaskBatches : public BatchSource {
  public:
-  TaskBatches(const JobContext& context, uint32_t epoch);
+  // How many tasks a rank asks for at a time: more and more while they last for less than a second,
+  // so that a job of many short tasks does not call the scheduler, which keeps a record of each
+  // call, all the time.
+  struct Pace {
+    uint32_t wants = 1;
+    absl::Time asked_at = absl::InfinitePast();  // for the last tasks that it got
+  };
+  // `pace`: continues from one epoch to the next; outlives this. Null: begins anew.
+  TaskBatches(const JobContext& context, uint32_t epoch, Pace* pace = nullptr);
   absl::StatusOr<Fill> Next() override;
   uint64_t dropped() const override { return dropped_; }
 
@@ -55,7 +63,10 @@ class TaskBatches : public BatchSource {
  private:
   // False: the epoch is done.
   absl::StatusOr<bool> LeaseTask();
-  absl::StatusOr<NextTaskReply> AskScheduler(uint64_t finished, uint64_t examples);
+  using Trained = std::deque<std::pair<uint64_t, uint64_t>>;  // task, examples
+  absl::StatusOr<NextTaskReply> AskScheduler(const Trained& finished);
+  // The tasks that the next request reports.
+  Trained TakeTrained();
   absl::Status LoadTask(const DataTask& task);
 
   const JobContext& context_;
@@ -75,9 +86,12 @@ class TaskBatches : public BatchSource {
   uint64_t first_ = 0;                    // next_ at the beginning of this task
   uint64_t dropped_ = 0;
   uint64_t calls_ = 0;  // numbers the requests of the epoch
+  Pace own_pace_;
+  Pace* const pace_;
+  std::deque<DataTask> leased_;  // to be read next
 
   Mutex mutex_;
-  std::deque<std::pair<uint64_t, uint64_t>> trained_ ABSL_GUARDED_BY(mutex_);  // task, examples
+  Trained trained_ ABSL_GUARDED_BY(mutex_);
 };
 
 // FAILED_PRECONDITION when `bad` has more malformed lines than data.max_bad_lines.

@@ -15,7 +15,6 @@
 #include "model/built_in_models.h"
 #include "model/model.h"
 #include "worker/context/job_context.h"
-#include "worker/data/batch_source.h"
 #include "worker/data/data_index.h"
 #include "worker/data/lane_batches.h"
 #include "worker/data/prefetcher.h"
@@ -488,7 +487,7 @@ absl::Status JobRunner::TrainSteps(const EpochPlan& plan, const Phase& phase, ui
 }
 
 absl::Status JobRunner::TrainTasks(const EpochPlan& epoch, uint64_t* dropped) {
-  TaskBatches source(context_, epoch.epoch);
+  TaskBatches source(context_, epoch.epoch, &task_pace_);
   EpochPlan plan = epoch;
   plan.task_trained = [&source](uint64_t task, uint64_t examples) {
     source.TaskTrained(task, examples);

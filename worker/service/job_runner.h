@@ -14,6 +14,7 @@
 #include "common/base/mutex.h"
 #include "common/collective/collective.h"
 #include "worker/context/job_context.h"
+#include "worker/data/batch_source.h"
 #include "worker/data/piece_reader.h"
 #include "worker/service/make_dense_tables.h"
 #include "worker/train/evaluator.h"
@@ -123,6 +124,7 @@ class JobRunner {
   std::unique_ptr<DataSource> data_;
   std::unique_ptr<DenseNet> net_;
   JobContext context_;
+  TaskBatches::Pace task_pace_;  // async and Geo
   std::unique_ptr<Trainer> trainer_;
   std::unique_ptr<Evaluator> evaluator_;
   PieceTable table_;      // of the training data; pieces in sync only

@@ -180,5 +180,17 @@ TEST(SubmitJobTest, CallsEndWithThePatience) {
   EXPECT_GT(silent.ids_.size(), 1u);
 }
 
+TEST(SubmissionSizeTest, AJobThatNoSchedulerTakesIsRefusedWithTheLimit) {
+  SubmitJobRequest request;
+  CategoricalFeature* const feature =
+      request.mutable_config()->add_features()->mutable_categorical();
+  for (int i = 0; i < 100'000; ++i) feature->add_vocabulary("word-" + std::to_string(i));
+  EXPECT_TRUE(CheckSubmissionSize(request).ok()) << CheckSubmissionSize(request);
+  for (int i = 0; i < 2'000'000; ++i) feature->add_vocabulary("word-" + std::to_string(i));
+  const absl::Status refused = CheckSubmissionSize(request);
+  EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
+  EXPECT_THAT(refused.message(), HasSubstr("16777216"));
+}
+
 }  // namespace
 }  // namespace sluice::cli

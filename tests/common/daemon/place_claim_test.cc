@@ -16,6 +16,8 @@ class OccupiedScheduler : public FakeScheduler {
   absl::StatusOr<RegisterReply> Register(const RegisterRequest& request) override {
     if (!error.ok()) return error;
     RegisterReply reply;
+    reply.set_waits_for(waits_for);
+    if (!waits_for.empty()) return reply;
     if (!occupied || request.ended_pid() == incumbent.pid()) {
       reply.set_member_id(9);
     } else {
@@ -24,6 +26,7 @@ class OccupiedScheduler : public FakeScheduler {
     return reply;
   }
   bool occupied = true;
+  std::string waits_for;
   Incumbent incumbent;
   absl::Status error;
 };
@@ -115,6 +118,22 @@ TEST_F(PlaceClaimTest, ReplacesAnEndedProcessAtOnceButOnlyInItsOwnSpace) {
 TEST_F(PlaceClaimTest, ReturnsTheErrorsOfTheCall) {
   scheduler_.error = absl::UnavailableError("away");
   EXPECT_TRUE(absl::IsUnavailable(PlaceClaim(options_).Ask().status()));
+}
+
+TEST_F(PlaceClaimTest, AsksAgainWhileTheSchedulerItselfWaits) {
+  scheduler_.waits_for = "waits for its term from the state store: full";
+  PlaceClaim claim(options_);
+  for (int i = 0; i < 3; ++i) {
+    const auto reply = claim.Ask();
+    ASSERT_TRUE(reply.ok()) << reply.status();
+    EXPECT_FALSE(reply->has_value());
+    clock_.Advance(absl::Minutes(10));
+  }
+  EXPECT_EQ(log_.size(), 1u);
+  EXPECT_THAT(log_[0], testing::HasSubstr("state store: full"));
+  scheduler_.waits_for.clear();
+  scheduler_.occupied = false;
+  EXPECT_TRUE(claim.Ask()->has_value());
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <iostream>
 
 #include "common/base/clock.h"
+#include "tests/common/base/fake_clock.h"
 #include "tests/common/meta_store/etcd_cluster.h"
 #include "tests/common/meta_store/etcd_proxy.h"
 #include "tests/common/meta_store/meta_store_conformance.h"
@@ -457,8 +458,61 @@ TEST_F(OwnEtcdTest, FullQuotaIsResourceExhausted) {
     committed = value;
   }
   EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+  EXPECT_THAT(status.message(), HasSubstr("etcdctl alarm disarm"));
+  // The term is confirmed all the same; another scheduler does not get one.
+  EXPECT_TRUE(store.Commit(term, {}).ok());
+  EXPECT_TRUE(absl::IsResourceExhausted(EtcdMetaStore(Options(etcd.endpoints(), "a")).AcquireTerm().status()));
   EXPECT_TRUE(absl::IsResourceExhausted(store.Commit(term, {{"a", "no"}})));
   EXPECT_EQ(All(&store), (Entries{{"a", committed}, {"b", committed}}));
+}
+
+int64_t Revision(EtcdClient* client) {
+  etcdserverpb::RangeRequest range;
+  range.set_key("any");
+  return client->Range(range)->header().revision();
+}
+
+TEST_F(EtcdMetaStoreTest, ConfirmingTheTermWritesNothing) {
+  EtcdMetaStore store(Options(SharedEtcd()->endpoints(), prefix_));
+  const uint64_t term = *store.AcquireTerm();
+  EtcdClient client(Options(SharedEtcd()->endpoints(), prefix_).client);
+  const int64_t before = Revision(&client);
+  for (int i = 0; i < 10; ++i) ASSERT_TRUE(store.Commit(term, {}).ok());
+  EXPECT_EQ(Revision(&client), before);
+}
+
+TEST_F(OwnEtcdTest, CompactsItsRevisionsOfTenMinutesAgo) {
+  EtcdCluster etcd(1);
+  ASSERT_NO_FATAL_FAILURE(etcd.WaitReady(0));
+  FakeClock clock;
+  EtcdClient client(Options(etcd.endpoints(), "a").client);
+  const auto readable = [&](int64_t revision) {
+    etcdserverpb::RangeRequest range;
+    range.set_key("any");
+    range.set_revision(revision);
+    const absl::Status read = client.Range(range).status();
+    EXPECT_TRUE(read.ok() || absl::IsOutOfRange(read)) << read;
+    return read.ok();
+  };
+  for (const bool compact : {false, true}) {
+    EtcdMetaStore::Options options = Options(etcd.endpoints(), "a");
+    options.client.clock = &clock;
+    options.compact = compact;
+    EtcdMetaStore store(options);
+    const uint64_t term = *store.AcquireTerm();
+    ASSERT_TRUE(store.Commit(term, {{"a", "1"}}).ok());
+    const int64_t first = Revision(&client);
+    ASSERT_TRUE(store.Commit(term, {{"a", "2"}}).ok());
+    clock.Advance(absl::Minutes(9));
+    ASSERT_TRUE(store.Commit(term, {}).ok());
+    const int64_t second = Revision(&client);
+    EXPECT_TRUE(readable(first - 1));
+    clock.Advance(absl::Minutes(2));
+    ASSERT_TRUE(store.Commit(term, {{"a", "3"}}).ok());
+    EXPECT_EQ(readable(first - 1), !compact);
+    EXPECT_TRUE(readable(second));
+    EXPECT_EQ(All(&store), (Entries{{"a", "3"}}));
+  }
 }
 
 TEST_F(OwnEtcdTest, CommitsSurviveTheLossOfEachMemberInTurn) {

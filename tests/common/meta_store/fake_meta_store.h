@@ -43,6 +43,11 @@ class FakeMetaStore : public MetaStore {
     MutexLock lock(&contents_->mutex);
     error_ = std::move(error);
   }
+  // The same for all calls that would write, until it is OK again.
+  void RefuseWritesForTest(absl::Status error) {
+    MutexLock lock(&contents_->mutex);
+    refusal_ = std::move(error);
+  }
   // The next commit that is applied returns UNAVAILABLE.
   void LoseNextAnswerForTest() {
     MutexLock lock(&contents_->mutex);
@@ -58,6 +63,7 @@ class FakeMetaStore : public MetaStore {
   absl::StatusOr<uint64_t> AcquireTerm() override {
     MutexLock lock(&contents_->mutex);
     SLUICE_RETURN_IF_ERROR(error_);
+    SLUICE_RETURN_IF_ERROR(refusal_);
     acquired_ = ++contents_->term;
     return acquired_;
   }
@@ -66,6 +72,7 @@ class FakeMetaStore : public MetaStore {
     MutexLock lock(&contents_->mutex);
     while (hold_) changed_.Wait(&contents_->mutex);
     SLUICE_RETURN_IF_ERROR(error_);
+    if (!writes.empty()) SLUICE_RETURN_IF_ERROR(refusal_);
     SLUICE_RETURN_IF_ERROR(CheckCommit(term, acquired_, writes));
     if (term != contents_->term) return TermMismatch(term, contents_->term);
     for (const Write& write : writes) {
@@ -94,6 +101,7 @@ class FakeMetaStore : public MetaStore {
  private:
   const std::shared_ptr<Contents> contents_;
   uint64_t acquired_ ABSL_GUARDED_BY(contents_->mutex) = 0;
+  absl::Status refusal_ ABSL_GUARDED_BY(contents_->mutex);
   absl::Status error_ ABSL_GUARDED_BY(contents_->mutex);
   CondVar changed_;
   bool hold_ ABSL_GUARDED_BY(contents_->mutex) = false;

@@ -65,6 +65,34 @@ TEST(DataTasksTest, DefaultSizeIsAShareOfTheDataWithinBounds) {
   EXPECT_EQ(DefaultTaskBytes(uint64_t{1} << 40, 2), 16u << 20);
 }
 
+TEST(DataTasksTest, ARankThatWantsSeveralLeavesMostToTheOthers) {
+  for (const uint32_t workers : {1u, 2u}) {
+    DataTasks::Options options = TwoWorkers(1);
+    options.worker_num = workers;
+    auto tasks = DataTasks::Create(options, {File("a", 16, 0)});
+    ASSERT_TRUE(tasks.ok());
+    tasks->BeginEpoch(0);
+    NextTaskRequest request = Ask(0, 0, 1);
+    request.set_wants(64);
+    const auto reply = tasks->Next(request);
+    ASSERT_TRUE(reply.ok());
+    ASSERT_EQ(reply->more_size(), workers == 1 ? 15 : 15 / 4);
+    EXPECT_EQ(tasks->Next(request)->more_size(), reply->more_size()) << "repeated";
+    // All of them are acknowledged with one request.
+    request = Ask(0, reply->task().id(), 2);
+    for (const DataTask& task : reply->more()) request.add_more_finished()->set_task(task.id());
+    const auto next = tasks->Next(request);
+    ASSERT_TRUE(next.ok()) << next.status();
+    if (workers == 1) {
+      EXPECT_EQ(next->kind(), NextTaskReply::EPOCH_DONE);
+      EXPECT_TRUE(tasks->CheckComplete().ok());
+    }
+    request.mutable_more_finished(0)->set_task(99);
+    request.set_number(3);
+    EXPECT_FALSE(tasks->Next(request).ok());
+  }
+}
+
 TEST(DataTasksTest, EachEpochLeasesEveryTaskOnceInItsOwnOrder) {
   auto tasks = DataTasks::Create(TwoWorkers(1), {File("a", 64, 0)});
   ASSERT_TRUE(tasks.ok());

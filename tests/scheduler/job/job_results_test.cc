@@ -36,11 +36,11 @@ TEST(JobResultsTest, SumsOverRanksAndEpochs) {
     results.EndTrain(epoch, 0, kJobResultsStart + absl::Seconds(10) * epoch + absl::Seconds(2));
   }
   const JobResult& result = results.result();
-  EXPECT_EQ(result.epochs_log(0).epoch(), 1u);
-  EXPECT_EQ(result.epochs_log(1).epoch(), 2u);
+  EXPECT_EQ(results.epochs()[0].epoch(), 1u);
+  EXPECT_EQ(results.epochs()[1].epoch(), 2u);
   EXPECT_EQ(result.epochs(), 2u);
-  EXPECT_EQ(result.epochs_log(1).examples(), 40u);
-  EXPECT_EQ(result.epochs_log(1).loss(), 1.0);
+  EXPECT_EQ(results.epochs()[1].examples(), 40u);
+  EXPECT_EQ(results.epochs()[1].loss(), 1.0);
   EXPECT_EQ(result.seconds(), 4.0);
   EXPECT_EQ(result.examples(), 80u);
   EXPECT_EQ(result.examples_per_second(), 20.0);
@@ -122,7 +122,7 @@ TEST(JobResultsTest, EachEpochKeepsItsEvaluationAndTheResultHasTheLast) {
   results.BeginEval();
   ASSERT_TRUE(results.AddEval(sums.ToProto(), DataSummary()).ok());
   EXPECT_EQ(results.EndEval(0).auc(), 1.0);
-  EXPECT_EQ(results.result().epochs_log(0).eval().examples(), 2u);
+  EXPECT_EQ(results.epochs()[0].eval().examples(), 2u);
   EXPECT_EQ(results.result().eval().accuracy(), 1.0);
 }
 

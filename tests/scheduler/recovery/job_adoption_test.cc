@@ -98,7 +98,7 @@ class JobAdoptionTest : public RestartTest {
   bool HasRunRecords() {
     Keep();
     for (const auto& [key, value] : records_) {
-      if (key.rfind("job/", 0) != 0 && key != "next") return true;
+      if (key.rfind("job/", 0) != 0 && key.rfind("config/", 0) != 0 && key != "next") return true;
     }
     return false;
   }
@@ -133,6 +133,85 @@ class JobAdoptionTest : public RestartTest {
   std::vector<std::pair<PollReply, std::vector<HeldJob>>> pserver_holds_, worker_holds_;
   std::map<std::pair<std::string, uint32_t>, uint64_t> incarnations_;
 };
+
+// Every epoch is a record of its own, so that a job of many epochs writes no more for each of them.
+TEST_F(JobAdoptionTest, EpochsAreKeptOnceAndComeBackAll) {
+  constexpr uint32_t kEpochs = 60;
+  const std::string job = Train(Config(-1, kEpochs));
+  Keep();
+  size_t early = 0, late = 0;
+  for (uint32_t epoch = 0; epoch + 1 < kEpochs; ++epoch) {
+    for (const uint32_t rank : {0, 1}) ASSERT_TRUE(c_->Phase(job, rank, Trained(2 + epoch, 50)).ok());
+    size_t bytes = 0;
+    for (const MetaStore::Write& write : c_->core_.TakeRecords()) {
+      if (write.value.has_value()) {
+        bytes += write.value->size();
+        records_[write.key] = *write.value;
+      } else {
+        records_.erase(write.key);
+      }
+    }
+    if (epoch == 16) early = bytes;
+    if (epoch == 48) late = bytes;
+  }
+  EXPECT_LE(late, early + 64);
+  RunRecord run;
+  ASSERT_TRUE(run.ParseFromString(records_.at("run/" + job)));
+  EXPECT_EQ(run.state().results().result().epochs_log_size(), 0);
+  EXPECT_EQ(run.spec().tables_size(), 0);
+  EXPECT_EQ(run.spec().config().name(), "");
+  Restart();
+  ReturnAll();
+  for (const uint32_t rank : {0, 1}) ASSERT_TRUE(c_->Phase(job, rank, Trained(1 + kEpochs, 50)).ok());
+  for (const uint32_t rank : {0, 1}) ASSERT_TRUE(c_->Phase(job, rank, Ended(2 + kEpochs)).ok());
+  c_->PollAll();
+  c_->Advance(absl::Seconds(3));
+  JobResult result;
+  for (const OutputAction& action : c_->WriteOutputs()) {
+    if (action.kind == OutputAction::kEnded) result = action.result;
+  }
+  ASSERT_EQ(result.epochs_log_size(), static_cast<int>(kEpochs));
+  for (uint32_t i = 0; i < kEpochs; ++i)
+    EXPECT_EQ(result.epochs_log(static_cast<int>(i)).epoch(), i + 1);
+  EXPECT_FALSE(HasRunRecords());
+}
+
+// An earlier version had the configuration in the records of the job and of the run, and the epochs
+// in the latter.
+TEST_F(JobAdoptionTest, RecordsOfAnEarlierVersionAreAdopted) {
+  const std::string job = Train(Config(-1, 4));
+  for (const uint32_t phase : {2, 3}) {
+    for (const uint32_t rank : {0, 1}) ASSERT_TRUE(c_->Phase(job, rank, Trained(phase, 50)).ok());
+  }
+  Keep();
+  ConfigRecord config;
+  ASSERT_TRUE(config.ParseFromString(records_.at("config/" + job)));
+  EpochsRecord epochs;
+  ASSERT_TRUE(epochs.ParseFromString(records_.at("epoch/" + job + "/0000000000")));
+  ASSERT_EQ(epochs.epochs_size(), 2);
+  JobRecord record = Record(job);
+  *record.mutable_config() = config.config();
+  *record.mutable_tables() = config.tables();
+  RunRecord run;
+  ASSERT_TRUE(run.ParseFromString(records_.at("run/" + job)));
+  JobConfig of_spec = config.config();
+  *of_spec.mutable_checkpoint() = run.spec().config().checkpoint();
+  *of_spec.mutable_recovery() = run.spec().config().recovery();
+  *run.mutable_spec()->mutable_config() = of_spec;
+  *run.mutable_spec()->mutable_tables() = config.tables();
+  *run.mutable_state()->mutable_results()->mutable_result()->mutable_epochs_log() = epochs.epochs();
+  records_["job/" + job] = record.SerializeAsString();
+  records_["run/" + job] = run.SerializeAsString();
+  records_.erase("config/" + job);
+  records_.erase("epoch/" + job + "/0000000000");
+  Restart();
+  ReturnAll();
+  EXPECT_EQ(c_->State(job), JOB_RUNNING);
+  EXPECT_EQ(c_->Status(job).epochs_log_size(), 2);
+  EXPECT_EQ(c_->Status(job).recovery().rollbacks(), 0);
+  EXPECT_EQ(records_.count("config/" + job), 1u);
+  EXPECT_EQ(records_.count("epoch/" + job + "/0000000000"), 1u);
+}
 
 TEST_F(JobAdoptionTest, ASyncEpochContinuesWithTheSameMembers) {
   const std::string job = Train(Config(-1));

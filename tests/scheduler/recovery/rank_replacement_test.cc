@@ -173,6 +173,66 @@ TEST_P(InEachMode, AWorkerLostInAnyPhaseIsReplacedAndTheJobIsDone) {
 
 INSTANTIATE_TEST_SUITE_P(Modes, InEachMode, testing::Values(-1, 0, 7));
 
+// Another life and generation have to be kept before anybody hears of them.
+TEST_F(RankReplacementTest, NothingBeginsWhileTheStoreRefusesRecords) {
+  JobConfig config = Config(0);
+  config.mutable_recovery()->set_wait_s(30);
+  Begin(config);
+  const uint64_t generation = Hosted(0).route().generation();
+  const auto refuse = [&](const std::string& why) {
+    cluster_->core_.StoreRefuses(why, cluster_->now_);
+    cluster_->PollAll();
+  };
+  refuse("quota");
+  Kill(0);
+  cluster_->Advance(absl::Seconds(5));
+  cluster_->PollAll();
+  EXPECT_EQ(cluster_->State(job_), JOB_RUNNING);
+  EXPECT_EQ(Hosted(0).route().generation(), generation);
+  EXPECT_FALSE(AssignmentOf(2).has_job());
+  // A queued job, and requests that need another attempt.
+  const std::string queued = *cluster_->Submit(FakeCluster::Config(0, 1));
+  cluster_->PollAll();
+  EXPECT_EQ(cluster_->State(queued), JOB_QUEUED);
+  EXPECT_THAT(cluster_->Status(queued).message(), HasSubstr("quota"));
+  EXPECT_TRUE(absl::IsFailedPrecondition(
+      cluster_->core_.operators().ScaleJob(job_, 1, cluster_->now_)));
+  EXPECT_TRUE(absl::IsFailedPrecondition(cluster_->Drain(0).status()));
+  // The wait for a replacement begins with the store's return.
+  for (int i = 0; i < 10; ++i) {
+    cluster_->Advance(absl::Seconds(4));
+    cluster_->PollAll();
+  }
+  EXPECT_EQ(cluster_->State(job_), JOB_RUNNING);
+  refuse("");
+  EXPECT_GT(Hosted(0).route().generation(), generation);
+  EXPECT_EQ(AssignmentOf(2).rank(), 0u);
+  EXPECT_EQ(cluster_->Status(job_).recovery().worker_losses(), 1u);
+}
+
+// An attempt that ended waits with its successor.
+TEST_F(RankReplacementTest, AnAttemptBeginsWhenTheStoreTakesRecordsAgain) {
+  Begin(Config(-1));
+  const uint64_t instance = Hosted(0).instance();
+  MemberEndedRequest ended;
+  ended.set_role(ROLE_PSERVER);
+  ended.set_rank(1);
+  ended.set_pid(1);
+  ended.set_process_space("space");
+  cluster_->core_.StoreRefuses("quota", cluster_->now_);
+  cluster_->core_.members().MemberEnded(ended, cluster_->now_);
+  cluster_->pservers_[1] = cluster_->Join(ROLE_PSERVER, 1, 2);
+  cluster_->PollAll();
+  EXPECT_EQ(Hosted(0).instance(), instance);
+  cluster_->core_.StoreRefuses("", cluster_->now_);
+  for (int i = 0; i < 4; ++i) {
+    cluster_->PollAll();
+    cluster_->Advance(absl::Seconds(1));
+  }
+  EXPECT_EQ(cluster_->State(job_), JOB_RUNNING);
+  EXPECT_NE(Hosted(0).instance(), instance);
+}
+
 TEST_F(RankReplacementTest, AWorkerLostWhileTheJobStartsIsReplacedWithoutAFence) {
   job_ = *cluster_->Submit(Config(-1));
   ASSERT_EQ(cluster_->State(job_), JOB_STARTING);

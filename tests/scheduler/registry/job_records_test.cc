@@ -27,8 +27,10 @@ TEST(JobRecordsTest, ARecordSaysWhatTheJobIs) {
   job.pservers.Choose({0, 2});
   const JobRecord record = RecordOf(job);
   EXPECT_EQ(record.job_id(), "a-7");
-  EXPECT_EQ(record.config().output_dir(), "/out");
-  EXPECT_EQ(record.tables(0).name(), "wide");
+  EXPECT_FALSE(record.has_config());
+  EXPECT_EQ(ConfigOf(job).job_id(), "a-7");
+  EXPECT_EQ(ConfigOf(job).config().output_dir(), "/out");
+  EXPECT_EQ(ConfigOf(job).tables(0).name(), "wide");
   EXPECT_EQ(record.order(), 3);
   EXPECT_EQ(record.warnings(0), "w");
   EXPECT_TRUE(record.allow_older());
@@ -57,6 +59,8 @@ TEST(JobRecordsTest, StoredJobsComeInOrderOfSubmission) {
   first.set_order(1);
   tenth.set_job_id("a-10");
   tenth.set_order(10);
+  first.mutable_config();
+  tenth.mutable_config();
   NextRecord next;
   next.set_job_number(11);
   next.set_order(12);
@@ -96,6 +100,7 @@ TEST(JobRecordsTest, TheNameOfADamagedRecordIsShownAsOnePrintableLine) {
 TEST(JobRecordsTest, AJobWithMoreEpochsOrWorkersThanAJobMayHaveIsDamage) {
   JobRecord job;
   job.set_job_id("a-1");
+  job.mutable_config();
   EXPECT_TRUE(ParseStoredJobs({EntryOf(WriteOf(job))}).ok());
   JobRecord epochs = job, workers = job, later_workers = job;
   epochs.mutable_config()->mutable_train()->set_epochs(UINT32_MAX);
@@ -117,14 +122,47 @@ TEST(JobRecordsTest, ChangesAreTakenOnceAndInOrder) {
   submission.job_id = "a-1";
   const Job job(std::move(submission));
   records.Changed(job);
+  records.Changed(job);
   records.Dropped("a-1");
   const std::vector<MetaStore::Write> writes = records.Take();
-  ASSERT_EQ(writes.size(), 2);
-  EXPECT_EQ(writes[0].key, "job/a-1");
-  EXPECT_TRUE(writes[0].value.has_value());
+  ASSERT_EQ(writes.size(), 5);
+  EXPECT_EQ(writes[0].key, "config/a-1");
   EXPECT_EQ(writes[1].key, "job/a-1");
-  EXPECT_FALSE(writes[1].value.has_value());
+  EXPECT_EQ(writes[2].key, "job/a-1");  // without the configuration, which has not changed
+  EXPECT_TRUE(writes[2].value.has_value());
+  EXPECT_EQ(writes[3].key, "job/a-1");
+  EXPECT_FALSE(writes[3].value.has_value());
+  EXPECT_EQ(writes[4].key, "config/a-1");
+  EXPECT_FALSE(writes[4].value.has_value());
   EXPECT_TRUE(records.Take().empty());
+}
+
+TEST(JobRecordsTest, AJobAndItsConfigurationBelongTogether) {
+  JobRecord record;
+  record.set_job_id("a-1");
+  ConfigRecord config, other;
+  config.set_job_id("a-1");
+  config.mutable_config()->set_name("a");
+  config.add_tables()->set_name("wide");
+  other.set_job_id("b-2");
+  const auto stored = ParseStoredJobs(
+      {EntryOf(WriteOf(config)), EntryOf(WriteOf(other)), EntryOf(WriteOf(record))});
+  ASSERT_TRUE(stored.ok()) << stored.status();
+  ASSERT_EQ(stored->jobs.size(), 1);
+  EXPECT_EQ(stored->jobs[0].config().name(), "a");
+  EXPECT_EQ(stored->jobs[0].tables(0).name(), "wide");
+  EXPECT_EQ(stored->left_over, std::vector<std::string>{"config/b-2"});
+  // A submission or a deletion of which only one commit was made.
+  const auto half = ParseStoredJobs({EntryOf(WriteOf(record))});
+  ASSERT_TRUE(half.ok()) << half.status();
+  EXPECT_TRUE(half->jobs.empty());
+  EXPECT_EQ(half->left_over, std::vector<std::string>{"job/a-1"});
+}
+
+// A run's record has the specification field by field, without configuration and tables.
+TEST(JobRecordsTest, NoFieldOfASpecificationIsForgotten) {
+  EXPECT_EQ(JobSpec::descriptor()->field_count(), 12)
+      << "SpecWithoutConfig in job_records.cc lacks the new field";
 }
 
 std::vector<MetaStore::Entry> RunEntries(std::vector<std::string> tasks) {

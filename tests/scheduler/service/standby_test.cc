@@ -136,5 +136,41 @@ TEST_F(StandbyTest, StartsAClusterThatWasEndedEarlier) {
   EXPECT_EQ(standby_->AwaitTerm().value(), 7u);
 }
 
+TEST_F(StandbyTest, AnswersMembersWhileTheStoreRefusesTheTermAndNobodyLeads) {
+  std::vector<std::string> answers;
+  Standby::Options options;
+  options.leadership = this;
+  options.clock = &clock_;
+  options.lease = kLease;
+  options.name = "us";
+  options.say = [](const std::string&) {};
+  options.answer = [&](const std::string& why) { answers.push_back(why); };
+  int tries = 0;
+  options.pause = [&](absl::Duration time) {
+    clock_.Advance(time);
+    if (++tries == 2) leader_ = Leader{"another"};
+    if (tries == 4) leader_ = Leader{"us"};
+    if (tries == 6) leader_ = Leader{}, term_ = absl::OkStatus();
+    return true;
+  };
+  for (const bool takes : {false, true}) {
+    answers.clear();
+    tries = 0;
+    leader_ = Leader{};
+    term_ = absl::ResourceExhaustedError("etcdctl alarm disarm");
+    if (takes) {
+      options.take = [this]() -> absl::StatusOr<uint64_t> {
+        if (!term_.ok()) return term_;
+        return uint64_t{7};
+      };
+    }
+    EXPECT_EQ(Standby(options).AwaitTerm().value(), 7u);
+    // A standby leaves the term to whoever leads, also under its own name.
+    ASSERT_EQ(answers.size(), takes ? 3u : 2u);
+    EXPECT_THAT(answers[0], HasSubstr("etcdctl alarm disarm"));
+    EXPECT_EQ(answers[1], "");
+  }
+}
+
 }  // namespace
 }  // namespace sluice

@@ -7,12 +7,15 @@
 #include <chrono>
 #include <functional>
 #include <future>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/time/time.h"
+#include "common/base/mix_hash.h"
+#include "common/meta_store/record_parts.h"
 #include "tests/common/base/fake_clock.h"
 #include "tests/common/meta_store/fake_meta_store.h"
 
@@ -30,6 +33,8 @@ class StateKeeperTest : public testing::Test {
     options.term = *store_.AcquireTerm();
     options.clock = &clock_;
     options.log = [](const std::string&) {};
+    options.parts = parts_;
+    options.on_trouble = [this](const absl::Status& trouble) { trouble_ = trouble; };
     options.on_superseded = [this](const absl::Status& why) { superseded_.set_value(why); };
     options.retry = std::chrono::milliseconds(5);
     options.check = std::chrono::milliseconds(check_ms);
@@ -60,6 +65,8 @@ class StateKeeperTest : public testing::Test {
 
   FakeClock clock_;
   FakeMetaStore store_;
+  std::map<std::string, std::vector<std::string>> parts_;
+  absl::Status trouble_;  // read when a Commit after the change has returned
   std::promise<absl::Status> superseded_;
   std::unique_ptr<StateKeeper> keeper_;
 };
@@ -182,7 +189,7 @@ TEST_F(StateKeeperTest, AnAnswerWaitsForTheRecordsBeforeIt) {
 
 TEST_F(StateKeeperTest, ARecordThatIsTooLargeIsDeletedAndTheOthersAreKept) {
   ASSERT_TRUE(keeper_->Commit({{"large", "outdated"}}).ok());
-  const std::string large(MetaStore::kMaxCommitBytes + 1, 'x');
+  const std::string large(kMaxRecordBytes + 1, 'x');
   std::promise<void> go;
   std::promise<absl::Status> first, second;
   keeper_->Add({}, [&](const absl::Status&) { go.get_future().wait(); });
@@ -196,6 +203,65 @@ TEST_F(StateKeeperTest, ARecordThatIsTooLargeIsDeletedAndTheOthersAreKept) {
   EXPECT_TRUE(second.get_future().get().ok());
   for (const char* key : {"small", "a", "z"}) EXPECT_EQ(ValueOf(key), "v");
   EXPECT_EQ(ValueOf("large"), "");
+}
+
+// Bytes that do not compress.
+std::string Random(size_t n, uint64_t seed) {
+  std::string bytes;
+  for (uint64_t i = 0; bytes.size() < n; ++i) bytes.push_back(static_cast<char>(MixHash(seed + i)));
+  return bytes;
+}
+
+TEST_F(StateKeeperTest, ALongRecordIsKeptInPartsAndItsOldPartsGo) {
+  const std::string first = Random(3'000'000, 1), second = Random(2'000'000, 7'000'000);
+  const auto held = [&]() -> std::string {
+    const auto joined = JoinParts(*FakeMetaStore(store_.contents()).Scan(""));
+    EXPECT_TRUE(joined.ok()) << joined.status();
+    if (!joined.ok() || joined->records.size() != 1) return "";
+    EXPECT_TRUE(joined->left_over.empty());
+    return joined->records[0].value;
+  };
+  ASSERT_TRUE(keeper_->Commit({{"k", first}}).ok());
+  EXPECT_TRUE(held() == first);
+  // Another value replaces one that could not be written.
+  store_.SetErrorForTest(absl::UnavailableError("away"));
+  keeper_->Commit({{"k", "lost"}}).IgnoreError();
+  keeper_->Commit({{"k", second}}).IgnoreError();
+  EXPECT_TRUE(held() == first);
+  store_.SetErrorForTest(absl::OkStatus());
+  Await([&] { return keeper_->trouble().ok(); });
+  EXPECT_TRUE(held() == second);
+  // The next scheduler knows the parts.
+  const auto joined = JoinParts(*FakeMetaStore(store_.contents()).Scan(""));
+  parts_ = joined->parts;
+  Start();
+  ASSERT_TRUE(keeper_->Commit({{"k", std::nullopt}}).ok());
+  EXPECT_TRUE(FakeMetaStore(store_.contents()).Scan("")->empty());
+}
+
+TEST_F(StateKeeperTest, AStoreThatOnlyRefusesWritesDoesNotEndTheScheduler) {
+  Start(/*check_ms=*/5, /*cut_off_ms=*/100);
+  ASSERT_TRUE(keeper_->Commit({{"k", "1"}}).ok());
+  store_.RefuseWritesForTest(absl::ResourceExhaustedError("quota"));
+  for (int i = 0; i < 10; ++i) {
+    clock_.Advance(absl::Milliseconds(99));
+    EXPECT_TRUE(absl::IsResourceExhausted(keeper_->Commit({{"k", "2"}})));
+  }
+  EXPECT_TRUE(absl::IsResourceExhausted(trouble_));
+  // It still learns of a newer scheduler.
+  TakeOver();
+  EXPECT_TRUE(absl::IsAborted(superseded_.get_future().get()));
+}
+
+TEST_F(StateKeeperTest, TheOwnerLearnsWhenWritesAreRefusedAndTakenAgain) {
+  store_.RefuseWritesForTest(absl::ResourceExhaustedError("quota"));
+  keeper_->Commit({{"k", "1"}}).IgnoreError();
+  EXPECT_TRUE(absl::IsResourceExhausted(trouble_));
+  store_.RefuseWritesForTest(absl::OkStatus());
+  AwaitValue("k", "1");
+  Await([&] { return keeper_->trouble().ok(); });
+  keeper_->Commit({}).IgnoreError();  // the callback has returned
+  EXPECT_TRUE(trouble_.ok());
 }
 
 TEST_F(StateKeeperTest, TheDestructorWritesWhatWasAdded) {

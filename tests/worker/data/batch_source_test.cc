@@ -3,10 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 
 #include "common/base/clock.h"
 #include "model/data/data_files.h"
+#include "tests/common/base/fake_clock.h"
 #include "tests/model/data/files_for_test.h"
 #include "tests/worker/fake_scheduler.h"
 #include "tests/worker/numbered_data.h"
@@ -249,6 +251,38 @@ TEST_F(BatchSourceTest, RefusesMoreBadLinesThanAllowed) {
   const auto more = source.Next();
   EXPECT_EQ(more.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(more.status().message()), testing::HasSubstr("max_bad_lines = 1"));
+}
+
+// Each call is a record in the scheduler's state store.
+TEST_F(BatchSourceTest, ShortTasksAreLeasedSeveralAtATime) {
+  FakeClock clock;
+  context_.clock = &clock;
+  config()->mutable_train()->set_batch_size(10);
+  scheduler_.most = 100;
+  TaskBatches::Pace pace;
+  const auto train_epoch = [&](uint32_t epoch, absl::Duration each) {
+    for (uint64_t id = 1; id <= 16; ++id) scheduler_.tasks.push_back(Task(id, 10 * id, 10 * id + 10));
+    scheduler_.finished.clear();
+    scheduler_.answers = 0;
+    TaskBatches source(context_, epoch, &pace);
+    PreparedBatch prepared;
+    std::vector<uint64_t> order;
+    while (FillNext(&source, &prepared)) {
+      order.push_back(prepared.batch.task_id);
+      clock.Advance(each);
+      source.TaskTrained(prepared.batch.task_id, prepared.task_examples);
+    }
+    EXPECT_FALSE(*source.ReportTrained());
+    EXPECT_TRUE(std::is_sorted(order.begin(), order.end()));
+    EXPECT_EQ(order.size(), 16u);
+    EXPECT_EQ(scheduler_.finished.size(), 16u);
+    return scheduler_.answers;
+  };
+  EXPECT_LE(train_epoch(0, absl::Milliseconds(10)), 6);
+  EXPECT_LE(train_epoch(1, absl::Milliseconds(10)), 3);
+  // Long ones are leased one by one, so that others can take what is left.
+  EXPECT_LE(train_epoch(2, absl::Seconds(2)), 3);
+  EXPECT_GE(train_epoch(3, absl::Seconds(2)), 16);
 }
 
 }  // namespace
