@@ -95,9 +95,9 @@ absl::StatusOr<NextTaskReply> DataTasks::Next(const NextTaskRequest& request) {
     SLUICE_RETURN_IF_ERROR(Acknowledge(request, more.task(), more.examples()));
   NextTaskReply reply = LeaseTo(request.rank());
   // The last tasks of an epoch are given one by one, so that all ranks end at about the same time.
-  const uint64_t free = free_[options_.pinned ? request.rank() : 0].size();
-  const bool alone = options_.pinned || options_.worker_num == 1;
-  const uint64_t share = alone ? free : free / (2 * options_.worker_num);
+  const uint64_t free = free_[pinned() ? request.rank() : 0].size();
+  const uint64_t ranks = options_.cut.worker_num;
+  const uint64_t share = pinned() || ranks == 1 ? free : free / (2 * ranks);
   for (uint64_t n = 1; n < request.wants() && n <= share; ++n)
     *reply.add_more() = std::move(*LeaseTo(request.rank()).mutable_task());
   last.number = request.number();

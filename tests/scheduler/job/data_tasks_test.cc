@@ -68,7 +68,7 @@ TEST(DataTasksTest, DefaultSizeIsAShareOfTheDataWithinBounds) {
 TEST(DataTasksTest, ARankThatWantsSeveralLeavesMostToTheOthers) {
   for (const uint32_t workers : {1u, 2u}) {
     DataTasks::Options options = TwoWorkers(1);
-    options.worker_num = workers;
+    options.cut.worker_num = workers;
     auto tasks = DataTasks::Create(options, {File("a", 16, 0)});
     ASSERT_TRUE(tasks.ok());
     tasks->BeginEpoch(0);
