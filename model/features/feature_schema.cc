@@ -15,6 +15,9 @@
 namespace sluice {
 namespace {
 
+// Weights of examples, besides 0: the metrics sum them in fixed point.
+constexpr double kMinWeight = 1e-15, kMaxWeight = 1e12;
+
 // A value's key, which crosses combine, and what the feature's own slot appends: the key, or the
 // row of a dense feature.
 struct ValueKeys {
@@ -415,15 +418,16 @@ absl::Status CompiledSchema::AppendLabelAndWeight(const Cells& cells, bool need_
   double weight = 1;
   // LIBSVM may have a weight behind the label, without a name.
   if (!f_.columns[1].empty() || !cells.missing[1]) {
-    // A negative weight would turn the loss of an example around.
-    const bool valid = !cells.missing[1] && Number(cells.values[1], &weight) && weight >= 0 &&
-                       weight <= std::numeric_limits<float>::max();
+    // A negative weight would turn the loss of an example around. Sums hold the others exactly
+    // (EvalAccumulator).
+    const bool valid = !cells.missing[1] && Number(cells.values[1], &weight) &&
+                       (weight == 0 || (weight >= kMinWeight && weight <= kMaxWeight));
     if (!valid && need_label) {
       return absl::InvalidArgumentError(absl::StrCat(
           f_.columns[1].empty() ? "the weight of the label: "
                                 : absl::StrCat("weight column \"", f_.columns[1], "\": "),
           cells.missing[1] ? "a missing value" : QuotedCell(cells.values[1]),
-          " is not a number of at least 0"));
+          " is no weight; give 0, or a number from 1e-15 to 1e12"));
     }
     if (!valid) weight = 1;
   }

@@ -117,6 +117,82 @@ TEST(EvalAccumulatorTest, AnySplitGivesTheSameBits) {
   }
 }
 
+// The metrics of examples with these weights, all multiplied by `scale`.
+EvalMetrics Scaled(std::vector<Example> examples, float scale) {
+  for (Example& e : examples) e.weight *= scale;
+  return Accumulate(examples).Metrics();
+}
+
+// In units of 2^-20 and 64 bits, the weights of a class would overflow, or be rounded to 0.
+TEST(EvalAccumulatorTest, LargeAndSmallWeightsGiveTheMetricsOfThoseOfUsualSize) {
+  const std::vector<Example> examples = RandomExamples(40000, 8);
+  const EvalMetrics expected = Scaled(examples, 1);
+  for (const float scale : {1e9f, 5e11f, 1e-7f, 1e-9f, 4e-12f, 0x1p-30f, 0x1p33f}) {
+    const EvalMetrics metrics = Scaled(examples, scale);
+    EXPECT_NEAR(metrics.auc(), expected.auc(), 2e-6) << scale;
+    EXPECT_NEAR(metrics.log_loss(), expected.log_loss(), 2e-6) << scale;
+    EXPECT_NEAR(metrics.accuracy(), expected.accuracy(), 2e-6) << scale;
+    EXPECT_NEAR(metrics.rmse(), expected.rmse(), 2e-6) << scale;
+    EXPECT_NEAR(metrics.calibration(), expected.calibration(), 2e-6) << scale;
+    EXPECT_NEAR(metrics.positive_rate(), expected.positive_rate(), 2e-6) << scale;
+    EXPECT_NEAR(metrics.auc_standard_error(), expected.auc_standard_error(), 2e-6) << scale;
+  }
+}
+
+TEST(EvalAccumulatorTest, AnySplitGivesTheSameBitsWithWeightsOfAnySize) {
+  std::vector<Example> examples = RandomExamples(3000, 9);
+  std::mt19937 random(10);
+  for (size_t i = 0; i < examples.size(); ++i) {
+    const float scales[] = {1, 1e9f, 3e11f, 1.7e-8f};
+    // Some parts have weights of usual size only.
+    if (i % 3 == 0) examples[i].weight *= scales[random() % 4];
+  }
+  const std::string expected = Accumulate(examples).Metrics().SerializeAsString();
+  for (const int parts : {2, 3, 7}) {
+    std::vector<std::vector<Example>> split(parts);
+    for (size_t i = 0; i < examples.size(); ++i) split[i % parts].push_back(examples[i]);
+    std::shuffle(split.begin(), split.end(), random);
+    EvalAccumulator merged;
+    for (const auto& part : split) {
+      EvalSums sums;
+      ASSERT_TRUE(sums.ParseFromString(Accumulate(part).ToProto().SerializeAsString()));
+      ASSERT_TRUE(merged.Merge(sums).ok());
+    }
+    EXPECT_EQ(merged.Metrics().SerializeAsString(), expected) << parts;
+  }
+}
+
+TEST(EvalAccumulatorTest, PartsOfUsualWeightsMayAddUpToMoreThanTheirBinsHold) {
+  // Each part has 2^41 of weight.
+  const std::vector<Example> part(4, {1, 1, 0x1p39f});
+  EvalAccumulator merged;
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(merged.Merge(Accumulate(part).ToProto()).ok());
+  ASSERT_TRUE(merged.Merge(Accumulate({{1, 0, 0x1p39f}, {-1, 0, 0x1p39f}}).ToProto()).ok());
+  EXPECT_EQ(merged.Metrics().auc(), 0.75);
+  EXPECT_NEAR(merged.Metrics().positive_rate(), 12.0 / 14, 1e-12);
+}
+
+// The sums of unweighted data in the units that messages had before weights of any size.
+TEST(EvalAccumulatorTest, UnweightedSumsAreCoarse) {
+  const EvalSums sums = Accumulate({{0, 1, 1}, {0, 0, 2}}).ToProto();
+  EXPECT_FALSE(sums.fine());
+  EXPECT_EQ(sums.positive_weight(0), 1u << 20);
+  EXPECT_EQ(sums.weight().low(), 3u << 20);
+  EXPECT_EQ(sums.probability().low(), uint64_t{3} << 51);
+  EXPECT_TRUE(Accumulate({{0, 1, 1e-7f}}).ToProto().fine());
+}
+
+TEST(WideSumTest, CarriesThroughAllWords) {
+  WideSum sum;
+  const absl::uint128 most = absl::Uint128Max();
+  sum.AddProduct(most, UINT64_MAX);
+  sum.AddProduct(most, 1);
+  EXPECT_EQ(sum.low, 0u);
+  EXPECT_EQ(sum.high, UINT64_MAX);
+  EXPECT_EQ(sum.highest, UINT64_MAX);
+  EXPECT_EQ(sum.ToDouble(), 0x1p192);
+}
+
 TEST(EvalAccumulatorTest, TiesCountHalf) {
   EXPECT_EQ(Accumulate({{1, 1, 1}, {1, 0, 1}}).Metrics().auc(), 0.5);
   EXPECT_EQ(Accumulate({{1, 1, 1}, {1, 0, 1}}).Metrics().auc_error_bound(), 0.5);
@@ -209,6 +285,9 @@ TEST(EvalAccumulatorTest, CorruptSumsAreRefusedAndAddNothing) {
   bad.set_negative_bin_delta(1, 0xFFFFFFFF);  // beyond the last bin, also when 32 bits wrap
   EXPECT_EQ(a.Merge(bad).code(), absl::StatusCode::kInvalidArgument);
   bad.set_negative_bin_delta(1, 0);  // the same bin twice
+  EXPECT_EQ(a.Merge(bad).code(), absl::StatusCode::kInvalidArgument);
+  bad = a.ToProto();
+  bad.set_fine(true);  // without the upper words of its weights
   EXPECT_EQ(a.Merge(bad).code(), absl::StatusCode::kInvalidArgument);
   bad = a.ToProto();
   bad.set_positive_bin_delta(0, 1 << 20);

@@ -255,8 +255,10 @@ TEST(FeatureSchemaTest, WeightsAreReadAndChecked) {
   const auto schema = SchemaForTest(job);
   EXPECT_THAT(ExampleForTest(*schema, {{"w", "2.5"}}).weight, ElementsAre(2.5f));
   EXPECT_THAT(ExampleForTest(*schema, {{"w", "0"}}).weight, ElementsAre(0));
+  EXPECT_THAT(ExampleForTest(*schema, {{"w", "1e12"}}).weight, ElementsAre(1e12f));
+  EXPECT_THAT(ExampleForTest(*schema, {{"w", "1e-15"}}).weight, ElementsAre(1e-15f));
   Batch batch = EmptyBatch(*schema);
-  for (const char* bad : {"-1", "x", "nan", "1e300"}) {
+  for (const char* bad : {"-1", "x", "nan", "1e300", "2e12", "1e-16"}) {
     EXPECT_THAT(std::string(AppendForTest(*schema, {{"y", "1"}, {"w", bad}}, &batch).message()),
                 HasSubstr("\"w\""))
         << bad;
