@@ -80,6 +80,7 @@ absl::StatusOr<JobConfig> MeasuredJob(const JobConfig& job, Mode mode, uint32_t 
   measured.clear_checkpoint();
   measured.mutable_checkpoint()->set_every_s(0);
   measured.mutable_checkpoint()->set_save_final_model(false);
+  measured.mutable_train()->clear_early_stop();
   measured.clear_recovery();
   // The sample is short, and the measurement ends the job when it has seen enough.
   measured.mutable_train()->set_epochs(kMaxEpochs);

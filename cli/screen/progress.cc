@@ -102,6 +102,38 @@ bool IsComplete(const EpochResult& e, const JobStatus& status) {
   return e.eval().examples() > 0 || status.epoch() > e.epoch() || HasEnded(status.state());
 }
 
+// Says which epoch was the best when it is not the one that the result describes, and whether
+// training stopped early.
+std::string BestText(const JobStatus& status) {
+  const JobResult& r = status.result();
+  std::string text;
+  if (r.stopped_early()) {
+    absl::StrAppend(&text, "stopped early: no better ",
+                    r.early_stop().metric() == EarlyStop::AUC ? "AUC" : "log loss", " in the last ",
+                    Counted(r.early_stop().without_improvement(), "evaluation"),
+                    " (train.early_stop)\n");
+  }
+  // The last epoch is always evaluated.
+  if (!r.has_best() || r.best().epoch() == r.epochs()) return text;
+  const bool keeps = status.config().checkpoint().save() == CheckpointConfig::BEST;
+  absl::StrAppendFormat(&text, "best: epoch %d, with AUC %s and log loss %.5f\n", r.best().epoch(),
+                        AucText(r.best().eval(), 5), r.best().eval().log_loss());
+  if (!keeps)
+    absl::StrAppend(&text, "note: the model is that of epoch ", r.epochs(),
+                    "; checkpoint.save: BEST keeps the best one\n");
+  return text;
+}
+
+std::string ModelText(const JobStatus& status) {
+  const JobResult& r = status.result();
+  std::string text;
+  if (!r.model_dir().empty()) absl::StrAppend(&text, "model: ", r.model_dir(), "\n");
+  if (!r.model_digest().empty()) absl::StrAppend(&text, "model_digest: ", r.model_digest(), "\n");
+  if (!r.model_dir().empty() && status.config().checkpoint().save() == CheckpointConfig::BEST)
+    absl::StrAppend(&text, "the model is that of epoch ", r.best().epoch(), ", the best one\n");
+  return text;
+}
+
 std::string Totals(const JobStatus& status) {
   const JobResult& r = status.result();
   std::string text = absl::StrCat(status.job_id(), ": ", StateName(status.state()), ", ");
@@ -147,9 +179,7 @@ std::string Totals(const JobStatus& status) {
       absl::StrAppend(&text, ", the newest is ", r.checkpoint().dir());
     absl::StrAppend(&text, "\n");
   }
-  if (!r.model_dir().empty()) absl::StrAppend(&text, "model: ", r.model_dir(), "\n");
-  if (!r.model_digest().empty()) absl::StrAppend(&text, "model_digest: ", r.model_digest(), "\n");
-  return text;
+  return absl::StrCat(text, BestText(status), ModelText(status));
 }
 
 }  // namespace
@@ -354,10 +384,11 @@ void ProgressPrinter::Finish(const JobStatus& received) {
   JobStatus status = received;
   MakePrintable(&status);
   Warn(status.warnings());
-  Warn(status.result().warnings());
   if (mode_ == ProgressMode::kPlain) PrintChanges(status);
   ClearLive();
   out_ << FinalTable(status) << std::flush;
+  // Last, so that nobody misses that the model is of no use.
+  Warn(status.result().warnings());
 }
 
 ScoreProgress::ScoreProgress(ProgressMode mode, Clock* clock, std::ostream* out)

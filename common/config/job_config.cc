@@ -147,6 +147,7 @@ void FillTrainAndEval(JobConfig* job) {
   SLUICE_DEFAULT(train, reader_threads, 1);
   SLUICE_DEFAULT(train, pipeline_depth, 1);
   SLUICE_DEFAULT(train, step_timeout_s, 60);
+  if (train->has_early_stop()) SLUICE_DEFAULT(train->mutable_early_stop(), patience, 3);
   if (train->epochs() > 1) SLUICE_DEFAULT(job->mutable_data(), cache, true);
   if (ModeOf(job->strategy()) == Mode::kSync) {
     SLUICE_DEFAULT(job->mutable_data(), shuffle_lanes, 64);

@@ -487,7 +487,17 @@ class JobValidator {
       if (c.has_every_s()) Add("checkpoint.every_s", why);
       if (c.has_every_epochs()) Add("checkpoint.every_epochs", why);
       if (c.has_keep()) Add("checkpoint.keep", why);
+      if (c.save() != CheckpointConfig::FINAL) Add("checkpoint.save", why);
       return;
+    }
+    if (!CheckpointConfig::Save_IsValid(c.save()))
+      Add("checkpoint.save", absl::StrCat(c.save(), " is unknown; give FINAL or BEST"));
+    if (c.save() == CheckpointConfig::BEST && job_.data().eval_files().empty())
+      Add("checkpoint.save", "BEST needs evaluations to compare; set data.eval_files");
+    if (c.save() == CheckpointConfig::BEST && !c.save_final_model()) {
+      Add("checkpoint.save",
+          "BEST contradicts checkpoint.save_final_model false, which saves no model; remove one of "
+          "them");
     }
     if (!(c.every_s() >= 0 && std::isfinite(c.every_s()))) {
       Add("checkpoint.every_s",

@@ -34,7 +34,7 @@ std::vector<FreeFields> AllFreeFields() {
        {"train_files", "eval_files", "max_bad_lines", "cache", "cache_dir", "cache_max_bytes"}},
       {TrainConfig::descriptor(),
        {"epochs", "log_every", "prefetch_batches", "reader_threads", "threads", "step_timeout_s",
-        "pin_threads", "device_memory_fraction"}},
+        "pin_threads", "device_memory_fraction", "early_stop"}},
       // Who keeps the dense tables changes values by roundings, as the number of workers does.
       {SyncConfigs::descriptor(),
        {"on_worker_loss", "dense", "engine", "fuse_mb", "fuse_layers", "comm_num"}},

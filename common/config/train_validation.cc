@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 
 #include "absl/strings/str_cat.h"
 #include "common/config/job_validation.h"
@@ -98,6 +99,28 @@ class TrainValidator {
     }
   }
 
+  void EarlyStopping() {
+    if (!job_.train().has_early_stop()) return;
+    const EarlyStop& rule = job_.train().early_stop();
+    const std::string path = "train.early_stop";
+    if (job_.evaluate_only()) {
+      Add(path, "has no effect with evaluate_only, which trains nothing to be stopped; remove it");
+    } else if (job_.data().eval_files().empty()) {
+      Add(path, "needs evaluations to judge; set data.eval_files");
+    } else if (job_.eval().has_every_epochs() && job_.eval().every_epochs() == 0) {
+      Add(path,
+          "contradicts eval.every_epochs 0, with which only the last epoch is evaluated; give 1 or "
+          "more");
+    }
+    if (!EarlyStop::Metric_IsValid(rule.metric()))
+      Add(path + ".metric", absl::StrCat(rule.metric(), " is unknown; give LOG_LOSS or AUC"));
+    Range(path + ".patience", rule.patience(), 1, kMaxEpochs);
+    if (!(rule.min_delta() >= 0 && std::isfinite(rule.min_delta()))) {
+      Add(path + ".min_delta",
+          absl::StrCat(rule.min_delta(), " is not the size of a change; give 0 or more"));
+    }
+  }
+
   void GradientMerge() {
     const SyncConfigs& sync = job_.strategy().sync_configs();
     if (!sync.has_gradient_merge_steps()) return;
@@ -148,6 +171,7 @@ std::vector<ConfigProblem> FindHotRowCacheProblems(const JobConfig& job, const M
 std::vector<ConfigProblem> FindTrainProblems(const JobConfig& job) {
   TrainValidator check(job);
   check.Train();
+  check.EarlyStopping();
   check.GradientMerge();
   return check.Take();
 }

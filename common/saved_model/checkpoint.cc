@@ -161,6 +161,9 @@ uint64_t UndoMixHash(uint64_t x) {
   return x ^ (x >> 30) ^ (x >> 60);
 }
 
+// Models of epochs have numbers that no checkpoint reaches.
+constexpr uint64_t kFirstEpochNumber = uint64_t{1} << 63;
+
 }  // namespace
 
 std::string CheckpointFolder(const std::string& root, uint64_t step) {
@@ -174,6 +177,17 @@ std::string CheckpointSaveId(uint64_t instance, uint64_t number) {
 
 std::string ModelSaveId(uint64_t instance) {
   return absl::StrCat(absl::Hex(instance, absl::kZeroPad16));
+}
+
+std::string EpochSaveId(uint64_t instance, uint32_t epoch) {
+  return CheckpointSaveId(instance, kFirstEpochNumber + epoch);
+}
+
+bool IsModelSaveId(const JobConfig& job, uint64_t instance, const std::string& save_id) {
+  if (job.checkpoint().save() != CheckpointConfig::BEST) return save_id == ModelSaveId(instance);
+  const std::optional<uint64_t> number = CheckpointNumber(instance, save_id);
+  return number && *number >= kFirstEpochNumber &&
+         *number - kFirstEpochNumber < job.train().epochs();
 }
 
 std::optional<uint64_t> CheckpointNumber(uint64_t instance, const std::string& save_id) {

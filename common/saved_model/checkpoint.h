@@ -33,8 +33,12 @@ std::string CheckpointFolder(const std::string& root, uint64_t step);
 // The save_id of a job's checkpoint `number`. All processes derive the same one; no two saves into
 // a folder share it.
 std::string CheckpointSaveId(uint64_t instance, uint64_t number);
-// The save_id of the model that this instance of a job saves at its end. Pservers accept no other.
+// The save_id of the model that this instance of a job saves at its end.
 std::string ModelSaveId(uint64_t instance);
+// The save_id of the model that it saves after `epoch` (from 0), with checkpoint.save: BEST.
+std::string EpochSaveId(uint64_t instance, uint32_t epoch);
+// True for the ids under which this instance of the job saves models. Pservers accept no others.
+bool IsModelSaveId(const JobConfig& job, uint64_t instance, const std::string& save_id);
 // The inverse of CheckpointSaveId for one instance: the number whose save_id this would be. An id
 // that another instance has made gives some huge number. Returns nullopt for a text that is no such
 // id.

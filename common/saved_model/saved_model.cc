@@ -348,6 +348,35 @@ absl::Status CommitModel(const std::string& dir, Env* env, const std::string& sa
   return absl::OkStatus();
 }
 
+std::vector<PreparedSave> ListPrepared(const std::string& dir, Env* env) {
+  std::vector<PreparedSave> saves;
+  const auto names = env->List(dir);
+  if (!names.ok()) return saves;
+  for (const std::string& name : *names) {
+    const std::vector<std::string> parts = absl::StrSplit(name, '.');
+    if (parts.size() != 2 || !IsSaveId(parts[1]) || name != ManifestName(parts[1])) continue;
+    const std::string path = absl::StrCat(dir, "/", name);
+    const auto text = env->ReadFile(path);
+    if (!text.ok()) continue;
+    auto manifest = ParseManifest(path, *text);
+    if (manifest.ok()) saves.push_back({parts[1], *std::move(manifest)});
+  }
+  return saves;
+}
+
+absl::Status CheckSaved(const std::string& dir, const std::string& save_id, Env* env) {
+  for (const PreparedSave& save : ListPrepared(dir, env)) {
+    if (save.save_id == save_id) return CheckSizes(dir, save.manifest, env);
+  }
+  SLUICE_ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(dir, env));
+  const auto is_of_save = [&](const SavedFile& file) {
+    return !save_id.empty() && absl::StrContains(file.name(), save_id);
+  };
+  if (std::any_of(manifest.files().begin(), manifest.files().end(), is_of_save))
+    return CheckSizes(dir, manifest, env);
+  return absl::NotFoundError(absl::StrCat(dir, " holds another model"));
+}
+
 void RemoveModel(const std::string& dir, Env* env) {
   // Without its manifest the folder is no model: a crash later leaves no half of one. A rename is
   // durable before the first file goes, which a removal is not. A full disk may refuse the rename.

@@ -69,6 +69,15 @@ absl::Status PrepareCheckpoint(const std::string& dir, const JobConfig& job, Man
 absl::Status CommitModel(const std::string& dir, Env* env, const std::string& save_id = "");
 // Removes the files of a save that will not be committed. The model in force stays.
 void DiscardModel(const std::string& dir, Env* env, const std::string& save_id);
+// The saves in DIR that are prepared and not in force.
+struct PreparedSave {
+  std::string save_id;
+  Manifest manifest;
+};
+std::vector<PreparedSave> ListPrepared(const std::string& dir, Env* env);
+// OK when the save is prepared or in force, and its files exist with their sizes. NOT_FOUND or
+// DATA_LOSS say what is missing.
+absl::Status CheckSaved(const std::string& dir, const std::string& save_id, Env* env);
 // Removes the model or checkpoint in DIR, its manifest first, the files of unfinished saves, and
 // then DIR if nothing else is in it. Leaves the files of others alone. Removes as much as it can.
 void RemoveModel(const std::string& dir, Env* env);

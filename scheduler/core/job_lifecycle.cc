@@ -169,6 +169,7 @@ void JobLifecycle::Run(Job* job, absl::Time now) {
   JobRun::Options run;
   run.config = &job->config();
   run.worker_num = job->spec().worker_num();
+  run.instance = job->spec().instance();
   run.save_id = SaveIdOf(*job);
   run.global_batch = job->spec().global_batch();
   run.resume = job->attempt.point();
@@ -244,6 +245,7 @@ void JobLifecycle::PhaseMayHaveEnded(Job* job, Phase::Kind before, bool advanced
   adoption_.PhaseEnded(*job);
   parts_.effects->records()->PhaseBegan(*job);
   // An epoch's figures and a trace's last spans arrive only with the members' next reports.
+  if (before == Phase::SAVE) DropModels(*job, now);
   const bool last_spans = job->finishing() && !job->config().trace_file().empty();
   if (before == Phase::TRAIN || last_spans) AskForReports(job);
   if (job->finishing()) job->course.Finish(now);
@@ -254,6 +256,17 @@ void JobLifecycle::PhaseMayHaveEnded(Job* job, Phase::Kind before, bool advanced
   parts_.effects->StatusChanged(job);
   parts_.effects->PhaseChanged(*job);
   CheckFinishing(job, now);
+}
+
+void JobLifecycle::DropModels(const Job& job, absl::Time now) {
+  if (job.config().checkpoint().save() != CheckpointConfig::BEST || !job.run() || job.over())
+    return;
+  OutputAction action = ActionOf(job, OutputAction::kModels, now);
+  action.number = job.run()->result().epochs();
+  action.save_ids = job.run()->NamedModels();
+  if (job.checkpoints() && job.checkpoints()->open_state() != nullptr)
+    action.save_ids.push_back(job.checkpoints()->open_state()->result().best().save_id());
+  parts_.effects->Write(std::move(action));
 }
 
 void JobLifecycle::AskForReports(Job* job) {
@@ -307,6 +320,18 @@ void JobLifecycle::TakeProgress(const Member& worker, const WorkerProgress& prog
   parts_.effects->WriteScalars(*job, job->attempt.steps()->TakePoints(/*all=*/false), now);
   // Tick passes this on: waking the watchers at each report would be too often with many workers.
   job->NoteProgress();
+}
+
+void JobLifecycle::TakeLastProgress(uint64_t member_id, const WorkerProgress& progress,
+                                    const Job& job) {
+  Member* const member = parts_.members->ById(member_id);
+  const RankSlot* const slot = job.ranks.SlotOf(member_id);
+  // Nothing is older than a report of the same life that came before.
+  if (member != nullptr && slot != nullptr && IsOfLife(job, *slot, progress) &&
+      progress.rank() == *job.ranks.RankOf(member_id)) {
+    member->progress = progress;
+    member->progress.clear_losses();
+  }
 }
 
 void JobLifecycle::CheckServing(Job* job, const Member& worker, RankSlot* slot, absl::Time now) {
@@ -450,7 +475,11 @@ absl::StatusOr<CheckpointJobReply> JobLifecycle::Checkpoint(Job* job, uint64_t n
 void JobLifecycle::CheckpointWritten(Job* job, uint64_t number, const absl::Status& status,
                                      const std::string& warning, absl::Time now) {
   checkpoints_.Written(job, number, status, warning, now);
-  if (status.ok()) parts_.effects->WriteRecoveryPoints(*job, now);
+  if (status.ok()) {
+    parts_.effects->WriteRecoveryPoints(*job, now);
+    // The checkpoints that it has replaced may have named models.
+    DropModels(*job, now);
+  }
   AdvanceLosses(job, now);
   Recover(job, now);
   AdvancePlan(job, now);

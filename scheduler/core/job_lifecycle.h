@@ -99,6 +99,8 @@ class JobLifecycle {
   void TakeHosted(const Member& pserver, const HostedJob& hosted, Job* job, absl::Time now);
   // Takes the report of a worker that is allocated to the job.
   void TakeProgress(const Member& worker, const WorkerProgress& progress, Job* job, absl::Time now);
+  // Takes what a worker had done when it failed, for the job's result.
+  void TakeLastProgress(uint64_t member_id, const WorkerProgress& progress, const Job& job);
   // Takes a rank's report that a phase has ended. Not OK: the report is refused and changes
   // nothing.
   // REQUIRES: rank < worker_num.
@@ -161,6 +163,8 @@ class JobLifecycle {
   // Lets a training phase end that no checkpoint needs any more. True when the next phase begins.
   bool ReleasePhase(Job* job, absl::Time now);
   void CheckHeld(Job* job, absl::Time now);
+  // Removes the models of earlier epochs that neither the job nor its checkpoints need any more.
+  void DropModels(const Job& job, absl::Time now);
   // Acts on the end of the phase `before`, if it has ended, or on a failure.
   void PhaseMayHaveEnded(Job* job, Phase::Kind before, bool advanced, absl::Time now);
   void CheckStarting(Job* job, absl::Time now);

@@ -72,7 +72,8 @@ absl::Status CheckReportedPieces(const DataPieces& p) {
 absl::Status CheckSums(const EvalSums& sums) {
   return CheckCounts("EvalSums",
                      {sums.positive_bin_delta_size(), sums.positive_weight_size(),
-                      sums.negative_bin_delta_size(), sums.negative_weight_size()},
+                      sums.negative_bin_delta_size(), sums.negative_weight_size(),
+                      sums.positive_weight_high_size(), sums.negative_weight_high_size()},
                      kMaxBins);
 }
 

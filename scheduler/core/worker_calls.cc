@@ -115,6 +115,8 @@ absl::Status WorkerCalls::FailJob(const FailJobRequest& request, absl::Time now)
     return absl::FailedPreconditionError(
         absl::StrCat(DescribeMember(*member), " serves no rank of job ", job->id(), " at present"));
   }
+  if (request.has_progress() && slot != nullptr)
+    parts_->lifecycle.TakeLastProgress(member->id, request.progress(), *job);
   parts_->lifecycle.End(
       job, JOB_FAILED,
       absl::StrCat(DescribeMember(*member), " of job ", job->id(), ": ", request.message()), now);

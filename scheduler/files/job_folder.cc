@@ -34,13 +34,8 @@ absl::Status CheckForeignFiles(Env* env, const JobConfig& config) {
                           "trace_file");
 }
 
-// True when an earlier scheduler has put this save in force.
-bool IsInForce(Env* env, const std::string& model, const std::string& save_id) {
-  const auto manifest = ReadManifest(model, env);
-  return manifest.ok() && !save_id.empty() &&
-         std::any_of(
-             manifest->files().begin(), manifest->files().end(),
-             [&](const SavedFile& file) { return absl::StrContains(file.name(), save_id); });
+bool SavesBest(const JobConfig& config) {
+  return config.checkpoint().save() == CheckpointConfig::BEST;
 }
 
 // True when the result at `path` describes a model.
@@ -90,8 +85,8 @@ absl::Status PutInForce(Env* env, const std::string& model, const std::string& s
   const absl::Status committed = CommitModel(model, env, save_id);
   if (!absl::IsNotFound(committed)) return committed;
   // There is nothing to rename. An earlier scheduler may have died after the rename and before its
-  // record said so.
-  if (IsInForce(env, model, save_id)) return absl::OkStatus();
+  // record said so. The best model may also be of a run that was done, and that this one continued.
+  if (CheckSaved(model, save_id, env).ok()) return absl::OkStatus();
   return absl::NotFoundError(absl::StrCat(
       "the scheduler's host does not see the model that the job saved in ", model, " (",
       committed.message(), "); give an --output_dir that scheduler, pservers and workers share"));
@@ -252,6 +247,25 @@ absl::Status JobFolder::Checkpoint(const OutputAction& checkpoint, std::string* 
   return absl::OkStatus();
 }
 
+void JobFolder::KeepModels(const OutputAction& models) {
+  RemoveUnnamedModels(models.config, models.save_ids, models.number);
+}
+
+void JobFolder::RemoveUnnamedModels(const JobConfig& config, std::vector<std::string> named,
+                                    uint64_t last_epoch) {
+  // A job that goes back to one of its checkpoints, or resumes from it, needs the model that was
+  // the best one then.
+  for (const CheckpointInfo& kept : ListCheckpoints(CheckpointRoot(config), env_, nullptr))
+    named.push_back(kept.manifest.checkpoint().result().best().save_id());
+  const std::string model = ModelFolder(config);
+  for (const PreparedSave& save : ListPrepared(model, env_)) {
+    // The job may have saved the model of a later epoch meanwhile.
+    const bool later = save.manifest.epochs() > last_epoch;
+    if (later || std::count(named.begin(), named.end(), save.save_id) > 0) continue;
+    DiscardModel(model, env_, save.save_id);
+  }
+}
+
 void JobFolder::Discard(const OutputAction& checkpoint) {
   const std::string dir =
       CheckpointFolder(CheckpointRoot(checkpoint.config), checkpoint.manifest.global_step());
@@ -296,6 +310,8 @@ absl::Status JobFolder::End(const OutputAction& ended) {
     committed = earlier.Mark(result.job());
     if (committed.ok()) committed = PutInForce(env_, model, ended.save_id);
     if (!committed.ok()) earlier.TakeMarkBack();
+  } else if (SavesBest(ended.config)) {
+    RemoveUnnamedModels(ended.config, {}, UINT32_MAX);
   } else {
     DiscardModel(model, env_, ended.save_id);
   }

@@ -5,6 +5,9 @@
 // - An earlier job's file is replaced only when its successor is complete: the model when this job
 //   is done and has saved one, the curve when it is done and has trained, the result when it has
 //   ended.
+// - With checkpoint.save: BEST the model of the best epoch is prepared in OUTPUT_DIR/model, and put
+// in
+//   force when the job is done. Those that checkpoints name stay until the checkpoints go.
 // - A job that ends without a model keeps the result of the model's job as model_result.json.
 // - Files that Sluice did not write are replaced only when the job says `overwrite`.
 // - The folder is locked while the job writes to it. A job of another scheduler, or one that names
@@ -51,6 +54,9 @@ class JobFolder {
   // Puts a checkpoint in force and removes the oldest ones. On an error the checkpoint is not in
   // force, and the earlier ones are whole. *warning: a text when only the removal failed.
   absl::Status Checkpoint(const OutputAction& checkpoint, std::string* warning);
+  // With checkpoint.save: BEST: removes the models of epochs up to `number` that neither save_ids
+  // nor a checkpoint names.
+  void KeepModels(const OutputAction& models);
   // Removes the files of a checkpoint that was given up, as far as it can.
   void Discard(const OutputAction& checkpoint);
   // May be called for a job that never began. When Begin was refused: OK, and writes nothing.
@@ -67,6 +73,10 @@ class JobFolder {
   absl::Status ClaimCheckpoints(const JobConfig& config);
   void Warn(std::string warning);
   absl::Status BeginFiles(const OutputAction& started);
+  // Removes the prepared models of epochs up to `last_epoch` (from 1), except those that `named` or
+  // the manifest of a checkpoint names.
+  void RemoveUnnamedModels(const JobConfig& config, std::vector<std::string> named,
+                           uint64_t last_epoch);
   // Writes job.textproto.
   absl::Status WriteConfig(const JobConfig& config);
   // Ends the trace because of `why`.

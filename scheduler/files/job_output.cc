@@ -188,6 +188,9 @@ void JobOutput::Write(const OutputAction& action, JobFolder* folder, bool* faile
       options_.on_checkpoint(action.job_id, action.number, status, warning);
       return;
     }
+    case OutputAction::kModels:
+      folder->KeepModels(action);
+      return;
     case OutputAction::kDiscard:
       folder->Discard(action);
       return;

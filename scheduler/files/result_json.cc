@@ -73,6 +73,14 @@ std::string EpochsLog(const JobResult& result) {
   return out.empty() ? "[]" : absl::StrCat("[", out, "\n  ]");
 }
 
+std::string Best(const JobResult& result) {
+  if (!result.has_best()) return "null";
+  Object json;
+  json.Uint("epoch", result.best().epoch()).Uint("step", result.best().step());
+  json.Raw("eval", Eval(true, result.best().eval()));
+  return json.Done();
+}
+
 std::string Stages(const StageSeconds& stages) {
   Object json;
   json.Real("read", stages.read()).Real("dedup", stages.dedup());
@@ -189,6 +197,8 @@ std::string ResultJson(const JobResult& result, const JobConfig& config,
   json.Real("seconds", result.seconds());
   json.Real("examples_per_second", result.examples_per_second());
   json.Raw("eval", Eval(result.has_eval(), result.eval()));
+  json.Raw("best", Best(result));
+  json.Raw("stopped_early", result.stopped_early() ? "true" : "false");
   json.Raw("epochs_log", EpochsLog(result)).Raw("stages", Stages(result.stages()));
   json.Raw("staleness", StalenessJson(result.staleness()));
   json.Raw("data", result.has_data() ? Data(result.data(), config) : "null");

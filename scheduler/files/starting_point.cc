@@ -7,6 +7,7 @@
 #include "common/base/status_macros.h"
 #include "common/config/job_config.h"
 #include "common/config/mode.h"
+#include "common/config/output_folder.h"
 #include "common/config/resume_rules.h"
 #include "common/saved_model/checkpoint.h"
 #include "common/saved_model/manifest.h"
@@ -59,6 +60,22 @@ absl::StatusOr<std::unique_ptr<ResumePoint>> PointAt(CheckpointInfo found,
   return point;
 }
 
+// Forgets a best model that the checkpoint names and that is gone.
+void CheckBestModel(const JobConfig& config, Env* env, ResumePoint* point,
+                    std::vector<std::string>* warnings) {
+  JobResult* const result = point->manifest.mutable_checkpoint()->mutable_result();
+  const BestEpoch& best = result->best();
+  if (config.checkpoint().save() != CheckpointConfig::BEST || best.save_id().empty()) return;
+  const std::string model = ModelFolder(config);
+  const absl::Status saved = CheckSaved(model, best.save_id(), env);
+  if (saved.ok()) return;
+  warnings->push_back(absl::StrCat("the model of epoch ", best.epoch(),
+                                   ", the best one before the checkpoint, cannot be used (",
+                                   saved.message(), "); the best one is chosen among the epochs ",
+                                   "from ", point->state().epoch() + 1, " on"));
+  result->clear_best();
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<const ResumePoint>> FindResumePoint(
@@ -80,6 +97,7 @@ absl::StatusOr<std::unique_ptr<const ResumePoint>> FindResumePoint(
   SLUICE_RETURN_IF_ERROR(CheckResume(saved, config));
   SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<ResumePoint> point,
                           PointAt(*std::move(chosen), saved.initial_checkpoint(), config, clock));
+  CheckBestModel(config, env, point.get(), warnings);
   const Mode mode = ModeOf(config.strategy());
   // All shards of a sync checkpoint are at one step, so nothing is repeated.
   if (mode == Mode::kSync) return point;

@@ -62,6 +62,8 @@ bool HasOpened(const Job& job, const Member& pserver) {
 
 std::string SaveIdOf(const Job& job) {
   if (!job.course.recorded_save_id().empty()) return job.course.recorded_save_id();
+  const bool best = job.config().checkpoint().save() == CheckpointConfig::BEST;
+  if (best && job.over()) return job.course.result().best().save_id();
   if (job.spec().instance() != 0) return ModelSaveId(job.spec().instance());
   // Incarnations begin with the boot number of the scheduler.
   if (job.ranks.slots().empty()) return "";

@@ -165,6 +165,12 @@ class JobCheckpoints {
   bool holds_phase() const {
     return open_ && (open_->stage != Stage::kBegun || end_due_ == EndDue::kOfTraining);
   }
+  // The state of the job in the open checkpoint; null: it is not known yet, or none is open.
+  const CheckpointState* open_state() const {
+    if (!open_) return nullptr;
+    if (open_->committing) return &open_->manifest.checkpoint();
+    return open_->state ? &*open_->state : nullptr;
+  }
   uint64_t open_step() const { return open_ ? open_->step : 0; }
   absl::Time begun_at() const { return open_ ? open_->begun_at : absl::InfinitePast(); }
   // Gives the state of the job at the step of the checkpoint; an error gives it up. In sync, the

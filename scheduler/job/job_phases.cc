@@ -8,14 +8,18 @@
 namespace sluice {
 namespace {
 
-bool EvaluatedAfter(const JobConfig& config, uint32_t epoch, uint32_t epochs) {
-  if (config.data().eval_files().empty()) return false;
-  if (epoch + 1 == epochs) return true;
-  const uint32_t every = config.eval().has_every_epochs() ? config.eval().every_epochs() : 1;
-  return every > 0 && (epoch + 1) % every == 0;
+uint32_t EpochsOf(const JobConfig& config) {
+  return config.train().has_epochs() ? config.train().epochs() : 1;
 }
 
 }  // namespace
+
+bool IsEvaluatedAfter(const JobConfig& config, uint32_t epoch) {
+  if (config.data().eval_files().empty()) return false;
+  if (epoch + 1 == EpochsOf(config)) return true;
+  const uint32_t every = config.eval().has_every_epochs() ? config.eval().every_epochs() : 1;
+  return every > 0 && (epoch + 1) % every == 0;
+}
 
 std::vector<Phase> ListPhases(const JobConfig& config, uint32_t first_epoch) {
   std::vector<Phase> phases;
@@ -32,15 +36,20 @@ std::vector<Phase> ListPhases(const JobConfig& config, uint32_t first_epoch) {
     add(Phase::FINISH, 0);
     return phases;
   }
-  const uint32_t epochs = config.train().has_epochs() ? config.train().epochs() : 1;
+  const uint32_t epochs = EpochsOf(config);
   const uint32_t last = epochs > 0 ? epochs - 1 : 0;
+  const CheckpointConfig& checkpoint = config.checkpoint();
+  const bool best = checkpoint.save() == CheckpointConfig::BEST;
   add(Phase::INDEX, 0);
   for (uint32_t epoch = first_epoch; epoch < epochs; ++epoch) {
     add(Phase::TRAIN, epoch);
-    if (EvaluatedAfter(config, epoch, epochs)) add(Phase::EVAL, epoch);
+    if (!IsEvaluatedAfter(config, epoch)) continue;
+    add(Phase::EVAL, epoch);
+    // Listed for every evaluation, so that the numbers do not depend on which one is the best.
+    if (best) add(Phase::SAVE, epoch);
   }
-  const CheckpointConfig& checkpoint = config.checkpoint();
-  if (!checkpoint.has_save_final_model() || checkpoint.save_final_model()) add(Phase::SAVE, last);
+  if (!best && (!checkpoint.has_save_final_model() || checkpoint.save_final_model()))
+    add(Phase::SAVE, last);
   add(Phase::FINISH, last);
   return phases;
 }
@@ -78,6 +87,12 @@ std::vector<uint32_t> JobPhases::Missing() const {
 void JobPhases::Advance() {
   ++current_;
   std::fill(ended_.begin(), ended_.end(), false);
+}
+
+void JobPhases::SkipTraining(bool save) {
+  const size_t finish = phases_.size() - 1;
+  const bool saves = save && phases_[finish - 1].kind() == Phase::SAVE;
+  current_ = saves ? finish - 1 : finish;
 }
 
 absl::Status JobPhases::GoTo(uint64_t number) {

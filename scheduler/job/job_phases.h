@@ -1,10 +1,15 @@
 // Holds a job's list of phases, and which ranks have ended the present one.
 //
 //   training        INDEX  (TRAIN e  [EVAL e])*  [SAVE]  FINISH
+//   save: BEST      INDEX  (TRAIN e  [EVAL e  SAVE e])*  FINISH
 //   evaluate only   INDEX  EVAL  FINISH
 //   resumed         as training, from TRAIN of the checkpoint's epoch on
 //
-// Invariants: phase numbers are 1, 2, ...; phase n + 1 is issued when every rank has ended phase n.
+// With save: BEST, SAVE e is left out unless evaluation e is the best so far. A job that stops
+// early leaves out the rest of its training.
+//
+// Invariants: phase numbers are 1, 2, ...; a phase is issued when every rank has ended the one
+// before.
 //
 // Thread safety: one thread.
 #pragma once
@@ -21,6 +26,9 @@ namespace sluice {
 // `config` is effective. Numbers, kinds and epochs only; the rest is known when a phase is issued.
 // A resumed job begins to train in `first_epoch`.
 std::vector<Phase> ListPhases(const JobConfig& config, uint32_t first_epoch = 0);
+
+// True when an evaluation follows this epoch (from 0).
+bool IsEvaluatedAfter(const JobConfig& config, uint32_t epoch);
 
 class JobPhases {
  public:
@@ -44,6 +52,9 @@ class JobPhases {
   std::vector<uint32_t> Missing() const;  // ranks that have not ended the present phase
   // REQUIRES: AllEnded() and not over().
   void Advance();
+  // Leaves out what remains of the training. The final SAVE follows, if there is one and `save` is
+  // set; else FINISH.
+  void SkipTraining(bool save);
   // Makes the phase with this number the present one, which no rank has ended. DATA_LOSS: there is
   // no such phase.
   absl::Status GoTo(uint64_t number);

@@ -1,8 +1,10 @@
 #include "scheduler/job/job_results.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "common/base/status_macros.h"
 #include "common/config/mode.h"
 #include "common/daemon/hot_row_use.h"
@@ -10,6 +12,9 @@
 
 namespace sluice {
 namespace {
+
+// More than ln 2 with room for small data: nobody wants such a model.
+constexpr double kUselessLoss = 1;
 
 StageSeconds Mean(const std::vector<StageSeconds>& stages) {
   StageSeconds mean;
@@ -38,6 +43,7 @@ JobResults::JobResults(const JobConfig& config, uint32_t worker_num)
 void JobResults::Resume(const JobResult& so_far, const std::string& folder) {
   SetResult(so_far);
   result_.set_resumed_from(folder);
+  AdaptJudgements(config_, &result_);
   all_bad_.count = so_far.bad_lines();
   // The bad lines of the evaluation files are in the sums already.
   eval_counted_ = so_far.has_eval();
@@ -127,6 +133,7 @@ const EpochResult& JobResults::EndTrain(uint32_t epoch, uint64_t global_steps, a
     sums.loss += rank.loss;
     sums.weight += rank.weight;
   }
+  trained_weight_ = sums.weight;
   log->set_loss(sums.weight > 0 ? sums.loss / sums.weight : 0);
   result_.set_epochs(epoch + 1);
   result_.set_global_step(result_.global_step() + (sync ? global_steps : steps_));
@@ -195,6 +202,51 @@ absl::Status JobResults::CheckBadLines() const {
   return absl::FailedPreconditionError(
       absl::StrCat("the data has more malformed lines than data.max_bad_lines = ", max_bad_lines_,
                    "; correct the data or raise the limit: ", all_bad_.Describe()));
+}
+
+std::vector<std::string> WarningsOfOutcome(const JobConfig& config, const JobResult& result) {
+  std::vector<std::string> warnings;
+  const DataSummary& data = result.data();
+  // A summary that lacks something says so in a warning of its own.
+  if (data.examples() > 0 && (data.positive() == 0 || data.positive() == data.examples())) {
+    const int other = data.positive() == 0 ? 1 : 0;
+    warnings.push_back(absl::StrCat("the model is of no use: no training example had label ", other,
+                                    ", so it has learned to answer ", 1 - other,
+                                    "; check data.label"));
+  }
+  const bool evaluated = result.has_eval() && result.eval().examples() > 0;
+  const bool trained = !result.epochs_log().empty();
+  if (!evaluated && !trained) return warnings;
+  const double loss =
+      evaluated ? result.eval().log_loss() : result.epochs_log(result.epochs_log_size() - 1).loss();
+  const char* const what = evaluated ? "log loss of the evaluation" : "loss of the last epoch";
+  const std::string fix =
+      config.evaluate_only()
+          ? "compare the data with that of initial_model"
+          : "scale large numbers (numeric { log: true }, or normalize), lower the learning rate, "
+            "or look for wrong cells";
+  if (!std::isfinite(loss)) {
+    const std::string& why = evaluated ? result.eval().auc_undefined() : "";
+    warnings.push_back(absl::StrCat("the ", what, " is not defined",
+                                    why.empty() ? "" : absl::StrCat(": ", why), "; ", fix));
+  } else if (loss > kUselessLoss) {
+    warnings.push_back(
+        absl::StrFormat("the model is of no use: the %s is %.6g, and answering 0.5 to every "
+                        "example gives 0.693; %s",
+                        what, loss, fix));
+  }
+  return warnings;
+}
+
+void JobResults::SavedBest(const std::string& save_id, const SaveReport& report) {
+  result_.mutable_best()->set_save_id(save_id);
+  result_.mutable_best()->set_model_digest(report.model_digest());
+}
+
+void JobResults::TakeBestModel(const std::string& folder) {
+  if (result_.best().save_id().empty()) return;
+  result_.set_model_dir(folder);
+  result_.set_model_digest(result_.best().model_digest());
 }
 
 void JobResults::Saved(const SaveReport& report) {

@@ -14,6 +14,7 @@
 #include "model/eval/eval_accumulator.h"
 #include "proto/scheduler.pb.h"
 #include "proto/state.pb.h"
+#include "scheduler/job/epoch_judge.h"
 
 namespace sluice {
 
@@ -48,6 +49,8 @@ class JobResults {
   void BeginTrain(absl::Time now, absl::Duration before = absl::ZeroDuration());
   // INVALID_ARGUMENT when the data summary is impossible; then nothing was added.
   absl::Status AddTrain(uint32_t rank, const TrainReport& report);
+  // The sum of the weights of the examples of the epoch that was closed last.
+  double trained_weight() const { return trained_weight_; }
   // Closes `epoch` (counted from 0; the log counts from 1). `global_steps`: of the epoch in sync;
   // ignored in other modes, where the workers' steps are summed.
   const EpochResult& EndTrain(uint32_t epoch, uint64_t global_steps, absl::Time now);
@@ -68,7 +71,13 @@ class JobResults {
   void AddBadLines(const BadLines& bad);
   // FAILED_PRECONDITION when there are more bad lines than data.max_bad_lines.
   absl::Status CheckBadLines() const;
+  // Judges the evaluation that has ended this epoch (epoch_judge.h). True: it is the best so far.
+  bool Judge(uint32_t epoch) { return JudgeEpoch(config_, result_.eval(), epoch, &result_); }
   void Saved(const SaveReport& report);
+  // The model of the best epoch is saved.
+  void SavedBest(const std::string& save_id, const SaveReport& report);
+  // It becomes the model of the job, in `folder`.
+  void TakeBestModel(const std::string& folder);
   // Frees the sums of an evaluation (16 MiB) that will not end.
   void DropSums() { eval_.reset(); }
 
@@ -102,6 +111,7 @@ class JobResults {
   };
   // Sums of the epoch being trained.
   uint64_t examples_ = 0, steps_ = 0;
+  double trained_weight_ = 0;
   BadLines bad_;
   // By rank. EndTrain adds them in the order of the ranks: the order of their reports, in which
   // f64 sums would differ in their last bits, changes from run to run.
@@ -114,5 +124,9 @@ class JobResults {
   DataSummary eval_data_;       // of the first evaluation
   BadLines all_bad_;
 };
+
+// Warnings about a job that is done although its model is of no use: it has seen one class only, or
+// its loss is far above that of a guess.
+std::vector<std::string> WarningsOfOutcome(const JobConfig& config, const JobResult& result);
 
 }  // namespace sluice

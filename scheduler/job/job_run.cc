@@ -12,6 +12,8 @@
 #include "common/base/status_macros.h"
 #include "common/config/mode.h"
 #include "common/config/output_folder.h"
+#include "common/saved_model/checkpoint.h"
+#include "scheduler/job/epoch_judge.h"
 #include "scheduler/job/sync_index.h"
 
 namespace sluice {
@@ -44,6 +46,7 @@ JobRun::JobRun(const Options& options, absl::Time now)
     : config_(*options.config),
       worker_num_(options.worker_num),
       mode_(ModeOf(config_.strategy())),
+      instance_(options.instance),
       save_id_(options.save_id),
       global_batch_(options.global_batch != 0
                         ? options.global_batch
@@ -162,12 +165,45 @@ bool JobRun::all_training() const {
 
 bool JobRun::trains_more() const { return phases_.TrainsMore(); }
 
+std::optional<absl::Time> JobRun::training_since() const {
+  // After a failure at its end, the epoch is in the result already.
+  const bool trains =
+      phases_.current().kind() == Phase::TRAIN && !starts_.empty() && starts_.back().seconds < 0;
+  return trains ? std::optional<absl::Time>(starts_.back().began) : std::nullopt;
+}
+
+uint64_t JobRun::last_step() const {
+  return result().stopped_early() ? first_step_ : steps_per_epoch_ * config_.train().epochs();
+}
+
+bool JobRun::MayBeLastEpoch() const {
+  const uint32_t epoch = phases_.current().epoch();
+  return epoch + 1 >= config_.train().epochs() ||
+         (IsEvaluatedAfter(config_, epoch) && MayStopNext(config_, result()));
+}
+
+std::vector<std::string> JobRun::NamedModels() const {
+  std::vector<std::string> saves = {result().best().save_id()};
+  if (resume_ != nullptr) saves.push_back(resume_->state().result().best().save_id());
+  for (const EpochStart& start : starts_) saves.push_back(start.result.best().save_id());
+  return saves;
+}
+
 bool JobRun::Advance(absl::Time now) {
   EndPhase(now);
   if (!failure_.ok()) return false;
   phases_.Advance();
+  SkipPhases();
   BeginPhase(now);
   return true;
+}
+
+void JobRun::SkipPhases() {
+  const bool save_best = saves_best() && phases_.current().kind() == Phase::SAVE;
+  if (save_best && is_best_) return;
+  if (save_best) phases_.Advance();
+  if (results_.result().stopped_early() && phases_.TrainsMore())
+    phases_.SkipTraining(/*save=*/!saves_best());
 }
 
 absl::Status JobRun::TakeContent(uint32_t rank, const PhaseReport& report) {
@@ -192,7 +228,12 @@ absl::Status JobRun::TakeContent(uint32_t rank, const PhaseReport& report) {
     case Phase::EVAL:
       return results_.AddEval(report.eval(), report.train().summary());
     case Phase::SAVE:
-      if (rank == 0) results_.Saved(report.save());
+      if (rank != 0) return absl::OkStatus();
+      if (saves_best()) {
+        results_.SavedBest(phases_.current().save_id(), report.save());
+      } else {
+        results_.Saved(report.save());
+      }
       return absl::OkStatus();
     default:
       return absl::OkStatus();
@@ -212,7 +253,12 @@ void JobRun::BeginPhase(absl::Time now) {
     case Phase::SAVE:
       phase->set_model_dir(ModelFolder(config_));
       phase->set_global_step(results_.result().global_step());
-      phase->set_save_id(save_id_);
+      phase->set_save_id(saves_best() ? EpochSaveId(instance_, phase->epoch()) : save_id_);
+      // Earlier than listed, if training stopped early.
+      phase->set_epoch(std::max(results_.result().epochs(), 1u) - 1);
+      break;
+    case Phase::FINISH:
+      if (saves_best()) results_.TakeBestModel(ModelFolder(config_));
       break;
     default:
       break;
@@ -597,7 +643,15 @@ absl::Status JobRun::EndTrain(absl::Time now) {
 }
 
 absl::Status JobRun::CheckTrained(const EpochResult& epoch) const {
-  if (epoch.examples() > 0 || !results_.CheckBadLines().ok()) return absl::OkStatus();
+  if (!results_.CheckBadLines().ok()) return absl::OkStatus();
+  if (epoch.examples() > 0 && results_.trained_weight() == 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("nothing was learned: each of the ", epoch.examples(), " examples of epoch ",
+                     epoch.epoch(), " has weight 0; correct the column of data.weight_column",
+                     config_.data().weight_column().empty() ? "" : " ",
+                     config_.data().weight_column(), ", or remove the field"));
+  }
+  if (epoch.examples() > 0) return absl::OkStatus();
   const uint64_t dropped = results_.result().examples_dropped();
   if (dropped == 0) return NoExamples(results_.bad_lines());
   return absl::FailedPreconditionError(
@@ -614,6 +668,7 @@ absl::Status JobRun::EndEval() {
   const auto add = [&](const char* tag, double value) {
     if (std::isfinite(value)) scalars_.push_back({tag, epoch, value});
   };
+  if (!config_.evaluate_only()) is_best_ = results_.Judge(phases_.current().epoch());
   if (eval.has_auc()) add("eval/auc", eval.auc());
   add("eval/log_loss", eval.log_loss());
   add("eval/accuracy", eval.accuracy());

@@ -40,6 +40,7 @@ class JobRun {
   struct Options {
     const JobConfig* config = nullptr;  // effective; outlives the run
     uint32_t worker_num = 1;
+    uint64_t instance = 0;      // JobSpec.instance
     std::string save_id;        // Phase.save_id
     uint64_t global_batch = 0;  // sync: examples of a global step; 0: as the job says
     // The run continues from here; null: from the beginning. Outlives the run.
@@ -48,7 +49,7 @@ class JobRun {
   };
   JobRun(const Options& options, absl::Time now);
   JobRun(const JobConfig* config, uint32_t worker_num, absl::Time now)
-      : JobRun(Options{config, worker_num, "", 0, nullptr, false}, now) {}
+      : JobRun(Options{config, worker_num, 0, "", 0, nullptr, false}, now) {}
 
   // The state of the run without the reports of INDEX. To be called when a phase has just begun.
   RunState Save() const;
@@ -109,6 +110,9 @@ class JobRun {
     return results_.epochs();
   }
   JobResult ResultWithEpochs() const { return results_.WithEpochs(results_.result()); }
+  // The beginning of the training phase that is not over, as if nothing had interrupted it; nothing
+  // outside of training.
+  std::optional<absl::Time> training_since() const;
   // Sync: steps of an epoch; 0: not known yet.
   uint64_t steps_per_epoch() const { return steps_per_epoch_; }
   // Sync: the global steps at the end of the present training phase, or those done between phases.
@@ -131,6 +135,13 @@ class JobRun {
   bool all_training() const;
   // A training phase is under way or will come.
   bool trains_more() const;
+  // Sync: the last global step of the job, as far as is known; 0: not known yet.
+  uint64_t last_step() const;
+  // True when the present epoch may be the last one: because none is left, or because its
+  // evaluation may stop training (train.early_stop).
+  bool MayBeLastEpoch() const;
+  // The saves of best models that a checkpoint may still name (BestEpoch.save_id).
+  std::vector<std::string> NamedModels() const;
   // Examples of an epoch; 0: not known yet. Sync knows them once the data is counted (malformed
   // lines included), other modes after the first epoch.
   uint64_t examples_expected() const { return examples_expected_; }
@@ -176,6 +187,9 @@ class JobRun {
   // FAILED_PRECONDITION when the epoch trained nothing.
   absl::Status CheckTrained(const EpochResult& epoch) const;
   absl::Status EndEval();
+  // Leaves out phases that this run does not need.
+  void SkipPhases();
+  bool saves_best() const { return config_.checkpoint().save() == CheckpointConfig::BEST; }
   // Tells a later life of a rank, which begins to train with this phase, where the earlier one was.
   void ContinueLife(const Rejoined& rejoined, Phase* phase) const;
   absl::Status RejoinSync(const HeldOfRank& held, Rejoined* rejoined) const;
@@ -191,6 +205,7 @@ class JobRun {
   const JobConfig& config_;
   const uint32_t worker_num_;
   const Mode mode_;
+  const uint64_t instance_;
   const std::string save_id_;  // Phase.save_id
   const uint64_t global_batch_;
   const ResumePoint* const resume_;
@@ -219,6 +234,7 @@ class JobRun {
   uint64_t restored_phase_ = 0;  // by Restore; 0: it was not called
   std::vector<Scalar> scalars_;
   bool hold_ = false;
+  bool is_best_ = false;  // the evaluation that has just ended
   absl::Status failure_;
 };
 

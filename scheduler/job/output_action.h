@@ -27,13 +27,14 @@ struct TraceReport {
 };
 
 // A job has one kStarted (none if it never starts), then kScalars, kTrace, kCheckpoint and kDiscard
-// (of a checkpoint that was given up), then one kEnded.
+// (of a checkpoint that was given up), and kModels (some models of earlier epochs are no longer
+// needed), then one kEnded.
 struct OutputAction {
-  enum Kind { kStarted, kScalars, kTrace, kCheckpoint, kDiscard, kEnded };
+  enum Kind { kStarted, kScalars, kTrace, kCheckpoint, kDiscard, kModels, kEnded };
   Kind kind = kStarted;
   std::string job_id;
   absl::Time time;   // on the core's clock; SchedulerLoop replaces it with the time of day
-  JobConfig config;  // kStarted, kCheckpoint, kDiscard, kEnded
+  JobConfig config;  // kStarted, kCheckpoint, kDiscard, kModels, kEnded
   // kStarted, kEnded: an earlier scheduler began the job, whose files in the folder continue.
   bool again = false;
   bool resumes = false;  // kStarted: the job continues from a checkpoint (--resume)
@@ -46,11 +47,12 @@ struct OutputAction {
   // step.
   uint64_t number = 0;
   Manifest manifest;
-  std::vector<std::string> damaged;  // kCheckpoint: CheckpointLedger::damaged
+  std::vector<std::string> save_ids;  // kModels: that stay; `number` is the newest epoch, from 1
+  std::vector<std::string> damaged;   // kCheckpoint: CheckpointLedger::damaged
   // kCheckpoint of a job that has started from the beginning: its instances so far. Checkpoints of
   // others are removed.
   std::vector<uint64_t> only_of;
-  std::string why;                   // kDiscard: the reason; empty when it was given before
+  std::string why;  // kDiscard: the reason; empty when it was given before
 };
 
 }  // namespace sluice

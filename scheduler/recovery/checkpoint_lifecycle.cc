@@ -209,7 +209,7 @@ void CheckpointLifecycle::TrainingEnds(Job* job, absl::Time now) {
   if (!job->checkpoints()) return;
   NoteProgress(job, now);
   const uint32_t epoch = job->run()->phases().current().epoch();
-  job->checkpoints()->EpochEnds(epoch, epoch + 1 >= job->config().train().epochs(), now);
+  job->checkpoints()->EpochEnds(epoch, job->run()->MayBeLastEpoch(), now);
   Apply(job, now);
 }
 
@@ -229,8 +229,7 @@ void CheckpointLifecycle::NoteTraining(Job* job) const {
 
 void CheckpointLifecycle::PhaseChanged(Job* job, absl::Time now) {
   if (!job->checkpoints() || !job->run()) return;
-  const uint64_t per_epoch = job->run()->steps_per_epoch();
-  job->checkpoints()->SetSteps(per_epoch, per_epoch * job->config().train().epochs());
+  job->checkpoints()->SetSteps(job->run()->steps_per_epoch(), job->run()->last_step());
   job->checkpoints()->NoteStep(job->run()->least_step(), job->run()->step_limit(), now);
   NoteTraining(job);
   job->checkpoints()->Plan(now);

@@ -105,6 +105,7 @@ absl::Status JobAdoption::Begin(Job* job, const Recovery& counts, const StoredRu
   JobRun::Options options;
   options.config = &job->config();
   options.worker_num = record.spec().worker_num();
+  options.instance = record.spec().instance();
   options.save_id = ModelSaveId(record.spec().instance());
   options.global_batch = record.spec().global_batch();
   options.resume = began_at.get();

@@ -170,6 +170,7 @@ bool ShardTakeover::TakeProcess(Job* job, uint32_t index, absl::Time now) {
   if (job->checkpoints() && job->checkpoints()->committing()) return false;
   // Void from now on, or a later successor could mix them with what this one has trained.
   if (plan != nullptr && !copies) plan->GiveUpCopies(index, generation);
+  if (!copies) WarnOfBestModel(job, index);
   job->pservers.Replace(index, member->id);
   PserverVacancy& vacancy = job->pservers.vacancy(index);
   vacancy.since = now;
@@ -186,6 +187,16 @@ bool ShardTakeover::TakeProcess(Job* job, uint32_t index, absl::Time now) {
   Publish(job);
   parts_.effects->StatusChanged(job);
   return true;
+}
+
+void ShardTakeover::WarnOfBestModel(Job* job, uint32_t index) {
+  if (!job->run() || job->config().checkpoint().save() != CheckpointConfig::BEST) return;
+  const Phase& phase = job->run()->phases().current();
+  if (phase.kind() != Phase::EVAL && phase.kind() != Phase::SAVE) return;
+  job->AddWarning(absl::StrCat(
+      "pserver ", job->pservers.ranks()[index], " was lost while epoch ", phase.epoch() + 1,
+      " was evaluated and saved: its evaluation may be of newer values than "
+      "its model; recovery.replicas: 1 loses none"));
 }
 
 bool ShardTakeover::HasOpenedTables(Job* job, uint32_t index, absl::Time now) {

@@ -71,6 +71,8 @@ class ShardTakeover {
   void GiveUp(Job* job);
 
  private:
+  // With checkpoint.save: BEST: shards go back to a checkpoint in the midst of an evaluation.
+  static void WarnOfBestModel(Job* job, uint32_t index);
   // Each returns true when its step is done.
   bool TakeProcess(Job* job, uint32_t index, absl::Time now);
   bool HasOpenedTables(Job* job, uint32_t index, absl::Time now);

@@ -1,6 +1,8 @@
 #include "scheduler/registry/job_status.h"
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -325,10 +327,31 @@ void ArchiveJob(Job* job, const Membership& members) {
   job->Archive(std::move(status));
 }
 
+// Adds the epoch in which the job has ended, as its workers have reported it.
+void AddUnfinishedEpoch(const Job& job, const Membership& members, JobResult* result) {
+  const std::optional<absl::Time> since = job.run()->training_since();
+  if (!since) return;
+  const uint32_t epoch = job.run()->phases().current().epoch();
+  for (const WorkerProgress* progress : Progress(job, members)) {
+    // A report may be of the epoch before, which is in the result already.
+    if (progress->epoch() != epoch + 1) continue;
+    result->set_examples(result->examples() + progress->examples());
+    // Every pass meets the same bad lines, so only the first pass counts them.
+    if (epoch == 0) result->set_bad_lines(result->bad_lines() + progress->bad_lines());
+  }
+  result->set_global_step(std::max(GlobalStep(job, members), result->global_step()));
+  const double seconds = absl::ToDoubleSeconds(job.course.ended_at() - *since);
+  result->set_seconds(result->seconds() + std::max(seconds, 0.0));
+  if (result->seconds() > 0) {
+    result->set_examples_per_second(static_cast<double>(result->examples()) / result->seconds());
+  }
+}
+
 JobResult MakeJobResult(const Job& job, const Membership& members) {
   JobResult result;
   if (job.run()) {
     result = job.run()->ResultWithEpochs();
+    if (job.course.outcome() != JOB_DONE) AddUnfinishedEpoch(job, members, &result);
     *result.mutable_staleness() = SumStaleness(job, members);
   } else {
     // A job that never ran has a result as well, with all figures at 0.
@@ -348,6 +371,10 @@ JobResult MakeJobResult(const Job& job, const Membership& members) {
     result.clear_model_digest();
   }
   *result.mutable_warnings() = WarningsOf(job);
+  if (job.course.outcome() == JOB_DONE) {
+    for (std::string& warning : WarningsOfOutcome(job.config(), result))
+      result.add_warnings(std::move(warning));
+  }
   result.set_job(job.id());
   result.set_status(StatusWord(job.course.outcome()));
   result.set_message(job.course.message());

@@ -340,12 +340,12 @@ absl::StatusOr<std::vector<SavedFile>> Pserver::SaveShards(const SaveShardsReque
   SLUICE_RETURN_IF_ERROR(
       job->passes().CheckWorker(request.rank(), request.incarnation(), request.pass()));
   // Otherwise each rank could fill the disk at any time, with copies under ever new names.
-  if (request.rank() != 0 || request.save_id() != ModelSaveId(job->instance())) {
+  if (request.rank() != 0 || !job->MaySaveAs(request.save_id())) {
     return Because(
         RefusalReason::kPath,
         absl::PermissionDeniedError(absl::StrCat(
-            "job ", job_id, " is saved by rank 0 as ", ModelSaveId(job->instance()),
-            ", not by rank ", request.rank(), " as '", Printable(request.save_id()), "'")));
+            "job ", job_id, " is saved by rank 0 under the ids of its instance, not by rank ",
+            request.rank(), " as '", Printable(request.save_id()), "'")));
   }
   // A caller must not write to another folder, such as that of another job.
   if (request.directory() != job->model_dir()) {

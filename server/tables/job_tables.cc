@@ -16,6 +16,14 @@ std::vector<uint64_t> IncarnationsOf(const JobSpec& spec) {
   return {spec.incarnations().begin(), spec.incarnations().end()};
 }
 
+// The fields that IsModelSaveId reads: the whole configuration may be large.
+JobConfig SavesOf(const JobConfig& job) {
+  JobConfig saves;
+  saves.mutable_checkpoint()->set_save(job.checkpoint().save());
+  saves.mutable_train()->set_epochs(job.train().epochs());
+  return saves;
+}
+
 }  // namespace
 
 JobTables::JobTables(const JobSpec& spec, const std::string& address, const JobResources& resources,
@@ -26,6 +34,7 @@ JobTables::JobTables(const JobSpec& spec, const std::string& address, const JobR
       // A daemon opens no job without a key (pserver_daemon.cc).
       passes_(spec.pass_key().empty() ? JobPasses::OfNoJob() : JobPasses(spec.pass_key())),
       model_dir_(ModelFolder(spec.config())),
+      saves_(SavesOf(spec.config())),
       env_(resources.env),
       layouts_(std::move(opened.layouts)),
       mode_(opened.policy.mode),

@@ -17,6 +17,7 @@
 #include "common/base/mutex.h"
 #include "common/config/mode.h"
 #include "common/daemon/trace_recorder.h"
+#include "common/saved_model/checkpoint.h"
 #include "common/security/job_passes.h"
 #include "common/table/table_layout.h"
 #include "proto/scheduler.pb.h"
@@ -54,8 +55,11 @@ class JobTables {
 
   uint64_t instance() const { return instance_; }  // JobSpec.instance
   const JobPasses& passes() const { return passes_; }
-  // The only folder that SaveShards may be asked to write to.
+  // The only folder that SaveShards may be asked to write to, and whether it may use this save_id.
   const std::string& model_dir() const { return model_dir_; }
+  bool MaySaveAs(const std::string& save_id) const {
+    return IsModelSaveId(saves_, instance_, save_id);
+  }
   uint64_t generation() { return ledger_.view()->generation; }
   HostedJob Report();
   // The newest checkpoint that this job knows of; 0: none.
@@ -98,6 +102,7 @@ class JobTables {
   const std::string address_;
   const JobPasses passes_;
   const std::string model_dir_;
+  const JobConfig saves_;  // only the fields that say which models the job saves
   Env* const env_;
   const TableLayouts layouts_;
   const Mode mode_;

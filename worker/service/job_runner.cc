@@ -249,6 +249,7 @@ absl::Status JobRunner::Run() {
     request.set_secret(key.secret);
     request.set_incarnation(incarnation());
     request.set_message(Printable(status.message()));
+    *request.mutable_progress() = Progress();
     const absl::Status told = options_.scheduler->FailJob(request);
     if (!told.ok()) options_.log(absl::StrCat("could not report the failure: ", told.ToString()));
   }
@@ -510,7 +511,7 @@ absl::StatusOr<SaveReport> JobRunner::Save(const Phase& phase) {
   manifest.set_version(1);
   manifest.set_job_id(job_id());
   manifest.set_global_step(phase.global_step());
-  manifest.set_epochs(context_.config().train().epochs());
+  manifest.set_epochs(phase.epoch() + 1);
   *manifest.mutable_tables() = context_.spec->tables();
   const auto files = context_.client->SaveShards(phase.model_dir(), phase.save_id());
   // A rollback begins another attempt.

@@ -250,6 +250,28 @@ TEST(ProgressTest, FinalTableHasEpochsMetricsAndTheModel) {
                     HasSubstr("on 16,281 examples")));
 }
 
+TEST(ProgressTest, TheEndSaysWhichEpochWasTheBestAndWhoseModelWasKept) {
+  JobStatus status;
+  status.set_state(JOB_DONE);
+  status.set_epochs(100);
+  JobResult* const result = status.mutable_result();
+  result->set_epochs(9);
+  result->set_model_dir("/out/model");
+  result->mutable_best()->set_epoch(9);
+  result->mutable_best()->mutable_eval()->set_log_loss(0.4);
+  EXPECT_THAT(FinalTable(status), Not(HasSubstr("best")));
+  result->mutable_best()->set_epoch(4);
+  EXPECT_THAT(FinalTable(status), AllOf(HasSubstr("best: epoch 4"), HasSubstr("0.40000"),
+                                        HasSubstr("model is that of epoch 9")));
+  status.mutable_config()->mutable_checkpoint()->set_save(CheckpointConfig::BEST);
+  result->set_stopped_early(true);
+  result->mutable_early_stop()->set_without_improvement(5);
+  const std::string text = FinalTable(status);
+  EXPECT_THAT(text, AllOf(HasSubstr("stopped early"), HasSubstr("5 evaluations")));
+  const std::string last = text.substr(text.rfind('\n', text.size() - 2) + 1);
+  EXPECT_THAT(last, HasSubstr("epoch 4"));
+}
+
 TEST(ProgressTest, JobThatOnlyEvaluatesHasNoEpochsAndSteps) {
   JobStatus status;
   status.set_job_id("ms-2");

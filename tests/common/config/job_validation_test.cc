@@ -430,6 +430,41 @@ TEST(JobValidationTest, EachProblemNamesItsFieldAndNoOther) {
        }},
       {"checkpoint.every_s", [](JobConfig* job) { job->mutable_checkpoint()->set_every_s(kNan); }},
       {"recovery.wait_s", [](JobConfig* job) { job->mutable_recovery()->set_wait_s(kNan); }},
+      {"train.early_stop.patience",
+       [](JobConfig* job) {
+         job->mutable_data()->add_eval_files("e");
+         job->mutable_train()->mutable_early_stop()->set_patience(0);
+       }},
+      {"train.early_stop.min_delta",
+       [](JobConfig* job) {
+         job->mutable_data()->add_eval_files("e");
+         job->mutable_train()->mutable_early_stop()->set_patience(1);
+         job->mutable_train()->mutable_early_stop()->set_min_delta(kNan);
+       }},
+      {"train.early_stop",
+       [](JobConfig* job) {
+         job->mutable_data()->clear_eval_files();
+         job->clear_eval();
+         job->mutable_train()->mutable_early_stop()->set_patience(1);
+       }},
+      {"train.early_stop",
+       [](JobConfig* job) {
+         job->mutable_data()->add_eval_files("e");
+         job->mutable_eval()->set_every_epochs(0);
+         job->mutable_train()->mutable_early_stop()->set_patience(1);
+       }},
+      {"checkpoint.save",
+       [](JobConfig* job) {
+         job->mutable_data()->clear_eval_files();
+         job->clear_eval();
+         job->mutable_checkpoint()->set_save(CheckpointConfig::BEST);
+       }},
+      {"checkpoint.save",
+       [](JobConfig* job) {
+         job->mutable_data()->add_eval_files("e");
+         job->mutable_checkpoint()->set_save(CheckpointConfig::BEST);
+         job->mutable_checkpoint()->set_save_final_model(false);
+       }},
       {"optimizers.clip_global_norm",
        [](JobConfig* job) {
          job->mutable_optimizers()->set_clip_global_norm(std::numeric_limits<float>::quiet_NaN());
@@ -483,11 +518,14 @@ TEST(JobValidationTest, AJobThatOnlyEvaluatesRefusesWhatOnlyTrainingUses) {
   checkpoint->set_every_s(1);
   checkpoint->set_every_epochs(1);
   checkpoint->set_keep(1);
+  checkpoint->set_save(CheckpointConfig::BEST);
+  job.mutable_train()->mutable_early_stop()->set_patience(1);
   job.mutable_recovery()->set_replicas(1);
-  EXPECT_THAT(PathsOf(job), UnorderedElementsAre("checkpoint.save_final_model", "checkpoint.dir",
-                                                 "checkpoint.every_steps", "checkpoint.every_s",
-                                                 "checkpoint.every_epochs", "checkpoint.keep",
-                                                 "recovery.replicas"));
+  EXPECT_THAT(PathsOf(job),
+              UnorderedElementsAre("checkpoint.save_final_model", "checkpoint.dir",
+                                   "checkpoint.every_steps", "checkpoint.every_s",
+                                   "checkpoint.every_epochs", "checkpoint.keep", "checkpoint.save",
+                                   "train.early_stop", "recovery.replicas"));
 }
 
 TEST(JobValidationTest, OptionsAreNotCheckedAgainstAModeThatContradictsItself) {

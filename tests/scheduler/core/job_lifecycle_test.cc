@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <malloc.h>
 
+#include <algorithm>
 #include <set>
 
 #include "tests/scheduler/fake_cluster.h"
@@ -528,6 +529,64 @@ TEST(JobLifecycleTest, EndedJobsKeepTheirStatusForOperators) {
   GetRouteRequest route;
   route.set_job_id(first);
   EXPECT_TRUE(absl::IsNotFound(c.core_.workers().GetRoute(route).status()));
+}
+
+// Evaluations of both ranks with this share of wrong scores.
+PhaseReport Evaluated(uint64_t number, double wrong) {
+  EvalAccumulator sums;
+  for (int i = 0; i < 100; ++i)
+    sums.Add(i < 100 * wrong ? 2.0f : -2.0f, i % 10 == 9 ? 1.0f : 0.0f, 1.0f);
+  PhaseReport report = Ended(number);
+  *report.mutable_eval() = sums.ToProto();
+  return report;
+}
+
+TEST(JobLifecycleTest, TheBestModelIsPutInForceAndEarlierOnesAreGivenUp) {
+  FakeCluster c;
+  c.JoinAll(1, 2);
+  JobConfig config = FakeCluster::Config(-1, 2, 9);
+  config.mutable_checkpoint()->set_save(CheckpointConfig::BEST);
+  config.mutable_train()->mutable_early_stop()->set_patience(1);
+  const std::string job = c.Run(config);
+  const auto end = [&](const PhaseReport& report) {
+    EXPECT_TRUE(c.Phase(job, 0, report).ok());
+    return c.Phase(job, 1, report)->phase();
+  };
+  Phase phase = StartTraining(&c, job);
+  c.core_.TakeActions();
+  std::vector<std::string> saves;
+  for (const double wrong : {0.5, 0.2, 0.4}) {
+    phase = end(Trained(phase.number(), 50));
+    ASSERT_EQ(phase.kind(), Phase::EVAL);
+    phase = end(Evaluated(phase.number(), wrong));
+    if (wrong == 0.4) break;
+    ASSERT_EQ(phase.kind(), Phase::SAVE);
+    saves.push_back(phase.save_id());
+    PhaseReport saved = Ended(phase.number());
+    saved.mutable_save()->set_model_digest(absl::StrCat("of ", wrong));
+    phase = end(saved);
+    std::vector<OutputAction> kept;
+    for (OutputAction& action : c.core_.TakeActions()) {
+      if (action.kind == OutputAction::kModels) kept.push_back(std::move(action));
+    }
+    ASSERT_EQ(kept.size(), 1u);
+    EXPECT_EQ(kept[0].number, saves.size());
+    EXPECT_THAT(kept[0].save_ids, testing::Contains(saves.back()));
+  }
+  EXPECT_EQ(phase.kind(), Phase::FINISH);
+  c.PollAll();
+  const std::vector<OutputAction> actions = c.WriteOutputs();
+  const auto ended = std::find_if(actions.begin(), actions.end(), [](const OutputAction& action) {
+    return action.kind == OutputAction::kEnded;
+  });
+  ASSERT_NE(ended, actions.end());
+  EXPECT_NE(saves[0], saves[1]);
+  EXPECT_EQ(ended->save_id, saves[1]);
+  EXPECT_EQ(ended->result.model_digest(), "of 0.2");
+  EXPECT_EQ(ended->result.status(), "done");
+  EXPECT_TRUE(ended->result.stopped_early());
+  EXPECT_EQ(ended->result.best().epoch(), 2u);
+  EXPECT_EQ(ended->result.epochs(), 3u);
 }
 
 }  // namespace

@@ -173,5 +173,56 @@ TEST(WorkerCallsTest, ReportedFailureEndsTheJobForAll) {
   EXPECT_TRUE(absl::IsCancelled(c.Task(job, 0, 0, 0).status()));
 }
 
+TEST(WorkerCallsTest, TheResultOfAFailedJobCountsTheEpochInWhichItFailed) {
+  FakeCluster c;
+  c.JoinAll(1, 2);
+  const std::string job = c.Run(FakeCluster::Config(-1, 2, 3));
+  StartTraining(&c, job);
+  c.Advance(absl::Seconds(2));
+  FailJobRequest request;
+  request.set_job_id(job);
+  request.set_member_id(c.workers_[1]);
+  request.set_incarnation(c.Incarnation(job, 1));
+  request.set_message("a bad line");
+  WorkerProgress* const progress = request.mutable_progress();
+  progress->set_job_id(job);
+  progress->set_rank(1);
+  progress->set_incarnation(c.Incarnation(job, 1));
+  progress->set_epoch(1);
+  progress->set_step(4);
+  progress->set_examples(37);
+  progress->set_bad_lines(2);
+  ASSERT_TRUE(c.core_.FailJob(request, c.now_).ok());
+  c.WriteOutputs();
+  const JobResult result = c.Status(job).result();
+  EXPECT_EQ(result.status(), "failed");
+  EXPECT_EQ(result.examples(), 37u);
+  EXPECT_EQ(result.bad_lines(), 2u);
+  EXPECT_EQ(result.global_step(), 4u);
+  EXPECT_EQ(result.epochs(), 0u);
+  EXPECT_EQ(result.seconds(), 2);
+  EXPECT_EQ(result.examples_per_second(), 18.5);
+}
+
+// The epoch at whose end the job fails is in the result already.
+TEST(WorkerCallsTest, TheResultCountsAnEpochOnce) {
+  FakeCluster c;
+  c.JoinAll(1, 2);
+  JobConfig config = FakeCluster::Config(-1, 2, 3);
+  config.mutable_data()->set_max_bad_lines(1);
+  const std::string job = c.Run(config);
+  const Phase train = StartTraining(&c, job);
+  for (const uint32_t rank : {0, 1}) {
+    PhaseReport report = Trained(train.number(), 50);
+    report.mutable_train()->set_bad_lines(3);
+    ASSERT_TRUE(c.Phase(job, rank, report).ok());
+  }
+  c.WriteOutputs();
+  const JobResult result = c.Status(job).result();
+  EXPECT_EQ(result.status(), "failed");
+  EXPECT_EQ(result.examples(), 100u);
+  EXPECT_EQ(result.bad_lines(), 6u);
+}
+
 }  // namespace
 }  // namespace sluice

@@ -447,6 +447,97 @@ TEST_F(CheckpointFolderTest, KnownDamagedOnesDoNotCountAmongThoseThatStay) {
   EXPECT_THAT(Steps(), testing::ElementsAre(15, 10, 5));
 }
 
+// Models of epochs, with checkpoint.save: BEST.
+class BestModelFolderTest : public CheckpointFolderTest {
+ protected:
+  OutputAction OfBest(OutputAction::Kind kind) {
+    OutputAction action = Action(kind, dir_);
+    action.config.mutable_strategy()->set_a_sync(false);
+    action.config.mutable_checkpoint()->set_keep(1);
+    action.config.mutable_checkpoint()->set_save(CheckpointConfig::BEST);
+    return action;
+  }
+  // The model of `epoch` (from 1) is saved.
+  void Prepare(uint32_t epoch) {
+    Manifest manifest;
+    manifest.set_epochs(epoch);
+    const absl::Status prepared = PrepareModel(dir_ + "/model", OfBest(OutputAction::kEnded).config,
+                                               manifest, Env::Real(), EpochSaveId(7, epoch))
+                                      .status();
+    ASSERT_TRUE(prepared.ok()) << prepared;
+  }
+  // A checkpoint in whose epoch the best one was `best`.
+  void WriteNaming(uint64_t step, uint32_t best) {
+    OutputAction action = OfStep(step);
+    action.config = OfBest(OutputAction::kCheckpoint).config;
+    action.manifest.mutable_checkpoint()->mutable_result()->mutable_best()->set_save_id(
+        EpochSaveId(7, best));
+    std::string warning;
+    ASSERT_TRUE(folder_.Checkpoint(action, &warning).ok());
+  }
+  void KeepModels(uint32_t epoch, const std::vector<uint32_t>& named) {
+    OutputAction action = OfBest(OutputAction::kModels);
+    action.number = epoch;
+    for (const uint32_t one : named) action.save_ids.push_back(EpochSaveId(7, one));
+    folder_.KeepModels(action);
+  }
+  absl::Status End(const std::string& status, uint32_t best) {
+    OutputAction ended = OfBest(OutputAction::kEnded);
+    ended.result.set_status(status);
+    ended.save_id = EpochSaveId(7, best);
+    if (status == "done") ended.result.set_model_dir(dir_ + "/model");
+    return folder_.End(ended);
+  }
+  std::vector<uint32_t> Prepared() {
+    std::vector<uint32_t> epochs;
+    for (const PreparedSave& save : ListPrepared(dir_ + "/model", Env::Real()))
+      epochs.push_back(save.manifest.epochs());
+    std::sort(epochs.begin(), epochs.end());
+    return epochs;
+  }
+};
+
+TEST_F(BestModelFolderTest, ModelsThatTheJobOrACheckpointNamesStay) {
+  for (const uint32_t epoch : {1, 2, 3, 4, 5}) Prepare(epoch);
+  WriteNaming(10, 2);
+  // The model of epoch 5 was saved after this was decided.
+  KeepModels(4, {4});
+  EXPECT_THAT(Prepared(), testing::ElementsAre(2, 4, 5));
+  WriteNaming(20, 4);  // the checkpoint of step 10 is gone
+  KeepModels(5, {5});
+  EXPECT_THAT(Prepared(), testing::ElementsAre(4, 5));
+}
+
+TEST_F(BestModelFolderTest, TheModelInForceChangesOnlyWhenTheJobIsDone) {
+  ASSERT_TRUE(Run("done", "01").ok());
+  const std::string before = Read("model/MANIFEST");
+  ASSERT_TRUE(folder_.Begin(OfBest(OutputAction::kStarted)).ok());
+  Prepare(1);
+  Prepare(2);
+  WriteNaming(10, 1);
+  KeepModels(2, {2});
+  ASSERT_TRUE(End("failed", 2).ok());
+  EXPECT_EQ(Read("model/MANIFEST"), before);
+  // The checkpoint needs it, if the job is resumed.
+  EXPECT_THAT(Prepared(), testing::ElementsAre(1));
+  EXPECT_TRUE(CheckSaved(dir_ + "/model", EpochSaveId(7, 1), Env::Real()).ok());
+  ASSERT_TRUE(End("done", 1).ok());
+  EXPECT_EQ(ReadManifest(dir_ + "/model", Env::Real())->epochs(), 1u);
+  EXPECT_TRUE(ModelLoads());
+  EXPECT_THAT(Prepared(), testing::IsEmpty());
+  // A job that resumes it, and ends without a better one, keeps it.
+  EXPECT_TRUE(CheckSaved(dir_ + "/model", EpochSaveId(7, 1), Env::Real()).ok());
+  EXPECT_TRUE(End("done", 1).ok());
+  EXPECT_FALSE(End("done", 2).ok());
+}
+
+TEST_F(BestModelFolderTest, AFailedJobWithoutCheckpointsLeavesNoModels) {
+  ASSERT_TRUE(folder_.Begin(OfBest(OutputAction::kStarted)).ok());
+  Prepare(1);
+  ASSERT_TRUE(End("failed", 1).ok());
+  EXPECT_THAT(Prepared(), testing::IsEmpty());
+}
+
 TEST_F(CheckpointFolderTest, TheLastOneIsTheNewestWhenTheTimeOfDayIsSetBack) {
   for (const uint64_t step : {5, 10}) ASSERT_TRUE(Write(step).ok());
   seconds_ -= 500;

@@ -53,6 +53,21 @@ TEST(ResultJsonTest, HasTheDocumentedShape) {
   EXPECT_TRUE(log.values(1).struct_value().fields().at("eval").has_null_value());
 }
 
+TEST(ResultJsonTest, TheBestEpochStandsBesideTheFinalOne) {
+  JobResult result;
+  EXPECT_THAT(ResultJson(result), testing::AllOf(testing::HasSubstr("\"best\": null"),
+                                                 testing::HasSubstr("\"stopped_early\": false")));
+  result.set_stopped_early(true);
+  result.mutable_best()->set_epoch(4);
+  result.mutable_best()->set_step(208);
+  result.mutable_best()->mutable_eval()->set_log_loss(0.25);
+  EXPECT_THAT(
+      ResultJson(result),
+      testing::AllOf(testing::HasSubstr("\"best\": {\"epoch\": 4, \"step\": 208, \"eval\": {"),
+                     testing::HasSubstr("\"log_loss\": 0.25"),
+                     testing::HasSubstr("\"stopped_early\": true")));
+}
+
 TEST(ResultJsonTest, RecoverySaysWhatTheJobResumedFrom) {
   JobResult result;
   EXPECT_THAT(ResultJson(result), testing::HasSubstr("\"checkpoints\": null"));

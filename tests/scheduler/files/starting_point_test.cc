@@ -53,6 +53,10 @@ class FindResumePointTest : public testing::Test {
     state->set_steps_per_epoch(5);
     state->set_unix_time(unix_time);
     state->add_workers();
+    if (!best_.empty()) {
+      state->mutable_result()->mutable_best()->set_epoch(1);
+      state->mutable_result()->mutable_best()->set_save_id(best_);
+    }
     const absl::Status made =
         CommitCheckpoint(CheckpointFolder(dir_ + "/checkpoints", step), request_.config(), manifest,
                          Env::Real(), CheckpointSaveId(7, step));
@@ -66,6 +70,7 @@ class FindResumePointTest : public testing::Test {
   const std::string dir_;
   SubmitJobRequest request_;
   std::vector<std::string> warnings_;
+  std::string best_;  // BestEpoch.save_id of the checkpoints; empty: none
 };
 
 TEST_F(FindResumePointTest, WithoutACheckpointTheJobBeginsAndSaysSo) {
@@ -89,6 +94,19 @@ TEST_F(FindResumePointTest, TheNewestIsTaken) {
   EXPECT_EQ((*Find())->initial_checkpoint, "") << "what the saved job started from";
   EXPECT_GT((*point)->age, absl::Hours(1));
   EXPECT_THAT(warnings_, IsEmpty());
+}
+
+TEST_F(FindResumePointTest, ABestModelThatIsGoneIsForgottenWithAWarning) {
+  request_.mutable_config()->mutable_checkpoint()->set_save(CheckpointConfig::BEST);
+  best_ = EpochSaveId(7, 0);
+  Make(8, 1000);
+  const std::string model = dir_ + "/model";
+  ASSERT_TRUE(PrepareModel(model, request_.config(), Manifest(), Env::Real(), best_).ok());
+  EXPECT_EQ((*Find())->state().result().best().save_id(), best_);
+  EXPECT_THAT(warnings_, IsEmpty());
+  DiscardModel(model, Env::Real(), best_);
+  EXPECT_FALSE((*Find())->state().result().has_best());
+  EXPECT_THAT(warnings_, ElementsAre(HasSubstr("epoch 1")));
 }
 
 TEST_F(FindResumePointTest, AnotherJobIsRefusedByItsField) {

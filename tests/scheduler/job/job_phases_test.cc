@@ -45,6 +45,25 @@ TEST(JobPhasesTest, WithoutEvalFilesOrModelTheirPhasesAreOmitted) {
   EXPECT_EQ(Listed(config), "index0 train0 finish0");
 }
 
+TEST(JobPhasesTest, EachEvaluationMayBeFollowedByTheSaveOfTheBestModel) {
+  JobConfig config = PhasesConfig(3);
+  config.mutable_eval()->set_every_epochs(2);
+  config.mutable_checkpoint()->set_save(CheckpointConfig::BEST);
+  EXPECT_EQ(Listed(config), "index0 train0 train1 eval1 save1 train2 eval2 save2 finish2");
+}
+
+TEST(JobPhasesTest, TrainingThatIsSkippedIsFollowedByTheFinalSave) {
+  JobConfig config = PhasesConfig(3);
+  JobPhases phases(ListPhases(config), 1);
+  phases.SkipTraining(/*save=*/true);
+  EXPECT_EQ(phases.current().kind(), Phase::SAVE);
+  EXPECT_FALSE(phases.TrainsMore());
+  config.mutable_checkpoint()->set_save_final_model(false);
+  JobPhases without(ListPhases(config), 1);
+  without.SkipTraining(/*save=*/true);
+  EXPECT_TRUE(without.over());
+}
+
 TEST(JobPhasesTest, EvaluateOnlyHasNoOtherPhases) {
   JobConfig config = PhasesConfig(3);
   config.set_evaluate_only(true);

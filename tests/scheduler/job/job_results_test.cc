@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 namespace sluice {
 namespace {
 
@@ -191,6 +193,37 @@ TEST(JobResultsTest, ALabelValueFoundOnlyInTheEvaluationDataIsFine) {
   ASSERT_TRUE(results.AddEval(sums.ToProto(), SummaryHeld(2, "\x02", "")).ok());
   EXPECT_TRUE(results.EndEval(0).has_auc());
   EXPECT_TRUE(results.result().warnings().empty());
+}
+
+TEST(JobResultsTest, AModelThatIsOfNoUseIsSaidAtTheEnd) {
+  const JobConfig config;
+  JobResult result;
+  EXPECT_TRUE(WarningsOfOutcome(config, result).empty());
+  EpochResult* const epoch = result.add_epochs_log();
+  epoch->set_loss(0.69);
+  result.mutable_data()->set_examples(10);
+  result.mutable_data()->set_positive(3);
+  EXPECT_TRUE(WarningsOfOutcome(config, result).empty());
+  for (const double loss : {3.7e35, 67.2}) {
+    epoch->set_loss(loss);
+    EXPECT_THAT(WarningsOfOutcome(config, result),
+                testing::ElementsAre(testing::HasSubstr(loss > 1000 ? "3.7e+35" : "67.2")));
+  }
+  // The evaluation says more than the training.
+  result.mutable_eval()->set_examples(10);
+  result.mutable_eval()->set_log_loss(0.5);
+  EXPECT_TRUE(WarningsOfOutcome(config, result).empty());
+  result.mutable_eval()->set_log_loss(std::nan(""));
+  result.mutable_eval()->set_auc_undefined("no example has a weight above 0");
+  EXPECT_THAT(WarningsOfOutcome(config, result),
+              testing::ElementsAre(testing::HasSubstr("no example has a weight above 0")));
+  result.clear_eval();
+  epoch->set_loss(1e-9);
+  for (const uint64_t positive : {0, 10}) {
+    result.mutable_data()->set_positive(positive);
+    EXPECT_THAT(WarningsOfOutcome(config, result),
+                testing::ElementsAre(testing::HasSubstr(positive == 0 ? "label 1" : "label 0")));
+  }
 }
 
 TEST(JobResultsTest, AnImpossibleSummaryIsRefused) {

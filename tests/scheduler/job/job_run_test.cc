@@ -4,6 +4,7 @@
 
 #include <optional>
 
+#include "common/saved_model/checkpoint.h"
 #include "scheduler/job/sync_index.h"
 #include "tests/scheduler/fake_cluster.h"
 
@@ -133,6 +134,156 @@ TEST(JobRunTest, EvaluateOnlyComparesFilesToo) {
   ASSERT_TRUE(other.TakeReport(0, report, kStart).ok());
   ASSERT_TRUE(other.TakeReport(1, Ended(1), kStart).ok());
   EXPECT_TRUE(absl::IsFailedPrecondition(other.failure()));
+}
+
+// One rank in sync. Leads the run until it is over, through evaluations with these shares of wrong
+// scores. Returns the phases after INDEX.
+std::string LeadThrough(const std::vector<double>& wrong, JobRun* run) {
+  std::string phases;
+  if (run->phases().current().kind() == Phase::INDEX) {
+    EXPECT_TRUE(*run->TakeReport(0, Indexed(10, 0, 1), kStart));
+  }
+  while (!run->phases().over()) {
+    const Phase phase = run->PhaseOf(0);
+    absl::StrAppend(&phases, phases.empty() ? "" : " ", PhaseName(phase.kind()), phase.epoch());
+    PhaseReport report = Trained(phase.number(), 10);
+    if (phase.kind() == Phase::EVAL) {
+      EvalAccumulator sums;
+      for (int i = 0; i < 100; ++i)
+        sums.Add(i < 100 * wrong[phase.epoch()] ? 2.0f : -2.0f, i % 10 == 9 ? 1.0f : 0.0f, 1.0f);
+      *report.mutable_eval() = sums.ToProto();
+    }
+    if (phase.kind() == Phase::SAVE) {
+      report.mutable_save()->set_model_dir(phase.model_dir());
+      report.mutable_save()->set_model_digest(absl::StrCat("digest", phase.epoch()));
+    }
+    if (!*run->TakeReport(0, report, kStart)) return phases + " stands still";
+  }
+  return phases;
+}
+
+JobConfig BestConfig(uint32_t epochs) {
+  JobConfig config = FakeCluster::Config(-1, 1, epochs);
+  config.set_output_dir("/out");
+  config.mutable_checkpoint()->set_save(CheckpointConfig::BEST);
+  return config;
+}
+
+JobRun::Options OptionsOfInstance(const JobConfig& config, uint64_t instance) {
+  JobRun::Options options;
+  options.config = &config;
+  options.instance = instance;
+  options.save_id = ModelSaveId(instance);
+  return options;
+}
+
+TEST(JobRunTest, SavesTheModelOfEachBestEpochAndEndsWithTheLastOfThem) {
+  const JobConfig config = BestConfig(4);
+  JobRun run(OptionsOfInstance(config, 7), kStart);
+  EXPECT_EQ(LeadThrough({0.5, 0.6, 0.2, 0.3}, &run),
+            "train0 eval0 save0 train1 eval1 train2 eval2 save2 train3 eval3");
+  EXPECT_EQ(run.result().best().epoch(), 3u);
+  EXPECT_EQ(run.result().best().save_id(), EpochSaveId(7, 2));
+  EXPECT_EQ(run.result().model_digest(), "digest2");
+  EXPECT_EQ(run.result().model_dir(), "/out/model");
+  // What is reported is the final epoch.
+  EXPECT_GT(run.result().eval().log_loss(), run.result().best().eval().log_loss());
+}
+
+TEST(JobRunTest, StopsEarlyAndSavesTheModelOfThatEpoch) {
+  JobConfig config = FakeCluster::Config(-1, 1, 9);
+  config.mutable_train()->mutable_early_stop()->set_patience(2);
+  JobRun run(OptionsOfInstance(config, 7), kStart);
+  EXPECT_EQ(LeadThrough({0.5, 0.4, 0.6, 0.5}, &run),
+            "train0 eval0 train1 eval1 train2 eval2 train3 eval3 save3");
+  EXPECT_TRUE(run.result().stopped_early());
+  EXPECT_EQ(run.result().epochs(), 4u);
+  EXPECT_EQ(run.result().model_digest(), "digest3");
+  EXPECT_FALSE(run.trains_more());
+  // The step of the checkpoint that ends the job.
+  EXPECT_EQ(run.last_step(), 4u);
+}
+
+TEST(JobRunTest, AnEpochMayBeTheLastWhenItsEvaluationMayStopTraining) {
+  JobConfig config = FakeCluster::Config(-1, 1, 9);
+  config.mutable_train()->mutable_early_stop()->set_patience(2);
+  JobRun run(OptionsOfInstance(config, 7), kStart);
+  std::vector<bool> may;
+  const std::vector<double> wrong = {0.5, 0.4, 0.6, 0.3, 0.4, 0.5};
+  ASSERT_TRUE(*run.TakeReport(0, Indexed(10, 0, 1), kStart));
+  while (!run.phases().over()) {
+    const Phase phase = run.PhaseOf(0);
+    if (phase.kind() == Phase::TRAIN) may.push_back(run.MayBeLastEpoch());
+    PhaseReport report = Trained(phase.number(), 10);
+    EvalAccumulator sums;
+    for (int i = 0; i < 100; ++i)
+      sums.Add(i < 100 * wrong[phase.epoch()] ? 2.0f : -2.0f, i % 10 == 9 ? 1.0f : 0.0f, 1.0f);
+    if (phase.kind() == Phase::EVAL) *report.mutable_eval() = sums.ToProto();
+    ASSERT_TRUE(*run.TakeReport(0, report, kStart));
+  }
+  EXPECT_THAT(may, testing::ElementsAre(false, false, false, true, false, true));
+}
+
+// A scheduler that takes over while the model of the stopping epoch is saved.
+TEST(JobRunTest, ARestoredRunContinuesWithTheSaveAndStops) {
+  JobConfig config = BestConfig(9);
+  config.mutable_train()->mutable_early_stop()->set_patience(1);
+  config.mutable_train()->mutable_early_stop()->set_min_delta(5);
+  JobRun run(OptionsOfInstance(config, 7), kStart);
+  EXPECT_EQ(LeadThrough({0.5, 0.4}, &run), "train0 eval0 save0 train1 eval1 save1");
+  JobRun again(OptionsOfInstance(config, 7), kStart);
+  ASSERT_TRUE(*again.TakeReport(0, Indexed(10, 0, 1), kStart));
+  JobRun before(OptionsOfInstance(config, 7), kStart);
+  ASSERT_TRUE(*before.TakeReport(0, Indexed(10, 0, 1), kStart));
+  RunState saved = run.Save();
+  ASSERT_TRUE(again.Restore(7, saved, true, kStart).ok());
+  EXPECT_EQ(LeadThrough({}, &again), "save1");
+  EXPECT_EQ(again.result().best().save_id(), EpochSaveId(7, 1));
+  EXPECT_TRUE(again.result().stopped_early());
+}
+
+TEST(JobRunTest, ARunThatGoesBackHasTheBestModelOfBeforeAndNamesIt) {
+  const JobConfig config = BestConfig(3);
+  JobRun first(OptionsOfInstance(config, 7), kStart);
+  LeadThrough({0.3, 0.2, 0.5}, &first);
+  ResumePoint point;
+  CheckpointState* const state = point.manifest.mutable_checkpoint();
+  // The cut lies in the second epoch, whose evaluation was better in the run that was lost.
+  state->set_epoch(1);
+  state->set_global_step(2);
+  state->set_steps_done(1);
+  state->set_steps_per_epoch(1);
+  state->set_worker_num(1);
+  state->set_global_batch(10);
+  state->add_workers();
+  for (const SeenFile& file : Indexed(10, 0, 1).index().train_seen())
+    *state->add_train_files() = file;
+  JobResult* const result = state->mutable_result();
+  result->set_epochs(1);
+  result->mutable_best()->set_epoch(1);
+  result->mutable_best()->mutable_eval()->set_log_loss(0.4);
+  result->mutable_best()->set_save_id(EpochSaveId(7, 0));
+  result->mutable_best()->set_model_digest("digest0");
+  JobRun::Options options = OptionsOfInstance(config, 8);
+  options.resume = &point;
+  JobRun second(options, kStart);
+  EXPECT_EQ(LeadThrough({0, 0.9, 0.8}, &second), "train1 eval1 train2 eval2");
+  EXPECT_EQ(second.result().best().save_id(), EpochSaveId(7, 0));
+  EXPECT_EQ(second.result().model_digest(), "digest0");
+  EXPECT_THAT(second.NamedModels(), testing::Contains(EpochSaveId(7, 0)));
+}
+
+TEST(JobRunTest, AJobWhoseExamplesAllHaveWeightZeroFails) {
+  JobConfig config = FakeCluster::Config(-1, 1);
+  config.mutable_data()->set_weight_column("importance");
+  JobRun run(&config, 1, kStart);
+  ASSERT_TRUE(*run.TakeReport(0, Indexed(10, 0, 1), kStart));
+  PhaseReport report = Trained(2, 10);
+  report.mutable_train()->set_weight_sum(0);
+  report.mutable_train()->set_loss_sum(0);
+  ASSERT_FALSE(*run.TakeReport(0, report, kStart));
+  EXPECT_TRUE(absl::IsFailedPrecondition(run.failure()));
+  EXPECT_THAT(std::string(run.failure().message()), testing::HasSubstr("importance"));
 }
 
 std::vector<std::string> Tags(const std::vector<Scalar>& scalars) {
@@ -301,7 +452,7 @@ TEST(JobRunTest, TheStateOfALostRankIsThatOfItsCommit) {
   }
   saved->add_train_files()->set_path("train.csv");
   saved->mutable_train_files(0)->set_bytes(2000);
-  JobRun run({&config, 2, "", 20, &point}, kStart);
+  JobRun run({&config, 2, 0, "", 20, &point}, kStart);
   EXPECT_EQ(run.began_after(), 7u);
   for (const uint32_t rank : {0, 1})
     ASSERT_TRUE(run.TakeReport(rank, Indexed(50, rank), kStart).ok());
@@ -449,7 +600,7 @@ TEST_F(TaskRunTest, ACheckpointNamesTheDataLeftAndARunContinuesThere) {
   point.examples_replayed = 8;
   config_.set_worker_num(3);
   config_.mutable_data()->set_task_bytes(0);
-  JobRun resumed({&config_, 3, "", 0, &point}, kStart);
+  JobRun resumed({&config_, 3, 0, "", 0, &point}, kStart);
   ASSERT_TRUE(resumed.TakeReport(0, FileSeen(400), kStart).ok());
   PhaseReport seen = FileSeen(400);
   seen.mutable_index()->clear_files();
@@ -564,7 +715,7 @@ TEST_F(TaskRunTest, ACheckpointOfOtherDataIsRefused) {
   state->add_workers();
   *state->add_train_files() = FileSeen(400).index().train_seen(0);
   state->add_open_tasks()->set_id(5);
-  JobRun run({&config_, 2, "", 0, &point}, kStart);
+  JobRun run({&config_, 2, 0, "", 0, &point}, kStart);
   ASSERT_TRUE(run.TakeReport(0, FileSeen(400), kStart).ok());
   PhaseReport seen = FileSeen(400);
   seen.mutable_index()->clear_files();

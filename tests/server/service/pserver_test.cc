@@ -148,6 +148,31 @@ TEST_F(PserverTest, SavesOnlyForRankZeroAndUnderTheNameOfTheInstance) {
     EXPECT_EQ(save(0, ModelSaveId(7)), absl::StatusCode::kOk);
 }
 
+TEST_F(PserverTest, SavesTheModelsOfTheEpochsOfAJobThatKeepsTheBest) {
+  JobSpec spec = MakeSpec(2, true, 0);
+  spec.set_instance(7);
+  spec.mutable_config()->mutable_checkpoint()->set_save(CheckpointConfig::BEST);
+  spec.mutable_config()->mutable_train()->set_epochs(3);
+  spec.set_pass_key(JobPassKey(std::string(32, 'k'), spec.instance()));
+  pserver_.Reconcile(kSelf, Desire({spec}));
+  const auto save = [&](const std::string& save_id) {
+    SaveShardsRequest request;
+    request.set_job_id("job-1");
+    request.set_generation(1);
+    request.set_instance(7);
+    request.set_directory(directory_);
+    request.set_save_id(save_id);
+    request.set_incarnation(1);
+    request.set_pass(JobPasses(spec.pass_key()).OfWorker(0, 1));
+    return pserver_.SaveShards(request).status().code();
+  };
+  for (const uint32_t epoch : {0, 2}) EXPECT_EQ(save(EpochSaveId(7, epoch)), absl::StatusCode::kOk);
+  for (const std::string& other : {EpochSaveId(7, 3), EpochSaveId(8, 0), ModelSaveId(7),
+                                   CheckpointSaveId(7, 1), std::string()}) {
+    EXPECT_EQ(save(other), absl::StatusCode::kPermissionDenied) << other;
+  }
+}
+
 // A job that could not be opened is tried again for another instance.
 TEST_F(PserverTest, ErrorsAreKeptPerInstance) {
   JobSpec spec = MakeSpec(1, true, 0);
