@@ -72,11 +72,11 @@ std::map<std::string, double> MetricsPage::By(const std::string& name,
 
 void AddWorkerPage(const MetricsPage& page, JobCounters* counters) {
   Reading& reading = counters->reading;
-  reading.steps += page.Sum("sluice_worker_step");
+  reading.steps += page.Sum("sluice_worker_steps_total");
   reading.examples += page.Sum("sluice_worker_examples_total");
   reading.worker_cpu_s += page.Sum("sluice_worker_cpu_seconds_total");
   counters->epoch = std::max(counters->epoch, page.Sum("sluice_worker_epoch"));
-  const auto stages = page.By("sluice_worker_stage_seconds", "stage");
+  const auto stages = page.By("sluice_worker_stage_seconds_total", "stage");
   for (const char* stage : {"pull_wait", "push_wait"}) {
     const auto it = stages.find(stage);
     if (it != stages.end()) reading.wait_s += it->second;

@@ -126,6 +126,14 @@ class AdminServer::Impl {
       : options_(std::move(options)), tls_(std::move(tls)), gate_(OptionsOfGate()) {
     if (options_.audit != nullptr && options_.registry != nullptr)
       audit_metrics_ = std::make_unique<AuditMetrics>(options_.audit, options_.registry.get());
+    if (options_.registry != nullptr && !options_.version.empty()) {
+      prometheus::BuildGauge()
+          .Name("sluice_build_info")
+          .Help("1; the labels say which build runs")
+          .Register(*options_.registry)
+          .Add({{"version", options_.version}})
+          .Set(1);
+    }
     if (tls_ != nullptr && options_.audit != nullptr && options_.registry != nullptr) {
       auto& ends =
           prometheus::BuildGauge()

@@ -16,9 +16,9 @@
 //
 // Metrics are named sluice_<role>_<what>_<unit>, and counters end in _total:
 // sluice_pserver_frames_applied_total, sluice_pserver_memory_bytes,
-// sluice_scheduler_jobs{state="running"}, sluice_worker_examples_total. Their labels are job,
-// table, state, stage, role, device, method, reason, action and use, never keys or anything else
-// unbounded.
+// sluice_scheduler_jobs{state="running"}, sluice_worker_examples_total. sluice_build_info{version}
+// is 1 in every daemon. Labels are job, rank, table, state, stage, role, device, method, reason,
+// action, use and version, never keys or anything else unbounded.
 //
 // Thread safety: one thread. Callbacks run on the server's threads, several at once, until the
 // server is destroyed.
@@ -67,6 +67,8 @@ class AdminServer {
     std::function<std::string()> status_text;
     // Returns the message of /api/v1/status. May be empty.
     std::function<std::unique_ptr<google::protobuf::Message>()> status;
+    // The label of sluice_build_info. Empty: there is no such metric.
+    std::string version;
     // The metrics to serve. Null: none.
     std::shared_ptr<prometheus::Registry> registry;
     // Sets gauges before the metrics are collected. May be empty.

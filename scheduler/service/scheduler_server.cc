@@ -23,7 +23,7 @@
 #include "common/daemon/process_log.h"
 #include "common/meta_store/open_meta_store.h"
 #include "common/security/job_passes.h"
-#include "scheduler/service/checkpoint_metrics.h"
+#include "scheduler/service/job_metrics.h"
 #include "scheduler/service/job_spec_builder.h"
 #include "scheduler/service/standby.h"
 #include "scheduler/service/status_bound.h"
@@ -291,7 +291,7 @@ absl::Status SchedulerServer::StartAdmin() {
                    .Name("sluice_scheduler_jobs")
                    .Help("Remembered jobs by state")
                    .Register(*registry);
-  const auto checkpoints = std::make_shared<CheckpointMetrics>(registry.get());
+  const auto of_jobs = std::make_shared<JobMetrics>(registry.get());
   AdminServer::Options admin;
   admin.bind = options_.identity.admin_bind;
   admin.tls = options_.identity.tls;
@@ -301,12 +301,13 @@ absl::Status SchedulerServer::StartAdmin() {
   admin.audit = options_.audit;
   admin.log = options_.log;
   admin.registry = registry;
+  admin.version = SluiceVersion();
   admin.ready = [this] { return NotReady(); };
   admin.status_text = [this] { return StatusText(); };
   admin.status = [this] { return std::make_unique<ClusterStatus>(ShownStatus()); };
-  admin.refresh_metrics = [this, &members, &jobs, checkpoints] {
+  admin.refresh_metrics = [this, &members, &jobs, of_jobs] {
     const ClusterStatus status = GetStatus();
-    checkpoints->Update(status);
+    of_jobs->Update(status);
     std::map<std::string, double> by_role = {{"pserver", 0}, {"worker", 0}};
     for (const MemberStatus& member : status.members()) {
       by_role[RoleName(member.role())] += member.alive();

@@ -269,6 +269,7 @@ absl::Status PserverDaemon::StartAdmin() {
   admin.status_text = [this] { return Status()->DebugString(); };
   admin.status = [this] { return Status(); };
   admin.registry = metrics_.registry();
+  admin.version = SluiceVersion();
   admin.refresh_metrics = [this] {
     metrics_.Update(pserver_.Report(), pserver_.counters(), CountStreams(), ResidentBytes(),
                     CpuSeconds());

@@ -1,74 +1,21 @@
 #include "server/service/pserver_metrics.h"
 
-#include <prometheus/counter.h>
-#include <prometheus/gauge.h>
-#include <prometheus/registry.h>
-
-#include <iterator>
-#include <map>
 #include <string>
 
+#include "common/admin/metric_series.h"
+
 namespace sluice {
-namespace {
-
-void SetTo(prometheus::Gauge* gauge, double value) { gauge->Set(value); }
-void SetTo(prometheus::Counter* counter, double value) {
-  counter->Increment(value - counter->Value());
-}
-// Returns true if the series must be replaced, because a counter cannot fall. This happens when a
-// job of the same name is opened again.
-bool MustBeginAnew(const prometheus::Gauge&, double) { return false; }
-bool MustBeginAnew(const prometheus::Counter& counter, double value) {
-  return value < counter.Value();
-}
-
-// The series of one metric, by labels. Copies figures that the pserver counts.
-template <class Metric>
-class Series {
- public:
-  explicit Series(prometheus::Family<Metric>& family) : family_(family) {}
-
-  void Set(const prometheus::Labels& labels, double value) {
-    Entry& entry = entries_[labels];
-    if (entry.metric != nullptr && MustBeginAnew(*entry.metric, value)) {
-      family_.Remove(entry.metric);
-      entry.metric = nullptr;
-    }
-    if (entry.metric == nullptr) entry.metric = &family_.Add(labels);
-    SetTo(entry.metric, value);
-    entry.set = true;
-  }
-  // Removes the series that were not set since the last call.
-  void RemoveOthers() {
-    for (auto it = entries_.begin(); it != entries_.end();) {
-      const bool keep = it->second.set;
-      it->second.set = false;
-      if (!keep) family_.Remove(it->second.metric);
-      it = keep ? std::next(it) : entries_.erase(it);
-    }
-  }
-
- private:
-  struct Entry {
-    Metric* metric = nullptr;
-    bool set = false;
-  };
-  prometheus::Family<Metric>& family_;
-  std::map<prometheus::Labels, Entry> entries_;
-};
-
-}  // namespace
 
 struct PserverMetrics::Families {
-  using Gauges = Series<prometheus::Gauge>;
-  using Counters = Series<prometheus::Counter>;
+  using Gauges = GaugeSeries;
+  using Counters = CounterSeries;
 
   explicit Families(prometheus::Registry* registry) : r(*registry) {}
   prometheus::Family<prometheus::Gauge>& Gauge(const char* name, const char* help) {
-    return prometheus::BuildGauge().Name(name).Help(help).Register(r);
+    return GaugeFamily(name, help, &r);
   }
   prometheus::Family<prometheus::Counter>& Counter(const char* name, const char* help) {
-    return prometheus::BuildCounter().Name(name).Help(help).Register(r);
+    return CounterFamily(name, help, &r);
   }
 
   prometheus::Registry& r;
@@ -154,7 +101,6 @@ void PserverMetrics::Update(const std::vector<HostedJob>& jobs, const DataPlaneC
       if (table.kind() == TableConfig::SPARSE) f.rows.Set(of_table, table.rows());
     }
   }
-  // Otherwise a job that is gone would show its last figures for ever.
   for (auto* of_jobs : {&f.frames, &f.staleness_sum, &f.slowest_wait}) of_jobs->RemoveOthers();
   for (auto* of_jobs : {&f.elements, &f.staleness_max, &f.bytes, &f.reserved, &f.rows})
     of_jobs->RemoveOthers();

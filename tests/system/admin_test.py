@@ -13,6 +13,8 @@ import urllib.request
 
 from sluice_testing import ADULT, PATIENCE, ROOT, SluiceTest, free_port, wait_until
 
+OPERATIONS = ROOT / "docs" / "operations.md"
+ROLES = ("scheduler", "pserver", "worker")
 SAMPLE = re.compile(r'^([a-zA-Z_:][a-zA-Z0-9_:]*)(\{(?:[a-zA-Z_]\w*="(?:[^"\\]|\\.)*",?)*\})? (\S+)$')
 
 
@@ -128,10 +130,10 @@ class AdminTest(SluiceTest):
             self.assertIsInstance(json.loads(body), dict)
             self.get(address, "/nothing", expect=404)
             for name, samples in self.metrics(address).items():
-                self.assertRegex(name, r"^sluice_%s_[a-z0-9_]+$" % role)
+                self.assertRegex(name, r"^sluice_(%s_[a-z0-9_]+|build_info)$" % role)
                 for labels in samples:
                     for label in re.findall(r"(\w+)=", labels or ""):
-                        self.assertIn(label, ("job", "table", "state", "role", "stage", "method", "reason", "action"), name)
+                        self.assertIn(label, ("job", "rank", "table", "state", "role", "stage", "method", "reason", "action", "version"), name)
             for name, kind in re.findall(r"^# TYPE (\S+) (\S+)$", self.get(address, "/metrics")[1], re.MULTILINE):
                 self.assertEqual(kind, "counter" if name.endswith("_total") else "gauge", name)
         status = json.loads(self.get(admin["scheduler 0"], "/api/v1/status")[1])
@@ -159,9 +161,11 @@ class AdminTest(SluiceTest):
 
         def look():
             worker, pserver = self.metrics(admin["worker 0"]), self.metrics(admin["pserver 0"])
-            return {"steps": worker["sluice_worker_step"][None],
+            rank = '{job="adult-1",rank="0"}'
+            return {"steps": worker.get("sluice_worker_steps_total", {}).get(rank, 0),
                     "examples": worker["sluice_worker_examples_total"][None],
-                    "compute": worker["sluice_worker_stage_seconds"]['{stage="compute"}'],
+                    "compute": worker.get("sluice_worker_stage_seconds_total", {}).get(
+                        '{job="adult-1",rank="0",stage="compute"}', 0),
                     "frames": pserver.get("sluice_pserver_frames_applied_total", {}).get(job, 0),
                     "received": pserver["sluice_pserver_bytes_received_total"][None]}
         first = wait_until(lambda: (lambda v: v if all(v.values()) else None)(look()), look)
@@ -177,6 +181,15 @@ class AdminTest(SluiceTest):
         self.assertEqual(pserver["sluice_pserver_streams"][None], 1)
         scheduler = self.metrics(admin["scheduler 0"])
         self.assertEqual(scheduler["sluice_scheduler_jobs"]['{state="running"}'], 1)
+        # The scheduler learns of steps with the worker's next report.
+        wait_until(lambda: all(self.metrics(admin["scheduler 0"])["sluice_scheduler_job_" + figure][job] > 0
+                               for figure in ("steps_total", "epoch", "examples_total", "examples_per_second")),
+                   "the scheduler's figures of the job")
+        # docs/operations.md lists every metric.
+        named = re.findall(r"(?m)^\| `(sluice_[\w<>]+)` \|", OPERATIONS.read_text())
+        listed = {name.replace("<role>", role) for name in named for role in ROLES}
+        for who, address in admin.items():
+            self.assertEqual(set(self.metrics(address)) - listed, set(), who)
         self.assertEqual(scheduler["sluice_scheduler_members"], {'{role="pserver"}': 1, '{role="worker"}': 1})
         self.assertIn("adult-1", self.get(admin["scheduler 0"], "/statusz")[1])
         self.assertEqual(json.loads(self.get(admin["worker 0"], "/api/v1/status")[1])["job_id"], "adult-1")

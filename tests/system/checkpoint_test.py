@@ -291,7 +291,7 @@ class CheckpointTest(SluiceTest):
         for part in (curve.name, "No space left"):
             self.assertIn(part, warning)
         self.assertGreater(int(status["checkpoint"]["failed"]), 0)
-        wait_until(lambda: sum(self.metric("scheduler", "sluice_scheduler_checkpoints_failed")) > 0,
+        wait_until(lambda: sum(self.metric("scheduler", "sluice_scheduler_checkpoints_failed_total")) > 0,
                    "the scheduler's metric of failed checkpoints")
         wait_until(lambda: 1 in self.metric("pserver", "sluice_pserver_checkpoint_failed"),
                    "the pserver's metric of a failed checkpoint")
@@ -363,7 +363,7 @@ class CheckpointTest(SluiceTest):
                 text = self.sluice("status", log_dir)
                 for part in ("checkpoints failed", "Input/output error"):
                     self.assertIn(part, text)
-                wait_until(lambda: sum(self.metric("scheduler", "sluice_scheduler_checkpoints_failed", role)) > 0,
+                wait_until(lambda: sum(self.metric("scheduler", "sluice_scheduler_checkpoints_failed_total", role)) > 0,
                            "the scheduler's metric of failed checkpoints")
                 if role == "pserver":
                     wait_until(lambda: 1 in self.metric("pserver", "sluice_pserver_checkpoint_failed", role),

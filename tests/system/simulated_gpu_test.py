@@ -154,13 +154,13 @@ class SimulatedGpuTest(SluiceTest):
 
         def figures():
             with urllib.request.urlopen("http://%s/metrics" % address, timeout=PATIENCE) as reply:
-                found = re.findall(r'(?m)^sluice_worker_device_(\w+)\{device="cuda:[01]"\} (\S+)$', reply.read().decode())
+                found = re.findall(r'(?m)^sluice_worker_device_(\w+)\{device="cuda:[01]",job="adult-1",rank="\d"\} (\S+)$', reply.read().decode())
             values = {name: float(value) for name, value in found}
-            return values if values["busy_share"] > 0 else None
+            return values if values.get("busy_share", 0) > 0 else None
         values = wait_until(figures, "a worker's metrics tell that its device is busy")
-        self.assertGreater(values["busy_seconds"], 0)
+        self.assertGreater(values["busy_seconds_total"], 0)
         self.assertTrue(0 < values["bytes"] <= values["limit_bytes"], values)
-        self.assertGreater(values["steps_ahead"], 0)
+        self.assertGreater(values["steps_ahead_total"], 0)
         wait_until(lambda: re.search(r"GPU \d+%.* of 2\.8 GiB, [1-9][\d,]* of [\d,]+ batches", self.sluice("status", cluster)),
                    lambda: "status tells how busy devices are: " + self.sluice("status", cluster))
         self.sluice("cancel", cluster, "adult-1")

@@ -1,58 +1,115 @@
 #include "worker/service/worker_metrics.h"
 
-#include <prometheus/counter.h>
-#include <prometheus/gauge.h>
-#include <prometheus/registry.h>
-
 #include <string>
+#include <utility>
+#include <vector>
 
-#include "common/base/mutex.h"
+#include "common/admin/metric_series.h"
 #include "common/daemon/hot_row_use.h"
 
 namespace sluice {
 
-struct WorkerMetrics::Gauges {
-  prometheus::Gauge& Add(const std::string& name, const std::string& help,
-                         const prometheus::Labels& labels = {}) {
-    return prometheus::BuildGauge().Name(name).Help(help).Register(*registry).Add(labels);
+// The figures of the running job, with the labels job and rank. Empty while the worker is idle.
+struct WorkerMetrics::OfJob {
+  explicit OfJob(prometheus::Registry* registry) : r(registry) {}
+
+  GaugeSeries& Gauge(const char* name, const char* help) {
+    gauges.push_back(std::make_unique<GaugeSeries>(GaugeFamily(name, help, r)));
+    return *gauges.back();
   }
-  prometheus::Gauge& Stage(const std::string& stage) {
-    return Add("sluice_worker_stage_seconds", "Wall seconds spent in a stage, in this job",
-               {{"stage", stage}});
+  CounterSeries& Counter(const char* name, const char* help) {
+    counters.push_back(std::make_unique<CounterSeries>(CounterFamily(name, help, r)));
+    return *counters.back();
+  }
+  void RemoveOthers() {
+    for (const auto& series : gauges) series->RemoveOthers();
+    for (const auto& series : counters) series->RemoveOthers();
+  }
+  void Set(const prometheus::Labels& labels, const WorkerProgress& progress) {
+    epoch.Set(labels, progress.epoch());
+    steps.Set(labels, static_cast<double>(progress.step()));
+    examples.Set(labels, static_cast<double>(progress.examples()));
+    rate.Set(labels, progress.examples_per_second());
+    loss.Set(labels, progress.loss());
+    bad_lines.Set(labels, static_cast<double>(progress.bad_lines()));
+    const StageSeconds& spent = progress.stages();
+    const std::pair<const char*, double> all[] = {{"read", spent.read()},
+                                                  {"dedup", spent.dedup()},
+                                                  {"pull_wait", spent.pull_wait()},
+                                                  {"compute", spent.compute()},
+                                                  {"push_wait", spent.push_wait()}};
+    for (const auto& [stage, seconds] : all) {
+      prometheus::Labels of_stage = labels;
+      of_stage["stage"] = stage;
+      stages.Set(of_stage, seconds);
+    }
+    staleness_mean.Set(labels, MeanStaleness(progress.hot_rows()));
+    staleness_max.Set(labels, static_cast<double>(progress.hot_rows().staleness_max()));
   }
 
-  // First, since the gauges below register with it while they are constructed. It owns them, and
-  // the references stay valid as long as it does.
-  const std::shared_ptr<prometheus::Registry> registry = std::make_shared<prometheus::Registry>();
-  prometheus::Gauge& epoch =
-      Add("sluice_worker_epoch", "Epoch of the running job, from 1; 0: not training yet");
-  prometheus::Gauge& step = Add("sluice_worker_step", "Steps of this worker in this job");
-  prometheus::Gauge& examples =
-      Add("sluice_worker_epoch_examples", "Examples trained in this epoch");
-  prometheus::Gauge& rate =
-      Add("sluice_worker_examples_per_second", "Training speed over the last log_every steps");
-  prometheus::Gauge& loss = Add("sluice_worker_loss", "Mean loss of the last log_every steps");
-  prometheus::Gauge& bad_lines =
-      Add("sluice_worker_bad_lines", "Malformed lines found in this job");
-  prometheus::Gauge& read = Stage("read");
-  prometheus::Gauge& dedup = Stage("dedup");
-  prometheus::Gauge& pull_wait = Stage("pull_wait");
-  prometheus::Gauge& compute = Stage("compute");
-  prometheus::Gauge& push_wait = Stage("push_wait");
-  prometheus::Gauge& hot_row_staleness_mean =
-      Add("sluice_worker_hot_row_staleness_mean",
-          "Mean steps of this worker between pull and use of a row, in this job (hot_row_cache, "
-          "Geo)");
-  prometheus::Gauge& hot_row_staleness_max =
-      Add("sluice_worker_hot_row_staleness_max",
-          "Most steps of this worker between pull and use of a row, in this job");
+  prometheus::Registry* const r;
+  // First, because the series below are added to them while they are constructed.
+  std::vector<std::unique_ptr<GaugeSeries>> gauges;
+  std::vector<std::unique_ptr<CounterSeries>> counters;
+  GaugeSeries& epoch =
+      Gauge("sluice_worker_epoch", "Epoch of the job, from 1; 0: not training yet");
+  CounterSeries& steps = Counter("sluice_worker_steps_total", "Steps of this rank");
+  GaugeSeries& examples = Gauge("sluice_worker_epoch_examples", "Examples trained in this epoch");
+  GaugeSeries& rate =
+      Gauge("sluice_worker_examples_per_second", "Training speed over the last log_every steps");
+  GaugeSeries& loss = Gauge("sluice_worker_loss", "Mean loss of the last log_every steps");
+  GaugeSeries& bad_lines =
+      Gauge("sluice_worker_epoch_bad_lines", "Malformed lines found in this epoch");
+  CounterSeries& stages =
+      Counter("sluice_worker_stage_seconds_total", "Wall seconds spent in a stage");
+  GaugeSeries& staleness_mean =
+      Gauge("sluice_worker_hot_row_staleness_mean",
+            "Mean steps of this rank between pull and use of a row (hot_row_cache, Geo)");
+  GaugeSeries& staleness_max = Gauge("sluice_worker_hot_row_staleness_max",
+                                     "Most steps of this rank between pull and use of a row");
+};
+
+// Figures of the worker's CUDA device in the running job, with the labels device, job and rank.
+struct WorkerMetrics::OfDevice {
+  OfDevice(OfJob* all, std::string device) : of_job(*all), name(std::move(device)) {}
+  void Set(prometheus::Labels labels, const DeviceUse& use) {
+    labels["device"] = name;
+    busy_seconds.Set(labels, use.busy_seconds());
+    busy_share.Set(labels, use.busy_share());
+    bytes.Set(labels, static_cast<double>(use.bytes_in_use()));
+    limit_bytes.Set(labels, static_cast<double>(use.bytes_limit()));
+    skipped_steps.Set(labels, static_cast<double>(use.skipped_steps()));
+    loss_scale.Set(labels, use.loss_scale());
+    steps_ahead.Set(labels, static_cast<double>(use.steps_ahead()));
+  }
+
+  OfJob& of_job;
+  const std::string name;
+  CounterSeries& busy_seconds =
+      of_job.Counter("sluice_worker_device_busy_seconds_total",
+                     "Seconds of the job's kernels on the device, without copies and kernels that "
+                     "overlap a step");
+  GaugeSeries& busy_share =
+      of_job.Gauge("sluice_worker_device_busy_share",
+                   "Busy seconds as a share of the wall time of the last log_every steps");
+  GaugeSeries& bytes = of_job.Gauge("sluice_worker_device_bytes", "Device memory held for the job");
+  GaugeSeries& limit_bytes =
+      of_job.Gauge("sluice_worker_device_limit_bytes", "Limit of the device memory of the job");
+  CounterSeries& skipped_steps =
+      of_job.Counter("sluice_worker_device_skipped_steps_total",
+                     "Steps of the job that overflowed in fp16 and were not used");
+  GaugeSeries& loss_scale =
+      of_job.Gauge("sluice_worker_device_loss_scale", "Loss scale of fp16; 0: another type");
+  CounterSeries& steps_ahead =
+      of_job.Counter("sluice_worker_device_steps_ahead_total",
+                     "Steps of the job whose batch was copied during the previous step");
 };
 
 // Counters since the process began.
 struct WorkerMetrics::Counters {
   explicit Counters(prometheus::Registry* all) : registry(*all) {}
   prometheus::Counter& Add(const std::string& name, const std::string& help) {
-    return prometheus::BuildCounter().Name(name).Help(help).Register(registry).Add({});
+    return CounterFamily(name, help, &registry).Add({});
   }
   // Prometheus counters can only be increased. Two readings may arrive at the same time, the older
   // one last; it must not lower the counter.
@@ -88,63 +145,28 @@ struct WorkerMetrics::Counters {
           "Batches pulled whole because hot_row_cache.rows had no room for them");
 };
 
-// Gauges of the worker's CUDA device.
-struct WorkerMetrics::DeviceGauges {
-  DeviceGauges(Gauges* gauges, const std::string& device) : all(*gauges), name(device) {}
-  prometheus::Gauge& Add(const std::string& what, const std::string& help) {
-    return all.Add("sluice_worker_device_" + what, help, {{"device", name}});
-  }
-
-  Gauges& all;
-  const std::string name;
-  prometheus::Gauge& busy_seconds = Add("busy_seconds",
-                                        "Seconds of this job's kernels on the device, without "
-                                        "copies and kernels that overlap a step");
-  prometheus::Gauge& busy_share =
-      Add("busy_share", "Busy seconds as a share of the wall time of the last log_every steps");
-  prometheus::Gauge& bytes = Add("bytes", "Device memory held for this job");
-  prometheus::Gauge& limit_bytes = Add("limit_bytes", "Limit of the device memory of this job");
-  prometheus::Gauge& skipped_steps =
-      Add("skipped_steps", "Steps of this job that overflowed in fp16 and were not used");
-  prometheus::Gauge& loss_scale = Add("loss_scale", "Loss scale of fp16; 0: another type");
-  prometheus::Gauge& steps_ahead =
-      Add("steps_ahead", "Steps of this job whose batch was copied during the previous step");
-};
-
 WorkerMetrics::WorkerMetrics(const ComputeDevice& device)
-    : gauges_(std::make_unique<Gauges>()),
-      counters_(std::make_unique<Counters>(gauges_->registry.get())) {
-  // Without a device there are no gauges of one, instead of zeros that look like an idle GPU.
+    : registry_(std::make_shared<prometheus::Registry>()),
+      counters_(std::make_unique<Counters>(registry_.get())),
+      of_job_(std::make_unique<OfJob>(registry_.get())) {
+  // Without a device there are no figures of one, instead of zeros that look like an idle GPU.
   if (device.kind == ComputeDevice::kCuda)
-    device_ = std::make_unique<DeviceGauges>(gauges_.get(), NameOf(device));
+    of_device_ = std::make_unique<OfDevice>(of_job_.get(), NameOf(device));
 }
 WorkerMetrics::~WorkerMetrics() = default;
 
-std::shared_ptr<prometheus::Registry> WorkerMetrics::registry() const { return gauges_->registry; }
+std::shared_ptr<prometheus::Registry> WorkerMetrics::registry() const { return registry_; }
 
 void WorkerMetrics::Set(const WorkerProgress& progress, const WorkerTotals& totals) {
   counters_->Set(totals);
-  gauges_->epoch.Set(progress.epoch());
-  gauges_->step.Set(progress.step());
-  gauges_->examples.Set(progress.examples());
-  gauges_->rate.Set(progress.examples_per_second());
-  gauges_->loss.Set(progress.loss());
-  gauges_->bad_lines.Set(progress.bad_lines());
-  gauges_->read.Set(progress.stages().read());
-  gauges_->dedup.Set(progress.stages().dedup());
-  gauges_->pull_wait.Set(progress.stages().pull_wait());
-  gauges_->compute.Set(progress.stages().compute());
-  gauges_->push_wait.Set(progress.stages().push_wait());
-  gauges_->hot_row_staleness_mean.Set(MeanStaleness(progress.hot_rows()));
-  gauges_->hot_row_staleness_max.Set(progress.hot_rows().staleness_max());
-  if (device_ == nullptr) return;
-  device_->busy_seconds.Set(progress.device().busy_seconds());
-  device_->busy_share.Set(progress.device().busy_share());
-  device_->bytes.Set(progress.device().bytes_in_use());
-  device_->limit_bytes.Set(progress.device().bytes_limit());
-  device_->skipped_steps.Set(progress.device().skipped_steps());
-  device_->loss_scale.Set(progress.device().loss_scale());
-  device_->steps_ahead.Set(progress.device().steps_ahead());
+  MutexLock lock(&mutex_);
+  if (!progress.job_id().empty()) {
+    const prometheus::Labels labels = {{"job", progress.job_id()},
+                                       {"rank", std::to_string(progress.rank())}};
+    of_job_->Set(labels, progress);
+    if (of_device_ != nullptr) of_device_->Set(labels, progress.device());
+  }
+  of_job_->RemoveOthers();
 }
 
 }  // namespace sluice

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "common/base/mutex.h"
 #include "model/net/net_options.h"
 #include "proto/scheduler.pb.h"
 
@@ -23,21 +24,23 @@ struct WorkerTotals {
 
 class WorkerMetrics {
  public:
-  // For a CUDA device there are also metrics of the device.
+  // For a CUDA device there are also metrics of the device, while a job runs.
   explicit WorkerMetrics(const ComputeDevice& device);
   ~WorkerMetrics();
   std::shared_ptr<prometheus::Registry> registry() const;
-  // `progress` is the progress of the running job, all zero when idle; `totals` count since the
+  // `progress` is the progress of the running job, empty when idle; `totals` count since the
   // process began.
   void Set(const WorkerProgress& progress, const WorkerTotals& totals);
 
  private:
-  struct Gauges;
+  struct OfJob;
+  struct OfDevice;
   struct Counters;
-  struct DeviceGauges;
-  const std::unique_ptr<Gauges> gauges_;
-  const std::unique_ptr<Counters> counters_;
-  std::unique_ptr<DeviceGauges> device_;  // constant after construction; null: the CPU
+  const std::shared_ptr<prometheus::Registry> registry_;  // owns what the others refer to
+  const std::unique_ptr<Counters> counters_;              // has its own lock
+  Mutex mutex_;
+  const std::unique_ptr<OfJob> of_job_ ABSL_PT_GUARDED_BY(mutex_);
+  std::unique_ptr<OfDevice> of_device_;  // constant after construction; null: the CPU
 };
 
 }  // namespace sluice

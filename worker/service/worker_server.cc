@@ -88,6 +88,7 @@ absl::Status WorkerServer::Init() {
   admin.status_text = [this] { return Status()->DebugString(); };
   admin.status = [this] { return Status(); };
   admin.registry = metrics_->registry();
+  admin.version = SluiceVersion();
   admin.refresh_metrics = [this] { RefreshMetrics(); };
   // Before the threads below: its address goes into the registration.
   SLUICE_ASSIGN_OR_RETURN(admin_, AdminServer::Start(std::move(admin)));

@@ -44,13 +44,13 @@ TEST(MetricsPageTest, ReadsADaemonsPage) {
 }
 
 MetricsPage Worker(int step, int epoch) {
-  return MetricsPage("sluice_worker_step " + std::to_string(step) +
+  return MetricsPage("sluice_worker_steps_total " + std::to_string(step) +
                      "\nsluice_worker_examples_total " + std::to_string(100 * step) +
                      "\nsluice_worker_cpu_seconds_total 1.5\nsluice_worker_epoch " +
                      std::to_string(epoch) +
-                     "\nsluice_worker_stage_seconds{stage=\"pull_wait\"} 0.25"
-                     "\nsluice_worker_stage_seconds{stage=\"push_wait\"} 0.5"
-                     "\nsluice_worker_stage_seconds{stage=\"compute\"} 7\n");
+                     "\nsluice_worker_stage_seconds_total{stage=\"pull_wait\"} 0.25"
+                     "\nsluice_worker_stage_seconds_total{stage=\"push_wait\"} 0.5"
+                     "\nsluice_worker_stage_seconds_total{stage=\"compute\"} 7\n");
 }
 
 // A sparse table of 3 rows and a dense one of 5 values.

@@ -3,6 +3,9 @@
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
 
+#include <map>
+#include <string>
+
 #include "gmock/gmock.h"
 
 namespace sluice {
@@ -32,6 +35,8 @@ TEST(WorkerMetricsTest, CudaDeviceHasMetrics) {
   device.ordinal = 1;
   WorkerMetrics metrics(device);
   WorkerProgress progress;
+  progress.set_job_id("job-1");
+  progress.set_rank(3);
   DeviceUse* use = progress.mutable_device();
   use->set_busy_seconds(2.5);
   use->set_busy_share(0.75);
@@ -42,20 +47,45 @@ TEST(WorkerMetricsTest, CudaDeviceHasMetrics) {
   use->set_steps_ahead(99);
   metrics.Set(progress, {});
   const std::string text = Text(metrics);
-  for (const char* line :
-       {"busy_seconds{device=\"cuda:1\"} 2.5\n", "busy_share{device=\"cuda:1\"} 0.75\n",
-        "bytes{device=\"cuda:1\"} 1000\n", "limit_bytes{device=\"cuda:1\"} 2000\n",
-        "skipped_steps{device=\"cuda:1\"} 3\n", "loss_scale{device=\"cuda:1\"} 128\n",
-        "steps_ahead{device=\"cuda:1\"} 99\n"}) {
-    EXPECT_THAT(text, HasSubstr(std::string("sluice_worker_device_") + line));
-  }
+  const std::string labels = "{device=\"cuda:1\",job=\"job-1\",rank=\"3\"} ";
+  for (const auto& [name, value] : std::map<std::string, std::string>{{"busy_seconds_total", "2.5"},
+                                                                      {"busy_share", "0.75"},
+                                                                      {"bytes", "1000"},
+                                                                      {"limit_bytes", "2000"},
+                                                                      {"skipped_steps_total", "3"},
+                                                                      {"loss_scale", "128"},
+                                                                      {"steps_ahead_total", "99"}})
+    EXPECT_THAT(text, HasSubstr("sluice_worker_device_" + name + labels + value + "\n"));
   metrics.Set(WorkerProgress(), {});  // idle
-  EXPECT_THAT(Text(metrics), HasSubstr("sluice_worker_device_bytes{device=\"cuda:1\"} 0\n"));
+  EXPECT_THAT(Text(metrics), Not(HasSubstr("sluice_worker_device_bytes{")));
+}
+
+TEST(WorkerMetricsTest, FiguresOfAJobHaveJobAndRankAndGoWithIt) {
+  WorkerMetrics metrics((ComputeDevice()));
+  WorkerProgress progress;
+  progress.set_job_id("job-1");
+  progress.set_rank(2);
+  progress.set_epoch(1);
+  progress.set_step(70);
+  progress.mutable_stages()->set_compute(1.5);
+  metrics.Set(progress, {});
+  const std::string labels = "{job=\"job-1\",rank=\"2\"} ";
+  EXPECT_THAT(Text(metrics), HasSubstr("sluice_worker_epoch" + labels + "1\n"));
+  EXPECT_THAT(Text(metrics), HasSubstr("sluice_worker_steps_total" + labels + "70\n"));
+  EXPECT_THAT(Text(metrics), HasSubstr("# TYPE sluice_worker_steps_total counter\n"));
+  EXPECT_THAT(Text(metrics), HasSubstr("sluice_worker_stage_seconds_total{job=\"job-1\",rank=\"2\","
+                                       "stage=\"compute\"} 1.5\n"));
+  progress.set_job_id("job-2");
+  progress.set_step(4);
+  metrics.Set(progress, {});
+  EXPECT_THAT(Text(metrics), Not(HasSubstr("job-1")));
+  EXPECT_THAT(Text(metrics), HasSubstr("sluice_worker_steps_total{job=\"job-2\",rank=\"2\"} 4\n"));
 }
 
 TEST(WorkerMetricsTest, HotRowCountersAddUpOverJobsAndNeverFall) {
   WorkerMetrics metrics((ComputeDevice()));
   WorkerProgress progress;
+  progress.set_job_id("job-1");
   HotRowUse* use = progress.mutable_hot_rows();
   use->set_hits(30);
   use->set_misses(10);
@@ -68,8 +98,10 @@ TEST(WorkerMetricsTest, HotRowCountersAddUpOverJobsAndNeverFall) {
   metrics.Set(progress, totals);
   metrics.Set(progress, WorkerTotals());  // an older reading, late
   const std::string text = Text(metrics);
-  for (const char* line : {"hits_total 1030\n", "misses_total 10\n", "staleness_steps_total 100\n",
-                           "whole_batches_total 2\n", "staleness_mean 2.5\n", "staleness_max 7\n"})
+  for (const char* line :
+       {"hits_total 1030\n", "misses_total 10\n", "staleness_steps_total 100\n",
+        "whole_batches_total 2\n", "staleness_mean{job=\"job-1\",rank=\"0\"} 2.5\n",
+        "staleness_max{job=\"job-1\",rank=\"0\"} 7\n"})
     EXPECT_THAT(text, HasSubstr(std::string("\nsluice_worker_hot_row_") + line));
 }
 

@@ -1,0 +1,78 @@
+// The series of one Prometheus metric, by labels, for figures that something else counts.
+//
+// Thread safety: one thread at a time.
+#pragma once
+
+#include <prometheus/counter.h>
+#include <prometheus/family.h>
+#include <prometheus/gauge.h>
+#include <prometheus/registry.h>
+
+#include <iterator>
+#include <map>
+#include <string>
+
+namespace sluice {
+
+// `Metric`: prometheus::Gauge or prometheus::Counter.
+template <class Metric>
+class MetricSeries {
+ public:
+  explicit MetricSeries(prometheus::Family<Metric>& family) : family_(family) {}
+
+  void Set(const prometheus::Labels& labels, double value) {
+    Entry& entry = entries_[labels];
+    if (entry.metric != nullptr && MustBeginAnew(*entry.metric, value)) {
+      family_.Remove(entry.metric);
+      entry.metric = nullptr;
+    }
+    if (entry.metric == nullptr) entry.metric = &family_.Add(labels);
+    SetTo(entry.metric, value);
+    entry.set = true;
+  }
+  // Removes the series that were not set since the last call. Otherwise what is gone would show its
+  // last figures for ever.
+  void RemoveOthers() {
+    for (auto it = entries_.begin(); it != entries_.end();) {
+      const bool keep = it->second.set;
+      it->second.set = false;
+      if (!keep) family_.Remove(it->second.metric);
+      it = keep ? std::next(it) : entries_.erase(it);
+    }
+  }
+
+ private:
+  static void SetTo(prometheus::Gauge* gauge, double value) { gauge->Set(value); }
+  static void SetTo(prometheus::Counter* counter, double value) {
+    counter->Increment(value - counter->Value());
+  }
+  // Returns true if the series must be replaced, because a counter cannot fall. This happens when a
+  // job of the same name is opened again, or goes back to a checkpoint.
+  static bool MustBeginAnew(const prometheus::Gauge&, double) { return false; }
+  static bool MustBeginAnew(const prometheus::Counter& counter, double value) {
+    return value < counter.Value();
+  }
+
+  struct Entry {
+    Metric* metric = nullptr;
+    bool set = false;
+  };
+  prometheus::Family<Metric>& family_;
+  std::map<prometheus::Labels, Entry> entries_;
+};
+
+using GaugeSeries = MetricSeries<prometheus::Gauge>;
+using CounterSeries = MetricSeries<prometheus::Counter>;
+
+inline prometheus::Family<prometheus::Gauge>& GaugeFamily(const std::string& name,
+                                                          const std::string& help,
+                                                          prometheus::Registry* registry) {
+  return prometheus::BuildGauge().Name(name).Help(help).Register(*registry);
+}
+inline prometheus::Family<prometheus::Counter>& CounterFamily(const std::string& name,
+                                                              const std::string& help,
+                                                              prometheus::Registry* registry) {
+  return prometheus::BuildCounter().Name(name).Help(help).Register(*registry);
+}
+
+}  // namespace sluice
