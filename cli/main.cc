@@ -16,10 +16,12 @@
 #include "cli/commands/commands.h"
 #include "cli/jobs/watch_job.h"
 #include "cli/screen/command_line.h"
+#include "common/base/printable.h"
 #include "common/config/closest_name.h"
 #include "common/config/environment.h"
 #include "common/daemon/process_info.h"
 #include "common/daemon/process_limits.h"
+#include "common/daemon/stop_signal.h"
 
 namespace sluice::cli {
 namespace {
@@ -174,6 +176,8 @@ int Main(int argc, char** argv, StandardOutput* output) {
     output->ReaderMayLeave(command.spec.only_prints);
     if (const absl::Status known = CheckEnvironment(command.spec.name); !known.ok())
       return ReportError(known);
+    for (const std::string& note : NotesOnEnvironment(command.spec.name))
+      std::fprintf(stderr, "%s\n", PrintableLine(note).c_str());
     return command.run(*parsed);
   }
   if (flag) {
@@ -189,8 +193,14 @@ int Main(int argc, char** argv, StandardOutput* output) {
 }  // namespace
 
 int RunMain(int argc, char** argv) {
-  StandardOutput output;
-  return output.Finish(Main(argc, argv, &output));
+  int code = kDone;
+  {
+    StandardOutput output;
+    code = output.Finish(Main(argc, argv, &output));
+  }
+  std::fflush(nullptr);
+  StopSignal::DieOfSignal(code);
+  return code;
 }
 
 }  // namespace sluice::cli

@@ -60,9 +60,9 @@ int main(int argc, char** argv) {
     return sluice::ExitCodeOf(daemon.status());
   }
   const int code = sluice::StopSignal::Wait();
-  // Ctrl-C in a terminal reaches all processes of a cluster: nobody would be left to move shards
-  // to.
-  if (code == 128 + SIGTERM && FLAGS_drain_s > 0) {
+  // Ctrl-C in a terminal reaches all processes of a cluster, and so does the end of their launcher:
+  // nobody would be left to move shards to.
+  if (code == 128 + SIGTERM && FLAGS_drain_s > 0 && !sluice::StopSignal::ParentHasEnded()) {
     sluice::StopSignal::AllowMore(FLAGS_drain_s);
     (*daemon)->Drain(absl::Seconds(FLAGS_drain_s));
   }

@@ -30,11 +30,13 @@ void PassOn(int number) {
 // The signals with which a terminal or a supervisor ends a command.
 constexpr int kPassedOn[] = {SIGINT, SIGTERM, SIGHUP};
 
-// Signals that the user has set to be ignored (nohup) stay ignored.
+// A SIGHUP that the user has set to be ignored (nohup) stays ignored. A SIGINT that a shell ignores
+// in its background jobs does not, as everywhere (StopSignal).
 void PassSignalsOn() {
   for (const int number : kPassedOn) {
     struct sigaction action = {};
-    if (sigaction(number, nullptr, &action) == 0 && action.sa_handler == SIG_IGN) continue;
+    const bool ignored = sigaction(number, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+    if (ignored && number == SIGHUP) continue;
     action.sa_handler = &PassOn;
     sigaction(number, &action, nullptr);
   }

@@ -12,8 +12,7 @@ namespace sluice::cli {
 
 class ExitCleanup {
  public:
-  // A process that gets one of the signals removes `files` and exits with code 128 + the signal's
-  // number.
+  // A process that gets one of the signals removes `files` and ends by the signal.
   explicit ExitCleanup(std::vector<std::string> files);
   ~ExitCleanup();
   ExitCleanup(const ExitCleanup&) = delete;

@@ -12,6 +12,7 @@
 #include "cli/jobs/job_files.h"
 #include "cli/jobs/job_submission.h"
 #include "cli/jobs/output_files.h"
+#include "cli/jobs/resume_hint.h"
 #include "cli/jobs/watch_job.h"
 #include "cli/plan/cost_measurement.h"
 #include "cli/plan/measured_job.h"
@@ -38,8 +39,9 @@ constexpr absl::Duration kStopGrace = absl::Seconds(6);
 constexpr char kAuto[] = "auto";
 
 // Submits the job and follows it. Runs on the main thread, since it starts processes again.
-int RunJob(const SubmitJobRequest& request, const LimitsConfig& limits, LocalCluster* cluster,
-           ProgressPrinter* printer, std::atomic<bool>* interrupted) {
+int RunJob(const ParsedCommand& command, const SubmitJobRequest& request,
+           const LimitsConfig& limits, LocalCluster* cluster, ProgressPrinter* printer,
+           std::atomic<bool>* interrupted) {
   const auto client =
       SchedulerClient::Create(cluster->scheduler(), Clock::Real(), cluster->credentials());
   const auto note = [printer](const std::string& line) { printer->Note(line); };
@@ -69,12 +71,15 @@ int RunJob(const SubmitJobRequest& request, const LimitsConfig& limits, LocalClu
     watch.hopeless = [cluster] { return cluster->SchedulerIsLost() || cluster->gave_up(); };
     watch.interrupted = [interrupted] { return interrupted->load(); };
     watch.cancel_on_interrupt = true;
+    watch.saves_nothing = WhyNothingIsSaved(request.config());
     // check_cluster notices a scheduler that has ended. One that is silent but alive may have been
     // stopped for a while.
     watch.unreachable_after = patience;
     const auto status = WatchUntilEnd(watch);
     if (status.ok()) printer->Finish(*status);
     code = ReportEnd(status);
+    if (*interrupted && status.ok())
+      PrintNote(ResumeHint("launch", command, request.config(), *status));
   } else {
     const absl::Status why = cluster->CheckProcesses();
     code = ReportError(why.ok() ? submitted.status() : why);
@@ -234,11 +239,14 @@ int Launch(const ParsedCommand& command) {
   std::thread signals([&] {
     // The job's exit code; or 129, 130 or 143 when a signal came first.
     const int code = StopSignal::Wait();
+    // The job may take its time for a last checkpoint.
+    if (StopSignal::Received() != 0)
+      StopSignal::AllowMore(static_cast<int>(absl::ToInt64Seconds(WatchOptions().save_grace)));
     interrupted = true;
     exit_code.set_value(code);
     stopped.get_future().wait();
   });
-  const int job_code = RunJob(*request, limits, cluster->get(), &printer, &interrupted);
+  const int job_code = RunJob(command, *request, limits, cluster->get(), &printer, &interrupted);
   StopSignal::Stop(job_code);
   const int code = exit_code.get_future().get();
   // Nobody tells the members of a dead scheduler to stop, so there is no point in waiting for them.

@@ -9,6 +9,7 @@
 #include "cli/jobs/job_files.h"
 #include "cli/jobs/job_submission.h"
 #include "cli/jobs/output_files.h"
+#include "cli/jobs/resume_hint.h"
 #include "cli/jobs/scheduler_access.h"
 #include "cli/jobs/watch_job.h"
 #include "cli/screen/command_line.h"
@@ -25,10 +26,10 @@ namespace {
 // limits.wait_s by default: how long a scheduler that has died may take to answer again.
 constexpr absl::Duration kRestartPatience = absl::Seconds(120);
 
-int Follow(const ParsedCommand& command, SchedulerClient* client, const std::string& job_id,
-           ProgressMode mode, const Screen& screen) {
+int Follow(const ParsedCommand& command, const JobConfig& job, SchedulerClient* client,
+           const std::string& job_id, ProgressMode mode, const Screen& screen) {
   ProgressPrinter printer(mode, &std::cout, screen.escapes);
-  std::atomic<bool> interrupted{false};
+  std::atomic<bool> interrupted{false}, impatient{false}, ended{false};
   std::thread watcher([&] {
     WatchOptions watch;
     watch.clock = Clock::Real();
@@ -38,6 +39,8 @@ int Follow(const ParsedCommand& command, SchedulerClient* client, const std::str
     watch.unreachable_after = kRestartPatience;
     watch.interrupted = [&interrupted] { return interrupted.load(); };
     watch.cancel_on_interrupt = command.Switch("cancel_on_interrupt");
+    watch.impatient = [&impatient] { return impatient.load(); };
+    watch.saves_nothing = WhyNothingIsSaved(job);
     const auto status = WatchUntilEnd(watch);
     if (status.ok() && HasEnded(status->state())) printer.Finish(*status);
     // Ctrl-C has ended the watching, not the job.
@@ -45,11 +48,20 @@ int Follow(const ParsedCommand& command, SchedulerClient* client, const std::str
       printer.Note(absl::StrCat("the job keeps running; sluice cancel ", job_id, " ends it"));
       StopSignal::Stop(kDone);
     } else {
-      StopSignal::Stop(ReportEnd(status));
+      const int code = ReportEnd(status);
+      if (interrupted && status.ok()) PrintNote(ResumeHint("submit", command, job, *status));
+      StopSignal::Stop(code);
     }
+    ended = true;
   });
   const int code = StopSignal::Wait();
+  if (StopSignal::Received() != 0)
+    StopSignal::AllowMore(static_cast<int>(absl::ToInt64Seconds(WatchOptions().save_grace)));
   interrupted = true;
+  // A second signal must not leave the job running: it cancels it without a checkpoint. A third one
+  // ends this process at once.
+  if (StopSignal::Received() != 0 && command.Switch("cancel_on_interrupt"))
+    impatient = StopSignal::WaitForSecond([&ended] { return ended.load(); });
   watcher.join();
   return code;
 }
@@ -107,7 +119,7 @@ int Submit(const ParsedCommand& command) {
     std::cout << submitted->job_id() << std::endl;  // the last line, for scripts
     return kDone;
   }
-  return Follow(command, client.get(), submitted->job_id(), *mode, screen);
+  return Follow(command, *job, client.get(), submitted->job_id(), *mode, screen);
 }
 
 }  // namespace
@@ -122,7 +134,8 @@ Command SubmitCommand() {
       {"wait", FlagKind::kBool, "BOOL", "true", "follow the job; Ctrl-C then leaves it running"});
   spec.flags.push_back({"detach", FlagKind::kBool, "", "",
                         "return at once (--nowait); the last line printed is the job id"});
-  spec.flags.push_back({"cancel_on_interrupt", FlagKind::kBool, "", "", "Ctrl-C cancels the job"});
+  spec.flags.push_back({"cancel_on_interrupt", FlagKind::kBool, "", "",
+                        "Ctrl-C cancels the job, which saves a checkpoint first"});
   spec.examples =
       "  sluice submit --job=configs/adult_wide_deep.textproto\n"
       "  sluice submit --job=J --k_steps=20 --detach --scheduler=10.0.0.1:7100 --insecure\n";

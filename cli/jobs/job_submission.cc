@@ -1,5 +1,7 @@
 #include "cli/jobs/job_submission.h"
 
+#include <algorithm>
+
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -21,6 +23,21 @@ namespace {
 absl::Status CheckModelAndData(const JobConfig& job) {
   SLUICE_ASSIGN_OR_RETURN(const auto model, ModelSpec::Create(job, BuiltInSpecs()));
   return DataSource::Create(job.data(), model->schema()).status();
+}
+
+// Refuses two flags that give one field different values. A flag that is given twice is no
+// contradiction: the last one counts, so that a script can add to a command.
+absl::Status CheckAgree(const std::vector<ConfigOverride>& of_flags) {
+  for (auto first = of_flags.begin(); first != of_flags.end(); ++first) {
+    const auto other = std::find_if(first, of_flags.end(), [&](const ConfigOverride& one) {
+      return one.path == first->path && one.origin != first->origin && one.value != first->value;
+    });
+    if (other == of_flags.end()) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(first->origin, "=", first->value, " and ", other->origin, " ", other->path,
+                     "=", other->value, " contradict each other; give one of them"));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -69,9 +86,10 @@ absl::StatusOr<JobConfig> JobFromFlags(const ParsedCommand& command,
   // Later overrides win: first the variables, then `follows`, then the flags.
   std::vector<ConfigOverride> overrides = OverridesFromEnvironment();
   overrides.insert(overrides.end(), follows.begin(), follows.end());
+  std::vector<ConfigOverride> of_flags, sets;
   for (const ShortOption& option : ShortOptions()) {
     if (!command.Given(option.name)) continue;
-    overrides.push_back({option.path, command.Text(option.name), absl::StrCat("--", option.name)});
+    of_flags.push_back({option.path, command.Text(option.name), absl::StrCat("--", option.name)});
   }
   for (const std::string& text : command.All("set")) {
     const std::vector<std::string> parts = absl::StrSplit(text, absl::MaxSplits('=', 1));
@@ -80,12 +98,15 @@ absl::StatusOr<JobConfig> JobFromFlags(const ParsedCommand& command,
           "--set ", text,
           " names no field or no value; give path.to.field=value, e.g. train.batch_size=512"));
     }
-    overrides.push_back({parts[0], parts[1], "--set"});
+    sets.push_back({parts[0], parts[1], "--set"});
   }
   if (command.Given("overwrite")) {
-    overrides.push_back(
+    of_flags.push_back(
         {"overwrite", command.Switch("overwrite") ? "true" : "false", "--overwrite"});
   }
+  of_flags.insert(of_flags.end(), sets.begin(), sets.end());
+  SLUICE_RETURN_IF_ERROR(CheckAgree(of_flags));
+  overrides.insert(overrides.end(), of_flags.begin(), of_flags.end());
   return LoadJobConfig(command.Text("job"), overrides, BuiltInSpecs(), &CheckModelAndData,
                        &ColumnsOfData);
 }

@@ -29,9 +29,9 @@ class Watch {
       Ask();
       if (HasEnded(status_.state())) return WithCause();
       if (unreachable_ || o_.clock->Now() >= deadline_) return GaveUp();
-      if (o_.interrupted && o_.interrupted() && !asked_to_stop_) {
+      if (o_.interrupted && o_.interrupted()) {
         if (!o_.cancel_on_interrupt) return status_;
-        Cancel();
+        Stop();
       }
       CheckCluster();
     }
@@ -83,6 +83,9 @@ class Watch {
       return;
     }
     error_ = reply.status();
+    // A scheduler that was restarted knows neither of the checkpoint nor of the cancellation.
+    save_.set_number(0);
+    cancelled_ = false;
     // A refusal (no such job) does not get better.
     unreachable_ =
         !GotNoAnswer(error_) || silence_.Unanswered(o_.clock->Now()) >= o_.unreachable_after;
@@ -94,15 +97,59 @@ class Watch {
     o_.clock->Sleep(absl::Milliseconds(100));
   }
 
+  // Cancels the job, once its last checkpoint is over.
+  void Stop() {
+    const absl::Time now = o_.clock->Now();
+    if (!asked_to_stop_) {
+      asked_to_stop_ = true;
+      save_until_ = now + o_.save_grace;
+      // The job makes its checkpoint and writes its result in this time; a user who has pressed
+      // Ctrl-C does not wait longer.
+      deadline_ = std::min(deadline_, save_until_ + o_.grace);
+      o_.printer->Note(absl::StrCat("stopping ", o_.job_id));
+      save_.set_job_id(o_.job_id);
+      // The scheduler would wait for the first step.
+      const bool stepped = status_.state() == JOB_RUNNING && status_.global_step() > 0;
+      if (!o_.saves_nothing.empty()) {
+        EndSave(o_.saves_nothing);
+      } else if (!stepped) {
+        EndSave("it has not finished a step");
+      } else {
+        o_.printer->Note(absl::StrCat("it saves a checkpoint first, for ",
+                                      absl::FormatDuration(o_.save_grace),
+                                      " at most; a second signal ends it at once"));
+      }
+    }
+    if (saving_) Save(now);
+    if (!saving_ && !cancelled_) Cancel();
+  }
+
+  // Asks for the last checkpoint, or for its outcome.
+  void Save(absl::Time now) {
+    if (o_.impatient && o_.impatient()) return EndSave("the user did not wait for it");
+    const auto reply = o_.client->CheckpointJob(save_);
+    if (reply.ok()) {
+      save_.set_number(reply->number());
+      if (reply->done()) return EndSave(reply->error());
+    } else if (!GotNoAnswer(reply.status())) {
+      return EndSave(std::string(reply.status().message()));
+    }
+    if (now >= save_until_)
+      EndSave(absl::StrCat("it took longer than ", absl::FormatDuration(o_.save_grace)));
+  }
+
+  void EndSave(const std::string& failure) {
+    saving_ = false;
+    if (!failure.empty())
+      o_.printer->Note(PrintableLine(absl::StrCat("no checkpoint is saved: ", failure)));
+  }
+
   void Cancel() {
-    asked_to_stop_ = true;
-    o_.printer->Note(absl::StrCat("stopping ", o_.job_id));
     CancelJobRequest request;
     request.set_job_id(o_.job_id);
     const absl::Status status = o_.client->CancelJob(request);
+    cancelled_ = status.ok();
     if (!status.ok()) error_ = status;
-    // The job writes its result in this time; a user who has pressed Ctrl-C does not wait longer.
-    deadline_ = std::min(deadline_, o_.clock->Now() + o_.grace);
   }
 
   // Ends the job, which cannot continue. The scheduler then writes its result.
@@ -139,6 +186,10 @@ class Watch {
   bool unreachable_ = false;  // the scheduler was silent for too long, or refused the call
   absl::Time deadline_ = absl::InfiniteFuture();  // of a job that should end
   bool asked_to_stop_ = false;
+  bool saving_ = true;  // before the job is cancelled
+  absl::Time save_until_;
+  CheckpointJobRequest save_;
+  bool cancelled_ = false;  // the scheduler knows
   absl::Status broken_, error_;
 };
 
@@ -155,6 +206,10 @@ int ReportEnd(const absl::StatusOr<JobStatus>& status) {
                StateName(status->state()), status->message().empty() ? "" : ": ",
                PrintableLine(status->message()).c_str());
   return kJobFailed;
+}
+
+void PrintNote(const std::string& note) {
+  if (!note.empty()) std::fprintf(stderr, "sluice: %s\n", note.c_str());
 }
 
 int ReportError(const absl::Status& status) {

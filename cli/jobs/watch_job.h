@@ -30,6 +30,11 @@ struct WatchOptions {
   // Returns true once the user has asked to stop. May be null.
   std::function<bool()> interrupted;
   bool cancel_on_interrupt = false;  // else an interrupt only ends the watching
+  // A job that is cancelled first makes a checkpoint, if it has finished a step: for this long at
+  // most, and not once the user has lost patience.
+  absl::Duration save_grace = absl::Seconds(30);
+  std::function<bool()> impatient;  // may be null
+  std::string saves_nothing;        // why the job makes no checkpoints; empty: it makes some
   absl::Duration grace = absl::Seconds(10);
   absl::Duration unreachable_after = absl::Seconds(20);
 };
@@ -41,6 +46,8 @@ absl::StatusOr<JobStatus> WatchUntilEnd(const WatchOptions& options);
 
 // Returns the exit code for `status`, and prints an error unless the job is done.
 int ReportEnd(const absl::StatusOr<JobStatus>& status);
+// Prints "sluice: note" on standard error, unless it is empty.
+void PrintNote(const std::string& note);
 // Prints "sluice: message" on standard error. Returns the exit code of a failed call: 3 when the
 // scheduler did not answer, 2 for INVALID_ARGUMENT and NOT_FOUND, else 1.
 int ReportError(const absl::Status& status);

@@ -114,6 +114,7 @@ std::vector<std::string> ParsedCommand::All(const std::string& name) const {
 absl::StatusOr<ParsedCommand> ParseCommand(const CommandSpec& spec,
                                            const std::vector<std::string>& args) {
   ParsedCommand parsed;
+  parsed.args = args;
   for (const FlagSpec& flag : spec.flags) parsed.defaults_[flag.name] = flag.default_value;
   bool only_words = false;
   for (size_t i = 0; i < args.size(); ++i) {

@@ -20,7 +20,8 @@ constexpr int kJobFailed = 1;    // the job failed or was cancelled, or a local 
 constexpr int kBadUsage = 2;     // wrong flags, files or configuration
 constexpr int kUnreachable = 3;  // no scheduler answered
 constexpr int kOutputLost = 4;   // done (a job is saved), but some output could not be printed
-// 130, 143 and 129: ended by SIGINT, SIGTERM or SIGHUP.
+// 130, 143 and 129: ended by SIGINT, SIGTERM or SIGHUP. The process then ends by the signal itself,
+// which a shell shows as these codes.
 
 enum class FlagKind { kText, kNumber, kBool };
 
@@ -48,6 +49,7 @@ class ParsedCommand {
  public:
   bool help = false;
   std::vector<std::string> words;
+  std::vector<std::string> args;  // all that was given after the name of the command
 
   bool Given(const std::string& name) const { return values_.count(name) > 0; }
   // Returns the last value given, else the default.

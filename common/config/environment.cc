@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -186,6 +187,19 @@ absl::Status CheckEnvironment(const std::string& program) {
                      " does not read this variable; ", WhatToDo(program, name, parts[1])));
   }
   return absl::OkStatus();
+}
+
+std::vector<std::string> NotesOnEnvironment(const std::string& program) {
+  std::vector<std::string> notes;
+  for (const ShortOption& option : ShortOptions()) {
+    const std::string name = absl::AsciiStrToUpper(option.name);
+    const std::string variable = absl::StrCat(kPrefix, name);
+    const char* const value = std::getenv(variable.c_str());
+    if (value == nullptr || *value == '\0' || ReadsVariable(program, name)) continue;
+    notes.push_back(absl::StrCat("note: ", variable, "=", value, " has no effect on sluice ",
+                                 program, "; sluice launch, plan and submit read it"));
+  }
+  return notes;
 }
 
 }  // namespace sluice

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 
@@ -20,6 +21,10 @@ namespace sluice {
 // of all daemons of a host. The other commands only refuse variables that share a name with one of
 // their flags.
 absl::Status CheckEnvironment(const std::string& program);
+
+// A line for each variable of a job that is set, not empty, and has no effect on `program`, which
+// tolerates it: one shell may set it for all commands.
+std::vector<std::string> NotesOnEnvironment(const std::string& program);
 
 // Whether `program` reads `variable` ("RANK", without the prefix).
 bool ReadsVariable(const std::string& program, const std::string& variable);

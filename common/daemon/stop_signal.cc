@@ -27,6 +27,9 @@ int g_signals = -1;                // signalfd; constant after Install
 int g_stop = -1;                   // eventfd; constant after Install
 std::atomic<int> g_exit_code{-1};  // the first Stop wins; the eventfd orders it before the load
 
+std::atomic<int> g_received{0};  // the first signal
+pid_t g_parent = 0;              // with die_with_parent; constant after Install
+
 sigset_t StopSignals() {
   sigset_t set;
   sigemptyset(&set);
@@ -55,6 +58,7 @@ int ExitCodeOfSignal() {
   sigdelset(&set, SIGHUP);  // a closing terminal may send SIGHUP twice
   pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
   alarm(kStopGraceSeconds);
+  g_received = static_cast<int>(info.ssi_signo);
   return 128 + static_cast<int>(info.ssi_signo);
 }
 
@@ -62,7 +66,7 @@ int ExitCodeOfSignal() {
 // Ctrl-Z) wakes up and ends too. Each thread may ask for one signal only, so a second thread asks
 // for SIGCONT; it must keep running, because its request ends with it.
 void AskForSignalsAtDeathOfParent() {
-  const pid_t parent = getppid();
+  const pid_t parent = g_parent = getppid();
   std::promise<void> asked;
   std::thread([&asked] {
     prctl(PR_SET_PDEATHSIG, SIGCONT);
@@ -133,6 +137,34 @@ void StopSignal::Stop(int exit_code) {
   g_exit_code.compare_exchange_strong(none, exit_code);
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = write(g_stop, &one, sizeof(one));
+}
+
+bool StopSignal::ParentHasEnded() { return g_parent != 0 && getppid() != g_parent; }
+
+int StopSignal::Received() { return g_received; }
+
+bool StopSignal::WaitForSecond(const std::function<bool()>& done) {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGINT);
+  sigaddset(&set, SIGTERM);
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  constexpr timespec kPause = {0, 100'000'000};
+  bool came = false;
+  while (!came && !done()) came = sigtimedwait(&set, nullptr, &kPause) > 0;
+  pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+  return came;
+}
+
+void StopSignal::DieOfSignal(int exit_code) {
+  const int number = g_received;
+  if (number == 0 || exit_code != 128 + number) return;
+  signal(number, SIG_DFL);
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, number);
+  pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+  raise(number);
 }
 
 void StopSignal::AllowMore(int seconds) {

@@ -28,6 +28,18 @@ class StopSignal {
   // Blocks until a signal comes or Stop is called. Returns Stop's exit code, or 130, 143 or 129
   // after SIGINT, SIGTERM or SIGHUP.
   static int Wait();
+  // True when this process dies with its parent (Install), which has ended.
+  static bool ParentHasEnded();
+  // The signal that has ended Wait; 0: none.
+  static int Received();
+  // Takes the place of the second signal's default action, which is to end the process: blocks
+  // until a second SIGINT or SIGTERM comes (true), or `done` returns true. A third one ends the
+  // process.
+  static bool WaitForSecond(const std::function<bool()>& done);
+  // If Wait has returned `exit_code` because of a signal, ends this process by that signal, with
+  // its default action: a shell that runs a loop then ends the loop, too. Otherwise does nothing.
+  // Output must be flushed.
+  static void DieOfSignal(int exit_code);
   // Gives a process that has got a signal `seconds` more to end, from now on.
   static void AllowMore(int seconds);
 };

@@ -197,9 +197,11 @@ class SluiceTest(unittest.TestCase):
         return program
 
     def exit_code(self, process, within=PATIENCE):
-        """Returns the exit code of a started program, which must end."""
+        """Returns the exit code of a started program, which must end; 128 and the number of a signal that has ended it, as in a
+        shell."""
         try:
-            return process.wait(within * TIME_SCALE)
+            code = process.wait(within * TIME_SCALE)
+            return code if code >= 0 else 128 - code
         except subprocess.TimeoutExpired:
             self.fail("did not end within %s s: %s" % (within * TIME_SCALE, " ".join(process.args)))
 

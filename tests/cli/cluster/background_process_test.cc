@@ -77,13 +77,16 @@ TEST_F(BackgroundProcessTest, AProcessThatEndsEarlyGivesTheCommandItsCode) {
   EXPECT_EQ(ExitCode(Start([](BackgroundProcess*) { return 3; })), 3);
 }
 
+// A shell starts its background jobs with SIGINT ignored.
 TEST_F(BackgroundProcessTest, SignalsArePassedOn) {
+  const auto before = signal(SIGINT, SIG_IGN);
   const pid_t command = Start([this](BackgroundProcess*) {
     signal(SIGINT, [](int) { _exit(42); });
     Say('r');
     for (;;) pause();
     return 0;
   });
+  signal(SIGINT, before);
   ASSERT_EQ(Heard(), 'r');
   kill(command, SIGINT);
   EXPECT_EQ(ExitCode(command), 42);

@@ -71,6 +71,18 @@ TEST_F(JobFlagsTest, ShortOptionsReachTheirFields) {
               HasSubstr("--max_staleness: strategy.a_sync_configs.max_staleness: 2"));
 }
 
+TEST_F(JobFlagsTest, TwoFlagsMayNotContradictEachOther) {
+  const absl::Status refused = Load({"--set=train.epochs=5", "--epochs=3"}).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(refused));
+  EXPECT_THAT(std::string(refused.message()),
+              AllOf(HasSubstr("--epochs=3"), HasSubstr("--set train.epochs=5")));
+  EXPECT_FALSE(Load({"--overwrite", "--set=overwrite=false"}).ok());
+  EXPECT_EQ(Job({"--set=train.epochs=3", "--epochs=3"}).train().epochs(), 3u);
+  // The last one counts, as in other commands.
+  EXPECT_EQ(Job({"--epochs=3", "--epochs=4"}).train().epochs(), 4u);
+  EXPECT_EQ(Job({"--set=train.epochs=3", "--set=train.epochs=4"}).train().epochs(), 4u);
+}
+
 TEST_F(JobFlagsTest, ReaderProblemsAreFoundWithoutACluster) {
   EXPECT_THAT(
       std::string(Load({"--set=data={format: LIBSVM train_files: 't'}"}).status().message()),

@@ -21,6 +21,10 @@ class WatchedScheduler : public RefusingScheduler {
   int cancels = 0;
   absl::Status cancel_error;
   std::string failure;  // of the last CancelJob
+  uint64_t steps = 0;   // of the job
+  int saves_wanted = 0;
+  int questions_until_saved = 2;  // after the request
+  std::string save_error;
 
   absl::StatusOr<WatchJobReply> WatchJob(const WatchJobRequest& request) override {
     const absl::StatusOr<JobState> answer = answers[std::min(asked_++, answers.size() - 1)];
@@ -28,6 +32,20 @@ class WatchedScheduler : public RefusingScheduler {
     WatchJobReply reply;
     reply.mutable_status()->set_job_id(request.job_id());
     reply.mutable_status()->set_state(cancels > 0 ? after_cancel : *answer);
+    reply.mutable_status()->set_global_step(steps);
+    return reply;
+  }
+  absl::StatusOr<CheckpointJobReply> CheckpointJob(const CheckpointJobRequest& request) override {
+    CheckpointJobReply reply;
+    reply.set_number(7);
+    if (request.number() == 0) {
+      ++saves_wanted;
+      return reply;
+    }
+    EXPECT_EQ(request.number(), 7u);
+    EXPECT_EQ(cancels, 0);
+    reply.set_done(--questions_until_saved == 0);
+    reply.set_error(save_error);
     return reply;
   }
   absl::Status CancelJob(const CancelJobRequest& request) override {
@@ -171,6 +189,67 @@ TEST_F(WatchJobTest, InterruptCancelsOnceOrOnlyStopsWatching) {
   ASSERT_TRUE(status.ok());
   EXPECT_EQ(status->state(), JOB_CANCELLED);
   EXPECT_EQ(scheduler_.cancels, 1);
+  EXPECT_EQ(scheduler_.saves_wanted, 0) << "it has not made a step";
+  EXPECT_THAT(out_.str(), HasSubstr("not finished a step"));
+}
+
+TEST_F(WatchJobTest, AnInterruptedJobSavesACheckpointBeforeItIsCancelled) {
+  scheduler_.answers = {JOB_RUNNING};
+  scheduler_.steps = 5;
+  options_.interrupted = [] { return true; };
+  options_.cancel_on_interrupt = true;
+  options_.grace = absl::Seconds(20);
+  const auto status = WatchUntilEnd(options_);
+  ASSERT_TRUE(status.ok());
+  EXPECT_EQ(status->state(), JOB_CANCELLED);
+  EXPECT_EQ(scheduler_.saves_wanted, 1);
+  EXPECT_EQ(scheduler_.questions_until_saved, 0);
+  EXPECT_EQ(scheduler_.cancels, 1);
+  EXPECT_THAT(out_.str(), testing::Not(HasSubstr("no checkpoint")));
+}
+
+TEST_F(WatchJobTest, ACheckpointThatFailsOrTakesTooLongDoesNotHoldTheEndUp) {
+  scheduler_.answers = {JOB_RUNNING};
+  scheduler_.steps = 5;
+  scheduler_.save_error = "disk full";
+  options_.interrupted = [] { return true; };
+  options_.cancel_on_interrupt = true;
+  options_.grace = absl::Seconds(20);
+  EXPECT_EQ(WatchUntilEnd(options_)->state(), JOB_CANCELLED);
+  EXPECT_THAT(out_.str(), HasSubstr("disk full"));
+  for (const bool impatient : {false, true}) {
+    scheduler_.cancels = 0;
+    scheduler_.questions_until_saved = 1'000'000;
+    if (!impatient) options_.save_grace = absl::ZeroDuration();
+    if (impatient) options_.save_grace = absl::Hours(1);
+    options_.impatient = [impatient] { return impatient; };
+    EXPECT_EQ(WatchUntilEnd(options_)->state(), JOB_CANCELLED);
+    EXPECT_THAT(out_.str(), HasSubstr(impatient ? "did not wait" : "took longer"));
+  }
+}
+
+TEST_F(WatchJobTest, AJobThatKeepsNoCheckpointsSaysSo) {
+  scheduler_.answers = {JOB_RUNNING};
+  scheduler_.steps = 5;
+  options_.interrupted = [] { return true; };
+  options_.cancel_on_interrupt = true;
+  options_.saves_nothing = "checkpoint.keep is 0";
+  options_.grace = absl::Seconds(20);
+  EXPECT_EQ(WatchUntilEnd(options_)->state(), JOB_CANCELLED);
+  EXPECT_EQ(scheduler_.saves_wanted, 0);
+  EXPECT_THAT(out_.str(), HasSubstr("checkpoint.keep is 0"));
+}
+
+TEST_F(WatchJobTest, ASchedulerThatWasAwayIsToldAgain) {
+  scheduler_.answers = {JOB_RUNNING, absl::UnavailableError("restarting"), JOB_RUNNING};
+  scheduler_.after_cancel = JOB_RUNNING;
+  options_.unreachable_after = absl::Seconds(20);
+  options_.interrupted = [] { return true; };
+  options_.cancel_on_interrupt = true;
+  options_.grace = absl::Seconds(1);
+  options_.save_grace = absl::ZeroDuration();
+  ASSERT_TRUE(WatchUntilEnd(options_).ok());
+  EXPECT_EQ(scheduler_.cancels, 2);
 }
 
 TEST_F(WatchJobTest, WatchEndsWhenACancelHasNoEffect) {
@@ -178,6 +257,7 @@ TEST_F(WatchJobTest, WatchEndsWhenACancelHasNoEffect) {
   scheduler_.after_cancel = JOB_RUNNING;
   options_.interrupted = [] { return true; };
   options_.cancel_on_interrupt = true;
+  options_.save_grace = absl::ZeroDuration();
   EXPECT_EQ(ReportEnd(WatchUntilEnd(options_)), 1);
 }
 

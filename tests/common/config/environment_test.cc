@@ -174,5 +174,18 @@ TEST(EnvironmentTest, TheReferenceListsTheSameReadersAsTheCode) {
   }
 }
 
+TEST(EnvironmentTest, AJobsVariableWithoutEffectIsNoted) {
+  setenv("SLUICE_EPOCHS", "3", 1);
+  for (const char* program : {"status", "logs", "down", "predict"}) {
+    EXPECT_TRUE(CheckEnvironment(program).ok()) << program;
+    EXPECT_THAT(NotesOnEnvironment(program),
+                testing::ElementsAre(AllOf(HasSubstr("SLUICE_EPOCHS=3"), HasSubstr(program))));
+  }
+  EXPECT_THAT(NotesOnEnvironment("launch"), testing::IsEmpty());
+  setenv("SLUICE_EPOCHS", "", 1);
+  EXPECT_THAT(NotesOnEnvironment("status"), testing::IsEmpty());
+  unsetenv("SLUICE_EPOCHS");
+}
+
 }  // namespace
 }  // namespace sluice

@@ -98,6 +98,40 @@ TEST(StopSignalTest, HangUpEndsAProcessThatHasATerminal) {
   EXPECT_EQ(WEXITSTATUS(status), 128 + SIGHUP);
 }
 
+TEST(StopSignalTest, AProcessEndsByTheSignalThatStoppedIt) {
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
+    const int status = InChild(
+        [](int fd) -> int {
+          StopSignal::Install(false);
+          Tell(fd);
+          const int code = StopSignal::Wait();
+          StopSignal::DieOfSignal(0);  // the command has another result
+          StopSignal::DieOfSignal(code);
+          return 99;
+        },
+        [number](pid_t pid) { kill(pid, number); });
+    ASSERT_TRUE(WIFSIGNALED(status)) << status;
+    EXPECT_EQ(WTERMSIG(status), number);
+  }
+}
+
+TEST(StopSignalTest, ASecondSignalCanBeWaitedForAndAThirdEndsTheProcess) {
+  const int status = InChild(
+      [](int fd) -> int {
+        StopSignal::Install(false);
+        kill(getpid(), SIGTERM);
+        StopSignal::Wait();
+        if (StopSignal::WaitForSecond([] { return true; })) return 1;
+        Tell(fd);
+        if (!StopSignal::WaitForSecond([] { return false; })) return 2;
+        raise(SIGINT);
+        return 3;
+      },
+      [](pid_t pid) { kill(pid, SIGINT); });
+  ASSERT_TRUE(WIFSIGNALED(status)) << status;
+  EXPECT_EQ(WTERMSIG(status), SIGINT);
+}
+
 TEST(StopSignalTest, FirstStopEndsTheWaitWithItsCode) {
   const int status = InChild(
       [](int fd) -> int {
@@ -166,9 +200,11 @@ void ExpectEndWithParent(bool stopped) {
         if (grandchild == 0) {
           alarm(20);
           StopSignal::Install(true);
+          if (StopSignal::ParentHasEnded()) _exit(1);
           if (stopped) raise(SIGSTOP);
           Tell(fd);
-          _exit(StopSignal::Wait());
+          const int code = StopSignal::Wait();
+          _exit(StopSignal::ParentHasEnded() ? code : 2);
         }
         if (stopped) {
           int state = 0;

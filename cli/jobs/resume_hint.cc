@@ -1,0 +1,44 @@
+#include "cli/jobs/resume_hint.h"
+
+#include "absl/strings/str_cat.h"
+#include "common/config/job_config.h"
+
+namespace sluice::cli {
+
+std::string ShellWord(const std::string& text) {
+  constexpr char kPlain[] =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-";
+  if (!text.empty() && text.find_first_not_of(kPlain) == std::string::npos) return text;
+  std::string word = "'";
+  for (const char c : text) {
+    if (c == '\'') {
+      word += "'\\''";
+    } else {
+      word += c;
+    }
+  }
+  return word + "'";
+}
+
+std::string WhyNothingIsSaved(const JobConfig& job) {
+  if (!CanCheckpoint(job)) return "it only evaluates";
+  const CheckpointConfig& checkpoint = job.checkpoint();
+  return checkpoint.has_keep() && checkpoint.keep() == 0 ? "checkpoint.keep is 0" : "";
+}
+
+std::string ResumeHint(const std::string& name, const ParsedCommand& command, const JobConfig& job,
+                       const JobStatus& status) {
+  if (status.state() != JOB_CANCELLED || !CanCheckpoint(job)) return "";
+  if (status.checkpoint().dir().empty())
+    return "it has no checkpoint, so it cannot be continued, only started again";
+  std::string text =
+      absl::StrCat("to continue from ", status.checkpoint().dir(), ":\n  sluice ", name);
+  for (const std::string& arg : command.args) absl::StrAppend(&text, " ", ShellWord(arg));
+  // A job that names no folder gets one of its own.
+  if (job.output_dir().empty())
+    absl::StrAppend(&text, " --output_dir=", ShellWord(status.config().output_dir()));
+  if (!command.Switch("resume")) absl::StrAppend(&text, " --resume");
+  return text;
+}
+
+}  // namespace sluice::cli
