@@ -7,6 +7,7 @@
 #include "cli/screen/command_line.h"
 #include "cli/screen/format.h"
 #include "common/base/clock.h"
+#include "common/base/printable.h"
 #include "common/daemon/scheduler_client.h"
 
 namespace sluice::cli {
@@ -31,6 +32,10 @@ int Scale(const ParsedCommand& command) {
   request.set_job_id(command.words[0]);
   request.set_worker_num(static_cast<uint32_t>(worker_num));
   const absl::Status scaled = client->ScaleJob(request);
+  if (absl::IsAlreadyExists(scaled)) {
+    std::cout << PrintableLine(scaled.message()) << std::endl;
+    return kDone;
+  }
   if (!scaled.ok()) return ReportError(scaled);
   std::cout << command.words[0] << " makes a checkpoint and continues from it with "
             << Counted(request.worker_num(), "worker") << std::endl;

@@ -9,6 +9,7 @@
 #include "common/base/status_macros.h"
 #include "common/config/mode.h"
 #include "scheduler/core/request_text.h"
+#include "scheduler/job/resume_point.h"
 #include "scheduler/recovery/member_loss.h"
 #include "scheduler/registry/job_status.h"
 
@@ -35,7 +36,7 @@ JobLifecycle::JobLifecycle(Options options, Parts parts)
                                  &checkpoints_, &attempts_}),
       next_attempt_(options_.wait, {parts.members, parts.queue, parts.requests, parts.pauses,
                                     parts.effects, &checkpoints_, &attempts_, &adoption_}),
-      plans_({parts.members, parts.effects, &checkpoints_, &attempts_}),
+      plans_({parts.members, parts.jobs, parts.effects, &checkpoints_, &attempts_}),
       losses_(options_.wait, {parts.members, parts.queue, parts.pauses, parts.effects,
                               &checkpoints_, &attempts_, &adoption_, &next_attempt_, &plans_}) {}
 
@@ -54,7 +55,14 @@ void JobLifecycle::Start(Job* job, absl::Time now) {
   job->course.Start();
   parts_.effects->records()->Changed(*job);
   parts_.effects->StatusChanged(job);
-  parts_.effects->Write(ActionOf(*job, OutputAction::kStarted, now));
+  OutputAction started = ActionOf(*job, OutputAction::kStarted, now);
+  if (const ResumePoint* const point = job->attempt.point(); started.resumes && point != nullptr) {
+    const CheckpointState& state = point->state();
+    const bool sync = ModeOf(job->config().strategy()) == Mode::kSync;
+    started.curve_from = {sync ? state.global_step() : MeanSteps(state), state.epoch(),
+                          absl::UnixEpoch() + absl::Seconds(state.unix_time())};
+  }
+  parts_.effects->Write(std::move(started));
 }
 
 void JobLifecycle::Restore(Job* job, const Recovery& counts, absl::Time now) {

@@ -16,6 +16,11 @@ namespace {
 
 constexpr char kRerun[] = "rerun-";
 
+// All other curves have a point for each epoch.
+bool CountsSteps(const std::string& tag) {
+  return tag == "train/loss" || tag == "train/examples_per_second";
+}
+
 bool IsEventName(const std::string& name) { return absl::StartsWith(name, EventFile::kPrefix); }
 
 bool ConsumeNumber(absl::string_view* text) {
@@ -52,13 +57,22 @@ bool IsRerunName(absl::string_view name) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<CurveFiles>> CurveFiles::Begin(Env* env, const std::string& dir,
-                                                              const std::string& host,
-                                                              absl::Time now) {
+absl::StatusOr<std::unique_ptr<CurveFiles>> CurveFiles::Begin(
+    Env* env, const std::string& dir, const std::string& host, absl::Time now,
+    const std::optional<CurvePosition>& from) {
   std::unique_ptr<CurveFiles> curve(new CurveFiles(env, dir, host));
   curve->folder_ = dir;
   SLUICE_ASSIGN_OR_RETURN(const std::vector<std::string> names, env->List(dir));
-  if (std::any_of(names.begin(), names.end(), IsEventName)) {
+  std::vector<std::string> folders = {dir};
+  for (int number = 1; env->Exists(absl::StrCat(dir, "/", kRerun, number)); ++number)
+    folders.push_back(absl::StrCat(dir, "/", kRerun, number));
+  Earlier earlier;
+  if (from) earlier = curve->FindEarlier(folders, from->made);
+  // Only the newest curve may be replaced: one that began after the checkpoint is another run's.
+  const bool replaces = earlier.folder == folders.back();
+  if (replaces) {
+    curve->folder_ = earlier.folder;
+  } else if (std::any_of(names.begin(), names.end(), IsEventName)) {
     absl::Status made = absl::AlreadyExistsError("");
     // In a folder of its own: the earlier curve stays in place until this job is done.
     for (int number = 1; absl::IsAlreadyExists(made); ++number) {
@@ -68,7 +82,43 @@ absl::StatusOr<std::unique_ptr<CurveFiles>> CurveFiles::Begin(Env* env, const st
     SLUICE_RETURN_IF_ERROR(made);
   }
   SLUICE_ASSIGN_OR_RETURN(curve->events_, EventFile::Create(env, curve->folder_, host, now));
+  if (earlier.folder.empty()) return curve;
+  curve->events_->AddRestart(now);
+  for (const EventPoint& point : earlier.points) {
+    if (point.step <= (CountsSteps(point.tag) ? from->step : from->epochs))
+      curve->events_->Add(point.wall_time, point.step, point.tag, point.value);
+  }
+  SLUICE_RETURN_IF_ERROR(curve->events_->Flush());
+  // The new file has all that still holds.
+  if (replaces) {
+    const std::string& path = curve->events_->path();
+    curve->RemoveOthers(curve->folder_, {path.substr(path.rfind('/') + 1)});
+  }
   return curve;
+}
+
+CurveFiles::Earlier CurveFiles::FindEarlier(const std::vector<std::string>& folders,
+                                            absl::Time made) const {
+  Earlier newest;
+  for (const std::string& folder : folders) {
+    std::vector<EventFileContents> files;
+    for (const std::string& name : env_->List(folder).value_or(std::vector<std::string>())) {
+      if (!IsCurveName(name, host_)) continue;
+      auto file = ReadEventFile(env_, absl::StrCat(folder, "/", name));
+      // Runs in one folder follow each other, so the last one that began before the checkpoint has
+      // made it.
+      if (file.ok() && file->begun <= made) files.push_back(*std::move(file));
+    }
+    std::stable_sort(
+        files.begin(), files.end(),
+        [](const EventFileContents& a, const EventFileContents& b) { return a.begun < b.begun; });
+    if (files.empty() || files.back().begun < newest.begun) continue;
+    newest = {folder, files.back().begun, {}};
+    // A job that several schedulers have led has several files.
+    for (EventFileContents& file : files)
+      newest.points.insert(newest.points.end(), file.points.begin(), file.points.end());
+  }
+  return newest;
 }
 
 std::unique_ptr<CurveFiles> CurveFiles::Continue(Env* env, const std::string& dir,

@@ -4,6 +4,9 @@
 // curve, the new one grows in a subfolder `rerun-N`, which TensorBoard shows as a separate run.
 // Complete replaces the earlier curves with it. If Complete is not called, it stays in `rerun-N`.
 //
+// A job that resumes continues the curve of the run that made its checkpoint: its file begins with
+// that curve, without the points after the checkpoint, which the job makes again.
+//
 // A job that continues under another scheduler adds a file next to its first one, in the same
 // folder, with its next points; TensorBoard draws them as one run.
 //
@@ -11,6 +14,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,8 +31,11 @@ class CurveFiles {
  public:
   // `env` outlives the curve.
   // REQUIRES: `dir` exists.
-  static absl::StatusOr<std::unique_ptr<CurveFiles>> Begin(Env* env, const std::string& dir,
-                                                           const std::string& host, absl::Time now);
+  // With `from`, the new file begins with the points of the curve that the checkpoint's run has
+  // left, up to the checkpoint, and takes that curve's place if it is the newest one.
+  static absl::StatusOr<std::unique_ptr<CurveFiles>> Begin(
+      Env* env, const std::string& dir, const std::string& host, absl::Time now,
+      const std::optional<CurvePosition>& from = std::nullopt);
   // Continues the newest curve that an earlier Begin left in `dir`. A file that cannot be created
   // yet, e.g. on a full disk, is created by a later Add.
   static std::unique_ptr<CurveFiles> Continue(Env* env, const std::string& dir,
@@ -46,6 +53,13 @@ class CurveFiles {
  private:
   CurveFiles(Env* env, std::string dir, std::string host)
       : env_(env), dir_(std::move(dir)), host_(std::move(host)) {}
+  // The curve of the run that made the checkpoint; points in the order of their files.
+  struct Earlier {
+    std::string folder;  // empty: there is none
+    absl::Time begun = absl::InfinitePast();
+    std::vector<EventPoint> points;
+  };
+  Earlier FindEarlier(const std::vector<std::string>& folders, absl::Time made) const;
   void RemoveOthers(const std::string& folder, const std::vector<std::string>& kept);
 
   Env* const env_;

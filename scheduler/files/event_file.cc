@@ -5,10 +5,12 @@
 
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/crc32c.h"
 #include "common/base/env.h"
+#include "common/base/file_origin.h"
 #include "common/base/status_macros.h"
 
 namespace sluice {
@@ -47,6 +49,71 @@ std::string EventHead(absl::Time wall_time, uint64_t step) {
   return event;
 }
 
+// Takes numbers and texts off the front of bytes that may be damaged. After the first one that is
+// not there, ok() is false, and what is taken is 0 or empty.
+class Decoder {
+ public:
+  explicit Decoder(absl::string_view bytes) : bytes_(bytes) {}
+  bool ok() const { return ok_; }
+  absl::string_view Take(uint64_t n) {
+    ok_ = ok_ && n <= bytes_.size();
+    if (!ok_) return "";
+    const absl::string_view taken = bytes_.substr(0, n);
+    bytes_.remove_prefix(n);
+    return taken;
+  }
+  uint64_t Fixed(int n) {
+    uint64_t value = 0;
+    const absl::string_view taken = Take(n);
+    for (size_t i = 0; i < taken.size(); ++i)
+      value |= static_cast<uint64_t>(static_cast<unsigned char>(taken[i])) << (8 * i);
+    return value;
+  }
+  uint64_t Varint() {
+    uint64_t value = 0;
+    for (int shift = 0; shift < 64; shift += 7) {
+      const uint64_t byte = Fixed(1);
+      value |= (byte & 0x7F) << shift;
+      if (byte < 0x80) return value;
+    }
+    ok_ = false;
+    return 0;
+  }
+  void Expect(unsigned char key) { ok_ = Fixed(1) == key && ok_; }
+
+ private:
+  absl::string_view bytes_;
+  bool ok_ = true;
+};
+
+absl::Time TakeWallTime(Decoder* event) {
+  event->Expect(1 << 3 | 1);
+  const uint64_t bits = event->Fixed(8);
+  double seconds;
+  std::memcpy(&seconds, &bits, 8);
+  return absl::UnixEpoch() + absl::Seconds(seconds);
+}
+
+// The point that EventFile::Add has encoded as `data`. False when it is something else.
+bool DecodePoint(absl::string_view data, EventPoint* point) {
+  Decoder event(data);
+  point->wall_time = TakeWallTime(&event);
+  event.Expect(2 << 3 | 0);
+  point->step = event.Varint();
+  event.Expect(5 << 3 | 2);
+  Decoder summary(event.Take(event.Varint()));
+  summary.Expect(1 << 3 | 2);
+  Decoder value(summary.Take(summary.Varint()));
+  value.Expect(1 << 3 | 2);
+  point->tag = std::string(value.Take(value.Varint()));
+  value.Expect(2 << 3 | 5);
+  const auto bits = static_cast<uint32_t>(value.Fixed(4));
+  float narrow;
+  std::memcpy(&narrow, &bits, 4);
+  point->value = narrow;
+  return event.ok() && summary.ok() && value.ok();
+}
+
 // A CRC that is itself part of checksummed data is masked.
 uint32_t Masked(uint32_t crc) { return ((crc >> 15) | (crc << 17)) + 0xA282EAD8u; }
 
@@ -59,6 +126,27 @@ std::string EventRecord(const std::string& data) {
   record += data;
   AppendFixed32(Masked(Crc32c(data.data(), data.size())), &record);
   return record;
+}
+
+absl::StatusOr<EventFileContents> ReadEventFile(Env* env, const std::string& path) {
+  if (!IsOwnFile(env, path, FileKind::kEvents))
+    return absl::InvalidArgumentError(absl::StrCat(path, " is no event file of Sluice"));
+  SLUICE_ASSIGN_OR_RETURN(const std::string bytes, env->ReadFile(path));
+  EventFileContents contents;
+  contents.begun = absl::InfiniteFuture();
+  for (Decoder file(bytes);;) {
+    const uint64_t length = file.Fixed(8);
+    file.Fixed(4);
+    const absl::string_view data = file.Take(length);
+    const uint64_t crc = file.Fixed(4);
+    if (!file.ok() || crc != Masked(Crc32c(data.data(), data.size()))) return contents;
+    if (contents.begun == absl::InfiniteFuture()) {
+      Decoder first(data);
+      contents.begun = TakeWallTime(&first);
+    }
+    EventPoint point;
+    if (DecodePoint(data, &point)) contents.points.push_back(std::move(point));
+  }
 }
 
 absl::StatusOr<std::unique_ptr<EventFile>> EventFile::Create(Env* env, const std::string& dir,
@@ -92,6 +180,12 @@ absl::StatusOr<std::unique_ptr<EventFile>> EventFile::Create(Env* env, const std
 }
 
 EventFile::~EventFile() { ::close(fd_); }
+
+void EventFile::AddRestart(absl::Time wall_time) {
+  std::string event = EventHead(wall_time, 0);
+  AppendBytes(7, std::string("\x08\x01"), &event);
+  added_ += EventRecord(event);
+}
 
 void EventFile::Add(absl::Time wall_time, uint64_t step, const std::string& tag, double value) {
   std::string point;

@@ -3,7 +3,8 @@
 // Format:
 //   record := length:u64, masked CRC-32C of length:u32, data, masked CRC-32C of data:u32
 //   data   := `Event` message: wall_time = 1 (double), step = 2 (int64), file_version = 3 (string),
-//             summary = 5 { value = 1 { tag = 1 (string), simple_value = 2 (float) } }
+//             summary = 5 { value = 1 { tag = 1 (string), simple_value = 2 (float) } },
+//             session_log = 7 { status = 1 (START = 1) }: readers forget the points from `step` on
 // Integers are little-endian. The messages are encoded by hand. The first event holds the file
 // version "brain.Event:2".
 //
@@ -20,6 +21,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -27,6 +29,24 @@
 #include "common/base/env.h"
 
 namespace sluice {
+
+// A point of an event file.
+struct EventPoint {
+  absl::Time wall_time;
+  uint64_t step = 0;
+  std::string tag;
+  double value = 0;
+};
+
+// An event file that EventFile has written, up to the first record that is torn.
+struct EventFileContents {
+  absl::Time begun;  // when it was created
+  std::vector<EventPoint> points;
+};
+
+// Reads an event file that EventFile has written. Points whose records have another shape are left
+// out. INVALID_ARGUMENT: it is none.
+absl::StatusOr<EventFileContents> ReadEventFile(Env* env, const std::string& path);
 
 class EventFile {
  public:
@@ -40,6 +60,9 @@ class EventFile {
                                                            absl::Time now);
   ~EventFile();
 
+  // Tells readers that follow the folder to forget all points of earlier files: this one repeats
+  // those that still hold.
+  void AddRestart(absl::Time wall_time);
   void Add(absl::Time wall_time, uint64_t step, const std::string& tag, double value);
   // Hands the added points to the operating system, so that readers see them. An error names the
   // file and the cause, and drops the points: later ones can be added.

@@ -168,7 +168,8 @@ absl::Status JobFolder::BeginFiles(const OutputAction& started) {
   if (started.again) {
     curve_ = CurveFiles::Continue(env_, dir, host_, started.time);
   } else {
-    SLUICE_ASSIGN_OR_RETURN(curve_, CurveFiles::Begin(env_, dir, host_, started.time));
+    SLUICE_ASSIGN_OR_RETURN(curve_,
+                            CurveFiles::Begin(env_, dir, host_, started.time, started.curve_from));
   }
   if (started.config.trace_file().empty()) return absl::OkStatus();
   auto trace = TraceFile::Create(env_, started.config.trace_file(), started.job_id, host_);

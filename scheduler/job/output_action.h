@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,14 @@ struct Scalar {
   std::string tag;
   uint64_t step = 0;
   double value = 0;
+};
+
+// Where a job that resumes continues its curves: after `step` and after `epochs` whole ones. The
+// checkpoint was made at `made`, by the job's scheduler.
+struct CurvePosition {
+  uint64_t step = 0;
+  uint64_t epochs = 0;
+  absl::Time made;
 };
 
 // A batch of trace spans as a member reported it.
@@ -38,6 +47,7 @@ struct OutputAction {
   // kStarted, kEnded: an earlier scheduler began the job, whose files in the folder continue.
   bool again = false;
   bool resumes = false;  // kStarted: the job continues from a checkpoint (--resume)
+  std::optional<CurvePosition> curve_from;  // kStarted of such a job
   std::vector<Scalar> scalars;
   TraceReport trace;    // kTrace
   JobResult result;     // kEnded

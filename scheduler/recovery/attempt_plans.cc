@@ -62,7 +62,8 @@ absl::Status AttemptPlans::Scale(Job* job, uint32_t worker_num, absl::Time now) 
   const auto found = plans_.find(job);
   const bool pending = found != plans_.end() && found->second.worker_num != 0;
   if (worker_num == present && !pending)
-    return Refuse(*job, absl::StrCat("it has ", Workers(present), " already"));
+    return absl::AlreadyExistsError(
+        absl::StrCat("job ", job->id(), " has ", Workers(present), " already"));
   // The call was repeated.
   if (pending && found->second.worker_num == worker_num) return absl::OkStatus();
   // Counted before anything is reserved or given back.
@@ -71,7 +72,7 @@ absl::Status AttemptPlans::Scale(Job* job, uint32_t worker_num, absl::Time now) 
       static_cast<uint32_t>(std::count_if(all.begin(), all.end(), [&](const Member* worker) {
         const bool reserved =
             worker->job_id == job->id() && job->ranks.SlotOf(worker->id) == nullptr;
-        return worker->free() || reserved;
+        return worker->free() || reserved || IsLeaving(*worker);
       }));
   if (worker_num > present + free) {
     return Refuse(*job,
@@ -93,6 +94,12 @@ absl::Status AttemptPlans::Scale(Job* job, uint32_t worker_num, absl::Time now) 
   }
   parts_.effects->StatusChanged(job);
   return absl::OkStatus();
+}
+
+bool AttemptPlans::IsLeaving(const Member& worker) const {
+  if (!worker.alive || !worker.polled || worker.free()) return false;
+  const Job* const job = worker.job_id.empty() ? nullptr : parts_.jobs->Find(worker.job_id);
+  return job == nullptr || job->over();
 }
 
 absl::Status AttemptPlans::Ask(Job* job, absl::Time now, Plan* plan) {
@@ -185,6 +192,11 @@ std::optional<AttemptPlans::Due> AttemptPlans::Take(Job* job, absl::Time now) {
   const uint32_t workers = plan.worker_num == 0 ? job->spec().worker_num() : plan.worker_num;
   const uint32_t has = parts_.attempts->Reserve(job, workers);
   if (has < workers) {
+    const std::vector<Member*> all = parts_.members->Alive(ROLE_WORKER);
+    const auto leaving = std::count_if(all.begin(), all.end(),
+                                       [&](const Member* worker) { return IsLeaving(*worker); });
+    // They leave within a lease.
+    if (has + static_cast<uint32_t>(leaving) >= workers) return std::nullopt;
     Drop(job, absl::StrCat("only ", Workers(has), " of ", workers,
                            " are available; start more workers and ask again"));
     return std::nullopt;

@@ -29,6 +29,7 @@
 #include "scheduler/recovery/attempt_members.h"
 #include "scheduler/recovery/checkpoint_lifecycle.h"
 #include "scheduler/registry/core_effects.h"
+#include "scheduler/registry/job_directory.h"
 
 namespace sluice {
 
@@ -37,6 +38,7 @@ class AttemptPlans {
   // The parts of the core that it works on. All outlive it.
   struct Parts {
     Membership* members = nullptr;
+    const JobDirectory* jobs = nullptr;
     CoreEffects* effects = nullptr;
     CheckpointLifecycle* checkpoints = nullptr;
     AttemptMembers* attempts = nullptr;
@@ -44,9 +46,10 @@ class AttemptPlans {
   explicit AttemptPlans(Parts parts) : parts_(parts) {}
 
   // Plans an attempt with this many workers. A newer request replaces an earlier one that is still
-  // waiting for its checkpoint; with the present number it only withdraws that one.
-  // INVALID_ARGUMENT, FAILED_PRECONDITION: the job cannot do that, now or at all; the message says
-  // why.
+  // waiting for its checkpoint; with the present number it only withdraws that one. Workers that
+  // are about to leave an ended job count as free. INVALID_ARGUMENT, FAILED_PRECONDITION: the job
+  // cannot do that, now or at all; the message says why. ALREADY_EXISTS: it has this number, and
+  // nothing is to be done.
   absl::Status Scale(Job* job, uint32_t worker_num, absl::Time now);
   // Plans an attempt without the pservers that are draining, if the job uses any and others can be
   // used, unless an earlier plan has failed (DrainAgain). A job that cannot do that now, such as
@@ -86,6 +89,8 @@ class AttemptPlans {
   void Forget(const Job* job);
 
  private:
+  // True for a worker that still has to confirm that it has left a job that is over.
+  bool IsLeaving(const Member& worker) const;
   struct Plan {
     uint32_t worker_num = 0;  // 0: as now
     uint64_t checkpoint = 0;  // from which the next attempt begins

@@ -48,6 +48,79 @@ TEST_F(CurveFilesTest, ACompleteCurveReplacesEarlierOnes) {
   EXPECT_THAT(Names(), ElementsAre("events.out.tfevents.1002.h"));
 }
 
+class ResumedCurveTest : public CurveFilesTest {
+ protected:
+  // A run from `first` to `last`, three steps an epoch, that began at this second.
+  void Run(CurveFiles* curve, uint64_t first, uint64_t last, double value) {
+    for (uint64_t step = first; step <= last; ++step) {
+      std::vector<Scalar> points = {{"train/loss", step, value}};
+      if (step % 3 == 0) points.push_back({"eval/auc", step / 3, value});
+      ASSERT_TRUE(curve->Add(absl::FromUnixSeconds(2000), points).ok());
+    }
+  }
+  std::unique_ptr<CurveFiles> Resume(int64_t seconds, const CurvePosition& from) {
+    auto curve = CurveFiles::Begin(Env::Real(), dir_, "h", absl::FromUnixSeconds(seconds), from);
+    EXPECT_TRUE(curve.ok()) << curve.status();
+    return *std::move(curve);
+  }
+  // Steps and values of a tag in all files of the folder.
+  std::vector<std::pair<uint64_t, double>> Points(const std::string& tag,
+                                                  const std::string& folder = "") {
+    std::vector<std::pair<uint64_t, double>> points;
+    const std::string path = dir_ + folder;
+    for (const std::string& name : Env::Real()->List(path).value_or(std::vector<std::string>())) {
+      const auto file = ReadEventFile(Env::Real(), path + "/" + name);
+      if (!file.ok()) continue;
+      for (const EventPoint& point : file->points) {
+        if (point.tag == tag) points.emplace_back(point.step, point.value);
+      }
+    }
+    return points;
+  }
+};
+
+TEST_F(ResumedCurveTest, OneCurveShowsAllRuns) {
+  Run(Begin(1000).get(), 1, 8, 0.5);
+  // The checkpoint is of step 4, in the second epoch; what came after it is trained again.
+  auto resumed = Resume(3000, {4, 1, absl::FromUnixSeconds(2000)});
+  Run(resumed.get(), 5, 9, 0.25);
+  using P = std::pair<uint64_t, double>;
+  const auto losses = ElementsAre(P(1, .5), P(2, .5), P(3, .5), P(4, .5), P(5, .25), P(6, .25),
+                                  P(7, .25), P(8, .25), P(9, .25));
+  EXPECT_THAT(Points("train/loss"), losses) << "also while it runs";
+  EXPECT_THAT(Points("eval/auc"), ElementsAre(P(1, .5), P(2, .25), P(3, .25)));
+  resumed = nullptr;  // it is killed, too, before it has made a checkpoint
+  resumed = Resume(4000, {4, 1, absl::FromUnixSeconds(2000)});
+  Run(resumed.get(), 5, 6, 0.125);
+  ASSERT_TRUE(resumed->Complete().ok());
+  EXPECT_THAT(Points("train/loss"),
+              ElementsAre(P(1, .5), P(2, .5), P(3, .5), P(4, .5), P(5, .125), P(6, .125)));
+  EXPECT_EQ(Names().size(), 1u);
+}
+
+TEST_F(ResumedCurveTest, TheCurveOfAnotherRunIsNotContinued) {
+  auto finished = Begin(500);
+  Run(finished.get(), 1, 9, 0.75);
+  ASSERT_TRUE(finished->Complete().ok());
+  Run(Begin(1000).get(), 1, 5, 0.5);  // rerun-1, which made the checkpoint
+  Run(Begin(2500).get(), 1, 2, 0.1);  // rerun-2, which came after it
+  auto resumed = Resume(3000, {4, 1, absl::FromUnixSeconds(2000)});
+  Run(resumed.get(), 5, 5, 0.25);
+  using P = std::pair<uint64_t, double>;
+  EXPECT_THAT(Points("train/loss", "/rerun-3"),
+              ElementsAre(P(1, .5), P(2, .5), P(3, .5), P(4, .5), P(5, .25)));
+  EXPECT_EQ(Points("train/loss", "/rerun-2").size(), 2u);
+  ASSERT_TRUE(resumed->Complete().ok());
+  EXPECT_EQ(Points("train/loss").size(), 5u);
+  EXPECT_EQ(Names().size(), 1u);
+}
+
+TEST_F(ResumedCurveTest, WithoutAnEarlierCurveItBeginsANewOne) {
+  auto resumed = Resume(3000, {4, 1, absl::FromUnixSeconds(2000)});
+  Run(resumed.get(), 5, 5, 0.25);
+  EXPECT_EQ(Points("train/loss").size(), 1u);
+}
+
 TEST_F(CurveFilesTest, CopiesWithOtherNamesStay) {
   ASSERT_TRUE(Begin(1000)->Complete().ok());
   std::vector<std::string> kept = {

@@ -174,5 +174,32 @@ TEST(EventFileTest, UnusableFolderIsNamed) {
   EXPECT_NE(events.status().message().find("event_file_test_plain"), absl::string_view::npos);
 }
 
+TEST(EventFileTest, IsReadAgainUpToATornRecord) {
+  const std::string dir = testing::TempDir() + "/event_file_read";
+  std::filesystem::remove_all(dir);
+  const auto file = EventFile::Create(Env::Real(), dir, "h", absl::FromUnixMillis(1500));
+  ASSERT_TRUE(file.ok()) << file.status();
+  (*file)->AddRestart(absl::FromUnixSeconds(2));
+  (*file)->Add(absl::FromUnixSeconds(3), 300, "train/loss", 0.5);
+  (*file)->Add(absl::FromUnixSeconds(4), 301, "eval/auc", 0.25);
+  ASSERT_TRUE((*file)->Flush().ok());
+  const std::string path = (*file)->path();
+  auto read = ReadEventFile(Env::Real(), path);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->begun, absl::FromUnixMillis(1500));
+  ASSERT_EQ(read->points.size(), 2u);
+  EXPECT_EQ(read->points[0].tag, "train/loss");
+  EXPECT_EQ(read->points[0].step, 300u);
+  EXPECT_EQ(read->points[0].value, 0.5);
+  EXPECT_EQ(read->points[1].wall_time, absl::FromUnixSeconds(4));
+  for (uintmax_t size = std::filesystem::file_size(path) - 1; size > 60; size -= 7) {
+    std::filesystem::resize_file(path, size);
+    read = ReadEventFile(Env::Real(), path);
+    ASSERT_TRUE(read.ok());
+    EXPECT_LE(read->points.size(), 1u);
+  }
+  EXPECT_TRUE(absl::IsInvalidArgument(ReadEventFile(Env::Real(), "/etc/passwd").status()));
+}
+
 }  // namespace
 }  // namespace sluice

@@ -308,11 +308,24 @@ TEST_F(AttemptPlansTest, TheNewestRequestCounts) {
   ASSERT_TRUE(Scale(1).ok());
   EXPECT_THAT(Allocated(), ElementsAre(job_, job_, ""));
   ASSERT_TRUE(Scale(2).ok()) << "withdrawn";
-  ASSERT_TRUE(absl::IsFailedPrecondition(Scale(2)));
+  ASSERT_TRUE(absl::IsAlreadyExists(Scale(2)));
   Complete(1, 2, 2);
   c_.PollAll();
   EXPECT_EQ(c_.State(job_), JOB_RUNNING);
   EXPECT_EQ(Counts().scalings(), 0);
+}
+
+TEST_F(AttemptPlansTest, WorkersThatAreLeavingAnEndedJobCountAsFree) {
+  Train();
+  JobConfig config = FakeCluster::Config(-1, 1);
+  config.set_output_dir("/other");
+  const std::string other = c_.Run(config);
+  EXPECT_TRUE(absl::IsFailedPrecondition(Scale(3))) << "the third worker trains";
+  ASSERT_TRUE(c_.core_.operators().CancelJob(other, c_.now_).ok());
+  ASSERT_TRUE(Scale(3).ok()) << "it has not said yet that it has stopped";
+  Complete(1, 2, 2);
+  c_.PollAll();
+  EXPECT_EQ(c_.Status(job_).worker_num(), 3u) << c_.Status(job_).message();
 }
 
 TEST_F(AttemptPlansTest, ImpossibleRequestsAreRefusedAndChangeNothing) {
