@@ -94,7 +94,7 @@ void RemoveLeftovers(const std::string& output) {
 }
 
 // The output: a file that appears only when it is complete, or a pipe or device that is written
-// directly. Finishing the file removes the leftovers of killed runs with the same output.
+// directly. Opening the file removes the leftovers of killed runs with the same output.
 class ScoreWriter {
  public:
   ScoreWriter() = default;
@@ -112,11 +112,13 @@ class ScoreWriter {
     if (target.in_place) {
       file_ = std::fopen(written_.c_str(), "wb");
     } else {
-      SLUICE_ASSIGN_OR_RETURN(const int fd, CreateUnfinished(written_));
+      SLUICE_ASSIGN_OR_RETURN(const int fd, CreateUnfinished(written_, path_));
       // Held until the file is closed. Some file systems have no locks: then only the pid protects
       // the file from RemoveLeftovers.
       ::flock(fd, LOCK_EX | LOCK_NB);
       file_ = ::fdopen(fd, "wb");
+      // First, because they may have filled the disk.
+      RemoveLeftovers(path_);
     }
     return file_ != nullptr ? absl::OkStatus() : Failed("cannot open");
   }
@@ -133,17 +135,13 @@ class ScoreWriter {
     if (std::fclose(std::exchange(file_, nullptr)) != 0) finished = Failed("cannot finish");
     if (written_ == path_) return finished;
     if (finished.ok()) finished = PutInPlace(written_, path_, replace_);
-    if (!finished.ok()) {
-      std::remove(written_.c_str());
-      return finished;
-    }
-    RemoveLeftovers(path_);
-    return absl::OkStatus();
+    if (!finished.ok()) std::remove(written_.c_str());
+    return finished;
   }
 
  private:
   absl::Status Failed(absl::string_view what) const {
-    return absl::InternalError(absl::StrCat(what, " the output file ", written_, ": ",
+    return absl::InternalError(absl::StrCat(what, " the output file ", path_, ": ",
                                             std::strerror(errno),
                                             "; check its folder and free space"));
   }

@@ -62,7 +62,7 @@ absl::Status FixInput(PredictOptions* options);
 // there are no lines. RESOURCE_EXHAUSTED if a thread cannot be started.
 //
 // The scores are written to FILE.PID.unfinished next to output_file, and renamed when they are
-// complete. Success removes those of earlier runs with the same output that were killed. Such a
+// complete. Those of earlier runs with the same output that were killed are removed first. Such a
 // file is removed only when its process has ended, no process has it locked, it is a regular file
 // of this user, and it holds scores or nothing.
 absl::StatusOr<PredictSummary> PredictFile(const PredictOptions& options);

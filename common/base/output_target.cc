@@ -36,7 +36,7 @@ std::string UnfinishedName(const std::string& path) {
   return absl::StrCat(path, ".", ::getpid(), kUnfinishedSuffix);
 }
 
-absl::StatusOr<int> CreateUnfinished(const std::string& unfinished) {
+absl::StatusOr<int> CreateUnfinished(const std::string& unfinished, const std::string& path) {
   const auto create = [&unfinished] {
     return ::open(unfinished.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   };
@@ -47,7 +47,7 @@ absl::StatusOr<int> CreateUnfinished(const std::string& unfinished) {
   if (fd >= 0) return fd;
   const int error = errno == EISDIR ? EEXIST : errno;
   return absl::ErrnoToStatus(
-      error, absl::StrCat("cannot create ", unfinished, "; check its folder and free space"));
+      error, absl::StrCat("cannot write ", path, "; check its folder and free space"));
 }
 
 absl::Status PutInPlace(const std::string& unfinished, const std::string& path, bool replace) {

@@ -22,11 +22,11 @@ OutputTarget ResolveOutput(const std::string& path);
 // with the same path returns the same name.
 std::string UnfinishedName(const std::string& path);
 
-// Creates the file `unfinished`, whose name has the pid of this process, and returns its descriptor
-// for writing. A file that already has the name was left by a killed process with this pid, or put
-// there by somebody else. The name is removed; neither the file nor the target of a link is
+// Creates the file `unfinished`, UnfinishedName(path), and returns its descriptor for writing.
+// Errors name `path`. A file that already has the name was left by a killed process with this pid,
+// or put there by somebody else. The name is removed; neither the file nor the target of a link is
 // changed. ALREADY_EXISTS when that is not possible, as for a folder.
-absl::StatusOr<int> CreateUnfinished(const std::string& unfinished);
+absl::StatusOr<int> CreateUnfinished(const std::string& unfinished, const std::string& path);
 
 // Gives the finished file its name. With `replace` false, ALREADY_EXISTS when a file that is not
 // empty has taken the name meanwhile.

@@ -109,7 +109,7 @@ class FileSeries {
     if (in_place_) {
       file_ = std::fopen(written_.c_str(), "wb");
     } else {
-      SLUICE_ASSIGN_OR_RETURN(const int fd, CreateUnfinished(written_));
+      SLUICE_ASSIGN_OR_RETURN(const int fd, CreateUnfinished(written_, path_));
       file_ = ::fdopen(fd, "wb");
     }
     return file_ != nullptr ? absl::OkStatus() : Failed("open");

@@ -1,5 +1,6 @@
 #include "scheduler/service/job_submission.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -68,6 +69,7 @@ absl::StatusOr<std::string> JobSubmission::AddWithFolder(Checked job,
   uint64_t number = 1;
   options_.loop->Look(
       [&](SchedulerCore& core, absl::Time) { number = core.operators().next_number(); });
+  number = std::max(number, numbers_.Next(config.name()));
   std::string dir = config.output_dir();
   const bool reserved = dir.empty();
   if (reserved) {
@@ -80,6 +82,9 @@ absl::StatusOr<std::string> JobSubmission::AddWithFolder(Checked job,
     if (reserved) options_.env->RemoveDir(dir).IgnoreError();
     return job_id;
   }
+  // The job runs whether or not its number can be remembered.
+  if (const absl::Status kept = numbers_.Took(config.name(), number); !kept.ok())
+    options_.log(absl::StrCat("the number of job ", *job_id, " is not kept: ", kept.message()));
   options_.log(absl::StrCat("job ", *job_id, ": effective configuration: ", dir, "/job.textproto"));
   if (!from.empty()) {
     options_.log(absl::StrCat("job ", *job_id, ": continues from ", from));

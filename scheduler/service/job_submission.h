@@ -17,6 +17,7 @@
 #include "common/base/clock.h"
 #include "common/base/env.h"
 #include "common/base/mutex.h"
+#include "scheduler/service/job_numbers.h"
 #include "scheduler/service/job_spec_builder.h"
 #include "scheduler/service/scheduler_loop.h"
 
@@ -30,9 +31,14 @@ class JobSubmission {
     Env* env = nullptr;
     uint32_t pserver_num = 1;    // of the cluster
     std::string default_output;  // parent of the output folders of jobs that name none
+    std::string numbers_file;    // of JobNumbers; empty: none
+    Env* numbers_env = nullptr;  // for that file, which is not below the roots of jobs; null: env
     std::function<void(const std::string&)> log;
   };
-  explicit JobSubmission(Options options) : options_(std::move(options)) {}
+  explicit JobSubmission(Options options)
+      : options_(std::move(options)),
+        numbers_(options_.numbers_env == nullptr ? options_.env : options_.numbers_env,
+                 options_.numbers_file) {}
 
   // A repeated call with the same request_id returns the job of the first one; "": a new job.
   // FAILED_PRECONDITION: the job's record cannot be kept, so it will not run. UNAVAILABLE: it is
@@ -68,6 +74,7 @@ class JobSubmission {
 
   const Options options_;
   Mutex mutex_;  // held while a job gets its number and is kept
+  JobNumbers numbers_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace sluice

@@ -141,6 +141,8 @@ void SchedulerServer::StartLoop(SchedulerLoop::Options loop) {
   intake.pserver_num = loop.core.pserver_num;
   std::error_code error;
   intake.default_output = (std::filesystem::current_path(error) / "output").string();
+  intake.numbers_file = absl::StrCat(options_.identity.log_dir, "/job_numbers");
+  intake.numbers_env = options_.env;
   loop.host = HostName();
   loop.process_space = ProcessSpace();
   loop.process_has_ended = &ProcessHasEnded;

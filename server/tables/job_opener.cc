@@ -217,7 +217,10 @@ absl::Status LoadError(const JobSpec& spec, const absl::Status& status) {
   }
   return absl::Status(status.code(),
                       absl::StrCat("cannot resume from checkpoint ", spec.restore().directory(),
-                                   ": ", status.message()));
+                                   ": ", status.message(),
+                                   absl::IsDataLoss(status)
+                                       ? "; --allow_older resumes from the newest intact checkpoint"
+                                       : ""));
 }
 
 absl::Status LoadTables(const JobSpec& spec, const JobResources& resources, LoadProgress* progress,

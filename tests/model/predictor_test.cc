@@ -460,11 +460,20 @@ TEST_F(UnfinishedScoresTest, FilesOfEndedProcessesAreRemoved) {
   EXPECT_THAT(PredictAndList(), IsEmpty());
 }
 
-TEST_F(UnfinishedScoresTest, AFailedPredictionRemovesNone) {
+TEST_F(UnfinishedScoresTest, APredictionThatFailsRemovesThemToo) {
   const std::string name = "scores." + Ended() + ".unfinished";
   Plant(name);
-  EXPECT_FALSE(PredictFile(Options({dir_ + "/none.csv"})).ok());
-  EXPECT_TRUE(std::filesystem::exists(dir_ + "/" + name));
+  const std::string bad = Write("bad.csv", std::string(kHeader) + "1,x,w1,w2\n");
+  EXPECT_FALSE(PredictFile(Options({bad})).ok());
+  EXPECT_FALSE(std::filesystem::exists(dir_ + "/" + name));
+}
+
+TEST_F(UnfinishedScoresTest, AnErrorNamesTheOutput) {
+  PredictOptions options = Options({Write("a.csv", std::string(kHeader) + "1,30,w1,w2\n")});
+  options.output_file = dir_ + "/none/scores";
+  const absl::Status refused = PredictFile(options).status();
+  EXPECT_THAT(std::string(refused.message()), testing::HasSubstr(options.output_file));
+  EXPECT_THAT(std::string(refused.message()), testing::Not(testing::HasSubstr("unfinished")));
 }
 
 TEST_F(UnfinishedScoresTest, FilesOfALiveProcessAreKept) {

@@ -159,8 +159,14 @@ absl::Status DenseReplica::Load(const Source& source, Env* env) {
     return absl::InvalidArgumentError(
         absl::StrCat(source.directory, " is a model, which has no optimizer state"));
   }
-  for (size_t i = 0; i < tables_.size(); ++i)
-    SLUICE_RETURN_IF_ERROR(LoadTable(source, manifest, i, env));
+  for (size_t i = 0; i < tables_.size(); ++i) {
+    const absl::Status loaded = LoadTable(source, manifest, i, env);
+    if (absl::IsDataLoss(loaded) && source.state && !source.new_job) {
+      return absl::DataLossError(absl::StrCat(
+          loaded.message(), "; --allow_older resumes from the newest intact checkpoint"));
+    }
+    SLUICE_RETURN_IF_ERROR(loaded);
+  }
   // A new job counts its steps from 0.
   if (source.state && !source.new_job) closed_ = manifest.checkpoint().global_step();
   return absl::OkStatus();

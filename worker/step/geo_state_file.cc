@@ -96,8 +96,8 @@ absl::StatusOr<std::unique_ptr<GeoStateReader>> GeoStateReader::Open(Env* env,
 }
 
 absl::Status GeoStateReader::Damaged(const std::string& what) const {
-  return absl::DataLossError(
-      absl::StrCat(path_, " is damaged: ", what, "; use another checkpoint"));
+  return absl::DataLossError(absl::StrCat(
+      path_, " is damaged: ", what, "; --allow_older resumes from the newest intact checkpoint"));
 }
 
 absl::StatusOr<std::string> GeoStateReader::NextBytes(size_t n) {

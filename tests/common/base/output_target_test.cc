@@ -57,7 +57,7 @@ TEST_F(OutputTargetTest, WhatHasTheNameOfAnUnfinishedFileLosesItUnchanged) {
       [&] { planted.Pipe(name); }, [&] { std::ofstream(name) << "left by a killed process"; }};
   for (const auto& plant : plants) {
     plant();
-    const auto fd = CreateUnfinished(name);
+    const auto fd = CreateUnfinished(name, dir_ + "/out");
     ASSERT_TRUE(fd.ok()) << fd.status();
     EXPECT_EQ(::write(*fd, "new", 3), 3);
     ::close(*fd);
@@ -67,8 +67,13 @@ TEST_F(OutputTargetTest, WhatHasTheNameOfAnUnfinishedFileLosesItUnchanged) {
     fs::remove(name);
   }
   fs::create_directory(name);
-  EXPECT_EQ(CreateUnfinished(name).status().code(), absl::StatusCode::kAlreadyExists);
-  EXPECT_EQ(CreateUnfinished(dir_ + "/none/x").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(CreateUnfinished(name, dir_ + "/out").status().code(),
+            absl::StatusCode::kAlreadyExists);
+  const absl::Status none =
+      CreateUnfinished(dir_ + "/none/x.7.unfinished", dir_ + "/none/x").status();
+  EXPECT_EQ(none.code(), absl::StatusCode::kNotFound);
+  EXPECT_NE(none.message().find("none/x;"), absl::string_view::npos) << none;
+  EXPECT_EQ(none.message().find("unfinished"), absl::string_view::npos) << none;
 }
 
 TEST_F(OutputTargetTest, FileCreatedMeanwhileIsNotReplaced) {

@@ -56,6 +56,24 @@ TEST(JobSubmissionTest, TheCheckpointsOfAnUnfinishedRunAreNotLeftToANewJob) {
   EXPECT_TRUE(scheduler.Submit(submit).ok());
 }
 
+TEST(JobSubmissionTest, JobsOfSeveralClustersWithOneLogFolderHaveDifferentIds) {
+  const std::string file = testing::TempDir() + "job_submission_test_numbers";
+  std::filesystem::remove(file);
+  std::set<std::string> ids;
+  for (const char* dir : {"/d1", "/d2", "/d3"}) {
+    SchedulerLoop loop(LocalScheduler::Small());
+    auto options = LocalScheduler::IntakeOptions(LocalScheduler::Small(), &loop);
+    options.numbers_file = file;
+    RequestIntake intake(options);
+    SubmitJobRequest request = SmallJob("shop", 1);
+    request.mutable_config()->set_output_dir(dir);
+    const auto reply = intake.SubmitJob(request, "");
+    ASSERT_TRUE(reply.ok()) << reply.status();
+    ids.insert(reply->job_id());
+  }
+  EXPECT_EQ(ids, (std::set<std::string>{"shop-1", "shop-2", "shop-3"}));
+}
+
 TEST(JobSubmissionTest, SubmissionLogsThePathOfTheEffectiveConfiguration) {
   LoggedLines logged;
   LocalScheduler::Options options = LocalScheduler::Small();

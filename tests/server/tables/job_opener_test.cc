@@ -305,7 +305,8 @@ TEST_F(JobOpenerTest, AJobResumesFromACheckpointWithItsStateAndStep) {
   next.mutable_restore()->set_step(31);
   const absl::Status other = Open(next).status();
   EXPECT_EQ(other.code(), absl::StatusCode::kDataLoss);
-  EXPECT_THAT(std::string(other.message()), testing::HasSubstr("c/step-30"));
+  EXPECT_THAT(std::string(other.message()),
+              testing::AllOf(testing::HasSubstr("c/step-30"), testing::HasSubstr("--allow_older")));
   next.mutable_restore()->set_directory("c/step-31");
   EXPECT_EQ(CodeOf(next), absl::StatusCode::kNotFound);
 }
