@@ -644,7 +644,10 @@ absl::Status JobRun::EndTrain(absl::Time now) {
 
 absl::Status JobRun::CheckTrained(const EpochResult& epoch) const {
   if (!results_.CheckBadLines().ok()) return absl::OkStatus();
-  if (epoch.examples() > 0 && results_.trained_weight() == 0) {
+  // LIBSVM may have weights without a column.
+  const bool weighted =
+      !config_.data().weight_column().empty() || config_.data().format() == DataConfig::LIBSVM;
+  if (weighted && epoch.examples() > 0 && results_.trained_weight() == 0) {
     return absl::FailedPreconditionError(
         absl::StrCat("nothing was learned: each of the ", epoch.examples(), " examples of epoch ",
                      epoch.epoch(), " has weight 0; correct the column of data.weight_column",

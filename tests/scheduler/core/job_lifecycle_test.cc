@@ -573,8 +573,8 @@ TEST(JobLifecycleTest, TheBestModelIsPutInForceAndEarlierOnesAreGivenUp) {
     EXPECT_EQ(kept[0].number, saves.size());
     EXPECT_THAT(kept[0].save_ids, testing::Contains(saves.back()));
   }
-  EXPECT_EQ(phase.kind(), Phase::FINISH);
   c.PollAll();
+  EXPECT_EQ(c.Phase(job, 1)->phase().kind(), Phase::FINISH);
   const std::vector<OutputAction> actions = c.WriteOutputs();
   const auto ended = std::find_if(actions.begin(), actions.end(), [](const OutputAction& action) {
     return action.kind == OutputAction::kEnded;
