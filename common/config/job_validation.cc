@@ -65,6 +65,7 @@ class JobValidator {
     Strategy();
     AddAll(FindTrainProblems(job_));
     Checkpoints();
+    BestModel();
     Recovery();
     // Last: an option without effect matters less than a contradiction.
     Unused();
@@ -487,7 +488,25 @@ class JobValidator {
       if (c.has_every_s()) Add("checkpoint.every_s", why);
       if (c.has_every_epochs()) Add("checkpoint.every_epochs", why);
       if (c.has_keep()) Add("checkpoint.keep", why);
-      if (c.save() != CheckpointConfig::FINAL) Add("checkpoint.save", why);
+      return;
+    }
+    if (!(c.every_s() >= 0 && std::isfinite(c.every_s()))) {
+      Add("checkpoint.every_s",
+          absl::StrCat(c.every_s(), " is not a time; give 0 (none by time) or more seconds"));
+    }
+    if (c.keep() == 0) {
+      Add("checkpoint.keep",
+          "0 would remove every checkpoint as soon as it is complete; give 1 or more");
+    }
+  }
+
+  // Apart from checkpoints: a job may keep its best model and no checkpoint.
+  void BestModel() {
+    const CheckpointConfig& c = job_.checkpoint();
+    if (job_.evaluate_only()) {
+      if (c.save() != CheckpointConfig::FINAL)
+        Add("checkpoint.save",
+            "has no effect with evaluate_only, which trains nothing to save; remove it");
       return;
     }
     if (!CheckpointConfig::Save_IsValid(c.save()))
@@ -498,14 +517,6 @@ class JobValidator {
       Add("checkpoint.save",
           "BEST contradicts checkpoint.save_final_model false, which saves no model; remove one of "
           "them");
-    }
-    if (!(c.every_s() >= 0 && std::isfinite(c.every_s()))) {
-      Add("checkpoint.every_s",
-          absl::StrCat(c.every_s(), " is not a time; give 0 (none by time) or more seconds"));
-    }
-    if (c.keep() == 0) {
-      Add("checkpoint.keep",
-          "0 would remove every checkpoint as soon as it is complete; give 1 or more");
     }
   }
 
