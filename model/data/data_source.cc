@@ -17,6 +17,7 @@
 #include "model/data/line_reader.h"
 #include "model/data/multi_slot_parser.h"
 #include "model/features/cell.h"
+#include "model/features/data_summary.h"
 
 namespace sluice {
 namespace {
@@ -479,7 +480,11 @@ absl::Status FileDataSource::ReadLinesOf(const TextRange& piece, bool need_label
   while (reader->next_offset() < piece.end) {
     SLUICE_ASSIGN_OR_RETURN(const bool more, reader->Next(&line));
     if (!more) return absl::OkStatus();
-    if (NoExample(*parser, &line)) continue;
+    if (NoExample(*parser, &line)) {
+      if (examples->counts != nullptr && parser->RepeatsHeader(line.text()))
+        examples->counts->CountRepeatedHeader();
+      continue;
+    }
     absl::Status bad_line;
     SLUICE_RETURN_IF_ERROR(AppendLine(parser, line, need_label, examples, &bad_line));
     if (bad_line.ok()) continue;

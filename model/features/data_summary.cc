@@ -93,6 +93,7 @@ void DataCounts::CountExample(const bool* missing, size_t columns, bool positive
 void AddSummary(const DataSummary& from, DataSummary* to) {
   to->set_examples(to->examples() + from.examples());
   to->set_positive(to->positive() + from.positive());
+  to->set_repeated_headers(to->repeated_headers() + from.repeated_headers());
   Unite(from.label_values_seen(), to->mutable_label_values_seen());
   while (to->features_size() < from.features_size()) to->add_features();
   for (int i = 0; i < from.features_size(); ++i) {
@@ -131,6 +132,12 @@ std::vector<std::string> WarningsOfTraining(const JobConfig& job, const DataSumm
   if (training.positive() == 0) warnings.push_back("no training example has label 1");
   if (training.positive() == training.examples())
     warnings.push_back("no training example has label 0");
+  if (training.repeated_headers() > 0) {
+    warnings.push_back(absl::StrCat(
+        training.repeated_headers(),
+        " lines in the middle of files repeat the header, as where files are joined by cat; they "
+        "were skipped"));
+  }
   size_t more = 0;
   for (int i = 0; i < std::min(job.features_size(), training.features_size()); ++i) {
     std::string warning = WarningOf(job.features(i), training.features(i), training.examples());

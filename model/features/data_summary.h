@@ -43,6 +43,8 @@ class DataCounts {
   void AddValue(uint32_t category, uint32_t value) { line_.emplace_back(category, value); }
   // Notes the label of the line, as an index in label.positive followed by label.negative.
   void AddLabelValue(uint32_t value) { label_value_ = static_cast<int64_t>(value); }
+  // A header line in the middle of a file was skipped.
+  void CountRepeatedHeader() { ++repeated_headers_; }
   void CountExample(const bool* missing, size_t columns, bool positive);
   void DropLine() {
     line_.clear();
@@ -51,6 +53,7 @@ class DataCounts {
 
   uint64_t examples() const { return examples_; }
   uint64_t positive() const { return positive_; }
+  uint64_t repeated_headers() const { return repeated_headers_; }
   uint64_t MissingIn(size_t column) const {
     return column < missing_.size() ? missing_[column] : 0;
   }
@@ -63,7 +66,7 @@ class DataCounts {
  private:
   void CountValues();
 
-  uint64_t examples_ = 0, positive_ = 0;
+  uint64_t examples_ = 0, positive_ = 0, repeated_headers_ = 0;
   std::vector<uint64_t> missing_;  // [columns]
   std::vector<Vocabulary> vocabularies_;
   std::string label_values_seen_;

@@ -522,6 +522,7 @@ DataSummary CompiledSchema::Summarize(const DataCounts& counts) const {
   DataSummary summary;
   summary.set_examples(counts.examples());
   summary.set_positive(counts.positive());
+  summary.set_repeated_headers(counts.repeated_headers());
   summary.set_label_values_seen(counts.label_values_seen());
   for (const FeatureSource& source : f_.sources) {
     FeatureSummary* feature = summary.add_features();

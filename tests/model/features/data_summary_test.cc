@@ -50,6 +50,20 @@ TEST(DataSummaryTest, PartsAddUp) {
   EXPECT_EQ(sum.features(1).vocabulary_seen(), "\x02");
 }
 
+TEST(DataSummaryTest, RepeatedHeadersGiveAWarning) {
+  DataSummary training;
+  training.set_examples(3);
+  training.set_positive(1);
+  EXPECT_TRUE(WarningsOfTraining(JobConfig(), training).empty());
+  training.set_repeated_headers(2);
+  EXPECT_THAT(WarningsOfTraining(JobConfig(), training),
+              ElementsAre(AllOf(HasSubstr("2 lines"), HasSubstr("repeat the header"))));
+  DataSummary sum;
+  AddSummary(training, &sum);
+  AddSummary(training, &sum);
+  EXPECT_EQ(sum.repeated_headers(), 4u);
+}
+
 TEST(DataSummaryTest, SummariesLargerThanTheJobAreRefused) {
   EXPECT_TRUE(CheckSummary(Job(), Summary(1, 1, "\x07", "\x03")).ok());
   EXPECT_TRUE(CheckSummary(Job(), DataSummary()).ok());
