@@ -311,7 +311,7 @@ absl::Status DelimitedParser::Parse(char* line, size_t size) {
     values_[column] = cell < 0 ? std::string_view("") : cells_[cell];
     missing_[column] = values_[column].empty();
   }
-  MarkMissing(format_.missing);
+  if (!format_.missing.empty()) MarkMissing(format_.missing);
   return absl::OkStatus();
 }
 
