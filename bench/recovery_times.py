@@ -45,7 +45,7 @@ class Cluster:
         """The job that runs; None when the scheduler does not answer."""
         done = self.run("status", "--json", check=False)
         jobs = json.loads(done.stdout)["jobs"] if done.returncode == 0 else []
-        return next((job for job in jobs if job["state"] in ("JOB_RUNNING", "JOB_RECOVERING", "JOB_STARTING")), None)
+        return next((job for job in jobs if job["state"] in ("running", "recovering", "starting")), None)
 
     def await_job(self, condition):
         end = time.monotonic() + PATIENCE_S
@@ -57,7 +57,7 @@ class Cluster:
 
     @staticmethod
     def trains(job):
-        return (job["state"] == "JOB_RUNNING" and job.get("workers_alive") == 2 and not job.get("message") and
+        return (job["state"] == "running" and job.get("workers_alive") == 2 and not job.get("message") and
                 int(job.get("global_step", 0)) > 0 and "waits for" not in job.get("recovery", {}).get("last", ""))
 
     def pid(self, role, rank):

@@ -12,10 +12,14 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/string_view.h"
 #include "cli/commands/commands.h"
 #include "cli/jobs/watch_job.h"
 #include "cli/screen/command_line.h"
+#include "cli/screen/progress.h"
+#include "cli/screen/wrap.h"
 #include "common/base/printable.h"
 #include "common/config/closest_name.h"
 #include "common/config/environment.h"
@@ -41,6 +45,9 @@ class StandardOutput : private std::streambuf {
   // Gives std::cout its own buffer back.
   ~StandardOutput() override;
 
+  // From now on lines that are longer than the terminal is wide break between words. Output into a
+  // file or pipe stays as it is.
+  void Wrap();
   // Says whether a reader that goes away is no error: the command does nothing but print.
   void ReaderMayLeave(bool may = true) { reader_may_leave_ = may; }
   // Call it after everything else. Returns `code`, the exit code of the command; or kOutputLost
@@ -51,11 +58,15 @@ class StandardOutput : private std::streambuf {
  private:
   int_type overflow(int_type c) override;
   int sync() override;
+  // Writes to the file itself.
+  void Put(absl::string_view text);
 
   std::vector<char> buffer_;
   std::streambuf* own_ = nullptr;  // of std::cout
   int error_ = 0;                  // of the first write that failed
   bool reader_may_leave_ = false;
+  size_t width_ = 0;      // columns of the terminal; 0: lines do not break
+  bool at_begin_ = true;  // of a line
 };
 
 StandardOutput::StandardOutput() : buffer_(kOutputBufferBytes) {
@@ -89,11 +100,37 @@ StandardOutput::int_type StandardOutput::overflow(int_type c) {
   return c;
 }
 
+void StandardOutput::Wrap() {
+  if (isatty(STDOUT_FILENO) == 1) width_ = TerminalWidth(STDOUT_FILENO);
+}
+
 int StandardOutput::sync() {
-  for (const char* at = pbase(); at < pptr() && error_ == 0;) {
-    const ssize_t n = write(STDOUT_FILENO, at, static_cast<size_t>(pptr() - at));
+  absl::string_view text(pbase(), static_cast<size_t>(pptr() - pbase()));
+  if (width_ == 0) {
+    Put(text);
+  } else {
+    std::string lines;
+    while (!text.empty()) {
+      const size_t end = text.find('\n');
+      const bool whole = end != absl::string_view::npos;
+      const absl::string_view line = text.substr(0, end);
+      // A line that comes in pieces was too long for the buffer, or is a live line.
+      absl::StrAppend(&lines, whole && at_begin_ ? Wrapped(line, width_) : std::string(line),
+                      whole ? "\n" : "");
+      at_begin_ = whole;
+      text.remove_prefix(whole ? end + 1 : text.size());
+    }
+    Put(lines);
+  }
+  setp(buffer_.data(), buffer_.data() + buffer_.size());
+  return error_ == 0 ? 0 : -1;
+}
+
+void StandardOutput::Put(absl::string_view text) {
+  while (!text.empty() && error_ == 0) {
+    const ssize_t n = write(STDOUT_FILENO, text.data(), text.size());
     if (n >= 0) {
-      at += n;
+      text.remove_prefix(static_cast<size_t>(n));
     } else if (errno == EAGAIN) {
       // Another process that shares the file has made it non-blocking: wait for room.
       pollfd room = {STDOUT_FILENO, POLLOUT, 0};
@@ -102,8 +139,6 @@ int StandardOutput::sync() {
       error_ = errno;
     }
   }
-  setp(buffer_.data(), buffer_.data() + buffer_.size());
-  return error_ == 0 ? 0 : -1;
 }
 
 std::vector<Command> AllCommands() {
@@ -174,6 +209,9 @@ int Main(int argc, char** argv, StandardOutput* output) {
     if (!parsed.ok()) return ReportError(parsed.status());
     if (parsed->help) return HelpOf(word, commands);
     output->ReaderMayLeave(command.spec.only_prints);
+    // A configuration and JSON are text for programs.
+    const auto has = [&](const char* flag) { return parsed->Given(flag) && parsed->Switch(flag); };
+    if (!has("json") && !has("dry_run")) output->Wrap();
     if (const absl::Status known = CheckEnvironment(command.spec.name); !known.ok())
       return ReportError(known);
     for (const std::string& note : NotesOnEnvironment(command.spec.name))

@@ -16,6 +16,7 @@ constexpr absl::Duration kWaiterLook = absl::Milliseconds(50);
 constexpr std::chrono::microseconds kLookAwake(50);
 // How often a long wait is reported.
 constexpr absl::Duration kLongWait = absl::Seconds(2);
+constexpr absl::Duration kTellsEnd = absl::Seconds(5);  // a wait that says when it gives up
 
 }  // namespace
 
@@ -85,9 +86,14 @@ void Waiter::Fail(const absl::Status& status) {
 
 std::string Waiter::Describe() const {
   if (waiting_for_ == nullptr) return "";
-  const double seconds = absl::ToDoubleSeconds(clock_->Now() - waiting_since_);
-  return absl::StrCat("waiting for ", waiting_for_(),
-                      seconds < 0.1 ? "" : absl::StrFormat(" for %.1f s", seconds));
+  const absl::Time now = clock_->Now();
+  const double seconds = absl::ToDoubleSeconds(now - waiting_since_);
+  std::string text = absl::StrCat("waiting for ", waiting_for_(),
+                                  seconds < 0.1 ? "" : absl::StrFormat(" for %.1f s", seconds));
+  if (now - waiting_since_ < kTellsEnd || timeout_ == absl::InfiniteDuration()) return text;
+  const absl::Duration left = timeout_ - (now - std::max(waiting_since_, excused_at_));
+  absl::StrAppendFormat(&text, ", gives up in %.0f s", std::max(0.0, absl::ToDoubleSeconds(left)));
+  return text;
 }
 
 }  // namespace sluice

@@ -67,7 +67,8 @@ class Waiter {
   void NoteRefusal(std::string why) { last_refusal_ = std::move(why); }
   const std::string& last_refusal() const { return last_refusal_; }
 
-  // "waiting for a pull ... for 1.2 s"; "" while no caller waits.
+  // "waiting for a pull ... for 1.2 s", of a long wait also when it fails; "" while no caller
+  // waits.
   std::string Describe() const;
 
  private:

@@ -106,10 +106,16 @@ class ScoreWriter {
 
   absl::Status Open(const PredictOptions& options) {
     replace_ = options.replace;
-    const OutputTarget target = ResolveOutput(options.output_file);
+    const bool standard = options.output_file == kStandardOutput;
+    const OutputTarget target = standard ? OutputTarget{options.output_file, /*in_place=*/true}
+                                         : ResolveOutput(options.output_file);
     path_ = target.path;
     written_ = target.in_place ? path_ : UnfinishedName(path_);
-    if (target.in_place) {
+    if (standard) {
+      // Not /dev/stdout: a file that is opened again would be written from its begin.
+      const int fd = ::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0);
+      if (fd >= 0) file_ = ::fdopen(fd, "wb");
+    } else if (target.in_place) {
       file_ = std::fopen(written_.c_str(), "wb");
     } else {
       SLUICE_ASSIGN_OR_RETURN(const int fd, CreateUnfinished(written_, path_));

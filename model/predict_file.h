@@ -34,7 +34,7 @@ struct PredictOptions {
   std::vector<std::string> data_files;
   // The state that data_files must have, set by FixInput. Null: PredictFile calls FixInput.
   std::shared_ptr<const DataFiles> seen;
-  std::string output_file;  // see ResolveOutput
+  std::string output_file;  // see ResolveOutput; kStandardOutput is standard output
   int worker_num = 1;       // threads that parse and score; the output does not depend on it
   int net_threads = 1;      // threads that compute in the network of each of them
   // Column of the data that is written before each score; "" for none.

@@ -3,6 +3,7 @@
 #include <malloc.h>
 
 #include "common/config/job_config.h"
+#include "common/daemon/control_plane.h"
 #include "common/daemon/daemon_flags.h"
 #include "common/daemon/listener_flags.h"
 #include "common/daemon/process_log.h"
@@ -65,7 +66,8 @@ int main(int argc, char** argv) {
   if (FLAGS_heartbeat_ms > 0) limits->set_heartbeat_ms(FLAGS_heartbeat_ms);
   const absl::Status valid = sluice::ValidateClusterConfig(identity->cluster);
   if (!valid.ok()) return fail(valid);
-  if (const absl::Status log = sluice::OpenDaemonLog(*identity, argv[0]); !log.ok()) return fail(log);
+  if (const absl::Status log = sluice::OpenDaemonLog(*identity, argv[0]); !log.ok())
+    return fail(log);
   const auto audit = sluice::OpenAuditLog(*identity, sluice::Clock::Real(), sluice::Env::Real());
   if (!audit.ok()) return fail(audit.status());
 
@@ -93,7 +95,9 @@ int main(int argc, char** argv) {
     LOG(ERROR) << server.status().message();
     return sluice::ExitCodeOf(server.status());
   }
+  LOG(INFO) << sluice::kReadyMark << "serves";
   const int code = sluice::StopSignal::Wait();
   server->reset();
+  sluice::TellEnd(code);
   return code;
 }

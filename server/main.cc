@@ -50,7 +50,7 @@ int main(int argc, char** argv) {
   options.available_memory = [] { return sluice::AvailableMemory(); };
   options.log = [](const std::string& line) { LOG(INFO) << line; };
   options.on_end = [](absl::Status status) {
-    LOG_IF(INFO, status.ok()) << "the scheduler told this pserver to stop";
+    if (status.ok()) sluice::LogAndTell("the scheduler told this pserver to stop");
     LOG_IF(ERROR, !status.ok()) << status.message();
     sluice::StopSignal::Stop(sluice::ExitCodeOf(status));
   };
@@ -67,6 +67,6 @@ int main(int argc, char** argv) {
     (*daemon)->Drain(absl::Seconds(FLAGS_drain_s));
   }
   daemon->reset();
-  LOG(INFO) << "stopped with exit code " << code;
+  sluice::TellEnd(code);
   return code;
 }

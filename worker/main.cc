@@ -60,7 +60,8 @@ int main(int argc, char** argv) {
   // The worker takes its device before it joins the cluster: without it, it must get no job.
   const auto device = sluice::TakeDevice(identity->device);
   if (!device.ok()) return fail(device.status());
-  if (const absl::Status log = sluice::OpenDaemonLog(*identity, argv[0]); !log.ok()) return fail(log);
+  if (const absl::Status log = sluice::OpenDaemonLog(*identity, argv[0]); !log.ok())
+    return fail(log);
   const auto audit = sluice::OpenAuditLog(*identity, sluice::Clock::Real(), sluice::Env::Real());
   if (!audit.ok()) return fail(audit.status());
 
@@ -75,6 +76,7 @@ int main(int argc, char** argv) {
   options.audit = audit->get();
   options.log = [](const std::string& line) { LOG(INFO) << line; };
   options.on_end = [](absl::Status status) {
+    if (status.ok()) sluice::LogAndTell("the scheduler told this worker to stop");
     if (!status.ok()) LOG(ERROR) << status.message();
     sluice::StopSignal::Stop(sluice::ExitCodeOf(status));
   };
@@ -90,5 +92,6 @@ int main(int argc, char** argv) {
   }
   const int code = sluice::StopSignal::Wait();
   server->reset();
+  sluice::TellEnd(code);
   return code;
 }

@@ -24,8 +24,14 @@
 namespace sluice::cli {
 namespace {
 
+OutputTarget TargetOf(const PredictOptions& options) {
+  return options.output_file == kStandardOutput
+             ? OutputTarget{options.output_file, /*in_place=*/true}
+             : ResolveOutput(options.output_file);
+}
+
 absl::StatusOr<PredictSummary> Run(PredictOptions options, ScoreProgress* progress) {
-  const OutputTarget target = ResolveOutput(options.output_file);
+  const OutputTarget target = TargetOf(options);
   std::vector<std::string> files;
   if (!target.in_place) files.push_back(UnfinishedName(target.path));
   const ExitCleanup cleanup(std::move(files));
@@ -36,6 +42,7 @@ absl::StatusOr<PredictSummary> Run(PredictOptions options, ScoreProgress* progre
 // Returns whether the scores go to standard output; the summary then goes to standard error.
 bool IsStdout(const std::string& output) {
   struct stat file, standard;
+  if (output == kStandardOutput) return true;
   return stat(output.c_str(), &file) == 0 && fstat(STDOUT_FILENO, &standard) == 0 &&
          file.st_dev == standard.st_dev && file.st_ino == standard.st_ino;
 }
@@ -52,10 +59,6 @@ absl::StatusOr<PredictOptions> PredictionFromFlags(const ParsedCommand& command)
   if (workers < 1 || workers > 1000) {
     return absl::InvalidArgumentError(
         absl::StrCat("--worker_num=", workers, " is out of range; give 1 to 1000"));
-  }
-  if (command.Text("output") == "-") {
-    return absl::InvalidArgumentError(
-        "--output=- is not supported; give --output=/dev/stdout for standard output");
   }
   if (command.Given("max_bad_lines") && command.Number("max_bad_lines") < 0) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -87,7 +90,7 @@ absl::Status CheckOutput(const PredictOptions& options) {
     inputs.push_back(file == "-" ? InputFile{"standard input", "/dev/stdin"}
                                  : InputFile{"a file of --data", file});
   }
-  const OutputTarget target = ResolveOutput(options.output_file);
+  const OutputTarget target = TargetOf(options);
   // A terminal or pipe can be input and output at once.
   if (target.in_place) return absl::OkStatus();
   return CheckOutputFile("--output", options.output_file, options.replace, inputs, options.env);
@@ -132,8 +135,10 @@ int Predict(const ParsedCommand& command) {
     std::cerr << "sluice: " << Counted(bad.count, "line") << (bad.count == 1 ? " is" : " are")
               << " malformed and scored nan: " << bad.Describe() << std::endl;
   }
-  (scores_on_stdout ? std::cerr : std::cout) << "scored " << Counted(summary->examples, "example")
-                                             << " into " << options->output_file << std::endl;
+  (scores_on_stdout ? std::cerr : std::cout)
+      << "scored " << Counted(summary->examples, "example") << " into "
+      << (options->output_file == kStandardOutput ? "standard output" : options->output_file)
+      << std::endl;
   return kDone;
 }
 
@@ -150,8 +155,8 @@ Command PredictCommand() {
        "standard input (required)",
        true},
       {"output", FlagKind::kText, "FILE", "",
-       "file for one probability per line; it is replaced only when all lines are scored "
-       "(required)"},
+       "file for one probability per line; it is replaced only when all lines are scored; - is "
+       "standard output (required)"},
       {"id_column", FlagKind::kText, "NAME", "",
        "write this column of the data and a tab before each probability"},
       {"overwrite", FlagKind::kBool, "", "", "replace --output when it exists"},
@@ -166,7 +171,7 @@ Command PredictCommand() {
       "  sluice predict --model=output/adult-1/model --data=test.csv --output=scores.txt "
       "--worker_num=4\n"
       "  zcat test.csv.gz | sluice predict --model=M --data=- --id_column=user "
-      "--output=/dev/stdout\n";
+      "--output=-\n";
   return {spec, &Predict};
 }
 

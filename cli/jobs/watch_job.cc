@@ -1,5 +1,7 @@
 #include "cli/jobs/watch_job.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <string>
@@ -11,6 +13,8 @@
 #include "absl/strings/str_split.h"
 #include "cli/screen/command_line.h"
 #include "cli/screen/format.h"
+#include "cli/screen/progress.h"
+#include "cli/screen/wrap.h"
 #include "common/base/printable.h"
 #include "common/daemon/scheduler_wait.h"
 #include "common/transport/retry.h"
@@ -193,6 +197,16 @@ class Watch {
   absl::Status broken_, error_;
 };
 
+// A terminal breaks the lines of a message inside words, so they are broken before.
+void PrintError(const std::string& text) {
+  const bool terminal = isatty(STDERR_FILENO) == 1;
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+    const std::string shown =
+        terminal ? Wrapped(line, TerminalWidth(STDERR_FILENO)) : std::string(line);
+    std::fprintf(stderr, "%s\n", shown.c_str());
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<JobStatus> WatchUntilEnd(const WatchOptions& options) {
@@ -202,9 +216,8 @@ absl::StatusOr<JobStatus> WatchUntilEnd(const WatchOptions& options) {
 int ReportEnd(const absl::StatusOr<JobStatus>& status) {
   if (!status.ok()) return ReportError(status.status());
   if (status->state() == JOB_DONE) return kDone;
-  std::fprintf(stderr, "sluice: job %s %s%s%s\n", status->job_id().c_str(),
-               StateName(status->state()), status->message().empty() ? "" : ": ",
-               PrintableLine(status->message()).c_str());
+  PrintError(absl::StrCat("sluice: job ", status->job_id(), " ", StateName(status->state()),
+                          status->message().empty() ? "" : ": ", PrintableLine(status->message())));
   return kJobFailed;
 }
 
@@ -220,10 +233,10 @@ int ReportError(const absl::Status& status) {
   std::vector<std::string> lines;
   for (const absl::string_view line : absl::StrSplit(status.message(), '\n'))
     lines.push_back(PrintableLine(line));
-  std::fprintf(stderr, "sluice: %s%s\n", absl::StrJoin(lines, "\n").c_str(),
-               unreachable && !says_what_to_do
-                   ? "; is it running, is --scheduler right, and may this user call it?"
-                   : "");
+  PrintError(absl::StrCat("sluice: ", absl::StrJoin(lines, "\n"),
+                          unreachable && !says_what_to_do
+                              ? "; is it running, is --scheduler right, and may this user call it?"
+                              : ""));
   if (unreachable) return kUnreachable;
   if (absl::IsInvalidArgument(status) || absl::IsNotFound(status)) return kBadUsage;
   return kJobFailed;

@@ -39,31 +39,31 @@ constexpr std::pair<PlanMode, const char*> kModes[] = {{PlanMode::kSync, "sync"}
                                                        {PlanMode::kGeo, "Geo"},
                                                        {PlanMode::kCollective, "collective"}};
 
-// The modes that the row's main column does not show.
-std::string Others(const PlanRow& row, PlanMode mode) {
-  std::string text;
-  for (const auto& [other, name] : kModes) {
-    if (other == mode) continue;
-    absl::StrAppendFormat(&text, " %12s", Rate(PredictionOf(row, other).examples_per_second()));
-  }
-  return text;
-}
-
-std::string HeadOfOthers(PlanMode mode) {
-  std::string text;
-  for (const auto& [other, name] : kModes) {
-    if (other != mode) absl::StrAppendFormat(&text, " %12s", name);
-  }
-  return text;
-}
-
-std::string RowText(const PlanRow& row, PlanMode mode, bool best) {
+std::string MainRow(const PlanRow& row, PlanMode mode, bool best) {
   const PlanPrediction& p = PredictionOf(row, mode);
-  return absl::StrFormat(
-      "%s%9d %17s %12s %12s %-18s %12s%s\n", best ? "*" : " ", row.processes(),
-      absl::StrCat(row.pservers(), " : ", row.workers()), Rate(p.examples_per_second()),
-      Bytes(p.bytes_per_second()), absl::StrFormat("%s %.0f%%", p.binds(), 100 * p.share()),
-      row.pservers() > 0 ? Bytes(row.pserver_memory_bytes()) : "-", Others(row, mode));
+  return absl::StrFormat("%s%8d %7d %15s %11s  %-22s %10s\n", best ? "*" : " ", row.pservers(),
+                         row.workers(), Rate(p.examples_per_second()), Bytes(p.bytes_per_second()),
+                         absl::StrFormat("%s %.0f%%", p.binds(), 100 * p.share()),
+                         row.pservers() > 0 ? Bytes(row.pserver_memory_bytes()) : "-");
+}
+
+// The examples per second of the modes that the main table does not show, in a table of their own:
+// one table of all columns would be wider than a terminal.
+std::string OtherModes(const Plan& plan, PlanMode mode) {
+  std::string text = absl::StrFormat(" %8s %8s", "pservers", "workers");
+  for (const auto& [other, name] : kModes) {
+    if (other != mode) absl::StrAppendFormat(&text, " %15s", absl::StrCat(name, " ex/s"));
+  }
+  text += '\n';
+  for (const PlanRow& row : plan.rows()) {
+    absl::StrAppendFormat(&text, " %8d %8d", row.pservers(), row.workers());
+    for (const auto& [other, name] : kModes) {
+      if (other == mode) continue;
+      absl::StrAppendFormat(&text, " %15s", Rate(PredictionOf(row, other).examples_per_second()));
+    }
+    text += '\n';
+  }
+  return text;
 }
 
 // `transport`: that of PlanCosts, or the --transport of a cluster on one host. What passes through
@@ -132,15 +132,19 @@ std::string WarningOfTransport(const PlanCosts& costs, const std::string& transp
 
 std::string CostsText(const PlanCosts& c) {
   std::string text = absl::StrFormat(
-      "measured for %.1f s%s: a step of %.0f examples takes %s; computing %s, waiting %s\n"
-      "  CPU: worker %s (%s), pserver %s; a frame more: worker %.0f us, pserver %.0f us\n"
-      "  bytes: pushed %s, pulled %s; dense tables %s, rows %s (expected after all data)\n"
+      "measured for %.1f s%s: a step takes %s,\n"
+      "  computing %s and waiting %s; it has %.0f examples on average\n"
+      "  CPU time of a step: worker %s (%s), pserver %s\n"
+      "  each further pserver costs a worker %.0f us a step,\n"
+      "  and each further worker costs a pserver %.0f us\n"
+      "  bytes of a step: pushed %s, pulled %s\n"
+      "  dense tables %s; rows after all data: %s\n"
       "  the mean is known to +-%.0f%%; single steps differ by %.0f%%\n",
-      c.measured_s(), How(c), c.examples(), Milliseconds(c.step_s()),
-      Milliseconds(c.step_s() - c.wait_s()), Milliseconds(c.wait_s()),
-      Milliseconds(c.worker_cpu_s()), cli::Counted(c.worker_threads(), "thread"),
-      Milliseconds(c.pserver_cpu_s()), 1e6 * c.worker_frame_s(), 1e6 * c.pserver_frame_s(),
-      Bytes(c.pushed_bytes()), Bytes(c.pulled_bytes()), Bytes(c.dense_bytes()),
+      c.measured_s(), How(c), Milliseconds(c.step_s()), Milliseconds(c.step_s() - c.wait_s()),
+      Milliseconds(c.wait_s()), c.examples(), Milliseconds(c.worker_cpu_s()),
+      cli::Counted(c.worker_threads(), "thread"), Milliseconds(c.pserver_cpu_s()),
+      1e6 * c.worker_frame_s(), 1e6 * c.pserver_frame_s(), Bytes(c.pushed_bytes()),
+      Bytes(c.pulled_bytes()), Bytes(c.dense_bytes()),
       cli::WithCommas(static_cast<uint64_t>(c.rows())), 100 * c.uncertainty(),
       100 * c.step_spread());
   if (c.has_geo()) {
@@ -153,30 +157,29 @@ std::string CostsText(const PlanCosts& c) {
 
 std::string PlanText(const Plan& plan, PlanMode mode) {
   std::string text = absl::StrFormat(
-      "%s; network: %s\n\n%10s %17s %12s %12s %-18s %12s%s\n",
+      "%s; network: %s\n\n %8s %7s %15s %11s  %-22s %10s\n",
       plan.own_hosts() ? "every process on a host of its own"
                        : absl::StrCat(cli::Counted(plan.hosts_size(), "host")),
       plan.bits_per_second() > 0 ? absl::StrCat(Bits(plan.bits_per_second()), "bit/s each way")
                                  : "no limit",
-      "processes", "pservers : workers", absl::StrCat(plan.mode(), " ex/s"), "bytes/s", "binds",
-      "memory each", HeadOfOthers(mode));
+      "pservers", "workers", absl::StrCat(plan.mode(), " ex/s"), "bytes/s", "limited by", "memory");
   for (int i = 0; i < plan.rows_size(); ++i)
-    text += RowText(plan.rows(i), mode, i == static_cast<int>(plan.best()));
+    text += MainRow(plan.rows(i), mode, i == static_cast<int>(plan.best()));
   if (plan.rows().empty()) return text;
+  absl::StrAppend(
+      &text,
+      "* the fewest processes that reach 95% of the highest speed\n"
+      "ex/s: examples per second; limited by: the largest share of a worker's time;\n"
+      "memory: of each pserver\n\n",
+      OtherModes(plan, mode));
   const PlanRow& best = plan.rows(static_cast<int>(plan.best()));
   const PlanPrediction& p = PredictionOf(best, mode);
-  absl::StrAppendFormat(
-      &text, "\nbest: %s and %s: %s examples/s; %.0f%% of a worker's time goes to: %s\n",
-      cli::Counted(best.pservers(), "pserver"), cli::Counted(best.workers(), "worker"),
-      Rate(p.examples_per_second()), 100 * p.share(), p.binds());
-  // The closed formula stands next to the search because it can be checked by hand.
-  if (best.formula_share() > 0) {
-    absl::StrAppendFormat(&text,
-                          "formula: %d processes are fastest with %.0f%% workers, when one global "
-                          "step is shared: %s\n",
-                          best.processes(), 100 * best.formula_share(),
-                          Milliseconds(best.formula_step_s()));
-  }
+  absl::StrAppendFormat(&text,
+                        "\nbest: %s and %s: %s examples/s;\n"
+                        "  %.0f%% of a worker's time goes to: %s\n",
+                        cli::Counted(best.pservers(), "pserver"),
+                        cli::Counted(best.workers(), "worker"), Rate(p.examples_per_second()),
+                        100 * p.share(), p.binds());
   return text;
 }
 

@@ -154,7 +154,7 @@ std::string DescribeRecovery(const Recovery& recovery) {
   add(recovery.scalings(), "change", " of scale");
   add(recovery.steps_rolled_back(), "step", " rolled back");
   add(recovery.examples_replayed(), "example", " trained again");
-  add(recovery.updates_lost(), "update", " lost");
+  add(recovery.updates_lost(), "update", " of single shards lost");
   return absl::StrJoin(parts, ", ");
 }
 

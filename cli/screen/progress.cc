@@ -21,13 +21,6 @@
 namespace sluice::cli {
 namespace {
 
-size_t TerminalWidth() {
-  winsize size = {};
-  // A terminal that does not know its width is taken to have 100 columns.
-  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 100;
-  return size.ws_col;
-}
-
 std::string Rate(double examples_per_second) {
   return WithCommas(static_cast<uint64_t>(std::llround(std::max(0.0, examples_per_second)))) +
          " examples/s";
@@ -58,15 +51,15 @@ bool EvaluatesOnly(const JobStatus& status) { return status.epochs() == 0; }
 std::string EpochOf(const JobStatus& status, const std::string& word) {
   if (EvaluatesOnly(status)) return "";
   // After the last epoch the job counts one more, which people would take for a mistake.
-  return absl::StrFormat("%s %d/%d", word, std::min(status.epoch(), status.epochs()),
-                         status.epochs());
+  return absl::StrCat(word, " ", WithCommas(std::min(status.epoch(), status.epochs())), "/",
+                      WithCommas(status.epochs()));
 }
 
 // The figures of a running job in about 79 characters.
 std::string ShortLiveLine(const JobStatus& status) {
-  std::string line = EvaluatesOnly(status)
-                         ? status.phase()
-                         : absl::StrCat(EpochOf(status, "ep"), " step ", status.global_step());
+  std::string line = EvaluatesOnly(status) ? status.phase()
+                                           : absl::StrCat(EpochOf(status, "ep"), " step ",
+                                                          WithCommas(status.global_step()));
   if (status.examples_per_second() > 0) {
     absl::StrAppend(&line, " ", ShortRate(status.examples_per_second()));
   }
@@ -78,7 +71,9 @@ std::string ShortLiveLine(const JobStatus& status) {
   if (s.pushes() > 0) {
     absl::StrAppendFormat(&line, " stale %.1f", static_cast<double>(s.sum()) / s.pushes());
   }
-  absl::StrAppendFormat(&line, " workers %d/%d", status.workers_alive(), status.worker_num());
+  // Said only when it is news: the place is short.
+  if (status.workers_alive() < status.worker_num())
+    absl::StrAppendFormat(&line, " workers %d/%d", status.workers_alive(), status.worker_num());
   if (status.eta_s() > 0) {
     absl::StrAppend(&line, " ETA ",
                     absl::StrReplaceAll(ShortDuration(status.eta_s()), {{" ", ""}}));
@@ -88,11 +83,12 @@ std::string ShortLiveLine(const JobStatus& status) {
 
 std::string EpochLine(const EpochResult& e) {
   std::string line =
-      absl::StrFormat("epoch %d: %s in %s, loss %.5f", e.epoch(), Counted(e.examples(), "example"),
-                      ShortDuration(e.seconds()), e.loss());
+      absl::StrFormat("epoch %s: %s in %s, loss %.5f", WithCommas(e.epoch()),
+                      Counted(e.examples(), "example"), ShortDuration(e.seconds()), e.loss());
   if (e.eval().examples() > 0) {
-    absl::StrAppendFormat(&line, ", AUC %s, log loss %.5f, accuracy %.5f", AucText(e.eval(), 5),
-                          e.eval().log_loss(), e.eval().accuracy());
+    absl::StrAppendFormat(&line, ", AUC %s, log loss %.5f, accuracy %.5f, MAE %.5f, RMSE %.5f",
+                          AucText(e.eval(), 5), e.eval().log_loss(), e.eval().accuracy(),
+                          e.eval().mae(), e.eval().rmse());
   }
   return line;
 }
@@ -154,7 +150,7 @@ std::string Totals(const JobStatus& status) {
   if (s.compute() > 0) {
     absl::StrAppendFormat(&text,
                           "a worker spent: read %.2f s, dedup %.2f s, compute %.2f s,\n"
-                          "                pull wait %.2f s, push wait %.2f s\n",
+                          "  pull wait %.2f s, push wait %.2f s\n",
                           s.read(), s.dedup(), s.compute(), s.pull_wait(), s.push_wait());
   }
   absl::StrAppend(&text, DataText(r.data(), status.config()));
@@ -249,16 +245,9 @@ std::string WorkerLine(const WorkerProgress& worker) {
   return StepLine(now);
 }
 
-std::string FinalTable(const JobStatus& status) {
-  const auto& epochs = status.result().epochs_log();
-  std::string text = EpochTable(epochs);
-  if (!epochs.empty() && epochs[0].epoch() > 1) {
-    absl::StrAppend(&text, "epochs 1 to ", WithCommas(epochs[0].epoch() - 1),
-                    " are in result.json\n");
-  }
+std::string FinalText(const JobStatus& status) {
   const EvalMetrics& eval = status.result().eval();
-  if (eval.examples() > 0) text += EvalText(eval);
-  return text + Totals(status);
+  return absl::StrCat(eval.examples() > 0 ? EvalText(eval) : "", Totals(status));
 }
 
 Screen ScreenOf(bool terminal, const char* term, const char* no_color) {
@@ -266,6 +255,13 @@ Screen ScreenOf(bool terminal, const char* term, const char* no_color) {
   screen.live = terminal && (term == nullptr || absl::string_view(term) != "dumb");
   screen.escapes = screen.live && (no_color == nullptr || *no_color == '\0');
   return screen;
+}
+
+size_t TerminalWidth(int fd) {
+  winsize size = {};
+  // A terminal that does not know its width is taken to have 100 columns.
+  if (ioctl(fd, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 100;
+  return size.ws_col;
 }
 
 Screen StandardScreen() {
@@ -288,9 +284,9 @@ void ProgressPrinter::Update(const JobStatus& received) {
   NoteCheckpoints(status.checkpoint());
   NoteRecovery(status);
   if (mode_ == ProgressMode::kLive) {
-    for (const EpochResult* epoch : NewEpochs(status)) Note(EpochLine(*epoch));
+    PrintEpochs(status);
     // One column less: a character in the last one moves some terminals to the next line.
-    const std::string line = LiveLine(status, TerminalWidth() - 1);
+    const std::string line = LiveLine(status, TerminalWidth(STDOUT_FILENO) - 1);
     // Erase the rest of a longer previous line.
     out_ << '\r' << line << Eraser(line.size()) << std::flush;
     live_shown_ = line.size();
@@ -319,9 +315,22 @@ void ProgressPrinter::PrintChanges(const JobStatus& status) {
     // The reason why a job ended is printed once, as the error of the command.
     absl::StrAppend(&change, ": ", status.message());
   }
-  for (const EpochResult* epoch : NewEpochs(status)) out_ << EpochLine(*epoch) << '\n';
+  PrintEpochs(status);
   if (change != last_change_) out_ << change << '\n';
   last_change_ = change;
+}
+
+void ProgressPrinter::PrintEpochs(const JobStatus& status) {
+  for (const EpochResult* epoch : NewEpochs(status)) {
+    ClearLive();
+    // On a terminal the epochs follow each other, as rows of one table. In a file there are other
+    // lines between them, so each line says by itself what its figures are.
+    if (mode_ == ProgressMode::kLive) {
+      out_ << epoch_rows_.Next(*epoch);
+    } else {
+      out_ << EpochLine(*epoch) << '\n';
+    }
+  }
 }
 
 // The epochs that are complete and were not shown yet. From now on they count as shown.
@@ -385,8 +394,9 @@ void ProgressPrinter::Finish(const JobStatus& received) {
   MakePrintable(&status);
   Warn(status.warnings());
   if (mode_ == ProgressMode::kPlain) PrintChanges(status);
+  PrintEpochs(status);
   ClearLive();
-  out_ << FinalTable(status) << std::flush;
+  out_ << FinalText(status) << std::flush;
   // Last, so that nobody misses that the model is of no use.
   Warn(status.result().warnings());
 }

@@ -1,5 +1,5 @@
-// Prints a job's status: one live line on a terminal, plain lines otherwise, and a table at the
-// end.
+// Prints a job's status: on a terminal one live line below a table of the epochs, plain lines
+// otherwise, and the result at the end.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "cli/screen/status_text.h"
 #include "common/base/clock.h"
 #include "common/base/line_pace.h"
 #include "proto/scheduler.pb.h"
@@ -27,8 +28,8 @@ std::string LiveLine(const JobStatus& status, size_t width);
 // One worker: rank, epoch, step, loss, examples/s.
 std::string WorkerLine(const WorkerProgress& worker);
 std::string StepLine(const StepLoss& step);
-// Returns the table of epochs, then the result.
-std::string FinalTable(const JobStatus& status);
+// Returns the result, without the epochs: those were printed when they ended.
+std::string FinalText(const JobStatus& status);
 
 // The capabilities of standard output.
 struct Screen {
@@ -40,6 +41,8 @@ struct Screen {
 // escape codes off.
 Screen ScreenOf(bool terminal, const char* term, const char* no_color);
 Screen StandardScreen();
+// Columns of the terminal that `fd` is; 100 when it does not say.
+size_t TerminalWidth(int fd);
 
 enum class ProgressMode { kLive, kPlain };
 // Parses --progress; auto means kLive when the screen is `live`. INVALID_ARGUMENT for other texts.
@@ -61,7 +64,7 @@ class ProgressPrinter {
   void Note(const std::string& line);
   // WatchJobRequest.seen_epochs.
   uint32_t epochs_shown() const { return epochs_shown_; }
-  // Ends the live line; prints the final table.
+  // Ends the live line; prints the epochs that are left and the result.
   void Finish(const JobStatus& status);
 
  private:
@@ -74,6 +77,8 @@ class ProgressPrinter {
   void NoteRecovery(const JobStatus& status);
   void PrintChanges(const JobStatus& status);
   std::vector<const EpochResult*> NewEpochs(const JobStatus& status);
+  // Prints each epoch once it is complete.
+  void PrintEpochs(const JobStatus& status);
 
   const ProgressMode mode_;
   const bool escapes_;
@@ -81,9 +86,10 @@ class ProgressPrinter {
   size_t live_shown_ = 0;  // characters of the live line
   std::set<std::string> warned_;
   std::string last_change_, last_loss_;
-  uint64_t checkpoint_shown_ = 0;  // step
+  uint64_t checkpoint_shown_ = 0;            // step
   std::map<uint32_t, LinePace> step_lines_;  // by rank
   uint32_t epochs_shown_ = 0;
+  EpochRows epoch_rows_;
 };
 
 // Shows how many lines have been scored and how fast: one live line on a terminal, otherwise a

@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "cli/screen/checkpoint_text.h"
 #include "cli/screen/format.h"
 #include "cli/screen/progress.h"
@@ -21,35 +24,115 @@ namespace {
 
 std::string OrDash(const std::string& text) { return text.empty() ? "-" : text; }
 
+const char* const kRed = "31";
+const char* const kGreen = "32";
+const char* const kYellow = "33";
+
+// Writes the texts of one status.
+class StatusWriter {
+ public:
+  explicit StatusWriter(bool colours) : colours_(colours) {}
+
+  std::string Colour(const std::string& text, const char* code) const {
+    return colours_ ? absl::StrCat("\x1b[", code, "m", text, "\x1b[0m") : text;
+  }
+
+  // Leaves out the part in brackets that was said before: all workers that wait for one pserver
+  // have the same error.
+  std::string ErrorOnce(const std::string& doing) {
+    constexpr size_t kShort = 20;
+    const size_t begin = doing.find(" ("), end = doing.rfind(')');
+    if (begin == std::string::npos || end == std::string::npos || end < begin + kShort)
+      return doing;
+    const std::string error = doing.substr(begin, end + 1 - begin);
+    return said_.insert(error).second ? doing : doing.substr(0, begin) + doing.substr(end + 1);
+  }
+
+ private:
+  const bool colours_;
+  std::set<std::string> said_;
+};
+
 // How workers reach a pserver; "" without streams.
 std::string StreamsOf(const StreamCounts& streams) {
   std::vector<std::string> parts;
   if (streams.shm() > 0) parts.push_back(absl::StrCat(streams.shm(), " shm"));
   if (streams.grpc() > 0) parts.push_back(absl::StrCat(streams.grpc(), " grpc"));
-  return parts.empty() ? "" : absl::StrCat("streams: ", absl::StrJoin(parts, ", "));
+  return absl::StrJoin(parts, ", ");
 }
 
-std::string MemberLine(const MemberStatus& m) {
-  std::string job = m.job_id().empty() ? "" : absl::StrCat(m.job_id(), " rank ", m.job_rank());
-  if (m.role() == ROLE_PSERVER) {
-    std::vector<std::string> jobs;
-    for (const HostedJob& hosted : m.hosted()) jobs.push_back(hosted.job_id());
-    job = absl::StrJoin(jobs, ",");
+// ":9001" of an admin port on loopback, which is the usual case; others whole.
+std::string ShortAdmin(const std::string& address) {
+  constexpr absl::string_view kLoopback = "127.0.0.1";
+  return absl::StartsWith(address, kLoopback) ? address.substr(kLoopback.size()) : OrDash(address);
+}
+
+using Row = std::vector<std::string>;
+
+// Aligns the first column to the left and the others to the right.
+std::string Line(const Row& row, const std::vector<size_t>& widths, size_t gap) {
+  std::string line = row[0] + std::string(widths[0] - row[0].size(), ' ');
+  for (size_t c = 1; c < row.size(); ++c)
+    absl::StrAppend(&line, std::string(gap + widths[c] - row[c].size(), ' '), row[c]);
+  return line + "\n";
+}
+
+// Columns as wide as their widest cell. Those in `right` are aligned to the right.
+std::string Columns(const std::vector<Row>& rows, const std::set<size_t>& right) {
+  std::vector<size_t> widths;
+  for (const Row& row : rows) {
+    widths.resize(std::max(widths.size(), row.size()));
+    for (size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], row[c].size());
   }
-  const std::string doing = m.doing().empty() && m.alive() ? StreamsOf(m.streams()) : m.doing();
-  return absl::StrFormat("  %-9s %4d  %-5s %-22s %-14s %7d  %-22s %10s  %-7s %s%s\n",
-                         RoleName(m.role()), m.rank(),
-                         !m.alive()     ? "DEAD"
-                         : m.draining() ? "drain"
-                                        : "alive",
-                         OrDash(m.address()), OrDash(m.host()), m.pid(), OrDash(m.admin_address()),
-                         ByteCount(m.memory_bytes()), OrDash(m.device()), OrDash(job),
-                         doing.empty() ? "" : ": " + doing);
+  std::string text;
+  for (const Row& row : rows) {
+    std::string line = " ";
+    for (size_t c = 0; c < row.size(); ++c) {
+      const std::string blanks(widths[c] - row[c].size(), ' ');
+      absl::StrAppend(&line, " ", right.count(c) > 0 ? blanks + row[c] : row[c] + blanks);
+    }
+    absl::StrAppend(&text, line.substr(0, line.find_last_not_of(' ') + 1), "\n");
+  }
+  return text;
+}
+
+std::string MembersText(const ClusterStatus& status, StatusWriter* writer) {
+  std::vector<const MemberStatus*> members;
+  if (status.has_scheduler()) members.push_back(&status.scheduler());
+  for (const MemberStatus& member : status.members()) members.push_back(&member);
+  std::vector<Row> rows = {{"role", "rank", "state", "address", "admin", "pid", "memory", "runs"}};
+  for (const MemberStatus* m : members) {
+    // A worker listens nowhere, so its host says where it is.
+    const std::string where = m->address().empty() ? m->host() : m->address();
+    std::string runs = m->role() == ROLE_PSERVER ? StreamsOf(m->streams()) : m->device();
+    if (!m->job_id().empty())
+      absl::StrAppend(&runs, runs.empty() ? "" : " ", m->job_id(), " rank ", m->job_rank());
+    rows.push_back({RoleName(m->role()), absl::StrCat(m->rank()),
+                    !m->alive()     ? "DEAD"
+                    : m->draining() ? "drain"
+                                    : "alive",
+                    OrDash(where), ShortAdmin(m->admin_address()), absl::StrCat(m->pid()),
+                    ByteCount(m->memory_bytes()), OrDash(runs)});
+  }
+  const std::vector<std::string> lines =
+      absl::StrSplit(Columns(rows, {1, 5, 6}), '\n', absl::SkipEmpty());
+  std::string text = lines[0] + "\n";
+  for (size_t i = 0; i < members.size(); ++i) {
+    const MemberStatus& m = *members[i];
+    absl::StrAppend(&text, m.alive() ? lines[i + 1] : writer->Colour(lines[i + 1], kRed), "\n");
+    // The jobs say what their workers do.
+    if (m.job_id().empty() && !m.doing().empty() && m.doing() != "idle")
+      absl::StrAppend(&text, "      ", writer->ErrorOnce(m.doing()), "\n");
+  }
+  return text;
 }
 
 // Formats the job's tables, summed over the pservers that host it, and what each pserver waits for.
-std::string TablesOf(const ClusterStatus& status, const JobStatus& job) {
+// Without `each`, all dense tables have one line.
+std::string TablesOf(const ClusterStatus& status, const JobStatus& job, bool each) {
   std::map<std::string, TableStatus> tables;
+  TableStatus dense;
+  size_t dense_tables = 0;
   std::string text;
   for (const MemberStatus& member : status.members()) {
     for (const HostedJob& hosted : member.hosted()) {
@@ -77,16 +160,29 @@ std::string TablesOf(const ClusterStatus& status, const JobStatus& job) {
       }
     }
   }
-  std::string rows;
+  std::vector<Row> rows;
+  const auto add = [&rows](const std::string& name, const TableStatus& t) {
+    const bool sparse = t.kind() == TableConfig::SPARSE;
+    std::string bytes = ByteCount(t.bytes());
+    if (ByteCount(t.reserved_bytes()) != bytes)
+      absl::StrAppend(&bytes, ", ", ByteCount(t.reserved_bytes()), " reserved");
+    rows.push_back({"", name, sparse ? "sparse" : "dense", Counted(t.shards(), "shard"),
+                    Counted(t.rows(), sparse ? "row" : "element"), bytes});
+  };
   for (const auto& [name, t] : tables) {
-    absl::StrAppendFormat(
-        &rows, "    table %-24s %-6s %4d %-6s %14s %-8s %10s, %s reserved\n", name,
-        t.kind() == TableConfig::SPARSE ? "sparse" : "dense", t.shards(),
-        t.shards() == 1 ? "shard" : "shards", WithCommas(t.rows()),
-        absl::StrCat(t.kind() == TableConfig::SPARSE ? "row" : "element", t.rows() == 1 ? "" : "s"),
-        ByteCount(t.bytes()), ByteCount(t.reserved_bytes()));
+    if (each || t.kind() == TableConfig::SPARSE) {
+      add("table " + name, t);
+      continue;
+    }
+    ++dense_tables;
+    dense.set_kind(t.kind());
+    dense.set_shards(dense.shards() + t.shards());
+    dense.set_rows(dense.rows() + t.rows());
+    dense.set_bytes(dense.bytes() + t.bytes());
+    dense.set_reserved_bytes(dense.reserved_bytes() + t.reserved_bytes());
   }
-  return rows + text;
+  if (dense_tables > 0) add(Counted(dense_tables, "table"), dense);
+  return Columns(rows, {3, 4}) + text;
 }
 
 // Formats where a worker's time went in this job, and how full its queue of batches is.
@@ -115,10 +211,13 @@ std::string StagesOf(const WorkerProgress& worker) {
   return text + "\n";
 }
 
-std::string JobText(const ClusterStatus& status, const JobStatus& job) {
+std::string JobText(const ClusterStatus& status, const JobStatus& job, bool each_table,
+                    StatusWriter* writer) {
   // Wide enough for every figure: this text is not rewritten in place.
   std::string text = absl::StrCat("  ", LiveLine(job, 500));
   if (!job.mode().empty()) absl::StrAppend(&text, " | mode ", job.mode());
+  if (job.state() == JOB_FAILED) text = writer->Colour(text, kRed);
+  if (job.state() == JOB_DONE) text = writer->Colour(text, kGreen);
   absl::StrAppend(&text, "\n");
   if (job.state() == JOB_QUEUED) {
     absl::StrAppend(&text, "    place ", job.queue_position() + 1, " in the queue; asks for ",
@@ -128,8 +227,11 @@ std::string JobText(const ClusterStatus& status, const JobStatus& job) {
     absl::StrAppend(&text, "    runs on workers ", absl::StrJoin(job.allocated(), ", "), "\n");
   }
   if (!HasEnded(job.state())) {
-    if (job.state() == JOB_RUNNING && !job.waiting_for().empty()) {
-      absl::StrAppend(&text, "    ", WaitText(job.waiting_for()), "\n");
+    const bool waits = job.state() == JOB_RUNNING && !job.waiting_for().empty();
+    if (waits) {
+      absl::StrAppend(&text, "    ",
+                      writer->Colour(writer->ErrorOnce(WaitText(job.waiting_for())), kYellow),
+                      "\n");
     }
     const std::string checkpoints = DescribeCheckpoints(job.checkpoint());
     if (!checkpoints.empty()) absl::StrAppend(&text, "    ", checkpoints, "\n");
@@ -137,21 +239,19 @@ std::string JobText(const ClusterStatus& status, const JobStatus& job) {
       absl::StrAppend(&text, "    recovery: ", job.recovery().last(), "\n");
     for (const WorkerProgress& worker : job.workers()) {
       absl::StrAppend(&text, "    ", WorkerLine(worker),
-                      worker.doing().empty() ? "" : ", " + worker.doing(), "\n");
+                      worker.doing().empty() ? "" : ", " + writer->ErrorOnce(worker.doing()), "\n");
       absl::StrAppend(&text, StagesOf(worker));
     }
-    absl::StrAppend(&text, TablesOf(status, job));
+    absl::StrAppend(&text, TablesOf(status, job, each_table));
   } else if (job.result().eval().examples() > 0) {
-    absl::StrAppendFormat(&text, "    AUC %s log loss %.5f accuracy %.5f\n",
+    absl::StrAppendFormat(&text, "    AUC %s, log loss %.5f, accuracy %.5f\n",
                           AucText(job.result().eval(), 5), job.result().eval().log_loss(),
                           job.result().eval().accuracy());
   }
   for (const std::string& warning : job.warnings())
-    absl::StrAppend(&text, "    warning: ", warning, "\n");
+    absl::StrAppend(&text, "    ", writer->Colour("warning:", kYellow), " ", warning, "\n");
   return text;
 }
-
-using Row = std::vector<std::string>;
 
 constexpr uint64_t kMostWithCommas = 999'999'999'999;  // 15 characters
 // A binning error below this share of the standard error is negligible.
@@ -193,14 +293,6 @@ Row RowOf(int number, const EpochResult& e) {
   return row;
 }
 
-// Aligns the first column to the left and the others to the right.
-std::string Line(const Row& row, const std::vector<size_t>& widths, size_t gap) {
-  std::string line = row[0] + std::string(widths[0] - row[0].size(), ' ');
-  for (size_t c = 1; c < row.size(); ++c)
-    absl::StrAppend(&line, std::string(gap + widths[c] - row[c].size(), ' '), row[c]);
-  return line + "\n";
-}
-
 std::string BinningNote(const EvalMetrics& eval) {
   const double error = eval.auc_standard_error(), bound = eval.auc_error_bound();
   if (bound <= (error > 0 ? kBinningMatters * error : kBinningMattersAlone)) return "";
@@ -210,10 +302,10 @@ std::string BinningNote(const EvalMetrics& eval) {
 constexpr size_t kNamed = 3;  // features on one line
 
 std::string Percent(uint64_t part, uint64_t whole) {
-  return absl::StrFormat("%.1f %%", 100.0 * static_cast<double>(part) / static_cast<double>(whole));
+  return absl::StrFormat("%.1f%%", 100.0 * static_cast<double>(part) / static_cast<double>(whole));
 }
 
-// "missing: age 5.7 %, job 0.1 %, and 2 more features\n"; "" when all are 0.
+// "missing: age 5.7%, job 0.1%, and 2 more features\n"; "" when all are 0.
 std::string Worst(const std::string& title, std::vector<std::pair<uint64_t, std::string>> features,
                   uint64_t examples) {
   // Stable, so that equal features keep the order of the job.
@@ -231,39 +323,45 @@ std::string Worst(const std::string& title, std::vector<std::pair<uint64_t, std:
 
 }  // namespace
 
-std::string StatusText(const ClusterStatus& received) {
+std::string StatusText(const ClusterStatus& received, bool colours) {
   ClusterStatus status = received;
   MakePrintable(&status);
-  std::string text = absl::StrCat("cluster ", status.name(), ", up ",
-                                  ShortDuration(status.uptime_s()), "\n\nmembers\n");
-  absl::StrAppendFormat(&text, "  %-9s %4s  %-5s %-22s %-14s %7s  %-22s %10s  %-7s %s\n", "role",
-                        "rank", "state", "address", "host", "pid", "admin", "memory", "device",
-                        "jobs");
-  for (const MemberStatus& member : status.members()) absl::StrAppend(&text, MemberLine(member));
-  absl::StrAppend(&text, "\njobs\n");
+  StatusWriter writer(colours);
+  std::string text =
+      absl::StrCat("cluster ", status.name(), ", up ", ShortDuration(status.uptime_s()),
+                   "\n\nmembers\n", MembersText(status, &writer), "\njobs\n");
   if (status.jobs().empty()) absl::StrAppend(&text, "  none\n");
-  for (const JobStatus& job : status.jobs()) absl::StrAppend(&text, JobText(status, job));
+  for (const JobStatus& job : status.jobs())
+    absl::StrAppend(&text, JobText(status, job, /*each_table=*/false, &writer));
   return text;
 }
 
-std::string EpochTable(const google::protobuf::RepeatedPtrField<EpochResult>& epochs) {
-  if (epochs.empty()) return "";
-  std::vector<Row> rows = {
-      {"epoch", "examples", "seconds", "loss", "AUC", "log loss", "accuracy", "MAE", "RMSE"}};
-  for (int i = 0; i < epochs.size(); ++i) rows.push_back(RowOf(i + 1, epochs[i]));
-  std::vector<size_t> widths(rows[0].size(), 0);
-  size_t cells = 0;
-  // Columns are as wide as their widest cell, so that a small job has a small table.
-  for (size_t c = 0; c < widths.size(); ++c) {
-    for (const Row& row : rows) widths[c] = std::max(widths[c], row[c].size());
-    cells += widths[c];
+std::string StatusOfJob(const ClusterStatus& received, const std::string& job_id, bool colours) {
+  ClusterStatus status = received;
+  MakePrintable(&status);
+  StatusWriter writer(colours);
+  for (const JobStatus& job : status.jobs()) {
+    if (job.job_id() == job_id) return JobText(status, job, /*each_table=*/true, &writer);
   }
-  const size_t gaps = widths.size() - 1;
+  return "";
+}
+
+std::string EpochRows::Next(const EpochResult& epoch) {
+  const Row row = RowOf(static_cast<int>(epoch.epoch()), epoch);
+  const bool first = widths_.empty();
+  const Row head = {"epoch",    "examples", "seconds", "loss", "AUC",
+                    "log loss", "accuracy", "MAE",     "RMSE"};
+  size_t cells = 0;
+  // Later rows keep the widths of the first: their figures have as many digits, or nearly so.
+  widths_.resize(row.size());
+  for (size_t c = 0; c < row.size(); ++c) {
+    widths_[c] = std::max({widths_[c], row[c].size(), first ? head[c].size() : size_t{0}});
+    cells += widths_[c];
+  }
+  const size_t gaps = widths_.size() - 1;
   // Large figures get narrower gaps before they would break the width of the table.
   const size_t gap = cells + 2 * gaps <= kTableWidth ? 2 : 1;
-  std::string text;
-  for (const Row& row : rows) text += Line(row, widths, gap);
-  return text;
+  return absl::StrCat(first ? Line(head, widths_, gap) : "", Line(row, widths_, gap));
 }
 
 std::string AucText(const EvalMetrics& eval, int decimals) {
@@ -275,7 +373,7 @@ std::string EvalText(const EvalMetrics& eval) {
   if (eval.auc_standard_error() > 0)
     absl::StrAppendFormat(&text, " (standard error %.5f)", eval.auc_standard_error());
   absl::StrAppendFormat(
-      &text, " on %s\n       log loss %.5f, accuracy %.5f, MAE %.5f, RMSE %.5f, calibration %.4f\n",
+      &text, " on %s\n  log loss %.5f, accuracy %.5f, MAE %.5f, RMSE %.5f,\n  calibration %.4f\n",
       Counted(eval.examples(), "example"), eval.log_loss(), eval.accuracy(), eval.mae(),
       eval.rmse(), eval.calibration());
   if (eval.has_auc()) return text + BinningNote(eval);

@@ -5,21 +5,32 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "proto/config.pb.h"
 #include "proto/scheduler.pb.h"
 
 namespace sluice::cli {
 
-// Members, then jobs with tables, allocation, progress and what they wait for.
-std::string StatusText(const ClusterStatus& status);
+// Members, then jobs with tables, allocation, progress and what they wait for. With `colours`, what
+// needs attention is red or yellow, and what is done green.
+std::string StatusText(const ClusterStatus& status, bool colours = false);
+// The same of one job, with each of its dense tables; "" when the status has no such job.
+std::string StatusOfJob(const ClusterStatus& status, const std::string& job_id,
+                        bool colours = false);
 
 // Every line of the table fits in this many columns.
 constexpr size_t kTableWidth = 80;
 
-// Returns a header and one line per epoch, numbered from 1. Columns are as wide as their widest
-// cell. Returns "" when there are no epochs.
-std::string EpochTable(const google::protobuf::RepeatedPtrField<EpochResult>& epochs);
+// The table of epochs, row by row as they end. Columns are as wide as their widest cell so far.
+class EpochRows {
+ public:
+  // Returns the epoch's line, the first time with the header before it.
+  std::string Next(const EpochResult& epoch);
+
+ private:
+  std::vector<size_t> widths_;
+};
 
 // "0.91426"; "-" when it is undefined.
 std::string AucText(const EvalMetrics& eval, int decimals);

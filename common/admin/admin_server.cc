@@ -16,7 +16,9 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "common/admin/bounded_http_server.h"
 #include "common/admin/status_json.h"
 #include "common/base/mutex.h"
@@ -32,6 +34,7 @@ namespace sluice {
 namespace {
 
 constexpr char kText[] = "text/plain; charset=utf-8";
+constexpr const char* kPages[] = {"/statusz", "/metrics", "/livez", "/readyz", "/api/v1/status"};
 
 // The library's own options add SO_REUSEPORT, with which two processes would silently share a port.
 void OnlyReuseAddress(socket_t socket) {
@@ -251,8 +254,8 @@ class AdminServer::Impl {
     server_.Get("/readyz", [this](const httplib::Request& request, httplib::Response& response) {
       WriteReadiness(request, &response);
     });
-    server_.Get("/statusz", [this](const httplib::Request&, httplib::Response& response) {
-      response.set_content(options_.status_text ? options_.status_text() : std::string(), kText);
+    server_.Get("/statusz", [this](const httplib::Request& request, httplib::Response& response) {
+      WriteText(options_.status_text ? options_.status_text() : std::string(), request, &response);
     });
     server_.Get("/metrics", [this](const httplib::Request&, httplib::Response& response) {
       // Metrics are brought up to date when somebody looks, so that training pays nothing for them.
@@ -267,8 +270,10 @@ class AdminServer::Impl {
     server_.Get("/api/v1/status", [this](const httplib::Request&, httplib::Response& response) {
       WriteStatus(&response);
     });
-    server_.Get("/", [](const httplib::Request&, httplib::Response& response) {
-      response.set_content("/statusz\n/metrics\n/livez\n/readyz\n/api/v1/status\n", kText);
+    server_.Get("/", [](const httplib::Request& request, httplib::Response& response) {
+      std::string pages;
+      for (const char* page : kPages) pages += absl::StrCat(page, "\n");
+      WriteText(pages, request, &response);
     });
   }
 
@@ -277,6 +282,20 @@ class AdminServer::Impl {
     // gRPC reads the same files by itself. While they do not fit together, it refuses connections.
     const absl::StatusOr<absl::Time> end = EndOf(options_.tls);
     if (end.ok()) grpc_end_->Set(absl::ToDoubleSeconds(*end - absl::UnixEpoch()));
+  }
+
+  // Plain text for programs; for a browser, the text below links to all pages.
+  static void WriteText(const std::string& text, const httplib::Request& request,
+                        httplib::Response* response) {
+    if (!absl::StrContains(request.get_header_value("Accept"), "text/html"))
+      return response->set_content(text, kText);
+    std::string html = "<!doctype html><title>sluice</title><p>";
+    for (const char* page : kPages)
+      absl::StrAppend(&html, "<a href=\"", page, "\">", page, "</a> ");
+    absl::StrAppend(&html, "</p><pre>",
+                    absl::StrReplaceAll(text, {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}}),
+                    "</pre>\n");
+    response->set_content(html, "text/html; charset=utf-8");
   }
 
   void WriteReadiness(const httplib::Request& request, httplib::Response* response) const {
@@ -290,16 +309,8 @@ class AdminServer::Impl {
   }
 
   void WriteStatus(httplib::Response* response) const {
-    std::string json = "{}";
-    if (const auto message = options_.status ? options_.status() : nullptr) {
-      auto text = StatusJson(*message);
-      if (text.ok()) {
-        json = *std::move(text);
-      } else {
-        response->status = 500;
-      }
-    }
-    response->set_content(json, "application/json");
+    const auto message = options_.status ? options_.status() : nullptr;
+    response->set_content(message ? StatusJson(*message) : "{}", "application/json");
   }
 
   const Options options_;

@@ -1,65 +1,145 @@
 #include "common/admin/status_json.h"
 
-#include <utility>
-#include <vector>
+#include <cmath>
+#include <string>
 
-#include "absl/strings/match.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
-#include "absl/strings/string_view.h"
+#include "absl/strings/str_format.h"
+#include "common/base/printable.h"
+#include "google/protobuf/descriptor.h"
 #include "google/protobuf/message.h"
-#include "google/protobuf/util/json_util.h"
 
 namespace sluice {
 namespace {
 
-// Quotes inside strings are escaped, so these patterns match only field names.
-constexpr char kAuc[] = "\"auc\": ";
-constexpr char kFirst[] = "\"auc_error_bound\": ";  // the first field of an evaluation
+using google::protobuf::EnumValueDescriptor;
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+using google::protobuf::Reflection;
 
-void WriteUndefinedAsNull(std::string* json) {
-  std::vector<std::pair<std::string, std::string>> replaced;
-  for (const char* metric : {"auc_error_bound", "log_loss", "accuracy", "mae", "rmse",
-                             "calibration", "auc_standard_error", "positive_rate"}) {
-    replaced.emplace_back(absl::StrCat("\"", metric, "\": \"NaN\""),
-                          absl::StrCat("\"", metric, "\": null"));
-  }
-  absl::StrReplaceAll(replaced, json);
+std::string NumberText(double value, int digits) {
+  return std::isfinite(value) ? absl::StrFormat("%.*g", digits, value) : "null";
 }
 
-// An evaluation is written as lines with the indentation of kFirst. JSON puts `auc` after the other
-// fields and may omit it.
-void WriteMissingAuc(std::string* json) {
-  size_t at = 0;
-  while ((at = json->find(kFirst, at)) != std::string::npos) {
-    const size_t line = json->rfind('\n', at);
-    const std::string begin = json->substr(line, at - line);  // line end and indentation
-    const size_t end = json->find(begin.substr(0, begin.size() - 1) + "}", at);
-    if (!absl::StrContains(absl::string_view(*json).substr(at, end - at), begin + kAuc)) {
-      const std::string missing = absl::StrCat(kAuc, "null,", begin);
-      json->insert(at, missing);
-      at += missing.size();
+// JOB_RUNNING is "running": a word with which all names of the enumeration begin says nothing.
+std::string WordOf(const EnumValueDescriptor& value) {
+  std::string name = value.name();
+  // What a user wrote into a job file is shown as it is written there.
+  if (value.type()->file()->name() == "proto/config.proto") return name;
+  const size_t word = name.find('_') + 1;  // 0: none
+  for (int i = 0; i < value.type()->value_count(); ++i) {
+    if (value.type()->value(i)->name().compare(0, word, name, 0, word) != 0)
+      return absl::AsciiStrToLower(name);
+  }
+  return absl::AsciiStrToLower(name.substr(word));
+}
+
+class Writer {
+ public:
+  void WriteMessage(const Message& message, int depth) {
+    const Reflection& reflection = *message.GetReflection();
+    bool first = true;
+    text += '{';
+    const auto& type = *message.GetDescriptor();
+    for (int i = 0; i < type.field_count(); ++i) {
+      const FieldDescriptor& field = *type.field(i);
+      const bool undefined = IsUndefined(message, field);
+      if (!undefined && field.has_presence() && !reflection.HasField(message, &field)) continue;
+      absl::StrAppend(&text, first ? "\n" : ",\n", std::string(depth + 1, ' '), "\"", field.name(),
+                      "\": ");
+      first = false;
+      if (undefined) {
+        text += "null";
+      } else if (field.is_repeated()) {
+        WriteList(message, field, depth + 1);
+      } else {
+        WriteValue(message, field, -1, depth + 1);
+      }
     }
-    at += sizeof(kFirst) - 1;
+    text += first ? "}" : absl::StrCat("\n", std::string(depth, ' '), "}");
   }
-}
+
+  std::string text;
+
+ private:
+  // An evaluation shows each of its metrics, also one that it does not have.
+  static bool IsUndefined(const Message& message, const FieldDescriptor& field) {
+    return message.GetDescriptor()->name() == "EvalMetrics" && field.has_presence() &&
+           field.cpp_type() == FieldDescriptor::CPPTYPE_DOUBLE &&
+           !message.GetReflection()->HasField(message, &field);
+  }
+
+  void WriteList(const Message& message, const FieldDescriptor& field, int depth) {
+    const int size = message.GetReflection()->FieldSize(message, &field);
+    text += '[';
+    for (int i = 0; i < size; ++i) {
+      absl::StrAppend(&text, i == 0 ? "\n" : ",\n", std::string(depth + 1, ' '));
+      WriteValue(message, field, i, depth + 1);
+    }
+    text += size == 0 ? "]" : absl::StrCat("\n", std::string(depth, ' '), "]");
+  }
+
+  // `index`: -1 for a field that is not repeated.
+  void WriteValue(const Message& message, const FieldDescriptor& field, int index, int depth) {
+    const Reflection& r = *message.GetReflection();
+    const FieldDescriptor* const f = &field;
+    const bool one = index < 0;
+    switch (field.cpp_type()) {
+      case FieldDescriptor::CPPTYPE_MESSAGE:
+        WriteMessage(one ? r.GetMessage(message, f) : r.GetRepeatedMessage(message, f, index),
+                     depth);
+        break;
+      case FieldDescriptor::CPPTYPE_ENUM:
+        absl::StrAppend(
+            &text, "\"",
+            WordOf(one ? *r.GetEnum(message, f) : *r.GetRepeatedEnum(message, f, index)), "\"");
+        break;
+      case FieldDescriptor::CPPTYPE_STRING: {
+        const std::string value =
+            one ? r.GetString(message, f) : r.GetRepeatedString(message, f, index);
+        const bool bytes = field.type() == FieldDescriptor::TYPE_BYTES;
+        text += JsonQuoted(bytes ? absl::Base64Escape(value) : value);
+        break;
+      }
+      case FieldDescriptor::CPPTYPE_BOOL:
+        text +=
+            (one ? r.GetBool(message, f) : r.GetRepeatedBool(message, f, index)) ? "true" : "false";
+        break;
+      case FieldDescriptor::CPPTYPE_DOUBLE:
+        text +=
+            NumberText(one ? r.GetDouble(message, f) : r.GetRepeatedDouble(message, f, index), 17);
+        break;
+      case FieldDescriptor::CPPTYPE_FLOAT:
+        text += NumberText(one ? r.GetFloat(message, f) : r.GetRepeatedFloat(message, f, index), 9);
+        break;
+      case FieldDescriptor::CPPTYPE_INT32:
+        absl::StrAppend(&text,
+                        one ? r.GetInt32(message, f) : r.GetRepeatedInt32(message, f, index));
+        break;
+      case FieldDescriptor::CPPTYPE_INT64:
+        absl::StrAppend(&text,
+                        one ? r.GetInt64(message, f) : r.GetRepeatedInt64(message, f, index));
+        break;
+      case FieldDescriptor::CPPTYPE_UINT32:
+        absl::StrAppend(&text,
+                        one ? r.GetUInt32(message, f) : r.GetRepeatedUInt32(message, f, index));
+        break;
+      case FieldDescriptor::CPPTYPE_UINT64:
+        absl::StrAppend(&text,
+                        one ? r.GetUInt64(message, f) : r.GetRepeatedUInt64(message, f, index));
+        break;
+    }
+  }
+};
 
 }  // namespace
 
-absl::StatusOr<std::string> StatusJson(const google::protobuf::Message& message) {
-  google::protobuf::util::JsonPrintOptions print;
-  print.add_whitespace = true;
-  print.always_print_primitive_fields = true;
-  print.preserve_proto_field_names = true;
-  std::string json;
-  const auto printed = google::protobuf::util::MessageToJsonString(message, &json, print);
-  if (!printed.ok()) {
-    return absl::InternalError(
-        absl::StrCat("the status has no JSON form: ", std::string(printed.ToString())));
-  }
-  WriteUndefinedAsNull(&json);
-  WriteMissingAuc(&json);
-  return json;
+std::string StatusJson(const Message& message) {
+  Writer writer;
+  writer.WriteMessage(message, 0);
+  return writer.text + "\n";
 }
 
 }  // namespace sluice

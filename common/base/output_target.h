@@ -18,6 +18,10 @@ struct OutputTarget {
 };
 OutputTarget ResolveOutput(const std::string& path);
 
+// The path that stands for this process's own standard output, which is written in place even when
+// it is a regular file: others may write there, too.
+inline constexpr char kStandardOutput[] = "-";
+
 // The name next to `path` under which this process writes the file until it is whole. Every call
 // with the same path returns the same name.
 std::string UnfinishedName(const std::string& path);

@@ -15,6 +15,10 @@ inline absl::Duration SchedulerPatience(absl::Duration lease) {
   return std::max(absl::Seconds(20), 4 * lease);
 }
 
+// The begin of the line with which a process says that its start is over. The person who has
+// started it is told what it logs until then.
+inline constexpr char kReadyMark[] = "ready: ";
+
 // Metadata of a SubmitJob call: a number that the caller has drawn at random. A call that is
 // repeated with it, because its answer was lost, returns the job of the first one.
 inline constexpr char kRequestIdKey[] = "sluice-request-id";

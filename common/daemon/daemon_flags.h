@@ -9,6 +9,7 @@
 #include <gflags/gflags.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <iostream>
 #include <string>
 
@@ -87,6 +88,13 @@ inline absl::Status BeginDaemon(const std::string& usage, int* argc, char*** arg
 // OpenLog with the limits of the flags.
 inline absl::Status OpenDaemonLog(const Identity& identity, const char* argv0) {
   return OpenLog(identity, argv0, {FLAGS_log_max_mb, static_cast<uint32_t>(FLAGS_log_keep)});
+}
+
+// Says why the process ends, in its log and to the person who has started it. `code`: that of
+// StopSignal::Wait.
+inline void TellEnd(int code) {
+  LogAndTell(code > 128 ? std::string("ends after a signal: ") + strsignal(code - 128)
+                        : "ends with exit code " + std::to_string(code));
 }
 
 inline IdentityFlags ReadDaemonFlags() {

@@ -315,6 +315,10 @@ absl::StatusOr<std::unique_ptr<MemberSession>> MemberSession::Start(Options opti
   for (;;) {
     const absl::StatusOr<std::optional<RegisterReply>> reply = claim.Ask();
     if (reply.ok() && reply->has_value()) {
+      if (options.log) {
+        options.log(absl::StrCat(kReadyMark, "registered at the scheduler at ",
+                                 options.scheduler->address()));
+      }
       return std::unique_ptr<MemberSession>(new PollingSession(std::move(options), **reply));
     }
     if (options.stopping && options.stopping()) {

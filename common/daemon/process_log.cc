@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -16,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/base/file_lock.h"
@@ -24,6 +26,7 @@
 #include "common/base/printable.h"
 #include "common/base/status_macros.h"
 #include "common/config/address.h"
+#include "common/daemon/control_plane.h"
 #include "common/daemon/log_file.h"
 #include "common/daemon/process_info.h"
 
@@ -91,7 +94,9 @@ std::string NameOf(const Identity& identity) {
 // Thread safety: safe from any thread.
 class FileSink : public google::LogSink {
  public:
-  explicit FileSink(std::unique_ptr<LogFile> file) : file_(std::move(file)) {}
+  // `launched`: standard error is the log itself.
+  FileSink(std::unique_ptr<LogFile> file, bool launched)
+      : file_(std::move(file)), launched_(launched) {}
   void send(google::LogSeverity severity, const char*, const char* base_filename, int line,
             const google::LogMessageTime& time, const char* message, size_t size) override {
     // Lines hold text of peers, who may not write lines of their own.
@@ -99,11 +104,23 @@ class FileSink : public google::LogSink {
     std::string text = ToString(severity, base_filename, line, time, shown.data(), shown.size());
     text += '\n';
     file_->Write(text);
+    if (!launched_ && (severity >= google::GLOG_WARNING || tells_)) Tell(shown);
+    // Relaxed: a line of another thread may still be told.
+    if (absl::StartsWith(shown, kReadyMark)) tells_.store(false, std::memory_order_relaxed);
   }
   LogFile* file() const { return file_.get(); }
+  // From now on all lines also go to standard error, until the one with kReadyMark.
+  void TellStart() { tells_ = true; }
+  bool tells() const { return launched_ || tells_; }
+  void Tell(const std::string& line) const {
+    const std::string text = line + "\n";
+    WriteAll(STDERR_FILENO, text.data(), text.size());
+  }
 
  private:
   const std::unique_ptr<LogFile> file_;
+  const bool launched_;
+  std::atomic<bool> tells_{false};
 };
 
 // Lives until the next OpenLog or the end of the process: glog may log while the process exits.
@@ -168,16 +185,17 @@ absl::Status OpenLog(const Identity& identity, const char* argv0, const LogLimit
   for (int severity = 0; severity < google::NUM_SEVERITIES; ++severity) {
     google::SetLogDestination(severity, "");
   }
-  // A launcher redirects stderr into this very file. Lines must not appear there twice.
+  // A launcher redirects stderr into this very file. Lines must not appear there twice. For the
+  // other case the sink writes to stderr itself, without glog's prefix.
   const bool launched = SameFile((*file)->fd(), STDERR_FILENO);
-  FLAGS_stderrthreshold = launched ? google::NUM_SEVERITIES : google::GLOG_WARNING;
+  FLAGS_stderrthreshold = google::NUM_SEVERITIES;
   if (!launched) {
     const std::string who = absl::StrCat(NameOf(identity), ": logs in ", path, "\n");
     WriteAll(STDERR_FILENO, who.data(), who.size());
   }
   if (!google::IsGoogleLoggingInitialized()) google::InitGoogleLogging(argv0);
   FileSink* const before = g_sink;
-  g_sink = new FileSink(*std::move(file));
+  g_sink = new FileSink(*std::move(file), launched);
   if (before != nullptr) {
     google::RemoveLogSink(before);  // waits for lines that are on their way to it
     delete before;
@@ -188,6 +206,7 @@ absl::Status OpenLog(const Identity& identity, const char* argv0, const LogLimit
     LOG(INFO) << "without TLS: roles and ranks are not verified, they are what peers say they are; "
                  "--tls_cert, --tls_key and --tls_ca verify them";
   }
+  g_sink->TellStart();
   google::InstallFailureWriter(&WriteFailure);
   google::InstallFailureSignalHandler();
   return absl::OkStatus();
@@ -212,10 +231,9 @@ absl::StatusOr<std::unique_ptr<AuditLog>> OpenAuditLog(const Identity& identity,
 }
 
 void LogAndTell(const std::string& line) {
+  const bool told = g_sink == nullptr || g_sink->tells();
   LOG(INFO) << line;
-  if (g_sink == nullptr || SameFile(g_sink->file()->fd(), STDERR_FILENO)) return;
-  const std::string text = PrintableLines(line) + "\n";
-  WriteAll(STDERR_FILENO, text.data(), text.size());
+  if (!told) g_sink->Tell(PrintableLines(line));
 }
 
 absl::Status AppendEndpoint(Env* env, const Identity& identity, const std::string& address,

@@ -17,8 +17,9 @@
 
 namespace sluice {
 
-// Opens the log. Each glog line is appended to <log_dir>/<LogFileName> at once; WARNING and above
-// also go to stderr. A crash leaves its stack in both. The file stays locked as long as this
+// Opens the log. Each glog line is appended to <log_dir>/<LogFileName> at once. Lines until the one
+// with kReadyMark, and WARNING and above, also go to stderr, for the person who has started the
+// process. A crash leaves its stack in both. The file stays locked as long as this
 // process runs: ALREADY_EXISTS, before anything is written, when another process has it. `limits`
 // bound the log (LogFile). A second call for the same file changes nothing. --log_dir is glog's own
 // flag: main.cc has DECLARE_string(log_dir).

@@ -324,7 +324,14 @@ void JobLifecycle::TakeProgress(const Member& worker, const WorkerProgress& prog
   // The worker has not stopped yet what it did in an earlier attempt.
   if (progress.incarnation() != slot->incarnation()) return;
   slot->SeenRunning();
-  job->attempt.steps()->Add(rank, progress);
+  TakeLosses(job, rank, progress.losses(), now);
+}
+
+void JobLifecycle::TakeLosses(Job* job, uint32_t rank,
+                              const google::protobuf::RepeatedPtrField<StepLoss>& losses,
+                              absl::Time now) {
+  if (job->over() || job->state() != JOB_RUNNING) return;
+  job->attempt.steps()->Add(rank, losses);
   parts_.effects->WriteScalars(*job, job->attempt.steps()->TakePoints(/*all=*/false), now);
   // Tick passes this on: waking the watchers at each report would be too often with many workers.
   job->NoteProgress();

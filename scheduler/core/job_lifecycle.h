@@ -105,6 +105,9 @@ class JobLifecycle {
   // nothing.
   // REQUIRES: rank < worker_num.
   absl::Status TakePhaseReport(Job* job, uint32_t rank, const PhaseReport& report, absl::Time now);
+  // Takes what the rank reports of its steps. Reports that came before change nothing.
+  void TakeLosses(Job* job, uint32_t rank,
+                  const google::protobuf::RepeatedPtrField<StepLoss>& losses, absl::Time now);
   // Notes that the rank has been told that the job is over.
   void TellEnd(RankSlot* slot);
   // Ends the job when all phases are done and either nobody owes it a report or time is up.

@@ -127,6 +127,7 @@ absl::Status CheckLists(const PollRequest& request) {
 
 absl::Status CheckLists(const NextPhaseRequest& request) {
   const PhaseReport& report = request.report();
+  SLUICE_RETURN_IF_ERROR(CheckCount("NextPhaseRequest.losses", request.losses_size()));
   SLUICE_RETURN_IF_ERROR(CheckIndex(report.index()));
   SLUICE_RETURN_IF_ERROR(CheckSums(report.eval()));
   for (const int lines :

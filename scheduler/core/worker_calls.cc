@@ -45,6 +45,9 @@ absl::StatusOr<NextPhaseReply> WorkerCalls::NextPhase(const NextPhaseRequest& re
                                                       absl::Time now) {
   SLUICE_ASSIGN_OR_RETURN(const Rank rank, FindRank(request));
   Job* const job = rank.job;
+  // Before the report, which may end the phase: who follows the job then sees its steps first.
+  if (request.losses_size() > 0)
+    parts_->lifecycle.TakeLosses(job, request.rank(), request.losses(), now);
   SLUICE_RETURN_IF_ERROR(
       parts_->lifecycle.TakePhaseReport(job, request.rank(), request.report(), now));
   NextPhaseReply reply;

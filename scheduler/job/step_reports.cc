@@ -44,14 +44,14 @@ void StepCurves::Close(OpenSteps::iterator step) {
   open_.erase(step);
 }
 
-void StepReports::Add(uint32_t rank, const WorkerProgress& progress) {
-  for (const StepLoss& loss : progress.losses()) {
+void StepReports::Add(uint32_t rank, const google::protobuf::RepeatedPtrField<StepLoss>& losses) {
+  for (const StepLoss& loss : losses) {
     // A rank reports its steps in ascending order, so an older one has been counted before.
     if (loss.step() <= newest_[rank]) continue;
     newest_[rank] = loss.step();
     curves_.Add(loss);
     recent_.push_back(loss);
-    recent_.back().set_rank(progress.rank());
+    recent_.back().set_rank(rank);
     if (recent_.size() > kRecent) recent_.pop_front();
     ++count_;
   }

@@ -67,7 +67,7 @@ class StepReports {
   // Adds the losses that `rank` has not reported before. A rank that gets no answer sends its
   // report again, even if the report had arrived.
   // REQUIRES: rank < worker_num.
-  void Add(uint32_t rank, const WorkerProgress& progress);
+  void Add(uint32_t rank, const google::protobuf::RepeatedPtrField<StepLoss>& losses);
   // Returns the complete points of the curves, each once; with `all` also the incomplete ones.
   std::vector<Scalar> TakePoints(bool all) { return curves_.Take(all); }
   // Adds the steps reported after the first `seen`, except those no longer kept.

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/daemon/process_info.h"
 #include "common/meta_store/record_parts.h"
 #include "scheduler/files/starting_point.h"
 #include "scheduler/recovery/job_adoption.h"
@@ -325,12 +326,19 @@ void SchedulerLoop::LookAfterSilentMembers() {
   }
 }
 
+void SchedulerLoop::NameSelf(MemberStatus self) {
+  MutexLock lock(&mutex_);
+  self_ = std::move(self);
+}
+
 ClusterStatus SchedulerLoop::GetStatus() {
   ClusterStatus status;
   {
     MutexLock lock(&mutex_);
     status = core_.operators().GetStatus(options_.clock->Now());
+    *status.mutable_scheduler() = self_;
   }
+  status.mutable_scheduler()->set_memory_bytes(ResidentBytes());
   const absl::Status trouble = keeper_ == nullptr ? absl::OkStatus() : keeper_->trouble();
   if (trouble.ok()) return status;
   MemberStatus* const self = status.add_members();

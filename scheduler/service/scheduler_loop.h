@@ -81,6 +81,9 @@ class SchedulerLoop {
   // RESOURCE_EXHAUSTED: the answer of a call whose event had no memory.
   static absl::Status NoMemory();
 
+  // What GetStatus says of this scheduler, which knows its addresses only once it listens.
+  void NameSelf(MemberStatus self);
+
   // Runs `event` on the core under the lock, then what follows from it.
   void Run(const Event& event);
   // Runs `look`, which changes nothing.
@@ -133,6 +136,7 @@ class SchedulerLoop {
   SchedulerCore core_ ABSL_GUARDED_BY(mutex_);
   WaitingCalls waiting_ ABSL_GUARDED_BY(mutex_);
   uint64_t without_memory_ ABSL_GUARDED_BY(mutex_) = 0;  // events
+  MemberStatus self_ ABSL_GUARDED_BY(mutex_);
   bool stop_waiting_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;

@@ -100,6 +100,51 @@ std::string StateWord(JobState state) {
   return word;
 }
 
+// The lines of a job below its first one: what `sluice status` also says.
+std::string DetailsOf(const ClusterStatus& status, const JobStatus& job) {
+  std::string text;
+  const auto line = [&text](const auto&... parts) {
+    absl::StrAppend(&text, "    ", parts..., "\n");
+  };
+  if (job.eta_s() > 0) line(absl::StrFormat("ETA %.0f s", job.eta_s()));
+  for (auto e = job.epochs_log().rbegin(); e != job.epochs_log().rend(); ++e) {
+    if (e->eval().examples() == 0) continue;
+    const std::string auc = e->eval().has_auc() ? absl::StrFormat("%.5f", e->eval().auc()) : "-";
+    line("epoch ", e->epoch(), ": AUC ", auc, ", log loss ",
+         absl::StrFormat("%.5f", e->eval().log_loss()));
+    break;
+  }
+  const CheckpointStatus& checkpoint = job.checkpoint();
+  if (checkpoint.age_s() > 0) {
+    line(absl::StrFormat("checkpoints: newest of step %d, %.0f s old, %d made, %d failed",
+                         checkpoint.step(), checkpoint.age_s(), checkpoint.made(),
+                         checkpoint.failed()),
+         checkpoint.last_error().empty() ? "" : "; ", checkpoint.last_error());
+  }
+  if (!job.recovery().last().empty()) line("recovery: ", job.recovery().last());
+  for (const WorkerProgress& w : job.workers()) {
+    line(absl::StrFormat("worker %d: epoch %d step %d loss %.5f %.0f examples/s, ", w.rank(),
+                         w.epoch(), w.step(), w.loss(), w.examples_per_second()),
+         w.doing());
+  }
+  std::map<std::string, TableStatus> tables;
+  for (const MemberStatus& member : status.members()) {
+    for (const HostedJob& hosted : member.hosted()) {
+      if (hosted.job_id() != job.job_id()) continue;
+      for (const TableStatus& t : hosted.tables()) {
+        TableStatus& sum = tables[t.name()];
+        sum.set_shards(sum.shards() + t.shards());
+        sum.set_rows(sum.rows() + t.rows());
+        sum.set_bytes(sum.bytes() + t.bytes());
+      }
+    }
+  }
+  for (const auto& [name, t] : tables)
+    line("table ", name, ": ", t.shards(), " shards, ", t.rows(), " rows, ", t.bytes(), " bytes");
+  for (const std::string& warning : job.warnings()) line("warning: ", warning);
+  return text;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<SchedulerServer>> SchedulerServer::Start(Options options) {
@@ -130,6 +175,16 @@ absl::Status SchedulerServer::Init() {
   if (address.port == 0) address.port = static_cast<uint16_t>(listener_->port());
   const std::string advertised = ToText(address);
   options_.log(absl::StrCat("scheduler at ", advertised, ", admin at ", admin_->url()));
+  const RegisterRequest own = RegistrationOf(identity, admin_->address());
+  MemberStatus self;
+  self.set_role(ROLE_SCHEDULER);
+  self.set_address(advertised);
+  self.set_host(own.host());
+  self.set_pid(own.pid());
+  self.set_admin_address(own.admin_address());
+  self.set_log_file(own.log_file());
+  self.set_alive(true);
+  loop_->NameSelf(std::move(self));
   return AppendEndpoint(options_.env, identity, advertised, admin_->address());
 }
 
@@ -280,7 +335,8 @@ absl::StatusOr<StoredJobs> SchedulerServer::ReadStore() {
   if (theirs.empty() || ours.empty() || theirs == ours) return stored;
   return absl::InvalidArgumentError(
       absl::StrCat("it holds the state of the cluster '", theirs, "', and this one is '", ours,
-                   "'; give this cluster its own state_store, or its old `name`"));
+                   "'; give this cluster another --log_dir, which has the state unless state_store "
+                   "names a place, or its own state_store, or its old `name`"));
 }
 
 absl::Status SchedulerServer::StartAdmin() {
@@ -364,11 +420,14 @@ std::string SchedulerServer::StatusText() {
   MakePrintable(&status);
   std::string text =
       absl::StrFormat("cluster %s, up %.0f s\n\nmembers\n", status.name(), status.uptime_s());
-  for (const MemberStatus& m : status.members()) {
-    absl::StrAppendFormat(&text, "  %s %d  %s  pid %d on %s  %s  %s %s\n", RoleName(m.role()),
-                          m.rank(), m.address(), m.pid(), m.host(), m.alive() ? "alive" : "gone",
-                          m.job_id(), m.doing());
-  }
+  const auto member = [&text](const MemberStatus& m) {
+    absl::StrAppendFormat(
+        &text, "  %s %d  %s  pid %d on %s  %s  admin %s  %.1f MiB  %s %s %s\n", RoleName(m.role()),
+        m.rank(), m.address(), m.pid(), m.host(), m.alive() ? "alive" : "gone", m.admin_address(),
+        static_cast<double>(m.memory_bytes()) / (1 << 20), m.device(), m.job_id(), m.doing());
+  };
+  if (status.has_scheduler()) member(status.scheduler());
+  for (const MemberStatus& m : status.members()) member(m);
   text += "\njobs\n";
   for (const JobStatus& job : status.jobs()) {
     const bool figures = job.examples_per_second() > 0 || job.loss() > 0;
@@ -379,6 +438,7 @@ std::string SchedulerServer::StatusText() {
             ? absl::StrFormat("%.0f examples/s  loss %.5f", job.examples_per_second(), job.loss())
             : "- examples/s  loss -",
         job.message().empty() ? job.waiting_for() : job.message());
+    text += DetailsOf(status, job);
   }
   return text;
 }

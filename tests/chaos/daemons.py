@@ -204,7 +204,7 @@ class ReplicatedDaemons(Daemons):
     def _complete(self):
         done = self._ask("status", "--json")
         members = json.loads(done.stdout)["members"] if done.returncode == 0 else []
-        pservers = {int(member.get("rank", 0)): member for member in members if member.get("role") == "ROLE_PSERVER"}
+        pservers = {int(member.get("rank", 0)): member for member in members if member.get("role") == "pserver"}
         copied = set()
         for rank, member in pservers.items():
             # The scheduler may not know yet that a process was killed.

@@ -64,7 +64,6 @@ class BadInputTest(SluiceTest):
         self.refused(launch + ["--dry_run", "--set=optimizers.all.learning_rate=-1"],
                      "--set: optimizers.all.learning_rate: ")
         self.refused(["sluice-pserver", "--rank=0", "--cluster=nosuch"], "nosuch")
-        self.refused(["sluice", "predict", "--model=m", "--data=d", "--output=-"], "/dev/stdout")
         self.refused(launch + ["--a_sync=false", "--k_steps=5"], "--k_steps", "5 contradicts a_sync=false", "set a_sync to true")
         self.refused(launch + ["--k_steps=-1"], "--k_steps", "-1 is negative", "give 0")
         self.refused(launch + ["--k_steps=many"], "--k_steps=many")

@@ -13,7 +13,7 @@ LONG = ("--epochs=100000", "--set=eval.every_epochs=0")
 
 
 def running(job):
-    return job["state"] == "JOB_RUNNING" and int(job["global_step"]) > 0
+    return job["state"] == "running" and int(job["global_step"]) > 0
 
 
 def cpu_seconds(pid):
@@ -56,7 +56,7 @@ class ClusterTest(SluiceTest):
             self.assertNotEqual(os.getsid(pid), os.getsid(0))
         status = self.status(log_dir)
         self.assertEqual([(m["role"], m["rank"]) for m in status["members"]],
-                         [("ROLE_PSERVER", 0), ("ROLE_PSERVER", 1), ("ROLE_WORKER", 0), ("ROLE_WORKER", 1)])
+                         [("pserver", 0), ("pserver", 1), ("worker", 0), ("worker", 1)])
         wait_until(lambda: all(m["alive"] and int(m["memory_bytes"]) > 0 for m in self.status(log_dir)["members"]),
                    "all members alive, with their memory")
         for name in ("schedulerlog.0", "serverlog.0", "serverlog.1", "workerlog.0", "workerlog.1"):
@@ -100,7 +100,7 @@ class ClusterTest(SluiceTest):
             self.sluice("submit", log_dir, "--job=%s" % job, "--worker_num=2",
                         "--output_dir=%s" % (self.tmp / ("out%d" % (i % 2))))
             before = before or resident_mib()
-        self.assertEqual([j["state"] for j in self.status(log_dir)["jobs"]], ["JOB_DONE"] * 8)
+        self.assertEqual([j["state"] for j in self.status(log_dir)["jobs"]], ["done"] * 8)
         self.assertLess(resident_mib(), before + 12)
 
     def test_up_that_is_killed_while_it_starts_leaves_nothing(self):
@@ -177,31 +177,31 @@ class ClusterTest(SluiceTest):
         third, _ = self.submit(log_dir, "third", "--epochs=1", workers=2, detach=True)
         fourth, _ = self.submit(log_dir, "fourth", "--epochs=1", detach=True)
         queued = self.job_status(log_dir, third)
-        self.assertEqual((queued["state"], queued["queue_position"], queued["allocated"]), ("JOB_QUEUED", 0, []))
+        self.assertEqual((queued["state"], queued["queue_position"], queued["allocated"]), ("queued", 0, []))
         self.assertRegex(queued["message"], r"\b2 free workers, 0\b")
         behind = self.job_status(log_dir, fourth)
-        self.assertEqual((behind["state"], behind["queue_position"]), ("JOB_QUEUED", 1))
+        self.assertEqual((behind["state"], behind["queue_position"]), ("queued", 1))
         self.assertIn(third, behind["message"])
 
         self.await_status(log_dir, r"worker +0 +alive .* %s rank 0" % first, r"worker +1 +alive .* %s rank 0" % second,
                           "place 1 .*2 workers", "place 2 .*1 worker\n",
                           "2 free workers, 0 ", "runs on workers 0\n",
                           r"table \S+ +sparse +\d+ shards +[\d,]+ rows",
-                          r"table \S+ +dense +1 shard +[\d,]+ elements?",
+                          r"\d+ tables +dense +\d+ shards +[\d,]+ elements", r"scheduler +0 +alive ",
                           r"worker 0: epoch \d+ step [\d,]+ loss [\d.]+ [\d,]+ examples/s")
 
         # A cancelled queued job moves the next one up; a cancelled running one frees its worker.
         self.sluice("cancel", log_dir, fourth)
-        self.await_job(log_dir, fourth, lambda j: j["state"] == "JOB_CANCELLED", "cancelled")
+        self.await_job(log_dir, fourth, lambda j: j["state"] == "cancelled", "cancelled")
         self.sluice("cancel", log_dir, first)
-        self.await_job(log_dir, first, lambda j: j["state"] == "JOB_CANCELLED", "cancelled")
+        self.await_job(log_dir, first, lambda j: j["state"] == "cancelled", "cancelled")
         self.assertEqual(self.result("first")["status"], "cancelled")
         self.await_job(log_dir, third, lambda j: "2 free workers, 1 is free" in j["message"], "one free")
         before = int(self.job_status(log_dir, second)["global_step"])
         self.await_job(log_dir, second, lambda j: int(j["global_step"]) > before, "the other job continues")
         self.sluice("cancel", log_dir, second)
         done = self.await_job(log_dir, third, lambda j: j["state"] in ENDED, "the queued job runs")
-        self.assertEqual((done["state"], done["allocated"]), ("JOB_DONE", [0, 1]))
+        self.assertEqual((done["state"], done["allocated"]), ("done", [0, 1]))
         self.assertEqual(self.result("third")["examples"], 32561)
         self.await_free(log_dir)
         self.assertEqual(self.run_program("sluice", "cancel", "--log_dir=%s" % log_dir, third).returncode, 1)
@@ -289,7 +289,7 @@ class ClusterTest(SluiceTest):
         submitted = time.monotonic()
         job, _ = self.submit(log_dir, "sync", "--a_sync=false", *LONG, workers=2, detach=True)
         self.await_job(log_dir, job, running, "running")
-        pid = next(m["pid"] for m in self.status(log_dir)["members"] if (m["role"], m["rank"]) == ("ROLE_WORKER", 1))
+        pid = next(m["pid"] for m in self.status(log_dir)["members"] if (m["role"], m["rank"]) == ("worker", 1))
 
         def hosted():
             return [h for m in self.status(log_dir)["members"] for h in m["hosted"]]
@@ -306,6 +306,16 @@ class ClusterTest(SluiceTest):
             self.assertRegex(self.sluice("status", log_dir), r"waits for commit \d+ of rank 1 \(\d")
             doing = next(w["doing"] for w in now["workers"] if w["rank"] == 0)
             self.assertRegex(doing, r"pserver|commit|pull|step")
+            # It says when it gives up, and has no speed that it once had.
+            still = self.await_job(log_dir, job, lambda j: "gives up in" in next(w["doing"] for w in j["workers"] if w["rank"] == 0)
+                                   , "a stalled worker")
+            self.assertEqual([w["examples_per_second"] for w in still["workers"] if w["rank"] == 0], [0])
+            said = self.sluice("status", log_dir, job)
+            self.assertNotRegex(said, r"members|worker 0: .*[1-9] examples/s")
+            self.assertIn("gives up in", said)
+            self.assertIn("no job 'nobody-7'", self.sluice("status", log_dir, "nobody-7", expect=2))
+            one = json.loads(self.sluice("status", log_dir, job, "--json"))
+            self.assertEqual((one["job_id"], one["state"], type(one["global_step"])), (job, "running", int))
         finally:
             os.kill(pid, signal.SIGCONT)
         # The figure grows with each report that a pserver makes after the step has closed.

@@ -91,7 +91,7 @@ class CollectiveHostsTest(NamespaceHostsTest):
         return max(self.status_on().get("jobs", []), key=lambda job: job["job_id"], default={})
 
     def await_training(self):
-        wait_until(lambda: int(self.newest().get("global_step", 0)) >= 30 and self.newest()["state"] == "JOB_RUNNING",
+        wait_until(lambda: int(self.newest().get("global_step", 0)) >= 30 and self.newest()["state"] == "running",
                    lambda: "training: %s" % self.newest())
 
     # -----------------------------------------------------------------------------------------------------------

@@ -23,12 +23,12 @@ TABLE = re.compile(r"^epoch +examples +seconds +loss +AUC +log loss +accuracy +M
 
 def is_live(text):
     """Matches the whole live line of a running job."""
-    return re.fullmatch(r"adult-1 epoch \d+/\d+ (train|eval) \| step [\d,]+ \| [\d,]+ examples/s \| loss \d\.\d+ \| "
+    return re.fullmatch(r"adult-1 epoch [\d,]+/[\d,]+ (train|eval) \| step [\d,]+ \| [\d,]+ examples/s \| loss \d\.\d+ \| "
                         r"AUC 0\.\d+ \| staleness \d+\.\d \(max \d+\) \| workers 2/2 \| ETA [\dhms. ]+", text)
 
 
 def is_short_live(text):
-    return re.fullmatch(r"ep \d+/\d+ step \d+ \d+k? ex/s loss \d\.\d+ AUC 0\.\d+ stale \d+\.\d workers 2/2 "
+    return re.fullmatch(r"ep [\d,]+/[\d,]+ step [\d,]+ \d+k? ex/s loss \d\.\d+ AUC 0\.\d+ stale \d+\.\d "
                         r"ETA [\dhms.]+", text)
 
 
@@ -463,17 +463,21 @@ class ProgressTest(SluiceTest):
         self.assert_one_line_rewritten(terminal)
         self.assertTrue(all(len(line) < 80 for line in terminal.live_lines()))
 
-    def test_a_terminal_ends_with_the_table(self):
-        terminal = self.terminal(160, "--epochs=2")
+    def test_a_terminal_shows_each_epoch_once_and_no_line_breaks_inside_a_word(self):
+        terminal = self.terminal(80, "--epochs=2")
         self.assertEqual(self.exit_code(terminal.process), 0)
         text = terminal.whole_text()
         self.assertTrue(terminal.live_lines(), text)
         self.assertNotRegex(text, r"worker \d: epoch")  # the plain lines of steps
         self.assert_one_line_rewritten(terminal)
-        end = text.replace("\r\n", "\n").rsplit("\r" + ERASE, 1)[1]
-        self.assert_table(end, epochs=2)
-        self.assertNotIn("+-", end)
-        self.assertNotIn("\x1b", end)
+        self.assert_table(text, epochs=2)
+        # No line breaks inside a word, and the numbers of an epoch appear once.
+        plain = re.sub("\r[^\r\n\x1b]*" + re.escape(ERASE), "", text.replace("\r\n", "\n"))
+        for line in plain.splitlines():
+            self.assertTrue(len(line) <= 80 or " " not in line.strip(), line)
+        self.assertEqual(len(re.findall(r"(?m)^1 +32,561 ", plain)), 1)
+        self.assertNotIn("+-", plain)
+        self.assertNotIn("\x1b", plain)
 
     def test_off_a_terminal_there_are_plain_lines_every_log_every_steps(self):
         _, text = self.launch("--server_num=2", "--worker_num=2", "--epochs=2", "--log_every=7", "--a_sync=false")
@@ -485,8 +489,13 @@ class ProgressTest(SluiceTest):
             self.assertGreater(len(found), 10)
             self.assertEqual(found, [7 * (i + 1) for i in range(len(found))])
         for epoch in (1, 2):
-            self.assertRegex(text, r"(?m)^epoch %d: 32,561 examples in .* loss .* AUC .* accuracy" % epoch)
-        self.assert_table(text, epochs=2)
+            line = r"(?m)^epoch %d: 32,561 examples in .* loss .* AUC .* accuracy .* RMSE" % epoch
+            self.assertEqual(len(re.findall(line, text)), 1)
+            # Steps come before what follows them.
+            self.assertLess(text.rindex(": epoch %d step" % epoch), re.search(line, text).start())
+            self.assertLess(text.rindex(": epoch %d step" % epoch), text.find("running, eval, epoch %d/2" % epoch) % len(text))
+        self.assertNotRegex(text, TABLE)
+        self.assertRegex(text, r"(?m)^final: AUC ")
 
     def test_a_dumb_terminal_and_no_color_get_no_escapes(self):
         for environment, live in (({"TERM": "dumb"}, False), ({"NO_COLOR": "1"}, True)):
@@ -496,7 +505,10 @@ class ProgressTest(SluiceTest):
                 text = terminal.whole_text()
                 self.assertNotIn("\x1b", text)
                 self.assertEqual(bool(re.search(r"\r[^\n]", text)), live, text)
-                self.assert_table(text.replace("\r", "\n"), epochs=1)
+                if live:
+                    self.assert_table("\n".join(re.split(r"\r\n|\r", text)), epochs=1)
+                else:
+                    self.assertRegex(text, r"(?m)^epoch 1: 32,561 examples")
 
     def test_a_job_is_described_in_a_few_lines_and_its_configuration_is_named(self):
         columns = ["y"] + ["f%d" % i for i in range(200)]
@@ -518,16 +530,19 @@ model { wide_deep { hidden_units: 4 } }
         self.assertEqual(whole.count("features {"), 200)
 
     def assert_table(self, text, epochs):
-        """The last table that is printed."""
+        """The table of the epochs, and the result below it. Live lines between the rows are left out."""
+        text = re.sub("\r[^\r\n\x1b]*" + re.escape(ERASE), "", text.replace("\r\n", "\n"))
         head = TABLE.search(text)
         self.assertTrue(head, text)
-        rows = [line for line in text[head.end():].splitlines() if line]
+        rows = [line for line in text[head.end():].splitlines() if line.strip() and not line.startswith("adult-1 epoch")]
         self.assertTrue(all(len(line) <= 80 for line in [head.group(0)] + rows[:epochs]), text)
         for epoch in range(epochs):
             self.assertRegex(rows[epoch], r"^%d +32,561 +[\d.]+( +0\.\d{5}){6}$" % (epoch + 1))
         self.assertRegex(rows[epochs], r"^final: AUC 0\.\d+ (\(standard error 0\.\d+\) )?on 16,281 ")
-        self.assertRegex(rows[epochs + 1], r"^ +log loss 0\.\d+, accuracy 0\.\d+, MAE 0\.\d+, RMSE 0\.\d+, ")
-        self.assertRegex(rows[epochs + 2], r"^adult-1: done, mode a?sync, %d epochs?, [\d,]+ steps, %s examples in "
+        self.assertRegex(rows[epochs + 1], r"^ +log loss 0\.\d+, accuracy 0\.\d+, MAE 0\.\d+, RMSE 0\.\d+,$")
+        self.assertRegex(rows[epochs + 2], r"^ +calibration ")
+        result = " ".join(row.strip() for row in rows[epochs + 3:epochs + 5])  # a terminal may break the line
+        self.assertRegex(result, r"^adult-1: done, mode a?sync, %d epochs?, [\d,]+ steps, %s examples in "
                          % (epochs, format(32561 * epochs, ",")))
 
 

@@ -84,7 +84,7 @@ class ComputeOptionsTest(SluiceTest):
     def test_workers_of_a_cluster_show_their_device_and_refuse_what_it_cannot_do(self):
         log_dir = self.up("--server_num=1", "--worker_num=1", "--device=cpu")
         self.assertEqual([m["device"] for m in self.status(log_dir)["members"]], ["", "cpu"])
-        self.assertRegex(self.sluice("status", log_dir), r"worker +0 +alive .* cpu ")
+        self.assertRegex(self.sluice("status", log_dir), r"worker +0 +alive .* cpu\b")
         submit = ["--job=%s" % ADULT, "--worker_num=1", "--epochs=1", "--output_dir=%s" % (self.tmp / "out")]
         said = self.sluice("submit", log_dir, *submit, "--set=train.compute_dtype=FP16", expect=1)
         self.assertIn("train.compute_dtype: FP16", said)

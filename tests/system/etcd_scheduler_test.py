@@ -102,7 +102,7 @@ class EtcdSchedulerTest(ClusterJobsTest):
         job = self.submit("run", "--a_sync=true", "--k_steps=0", "--epochs=100000", "--set", "data.task_bytes=20000")
         self.await_training(job)
         self.etcd.send_signal(signal.SIGSTOP)
-        in_trouble = lambda: any(m["role"] == "ROLE_SCHEDULER" for m in self.cluster_status()["members"])
+        in_trouble = lambda: any(m["role"] == "scheduler" for m in self.cluster_status()["members"])
         wait_until(in_trouble, "the scheduler says so")
         step = int(self.job(job)["global_step"])
         self.await_training(job, step + 200)  # more than the tasks that the workers had
@@ -143,7 +143,7 @@ class EtcdSchedulerTest(ClusterJobsTest):
         job = self.submit("run", "--a_sync=true", "--k_steps=0", "--epochs=100000", "--set", "data.task_bytes=20000")
         self.await_training(job)
         self.fill_etcd()
-        said = lambda: [m.get("doing", "") for m in self.cluster_status()["members"] if m["role"] == "ROLE_SCHEDULER"]
+        said = lambda: [m.get("doing", "") for m in self.cluster_status()["members"] if m["role"] == "scheduler"]
         wait_until(lambda: any("alarm disarm" in text for text in said()), lambda: "the scheduler says so: %s" % said())
         step = int(self.job(job)["global_step"])
         self.await_training(job, step + 200)  # more than the tasks that the workers had

@@ -139,7 +139,7 @@ class FailureTest(SluiceTest):
         job = self.start("sluice", "submit", "--log_dir=%s" % log_dir, "--job=%s" % ADULT, "--epochs=100000",
                          "--output_dir=%s" % (self.tmp / "run"), *MODES["sync"], *FRAGILE, log="submit.out")
         wait_until(lambda: "running, train" in (self.tmp / "submit.out").read_text(), "the job trains")
-        victim = next(m for m in self.status(log_dir)["members"] if m["role"] == "ROLE_WORKER" and m.get("rank"))
+        victim = next(m for m in self.status(log_dir)["members"] if m["role"] == "worker" and m.get("rank"))
         os.kill(victim["pid"], signal.SIGKILL)
         self.assertEqual(self.exit_code(job), 1)
         message = self.result()["message"]

@@ -55,6 +55,12 @@ class HandStartedTest(SluiceTest):
             result, _ = self.submit("".join(order), "--a_sync=false", "--worker_num=1")
             digests.add(result["model_digest"])
             self.down(*processes)
+        # A person sees in the terminal when a daemon is ready, and why it ends.
+        for role in ("scheduler", "pserver", "worker"):
+            said = next(self.tmp.glob("%s.*.out" % role)).read_text()
+            self.assertRegex(said, r"(?m)^ready: ")
+            self.assertRegex(said, r"(?m)^ends with exit code 0$")
+            self.assertNotIn("epoch 1 step", said)
         self.assertEqual(len(digests), 1)
 
     def test_identity_comes_from_flags_or_variables_alone(self):
@@ -118,6 +124,7 @@ class HandStartedTest(SluiceTest):
             self.assertEqual(self.exit_code(process), 1)
             out = next(self.tmp.glob("%s.*.out" % role)).read_text()
             self.assertRegex(out, r"%s .*\b8s\b" % re.escape(self.scheduler))
+            self.assertRegex(out, r"(?m)^waiting for the scheduler at ")
 
     def test_the_scheduler_names_missing_members_and_a_job_gives_up_in_time(self):
         self.cluster(pservers=2, limits="wait_s: 4")
@@ -290,7 +297,7 @@ class HandStartedTest(SluiceTest):
 
         def worker_is_free():
             members = json.loads(self.sluice("status", self.log_dir, "--json", "--scheduler=%s" % self.scheduler))["members"]
-            return any(m["rank"] == 0 and m["role"] == "ROLE_WORKER" and m["memory_bytes"] != "0" and not m["doing"]
+            return any(m["rank"] == 0 and m["role"] == "worker" and m["memory_bytes"] != 0 and not m["doing"]
                        for m in members)
 
         wait_until(worker_is_free, "the worker has given up the first job")

@@ -153,7 +153,7 @@ class HostilePeersTest(SluiceTest):
         known = sorted((m["role"], m["rank"], m["pid"]) for m in self.status(log_dir)["members"])
         job_id = re.search(r"submitted (\S+)", self.sluice(
             "submit", log_dir, "--detach", "--job=%s" % job, "--output_dir=%s" % (self.tmp / "attacked"), *flags)).group(1)
-        self.await_job(log_dir, job_id, lambda j: j["state"] == "JOB_RUNNING" and int(j["global_step"]) > 0,
+        self.await_job(log_dir, job_id, lambda j: j["state"] == "running" and int(j["global_step"]) > 0,
                        "trains")
         source, result = random.Random(11), self.tmp / "attacked" / "result.json"
         rounds, deadline = 0, time.monotonic() + 5 * PATIENCE * TIME_SCALE
@@ -298,7 +298,7 @@ class HostilePeersTest(SluiceTest):
         job_id = re.search(r"submitted (\S+)", self.sluice(
             "submit", log_dir, "--detach", "--job=%s" % job, "--output_dir=%s" % (self.tmp / "attacked"), "--worker_num=1",
             "--batch_size=4", "--epochs=500")).group(1)
-        steps = self.await_job(log_dir, job_id, lambda j: j["state"] == "JOB_RUNNING" and int(j["global_step"]) > 0, "trains")
+        steps = self.await_job(log_dir, job_id, lambda j: j["state"] == "running" and int(j["global_step"]) > 0, "trains")
         daemons = {e.role: e for e in self.endpoints("cluster") if e.role in ("scheduler", "pserver")}
         before = {role: self.resident_mib(e.pid) for role, e in daemons.items()}
         attack({role: int(e.address.rsplit(":", 1)[1]) for role, e in daemons.items()})
@@ -406,7 +406,7 @@ class HostilePeersTest(SluiceTest):
             print("the scheduler has %.0f MiB" % self.resident_mib(scheduler.pid), flush=True)
             members()
             self.start("sluice-pserver", "--rank=%d" % rank, *common, *tls_flags(own, "pserver"))
-            wait_until(lambda: ("ROLE_PSERVER", rank) in members(), "pserver %d joins" % rank)
+            wait_until(lambda: ("pserver", rank) in members(), "pserver %d joins" % rank)
             self.assertIsNone(scheduler.poll(), "the scheduler has ended")
 
         def version_of(worker):

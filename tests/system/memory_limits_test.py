@@ -68,7 +68,7 @@ class MemoryLimitsTest(SluiceTest):
         return json.loads((self.tmp / name / "result.json").read_text()), out
 
     def pserver_pids(self, log_dir):
-        return sorted(int(m["pid"]) for m in self.status(log_dir)["members"] if m["role"] == "ROLE_PSERVER")
+        return sorted(int(m["pid"]) for m in self.status(log_dir)["members"] if m["role"] == "pserver")
 
     def address_space(self, pid):
         text = pathlib.Path("/proc/%d/status" % pid).read_text()

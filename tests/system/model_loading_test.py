@@ -38,7 +38,7 @@ class ModelLoadingTest(SluiceTest):
         return out.splitlines()[-1]
 
     def hosted(self, status, job):
-        pserver = next(m for m in status["members"] if m["role"] == "ROLE_PSERVER")
+        pserver = next(m for m in status["members"] if m["role"] == "pserver")
         return next((h for h in pserver.get("hosted", []) if h["job_id"] == job), None)
 
     def test_a_slow_load_shows_its_progress_outlasts_the_wait_and_can_be_cancelled(self):
@@ -52,14 +52,14 @@ class ModelLoadingTest(SluiceTest):
             status = self.look()
             state = next(j for j in status["jobs"] if j["job_id"] == job)
             hosted = self.hosted(status, job)
-            if state["state"] == "JOB_STARTING" and hosted and int(hosted.get("load_bytes", 0)) > 0:
+            if state["state"] == "starting" and hosted and int(hosted.get("load_bytes", 0)) > 0:
                 read.add(int(hosted["loaded_bytes"]))
                 nonlocal told, text
                 told = state["waiting_for"]
                 text = text or self.sluice("status", self.tmp / "log", "--scheduler=%s" % self.scheduler)
             return state if state["state"] in ENDED else None
         state = wait_until(ended, "the end of the job")
-        self.assertEqual(state["state"], "JOB_DONE", state.get("message"))
+        self.assertEqual(state["state"], "done", state.get("message"))
         self.assertGreater(time.monotonic() - begin, LOAD)
         self.assertGreater(len(read), 1, read)
         self.assertRegex(told, r"pserver 0 .*[0-9.]+ of [0-9.]+ MiB")

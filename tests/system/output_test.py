@@ -286,6 +286,16 @@ class OutputTest(SluiceTest):
             self.assertEqual(done.returncode, 0, done.stderr)
             return done.stdout.decode().splitlines()
         plain = predict(None, "--data=%s" % data)
+        # Standard output is written where it stands, as when a shell script appends to a file.
+        appended = self.tmp / "appended"
+        with open(appended, "wb") as out:
+            out.write(b"first\n")
+            out.flush()
+            done = subprocess.run([str(BIN / "sluice"), "predict", "--model=%s" % model, "--output=-", "--data=%s" % data,
+                                   "--max_bad_lines=1"], stdout=out, stderr=subprocess.PIPE, timeout=PATIENCE * TIME_SCALE)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(appended.read_text().splitlines(), ["first"] + plain)
+        appended.unlink()
         self.assertEqual(len(plain), 50)
         self.assertEqual([i for i, score in enumerate(plain) if score == "nan"], [5])
         self.assertEqual(predict(data.read_bytes(), "--data=-"), plain)

@@ -95,7 +95,7 @@ class ReplaceWorkerTest(SluiceTest):
         self.assertEqual(result["recovery"]["worker_losses"], 1)
         # The one that hung is a worker like any other again.
         wait_until(lambda: len([m for m in self.status(self.log_dir)["members"]
-                                if m["role"] == "ROLE_WORKER" and m.get("alive")]) == 3, "it registers again")
+                                if m["role"] == "worker" and m.get("alive")]) == 3, "it registers again")
 
     def train_with_a_loss(self, mode):
         self.cluster(3)

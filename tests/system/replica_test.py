@@ -98,7 +98,7 @@ class ReplicaTest(SluiceTest):
     def frames(self, name, rank, old_pid):
         """Frames that the present process of a pserver has counted; 0 while it is the old one."""
         for member in self.status(name).get("members", []):
-            if member.get("role") == "ROLE_PSERVER" and int(member.get("rank", 0)) == rank:
+            if member.get("role") == "pserver" and int(member.get("rank", 0)) == rank:
                 if int(member.get("pid", 0)) == old_pid:
                     return 0
                 return sum(int(job.get("frames_applied", 0)) for job in member.get("hosted", []))

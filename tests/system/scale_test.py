@@ -50,7 +50,7 @@ class ScaleTest(SluiceTest):
         return self.await_job(job_id, lambda job: int(job.get("global_step", 0)) >= step, "step %d" % step)
 
     def await_workers(self, job_id, workers):
-        self.await_job(job_id, lambda job: job["state"] == "JOB_RUNNING" and
+        self.await_job(job_id, lambda job: job["state"] == "running" and
                        len(job.get("allocated", [])) == workers, "%d workers" % workers)
 
     def scale(self, job_id, workers):
@@ -59,7 +59,7 @@ class ScaleTest(SluiceTest):
 
     def await_free_workers(self, number):
         # A worker stops the job of before at its own pace.
-        wait_until(lambda: sum(m["role"] == "ROLE_WORKER" and not m.get("job_id") for m in
+        wait_until(lambda: sum(m["role"] == "worker" and not m.get("job_id") for m in
                                self.status(self.log_dir)["members"]) >= number, "%d free workers" % number)
 
     def assert_counted(self, result, **counts):
@@ -114,7 +114,7 @@ class ScaleTest(SluiceTest):
         job_id, process = self.submit("sync", "run")
         self.await_step(job_id, 50)
         self.assertIn(job_id, self.sluice("drain", self.log_dir, "1"))
-        member = next(m for m in self.status(self.log_dir)["members"] if m["role"] == "ROLE_PSERVER" and
+        member = next(m for m in self.status(self.log_dir)["members"] if m["role"] == "pserver" and
                       m.get("rank", 0) == 1)
         self.assertTrue(member["draining"])
         self.assertFalse(member.get("hosted"))

@@ -126,7 +126,7 @@ class SchedulerRestartTest(DisturbedLaunchTest):
             pid = self.up_scheduler(log_dir)
             os.kill(pid, number)
             wait_until(lambda: self.up_scheduler(log_dir) != pid, "a new scheduler")
-        seen = self.await_job(log_dir, job, lambda j: j["state"] == "JOB_RUNNING" and int(j["global_step"]) > 0, "it trains again")
+        seen = self.await_job(log_dir, job, lambda j: j["state"] == "running" and int(j["global_step"]) > 0, "it trains again")
         self.assertEqual(seen["recovery"]["scheduler_restarts"], "2")
         self.sluice("down", log_dir)
         self.assertEqual(processes_naming(str(log_dir)), [])
@@ -190,7 +190,7 @@ class SchedulerRestartTest(DisturbedLaunchTest):
         """Waits until all members of the running job have registered again."""
         def look():
             job = self.job(job_id) or {}
-            return job.get("state") == "JOB_RUNNING" and job["message"] == "" and int(job["global_step"]) > 0
+            return job.get("state") == "running" and job["message"] == "" and int(job["global_step"]) > 0
         wait_until(look, lambda: "adopted: %s" % self.job(job_id))
 
     def ends(self, job_id):
@@ -201,12 +201,12 @@ class SchedulerRestartTest(DisturbedLaunchTest):
         self.cluster()
         jobs = [self.submit("first", "--epochs=10", "--set", "checkpoint.every_steps=20"),
                 self.submit("second", "--epochs=1"), self.submit("third", "--epochs=1")]
-        self.await_state(jobs[0], "JOB_RUNNING")
+        self.await_state(jobs[0], "running")
         self.restart()
         wait_until(lambda: self.state()["jobs"], "an answer")
         self.assertEqual([job["job_id"] for job in self.state()["jobs"]], jobs)
         for job in jobs:
-            self.await_state(job, "JOB_DONE")
+            self.await_state(job, "done")
         results = [json.loads((self.tmp / name / "result.json").read_text()) for name in ("first", "second", "third")]
         self.assertEqual([r["recovery"]["scheduler_restarts"] for r in results], [1, 0, 0])
         self.assertEqual([self.ends(job) for job in jobs], [1, 1, 1])
@@ -219,9 +219,9 @@ class SchedulerRestartTest(DisturbedLaunchTest):
     def test_status_cancel_and_checkpoint_work_after_a_restart(self):
         self.cluster()
         job = self.submit("run", "--epochs=100000")
-        self.await_state(job, "JOB_RUNNING")
+        self.await_state(job, "running")
         self.restart()
-        self.await_state(job, "JOB_RUNNING")
+        self.await_state(job, "running")
         self.await_adopted(job)
         self.at("checkpoint", job)
         self.restart()
@@ -230,7 +230,7 @@ class SchedulerRestartTest(DisturbedLaunchTest):
         self.at("checkpoint", job)  # its number is new to the members
         self.assertIn(job, self.at("status"))
         self.at("cancel", job)
-        self.await_state(job, "JOB_CANCELLED")
+        self.await_state(job, "cancelled")
         result = json.loads((self.tmp / "run" / "result.json").read_text())
         self.assertEqual((result["status"], result["recovery"]["scheduler_restarts"]), ("cancelled", 2))
         self.restart(signal.SIGTERM)
@@ -243,10 +243,10 @@ class SchedulerRestartTest(DisturbedLaunchTest):
         wait_until(lambda: int((self.job(job) or {}).get("global_step", 0)) > 0, "it trains")
         self.at("checkpoint", job)
         self.at("cancel", job)
-        self.await_state(job, "JOB_CANCELLED")
+        self.await_state(job, "cancelled")
         first = next((self.tmp / "run" / "checkpoints").glob("step-*"))
         job = self.submit("run", "--epochs=100000", "--resume")
-        self.await_state(job, "JOB_RUNNING")
+        self.await_state(job, "running")
         for _ in range(2):
             step = int(self.job(job)["global_step"])
             wait_until(lambda: int(self.job(job)["global_step"]) > step, "it trains")
@@ -257,14 +257,14 @@ class SchedulerRestartTest(DisturbedLaunchTest):
         seen = self.job(job)["recovery"]
         self.assertEqual((seen["scheduler_restarts"], seen["rollbacks"]), ("1", "0"), seen)
         self.at("cancel", job)
-        self.await_state(job, "JOB_CANCELLED")
+        self.await_state(job, "cancelled")
         result = json.loads((self.tmp / "run" / "result.json").read_text())
         self.assertEqual(result["recovery"]["resumed_from"], str(first))
 
     def test_a_signal_stops_the_scheduler_alone_and_down_cancels_the_jobs(self):
         self.cluster()
         job = self.submit("run", "--epochs=100000")
-        self.await_state(job, "JOB_RUNNING")
+        self.await_state(job, "running")
         for number, code in ((signal.SIGTERM, 143), (signal.SIGINT, 130)):
             self.scheduler.send_signal(number)
             self.assertEqual(self.exit_code(self.scheduler), code)
@@ -298,7 +298,7 @@ class SchedulerRestartTest(DisturbedLaunchTest):
     def test_a_damaged_checkpoint_fails_the_job_and_is_named(self):
         self.cluster()
         job = self.submit("run", "--epochs=100000")
-        self.await_state(job, "JOB_RUNNING")
+        self.await_state(job, "running")
         wait_until(lambda: int(self.job(job)["global_step"]) > 0, "it trains")
         self.at("checkpoint", job)
         self.scheduler.kill()
@@ -309,7 +309,7 @@ class SchedulerRestartTest(DisturbedLaunchTest):
         self.members[0].wait()
         self.start_scheduler()
         self.start("sluice-pserver", "--rank=0", "--scheduler=%s" % self.address, "--log_dir=%s" % self.log_dir)
-        failed = self.await_state(job, "JOB_FAILED")
+        failed = self.await_state(job, "failed")
         self.assertIn(str(damaged.parent), failed["message"])
 
     def test_a_second_scheduler_with_the_same_folder_does_not_start(self):

@@ -184,12 +184,12 @@ class StoppedPeersTest(NothingLeftTest):
 
     def test_a_stopped_worker_is_replaced_and_the_bits_are_the_same(self):
         self.start_cluster(workers=3)
-        submit, _ = self.stop_one("ROLE_WORKER", "worker_losses", lambda m: m.get("job_id"))
+        submit, _ = self.stop_one("worker", "worker_losses", lambda m: m.get("job_id"))
         self.assertEqual(self.assert_undisturbed_bits(submit)["worker_losses"], 1)
 
     def test_a_stopped_pserver_is_replaced_and_the_bits_are_the_same(self):
         self.start_cluster(workers=2)
-        submit, rank = self.stop_one("ROLE_PSERVER", "pserver_losses", lambda m: True)
+        submit, rank = self.stop_one("pserver", "pserver_losses", lambda m: True)
         # The stopped process still holds the lock of its log.
         (self.tmp / "log2").mkdir()
         self.start("sluice-pserver", "--rank=%d" % rank, *self.common, "--log_dir=%s" % (self.tmp / "log2"))

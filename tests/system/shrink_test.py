@@ -75,7 +75,7 @@ class ShrinkTest(SluiceTest):
         """Kills `number` of the job's `workers` at a random step of the tenth of the job that follows `after`."""
         step = int(STEPS * (after + self.random.random() / 10))
         status = self.await_job(self.log_dir, job_id,
-                                lambda job: job["state"] == "JOB_RUNNING" and int(job["worker_num"]) == workers and
+                                lambda job: job["state"] == "running" and int(job["worker_num"]) == workers and
                                 int(job.get("global_step", 0)) >= step, "%d workers at step %d" % (workers, step))
         for worker in self.random.sample([int(w) for w in status["allocated"]], number):
             self.workers[worker].kill()

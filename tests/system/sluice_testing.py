@@ -33,7 +33,7 @@ ADULT_TEST_EXAMPLES = 16281
 ETCD = "/usr/bin/etcd"  # of the Debian package etcd-server
 needs_etcd = unittest.skipUnless(os.access(ETCD, os.X_OK), "etcd-server is not installed")
 
-ENDED = ("JOB_DONE", "JOB_FAILED", "JOB_CANCELLED")
+ENDED = ("done", "failed", "cancelled")
 
 Endpoint = collections.namedtuple("Endpoint", "role rank address pid")
 
@@ -422,9 +422,9 @@ class ClusterJobsTest(SluiceTest):
         """Waits until the job trains with all its members."""
         def look():
             job = self.job(job_id)
-            return job.get("state") == "JOB_RUNNING" and job["message"] == "" and int(job["global_step"]) >= step
+            return job.get("state") == "running" and job["message"] == "" and int(job["global_step"]) >= step
         wait_until(look, lambda: "%s trains: %s" % (job_id, self.job(job_id)))
 
     def result(self, job_id, name):
-        wait_until(lambda: self.job(job_id).get("state") == "JOB_DONE", lambda: "%s is done: %s" % (job_id, self.job(job_id)))
+        wait_until(lambda: self.job(job_id).get("state") == "done", lambda: "%s is done: %s" % (job_id, self.job(job_id)))
         return json.loads((self.tmp / name / "result.json").read_text())

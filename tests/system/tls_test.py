@@ -198,7 +198,7 @@ class TlsTest(SluiceTest):
         for role, flags in (("worker", tls_flags(others, "worker")), ("worker", tls_flags(own, "operator"))):
             stranger = self.start("sluice-" + role, "--rank=0", "--scheduler=%s" % address, "--log_dir=%s" % self.tmp,
                                   *flags, log="stranger.out")
-            self.assertEqual([m["role"] for m in self.status(log_dir)["members"]], ["ROLE_PSERVER", "ROLE_WORKER"])
+            self.assertEqual([m["role"] for m in self.status(log_dir)["members"]], ["pserver", "worker"])
             kill_unless_over(stranger.pid)
             stranger.wait()
         self.assertIn("is down", self.sluice("down", log_dir))

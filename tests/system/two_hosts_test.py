@@ -46,7 +46,7 @@ class TwoHostsTest(NamespaceHostsTest):
         daemons = self.start_all()
         result, _ = self.submit("b", "two", "--a_sync=false", "--epochs=1")
         members = self.members()
-        self.assertEqual([m["address"] for m in members if m["role"] == "ROLE_PSERVER"], [A + ":7200", B + ":7200"])
+        self.assertEqual([m["address"] for m in members if m["role"] == "pserver"], [A + ":7200", B + ":7200"])
         # Admin HTTP stays on loopback whatever the daemons bind.
         self.assertTrue(all(m["admin_address"].startswith("127.0.0.1:") for m in members), members)
         code, out = self.run_on("b", "sluice", "down", *TO_A)
@@ -116,7 +116,7 @@ class TwoHostsTest(NamespaceHostsTest):
         self.assertEqual(result["status"], "failed")
         self.assertRegex(result["message"], r"^(worker|pserver) 1 \(.*no heartbeat for \d+ s")
         # Host A recovers: its worker has given up the job.
-        wait_until(lambda: [m for m in self.members() if (m["role"], m["rank"]) == ("ROLE_WORKER", 0)
+        wait_until(lambda: [m for m in self.members() if (m["role"], m["rank"]) == ("worker", 0)
                             and m["alive"] and not m["job_id"]], "worker 0 free")
         # The network heals before host B has given up. Its members register again, and a job runs.
         self.net.plug("a")

@@ -28,6 +28,8 @@ TraceBatch::Name StageSpanName(Stage stage) {
   return TraceBatch::NAME_UNSPECIFIED;
 }
 
+constexpr std::chrono::steady_clock::duration kStalled = std::chrono::seconds(5);
+
 // A reader thread numbers itself, so that the timers deep inside a source need no handle of it.
 thread_local uint32_t reader_of_thread = 0;
 
@@ -57,7 +59,7 @@ WorkerStats::WorkerStats(std::string job_id, uint32_t rank, uint32_t log_every, 
   MutexLock lock(&mutex_);
   progress_.set_job_id(job_id_);
   progress_.set_rank(rank_);
-  logged_at_ = std::chrono::steady_clock::now();
+  logged_at_ = stepped_at_ = std::chrono::steady_clock::now();
 }
 
 void WorkerStats::NameReader(uint32_t i) { reader_of_thread = i; }
@@ -124,7 +126,8 @@ void WorkerStats::BeginEpoch(uint32_t epoch) {
   epoch_steps_ = 0;
   examples_at_log_ = 0;
   loss_since_log_ = weight_since_log_ = 0;
-  logged_at_ = std::chrono::steady_clock::now();
+  logged_at_ = stepped_at_ = std::chrono::steady_clock::now();
+  longest_step_ = Time::duration::zero();
   // The share of the first line must not count what the device did before the epoch.
   if (net_ != nullptr) busy_at_log_ = net_->device_stats().busy_seconds;
 }
@@ -177,6 +180,9 @@ void WorkerStats::AddStep(uint64_t examples, double loss_sum, double weight_sum)
   std::string line;
   {
     MutexLock lock(&mutex_);
+    const auto now = std::chrono::steady_clock::now();
+    longest_step_ = std::max(longest_step_, now - stepped_at_);
+    stepped_at_ = now;
     progress_.set_step(progress_.step() + 1);
     progress_.set_examples(progress_.examples() + examples);
     examples_ += examples;
@@ -188,7 +194,6 @@ void WorkerStats::AddStep(uint64_t examples, double loss_sum, double weight_sum)
     loss_since_log_ += loss_sum;
     weight_since_log_ += weight_sum;
     if (progress_.step() % log_every_ != 0) return;
-    const auto now = std::chrono::steady_clock::now();
     const double seconds = std::chrono::duration<double>(now - logged_at_).count();
     // Without a weight, such as after steps that were all skipped, the last loss stays.
     if (weight_since_log_ > 0) progress_.set_loss(loss_since_log_ / weight_since_log_);
@@ -309,6 +314,9 @@ void WorkerStats::WatchNet(const DenseNet* net) {
 
 WorkerProgress WorkerStats::Complete() {
   WorkerProgress progress = progress_;
+  // A worker that makes no steps has no speed, whatever that of its last ones was.
+  if (std::chrono::steady_clock::now() - stepped_at_ > std::max(kStalled, 2 * longest_step_))
+    progress.clear_examples_per_second();
   if (queue_ != nullptr) {
     progress.set_batches_ready(queue_->size());
     progress.set_batches_capacity(queue_->capacity());
@@ -331,12 +339,23 @@ WorkerProgress WorkerStats::TakeProgress() {
   MutexLock lock(&mutex_);
   WorkerProgress progress = Complete();
   // The caller owns these losses now, and GiveBack returns them if the report is lost.
+  in_report_ = progress_.losses();
   progress_.clear_losses();
   return progress;
 }
 
+google::protobuf::RepeatedPtrField<StepLoss> WorkerStats::UnreportedLosses() {
+  MutexLock lock(&mutex_);
+  auto losses = in_report_;
+  losses.MergeFrom(progress_.losses());
+  const int more = losses.size() - kMaxLosses;
+  if (more > 0) losses.DeleteSubrange(0, more);
+  return losses;
+}
+
 void WorkerStats::GiveBack(const WorkerProgress& lost) {
   MutexLock lock(&mutex_);
+  in_report_.Clear();
   // The lost report's losses are older than those gathered since, so they go first.
   auto losses = lost.losses();
   losses.MergeFrom(progress_.losses());

@@ -95,6 +95,9 @@ class WorkerStats {
   WorkerProgress TakeProgress();
   // Takes back the losses of a report that was lost; the next report has them.
   void GiveBack(const WorkerProgress& lost);
+  // The losses since the last progress that was taken, and those in it: its report may be on the
+  // way.
+  google::protobuf::RepeatedPtrField<StepLoss> UnreportedLosses();
   // Progress without the losses, which stay for the next report.
   WorkerProgress Progress();
   // Examples trained in all epochs of the job.
@@ -132,6 +135,8 @@ class WorkerStats {
   const uint32_t rank_;
   const uint32_t log_every_;
   LinePace line_pace_ ABSL_GUARDED_BY(mutex_);
+  Time stepped_at_ ABSL_GUARDED_BY(mutex_);  // the last AddStep, or the begin of the epoch
+  Time::duration longest_step_ ABSL_GUARDED_BY(mutex_) = Time::duration::zero();  // of the epoch
   const Log log_;
   TraceRecorder* const trace_;
   const uint32_t trainer_track_, reader_track_;
@@ -164,6 +169,7 @@ class WorkerStats {
   uint64_t examples_at_log_ ABSL_GUARDED_BY(mutex_) = 0;
   double loss_since_log_ ABSL_GUARDED_BY(mutex_) = 0;
   double weight_since_log_ ABSL_GUARDED_BY(mutex_) = 0;
+  google::protobuf::RepeatedPtrField<StepLoss> in_report_ ABSL_GUARDED_BY(mutex_);  // the last one
   Time logged_at_ ABSL_GUARDED_BY(mutex_);
   uint64_t traced_step_ ABSL_GUARDED_BY(mutex_) = 0;  // 0: between steps
 };

@@ -296,6 +296,7 @@ absl::StatusOr<Phase> JobRunner::NextPhase(const PhaseReport& report, Phase::Kin
   RankMeetings* const meetings = context_.meetings;
   request.set_wait_ms(answers || meetings != nullptr ? kShortWaitMs : kWaitMs);
   *request.mutable_report() = report;
+  if (after == Phase::TRAIN) *request.mutable_losses() = stats_.UnreportedLosses();
   SilenceTimer silence;
   for (;;) {
     if (cancelled_) return absl::CancelledError("the job was cancelled");

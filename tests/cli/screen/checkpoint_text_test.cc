@@ -46,7 +46,8 @@ TEST(CheckpointTextTest, RecoveryNamesOnlyWhatHappened) {
   recovery.set_pserver_losses(2);
   recovery.set_rollbacks(1);
   recovery.set_updates_lost(1500);
-  EXPECT_EQ(DescribeRecovery(recovery), "2 pservers lost, 1 rollback, 1,500 updates lost");
+  EXPECT_EQ(DescribeRecovery(recovery),
+            "2 pservers lost, 1 rollback, 1,500 updates of single shards lost");
 }
 
 class CheckpointFolderTextTest : public testing::Test {

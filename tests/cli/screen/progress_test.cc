@@ -66,8 +66,8 @@ TEST(ProgressTest, CheckpointsAreShownOnce) {
   status.set_state(JOB_DONE);
   *status.mutable_result()->mutable_checkpoint() = status.checkpoint();
   status.mutable_result()->set_resumed_from("/out/checkpoints/step-7");
-  EXPECT_THAT(FinalTable(status), AllOf(HasSubstr("resumed from: /out/checkpoints/step-7"),
-                                        HasSubstr("checkpoints: 1 made, 0 failed")));
+  EXPECT_THAT(FinalText(status), AllOf(HasSubstr("resumed from: /out/checkpoints/step-7"),
+                                       HasSubstr("checkpoints: 1 made, 0 failed")));
 }
 
 TEST(ProgressTest, LossesAreShownOnceAndCounted) {
@@ -93,7 +93,7 @@ TEST(ProgressTest, LossesAreShownOnceAndCounted) {
   status.set_state(JOB_DONE);
   EXPECT_THAT(LiveLine(status, 500), HasSubstr("1 worker lost"));
   *status.mutable_result()->mutable_recovery() = status.recovery();
-  EXPECT_THAT(FinalTable(status), HasSubstr("recovery: 1 worker lost, 1,200 examples"));
+  EXPECT_THAT(FinalText(status), HasSubstr("recovery: 1 worker lost, 1,200 examples"));
 }
 
 TEST(ProgressTest, EvaluationWithoutExamplesGetsANote) {
@@ -120,7 +120,7 @@ TEST(ProgressTest, LiveLineHasEveryFigureAndFitsItsWidth) {
             "staleness 1.8 (max 7)"
             " | workers 2/2 | ETA 3 m 20 s");
   EXPECT_EQ(LiveLine(Running(), 79),
-            "ep 3/8 step 1204 45k ex/s loss 0.312 AUC 0.911 stale 1.8 workers 2/2 ETA 3m20s");
+            "ep 3/8 step 1,204 45k ex/s loss 0.312 AUC 0.911 stale 1.8 ETA 3m20s");
   EXPECT_EQ(LiveLine(Running(), 20).size(), 20);
 }
 
@@ -199,6 +199,29 @@ TEST(ProgressTest, EpochIsPrintedOnceItsEvaluationHasArrived) {
   EXPECT_THAT(out.str(), HasSubstr("epoch 1: 32,561"));
 }
 
+TEST(ProgressTest, EachEpochHasOneLine) {
+  for (const ProgressMode mode : {ProgressMode::kPlain, ProgressMode::kLive}) {
+    std::ostringstream out;
+    ProgressPrinter printer(mode, &out);
+    JobStatus status = Running();
+    status.set_epochs(100);
+    for (int epoch = 2; epoch <= 100; ++epoch) {
+      *status.add_epochs_log() = status.epochs_log(0);
+      status.mutable_epochs_log(epoch - 1)->set_epoch(epoch);
+      status.set_epoch(epoch);
+      printer.Update(status);
+    }
+    status.set_state(JOB_DONE);
+    *status.mutable_result()->mutable_epochs_log() = status.epochs_log();
+    printer.Finish(status);
+    size_t lines = 0;
+    const std::string text = out.str();
+    for (size_t at = text.find("32,561"); at != std::string::npos; at = text.find("32,561", at + 1))
+      ++lines;
+    EXPECT_EQ(lines, 100u);
+  }
+}
+
 TEST(ProgressTest, LiveModeRewritesOneLineAndKeepsNotes) {
   std::ostringstream out;
   ProgressPrinter printer(ProgressMode::kLive, &out);
@@ -211,7 +234,8 @@ TEST(ProgressTest, LiveModeRewritesOneLineAndKeepsNotes) {
   // columns without one).
   EXPECT_THAT(text, testing::ContainsRegex("\r(adult-1 epoch|ep) 3/8"));
   EXPECT_THAT(text, HasSubstr("\r\x1b[Knote\n"));
-  EXPECT_EQ(text.find("epoch 1:"), text.rfind("epoch 1:")) << "an epoch is printed once";
+  EXPECT_THAT(text, HasSubstr("epoch  examples"));
+  EXPECT_EQ(text.find("0.91054"), text.rfind("0.91054")) << "an epoch is printed once";
 }
 
 TEST(ProgressTest, TextFromASchedulerNeitherCommandsTheTerminalNorForgesLines) {
@@ -233,7 +257,7 @@ TEST(ProgressTest, TextFromASchedulerNeitherCommandsTheTerminalNorForgesLines) {
     EXPECT_THAT(text, Not(HasSubstr(command)));
 }
 
-TEST(ProgressTest, FinalTableHasEpochsMetricsAndTheModel) {
+TEST(ProgressTest, FinalTextHasMetricsAndTheModel) {
   JobStatus status = Running();
   status.set_state(JOB_DONE);
   JobResult* result = status.mutable_result();
@@ -244,7 +268,7 @@ TEST(ProgressTest, FinalTableHasEpochsMetricsAndTheModel) {
   *result->mutable_eval() = status.epochs_log(0).eval();
   result->set_model_dir("/out/model");
   result->set_bad_lines(3);
-  EXPECT_THAT(FinalTable(status),
+  EXPECT_THAT(FinalText(status),
               AllOf(HasSubstr("accuracy"), HasSubstr("0.91054"), HasSubstr("mode geo (k_steps 20)"),
                     HasSubstr("model: /out/model"), HasSubstr("bad lines: 3"),
                     HasSubstr("on 16,281 examples")));
@@ -259,14 +283,14 @@ TEST(ProgressTest, TheEndSaysWhichEpochWasTheBestAndWhoseModelWasKept) {
   result->set_model_dir("/out/model");
   result->mutable_best()->set_epoch(9);
   result->mutable_best()->mutable_eval()->set_log_loss(0.4);
-  EXPECT_THAT(FinalTable(status), Not(HasSubstr("best")));
+  EXPECT_THAT(FinalText(status), Not(HasSubstr("best")));
   result->mutable_best()->set_epoch(4);
-  EXPECT_THAT(FinalTable(status), AllOf(HasSubstr("best: epoch 4"), HasSubstr("0.40000"),
+  EXPECT_THAT(FinalText(status), AllOf(HasSubstr("best: epoch 4"), HasSubstr("0.40000"),
                                         HasSubstr("model is that of epoch 9")));
   status.mutable_config()->mutable_checkpoint()->set_save(CheckpointConfig::BEST);
   result->set_stopped_early(true);
   result->mutable_early_stop()->set_without_improvement(5);
-  const std::string text = FinalTable(status);
+  const std::string text = FinalText(status);
   EXPECT_THAT(text, AllOf(HasSubstr("stopped early"), HasSubstr("5 evaluations")));
   const std::string last = text.substr(text.rfind('\n', text.size() - 2) + 1);
   EXPECT_THAT(last, HasSubstr("epoch 4"));
@@ -280,13 +304,13 @@ TEST(ProgressTest, JobThatOnlyEvaluatesHasNoEpochsAndSteps) {
   status.set_worker_num(1);
   status.set_workers_alive(1);
   EXPECT_EQ(LiveLine(status, 500), "ms-2 eval | workers 1/1");
-  EXPECT_EQ(LiveLine(status, 20), "eval workers 1/1");
+  EXPECT_EQ(LiveLine(status, 20), "eval");
   std::ostringstream out;
   ProgressPrinter(ProgressMode::kPlain, &out).Update(status);
   EXPECT_EQ(out.str(), "ms-2: running, eval, workers 1/1\n");
   status.set_state(JOB_DONE);
   status.mutable_result()->mutable_eval()->set_examples(2000);
-  EXPECT_THAT(FinalTable(status),
+  EXPECT_THAT(FinalText(status),
               AllOf(HasSubstr("ms-2: done, evaluated 2,000 examples\n"), Not(HasSubstr("epoch"))));
 }
 

@@ -57,6 +57,88 @@ TEST(StatusTextTest, TablesSumUsedAndReservedMemoryOverAllPservers) {
       ContainsRegex("table emb +sparse +8 shards +2,000 rows +1.0 MiB, 4.0 MiB reserved\n"));
 }
 
+ClusterStatus Stalled() {
+  ClusterStatus status;
+  status.mutable_scheduler()->set_role(ROLE_SCHEDULER);
+  status.mutable_scheduler()->set_alive(true);
+  status.mutable_scheduler()->set_address("127.0.0.1:35877");
+  status.mutable_scheduler()->set_admin_address("127.0.0.1:40001");
+  JobStatus* job = status.add_jobs();
+  job->set_job_id("job-1");
+  job->set_state(JOB_RUNNING);
+  job->set_epochs(100000);
+  job->set_epoch(7);
+  job->set_phase("train");
+  for (int rank = 0; rank < 4; ++rank) {
+    MemberStatus* member = status.add_members();
+    member->set_role(ROLE_WORKER);
+    member->set_rank(rank);
+    member->set_host("a-host-with-a-name");
+    member->set_pid(4194304);
+    member->set_memory_bytes(123456789);
+    member->set_admin_address("127.0.0.1:42057");
+    member->set_device("cpu");
+    member->set_job_id("job-1");
+    member->set_job_rank(rank);
+    member->set_alive(true);
+    WorkerProgress* worker = job->add_workers();
+    worker->set_rank(rank);
+    worker->set_step(800 + rank);
+    worker->set_loss(0.3);
+    worker->set_doing(absl::StrCat("waiting for pull for step ", 801 + rank,
+                                   " from pserver 0 (not connected: UNAVAILABLE: no answer (it is "
+                                   "lost)) for 38.3 s, gives up in 81 s"));
+    member->set_doing(worker->doing());
+    HostedJob* hosted = status.add_members()->add_hosted();
+    hosted->set_job_id("job-1");
+    for (const char* name : {"deep/0/bias", "deep/0/weight"}) {
+      TableStatus* table = hosted->add_tables();
+      table->set_name(name);
+      table->set_kind(TableConfig::DENSE);
+      table->set_rows(1000);
+    }
+  }
+  return status;
+}
+
+size_t Count(const std::string& text, const std::string& part) {
+  return absl::StrSplit(text, part).end() == absl::StrSplit(text, part).begin()
+             ? 0
+             : std::vector<std::string>(absl::StrSplit(text, part)).size() - 1;
+}
+
+TEST(StatusTextTest, AnErrorOfManyWorkersIsSaidOnceAndEachSaysWhenItGivesUp) {
+  const std::string text = StatusText(Stalled());
+  EXPECT_EQ(Count(text, "UNAVAILABLE"), 1u) << text;
+  EXPECT_EQ(Count(text, "gives up in 81 s"), 4u) << text;
+  EXPECT_THAT(text, AllOf(Not(HasSubstr("ETA")), Not(ContainsRegex("[0-9] examples/s"))));
+}
+
+TEST(StatusTextTest, MembersFitEightyColumnsAndTheSchedulerComesFirst) {
+  const std::string text = StatusText(Stalled());
+  const std::string members = text.substr(0, text.find("\njobs"));
+  for (const absl::string_view line : absl::StrSplit(members, '\n')) {
+    // What follows breaks between words.
+    if (line.find("MiB") != absl::string_view::npos) EXPECT_LE(line.find("MiB") + 3, 80u) << line;
+  }
+  EXPECT_THAT(members, ContainsRegex("role .*\n  scheduler +0 +alive +127.0.0.1:35877 +:40001 "));
+}
+
+TEST(StatusTextTest, AJobAloneHasEachOfItsDenseTables) {
+  EXPECT_THAT(StatusText(Stalled()), HasSubstr("2 tables"));
+  const std::string job = StatusOfJob(Stalled(), "job-1");
+  EXPECT_THAT(job, AllOf(HasSubstr("table deep/0/bias"), HasSubstr("table deep/0/weight"),
+                         Not(HasSubstr("members"))));
+  EXPECT_EQ(StatusOfJob(Stalled(), "job-2"), "");
+}
+
+TEST(StatusTextTest, OnlyATerminalGetsColours) {
+  ClusterStatus status = Stalled();
+  status.mutable_members(0)->set_alive(false);
+  EXPECT_THAT(StatusText(status), Not(HasSubstr("\x1b")));
+  EXPECT_THAT(StatusText(status, /*colours=*/true), ContainsRegex("\x1b.31m.*DEAD.*\x1b.0m\n"));
+}
+
 EvalMetrics Eval() {
   EvalMetrics eval;
   eval.set_auc(0.91426);
@@ -81,8 +163,14 @@ EpochResult Epoch(uint64_t examples) {
 }
 
 std::vector<std::string> LinesOf(const std::vector<EpochResult>& epochs) {
-  google::protobuf::RepeatedPtrField<EpochResult> all(epochs.begin(), epochs.end());
-  std::vector<std::string> lines = absl::StrSplit(EpochTable(all), '\n');
+  EpochRows rows;
+  std::string text;
+  for (size_t i = 0; i < epochs.size(); ++i) {
+    EpochResult epoch = epochs[i];
+    epoch.set_epoch(i + 1);
+    text += rows.Next(epoch);
+  }
+  std::vector<std::string> lines = absl::StrSplit(text, '\n');
   EXPECT_EQ(lines.back(), "");
   lines.pop_back();
   return lines;
@@ -118,7 +206,7 @@ TEST(EpochTableTest, FitsEightyColumnsWithAnyNumbers) {
     slow.set_seconds(1234567.8);
     slow.set_loss(54321.123456);
     slow.mutable_eval()->set_rmse(1e9);
-    ExpectAligned(LinesOf({Epoch(examples), slow, Epoch(1)}));
+    ExpectAligned(LinesOf({slow, Epoch(examples), Epoch(1)}));
   }
   const auto many = LinesOf(std::vector<EpochResult>(12'345, Epoch(uint64_t{4'000'000'000})));
   ExpectAligned(many);
@@ -141,8 +229,6 @@ TEST(EpochTableTest, MissingAndNanFiguresKeepTheirColumns) {
   EXPECT_THAT(lines[3], AllOf(HasSubstr(" - "), HasSubstr("0.30226"), Not(HasSubstr("0.00000"))));
   EXPECT_THAT(lines[4], HasSubstr(" nan "));
 }
-
-TEST(EpochTableTest, NoEpochsGiveNoTable) { EXPECT_EQ(EpochTable({}), ""); }
 
 TEST(EvalTextTest, ShowsTheStandardErrorAndOnlyALargeBinningError) {
   EvalMetrics eval = Eval();
@@ -189,18 +275,18 @@ TEST_F(DataTextTest, EmptySummaryGivesNoText) { EXPECT_EQ(DataText(DataSummary()
 
 TEST_F(DataTextTest, NamesTheFeaturesWithTheMostMissingValues) {
   EXPECT_THAT(DataText(data_, config_),
-              AllOf(HasSubstr("24.1 %"), HasSubstr("f4 4.0 %, f3 3.0 %, f2 2.0 %, and 1 more"),
+              AllOf(HasSubstr("24.1%"), HasSubstr("f4 4.0%, f3 3.0%, f2 2.0%, and 1 more"),
                     Not(HasSubstr("f1")), Not(HasSubstr("vocabulary"))));
 }
 
 TEST_F(DataTextTest, NamesFeaturesWithUnknownValues) {
   data_.mutable_features(1)->set_out_of_vocabulary(500);
-  EXPECT_THAT(DataText(data_, config_), HasSubstr("vocabulary: f1 50.0 %\n"));
+  EXPECT_THAT(DataText(data_, config_), HasSubstr("vocabulary: f1 50.0%\n"));
 }
 
 TEST_F(DataTextTest, FeaturesOfAnotherConfigurationAreNotNamed) {
   config_.add_features();
-  EXPECT_THAT(DataText(data_, config_), AllOf(HasSubstr("24.1 %"), Not(HasSubstr("f4"))));
+  EXPECT_THAT(DataText(data_, config_), AllOf(HasSubstr("24.1%"), Not(HasSubstr("f4"))));
 }
 
 }  // namespace

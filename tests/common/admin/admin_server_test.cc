@@ -151,6 +151,27 @@ TEST(AdminServerTest, StatusIsTextAndJson) {
   EXPECT_THAT(Get(*server, "/nothing"), StartsWith("HTTP/1.1 404"));
 }
 
+TEST(AdminServerTest, ABrowserGetsLinksAndAProgramPlainText) {
+  AdminServer::Options options;
+  options.status_text = [] { return std::string("a <b> & c\n"); };
+  const auto server = Start(std::move(options));
+  for (const char* path : {"/", "/statusz"}) {
+    EXPECT_THAT(Get(*server, path), testing::Not(HasSubstr("href"))) << path;
+    const std::string page = Exchange(*server,
+                                      std::string("GET ") + path +
+                                          " HTTP/1.1\r\nHost: localhost\r\nAccept: "
+                                          "text/html,application/xhtml+xml\r\n\r\n",
+                                      false);
+    for (const char* linked : {"/statusz", "/metrics", "/api/v1/status"})
+      EXPECT_THAT(page, HasSubstr(std::string("<a href=\"") + linked + "\">")) << path;
+  }
+  EXPECT_THAT(Get(*server, "/statusz"), HasSubstr("a <b> & c\n"));
+  EXPECT_THAT(
+      Exchange(*server, "GET /statusz HTTP/1.1\r\nHost: localhost\r\nAccept: text/html\r\n\r\n",
+               false),
+      HasSubstr("a &lt;b&gt; &amp; c\n"));
+}
+
 TEST(AdminServerTest, WithoutCallbacksEveryPageAnswers) {
   const auto server = Start({});
   for (const char* path : {"/", "/livez", "/readyz", "/statusz", "/metrics", "/api/v1/status"}) {

@@ -11,10 +11,9 @@ namespace sluice {
 namespace {
 
 google::protobuf::Struct Parsed(const google::protobuf::Message& message) {
-  const auto json = StatusJson(message);
-  EXPECT_TRUE(json.ok()) << json.status();
+  const std::string json = StatusJson(message);
   google::protobuf::Struct parsed;
-  EXPECT_TRUE(google::protobuf::util::JsonStringToMessage(*json, &parsed).ok()) << *json;
+  EXPECT_TRUE(google::protobuf::util::JsonStringToMessage(json, &parsed).ok()) << json;
   return parsed;
 }
 
@@ -51,6 +50,25 @@ TEST(StatusJsonTest, UndefinedMetricsAreNull) {
     }
     EXPECT_EQ(Metric(parsed, "mae").number_value(), 0);  // 0 is shown, too
   }
+}
+
+TEST(StatusJsonTest, NumbersAreNumbersAndStatesAreWords) {
+  ClusterStatus status;
+  status.add_members()->set_role(ROLE_PSERVER);
+  status.mutable_members(0)->set_memory_bytes(123456789012);
+  JobStatus* const job = status.add_jobs();
+  job->set_state(JOB_RUNNING);
+  job->set_global_step(UINT64_MAX);
+  job->add_allocated(3);
+  job->mutable_config()->mutable_data()->set_format(DataConfig::CSV);
+  job->mutable_result()->set_seconds(std::numeric_limits<double>::infinity());
+  const std::string json = StatusJson(status);
+  for (const char* part :
+       {"\"role\": \"pserver\"", "\"memory_bytes\": 123456789012,", "\"state\": \"running\"",
+        "\"global_step\": 18446744073709551615", "\"format\": \"CSV\"", "\"seconds\": null",
+        "\"alive\": false", "\"epochs_log\": []", "\"allocated\": [\n    3\n   ]"})
+    EXPECT_THAT(json, testing::HasSubstr(part));
+  Parsed(status);
 }
 
 TEST(StatusJsonTest, TextsStayAsTheyAre) {

@@ -11,6 +11,7 @@
 
 #include "common/base/env.h"
 #include "common/base/file_lock.h"
+#include "common/daemon/control_plane.h"
 #include "common/daemon/identity.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -96,6 +97,20 @@ TEST_F(ProcessLogTest, LogAndTellAlsoWritesTheLineToTheTerminalOnce) {
   LogAndTell("computes on a GPU");
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "computes on a GPU\n");
   EXPECT_THAT(Read(id_.log_dir + "/serverlog.2"), HasSubstr("computes on a GPU\n"));
+}
+
+TEST_F(ProcessLogTest, APersonIsToldOfTheStartOfWarningsAndOfTheEnd) {
+  ::testing::internal::CaptureStderr();
+  ASSERT_TRUE(OpenLog(id_, "test").ok());
+  LOG(INFO) << "waiting for the scheduler";
+  LOG(INFO) << kReadyMark << "registered";
+  LOG(INFO) << "later";
+  LOG(WARNING) << "trouble";
+  LogAndTell("the end");
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
+            "sluice-pserver 2: logs in " + id_.log_dir +
+                "/serverlog.2\nwaiting for the scheduler\nready: registered\ntrouble\nthe end\n");
+  EXPECT_THAT(Read(id_.log_dir + "/serverlog.2"), HasSubstr("later\n"));
 }
 
 TEST_F(ProcessLogTest, LogOfALivingProcessIsNotTouched) {

@@ -75,10 +75,10 @@ TEST(StepCurvesTest, OldestStepsAreHandedOutWhenTooManyWait) {
   EXPECT_EQ(points.front(), StepReportsPoint("train/loss", 0, 1));
 }
 
-WorkerProgress Steps(uint64_t first, uint64_t last) {
-  WorkerProgress progress;
-  for (uint64_t step = first; step <= last; ++step) progress.add_losses()->set_step(step);
-  return progress;
+google::protobuf::RepeatedPtrField<StepLoss> Steps(uint64_t first, uint64_t last) {
+  google::protobuf::RepeatedPtrField<StepLoss> losses;
+  for (uint64_t step = first; step <= last; ++step) losses.Add()->set_step(step);
+  return losses;
 }
 
 std::vector<uint64_t> StepsAfter(const StepReports& reports, uint64_t seen, uint64_t* count) {

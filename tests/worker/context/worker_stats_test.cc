@@ -178,6 +178,20 @@ TEST(WorkerStatsTest, LogHasTheFirstHundredLinesOfStepsAndReportsHaveAll) {
   EXPECT_EQ(stats.TakeProgress().losses_size(), 250);
 }
 
+TEST(WorkerStatsTest, LossesAreUnreportedUntilTheNextReportIsMade) {
+  WorkerStats stats("job", 0, /*log_every=*/1, nullptr);
+  stats.BeginEpoch(0);
+  stats.AddStep(1, 0.5, 1);
+  const WorkerProgress first = stats.TakeProgress();
+  stats.AddStep(1, 0.5, 1);
+  EXPECT_EQ(stats.UnreportedLosses().size(), 2) << "the report of step 1 may be on its way";
+  stats.GiveBack(first);
+  EXPECT_EQ(stats.UnreportedLosses().size(), 2);
+  stats.TakeProgress();
+  stats.TakeProgress();
+  EXPECT_EQ(stats.UnreportedLosses().size(), 0);
+}
+
 TEST(WorkerStatsTest, ProgressReportsTheUseOfTheDevice) {
   OnesNet net;
   WorkerStats stats("job", 0, /*log_every=*/1, nullptr);
