@@ -417,7 +417,7 @@ absl::Status CompiledSchema::AppendLabelAndWeight(const Cells& cells, bool need_
   }
   double weight = 1;
   // LIBSVM may have a weight behind the label, without a name.
-  if (!f_.columns[1].empty() || !cells.missing[1]) {
+  if (!f_.columns[1].empty() || (!cells.missing[1] && !cells.values[1].empty())) {
     // A negative weight would turn the loss of an example around. Sums hold the others exactly
     // (EvalAccumulator).
     const bool valid = !cells.missing[1] && Number(cells.values[1], &weight) &&
