@@ -114,7 +114,7 @@ std::string BestText(const JobStatus& status) {
   const bool keeps = status.config().checkpoint().save() == CheckpointConfig::BEST;
   absl::StrAppendFormat(&text, "best: epoch %d, with AUC %s and log loss %.5f\n", r.best().epoch(),
                         AucText(r.best().eval(), 5), r.best().eval().log_loss());
-  if (!keeps)
+  if (!keeps && !r.model_dir().empty())
     absl::StrAppend(&text, "note: the model is that of epoch ", r.epochs(),
                     "; checkpoint.save: BEST keeps the best one\n");
   return text;

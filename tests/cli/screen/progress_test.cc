@@ -287,6 +287,9 @@ TEST(ProgressTest, TheEndSaysWhichEpochWasTheBestAndWhoseModelWasKept) {
   result->mutable_best()->set_epoch(4);
   EXPECT_THAT(FinalText(status), AllOf(HasSubstr("best: epoch 4"), HasSubstr("0.40000"),
                                         HasSubstr("model is that of epoch 9")));
+  result->clear_model_dir();  // a job that was cancelled has saved none
+  EXPECT_THAT(FinalText(status), AllOf(HasSubstr("best: epoch 4"), Not(HasSubstr("the model"))));
+  result->set_model_dir("/out/model");
   status.mutable_config()->mutable_checkpoint()->set_save(CheckpointConfig::BEST);
   result->set_stopped_early(true);
   result->mutable_early_stop()->set_without_improvement(5);
