@@ -16,6 +16,8 @@ namespace {
 
 // Keeps the order of the tasks independent of everything else that is drawn from the seed.
 constexpr uint64_t kTaskOrder = 0x7461736B;
+// Bounds a reply, whatever a rank asks for.
+constexpr uint64_t kMostLeased = 1000;
 }  // namespace
 
 absl::StatusOr<DataTasks> DataTasks::Create(const Options& options,
@@ -98,7 +100,8 @@ absl::StatusOr<NextTaskReply> DataTasks::Next(const NextTaskRequest& request) {
   const uint64_t free = free_[pinned() ? request.rank() : 0].size();
   const uint64_t ranks = options_.cut.worker_num;
   const uint64_t share = pinned() || ranks == 1 ? free : free / (2 * ranks);
-  for (uint64_t n = 1; n < request.wants() && n <= share; ++n)
+  const uint64_t wants = std::min<uint64_t>(request.wants(), kMostLeased);
+  for (uint64_t n = 1; n < wants && n <= share; ++n)
     *reply.add_more() = std::move(*LeaseTo(request.rank()).mutable_task());
   last.number = request.number();
   last.reply = reply;

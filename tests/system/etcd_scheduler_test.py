@@ -133,7 +133,8 @@ class EtcdSchedulerTest(ClusterJobsTest):
         revision = self.call_etcd("kv/range", key=base64.b64encode(b"fill").decode())["header"]["revision"]
         self.call_etcd("kv/compaction", revision=revision, physical=True)
         self.call_etcd("maintenance/defragment")
-        self.call_etcd("maintenance/alarm", action="DEACTIVATE", alarm="NOSPACE")
+        for alarm in self.call_etcd("maintenance/alarm").get("alarms", []):
+            self.call_etcd("maintenance/alarm", action="DEACTIVATE", **alarm)
 
     def test_a_full_etcd_ends_neither_jobs_nor_members(self):
         self.etcd, self.etcd_port = self.start_etcd("--data-dir=%s" % (self.tmp / "small"),
