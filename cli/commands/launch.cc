@@ -173,8 +173,10 @@ absl::StatusOr<LogFolder> LogsOf(const ParsedCommand& command) {
 }
 
 // Checks what Launch checks before it starts anything, and prints the effective job.
-int DryRun(const JobConfig& job, const SubmitJobRequest& request, const WorkerDevices& devices) {
+int DryRun(const JobConfig& job, const SubmitJobRequest& request, const WorkerDevices& devices,
+           const DataCheckReport& data) {
   if (const absl::Status there = CheckDevices(devices); !there.ok()) return ReportError(there);
+  for (const std::string& line : data.coverage) std::cerr << "note: " << line << "\n";
   for (const std::string& warning : WarningsOf(JobToCheck(request), Env::Real()))
     std::cerr << "warning: " << warning << "\n";
   std::cout << ToTextproto(job);
@@ -202,11 +204,13 @@ int Launch(const ParsedCommand& command) {
   if (!request.ok()) return ReportError(request.status());
   auto options = ClusterOptions(command, *job);
   if (!options.ok()) return ReportError(options.status());
-  absl::Status files = CheckJobFiles(JobToCheck(*request), "output", Env::Real());
+  DataCheckReport data;
+  absl::Status files = CheckJobFiles(JobToCheck(*request), "output", Env::Real(), &data);
   if (files.ok()) files = CheckJobOutputs(*job, command.Text("job"), Env::Real());
   if (files.ok()) files = CheckKeepsUnfinished(*request, Env::Real());
   if (!files.ok()) return ReportError(files);
-  if (command.Switch("dry_run")) return DryRun(*job, *request, options->devices);
+  for (const std::string& warning : data.warnings) std::cerr << "warning: " << warning << "\n";
+  if (command.Switch("dry_run")) return DryRun(*job, *request, options->devices, data);
   // This comes before any thread starts, because threads inherit the blocked signals.
   StopSignal::Install(false);
   std::string gpus;

@@ -83,6 +83,7 @@ int Submit(const ParsedCommand& command) {
   if (!address.ok() && !dry_run) return ReportError(address.status());
   // A scheduler at a loopback address runs on this host and writes the output here. A dry run
   // without a scheduler assumes the same.
+  DataCheckReport data;
   const auto at = ParseAddressList(address.ok() ? *address : "");
   if (!at.ok() || AllLoopback(*at)) {
     absl::Status files = CheckOutputIsNoFile(*job);
@@ -91,10 +92,17 @@ int Submit(const ParsedCommand& command) {
     // Only a dry run requires the data: the address may be a forwarded port, and the data may be on
     // the cluster's hosts only.
     if (files.ok() && dry_run) files = CheckDataIsHere(*job);
+    if (files.ok() && dry_run) {
+      DataCheckOptions others;
+      others.other_reader = true;
+      files = CheckDataLines(JobToCheck(*request), Env::Real(), others, &data);
+    }
     if (files.ok()) files = CheckWhatIsHere(JobToCheck(*request), Env::Real());
     if (!files.ok()) return ReportError(files);
   }
   if (dry_run) {
+    for (const std::string& line : data.coverage) std::cerr << "note: " << line << "\n";
+    for (const std::string& warning : data.warnings) std::cerr << "warning: " << warning << "\n";
     for (const std::string& warning : WarningsOf(JobToCheck(*request), Env::Real()))
       std::cerr << "warning: " << warning << "\n";
     std::cout << ToTextproto(*job);

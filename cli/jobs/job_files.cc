@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/clock.h"
 #include "common/base/status_macros.h"
 #include "common/config/job_config.h"
 #include "common/saved_model/checkpoint.h"
@@ -43,6 +45,15 @@ absl::Status CheckReadable(const std::string& field,
   }
   // Readable now does not mean readable later, but most mistakes are found before anything starts.
   for (const std::string& file : *files) {
+    struct stat info;
+    if (stat(file.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(field, ": ", file, " is ",
+                       S_ISFIFO(info.st_mode)   ? "a pipe"
+                       : S_ISSOCK(info.st_mode) ? "a socket"
+                                                : "no regular file",
+                       ", and data is read several times and in pieces; copy it to a file"));
+    }
     if (access(file.c_str(), R_OK) == 0) continue;
     return absl::InvalidArgumentError(absl::StrCat(field, ": cannot read ", file, ": ",
                                                    std::strerror(errno),
@@ -113,6 +124,12 @@ absl::Status CheckTraceWritable(const std::string& file) {
                        [&](const std::string& why) { return NoTrace(file, why); });
 }
 
+// Checks that the job can start from its initial model or checkpoint.
+absl::Status CheckStart(const JobConfig& job, Env* env) {
+  SLUICE_RETURN_IF_ERROR(CheckInitialModel(job, BuiltInSpecs(), env).status());
+  return CheckInitialCheckpoint(job, BuiltInSpecs(), env).status();
+}
+
 }  // namespace
 
 JobConfig JobToCheck(const SubmitJobRequest& request) {
@@ -121,14 +138,24 @@ JobConfig JobToCheck(const SubmitJobRequest& request) {
   return job;
 }
 
+absl::Status CheckDataLines(const JobConfig& job, Env* env, const DataCheckOptions& options,
+                            DataCheckReport* report) {
+  SLUICE_ASSIGN_OR_RETURN(const auto model, ModelSpec::Create(job, BuiltInSpecs()));
+  *report = CheckData(job, model->schema(), env, Clock::Real(), options);
+  if (report->errors.empty()) return absl::OkStatus();
+  if (report->errors.size() == 1) return absl::InvalidArgumentError(report->errors.front());
+  return absl::InvalidArgumentError(
+      absl::StrCat("the data and the job file do not fit, the most likely cause first:\n  ",
+                   absl::StrJoin(report->errors, "\n  ")));
+}
+
 absl::Status CheckWhatIsHere(const JobConfig& job, Env* env) {
   SLUICE_ASSIGN_OR_RETURN(const auto model, ModelSpec::Create(job, BuiltInSpecs()));
   SLUICE_ASSIGN_OR_RETURN(const auto data, DataSource::Create(job.data(), model->schema()));
   if (!job.evaluate_only())
     SLUICE_RETURN_IF_ERROR(CheckColumns("data.train_files", *data, job.data().train_files()));
   SLUICE_RETURN_IF_ERROR(CheckColumns("data.eval_files", *data, job.data().eval_files()));
-  SLUICE_RETURN_IF_ERROR(CheckInitialModel(job, BuiltInSpecs(), env).status());
-  return CheckInitialCheckpoint(job, BuiltInSpecs(), env).status();
+  return CheckStart(job, env);
 }
 
 absl::Status CheckKeepsUnfinished(const SubmitJobRequest& request, Env* env) {
@@ -154,13 +181,14 @@ std::vector<std::string> WarningsOf(const JobConfig& job, Env* env) {
   return warnings;
 }
 
-absl::Status CheckJobFiles(const JobConfig& job, const std::string& default_output, Env* env) {
+absl::Status CheckJobFiles(const JobConfig& job, const std::string& default_output, Env* env,
+                           DataCheckReport* data) {
   if (!job.evaluate_only()) {
     SLUICE_RETURN_IF_ERROR(CheckReadable("data.train_files", job.data().train_files()));
   }
   SLUICE_RETURN_IF_ERROR(CheckReadable("data.eval_files", job.data().eval_files()));
   if (!job.initial_model().empty()) {
-    // Only a missing model is explained here. CheckWhatIsHere below reports a damaged one.
+    // Only a missing model is explained here. CheckStart below reports a damaged one.
     const absl::Status model = ReadManifest(job.initial_model(), env).status();
     if (absl::IsNotFound(model)) {
       return absl::InvalidArgumentError(
@@ -179,7 +207,8 @@ absl::Status CheckJobFiles(const JobConfig& job, const std::string& default_outp
                            : ""));
     }
   }
-  SLUICE_RETURN_IF_ERROR(CheckWhatIsHere(job, env));
+  SLUICE_RETURN_IF_ERROR(CheckDataLines(job, env, DataCheckOptions(), data));
+  SLUICE_RETURN_IF_ERROR(CheckStart(job, env));
   const std::string& output = job.output_dir().empty() ? default_output : job.output_dir();
   SLUICE_RETURN_IF_ERROR(
       CheckWritable(output, [&](const std::string& why) { return NoOutput(output, why); }));

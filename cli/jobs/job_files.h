@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "common/base/env.h"
+#include "model/data/data_check.h"
 #include "proto/config.pb.h"
 #include "proto/scheduler.pb.h"
 
@@ -17,9 +18,15 @@ JobConfig JobToCheck(const SubmitJobRequest& request);
 
 // Checks a job that runs on this host. Its data, initial model and initial checkpoint must be
 // readable; its output folder (`default_output` when output_dir is empty) and trace_file must be
-// writable. Then does the checks of CheckWhatIsHere. Leaves nothing behind. INVALID_ARGUMENT names
-// the field, the path and the fix.
-absl::Status CheckJobFiles(const JobConfig& job, const std::string& default_output, Env* env);
+// writable; the beginnings of its data files must be what the job file says (CheckDataLines).
+// Leaves nothing behind. INVALID_ARGUMENT names the field, the path and the fix.
+absl::Status CheckJobFiles(const JobConfig& job, const std::string& default_output, Env* env,
+                           DataCheckReport* data);
+
+// Reads the beginnings of the data files into *report. INVALID_ARGUMENT lists all errors, a line
+// for each. `options.other_reader`: see there.
+absl::Status CheckDataLines(const JobConfig& job, Env* env, const DataCheckOptions& options,
+                            DataCheckReport* report);
 
 // Refuses a job that would remove the checkpoints of a run that has not finished
 // (common/saved_model/unfinished_run.h), unless it resumes that run or sets `overwrite`.

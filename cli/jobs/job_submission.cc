@@ -71,7 +71,8 @@ std::vector<FlagSpec> JobFlags() {
   flags.push_back({"allow_older", FlagKind::kBool, "", "",
                    "with --resume: if the newest checkpoint is damaged, take the newest intact "
                    "one"});
-  flags.push_back({"dry_run", FlagKind::kBool, "", "", "print the effective config and exit"});
+  flags.push_back({"dry_run", FlagKind::kBool, "", "",
+                   "check the job and its data, print the effective config and exit"});
   flags.push_back(
       {"progress", FlagKind::kText, "auto|live|plain", "auto", "one live line, or plain lines"});
   return flags;

@@ -69,6 +69,8 @@ class FileDataSource : public DataSource {
         missing_(config_.csv().missing().begin(), config_.csv().missing().end()) {}
 
   absl::Status CheckColumns(const std::string& path, bool need_label) const override;
+  absl::StatusOr<Beginning> CheckBeginning(const std::string& path, uint64_t bytes, uint64_t lines,
+                                           const LineProblem& problem) const override;
   absl::StatusOr<uint64_t> TextBytes(const std::string& path) const override;
   absl::StatusOr<std::vector<uint64_t>> CountLines(const std::string& path, uint64_t begin,
                                                    uint64_t end,
@@ -162,6 +164,41 @@ absl::StatusOr<uint64_t> FileDataSource::TextBytes(const std::string& path) cons
 
 absl::Status FileDataSource::CheckColumns(const std::string& path, bool need_label) const {
   return config_.csv().header() ? ParserOf(path, need_label).status() : absl::OkStatus();
+}
+
+absl::StatusOr<DataSource::Beginning> FileDataSource::CheckBeginning(
+    const std::string& path, uint64_t bytes, uint64_t lines, const LineProblem& problem) const {
+  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<TextReader> text, TextReader::Open(path, env_));
+  LineReader reader(std::move(text));
+  SLUICE_ASSIGN_OR_RETURN(const FileParser file,
+                          ParserOf(schema_->columns(), /*need_label=*/true, &reader));
+  reader.ExpectEnd(bytes);
+  const std::unique_ptr<LineParser> parser = file.make();
+  Beginning beginning;
+  Batch examples;
+  examples.Reset(schema_->numerics().size(), schema_->slots().size());
+  LineReader::Line line;
+  uint64_t number = file.header_lines;
+  while (reader.next_offset() < bytes && beginning.lines < lines) {
+    SLUICE_ASSIGN_OR_RETURN(const bool more, reader.Next(&line));
+    if (!more) {
+      beginning.whole = true;
+      break;
+    }
+    ++number;
+    if (NoExample(*parser, &line)) continue;
+    ++beginning.lines;
+    absl::Status bad_line;
+    bool parsed = false;
+    SLUICE_RETURN_IF_ERROR(
+        AppendLine(parser.get(), line, /*need_label=*/true, &examples, &bad_line, &parsed));
+    if (bad_line.ok()) continue;
+    std::vector<absl::Status> problems;
+    if (parsed) problems = schema_->FindProblems(parser->values(), parser->missing());
+    if (problems.empty()) problems.push_back(bad_line);
+    for (const absl::Status& why : problems) problem(number, why);
+  }
+  return beginning;
 }
 
 absl::StatusOr<Header> FileDataSource::ReadHeader(const std::string& path, bool need_label) const {
@@ -491,7 +528,7 @@ absl::Status FileDataSource::ReadLinesOf(const TextRange& piece, bool need_label
     if (bad->positions != nullptr) bad->positions->push_back(examples->n);
     // Finding the number of a line reads the file from the front, so only the lines that are shown
     // get one.
-    const bool named = bad->first.size() < BadLines::kNamed;
+    const bool named = bad->Names(bad_line);
     bad->Add(named ? NameLine(*reader, line.offset) : "", bad_line);
   }
   RememberStart(*reader, piece.end, reader->next_offset());
@@ -664,32 +701,17 @@ absl::Status CheckLibsvmColumns(const FeatureSchema& schema) {
 
 }  // namespace
 
-void BadLines::Add(const std::string& where, const absl::Status& why) {
-  ++count;
-  if (first.size() < kNamed) first.push_back(absl::StrCat(where, ": ", why.message()));
-}
-
-void BadLines::Merge(const BadLines& other) {
-  count += other.count;
-  for (const std::string& line : other.first) {
-    if (first.size() < kNamed) first.push_back(line);
-  }
-}
-
-std::string BadLines::Describe() const {
-  if (count == 0) return "no malformed lines";
-  std::string text = absl::StrCat(count, count == 1 ? " malformed line" : " malformed lines");
-  if (first.empty()) return text;
-  return absl::StrCat(
-      text, count > first.size() ? absl::StrCat(", the first ", first.size(), ": ") : ": ",
-      absl::StrJoin(first, "; "));
-}
-
 absl::Status DataSource::CheckUnchanged(const std::string& path) const {
   return files_ == nullptr ? absl::OkStatus() : files_->CheckUnchanged(path);
 }
 
 absl::Status DataSource::CheckColumns(const std::string&, bool) const { return absl::OkStatus(); }
+
+absl::StatusOr<DataSource::Beginning> DataSource::CheckBeginning(const std::string&, uint64_t,
+                                                                 uint64_t,
+                                                                 const LineProblem&) const {
+  return absl::UnimplementedError("this data source cannot be checked");
+}
 
 absl::Status DataSource::ReadPieces(const std::string& path, absl::Span<const TextRange> pieces,
                                     bool need_label, Batch* examples, BadLines* bad) const {

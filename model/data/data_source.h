@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -18,6 +19,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "model/data/bad_lines.h"
 #include "model/data/data_files.h"
 #include "model/features/batch.h"
 #include "model/features/feature_schema.h"
@@ -25,20 +27,6 @@
 #include "proto/scheduler.pb.h"
 
 namespace sluice {
-
-// Counts all malformed lines and keeps the first ones for messages.
-//
-// Thread safety: guarded by the owner's lock.
-struct BadLines {
-  static constexpr size_t kNamed = 5;
-  uint64_t count = 0;
-  std::vector<std::string> first;  // "file:line: reason"
-  // When set, receives for each bad line the number of examples before it in the batch being read.
-  std::vector<uint64_t>* positions = nullptr;
-  void Add(const std::string& where, const absl::Status& why);
-  void Merge(const BadLines& other);
-  std::string Describe() const;
-};
 
 // The lines of a file, or of standard input, as examples: read in order, piece by piece. One thread
 // reads at a time, and any number of threads parse what was read.
@@ -110,6 +98,20 @@ class DataSource {
   // Checks what can be checked before anything starts. INVALID_ARGUMENT when the file's header line
   // lacks a needed column; other errors when the file cannot be read.
   virtual absl::Status CheckColumns(const std::string& path, bool need_label) const;
+
+  // What CheckBeginning has looked at.
+  struct Beginning {
+    uint64_t lines = 0;  // examples and malformed lines
+    bool whole = false;  // the file ends there
+  };
+  // Tells `line`, its number from 1, and what is wrong with it.
+  using LineProblem = std::function<void(uint64_t line, const absl::Status& why)>;
+  // Parses the beginning of the file, up to `bytes` of its text or `lines` lines, as ReadPiece
+  // would with need_label, and tells of every problem of every line; a line may have several.
+  // Statuses as ReadPiece.
+  virtual absl::StatusOr<Beginning> CheckBeginning(const std::string& path, uint64_t bytes,
+                                                   uint64_t lines,
+                                                   const LineProblem& problem) const;
 
   // Bytes of the decompressed text. Reads the whole file when it is compressed.
   virtual absl::StatusOr<uint64_t> TextBytes(const std::string& path) const = 0;

@@ -85,11 +85,14 @@ class CompiledSchema : public FeatureSchema {
   const std::vector<std::string>& columns() const override { return f_.columns; }
   absl::Status AppendExample(const std::string_view* values, const bool* missing, bool need_label,
                              Batch* batch) const override;
+  std::vector<absl::Status> FindProblems(const std::string_view* values,
+                                         const bool* missing) const override;
   DataSummary Summarize(const DataCounts& counts) const override;
 
  private:
   absl::Status AppendAll(const Cells& cells, bool need_label, Batch* batch) const;
-  absl::Status AppendLabelAndWeight(const Cells& cells, bool need_label, Batch* batch) const;
+  absl::Status AppendLabel(const Cells& cells, bool need_label, Batch* batch) const;
+  absl::Status AppendWeight(const Cells& cells, bool need_label, Batch* batch) const;
   // The raw number of a cell, or of the part of its date.
   // `date`: of the feature; null: the cell is the number.
   absl::Status RawNumber(const std::string& feature, int column, const DateFormat* date,
@@ -402,9 +405,8 @@ void CompiledSchema::AppendCross(const CompiledCross& cross, const PartKeys& par
                                            : cross.rows.begin + key % cross.hash_buckets);
 }
 
-absl::Status CompiledSchema::AppendLabelAndWeight(const Cells& cells, bool need_label,
-                                                  Batch* batch) const {
-  // Without need_label (prediction) label and weight are not used, so they cannot make a line bad.
+// Without need_label (prediction) label and weight are not used, so they cannot make a line bad.
+absl::Status CompiledSchema::AppendLabel(const Cells& cells, bool need_label, Batch* batch) const {
   float label = 0;
   if (!cells.missing[0]) {
     int value = -1;
@@ -415,6 +417,11 @@ absl::Status CompiledSchema::AppendLabelAndWeight(const Cells& cells, bool need_
     return absl::InvalidArgumentError(
         absl::StrCat("label column \"", f_.columns[0], "\" is missing"));
   }
+  batch->label.push_back(label);
+  return absl::OkStatus();
+}
+
+absl::Status CompiledSchema::AppendWeight(const Cells& cells, bool need_label, Batch* batch) const {
   double weight = 1;
   // LIBSVM may have a weight behind the label, without a name.
   if (!f_.columns[1].empty() || (!cells.missing[1] && !cells.values[1].empty())) {
@@ -431,7 +438,6 @@ absl::Status CompiledSchema::AppendLabelAndWeight(const Cells& cells, bool need_
     }
     if (!valid) weight = 1;
   }
-  batch->label.push_back(label);
   batch->weight.push_back(static_cast<float>(weight));
   return absl::OkStatus();
 }
@@ -461,7 +467,8 @@ size_t CompiledSchema::AppendPlainRun(size_t first, const Cells& cells, Batch* b
 }
 
 absl::Status CompiledSchema::AppendAll(const Cells& cells, bool need_label, Batch* batch) const {
-  SLUICE_RETURN_IF_ERROR(AppendLabelAndWeight(cells, need_label, batch));
+  SLUICE_RETURN_IF_ERROR(AppendLabel(cells, need_label, batch));
+  SLUICE_RETURN_IF_ERROR(AppendWeight(cells, need_label, batch));
   batch->numeric.resize(batch->numeric.size() + f_.numerics.size());
   float* number = batch->numeric.data() + batch->numeric.size() - f_.numerics.size();
   for (const CompiledNumeric& numeric : f_.numerics) {
@@ -516,6 +523,30 @@ absl::Status CompiledSchema::AppendExample(const std::string_view* values, const
     batch->key_weights.resize(std::min(batch->key_weights.size(), keys));
   }
   return status;
+}
+
+std::vector<absl::Status> CompiledSchema::FindProblems(const std::string_view* values,
+                                                       const bool* missing) const {
+  const Cells cells{values, missing, /*counts=*/nullptr};
+  std::vector<absl::Status> problems;
+  const auto note = [&problems](absl::Status status) {
+    // A slot may use the same column as a part of a cross.
+    if (!status.ok() && std::find(problems.begin(), problems.end(), status) == problems.end())
+      problems.push_back(std::move(status));
+  };
+  Batch scratch;
+  note(AppendLabel(cells, /*need_label=*/true, &scratch));
+  note(AppendWeight(cells, /*need_label=*/true, &scratch));
+  float number = 0;
+  for (const CompiledNumeric& numeric : f_.numerics) note(NumberOf(numeric, cells, &number));
+  PartKeys parts(f_.part_categories.size());
+  for (size_t p = 0; p < parts.size(); ++p)
+    note(SingleKey(f_.categories[f_.part_categories[p]], cells, &parts[p]));
+  for (const CompiledSlot& slot : f_.slots) {
+    if (slot.category != kNone)
+      note(AppendCategory(f_.categories[slot.category], cells, parts, &scratch));
+  }
+  return problems;
 }
 
 DataSummary CompiledSchema::Summarize(const DataCounts& counts) const {

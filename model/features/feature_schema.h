@@ -66,6 +66,10 @@ class FeatureSchema {
   // appended or counted.
   virtual absl::Status AppendExample(const std::string_view* values, const bool* missing,
                                      bool need_label, Batch* batch) const = 0;
+  // Everything for which AppendExample with need_label refuses a line; empty: it does not. Slower.
+  virtual std::vector<absl::Status> FindProblems(const std::string_view*, const bool*) const {
+    return {};
+  }
   // Summarizes the counts of AppendExample by the features of the job.
   virtual DataSummary Summarize(const DataCounts&) const { return DataSummary(); }
 };

@@ -199,9 +199,7 @@ absl::Status JobResults::CheckBadLines() const {
   // Checked at the end of a pass and not at each report, so that the message names lines of all
   // ranks.
   if (all_bad_.count <= max_bad_lines_) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("the data has more malformed lines than data.max_bad_lines = ", max_bad_lines_,
-                   "; correct the data or raise the limit: ", all_bad_.Describe()));
+  return TooManyBadLines("the data", max_bad_lines_, all_bad_, all_bad_.count > result_.examples());
 }
 
 std::vector<std::string> WarningsOfOutcome(const JobConfig& config, const JobResult& result) {

@@ -10,7 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "model/data/data_source.h"
+#include "model/data/bad_lines.h"
 #include "model/eval/eval_accumulator.h"
 #include "proto/scheduler.pb.h"
 #include "proto/state.pb.h"
@@ -23,9 +23,8 @@ template <typename Report>
 BadLines BadLinesOf(const Report& report) {
   BadLines bad;
   bad.count = report.bad_lines();
-  for (const std::string& line : report.first_bad_lines()) {
-    if (bad.first.size() < BadLines::kNamed) bad.first.push_back(line);
-  }
+  bad.first.assign(report.first_bad_lines().begin(), report.first_bad_lines().end());
+  if (bad.first.size() > BadLines::kNamed) bad.first.resize(BadLines::kNamed);
   return bad;
 }
 

@@ -162,7 +162,8 @@ class ExitCodeTest(SluiceTest):
     def test_done_failed_and_wrong_usage(self):
         job = self.small()
         self.launch(job=job, expect=0)
-        self.launch("--set=data.label.positive=yes", "--set=data.label.negative=no", job=job, expect=1)
+        self.launch("--set=data.label.positive=yes", "--set=data.label.negative=no", job=job, expect=2)
+        self.launch("--set=data.drop_last=true", "--set=train.batch_size=1000000", job=job, expect=1)
         self.launch("--no_such_flag", job=job, expect=2)
         self.launch("--set=train.batch_size=0", job=job, expect=2)
         nobody = "--scheduler=127.0.0.1:%d" % free_port()
@@ -342,8 +343,8 @@ class LostOutputTest(SluiceTest):
             self.assertEqual(json.loads((self.tmp / name / "result.json").read_text())["status"], "done")
             self.assertTrue((self.tmp / name / "model" / "MANIFEST").exists())
         # A failed job keeps its own exit code.
-        self.assertEqual(self.into_full("launch", "--job=%s" % job, "--set=data.label.positive=yes",
-                                        "--set=data.label.negative=no", "--output_dir=%s" % (self.tmp / "failed"))[0], 1)
+        self.assertEqual(self.into_full("launch", "--job=%s" % job, "--set=data.drop_last=true",
+                                        "--set=train.batch_size=1000000", "--output_dir=%s" % (self.tmp / "failed"))[0], 1)
 
 
 class AdviceTest(SluiceTest):

@@ -249,6 +249,13 @@ class BeforeTheStartTest(SluiceTest):
             said = self.refused("gone", *flags, job=self.small_job(train="gone.csv"))
             self.assertIn("data.train_files", said)
             self.assertIn("gone.csv", said)
+        # Every file's columns, and the first lines: all problems at once.
+        self.write_csv("more-1.csv", rows(20) + [(1, "2026-11-01 10:00", "a"), ("no", 1, "a")])
+        self.write_csv("more-2.csv", rows(20), header="label,y,c")
+        for flags in ([], ["--dry_run"]):
+            said = self.refused("lines", *flags, job=self.small_job(train="more-*.csv"))
+            for words in ('more-2.csv has no column "x"', "more-1.csv:22: ", "more-1.csv:23: ", '"no"'):
+                self.assertEqual(said.count(words), 1, said)
         log_dir = self.up("--server_num=1", "--worker_num=1")
         bad = self.small_job(train="train.csv", evaluation="test.csv")
         for flags in ([], ["--dry_run"]):
@@ -262,7 +269,7 @@ class BeforeTheStartTest(SluiceTest):
         self.assertIn("hidden_units", done.stdout)
 
     def test_the_reason_of_a_failure_is_printed_once(self):
-        self.write_csv("train.csv", rows(20) + [(1, "wide", "a")])
+        self.write_csv("train.csv", rows(1500) + [(1, "wide", "a")])  # behind the lines that the launch looks at
         for progress in ("plain", "live"):
             _, said = self.launch("--worker_num=2", "--server_num=1", "--progress=%s" % progress,
                                   job=self.small_job(train="train.csv"), name=progress, expect=1)

@@ -38,11 +38,12 @@ uint32_t TrackOf(TraceRecorder* trace, const char* name) {
 }
 
 void AddTo(const BadLines& bad, TrainReport* report) {
-  report->set_bad_lines(report->bad_lines() + bad.count);
-  for (const std::string& line : bad.first) {
-    if (report->first_bad_lines_size() < static_cast<int>(BadLines::kNamed))
-      report->add_first_bad_lines(line);
-  }
+  BadLines all;
+  all.count = report->bad_lines();
+  all.first.assign(report->first_bad_lines().begin(), report->first_bad_lines().end());
+  all.Merge(bad);
+  report->set_bad_lines(all.count);
+  *report->mutable_first_bad_lines() = {all.first.begin(), all.first.end()};
 }
 
 }  // namespace

@@ -44,12 +44,9 @@ uint64_t EpochSeed(const JobContext& context, uint32_t epoch) {
   return CombineHash(CombineHash(context.config().train().seed(), 0x6F72646572), epoch);
 }
 
-absl::Status CheckBadLines(const JobContext& context, const BadLines& bad) {
-  if (bad.count <= context.config().data().max_bad_lines()) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("the data has more malformed lines than data.max_bad_lines = ",
-                   context.config().data().max_bad_lines(),
-                   "; fix the data or raise the limit: ", bad.Describe()));
+absl::Status CheckBadLines(const JobContext& context, const BadLines& bad, bool most) {
+  const uint64_t limit = context.config().data().max_bad_lines();
+  return bad.count <= limit ? absl::OkStatus() : TooManyBadLines("the data", limit, bad, most);
 }
 
 TaskBatches::TaskBatches(const JobContext& context, uint32_t epoch, Pace* pace)
@@ -149,7 +146,7 @@ absl::Status TaskBatches::LoadTask(const DataTask& task) {
   context_.stats->AddTask(task.id(), data);
   if (bad.count > 0)
     context_.log(absl::StrCat(bad.count, " malformed lines skipped: ", bad.Describe()));
-  SLUICE_RETURN_IF_ERROR(CheckBadLines(context_, bad));
+  SLUICE_RETURN_IF_ERROR(CheckBadLines(context_, bad, bad.count > n));
   loaded->order =
       std::make_unique<Permutation>(n, CombineHash(EpochSeed(context_, epoch_), task.id()));
   // The end that is left out is counted again, also when all else is trained.

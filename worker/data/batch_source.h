@@ -94,8 +94,9 @@ class TaskBatches : public BatchSource {
   Trained trained_ ABSL_GUARDED_BY(mutex_);
 };
 
-// FAILED_PRECONDITION when `bad` has more malformed lines than data.max_bad_lines.
-absl::Status CheckBadLines(const JobContext& context, const BadLines& bad);
+// FAILED_PRECONDITION when `bad` has more malformed lines than data.max_bad_lines. `most`: as in
+// TooManyBadLines.
+absl::Status CheckBadLines(const JobContext& context, const BadLines& bad, bool most);
 
 // Seeds the order of the examples in an epoch.
 uint64_t EpochSeed(const JobContext& context, uint32_t epoch);

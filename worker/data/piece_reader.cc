@@ -37,7 +37,7 @@ absl::Status PieceReader::Count(const BadLines& bad, uint64_t done_after) {
   context_.stats->AddBadLines(bad, done_after);
   // Before the limit is checked, so that the log names the lines that end the job.
   context_.log(absl::StrCat(bad.count, " malformed lines skipped: ", bad.Describe()));
-  return CheckBadLines(context_, bad_);
+  return CheckBadLines(context_, bad_, bad.count > last_.view.n);
 }
 
 absl::StatusOr<Examples> PieceReader::Read(const LanePart& part, uint64_t done_after) {

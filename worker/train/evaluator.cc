@@ -87,21 +87,20 @@ absl::StatusOr<EvalSums> Evaluator::Run(DataSummary* summary) {
   EvalAccumulator sums;
   BadLines bad;
   Batch parsed;
+  uint64_t read = 0;
   for (const DataPiece& piece : pieces_) {
     SLUICE_ASSIGN_OR_RETURN(const Examples examples,
                             ReadExamples(*context_.data, schema, context_.cache.get(), piece,
                                          &parsed, &bad, summarized_ ? nullptr : summary));
+    read += examples.view.n;
     SLUICE_RETURN_IF_ERROR(ScorePiece(examples.view, &sums));
   }
   // The evaluation data is the same in each epoch, so its summary is made once.
   summarized_ = true;
   // The limit is for training and evaluation apart: each counts from 0.
-  if (bad.count > context_.config().data().max_bad_lines()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("the evaluation data has more malformed lines than data.max_bad_lines = ",
-                     context_.config().data().max_bad_lines(),
-                     "; fix the data or raise the limit: ", bad.Describe()));
-  }
+  const uint64_t limit = context_.config().data().max_bad_lines();
+  if (bad.count > limit)
+    return TooManyBadLines("the evaluation data", limit, bad, bad.count > read);
   EvalSums proto = sums.ToProto();
   proto.set_bad_lines(bad.count);
   *proto.mutable_first_bad_lines() = {bad.first.begin(), bad.first.end()};

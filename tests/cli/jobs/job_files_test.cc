@@ -1,6 +1,7 @@
 #include "cli/jobs/job_files.h"
 
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
@@ -33,25 +34,29 @@ class JobFilesTest : public testing::Test {
     job_.mutable_model()->mutable_wide_deep()->add_hidden_units(4);
     job_.set_output_dir(dir_ + "/a/b");
   }
+  absl::Status Check(const std::string& output) {
+    return CheckJobFiles(job_, output, Env::Real(), &data_);
+  }
   std::string Refusal() {
-    const absl::Status status = CheckJobFiles(job_, dir_ + "/output", Env::Real());
+    const absl::Status status = Check(dir_ + "/output");
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
     return std::string(status.message());
   }
 
   const std::string dir_;
   JobConfig job_;
+  DataCheckReport data_;
 };
 
 TEST_F(JobFilesTest, ReadableDataAndWritableOutputPassAndLeaveNothingBehind) {
-  EXPECT_TRUE(CheckJobFiles(job_, "", Env::Real()).ok());
+  EXPECT_TRUE(Check("").ok());
   EXPECT_FALSE(std::filesystem::exists(dir_ + "/a"));
   job_.clear_output_dir();
-  EXPECT_TRUE(CheckJobFiles(job_, dir_ + "/output", Env::Real()).ok());
+  EXPECT_TRUE(Check(dir_ + "/output").ok());
   EXPECT_FALSE(std::filesystem::exists(dir_ + "/output"));
   std::filesystem::create_directories(dir_ + "/a");
   job_.set_output_dir(dir_ + "/a/b");
-  EXPECT_TRUE(CheckJobFiles(job_, "", Env::Real()).ok());
+  EXPECT_TRUE(Check("").ok());
   EXPECT_TRUE(std::filesystem::is_empty(dir_ + "/a"));
 }
 
@@ -97,6 +102,26 @@ TEST_F(JobFilesTest, MissingColumnIsNamedWithFieldFileAndClosestName) {
   EXPECT_THAT(Refusal(), HasSubstr("data.eval_files"));
 }
 
+TEST_F(JobFilesTest, AllProblemsOfTheDataAreInOneListAndAllowedOnesAreWarnings) {
+  std::ofstream(dir_ + "/train-1.csv") << "y,x\n1,1\n1,a\n1,b\nno,2\n";
+  std::ofstream(dir_ + "/train-2.csv") << "y,z\n1,1\n";
+  const std::string all = Refusal();
+  EXPECT_THAT(all, AllOf(HasSubstr("train-2.csv has no column \"x\""), HasSubstr("train-1.csv:3: "),
+                         HasSubstr("train-1.csv:5: ")));
+  EXPECT_THAT(all, testing::Not(HasSubstr("train-1.csv:4: "))) << "the same problem as in line 3";
+  EXPECT_LT(all.find("train-2.csv"), all.find("train-1.csv:3: "));
+  std::filesystem::remove(dir_ + "/train-2.csv");
+  job_.mutable_data()->set_max_bad_lines(3);
+  EXPECT_TRUE(Check("").ok());
+  EXPECT_EQ(data_.warnings.size(), 2u);
+}
+
+TEST_F(JobFilesTest, PipesAndSocketsAreNoData) {
+  ASSERT_EQ(mkfifo((dir_ + "/train-pipe.csv").c_str(), 0600), 0);
+  EXPECT_THAT(Refusal(), AllOf(HasSubstr("data.train_files: "), HasSubstr("is a pipe"),
+                               HasSubstr("copy it to a file")));
+}
+
 TEST_F(JobFilesTest, FilesMissingHereAreLeftToTheWorkers) {
   job_.mutable_data()->add_train_files(dir_ + "/gone.csv");
   job_.mutable_data()->add_eval_files(dir_ + "/none*.csv");
@@ -122,7 +147,7 @@ TEST_F(JobFilesTest, ModelWithOtherTablesIsRefused) {
   ASSERT_TRUE(FinishModel(dir_ + "/model", job_, none, Env::Real()).ok());
   EXPECT_THAT(Refusal(), AllOf(HasSubstr("initial_model: table '"), HasSubstr(dir_ + "/model"),
                                HasSubstr(" more tables")));
-  EXPECT_EQ(CheckWhatIsHere(job_, Env::Real()), CheckJobFiles(job_, dir_, Env::Real()));
+  EXPECT_EQ(CheckWhatIsHere(job_, Env::Real()), Check(dir_));
 }
 
 TEST_F(JobFilesTest, AFolderWithoutACheckpointIsRefusedUnlessTheJobResumes) {
@@ -153,7 +178,7 @@ TEST_F(JobFilesTest, OutputBelowAFileIsRefused) {
 
 TEST_F(JobFilesTest, TraceFileIsCheckedLikeTheOutput) {
   job_.set_trace_file(dir_ + "/new/folder/trace.json");
-  EXPECT_TRUE(CheckJobFiles(job_, "", Env::Real()).ok());
+  EXPECT_TRUE(Check("").ok());
   EXPECT_TRUE(CheckOutputIsNoFile(job_).ok());
   EXPECT_FALSE(std::filesystem::exists(dir_ + "/new"));
   for (const std::string& file : {dir_, dir_ + "/train-1.csv/trace.json"}) {

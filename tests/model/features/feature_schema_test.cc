@@ -281,6 +281,31 @@ TEST(FeatureSchemaTest, PredictionNeedsNoLabelAndNoWeight) {
   EXPECT_THAT(batch.weight, ElementsAre(1, 1, 2));
 }
 
+TEST(FeatureSchemaTest, AllProblemsOfALineAreFound) {
+  JobConfig job = FeaturesForTest(
+      "features { name: 'a' numeric {} } features { name: 'b' numeric { boundaries: 1 } } "
+      "features { name: 'c' categorical {} } "
+      "features { name: 'x' cross { features: ['b', 'c'] } }");
+  job.mutable_data()->set_weight_column("w");
+  const auto schema = SchemaForTest(job);
+  const auto problems = [&](const std::vector<std::string>& cells) {
+    const std::map<std::string, std::string> by_name = {
+        {"y", cells[0]}, {"w", cells[1]}, {"a", cells[2]}, {"b", cells[3]}, {"c", cells[4]}};
+    std::vector<std::string_view> values;
+    for (const std::string& column : schema->columns()) values.push_back(by_name.at(column));
+    const std::unique_ptr<bool[]> missing(new bool[values.size()]());
+    std::vector<std::string> found;
+    for (const absl::Status& why : schema->FindProblems(values.data(), missing.get()))
+      found.emplace_back(why.message());
+    return found;
+  };
+  EXPECT_THAT(problems({"1", "1", "1", "1", "v"}), testing::IsEmpty());
+  // The cell of b is used by its own slot and by the cross.
+  EXPECT_THAT(problems({"no", "-1", "p", "q", "v"}),
+              testing::ElementsAre(HasSubstr("\"no\""), HasSubstr("\"-1\""), HasSubstr("\"p\""),
+                                   HasSubstr("\"q\"")));
+}
+
 TEST(FeatureSchemaTest, RefusedLineAppendsNothing) {
   const auto schema = SchemaForTest(FeaturesForTest(R"(
       features { name: "n" numeric {} }

@@ -102,13 +102,13 @@ TEST(JobResultsTest, TooManyBadLinesAreAnError) {
   IndexReport report;
   report.set_bad_lines(2);
   report.add_first_bad_lines("a.csv:3: no label");
-  report.add_first_bad_lines("a.csv:4: no label");
+  report.add_first_bad_lines("a.csv:4: no weight");
   results.AddBadLines(BadLinesOf(report));
   EXPECT_TRUE(results.CheckBadLines().ok());
   results.AddBadLines(BadLinesOf(report));
   EXPECT_TRUE(absl::IsFailedPrecondition(results.CheckBadLines()));
   EXPECT_THAT(std::string(results.CheckBadLines().message()),
-              testing::HasSubstr("4 malformed lines: a.csv:3: no label; a.csv:4: "));
+              testing::HasSubstr("4 malformed lines, such as a.csv:3: no label; a.csv:4: "));
   EXPECT_EQ(results.result().bad_lines(), 4u);
 }
 

@@ -238,7 +238,7 @@ TEST_F(LaneBatchesTest, MalformedLinesAreCountedOnceOverRanksAndShiftNoOtherExam
     stats_.BeginEpoch(0);
     const Epoch holes = TrainAll(ranks, 32 / ranks);
     EXPECT_EQ(stats_.EpochReport().bad_lines(), 7u);
-    EXPECT_EQ(stats_.EpochReport().first_bad_lines_size(), 5);
+    EXPECT_EQ(stats_.EpochReport().first_bad_lines_size(), 1);
     ASSERT_EQ(holes.batches.size(), whole.batches.size());
     size_t shorter = 0;
     for (size_t t = 0; t < whole.batches.size(); ++t) {

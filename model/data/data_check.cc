@@ -1,0 +1,191 @@
+#include "model/data/data_check.h"
+
+#include <algorithm>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "model/data/bad_lines.h"
+#include "model/data/data_source.h"
+#include "model/data/expand_files.h"
+
+namespace sluice {
+namespace {
+
+constexpr size_t kShownProblems = 20;
+
+// A kind of problem, and where it was found first.
+struct Problem {
+  std::string kind;
+  std::string first;
+  uint64_t count = 0;
+};
+
+// Problems by kind, in the order in which they were found.
+class Problems {
+ public:
+  void Add(std::string kind, const std::string& first) {
+    const auto known = std::find_if(all_.begin(), all_.end(),
+                                    [&kind](const Problem& p) { return p.kind == kind; });
+    if (known != all_.end()) {
+      ++known->count;
+    } else {
+      all_.push_back({std::move(kind), first, 1});
+    }
+  }
+  // The most frequent first; equal ones in the order in which they were found.
+  std::vector<Problem> Sorted() const {
+    std::vector<Problem> sorted = all_;
+    std::stable_sort(sorted.begin(), sorted.end(),
+                     [](const Problem& a, const Problem& b) { return a.count > b.count; });
+    return sorted;
+  }
+
+ private:
+  std::vector<Problem> all_;
+};
+
+// Places of `n` files of a list of `size`: the first, the last, and others evenly between them.
+std::vector<size_t> Choose(size_t size, size_t n) {
+  std::vector<size_t> chosen;
+  n = std::min(n, size);
+  for (size_t i = 0; i < n; ++i) chosen.push_back(n == 1 ? 0 : i * (size - 1) / (n - 1));
+  return chosen;
+}
+
+// The check of the files of one field.
+class FieldCheck {
+ public:
+  FieldCheck(const char* field, const DataSource& data, const DataCheckOptions& options,
+             Clock* clock, absl::Time until)
+      : field_(field), data_(data), options_(options), clock_(clock), until_(until) {}
+
+  void Check(const std::vector<std::string>& files) {
+    files_ = files.size();
+    std::vector<bool> sound(files.size(), true);
+    for (const size_t f : Choose(files.size(), options_.opened_files)) {
+      if (TimeIsUp()) break;
+      ++opened_;
+      sound[f] = Note(files[f], data_.CheckColumns(files[f], /*need_label=*/true));
+    }
+    for (const size_t f : Choose(files.size(), options_.sampled_files)) {
+      if (TimeIsUp()) break;
+      // Lines of a file with other columns would only repeat what is known.
+      if (sound[f]) CheckLines(files[f]);
+    }
+  }
+
+  // Leaves out the kinds of problems that are in *known, and adds its own.
+  void Report(uint64_t max_bad_lines, std::set<std::string>* known, DataCheckReport* report) const {
+    for (const Problem& problem : of_files_.Sorted()) {
+      if (!known->insert(problem.kind).second) continue;
+      report->errors.push_back(absl::StrCat(field_, ": ", problem.first));
+      if (problem.count > 1)
+        absl::StrAppend(&report->errors.back(), " (", problem.count, " of ", opened_, " files)");
+    }
+    const bool allowed = bad_lines_ <= max_bad_lines;
+    std::vector<std::string>* const to = allowed ? &report->warnings : &report->errors;
+    for (const Problem& problem : of_lines_.Sorted()) {
+      if (to->size() == kShownProblems) {
+        to->push_back(absl::StrCat(field_, ": further problems are left out"));
+        break;
+      }
+      // An error is told even when the other field has it as a warning.
+      if (!known->insert(absl::StrCat(allowed ? "allowed " : "", problem.kind)).second) continue;
+      to->push_back(absl::StrCat(field_, ": ", problem.first, " (", problem.count, " of ", lines_,
+                                 lines_ == 1 ? " line" : " lines", ")"));
+    }
+    report->coverage.push_back(Coverage());
+  }
+
+  // True when all lines were looked at and none is an example.
+  bool HasNoExamples() const { return lines_ == bad_lines_ && sampled_ == files_ && !cut_short_; }
+
+ private:
+  bool TimeIsUp() const { return clock_->Now() >= until_; }
+
+  // True when the status is OK.
+  bool Note(const std::string& file, const absl::Status& status) {
+    if (status.ok()) return true;
+    if (options_.other_reader && absl::IsPermissionDenied(status)) return false;
+    // Files with one fault differ only in their names.
+    const std::string message(status.message());
+    of_files_.Add(KindOfBadLine(absl::StrReplaceAll(message, {{file, "*"}})), message);
+    return false;
+  }
+
+  void CheckLines(const std::string& file) {
+    uint64_t last_bad = 0;  // a line may have several problems
+    const auto checked = data_.CheckBeginning(
+        file, options_.bytes, options_.lines, [&](uint64_t line, const absl::Status& why) {
+          if (line != last_bad) ++bad_lines_;
+          last_bad = line;
+          of_lines_.Add(KindOfBadLine(why.message()),
+                        absl::StrCat(file, ":", line, ": ", why.message()));
+        });
+    if (!Note(file, checked.status())) return;
+    ++sampled_;
+    lines_ += checked->lines;
+    cut_short_ = cut_short_ || !checked->whole;
+  }
+
+  std::string Coverage() const {
+    std::string text =
+        absl::StrCat(field_, ": ", lines_, lines_ == 1 ? " line" : " lines", " of ", sampled_,
+                     " of ", files_, files_ == 1 ? " file" : " files", " checked");
+    if (cut_short_) absl::StrAppend(&text, ", at most ", options_.lines, " of each");
+    if (sampled_ < files_) absl::StrAppend(&text, "; ", files_ - sampled_, " not looked at");
+    if (sampled_ < files_ && opened_ > sampled_)
+      absl::StrAppend(&text, ", but for the columns of ", opened_ - sampled_);
+    return text;
+  }
+
+  const char* const field_;
+  const DataSource& data_;
+  const DataCheckOptions& options_;
+  Clock* const clock_;
+  const absl::Time until_;
+  size_t files_ = 0, opened_ = 0, sampled_ = 0;
+  uint64_t lines_ = 0, bad_lines_ = 0;  // looked at; malformed among them
+  bool cut_short_ = false;              // a sampled file has more lines
+  Problems of_files_, of_lines_;
+};
+
+}  // namespace
+
+DataCheckReport CheckData(const JobConfig& job, const std::shared_ptr<const FeatureSchema>& schema,
+                          Env* env, Clock* clock, const DataCheckOptions& options) {
+  DataCheckReport report;
+  const auto data = DataSource::Create(job.data(), schema, env);
+  if (!data.ok()) {
+    report.errors.emplace_back(data.status().message());
+    return report;
+  }
+  const absl::Time until = clock->Now() + options.time;
+  std::set<std::string> known;
+  const auto check = [&](const char* field,
+                         const google::protobuf::RepeatedPtrField<std::string>& patterns) {
+    if (patterns.empty()) return false;
+    const auto files = ExpandFiles(patterns, env);
+    if (!files.ok()) {
+      report.errors.push_back(absl::StrCat(field, ": ", files.status().message()));
+      return false;
+    }
+    FieldCheck of_field(field, **data, options, clock, until);
+    of_field.Check(*files);
+    of_field.Report(job.data().max_bad_lines(), &known, &report);
+    return of_field.HasNoExamples();
+  };
+  if (!job.evaluate_only() && check("data.train_files", job.data().train_files()) &&
+      report.errors.empty()) {
+    report.errors.emplace_back("data.train_files: the training data has no examples");
+  }
+  check("data.eval_files", job.data().eval_files());
+  return report;
+}
+
+}  // namespace sluice

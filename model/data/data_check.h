@@ -1,0 +1,52 @@
+// Reads the beginnings of a job's data files as the job would, before anything is started for it,
+// and collects everything that is wrong with them.
+//
+// Whatever fails in the lines that are looked at would fail in the job, too. Lines behind them, and
+// files that are left out, may still be wrong.
+//
+// Memory: one line, and the first place of each kind of problem.
+//
+// Thread safety: free function, safe from any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "common/base/clock.h"
+#include "common/base/env.h"
+#include "model/features/feature_schema.h"
+#include "proto/config.pb.h"
+
+namespace sluice {
+
+// Bounds of the check of train_files, and apart from them of eval_files; `time` is for both.
+struct DataCheckOptions {
+  size_t sampled_files = 64;   // whose lines are read: the first, the last and others between them
+  size_t opened_files = 1000;  // that are opened, and whose headers are read
+  uint64_t bytes = 1 << 20;    // of the text of a sampled file
+  uint64_t lines = 1000;       // of a sampled file
+  absl::Duration time = absl::Seconds(10);
+  // Another user will read the files. Those that this user may not read are left out.
+  bool other_reader = false;
+};
+
+struct DataCheckReport {
+  // One line for each kind of problem, the most likely cause first: problems of whole files, then
+  // those of most lines. Each names the field, the first place, and how often it occurs.
+  std::vector<std::string> errors;
+  // What data.max_bad_lines allows.
+  std::vector<std::string> warnings;
+  // One line for each field: how much was looked at, and how many files were not.
+  std::vector<std::string> coverage;
+};
+
+// Checks the files that train_files (unless evaluate_only) and eval_files name here. `schema` is
+// that of the job's model.
+DataCheckReport CheckData(const JobConfig& job, const std::shared_ptr<const FeatureSchema>& schema,
+                          Env* env, Clock* clock,
+                          const DataCheckOptions& options = DataCheckOptions());
+
+}  // namespace sluice

@@ -1,0 +1,140 @@
+#include "model/data/data_check.h"
+
+#include <gmock/gmock.h>
+
+#include "absl/strings/str_cat.h"
+#include "tests/common/base/fake_clock.h"
+#include "tests/model/data/files_for_test.h"
+#include "tests/model/features/schema_for_test.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+using ::testing::StartsWith;
+
+class DataCheckTest : public ::testing::Test {
+ protected:
+  DataCheckTest() {
+    job_ = JobForTest(
+        "data { format: CSV csv { header: true } label { column: 'y' } } "
+        "features { name: 'x' numeric {} } features { name: 'c' categorical {} } "
+        "features { name: 'n' numeric {} }");
+  }
+  // `n` good lines, numbered.
+  static std::string Lines(int n) {
+    std::string text;
+    for (int i = 0; i < n; ++i) absl::StrAppend(&text, i % 2, ",", i, ",a,", i, "\n");
+    return text;
+  }
+  void Train(const std::string& name, const std::string& text) {
+    job_.mutable_data()->add_train_files(folder_.Write(name, text));
+  }
+  DataCheckReport Check(const DataCheckOptions& options = DataCheckOptions()) {
+    return CheckData(job_, SchemaForTest(job_), Env::Real(), &clock_, options);
+  }
+
+  const TempFolder folder_;
+  FakeClock clock_;
+  JobConfig job_;
+};
+
+constexpr char kHead[] = "y,x,c,n\n";
+
+TEST_F(DataCheckTest, GoodDataHasNoProblems) {
+  Train("a", kHead + Lines(20));
+  Train("b.gz", Gzip(kHead + Lines(10)));
+  const DataCheckReport report = Check();
+  EXPECT_THAT(report.errors, IsEmpty());
+  EXPECT_THAT(report.warnings, IsEmpty());
+  EXPECT_THAT(report.coverage, ElementsAre("data.train_files: 30 lines of 2 of 2 files checked"));
+}
+
+TEST_F(DataCheckTest, EachProblemIsToldOnceTheMostFrequentFirst) {
+  // A line may have several problems. Training would stop at the first of them.
+  std::string text = kHead + Lines(3);
+  for (int i = 0; i < 40; ++i) absl::StrAppend(&text, "1,2026-11-0", i % 9 + 1, ",a,1\n");
+  Train("a", text + "no,2026-11-01,a,1\n1,1,a,much\n1,1\n");
+  job_.mutable_data()->add_eval_files(
+      folder_.Write("e", absl::StrCat(kHead, "0,2026-11-02,a,1\n")));
+  EXPECT_THAT(Check().errors, ElementsAre(AllOf(HasSubstr("a:5: "), HasSubstr("\"2026-11-01\""),
+                                                HasSubstr("(41 of 46 lines)")),
+                                          AllOf(HasSubstr("a:45: "), HasSubstr("\"no\"")),
+                                          AllOf(HasSubstr("a:46: "), HasSubstr("\"much\"")),
+                                          AllOf(HasSubstr("a:47: "), HasSubstr("2 values"))));
+}
+
+TEST_F(DataCheckTest, WhatMaxBadLinesAllowsIsAWarning) {
+  Train("a", kHead + Lines(10) + "1,x,a,y\n");
+  job_.mutable_data()->set_max_bad_lines(1);
+  // Two problems in one line.
+  EXPECT_THAT(Check().errors, IsEmpty());
+  EXPECT_THAT(Check().warnings, SizeIs(2));
+  // The limit is for training and evaluation apart.
+  job_.mutable_data()->add_eval_files(
+      folder_.Write("e", absl::StrCat(kHead, "1,x,a,1\n1,z,a,1\n")));
+  EXPECT_THAT(Check().errors,
+              ElementsAre(AllOf(StartsWith("data.eval_files: "), HasSubstr("e:2: "))));
+}
+
+TEST_F(DataCheckTest, AFileThatLacksAColumnComesFirst) {
+  Train("a", kHead + Lines(5) + "2,1,a,1\n");
+  for (const char* name : {"b", "c"}) Train(name, "y,c,n\n1,a,1\n");
+  EXPECT_THAT(Check().errors,
+              ElementsAre(AllOf(HasSubstr("b has no column \"x\""), HasSubstr("(2 of 3 files)")),
+                          HasSubstr("a:7: ")));
+}
+
+TEST_F(DataCheckTest, FilesThatCannotBeReadAreNamed) {
+  Train("a", kHead + Lines(5));
+  Train("z.gz", Gzip(kHead + Lines(5)).substr(0, 30));
+  EXPECT_THAT(Check().errors, ElementsAre(HasSubstr("z.gz")));
+  job_.mutable_data()->add_train_files(folder_.Path("gone"));
+  EXPECT_THAT(Check().errors,
+              ElementsAre(AllOf(StartsWith("data.train_files: "), HasSubstr("gone"))));
+}
+
+TEST_F(DataCheckTest, DataWithoutExamplesIsRefused) {
+  Train("a", kHead);
+  Train("b", "");
+  EXPECT_THAT(Check().errors, ElementsAre(HasSubstr("no examples")));
+}
+
+TEST_F(DataCheckTest, OnlyTheBeginningsOfSomeFilesAreRead) {
+  DataCheckOptions options;
+  options.sampled_files = 3;
+  options.opened_files = 5;
+  options.lines = 10;
+  for (int i = 10; i < 20; ++i) Train(absl::StrCat(i), kHead + Lines(10) + "bad\n");
+  const DataCheckReport report = Check(options);
+  EXPECT_THAT(report.errors, IsEmpty());
+  EXPECT_THAT(report.coverage,
+              ElementsAre(AllOf(HasSubstr("30 lines of 3 of 10 files"), HasSubstr("at most 10"),
+                                HasSubstr("7 not looked at"), HasSubstr("columns of 2"))));
+  // The first and the last are among them.
+  for (const char* name : {"10", "19"}) {
+    const std::string before = kHead + Lines(10) + "bad\n";
+    folder_.Write(name, absl::StrCat(kHead, "bad\n"));
+    EXPECT_THAT(Check(options).errors, SizeIs(1)) << name;
+    folder_.Write(name, before);
+  }
+  options.lines = 1000;
+  options.bytes = 20;  // of text: the header and a line or two
+  EXPECT_THAT(Check(options).errors, IsEmpty());
+}
+
+TEST_F(DataCheckTest, TheCheckEndsWhenItsTimeIsUp) {
+  for (int i = 10; i < 20; ++i) Train(absl::StrCat(i), absl::StrCat(kHead, "bad\n"));
+  DataCheckOptions options;
+  options.time = absl::ZeroDuration();
+  const DataCheckReport report = Check(options);
+  EXPECT_THAT(report.errors, IsEmpty());
+  EXPECT_THAT(report.coverage, ElementsAre(HasSubstr("10 not looked at")));
+}
+
+}  // namespace
+}  // namespace sluice
