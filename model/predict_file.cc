@@ -469,11 +469,14 @@ absl::Status CheckScored(const PredictOptions& options, uint64_t max_bad_lines,
 absl::Status FixInput(PredictOptions* options) {
   if (ReadsStandardInput(*options)) return absl::OkStatus();
   std::vector<std::string> paths;
+  // Who names a file twice gets its scores twice.
+  ExpandLimits limits;
+  limits.keep_aliases = true;
   for (const std::string& pattern : options->data_files) {
     google::protobuf::RepeatedPtrField<std::string> one;
     *one.Add() = pattern;
     SLUICE_ASSIGN_OR_RETURN(const std::vector<std::string> found,
-                            ExpandFiles(one, Env::Real(), "the working folder"));
+                            ExpandFiles(one, Env::Real(), "the working folder", limits));
     paths.insert(paths.end(), found.begin(), found.end());
   }
   SLUICE_ASSIGN_OR_RETURN(options->seen, DataFiles::SeeForPrediction(paths));

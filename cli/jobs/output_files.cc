@@ -15,10 +15,14 @@ namespace {
 
 std::vector<InputFile> InputsBesideModel(const JobConfig& job, const std::string& job_file) {
   std::vector<InputFile> inputs = {{"the job file", job_file}};
+  ExpandLimits limits;
+  limits.keep_aliases = true;
   for (const auto* patterns : {&job.data().train_files(), &job.data().eval_files()}) {
     // Patterns that match nothing here are no error: the data may be on the cluster's hosts only.
-    for (const std::string& file : ExpandFiles(*patterns).value_or(std::vector<std::string>()))
+    for (const std::string& file :
+         ExpandFiles(*patterns, Env::Real(), "", limits).value_or(std::vector<std::string>())) {
       inputs.push_back({"a data file of the job", file});
+    }
   }
   return inputs;
 }

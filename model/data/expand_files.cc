@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/local_path.h"
 #include "common/base/status_macros.h"
@@ -37,11 +38,6 @@ absl::Status LookAt(Env* env, const std::string& path, int flags, struct stat* i
   const int error = errno;
   close(fd);
   return result == 0 ? absl::OkStatus() : absl::ErrnoToStatus(error, "");
-}
-
-bool IsFolder(Env* env, const std::string& path) {
-  struct stat info;
-  return LookAt(env, path, 0, &info).ok() && S_ISDIR(info.st_mode);
 }
 
 // After the last entry that may be read, glob finds that all folders are empty, and soon ends.
@@ -130,6 +126,33 @@ std::string Unmarked(const std::string& pattern) {
   return name;
 }
 
+struct FoundFile {
+  std::string path;
+  // Both 0: it could not be looked at. Reading it reports the reason.
+  uint64_t device = 0, inode = 0;
+};
+
+// The files in the order of their paths, each once, under its first path. *again, unless null: the
+// first path that leads to a file that has come before, and *first_path of that file.
+std::vector<std::string> EachOnce(std::vector<FoundFile> found, std::string* again = nullptr,
+                                  std::string* first_path = nullptr) {
+  std::stable_sort(found.begin(), found.end(),
+                   [](const FoundFile& a, const FoundFile& b) { return a.path < b.path; });
+  absl::flat_hash_map<std::pair<uint64_t, uint64_t>, std::string> path_of;
+  std::vector<std::string> files;
+  for (FoundFile& file : found) {
+    const bool repeated = !files.empty() && files.back() == file.path;
+    const auto [known, is_new] = path_of.try_emplace({file.device, file.inode}, file.path);
+    if (!repeated && (is_new || file.inode == 0)) {
+      files.push_back(std::move(file.path));
+    } else if (again != nullptr && again->empty()) {
+      *first_path = repeated ? file.path : known->second;
+      *again = std::move(file.path);
+    }
+  }
+  return files;
+}
+
 // Collects the files that the patterns of one field match, with repetitions.
 class Expansion {
  public:
@@ -150,7 +173,7 @@ class Expansion {
     return AddMatches(pattern);
   }
 
-  std::vector<std::string>& files() { return files_; }
+  std::vector<FoundFile>& files() { return files_; }
 
  private:
   // False when there is no file `name`.
@@ -163,7 +186,7 @@ class Expansion {
       return absl::NotFoundError(
           absl::StrCat("data file \"", name, "\" is a folder; write \"", name, "/*\""));
     }
-    SLUICE_RETURN_IF_ERROR(Take(name, pattern));
+    SLUICE_RETURN_IF_ERROR(Take(name, &info, pattern));
     return true;
   }
 
@@ -179,7 +202,10 @@ class Expansion {
           "of their own, and use no wildcard for folders that hold other things"));
     }
     for (std::string& path : found) {
-      if (!IsFolder(env_, path)) SLUICE_RETURN_IF_ERROR(Take(std::move(path), pattern));
+      struct stat info;
+      const bool seen = LookAt(env_, path, 0, &info).ok();
+      if (seen && S_ISDIR(info.st_mode)) continue;
+      SLUICE_RETURN_IF_ERROR(Take(std::move(path), seen ? &info : nullptr, pattern));
     }
     // Fails even when other folders have matches, because the files of this one would be left out
     // silently.
@@ -189,13 +215,19 @@ class Expansion {
                                             "\"; relative paths are resolved against ", base_));
   }
 
-  absl::Status Take(std::string path, const std::string& pattern) {
+  // `info`: of the file; null when it could not be looked at.
+  absl::Status Take(std::string path, const struct stat* info, const std::string& pattern) {
     if (files_.size() == limits_.files) {
       return absl::InvalidArgumentError(absl::StrCat(
           "with \"", pattern, "\" there are more than ", limits_.files,
           " data files, the most of one list; merge small files, or name fewer of them"));
     }
-    files_.push_back(std::move(path));
+    FoundFile file{std::move(path)};
+    if (info != nullptr && !limits_.keep_aliases) {
+      file.device = info->st_dev;
+      file.inode = info->st_ino;
+    }
+    files_.push_back(std::move(file));
     return absl::OkStatus();
   }
 
@@ -203,7 +235,7 @@ class Expansion {
   const std::string base_;
   const ExpandLimits limits_;
   size_t entries_left_;
-  std::vector<std::string> files_;
+  std::vector<FoundFile> files_;
 };
 
 }  // namespace
@@ -213,11 +245,7 @@ absl::StatusOr<std::vector<std::string>> ExpandFiles(
     const std::string& base, const ExpandLimits& limits) {
   Expansion expansion(env, base, limits);
   for (const std::string& pattern : patterns) SLUICE_RETURN_IF_ERROR(expansion.Add(pattern));
-  std::vector<std::string> files = std::move(expansion.files());
-  std::sort(files.begin(), files.end());
-  // A file that two patterns match is read once.
-  files.erase(std::unique(files.begin(), files.end()), files.end());
-  return files;
+  return EachOnce(std::move(expansion.files()));
 }
 
 absl::StatusOr<std::vector<std::string>> WarnOfFilesNamedAgain(const JobConfig& job, Env* env,
@@ -233,15 +261,15 @@ absl::StatusOr<std::vector<std::string>> WarnOfFilesNamedAgain(const JobConfig& 
         return absl::InvalidArgumentError(absl::StrCat(field, ": ", added.message()));
       if (!added.ok()) return absl::OkStatus();  // reading the files reports the reason
     }
-    std::vector<std::string>& files = expansion.files();
-    const size_t named = files.size();
-    std::sort(files.begin(), files.end());
-    const auto again = std::adjacent_find(files.begin(), files.end());
-    if (again == files.end()) return absl::OkStatus();
-    const std::string first = *again;
-    const size_t different = std::unique(files.begin(), files.end()) - files.begin();
-    warnings.push_back(absl::StrCat(field, " names ", named, " files, of which ", different,
-                                    " are different (", first, " comes again); each is read once"));
+    const size_t named = expansion.files().size();
+    std::string again, first_path;
+    const size_t different = EachOnce(std::move(expansion.files()), &again, &first_path).size();
+    if (different == named) return absl::OkStatus();
+    warnings.push_back(
+        absl::StrCat(field, " names ", named, " files, of which ", different, " are different (",
+                     again == first_path ? absl::StrCat(again, " comes again")
+                                         : absl::StrCat(again, " is the same file as ", first_path),
+                     "); each is read once"));
     return absl::OkStatus();
   };
   if (!job.evaluate_only())

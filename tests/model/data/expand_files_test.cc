@@ -67,6 +67,30 @@ TEST(ExpandFilesTest, UrlsAreRefusedByName) {
               AllOf(HasSubstr("s3://bucket/*.csv"), HasSubstr("is not supported")));
 }
 
+TEST(ExpandFilesTest, OtherPathsOfAFileAreTheSameFile) {
+  const TempFolder folder;
+  const std::string a = folder.Write("a.csv", ""), b = folder.Write("b.csv", "");
+  std::filesystem::create_directory(folder.Path("sub"));
+  std::filesystem::create_symlink(a, folder.Path("link.csv"));
+  std::filesystem::create_hard_link(a, folder.Path("sub/hard.csv"));
+  const std::string aliases[] = {folder.path() + "/./a.csv", folder.path() + "//a.csv",
+                                 folder.path() + "/sub/../a.csv", folder.Path("link.csv"),
+                                 folder.Path("sub/hard.csv")};
+  for (const std::string& alias : aliases) {
+    EXPECT_THAT(*Expand({a, alias, b}), ElementsAre(std::min(a, alias), b)) << alias;
+    JobConfig job;
+    for (const std::string& name : {a, alias, b}) job.mutable_data()->add_train_files(name);
+    EXPECT_THAT(*WarnOfFilesNamedAgain(job), ElementsAre(AllOf(HasSubstr(a), HasSubstr(alias))));
+  }
+  EXPECT_THAT(*Expand({folder.Path("*.csv")}), ElementsAre(a, b));
+  // A prediction scores what it is told to score.
+  ExpandLimits limits;
+  limits.keep_aliases = true;
+  JobConfig job;
+  job.mutable_data()->add_train_files(folder.Path("*.csv"));
+  EXPECT_EQ(ExpandFiles(job.data().train_files(), Env::Real(), "", limits)->size(), 3u);
+}
+
 TEST(ExpandFilesTest, FileWithAWildcardInItsNameMatchesItself) {
   const TempFolder folder;
   const std::string odd = folder.Write("a[1].csv", "");
