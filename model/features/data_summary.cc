@@ -133,10 +133,10 @@ std::vector<std::string> WarningsOfTraining(const JobConfig& job, const DataSumm
   if (training.positive() == training.examples())
     warnings.push_back("no training example has label 0");
   if (training.repeated_headers() > 0) {
-    warnings.push_back(absl::StrCat(
-        training.repeated_headers(),
-        " lines in the middle of files repeat the header, as where files are joined by cat; they "
-        "were skipped"));
+    warnings.push_back(
+        absl::StrCat("header lines in the middle of files, as where files are joined by cat, were "
+                     "skipped: ",
+                     training.repeated_headers()));
   }
   size_t more = 0;
   for (int i = 0; i < std::min(job.features_size(), training.features_size()); ++i) {

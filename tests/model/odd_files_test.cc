@@ -162,7 +162,7 @@ double SumOf(const std::vector<float>& values) {
 
 TEST(OddFilesTest, RepeatedHeadersAndByteOrderMarksAreNoData) {
   EXPECT_THAT(OddExamples("01_header/j_middle_pos", 60).warnings,
-              ElementsAre(HasSubstr("repeat the header")));
+              ElementsAre(HasSubstr("header lines in the middle of files")));
   ExpectSameExamples(
       OddExamples("02_bom/j_bom_mid", 60),
       OddChanged("02_bom/j_bom_mid", "cc.csv", "a.csv", Replacing("\xEF\xBB\xBF", "")));

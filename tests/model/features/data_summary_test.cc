@@ -57,7 +57,7 @@ TEST(DataSummaryTest, RepeatedHeadersGiveAWarning) {
   EXPECT_TRUE(WarningsOfTraining(JobConfig(), training).empty());
   training.set_repeated_headers(2);
   EXPECT_THAT(WarningsOfTraining(JobConfig(), training),
-              ElementsAre(AllOf(HasSubstr("2 lines"), HasSubstr("repeat the header"))));
+              ElementsAre(HasSubstr("header lines in the middle of files")));
   DataSummary sum;
   AddSummary(training, &sum);
   AddSummary(training, &sum);
