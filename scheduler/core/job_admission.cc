@@ -140,6 +140,7 @@ Job* JobAdmission::Restore(const JobRecord& record,
   job->ledger.PassOver({record.damaged().begin(), record.damaged().end()});
   job->ledger.RestoreStatus(record.checkpoints());
   job->recovery.NoteReached(record.steps_reached(), record.examples_reached());
+  job->recovery.RestoreLosses(LossesIn(record, parts_.effects->records()->clock(), now));
   parts_.jobs->Add(std::move(restored));
   if (handover) {
     if (resume.ok() && *resume != nullptr) job->ledger.PassOver((*resume)->damaged);

@@ -26,7 +26,8 @@ std::vector<MetaStore::Write> OperatorCalls::RecordsOf(const Job& job) const {
   NextRecord next = parts_->admission.NextAfter(job);
   next.set_cluster(parts_->options().cluster);
   next.set_pass_key(parts_->options().pass_key);
-  return {WriteOf(RecordOf(job)), WriteOf(ConfigOf(job)), WriteOf(next)};
+  return {WriteOf(RecordOf(job, parts_->effects.records()->clock())), WriteOf(ConfigOf(job)),
+          WriteOf(next)};
 }
 
 absl::StatusOr<std::string> OperatorCalls::AddJob(std::unique_ptr<Job> job, absl::Time now) {

@@ -61,9 +61,18 @@ void JobRecovery::CountLoss(const Member& lost, absl::Time now) {
   } else {
     counts_.set_worker_losses(counts_.worker_losses() + 1);
   }
+  const auto old = std::remove_if(losses_at_.begin(), losses_at_.end(),
+                                  [now](absl::Time at) { return now - at >= kLossWindow; });
+  losses_at_.erase(old, losses_at_.end());
+  losses_at_.push_back(now);
   lost_ = absl::StrCat(DescribeMember(lost), ": ", lost.why_gone);
   counts_.set_last(lost_);
   since_ = now;
+}
+
+uint64_t JobRecovery::RecentLosses(absl::Time now) const {
+  return std::count_if(losses_at_.begin(), losses_at_.end(),
+                       [now](absl::Time at) { return now - at < kLossWindow; });
 }
 
 void JobRecovery::NoteReached(uint64_t steps, uint64_t examples) {

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -36,6 +37,8 @@ class JobRecovery {
   }
   // Continues with the counts of an earlier scheduler, and counts the restart. The wait begins.
   void Restore(const Recovery& counts, absl::Time now);
+  // The losses that an earlier scheduler has counted.
+  void RestoreLosses(std::vector<absl::Time> times) { losses_at_ = std::move(times); }
   // Names the last loss that is not one of a member. The next attempt is not a planned one.
   void NoteCause(const std::string& cause, absl::Time now);
   // Counts the loss; the wait begins again.
@@ -74,6 +77,12 @@ class JobRecovery {
   std::vector<Scalar> Points(uint64_t epoch, uint64_t replayed) const;
 
   uint64_t losses() const { return counts_.worker_losses() + counts_.pserver_losses(); }
+  // Losses within the kLossWindow before `now`: those that count for recovery.max_losses. An
+  // occasional loss must not end a job of weeks.
+  static constexpr absl::Duration kLossWindow = absl::Hours(24);
+  uint64_t RecentLosses(absl::Time now) const;
+  // When the losses of the last kLossWindow were counted, the oldest first.
+  const std::vector<absl::Time>& losses_at() const { return losses_at_; }
   const Recovery& counts() const { return counts_; }
   uint64_t steps_reached() const { return steps_reached_; }
   uint64_t examples_reached() const { return examples_reached_; }
@@ -85,6 +94,7 @@ class JobRecovery {
 
  private:
   Recovery counts_;
+  std::vector<absl::Time> losses_at_;
   std::string lost_;                    // the last member lost, and why; or what is planned
   std::string planned_;                 // what the next attempt is for; empty: it makes a loss good
   bool in_place_ = false;               // by ContinueInPlace

@@ -27,7 +27,7 @@ absl::Status JobLosses::Lose(Job* job, const Member& member, absl::Time now) {
     return absl::OkStatus();
   }
   if (RankSlot* const slot = job->ranks.SlotOf(member.id)) parts_.attempts->Release(job, slot);
-  LossDecision decision = DecideMemberLoss(*job, member, FreeWorkers(job) > 0);
+  LossDecision decision = DecideMemberLoss(*job, member, now, FreeWorkers(job) > 0);
   // The other members may not know of it.
   if (parts_.adoption->awaits(*job) && decision.kind == LossDecision::kReplaceRank)
     decision.kind = LossDecision::kRollback;

@@ -52,7 +52,7 @@ bool TakenForVacantRank(const Job& job, const Member& worker) {
   return rank && job.ranks.is_vacant(*rank);
 }
 
-LossDecision DecideMemberLoss(const Job& job, const Member& lost, bool spare) {
+LossDecision DecideMemberLoss(const Job& job, const Member& lost, absl::Time now, bool spare) {
   LossDecision decision;
   // Once all phases are done, the model is saved and only the last reports are missing.
   if (job.over() || job.finishing()) return decision;
@@ -60,7 +60,7 @@ LossDecision DecideMemberLoss(const Job& job, const Member& lost, bool spare) {
   const uint64_t most = MaxLosses(job.config());
   // A worker that was only taken for a vacant rank had nothing to lose.
   const bool counts = !TakenForVacantRank(job, lost);
-  if (!counts || job.recovery.losses() < most) {
+  if (!counts || job.recovery.RecentLosses(now) < most) {
     decision.kind = LossDecision::kRollback;
     if (lost.self.role() == ROLE_PSERVER) {
       if (CanTakeOverShards(job) && !lost.draining) decision.kind = LossDecision::kTakeOver;
@@ -75,7 +75,7 @@ LossDecision DecideMemberLoss(const Job& job, const Member& lost, bool spare) {
   decision.kind = LossDecision::kFails;
   if (most == 0) return decision;
   absl::StrAppend(&decision.message, "; the job has survived ", most,
-                  " losses (recovery.max_losses)");
+                  " losses within 24 hours (recovery.max_losses)");
   return decision;
 }
 

@@ -21,7 +21,8 @@
 
 namespace sluice {
 
-// Default of recovery.max_losses, the losses after which the next one ends the job.
+// Default of recovery.max_losses, the losses within JobRecovery::kLossWindow after which the next
+// one ends the job.
 inline constexpr uint32_t kDefaultMaxLosses = 100;
 
 struct LossDecision {
@@ -32,13 +33,13 @@ struct LossDecision {
     kRollback,     // all ranks stop, and a new attempt begins at the newest checkpoint
     kShrink,       // a new attempt without the rank of this worker, which died or fell silent; it
                    // begins where the present one ends (RankRemoval), or else as a rollback
-    kFails,        // the job has lost more members than recovery.max_losses
+    kFails,        // the job has lost more members than recovery.max_losses of late
   };
   Kind kind = kGoesOn;
   std::string message;  // names the member and why it is gone
 };
 
-// The losses that the job survives (recovery.max_losses).
+// The losses that the job survives within JobRecovery::kLossWindow (recovery.max_losses).
 uint64_t MaxLosses(const JobConfig& config);
 
 // True when the job continues without a worker that it loses, as long as it has others
@@ -65,6 +66,7 @@ bool TakenForVacantRank(const Job& job, const Member& worker);
 
 // REQUIRES: the job is served by `lost`, which is not alive. The loss is not counted yet.
 // `spare`: a worker is free that can take a rank at once.
-LossDecision DecideMemberLoss(const Job& job, const Member& lost, bool spare = false);
+LossDecision DecideMemberLoss(const Job& job, const Member& lost, absl::Time now,
+                              bool spare = false);
 
 }  // namespace sluice

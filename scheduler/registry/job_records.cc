@@ -1,6 +1,7 @@
 #include "scheduler/registry/job_records.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -291,7 +292,20 @@ RecordOwner OwnerOf(const std::string& key) {
           absl::StartsWith(key, kJob)};
 }
 
-JobRecord RecordOf(const Job& job) {
+std::vector<absl::Time> LossesIn(const JobRecord& record, const std::string& clock,
+                                 absl::Time now) {
+  const bool same_clock = !clock.empty() && record.losses_clock() == clock;
+  std::vector<absl::Time> losses;
+  for (const double at : record.losses_s()) {
+    // Of another clock: as if they had happened just now, so that none is forgotten too early.
+    losses.push_back(same_clock && std::isfinite(at)
+                         ? std::min(absl::UnixEpoch() + absl::Seconds(at), now)
+                         : now);
+  }
+  return losses;
+}
+
+JobRecord RecordOf(const Job& job, const std::string& clock) {
   JobRecord record;
   record.set_job_id(job.id());
   record.set_order(job.submission().order);
@@ -309,6 +323,9 @@ JobRecord RecordOf(const Job& job) {
   record.mutable_checkpoints()->clear_doing();
   record.set_steps_reached(job.recovery.steps_reached());
   record.set_examples_reached(job.recovery.examples_reached());
+  for (const absl::Time at : job.recovery.losses_at())
+    record.add_losses_s(absl::ToDoubleSeconds(at - absl::UnixEpoch()));
+  if (record.losses_s_size() > 0) record.set_losses_clock(clock);
   record.mutable_damaged()->Assign(job.ledger.damaged().begin(), job.ledger.damaged().end());
   // The next scheduler does not wait for ranks that this job is about to leave out.
   const uint32_t left_out = job.ranks.left_out();
@@ -349,7 +366,7 @@ MetaStore::Write WriteOf(const DrainingRecord& draining) {
 
 void JobRecords::Changed(const Job& job) {
   KeepConfig(job);
-  writes_.push_back(WriteOf(RecordOf(job)));
+  writes_.push_back(WriteOf(RecordOf(job, clock_)));
 }
 
 void JobRecords::KeepConfig(const Job& job) {

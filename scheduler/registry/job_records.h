@@ -68,9 +68,12 @@ struct RecordOwner {
 };
 RecordOwner OwnerOf(const std::string& key);
 
-// Without configuration and tables, which the ConfigRecord has.
-JobRecord RecordOf(const Job& job);
+// Without configuration and tables, which the ConfigRecord has. `clock` names the clock of the job's
+// times.
+JobRecord RecordOf(const Job& job, const std::string& clock);
 ConfigRecord ConfigOf(const Job& job);
+// When the job has lost members lately (JobRecovery::losses_at), for a scheduler with this clock.
+std::vector<absl::Time> LossesIn(const JobRecord& record, const std::string& clock, absl::Time now);
 MetaStore::Write WriteOf(const JobRecord& record);
 MetaStore::Write WriteOf(const ConfigRecord& record);
 MetaStore::Write WriteOf(const NextRecord& next);
@@ -79,7 +82,7 @@ MetaStore::Write WriteOf(const DrainingRecord& draining);
 // Collects the changes of records since they were last taken, in order.
 class JobRecords {
  public:
-  // `clock` names the clock of the core's times; see RunRecord.
+  // `clock` names the clock of the core's times; see RunRecord and JobRecord.losses_s.
   explicit JobRecords(std::string clock = "") : clock_(std::move(clock)) {}
   const std::string& clock() const { return clock_; }
 

@@ -19,11 +19,12 @@ class MemberLossTest : public testing::Test {
     job_->ranks.Lose(0, /*incarnation=*/600, /*begun=*/true, "killed", absl::UnixEpoch());
     job_->ranks.Take(0, worker_->id, worker_->self.rank());
   }
-  LossDecision::Kind Decide() { return DecideMemberLoss(*job_, *worker_).kind; }
+  LossDecision::Kind Decide() { return DecideMemberLoss(*job_, *worker_, now_).kind; }
 
   Membership members_{Membership::Options()};
   std::unique_ptr<Job> job_;
   Member* worker_ = nullptr;
+  absl::Time now_ = absl::UnixEpoch();
 };
 
 TEST_F(MemberLossTest, TheRankOfALostWorkerIsReplaced) {
@@ -71,13 +72,13 @@ TEST_F(MemberLossTest, TheLossOfAPserverRollsASyncJobBack) {
   SetRunning(job_.get());
   Member* const pserver = Join(&members_, ROLE_PSERVER, 0);
   members_.MarkGone(pserver, "killed");
-  EXPECT_EQ(DecideMemberLoss(*job_, *pserver).kind, LossDecision::kRollback);
+  EXPECT_EQ(DecideMemberLoss(*job_, *pserver, now_).kind, LossDecision::kRollback);
 }
 
 TEST_F(MemberLossTest, InAsyncAndGeoOnlyTheShardsOfALostPserverGoBack) {
   Member* const pserver = Join(&members_, ROLE_PSERVER, 0);
   members_.MarkGone(pserver, "killed");
-  const auto decide = [&] { return DecideMemberLoss(*job_, *pserver).kind; };
+  const auto decide = [&] { return DecideMemberLoss(*job_, *pserver, now_).kind; };
   job_->MutableConfigForTest()->mutable_strategy()->set_a_sync(true);
   job_->course.Start();
   EXPECT_EQ(decide(), LossDecision::kRollback) << "no attempt is under way";
@@ -113,7 +114,7 @@ TEST_F(MemberLossTest, TheLossAfterTheLastThatIsAllowedIsFatal) {
     job_->recovery.CountLoss(*worker_, absl::UnixEpoch());
   }
   EXPECT_EQ(Decide(), LossDecision::kFails);
-  EXPECT_THAT(DecideMemberLoss(*job_, *worker_).message, testing::HasSubstr("max_losses"));
+  EXPECT_THAT(DecideMemberLoss(*job_, *worker_, now_).message, testing::HasSubstr("max_losses"));
   Vacate();
   EXPECT_EQ(Decide(), LossDecision::kReplaceRank) << "the worker had no assignment yet";
   job_->ranks.ClearVacant();
@@ -121,11 +122,28 @@ TEST_F(MemberLossTest, TheLossAfterTheLastThatIsAllowedIsFatal) {
   EXPECT_EQ(Decide(), LossDecision::kReplaceRank);
 }
 
+TEST_F(MemberLossTest, OnlyLossesOfTheLastDayCount) {
+  SetRunning(job_.get());
+  job_->MutableConfigForTest()->mutable_recovery()->set_max_losses(2);
+  // One loss every 13 hours, for a month.
+  for (int loss = 0; loss < 60; ++loss) {
+    EXPECT_EQ(Decide(), LossDecision::kReplaceRank) << loss;
+    job_->recovery.CountLoss(*worker_, now_);
+    now_ += absl::Hours(13);
+  }
+  EXPECT_EQ(job_->recovery.losses(), 60u);
+  EXPECT_EQ(job_->recovery.RecentLosses(now_), 1u);
+  EXPECT_LE(job_->recovery.losses_at().size(), 2u) << "older ones are dropped";
+  now_ -= absl::Hours(12);
+  job_->recovery.CountLoss(*worker_, now_);
+  EXPECT_EQ(Decide(), LossDecision::kFails) << "three within a day";
+}
+
 TEST_F(MemberLossTest, AJobThatMayLoseNobodyFailsAndNamesTheMember) {
   SetRunning(job_.get());
   job_->MutableConfigForTest()->mutable_recovery()->set_max_losses(0);
   EXPECT_EQ(Decide(), LossDecision::kFails);
-  EXPECT_THAT(DecideMemberLoss(*job_, *worker_).message,
+  EXPECT_THAT(DecideMemberLoss(*job_, *worker_, now_).message,
               AllOf(testing::HasSubstr("worker 3"), testing::HasSubstr("no heartbeat for 10 s")));
 }
 
@@ -152,12 +170,12 @@ TEST_F(MemberLossTest, ASyncJobMayShrinkAsLongAsItHasOtherWorkers) {
   job_->attempt.MutableSpecForTest()->set_worker_num(2);
   EXPECT_EQ(Decide(), LossDecision::kShrink);
   Member lost = *worker_;
-  EXPECT_EQ(DecideMemberLoss(*job_, lost, /*spare=*/true).kind, LossDecision::kReplaceRank);
+  EXPECT_EQ(DecideMemberLoss(*job_, lost, now_, /*spare=*/true).kind, LossDecision::kReplaceRank);
   job_->ranks.BeginRemoval().ranks = {1};
   EXPECT_EQ(Decide(), LossDecision::kReplaceRank) << "the other one is being left out";
   job_->ranks.EndRemoval();
   lost.left = true;
-  EXPECT_EQ(DecideMemberLoss(*job_, lost).kind, LossDecision::kReplaceRank);
+  EXPECT_EQ(DecideMemberLoss(*job_, lost, now_).kind, LossDecision::kReplaceRank);
   job_->attempt.End();
   job_->course.Recover();
   EXPECT_EQ(Decide(), LossDecision::kShrink) << "more than one loss";
@@ -174,7 +192,7 @@ TEST_F(MemberLossTest, NobodyWaitsForADrainingPserver) {
   Member* const pserver = Join(&members_, ROLE_PSERVER, 0);
   members_.Drain(0);
   members_.MarkGone(pserver, "killed");
-  EXPECT_EQ(DecideMemberLoss(*job_, *pserver).kind, LossDecision::kRollback);
+  EXPECT_EQ(DecideMemberLoss(*job_, *pserver, now_).kind, LossDecision::kRollback);
 }
 
 }  // namespace

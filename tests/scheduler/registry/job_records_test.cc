@@ -25,7 +25,7 @@ TEST(JobRecordsTest, ARecordSaysWhatTheJobIs) {
   job.course.RestoreBegun(true);
   job.recovery.Restore(Recovery(), absl::UnixEpoch());
   job.pservers.Choose({0, 2});
-  const JobRecord record = RecordOf(job);
+  const JobRecord record = RecordOf(job, "boot");
   EXPECT_EQ(record.job_id(), "a-7");
   EXPECT_FALSE(record.has_config());
   EXPECT_EQ(ConfigOf(job).job_id(), "a-7");
@@ -47,10 +47,10 @@ TEST(JobRecordsTest, ARecordSaysWhatTheJobIs) {
   result.set_global_step(12);
   job.course.SetResult(result);
   job.attempt.MutableSpecForTest()->set_instance(0xabc);
-  EXPECT_EQ(RecordOf(job).outcome(), JOB_CANCELLED);
-  EXPECT_EQ(RecordOf(job).message(), "m");
-  EXPECT_EQ(RecordOf(job).result().global_step(), 12);
-  EXPECT_EQ(RecordOf(job).save_id(), "0000000000000abc");
+  EXPECT_EQ(RecordOf(job, "boot").outcome(), JOB_CANCELLED);
+  EXPECT_EQ(RecordOf(job, "boot").message(), "m");
+  EXPECT_EQ(RecordOf(job, "boot").result().global_step(), 12);
+  EXPECT_EQ(RecordOf(job, "boot").save_id(), "0000000000000abc");
 }
 
 TEST(JobRecordsTest, StoredJobsComeInOrderOfSubmission) {
