@@ -62,10 +62,12 @@ struct Folders {
 };
 
 bool IsNewer(const CheckpointInfo& a, const CheckpointInfo& b) {
-  const double time_a = a.manifest.checkpoint().unix_time();
-  const double time_b = b.manifest.checkpoint().unix_time();
-  // By time: after a rollback, a later checkpoint may have a lower step.
-  return time_a != time_b ? time_a > time_b : a.step > b.step;
+  const CheckpointState& state_a = a.manifest.checkpoint();
+  const CheckpointState& state_b = b.manifest.checkpoint();
+  // Not by step: after a rollback, a later checkpoint may have a lower one.
+  if (state_a.order() != state_b.order()) return state_a.order() > state_b.order();
+  if (state_a.unix_time() != state_b.unix_time()) return state_a.unix_time() > state_b.unix_time();
+  return a.step > b.step;
 }
 
 Folders FindFolders(const std::string& root, Env* env) {
@@ -329,9 +331,11 @@ absl::StatusOr<CheckpointInfo> FindCheckpoint(const std::string& given, bool ver
     if (folders.checkpoints.empty()) return folders.bad.front().why;
     return std::move(folders.checkpoints.front());
   }
-  return absl::NotFoundError(absl::StrCat("there is no complete checkpoint in ", dir,
-                                          "; give a folder step-N, a folder of checkpoints, or the "
-                                          "output_dir of a job that made some"));
+  return absl::NotFoundError(absl::StrCat(
+      "there is no complete checkpoint in ", dir,
+      " (a job that ends well leaves one of its end, but not with checkpoint.at_end: false or "
+      "checkpoint.keep: 0); give a folder step-N, a folder of checkpoints, or the output_dir of a "
+      "job that made some"));
 }
 
 absl::Status CommitCheckpoint(const std::string& dir, const JobConfig& job, Manifest manifest,

@@ -222,11 +222,14 @@ absl::Status JobFolder::Checkpoint(const OutputAction& checkpoint, std::string* 
   const std::string root = CheckpointRoot(checkpoint.config);
   const std::string dir = CheckpointFolder(root, checkpoint.manifest.global_step());
   Manifest manifest = checkpoint.manifest;
-  // The newest checkpoint is the one that was made last, even when the time of day was set back.
-  double unix_time = absl::ToDoubleSeconds(checkpoint.time - absl::UnixEpoch());
+  // The newest checkpoint is the one that was made last. The clock does not say so: it may be set
+  // back, and a later scheduler may run on a host with another one.
+  uint64_t order = 0;
   for (const CheckpointInfo& earlier : ListCheckpoints(root, env_, /*damaged=*/nullptr))
-    unix_time = std::max(unix_time, earlier.manifest.checkpoint().unix_time() + 1e-3);
-  manifest.mutable_checkpoint()->set_unix_time(unix_time);
+    order = std::max<uint64_t>(order, earlier.manifest.checkpoint().order());
+  manifest.mutable_checkpoint()->set_order(order + 1);
+  manifest.mutable_checkpoint()->set_unix_time(
+      absl::ToDoubleSeconds(checkpoint.time - absl::UnixEpoch()));
   const absl::Status committed =
       CommitCheckpoint(dir, checkpoint.config, std::move(manifest), env_, checkpoint.save_id);
   if (!committed.ok()) {

@@ -45,17 +45,34 @@ absl::StatusOr<uint64_t> ExamplesReplayed(const std::string& dir, const Manifest
   return replayed;
 }
 
-// The point at which `job` continues from a checkpoint.
+// The time since the cut. A checkpoint that bears a time ahead of this clock counts as made now.
+absl::Duration AgeOf(const ResumePoint& point, Clock* clock, std::vector<std::string>* warnings) {
+  const absl::Time made = absl::UnixEpoch() + absl::Seconds(point.state().unix_time());
+  const absl::Duration age = clock->WallNow() - made;
+  // Clocks of hosts that keep time differ by less.
+  constexpr absl::Duration kDifference = absl::Seconds(10);
+  if (warnings != nullptr && age < -kDifference) {
+    warnings->push_back(absl::StrCat(
+        "the checkpoint in ", point.dir, " was made at ",
+        absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", made, absl::UTCTimeZone()),
+        ", which is ahead of the clock of this scheduler's host; check the clocks of the hosts. It "
+        "counts as made now"));
+  }
+  return std::max(age, absl::ZeroDuration());
+}
+
+// The point at which `job` continues from a checkpoint. `warnings` may be null.
 // Errors: see CheckResumePoint.
 absl::StatusOr<std::unique_ptr<ResumePoint>> PointAt(CheckpointInfo found,
                                                      const std::string& initial_checkpoint,
-                                                     const JobConfig& job, Clock* clock) {
+                                                     const JobConfig& job, Clock* clock,
+                                                     std::vector<std::string>* warnings) {
   auto point = std::make_unique<ResumePoint>();
   point->dir = std::move(found.dir);
   point->damaged = std::move(found.damaged);
   point->manifest = std::move(found.manifest);
   point->initial_checkpoint = initial_checkpoint;
-  point->age = clock->WallNow() - absl::UnixEpoch() - absl::Seconds(point->state().unix_time());
+  point->age = AgeOf(*point, clock, warnings);
   SLUICE_RETURN_IF_ERROR(CheckResumePoint(*point, job));
   return point;
 }
@@ -95,8 +112,9 @@ absl::StatusOr<std::unique_ptr<const ResumePoint>> FindResumePoint(
   if (!chosen.ok()) return chosen.status();
   SLUICE_ASSIGN_OR_RETURN(const JobConfig saved, ReadModelJob(chosen->dir, env));
   SLUICE_RETURN_IF_ERROR(CheckResume(saved, config));
-  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<ResumePoint> point,
-                          PointAt(*std::move(chosen), saved.initial_checkpoint(), config, clock));
+  SLUICE_ASSIGN_OR_RETURN(
+      std::unique_ptr<ResumePoint> point,
+      PointAt(*std::move(chosen), saved.initial_checkpoint(), config, clock, warnings));
   CheckBestModel(config, env, point.get(), warnings);
   const Mode mode = ModeOf(config.strategy());
   // All shards of a sync checkpoint are at one step, so nothing is repeated.
@@ -117,7 +135,8 @@ absl::StatusOr<std::unique_ptr<const ResumePoint>> ReadResumePoint(const std::st
                                                                    Env* env, Clock* clock) {
   SLUICE_ASSIGN_OR_RETURN(CheckpointInfo found,
                           FindCheckpoint(dir, /*verify=*/false, env, nullptr));
-  return PointAt(std::move(found), config.initial_checkpoint(), config, clock);
+  return PointAt(std::move(found), config.initial_checkpoint(), config, clock,
+                 /*warnings=*/nullptr);
 }
 
 absl::StatusOr<std::unique_ptr<const ResumePoint>> FindRestartPoint(

@@ -545,6 +545,9 @@ TEST_F(CheckpointFolderTest, TheLastOneIsTheNewestWhenTheTimeOfDayIsSetBack) {
   EXPECT_THAT(Steps(), testing::ElementsAre(15, 10));
   ASSERT_TRUE(Write(20).ok());
   EXPECT_THAT(Steps(), testing::ElementsAre(20, 15));
+  // The time of the earlier ones is not passed on.
+  const auto newest = ListCheckpoints(dir_ + "/checkpoints", Env::Real(), nullptr).front();
+  EXPECT_LT(newest.manifest.checkpoint().unix_time(), 600);
 }
 
 class RerunTest : public CheckpointFolderTest {

@@ -123,6 +123,21 @@ TEST_F(FindResumePointTest, AnotherJobIsRefusedByItsField) {
   EXPECT_TRUE(Find().ok());
 }
 
+TEST_F(FindResumePointTest, ATimeAheadOfThisClockIsWarnedOfAndIsNoAge) {
+  const double now = absl::ToDoubleSeconds(Clock::Real()->WallNow() - absl::UnixEpoch());
+  Make(5, now + 3);
+  auto point = Find();
+  ASSERT_TRUE(point.ok()) << point.status();
+  EXPECT_EQ((*point)->age, absl::ZeroDuration());
+  EXPECT_THAT(warnings_, testing::IsEmpty()) << "clocks differ by seconds";
+  Make(6, now + 3600);
+  point = Find();
+  ASSERT_TRUE(point.ok()) << point.status();
+  EXPECT_EQ((*point)->age, absl::ZeroDuration());
+  ASSERT_EQ(warnings_.size(), 1u);
+  EXPECT_THAT(warnings_[0], HasSubstr("step-6"));
+}
+
 TEST_F(FindResumePointTest, DamagedCheckpointIsNamedAndSkippedOnlyIfAllowed) {
   Make(8, 1000);
   Make(13, 2000);
@@ -461,7 +476,10 @@ TEST_F(FindInitialCheckpointTest, ACheckpointOrTheNewestOfAFolderIsTaken) {
 }
 
 TEST_F(FindInitialCheckpointTest, NoCheckpointAndAModelAreRefused) {
-  EXPECT_TRUE(absl::IsNotFound(Find(Effective(), dir_)));
+  const absl::Status none = Find(Effective(), dir_);
+  EXPECT_TRUE(absl::IsNotFound(none));
+  EXPECT_THAT(std::string(none.message()),
+              AllOf(HasSubstr("checkpoint.at_end"), HasSubstr("checkpoint.keep")));
   const std::string folder = Make(5);
   Manifest manifest = *ReadManifest(folder, Env::Real());
   manifest.clear_checkpoint();
