@@ -78,7 +78,7 @@ absl::StatusOr<JobConfig> MeasuredJob(const JobConfig& job, Mode mode, uint32_t 
   measured.clear_eval();
   // Nothing but steps may run in the windows: no checkpoint, evaluation or saved model.
   measured.clear_checkpoint();
-  measured.mutable_checkpoint()->set_every_s(0);
+  measured.mutable_checkpoint()->set_keep(0);
   measured.mutable_checkpoint()->set_save_final_model(false);
   measured.mutable_train()->clear_early_stop();
   measured.clear_recovery();

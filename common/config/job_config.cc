@@ -133,8 +133,9 @@ void FillCheckpoint(JobConfig* job) {
   if (job->evaluate_only()) return;
   CheckpointConfig* checkpoint = job->mutable_checkpoint();
   SLUICE_DEFAULT(checkpoint, save_final_model, true);
-  SLUICE_DEFAULT(checkpoint, every_s, kEveryS);
   SLUICE_DEFAULT(checkpoint, keep, kKeep);
+  SLUICE_DEFAULT(checkpoint, every_s, checkpoint->keep() > 0 ? kEveryS : 0);
+  SLUICE_DEFAULT(checkpoint, at_end, checkpoint->keep() > 0);
 }
 
 void FillTrainAndEval(JobConfig* job) {
@@ -259,7 +260,10 @@ std::string NameFromFile(const std::string& file) {
 
 }  // namespace
 
-bool CanCheckpoint(const JobConfig& job) { return !job.evaluate_only(); }
+bool CanCheckpoint(const JobConfig& job) {
+  const bool keeps = !job.checkpoint().has_keep() || job.checkpoint().keep() > 0;
+  return keeps && !job.evaluate_only();
+}
 
 std::string CheckpointRoot(const JobConfig& job) {
   if (std::string dir = job.checkpoint().dir(); !dir.empty()) {

@@ -470,6 +470,11 @@ class JobValidator {
           "SHRINK contradicts data.assignment PER_RANK_FILES, where the files of a lost worker "
           "would not be trained; use WAIT or another assignment");
     }
+    if (!CanCheckpoint(job_) && !job_.evaluate_only()) {
+      Add(path,
+          "SHRINK contradicts checkpoint.keep 0: the job continues from a checkpoint; remove one "
+          "of them");
+    }
     if (job_.recovery().has_max_losses() && job_.recovery().max_losses() == 0) {
       Add(path,
           "SHRINK contradicts recovery.max_losses 0, with which the first loss ends the job; "
@@ -481,22 +486,25 @@ class JobValidator {
     const CheckpointConfig& c = job_.checkpoint();
     // As above: each option that would do nothing is named, and not only the first.
     if (!CanCheckpoint(job_)) {
+      const bool evaluates = job_.evaluate_only();
       const std::string why =
-          "has no effect with evaluate_only, which trains nothing to save; remove it";
+          evaluates ? "has no effect with evaluate_only, which trains nothing to save; remove it"
+                    : "contradicts checkpoint.keep 0, with which no checkpoint is made; remove one "
+                      "of them";
       if (!c.dir().empty()) Add("checkpoint.dir", why);
-      if (c.has_every_steps()) Add("checkpoint.every_steps", why);
-      if (c.has_every_s()) Add("checkpoint.every_s", why);
-      if (c.has_every_epochs()) Add("checkpoint.every_epochs", why);
-      if (c.has_keep()) Add("checkpoint.keep", why);
+      // With keep 0 these are defaults.
+      if (c.has_every_steps() && (evaluates || c.every_steps() > 0))
+        Add("checkpoint.every_steps", why);
+      if (c.has_every_s() && (evaluates || c.every_s() != 0)) Add("checkpoint.every_s", why);
+      if (c.has_every_epochs() && (evaluates || c.every_epochs() > 0))
+        Add("checkpoint.every_epochs", why);
+      if (c.has_at_end() && (evaluates || c.at_end())) Add("checkpoint.at_end", why);
+      if (c.has_keep() && evaluates) Add("checkpoint.keep", why);
       return;
     }
     if (!(c.every_s() >= 0 && std::isfinite(c.every_s()))) {
       Add("checkpoint.every_s",
           absl::StrCat(c.every_s(), " is not a time; give 0 (none by time) or more seconds"));
-    }
-    if (c.keep() == 0) {
-      Add("checkpoint.keep",
-          "0 would remove every checkpoint as soon as it is complete; give 1 or more");
     }
   }
 

@@ -140,6 +140,12 @@ absl::Status CheckSubmission(const SubmitJobRequest& request) {
         "--resume contradicts evaluate_only, which trains nothing that could be resumed; remove "
         "one of them");
   }
+  if (!CanCheckpoint(job)) {
+    return absl::InvalidArgumentError(
+        "--resume contradicts checkpoint.keep 0, with which a job makes no checkpoints; give keep "
+        "1 "
+        "or more, or remove --resume");
+  }
   if (CheckpointRoot(job).empty()) {
     return absl::InvalidArgumentError(
         "--resume needs the folder of the earlier run, but neither output_dir nor checkpoint.dir "

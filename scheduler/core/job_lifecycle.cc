@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
-#include "common/config/mode.h"
+#include "common/config/job_config.h"
 #include "scheduler/core/request_text.h"
 #include "scheduler/job/resume_point.h"
 #include "scheduler/recovery/member_loss.h"
@@ -214,10 +214,9 @@ absl::Status JobLifecycle::TakePhaseReport(Job* job, uint32_t rank, const PhaseR
   const Phase::Kind before = job->run()->phases().current().kind();
   // Asked first: TakeReport may move on to the next phase, in which this report would look old.
   const absl::StatusOr<bool> news = job->run()->phases().IsNews(rank, report.number());
-  // Held, so that a checkpoint can be made of the epoch's end; async and Geo only.
-  const bool was_held = job->run()->held();
-  job->run()->Hold(job->checkpoints() && !job->config().evaluate_only() &&
-                   ModeOf(job->config().strategy()) != Mode::kSync);
+  if (rank == 0 && news.ok() && *news) checkpoints_.TakeNamed(job, report, now);
+  // Held, so that a checkpoint can be made of the epoch's end.
+  job->run()->Hold(CanCheckpoint(job->config()));
   const bool was_unseen = job->run()->unseen(rank);
   const absl::StatusOr<bool> taken = job->run()->TakeReport(rank, report, now);
   if (!taken.ok() && Doubt(job, taken.status(), now))
@@ -227,7 +226,6 @@ absl::Status JobLifecycle::TakePhaseReport(Job* job, uint32_t rank, const PhaseR
   if (was_unseen && !job->run()->unseen(rank)) parts_.effects->records()->SawFiles(*job, rank);
   if (*news && (before == Phase::INDEX || before == Phase::TRAIN))
     parts_.effects->records()->Reported(*job, rank, report);
-  if (!was_held && job->run()->held()) checkpoints_.TrainingEnds(job, now);
   // The phase ends at once when no checkpoint is due at the end of this epoch.
   if (!advanced) advanced = ReleasePhase(job, now);
   PhaseMayHaveEnded(job, before, advanced, now);
@@ -242,6 +240,9 @@ void JobLifecycle::CheckHeld(Job* job, absl::Time now) {
 }
 
 bool JobLifecycle::ReleasePhase(Job* job, absl::Time now) {
+  // A job that is being adopted makes no checkpoints yet. The end of its epoch waits for that.
+  if (!job->checkpoints() && CanCheckpoint(job->config())) return false;
+  if (job->run()->ended_training()) checkpoints_.TrainingEnds(job, now);
   job->run()->Hold(job->checkpoints() && job->checkpoints()->holds_phase());
   return job->run()->TryAdvance(now);
 }

@@ -41,8 +41,8 @@ class CheckpointLedger {
   bool asks_news() const { return !(checkpoints_->asked() == told_asked_); }
   bool over_is_news() const { return checkpoints_->over() != told_over_; }
   bool orders_news() const { return !(checkpoints_->ordered() == told_ordered_); }
-  // The last request went to all ranks, because a rank had been lost.
-  bool told_after_loss() const { return told_asked_.after_loss; }
+  // The last request was for parts of a cut by order.
+  bool told_by_order() const { return told_asked_.by_order; }
   // The members are told what is asked and ordered now.
   // REQUIRES: checkpoints().
   void ToldWorkers() { told_asked_ = checkpoints_->asked(); }

@@ -93,6 +93,12 @@ uint64_t CheckpointParts::written_bytes() const {
   return written;
 }
 
+uint64_t CheckpointParts::Steps() const {
+  uint64_t steps = 0;
+  for (const auto& worker : workers_) steps += worker ? worker->train().steps() : 0;
+  return steps;
+}
+
 absl::StatusOr<std::vector<RankPart>> CheckpointParts::RankParts() const {
   std::vector<RankPart> parts;
   for (uint32_t rank = 0; rank < workers_.size(); ++rank) {

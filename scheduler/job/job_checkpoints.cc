@@ -19,6 +19,14 @@ constexpr size_t kOutcomes = 16;
 constexpr absl::Duration kWritersStop = absl::Seconds(10);
 constexpr double kMiB = 1 << 20;
 
+// The epoch of whose end the checkpoint is; nullopt: training continues in the epoch.
+std::optional<uint32_t> EndedEpoch(const CheckpointState& state) {
+  const bool sync = state.mode() == ModeName(Mode::kSync);
+  const bool ended =
+      sync ? state.steps_done() == state.steps_per_epoch() : state.open_tasks().empty();
+  return ended ? std::make_optional(state.epoch()) : std::nullopt;
+}
+
 uint64_t BytesOf(const Manifest& manifest) {
   uint64_t bytes = 0;
   for (const SavedFile& file : manifest.files()) bytes += file.bytes();
@@ -39,13 +47,15 @@ JobCheckpoints::JobCheckpoints(Options options, absl::Time now)
 void JobCheckpoints::SetNewest(const Manifest& manifest, absl::Duration age, absl::Time now,
                                Maker maker) {
   if (maker != Maker::kOtherJob) complete_ = manifest;
+  newest_end_ = EndedEpoch(manifest.checkpoint());
   // Shards that are lost continue only from a checkpoint of this run: one of an earlier attempt has
   // other positions of the ranks.
   if (maker == Maker::kThisRun) complete_instance_ = instance_;
   newest_.set_step(manifest.global_step());
   newest_.set_bytes(BytesOf(manifest));
   newest_.set_dir(CheckpointFolder(options_.root, manifest.global_step()));
-  newest_cut_at_ = now - age;
+  // A cut ahead of this clock would keep the interval from ever passing.
+  newest_cut_at_ = now - std::max(age, absl::ZeroDuration());
   if (maker != Maker::kOtherJob) pace_.BeginInterval(newest_cut_at_);
 }
 
@@ -58,42 +68,90 @@ void JobCheckpoints::Continue(const CheckpointStatus& before, absl::Time now) {
   if (before.step() == 0) first_run_at_ = now - absl::Seconds(before.age_s());
 }
 
-void JobCheckpoints::NoteStep(uint64_t step, uint64_t limit, absl::Time now) {
+void JobCheckpoints::NoteStep(uint64_t step, absl::Time now) {
   now_ = now;
-  pace_.NoteStep(step, limit, now);
+  pace_.NoteStep(step);
 }
 
-void JobCheckpoints::NoteTraining(bool all_training, bool more) {
-  all_training_ = all_training;
-  more_training_ = more;
+void JobCheckpoints::NoteNamed(uint64_t number, uint64_t step, absl::Time now) {
+  // Opens it, unless a report has done so or it is over.
+  if (sync() && !open_) Concerns(number, "rank 0", step, now);
 }
 
-void JobCheckpoints::EpochEnds(uint32_t epoch, bool last, absl::Time now) {
+void JobCheckpoints::EpochEnds(EpochEnd end, absl::Time now) {
   now_ = now;
-  const bool due = demanded_ || pace_.DueAfterEpoch(epoch);
-  if (sync() || stopped_ || interrupted_ || !all_training_ || !due) return;
-  if (open_) {
-    // One checkpoint at a time: its files and its number are those of the open one.
-    end_due_ = last ? EndDue::kOfTraining : EndDue::kOfEpoch;
+  // held_: the checkpoint after the loss is also that of the end.
+  if (stopped_ || interrupted_ || held_ || epoch_end_noted(end.epoch)) return;
+  // A Geo rank that is lost cannot make its part, and its next life begins after this epoch.
+  if (options_.mode == Mode::kGeo && !training_.all_ranks) return;
+  noted_end_ = end.epoch;
+  if (sync() && open_ && open_->step == end.step) {
+    // Rank 0 has named this one in its commit of the last step.
+    open_->ends_training = end.last;
     return;
   }
-  Ask(now);
-  open_->ends_training = last;
+  const bool due = demanded_ || pace_.DueAfterEpoch(end.epoch, end.last);
+  if (!due || newest_end_ == end.epoch) return;
+  end_ = std::move(end);
+  end_begun_ = false;
+  Plan(now);
+}
+
+void JobCheckpoints::EpochBegins() {
+  end_.reset();
+  if (open_) open_->ends_training = false;
+}
+
+void JobCheckpoints::PlanEnd(absl::Time now) {
+  const bool geo = options_.mode == Mode::kGeo;
+  const bool possible =
+      geo ? training_.all_ranks : !training_.ranks_keep_tables || training_.tables_from.has_value();
+  if (!possible && training_.pservers_served) end_.reset();
+  if (!end_ || !training_.pservers_served || now < again_at_) return;
+  if (geo) {
+    Ask(end_->step, now);
+  } else {
+    Begin(FolderStep(end_->step), Stage::kAsking, now);
+    pace_.NoteAsked();
+    asked_ = {};
+    if (training_.ranks_keep_tables) {
+      asked_.number = number();
+      asked_.by_order = true;
+      asked_.at_step = end_->step;
+      asked_.only = training_.tables_from;
+    }
+    for (uint32_t rank = 0; rank < end_->workers.size(); ++rank) {
+      if (rank != asked_.only) open_->parts.TakeLost(rank, end_->workers[rank]);
+    }
+    open_->state = end_->state;
+    open_->state->set_global_step(open_->step);
+  }
+  open_->of_end = true;
+  open_->ends_training = end_->last;
+  // If the files of one before, which was given up, disturb it, it is tried once more. At the end
+  // of another epoch training does not wait for that.
+  open_->demanded = open_->demanded || end_->last;
+  end_begun_ = false;
+  OrderWhenAnswered();
+}
+
+uint64_t JobCheckpoints::FolderStep(uint64_t step) const {
+  // Step 0 has no folder: 0 means that there is no checkpoint.
+  return sync() ? step : std::max<uint64_t>(step, newest_.step() + 1);
 }
 
 void JobCheckpoints::PlanNow(absl::Time now) {
-  if (open_ || interrupted_ || !all_training_ || !can_begin()) return;
-  const bool due = due_on_demand(now) || pace_.DueByTime(now) || pace_.DueBySteps();
-  if (!due && end_due_ == EndDue::kNone) return;
-  Ask(now);
-  open_->ends_training = std::exchange(end_due_, EndDue::kNone) == EndDue::kOfTraining;
+  if (open_ || interrupted_ || !training_.all_ranks || !can_begin()) return;
+  if (due_on_demand(now) || pace_.DueByTime(now) || pace_.DueBySteps()) Ask(pace_.step(), now);
 }
 
-void JobCheckpoints::Ask(absl::Time now) {
-  // Step 0 has no folder: 0 means that there is no checkpoint.
-  Begin(std::max<uint64_t>(pace_.step(), 1), Stage::kAsking, now);
+void JobCheckpoints::Ask(uint64_t step, absl::Time now) {
+  Begin(FolderStep(step), Stage::kAsking, now);
   pace_.NoteAsked();
-  asked_ = {number(), 0, options_.mode == Mode::kGeo, false, open_->step};
+  asked_ = {};
+  asked_.number = number();
+  asked_.park = options_.mode == Mode::kGeo;
+  asked_.step = open_->step;
 }
 
 void JobCheckpoints::Begin(uint64_t step, Stage stage, absl::Time now) {
@@ -111,21 +169,18 @@ void JobCheckpoints::Begin(uint64_t step, Stage stage, absl::Time now) {
 
 void JobCheckpoints::Plan(absl::Time now) {
   now_ = now;
+  if (end_ && !open_ && !held_ && !interrupted_ && !stopped_) PlanEnd(now);
   if (!sync()) return PlanNow(now);
   if (held_) return PlanAfterLoss(now);
-  // A request for a step that no rank will reach would never be answered.
-  if (!can_begin() || pace_.IsBeyondLast(asked_.at_step)) asked_ = {};
+  // A request for a commit that no rank will make would never be answered.
+  if (!can_begin()) asked_ = by_order() ? asked_ : Asked{};
   if (open_ || !can_begin() || interrupted_) return;
-  if (due_on_demand(now) || pace_.DueByTime(now)) {
-    asked_ = {number(), 0};
-    return;
-  }
-  const uint64_t due = pace_.NextDueStep(now);
-  if (due == 0) return;
-  // A step that was asked for stays: when it seems to have passed, its checkpoint has begun and the
-  // reports are on their way. Only an earlier step replaces it, e.g. once the steps of an epoch are
-  // known.
-  if (asked_.number == 0 || due < asked_.at_step) asked_ = {number(), due};
+  asked_ = {};
+  const uint64_t every_steps = options_.config.every_steps();
+  const bool now_due = due_on_demand(now) || pace_.DueByTime(now);
+  if (!now_due && every_steps == 0) return;
+  asked_.number = number();
+  asked_.every_steps = now_due ? 0 : every_steps;
 }
 
 uint64_t JobCheckpoints::CutAfterLoss(uint64_t step, std::map<uint32_t, WorkerState> lost,
@@ -142,14 +197,20 @@ void JobCheckpoints::PlanAfterLoss(absl::Time now) {
   open_->after_loss = open_->demanded = true;
   for (const auto& [rank, state] : after_loss_->lost) open_->parts.TakeLost(rank, state);
   // All ranks answer, and not rank 0 alone: each one has to stop after exactly this step.
-  asked_ = {number(), open_->step};
-  asked_.after_loss = true;
+  asked_ = {};
+  asked_.number = number();
+  asked_.by_order = true;
+  asked_.at_step = open_->step;
   OrderWhenAnswered();
 }
 
 void JobCheckpoints::OrderWhenAnswered() {
   if (open_->stage != Stage::kAsking || !open_->parts.AllRanksAnswered()) return;
   open_->stage = Stage::kOrdered;
+  // Within an epoch of async, the ranks' answers say how far they are; a Geo rank had to know the
+  // folder before it answered.
+  if (options_.mode == Mode::kAsync && !open_->of_end)
+    open_->step = FolderStep(training_.steps.At(open_->parts.Steps()));
   ordered_ = {number(), open_->step};
   BeginWhenOrdered();
 }
@@ -158,6 +219,11 @@ void JobCheckpoints::BeginWhenOrdered() {
   if (!open_ || open_->stage != Stage::kOrdered || !open_->parts.AllCutsBegun()) return;
   open_->stage = Stage::kBegun;
   open_->begun_at = now_;
+  if (open_->of_end) {
+    end_begun_ = true;
+    // Later values are not those of the epoch's end, and a Geo rank does not park once more.
+    if (!open_->ends_training || options_.mode == Mode::kGeo) end_.reset();
+  }
   // Only now: a rank that went on earlier could push a frame that some cuts include and others do
   // not.
   asked_.released = asked_.park;
@@ -180,7 +246,7 @@ bool JobCheckpoints::Concerns(uint64_t number, const std::string& who, uint64_t 
     // Sync: whoever reports first opens the checkpoint. Members make their parts by themselves,
     // after the step that rank 0 was told.
     Begin(step, Stage::kBegun, now);
-    pace_.NoteStep(step, pace_.limit(), now);
+    pace_.NoteStep(step);
   }
   if (open_->committing) return false;
   if (open_->step == step) return true;
@@ -249,7 +315,9 @@ void JobCheckpoints::RankLost(uint32_t rank, absl::Time now) {
   if (open_) {
     if (open_->committing) return;
     // A cut that begins later would be one of the rank's next worker.
-    if (open_->stage == Stage::kBegun && open_->parts.RankComplete(rank)) return;
+    const bool cuts_with_ranks = !open_->of_end || options_.mode == Mode::kGeo;
+    if (open_->parts.RankComplete(rank) && (open_->stage == Stage::kBegun || !cuts_with_ranks))
+      return;
     CloseOpen(absl::StrCat("rank ", rank, " was lost before it had made its part"),
               /*counts=*/true, now, /*of_loss=*/true);
     return;
@@ -271,6 +339,8 @@ void JobCheckpoints::RankLost(uint32_t rank, absl::Time now) {
 
 void JobCheckpoints::PserverLost(uint32_t pserver, absl::Time now) {
   now_ = now;
+  // Nobody takes over its shards in this run.
+  end_.reset();
   // Written files stay on disk, whatever becomes of their writer.
   if (!open_ || open_->committing || open_->parts.Written(pserver)) return;
   CloseOpen(absl::StrCat("pserver ", pserver, " was lost"), /*counts=*/true, now,
@@ -288,6 +358,9 @@ void JobCheckpoints::TakeAsked(const WorkerCut& cut, absl::Time now) {
   now_ = now;
   if (!open_ || open_->committing || cut.checkpoint() != number()) return;
   const uint32_t rank = cut.rank();
+  // A rank that has not heard yet that the number is used may name it in a commit of the next
+  // epoch.
+  if (open_->of_end && open_->parts.RankComplete(rank)) return;
   const std::string who = absl::StrCat("rank ", rank);
   if (!cut.error().empty()) {
     CloseOpen(absl::StrCat(who, ": ", cut.error()), /*counts=*/true, now);
@@ -364,6 +437,7 @@ void JobCheckpoints::CloseOpen(const std::string& error, bool counts, absl::Time
     newest_.set_made(newest_.made() + 1);
     newest_.clear_last_error();
     newest_cut_at_ = open_->begun_at;
+    newest_end_ = EndedEpoch(open_->manifest.checkpoint());
     complete_ = std::move(open_->manifest);
     complete_instance_ = instance_;
   } else if (counts) {
@@ -388,6 +462,7 @@ void JobCheckpoints::CloseOpen(const std::string& error, bool counts, absl::Time
     discards_.push_back({now + kWritersStop, {outcome.number, outcome.step, "", instance_}});
   }
   if (open_->after_loss && outcome.followed_by == 0) after_loss_.reset();
+  if (open_->of_end && !of_loss && outcome.followed_by == 0) end_.reset();
   outcomes_.push_back(std::move(outcome));
   if (outcomes_.size() > kOutcomes) outcomes_.pop_front();
   over_ = number();
@@ -418,8 +493,8 @@ void JobCheckpoints::GiveUpWaiting(absl::Duration waited, absl::Time now) {
 
 void JobCheckpoints::Interrupt(absl::Time now) {
   interrupted_ = true;
-  end_due_ = EndDue::kNone;
-  all_training_ = false;
+  end_.reset();
+  training_.all_ranks = false;
   asked_ = {};
   ordered_ = {};
   after_loss_.reset();
@@ -433,15 +508,16 @@ void JobCheckpoints::Restart(const NextRun& run, absl::Time now) {
   worker_num_ = run.worker_num;
   pserver_num_ = run.pserver_num;
   without_shards_ = run.without_shards;
-  all_training_ = false;
-  more_training_ = true;
-  pace_.Restart(run.first_step, now);
+  training_ = {};
+  noted_end_.reset();
+  pace_.Restart(run.first_step);
   Plan(now);
 }
 
 void JobCheckpoints::End(absl::Time now) {
   now_ = now;
   stopped_ = true;
+  end_.reset();
   asked_ = {};
   ordered_ = {};
   if (open_ && !open_->committing)

@@ -1,7 +1,7 @@
 // Asks for the checkpoints of a job when they are due, and follows each of them until it is over.
 //
-//   sync         idle -> begun (pservers write, ranks report) -> committing -> idle
-//   async, Geo   idle -> asking (ranks report) -> ordered (pservers begin their cuts) -> begun
+//   by commit    idle -> begun (pservers write, ranks report) -> committing -> idle
+//   by order     idle -> asking (ranks report) -> ordered (pservers begin their cuts) -> begun
 //                     -> committing -> idle
 //
 // Checkpoints of a job have the numbers 1, 2, ...; there is one at a time. CheckpointPace says when
@@ -9,10 +9,18 @@
 // TakeCommit gives the manifest to write. A checkpoint that cannot be completed is given up and
 // counted; the job continues, and the next try has the next number.
 //
-// Sync: the next one is asked of rank 0, which begins it with the commit of a step. Every pserver
-// then writes its shards, and every rank reports where it is.
+// The end of an epoch, in all modes: by order, while the training phase is held (holds_phase). The
+// ranks' reports of the end are their parts, so that only Geo ranks are asked, for the files of
+// their local optimizers, and one rank of a job whose ranks keep dense tables, for the files of
+// these. If an earlier checkpoint is still being written, the phase waits for that: the end of an
+// epoch is not left out.
 //
-// Sync, when the job continues without lost ranks (RankRemoval): as in async. Every other rank is
+// Sync: by commit. Rank 0 always has the number of the next one. It names that in the commit of the
+// next multiple of every_steps without another message, or at once when it is asked to. Every
+// pserver then writes its shards, and every rank reports where it is. A multiple that passes while
+// a checkpoint is being written is left out.
+//
+// Sync, when the job continues without lost ranks (RankRemoval): by order. Every other rank is
 // asked for its part after the last step that closes, and the pservers are told to begin their cuts
 // when all parts are in, so that the step has closed everywhere.
 //
@@ -51,6 +59,7 @@
 #include "scheduler/job/checkpoint_pace.h"
 #include "scheduler/job/checkpoint_parts.h"
 #include "scheduler/job/data_tasks.h"
+#include "scheduler/job/resume_point.h"
 
 namespace sluice {
 
@@ -67,21 +76,26 @@ class JobCheckpoints {
     uint64_t instance = 0;  // of the job
     Mode mode = Mode::kSync;
   };
-  // The orders to members. A change of Asked concerns rank 0 (sync) or all ranks; a change of
-  // Ordered or over() all pservers.
+  // The orders to members. A change of Asked concerns rank 0 (sync, by commit) or all ranks; a
+  // change of Ordered or over() all pservers.
   struct Asked {
-    uint64_t number = 0;   // 0: none is wanted
-    uint64_t at_step = 0;  // sync
+    uint64_t number = 0;  // 0: none is wanted
+    // Sync, of rank 0: in the commit of the next multiple of this number; 0: in its next commit.
+    uint64_t every_steps = 0;
     // Geo, and the folder's step.
     bool park = false, released = false;
     uint64_t step = 0;
-    bool after_loss = false;  // sync: of all ranks, after exactly at_step
+    // Sync: not by a commit, but of all ranks, or of this one alone, after exactly at_step.
+    bool by_order = false;
+    uint64_t at_step = 0;
+    std::optional<uint32_t> only;
     bool operator==(const Asked& o) const {
-      return number == o.number && at_step == o.at_step && park == o.park &&
-             released == o.released && step == o.step && after_loss == o.after_loss;
+      return number == o.number && every_steps == o.every_steps && park == o.park &&
+             released == o.released && step == o.step && by_order == o.by_order &&
+             at_step == o.at_step && only == o.only;
     }
   };
-  // Async and Geo, and sync after a loss: the cut to begin, and its folder's step.
+  // The cut to begin by order, and its folder's step.
   struct Ordered {
     uint64_t number = 0;  // 0: none
     uint64_t step = 0;
@@ -106,20 +120,37 @@ class JobCheckpoints {
                  Maker maker = Maker::kOtherJob);
   // Continues the counts of an earlier scheduler, and the time in which the job has made none.
   void Continue(const CheckpointStatus& before, absl::Time now);
-  // The steps of an epoch and of the whole job, once they are known.
-  void SetSteps(uint64_t per_epoch, uint64_t last_step) { pace_.SetSteps(per_epoch, last_step); }
-  // Notes that `step` global steps are done. Training stops at `limit`, the end of its epoch,
-  // before it continues; limit == step: it does not train now. In async and Geo, `step` is the mean
-  // of the ranks, and limit has no meaning.
-  void NoteStep(uint64_t step, uint64_t limit, absl::Time now);
-  // Async and Geo: whether all ranks are in one training phase now, and have workers that can make
-  // their parts; and whether a training phase is under way or will come.
-  void NoteTraining(bool all_training, bool more);
-  // Async and Geo: all ranks have ended the training of `epoch` (from 0), and holds_phase decides
-  // whether the phase may end. To be called once an epoch, after NoteTraining. If an earlier
-  // checkpoint is still open, the one that is due follows it: in the next epoch, or, after the last
-  // one, before the phase ends.
-  void EpochEnds(uint32_t epoch, bool last, absl::Time now);
+  // Notes that `step` global steps are done; in async and Geo, the mean of the ranks.
+  void NoteStep(uint64_t step, absl::Time now);
+  struct Training {
+    // Async and Geo: all ranks are in one training phase now, and have workers that can make their
+    // parts.
+    bool all_ranks = false;
+    bool more = true;             // a training phase is under way or will come
+    bool pservers_served = true;  // no pserver is vacant
+    bool ranks_keep_tables = false;
+    // A rank that can write the files of dense tables which the ranks keep; nullopt: none can.
+    std::optional<uint32_t> tables_from;
+    StepCount steps;  // async and Geo: of the present epoch
+  };
+  void NoteTraining(const Training& training) { training_ = training; }
+  // Sync: rank 0 has ended its training phase, in which it has last named this checkpoint, in its
+  // commit of global step `step`. Reports of that may still be under way.
+  void NoteNamed(uint64_t number, uint64_t step, absl::Time now);
+  // All ranks have ended the training of an epoch, and holds_phase decides whether the phase may
+  // end. To be called after NoteTraining and NoteNamed, again as long as the phase has not ended.
+  struct EpochEnd {
+    uint32_t epoch = 0;                // from 0
+    bool last = false;                 // the job may end with this epoch
+    uint64_t step = 0;                 // global steps done; async and Geo: the mean of the ranks
+    CheckpointState state;             // without the workers in sync
+    std::vector<WorkerState> workers;  // by rank
+  };
+  void EpochEnds(EpochEnd end, absl::Time now);
+  // The next epoch begins to train: the one before was not the job's last.
+  void EpochBegins();
+  // True when EpochEnds has been called for this epoch of the run.
+  bool epoch_end_noted(uint32_t epoch) const { return noted_end_ == epoch; }
   // Decides what is asked next. To be called several times a second and after other events.
   void Plan(absl::Time now);
   // Asks for a checkpoint as soon as possible. Returns its number. If it fails soon after another
@@ -129,19 +160,17 @@ class JobCheckpoints {
   // The number that has taken the place of a demanded one; `number` itself when none has.
   uint64_t Followed(uint64_t number) const;
   // False when no more steps will be trained, so that no checkpoint can begin.
-  bool can_begin() const {
-    if (stopped_) return false;
-    return sync() ? !pace_.all_steps_done() : more_training_;
-  }
+  bool can_begin() const { return !stopped_ && training_.more; }
 
   // Reports of pserver 0, 1, ... of the job, and of a rank. Reports of pservers without shards are
   // ignored: in sync, no commit tells such a pserver to begin its part.
   void TakeHosted(uint32_t pserver, const HostedCut& cut, absl::Time now);
   void TakeWorker(const WorkerCut& cut, absl::Time now);
   // The worker of a rank is lost. The open checkpoint is given up if it needs more of that worker:
-  // its part; in async and Geo anything before all cuts have begun; in Geo that it was parked until
-  // then. Sync: one that was only asked for is over as well, because it may have begun at some
-  // pservers and not at others. The next number takes its place, also for one that was demanded.
+  // its part; within an epoch of async and Geo anything before all cuts have begun; in Geo that it
+  // was parked until then. Sync: one that was only asked for is over as well, because it may have
+  // begun at some pservers and not at others. The next number takes its place, also for one that
+  // was demanded.
   void RankLost(uint32_t rank, absl::Time now);
   // Sync: the job will continue without a lost rank. Until Restart nothing is asked for, except by
   // CutAfterLoss. An open checkpoint continues.
@@ -161,9 +190,11 @@ class JobCheckpoints {
   bool needs_state() const { return open_ && !open_->state && open_->stage == Stage::kBegun; }
   // Async and Geo, when needs_state(): by rank. INTERNAL when the pservers contradict each other.
   absl::StatusOr<std::vector<RankPart>> Parts() const { return open_->parts.RankParts(); }
-  // True while the training phase must not end, because its cuts have not begun.
+  // True while the training phase must not end, because the cuts of its end, or those of a
+  // checkpoint that was asked for within the epoch, have not begun.
   bool holds_phase() const {
-    return open_ && (open_->stage != Stage::kBegun || end_due_ == EndDue::kOfTraining);
+    if (open_ && open_->stage != Stage::kBegun) return true;
+    return end_.has_value() && !end_begun_;
   }
   // The state of the job in the open checkpoint; null: it is not known yet, or none is open.
   const CheckpointState* open_state() const {
@@ -216,10 +247,9 @@ class JobCheckpoints {
   const Asked& asked() const { return asked_; }
   const Ordered& ordered() const { return ordered_; }
   uint64_t over() const { return over_; }
-  // True when the open checkpoint is of the job's last step, so that the job waits for it.
+  // True when the open checkpoint is of the job's end, so that the job waits for it.
   bool finishes_job() const {
-    if (!open_) return false;
-    return sync() ? pace_.IsLast(open_->step) : open_->ends_training;
+    return (open_ && open_->ends_training) || (end_.has_value() && end_->last);
   }
   // Null while the checkpoint is not over, or when too many others have followed.
   const Outcome* OutcomeOf(uint64_t number) const;
@@ -240,14 +270,13 @@ class JobCheckpoints {
 
  private:
   enum class Stage { kAsking, kOrdered, kBegun };
-  // A checkpoint that was due at the end of an epoch while another one was open.
-  enum class EndDue { kNone, kOfEpoch, kOfTraining };
   struct Open {
     explicit Open(CheckpointParts parts) : parts(std::move(parts)) {}
     Stage stage = Stage::kBegun;
     uint64_t step = 0;
     CheckpointParts parts;
-    bool ends_training = false;  // async, Geo: made when the last epoch's training had ended
+    bool of_end = false;         // of the end of an epoch
+    bool ends_training = false;  // of the job's end
     bool after_loss = false;     // by CutAfterLoss
     absl::Time begun_at, progressed_at;
     std::optional<CheckpointState> state;
@@ -260,16 +289,20 @@ class JobCheckpoints {
   bool sync() const { return options_.mode == Mode::kSync; }
   uint64_t number() const { return over_ + 1; }  // of the open or the next one
   void Begin(uint64_t step, Stage stage, absl::Time now);
-  // True when the ranks are asked first and the cuts begin by order.
-  bool by_order() const { return !sync() || (open_ && open_->after_loss); }
+  // True when the cuts begin by order, after all ranks have answered.
+  bool by_order() const { return !sync() || (open_ && (open_->after_loss || open_->of_end)); }
   void PlanAfterLoss(absl::Time now);
+  void PlanEnd(absl::Time now);
+  // The folder's number for a checkpoint after `step`. Sync: that step. Async and Geo: the cuts of
+  // two checkpoints may lie within one mean step, and the second one gets the next number.
+  uint64_t FolderStep(uint64_t step) const;
   // Tells the pservers to begin their cuts once all ranks have answered.
   void OrderWhenAnswered();
   // Continues once they have begun; at once, if no pserver makes a part.
   void BeginWhenOrdered();
   // Async and Geo.
   void PlanNow(absl::Time now);
-  void Ask(absl::Time now);
+  void Ask(uint64_t step, absl::Time now);
   void TakeAsked(const WorkerCut& cut, absl::Time now);
   void NoteHosted(uint32_t pserver, const HostedCut& cut, absl::Time now);
   void NoteWorker(const WorkerCut& cut, absl::Time now);
@@ -288,14 +321,19 @@ class JobCheckpoints {
   Asked asked_;
   Ordered ordered_;
   std::optional<Open> open_;
-  bool all_training_ = false, more_training_ = true;
+  Training training_;
   struct AfterLoss {
     uint64_t step = 0;
     std::map<uint32_t, WorkerState> lost;
   };
   bool held_ = false;                    // by Hold
   std::optional<AfterLoss> after_loss_;  // until it is over
-  EndDue end_due_ = EndDue::kNone;
+  // The end of an epoch whose checkpoint is due; until its cuts have begun, and at the job's end
+  // until it is complete, since a lost pserver would end it.
+  std::optional<EpochEnd> end_;
+  bool end_begun_ = false;              // its cuts have
+  std::optional<uint32_t> noted_end_;   // the epoch of the newest EpochEnds of this run
+  std::optional<uint32_t> newest_end_;  // the newest complete one is of the end of this epoch
   bool demanded_ = false;
   bool again_ = false;                                 // the demanded one has failed once
   absl::Time again_at_ = absl::InfinitePast();         // it is not tried again before

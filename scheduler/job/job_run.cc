@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "common/base/status_macros.h"
+#include "common/config/job_config.h"
 #include "common/config/mode.h"
 #include "common/config/output_folder.h"
 #include "common/saved_model/checkpoint.h"
@@ -38,6 +39,16 @@ void SetTotals(const TrainTotals& totals, WorkerState* state) {
   train->set_loss_sum(totals.loss_sum());
   train->set_weight_sum(totals.weight_sum());
   if (!totals.net_state().empty()) state->set_net_state(totals.net_state());
+}
+
+// The state of a rank whose report ends a training phase.
+WorkerState StateAfter(const PhaseReport& report, bool sync) {
+  WorkerState state = report.end();
+  if (state.has_train()) return state;
+  *state.mutable_train() = report.train();
+  // Sync: a rank that resumes there drops the rest of its lanes again, and counts it.
+  if (sync) state.mutable_train()->clear_dropped();
+  return state;
 }
 
 }  // namespace
@@ -143,16 +154,16 @@ absl::StatusOr<bool> JobRun::TakeReport(uint32_t rank, const PhaseReport& report
   // It did the phase, so an earlier scheduler had the report of the data that this run lacks.
   rejoins_[rank].unseen = false;
   // While held, the owner ends the phase (TryAdvance) when its checkpoint no longer needs it.
-  if (!phases_.AllEnded() || held()) return false;
+  if (!phases_.AllEnded() || (hold_ && ended_training())) return false;
   return Advance(now);
 }
 
-bool JobRun::AllEndedTraining() const {
+bool JobRun::ended_training() const {
   return phases_.current().kind() == Phase::TRAIN && phases_.AllEnded();
 }
 
 bool JobRun::TryAdvance(absl::Time now) {
-  return failure_.ok() && !hold_ && AllEndedTraining() && Advance(now);
+  return failure_.ok() && !hold_ && ended_training() && Advance(now);
 }
 
 bool JobRun::all_training() const {
@@ -170,10 +181,6 @@ std::optional<absl::Time> JobRun::training_since() const {
   const bool trains =
       phases_.current().kind() == Phase::TRAIN && !starts_.empty() && starts_.back().seconds < 0;
   return trains ? std::optional<absl::Time>(starts_.back().began) : std::nullopt;
-}
-
-uint64_t JobRun::last_step() const {
-  return result().stopped_early() ? first_step_ : steps_per_epoch_ * config_.train().epochs();
 }
 
 bool JobRun::MayBeLastEpoch() const {
@@ -224,6 +231,7 @@ absl::Status JobRun::TakeContent(uint32_t rank, const PhaseReport& report) {
       if (tasks_) SLUICE_RETURN_IF_ERROR(tasks_->CheckEnded(rank));
       SLUICE_RETURN_IF_ERROR(results_.AddTrain(rank, report.train()));
       rejoins_[rank].has_trained = true;
+      if (!ends_.empty()) ends_[rank] = StateAfter(report, sync());
       return absl::OkStatus();
     case Phase::EVAL:
       return results_.AddEval(report.eval(), report.train().summary());
@@ -274,6 +282,7 @@ void JobRun::BeginTrain(Phase* phase, absl::Time now) {
   starts_.push_back({phase->epoch(), results_.result(), now - before, /*seconds=*/-1});
   if (starts_.size() > kEpochStarts) starts_.pop_front();
   results_.BeginTrain(now, before);
+  if (CanCheckpoint(config_)) ends_.assign(worker_num_, {});
   if (tasks_) tasks_->BeginEpoch(phase->epoch());
   if (!sync()) {
     // Schedules count the steps of a rank. With another number of ranks, none of them has a count
@@ -466,6 +475,42 @@ absl::StatusOr<CheckpointState> JobRun::StateAt(uint64_t step, absl::Time now) c
   return state;
 }
 
+StepCount JobRun::step_count() const {
+  const uint64_t before =
+      starts_.empty() ? result().global_step() : starts_.back().result.global_step();
+  return StepCount(resume_ == nullptr ? nullptr : &resume_->state(), before, worker_num_);
+}
+
+absl::StatusOr<JobRun::EndOfEpoch> JobRun::AtEnd(absl::Time now) const {
+  EndOfEpoch end;
+  end.workers = ends_;
+  if (sync()) {
+    SLUICE_ASSIGN_OR_RETURN(end.state, StateAt(step_limit(), now));
+    return end;
+  }
+  uint64_t steps = 0;
+  for (const WorkerState& worker : ends_) steps += worker.train().steps();
+  // All tasks are done, and every pserver has all that the ranks have pushed.
+  end.state = TaskState(step_count().At(steps), now);
+  for (const WorkerState& worker : ends_) *end.state.add_workers() = worker;
+  return end;
+}
+
+CheckpointState JobRun::TaskState(uint64_t step, absl::Time now) const {
+  CheckpointState state;
+  state.set_mode(ModeName(mode_));
+  state.set_global_step(step);
+  state.set_worker_num(worker_num_);
+  state.set_epoch(phases_.current().epoch());
+  state.set_task_bytes(tasks_->cut().task_bytes);
+  state.set_part_bytes(tasks_->cut().part_bytes);
+  state.set_epoch_seconds(absl::ToDoubleSeconds(now - starts_.back().began));
+  *state.mutable_train_files() = seen_.train();
+  *state.mutable_result() = results_.WithEpochs(starts_.back().result, starts_.back().epoch);
+  state.set_summary_lacks(results_.summary_lacks());
+  return state;
+}
+
 absl::StatusOr<CheckpointState> JobRun::StateOf(uint64_t step, const std::vector<RankPart>& ranks,
                                                 absl::Time now) const {
   const Phase& phase = phases_.current();
@@ -473,17 +518,7 @@ absl::StatusOr<CheckpointState> JobRun::StateOf(uint64_t step, const std::vector
     return absl::FailedPreconditionError(
         absl::StrCat("the job was in phase ", PhaseName(phase.kind()), " when the cuts began"));
   }
-  CheckpointState state;
-  state.set_mode(ModeName(mode_));
-  state.set_global_step(step);
-  state.set_worker_num(worker_num_);
-  state.set_epoch(phase.epoch());
-  state.set_task_bytes(tasks_->cut().task_bytes);
-  state.set_part_bytes(tasks_->cut().part_bytes);
-  state.set_epoch_seconds(absl::ToDoubleSeconds(now - starts_.back().began));
-  *state.mutable_train_files() = seen_.train();
-  *state.mutable_result() = results_.WithEpochs(starts_.back().result, starts_.back().epoch);
-  state.set_summary_lacks(results_.summary_lacks());
+  CheckpointState state = TaskState(step, now);
   // Copied, since positions of other epochs are cleared below.
   std::vector<RankPart> parts = ranks;
   for (uint32_t rank = 0; rank < parts.size(); ++rank) {
@@ -704,6 +739,7 @@ void JobRun::DropWork() {
   index_ = {};
   tasks_.reset();
   starts_.clear();
+  ends_.clear();
   pieces_.Clear();
   resume_states_.clear();
   results_.DropSums();

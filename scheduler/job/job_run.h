@@ -67,8 +67,8 @@ class JobRun {
 
   // Async and Geo: while held, a training phase that all ranks have ended does not end.
   void Hold(bool hold) { hold_ = hold; }
-  // True when all ranks have ended the phase and it is held.
-  bool held() const { return hold_ && AllEndedTraining(); }
+  // True when all ranks have ended a training phase, which is the present one.
+  bool ended_training() const;
   // Begins the next phase if the present one was held and is not any more. True when the next
   // phase begins; see failure().
   bool TryAdvance(absl::Time now);
@@ -130,13 +130,25 @@ class JobRun {
   // ranks: by rank. INTERNAL when the positions are not in data leased to the ranks.
   absl::StatusOr<CheckpointState> StateOf(uint64_t step, const std::vector<RankPart>& ranks,
                                           absl::Time now) const;
+  // The job at the end of the present training phase, as the ranks' reports of it say. In sync the
+  // state lacks the workers.
+  // REQUIRES: ended_training().
+  struct EndOfEpoch {
+    CheckpointState state;
+    std::vector<WorkerState> workers;  // by rank
+  };
+  absl::StatusOr<EndOfEpoch> AtEnd(absl::Time now) const;
+  // Async and Geo: counts the steps of the present epoch.
+  StepCount step_count() const;
   // Async and Geo: the present life of every rank has begun the present training phase. False for
   // the rest of a phase that an earlier life has ended.
   bool all_training() const;
+  // The present life of the rank has ended the present training phase by itself.
+  bool ended_by_present_life(uint32_t rank) const {
+    return phases_.Ended(rank) && rejoins_[rank].missed != phases_.current().number();
+  }
   // A training phase is under way or will come.
   bool trains_more() const;
-  // Sync: the last global step of the job, as far as is known; 0: not known yet.
-  uint64_t last_step() const;
   // True when the present epoch may be the last one: because none is left, or because its
   // evaluation may stop training (train.early_stop).
   bool MayBeLastEpoch() const;
@@ -166,7 +178,6 @@ class JobRun {
     uint64_t missed = 0;
   };
 
-  bool AllEndedTraining() const;
   bool Advance(absl::Time now);
   void BeginPhase(absl::Time now);
   absl::Status TakeContent(uint32_t rank, const PhaseReport& report);
@@ -196,6 +207,8 @@ class JobRun {
   // Async and Geo: the state with which the rank's present life began this training phase; null if
   // it began without one.
   const WorkerState* BeganWith(uint32_t rank) const;
+  // Async and Geo: the state in the present training phase, but for the workers and the open tasks.
+  CheckpointState TaskState(uint64_t step, absl::Time now) const;
   bool sync() const { return mode_ == Mode::kSync; }
   // All ranks together count the data once, piece by piece.
   bool DealsPieces() const {
@@ -229,6 +242,9 @@ class JobRun {
   };
   std::deque<EpochStart> starts_;
   std::vector<Rejoined> rejoins_;  // by rank
+  // By rank: the state after its last step of the present training phase, for a job that can make
+  // checkpoints.
+  std::vector<WorkerState> ends_;
   uint64_t examples_expected_ = 0;
   absl::Time phase_began_;
   uint64_t restored_phase_ = 0;  // by Restore; 0: it was not called

@@ -73,6 +73,20 @@ uint64_t MeanSteps(const CheckpointState& state) {
   return steps / std::max(state.worker_num(), 1u);
 }
 
+StepCount::StepCount(const CheckpointState* from, uint64_t before, uint32_t worker_num)
+    : before_of_all_(before), worker_num_(std::max(worker_num, 1u)) {
+  if (from == nullptr) return;
+  base_ = from->global_step();
+  base_of_all_ = from->result().global_step();
+  for (const WorkerState& worker : from->workers()) base_of_all_ += worker.train().steps();
+}
+
+uint64_t StepCount::At(uint64_t steps_of_epoch) const {
+  // In the epoch of the checkpoint, a rank may not have reported yet what it continues from.
+  const uint64_t all = std::max(before_of_all_ + steps_of_epoch, base_of_all_);
+  return base_ + (all - base_of_all_) / worker_num_;
+}
+
 std::vector<WorkerState> StatesOfRanks(const CheckpointState& state, uint32_t worker_num) {
   std::vector<WorkerState> states(worker_num);
   const uint32_t known = std::min(worker_num, static_cast<uint32_t>(state.workers_size()));

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
+#include "common/config/job_config.h"
 #include "common/config/mode.h"
 
 namespace sluice {
@@ -36,6 +37,8 @@ absl::Status AttemptPlans::CheckScale(const Job& job, uint32_t worker_num) const
     return Refuse(job, "it is not running yet; ask again when it is");
   if (job.config().evaluate_only())
     return Refuse(job, "it only evaluates, so it makes no checkpoint to continue from");
+  if (!CanCheckpoint(job.config()))
+    return Refuse(job, "with checkpoint.keep 0 it makes no checkpoint to continue from");
   if (job.config().data().assignment() == DataConfig::PER_RANK_FILES) {
     return Refuse(job, absl::StrCat("data.assignment PER_RANK_FILES needs its ",
                                     Workers(job.spec().worker_num())));

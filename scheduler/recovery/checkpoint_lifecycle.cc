@@ -10,6 +10,7 @@
 #include "common/config/mode.h"
 #include "common/saved_model/checkpoint.h"
 #include "scheduler/job/resume_point.h"
+#include "scheduler/recovery/member_loss.h"
 
 namespace sluice {
 namespace {
@@ -51,6 +52,12 @@ uint32_t FirstServed(const Job& job) {
 // The present attempt has made this checkpoint.
 bool IsOfRun(const Job& job, const Manifest& manifest) {
   return IsOfInstances(manifest, {job.spec().instance()});
+}
+
+// Those that the run itself has counted are in the result already.
+void AddReplayed(const Job& job, CheckpointState* state) {
+  const uint64_t replayed = job.recovery.counts().examples_replayed();
+  if (replayed > 0) state->mutable_result()->mutable_recovery()->set_examples_replayed(replayed);
 }
 
 // The job's pservers, as indices in the route, that hold none of its shards.
@@ -189,15 +196,17 @@ void CheckpointLifecycle::AddOrder(const Job& job, PollReply* reply) {
 void CheckpointLifecycle::AddAsked(const Job& job, WorkerAssignment* assignment) {
   if (!job.checkpoints()) return;
   const JobCheckpoints::Asked& asked = job.checkpoints()->asked();
-  const bool sync = ModeOf(job.config().strategy()) == Mode::kSync;
-  const bool only_first = sync && !asked.after_loss;
-  if (asked.number == 0 || (only_first && assignment->rank() != 0)) return;
+  const bool by_commit = ModeOf(job.config().strategy()) == Mode::kSync && !asked.by_order;
+  if (asked.number == 0 || (by_commit && assignment->rank() != 0)) return;
+  if (asked.only.has_value() && assignment->rank() != *asked.only) return;
   WorkerCheckpoint* const wanted = assignment->mutable_checkpoint();
   wanted->set_number(asked.number);
+  wanted->set_every_steps(asked.every_steps);
   wanted->set_at_step(asked.at_step);
-  wanted->set_after_loss(asked.after_loss);
+  wanted->set_by_order(asked.by_order);
   // Tables that the ranks keep are equal on all of them, so one rank writes them.
-  wanted->set_writes_tables(asked.after_loss && assignment->rank() == FirstServed(job));
+  wanted->set_writes_tables(asked.by_order &&
+                            (asked.only.has_value() || assignment->rank() == FirstServed(job)));
   if (!asked.park) return;
   wanted->set_park(true);
   wanted->set_released(asked.released);
@@ -206,31 +215,67 @@ void CheckpointLifecycle::AddAsked(const Job& job, WorkerAssignment* assignment)
 }
 
 void CheckpointLifecycle::TrainingEnds(Job* job, absl::Time now) {
-  if (!job->checkpoints()) return;
-  NoteProgress(job, now);
   const uint32_t epoch = job->run()->phases().current().epoch();
-  job->checkpoints()->EpochEnds(epoch, job->run()->MayBeLastEpoch(), now);
+  if (!job->checkpoints() || job->checkpoints()->epoch_end_noted(epoch)) return;
+  NoteProgress(job, now);
+  absl::StatusOr<JobRun::EndOfEpoch> at_end = job->run()->AtEnd(now);
+  if (!at_end.ok()) {
+    job->AddWarning(absl::StrCat("no checkpoint can be made of the end of epoch ", epoch + 1, ": ",
+                                 at_end.status().message()));
+    return;
+  }
+  AddReplayed(*job, &at_end->state);
+  JobCheckpoints::EpochEnd end;
+  end.epoch = epoch;
+  end.last = job->run()->MayBeLastEpoch();
+  end.step = at_end->state.global_step();
+  end.state = std::move(at_end->state);
+  end.workers = std::move(at_end->workers);
+  job->checkpoints()->NoteStep(end.step, now);
+  job->checkpoints()->EpochEnds(std::move(end), now);
+  Apply(job, now);
+}
+
+void CheckpointLifecycle::TakeNamed(Job* job, const PhaseReport& report, absl::Time now) {
+  if (!job->checkpoints() || report.checkpoint() == 0) return;
+  job->checkpoints()->NoteNamed(report.checkpoint(), report.checkpoint_step(), now);
   Apply(job, now);
 }
 
 void CheckpointLifecycle::NoteProgress(Job* job, absl::Time now) const {
-  const uint64_t step = std::max(job->run()->least_step(), ReportedStep(*job, *parts_.members));
-  job->checkpoints()->NoteStep(step, job->run()->step_limit(), now);
+  uint64_t step = ReportedStep(*job, *parts_.members);
+  step = std::max(step, ModeOf(job->config().strategy()) == Mode::kSync
+                            ? job->run()->least_step()
+                            // No rank may have reported yet in this epoch.
+                            : job->run()->step_count().At(0));
+  job->checkpoints()->NoteStep(step, now);
   NoteTraining(job);
 }
 
 void CheckpointLifecycle::NoteTraining(Job* job) const {
   // A vacant rank makes no part. Its next worker must first rejoin the training phase. Shards that
   // are being taken over make none before they have heard from every rank.
-  const bool all =
-      job->ranks.vacant().empty() && job->pservers.vacant().empty() && job->run()->all_training();
-  job->checkpoints()->NoteTraining(all, job->run()->trains_more());
+  JobCheckpoints::Training training;
+  training.pservers_served = job->pservers.vacant().empty();
+  training.all_ranks =
+      job->ranks.vacant().empty() && training.pservers_served && job->run()->all_training();
+  training.more = job->run()->trains_more();
+  training.ranks_keep_tables = WorkersKeepTables(*job);
+  const auto ranks =
+      static_cast<uint32_t>(training.ranks_keep_tables ? job->ranks.slots().size() : 0);
+  for (uint32_t rank = 0; rank < ranks && !training.tables_from; ++rank) {
+    // Its next life has the tables as well, but does not know what a checkpoint says of them.
+    if (!job->ranks.is_vacant(rank) && job->run()->ended_by_present_life(rank))
+      training.tables_from = rank;
+  }
+  training.steps = job->run()->step_count();
+  job->checkpoints()->NoteTraining(training);
 }
 
 void CheckpointLifecycle::PhaseChanged(Job* job, absl::Time now) {
   if (!job->checkpoints() || !job->run()) return;
-  job->checkpoints()->SetSteps(job->run()->steps_per_epoch(), job->run()->last_step());
-  job->checkpoints()->NoteStep(job->run()->least_step(), job->run()->step_limit(), now);
+  job->checkpoints()->NoteStep(job->run()->least_step(), now);
+  if (job->run()->phases().current().kind() == Phase::TRAIN) job->checkpoints()->EpochBegins();
   NoteTraining(job);
   job->checkpoints()->Plan(now);
   Apply(job, now);
@@ -328,7 +373,8 @@ absl::StatusOr<CheckpointJobReply> CheckpointLifecycle::Demand(Job* job, uint64_
   }
   if (!CanCheckpoint(job->config())) {
     return absl::FailedPreconditionError(
-        absl::StrCat("job ", job->id(), " makes no checkpoints: it only evaluates"));
+        absl::StrCat("job ", job->id(), " makes no checkpoints: ",
+                     job->config().evaluate_only() ? "it only evaluates" : "checkpoint.keep is 0"));
   }
   if (!job->checkpoints() && job->run()) {
     return absl::UnavailableError(absl::StrCat(
@@ -352,10 +398,7 @@ void CheckpointLifecycle::Apply(Job* job, absl::Time now) {
   JobCheckpoints& checkpoints = *job->checkpoints();
   if (checkpoints.needs_state()) {
     absl::StatusOr<CheckpointState> state = StateOf(*job, now);
-    // Those that the run itself has counted are in the result already.
-    const uint64_t replayed = job->recovery.counts().examples_replayed();
-    if (state.ok() && replayed > 0)
-      state->mutable_result()->mutable_recovery()->set_examples_replayed(replayed);
+    if (state.ok()) AddReplayed(*job, &*state);
     checkpoints.SetState(std::move(state), now);
     parts_.effects->StatusChanged(job);
   }
@@ -369,8 +412,8 @@ void CheckpointLifecycle::Apply(Job* job, absl::Time now) {
     job->AddWarning(std::move(warning));
   if (job->ledger.asks_news()) {
     // Both sides of the change: ranks that were asked have to hear that they are not any more.
-    const bool after_loss = job->ledger.told_after_loss() || checkpoints.asked().after_loss;
-    const bool only_first = ModeOf(job->config().strategy()) == Mode::kSync && !after_loss;
+    const bool by_order = job->ledger.told_by_order() || checkpoints.asked().by_order;
+    const bool only_first = ModeOf(job->config().strategy()) == Mode::kSync && !by_order;
     job->ledger.ToldWorkers();
     for (const RankSlot& slot : job->ranks.slots()) {
       if (only_first && &slot != &job->ranks.slots()[0]) break;

@@ -59,7 +59,10 @@ class CheckpointLifecycle {
   static void AddAsked(const Job& job, WorkerAssignment* assignment);
   // Call when the job has moved on to another phase.
   void PhaseChanged(Job* job, absl::Time now);
-  // All ranks have ended a training phase, which waits while the job is held (JobRun::Hold).
+  // Call before the report of rank 0 that ends a training phase is taken.
+  void TakeNamed(Job* job, const PhaseReport& report, absl::Time now);
+  // All ranks have ended a training phase, which waits while the job is held (JobRun::Hold). May be
+  // called again for the same phase.
   void TrainingEnds(Job* job, absl::Time now);
   // Reports of the job's pservers and workers.
   void TakeHosted(const Member& pserver, const HostedCut& cut, Job* job, absl::Time now);

@@ -40,21 +40,43 @@ inline WorkerCut Worker(uint32_t rank, uint64_t number, uint64_t step) {
 
 inline CheckpointState State(uint64_t step) {
   CheckpointState state;
+  state.set_mode("sync");
   state.set_global_step(step);
   state.set_epoch(2);
+  state.set_steps_done(step);
+  state.set_steps_per_epoch(step + 1);
   state.mutable_result()->set_epochs(2);
   return state;
+}
+
+// The end of an epoch (from 0) of two ranks, as their reports say.
+inline JobCheckpoints::EpochEnd End(uint32_t epoch, uint64_t step, bool last = false,
+                                    Mode mode = Mode::kSync) {
+  JobCheckpoints::EpochEnd end;
+  end.epoch = epoch;
+  end.step = step;
+  end.last = last;
+  end.state.set_mode(ModeName(mode));
+  end.state.set_epoch(epoch);
+  for (const uint32_t rank : {0, 1}) {
+    WorkerState state;
+    state.mutable_train()->set_examples(100 * (rank + 1));
+    end.workers.push_back(state);
+    if (mode != Mode::kSync) *end.state.add_workers() = state;
+  }
+  return end;
 }
 
 // Checkpoints of a job with two pservers, two ranks, 10 steps an epoch and 10 epochs.
 class JobCheckpointsTest : public testing::Test {
  protected:
   JobCheckpoints Make(uint64_t every_steps, double every_s = 0, uint32_t every_epochs = 0,
-                      uint64_t first_step = 0) {
+                      uint64_t first_step = 0, bool at_end = false) {
     JobCheckpoints::Options options;
     options.config.set_every_steps(every_steps);
     options.config.set_every_s(every_s);
     options.config.set_every_epochs(every_epochs);
+    options.config.set_at_end(at_end);
     options.root = "/ckpt";
     options.worker_num = options.pserver_num = 2;
     options.first_step = first_step;

@@ -141,10 +141,10 @@ TEST_F(NoPserversTest, AJobRunsWithWorkersAloneAndTheNextOneFollows) {
 
 TEST_F(NoPserversTest, ACheckpointNeedsThePartsOfTheWorkersAlone) {
   StartTraining(Config());
-  EXPECT_EQ(c_.desired_[c_.workers_[0]].assignment().checkpoint().at_step(), 3u);
+  EXPECT_EQ(c_.desired_[c_.workers_[0]].assignment().checkpoint().every_steps(), 3u);
   MakeCheckpoint();
   EXPECT_EQ(c_.Status(job_).checkpoint().made(), 1u);
-  EXPECT_EQ(c_.desired_[c_.workers_[0]].assignment().checkpoint().at_step(), 6u);
+  EXPECT_EQ(c_.desired_[c_.workers_[0]].assignment().checkpoint().every_steps(), 3u);
 }
 
 TEST_F(NoPserversTest, ALostWorkerIsReplacedWhileTheOthersKeepTheTables) {
@@ -240,7 +240,7 @@ TEST_F(NoPserversTest, AGroupThatFailsAfterEachCheckpointNeverFailsTheJob) {
   StartTraining(config);
   for (uint64_t number = 1; number <= 2 * kMaxGroupFaults; ++number) {
     const WorkerCheckpoint asked = Assignment(0).checkpoint();
-    for (const uint32_t rank : {0, 1}) ReportWorker(rank, asked.number(), asked.at_step());
+    for (const uint32_t rank : {0, 1}) ReportWorker(rank, asked.number(), number);
     c_.core_.CheckpointWritten(job_, asked.number(), absl::OkStatus(), "", c_.now_);
     c_.worker_cuts_.clear();
     c_.PollAll();
@@ -253,7 +253,7 @@ TEST_F(NoPserversTest, AGroupThatFailsAfterEachCheckpointNeverFailsTheJob) {
     c_.PollAll();
     ASSERT_EQ(c_.State(job_), JOB_RUNNING) << c_.Status(job_).message();
     EXPECT_EQ(c_.Status(job_).recovery().rollbacks(), number);
-    EXPECT_EQ(Spec(0).restore().step(), asked.at_step());
+    EXPECT_EQ(Spec(0).restore().step(), number);
     for (const uint32_t rank : {0, 1})
       c_.Phase(job_, rank, Indexed(50, rank)).status().IgnoreError();
     c_.PollAll();
@@ -306,7 +306,7 @@ TEST_F(ShrinkWithoutPserversTest, TheJobContinuesAfterTheLastStepThatSomeRankHas
   EXPECT_EQ(Assignment(0).group().closed_steps(), 4u);
   EXPECT_EQ(Assignment(0).group().cards_size(), 0) << "the ranks do not meet";
   const WorkerCheckpoint wanted = Assignment(0).checkpoint();
-  EXPECT_TRUE(wanted.after_loss());
+  EXPECT_TRUE(wanted.by_order());
   EXPECT_TRUE(wanted.writes_tables());
   EXPECT_EQ(wanted.at_step(), 4u);
   ReportWorker(0, wanted.number(), 4);

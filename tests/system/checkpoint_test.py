@@ -44,21 +44,34 @@ class CheckpointTest(SluiceTest):
     # ---------------------------------------------------------------------------------- making and keeping
 
     def test_checkpoints_do_not_change_training_and_the_newest_are_kept(self):
-        none, _ = self.train("--set=checkpoint.every_s=0", name="none")
+        none, _ = self.train("--set=checkpoint.keep=0", name="none")
         self.assertEqual(self.folders("none"), {})
         many, _ = self.train("--set=checkpoint.every_s=0", "--set=checkpoint.every_epochs=2", "--set=checkpoint.keep=3")
         self.assertEqual(many["model_digest"], none["model_digest"])
         self.assertEqual([(e["loss"], e["examples"]) for e in many["epochs_log"]],
                          [(e["loss"], e["examples"]) for e in none["epochs_log"]])
         steps = list(self.folders())
-        # One may be due while the one before is being written; then it is left out.
-        self.assertLessEqual(len(steps), 3)
-        self.assertEqual(steps[-1], 8 * STEPS, "the job waits for the checkpoint of its last step")
-        for step, folder in self.folders().items():
-            self.assertEqual(step % (2 * STEPS), 0)
+        self.assertEqual(steps, [4 * STEPS, 6 * STEPS, 8 * STEPS], "no epoch is left out")
+        for folder in self.folders().values():
             self.verify(folder)
         self.assertEqual(sorted(path.name for path in (self.tmp / "run" / "checkpoints").iterdir()),
                          sorted("step-%d" % step for step in steps), "nothing else is left behind")
+
+    def test_multiples_are_exact_and_a_later_job_starts_from_the_end(self):
+        every = ["--set=checkpoint.every_s=0", "--set=checkpoint.every_steps=100", "--set=checkpoint.keep=20"]
+        self.train(*every, "--epochs=7")
+        steps = list(self.folders())
+        self.assertEqual([step for step in steps[:-1] if step % 100 != 0], [])
+        self.assertEqual(steps[-1], 7 * STEPS, "the job's end")
+        self.train("--epochs=1", "--set=initial_checkpoint=%s" % (self.tmp / "run"), name="next")
+        for name, flags in (("async", ["--k_steps=0"]), ("geo", ["--k_steps=5"])):
+            self.launch("--server_num=2", "--a_sync=true", "--worker_num=2", "--threads=1", "--batch_size=8", "--epochs=2",
+                        *flags, job=self.job, name=name)
+            self.assertEqual(list(self.folders(name)), [2 * STEPS], "the mean of the workers' steps")
+        self.train("--epochs=1", "--set=checkpoint.at_end=false", name="without")
+        self.assertEqual(self.folders("without"), {})
+        _, out = self.train("--epochs=1", "--set=initial_checkpoint=%s" % (self.tmp / "without"), name="refused", expect=2)
+        self.assertIn("at_end", out)
 
     def test_a_checkpoint_on_demand(self):
         log_dir = self.up("--server_num=2", "--worker_num=2")

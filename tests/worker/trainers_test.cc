@@ -119,10 +119,10 @@ class SyncCutsTest : public TrainersTest {
     context_.cuts = &cuts_;
     stats_.BeginEpoch(0);
   }
-  void Want(uint64_t number, uint64_t at_step) {
+  void Want(uint64_t number, uint64_t every_steps) {
     WorkerCheckpoint wanted;
     wanted.set_number(number);
-    wanted.set_at_step(at_step);
+    wanted.set_every_steps(every_steps);
     cuts_.SetWanted(wanted);
   }
   WorkerCut Cut() const {
@@ -148,10 +148,23 @@ TEST_F(SyncCutsTest, Rank0AsksWithTheStepsCommitAndRecordsItsPartAfterIt) {
   EXPECT_EQ(Cut().state().net_state(), "2 steps");
 }
 
+TEST_F(SyncCutsTest, EveryRankKeepsTheStateAfterTheLastStepOfAnEpoch) {
+  SyncTrainer trainer(context_);
+  Train(&trainer, {3, 2, 4, 6}, /*first_step=*/10);
+  ASSERT_TRUE(status_.ok()) << status_;
+  WorkerCheckpoint wanted;
+  wanted.set_number(1);
+  wanted.set_by_order(true);
+  wanted.set_at_step(14);
+  cuts_.SetWanted(wanted);
+  EXPECT_EQ(Cut().step(), 14u);
+  EXPECT_EQ(Cut().state().train().examples(), 15u);
+}
+
 TEST_F(SyncCutsTest, AJobThatMayShrinkKeepsTheStateAfterEachClosedStep) {
   WorkerCheckpoint wanted;
   wanted.set_number(4);
-  wanted.set_after_loss(true);
+  wanted.set_by_order(true);
   for (const bool shrinks : {false, true}) {
     if (shrinks) {
       spec_.mutable_config()->mutable_strategy()->mutable_sync_configs()->set_on_worker_loss(
@@ -159,7 +172,7 @@ TEST_F(SyncCutsTest, AJobThatMayShrinkKeepsTheStateAfterEachClosedStep) {
     }
     SyncTrainer trainer(context_);
     // A step in the middle, and, as asked later, the last one.
-    wanted.set_at_step(shrinks ? 12 : 14);
+    wanted.set_at_step(12);
     cuts_.SetWanted(wanted);
     Train(&trainer, {3, 2, 4, 6}, /*first_step=*/10);
     ASSERT_TRUE(status_.ok()) << status_;

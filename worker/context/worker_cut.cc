@@ -16,7 +16,7 @@ WorkerCuts::WorkerCuts(std::string job_id, uint32_t rank, uint64_t incarnation,
       report_soon_(std::move(report_soon)) {}
 
 void WorkerCuts::SetWanted(const WorkerCheckpoint& wanted) {
-  std::optional<AfterLoss> part;
+  std::optional<OrderedPart> part;
   {
     MutexLock lock(&mutex_);
     wanted_ = wanted;
@@ -24,30 +24,30 @@ void WorkerCuts::SetWanted(const WorkerCheckpoint& wanted) {
     // already.
     asked_ = wanted.number() > (cut_ ? cut_->checkpoint() : 0) ? wanted.number() : 0;
     changed_.NotifyAll();
-    part = PartAfterLoss();
+    part = PartByOrder();
   }
   // Outside the lock: it may write files, and it calls back.
   if (part) Deliver(*std::move(part));
 }
 
 void WorkerCuts::KeepState(uint64_t step, WorkerState state, SaveTables save) {
-  std::optional<AfterLoss> part;
+  std::optional<OrderedPart> part;
   {
     MutexLock lock(&mutex_);
     kept_step_ = step;
     kept_ = std::move(state);
     save_ = std::move(save);
-    part = PartAfterLoss();
+    part = PartByOrder();
   }
   if (part) Deliver(*std::move(part));
 }
 
-void WorkerCuts::Deliver(AfterLoss after_loss) {
-  if (after_loss.save == nullptr) return Record(std::move(after_loss.part));
+void WorkerCuts::Deliver(OrderedPart ordered) {
+  if (ordered.save == nullptr) return Record(std::move(ordered.part));
   // The files come first: the scheduler takes a recorded part for complete.
-  const uint64_t number = after_loss.part.checkpoint();
-  after_loss.save(number, [this, part = std::move(after_loss.part)](
-                              const absl::StatusOr<std::vector<SavedFile>>& files) {
+  const uint64_t number = ordered.part.checkpoint();
+  ordered.save(number, [this, part = std::move(ordered.part)](
+                           const absl::StatusOr<std::vector<SavedFile>>& files) {
     if (!files.ok()) return RecordError(part.checkpoint(), std::string(files.status().message()));
     WorkerCut complete = part;
     complete.mutable_state()->mutable_dense_files()->Assign(files->begin(), files->end());
@@ -55,18 +55,18 @@ void WorkerCuts::Deliver(AfterLoss after_loss) {
   });
 }
 
-std::optional<WorkerCuts::AfterLoss> WorkerCuts::PartAfterLoss() {
+std::optional<WorkerCuts::OrderedPart> WorkerCuts::PartByOrder() {
   const bool kept = kept_step_ != 0 && wanted_.at_step() == kept_step_;
-  if (!wanted_.after_loss() || !kept) return std::nullopt;
-  AfterLoss after_loss;
-  after_loss.part.set_checkpoint(wanted_.number());
-  after_loss.part.set_step(kept_step_);
-  *after_loss.part.mutable_state() = kept_;
-  if (!wanted_.writes_tables() || save_ == nullptr) return after_loss;
+  if (!wanted_.by_order() || !kept) return std::nullopt;
+  OrderedPart ordered;
+  ordered.part.set_checkpoint(wanted_.number());
+  ordered.part.set_step(kept_step_);
+  *ordered.part.mutable_state() = kept_;
+  if (!wanted_.writes_tables() || save_ == nullptr) return ordered;
   // The wish comes with every poll, but the files of a checkpoint are written once.
   if (std::exchange(saving_, wanted_.number()) == wanted_.number()) return std::nullopt;
-  after_loss.save = save_;
-  return after_loss;
+  ordered.save = save_;
+  return ordered;
 }
 
 WorkerCheckpoint WorkerCuts::wanted() const {
@@ -76,11 +76,17 @@ WorkerCheckpoint WorkerCuts::wanted() const {
 
 uint64_t WorkerCuts::ForCommit(uint64_t step) {
   MutexLock lock(&mutex_);
-  // Each number is handed out once, so that only one commit names it. After a loss no step is
-  // committed for it: the parts are those of the step that all ranks have kept.
-  if (wanted_.number() <= given_ || step < wanted_.at_step() || wanted_.after_loss()) return 0;
-  given_ = wanted_.number();
-  return given_;
+  // Each number is handed out once, so that only one commit names it. By order no step is committed
+  // for it: the parts are those of the step that all ranks have kept.
+  if (wanted_.number() <= named_.number || wanted_.by_order()) return 0;
+  if (wanted_.every_steps() > 0 && step % wanted_.every_steps() != 0) return 0;
+  named_ = {wanted_.number(), step};
+  return named_.number;
+}
+
+WorkerCuts::Named WorkerCuts::named() const {
+  MutexLock lock(&mutex_);
+  return named_;
 }
 
 bool WorkerCuts::IsNew(uint64_t number) const {
@@ -164,7 +170,7 @@ void WorkerCuts::EndParking(const std::string& error) {
 uint64_t WorkerCuts::newest() const {
   MutexLock lock(&mutex_);
   // A scheduler that takes over must not give a number again that any of these has used.
-  return std::max({wanted_.number(), given_, cut_ ? cut_->checkpoint() : 0});
+  return std::max({wanted_.number(), named_.number, cut_ ? cut_->checkpoint() : 0});
 }
 
 void WorkerCuts::AddTo(PollRequest* report) const {

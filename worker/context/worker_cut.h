@@ -1,13 +1,15 @@
 // The checkpoint that a rank is asked for, and this rank's part of the newest one.
 //
 // The scheduler's wish comes with any answer to a report (WorkerAssignment.checkpoint). Sync: rank
-// 0 names it in the commit of a step, every rank learns from the pservers that the cut was made,
-// and records its part between that step and the next one. After the loss of a rank without which
-// the job continues, every rank is asked for its part after the last step that closes. It may have
-// pushed the next step by then, so it keeps its state after each step that has closed. Async: every
-// rank is asked, and records its part between two steps; the pservers cut later. Geo: likewise, but
-// the rank then waits ("parked") until the pservers have begun their cuts, and says when it
-// continues. The newest part goes with every report, so a report that is lost costs nothing.
+// 0 names it in the commit of a step, by itself if the wish is for multiples of
+// checkpoint.every_steps. Every rank learns from the pservers that the cut was made, and records
+// its part between that step and the next one. At the end of an epoch, and after the loss of a rank
+// without which the job continues, ranks are asked for their part after the last step that closes.
+// A rank may have pushed the next step by then, so it keeps its state after the steps that have
+// closed. Async: every rank is asked, and records its part between two steps; the pservers cut
+// later. Geo: likewise, but the rank then waits ("parked") until the pservers have begun their
+// cuts, and says when it continues. The newest part goes with every report, so a report that is
+// lost costs nothing.
 //
 // Thread safety: safe from any thread.
 #pragma once
@@ -36,6 +38,11 @@ class WorkerCuts {
   // Sync, rank 0: the number to name in the commit of global step `step` (from 1); 0: none. Each
   // number is given once, and none after a later one.
   uint64_t ForCommit(uint64_t step);
+  // The number that ForCommit gave last, and for which step; 0: none.
+  struct Named {
+    uint64_t number = 0, step = 0;
+  };
+  Named named() const;
   // Whether this rank has no part of checkpoint `number` yet, nor of a later one. False for 0.
   bool IsNew(uint64_t number) const;
   // Records this rank's part of checkpoint `number`. `step`: as WorkerCut.step. No effect unless
@@ -79,14 +86,14 @@ class WorkerCuts {
   const std::function<void()> report_soon_;
 
   void Record(WorkerCut cut);
-  struct AfterLoss {
+  struct OrderedPart {
     WorkerCut part;
     SaveTables save;  // null: the part is complete
   };
   // The part that is asked for after a loss, if it is the state that was kept; nullopt: it is not,
   // or its files are being written.
-  std::optional<AfterLoss> PartAfterLoss() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Deliver(AfterLoss part);
+  std::optional<OrderedPart> PartByOrder() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Deliver(OrderedPart part);
   // Ends the parking, with an error unless it is empty.
   void EndParking(const std::string& error);
 
@@ -95,7 +102,7 @@ class WorkerCuts {
   mutable Mutex mutex_;
   CondVar changed_;  // of wanted_
   WorkerCheckpoint wanted_ ABSL_GUARDED_BY(mutex_);
-  uint64_t given_ ABSL_GUARDED_BY(mutex_) = 0;            // by ForCommit
+  Named named_ ABSL_GUARDED_BY(mutex_);
   std::optional<WorkerCut> cut_ ABSL_GUARDED_BY(mutex_);  // the newest one
   uint64_t kept_step_ ABSL_GUARDED_BY(mutex_) = 0;        // 0: nothing is kept
   WorkerState kept_ ABSL_GUARDED_BY(mutex_);

@@ -350,6 +350,7 @@ absl::StatusOr<PhaseReport> JobRunner::RunPhase(const Phase& phase) {
     case Phase::TRAIN: {
       stats_.SetDoing("training");
       SLUICE_ASSIGN_OR_RETURN(*report.mutable_train(), Train(phase));
+      DescribeEnd(phase, &report);
       break;
     }
     case Phase::EVAL: {
@@ -449,6 +450,18 @@ absl::StatusOr<TrainReport> JobRunner::Train(const Phase& issued) {
   TrainReport report = stats_.EpochReport();
   report.set_dropped(report.dropped() + dropped);
   return report;
+}
+
+void JobRunner::DescribeEnd(const Phase& phase, PhaseReport* report) {
+  const std::string net_state = net_->SaveState();
+  if (!net_state.empty()) report->mutable_end()->set_net_state(net_state);
+  if (context_.mode != Mode::kSync) return;
+  // Data after the last step was only read to count it. A job that resumes there reads it again.
+  if (context_.config().data().drop_last())
+    *report->mutable_end()->mutable_train() = stats_.ReportAfter(phase.global_steps());
+  const WorkerCuts::Named named = cuts_.named();
+  report->set_checkpoint(named.number);
+  report->set_checkpoint_step(named.step);
 }
 
 absl::Status JobRunner::Resume(const Phase& phase) {

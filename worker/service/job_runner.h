@@ -102,6 +102,8 @@ class JobRunner {
   // Looks at the data files, without reading them.
   absl::StatusOr<IndexReport> SeeFiles();
   absl::StatusOr<IndexReport> Index();
+  // Adds to the report of a TRAIN phase what a checkpoint of its end needs.
+  void DescribeEnd(const Phase& phase, PhaseReport* report);
   absl::StatusOr<TrainReport> Train(const Phase& phase);
   // Meets the other ranks that keep the dense tables, as far as the phase needs it.
   absl::Status MeetRanks(const Phase& phase);

@@ -13,14 +13,14 @@ SyncTrainer::SyncTrainer(const JobContext& context)
       commit_(StepCommit::Create(context)),
       step_(context) {}
 
-void SyncTrainer::RecordCut(const EpochPlan& plan, uint64_t step) {
+void SyncTrainer::RecordCut(const EpochPlan& plan, uint64_t step, bool keeps_state) {
   // Before the first batch nothing was committed here, unless this rank repeats a commit.
   if (context_.cuts == nullptr || (step == plan.first_step && plan.commit_again == 0)) return;
   // The checkpoint that the step which has just closed was committed with. All ranks see the same
   // one.
   const uint64_t number = commit_->checkpoint_seen();
   const bool makes_part = context_.cuts->IsNew(number);
-  if (!makes_part && !keeps_state_) return;
+  if (!makes_part && !keeps_state) return;
   WorkerState state;
   *state.mutable_train() = context_.stats->ReportAfter(plan.steps_done + (step - plan.first_step));
   state.set_net_state(context_.net->SaveState());
@@ -42,7 +42,7 @@ void SyncTrainer::RecordCut(const EpochPlan& plan, uint64_t step) {
       context_.cuts->Record(number, step, state);
     }
   }
-  if (keeps_state_) context_.cuts->KeepState(step, std::move(state), save);
+  if (keeps_state) context_.cuts->KeepState(step, std::move(state), save);
 }
 
 void SyncTrainer::StartCommit(uint64_t next_step, const BatchQueue::Item& next, StepBuffers* values,
@@ -79,7 +79,7 @@ absl::Status SyncTrainer::Train(const EpochPlan& plan, BatchQueue* queue) {
     // The step before has closed for all ranks. Its update comes first, then its cut, then the next
     // gradients: a cut holds the tables exactly after that step.
     if (committed) SLUICE_RETURN_IF_ERROR(context_.dense->CloseStep(global_step));
-    RecordCut(plan, global_step);
+    RecordCut(plan, global_step, keeps_state_);
     step_.Announce(queue->Peek());
     double weight = 0;
     SLUICE_ASSIGN_OR_RETURN(
@@ -110,7 +110,7 @@ absl::Status SyncTrainer::Train(const EpochPlan& plan, BatchQueue* queue) {
     SLUICE_RETURN_IF_ERROR(commit_->Wait());
   }
   if (committed) SLUICE_RETURN_IF_ERROR(context_.dense->CloseStep(global_step));
-  RecordCut(plan, global_step);
+  RecordCut(plan, global_step, /*keeps_state=*/true);
   return absl::OkStatus();
 }
 

@@ -4,7 +4,8 @@
 // themselves (StepCommit).
 //
 // A checkpoint is cut after a step: rank 0's commit asks for it, and when the step has closed with
-// its number, every rank records its part before it computes the next step.
+// its number, every rank records its part before it computes the next step. The one of an epoch's
+// end is cut by order of the scheduler, so each rank keeps its state after the last step.
 //
 // A rank that replaces another one first repeats that rank's last commit. A pserver may not have
 // got it, although another one has, and then no pserver can close the step without it.
@@ -28,9 +29,9 @@ class SyncTrainer : public Trainer {
 
  private:
   // Call right after the step before `step` has closed. Records this rank's part of the checkpoint
-  // that is cut after that step, if there is one and that is news. A job that continues without
-  // lost workers also keeps the state after that step.
-  void RecordCut(const EpochPlan& plan, uint64_t step);
+  // that is cut after that step, if there is one and that is news. `keeps_state`: keeps the state
+  // after that step as well (WorkerCuts::KeepState).
+  void RecordCut(const EpochPlan& plan, uint64_t step, bool keeps_state);
   // Starts the commit of the step before `next_step`, with the pull of `next` for the step after
   // it. The pull is empty when `next` is null.
   void StartCommit(uint64_t next_step, const BatchQueue::Item& next, StepBuffers* values,

@@ -46,8 +46,6 @@ TEST(CheckpointLedgerTest, WhatMembersWereToldIsNoNews) {
   ledger.ToldPservers();
   EXPECT_FALSE(ledger.over_is_news());
   ledger.ToldWorkers();
-  ledger.checkpoints()->SetSteps(/*per_epoch=*/100, /*in_all=*/100);
-  ledger.checkpoints()->NoteStep(1, 100, kNow);
   ledger.checkpoints()->Demand(kNow);
   ledger.checkpoints()->Plan(kNow);
   EXPECT_TRUE(ledger.asks_news());

@@ -21,6 +21,13 @@ RankPosition PositionHeldBy(uint64_t sequence, uint64_t task, uint64_t end) {
 // Checkpoints of an async or Geo job with two pservers and two ranks.
 class TaskCheckpointsTest : public JobCheckpointsTest {
  protected:
+  static JobCheckpoints::Training Training(bool all_ranks, bool more = true) {
+    JobCheckpoints::Training training;
+    training.all_ranks = all_ranks;
+    training.more = more;
+    training.steps = StepCount(nullptr, /*before=*/0, /*worker_num=*/2);
+    return training;
+  }
   static JobCheckpoints MakeTraining(Mode mode, uint64_t every_steps, double every_s = 0,
                                      uint32_t every_epochs = 0) {
     JobCheckpoints::Options options;
@@ -31,7 +38,7 @@ class TaskCheckpointsTest : public JobCheckpointsTest {
     options.root = "/ckpt";
     options.worker_num = options.pserver_num = 2;
     JobCheckpoints c(options, kStart);
-    c.NoteTraining(/*all_training=*/true, /*more=*/true);
+    c.NoteTraining(Training(/*all_ranks=*/true));
     return c;
   }
   static HostedCut Cut(HostedCut::State state, uint64_t number, uint64_t step, RankPosition rank_0,
@@ -77,7 +84,7 @@ TEST_F(TaskCheckpointsTest, CutsHaveBegunWhenThosePserversWithShardsHaveBegunThe
     options.pserver_num = 2;
     options.without_shards = {0};
     JobCheckpoints c(options, kStart);
-    c.NoteTraining(/*all_training=*/true, /*more=*/true);
+    c.NoteTraining(Training(/*all_ranks=*/true));
     c.Demand(At(1));
     c.TakeWorker(Parked(0, 1), At(1));
     EXPECT_EQ(c.ordered().number, 1u);
@@ -92,24 +99,28 @@ TEST_F(TaskCheckpointsTest, CutsHaveBegunWhenThosePserversWithShardsHaveBegunThe
 
 TEST_F(TaskCheckpointsTest, AllRanksAnswerBeforeThePserversAreToldToCut) {
   JobCheckpoints c = MakeTraining(Mode::kAsync, 10);
-  c.NoteStep(9, 0, At(1));
+  c.NoteStep(9, At(1));
   c.Plan(At(1));
   EXPECT_EQ(c.asked().number, 0u);
-  c.NoteStep(12, 0, At(2));
+  c.NoteStep(12, At(2));
   c.Plan(At(2));
   EXPECT_EQ(c.asked(), (JobCheckpoints::Asked{1, 0, false, false, 12}));
   EXPECT_TRUE(c.holds_phase());
   EXPECT_EQ(c.ordered().number, 0u);
-  c.TakeWorker(Worker(0, 1, 4), At(3));
+  WorkerCut part = Worker(0, 1, 4);
+  part.mutable_state()->mutable_train()->set_steps(11);
+  c.TakeWorker(part, At(3));
   c.TakeWorker(Worker(0, 1, 5), At(3));  // a repetition
   EXPECT_EQ(c.ordered().number, 0u);
-  c.TakeWorker(Worker(1, 1, 6), At(3));
-  EXPECT_EQ(c.ordered(), (JobCheckpoints::Ordered{1, 12}));
+  part = Worker(1, 1, 6);
+  part.mutable_state()->mutable_train()->set_steps(16);
+  c.TakeWorker(part, At(3));
+  EXPECT_EQ(c.ordered(), (JobCheckpoints::Ordered{1, 13})) << "the mean of what they answered";
   c.TakeHosted(
-      0, Cut(HostedCut::WRITING, 1, 12, PositionHeldBy(5, 2, 30), PositionHeldBy(8, 3, 10)), At(4));
+      0, Cut(HostedCut::WRITING, 1, 13, PositionHeldBy(5, 2, 30), PositionHeldBy(8, 3, 10)), At(4));
   EXPECT_FALSE(c.needs_state());
   EXPECT_TRUE(c.holds_phase());
-  c.TakeHosted(1, Cut(HostedCut::WRITTEN, 1, 12, PositionHeldBy(6, 2, 40), PositionHeldBy(7, 3, 5)),
+  c.TakeHosted(1, Cut(HostedCut::WRITTEN, 1, 13, PositionHeldBy(6, 2, 40), PositionHeldBy(7, 3, 5)),
                At(5));
   EXPECT_FALSE(c.holds_phase());
   ASSERT_TRUE(c.needs_state());
@@ -119,13 +130,13 @@ TEST_F(TaskCheckpointsTest, AllRanksAnswerBeforeThePserversAreToldToCut) {
   EXPECT_EQ((*parts)[1].held.task_end(), 5u);
   EXPECT_EQ((*parts)[0].tasks, 4u);
   EXPECT_EQ((*parts)[1].state.train().examples(), 20u);
-  c.SetState(StateWithWorkers(12), At(5));
+  c.SetState(StateWithWorkers(13), At(5));
   EXPECT_FALSE(c.TakeCommit());
   c.TakeHosted(
-      0, Cut(HostedCut::WRITTEN, 1, 12, PositionHeldBy(5, 2, 30), PositionHeldBy(8, 3, 10)), At(6));
+      0, Cut(HostedCut::WRITTEN, 1, 13, PositionHeldBy(5, 2, 30), PositionHeldBy(8, 3, 10)), At(6));
   const auto manifest = c.TakeCommit();
   ASSERT_TRUE(manifest);
-  EXPECT_EQ(manifest->global_step(), 12u);
+  EXPECT_EQ(manifest->global_step(), 13u);
   EXPECT_EQ(manifest->files_size(), 2);
   ASSERT_EQ(manifest->checkpoint().workers_size(), 2);
   EXPECT_EQ(manifest->checkpoint().workers(0).train().examples(), 111u);
@@ -134,10 +145,10 @@ TEST_F(TaskCheckpointsTest, AllRanksAnswerBeforeThePserversAreToldToCut) {
   EXPECT_EQ(c.ordered().number, 0u);
   EXPECT_EQ(c.asked().number, 0u);
   // The same multiple is not due again.
-  c.NoteStep(19, 0, At(8));
+  c.NoteStep(19, At(8));
   c.Plan(At(8));
   EXPECT_EQ(c.asked().number, 0u);
-  c.NoteStep(20, 0, At(9));
+  c.NoteStep(20, At(9));
   c.Plan(At(9));
   EXPECT_EQ(c.asked().number, 2u);
 }
@@ -158,40 +169,97 @@ TEST_F(TaskCheckpointsTest, APserverThatHoldsNothingOfARankIsBehindAllOthers) {
 
 TEST_F(TaskCheckpointsTest, NothingIsAskedOutsideOfTraining) {
   JobCheckpoints c = MakeTraining(Mode::kAsync, 0, 5);
-  c.NoteTraining(false, true);
+  c.NoteTraining(Training(false));
   c.Plan(At(100));
   EXPECT_EQ(c.Demand(At(101)), 1u);
   EXPECT_EQ(c.asked().number, 0u);
-  c.NoteTraining(true, true);
+  c.NoteTraining(Training(true));
   c.Plan(At(102));
   EXPECT_EQ(c.asked().number, 1u);
   EXPECT_EQ(c.Demand(At(103)), 2u) << "the open one lacks what follows";
-  c.NoteTraining(false, false);
+  c.NoteTraining(Training(false, /*more=*/false));
   EXPECT_FALSE(c.can_begin());
 }
 
-TEST_F(TaskCheckpointsTest, TheEndOfAnEpochWaitsForItsCheckpoint) {
+TEST_F(TaskCheckpointsTest, TheEndOfAnEpochNeedsNoAnswerInAsync) {
   JobCheckpoints c = MakeTraining(Mode::kAsync, 0, 0, 2);
-  c.NoteStep(10, 0, At(1));
-  c.EpochEnds(0, false, At(1));
+  c.EpochEnds(End(0, 10, false, Mode::kAsync), At(1));
   EXPECT_FALSE(c.holds_phase());
-  c.EpochEnds(1, true, At(2));
+  // A rank that is lost now has reported its part.
+  c.NoteTraining(Training(false));
+  c.EpochEnds(End(1, 20, true, Mode::kAsync), At(2));
   EXPECT_TRUE(c.holds_phase());
   EXPECT_TRUE(c.finishes_job());
-  EXPECT_EQ(c.asked().number, 1u);
-  for (const uint32_t rank : {0, 1}) c.TakeWorker(Worker(rank, 1, 0), At(3));
+  EXPECT_EQ(c.asked().number, 0u);
+  EXPECT_EQ(c.ordered(), (JobCheckpoints::Ordered{1, 20}));
+  c.RankLost(1, At(3));
   for (const uint32_t i : {0, 1})
     c.TakeHosted(
-        i, Cut(HostedCut::WRITING, 1, 10, PositionHeldBy(1, 1, 1), PositionHeldBy(1, 1, 1)), At(4));
+        i, Cut(HostedCut::WRITTEN, 1, 20, PositionHeldBy(1, 1, 1), PositionHeldBy(1, 1, 1)), At(4));
   EXPECT_FALSE(c.holds_phase());
+  EXPECT_FALSE(c.needs_state());
   EXPECT_TRUE(c.finishes_job());
+  const auto manifest = c.TakeCommit();
+  ASSERT_TRUE(manifest);
+  EXPECT_EQ(manifest->global_step(), 20u);
+  ASSERT_EQ(manifest->checkpoint().workers_size(), 2);
+  EXPECT_EQ(manifest->checkpoint().workers(1).train().examples(), 200u);
+}
+
+TEST_F(TaskCheckpointsTest, TheEndOfAnEpochWaitsForPserversThatAreLost) {
+  for (const bool last : {false, true}) {
+    for (const bool begun : {false, true}) {
+      JobCheckpoints c = MakeTraining(Mode::kAsync, 0, 0, 1);
+      c.EpochEnds(End(0, 10, last, Mode::kAsync), At(1));
+      for (const uint32_t i : {0, 1}) {
+        if (begun) c.TakeHosted(i, Hosted(HostedCut::WRITING, 1, 10), At(2));
+      }
+      JobCheckpoints::Training training = Training(false);
+      training.pservers_served = false;
+      c.NoteTraining(training);
+      c.ShardsLost(1, At(3));
+      EXPECT_EQ(c.ordered().number, 0u);
+      EXPECT_EQ(c.holds_phase(), !begun);
+      training.pservers_served = true;
+      c.NoteTraining(training);
+      c.Plan(At(20));
+      // The next epoch has other values, the job's end has not.
+      EXPECT_EQ(c.ordered().number, begun && !last ? 0u : 2u);
+      EXPECT_EQ(c.finishes_job(), last);
+    }
+  }
+}
+
+TEST_F(TaskCheckpointsTest, AnEpochThatCouldHaveBeenTheLastIsNotCutAgainInTheNextOne) {
+  JobCheckpoints c = MakeTraining(Mode::kAsync, 0, 0, 1);
+  c.EpochEnds(End(0, 10, /*last=*/true, Mode::kAsync), At(1));
+  for (const uint32_t i : {0, 1}) c.TakeHosted(i, Hosted(HostedCut::WRITING, 1, 10), At(2));
+  EXPECT_TRUE(c.finishes_job());
+  c.EpochBegins();
+  EXPECT_FALSE(c.finishes_job());
+  c.ShardsLost(1, At(3));
+  c.Plan(At(20));
+  EXPECT_EQ(c.ordered().number, 0u);
+}
+
+TEST_F(TaskCheckpointsTest, ACheckpointOfTheSameStepGetsTheNextNumber) {
+  for (const Mode mode : {Mode::kAsync, Mode::kGeo}) {
+    JobCheckpoints c = MakeTraining(mode, 0, 10);
+    Manifest manifest;
+    manifest.set_global_step(208);
+    *manifest.mutable_checkpoint() = StateWithWorkers(208);
+    c.SetNewest(manifest, absl::Seconds(1), At(0));
+    c.NoteStep(208, At(1));
+    c.Plan(At(10));
+    EXPECT_EQ(c.open_step(), 209u);
+  }
 }
 
 TEST_F(TaskCheckpointsTest, ACheckpointDueAtTheEndOfAnEpochFollowsTheOneThatIsOpen) {
   for (const bool last : {false, true}) {
     SCOPED_TRACE(last);
     JobCheckpoints c = MakeTraining(Mode::kAsync, 0, 10, 2);
-    c.NoteStep(10, 0, At(10));
+    c.NoteStep(10, At(10));
     c.Plan(At(10));
     for (const uint32_t rank : {0, 1}) c.TakeWorker(Worker(rank, 1, 0), At(11));
     for (const uint32_t i : {0, 1})
@@ -199,16 +267,21 @@ TEST_F(TaskCheckpointsTest, ACheckpointDueAtTheEndOfAnEpochFollowsTheOneThatIsOp
                    Cut(HostedCut::WRITING, 1, 10, PositionHeldBy(1, 1, 1), PositionHeldBy(1, 1, 1)),
                    At(11));
     EXPECT_FALSE(c.holds_phase());
-    c.EpochEnds(1, last, At(12));
-    EXPECT_EQ(c.holds_phase(), last);
+    c.EpochEnds(End(1, 20, last, Mode::kAsync), At(12));
+    EXPECT_TRUE(c.holds_phase());
     c.GiveUp("the disk is full", At(13));
-    EXPECT_EQ(c.asked().number, 2u);
+    EXPECT_EQ(c.ordered(), (JobCheckpoints::Ordered{2, 20}));
     EXPECT_TRUE(c.holds_phase());
     EXPECT_EQ(c.finishes_job(), last);
-    // It is made once.
     c.GiveUp("the disk is full", At(14));
-    EXPECT_EQ(c.asked().number, 0u);
+    EXPECT_EQ(c.ordered().number, 0u);
+    // Files of the one before may have disturbed that of the job's end, so it is tried once more.
+    EXPECT_EQ(c.holds_phase(), last);
+    c.Plan(At(23));
+    EXPECT_EQ(c.ordered().number, last ? 3u : 0u);
+    c.GiveUp("the disk is full", At(24));
     EXPECT_FALSE(c.holds_phase());
+    EXPECT_FALSE(c.finishes_job());
   }
 }
 
@@ -249,7 +322,7 @@ TEST_F(TaskCheckpointsTest, ARankLostBeforeAllCutsHaveBegunEndsTheCheckpoint) {
             0, Cut(HostedCut::WRITING, 1, 1, PositionHeldBy(2, 1, 5), PositionHeldBy(3, 2, 5)),
             At(12));
       EXPECT_TRUE(c.holds_phase());
-      c.NoteTraining(false, true);
+      c.NoteTraining(Training(false));
       c.RankLost(1, At(13));
       EXPECT_FALSE(c.holds_phase());
       EXPECT_EQ(c.over(), 1u);
@@ -260,11 +333,11 @@ TEST_F(TaskCheckpointsTest, ARankLostBeforeAllCutsHaveBegunEndsTheCheckpoint) {
       c.RankLost(1, At(14));
       EXPECT_EQ(c.over(), 1u);
       // The epoch may end meanwhile; the next one waits until the rank trains again.
-      c.EpochEnds(0, true, At(15));
+      c.EpochEnds(End(0, 1, true, mode), At(15));
       c.Plan(At(40));
       EXPECT_EQ(c.asked().number, 0u);
       EXPECT_FALSE(c.holds_phase());
-      c.NoteTraining(true, true);
+      c.NoteTraining(Training(true));
       c.Plan(At(41));
       EXPECT_EQ(c.asked().number, 2u);
     }
@@ -317,7 +390,7 @@ TEST_F(TaskCheckpointsTest, AnAsyncCheckpointWhoseCutsHaveBegunNeedsNoRankAnyMor
 
 TEST_F(TaskCheckpointsTest, AnInterruptedJobAsksAgainWhenItTrainsAgain) {
   JobCheckpoints c = MakeTraining(Mode::kAsync, 10);
-  c.NoteStep(12, 0, At(1));
+  c.NoteStep(12, At(1));
   c.Plan(At(1));
   for (const uint32_t rank : {0, 1}) c.TakeWorker(Worker(rank, 1, 0), At(2));
   EXPECT_EQ(c.ordered().number, 1u);
@@ -328,17 +401,17 @@ TEST_F(TaskCheckpointsTest, AnInterruptedJobAsksAgainWhenItTrainsAgain) {
   EXPECT_EQ(c.status().failed(), 0u);
   EXPECT_FALSE(c.holds_phase());
   c.Demand(At(4));
-  c.NoteTraining(true, true);
+  c.NoteTraining(Training(true));
   c.Plan(At(4));
   EXPECT_EQ(c.asked().number, 0u) << "there is no run";
   c.Restart({/*instance=*/9, /*first_step=*/0, /*worker_num=*/2, /*pserver_num=*/2}, At(5));
   EXPECT_EQ(c.asked().number, 0u);
-  c.NoteTraining(true, true);
-  c.NoteStep(1, 0, At(6));
+  c.NoteTraining(Training(true));
+  c.NoteStep(1, At(6));
   c.Plan(At(6));
   EXPECT_EQ(c.asked(), (JobCheckpoints::Asked{2, 0, false, false, 1})) << "as demanded";
   c.GiveUp("no room", At(7));
-  c.NoteStep(10, 0, At(8));  // the lost run was beyond that
+  c.NoteStep(10, At(8));  // the lost run was beyond that
   c.Plan(At(8));
   EXPECT_EQ(c.asked().number, 3u);
 }
@@ -348,7 +421,7 @@ class GeoCheckpointsTest : public TaskCheckpointsTest {
   // A checkpoint whose cuts have begun.
   static JobCheckpoints MakeBegun() {
     JobCheckpoints c = MakeTraining(Mode::kGeo, 0, 10);
-    c.NoteStep(6, 0, At(1));
+    c.NoteStep(6, At(1));
     c.Plan(At(10));
     EXPECT_EQ(c.asked(), (JobCheckpoints::Asked{1, 0, true, false, 6}));
     for (const uint32_t rank : {0, 1}) c.TakeWorker(Parked(rank, 1), At(11));
@@ -380,6 +453,20 @@ TEST_F(GeoCheckpointsTest, RanksAreReleasedWhenAllCutsHaveBegunAndConfirmIt) {
   EXPECT_THAT(names,
               testing::UnorderedElementsAre("of-1.shard", "of-1.shard", "worker-0.0123456789abcdef",
                                             "worker-1.0123456789abcdef"));
+}
+
+TEST_F(GeoCheckpointsTest, RanksWriteTheirFilesAtTheEndOfAnEpoch) {
+  JobCheckpoints c = MakeTraining(Mode::kGeo, 0, 0, 1);
+  c.EpochEnds(End(0, 208, false, Mode::kGeo), At(1));
+  EXPECT_EQ(c.asked(), (JobCheckpoints::Asked{1, 0, true, false, 208}));
+  EXPECT_TRUE(c.holds_phase());
+  for (const uint32_t rank : {0, 1}) c.TakeWorker(Parked(rank, 1), At(2));
+  EXPECT_EQ(c.ordered(), (JobCheckpoints::Ordered{1, 208}));
+  // A rank that is lost now is not parked until the cuts have begun, and its next life is not
+  // asked.
+  c.NoteTraining(Training(false));
+  c.RankLost(1, At(3));
+  EXPECT_FALSE(c.holds_phase());
 }
 
 TEST_F(GeoCheckpointsTest, ARankThatContinuesEarlyVoidsTheCheckpoint) {

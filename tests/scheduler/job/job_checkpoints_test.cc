@@ -10,16 +10,15 @@ namespace {
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-TEST_F(JobCheckpointsTest, AStepIsAskedForLongBeforeItIsReached) {
+TEST_F(JobCheckpointsTest, RankZeroKnowsTheRuleAndTheNextNumber) {
   JobCheckpoints c = Make(7);
   EXPECT_EQ(c.asked(), (JobCheckpoints::Asked{1, 7}));
-  c.NoteStep(3, 10, At(1));
-  c.Plan(At(1));
-  EXPECT_EQ(c.asked(), (JobCheckpoints::Asked{1, 7}));
-  // Beyond it the reports are on their way: the request must not move.
-  c.NoteStep(9, 10, At(2));
+  // However far training is, no other message has to arrive in time.
+  c.NoteStep(9, At(2));
   c.Plan(At(2));
   EXPECT_EQ(c.asked(), (JobCheckpoints::Asked{1, 7}));
+  Complete(&c, 1, 14, At(3), At(4));
+  EXPECT_EQ(c.asked(), (JobCheckpoints::Asked{2, 7}));
 }
 
 TEST_F(JobCheckpointsTest, ACompleteCheckpointHasAllPartsAndIsCommittedOnce) {
@@ -53,40 +52,148 @@ TEST_F(JobCheckpointsTest, ACompleteCheckpointHasAllPartsAndIsCommittedOnce) {
   EXPECT_THAT(c.TakeDiscards(At(100)), IsEmpty());
 }
 
-TEST_F(JobCheckpointsTest, TheNextStepLeavesTimeToAskForIt) {
-  JobCheckpoints c = Make(25);
-  c.SetSteps(1000, 10000);
-  c.NoteStep(90, 1000, At(0.9));  // 100 steps a second
-  Complete(&c, 1, 100, At(1), At(1));
-  // Rank 0 may do step 125 before it learns of it.
-  EXPECT_EQ(c.asked(), (JobCheckpoints::Asked{2, 150}));
-}
-
-TEST_F(JobCheckpointsTest, TheEndOfAnEpochIsNotSkippedWhileNothingIsTrained) {
+TEST_F(JobCheckpointsTest, TheEndOfAnEpochIsCutByOrderWhileThePhaseWaits) {
   JobCheckpoints c = Make(0, 0, 1);
-  EXPECT_EQ(c.asked().number, 0u);
-  c.SetSteps(10, 100);
-  c.Plan(At(0));
-  EXPECT_EQ(c.asked(), (JobCheckpoints::Asked{1, 10}));
-  c.NoteStep(10, 10, At(1));
-  Complete(&c, 1, 10, At(1), At(5));
-  EXPECT_EQ(c.asked(), (JobCheckpoints::Asked{2, 20}));
+  EXPECT_EQ(c.asked().number, 0u) << "no rank has to name it";
+  c.EpochEnds(End(0, 10), At(1));
+  EXPECT_TRUE(c.holds_phase());
+  EXPECT_EQ(c.ordered(), (JobCheckpoints::Ordered{1, 10})) << "the ranks have reported their parts";
+  for (const uint32_t i : {0, 1}) c.TakeHosted(i, Hosted(HostedCut::WRITING, 1, 10), At(2));
+  EXPECT_FALSE(c.holds_phase()) << "its cuts have begun";
+  EXPECT_FALSE(c.needs_state());
+  // The next epoch is trained meanwhile.
+  for (const uint32_t i : {0, 1}) c.TakeHosted(i, Hosted(HostedCut::WRITTEN, 1, 10), At(3));
+  const auto manifest = c.TakeCommit();
+  ASSERT_TRUE(manifest);
+  EXPECT_EQ(manifest->global_step(), 10u);
+  ASSERT_EQ(manifest->checkpoint().workers_size(), 2);
+  EXPECT_EQ(manifest->checkpoint().workers(1).train().examples(), 200u);
+  c.Committed(1, absl::OkStatus(), At(4));
+  EXPECT_FALSE(c.finishes_job());
+  // A report of the same end changes nothing.
+  c.EpochEnds(End(0, 10), At(5));
+  EXPECT_EQ(c.ordered().number, 0u);
 }
 
-TEST_F(JobCheckpointsTest, TheLastStepNeedsNoNotice) {
+TEST_F(JobCheckpointsTest, TheEndOfAnEpochWaitsForTheCheckpointBefore) {
+  for (const bool fails : {false, true}) {
+    JobCheckpoints c = Make(7, 0, 1);
+    BringMost(&c, 1, 7, At(1));
+    c.EpochEnds(End(0, 10), At(2));
+    EXPECT_TRUE(c.holds_phase());
+    EXPECT_EQ(c.ordered().number, 0u);
+    if (fails) {
+      c.GiveUpWaiting(absl::Seconds(30), At(40));
+    } else {
+      c.TakeWorker(Worker(1, 1, 7), At(3));
+      ASSERT_TRUE(c.TakeCommit());
+      c.Committed(1, absl::OkStatus(), At(40));
+    }
+    EXPECT_TRUE(c.holds_phase());
+    EXPECT_EQ(c.ordered(), (JobCheckpoints::Ordered{2, 10}));
+  }
+}
+
+TEST_F(JobCheckpointsTest, ACommitThatNamedACheckpointIsKnownWhenTheEpochEnds) {
+  // The reports of the pservers and of other ranks are still under way.
+  JobCheckpoints c = Make(7, 0, 1);
+  c.NoteNamed(1, 7, At(1));
+  EXPECT_EQ(c.open_step(), 7u);
+  c.EpochEnds(End(0, 10), At(1));
+  EXPECT_EQ(c.ordered().number, 0u) << "number 1 is used";
+  BringMost(&c, 1, 7, At(2));
+  c.TakeWorker(Worker(1, 1, 7), At(2));
+  ASSERT_TRUE(c.TakeCommit());
+  c.Committed(1, absl::OkStatus(), At(3));
+  EXPECT_EQ(c.status().step(), 7u);
+  EXPECT_EQ(c.ordered(), (JobCheckpoints::Ordered{2, 10}));
+  // Rank 0 has named none.
+  JobCheckpoints none = Make(7);
+  none.NoteNamed(0, 0, At(1));
+  EXPECT_EQ(none.open_step(), 0u);
+}
+
+TEST_F(JobCheckpointsTest, AMultipleAtTheEndOfAnEpochIsItsCheckpoint) {
+  JobCheckpoints c = Make(10, 0, 1);
+  c.NoteNamed(1, 10, At(1));
+  c.EpochEnds(End(0, 10, /*last=*/true), At(1));
+  EXPECT_FALSE(c.holds_phase());
+  EXPECT_TRUE(c.finishes_job());
+  BringMost(&c, 1, 10, At(2));
+  c.TakeWorker(Worker(1, 1, 10), At(2));
+  ASSERT_TRUE(c.TakeCommit());
+  c.Committed(1, absl::OkStatus(), At(3));
+  EXPECT_EQ(c.status().made(), 1u);
+  EXPECT_FALSE(c.finishes_job());
+}
+
+TEST_F(JobCheckpointsTest, ALateCommitWithTheNumberOfAnEndChangesNothing) {
+  JobCheckpoints c = Make(7, 0, 1);
+  c.EpochEnds(End(0, 10), At(1));
+  for (const uint32_t i : {0, 1}) c.TakeHosted(i, Hosted(HostedCut::WRITING, 1, 10), At(2));
+  // Rank 0 had not heard yet that number 1 is used.
+  for (const uint32_t rank : {0, 1}) c.TakeWorker(Worker(rank, 1, 14), At(3));
+  EXPECT_EQ(c.over(), 0u);
+  for (const uint32_t i : {0, 1}) c.TakeHosted(i, Hosted(HostedCut::WRITTEN, 1, 10), At(4));
+  const auto manifest = c.TakeCommit();
+  ASSERT_TRUE(manifest);
+  EXPECT_EQ(manifest->checkpoint().workers(0).train().examples(), 100u);
+}
+
+TEST_F(JobCheckpointsTest, ALostRankDoesNotEndTheCheckpointOfAnEpochsEnd) {
   JobCheckpoints c = Make(0, 0, 1);
-  c.SetSteps(10, 20);
-  c.NoteStep(10, 20, At(0.01));  // 1000 steps a second
-  Complete(&c, 1, 11, At(0.011), At(0.012));
-  EXPECT_EQ(c.asked(), (JobCheckpoints::Asked{2, 20}));
+  c.EpochEnds(End(0, 10), At(1));
+  c.RankLost(1, At(2));
+  EXPECT_EQ(c.ordered(), (JobCheckpoints::Ordered{1, 10}));
 }
 
-TEST_F(JobCheckpointsTest, TheEarlierRuleWins) {
-  JobCheckpoints c = Make(25, 0, 2);
-  EXPECT_EQ(c.asked(), (JobCheckpoints::Asked{1, 25}));
-  c.SetSteps(10, 100);
-  c.Plan(At(1));
-  EXPECT_EQ(c.asked(), (JobCheckpoints::Asked{1, 20}));
+TEST_F(JobCheckpointsTest, OneRankWritesTheTablesThatTheRanksKeep) {
+  JobCheckpoints c = Make(0, 0, 1);
+  JobCheckpoints::Training training;
+  training.ranks_keep_tables = true;
+  training.tables_from = 1;
+  c.NoteTraining(training);
+  c.EpochEnds(End(0, 10), At(1));
+  EXPECT_EQ(c.asked().number, 1u);
+  EXPECT_TRUE(c.asked().by_order);
+  EXPECT_EQ(c.asked().at_step, 10u);
+  EXPECT_EQ(c.asked().only, 1u);
+  EXPECT_EQ(c.ordered().number, 0u);
+  // It is lost: another one writes them.
+  training.tables_from = 0;
+  c.NoteTraining(training);
+  c.RankLost(1, At(2));
+  EXPECT_TRUE(c.holds_phase());
+  EXPECT_EQ(c.asked().number, 2u);
+  EXPECT_EQ(c.asked().only, 0u);
+  c.TakeWorker(Worker(0, 2, 10), At(3));
+  EXPECT_EQ(c.ordered(), (JobCheckpoints::Ordered{2, 10}));
+  // Nobody has them: the phase does not wait.
+  training.tables_from.reset();
+  c.NoteTraining(training);
+  JobCheckpoints none = Make(0, 0, 1);
+  none.NoteTraining(training);
+  none.EpochEnds(End(0, 10), At(1));
+  EXPECT_FALSE(none.holds_phase());
+}
+
+TEST_F(JobCheckpointsTest, TheJobsEndIsDueUnlessTheNewestIsOfIt) {
+  for (const bool at_end : {false, true}) {
+    JobCheckpoints c = Make(0, 0, 0, 0, at_end);
+    c.EpochEnds(End(0, 10), At(1));
+    EXPECT_FALSE(c.holds_phase());
+    c.EpochEnds(End(1, 20, /*last=*/true), At(2));
+    EXPECT_EQ(c.holds_phase(), at_end);
+    EXPECT_EQ(c.finishes_job(), at_end);
+  }
+  // The job has resumed from a checkpoint of its end.
+  JobCheckpoints resumed = Make(0, 0, 0, 20, /*at_end=*/true);
+  Manifest manifest;
+  manifest.set_global_step(20);
+  *manifest.mutable_checkpoint() = End(1, 20).state;
+  resumed.SetNewest(manifest, absl::Seconds(1), At(0));
+  resumed.EpochEnds(End(1, 20, /*last=*/true), At(1));
+  EXPECT_FALSE(resumed.holds_phase());
 }
 
 TEST_F(JobCheckpointsTest, TimeCountsFromTheEndOfTheOneBefore) {
@@ -121,7 +228,7 @@ TEST_F(JobCheckpointsTest, AFailureIsCountedAndTheNextTryHasTheNextNumber) {
   c.TakeHosted(1, Hosted(HostedCut::WRITING, 1, 10), At(1));
   c.TakeHosted(0, Hosted(HostedCut::FAILED, 1, 0), At(2));  // it does not know the step
   EXPECT_EQ(c.over(), 1u);
-  EXPECT_EQ(c.asked(), (JobCheckpoints::Asked{2, 20}));
+  EXPECT_EQ(c.asked(), (JobCheckpoints::Asked{2, 10}));
   EXPECT_THAT(c.OutcomeOf(1)->error, HasSubstr("pserver 0: no space left"));
   EXPECT_EQ(c.status().failed(), 1u);
   EXPECT_THAT(c.status().last_error(), HasSubstr("no space left"));
@@ -258,37 +365,30 @@ TEST_F(JobCheckpointsTest, ALostRankEndsACheckpointThatMayHaveBegunSomewhere) {
   EXPECT_EQ(c.open_step(), 0u);
 }
 
-TEST_F(JobCheckpointsTest, NothingIsAskedAfterTheLastStep) {
-  JobCheckpoints c = Make(0, 60);
-  c.SetSteps(10, 20);
-  c.NoteStep(19, 20, At(50));
+TEST_F(JobCheckpointsTest, NothingIsAskedAfterTheLastEpoch) {
+  JobCheckpoints c = Make(7, 60);
   EXPECT_TRUE(c.can_begin());
-  c.NoteStep(20, 20, At(55));
+  JobCheckpoints::Training training;
+  training.more = false;
+  c.NoteTraining(training);
   c.Plan(At(70));
   EXPECT_FALSE(c.can_begin());
   EXPECT_EQ(c.asked().number, 0u);
-  // A multiple after the last step is not waited for.
-  JobCheckpoints steps = Make(50);
-  EXPECT_EQ(steps.asked().number, 1u);
-  steps.SetSteps(10, 49);
-  steps.Plan(At(1));
-  EXPECT_EQ(steps.asked().number, 0u);
-  JobCheckpoints epochs = Make(0, 0, 3);
-  epochs.SetSteps(10, 20);
-  epochs.Plan(At(1));
-  EXPECT_EQ(epochs.asked().number, 0u);
 }
 
-TEST_F(JobCheckpointsTest, TheJobWaitsOnlyForTheCheckpointOfItsLastStep) {
-  JobCheckpoints c = Make(10);
-  c.SetSteps(10, 20);
+TEST_F(JobCheckpointsTest, TheJobWaitsOnlyForTheCheckpointOfItsEnd) {
+  JobCheckpoints c = Make(0, 0, 1);
   EXPECT_FALSE(c.finishes_job());
-  c.TakeHosted(0, Hosted(HostedCut::WRITING, 1, 10), At(1));
+  c.EpochEnds(End(0, 10), At(1));
   EXPECT_FALSE(c.finishes_job());
   c.GiveUpWaiting(absl::Seconds(1), At(2));
-  c.TakeHosted(0, Hosted(HostedCut::WRITING, 2, 20), At(3));
+  EXPECT_FALSE(c.holds_phase()) << "it was tried";
+  c.EpochEnds(End(1, 20, /*last=*/true), At(33));
   EXPECT_TRUE(c.finishes_job());
-  c.GiveUpWaiting(absl::Seconds(1), At(4));
+  for (const uint32_t i : {0, 1}) c.TakeHosted(i, Hosted(HostedCut::WRITING, 2, 20), At(34));
+  EXPECT_FALSE(c.holds_phase());
+  EXPECT_TRUE(c.finishes_job());
+  c.GiveUpWaiting(absl::Seconds(1), At(35));
   EXPECT_FALSE(c.finishes_job());
 }
 
@@ -349,7 +449,6 @@ TEST_F(JobCheckpointsTest, NamesThatNoMemberGivesToItsFilesEndTheCheckpoint) {
 
 TEST_F(JobCheckpointsTest, AResumedJobContinuesFromItsStep) {
   JobCheckpoints c = Make(10, 0, 0, 34);
-  EXPECT_EQ(c.asked(), (JobCheckpoints::Asked{1, 40}));
   Manifest manifest;
   manifest.set_global_step(34);
   manifest.add_files()->set_bytes(9);
@@ -394,6 +493,18 @@ TEST_F(JobCheckpointsTest, TheIntervalContinuesFromACheckpointOfThisJob) {
     c.Plan(At(10));
     EXPECT_EQ(c.asked().number, maker == JobCheckpoints::Maker::kThisJob ? 1u : 0u);
   }
+}
+
+TEST_F(JobCheckpointsTest, ACheckpointAheadOfThisClockDoesNotDelayTheNextOne) {
+  JobCheckpoints c = Make(0, /*every_s=*/60);
+  Manifest manifest;
+  manifest.set_global_step(34);
+  c.SetNewest(manifest, absl::Hours(-24), At(0), JobCheckpoints::Maker::kThisJob);
+  c.Plan(At(59));
+  EXPECT_EQ(c.asked().number, 0u);
+  EXPECT_EQ(c.status().age_s(), 59);
+  c.Plan(At(60));
+  EXPECT_EQ(c.asked().number, 1u);
 }
 
 TEST_F(JobCheckpointsTest, AJobThatLosesMembersMoreOftenThanTheIntervalMakesCheckpoints) {
@@ -470,7 +581,7 @@ TEST_F(JobCheckpointsTest, AfterALossTheOthersAreAskedBeforeThePserversCut) {
   EXPECT_EQ(c.CutAfterLoss(7, {{1, lost}}, At(3)), 2u);
   EXPECT_EQ(c.asked().number, 2u);
   EXPECT_EQ(c.asked().at_step, 7u);
-  EXPECT_TRUE(c.asked().after_loss);
+  EXPECT_TRUE(c.asked().by_order);
   EXPECT_EQ(c.ordered().number, 0u);
   c.TakeHosted(0, Hosted(HostedCut::WRITING, 2, 7), At(3));
   EXPECT_FALSE(c.needs_state()) << "no pserver was told to begin";

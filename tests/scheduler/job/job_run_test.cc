@@ -200,8 +200,6 @@ TEST(JobRunTest, StopsEarlyAndSavesTheModelOfThatEpoch) {
   EXPECT_EQ(run.result().epochs(), 4u);
   EXPECT_EQ(run.result().model_digest(), "digest3");
   EXPECT_FALSE(run.trains_more());
-  // The step of the checkpoint that ends the job.
-  EXPECT_EQ(run.last_step(), 4u);
 }
 
 TEST(JobRunTest, AnEpochMayBeTheLastWhenItsEvaluationMayStopTraining) {
@@ -550,9 +548,9 @@ TEST_F(TaskRunTest, AHeldEpochEndsWhenItIsReleased) {
   run.NextTask(AskTask(1, 2, 2)).status().IgnoreError();
   run.Hold(true);
   ASSERT_FALSE(*run.TakeReport(0, Trained(2, 20), kStart));
-  EXPECT_FALSE(run.held());
+  EXPECT_FALSE(run.ended_training());
   ASSERT_FALSE(*run.TakeReport(1, Trained(2, 20), kStart));
-  EXPECT_TRUE(run.held());
+  EXPECT_TRUE(run.ended_training());
   EXPECT_FALSE(*run.TakeReport(1, Trained(2, 20), kStart)) << "a repeated report";
   EXPECT_FALSE(run.TryAdvance(kStart));
   EXPECT_EQ(run.phases().current().epoch(), 0u);

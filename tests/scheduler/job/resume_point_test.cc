@@ -159,5 +159,25 @@ TEST(IsOfInstancesTest, TheNamesOfFilesTellWhoMadeACheckpoint) {
   EXPECT_FALSE(IsOfInstances(manifest, instances));
 }
 
+TEST(StepCountTest, StepsOfAllRanksBecomeTheMeanOfTheJob) {
+  const StepCount fresh(nullptr, /*before=*/0, /*worker_num=*/2);
+  EXPECT_EQ(fresh.At(0), 0u);
+  EXPECT_EQ(fresh.At(415), 207u);
+  EXPECT_EQ(StepCount(nullptr, /*before=*/416, 2).At(20), 218u);
+}
+
+TEST(StepCountTest, AJobWithOtherRanksCountsOnFromItsCheckpoint) {
+  CheckpointState state;
+  state.set_global_step(208);
+  state.mutable_result()->set_global_step(200);
+  for (const uint64_t steps : {100, 116}) state.add_workers()->mutable_train()->set_steps(steps);
+  // Four ranks instead of two, in the epoch of the checkpoint and in the next one.
+  const StepCount in_epoch(&state, /*before=*/200, /*worker_num=*/4);
+  EXPECT_EQ(in_epoch.At(0), 208u) << "nobody has reported yet";
+  EXPECT_EQ(in_epoch.At(216), 208u);
+  EXPECT_EQ(in_epoch.At(216 + 40), 218u);
+  EXPECT_EQ(StepCount(&state, /*before=*/616, 4).At(4), 259u);
+}
+
 }  // namespace
 }  // namespace sluice

@@ -752,21 +752,27 @@ TEST_F(AttemptPlansTest, LateLossOfAReservedWorkerReturnsTheJobToItsOldSize) {
   EXPECT_EQ(Counts().scalings(), 0);
 }
 
-TEST_F(AttemptPlansTest, ARequestThatComesTooLateGivesItsWorkersBack) {
+TEST_F(AttemptPlansTest, ARequestIsMetAtTheEndOfTheEpoch) {
   Train();
   ASSERT_TRUE(Scale(3).ok());
   EXPECT_THAT(Allocated(), ElementsAre(job_, job_, job_));
-  for (const uint32_t rank : {0, 1}) EXPECT_TRUE(c_.Phase(job_, rank, Trained(2, 50)).ok());
-  c_.PollAll();
-  EXPECT_THAT(Allocated(), ElementsAre(job_, job_, job_)) << "it has another epoch";
-  for (const uint32_t rank : {0, 1}) c_.Phase(job_, rank, Trained(3, 50)).status().IgnoreError();
-  c_.steps_done_ = 10;
-  Tick();
-  c_.PollAll();
+  // No commit has named the checkpoint.
+  for (const uint32_t rank : {0, 1}) EXPECT_FALSE(c_.Phase(job_, rank, Trained(2, 50))->ready());
+  Complete(1, 5, 5);
+  EXPECT_EQ(c_.State(job_), JOB_RECOVERING) << "the next attempt begins there";
+  EXPECT_EQ(c_.Status(job_).worker_num(), 3);
+}
+
+TEST_F(AttemptPlansTest, ARequestAfterTheLastEpochIsRefused) {
+  Train();
+  for (const uint64_t phase : {2, 3}) {
+    for (const uint32_t rank : {0, 1})
+      c_.Phase(job_, rank, Trained(phase, 50)).status().IgnoreError();
+  }
   Tick();
   ASSERT_EQ(c_.State(job_), JOB_RUNNING) << "it evaluates";
+  EXPECT_TRUE(absl::IsFailedPrecondition(Scale(3)));
   EXPECT_THAT(Allocated(), ElementsAre(job_, job_, ""));
-  EXPECT_THAT(Warnings(), HasSubstr("last step"));
 }
 
 TEST_F(AttemptPlansTest, TheNumberOfWorkersIsKeptBeforeTheAttemptBegins) {

@@ -50,6 +50,7 @@ class CheckpointLifecycleTest : public testing::Test {
     cut.set_checkpoint(number);
     cut.set_step(step);
     cut.mutable_state()->mutable_train()->set_examples(7);
+    cut.mutable_state()->mutable_train()->set_steps(c_.steps_done_);
     c_.worker_cuts_[c_.workers_[rank]] = cut;
   }
   // All parts of a checkpoint arrive. Returns the order to write it.
@@ -73,6 +74,12 @@ class CheckpointLifecycleTest : public testing::Test {
       c_.PollAll();
       c_.Advance(absl::Seconds(1));
     }
+  }
+  // The cut that the pserver is told to begin, and its step.
+  std::pair<uint64_t, uint64_t> Ordered(size_t pserver) {
+    const PollReply& told = c_.desired_[c_.pservers_[pserver]];
+    if (told.cuts_size() == 0) return {};
+    return {told.cuts(0).now(), told.cuts(0).step()};
   }
   uint64_t Over(size_t pserver) {
     const PollReply& told = c_.desired_[c_.pservers_[pserver]];
@@ -99,7 +106,7 @@ TEST_F(CheckpointLifecycleTest, AGlobalBatchHasTheMergedBatchesOfAllRanks) {
 TEST_F(CheckpointLifecycleTest, RankZeroIsAskedAndPserversAreToldWhenItIsOver) {
   StartTraining(Config());
   EXPECT_EQ(Asked(0).number(), 1u);
-  EXPECT_EQ(Asked(0).at_step(), 3u);
+  EXPECT_EQ(Asked(0).every_steps(), 3u);
   EXPECT_FALSE(c_.desired_[c_.workers_[1]].assignment().has_checkpoint());
   EXPECT_EQ(c_.desired_[c_.workers_[0]].assignment().job().config().checkpoint().dir(),
             "/out/checkpoints");
@@ -143,7 +150,7 @@ TEST_F(CheckpointLifecycleTest, RankZeroIsAskedAndPserversAreToldWhenItIsOver) {
   EXPECT_EQ(Over(0), 1u);
   EXPECT_EQ(Over(1), 1u);
   EXPECT_EQ(Asked(0).number(), 2u);
-  EXPECT_EQ(Asked(0).at_step(), 6u);
+  EXPECT_EQ(Asked(0).every_steps(), 3u);
   EXPECT_EQ(c_.Status(job_).checkpoint().made(), 1u);
   EXPECT_EQ(c_.Status(job_).checkpoint().dir(), "/out/checkpoints/step-3");
 }
@@ -272,27 +279,84 @@ TEST_F(CheckpointLifecycleTest, CurvesShowACheckpointALossAndARollbackAtOnce) {
   EXPECT_EQ(tags()["recovery/rollbacks"], std::make_pair(uint64_t{1}, 1.0));
 }
 
-TEST_F(CheckpointLifecycleTest, TheJobWaitsForTheCheckpointOfItsLastStep) {
+TEST_F(CheckpointLifecycleTest, TheJobWaitsForTheCheckpointOfItsEnd) {
+  for (const bool by_epochs : {false, true}) {
+    JobConfig config = Config(1);
+    config.mutable_checkpoint()->clear_every_steps();
+    config.mutable_checkpoint()->set_at_end(!by_epochs);
+    if (by_epochs) config.mutable_checkpoint()->set_every_epochs(1);
+    StartTraining(config);
+    EXPECT_FALSE(c_.desired_[c_.workers_[0]].assignment().has_checkpoint());
+    PhaseReport report = Trained(2, 50);
+    report.mutable_end()->set_net_state("scale");
+    ASSERT_FALSE(c_.Phase(job_, 0, report)->ready());
+    EXPECT_FALSE(c_.Phase(job_, 1, report)->ready()) << "until the cuts have begun";
+    c_.PollAll();
+    for (const size_t i : {0, 1}) {
+      EXPECT_EQ(Ordered(i), std::make_pair(uint64_t{1}, uint64_t{5}));
+      ReportHosted(i, HostedCut::WRITING, 1, 5);
+    }
+    c_.PollAll();
+    for (const uint64_t phase : {3, 4}) {
+      for (const uint32_t rank : {0, 1}) c_.Phase(job_, rank, Ended(phase)).status().IgnoreError();
+    }
+    c_.PollAll();
+    c_.Advance(absl::Seconds(1));
+    c_.PollAll();
+    EXPECT_EQ(c_.State(job_), JOB_RUNNING);
+    for (const size_t i : {0, 1}) ReportHosted(i, HostedCut::WRITTEN, 1, 5);
+    c_.PollAll();
+    const auto written = Checkpoints(OutputAction::kCheckpoint);
+    ASSERT_EQ(written.size(), 1u);
+    const CheckpointState& state = written[0].manifest.checkpoint();
+    EXPECT_EQ(state.epoch(), 0u);
+    EXPECT_EQ(state.steps_done(), state.steps_per_epoch());
+    ASSERT_EQ(state.workers_size(), 2);
+    EXPECT_EQ(state.workers(1).train().examples(), 50u);
+    EXPECT_EQ(state.workers(1).net_state(), "scale");
+    EXPECT_EQ(c_.State(job_), JOB_RUNNING);
+    c_.core_.CheckpointWritten(job_, 1, absl::OkStatus(), "", c_.now_);
+    const auto actions = c_.WriteOutputs();
+    EXPECT_EQ(c_.State(job_), JOB_DONE);
+    ASSERT_FALSE(actions.empty());
+    EXPECT_EQ(actions.back().result.checkpoint().made(), 1u);
+    c_.hosted_cuts_.clear();
+    Wait(30);
+    c_.WriteOutputs();
+  }
+}
+
+TEST_F(CheckpointLifecycleTest, AStepThatRankZeroNamedIsNotMixedWithTheEndOfTheEpoch) {
   JobConfig config = Config(1);
-  config.mutable_checkpoint()->clear_every_steps();
-  config.mutable_checkpoint()->set_every_epochs(1);
+  config.mutable_checkpoint()->set_at_end(true);
   StartTraining(config);
-  EXPECT_EQ(Asked(0).at_step(), 5u);
-  ReportHosted(0, HostedCut::WRITING, 1, 5);
+  // The report of step 3, which named checkpoint 1, is still under way.
+  PhaseReport report = Trained(2, 50);
+  report.set_checkpoint(1);
+  report.set_checkpoint_step(3);
+  c_.Phase(job_, 0, report).status().IgnoreError();
+  EXPECT_FALSE(c_.Phase(job_, 1, Trained(2, 50))->ready());
   c_.PollAll();
+  EXPECT_EQ(Ordered(0).first, 0u);
+  ASSERT_EQ(Complete(1, 3).size(), 1u);
+  c_.core_.CheckpointWritten(job_, 1, absl::OkStatus(), "", c_.now_);
+  EXPECT_EQ(c_.Status(job_).checkpoint().dir(), "/out/checkpoints/step-3");
+  c_.PollAll();
+  EXPECT_EQ(Ordered(0), std::make_pair(uint64_t{2}, uint64_t{5}));
+}
+
+TEST_F(CheckpointLifecycleTest, AJobThatKeepsNoneMakesNone) {
+  JobConfig config = Config(1);
+  config.mutable_checkpoint()->set_keep(0);
+  config.mutable_checkpoint()->clear_every_steps();
+  StartTraining(config);
+  EXPECT_FALSE(c_.Status(job_).has_checkpoint());
+  EXPECT_THAT(c_.core_.operators().CheckpointJob(job_, 0, c_.now_).status().message(),
+              HasSubstr("keep"));
   EndPhases(&c_, job_);
   c_.PollAll();
-  c_.Advance(absl::Seconds(1));
-  c_.PollAll();
-  EXPECT_FALSE(c_.desired_[c_.workers_[0]].assignment().has_checkpoint());
-  EXPECT_EQ(c_.State(job_), JOB_RUNNING);
-  ASSERT_EQ(Complete(1, 5).size(), 1u);
-  EXPECT_EQ(c_.State(job_), JOB_RUNNING);
-  c_.core_.CheckpointWritten(job_, 1, absl::OkStatus(), "", c_.now_);
-  const auto actions = c_.WriteOutputs();
+  c_.WriteOutputs();
   EXPECT_EQ(c_.State(job_), JOB_DONE);
-  ASSERT_FALSE(actions.empty());
-  EXPECT_EQ(actions.back().result.checkpoint().made(), 1u);
 }
 
 TEST_F(CheckpointLifecycleTest, OperatorsAskForACheckpoint) {
@@ -307,7 +371,7 @@ TEST_F(CheckpointLifecycleTest, OperatorsAskForACheckpoint) {
   EXPECT_FALSE(c_.core_.operators().CheckpointOver(job_, 1));
   c_.PollAll();
   EXPECT_EQ(Asked(0).number(), 1u);
-  EXPECT_EQ(Asked(0).at_step(), 0u);
+  EXPECT_EQ(Asked(0).every_steps(), 0u);
   ASSERT_EQ(Complete(1, 2).size(), 1u);
   c_.core_.CheckpointWritten(job_, 1, absl::OkStatus(), "", c_.now_);
   EXPECT_TRUE(c_.core_.operators().CheckpointOver(job_, 1));
@@ -404,7 +468,7 @@ TEST_F(CheckpointLifecycleTest, AResumedJobContinuesEveryRankAndItsResults) {
   EXPECT_EQ(spec.restore().directory(), "/out/checkpoints/step-7");
   EXPECT_EQ(spec.restore().step(), 7u);
   EXPECT_EQ(spec.global_batch(), 20u);
-  EXPECT_EQ(Asked(0).at_step(), 9u);
+  EXPECT_EQ(Asked(0).every_steps(), 3u);
   EXPECT_EQ(c_.Status(job_).checkpoint().step(), 7u);
 
   EXPECT_FALSE(c_.Phase(job_, 0)->phase().has_resume());
@@ -652,28 +716,34 @@ TEST_F(TaskCheckpointLifecycleTest, GeoRanksParkAndAreReleased) {
   EXPECT_EQ(Checkpoints(OutputAction::kCheckpoint).size(), 1u);
 }
 
-TEST_F(TaskCheckpointLifecycleTest, TheJobWaitsForTheCheckpointOfItsLastEpoch) {
+TEST_F(TaskCheckpointLifecycleTest, TheJobWaitsForTheCheckpointOfItsEnd) {
   JobConfig config = Config(0, /*epochs=*/1);
   config.mutable_checkpoint()->set_every_s(0);
-  config.mutable_checkpoint()->set_every_epochs(1);
+  config.mutable_checkpoint()->set_at_end(true);
   StartTasks(config);
   for (const uint32_t rank : {0, 1}) Lease(rank);
   for (const uint64_t task : {1, 3, 4}) Lease(0, task);
   Lease(1, 2);
-  for (const uint32_t rank : {0, 1}) ASSERT_TRUE(c_.Phase(job_, rank, Trained(2, 10)).ok());
+  for (const uint32_t rank : {0, 1}) {
+    PhaseReport report = Trained(2, 10);
+    report.mutable_train()->set_steps(208);
+    ASSERT_TRUE(c_.Phase(job_, rank, report).ok());
+  }
   c_.PollAll();
-  ASSERT_EQ(Asked(0).number(), 1u);
-  for (const uint32_t rank : {0, 1}) ReportPart(rank, 1, false);
-  c_.PollAll();
-  for (const size_t i : {0, 1}) ReportCut(i, HostedCut::WRITING, 1, Order(0).step());
+  EXPECT_EQ(Asked(0).number(), 0u) << "the reports say all";
+  EXPECT_EQ(Order(0).now(), 1u);
+  EXPECT_EQ(Order(0).step(), 208u);
+  for (const size_t i : {0, 1}) ReportCut(i, HostedCut::WRITING, 1, 208);
   Wait(5);
   EXPECT_TRUE(Checkpoints(OutputAction::kEnded).empty());
-  for (const size_t i : {0, 1}) ReportCut(i, HostedCut::WRITTEN, 1, Order(0).step());
+  for (const size_t i : {0, 1}) ReportCut(i, HostedCut::WRITTEN, 1, 208);
   Wait(2);
   const auto actions = Checkpoints(OutputAction::kCheckpoint);
   ASSERT_EQ(actions.size(), 1u);
-  // All tasks were trained, but the ranks' states cover none of them.
-  EXPECT_EQ(actions[0].manifest.checkpoint().open_tasks_size(), 4);
+  const CheckpointState& state = actions[0].manifest.checkpoint();
+  EXPECT_EQ(state.open_tasks_size(), 0);
+  ASSERT_EQ(state.workers_size(), 2);
+  EXPECT_EQ(state.workers(1).train().steps(), 208u);
   c_.core_.CheckpointWritten(job_, 1, absl::OkStatus(), "", c_.now_);
   Wait(2);
   c_.WriteOutputs();

@@ -439,7 +439,7 @@ TEST_F(RollbackToCheckpointTest, TheNextAttemptContinuesFromTheNewestCheckpoint)
   c_.PollAll();
   const WorkerCheckpoint asked = c_.desired_[c_.workers_[0]].assignment().checkpoint();
   EXPECT_EQ(asked.number(), 2u);
-  EXPECT_EQ(asked.at_step(), 6u);
+  EXPECT_EQ(asked.every_steps(), 3u);
   Complete(2, 6);
   EXPECT_EQ(c_.Status(job_).checkpoint().made(), 2u);
   // It is not "resumed": nobody asked for that.

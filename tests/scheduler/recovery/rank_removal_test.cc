@@ -107,7 +107,7 @@ class RankRemovalTest : public testing::Test {
     for (const uint32_t worker : workers) {
       EXPECT_EQ(Asked(worker).number(), number) << "worker " << worker;
       EXPECT_EQ(Asked(worker).at_step(), step);
-      EXPECT_TRUE(Asked(worker).after_loss());
+      EXPECT_TRUE(Asked(worker).by_order());
     }
   }
   void Answer(const std::vector<uint32_t>& workers, uint64_t number, uint64_t step) {
@@ -331,7 +331,7 @@ TEST_F(RankRemovalTest, AnOpenCheckpointThatNeedsNothingMoreOfTheRankEndsFirst) 
   Write(1, 3, HostedCut::WRITING);
   HoldEverywhere({4, 4, 4});
   KillWorker(1);
-  EXPECT_FALSE(Asked(0).after_loss());
+  EXPECT_FALSE(Asked(0).by_order());
   Write(1, 3);
   Commit(1);
   ASSERT_NO_FATAL_FAILURE(Cut({0, 2}, 2, 4));
@@ -342,7 +342,7 @@ TEST_F(RankRemovalTest, AnOpenCheckpointThatNeedsNothingMoreOfTheRankEndsFirst) 
 TEST_F(RankRemovalTest, ACheckpointThatWasAskedForIsReplaced) {
   Begin(2, /*every_steps=*/3);
   EXPECT_EQ(Asked(0).number(), 1u);
-  EXPECT_FALSE(Asked(0).after_loss());
+  EXPECT_FALSE(Asked(0).by_order());
   HoldEverywhere({2, 2, 2});
   KillWorker(0);
   EXPECT_EQ(Ordered(0).over(), 1u) << "it may have begun at some pservers";

@@ -391,6 +391,7 @@ class TakeoverAndCheckpointsTest : public ShardTakeoverTest {
       cut.set_rank(rank);
       cut.set_incarnation(c_.Incarnation(job_, rank));
       cut.set_checkpoint(number);
+      cut.mutable_state()->mutable_train()->set_steps(c_.steps_done_);
       c_.worker_cuts_[c_.workers_[rank]] = cut;
     }
     c_.PollAll();

@@ -53,6 +53,19 @@ TEST(JobRecordsTest, ARecordSaysWhatTheJobIs) {
   EXPECT_EQ(RecordOf(job, "boot").save_id(), "0000000000000abc");
 }
 
+TEST(JobRecordsTest, LossesOfAnEarlierSchedulerKeepTheirTimesOnTheSameClock) {
+  const absl::Time now = absl::UnixEpoch() + absl::Hours(30);
+  JobRecord record;
+  EXPECT_TRUE(LossesIn(record, "boot", now).empty()) << "an earlier version wrote no times";
+  record.add_losses_s(3600);
+  record.add_losses_s(31 * 3600);
+  record.set_losses_clock("boot");
+  EXPECT_EQ(LossesIn(record, "boot", now),
+            (std::vector<absl::Time>{absl::UnixEpoch() + absl::Hours(1), now}));
+  // Their times mean nothing on another clock, so none is forgotten too early.
+  EXPECT_EQ(LossesIn(record, "another boot", now), (std::vector<absl::Time>{now, now}));
+}
+
 TEST(JobRecordsTest, StoredJobsComeInOrderOfSubmission) {
   JobRecord first, tenth;
   first.set_job_id("z-1");

@@ -11,10 +11,10 @@ namespace {
 
 class WorkerCutsTest : public ::testing::Test {
  protected:
-  void Want(uint64_t number, uint64_t at_step) {
+  void Want(uint64_t number, uint64_t every_steps) {
     WorkerCheckpoint wanted;
     wanted.set_number(number);
-    wanted.set_at_step(at_step);
+    wanted.set_every_steps(every_steps);
     cuts_.SetWanted(wanted);
   }
   static WorkerState Trained(uint64_t examples) {
@@ -28,33 +28,37 @@ class WorkerCutsTest : public ::testing::Test {
   WorkerCuts cuts_{"job-1", 2, 9, [this] { ++reports_; }};
 };
 
-TEST_F(WorkerCutsTest, FirstCommitAtOrAfterItsStepNamesACheckpointOnce) {
+TEST_F(WorkerCutsTest, ACommitOfAMultipleNamesACheckpointOnce) {
   EXPECT_EQ(cuts_.ForCommit(1), 0u);
+  EXPECT_EQ(cuts_.named().number, 0u);
   Want(1, 3);
   EXPECT_EQ(cuts_.ForCommit(2), 0u);
   EXPECT_EQ(cuts_.ForCommit(3), 1u);
   EXPECT_EQ(cuts_.ForCommit(4), 0u);
   Want(1, 3);
-  EXPECT_EQ(cuts_.ForCommit(5), 0u) << "the same wish again";
-  Want(2, 0);
-  EXPECT_EQ(cuts_.ForCommit(6), 2u) << "as soon as possible";
+  EXPECT_EQ(cuts_.ForCommit(6), 0u) << "the same wish again: it is still being written";
+  EXPECT_EQ(cuts_.named().number, 1u);
+  EXPECT_EQ(cuts_.named().step, 3u);
+  Want(2, 3);
+  EXPECT_EQ(cuts_.ForCommit(8), 0u);
+  EXPECT_EQ(cuts_.ForCommit(9), 2u);
+  Want(3, 0);
+  EXPECT_EQ(cuts_.ForCommit(10), 3u) << "as soon as possible";
   Want(1, 0);
-  EXPECT_EQ(cuts_.ForCommit(7), 0u) << "an older one";
+  EXPECT_EQ(cuts_.ForCommit(11), 0u) << "an older one";
 }
 
 TEST_F(WorkerCutsTest, DoesNotNameACheckpointThatIsNoLongerWanted) {
   Want(1, 3);
   cuts_.SetWanted(WorkerCheckpoint());
   EXPECT_EQ(cuts_.ForCommit(3), 0u);
-  Want(2, 3);
-  EXPECT_EQ(cuts_.ForCommit(9), 2u) << "its step has passed";
 }
 
 TEST_F(WorkerCutsTest, AfterALossTheStateOfTheStepThatIsAskedForIsRecorded) {
   WorkerCheckpoint wanted;
   wanted.set_number(3);
   wanted.set_at_step(5);
-  wanted.set_after_loss(true);
+  wanted.set_by_order(true);
   for (const bool asked_first : {true, false}) {
     SCOPED_TRACE(asked_first);
     WorkerCuts cuts("job-1", 2, 9, nullptr);
@@ -77,7 +81,7 @@ TEST_F(WorkerCutsTest, AfterALossTheStateOfTheStepThatIsAskedForIsRecorded) {
 TEST_F(WorkerCutsTest, AfterALossNothingIsRecordedOfAnotherStep) {
   WorkerCheckpoint wanted;
   wanted.set_number(3);
-  wanted.set_after_loss(true);
+  wanted.set_by_order(true);
   cuts_.SetWanted(wanted);  // a step that does not exist
   wanted.set_at_step(5);
   cuts_.KeepState(6, Trained(60));
@@ -240,7 +244,7 @@ TEST_F(WorkerCutsTest, AfterALossOneRankWritesTheTablesOfTheStateThatItHasKept) 
   WorkerCheckpoint wanted;
   wanted.set_number(2);
   wanted.set_at_step(4);
-  wanted.set_after_loss(true);
+  wanted.set_by_order(true);
   wanted.set_writes_tables(true);
   for (int i = 0; i < 2; ++i) cuts.SetWanted(wanted);
   EXPECT_EQ(asked, std::vector<uint64_t>{2}) << "once";

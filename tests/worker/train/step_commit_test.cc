@@ -193,7 +193,7 @@ TEST_F(DenseOnlyTrainerTest, RanksCloseStepsWithoutPserversAndThenUpdate) {
   group_.Join();
   WorkerCheckpoint wanted;
   wanted.set_number(4);
-  wanted.set_at_step(2);
+  wanted.set_every_steps(2);
   cuts_.SetWanted(wanted);
   Train(TableConfig::COLLECTIVE, 3);
   ASSERT_TRUE(status_.ok()) << status_;
