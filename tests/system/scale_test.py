@@ -98,8 +98,8 @@ class ScaleTest(SluiceTest):
         self.cluster(workers=2, pservers=1)
         job_id, process = self.submit("async", "run")
         self.await_step(job_id, 5)
-        for number, named in ((2, "2"), (3, "free"), (0, "worker_num")):
-            out = self.sluice("scale", self.log_dir, job_id, "--worker_num=%d" % number, expect=2 if number == 0 else 1)
+        for number, named, code in ((2, "2 workers already", 0), (3, "free", 1), (0, "worker_num", 2)):
+            out = self.sluice("scale", self.log_dir, job_id, "--worker_num=%d" % number, expect=code)
             self.assertIn(named, out)
         self.sluice("scale", self.log_dir, "small-99", "--worker_num=1", expect=2)
         self.assertIn("pserver", self.sluice("drain", self.log_dir, "0", expect=1))
