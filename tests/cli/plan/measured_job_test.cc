@@ -26,6 +26,7 @@ TEST(MeasuredJobTest, ReadsTheSampleWithOneWorkerAndSavesNothing) {
   EXPECT_EQ(job->output_dir(), "/tmp/s/output");
   EXPECT_EQ(job->checkpoint().every_steps(), 0u);
   EXPECT_EQ(job->checkpoint().every_s(), 0);
+  EXPECT_FALSE(job->checkpoint().at_end());
   EXPECT_FALSE(job->checkpoint().save_final_model());
   EXPECT_EQ(job->recovery().replicas(), 0u);
   EXPECT_EQ(job->train().log_every(), 1u);

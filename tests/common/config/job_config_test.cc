@@ -201,6 +201,7 @@ TEST(JobConfigTest, CheckpointsHaveDefaultsWhereTheyAreMade) {
   ASSERT_TRUE(effective.ok()) << effective.status();
   EXPECT_EQ(effective->checkpoint().every_s(), 600);
   EXPECT_EQ(effective->checkpoint().keep(), 2);
+  EXPECT_TRUE(effective->checkpoint().at_end());
   EXPECT_EQ(CheckpointRoot(*effective), "/out/checkpoints");
   // The same file with another output_dir has checkpoints of its own.
   effective->set_output_dir("/other");
@@ -225,6 +226,17 @@ TEST(JobConfigTest, CheckpointsHaveDefaultsWhereTheyAreMade) {
   EXPECT_EQ(geo->checkpoint().every_s(), 600);
   EXPECT_EQ(geo->checkpoint().keep(), 2u);
   EXPECT_TRUE(CanCheckpoint(*geo));
+}
+
+TEST(JobConfigTest, AJobThatKeepsNoCheckpointMakesNone) {
+  JobConfig job = GoodJob();
+  job.mutable_checkpoint()->set_keep(0);
+  const auto effective = Effective(job, "/base");
+  ASSERT_TRUE(effective.ok()) << effective.status();
+  EXPECT_FALSE(CanCheckpoint(*effective));
+  EXPECT_EQ(effective->checkpoint().every_s(), 0);
+  EXPECT_FALSE(effective->checkpoint().at_end());
+  EXPECT_TRUE(Effective(*effective, "/base").ok()) << "the effective configuration is accepted";
 }
 
 TEST(JobConfigTest, MissingPartsGetNoDefaultsSoThatAnEffectiveJobIsAccepted) {

@@ -187,8 +187,10 @@ INSTANTIATE_TEST_SUITE_P(
                       BadSetting{{{"recovery.replicas", "2"}}, {"recovery.replicas: 2"}},
                       BadSetting{{{"strategy.a_sync", "false"}, {"recovery.replicas", "1"}},
                                  {"recovery.replicas: contradicts mode sync"}},
-                      BadSetting{{{"strategy.a_sync", "false"}, {"checkpoint.keep", "0"}},
-                                 {"checkpoint.keep: 0"}},
+                      BadSetting{{{"checkpoint.keep", "0"}, {"checkpoint.every_steps", "5"}},
+                                 {"checkpoint.every_steps: contradicts checkpoint.keep 0"}},
+                      BadSetting{{{"checkpoint.keep", "0"}, {"checkpoint.at_end", "true"}},
+                                 {"checkpoint.at_end: contradicts checkpoint.keep 0"}},
                       BadSetting{{{"strategy.a_sync", "false"}, {"checkpoint.every_s", "-1"}},
                                  {"checkpoint.every_s: -1"}},
                       BadSetting{{{"strategy.a_sync", "false"}, {"checkpoint.every_s", "inf"}},
@@ -518,14 +520,15 @@ TEST(JobValidationTest, AJobThatOnlyEvaluatesRefusesWhatOnlyTrainingUses) {
   checkpoint->set_every_s(1);
   checkpoint->set_every_epochs(1);
   checkpoint->set_keep(1);
+  checkpoint->set_at_end(true);
   checkpoint->set_save(CheckpointConfig::BEST);
   job.mutable_train()->mutable_early_stop()->set_patience(1);
   job.mutable_recovery()->set_replicas(1);
-  EXPECT_THAT(PathsOf(job),
-              UnorderedElementsAre("checkpoint.save_final_model", "checkpoint.dir",
-                                   "checkpoint.every_steps", "checkpoint.every_s",
-                                   "checkpoint.every_epochs", "checkpoint.keep", "checkpoint.save",
-                                   "train.early_stop", "recovery.replicas"));
+  EXPECT_THAT(PathsOf(job), UnorderedElementsAre("checkpoint.save_final_model", "checkpoint.dir",
+                                                 "checkpoint.every_steps", "checkpoint.every_s",
+                                                 "checkpoint.every_epochs", "checkpoint.at_end",
+                                                 "checkpoint.keep", "checkpoint.save",
+                                                 "train.early_stop", "recovery.replicas"));
 }
 
 TEST(JobValidationTest, OptionsAreNotCheckedAgainstAModeThatContradictsItself) {
