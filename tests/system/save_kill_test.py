@@ -133,7 +133,8 @@ class SaveKillTest(SluiceTest):
         return steps
 
     def test_a_kill_at_any_step_leaves_whole_checkpoints_and_models(self):
-        self.launch("--a_sync=false", *SHAPE, "--server_num=1", "--epochs=1", "--seed=2", name="earlier")
+        self.launch("--a_sync=false", *SHAPE, "--server_num=1", "--epochs=1", "--seed=2", "--set=checkpoint.at_end=false",
+                    name="earlier")
         result, _ = self.launch(*FLAGS, "--server_num=1", *CHECKPOINTS, name="whole")
         self.digest = result["model_digest"]
         for (victim, pattern, change), when in itertools.product(STEPS, ("before", "after")):
