@@ -27,6 +27,9 @@ constexpr uint32_t kWaitMs = 2000;  // a long poll for the next phase
 // checkpoint may ask for this rank's part. Also if workers keep the dense tables, and another rank
 // may need those of this one.
 constexpr uint32_t kShortWaitMs = 200;
+// The same at first in Geo, where the end of an epoch waits for the answer of every rank.
+constexpr uint32_t kQuickWaitMs = 20;
+constexpr int kQuickWaits = 50;
 constexpr absl::Duration kRetryPause = absl::Milliseconds(200);
 
 TraceBatch::Name PhaseSpanName(Phase::Kind kind) {
@@ -298,9 +301,11 @@ absl::StatusOr<Phase> JobRunner::NextPhase(const PhaseReport& report, Phase::Kin
   *request.mutable_report() = report;
   if (after == Phase::TRAIN) *request.mutable_losses() = stats_.UnreportedLosses();
   SilenceTimer silence;
-  for (;;) {
+  for (int calls = 0;; ++calls) {
     if (cancelled_) return absl::CancelledError("the job was cancelled");
     if (answers) trainer_->AnswerCheckpoint();
+    if (answers && context_.mode == Mode::kGeo)
+      request.set_wait_ms(calls < kQuickWaits ? kQuickWaitMs : kShortWaitMs);
     const absl::Time due = options_.clock->Now() + absl::Milliseconds(request.wait_ms());
     absl::StatusOr<NextPhaseReply> reply = options_.scheduler->NextPhase(request);
     if (reply.ok()) {
