@@ -255,6 +255,8 @@ void Comparison::CompareCategorical(const std::string& name, const Feature& a, c
   CompareText(kRefused, name + "categorical.date_part", DatePart_Name(from.date_part()),
               DatePart_Name(to.date_part()));
   Compare(kRefused, name + "categorical.hash_buckets", from.hash_buckets(), to.hash_buckets());
+  Compare(kWarnings, name + "categorical.separate_unknown", from.separate_unknown(),
+          to.separate_unknown());
   CompareText(kRefused, name + "categorical.pooling",
               CategoricalFeature::Pooling_Name(from.pooling()),
               CategoricalFeature::Pooling_Name(to.pooling()));

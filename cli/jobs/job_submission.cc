@@ -14,6 +14,7 @@
 #include "model/built_in_models.h"
 #include "model/data/data_source.h"
 #include "model/data/file_columns.h"
+#include "model/features/feature_compiler.h"
 #include "model/model_spec.h"
 
 namespace sluice::cli {
@@ -108,8 +109,11 @@ absl::StatusOr<JobConfig> JobFromFlags(const ParsedCommand& command,
   of_flags.insert(of_flags.end(), sets.begin(), sets.end());
   SLUICE_RETURN_IF_ERROR(CheckAgree(of_flags));
   overrides.insert(overrides.end(), of_flags.begin(), of_flags.end());
-  return LoadJobConfig(command.Text("job"), overrides, BuiltInSpecs(), &CheckModelAndData,
-                       &ColumnsOfData);
+  SLUICE_ASSIGN_OR_RETURN(JobConfig job,
+                          LoadJobConfig(command.Text("job"), overrides, BuiltInSpecs(),
+                                        &CheckModelAndData, &ColumnsOfData));
+  SeparateUnknownValues(&job);
+  return job;
 }
 
 absl::Status CheckSubmissionSize(const SubmitJobRequest& request) {

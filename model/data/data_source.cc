@@ -169,7 +169,7 @@ absl::Status FileDataSource::CheckColumns(const std::string& path, bool need_lab
 absl::StatusOr<DataSource::Beginning> FileDataSource::CheckBeginning(
     const std::string& path, uint64_t bytes, uint64_t lines, const LineProblem& problem) const {
   SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<TextReader> text, TextReader::Open(path, env_));
-  LineReader reader(std::move(text));
+  LineReader reader(std::move(text), delimited_.record_rule());
   SLUICE_ASSIGN_OR_RETURN(const FileParser file,
                           ParserOf(schema_->columns(), /*need_label=*/true, &reader));
   reader.ExpectEnd(bytes);
@@ -178,14 +178,14 @@ absl::StatusOr<DataSource::Beginning> FileDataSource::CheckBeginning(
   Batch examples;
   examples.Reset(schema_->numerics().size(), schema_->slots().size());
   LineReader::Line line;
-  uint64_t number = file.header_lines;
+  uint64_t number = file.header_lines + 1, next_number = number;
   while (reader.next_offset() < bytes && beginning.lines < lines) {
     SLUICE_ASSIGN_OR_RETURN(const bool more, reader.Next(&line));
     if (!more) {
       beginning.whole = true;
       break;
     }
-    ++number;
+    number = std::exchange(next_number, next_number + line.line_ends);
     if (NoExample(*parser, &line)) continue;
     ++beginning.lines;
     absl::Status bad_line;

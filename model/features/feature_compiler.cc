@@ -399,6 +399,10 @@ absl::Status Compiler::CompileCategorical(const Feature& feature, int column) {
       return FeatureError(feature, "vocabulary has \"", value, "\" twice; remove one");
     }
   }
+  if (config.separate_unknown() && (config.vocabulary().empty() || config.hash_buckets() == 0)) {
+    return FeatureError(
+        feature, "separate_unknown has no effect without vocabulary and hash_buckets; remove it");
+  }
   category.mean = config.pooling() == CategoricalFeature::MEAN;
   SLUICE_RETURN_IF_ERROR(CompileDelimiters(feature, &category));
   return AddCategory(feature, std::move(category), config.pooling());
@@ -467,6 +471,7 @@ absl::Status Compiler::AddCategory(const Feature& feature, CompiledCategory cate
   category.feature = feature.name();
   category.index = static_cast<uint32_t>(index);
   category.seed = SlotSeed(feature.name());
+  category.unknown = UnknownHashesOf(feature.categorical(), category.seed);
   const Use use = UseOf(feature, use_.keys);
   const auto part = parts_.find(feature.name());
   if (!use.any() && part == parts_.end()) return Unused(feature, false, use_);
@@ -498,6 +503,43 @@ absl::Status Compiler::CompileCross(const Feature& feature) {
 }
 
 }  // namespace
+
+UnknownHashes UnknownHashesOf(const CategoricalFeature& config, uint64_t seed) {
+  UnknownHashes hashes{OutOfVocabularyKey(seed), MissingKey(seed)};
+  const uint64_t buckets = config.hash_buckets();
+  if (!config.separate_unknown() || buckets == 0 || config.vocabulary().empty()) return hashes;
+  absl::flat_hash_set<uint64_t> taken;
+  for (const std::string& word : config.vocabulary()) taken.insert(ValueKey(word, seed) % buckets);
+  const auto separate = [&](uint64_t* hash) {
+    if (taken.size() == buckets) return;
+    uint64_t bucket = *hash % buckets;
+    if (!taken.contains(bucket)) {
+      taken.insert(bucket);
+      return;
+    }
+    while (taken.contains(bucket)) bucket = (bucket + 1) % buckets;
+    taken.insert(bucket);
+    *hash = bucket;
+  };
+  separate(&hashes.out_of_vocabulary);
+  if (config.missing_is_value()) separate(&hashes.missing);
+  return hashes;
+}
+
+void SeparateUnknownValues(JobConfig* job) {
+  for (Feature& feature : *job->mutable_features()) {
+    if (!feature.has_categorical() || feature.categorical().has_separate_unknown()) continue;
+    const uint64_t seed = SlotSeed(feature.name());
+    CategoricalFeature separate = feature.categorical();
+    separate.set_separate_unknown(true);
+    const UnknownHashes with = UnknownHashesOf(separate, seed),
+                        without = UnknownHashesOf(feature.categorical(), seed);
+    // Where nothing collides the configuration, and with it the cache of parsed data, stays as it
+    // was.
+    if (with.out_of_vocabulary != without.out_of_vocabulary || with.missing != without.missing)
+      *feature.mutable_categorical() = std::move(separate);
+  }
+}
 
 absl::StatusOr<CompiledFeatures> CompileFeatures(const JobConfig& job, const FeatureUse& use) {
   return Compiler(job, use).Run();

@@ -10,7 +10,9 @@
 //   out of vocabulary: CombineHash(seed, 1)
 //   missing value:     CombineHash(seed, 2), with missing_is_value
 //   cross:             h = seed; for each part, in order: h = CombineHash(h, key of the part)
-//   hash_buckets B:    CombineHash(seed, 3 + key mod B), applied to the key from above
+//   hash_buckets B:    CombineHash(seed, 3 + key mod B), applied to the key from above. With
+//                      separate_unknown, the bucket of an out-of-vocabulary or missing value that a
+//                      word has is instead the next one that no word has, if there is any
 //   dense feature:     the number of its row (dense_rows.h) instead of a hash; with hash_buckets,
 //                      key mod B after the feature's first row. Crosses combine the hashes above,
 //                      also of dense parts.
@@ -42,6 +44,15 @@ inline uint64_t FoldKey(uint64_t key, uint64_t hash_buckets, uint64_t seed) {
   return hash_buckets == 0 ? key : CombineHash(seed, 3 + key % hash_buckets);
 }
 
+// The hashes of values outside the vocabulary, and of missing ones.
+struct UnknownHashes {
+  uint64_t out_of_vocabulary = 0, missing = 0;
+};
+UnknownHashes UnknownHashesOf(const CategoricalFeature& config, uint64_t seed);
+
+// Sets separate_unknown in each feature that does not have it and whose keys depend on it.
+void SeparateUnknownValues(JobConfig* job);
+
 inline constexpr int kNone = -1;
 
 // One number of an example.
@@ -71,6 +82,7 @@ struct CompiledCategory {
   bool mean = false;               // pooling
   uint64_t hash_buckets = 0;
   bool missing_is_value = false;
+  UnknownHashes unknown;
   RowRange rows;     // dense
   int part = kNone;  // index in the example's part keys, if a cross uses it
 };

@@ -198,12 +198,12 @@ ValueKeys KeysOfValue(const CompiledCategory& category, std::string_view value,
   const size_t index = FindInVocabulary(category, value, counts);
   const bool known = category.vocabulary.empty() || index < category.vocabulary.size();
   return KeysOfHash(category,
-                    known ? KeyOfBytes(value, category.seed) : OutOfVocabularyKey(category.seed),
+                    known ? KeyOfBytes(value, category.seed) : category.unknown.out_of_vocabulary,
                     index);
 }
 
 ValueKeys KeysOfMissing(const CompiledCategory& category) {
-  return KeysOfHash(category, MissingKey(category.seed), category.vocabulary.size() + 1);
+  return KeysOfHash(category, category.unknown.missing, category.vocabulary.size() + 1);
 }
 
 ValueKeys KeysOfBucket(const CompiledCategory& category, size_t bucket) {

@@ -1,6 +1,7 @@
 #include "model/features/feature_schema.h"
 
 #include <cmath>
+#include <set>
 
 #include "gmock/gmock.h"
 #include "model/features/feature_compiler.h"
@@ -209,6 +210,41 @@ TEST(FeatureSchemaTest, HashBucketsBoundTheNumberOfKeys) {
     if (std::find(seen.begin(), seen.end(), keys[0]) == seen.end()) seen.push_back(keys[0]);
   }
   EXPECT_EQ(seen.size(), 3u);
+}
+
+TEST(FeatureSchemaTest, UnknownAndMissingValuesShareNoBucketWithAWordWhileOneIsFree) {
+  int folded = 0;
+  for (int i = 0; i < 40; ++i) {
+    const std::string word = "w" + std::to_string(i);
+    const std::string two = "hash_buckets: 2 vocabulary: '" + word + "' ";
+    EXPECT_NE(Keys(two + "separate_unknown: true", word),
+              Keys(two + "separate_unknown: true", "z"));
+    // A word keeps its key.
+    EXPECT_EQ(Keys(two + "separate_unknown: true", word), Keys(two, word));
+    const bool folds = Keys(two, word) == Keys(two, "z");
+    folded += folds;
+    JobConfig job = FeaturesForTest("features { name: 'c' categorical {" + two + "} }");
+    SeparateUnknownValues(&job);
+    EXPECT_EQ(job.features(0).categorical().has_separate_unknown(), folds);
+    // With more buckets than words, unknown and missing values, dense or not, all differ.
+    for (const char* const dense : {"", " dense: true"}) {
+      const std::string three =
+          "hash_buckets: 3 missing_is_value: true separate_unknown: true "
+          "vocabulary: '" +
+          word + "'" + dense;
+      const auto schema =
+          SchemaForTest(FeaturesForTest("features { name: 'c' categorical {" + three + "} }"));
+      std::set<uint64_t> keys;
+      for (const char* const cell : {word.c_str(), "z"})
+        keys.insert(ExampleForTest(*schema, {{"c", cell}}).keys.at(0));
+      keys.insert(ExampleForTest(*schema, {}).keys.at(0));
+      EXPECT_EQ(keys.size(), 3u) << word << dense;
+    }
+  }
+  EXPECT_GT(folded, 5) << "the test needs collisions";
+  // With a bucket for each word and none left, unknown values fold.
+  EXPECT_EQ(Keys("hash_buckets: 1 separate_unknown: true vocabulary: 'a'", "z"),
+            Keys("hash_buckets: 1 vocabulary: 'a'", "a"));
 }
 
 TEST(FeatureSchemaTest, MissingCategoryHasNoKeyUnlessItIsAValue) {
