@@ -226,20 +226,16 @@ TEST(FeatureSchemaTest, UnknownAndMissingValuesShareNoBucketWithAWordWhileOneIsF
     JobConfig job = FeaturesForTest("features { name: 'c' categorical {" + two + "} }");
     SeparateUnknownValues(&job);
     EXPECT_EQ(job.features(0).categorical().has_separate_unknown(), folds);
-    // With more buckets than words, unknown and missing values, dense or not, all differ.
-    for (const char* const dense : {"", " dense: true"}) {
-      const std::string three =
-          "hash_buckets: 3 missing_is_value: true separate_unknown: true "
-          "vocabulary: '" +
-          word + "'" + dense;
-      const auto schema =
-          SchemaForTest(FeaturesForTest("features { name: 'c' categorical {" + three + "} }"));
-      std::set<uint64_t> keys;
-      for (const char* const cell : {word.c_str(), "z"})
-        keys.insert(ExampleForTest(*schema, {{"c", cell}}).keys.at(0));
-      keys.insert(ExampleForTest(*schema, {}).keys.at(0));
-      EXPECT_EQ(keys.size(), 3u) << word << dense;
-    }
+    // With more buckets than words, unknown and missing values all differ.
+    const auto schema = SchemaForTest(
+        FeaturesForTest("features { name: 'c' categorical { hash_buckets: 3 missing_is_value: true "
+                        "separate_unknown: true vocabulary: '" +
+                        word + "' } }"));
+    std::set<uint64_t> keys;
+    for (const char* const cell : {word.c_str(), "z"})
+      keys.insert(ExampleForTest(*schema, {{"c", cell}}).keys.at(0));
+    keys.insert(ExampleForTest(*schema, {}).keys.at(0));
+    EXPECT_EQ(keys.size(), 3u) << word;
   }
   EXPECT_GT(folded, 5) << "the test needs collisions";
   // With a bucket for each word and none left, unknown values fold.
