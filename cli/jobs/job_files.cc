@@ -145,7 +145,7 @@ absl::Status CheckDataLines(const JobConfig& job, Env* env, const DataCheckOptio
   if (report->errors.empty()) return absl::OkStatus();
   if (report->errors.size() == 1) return absl::InvalidArgumentError(report->errors.front());
   return absl::InvalidArgumentError(
-      absl::StrCat("the data and the job file do not fit, the most likely cause first:\n  ",
+      absl::StrCat("the data does not match the job file; most likely cause first:\n  ",
                    absl::StrJoin(report->errors, "\n  ")));
 }
 

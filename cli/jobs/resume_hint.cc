@@ -21,9 +21,8 @@ std::string ShellWord(const std::string& text) {
 }
 
 std::string WhyNothingIsSaved(const JobConfig& job) {
-  if (!CanCheckpoint(job)) return "it only evaluates";
-  const CheckpointConfig& checkpoint = job.checkpoint();
-  return checkpoint.has_keep() && checkpoint.keep() == 0 ? "checkpoint.keep is 0" : "";
+  if (job.evaluate_only()) return "it only evaluates";
+  return CanCheckpoint(job) ? "" : "checkpoint.keep is 0";
 }
 
 std::string ResumeHint(const std::string& name, const ParsedCommand& command, const JobConfig& job,

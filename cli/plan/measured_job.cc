@@ -79,6 +79,9 @@ absl::StatusOr<JobConfig> MeasuredJob(const JobConfig& job, Mode mode, uint32_t 
   // Nothing but steps may run in the windows: no checkpoint, evaluation or saved model.
   measured.clear_checkpoint();
   measured.mutable_checkpoint()->set_keep(0);
+  // SHRINK needs checkpoints. The measurement ends with the first loss in any case.
+  if (measured.strategy().has_sync_configs())
+    measured.mutable_strategy()->mutable_sync_configs()->clear_on_worker_loss();
   measured.mutable_checkpoint()->set_save_final_model(false);
   measured.mutable_train()->clear_early_stop();
   measured.clear_recovery();

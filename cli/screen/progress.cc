@@ -26,6 +26,11 @@ std::string Rate(double examples_per_second) {
          " examples/s";
 }
 
+std::string StepText(const StepLoss& step) {
+  return absl::StrFormat("worker %d: epoch %d step %s loss %.5f", step.rank(), step.epoch(),
+                         WithCommas(step.step()), step.loss());
+}
+
 const EvalMetrics* LastEval(const JobStatus& status) {
   // Not every epoch is evaluated (eval.every_epochs), so the newest evaluation may be older.
   for (int i = status.epochs_log_size() - 1; i >= 0; --i) {
@@ -226,8 +231,7 @@ std::string LiveLine(const JobStatus& status, size_t width) {
 }
 
 std::string StepLine(const StepLoss& step) {
-  return absl::StrFormat("worker %d: epoch %d step %s loss %.5f %s", step.rank(), step.epoch(),
-                         WithCommas(step.step()), step.loss(), Rate(step.examples_per_second()));
+  return absl::StrCat(StepText(step), " ", Rate(step.examples_per_second()));
 }
 
 std::string WorkerLine(const WorkerProgress& worker) {
@@ -242,6 +246,8 @@ std::string WorkerLine(const WorkerProgress& worker) {
   now.set_step(worker.step());
   now.set_loss(worker.loss());
   now.set_examples_per_second(worker.examples_per_second());
+  // A worker that waits has no rate.
+  if (worker.examples_per_second() == 0) return absl::StrCat(StepText(now), " - examples/s");
   return StepLine(now);
 }
 

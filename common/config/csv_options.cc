@@ -81,8 +81,8 @@ class CsvProblems {
     if (csv_.escape() == (csv_.has_quote() ? csv_.quote() : "\"")) {
       Add("escape",
           absl::StrCat(Shown(csv_.escape()),
-                       " is also the quote; leave escape out: a doubled quote inside of a "
-                       "quoted cell is one quote"));
+                       " is also the quote; remove escape: a doubled quote in a quoted cell "
+                       "already stands for one quote"));
     }
   }
 

@@ -94,7 +94,7 @@ class FieldCheck {
         to->push_back(absl::StrCat(field_, ": further problems are left out"));
         break;
       }
-      // An error is told even when the other field has it as a warning.
+      // An error is reported even if the other field already reported it as a warning.
       if (!known->insert(absl::StrCat(allowed ? "allowed " : "", problem.kind)).second) continue;
       to->push_back(absl::StrCat(field_, ": ", problem.first, " (", problem.count, " of ", lines_,
                                  lines_ == 1 ? " line" : " lines", ")"));

@@ -191,13 +191,15 @@ absl::StatusOr<bool> LineReader::SeekBackwards(uint64_t offset, uint64_t look_ba
     return true;
   }
   SLUICE_ASSIGN_OR_RETURN(End rest, FindLineEnd(inside));
+  // The search ended at the bound on what is in memory, perhaps inside a line.
+  if (!rest.line_end && end_ - begin_ > kMaxLineBytes + 1) return false;
   SLUICE_ASSIGN_OR_RETURN(const bool closed, JoinLines(inside, /*open=*/true, &rest));
   inside = closed ? rest.at + (rest.line_end ? 1 : 0) : start;
   while (start != inside) {
     size_t* const behind = start < inside ? &start : &inside;
     if (*behind >= wanted) return false;
     SLUICE_ASSIGN_OR_RETURN(End end, FindLineEnd(*behind));
-    if (!end.line_end && end.at - *behind > kMaxLineBytes) return false;
+    if (!end.line_end && end_ - begin_ > kMaxLineBytes + 1) return false;
     SLUICE_RETURN_IF_ERROR(JoinLines(*behind, /*open=*/false, &end).status());
     *behind = end.at + (end.line_end ? 1 : 0);
     if (!end.line_end && start != inside) return false;
@@ -234,9 +236,10 @@ absl::StatusOr<bool> LineReader::Next(Line* line) {
   line->size = end.at;
   previous_offset_ = next_offset_;
   started_ = true;
-  // The whole text is one line, and has line ends of another kind.
+  // The whole text is one line, and has line ends of another kind only.
   if (!end.line_end && next_offset_ == 0 && line->size > 1 &&
-      std::memchr(line->data, '\r', line->size - 1) != nullptr) {
+      std::memchr(line->data, '\r', line->size - 1) != nullptr &&
+      std::memchr(line->data, '\n', line->size) == nullptr) {
     return LinesEndInCr(text_->path());
   }
   Consume(line->size + (end.line_end ? 1 : 0));

@@ -29,7 +29,7 @@ struct RecordRule {
   // Whether the line that ends at `end` needs a closer look. Quotes are the caller's to find.
   bool EndsWithEscape(const char* line, const char* end) const;
   // Whether the last quote of the line [line, end), which has one, shows that no quoted cell is open
-  // at its end. Cheap, and never true for an open cell; false says nothing.
+  // at its end. Cheap. True means that no cell is open; false means unknown.
   bool IsWhole(const char* line, const char* end) const;
   // Whether the record that begins at `record` goes on after the line end at `end`, where a quoted
   // cell was open at `from` if *open. Sets *open.

@@ -26,7 +26,7 @@ const Form kForms[] = {
     {0, "PAR1"sv, "a Parquet file, which is not read yet",
      "convert it to CSV, e.g. with pandas: read_parquet(\"$\").to_csv(\"$.csv\", index=False)"},
     {0, "PARE"sv, "an encrypted Parquet file, which is not read", kPandas},
-    {0, "ARROW1"sv, "an Arrow file (Feather), which is not read", kPandas},
+    {0, "ARROW1\0\0"sv, "an Arrow file (Feather), which is not read", kPandas},
     {0, "FEA1"sv, "a Feather file, which is not read", kPandas},
     {0, "ORC"sv, "an ORC file, which is not read", kPandas},
     {0, "Obj\x01"sv, "an Avro file, which is not read", kPandas},

@@ -27,7 +27,7 @@ struct ExampleView {
   const uint64_t* keys = nullptr;         // [num_keys]
   size_t num_keys = 0;
   const float* key_weights = nullptr;  // [num_keys]; null: all are 1
-  const std::string* file = nullptr;  // the path of the mapped file; null: memory of this process
+  const std::string* file = nullptr;   // the path of the mapped file; null: memory of this process
 };
 
 // n examples. A slot is a categorical, bucketed or crossed feature; an example has any number of
@@ -42,7 +42,7 @@ struct Batch {
   std::vector<uint32_t>
       key_offsets;  // [n * num_slots + 1]: keys of (example i, slot s) begin at [i * num_slots + s]
   std::vector<uint64_t> keys;  // [key_offsets.back()]
-  // How often each key counts in the pooling of its slot: [keys]; empty: each counts once.
+  // The weight of each key when its slot is pooled: [keys]; empty: each weight is 1.
   std::vector<float> key_weights;
   // Identity of each example for dropout: a hash of its piece (sync) or task and its place there.
   std::vector<uint64_t> example_id;  // [n]

@@ -72,9 +72,9 @@ class OperatorCalls {
  private:
   // NOT_FOUND says how to list the jobs.
   absl::StatusOr<Job*> FindForOperator(const std::string& job_id) const;
-  // OK when the process that asks to be drained is the living member of the rank.
   // OK while the state store takes records.
   absl::Status CheckStore() const;
+  // OK when the process that asks to be drained is the living member of the rank.
   absl::Status CheckDrainsItself(const DrainPserverRequest& request) const;
 
   CoreParts* const parts_;

@@ -81,7 +81,11 @@ absl::StatusOr<std::unique_ptr<CurveFiles>> CurveFiles::Begin(
     }
     SLUICE_RETURN_IF_ERROR(made);
   }
-  SLUICE_ASSIGN_OR_RETURN(curve->events_, EventFile::Create(env, curve->folder_, host, now));
+  // A file that replaces an earlier one belongs to the run that began then. A resume from the same
+  // checkpoint must find it again.
+  const absl::Time begun = replaces ? earlier.begun : now;
+  SLUICE_ASSIGN_OR_RETURN(curve->events_,
+                          EventFile::Create(env, curve->folder_, host, now, begun));
   if (earlier.folder.empty()) return curve;
   curve->events_->AddRestart(now);
   for (const EventPoint& point : earlier.points) {
@@ -146,6 +150,7 @@ absl::Status CurveFiles::Add(absl::Time now, const std::vector<Scalar>& points) 
 absl::Status CurveFiles::Complete() {
   std::vector<std::string> names;
   if (!continued_) {
+    if (events_ == nullptr) return absl::OkStatus();  // complete already
     const std::string& path = events_->path();
     names = {path.substr(path.rfind('/') + 1)};
   }

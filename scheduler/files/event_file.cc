@@ -152,6 +152,12 @@ absl::StatusOr<EventFileContents> ReadEventFile(Env* env, const std::string& pat
 absl::StatusOr<std::unique_ptr<EventFile>> EventFile::Create(Env* env, const std::string& dir,
                                                              const std::string& suffix,
                                                              absl::Time now) {
+  return Create(env, dir, suffix, now, now);
+}
+
+absl::StatusOr<std::unique_ptr<EventFile>> EventFile::Create(Env* env, const std::string& dir,
+                                                             const std::string& suffix,
+                                                             absl::Time now, absl::Time begun) {
   SLUICE_RETURN_IF_ERROR(env->MakeDirs(dir));
   const std::string name = absl::StrCat(dir, "/", kPrefix, absl::ToUnixSeconds(now), ".", suffix);
   std::string path = name;
@@ -170,13 +176,13 @@ absl::StatusOr<std::unique_ptr<EventFile>> EventFile::Create(Env* env, const std
     }
   }
   std::unique_ptr<EventFile> file(new EventFile(fd, std::move(path)));
-  std::string version = EventHead(now, 0);
+  std::string version = EventHead(begun, 0);
   AppendBytes(3, "brain.Event:2", &version);
   file->added_ = EventRecord(version);
-  const absl::Status begun = file->Flush();
-  if (begun.ok()) return file;
+  const absl::Status flushed = file->Flush();
+  if (flushed.ok()) return file;
   env->RemoveFile(file->path_).IgnoreError();  // without a version it is no event file
-  return begun;
+  return flushed;
 }
 
 EventFile::~EventFile() { ::close(fd_); }

@@ -40,7 +40,7 @@ struct EventPoint {
 
 // An event file that EventFile has written, up to the first record that is torn.
 struct EventFileContents {
-  absl::Time begun;  // when it was created
+  absl::Time begun;  // when the run whose points it has began
   std::vector<EventPoint> points;
 };
 
@@ -58,6 +58,10 @@ class EventFile {
   static absl::StatusOr<std::unique_ptr<EventFile>> Create(Env* env, const std::string& dir,
                                                            const std::string& suffix,
                                                            absl::Time now);
+  // As above, for a file that continues the points of a run which began earlier.
+  static absl::StatusOr<std::unique_ptr<EventFile>> Create(Env* env, const std::string& dir,
+                                                           const std::string& suffix,
+                                                           absl::Time now, absl::Time begun);
   ~EventFile();
 
   // Tells readers that follow the folder to forget all points of earlier files: this one repeats

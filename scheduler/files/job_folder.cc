@@ -242,8 +242,13 @@ absl::Status JobFolder::Checkpoint(const OutputAction& checkpoint, std::string* 
   const uint32_t keep = std::max(checkpoint.config.checkpoint().keep(), 1u);
   absl::Status removed;
   if (const auto& own = checkpoint.only_of; !own.empty()) {
-    removed = RemoveOtherCheckpoints(root, env_,
-                                     [&](const Manifest& one) { return IsOfInstances(one, own); });
+    // What the job started from is needed if the job must be started again.
+    const std::string& initial = checkpoint.config.initial_checkpoint();
+    const std::string start =
+        initial.empty() ? "" : SaveIdOfCheckpoint(ReadManifest(initial, env_).value_or(Manifest()));
+    removed = RemoveOtherCheckpoints(root, env_, [&](const Manifest& one) {
+      return IsOfInstances(one, own) || (!start.empty() && SaveIdOfCheckpoint(one) == start);
+    });
   }
   removed.Update(RemoveOldCheckpoints(root, keep, env_, checkpoint.damaged));
   if (!removed.ok())

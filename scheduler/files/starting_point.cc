@@ -1,6 +1,7 @@
 #include "scheduler/files/starting_point.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -95,6 +96,22 @@ void CheckBestModel(const JobConfig& config, Env* env, ResumePoint* point,
 
 }  // namespace
 
+void KeepUnknownValues(const JobConfig& saved, JobConfig* config) {
+  std::map<std::string, const Feature*> earlier;
+  for (const Feature& feature : saved.features()) earlier[feature.name()] = &feature;
+  for (Feature& feature : *config->mutable_features()) {
+    const auto found = earlier.find(feature.name());
+    if (!feature.has_categorical() || found == earlier.end() || !found->second->has_categorical())
+      continue;
+    if (found->second->categorical().has_separate_unknown()) {
+      feature.mutable_categorical()->set_separate_unknown(
+          found->second->categorical().separate_unknown());
+    } else {
+      feature.mutable_categorical()->clear_separate_unknown();
+    }
+  }
+}
+
 absl::StatusOr<std::unique_ptr<const ResumePoint>> FindResumePoint(
     const SubmitJobRequest& request, Env* env, Clock* clock, std::vector<std::string>* warnings,
     const std::function<bool(const Manifest&)>& wanted) {
@@ -111,7 +128,9 @@ absl::StatusOr<std::unique_ptr<const ResumePoint>> FindResumePoint(
   }
   if (!chosen.ok()) return chosen.status();
   SLUICE_ASSIGN_OR_RETURN(const JobConfig saved, ReadModelJob(chosen->dir, env));
-  SLUICE_RETURN_IF_ERROR(CheckResume(saved, config));
+  JobConfig continued = config;
+  KeepUnknownValues(saved, &continued);
+  SLUICE_RETURN_IF_ERROR(CheckResume(saved, continued));
   SLUICE_ASSIGN_OR_RETURN(
       std::unique_ptr<ResumePoint> point,
       PointAt(*std::move(chosen), saved.initial_checkpoint(), config, clock, warnings));
@@ -163,7 +182,13 @@ absl::StatusOr<std::unique_ptr<const ResumePoint>> FindRestartPoint(
     }
   }
   if (record.resume_from().empty()) return nullptr;
-  return ReadResumePoint(record.resume_from(), record.config(), env, clock);
+  SLUICE_ASSIGN_OR_RETURN(CheckpointInfo found,
+                          FindCheckpoint(record.resume_from(), /*verify=*/false, env, nullptr));
+  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<ResumePoint> point,
+                          PointAt(std::move(found), record.config().initial_checkpoint(),
+                                  record.config(), clock, /*warnings=*/nullptr));
+  CheckBestModel(record.config(), env, point.get(), warnings);
+  return point;
 }
 
 absl::Status FindInitialCheckpoint(Env* env, JobConfig* config,
@@ -180,6 +205,8 @@ absl::Status FindInitialCheckpoint(Env* env, JobConfig* config,
                                      found->dir, " instead"));
   }
   config->set_initial_checkpoint(found->dir);
+  SLUICE_ASSIGN_OR_RETURN(const JobConfig saved, ReadModelJob(found->dir, env));
+  KeepUnknownValues(saved, config);
   SLUICE_ASSIGN_OR_RETURN(const std::vector<std::string> differences,
                           CheckInitialCheckpoint(*config, BuiltInSpecs(), env));
   warnings->insert(warnings->end(), differences.begin(), differences.end());

@@ -22,6 +22,10 @@
 
 namespace sluice {
 
+// A job that continues another one reads unknown values as that one did: each feature takes
+// separate_unknown from the feature of its name in `saved`.
+void KeepUnknownValues(const JobConfig& saved, JobConfig* config);
+
 // Returns the newest checkpoint in CheckpointRoot(request.config), whose job and state fit. With
 // allow_older damaged ones are passed over. Null when there is none: the job starts from the
 // beginning. Both are added to *warnings. INVALID_ARGUMENT names the field that does not fit;

@@ -97,9 +97,13 @@ void JobCheckpoints::EpochEnds(EpochEnd end, absl::Time now) {
   Plan(now);
 }
 
-void JobCheckpoints::EpochBegins() {
+void JobCheckpoints::EpochBegins(absl::Time now) {
   end_.reset();
-  if (open_) open_->ends_training = false;
+  if (!open_) return;
+  open_->ends_training = false;
+  // Its cuts would lie in this epoch, but its state is of the end of the one before.
+  if (open_->of_end && open_->stage != Stage::kBegun)
+    CloseOpen("training went on", /*counts=*/false, now);
 }
 
 void JobCheckpoints::PlanEnd(absl::Time now) {

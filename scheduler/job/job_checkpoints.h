@@ -148,7 +148,7 @@ class JobCheckpoints {
   };
   void EpochEnds(EpochEnd end, absl::Time now);
   // The next epoch begins to train: the one before was not the job's last.
-  void EpochBegins();
+  void EpochBegins(absl::Time now);
   // True when EpochEnds has been called for this epoch of the run.
   bool epoch_end_noted(uint32_t epoch) const { return noted_end_ == epoch; }
   // Decides what is asked next. To be called several times a second and after other events.

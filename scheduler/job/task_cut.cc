@@ -21,6 +21,7 @@ constexpr uint64_t kMaxParts = 2 << 20;
 constexpr uint64_t kCompressedTasks = 4;  // tasks of usual size in one
 // Compressed files of at most this fraction of a task are parts of their own.
 constexpr uint64_t kWholeFiles = 16;
+constexpr uint64_t kMostOfFiles = 16;  // tasks that small files make, so that ranks have work
 // Keeps the deal independent of everything else that is drawn from hashes.
 constexpr uint64_t kDeal = 0x6465616C;
 // The largest sum of file sizes that is accepted: one file's size is a signed number of 64 bits.
@@ -126,9 +127,11 @@ void CutInPieces(const std::vector<IndexedFile>& files, TaskCut* cut) {
 }
 
 // Deals the files that `takes` chooses to tasks of their own. `files` are all of them, since parts
-// name a file by its place in this list.
+// name a file by its place in this list. Files of few bytes make a task each, up to
+// `most_of_files`.
 template <typename Takes>
-void Deal(const std::vector<IndexedFile>& files, const Takes& takes, uint32_t ranks, TaskCut* cut) {
+void Deal(const std::vector<IndexedFile>& files, const Takes& takes, uint64_t most_of_files,
+          TaskCut* cut) {
   uint64_t bytes = 0, with_data = 0;
   uint32_t owner = 0;
   for (const IndexedFile& indexed : files) {
@@ -137,9 +140,9 @@ void Deal(const std::vector<IndexedFile>& files, const Takes& takes, uint32_t ra
     ++with_data;
     owner = indexed.rank;
   }
-  // Several small files keep several ranks busy, as they do when they are tasks of their own.
-  const uint64_t n =
-      std::max(TasksOf(bytes, cut->task_bytes), std::min<uint64_t>(with_data, ranks));
+  // Several small files keep several ranks busy, as they do when they are tasks of their own. The
+  // number of ranks must not count: a job that continues on another number has the same tasks.
+  const uint64_t n = std::max(TasksOf(bytes, cut->task_bytes), std::min(with_data, most_of_files));
   std::vector<DataTask> tasks(n);
   uint64_t dealt = 0;
   for (uint32_t f = 0; f < files.size(); ++f) {
@@ -195,7 +198,7 @@ absl::StatusOr<TaskCut> CutTasks(const TaskCutOptions& options, std::vector<Inde
   }
   if (!options.pinned) {
     Deal(
-        files, [](const IndexedFile&) { return true; }, options.worker_num, &cut);
+        files, [](const IndexedFile&) { return true; }, kMostOfFiles, &cut);
     return cut;
   }
   for (uint32_t rank = 0; rank < options.worker_num; ++rank)

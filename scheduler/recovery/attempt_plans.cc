@@ -50,6 +50,9 @@ absl::Status AttemptPlans::CheckScale(const Job& job, uint32_t worker_num) const
                                     ", and every worker serves at least one lane; give at most ",
                                     lanes, " workers"));
   }
+  // The new workers would have nothing to do.
+  if (job.checkpoints() && job.checkpoints()->finishes_job())
+    return Refuse(job, "it may have trained its last step; ask again after the evaluation");
   if (!job.complete()) return Refuse(job, "it waits for a member that was lost; ask again later");
   if (!job.checkpoints()) {
     return Refuse(job,

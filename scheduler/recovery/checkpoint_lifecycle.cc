@@ -275,7 +275,7 @@ void CheckpointLifecycle::NoteTraining(Job* job) const {
 void CheckpointLifecycle::PhaseChanged(Job* job, absl::Time now) {
   if (!job->checkpoints() || !job->run()) return;
   job->checkpoints()->NoteStep(job->run()->least_step(), now);
-  if (job->run()->phases().current().kind() == Phase::TRAIN) job->checkpoints()->EpochBegins();
+  if (job->run()->phases().current().kind() == Phase::TRAIN) job->checkpoints()->EpochBegins(now);
   NoteTraining(job);
   job->checkpoints()->Plan(now);
   Apply(job, now);

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/config/job_config.h"
+#include "common/saved_model/saved_model.h"
 #include "common/saved_model/unfinished_run.h"
 #include "scheduler/files/starting_point.h"
 
@@ -51,6 +52,8 @@ absl::StatusOr<JobSubmission::Checked> JobSubmission::Check(const SubmitJobReque
   if (job.resume != nullptr) {
     // The path in the request is ignored now; result.json names what the job once started from.
     config->set_initial_checkpoint(job.resume->initial_checkpoint);
+    SLUICE_ASSIGN_OR_RETURN(const JobConfig saved, ReadModelJob(job.resume->dir, options_.env));
+    KeepUnknownValues(saved, config);
   } else {
     if (CanCheckpoint(*config) && !config->overwrite()) {
       SLUICE_RETURN_IF_ERROR(

@@ -50,6 +50,8 @@ void Repair(std::string* bytes) {
   Store<uint32_t>(Crc32c(bytes->data(), kHeaderBytes), kCrcOffset, bytes);
 }
 
+const std::vector<DataPiece> kPieces = {{"data"}};
+
 class CacheFolder {
  public:
   CacheFolder() {
@@ -64,7 +66,7 @@ class CacheFolder {
     BadLines bad;
     bad.Add("data:4", absl::InvalidArgumentError("bad"));
     DataSummary summary;
-    FUZZ_CHECK(Cache()->Store({"data"}, source_, view, bad, summary));
+    FUZZ_CHECK(Cache()->Store(kPieces, source_, view, bad, summary));
     for (const auto& entry : fs::directory_iterator(folder_)) file_ = entry.path();
     std::ifstream in(file_, std::ios::binary);
     bytes_.assign(std::istreambuf_iterator<char>(in), {});
@@ -146,7 +148,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto cache = folder.Cache();
   BadLines bad;
   DataSummary summary;
-  const Examples examples = cache->Find({"data"}, folder.source(), &bad, &summary);
+  const Examples examples = cache->Find(kPieces, folder.source(), &bad, &summary);
   if (examples.owner != nullptr) {
     volatile double sum = Sum(examples.view);
     (void)sum;

@@ -29,7 +29,7 @@ using ::testing::HasSubstr;
 
 constexpr char kFolder[] = "tests/data/files/";
 
-// What has come of a job's training data: an error, or examples.
+// The outcome of reading a job's training data: an error, or examples.
 struct OddOutcome {
   std::string error;
   Batch batch;
@@ -104,6 +104,8 @@ OddOutcome ReadOdd(const std::string& job, const Options& options = {}) {
     if (piece_bytes == 1 && whole.batch.n > 100) continue;
     const OddOutcome cut = ReadOddJob(file, options, piece_bytes);
     EXPECT_EQ(cut.error.empty(), whole.error.empty()) << job << " " << cut.error;
+    // How much has been read before an error depends on the pieces.
+    if (!whole.error.empty()) continue;
     EXPECT_EQ(cut.batch.label, whole.batch.label) << job << " in pieces of " << piece_bytes;
     EXPECT_EQ(cut.batch.keys, whole.batch.keys) << job << " in pieces of " << piece_bytes;
     EXPECT_EQ(cut.batch.numeric, whole.batch.numeric) << job << " in pieces of " << piece_bytes;

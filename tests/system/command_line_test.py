@@ -133,7 +133,7 @@ class HelpTest(SluiceTest):
                             (["sluice", "xylophone"], ["'xylophone'"] + self.commands()),
                             (["sluice", "status", "--jsn"], ["--jsn", "did you mean 'json'?"]),
                             (["sluice", "status", "--xylophone"], ["--xylophone", "json", "log_dir", "scheduler"]),
-                            (["sluice", "status", "word"], ["does not take 'word'"]),
+                            (["sluice", "status", "job", "word"], ["does not take 'word'"]),
                             (["sluice-worker", "--rnak=0"], ["--rnak", "did you mean 'rank'?", "sluice-worker --help"]),
                             (["sluice-pserver", "--xylophone"], ["--xylophone", "rank", "scheduler", "log_dir"]),
                             (["sluice-worker", "--rank=first"], ["--rank=first", "int32"]),
@@ -535,7 +535,7 @@ model { wide_deep { hidden_units: 4 } }
         text = re.sub("\r[^\r\n\x1b]*" + re.escape(ERASE), "", text.replace("\r\n", "\n"))
         head = TABLE.search(text)
         self.assertTrue(head, text)
-        rows = [line for line in text[head.end():].splitlines() if line.strip() and not line.startswith("adult-1 epoch")]
+        rows = [line for line in text[head.end():].splitlines() if line.strip() and not re.match(r"adult-\d+ \w|ep \d", line)]
         self.assertTrue(all(len(line) <= 80 for line in [head.group(0)] + rows[:epochs]), text)
         for epoch in range(epochs):
             self.assertRegex(rows[epoch], r"^%d +32,561 +[\d.]+( +0\.\d{5}){6}$" % (epoch + 1))
@@ -543,7 +543,7 @@ model { wide_deep { hidden_units: 4 } }
         self.assertRegex(rows[epochs + 1], r"^ +log loss 0\.\d+, accuracy 0\.\d+, MAE 0\.\d+, RMSE 0\.\d+,$")
         self.assertRegex(rows[epochs + 2], r"^ +calibration ")
         result = " ".join(row.strip() for row in rows[epochs + 3:epochs + 5])  # a terminal may break the line
-        self.assertRegex(result, r"^adult-1: done, mode a?sync, %d epochs?, [\d,]+ steps, %s examples in "
+        self.assertRegex(result, r"^adult-\d+: done, mode a?sync, %d epochs?, [\d,]+ steps, %s examples in "
                          % (epochs, format(32561 * epochs, ",")))
 
 

@@ -274,7 +274,7 @@ class BeforeTheStartTest(SluiceTest):
             _, said = self.launch("--worker_num=2", "--server_num=1", "--progress=%s" % progress,
                                   job=self.small_job(train="train.csv"), name=progress, expect=1)
             shown = re.sub(r"[^\n]*\r", "", said)  # without the live lines
-            self.assertEqual(shown.count('"wide"'), 1, said)
+            self.assertEqual(shown.count("is not a finite number"), 1, said)
 
 
 if __name__ == "__main__":

@@ -220,7 +220,7 @@ class DeployTest(SluiceTest):
 
     def members(self, scheduler):
         done = self.run_program("sluice", "status", "--scheduler=%s" % scheduler, "--any_local_user")
-        return done.stdout if done.stdout.count(" alive ") == 2 else ""
+        return done.stdout if done.stdout.count(" alive ") == 3 else ""  # and the scheduler
 
     def test_readme_and_the_cluster_file_name_the_same_commands(self):
         by_hand = commands_by_hand()

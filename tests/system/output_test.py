@@ -41,16 +41,17 @@ class OutputTest(SluiceTest):
         model, expected, curves = run / "model", self.scores(run / "model"), self.curves(run)
         link.symlink_to(run)
         nan = ["--set=optimizers.all={sgd {} learning_rate: 1e30}"]
-        (self.tmp / "bad.csv").write_text("label,x,c\n" + "no,number,here\n" * 20)
+        # The launch looks at the first 1,000 lines before it starts anything.
+        (self.tmp / "bad.csv").write_text("label,x,c\n" + "1,2,a\n" * 1500 + "no,number,here\n" * 20)
         for what, flags, code in (
                 ("evaluates only", ["--set=evaluate_only=true", "--set=initial_model=%s/" % model], 0),
                 ("saves no model", ["--set=checkpoint.save_final_model=false", "--set=initial_model=%s" % (link / "model")], 0),
-                ("fails before it trains", ["--set=data.train_files=%s" % (self.tmp / "bad.csv")], 1),
+                ("has malformed data", ["--set=data.train_files=%s" % (self.tmp / "bad.csv")], 1),
                 ("ends in NaN", nan, 1)):
             for folder in (run, "%s/" % run, link):
                 with self.subTest(what, folder=str(folder)):
                     done = self.run_program("sluice", "launch", "--job=%s" % self.job, "--output_dir=%s" % folder,
-                                            "--log_dir=%s" % (self.tmp / "log"), *SMALL, *flags)
+                                            "--log_dir=%s" % (self.tmp / "log"), "--overwrite", *SMALL, *flags)
                     self.assertEqual(done.returncode, code, done.stdout)
                     result = json.loads((run / "result.json").read_text())
                     self.assertEqual((result["status"], result["model_dir"], result["model_digest"]),
@@ -64,7 +65,7 @@ class OutputTest(SluiceTest):
                         curves = self.curves(run)
                         self.assertEqual(len(curves), 1)  # it has trained, so its curve is the only one
         # Save a model over the one that the job started from.
-        second = self.train("--set=initial_model=%s" % model)
+        second = self.train("--set=initial_model=%s" % model, "--overwrite")
         self.assertNotEqual(second["model_digest"], first["model_digest"])
         self.assertNotEqual(self.scores(model), expected)
         self.assertEqual(len(self.curves(run)), 1)
@@ -85,7 +86,7 @@ class OutputTest(SluiceTest):
         model, result = run / "model", (run / "result.json").read_bytes()
         expected = self.scores(model)
         before = {path.name for path in model.iterdir()}
-        again = ["--set=initial_model=%s" % model]
+        again = ["--set=initial_model=%s" % model, "--overwrite"]
         for stage, seen in (("the first shard is there", lambda names: any(n.endswith(".shard") for n in names)),
                             ("the manifest is prepared", lambda names: any(n.startswith("MANIFEST.") for n in names))):
             with self.subTest(stage):

@@ -28,7 +28,7 @@ class PathRootsTest(SluiceTest):
                        *scheduler),
             self.start("sluice-pserver", "--rank=0", to, log, *pserver),
             self.start("sluice-worker", "--rank=0", "--threads=1", to, log, *worker)]
-        wait_until(lambda: self.run_program("sluice", "status", to).stdout.count(" alive ") == 2, "both members")
+        wait_until(lambda: self.run_program("sluice", "status", to).stdout.count(" alive ") == 3, "all members")
 
     def stop_cluster(self):
         """Every daemon still runs and ends well."""

@@ -111,7 +111,7 @@ class SchedulerRestartTest(DisturbedLaunchTest):
         launcher.wait()
         self.await_none_left()
         self.assertTrue((self.tmp / "run.log" / "state").exists())
-        result, out = self.launch("--server_num=1", "--worker_num=1", "--epochs=1", name="run")
+        result, out = self.launch("--server_num=1", "--worker_num=1", "--epochs=1", "--overwrite", name="run")
         self.assertEqual((result["status"], result["recovery"]["scheduler_restarts"]), ("done", 0), out)
 
     # -------------------------------------------------------------------------------------- under sluice up
@@ -127,7 +127,7 @@ class SchedulerRestartTest(DisturbedLaunchTest):
             os.kill(pid, number)
             wait_until(lambda: self.up_scheduler(log_dir) != pid, "a new scheduler")
         seen = self.await_job(log_dir, job, lambda j: j["state"] == "running" and int(j["global_step"]) > 0, "it trains again")
-        self.assertEqual(seen["recovery"]["scheduler_restarts"], "2")
+        self.assertEqual(seen["recovery"]["scheduler_restarts"], 2)
         self.sluice("down", log_dir)
         self.assertEqual(processes_naming(str(log_dir)), [])
         self.assertEqual(json.loads((self.tmp / "run" / "result.json").read_text())["status"], "cancelled")
@@ -255,7 +255,7 @@ class SchedulerRestartTest(DisturbedLaunchTest):
         self.restart()
         self.await_adopted(job)
         seen = self.job(job)["recovery"]
-        self.assertEqual((seen["scheduler_restarts"], seen["rollbacks"]), ("1", "0"), seen)
+        self.assertEqual((seen["scheduler_restarts"], seen["rollbacks"]), (1, 0), seen)
         self.at("cancel", job)
         self.await_state(job, "cancelled")
         result = json.loads((self.tmp / "run" / "result.json").read_text())
@@ -271,7 +271,7 @@ class SchedulerRestartTest(DisturbedLaunchTest):
             self.assertFalse((self.tmp / "run" / "result.json").exists())
             self.start_scheduler()
             self.await_adopted(job)
-        self.assertEqual(self.job(job)["recovery"]["rollbacks"], "0", self.job(job)["recovery"]["last"])
+        self.assertEqual(self.job(job)["recovery"]["rollbacks"], 0, self.job(job)["recovery"]["last"])
         self.at("down")
         result = json.loads((self.tmp / "run" / "result.json").read_text())
         self.assertEqual((result["status"], result["recovery"]["scheduler_restarts"]), ("cancelled", 2))

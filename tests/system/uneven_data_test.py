@@ -107,7 +107,7 @@ class UnevenDataTest(SluiceTest):
         self.write(0, 0)
         job = self.small_job()
         for mode, flags in MODES.items():
-            _, output = self.launch(*flags, job=job, name="nothing." + mode, expect=1)
+            _, output = self.launch(*flags, job=job, name="nothing." + mode, expect=2)
             self.assertIn("data.train_files", output)
 
     def test_drop_last_that_leaves_nothing_is_refused_and_named(self):

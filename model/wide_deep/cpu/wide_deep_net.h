@@ -60,7 +60,7 @@ class WideDeepNet : public DenseNet {
   // Pools the keys [begin, end) of a weighted slot into to[embedding_dim].
   void PoolWeighted(const NetInput& input, size_t slot, uint32_t begin, uint32_t end,
                     float* to) const;
-  // The factor of all weights of a weighted slot: 1, or of a mean one by their sum.
+  // The factor for all weights of a weighted slot: 1 for SUM, 1 / (their sum) for MEAN.
   float ShareOf(const NetInput& input, size_t slot, uint32_t begin, uint32_t end) const;
   // Computes the loss of one example, and d loss / d logit times `scale`.
   void Loss(const Batch& batch, size_t example, size_t row, double scale);

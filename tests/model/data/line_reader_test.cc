@@ -266,5 +266,30 @@ TEST(LineReaderTest, TextOfCrAloneIsNamed) {
   EXPECT_TRUE(*inside.Next(&line));
 }
 
+// A piece may begin in a line of several long cells, of which no end is near.
+TEST(LineReaderTest, SeekFromTheMiddleOfALongLineFindsTheNextOne) {
+  const TempFolder folder;
+  std::string text;
+  while (text.size() < 1'300'000) text += "7,\"8\",9\n";
+  const uint64_t first = text.size();
+  const std::string line =
+      "1,\"" + std::string(200'000, 'a') + "\",\"" + std::string(200'000, 'b') + "\"\n";
+  for (int i = 0; i < 3; ++i) text += line;
+  const std::string path = folder.Write("a", text);
+  for (const uint64_t inside : {1, 100'000, 300'000, 390'000}) {
+    LineReader reader = RecordReaderOf(path);
+    ASSERT_TRUE(reader.Seek(first + inside).ok());
+    const LineReaderLines lines = Rest(&reader);
+    ASSERT_EQ(lines.size(), 2u) << inside;
+    EXPECT_EQ(lines[0].first, first + line.size()) << inside;
+  }
+}
+
+TEST(LineReaderTest, ARecordThatHoldsLineEndsIsNoTextOfCrLineEnds) {
+  const TempFolder folder;
+  LineReader reader = RecordReaderOf(folder.Write("a", "1,\"a\r\nb\""));
+  EXPECT_EQ(Rest(&reader).size(), 1u);
+}
+
 }  // namespace
 }  // namespace sluice

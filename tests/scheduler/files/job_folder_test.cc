@@ -564,6 +564,7 @@ class RerunTest : public CheckpointFolderTest {
       OutputAction action = OfStep(step);
       action.save_id = CheckpointSaveId(instance, step);
       if (!resumes) action.only_of = {instance};
+      action.config.set_initial_checkpoint(initial_);
       std::string warning;
       const absl::Status made = folder.Checkpoint(action, &warning);
       EXPECT_TRUE(made.ok() && warning.empty()) << made << warning;
@@ -574,7 +575,15 @@ class RerunTest : public CheckpointFolderTest {
     EXPECT_TRUE(folder.End(ended).ok());
     return begun;
   }
+  std::string initial_;  // initial_checkpoint of the runs
 };
+
+TEST_F(RerunTest, TheCheckpointFromWhichANextDayStartsStays) {
+  ASSERT_TRUE(RunWith(1, {5, 10}, "done").ok());
+  initial_ = dir_ + "/checkpoints/step-10";
+  ASSERT_TRUE(RunWith(2, {3}, "").ok());
+  EXPECT_THAT(Steps(), testing::UnorderedElementsAre(3, 10));
+}
 
 TEST_F(RerunTest, ACrashedRunIsContinuedOrGivenUpOnPurpose) {
   ASSERT_TRUE(RunWith(1, {5, 10}, "").ok());

@@ -96,6 +96,20 @@ TEST_F(FindResumePointTest, TheNewestIsTaken) {
   EXPECT_THAT(warnings_, IsEmpty());
 }
 
+TEST_F(FindResumePointTest, AJobKeepsTheKeysOfItsUnknownValues) {
+  Feature* const feature = request_.mutable_config()->add_features();
+  feature->set_name("c");
+  feature->mutable_categorical()->set_hash_buckets(2);
+  feature->mutable_categorical()->add_vocabulary("a");
+  Make(8, 1000);  // by a version that did not separate them
+  feature->mutable_categorical()->set_separate_unknown(true);
+  EXPECT_TRUE(Find().ok()) << Find().status();
+  JobConfig saved = request_.config();
+  saved.mutable_features(0)->mutable_categorical()->clear_separate_unknown();
+  KeepUnknownValues(saved, request_.mutable_config());
+  EXPECT_FALSE(feature->categorical().has_separate_unknown());
+}
+
 TEST_F(FindResumePointTest, ABestModelThatIsGoneIsForgottenWithAWarning) {
   request_.mutable_config()->mutable_checkpoint()->set_save(CheckpointConfig::BEST);
   best_ = EpochSaveId(7, 0);

@@ -235,11 +235,22 @@ TEST_F(TaskCheckpointsTest, AnEpochThatCouldHaveBeenTheLastIsNotCutAgainInTheNex
   c.EpochEnds(End(0, 10, /*last=*/true, Mode::kAsync), At(1));
   for (const uint32_t i : {0, 1}) c.TakeHosted(i, Hosted(HostedCut::WRITING, 1, 10), At(2));
   EXPECT_TRUE(c.finishes_job());
-  c.EpochBegins();
+  c.EpochBegins(At(3));
   EXPECT_FALSE(c.finishes_job());
   c.ShardsLost(1, At(3));
   c.Plan(At(20));
   EXPECT_EQ(c.ordered().number, 0u);
+}
+
+TEST_F(TaskCheckpointsTest, ACheckpointOfAnEndIsGivenUpWhenTheNextEpochBegins) {
+  JobCheckpoints c = MakeTraining(Mode::kAsync, 0, 0, 1);
+  c.EpochEnds(End(0, 10, /*last=*/true, Mode::kAsync), At(1));
+  for (const uint32_t i : {0, 1}) c.TakeHosted(i, Hosted(HostedCut::WRITING, 1, 10), At(2));
+  c.ShardsLost(1, At(3));
+  c.Plan(At(20));
+  ASSERT_EQ(c.ordered().number, 2u) << "it may be the job's end, so it is tried again";
+  c.EpochBegins(At(21));  // the evaluation has not stopped training
+  EXPECT_NE(c.OutcomeOf(2), nullptr) << "its cuts would lie in this epoch";
 }
 
 TEST_F(TaskCheckpointsTest, ACheckpointOfTheSameStepGetsTheNextNumber) {

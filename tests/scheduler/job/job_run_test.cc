@@ -254,8 +254,8 @@ TEST(JobRunTest, ARunThatGoesBackHasTheBestModelOfBeforeAndNamesIt) {
   state->set_worker_num(1);
   state->set_global_batch(10);
   state->add_workers();
-  for (const SeenFile& file : Indexed(10, 0, 1).index().train_seen())
-    *state->add_train_files() = file;
+  const PhaseReport indexed = Indexed(10, 0, 1);
+  for (const SeenFile& file : indexed.index().train_seen()) *state->add_train_files() = file;
   JobResult* const result = state->mutable_result();
   result->set_epochs(1);
   result->mutable_best()->set_epoch(1);
@@ -655,7 +655,7 @@ TEST_F(DealtRunTest, ACheckpointNamesTheDealAndLeavesOutItsParts) {
   ResumePoint point;
   point.dir = "/c/step-1";
   *point.manifest.mutable_checkpoint() = *state;
-  JobRun resumed({&config_, 2, "", 0, &point}, kStart);
+  JobRun resumed({&config_, 2, 0, "", 0, &point}, kStart);
   Index(&resumed);
   const DataTask again = Lease(&resumed, 1, 1);
   EXPECT_EQ(again.id(), leased.id());
@@ -665,7 +665,7 @@ TEST_F(DealtRunTest, ACheckpointNamesTheDealAndLeavesOutItsParts) {
 
   // A version that cut all data into pieces wrote the checkpoint: its tasks are pieces.
   point.manifest.mutable_checkpoint()->clear_part_bytes();
-  JobRun older({&config_, 2, "", 0, &point}, kStart);
+  JobRun older({&config_, 2, 0, "", 0, &point}, kStart);
   Index(&older);
   const DataTask piece = Lease(&older, 0, 1);
   EXPECT_EQ(piece.path(), "a");

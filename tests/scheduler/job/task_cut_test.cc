@@ -157,6 +157,16 @@ TEST(TaskCutTest, AnEarlierCutIsRepeatedOnAnyNumberOfWorkers) {
     again.part_bytes = first.part_bytes;
     EXPECT_EQ(TextsOf(Cut(again, files)), TextsOf(first)) << workers;
   }
+  // Small files make a task each, whatever the number of workers.
+  std::vector<IndexedFile> small;
+  for (const char* name : {"a", "b", "c", "d", "e", "f", "g", "h"})
+    small.push_back(FileOf(name, 40 << 10));
+  const TaskCut of_small = Cut(Workers(8), small);
+  EXPECT_EQ(of_small.tasks.size(), 8u);
+  TaskCutOptions fewer = Workers(4);
+  fewer.task_bytes = of_small.task_bytes;
+  fewer.part_bytes = of_small.part_bytes;
+  EXPECT_EQ(TextsOf(Cut(fewer, small)), TextsOf(of_small));
   // A checkpoint of a version that did not deal.
   TaskCutOptions pieces = Workers(2);
   pieces.task_bytes = kMiB;

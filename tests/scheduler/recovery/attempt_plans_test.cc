@@ -765,12 +765,12 @@ TEST_F(AttemptPlansTest, ARequestIsMetAtTheEndOfTheEpoch) {
 
 TEST_F(AttemptPlansTest, ARequestAfterTheLastEpochIsRefused) {
   Train();
-  for (const uint64_t phase : {2, 3}) {
+  for (const uint64_t phase : {2, 3, 4}) {  // two epochs, and an evaluation between them
     for (const uint32_t rank : {0, 1})
       c_.Phase(job_, rank, Trained(phase, 50)).status().IgnoreError();
   }
   Tick();
-  ASSERT_EQ(c_.State(job_), JOB_RUNNING) << "it evaluates";
+  ASSERT_EQ(c_.State(job_), JOB_RUNNING) << "it makes the checkpoint of its end";
   EXPECT_TRUE(absl::IsFailedPrecondition(Scale(3)));
   EXPECT_THAT(Allocated(), ElementsAre(job_, job_, ""));
 }

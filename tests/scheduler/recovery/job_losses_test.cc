@@ -79,7 +79,7 @@ class JobLossesTest : public testing::Test {
   NextAttempt next_attempt_{
       absl::Seconds(30),
       {&members_, &queue_, &requests_, &pauses_, &effects_, &checkpoints_, &attempts_, &adoption_}};
-  AttemptPlans plans_{{&members_, &effects_, &checkpoints_, &attempts_}};
+  AttemptPlans plans_{{&members_, &jobs_, &effects_, &checkpoints_, &attempts_}};
   JobLosses losses_{absl::Seconds(30),
                     {&members_, &queue_, &pauses_, &effects_, &checkpoints_, &attempts_, &adoption_,
                      &next_attempt_, &plans_}};

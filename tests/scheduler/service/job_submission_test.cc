@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_join.h"
+#include "common/meta_store/record_parts.h"
 #include "common/saved_model/checkpoint.h"
 #include "model/data/expand_files.h"
 #include "tests/scheduler/logged_lines.h"
@@ -242,7 +243,7 @@ TEST_F(KeptSubmissionTest, ASubmissionThatIsTooLargeIsRefused) {
   ASSERT_TRUE(scheduler.intake().Register(Worker(1)).ok());
   SubmitJobRequest large = SmallJob("a", 1);
   large.mutable_config()->mutable_data()->set_train_files(
-      0, std::string(MetaStore::kMaxCommitBytes, 'x'));
+      0, std::string(kMaxRecordBytes, 'x'));
   EXPECT_TRUE(absl::IsFailedPrecondition(scheduler.Submit(large).status()));
   EXPECT_TRUE(scheduler.Submit(SmallJob("b", 1)).ok());
   EXPECT_EQ(StoredIds().size(), 1u);
