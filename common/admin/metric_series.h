@@ -1,4 +1,4 @@
-// The series of one Prometheus metric, by labels, for figures that something else counts.
+// The series of Prometheus metrics, by labels, for figures that something else counts.
 //
 // Thread safety: one thread at a time.
 #pragma once
@@ -10,7 +10,9 @@
 
 #include <iterator>
 #include <map>
+#include <memory>
 #include <string>
+#include <vector>
 
 namespace sluice {
 
@@ -74,5 +76,31 @@ inline prometheus::Family<prometheus::Counter>& CounterFamily(const std::string&
                                                               prometheus::Registry* registry) {
   return prometheus::BuildCounter().Name(name).Help(help).Register(*registry);
 }
+
+// Metrics whose series come and go together, such as those of a job.
+class SeriesGroup {
+ public:
+  // `registry` outlives this.
+  explicit SeriesGroup(prometheus::Registry* registry) : registry_(registry) {}
+
+  GaugeSeries& Gauge(const char* name, const char* help) {
+    gauges_.push_back(std::make_unique<GaugeSeries>(GaugeFamily(name, help, registry_)));
+    return *gauges_.back();
+  }
+  CounterSeries& Counter(const char* name, const char* help) {
+    counters_.push_back(std::make_unique<CounterSeries>(CounterFamily(name, help, registry_)));
+    return *counters_.back();
+  }
+  // Calls RemoveOthers of all.
+  void RemoveOthers() {
+    for (const auto& series : gauges_) series->RemoveOthers();
+    for (const auto& series : counters_) series->RemoveOthers();
+  }
+
+ private:
+  prometheus::Registry* const registry_;
+  std::vector<std::unique_ptr<GaugeSeries>> gauges_;
+  std::vector<std::unique_ptr<CounterSeries>> counters_;
+};
 
 }  // namespace sluice

@@ -26,7 +26,7 @@ std::string NumberText(double value, int digits) {
 // JOB_RUNNING is "running": a word with which all names of the enumeration begin says nothing.
 std::string WordOf(const EnumValueDescriptor& value) {
   std::string name = value.name();
-  // What a user wrote into a job file is shown as it is written there.
+  // Values of the job file keep the spelling that they have there.
   if (value.type()->file()->name() == "proto/config.proto") return name;
   const size_t word = name.find('_') + 1;  // 0: none
   for (int i = 0; i < value.type()->value_count(); ++i) {

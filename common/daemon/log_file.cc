@@ -109,8 +109,8 @@ void LogFile::MakeRoom(uint64_t bytes) {
   if (fstat(fd_, &info) != 0) return;
   const auto size = static_cast<uint64_t>(info.st_size);
   const bool full = size > 0 && size + bytes > limits_.max_bytes && size >= rotate_from_;
-  // What is written into a file that somebody has removed would vanish with this process. A full
-  // one that somebody has moved is rotated already.
+  // Lines written into a removed file would vanish with this process. A full file that somebody has
+  // moved needs no rotation.
   if (info.st_nlink == 0 || (full && !HasItsName())) {
     (void)ReopenLocked();
     return;

@@ -1,10 +1,10 @@
 // Reads the beginnings of a job's data files as the job would, before anything is started for it,
 // and collects everything that is wrong with them.
 //
-// Whatever fails in the lines that are looked at would fail in the job, too. Lines behind them, and
-// files that are left out, may still be wrong.
+// Lines that fail this check would also fail in the job. Later lines, and files that are left out,
+// may still be wrong.
 //
-// Memory: one line, and the first place of each kind of problem.
+// Memory: at most 1,000 examples, and the first place of each kind of problem.
 //
 // Thread safety: free function, safe from any thread.
 #pragma once
@@ -37,7 +37,7 @@ struct DataCheckReport {
   // One line for each kind of problem, the most likely cause first: problems of whole files, then
   // those of most lines. Each names the field, the first place, and how often it occurs.
   std::vector<std::string> errors;
-  // What data.max_bad_lines allows.
+  // Problems that data.max_bad_lines allows.
   std::vector<std::string> warnings;
   // One line for each field: how much was looked at, and how many files were not.
   std::vector<std::string> coverage;

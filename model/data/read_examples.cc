@@ -42,7 +42,7 @@ absl::StatusOr<FileIdentity> IdentifyAll(absl::Span<const DataPiece> pieces,
       versions = CombineHash(versions, static_cast<uint64_t>(value));
   }
   all.inode = names;
-  // What the cache compares; hosts with other inodes share it.
+  // The cache compares this. It has no inodes, so hosts whose inodes differ can share a cache.
   all.changed_ns = static_cast<int64_t>(versions);
   return all;
 }

@@ -23,7 +23,7 @@ class DateFormat {
   // False when the cell is not such a date, or lacks the time that the part needs.
   bool Parse(std::string_view cell, int* value) const;
 
-  // What a cell that does not parse should have been, and which option may help, such as
+  // Says which form a cell that does not parse should have, and which option may help, such as
   // "is not a date \"YYYY-MM-DD HH:MM\" ...".
   std::string ProblemOf(std::string_view cell) const;
 

@@ -100,7 +100,7 @@ class CompiledSchema : public FeatureSchema {
   bool Number(std::string_view cell, double* value) const {
     return f_.decimal_comma ? ParseCommaNumber(cell, value) : ParseNumber(cell, value);
   }
-  // What a cell that is no number could be, and the option that then reads it.
+  // Says why a cell is not a number, and which option would read it.
   std::string NumberProblem(std::string_view cell) const;
   absl::Status NumberOf(const CompiledNumeric& numeric, const Cells& cells, float* number) const;
   absl::Status SingleKey(const CompiledCategory& category, const Cells& cells, PartKey* key) const;

@@ -1,7 +1,6 @@
 #include "scheduler/service/job_metrics.h"
 
 #include <cmath>
-#include <vector>
 
 #include "common/admin/metric_series.h"
 
@@ -18,21 +17,8 @@ const EvalMetrics* NewestEval(const JobStatus& job) {
 
 }  // namespace
 
-struct JobMetrics::Families {
-  explicit Families(prometheus::Registry* registry) : r(registry) {}
-
-  GaugeSeries& Gauge(const char* name, const char* help) {
-    gauges.push_back(std::make_unique<GaugeSeries>(GaugeFamily(name, help, r)));
-    return *gauges.back();
-  }
-  CounterSeries& Counter(const char* name, const char* help) {
-    counters.push_back(std::make_unique<CounterSeries>(CounterFamily(name, help, r)));
-    return *counters.back();
-  }
-  void RemoveOthers() {
-    for (const auto& series : gauges) series->RemoveOthers();
-    for (const auto& series : counters) series->RemoveOthers();
-  }
+struct JobMetrics::Families : SeriesGroup {
+  using SeriesGroup::SeriesGroup;
 
   void SetProgress(const prometheus::Labels& labels, const JobStatus& job) {
     epoch.Set(labels, job.epoch());
@@ -61,10 +47,6 @@ struct JobMetrics::Families {
     if (checkpoint.step() > 0) seconds.Set(labels, checkpoint.seconds());
   }
 
-  prometheus::Registry* const r;
-  // First, because the series below are added to them while they are constructed.
-  std::vector<std::unique_ptr<GaugeSeries>> gauges;
-  std::vector<std::unique_ptr<CounterSeries>> counters;
   GaugeSeries& epoch = Gauge("sluice_scheduler_job_epoch", "Epoch of the job, from 1; 0: none yet");
   CounterSeries& steps = Counter("sluice_scheduler_job_steps_total",
                                  "Steps of the job; async and Geo: of all workers together");

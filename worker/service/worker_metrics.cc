@@ -10,21 +10,9 @@
 namespace sluice {
 
 // The figures of the running job, with the labels job and rank. Empty while the worker is idle.
-struct WorkerMetrics::OfJob {
-  explicit OfJob(prometheus::Registry* registry) : r(registry) {}
+struct WorkerMetrics::OfJob : SeriesGroup {
+  using SeriesGroup::SeriesGroup;
 
-  GaugeSeries& Gauge(const char* name, const char* help) {
-    gauges.push_back(std::make_unique<GaugeSeries>(GaugeFamily(name, help, r)));
-    return *gauges.back();
-  }
-  CounterSeries& Counter(const char* name, const char* help) {
-    counters.push_back(std::make_unique<CounterSeries>(CounterFamily(name, help, r)));
-    return *counters.back();
-  }
-  void RemoveOthers() {
-    for (const auto& series : gauges) series->RemoveOthers();
-    for (const auto& series : counters) series->RemoveOthers();
-  }
   void Set(const prometheus::Labels& labels, const WorkerProgress& progress) {
     epoch.Set(labels, progress.epoch());
     steps.Set(labels, static_cast<double>(progress.step()));
@@ -47,10 +35,6 @@ struct WorkerMetrics::OfJob {
     staleness_max.Set(labels, static_cast<double>(progress.hot_rows().staleness_max()));
   }
 
-  prometheus::Registry* const r;
-  // First, because the series below are added to them while they are constructed.
-  std::vector<std::unique_ptr<GaugeSeries>> gauges;
-  std::vector<std::unique_ptr<CounterSeries>> counters;
   GaugeSeries& epoch =
       Gauge("sluice_worker_epoch", "Epoch of the job, from 1; 0: not training yet");
   CounterSeries& steps = Counter("sluice_worker_steps_total", "Steps of this rank");

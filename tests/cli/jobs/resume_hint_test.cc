@@ -16,7 +16,7 @@ class ResumeHintTest : public testing::Test {
   ResumeHintTest() {
     status_.set_job_id("shop-1");
     status_.set_state(JOB_CANCELLED);
-    status_.mutable_config()->set_output_dir("/home/u/output/shop-1");
+    status_.mutable_config()->set_output_dir("/data/output/shop-1");
     status_.mutable_checkpoint()->set_dir("/d/checkpoints/step-7");
   }
   std::string Hint(const std::vector<std::string>& args) {
@@ -43,7 +43,7 @@ TEST_F(ResumeHintTest, TheCommandIsGivenAgainWithResume) {
 
 TEST_F(ResumeHintTest, AFolderThatTheJobDidNotNameIsAdded) {
   EXPECT_THAT(Hint({"--job=J"}),
-              EndsWith("sluice launch --job=J --output_dir=/home/u/output/shop-1 --resume"));
+              EndsWith("sluice launch --job=J --output_dir=/data/output/shop-1 --resume"));
 }
 
 TEST_F(ResumeHintTest, WithoutACheckpointThereIsNothingToContinue) {
