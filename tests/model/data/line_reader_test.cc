@@ -269,19 +269,21 @@ TEST(LineReaderTest, TextOfCrAloneIsNamed) {
 // A piece may begin in a line of several long cells, of which no end is near.
 TEST(LineReaderTest, SeekFromTheMiddleOfALongLineFindsTheNextOne) {
   const TempFolder folder;
-  std::string text;
-  while (text.size() < 1'300'000) text += "7,\"8\",9\n";
-  const uint64_t first = text.size();
-  const std::string line =
-      "1,\"" + std::string(200'000, 'a') + "\",\"" + std::string(200'000, 'b') + "\"\n";
-  for (int i = 0; i < 3; ++i) text += line;
-  const std::string path = folder.Write("a", text);
-  for (const uint64_t inside : {1, 100'000, 300'000, 390'000}) {
-    LineReader reader = RecordReaderOf(path);
-    ASSERT_TRUE(reader.Seek(first + inside).ok());
-    const LineReaderLines lines = Rest(&reader);
-    ASSERT_EQ(lines.size(), 2u) << inside;
-    EXPECT_EQ(lines[0].first, first + line.size()) << inside;
+  for (const size_t cell : {20'000, 200'000, 380'000}) {
+    std::string text;
+    while (text.size() < 1'300'000) text += "7,8,9\n";
+    const uint64_t first = text.size();
+    const std::string line =
+        "1,\"" + std::string(cell, 'a') + "\",\"" + std::string(400'000 - cell, 'b') + "\"\n";
+    for (int i = 0; i < 3; ++i) text += line;
+    const std::string path = folder.Write("a", text);
+    for (uint64_t inside = 1; inside < line.size(); inside += 13'000) {
+      LineReader reader = RecordReaderOf(path);
+      ASSERT_TRUE(reader.Seek(first + inside).ok());
+      const LineReaderLines lines = Rest(&reader);
+      ASSERT_EQ(lines.size(), 2u) << cell << " " << inside;
+      EXPECT_EQ(lines[0].first, first + line.size()) << cell << " " << inside;
+    }
   }
 }
 
