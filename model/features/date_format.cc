@@ -316,6 +316,8 @@ absl::StatusOr<DateFormat> DateFormat::Create(const std::string& format, DatePar
   }
   const absl::Status enough = CheckEnough(format, directives, part);
   if (!enough.ok()) return enough;
+  // A leap year, because 29 February is a date of some year.
+  if (directives.find_first_of("Yy") == std::string::npos) compiled.year_ = 2000;
   return compiled;
 }
 
@@ -331,6 +333,7 @@ bool DateFormat::Parse(std::string_view cell, int* value) const {
     return true;
   }
   Moment moment;
+  moment.year = year_;
   if (form_ == Form::kDefault) {
     if (!ParseDefault(cell, &moment)) return false;
   } else {

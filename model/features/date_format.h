@@ -38,6 +38,7 @@ class DateFormat {
   std::string text_;
   DatePart part_ = YEAR;
   Form form_ = Form::kDefault;
+  int year_ = 1970;  // of dates whose pattern has no year
   std::vector<Step> steps_;
 };
 

@@ -85,6 +85,14 @@ TEST(DateFormatTest, FormsOfTheUserAreRead) {
     EXPECT_EQ(Part(cell, HOUR, "%y%m%d%H"), -1) << cell;
 }
 
+TEST(DateFormatTest, WithoutAYearEveryDayOfAnyYearIsADate) {
+  EXPECT_EQ(Part("29.02.", DAY_OF_MONTH, "%d.%m."), 29);
+  EXPECT_EQ(Part("Feb 29 10:05", HOUR, "%b %d %H:%M"), 10);
+  EXPECT_EQ(Part("29.02. 23:30 -0100", DAY_OF_MONTH, "%d.%m. %H:%M %z"), 1);
+  EXPECT_EQ(Part("30.02.", DAY_OF_MONTH, "%d.%m."), -1);
+  EXPECT_EQ(Part("29.02.01", DAY_OF_MONTH, "%d.%m.%y"), -1);
+}
+
 TEST(DateFormatTest, NumbersSince1970AreRead) {
   EXPECT_EQ(Part("978494244", HOUR, "EPOCH_S"), 3);  // 2001-01-03 03:57:24
   EXPECT_EQ(Part("978494244", DAY_OF_WEEK, "EPOCH_S"), 3);
