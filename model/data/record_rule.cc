@@ -27,13 +27,28 @@ bool RecordRule::IsWhole(const char* line, const char* end) const {
          delimiter.find(before) == std::string::npos;
 }
 
+bool RecordRule::EndsDelimiter(const char* record, const char* at) const {
+  const size_t n = delimiter.size();
+  const auto is_delimiter = [&](const char* from) {
+    return from >= record && from + n <= at && std::memcmp(from, delimiter.data(), n) == 0;
+  };
+  const char* first = at - n;
+  // Such as "::" twice in ":::". Cells are cut off from left to right, so the first one counts.
+  for (const char* earlier = first;
+       earlier > record && static_cast<size_t>(first - earlier) + 1 < n;) {
+    if (is_delimiter(--earlier)) first = earlier;
+  }
+  while (first + n < at) first += is_delimiter(first) && !Escaped(record, first) ? n : 1;
+  return first + n == at && !Escaped(record, first);
+}
+
 bool RecordRule::Opens(const char* record, const char* at) const {
   const size_t n = delimiter.size();
   while (true) {
     if (at == record) return true;
     const size_t before = at - record;
     if (before >= n && std::memcmp(at - n, delimiter.data(), n) == 0)
-      return !Escaped(record, at - n);
+      return n == 1 ? !Escaped(record, at - 1) : EndsDelimiter(record, at);
     // A byte order mark before the first cell is no part of it.
     if (before == 3 && std::memcmp(record, "\xEF\xBB\xBF", 3) == 0) return true;
     if (!trim || (at[-1] != ' ' && at[-1] != '\t')) return false;

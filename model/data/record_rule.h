@@ -28,8 +28,8 @@ struct RecordRule {
   bool joins_lines() const { return quote != 0 || escape != 0; }
   // Whether the line that ends at `end` needs a closer look. Quotes are the caller's to find.
   bool EndsWithEscape(const char* line, const char* end) const;
-  // Whether the last quote of the line [line, end), which has one, shows that no quoted cell is open
-  // at its end. Cheap. True means that no cell is open; false means unknown.
+  // Whether the last quote of the line [line, end), which has one, shows that no quoted cell is
+  // open at its end. Cheap. True means that no cell is open; false means unknown.
   bool IsWhole(const char* line, const char* end) const;
   // Whether the record that begins at `record` goes on after the line end at `end`, where a quoted
   // cell was open at `from` if *open. Sets *open.
@@ -37,6 +37,8 @@ struct RecordRule {
 
  private:
   bool Escaped(const char* record, const char* at) const;
+  // Whether the bytes of a delimiter before `at` are one.
+  bool EndsDelimiter(const char* record, const char* at) const;
   // Whether the quote at `at`, outside of a quoted cell, opens one.
   bool Opens(const char* record, const char* at) const;
 };

@@ -199,6 +199,19 @@ TEST(LineReaderTest, EscapesKeepQuotesAndLineEnds) {
   EXPECT_THAT(RecordsOf("a\\,\"b\nc\n", rule), ElementsAre("a\\,\"b", "c"));
 }
 
+TEST(LineReaderTest, DelimitersThatOverlapThemselvesAreFoundFromLeftToRight) {
+  RecordRule rule = CsvRule();
+  rule.delimiter = "::";
+  EXPECT_THAT(RecordsOf("a::\"b\nc\"\nd\n", rule), ElementsAre("a::\"b\nc\"", "d"));
+  // The second cell is `:"b`, in which the quote is text.
+  EXPECT_THAT(RecordsOf("a:::\"b\nc\"\nd\n", rule), ElementsAre("a:::\"b", "c\"", "d"));
+  EXPECT_THAT(RecordsOf("a::::\"b\nc\"\nd\n", rule), ElementsAre("a::::\"b\nc\"", "d"));
+  EXPECT_THAT(RecordsOf("a::: \"b\nc\"\nd\n", rule), ElementsAre("a::: \"b", "c\"", "d"));
+  rule.escape = '\\';
+  EXPECT_THAT(RecordsOf("a\\:::\"b\nc\"\nd\n", rule), ElementsAre("a\\:::\"b\nc\"", "d"));
+  EXPECT_THAT(RecordsOf("a\\::\"b\nc\"\nd\n", rule), ElementsAre("a\\::\"b", "c\"", "d"));
+}
+
 // Text of many cells of these kinds.
 std::string RandomRecords(uint64_t seed, size_t bytes, const std::vector<std::string>& cells) {
   std::string text;
