@@ -61,8 +61,13 @@ std::vector<size_t> Choose(size_t size, size_t n) {
 class FieldCheck {
  public:
   FieldCheck(const char* field, const DataSource& data, const DataCheckOptions& options,
-             Clock* clock, absl::Time until)
-      : field_(field), data_(data), options_(options), clock_(clock), until_(until) {}
+             bool header, Clock* clock, absl::Time until)
+      : field_(field),
+        data_(data),
+        options_(options),
+        header_(header),
+        clock_(clock),
+        until_(until) {}
 
   void Check(const std::vector<std::string>& files) {
     files_ = files.size();
@@ -140,13 +145,16 @@ class FieldCheck {
     if (cut_short_) absl::StrAppend(&text, ", at most ", options_.lines, " of each");
     if (sampled_ < files_) absl::StrAppend(&text, "; ", files_ - sampled_, " not looked at");
     if (sampled_ < files_ && opened_ > sampled_)
-      absl::StrAppend(&text, ", but for the columns of ", opened_ - sampled_);
+      absl::StrAppend(&text,
+                      header_ ? ", but for the columns of " : ", but for the first bytes of ",
+                      opened_ - sampled_);
     return text;
   }
 
   const char* const field_;
   const DataSource& data_;
   const DataCheckOptions& options_;
+  const bool header_;  // the files have header lines
   Clock* const clock_;
   const absl::Time until_;
   size_t files_ = 0, opened_ = 0, sampled_ = 0;
@@ -175,7 +183,7 @@ DataCheckReport CheckData(const JobConfig& job, const std::shared_ptr<const Feat
       report.errors.push_back(absl::StrCat(field, ": ", files.status().message()));
       return false;
     }
-    FieldCheck of_field(field, **data, options, clock, until);
+    FieldCheck of_field(field, **data, options, job.data().csv().header(), clock, until);
     of_field.Check(*files);
     of_field.Report(job.data().max_bad_lines(), &known, &report);
     return of_field.HasNoExamples();

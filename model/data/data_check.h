@@ -25,7 +25,7 @@ namespace sluice {
 // Bounds of the check of train_files, and apart from them of eval_files; `time` is for both.
 struct DataCheckOptions {
   size_t sampled_files = 64;   // whose lines are read: the first, the last and others between them
-  size_t opened_files = 1000;  // that are opened, and whose headers are read
+  size_t opened_files = 1000;  // that are opened, to look at their form and their header
   uint64_t bytes = 1 << 20;    // of the text of a sampled file
   uint64_t lines = 1000;       // of a sampled file
   absl::Duration time = absl::Seconds(10);

@@ -163,7 +163,9 @@ absl::StatusOr<uint64_t> FileDataSource::TextBytes(const std::string& path) cons
 }
 
 absl::Status FileDataSource::CheckColumns(const std::string& path, bool need_label) const {
-  return config_.csv().header() ? ParserOf(path, need_label).status() : absl::OkStatus();
+  if (config_.csv().header()) return ParserOf(path, need_label).status();
+  // Without a header the first bytes still tell a file that is no text.
+  return TextReader::Open(path, env_).status();
 }
 
 absl::StatusOr<DataSource::Beginning> FileDataSource::CheckBeginning(
@@ -197,6 +199,13 @@ absl::StatusOr<DataSource::Beginning> FileDataSource::CheckBeginning(
     if (parsed) problems = schema_->FindProblems(parser->values(), parser->missing());
     if (problems.empty()) problems.push_back(bad_line);
     for (const absl::Status& why : problems) problem(number, why);
+  }
+  // A file that ends just at a bound is whole as well, also with blank lines at its end.
+  while (!beginning.whole) {
+    const absl::StatusOr<bool> more = reader.Next(&line);
+    if (!more.ok()) break;
+    beginning.whole = !*more;
+    if (*more && (!NoExample(*parser, &line) || reader.next_offset() >= bytes)) break;
   }
   return beginning;
 }

@@ -95,8 +95,8 @@ class DataSource {
   // FAILED_PRECONDITION when the file is no longer as expected.
   absl::Status CheckUnchanged(const std::string& path) const;
 
-  // Checks what can be checked before anything starts. INVALID_ARGUMENT when the file's header line
-  // lacks a needed column; other errors when the file cannot be read.
+  // Opens the file. INVALID_ARGUMENT when it is not text, or its header line lacks a needed column;
+  // other errors when the file cannot be read.
   virtual absl::Status CheckColumns(const std::string& path, bool need_label) const;
 
   // What CheckBeginning has looked at.

@@ -127,6 +127,39 @@ TEST_F(DataCheckTest, OnlyTheBeginningsOfSomeFilesAreRead) {
   EXPECT_THAT(Check(options).errors, IsEmpty());
 }
 
+TEST_F(DataCheckTest, AFileThatEndsAtTheBoundIsWhole) {
+  DataCheckOptions options;
+  options.lines = 10;
+  const std::string text = kHead + Lines(10);
+  for (const std::string& rest : {"", "\n", "\n\n"}) {
+    job_.mutable_data()->clear_train_files();
+    Train("a", text + rest);
+    EXPECT_THAT(Check(options).coverage,
+                ElementsAre("data.train_files: 10 lines of 1 of 1 file checked"))
+        << rest.size();
+  }
+  options.lines = 1000;
+  folder_.Write("a", text);
+  options.bytes = text.size();
+  EXPECT_THAT(Check(options).coverage,
+              ElementsAre("data.train_files: 10 lines of 1 of 1 file checked"));
+  options.lines = 9;
+  EXPECT_THAT(Check(options).coverage, ElementsAre(HasSubstr("at most 9")));
+}
+
+TEST_F(DataCheckTest, FilesWithoutHeaderAreOpenedToo) {
+  job_ = JobForTest(
+      "data { format: CSV csv { columns: ['y', 'x'] } label { column: 'y' } } "
+      "features { name: 'x' numeric {} }");
+  DataCheckOptions options;
+  options.sampled_files = 2;
+  for (const char* name : {"a", "b", "c"}) Train(name, "1,2\n");
+  EXPECT_THAT(Check(options).coverage,
+              ElementsAre(AllOf(HasSubstr("1 not looked at, but for the first bytes of 1"))));
+  folder_.Write("b", "SQLite format 3" + std::string(1, '\0'));
+  EXPECT_THAT(Check(options).errors, ElementsAre(HasSubstr("SQLite")));
+}
+
 TEST_F(DataCheckTest, TheCheckEndsWhenItsTimeIsUp) {
   for (int i = 10; i < 20; ++i) Train(absl::StrCat(i), absl::StrCat(kHead, "bad\n"));
   DataCheckOptions options;
