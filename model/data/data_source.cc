@@ -18,6 +18,7 @@
 #include "model/data/multi_slot_parser.h"
 #include "model/features/cell.h"
 #include "model/features/data_summary.h"
+#include "model/features/label_rule.h"
 
 namespace sluice {
 namespace {
@@ -45,10 +46,11 @@ struct FileParser {
   std::function<std::unique_ptr<LineParser>()> make;  // a parser for one thread
   uint64_t examples_begin = 0;                        // after the header line
   uint64_t header_lines = 0;                          // the header line and all lines before it
-  // Set where lines may lack their label, and nothing but their number of cells says so: a parser
-  // for such lines, which have `cells_without_label` cells.
-  std::function<std::unique_ptr<LineParser>()> make_without_label;
-  size_t cells_without_label = 0;
+  // Set where lines may lack their label, and only the other lines of the file tell whether they
+  // do: the parser for the other case than that of `make`, and what a line says: 1 for it, -1
+  // against it, 0 nothing. `vote` may change the line.
+  std::function<std::unique_ptr<LineParser>()> make_other;
+  std::function<int(std::string* line)> vote;
 };
 
 // The places of the columns in lines that lack the label.
@@ -267,6 +269,19 @@ absl::StatusOr<FileParser> FileDataSource::ParserOf(const std::vector<std::strin
     file.make = [this, columns, need_label] {
       return std::make_unique<LibsvmParser>(columns, missing_, need_label);
     };
+    if (need_label) return file;
+    SLUICE_ASSIGN_OR_RETURN(LabelRule rule, LabelRule::Create(config_));
+    const auto is_label = [rule = std::move(rule)](std::string_view cell) {
+      float label;
+      int value_index;
+      return rule.Apply(cell, &label, &value_index).ok();
+    };
+    file.make_other = [this, columns, is_label] {
+      return std::make_unique<LibsvmParser>(columns, missing_, /*need_label=*/false, is_label);
+    };
+    file.vote = [is_label](std::string* line) {
+      return LibsvmParser::SuggestsLabels(*line, is_label);
+    };
     return file;
   }
   std::vector<std::string> names = NamedColumns(config_);
@@ -301,11 +316,17 @@ absl::StatusOr<FileParser> FileDataSource::ParserOf(const std::vector<std::strin
       expected.one_is_missing = absl::StrCat(
           " (column ", QuotedCell(columns[kLabelColumn]), ", number ", bound[kLabelColumn] + 1,
           ", is the label; it may be left out, but of all lines of a file)");
-      file.cells_without_label = names.size() - 1;
-      file.make_without_label = [this, bound = WithoutLabel(bound), cells = names.size() - 1] {
+      file.make_other = [this, bound = WithoutLabel(bound), cells = names.size() - 1] {
         return std::make_unique<DelimitedParser>(
             delimited_, bound, cells,
-            DelimitedParser::Expected{"without the label, as in its first line, the file has", ""});
+            DelimitedParser::Expected{"without the label, as in its first lines, the file has",
+                                      ""});
+      };
+      file.vote = [this, cells = names.size()](std::string* line) {
+        std::vector<std::string_view> none;
+        const auto count = delimited_.Split(line->data(), line->size(), &none);
+        if (!count.ok()) return 0;
+        return *count + 1 == cells ? 1 : *count == cells ? -1 : 0;
       };
     }
     file.make = [this, bound, cells = names.size(), expected, header_text] {
@@ -585,20 +606,18 @@ class FileDataSource::Stream : public ExampleStream {
     return !text->lines.empty();
   }
 
-  // The first line of a file decides whether its lines have labels. Called before any line of the
-  // file is parsed.
+  // The first lines of a file decide whether its lines have labels, by majority: a malformed line
+  // must not decide for all others. Called before any line of the file is parsed.
   void LookForLabel(const Text& text) {
-    if (!file_.make_without_label) return;
+    if (!file_.vote) return;
     const std::unique_ptr<LineParser> parser = file_.make();
+    int64_t votes = 0;
     for (const Text::Line& line : text.lines) {
       std::string copy = text.bytes.substr(line.begin, line.size);
       if (line.too_long || parser->Skips(copy)) continue;
-      std::vector<std::string_view> cells;
-      const auto count = source_.delimited_.Split(copy.data(), copy.size(), &cells);
-      if (count.ok() && *count == file_.cells_without_label)
-        file_.make = std::exchange(file_.make_without_label, nullptr);
-      return;
+      votes += file_.vote(&copy);
     }
+    if (votes > 0) file_.make = file_.make_other;
   }
 
   const FileDataSource& source_;

@@ -79,10 +79,10 @@ void ForEachCell(const char* line, size_t size, char delimiter, F cell) {
 
 bool LineParser::Skips(std::string_view line) const { return AllBlank(line); }
 
-void LineParser::MarkMissing(const std::vector<std::string>& absent) {
+void LineParser::MarkMissing(const std::vector<std::string>& absent, size_t first) {
   // Most jobs name no values that stand for missing ones, and need no comparisons.
   if (absent.empty()) return;
-  for (size_t column = 0; column < values_.size(); ++column)
+  for (size_t column = first; column < values_.size(); ++column)
     missing_[column] |= std::find(absent.begin(), absent.end(), values_[column]) != absent.end();
 }
 
@@ -344,6 +344,16 @@ absl::Status NoIndex(std::string_view word, std::string_view index) {
                  "columns have names"));
 }
 
+// Whether the first word of a line, "index:...", may be a feature: "1:0.5" is that, or a label with
+// a weight. Indices ascend, so one that does not is behind a label. `after`: the rest of the line.
+bool MayBeFeature(std::string_view name, std::string_view after) {
+  const std::string_view next = NextWord(&after);
+  uint64_t index = 0, next_index = 0;
+  return ParseIndex(name, &index) &&
+         (next.empty() ||
+          (ParseIndex(next.substr(0, next.find(':')), &next_index) && next_index > index));
+}
+
 absl::Status LooksLikeFfm(std::string_view word) {
   return absl::InvalidArgumentError(absl::StrCat(
       QuotedCell(word),
@@ -354,16 +364,27 @@ absl::Status LooksLikeFfm(std::string_view word) {
 }  // namespace
 
 LibsvmParser::LibsvmParser(const std::vector<std::string>& columns,
-                           std::vector<std::string> missing, bool need_label)
+                           std::vector<std::string> missing, bool need_label, IsLabel is_label)
     : LineParser(columns.size()),
       absent_(std::move(missing)),
       need_label_(need_label),
+      is_label_(std::move(is_label)),
       has_weight_column_(columns.size() > 1 && !columns[1].empty()) {
   for (size_t i = 1; i < columns.size(); ++i) {
     uint64_t index;
     if (columns[i] == "qid") qid_column_ = static_cast<int>(i);
     if (ParseIndex(columns[i], &index)) column_of_index_[index] = static_cast<int>(i);
   }
+}
+
+int LibsvmParser::SuggestsLabels(std::string_view line, const IsLabel& is_label) {
+  std::string_view rest = line.substr(0, line.find('#'));
+  const std::string_view word = NextWord(&rest);
+  const size_t colon = word.find(':');
+  const std::string_view name = word.substr(0, colon);
+  if (!is_label(name)) return colon == std::string_view::npos ? 0 : -1;
+  if (colon == std::string_view::npos) return 1;
+  return MayBeFeature(name, rest) ? 0 : 1;
 }
 
 absl::Status LibsvmParser::TakeLabel(std::string_view* rest) {
@@ -374,16 +395,8 @@ absl::Status LibsvmParser::TakeLabel(std::string_view* rest) {
   if (colon != std::string_view::npos) {
     if (name == "qid") return absl::OkStatus();
     if (word.find(':', colon + 1) != std::string_view::npos) return LooksLikeFfm(word);
-    // "1:0.5" is a label with a weight, or a feature of a line without a label. Indices ascend, so
-    // one that does not is behind a label.
-    std::string_view look = after;
-    const std::string_view next = NextWord(&look);
-    uint64_t index = 0, next_index = 0;
-    const bool ascends =
-        ParseIndex(name, &index) &&
-        (next.empty() ||
-         (ParseIndex(next.substr(0, next.find(':')), &next_index) && next_index > index));
-    if (!need_label_ && ascends) return absl::OkStatus();
+    if (!need_label_ && MayBeFeature(name, after) && !(is_label_ && is_label_(name)))
+      return absl::OkStatus();
     if (has_weight_column_) {
       return absl::InvalidArgumentError(
           absl::StrCat(QuotedCell(word),
@@ -433,7 +446,8 @@ absl::Status LibsvmParser::Parse(char* line, size_t size) {
   SLUICE_RETURN_IF_ERROR(TakeLabel(&rest));
   for (std::string_view word = NextWord(&rest); !word.empty(); word = NextWord(&rest))
     SLUICE_RETURN_IF_ERROR(TakeFeature(word));
-  MarkMissing(absent_);
+  // The label is as the file writes it: `missing: "-1"` is about features.
+  MarkMissing(absent_, kFirstFeature);
   return absl::OkStatus();
 }
 

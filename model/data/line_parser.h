@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -38,8 +39,10 @@ class LineParser {
   const bool* missing() const { return missing_.get(); }
 
  protected:
-  // Marks the columns whose values are among `absent`.
-  void MarkMissing(const std::vector<std::string>& absent);
+  // Marks the columns, from `first` on, whose values are among `absent`.
+  void MarkMissing(const std::vector<std::string>& absent, size_t first = 0);
+  // Places of the columns of features. Label and weight come before them.
+  static constexpr size_t kFirstFeature = 2;
 
   std::vector<std::string_view> values_;
   std::unique_ptr<bool[]> missing_;
@@ -110,10 +113,16 @@ class DelimitedParser final : public LineParser {
 class LibsvmParser : public LineParser {
  public:
   // Column 0 is the label, column 1 the weight; the others are indices as text ("" for none).
-  // Values among `missing` are missing. With `need_label` the first word is always the label, and
-  // may have a weight, as XGBoost writes it. Without, a line may lack its label.
+  // Values of features among `missing` are missing. With `need_label` the first word is always the
+  // label, and may have a weight, as XGBoost writes it. Without, a line may lack its label. Then a
+  // first word that may be a label with a weight or a feature is a label if `is_label` is set and
+  // accepts it.
+  using IsLabel = std::function<bool(std::string_view)>;
   LibsvmParser(const std::vector<std::string>& columns, std::vector<std::string> missing,
-               bool need_label);
+               bool need_label, IsLabel is_label = nullptr);
+  // Whether the line tells that the lines of its file have labels: 1, that they have none: -1, or
+  // neither: 0.
+  static int SuggestsLabels(std::string_view line, const IsLabel& is_label);
   bool Skips(std::string_view line) const override {
     return LineParser::Skips(line) || line.front() == '#';
   }
@@ -128,6 +137,7 @@ class LibsvmParser : public LineParser {
   int qid_column_ = -1;  // of the values, where the job asks for the qid
   const std::vector<std::string> absent_;
   const bool need_label_;
+  const IsLabel is_label_;
   const bool has_weight_column_;
 };
 

@@ -100,7 +100,7 @@ absl::Status MultiSlotParser::Parse(char* line, size_t size) {
   std::string_view rest(line, size);
   for (const CompiledSlot& slot : slots_) SLUICE_RETURN_IF_ERROR(ParseSlot(slot, &rest));
   const std::string_view more = TakeWord(&rest);
-  MarkMissing(absent_);
+  MarkMissing(absent_, kFirstFeature);
   if (more.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("the line continues with ", QuotedCell(more),
                                                  " after its ", slots_.size(), " slots"));

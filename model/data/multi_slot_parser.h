@@ -21,7 +21,7 @@ class MultiSlotParser : public LineParser {
  public:
   // `name_of_column` gives the index in NamedColumns of the slots for each of the schema's columns,
   // or -1 (always missing).
-  // Values among `missing` are missing.
+  // Values of features among `missing` are missing.
   MultiSlotParser(const Slots& slots, const std::vector<int>& name_of_column,
                   std::vector<std::string> missing);
   absl::Status Parse(char* line, size_t size) override;

@@ -218,6 +218,32 @@ TEST(ExampleStreamTest, FilesMayLackTheirLabelsAsAWhole) {
   EXPECT_THAT(lines.bad.first[0], AllOf(HasSubstr("f:4: "), HasSubstr("without the label")));
 }
 
+TEST(ExampleStreamTest, AFirstLineThatLacksACellDoesNotDecideForAll) {
+  const TempFolder folder;
+  ExampleStream::Options options;
+  options.path = folder.Write("f", "1,2\n3,0,4\n5,1,6\n7,0,8\n");
+  const std::string job =
+      "data { format: CSV label { column: 'y' } csv { columns: ['n', 'y', 'm'] } }"
+      "features { name: 'm' numeric {} }";
+  const ExampleStreamLines lines = ReadAll(job, options, 1 << 20);
+  EXPECT_THAT(lines.numbers, ElementsAre(4, 6, 8));
+  ASSERT_EQ(lines.bad.first.size(), 1u);
+  EXPECT_THAT(lines.bad.first[0], HasSubstr("f:1: "));
+}
+
+TEST(ExampleStreamTest, LabelsWithWeightsAreToldFromFeaturesByTheWholeFile) {
+  const TempFolder folder;
+  ExampleStream::Options options;
+  const std::string job = "data { format: LIBSVM } features { name: '1' numeric {} }";
+  // Label 1 is below the first index of the second line.
+  options.path = folder.Write("labels", "1:0.5 1:3 2:4\n1:0.5 2:4\n0:2 1:5\n1:7\n");
+  EXPECT_THAT(ReadAll(job, options, 1 << 20).numbers, ElementsAre(3, 0, 5, 0));
+  options.path = folder.Write("some", "1 1:3 2:4\n1:0.5 2:4\n");
+  EXPECT_THAT(ReadAll(job, options, 1 << 20).numbers, ElementsAre(3, 0));
+  options.path = folder.Write("none", "1:3 2:4\n2:4 3:1\n1:5\n");
+  EXPECT_THAT(ReadAll(job, options, 1 << 20).numbers, ElementsAre(3, 0, 5));
+}
+
 TEST(ExampleStreamTest, LinesAreNumberedPastLineEndsInQuotes) {
   const TempFolder folder;
   ExampleStream::Options options;

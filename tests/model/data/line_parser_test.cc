@@ -227,6 +227,25 @@ TEST(LibsvmParserTest, LabelsMayHaveWeights) {
   EXPECT_THAT(Parse(&scored, 4, "1:0.5 1:3 2:4"), ElementsAre("1", "0.5", "3", "4"));
 }
 
+TEST(LibsvmParserTest, AFileWithLabelsHasThemAlsoBelowTheFirstIndex) {
+  const auto is_label = [](std::string_view cell) { return cell == "0" || cell == "1"; };
+  LibsvmParser parser({"label", "", "1", "2"}, {}, /*need_label=*/false, is_label);
+  EXPECT_THAT(Parse(&parser, 4, "1:0.5 2:4"), ElementsAre("1", "0.5", "-", "4"));
+  EXPECT_THAT(Parse(&parser, 4, "2:4 3:1"), ElementsAre("-", "-", "-", "4"));
+  EXPECT_EQ(LibsvmParser::SuggestsLabels("1 2:4", is_label), 1);
+  EXPECT_EQ(LibsvmParser::SuggestsLabels("1:0.5 1:4", is_label), 1);
+  EXPECT_EQ(LibsvmParser::SuggestsLabels("1:0.5 2:4", is_label), 0);
+  EXPECT_EQ(LibsvmParser::SuggestsLabels("1:0.5", is_label), 0);
+  EXPECT_EQ(LibsvmParser::SuggestsLabels("2:4 3:1", is_label), -1);
+  EXPECT_EQ(LibsvmParser::SuggestsLabels("qid:1 1:4", is_label), -1);
+  EXPECT_EQ(LibsvmParser::SuggestsLabels("7 1:4", is_label), 0);
+}
+
+TEST(LibsvmParserTest, ValuesThatMeanMissingAreThoseOfFeatures) {
+  LibsvmParser parser({"label", "", "1", "2"}, {"-1", "0.5"}, /*need_label=*/true);
+  EXPECT_THAT(Parse(&parser, 4, "-1:0.5 1:-1 2:3"), ElementsAre("-1", "0.5", "-", "3"));
+}
+
 TEST(LibsvmParserTest, BadTokensAreErrors) {
   LibsvmParser parser({"label", "", "7"}, {}, true);
   EXPECT_THAT(Parse(&parser, 3, "1 7"), ElementsAre(HasSubstr("\"7\"")));

@@ -28,9 +28,10 @@ struct Parsed {
   BadLines bad;
 };
 
-Parsed Read(const std::string& text) {
+Parsed Read(const std::string& text, const std::string& missing = "") {
   const TempFolder folder;
-  const JobConfig job = JobForTest(absl::StrCat(kSlots, kFeatures));
+  JobConfig job = JobForTest(absl::StrCat(kSlots, kFeatures));
+  if (!missing.empty()) job.mutable_data()->mutable_csv()->add_missing(missing);
   const auto schema = SchemaForTest(job);
   const auto data = DataSource::Create(job.data(), schema);
   EXPECT_TRUE(data.ok()) << data.status();
@@ -60,6 +61,15 @@ TEST(MultiSlotParserTest, SlotsBecomeNumbersAndKeys) {
   EXPECT_THAT(KeysOf(parsed.batch, 0, 0), SizeIs(3));
   EXPECT_EQ(KeysOf(parsed.batch, 0, 1), KeysOf(first, 0, 1));
   EXPECT_THAT(KeysOf(parsed.batch, 1, 0), SizeIs(0));
+}
+
+TEST(MultiSlotParserTest, ValuesThatMeanMissingAreThoseOfFeatures) {
+  const Parsed parsed = Read("1 0 1 17 2 0.5 0 1 7 1 0\n", "0");
+  EXPECT_EQ(parsed.bad.count, 0) << parsed.bad.Describe();
+  ASSERT_EQ(parsed.batch.n, 1);
+  EXPECT_THAT(parsed.batch.label, ElementsAre(0));
+  EXPECT_THAT(KeysOf(parsed.batch, 0, 0), SizeIs(1));
+  EXPECT_THAT(KeysOf(parsed.batch, 0, 1), SizeIs(0));
 }
 
 TEST(MultiSlotParserTest, ErrorsDescribeMalformedLines) {
