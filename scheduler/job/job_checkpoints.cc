@@ -130,7 +130,7 @@ void JobCheckpoints::PlanEnd(absl::Time now) {
     open_->state = end_->state;
     open_->state->set_global_step(open_->step);
   }
-  open_->of_end = true;
+  open_->of_end = end_->epoch;
   open_->ends_training = end_->last;
   // If the files of one before, which was given up, disturb it, it is tried once more. At the end
   // of another epoch training does not wait for that.
@@ -466,7 +466,8 @@ void JobCheckpoints::CloseOpen(const std::string& error, bool counts, absl::Time
     discards_.push_back({now + kWritersStop, {outcome.number, outcome.step, "", instance_}});
   }
   if (open_->after_loss && outcome.followed_by == 0) after_loss_.reset();
-  if (open_->of_end && !of_loss && outcome.followed_by == 0) end_.reset();
+  // The end of a later epoch may wait for this one to be over.
+  if (end_ && open_->of_end == end_->epoch && !of_loss && outcome.followed_by == 0) end_.reset();
   outcomes_.push_back(std::move(outcome));
   if (outcomes_.size() > kOutcomes) outcomes_.pop_front();
   over_ = number();

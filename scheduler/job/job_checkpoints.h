@@ -275,9 +275,9 @@ class JobCheckpoints {
     Stage stage = Stage::kBegun;
     uint64_t step = 0;
     CheckpointParts parts;
-    bool of_end = false;         // of the end of an epoch
-    bool ends_training = false;  // of the job's end
-    bool after_loss = false;     // by CutAfterLoss
+    std::optional<uint32_t> of_end;  // the epoch at whose end it is
+    bool ends_training = false;      // of the job's end
+    bool after_loss = false;         // by CutAfterLoss
     absl::Time begun_at, progressed_at;
     std::optional<CheckpointState> state;
     bool committing = false;

@@ -101,16 +101,15 @@ class CountingTest(SluiceTest):
                                     case.seed)
         folder = self.tmp / name
         folder.mkdir()
-        # An update of one table must be one update of a shard.
-        one_shard = PSERVER in case.victims and case.broken in (MEMBERS, EVERYTHING) and case.mode != "sync"
-        flags = ["--job=%s" % data.write(folder, count_shards=1 if one_shard else 0), "--output_dir=%s" % (folder / "out"),
+        equal_updates = PSERVER in case.victims and case.broken in (MEMBERS, EVERYTHING) and case.mode != "sync"
+        flags = ["--job=%s" % data.write(folder, equal_updates), "--output_dir=%s" % (folder / "out"),
                  *sizes.flags(case)]
         train = self._train_and_kill_the_launcher if case.broken == LAUNCHER else self._train_on_daemons
         with self.showing(log, case, vars(sizes)):
             figures = train(case, sizes, name, flags, log)
             result = self._result(name)
             self.assertEqual(result["status"], "done", result.get("message"))
-            recovery = Recovery.of(result, sizes.frame_examples(), exact=one_shard and sizes.exact(),
+            recovery = Recovery.of(result, sizes.frame_examples(), exact=equal_updates and sizes.exact(),
                                    resumed=figures.kills if case.broken == LAUNCHER else 0)
             found = compare(data, read_values(TEST_BIN / "model_values", folder / "out" / "model"), sizes.epochs, case.mode,
                             recovery)

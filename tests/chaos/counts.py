@@ -42,8 +42,8 @@ def key_of(feature, value):
 class CountedData:
     """Lines with an id that no other line has, a group that many have, and a small number x.
 
-    FILES files of LINES lines. A file is a task of async and Geo, and holds only full batches of up to 16 examples, so
-    that a lost update of async loses the same number of examples whichever it is.
+    FILES files of LINES lines. Unless lines are shuffled, a file is a task of async and Geo, and holds only full
+    batches of up to 16 examples, so that a lost update of async loses the same number of examples whichever it is.
     """
     FILES, LINES, GROUPS = 8, 512, 50
 
@@ -54,8 +54,9 @@ class CountedData:
         self.ids = [("count", key_of("id", row[2])) for row in self.rows]  # the keys that one line has
         self._groups = {name: ("count", key_of("group", name)) for _, _, _, name in self.rows}
 
-    def write(self, folder, count_shards=0):
-        """Writes the files and the job; returns the path of the job. `count_shards`: of the table of keys; 0: the default."""
+    def write(self, folder, equal_updates=False):
+        """Writes the files and the job; returns the path of the job. With `equal_updates`, an update of one table is one
+        update of a shard, and all have the same number of examples."""
         for i in range(self.FILES):
             rows = self.rows[i * self.LINES:(i + 1) * self.LINES]
             (folder / ("train%d.csv" % i)).write_text(
@@ -63,14 +64,14 @@ class CountedData:
         path = folder / "counting.textproto"
         path.write_text("""
 name: "counting"
-data { format: CSV train_files: "train*.csv" csv { header: true } label { column: "label" } }
+data { format: CSV train_files: "train*.csv" csv { header: true } label { column: "label" }%s }
 features { name: "x" numeric {} }
 features { name: "id" categorical {} }
 features { name: "group" categorical {} }
 model { custom { name: "counting" } }
 optimizers { all { sgd {} learning_rate: 1 } }
 train { batch_size: 8 threads: 1 }
-%s""" % ('tables { name: "count" num_shards: %d }\n' % count_shards if count_shards else ""))
+%s""" % ((" shuffle: false", 'tables { name: "count" num_shards: 1 }\n') if equal_updates else ("", "")))
         return path
 
     def expected(self, epochs):

@@ -94,6 +94,26 @@ TEST_F(JobCheckpointsTest, TheEndOfAnEpochWaitsForTheCheckpointBefore) {
   }
 }
 
+TEST_F(JobCheckpointsTest, TheEndOfAnEpochWaitsForTheEndOfTheOneBefore) {
+  for (const bool fails : {false, true}) {
+    JobCheckpoints c = Make(0, 0, 1);
+    c.EpochEnds(End(0, 10), At(1));
+    for (const uint32_t i : {0, 1}) c.TakeHosted(i, Hosted(HostedCut::WRITING, 1, 10), At(2));
+    c.EpochBegins(At(2));
+    c.EpochEnds(End(1, 20), At(3));
+    EXPECT_TRUE(c.holds_phase());
+    if (fails) {
+      c.GiveUpWaiting(absl::Seconds(30), At(40));
+    } else {
+      for (const uint32_t i : {0, 1}) c.TakeHosted(i, Hosted(HostedCut::WRITTEN, 1, 10), At(4));
+      ASSERT_TRUE(c.TakeCommit());
+      c.Committed(1, absl::OkStatus(), At(40));
+    }
+    EXPECT_TRUE(c.holds_phase());
+    EXPECT_EQ(c.ordered(), (JobCheckpoints::Ordered{2, 20}));
+  }
+}
+
 TEST_F(JobCheckpointsTest, ACommitThatNamedACheckpointIsKnownWhenTheEpochEnds) {
   // The reports of the pservers and of other ranks are still under way.
   JobCheckpoints c = Make(7, 0, 1);
