@@ -13,10 +13,9 @@
 #include "common/daemon/scheduler_choice.h"
 #include "common/daemon/scheduler_wait.h"
 #include "common/security/grpc_credentials.h"
-#include "common/security/server_guard.h"
 #include "common/transport/grpc_convert.h"
-#include "common/transport/renewable.h"
 #include "common/transport/retry.h"
+#include "common/transport/server_channel.h"
 #include "proto/scheduler.grpc.pb.h"
 
 namespace sluice {
@@ -33,11 +32,8 @@ constexpr absl::Duration kNamePeersEvery = absl::Seconds(3);
 // How long an answer may be late before a client of several schedulers looks for another one.
 constexpr absl::Duration kOverdue = absl::Seconds(1);
 constexpr absl::Duration kLookEvery = absl::Milliseconds(50);
-// The least time between two connections with TLS that are opened while none is needed for a call.
-constexpr absl::Duration kReplaceEvery = absl::Seconds(1);
 
-std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address,
-                                           const GrpcCredentials& credentials) {
+grpc::ChannelArguments Arguments() {
   grpc::ChannelArguments args;
   args.SetMaxReceiveMessageSize(kMaxControlMessageBytes);
   args.SetInt(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);  // gRPC would inflate without bound
@@ -55,69 +51,32 @@ std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address,
   args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   // A proxy from the environment must not come between the parts of one cluster.
   args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  return grpc::CreateCustomChannel(address, credentials.ForClientOf(PeerRole::kScheduler), args);
+  return args;
 }
 
-struct Connection {
-  explicit Connection(std::shared_ptr<grpc::Channel> to)
-      : channel(std::move(to)), stub(Scheduler::NewStub(channel)) {}
-  const std::shared_ptr<grpc::Channel> channel;
-  const std::unique_ptr<Scheduler::Stub> stub;
-};
-
-// One scheduler. Its connection is replaced after a failure if it has TLS (renewable.h).
+// One scheduler.
 class Peer {
  public:
-  Peer(const std::string& address, const GrpcCredentials& credentials, Clock* clock)
+  Peer(const std::string& address, const GrpcCredentials& credentials)
       : address_(address),
-        guard_(address, credentials),
         tls_(credentials.tls()),
-        clock_(clock),
-        connection_(
-            [=] { return std::make_shared<Connection>(OpenChannel(address, credentials)); }) {}
+        channel_(address, credentials, PeerRole::kScheduler, std::nullopt, Arguments()) {}
 
   const std::string& address() const { return address_; }
-  std::shared_ptr<Connection> Get() { return connection_.Get(); }
+  ServerChannel* channel() { return &channel_; }
   // `failed`, with the fix where TLS is the cause; or why another user of this host who serves
   // there is not called.
   absl::Status Explain(const absl::Status& failed) const {
-    const absl::Status explained = guard_.Explain(failed);
+    const absl::Status explained = channel_.Explain(failed);
     const std::string advice = TlsAdvice(explained.message(), tls_);
     if (advice.empty()) return explained;
     return absl::Status(explained.code(), absl::StrCat(explained.message(), "; ", advice));
   }
 
-  // A call over `connection` got no answer.
-  void Failed(const std::shared_ptr<Connection>& connection) {
-    if (tls_) connection_.Replace(connection);
-  }
-
-  // Tries to connect if there is no connection.
-  bool IsConnected() {
-    const std::shared_ptr<Connection> connection = Get();
-    const grpc_connectivity_state state = connection->channel->GetState(/*try_to_connect=*/true);
-    if (state == GRPC_CHANNEL_TRANSIENT_FAILURE && tls_ && MayReplace())
-      connection_.Replace(connection);
-    return state == GRPC_CHANNEL_READY;
-  }
-
  private:
-  // True once in kReplaceEvery: a port where nobody listens must not be asked all the time.
-  bool MayReplace() {
-    MutexLock lock(&mutex_);
-    const absl::Time now = clock_->Now();
-    if (now < replace_from_) return false;
-    replace_from_ = now + kReplaceEvery;
-    return true;
-  }
-
   const std::string address_;
-  const ServerGuard guard_;
   const bool tls_;
-  Clock* const clock_;
-  Renewable<Connection> connection_;
-  Mutex mutex_;
-  absl::Time replace_from_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+  ServerChannel channel_;
 };
 
 class GrpcSchedulerClient : public SchedulerClient {
@@ -126,7 +85,7 @@ class GrpcSchedulerClient : public SchedulerClient {
                       const GrpcCredentials& credentials)
       : addresses_(addresses), clock_(clock) {
     for (const absl::string_view address : absl::StrSplit(addresses, ','))
-      peers_.push_back(std::make_unique<Peer>(std::string(address), credentials, clock));
+      peers_.push_back(std::make_unique<Peer>(std::string(address), credentials));
     choice_.emplace(peers_.size());
   }
 
@@ -145,22 +104,26 @@ class GrpcSchedulerClient : public SchedulerClient {
   }
 
   std::string WhyNotReady() override {
-    const std::shared_ptr<Connection> connection = peers_[0]->Get();
-    const auto deadline = GrpcDeadline(kExplainWait);
+    Peer& peer = *peers_[0];
+    const absl::Time end = clock_->Now() + kExplainWait;
+    for (;;) {
+      const ServerChannel::State state = peer.channel()->Look();
+      if (state == ServerChannel::State::kFailed) break;
+      const absl::Duration left = end - clock_->Now();
+      if (state == ServerChannel::State::kReady || left <= absl::ZeroDuration()) return "";
+      ServerChannel::AwaitChange({peer.channel()}, left);
+    }
+    const auto connection = peer.channel()->Get();
+    if (!connection.ok()) return std::string(peer.Explain(connection.status()).message());
     // gRPC tells the reason only to a call. The call should not come through to a scheduler that
     // begins to serve now: the caller may be a member, which would be refused and recorded there.
-    for (;;) {
-      const grpc_connectivity_state state = connection->channel->GetState(/*try_to_connect=*/true);
-      if (state == GRPC_CHANNEL_TRANSIENT_FAILURE) break;
-      if (state == GRPC_CHANNEL_READY || !connection->channel->WaitForStateChange(state, deadline))
-        return "";
-    }
     grpc::ClientContext context;
-    context.set_deadline(deadline);
+    context.set_deadline(GrpcDeadline(end - clock_->Now()));
     ClusterStatus reply;
     const absl::Status failed =
-        FromGrpcStatus(connection->stub->GetStatus(&context, GetStatusRequest(), &reply));
-    return std::string(peers_[0]->Explain(failed).message());
+        FromGrpcStatus(Scheduler::NewStub((*connection)->channel())
+                           ->GetStatus(&context, GetStatusRequest(), &reply));
+    return std::string(peer.Explain(failed).message());
   }
 
   std::string WhyRefused() override {
@@ -254,25 +217,16 @@ class GrpcSchedulerClient : public SchedulerClient {
   // For each scheduler, whether there is a connection to it.
   std::vector<bool> Connected() const {
     std::vector<bool> connected;
-    for (const auto& peer : peers_) connected.push_back(peer->IsConnected());
+    for (const auto& peer : peers_)
+      connected.push_back(peer->channel()->Look() == ServerChannel::State::kReady);
     return connected;
   }
 
-  // Waits until the state of each channel has changed, at most `at_most`. gRPC reconnects
-  // only while a thread waits in it, or every 5 s. Without this wait, calls that are tried again
-  // would fail at once, with no new attempt to connect.
+  // Waits until the state of each channel has changed, at most `at_most`.
   void AwaitChange(absl::Duration at_most) const {
-    grpc::CompletionQueue queue;
-    std::vector<std::shared_ptr<Connection>> connections;
-    for (const auto& peer : peers_) {
-      connections.push_back(peer->Get());
-      grpc::Channel* const channel = connections.back()->channel.get();
-      channel->NotifyOnStateChange(channel->GetState(/*try_to_connect=*/true),
-                                   GrpcDeadline(at_most), &queue, nullptr);
-    }
-    void* tag;
-    bool ok;
-    for (size_t i = 0; i < peers_.size(); ++i) queue.Next(&tag, &ok);
+    std::vector<ServerChannel*> channels;
+    for (const auto& peer : peers_) channels.push_back(peer->channel());
+    ServerChannel::AwaitChange(channels, at_most);
   }
 
   // Chooses a scheduler that has a connection, and waits for one at most `at_most`.
@@ -318,6 +272,13 @@ class GrpcSchedulerClient : public SchedulerClient {
     return absl::StrCat("scheduler at ", peer.address(), ", of ", addresses_, ",");
   }
 
+  absl::Status NoAnswer(size_t chosen, const char* name, const absl::Status& error) {
+    choice_->NoAnswer(chosen);
+    const Peer& peer = *peers_[chosen];
+    return absl::UnavailableError(
+        absl::StrCat(Name(peer), " did not answer ", name, ": ", peer.Explain(error).message()));
+  }
+
   // `wait`: how long the scheduler may hold the call back.
   template <class Reply, class Method, class Request>
   absl::StatusOr<Reply> Call(const char* name, Method method, const Request& request,
@@ -329,11 +290,13 @@ class GrpcSchedulerClient : public SchedulerClient {
     AwaitConnection(kConnectWait);
     const size_t chosen = choice_->current();
     Peer& peer = *peers_[chosen];
-    const std::shared_ptr<Connection> connection = peer.Get();
+    const auto connection = peer.channel()->Get();
+    if (!connection.ok()) return NoAnswer(chosen, name, connection.status());
     Reply reply;
     grpc::Status status;
     grpc::CompletionQueue queue;
-    const auto call = (connection->stub.get()->*method)(&context, request, &queue);
+    const auto stub = Scheduler::NewStub((*connection)->channel());
+    const auto call = (stub.get()->*method)(&context, request, &queue);
     call->Finish(&reply, &status, nullptr);
     const Answer answer = AwaitAnswer(&queue, &context, chosen, wait + kOverdue);
     if (status.ok() && answer.parsed) return reply;
@@ -350,10 +313,8 @@ class GrpcSchedulerClient : public SchedulerClient {
     }
     const absl::Status error = FromGrpcStatus(status);
     if (GotNoAnswer(error) || WasCutOff(status)) {
-      choice_->NoAnswer(chosen);
-      peer.Failed(connection);
-      return absl::UnavailableError(
-          absl::StrCat(Name(peer), " did not answer ", name, ": ", peer.Explain(error).message()));
+      peer.channel()->Failed(*connection);
+      return NoAnswer(chosen, name, error);
     }
     if (absl::IsUnimplemented(error)) {
       return absl::UnimplementedError(absl::StrCat(

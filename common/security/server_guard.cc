@@ -1,13 +1,18 @@
 #include "common/security/server_guard.h"
 
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
-#include <array>
-#include <atomic>
 #include <cerrno>
+#include <cstring>
+#include <memory>
 
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "common/security/grpc_credentials.h"
 #include "common/security/local_sockets.h"
 #include "common/security/server_owner.h"
@@ -15,53 +20,52 @@
 namespace sluice {
 namespace {
 
-// Relaxed: a port is set before the channel is made that connects to it.
-std::array<std::atomic<bool>, 65536> guarded_ports;
-
-// Resolvers connect datagram sockets to an address to learn the way to it.
-bool IsStream(int fd) {
-  int type = 0;
-  socklen_t size = sizeof(type);
-  return syscall(SYS_getsockopt, fd, SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type == SOCK_STREAM;
+// The error of a connect that does not wait; 0: the connection stands.
+int AwaitConnected(int fd, absl::Duration wait) {
+  pollfd writable = {fd, POLLOUT, 0};
+  int ready = 0;
+  do {
+    ready = poll(&writable, 1, static_cast<int>(absl::ToInt64Milliseconds(wait)));
+  } while (ready < 0 && errno == EINTR);
+  if (ready == 0) return ETIMEDOUT;
+  int error = 0;
+  socklen_t size = sizeof(error);
+  if (ready < 0 || getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) != 0) return errno;
+  return error;
 }
 
-bool IsGuarded(int fd, const sockaddr* server, socklen_t size) {
-  const std::optional<TcpEnd> end = TcpEnd::Of(server, size);
-  return end.has_value() && end->is_loopback() &&
-         guarded_ports[end->port].load(std::memory_order_relaxed) && IsStream(fd);
+// The kernel may connect a socket to itself when the port is free and one that it gives to clients.
+bool IsItsOwnServer(int fd, const TcpEnd& server) {
+  sockaddr_storage own = {};
+  socklen_t size = sizeof(own);
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&own), &size) != 0) return false;
+  const auto client = TcpEnd::Of(reinterpret_cast<const sockaddr*>(&own), size);
+  return client.has_value() && client->ToText() == server.ToText();
 }
 
-// The error to report for an established connection to a guarded address; 0: none.
-int ErrorOf(int connection) {
-  const absl::Status status = CheckServerOf(connection, geteuid());
-  switch (status.code()) {
-    case absl::StatusCode::kOk:
-      return 0;
-    case absl::StatusCode::kPermissionDenied:
-      return EACCES;
-    default:
-      return ECONNRESET;
+absl::StatusOr<FileDescriptor> ConnectTo(const addrinfo& at, absl::Duration wait) {
+  const std::optional<TcpEnd> server = TcpEnd::Of(at.ai_addr, at.ai_addrlen);
+  if (!server.has_value()) return absl::UnavailableError("neither IPv4 nor IPv6");
+  const auto failed = [&](int error) {
+    return absl::UnavailableError(
+        absl::StrCat("cannot connect to ", server->ToText(), ": ", std::strerror(error)));
+  };
+  FileDescriptor fd(socket(at.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP));
+  if (!fd) return failed(errno);
+  const int on = 1;
+  setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  int error = connect(fd.get(), at.ai_addr, at.ai_addrlen) == 0 ? 0 : errno;
+  if (error == EINPROGRESS) error = AwaitConnected(fd.get(), wait);
+  if (error != 0) return failed(error);
+  if (IsItsOwnServer(fd.get(), *server)) return failed(ECONNREFUSED);
+  // A name may stand for other hosts too, whose users are not known here.
+  if (!server->is_loopback()) return fd;
+  const absl::Status owned = CheckServerOf(fd.get(), geteuid());
+  if (!owned.ok()) {
+    return absl::UnavailableError(
+        absl::StrCat("no connection to ", server->ToText(), ": ", owned.message()));
   }
-}
-
-int Connect(int fd, const sockaddr* server, socklen_t size) {
-  const int result = static_cast<int>(syscall(SYS_connect, fd, server, size));
-  if (result != 0 || !IsGuarded(fd, server, size)) return result;
-  const int error = ErrorOf(fd);
-  if (error == 0) return 0;
-  errno = error;
-  return -1;
-}
-
-// `error`: the socket's error, as the kernel reports it.
-void CheckOutcome(int fd, int* error) {
-  sockaddr_storage server = {};
-  socklen_t size = sizeof(server);
-  const int before = errno;
-  if (*error == 0 && getpeername(fd, reinterpret_cast<sockaddr*>(&server), &size) == 0 &&
-      IsGuarded(fd, reinterpret_cast<const sockaddr*>(&server), size))
-    *error = ErrorOf(fd);
-  errno = before;
+  return fd;
 }
 
 }  // namespace
@@ -72,7 +76,24 @@ ServerGuard::ServerGuard(const std::string& address, const GrpcCredentials& cred
       !IsLoopback(server->host))
     return;
   guarded_ = *server;
-  guarded_ports[server->port].store(true, std::memory_order_relaxed);
+}
+
+absl::StatusOr<FileDescriptor> ServerGuard::Connect(absl::Duration wait) const {
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  const int error =
+      getaddrinfo(guarded_->host.c_str(), absl::StrCat(guarded_->port).c_str(), &hints, &found);
+  if (error != 0) {
+    return absl::UnavailableError(
+        absl::StrCat("cannot resolve ", guarded_->host, ": ", gai_strerror(error)));
+  }
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owned(found, &freeaddrinfo);
+  absl::StatusOr<FileDescriptor> connected = absl::UnavailableError("no address");
+  for (const addrinfo* at = found; at != nullptr && !connected.ok(); at = at->ai_next)
+    connected = ConnectTo(*at, wait);
+  return connected;
 }
 
 absl::Status ServerGuard::Explain(const absl::Status& failed) const {
@@ -82,21 +103,3 @@ absl::Status ServerGuard::Explain(const absl::Status& failed) const {
 }
 
 }  // namespace sluice
-
-// The linker resolves the calls of shared libraries to these, because a program comes before its
-// libraries.
-extern "C" {
-
-__attribute__((visibility("default"))) int connect(int fd, const sockaddr* server, socklen_t size) {
-  return sluice::Connect(fd, server, size);
-}
-
-__attribute__((visibility("default"))) int getsockopt(int fd, int level, int name, void* value,
-                                                      socklen_t* size) __THROW {
-  const int result = static_cast<int>(syscall(SYS_getsockopt, fd, level, name, value, size));
-  if (result == 0 && level == SOL_SOCKET && name == SO_ERROR && *size == sizeof(int))
-    sluice::CheckOutcome(fd, static_cast<int*>(value));
-  return result;
-}
-
-}  // extern "C"

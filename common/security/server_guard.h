@@ -1,27 +1,24 @@
 // Keeps a client on loopback from speaking to a server of another user of this host.
 //
-// Without TLS nothing says who serves at a port, and gRPC connects again by itself whenever a
-// connection has ended. So each connection is checked (server_owner.h) when it has been
-// established, before gRPC learns of it and sends its first byte. For this, the file defines
-// connect and getsockopt for the whole process, the libraries included, in front of those of the C
-// library: connect(2) tells the caller of a non-blocking connect to read SO_ERROR for its outcome.
-// For a guarded address, the two report these errors instead of success:
+// Without TLS nothing says who serves at a port. So the client connects itself, asks the kernel who
+// has the server's end (server_owner.h), and sends its first byte only when that is its own user or
+// root. gRPC gets the descriptor afterwards (common/transport/server_channel.h), because it has no
+// place for such a check between connecting and sending.
 //
-// - EACCES: another user has the server's end.
-// - ECONNRESET: the server has no end of the connection, or this process has no file descriptor
-//   left with which to ask.
+// Cost: some ten microseconds a connection, and at most 20 ms when the server does not end the
+// handshake.
 //
-// The caller then closes the connection, and gRPC tries again with its usual back-off. The check
-// takes some ten microseconds, and at most 20 ms when the server does not end the handshake.
-//
-// Thread safety: safe from any thread.
+// Thread safety: immutable.
 #pragma once
 
 #include <optional>
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "common/config/address.h"
+#include "common/shared_memory/file_descriptor.h"
 
 namespace sluice {
 
@@ -29,10 +26,19 @@ class GrpcCredentials;
 
 class ServerGuard {
  public:
-  // From now on, this process connects to the port of `address` on loopback only where its own user
-  // or root serves. Does nothing when `credentials` have TLS or trust any local user, or when
-  // `address` is not on loopback (--insecure has allowed it).
+  // Guards `address` (host:port), unless `credentials` have TLS or trust any local user, or the
+  // address is not on loopback (--insecure has allowed it).
   ServerGuard(const std::string& address, const GrpcCredentials& credentials);
+
+  // Whether connections to the address must come from Connect.
+  bool guards() const { return guarded_.has_value(); }
+
+  // A connection to the address whose server belongs to this user or root, with TCP_NODELAY, that
+  // does not block. Tries all IP addresses of the host. Waits at most `wait` for each handshake: on
+  // loopback it ends at once unless the server's queue is full. REQUIRES: guards().
+  // UNAVAILABLE: nobody listens, another user serves there (with the fix), or this process has no
+  // file descriptor left.
+  absl::StatusOr<FileDescriptor> Connect(absl::Duration wait) const;
 
   // For a call that got no answer: says who serves there when it is another user, with the fix,
   // else returns `failed`. Keeps its code, because the right server may come back.

@@ -23,6 +23,7 @@ class FileDescriptor {
   }
 
   int get() const { return fd_; }  // -1: none
+  int Release() { return std::exchange(fd_, -1); }  // to an owner who closes it
   explicit operator bool() const { return fd_ >= 0; }
 
  private:

@@ -1,8 +1,7 @@
 #include "common/transport/grpc_transport.h"
 
-#include <grpcpp/channel.h>
+#include <grpcpp/alarm.h>
 #include <grpcpp/client_context.h>
-#include <grpcpp/create_channel.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <malloc.h>
 #include <stdlib.h>
@@ -17,17 +16,23 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/clock.h"
 #include "common/base/mutex.h"
-#include "common/security/server_guard.h"
 #include "common/transport/grpc_convert.h"
-#include "common/transport/renewable.h"
+#include "common/transport/server_channel.h"
 
 namespace sluice {
 namespace {
 
+// Alarms of gRPC count in milliseconds; one that came too early would miss its reason.
+constexpr absl::Duration kAlarmSlack = absl::Milliseconds(5);
+
 // The gRPC call of one stream.
 //
 //   start -> { read, read, ..., failed read -> finish } beside { write, write, ..., writes done }
+//
+// If there is no connection, the stream fails instead of the start. If the connection is new, an
+// alarm ends the stream when the server has not answered in time.
 //
 // Its events run on one completion queue thread. `ops_` counts the events to come; CancelAndWait
 // waits until there are none, so that no event meets a destroyed call.
@@ -40,15 +45,39 @@ class ClientCall {
         max_queued_bytes_(max_queued_bytes),
         total_queued_(total_queued) {}
 
-  void Start(const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
+  void Start(std::shared_ptr<ServerConnection> connection, const std::string& method,
              grpc::CompletionQueue* queue) {
     on_started_.run = [this](bool ok) { OnStarted(ok); };
     on_read_.run = [this](bool ok) { OnRead(ok); };
     on_written_.run = [this](bool ok) { OnWritten(ok); };
     on_finished_.run = [this](bool) { OnFinished(); };
-    grpc::GenericStub stub(channel);
+    connection_ = std::move(connection);
+    // gRPC itself bounds its attempts to connect.
+    if (!connection_->is_of_grpc() && !connection_->HasAnswered()) {
+      on_alarm_.run = [this](bool) {
+        (void)connection_->IsOver();  // ends it if it is silent
+        EndOp();
+      };
+      {
+        MutexLock lock(&mutex_);
+        ++ops_;
+      }
+      const absl::Duration left = connection_->answers_by() - Clock::Real()->Now();
+      alarm_.Set(queue, GrpcDeadline(left + kAlarmSlack), &on_alarm_);
+    }
+    grpc::GenericStub stub(connection_->channel());
     call_ = stub.PrepareCall(&context_, method, queue);
     call_->StartCall(&on_started_);
+  }
+
+  // There is no connection: on_closed follows on the queue's thread.
+  void Fail(const absl::Status& status, grpc::CompletionQueue* queue) {
+    on_alarm_.run = [this, status](bool) {
+      Break();
+      Report(status);
+      EndOp();
+    };
+    alarm_.Set(queue, GrpcDeadline(absl::ZeroDuration()), &on_alarm_);
   }
 
   void Send(Message message) {
@@ -146,6 +175,7 @@ class ClientCall {
   }
 
   void OnFinished() {
+    alarm_.Cancel();
     absl::Status status = FromGrpcStatus(grpc_status_);
     bool overflow, destroying;
     {
@@ -160,9 +190,13 @@ class ClientCall {
     absl::StatusCode code = status.code();
     // When this end did not cancel, the peer dropped the stream.
     if (code == absl::StatusCode::kCancelled && !destroying) code = absl::StatusCode::kUnavailable;
-    callbacks_.on_closed(
-        absl::Status(code, absl::StrCat("stream to ", address_, ": ", status.message())));
+    Report(absl::Status(code, status.message()));
     EndOp();
+  }
+
+  void Report(const absl::Status& status) {
+    callbacks_.on_closed(
+        absl::Status(status.code(), absl::StrCat("stream to ", address_, ": ", status.message())));
   }
 
   // Drops the queue; from now on nothing is sent.
@@ -212,8 +246,10 @@ class ClientCall {
   const StreamCallbacks callbacks_;
   const size_t max_queued_bytes_;
   std::atomic<size_t>* const total_queued_;
-  GrpcEvent on_started_, on_read_, on_written_, on_finished_;
+  GrpcEvent on_started_, on_read_, on_written_, on_finished_, on_alarm_;
 
+  std::shared_ptr<ServerConnection> connection_;  // constant after the start
+  grpc::Alarm alarm_;
   grpc::ClientContext context_;
   std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call_;
   grpc::ByteBuffer incoming_;  // filled by the read under way
@@ -274,15 +310,6 @@ grpc::ChannelArguments Arguments(const GrpcTransport::Options& options) {
   return args;
 }
 
-// The way to one pserver.
-struct Way {
-  Way(const std::string& address, const GrpcCredentials& credentials,
-      std::function<std::shared_ptr<grpc::Channel>()> open)
-      : guard(address, credentials), channel(std::move(open)) {}
-  const ServerGuard guard;
-  Renewable<grpc::Channel> channel;
-};
-
 }  // namespace
 
 class GrpcTransport::Impl {
@@ -301,26 +328,35 @@ class GrpcTransport::Impl {
   }
 
   std::unique_ptr<Stream> Connect(const PserverAddress& to, StreamCallbacks callbacks) {
-    Way* const way = WayTo(to);
-    std::shared_ptr<grpc::Channel> channel = way->channel.Get();
-    callbacks.on_closed = [this, way, channel,
+    ServerChannel* const way = WayTo(to);
+    absl::StatusOr<std::shared_ptr<ServerConnection>> connection = way->Get();
+    callbacks.on_closed = [way, over = connection.ok() ? *connection : nullptr,
                            then = std::move(callbacks.on_closed)](absl::Status status) {
-      then(absl::IsUnavailable(status) ? NoAnswer(way, channel, status) : std::move(status));
+      then(absl::IsUnavailable(status) ? NoAnswer(way, over, status) : std::move(status));
     };
     auto call = std::make_unique<ClientCall>(to.address, std::move(callbacks),
                                              options_.max_queued_bytes, &queued_bytes_);
     // Streams are dealt to the threads in turn. A stream stays on its thread, so its messages keep
     // their order.
     grpc::CompletionQueue* queue = queues_[next_queue_++ % queues_.size()].get();
-    call->Start(channel, options_.method, queue);
+    if (connection.ok()) {
+      call->Start(*std::move(connection), options_.method, queue);
+    } else {
+      call->Fail(connection.status(), queue);
+    }
     return std::make_unique<ClientStream>(std::move(call));
   }
 
   absl::StatusOr<std::string> Call(const PserverAddress& to, const std::string& method,
                                    const std::string& request, absl::Duration timeout) {
-    Way* const way = WayTo(to);
-    const std::shared_ptr<grpc::Channel> channel = way->channel.Get();
-    grpc::GenericStub stub(channel);
+    ServerChannel* const way = WayTo(to);
+    const std::string what = absl::StrCat(method, " of ", to.address);
+    const absl::StatusOr<std::shared_ptr<ServerConnection>> connection = way->Get();
+    if (!connection.ok()) {
+      const absl::Status error = way->Explain(connection.status());
+      return absl::Status(error.code(), absl::StrCat(what, ": ", error.message()));
+    }
+    grpc::GenericStub stub((*connection)->channel());
     grpc::ClientContext context;
     context.set_deadline(GrpcDeadline(timeout));
     grpc::CompletionQueue queue;  // for this call alone, run by this thread
@@ -337,10 +373,9 @@ class GrpcTransport::Impl {
     queue.Shutdown();
     while (queue.Next(&event, &ok)) {
     }
-    const std::string what = absl::StrCat(method, " of ", to.address);
     if (!status.ok()) {
       absl::Status error = FromGrpcStatus(status);
-      if (absl::IsUnavailable(error)) error = NoAnswer(way, channel, error);
+      if (absl::IsUnavailable(error)) error = NoAnswer(way, *connection, error);
       return absl::Status(error.code(), absl::StrCat(what, ": ", error.message()));
     }
     Message message;
@@ -357,24 +392,23 @@ class GrpcTransport::Impl {
   size_t queued_bytes() const { return queued_bytes_; }
 
  private:
-  // Nobody answered over `channel`. Returns `error`, with the reason when it is known.
-  absl::Status NoAnswer(Way* way, const std::shared_ptr<grpc::Channel>& channel,
-                        const absl::Status& error) const {
-    // A channel whose TLS handshake was cut may never connect again (renewable.h).
-    if (options_.credentials.tls()) way->channel.Replace(channel);
-    return way->guard.Explain(error);
+  // Nobody answered over `connection`; null: there was none. Returns `error`, with the reason when
+  // it is known.
+  static absl::Status NoAnswer(ServerChannel* way,
+                               const std::shared_ptr<ServerConnection>& connection,
+                               const absl::Status& error) {
+    if (connection != nullptr) way->Failed(connection);
+    return way->Explain(error);
   }
 
   // The way to a pserver, which lives as long as this transport.
-  Way* WayTo(const PserverAddress& to) {
+  ServerChannel* WayTo(const PserverAddress& to) {
     MutexLock lock(&mutex_);
-    std::unique_ptr<Way>& way = ways_[to];
+    std::unique_ptr<ServerChannel>& way = ways_[to];
     if (way == nullptr) {
       // With the rank, a pserver cannot play another one, whatever the address leads to.
-      const auto credentials = options_.credentials.ForClientOf(PeerRole::kPserver, to.rank);
-      way = std::make_unique<Way>(to.address, options_.credentials, [this, to, credentials] {
-        return grpc::CreateCustomChannel(to.address, credentials, Arguments(options_));
-      });
+      way = std::make_unique<ServerChannel>(to.address, options_.credentials, PeerRole::kPserver,
+                                            to.rank, Arguments(options_));
     }
     return way.get();
   }
@@ -384,7 +418,7 @@ class GrpcTransport::Impl {
   std::vector<std::thread> threads_;  // one per queue
   std::atomic<size_t> next_queue_{0}, queued_bytes_{0};
   Mutex mutex_;
-  std::map<PserverAddress, std::unique_ptr<Way>> ways_ ABSL_GUARDED_BY(mutex_);
+  std::map<PserverAddress, std::unique_ptr<ServerChannel>> ways_ ABSL_GUARDED_BY(mutex_);
 };
 
 namespace {
