@@ -10,7 +10,7 @@ import unittest
 
 BIN = pathlib.Path(os.environ.get("SLUICE_BIN_DIR", "build/release/bin"))
 PROGRAMS = [BIN / name for name in ("sluice", "sluice-scheduler", "sluice-pserver", "sluice-worker")]
-SYSTEM_CALLS = {"connect", "getsockopt"}
+SYSTEM_CALLS = {"accept", "accept4", "close", "connect", "getsockopt", "listen"}
 
 
 def defined(path, *flags):

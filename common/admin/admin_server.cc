@@ -7,12 +7,8 @@
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
 
-#include <atomic>
-#include <cerrno>
-#include <cstring>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -27,7 +23,7 @@
 #include "common/config/address.h"
 #include "common/security/access_rules.h"
 #include "common/security/audit_log.h"
-#include "common/security/local_user_gate.h"
+#include "common/security/connection_listener.h"
 #include "common/security/tls_server.h"
 
 namespace sluice {
@@ -35,12 +31,6 @@ namespace {
 
 constexpr char kText[] = "text/plain; charset=utf-8";
 constexpr const char* kPages[] = {"/statusz", "/metrics", "/livez", "/readyz", "/api/v1/status"};
-
-// The library's own options add SO_REUSEPORT, with which two processes would silently share a port.
-void OnlyReuseAddress(socket_t socket) {
-  const int yes = 1;
-  setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
-}
 
 // Refuses web pages whose host name resolves to a loopback address for the moment (DNS rebinding).
 // `header`: the Host header; empty if there is none.
@@ -126,7 +116,7 @@ void AuditMetrics::Update() {
 class AdminServer::Impl {
  public:
   Impl(Options options, std::unique_ptr<TlsServer> tls)
-      : options_(std::move(options)), tls_(std::move(tls)), gate_(OptionsOfGate()) {
+      : options_(std::move(options)), tls_(std::move(tls)) {
     if (options_.audit != nullptr && options_.registry != nullptr)
       audit_metrics_ = std::make_unique<AuditMetrics>(options_.audit, options_.registry.get());
     if (options_.registry != nullptr && !options_.version.empty()) {
@@ -147,7 +137,6 @@ class AdminServer::Impl {
       grpc_end_ = &ends.Add({{"use", "grpc"}});
       SetCertificateEnds();
     }
-    server_.set_socket_options(&OnlyReuseAddress);
     server_.set_exception_handler(
         [](const httplib::Request&, httplib::Response& response, std::exception_ptr) {
           response.status = 500;
@@ -156,36 +145,24 @@ class AdminServer::Impl {
     AddRoutes();
   }
 
-  ~Impl() {
-    if (thread_.joinable()) {
-      server_.stop();
-      thread_.join();
-    }
-  }
-
   absl::Status Listen() {
     SLUICE_ASSIGN_OR_RETURN(Address address, ParseAddress(options_.bind));
-    int port = -1, error = 0;
-    SLUICE_RETURN_IF_ERROR(gate_.Start([&] {
-      errno = 0;
-      port = Bind(address);
-      error = errno;
-      return port > 0;
-    }));
-    if (port <= 0) {
-      return absl::UnavailableError(
-          absl::StrCat("the admin server cannot listen on ", options_.bind, ": ",
-                       error != 0 ? std::strerror(error) : "no such address",
-                       "; give another --admin_bind (port 0 picks a free one)"));
+    ConnectionListener::Options listening;
+    listening.users.address = options_.bind;
+    listening.users.tls = tls_ != nullptr;
+    listening.users.any_local_user = options_.any_local_user;
+    listening.users.audit = options_.audit;
+    auto listener = ConnectionListener::Listen(std::move(listening));
+    if (!listener.ok()) {
+      return absl::UnavailableError(absl::StrCat("the admin server ", listener.status().message(),
+                                                 "; give another --admin_bind (port 0 picks a "
+                                                 "free one)"));
     }
-    address.port = static_cast<uint16_t>(port);
+    listener_ = *std::move(listener);
+    address.port = static_cast<uint16_t>(listener_->port());
     address_ = ToText(address);
-    thread_ = std::thread([this] {
-      server_.listen_after_bind();
-      ended_ = true;
-    });
-    // stop() does nothing before the loop runs, so the destructor must not call it earlier.
-    while (!server_.is_running() && !ended_) std::this_thread::yield();
+    listener_->Start(
+        [this](FileDescriptor connection, const TcpEnd&) { server_.Add(std::move(connection)); });
     return absl::OkStatus();
   }
 
@@ -193,21 +170,6 @@ class AdminServer::Impl {
   const char* scheme() const { return tls_ != nullptr ? "https" : "http"; }
 
  private:
-  LocalUserGate::Options OptionsOfGate() const {
-    LocalUserGate::Options gate;
-    gate.address = options_.bind;
-    gate.tls = tls_ != nullptr;
-    gate.any_local_user = options_.any_local_user;
-    gate.audit = options_.audit;
-    return gate;
-  }
-
-  // Returns the port; not above 0 when the address cannot be bound.
-  int Bind(const Address& address) {
-    if (address.port == 0) return server_.bind_to_any_port(address.host);
-    return server_.bind_to_port(address.host, address.port) ? address.port : -1;
-  }
-
   static std::string CallerAddress(const std::string& ip, int port) {
     return ToText({ip, static_cast<uint16_t>(port)});
   }
@@ -318,12 +280,10 @@ class AdminServer::Impl {
   std::unique_ptr<AuditMetrics> audit_metrics_;  // null: no audit log, or no metrics
   prometheus::Gauge* admin_end_ = nullptr;       // null: no TLS, no audit log, or no metrics
   prometheus::Gauge* grpc_end_ = nullptr;        // the same
-  LocalUserGate gate_;                           // outlives the server
   AuditQueue refusals_{options_.audit};          // outlives the server
   BoundedHttpServer server_{BoundedHttpServer::Limits(), AccessToPages()};
-  std::string address_;  // constant after Listen
-  std::atomic<bool> ended_{false};
-  std::thread thread_;
+  std::string address_;                           // constant after Listen
+  std::unique_ptr<ConnectionListener> listener_;  // gives the server its connections
 };
 
 absl::StatusOr<std::unique_ptr<AdminServer>> AdminServer::Start(Options options) {

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/security/accept_reserve.h"
 #include "common/security/audit_log.h"
 
 namespace sluice {
@@ -55,30 +54,10 @@ class CompleteRequest : public httplib::Stream {
 
 }  // namespace
 
-// The library gives each connection to a task, which here only hands it to the loop. So the task
-// runs at once, on the thread that accepts.
-class BoundedHttpServer::Tasks : public httplib::TaskQueue {
- public:
-  explicit Tasks(BoundedHttpServer* server) : server_(server) {
-    ExchangeLoop::Work work;
-    work.tls = server->access_.tls;
-    work.answer = [server](const HttpExchange& exchange) { return server->Answer(exchange); };
-    work.on_refused = server->access_.on_refused;
-    server->loop_ = std::make_unique<ExchangeLoop>(server->limits_, std::move(work));
-  }
-  // The library's task only hands the socket over (process_and_close_socket), so it may run at
-  // once.
-  void enqueue(std::function<void()> task) override { task(); }
-  void shutdown() override { server_->loop_.reset(); }
-
- private:
-  BoundedHttpServer* const server_;
-};
-
 BoundedHttpServer::BoundedHttpServer(Limits limits, Access access)
-    : limits_(limits), access_(std::move(access)) {
-  KeepAcceptReserve();
-  new_task_queue = [this] { return new Tasks(this); };
+    : access_(std::move(access)),
+      loop_(limits, {access_.tls, [this](const HttpExchange& exchange) { return Answer(exchange); },
+                     access_.on_refused}) {
   // The headers decide; a body, which could be compressed, is never read.
   set_pre_routing_handler([this](const httplib::Request& request, httplib::Response& response) {
     if (request.method != "GET" && request.method != "HEAD") {
@@ -97,10 +76,9 @@ BoundedHttpServer::BoundedHttpServer(Limits limits, Access access)
   });
 }
 
-bool BoundedHttpServer::process_and_close_socket(socket_t sock) {
-  loop_->Add(sock);
-  return true;
-}
+BoundedHttpServer::~BoundedHttpServer() = default;
+
+void BoundedHttpServer::Add(FileDescriptor connection) { loop_.Add(connection.Release()); }
 
 std::string BoundedHttpServer::Answer(const HttpExchange& exchange) {
   CompleteRequest stream(exchange);

@@ -3,14 +3,16 @@
 // cpp-httplib alone bounds one line of a request, but neither the length of a header line nor the
 // number of headers, its timeouts begin anew with every byte, and each connection holds a thread.
 // Here the library only parses requests that are complete, and makes their answers. ExchangeLoop
-// does all reading and sending, and has the bounds.
+// does all reading and sending, and has the bounds. Somebody else accepts the connections
+// (common/security/connection_listener.h); the library's own functions for that are not to be used.
 //
 // A connection carries one request, and only GET and HEAD are served. Bodies are not read, and
 // ranges are ignored: the library would copy the answer once for each of thousands of ranges.
 //
 // With TLS, all of this holds too. httplib::SSLServer would not do: its handshake is not bounded.
 //
-// Thread safety: as httplib::Server. Handlers run on `threads` threads.
+// Thread safety: Add is safe from any thread; the rest as httplib::Server. Handlers run on
+// `threads` threads.
 #pragma once
 
 #include <httplib.h>
@@ -22,6 +24,7 @@
 #include "absl/status/status.h"
 #include "common/admin/exchange_loop.h"
 #include "common/security/tls_server.h"
+#include "common/shared_memory/file_descriptor.h"
 
 namespace sluice {
 
@@ -42,19 +45,19 @@ class BoundedHttpServer : public httplib::Server {
 
   explicit BoundedHttpServer(Limits limits) : BoundedHttpServer(limits, Access()) {}
   BoundedHttpServer(Limits limits, Access access);
+  // Closes all connections, after the requests that are complete have been answered.
+  ~BoundedHttpServer() override;
+
+  // Serves a connection that has been accepted. Does not wait. All handlers are set before.
+  void Add(FileDescriptor connection);
 
  private:
-  class Tasks;
-
-  bool process_and_close_socket(socket_t sock) override;
   std::string Answer(const HttpExchange& exchange);
   // Reports an answer that refuses the request.
   void ReportRefusal(const httplib::Request& request, const httplib::Response& response) const;
 
-  const Limits limits_;
   const Access access_;
-  // Made and ended by the thread that accepts; exists while the server listens.
-  std::unique_ptr<ExchangeLoop> loop_;
+  ExchangeLoop loop_;  // its threads use all of the above
 };
 
 }  // namespace sluice

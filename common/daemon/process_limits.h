@@ -28,7 +28,8 @@ inline constexpr int kMostThreadsTried = 1024;
 absl::Status CheckThreadLimit(int threads);
 
 // Raises the limit of open files as far as the system allows (from 1024 on most). Every connection
-// is a file. Beyond the limit, servers close new connections (common/security/accept_reserve.h).
+// is a file, and one to a gRPC port is two. Beyond the limit, servers close new connections
+// (common/security/connection_listener.h).
 void RaiseFileLimit();
 
 }  // namespace sluice

@@ -1,5 +1,11 @@
 #include "common/security/connection_gate.h"
 
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <optional>
 #include <string>
 #include <tuple>
@@ -7,59 +13,48 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "common/base/mutex.h"
-#include "common/security/close_hook.h"
 
 namespace sluice {
+namespace {
 
-struct ConnectionGate::State {
-  explicit State(const ConnectionBounds& bounds) : places(bounds) {}
+constexpr absl::Duration kLookAgain = absl::Milliseconds(10);
+constexpr int kEndsATime = 64;
 
-  void Closed(int connection) {
-    MutexLock lock(&mutex);
-    places.Closed(connection);
-  }
-
-  Mutex mutex;
-  ConnectionPlaces places ABSL_GUARDED_BY(mutex);
-};
+}  // namespace
 
 ConnectionGate::ConnectionGate(const ConnectionBounds& bounds, AuditLog* audit)
-    : bounds_(bounds),
-      state_(new State(bounds)),
-      records_(audit),
-      guard_([this](int connection, const sockaddr_storage& peer) {
-        return Admits(connection, peer);
-      }) {}
-
-ConnectionGate::~ConnectionGate() = default;
-
-void ConnectionGate::Guard(const std::function<void()>& start) { guard_.Guard(start); }
+    : bounds_(bounds), records_(audit), ends_(epoll_create1(EPOLL_CLOEXEC)), places_(bounds) {}
 
 void ConnectionGate::Called(const std::string& address, const std::string& certificate) {
-  MutexLock lock(&state_->mutex);
-  state_->places.Called(address, certificate);
+  MutexLock lock(&mutex_);
+  places_.Called(address, certificate);
 }
 
 size_t ConnectionGate::open() const {
-  MutexLock lock(&state_->mutex);
-  return state_->places.open();
+  MutexLock lock(&mutex_);
+  return places_.open();
 }
 
-bool ConnectionGate::Admits(int connection, const sockaddr_storage& peer) {
-  const auto end = TcpEnd::Of(reinterpret_cast<const sockaddr*>(&peer), sizeof(peer));
-  if (!end.has_value()) return true;  // not TCP
+bool ConnectionGate::Admits(int connection, const TcpEnd& peer) {
+  // Before the place: one that nobody gives back would be lost for ever.
+  FileDescriptor end(fcntl(connection, F_DUPFD_CLOEXEC, 0));
+  struct stat socket = {};
+  // The kernel always reports the end of both directions, and once is enough.
+  epoll_event on_end = {};
+  on_end.events = EPOLLET;
+  on_end.data.fd = end.get();
+  if (!end || fstat(connection, &socket) != 0 ||
+      epoll_ctl(ends_.get(), EPOLL_CTL_ADD, end.get(), &on_end) != 0)
+    return false;
   using Outcome = ConnectionPlaces::Outcome;
+  const int id = end.get();
   ConnectionPlaces::Decision decision;
   {
-    MutexLock lock(&state_->mutex);
-    // Should a close ever go unnoticed, the descriptor is forgotten when it is used again.
-    state_->places.Closed(connection);
-    decision = state_->places.Open(connection, *end);
-    // Under the lock, which whoever closes the descriptor takes first: it cannot be another file.
-    if (decision.given_up.has_value()) shutdown(*decision.given_up, SHUT_RDWR);
+    MutexLock lock(&mutex_);
+    decision = places_.Open(id, peer);
   }
   if (decision.given_up.has_value()) {
+    shutdown(*decision.given_up, SHUT_RDWR);
     Record(decision.peer_given_up, decision.certificate.value_or(""),
            absl::StrCat(decision.certificate.has_value()
                             ? "the owner of its certificate has more than any other"
@@ -67,17 +62,50 @@ bool ConnectionGate::Admits(int connection, const sockaddr_storage& peer) {
                         ", and it was ended to make room for another one"));
   }
   if (decision.outcome != Outcome::kAdmitted) {
-    Record(*end, /*certificate=*/"",
+    Record(peer, /*certificate=*/"",
            decision.outcome == Outcome::kHostIsFull
                ? absl::StrCat("its host has ", bounds_.max_per_host, " connections already")
                : absl::StrCat("there are ", bounds_.max_open, " connections already"));
     return false;
   }
-  const bool watched =
-      WatchClose(connection, [state = state_, connection] { state->Closed(connection); });
-  // A place that nobody gives back would be lost for ever, so the connection is refused instead.
-  if (!watched) state_->Closed(connection);
-  return watched;
+  watched_.emplace(id, Watched{std::move(end), connection, socket.st_dev, socket.st_ino});
+  return true;
+}
+
+absl::Duration ConnectionGate::TakeEnds() {
+  epoll_event events[kEndsATime];
+  for (int n = kEndsATime; n == kEndsATime;) {
+    n = epoll_wait(ends_.get(), events, kEndsATime, 0);
+    for (int i = 0; i < n; ++i) ended_.insert(events[i].data.fd);
+  }
+  for (auto id = ended_.begin(); id != ended_.end();) {
+    const auto watched = watched_.find(*id);
+    if (watched != watched_.end() && !IsClosed(watched->second)) {
+      ++id;
+      continue;
+    }
+    if (watched != watched_.end()) {
+      MutexLock lock(&mutex_);
+      places_.Closed(*id);
+    }
+    if (watched != watched_.end()) watched_.erase(watched);
+    id = ended_.erase(id);
+  }
+  return ended_.empty() ? absl::InfiniteDuration() : kLookAgain;
+}
+
+void ConnectionGate::Forget() {
+  MutexLock lock(&mutex_);
+  for (const auto& [id, watched] : watched_) places_.Closed(id);
+  watched_.clear();
+  ended_.clear();
+}
+
+bool ConnectionGate::IsClosed(const Watched& watched) {
+  struct stat now = {};
+  // While the duplicate is open, no other socket has this inode.
+  return fstat(watched.connection, &now) != 0 || now.st_dev != watched.device ||
+         now.st_ino != watched.inode;
 }
 
 void ConnectionGate::Record(const TcpEnd& peer, const std::string& certificate,

@@ -2,7 +2,6 @@
 
 #include <openssl/bio.h>
 #include <openssl/ssl.h>
-#include <sys/socket.h>
 
 #include <cstring>
 #include <memory>
@@ -11,27 +10,16 @@
 
 #include "absl/status/status.h"
 #include "common/base/mutex.h"
-#include "common/security/accept_hook.h"
 #include "common/security/audit_log.h"
 #include "common/security/handshake_failure.h"
-#include "common/security/local_sockets.h"
 
 namespace sluice {
 namespace {
 
 constexpr char kUnknown[] = "unknown";
 
-std::string PeerOfSocket(int fd) {
-  sockaddr_storage peer = {};
-  socklen_t length = sizeof(peer);
-  if (getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &length) != 0) return kUnknown;
-  const auto end = TcpEnd::Of(reinterpret_cast<const sockaddr*>(&peer), length);
-  return end.has_value() ? end->ToText() : kUnknown;
-}
-
-// The client whose connection this thread has accepted last. gRPC makes the connection's session at
-// once, on the same thread.
-thread_local std::string t_accepted = kUnknown;
+// The client whose connection this thread has handed over last.
+thread_local std::string t_client = kUnknown;
 
 // The record of a session. OpenSSL uses a session on one thread at a time.
 struct Note {
@@ -81,7 +69,7 @@ class HandshakeWatches {
 
   static void OnNew(void* session, void*, CRYPTO_EX_DATA* data, int index, long, void*) {
     Note* const note = new Note;
-    note->address = t_accepted;
+    note->address = t_client;
     CRYPTO_set_ex_data(data, index, note);
     SSL_set_msg_callback(static_cast<SSL*>(session), &OnMessage);
     SSL_set_msg_callback_arg(static_cast<SSL*>(session), note);
@@ -130,9 +118,7 @@ HandshakeWatch::HandshakeWatch(OnFailed on_failed) : on_failed_(std::move(on_fai
 
 HandshakeWatch::~HandshakeWatch() { HandshakeWatches::OfProcess().Remove(this); }
 
-void HandshakeWatch::NoteAddresses(grpc::ServerBuilder* builder) {
-  OnEachAccept([](int fd) { t_accepted = PeerOfSocket(fd); }, builder);
-}
+void HandshakeWatch::NoteClient(const std::string& address) { t_client = address; }
 
 std::unique_ptr<HandshakeWatch> AuditFailedHandshakes(AuditLog* audit) {
   // Any client can make handshakes fail. Recording that on gRPC's thread would let a hung disk stop

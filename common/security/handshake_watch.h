@@ -17,10 +17,6 @@
 #include <memory>
 #include <string>
 
-namespace grpc {
-class ServerBuilder;
-}
-
 namespace sluice {
 
 class AuditLog;
@@ -35,8 +31,9 @@ class HandshakeWatch {
   HandshakeWatch(const HandshakeWatch&) = delete;
   HandshakeWatch& operator=(const HandshakeWatch&) = delete;
 
-  // Lets watches know the addresses of the server's clients. Call it before the server starts.
-  static void NoteAddresses(grpc::ServerBuilder* builder);
+  // Sessions that this thread makes from now on are those of the client at `address`. gRPC makes a
+  // connection's session at once, on the thread that hands the connection over.
+  static void NoteClient(const std::string& address);
 
  private:
   friend class HandshakeWatches;

@@ -30,32 +30,14 @@ int BytesReceived(int connection) {
 
 }  // namespace
 
-LocalUserGate::LocalUserGate(Options options) : options_(std::move(options)) {
-  if (!ServesOneUser(options_)) return;
-  if (options_.audit != nullptr) records_ = std::make_unique<AuditQueue>(options_.audit);
-  guard_ = std::make_unique<ListenerGuard>(
-      [this](int connection, const sockaddr_storage& peer) { return Admits(connection, peer); });
+LocalUserGate::LocalUserGate(Options options)
+    : options_(std::move(options)), closed_to_others_(ServesOneUser(options_)) {
+  if (closed_to_others_ && options_.audit != nullptr)
+    records_ = std::make_unique<AuditQueue>(options_.audit);
 }
 
-LocalUserGate::~LocalUserGate() = default;
-
-absl::Status LocalUserGate::Start(const std::function<bool()>& listen) {
-  bool listens = false;
-  const auto start = [&] { listens = listen(); };
-  if (!closed_to_others()) {
-    start();
-    return absl::OkStatus();
-  }
-  // A library that made its listener in another way would serve everybody. Then the server must not
-  // run at all.
-  if (guard_->Guard(start) > 0 || !listens) return absl::OkStatus();
-  return absl::InternalError(
-      absl::StrCat("the server at ", options_.address,
-                   " does not show its listener, so that other users of this host could not be "
-                   "kept out; use TLS (--tls), or serve them too with --any_local_user"));
-}
-
-bool LocalUserGate::Admits(int connection, const sockaddr_storage& peer) {
+bool LocalUserGate::Admits(int connection, const TcpEnd& peer) {
+  if (!closed_to_others_) return true;
   const absl::StatusOr<uid_t> owner = OwnerOfClient(connection);
   if (owner.ok() && (*owner == options_.user || *owner == 0)) return true;
   if (owner.ok()) {
@@ -76,11 +58,10 @@ bool LocalUserGate::Admits(int connection, const sockaddr_storage& peer) {
   return false;
 }
 
-void LocalUserGate::Record(const sockaddr_storage& peer, const absl::Status& refusal) {
+void LocalUserGate::Record(const TcpEnd& peer, const absl::Status& refusal) {
   if (records_ == nullptr) return;
-  const auto end = TcpEnd::Of(reinterpret_cast<const sockaddr*>(&peer), sizeof(peer));
-  records_->Refused(CallerOf(refusal, end.has_value() ? end->ToText() : "unknown"), kConnectMethod,
-                    RefusalReason::kUser, std::string(refusal.message()));
+  records_->Refused(CallerOf(refusal, peer.ToText()), kConnectMethod, RefusalReason::kUser,
+                    std::string(refusal.message()));
 }
 
 }  // namespace sluice

@@ -13,20 +13,18 @@
 // have been a probe of the port. It is not recorded. A caller that ends its own side before it is
 // accepted counts as one that left.
 //
-// Thread safety: one thread. The check runs on the threads that accept.
+// Thread safety: safe from any thread.
 #pragma once
 
-#include <sys/socket.h>
 #include <sys/types.h>
 #include <unistd.h>
 
-#include <functional>
 #include <memory>
 #include <string>
 
 #include "absl/status/status.h"
 #include "common/security/audit_log.h"
-#include "common/security/listener_guard.h"
+#include "common/security/local_sockets.h"
 
 namespace sluice {
 
@@ -40,25 +38,20 @@ class LocalUserGate {
     uid_t user = geteuid();       // this user and root may connect
   };
   explicit LocalUserGate(Options options);
-  // The server has ended, or its listener admits nobody any more.
-  ~LocalUserGate();
 
-  // Calls `listen`, which opens the server's listeners on this thread and returns whether it has.
-  // INTERNAL: it has opened them in a way that the gate does not notice. The server must not run
-  // then.
-  absl::Status Start(const std::function<bool()>& listen);
+  // Whether the connection may stay; else its caller closes it. Does not wait. `peer`: its other
+  // end, which the system may have forgotten when it has gone meanwhile.
+  bool Admits(int connection, const TcpEnd& peer);
 
   // False: peers of every user are served.
-  bool closed_to_others() const { return guard_ != nullptr; }
+  bool closed_to_others() const { return closed_to_others_; }
 
  private:
-  bool Admits(int connection, const sockaddr_storage& peer);
-  void Record(const sockaddr_storage& peer, const absl::Status& refusal);
+  void Record(const TcpEnd& peer, const absl::Status& refusal);
 
   const Options options_;
-  // Before the guard, which ends first: its check uses the queue.
-  std::unique_ptr<AuditQueue> records_;   // null: no audit log, or every user is served
-  std::unique_ptr<ListenerGuard> guard_;  // null: every user is served
+  const bool closed_to_others_;
+  std::unique_ptr<AuditQueue> records_;  // null: no audit log, or every user is served
 };
 
 }  // namespace sluice

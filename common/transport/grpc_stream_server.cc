@@ -4,69 +4,25 @@
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
-#include <netdb.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
-#include <cstring>
 #include <map>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/mutex.h"
 #include "common/base/status_macros.h"
 #include "common/base/task_threads.h"
-#include "common/security/accept_reserve.h"
 #include "common/security/access_rules.h"
-#include "common/security/connection_gate.h"
+#include "common/security/connection_listener.h"
 #include "common/security/handshake_watch.h"
-#include "common/security/local_user_gate.h"
 #include "common/transport/grpc_convert.h"
 #include "common/transport/grpc_server_call.h"
 
 namespace sluice {
-namespace {
-
-absl::Status CannotListen(const std::string& address, absl::string_view why) {
-  return absl::UnavailableError(
-      absl::StrCat("cannot listen on ", address, ": ", why,
-                   "; choose another address or port (port 0 picks a free one)"));
-}
-
-// gRPC does not say why it cannot bind an address, so this function tries it first.
-absl::Status CheckBindable(const std::string& address) {
-  const size_t colon = address.rfind(':');
-  if (colon == std::string::npos) return CannotListen(address, "it is not host:port");
-  std::string host = address.substr(0, colon);
-  const std::string port = address.substr(colon + 1);
-  if (absl::StartsWith(host, "[") && absl::EndsWith(host, "]"))
-    host = host.substr(1, host.size() - 2);
-  addrinfo hints = {};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
-  addrinfo* found = nullptr;
-  const int error =
-      getaddrinfo(host.empty() ? nullptr : host.c_str(), port.c_str(), &hints, &found);
-  if (error != 0) return CannotListen(address, gai_strerror(error));
-  absl::Status status;
-  const int fd = socket(found->ai_family, found->ai_socktype | SOCK_CLOEXEC, found->ai_protocol);
-  const int on = 1;
-  if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
-      bind(fd, found->ai_addr, found->ai_addrlen) != 0 || listen(fd, 1) != 0) {
-    status = CannotListen(address, std::strerror(errno));
-  }
-  if (fd >= 0) close(fd);
-  freeaddrinfo(found);
-  return status;
-}
-
-}  // namespace
 
 UnaryCall::UnaryCall(GrpcServerCall* call, PeerIdentity peer)
     : call_(call), peer_(std::move(peer)) {
@@ -96,10 +52,7 @@ class GrpcStreamServer::Impl {
   Impl(Options options, StreamHandlerFactory factory)
       : options_(std::move(options)),
         streams_(TableFor(options_)),
-        unary_calls_(CallTable(options_)),
-        gate_({options_.bind_address, options_.credentials.tls(),
-               options_.credentials.serves_any_local_user(), options_.audit}),
-        connections_(options_.connections, options_.audit) {
+        unary_calls_(CallTable(options_)) {
     SetMaxReceivedBytes(options_.max_received_bytes);
     if (factory) streaming_[kExchangeMethod] = std::move(factory);
     host_.streams = streams_;
@@ -134,32 +87,36 @@ class GrpcStreamServer::Impl {
   }
 
   absl::Status Start() {
-    SLUICE_RETURN_IF_ERROR(CheckBindable(options_.bind_address));
+    ConnectionListener::Options listening;
+    listening.users = {options_.bind_address, options_.credentials.tls(),
+                       options_.credentials.serves_any_local_user(), options_.audit};
+    listening.bounds = options_.connections;
+    auto listener = ConnectionListener::Listen(std::move(listening));
+    if (!listener.ok()) {
+      return absl::UnavailableError(
+          absl::StrCat(listener.status().message(),
+                       "; choose another address or port (port 0 picks a free one)"));
+    }
+    listener_ = *std::move(listener);
+    // As gRPC does with its own listeners.
+    listener_->SetUserTimeout(options_.keepalive_timeout);
     grpc::ServerBuilder builder;
     SetArguments(&builder);
-    if (options_.credentials.tls() && options_.audit != nullptr) {
-      HandshakeWatch::NoteAddresses(&builder);
+    if (options_.credentials.tls() && options_.audit != nullptr)
       failed_handshakes_ = AuditFailedHandshakes(options_.audit);
-    }
-    builder.AddListeningPort(options_.bind_address, options_.credentials.ForServer(), &port_);
+    acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
+        grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+        options_.credentials.ForServer());
     builder.RegisterAsyncGenericService(&service_);
     for (int i = 0; i < std::max(1, options_.threads); ++i) {
       queues_.push_back(builder.AddCompletionQueue());
     }
-    absl::Status guarded;
-    // The gate for users is the inner one: connections of others must not take a place.
-    connections_.Guard([&] {
-      guarded = gate_.Start([&] {
-        server_ = builder.BuildAndStart();
-        return server_ != nullptr;
-      });
-    });
-    if (!guarded.ok() || server_ == nullptr || port_ == 0) {
-      if (server_ != nullptr) server_->Shutdown();
+    server_ = builder.BuildAndStart();
+    if (server_ == nullptr) {
       StopQueues();
-      server_.reset();
-      SLUICE_RETURN_IF_ERROR(guarded);
-      return CannotListen(options_.bind_address, "gRPC cannot bind it");
+      listener_.reset();
+      return absl::InternalError(
+          absl::StrCat("gRPC cannot start a server for ", options_.bind_address));
     }
     unary_threads_ = std::make_unique<TaskThreads>(
         options_.unary_threads, options_.max_waiting_unary, options_.max_waiting_unary_per_peer);
@@ -168,15 +125,20 @@ class GrpcStreamServer::Impl {
     }
     // One call is awaited at each queue. Each that comes asks for the next (Accept).
     for (size_t queue = 0; queue < queues_.size(); ++queue) RequestNext(queue);
+    listener_->Start([this](FileDescriptor connection, const TcpEnd& peer) {
+      HandOver(std::move(connection), peer);
+    });
     return absl::OkStatus();
   }
 
-  int port() const { return port_; }
+  int port() const { return listener_ != nullptr ? listener_->port() : 0; }
 
   // The order matters: first no new calls begin, then every call ends, and only then the queues
   // shut down, because no call may touch a queue after that.
   void Shutdown() {
     if (server_ == nullptr) return;
+    // gRPC would keep a descriptor that it gets after its end.
+    listener_->Stop();
     failed_handshakes_.reset();  // those that the end of the server cuts are nobody's fault
     {
       MutexLock lock(&mutex_);
@@ -201,7 +163,7 @@ class GrpcStreamServer::Impl {
     max_received_bytes_.store(bytes, std::memory_order_relaxed);
   }
   size_t max_received_bytes() const { return max_received_bytes_.load(std::memory_order_relaxed); }
-  size_t open_connections() const { return connections_.open(); }
+  size_t open_connections() const { return listener_ != nullptr ? listener_->open() : 0; }
   size_t queued_bytes() const { return streams_->queued()->bytes(); }
 
  private:
@@ -231,7 +193,6 @@ class GrpcStreamServer::Impl {
     builder->SetMaxReceiveMessageSize(max_bytes);
     builder->SetMaxSendMessageSize(max_bytes);
     BoundConnections(received_, builder);
-    builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, ms(options_.keepalive_time));
     builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, ms(options_.keepalive_timeout));
     builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
@@ -239,6 +200,14 @@ class GrpcStreamServer::Impl {
     // Never answer clients' keepalive pings with GOAWAY.
     builder->AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
     builder->AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1000);
+  }
+
+  // gRPC owns the descriptor from here on.
+  void HandOver(FileDescriptor connection, const TcpEnd& peer) {
+    HandshakeWatch::NoteClient(peer.ToText());
+    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters handed;
+    handed.fd = connection.Release();
+    acceptor_->HandleNewConnection(&handed);
   }
 
   // Asks for the next call on `queue`. gRPC deals connections to the queues in turn and hands their
@@ -268,9 +237,9 @@ class GrpcStreamServer::Impl {
     if (!refusal.ok()) {
       Audit(call->method(), peer, PeerAddress(call->peer()), refusal);
     } else {  // the table reports its refusals itself
-      connections_.Called(
-          peer->address,
-          peer->verified ? absl::StrCat(PeerRoleName(peer->role), " ", peer->name) : "");
+      listener_->Called(peer->address, peer->verified
+                                           ? absl::StrCat(PeerRoleName(peer->role), " ", peer->name)
+                                           : "");
       refusal = Admit(is_stream ? streams_ : unary_calls_, call, CallerOf(peer, peer->address));
     }
     // Before the call is answered, so that the next one is taken while its handler runs.
@@ -363,10 +332,9 @@ class GrpcStreamServer::Impl {
   std::map<std::string, StreamHandlerFactory> streaming_;
   std::map<std::string, Unary> unary_;
   GrpcServerCall::Host host_;
-  int port_ = 0;
   grpc::AsyncGenericService service_;
-  LocalUserGate gate_;  // both outlive the server
-  ConnectionGate connections_;
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
+  std::unique_ptr<ConnectionListener> listener_;  // constant after Start
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<HandshakeWatch> failed_handshakes_;  // null: without TLS or an audit log
   std::vector<std::unique_ptr<grpc::ServerCompletionQueue>> queues_;
@@ -417,7 +385,6 @@ size_t GrpcStreamServer::open_connections() const { return impl_->open_connectio
 size_t GrpcStreamServer::queued_bytes() const { return impl_->queued_bytes(); }
 
 void BoundConnections(const grpc::ResourceQuota& received, grpc::ServerBuilder* builder) {
-  KeepAcceptReserve();
   builder->SetResourceQuota(received);
   // gRPC's defaults are 120 seconds, for ever, and without a limit.
   builder->AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 10'000);

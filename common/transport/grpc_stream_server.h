@@ -88,7 +88,8 @@ class GrpcStreamServer {
   struct Options {
     std::string bind_address = "127.0.0.1:0";  // host:port; port 0 picks a free one
     // Calls that the caller's certificate does not allow are refused with PERMISSION_DENIED
-    // (common/security/access_rules.h). Connections of other users are closed (local_user_gate.h).
+    // (common/security/access_rules.h). Connections of other users are closed
+    // (connection_listener.h).
     GrpcCredentials credentials;
     // Gets both. May be null; outlives the server.
     AuditLog* audit = nullptr;
@@ -170,8 +171,7 @@ class GrpcStreamServer {
 //
 // A connection is closed when its handshake (TLS and HTTP/2) is not over after 10 seconds, or when
 // it had no call for 5 minutes; clients connect again with their next call. One connection has at
-// most 100 calls at a time. Compressed messages are refused. The port survives a time without file
-// descriptors (accept_reserve.h).
+// most 100 calls at a time. Compressed messages are refused.
 //
 // `received` bounds, about, what gRPC holds of what clients have sent and no handler has dropped,
 // such as a message whose end has not come. Beyond that it closes connections without calls, and

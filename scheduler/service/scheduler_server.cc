@@ -1,13 +1,10 @@
 #include "scheduler/service/scheduler_server.h"
 
-#include <netdb.h>
 #include <prometheus/gauge.h>
 #include <prometheus/registry.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <map>
@@ -22,6 +19,7 @@
 #include "common/daemon/process_info.h"
 #include "common/daemon/process_log.h"
 #include "common/meta_store/open_meta_store.h"
+#include "common/security/connection_listener.h"
 #include "common/security/job_passes.h"
 #include "scheduler/service/job_metrics.h"
 #include "scheduler/service/job_spec_builder.h"
@@ -46,28 +44,12 @@ std::string NameOf(const Identity& identity) {
 // Finds out whether nobody listens there. gRPC and the admin server bind the address later, when it
 // is too late to leave an earlier scheduler alone.
 absl::Status CheckCanListen(const std::string& bind) {
-  SLUICE_ASSIGN_OR_RETURN(const Address address, ParseAddress(bind));
-  addrinfo hints = {};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
-  addrinfo* found = nullptr;
-  const int error = getaddrinfo(address.host.empty() ? nullptr : address.host.c_str(),
-                                absl::StrCat(address.port).c_str(), &hints, &found);
-  std::string why = error != 0 ? gai_strerror(error) : "";
-  if (error == 0) {
-    const int fd = socket(found->ai_family, found->ai_socktype | SOCK_CLOEXEC, found->ai_protocol);
-    const int on = 1;
-    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
-        ::bind(fd, found->ai_addr, found->ai_addrlen) != 0 || listen(fd, 1) != 0) {
-      why = std::strerror(errno);
-    }
-    if (fd >= 0) close(fd);
-    freeaddrinfo(found);
-  }
-  if (why.empty()) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat("cannot listen on ", bind, ": ", why,
-                                             "; give another --bind or --admin_bind (port 0 picks "
-                                             "a free one)"));
+  ConnectionListener::Options options;
+  options.users.address = bind;
+  const absl::Status status = ConnectionListener::Listen(std::move(options)).status();
+  if (status.ok()) return status;
+  return absl::UnavailableError(absl::StrCat(
+      status.message(), "; give another --bind or --admin_bind (port 0 picks a free one)"));
 }
 
 SchedulerCore::Options CoreOptions(const SchedulerServer::Options& options) {
@@ -225,8 +207,7 @@ absl::Status SchedulerServer::TakeOver(SchedulerLoop::Options* loop) {
   }
   if ((identity.etcd_credentials.tls() || identity.etcd_compact) && !IsSharedMetaStore(spec)) {
     return absl::InvalidArgumentError(
-        absl::StrCat(identity.etcd_compact ? "--etcd_compact"
-                                           : "--etcd_ca (SLUICE_ETCD_CA)",
+        absl::StrCat(identity.etcd_compact ? "--etcd_compact" : "--etcd_ca (SLUICE_ETCD_CA)",
                      ": the state_store is ",
                      spec.empty() ? "a folder, by default" : absl::StrCat("'", spec, "'"),
                      ", so there is no etcd; write state_store: \"etcd:HOST:PORT/PREFIX\" in the "
@@ -292,8 +273,8 @@ void SchedulerServer::AnswerWaiting(const std::string& why) {
   listener.bind = identity.bind;
   listener.credentials = identity.credentials;
   listener.audit = options_.audit;
-  listener.connections = ConnectionBounds::For(core.worker_num, core.pserver_num,
-                                               identity.cluster.limits());
+  listener.connections =
+      ConnectionBounds::For(core.worker_num, core.pserver_num, identity.cluster.limits());
   listener.room = CallRoom::For(core.worker_num, core.pserver_num);
   listener.cluster = identity.cluster.name();
   listener.why = why;

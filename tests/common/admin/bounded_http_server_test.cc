@@ -16,6 +16,7 @@
 #include "common/base/clock.h"
 #include "common/base/env.h"
 #include "common/base/mutex.h"
+#include "common/security/connection_listener.h"
 #include "tests/common/admin/http_connection.h"
 #include "tests/common/security/test_certificates.h"
 #include "tests/common/security/tls_client.h"
@@ -69,9 +70,8 @@ class BoundedHttpServerTest : public testing::TestWithParam<bool> {
   }
 
   void Stop() {
-    if (!thread_.joinable()) return;
-    server_->stop();
-    thread_.join();
+    listener_.reset();
+    server_.reset();
   }
 
   void Start(BoundedHttpServer::Limits limits) {
@@ -82,10 +82,15 @@ class BoundedHttpServerTest : public testing::TestWithParam<bool> {
     server_->Get("/large", [](const httplib::Request&, httplib::Response& response) {
       response.set_content(std::string(24 << 20, 'x'), "text/plain");
     });
-    port_ = server_->bind_to_any_port("127.0.0.1");
-    ASSERT_GT(port_, 0);
-    thread_ = std::thread([this] { server_->listen_after_bind(); });
-    while (!server_->is_running()) std::this_thread::yield();
+    ConnectionListener::Options options;
+    options.users.address = "127.0.0.1:0";
+    options.users.any_local_user = true;
+    auto listener = ConnectionListener::Listen(std::move(options));
+    ASSERT_TRUE(listener.ok()) << listener.status();
+    listener_ = *std::move(listener);
+    port_ = listener_->port();
+    listener_->Start(
+        [this](FileDescriptor connection, const TcpEnd&) { server_->Add(std::move(connection)); });
   }
 
   std::unique_ptr<TestCertificates> certificates_;
@@ -99,7 +104,7 @@ class BoundedHttpServerTest : public testing::TestWithParam<bool> {
   Mutex mutex_;
   CondVar changed_;
   std::vector<HttpRefusal> refusals_ ABSL_GUARDED_BY(mutex_);
-  std::thread thread_;
+  std::unique_ptr<ConnectionListener> listener_;
 };
 
 TEST_P(BoundedHttpServerTest, AnEndlessHeaderIsRefused) {

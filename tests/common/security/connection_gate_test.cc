@@ -196,6 +196,25 @@ TEST_F(ConnectionGateTest, WithTlsACertificateThatTakesAllPlacesMakesRoomForOthe
   EXPECT_TRUE(audit_.AwaitText("\"role\": \"worker\", \"name\": \"7\"")) << audit_.Text();
 }
 
+TEST_F(ConnectionGateTest, AConnectionThatHasEndedKeepsItsPlaceUntilItsOwnerHasClosedIt) {
+  ConnectionGate gate({1, 1}, audit_.log());
+  int pair[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+  FileDescriptor owned(pair[0]);
+  ASSERT_TRUE(gate.Admits(owned.get(), {std::string(4, '\1'), 1}));
+  EXPECT_EQ(gate.TakeEnds(), absl::InfiniteDuration());
+  shutdown(owned.get(), SHUT_RDWR);
+  pollfd ended = {gate.ends(), POLLIN, 0};
+  EXPECT_EQ(poll(&ended, 1, 10'000), 1);
+  EXPECT_LT(gate.TakeEnds(), absl::Seconds(1)) << "it looks again soon";
+  EXPECT_EQ(gate.open(), 1u);
+  // Another file at the same number is not mistaken for it.
+  ASSERT_EQ(dup2(pair[1], owned.get()), owned.get());
+  EXPECT_EQ(gate.TakeEnds(), absl::InfiniteDuration());
+  EXPECT_EQ(gate.open(), 0u);
+  close(pair[1]);
+}
+
 // gRPC closes the descriptors of a server after it has ended.
 TEST_F(ConnectionGateTest, ConnectionsMayOutliveTheGate) {
   for (int i = 0; i < 5; ++i) {

@@ -1,13 +1,13 @@
 #include "common/security/local_user_gate.h"
 
-#include <grpcpp/generic/async_generic_service.h>
-#include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 #include <poll.h>
 
 #include <csignal>
-#include <thread>
+#include <memory>
+#include <utility>
 
+#include "common/security/connection_listener.h"
 #include "tests/common/security/other_user.h"
 #include "tests/common/security/recorded_audit.h"
 #include "tests/common/transport/tcp_relay.h"
@@ -26,39 +26,23 @@ LocalUserGate::Options At(const std::string& address, AuditLog* audit = nullptr,
   return options;
 }
 
-// A gRPC server behind a gate, which answers every connection with its settings.
+// A server behind a gate, which says something to every connection.
 class GuardedServer {
  public:
-  explicit GuardedServer(LocalUserGate* gate, const std::string& address = "127.0.0.1:0") {
-    grpc::ServerBuilder builder;
-    builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port_);
-    builder.RegisterAsyncGenericService(&service_);
-    queue_ = builder.AddCompletionQueue();
-    const absl::Status guarded = gate->Start([&] {
-      server_ = builder.BuildAndStart();
-      return server_ != nullptr;
-    });
-    EXPECT_TRUE(guarded.ok()) << guarded;
-    polls_ = std::thread([this] {
-      void* tag;
-      bool ok;
-      while (queue_->Next(&tag, &ok)) {
-      }
+  explicit GuardedServer(LocalUserGate::Options users) {
+    ConnectionListener::Options options;
+    options.users = std::move(users);
+    auto listener = ConnectionListener::Listen(std::move(options));
+    EXPECT_TRUE(listener.ok()) << listener.status();
+    listener_ = *std::move(listener);
+    listener_->Start([](FileDescriptor connection, const TcpEnd&) {
+      (void)!send(connection.get(), "x", 1, MSG_NOSIGNAL);
     });
   }
-  ~GuardedServer() {
-    server_->Shutdown();
-    queue_->Shutdown();
-    polls_.join();
-  }
-  int port() const { return port_; }
+  int port() const { return listener_->port(); }
 
  private:
-  int port_ = 0;
-  grpc::AsyncGenericService service_;
-  std::unique_ptr<grpc::ServerCompletionQueue> queue_;
-  std::unique_ptr<grpc::Server> server_;
-  std::thread polls_;
+  std::unique_ptr<ConnectionListener> listener_;
 };
 
 // Whether the server says something to this client before it closes the connection.
@@ -99,9 +83,7 @@ class LocalUserGateTest : public testing::Test {
 TEST_F(LocalUserGateTest, AnotherUserIsClosedOutWithoutAnAnswerAndRecorded) {
   if (geteuid() != 0) GTEST_SKIP() << "the test does not run as root";
   {
-    LocalUserGate gate(At("127.0.0.1:0", audit_.log()));
-    const GuardedServer server(&gate);
-    EXPECT_TRUE(gate.closed_to_others());
+    const GuardedServer server(At("127.0.0.1:0", audit_.log()));
     EXPECT_TRUE(IsServed(server.port()));
     EXPECT_FALSE(IsServedAs(kNobody, server.port()));
   }
@@ -114,15 +96,13 @@ TEST_F(LocalUserGateTest, AnotherUserIsClosedOutWithoutAnAnswerAndRecorded) {
 
 TEST_F(LocalUserGateTest, TheUserOfTheServerAndRootAreServed) {
   if (geteuid() != 0) {
-    LocalUserGate own(At("localhost:0"));
-    LocalUserGate other(At("localhost:0", nullptr, geteuid() + 1));
-    const GuardedServer served(&own, "localhost:0"), refuses(&other, "localhost:0");
+    const GuardedServer served(At("localhost:0"));
+    const GuardedServer refuses(At("localhost:0", nullptr, geteuid() + 1));
     EXPECT_TRUE(IsServed(served.port()));
     EXPECT_FALSE(IsServed(refuses.port()));
     return;
   }
-  LocalUserGate gate(At("127.0.0.1:0", nullptr, kSomebody));
-  const GuardedServer server(&gate);
+  const GuardedServer server(At("127.0.0.1:0", nullptr, kSomebody));
   EXPECT_TRUE(IsServed(server.port()));
   EXPECT_TRUE(IsServedAs(kSomebody, server.port()));
   EXPECT_FALSE(IsServedAs(kNobody, server.port()));
@@ -137,32 +117,11 @@ TEST_F(LocalUserGateTest, EveryUserIsServedWhereThatIsAllowed) {
   // Only --insecure allows this one.
   EXPECT_FALSE(LocalUserGate(At("0.0.0.0:0")).closed_to_others());
   EXPECT_TRUE(LocalUserGate(At("[::1]:0")).closed_to_others());
-  LocalUserGate gate(any);
-  const GuardedServer server(&gate);
+  const GuardedServer server(any);
   EXPECT_TRUE(geteuid() == 0 ? IsServedAs(kNobody, server.port()) : IsServed(server.port()));
 }
 
-TEST_F(LocalUserGateTest, AServerWhoseListenerWasNotNoticedDoesNotStart) {
-  grpc::ServerBuilder builder;
-  grpc::AsyncGenericService service;
-  builder.RegisterAsyncGenericService(&service);
-  const auto queue = builder.AddCompletionQueue();
-  LocalUserGate gate(At("127.0.0.1:0"));
-  std::unique_ptr<grpc::Server> server;
-  // Without a port there is no listener, as if gRPC had opened it in another way.
-  EXPECT_TRUE(absl::IsInternal(gate.Start([&] {
-    server = builder.BuildAndStart();
-    return server != nullptr;
-  })));
-  server->Shutdown();
-  queue->Shutdown();
-  void* tag;
-  bool ok;
-  while (queue->Next(&tag, &ok)) {
-  }
-}
-
-// Connects and breaks off, which gRPC may or may not notice before it accepts.
+// Connects and breaks off, which the server may or may not notice before it accepts.
 void ConnectAndLeave(int port, const std::string& bytes) {
   const int client = ConnectTo(port);
   EXPECT_EQ(send(client, bytes.data(), bytes.size(), MSG_NOSIGNAL),
@@ -173,8 +132,7 @@ void ConnectAndLeave(int port, const std::string& bytes) {
 }
 
 TEST_F(LocalUserGateTest, ACallerThatSendsAndLeavesIsRecorded) {
-  LocalUserGate gate(At("127.0.0.1:0", audit_.log()));
-  const GuardedServer server(&gate);
+  const GuardedServer server(At("127.0.0.1:0", audit_.log()));
   for (int i = 0; i < 10'000 && Refusals() == 0; ++i) ConnectAndLeave(server.port(), "PRI *");
   EXPECT_GT(Refusals(), 0u);
   EXPECT_TRUE(IsServed(server.port()));
@@ -182,8 +140,7 @@ TEST_F(LocalUserGateTest, ACallerThatSendsAndLeavesIsRecorded) {
 
 TEST_F(LocalUserGateTest, AProbeOfThePortIsNotRecorded) {
   {
-    LocalUserGate gate(At("127.0.0.1:0", audit_.log()));
-    const GuardedServer server(&gate);
+    const GuardedServer server(At("127.0.0.1:0", audit_.log()));
     for (int i = 0; i < 500; ++i) ConnectAndLeave(server.port(), "");
     EXPECT_TRUE(IsServed(server.port()));
   }
