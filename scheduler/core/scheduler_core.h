@@ -75,6 +75,10 @@ class SchedulerCore {
   std::vector<MetaStore::Write> TakeRecords() { return parts_.effects.records()->Take(); }
   // Returns the keys changed since the last call. A key may occur twice.
   std::vector<WaitKey> TakeChanged() { return parts_.effects.TakeChanged(); }
+  // `from_clock` leads from the times of the core's clock to the time of day.
+  void SetTimeOfDay(absl::Duration from_clock) {
+    parts_.effects.records()->SetTimeOfDay(from_clock);
+  }
   // See CoreParts::StoreRefuses.
   void StoreRefuses(const std::string& why, absl::Time now) { parts_.StoreRefuses(why, now); }
   // True after Shutdown, when every member has left and every output is written, or time is up.

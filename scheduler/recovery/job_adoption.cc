@@ -110,7 +110,7 @@ absl::Status JobAdoption::Begin(Job* job, const Recovery& counts, const StoredRu
   options.global_batch = record.spec().global_batch();
   options.resume = began_at.get();
   options.ranks_close_steps = RanksCloseSteps(*job, record.spec().route());
-  const bool same_clock = record.clock() == parts_.effects->records()->clock();
+  const bool same_clock = record.clock() == parts_.effects->records()->clock().name;
   SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<JobRun> replayed, Replay(run, same_clock, now, options));
   // From here on nothing fails: the caller has been promised that an error changes nothing.
   parts_.jobs->Activate(job);

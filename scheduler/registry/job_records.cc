@@ -292,20 +292,35 @@ RecordOwner OwnerOf(const std::string& key) {
           absl::StartsWith(key, kJob)};
 }
 
-std::vector<absl::Time> LossesIn(const JobRecord& record, const std::string& clock,
-                                 absl::Time now) {
-  const bool same_clock = !clock.empty() && record.losses_clock() == clock;
+namespace {
+
+// How long `now` is after a time in seconds since 1970.
+absl::Duration AgeOf(double at_s, absl::Time now) {
+  if (!std::isfinite(at_s)) return absl::ZeroDuration();
+  return std::max(now - (absl::UnixEpoch() + absl::Seconds(at_s)), absl::ZeroDuration());
+}
+
+}  // namespace
+
+std::vector<absl::Time> LossesIn(const JobRecord& record, const CoreClock& clock, absl::Time now) {
+  const bool same_clock = !clock.name.empty() && record.losses_clock() == clock.name;
+  const bool by_day =
+      clock.to_time_of_day.has_value() && record.losses_at_s_size() == record.losses_s_size();
   std::vector<absl::Time> losses;
-  for (const double at : record.losses_s()) {
-    // Of another clock: as if they had happened just now, so that none is forgotten too early.
-    losses.push_back(same_clock && std::isfinite(at)
-                         ? std::min(absl::UnixEpoch() + absl::Seconds(at), now)
-                         : now);
+  for (int i = 0; i < record.losses_s_size(); ++i) {
+    // If nothing tells, as if it had happened just now, so that none is forgotten too early.
+    absl::Duration age;
+    if (same_clock) {
+      age = AgeOf(record.losses_s(i), now);
+    } else if (by_day) {
+      age = AgeOf(record.losses_at_s(i), now + *clock.to_time_of_day);
+    }
+    if (age < JobRecovery::kLossWindow) losses.push_back(now - age);
   }
   return losses;
 }
 
-JobRecord RecordOf(const Job& job, const std::string& clock) {
+JobRecord RecordOf(const Job& job, const CoreClock& clock) {
   JobRecord record;
   record.set_job_id(job.id());
   record.set_order(job.submission().order);
@@ -323,9 +338,13 @@ JobRecord RecordOf(const Job& job, const std::string& clock) {
   record.mutable_checkpoints()->clear_doing();
   record.set_steps_reached(job.recovery.steps_reached());
   record.set_examples_reached(job.recovery.examples_reached());
-  for (const absl::Time at : job.recovery.losses_at())
+  for (const absl::Time at : job.recovery.losses_at()) {
     record.add_losses_s(absl::ToDoubleSeconds(at - absl::UnixEpoch()));
-  if (record.losses_s_size() > 0) record.set_losses_clock(clock);
+    if (clock.to_time_of_day) {
+      record.add_losses_at_s(absl::ToDoubleSeconds(at + *clock.to_time_of_day - absl::UnixEpoch()));
+    }
+  }
+  if (record.losses_s_size() > 0) record.set_losses_clock(clock.name);
   record.mutable_damaged()->Assign(job.ledger.damaged().begin(), job.ledger.damaged().end());
   // The next scheduler does not wait for ranks that this job is about to leave out.
   const uint32_t left_out = job.ranks.left_out();
@@ -443,7 +462,7 @@ void JobRecords::MembersChanged(const Job& job) {
   record.mutable_ended()->Assign(job.ranks.ended().begin(), job.ranks.ended().end());
   record.set_phase(run.phase);
   record.set_lost_lives(run.lost_lives);
-  record.set_clock(clock_);
+  record.set_clock(clock_.name);
   if (run.phase > 1) *record.mutable_state() = run.state;
   run.recorded = true;
   writes_.push_back({RunKey(job.id()), record.SerializeAsString()});

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -68,12 +69,19 @@ struct RecordOwner {
 };
 RecordOwner OwnerOf(const std::string& key);
 
-// Without configuration and tables, which the ConfigRecord has. `clock` names the clock of the job's
-// times.
-JobRecord RecordOf(const Job& job, const std::string& clock);
+// The clock of the core's times.
+struct CoreClock {
+  std::string name;  // see RunRecord.clock; empty: it has none
+  // From its times to the time of day; nullopt: not known.
+  std::optional<absl::Duration> to_time_of_day;
+};
+
+// Without configuration and tables, which the ConfigRecord has.
+JobRecord RecordOf(const Job& job, const CoreClock& clock);
 ConfigRecord ConfigOf(const Job& job);
 // When the job has lost members lately (JobRecovery::losses_at), for a scheduler with this clock.
-std::vector<absl::Time> LossesIn(const JobRecord& record, const std::string& clock, absl::Time now);
+// Times ahead of the clock count as now, also when the time of day was set back.
+std::vector<absl::Time> LossesIn(const JobRecord& record, const CoreClock& clock, absl::Time now);
 MetaStore::Write WriteOf(const JobRecord& record);
 MetaStore::Write WriteOf(const ConfigRecord& record);
 MetaStore::Write WriteOf(const NextRecord& next);
@@ -82,9 +90,10 @@ MetaStore::Write WriteOf(const DrainingRecord& draining);
 // Collects the changes of records since they were last taken, in order.
 class JobRecords {
  public:
-  // `clock` names the clock of the core's times; see RunRecord and JobRecord.losses_s.
-  explicit JobRecords(std::string clock = "") : clock_(std::move(clock)) {}
-  const std::string& clock() const { return clock_; }
+  // `clock` names the clock of the core's times.
+  explicit JobRecords(std::string clock = "") { clock_.name = std::move(clock); }
+  const CoreClock& clock() const { return clock_; }
+  void SetTimeOfDay(absl::Duration from_clock) { clock_.to_time_of_day = from_clock; }
 
   // Why the state store takes no records at present. "": it takes them. Until then nothing begins
   // that must be durable first: a job, an attempt, another generation or incarnation. Another
@@ -146,7 +155,7 @@ class JobRecords {
   // The present phase cannot be adopted any more.
   void PhaseLost(const std::string& job_id);
 
-  const std::string clock_;
+  CoreClock clock_;
   std::string refused_;
   std::vector<MetaStore::Write> writes_;
   std::map<std::string, Run> runs_;  // by job_id

@@ -64,6 +64,7 @@ SchedulerLoop::SchedulerLoop(Options options)
       core_(options_.core, options_.clock->Now()),
       waiting_(CallRoom::For(options_.core.worker_num, options_.core.pserver_num)) {
   named_at_ = options_.clock->Now();
+  core_.SetTimeOfDay(options_.clock->WallNow() - named_at_);
   output_ = std::make_unique<JobOutput>(OutputOptions());
   if (options_.store != nullptr) keeper_ = std::make_unique<StateKeeper>(KeeperOptions());
   RestoreJobs();
@@ -392,6 +393,7 @@ void SchedulerLoop::TimerLoop() {
     }
     bool can_end = false, shutting_down = false;
     Run([&](SchedulerCore& core, absl::Time now) {
+      core.SetTimeOfDay(options_.clock->WallNow() - now);
       core.Tick(now);
       shutting_down = core.shutting_down();
       can_end = core.CanEnd(now);

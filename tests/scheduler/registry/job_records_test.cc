@@ -25,7 +25,7 @@ TEST(JobRecordsTest, ARecordSaysWhatTheJobIs) {
   job.course.RestoreBegun(true);
   job.recovery.Restore(Recovery(), absl::UnixEpoch());
   job.pservers.Choose({0, 2});
-  const JobRecord record = RecordOf(job, "boot");
+  const JobRecord record = RecordOf(job, {"boot"});
   EXPECT_EQ(record.job_id(), "a-7");
   EXPECT_FALSE(record.has_config());
   EXPECT_EQ(ConfigOf(job).job_id(), "a-7");
@@ -47,23 +47,47 @@ TEST(JobRecordsTest, ARecordSaysWhatTheJobIs) {
   result.set_global_step(12);
   job.course.SetResult(result);
   job.attempt.MutableSpecForTest()->set_instance(0xabc);
-  EXPECT_EQ(RecordOf(job, "boot").outcome(), JOB_CANCELLED);
-  EXPECT_EQ(RecordOf(job, "boot").message(), "m");
-  EXPECT_EQ(RecordOf(job, "boot").result().global_step(), 12);
-  EXPECT_EQ(RecordOf(job, "boot").save_id(), "0000000000000abc");
+  EXPECT_EQ(RecordOf(job, {"boot"}).outcome(), JOB_CANCELLED);
+  EXPECT_EQ(RecordOf(job, {"boot"}).message(), "m");
+  EXPECT_EQ(RecordOf(job, {"boot"}).result().global_step(), 12);
+  EXPECT_EQ(RecordOf(job, {"boot"}).save_id(), "0000000000000abc");
 }
 
 TEST(JobRecordsTest, LossesOfAnEarlierSchedulerKeepTheirTimesOnTheSameClock) {
   const absl::Time now = absl::UnixEpoch() + absl::Hours(30);
   JobRecord record;
-  EXPECT_TRUE(LossesIn(record, "boot", now).empty()) << "an earlier version wrote no times";
+  EXPECT_TRUE(LossesIn(record, {"boot"}, now).empty()) << "an earlier version wrote no times";
   record.add_losses_s(3600);
   record.add_losses_s(31 * 3600);
   record.set_losses_clock("boot");
-  EXPECT_EQ(LossesIn(record, "boot", now),
-            (std::vector<absl::Time>{absl::UnixEpoch() + absl::Hours(1), now}));
+  EXPECT_EQ(LossesIn(record, {"boot"}, now), (std::vector<absl::Time>{now}))
+      << "the first is older than 24 hours, the second ahead of the clock";
+  record.set_losses_s(0, 7 * 3600);
+  EXPECT_EQ(LossesIn(record, {"boot"}, now),
+            (std::vector<absl::Time>{absl::UnixEpoch() + absl::Hours(7), now}));
   // Their times mean nothing on another clock, so none is forgotten too early.
-  EXPECT_EQ(LossesIn(record, "another boot", now), (std::vector<absl::Time>{now, now}));
+  EXPECT_EQ(LossesIn(record, {"another boot"}, now), (std::vector<absl::Time>{now, now}));
+}
+
+TEST(JobRecordsTest, LossesKeepTheirTimesOfDayOnAnotherClock) {
+  const absl::Time now = absl::UnixEpoch() + absl::Hours(5);
+  const absl::Duration day = absl::Hours(1000);
+  Job job({"a-1"}, 1);
+  job.recovery.RestoreLosses(
+      {absl::UnixEpoch() + absl::Hours(1), absl::UnixEpoch() + absl::Hours(4)});
+  const JobRecord record = RecordOf(job, {"boot", day});
+  // Two hours after the second loss another host, which has run for one hour, takes over.
+  const absl::Time there = absl::UnixEpoch() + absl::Hours(1);
+  const auto losses_after = [&](absl::Duration later) {
+    return LossesIn(record, {"another boot", day + absl::Hours(4) + later - absl::Hours(1)}, there);
+  };
+  EXPECT_EQ(losses_after(absl::Hours(2)),
+            (std::vector<absl::Time>{there - absl::Hours(5), there - absl::Hours(2)}));
+  EXPECT_EQ(losses_after(absl::Hours(22)), (std::vector<absl::Time>{there - absl::Hours(22)}));
+  EXPECT_TRUE(losses_after(absl::Hours(30)).empty());
+  // The other clock is behind.
+  EXPECT_EQ(losses_after(-absl::Hours(9)), (std::vector<absl::Time>{there, there}));
+  EXPECT_EQ(LossesIn(record, {"another boot"}, now), (std::vector<absl::Time>{now, now}));
 }
 
 TEST(JobRecordsTest, StoredJobsComeInOrderOfSubmission) {
