@@ -66,7 +66,11 @@ SchedulerLoop::SchedulerLoop(Options options)
   named_at_ = options_.clock->Now();
   core_.SetTimeOfDay(options_.clock->WallNow() - named_at_);
   output_ = std::make_unique<JobOutput>(OutputOptions());
-  if (options_.store != nullptr) keeper_ = std::make_unique<StateKeeper>(KeeperOptions());
+  if (options_.store != nullptr) {
+    keeper_ = std::make_unique<StateKeeper>(KeeperOptions());
+    // Not by its constructor: the callbacks use keeper_.
+    keeper_->Start();
+  }
   RestoreJobs();
   timer_ = std::thread([this] { TimerLoop(); });
 }

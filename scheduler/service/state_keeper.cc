@@ -9,10 +9,7 @@
 namespace sluice {
 
 StateKeeper::StateKeeper(Options options)
-    : options_(std::move(options)),
-      parts_(options_.parts),
-      confirmed_at_(options_.clock->Now()),
-      thread_([this] { Run(); }) {
+    : options_(std::move(options)), parts_(options_.parts), confirmed_at_(options_.clock->Now()) {
   if (options_.left_over.empty()) return;
   std::vector<MetaStore::Write> deletions;
   for (const std::string& key : options_.left_over) deletions.push_back({key, std::nullopt});
@@ -25,7 +22,11 @@ StateKeeper::~StateKeeper() {
     stopping_ = true;
     changed_.NotifyAll();
   }
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
+}
+
+void StateKeeper::Start() {
+  thread_ = std::thread([this] { Run(); });
 }
 
 void StateKeeper::Add(std::vector<MetaStore::Write> writes, Done done, bool confirm) {

@@ -64,8 +64,10 @@ class StateKeeper {
   using Done = std::function<void(const absl::Status&)>;
 
   explicit StateKeeper(Options options);
-  // Tries once more to write what has been added.
+  // Tries once more to write what has been added, if it was started.
   ~StateKeeper();
+  // Starts the thread, and so the commits and callbacks. Call once, when the callbacks may run.
+  void Start();
 
   // `done` may be null. An addition without writes is done after the earlier ones, with their
   // outcome. With `confirm` the term is confirmed after the addition. INVALID_ARGUMENT: one of the

@@ -28,6 +28,10 @@ class StateKeeperTest : public testing::Test {
 
   void Start(int check_ms = 5, int cut_off_ms = 0) {
     keeper_ = nullptr;
+    keeper_ = std::make_unique<StateKeeper>(OptionsOf(check_ms, cut_off_ms));
+    keeper_->Start();
+  }
+  StateKeeper::Options OptionsOf(int check_ms, int cut_off_ms) {
     StateKeeper::Options options;
     options.store = &store_;
     options.term = *store_.AcquireTerm();
@@ -39,7 +43,7 @@ class StateKeeperTest : public testing::Test {
     options.retry = std::chrono::milliseconds(5);
     options.check = std::chrono::milliseconds(check_ms);
     options.cut_off = std::chrono::milliseconds(cut_off_ms);
-    keeper_ = std::make_unique<StateKeeper>(std::move(options));
+    return options;
   }
   std::string ValueOf(const std::string& key) {
     const auto entries = FakeMetaStore(store_.contents()).Scan(key);
@@ -70,6 +74,27 @@ class StateKeeperTest : public testing::Test {
   std::promise<absl::Status> superseded_;
   std::unique_ptr<StateKeeper> keeper_;
 };
+
+// Whoever makes a keeper uses it in its callbacks, so they must not run before it has the keeper.
+TEST_F(StateKeeperTest, NothingRunsBeforeTheStart) {
+  keeper_ = nullptr;
+  StateKeeper::Options options = OptionsOf(5, 0);
+  options.left_over = {"old"};
+  ASSERT_TRUE(store_.Commit(options.term, {{"old", "value"}}).ok());
+  bool done = false;
+  {
+    StateKeeper keeper(options);
+    keeper.Add({{"new", "value"}}, [&](const absl::Status&) { done = true; });
+  }
+  EXPECT_FALSE(done);
+  EXPECT_EQ(ValueOf("old"), "value");
+  StateKeeper keeper(options);
+  keeper.Add({{"new", "value"}}, nullptr);
+  keeper.Start();
+  EXPECT_TRUE(keeper.Commit({}).ok());
+  EXPECT_EQ(ValueOf("old"), "");
+  EXPECT_EQ(ValueOf("new"), "value");
+}
 
 TEST_F(StateKeeperTest, AnAdditionIsDoneWhenTheStoreHoldsIt) {
   std::promise<std::string> held;
