@@ -86,8 +86,13 @@ void JobCheckpoints::EpochEnds(EpochEnd end, absl::Time now) {
   if (options_.mode == Mode::kGeo && !training_.all_ranks) return;
   noted_end_ = end.epoch;
   if (sync() && open_ && open_->step == end.step) {
-    // Rank 0 has named this one in its commit of the last step.
+    // Rank 0 has named this one in its commit of the last step. If it fails before the next epoch
+    // begins, the end gets one by order. Ranks that keep tables are asked for them only while
+    // they train.
     open_->ends_training = end.last;
+    if (training_.ranks_keep_tables || !pace_.DueAfterEpoch(end.epoch, end.last)) return;
+    end_ = std::move(end);
+    end_begun_ = true;
     return;
   }
   const bool due = demanded_ || pace_.DueAfterEpoch(end.epoch, end.last);
@@ -442,6 +447,8 @@ void JobCheckpoints::CloseOpen(const std::string& error, bool counts, absl::Time
     newest_.clear_last_error();
     newest_cut_at_ = open_->begun_at;
     newest_end_ = EndedEpoch(open_->manifest.checkpoint());
+    // The commit of the epoch's last step named it, so the end needs none by order.
+    if (sync() && end_ && open_->step == end_->step) end_.reset();
     complete_ = std::move(open_->manifest);
     complete_instance_ = instance_;
   } else if (counts) {
@@ -515,6 +522,8 @@ void JobCheckpoints::Restart(const NextRun& run, absl::Time now) {
   without_shards_ = run.without_shards;
   training_ = {};
   noted_end_.reset();
+  // The run begins at an older checkpoint and trains to that end again.
+  if (run.first_step < newest_.step()) newest_end_.reset();
   pace_.Restart(run.first_step);
   Plan(now);
 }

@@ -147,6 +147,48 @@ TEST_F(JobCheckpointsTest, AMultipleAtTheEndOfAnEpochIsItsCheckpoint) {
   EXPECT_FALSE(c.finishes_job());
 }
 
+TEST_F(JobCheckpointsTest, AnEndWhoseNamedCheckpointFailsGetsOneByOrder) {
+  JobCheckpoints c = Make(10, 0, 1);
+  c.NoteNamed(1, 10, At(1));
+  c.EpochEnds(End(0, 10, /*last=*/true), At(1));
+  c.TakeHosted(0, Hosted(HostedCut::FAILED, 1, 10), At(2));
+  EXPECT_TRUE(c.finishes_job());
+  EXPECT_EQ(c.ordered(), (JobCheckpoints::Ordered{2, 10}));
+  for (const uint32_t i : {0, 1}) c.TakeHosted(i, Hosted(HostedCut::WRITING, 2, 10), At(3));
+  for (const uint32_t i : {0, 1}) c.TakeHosted(i, Hosted(HostedCut::WRITTEN, 2, 10), At(4));
+  ASSERT_TRUE(c.TakeCommit());
+  c.Committed(2, absl::OkStatus(), At(5));
+  EXPECT_EQ(c.status().made(), 1u);
+  EXPECT_FALSE(c.finishes_job());
+  // Only until the next epoch begins, whose steps change the values.
+  JobCheckpoints late = Make(10, 0, 1);
+  late.NoteNamed(1, 10, At(1));
+  late.EpochEnds(End(0, 10), At(1));
+  late.EpochBegins(At(2));
+  late.TakeHosted(0, Hosted(HostedCut::FAILED, 1, 10), At(3));
+  EXPECT_EQ(late.ordered().number, 0u);
+}
+
+TEST_F(JobCheckpointsTest, AnEndIsSavedAgainAfterARollbackToAnOlderCheckpoint) {
+  for (const uint64_t first_step : {0, 7, 10}) {
+    JobCheckpoints c = Make(0, 0, 1);
+    c.EpochEnds(End(0, 10), At(1));
+    for (const uint32_t i : {0, 1}) c.TakeHosted(i, Hosted(HostedCut::WRITING, 1, 10), At(2));
+    for (const uint32_t i : {0, 1}) c.TakeHosted(i, Hosted(HostedCut::WRITTEN, 1, 10), At(3));
+    ASSERT_TRUE(c.TakeCommit());
+    c.Committed(1, absl::OkStatus(), At(4));
+    c.Interrupt(At(5));
+    JobCheckpoints::NextRun run;
+    run.instance = 2;
+    run.first_step = first_step;
+    run.worker_num = run.pserver_num = 2;
+    c.Restart(run, At(6));
+    c.EpochEnds(End(0, 10), At(7));
+    // A run that begins at that end has it already.
+    EXPECT_EQ(c.ordered().number, first_step < 10 ? 2u : 0u) << first_step;
+  }
+}
+
 TEST_F(JobCheckpointsTest, ALateCommitWithTheNumberOfAnEndChangesNothing) {
   JobCheckpoints c = Make(7, 0, 1);
   c.EpochEnds(End(0, 10), At(1));
