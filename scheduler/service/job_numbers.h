@@ -1,6 +1,9 @@
 // Remembers the numbers of jobs beyond the life of a cluster, so that no two jobs whose logs are in
 // one folder share an id: jobs with output folders of their own would otherwise all be NAME-1.
 //
+// A cluster whose log folder L is taken by another one gets L-2, L-3 and so on (sluice up), and
+// these folders share one series of numbers.
+//
 // Format:
 //   kHead, then a line `NAME NUMBER` for each name of a job, the newest last.
 //
@@ -25,6 +28,7 @@ class JobNumbers {
       "# The newest number of each job name, written by Sluice: job ids go on after it.\n";
   // Of the names, the newest stay.
   static constexpr size_t kMostNames = 10'000;
+  static constexpr uint64_t kMostFolders = 100;  // of a series
 
   // An empty `path` remembers nothing. `env` outlives the object.
   JobNumbers(Env* env, std::string path) : env_(env), path_(std::move(path)) {}
@@ -37,7 +41,9 @@ class JobNumbers {
  private:
   using Numbers = std::vector<std::pair<std::string, uint64_t>>;  // the newest last
   // False when the file is not ours. An absent one is empty.
-  bool Read(Numbers* numbers) const;
+  bool Read(const std::string& path, Numbers* numbers) const;
+  // The files of the other folders of the series.
+  std::vector<std::string> OthersOfSeries() const;
 
   Env* const env_;
   const std::string path_;

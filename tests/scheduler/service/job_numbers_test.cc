@@ -51,6 +51,23 @@ TEST_F(JobNumbersTest, AForeignFileStaysAndDamagedLinesAreLeftOut) {
   EXPECT_EQ(Next("a"), 4u);
 }
 
+TEST_F(JobNumbersTest, LogFoldersOfClustersSideBySideShareTheNumbers) {
+  const std::string top = testing::TempDir() + "/job_numbers_test_folders";
+  std::filesystem::remove_all(top);
+  const auto in = [&](const char* folder) {
+    std::filesystem::create_directories(top + "/" + folder);
+    return JobNumbers(Env::Real(), absl::StrCat(top, "/", folder, "/job_numbers"));
+  };
+  JobNumbers first = in("log"), second = in("log-2"), other = in("logs");
+  ASSERT_TRUE(first.Took("shop", 4).ok());
+  EXPECT_EQ(second.Next("shop"), 5u);
+  ASSERT_TRUE(second.Took("shop", 5).ok());
+  EXPECT_EQ(first.Next("shop"), 6u);
+  EXPECT_EQ(in("log-3").Next("shop"), 6u);
+  EXPECT_EQ(other.Next("shop"), 1u);
+  std::filesystem::remove_all(top);
+}
+
 TEST_F(JobNumbersTest, WithoutAPathNothingIsKept) {
   JobNumbers none(Env::Real(), "");
   EXPECT_TRUE(none.Took("shop", 4).ok());
