@@ -37,18 +37,29 @@ absl::string_view Member(absl::string_view result, absl::string_view name) {
   return line.substr(0, line.find('\n'));
 }
 
+// Adds the names of a list in JSON, on one line.
+void AddNames(absl::string_view list, std::vector<std::string>* names) {
+  const std::vector<absl::string_view> parts = absl::StrSplit(list, '"');
+  // What lies between the names is at even places.
+  for (size_t i = 1; i < parts.size(); i += 2) names->emplace_back(parts[i]);
+}
+
 std::optional<FinishedRun> ReadFinished(const std::string& path, Env* env) {
   if (!IsOwnFile(env, path, FileKind::kResult)) return std::nullopt;
   const auto result = env->ReadFile(path);
   if (!result.ok()) return std::nullopt;
+  FinishedRun run;
+  const absl::string_view handed_on = Member(*result, "finished_checkpoints");
+  AddNames(handed_on, &run.checkpoints);
   // A run whose model a later one was about to replace has finished, too.
   const absl::string_view status = Member(*result, "status");
-  if (status != "\"done\"," && status != "\"replaced\",") return std::nullopt;
-  FinishedRun run;
+  if (status != "\"done\"," && status != "\"replaced\",") {
+    run.lists = true;
+    return handed_on.empty() ? std::nullopt : std::make_optional(run);
+  }
   const absl::string_view names = Member(*result, "kept_checkpoints");
   run.lists = !names.empty();
-  for (const absl::string_view part : absl::StrSplit(names, '"'))
-    run.checkpoints.emplace_back(part);
+  AddNames(names, &run.checkpoints);
   absl::string_view step = Member(*result, "checkpoints");
   constexpr absl::string_view kStep = "\"step\": ";
   if (const size_t at = step.find(kStep); at != absl::string_view::npos) {
@@ -72,6 +83,11 @@ std::vector<std::string> NamesOfCheckpoints(const std::string& root, Env* env) {
   for (const CheckpointInfo& one : ListCheckpoints(root, env, /*damaged=*/nullptr))
     names.push_back(NameOf(one));
   return names;
+}
+
+std::vector<std::string> FinishedCheckpoints(const std::string& path, Env* env) {
+  const std::optional<FinishedRun> run = ReadFinished(path, env);
+  return run ? run->checkpoints : std::vector<std::string>();
 }
 
 std::optional<CheckpointInfo> FindUnfinished(const std::string& root, const std::string& output_dir,

@@ -3,8 +3,9 @@
 //
 // A run that has finished lists the checkpoints that its folder held at its end as
 // `kept_checkpoints` of its result. All other checkpoints are of runs that have not finished,
-// whichever result lies beside them. Results of earlier versions have no list; they name the step
-// of their newest checkpoint.
+// whichever result lies beside them. A run that has not finished, or only evaluates, hands on what
+// the result that it replaces lists, as `finished_checkpoints`. Results of earlier versions have no
+// list; they name the step of their newest checkpoint.
 //
 // Thread safety:
 //   free functions, safe from any thread.
@@ -22,6 +23,9 @@ namespace sluice {
 
 // The names of the checkpoints under ROOT, newest first, as a finished run lists them.
 std::vector<std::string> NamesOfCheckpoints(const std::string& root, Env* env);
+
+// The checkpoints that the result at `path` lists as those of finished runs.
+std::vector<std::string> FinishedCheckpoints(const std::string& path, Env* env);
 
 // The newest checkpoint under ROOT that no finished run lists; nullopt: there is none. The results
 // looked at are those in `output_dir`, in the output folders of the jobs that made the checkpoints,

@@ -359,11 +359,14 @@ absl::Status JobFolder::WriteResult(const JobConfig& config, const JobResult& re
     const absl::Status kept = env_->WriteFile(of_model, {absl::string_view(earlier)});
     if (!kept.ok()) return NoOutput(dir, kept);
   }
-  std::vector<std::string> kept;
+  std::vector<std::string> kept, finished;
   // An evaluation finishes no run: it leaves the checkpoints of others as they are.
-  if (result.status() == "done" && CanCheckpoint(config))
+  if (result.status() == "done" && CanCheckpoint(config)) {
     kept = NamesOfCheckpoints(CheckpointRoot(config), env_);
-  const std::string json = ResultJson(result, config, kept);
+  } else {
+    finished = FinishedCheckpoints(path, env_);
+  }
+  const std::string json = ResultJson(result, config, kept, finished);
   const absl::Status written = env_->WriteFile(path, {absl::string_view(json)});
   if (!written.ok()) return NoOutput(dir, written);
   if (!new_model) return absl::OkStatus();

@@ -186,7 +186,8 @@ std::string HotRowCache(const HotRowUse& use) {
 }  // namespace
 
 std::string ResultJson(const JobResult& result, const JobConfig& config,
-                       const std::vector<std::string>& kept_checkpoints) {
+                       const std::vector<std::string>& kept_checkpoints,
+                       const std::vector<std::string>& finished_checkpoints) {
   Object json(2);
   json.Text("job", result.job()).Text("mode", result.mode()).Int("k_steps", result.k_steps());
   json.Text("status", result.status()).Text("message", result.message());
@@ -207,6 +208,7 @@ std::string ResultJson(const JobResult& result, const JobConfig& config,
   json.Raw("recovery", RecoveryOf(result));
   json.Raw("checkpoints", result.has_checkpoint() ? Checkpoints(result.checkpoint()) : "null");
   json.Raw("kept_checkpoints", Names(kept_checkpoints));
+  if (!finished_checkpoints.empty()) json.Raw("finished_checkpoints", Names(finished_checkpoints));
   json.Text("initial_checkpoint", config.initial_checkpoint());
   json.Text("model_dir", result.model_dir()).Text("model_digest", result.model_digest());
   return json.Done() + "\n";

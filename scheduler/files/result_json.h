@@ -18,9 +18,11 @@
 
 namespace sluice {
 
-// `kept_checkpoints`: of a job that is done, NamesOfCheckpoints of its folder.
+// `kept_checkpoints`: of a job that is done, NamesOfCheckpoints of its folder. Of another one,
+// `finished_checkpoints`: what the result that it replaces lists (FinishedCheckpoints).
 std::string ResultJson(const JobResult& result, const JobConfig& config = JobConfig(),
-                       const std::vector<std::string>& kept_checkpoints = {});
+                       const std::vector<std::string>& kept_checkpoints = {},
+                       const std::vector<std::string>& finished_checkpoints = {});
 
 // Changes the `status` of a result that is done to `replaced`, with a message, and leaves all else
 // as it is. Returns other texts unchanged.

@@ -113,6 +113,24 @@ TEST_F(UnfinishedRunTest, TheResultOfAKeptModelCounts) {
   EXPECT_EQ(Unfinished(), "");
 }
 
+TEST_F(UnfinishedRunTest, ResultsHandOnTheCheckpointsOfTheFinishedRunThatTheyReplace) {
+  Make(7, 1, 10);
+  Result("done", Kept());
+  const std::vector<std::string> kept = NamesOfCheckpoints(top_ + "out/checkpoints", env_);
+  EXPECT_EQ(FinishedCheckpoints(top_ + "out/result.json", env_), kept);
+  const std::string handed_on =
+      absl::StrCat("  \"finished_checkpoints\": [\"", absl::StrJoin(kept, "\", \""), "\"],\n");
+  for (const char* status : {"cancelled", "done"}) {
+    Result(status, "  \"kept_checkpoints\": [],\n" + handed_on);
+    EXPECT_EQ(Unfinished(), "") << status;
+    EXPECT_EQ(FinishedCheckpoints(top_ + "out/result.json", env_), kept);
+  }
+  Make(8, 1, 5);
+  EXPECT_EQ(Unfinished(), "out/checkpoints/step-5");
+  Result("cancelled", "  \"kept_checkpoints\": [],\n");
+  EXPECT_TRUE(FinishedCheckpoints(top_ + "out/result.json", env_).empty());
+}
+
 TEST_F(UnfinishedRunTest, ResultsOfEarlierVersionsNameTheStepOfTheirNewestCheckpoint) {
   Make(7, 1, 10);
   Make(7, 2, 20);

@@ -14,8 +14,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/file_origin.h"
+#include "common/config/job_config.h"
 #include "common/saved_model/checkpoint.h"
 #include "common/saved_model/saved_model.h"
+#include "common/saved_model/unfinished_run.h"
 #include "tests/common/base/hooked_env.h"
 
 namespace sluice {
@@ -134,6 +136,30 @@ TEST_F(JobFolderTest, AResultThatAnEarlierSchedulerKeepsFromBeingWrittenIsAnErro
   EXPECT_TRUE(absl::IsAlreadyExists(refused.Begin(started)));
   EXPECT_TRUE(absl::IsAborted(refused.End(ended)));
   EXPECT_EQ(Read("result.json"), "");
+}
+
+TEST_F(JobFolderTest, AFinishedRunWithoutModelStaysFinishedAfterACancelledOne) {
+  saves_ = false;
+  ASSERT_TRUE(Run("done", "1a").ok());
+  // Its checkpoint, which the run would list had it made one itself.
+  OutputAction made = Action(OutputAction::kCheckpoint, dir_);
+  made.config.mutable_checkpoint()->set_keep(2);
+  Manifest manifest;
+  manifest.set_global_step(10);
+  manifest.mutable_checkpoint()->set_global_step(10);
+  ASSERT_TRUE(CommitCheckpoint(CheckpointFolder(CheckpointRoot(made.config), 10), made.config,
+                               manifest, Env::Real(), CheckpointSaveId(7, 1))
+                  .ok());
+  overwrite_ = true;
+  ASSERT_TRUE(Run("done", "1b").ok());
+  overwrite_ = false;
+  EXPECT_THAT(Read("result.json"), HasSubstr(CheckpointSaveId(7, 1)));
+  for (const char* number : {"1c", "1d"}) {
+    const absl::Status cancelled = Run("cancelled", number);
+    EXPECT_TRUE(cancelled.ok()) << cancelled;
+    EXPECT_THAT(Read("result.json"), HasSubstr("\"cancelled\""));
+    EXPECT_FALSE(FindUnfinished(CheckpointRoot(made.config), dir_, Env::Real()).has_value());
+  }
 }
 
 TEST_F(JobFolderTest, WritesConfigurationCurveModelAndResult) {
