@@ -53,7 +53,8 @@ Command CkptCommand() {
   spec.max_words = 2;
   spec.examples =
       "  sluice ckpt list output/adult-1           # steps, ages, sizes and states\n"
-      "  sluice ckpt verify output/adult-1         # reads every byte; exit code 1: damaged\n"
+      "  sluice ckpt verify output/adult-1         # reads every byte; exit code 1: damaged, or "
+      "not finite\n"
       "  sluice ckpt inspect output/adult-1/checkpoints/step-1200\n";
   return {spec, &Ckpt};
 }

@@ -185,11 +185,20 @@ absl::Status VerifyCheckpoints(const std::string& dir, Env* env,
     first.Update(damaged);
   }
   for (const CheckpointInfo& one : found.checkpoints) {
-    const absl::Status intact =
-        VerifyCheckpoint(one.dir, env, [&](const std::string& name, const absl::Status& why) {
+    std::vector<std::string> not_finite;
+    const absl::Status intact = VerifyCheckpoint(
+        one.dir, env,
+        [&](const std::string& name, const absl::Status& why) {
           say(absl::StrCat("damaged: ", one.dir, "/", name, ": ", why.message()));
-        });
+        },
+        &not_finite);
     first.Update(intact);
+    for (const std::string& table : not_finite) {
+      const std::string line = absl::StrCat(one.dir, intact.ok() ? ": intact, but " : ": ", table,
+                                            ": it cannot be resumed from");
+      say(line);
+      first.Update(absl::FailedPreconditionError(line));
+    }
     say(absl::StrCat(one.dir, ": ", intact.ok() ? "intact" : "damaged", ", step ",
                      WithCommas(one.step), ", ",
                      Counted(static_cast<uint64_t>(one.manifest.files_size()), "file"), ", ",

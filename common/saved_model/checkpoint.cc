@@ -7,6 +7,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "common/base/crc32c.h"
@@ -17,6 +18,7 @@
 #include "common/saved_model/saved_model.h"
 #include "common/saved_model/shard_file.h"
 #include "common/saved_model/shard_file_reader.h"
+#include "common/table/not_finite.h"
 
 namespace sluice {
 namespace {
@@ -123,15 +125,37 @@ bool MayBeWanted(const BadFolder& bad, const std::function<bool(const Manifest&)
   return manifest.files().empty() || wanted(manifest);
 }
 
+// How many rows of a sparse table, or elements of a dense one, are NaN or infinite.
+uint64_t CountNotFinite(const ShardFileReader& file, const std::string& records) {
+  const size_t begin = file.sparse() ? file.weights_offset() : 0;
+  const size_t floats = (file.record_bytes() - begin) / sizeof(float);
+  uint64_t count = 0;
+  for (size_t at = begin; at < records.size(); at += file.record_bytes()) {
+    const auto* const values = reinterpret_cast<const UnalignedFloat*>(records.data() + at);
+    count += FirstNotFinite(values, floats) < floats;
+  }
+  return count;
+}
+
+// Adds to *not_finite what CountNotFinite counts.
 absl::Status VerifyShard(const std::string& dir, const TableConfig& table, const SavedFile& file,
-                         Env* env) {
+                         Env* env, uint64_t* not_finite) {
   constexpr size_t kReadBytes = 1 << 20;
   SLUICE_ASSIGN_OR_RETURN(const auto reader, ShardFileReader::Open(env, dir, table, file));
   RunReader runs(reader.get(), 0, reader->runs());
   while (true) {
     SLUICE_ASSIGN_OR_RETURN(const std::string records, runs.Next(kReadBytes));
     if (records.empty()) return absl::OkStatus();
+    *not_finite += CountNotFinite(*reader, records);
   }
+}
+
+// As VerifyCheckpoint; values that are not finite are DATA_LOSS, too.
+absl::Status VerifyToContinue(const std::string& dir, Env* env) {
+  std::vector<std::string> not_finite;
+  SLUICE_RETURN_IF_ERROR(VerifyCheckpoint(dir, env, nullptr, &not_finite));
+  if (not_finite.empty()) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat(dir, ": ", absl::StrJoin(not_finite, "; ")));
 }
 
 // Compares the bytes of a file with its checksum in the manifest.
@@ -227,7 +251,8 @@ absl::Status CheckCheckpoint(const CheckpointInfo& checkpoint, Env* env) {
 
 absl::Status VerifyCheckpoint(
     const std::string& dir, Env* env,
-    const std::function<void(const std::string& name, const absl::Status& why)>& damage) {
+    const std::function<void(const std::string& name, const absl::Status& why)>& damage,
+    std::vector<std::string>* not_finite) {
   absl::Status first;
   const auto note = [&](const std::string& name, const absl::Status& why) {
     if (why.ok()) return;
@@ -250,7 +275,16 @@ absl::Status VerifyCheckpoint(
   }
   for (const TableConfig& table : manifest->tables()) {
     SLUICE_ASSIGN_OR_RETURN(const auto files, FilesOfTable(dir, *manifest, table));
-    for (const SavedFile* file : files) note(file->name(), VerifyShard(dir, table, *file, env));
+    uint64_t bad = 0;
+    for (const SavedFile* file : files)
+      note(file->name(), VerifyShard(dir, table, *file, env, &bad));
+    if (bad == 0 || not_finite == nullptr) continue;
+    const bool one = bad == 1;
+    not_finite->push_back(absl::StrCat("table '", table.name(), "' holds ", bad,
+                                       table.kind() == TableConfig::SPARSE
+                                           ? (one ? " row" : " rows")
+                                           : (one ? " value" : " values"),
+                                       one ? " that is" : " that are", " not finite"));
   }
   for (const SavedFile& file : manifest->files()) {
     if (IsWorkerFileName(file.name())) note(file.name(), VerifyBytes(dir, file, env));
@@ -287,8 +321,8 @@ absl::StatusOr<CheckpointInfo> ChooseCheckpoint(
     if (!first.ok() && !allow_older) break;
     // With --allow_older there is something to fall back to, so all bytes are read before this one
     // is chosen.
-    const absl::Status status = allow_older ? VerifyCheckpoint(checkpoint.dir, env, nullptr)
-                                            : CheckCheckpoint(checkpoint, env);
+    const absl::Status status =
+        allow_older ? VerifyToContinue(checkpoint.dir, env) : CheckCheckpoint(checkpoint, env);
     if (status.ok()) {
       checkpoint.damaged = std::move(damaged);
       return std::move(checkpoint);

@@ -68,18 +68,20 @@ absl::Status CheckCheckpoint(const CheckpointInfo& checkpoint, Env* env);
 
 // Reads every byte of the checkpoint in DIR. Calls `damage` with the name of each damaged or
 // missing file (may be null) and returns DATA_LOSS that names the first one. NOT_FOUND when DIR is
-// not a checkpoint.
+// not a checkpoint. If `not_finite` is not null, it gets a text for each table with values that are
+// NaN or infinite. That is no damage, but no job can continue from them.
 absl::Status VerifyCheckpoint(
     const std::string& dir, Env* env,
-    const std::function<void(const std::string& name, const absl::Status& why)>& damage);
+    const std::function<void(const std::string& name, const absl::Status& why)>& damage,
+    std::vector<std::string>* not_finite = nullptr);
 
 // The checkpoint to resume from: the newest one, of those that are `wanted` if that is given. A
 // folder whose manifest cannot be read is `wanted` when a manifest with only the names of its files
 // would be; without any file whose name tells its save, it is.
 // NOT_FOUND when there is none. DATA_LOSS names the damaged file of the newest one; with
-// `allow_older` damaged ones (every byte is read) are skipped instead, each with an entry in
-// *skipped, and DATA_LOSS means that all are damaged. A folder whose manifest is damaged or lost
-// counts as newest when its step is the highest.
+// `allow_older` damaged ones, and those with values that are not finite (every byte is read), are
+// skipped instead, each with an entry in *skipped, and DATA_LOSS means that none is left. A folder
+// whose manifest is damaged or lost counts as newest when its step is the highest.
 absl::StatusOr<CheckpointInfo> ChooseCheckpoint(
     const std::string& root, bool allow_older, Env* env, std::vector<std::string>* skipped,
     const std::function<bool(const Manifest&)>& wanted = nullptr);

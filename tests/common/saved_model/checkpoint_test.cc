@@ -4,6 +4,7 @@
 #include <google/protobuf/stubs/logging.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -191,6 +192,61 @@ TEST_F(CheckpointTest, EveryDamageOfEveryFileIsFoundAndNamed) {
   }
   EXPECT_GT(found, 150);
   EXPECT_EQ(Loaded(), 2u);
+}
+
+// Writes files as versions did that looked at no values: the last float of each block is NaN.
+class NotFiniteCut : public ShardCut {
+ public:
+  explicit NotFiniteCut(std::unique_ptr<ShardCut> cut) : cut_(std::move(cut)) {}
+  absl::StatusOr<bool> Next(std::string* chunk) override {
+    std::string next;
+    const auto more = cut_->Next(&next);
+    if (!more.ok() || !*more) return more;
+    *chunk = next;
+    if (chunks_++ == 0) return more;  // the header
+    // Blocks follow, and then the index, which has their checksums.
+    ShardFileIndex index;
+    const size_t end = next.size() - sizeof(uint32_t);
+    if (index.ParseFromArray(next.data(), static_cast<int>(end)) &&
+        index.crc32c_size() == static_cast<int>(crcs_.size())) {
+      for (size_t i = 0; i < crcs_.size(); ++i) index.set_crc32c(static_cast<int>(i), crcs_[i]);
+      *chunk = index.SerializeAsString() + next.substr(end);
+      EXPECT_EQ(chunk->size(), next.size());
+      return more;
+    }
+    const float nan = std::nanf("");
+    std::memcpy(chunk->data() + chunk->size() - sizeof nan, &nan, sizeof nan);
+    crcs_.push_back(Crc32c(chunk->data(), chunk->size()));
+    return more;
+  }
+
+ private:
+  const std::unique_ptr<ShardCut> cut_;
+  int chunks_ = 0;
+  std::vector<uint32_t> crcs_;
+};
+
+TEST_F(CheckpointTest, ValuesThatAreNotFiniteAreCountedAndNobodyContinuesFromThem) {
+  ASSERT_TRUE(Save(100, 1).ok());
+  const auto manifest = WriteSmallShards(
+      root_, tables_, 200, 2, Env::Real(),
+      [](std::unique_ptr<ShardCut> cut) { return std::make_unique<NotFiniteCut>(std::move(cut)); });
+  ASSERT_TRUE(manifest.ok()) << manifest.status();
+  ASSERT_TRUE(CommitSmallCheckpoint(root_, 200, 2, *manifest, Env::Real()).ok());
+  std::vector<std::string> not_finite;
+  const std::string dir = CheckpointFolder(root_, 200);
+  const absl::Status intact = VerifyCheckpoint(dir, Env::Real(), nullptr, &not_finite);
+  EXPECT_TRUE(intact.ok()) << intact;
+  ASSERT_THAT(not_finite, SizeIs(2));
+  for (const std::string& text : not_finite) {
+    const bool sparse = text.find("embedding") != std::string::npos;
+    EXPECT_THAT(text, HasSubstr(sparse ? "2 rows" : "2 values"));
+  }
+  const auto chosen = Choose(/*allow_older=*/true);
+  ASSERT_TRUE(chosen.ok()) << chosen.status();
+  EXPECT_EQ(chosen->step, 100u);
+  ASSERT_THAT(skipped_, SizeIs(1));
+  EXPECT_THAT(skipped_[0], HasSubstr("not finite"));
 }
 
 TEST_F(CheckpointTest, WhenAllAreDamagedNoneIsChosen) {

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <set>
 #include <string>
@@ -122,10 +123,12 @@ class StateRows : public ShardRows {
   const float value_;
 };
 
-// The files that the pservers write, and a rank in Geo.
+// The files that the pservers write, and a rank in Geo. `change` may be null.
+using ChangeCut = std::function<std::unique_ptr<ShardCut>(std::unique_ptr<ShardCut>)>;
 inline absl::StatusOr<Manifest> WriteSmallShards(const std::string& root,
                                                  const TableLayouts& tables, uint64_t step,
-                                                 uint64_t number, Env* env) {
+                                                 uint64_t number, Env* env,
+                                                 const ChangeCut& change = nullptr) {
   const std::string dir = CheckpointFolder(root, step);
   Manifest manifest;
   manifest.set_job_id("a-1");
@@ -148,6 +151,7 @@ inline absl::StatusOr<Manifest> WriteSmallShards(const std::string& root,
         const std::shared_ptr<const float> lent(std::shared_ptr<void>(), array.data());
         cut = CutOfElements(*table, s, {lent, lent}, state);
       }
+      if (change) cut = change(std::move(cut));
       auto file =
           WriteShardFile(dir, *table, s, cut.get(), env, CheckpointSaveId(kSmallInstance, number));
       if (!file.ok()) return file.status();
