@@ -19,6 +19,7 @@
 #include "cli/jobs/watch_job.h"
 #include "cli/screen/command_line.h"
 #include "cli/screen/progress.h"
+#include "cli/screen/stderr_lines.h"
 #include "cli/screen/wrap.h"
 #include "common/base/printable.h"
 #include "common/config/closest_name.h"
@@ -87,8 +88,9 @@ StandardOutput::~StandardOutput() { std::cout.rdbuf(own_); }
 int StandardOutput::Finish(int code) {
   std::cout.flush();
   if (error_ == 0 || (error_ == EPIPE && reader_may_leave_)) return code;
-  std::fprintf(stderr, "sluice: cannot write all of the output to standard output: %s%s\n",
-               std::strerror(error_), code == kDone ? "; the command itself has succeeded" : "");
+  PrintOnStderr(absl::StrCat(
+      "sluice: cannot write all of the output to standard output: ", std::strerror(error_),
+      code == kDone ? "; the command itself has succeeded" : ""));
   return code == kDone ? kOutputLost : code;
 }
 
@@ -171,8 +173,8 @@ std::string Overview(const std::vector<Command>& commands) {
 int UnknownCommand(const std::string& word, const std::vector<Command>& commands) {
   std::vector<std::string> names;
   for (const Command& command : commands) names.push_back(command.spec.name);
-  std::fprintf(stderr, "sluice: there is no command '%s'%s (sluice --help)\n", word.c_str(),
-               DidYouMeanOrAll(word, names).c_str());
+  PrintOnStderr(absl::StrCat("sluice: there is no command '", word, "'",
+                             DidYouMeanOrAll(word, names), " (sluice --help)"));
   return kBadUsage;
 }
 
@@ -215,14 +217,13 @@ int Main(int argc, char** argv, StandardOutput* output) {
     if (const absl::Status known = CheckEnvironment(command.spec.name); !known.ok())
       return ReportError(known);
     for (const std::string& note : NotesOnEnvironment(command.spec.name))
-      std::fprintf(stderr, "%s\n", PrintableLine(note).c_str());
+      PrintOnStderr(PrintableLine(note));
     return command.run(*parsed);
   }
   if (flag) {
-    std::fprintf(stderr,
-                 "sluice: '%s' comes before a command; give the command first, e.g. sluice launch "
-                 "%s (sluice --help)\n",
-                 word.c_str(), word.c_str());
+    PrintOnStderr(absl::StrCat(
+        "sluice: '", word, "' comes before a command; give the command first, e.g. sluice launch ",
+        word, " (sluice --help)"));
     return kBadUsage;
   }
   return UnknownCommand(word, commands);

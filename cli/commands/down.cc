@@ -80,9 +80,9 @@ int Down(const ParsedCommand& command) {
     std::cout << "cluster of scheduler " << *address << " is down" << std::endl;
     return kDone;
   }
-  std::cerr << "sluice: "
-            << (status.ok() ? "not all processes stopped in time" : std::string(status.message()))
-            << "; ending the rest by signals" << std::endl;
+  PrintNote(absl::StrCat(
+      status.ok() ? "not all processes stopped in time" : std::string(status.message()),
+      "; ending the rest by signals"));
   // First the supervisor, which would start the others again.
   std::vector<Endpoint> supervisors;
   for (const Endpoint& e : endpoints) {

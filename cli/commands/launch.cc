@@ -21,6 +21,7 @@
 #include "cli/screen/command_line.h"
 #include "cli/screen/format.h"
 #include "cli/screen/job_summary.h"
+#include "cli/screen/stderr_lines.h"
 #include "common/base/clock.h"
 #include "common/base/status_macros.h"
 #include "common/config/job_config.h"
@@ -175,10 +176,11 @@ absl::StatusOr<LogFolder> LogsOf(const ParsedCommand& command) {
 // Checks what Launch checks before it starts anything, and prints the effective job.
 int DryRun(const JobConfig& job, const SubmitJobRequest& request, const WorkerDevices& devices,
            const DataCheckReport& data) {
-  if (const absl::Status there = CheckDevices(devices); !there.ok()) return ReportError(there);
-  for (const std::string& line : data.coverage) std::cerr << "note: " << line << "\n";
+  absl::Status there = CheckDevices(devices);
+  if (!there.ok()) return ReportError(there);
+  for (const std::string& line : data.coverage) PrintOnStderr(absl::StrCat("note: ", line));
   for (const std::string& warning : WarningsOf(JobToCheck(request), Env::Real()))
-    std::cerr << "warning: " << warning << "\n";
+    PrintOnStderr(absl::StrCat("warning: ", warning));
   std::cout << ToTextproto(job);
   return kDone;
 }
@@ -209,15 +211,14 @@ int Launch(const ParsedCommand& command) {
   if (files.ok()) files = CheckJobOutputs(*job, command.Text("job"), Env::Real());
   if (files.ok()) files = CheckKeepsUnfinished(*request, Env::Real());
   if (!files.ok()) return ReportError(files);
-  for (const std::string& warning : data.warnings) std::cerr << "warning: " << warning << "\n";
+  for (const std::string& warning : data.warnings)
+    PrintOnStderr(absl::StrCat("warning: ", warning));
   if (command.Switch("dry_run")) return DryRun(*job, *request, options->devices, data);
   // This comes before any thread starts, because threads inherit the blocked signals.
   StopSignal::Install(false);
   std::string gpus;
-  if (const absl::Status there = CheckDevices(options->devices, &ListCudaDevices, &gpus);
-      !there.ok()) {
-    return ReportError(there);
-  }
+  absl::Status there = CheckDevices(options->devices, &ListCudaDevices, &gpus);
+  if (!there.ok()) return ReportError(there);
   if (ChoosesPservers(command)) {
     const absl::Status chosen = ChoosePservers(*job, &*options);
     if (absl::IsCancelled(chosen)) return StopSignal::Wait();

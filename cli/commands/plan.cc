@@ -22,6 +22,7 @@
 #include "cli/plan/plan_text.h"
 #include "cli/plan/scaling_simulator.h"
 #include "cli/screen/command_line.h"
+#include "cli/screen/stderr_lines.h"
 #include "common/base/clock.h"
 #include "common/base/env.h"
 #include "common/base/status_macros.h"
@@ -98,7 +99,7 @@ absl::Status AddNumbers(const ParsedCommand& command, Request* request) {
     return absl::OkStatus();
   SLUICE_ASSIGN_OR_RETURN(const std::string changed,
                           FitWithoutPservers(BuiltInSpecs(), &request->job));
-  if (!changed.empty()) std::cerr << changed << std::endl;
+  if (!changed.empty()) PrintOnStderr(changed);
   return absl::OkStatus();
 }
 
@@ -134,7 +135,7 @@ absl::Status SetCluster(const ParsedCommand& command, Request* request) {
   // Shared memory would not carry the data between hosts, and costs less CPU time than gRPC does.
   if (request->between_hosts) cluster.transport = "grpc";
   cluster.tls = command.Given("tls_ca");
-  cluster.note = [](const std::string& line) { std::cerr << line << std::endl; };
+  cluster.note = [](const std::string& line) { PrintOnStderr(line); };
   return absl::OkStatus();
 }
 

@@ -15,6 +15,7 @@
 #include "cli/screen/command_line.h"
 #include "cli/screen/format.h"
 #include "cli/screen/progress.h"
+#include "cli/screen/stderr_lines.h"
 #include "common/base/clock.h"
 #include "common/base/output_target.h"
 #include "common/base/status_macros.h"
@@ -105,8 +106,8 @@ void NoteFilesNamedAgain(const PredictOptions& options) {
        again = std::adjacent_find(again, files.end())) {
     const std::string file = *again;
     const auto end = std::find_if(again, files.end(), [&](const auto& f) { return f != file; });
-    std::cerr << "note: --data names " << file << " " << (end - again)
-              << " times; it is scored each time" << std::endl;
+    PrintOnStderr(absl::StrCat("note: --data names ", file, " ", end - again,
+                               " times; it is scored each time"));
     again = end;
   }
 }
@@ -132,8 +133,8 @@ int Predict(const ParsedCommand& command) {
   if (!summary.ok()) return ReportError(summary.status());
   const BadLines& bad = summary->bad;
   if (bad.count > 0) {
-    std::cerr << "sluice: " << Counted(bad.count, "line") << (bad.count == 1 ? " is" : " are")
-              << " malformed and scored nan: " << bad.Describe() << std::endl;
+    PrintNote(absl::StrCat(Counted(bad.count, "line"), bad.count == 1 ? " is" : " are",
+                           " malformed and scored nan: ", bad.Describe()));
   }
   (scores_on_stdout ? std::cerr : std::cout)
       << "scored " << Counted(summary->examples, "example") << " into "

@@ -14,6 +14,7 @@
 #include "cli/jobs/watch_job.h"
 #include "cli/screen/command_line.h"
 #include "cli/screen/job_summary.h"
+#include "cli/screen/stderr_lines.h"
 #include "common/base/clock.h"
 #include "common/config/address.h"
 #include "common/config/job_config.h"
@@ -101,10 +102,11 @@ int Submit(const ParsedCommand& command) {
     if (!files.ok()) return ReportError(files);
   }
   if (dry_run) {
-    for (const std::string& line : data.coverage) std::cerr << "note: " << line << "\n";
-    for (const std::string& warning : data.warnings) std::cerr << "warning: " << warning << "\n";
+    for (const std::string& line : data.coverage) PrintOnStderr(absl::StrCat("note: ", line));
+    for (const std::string& warning : data.warnings)
+      PrintOnStderr(absl::StrCat("warning: ", warning));
     for (const std::string& warning : WarningsOf(JobToCheck(*request), Env::Real()))
-      std::cerr << "warning: " << warning << "\n";
+      PrintOnStderr(absl::StrCat("warning: ", warning));
     std::cout << ToTextproto(*job);
     return kDone;
   }
@@ -114,8 +116,8 @@ int Submit(const ParsedCommand& command) {
   const auto credentials = OperatorCredentials(command, *address);
   if (!credentials.ok()) return ReportError(credentials.status());
   const auto client = SchedulerClient::Create(*address, Clock::Real(), *credentials);
-  const absl::Status ready = client->WaitReady(
-      absl::Seconds(10), [](const std::string& line) { std::cerr << line << std::endl; });
+  const absl::Status ready =
+      client->WaitReady(absl::Seconds(10), [](const std::string& line) { PrintOnStderr(line); });
   if (!ready.ok()) return ReportError(ready);
   const auto submitted =
       SubmitJob(client.get(), *request, kRestartPatience, nullptr, Clock::Real());

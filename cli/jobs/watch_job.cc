@@ -1,9 +1,6 @@
 #include "cli/jobs/watch_job.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cstdio>
 #include <string>
 #include <vector>
 
@@ -14,7 +11,7 @@
 #include "cli/screen/command_line.h"
 #include "cli/screen/format.h"
 #include "cli/screen/progress.h"
-#include "cli/screen/wrap.h"
+#include "cli/screen/stderr_lines.h"
 #include "common/base/printable.h"
 #include "common/daemon/scheduler_wait.h"
 #include "common/transport/retry.h"
@@ -197,16 +194,6 @@ class Watch {
   absl::Status broken_, error_;
 };
 
-// A terminal breaks the lines of a message inside words, so they are broken before.
-void PrintError(const std::string& text) {
-  const bool terminal = isatty(STDERR_FILENO) == 1;
-  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
-    const std::string shown =
-        terminal ? Wrapped(line, TerminalWidth(STDERR_FILENO)) : std::string(line);
-    std::fprintf(stderr, "%s\n", shown.c_str());
-  }
-}
-
 }  // namespace
 
 absl::StatusOr<JobStatus> WatchUntilEnd(const WatchOptions& options) {
@@ -216,13 +203,14 @@ absl::StatusOr<JobStatus> WatchUntilEnd(const WatchOptions& options) {
 int ReportEnd(const absl::StatusOr<JobStatus>& status) {
   if (!status.ok()) return ReportError(status.status());
   if (status->state() == JOB_DONE) return kDone;
-  PrintError(absl::StrCat("sluice: job ", status->job_id(), " ", StateName(status->state()),
-                          status->message().empty() ? "" : ": ", PrintableLine(status->message())));
+  PrintOnStderr(absl::StrCat("sluice: job ", status->job_id(), " ", StateName(status->state()),
+                             status->message().empty() ? "" : ": ",
+                             PrintableLine(status->message())));
   return kJobFailed;
 }
 
 void PrintNote(const std::string& note) {
-  if (!note.empty()) std::fprintf(stderr, "sluice: %s\n", note.c_str());
+  if (!note.empty()) PrintOnStderr(absl::StrCat("sluice: ", note));
 }
 
 int ReportError(const absl::Status& status) {
@@ -233,10 +221,11 @@ int ReportError(const absl::Status& status) {
   std::vector<std::string> lines;
   for (const absl::string_view line : absl::StrSplit(status.message(), '\n'))
     lines.push_back(PrintableLine(line));
-  PrintError(absl::StrCat("sluice: ", absl::StrJoin(lines, "\n"),
-                          unreachable && !says_what_to_do
-                              ? "; is it running, is --scheduler right, and may this user call it?"
-                              : ""));
+  PrintOnStderr(
+      absl::StrCat("sluice: ", absl::StrJoin(lines, "\n"),
+                   unreachable && !says_what_to_do
+                       ? "; is it running, is --scheduler right, and may this user call it?"
+                       : ""));
   if (unreachable) return kUnreachable;
   if (absl::IsInvalidArgument(status) || absl::IsNotFound(status)) return kBadUsage;
   return kJobFailed;
