@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <optional>
 #include <set>
 
 #include "absl/strings/str_cat.h"
@@ -140,6 +141,31 @@ absl::Status CheckJobOnDevices(const JobConfig& job, const WorkerDevices& device
   return absl::InvalidArgumentError(
       "train.device_memory_fraction: no worker of this job has a GPU; leave the field out, or give "
       "--gpus=LIST");
+}
+
+absl::Status CheckWeightsOnDevices(const JobConfig& job, const WorkerDevices& devices,
+                                   const ListDevices& list) {
+  const auto weighted = std::find_if(
+      job.features().begin(), job.features().end(),
+      [](const Feature& feature) { return !feature.categorical().weight_delimiter().empty(); });
+  if (weighted == job.features().end()) return absl::OkStatus();
+  std::optional<bool> has_gpu;  // this machine; unset: not known yet
+  for (const std::string& device : devices.by_rank) {
+    SLUICE_ASSIGN_OR_RETURN(const DeviceRequest request, ParseDeviceRequest(device));
+    if (request.kind == DeviceRequest::kCpu) continue;
+    if (request.kind == DeviceRequest::kAuto) {
+      if (!has_gpu) {
+        const auto there = list();
+        has_gpu = there.ok() && !there->empty();
+      }
+      if (!*has_gpu) continue;
+    }
+    return Refuse(devices.origin,
+                  absl::StrCat("the feature \"", weighted->name(),
+                               "\" has weight_delimiter, and weights of values are computed on the "
+                               "CPU only; give --device=cpu"));
+  }
+  return absl::OkStatus();
 }
 
 std::vector<FlagSpec> DeviceFlags() {

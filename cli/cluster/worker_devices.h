@@ -39,6 +39,11 @@ absl::Status CheckDevices(const WorkerDevices& devices, const ListDevices& list 
 // INVALID_ARGUMENT when the job needs a feature that its workers' devices lack.
 absl::Status CheckJobOnDevices(const JobConfig& job, const WorkerDevices& devices);
 
+// INVALID_ARGUMENT when a feature has weights of values, which are computed on the CPU only, and a
+// worker will have a GPU. `list` tells it for --device=auto, and is called for nothing else.
+absl::Status CheckWeightsOnDevices(const JobConfig& job, const WorkerDevices& devices,
+                                   const ListDevices& list = &ListCudaDevices);
+
 // --device, --gpus, --cpu_workers.
 std::vector<FlagSpec> DeviceFlags();
 

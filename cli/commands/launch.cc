@@ -177,6 +177,7 @@ absl::StatusOr<LogFolder> LogsOf(const ParsedCommand& command) {
 int DryRun(const JobConfig& job, const SubmitJobRequest& request, const WorkerDevices& devices,
            const DataCheckReport& data) {
   absl::Status there = CheckDevices(devices);
+  if (there.ok()) there = CheckWeightsOnDevices(job, devices);
   if (!there.ok()) return ReportError(there);
   for (const std::string& line : data.coverage) PrintOnStderr(absl::StrCat("note: ", line));
   for (const std::string& warning : WarningsOf(JobToCheck(request), Env::Real()))
@@ -218,6 +219,7 @@ int Launch(const ParsedCommand& command) {
   StopSignal::Install(false);
   std::string gpus;
   absl::Status there = CheckDevices(options->devices, &ListCudaDevices, &gpus);
+  if (there.ok()) there = CheckWeightsOnDevices(*job, options->devices);
   if (!there.ok()) return ReportError(there);
   if (ChoosesPservers(command)) {
     const absl::Status chosen = ChoosePservers(*job, &*options);

@@ -117,6 +117,27 @@ TEST_F(WorkerDevicesTest, RuntimeIsAskedOnlyForCudaDevices) {
   EXPECT_THAT(std::string(refused.message()), StartsWith("--gpus=0: no driver; "));
 }
 
+TEST_F(WorkerDevicesTest, WeightsOfValuesNeedTheCpu) {
+  JobConfig job;
+  job.add_features()->set_name("tags");
+  const auto one = [] { return std::vector<CudaDeviceInfo>(1); };
+  const auto none = []() -> absl::StatusOr<std::vector<CudaDeviceInfo>> {
+    return absl::FailedPreconditionError("no driver");
+  };
+  const auto refused = [&](const char* device, const ListDevices& list) {
+    const std::string flag = absl::StrCat("--device=", device);
+    return std::string(CheckWeightsOnDevices(job, Devices({flag}, 1), list).message());
+  };
+  EXPECT_EQ(refused("cuda", one), "");
+  job.mutable_features(0)->mutable_categorical()->set_weight_delimiter(":");
+  for (const char* device : {"cuda", "cuda:0", "auto"}) {
+    EXPECT_THAT(refused(device, one), AllOf(HasSubstr("\"tags\""), HasSubstr("--device=cpu")))
+        << device;
+  }
+  EXPECT_EQ(refused("cpu", one), "");
+  EXPECT_EQ(refused("auto", none), "") << "it computes on the CPU";
+}
+
 TEST_F(WorkerDevicesTest, SettingsOfGpusAreRefusedForWorkersOnTheCpu) {
   JobConfig job;
   job.mutable_train()->set_device_memory_fraction(0.5);
