@@ -125,9 +125,22 @@ class Watch {
     if (!saving_ && !cancelled_) Cancel();
   }
 
+  // The job evaluates, or writes the best model, between two epochs or after the last one.
+  bool MakesNoSteps() const { return status_.phase() == "eval" || status_.phase() == "save"; }
+
   // Asks for the last checkpoint, or for its outcome.
   void Save(absl::Time now) {
     if (o_.impatient && o_.impatient()) return EndSave("the user did not wait for it");
+    if (save_.number() == 0 && MakesNoSteps()) {
+      // The next cut may be far away, and the newest checkpoint may have everything already.
+      const CheckpointStatus& newest = status_.checkpoint();
+      if (newest.step() == status_.global_step()) {
+        o_.printer->Note(PrintableLine(absl::StrCat(newest.dir(), " has all of its steps")));
+        return EndSave("");
+      }
+      // Perhaps that of the epoch's end, which is being written.
+      if (!newest.doing().empty() && now < save_until_) return;
+    }
     const auto reply = o_.client->CheckpointJob(save_);
     if (reply.ok()) {
       save_.set_number(reply->number());

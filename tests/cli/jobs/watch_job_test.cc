@@ -22,6 +22,9 @@ class WatchedScheduler : public RefusingScheduler {
   absl::Status cancel_error;
   std::string failure;  // of the last CancelJob
   uint64_t steps = 0;   // of the job
+  std::string phase = "train";
+  uint64_t checkpoint_step = 0;  // of its newest checkpoint
+  int answers_until_saved = 0;   // one of `steps` is being written
   int saves_wanted = 0;
   int questions_until_saved = 2;  // after the request
   std::string save_error;
@@ -33,6 +36,11 @@ class WatchedScheduler : public RefusingScheduler {
     reply.mutable_status()->set_job_id(request.job_id());
     reply.mutable_status()->set_state(cancels > 0 ? after_cancel : *answer);
     reply.mutable_status()->set_global_step(steps);
+    reply.mutable_status()->set_phase(phase);
+    CheckpointStatus* const checkpoint = reply.mutable_status()->mutable_checkpoint();
+    if (answers_until_saved > 0 && --answers_until_saved == 0) checkpoint_step = steps;
+    checkpoint->set_step(checkpoint_step);
+    if (answers_until_saved > 0) checkpoint->set_doing("writing");
     return reply;
   }
   absl::StatusOr<CheckpointJobReply> CheckpointJob(const CheckpointJobRequest& request) override {
@@ -206,6 +214,34 @@ TEST_F(WatchJobTest, AnInterruptedJobSavesACheckpointBeforeItIsCancelled) {
   EXPECT_EQ(scheduler_.questions_until_saved, 0);
   EXPECT_EQ(scheduler_.cancels, 1);
   EXPECT_THAT(out_.str(), testing::Not(HasSubstr("no checkpoint")));
+}
+
+TEST_F(WatchJobTest, AnEvaluationNeedsNoFurtherCheckpointThanThatOfItsEpoch) {
+  options_.interrupted = [] { return true; };
+  options_.cancel_on_interrupt = true;
+  options_.grace = absl::Seconds(20);
+  scheduler_.answers = {JOB_RUNNING};
+  scheduler_.steps = 5;
+  scheduler_.phase = "eval";
+  for (const bool written : {true, false}) {
+    scheduler_.cancels = 0;
+    scheduler_.checkpoint_step = written ? 5 : 4;
+    scheduler_.answers_until_saved = written ? 0 : 3;
+    EXPECT_EQ(WatchUntilEnd(options_)->state(), JOB_CANCELLED);
+    EXPECT_EQ(scheduler_.saves_wanted, 0);
+    EXPECT_EQ(scheduler_.cancels, 1);
+    EXPECT_THAT(out_.str(), testing::Not(HasSubstr("no checkpoint")));
+  }
+  // An older one lacks steps, and in training the newest one soon does.
+  for (const char* phase : {"eval", "train"}) {
+    scheduler_.cancels = 0;
+    scheduler_.saves_wanted = 0;
+    scheduler_.questions_until_saved = 2;
+    scheduler_.phase = phase;
+    scheduler_.checkpoint_step = scheduler_.phase == "eval" ? 4 : 5;
+    EXPECT_EQ(WatchUntilEnd(options_)->state(), JOB_CANCELLED);
+    EXPECT_EQ(scheduler_.saves_wanted, 1) << phase;
+  }
 }
 
 TEST_F(WatchJobTest, ACheckpointThatFailsOrTakesTooLongDoesNotHoldTheEndUp) {
