@@ -83,6 +83,13 @@ class BestModelTest(SluiceTest):
         self.assertEqual(list((self.tmp / "run" / "model").glob("MANIFEST.*")), [], out)
         self.assert_model_is_of_best_epoch(resumed, "run")
 
+    def test_the_best_model_needs_no_checkpoints(self):
+        result, out = self.launch(*self.flags("sync", BEST, "--set=checkpoint.keep=0"), job=self.job, name="none")
+        self.assertLess(result["best"]["epoch"], EPOCHS, out)
+        self.assertEqual(list((self.tmp / "none").glob("checkpoints/step-*")), [])
+        self.assertEqual(list((self.tmp / "none" / "model").glob("MANIFEST.*")), [], out)
+        self.assert_model_is_of_best_epoch(result, "none")
+
     def test_without_options_the_best_epoch_is_only_told(self):
         result, out = self.launch(*self.flags("sync"), job=self.job, name="plain")
         self.assertEqual((result["epochs"], result["stopped_early"]), (EPOCHS, False))
