@@ -46,6 +46,7 @@ struct FileParser {
   std::function<std::unique_ptr<LineParser>()> make;  // a parser for one thread
   uint64_t examples_begin = 0;                        // after the header line
   uint64_t header_lines = 0;                          // the header line and all lines before it
+  size_t cells = 0;                                   // of an example; 0: none, or not delimited
   // Set where lines may lack their label, and only the other lines of the file tell whether they
   // do: the parser for the other case than that of `make`, and what a line says: 1 for it, -1
   // against it, 0 nothing. `vote` may change the line.
@@ -103,10 +104,11 @@ class FileDataSource : public DataSource {
   // Reads the header of a file once, as long as the file stays the same.
   absl::StatusOr<Header> HeaderOf(const std::string& path, bool need_label) const;
   absl::StatusOr<Header> ReadHeader(const std::string& path, bool need_label) const;
-  // A reader at the first line that starts at or after `begin`, for lines that start before `end`.
-  // `start`: a line is known to start there; 0 is always one.
-  absl::StatusOr<std::unique_ptr<LineReader>> ReaderAt(const std::string& path, uint64_t begin,
-                                                       uint64_t end, uint64_t start) const;
+  // A reader at the first example of `file`, which is at `path`, that starts at or after `begin`,
+  // for those that start before `end`.
+  absl::StatusOr<std::unique_ptr<LineReader>> ReaderAt(const std::string& path,
+                                                       const FileParser& file, uint64_t begin,
+                                                       uint64_t end) const;
   // Moves the reader to the first line that starts at or after `begin`.
   absl::Status SeekTo(uint64_t begin, uint64_t start, LineReader* reader) const;
   // Where lines are joined, remembers the start of the first line at or after a border of pieces,
@@ -176,6 +178,7 @@ absl::StatusOr<DataSource::Beginning> FileDataSource::CheckBeginning(
   LineReader reader(std::move(text), delimited_.record_rule());
   SLUICE_ASSIGN_OR_RETURN(const FileParser file,
                           ParserOf(schema_->columns(), /*need_label=*/true, &reader));
+  reader.ExpectCells(file.cells, file.cells);
   reader.ExpectEnd(bytes);
   const std::unique_ptr<LineParser> parser = file.make();
   Beginning beginning;
@@ -254,6 +257,7 @@ absl::StatusOr<FileParser> FileDataSource::ParserOf(const std::string& path,
   SLUICE_ASSIGN_OR_RETURN(Header header, HeaderOf(path, need_label));
   FileParser file;
   file.examples_begin = header.examples_begin;
+  file.cells = header.cells;
   file.make = [this, header = std::move(header)] {
     return std::make_unique<DelimitedParser>(delimited_, header.cell_of_column, header.cells,
                                              DelimitedParser::Expected{kHeaderNames, ""},
@@ -311,6 +315,7 @@ absl::StatusOr<FileParser> FileDataSource::ParserOf(const std::vector<std::strin
       return std::make_unique<MultiSlotParser>(config_.slots(), bound, missing_);
     };
   } else {
+    file.cells = names.size();
     // Without a header only the number of its cells says that a line has no label.
     if (!need_label && !config_.csv().header() && bound[kLabelColumn] >= 0) {
       expected.one_is_missing = absl::StrCat(
@@ -366,17 +371,20 @@ void FileDataSource::Keep(std::unique_ptr<LineReader> reader) const {
 }
 
 absl::StatusOr<std::unique_ptr<LineReader>> FileDataSource::ReaderAt(const std::string& path,
-                                                                     uint64_t begin, uint64_t end,
-                                                                     uint64_t start) const {
+                                                                     const FileParser& file,
+                                                                     uint64_t begin,
+                                                                     uint64_t end) const {
+  begin = std::max(begin, file.examples_begin);
   SLUICE_ASSIGN_OR_RETURN(const FileIdentity identity, IdentifyFile(path, env_));
   std::unique_ptr<LineReader> reader = TakeKept(identity, path, begin);
   if (reader == nullptr) {
     SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<TextReader> text, TextReader::Open(path, env_));
     reader = std::make_unique<LineReader>(std::move(text), delimited_.record_rule());
+    reader->ExpectCells(file.cells, file.cells);
   }
   // So the reader takes little more of the file than the piece.
   reader->ExpectEnd(end);
-  SLUICE_RETURN_IF_ERROR(SeekTo(begin, start, reader.get()));
+  SLUICE_RETURN_IF_ERROR(SeekTo(begin, file.examples_begin, reader.get()));
   return reader;
 }
 
@@ -474,9 +482,7 @@ absl::StatusOr<std::vector<uint64_t>> FileDataSource::CountLines(const std::stri
                                                                  uint64_t begin, uint64_t end,
                                                                  uint64_t piece_bytes) const {
   SLUICE_ASSIGN_OR_RETURN(const FileParser file, ParserOf(path, /*need_label=*/true));
-  SLUICE_ASSIGN_OR_RETURN(
-      std::unique_ptr<LineReader> reader,
-      ReaderAt(path, std::max(begin, file.examples_begin), end, file.examples_begin));
+  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<LineReader> reader, ReaderAt(path, file, begin, end));
   const std::unique_ptr<LineParser> parser = file.make();
   std::vector<uint64_t> lines;
   LineReader::Line line;
@@ -519,18 +525,15 @@ absl::Status FileDataSource::ReadLines(const std::string& path, absl::Span<const
                                        bool need_label, Batch* examples, BadLines* bad) const {
   if (pieces.empty()) return absl::OkStatus();
   SLUICE_ASSIGN_OR_RETURN(const FileParser file, ParserOf(path, need_label));
-  const auto begin_of = [&file](const TextRange& piece) {
-    return std::max(piece.begin, file.examples_begin);
-  };
-  SLUICE_ASSIGN_OR_RETURN(
-      std::unique_ptr<LineReader> reader,
-      ReaderAt(path, begin_of(pieces.front()), pieces.front().end, file.examples_begin));
+  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<LineReader> reader,
+                          ReaderAt(path, file, pieces.front().begin, pieces.front().end));
   if (files_ != nullptr)
     SLUICE_RETURN_IF_ERROR(files_->CheckUnchanged(path, reader->text().identity()));
   const std::unique_ptr<LineParser> parser = file.make();
   for (const TextRange& piece : pieces) {
     reader->ExpectEnd(piece.end);
-    SLUICE_RETURN_IF_ERROR(SeekTo(begin_of(piece), file.examples_begin, reader.get()));
+    SLUICE_RETURN_IF_ERROR(
+        SeekTo(std::max(piece.begin, file.examples_begin), file.examples_begin, reader.get()));
     SLUICE_RETURN_IF_ERROR(
         ReadLinesOf(piece, need_label, reader.get(), parser.get(), examples, bad));
   }
@@ -618,6 +621,8 @@ class FileDataSource::Stream : public ExampleStream {
       votes += file_.vote(&copy);
     }
     if (votes > 0) file_.make = file_.make_other;
+    const size_t cells = file_.cells - (votes > 0 && file_.cells > 0 ? 1 : 0);
+    reader_->ExpectCells(cells, cells);
   }
 
   const FileDataSource& source_;
@@ -687,6 +692,8 @@ absl::StatusOr<std::unique_ptr<ExampleStream>> FileDataSource::OpenStream(
     SLUICE_RETURN_IF_ERROR(files_->CheckUnchanged(options.path, text->identity()));
   auto reader = std::make_unique<LineReader>(std::move(text), delimited_.record_rule());
   SLUICE_ASSIGN_OR_RETURN(FileParser file, ParserOf(columns, /*need_label=*/false, reader.get()));
+  // The first lines tell whether they lack the label.
+  reader->ExpectCells(file.cells - (file.make_other && file.cells > 0 ? 1 : 0), file.cells);
   return std::unique_ptr<ExampleStream>(
       std::make_unique<Stream>(this, std::move(file), std::move(reader), options.path, id_column));
 }

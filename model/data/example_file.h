@@ -67,7 +67,7 @@ class ExampleFile {
  public:
   // Part of the digest of every file: raise this whenever the layout changes, or the examples that
   // a line is parsed into.
-  static constexpr uint32_t kVersion = 4;
+  static constexpr uint32_t kVersion = 5;
 
   // Maps an open file of `bytes` bytes after checking its header; CheckContents checks the rest.
   // INVALID_ARGUMENT (another version or origin) or DATA_LOSS says why the file must not be used.

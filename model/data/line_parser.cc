@@ -191,9 +191,12 @@ class CellCutter {
       "; if quotes are part of the text, set data.csv.quote: \"\" (other quotes and backslashes: "
       "data.csv.quote, data.csv.escape)";
   static absl::Status NotClosed(size_t count) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("value ", count + 1, " has an opening quote but no closing quote (within ",
-                     RecordRule::kMostBytes >> 10, " KiB)", kNoQuoting));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "value ", count + 1,
+        " has an opening quote, but no closing quote before a delimiter or a line end "
+        "(within ",
+        RecordRule::kMostBytes >> 10,
+        " KiB, and with no lines in between that are records themselves)", kNoQuoting));
   }
   static absl::Status TextBehind(size_t count) {
     return absl::InvalidArgumentError(

@@ -63,7 +63,7 @@ struct Delimited {
   // INVALID_ARGUMENT names the option and the fix.
   static absl::StatusOr<Delimited> FromConfig(const DataConfig& data);
   // The rule for line ends inside of cells.
-  RecordRule record_rule() const { return {delimiter, quote, escape, trim, comment_prefix}; }
+  RecordRule record_rule() const { return {delimiter, quote, escape, trim, comment_prefix, merge}; }
   bool Skips(std::string_view line) const;
   // Stores at most cells->size() of the line's cells and returns how many there are.
   absl::StatusOr<size_t> Split(char* line, size_t size, std::vector<std::string_view>* cells) const;

@@ -142,15 +142,23 @@ bool LineReader::MayGoOn(size_t end) {
 }
 
 absl::StatusOr<bool> LineReader::JoinLines(size_t record, bool open, End* end) {
-  size_t from = record;
-  for (End last = *end;; from = last.at, last.at = 0) {
+  using LineEnd = RecordRule::LineEnd;
+  const bool from_start = !open;
+  size_t from = record, lines = 1;
+  for (End last = *end;; from = last.at, last.at = 0, ++lines) {
     if (last.at == 0) {
       SLUICE_ASSIGN_OR_RETURN(last, FindLineEnd(from + 1));
     }
     const char* const text = buffer_.get() + begin_;
-    const bool goes_on = rule_.GoesOn(text + record, text + from, text + last.at, &open);
+    const LineEnd is = rule_.Judge(text + record, text + from, text + last.at, &open);
+    if (is == LineEnd::kFollowsBadQuote) return false;
     if (last.at - record > RecordRule::kMostBytes && from > record) return false;
-    if (!goes_on || (!open && !last.line_end)) {
+    if (is == LineEnd::kEndsRecord || (!open && !last.line_end)) {
+      // Only the whole text of a record tells what its lines look like.
+      if (from_start && lines >= RecordRule::kFewestLikeRecords &&
+          rule_.LooksLikeRecords(text + record, text + last.at)) {
+        return false;
+      }
       *end = last;
       return true;
     }

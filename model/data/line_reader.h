@@ -53,6 +53,11 @@ class LineReader {
   // `wanted`.
   absl::Status MoveTo(uint64_t offset, uint64_t wanted);
   bool joins_lines() const { return joins_; }
+  // Says how many cells the records that follow may have.
+  void ExpectCells(size_t fewest, size_t most) {
+    rule_.fewest_cells = fewest;
+    rule_.most_cells = most;
+  }
   // Promises that no line that starts at or after `offset` is wanted, so that little text after it
   // is read.
   void ExpectEnd(uint64_t offset) { expected_end_ = offset; }
@@ -73,8 +78,8 @@ class LineReader {
   // Whether the line [begin_, begin_ + end) has a quote or ends with an escape.
   bool MayGoOn(size_t end);
   // Moves *end from the first line of the record at index `record` to the last one. `open`: the
-  // record is the rest of one, inside of a quoted cell. False, with *end unchanged, when the cell
-  // is not closed within the bounds of a record.
+  // record is the rest of one, inside of a quoted cell. False, with *end unchanged, when the lines
+  // are no record by the rule.
   absl::StatusOr<bool> JoinLines(size_t record, bool open, End* end);
   // Seeks by reading all lines from here.
   absl::Status ReadTo(uint64_t offset);
@@ -91,7 +96,7 @@ class LineReader {
   }
 
   const std::unique_ptr<TextReader> text_;
-  const RecordRule rule_;
+  RecordRule rule_;
   const bool joins_;
   const std::unique_ptr<char[]> buffer_;
   size_t begin_ = 0, end_ = 0;    // text in the buffer that is not returned yet

@@ -1,8 +1,10 @@
 #include "model/data/data_source.h"
 
+#include <numeric>
 #include <random>
 #include <thread>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "tests/model/data/files_for_test.h"
 #include "tests/model/features/schema_for_test.h"
@@ -298,6 +300,64 @@ TEST(DataSourceTest, TooLongLinesAreBadLines) {
   EXPECT_THAT(piece.batch.numeric, ElementsAre(1, 3));
   EXPECT_EQ(piece.bad.count, 1u);
   EXPECT_THAT(piece.bad.first[0], HasSubstr("1048576 bytes"));
+}
+
+// The number of each example and the count of malformed lines, read in pieces from the last one on,
+// so that each seeks by itself.
+std::pair<std::vector<float>, uint64_t> ReadFromTheBack(const Source& source,
+                                                        const std::string& path, uint64_t size,
+                                                        uint64_t piece) {
+  std::pair<std::vector<float>, uint64_t> all;
+  for (uint64_t at = (size - 1) / piece * piece;; at -= piece) {
+    const Piece read = Read(source, path, at, at + piece);
+    EXPECT_TRUE(read.status.ok()) << read.status;
+    all.first.insert(all.first.begin(), read.batch.numeric.begin(), read.batch.numeric.end());
+    all.second += read.bad.count;
+    if (at == 0) return all;
+  }
+}
+
+// Every reader must cut the text in the same way, wherever it begins.
+TEST(DataSourceTest, LoneQuotesSpoilTheirOwnLineInEveryReader) {
+  const TempFolder folder;
+  for (const bool header : {true, false}) {
+    const std::string job = absl::StrCat(
+        "data { format: CSV label { column: 'y' } csv { ",
+        header ? "header: true" : "columns: ['y', 'n', 'c']",
+        " } } features { name: 'n' numeric {} } features { name: 'c' categorical {} }");
+    for (const std::string second : {"tall\"", "\"inch"}) {
+      std::string text = header ? "y,n,c\n" : "";
+      std::vector<float> numbers;
+      for (int i = 0; i < 3000; ++i) {
+        const std::string cell = i == 100    ? "\"wide"
+                                 : i == 2000 ? second
+                                 : i == 2500 ? "\"a\nb, c\nd\""
+                                             : "ok";
+        absl::StrAppend(&text, i % 2, ",", i, ",", cell, "\n");
+        if (cell[0] != '"' || i == 2500) numbers.push_back(static_cast<float>(i));
+      }
+      const uint64_t bad = 3000 - numbers.size();
+      for (const std::string& path :
+           {folder.Write("plain", text), folder.Write("zipped", Gzip(text))}) {
+        for (const uint64_t piece : {40'000, 7'001, 997}) {
+          const Source source = SourceOf(job);
+          EXPECT_EQ(ReadFromTheBack(source, path, text.size(), piece), std::pair(numbers, bad));
+          const auto lines = SourceOf(job).data->CountLines(path, 0, text.size(), piece);
+          ASSERT_TRUE(lines.ok()) << lines.status();
+          EXPECT_EQ(std::accumulate(lines->begin(), lines->end(), uint64_t{0}), 3000u);
+        }
+        const Piece whole = Read(SourceOf(job), path);
+        EXPECT_EQ(whole.batch.numeric, numbers);
+        EXPECT_THAT(whole.bad.Describe(), HasSubstr("data.csv.quote: \"\""));
+        uint64_t told = 0;
+        const auto checked = SourceOf(job).data->CheckBeginning(
+            path, 1 << 20, 10'000, [&told](uint64_t, const absl::Status&) { ++told; });
+        ASSERT_TRUE(checked.ok()) << checked.status();
+        EXPECT_EQ(checked->lines, 3000u);
+        EXPECT_EQ(told, bad);
+      }
+    }
+  }
 }
 
 TEST(DataSourceTest, LibsvmColumnsAreIndices) {

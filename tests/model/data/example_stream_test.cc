@@ -3,6 +3,7 @@
 
 #include <thread>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "model/data/data_source.h"
 #include "tests/model/data/files_for_test.h"
@@ -255,6 +256,28 @@ TEST(ExampleStreamTest, LinesAreNumberedPastLineEndsInQuotes) {
   EXPECT_THAT(lines.numbers, ElementsAre(1));
   ASSERT_EQ(lines.bad.first.size(), 1u);
   EXPECT_THAT(lines.bad.first[0], HasSubstr("f:4: "));
+}
+
+TEST(ExampleStreamTest, LoneQuotesSpoilTheirOwnLineWithAndWithoutLabels) {
+  const TempFolder folder;
+  for (const char* label : {"1,", ""}) {
+    for (const char* second : {"tall\"", "\"inch"}) {
+      std::string text;
+      for (int i = 0; i < 300; ++i)
+        absl::StrAppend(&text, label, i, ",x,",
+                        i == 10    ? "\"wide"
+                        : i == 200 ? second
+                                   : "ok",
+                        "\n");
+      const ExampleStreamLines lines = ReadAll(
+          "data { format: CSV label { column: 'y' } csv { columns: ['y', 'n', 'b', 'c'] } }"
+          "features { name: 'n' numeric {} } features { name: 'c' categorical {} }",
+          {folder.Write("a", text), ""}, 500);
+      ASSERT_TRUE(lines.status.ok()) << lines.status;
+      EXPECT_EQ(lines.bad.count, *second == 't' ? 1u : 2u);
+      EXPECT_EQ(lines.numbers.size() + lines.bad.count, 300u);
+    }
+  }
 }
 
 TEST(ExampleStreamTest, MissingIdColumnIsNamed) {

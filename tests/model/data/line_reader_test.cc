@@ -191,6 +191,57 @@ TEST(LineReaderTest, QuotesElsewhereEndNothing) {
   EXPECT_THAT(RecordsOf("\"a\nb\"\n", plain), ElementsAre("\"a", "b\""));
 }
 
+TEST(LineReaderTest, OnlyAQuoteBeforeADelimiterOrALineEndClosesACell) {
+  EXPECT_THAT(RecordsOf("a,\"b\nc,\"d\ne\n"), ElementsAre("a,\"b", "c,\"d", "e"));
+  EXPECT_THAT(RecordsOf("a,\"b\nc\" ,d\ne"), ElementsAre("a,\"b\nc\" ,d", "e"));
+  EXPECT_THAT(RecordsOf("a,\"b\r\nc\" \t\r\ne"), ElementsAre("a,\"b\r\nc\" \t", "e"));
+  EXPECT_THAT(RecordsOf("a,\"b\nc\" d,e\nf"), ElementsAre("a,\"b", "c\" d,e", "f"));
+  // The later cell is closed wrongly; so is the earlier one.
+  EXPECT_THAT(RecordsOf("a,\"b\nc\",\"d\ne\"f\n"), ElementsAre("a,\"b", "c\",\"d", "e\"f"));
+  EXPECT_THAT(RecordsOf("\"a\"b,\"c\nd\"\n"), ElementsAre("\"a\"b,\"c", "d\""));
+  RecordRule rule = CsvRule();
+  rule.trim = false;
+  EXPECT_THAT(RecordsOf("a,\"b\nc\" ,d\n", rule), ElementsAre("a,\"b", "c\" ,d"));
+  rule.delimiter = "\t";
+  EXPECT_THAT(RecordsOf("a\t\"b\nc\"\td\n", rule), ElementsAre("a\t\"b\nc\"\td"));
+}
+
+TEST(LineReaderTest, LinesThatLookLikeRecordsAreNotJoined) {
+  RecordRule rule = CsvRule();
+  rule.fewest_cells = rule.most_cells = 3;
+  const std::string inner = "1,2,x\n3,4,\n5,\"\",y\nodd\n";
+  // A lone quote at the start of a cell, and one at the end of a later cell.
+  EXPECT_EQ(RecordsOf("1,2,\"a\n" + inner + "7,8,b\"\n9\n", rule).size(), 7u);
+  EXPECT_EQ(RecordsOf("\"1,2,a\n" + inner + "7\",8,b", rule).size(), 6u);
+  EXPECT_EQ(RecordsOf("1,2,\"a\n" + inner + "7,b\",\"c\n" + inner + "8,9,d\"\n", rule).size(), 11u);
+  RecordRule unknown = CsvRule();
+  EXPECT_EQ(RecordsOf("1,2,\"a\n" + inner + "7,8,b\"\n9\n", unknown).size(), 7u);
+  RecordRule other = rule;
+  other.delimiter = "::";
+  EXPECT_EQ(RecordsOf("1::2::\"a\n1::2::x\n3::4::5\n7::8::b\"\n", other).size(), 4u);
+  RecordRule merged = rule;
+  merged.delimiter = " ";
+  merged.merge = true;
+  EXPECT_EQ(RecordsOf(" 1  2 \"a\n1 2   x \n3 4 5\n7 8 b\"\n", merged).size(), 4u);
+}
+
+TEST(LineReaderTest, TextWithDelimitersInAQuotedCellIsOneRecord) {
+  RecordRule rule = CsvRule();
+  rule.fewest_cells = rule.most_cells = 2;
+  const std::string address = "1,\"J. Smith\n12 Main St, Apt 4\nSpringfield, IL\nUSA\"";
+  EXPECT_THAT(RecordsOf(address + "\n", rule), ElementsAre(address));
+  const std::string table = "1,\"a,b\nc,d\ne,f\ng,h\ni,j\"";
+  EXPECT_THAT(RecordsOf(table, rule), ElementsAre(table));
+  // Too few lines to tell.
+  EXPECT_THAT(RecordsOf("1,\"a\n2,b\n3,c\"\n", rule), ElementsAre("1,\"a\n2,b\n3,c\""));
+  rule.fewest_cells = rule.most_cells = 3;
+  const std::string middle = "1,\"J. Smith\n12 Main St, Apt 4\nSpringfield, IL\nUSA\",2";
+  EXPECT_THAT(RecordsOf(middle, rule), ElementsAre(middle));
+  // One cell to a line tells nothing.
+  rule.fewest_cells = rule.most_cells = 1;
+  EXPECT_THAT(RecordsOf("\"a\nb\nc\nd\nd\nf\"", rule), ElementsAre("\"a\nb\nc\nd\nd\nf\""));
+}
+
 TEST(LineReaderTest, EscapesKeepQuotesAndLineEnds) {
   RecordRule rule = CsvRule();
   rule.escape = '\\';
@@ -250,6 +301,14 @@ TEST(LineReaderTest, RecordsAreFoundFromTheTextShortlyBefore) {
     ExpectEverySeekAgrees(RandomRecords(seed, 400'000, quoted));
     ExpectEverySeekAgrees(RandomRecords(seed, 400'000, lines));
     ExpectEverySeekAgrees(RandomRecords(seed, 400'000, wild));
+    // Lone quotes before and after cells, with lines between them that are records or parts of one.
+    for (const size_t cells : {2, 3}) {
+      RecordRule known = CsvRule();
+      known.fewest_cells = known.most_cells = cells;
+      std::vector<std::string> lone(60, cells == 2 ? "1,2\n" : "1,2,3\n");
+      lone.insert(lone.end(), {"\"wide", "tall\"", "\"in\nch\"", "\"a,b\"", "9", "9"});
+      ExpectEverySeekAgrees(RandomRecords(seed, 400'000, lone), known);
+    }
     RecordRule escapes = CsvRule();
     escapes.escape = '\\';
     ExpectEverySeekAgrees(RandomRecords(seed, 300'000, {"\\\"", "a\\", "\"b\\\"\n\"", "7"}),
