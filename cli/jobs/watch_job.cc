@@ -115,7 +115,7 @@ class Watch {
         EndSave(o_.saves_nothing);
       } else if (!stepped) {
         EndSave("it has not finished a step");
-      } else {
+      } else if (!NewestHasAllSteps()) {
         o_.printer->Note(absl::StrCat("it saves a checkpoint first, for ",
                                       absl::FormatDuration(o_.save_grace),
                                       " at most; a second signal ends it at once"));
@@ -128,18 +128,22 @@ class Watch {
   // The job evaluates, or writes the best model, between two epochs or after the last one.
   bool MakesNoSteps() const { return status_.phase() == "eval" || status_.phase() == "save"; }
 
+  bool NewestHasAllSteps() const {
+    return MakesNoSteps() && status_.checkpoint().step() == status_.global_step();
+  }
+
   // Asks for the last checkpoint, or for its outcome.
   void Save(absl::Time now) {
     if (o_.impatient && o_.impatient()) return EndSave("the user did not wait for it");
-    if (save_.number() == 0 && MakesNoSteps()) {
+    if (save_.number() == 0) {
       // The next cut may be far away, and the newest checkpoint may have everything already.
       const CheckpointStatus& newest = status_.checkpoint();
-      if (newest.step() == status_.global_step()) {
+      if (NewestHasAllSteps()) {
         o_.printer->Note(PrintableLine(absl::StrCat(newest.dir(), " has all of its steps")));
         return EndSave("");
       }
       // Perhaps that of the epoch's end, which is being written.
-      if (!newest.doing().empty() && now < save_until_) return;
+      if (MakesNoSteps() && !newest.doing().empty() && now < save_until_) return;
     }
     const auto reply = o_.client->CheckpointJob(save_);
     if (reply.ok()) {

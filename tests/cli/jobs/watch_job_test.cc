@@ -231,6 +231,7 @@ TEST_F(WatchJobTest, AnEvaluationNeedsNoFurtherCheckpointThanThatOfItsEpoch) {
     EXPECT_EQ(scheduler_.saves_wanted, 0);
     EXPECT_EQ(scheduler_.cancels, 1);
     EXPECT_THAT(out_.str(), testing::Not(HasSubstr("no checkpoint")));
+    EXPECT_EQ(out_.str().find("saves a checkpoint first") == std::string::npos, written);
   }
   // An older one lacks steps, and in training the newest one soon does.
   for (const char* phase : {"eval", "train"}) {
