@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/saved_model/checkpoint.h"
 #include "common/saved_model/saved_model.h"
+#include "tests/common/saved_model/small_saves.h"
 
 namespace sluice::cli {
 namespace {
@@ -130,6 +131,23 @@ TEST_F(CheckpointFolderTextTest, VerifyNamesTheDamagedFile) {
     fs::remove(file.path());  // the job's file
   }
   EXPECT_TRUE(absl::IsDataLoss(Verify(Folder(27))));
+}
+
+TEST_F(CheckpointFolderTextTest, VerifyNamesTablesThatAreNotFinite) {
+  const TableLayouts tables = SmallTables();
+  const std::string root = dir_ + "/checkpoints";
+  const auto manifest = WriteSmallShards(
+      root, tables, 27, 1, Env::Real(),
+      [](std::unique_ptr<ShardCut> cut) { return std::make_unique<NotFiniteCut>(std::move(cut)); });
+  ASSERT_TRUE(manifest.ok()) << manifest.status();
+  ASSERT_TRUE(CommitSmallCheckpoint(root, 27, 1, *manifest, Env::Real()).ok());
+  const absl::Status status = Verify(dir_);
+  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+  ASSERT_EQ(lines_.size(), 3u);
+  EXPECT_THAT(lines_[0], AllOf(HasSubstr("step-27: intact, but table 'embedding' holds 2 rows"),
+                               HasSubstr("cannot be resumed from")));
+  EXPECT_THAT(lines_[1], HasSubstr("'bias'"));
+  EXPECT_THAT(lines_[2], HasSubstr("step-27: intact"));
 }
 
 TEST_F(CheckpointFolderTextTest, ShardsWithoutAManifestAreDamage) {

@@ -4,7 +4,6 @@
 #include <google/protobuf/stubs/logging.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -193,38 +192,6 @@ TEST_F(CheckpointTest, EveryDamageOfEveryFileIsFoundAndNamed) {
   EXPECT_GT(found, 150);
   EXPECT_EQ(Loaded(), 2u);
 }
-
-// Writes files as versions did that looked at no values: the last float of each block is NaN.
-class NotFiniteCut : public ShardCut {
- public:
-  explicit NotFiniteCut(std::unique_ptr<ShardCut> cut) : cut_(std::move(cut)) {}
-  absl::StatusOr<bool> Next(std::string* chunk) override {
-    std::string next;
-    const auto more = cut_->Next(&next);
-    if (!more.ok() || !*more) return more;
-    *chunk = next;
-    if (chunks_++ == 0) return more;  // the header
-    // Blocks follow, and then the index, which has their checksums.
-    ShardFileIndex index;
-    const size_t end = next.size() - sizeof(uint32_t);
-    if (index.ParseFromArray(next.data(), static_cast<int>(end)) &&
-        index.crc32c_size() == static_cast<int>(crcs_.size())) {
-      for (size_t i = 0; i < crcs_.size(); ++i) index.set_crc32c(static_cast<int>(i), crcs_[i]);
-      *chunk = index.SerializeAsString() + next.substr(end);
-      EXPECT_EQ(chunk->size(), next.size());
-      return more;
-    }
-    const float nan = std::nanf("");
-    std::memcpy(chunk->data() + chunk->size() - sizeof nan, &nan, sizeof nan);
-    crcs_.push_back(Crc32c(chunk->data(), chunk->size()));
-    return more;
-  }
-
- private:
-  const std::unique_ptr<ShardCut> cut_;
-  int chunks_ = 0;
-  std::vector<uint32_t> crcs_;
-};
 
 TEST_F(CheckpointTest, ValuesThatAreNotFiniteAreCountedAndNobodyContinuesFromThem) {
   ASSERT_TRUE(Save(100, 1).ok());
