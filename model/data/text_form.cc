@@ -20,6 +20,8 @@ struct Form {
 
 constexpr char kPandas[] = "convert it to CSV, e.g. with pandas: read it and call to_csv";
 constexpr char kExtract[] = "extract its files and name those";
+constexpr char kTar[] = "a tar archive, which is not supported";
+constexpr char kExtractTar[] = "extract its files (tar -xf $) and name those";
 
 // In this order: the first form that fits is the answer.
 const Form kForms[] = {
@@ -50,8 +52,8 @@ const Form kForms[] = {
     {0, "PK\x05\x06"sv, "an empty zip archive", kExtract},
     {0, "7z\xBC\xAF\x27\x1C"sv, "a 7z archive, which is not supported", kExtract},
     {0, "Rar!\x1A\x07"sv, "a RAR archive, which is not supported", kExtract},
-    {257, "ustar"sv, "a tar archive, which is not supported",
-     "extract its files (tar -xf $) and name those"},
+    {257, "ustar\0"sv, kTar, kExtractTar},
+    {257, "ustar  "sv, kTar, kExtractTar},  // as GNU tar writes it
     {0, "\xD0\xCF\x11\xE0\xA1\xB1\x1A\xE1"sv, "an Excel workbook (.xls), which is not read",
      "save it as CSV"},
     {0, "%PDF-"sv, "a PDF document", "name a file of data"},

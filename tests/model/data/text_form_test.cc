@@ -39,6 +39,10 @@ TEST(TextFormTest, OtherFormsAreNamedWithARemedy) {
   EXPECT_THAT(FormError("BZh91AY&SY"), HasSubstr("bzip2"));
   EXPECT_THAT(FormError("ORC\x08\x03"), HasSubstr("ORC"));
   EXPECT_THAT(FormError(string(257, 'n') + "ustar  "), HasSubstr("tar -xf F"));
+  EXPECT_THAT(FormError(string(257, 'n') + string("ustar\00000", 8)), HasSubstr("tar -xf F"));
+  // Text may have that word there.
+  for (const char* const text : {"ustar,", "ustar mustard", "ustar\n"})
+    EXPECT_TRUE(CheckTextForm("F", string(257, 'n') + text).ok()) << text;
 }
 
 TEST(TextFormTest, WideTextIsNamed) {
