@@ -179,6 +179,10 @@ DataCheckReport CheckData(const JobConfig& job, const std::shared_ptr<const Feat
                          const google::protobuf::RepeatedPtrField<std::string>& patterns) {
     if (patterns.empty()) return false;
     const auto files = ExpandFiles(patterns, env);
+    if (options.other_reader && absl::IsPermissionDenied(files.status())) {
+      report.coverage.push_back(absl::StrCat(field, ": not looked at: ", files.status().message()));
+      return false;
+    }
     if (!files.ok()) {
       report.errors.push_back(absl::StrCat(field, ": ", files.status().message()));
       return false;

@@ -29,7 +29,8 @@ struct DataCheckOptions {
   uint64_t bytes = 1 << 20;    // of the text of a sampled file
   uint64_t lines = 1000;       // of a sampled file
   absl::Duration time = absl::Seconds(10);
-  // Another user will read the files. Those that this user may not read are left out.
+  // Another user will read the files. Those that this user may not read, or whose folder this user
+  // may not list, are left out.
   bool other_reader = false;
 };
 

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/common/base/fake_clock.h"
+#include "tests/common/base/hooked_env.h"
 #include "tests/model/data/files_for_test.h"
 #include "tests/model/features/schema_for_test.h"
 
@@ -158,6 +159,27 @@ TEST_F(DataCheckTest, FilesWithoutHeaderAreOpenedToo) {
               ElementsAre(AllOf(HasSubstr("1 not looked at, but for the first bytes of 1"))));
   folder_.Write("b", "SQLite format 3" + std::string(1, '\0'));
   EXPECT_THAT(Check(options).errors, ElementsAre(HasSubstr("SQLite")));
+}
+
+// Opens nothing, as for a user who may not list a folder.
+class ClosedEnv : public HookedEnv {
+ public:
+  absl::StatusOr<int> OpenFile(const std::string&, int, uint32_t) override {
+    return absl::PermissionDeniedError("closed");
+  }
+};
+
+TEST_F(DataCheckTest, AFolderThatOnlyTheReaderMayListIsLeftOut) {
+  Train("a.csv", kHead + Lines(3));
+  job_.mutable_data()->set_train_files(0, folder_.Path("*.csv"));
+  ClosedEnv env;
+  DataCheckOptions options;
+  const auto check = [&] { return CheckData(job_, SchemaForTest(job_), &env, &clock_, options); };
+  EXPECT_THAT(check().errors, ElementsAre(HasSubstr("closed")));
+  options.other_reader = true;
+  EXPECT_THAT(check().errors, IsEmpty());
+  EXPECT_THAT(check().coverage,
+              ElementsAre(AllOf(HasSubstr("not looked at"), HasSubstr("closed"))));
 }
 
 TEST_F(DataCheckTest, TheCheckEndsWhenItsTimeIsUp) {
