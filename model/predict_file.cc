@@ -17,6 +17,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
@@ -199,6 +200,15 @@ struct ScoredPiece {
   PredictSummary summary;
 };
 
+// The id as one field of a line: one with a tab, a line end or a quote in it is quoted as in CSV.
+void AppendId(absl::string_view id, std::string* text) {
+  if (id.find_first_of("\t\n\r\"") == absl::string_view::npos) {
+    absl::StrAppend(text, id);
+  } else {
+    absl::StrAppend(text, "\"", absl::StrReplaceAll(id, {{"\"", "\"\""}}), "\"");
+  }
+}
+
 // Parses and scores pieces. Its buffers are reused for all of them.
 //
 // Thread safety: one thread.
@@ -238,7 +248,10 @@ class PieceScorer {
   void Print(std::string* text) const {
     size_t bad = 0, line = 0;
     const auto print = [&](const char* score) {
-      if (ids_) absl::StrAppend(text, piece_.ids[line], "\t");
+      if (ids_) {
+        AppendId(piece_.ids[line], text);
+        text->push_back('\t');
+      }
       absl::StrAppend(text, score, "\n");
       ++line;
     };

@@ -1,9 +1,10 @@
 // Scores the lines of files, or of standard input, with a saved model.
 //
 // Format: one line for each data line, in input order: the probability as "%.9g", or "nan" for a
-// line that cannot be parsed. With an id_column each line is the id as the data has it, a tab, and
-// the score: the score always follows the last tab. The id is empty if the line cannot be split
-// into columns.
+// line that cannot be parsed. With an id_column each line is the id, a tab, and the score: the
+// score always follows the last tab. An id that has a tab, a line end or a quote is quoted as in
+// CSV: in quotes, and its own quotes doubled. The id is empty if the line cannot be split into
+// columns.
 //
 // Memory: the model, and a bounded number of pieces of text for each thread, however large the
 // files are.

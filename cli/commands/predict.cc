@@ -159,7 +159,8 @@ Command PredictCommand() {
        "file for one probability per line; it is replaced only when all lines are scored; - is "
        "standard output (required)"},
       {"id_column", FlagKind::kText, "NAME", "",
-       "write this column of the data and a tab before each probability"},
+       "write this column of the data and a tab before each probability; a value with a tab, a "
+       "line end or a quote in it is quoted as in CSV"},
       {"overwrite", FlagKind::kBool, "", "", "replace --output when it exists"},
       {"worker_num", FlagKind::kNumber, "N", "1",
        "number of threads; the output does not depend on it"},

@@ -323,6 +323,18 @@ TEST_F(PredictorTest, IdsPrecedeTheScoresAlsoForBadLines) {
               AllOf(HasSubstr("\"user\""), HasSubstr("id_column")));
 }
 
+TEST_F(PredictorTest, IdsThatWouldBreakTheLineAreQuoted) {
+  const std::string data = Write(
+      "a.csv", std::string(kHeader) +
+                   "1,30,\"a\nb\",w2\n0,30,a\tb,w2\n0,30,\"say \"\"a\"\"\",w2\n1,30,\"a, b\",w2\n");
+  PredictOptions options = Options({data});
+  const std::vector<std::string> scores = absl::StrSplit(Predict(options), '\n');
+  options.id_column = "job";
+  EXPECT_EQ(Predict(options),
+            absl::StrCat("\"a\nb\"\t", scores[0], "\n\"a\tb\"\t", scores[1],
+                         "\n\"say \"\"a\"\"\"\t", scores[2], "\na, b\t", scores[3], "\n"));
+}
+
 TEST_F(PredictorTest, StandardInputIsScoredLikeAFile) {
   const std::string data = Write("a.csv", kHeader + Lines(300));
   PredictSummary of_file, of_input;
