@@ -24,7 +24,8 @@ namespace sluice {
 namespace {
 
 constexpr char kHeaderNames[] = "the header of the file names";
-constexpr size_t kCountBytes = 256 << 10;  // read at once to count lines
+constexpr size_t kCountBytes = 256 << 10;   // read at once to count lines
+constexpr uint64_t kLabelBytes = 64 << 10;  // of a LIBSVM file that tell how it writes labels
 
 // Whether the line is blank or a comment. Removes a byte order mark from the line.
 bool NoExample(const LineParser& parser, LineReader::Line* line) {
@@ -97,8 +98,14 @@ class FileDataSource : public DataSource {
   absl::Status ReadLinesOf(const TextRange& piece, bool need_label, LineReader* reader,
                            LineParser* parser, Batch* examples, BadLines* bad) const;
   absl::StatusOr<FileParser> ParserOf(const std::string& path, bool need_label) const;
+  // The parser of a LIBSVM file whose lines must have labels, and that of one whose may lack them.
+  absl::StatusOr<FileParser> LabelledParser(const std::string& path) const;
+  absl::StatusOr<FileParser> UnlabelledParser(const std::vector<std::string>& columns) const;
+  absl::StatusOr<LibsvmParser::IsLabel> IsLabel() const;
+  // Reads the first lines of the file once, as long as the file stays the same.
+  absl::StatusOr<LibsvmParser::FirstWord> FirstWordOf(const std::string& path) const;
   // `columns` begin with those of the schema. `reader` is at the beginning of the text and reads
-  // its header when the format has one.
+  // its header when the format has one. LIBSVM: lines may lack their label.
   absl::StatusOr<FileParser> ParserOf(const std::vector<std::string>& columns, bool need_label,
                                       LineReader* reader) const;
   // Reads the header of a file once, as long as the file stays the same.
@@ -152,6 +159,9 @@ class FileDataSource : public DataSource {
   };
   mutable absl::flat_hash_map<std::string, Starts> starts_ ABSL_GUARDED_BY(mutex_);
   mutable size_t num_starts_ ABSL_GUARDED_BY(mutex_) = 0;
+  // By path.
+  mutable absl::flat_hash_map<std::string, std::pair<FileIdentity, LibsvmParser::FirstWord>>
+      first_words_ ABSL_GUARDED_BY(mutex_);
   // By path and whether labels are needed.
   mutable absl::flat_hash_map<std::pair<std::string, bool>, Header> headers_
       ABSL_GUARDED_BY(mutex_);
@@ -167,7 +177,8 @@ absl::StatusOr<uint64_t> FileDataSource::TextBytes(const std::string& path) cons
 }
 
 absl::Status FileDataSource::CheckColumns(const std::string& path, bool need_label) const {
-  if (config_.csv().header()) return ParserOf(path, need_label).status();
+  if (config_.csv().header() || config_.format() == DataConfig::LIBSVM)
+    return ParserOf(path, need_label).status();
   // Without a header the first bytes still tell a file that is no text.
   return TextReader::Open(path, env_).status();
 }
@@ -177,7 +188,9 @@ absl::StatusOr<DataSource::Beginning> FileDataSource::CheckBeginning(
   SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<TextReader> text, TextReader::Open(path, env_));
   LineReader reader(std::move(text), delimited_.record_rule());
   SLUICE_ASSIGN_OR_RETURN(const FileParser file,
-                          ParserOf(schema_->columns(), /*need_label=*/true, &reader));
+                          config_.format() == DataConfig::LIBSVM
+                              ? LabelledParser(path)
+                              : ParserOf(schema_->columns(), /*need_label=*/true, &reader));
   reader.ExpectCells(file.cells, file.cells);
   reader.ExpectEnd(bytes);
   const std::unique_ptr<LineParser> parser = file.make();
@@ -253,6 +266,7 @@ absl::StatusOr<Header> FileDataSource::HeaderOf(const std::string& path, bool ne
 
 absl::StatusOr<FileParser> FileDataSource::ParserOf(const std::string& path,
                                                     bool need_label) const {
+  if (config_.format() == DataConfig::LIBSVM && need_label) return LabelledParser(path);
   if (!config_.csv().header()) return ParserOf(schema_->columns(), need_label, nullptr);
   SLUICE_ASSIGN_OR_RETURN(Header header, HeaderOf(path, need_label));
   FileParser file;
@@ -266,28 +280,76 @@ absl::StatusOr<FileParser> FileDataSource::ParserOf(const std::string& path,
   return file;
 }
 
+absl::StatusOr<LibsvmParser::IsLabel> FileDataSource::IsLabel() const {
+  SLUICE_ASSIGN_OR_RETURN(LabelRule rule, LabelRule::Create(config_));
+  return [rule = std::move(rule)](std::string_view cell) {
+    float label;
+    int value_index;
+    return rule.Apply(cell, &label, &value_index).ok();
+  };
+}
+
+absl::StatusOr<FileParser> FileDataSource::LabelledParser(const std::string& path) const {
+  SLUICE_ASSIGN_OR_RETURN(const LibsvmParser::FirstWord first, FirstWordOf(path));
+  FileParser file;
+  file.make = [this, first] {
+    return std::make_unique<LibsvmParser>(schema_->columns(), missing_, first);
+  };
+  return file;
+}
+
+absl::StatusOr<FileParser> FileDataSource::UnlabelledParser(
+    const std::vector<std::string>& columns) const {
+  using FirstWord = LibsvmParser::FirstWord;
+  SLUICE_ASSIGN_OR_RETURN(const LibsvmParser::IsLabel is_label, IsLabel());
+  FileParser file;
+  file.make = [this, columns] {
+    return std::make_unique<LibsvmParser>(columns, missing_, FirstWord::kFeature);
+  };
+  file.make_other = [this, columns, is_label] {
+    return std::make_unique<LibsvmParser>(columns, missing_, FirstWord::kLabelByRule, is_label);
+  };
+  file.vote = [is_label](std::string* line) {
+    return LibsvmParser::SuggestsLabels(*line, is_label);
+  };
+  return file;
+}
+
+absl::StatusOr<LibsvmParser::FirstWord> FileDataSource::FirstWordOf(const std::string& path) const {
+  SLUICE_ASSIGN_OR_RETURN(const FileIdentity identity, IdentifyFile(path, env_));
+  {
+    MutexLock lock(&mutex_);
+    const auto known = first_words_.find(path);
+    if (known != first_words_.end() && known->second.first == identity) return known->second.second;
+  }
+  // Without the lock, as HeaderOf.
+  SLUICE_ASSIGN_OR_RETURN(const LibsvmParser::IsLabel is_label, IsLabel());
+  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<TextReader> text, TextReader::Open(path, env_));
+  LineReader reader(std::move(text));
+  reader.ExpectEnd(kLabelBytes);
+  LibsvmLabels labels(is_label);
+  const LibsvmParser skips(schema_->columns(), {}, LibsvmParser::FirstWord::kLabel);
+  LineReader::Line line;
+  for (uint64_t number = 1; reader.next_offset() < kLabelBytes; ++number) {
+    SLUICE_ASSIGN_OR_RETURN(const bool more, reader.Next(&line));
+    if (!more) break;
+    if (!NoExample(skips, &line) && !line.too_long) labels.Add(line.text(), number);
+  }
+  const auto first = labels.Decide();
+  if (!first.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("data file ", path, ": ", first.status().message()));
+  }
+  MutexLock lock(&mutex_);
+  if (first_words_.size() >= kKeptHeaders) first_words_.clear();
+  first_words_[path] = {identity, *first};
+  return *first;
+}
+
 absl::StatusOr<FileParser> FileDataSource::ParserOf(const std::vector<std::string>& columns,
                                                     bool need_label, LineReader* reader) const {
+  if (config_.format() == DataConfig::LIBSVM) return UnlabelledParser(columns);
   FileParser file;
-  if (config_.format() == DataConfig::LIBSVM) {
-    file.make = [this, columns, need_label] {
-      return std::make_unique<LibsvmParser>(columns, missing_, need_label);
-    };
-    if (need_label) return file;
-    SLUICE_ASSIGN_OR_RETURN(LabelRule rule, LabelRule::Create(config_));
-    const auto is_label = [rule = std::move(rule)](std::string_view cell) {
-      float label;
-      int value_index;
-      return rule.Apply(cell, &label, &value_index).ok();
-    };
-    file.make_other = [this, columns, is_label] {
-      return std::make_unique<LibsvmParser>(columns, missing_, /*need_label=*/false, is_label);
-    };
-    file.vote = [is_label](std::string* line) {
-      return LibsvmParser::SuggestsLabels(*line, is_label);
-    };
-    return file;
-  }
   std::vector<std::string> names = NamedColumns(config_);
   std::string header_text;
   const bool slots = config_.format() == DataConfig::MULTI_SLOT;

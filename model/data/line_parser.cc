@@ -357,6 +357,20 @@ bool MayBeFeature(std::string_view name, std::string_view after) {
           (ParseIndex(next.substr(0, next.find(':')), &next_index) && next_index > index));
 }
 
+// What to do about lines that begin with a word that may be a feature.
+std::string WriteLabels(std::string_view word) {
+  return absl::StrCat("write the label before it (1 ", std::string(word),
+                      " ...), or, if it is a label with a weight, write a sign before it (+",
+                      std::string(word), " ...)");
+}
+
+absl::Status NoLabel(std::string_view word) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("the line begins with ", QuotedCell(word),
+                   ", which may be a feature, where most lines of the file begin with a label; ",
+                   WriteLabels(word)));
+}
+
 absl::Status LooksLikeFfm(std::string_view word) {
   return absl::InvalidArgumentError(absl::StrCat(
       QuotedCell(word),
@@ -367,10 +381,10 @@ absl::Status LooksLikeFfm(std::string_view word) {
 }  // namespace
 
 LibsvmParser::LibsvmParser(const std::vector<std::string>& columns,
-                           std::vector<std::string> missing, bool need_label, IsLabel is_label)
+                           std::vector<std::string> missing, FirstWord first_word, IsLabel is_label)
     : LineParser(columns.size()),
       absent_(std::move(missing)),
-      need_label_(need_label),
+      first_word_(first_word),
       is_label_(std::move(is_label)),
       has_weight_column_(columns.size() > 1 && !columns[1].empty()) {
   for (size_t i = 1; i < columns.size(); ++i) {
@@ -398,8 +412,10 @@ absl::Status LibsvmParser::TakeLabel(std::string_view* rest) {
   if (colon != std::string_view::npos) {
     if (name == "qid") return absl::OkStatus();
     if (word.find(':', colon + 1) != std::string_view::npos) return LooksLikeFfm(word);
-    if (!need_label_ && MayBeFeature(name, after) && !(is_label_ && is_label_(name)))
-      return absl::OkStatus();
+    if (first_word_ != FirstWord::kLabel && MayBeFeature(name, after)) {
+      if (first_word_ == FirstWord::kClearLabel) return NoLabel(word);
+      if (first_word_ == FirstWord::kFeature || !is_label_(name)) return absl::OkStatus();
+    }
     if (has_weight_column_) {
       return absl::InvalidArgumentError(
           absl::StrCat(QuotedCell(word),
@@ -452,6 +468,45 @@ absl::Status LibsvmParser::Parse(char* line, size_t size) {
   // The label is as the file writes it: `missing: "-1"` is about features.
   MarkMissing(absent_, kFirstFeature);
   return absl::OkStatus();
+}
+
+void LibsvmLabels::Add(std::string_view line, uint64_t number) {
+  std::string_view rest = line.substr(0, line.find('#'));
+  const std::string_view word = NextWord(&rest);
+  const size_t colon = word.find(':');
+  const std::string_view name = word.substr(0, colon);
+  // The parser names libffm's field:feature:value as what it is.
+  if (colon == std::string_view::npos || word.find(':', colon + 1) != std::string_view::npos) {
+    ++plain_;
+    return;
+  }
+  if (name != "qid" && !MayBeFeature(name, rest)) {
+    ++weighted_;
+    return;
+  }
+  const bool is_label = is_label_(name);
+  ++(is_label ? either_ : features_);
+  if (first_number_ == 0) {
+    first_number_ = number;
+    first_word_ = std::string(word);
+  }
+  if (!is_label) return;
+  if (either_ == 1) one_label_ = std::string(name);
+  several_labels_ = several_labels_ || name != one_label_;
+  some_weight_ = some_weight_ || word.substr(colon) != ":1";
+}
+
+absl::StatusOr<LibsvmParser::FirstWord> LibsvmLabels::Decide() const {
+  using FirstWord = LibsvmParser::FirstWord;
+  // No line without a label begins so.
+  if (weighted_ > 0 && weighted_ + plain_ >= features_) return FirstWord::kLabel;
+  if (plain_ >= either_ + features_) return FirstWord::kClearLabel;
+  // A malformed line must not decide for all others.
+  if (plain_ == 0 && features_ <= either_ / 10 && several_labels_ && some_weight_)
+    return FirstWord::kLabel;
+  return absl::InvalidArgumentError(absl::StrCat(
+      "its lines seem to have no labels: line ", first_number_, " begins with ",
+      QuotedCell(first_word_), ", and so do most of its first lines; ", WriteLabels(first_word_)));
 }
 
 }  // namespace sluice

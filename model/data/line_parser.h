@@ -112,14 +112,19 @@ class DelimitedParser final : public LineParser {
 // `label[:weight] [qid:Q] index:value ... [# comment]`; columns are named by their index.
 class LibsvmParser : public LineParser {
  public:
-  // Column 0 is the label, column 1 the weight; the others are indices as text ("" for none).
-  // Values of features among `missing` are missing. With `need_label` the first word is always the
-  // label, and may have a weight, as XGBoost writes it. Without, a line may lack its label. Then a
-  // first word that may be a label with a weight or a feature is a label if `is_label` is set and
-  // accepts it.
   using IsLabel = std::function<bool(std::string_view)>;
+  // How the first word of a line is read. "1:0.5" may be a label with a weight, as XGBoost writes
+  // it, or a feature. Indices ascend, so it is a label if the next index is 1 or 0.
+  enum class FirstWord {
+    kLabel,        // always as a label
+    kClearLabel,   // as a label; a word that may be a feature is an error
+    kLabelByRule,  // a word that may be a feature is a label if `is_label` accepts it
+    kFeature       // a word that may be a feature is one, and the line has no label
+  };
+  // Column 0 is the label, column 1 the weight; the others are indices as text ("" for none).
+  // Values of features among `missing` are missing. `is_label` is for kLabelByRule.
   LibsvmParser(const std::vector<std::string>& columns, std::vector<std::string> missing,
-               bool need_label, IsLabel is_label = nullptr);
+               FirstWord first_word, IsLabel is_label = nullptr);
   // Whether the line tells that the lines of its file have labels: 1, that they have none: -1, or
   // neither: 0.
   static int SuggestsLabels(std::string_view line, const IsLabel& is_label);
@@ -136,9 +141,33 @@ class LibsvmParser : public LineParser {
   absl::flat_hash_map<uint64_t, int> column_of_index_;
   int qid_column_ = -1;  // of the values, where the job asks for the qid
   const std::vector<std::string> absent_;
-  const bool need_label_;
+  const FirstWord first_word_;
   const IsLabel is_label_;
   const bool has_weight_column_;
+};
+
+// Tells from the first lines of a LIBSVM file that must have labels what their first words are.
+class LibsvmLabels {
+ public:
+  explicit LibsvmLabels(LibsvmParser::IsLabel is_label) : is_label_(std::move(is_label)) {}
+
+  // `line` is neither blank nor a comment. `number`: from 1.
+  void Add(std::string_view line, uint64_t number);
+  // Most lines decide. Where all begin with a word that may be a feature, these words are labels
+  // with weights if there are several labels and another weight than 1. Otherwise the words are
+  // rather features, whose first index is always the same, or which are one-hot.
+  // INVALID_ARGUMENT: the lines seem to have no labels; says what to do.
+  absl::StatusOr<LibsvmParser::FirstWord> Decide() const;
+
+ private:
+  const LibsvmParser::IsLabel is_label_;
+  uint64_t plain_ = 0, weighted_ = 0;  // lines that begin with a label, and with one and a weight
+  uint64_t either_ = 0;                // those that may begin with a label or a feature
+  uint64_t features_ = 0;              // those that begin with a feature that is no label
+  std::string first_word_;             // of the first of the last two
+  uint64_t first_number_ = 0;          // and its line
+  std::string one_label_;              // of the lines of either_
+  bool several_labels_ = false, some_weight_ = false;
 };
 
 }  // namespace sluice

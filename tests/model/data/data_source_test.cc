@@ -375,6 +375,33 @@ TEST(DataSourceTest, LibsvmColumnsAreIndices) {
               AllOf(HasSubstr("\"age\""), HasSubstr("index")));
 }
 
+TEST(DataSourceTest, LibsvmFilesWithoutLabelsAreRefusedForTraining) {
+  const TempFolder folder;
+  const Source source =
+      SourceOf("data { format: LIBSVM } features { name: 'f' numeric { column: '2' } }");
+  const std::string none = folder.Write("none", "1:0.5 2:0.33\n1:0.2 2:0.4\n1:0.1 2:7\n");
+  const auto checked = source.data->CheckBeginning(none, 1 << 20, 100, nullptr);
+  for (const absl::Status& status :
+       {Read(source, none).status, source.data->CheckColumns(none, true), checked.status(),
+        source.data->CountLines(none, 0, 10, 10).status()}) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr(none), HasSubstr("no labels")));
+  }
+  EXPECT_TRUE(Read(source, none, 0, 100, /*need_label=*/false).status.ok());
+  // One line among others is malformed, and so it is for the reader of its piece alone.
+  const std::string one = folder.Write("one", "1 1:0.5 2:0.33\n0 1:0.2 2:0.4\n1:0.1 2:7\n");
+  EXPECT_EQ(Read(source, one).bad.count, 1u);
+  EXPECT_EQ(Read(SourceOf("data { format: LIBSVM } features { name: 'f' numeric { column: '2' } }"),
+                 one, 20, 100)
+                .bad.count,
+            1u);
+  // The file may get labels later.
+  folder.Write("none", "1:0.5 1:3 2:0.33\n1:0.2 2:0.4\n");
+  const Piece labelled = Read(source, none);
+  EXPECT_THAT(labelled.batch.numeric, ElementsAre(0.33F, 0.4F));
+  EXPECT_THAT(labelled.batch.weight, ElementsAre(0.5F, 0.2F));
+}
+
 TEST(DataSourceTest, CriteoLinesHaveFortyColumns) {
   const TempFolder folder;
   const Source source = SourceOf(R"(data { format: CRITEO_TSV }

@@ -1,5 +1,6 @@
 #include "model/data/line_parser.h"
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
@@ -10,6 +11,8 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+
+using FirstWord = LibsvmParser::FirstWord;
 
 DataConfig Config(const std::string& text) {
   DataConfig config;
@@ -177,13 +180,13 @@ TEST(DelimitedParserTest, WrongNumberOfValuesIsAnError) {
 }
 
 TEST(LibsvmParserTest, ReadsNamedIndicesAndLeavesOthersMissing) {
-  LibsvmParser parser({"label", "", "7", "3"}, {}, true);
+  LibsvmParser parser({"label", "", "7", "3"}, {}, FirstWord::kLabel);
   EXPECT_THAT(Parse(&parser, 4, "+1 3:0.5 7:2 9:1"), ElementsAre("+1", "-", "2", "0.5"));
   EXPECT_THAT(Parse(&parser, 4, "-1 qid:4 3:1"), ElementsAre("-1", "-", "-", "1"));
   EXPECT_THAT(Parse(&parser, 4, "  0\t7:1  # 3:1"), ElementsAre("0", "-", "1", "-"));
-  LibsvmParser scored({"label", "", "7", "3"}, {}, /*need_label=*/false);
+  LibsvmParser scored({"label", "", "7", "3"}, {}, FirstWord::kFeature);
   EXPECT_THAT(Parse(&scored, 4, "3:1"), ElementsAre("-", "-", "-", "1"));
-  LibsvmParser ids({"label", "", "3", "qid"}, {}, true);
+  LibsvmParser ids({"label", "", "3", "qid"}, {}, FirstWord::kLabel);
   EXPECT_THAT(Parse(&ids, 4, "1 qid:4 3:1"), ElementsAre("1", "-", "1", "4"));
 }
 
@@ -206,7 +209,7 @@ TEST(DelimitedParserTest, ARepeatedHeaderIsNoExample) {
 }
 
 TEST(LibsvmParserTest, IndicesAreNumbers) {
-  LibsvmParser parser({"label", "", "7", "3"}, {"nan"}, true);
+  LibsvmParser parser({"label", "", "7", "3"}, {"nan"}, FirstWord::kLabel);
   EXPECT_THAT(Parse(&parser, 4, "1 007:2 03:nan"), ElementsAre("1", "-", "2", "-"));
   EXPECT_THAT(Parse(&parser, 4, "1 07:2 7:3"), ElementsAre(HasSubstr("twice")));
   EXPECT_THAT(Parse(&parser, 4, "1 f7:2"), ElementsAre(HasSubstr("no index")));
@@ -216,20 +219,20 @@ TEST(LibsvmParserTest, IndicesAreNumbers) {
 }
 
 TEST(LibsvmParserTest, LabelsMayHaveWeights) {
-  LibsvmParser parser({"label", "", "1", "2"}, {}, /*need_label=*/true);
+  LibsvmParser parser({"label", "", "1", "2"}, {}, FirstWord::kLabel);
   EXPECT_THAT(Parse(&parser, 4, "1:0.5 2:4"), ElementsAre("1", "0.5", "-", "4"));
   EXPECT_THAT(Parse(&parser, 4, "1 qid:3 1:4"), ElementsAre("1", "-", "4", "-"));
-  LibsvmParser own({"label", "9", "1"}, {}, true);
+  LibsvmParser own({"label", "9", "1"}, {}, FirstWord::kLabel);
   EXPECT_THAT(Parse(&own, 3, "1:0.5 1:4"), ElementsAre(HasSubstr("data.weight_column")));
   // For prediction a line may lack its label.
-  LibsvmParser scored({"label", "", "1", "2"}, {}, /*need_label=*/false);
+  LibsvmParser scored({"label", "", "1", "2"}, {}, FirstWord::kFeature);
   EXPECT_THAT(Parse(&scored, 4, "1:3 2:4"), ElementsAre("-", "-", "3", "4"));
   EXPECT_THAT(Parse(&scored, 4, "1:0.5 1:3 2:4"), ElementsAre("1", "0.5", "3", "4"));
 }
 
 TEST(LibsvmParserTest, AFileWithLabelsHasThemAlsoBelowTheFirstIndex) {
   const auto is_label = [](std::string_view cell) { return cell == "0" || cell == "1"; };
-  LibsvmParser parser({"label", "", "1", "2"}, {}, /*need_label=*/false, is_label);
+  LibsvmParser parser({"label", "", "1", "2"}, {}, FirstWord::kLabelByRule, is_label);
   EXPECT_THAT(Parse(&parser, 4, "1:0.5 2:4"), ElementsAre("1", "0.5", "-", "4"));
   EXPECT_THAT(Parse(&parser, 4, "2:4 3:1"), ElementsAre("-", "-", "-", "4"));
   EXPECT_EQ(LibsvmParser::SuggestsLabels("1 2:4", is_label), 1);
@@ -241,13 +244,48 @@ TEST(LibsvmParserTest, AFileWithLabelsHasThemAlsoBelowTheFirstIndex) {
   EXPECT_EQ(LibsvmParser::SuggestsLabels("7 1:4", is_label), 0);
 }
 
+TEST(LibsvmParserTest, AWordThatMayBeAFeatureIsNoLabelWhereLabelsArePlain) {
+  LibsvmParser parser({"label", "", "1", "2"}, {}, FirstWord::kClearLabel);
+  EXPECT_THAT(Parse(&parser, 4, "1 1:3 2:4"), ElementsAre("1", "-", "3", "4"));
+  EXPECT_THAT(Parse(&parser, 4, "1:0.5 1:3"), ElementsAre("1", "0.5", "3", "-"));
+  EXPECT_THAT(Parse(&parser, 4, "1:0.5 2:4"), ElementsAre(HasSubstr("+1:0.5")));
+  EXPECT_THAT(Parse(&parser, 4, "+1:0.5 2:4"), ElementsAre("+1", "0.5", "-", "4"));
+}
+
+// What the first words of a file with these lines are; "no labels: ..." is the error.
+std::string FirstWordsOf(const std::vector<std::string>& lines) {
+  LibsvmLabels labels([](std::string_view cell) {
+    return cell == "0" || cell == "1" || cell == "-1" || cell == "+1";
+  });
+  for (size_t i = 0; i < lines.size(); ++i) labels.Add(lines[i], i + 1);
+  const auto first = labels.Decide();
+  if (!first.ok()) return absl::StrCat("no labels: ", first.status().message());
+  return *first == FirstWord::kLabel ? "labels with weights" : "plain labels";
+}
+
+TEST(LibsvmLabelsTest, MostLinesTellWhetherAFileHasLabels) {
+  EXPECT_EQ(FirstWordsOf({}), "plain labels");
+  EXPECT_EQ(FirstWordsOf({"1 1:3", "0 1:4", "1:0.5 2:1", "7:1 8:2"}), "plain labels");
+  // Features without labels: dense ones, one-hot ones, and those whose first index varies.
+  EXPECT_THAT(FirstWordsOf({"1:0.5 2:0.3", "1:0.7 2:0.1", "1:0.9"}),
+              AllOf(HasSubstr("no labels"), HasSubstr("line 1"), HasSubstr("+1:0.5")));
+  EXPECT_THAT(FirstWordsOf({"0:1 5:1", "1:1 4:1", "0:1 4:1"}), HasSubstr("no labels"));
+  EXPECT_THAT(FirstWordsOf({"3:1 5:1", "1:2 4:1", "0:3 4:1"}), HasSubstr("no labels"));
+  EXPECT_THAT(FirstWordsOf({"1 1:3", "1:0.5 2:1", "1:0.6 2:3"}), HasSubstr("no labels"));
+  // Labels with weights.
+  EXPECT_EQ(FirstWordsOf({"1:2 1:0.5", "0:0.5 1:0.7", "0:0.5 1:2"}), "labels with weights");
+  EXPECT_EQ(FirstWordsOf({"1:2 5:1", "0:0.5 4:1", "0:2 8:1"}), "labels with weights");
+  EXPECT_EQ(FirstWordsOf({"-1:2 5:1", "-1:3 5:1"}), "labels with weights");
+  EXPECT_EQ(FirstWordsOf({"1 5:1", "-1:3 5:1", "1:2 6:1"}), "labels with weights");
+}
+
 TEST(LibsvmParserTest, ValuesThatMeanMissingAreThoseOfFeatures) {
-  LibsvmParser parser({"label", "", "1", "2"}, {"-1", "0.5"}, /*need_label=*/true);
+  LibsvmParser parser({"label", "", "1", "2"}, {"-1", "0.5"}, FirstWord::kLabel);
   EXPECT_THAT(Parse(&parser, 4, "-1:0.5 1:-1 2:3"), ElementsAre("-1", "0.5", "-", "3"));
 }
 
 TEST(LibsvmParserTest, BadTokensAreErrors) {
-  LibsvmParser parser({"label", "", "7"}, {}, true);
+  LibsvmParser parser({"label", "", "7"}, {}, FirstWord::kLabel);
   EXPECT_THAT(Parse(&parser, 3, "1 7"), ElementsAre(HasSubstr("\"7\"")));
   EXPECT_THAT(Parse(&parser, 3, "1 7:"), ElementsAre(HasSubstr("\"7:\"")));
   EXPECT_THAT(Parse(&parser, 3, "1 :7"), ElementsAre(HasSubstr("\":7\"")));
