@@ -93,7 +93,7 @@ absl::StatusOr<std::function<Sample()>> PrepareHost(const Settings&) {
                           ModelSpec::Create(job, BuiltInSpecs()));
   auto host = std::make_shared<HostDedup>();
   google::protobuf::RepeatedPtrField<TableConfig> tables;
-  *tables.Add() = model->tables()[model->sparse_table()];
+  *tables.Add() = model->tables()[model->sparse_tables()[0]];
   ResolveShards(/*num_pservers=*/2, &tables);
   SLUICE_ASSIGN_OR_RETURN(host->table, TableLayout::Create(0, tables[0], 1));
   return std::function<Sample()>([host] { return host->Measure(); });

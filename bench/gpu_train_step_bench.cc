@@ -23,7 +23,11 @@ struct GpuStep {
     const NetInput& input = step->input();
     // The net need not own the batch, because the step outlives the net.
     const std::shared_ptr<const Batch> batch(std::shared_ptr<const void>(), input.batch);
-    net->Announce({batch, input.row_index, input.num_rows});
+    ComingBatch next;
+    next.batch = batch;
+    next.row_index = input.row_index;
+    for (const RowsInput& rows : input.rows) next.num_rows.push_back(rows.n);
+    net->Announce(std::move(next));
     return net->TrainStep(input, 1, 0, step->gradients());
   }
 

@@ -14,17 +14,11 @@ absl::StatusOr<std::unique_ptr<ModelStep>> ModelStep::Create(const JobConfig& jo
   SLUICE_ASSIGN_OR_RETURN(const JobConfig effective, EffectiveJobConfig(job, "", BuiltInModels()));
   auto step = std::make_unique<ModelStep>();
   SLUICE_ASSIGN_OR_RETURN(step->model_, Model::Create(effective, BuiltInModels()));
-  size_t row_dim = 0;
-  const int sparse = step->model_->sparse_table();
-  if (sparse >= 0) {
-    for (const ColumnGroup& column : step->model_->tables()[sparse].columns())
-      row_dim += column.dim();
-  }
-  step->Fill(batch, chunk, row_dim);
+  step->Fill(batch, chunk);
   return step;
 }
 
-void ModelStep::Fill(size_t n, size_t chunk, size_t row_dim) {
+void ModelStep::Fill(size_t n, size_t chunk) {
   const size_t rows = MakeStandardBatch(n, &batch_, &row_index_);
   UseRows();
   batch_.chunk = chunk;
@@ -38,8 +32,14 @@ void ModelStep::Fill(size_t n, size_t chunk, size_t row_dim) {
   dense_gradients_ = dense_;
   input_.batch = &batch_;
   input_.row_index = row_index_.data();
-  input_.num_rows = rows;
-  row_dim_ = row_dim;
+  for (const int table : model_->sparse_tables()) {
+    RowTable to;
+    for (const ColumnGroup& column : model_->tables()[table].columns()) to.dim += column.dim();
+    tables_.push_back(std::move(to));
+    // A row number is that of one table alone, so every table has room for all of them.
+    input_.rows.emplace_back().n = rows;
+  }
+  gradients_.rows.resize(tables_.size());
   PutRowsInto(nullptr);
   for (size_t i = 0; i < dense_.size(); ++i) {
     input_.dense.push_back(dense_[i].data());
@@ -58,25 +58,35 @@ void ModelStep::UseRows() {
 }
 
 void ModelStep::PutRowsInto(const std::shared_ptr<HostMemory>& memory) {
-  const size_t n = input_.num_rows * row_dim_;
-  for (HostArray* array : {&rows_, &row_gradients_}) {
-    array->Clear();
-    array->Resize(n, memory);
-    std::fill(array->begin(), array->end(), 0.0f);
+  for (size_t t = 0; t < tables_.size(); ++t) {
+    RowTable& table = tables_[t];
+    const size_t n = input_.rows[t].n * table.dim;
+    for (HostArray* array : {table.rows.get(), table.gradients.get()}) {
+      array->Clear();
+      array->Resize(n, memory);
+      std::fill(array->begin(), array->end(), 0.0f);
+    }
+    float* const rows = table.rows->data();
+    for (size_t i = 0; i < n; ++i) rows[i] = static_cast<float>(i % 64) * 1e-3f - 0.032f;
+    input_.rows[t].values = rows;
+    gradients_.rows[t] = table.gradients->data();
   }
-  for (size_t i = 0; i < n; ++i) rows_.data()[i] = static_cast<float>(i % 64) * 1e-3f - 0.032f;
-  input_.rows = rows_.data();
-  gradients_.rows = row_gradients_.data();
+}
+
+size_t ModelStep::row_floats() const {
+  size_t floats = 0;
+  for (const RowTable& table : tables_) floats += table.rows->size();
+  return floats;
 }
 
 size_t ModelStep::bytes_up() const {
-  size_t floats = 2 * batch_.n + batch_.numeric.size() + rows_.size();
+  size_t floats = 2 * batch_.n + batch_.numeric.size() + row_floats();
   for (const auto& tensor : dense_) floats += tensor.size();
   return 4 * (floats + batch_.key_offsets.size() + row_index_.size());
 }
 
 size_t ModelStep::bytes_down() const {
-  size_t floats = rows_.size();
+  size_t floats = row_floats();
   for (const auto& tensor : dense_) floats += tensor.size();
   return 4 * floats;
 }

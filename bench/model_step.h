@@ -30,16 +30,23 @@ class ModelStep {
   size_t bytes_down() const;
 
  private:
-  void Fill(size_t n, size_t chunk, size_t row_dim);
+  // The rows of a sparse table and their gradients: [rows of the batch][dim].
+  struct RowTable {
+    size_t dim = 0;
+    std::unique_ptr<HostArray> rows = std::make_unique<HostArray>();
+    std::unique_ptr<HostArray> gradients = std::make_unique<HostArray>();
+  };
+
+  void Fill(size_t n, size_t chunk);
+  size_t row_floats() const;
   // Makes the keys of dense features their rows.
   void UseRows();
 
   std::unique_ptr<Model> model_;
   Batch batch_;
   std::vector<uint32_t> row_index_;
-  HostArray rows_, row_gradients_;
+  std::vector<RowTable> tables_;  // by Model::sparse_tables()
   std::vector<std::vector<float>> dense_, dense_gradients_;
-  size_t row_dim_ = 0;
   NetInput input_;
   NetGradients gradients_;
 };

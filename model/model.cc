@@ -20,9 +20,14 @@ TableSizes SizesOf(const ModelSpec& spec) {
     for (const uint64_t n : spec.tables()[table].shape()) elements *= n;
     sizes.dense.push_back(elements);
   }
-  if (spec.sparse_table() < 0) return sizes;
-  for (const ColumnGroup& columns : spec.tables()[spec.sparse_table()].columns())
-    sizes.row_dim += columns.dim();
+  for (const int table : spec.sparse_tables()) {
+    size_t dim = 0;
+    for (const ColumnGroup& columns : spec.tables()[table].columns()) dim += columns.dim();
+    sizes.row_dims.push_back(dim);
+  }
+  if (sizes.row_dims.empty()) return sizes;
+  for (const FeatureSchema::Slot& slot : spec.schema()->slots())
+    sizes.slot_tables.push_back(slot.table);
   return sizes;
 }
 
@@ -34,7 +39,7 @@ class ListedModel : public Model {
 
   const std::shared_ptr<const FeatureSchema>& schema() const override { return spec_->schema(); }
   const std::vector<TableConfig>& tables() const override { return spec_->tables(); }
-  int sparse_table() const override { return spec_->sparse_table(); }
+  const std::vector<int>& sparse_tables() const override { return spec_->sparse_tables(); }
   const std::vector<int>& dense_tables() const override { return spec_->dense_tables(); }
   std::map<std::string, std::vector<std::string>> ordered_inputs() const override {
     return spec_->ordered_inputs();

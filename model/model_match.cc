@@ -17,6 +17,8 @@
 #include "common/saved_model/saved_model.h"
 #include "model/features/cell.h"
 #include "model/features/dense_rows.h"
+#include "model/features/feature_schema.h"
+#include "model/features/sparse_table_plan.h"
 #include "model/model_spec.h"
 
 namespace sluice {
@@ -87,6 +89,17 @@ bool HasSeveralValues(const DataConfig& data, const Feature& feature) {
          });
 }
 
+// "in table "embedding" (wide 1, embedding 8)": the sparse table of a slot.
+std::string RowsOf(const ModelSpec& model, const FeatureSchema::Slot& slot) {
+  const TableConfig& table = model.tables()[model.sparse_tables()[slot.table]];
+  return absl::StrCat("in table ", Text(table.name()), " (",
+                      absl::StrJoin(table.columns(), ", ",
+                                    [](std::string* to, const ColumnGroup& group) {
+                                      absl::StrAppend(to, group.name(), " ", group.dim());
+                                    }),
+                      ")");
+}
+
 bool NamesColumnsByIndex(const DataConfig& data) { return data.format() == DataConfig::LIBSVM; }
 
 bool IsCsv(const DataConfig& data) {
@@ -99,8 +112,12 @@ class Comparison {
       : a_(of_model), b_(job), models_(models) {}
 
   absl::StatusOr<ModelDifferences> Run() {
+    for (const int side : {0, 1}) {
+      SLUICE_ASSIGN_OR_RETURN(specs_[side], ModelSpec::Create(side == 0 ? a_ : b_, models_));
+    }
     CompareFeatures();
-    SLUICE_RETURN_IF_ERROR(ComparePlaces());
+    CompareTables();
+    ComparePlaces();
     CompareColumnOrder();
     CompareLabel();
     if (IsCsv(a_.data()) && IsCsv(b_.data()))
@@ -136,8 +153,10 @@ class Comparison {
   void CompareBoundaries(const std::string& what, const NumericFeature& a, const NumericFeature& b);
   void CompareNumeric(const std::string& name, const NumericFeature& a, const NumericFeature& b);
   void CompareCategorical(const std::string& name, const Feature& a, const Feature& b);
+  // Rows are found by table, and a table's rows have one width.
+  void CompareTables();
   // Dense weights belong to positions, so the inputs of each part must be in the same order.
-  absl::Status ComparePlaces();
+  void ComparePlaces();
   void ComparePlace(const std::string& part, const std::vector<std::string>& a,
                     const std::vector<std::string>& b);
   // Compares the places in the line of columns that the configuration names.
@@ -148,6 +167,7 @@ class Comparison {
   const JobConfig& a_;
   const JobConfig& b_;
   const ModelList& models_;
+  std::array<std::unique_ptr<ModelSpec>, 2> specs_;  // of the model's job and of this one
   ModelDifferences found_;
 };
 
@@ -204,6 +224,10 @@ void Comparison::CompareFeature(const Feature& a, const Feature& b) {
     const bool comparable = NamesColumnsByIndex(a_.data()) == NamesColumnsByIndex(b_.data());
     Compare(comparable ? kRefused : kWarnings, name + "column", ColumnOf(a), ColumnOf(b));
   }
+  // Their names are the seeds of keys.
+  Compare(kRefused, name + "embedding", EmbeddingNameOf(a), EmbeddingNameOf(b));
+  CompareText(kRefused, name + "key", Feature::KeyRule_Name(a.key()),
+              Feature::KeyRule_Name(b.key()));
   // Keys of a sparse table are hashes, and those of dense tables are numbers of rows.
   Compare(kRefused, name + "dense", IsDense(a), IsDense(b));
   const auto in_wide = [](const Feature& f) { return !f.has_in_wide() || f.in_wide(); };
@@ -279,16 +303,38 @@ void Comparison::CompareCategorical(const std::string& name, const Feature& a, c
   }
 }
 
-absl::Status Comparison::ComparePlaces() {
+void Comparison::CompareTables() {
+  std::array<std::map<std::string, std::string>, 2> tables;  // by feature
+  for (const int side : {0, 1}) {
+    // CompareFeature compares `dense`.
+    for (const FeatureSchema::Slot& slot : specs_[side]->schema()->slots()) {
+      if (slot.rows.empty() && slot.table < specs_[side]->sparse_tables().size())
+        tables[side][slot.name] = RowsOf(*specs_[side], slot);
+    }
+  }
+  // Of many features only the first is named: a new width or `table` moves all that share a table.
+  std::map<std::pair<std::string, std::string>, std::vector<std::string>> moved;
+  for (const Feature& feature : a_.features()) {
+    const auto a = tables[0].find(feature.name()), b = tables[1].find(feature.name());
+    if (a != tables[0].end() && b != tables[1].end() && a->second != b->second)
+      moved[{a->second, b->second}].push_back(feature.name());
+  }
+  for (const auto& [rows, features] : moved) {
+    const size_t more = features.size() - 1;
+    CompareText(kRefused,
+                absl::StrCat("feature ", Text(features[0]),
+                             more == 0 ? "" : absl::StrCat(" (and ", more, " more)"), ": its row"),
+                rows.first, rows.second);
+  }
+}
+
+void Comparison::ComparePlaces() {
   std::map<std::string, std::array<std::vector<std::string>, 2>> parts;
   for (const int side : {0, 1}) {
-    SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<ModelSpec> model,
-                            ModelSpec::Create(side == 0 ? a_ : b_, models_));
     // By part, since each part has weights of its own.
-    for (const auto& [part, inputs] : model->ordered_inputs()) parts[part][side] = inputs;
+    for (const auto& [part, inputs] : specs_[side]->ordered_inputs()) parts[part][side] = inputs;
   }
   for (const auto& [part, inputs] : parts) ComparePlace(part, inputs[0], inputs[1]);
-  return absl::OkStatus();
 }
 
 void Comparison::ComparePlace(const std::string& part, const std::vector<std::string>& a,

@@ -34,6 +34,13 @@ void OverrideOptimizer(const OptimizerConfig& from, OptimizerConfig* to) {
   }
 }
 
+// from: the entry of a column group, or one of a table that stands for groups.
+template <typename Entry>
+void OverrideGroup(const Entry& from, ColumnGroup* to) {
+  if (from.has_initializer()) *to->mutable_initializer() = from.initializer();
+  if (from.has_optimizer()) OverrideOptimizer(from.optimizer(), to->mutable_optimizer());
+}
+
 absl::Status OverrideColumns(const TableConfig& from, TableConfig* to) {
   std::set<std::string> seen;
   for (const ColumnGroup& column : from.columns()) {
@@ -52,8 +59,7 @@ absl::Status OverrideColumns(const TableConfig& from, TableConfig* to) {
                                             " is not the model's ", found->dim(),
                                             "; change the model, or remove dim here"));
     }
-    if (column.has_initializer()) *found->mutable_initializer() = column.initializer();
-    if (column.has_optimizer()) OverrideOptimizer(column.optimizer(), found->mutable_optimizer());
+    OverrideGroup(column, &*found);
   }
   return absl::OkStatus();
 }
@@ -136,24 +142,70 @@ absl::Status OverrideTable(const TableConfig& from, Mode mode, TableConfig* to) 
   return to->kind() == TableConfig::SPARSE ? OverrideSparse(from, to) : OverrideDense(from, to);
 }
 
+TableConfig* FindByName(const std::string& name, std::vector<TableConfig>* tables) {
+  const auto found = std::find_if(tables->begin(), tables->end(),
+                                  [&](const TableConfig& table) { return table.name() == name; });
+  return found == tables->end() ? nullptr : &*found;
+}
+
+// The column groups of this name in all sparse tables, if there are several tables. The columns of
+// a single one are overridden in its own entry.
+std::vector<ColumnGroup*> FindGroups(const std::string& name, std::vector<TableConfig>* tables) {
+  std::vector<ColumnGroup*> groups;
+  int sparse = 0;
+  for (TableConfig& table : *tables) {
+    sparse += table.kind() == TableConfig::SPARSE;
+    for (ColumnGroup& group : *table.mutable_columns())
+      if (group.name() == name) groups.push_back(&group);
+  }
+  return sparse > 1 ? groups : std::vector<ColumnGroup*>();
+}
+
+// Refuses fields that only a table has.
+absl::Status CheckGroupOverride(const TableConfig& from, const std::vector<TableConfig>& tables) {
+  TableConfig others = from;
+  others.clear_name();
+  others.clear_initializer();
+  others.clear_optimizer();
+  std::vector<const google::protobuf::FieldDescriptor*> fields;
+  others.GetReflection()->ListFields(others, &fields);
+  if (fields.empty()) return absl::OkStatus();
+  return RefuseTable(
+      from, absl::StrCat("is a column group of several sparse tables, and ", fields.front()->name(),
+                         " belongs to a table; it takes initializer and optimizer. "
+                         "Name a table; the model has ",
+                         Names(tables)));
+}
+
+// An entry names a table, or else a column group of several sparse tables.
 absl::Status OverrideTables(const JobConfig& job, std::vector<TableConfig>* tables) {
   std::set<std::string> seen;
-  const auto override_one = [&](const TableConfig& from) {
-    auto found = std::find_if(tables->begin(), tables->end(), [&](const TableConfig& table) {
-      return table.name() == from.name();
-    });
-    if (found == tables->end()) {
+  const auto override_table = [&](const TableConfig& from) {
+    TableConfig* const table = FindByName(from.name(), tables);
+    // Two entries for one table could contradict each other.
+    if (!seen.insert(from.name()).second) return RefuseTable(from, "is given twice; keep one");
+    return table == nullptr ? absl::OkStatus() : OverrideTable(from, ModeOf(job.strategy()), table);
+  };
+  const auto override_groups = [&](const TableConfig& from) {
+    if (FindByName(from.name(), tables) != nullptr) return absl::OkStatus();
+    const std::vector<ColumnGroup*> groups = FindGroups(from.name(), tables);
+    if (groups.empty()) {
       return RefuseTable(from,
                          absl::StrCat("the model has no such table; it has ", Names(*tables)));
     }
-    // Two entries for one table could contradict each other.
-    if (!seen.insert(from.name()).second) return RefuseTable(from, "is given twice; keep one");
-    return OverrideTable(from, ModeOf(job.strategy()), &*found);
+    SLUICE_RETURN_IF_ERROR(CheckGroupOverride(from, *tables));
+    for (ColumnGroup* group : groups) OverrideGroup(from, group);
+    return absl::OkStatus();
   };
-  for (int i = 0; i < job.tables_size(); ++i) {
-    SLUICE_RETURN_IF_ERROR(AtField(absl::StrCat("tables[", i, "]"), override_one(job.tables(i))));
-  }
-  return absl::OkStatus();
+  const auto for_each = [&](const auto& override_one) -> absl::Status {
+    for (int i = 0; i < job.tables_size(); ++i) {
+      SLUICE_RETURN_IF_ERROR(AtField(absl::StrCat("tables[", i, "]"), override_one(job.tables(i))));
+    }
+    return absl::OkStatus();
+  };
+  // What an entry says of a single table wins over what another one says of a group in all of them.
+  SLUICE_RETURN_IF_ERROR(for_each(override_groups));
+  return for_each(override_table);
 }
 
 // Applies sync_configs.dense, which tables { update_at } may then change for single tables.

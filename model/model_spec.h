@@ -30,11 +30,11 @@ class ModelSpec {
   virtual const std::shared_ptr<const FeatureSchema>& schema() const = 0;
 
   // The job's tables with their optimizers and initial values, after the overrides of job.tables().
-  // Creating the spec fails if job.tables() overrides a table that the model does not have. At most
-  // one table is sparse.
+  // Creating the spec fails if job.tables() overrides a table that the model does not have.
   virtual const std::vector<TableConfig>& tables() const = 0;
-  // Index in tables() of the sparse table; -1: none.
-  virtual int sparse_table() const = 0;
+  // Indices in tables() of the sparse tables, in the order in which networks get their rows. Slot s
+  // of schema() has its keys in the table sparse_tables()[schema()->slots()[s].table].
+  virtual const std::vector<int>& sparse_tables() const = 0;
   // Indices in tables() of the dense tables, in the network's order.
   virtual const std::vector<int>& dense_tables() const = 0;
 

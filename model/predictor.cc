@@ -55,9 +55,8 @@ absl::StatusOr<std::unique_ptr<Predictor>> Predictor::Load(const std::string& mo
     SLUICE_ASSIGN_OR_RETURN(auto table, FindTable(model_dir, saved, model.tables()[t]));
     SLUICE_RETURN_IF_ERROR(predictor->LoadDense(model_dir, manifest, *table, env));
   }
-  if (model.sparse_table() >= 0) {
-    SLUICE_ASSIGN_OR_RETURN(auto table,
-                            FindTable(model_dir, saved, model.tables()[model.sparse_table()]));
+  for (int t : model.sparse_tables()) {
+    SLUICE_ASSIGN_OR_RETURN(auto table, FindTable(model_dir, saved, model.tables()[t]));
     SLUICE_RETURN_IF_ERROR(predictor->LoadSparse(model_dir, manifest, std::move(table), env));
   }
   return predictor;
@@ -88,27 +87,37 @@ absl::Status Predictor::LoadDense(const std::string& dir, const Manifest& manife
 }
 
 absl::Status Predictor::LoadSparse(const std::string& dir, const Manifest& manifest,
-                                   std::shared_ptr<const TableLayout> table, Env* env) {
-  sparse_ = std::move(table);
+                                   std::shared_ptr<const TableLayout> layout, Env* env) {
+  const std::string& name = layout->name();
+  const size_t dim = layout->dim();
+  SparseTable table;
   // Reserving first avoids growth while loading, which would hold the rows twice.
-  SLUICE_ASSIGN_OR_RETURN(const uint64_t rows, CountRecords(dir, manifest, sparse_->name(), env));
+  SLUICE_ASSIGN_OR_RETURN(const uint64_t rows, CountRecords(dir, manifest, name, env));
   // Numbers of rows have 32 bits.
-  if (rows > UINT32_MAX) return Damaged(dir, sparse_->name(), "has more than 2^32 rows");
-  row_ids_.reserve(rows);
-  values_.reserve(rows * sparse_->dim());
-  return VisitShards(
-      dir, manifest, sparse_->name(), env, [&](uint32_t, ShardValues piece) -> absl::Status {
-        if (piece.weights.size() != piece.keys.size() * sparse_->dim()) {
-          return Damaged(dir, sparse_->name(), "a shard's rows do not have the table's dim");
-        }
+  if (rows > UINT32_MAX) return Damaged(dir, name, "has more than 2^32 rows");
+  table.row_ids.reserve(rows);
+  table.values.reserve(rows * dim);
+  SLUICE_RETURN_IF_ERROR(
+      VisitShards(dir, manifest, name, env, [&](uint32_t, ShardValues piece) -> absl::Status {
+        if (piece.weights.size() != piece.keys.size() * dim)
+          return Damaged(dir, name, "a shard's rows do not have the table's dim");
         for (uint64_t key : piece.keys) {
-          if (!row_ids_.emplace(key, static_cast<uint32_t>(row_ids_.size())).second) {
-            return Damaged(dir, sparse_->name(), absl::StrCat("key ", key, " occurs twice"));
-          }
+          if (!table.row_ids.emplace(key, static_cast<uint32_t>(table.row_ids.size())).second)
+            return Damaged(dir, name, absl::StrCat("key ", key, " occurs twice"));
         }
-        values_.insert(values_.end(), piece.weights.begin(), piece.weights.end());
+        table.values.insert(table.values.end(), piece.weights.begin(), piece.weights.end());
         return absl::OkStatus();
-      });
+      }));
+  table.layout = std::move(layout);
+  sparse_.push_back(std::move(table));
+  return absl::OkStatus();
+}
+
+void Predictor::SparseTable::CopyRow(uint64_t key, float* to) const {
+  const auto found = row_ids.find(key);
+  if (found == row_ids.end()) return layout->InitialRow(key, to);
+  const size_t dim = layout->dim();
+  std::copy_n(values.data() + found->second * dim, dim, to);
 }
 
 absl::StatusOr<std::unique_ptr<Predictor::Scorer>> Predictor::NewScorer(int threads) const {
@@ -117,30 +126,48 @@ absl::StatusOr<std::unique_ptr<Predictor::Scorer>> Predictor::NewScorer(int thre
 }
 
 Predictor::Scorer::Scorer(const Predictor* predictor, std::unique_ptr<DenseNet> net)
-    : predictor_(*predictor), net_(std::move(net)) {
+    : predictor_(*predictor), net_(std::move(net)), rows_(predictor->sparse_.size()) {
+  input_.rows.resize(rows_.size());
   for (const auto& tensor : predictor_.dense_) input_.dense.push_back(tensor.data());
+}
+
+void Predictor::Scorer::FindRows(const Batch& batch) {
+  const std::vector<FeatureSchema::Slot>& slots = predictor_.model().schema()->slots();
+  // Calls visit(key, table) for all keys, by example and slot.
+  const auto for_each_key = [&](const auto& visit) {
+    const uint32_t* offset = batch.key_offsets.data();
+    for (size_t i = 0; i < batch.n; ++i) {
+      for (size_t s = 0; s < batch.num_slots; ++s, ++offset)
+        for (uint32_t k = offset[0]; k < offset[1]; ++k) visit(k, slots[s].table);
+    }
+  };
+  // Every key gets its own row: copying a repeated row is cheaper than finding repeats.
+  row_index_.resize(batch.keys.size());
+  for (RowsInput& rows : input_.rows) rows.n = 0;
+  for_each_key([this](uint32_t k, uint32_t table) {
+    row_index_[k] = static_cast<uint32_t>(input_.rows[table].n++);
+  });
+  for (size_t t = 0; t < rows_.size(); ++t) {
+    const size_t values = input_.rows[t].n * predictor_.sparse_[t].layout->dim();
+    if (rows_[t].size() < values) rows_[t].resize(values);
+    input_.rows[t].values = rows_[t].data();
+  }
+  for_each_key([&](uint32_t k, uint32_t t) {
+    const SparseTable& table = predictor_.sparse_[t];
+    table.CopyRow(batch.keys[k], rows_[t].data() + row_index_[k] * table.layout->dim());
+  });
+  input_.row_index = row_index_.data();
 }
 
 absl::Status Predictor::Scorer::Score(const Batch& batch, float* probabilities) {
   input_.batch = &batch;
-  if (predictor_.sparse_ != nullptr) {
-    // Every key gets its own row: copying a repeated row is cheaper than finding repeats.
-    const TableLayout& table = *predictor_.sparse_;
-    const size_t dim = table.dim(), n = batch.keys.size();
-    rows_.resize(n * dim);
-    while (row_index_.size() < n) row_index_.push_back(static_cast<uint32_t>(row_index_.size()));
-    for (size_t k = 0; k < n; ++k) {
-      float* row = rows_.data() + k * dim;
-      const auto found = predictor_.row_ids_.find(batch.keys[k]);
-      if (found == predictor_.row_ids_.end()) {
-        table.InitialRow(batch.keys[k], row);
-      } else {
-        std::copy_n(predictor_.values_.data() + found->second * dim, dim, row);
-      }
+  if (!predictor_.sparse_.empty()) {
+    const size_t slots = predictor_.model().schema()->slots().size();
+    if (batch.num_slots != slots) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the batch has ", batch.num_slots, " slots, and the model ", slots));
     }
-    input_.row_index = row_index_.data();
-    input_.rows = rows_.data();
-    input_.num_rows = n;
+    FindRows(batch);
   }
   SLUICE_RETURN_IF_ERROR(net_->Forward(input_, probabilities));
   for (size_t i = 0; i < batch.n; ++i) probabilities[i] = Sigmoid(probabilities[i]);

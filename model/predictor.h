@@ -40,11 +40,15 @@ class Predictor {
     friend class Predictor;
     Scorer(const Predictor* predictor, std::unique_ptr<DenseNet> net);
 
+    // Copies the rows of the batch's keys to rows_. REQUIRES: the batch has the schema's slots.
+    void FindRows(const Batch& batch);
+
     const Predictor& predictor_;
     const std::unique_ptr<DenseNet> net_;
-    NetInput input_;                   // its dense tables are the predictor's
-    std::vector<float> rows_;          // [keys of a batch][dim]
-    std::vector<uint32_t> row_index_;  // 0, 1, ...
+    NetInput input_;  // its dense tables are the predictor's
+    // By sparse table: [its keys of a batch][dim], and longer after larger batches.
+    std::vector<std::vector<float>> rows_;
+    std::vector<uint32_t> row_index_;  // [keys of a batch]
   };
 
   // Loads the saved model in the folder `model_dir`; `models` must have its kind of model. `env` is
@@ -60,18 +64,24 @@ class Predictor {
   absl::StatusOr<std::unique_ptr<Scorer>> NewScorer(int threads) const;
 
  private:
+  struct SparseTable {
+    std::shared_ptr<const TableLayout> layout;
+    absl::flat_hash_map<uint64_t, uint32_t> row_ids;  // key -> row of values
+    std::vector<float> values;                        // [rows][dim]
+    // The saved row of the key, or its initial one.
+    void CopyRow(uint64_t key, float* to) const;
+  };
+
   Predictor() = default;
   absl::Status LoadDense(const std::string& dir, const Manifest& manifest, const TableLayout& table,
                          Env* env);
   absl::Status LoadSparse(const std::string& dir, const Manifest& manifest,
-                          std::shared_ptr<const TableLayout> table, Env* env);
+                          std::shared_ptr<const TableLayout> layout, Env* env);
 
   JobConfig job_;
   std::unique_ptr<Model> model_;
-  std::vector<std::vector<float>> dense_;            // by Model::dense_tables()
-  std::shared_ptr<const TableLayout> sparse_;        // null: no sparse table
-  absl::flat_hash_map<uint64_t, uint32_t> row_ids_;  // key -> row of values_
-  std::vector<float> values_;                        // [rows][dim]
+  std::vector<std::vector<float>> dense_;  // by Model::dense_tables()
+  std::vector<SparseTable> sparse_;        // by Model::sparse_tables()
 };
 
 }  // namespace sluice

@@ -48,8 +48,8 @@ std::string SparseProblem(const JobConfig& job, const std::vector<TableConfig>& 
   }
   const std::string bounds =
       unbounded.empty() ? "" : absl::StrCat(", and hash_buckets to ", ListedNames(unbounded));
-  return absl::StrCat("features: ", ListedNames(features), " have keys in the sparse table ",
-                      absl::StrJoin(sparse, ", "),
+  return absl::StrCat("features: ", ListedNames(features), " have keys in the sparse table",
+                      sparse.size() > 1 ? "s " : " ", absl::StrJoin(sparse, ", "),
                       ", which only pservers keep; start pservers (--server_num=1 or more), or "
                       "give `dense: true` to these features",
                       bounds);

@@ -1,5 +1,6 @@
 #include "cli/screen/job_summary.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
@@ -8,10 +9,14 @@
 #include "common/config/mode.h"
 #include "model/built_in_models.h"
 #include "model/data/expand_files.h"
+#include "model/features/feature_schema.h"
 #include "model/model_spec.h"
 
 namespace sluice::cli {
 namespace {
+
+constexpr size_t kListedFeatures = 8;  // of a sparse table
+constexpr size_t kListedTables = 16;
 
 using Patterns = google::protobuf::RepeatedPtrField<std::string>;
 
@@ -32,6 +37,19 @@ std::string DescribeFiles(const Patterns& patterns) {
     if (!error) bytes += size;
   }
   return absl::StrCat(Counted(files->size(), "file"), " (", ByteCount(bytes), ")");
+}
+
+// "C1, C2, C3, C4, C5, C6, C7, C8 and 18 more".
+std::string ListNames(const std::vector<std::string>& names) {
+  if (names.size() <= kListedFeatures) return absl::StrJoin(names, ", ");
+  return absl::StrCat(absl::StrJoin(names.begin(), names.begin() + kListedFeatures, ", "), " and ",
+                      names.size() - kListedFeatures, " more");
+}
+
+uint64_t ValuesOfRow(const TableConfig& table) {
+  uint64_t values = 0;
+  for (const ColumnGroup& group : table.columns()) values += group.dim();
+  return values;
 }
 
 uint64_t Elements(const TableConfig& table) {
@@ -125,12 +143,31 @@ std::string DescribeModel(const JobConfig& job) {
       dense += Elements(table);
       continue;
     }
-    uint64_t values = 0;
-    for (const ColumnGroup& group : table.columns()) values += group.dim();
-    sparse.push_back(absl::StrCat("rows of ", Counted(values, "value"), " in ", table.name()));
+    sparse.push_back(
+        absl::StrCat("rows of ", Counted(ValuesOfRow(table), "value"), " in ", table.name()));
   }
   if (dense > 0) absl::StrAppend(&text, Counted(dense, "dense value"), sparse.empty() ? "" : ", ");
+  // DescribeSparseTables lists several.
+  if (sparse.size() > 1) return absl::StrCat(text, Counted(sparse.size(), "sparse table"));
   return text + absl::StrJoin(sparse, ", ");
+}
+
+std::vector<std::string> DescribeSparseTables(const JobConfig& job) {
+  const auto model = ModelSpec::Create(job, BuiltInSpecs());
+  if (!model.ok() || (*model)->sparse_tables().size() < 2) return {};
+  std::vector<std::vector<std::string>> features((*model)->sparse_tables().size());
+  for (const FeatureSchema::Slot& slot : (*model)->schema()->slots())
+    features[slot.table].push_back(slot.name);
+  std::vector<std::string> lines;
+  for (size_t t = 0; t < std::min(features.size(), kListedTables); ++t) {
+    const TableConfig& table = (*model)->tables()[(*model)->sparse_tables()[t]];
+    lines.push_back(absl::StrCat("table ", table.name(), ": rows of ",
+                                 Counted(ValuesOfRow(table), "value"), " for ",
+                                 ListNames(features[t])));
+  }
+  if (features.size() > kListedTables)
+    lines.push_back(absl::StrCat("... and ", features.size() - kListedTables, " more tables"));
+  return lines;
 }
 
 std::string DescribeOutput(const JobConfig& job, const std::string& job_id) {
@@ -142,7 +179,9 @@ std::string DescribeOutput(const JobConfig& job, const std::string& job_id) {
 void PrintJob(const std::string& head, const JobConfig& job, std::ostream* out) {
   *out << head << "\n";
   for (const std::string& note : NotesOn(job)) *out << note << "\n";
-  *out << DescribeData(job) << "\n" << DescribeModel(job) << std::endl;
+  *out << DescribeData(job) << "\n" << DescribeModel(job) << "\n";
+  for (const std::string& line : DescribeSparseTables(job)) *out << line << "\n";
+  out->flush();
 }
 
 }  // namespace sluice::cli

@@ -22,14 +22,17 @@ std::vector<std::string> NotesOn(const JobConfig& job);
 // "data: CSV, train on 1 file (480.8 KiB), evaluate on ...". Files that are not on this host are
 // listed by name only.
 std::string DescribeData(const JobConfig& job);
-// "model: wide_deep, 17 features, 8 tables: 9,451 dense values, and rows of 9 values in embedding".
+// "model: wide_deep, 17 features, 8 tables: 9,451 dense values, rows of 9 values in embedding".
 // REQUIRES: the job is effective.
 std::string DescribeModel(const JobConfig& job);
+// "table item: rows of 17 values for item, bought": a line for each sparse table (the first 16), if
+// the model has more than one. REQUIRES: the job is effective.
+std::vector<std::string> DescribeSparseTables(const JobConfig& job);
 // "output: DIR; effective configuration: DIR/job.textproto". A job without
 // output_dir writes to a folder named after `job_id`.
 std::string DescribeOutput(const JobConfig& job, const std::string& job_id);
 
-// Prints `head`, the notes, the data and the model, one line each.
+// Prints `head`, the notes, the data, the model and its sparse tables, one line each.
 void PrintJob(const std::string& head, const JobConfig& job, std::ostream* out);
 
 }  // namespace sluice::cli

@@ -13,6 +13,7 @@
 #include "common/config/closest_name.h"
 #include "common/config/csv_options.h"
 #include "common/config/data_columns.h"
+#include "common/config/feature_keys.h"
 #include "common/config/job_config.h"
 #include "common/config/mode.h"
 #include "common/optimizer/update_rule.h"
@@ -285,6 +286,7 @@ class JobValidator {
                                "' has no kind; add numeric {}, categorical {} or cross {}"));
       }
     }
+    AddAll(FindKeyProblems(job_));
   }
 
   void Initial(const std::string& path, const Initializer& initializer) {

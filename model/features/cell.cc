@@ -64,6 +64,18 @@ bool ParseCommaNumber(std::string_view cell, double* value) {
   return ParseNumber(with_dot, value);
 }
 
+bool ParseKey(std::string_view cell, uint64_t* key) {
+  const char *const begin = cell.data(), *const end = begin + cell.size();
+  if (!cell.empty() && cell[0] == '-') {
+    int64_t number = 0;
+    const auto [rest, error] = std::from_chars(begin, end, number);
+    *key = static_cast<uint64_t>(number);
+    return rest == end && error == std::errc();
+  }
+  const auto [rest, error] = std::from_chars(begin, end, *key);
+  return rest == end && error == std::errc();
+}
+
 std::string QuotedCell(std::string_view cell) {
   const bool longer = cell.size() > 40;
   if (longer) cell = cell.substr(0, 40);

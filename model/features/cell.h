@@ -61,6 +61,10 @@ inline bool ParseNumber(std::string_view cell, double* value) {
 // where it cannot separate thousands: "16.84" is a number, and "1.234" is not.
 bool ParseCommaNumber(std::string_view cell, double* value);
 
+// Parses the whole cell as a decimal integer of int64 or uint64, such as "12" or "-3"; *key is its
+// two's complement. False for "", "+1", "1.0", "18446744073709551616".
+bool ParseKey(std::string_view cell, uint64_t* key);
+
 // The first 40 bytes of the cell, escaped and in quotes.
 std::string QuotedCell(std::string_view cell);
 

@@ -25,9 +25,7 @@ std::string Misuse(const Feature& feature) {
 }  // namespace
 
 bool HasRows(const Feature& feature) {
-  const bool wide = !feature.has_in_wide() || feature.in_wide();
-  const bool deep = !feature.has_in_deep() || feature.in_deep();
-  return HasKeys(feature) && (wide || deep);
+  return HasKeys(feature) && (InWide(feature) || InDeep(feature));
 }
 
 bool IsDense(const Feature& feature) {

@@ -8,7 +8,9 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/config/config_problem.h"
+#include "common/config/feature_keys.h"
 #include "model/features/dense_rows.h"
+#include "model/features/sparse_table_plan.h"
 
 namespace sluice {
 namespace {
@@ -19,9 +21,6 @@ absl::Status FeatureError(const Feature& feature, const Parts&... parts) {
 }
 
 std::string PathOf(int feature) { return absl::StrCat("features[", feature, "]"); }
-
-bool InWide(const Feature& feature) { return !feature.has_in_wide() || feature.in_wide(); }
-bool InDeep(const Feature& feature) { return !feature.has_in_deep() || feature.in_deep(); }
 
 // The parts of the model that use a feature's number, or its keys.
 struct Use {
@@ -74,6 +73,8 @@ bool HasSeveralValues(const DataConfig& data, const std::string& column) {
   return false;
 }
 
+uint64_t SeedOf(const Feature& feature) { return SlotSeed(EmbeddingNameOf(feature)); }
+
 const std::string& ColumnOf(const Feature& feature) {
   const std::string& column = feature.categorical().column();
   return column.empty() ? feature.name() : column;
@@ -87,6 +88,7 @@ class Compiler {
  private:
   absl::Status CompileLabelAndWeight();
   absl::Status CheckDense() const;
+  absl::Status CheckKeys() const;
   absl::Status IndexName(int feature);
   // Checks the parts of a cross and gives each the index of its key.
   absl::Status IndexParts(const Feature& cross);
@@ -104,6 +106,8 @@ class Compiler {
   absl::StatusOr<int> Column(const Feature& feature, const std::string& declared);
   // Numbers the rows of all dense slots (FeatureSchema::Slot).
   void PlaceRows();
+  // Sets the sparse table of each slot.
+  absl::Status PlaceKeys();
   static Use UseOf(const Feature& feature, const FeatureUse::Parts& parts) {
     return {InWide(feature) && parts.wide, InDeep(feature) && parts.deep};
   }
@@ -121,6 +125,7 @@ absl::StatusOr<CompiledFeatures> Compiler::Run() {
   for (int i = 0; i < job_.features_size(); ++i)
     SLUICE_RETURN_IF_ERROR(AtField(PathOf(i), IndexName(i)));
   SLUICE_RETURN_IF_ERROR(CheckDense());
+  SLUICE_RETURN_IF_ERROR(CheckKeys());
   for (int i = 0; i < job_.features_size(); ++i)
     SLUICE_RETURN_IF_ERROR(AtField(PathOf(i), IndexParts(job_.features(i))));
   // Names and parts come first, because a cross may be declared before its parts.
@@ -128,7 +133,34 @@ absl::StatusOr<CompiledFeatures> Compiler::Run() {
   for (int i = 0; i < job_.features_size(); ++i)
     SLUICE_RETURN_IF_ERROR(AtField(PathOf(i), CompileFeature(job_.features(i))));
   PlaceRows();
+  SLUICE_RETURN_IF_ERROR(PlaceKeys());
   return std::move(out_);
+}
+
+absl::Status Compiler::CheckKeys() const {
+  const std::vector<ConfigProblem> problems = FindKeyProblems(job_);
+  if (problems.empty()) return absl::OkStatus();
+  const ConfigProblem& first = problems.front();
+  return AtField(first.path,
+                 absl::InvalidArgumentError(absl::StrCat(first.path, ": ", first.text)));
+}
+
+absl::Status Compiler::PlaceKeys() {
+  SLUICE_ASSIGN_OR_RETURN(const SparseTablePlan plan, PlanSparseTables(job_, use_));
+  // Slots are in the order of the features, some of which have none.
+  size_t slot = 0;
+  for (int i = 0; i < job_.features_size() && slot < out_.slot_info.size(); ++i) {
+    const Feature& feature = job_.features(i);
+    if (out_.slot_info[slot].name != feature.name()) continue;
+    const uint32_t table = out_.slot_info[slot++].table = plan.table_of[i];
+    if (table == 0 || use_.several_tables) continue;
+    return AtField(PathOf(i),
+                   FeatureError(feature, "has rows in the sparse table \"", plan.tables[table].name,
+                                "\", but this model has a single one, with the rows of \"",
+                                plan.tables[0].features[0],
+                                "\"; give it the same embedding_dim, key and table"));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Compiler::CheckDense() const {
@@ -207,7 +239,7 @@ absl::Status Compiler::IndexName(int index) {
     return absl::InvalidArgumentError(
         absl::StrCat("features[", index, "] has no name; give it one"));
   }
-  // Two features of one name would have the same keys, and so share their rows.
+  // Two features of one name would have the same keys, and so share their rows without saying so.
   if (!by_name_.emplace(feature.name(), &feature).second) {
     return FeatureError(
         feature,
@@ -377,7 +409,7 @@ absl::Status Compiler::CompileBuckets(const Feature& feature, int column) {
                           "] = ", category.boundaries[i - 1], "; list them in ascending order");
     }
   }
-  const uint64_t seed = SlotSeed(feature.name());
+  const uint64_t seed = SeedOf(feature);
   for (size_t i = 0; i <= category.boundaries.size(); ++i) {
     category.bucket_keys.push_back(ValueKey(std::to_string(i), seed));
   }
@@ -389,6 +421,7 @@ absl::Status Compiler::CompileCategorical(const Feature& feature, int column) {
   CompiledCategory category;
   category.column = column;
   SLUICE_ASSIGN_OR_RETURN(category.date, DateOf(feature, config.date_part(), config.date_format()));
+  category.raw = feature.key() == Feature::RAW;
   category.hash_buckets = config.hash_buckets();
   category.missing_is_value = config.missing_is_value();
   for (const std::string& value : config.vocabulary()) {
@@ -470,7 +503,7 @@ absl::Status Compiler::AddCategory(const Feature& feature, CompiledCategory cate
   const int index = static_cast<int>(out_.categories.size());
   category.feature = feature.name();
   category.index = static_cast<uint32_t>(index);
-  category.seed = SlotSeed(feature.name());
+  category.seed = SeedOf(feature);
   category.unknown = UnknownHashesOf(feature.categorical(), category.seed);
   const Use use = UseOf(feature, use_.keys);
   const auto part = parts_.find(feature.name());
@@ -492,7 +525,7 @@ absl::Status Compiler::CompileCross(const Feature& feature) {
   if (!use.any()) return Unused(feature, false, use_);
   CompiledCross cross;
   cross.feature = feature.name();
-  cross.seed = SlotSeed(feature.name());
+  cross.seed = SeedOf(feature);
   cross.hash_buckets = feature.cross().hash_buckets();
   for (const std::string& part : feature.cross().features()) cross.parts.push_back(parts_.at(part));
   out_.slots.push_back({kNone, static_cast<int>(out_.crosses.size())});
@@ -529,7 +562,7 @@ UnknownHashes UnknownHashesOf(const CategoricalFeature& config, uint64_t seed) {
 void SeparateUnknownValues(JobConfig* job) {
   for (Feature& feature : *job->mutable_features()) {
     if (!feature.has_categorical() || feature.categorical().has_separate_unknown()) continue;
-    const uint64_t seed = SlotSeed(feature.name());
+    const uint64_t seed = SeedOf(feature);
     CategoricalFeature separate = feature.categorical();
     separate.set_separate_unknown(true);
     const UnknownHashes with = UnknownHashesOf(separate, seed),

@@ -5,10 +5,11 @@
 // them.
 //
 // Format:
-//   seed = HashBytes(feature name, 0)
+//   seed = HashBytes(name of the feature's embedding, 0)
 //   value:             HashBytes(value, seed); a bucket or date part has its decimal text as value
 //   out of vocabulary: CombineHash(seed, 1)
 //   missing value:     CombineHash(seed, 2), with missing_is_value
+//   RAW value:         the value, a decimal integer of 64 bits, as two's complement
 //   cross:             h = seed; for each part, in order: h = CombineHash(h, key of the part)
 //   hash_buckets B:    CombineHash(seed, 3 + key mod B), applied to the key from above. With
 //                      separate_unknown, the bucket of an out-of-vocabulary or missing value that a
@@ -36,7 +37,8 @@
 
 namespace sluice {
 
-inline uint64_t SlotSeed(std::string_view feature_name) { return HashBytes(feature_name, 0); }
+// `embedding`: EmbeddingNameOf the feature (sparse_table_plan.h), by default the feature's name.
+inline uint64_t SlotSeed(std::string_view embedding) { return HashBytes(embedding, 0); }
 inline uint64_t ValueKey(std::string_view value, uint64_t seed) { return HashBytes(value, seed); }
 inline uint64_t OutOfVocabularyKey(uint64_t seed) { return CombineHash(seed, 1); }
 inline uint64_t MissingKey(uint64_t seed) { return CombineHash(seed, 2); }
@@ -58,7 +60,7 @@ inline constexpr int kNone = -1;
 // One number of an example.
 struct CompiledNumeric {
   std::string feature;
-  int column = kNone;  // index in columns
+  int column = kNone;                      // index in columns
   std::shared_ptr<const DateFormat> date;  // null: the cell is a number
   bool log = false;
   double default_value = 0;      // the raw number of a missing cell
@@ -80,6 +82,7 @@ struct CompiledCategory {
   char multi_value_delimiter = 0;  // 0: one value
   char weight_delimiter = 0;       // 0: values have no weights
   bool mean = false;               // pooling
+  bool raw = false;                // the value is the key
   uint64_t hash_buckets = 0;
   bool missing_is_value = false;
   UnknownHashes unknown;

@@ -103,6 +103,9 @@ class CompiledSchema : public FeatureSchema {
   // Says why a cell is not a number, and which option would read it.
   std::string NumberProblem(std::string_view cell) const;
   absl::Status NumberOf(const CompiledNumeric& numeric, const Cells& cells, float* number) const;
+  // INVALID_ARGUMENT when the value of a RAW feature is not a key.
+  absl::Status KeysOfCell(const CompiledCategory& category, std::string_view value,
+                          DataCounts* counts, ValueKeys* keys) const;
   absl::Status SingleKey(const CompiledCategory& category, const Cells& cells, PartKey* key) const;
   // The keys of a cell with several values, or with weights.
   absl::Status AppendValues(const CompiledCategory& category, const Cells& cells,
@@ -218,7 +221,7 @@ CompiledSchema::CompiledSchema(CompiledFeatures features) : f_(std::move(feature
       const CompiledCategory& category = f_.categories[slot.category];
       // A plain slot needs a hash and nothing else. Runs of such slots are most of the work in
       // click data.
-      const bool is_plain = category.vocabulary.empty() && !category.bucketed &&
+      const bool is_plain = category.vocabulary.empty() && !category.bucketed && !category.raw &&
                             category.date == nullptr && category.multi_value_delimiter == 0 &&
                             category.weight_delimiter == 0;
       if (is_plain && category.part == kNone) plain.column = category.column;
@@ -295,6 +298,21 @@ absl::Status CompiledSchema::NumberOf(const CompiledNumeric& numeric, const Cell
   return absl::OkStatus();
 }
 
+absl::Status CompiledSchema::KeysOfCell(const CompiledCategory& category, std::string_view value,
+                                        DataCounts* counts, ValueKeys* keys) const {
+  if (!category.raw) {
+    *keys = KeysOfValue(category, value, counts);
+    return absl::OkStatus();
+  }
+  if (!ParseKey(value, &keys->key)) {
+    return CellError(category.feature, f_.columns[category.column], value,
+                     "is not a whole number of 64 bits, which key: RAW needs; correct the data, or "
+                     "remove key");
+  }
+  keys->own = keys->key;
+  return absl::OkStatus();
+}
+
 absl::Status CompiledSchema::SingleKey(const CompiledCategory& category, const Cells& cells,
                                        PartKey* key) const {
   // A missing value has a key only where the job says so. Without one, crosses with this part have
@@ -305,10 +323,8 @@ absl::Status CompiledSchema::SingleKey(const CompiledCategory& category, const C
     return absl::OkStatus();
   }
   key->present = true;
-  if (!category.bucketed && category.date == nullptr) {
-    key->keys = KeysOfValue(category, cells.values[category.column], cells.counts);
-    return absl::OkStatus();
-  }
+  if (!category.bucketed && category.date == nullptr)
+    return KeysOfCell(category, cells.values[category.column], cells.counts, &key->keys);
   double value;
   SLUICE_RETURN_IF_ERROR(
       RawNumber(category.feature, category.column, category.date.get(), cells, &value));
@@ -346,11 +362,13 @@ absl::Status CompiledSchema::AppendValue(const CompiledCategory& category, std::
   }
   if (value.empty() || std::find(f_.absent.begin(), f_.absent.end(), value) != f_.absent.end())
     return absl::OkStatus();
+  ValueKeys keys;
+  SLUICE_RETURN_IF_ERROR(KeysOfCell(category, value, cells.counts, &keys));
   if (weighted_) {
     FillKeyWeights(batch);
     batch->key_weights.push_back(static_cast<float>(weight));
   }
-  batch->keys.push_back(KeysOfValue(category, value, cells.counts).own);
+  batch->keys.push_back(keys.own);
   return absl::OkStatus();
 }
 

@@ -1,7 +1,8 @@
 // The compiled features: which columns are read, and how cells become numbers and keys.
 //
 // Format: feature_compiler.h. A value's key is HashBytes(value, seed of its slot), where the seed
-// is a hash of the feature's name. A cross hashes the keys of its parts in order. Keys are frozen.
+// is a hash of the name of the slot's embedding, by default the feature's name. The key of a RAW
+// feature is the value. A cross hashes the keys of its parts in order. Keys are frozen.
 //
 // Thread safety: immutable.
 #pragma once
@@ -36,6 +37,8 @@ class FeatureSchema {
     // the rows of each part follow each other.
     RowRange rows;
     bool weighted = false;  // its values have weights
+    // The index of its sparse table (sparse_table_plan.h); 0 for dense features.
+    uint32_t table = 0;
   };
   struct Numeric {
     std::string name;

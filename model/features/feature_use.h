@@ -23,10 +23,19 @@ struct FeatureUse {
   Parts keys;     // the parts that use the keys of the other features
   // The model keeps rows of dense features in dense tables. Otherwise `dense: true` is refused.
   bool dense_rows = false;
+  // The model has all tables of the job's SparseTablePlan. Otherwise features that need more than
+  // one are refused.
+  bool several_tables = false;
+  // The width of the embeddings of features without an embedding_dim of their own. Without
+  // keys.deep rows have no embeddings, whatever the features say.
+  uint32_t embedding_dim = 0;
   // The model multiplies the values of keys by Batch::key_weights. Otherwise `weight_delimiter` is
   // refused.
   bool key_weights = false;
 };
+
+inline bool InWide(const Feature& feature) { return !feature.has_in_wide() || feature.in_wide(); }
+inline bool InDeep(const Feature& feature) { return !feature.has_in_deep() || feature.in_deep(); }
 
 // True when the feature gives keys: of a sparse table, or rows of dense tables.
 inline bool HasKeys(const Feature& feature) {

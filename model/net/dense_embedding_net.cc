@@ -100,8 +100,10 @@ absl::StatusOr<NetInput> DenseEmbeddingNet::Gather(const NetInput& input) {
   }
   NetInput inner = input;
   inner.row_index = row_index_.data();
-  inner.rows = rows_.data();
-  inner.num_rows = keys_.size();
+  RowsInput rows;
+  rows.values = rows_.data();
+  rows.n = keys_.size();
+  inner.rows = {rows};
   // The network knows nothing of these tables: it sees rows.
   inner.dense.erase(inner.dense.begin(), inner.dense.begin() + tables_.size());
   return inner;
@@ -138,7 +140,7 @@ absl::Status DenseEmbeddingNet::TrainStep(const NetInput& input, uint64_t seed, 
   // The network gets the caller's object, because `ready` may read its sums.
   const NetGradients outer = *gradients;
   const size_t tables = tables_.size();
-  gradients->rows = row_gradients_.data();
+  gradients->rows = {row_gradients_.data()};
   gradients->dense.erase(gradients->dense.begin(), gradients->dense.begin() + tables);
   if (outer.ready) gradients->ready = [&](size_t i) { outer.ready(i + tables); };
   const absl::Status status = net_->TrainStep(inner, seed, epoch, gradients);

@@ -29,34 +29,41 @@ namespace sluice {
 
 class TableLayout;
 
-// Rows of the sparse table that stay in numbered slots where a network computes.
+// Rows of one sparse table that stay in numbered slots where a network computes.
 //
 // A step uploads only the rows that are not there. The caller decides which key is in which slot.
-// When NetInput::resident is set, a step reads its rows from slots instead of NetInput::rows. The
-// network that made the rows outlives them.
+// When RowsInput::resident is set, a step reads its rows from slots instead of RowsInput::values.
+// The network that made the rows outlives them.
 //
 // Thread safety: one thread. It is the network's thread.
 class ResidentRows {
  public:
   virtual ~ResidentRows() = default;
   virtual size_t capacity() const = 0;  // slots
-  // Writes row i of values, [n][dim of the sparse table], to slots[i]; no slot occurs twice. The
+  // Writes row i of values, [n][dim of the table], to slots[i]; no slot occurs twice. The
   // next step reads these values. The caller may reuse `values` and `slots` after the return.
   // OUT_OF_RANGE when a slot is not below the capacity.
   virtual absl::Status Write(const uint32_t* slots, size_t n, const float* values) = 0;
 };
 
-// Values of one step. B = batch.n, K = batch.keys.size(), U = unique rows.
-struct NetInput {
-  const Batch* batch = nullptr;
-  const uint32_t* row_index = nullptr;  // [K]: row of each key
-  const float* rows = nullptr;          // [U][dim of the sparse table]
-  size_t num_rows = 0;                  // U
-  // When set, `rows` is not read: row u is in slot slots[u] of `resident`, which this network made.
+// The rows of one sparse table in a step: U different ones.
+struct RowsInput {
+  const float* values = nullptr;  // [U][dim of the table]
+  size_t n = 0;                   // U
+  // When set, `values` is not read: row u is in slot slots[u] of `resident`, which this network
+  // made.
   const ResidentRows* resident = nullptr;
   const uint32_t* slots = nullptr;  // [U], no slot twice
-  // When set, neither `rows` nor `dense` is read. The step computes on the local values of `geo`,
-  // which this network made, with row u in slots[u]. Gradients of training stay there for
+};
+
+// Values of one step. B = batch.n, K = batch.keys.size().
+struct NetInput {
+  const Batch* batch = nullptr;
+  // [K]: the row of each key among those of the table of its slot.
+  const uint32_t* row_index = nullptr;
+  std::vector<RowsInput> rows;  // by Model::sparse_tables()
+  // When set, neither values of `rows` nor `dense` are read. The step computes on the local values
+  // of `geo`, which this network made, with row u in slots[u]. Gradients of training stay there for
   // GeoOptimizer::Update: NetGradients' rows and dense are not set, and `ready` is not called.
   const GeoOptimizer* geo = nullptr;
   std::vector<const float*> dense;  // by Model::dense_tables(), each [elements]
@@ -66,12 +73,12 @@ struct NetInput {
 struct ComingBatch {
   std::shared_ptr<const Batch> batch;   // null: none. Must not change while it is held.
   const uint32_t* row_index = nullptr;  // [K]; lives as long as `batch`
-  size_t num_rows = 0;                  // U
+  std::vector<size_t> num_rows;         // by Model::sparse_tables()
 };
 
 // Gradients of the weighted mean loss over the batch (zeros when all weights are 0).
 struct NetGradients {
-  float* rows = nullptr;      // [U][dim]
+  std::vector<float*> rows;   // by Model::sparse_tables(): [U][dim]
   std::vector<float*> dense;  // by Model::dense_tables()
   double loss_sum = 0;        // sum of weight x log loss
   double weight_sum = 0;      // n_w; set before the first `ready`
@@ -113,19 +120,21 @@ class DenseNet {
   virtual bool computes_in_passes() const { return false; }
   // Writes the logits, [B], without dropout.
   virtual absl::Status Forward(const NetInput& input, float* logits) = 0;
-  // Makes room for `capacity` rows where the network computes. Null where it computes in the
-  // caller's memory anyway (CPU). RESOURCE_EXHAUSTED names wanted and limit.
-  virtual absl::StatusOr<std::unique_ptr<ResidentRows>> MakeResidentRows(size_t capacity) {
-    (void)capacity;
+  // Makes room for `capacity` rows of a sparse table (index in Model::sparse_tables()) where the
+  // network computes. Null where it computes in the caller's memory anyway (CPU).
+  // RESOURCE_EXHAUSTED names wanted and limit.
+  virtual absl::StatusOr<std::unique_ptr<ResidentRows>> MakeResidentRows(size_t table,
+                                                                         size_t capacity) {
+    (void)table, (void)capacity;
     return nullptr;
   }
   // Makes Geo's local values where the network computes. Null where it computes in the caller's
-  // memory anyway (CPU). The layouts are those of Model::dense_tables(), and of the sparse table or
-  // null. Layouts and network outlive the values. Gradients are clipped to `clip_global_norm` if it
-  // is above 0. INVALID_ARGUMENT when a layout is not of this network; RESOURCE_EXHAUSTED names
-  // wanted and limit.
+  // memory anyway (CPU). The layouts are those of Model::dense_tables() and sparse_tables().
+  // Layouts and network outlive the values. Gradients are clipped to `clip_global_norm` if it is
+  // above 0. INVALID_ARGUMENT when a layout is not of this network; RESOURCE_EXHAUSTED names wanted
+  // and limit.
   virtual absl::StatusOr<std::unique_ptr<GeoOptimizer>> MakeGeoOptimizer(
-      const std::vector<const TableLayout*>& dense, const TableLayout* sparse,
+      const std::vector<const TableLayout*>& dense, const std::vector<const TableLayout*>& sparse,
       double clip_global_norm) {
     (void)dense, (void)sparse, (void)clip_global_norm;
     return nullptr;

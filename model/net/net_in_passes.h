@@ -26,8 +26,9 @@
 namespace sluice {
 
 struct TableSizes {
-  std::vector<size_t> dense;  // elements, by Model::dense_tables()
-  size_t row_dim = 0;         // of the sparse table; 0: none
+  std::vector<size_t> dense;          // elements, by Model::dense_tables()
+  std::vector<size_t> row_dims;       // by Model::sparse_tables()
+  std::vector<uint32_t> slot_tables;  // by slot of a batch: its index in row_dims
 };
 
 class NetInPasses : public DenseNet {
@@ -53,22 +54,29 @@ class NetInPasses : public DenseNet {
   // The examples of a pass as a batch of their own.
   struct Part {
     Batch batch;
-    std::vector<uint32_t> row_index;  // into `rows`
-    std::vector<uint32_t> rows;       // the rows of the step that the pass uses
-    ComingBatch source;               // the step's batch; `source.batch` only if announced
+    std::vector<uint32_t> row_index;          // into `rows` of the table of the key's slot
+    std::vector<std::vector<uint32_t>> rows;  // by table: the rows of the step that the pass uses
+    ComingBatch source;                       // the step's batch; `source.batch` only if announced
     const Batch* step = nullptr;
   };
 
-  std::shared_ptr<Part> Copy(const Batch& batch, const uint32_t* row_index, size_t num_rows,
-                             const StepPass& pass);
+  // num_rows: by table.
+  std::shared_ptr<Part> Copy(const Batch& batch, const uint32_t* row_index,
+                             const std::vector<size_t>& num_rows, const StepPass& pass);
+  // Finds the rows that the part uses. row_index: of the part's first key.
+  void NumberRows(const uint32_t* row_index, Part* part);
   // Copies the first pass of the announced batch.
   std::shared_ptr<Part> CopyAnnounced();
   // The first pass of `input`: the one that was copied ahead, or a new copy.
   std::shared_ptr<Part> First(const NetInput& input, const StepPass& pass);
+  // Whether the tables of the batch's slots are known.
+  bool HasSlots(const Batch& batch) const {
+    return sizes_.row_dims.empty() || batch.num_slots == sizes_.slot_tables.size();
+  }
   static ComingBatch ComingOf(const std::shared_ptr<Part>& part);
   absl::Status Check(const NetInput& input, const NetGradients& gradients) const;
   // Makes room for a pass's gradients and the sums, and sets those of the rows to 0.
-  void BeginSums(size_t num_rows);
+  void BeginSums(const NetInput& input);
   absl::Status TrainPasses(const NetInput& input, const std::vector<StepPass>& passes,
                            uint64_t seed, uint32_t epoch, NetGradients* gradients);
   // Computes a pass and adds its gradients to the sums; the last one writes the dense gradients,
@@ -88,12 +96,13 @@ class NetInPasses : public DenseNet {
   const size_t pass_examples_;
   const int threads_;
   ComingBatch announced_;
-  std::shared_ptr<Part> ahead_;                 // of the batch that was announced
-  std::vector<uint32_t> place_;                 // by row of the step: its place in Part::rows
-  HostArray rows_, row_gradients_;              // of a pass: [rows][row_dim]
-  std::vector<std::vector<float>> pass_dense_;  // gradients of a pass
-  std::vector<AlignedArray<double>> sums_;      // by dense tensor
-  AlignedArray<double> row_sums_;               // [U][row_dim]
+  std::shared_ptr<Part> ahead_;  // of the batch that was announced
+  // By table and row of the step: its place in Part::rows.
+  std::vector<std::vector<uint32_t>> place_;
+  std::vector<HostArray> rows_, row_gradients_;  // of a pass, by table: [rows][row_dim]
+  std::vector<std::vector<float>> pass_dense_;   // gradients of a pass
+  std::vector<AlignedArray<double>> sums_;       // by dense tensor
+  std::vector<AlignedArray<double>> row_sums_;   // by table: [U][row_dim]
 };
 
 }  // namespace sluice

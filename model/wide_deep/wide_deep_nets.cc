@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
 #include "model/model.h"
 #include "model/net/dense_embedding_net.h"
@@ -12,15 +13,30 @@
 namespace sluice {
 namespace {
 
-absl::StatusOr<std::unique_ptr<DenseNet>> CreateNetOfRows(WideDeepShape shape,
+// INVALID_ARGUMENT for what only the CPU computes.
+absl::Status CheckForCuda(const WideDeepSpec& spec) {
+  for (const WideDeepShape::Slot& slot : spec.shape().slots) {
+    if (!slot.weighted) continue;
+    return absl::InvalidArgumentError(
+        "a feature has weight_delimiter, and weights of values are not supported on CUDA "
+        "devices; compute on the CPU (--device=cpu), or remove weight_delimiter");
+  }
+  const std::vector<int>& tables = spec.sparse_tables();
+  if (tables.size() <= 1) return absl::OkStatus();
+  const auto name = [&spec](std::string* to, int table) {
+    absl::StrAppend(to, "\"", spec.tables()[table].name(), "\"");
+  };
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the features are in ", tables.size(), " sparse tables (", absl::StrJoin(tables, ", ", name),
+      "), and networks on CUDA devices read a single one; compute on the CPU (--device=cpu), or "
+      "give all features the same embedding_dim, key and table"));
+}
+
+absl::StatusOr<std::unique_ptr<DenseNet>> CreateNetOfRows(const WideDeepSpec& spec,
                                                           const NetOptions& options) {
+  WideDeepShape shape = spec.shape();
   if (options.device.kind == ComputeDevice::kCuda) {
-    for (const WideDeepShape::Slot& slot : shape.slots) {
-      if (!slot.weighted) continue;
-      return absl::InvalidArgumentError(
-          "a feature has weight_delimiter, and weights of values are not supported on CUDA "
-          "devices; compute on the CPU (--device=cpu), or remove weight_delimiter");
-    }
+    SLUICE_RETURN_IF_ERROR(CheckForCuda(spec));
     return CreateCudaNet(shape, options);
   }
   switch (options.precision) {
@@ -49,14 +65,15 @@ absl::StatusOr<std::unique_ptr<DenseNet>> CreateWideDeepNet(const ModelSpec& spe
                                                             const NetOptions& options) {
   const auto& wide_deep = static_cast<const WideDeepSpec&>(spec);
   const WideDeepShape& shape = wide_deep.shape();
-  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<DenseNet> net, CreateNetOfRows(shape, options));
+  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<DenseNet> net, CreateNetOfRows(wide_deep, options));
   std::vector<DenseEmbeddingNet::Table> tables;
   const RowRange &deep = wide_deep.deep_rows(), &wide = wide_deep.wide_rows();
+  // Their rows are those of a single table of the network.
   if (!deep.empty())
-    tables.push_back({deep.begin, deep.size(), shape.embedding_dim, shape.embedding_begin()});
+    tables.push_back({deep.begin, deep.size(), shape.embedding_dims[0], shape.embedding_begin()});
   if (!wide.empty()) tables.push_back({wide.begin, wide.size(), 1, 0});
   if (tables.empty()) return net;
-  return std::make_unique<DenseEmbeddingNet>(std::move(net), std::move(tables), shape.row_dim(),
+  return std::make_unique<DenseEmbeddingNet>(std::move(net), std::move(tables), shape.row_dim(0),
                                              options.threads);
 }
 

@@ -1,12 +1,14 @@
 #include "model/wide_deep/wide_deep_rules.h"
 
 #include <algorithm>
+#include <set>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "model/features/dense_rows.h"
-#include "model/features/feature_use.h"
+#include "model/features/sparse_table_plan.h"
 
 namespace sluice {
 namespace {
@@ -18,15 +20,71 @@ constexpr uint32_t kMaxEmbeddingDim = 4096;
 // gradients and optimizer state.
 constexpr uint64_t kMaxDenseTableBytes = uint64_t{4} << 30;
 
-void FindFeatureProblems(const JobConfig& job, std::vector<ConfigProblem>* problems) {
-  const uint32_t dim = job.model().wide_deep().embedding_dim();
+// The first feature with rows in dense tables whose width is not `dim`; -1: all have it.
+int FindDenseOfOtherWidth(const JobConfig& job, uint32_t dim) {
   for (int i = 0; i < job.features_size(); ++i) {
     const Feature& feature = job.features(i);
-    if (!feature.has_embedding_dim() || feature.embedding_dim() == dim) continue;
+    if (IsDense(feature) && feature.has_embedding_dim() && feature.embedding_dim() != dim) return i;
+  }
+  return -1;
+}
+
+// Problems of the widths, keys and tables of features.
+void FindFeatureProblems(const JobConfig& job, std::vector<ConfigProblem>* problems) {
+  const size_t before = problems->size();
+  const WideDeepConfig& config = job.model().wide_deep();
+  const auto path = [](int i) { return absl::StrCat("features[", i, "].embedding_dim"); };
+  for (int i = 0; i < job.features_size(); ++i) {
+    const Feature& feature = job.features(i);
+    // The model's own width is checked there.
+    if (feature.has_embedding_dim() && feature.embedding_dim() != config.embedding_dim() &&
+        HasKeys(feature) && !config.hidden_units().empty())
+      AddIfOutOfRange(path(i), feature.embedding_dim(), 1, kMaxEmbeddingDim, problems);
+  }
+  const int other = FindDenseOfOtherWidth(job, config.embedding_dim());
+  if (other >= 0) {
     problems->push_back(
-        {absl::StrCat("features[", i, "].embedding_dim"),
-         absl::StrCat(feature.embedding_dim(), " differs from model.wide_deep.embedding_dim ", dim,
-                      "; one table holds all embeddings: remove it")});
+        {path(other),
+         absl::StrCat(job.features(other).embedding_dim(),
+                      " differs from model.wide_deep.embedding_dim ", config.embedding_dim(),
+                      ", which all features with dense: true have; remove it")});
+  }
+  if (problems->size() > before) return;
+  // Features that contradict each other.
+  const absl::Status plan = PlanSparseTables(job, WideDeepUseOf(job)).status();
+  if (!plan.ok()) problems->push_back({FieldOf(plan), std::string(plan.message())});
+}
+
+// Whether each feature with rows says how wide its embedding is.
+bool AllHaveWidths(const JobConfig& job) {
+  return std::all_of(job.features().begin(), job.features().end(), [](const Feature& feature) {
+    return !HasRows(feature) || (feature.has_embedding_dim() && !IsDense(feature));
+  });
+}
+
+// Widths of features whose rows have no embedding, because the deep part would not read it.
+void FindUnusedWidths(const JobConfig& job, std::vector<ConfigProblem>* problems) {
+  const uint32_t dim = job.model().wide_deep().embedding_dim();
+  const FeatureUse use = WideDeepUseOf(job);
+  const auto plan = PlanSparseTables(job, use);
+  if (!plan.ok()) return;  // FindProblems reports it
+  std::vector<bool> read(plan->tables.size(), false);
+  std::set<std::string> in_tables;
+  for (const SparseTablePlan::Table& table : plan->tables)
+    in_tables.insert(table.features.begin(), table.features.end());
+  const auto has_rows = [&](int i) { return in_tables.count(job.features(i).name()) > 0; };
+  for (int i = 0; i < job.features_size(); ++i) {
+    if (has_rows(i) && job.features(i).in_deep() && use.keys.deep) read[plan->table_of[i]] = true;
+  }
+  for (int i = 0; i < job.features_size(); ++i) {
+    const Feature& feature = job.features(i);
+    if (!feature.has_embedding_dim() || feature.embedding_dim() == dim || IsDense(feature))
+      continue;
+    if (!HasKeys(feature) || (has_rows(i) && read[plan->table_of[i]])) continue;
+    problems->push_back({absl::StrCat("features[", i, "].embedding_dim"),
+                         absl::StrCat(feature.embedding_dim(), " of '", feature.name(),
+                                      "' has no effect: the deep part uses neither this feature "
+                                      "nor another one of its table; remove it")});
   }
 }
 
@@ -77,6 +135,23 @@ void FindDenseTableProblems(const JobConfig& job, std::vector<ConfigProblem>* pr
 }
 
 }  // namespace
+
+FeatureUse WideDeepUseOf(const JobConfig& job) {
+  const WideDeepConfig& config = job.model().wide_deep();
+  FeatureUse use;
+  use.numbers.deep = use.keys.deep = !config.hidden_units().empty();
+  // The parts of the wide part are on by default.
+  use.numbers.wide = !config.has_wide_numeric() || config.wide_numeric();
+  use.keys.wide = !config.has_wide_categorical() || config.wide_categorical();
+  // WideDeepSpec makes these tables.
+  use.dense_rows = true;
+  use.several_tables = true;
+  use.embedding_dim = config.embedding_dim();
+  use.key_weights = true;
+  use.numbers.needs = "in_wide needs model.wide_deep.wide_numeric, in_deep needs hidden_units";
+  use.keys.needs = "in_wide needs model.wide_deep.wide_categorical, in_deep needs hidden_units";
+  return use;
+}
 
 void WideDeepRules::FillDefaults(JobConfig* job) const {
   WideDeepConfig* config = job->mutable_model()->mutable_wide_deep();
@@ -151,7 +226,7 @@ std::vector<ConfigProblem> WideDeepRules::FindProblems(const JobConfig& job) con
     problems.push_back({"model.wide_deep.dropout",
                         "has no effect without hidden_units; remove it or add hidden layers"});
   }
-  if (config.embedding_dim() == 0 && PartsOf(job).embedding()) {
+  if (config.embedding_dim() == 0 && PartsOf(job).embedding() && !AllHaveWidths(job)) {
     problems.push_back({"model.wide_deep.embedding_dim",
                         "is missing; the deep part has categorical features: give their width, "
                         "e.g. 16"});
@@ -175,6 +250,7 @@ std::vector<ConfigProblem> WideDeepRules::FindUnused(const JobConfig& job) const
   const WideDeepConfig& config = job.model().wide_deep();
   const ModelParts parts = PartsOf(job);
   std::vector<ConfigProblem> problems;
+  FindUnusedWidths(job, &problems);
   if (parts.embedding()) return problems;
   if (config.embedding_dim() > 0) {
     problems.push_back({"model.wide_deep.embedding_dim",

@@ -7,8 +7,12 @@
 #include <vector>
 
 #include "common/config/model_rules.h"
+#include "model/features/feature_use.h"
 
 namespace sluice {
+
+// The features that the parts of the job's model use. REQUIRES: the model is wide_deep.
+FeatureUse WideDeepUseOf(const JobConfig& job);
 
 // REQUIRES: each job's model is wide_deep.
 class WideDeepRules : public ModelRules {

@@ -9,7 +9,6 @@
 #include "common/config/config_problem.h"
 #include "common/optimizer/update_rule.h"
 #include "model/features/cell.h"
-#include "model/features/feature_use.h"
 #include "model/model_spec.h"
 #include "model/wide_deep/wide_deep_rules.h"
 
@@ -52,20 +51,6 @@ OptimizerConfig Optimizer(const OptimizersConfig& optimizers, bool has_own,
 // A switch of the wide part, true by default.
 bool On(bool present, bool value) { return !present || value; }
 
-FeatureUse FeatureUseOf(const JobConfig& job) {
-  const WideDeepConfig& config = job.model().wide_deep();
-  FeatureUse use;
-  use.numbers.deep = use.keys.deep = !config.hidden_units().empty();
-  use.numbers.wide = On(config.has_wide_numeric(), config.wide_numeric());
-  use.keys.wide = On(config.has_wide_categorical(), config.wide_categorical());
-  // This model has dense tables for the rows of features (AddRows).
-  use.dense_rows = true;
-  use.key_weights = true;
-  use.numbers.needs = "in_wide needs model.wide_deep.wide_numeric, in_deep needs hidden_units";
-  use.keys.needs = "in_wide needs model.wide_deep.wide_categorical, in_deep needs hidden_units";
-  return use;
-}
-
 absl::Status CheckParts(const JobConfig& job) {
   const WideDeepConfig& config = job.model().wide_deep();
   if (!config.hidden_units().empty() || On(config.has_wide_numeric(), config.wide_numeric()) ||
@@ -76,28 +61,15 @@ absl::Status CheckParts(const JobConfig& job) {
                      "no part is on; set hidden_units, wide_numeric or wide_categorical");
 }
 
-absl::Status CheckFeatureDims(const JobConfig& job) {
-  const uint32_t dim = job.model().wide_deep().embedding_dim();
-  for (int i = 0; i < job.features_size(); ++i) {
-    const Feature& feature = job.features(i);
-    if (feature.has_embedding_dim() && feature.embedding_dim() != dim) {
-      return AtField(absl::StrCat("features[", i, "].embedding_dim"),
-                     absl::InvalidArgumentError(absl::StrCat(
-                         "features: \"", feature.name(), "\" has embedding_dim ",
-                         feature.embedding_dim(), ", but model.wide_deep.embedding_dim is ", dim,
-                         "; one table holds all embeddings: make them equal")));
-    }
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ModelSpec>> WideDeepSpec::Create(const JobConfig& job) {
   std::unique_ptr<WideDeepSpec> model(new WideDeepSpec);
   SLUICE_RETURN_IF_ERROR(CheckParts(job));
-  SLUICE_RETURN_IF_ERROR(CheckFeatureDims(job));
-  SLUICE_ASSIGN_OR_RETURN(model->schema_, FeatureSchema::Create(job, FeatureUseOf(job)));
+  const FeatureUse use = WideDeepUseOf(job);
+  SLUICE_ASSIGN_OR_RETURN(model->schema_, FeatureSchema::Create(job, use));
+  // The schema's slots refer to the tables of the same plan.
+  SLUICE_ASSIGN_OR_RETURN(model->plan_, PlanSparseTables(job, use));
   SLUICE_RETURN_IF_ERROR(model->DeriveShape(job));
   model->DeriveRows();
   model->DeriveTables(job);
@@ -111,25 +83,14 @@ absl::Status WideDeepSpec::DeriveShape(const JobConfig& job) {
   shape_.dropout = config.dropout();
   shape_.bf16 = job.train().compute_dtype() == TrainConfig::BF16;
   shape_.wide_bias = On(config.has_wide_numeric(), config.wide_numeric());
+  shape_.wide_column = false;  // until a slot needs it
   shape_.num_numeric = schema_->numerics().size();
   for (uint32_t i = 0; i < shape_.num_numeric; ++i) {
     const FeatureSchema::Numeric& numeric = schema_->numerics()[i];
     if (numeric.in_wide && shape_.wide_bias) shape_.wide_numeric.push_back(i);
     if (numeric.in_deep && shape_.deep()) shape_.deep_numeric.push_back(i);
   }
-  bool any_wide = false, any_deep = false;
-  for (const FeatureSchema::Slot& slot : schema_->slots()) {
-    WideDeepShape::Slot to;
-    to.wide = slot.in_wide, to.deep = slot.in_deep;
-    to.mean = slot.pooling == CategoricalFeature::MEAN;
-    to.weighted = slot.weighted;
-    shape_.slots.push_back(to);
-    any_wide |= slot.in_wide, any_deep |= slot.in_deep;
-  }
-  // A part of the rows exists only where a feature uses it. Otherwise every row would carry values
-  // that nothing reads.
-  shape_.wide_column = any_wide && On(config.has_wide_categorical(), config.wide_categorical());
-  shape_.embedding_dim = any_deep && shape_.deep() ? config.embedding_dim() : 0;
+  SLUICE_RETURN_IF_ERROR(DeriveSlots(job));
 
   if (std::count(shape_.hidden.begin(), shape_.hidden.end(), 0u) > 0) {
     return RefuseField("hidden_units", "a layer has 0 units; give each at least 1, or remove it");
@@ -137,12 +98,6 @@ absl::Status WideDeepSpec::DeriveShape(const JobConfig& job) {
   if (!(config.dropout() >= 0 && config.dropout() < 1)) {
     return RefuseField(
         "dropout", absl::StrCat(config.dropout(), " is not a probability; use 0 <= dropout < 1"));
-  }
-  if (any_deep && shape_.deep() && config.embedding_dim() == 0) {
-    return RefuseField(
-        "embedding_dim",
-        "is 0, but there are hidden_units and categorical features in the deep part; set "
-        "it, e.g. to 8");
   }
   if (shape_.deep() && shape_.deep_inputs() == 0) {
     return RefuseField(
@@ -153,6 +108,35 @@ absl::Status WideDeepSpec::DeriveShape(const JobConfig& job) {
     return RefuseField(
         "wide_categorical",
         "no feature has keys in the wide part, and no other part is on; set in_wide on one");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status WideDeepSpec::DeriveSlots(const JobConfig& job) {
+  const WideDeepConfig& config = job.model().wide_deep();
+  const bool wide_categorical = On(config.has_wide_categorical(), config.wide_categorical());
+  for (const FeatureSchema::Slot& slot : schema_->slots()) {
+    WideDeepShape::Slot to;
+    to.wide = slot.in_wide, to.deep = slot.in_deep;
+    to.mean = slot.pooling == CategoricalFeature::MEAN;
+    to.weighted = slot.weighted;
+    to.table = slot.table;
+    shape_.slots.push_back(to);
+    // A part of the rows exists only where a feature uses it. Otherwise every row would carry
+    // values that nothing reads. All tables have the wide column if one has, so that it is known
+    // where embeddings begin.
+    shape_.wide_column |= slot.in_wide && wide_categorical;
+    if (shape_.tables() <= slot.table) shape_.embedding_dims.resize(slot.table + 1, 0);
+    if (!slot.in_deep || !shape_.deep()) continue;
+    // Rows of dense features have the model's width (WideDeepRules).
+    const uint32_t dim =
+        slot.rows.empty() ? plan_.tables[slot.table].width : config.embedding_dim();
+    if (dim == 0) {
+      return RefuseField("embedding_dim",
+                         absl::StrCat("is 0, but there are hidden_units and \"", slot.name,
+                                      "\" is in the deep part; set it, e.g. to 8"));
+    }
+    shape_.embedding_dims[slot.table] = dim;
   }
   return absl::OkStatus();
 }
@@ -203,15 +187,15 @@ void WideDeepSpec::DeriveRows() {
     range->end = std::max(range->end, rows.end);
   };
   for (const FeatureSchema::Slot& slot : schema_->slots()) {
-    if (slot.in_deep && shape_.embedding_dim > 0) extend(slot.rows, &deep_rows_);
+    if (slot.in_deep && shape_.deep()) extend(slot.rows, &deep_rows_);
     if (slot.in_wide && shape_.wide_column) extend(slot.rows, &wide_rows_);
   }
 }
 
-void WideDeepSpec::AddSparse(const JobConfig& job) {
+void WideDeepSpec::AddSparse(const JobConfig& job, size_t t) {
   const OptimizersConfig& optimizers = job.optimizers();
   TableConfig table;
-  table.set_name("embedding");
+  table.set_name(plan_.tables[t].name);
   table.set_kind(TableConfig::SPARSE);
   // One row has the values of both parts, so that a key is pulled and pushed once.
   if (shape_.wide_column) {
@@ -221,22 +205,22 @@ void WideDeepSpec::AddSparse(const JobConfig& job) {
     *wide->mutable_initializer() = Constant(0);
     *wide->mutable_optimizer() = Optimizer(optimizers, optimizers.has_wide(), optimizers.wide());
   }
-  if (shape_.embedding_dim > 0) {
+  if (shape_.embedding_dims[t] > 0) {
     ColumnGroup* embedding = table.add_columns();
     embedding->set_name("embedding");
-    embedding->set_dim(shape_.embedding_dim);
+    embedding->set_dim(shape_.embedding_dims[t]);
     *embedding->mutable_initializer() = EmbeddingInitializer(job.model().wide_deep());
     *embedding->mutable_optimizer() =
         Optimizer(optimizers, optimizers.has_embedding(), optimizers.embedding());
   }
-  sparse_table_ = tables_.size();
+  sparse_tables_.push_back(tables_.size());
   tables_.push_back(std::move(table));
 }
 
 void WideDeepSpec::AddRows(const JobConfig& job) {
   const OptimizersConfig& optimizers = job.optimizers();
   if (!deep_rows_.empty()) {
-    AddDense("embedding", {deep_rows_.size(), shape_.embedding_dim},
+    AddDense("embedding", {deep_rows_.size(), shape_.embedding_dims[0]},
              EmbeddingInitializer(job.model().wide_deep()),
              Optimizer(optimizers, optimizers.has_embedding(), optimizers.embedding()));
   }
@@ -252,8 +236,8 @@ void WideDeepSpec::DeriveTables(const JobConfig& job) {
   // (gradient_buckets.h).
   if (!deep_rows_.empty() || !wide_rows_.empty()) {
     AddRows(job);
-  } else if (shape_.row_dim() > 0) {
-    AddSparse(job);
+  } else {
+    for (size_t t = 0; t < shape_.tables(); ++t) AddSparse(job, t);
   }
   const OptimizerConfig dense = Optimizer(optimizers, optimizers.has_dense(), optimizers.dense());
   const std::vector<size_t> widths = shape_.widths();

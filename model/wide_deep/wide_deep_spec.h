@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "model/features/sparse_table_plan.h"
 #include "model/model_spec.h"
 #include "model/wide_deep/shape/wide_deep_shape.h"
 
@@ -21,7 +22,7 @@ class WideDeepSpec : public ModelSpec {
 
   const std::shared_ptr<const FeatureSchema>& schema() const override { return schema_; }
   const std::vector<TableConfig>& tables() const override { return tables_; }
-  int sparse_table() const override { return sparse_table_; }
+  const std::vector<int>& sparse_tables() const override { return sparse_tables_; }
   const std::vector<int>& dense_tables() const override { return dense_tables_; }
   std::map<std::string, std::vector<std::string>> ordered_inputs() const override;
   const WideDeepShape& shape() const { return shape_; }
@@ -33,19 +34,22 @@ class WideDeepSpec : public ModelSpec {
  private:
   WideDeepSpec() = default;
   absl::Status DeriveShape(const JobConfig& job);
+  // The slots of the shape, and the rows that they need.
+  absl::Status DeriveSlots(const JobConfig& job);
   void DeriveRows();
   void DeriveTables(const JobConfig& job);
-  void AddSparse(const JobConfig& job);
+  // Adds sparse_tables()[t].
+  void AddSparse(const JobConfig& job, size_t t);
   void AddRows(const JobConfig& job);
   void AddDense(const std::string& name, std::vector<uint64_t> shape, Initializer initializer,
                 const OptimizerConfig& optimizer);
 
   std::shared_ptr<const FeatureSchema> schema_;
+  SparseTablePlan plan_;
   WideDeepShape shape_;
   RowRange deep_rows_, wide_rows_;
   std::vector<TableConfig> tables_;
-  int sparse_table_ = -1;
-  std::vector<int> dense_tables_;
+  std::vector<int> sparse_tables_, dense_tables_;
 };
 
 }  // namespace sluice

@@ -1,5 +1,6 @@
-// model_values MODEL: prints, a line a value, "TABLE KEY VALUE" of a saved model whose rows have
-// one value: by the key (sparse) or by the index of the element (dense).
+// model_values MODEL: prints the values of a saved model, a line for each row or element: "TABLE
+// KEY VALUE..." with the key and all values of a row of a sparse table, or with the index of an
+// element of a dense table and its value.
 #include <cinttypes>
 #include <cstdio>
 #include <string>
@@ -16,12 +17,13 @@ absl::Status Print(const std::string& dir) {
     const bool dense = table.kind() == TableConfig::DENSE;
     const absl::Status status =
         VisitShards(dir, *manifest, table.name(), Env::Real(), [&](uint32_t, ShardValues shard) {
-          if (!dense && shard.weights.size() != shard.keys.size())
-            return absl::InvalidArgumentError("the rows of " + table.name() +
-                                              " have several values");
-          for (size_t i = 0; i < shard.weights.size(); ++i) {
+          const size_t n = dense ? shard.weights.size() : shard.keys.size();
+          const size_t dim = n == 0 ? 0 : shard.weights.size() / n;
+          for (size_t i = 0; i < n; ++i) {
             const uint64_t key = dense ? shard.first_element + i : shard.keys[i];
-            std::printf("%s %" PRIu64 " %.9g\n", table.name().c_str(), key, shard.weights[i]);
+            std::printf("%s %" PRIu64, table.name().c_str(), key);
+            for (size_t j = 0; j < dim; ++j) std::printf(" %.9g", shard.weights[i * dim + j]);
+            std::printf("\n");
           }
           return absl::OkStatus();
         });

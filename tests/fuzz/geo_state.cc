@@ -38,7 +38,9 @@ const TableLayouts& Layouts() {
 
 std::unique_ptr<GeoParameters> NewParameters(bool sparse) {
   const std::vector<const TableLayout*> dense = {Layouts()[1].get()};
-  return std::make_unique<GeoParameters>(dense, sparse ? Layouts()[0].get() : nullptr, 4);
+  std::vector<const TableLayout*> rows;
+  if (sparse) rows.push_back(Layouts()[0].get());
+  return std::make_unique<GeoParameters>(dense, rows, 4);
 }
 
 // Values as SaveState writes them, some of them changed.
@@ -124,7 +126,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const SavedFile saved = Save(*parameters, &env);
   const std::unique_ptr<GeoParameters> again = NewParameters(sparse);
   FUZZ_CHECK(ReadState(saved, &env, again.get()).ok());
-  FUZZ_CHECK(again->rows() == parameters->rows());
+  FUZZ_CHECK(!sparse || again->rows(0) == parameters->rows(0));
   FUZZ_CHECK(Save(*again, &env).crc32c() == saved.crc32c());
   return 0;
 }

@@ -138,6 +138,40 @@ TEST(ModelMatchTest, CertainMistakesAreRefused) {
   }
 }
 
+TEST(ModelMatchTest, FeaturesWhoseRowsAreElsewhereAreRefusedByName) {
+  const std::vector<Case> cases = {
+      {{{"name: \"tags\"", "name: \"tags\" embedding: \"job\""}},
+       {"\"tags\"", "embedding", "\"tags\"", "\"job\""}},
+      {{{"name: \"tags\"", "name: \"tags\" key: RAW"}}, {"\"tags\"", "key", "HASHED", "RAW"}},
+      {{{"name: \"tags\"", "name: \"tags\" table: \"t\""}},
+       {"\"tags\"", "table \"embedding\"", "table \"t\""}},
+      {{{"name: \"tags\"", "name: \"tags\" embedding_dim: 4"}},
+       {"\"tags\"", "table \"embedding\"", "table \"embedding_4\"", "embedding 8", "embedding 4"}},
+      // The others move with it: "old" is the first of them.
+      {{{"name: \"tags\"", "name: \"tags\" embedding_dim: 4"}},
+       {"\"old\" (and 3 more)", "table \"embedding_8\""}},
+      {{{"embedding_dim: 8", "embedding_dim: 9"}}, {"\"old\" (and 4 more)", "embedding 9"}}};
+  for (const Case& one : cases) {
+    const ModelDifferences found = Differences(one.edits);
+    const bool said =
+        std::any_of(found.refused.begin(), found.refused.end(), [&](const std::string& line) {
+          return std::all_of(one.said.begin(), one.said.end(), [&](const std::string& part) {
+            return absl::StrContains(line, part);
+          });
+        });
+    EXPECT_TRUE(said) << testing::PrintToString(found.refused);
+  }
+  // A `table` for the feature of another width leaves the others their table.
+  EXPECT_THAT(Differences({{"model {",
+                            "features { name: \"new\" categorical { column: \"job\" } in_deep: "
+                            "false table: \"new\" } model {"}})
+                  .refused,
+              IsEmpty());
+  // The default width, said once more.
+  EXPECT_THAT(Differences({{"name: \"tags\"", "name: \"tags\" embedding_dim: 8"}}).refused,
+              IsEmpty());
+}
+
 constexpr char kDenseJob[] = R"(
   data {
     format: CSV train_files: "/d/train" csv { columns: ["label", "age", "job", "city"] }

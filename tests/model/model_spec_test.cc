@@ -97,6 +97,56 @@ TEST(TableOverridesTest, OverridesOfTheModelsShapeAreRefused) {
       HasSubstr("given twice"));
 }
 
+// Tables "embedding_8" and "embedding_2", each with the groups "wide" and "embedding".
+constexpr char kTwoWidths[] =
+    "features { name: 'z' categorical { column: 'job' } embedding_dim: 2 } "
+    "model { wide_deep { hidden_units: [16, 4] embedding_dim: 8 } } "
+    "optimizers { all { adagrad {} } } ";
+
+TEST(TableOverridesTest, AColumnGroupIsOverriddenInEachSparseTable) {
+  const auto model = Create(std::string(kTwoWidths) + R"(
+    tables { name: "embedding_2" max_rows: 9 columns { name: "embedding" optimizer { learning_rate: 0.5 } } }
+    tables { name: "embedding" initializer { constant: 3 } optimizer { learning_rate: 0.25 } }
+    tables { name: "wide" optimizer { ftrl {} } })");
+  for (const char* name : {"embedding_8", "embedding_2"}) {
+    const TableConfig& table = Table(*model, name);
+    EXPECT_EQ(table.columns(0).optimizer().rule_case(), OptimizerConfig::kFtrl);
+    EXPECT_EQ(table.columns(0).initializer().constant(), 0);
+    EXPECT_EQ(table.columns(1).optimizer().rule_case(), OptimizerConfig::kAdagrad);
+    EXPECT_EQ(table.columns(1).initializer().constant(), 3);
+  }
+  // What is said of a single table wins.
+  EXPECT_EQ(Table(*model, "embedding_8").columns(1).optimizer().learning_rate(), 0.25f);
+  EXPECT_EQ(Table(*model, "embedding_2").columns(1).optimizer().learning_rate(), 0.5f);
+  EXPECT_EQ(Table(*model, "embedding_2").max_rows(), 9u);
+  EXPECT_EQ(Table(*model, "embedding_8").max_rows(), 0u);
+}
+
+TEST(TableOverridesTest, ATableWinsOverAColumnGroupOfItsName) {
+  const auto model = Create(std::string(kTwoWidths) +
+                            R"(features { name: "y" categorical { column: "job" } key: RAW }
+                               features { name: "w" categorical { column: "job" } table: "wide" }
+                               tables { name: "wide" max_rows: 7 })");
+  EXPECT_EQ(Table(*model, "wide").max_rows(), 7u);
+  const std::string named = "features { name: 'z' categorical { column: 'job' } table: 't' } ";
+  const auto one = Create(named + kModel + "tables { name: 'embedding' max_rows: 7 }");
+  EXPECT_EQ(Table(*one, "embedding").max_rows(), 7u);
+  EXPECT_EQ(Table(*one, "t").max_rows(), 0u);
+}
+
+TEST(TableOverridesTest, FieldsOfATableAreRefusedForAColumnGroup) {
+  for (const std::string field : {"max_rows: 9", "num_shards: 4", "wire_type: BF16",
+                                  "columns { name: 'wide' }", "kind: SPARSE"}) {
+    const std::string error =
+        Error(std::string(kFeatures) + kTwoWidths + "tables { name: 'embedding' " + field + " }");
+    EXPECT_THAT(error, testing::AllOf(HasSubstr("\"embedding\""), HasSubstr("column group"),
+                                      HasSubstr(field.substr(0, field.find_first_of(" :"))),
+                                      HasSubstr("embedding_8, embedding_2")));
+  }
+  EXPECT_THAT(Error(std::string(kFeatures) + kTwoWidths + "tables { name: 'deep' }"),
+              HasSubstr("embedding_8, embedding_2"));
+}
+
 TEST(TableOverridesTest, WireTypeAndUpdateAtMustFitTheMode) {
   const std::string geo = "strategy { a_sync_configs { k_steps: 5 } }";
   EXPECT_THAT(OverrideError(geo + "tables { name: \"embedding\" wire_type: BF16 }"),

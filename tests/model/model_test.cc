@@ -28,7 +28,7 @@ TEST(ModelTest, CombinesTheSpecWithNetworks) {
   EXPECT_EQ((*model)->schema()->columns(), (*spec)->schema()->columns());
   EXPECT_EQ((*model)->tables().size(), (*spec)->tables().size());
   EXPECT_EQ((*model)->dense_tables(), (*spec)->dense_tables());
-  EXPECT_EQ((*model)->sparse_table(), (*spec)->sparse_table());
+  EXPECT_EQ((*model)->sparse_tables(), (*spec)->sparse_tables());
   EXPECT_TRUE((*model)->CreateNet(CpuNet(1, 4)).ok());
 }
 

@@ -55,7 +55,7 @@ class PredictorTest : public ::testing::Test {
            ::testing::UnitTest::GetInstance()->current_test_info()->name();
     std::filesystem::remove_all(dir_);
     std::filesystem::create_directories(dir_);
-    ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(kPredictorJob, &job_));
+    ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(JobText(), &job_));
     auto model = Model::Create(job_, BuiltInModels());
     ASSERT_TRUE(model.ok()) << model.status();
     model_ = *std::move(model);
@@ -73,6 +73,7 @@ class PredictorTest : public ::testing::Test {
   }
   void TearDown() override { std::filesystem::remove_all(dir_); }
 
+  virtual std::string JobText() const { return kPredictorJob; }
   std::string ModelDir() const { return dir_ + "/model"; }
 
   // Keys of the words of Line().
@@ -143,6 +144,68 @@ class PredictorTest : public ::testing::Test {
     options.output_file = dir_ + "/scores";
     options.max_bad_lines = 1000;
     return options;
+  }
+
+  // The score that a predictor gives the only example of the batch.
+  float Score(const Batch& batch) const {
+    auto predictor = Predictor::Load(ModelDir(), BuiltInModels(), Env::Real());
+    EXPECT_TRUE(predictor.ok()) << predictor.status();
+    auto scorer = (*predictor)->NewScorer(1);
+    EXPECT_TRUE(scorer.ok()) << scorer.status();
+    float score = 0;
+    const absl::Status scored = (*scorer)->Score(batch, &score);
+    EXPECT_TRUE(scored.ok()) << scored;
+    return score;
+  }
+
+  // The same from rows and tensors of the files. Each slot has one key.
+  float ScoreByHand(const Batch& batch) const {
+    const auto manifest = ReadManifest(ModelDir(), Env::Real());
+    EXPECT_TRUE(manifest.ok());
+    const auto visit = [&](const std::string& table, const auto& use_shard) {
+      const absl::Status visited =
+          VisitShards(ModelDir(), *manifest, table, Env::Real(), [&](uint32_t, ShardValues shard) {
+            use_shard(shard);
+            return absl::OkStatus();
+          });
+      EXPECT_TRUE(visited.ok()) << visited;
+    };
+    NetInput input;
+    input.batch = &batch;
+    std::vector<std::vector<float>> rows(model_->sparse_tables().size()), dense;
+    std::vector<uint32_t> row_index;
+    input.rows.resize(rows.size());
+    for (size_t s = 0; s < batch.num_slots; ++s) {
+      const uint32_t t = model_->schema()->slots()[s].table;
+      const TableLayout& table = *layouts_[model_->sparse_tables()[t]];
+      row_index.push_back(static_cast<uint32_t>(input.rows[t].n++));
+      std::vector<float> row(table.dim());
+      table.InitialRow(batch.keys[s], row.data());
+      visit(table.name(), [&](const ShardValues& shard) {
+        for (size_t i = 0; i < shard.keys.size(); ++i) {
+          if (shard.keys[i] != batch.keys[s]) continue;
+          std::copy_n(shard.weights.begin() + i * table.dim(), table.dim(), row.begin());
+        }
+      });
+      rows[t].insert(rows[t].end(), row.begin(), row.end());
+    }
+    for (size_t t = 0; t < rows.size(); ++t) input.rows[t].values = rows[t].data();
+    for (int t : model_->dense_tables()) {
+      std::vector<float> tensor;
+      visit(model_->tables()[t].name(), [&](const ShardValues& shard) {
+        tensor.insert(tensor.end(), shard.weights.begin(), shard.weights.end());
+      });
+      dense.push_back(std::move(tensor));
+    }
+    for (const auto& tensor : dense) input.dense.push_back(tensor.data());
+    input.row_index = row_index.data();
+    auto net = model_->CreateNet(CpuNet(1, 1));
+    EXPECT_TRUE(net.ok()) << net.status();
+    float logit = 0;
+    const absl::Status computed = (*net)->Forward(input, &logit);
+    EXPECT_TRUE(computed.ok()) << computed;
+    EXPECT_NE(logit, 0);
+    return Sigmoid(logit);
   }
 
   std::string Predict(const PredictOptions& options, PredictSummary* summary = nullptr) const {
@@ -258,56 +321,49 @@ TEST_F(PredictorTest, LabelColumnMayBeMissing) {
   EXPECT_EQ(scores, Predict(Options({with})));
 }
 
-TEST_F(PredictorTest, UnknownKeysHaveTheirInitialRows) {
-  auto predictor = Predictor::Load(ModelDir(), BuiltInModels(), Env::Real());
-  ASSERT_TRUE(predictor.ok()) << predictor.status();
-  auto scorer = (*predictor)->NewScorer(1);
-  ASSERT_TRUE(scorer.ok()) << scorer.status();
+// One example whose first key is in no file.
+Batch OneExample(uint64_t known_key) {
   Batch batch;
   batch.Reset(1, 2);
   batch.n = 1;
   batch.numeric = {0.5f};
-  batch.keys = {987654321, Keys()[1]};
+  batch.keys = {987654321, known_key};
   batch.key_offsets = {0, 1, 2};
-  float score = 0;
-  ASSERT_TRUE((*scorer)->Score(batch, &score).ok());
+  return batch;
+}
 
-  // Computes the scores by hand, from rows and tensors of the files.
-  const auto manifest = ReadManifest(ModelDir(), Env::Real());
-  ASSERT_TRUE(manifest.ok());
-  const TableLayout& sparse = *layouts_[model_->sparse_table()];
-  std::vector<float> rows(2 * sparse.dim());
-  sparse.InitialRow(987654321, rows.data());
-  std::vector<std::vector<float>> dense;
-  const auto add = [&](const std::string& name) {
-    dense.emplace_back();
-    ASSERT_TRUE(
-        VisitShards(ModelDir(), *manifest, name, Env::Real(), [&](uint32_t, ShardValues shard) {
-          dense.back().insert(dense.back().end(), shard.weights.begin(), shard.weights.end());
-          return absl::OkStatus();
-        }).ok());
-  };
-  for (int t : model_->dense_tables()) add(model_->tables()[t].name());
-  ASSERT_TRUE(VisitShards(ModelDir(), *manifest, "embedding", Env::Real(),
-                          [&](uint32_t, ShardValues shard) {
-                            for (size_t i = 0; i < shard.keys.size(); ++i) {
-                              if (shard.keys[i] != batch.keys[1]) continue;
-                              std::copy_n(shard.weights.begin() + i * sparse.dim(), sparse.dim(),
-                                          rows.begin() + sparse.dim());
-                            }
-                            return absl::OkStatus();
-                          })
-                  .ok());
-  const std::vector<uint32_t> row_index = {0, 1};
-  NetInput input;
-  input.batch = &batch, input.row_index = row_index.data(), input.rows = rows.data(),
-  input.num_rows = 2;
-  for (const auto& tensor : dense) input.dense.push_back(tensor.data());
-  auto net = model_->CreateNet(CpuNet(1, 1));
-  float logit = 0;
-  ASSERT_TRUE((*net)->Forward(input, &logit).ok());
-  EXPECT_NE(logit, 0);
-  EXPECT_EQ(score, Sigmoid(logit));
+TEST_F(PredictorTest, UnknownKeysHaveTheirInitialRows) {
+  const Batch batch = OneExample(Keys()[1]);
+  EXPECT_EQ(Score(batch), ScoreByHand(batch));
+}
+
+class SeveralTablesPredictorTest : public PredictorTest {
+ protected:
+  std::string JobText() const override {
+    return absl::StrReplaceAll(kPredictorJob,
+                               {{"name: \"tags\"", "name: \"tags\" embedding_dim: 3"}});
+  }
+};
+
+TEST_F(SeveralTablesPredictorTest, EachKeyHasTheRowOfItsTable) {
+  ASSERT_EQ(model_->sparse_tables().size(), 2u);
+  // Both tables have rows of both keys.
+  Batch batch = OneExample(Keys()[1]);
+  EXPECT_EQ(Score(batch), ScoreByHand(batch));
+  std::swap(batch.keys[0], batch.keys[1]);
+  EXPECT_EQ(Score(batch), ScoreByHand(batch));
+  batch.keys = {Keys()[0], Keys()[0]};
+  EXPECT_EQ(Score(batch), ScoreByHand(batch));
+}
+
+TEST_F(SeveralTablesPredictorTest, AScoreDoesNotDependOnTheBatch) {
+  const std::string lines = Lines(3000);
+  const std::string all = Predict(Options({Write("all.csv", kHeader + lines)}));
+  size_t few = 0;
+  for (int line = 0; line < 20; ++line) few = lines.find('\n', few) + 1;
+  const std::string scores = Predict(Options({Write("few.csv", kHeader + lines.substr(0, few))}));
+  EXPECT_EQ(std::count(scores.begin(), scores.end(), '\n'), 20);
+  EXPECT_EQ(scores, all.substr(0, scores.size()));
 }
 
 TEST_F(PredictorTest, IdsPrecedeTheScoresAlsoForBadLines) {

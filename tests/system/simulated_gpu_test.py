@@ -140,6 +140,15 @@ class SimulatedGpuTest(SluiceTest):
                     self.assertRegex(self.log(name), r"\d+ hot rows .*\bdevice\b")
                     self.assertEqual(result["hot_rows"]["staleness_max"], 6)
 
+    def test_several_sparse_tables_are_refused_by_name(self):
+        self.write_csv("train.csv", [(i % 2, i % 5, "ab"[i % 3 == 0]) for i in range(40)])
+        job = self.small_job(extra='features { name: "d" categorical { column: "c" } embedding_dim: 8 }')
+        _, output = self.launch("--gpus=0", "--epochs=1", job=job, name="refused", expect=None)
+        for text in ("embedding_4", "embedding_8", "--device=cpu"):
+            self.assertIn(text, output)
+        self.assertFalse((self.tmp / "refused" / "model").exists())
+        self.launch("--worker_num=1", "--epochs=1", job=job, name="cpu")
+
     def test_workers_take_the_next_free_gpu_and_the_third_is_refused(self):
         cluster = self.up("--server_num=1", "--worker_num=2", "--device=cuda")
         self.assertEqual(sorted(m["device"] for m in self.status(cluster)["members"]), ["", "cuda:0", "cuda:1"])

@@ -31,7 +31,7 @@ TableLayouts Layouts(const WideDeepShape& shape) {
   wide->mutable_initializer()->set_constant(0);
   ColumnGroup* embedding = rows->add_columns();
   embedding->set_name("embedding");
-  embedding->set_dim(shape.embedding_dim);
+  embedding->set_dim(shape.embedding_dims[0]);
   embedding->mutable_optimizer()->mutable_adam();
   embedding->mutable_optimizer()->set_learning_rate(0.01f);
   embedding->mutable_optimizer()->set_clip_row_norm(0.01f);
@@ -70,9 +70,10 @@ class Run {
         value = std::uniform_real_distribution<float>(-0.5f, 0.5f)(random);
     }
     for (const auto& values : server_dense_) start.push_back(values.data());
-    auto values = net->MakeGeoOptimizer(dense, layouts[0].get(), /*clip_global_norm=*/0);
+    const std::vector<const TableLayout*> sparse = {layouts[0].get()};
+    auto values = net->MakeGeoOptimizer(dense, sparse, /*clip_global_norm=*/0);
     EXPECT_TRUE(values.ok()) << values.status();
-    store_ = std::make_unique<GeoParameters>(dense, layouts[0].get(), max_rows, *std::move(values));
+    store_ = std::make_unique<GeoParameters>(dense, sparse, max_rows, *std::move(values));
     EXPECT_TRUE(store_->SetDense(start).ok());
   }
 
@@ -85,32 +86,34 @@ class Run {
   double Train(const Step& step, const std::shared_ptr<const Step>& next) {
     if (next != nullptr) {
       net_->Announce({std::shared_ptr<const Batch>(next, &next->batch.batch),
-                      next->batch.row_index.data(), next->keys.keys.size()});
+                      next->batch.row_index.data(),
+                      {next->keys.keys.size()}});
     }
     const size_t dim = layouts_[0]->dim();
-    store_->Find(step.keys, &found_);
+    store_->Find({step.keys}, &found_);
     std::vector<float> values;
-    for (const uint64_t key : found_.missing.keys) {
+    for (const uint64_t key : found_[0].missing.keys) {
       const std::vector<float>& row = Row(key);
       values.insert(values.end(), row.begin(), row.end());
     }
-    pulled_ += found_.missing.keys.size();
-    EXPECT_TRUE(store_->Fill(&found_, values.data()).ok());
+    pulled_ += found_[0].missing.keys.size();
+    EXPECT_TRUE(store_->Fill(0, &found_, values.data()).ok());
     NetInput input;
     input.batch = &step.batch.batch;
     input.row_index = step.batch.row_index.data();
-    input.num_rows = step.keys.keys.size();
+    input.rows.resize(1);
+    input.rows[0].n = step.keys.keys.size();
     NetGradients gradients;
-    std::vector<float> rows(input.num_rows * dim), row_gradients(rows.size());
+    std::vector<float> rows(input.rows[0].n * dim), row_gradients(rows.size());
     std::vector<std::vector<float>> dense_gradients;
     std::vector<const float*> view;
     if (on_device()) {
       input.geo = store_->device();
-      input.slots = found_.slots.data();
+      input.rows[0].slots = found_[0].slots.data();
     } else {
-      store_->Gather(found_, rows.data());
-      input.rows = rows.data();
-      gradients.rows = row_gradients.data();
+      store_->Gather(0, found_, rows.data());
+      input.rows[0].values = rows.data();
+      gradients.rows = {row_gradients.data()};
       for (size_t i = 0; i < server_dense_.size(); ++i) {
         input.dense.push_back(store_->dense(i));
         dense_gradients.emplace_back(server_dense_[i].size());
@@ -122,30 +125,31 @@ class Run {
     }
     const absl::Status status = net_->TrainStep(input, 5, 0, &gradients);
     EXPECT_TRUE(status.ok()) << status;
-    EXPECT_TRUE(
-        store_->Update(found_, on_device() ? nullptr : row_gradients.data(), view, steps_++).ok());
+    std::vector<const float*> row_view;
+    if (!on_device()) row_view.push_back(row_gradients.data());
+    EXPECT_TRUE(store_->Update(found_, row_view, view, steps_++).ok());
     return gradients.loss_sum / gradients.weight_sum;
   }
 
   // The server adds half of the delta, and half of the delta of another, imaginary worker.
   void Exchange() {
     const size_t dim = layouts_[0]->dim();
-    KeySet keys;
-    std::vector<float> rows;
-    std::vector<std::vector<float>> dense;
-    EXPECT_TRUE(store_->TakeDelta(&keys, &rows, &dense).ok());
-    std::vector<float> server;
-    for (size_t i = 0; i < keys.keys.size(); ++i) {
-      std::vector<float>& row = Row(keys.keys[i]);
-      for (size_t d = 0; d < dim; ++d) row[d] += 0.5f * rows[i * dim + d] + 1e-3f;
-      server.insert(server.end(), row.begin(), row.end());
+    std::vector<KeySet> sets;
+    GeoParameters::Values delta, server;
+    EXPECT_TRUE(store_->TakeDelta(&sets, &delta).ok());
+    const std::vector<uint64_t>& keys = sets[0].keys;
+    server.rows.resize(1);
+    for (size_t i = 0; i < keys.size(); ++i) {
+      std::vector<float>& row = Row(keys[i]);
+      for (size_t d = 0; d < dim; ++d) row[d] += 0.5f * delta.rows[0][i * dim + d] + 1e-3f;
+      server.rows[0].insert(server.rows[0].end(), row.begin(), row.end());
     }
-    for (size_t t = 0; t < dense.size(); ++t) {
-      for (size_t i = 0; i < dense[t].size(); ++i)
-        server_dense_[t][i] += 0.5f * dense[t][i] + 1e-3f;
+    for (size_t t = 0; t < delta.dense.size(); ++t) {
+      for (size_t i = 0; i < delta.dense[t].size(); ++i)
+        server_dense_[t][i] += 0.5f * delta.dense[t][i] + 1e-3f;
     }
-    std::vector<std::vector<float>> server_dense = server_dense_;
-    EXPECT_TRUE(store_->Merge(&rows, &server, &dense, &server_dense).ok());
+    server.dense = server_dense_;
+    EXPECT_TRUE(store_->Merge(&delta, &server).ok());
   }
 
  private:
@@ -159,7 +163,7 @@ class Run {
   const TableLayouts& layouts_;
   DenseNet* const net_;
   std::unique_ptr<GeoParameters> store_;
-  GeoParameters::Rows found_;
+  GeoParameters::Found found_;
   std::map<uint64_t, std::vector<float>> server_rows_;
   std::vector<std::vector<float>> server_dense_;
   uint64_t steps_ = 0;

@@ -14,19 +14,9 @@
 namespace sluice {
 
 // A model with an empty schema.
-class EmptySchema : public FeatureSchema {
+class EmptySchema : public SlotsSchema {
  public:
-  const std::vector<Numeric>& numerics() const override { return numerics_; }
-  const std::vector<Slot>& slots() const override { return slots_; }
-  const std::vector<std::string>& columns() const override { return columns_; }
-  absl::Status AppendExample(const std::string_view*, const bool*, bool, Batch*) const override {
-    return absl::OkStatus();
-  }
-
- private:
-  std::vector<Numeric> numerics_;
-  std::vector<Slot> slots_;
-  std::vector<std::string> columns_;
+  EmptySchema() : SlotsSchema({}) {}
 };
 
 class SchemaModel : public FakeModel {

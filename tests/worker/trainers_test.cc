@@ -3,9 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <map>
 
 #include "client/key_set.h"
 #include "tests/worker/fakes.h"
+#include "worker/data/batch_keys.h"
 #include "worker/train/async_trainer.h"
 #include "worker/train/sync_trainer.h"
 
@@ -36,8 +39,9 @@ class TrainersTest : public ::testing::Test {
       prepared->batch.n = sizes[i];
       if (sizes[i] > 0) prepared->batch.keys = {i};
       prepared->row_index.resize(prepared->batch.keys.size());
+      prepared->keys.resize(1);
       dedup_.Run(*client_.tables()[0], prepared->batch.keys.data(), prepared->batch.keys.size(),
-                 &prepared->keys, prepared->row_index.data());
+                 &prepared->keys[0], prepared->row_index.data());
       prepared->batch.task_id = i + 1;
       prepared->last_of_task = true;
       queue.Push(prepared);
@@ -386,6 +390,117 @@ TEST_F(TrainersTest, AsyncPushesALargeLayerOnceAsSoonAsItIsReady) {
   Train(&small, {3});
   EXPECT_TRUE(client_.early.empty());
   EXPECT_NE(client_.pushes[0].dense[0].values, nullptr);
+}
+
+// Two sparse tables of dims 1 and 3 (TwoTablesModel).
+class TwoTablesTrainersTest : public TrainersTest {
+ protected:
+  TwoTablesTrainersTest() {
+    context_.model = &two_model_;
+    context_.dense = &two_dense_;
+    context_.client = &two_client_;
+    context_.net = &two_net_;
+  }
+  // A batch has an example with these keys in its three slots, or none.
+  void TrainKeys(Trainer* trainer, const std::vector<std::vector<std::vector<uint64_t>>>& batches) {
+    BatchQueue queue(batches.size() + 1);
+    for (const auto& by_slot : batches) {
+      auto prepared = std::make_shared<PreparedBatch>();
+      prepared->batch.Reset(0, 3);
+      if (!by_slot.empty()) AppendKeys(by_slot, &prepared->batch);
+      keys_.Find(context_, prepared.get());
+      queue.Push(prepared);
+    }
+    queue.Close(absl::OkStatus());
+    EpochPlan plan;
+    plan.task_trained = [](uint64_t, uint64_t) {};
+    status_ = trainer->Train(plan, &queue);
+  }
+  // The values of a push, by key.
+  static std::map<uint64_t, std::vector<float>> Values(const PushRequest::Sparse& sparse,
+                                                       size_t dim) {
+    std::map<uint64_t, std::vector<float>> values;
+    for (size_t i = 0; i < sparse.keys->keys.size(); ++i) {
+      const float* const row = sparse.values + i * dim;
+      values[sparse.keys->keys[i]].assign(row, row + dim);
+    }
+    return values;
+  }
+
+  TwoTablesModel two_model_;
+  PserverDenseTables two_dense_{&two_model_};
+  FakeClient two_client_{two_model_, 1.0f};
+  OnesNet two_net_{{1, kWideDim}};
+  BatchKeys keys_;
+};
+
+TEST_F(TwoTablesTrainersTest, AStepSeesTheRowsOfEachTableAndPushesTheirGradients) {
+  two_client_.rows = {{1, 10}, {2, 20}};
+  two_client_.more_rows[2] = {{1, 100}, {3, 300}};
+  for (const bool sync : {true, false}) {
+    SCOPED_TRACE(sync);
+    two_client_.pushes.clear();
+    two_net_.seen_tables.clear();
+    SyncTrainer in_steps(context_);
+    AsyncTrainer at_once(context_);
+    Trainer* trainer = &at_once;
+    if (sync) trainer = &in_steps;
+    TrainKeys(trainer, {{{1}, {2, 1}, {3, 1}}, {{}, {1}, {}}});
+    ASSERT_TRUE(status_.ok()) << status_;
+    ASSERT_EQ(two_net_.seen_tables.size(), 2u);
+    EXPECT_THAT(two_net_.seen_tables[0][0], testing::UnorderedElementsAre(10, 20));
+    EXPECT_THAT(two_net_.seen_tables[0][1],
+                testing::UnorderedElementsAre(100, 100, 100, 300, 300, 300));
+    EXPECT_THAT(two_net_.seen_tables[1], ElementsAre(ElementsAre(10), ElementsAre()));
+    ASSERT_EQ(two_client_.pushes.size(), 2u);
+    const auto& pushed = two_client_.pushes[0].sparse;
+    ASSERT_EQ(pushed.size(), 2u);
+    EXPECT_EQ(pushed[0].table, 0u);
+    EXPECT_EQ(pushed[1].table, 2u) << "the dense table lies between them";
+    EXPECT_THAT(Values(pushed[0], 1),
+                ElementsAre(testing::Pair(1, ElementsAre(1)), testing::Pair(2, ElementsAre(1))));
+    EXPECT_THAT(Values(pushed[1], kWideDim), ElementsAre(testing::Pair(1, ElementsAre(1, 1, 1)),
+                                                         testing::Pair(3, ElementsAre(1, 1, 1))));
+    EXPECT_TRUE(two_client_.pushes[1].sparse[1].keys->keys.empty());
+  }
+}
+
+TEST_F(TwoTablesTrainersTest, AnEmptyPushNamesEachTableAndNoKey) {
+  two_net_.overflow_steps = {1};
+  SyncTrainer trainer(context_);
+  TrainKeys(&trainer, {{{1}, {2}, {3}}, {{1}, {2}, {3}}, {}});
+  ASSERT_TRUE(status_.ok()) << status_;
+  ASSERT_EQ(two_client_.pushes.size(), 3u);
+  for (const size_t i : {1, 2}) {
+    const auto& sparse = two_client_.pushes[i].sparse;
+    ASSERT_EQ(sparse.size(), 2u);
+    for (size_t table = 0; table < 2; ++table) {
+      EXPECT_EQ(sparse[table].table, 2 * table);
+      EXPECT_TRUE(sparse[table].keys->keys.empty());
+      EXPECT_THAT(sparse[table].keys->offsets, ElementsAre(0, 0, 0, 0, 0));
+    }
+  }
+}
+
+TEST_F(TwoTablesTrainersTest, EachBatchIsAnnouncedWithTheRowsOfEachTable) {
+  AsyncTrainer trainer(context_);
+  TrainKeys(&trainer, {{{1}, {2, 4}, {3}}, {{1}, {2}, {3, 4}}, {{1, 2}, {}, {3}}});
+  ASSERT_TRUE(status_.ok()) << status_;
+  EXPECT_THAT(two_net_.ahead, ElementsAre(false, true, true));
+}
+
+TEST_F(TwoTablesTrainersTest, TheGlobalNormIsThatOfAllTables) {
+  spec_.mutable_config()->mutable_optimizers()->set_clip_global_norm(2);
+  AsyncTrainer trainer(context_);
+  // Gradients of one: 2 rows of 1, 2 of 3, and 2 dense values.
+  TrainKeys(&trainer, {{{1}, {2, 1}, {3}}});
+  ASSERT_TRUE(status_.ok()) << status_;
+  const float clipped = static_cast<float>(2 / std::sqrt(10.0));
+  const PushRequest& push = two_client_.pushes[0];
+  for (const auto& [key, row] : Values(push.sparse[0], 1)) EXPECT_THAT(row, Each(clipped)) << key;
+  for (const auto& [key, row] : Values(push.sparse[1], kWideDim))
+    EXPECT_THAT(row, Each(clipped)) << key;
+  EXPECT_EQ(push.dense[0].values[1], clipped);
 }
 
 TEST_F(TrainersTest, CancelEndsTraining) {

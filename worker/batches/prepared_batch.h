@@ -14,20 +14,21 @@ namespace sluice {
 
 struct PreparedBatch {
   Batch batch;
-  KeySet keys;                      // unique keys of the sparse table; U of them
-  std::vector<uint32_t> row_index;  // [batch.keys]: position of each key in `keys`
+  std::vector<KeySet> keys;         // by sparse table: its unique keys
+  std::vector<uint32_t> row_index;  // [batch.keys]: position of each key in its table's `keys`
   // Async and Geo: whether this batch ends its task, and how many examples of the task end with it.
   bool last_of_task = false;
   uint64_t task_examples = 0;
 };
 
-inline std::shared_ptr<const KeySet> KeysOf(const std::shared_ptr<const PreparedBatch>& prepared) {
-  return std::shared_ptr<const KeySet>(prepared, &prepared->keys);
+inline std::shared_ptr<const KeySet> KeysOf(const std::shared_ptr<const PreparedBatch>& prepared,
+                                            size_t table) {
+  return std::shared_ptr<const KeySet>(prepared, &prepared->keys[table]);
 }
 
 // Values or gradients of one step, by table.
 struct StepBuffers {
-  HostArray rows;                         // [U][dim]
+  std::vector<HostArray> rows;            // by Model::sparse_tables(), [U][dim]
   std::vector<std::vector<float>> dense;  // by Model::dense_tables(), [elements]
 };
 

@@ -58,11 +58,9 @@ struct JobContext {
   bool reads_own_files() const {
     return config().data().assignment() == DataConfig::PER_RANK_FILES;
   }
-  // Layout of the sparse table; null when the model has none.
-  const TableLayout* sparse() const {
-    const int table = model->sparse_table();
-    return table < 0 ? nullptr : client->tables()[table].get();
-  }
+  size_t sparse_tables() const { return model->sparse_tables().size(); }
+  // The layout of sparse_tables()[i] of the model.
+  const TableLayout& sparse(size_t i) const { return *client->tables()[model->sparse_tables()[i]]; }
 };
 
 // How long a step waits for other members of the job: for the answer to a pull or push, and for the

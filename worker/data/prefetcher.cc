@@ -58,15 +58,12 @@ void Prefetcher::Close(uint64_t place, absl::Status end) {
   Stop();
 }
 
-absl::Status Prefetcher::Prepare(const BatchSource::Fill& fill, KeyDeduplicator* deduplicator,
+absl::Status Prefetcher::Prepare(const BatchSource::Fill& fill, BatchKeys* keys,
                                  PreparedBatch* prepared) const {
   SLUICE_RETURN_IF_ERROR(fill(prepared));
-  if (context_.sparse() == nullptr) return absl::OkStatus();
+  if (context_.sparse_tables() == 0) return absl::OkStatus();
   StageTimer timer(context_.stats, Stage::kDedup);
-  const std::vector<uint64_t>& keys = prepared->batch.keys;
-  prepared->row_index.resize(keys.size());
-  deduplicator->Run(*context_.sparse(), keys.data(), keys.size(), &prepared->keys,
-                    prepared->row_index.data());
+  keys->Find(context_, prepared);
   return absl::OkStatus();
 }
 
@@ -85,13 +82,13 @@ bool Prefetcher::Push(uint64_t place, BatchQueue::Item item) {
 void Prefetcher::Run(uint32_t reader) {
   WorkerStats::NameReader(reader);
   // One a thread: it keeps its hash table from batch to batch.
-  KeyDeduplicator deduplicator;
+  BatchKeys keys;
   for (;;) {
     uint64_t place = 0;
     const BatchSource::Fill fill = Next(&place);
     if (!fill) return;
     std::shared_ptr<PreparedBatch> prepared = pool_.Take();
-    absl::Status status = Prepare(fill, &deduplicator, prepared.get());
+    absl::Status status = Prepare(fill, &keys, prepared.get());
     if (!status.ok()) return Close(place, std::move(status));
     if (!Push(place, std::move(prepared))) return;
   }

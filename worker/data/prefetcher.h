@@ -12,10 +12,10 @@
 #include <thread>
 #include <vector>
 
-#include "client/key_set.h"
 #include "common/base/mutex.h"
 #include "worker/batches/batch_queue.h"
 #include "worker/batches/pool.h"
+#include "worker/data/batch_keys.h"
 #include "worker/data/batch_source.h"
 
 namespace sluice {
@@ -32,7 +32,7 @@ class Prefetcher {
   void Run(uint32_t reader);
   // The source's next batch, with its place in the order. Empty when there is none.
   BatchSource::Fill Next(uint64_t* place);
-  absl::Status Prepare(const BatchSource::Fill& fill, KeyDeduplicator* deduplicator,
+  absl::Status Prepare(const BatchSource::Fill& fill, BatchKeys* keys,
                        PreparedBatch* prepared) const;
   // Ends the queue at `place` with `end`. The source has no batch for it, or it cannot be prepared.
   void Close(uint64_t place, absl::Status end);

@@ -126,7 +126,8 @@ struct WorkerMetrics::Counters {
           "Steps of this worker between pull and use, summed over hits and misses");
   prometheus::Counter& whole_batches =
       Add("sluice_worker_hot_row_whole_batches_total",
-          "Batches pulled whole because hot_row_cache.rows had no room for them");
+          "Batches pulled whole because hot_row_cache.rows had no room for them, counted for "
+          "each sparse table");
 };
 
 WorkerMetrics::WorkerMetrics(const ComputeDevice& device)

@@ -44,8 +44,8 @@ void Difference(const float* local, const float* base, size_t n, float* delta) {
 
 }  // namespace
 
-HostGeoOptimizer::HostGeoOptimizer(std::vector<const TableLayout*> dense, const TableLayout* sparse)
-    : sparse_(sparse) {
+HostGeoOptimizer::HostGeoOptimizer(const std::vector<const TableLayout*>& dense,
+                                   const std::vector<const TableLayout*>& sparse) {
   for (const TableLayout* layout : dense) {
     Dense table;
     table.layout = layout;
@@ -58,9 +58,12 @@ HostGeoOptimizer::HostGeoOptimizer(std::vector<const TableLayout*> dense, const 
     rule.InitState(state, layout->elements());
     dense_.push_back(std::move(table));
   }
-  if (sparse_ != nullptr) {
-    dim_ = sparse_->dim();
-    stride_ = dim_ + sparse_->state_floats();
+  for (const TableLayout* layout : sparse) {
+    Rows table;
+    table.layout = layout;
+    table.dim = layout->dim();
+    table.stride = layout->dim() + layout->state_floats();
+    rows_.push_back(std::move(table));
   }
 }
 
@@ -73,73 +76,82 @@ absl::Status HostGeoOptimizer::SetDense(const std::vector<const float*>& values)
   return absl::OkStatus();
 }
 
-void HostGeoOptimizer::InitState(uint32_t slot) {
-  for (const TableLayout::Column& column : sparse_->columns()) {
-    float* state[UpdateRule::kMaxState];
-    StatePointers(state_row(slot) + column.state_begin, column.rule->state_floats(), column.dim,
-                  state);
-    column.rule->InitState(state, column.dim);
+void HostGeoOptimizer::Rows::InitState(uint32_t slot) {
+  for (const TableLayout::Column& column : layout->columns()) {
+    float* arrays[UpdateRule::kMaxState];
+    StatePointers(state(slot) + column.state_begin, column.rule->state_floats(), column.dim,
+                  arrays);
+    column.rule->InitState(arrays, column.dim);
   }
 }
 
-void HostGeoOptimizer::ReserveSlots(size_t room) {
+void HostGeoOptimizer::Rows::Reserve(size_t slots) {
   // Values and state of a row lie side by side, because an update touches both. Bases are apart:
   // only exchanges read them.
-  if (values_.size() >= room * stride_) return;
-  values_.resize(room * stride_);
-  bases_.resize(room * dim_);
+  if (values.size() >= slots * stride) return;
+  values.resize(slots * stride);
+  bases.resize(slots * dim);
 }
 
-absl::Status HostGeoOptimizer::FillRows(const uint32_t* slots, const uint8_t* fresh, size_t n,
+absl::Status HostGeoOptimizer::FillRows(size_t table, GeoSlots rows, const uint8_t* fresh,
                                         const float* values) {
+  const auto [slots, n] = rows;
   if (n == 0) return absl::OkStatus();
-  ReserveSlots(size_t{*std::max_element(slots, slots + n)} + 1);
+  Rows& to = rows_[table];
+  to.Reserve(size_t{*std::max_element(slots, slots + n)} + 1);
   for (size_t i = 0; i < n; ++i) {
-    std::memcpy(local_row(slots[i]), values + i * dim_, dim_ * sizeof(float));
-    std::memcpy(base_row(slots[i]), values + i * dim_, dim_ * sizeof(float));
+    std::memcpy(to.local(slots[i]), values + i * to.dim, to.dim * sizeof(float));
+    std::memcpy(to.base(slots[i]), values + i * to.dim, to.dim * sizeof(float));
     // A row that was here before keeps its optimizer state; only its values are the server's again.
-    if (fresh[i]) InitState(slots[i]);
+    if (fresh[i]) to.InitState(slots[i]);
   }
   return absl::OkStatus();
 }
 
-void HostGeoOptimizer::GatherRows(const uint32_t* slots, size_t n, float* values) const {
+void HostGeoOptimizer::GatherRows(size_t table, GeoSlots rows, float* values) const {
+  const auto [slots, n] = rows;
+  const Rows& from = rows_[table];
   for (size_t i = 0; i < n; ++i) {
-    FetchAhead(values_, stride_, slots, n, i);
-    std::memcpy(values + i * dim_, &values_[slots[i] * stride_], dim_ * sizeof(float));
+    FetchAhead(from.values, from.stride, slots, n, i);
+    std::memcpy(values + i * from.dim, &from.values[slots[i] * from.stride],
+                from.dim * sizeof(float));
   }
 }
 
-bool HostGeoOptimizer::UpdateRow(uint32_t slot, const float* gradient,
-                                 const std::vector<float>& rates, uint64_t count) {
+bool HostGeoOptimizer::Rows::Update(uint32_t slot, const float* gradient,
+                                    const std::vector<float>& rates, uint64_t count) {
   const float* rate = rates.data();
   bool finite = true;
-  for (const TableLayout::Column& column : sparse_->columns()) {
-    float* state[UpdateRule::kMaxState];
-    StatePointers(state_row(slot) + column.state_begin, column.rule->state_floats(), column.dim,
-                  state);
-    finite &= column.rule->Apply(local_row(slot) + column.begin, state, gradient + column.begin,
+  for (const TableLayout::Column& column : layout->columns()) {
+    float* arrays[UpdateRule::kMaxState];
+    StatePointers(state(slot) + column.state_begin, column.rule->state_floats(), column.dim,
+                  arrays);
+    finite &= column.rule->Apply(local(slot) + column.begin, arrays, gradient + column.begin,
                                  column.dim, column.dim, *rate++, count);
   }
   return finite;
 }
 
-absl::Status HostGeoOptimizer::Update(const GeoUpdate& update) {
+void HostGeoOptimizer::UpdateRows(const GeoUpdate& update, size_t table) {
+  Rows& rows = rows_[table];
   // A rate depends on the step alone, so it is computed once and not for each row.
-  std::vector<float> rates;
-  if (sparse_ != nullptr) {
-    for (const TableLayout::Column& column : sparse_->columns())
-      rates.push_back(Rate(column.optimizer, update.schedule_step));
-  }
-  broken_row_.reset();
-  for (size_t i = 0; i < update.n; ++i) {
+  rates_.clear();
+  for (const TableLayout::Column& column : rows.layout->columns())
+    rates_.push_back(Rate(column.optimizer, update.schedule_step));
+  const GeoUpdate::Rows& from = update.rows[table];
+  for (size_t i = 0; i < from.n; ++i) {
     // Slots are in no order, so each row is a cache miss unless it is fetched ahead.
-    FetchAhead(values_, stride_, update.slots, update.n, i);
-    if (!UpdateRow(update.slots[i], update.rows + i * dim_, rates, update.counts[i]) &&
+    FetchAhead(rows.values, rows.stride, from.slots, from.n, i);
+    if (!rows.Update(from.slots[i], from.gradients + i * rows.dim, rates_, from.counts[i]) &&
         !broken_row_.has_value()) {
-      broken_row_ = i;
+      broken_row_ = BrokenRow{table, i};
     }
   }
+}
+
+absl::Status HostGeoOptimizer::Update(const GeoUpdate& update) {
+  broken_row_.reset();
+  for (size_t table = 0; table < rows_.size(); ++table) UpdateRows(update, table);
   for (size_t i = 0; i < dense_.size(); ++i) {
     Dense& table = dense_[i];
     const TableLayout::Column& column = table.layout->columns()[0];
@@ -161,12 +173,17 @@ absl::Status HostGeoOptimizer::NotFinite(const Dense& table) {
   return ElementNotFinite(*table.layout, in_state % n, 1 + in_state / n);
 }
 
-absl::Status HostGeoOptimizer::TakeDelta(const uint32_t* slots, size_t n,
+absl::Status HostGeoOptimizer::TakeDelta(const std::vector<GeoSlots>& rows,
                                          const GeoExchange& delta) {
-  for (size_t i = 0; i < n; ++i) {
-    FetchAhead(values_, stride_, slots, n, i);
-    FetchAhead(bases_, dim_, slots, n, i);
-    Difference(local_row(slots[i]), base_row(slots[i]), dim_, delta.rows + i * dim_);
+  for (size_t table = 0; table < rows_.size(); ++table) {
+    Rows& from = rows_[table];
+    const auto [slots, n] = rows[table];
+    for (size_t i = 0; i < n; ++i) {
+      FetchAhead(from.values, from.stride, slots, n, i);
+      FetchAhead(from.bases, from.dim, slots, n, i);
+      Difference(from.local(slots[i]), from.base(slots[i]), from.dim,
+                 delta.rows[table] + i * from.dim);
+    }
   }
   for (size_t i = 0; i < dense_.size(); ++i) {
     Difference(dense_[i].local.data(), dense_[i].base.data(), dense_[i].local.size(),
@@ -175,13 +192,17 @@ absl::Status HostGeoOptimizer::TakeDelta(const uint32_t* slots, size_t n,
   return absl::OkStatus();
 }
 
-absl::Status HostGeoOptimizer::Merge(const uint32_t* slots, size_t n, const GeoExchange& sent,
+absl::Status HostGeoOptimizer::Merge(const std::vector<GeoSlots>& rows, const GeoExchange& sent,
                                      const GeoExchange& server) {
-  for (size_t i = 0; i < n; ++i) {
-    FetchAhead(values_, stride_, slots, n, i);
-    FetchAhead(bases_, dim_, slots, n, i);
-    MergeValues(local_row(slots[i]), base_row(slots[i]), sent.rows + i * dim_,
-                server.rows + i * dim_, dim_);
+  for (size_t table = 0; table < rows_.size(); ++table) {
+    Rows& to = rows_[table];
+    const auto [slots, n] = rows[table];
+    for (size_t i = 0; i < n; ++i) {
+      FetchAhead(to.values, to.stride, slots, n, i);
+      FetchAhead(to.bases, to.dim, slots, n, i);
+      MergeValues(to.local(slots[i]), to.base(slots[i]), sent.rows[table] + i * to.dim,
+                  server.rows[table] + i * to.dim, to.dim);
+    }
   }
   for (size_t i = 0; i < dense_.size(); ++i) {
     MergeValues(dense_[i].local.data(), dense_[i].base.data(), sent.dense[i], server.dense[i],
@@ -190,18 +211,21 @@ absl::Status HostGeoOptimizer::Merge(const uint32_t* slots, size_t n, const GeoE
   return absl::OkStatus();
 }
 
-absl::Status HostGeoOptimizer::ReadRowState(uint32_t first, size_t n, float* state) {
-  const size_t floats = stride_ - dim_;
+absl::Status HostGeoOptimizer::ReadRowState(size_t table, uint32_t first, size_t n, float* state) {
+  Rows& from = rows_[table];
+  const size_t floats = from.stride - from.dim;
   for (size_t i = 0; i < n && floats > 0; ++i)
-    std::memcpy(state + i * floats, state_row(first + i), floats * sizeof(float));
+    std::memcpy(state + i * floats, from.state(first + i), floats * sizeof(float));
   return absl::OkStatus();
 }
 
-absl::Status HostGeoOptimizer::WriteRowState(uint32_t first, size_t n, const float* state) {
-  const size_t floats = stride_ - dim_;
-  ReserveSlots(first + n);
+absl::Status HostGeoOptimizer::WriteRowState(size_t table, uint32_t first, size_t n,
+                                             const float* state) {
+  Rows& to = rows_[table];
+  const size_t floats = to.stride - to.dim;
+  to.Reserve(first + n);
   for (size_t i = 0; i < n && floats > 0; ++i)
-    std::memcpy(state_row(first + i), state + i * floats, floats * sizeof(float));
+    std::memcpy(to.state(first + i), state + i * floats, floats * sizeof(float));
   return absl::OkStatus();
 }
 

@@ -18,41 +18,44 @@ const HotRowCacheConfig& ConfigOf(const JobContext& context) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<HotRowCache>> HotRowCache::Create(const JobContext& context) {
-  if (!context.config().strategy().a_sync_configs().has_hot_row_cache() ||
-      context.sparse() == nullptr) {
-    return nullptr;
-  }
+absl::StatusOr<std::vector<std::unique_ptr<HotRowCache>>> HotRowCache::CreateAll(
+    const JobContext& context) {
+  std::vector<std::unique_ptr<HotRowCache>> caches;
+  if (!context.config().strategy().a_sync_configs().has_hot_row_cache()) return caches;
   const HotRowCacheConfig& config = ConfigOf(context);
-  absl::StatusOr<std::unique_ptr<ResidentRows>> resident =
-      context.net->MakeResidentRows(config.rows());
-  if (!resident.ok()) {
-    return absl::Status(
-        resident.status().code(),
-        absl::StrCat(kHotRowField, ".rows ", config.rows(), ": ", resident.status().message()));
+  for (size_t i = 0; i < context.sparse_tables(); ++i) {
+    const TableLayout& table = context.sparse(i);
+    absl::StatusOr<std::unique_ptr<ResidentRows>> resident =
+        context.net->MakeResidentRows(i, config.rows());
+    if (!resident.ok()) {
+      return absl::Status(resident.status().code(),
+                          absl::StrCat(kHotRowField, ".rows ", config.rows(), " for table '",
+                                       table.name(), "': ", resident.status().message()));
+    }
+    caches.emplace_back(new HotRowCache(context, table, *std::move(resident)));
+    caches.back()->LogHowItKeeps();
   }
-  std::unique_ptr<HotRowCache> rows(new HotRowCache(context, config, *std::move(resident)));
-  rows->LogHowItKeeps();
   // Zeros, so that reports have the counts from the start.
-  context.stats->AddHotRows(HotRowUse());
-  return rows;
+  if (!caches.empty()) context.stats->AddHotRows(HotRowUse());
+  return caches;
 }
 
-HotRowCache::HotRowCache(const JobContext& context, const HotRowCacheConfig& config,
+HotRowCache::HotRowCache(const JobContext& context, const TableLayout& table,
                          std::unique_ptr<ResidentRows> resident)
     : context_(context),
-      dim_(context.sparse()->dim()),
+      table_(table),
+      dim_(table.dim()),
       resident_(std::move(resident)),
-      cache_(resident_ == nullptr ? config.rows() : resident_->capacity(),
-             config.max_staleness_steps()) {}
+      cache_(resident_ == nullptr ? ConfigOf(context).rows() : resident_->capacity(),
+             ConfigOf(context).max_staleness_steps()) {}
 
 void HotRowCache::LogHowItKeeps() const {
   if (!context_.log) return;
-  const HotRowCacheConfig& config = ConfigOf(context_);
-  context_.log(absl::StrCat("keeps up to ", cache_.capacity(), " hot rows of ", dim_, " values in ",
+  context_.log(absl::StrCat("keeps up to ", cache_.capacity(), " hot rows of table '",
+                            table_.name(), "', ", dim_, " values each, in ",
                             resident_ == nullptr ? "host" : "device",
                             " memory; a step uses no row pulled more than ",
-                            config.max_staleness_steps(), " steps before"));
+                            ConfigOf(context_).max_staleness_steps(), " steps before"));
 }
 
 std::shared_ptr<const HotRowIndex::Rows> HotRowCache::Find(const KeySet& keys) {
@@ -63,8 +66,9 @@ std::shared_ptr<const HotRowIndex::Rows> HotRowCache::Find(const KeySet& keys) {
     if (!told_ && context_.log) {
       context_.log(absl::StrCat(
           kHotRowField, ".rows = ", cache_.capacity(), " has no room for the ", keys.keys.size(),
-          " unique keys of a batch; such batches are pulled whole. Set it to at least the unique "
-          "keys of one batch, ideally of max_staleness_steps + 1 = ",
+          " unique keys of a batch in table '", table_.name(),
+          "'; such batches are pulled whole. Set it to at least the unique keys of one batch, "
+          "ideally of max_staleness_steps + 1 = ",
           uint64_t{ConfigOf(context_).max_staleness_steps()} + 1,
           " batches, or lower train.batch_size"));
     }
@@ -76,7 +80,7 @@ std::shared_ptr<const HotRowIndex::Rows> HotRowCache::Find(const KeySet& keys) {
   return found;
 }
 
-absl::Status HotRowCache::Use(const HotRowIndex::Rows* found, NetInput* input) {
+absl::Status HotRowCache::Use(const HotRowIndex::Rows* found, RowsInput* rows) {
   // Also for batches that are pulled whole: ages are in steps of this worker.
   ++steps_run_;
   if (found == nullptr) {
@@ -89,15 +93,15 @@ absl::Status HotRowCache::Use(const HotRowIndex::Rows* found, NetInput* input) {
   context_.stats->AddHotRows(found->use);
   if (resident_ != nullptr) {
     // The device reads all rows from its slots; only the pulled ones are written there.
-    input->resident = resident_.get();
-    input->slots = found->slots.data();
+    rows->resident = resident_.get();
+    rows->slots = found->slots.data();
     if (found->missing_slots.empty()) return absl::OkStatus();
-    return resident_->Write(found->missing_slots.data(), found->missing_slots.size(), input->rows);
+    return resident_->Write(found->missing_slots.data(), found->missing_slots.size(), rows->values);
   }
   // Write first: Gather reads all rows of the batch from their slots, the pulled ones too.
-  Write(*found, input->rows);
+  Write(*found, rows->values);
   Gather(found->slots);
-  input->rows = rows_.data();
+  rows->values = rows_.data();
   return absl::OkStatus();
 }
 

@@ -1,5 +1,5 @@
-// One worker's cache of hot rows (HotRowCacheConfig). It holds the values and tells each step which
-// rows to pull.
+// One worker's cache of the hot rows of one sparse table (HotRowCacheConfig). It holds the values
+// and tells each step which rows to pull.
 //
 // The values stay where the network computes if it can keep them, and in host memory otherwise.
 //
@@ -17,6 +17,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/table/table_layout.h"
 #include "worker/batches/pool.h"
 #include "worker/context/job_context.h"
 #include "worker/step/hot_row_index.h"
@@ -25,22 +26,24 @@ namespace sluice {
 
 class HotRowCache {
  public:
-  // Null when the job has no cache. RESOURCE_EXHAUSTED, naming the field, when the device has no
-  // room for its rows. `context` and its net outlive it.
-  static absl::StatusOr<std::unique_ptr<HotRowCache>> Create(const JobContext& context);
+  // Makes the caches of a job, by Model::sparse_tables(); empty when it has none.
+  // RESOURCE_EXHAUSTED, naming field and table, when the device has no room for the rows. `context`
+  // and its net outlive them.
+  static absl::StatusOr<std::vector<std::unique_ptr<HotRowCache>>> CreateAll(
+      const JobContext& context);
 
-  // Finds which of its `keys` the next step must pull. Null means all, because they do not fit in
-  // the cache.
+  // Finds which of its `keys` of this table the next step must pull. Null means all, because they
+  // do not fit in the cache; rows of other tables are not concerned.
   std::shared_ptr<const HotRowIndex::Rows> Find(const KeySet& keys);
-  // Called right before the next step runs. `found` is from its Find, input->rows has the pulled
-  // values, [missing or all][dim]. Makes `input` name the rows of all keys, valid until the next
+  // Called right before the next step runs. `found` is from its Find, rows->values has the pulled
+  // values, [missing or all][dim]. Makes `rows` name the rows of all keys, valid until the next
   // call.
-  absl::Status Use(const HotRowIndex::Rows* found, NetInput* input);
+  absl::Status Use(const HotRowIndex::Rows* found, RowsInput* rows);
   // Forgets all rows: none is used in another epoch.
   void EndEpoch() { cache_.Forget(steps_run_); }
 
  private:
-  HotRowCache(const JobContext& context, const HotRowCacheConfig& config,
+  HotRowCache(const JobContext& context, const TableLayout& table,
               std::unique_ptr<ResidentRows> resident);
   void LogHowItKeeps() const;
   // These serve values in host memory.
@@ -48,6 +51,7 @@ class HotRowCache {
   void Gather(const std::vector<uint32_t>& slots);
 
   const JobContext& context_;
+  const TableLayout& table_;
   const size_t dim_;
   const std::unique_ptr<ResidentRows> resident_;  // null: the values are in values_
   HotRowIndex cache_;

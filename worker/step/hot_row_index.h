@@ -1,4 +1,4 @@
-// Tracks which keys of the sparse table a worker keeps in numbered slots, and how old they are.
+// Tracks which keys of one sparse table a worker keeps in numbered slots, and how old they are.
 //
 // hot_row_cache.h keeps the values.
 //

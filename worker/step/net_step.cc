@@ -19,15 +19,30 @@ double SquaredNorm(const float* values, size_t n) {
 
 std::shared_ptr<StepBuffers> NetStep::TakeBuffers(const PreparedBatch& prepared) {
   std::shared_ptr<StepBuffers> buffers = pool_.Take();
-  const TableLayout* sparse = context_.sparse();
-  buffers->rows.Resize(sparse == nullptr ? 0 : prepared.keys.keys.size() * sparse->dim(),
-                       context_.net->host_memory());
+  SizeRows(context_, prepared, buffers.get());
   const std::vector<int>& tables = context_.model->dense_tables();
   buffers->dense.resize(tables.size());
   for (size_t i = 0; i < tables.size(); ++i) {
     buffers->dense[i].resize(context_.client->tables()[tables[i]]->elements());
   }
   return buffers;
+}
+
+void NetStep::SizeRows(const JobContext& context, const PreparedBatch& prepared,
+                       StepBuffers* buffers) {
+  const size_t tables = context.sparse_tables();
+  // A new vector, since HostArrays cannot move. It stays with the buffers, so this happens once.
+  if (buffers->rows.size() != tables) buffers->rows = std::vector<HostArray>(tables);
+  for (size_t i = 0; i < tables; ++i) {
+    buffers->rows[i].Resize(prepared.keys[i].keys.size() * context.sparse(i).dim(),
+                            context.net->host_memory());
+  }
+}
+
+std::vector<const float*> NetStep::RowsOf(const StepBuffers& buffers) {
+  std::vector<const float*> rows;
+  for (const HostArray& values : buffers.rows) rows.push_back(values.data());
+  return rows;
 }
 
 std::vector<const float*> NetStep::DenseOf(const StepBuffers& buffers) {
@@ -38,7 +53,8 @@ std::vector<const float*> NetStep::DenseOf(const StepBuffers& buffers) {
 
 NetInput NetStep::InputOf(const StepBuffers& buffers) const {
   NetInput input;
-  input.rows = buffers.rows.data();
+  input.rows.resize(buffers.rows.size());
+  for (size_t i = 0; i < buffers.rows.size(); ++i) input.rows[i].values = buffers.rows[i].data();
   input.dense = context_.dense->ValuesOf(buffers);
   return input;
 }
@@ -49,7 +65,7 @@ void NetStep::Announce(const std::shared_ptr<const PreparedBatch>& next) const {
   // Keeps the batch alive until the network has copied it, even if the job ends first.
   coming.batch = std::shared_ptr<const Batch>(next, &next->batch);
   coming.row_index = next->row_index.data();
-  coming.num_rows = next->keys.keys.size();
+  for (const KeySet& keys : next->keys) coming.num_rows.push_back(keys.keys.size());
   context_.net->Announce(std::move(coming));
 }
 
@@ -59,11 +75,11 @@ absl::StatusOr<std::shared_ptr<StepBuffers>> NetStep::Run(const PreparedBatch& p
   StageTimer timer(context_.stats, Stage::kCompute);
   input.batch = &prepared.batch;
   input.row_index = prepared.row_index.data();
-  input.num_rows = prepared.keys.keys.size();
+  for (size_t i = 0; i < input.rows.size(); ++i) input.rows[i].n = prepared.keys[i].keys.size();
 
   std::shared_ptr<StepBuffers> buffers = TakeBuffers(prepared);
   NetGradients gradients;
-  gradients.rows = buffers->rows.data();
+  for (HostArray& values : buffers->rows) gradients.rows.push_back(values.data());
   for (std::vector<float>& values : buffers->dense) gradients.dense.push_back(values.data());
   // Clipping by global norm needs the whole gradient, so then nothing may leave early.
   if (ready && context_.config().optimizers().clip_global_norm() <= 0) {
@@ -102,23 +118,28 @@ TrainPosition NetStep::PositionBefore(const PreparedBatch& prepared, uint32_t ep
 void NetStep::ClipGlobalNorm(const PreparedBatch& prepared, StepBuffers* gradients) const {
   const double limit = context_.config().optimizers().clip_global_norm();
   if (limit <= 0) return;
-  double squared = SquaredNorm(gradients->rows.data(), gradients->rows.size());
+  double squared = 0;
+  for (const HostArray& values : gradients->rows)
+    squared += SquaredNorm(values.data(), values.size());
   for (const std::vector<float>& values : gradients->dense)
     squared += SquaredNorm(values.data(), values.size());
   const double norm = std::sqrt(squared);
   // A NaN norm returns here too: the check before the push finds it.
   if (!(norm > limit)) return;
   const float scale = static_cast<float>(limit / norm);
-  for (float& value : gradients->rows) value *= scale;
+  for (HostArray& values : gradients->rows) {
+    for (float& value : values) value *= scale;
+  }
   for (std::vector<float>& values : gradients->dense) {
     for (float& value : values) value *= scale;
   }
 }
 
-PullRequest NetStep::MakePull(std::shared_ptr<const KeySet> keys, StepBuffers* values) const {
+PullRequest NetStep::MakePull(const std::shared_ptr<const PreparedBatch>& prepared,
+                              StepBuffers* values) const {
   PullRequest pull;
-  if (context_.sparse() != nullptr) {
-    pull.sparse.push_back({context_.sparse()->id(), std::move(keys), values->rows.data()});
+  for (size_t i = 0; i < context_.sparse_tables(); ++i) {
+    pull.sparse.push_back({context_.sparse(i).id(), KeysOf(prepared, i), values->rows[i].data()});
   }
   context_.dense->AddToPull(values, &pull);
   return pull;
@@ -146,8 +167,9 @@ PushRequest NetStep::MakePush(const std::shared_ptr<const PreparedBatch>& prepar
   if (gradients == nullptr) return MakeEmptyPush(*prepared);
   PushRequest push = PushHead(prepared, gradients, weight, position_);
   const bool any = prepared->batch.n > 0;
-  if (context_.sparse() != nullptr) {
-    push.sparse.push_back({context_.sparse()->id(), KeysOf(prepared), gradients->rows.data()});
+  for (size_t i = 0; i < context_.sparse_tables(); ++i) {
+    push.sparse.push_back(
+        {context_.sparse(i).id(), KeysOf(prepared, i), gradients->rows[i].data()});
   }
   context_.dense->AddToPush(any ? gradients.get() : nullptr, &push);
   return push;
@@ -164,11 +186,11 @@ PushRequest NetStep::MakeDensePush(const std::shared_ptr<const PreparedBatch>& p
 
 PushRequest NetStep::MakeEmptyPush(const PreparedBatch& prepared) const {
   PushRequest push;
-  if (const TableLayout* sparse = context_.sparse()) {
+  for (size_t i = 0; i < context_.sparse_tables(); ++i) {
     auto none = std::make_shared<KeySet>();
     // A list without keys for every shard: in sync each shard waits for a frame of each rank.
-    none->offsets.assign(prepared.keys.offsets.size(), 0);
-    push.sparse.push_back({sparse->id(), std::move(none), nullptr});
+    none->offsets.assign(prepared.keys[i].offsets.size(), 0);
+    push.sparse.push_back({context_.sparse(i).id(), std::move(none), nullptr});
   }
   context_.dense->AddToPush(nullptr, &push);
   push.position = position_;

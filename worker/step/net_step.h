@@ -32,11 +32,10 @@ class NetStep {
   void Announce(const std::shared_ptr<const PreparedBatch>& next) const;
 
   // Computes the gradients of the batch, in fresh buffers, clipped to optimizers.clip_global_norm.
-  // `input` names the values: dense, and rows or resident and slots; Run fills in the rest. Counts
-  // the step in the stats. *weight is n_w. `ready` may be empty, and is not called when clipping
-  // needs the whole gradient.
-  // Null, with *weight 0, means that the step overflowed and is skipped (NetGradients::skipped);
-  // MakePush then makes an empty push.
+  // `input` names the values: dense, and by sparse table those of the rows or where they are; Run
+  // fills in the rest. Counts the step in the stats. *weight is n_w. `ready` may be empty, and is
+  // not called when clipping needs the whole gradient. Null, with *weight 0, means that the step
+  // overflowed and is skipped (NetGradients::skipped); MakePush then makes an empty push.
   absl::StatusOr<std::shared_ptr<StepBuffers>> Run(const PreparedBatch& prepared, uint32_t epoch,
                                                    NetInput input, double* weight,
                                                    const Ready& ready = nullptr);
@@ -44,9 +43,11 @@ class NetStep {
   // Async: how far the rank is with the last Run.
   const TrainPosition& position() const { return position_; }
 
-  // Makes the pull of the dense tables that pservers keep, and of the rows of `keys` if there is a
-  // sparse table, into `values`.
-  PullRequest MakePull(std::shared_ptr<const KeySet> keys, StepBuffers* values) const;
+  // Makes the pull of the dense tables that pservers keep, and of all rows of `prepared`, into
+  // `values`. PullRequest::sparse is by Model::sparse_tables(): with a cache of hot rows the caller
+  // replaces keys there by those that it lacks.
+  PullRequest MakePull(const std::shared_ptr<const PreparedBatch>& prepared,
+                       StepBuffers* values) const;
   // MakePush makes the push of all gradients of a batch, and MakeDensePush the push of dense table
   // i (by Model::dense_tables()) alone. Null gradients mean a skipped step: its push has n_w = 0,
   // no key and no value. Both belong to the last Run.
@@ -55,9 +56,14 @@ class NetStep {
   PushRequest MakeDensePush(const std::shared_ptr<const PreparedBatch>& prepared,
                             const std::shared_ptr<StepBuffers>& gradients, double weight,
                             size_t i) const;
+  // By table.
+  static std::vector<const float*> RowsOf(const StepBuffers& buffers);
   static std::vector<const float*> DenseOf(const StepBuffers& buffers);
   // The values for a step as input. `buffers`: those of its pull.
   NetInput InputOf(const StepBuffers& buffers) const;
+  // Sizes buffers->rows for the unique keys of `prepared`, and leaves the dense tables as they are.
+  static void SizeRows(const JobContext& context, const PreparedBatch& prepared,
+                       StepBuffers* buffers);
 
  private:
   PushRequest MakeEmptyPush(const PreparedBatch& prepared) const;

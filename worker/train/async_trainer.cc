@@ -28,7 +28,7 @@ struct EarlyPushes {
 
 absl::Status AsyncTrainer::MakeHotRows() {
   if (made_hot_rows_) return absl::OkStatus();
-  SLUICE_ASSIGN_OR_RETURN(hot_rows_, HotRowCache::Create(context_));
+  SLUICE_ASSIGN_OR_RETURN(hot_rows_, HotRowCache::CreateAll(context_));
   made_hot_rows_ = true;
   return absl::OkStatus();
 }
@@ -36,12 +36,14 @@ absl::Status AsyncTrainer::MakeHotRows() {
 AsyncTrainer::Pulled AsyncTrainer::MakePull(BatchQueue::Item prepared, PullRequest* pull) {
   Pulled pulled;
   pulled.values = step_.TakeBuffers(*prepared);
-  // With a cache only the missing rows are pulled. Without room for the batch (null) it is pulled
-  // whole.
-  std::shared_ptr<const KeySet> keys = KeysOf(prepared);
-  if (hot_rows_ != nullptr) pulled.hot = hot_rows_->Find(*keys);
-  if (pulled.hot != nullptr) keys = {pulled.hot, &pulled.hot->missing};
-  *pull = step_.MakePull(std::move(keys), pulled.values.get());
+  *pull = step_.MakePull(prepared, pulled.values.get());
+  // With caches only the missing rows are pulled. A table without room for the batch's rows (null)
+  // is pulled whole.
+  for (size_t i = 0; i < hot_rows_.size(); ++i) {
+    pulled.hot.push_back(hot_rows_[i]->Find(prepared->keys[i]));
+    const auto& hot = pulled.hot.back();
+    if (hot != nullptr) pull->sparse[i].keys = {hot, &hot->missing};
+  }
   pulled.prepared = std::move(prepared);
   return pulled;
 }
@@ -71,7 +73,8 @@ absl::Status AsyncTrainer::TrainOne(const EpochPlan& plan, const Pulled& pulled,
     SLUICE_RETURN_IF_ERROR(context_.client->WaitPull(pulled.ticket));
   }
   NetInput input = step_.InputOf(*pulled.values);
-  if (hot_rows_ != nullptr) SLUICE_RETURN_IF_ERROR(hot_rows_->Use(pulled.hot.get(), &input));
+  for (size_t i = 0; i < hot_rows_.size(); ++i)
+    SLUICE_RETURN_IF_ERROR(hot_rows_[i]->Use(pulled.hot[i].get(), &input.rows[i]));
   double weight = 0;
   // `ready` is called only inside Run, so it may refer to these.
   EarlyPushes early;
@@ -153,7 +156,7 @@ void AsyncTrainer::AnswerCheckpoint() {
 }
 
 absl::Status AsyncTrainer::EndEpoch(uint32_t epoch) {
-  if (hot_rows_ != nullptr) hot_rows_->EndEpoch();
+  for (const auto& hot_rows : hot_rows_) hot_rows->EndEpoch();
   return context_.client->EndEpoch(epoch);
 }
 

@@ -1,13 +1,15 @@
 // Trains in async mode, where the pservers apply every push when it arrives.
 //
 // `pipeline_depth` pulls are under way at a time. A large layer's weight gradient leaves when its
-// product ends, before the rest of its push. With a cache of hot rows, a pull asks only for the
-// rows that the cache lacks.
+// product ends, before the rest of its push. With caches of hot rows, a pull asks only for the
+// rows that they lack.
 //
 // Thread safety: one thread.
 #pragma once
 
 #include <deque>
+#include <memory>
+#include <vector>
 
 #include "worker/step/hot_row_cache.h"
 #include "worker/step/net_step.h"
@@ -26,7 +28,8 @@ class AsyncTrainer : public Trainer {
   struct Pulled {
     BatchQueue::Item prepared;
     std::shared_ptr<StepBuffers> values;
-    std::shared_ptr<const HotRowIndex::Rows> hot;  // null: all rows are pulled
+    // By sparse table; null: all its rows are pulled. Empty without caches of hot rows.
+    std::vector<std::shared_ptr<const HotRowIndex::Rows>> hot;
     ParameterClient::Ticket ticket = 0;
   };
   absl::Status MakeHotRows();
@@ -41,9 +44,10 @@ class AsyncTrainer : public Trainer {
   const JobContext& context_;
   NetStep step_;
   bool made_hot_rows_ = false;
-  std::unique_ptr<HotRowCache> hot_rows_;  // null: the job has no cache of hot rows
-  std::deque<Pulled> pulled_;              // in the order of their steps
-  std::deque<BatchQueue::Item> pushed_;    // not known to be acknowledged
+  // By sparse table; empty: the job has no caches of hot rows.
+  std::vector<std::unique_ptr<HotRowCache>> hot_rows_;
+  std::deque<Pulled> pulled_;            // in the order of their steps
+  std::deque<BatchQueue::Item> pushed_;  // not known to be acknowledged
 };
 
 }  // namespace sluice

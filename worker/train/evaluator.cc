@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "model/data/read_examples.h"
+#include "worker/step/net_step.h"
 
 namespace sluice {
 namespace {
@@ -29,17 +30,15 @@ absl::Status Evaluator::ListPieces() {
 }
 
 absl::Status Evaluator::PullRows(const std::shared_ptr<PreparedBatch>& prepared) {
-  if (context_.sparse() == nullptr) return absl::OkStatus();
-  const Batch& batch = prepared->batch;
-  prepared->row_index.resize(batch.keys.size());
-  deduplicator_.Run(*context_.sparse(), batch.keys.data(), batch.keys.size(), &prepared->keys,
-                    prepared->row_index.data());
-  values_.rows.Resize(prepared->keys.keys.size() * context_.sparse()->dim(),
-                      context_.net->host_memory());
+  if (context_.sparse_tables() == 0) return absl::OkStatus();
+  keys_.Find(context_, prepared.get());
+  NetStep::SizeRows(context_, *prepared, &values_);
   PullRequest pull;
   // Pulls of an evaluation do not count for the staleness of training.
   pull.evaluation = true;
-  pull.sparse.push_back({context_.sparse()->id(), KeysOf(prepared), values_.rows.data()});
+  for (size_t i = 0; i < context_.sparse_tables(); ++i) {
+    pull.sparse.push_back({context_.sparse(i).id(), KeysOf(prepared, i), values_.rows[i].data()});
+  }
   return context_.client->WaitPull(context_.client->StartPull(std::move(pull)));
 }
 
@@ -60,8 +59,8 @@ absl::Status Evaluator::ScorePiece(const ExampleView& examples, EvalAccumulator*
     NetInput input;
     input.batch = batch;
     input.row_index = prepared->row_index.data();
-    input.rows = values_.rows.data();
-    input.num_rows = prepared->keys.keys.size();
+    for (size_t i = 0; i < context_.sparse_tables(); ++i)
+      input.rows.push_back({values_.rows[i].data(), prepared->keys[i].keys.size()});
     input.dense = context_.dense->ValuesOf(dense_);
     SLUICE_RETURN_IF_ERROR(context_.net->Forward(input, logits.data()));
     for (size_t i = 0; i < batch->n; ++i) sums->Add(logits[i], batch->label[i], batch->weight[i]);

@@ -7,16 +7,16 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "client/key_set.h"
 #include "model/eval/eval_accumulator.h"
+#include "worker/batches/pool.h"
 #include "worker/context/job_context.h"
-#include "worker/step/net_step.h"
+#include "worker/data/batch_keys.h"
 
 namespace sluice {
 
 class Evaluator {
  public:
-  explicit Evaluator(const JobContext& context) : context_(context), step_(context) {}
+  explicit Evaluator(const JobContext& context) : context_(context) {}
   // Rank r of W takes the lines that start in the r-th of W equal parts of each file. The sums over
   // all ranks are the same for every W. The first run adds a summary of the data to *summary.
   absl::StatusOr<EvalSums> Run(DataSummary* summary);
@@ -31,8 +31,7 @@ class Evaluator {
   const JobContext& context_;
   std::vector<DataPiece> pieces_;  // this rank's; empty: not listed yet
   bool summarized_ = false;
-  NetStep step_;
-  KeyDeduplicator deduplicator_;
+  BatchKeys keys_;
   Pool<PreparedBatch> batches_;
   StepBuffers dense_;   // pulled once per evaluation
   StepBuffers values_;  // rows of the batch being scored

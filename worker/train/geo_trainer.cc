@@ -18,10 +18,10 @@ constexpr uint64_t kMergeFraction = 8;
 // How often a rank without a batch looks whether a checkpoint asks for its part.
 constexpr std::chrono::milliseconds kGeoLook(100);
 
-std::vector<const TableLayout*> DenseLayouts(const JobContext& context) {
+std::vector<const TableLayout*> LayoutsOf(const JobContext& context,
+                                          const std::vector<int>& tables) {
   std::vector<const TableLayout*> layouts;
-  for (const int table : context.model->dense_tables())
-    layouts.push_back(context.client->tables()[table].get());
+  for (const int table : tables) layouts.push_back(context.client->tables()[table].get());
   return layouts;
 }
 
@@ -31,15 +31,17 @@ GeoTrainer::GeoTrainer(const JobContext& context) : context_(context), step_(con
 
 absl::Status GeoTrainer::StartOnce() {
   if (parameters_ != nullptr) return absl::OkStatus();
-  const std::vector<const TableLayout*> layouts = DenseLayouts(context_);
-  SLUICE_ASSIGN_OR_RETURN(
-      std::unique_ptr<GeoOptimizer> on_device,
-      context_.net->MakeGeoOptimizer(layouts, context_.sparse(),
-                                     context_.config().optimizers().clip_global_norm()));
+  const std::vector<const TableLayout*> layouts =
+      LayoutsOf(context_, context_.model->dense_tables());
+  const std::vector<const TableLayout*> sparse =
+      LayoutsOf(context_, context_.model->sparse_tables());
+  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<GeoOptimizer> on_device,
+                          context_.net->MakeGeoOptimizer(
+                              layouts, sparse, context_.config().optimizers().clip_global_norm()));
   if (on_device != nullptr && context_.log)
     context_.log("Geo: the optimizer runs on the worker's device");
   auto parameters = std::make_unique<GeoParameters>(
-      layouts, context_.sparse(), context_.config().strategy().a_sync_configs().geo_cache_rows(),
+      layouts, sparse, context_.config().strategy().a_sync_configs().geo_cache_rows(),
       std::move(on_device));
   StageTimer timer(context_.stats, Stage::kPullWait);
   PullRequest pull;
@@ -67,14 +69,18 @@ absl::StatusOr<std::shared_ptr<GeoTrainer::Found>> GeoTrainer::FindNext(BatchQue
   std::shared_ptr<Found> found = finds_.Take();
   found->prepared = std::move(prepared);
   found->pull.reset();
-  if (context_.sparse() == nullptr) return found;
+  if (context_.sparse_tables() == 0) return found;
   parameters_->Find(found->prepared->keys, &found->rows);
-  // Shares the ownership of `found`: the client reads the keys until the answer is there.
-  std::shared_ptr<const KeySet> missing(found, &found->rows.missing);
-  if (missing->keys.empty()) return found;
-  found->values.resize(missing->keys.size() * context_.sparse()->dim());
+  found->values.resize(found->rows.size());
   PullRequest pull;
-  pull.sparse.push_back({context_.sparse()->id(), std::move(missing), found->values.data()});
+  for (size_t i = 0; i < found->rows.size(); ++i) {
+    // Shares the ownership of `found`: the client reads the keys until the answer is there.
+    std::shared_ptr<const KeySet> missing(found, &found->rows[i].missing);
+    if (missing->keys.empty()) continue;
+    found->values[i].resize(missing->keys.size() * context_.sparse(i).dim());
+    pull.sparse.push_back({context_.sparse(i).id(), std::move(missing), found->values[i].data()});
+  }
+  if (pull.sparse.empty()) return found;
   found->pull = context_.client->StartPull(std::move(pull));
   return found;
 }
@@ -84,23 +90,27 @@ absl::Status GeoTrainer::Arrive(Found* found) {
   StageTimer timer(context_.stats, Stage::kPullWait);
   SLUICE_RETURN_IF_ERROR(context_.client->WaitPull(*found->pull));
   found->pull.reset();
-  return parameters_->Fill(&found->rows, found->values.data());
+  for (size_t i = 0; i < found->rows.size(); ++i)
+    SLUICE_RETURN_IF_ERROR(parameters_->Fill(i, &found->rows, found->values[i].data()));
+  return absl::OkStatus();
 }
 
 absl::Status GeoTrainer::StepHere(const Found& found, uint32_t epoch, double* weight) {
-  if (context_.sparse() != nullptr) {
-    rows_.resize(found.rows.slots.size() * context_.sparse()->dim());
-    parameters_->Gather(found.rows, rows_.data());
-  }
   NetInput input;
-  input.rows = rows_.data();
+  rows_.resize(found.rows.size());
+  input.rows.resize(found.rows.size());
+  for (size_t i = 0; i < found.rows.size(); ++i) {
+    rows_[i].resize(found.rows[i].slots.size() * context_.sparse(i).dim());
+    parameters_->Gather(i, found.rows, rows_[i].data());
+    input.rows[i].values = rows_[i].data();
+  }
   for (size_t i = 0; i < context_.model->dense_tables().size(); ++i)
     input.dense.push_back(parameters_->dense(i));
   SLUICE_ASSIGN_OR_RETURN(const std::shared_ptr<StepBuffers> gradients,
                           step_.Run(*found.prepared, epoch, std::move(input), weight));
   if (gradients == nullptr) return absl::OkStatus();
   StageTimer timer(context_.stats, Stage::kCompute);
-  return parameters_->Update(found.rows, gradients->rows.data(), NetStep::DenseOf(*gradients),
+  return parameters_->Update(found.rows, NetStep::RowsOf(*gradients), NetStep::DenseOf(*gradients),
                              steps_);
 }
 
@@ -109,9 +119,12 @@ absl::Status GeoTrainer::StepOnDevice(const Found& found, uint32_t epoch, double
   NetInput input;
   input.batch = &found.prepared->batch;
   input.row_index = found.prepared->row_index.data();
-  input.num_rows = found.rows.slots.size();
   input.geo = parameters_->device();
-  input.slots = found.rows.slots.data();
+  input.rows.resize(found.rows.size());
+  for (size_t i = 0; i < found.rows.size(); ++i) {
+    input.rows[i].n = found.rows[i].slots.size();
+    input.rows[i].slots = found.rows[i].slots.data();
+  }
   NetGradients gradients;  // only the sums: the gradients stay on the device
   SLUICE_RETURN_IF_ERROR(
       context_.net->TrainStep(input, context_.config().train().seed(), epoch, &gradients));
@@ -121,12 +134,12 @@ absl::Status GeoTrainer::StepOnDevice(const Found& found, uint32_t epoch, double
     return absl::OkStatus();
   }
   *weight = gradients.weight_sum;
-  return parameters_->Update(found.rows, nullptr, {}, steps_);
+  return parameters_->Update(found.rows, {}, {}, steps_);
 }
 
 absl::Status GeoTrainer::TrainOne(const EpochPlan& plan, const Found& found) {
   double weight = 0;
-  if (context_.sparse() != nullptr) context_.stats->AddHotRows(parameters_->Use(found.rows));
+  if (context_.sparse_tables() > 0) context_.stats->AddHotRows(parameters_->Use(found.rows));
   // A skipped step (fp16 overflow) moves nothing but counts, so that all workers send after the
   // same number of steps.
   SLUICE_RETURN_IF_ERROR(parameters_->device() != nullptr ? StepOnDevice(found, plan.epoch, &weight)
@@ -144,16 +157,17 @@ absl::Status GeoTrainer::TrainOne(const EpochPlan& plan, const Found& found) {
 absl::Status GeoTrainer::Send() {
   StageTimer timer(context_.stats, Stage::kPushWait);
   std::shared_ptr<Sent> sent = sends_.Take();
-  Values& delta = sent->delta;
-  Values& server = sent->server;
-  SLUICE_RETURN_IF_ERROR(parameters_->TakeDelta(&sent->keys, &delta.rows, &delta.dense));
+  GeoParameters::Values& delta = sent->delta;
+  GeoParameters::Values& server = sent->server;
+  SLUICE_RETURN_IF_ERROR(parameters_->TakeDelta(&sent->keys, &delta));
   server.rows.resize(delta.rows.size());
-  std::shared_ptr<const KeySet> keys(sent, &sent->keys);
   PushRequest push;
   PullRequest current;
-  if (context_.sparse() != nullptr) {
-    push.sparse.push_back({context_.sparse()->id(), keys, delta.rows.data()});
-    current.sparse.push_back({context_.sparse()->id(), keys, server.rows.data()});
+  for (size_t i = 0; i < delta.rows.size(); ++i) {
+    server.rows[i].resize(delta.rows[i].size());
+    std::shared_ptr<const KeySet> keys(sent, &sent->keys[i]);
+    push.sparse.push_back({context_.sparse(i).id(), keys, delta.rows[i].data()});
+    current.sparse.push_back({context_.sparse(i).id(), keys, server.rows[i].data()});
   }
   const std::vector<int>& tables = context_.model->dense_tables();
   server.dense.resize(tables.size());
@@ -184,8 +198,7 @@ absl::Status GeoTrainer::Merge(const EpochPlan& plan) {
   const std::shared_ptr<Sent> sent = std::move(sent_);
   sent_ = nullptr;
   SLUICE_RETURN_IF_ERROR(context_.client->WaitPull(sent->answer));
-  SLUICE_RETURN_IF_ERROR(parameters_->Merge(&sent->delta.rows, &sent->server.rows,
-                                            &sent->delta.dense, &sent->server.dense));
+  SLUICE_RETURN_IF_ERROR(parameters_->Merge(&sent->delta, &sent->server));
   // Only now do the pservers have every update of these tasks.
   for (const BatchQueue::Item& done : sent->tasks)
     plan.task_trained(done->batch.task_id, done->task_examples);

@@ -46,18 +46,14 @@ class GeoTrainer : public Trainer {
   // A batch whose rows are looked up; the missing ones are being pulled.
   struct Found {
     BatchQueue::Item prepared;
-    GeoParameters::Rows rows;
-    std::vector<float> values;  // of rows.missing, [missing][dim]
+    GeoParameters::Found rows;
+    std::vector<std::vector<float>> values;  // of the missing rows by sparse table, [missing][dim]
     std::optional<ParameterClient::Ticket> pull;
-  };
-  struct Values {
-    std::vector<float> rows;                // [keys][dim]
-    std::vector<std::vector<float>> dense;  // by Model::dense_tables(), [elements]
   };
   // A delta under way, and the buffers that its answer fills.
   struct Sent {
-    KeySet keys;
-    Values delta, server;
+    std::vector<KeySet> keys;  // by sparse table
+    GeoParameters::Values delta, server;
     std::vector<BatchQueue::Item> tasks;  // batches that ended a task
     ParameterClient::Ticket answer = 0;
   };
@@ -98,7 +94,7 @@ class GeoTrainer : public Trainer {
   std::shared_ptr<Sent> sent_;  // null: no answer is awaited
   Pool<Found> finds_;
   std::shared_ptr<Found> current_, next_;  // null: none
-  std::vector<float> rows_;
+  std::vector<std::vector<float>> rows_;   // of a step, by sparse table
   absl::Status not_finite_;  // of the state that a checkpoint would have saved: the job must fail
 };
 

@@ -48,7 +48,7 @@ void SyncTrainer::RecordCut(const EpochPlan& plan, uint64_t step, bool keeps_sta
 void SyncTrainer::StartCommit(uint64_t next_step, const BatchQueue::Item& next, StepBuffers* values,
                               uint64_t checkpoint) {
   PullRequest pull;
-  if (next) pull = step_.MakePull(KeysOf(next), values);
+  if (next) pull = step_.MakePull(next, values);
   commit_->Start(next_step - 1, std::move(pull), checkpoint);
 }
 
@@ -60,7 +60,7 @@ absl::Status SyncTrainer::Train(const EpochPlan& plan, BatchQueue* queue) {
   if (plan.commit_again > 0) {
     StartCommit(global_step, prepared, values.get(), /*checkpoint=*/0);
   } else {
-    commit_->StartPull(step_.MakePull(KeysOf(prepared), values.get()));
+    commit_->StartPull(step_.MakePull(prepared, values.get()));
   }
   NetStep::Ready ready;
   if (context_.dense->leaves_early()) {

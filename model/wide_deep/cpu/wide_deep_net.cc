@@ -59,10 +59,38 @@ WideDeepNet::WideDeepNet(WideDeepShape shape, int threads, size_t pass_examples)
     : shape_(std::move(shape)),
       threads_(std::max(threads, 1)),
       pass_examples_(pass_examples),
-      row_dim_(shape_.row_dim()),
       first_wide_(shape_.deep() ? 2 * (shape_.hidden.size() + 1) : 0),
+      // Numbers of the input have no weights in front of them, so only embeddings need a gradient.
+      embedded_(shape_.deep() && shape_.deep_inputs() > shape_.deep_numeric.size()),
       elements_(shape_.dense_elements()),
-      wide_sums_(shape_.wide_numeric.size() + 1) {}
+      runs_(RunsOf(shape_)),
+      wide_sums_(shape_.wide_numeric.size() + 1),
+      row_sums_(shape_.tables()) {}
+
+std::vector<WideDeepNet::SlotRun> WideDeepNet::RunsOf(const WideDeepShape& shape) {
+  std::vector<SlotRun> runs;
+  for (size_t s = 0; s < shape.slots.size(); ++s) {
+    const size_t table = shape.slots[s].table;
+    if (table >= shape.tables() || shape.row_dim(table) == 0) continue;
+    if (!runs.empty() && runs.back().end == s && runs.back().table == table) {
+      ++runs.back().end;
+      continue;
+    }
+    SlotRun run;
+    run.begin = s, run.end = s + 1;
+    run.table = table, run.row_dim = shape.row_dim(table), run.dim = shape.embedding_dims[table];
+    runs.push_back(run);
+  }
+  return runs;
+}
+
+void WideDeepNet::SetRows(const NetInput& input) {
+  for (SlotRun& run : runs_) {
+    run.values = input.rows[run.table].values;
+    // A table without keys in the batch may have no rows at all.
+    run.embeddings = run.values == nullptr ? nullptr : run.values + shape_.embedding_begin();
+  }
+}
 
 absl::StatusOr<std::unique_ptr<DenseNet>> WideDeepNet::Create(WideDeepShape shape, int threads,
                                                               size_t max_batch,
@@ -70,9 +98,7 @@ absl::StatusOr<std::unique_ptr<DenseNet>> WideDeepNet::Create(WideDeepShape shap
   SLUICE_RETURN_IF_ERROR(CheckShape(shape));
   std::unique_ptr<WideDeepNet> net(new WideDeepNet(std::move(shape), threads, pass_examples));
   if (net->shape_.deep()) {
-    // Numbers of the input have no weights in front of them, so only embeddings need a gradient.
-    const bool input_gradient = net->shape_.deep_inputs() > net->shape_.deep_numeric.size();
-    SLUICE_ASSIGN_OR_RETURN(net->mlp_, Mlp::Create(net->shape_.widths(), input_gradient,
+    SLUICE_ASSIGN_OR_RETURN(net->mlp_, Mlp::Create(net->shape_.widths(), net->embedded_,
                                                    net->shape_.bf16, net->threads_));
   }
   net->Reserve(max_batch);
@@ -89,6 +115,7 @@ void WideDeepNet::Reserve(size_t n) {
 
 absl::Status WideDeepNet::Forward(const NetInput& input, float* logits) {
   SLUICE_RETURN_IF_ERROR(CheckInput(shape_, elements_, input));
+  SetRows(input);
   // The loops here have threads of their own, in which oneDNN must not start more.
   const OneThreadGuard one_thread;
   const StepPass all = {0, input.batch->n};
@@ -106,11 +133,12 @@ absl::Status WideDeepNet::TrainStep(const NetInput& input, uint64_t seed, uint32
   const Batch& batch = *input.batch;
   const Dropout dropout(shape_.dropout, seed, epoch);
   SLUICE_RETURN_IF_ERROR(CheckTrainStep(shape_, elements_, input, dropout.active(), *gradients));
+  SetRows(input);
   gradients->loss_sum = gradients->weight_sum = 0;
   gradients->skipped = false;
   if (batch.n == 0) {
     // A rank without examples still sends its gradients, since the others wait for them.
-    SetToZero(elements_, input.num_rows * row_dim_, gradients);
+    SetToZero(shape_, elements_, input, gradients);
     return absl::OkStatus();
   }
   const OneThreadGuard one_thread;
@@ -127,7 +155,7 @@ absl::Status WideDeepNet::TrainStep(const NetInput& input, uint64_t seed, uint32
     pass.examples = passes[p];
     pass.part = {p == 0, p + 1 == passes.size()};
     if (absl::Status status = TrainPass(input, dropout, pass, gradients); !status.ok()) {
-      row_sums_.clear();  // earlier passes have added to them
+      for (auto& sums : row_sums_) sums.clear();  // earlier passes have added to them
       return status;
     }
   }
@@ -156,7 +184,7 @@ absl::Status WideDeepNet::TrainPass(const NetInput& input, const Dropout& dropou
                                            gradients->dense.data(), gradients->ready));
   }
   WideGradients(input, pass, gradients);
-  if (row_dim_ > 0 && input.num_rows > 0) RowGradients(input, pass, gradients);
+  if (!runs_.empty()) RowGradients(input, pass, gradients);
   return absl::OkStatus();
 }
 
@@ -166,7 +194,8 @@ void WideDeepNet::ForwardRows(int lane, const NetInput& input, const StepPass& p
   const size_t first = pass.begin + row;
   if (mlp_ != nullptr) {
     for (size_t i = 0; i < n; ++i) {
-      if (i + kAhead < n) PrefetchRows(input, first + i + kAhead, input.rows);
+      if (i + kAhead < n)
+        PrefetchRows(input, first + i + kAhead, [](const SlotRun& run) { return run.values; });
       DeepInput(input, first + i, mlp_->input(row + i));
     }
     mlp_->Forward(lane, row, n, dropout, dropout.active() ? ids + first : nullptr, logits + row);
@@ -192,25 +221,26 @@ double WideDeepNet::WideLogit(const NetInput& input, size_t example) const {
   if (!shape_.wide_column) return sum;
   const uint32_t* offsets = batch.key_offsets.data() + example * batch.num_slots;
   const float* const times = batch.key_weights.empty() ? nullptr : batch.key_weights.data();
-  for (size_t s = 0; s < batch.num_slots; ++s) {
-    if (!shape_.slots[s].wide) continue;
-    for (uint32_t k = offsets[s]; k < offsets[s + 1]; ++k) {
-      const double weight = input.rows[input.row_index[k] * row_dim_];
-      sum += times == nullptr ? weight : weight * times[k];
+  for (const SlotRun& run : runs_) {
+    for (size_t s = run.begin; s < run.end; ++s) {
+      if (!shape_.slots[s].wide) continue;
+      for (uint32_t k = offsets[s]; k < offsets[s + 1]; ++k) {
+        const double weight = run.values[input.row_index[k] * run.row_dim];
+        sum += times == nullptr ? weight : weight * times[k];
+      }
     }
   }
   return sum;
 }
 
-void WideDeepNet::PoolWeighted(const NetInput& input, size_t slot, uint32_t begin, uint32_t end,
-                               float* to) const {
+void WideDeepNet::PoolWeighted(const NetInput& input, const SlotRun& run, size_t slot,
+                               uint32_t begin, uint32_t end, float* to) const {
   const float* const weights = input.batch->key_weights.data();
-  const float* const embeddings = input.rows + shape_.embedding_begin();
-  const size_t dim = shape_.embedding_dim;
+  const size_t dim = run.dim;
   const float share = ShareOf(input, slot, begin, end);
   std::fill_n(to, dim, 0.0f);
   for (uint32_t k = begin; k < end; ++k)
-    AddRow(embeddings + input.row_index[k] * row_dim_, weights[k] * share, dim, to);
+    AddRow(run.embeddings + input.row_index[k] * run.row_dim, weights[k] * share, dim, to);
 }
 
 float WideDeepNet::ShareOf(const NetInput& input, size_t slot, uint32_t begin, uint32_t end) const {
@@ -223,43 +253,49 @@ float WideDeepNet::ShareOf(const NetInput& input, size_t slot, uint32_t begin, u
 
 void WideDeepNet::DeepInput(const NetInput& input, size_t example, float* to) const {
   const Batch& batch = *input.batch;
-  const size_t dim = shape_.embedding_dim;
   const uint32_t* offsets = batch.key_offsets.data() + example * batch.num_slots;
-  for (size_t s = 0; s < batch.num_slots && dim > 0; ++s) {
-    if (!shape_.slots[s].deep) continue;
-    if (shape_.slots[s].weighted && !batch.key_weights.empty()) {
-      PoolWeighted(input, s, offsets[s], offsets[s + 1], to);
+  for (const SlotRun& run : runs_) {
+    const size_t dim = run.dim, row_dim = run.row_dim;
+    const float* const embeddings = run.embeddings;
+    for (size_t s = run.begin; s < run.end && dim > 0; ++s) {
+      if (!shape_.slots[s].deep) continue;
+      if (shape_.slots[s].weighted && !batch.key_weights.empty()) {
+        PoolWeighted(input, run, s, offsets[s], offsets[s + 1], to);
+        to += dim;
+        continue;
+      }
+      // A slot without keys is the zero vector. The first row is copied, which saves a pass of
+      // zeros.
+      const uint32_t keys = offsets[s + 1] - offsets[s];
+      if (keys == 0) {
+        std::fill_n(to, dim, 0.0f);
+      } else {
+        CopyRow(embeddings + input.row_index[offsets[s]] * row_dim, dim, to);
+      }
+      for (uint32_t k = offsets[s] + 1; k < offsets[s + 1]; ++k)
+        AddRow(embeddings + input.row_index[k] * row_dim, 1.0f, dim, to);
+      if (shape_.slots[s].mean && keys > 1) {
+        for (size_t j = 0; j < dim; ++j) to[j] /= static_cast<float>(keys);
+      }
       to += dim;
-      continue;
     }
-    // A slot without keys is the zero vector. The first row is copied, which saves a pass of zeros.
-    const uint32_t keys = offsets[s + 1] - offsets[s];
-    const float* embeddings = input.rows + shape_.embedding_begin();
-    if (keys == 0) {
-      std::fill_n(to, dim, 0.0f);
-    } else {
-      CopyRow(embeddings + input.row_index[offsets[s]] * row_dim_, dim, to);
-    }
-    for (uint32_t k = offsets[s] + 1; k < offsets[s + 1]; ++k)
-      AddRow(embeddings + input.row_index[k] * row_dim_, 1.0f, dim, to);
-    if (shape_.slots[s].mean && keys > 1) {
-      for (size_t j = 0; j < dim; ++j) to[j] /= static_cast<float>(keys);
-    }
-    to += dim;
   }
   const float* x = batch.numeric.data() + example * batch.num_numeric;
   for (uint32_t j : shape_.deep_numeric) *to++ = x[j];
 }
 
-template <typename T>
-void WideDeepNet::PrefetchRows(const NetInput& input, size_t example, const T* rows) const {
-  if (row_dim_ == 0) return;
+template <typename RowsOf>
+void WideDeepNet::PrefetchRows(const NetInput& input, size_t example, const RowsOf& rows_of) const {
   const Batch& batch = *input.batch;
   const uint32_t* offsets = batch.key_offsets.data() + example * batch.num_slots;
-  for (uint32_t k = offsets[0]; k < offsets[batch.num_slots]; ++k) {
-    const T* const row = rows + input.row_index[k] * row_dim_;
-    __builtin_prefetch(row);
-    __builtin_prefetch(row + row_dim_ - 1);  // a row often begins in one line and ends in the next
+  for (const SlotRun& run : runs_) {
+    const auto* const rows = rows_of(run);
+    for (uint32_t k = offsets[run.begin]; k < offsets[run.end]; ++k) {
+      const auto* const row = rows + input.row_index[k] * run.row_dim;
+      __builtin_prefetch(row);
+      // A row often begins in one line and ends in the next.
+      __builtin_prefetch(row + run.row_dim - 1);
+    }
   }
 }
 
@@ -293,64 +329,86 @@ void WideDeepNet::WideGradients(const NetInput& input, const Pass& pass, NetGrad
   if (shape_.wide_bias) gradients->dense[tensor][0] = static_cast<float>(sum * pass.scale);
 }
 
-// Each thread owns a range of rows and scans all keys. No two threads write the same row, and a
-// row's sum always has the same order. Sums that are not cut are the gradients. Sums that are cut
-// are cleared while they are rounded, which saves a pass over them.
+template <typename Sum>
+std::vector<WideDeepNet::OwnRows<Sum>> WideDeepNet::OwnOf(const NetInput& input, size_t thread,
+                                                          const std::vector<Sum*>& sums) const {
+  std::vector<OwnRows<Sum>> own;
+  for (size_t t = 0; t < sums.size(); ++t) {
+    const size_t n = input.rows[t].n;
+    own.push_back({sums[t], n * thread / threads_, n * (thread + 1) / threads_});
+  }
+  return own;
+}
+
+// Each thread owns a range of the rows of each table and scans all keys. No two threads write the
+// same row, and a row's sum always has the same order. Sums that are not cut are the gradients.
+// Sums that are cut are cleared while they are rounded, which saves a pass over them.
 void WideDeepNet::RowGradients(const NetInput& input, const Pass& pass, NetGradients* gradients) {
-  const size_t values = input.num_rows * row_dim_;
-  if (pass.cut && row_sums_.size() < values) row_sums_.resize(values);
+  std::vector<double*> sums;
+  for (size_t t = 0; t < shape_.tables(); ++t) {
+    const size_t values = input.rows[t].n * shape_.row_dim(t);
+    if (pass.cut && row_sums_[t].size() < values) row_sums_[t].resize(values);
+    sums.push_back(row_sums_[t].data());
+  }
   const LayerLoops& loops = BestLayerLoops();
   ParallelFor(threads_, threads_, [&](int, size_t thread) {
-    const size_t begin = input.num_rows * thread / threads_,
-                 end = input.num_rows * (thread + 1) / threads_;
-    float* const rows = gradients->rows + begin * row_dim_;
     if (!pass.cut) {
-      std::fill_n(rows, (end - begin) * row_dim_, 0.0f);
-      return AddRows(input, pass, begin, end, gradients->rows);
+      const auto own = OwnOf(input, thread, gradients->rows);
+      for (size_t t = 0; t < own.size(); ++t) {
+        const size_t dim = shape_.row_dim(t);
+        std::fill_n(own[t].sums + own[t].begin * dim, (own[t].end - own[t].begin) * dim, 0.0f);
+      }
+      return AddRows(input, pass, own);
     }
-    AddRows(input, pass, begin, end, row_sums_.data());
-    if (pass.part.last) {
-      loops.round_and_clear(row_sums_.data() + begin * row_dim_, pass.scale, rows,
-                            (end - begin) * row_dim_);
+    const auto own = OwnOf(input, thread, sums);
+    AddRows(input, pass, own);
+    for (size_t t = 0; t < own.size() && pass.part.last; ++t) {
+      const size_t dim = shape_.row_dim(t), at = own[t].begin * dim;
+      loops.round_and_clear(own[t].sums + at, pass.scale, gradients->rows[t] + at,
+                            (own[t].end - own[t].begin) * dim);
     }
   });
 }
 
 template <typename Sum>
-void WideDeepNet::AddRows(const NetInput& input, const Pass& pass, size_t begin, size_t end,
-                          Sum* sums) const {
+void WideDeepNet::AddRows(const NetInput& input, const Pass& pass,
+                          const std::vector<OwnRows<Sum>>& own) const {
+  const auto sums_of = [&own](const SlotRun& run) { return own[run.table].sums; };
   for (size_t row = 0; row < pass.examples.n(); ++row) {
     const size_t example = pass.examples.begin + row;
-    if (row + kAhead < pass.examples.n()) PrefetchRows(input, example + kAhead, sums);
-    AddExample(input, example, row, begin, end, sums);
+    if (row + kAhead < pass.examples.n()) PrefetchRows(input, example + kAhead, sums_of);
+    AddExample(input, example, row, own);
   }
 }
 
 template <typename Sum>
-void WideDeepNet::AddExample(const NetInput& input, size_t example, size_t pass_row, size_t begin,
-                             size_t end, Sum* sums) const {
+void WideDeepNet::AddExample(const NetInput& input, size_t example, size_t pass_row,
+                             const std::vector<OwnRows<Sum>>& own) const {
   const Batch& batch = *input.batch;
   const uint32_t* offsets = batch.key_offsets.data() + example * batch.num_slots;
-  const size_t dim = shape_.embedding_dim;
-  const float* d_input = mlp_ != nullptr && dim > 0 ? mlp_->input_gradient(pass_row) : nullptr;
-  for (size_t s = 0; s < batch.num_slots; ++s) {
-    const WideDeepShape::Slot& slot = shape_.slots[s];
-    const bool deep = d_input != nullptr && slot.deep;
-    const uint32_t keys = offsets[s + 1] - offsets[s];
-    const bool weighted = slot.weighted && !batch.key_weights.empty();
-    const Sum share = weighted                ? Sum{ShareOf(input, s, offsets[s], offsets[s + 1])}
-                      : slot.mean && keys > 1 ? Sum{1} / static_cast<Sum>(keys)
-                                              : Sum{1};
-    for (uint32_t k = offsets[s]; k < offsets[s + 1]; ++k) {
-      const size_t row = input.row_index[k];
-      if (row < begin || row >= end) continue;
-      const Sum weight = weighted ? Sum{batch.key_weights[k]} : Sum{1};
-      Sum* to = sums + row * row_dim_;
-      if (shape_.wide_column && slot.wide) to[0] += d_logits_[pass_row] * weight;
-      if (!deep) continue;
-      AddRow(d_input, share * weight, dim, to + shape_.embedding_begin());
+  const float* d_input = embedded_ ? mlp_->input_gradient(pass_row) : nullptr;
+  for (const SlotRun& run : runs_) {
+    const size_t dim = run.dim, row_dim = run.row_dim;
+    const OwnRows<Sum> rows = own[run.table];
+    for (size_t s = run.begin; s < run.end; ++s) {
+      const WideDeepShape::Slot& slot = shape_.slots[s];
+      const bool deep = d_input != nullptr && dim > 0 && slot.deep;
+      const uint32_t keys = offsets[s + 1] - offsets[s];
+      const bool weighted = slot.weighted && !batch.key_weights.empty();
+      const Sum share = weighted                ? Sum{ShareOf(input, s, offsets[s], offsets[s + 1])}
+                        : slot.mean && keys > 1 ? Sum{1} / static_cast<Sum>(keys)
+                                                : Sum{1};
+      for (uint32_t k = offsets[s]; k < offsets[s + 1]; ++k) {
+        const size_t row = input.row_index[k];
+        if (row < rows.begin || row >= rows.end) continue;
+        const Sum weight = weighted ? Sum{batch.key_weights[k]} : Sum{1};
+        Sum* to = rows.sums + row * row_dim;
+        if (shape_.wide_column && slot.wide) to[0] += d_logits_[pass_row] * weight;
+        if (!deep) continue;
+        AddRow(d_input, share * weight, dim, to + shape_.embedding_begin());
+      }
+      if (deep) d_input += dim;
     }
-    if (deep) d_input += dim;
   }
 }
 

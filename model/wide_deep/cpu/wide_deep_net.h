@@ -45,7 +45,24 @@ class WideDeepNet : public DenseNet {
     bool cut = false;                   // sums are cut into pieces, in double across them
   };
 
+  // Neighbouring slots [begin, end) whose rows are in the same table. With one table, all slots.
+  struct SlotRun {
+    size_t begin, end;
+    size_t table, row_dim, dim;  // dim: of the embedding
+    // The rows of this step, and the embedding of the first one.
+    const float* values = nullptr;
+    const float* embeddings = nullptr;
+  };
+  // The rows [begin, end) of a table that one thread adds to. sums: [U][row_dim].
+  template <typename Sum>
+  struct OwnRows {
+    Sum* sums;
+    size_t begin, end;
+  };
+
   WideDeepNet(WideDeepShape shape, int threads, size_t pass_examples);
+  static std::vector<SlotRun> RunsOf(const WideDeepShape& shape);
+  void SetRows(const NetInput& input);  // in runs_
   void Reserve(size_t n);
   // Adds the pass to the sums; the last one makes the gradients.
   absl::Status TrainPass(const NetInput& input, const Dropout& dropout, const Pass& pass,
@@ -57,36 +74,43 @@ class WideDeepNet : public DenseNet {
   // Sum of bias, weighted numbers and wide weights of one example, in double.
   double WideLogit(const NetInput& input, size_t example) const;
   void DeepInput(const NetInput& input, size_t example, float* to) const;  // [deep_inputs]
-  // Pools the keys [begin, end) of a weighted slot into to[embedding_dim].
-  void PoolWeighted(const NetInput& input, size_t slot, uint32_t begin, uint32_t end,
-                    float* to) const;
+  // Pools the keys [begin, end) of a weighted slot into to[dim of the run].
+  void PoolWeighted(const NetInput& input, const SlotRun& run, size_t slot, uint32_t begin,
+                    uint32_t end, float* to) const;
   // The factor for all weights of a weighted slot: 1 for SUM, 1 / (their sum) for MEAN.
   float ShareOf(const NetInput& input, size_t slot, uint32_t begin, uint32_t end) const;
   // Computes the loss of one example, and d loss / d logit times `scale`.
   void Loss(const Batch& batch, size_t example, size_t row, double scale);
-  // `rows` are values or sums by row of the sparse table.
-  template <typename T>
-  void PrefetchRows(const NetInput& input, size_t example, const T* rows) const;
+  // rows_of(run): values or sums by row of the run's table.
+  template <typename RowsOf>
+  void PrefetchRows(const NetInput& input, size_t example, const RowsOf& rows_of) const;
 
   void WideGradients(const NetInput& input, const Pass& pass, NetGradients* gradients);
   void RowGradients(const NetInput& input, const Pass& pass, NetGradients* gradients);
-  // Adds to the gradients of rows [begin, end) of the sparse table, in type `Sum` in key order.
+  // The rows that belong to a thread, by table. sums: by table.
   template <typename Sum>
-  void AddRows(const NetInput& input, const Pass& pass, size_t begin, size_t end, Sum* sums) const;
+  std::vector<OwnRows<Sum>> OwnOf(const NetInput& input, size_t thread,
+                                  const std::vector<Sum*>& sums) const;
+  // Adds to the gradients of a thread's rows, in type `Sum` in key order. own: by table.
   template <typename Sum>
-  void AddExample(const NetInput& input, size_t example, size_t pass_row, size_t begin, size_t end,
-                  Sum* sums) const;
+  void AddRows(const NetInput& input, const Pass& pass, const std::vector<OwnRows<Sum>>& own) const;
+  template <typename Sum>
+  void AddExample(const NetInput& input, size_t example, size_t pass_row,
+                  const std::vector<OwnRows<Sum>>& own) const;
 
   const WideDeepShape shape_;
   const int threads_;
   const size_t pass_examples_;            // at most; 0: no bound
-  const size_t row_dim_, first_wide_;     // index of the first wide tensor in dense
+  const size_t first_wide_;               // index of the first wide tensor in dense
+  const bool embedded_;                   // the deep part has embeddings
   const std::vector<size_t> elements_;    // of each dense tensor
+  std::vector<SlotRun> runs_;             // of slots whose rows have values, in order
   std::unique_ptr<Mlp> mlp_;              // null without a deep part
   std::vector<float> logits_, d_logits_;  // [rows of the pass]
   std::vector<double> losses_;            // the same, weighted
   std::vector<double> wide_sums_;         // of the weights of numbers, and of the bias
-  std::vector<double> row_sums_;          // [U][row_dim] or more; all zero between steps
+  // By table: [U][row_dim] or more; all zero between steps.
+  std::vector<std::vector<double>> row_sums_;
   std::vector<RowPiece> pieces_;
 };
 

@@ -17,6 +17,7 @@ namespace sluice {
 // INVALID_ARGUMENT for an impossible shape or option; UNIMPLEMENTED in a build without CUDA;
 // FAILED_PRECONDITION without a driver; NOT_FOUND without the device or cuBLAS; RESOURCE_EXHAUSTED
 // if options.max_batch does not fit in options.device_memory_fraction.
+// REQUIRES: the shape has at most one sparse table.
 absl::StatusOr<std::unique_ptr<DenseNet>> CreateCudaNet(const WideDeepShape& shape,
                                                         const NetOptions& options);
 

@@ -11,6 +11,7 @@
 #include "model/wide_deep/cuda/cuda_net.h"
 #include "model/wide_deep/cuda/device_geo_optimizer.h"
 #include "model/wide_deep/cuda/device_resident_rows.h"
+#include "model/wide_deep/cuda/one_table.h"
 #include "model/wide_deep/shape/net_input.h"
 
 namespace sluice {
@@ -110,7 +111,7 @@ absl::Status CudaWideDeepNet::Prepare() {
   inputs_ =
       std::make_unique<StepInputs>(shape_, program_->plan(), options_.threads, input_device_.get());
   PublishScale();
-  const size_t keys = shape_.row_dim() > 0 ? options_.max_batch * shape_.slots.size() : 0;
+  const size_t keys = RowDimOf(shape_) > 0 ? options_.max_batch * shape_.slots.size() : 0;
   const StepShape largest = Pad(options_.max_batch, keys, keys / kRowsOfKeys);
   SLUICE_RETURN_IF_ERROR(inputs_->Reserve(largest));
   // Now and not in the first step, so that a worker without room says so before training begins.
@@ -224,10 +225,11 @@ void CudaWideDeepNet::AwaitStreams() {
 absl::Status CudaWideDeepNet::Train(const NetInput& input, uint64_t seed, uint32_t epoch,
                                     NetGradients* gradients) {
   const NetPlan& plan = program_->plan();
+  const size_t num_rows = RowsOf(input).n;
   const Dropout dropout(shape_.dropout, seed, epoch);
   SLUICE_RETURN_IF_ERROR(
       CheckTrainStep(shape_, plan.elements, input, dropout.active(), *gradients));
-  SLUICE_RETURN_IF_ERROR(CheckSize(*input.batch, input.num_rows));
+  SLUICE_RETURN_IF_ERROR(CheckSize(*input.batch, num_rows));
   gradients->loss_sum = gradients->weight_sum = 0;
   gradients->skipped = false;
   left_.present = false;
@@ -236,7 +238,7 @@ absl::Status CudaWideDeepNet::Train(const NetInput& input, uint64_t seed, uint32
   SLUICE_RETURN_IF_CUDA_ERROR(cudaSetDevice(device_.ordinal));
   if (input.batch->n == 0) return ZeroGradients(input, gradients);
   const bool geo = input.geo != nullptr;
-  const StepShape shape = ShapeOf(*input.batch, input.num_rows);
+  const StepShape shape = ShapeOf(*input.batch, num_rows);
   SLUICE_RETURN_IF_ERROR(Reserve(shape));
   SLUICE_RETURN_IF_ERROR(inputs_->Begin(input, /*training=*/true));
   steps_ahead_.store(inputs_->steps_ahead(), std::memory_order_relaxed);
@@ -248,11 +250,11 @@ absl::Status CudaWideDeepNet::Train(const NetInput& input, uint64_t seed, uint32
   const OutputLayout out(plan, shape);
   SLUICE_RETURN_IF_ERROR(train_span_.begin.Record(compute_));
   // Gradients of fp16 must be unscaled on the host, so they cannot go to the caller directly.
-  const size_t row_bytes = input.num_rows * plan.row_dim * sizeof(float);
+  const size_t row_bytes = num_rows * plan.row_dim * sizeof(float);
   const bool straight = !geo && precision_ != MatmulPrecision::kFp16 && row_bytes > 0 &&
-                        host_memory_->Holds(gradients->rows, row_bytes);
+                        host_memory_->Holds(RowsOf(*gradients), row_bytes);
   SLUICE_RETURN_IF_ERROR(RunTraining(shape, out, values.dense, geo,
-                                     straight ? gradients->rows : nullptr, input.num_rows));
+                                     straight ? RowsOf(*gradients) : nullptr, num_rows));
   SLUICE_RETURN_IF_ERROR(train_span_.end.Record(compute_));
   inputs_->BringNext();  // before any wait, so that it runs in parallel with this step
   // With fp16 no gradient is final before the result says that nothing overflowed.
@@ -270,10 +272,10 @@ absl::Status CudaWideDeepNet::Train(const NetInput& input, uint64_t seed, uint32
   }
   gradients->loss_sum = result.loss_sum;
   if (geo) {
-    LeaveGradients(out, input.num_rows, scale);
+    LeaveGradients(out, num_rows, scale);
     return absl::OkStatus();
   }
-  ReadGradients(plan, out, pinned_output_.data(), straight ? 0 : input.num_rows,
+  ReadGradients(plan, out, pinned_output_.data(), straight ? 0 : num_rows,
                 static_cast<float>(1.0 / scale), /*early=*/!early, options_.threads, gradients);
   return absl::OkStatus();
 }
@@ -283,14 +285,15 @@ absl::Status CudaWideDeepNet::ZeroGradients(const NetInput& input, NetGradients*
   // Also without examples: the next batch was announced, and may have some.
   inputs_->BringNext();
   if (input.geo == nullptr) {
-    SetToZero(plan.elements, input.num_rows * plan.row_dim, gradients);
+    SetToZero(shape_, plan.elements, input, gradients);
     return absl::OkStatus();
   }
-  const StepShape shape = Pad(0, 0, input.num_rows);
+  const size_t num_rows = RowsOf(input).n;
+  const StepShape shape = Pad(0, 0, num_rows);
   SLUICE_RETURN_IF_ERROR(Reserve(shape));
   const OutputLayout out(plan, shape);
   ops_->Zero(output_.data(), out.logits);
-  LeaveGradients(out, input.num_rows, 1);
+  LeaveGradients(out, num_rows, 1);
   return ops_->TakeStatus();
 }
 
@@ -347,13 +350,14 @@ absl::Status CudaWideDeepNet::CheckOverflow(const StepResult& result, NetGradien
 
 absl::Status CudaWideDeepNet::ForwardPass(const NetInput& input, float* logits) {
   const NetPlan& plan = program_->plan();
+  const size_t num_rows = RowsOf(input).n;
   SLUICE_RETURN_IF_ERROR(CheckInput(shape_, plan.elements, input));
-  SLUICE_RETURN_IF_ERROR(CheckSize(*input.batch, input.num_rows));
+  SLUICE_RETURN_IF_ERROR(CheckSize(*input.batch, num_rows));
   if (input.batch->n == 0) return absl::OkStatus();
   left_.present = false;
   SLUICE_ASSIGN_OR_RETURN(const OnDevice values, ValuesOnDevice(input));
   SLUICE_RETURN_IF_CUDA_ERROR(cudaSetDevice(device_.ordinal));
-  const StepShape shape = ShapeOf(*input.batch, input.num_rows);
+  const StepShape shape = ShapeOf(*input.batch, num_rows);
   SLUICE_RETURN_IF_ERROR(Reserve(shape));
   SLUICE_RETURN_IF_ERROR(inputs_->Begin(input, /*training=*/false));
   SLUICE_RETURN_IF_ERROR(
@@ -382,22 +386,27 @@ absl::StatusOr<std::unique_ptr<TableDevice>> CudaWideDeepNet::MakeTableDevice(co
   return CudaTableDevice::Create(options);
 }
 
-absl::StatusOr<std::unique_ptr<ResidentRows>> CudaWideDeepNet::MakeResidentRows(size_t capacity) {
-  if (shape_.row_dim() == 0) {
+absl::StatusOr<std::unique_ptr<ResidentRows>> CudaWideDeepNet::MakeResidentRows(size_t,
+                                                                                size_t capacity) {
+  if (RowDimOf(shape_) == 0) {
     return absl::InvalidArgumentError(
         "the network has no sparse table, so there are no rows to keep; remove hot_row_cache");
   }
   SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<TableDevice> device,
                           MakeTableDevice("strategy.a_sync_configs.hot_row_cache.rows"));
-  return DeviceResidentRows::Create(std::move(device), capacity, shape_.row_dim());
+  return DeviceResidentRows::Create(std::move(device), capacity, RowDimOf(shape_));
 }
 
 absl::StatusOr<std::unique_ptr<GeoOptimizer>> CudaWideDeepNet::MakeGeoOptimizer(
-    const std::vector<const TableLayout*>& dense, const TableLayout* sparse,
+    const std::vector<const TableLayout*>& dense, const std::vector<const TableLayout*>& sparse,
     double clip_global_norm) {
+  if (sparse.size() > shape_.tables()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "Geo: ", sparse.size(), " sparse tables, but the network has ", shape_.tables()));
+  }
   SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<TableDevice> device,
                           MakeTableDevice("strategy.a_sync_configs.geo_cache_rows"));
-  return DeviceGeoOptimizer::Create(program_->plan(), dense, sparse, clip_global_norm,
+  return DeviceGeoOptimizer::Create(program_->plan(), dense, OnlyTable(sparse), clip_global_norm,
                                     std::move(device), &left_);
 }
 

@@ -56,9 +56,10 @@ class CudaWideDeepNet : public DenseNet {
   absl::Status TrainStep(const NetInput& input, uint64_t seed, uint32_t epoch,
                          NetGradients* gradients) override;
   absl::Status Forward(const NetInput& input, float* logits) override;
-  absl::StatusOr<std::unique_ptr<ResidentRows>> MakeResidentRows(size_t capacity) override;
+  absl::StatusOr<std::unique_ptr<ResidentRows>> MakeResidentRows(size_t table,
+                                                                 size_t capacity) override;
   absl::StatusOr<std::unique_ptr<GeoOptimizer>> MakeGeoOptimizer(
-      const std::vector<const TableLayout*>& dense, const TableLayout* sparse,
+      const std::vector<const TableLayout*>& dense, const std::vector<const TableLayout*>& sparse,
       double clip_global_norm) override;
   std::shared_ptr<HostMemory> host_memory() override { return host_memory_; }
   std::string SaveState() const override;

@@ -7,6 +7,7 @@
 #include "common/base/status_macros.h"
 #include "common/optimizer/learning_rate.h"
 #include "model/wide_deep/cuda/device_resident_rows.h"
+#include "model/wide_deep/cuda/one_table.h"
 
 namespace sluice::cuda {
 namespace {
@@ -196,8 +197,10 @@ absl::Status DeviceGeoOptimizer::ReserveSlots(size_t slots) {
   return status;
 }
 
-absl::Status DeviceGeoOptimizer::FillRows(const uint32_t* slots, const uint8_t* fresh, size_t n,
+absl::Status DeviceGeoOptimizer::FillRows(size_t, GeoSlots rows, const uint8_t* fresh,
                                           const float* values) {
+  const uint32_t* const slots = rows.slots;
+  const size_t n = rows.n;
   if (n == 0) return absl::OkStatus();
   SLUICE_RETURN_IF_ERROR(ReserveSlots(size_t{*std::max_element(slots, slots + n)} + 1));
   Places places;
@@ -281,7 +284,7 @@ void DeviceGeoOptimizer::UpdateRows(const GeoUpdate& update, const uint32_t* slo
     args.step = column.rule->StepAt(RateOf(column, update.schedule_step), 1);
     args.slots = slots;
     args.gradient = gradients_.rows;
-    args.n = update.n;
+    args.n = OnlyTable(update.rows).n;
     args.stride = dim_, args.begin = column.begin;
     args.state_stride = state_dim_, args.state_begin = column.state_begin;
     args.of_count = of_count[c];
@@ -306,27 +309,28 @@ void DeviceGeoOptimizer::UpdateDense(const GeoUpdate& update, TableOps* ops) {
 }
 
 absl::Status DeviceGeoOptimizer::Update(const GeoUpdate& update) {
-  if (!gradients_.present || gradients_.num_rows != update.n) {
+  const GeoUpdate::Rows rows = OnlyTable(update.rows);
+  if (!gradients_.present || gradients_.num_rows != rows.n) {
     return absl::FailedPreconditionError(
-        absl::StrCat("Geo: an update of ", update.n, " rows, but the last step left gradients of ",
+        absl::StrCat("Geo: an update of ", rows.n, " rows, but the last step left gradients of ",
                      gradients_.present ? gradients_.num_rows : 0));
   }
   // The gradients are used once. A second update with them would be a bug of the caller.
   gradients_.present = false;
-  SLUICE_RETURN_IF_ERROR(CheckSlots(update.slots, update.n, slots_));
-  SLUICE_RETURN_IF_ERROR(ReserveWork(update.n));
+  SLUICE_RETURN_IF_ERROR(CheckSlots(rows.slots, rows.n, slots_));
+  SLUICE_RETURN_IF_ERROR(ReserveWork(rows.n));
   Places places;
-  const size_t slots_at = places.Take(update.n, sizeof(uint32_t));
+  const size_t slots_at = places.Take(rows.n, sizeof(uint32_t));
   std::vector<size_t> of_count_at;
   for (const Group& group : columns_)
     of_count_at.push_back(
-        places.Take(DependsOnCount(*group.column) ? 2 * update.n : 0, sizeof(float)));
+        places.Take(DependsOnCount(*group.column) ? 2 * rows.n : 0, sizeof(float)));
   const auto fill = [&](char* to) {
-    if (update.n > 0) std::memcpy(to + slots_at, update.slots, update.n * sizeof(uint32_t));
+    if (rows.n > 0) std::memcpy(to + slots_at, rows.slots, rows.n * sizeof(uint32_t));
     for (size_t c = 0; c < columns_.size(); ++c) {
       const TableLayout::Column& column = *columns_[c].column;
       if (!DependsOnCount(column)) continue;
-      FillOfCount(*column.rule, RateOf(column, update.schedule_step), update.counts, update.n,
+      FillOfCount(*column.rule, RateOf(column, update.schedule_step), rows.counts, rows.n,
                   In<float>(to, of_count_at[c]));
     }
   };
@@ -341,8 +345,10 @@ absl::Status DeviceGeoOptimizer::Update(const GeoUpdate& update) {
   });
 }
 
-absl::Status DeviceGeoOptimizer::TakeDelta(const uint32_t* slots, size_t n,
+absl::Status DeviceGeoOptimizer::TakeDelta(const std::vector<GeoSlots>& rows,
                                            const GeoExchange& delta) {
+  const uint32_t* const slots = OnlyTable(rows).slots;
+  const size_t n = OnlyTable(rows).n;
   SLUICE_RETURN_IF_ERROR(CheckSlots(slots, n, slots_));
   // Dense tensors, then rows: one download. The deltas also stay here, where Merge subtracts what
   // was sent.
@@ -370,12 +376,14 @@ absl::Status DeviceGeoOptimizer::TakeDelta(const uint32_t* slots, size_t n,
   if (bytes == 0) return absl::OkStatus();
   return device_->Download(sent_->data(), bytes, [&](const char* from) {
     UnpackDense(from, delta.dense);
-    if (n > 0) std::memcpy(delta.rows, from + dense_bytes_, n * dim_ * sizeof(float));
+    if (n > 0) std::memcpy(delta.rows[0], from + dense_bytes_, n * dim_ * sizeof(float));
   });
 }
 
-absl::Status DeviceGeoOptimizer::Merge(const uint32_t* slots, size_t n, const GeoExchange&,
+absl::Status DeviceGeoOptimizer::Merge(const std::vector<GeoSlots>& rows, const GeoExchange&,
                                        const GeoExchange& server) {
+  const uint32_t* const slots = OnlyTable(rows).slots;
+  const size_t n = OnlyTable(rows).n;
   // The deltas of the exchange have stayed on the device, so the rows must be the same ones.
   if (n != sent_rows_) {
     return absl::InternalError(
@@ -390,7 +398,7 @@ absl::Status DeviceGeoOptimizer::Merge(const uint32_t* slots, size_t n, const Ge
     PackDense({server.dense.begin(), server.dense.end()}, to + dense_at);
     if (n == 0) return;
     std::memcpy(to + slots_at, slots, n * sizeof(uint32_t));
-    std::memcpy(to + rows_at, server.rows, n * dim_ * sizeof(float));
+    std::memcpy(to + rows_at, server.rows[0], n * dim_ * sizeof(float));
   };
   return device_->Run(places.end(), fill, [&](const char* up, TableOps* ops) {
     MergeArgs args;
@@ -425,12 +433,13 @@ absl::Status DeviceGeoOptimizer::Upload(const float* from, size_t n, float* to) 
       });
 }
 
-absl::Status DeviceGeoOptimizer::ReadRowState(uint32_t first, size_t n, float* state) {
+absl::Status DeviceGeoOptimizer::ReadRowState(size_t, uint32_t first, size_t n, float* state) {
   SLUICE_RETURN_IF_ERROR(lost_);
   return Download(In<float>(row_state_->data(), 0) + first * state_dim_, n * state_dim_, state);
 }
 
-absl::Status DeviceGeoOptimizer::WriteRowState(uint32_t first, size_t n, const float* state) {
+absl::Status DeviceGeoOptimizer::WriteRowState(size_t, uint32_t first, size_t n,
+                                               const float* state) {
   SLUICE_RETURN_IF_ERROR(ReserveSlots(first + n));
   return Upload(state, n * state_dim_, In<float>(row_state_->data(), 0) + first * state_dim_);
 }

@@ -21,22 +21,22 @@ namespace sluice::cuda {
 
 class DeviceGeoOptimizer : public GeoOptimizer {
  public:
-  // As DenseNet::MakeGeoOptimizer. `sparse` may be null. `gradients` are those that the network's
-  // last step left. Layouts and `gradients` must outlive the values.
+  // As DenseNet::MakeGeoOptimizer. `sparse` is null without a sparse table. `gradients` are those
+  // that the network's last step left. Layouts and `gradients` must outlive the values.
   static absl::StatusOr<std::unique_ptr<GeoOptimizer>> Create(
       const NetPlan& plan, const std::vector<const TableLayout*>& dense, const TableLayout* sparse,
       double clip_global_norm, std::unique_ptr<TableDevice> device, DeviceGradients* gradients);
 
   absl::Status SetDense(const std::vector<const float*>& values) override;
-  absl::Status FillRows(const uint32_t* slots, const uint8_t* fresh, size_t n,
+  absl::Status FillRows(size_t table, GeoSlots slots, const uint8_t* fresh,
                         const float* values) override;
-  // FAILED_PRECONDITION unless the last step left gradients for exactly update.n rows.
+  // FAILED_PRECONDITION unless the last step left gradients for exactly as many rows.
   absl::Status Update(const GeoUpdate& update) override;
-  absl::Status TakeDelta(const uint32_t* slots, size_t n, const GeoExchange& delta) override;
-  absl::Status Merge(const uint32_t* slots, size_t n, const GeoExchange& sent,
+  absl::Status TakeDelta(const std::vector<GeoSlots>& rows, const GeoExchange& delta) override;
+  absl::Status Merge(const std::vector<GeoSlots>& rows, const GeoExchange& sent,
                      const GeoExchange& server) override;
-  absl::Status ReadRowState(uint32_t first, size_t n, float* state) override;
-  absl::Status WriteRowState(uint32_t first, size_t n, const float* state) override;
+  absl::Status ReadRowState(size_t table, uint32_t first, size_t n, float* state) override;
+  absl::Status WriteRowState(size_t table, uint32_t first, size_t n, const float* state) override;
   absl::Status ReadDenseState(size_t table, size_t first, size_t n, float* state) override;
   absl::Status WriteDenseState(size_t table, size_t first, size_t n, const float* state) override;
 

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "model/wide_deep/cuda/device_geo_optimizer.h"
+#include "model/wide_deep/cuda/one_table.h"
 
 namespace sluice::cuda {
 
@@ -53,14 +54,15 @@ absl::Status DeviceResidentRows::Write(const uint32_t* slots, size_t n, const fl
 
 absl::StatusOr<OnDevice> ValuesOnDevice(const NetInput& input) {
   OnDevice values;
+  const RowsInput rows = RowsOf(input);
   if (input.geo != nullptr) {
     const auto& geo = static_cast<const DeviceGeoOptimizer&>(*input.geo);
     values = {geo.rows(), geo.dense()};
-    SLUICE_RETURN_IF_ERROR(CheckSlots(input.slots, input.num_rows, geo.slots()));
-  } else if (input.resident != nullptr) {
-    const auto& resident = static_cast<const DeviceResidentRows&>(*input.resident);
+    SLUICE_RETURN_IF_ERROR(CheckSlots(rows.slots, rows.n, geo.slots()));
+  } else if (rows.resident != nullptr) {
+    const auto& resident = static_cast<const DeviceResidentRows&>(*rows.resident);
     values.rows = resident.rows();
-    SLUICE_RETURN_IF_ERROR(CheckSlots(input.slots, input.num_rows, resident.capacity()));
+    SLUICE_RETURN_IF_ERROR(CheckSlots(rows.slots, rows.n, resident.capacity()));
   }
   return values;
 }

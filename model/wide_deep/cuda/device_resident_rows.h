@@ -38,8 +38,8 @@ struct OnDevice {
   const char* dense = nullptr;  // at InputLayout::dense
 };
 // OUT_OF_RANGE if a slot of the input does not exist.
-// REQUIRES: input.resident is a DeviceResidentRows or null, and input.geo is a DeviceGeoOptimizer
-// or null.
+// REQUIRES: the rows' `resident` is a DeviceResidentRows or null, and input.geo is a
+// DeviceGeoOptimizer or null.
 absl::StatusOr<OnDevice> ValuesOnDevice(const NetInput& input);
 
 // OUT_OF_RANGE names the first of slots [n] that is not below `capacity`.

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/base/status_macros.h"
+#include "model/wide_deep/cuda/one_table.h"
 #include "model/wide_deep/shape/net_input.h"
 
 namespace sluice::cuda {
@@ -20,7 +21,7 @@ absl::Status StepInputs::Reserve(const StepShape& shape) {
 }
 
 absl::Status StepInputs::Stage(size_t block, const NetInput& input, bool sort) {
-  const StepShape shape = ShapeOf(*input.batch, input.num_rows);
+  const StepShape shape = ShapeOf(*input.batch, RowsOf(input).n);
   const InputLayout layout(plan_, shape);
   SLUICE_RETURN_IF_ERROR(Reserve(block, layout));
   SLUICE_RETURN_IF_ERROR(
@@ -30,7 +31,7 @@ absl::Status StepInputs::Stage(size_t block, const NetInput& input, bool sort) {
 
 bool StepInputs::Staged(const NetInput& input) const {
   return staged_.batch != nullptr && staged_.batch.get() == input.batch &&
-         staged_.row_index == input.row_index && staged_.num_rows == input.num_rows;
+         staged_.row_index == input.row_index && OnlyTable(staged_.num_rows) == RowsOf(input).n;
 }
 
 absl::Status StepInputs::Begin(const NetInput& input, bool training) {
@@ -49,16 +50,17 @@ absl::Status StepInputs::Begin(const NetInput& input, bool training) {
 }
 
 absl::Status StepInputs::AddValues(const NetInput& input, const StepHeader& header) {
-  const InputLayout layout(plan_, ShapeOf(*input.batch, input.num_rows));
+  const RowsInput rows = RowsOf(input);
+  const InputLayout layout(plan_, ShapeOf(*input.batch, rows.n));
   char* const to = device_.pinned(current_);
   // Uploads are asynchronous: the dense tensors are on their way while the rows are being copied.
   SLUICE_RETURN_IF_ERROR(device_.Upload(current_, FillDense(plan_, layout, input, threads_, to)));
   NetInput rest = input;
-  const size_t bytes = plan_.row_dim * input.num_rows * sizeof(float);
+  const size_t bytes = plan_.row_dim * rows.n * sizeof(float);
   const bool brings_rows = header.resident == nullptr && input.geo == nullptr && bytes > 0;
-  if (brings_rows && device_.Reaches(input.rows, bytes)) {
-    SLUICE_RETURN_IF_ERROR(device_.UploadFrom(current_, input.rows, layout.values, bytes));
-    rest.rows = nullptr;
+  if (brings_rows && device_.Reaches(rows.values, bytes)) {
+    SLUICE_RETURN_IF_ERROR(device_.UploadFrom(current_, rows.values, layout.values, bytes));
+    rest.rows[0].values = nullptr;
   }
   SLUICE_RETURN_IF_ERROR(
       device_.Upload(current_, FillValues(plan_, layout, rest, header, threads_, to)));
@@ -69,7 +71,9 @@ void StepInputs::BringNext() {
   const ComingBatch next = std::exchange(announced_, {});
   if (alone_ || next.batch == nullptr || next.batch->n == 0) return;
   // Errors of the batch are reported when its step comes.
-  if (!CheckBatch(shape_, *next.batch).ok() || !CheckSize(*next.batch, next.num_rows).ok()) return;
+  RowsInput rows;
+  rows.n = OnlyTable(next.num_rows);
+  if (!CheckBatch(shape_, *next.batch).ok() || !CheckSize(*next.batch, rows.n).ok()) return;
   if (next.row_index == nullptr && !next.batch->keys.empty()) return;
   staged_ = {};
   // An earlier batch ahead may still be on its way to the block that is about to be overwritten.
@@ -78,7 +82,7 @@ void StepInputs::BringNext() {
   NetInput input;
   input.batch = next.batch.get();
   input.row_index = next.row_index;
-  input.num_rows = next.num_rows;
+  input.rows = {rows};
   const absl::Status status = Stage(other(), input, /*sort=*/true);
   if (status.ok()) staged_ = next;
   if (absl::IsResourceExhausted(status)) GiveBack();

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "model/wide_deep/cuda/layer_kernels.h"
+#include "model/wide_deep/cuda/one_table.h"
 #include "model/wide_deep/cuda/row_kernels.h"
 #include "model/wide_deep/cuda/sort_kernels.h"
 
@@ -24,7 +25,7 @@ StepShape Pad(size_t n, size_t keys, size_t rows) {
 NetPlan::NetPlan(const WideDeepShape& shape)
     : num_numeric(shape.num_numeric),
       num_slots(shape.slots.size()),
-      row_dim(shape.row_dim()),
+      row_dim(RowDimOf(shape)),
       hidden(shape.hidden.size()),
       widths(shape.widths()),
       embeddings(shape.deep() ? shape.deep_inputs() - shape.deep_numeric.size() : 0),
@@ -117,13 +118,14 @@ void FillConstants(const WideDeepShape& shape, char* to) {
   const ConstantLayout layout(shape);
   std::vector<SlotTable> slots;
   std::vector<ColumnTable> columns;
-  const bool embedded = shape.deep() && shape.embedding_dim > 0;
+  const uint32_t dim = EmbeddingDimOf(shape);
+  const bool embedded = shape.deep() && dim > 0;
   for (const WideDeepShape::Slot& slot : shape.slots) {
     SlotTable table;
     table.deep_column = embedded && slot.deep ? static_cast<int32_t>(columns.size()) : -1;
     table.wide = shape.wide_column && slot.wide;
     table.mean = slot.mean;
-    for (uint32_t j = 0; table.deep_column >= 0 && j < shape.embedding_dim; ++j)
+    for (uint32_t j = 0; table.deep_column >= 0 && j < dim; ++j)
       columns.push_back({static_cast<int32_t>(slots.size()), j});
     slots.push_back(table);
   }
@@ -141,9 +143,9 @@ NetView ViewOf(const WideDeepShape& shape, const char* constants) {
   NetView view;
   view.num_numeric = shape.num_numeric;
   view.num_slots = shape.slots.size();
-  view.row_dim = shape.row_dim();
+  view.row_dim = RowDimOf(shape);
   view.embedding_begin = shape.embedding_begin();
-  view.embedding_dim = shape.embedding_dim;
+  view.embedding_dim = EmbeddingDimOf(shape);
   view.deep_inputs = shape.deep() ? shape.deep_inputs() : 0;
   view.num_wide_numeric = shape.wide_numeric.size();
   view.slots = reinterpret_cast<const SlotTable*>(constants + layout.slots);

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "model/net/parallel.h"
+#include "model/wide_deep/cuda/one_table.h"
 
 namespace sluice::cuda {
 namespace {
@@ -45,7 +46,7 @@ StepHeader SizesOf(const NetInput& input) {
   StepHeader header = {};
   header.n = input.batch->n;
   header.keys = input.batch->keys.size();
-  header.rows = input.num_rows;
+  header.rows = RowsOf(input).n;
   return header;
 }
 
@@ -122,12 +123,13 @@ Piece FillDense(const NetPlan& plan, const InputLayout& layout, const NetInput& 
 Piece FillValues(const NetPlan& plan, const InputLayout& layout, const NetInput& input,
                  const StepHeader& header, int threads, char* block) {
   std::vector<Copy> copies = {Of(block, layout.header, &header, 1)};
-  const size_t rows = plan.row_dim > 0 ? input.num_rows : 0;
+  const RowsInput rows = RowsOf(input);
+  const size_t n = plan.row_dim > 0 ? rows.n : 0;
   // Rows that are on the device are named by their slots.
   if (header.resident != nullptr) {
-    copies.push_back(Of(block, layout.values, input.slots, rows));
-  } else if (input.geo == nullptr && input.rows != nullptr) {
-    copies.push_back(Of(block, layout.values, input.rows, rows * plan.row_dim));
+    copies.push_back(Of(block, layout.values, rows.slots, n));
+  } else if (input.geo == nullptr && rows.values != nullptr) {
+    copies.push_back(Of(block, layout.values, rows.values, n * plan.row_dim));
   }
   CopyAll(copies, threads);
   return {layout.header, static_cast<size_t>(copies.back().to - block) + copies.back().bytes};
@@ -152,7 +154,7 @@ void ReadGradients(const NetPlan& plan, const OutputLayout& layout, const char* 
     if (early || !plan.is_hidden_weight(t))
       add(gradients->dense[t], layout.dense[t], plan.elements[t]);
   }
-  if (num_rows * plan.row_dim > 0) add(gradients->rows, layout.rows, num_rows * plan.row_dim);
+  if (num_rows * plan.row_dim > 0) add(RowsOf(*gradients), layout.rows, num_rows * plan.row_dim);
   // The usual case without fp16: plain copies are faster than products.
   if (factor == 1.0f) return CopyAll(copies, threads);
   const std::vector<Copy> parts = Cut(copies);

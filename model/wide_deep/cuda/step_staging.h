@@ -17,7 +17,7 @@ struct Piece {
 
 // The sum of the batch's weights, added in order in double.
 double SumOfWeights(const Batch& batch);
-// resident: rows that the step reads by slot (NetInput::slots); null: the step uses NetInput::rows.
+// resident: rows that the step reads by slot (RowsInput::slots); null: it uses RowsInput::values.
 StepHeader MakeHeader(const NetInput& input, const float* resident, const Dropout& dropout,
                       double weight_sum, double loss_scale);
 
@@ -27,9 +27,9 @@ StepShape ShapeOf(const Batch& batch, size_t num_rows);
 absl::Status CheckSize(const Batch& batch, size_t num_rows);
 
 // Fill a piece of the block for the upload, and return the piece. FillBatch writes the batch with
-// its sizes and only reads `batch`, `row_index` and `num_rows` of the input. FillDense writes the
-// dense tensors. FillValues writes the header and the rows, or the slots of resident rows. Values
-// that are on the device already are left out.
+// its sizes and only reads `batch`, `row_index` and the number of rows of the input. FillDense
+// writes the dense tensors. FillValues writes the header and the rows, or the slots of resident
+// rows. Values that are on the device already are left out.
 Piece FillBatch(const NetPlan& plan, const InputLayout& layout, const NetInput& input, int threads,
                 char* block);
 Piece FillDense(const NetPlan& plan, const InputLayout& layout, const NetInput& input, int threads,

@@ -13,6 +13,16 @@ absl::Status Mismatch(absl::string_view what, size_t given, size_t expected) {
       absl::StrCat("wide_deep: the batch has ", given, " ", what, ", the network ", expected));
 }
 
+// Whether rows of a table are missing, in a batch with keys.
+bool LacksRows(const NetInput& input, size_t table) {
+  const RowsInput& rows = input.rows[table];
+  // Several tables share the keys, so one of them may have none. A single table has them all.
+  if (rows.n == 0 && input.rows.size() > 1) return false;
+  // Resident rows are found by slot, all others lie in `values`.
+  const bool resident = rows.resident != nullptr || input.geo != nullptr;
+  return input.row_index == nullptr || (resident ? rows.slots == nullptr : rows.values == nullptr);
+}
+
 }  // namespace
 
 absl::Status CheckShape(const WideDeepShape& shape) {
@@ -50,11 +60,13 @@ absl::Status CheckInput(const WideDeepShape& shape, const std::vector<size_t>& e
   // In Geo, values and gradients stay in `geo`, so the caller gives no dense tensors.
   if (input.geo == nullptr && input.dense.size() != elements.size())
     return Mismatch("dense tensors", input.dense.size(), elements.size());
-  // Resident rows are found by slot, all others lie in `rows`. Without keys, neither is read.
-  const bool resident = input.resident != nullptr || input.geo != nullptr;
-  if (shape.row_dim() > 0 && !batch.keys.empty() &&
-      (input.row_index == nullptr || (resident ? input.slots == nullptr : input.rows == nullptr))) {
-    return absl::InvalidArgumentError("wide_deep: the batch has keys, but no rows were given");
+  if (input.rows.size() != shape.tables())
+    return Mismatch("sparse tables", input.rows.size(), shape.tables());
+  for (size_t t = 0; t < shape.tables() && !batch.keys.empty(); ++t) {
+    if (shape.row_dim(t) > 0 && LacksRows(input, t)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "wide_deep: the batch has keys, but no rows of sparse table ", t, " were given"));
+    }
   }
   return absl::OkStatus();
 }
@@ -65,6 +77,8 @@ absl::Status CheckTrainStep(const WideDeepShape& shape, const std::vector<size_t
   if (input.geo == nullptr && gradients.dense.size() != elements.size()) {
     return Mismatch("dense gradients", gradients.dense.size(), elements.size());
   }
+  if (input.geo == nullptr && gradients.rows.size() != shape.tables())
+    return Mismatch("gradients of rows", gradients.rows.size(), shape.tables());
   // Dropout masks depend on the ids, so that they are the same however a batch is split.
   if (dropout && input.batch->example_id.size() != input.batch->n) {
     return Mismatch("example ids", input.batch->example_id.size(), input.batch->n);
@@ -72,9 +86,13 @@ absl::Status CheckTrainStep(const WideDeepShape& shape, const std::vector<size_t
   return absl::OkStatus();
 }
 
-void SetToZero(const std::vector<size_t>& elements, size_t row_values, NetGradients* gradients) {
+void SetToZero(const WideDeepShape& shape, const std::vector<size_t>& elements,
+               const NetInput& input, NetGradients* gradients) {
   for (size_t t = 0; t < elements.size(); ++t) std::fill_n(gradients->dense[t], elements[t], 0.0f);
-  if (row_values > 0) std::fill_n(gradients->rows, row_values, 0.0f);
+  for (size_t t = 0; t < shape.tables(); ++t) {
+    const size_t values = input.rows[t].n * shape.row_dim(t);
+    if (values > 0) std::fill_n(gradients->rows[t], values, 0.0f);
+  }
 }
 
 }  // namespace sluice

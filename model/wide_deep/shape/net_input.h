@@ -24,7 +24,8 @@ absl::Status CheckInput(const WideDeepShape& shape, const std::vector<size_t>& e
 // As CheckInput, and also checks what training needs: gradients, and example ids for dropout.
 absl::Status CheckTrainStep(const WideDeepShape& shape, const std::vector<size_t>& elements,
                             const NetInput& input, bool dropout, const NetGradients& gradients);
-// Sets the dense gradients and the first row_values floats of the row gradients to 0.
-void SetToZero(const std::vector<size_t>& elements, size_t row_values, NetGradients* gradients);
+// Sets the gradients of all dense tensors and of the input's rows to 0.
+void SetToZero(const WideDeepShape& shape, const std::vector<size_t>& elements,
+               const NetInput& input, NetGradients* gradients);
 
 }  // namespace sluice

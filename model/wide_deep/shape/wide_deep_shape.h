@@ -1,7 +1,7 @@
 // The shape of a wide_deep network, on which the tables and all backends agree.
 //
 // Format:
-//   sparse row      [wide weight: 1 float if wide_column][embedding: embedding_dim floats]
+//   sparse row      [wide weight: 1 float if wide_column][embedding: embedding_dim of its table]
 //   deep input      [embedding of each in_deep slot, in slot order][in_deep numbers, in order]
 //   dense tensors   for each layer: weight [in, out], bias [out] (out = 1 in the last layer);
 //                   wide weight [wide_numeric.size()], if not empty; wide bias [1], if wide_bias
@@ -19,8 +19,9 @@ struct WideDeepShape {
   struct Slot {
     bool wide = true;
     bool deep = true;
-    bool mean = false;  // pooling of the deep part; the wide part always sums
+    bool mean = false;      // pooling of the deep part; the wide part always sums
     bool weighted = false;  // its keys count as often as Batch::key_weights says
+    uint32_t table = 0;     // index of its table in embedding_dims
   };
   size_t num_numeric = 0;              // numbers of an example
   std::vector<uint32_t> wide_numeric;  // indices of the numbers in the wide part
@@ -28,17 +29,24 @@ struct WideDeepShape {
   std::vector<Slot> slots;
   bool wide_bias = true;
   bool wide_column = true;
-  uint32_t embedding_dim = 0;    // 0: rows have no embedding
+  // By sparse table: the width of its embeddings; 0: its rows have none. Rows of dense tables
+  // (DenseEmbeddingNet) count as those of one sparse table. Empty: there are no rows.
+  std::vector<uint32_t> embedding_dims;
   std::vector<uint32_t> hidden;  // empty: no deep part
   float dropout = 0;
   bool bf16 = false;  // training rounds the operands of the hidden layers' products; sums are f32
 
   bool deep() const { return !hidden.empty(); }
-  size_t row_dim() const { return (wide_column ? 1 : 0) + embedding_dim; }
+  size_t tables() const { return embedding_dims.size(); }
+  size_t row_dim(size_t table) const { return (wide_column ? 1 : 0) + embedding_dims[table]; }
+  // 0 for a slot without rows: a model without rows has no table 0.
+  size_t embedding_dim(const Slot& slot) const {
+    return slot.table < tables() ? embedding_dims[slot.table] : 0;
+  }
   size_t embedding_begin() const { return wide_column ? 1 : 0; }
   size_t deep_inputs() const {
     size_t n = deep_numeric.size();
-    for (const Slot& slot : slots) n += slot.deep ? embedding_dim : 0;
+    for (const Slot& slot : slots) n += slot.deep ? embedding_dim(slot) : 0;
     return n;
   }
   // Widths of the deep part, including the inputs and the single output; empty without a deep part.

@@ -106,6 +106,21 @@ TEST_F(JobSummaryTest, ModelIsDescribedByItsTables) {
                                             HasSubstr(" 59 dense values"), HasSubstr(" 5 values")));
 }
 
+TEST_F(JobSummaryTest, SeveralSparseTablesAreListedWithTheirFeatures) {
+  EXPECT_THAT(DescribeSparseTables(Job({})), IsEmpty());
+  const JobConfig job =
+      Job({"--set=features=[{name: 'c{1..10}' categorical {}}, "
+           "{name: 'item' categorical {} key: RAW embedding_dim: 16}]"});
+  EXPECT_THAT(DescribeSparseTables(job),
+              ElementsAre(AllOf(HasSubstr("embedding"), HasSubstr(" 5 values"),
+                                HasSubstr("c1, c2, c3, c4, c5, c6, c7, c8 and 2 more")),
+                          AllOf(HasSubstr("table item"), HasSubstr(" 17 values"))));
+  EXPECT_THAT(DescribeModel(job), HasSubstr("2 sparse tables"));
+  std::ostringstream out;
+  PrintJob("head", job, &out);
+  EXPECT_THAT(out.str(), HasSubstr("\ntable item: "));
+}
+
 TEST_F(JobSummaryTest, DataIsDescribedByItsFilesOrByTheirNames) {
   const std::string data = file_ + ".csv";
   EXPECT_THAT(DescribeData(Job({"--set=data.train_files=" + data})),

@@ -80,10 +80,11 @@ struct Step {
     NetInput input;
     input.batch = &batch;
     input.row_index = row_index;
-    input.rows = rows.data();
-    input.num_rows = batch.n == 0 ? 0 : rows.size();
+    input.rows.resize(1);
+    input.rows[0].values = rows.data();
+    input.rows[0].n = batch.n == 0 ? 0 : rows.size();
     input.dense.assign(4, values);
-    gradients.rows = rows.data();
+    gradients.rows = {rows.data()};
     for (auto& total : totals) gradients.dense.push_back(total.data());
     const absl::Status status = (*net)->TrainStep(input, 1, 0, &gradients);
     EXPECT_TRUE(status.ok()) << status;

@@ -8,11 +8,14 @@
 namespace sluice {
 
 absl::Status CountingNet::Check(const NetInput& input) const {
-  if (input.batch->num_numeric == numbers_ && input.dense.size() == totals_)
+  if (input.batch->num_numeric == numbers_ && input.dense.size() == totals_ &&
+      input.rows.size() == 1) {
     return absl::OkStatus();
+  }
   return absl::InvalidArgumentError(absl::StrCat(
-      "the network has ", numbers_, " numbers and ", totals_, " dense tables; the input has ",
-      input.batch->num_numeric, " numbers and ", input.dense.size(), " dense tables"));
+      "the network has ", numbers_, " numbers, ", totals_,
+      " dense tables and a sparse table; the input has ", input.batch->num_numeric, " numbers, ",
+      input.dense.size(), " dense tables and ", input.rows.size(), " sparse tables"));
 }
 
 absl::Status CountingNet::Forward(const NetInput& input, float* logits) {
@@ -22,7 +25,7 @@ absl::Status CountingNet::Forward(const NetInput& input, float* logits) {
     logits[i] = 0;
     const size_t slot = i * batch.num_slots;
     for (size_t k = batch.key_offsets[slot]; k < batch.key_offsets[slot + batch.num_slots]; ++k)
-      logits[i] += input.rows[input.row_index[k]];
+      logits[i] += input.rows[0].values[input.row_index[k]];
   }
   return absl::OkStatus();
 }
@@ -34,8 +37,9 @@ absl::Status CountingNet::TrainStep(const NetInput& input, uint64_t, uint32_t,
   gradients->skipped = false;
   gradients->loss_sum = 0;
   gradients->weight_sum = 1;
-  std::fill_n(gradients->rows, input.num_rows, 0.0f);
-  for (size_t k = 0; k < batch.keys.size(); ++k) gradients->rows[input.row_index[k]] -= 1;
+  float* const rows = gradients->rows[0];
+  std::fill_n(rows, input.rows[0].n, 0.0f);
+  for (size_t k = 0; k < batch.keys.size(); ++k) rows[input.row_index[k]] -= 1;
   for (float* total : gradients->dense) {
     std::fill_n(total, 1 + numbers_, 0.0f);
     total[0] = -static_cast<float>(batch.n);

@@ -20,7 +20,7 @@ class CountingSpec : public ModelSpec {
 
   const std::shared_ptr<const FeatureSchema>& schema() const override { return schema_; }
   const std::vector<TableConfig>& tables() const override { return tables_; }
-  int sparse_table() const override { return 0; }
+  const std::vector<int>& sparse_tables() const override { return sparse_tables_; }
   const std::vector<int>& dense_tables() const override { return dense_tables_; }
   std::map<std::string, std::vector<std::string>> ordered_inputs() const override;
 
@@ -29,6 +29,7 @@ class CountingSpec : public ModelSpec {
 
   std::shared_ptr<const FeatureSchema> schema_;
   std::vector<TableConfig> tables_;
+  const std::vector<int> sparse_tables_ = {0};
   std::vector<int> dense_tables_;
 };
 

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -100,6 +101,18 @@ TEST(FingerprintTest, DependsOnTheKeysThatTheModelUses) {
   no_deep.keys.deep = false;  // then "a" is a part of the cross only
   EXPECT_EQ(fingerprint(FeatureUse()), fingerprint(no_wide));
   EXPECT_NE(fingerprint(FeatureUse()), fingerprint(no_deep));
+}
+
+TEST(FingerprintTest, DependsOnTheEmbeddingAndTheKeyRule) {
+  std::set<std::string> fingerprints;
+  for (const char* keys : {"", "embedding: 'b'", "key: RAW", "embedding: 'b' key: RAW"}) {
+    const JobConfig job =
+        FeaturesForTest(std::string("features { name: 'a' categorical {} ") + keys + "}");
+    const auto schema = FeatureSchema::Create(job);
+    ASSERT_TRUE(schema.ok()) << schema.status();
+    fingerprints.insert(FingerprintOf(job, **schema));
+  }
+  EXPECT_EQ(fingerprints.size(), 4u);
 }
 
 TEST(FingerprintTest, DependsOnDenseFeaturesAndTheirRows) {

@@ -24,6 +24,19 @@ TEST(ParseNumberTest, RefusesEverythingElse) {
   }
 }
 
+TEST(ParseKeyTest, TakesWholeNumbersOf64Bits) {
+  uint64_t key = 7;
+  EXPECT_TRUE(ParseKey("0", &key) && key == 0);
+  EXPECT_TRUE(ParseKey("0012", &key) && key == 12);
+  EXPECT_TRUE(ParseKey("18446744073709551615", &key) && key == UINT64_MAX);
+  EXPECT_TRUE(ParseKey("-1", &key) && key == UINT64_MAX);
+  EXPECT_TRUE(ParseKey("-9223372036854775808", &key) && key == uint64_t{1} << 63);
+  for (const char* cell : {"", "-", "+1", "--1", "1.0", "1e3", " 1", "1 ", "0x1", "a", "1a",
+                           "18446744073709551616", "-9223372036854775809"}) {
+    EXPECT_FALSE(ParseKey(cell, &key)) << cell;
+  }
+}
+
 TEST(ParseFewDigitsTest, EveryLengthAndPlace) {
   double value = -1;
   for (uint32_t number : {0u, 1u, 9u, 10u, 57u, 99u, 100u, 123u, 1000u, 9876u, 12345u, 678901u,

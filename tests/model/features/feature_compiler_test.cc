@@ -195,6 +195,30 @@ TEST(FeatureCompilerTest, BadCategoriesAreRefused) {
   EXPECT_THAT(categorical("weight_delimiter: ':'"), HasSubstr("this model has no weights"));
 }
 
+TEST(FeatureCompilerTest, SlotsKnowTheirSparseTable) {
+  const JobConfig job = FeaturesForTest(R"(
+      features { name: "age" numeric { boundaries: 30 keep_numeric: true } }
+      features { name: "part" in_wide: false in_deep: false table: "t" categorical {} }
+      features { name: "user" key: RAW categorical {} }
+      features { name: "city" categorical {} }
+      features { name: "x" table: "x" cross { features: ["part", "city"] } })");
+  JobConfig without = job;
+  without.mutable_features(1)->clear_table();
+  FeatureUse use;
+  use.several_tables = true;
+  const auto schema = FeatureSchema::Create(without, use);
+  ASSERT_TRUE(schema.ok()) << schema.status();
+  std::vector<std::pair<std::string, uint32_t>> tables;
+  for (const FeatureSchema::Slot& slot : (*schema)->slots())
+    tables.emplace_back(slot.name, slot.table);
+  EXPECT_THAT(tables, testing::ElementsAre(testing::Pair("age", 0), testing::Pair("user", 1),
+                                           testing::Pair("city", 0), testing::Pair("x", 2)));
+  // A feature without rows is in no table.
+  EXPECT_THAT(CreateError(job, use), AllOf(HasSubstr("features[1].table"), HasSubstr("crosses")));
+  // Most models have a single table.
+  EXPECT_THAT(CreateError(without), AllOf(HasSubstr("\"user\""), HasSubstr("\"age\"")));
+}
+
 TEST(FeatureCompilerTest, PlainNumberHasNoEmbeddingWidth) {
   EXPECT_THAT(FeatureErrorOf("features { name: 'n' embedding_dim: 8 numeric {} }"),
               HasSubstr("plain number"));

@@ -60,6 +60,73 @@ TEST(FeatureSchemaTest, GoldenFoldedCrossIsFrozen) {
               ElementsAre(0x98f7981c7d8e259a));
 }
 
+TEST(FeatureSchemaTest, RawCellsAreTheirKeys) {
+  FeatureUse use;
+  use.several_tables = true;
+  const auto created = FeatureSchema::Create(FeaturesForTest(R"(
+      features { name: "user" key: RAW categorical {} }
+      features { name: "bought" key: RAW categorical { multi_value_delimiter: "|" } }
+      features { name: "age" categorical {} }
+      features { name: "x" cross { features: "user" features: "age" } })"),
+                                             use);
+  ASSERT_TRUE(created.ok()) << created.status();
+  const std::shared_ptr<const FeatureSchema> schema = *created;
+  const Batch batch = ExampleForTest(
+      *schema, {{"user", "-2"}, {"bought", "7|18446744073709551615|7"}, {"age", "30"}});
+  EXPECT_THAT(KeysOf(batch, 0, 0), ElementsAre(uint64_t{0} - 2));
+  EXPECT_THAT(KeysOf(batch, 0, 1), ElementsAre(7, UINT64_MAX, 7));
+  const uint64_t age = ValueKey("30", SlotSeed("age"));
+  EXPECT_THAT(KeysOf(batch, 0, 2), ElementsAre(age));
+  EXPECT_THAT(KeysOf(batch, 0, 3),
+              ElementsAre(CombineHash(CombineHash(SlotSeed("x"), uint64_t{0} - 2), age)));
+  EXPECT_THAT(ExampleForTest(*schema, {{"age", "30"}}).keys, ElementsAre(age)) << "missing";
+
+  Batch bad = EmptyBatch(*schema);
+  for (const char* cell : {"7|x", "7|1.0", "7|18446744073709551616"}) {
+    const absl::Status status =
+        AppendForTest(*schema, {{"y", "1"}, {"user", "1"}, {"bought", cell}}, &bad);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()),
+                AllOf(HasSubstr("\"bought\""), HasSubstr(std::string(cell).substr(2))));
+    EXPECT_TRUE(bad.keys.empty());
+  }
+  EXPECT_THAT(std::string(AppendForTest(*schema, {{"y", "1"}, {"user", "u7"}}, &bad).message()),
+              AllOf(HasSubstr("column \"user\""), HasSubstr("\"u7\""), HasSubstr("RAW")));
+}
+
+TEST(FeatureSchemaTest, RawValuesMayHaveWeights) {
+  FeatureUse use;
+  use.key_weights = true;
+  const auto schema = FeatureSchema::Create(
+      FeaturesForTest("features { name: 'c' key: RAW categorical { multi_value_delimiter: '|' "
+                      "weight_delimiter: ':' } }"),
+      use);
+  ASSERT_TRUE(schema.ok()) << schema.status();
+  const Batch batch = ExampleForTest(**schema, {{"c", "3:0.5|4"}});
+  EXPECT_THAT(batch.keys, ElementsAre(3, 4));
+  EXPECT_THAT(batch.key_weights, ElementsAre(0.5f, 1));
+}
+
+TEST(FeatureSchemaTest, FeaturesOfOneEmbeddingShareKeys) {
+  const auto schema = SchemaForTest(FeaturesForTest(R"(
+      features { name: "item" categorical { vocabulary: ["a", "b"] missing_is_value: true } }
+      features { name: "bought" embedding: "item" categorical { multi_value_delimiter: "|" } }
+      features { name: "low" embedding: "price" numeric { boundaries: 1 } }
+      features { name: "high" embedding: "price" numeric { boundaries: 1 } }
+      features { name: "x" embedding: "pair" cross { features: ["item", "low"] } })"));
+  const Batch batch =
+      ExampleForTest(*schema, {{"item", "a"}, {"bought", "b|a"}, {"low", "2"}, {"high", "3"}});
+  const uint64_t item = SlotSeed("item");
+  EXPECT_THAT(KeysOf(batch, 0, 0), ElementsAre(ValueKey("a", item)));
+  EXPECT_THAT(KeysOf(batch, 0, 1), ElementsAre(ValueKey("b", item), ValueKey("a", item)));
+  const uint64_t bucket = ValueKey("1", SlotSeed("price"));
+  EXPECT_THAT(KeysOf(batch, 0, 2), ElementsAre(bucket));
+  EXPECT_THAT(KeysOf(batch, 0, 3), ElementsAre(bucket));
+  EXPECT_THAT(KeysOf(batch, 0, 4),
+              ElementsAre(CombineHash(CombineHash(SlotSeed("pair"), ValueKey("a", item)), bucket)));
+  EXPECT_THAT(KeysOf(ExampleForTest(*schema, {}), 0, 0), ElementsAre(MissingKey(item)));
+}
+
 TEST(FeatureSchemaTest, NormalizationsAreAppliedInOrder) {
   auto near = [](double value, double expected) {
     return std::isfinite(value) && std::abs(value - expected) <= 1e-6;

@@ -182,7 +182,7 @@ TEST(LinearModelTest, TablesAreAWeightANumberAndTheBias) {
   EXPECT_EQ(model->tables()[1].name(), "bias");
   EXPECT_EQ(model->tables()[1].initializer().constant(), 0.25f);
   EXPECT_EQ(model->tables()[1].optimizer().learning_rate(), 0.5f);
-  EXPECT_EQ(model->sparse_table(), -1);
+  EXPECT_THAT(model->sparse_tables(), testing::IsEmpty());
   EXPECT_THAT(model->dense_tables(), ElementsAre(0, 1));
   EXPECT_EQ(CreateModel("bias: false")->tables().size(), 1u);
 }

@@ -20,7 +20,7 @@ class LinearSpec : public ModelSpec {
 
   const std::shared_ptr<const FeatureSchema>& schema() const override { return schema_; }
   const std::vector<TableConfig>& tables() const override { return tables_; }
-  int sparse_table() const override { return -1; }
+  const std::vector<int>& sparse_tables() const override { return sparse_tables_; }
   // The weights, then the bias when has_bias().
   const std::vector<int>& dense_tables() const override { return dense_tables_; }
   std::map<std::string, std::vector<std::string>> ordered_inputs() const override;
@@ -32,6 +32,7 @@ class LinearSpec : public ModelSpec {
 
   std::shared_ptr<const FeatureSchema> schema_;
   std::vector<TableConfig> tables_;
+  const std::vector<int> sparse_tables_;
   std::vector<int> dense_tables_;
 };
 

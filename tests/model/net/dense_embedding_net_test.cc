@@ -27,7 +27,7 @@ class DenseEmbeddingTest : public ::testing::Test {
 
   void SetShape(const WideDeepShape& shape) {
     shape_ = shape;
-    const size_t dim = shape_.embedding_dim;
+    const size_t dim = shape_.embedding_dims[0];
     tables_.clear();
     const size_t deep_rows = shape_.slots[1].deep ? kKeys : 15;
     if (dim > 0) tables_.push_back({0, deep_rows, dim, shape_.embedding_begin()});
@@ -35,7 +35,7 @@ class DenseEmbeddingTest : public ::testing::Test {
     dense_.clear();
     for (const auto& table : tables_) dense_.push_back(Values(table.rows * table.dim));
     for (const size_t n : shape_.dense_elements()) dense_.push_back(Values(n));
-    rows_.assign(kKeys * shape_.row_dim(), 0.0f);
+    rows_.assign(kKeys * shape_.row_dim(0), 0.0f);
     for (size_t t = 0; t < tables_.size(); ++t) {
       for (size_t i = 0; i < dense_[t].size(); ++i) rows_[RowPlace(t, i)] = dense_[t][i];
     }
@@ -43,7 +43,7 @@ class DenseEmbeddingTest : public ::testing::Test {
   // Where element i of table t is in rows_.
   size_t RowPlace(size_t t, size_t i) const {
     const DenseEmbeddingNet::Table& table = tables_[t];
-    return (table.first_key + i / table.dim) * shape_.row_dim() + table.begin + i % table.dim;
+    return (table.first_key + i / table.dim) * shape_.row_dim(0) + table.begin + i % table.dim;
   }
 
   std::unique_ptr<DenseNet> SparseNet(int threads) const {
@@ -52,7 +52,7 @@ class DenseEmbeddingTest : public ::testing::Test {
     return *std::move(net);
   }
   std::unique_ptr<DenseNet> Net(int threads = 1) const {
-    return std::make_unique<DenseEmbeddingNet>(SparseNet(threads), tables_, shape_.row_dim(),
+    return std::make_unique<DenseEmbeddingNet>(SparseNet(threads), tables_, shape_.row_dim(0),
                                                threads);
   }
 
@@ -87,8 +87,10 @@ class DenseEmbeddingTest : public ::testing::Test {
     NetInput input;
     input.batch = &batch;
     input.row_index = row_index->data();
-    input.rows = rows_.data();
-    input.num_rows = kKeys;
+    RowsInput rows;
+    rows.values = rows_.data();
+    rows.n = kKeys;
+    input.rows = {rows};
     for (size_t t = tables_.size(); t < dense_.size(); ++t) input.dense.push_back(dense_[t].data());
     return input;
   }
@@ -104,7 +106,7 @@ class DenseEmbeddingTest : public ::testing::Test {
     g->rows.assign(rows_.size(), std::nanf(""));
     for (size_t t = first_tensor; t < dense_.size(); ++t)
       g->dense.emplace_back(dense_[t].size(), std::nanf(""));
-    g->view.rows = g->rows.data();
+    g->view.rows = {g->rows.data()};
     for (auto& tensor : g->dense) g->view.dense.push_back(tensor.data());
     return g;
   }
@@ -127,7 +129,7 @@ class DenseEmbeddingTest : public ::testing::Test {
     EXPECT_EQ(logits, sparse_logits);
 
     ReferenceValues values;
-    values.rows.assign(rows_.begin(), rows_.end());
+    values.rows.emplace_back(rows_.begin(), rows_.end());
     for (size_t t = tables_.size(); t < dense_.size(); ++t)
       values.dense.emplace_back(dense_[t].begin(), dense_[t].end());
     const ReferenceModel reference(shape_);
@@ -145,7 +147,7 @@ class DenseEmbeddingTest : public ::testing::Test {
       std::vector<double> of_table;
       std::vector<float> of_rows;
       for (size_t i = 0; i < dense_[t].size(); ++i) {
-        of_table.push_back(expected.rows[RowPlace(t, i)]);
+        of_table.push_back(expected.rows[0][RowPlace(t, i)]);
         of_rows.push_back(sparse->rows[RowPlace(t, i)]);
       }
       ExpectClose(got->dense[t], of_table, 1e-6, "table " + std::to_string(t));
@@ -199,7 +201,7 @@ TEST_F(DenseEmbeddingTest, AgreesWithDropout) {
 TEST_F(DenseEmbeddingTest, AgreesWithoutADeepPart) {
   WideDeepShape shape = SmallShape();
   shape.hidden.clear();
-  shape.embedding_dim = 0;
+  shape.embedding_dims = {0};
   ExpectAgrees(shape, 9);
 }
 
@@ -262,7 +264,7 @@ TEST_F(DenseEmbeddingTest, TablesAreReadyWhenTheirGradientsAreFinal) {
   for (size_t i = 0; i + 2 < ready.size(); ++i) EXPECT_GE(ready[i], 2u);
   // The caller's object is as it was.
   EXPECT_EQ(got->view.dense.size(), dense_.size());
-  EXPECT_EQ(got->view.rows, got->rows.data());
+  EXPECT_THAT(got->view.rows, ElementsAre(got->rows.data()));
 }
 
 TEST_F(DenseEmbeddingTest, RefusesAKeyWithoutRowAndGoesOn) {
@@ -311,7 +313,7 @@ class SkippingNet : public DenseNet {
 };
 
 TEST_F(DenseEmbeddingTest, SkippedStepsAndTheNetworksStatePassThrough) {
-  DenseEmbeddingNet net(std::make_unique<SkippingNet>(), tables_, shape_.row_dim(), 1);
+  DenseEmbeddingNet net(std::make_unique<SkippingNet>(), tables_, shape_.row_dim(0), 1);
   const auto g = Empty(0);
   bool ready = false;
   g->view.ready = [&](size_t) { ready = true; };

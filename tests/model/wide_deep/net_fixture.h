@@ -26,8 +26,25 @@ inline WideDeepShape SmallShape() {
   shape.deep_numeric = {1, 2};
   shape.slots = {MakeSlot(true, true, false), MakeSlot(true, false, true),
                  MakeSlot(true, true, true), MakeSlot(false, true, false)};
-  shape.embedding_dim = 3;
+  shape.embedding_dims = {3};
   shape.hidden = {7, 5};
+  return shape;
+}
+
+// A shape with sparse tables of three widths, and a fourth one as wide as the second. Slots of all
+// kinds share the tables, some beside each other and some apart.
+inline WideDeepShape ShapeOfSeveralTables() {
+  WideDeepShape shape = SmallShape();
+  shape.embedding_dims = {4, 8, 16, 8};
+  shape.slots.clear();
+  for (const uint32_t table : {0, 0, 1, 3, 2, 3, 2}) {
+    shape.slots.push_back(MakeSlot(true, true, shape.slots.size() % 2 == 1));
+    shape.slots.back().table = table;
+  }
+  shape.slots[1].deep = false;
+  shape.slots[4].wide = shape.slots[5].wide = false;
+  shape.slots[2].weighted = shape.slots[4].weighted = true;  // summed
+  shape.slots[5].weighted = true;                            // the mean
   return shape;
 }
 
@@ -35,7 +52,7 @@ inline WideDeepShape SmallShape() {
 inline WideDeepShape WideShape(std::vector<uint32_t> hidden, uint32_t dim) {
   WideDeepShape shape = SmallShape();
   shape.hidden = std::move(hidden);
-  shape.embedding_dim = dim;
+  shape.embedding_dims = {dim};
   return shape;
 }
 
@@ -46,15 +63,17 @@ struct TestStep {
 
 class NetCase {
  public:
+  // Every table has `num_rows` rows.
   NetCase(WideDeepShape shape, size_t num_rows, uint64_t seed = 1)
       : shape_(shape), num_rows_(num_rows), random_(seed) {
-    rows_ = Values(num_rows * shape.row_dim());
+    for (size_t t = 0; t < shape.tables(); ++t)
+      rows_.push_back(Values(num_rows * shape.row_dim(t)));
     for (size_t n : shape.dense_elements()) dense_.push_back(Values(n));
     for (const WideDeepShape::Slot& slot : shape.slots) weighted_ |= slot.weighted;
   }
 
   const WideDeepShape& shape() const { return shape_; }
-  std::vector<float>& rows() { return rows_; }
+  std::vector<float>& rows(size_t table = 0) { return rows_[table]; }
   std::vector<std::vector<float>>& dense() { return dense_; }
 
   std::unique_ptr<DenseNet> Net(int threads = 1, size_t max_batch = 16,
@@ -92,15 +111,19 @@ class NetCase {
     NetInput input;
     input.batch = &step.batch;
     input.row_index = step.row_index.data();
-    input.rows = rows_.data();
-    input.num_rows = num_rows_;
+    for (const std::vector<float>& values : rows_) {
+      RowsInput rows;
+      rows.values = values.data();
+      rows.n = num_rows_;
+      input.rows.push_back(rows);
+    }
     for (const auto& tensor : dense_) input.dense.push_back(tensor.data());
     return input;
   }
 
   ReferenceValues Reference() const {
     ReferenceValues values;
-    values.rows.assign(rows_.begin(), rows_.end());
+    for (const auto& rows : rows_) values.rows.emplace_back(rows.begin(), rows.end());
     for (const auto& tensor : dense_) values.dense.emplace_back(tensor.begin(), tensor.end());
     return values;
   }
@@ -124,27 +147,31 @@ class NetCase {
   bool weighted_ = false;
   const size_t num_rows_;
   std::mt19937_64 random_;
-  std::vector<float> rows_;
+  std::vector<std::vector<float>> rows_;  // by table
   std::vector<std::vector<float>> dense_;
 };
 
 // Gradients with their memory, full of NaN before the step to expose what it does not write.
 struct OwnedGradients {
-  explicit OwnedGradients(const NetCase& net_case, size_t num_rows)
-      : rows(num_rows * net_case.shape().row_dim(), std::nanf("")) {
+  // Of the rows of an input.
+  OwnedGradients(const NetCase& net_case, const NetInput& input)
+      : OwnedGradients(net_case, input.rows.empty() ? 0 : input.rows[0].n) {}
+  // Of num_rows rows of each table.
+  OwnedGradients(const NetCase& net_case, size_t num_rows) {
+    for (size_t t = 0; t < net_case.shape().tables(); ++t)
+      rows.emplace_back(num_rows * net_case.shape().row_dim(t), std::nanf(""));
     for (size_t n : net_case.shape().dense_elements()) dense.emplace_back(n, std::nanf(""));
-    view.rows = rows.data();
+    for (auto& table : rows) view.rows.push_back(table.data());
     for (auto& tensor : dense) view.dense.push_back(tensor.data());
   }
-  std::vector<float> rows;
-  std::vector<std::vector<float>> dense;
+  std::vector<std::vector<float>> rows, dense;  // by table
   NetGradients view;
 };
 
 inline OwnedGradients Train(const NetCase& net_case, DenseNet* net, const TestStep& step,
                             uint64_t seed = 5, uint32_t epoch = 0) {
   const NetInput input = net_case.Input(step);
-  OwnedGradients gradients(net_case, input.num_rows);
+  OwnedGradients gradients(net_case, input);
   const absl::Status status = net->TrainStep(input, seed, epoch, &gradients.view);
   EXPECT_TRUE(status.ok()) << status;
   return gradients;
@@ -160,6 +187,16 @@ void ExpectClose(const std::vector<A>& got, const std::vector<B>& reference, dou
     ASSERT_TRUE(std::isfinite(a) && std::abs(a - b) <= tol * (1 + std::abs(b)))
         << what << "[" << i << "]: " << a << ", reference " << b;
   }
+}
+
+// The same of several tables.
+template <typename A, typename B>
+void ExpectClose(const std::vector<std::vector<A>>& got,
+                 const std::vector<std::vector<B>>& reference, double tol,
+                 const std::string& what) {
+  ASSERT_EQ(got.size(), reference.size()) << what;
+  for (size_t t = 0; t < got.size(); ++t)
+    ExpectClose(got[t], reference[t], tol, what + " " + std::to_string(t));
 }
 
 }  // namespace sluice

@@ -32,7 +32,8 @@ class WholeNet : public DenseNet {
                          NetGradients* gradients) override {
     trained.push_back(input.batch);
     sizes.push_back(input.batch->n);
-    rows.push_back(input.num_rows);
+    rows.emplace_back();
+    for (const RowsInput& table : input.rows) rows.back().push_back(table.n);
     if (sizes.size() == overflow) {
       gradients->skipped = true;
       return absl::OkStatus();
@@ -44,8 +45,9 @@ class WholeNet : public DenseNet {
   }
 
   std::vector<const Batch*> announced, trained;
-  std::vector<size_t> sizes, rows;
-  size_t overflow = 0;  // this pass overflows, from 1
+  std::vector<size_t> sizes;
+  std::vector<std::vector<size_t>> rows;  // by pass and table
+  size_t overflow = 0;                    // this pass overflows, from 1
 
  private:
   const std::unique_ptr<DenseNet> net_;
@@ -54,12 +56,13 @@ class WholeNet : public DenseNet {
 
 class NetInPassesTest : public ::testing::Test {
  protected:
-  NetInPassesTest() : case_(Shape(), 60) {
+  explicit NetInPassesTest(const WideDeepShape& shape = Shape()) : case_(shape, 60) {
     auto whole = std::make_unique<WholeNet>(case_.Net(2));
     inner_ = whole.get();
     TableSizes sizes;
-    sizes.dense = Shape().dense_elements();
-    sizes.row_dim = Shape().row_dim();
+    sizes.dense = shape.dense_elements();
+    for (size_t t = 0; t < shape.tables(); ++t) sizes.row_dims.push_back(shape.row_dim(t));
+    for (const WideDeepShape::Slot& slot : shape.slots) sizes.slot_tables.push_back(slot.table);
     NetOptions options = CpuNet(2, kPass);
     options.pass_examples = kPass;
     net_ = std::make_unique<NetInPasses>(std::move(whole), std::move(sizes), options);
@@ -91,7 +94,7 @@ TEST_F(NetInPassesTest, GradientsAreThoseOfOnePassWithDropoutAndAnUnevenTail) {
   EXPECT_EQ(inner_->sizes, std::vector<size_t>(4, kPass));
   ExpectLikeOnePass(Step(2 * kPass + 5));
   EXPECT_EQ(inner_->sizes.back(), 5u);
-  EXPECT_LT(inner_->rows.back(), 60u) << "a pass brings only the rows that it uses";
+  EXPECT_LT(inner_->rows.back()[0], 60u) << "a pass brings only the rows that it uses";
 }
 
 TEST_F(NetInPassesTest, AStepThatFitsIsGivenToTheNetworkAsItIs) {
@@ -111,7 +114,7 @@ TEST_F(NetInPassesTest, PassesWithoutWeightAddNothing) {
   step.batch.weight.assign(3 * kPass, 0.0f);
   const OwnedGradients none = Train(case_, net_.get(), step);
   EXPECT_EQ(none.view.weight_sum, 0);
-  EXPECT_EQ(none.rows, std::vector<float>(none.rows.size(), 0.0f));
+  for (const auto& table : none.rows) EXPECT_EQ(table, std::vector<float>(table.size(), 0.0f));
   for (const auto& tensor : none.dense) EXPECT_EQ(tensor, std::vector<float>(tensor.size(), 0.0f));
 }
 
@@ -133,7 +136,7 @@ TEST_F(NetInPassesTest, GradientsAreReadyOnceAndFinalInTheLastPass) {
   const TestStep step = Step(3 * kPass);
   const OwnedGradients expected = Train(case_, net_.get(), step);
   const NetInput input = case_.Input(step);
-  OwnedGradients got(case_, input.num_rows);
+  OwnedGradients got(case_, input);
   std::multiset<size_t> ready;
   Mutex mutex;
   got.view.ready = [&](size_t t) {
@@ -154,7 +157,7 @@ TEST_F(NetInPassesTest, EachPassIsAnnouncedBeforeThePassBeforeIt) {
   ComingBatch next;
   next.batch = std::shared_ptr<const Batch>(&second.batch, [](const Batch*) {});
   next.row_index = second.row_index.data();
-  next.num_rows = 60;
+  next.num_rows = {60};
   net_->Announce(next);
   Train(case_, net_.get(), first);
   ASSERT_EQ(inner_->announced.size(), 3u);
@@ -171,17 +174,61 @@ TEST_F(NetInPassesTest, AnotherBatchThanTheAnnouncedOneIsTrained) {
   ComingBatch next;
   next.batch = std::shared_ptr<const Batch>(&announced.batch, [](const Batch*) {});
   next.row_index = announced.row_index.data();
-  next.num_rows = 60;
+  next.num_rows = {60};
   net_->Announce(next);
   Train(case_, net_.get(), first);
   ExpectLikeOnePass(second);
 }
 
+class SeveralTablesInPassesTest : public NetInPassesTest {
+ protected:
+  static WideDeepShape SeveralTables() {
+    WideDeepShape shape = ShapeOfSeveralTables();
+    shape.dropout = 0.3f;
+    return shape;
+  }
+  SeveralTablesInPassesTest() : NetInPassesTest(SeveralTables()) {}
+};
+
+TEST_F(SeveralTablesInPassesTest, GradientsAreThoseOfOnePass) {
+  ExpectLikeOnePass(Step(4 * kPass));
+  ExpectLikeOnePass(Step(2 * kPass + 5));
+  for (const size_t n : inner_->rows.back()) EXPECT_LT(n, 60u);
+}
+
+TEST_F(SeveralTablesInPassesTest, AnAnnouncedBatchIsCopiedAheadUnlessItsRowsDiffer) {
+  const TestStep first = Step(3 * kPass), second = Step(2 * kPass);
+  for (const size_t last : {60, 61}) {
+    inner_->announced.clear(), inner_->trained.clear();
+    ComingBatch next;
+    next.batch = std::shared_ptr<const Batch>(&second.batch, [](const Batch*) {});
+    next.row_index = second.row_index.data();
+    next.num_rows = {60, 60, 60, last};
+    net_->Announce(next);
+    Train(case_, net_.get(), first);
+    ExpectLikeOnePass(second);
+    EXPECT_EQ(inner_->trained[3] == inner_->announced[2], last == 60);
+  }
+}
+
+TEST_F(SeveralTablesInPassesTest, OtherTablesAreRefused) {
+  const TestStep step = Step(2 * kPass);
+  NetInput input = case_.Input(step);
+  OwnedGradients gradients(case_, input);
+  input.rows.pop_back();
+  EXPECT_EQ(net_->TrainStep(input, 5, 0, &gradients.view).code(),
+            absl::StatusCode::kInvalidArgument);
+  input = case_.Input(step);
+  input.rows[3].values = nullptr;
+  EXPECT_EQ(net_->TrainStep(input, 5, 0, &gradients.view).code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
 TEST_F(NetInPassesTest, ValuesThatStayInTheNetworkAreRefused) {
   const TestStep step = Step(2 * kPass);
   NetInput input = case_.Input(step);
-  OwnedGradients gradients(case_, input.num_rows);
-  input.rows = nullptr;
+  OwnedGradients gradients(case_, input);
+  input.rows[0].values = nullptr;
   EXPECT_EQ(net_->TrainStep(input, 5, 0, &gradients.view).code(),
             absl::StatusCode::kInvalidArgument);
 }

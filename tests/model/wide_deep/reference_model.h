@@ -15,7 +15,7 @@ namespace sluice {
 
 // The values of one step, in double.
 struct ReferenceValues {
-  std::vector<double> rows;                // [U][row_dim]
+  std::vector<std::vector<double>> rows;   // by sparse table: [U][row_dim]
   std::vector<std::vector<double>> dense;  // by tensor
 };
 
@@ -64,7 +64,7 @@ class ReferenceModel {
         (*to)[j] = (above - below) / (2 * kStep);
       }
     };
-    differences(&values.rows, &result.rows);
+    for (size_t t = 0; t < values.rows.size(); ++t) differences(&values.rows[t], &result.rows[t]);
     for (size_t t = 0; t < values.dense.size(); ++t)
       differences(&values.dense[t], &result.dense[t]);
     return result;
@@ -74,6 +74,12 @@ class ReferenceModel {
   // How often a key counts.
   static double TimesOf(const Batch& batch, uint32_t key) {
     return batch.key_weights.empty() ? 1 : batch.key_weights[key];
+  }
+
+  // A row of the table of a slot.
+  const double* Row(const ReferenceValues& values, size_t slot, uint32_t row) const {
+    const uint32_t table = shape_.slots[slot].table;
+    return values.rows[table].data() + row * shape_.row_dim(table);
   }
 
   double Wide(const Batch& batch, const std::vector<uint32_t>& row_index,
@@ -93,7 +99,7 @@ class ReferenceModel {
       const size_t cell = i * batch.num_slots + s;
       for (uint32_t k = batch.key_offsets[cell];
            shape_.slots[s].wide && k < batch.key_offsets[cell + 1]; ++k) {
-        sum += values.rows[row_index[k] * shape_.row_dim()] * TimesOf(batch, k);
+        sum += Row(values, s, row_index[k])[0] * TimesOf(batch, k);
       }
     }
     return sum;
@@ -124,15 +130,14 @@ class ReferenceModel {
   std::vector<double> Inputs(const Batch& batch, const std::vector<uint32_t>& row_index,
                              const ReferenceValues& values, size_t i) const {
     std::vector<double> x;
-    for (size_t s = 0; s < batch.num_slots && shape_.embedding_dim > 0; ++s) {
+    for (size_t s = 0; s < batch.num_slots; ++s) {
       if (!shape_.slots[s].deep) continue;
       const size_t cell = i * batch.num_slots + s;
       const uint32_t begin = batch.key_offsets[cell], end = batch.key_offsets[cell + 1];
-      for (size_t j = 0; j < shape_.embedding_dim; ++j) {
+      for (size_t j = 0; j < shape_.embedding_dim(shape_.slots[s]); ++j) {
         double sum = 0, times = 0;
         for (uint32_t k = begin; k < end; ++k) {
-          sum += values.rows[row_index[k] * shape_.row_dim() + shape_.embedding_begin() + j] *
-                 TimesOf(batch, k);
+          sum += Row(values, s, row_index[k])[shape_.embedding_begin() + j] * TimesOf(batch, k);
           times += TimesOf(batch, k);
         }
         x.push_back(shape_.slots[s].mean && times > 0 ? sum / times : sum);

@@ -60,7 +60,22 @@ TEST_P(WideDeepRefusalTest, NamesFieldValueAndFix) {
 INSTANTIATE_TEST_SUITE_P(
     Values, WideDeepRefusalTest,
     ::testing::Values(
-        BadSetting{{{"features[1].embedding_dim", "5"}}, {"features[1].embedding_dim: 5", "4"}},
+        BadSetting{{{"features[1].embedding_dim", "0"}},
+                   {"features[1].embedding_dim: 0", "1 to 4096"}},
+        BadSetting{{{"features[1].embedding_dim", "4097"}},
+                   {"features[1].embedding_dim: 4097", "1 to 4096"}},
+        BadSetting{{{"features[1].table", "a/b"}}, {"features[1].table: ", "\"a/b\"", "A-Z"}},
+        BadSetting{{{"features[1].key", "RAW"}, {"features[1].categorical.vocabulary", "a"}},
+                   {"features[1].categorical.vocabulary", "'job'", "RAW"}},
+        BadSetting{{{"features",
+                     "[{name: 'a' categorical {} embedding: 'e'}, "
+                     "{name: 'b' categorical {} embedding: 'e' embedding_dim: 8}]"}},
+                   {"features[1].embedding_dim: ", "\"b\"", "\"a\"", "8", "4"}},
+        BadSetting{{{"features",
+                     "[{name: 'a' categorical {} embedding_dim: 8}, "
+                     "{name: 'b' categorical {}}]"},
+                    {"model.wide_deep.embedding_dim", "0"}},
+                   {"model.wide_deep.embedding_dim: is missing"}},
         BadSetting{{{"model.wide_deep.hidden_units", "8,0"}},
                    {"model.wide_deep.hidden_units[1]: 0"}},
         BadSetting{{{"model.wide_deep.hidden_units", "8,65537"}},
@@ -92,6 +107,14 @@ INSTANTIATE_TEST_SUITE_P(
                    {"model.wide_deep.embedding_dim: 4 has no effect without hidden_units"}},
         BadSetting{{{"features[1].in_deep", "false"}},
                    {"model.wide_deep.embedding_dim: 4 has no effect", "in_deep"}},
+        BadSetting{{{"features",
+                     "[{name: 'a' categorical {}}, "
+                     "{name: 'b' categorical {} embedding_dim: 8 in_deep: false}]"}},
+                   {"features[1].embedding_dim: 8", "'b'", "no effect"}},
+        BadSetting{{{"model.wide_deep.hidden_units", ""},
+                    {"model.wide_deep.embedding_dim", "0"},
+                    {"features[1].embedding_dim", "8"}},
+                   {"features[1].embedding_dim: 8", "no effect"}},
         BadSetting{{{"model.wide_deep.hidden_units", ""},
                     {"model.wide_deep.embedding_dim", "0"},
                     {"model.wide_deep.embedding_initializer", "{constant: 1}"}},
@@ -124,6 +147,9 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         BadSetting{{{"features[1].categorical.dense", "true"}},
                    {"features[1].categorical.dense: true", "hash_buckets"}},
+        BadSetting{WithRows("100", {{"features[1].embedding_dim", "8"}}),
+                   {"features[1].embedding_dim: 8", "dense: true", "4"}},
+        BadSetting{WithRows("100", {{"features[1].table", "t"}}), {"features[1].table", "dense"}},
         BadSetting{{{"features[0].numeric.dense", "true"}},
                    {"features[0].numeric.dense: true has no effect"}},
         BadSetting{WithRows("100", {{"features[0].numeric.boundaries", "20,30"}}),
@@ -163,6 +189,17 @@ TEST(WideDeepRulesTest, GoodJobsPass) {
       Effective({{"model.wide_deep.hidden_units", ""}, {"model.wide_deep.embedding_dim", "0"}})
           .ok());
   EXPECT_TRUE(Effective({{"features[1].embedding_dim", "4"}}).ok());
+  EXPECT_TRUE(Effective({{"features[1].embedding_dim", "16"}}).ok());
+  EXPECT_TRUE(
+      Effective({{"features[1].embedding_dim", "16"}, {"model.wide_deep.embedding_dim", "0"}})
+          .ok());
+  EXPECT_TRUE(Effective({{"features[1].key", "RAW"}, {"features[1].table", "jobs"}}).ok());
+  // The row of a value is the same in both features, and one of them has its embedding.
+  EXPECT_TRUE(Effective({{"features",
+                          "[{name: 'a' categorical {} embedding_dim: 8}, "
+                          "{name: 'b' categorical {} embedding: 'a' embedding_dim: 8 "
+                          "in_deep: false}]"}})
+                  .ok());
   EXPECT_TRUE(Effective({{"strategy.a_sync_configs.hot_row_cache", "{}"}}).ok());
 }
 

@@ -12,6 +12,7 @@ namespace {
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::Pair;
 
@@ -20,7 +21,7 @@ TEST(WideDeepSpecTest, DerivesTablesFromFeatures) {
   EXPECT_THAT(Names(*model), ElementsAre("embedding", "deep/0/weight", "deep/0/bias",
                                          "deep/1/weight", "deep/1/bias", "deep/2/weight",
                                          "deep/2/bias", "wide/weight", "wide/bias"));
-  EXPECT_EQ(model->sparse_table(), 0);
+  EXPECT_THAT(model->sparse_tables(), ElementsAre(0));
   EXPECT_THAT(model->dense_tables(), ElementsAre(1, 2, 3, 4, 5, 6, 7, 8));
   EXPECT_THAT(Table(*model, "deep/0/weight").shape(), ElementsAre(2 * 8 + 2, 16));
   EXPECT_THAT(Table(*model, "deep/2/weight").shape(), ElementsAre(4, 1));
@@ -32,6 +33,80 @@ TEST(WideDeepSpecTest, DerivesTablesFromFeatures) {
   EXPECT_EQ(sparse.columns(0).dim(), 1);
   EXPECT_EQ(sparse.columns(1).name(), "embedding");
   EXPECT_EQ(sparse.columns(1).dim(), 8);
+}
+
+constexpr char kSeveralTables[] = R"(
+  name: "job"
+  data { format: CSV csv { columns: ["label", "user", "item", "bought", "city", "day"] } label { column: "label" } }
+  features { name: "city" categorical {} }
+  features { name: "item" embedding: "item" embedding_dim: 16 categorical {} }
+  features { name: "bought" embedding: "item" embedding_dim: 16 in_wide: false categorical { multi_value_delimiter: "|" } }
+  features { name: "user" key: RAW embedding_dim: 4 categorical {} }
+  features { name: "day" table: "days" in_deep: false categorical {} }
+)";
+
+TEST(WideDeepSpecTest, FeaturesOfSeveralWidthsHaveSeveralSparseTables) {
+  const auto made = ModelSpec::Create(Job(std::string(kSeveralTables) + kModel), BuiltInSpecs());
+  ASSERT_TRUE(made.ok()) << made.status();
+  const ModelSpec& model = **made;
+  // Sparse tables come first.
+  EXPECT_THAT(model.sparse_tables(), ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(std::vector<int>(model.dense_tables().begin(), model.dense_tables().begin() + 2),
+              ElementsAre(4, 5));
+  std::vector<std::string> rows;
+  for (const int t : model.sparse_tables()) {
+    const TableConfig& table = model.tables()[t];
+    EXPECT_EQ(table.kind(), TableConfig::SPARSE);
+    rows.push_back(table.name());
+    for (const ColumnGroup& group : table.columns())
+      rows.push_back(group.name() + "=" + std::to_string(group.dim()));
+  }
+  // The deep part reads no row of "days".
+  EXPECT_THAT(rows, ElementsAre("embedding", "wide=1", "embedding=8", "item", "wide=1",
+                                "embedding=16", "user", "wide=1", "embedding=4", "days", "wide=1"));
+  EXPECT_THAT(Table(model, "deep/0/weight").shape(), ElementsAre(8 + 16 + 16 + 4, 16));
+
+  const auto& spec = static_cast<const WideDeepSpec&>(model);
+  EXPECT_THAT(spec.shape().embedding_dims, ElementsAre(8, 16, 4, 0));
+  std::vector<uint32_t> tables, of_schema;
+  for (const WideDeepShape::Slot& slot : spec.shape().slots) tables.push_back(slot.table);
+  for (const FeatureSchema::Slot& slot : model.schema()->slots()) of_schema.push_back(slot.table);
+  EXPECT_THAT(tables, ElementsAre(0, 1, 1, 2, 3));
+  EXPECT_EQ(tables, of_schema);
+}
+
+// Jobs of one width keep their single table, whatever else their features say.
+TEST(WideDeepSpecTest, OneWidthKeepsItsTable) {
+  for (const char* more :
+       {"features { name: 'z' categorical { column: 'job' } in_deep: false }",
+        "features { name: 'z' categorical { column: 'job' } in_wide: false embedding_dim: 8 }",
+        "features { name: 'z' categorical { column: 'job' } embedding: 'job' }"}) {
+    const auto model = Create(std::string(kModel) + more);
+    EXPECT_THAT(model->sparse_tables(), ElementsAre(0)) << more;
+    const TableConfig& sparse = Table(*model, "embedding");
+    ASSERT_EQ(sparse.columns_size(), 2);
+    EXPECT_EQ(sparse.columns(1).dim(), 8);
+  }
+}
+
+TEST(WideDeepSpecTest, OnlyTheWidthsOfFeaturesAreNeeded) {
+  const std::string own = absl::StrReplaceAll(
+      kSeveralTables, {{"\"city\" categorical", "\"city\" embedding_dim: 2 categorical"},
+                       {"\"days\"", "\"days\" embedding_dim: 2"}});
+  const auto model =
+      ModelSpec::Create(Job(own + "model { wide_deep { hidden_units: 4 } }"), BuiltInSpecs());
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_THAT(Table(**model, "deep/0/weight").shape(), ElementsAre(2 + 16 + 16 + 4, 4));
+}
+
+TEST(WideDeepSpecTest, AWideModelWithRawKeysHasRowsOfOneWeight) {
+  const auto model =
+      ModelSpec::Create(Job(absl::StrReplaceAll(kSeveralTables, {{" in_wide: false", ""}}) +
+                            "model { wide_deep {} }"),
+                        BuiltInSpecs());
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_THAT(Names(**model), ElementsAre("embedding", "user", "days", "wide/bias"));
+  EXPECT_EQ(Table(**model, "user").columns_size(), 1);
 }
 
 TEST(WideDeepSpecTest, InputsAreOrderedAsTheDenseWeightsAre) {
@@ -113,7 +188,7 @@ std::unique_ptr<ModelSpec> CreateDense(const std::string& more) {
 // age has 3 rows (deep part), job 3 (both parts) and city 50 (wide part).
 TEST(WideDeepSpecTest, DenseFeaturesHaveDenseTablesInTheNetworksOrder) {
   const auto model = CreateDense(kModel);
-  EXPECT_EQ(model->sparse_table(), -1);
+  EXPECT_THAT(model->sparse_tables(), IsEmpty());
   EXPECT_THAT(Names(*model), ElementsAre("embedding", "wide/embedding", "deep/0/weight",
                                          "deep/0/bias", "deep/1/weight", "deep/1/bias",
                                          "deep/2/weight", "deep/2/bias", "wide/bias"));
@@ -223,7 +298,7 @@ TEST(WideDeepSpecTest, NumbersAloneNeedNoSparseTable) {
     features { name: "x" numeric {} } model { wide_deep { hidden_units: 4 } })"),
       BuiltInSpecs());
   ASSERT_TRUE(model.ok()) << model.status();
-  EXPECT_EQ((*model)->sparse_table(), -1);
+  EXPECT_THAT((*model)->sparse_tables(), IsEmpty());
   EXPECT_THAT((*model)->dense_tables(), ElementsAre(0, 1, 2, 3, 4, 5));
 }
 
@@ -237,9 +312,12 @@ TEST(WideDeepSpecTest, RefusesImpossibleModels) {
   EXPECT_THAT(Error(f + "model { wide_deep { wide_numeric: false wide_categorical: false } }"),
               HasSubstr("wide_deep.wide_numeric: "));
   EXPECT_THAT(Error(f + kModel +
-                    "features { name: \"z\" categorical { column: \"job\" } embedding_dim: 9 }"),
-              testing::AllOf(HasSubstr("\"z\""), HasSubstr("embedding_dim 9"),
-                             HasSubstr("model.wide_deep.embedding_dim")));
+                    "features { name: \"z\" categorical { column: \"job\" } embedding_dim: 0 }"),
+              testing::AllOf(HasSubstr("\"z\""), HasSubstr("model.wide_deep.embedding_dim")));
+  EXPECT_THAT(Error(f + kModel +
+                    "features { name: \"z\" categorical { column: \"job\" } embedding: \"job\" "
+                    "embedding_dim: 9 }"),
+              testing::AllOf(HasSubstr("\"z\""), HasSubstr("\"job\""), HasSubstr("9")));
 }
 
 }  // namespace

@@ -78,9 +78,10 @@ TEST_P(PrefetcherTest, KeepsTheOrderOfTheSourceAndFindsUniqueKeys) {
     const auto item = prefetcher.queue()->Pop();
     ASSERT_TRUE(item.ok() && *item != nullptr);
     EXPECT_EQ((*item)->batch.task_id, i);
-    ASSERT_EQ((*item)->keys.keys.size(), 2u);
+    ASSERT_EQ((*item)->keys.size(), 1u);
+    ASSERT_EQ((*item)->keys[0].keys.size(), 2u);
     EXPECT_EQ((*item)->row_index.size(), 3u);
-    EXPECT_EQ((*item)->keys.keys[(*item)->row_index[2]], i);
+    EXPECT_EQ((*item)->keys[0].keys[(*item)->row_index[2]], i);
   }
   const auto end = prefetcher.queue()->Pop();
   ASSERT_TRUE(end.ok());
@@ -88,6 +89,42 @@ TEST_P(PrefetcherTest, KeepsTheOrderOfTheSourceAndFindsUniqueKeys) {
   EXPECT_LE(source.most(), static_cast<int>(GetParam()));
   if (GetParam() > 1) {
     EXPECT_GT(source.most(), 1);
+  }
+}
+
+TEST_P(PrefetcherTest, FindsTheUniqueKeysOfEachSparseTable) {
+  const TwoTablesModel model;
+  FakeClient client(model, 1.0f);
+  context_.model = &model;
+  context_.client = &client;
+  // Batch i has key i in the slots of "wide" and i + 1 in that of "rows", twice.
+  class Source : public BatchSource {
+   public:
+    absl::StatusOr<Fill> Next() override {
+      if (next_ == 50) return Fill();
+      return Fill([i = next_++](PreparedBatch* prepared) {
+        prepared->batch.Reset(0, 3);
+        for (int example = 0; example < 2; ++example)
+          AppendKeys({{i}, {i + 1}, {i, i + 2}}, &prepared->batch);
+        return absl::OkStatus();
+      });
+    }
+    uint64_t dropped() const override { return 0; }
+
+   private:
+    uint64_t next_ = 0;
+  } source;
+  Prefetcher prefetcher(context_, &source);
+  for (uint64_t i = 0; i < 50; ++i) {
+    const auto item = prefetcher.queue()->Pop();
+    ASSERT_TRUE(item.ok() && *item != nullptr);
+    const PreparedBatch& prepared = **item;
+    ASSERT_EQ(prepared.keys.size(), 2u);
+    EXPECT_THAT(prepared.keys[0].keys, testing::ElementsAre(i + 1));
+    EXPECT_THAT(prepared.keys[1].keys, testing::UnorderedElementsAre(i, i + 2));
+    EXPECT_EQ(prepared.row_index[5], 0u);
+    EXPECT_EQ(prepared.keys[1].keys[prepared.row_index[4]], i);
+    EXPECT_EQ(prepared.keys[1].keys[prepared.row_index[7]], i + 2);
   }
 }
 

@@ -143,7 +143,7 @@ TEST(GradientExchangeOverlapTest, BucketsOfANetworkLeaveBeforeItsStepEnds) {
   GradientExchange exchange(GradientExchangeTables(sizes), &engine, kMaxBytes, /*max_tables=*/20);
   const TestStep step = net_case.Step(64);
   const NetInput input = net_case.Input(step);
-  OwnedGradients gradients(net_case, input.num_rows);
+  OwnedGradients gradients(net_case, input);
   std::vector<size_t> layers_left, sent;  // by call of `ready`
   gradients.view.ready = [&](size_t t) {
     layers_left.push_back(t / 2);

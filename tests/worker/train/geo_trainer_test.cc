@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/key_set.h"
 #include "tests/worker/fakes.h"
+#include "worker/data/batch_keys.h"
 
 namespace sluice {
 namespace {
@@ -22,22 +23,29 @@ using ::testing::Pair;
 // OnesNet as a network on a device, where Geo's values and its gradients of one stay.
 class OnesDeviceNet : public OnesNet {
  public:
+  using OnesNet::OnesNet;
   absl::Status TrainStep(const NetInput& input, uint64_t seed, uint32_t epoch,
                          NetGradients* gradients) override {
     if (input.geo == nullptr) return absl::InternalError("the values are on the device");
-    EXPECT_TRUE(input.rows == nullptr && input.dense.empty() && gradients->dense.empty());
-    std::vector<float> rows(input.num_rows);
-    host_->GatherRows(input.slots, input.num_rows, rows.data());
+    EXPECT_TRUE(input.dense.empty() && gradients->dense.empty() && gradients->rows.empty());
     NetInput here = input;
-    here.rows = rows.data();
     here.dense = {host_->dense(0)};
-    rows_.assign(input.num_rows, 0.0f);
-    gradients->rows = rows_.data();
+    std::vector<std::vector<float>> values(input.rows.size());
+    rows_.resize(input.rows.size());
+    for (size_t i = 0; i < input.rows.size(); ++i) {
+      const RowsInput& rows = input.rows[i];
+      EXPECT_EQ(rows.values, nullptr);
+      values[i].resize(rows.n * dims[i]);
+      host_->GatherRows(i, {rows.slots, rows.n}, values[i].data());
+      here.rows[i].values = values[i].data();
+      rows_[i].assign(values[i].size(), 0.0f);
+      gradients->rows.push_back(rows_[i].data());
+    }
     gradients->dense = {dense_.data()};
     return OnesNet::TrainStep(here, seed, epoch, gradients);
   }
   absl::StatusOr<std::unique_ptr<GeoOptimizer>> MakeGeoOptimizer(
-      const std::vector<const TableLayout*>& dense, const TableLayout* sparse,
+      const std::vector<const TableLayout*>& dense, const std::vector<const TableLayout*>& sparse,
       double clip_global_norm) override {
     EXPECT_EQ(clip_global_norm, 7.0);
     auto values = std::make_unique<Values>(this, dense, sparse);
@@ -49,12 +57,15 @@ class OnesDeviceNet : public OnesNet {
   class Values : public HostGeoOptimizer {
    public:
     Values(OnesDeviceNet* net, const std::vector<const TableLayout*>& dense,
-           const TableLayout* sparse)
+           const std::vector<const TableLayout*>& sparse)
         : HostGeoOptimizer(dense, sparse), net_(net) {}
     absl::Status Update(const GeoUpdate& update) override {
-      EXPECT_TRUE(update.rows == nullptr && update.dense.empty());
+      EXPECT_TRUE(update.dense.empty());
       GeoUpdate with = update;
-      with.rows = net_->rows_.data();
+      for (size_t i = 0; i < with.rows.size(); ++i) {
+        EXPECT_EQ(with.rows[i].gradients, nullptr);
+        with.rows[i].gradients = net_->rows_[i].data();
+      }
       with.dense = {net_->dense_.data()};
       return HostGeoOptimizer::Update(with);
     }
@@ -63,7 +74,8 @@ class OnesDeviceNet : public OnesNet {
     OnesDeviceNet* const net_;
   };
   HostGeoOptimizer* host_ = nullptr;
-  std::vector<float> rows_, dense_ = {0, 0};
+  std::vector<std::vector<float>> rows_;  // gradients by sparse table
+  std::vector<float> dense_ = {0, 0};
 };
 
 // Runs with values in the worker's memory and with values on a device.
@@ -95,7 +107,8 @@ class GeoTrainerTest : public ::testing::TestWithParam<bool> {
     prepared->batch.n = 1;
     prepared->batch.keys = keys;
     prepared->row_index.resize(keys.size());
-    dedup_.Run(*client_->tables()[0], keys.data(), keys.size(), &prepared->keys,
+    prepared->keys.resize(1);
+    dedup_.Run(*client_->tables()[0], keys.data(), keys.size(), &prepared->keys[0],
                prepared->row_index.data());
     prepared->batch.task_id = ends_task;
     prepared->last_of_task = ends_task != 0;
@@ -354,6 +367,82 @@ TEST_P(GeoTrainerTest, DenseValuesArePulledOnceBeforeTheFirstStep) {
   EXPECT_THAT(client_->dense, ElementsAre(2.0f, 3.0f));
 }
 
+// Two sparse tables of dims 1 and 3 (TwoTablesModel). The id of the second one is 2.
+class GeoTwoTablesTest : public GeoTrainerTest {
+ protected:
+  void Init(int k_steps, uint64_t cache_rows = 1000) {
+    GeoTrainerTest::Init(k_steps, 0.5f, cache_rows);
+    client_ = std::make_unique<FakeClient>(two_model_, 0.5f);
+    context_.model = &two_model_;
+    context_.client = client_.get();
+    context_.dense = &two_dense_;
+    const std::vector<size_t> dims = {1, kWideDim};
+    net_ = GetParam() ? std::make_unique<OnesDeviceNet>(dims) : std::make_unique<OnesNet>(dims);
+    context_.net = net_.get();
+    trainer_ = std::make_unique<GeoTrainer>(context_);
+  }
+  std::shared_ptr<PreparedBatch> Batch(const std::vector<uint64_t>& rows,
+                                       const std::vector<uint64_t>& wide) {
+    auto prepared = std::make_shared<PreparedBatch>();
+    AppendKeys({wide, rows, {}}, &prepared->batch);
+    keys_.Find(context_, prepared.get());
+    return prepared;
+  }
+
+  TwoTablesModel two_model_;
+  PserverDenseTables two_dense_{&two_model_};
+  BatchKeys keys_;
+};
+
+TEST_P(GeoTwoTablesTest, EachTablePullsAndExchangesItsOwnRows) {
+  Init(2);
+  client_->rows = {{7, 10}, {8, 20}};
+  client_->more_rows[2] = {{7, 100}, {9, 300}};
+  Train({Batch({7, 8}, {7}), Batch({7}, {9}), Batch({8}, {7, 9})});
+  EXPECT_THAT(client_->pulled_keys, testing::UnorderedElementsAre(7, 8));
+  EXPECT_THAT(client_->more_pulled_keys[2], ElementsAre(7, 9));
+  ASSERT_EQ(net_->seen_tables.size(), 3u);
+  EXPECT_THAT(net_->seen_tables[0][0], testing::UnorderedElementsAre(10, 20));
+  EXPECT_THAT(net_->seen_tables[0][1], ElementsAre(100, 100, 100));
+  EXPECT_THAT(net_->seen_tables[1], ElementsAre(ElementsAre(9), ElementsAre(300, 300, 300)));
+  // The first exchange moves row 7 by half of -2, the others by half of -1.
+  EXPECT_THAT(net_->seen_tables[2][0], ElementsAre(19.5f));
+  EXPECT_THAT(net_->seen_tables[2][1],
+              testing::UnorderedElementsAre(99.5f, 99.5f, 99.5f, 299.5f, 299.5f, 299.5f));
+  ASSERT_EQ(client_->sent_rows.size(), 2u);
+  EXPECT_THAT(client_->sent_rows[0], ElementsAre(Pair(7, -2.0f), Pair(8, -1.0f)));
+  EXPECT_THAT(client_->more_sent_rows[0][2], ElementsAre(Pair(7, -1.0f), Pair(9, -1.0f)));
+  EXPECT_THAT(client_->sent_rows[1], ElementsAre(Pair(8, -1.0f)));
+  EXPECT_THAT(client_->more_sent_rows[1][2], ElementsAre(Pair(7, -1.0f), Pair(9, -1.0f)));
+  EXPECT_THAT(client_->rows, ElementsAre(Pair(7, 9.0f), Pair(8, 19.0f)));
+  EXPECT_THAT(client_->more_rows[2], ElementsAre(Pair(7, 99.0f), Pair(9, 299.0f)));
+  const HotRowUse use = stats_.Progress().hot_rows();
+  EXPECT_EQ(use.hits() + use.misses(), 8u);
+  EXPECT_EQ(use.misses(), 4u);
+}
+
+TEST_P(GeoTwoTablesTest, ATableWithoutMissingRowsIsNotPulled) {
+  Init(8);
+  Train({Batch({1}, {5}), Batch({1}, {6}), Batch({2}, {6}), Batch({}, {})});
+  EXPECT_THAT(client_->pulled_keys, ElementsAre(1, 2));
+  EXPECT_THAT(client_->more_pulled_keys[2], ElementsAre(5, 6));
+  EXPECT_EQ(net_->seen_tables.size(), 4u);
+  EXPECT_EQ(client_->pushes_before_pull.size(), 4u) << "the dense values, and three pulls of rows";
+}
+
+TEST_P(GeoTwoTablesTest, TheCacheLimitIsForEachTable) {
+  Init(1, /*cache_rows=*/2);
+  Train({Batch({1}, {1}), Batch({2}, {1}), Batch({3}, {1}), Batch({4}, {2})});
+  client_->rows[1] = 8;
+  client_->more_rows[2][1] = 9;
+  client_->pulled_keys.clear();
+  Train({Batch({1, 4}, {2})});
+  EXPECT_THAT(client_->pulled_keys, ElementsAre(1)) << "it was evicted";
+  EXPECT_EQ(client_->more_pulled_keys[2].size(), 2u) << "row 2 is part of the last exchange";
+}
+
+INSTANTIATE_TEST_SUITE_P(Values, GeoTwoTablesTest, ::testing::Bool());
+
 INSTANTIATE_TEST_SUITE_P(Values, GeoTrainerTest, ::testing::Bool(),
                          [](const auto& param) { return param.param ? "OnADevice" : "InMemory"; });
 
@@ -556,6 +645,49 @@ TEST_P(GeoCheckpointTest, ARankThatCannotWriteSaysSoAndKeepsTraining) {
   EXPECT_THAT(reports_[0].error(), testing::HasSubstr("step-5"));
   EXPECT_EQ(client_->sent_rows.size(), 3u);
 }
+
+class GeoTwoTablesCheckpointTest : public GeoTwoTablesTest {
+ protected:
+  GeoTwoTablesCheckpointTest()
+      : dir_(absl::StrCat(testing::TempDir(), "/geo_trainer_two_tables.", getpid())) {
+    std::filesystem::remove_all(dir_);
+  }
+  ~GeoTwoTablesCheckpointTest() override { std::filesystem::remove_all(dir_); }
+  const std::string dir_;
+};
+
+TEST_P(GeoTwoTablesCheckpointTest, ARestoredRankHoldsTheRowsOfBothTables) {
+  Init(4);
+  WorkerCuts cuts("job-1", 0, 5, [] {});
+  context_.cuts = &cuts;
+  trainer_ = std::make_unique<GeoTrainer>(context_);
+  Train({Batch({7, 8}, {7}), Batch({9}, {8, 10}), Batch({7}, {})});
+  const auto save = [&](uint64_t number) {
+    WorkerCheckpoint wanted;
+    wanted.set_number(number);
+    wanted.set_park(true);
+    wanted.set_directory(absl::StrCat(dir_, "/", number));
+    wanted.set_save_id(kGeoTrainerSaveId);
+    cuts.SetWanted(wanted);
+    trainer_->AnswerCheckpoint();
+    PollRequest report;
+    cuts.AddTo(&report);
+    EXPECT_EQ(report.cut().error(), "");
+    return report.cut().state().file();
+  };
+  GeoRestore restore;
+  restore.file = save(1);
+  restore.directory = dir_ + "/1";
+  const std::vector<size_t> dims = {1, kWideDim};
+  net_ = GetParam() ? std::make_unique<OnesDeviceNet>(dims) : std::make_unique<OnesNet>(dims);
+  context_.net = net_.get();
+  trainer_ = std::make_unique<GeoTrainer>(context_);
+  ASSERT_TRUE(trainer_->Restore(restore).ok());
+  const SavedFile again = save(2);
+  EXPECT_EQ(BytesOf(dir_ + "/2/" + again.name()), BytesOf(dir_ + "/1/" + again.name()));
+}
+
+INSTANTIATE_TEST_SUITE_P(Values, GeoTwoTablesCheckpointTest, ::testing::Bool());
 
 INSTANTIATE_TEST_SUITE_P(Values, GeoCheckpointTest, ::testing::Bool());
 

@@ -80,6 +80,109 @@ TEST(WideDeepNetTest, WeightsOfOneHaveTheBitsOfNone) {
   EXPECT_EQ(a.dense, b.dense);
 }
 
+TEST(WideDeepNetTest, SeveralTablesAgreeWithFiniteDifferences) {
+  WideDeepShape shape = ShapeOfSeveralTables();
+  shape.dropout = 0.3f;
+  ExpectAgreesWithReference(shape, 13);
+  ExpectAgreesWithReference(shape, 70);
+}
+
+TEST(WideDeepNetTest, SeveralTablesWithoutAWidePartAgreeWithFiniteDifferences) {
+  WideDeepShape shape = ShapeOfSeveralTables();
+  shape.wide_column = false;
+  ExpectAgreesWithReference(shape, 13);
+}
+
+TEST(WideDeepNetTest, SeveralTablesWithoutADeepPartAgreeWithFiniteDifferences) {
+  WideDeepShape shape = ShapeOfSeveralTables();
+  shape.hidden.clear();
+  shape.embedding_dims.assign(4, 0);
+  ExpectAgreesWithReference(shape, 13);
+}
+
+TEST(WideDeepNetTest, ATableWithoutEmbeddingsBesideOthersAgreesWithFiniteDifferences) {
+  WideDeepShape shape = ShapeOfSeveralTables();
+  for (WideDeepShape::Slot& slot : shape.slots) slot.deep &= slot.table != 2;
+  shape.embedding_dims[2] = 0;
+  ExpectAgreesWithReference(shape, 13);
+}
+
+// The rows of SmallShape's table, where those of its last two slots are in a table of their own.
+TEST(WideDeepNetTest, RowsInTwoTablesHaveTheBitsOfRowsInOne) {
+  constexpr uint32_t kFirst = 25, kRows = 60;  // rows of the first two slots, and all
+  WideDeepShape shape = WideShape({100, 50}, 8);
+  shape.dropout = 0.2f;
+  NetCase whole(shape, kRows);
+  shape.embedding_dims = {8, 8};
+  shape.slots[2].table = shape.slots[3].table = 1;
+  NetCase split(shape, kRows);
+  split.dense() = whole.dense();
+  const size_t dim = shape.row_dim(0), begin = kFirst * dim;
+  split.rows(0) = whole.rows();
+  std::copy(whole.rows().begin() + begin, whole.rows().end(), split.rows(1).begin());
+  TestStep one = whole.Step(200), two = one;
+  for (size_t cell = 0; cell < 200 * 4; ++cell) {
+    const bool second = cell % 4 >= 2;
+    for (uint32_t k = one.batch.key_offsets[cell]; k < one.batch.key_offsets[cell + 1]; ++k) {
+      two.row_index[k] %= second ? kRows - kFirst : kFirst;
+      one.row_index[k] = two.row_index[k] + (second ? kFirst : 0);
+    }
+  }
+  for (const size_t chunk : {0, 32}) {
+    for (const int threads : {1, 3}) {
+      for (const size_t pass : {0, 64}) {
+        SCOPED_TRACE(testing::Message() << chunk << " " << threads << " " << pass);
+        one.batch.chunk = two.batch.chunk = chunk;
+        auto of_one = whole.Net(threads, 16, pass), of_two = split.Net(threads, 16, pass);
+        EXPECT_EQ(whole.Logits(of_one.get(), one), split.Logits(of_two.get(), two));
+        const OwnedGradients expected = Train(whole, of_one.get(), one),
+                             got = Train(split, of_two.get(), two);
+        EXPECT_EQ(got.dense, expected.dense);
+        EXPECT_EQ(got.view.loss_sum, expected.view.loss_sum);
+        std::vector<float> rows(got.rows[0].begin(), got.rows[0].begin() + begin);
+        rows.insert(rows.end(), got.rows[1].begin(), got.rows[1].end() - begin);
+        EXPECT_EQ(rows, expected.rows[0]);
+      }
+    }
+  }
+}
+
+TEST(WideDeepNetTest, ATableWithoutKeysInTheBatchHasNoRows) {
+  const WideDeepShape shape = ShapeOfSeveralTables();
+  NetCase c(shape, 11);
+  TestStep step = c.Step(13);
+  // All keys of the slots of table 2 leave the batch.
+  TestStep without = step;
+  without.row_index.clear();
+  without.batch.keys.clear(), without.batch.key_weights.clear();
+  without.batch.key_offsets = {0};
+  for (size_t cell = 0; cell < 13 * shape.slots.size(); ++cell) {
+    for (uint32_t k = step.batch.key_offsets[cell]; k < step.batch.key_offsets[cell + 1]; ++k) {
+      if (shape.slots[cell % shape.slots.size()].table == 2) continue;
+      without.row_index.push_back(step.row_index[k]);
+      without.batch.keys.push_back(step.batch.keys[k]);
+      without.batch.key_weights.push_back(step.batch.key_weights[k]);
+    }
+    without.batch.key_offsets.push_back(without.batch.keys.size());
+  }
+  for (const size_t chunk : {0, 4}) {
+    without.batch.chunk = chunk;
+    const auto net = c.Net(3);
+    const OwnedGradients expected = Train(c, net.get(), without);
+    NetInput input = c.Input(without);
+    input.rows[2] = {};
+    OwnedGradients got(c, 11);
+    got.view.rows[2] = nullptr;
+    ASSERT_TRUE(net->TrainStep(input, kSeed, 0, &got.view).ok());
+    EXPECT_EQ(got.dense, expected.dense);
+    for (const size_t t : {0, 1, 3}) EXPECT_EQ(got.rows[t], expected.rows[t]) << t;
+    EXPECT_EQ(expected.rows[2], std::vector<float>(expected.rows[2].size(), 0.0f));
+    std::vector<float> logits(13);
+    ASSERT_TRUE(net->Forward(input, logits.data()).ok());
+    EXPECT_EQ(logits, c.Logits(net.get(), without));
+  }
+}
+
 TEST(WideDeepNetTest, BatchLargerThanReservedAndThanATile) {
   WideDeepShape shape = SmallShape();
   shape.hidden = {4};
@@ -120,7 +223,7 @@ TEST(WideDeepNetTest, Bf16IsCloseToF32InTrainingAndEqualInForward) {
 TEST(WideDeepNetTest, WideOnly) {
   WideDeepShape shape = SmallShape();
   shape.hidden.clear();
-  shape.embedding_dim = 0;
+  shape.embedding_dims = {0};
   ExpectAgreesWithReference(shape, 9);
 }
 
@@ -135,14 +238,14 @@ TEST(WideDeepNetTest, NumbersOnly) {
   WideDeepShape shape = SmallShape();
   shape.slots.clear();
   shape.wide_column = false;
-  shape.embedding_dim = 0;
+  shape.embedding_dims = {0};
   ExpectAgreesWithReference(shape, 9);
 }
 
 TEST(WideDeepNetTest, KeysWithoutATableAreIgnored) {
   WideDeepShape shape = SmallShape();
   shape.wide_column = false;
-  shape.embedding_dim = 0;
+  shape.embedding_dims = {0};
   ExpectAgreesWithReference(shape, 9);
 }
 
@@ -155,7 +258,7 @@ TEST(WideDeepNetTest, ZeroWeightsGiveZeroGradients) {
   step.batch.weight.assign(9, 0.0f);
   const OwnedGradients got = Train(c, c.Net().get(), step);
   EXPECT_EQ(got.view.weight_sum, 0);
-  EXPECT_EQ(got.rows, std::vector<float>(got.rows.size(), 0.0f));
+  EXPECT_EQ(got.rows[0], std::vector<float>(got.rows[0].size(), 0.0f));
 }
 
 TEST(WideDeepNetTest, NoExamplesGiveZeroGradients) {
@@ -166,7 +269,7 @@ TEST(WideDeepNetTest, NoExamplesGiveZeroGradients) {
   EXPECT_EQ(got.view.weight_sum, 0);
   EXPECT_EQ(got.view.loss_sum, 0);
   for (const auto& tensor : got.dense) EXPECT_EQ(tensor, std::vector<float>(tensor.size(), 0.0f));
-  EXPECT_EQ(got.rows, std::vector<float>(got.rows.size(), 0.0f));
+  EXPECT_EQ(got.rows[0], std::vector<float>(got.rows[0].size(), 0.0f));
   EXPECT_TRUE(c.Logits(net.get(), step).empty());
 }
 
@@ -253,8 +356,10 @@ std::vector<double> MergedGradient(const NetCase& c, const TestStep& all, size_t
     step.batch.first_position = p * size;
     step.batch.chunk = chunk;
     const OwnedGradients g = Train(c, c.Net(1 + p % 2).get(), step);
-    std::vector<float> flat = g.rows;
-    for (const auto& tensor : g.dense) flat.insert(flat.end(), tensor.begin(), tensor.end());
+    std::vector<float> flat;
+    for (const auto* tables : {&g.rows, &g.dense}) {
+      for (const auto& values : *tables) flat.insert(flat.end(), values.begin(), values.end());
+    }
     merged.resize(flat.size());
     for (size_t j = 0; j < flat.size(); ++j) merged[j] += g.view.weight_sum * flat[j];
     weight += g.view.weight_sum;
@@ -278,15 +383,17 @@ TEST(WideDeepNetTest, WorkersAddUpToOneWorker) {
 }
 
 TEST(WideDeepNetTest, GradientHasTheSameBitsOnAnyNumberOfThreads) {
-  NetCase c(WideShape({100, 50}, 8), 60);
-  TestStep step = c.Step(200);
-  for (size_t chunk : {0, 32}) {
-    step.batch.chunk = chunk;
-    const OwnedGradients one = Train(c, c.Net(1).get(), step),
-                         four = Train(c, c.Net(4).get(), step);
-    EXPECT_EQ(one.rows, four.rows);
-    EXPECT_EQ(one.dense, four.dense);
-    EXPECT_EQ(one.view.loss_sum, four.view.loss_sum);
+  for (const WideDeepShape& shape : {WideShape({100, 50}, 8), ShapeOfSeveralTables()}) {
+    NetCase c(shape, 60);
+    TestStep step = c.Step(200);
+    for (size_t chunk : {0, 32}) {
+      step.batch.chunk = chunk;
+      const OwnedGradients one = Train(c, c.Net(1).get(), step),
+                           four = Train(c, c.Net(4).get(), step);
+      EXPECT_EQ(one.rows, four.rows);
+      EXPECT_EQ(one.dense, four.dense);
+      EXPECT_EQ(one.view.loss_sum, four.view.loss_sum);
+    }
   }
 }
 
@@ -301,7 +408,8 @@ void ExpectSameBits(const OwnedGradients& a, const OwnedGradients& b) {
 
 TEST(WideDeepNetTest, PassesThatEndAtCutsAndTilesHaveTheBitsOfOnePass) {
   for (const bool bf16 : {false, true}) {
-    WideDeepShape shape = WideShape({150, 50}, 8);
+    WideDeepShape shape = bf16 ? WideShape({150, 50}, 8) : ShapeOfSeveralTables();
+    shape.hidden = {150, 50};
     shape.dropout = 0.2f;
     shape.bf16 = bf16;
     NetCase c(shape, 60);
@@ -345,18 +453,18 @@ TEST(WideDeepNetTest, PassesThatEndElsewhereDifferByRoundings) {
 }
 
 TEST(WideDeepNetTest, PassesAgreeWithFiniteDifferences) {
-  WideDeepShape shape = SmallShape();
-  shape.dropout = 0.4f;
-  NetCase c(shape, 11);
-  const TestStep step = c.Step(13);
-  const Dropout dropout(shape.dropout, kSeed, 2);
-  const ReferenceModel reference(shape);
-  const ReferenceValues expected =
-      reference.FiniteDifferences(step.batch, step.row_index, c.Reference(), &dropout);
-  const OwnedGradients got = Train(c, c.Net(1, 16, 4).get(), step, kSeed, 2);
-  ExpectClose(got.rows, expected.rows, 1e-6, "rows");
-  for (size_t t = 0; t < got.dense.size(); ++t)
-    ExpectClose(got.dense[t], expected.dense[t], 1e-6, "dense " + std::to_string(t));
+  for (WideDeepShape shape : {SmallShape(), ShapeOfSeveralTables()}) {
+    shape.dropout = 0.4f;
+    NetCase c(shape, 11);
+    const TestStep step = c.Step(13);
+    const Dropout dropout(shape.dropout, kSeed, 2);
+    const ReferenceModel reference(shape);
+    const ReferenceValues expected =
+        reference.FiniteDifferences(step.batch, step.row_index, c.Reference(), &dropout);
+    const OwnedGradients got = Train(c, c.Net(1, 16, 4).get(), step, kSeed, 2);
+    ExpectClose(got.rows, expected.rows, 1e-6, "rows");
+    ExpectClose(got.dense, expected.dense, 1e-6, "dense");
+  }
 }
 
 // Bytes that the allocator has handed out; 0 under sanitizers, which replace it.
@@ -394,7 +502,7 @@ TEST(WideDeepNetTest, GradientsAreReadyOnceAndOnlyInTheLastPass) {
   step.batch.chunk = 16;
   const NetInput input = c.Input(step);
   const OwnedGradients one = Train(c, c.Net().get(), step);
-  OwnedGradients got(c, input.num_rows);
+  OwnedGradients got(c, input);
   std::vector<size_t> ready;
   got.view.ready = [&](size_t t) {
     ready.push_back(t);
@@ -444,8 +552,27 @@ TEST(WideDeepNetTest, RefusesABatchWithOtherFeatures) {
   EXPECT_THAT(std::string(c.Net()->Forward(input, logits.data()).message()),
               HasSubstr("dense tensors"));
   input = c.Input(step);
-  input.rows = nullptr;
+  input.rows[0].values = nullptr;
   EXPECT_THAT(std::string(c.Net()->Forward(input, logits.data()).message()), HasSubstr("no rows"));
+}
+
+TEST(WideDeepNetTest, RefusesRowsOfOtherTables) {
+  NetCase c(ShapeOfSeveralTables(), 11);
+  const TestStep step = c.Step(3);
+  std::vector<float> logits(3);
+  NetInput input = c.Input(step);
+  input.rows[2].values = nullptr;
+  EXPECT_THAT(std::string(c.Net()->Forward(input, logits.data()).message()),
+              HasSubstr("sparse table 2"));
+  input = c.Input(step);
+  input.rows.pop_back();
+  EXPECT_THAT(std::string(c.Net()->Forward(input, logits.data()).message()),
+              HasSubstr("3 sparse tables"));
+  input = c.Input(step);
+  OwnedGradients gradients(c, input);
+  gradients.view.rows.pop_back();
+  EXPECT_THAT(std::string(c.Net()->TrainStep(input, kSeed, 0, &gradients.view).message()),
+              HasSubstr("gradients of rows"));
 }
 
 TEST(WideDeepNetTest, RefusesImpossibleShapes) {

@@ -18,7 +18,7 @@ inline ComingBatch Coming(const NetCase& c, const SharedStep& step) {
   ComingBatch coming;
   coming.batch = std::shared_ptr<const Batch>(step, &step->batch);
   coming.row_index = step->row_index.data();
-  coming.num_rows = c.Input(*step).num_rows;
+  coming.num_rows = {c.Input(*step).rows[0].n};
   return coming;
 }
 
@@ -83,9 +83,9 @@ inline void ExpectOnlyTheBatchThatWentUpIsUsed(const MakeNet& make) {
   ExpectSameBits(TrainOn(c, net.get(), input), TrainOn(c, plain.get(), input));
   bring_second();
   input = c.Input(*second);
-  std::vector<float> rows(200 * c.shape().row_dim(), 0.25f);
+  std::vector<float> rows(200 * c.shape().row_dim(0), 0.25f);
   std::copy(c.rows().begin(), c.rows().end(), rows.begin());
-  input.rows = rows.data(), input.num_rows = 200;
+  input.rows[0].values = rows.data(), input.rows[0].n = 200;
   ExpectSameBits(TrainOn(c, net.get(), input), TrainOn(c, plain.get(), input));
   EXPECT_EQ(ahead(), 1u);
   // A batch is announced a second time before it is used; a batch that is never used is replaced.
@@ -110,8 +110,8 @@ inline void ExpectAnyOrderGivesTheSameBits(const MakeNet& make, const WideDeepSh
   auto net = make(shape), plain = make(shape);
   std::unique_ptr<ResidentRows> resident;
   std::vector<uint32_t> slots;
-  if (shape.row_dim() > 0) {
-    resident = *net->MakeResidentRows(700);
+  if (shape.row_dim(0) > 0) {
+    resident = *net->MakeResidentRows(0, 700);
     slots = Place(&c, *steps[1], resident.get(), seed);
   }
   std::mt19937_64 random(seed);
@@ -170,7 +170,7 @@ inline void ExpectAnnouncedBatchesChangeNothing(const MakeNet& make) {
   dropout.dropout = 0.4f;
   no_keys.slots.clear();
   no_keys.wide_column = false;
-  no_keys.embedding_dim = 0;
+  no_keys.embedding_dims = {0};
   for (const WideDeepShape& shape : {SmallShape(), dropout, no_keys})
     ExpectAStreamOfBatchesGivesTheSameBits(make, shape, 150);
   ExpectAnyOrderGivesTheSameBits(make, no_keys, 9, 60);

@@ -65,22 +65,22 @@ inline void ExpectManyKeysAndRowsAgree(const MakeNet& make) {
 inline void ExpectEveryKindAgrees(const MakeNet& make) {
   WideDeepShape wide_only = SmallShape();
   wide_only.hidden.clear();
-  wide_only.embedding_dim = 0;
+  wide_only.embedding_dims = {0};
   WideDeepShape deep_only = SmallShape();
   deep_only.wide_numeric.clear();
   deep_only.wide_bias = deep_only.wide_column = false;
   WideDeepShape numbers_only = SmallShape();
   numbers_only.slots.clear();
   numbers_only.wide_column = false;
-  numbers_only.embedding_dim = 0;
+  numbers_only.embedding_dims = {0};
   WideDeepShape no_table = SmallShape();
   no_table.wide_column = false;
-  no_table.embedding_dim = 0;
+  no_table.embedding_dims = {0};
   WideDeepShape no_numbers = SmallShape();
   no_numbers.wide_numeric.clear();
   no_numbers.deep_numeric.clear();
   WideDeepShape wide_column_beside_numbers = SmallShape();
-  wide_column_beside_numbers.embedding_dim = 0;
+  wide_column_beside_numbers.embedding_dims = {0};
   for (const WideDeepShape& shape :
        {wide_only, deep_only, numbers_only, no_table, no_numbers, wide_column_beside_numbers}) {
     ExpectAgreesWithCpu(make, shape, 37, 11);
@@ -114,7 +114,7 @@ inline void ExpectZeroWeightsGiveZeroGradients(const MakeNet& make) {
   auto net = make(SmallShape());
   const OwnedGradients got = Train(c, net.get(), step);
   EXPECT_EQ(got.view.loss_sum, 0);
-  EXPECT_EQ(got.rows, std::vector<float>(got.rows.size(), 0.0f));
+  EXPECT_EQ(got.rows[0], std::vector<float>(got.rows[0].size(), 0.0f));
   for (const auto& tensor : got.dense) EXPECT_EQ(tensor, std::vector<float>(tensor.size(), 0.0f));
 }
 

@@ -108,7 +108,7 @@ TEST(CudaGeoOptimizerTest, SlotsGrowWithinTheBoundAndAreRefusedBeyond) {
   const uint32_t far = 1 << 20;
   const uint8_t fresh = 1;
   const std::vector<float> row(16);
-  const absl::Status status = geo.device().FillRows(&far, &fresh, 1, row.data());
+  const absl::Status status = geo.device().FillRows(0, {&far, 1}, &fresh, row.data());
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("geo_cache_rows"));
   geo.ExpectEqualBits();

@@ -31,7 +31,7 @@ class CudaGeoStepsTest : public ::testing::Test {
     OptimizerConfig sgd;
     sgd.mutable_sgd();
     sgd.set_learning_rate(0.1f);
-    layouts_ = cuda::GeoLayouts(dense, {sgd, sgd}, {1, here_.shape().embedding_dim}, sgd);
+    layouts_ = cuda::GeoLayouts(dense, {sgd, sgd}, {1, here_.shape().embedding_dims[0]}, sgd);
     for (uint32_t i = 0; i < 40; ++i) slots_.push_back((i * 7 + 3) % 40);
   }
 
@@ -41,37 +41,39 @@ class CudaGeoStepsTest : public ::testing::Test {
     std::vector<const float*> start;
     for (size_t i = 1; i < layouts_.size(); ++i) dense.push_back(layouts_[i].get());
     for (const auto& tensor : c->dense()) start.push_back(tensor.data());
-    auto geo = *net->MakeGeoOptimizer(dense, layouts_[0].get(), 0);
+    auto geo = *net->MakeGeoOptimizer(dense, {layouts_[0].get()}, 0);
     EXPECT_TRUE(geo->SetDense(start).ok());
     const size_t rows = slots_.size();
     const std::vector<uint8_t> fresh(rows, 1);
-    EXPECT_TRUE(geo->FillRows(slots_.data(), fresh.data(), rows, c->rows().data()).ok());
+    EXPECT_TRUE(geo->FillRows(0, {slots_.data(), rows}, fresh.data(), c->rows().data()).ok());
     return geo;
   }
   NetInput OnGeo(const TestStep& step, const GeoOptimizer* geo) const {
     NetInput input = there_.Input(step);
-    input.num_rows = slots_.size();
-    input.rows = nullptr;
+    input.rows[0].n = slots_.size();
+    input.rows[0].values = nullptr;
     input.dense.clear();
     input.geo = geo;
-    input.slots = slots_.data();
+    input.rows[0].slots = slots_.data();
     return input;
   }
   absl::Status Update(GeoOptimizer* geo) const {
     const std::vector<uint64_t> counts(slots_.size(), 1);
     GeoUpdate update;
-    update.slots = slots_.data(), update.counts = counts.data(), update.n = slots_.size();
+    update.rows.resize(1);
+    update.rows[0].slots = slots_.data(), update.rows[0].counts = counts.data();
+    update.rows[0].n = slots_.size();
     update.dense_count = update.schedule_step = 1;
     return geo->Update(update);
   }
   std::vector<std::vector<float>> Delta(GeoOptimizer* geo) const {
     std::vector<std::vector<float>> delta = {
-        std::vector<float>(slots_.size() * here_.shape().row_dim())};
+        std::vector<float>(slots_.size() * here_.shape().row_dim(0))};
     for (const size_t n : here_.shape().dense_elements()) delta.emplace_back(n);
     GeoExchange view;
-    view.rows = delta[0].data();
+    view.rows = {delta[0].data()};
     for (size_t i = 1; i < delta.size(); ++i) view.dense.push_back(delta[i].data());
-    EXPECT_TRUE(geo->TakeDelta(slots_.data(), slots_.size(), view).ok());
+    EXPECT_TRUE(geo->TakeDelta({{slots_.data(), slots_.size()}}, view).ok());
     return delta;
   }
 

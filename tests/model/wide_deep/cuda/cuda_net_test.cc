@@ -184,10 +184,10 @@ TEST(CudaNetTest, ResidentRowsCountAsTheNetworksMemory) {
   SLUICE_NEEDS_GPU();
   auto net = NetOnDevice()(SmallShape());
   const DeviceStats before = net->device_stats();
-  auto rows = net->MakeResidentRows(1 << 20);
+  auto rows = net->MakeResidentRows(0, 1 << 20);
   ASSERT_TRUE(rows.ok()) << rows.status();
   EXPECT_GE(net->device_stats().bytes_in_use, before.bytes_in_use + (size_t{16} << 20));
-  const absl::Status status = net->MakeResidentRows(before.bytes_limit / 16).status();
+  const absl::Status status = net->MakeResidentRows(0, before.bytes_limit / 16).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   rows->reset();
   EXPECT_EQ(net->device_stats().bytes_in_use, before.bytes_in_use);
@@ -200,7 +200,7 @@ TEST(CudaNetTest, NoExamplesGiveZeroGradients) {
   auto net = NetOnDevice()(SmallShape());
   const OwnedGradients got = Train(c, net.get(), step);
   EXPECT_EQ(got.view.weight_sum, 0);
-  EXPECT_EQ(got.rows, std::vector<float>(got.rows.size(), 0.0f));
+  EXPECT_EQ(got.rows[0], std::vector<float>(got.rows[0].size(), 0.0f));
   EXPECT_TRUE(c.Logits(net.get(), step).empty());
 }
 
@@ -232,7 +232,7 @@ void ExpectTrainsLikeTheCpu(MatmulPrecision precision, double value_tol, double 
   const auto train = [](NetCase* c, DenseNet* net, const TestStep& step, uint32_t i) {
     const OwnedGradients g = Train(*c, net, step, 9, i);
     constexpr float kRate = 0.1f;
-    for (size_t j = 0; j < g.rows.size(); ++j) c->rows()[j] -= kRate * g.rows[j];
+    for (size_t j = 0; j < g.rows[0].size(); ++j) c->rows()[j] -= kRate * g.rows[0][j];
     for (size_t t = 0; t < g.dense.size(); ++t) {
       for (size_t j = 0; j < g.dense[t].size(); ++j) c->dense()[t][j] -= kRate * g.dense[t][j];
     }

@@ -142,7 +142,8 @@ TEST(DeviceGeoOptimizerTest, AnUpdateNeedsTheGradientsOfAStep) {
   GeoUpdate update;
   const uint32_t slots[3] = {0, 1, 2};
   const uint64_t counts[3] = {9, 9, 9};
-  update.slots = slots, update.counts = counts, update.n = 3;
+  update.rows.resize(1);
+  update.rows[0].slots = slots, update.rows[0].counts = counts, update.rows[0].n = 3;
   EXPECT_EQ(geo.device().Update(update).code(), absl::StatusCode::kFailedPrecondition);
   geo.ExpectEqualBits();
 }
@@ -153,7 +154,7 @@ absl::Status FillFirst(GeoCase* geo, size_t n) {
   const std::vector<uint8_t> fresh(n, 1);
   std::vector<uint32_t> slots;
   for (uint32_t i = 0; i < n; ++i) slots.push_back(i);
-  return geo->device().FillRows(slots.data(), fresh.data(), n, values.data());
+  return geo->device().FillRows(0, {slots.data(), n}, fresh.data(), values.data());
 }
 
 TEST(DeviceGeoOptimizerTest, RowsThatDoNotFitAreRefusedNamingTheFieldToLower) {
@@ -206,9 +207,9 @@ TEST(DeviceGeoOptimizerTest, LostRowsAreNeverTrainedOn) {
   EXPECT_EQ(FillFirst(&geo, 1).code(), absl::StatusCode::kDataLoss);
   std::vector<float> rows(2), dense(5);
   GeoExchange delta;
-  delta.rows = rows.data(), delta.dense = {dense.data()};
+  delta.rows = {rows.data()}, delta.dense = {dense.data()};
   const uint32_t slot = 0;
-  EXPECT_EQ(geo.device().TakeDelta(&slot, 1, delta).code(), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(geo.device().TakeDelta({{&slot, 1}}, delta).code(), absl::StatusCode::kOutOfRange);
 }
 
 TEST(DeviceGeoOptimizerTest, TablesOfAnotherNetworkAreRefused) {

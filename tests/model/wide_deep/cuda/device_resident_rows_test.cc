@@ -43,8 +43,8 @@ TEST(DeviceResidentRowsTest, RowsThatDoNotFitAreRefused) {
     memory->limit = 1000;
     return std::make_unique<EmulatedTableDevice>(std::move(memory));
   };
-  EXPECT_TRUE(net.MakeResidentRows(62).ok());  // rows of 4 floats
-  EXPECT_EQ(net.MakeResidentRows(63).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(net.MakeResidentRows(0, 62).ok());  // rows of 4 floats
+  EXPECT_EQ(net.MakeResidentRows(0, 63).status().code(), absl::StatusCode::kResourceExhausted);
 }
 
 }  // namespace

@@ -66,7 +66,9 @@ class GeoCase {
     GeoUpdate update;
     std::vector<uint64_t> counts;
     for (const uint32_t slot : slots) counts.push_back(rows_[slot].count += count_step);
-    update.slots = slots.data(), update.counts = counts.data(), update.n = n;
+    update.rows.resize(1);
+    update.rows[0].slots = slots.data(), update.rows[0].counts = counts.data();
+    update.rows[0].n = n;
     update.dense_count = ++dense_count_;
     update.schedule_step = schedule_step;
     std::vector<std::vector<float>> g = {Random(n * sparse_->dim())};
@@ -95,7 +97,7 @@ class GeoCase {
     const std::vector<uint32_t> slots = touched_;
     touched_.clear();
     std::vector<std::vector<float>> sent = Shaped(slots.size()), expected = sent;
-    EXPECT_TRUE(device_->TakeDelta(slots.data(), slots.size(), View(&sent)).ok());
+    EXPECT_TRUE(device_->TakeDelta({{slots.data(), slots.size()}}, View(&sent)).ok());
     ForEach(slots, [&](GeoReference& values, size_t tensor, size_t at) {
       for (size_t i = 0; i < values.local.size(); ++i)
         expected[tensor][at + i] = values.local[i] - values.base[i];
@@ -105,7 +107,7 @@ class GeoCase {
     std::vector<std::vector<float>> server = sent;
     for (auto& tensor : server)
       for (float& value : tensor) value = 0.5f * value + RandomValue();
-    EXPECT_TRUE(device_->Merge(slots.data(), slots.size(), View(&sent), View(&server)).ok());
+    EXPECT_TRUE(device_->Merge({{slots.data(), slots.size()}}, View(&sent), View(&server)).ok());
     ForEach(slots, [&](GeoReference& values, size_t tensor, size_t at) {
       for (size_t i = 0; i < values.local.size(); ++i) {
         const float moved = (values.local[i] - values.base[i]) - sent[tensor][at + i];
@@ -130,9 +132,9 @@ class GeoCase {
     const size_t floats = sparse_->state_floats();
     for (uint32_t slot = 0; slot < rows_.size() && floats > 0; ++slot) {
       std::vector<float> state(floats), other(floats, 1e9f);
-      EXPECT_TRUE(device_->ReadRowState(slot, 1, state.data()).ok());
-      EXPECT_TRUE(device_->WriteRowState(slot, 1, other.data()).ok());
-      EXPECT_TRUE(device_->WriteRowState(slot, 1, state.data()).ok());
+      EXPECT_TRUE(device_->ReadRowState(0, slot, 1, state.data()).ok());
+      EXPECT_TRUE(device_->WriteRowState(0, slot, 1, other.data()).ok());
+      EXPECT_TRUE(device_->WriteRowState(0, slot, 1, state.data()).ok());
     }
     for (size_t i = 0; i < dense_.size(); ++i) {
       const size_t n = dense_[i].local.size() * layouts_[i + 1]->columns()[0].rule->state_floats();
@@ -182,7 +184,7 @@ class GeoCase {
       rows_[slot].local = rows_[slot].base = row;
     }
     const absl::Status status =
-        device_->FillRows(slots.data(), fresh.data(), slots.size(), values.data());
+        device_->FillRows(0, {slots.data(), slots.size()}, fresh.data(), values.data());
     EXPECT_TRUE(status.ok()) << status;
   }
 
@@ -205,7 +207,7 @@ class GeoCase {
   }
   static GeoExchange View(std::vector<std::vector<float>>* tensors) {
     GeoExchange view;
-    view.rows = (*tensors)[0].data();
+    view.rows = {(*tensors)[0].data()};
     for (size_t i = 1; i < tensors->size(); ++i) view.dense.push_back((*tensors)[i].data());
     return view;
   }

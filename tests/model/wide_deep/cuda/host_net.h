@@ -11,6 +11,7 @@
 #include "common/base/status_macros.h"
 #include "model/wide_deep/cuda/device_geo_optimizer.h"
 #include "model/wide_deep/cuda/device_resident_rows.h"
+#include "model/wide_deep/cuda/one_table.h"
 #include "model/wide_deep/cuda/step_program.h"
 #include "tests/model/wide_deep/cuda/host_inputs.h"
 #include "tests/model/wide_deep/cuda/host_ops.h"
@@ -56,10 +57,10 @@ class StepNet : public DenseNet {
     gradients->loss_sum = result.loss_sum;
     gradients->skipped = result.overflow != 0;
     if (input.geo != nullptr) {
-      LeaveGradients(out, input.num_rows);
+      LeaveGradients(out, RowsOf(input).n);
       return absl::OkStatus();
     }
-    ReadGradients(program_.plan(), out, output_.data(), input.num_rows,
+    ReadGradients(program_.plan(), out, output_.data(), RowsOf(input).n,
                   static_cast<float>(1 / loss_scale_), /*early=*/loss_scale_ != 1, 2, gradients);
     return absl::OkStatus();
   }
@@ -75,13 +76,13 @@ class StepNet : public DenseNet {
     return absl::OkStatus();
   }
 
-  absl::StatusOr<std::unique_ptr<ResidentRows>> MakeResidentRows(size_t capacity) override {
-    return DeviceResidentRows::Create(table_device(), capacity, shape_.row_dim());
+  absl::StatusOr<std::unique_ptr<ResidentRows>> MakeResidentRows(size_t, size_t capacity) override {
+    return DeviceResidentRows::Create(table_device(), capacity, shape_.row_dim(0));
   }
   absl::StatusOr<std::unique_ptr<GeoOptimizer>> MakeGeoOptimizer(
-      const std::vector<const TableLayout*>& dense, const TableLayout* sparse,
+      const std::vector<const TableLayout*>& dense, const std::vector<const TableLayout*>& sparse,
       double clip_global_norm) override {
-    return DeviceGeoOptimizer::Create(program_.plan(), dense, sparse, clip_global_norm,
+    return DeviceGeoOptimizer::Create(program_.plan(), dense, OnlyTable(sparse), clip_global_norm,
                                       table_device(), &left_);
   }
 
@@ -110,7 +111,7 @@ class StepNet : public DenseNet {
   absl::StatusOr<StepShape> Stage(const NetInput& input, const OnDevice& values,
                                   const Dropout& dropout) {
     const NetPlan& plan = program_.plan();
-    const StepShape shape = ShapeOf(*input.batch, input.num_rows);
+    const StepShape shape = ShapeOf(*input.batch, RowsOf(input).n);
     work_.assign(WorkLayout(plan, shape, program_.element()).total, char(0xFF));
     output_.assign(OutputLayout(plan, shape).total, char(0xFF));
     SLUICE_RETURN_IF_ERROR(inputs_.AddValues(

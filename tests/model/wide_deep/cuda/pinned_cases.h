@@ -30,25 +30,25 @@ inline void ExpectRowsInHostMemoryGiveTheSameBits(const MakeNet& make, const Wid
     const TestStep step = c.Step(round % 4 == 3 ? 0 : 60 + 90 * (round % 3));
     const OwnedGradients expected = TrainOn(c, plain.get(), c.Input(step));
     NetInput input = c.Input(step);
-    float* const here = Among(&values, round % 2 * shape.row_dim(), rows.size(), net.get());
+    float* const here = Among(&values, round % 2 * shape.row_dim(0), rows.size(), net.get());
     std::copy(rows.begin(), rows.end(), here);
     // Rows alone, gradients alone, and both.
-    if (round % 5 != 1) input.rows = here;
-    OwnedGradients got(c, input.num_rows);
+    if (round % 5 != 1) input.rows[0].values = here;
+    OwnedGradients got(c, input);
     // The memory is freed at the end of the round.
     HostArray gradients;
     float* const there = Among(&gradients, round % 3, rows.size(), net.get());
-    if (round % 5 != 2) got.view.rows = there;
+    if (round % 5 != 2) got.view.rows[0] = there;
     const absl::Status status = net->TrainStep(input, 5, 2, &got.view);
     ASSERT_TRUE(status.ok()) << status;
     std::fill(values.begin(), values.end(), std::nanf(""));
-    if (got.view.rows == there) got.rows.assign(there, there + rows.size());
+    if (got.view.rows[0] == there) got.rows[0].assign(there, there + rows.size());
     ExpectSameBits(got, expected);
 
     if (step.batch.n == 0) continue;
     std::vector<float> logits(step.batch.n);
     std::copy(rows.begin(), rows.end(), here);
-    input.rows = here;
+    input.rows[0].values = here;
     EXPECT_TRUE(net->Forward(input, logits.data()).ok());
     std::fill(values.begin(), values.end(), std::nanf(""));
     EXPECT_EQ(logits, c.Logits(plain.get(), step));

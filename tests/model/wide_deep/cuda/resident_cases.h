@@ -11,7 +11,7 @@
 namespace sluice {
 
 inline OwnedGradients TrainOn(const NetCase& c, DenseNet* net, const NetInput& input) {
-  OwnedGradients gradients(c, input.num_rows);
+  OwnedGradients gradients(c, input);
   const absl::Status status = net->TrainStep(input, 5, 2, &gradients.view);
   EXPECT_TRUE(status.ok()) << status;
   return gradients;
@@ -24,10 +24,10 @@ inline std::vector<uint32_t> Place(NetCase* c, const TestStep& step, ResidentRow
   for (size_t i = 0; i < slots.size(); ++i) slots[i] = i;
   std::mt19937_64 random(seed);
   std::shuffle(slots.begin(), slots.end(), random);
-  const size_t rows = c->Input(step).num_rows;
+  const size_t rows = c->Input(step).rows[0].n;
   slots.resize(rows);
   // Uses three writes, one of them without rows.
-  const size_t half = rows / 2, dim = c->shape().row_dim();
+  const size_t half = rows / 2, dim = c->shape().row_dim(0);
   EXPECT_TRUE(resident->Write(slots.data(), half, c->rows().data()).ok());
   EXPECT_TRUE(resident->Write(nullptr, 0, nullptr).ok());
   EXPECT_TRUE(
@@ -38,9 +38,9 @@ inline std::vector<uint32_t> Place(NetCase* c, const TestStep& step, ResidentRow
 inline NetInput ResidentInput(const NetCase& c, const TestStep& step, const ResidentRows* resident,
                               const std::vector<uint32_t>& slots) {
   NetInput input = c.Input(step);
-  input.rows = nullptr;
-  input.resident = resident;
-  input.slots = slots.data();
+  input.rows[0].values = nullptr;
+  input.rows[0].resident = resident;
+  input.rows[0].slots = slots.data();
   return input;
 }
 
@@ -56,7 +56,7 @@ inline void ExpectResidentRowsGiveTheSameBits(const MakeNet& make, const WideDee
   NetCase c(shape, num_rows);
   const TestStep step = c.Step(n), other = c.Step(n);
   auto net = make(shape);
-  auto resident = net->MakeResidentRows(2 * num_rows + 3);
+  auto resident = net->MakeResidentRows(0, 2 * num_rows + 3);
   ASSERT_TRUE(resident.ok()) << resident.status();
   const std::vector<uint32_t> slots = Place(&c, step, resident->get(), n);
   const NetInput input = ResidentInput(c, step, resident->get(), slots);
@@ -74,7 +74,7 @@ inline void ExpectTheLastWriteIsRead(const MakeNet& make) {
   NetCase c(SmallShape(), 40);
   const TestStep step = c.Step(33);
   auto net = make(c.shape());
-  auto resident = *net->MakeResidentRows(50);
+  auto resident = *net->MakeResidentRows(0, 50);
   for (uint64_t seed = 1; seed < 4; ++seed) {
     for (float& value : c.rows()) value = -1.25f * value;
     const std::vector<uint32_t> slots = Place(&c, step, resident.get(), seed);
@@ -87,7 +87,7 @@ inline void ExpectSlotsThatAreNotThereAreRefused(const MakeNet& make) {
   NetCase c(SmallShape(), 5);
   const TestStep step = c.Step(9);
   auto net = make(c.shape());
-  auto resident = *net->MakeResidentRows(6);
+  auto resident = *net->MakeResidentRows(0, 6);
   std::vector<uint32_t> slots = {0, 1, 2, 3, 6};
   EXPECT_EQ(resident->Write(slots.data(), 5, c.rows().data()).code(),
             absl::StatusCode::kOutOfRange);

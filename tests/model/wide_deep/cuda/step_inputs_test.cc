@@ -49,7 +49,7 @@ TEST(StepInputsTest, PinnedRowsAreUploadedFromTheCallersMemory) {
     EXPECT_EQ(net->input_device().reached, 8);
     EXPECT_EQ(plain->input_device().reached, 0);
     // Resident rows are not uploaded.
-    auto resident = *net->MakeResidentRows(100);
+    auto resident = *net->MakeResidentRows(0, 100);
     const TestStep step = c.Step(9);
     const std::vector<uint32_t> slots = Place(&c, step, resident.get(), 1);
     ExpectSameBits(TrainOn(c, net.get(), ResidentInput(c, step, resident.get(), slots)),
@@ -85,7 +85,7 @@ TEST(StepInputsTest, TheFirstAnnouncementAllocatesTheSecondBlock) {
 }
 
 size_t BytesOf(const WideDeepShape& shape, const NetCase& c, const SharedStep& step) {
-  return InputLayout(NetPlan(shape), ShapeOf(step->batch, c.Input(*step).num_rows)).total;
+  return InputLayout(NetPlan(shape), ShapeOf(step->batch, c.Input(*step).rows[0].n)).total;
 }
 
 TEST(StepInputsTest, StepsUploadTheirOwnBatchesWhereTwoBlocksDoNotFit) {

@@ -60,9 +60,9 @@ TEST(PinnedMemoryTest, OnlyTheDeviceCopiesRows) {
     float* const here = Among(&rows, 1, c.rows().size(), net.get());
     float* const there = Among(&gradients, 3, c.rows().size(), net.get());
     std::copy(c.rows().begin(), c.rows().end(), here);
-    input.rows = here;
-    OwnedGradients got(c, input.num_rows);
-    got.view.rows = there;
+    input.rows[0].values = here;
+    OwnedGradients got(c, input);
+    got.view.rows[0] = there;
     World::Get().ForgetCopies();  // the blocks may have the addresses of the last round's
     ASSERT_TRUE(net->TrainStep(input, 5, 2, &got.view).ok());
     EXPECT_TRUE(World::Get().Copied(here));

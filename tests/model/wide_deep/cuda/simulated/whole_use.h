@@ -44,11 +44,11 @@ class WholeUse {
   absl::Status Begin(const NetOptions& options) {
     SLUICE_ASSIGN_OR_RETURN(net_, CreateCudaNet(case_.shape(), options));
     GoElsewhere();
-    SLUICE_ASSIGN_OR_RETURN(resident_, net_->MakeResidentRows(slots_.size()));
+    SLUICE_ASSIGN_OR_RETURN(resident_, net_->MakeResidentRows(0, slots_.size()));
     std::vector<const TableLayout*> dense;
     for (size_t i = 1; i < layouts_.size(); ++i) dense.push_back(layouts_[i].get());
     GoElsewhere();
-    SLUICE_ASSIGN_OR_RETURN(geo_, net_->MakeGeoOptimizer(dense, layouts_[0].get(), 0.5));
+    SLUICE_ASSIGN_OR_RETURN(geo_, net_->MakeGeoOptimizer(dense, {layouts_[0].get()}, 0.5));
     std::vector<const float*> start;
     for (const auto& tensor : case_.dense()) start.push_back(tensor.data());
     GoElsewhere();
@@ -69,12 +69,12 @@ class WholeUse {
       SLUICE_RETURN_IF_ERROR(InHostMemory(input));
       GoElsewhere();
       SLUICE_RETURN_IF_ERROR(resident_->Write(slots_.data(), slots_.size(), case_.rows().data()));
-      input.rows = nullptr;
-      input.slots = slots_.data();
-      input.resident = resident_.get();
+      input.rows[0].values = nullptr;
+      input.rows[0].slots = slots_.data();
+      input.rows[0].resident = resident_.get();
       SLUICE_RETURN_IF_ERROR(train());
       SLUICE_RETURN_IF_ERROR(Forward(input));
-      input.resident = nullptr;
+      input.rows[0].resident = nullptr;
       input.geo = geo_.get();
       SLUICE_RETURN_IF_ERROR(FillRows());
       SLUICE_RETURN_IF_ERROR(train());
@@ -98,7 +98,7 @@ class WholeUse {
   static TableLayouts Layouts(const WideDeepShape& shape) {
     std::vector<std::vector<uint64_t>> dense;
     for (const size_t n : shape.dense_elements()) dense.push_back({n});
-    return GeoLayouts(dense, {GeoRules()[4], GeoRules()[3]}, {1, shape.embedding_dim},
+    return GeoLayouts(dense, {GeoRules()[4], GeoRules()[3]}, {1, shape.embedding_dims[0]},
                       GeoRules()[1]);
   }
 
@@ -120,9 +120,9 @@ class WholeUse {
       array->Resize(case_.rows().size(), net_->host_memory());
     allocations_ += 2;
     std::copy(case_.rows().begin(), case_.rows().end(), rows.begin());
-    input.rows = rows.data();
-    OwnedGradients gradients(case_, input.num_rows);
-    gradients.view.rows = gradient.data();
+    input.rows[0].values = rows.data();
+    OwnedGradients gradients(case_, input);
+    gradients.view.rows = {gradient.data()};
     GoElsewhere();
     SLUICE_RETURN_IF_ERROR(net_->TrainStep(input, 5, 1, &gradients.view));
     results_.emplace_back(gradient.begin(), gradient.end());
@@ -131,11 +131,11 @@ class WholeUse {
 
   absl::Status Train(const NetInput& input) {
     GoElsewhere();
-    OwnedGradients gradients(case_, input.num_rows);
+    OwnedGradients gradients(case_, input);
     SLUICE_RETURN_IF_ERROR(net_->TrainStep(input, 5, 1, &gradients.view));
     results_.push_back({static_cast<float>(gradients.view.loss_sum)});
     if (input.geo != nullptr) return absl::OkStatus();
-    results_.push_back(std::move(gradients.rows));
+    results_.push_back(std::move(gradients.rows[0]));
     for (auto& tensor : gradients.dense) results_.push_back(std::move(tensor));
     return absl::OkStatus();
   }
@@ -145,35 +145,37 @@ class WholeUse {
     const size_t n = updates_ == 0 ? slots_.size() : 5;
     const std::vector<uint8_t> fresh(n, updates_ == 0);
     GoElsewhere();
-    return geo_->FillRows(slots_.data(), fresh.data(), n, case_.rows().data());
+    return geo_->FillRows(0, {slots_.data(), n}, fresh.data(), case_.rows().data());
   }
 
   absl::Status Update() {
     const std::vector<uint64_t> counts(slots_.size(), ++updates_);
     GeoUpdate update;
-    update.slots = slots_.data(), update.counts = counts.data(), update.n = slots_.size();
+    update.rows.resize(1);
+    update.rows[0].slots = slots_.data(), update.rows[0].counts = counts.data();
+    update.rows[0].n = slots_.size();
     update.dense_count = updates_, update.schedule_step = updates_;
     GoElsewhere();
     return geo_->Update(update);
   }
 
   absl::Status Exchange() {
-    Results delta = {std::vector<float>(slots_.size() * case_.shape().row_dim())};
+    Results delta = {std::vector<float>(slots_.size() * case_.shape().row_dim(0))};
     for (const auto& tensor : case_.dense()) delta.emplace_back(tensor.size());
     Results server = delta;
     const auto view = [](Results* tensors) {
       GeoExchange exchange;
-      exchange.rows = (*tensors)[0].data();
+      exchange.rows = {(*tensors)[0].data()};
       for (size_t i = 1; i < tensors->size(); ++i) exchange.dense.push_back((*tensors)[i].data());
       return exchange;
     };
     GoElsewhere();
-    SLUICE_RETURN_IF_ERROR(geo_->TakeDelta(slots_.data(), slots_.size(), view(&delta)));
+    SLUICE_RETURN_IF_ERROR(geo_->TakeDelta({{slots_.data(), slots_.size()}}, view(&delta)));
     for (size_t t = 0; t < delta.size(); ++t)
       for (size_t i = 0; i < delta[t].size(); ++i) server[t][i] = 0.5f * delta[t][i] + 0.1f;
     results_.insert(results_.end(), delta.begin(), delta.end());
     GoElsewhere();
-    return geo_->Merge(slots_.data(), slots_.size(), view(&delta), view(&server));
+    return geo_->Merge({{slots_.data(), slots_.size()}}, view(&delta), view(&server));
   }
 
   NetCase case_;

@@ -126,18 +126,18 @@ TEST(WholeUseTest, SecondInputBlockIsFreedWhenRowsNeedRoom) {
   plain->Announce(Coming(c, step));
   Train(c, plain.get(), *step);
   const size_t two = plain->device_stats().bytes_in_use, block = two - one;
-  const size_t rows = block / 2 / (c.shape().row_dim() * sizeof(float));
+  const size_t rows = block / 2 / (c.shape().row_dim(0) * sizeof(float));
   options.device_memory_fraction *=
       static_cast<double>(two + block / 4) / plain->device_stats().bytes_limit;
   const std::vector<uint32_t> slots(rows);
-  const std::vector<float> values(rows * c.shape().row_dim());
+  const std::vector<float> values(rows * c.shape().row_dim(0));
   for (const bool stays : {true, false}) {
     SCOPED_TRACE(stays);
     auto net = *CreateCudaNet(c.shape(), options);
     net->Announce(Coming(c, step));
     ExpectSameBits(Train(c, net.get(), *step), expected);
     EXPECT_EQ(net->device_stats().bytes_in_use, two);
-    auto resident = net->MakeResidentRows(stays ? rows : 1);
+    auto resident = net->MakeResidentRows(0, stays ? rows : 1);
     ASSERT_TRUE(resident.ok()) << resident.status();
     if (!stays) {
       ASSERT_TRUE((*resident)->Write(slots.data(), rows, values.data()).ok());
