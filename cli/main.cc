@@ -26,7 +26,6 @@
 #include "common/config/environment.h"
 #include "common/daemon/process_info.h"
 #include "common/daemon/process_limits.h"
-#include "common/daemon/stop_signal.h"
 
 namespace sluice::cli {
 namespace {
@@ -238,7 +237,6 @@ int RunMain(int argc, char** argv) {
     code = output.Finish(Main(argc, argv, &output));
   }
   std::fflush(nullptr);
-  StopSignal::DieOfSignal(code);
   return code;
 }
 

@@ -15,14 +15,6 @@ const ExitCleanup* g_cleanup = nullptr;  // changes only while the handlers are 
 void OnSignal(int number) {
   // Only async-signal-safe calls are allowed here.
   if (g_cleanup != nullptr) g_cleanup->Remove();
-  // The process ends by the signal, so that a shell's loop ends with it. The signal is blocked
-  // while this handler runs, and takes effect once it is unblocked.
-  signal(number, SIG_DFL);
-  raise(number);
-  sigset_t set;
-  sigemptyset(&set);
-  sigaddset(&set, number);
-  sigprocmask(SIG_UNBLOCK, &set, nullptr);
   _exit(128 + number);
 }
 

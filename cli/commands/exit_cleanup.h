@@ -12,7 +12,7 @@ namespace sluice::cli {
 
 class ExitCleanup {
  public:
-  // A process that gets one of the signals removes `files` and ends by the signal.
+  // A process that gets one of the signals removes `files` and ends with 128 + its number.
   explicit ExitCleanup(std::vector<std::string> files);
   ~ExitCleanup();
   ExitCleanup(const ExitCleanup&) = delete;

@@ -20,8 +20,7 @@ constexpr int kJobFailed = 1;    // the job failed or was cancelled, or a local 
 constexpr int kBadUsage = 2;     // wrong flags, files or configuration
 constexpr int kUnreachable = 3;  // no scheduler answered
 constexpr int kOutputLost = 4;   // done (a job is saved), but some output could not be printed
-// 130, 143 and 129: ended by SIGINT, SIGTERM or SIGHUP. The process then ends by the signal itself,
-// which a shell shows as these codes.
+// 130, 143 and 129: stopped by SIGINT, SIGTERM or SIGHUP.
 
 enum class FlagKind { kText, kNumber, kBool };
 

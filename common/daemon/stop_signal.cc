@@ -156,17 +156,6 @@ bool StopSignal::WaitForSecond(const std::function<bool()>& done) {
   return came;
 }
 
-void StopSignal::DieOfSignal(int exit_code) {
-  const int number = g_received;
-  if (number == 0 || exit_code != 128 + number) return;
-  signal(number, SIG_DFL);
-  sigset_t set;
-  sigemptyset(&set);
-  sigaddset(&set, number);
-  pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
-  raise(number);
-}
-
 void StopSignal::AllowMore(int seconds) {
   alarm(kStopGraceSeconds + static_cast<unsigned>(seconds));
 }

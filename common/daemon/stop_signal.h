@@ -36,10 +36,6 @@ class StopSignal {
   // until a second SIGINT or SIGTERM comes (true), or `done` returns true. A third one ends the
   // process.
   static bool WaitForSecond(const std::function<bool()>& done);
-  // If Wait has returned `exit_code` because of a signal, ends this process by that signal, with
-  // its default action: a shell that runs a loop then ends the loop, too. Otherwise does nothing.
-  // Output must be flushed.
-  static void DieOfSignal(int exit_code);
   // Gives a process that has got a signal `seconds` more to end, from now on.
   static void AllowMore(int seconds);
 };

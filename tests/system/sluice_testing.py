@@ -197,11 +197,9 @@ class SluiceTest(unittest.TestCase):
         return program
 
     def exit_code(self, process, within=PATIENCE):
-        """Returns the exit code of a started program, which must end; 128 and the number of a signal that has ended it, as in a
-        shell."""
+        """Returns the exit code of a started program, which must end; below 0 when a signal has ended it."""
         try:
-            code = process.wait(within * TIME_SCALE)
-            return code if code >= 0 else 128 - code
+            return process.wait(within * TIME_SCALE)
         except subprocess.TimeoutExpired:
             self.fail("did not end within %s s: %s" % (within * TIME_SCALE, " ".join(process.args)))
 

@@ -98,23 +98,6 @@ TEST(StopSignalTest, HangUpEndsAProcessThatHasATerminal) {
   EXPECT_EQ(WEXITSTATUS(status), 128 + SIGHUP);
 }
 
-TEST(StopSignalTest, AProcessEndsByTheSignalThatStoppedIt) {
-  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
-    const int status = InChild(
-        [](int fd) -> int {
-          StopSignal::Install(false);
-          Tell(fd);
-          const int code = StopSignal::Wait();
-          StopSignal::DieOfSignal(0);  // the command has another result
-          StopSignal::DieOfSignal(code);
-          return 99;
-        },
-        [number](pid_t pid) { kill(pid, number); });
-    ASSERT_TRUE(WIFSIGNALED(status)) << status;
-    EXPECT_EQ(WTERMSIG(status), number);
-  }
-}
-
 TEST(StopSignalTest, ASecondSignalCanBeWaitedForAndAThirdEndsTheProcess) {
   const int status = InChild(
       [](int fd) -> int {
