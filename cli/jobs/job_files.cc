@@ -161,7 +161,7 @@ absl::Status CheckWhatIsHere(const JobConfig& job, Env* env) {
 absl::Status CheckKeepsUnfinished(const SubmitJobRequest& request, Env* env) {
   const JobConfig& job = request.config();
   if (request.resume() || job.overwrite() || !CanCheckpoint(job)) return absl::OkStatus();
-  return CheckNoUnfinishedRun(CheckpointRoot(job), job.output_dir(), env);
+  return CheckNoUnfinishedRun(CheckpointRoot(job), job, env);
 }
 
 absl::Status CheckDataIsHere(const JobConfig& job) {

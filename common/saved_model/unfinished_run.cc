@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <filesystem>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -76,6 +77,17 @@ bool Lists(const FinishedRun& run, const CheckpointInfo& checkpoint, const Check
   return std::count(run.checkpoints.begin(), run.checkpoints.end(), NameOf(checkpoint)) > 0;
 }
 
+// Whether the checkpoint that `initial` stands for is one of ROOT.
+bool IsUnder(const std::string& root, const std::string& initial, Env* env) {
+  if (initial.empty()) return false;
+  const auto found = FindCheckpoint(initial, /*verify=*/false, env, nullptr);
+  const auto normal = [](const std::filesystem::path& path) {
+    const auto shortest = path.lexically_normal();
+    return shortest.has_filename() ? shortest : shortest.parent_path();
+  };
+  return found.ok() && normal(std::filesystem::path(found->dir)).parent_path() == normal(root);
+}
+
 }  // namespace
 
 std::vector<std::string> NamesOfCheckpoints(const std::string& root, Env* env) {
@@ -116,16 +128,15 @@ std::optional<CheckpointInfo> FindUnfinished(const std::string& root, const std:
   return std::nullopt;
 }
 
-absl::Status CheckNoUnfinishedRun(const std::string& root, const std::string& output_dir,
-                                  Env* env) {
+absl::Status CheckNoUnfinishedRun(const std::string& root, const JobConfig& job, Env* env) {
   if (root.empty()) return absl::OkStatus();
-  const std::optional<CheckpointInfo> unfinished = FindUnfinished(root, output_dir, env);
-  if (!unfinished) return absl::OkStatus();
+  const std::optional<CheckpointInfo> unfinished = FindUnfinished(root, job.output_dir(), env);
+  if (!unfinished || IsUnder(root, job.initial_checkpoint(), env)) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat(root, " holds checkpoints of a run that has not finished (", unfinished->dir,
-                   "); continue it with --resume, or give --overwrite to start from the beginning, "
-                   "which removes "
-                   "them when the new run makes its first checkpoint"));
+                   "); continue it with --resume, start a job from it with initial_checkpoint, or "
+                   "give --overwrite to start from the beginning, which removes them when the new "
+                   "run makes its first checkpoint"));
 }
 
 }  // namespace sluice

@@ -18,6 +18,7 @@
 #include "absl/status/status.h"
 #include "common/base/env.h"
 #include "common/saved_model/checkpoint.h"
+#include "proto/config.pb.h"
 
 namespace sluice {
 
@@ -33,8 +34,9 @@ std::vector<std::string> FinishedCheckpoints(const std::string& path, Env* env);
 std::optional<CheckpointInfo> FindUnfinished(const std::string& root, const std::string& output_dir,
                                              Env* env);
 
-// INVALID_ARGUMENT, naming the newest checkpoint and the fix, when FindUnfinished finds one. OK
-// without a ROOT.
-absl::Status CheckNoUnfinishedRun(const std::string& root, const std::string& output_dir, Env* env);
+// INVALID_ARGUMENT, naming the newest checkpoint and the fix, when FindUnfinished finds one for the
+// output folder of `job`. OK without a ROOT, and when the job starts from a checkpoint of ROOT
+// (initial_checkpoint): who names one knows what the folder holds.
+absl::Status CheckNoUnfinishedRun(const std::string& root, const JobConfig& job, Env* env);
 
 }  // namespace sluice

@@ -151,7 +151,7 @@ absl::Status JobFolder::Begin(const OutputAction& started) {
   if (const JobConfig& job = started.config;
       !started.again && !started.resumes && !job.overwrite() && CanCheckpoint(job)) {
     // Under the locks, as for files of others: the submission has looked before it had them.
-    const absl::Status kept = CheckNoUnfinishedRun(CheckpointRoot(job), job.output_dir(), env_);
+    const absl::Status kept = CheckNoUnfinishedRun(CheckpointRoot(job), job, env_);
     refused_ = !kept.ok();
     SLUICE_RETURN_IF_ERROR(kept);
   }

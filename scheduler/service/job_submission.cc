@@ -56,8 +56,7 @@ absl::StatusOr<JobSubmission::Checked> JobSubmission::Check(const SubmitJobReque
     KeepUnknownValues(saved, config);
   } else {
     if (CanCheckpoint(*config) && !config->overwrite()) {
-      SLUICE_RETURN_IF_ERROR(
-          CheckNoUnfinishedRun(CheckpointRoot(*config), config->output_dir(), options_.env));
+      SLUICE_RETURN_IF_ERROR(CheckNoUnfinishedRun(CheckpointRoot(*config), *config, options_.env));
     }
     SLUICE_RETURN_IF_ERROR(FindInitialCheckpoint(options_.env, config, &job.draft.warnings));
   }

@@ -53,6 +53,12 @@ class UnfinishedRunTest : public testing::Test {
     const auto names = NamesOfCheckpoints(top_ + root, env_);
     return absl::StrCat("  \"kept_checkpoints\": [\"", absl::StrJoin(names, "\", \""), "\"],\n");
   }
+  absl::Status Check(const std::string& root, const std::string& initial_checkpoint) {
+    JobConfig job;
+    job.set_output_dir(top_ + "out");
+    job.set_initial_checkpoint(initial_checkpoint);
+    return CheckNoUnfinishedRun(root, job, env_);
+  }
   std::string Unfinished(const std::string& root = "out/checkpoints",
                          const std::string& output_dir = "out") {
     const auto found = FindUnfinished(top_ + root, top_ + output_dir, env_);
@@ -65,14 +71,27 @@ class UnfinishedRunTest : public testing::Test {
 
 TEST_F(UnfinishedRunTest, ARunWithoutAResultHasNotFinished) {
   EXPECT_EQ(Unfinished(), "");
-  EXPECT_TRUE(CheckNoUnfinishedRun("", top_ + "out", env_).ok());
+  EXPECT_TRUE(Check("", "").ok());
   Make(7, 1, 3328);
   Make(7, 2, 4368);
   EXPECT_EQ(Unfinished(), "out/checkpoints/step-4368");
-  const absl::Status refused = CheckNoUnfinishedRun(top_ + "out/checkpoints", top_ + "out", env_);
+  const absl::Status refused = Check(top_ + "out/checkpoints", "");
   EXPECT_TRUE(absl::IsInvalidArgument(refused));
   EXPECT_THAT(std::string(refused.message()),
               AllOf(HasSubstr("step-4368"), HasSubstr("--resume"), HasSubstr("--overwrite")));
+}
+
+TEST_F(UnfinishedRunTest, AJobThatStartsFromACheckpointOfTheFolderMayFollowIt) {
+  Make(7, 1, 3328);
+  Make(7, 2, 4368);
+  Make(8, 1, 100, "other/checkpoints", "other");
+  const std::string root = top_ + "out/checkpoints";
+  for (const char* initial : {"out", "out/checkpoints/", "out/checkpoints/step-3328",
+                              "other/../out/checkpoints/step-4368/"}) {
+    EXPECT_TRUE(Check(root, top_ + initial).ok()) << initial;
+  }
+  for (const char* initial : {"other", "other/checkpoints/step-100", "none"})
+    EXPECT_TRUE(absl::IsInvalidArgument(Check(root, top_ + initial))) << initial;
 }
 
 TEST_F(UnfinishedRunTest, AFailedOrCancelledRunHasNotFinished) {
