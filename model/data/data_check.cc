@@ -12,6 +12,7 @@
 #include "model/data/bad_lines.h"
 #include "model/data/data_source.h"
 #include "model/data/expand_files.h"
+#include "model/features/data_summary.h"
 
 namespace sluice {
 namespace {
@@ -107,8 +108,28 @@ class FieldCheck {
     report->coverage.push_back(Coverage());
   }
 
-  // True when all lines were looked at and none is an example.
-  bool HasNoExamples() const { return lines_ == bad_lines_ && sampled_ == files_ && !cut_short_; }
+  // Checks what only the examples together show; does nothing unless all lines were looked at.
+  void CheckWhole(bool training, const DataConfig& data, DataCheckReport* report) const {
+    if (sampled_ < files_ || cut_short_) return;
+    const uint64_t examples = lines_ - bad_lines_;
+    if (examples == 0) {
+      if (!report->errors.empty()) return;
+      // A job without evaluation data trains as well.
+      std::vector<std::string>* const to = training ? &report->errors : &report->warnings;
+      to->push_back(absl::StrCat(field_, ": the ", training ? "training" : "evaluation",
+                                 " data has no examples"));
+      return;
+    }
+    if (training && weighted_ == 0) {
+      report->errors.push_back(absl::StrCat(field_, ": nothing would be learned: each of the ",
+                                            examples, examples == 1 ? " example" : " examples",
+                                            " has weight 0; ", RemedyOfZeroWeights(data)));
+    }
+    if (positive_ > 0 && positive_ < examples) return;
+    report->warnings.push_back(absl::StrCat(
+        field_, ": no example has label ", positive_ == 0 ? 1 : 0,
+        training ? "" : ", so the AUC is not defined", "; check data.label and the files"));
+  }
 
  private:
   bool TimeIsUp() const { return clock_->Now() >= until_; }
@@ -135,6 +156,8 @@ class FieldCheck {
     if (!Note(file, checked.status())) return;
     ++sampled_;
     lines_ += checked->lines;
+    positive_ += checked->positive;
+    weighted_ += checked->weighted;
     cut_short_ = cut_short_ || !checked->whole;
   }
 
@@ -158,8 +181,9 @@ class FieldCheck {
   Clock* const clock_;
   const absl::Time until_;
   size_t files_ = 0, opened_ = 0, sampled_ = 0;
-  uint64_t lines_ = 0, bad_lines_ = 0;  // looked at; malformed among them
-  bool cut_short_ = false;              // a sampled file has more lines
+  uint64_t lines_ = 0, bad_lines_ = 0;    // looked at; malformed among them
+  uint64_t positive_ = 0, weighted_ = 0;  // examples with label 1; with a weight above 0
+  bool cut_short_ = false;                // a sampled file has more lines
   Problems of_files_, of_lines_;
 };
 
@@ -175,28 +199,26 @@ DataCheckReport CheckData(const JobConfig& job, const std::shared_ptr<const Feat
   }
   const absl::Time until = clock->Now() + options.time;
   std::set<std::string> known;
-  const auto check = [&](const char* field,
+  const auto check = [&](bool training,
                          const google::protobuf::RepeatedPtrField<std::string>& patterns) {
-    if (patterns.empty()) return false;
+    const char* const field = training ? "data.train_files" : "data.eval_files";
+    if (patterns.empty()) return;
     const auto files = ExpandFiles(patterns, env);
     if (options.other_reader && absl::IsPermissionDenied(files.status())) {
       report.coverage.push_back(absl::StrCat(field, ": not looked at: ", files.status().message()));
-      return false;
+      return;
     }
     if (!files.ok()) {
       report.errors.push_back(absl::StrCat(field, ": ", files.status().message()));
-      return false;
+      return;
     }
     FieldCheck of_field(field, **data, options, job.data().csv().header(), clock, until);
     of_field.Check(*files);
     of_field.Report(job.data().max_bad_lines(), &known, &report);
-    return of_field.HasNoExamples();
+    of_field.CheckWhole(training, job.data(), &report);
   };
-  if (!job.evaluate_only() && check("data.train_files", job.data().train_files()) &&
-      report.errors.empty()) {
-    report.errors.emplace_back("data.train_files: the training data has no examples");
-  }
-  check("data.eval_files", job.data().eval_files());
+  if (!job.evaluate_only()) check(/*training=*/true, job.data().train_files());
+  check(/*training=*/false, job.data().eval_files());
   return report;
 }
 

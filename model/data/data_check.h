@@ -38,7 +38,8 @@ struct DataCheckReport {
   // One line for each kind of problem, the most likely cause first: problems of whole files, then
   // those of most lines. Each names the field, the first place, and how often it occurs.
   std::vector<std::string> errors;
-  // Problems that data.max_bad_lines allows.
+  // Problems that data.max_bad_lines allows, and data that was seen whole and has one label only, or
+  // no examples to evaluate.
   std::vector<std::string> warnings;
   // One line for each field: how much was looked at, and how many files were not.
   std::vector<std::string> coverage;

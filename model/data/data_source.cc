@@ -62,6 +62,76 @@ std::vector<int> WithoutLabel(std::vector<int> cell_of_column) {
   return cell_of_column;
 }
 
+// Problems of the lines of a beginning, on their way to `problem`. Those of the first line wait for
+// the second: where only the first is wrong, and names stand in it for numbers, it is a header.
+class BeginningProblems {
+ public:
+  BeginningProblems(const DataConfig& data, size_t numerics, const DataSource::LineProblem& problem)
+      : data_(data), numerics_(numerics), problem_(problem) {}
+
+  // The line `number` has these problems. `parser` has its values when it is `parsed`.
+  void Add(uint64_t number, std::vector<absl::Status> problems, bool parsed,
+           const LineParser& parser) {
+    if (lines_++ == 0 && parsed && MayBeHeader(problems.size(), parser)) {
+      held_number_ = number;
+      held_ = std::move(problems);
+      return;
+    }
+    Release();
+    for (const absl::Status& why : problems) problem_(number, why);
+  }
+  void AddExample(uint64_t number, const LineParser& parser) {
+    if (++lines_ == 2 && !held_.empty()) {
+      const bool criteo = data_.format() == DataConfig::CRITEO_TSV;
+      held_ = {absl::InvalidArgumentError(
+          absl::StrCat("the line looks like a header: remove it, or set data.",
+                       criteo ? "format to TSV with csv.header: true"
+                              : "csv.header: true in place of columns"))};
+    }
+    Release();
+    if (data_.format() == DataConfig::LIBSVM) CheckSign(number, parser);
+  }
+  // Passes on what waits.
+  void Release() {
+    for (const absl::Status& why : std::exchange(held_, {})) problem_(held_number_, why);
+  }
+
+ private:
+  bool MayBeHeader(size_t problems, const LineParser& parser) const {
+    const bool named = data_.format() == DataConfig::CSV || data_.format() == DataConfig::TSV ||
+                       data_.format() == DataConfig::CRITEO_TSV;
+    if (!named || data_.csv().header()) return false;
+    const std::string_view label = parser.values()[kLabelColumn];
+    double number;
+    if (label.empty() || ParseNumber(label, &number)) return false;
+    return 2 * problems > numerics_ + 1;
+  }
+
+  // Where -1 means label 0, a label 0 may mean that the label is not known.
+  void CheckSign(uint64_t number, const LineParser& parser) {
+    if (data_.label().positive_size() > 0 || data_.label().has_positive_at_least()) return;
+    double label;
+    if (!ParseNumber(parser.values()[kLabelColumn], &label) || label > 0) return;
+    uint64_t* const own = label < 0 ? &minus_ : &zero_;
+    const uint64_t other = label < 0 ? zero_ : minus_;
+    if (*own == 0) *own = number;
+    if (other == 0) return;
+    problem_(number, absl::InvalidArgumentError(absl::StrCat(
+                         "label ", label < 0 ? "-1" : "0", ", but line ", other, " has label ",
+                         label < 0 ? "0" : "-1",
+                         "; the labels of LIBSVM are 0 and 1, or -1 and 1: correct them, or set "
+                         "data.label.positive: \"1\" if both mean 0")));
+  }
+
+  const DataConfig& data_;
+  const size_t numerics_;
+  const DataSource::LineProblem& problem_;
+  uint64_t lines_ = 0;
+  uint64_t held_number_ = 0;
+  std::vector<absl::Status> held_;
+  uint64_t zero_ = 0, minus_ = 0;  // the first lines with labels 0 and -1
+};
+
 class FileDataSource : public DataSource {
  public:
   FileDataSource(DataConfig config, std::shared_ptr<const FeatureSchema> schema,
@@ -198,6 +268,7 @@ absl::StatusOr<DataSource::Beginning> FileDataSource::CheckBeginning(
   Batch examples;
   examples.Reset(schema_->numerics().size(), schema_->slots().size());
   LineReader::Line line;
+  BeginningProblems problems(config_, schema_->numerics().size(), problem);
   uint64_t number = file.header_lines + 1, next_number = number;
   while (reader.next_offset() < bytes && beginning.lines < lines) {
     SLUICE_ASSIGN_OR_RETURN(const bool more, reader.Next(&line));
@@ -212,11 +283,19 @@ absl::StatusOr<DataSource::Beginning> FileDataSource::CheckBeginning(
     bool parsed = false;
     SLUICE_RETURN_IF_ERROR(
         AppendLine(parser.get(), line, /*need_label=*/true, &examples, &bad_line, &parsed));
-    if (bad_line.ok()) continue;
-    std::vector<absl::Status> problems;
-    if (parsed) problems = schema_->FindProblems(parser->values(), parser->missing());
-    if (problems.empty()) problems.push_back(bad_line);
-    for (const absl::Status& why : problems) problem(number, why);
+    if (bad_line.ok()) {
+      problems.AddExample(number, *parser);
+      continue;
+    }
+    std::vector<absl::Status> of_line;
+    if (parsed) of_line = schema_->FindProblems(parser->values(), parser->missing());
+    if (of_line.empty()) of_line.push_back(bad_line);
+    problems.Add(number, std::move(of_line), parsed, *parser);
+  }
+  problems.Release();
+  for (size_t i = 0; i < examples.n; ++i) {
+    beginning.positive += examples.label[i] == 1;
+    beginning.weighted += examples.weight[i] != 0;
   }
   // A file that ends just at a bound is whole as well, also with blank lines at its end.
   while (!beginning.whole) {

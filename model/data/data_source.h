@@ -101,13 +101,17 @@ class DataSource {
 
   // What CheckBeginning has looked at.
   struct Beginning {
-    uint64_t lines = 0;  // examples and malformed lines
-    bool whole = false;  // the file ends there
+    uint64_t lines = 0;     // examples and malformed lines
+    bool whole = false;     // the file ends there
+    uint64_t positive = 0;  // examples with label 1
+    uint64_t weighted = 0;  // examples whose weight is not 0
   };
   // Tells `line`, its number from 1, and what is wrong with it.
   using LineProblem = std::function<void(uint64_t line, const absl::Status& why)>;
   // Parses the beginning of the file, up to `bytes` of its text or `lines` lines, as ReadPiece
-  // would with need_label, and tells of every problem of every line; a line may have several.
+  // would with need_label, and tells of every problem of every line; a line may have several. A
+  // first line that looks like a header, in a file that has none, is one problem. LIBSVM labels 0
+  // and -1 in one file are a problem here, though ReadPiece takes both.
   // Statuses as ReadPiece.
   virtual absl::StatusOr<Beginning> CheckBeginning(const std::string& path, uint64_t bytes,
                                                    uint64_t lines,

@@ -15,6 +15,7 @@
 #include "common/config/data_columns.h"
 #include "model/data/expand_files.h"
 #include "model/data/text_reader.h"
+#include "model/features/cell.h"
 
 namespace sluice {
 namespace {
@@ -51,6 +52,23 @@ std::vector<std::string> FreeNames(const std::vector<std::string>& needed,
 std::string Suggestion(const std::string& wanted, const std::vector<std::string>& names) {
   const std::string closest = ClosestName(wanted, names);
   return closest.empty() ? "" : absl::StrCat("; did you mean \"", Printable(closest), "\"?");
+}
+
+// The option that may read a header without a needed column.
+std::string HintOfHeader(const std::vector<std::string>& names) {
+  if (names.empty()) return "";
+  const std::string& first = names.front();
+  if (!first.empty() && first.front() == '#') {
+    return "; if lines that begin with '#' are comments, set data.csv.comment_prefix: \"#\"; if "
+           "this is the header, remove its '#'";
+  }
+  if (names.size() > 1) return "";
+  for (const char* delimiter : {";", "\t", "|", ","}) {
+    if (first.find(delimiter) == std::string::npos) continue;
+    return absl::StrCat("; the header is one column: set data.csv.delimiter: ",
+                        QuotedCell(delimiter));
+  }
+  return "";
 }
 
 }  // namespace
@@ -125,7 +143,7 @@ absl::StatusOr<std::vector<int>> BindColumns(const std::vector<std::string>& nee
                                               : "a feature";
       return absl::InvalidArgumentError(
           absl::StrCat(where, " has no column \"", needed[i], "\", which the job uses as ", role,
-                       Suggestion(needed[i], FreeNames(needed, names)),
+                       Suggestion(needed[i], FreeNames(needed, names)), HintOfHeader(names),
                        "; its columns are: ", ListColumns(names)));
     }
     // Which of the two is meant cannot be known, and a wrong guess would train on wrong data.

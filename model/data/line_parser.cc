@@ -286,6 +286,8 @@ std::string DelimitedParser::HintFor(std::string_view line, size_t count) const 
   const std::string& delimiter = format_.delimiter;
   const auto has = [&](const std::string& text) { return line.find(text) != std::string::npos; };
   if (!format_.has_options) return "";
+  if (format_.comment_prefix.empty() && !line.empty() && line.front() == '#')
+    return "; if lines that begin with '#' are comments, set data.csv.comment_prefix: \"#\"";
   if (count == 1) return "; check data.csv.delimiter";
   if (count < cells_.size()) return "";
   if (format_.escape == 0 && has("\\" + delimiter)) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdint>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
@@ -20,6 +21,12 @@ std::string_view TakeWord(std::string_view* rest) {
 
 bool AllDigits(std::string_view word) {
   return std::all_of(word.begin(), word.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+// `digits` has no leading zeros.
+bool FitsUint64(std::string_view digits) {
+  constexpr std::string_view kMost = "18446744073709551615";
+  return digits.size() < kMost.size() || (digits.size() == kMost.size() && digits <= kMost);
 }
 
 }  // namespace
@@ -83,6 +90,11 @@ absl::Status MultiSlotParser::ParseSlot(const CompiledSlot& slot, std::string_vi
     while (slot.digits && value.size() > 1 && value.front() == '0') {
       const_cast<char*>(value.data())[0] = ' ';
       value.remove_prefix(1);
+    }
+    if (slot.digits && !FitsUint64(value)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("slot \"", slot.name, "\": ", QuotedCell(value),
+                       " is too large for the type UINT64 (at most ", UINT64_MAX, ")"));
     }
     if (first == nullptr || slot.dim > 1) first = value.data();
     const int column = slot.columns[slot.dim > 1 ? i : 0];

@@ -1,5 +1,6 @@
 #include "model/data/text_form.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 
@@ -56,6 +57,10 @@ const Form kForms[] = {
     {257, "ustar  "sv, kTar, kExtractTar},  // as GNU tar writes it
     {0, "\xD0\xCF\x11\xE0\xA1\xB1\x1A\xE1"sv, "an Excel workbook (.xls), which is not read",
      "save it as CSV"},
+    {0, "\x1F\x8B\x08"sv, "compressed twice, which is not supported",
+     "decompress it once with gzip -d"},
+    {0, "\x28\xB5\x2F\xFD"sv, "compressed twice, which is not supported",
+     "decompress it once: gzip -d for a name that ends in .gz, zstd -d for one in .zst"},
     {0, "%PDF-"sv, "a PDF document", "name a file of data"},
 };
 
@@ -89,6 +94,33 @@ bool IsTfRecord(std::string_view head) {
   std::memcpy(&stored, head.data() + 8, sizeof stored);
   const uint32_t crc = Crc32c(head.data(), 8);
   return stored == ((crc >> 15 | crc << 17) + 0xa282ead8U);
+}
+
+// An object of JSON, or an array of objects, at the beginning of a text.
+bool IsJson(std::string_view head) {
+  const auto skip = [&head](std::string_view some) {
+    head.remove_prefix(std::min(head.find_first_not_of(some), head.size()));
+  };
+  skip("\xEF\xBB\xBF");
+  skip(" \t\r\n");
+  if (!head.empty() && head.front() == '[') {
+    head.remove_prefix(1);
+    skip(" \t\r\n");
+  }
+  if (head.empty() || head.front() != '{') return false;
+  // A table may have an object in its first column: then the line goes on behind it.
+  std::string_view line = head.substr(0, head.find('\n'));
+  const bool cut = line.size() == head.size();
+  while (!line.empty() && (line.back() == ',' || line.back() == '\r')) line.remove_suffix(1);
+  if (!cut && line.size() > 1 && line.back() != '}') return false;
+  head.remove_prefix(1);
+  skip(" \t\r\n");
+  if (head.empty() || head.front() != '"') return false;
+  const size_t end = head.find('"', 1);
+  if (end == std::string_view::npos) return false;
+  head.remove_prefix(end + 1);
+  skip(" \t");
+  return !head.empty() && head.front() == ':';
 }
 
 // "UTF-16" or "UTF-32", by a byte order mark, or by zeros in every other byte of ASCII text.
@@ -129,6 +161,11 @@ absl::Status CheckTextForm(const std::string& path, std::string_view head) {
   if (IsTfRecord(head)) {
     return IsOther(path, "a TFRecord file, which is not read",
                    "write its examples as CSV or LIBSVM text");
+  }
+  if (IsJson(head)) {
+    return IsOther(path, "JSON, which is not read",
+                   "convert it to CSV, e.g. with pandas: read_json(\"$\", lines=True)"
+                   ".to_csv(\"$.csv\", index=False)");
   }
   if (const char* const wide = WideText(head)) {
     return IsOther(path, absl::StrCat(wide, " text, and only UTF-8 and ASCII are read"),

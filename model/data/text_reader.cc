@@ -5,6 +5,7 @@
 #include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
+#include <zstd_errors.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -228,8 +229,8 @@ class GzipReader : public CompressedReader {
   absl::StatusOr<size_t> ReadSome(char* to, size_t n) override;
 
   z_stream stream_{};
-  bool ready_ = false;      // stream_ is initialized
-  bool in_member_ = false;  // between the first byte of a member and its end
+  bool ready_ = false;       // stream_ is initialized
+  bool in_member_ = false;   // between the first byte of a member and its end
   bool any_member_ = false;  // a member has begun
 };
 
@@ -270,6 +271,8 @@ absl::StatusOr<size_t> GzipReader::ReadSome(char* to, size_t n) {
   }
   return n - stream_.avail_out;
 }
+
+constexpr uint64_t kMostZstdWindow = 128 << 20;  // of the library, unless it is told otherwise
 
 class ZstdReader : public CompressedReader {
  public:
@@ -318,6 +321,14 @@ absl::StatusOr<size_t> ZstdReader::ReadSome(char* to, size_t n) {
       if (!more) return 0;
     }
     const size_t result = ZSTD_decompressStream(stream_, &out, &in_);
+    if (ZSTD_isError(result) &&
+        ZSTD_getErrorCode(result) == ZSTD_error_frameParameter_windowTooLarge) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "data file ", path(), ": its zstd window is larger than ", kMostZstdWindow >> 20,
+          " MiB (zstd --long or --ultra), which is not read; compress it again: zstd -dc "
+          "--long=31 ",
+          path(), " | zstd > FILE.zst"));
+    }
     if (ZSTD_isError(result)) return Damaged(ZSTD_getErrorName(result));
     in_frame_ = result != 0;
     // The library does not look at the length when the last block of a frame is empty.

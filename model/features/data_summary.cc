@@ -125,6 +125,14 @@ bool HasOccurred(const std::string& seen, size_t value) {
   return value / 8 < seen.size() && (static_cast<unsigned char>(seen[value / 8]) >> value % 8 & 1);
 }
 
+std::string RemedyOfZeroWeights(const DataConfig& data) {
+  // LIBSVM has weights without a column.
+  if (data.weight_column().empty())
+    return "correct the weights behind the labels (label:weight), or leave them out";
+  return absl::StrCat("correct the column ", QuotedCell(data.weight_column()),
+                      " of data.weight_column, or remove the field");
+}
+
 std::vector<std::string> WarningsOfTraining(const JobConfig& job, const DataSummary& training) {
   std::vector<std::string> warnings;
   // An empty summary says nothing.

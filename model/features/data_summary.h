@@ -85,6 +85,9 @@ absl::Status CheckSummary(const JobConfig& job, const DataSummary& summary);
 // Whether the vocabulary or label value with index `value` has occurred.
 bool HasOccurred(const std::string& seen, size_t value);
 
+// What to do when the weights of all examples are 0.
+std::string RemedyOfZeroWeights(const DataConfig& data);
+
 // Warnings about the training data, one line each: a class without examples, a feature without
 // values, or vocabulary values that never occur.
 std::vector<std::string> WarningsOfTraining(const JobConfig& job, const DataSummary& training);

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "model/features/cell.h"
 
 namespace sluice {
@@ -350,17 +351,39 @@ bool DateFormat::Parse(std::string_view cell, int* value) const {
   return true;
 }
 
-std::string DateFormat::ProblemOf(std::string_view cell) const {
-  if (form_ != Form::kDefault) {
-    return absl::StrCat("is not a date of date_format \"", text_, "\"");
-  }
+std::vector<std::string> DateFormat::FittingFormats(std::string_view cell, DatePart part) {
+  std::vector<std::string> fitting;
+  const auto try_format = [&](const std::string& format) {
+    const auto created = Create(format, part);
+    int value;
+    if (fitting.size() < kMostFitting && created.ok() && created->Parse(cell, &value))
+      fitting.push_back(format);
+  };
+  // Other numbers would be read as moments too, most of them of 1970.
   const bool digits = cell.find_first_not_of("0123456789") == std::string_view::npos;
-  const char* hint = "e.g. \"%d/%m/%Y\", \"%y%m%d%H\" or EPOCH_S";
-  if (digits && cell.size() >= 9 && cell.size() <= 10) hint = "perhaps EPOCH_S, seconds since 1970";
-  if (digits && cell.size() == 13) hint = "perhaps EPOCH_MS, milliseconds since 1970";
-  if (digits && cell.size() == 8) hint = "perhaps \"%Y%m%d\", or \"%y%m%d%H\"";
-  if (digits && cell.size() == 14) hint = "perhaps \"%Y%m%d%H%M%S\"";
-  if (cell.find('/') != std::string_view::npos) hint = "perhaps \"%Y/%m/%d\" or \"%d/%m/%Y\"";
+  if (digits && (cell.size() == 9 || cell.size() == 10)) try_format("EPOCH_S");
+  if (digits && (cell.size() == 12 || cell.size() == 13)) try_format("EPOCH_MS");
+  for (const char* date : {"%Y%m%d", "%y%m%d", "%Y%m%d%H", "%y%m%d%H", "%Y%m%d%H%M%S"})
+    try_format(date);
+  for (const char* date : {"%Y-%m-%d", "%Y/%m/%d", "%m/%d/%Y", "%d/%m/%Y", "%d.%m.%Y", "%d-%m-%Y",
+                           "%m/%d/%y", "%d/%m/%y", "%d %b %Y", "%d-%b-%Y", "%b %d, %Y"}) {
+    for (const char* time : {"", " %H:%M", " %H:%M:%S", "T%H:%M:%S", " %H:%M:%S %z"})
+      try_format(absl::StrCat(date, time));
+  }
+  return fitting;
+}
+
+std::string DateFormat::ProblemOf(std::string_view cell) const {
+  const std::vector<std::string> fitting = FittingFormats(cell, part_);
+  if (form_ != Form::kDefault) {
+    return absl::StrCat("is not a date of date_format \"", text_, "\"",
+                        fitting.empty() ? "" : "; perhaps it is \"",
+                        absl::StrJoin(fitting, "\" or \""), fitting.empty() ? "" : "\"");
+  }
+  const std::string hint =
+      fitting.empty() ? absl::StrCat("e.g. \"%d/%m/%Y", NeedsTime(part_) ? " %H:%M" : "",
+                                     "\", \"%y%m%d%H\" or EPOCH_S")
+                      : absl::StrCat("perhaps \"", absl::StrJoin(fitting, "\" or \""), "\"");
   return absl::StrCat("is not a date \"YYYY-MM-DD",
                       NeedsTime(part_) ? " HH:MM\"" : "\" (a time may follow)",
                       "; for another form set date_format, ", hint);

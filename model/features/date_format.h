@@ -27,6 +27,9 @@ class DateFormat {
   // "is not a date \"YYYY-MM-DD HH:MM\" ...".
   std::string ProblemOf(std::string_view cell) const;
 
+  // The usual formats that read the cell and give the part, three at most. Slow: for messages.
+  static std::vector<std::string> FittingFormats(std::string_view cell, DatePart part);
+
  private:
   // One element of the pattern.
   struct Step {
@@ -34,6 +37,8 @@ class DateFormat {
     char plain = 0;
   };
   enum class Form { kDefault, kPattern, kSeconds, kMilliseconds };
+
+  static constexpr size_t kMostFitting = 3;
 
   std::string text_;
   DatePart part_ = YEAR;

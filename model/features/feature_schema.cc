@@ -253,6 +253,14 @@ std::string CompiledSchema::NumberProblem(std::string_view cell) const {
     return no_number +
            "; if ',' is the decimal mark, set data.csv.decimal_mark: \",\" (or clean the data)";
   }
+  const char thousands = f_.decimal_comma ? '.' : ',';
+  if (std::string digits(cell); has(thousands)) {
+    digits.erase(std::remove(digits.begin(), digits.end(), thousands), digits.end());
+    if (Number(digits, &value)) {
+      return no_number + "; thousands separators are not read: remove each '" + thousands +
+             "' from the data";
+    }
+  }
   // A date, a time, or a place in a text.
   if (cell.size() >= 8 && (has('-') || has('/') || has(':')) && cell[0] >= '0' && cell[0] <= '9' &&
       std::count_if(cell.begin(), cell.end(), [](char c) { return c >= '0' && c <= '9'; }) >= 6) {

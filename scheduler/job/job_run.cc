@@ -14,6 +14,7 @@
 #include "common/config/mode.h"
 #include "common/config/output_folder.h"
 #include "common/saved_model/checkpoint.h"
+#include "model/features/data_summary.h"
 #include "scheduler/job/epoch_judge.h"
 #include "scheduler/job/sync_index.h"
 
@@ -685,9 +686,7 @@ absl::Status JobRun::CheckTrained(const EpochResult& epoch) const {
   if (weighted && epoch.examples() > 0 && results_.trained_weight() == 0) {
     return absl::FailedPreconditionError(
         absl::StrCat("nothing was learned: each of the ", epoch.examples(), " examples of epoch ",
-                     epoch.epoch(), " has weight 0; correct the column of data.weight_column",
-                     config_.data().weight_column().empty() ? "" : " ",
-                     config_.data().weight_column(), ", or remove the field"));
+                     epoch.epoch(), " has weight 0; ", RemedyOfZeroWeights(config_.data())));
   }
   if (epoch.examples() > 0) return absl::OkStatus();
   const uint64_t dropped = results_.result().examples_dropped();

@@ -15,6 +15,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::SizeIs;
 using ::testing::StartsWith;
 
@@ -189,6 +190,88 @@ TEST_F(DataCheckTest, TheCheckEndsWhenItsTimeIsUp) {
   const DataCheckReport report = Check(options);
   EXPECT_THAT(report.errors, IsEmpty());
   EXPECT_THAT(report.coverage, ElementsAre(HasSubstr("10 not looked at")));
+}
+
+TEST_F(DataCheckTest, WeightsThatAreAllZeroAreAnErrorOfDataSeenWhole) {
+  job_.mutable_data()->set_weight_column("n");
+  job_.mutable_features()->RemoveLast();
+  Train("a", absl::StrCat(kHead, "1,2,a,0\n0,3,b,0\n"));
+  EXPECT_THAT(Check().errors,
+              ElementsAre(AllOf(HasSubstr("2 examples has weight 0"), HasSubstr("\"n\""))));
+  DataCheckOptions options;
+  options.lines = 1;
+  EXPECT_THAT(Check(options).errors, IsEmpty());
+  Train("b", absl::StrCat(kHead, "1,2,a,0.5\n"));
+  EXPECT_THAT(Check().errors, IsEmpty());
+}
+
+TEST_F(DataCheckTest, WeightsBehindLibsvmLabelsHaveNoColumn) {
+  job_ = JobForTest("data { format: LIBSVM } features { name: 'x' numeric { column: '1' } }");
+  Train("a", "1:0 1:2\n0:0 1:3\n");
+  EXPECT_THAT(Check().errors,
+              ElementsAre(AllOf(HasSubstr("label:weight"), Not(HasSubstr("weight_column")))));
+}
+
+TEST_F(DataCheckTest, EvaluationDataWithoutExamplesIsAWarning) {
+  Train("a", kHead + Lines(4));
+  job_.mutable_data()->add_eval_files(folder_.Write("e", kHead));
+  EXPECT_THAT(Check().errors, IsEmpty());
+  EXPECT_THAT(Check().warnings, ElementsAre(AllOf(HasSubstr("data.eval_files"),
+                                                  HasSubstr("evaluation data has no examples"))));
+}
+
+TEST_F(DataCheckTest, OneLabelInDataSeenWholeIsAWarning) {
+  Train("a", absl::StrCat(kHead, "0,1,a,1\n0,2,a,1\n"));
+  job_.mutable_data()->add_eval_files(folder_.Write("e", absl::StrCat(kHead, "1,1,a,1\n")));
+  EXPECT_THAT(Check().errors, IsEmpty());
+  EXPECT_THAT(
+      Check().warnings,
+      ElementsAre(HasSubstr("data.train_files: no example has label 1"),
+                  AllOf(HasSubstr("data.eval_files: no example has label 0"), HasSubstr("AUC"))));
+  DataCheckOptions options;
+  options.lines = 1;
+  EXPECT_THAT(Check(options).warnings, ElementsAre(HasSubstr("data.eval_files")));
+}
+
+TEST_F(DataCheckTest, AHeaderWhereNoneBelongsIsOneProblem) {
+  job_ = JobForTest(
+      "data { format: CSV csv { columns: ['y', 'x', 'n'] } label { column: 'y' } } "
+      "features { name: 'x' numeric {} } features { name: 'n' numeric {} }");
+  Train("a", "y,x,n\n1,2,3\n0,2,3\n");
+  EXPECT_THAT(Check().errors,
+              ElementsAre(AllOf(HasSubstr("a:1: "), HasSubstr("looks like a header"),
+                                HasSubstr("csv.header"))));
+  // The second line is wrong as well, so the first one is no header.
+  folder_.Write("a", "y,x,n\ny,x,n\n0,2,3\n1,2,3\n");
+  EXPECT_THAT(Check().errors, SizeIs(3));
+  // One wrong number is no header.
+  folder_.Write("a", "1,x,3\n1,2,3\n0,2,3\n");
+  EXPECT_THAT(Check().errors, ElementsAre(HasSubstr("\"x\"")));
+  // Nothing follows.
+  folder_.Write("a", "y,x,n\n");
+  EXPECT_THAT(Check().errors, SizeIs(3));
+}
+
+TEST_F(DataCheckTest, AHeaderInCriteoDataNamesTheFormatThatHasOne) {
+  job_ = JobForTest(
+      "data { format: CRITEO_TSV } features { name: 'I1' numeric {} } "
+      "features { name: 'I2' numeric {} }");
+  std::string head = "label", line = "1";
+  for (int i = 1; i < 40; ++i) {
+    absl::StrAppend(&head, "\tc", i);
+    absl::StrAppend(&line, "\t", i);
+  }
+  Train("a", absl::StrCat(head, "\n", line, "\n0", line.substr(1), "\n"));
+  EXPECT_THAT(Check().errors, ElementsAre(AllOf(HasSubstr("header"), HasSubstr("TSV"))));
+}
+
+TEST_F(DataCheckTest, LibsvmLabelsZeroAndMinusOneDoNotMix) {
+  job_ = JobForTest("data { format: LIBSVM } features { name: 'x' numeric { column: '1' } }");
+  Train("a", "1 1:2\n-1 1:3\n0 1:3\n");
+  EXPECT_THAT(Check().errors, ElementsAre(AllOf(HasSubstr("a:3: "), HasSubstr("line 2"),
+                                                HasSubstr("data.label.positive"))));
+  job_.mutable_data()->mutable_label()->add_positive("1");
+  EXPECT_THAT(Check().errors, IsEmpty());
 }
 
 }  // namespace

@@ -116,6 +116,13 @@ TEST(ColumnBindingTest, ClosestNameThatIsNotTakenIsSuggested) {
   EXPECT_THAT(Refusal({"y", "w", "zzzzzz", "id"}), Not(HasSubstr("did you mean")));
 }
 
+TEST(ColumnBindingTest, AHeaderOfOneColumnNamesTheDelimiter) {
+  EXPECT_THAT(Refusal({"y;w;age;id"}), HasSubstr("data.csv.delimiter: \";\""));
+  EXPECT_THAT(Refusal({"y\tw\tage\tid"}), HasSubstr("data.csv.delimiter: \"\\t\""));
+  EXPECT_THAT(Refusal({"y"}), Not(HasSubstr("delimiter")));
+  EXPECT_THAT(Refusal({"# made by hand"}), HasSubstr("data.csv.comment_prefix"));
+}
+
 TEST(ColumnBindingTest, RepeatedColumnIsRefusedAndManyNamesShortened) {
   EXPECT_THAT(Refusal({"y", "w", "age", "age", "id"}), HasSubstr("\"age\""));
   std::vector<std::string> many = {"y", "w", "id"};

@@ -84,6 +84,7 @@ TEST(MultiSlotParserTest, ErrorsDescribeMalformedLines) {
       {"1 1 0 2 1 1 0 1 5 6", "\"6\""},
       {"1 7 0 2 1 1 0 1 5", "0 or 1"},
       {"1 1 0 2 1 1 0 1\t5", "\"1\\t5\""},
+      {"1 1 0 2 1 1 0 1 18446744073709551616", "too large"},
   };
   for (const auto& [line, problem] : cases) {
     const Parsed parsed = Read(std::string(line) + "\n1 0 0 2 1 1 0 1 5\n");
@@ -107,6 +108,11 @@ TEST(MultiSlotParserTest, ConfigurationsThatDoNotMatchAreRefused) {
       JobForTest(absl::StrCat(kSlots, "features { name: 'absent' categorical {} }"));
   EXPECT_THAT(std::string(DataSource::Create(job.data(), SchemaForTest(job)).status().message()),
               AllOf(HasSubstr("data.slots"), HasSubstr("\"absent\"")));
+}
+
+TEST(MultiSlotParserTest, TheLargestUint64IsAValue) {
+  EXPECT_EQ(Read("1 1 0 2 1 1 0 1 18446744073709551615\n").batch.n, 1);
+  EXPECT_EQ(Read("1 1 0 2 1 1 0 1 00018446744073709551615\n").batch.n, 1);
 }
 
 }  // namespace

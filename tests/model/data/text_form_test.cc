@@ -45,6 +45,21 @@ TEST(TextFormTest, OtherFormsAreNamedWithARemedy) {
     EXPECT_TRUE(CheckTextForm("F", string(257, 'n') + text).ok()) << text;
 }
 
+TEST(TextFormTest, TextThatIsCompressedTwiceIsNamed) {
+  EXPECT_THAT(FormError("\x1F\x8B\x08 rest"), HasSubstr("compressed twice"));
+  EXPECT_THAT(FormError("\x28\xB5\x2F\xFD rest"), HasSubstr("compressed twice"));
+}
+
+TEST(TextFormTest, JsonIsNamed) {
+  EXPECT_THAT(FormError("{\"y\": 1, \"x\": [2]}\n{\"y\": 0}\n"),
+              AllOf(HasSubstr("JSON"), HasSubstr("read_json(\"F\"")));
+  EXPECT_THAT(FormError("\xEF\xBB\xBF[\n  {\n  \"y\" : 1},\n"), HasSubstr("JSON"));
+  EXPECT_THAT(FormError("{\"a line longer than the head\":\"" + std::string(400, 'x')),
+              HasSubstr("JSON"));
+  for (const char* text : {"{\"a\":1}\t1\t2\n", "{a},b\n", "[1, 2],x\n", "{", "[", "{\"a"})
+    EXPECT_TRUE(CheckTextForm("F", text).ok()) << text;
+}
+
 TEST(TextFormTest, WideTextIsNamed) {
   EXPECT_THAT(FormError("\xFF\xFE" + Widened("a,b\n", false)), HasSubstr("iconv -f UTF-16"));
   const std::string header = "clicked,price,site,tags,and,more,columns\n";

@@ -10,6 +10,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 absl::StatusOr<std::string> ReadAll(const std::string& path, size_t at_once = 7) {
   auto reader = TextReader::Open(path);
@@ -104,6 +105,14 @@ TEST(TextReaderTest, ZstdFramesHaveTheTextThatTheirHeaderSays) {
     }
     EXPECT_EQ(*ReadAll(folder.Write("whole", before + Zstd("text")), at_once), "some text");
   }
+}
+
+TEST(TextReaderTest, AZstdWindowThatIsTooLargeIsNoDamage) {
+  const TempFolder folder;
+  // A frame of a window of 256 MiB, with an empty last block.
+  const std::string path = folder.Write("long", std::string("\x28\xB5\x2F\xFD\0\x90\x01\0\0", 9));
+  EXPECT_THAT(ErrorOf(path), AllOf(HasSubstr("window"), HasSubstr("zstd -dc --long=31"),
+                                   Not(HasSubstr("damaged"))));
 }
 
 TEST(TextReaderTest, ZerosAfterGzipAreIgnored) {

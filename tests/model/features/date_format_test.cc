@@ -6,7 +6,10 @@ namespace sluice {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
 
 // -1: the cell is no such date.
 int Part(std::string_view cell, DatePart part, const std::string& format = "") {
@@ -122,6 +125,18 @@ TEST(DateFormatTest, ProblemsNameTheOptionThatFits) {
   EXPECT_THAT(problem("978494244000"), HasSubstr("date_format"));
   EXPECT_THAT(problem("14102107"), HasSubstr("%y%m%d%H"));
   EXPECT_THAT(problem("21/10/2014"), HasSubstr("%d/%m/%Y"));
+  EXPECT_THAT(problem("02/28/2023 5:06"),
+              AllOf(HasSubstr("\"%m/%d/%Y %H:%M\""), Not(HasSubstr("%d/%m/%Y"))));
+  EXPECT_THAT(problem("1677560760000"), HasSubstr("EPOCH_MS"));
+  EXPECT_THAT(DateFormat::Create("EPOCH_S", HOUR)->ProblemOf("1677560760000"),
+              HasSubstr("EPOCH_MS"));
+  EXPECT_THAT(DateFormat::Create("%Y", YEAR)->ProblemOf("5"), Not(HasSubstr("perhaps")));
+}
+
+TEST(DateFormatTest, FormatsThatFitACellReadIt) {
+  EXPECT_THAT(DateFormat::FittingFormats("01/02/2023", MONTH), ElementsAre("%m/%d/%Y", "%d/%m/%Y"));
+  EXPECT_THAT(DateFormat::FittingFormats("01/02/2023", HOUR), IsEmpty());
+  EXPECT_THAT(DateFormat::FittingFormats("no date", YEAR), IsEmpty());
 }
 
 }  // namespace

@@ -263,6 +263,8 @@ TEST(FeatureSchemaTest, NumbersThatAreNoneNameTheOptionThatReadsThem) {
   EXPECT_THAT(error("NA"), HasSubstr("data.csv.missing: \"NA\""));
   EXPECT_THAT(error("?"), HasSubstr("data.csv.missing"));
   EXPECT_THAT(error("0,5"), HasSubstr("data.csv.decimal_mark"));
+  EXPECT_THAT(error("1,234.5"), HasSubstr("thousands"));
+  EXPECT_THAT(error("1,234,567"), HasSubstr("thousands"));
   EXPECT_THAT(error("2014-10-21"), HasSubstr("date_part"));
   JobConfig comma = FeaturesForTest("features { name: 'n' numeric {} }");
   comma.mutable_data()->mutable_csv()->set_decimal_mark(",");
