@@ -272,6 +272,7 @@ void JobLifecycle::DropModels(const Job& job, absl::Time now) {
     return;
   OutputAction action = ActionOf(job, OutputAction::kModels, now);
   action.number = job.run()->result().epochs();
+  action.instances = job.attempt.instances();
   action.save_ids = job.run()->NamedModels();
   if (job.checkpoints() && job.checkpoints()->open_state() != nullptr)
     action.save_ids.push_back(job.checkpoints()->open_state()->result().best().save_id());

@@ -160,6 +160,10 @@ absl::Status JobFolder::Begin(const OutputAction& started) {
 
 absl::Status JobFolder::BeginFiles(const OutputAction& started) {
   const std::string& dir = started.config.output_dir();
+  if (!started.again && SavesBest(started.config)) {
+    for (const PreparedSave& save : ListPrepared(ModelFolder(started.config), env_))
+      models_before_.insert(save.save_id);
+  }
   const absl::Status written = WriteConfig(started.config);
   // A job that was running continues on a full disk, as it would have without a restart. A new one
   // is refused before it costs anything.
@@ -241,7 +245,7 @@ absl::Status JobFolder::Checkpoint(const OutputAction& checkpoint, std::string* 
   // Only after the new one is in force, so that the job has at least one at every moment.
   const uint32_t keep = std::max(checkpoint.config.checkpoint().keep(), 1u);
   absl::Status removed;
-  if (const auto& own = checkpoint.only_of; !own.empty()) {
+  if (const auto& own = checkpoint.instances; !own.empty()) {
     // What the job started from is needed if the job must be started again.
     const std::string& initial = checkpoint.config.initial_checkpoint();
     const std::string start =
@@ -257,20 +261,29 @@ absl::Status JobFolder::Checkpoint(const OutputAction& checkpoint, std::string* 
 }
 
 void JobFolder::KeepModels(const OutputAction& models) {
-  RemoveUnnamedModels(models.config, models.save_ids, models.number);
+  const std::vector<uint64_t>& instances = models.instances;
+  // The action may be carried out late. The job may have saved models meanwhile that it did not
+  // know: of this epoch or later ones, or of a later instance.
+  RemoveUnnamedModels(models.config, models.save_ids, [&](const PreparedSave& save) {
+    if (models_before_.count(save.save_id) > 0) return true;
+    const auto made = [&](uint64_t instance) {
+      return IsModelSaveId(models.config, instance, save.save_id);
+    };
+    const auto of = std::find_if(instances.begin(), instances.end(), made);
+    if (of == instances.end()) return false;
+    return *of != instances.back() || save.manifest.epochs() < models.number;
+  });
 }
 
 void JobFolder::RemoveUnnamedModels(const JobConfig& config, std::vector<std::string> named,
-                                    uint64_t last_epoch) {
+                                    const std::function<bool(const PreparedSave&)>& removable) {
   // A job that goes back to one of its checkpoints, or resumes from it, needs the model that was
   // the best one then.
   for (const CheckpointInfo& kept : ListCheckpoints(CheckpointRoot(config), env_, nullptr))
     named.push_back(kept.manifest.checkpoint().result().best().save_id());
   const std::string model = ModelFolder(config);
   for (const PreparedSave& save : ListPrepared(model, env_)) {
-    // The job may have saved the model of a later epoch meanwhile.
-    const bool later = save.manifest.epochs() > last_epoch;
-    if (later || std::count(named.begin(), named.end(), save.save_id) > 0) continue;
+    if (std::count(named.begin(), named.end(), save.save_id) > 0 || !removable(save)) continue;
     DiscardModel(model, env_, save.save_id);
   }
 }
@@ -320,7 +333,7 @@ absl::Status JobFolder::End(const OutputAction& ended) {
     if (committed.ok()) committed = PutInForce(env_, model, ended.save_id);
     if (!committed.ok()) earlier.TakeMarkBack();
   } else if (SavesBest(ended.config)) {
-    RemoveUnnamedModels(ended.config, {}, UINT32_MAX);
+    RemoveUnnamedModels(ended.config, {}, [](const PreparedSave&) { return true; });
   } else {
     DiscardModel(model, env_, ended.save_id);
   }

@@ -20,12 +20,14 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "common/base/env.h"
 #include "common/base/file_lock.h"
+#include "common/saved_model/saved_model.h"
 #include "scheduler/files/curve_files.h"
 #include "scheduler/files/trace_file.h"
 #include "scheduler/job/output_action.h"
@@ -54,8 +56,9 @@ class JobFolder {
   // Puts a checkpoint in force and removes the oldest ones. On an error the checkpoint is not in
   // force, and the earlier ones are whole. *warning: a text when only the removal failed.
   absl::Status Checkpoint(const OutputAction& checkpoint, std::string* warning);
-  // With checkpoint.save: BEST: removes the models of epochs up to `number` that neither save_ids
-  // nor a checkpoint names.
+  // With checkpoint.save: BEST: removes models that neither save_ids nor a checkpoint names. These
+  // are models of earlier jobs, of earlier instances of this one, and of its present instance
+  // before epoch `number`. Those that were saved after the core had decided this stay.
   void KeepModels(const OutputAction& models);
   // Removes the files of a checkpoint that was given up, as far as it can.
   void Discard(const OutputAction& checkpoint);
@@ -73,10 +76,10 @@ class JobFolder {
   absl::Status ClaimCheckpoints(const JobConfig& config);
   void Warn(std::string warning);
   absl::Status BeginFiles(const OutputAction& started);
-  // Removes the prepared models of epochs up to `last_epoch` (from 1), except those that `named` or
-  // the manifest of a checkpoint names.
+  // Removes the prepared models that are `removable`, except those that `named` or the manifest of
+  // a checkpoint names.
   void RemoveUnnamedModels(const JobConfig& config, std::vector<std::string> named,
-                           uint64_t last_epoch);
+                           const std::function<bool(const PreparedSave&)>& removable);
   // Writes job.textproto.
   absl::Status WriteConfig(const JobConfig& config);
   // Ends the trace because of `why`.
@@ -90,6 +93,9 @@ class JobFolder {
   std::optional<FolderLock> lock_;
   std::optional<FolderLock> checkpoints_lock_;  // of a folder of checkpoints outside output_dir
   bool refused_ = false;  // another job has the folder, or it holds files that are not Sluice's
+  // The models that other jobs had prepared before this one began. Without those of a job that an
+  // earlier scheduler began: its members may be saving one at that moment.
+  std::set<std::string> models_before_;
   std::unique_ptr<CurveFiles> curve_;
   std::unique_ptr<TraceFile> trace_;  // null: not asked for, or it could not be continued
   bool lacks_points_ = false;         // of the curve: a warning was given

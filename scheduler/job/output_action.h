@@ -59,9 +59,9 @@ struct OutputAction {
   Manifest manifest;
   std::vector<std::string> save_ids;  // kModels: that stay; `number` is the newest epoch, from 1
   std::vector<std::string> damaged;   // kCheckpoint: CheckpointLedger::damaged
-  // kCheckpoint of a job that has started from the beginning: its instances so far. Checkpoints of
-  // others are removed.
-  std::vector<uint64_t> only_of;
+  // kModels, kCheckpoint: the job's instances so far, the present one last. kCheckpoint: only of a
+  // job that has started from the beginning; checkpoints of others are removed.
+  std::vector<uint64_t> instances;
   std::string why;  // kDiscard: the reason; empty when it was given before
 };
 

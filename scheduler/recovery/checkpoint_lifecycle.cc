@@ -453,7 +453,7 @@ void CheckpointLifecycle::WriteManifest(const Job& job, Manifest manifest, absl:
       CheckpointActionOf(job, OutputAction::kCheckpoint, job.spec().instance(), number, cut_at);
   action.manifest = std::move(manifest);
   action.damaged = job.ledger.damaged();
-  if (!action.resumes) action.only_of = job.attempt.instances();
+  if (!action.resumes) action.instances = job.attempt.instances();
   parts_.effects->Write(std::move(action));
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <set>
 
+#include "common/saved_model/checkpoint.h"
 #include "tests/scheduler/fake_cluster.h"
 
 namespace sluice {
@@ -572,6 +573,8 @@ TEST(JobLifecycleTest, TheBestModelIsPutInForceAndEarlierOnesAreGivenUp) {
     ASSERT_EQ(kept.size(), 1u);
     EXPECT_EQ(kept[0].number, saves.size());
     EXPECT_THAT(kept[0].save_ids, testing::Contains(saves.back()));
+    ASSERT_EQ(kept[0].instances.size(), 1u);
+    EXPECT_TRUE(IsModelSaveId(config, kept[0].instances[0], saves.back()));
   }
   c.PollAll();
   EXPECT_EQ(c.Phase(job, 1)->phase().kind(), Phase::FINISH);

@@ -481,14 +481,15 @@ class BestModelFolderTest : public CheckpointFolderTest {
     action.config.mutable_strategy()->set_a_sync(false);
     action.config.mutable_checkpoint()->set_keep(1);
     action.config.mutable_checkpoint()->set_save(CheckpointConfig::BEST);
+    action.config.mutable_train()->set_epochs(100);
     return action;
   }
   // The model of `epoch` (from 1) is saved.
-  void Prepare(uint32_t epoch) {
+  void Prepare(uint32_t epoch, uint64_t instance = 7) {
     Manifest manifest;
     manifest.set_epochs(epoch);
     const absl::Status prepared = PrepareModel(dir_ + "/model", OfBest(OutputAction::kEnded).config,
-                                               manifest, Env::Real(), EpochSaveId(7, epoch))
+                                               manifest, Env::Real(), EpochSaveId(instance, epoch))
                                       .status();
     ASSERT_TRUE(prepared.ok()) << prepared;
   }
@@ -504,7 +505,8 @@ class BestModelFolderTest : public CheckpointFolderTest {
   void KeepModels(uint32_t epoch, const std::vector<uint32_t>& named) {
     OutputAction action = OfBest(OutputAction::kModels);
     action.number = epoch;
-    for (const uint32_t one : named) action.save_ids.push_back(EpochSaveId(7, one));
+    action.instances = instances_;
+    for (const uint32_t one : named) action.save_ids.push_back(EpochSaveId(instances_.back(), one));
     folder_.KeepModels(action);
   }
   absl::Status End(const std::string& status, uint32_t best) {
@@ -521,6 +523,7 @@ class BestModelFolderTest : public CheckpointFolderTest {
     std::sort(epochs.begin(), epochs.end());
     return epochs;
   }
+  std::vector<uint64_t> instances_ = {7};  // of the job, when KeepModels was decided
 };
 
 TEST_F(BestModelFolderTest, ModelsThatTheJobOrACheckpointNamesStay) {
@@ -532,6 +535,36 @@ TEST_F(BestModelFolderTest, ModelsThatTheJobOrACheckpointNamesStay) {
   WriteNaming(20, 4);  // the checkpoint of step 10 is gone
   KeepModels(5, {5});
   EXPECT_THAT(Prepared(), testing::ElementsAre(4, 5));
+}
+
+// A checkpoint was completed while the model of epoch 5 was being saved, which nobody named yet.
+TEST_F(BestModelFolderTest, TheModelOfTheNewestEpochStaysBeforeAnyoneNamesIt) {
+  for (const uint32_t epoch : {3, 4, 5}) Prepare(epoch);
+  KeepModels(5, {4});
+  EXPECT_THAT(Prepared(), testing::ElementsAre(4, 5));
+}
+
+TEST_F(BestModelFolderTest, WhatWasDecidedBeforeARollbackRemovesNoModelOfTheNextAttempt) {
+  for (const uint32_t epoch : {1, 2, 9}) Prepare(epoch);
+  Prepare(3, /*instance=*/8);
+  KeepModels(10, {9});
+  EXPECT_THAT(Prepared(), testing::ElementsAre(3, 9));
+  // The next attempt decides about the models of both.
+  instances_ = {7, 8};
+  KeepModels(4, {3});
+  EXPECT_THAT(Prepared(), testing::ElementsAre(3));
+}
+
+TEST_F(BestModelFolderTest, ModelsOfEarlierJobsGoWhenNoCheckpointNamesThem) {
+  for (const uint32_t epoch : {1, 2}) Prepare(epoch, /*instance=*/5);
+  WriteNaming(10, 2);
+  OutputAction started = OfBest(OutputAction::kStarted);
+  started.resumes = true;
+  ASSERT_TRUE(folder_.Begin(started).ok());
+  Prepare(3);
+  Prepare(8, /*instance=*/9);  // of an instance that is not known yet
+  KeepModels(4, {3});
+  EXPECT_THAT(Prepared(), testing::ElementsAre(3, 8));
 }
 
 TEST_F(BestModelFolderTest, TheModelInForceChangesOnlyWhenTheJobIsDone) {
@@ -589,7 +622,7 @@ class RerunTest : public CheckpointFolderTest {
     for (const uint64_t step : begun.ok() ? steps : std::vector<uint64_t>()) {
       OutputAction action = OfStep(step);
       action.save_id = CheckpointSaveId(instance, step);
-      if (!resumes) action.only_of = {instance};
+      if (!resumes) action.instances = {instance};
       action.config.set_initial_checkpoint(initial_);
       std::string warning;
       const absl::Status made = folder.Checkpoint(action, &warning);
