@@ -21,6 +21,7 @@ namespace {
 struct Found {
   std::vector<CheckpointInfo> checkpoints;
   std::vector<absl::Status> damaged;
+  std::vector<std::string> unfinished;  // their folders
 };
 
 absl::Status NoCheckpoint(const std::string& dir) {
@@ -59,7 +60,12 @@ absl::StatusOr<Found> FindCheckpoints(const std::string& given, Env* env) {
   // A user may give the output_dir of a job or the folder of its checkpoints.
   for (const std::string& root : {dir, dir + "/checkpoints"}) {
     found.checkpoints = ListCheckpoints(root, env, &found.damaged);
+    found.unfinished = ListUnfinishedCheckpoints(root, env);
     if (!found.checkpoints.empty() || !found.damaged.empty()) return found;
+    if (found.unfinished.empty()) continue;
+    return absl::NotFoundError(
+        absl::StrCat("there is no complete checkpoint in ", root,
+                     ", only unfinished ones: ", absl::StrJoin(found.unfinished, ", ")));
   }
   // The manifest is written last. Shards without one are a checkpoint that was not completed.
   if (HasShards(dir, env)) {
@@ -172,6 +178,9 @@ absl::StatusOr<std::string> CheckpointList(const std::string& dir, Env* env, abs
   for (const absl::Status& damaged : found.damaged)
     absl::StrAppendFormat(&text, "%12s  %10s  %10s  damaged: %s\n", "?", "?", "?",
                           damaged.message());
+  for (const std::string& dir : found.unfinished)
+    absl::StrAppendFormat(&text, "%12s  %10s  %10s  unfinished, or half removed: %s\n", "-", "-",
+                          "-", dir);
   return text;
 }
 

@@ -111,18 +111,23 @@ absl::Status Remove(const std::string& dir, Env* env) {
                                           "; remove it by hand, and check its permissions"));
 }
 
-// False when the folder's files are of saves that are not wanted.
-bool MayBeWanted(const BadFolder& bad, const std::function<bool(const Manifest&)>& wanted,
-                 Env* env) {
-  const auto names = env->List(bad.dir);
-  if (!names.ok()) return true;
+// A manifest with only the names of those files in `dir` that tell their saves.
+absl::StatusOr<Manifest> NamesIn(const std::string& dir, Env* env) {
+  SLUICE_ASSIGN_OR_RETURN(const std::vector<std::string> names, env->List(dir));
   Manifest manifest;
-  for (const std::string& name : *names) {
+  for (const std::string& name : names) {
     const std::vector<std::string> parts = absl::StrSplit(name, '.');
     if (std::any_of(parts.begin(), parts.end(), IsSaveId)) manifest.add_files()->set_name(name);
   }
+  return manifest;
+}
+
+// False when the folder's files are of saves that are not wanted.
+bool MayBeWanted(const BadFolder& bad, const std::function<bool(const Manifest&)>& wanted,
+                 Env* env) {
+  const auto names = NamesIn(bad.dir, env);
   // Without such a file the folder may be of any save.
-  return manifest.files().empty() || wanted(manifest);
+  return !names.ok() || names->files().empty() || wanted(*names);
 }
 
 // How many rows of a sparse table, or elements of a dense one, are NaN or infinite.
@@ -241,6 +246,12 @@ std::vector<CheckpointInfo> ListCheckpoints(const std::string& root, Env* env,
     if (damaged != nullptr) damaged->push_back(bad.why);
   }
   return std::move(folders.checkpoints);
+}
+
+std::vector<std::string> ListUnfinishedCheckpoints(const std::string& root, Env* env) {
+  std::vector<std::string> dirs;
+  for (const auto& [step, dir] : FindFolders(root, env).unlisted) dirs.push_back(dir);
+  return dirs;
 }
 
 absl::Status CheckCheckpoint(const CheckpointInfo& checkpoint, Env* env) {
@@ -413,6 +424,11 @@ absl::Status RemoveOtherCheckpoints(const std::string& root, Env* env,
   absl::Status status;
   for (const CheckpointInfo& checkpoint : folders.checkpoints) {
     if (!stays(checkpoint)) status.Update(Remove(checkpoint.dir, env));
+  }
+  for (const auto& [step, dir] : folders.unlisted) {
+    // The next checkpoint of this job may be under construction.
+    const auto names = NamesIn(dir, env);
+    if (names.ok() && !wanted(*names)) RemoveModel(dir, env);
   }
   return status;
 }

@@ -62,6 +62,10 @@ struct CheckpointInfo {
 std::vector<CheckpointInfo> ListCheckpoints(const std::string& root, Env* env,
                                             std::vector<absl::Status>* damaged);
 
+// The folders step-N under ROOT without a manifest, by name: checkpoints that are being written or
+// removed, or whose writing or removal was cut short.
+std::vector<std::string> ListUnfinishedCheckpoints(const std::string& root, Env* env);
+
 // Checks that all files exist with their sizes, and the checksums of the manifest and the job's
 // file. DATA_LOSS names the first file that is damaged or missing.
 absl::Status CheckCheckpoint(const CheckpointInfo& checkpoint, Env* env);
@@ -110,7 +114,8 @@ absl::Status RemoveOldCheckpoints(const std::string& root, uint32_t keep, Env* e
                                   const std::vector<std::string>& damaged = {});
 
 // Removes the checkpoints under ROOT that are not `wanted`, in the same way, unless that would be
-// all of them.
+// all of them. Also removes what is left of unfinished and half-removed ones, unless a manifest
+// with only the names of their files is `wanted`.
 absl::Status RemoveOtherCheckpoints(const std::string& root, Env* env,
                                     const std::function<bool(const Manifest&)>& wanted);
 

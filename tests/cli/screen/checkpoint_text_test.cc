@@ -78,6 +78,11 @@ class CheckpointFolderTextTest : public testing::Test {
         CommitCheckpoint(Folder(step), job, manifest, Env::Real(), CheckpointSaveId(1, step));
     ASSERT_TRUE(made.ok()) << made;
   }
+  // The folder of a checkpoint whose writing was cut short.
+  void MakeUnfinished(uint64_t step) {
+    fs::create_directories(Folder(step));
+    std::ofstream(Folder(step) + "/w-0." + CheckpointSaveId(1, step) + ".shard") << "x";
+  }
   std::string Folder(uint64_t step) { return CheckpointFolder(dir_ + "/checkpoints", step); }
   void Damage(uint64_t step) {
     const std::string manifest = Folder(step) + "/MANIFEST";
@@ -98,6 +103,10 @@ class CheckpointFolderTextTest : public testing::Test {
 
 TEST_F(CheckpointFolderTextTest, TheListNamesStepsAgesAndDamage) {
   EXPECT_TRUE(absl::IsNotFound(CheckpointList(dir_, Env::Real(), now_).status()));
+  MakeUnfinished(20);
+  const absl::Status none = CheckpointList(dir_, Env::Real(), now_).status();
+  EXPECT_TRUE(absl::IsNotFound(none));
+  EXPECT_THAT(std::string(none.message()), HasSubstr("step-20"));
   Make(27);
   Make(47);
   for (const std::string& dir : {dir_, dir_ + "/", dir_ + "/checkpoints"}) {
@@ -105,6 +114,9 @@ TEST_F(CheckpointFolderTextTest, TheListNamesStepsAgesAndDamage) {
     ASSERT_TRUE(list.ok()) << list.status();
     EXPECT_THAT(*list, ContainsRegex(" 47 +53 s .*complete.*\n +27 +1 m 13 s .*complete"));
   }
+  MakeUnfinished(90);
+  EXPECT_THAT(*CheckpointList(dir_, Env::Real(), now_),
+              AllOf(ContainsRegex("27 .*complete"), ContainsRegex("unfinished.*step-90\n")));
   const auto one = CheckpointList(Folder(27), Env::Real(), now_);
   ASSERT_TRUE(one.ok()) << one.status();
   EXPECT_THAT(*one, AllOf(HasSubstr(" 27 "), testing::Not(HasSubstr(" 47 "))));

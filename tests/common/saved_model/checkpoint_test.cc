@@ -23,6 +23,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
+using ::testing::UnorderedElementsAre;
 
 class CheckpointTest : public ::testing::Test {
  protected:
@@ -292,6 +293,29 @@ TEST_F(CheckpointTest, OnlyTheNewestStayAndNothingElseIsTouched) {
   EXPECT_THAT(*Env::Real()->List(root_ + "/step-600"), SizeIs(4));
   ASSERT_TRUE(RemoveOldCheckpoints(root_, 0, Env::Real()).ok());
   EXPECT_THAT(Steps(), ElementsAre(500));
+}
+
+// What other jobs have left without a manifest goes whatever its step is.
+TEST_F(CheckpointTest, RemainsOfOtherSavesGoWithTheirCheckpoints) {
+  for (uint64_t number = 1; number <= 3; ++number) ASSERT_TRUE(Save(number * 100, number).ok());
+  ASSERT_TRUE(WriteShards(900, 4).ok());  // was cut short
+  std::filesystem::create_directories(root_ + "/step-950");
+  ASSERT_TRUE(Save(800, 5).ok());
+  std::filesystem::rename(root_ + "/step-800/MANIFEST", root_ + "/step-800/MANIFEST.prepared");
+  ASSERT_TRUE(WriteShards(400, 6).ok());  // the next one of the same job
+  EXPECT_THAT(ListUnfinishedCheckpoints(root_, Env::Real()),
+              UnorderedElementsAre(root_ + "/step-400", root_ + "/step-800", root_ + "/step-900",
+                                   root_ + "/step-950"));
+  ASSERT_TRUE(RemoveOtherCheckpoints(root_, Env::Real(), [](const Manifest& manifest) {
+                for (const SavedFile& file : manifest.files()) {
+                  for (const uint64_t own : {3, 6}) {
+                    if (absl::StrContains(file.name(), CheckpointSaveId(kSmallInstance, own)))
+                      return true;
+                  }
+                }
+                return false;
+              }).ok());
+  EXPECT_THAT(*Env::Real()->List(root_), ElementsAre("step-300", "step-400"));
 }
 
 TEST_F(CheckpointTest, KnownDamagedOnesDoNotCountAmongThoseThatStay) {
