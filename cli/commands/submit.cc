@@ -89,7 +89,8 @@ int Submit(const ParsedCommand& command) {
   if (!at.ok() || AllLoopback(*at)) {
     absl::Status files = CheckOutputIsNoFile(*job);
     if (files.ok()) files = CheckJobOutputs(*job, command.Text("job"), Env::Real());
-    if (files.ok()) files = CheckKeepsUnfinished(*request, Env::Real());
+    // The scheduler checks this, too, and knows the running job that has the folder.
+    if (files.ok() && dry_run) files = CheckKeepsUnfinished(*request, Env::Real());
     // Only a dry run requires the data: the address may be a forwarded port, and the data may be on
     // the cluster's hosts only.
     if (files.ok() && dry_run) files = CheckDataIsHere(*job);

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/clock.h"
+#include "common/base/file_lock.h"
 #include "common/base/status_macros.h"
 #include "common/config/job_config.h"
 #include "common/saved_model/checkpoint.h"
@@ -161,7 +162,17 @@ absl::Status CheckWhatIsHere(const JobConfig& job, Env* env) {
 absl::Status CheckKeepsUnfinished(const SubmitJobRequest& request, Env* env) {
   const JobConfig& job = request.config();
   if (request.resume() || job.overwrite() || !CanCheckpoint(job)) return absl::OkStatus();
-  return CheckNoUnfinishedRun(CheckpointRoot(job), job, env);
+  const absl::Status kept = CheckNoUnfinishedRun(CheckpointRoot(job), job, env);
+  if (kept.ok()) return kept;
+  // What a running job has written is no run to be continued or overwritten. Its scheduler has the
+  // locks of its folders.
+  for (const std::string& dir : {job.output_dir(), job.checkpoint().dir()}) {
+    if (dir.empty() || !absl::IsAlreadyExists(FolderLock::Take(dir, env).status())) continue;
+    return absl::AlreadyExistsError(absl::StrCat(
+        "a job that has not ended writes to ", dir,
+        " (sluice status names it); wait for its end, cancel it, or give another --output_dir"));
+  }
+  return kept;
 }
 
 absl::Status CheckDataIsHere(const JobConfig& job) {

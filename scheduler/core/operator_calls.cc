@@ -38,6 +38,10 @@ absl::StatusOr<std::string> OperatorCalls::AddJob(std::unique_ptr<Job> job, absl
   return added->id();
 }
 
+absl::Status OperatorCalls::CheckOutputs(const JobConfig& config) const {
+  return parts_->jobs.CheckOutputs(config);
+}
+
 std::string OperatorCalls::JobOfRequest(const std::string& request_id) const {
   // Few jobs are kept, and submissions are rare. An index would cost more than it saves.
   for (const auto& job : parts_->jobs.all()) {

@@ -40,6 +40,8 @@ class OperatorCalls {
   std::vector<MetaStore::Write> RecordsOf(const Job& job) const;
   // FAILED_PRECONDITION: the cluster is shutting down.
   absl::StatusOr<std::string> AddJob(std::unique_ptr<Job> job, absl::Time now);
+  // ALREADY_EXISTS names a job that has not ended and writes to the same files as this one would.
+  absl::Status CheckOutputs(const JobConfig& config) const;
   // The job that was submitted with this request_id; "": none.
   std::string JobOfRequest(const std::string& request_id) const;
   // The next job gets at least this number.

@@ -55,6 +55,13 @@ absl::StatusOr<JobSubmission::Checked> JobSubmission::Check(const SubmitJobReque
     SLUICE_ASSIGN_OR_RETURN(const JobConfig saved, ReadModelJob(job.resume->dir, options_.env));
     KeepUnknownValues(saved, config);
   } else {
+    // First: what a running job has written there is no run to be continued or overwritten.
+    if (!config->output_dir().empty()) {
+      absl::Status free;
+      options_.loop->Look(
+          [&](SchedulerCore& core, absl::Time) { free = core.operators().CheckOutputs(*config); });
+      SLUICE_RETURN_IF_ERROR(free);
+    }
     if (CanCheckpoint(*config) && !config->overwrite()) {
       SLUICE_RETURN_IF_ERROR(CheckNoUnfinishedRun(CheckpointRoot(*config), *config, options_.env));
     }

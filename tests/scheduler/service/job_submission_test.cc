@@ -54,7 +54,15 @@ TEST(JobSubmissionTest, TheCheckpointsOfAnUnfinishedRunAreNotLeftToANewJob) {
   EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
   EXPECT_THAT(std::string(refused.message()), testing::HasSubstr("step-4368"));
   submit.mutable_config()->set_overwrite(true);
-  EXPECT_TRUE(scheduler.Submit(submit).ok());
+  const auto running = scheduler.Submit(submit);
+  ASSERT_TRUE(running.ok());
+  // The checkpoints of a job that has not ended are no reason to continue or to overwrite it.
+  submit.mutable_config()->set_overwrite(false);
+  const absl::Status busy = scheduler.Submit(submit).status();
+  EXPECT_TRUE(absl::IsAlreadyExists(busy)) << busy;
+  EXPECT_THAT(std::string(busy.message()),
+              testing::AllOf(testing::HasSubstr(running->job_id()),
+                             testing::Not(testing::HasSubstr("--overwrite"))));
 }
 
 TEST(JobSubmissionTest, JobsOfSeveralClustersWithOneLogFolderHaveDifferentIds) {
