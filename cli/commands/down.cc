@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "cli/commands/commands.h"
+#include "cli/jobs/end_jobs.h"
 #include "cli/jobs/endpoints.h"
 #include "cli/jobs/scheduler_access.h"
 #include "cli/jobs/watch_job.h"
@@ -68,8 +69,14 @@ int Down(const ParsedCommand& command) {
   }
   const auto credentials = OperatorCredentials(command, *address);
   if (!credentials.ok()) return ReportError(credentials.status());
-  const absl::Status status =
-      SchedulerClient::Create(*address, Clock::Real(), *credentials)->Shutdown();
+  const auto client = SchedulerClient::Create(*address, Clock::Real(), *credentials);
+  EndJobsOptions jobs;
+  jobs.clock = Clock::Real();
+  jobs.client = client.get();
+  if (command.Switch("now")) jobs.save_grace = absl::ZeroDuration();
+  jobs.say = [](const std::string& line) { std::cout << line << std::endl; };
+  EndJobs(jobs);
+  const absl::Status status = client->Shutdown();
   if (!status.ok() && endpoints.empty()) return ReportError(status);
   // The scheduler ends after all its members.
   if (status.ok() && endpoints.empty()) {
@@ -101,8 +108,10 @@ int Down(const ParsedCommand& command) {
 Command DownCommand() {
   CommandSpec spec;
   spec.name = "down";
-  spec.summary = "Cancels all jobs of a cluster and stops its processes.";
+  spec.summary = "Cancels all jobs of a cluster, each after a checkpoint, and stops its processes.";
   spec.flags = SchedulerFlags();
+  spec.flags.push_back(
+      {"now", FlagKind::kBool, "", "", "do not wait for checkpoints of the running jobs"});
   spec.examples =
       "  sluice down\n"
       "  sluice down --scheduler=10.0.0.1:7100 --insecure\n";

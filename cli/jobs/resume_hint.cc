@@ -1,6 +1,7 @@
 #include "cli/jobs/resume_hint.h"
 
 #include "absl/strings/str_cat.h"
+#include "cli/screen/progress.h"
 #include "common/config/job_config.h"
 
 namespace sluice::cli {
@@ -38,6 +39,16 @@ std::string ResumeHint(const std::string& name, const ParsedCommand& command, co
     absl::StrAppend(&text, " --output_dir=", ShellWord(status.config().output_dir()));
   if (!command.Switch("resume")) absl::StrAppend(&text, " --resume");
   return text;
+}
+
+std::string EndAndResumeHint(const JobStatus& status) {
+  const std::string end = absl::StrCat(StateName(status.state()), " ", status.job_id());
+  if (status.state() != JOB_CANCELLED || status.config().evaluate_only()) return end;
+  if (status.checkpoint().dir().empty())
+    return absl::StrCat(end, ": it has no checkpoint, so it can only be started again");
+  return absl::StrCat(end, "; to continue from ", status.checkpoint().dir(), ":\n  sluice submit",
+                      " --job=", ShellWord(status.config().output_dir() + "/job.textproto"),
+                      " --resume");
 }
 
 }  // namespace sluice::cli

@@ -20,4 +20,8 @@ std::string WhyNothingIsSaved(const JobConfig& job);
 std::string ResumeHint(const std::string& name, const ParsedCommand& command, const JobConfig& job,
                        const JobStatus& status);
 
+// How a job has ended that another command had submitted and this one cancelled, with the command
+// that continues it in a cluster that runs then.
+std::string EndAndResumeHint(const JobStatus& status);
+
 }  // namespace sluice::cli

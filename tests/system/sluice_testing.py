@@ -135,7 +135,7 @@ class SluiceTest(unittest.TestCase):
 
     def tearDown(self):
         for log_dir in self._clusters:
-            self.run_program("sluice", "down", "--log_dir=%s" % log_dir)
+            self.run_program("sluice", "down", "--now", "--log_dir=%s" % log_dir)
         for process in self._started:
             if process.poll() is None:
                 process.terminate()
