@@ -1,6 +1,7 @@
 #include "scheduler/files/curve_files.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/ascii.h"
@@ -84,8 +85,7 @@ absl::StatusOr<std::unique_ptr<CurveFiles>> CurveFiles::Begin(
   // A file that replaces an earlier one belongs to the run that began then. A resume from the same
   // checkpoint must find it again.
   const absl::Time begun = replaces ? earlier.begun : now;
-  SLUICE_ASSIGN_OR_RETURN(curve->events_,
-                          EventFile::Create(env, curve->folder_, host, now, begun));
+  SLUICE_ASSIGN_OR_RETURN(curve->events_, EventFile::Create(env, curve->folder_, host, now, begun));
   if (earlier.folder.empty()) return curve;
   curve->events_->AddRestart(now);
   for (const EventPoint& point : earlier.points) {
@@ -103,26 +103,38 @@ absl::StatusOr<std::unique_ptr<CurveFiles>> CurveFiles::Begin(
 
 CurveFiles::Earlier CurveFiles::FindEarlier(const std::vector<std::string>& folders,
                                             absl::Time made) const {
-  Earlier newest;
+  // A folder has the files of one run; a job that several schedulers have led has several.
+  std::vector<std::pair<std::string, std::vector<EventFileContents>>> runs;
   for (const std::string& folder : folders) {
     std::vector<EventFileContents> files;
     for (const std::string& name : env_->List(folder).value_or(std::vector<std::string>())) {
       if (!IsCurveName(name, host_)) continue;
       auto file = ReadEventFile(env_, absl::StrCat(folder, "/", name));
-      // Runs in one folder follow each other, so the last one that began before the checkpoint has
-      // made it.
-      if (file.ok() && file->begun <= made) files.push_back(*std::move(file));
+      if (file.ok()) files.push_back(*std::move(file));
     }
     std::stable_sort(
         files.begin(), files.end(),
         [](const EventFileContents& a, const EventFileContents& b) { return a.begun < b.begun; });
-    if (files.empty() || files.back().begun < newest.begun) continue;
-    newest = {folder, files.back().begun, {}};
-    // A job that several schedulers have led has several files.
-    for (EventFileContents& file : files)
-      newest.points.insert(newest.points.end(), file.points.begin(), file.points.end());
+    if (!files.empty()) runs.emplace_back(folder, std::move(files));
   }
-  return newest;
+  // Runs follow each other, so the last one that began before the checkpoint has made it. When the
+  // clock was set back during a run, its checkpoints seem to be older than the run, but its points
+  // show that.
+  for (const auto time : {&EventFileContents::begun, &EventFileContents::earliest}) {
+    Earlier newest;
+    for (auto& [folder, files] : runs) {
+      absl::Time begun = absl::InfinitePast();
+      for (const EventFileContents& file : files) {
+        if (file.*time <= made) begun = std::max(begun, file.begun);
+      }
+      if (begun == absl::InfinitePast() || begun < newest.begun) continue;
+      newest = {folder, begun, {}};
+      for (const EventFileContents& file : files)
+        newest.points.insert(newest.points.end(), file.points.begin(), file.points.end());
+    }
+    if (!newest.folder.empty()) return newest;
+  }
+  return {};
 }
 
 std::unique_ptr<CurveFiles> CurveFiles::Continue(Env* env, const std::string& dir,

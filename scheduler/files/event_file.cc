@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -133,7 +134,7 @@ absl::StatusOr<EventFileContents> ReadEventFile(Env* env, const std::string& pat
     return absl::InvalidArgumentError(absl::StrCat(path, " is no event file of Sluice"));
   SLUICE_ASSIGN_OR_RETURN(const std::string bytes, env->ReadFile(path));
   EventFileContents contents;
-  contents.begun = absl::InfiniteFuture();
+  contents.begun = contents.earliest = absl::InfiniteFuture();
   for (Decoder file(bytes);;) {
     const uint64_t length = file.Fixed(8);
     file.Fixed(4);
@@ -142,10 +143,12 @@ absl::StatusOr<EventFileContents> ReadEventFile(Env* env, const std::string& pat
     if (!file.ok() || crc != Masked(Crc32c(data.data(), data.size()))) return contents;
     if (contents.begun == absl::InfiniteFuture()) {
       Decoder first(data);
-      contents.begun = TakeWallTime(&first);
+      contents.begun = contents.earliest = TakeWallTime(&first);
     }
     EventPoint point;
-    if (DecodePoint(data, &point)) contents.points.push_back(std::move(point));
+    if (!DecodePoint(data, &point)) continue;
+    contents.earliest = std::min(contents.earliest, point.wall_time);
+    contents.points.push_back(std::move(point));
   }
 }
 

@@ -41,6 +41,8 @@ struct EventPoint {
 // An event file that EventFile has written, up to the first record that is torn.
 struct EventFileContents {
   absl::Time begun;  // when the run whose points it has began
+  // Of `begun` and the points: before `begun` when the clock was set back meanwhile.
+  absl::Time earliest;
   std::vector<EventPoint> points;
 };
 

@@ -115,6 +115,20 @@ TEST_F(ResumedCurveTest, TheCurveOfAnotherRunIsNotContinued) {
   EXPECT_EQ(Names().size(), 1u);
 }
 
+TEST_F(ResumedCurveTest, ARunWhoseClockWasSetBackIsContinued) {
+  Run(Begin(2500).get(), 1, 5, 0.5);  // its points come at 2000
+  auto resumed = Resume(2100, {4, 1, absl::FromUnixSeconds(2000)});
+  Run(resumed.get(), 5, 5, 0.25);
+  using P = std::pair<uint64_t, double>;
+  const auto losses = ElementsAre(P(1, .5), P(2, .5), P(3, .5), P(4, .5), P(5, .25));
+  EXPECT_THAT(Points("train/loss"), losses);
+  resumed = Resume(2200, {4, 1, absl::FromUnixSeconds(2000)});
+  Run(resumed.get(), 5, 5, 0.25);
+  ASSERT_TRUE(resumed->Complete().ok());
+  EXPECT_THAT(Points("train/loss"), losses);
+  EXPECT_EQ(Names().size(), 1u);
+}
+
 TEST_F(ResumedCurveTest, WithoutAnEarlierCurveItBeginsANewOne) {
   auto resumed = Resume(3000, {4, 1, absl::FromUnixSeconds(2000)});
   Run(resumed.get(), 5, 5, 0.25);
