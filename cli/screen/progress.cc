@@ -130,7 +130,8 @@ std::string ModelText(const JobStatus& status) {
   std::string text;
   if (!r.model_dir().empty()) absl::StrAppend(&text, "model: ", r.model_dir(), "\n");
   if (!r.model_digest().empty()) absl::StrAppend(&text, "model_digest: ", r.model_digest(), "\n");
-  if (!r.model_dir().empty() && status.config().checkpoint().save() == CheckpointConfig::BEST)
+  if (r.has_best() && !r.model_dir().empty() &&
+      status.config().checkpoint().save() == CheckpointConfig::BEST)
     absl::StrAppend(&text, "the model is that of epoch ", r.best().epoch(), ", the best one\n");
   return text;
 }

@@ -20,8 +20,7 @@ void CountImprovement(const JobConfig& config, double value, JobResult* result) 
   EarlyStopHistory* const history = result->mutable_early_stop();
   history->set_metric(rule.metric());
   const double gain = Gain(rule.metric(), value, history->reference());
-  const bool improved =
-      std::isfinite(value) && (!history->has_reference() || (gain > 0 && gain >= rule.min_delta()));
+  const bool improved = !history->has_reference() || (gain > 0 && gain >= rule.min_delta());
   if (!improved) return history->set_without_improvement(history->without_improvement() + 1);
   history->set_reference(value);
   history->set_without_improvement(0);
@@ -29,8 +28,13 @@ void CountImprovement(const JobConfig& config, double value, JobResult* result) 
 
 }  // namespace
 
-bool JudgeEpoch(const JobConfig& config, const EvalMetrics& eval, uint32_t epoch,
+bool IsJudged(const JobConfig& config, const EvalMetrics& eval) {
+  return std::isfinite(ValueOf(config.train().early_stop().metric(), eval));
+}
+
+bool JudgeEpoch(const JobConfig& config, const EvalMetrics& eval, uint32_t epoch, uint64_t step,
                 JobResult* result) {
+  if (!IsJudged(config, eval)) return false;
   const EarlyStop::Metric metric = config.train().early_stop().metric();
   const double value = ValueOf(metric, eval);
   if (config.train().has_early_stop()) {
@@ -41,14 +45,14 @@ bool JudgeEpoch(const JobConfig& config, const EvalMetrics& eval, uint32_t epoch
                                   config.train().early_stop().patience());
   }
   if (result->has_best()) {
+    // Earlier versions took an undefined metric of the first evaluation for the best one.
     const double best = ValueOf(metric, result->best().eval());
-    const bool better = std::isfinite(best) ? Gain(metric, value, best) > 0 : std::isfinite(value);
-    if (!better) return false;
+    if (std::isfinite(best) && Gain(metric, value, best) <= 0) return false;
   }
   BestEpoch* const best = result->mutable_best();
   best->Clear();
   best->set_epoch(epoch + 1);
-  best->set_step(result->global_step());
+  best->set_step(step);
   *best->mutable_eval() = eval;
   return true;
 }

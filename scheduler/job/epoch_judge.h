@@ -14,10 +14,14 @@
 
 namespace sluice {
 
-// Takes the evaluation of `epoch` (from 0) into result->best, early_stop and stopped_early. Returns
-// true when it is the best so far. The first evaluation is; afterwards a metric that is not defined
-// is worse than any other, and of equal ones the earlier is better.
-bool JudgeEpoch(const JobConfig& config, const EvalMetrics& eval, uint32_t epoch,
+// True when the evaluation has the metric by which the job judges. Without it nothing is judged: a
+// value that cannot be known is neither better nor worse than another.
+bool IsJudged(const JobConfig& config, const EvalMetrics& eval);
+
+// Takes the evaluation of `epoch` (from 0), which ends at `step`, into result->best, early_stop and
+// stopped_early. Returns true when it is the best so far. The first one that is judged is; of equal
+// ones the earlier is better.
+bool JudgeEpoch(const JobConfig& config, const EvalMetrics& eval, uint32_t epoch, uint64_t step,
                 JobResult* result);
 
 // True when the next evaluation ends training if it does not improve.

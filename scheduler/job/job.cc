@@ -63,7 +63,13 @@ bool HasOpened(const Job& job, const Member& pserver) {
 std::string SaveIdOf(const Job& job) {
   if (!job.course.recorded_save_id().empty()) return job.course.recorded_save_id();
   const bool best = job.config().checkpoint().save() == CheckpointConfig::BEST;
-  if (best && job.over()) return job.course.result().best().save_id();
+  if (best && job.over()) {
+    const JobResult& result = job.course.result();
+    // Without a best model it has saved that of its last epoch.
+    const bool of_end = result.best().save_id().empty() && !result.model_dir().empty();
+    return of_end ? EpochSaveId(job.spec().instance(), result.epochs() - 1)
+                  : result.best().save_id();
+  }
   if (job.spec().instance() != 0) return ModelSaveId(job.spec().instance());
   // Incarnations begin with the boot number of the scheduler.
   if (job.ranks.slots().empty()) return "";

@@ -190,6 +190,19 @@ const EvalMetrics& JobResults::EndEval(uint32_t epoch) {
   return result_.eval();
 }
 
+bool JobResults::Judge(uint32_t epoch, uint64_t step) {
+  const bool stops = config_.train().has_early_stop();
+  const bool keeps = config_.checkpoint().save() == CheckpointConfig::BEST;
+  if (!IsJudged(config_, result_.eval()) && (stops || keeps)) {
+    const bool auc = config_.train().early_stop().metric() == EarlyStop::AUC;
+    Warn(absl::StrCat("evaluation: the ", auc ? "AUC" : "log loss", " is not defined (",
+                      result_.eval().auc_undefined(), "), so ", stops ? "train.early_stop" : "",
+                      stops && keeps ? " and " : "", keeps ? "checkpoint.save: BEST" : "",
+                      stops && keeps ? " pass" : " passes", " over such an evaluation"));
+  }
+  return JudgeEpoch(config_, result_.eval(), epoch, step, &result_);
+}
+
 void JobResults::AddBadLines(const BadLines& bad) {
   all_bad_.Merge(bad);
   result_.set_bad_lines(all_bad_.count);

@@ -71,7 +71,7 @@ class JobResults {
   // FAILED_PRECONDITION when there are more bad lines than data.max_bad_lines.
   absl::Status CheckBadLines() const;
   // Judges the evaluation that has ended this epoch (epoch_judge.h). True: it is the best so far.
-  bool Judge(uint32_t epoch) { return JudgeEpoch(config_, result_.eval(), epoch, &result_); }
+  bool Judge(uint32_t epoch, uint64_t step);
   void Saved(const SaveReport& report);
   // The model of the best epoch is saved.
   void SavedBest(const std::string& save_id, const SaveReport& report);

@@ -208,7 +208,9 @@ bool JobRun::Advance(absl::Time now) {
 
 void JobRun::SkipPhases() {
   const bool save_best = saves_best() && phases_.current().kind() == Phase::SAVE;
-  if (save_best && is_best_) return;
+  // A job of which nothing could be judged keeps the model of its end.
+  const bool last = phases_.current().epoch() + 1 == config_.train().epochs();
+  if (save_best && (is_best_ || (last && none_is_best()))) return;
   if (save_best) phases_.Advance();
   if (results_.result().stopped_early() && phases_.TrainsMore())
     phases_.SkipTraining(/*save=*/!saves_best());
@@ -238,7 +240,7 @@ absl::Status JobRun::TakeContent(uint32_t rank, const PhaseReport& report) {
       return results_.AddEval(report.eval(), report.train().summary());
     case Phase::SAVE:
       if (rank != 0) return absl::OkStatus();
-      if (saves_best()) {
+      if (saves_best() && result().best().epoch() == phases_.current().epoch() + 1) {
         results_.SavedBest(phases_.current().save_id(), report.save());
       } else {
         results_.Saved(report.save());
@@ -267,6 +269,8 @@ void JobRun::BeginPhase(absl::Time now) {
       phase->set_epoch(std::max(results_.result().epochs(), 1u) - 1);
       break;
     case Phase::FINISH:
+      // As in SAVE. It is shown as the epoch that the job has reached.
+      if (results_.result().stopped_early()) phase->set_epoch(results_.result().epochs() - 1);
       if (saves_best()) results_.TakeBestModel(ModelFolder(config_));
       break;
     default:
@@ -480,6 +484,12 @@ StepCount JobRun::step_count() const {
   const uint64_t before =
       starts_.empty() ? result().global_step() : starts_.back().result.global_step();
   return StepCount(resume_ == nullptr ? nullptr : &resume_->state(), before, worker_num_);
+}
+
+uint64_t JobRun::StepOfCheckpoints() const {
+  const uint64_t all = result().global_step();
+  if (sync()) return all;
+  return step_count().At(starts_.empty() ? 0 : all - starts_.back().result.global_step());
 }
 
 absl::StatusOr<JobRun::EndOfEpoch> JobRun::AtEnd(absl::Time now) const {
@@ -705,13 +715,17 @@ absl::Status JobRun::EndEval() {
   const auto add = [&](const char* tag, double value) {
     if (std::isfinite(value)) scalars_.push_back({tag, epoch, value});
   };
-  if (!config_.evaluate_only()) is_best_ = results_.Judge(phases_.current().epoch());
+  if (!config_.evaluate_only())
+    is_best_ = results_.Judge(phases_.current().epoch(), StepOfCheckpoints());
   if (eval.has_auc()) add("eval/auc", eval.auc());
   add("eval/log_loss", eval.log_loss());
   add("eval/accuracy", eval.accuracy());
   add("eval/mae", eval.mae());
   add("eval/rmse", eval.rmse());
-  return results_.CheckBadLines();
+  SLUICE_RETURN_IF_ERROR(results_.CheckBadLines());
+  if (eval.examples() > 0) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      "the evaluation data has no examples; correct data.eval_files, or remove the field");
 }
 
 absl::StatusOr<NextTaskReply> JobRun::NextTask(const NextTaskRequest& request) {

@@ -197,10 +197,15 @@ class JobRun {
   absl::Status EndTrain(absl::Time now);
   // FAILED_PRECONDITION when the epoch trained nothing.
   absl::Status CheckTrained(const EpochResult& epoch) const;
+  // FAILED_PRECONDITION when no example was evaluated.
   absl::Status EndEval();
+  // After a training phase: the steps that name a checkpoint of its end.
+  uint64_t StepOfCheckpoints() const;
   // Leaves out phases that this run does not need.
   void SkipPhases();
   bool saves_best() const { return config_.checkpoint().save() == CheckpointConfig::BEST; }
+  // With checkpoint.save: BEST: no evaluation could be judged, so there is no best model.
+  bool none_is_best() const { return result().best().save_id().empty(); }
   // Tells a later life of a rank, which begins to train with this phase, where the earlier one was.
   void ContinueLife(const Rejoined& rejoined, Phase* phase) const;
   absl::Status RejoinSync(const HeldOfRank& held, Rejoined* rejoined) const;

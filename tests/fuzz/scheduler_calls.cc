@@ -122,7 +122,7 @@ class Calls {
       report->set_number(told->number());
       if (told->kind() == Phase::INDEX) report->mutable_index();
       if (told->kind() == Phase::TRAIN) report->mutable_train();
-      if (told->kind() == Phase::EVAL) report->mutable_eval();
+      if (told->kind() == Phase::EVAL) *report->mutable_eval() = Ended(1).eval();
       if (told->kind() == Phase::SAVE) report->mutable_save();
     }
     TakenIn(request, [&](const NextPhaseRequest& taken) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "model/eval/eval_accumulator.h"
 #include "tests/scheduler/core_of_known_callers.h"
 
 namespace sluice {
@@ -245,14 +246,23 @@ class FakeCluster {
   std::map<std::pair<std::string, uint32_t>, uint64_t> incarnations_;
 };
 
+// The report of a rank that has ended a phase; in EVAL it has seen an example of each label.
 inline PhaseReport Ended(uint64_t number) {
+  // Made once: an accumulator has 16 MiB.
+  static const EvalSums* const kSums = [] {
+    EvalAccumulator sums;
+    for (const float label : {0.0f, 1.0f}) sums.Add(0.5f, label, 1.0f);
+    return new EvalSums(sums.ToProto());
+  }();
   PhaseReport report;
   report.set_number(number);
+  *report.mutable_eval() = *kSums;
   return report;
 }
 // The report of one of two ranks that has counted its half of one file.
 inline PhaseReport Indexed(uint64_t examples, uint32_t rank = 0, uint32_t ranks = 2) {
   PhaseReport report = Ended(1);
+  report.clear_eval();
   IndexReport* const index = report.mutable_index();
   index->set_examples(examples);
   SeenFile* const file = index->add_train_seen();

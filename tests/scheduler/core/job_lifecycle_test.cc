@@ -155,6 +155,7 @@ std::string LeadTo(FakeCluster* c, int phase) {
       PhaseReport report = Indexed(50, rank);
       report.set_number(number);
       report.mutable_train()->set_examples(50);
+      *report.mutable_eval() = Ended(number).eval();
       c->Phase(job, rank, report).status().IgnoreError();
     }
   }

@@ -34,8 +34,7 @@ EvalMetrics OfAuc(double auc) {
 // does, from 1; 0: it does not.
 uint32_t StopsAfter(const JobConfig& config, const std::vector<double>& losses, JobResult* result) {
   for (uint32_t epoch = 0; epoch < losses.size(); ++epoch) {
-    result->set_global_step(10 * (epoch + 1));
-    JudgeEpoch(config, OfLogLoss(losses[epoch]), epoch, result);
+    JudgeEpoch(config, OfLogLoss(losses[epoch]), epoch, 10 * (epoch + 1), result);
     if (result->stopped_early()) return epoch + 1;
   }
   return 0;
@@ -69,18 +68,24 @@ TEST(EpochJudgeTest, SmallGainsAddUpToAnImprovement) {
   EXPECT_EQ(result.best().epoch(), 4u);
 }
 
-TEST(EpochJudgeTest, AnUndefinedMetricIsNoImprovementAndNeverBetter) {
+// Neither better nor worse than others: it is no best epoch, and does not count for early_stop.
+TEST(EpochJudgeTest, AnUndefinedMetricIsNotJudged) {
   JobConfig config = JudgedConfig(9, 2);
   config.mutable_train()->mutable_early_stop()->set_metric(EarlyStop::AUC);
   JobResult result;
-  EXPECT_TRUE(JudgeEpoch(config, OfLogLoss(0.5), 0, &result));
-  EXPECT_TRUE(JudgeEpoch(config, OfAuc(0.6), 1, &result));
-  EXPECT_FALSE(JudgeEpoch(config, OfLogLoss(0.1), 2, &result));
+  const EvalMetrics undefined = OfLogLoss(0.1);
+  for (uint32_t epoch = 0; epoch < 4; ++epoch)
+    EXPECT_FALSE(JudgeEpoch(config, undefined, epoch, 10, &result));
+  EXPECT_FALSE(result.has_best());
   EXPECT_FALSE(result.stopped_early());
-  EXPECT_TRUE(MayStopNext(config, result));
-  EXPECT_FALSE(JudgeEpoch(config, OfAuc(0.55), 3, &result));
+  EXPECT_TRUE(JudgeEpoch(config, OfAuc(0.6), 4, 50, &result));
+  EXPECT_FALSE(JudgeEpoch(config, OfAuc(0.55), 5, 60, &result));
+  EXPECT_FALSE(JudgeEpoch(config, undefined, 6, 70, &result));
+  EXPECT_FALSE(result.stopped_early());
+  EXPECT_FALSE(JudgeEpoch(config, OfAuc(0.55), 7, 80, &result));
   EXPECT_TRUE(result.stopped_early());
-  EXPECT_EQ(result.best().epoch(), 2u);
+  EXPECT_EQ(result.best().epoch(), 5u);
+  EXPECT_EQ(result.best().step(), 50u);
 }
 
 TEST(EpochJudgeTest, WithoutTheRuleNothingStops) {
@@ -99,14 +104,14 @@ TEST(EpochJudgeTest, AJobThatGoesBackJudgesAsOneThatNeverStopped) {
   JobResult result, kept;
   const std::vector<double> losses = {0.5, 0.4, 0.45, 0.46, 0.3, 0.31, 0.32, 0.33};
   for (uint32_t epoch = 0; epoch < 3; ++epoch)
-    JudgeEpoch(config, OfLogLoss(losses[epoch]), epoch, &result);
+    JudgeEpoch(config, OfLogLoss(losses[epoch]), epoch, 10, &result);
   kept = result;
   // Epoch 4 of a run that was lost was better than any.
-  JudgeEpoch(config, OfLogLoss(0.1), 3, &result);
+  JudgeEpoch(config, OfLogLoss(0.1), 3, 10, &result);
   result = kept;
   AdaptJudgements(config, &result);
   for (uint32_t epoch = 3; epoch < losses.size(); ++epoch) {
-    JudgeEpoch(config, OfLogLoss(losses[epoch]), epoch, &result);
+    JudgeEpoch(config, OfLogLoss(losses[epoch]), epoch, 10, &result);
     EXPECT_EQ(result.stopped_early(), epoch == 7) << epoch;
   }
   EXPECT_EQ(result.best().epoch(), 5u);
@@ -115,7 +120,7 @@ TEST(EpochJudgeTest, AJobThatGoesBackJudgesAsOneThatNeverStopped) {
 TEST(EpochJudgeTest, AResumedJobForgetsWhatItCannotUse) {
   JobConfig config = JudgedConfig(9, 3);
   JobResult result;
-  JudgeEpoch(config, OfLogLoss(0.5), 0, &result);
+  JudgeEpoch(config, OfLogLoss(0.5), 0, 10, &result);
   JobResult same = result;
   AdaptJudgements(config, &same);
   EXPECT_EQ(same.SerializeAsString(), result.SerializeAsString());

@@ -190,6 +190,87 @@ TEST(JobRunTest, SavesTheModelOfEachBestEpochAndEndsWithTheLastOfThem) {
   EXPECT_GT(run.result().eval().log_loss(), run.result().best().eval().log_loss());
 }
 
+// Leads a rank in sync through evaluations of one class, which have no AUC.
+TEST(JobRunTest, WithoutADefinedMetricTheModelOfTheEndIsSavedWithAWarning) {
+  JobConfig config = BestConfig(4);
+  config.mutable_train()->mutable_early_stop()->set_metric(EarlyStop::AUC);
+  config.mutable_train()->mutable_early_stop()->set_patience(1);
+  JobRun run(OptionsOfInstance(config, 7), kStart);
+  ASSERT_TRUE(*run.TakeReport(0, Indexed(10, 0, 1), kStart));
+  std::string save_id;
+  while (!run.phases().over()) {
+    const Phase phase = run.PhaseOf(0);
+    PhaseReport report = Trained(phase.number(), 10);
+    EvalAccumulator sums;
+    sums.Add(1.0f, 1.0f, 1.0f);
+    if (phase.kind() == Phase::EVAL) *report.mutable_eval() = sums.ToProto();
+    if (phase.kind() == Phase::SAVE) {
+      save_id = phase.save_id();
+      report.mutable_save()->set_model_dir(phase.model_dir());
+      report.mutable_save()->set_model_digest("of the end");
+    }
+    ASSERT_TRUE(*run.TakeReport(0, report, kStart));
+  }
+  EXPECT_EQ(run.result().epochs(), 4u);
+  EXPECT_FALSE(run.result().stopped_early());
+  EXPECT_FALSE(run.result().has_best());
+  EXPECT_EQ(save_id, EpochSaveId(7, 3));
+  EXPECT_EQ(run.result().model_digest(), "of the end");
+  EXPECT_THAT(run.result().warnings(),
+              testing::Contains(testing::AllOf(testing::HasSubstr("the AUC is not defined"),
+                                               testing::HasSubstr("train.early_stop"),
+                                               testing::HasSubstr("checkpoint.save: BEST")))
+                  .Times(1));
+}
+
+TEST(JobRunTest, AnEvaluationWithoutExamplesFailsTheJob) {
+  const JobConfig config = FakeCluster::Config(-1, 1, 9);
+  JobRun run(OptionsOfInstance(config, 7), kStart);
+  ASSERT_TRUE(*run.TakeReport(0, Indexed(10, 0, 1), kStart));
+  ASSERT_TRUE(*run.TakeReport(0, Trained(2, 10), kStart));
+  PhaseReport empty = Ended(3);
+  *empty.mutable_eval() = EvalAccumulator().ToProto();
+  EXPECT_FALSE(*run.TakeReport(0, empty, kStart));
+  EXPECT_THAT(std::string(run.failure().message()), testing::HasSubstr("data.eval_files"));
+}
+
+// The number by which a checkpoint of the epoch's end is named.
+TEST(JobRunTest, TheStepOfTheBestEpochIsTheMeanOfItsRanks) {
+  JobConfig config = FakeCluster::Config(0, 2, 1);
+  JobRun run(&config, 2, kStart);
+  PhaseReport first = Indexed(10, 0);
+  *first.mutable_index()->add_files() = Files("a", 10).index().files(0);
+  ASSERT_TRUE(run.TakeReport(0, first, kStart).ok());
+  ASSERT_TRUE(*run.TakeReport(1, Indexed(0, 1), kStart));
+  for (const uint32_t rank : {0, 1}) {
+    NextTaskRequest ask;
+    ask.set_rank(rank);
+    for (uint64_t number = 1; number < 9; ++number) {
+      ask.set_number(number);
+      const auto reply = run.NextTask(ask);
+      ASSERT_TRUE(reply.ok()) << reply.status();
+      if (reply->kind() == NextTaskReply::EPOCH_DONE) break;
+      ask.set_finished_task(reply->task().id());
+    }
+  }
+  PhaseReport trained = Trained(2, 10);
+  trained.mutable_train()->set_steps(8);
+  ASSERT_TRUE(run.TakeReport(0, trained, kStart).ok());
+  trained.mutable_train()->set_steps(4);
+  trained.mutable_train()->set_examples(0);
+  ASSERT_TRUE(*run.TakeReport(1, trained, kStart));
+  ASSERT_EQ(run.phases().current().kind(), Phase::EVAL);
+  PhaseReport evaluated = Ended(3);
+  EvalAccumulator sums;
+  for (const float label : {0.0f, 1.0f}) sums.Add(0.5f, label, 1.0f);
+  *evaluated.mutable_eval() = sums.ToProto();
+  ASSERT_TRUE(run.TakeReport(0, evaluated, kStart).ok());
+  *evaluated.mutable_eval() = EvalAccumulator().ToProto();
+  ASSERT_TRUE(*run.TakeReport(1, evaluated, kStart));
+  EXPECT_EQ(run.result().global_step(), 12u);
+  EXPECT_EQ(run.result().best().step(), 6u);
+}
+
 TEST(JobRunTest, StopsEarlyAndSavesTheModelOfThatEpoch) {
   JobConfig config = FakeCluster::Config(-1, 1, 9);
   config.mutable_train()->mutable_early_stop()->set_patience(2);
@@ -200,6 +281,8 @@ TEST(JobRunTest, StopsEarlyAndSavesTheModelOfThatEpoch) {
   EXPECT_EQ(run.result().epochs(), 4u);
   EXPECT_EQ(run.result().model_digest(), "digest3");
   EXPECT_FALSE(run.trains_more());
+  // The epoch that the job has reached is shown.
+  EXPECT_EQ(run.phases().current().epoch(), 3u);
 }
 
 TEST(JobRunTest, AnEpochMayBeTheLastWhenItsEvaluationMayStopTraining) {
