@@ -1,7 +1,11 @@
 // sluice launch: runs one job on a local cluster.
+#include <signal.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
+#include <cstdlib>
 #include <future>
 #include <iostream>
 #include <thread>
@@ -23,6 +27,8 @@
 #include "cli/screen/job_summary.h"
 #include "cli/screen/stderr_lines.h"
 #include "common/base/clock.h"
+#include "common/base/mutex.h"
+#include "common/base/printable.h"
 #include "common/base/status_macros.h"
 #include "common/config/job_config.h"
 #include "common/config/mode.h"
@@ -39,10 +45,37 @@ constexpr absl::Duration kLaunchReadyTimeout = absl::Seconds(30);
 constexpr absl::Duration kStopGrace = absl::Seconds(6);
 constexpr char kAuto[] = "auto";
 
+// What the main thread and the thread that waits for signals tell each other.
+struct Interruption {
+  std::atomic<bool> came{false};     // the first signal
+  std::atomic<bool> stopped{false};  // the cluster
+  Mutex mutex;
+  std::string checkpoint ABSL_GUARDED_BY(mutex);  // the newest of the job
+};
+
+// Says what is left of the job, and ends the process.
+void EndAtOnce(Interruption* interruption, bool live) {
+  // The live line has no line end.
+  if (live) [[maybe_unused]]
+    const ssize_t written = write(STDOUT_FILENO, "\n", 1);
+  std::string checkpoint;
+  {
+    MutexLock lock(&interruption->mutex);
+    checkpoint = interruption->checkpoint;
+  }
+  PrintNote(checkpoint.empty()
+                ? "ended at once; the job has no checkpoint"
+                : absl::StrCat("ended at once; the newest checkpoint is ", checkpoint));
+  std::fflush(stderr);
+  raise(StopSignal::Received());
+  // A second hang-up stays blocked.
+  std::_Exit(128 + StopSignal::Received());
+}
+
 // Submits the job and follows it. Runs on the main thread, since it starts processes again.
 int RunJob(const ParsedCommand& command, const SubmitJobRequest& request,
            const LimitsConfig& limits, LocalCluster* cluster, ProgressPrinter* printer,
-           std::atomic<bool>* interrupted) {
+           Interruption* interruption) {
   const auto client =
       SchedulerClient::Create(cluster->scheduler(), Clock::Real(), cluster->credentials());
   const auto note = [printer](const std::string& line) { printer->Note(line); };
@@ -66,11 +99,15 @@ int RunJob(const ParsedCommand& command, const SubmitJobRequest& request,
     watch.client = client.get();
     watch.job_id = submitted->job_id();
     watch.printer = printer;
+    watch.on_status = [interruption](const JobStatus& status) {
+      MutexLock lock(&interruption->mutex);
+      interruption->checkpoint = PrintableLine(status.checkpoint().dir());
+    };
     watch.check_cluster = [cluster] { return cluster->CheckProcesses(); };
     watch.on_started = [cluster, note] { cluster->Supervise(note); };
     watch.explain = [cluster](const std::string& message) { return cluster->Explain(message); };
     watch.hopeless = [cluster] { return cluster->SchedulerIsLost() || cluster->gave_up(); };
-    watch.interrupted = [interrupted] { return interrupted->load(); };
+    watch.interrupted = [interruption] { return interruption->came.load(); };
     watch.cancel_on_interrupt = true;
     watch.saves_nothing = WhyNothingIsSaved(request.config());
     // check_cluster notices a scheduler that has ended. One that is silent but alive may have been
@@ -79,7 +116,7 @@ int RunJob(const ParsedCommand& command, const SubmitJobRequest& request,
     const auto status = WatchUntilEnd(watch);
     if (status.ok()) printer->Finish(*status);
     code = ReportEnd(status);
-    if (*interrupted && status.ok())
+    if (interruption->came && status.ok())
       PrintNote(ResumeHint("launch", command, request.config(), *status));
   } else {
     const absl::Status why = cluster->CheckProcesses();
@@ -180,7 +217,7 @@ int DryRun(const JobConfig& job, const SubmitJobRequest& request, const WorkerDe
   if (there.ok()) there = CheckWeightsOnDevices(job, devices);
   if (!there.ok()) return ReportError(there);
   for (const std::string& line : data.coverage) PrintOnStderr(absl::StrCat("note: ", line));
-  for (const std::string& warning : WarningsOf(JobToCheck(request), Env::Real()))
+  for (const std::string& warning : WarningsOf(request, Env::Real()))
     PrintOnStderr(absl::StrCat("warning: ", warning));
   std::cout << ToTextproto(job);
   return kDone;
@@ -211,6 +248,7 @@ int Launch(const ParsedCommand& command) {
   absl::Status files = CheckJobFiles(JobToCheck(*request), "output", Env::Real(), &data);
   if (files.ok()) files = CheckJobOutputs(*job, command.Text("job"), Env::Real());
   if (files.ok()) files = CheckKeepsUnfinished(*request, Env::Real());
+  if (files.ok()) files = CheckCanResume(*request, Env::Real());
   if (!files.ok()) return ReportError(files);
   for (const std::string& warning : data.warnings)
     PrintOnStderr(absl::StrCat("warning: ", warning));
@@ -238,28 +276,28 @@ int Launch(const ParsedCommand& command) {
   if (!cluster.ok() && !absl::IsCancelled(cluster.status())) return ReportError(cluster.status());
   if (!cluster.ok()) return StopSignal::Wait();
   ProgressPrinter printer(*mode, &std::cout, screen.escapes);
-  std::atomic<bool> interrupted{false};
-  std::promise<void> stopped;
+  Interruption interruption;
   std::promise<int> exit_code;
-  // This thread lives until the cluster has stopped: a second signal ends the process only while
-  // there is a thread that does not block it.
+  // This thread lives until the cluster has stopped: a second signal ends the process at once, and
+  // a third one even if that hangs, because only this thread does not block them.
   std::thread signals([&] {
     // The job's exit code; or 129, 130 or 143 when a signal came first.
     const int code = StopSignal::Wait();
     // The job may take its time for a last checkpoint.
     if (StopSignal::Received() != 0)
       StopSignal::AllowMore(static_cast<int>(absl::ToInt64Seconds(WatchOptions().save_grace)));
-    interrupted = true;
+    interruption.came = true;
     exit_code.set_value(code);
-    stopped.get_future().wait();
+    if (StopSignal::WaitForSecond([&] { return interruption.stopped.load(); }))
+      EndAtOnce(&interruption, *mode == ProgressMode::kLive);
   });
-  const int job_code = RunJob(command, *request, limits, cluster->get(), &printer, &interrupted);
+  const int job_code = RunJob(command, *request, limits, cluster->get(), &printer, &interruption);
   StopSignal::Stop(job_code);
   const int code = exit_code.get_future().get();
   // Nobody tells the members of a dead scheduler to stop, so there is no point in waiting for them.
   (*cluster)->Stop((*cluster)->SchedulerIsLost() && job_code != kDone ? absl::ZeroDuration()
                                                                       : kStopGrace);
-  stopped.set_value();
+  interruption.stopped = true;
   signals.join();
   return code;
 }
@@ -282,17 +320,15 @@ Command LaunchCommand() {
     spec.flags.push_back(std::move(flag));
   }
   spec.examples =
-      "  sluice launch --job=configs/adult_wide_deep.textproto --server_num=2 --worker_num=2\n"
+      "  sluice launch --job=configs/adult_wide_deep.textproto --worker_num=2\n"
       "  sluice launch --job=J --a_sync=false                  # sync\n"
-      "  sluice launch --job=J --a_sync=true --k_steps=100     # Geo: exchange every 100 steps\n"
-      "  sluice launch --job=J --gpus=0,1 --cpu_workers=2      # four workers, two of them on "
-      "GPUs (not run on a GPU yet)\n"
-      "  sluice launch --job=J --device=auto --worker_num=1    # on a GPU if there is one\n"
-      "  sluice launch --job=J --output_dir=D --resume         # from D's newest checkpoint\n"
+      "  sluice launch --job=J --a_sync=true --k_steps=100     # Geo: every 100 steps\n"
+      "  sluice launch --job=J --gpus=0,1 --cpu_workers=2      # two of four on GPUs\n"
+      "  sluice launch --job=J --device=auto --worker_num=1    # a GPU if there is one\n"
+      "  sluice launch --job=J --output_dir=D --resume         # from its checkpoint\n"
       "  sluice launch --job=J --server_num=auto --worker_num=4\n"
-      "  sluice launch --job=J --a_sync=false --server_num=0   # the workers keep all tables\n"
-      "  sluice launch --job=J --tls                           # mutual TLS, certificates "
-      "included\n"
+      "  sluice launch --job=J --a_sync=false --server_num=0   # without pservers\n"
+      "  sluice launch --job=J --tls                           # mutual TLS\n"
       "  sluice launch --job=J --set optimizers.all.learning_rate=0.01 --dry_run\n";
   return {spec, &Launch};
 }

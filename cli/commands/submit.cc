@@ -89,8 +89,9 @@ int Submit(const ParsedCommand& command) {
   if (!at.ok() || AllLoopback(*at)) {
     absl::Status files = CheckOutputIsNoFile(*job);
     if (files.ok()) files = CheckJobOutputs(*job, command.Text("job"), Env::Real());
-    // The scheduler checks this, too, and knows the running job that has the folder.
+    // The scheduler checks these, too, and knows the running job that has the folder.
     if (files.ok() && dry_run) files = CheckKeepsUnfinished(*request, Env::Real());
+    if (files.ok() && dry_run) files = CheckCanResume(*request, Env::Real());
     // Only a dry run requires the data: the address may be a forwarded port, and the data may be on
     // the cluster's hosts only.
     if (files.ok() && dry_run) files = CheckDataIsHere(*job);
@@ -106,7 +107,7 @@ int Submit(const ParsedCommand& command) {
     for (const std::string& line : data.coverage) PrintOnStderr(absl::StrCat("note: ", line));
     for (const std::string& warning : data.warnings)
       PrintOnStderr(absl::StrCat("warning: ", warning));
-    for (const std::string& warning : WarningsOf(JobToCheck(*request), Env::Real()))
+    for (const std::string& warning : WarningsOf(*request, Env::Real()))
       PrintOnStderr(absl::StrCat("warning: ", warning));
     std::cout << ToTextproto(*job);
     return kDone;

@@ -23,6 +23,7 @@
 #include "model/data/expand_files.h"
 #include "model/model_match.h"
 #include "model/model_spec.h"
+#include "model/resume_match.h"
 
 namespace sluice::cli {
 namespace {
@@ -175,13 +176,23 @@ absl::Status CheckKeepsUnfinished(const SubmitJobRequest& request, Env* env) {
   return kept;
 }
 
+absl::Status CheckCanResume(const SubmitJobRequest& request, Env* env) {
+  if (!request.resume()) return absl::OkStatus();
+  std::vector<std::string> skipped;
+  const absl::Status found = FindCheckpointToResume(request, env, &skipped).status();
+  // Other errors, such as a folder that this user may not read, need not concern the scheduler.
+  if (!absl::IsInvalidArgument(found) && !absl::IsDataLoss(found)) return absl::OkStatus();
+  return absl::InvalidArgumentError(found.message());
+}
+
 absl::Status CheckDataIsHere(const JobConfig& job) {
   if (!job.evaluate_only())
     SLUICE_RETURN_IF_ERROR(CheckMatches("data.train_files", job.data().train_files()));
   return CheckMatches("data.eval_files", job.data().eval_files());
 }
 
-std::vector<std::string> WarningsOf(const JobConfig& job, Env* env) {
+std::vector<std::string> WarningsOf(const SubmitJobRequest& request, Env* env) {
+  const JobConfig job = JobToCheck(request);
   std::vector<std::string> warnings =
       WarnOfFilesNamedAgain(job).value_or(std::vector<std::string>());
   const auto of_model = CheckInitialModel(job, BuiltInSpecs(), env);
@@ -189,6 +200,10 @@ std::vector<std::string> WarningsOf(const JobConfig& job, Env* env) {
   const auto of_checkpoint = CheckInitialCheckpoint(job, BuiltInSpecs(), env);
   if (of_checkpoint.ok())
     warnings.insert(warnings.end(), of_checkpoint->begin(), of_checkpoint->end());
+  if (request.resume()) {
+    const auto found = FindCheckpointToResume(request, env, &warnings);
+    if (found.ok() && !*found) warnings.push_back(NoCheckpointToResume(job));
+  }
   return warnings;
 }
 

@@ -32,6 +32,11 @@ absl::Status CheckDataLines(const JobConfig& job, Env* env, const DataCheckOptio
 // (common/saved_model/unfinished_run.h), unless it resumes that run or sets `overwrite`.
 absl::Status CheckKeepsUnfinished(const SubmitJobRequest& request, Env* env);
 
+// Checks a submission with --resume against the newest checkpoint as the scheduler will
+// (FindCheckpointToResume in model/resume_match.h), as far as this host sees it. INVALID_ARGUMENT:
+// the job does not fit it, or it is damaged.
+absl::Status CheckCanResume(const SubmitJobRequest& request, Env* env);
+
 // Checks the files of a job that other processes will run, as far as they are on this host. The
 // first training and evaluation files must have the columns that the job reads, and its initial
 // model or checkpoint must fit. INVALID_ARGUMENT names the mismatch. Files that are missing here
@@ -45,7 +50,7 @@ absl::Status CheckWhatIsHere(const JobConfig& job, Env* env);
 absl::Status CheckDataIsHere(const JobConfig& job);
 
 // Returns, for a dry run, the warnings that the job's status would show later, one line each.
-std::vector<std::string> WarningsOf(const JobConfig& job, Env* env);
+std::vector<std::string> WarningsOf(const SubmitJobRequest& request, Env* env);
 
 // Checks the outputs of a job that other processes will run, possibly as another user. output_dir
 // must not be a file or lie below one; trace_file must not be a folder or lie below a file.

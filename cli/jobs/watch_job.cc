@@ -81,6 +81,7 @@ class Watch {
       steps_seen_ = reply->steps_seen();
       o_.printer->Steps(reply->steps());
       o_.printer->Update(status_);
+      if (o_.on_status) o_.on_status(status_);
       return;
     }
     error_ = reply.status();

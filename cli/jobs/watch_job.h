@@ -15,6 +15,8 @@ struct WatchOptions {
   Clock* clock = nullptr;  // required
   SchedulerClient* client = nullptr;
   std::string job_id;
+  // Called with each status that the scheduler tells; may be null.
+  std::function<void(const JobStatus&)> on_status;
   ProgressPrinter* printer = nullptr;
   // Returns an error when a process of the cluster has ended; the job then has `grace` to end by
   // itself. May be null.

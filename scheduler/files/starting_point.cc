@@ -1,7 +1,7 @@
 #include "scheduler/files/starting_point.h"
 
 #include <algorithm>
-#include <map>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -9,13 +9,13 @@
 #include "common/config/job_config.h"
 #include "common/config/mode.h"
 #include "common/config/output_folder.h"
-#include "common/config/resume_rules.h"
 #include "common/saved_model/checkpoint.h"
 #include "common/saved_model/manifest.h"
 #include "common/saved_model/saved_model.h"
 #include "common/saved_model/shard_file_reader.h"
 #include "model/built_in_models.h"
 #include "model/model_match.h"
+#include "model/resume_match.h"
 
 namespace sluice {
 namespace {
@@ -63,7 +63,7 @@ absl::Duration AgeOf(const ResumePoint& point, Clock* clock, std::vector<std::st
 }
 
 // The point at which `job` continues from a checkpoint. `warnings` may be null.
-// Errors: see CheckResumePoint.
+// Errors: see CheckResumeState.
 absl::StatusOr<std::unique_ptr<ResumePoint>> PointAt(CheckpointInfo found,
                                                      const std::string& initial_checkpoint,
                                                      const JobConfig& job, Clock* clock,
@@ -74,7 +74,7 @@ absl::StatusOr<std::unique_ptr<ResumePoint>> PointAt(CheckpointInfo found,
   point->manifest = std::move(found.manifest);
   point->initial_checkpoint = initial_checkpoint;
   point->age = AgeOf(*point, clock, warnings);
-  SLUICE_RETURN_IF_ERROR(CheckResumePoint(*point, job));
+  SLUICE_RETURN_IF_ERROR(CheckResumeState(point->dir, point->manifest, job));
   return point;
 }
 
@@ -96,44 +96,19 @@ void CheckBestModel(const JobConfig& config, Env* env, ResumePoint* point,
 
 }  // namespace
 
-void KeepUnknownValues(const JobConfig& saved, JobConfig* config) {
-  std::map<std::string, const Feature*> earlier;
-  for (const Feature& feature : saved.features()) earlier[feature.name()] = &feature;
-  for (Feature& feature : *config->mutable_features()) {
-    const auto found = earlier.find(feature.name());
-    if (!feature.has_categorical() || found == earlier.end() || !found->second->has_categorical())
-      continue;
-    if (found->second->categorical().has_separate_unknown()) {
-      feature.mutable_categorical()->set_separate_unknown(
-          found->second->categorical().separate_unknown());
-    } else {
-      feature.mutable_categorical()->clear_separate_unknown();
-    }
-  }
-}
-
 absl::StatusOr<std::unique_ptr<const ResumePoint>> FindResumePoint(
     const SubmitJobRequest& request, Env* env, Clock* clock, std::vector<std::string>* warnings,
     const std::function<bool(const Manifest&)>& wanted) {
-  SLUICE_RETURN_IF_ERROR(CheckSubmission(request));
   const JobConfig& config = request.config();
-  const std::string root = CheckpointRoot(config);
-  std::vector<std::string> skipped;
-  auto chosen = ChooseCheckpoint(root, request.allow_older(), env, &skipped, wanted);
-  for (std::string& one : skipped) warnings->push_back(std::move(one));
-  if (absl::IsNotFound(chosen.status())) {
-    warnings->push_back(
-        absl::StrCat("there is no checkpoint in ", root, "; the job starts from the beginning"));
+  SLUICE_ASSIGN_OR_RETURN(std::optional<CheckpointToResume> found,
+                          FindCheckpointToResume(request, env, warnings, wanted));
+  if (!found) {
+    warnings->push_back(NoCheckpointToResume(config));
     return nullptr;
   }
-  if (!chosen.ok()) return chosen.status();
-  SLUICE_ASSIGN_OR_RETURN(const JobConfig saved, ReadModelJob(chosen->dir, env));
-  JobConfig continued = config;
-  KeepUnknownValues(saved, &continued);
-  SLUICE_RETURN_IF_ERROR(CheckResume(saved, continued));
-  SLUICE_ASSIGN_OR_RETURN(
-      std::unique_ptr<ResumePoint> point,
-      PointAt(*std::move(chosen), saved.initial_checkpoint(), config, clock, warnings));
+  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<ResumePoint> point,
+                          PointAt(std::move(found->checkpoint), found->saved.initial_checkpoint(),
+                                  config, clock, warnings));
   CheckBestModel(config, env, point.get(), warnings);
   const Mode mode = ModeOf(config.strategy());
   // All shards of a sync checkpoint are at one step, so nothing is repeated.

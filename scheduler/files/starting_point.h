@@ -22,15 +22,9 @@
 
 namespace sluice {
 
-// A job that continues another one reads unknown values as that one did: each feature takes
-// separate_unknown from the feature of its name in `saved`.
-void KeepUnknownValues(const JobConfig& saved, JobConfig* config);
-
-// Returns the newest checkpoint in CheckpointRoot(request.config), whose job and state fit. With
-// allow_older damaged ones are passed over. Null when there is none: the job starts from the
-// beginning. Both are added to *warnings. INVALID_ARGUMENT names the field that does not fit;
-// DATA_LOSS names the damaged file. Reads files: a few small ones, or with allow_older all of the
-// checkpoint. `request.config` is effective. With `wanted`, others are left out.
+// Returns the point of the checkpoint that FindCheckpointToResume (model/resume_match.h) finds,
+// with the same errors. Null when there is none: the job starts from the beginning. *warnings says
+// so, and names the damaged checkpoints that were passed over.
 absl::StatusOr<std::unique_ptr<const ResumePoint>> FindResumePoint(
     const SubmitJobRequest& request, Env* env, Clock* clock, std::vector<std::string>* warnings,
     const std::function<bool(const Manifest&)>& wanted = nullptr);

@@ -4,7 +4,6 @@
 #include <optional>
 #include <string>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/config/mode.h"
 #include "common/daemon/hot_row_use.h"
@@ -37,35 +36,6 @@ void AddReport(const TrainReport& from, bool sync, TrainReport* to) {
 }
 
 }  // namespace
-
-absl::Status CheckResumePoint(const ResumePoint& point, const JobConfig& job) {
-  const CheckpointState& state = point.state();
-  const bool sync = ModeOf(job.strategy()) == Mode::kSync;
-  // The file may come from anywhere. Values that are used as a divisor or an index later are
-  // checked here.
-  if (!point.manifest.has_checkpoint() || state.mode() != ModeName(ModeOf(job.strategy())) ||
-      state.worker_num() == 0 || state.workers_size() != static_cast<int>(state.worker_num()) ||
-      state.steps_done() > state.steps_per_epoch() || (sync && state.global_batch() == 0) ||
-      (!sync && state.task_bytes() == 0)) {
-    return absl::DataLossError(
-        absl::StrCat("the manifest in ", point.dir,
-                     " contradicts itself; remove this folder, or give --allow_older"));
-  }
-  if (state.epoch() >= job.train().epochs()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("train.epochs is ", job.train().epochs(), ", but the checkpoint in ",
-                     point.dir, " is in epoch ", state.epoch() + 1, " already; give at least ",
-                     state.epoch() + 1, ", or another --output_dir"));
-  }
-  if (job.data().assignment() == DataConfig::PER_RANK_FILES &&
-      job.worker_num() != state.worker_num()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "worker_num is ", job.worker_num(), ", but the checkpoint in ", point.dir, " is of ",
-        state.worker_num(),
-        " workers; with data.assignment PER_RANK_FILES the number must stay the same"));
-  }
-  return absl::OkStatus();
-}
 
 uint64_t MeanSteps(const CheckpointState& state) {
   uint64_t steps = state.result().global_step();

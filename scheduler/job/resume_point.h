@@ -10,7 +10,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "proto/model.pb.h"
 #include "proto/scheduler.pb.h"
@@ -28,11 +27,6 @@ struct ResumePoint {
 
   const CheckpointState& state() const { return manifest.checkpoint(); }
 };
-
-// Checks the checkpoint against a job that CheckResume has passed. INVALID_ARGUMENT when the job
-// has too few epochs, or other workers than data.assignment: PER_RANK_FILES allows. DATA_LOSS when
-// the state contradicts itself.
-absl::Status CheckResumePoint(const ResumePoint& point, const JobConfig& job);
 
 // Async and Geo: training steps per worker until the checkpoint, in all epochs.
 uint64_t MeanSteps(const CheckpointState& state);

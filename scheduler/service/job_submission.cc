@@ -10,6 +10,7 @@
 #include "common/config/job_config.h"
 #include "common/saved_model/saved_model.h"
 #include "common/saved_model/unfinished_run.h"
+#include "model/resume_match.h"
 #include "scheduler/files/starting_point.h"
 
 namespace sluice {

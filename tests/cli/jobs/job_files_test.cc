@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "common/config/job_config.h"
+#include "common/saved_model/checkpoint.h"
 #include "common/saved_model/saved_model.h"
 #include "model/built_in_models.h"
 
@@ -14,7 +15,9 @@ namespace sluice::cli {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 class JobFilesTest : public testing::Test {
  protected:
@@ -76,9 +79,11 @@ TEST_F(JobFilesTest, LocalDataMustExistButMayBelongToAnotherUser) {
 }
 
 TEST_F(JobFilesTest, FileNamedBySeveralEntriesIsAWarning) {
-  EXPECT_TRUE(WarningsOf(job_, Env::Real()).empty());
-  job_.mutable_data()->add_train_files(dir_ + "/train-1.csv");
-  EXPECT_EQ(WarningsOf(job_, Env::Real()).size(), 1u);
+  SubmitJobRequest request;
+  *request.mutable_config() = job_;
+  EXPECT_TRUE(WarningsOf(request, Env::Real()).empty());
+  request.mutable_config()->mutable_data()->add_train_files(dir_ + "/train-1.csv");
+  EXPECT_EQ(WarningsOf(request, Env::Real()).size(), 1u);
 }
 
 TEST_F(JobFilesTest, MissingDataIsNamedWithItsField) {
@@ -103,7 +108,7 @@ TEST_F(JobFilesTest, MissingColumnIsNamedWithFieldFileAndClosestName) {
 }
 
 TEST_F(JobFilesTest, AllProblemsOfTheDataAreInOneListAndAllowedOnesAreWarnings) {
-  std::ofstream(dir_ + "/train-1.csv") << "y,x\n1,1\n1,a\n1,b\nno,2\n";
+  std::ofstream(dir_ + "/train-1.csv") << "y,x\n1,1\n1,a\n1,b\nno,2\n0,1\n";
   std::ofstream(dir_ + "/train-2.csv") << "y,z\n1,1\n";
   const std::string all = Refusal();
   EXPECT_THAT(all, AllOf(HasSubstr("train-2.csv has no column \"x\""), HasSubstr("train-1.csv:3: "),
@@ -193,6 +198,65 @@ TEST_F(JobFilesTest, TraceFileIsCheckedLikeTheOutput) {
 TEST_F(JobFilesTest, UnwritableOutputIsRefused) {
   job_.set_output_dir("/proc/sluice-output");
   EXPECT_THAT(Refusal(), HasSubstr("--output_dir"));
+}
+
+class CanResumeTest : public JobFilesTest {
+ protected:
+  CanResumeTest() {
+    request_.set_resume(true);
+    job_.mutable_train()->set_epochs(3);
+    job_.mutable_train()->set_batch_size(10);
+    job_.set_worker_num(1);
+    *request_.mutable_config() = *EffectiveJobConfig(job_, "", BuiltInSpecs());
+  }
+  // A checkpoint of the job in its second epoch.
+  void Make() {
+    Manifest manifest;
+    CheckpointState* state = manifest.mutable_checkpoint();
+    state->set_mode("async");
+    state->set_worker_num(1);
+    state->set_epoch(1);
+    state->set_task_bytes(64);
+    state->add_workers();
+    const absl::Status made =
+        CommitCheckpoint(CheckpointFolder(dir_ + "/a/b/checkpoints", 8), request_.config(),
+                         manifest, Env::Real(), CheckpointSaveId(7, 1));
+    ASSERT_TRUE(made.ok()) << made;
+  }
+  std::string ResumeRefusal() {
+    const absl::Status refused = CheckCanResume(request_, Env::Real());
+    EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
+    return std::string(refused.message());
+  }
+
+  SubmitJobRequest request_;
+};
+
+TEST_F(CanResumeTest, ADryRunWarnsThatThereIsNoCheckpoint) {
+  EXPECT_TRUE(CheckCanResume(request_, Env::Real()).ok());
+  EXPECT_THAT(WarningsOf(request_, Env::Real()), ElementsAre(HasSubstr("no checkpoint")));
+  request_.set_resume(false);
+  EXPECT_THAT(WarningsOf(request_, Env::Real()), IsEmpty());
+}
+
+TEST_F(CanResumeTest, AJobThatDoesNotFitTheCheckpointIsRefused) {
+  Make();
+  EXPECT_TRUE(CheckCanResume(request_, Env::Real()).ok());
+  EXPECT_THAT(WarningsOf(request_, Env::Real()), IsEmpty());
+  request_.mutable_config()->mutable_train()->set_epochs(1);
+  EXPECT_THAT(ResumeRefusal(), HasSubstr("train.epochs is 1"));
+  request_.set_resume(false);
+  EXPECT_TRUE(CheckCanResume(request_, Env::Real()).ok());
+  request_.set_resume(true);
+  request_.mutable_config()->mutable_train()->set_epochs(3);
+  request_.mutable_config()->mutable_train()->set_batch_size(11);
+  EXPECT_THAT(ResumeRefusal(), HasSubstr("train.batch_size"));
+}
+
+TEST_F(CanResumeTest, ADamagedCheckpointIsRefused) {
+  Make();
+  std::ofstream(dir_ + "/a/b/checkpoints/step-8/MANIFEST") << "damaged";
+  EXPECT_THAT(ResumeRefusal(), HasSubstr("step-8/MANIFEST"));
 }
 
 }  // namespace

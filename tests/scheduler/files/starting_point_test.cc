@@ -15,6 +15,7 @@
 #include "google/protobuf/text_format.h"
 #include "model/built_in_models.h"
 #include "model/model_spec.h"
+#include "model/resume_match.h"
 
 namespace sluice {
 namespace {
