@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
@@ -116,7 +117,8 @@ int StandardOutput::sync() {
       const bool whole = end != absl::string_view::npos;
       const absl::string_view line = text.substr(0, end);
       // A line that comes in pieces was too long for the buffer, or is a live line.
-      absl::StrAppend(&lines, whole && at_begin_ ? Wrapped(line, width_) : std::string(line),
+      const bool begins = at_begin_ || absl::StartsWith(line, "\r");
+      absl::StrAppend(&lines, whole && begins ? Wrapped(line, width_) : std::string(line),
                       whole ? "\n" : "");
       at_begin_ = whole;
       text.remove_prefix(whole ? end + 1 : text.size());
@@ -150,22 +152,23 @@ std::vector<Command> AllCommands() {
 
 std::string Overview(const std::vector<Command>& commands) {
   std::string text =
-      "sluice: trains models with large embedding tables on parameter servers\n\nCommands (each "
-      "has --help; "
-      "sluice --version):\n";
+      "sluice: trains models with large embedding tables on parameter servers\n\n"
+      "Commands (each has --help; sluice --version):\n";
   for (const Command& command : commands) {
-    absl::StrAppendFormat(&text, "  %-10s  %s\n", command.spec.name, command.spec.summary);
+    absl::StrAppend(
+        &text, HangingText(absl::StrFormat("  %-10s  ", command.spec.name), command.spec.summary),
+        "\n");
   }
   text +=
       "\nExamples:\n"
-      "  sluice launch --job=configs/adult_wide_deep.textproto --server_num=2 --worker_num=2\n"
-      "  sluice up --worker_num=4 && sluice submit --job=configs/adult_wide_deep.textproto && "
-      "sluice down\n"
-      "\nExit codes: 0 done; 1 the job failed or was cancelled; 2 wrong flags, files or "
-      "configuration;\n"
-      "3 no scheduler answered; 4 done (a job is trained and saved), but some output could not be "
-      "printed;\n"
-      "129, 130, 143 ended by SIGHUP, SIGINT, SIGTERM.\n";
+      "  sluice launch --job=configs/adult_wide_deep.textproto --worker_num=2\n"
+      "  sluice up --worker_num=4\n"
+      "  sluice submit --job=configs/adult_wide_deep.textproto\n"
+      "  sluice down\n"
+      "\nExit codes: 0 done; 1 the job failed or was cancelled; 2 wrong flags, files or\n"
+      "configuration; 3 no scheduler answered; 4 done (a job is trained and saved), but\n"
+      "some output could not be printed; 129, 130, 143 ended by SIGHUP, SIGINT,\n"
+      "SIGTERM.\n";
   return text;
 }
 

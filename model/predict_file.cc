@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,11 +19,10 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
-#include "absl/strings/strip.h"
 #include "common/base/mutex.h"
 #include "common/base/output_target.h"
 #include "common/base/status_macros.h"
-#include "common/daemon/process_info.h"
+#include "common/daemon/leftover_files.h"
 #include "model/built_in_models.h"
 #include "model/data/expand_files.h"
 #include "model/predictor.h"
@@ -62,38 +60,6 @@ bool HoldsScores(const std::string& path) {
   return true;
 }
 
-// Returns whether no process writes the file, and it is a regular file of this user with scores.
-bool IsLeftover(const std::string& path) {
-  // O_NOFOLLOW refuses a link, and O_NONBLOCK does not wait for the writer of a pipe: neither is of
-  // Sluice.
-  const int fd = ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-  if (fd < 0) return false;
-  struct stat info;
-  const bool unused = ::fstat(fd, &info) == 0 && S_ISREG(info.st_mode) &&
-                      info.st_uid == ::geteuid() && ::flock(fd, LOCK_EX | LOCK_NB) == 0;
-  ::close(fd);
-  return unused && HoldsScores(path);
-}
-
-// Removes the files OUTPUT.PID.unfinished that killed runs have left. The lock protects the file of
-// a process whose pid is not visible here, such as one in another container; the pid protects it on
-// a file system without locks.
-void RemoveLeftovers(const std::string& output) {
-  const size_t name_at = output.rfind('/') + 1;  // npos + 1 is 0
-  const std::string folder = name_at == 0 ? "./" : output.substr(0, name_at);
-  const std::string prefix = output.substr(name_at) + ".";
-  for (const std::string& name : Env::Real()->List(folder).value_or(std::vector<std::string>())) {
-    absl::string_view pid = name;
-    uint32_t number = 0;
-    if (!absl::ConsumePrefix(&pid, prefix) || !absl::ConsumeSuffix(&pid, kUnfinishedSuffix) ||
-        !absl::SimpleAtoi(pid, &number) || absl::StrCat(number) != pid) {
-      continue;
-    }
-    const std::string path = folder + name;
-    if (ProcessHasEnded(number) && IsLeftover(path)) ::unlink(path.c_str());
-  }
-}
-
 // The output: a file that appears only when it is complete, or a pipe or device that is written
 // directly. Opening the file removes the leftovers of killed runs with the same output.
 class ScoreWriter {
@@ -125,7 +91,7 @@ class ScoreWriter {
       ::flock(fd, LOCK_EX | LOCK_NB);
       file_ = ::fdopen(fd, "wb");
       // First, because they may have filled the disk.
-      RemoveLeftovers(path_);
+      RemoveLeftovers(path_, &HoldsScores);
     }
     return file_ != nullptr ? absl::OkStatus() : Failed("cannot open");
   }

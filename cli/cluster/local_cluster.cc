@@ -81,7 +81,12 @@ absl::Status SetLease(const ParsedCommand& command, ClusterConfig* cluster) {
 
 absl::StatusOr<LogLimits> LogLimitsOf(const ParsedCommand& command) {
   const long max_mb = command.Number("log_max_mb"), keep = command.Number("log_keep");
-  // Negative numbers become too large ones.
+  for (const char* flag : {"log_max_mb", "log_keep"}) {
+    if (command.Number(flag) >= 1) continue;
+    // CheckLogLimits knows the upper bounds.
+    return absl::InvalidArgumentError(
+        absl::StrCat("--", flag, "=", command.Number(flag), " is out of range; give 1 or more"));
+  }
   SLUICE_RETURN_IF_ERROR(
       CheckLogLimits(static_cast<uint64_t>(max_mb), static_cast<uint64_t>(keep)));
   return LogLimits{static_cast<uint64_t>(max_mb), static_cast<uint32_t>(keep)};

@@ -205,4 +205,18 @@ bool NamesJob(const std::string& line, const std::string& job_id) {
   return false;
 }
 
+std::string JobNamedIn(const std::string& line) {
+  const std::string kJob = "job ";
+  for (size_t at = line.find(kJob); at != std::string::npos; at = line.find(kJob, at + 1)) {
+    if (at > 0 && absl::ascii_isalnum(static_cast<unsigned char>(line[at - 1]))) continue;
+    const size_t begin = at + kJob.size();
+    const std::string word = line.substr(begin, line.find_first_of(" :,;", begin) - begin);
+    // A job_id ends with the number of the job.
+    const size_t dash = word.rfind('-');
+    if (dash == std::string::npos || dash == 0 || dash + 1 == word.size()) continue;
+    if (word.find_first_not_of("0123456789", dash + 1) == std::string::npos) return word;
+  }
+  return "";
+}
+
 }  // namespace sluice::cli

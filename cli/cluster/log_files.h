@@ -50,5 +50,8 @@ std::string TailOfLog(const std::string& path, int lines);
 bool IsStepLine(const std::string& line);
 // True when the line has `job_id` as a whole word.
 bool NamesJob(const std::string& line, const std::string& job_id);
+// The id of the job of which the line tells: "adult-1" of "job adult-1: ..."; "" when it names
+// none.
+std::string JobNamedIn(const std::string& line);
 
 }  // namespace sluice::cli

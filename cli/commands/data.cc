@@ -80,9 +80,11 @@ absl::Status ReadDataFlags(const ParsedCommand& command, ClickFiles* files) {
 
 // Refuses part files of an earlier run that this run would not replace: readers of the folder would
 // take them for part of this data.
-absl::Status CheckPartsFolder(const std::string& folder, const std::vector<std::string>& paths) {
+// Makes the folder where it is missing, and sets *made to its name then.
+absl::Status CheckPartsFolder(const std::string& folder, const std::vector<std::string>& paths,
+                              std::string* made) {
   std::error_code error;
-  fs::create_directories(folder, error);
+  if (fs::create_directories(folder, error)) *made = folder;
   // A file of that name also ends here.
   if (error) {
     return absl::InvalidArgumentError(
@@ -100,7 +102,8 @@ absl::Status CheckPartsFolder(const std::string& folder, const std::vector<std::
   return absl::OkStatus();
 }
 
-absl::Status ReadOutputFlags(const ParsedCommand& command, ClickFiles* files) {
+absl::Status ReadOutputFlags(const ParsedCommand& command, ClickFiles* files,
+                             std::string* made_folder) {
   SLUICE_ASSIGN_OR_RETURN(const uint64_t count, NumberBetween(command, "files", 1, 100000));
   if (count > files->examples) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -112,7 +115,11 @@ absl::Status ReadOutputFlags(const ParsedCommand& command, ClickFiles* files) {
   // A folder that exists, or a name that ends with a slash, gets a part file even when it is the
   // only one.
   const bool folder = count > 1 || fs::is_directory(output, ignored) || output.back() == '/';
-  if (!folder) {
+  if (count > 1 && output == kStandardOutput) {
+    return absl::InvalidArgumentError(
+        "--output=- is one stream, and --files gives several files; leave one of them out");
+  }
+  if (!folder || output == kStandardOutput) {
     files->paths = {output};
     return absl::OkStatus();
   }
@@ -120,7 +127,7 @@ absl::Status ReadOutputFlags(const ParsedCommand& command, ClickFiles* files) {
     files->paths.push_back(
         (fs::path(output) / absl::StrFormat("part-%05d.tsv%s", f, suffix)).string());
   }
-  return CheckPartsFolder(output, files->paths);
+  return CheckPartsFolder(output, files->paths, made_folder);
 }
 
 std::string Megabytes(uint64_t bytes) {
@@ -130,25 +137,32 @@ std::string Megabytes(uint64_t bytes) {
 int Generate(const ParsedCommand& command) {
   ClickFiles files;
   absl::Status status = ReadDataFlags(command, &files);
-  if (status.ok()) status = ReadOutputFlags(command, &files);
+  std::string made_folder;
+  if (status.ok()) status = ReadOutputFlags(command, &files, &made_folder);
   files.replace = command.Switch("overwrite");
+  const bool standard = files.paths.size() == 1 && files.paths[0] == kStandardOutput;
   // All outputs are checked before the first is written: the data may take hours.
-  for (size_t f = 0; status.ok() && f < files.paths.size(); ++f)
+  for (size_t f = 0; status.ok() && !standard && f < files.paths.size(); ++f)
     status = CheckOutputFile("--output", files.paths[f], files.replace, {}, Env::Real());
   if (!status.ok()) return ReportError(status);
   // These are the names under which WriteClickFiles writes until a file is whole.
-  std::vector<std::string> unfinished;
-  for (const std::string& path : files.paths)
-    unfinished.push_back(UnfinishedName(ResolveOutput(path).path));
-  const ExitCleanup cleanup(std::move(unfinished));
+  std::vector<std::string> unfinished, outputs;
+  for (const std::string& path : files.paths) {
+    outputs.push_back(standard ? path : ResolveOutput(path).path);
+    unfinished.push_back(UnfinishedName(outputs.back()));
+  }
+  // Some of the files alone would be read as the whole data.
+  ExitCleanup cleanup(std::move(unfinished), std::move(outputs), made_folder);
+  files.on_finished = [&cleanup](size_t f) { cleanup.Made(f); };
   const absl::Time start = Clock::Real()->Now();
   const auto summary = WriteClickFiles(files);
   if (!summary.ok()) return ReportError(summary.status());
+  cleanup.Keep();
   const double seconds = absl::ToDoubleSeconds(Clock::Real()->Now() - start);
   const bool packed = files.compression != Compression::kNone;
   struct stat info;
   // The data may go to standard output, and then this text must not.
-  const bool piped = stat(files.paths[0].c_str(), &info) == 0 && !S_ISREG(info.st_mode);
+  const bool piped = standard || stat(files.paths[0].c_str(), &info) == 0 && !S_ISREG(info.st_mode);
   (piped ? std::cerr : std::cout)
       << "wrote " << Counted(files.examples, "example") << " into " << files.paths[0]
       << (files.paths.size() > 1 ? absl::StrCat(" ... (", files.paths.size(), " files)") : "")
@@ -182,7 +196,8 @@ Command DataCommand() {
   spec.flags = {
       {"examples", FlagKind::kNumber, "N", "", "total number of lines in all files (required)"},
       {"output", FlagKind::kText, "FILE|DIR", "",
-       "a file, or with --files the folder for part-00000.tsv, ... (required)"},
+       "a file, \"-\" for standard output, or with --files the folder for part-00000.tsv, ... "
+       "(required)"},
       {"files", FlagKind::kNumber, "K", "1",
        "number of files; they share the lines evenly, and the lines do not depend on it"},
       {"seed", FlagKind::kNumber, "S", "1",

@@ -21,6 +21,12 @@ void OnSignal(int number) {
 void Handle(void (*handler)(int)) {
   for (const int number : kSignals) {
     struct sigaction action = {};
+    // Whoever started this process may want it to ignore a signal. StandardOutput ignores SIGPIPE,
+    // which these commands do not.
+    if (number != SIGPIPE && sigaction(number, nullptr, &action) == 0 &&
+        action.sa_handler == SIG_IGN)
+      continue;
+    action = {};
     action.sa_handler = handler;
     // Blocks the other signals, so that only one handler runs at a time.
     for (const int other : kSignals) sigaddset(&action.sa_mask, other);
@@ -30,7 +36,12 @@ void Handle(void (*handler)(int)) {
 
 }  // namespace
 
-ExitCleanup::ExitCleanup(std::vector<std::string> files) : files_(std::move(files)) {
+ExitCleanup::ExitCleanup(std::vector<std::string> files, std::vector<std::string> outputs,
+                         std::string folder)
+    : files_(std::move(files)),
+      outputs_(std::move(outputs)),
+      folder_(std::move(folder)),
+      made_(std::make_unique<std::atomic<bool>[]>(outputs_.size())) {
   // The handler must not find a pointer that is being set. A signal in between ends the process
   // without leaving a file: none has been made yet.
   Handle(SIG_DFL);
@@ -48,6 +59,11 @@ ExitCleanup::~ExitCleanup() {
 void ExitCleanup::Remove() const {
   // A finished file has got another name, so only unfinished ones are found here.
   for (const std::string& file : files_) unlink(file.c_str());
+  if (kept_) return;
+  for (size_t i = 0; i < outputs_.size(); ++i) {
+    if (made_[i]) unlink(outputs_[i].c_str());
+  }
+  if (!folder_.empty()) rmdir(folder_.c_str());
 }
 
 }  // namespace sluice::cli

@@ -3,10 +3,12 @@
 #include <filesystem>
 #include <iostream>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "cli/cluster/log_files.h"
 #include "cli/commands/commands.h"
 #include "cli/jobs/endpoints.h"
@@ -78,6 +80,10 @@ class LineChoice {
         steps_(!job_id_.empty() || command.Switch("steps")) {}
 
   bool Takes(const std::string& line) {
+    if (!job_id_.empty() && jobs_.size() < kMostJobs) {
+      std::string job = JobNamedIn(line);
+      if (!job.empty()) jobs_.insert(std::move(job));
+    }
     const bool step = !steps_ && IsStepLine(line);
     left_out_ = left_out_ || step;
     // A start separates the jobs of two runs, whose ids may be the same.
@@ -93,13 +99,18 @@ class LineChoice {
     }
     lines->swap(kept);
   }
+  // With a job: the ids of jobs that lines named, at most kMostJobs.
+  const std::set<std::string>& jobs() const { return jobs_; }
   // Whether step lines were left out since the last call.
   bool LeftOut() { return std::exchange(left_out_, false); }
 
  private:
+  static constexpr size_t kMostJobs = 20;
+
   const std::string job_id_;
   const bool steps_;
   bool left_out_ = false;
+  std::set<std::string> jobs_;
 };
 
 void PrintTail(const std::vector<std::string>& lines, bool left_out) {
@@ -135,10 +146,11 @@ int Logs(const ParsedCommand& command) {
   }
   std::cout.flush();
   if (!found && !command.Switch("follow")) {
-    return ReportError(absl::InvalidArgumentError(
-        absl::StrCat("no log of job ", command.words[0], ": no line in ", folder,
-                     " names it (sluice status lists the jobs of a cluster; --log_dir gives "
-                     "another folder)")));
+    return ReportError(absl::InvalidArgumentError(absl::StrCat(
+        "no log of job ", command.words[0], ": no line in ", folder, " names it; ",
+        choice.jobs().empty() ? "the logs name no jobs"
+                              : absl::StrCat("they name ", absl::StrJoin(choice.jobs(), ", ")),
+        " (--log_dir gives another folder)")));
   }
   // Runs until the reader of standard output goes away or a signal arrives.
   while (command.Switch("follow") && std::cout) {

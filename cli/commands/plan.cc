@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "cli/cluster/local_cluster.h"
 #include "cli/cluster/worker_devices.h"
 #include "cli/commands/commands.h"
@@ -97,8 +98,14 @@ absl::Status AddNumbers(const ParsedCommand& command, Request* request) {
       plan::ParseNumbers("pservers", command.Text("pservers"), 0, kMostProcesses));
   if (std::count(question.pservers.begin(), question.pservers.end(), 0u) == 0)
     return absl::OkStatus();
-  SLUICE_ASSIGN_OR_RETURN(const std::string changed,
-                          FitWithoutPservers(BuiltInSpecs(), &request->job));
+  const auto fitted = FitWithoutPservers(BuiltInSpecs(), &request->job);
+  if (!fitted.ok()) {
+    // A plan has another flag for the number than the commands that start pservers.
+    return absl::Status(
+        fitted.status().code(),
+        absl::StrReplaceAll(fitted.status().message(), {{"--server_num", "--pservers"}}));
+  }
+  const std::string& changed = *fitted;
   if (!changed.empty()) PrintOnStderr(changed);
   return absl::OkStatus();
 }

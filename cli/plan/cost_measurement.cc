@@ -100,7 +100,9 @@ class Measurement {
                                                                  : ", which keep the dense tables,")
                                                 : "",
                                           seconds));
-    return RunShortJob(job, pservers, seconds, options_.cluster, folder);
+    auto run = RunShortJob(job, pservers, seconds, options_.cluster, folder);
+    if (!run.ok()) return WithSourceNames(run.status(), sample_);
+    return run;
   }
 
   void SetMeasurer(const MeasuredRun& run) {

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <fstream>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "common/base/status_macros.h"
 #include "model/data/expand_files.h"
 #include "model/data/line_parser.h"
@@ -48,8 +50,12 @@ absl::StatusOr<DataSample> CopyFirstLines(const DataConfig& data, const std::str
     while (copied + here < static_cast<double>(bytes)) {
       SLUICE_ASSIGN_OR_RETURN(more, reader.Next(&line));
       if (!more) break;
-      // Training skips such a line as malformed. It would only count against max_bad_lines here.
-      if (line.too_long) continue;
+      // Training skips such a line as malformed. It would only count against max_bad_lines here, so
+      // blank lines take its place.
+      if (line.too_long) {
+        out << std::string(line.line_ends, '\n');
+        continue;
+      }
       out << line.text() << '\n';
       here += static_cast<double>(line.size) + 1;
       ++sample.lines;
@@ -60,6 +66,7 @@ absl::StatusOr<DataSample> CopyFirstLines(const DataConfig& data, const std::str
           absl::StrCat("cannot write ", name, "; is the disk full? (TMPDIR names another folder)"));
     }
     sample.files.push_back(name);
+    sample.sources.push_back(path);
     sample.whole = sample.whole && !more;
     copied += here;
     // The length of a file that was read to its end is known; elsewhere at least what was copied.
@@ -67,6 +74,13 @@ absl::StatusOr<DataSample> CopyFirstLines(const DataConfig& data, const std::str
   }
   if (all > 0) sample.share = std::min(1.0, copied / all);
   return sample;
+}
+
+absl::Status WithSourceNames(const absl::Status& status, const DataSample& sample) {
+  std::vector<std::pair<std::string, std::string>> names;
+  for (size_t i = 0; i < sample.files.size(); ++i)
+    names.emplace_back(sample.files[i], sample.sources[i]);
+  return absl::Status(status.code(), absl::StrReplaceAll(status.message(), names));
 }
 
 }  // namespace sluice::plan

@@ -21,6 +21,8 @@
 namespace sluice::cli {
 namespace {
 
+constexpr size_t kHelpColumn = 32;  // where the helps of flags stand
+
 const FlagSpec* FindFlag(const CommandSpec& spec, const std::string& name) {
   const auto it = std::find_if(spec.flags.begin(), spec.flags.end(),
                                [&](const FlagSpec& f) { return f.name == name; });
@@ -173,18 +175,38 @@ absl::StatusOr<ParsedCommand> ParseCommand(const CommandSpec& spec,
   return parsed;
 }
 
+std::string HangingText(const std::string& left, const std::string& text) {
+  constexpr size_t kWidth = 80;
+  const std::string blanks(std::min(left.size(), kHelpColumn), ' ');
+  std::string out;
+  std::string line = left;
+  bool begins = true;  // the line has no word yet
+  for (const absl::string_view word : absl::StrSplit(text, ' ', absl::SkipEmpty())) {
+    if (!begins && line.size() + 1 + word.size() > kWidth) {
+      absl::StrAppend(&out, line, "\n");
+      line = blanks;
+      begins = true;
+    }
+    absl::StrAppend(&line, begins ? "" : " ", word);
+    begins = false;
+  }
+  return out + line;
+}
+
 std::string HelpText(const CommandSpec& spec) {
   std::string text = absl::StrCat("sluice ", spec.name, spec.words.empty() ? "" : " ", spec.words,
-                                  spec.flags.empty() ? "" : " [flags]", "\n  ", spec.summary, "\n");
+                                  spec.flags.empty() ? "" : " [flags]", "\n",
+                                  HangingText("  ", spec.summary), "\n");
   if (!spec.flags.empty()) absl::StrAppend(&text, "\nFlags:\n");
   for (const FlagSpec& flag : spec.flags) {
     std::string left = absl::StrCat("  --", flag.name);
     if (!flag.value_name.empty()) absl::StrAppend(&left, "=", flag.value_name);
     // The helps stand in one column. A longer name moves only its own.
-    left.resize(std::max<size_t>(left.size() + 2, 32), ' ');
-    absl::StrAppend(&text, left, flag.help);
-    if (!flag.default_value.empty()) absl::StrAppend(&text, " (default ", flag.default_value, ")");
-    absl::StrAppend(&text, flag.repeated ? "; may be repeated\n" : "\n");
+    left.resize(std::max<size_t>(left.size() + 2, kHelpColumn), ' ');
+    std::string help = flag.help;
+    if (!flag.default_value.empty()) absl::StrAppend(&help, " (default ", flag.default_value, ")");
+    if (flag.repeated) absl::StrAppend(&help, "; may be repeated");
+    absl::StrAppend(&text, HangingText(left, help), "\n");
   }
   if (!spec.examples.empty()) absl::StrAppend(&text, "\nExamples:\n", spec.examples);
   return text;

@@ -73,4 +73,8 @@ absl::StatusOr<ParsedCommand> ParseCommand(const CommandSpec& spec,
 
 std::string HelpText(const CommandSpec& spec);
 
+// Returns `left` and the words of `text` behind it, in lines of at most 80 columns. Further lines
+// begin below the first word, or at most 32 columns to the right.
+std::string HangingText(const std::string& left, const std::string& text);
+
 }  // namespace sluice::cli

@@ -26,8 +26,8 @@ std::string Rate(double examples_per_second) {
          " examples/s";
 }
 
-std::string StepText(const StepLoss& step) {
-  return absl::StrFormat("worker %d: epoch %d step %s loss %.5f", step.rank(), step.epoch(),
+std::string StepText(const std::string& whose, const StepLoss& step) {
+  return absl::StrFormat("%s: epoch %s step %s loss %.5f", whose, WithCommas(step.epoch()),
                          WithCommas(step.step()), step.loss());
 }
 
@@ -117,10 +117,11 @@ std::string BestText(const JobStatus& status) {
   // The last epoch is always evaluated.
   if (!r.has_best() || r.best().epoch() == r.epochs()) return text;
   const bool keeps = status.config().checkpoint().save() == CheckpointConfig::BEST;
-  absl::StrAppendFormat(&text, "best: epoch %d, with AUC %s and log loss %.5f\n", r.best().epoch(),
-                        AucText(r.best().eval(), 5), r.best().eval().log_loss());
+  absl::StrAppendFormat(&text, "best: epoch %s, with AUC %s and log loss %.5f\n",
+                        WithCommas(r.best().epoch()), AucText(r.best().eval(), 5),
+                        r.best().eval().log_loss());
   if (!keeps && !r.model_dir().empty())
-    absl::StrAppend(&text, "note: the model is that of epoch ", r.epochs(),
+    absl::StrAppend(&text, "note: the model is that of epoch ", WithCommas(r.epochs()),
                     "; checkpoint.save: BEST keeps the best one\n");
   return text;
 }
@@ -131,8 +132,11 @@ std::string ModelText(const JobStatus& status) {
   if (!r.model_dir().empty()) absl::StrAppend(&text, "model: ", r.model_dir(), "\n");
   if (!r.model_digest().empty()) absl::StrAppend(&text, "model_digest: ", r.model_digest(), "\n");
   if (r.has_best() && !r.model_dir().empty() &&
-      status.config().checkpoint().save() == CheckpointConfig::BEST)
-    absl::StrAppend(&text, "the model is that of epoch ", r.best().epoch(), ", the best one\n");
+      status.config().checkpoint().save() == CheckpointConfig::BEST) {
+    absl::StrAppend(&text, "the model is that of epoch ", WithCommas(r.best().epoch()),
+                    ", the best one
+");
+  }
   return text;
 }
 
@@ -232,24 +236,25 @@ std::string LiveLine(const JobStatus& status, size_t width) {
 }
 
 std::string StepLine(const StepLoss& step) {
-  return absl::StrCat(StepText(step), " ", Rate(step.examples_per_second()));
+  return absl::StrCat(StepText(absl::StrCat("worker ", step.rank()), step), " ",
+                      Rate(step.examples_per_second()));
 }
 
-std::string WorkerLine(const WorkerProgress& worker) {
+std::string WorkerLine(const WorkerProgress& worker, std::optional<uint32_t> slot) {
+  const std::string whose = absl::StrCat("rank ", worker.rank(), slot ? " on worker " : "",
+                                         slot ? absl::StrCat(*slot) : "");
   if (worker.loss() == 0 && worker.examples_per_second() == 0) {  // no figures yet
-    return absl::StrCat("worker ", worker.rank(), ": epoch ",
-                        worker.epoch() == 0 ? "-" : absl::StrCat(worker.epoch()), " step ",
-                        WithCommas(worker.step()), " loss - - examples/s");
+    return absl::StrCat(whose, ": epoch ", worker.epoch() == 0 ? "-" : WithCommas(worker.epoch()),
+                        " step ", WithCommas(worker.step()), " loss - - examples/s");
   }
   StepLoss now;
-  now.set_rank(worker.rank());
   now.set_epoch(worker.epoch());
   now.set_step(worker.step());
   now.set_loss(worker.loss());
-  now.set_examples_per_second(worker.examples_per_second());
   // A worker that waits has no rate.
-  if (worker.examples_per_second() == 0) return absl::StrCat(StepText(now), " - examples/s");
-  return StepLine(now);
+  return absl::StrCat(
+      StepText(whose, now), " ",
+      worker.examples_per_second() == 0 ? "- examples/s" : Rate(worker.examples_per_second()));
 }
 
 std::string FinalText(const JobStatus& status) {

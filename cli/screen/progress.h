@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <ostream>
 #include <set>
 #include <string>
@@ -25,8 +26,8 @@ std::string WaitText(const std::string& waiting_for);
 // most `width` characters. Abbreviates when the words do not fit; the short form fits an 80-column
 // terminal.
 std::string LiveLine(const JobStatus& status, size_t width);
-// One worker: rank, epoch, step, loss, examples/s.
-std::string WorkerLine(const WorkerProgress& worker);
+// One rank of a job, on the worker `slot` of the cluster: epoch, step, loss, examples/s.
+std::string WorkerLine(const WorkerProgress& worker, std::optional<uint32_t> slot);
 std::string StepLine(const StepLoss& step);
 // Returns the result, without the epochs: those were printed when they ended.
 std::string FinalText(const JobStatus& status);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
@@ -238,7 +239,11 @@ std::string JobText(const ClusterStatus& status, const JobStatus& job, bool each
     if (!job.recovery().last().empty())
       absl::StrAppend(&text, "    recovery: ", job.recovery().last(), "\n");
     for (const WorkerProgress& worker : job.workers()) {
-      absl::StrAppend(&text, "    ", WorkerLine(worker),
+      const auto rank = static_cast<int>(worker.rank());
+      absl::StrAppend(&text, "    ",
+                      WorkerLine(worker, rank < job.allocated_size()
+                                             ? std::optional<uint32_t>(job.allocated(rank))
+                                             : std::nullopt),
                       worker.doing().empty() ? "" : ", " + writer->ErrorOnce(worker.doing()), "\n");
       absl::StrAppend(&text, StagesOf(worker));
     }

@@ -29,6 +29,12 @@ bool StaysWhole(absl::string_view line, size_t indent) {
 }  // namespace
 
 std::string Wrapped(absl::string_view line, size_t width) {
+  // sluice status --watch clears the screen before its first line, and a line that replaces the
+  // live line erases that first.
+  for (const absl::string_view clear : {"\x1b[H\x1b[2J", "\r\x1b[K", "\r"}) {
+    if (absl::StartsWith(line, clear))
+      return absl::StrCat(clear, Wrapped(line.substr(clear.size()), width));
+  }
   if (ColumnsOf(line) <= width) return std::string(line);
   const size_t indent = std::min(line.find_first_not_of(' '), line.size());
   if (StaysWhole(line, indent)) return std::string(line);

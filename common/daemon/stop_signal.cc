@@ -30,15 +30,20 @@ std::atomic<int> g_exit_code{-1};  // the first Stop wins; the eventfd orders it
 std::atomic<int> g_received{0};  // the first signal
 pid_t g_parent = 0;              // with die_with_parent; constant after Install
 
+bool IsIgnored(int number) {
+  struct sigaction action;
+  return sigaction(number, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
 sigset_t StopSignals() {
   sigset_t set;
   sigemptyset(&set);
-  sigaddset(&set, SIGINT);
   sigaddset(&set, SIGTERM);
-  // An ignored SIGHUP (nohup) stays ignored; signalfd would report a blocked one nevertheless.
-  struct sigaction hang_up;
-  if (sigaction(SIGHUP, nullptr, &hang_up) == 0 && hang_up.sa_handler != SIG_IGN)
-    sigaddset(&set, SIGHUP);
+  // What was ignored at the start (nohup, trap '' INT, a background job of a script) stays ignored;
+  // signalfd would report a blocked signal nevertheless.
+  for (const int number : {SIGINT, SIGHUP}) {
+    if (!IsIgnored(number)) sigaddset(&set, number);
+  }
   return set;
 }
 
@@ -52,7 +57,6 @@ int ExitCodeOfSignal() {
   signalfd_siginfo info = {};
   if (read(g_signals, &info, sizeof(info)) != sizeof(info)) return 128 + SIGTERM;
   // A second signal, or a stop that hangs, ends the process at once.
-  signal(SIGINT, SIG_DFL);  // a background job of a shell starts with SIGINT ignored
   signal(SIGTERM, SIG_DFL);
   sigset_t set = StopSignals();
   sigdelset(&set, SIGHUP);  // a closing terminal may send SIGHUP twice
@@ -146,7 +150,7 @@ int StopSignal::Received() { return g_received; }
 bool StopSignal::WaitForSecond(const std::function<bool()>& done) {
   sigset_t set;
   sigemptyset(&set);
-  sigaddset(&set, SIGINT);
+  if (!IsIgnored(SIGINT)) sigaddset(&set, SIGINT);
   sigaddset(&set, SIGTERM);
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
   constexpr timespec kPause = {0, 100'000'000};

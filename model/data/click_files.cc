@@ -1,5 +1,7 @@
 #include "model/data/click_files.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
@@ -10,10 +12,13 @@
 #include <thread>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/env.h"
 #include "common/base/mutex.h"
 #include "common/base/output_target.h"
 #include "common/base/status_macros.h"
+#include "common/daemon/leftover_files.h"
 
 namespace sluice {
 namespace {
@@ -72,13 +77,22 @@ absl::Status Zstd(const std::string& text, std::string* out) {
   return absl::OkStatus();
 }
 
+// Returns whether the file is empty, or begins as these files do.
+bool HoldsClicks(const std::string& path) {
+  const auto head = Env::Real()->ReadRange(path, 0, 4);
+  if (!head.ok()) return false;
+  for (const char* const begin : {"0\t", "1\t", "\x1F\x8B", "\x28\xB5\x2F\xFD"}) {
+    if (absl::StartsWith(*head, begin)) return true;
+  }
+  return head->empty();
+}
+
 // Writes files in order, one open at a time.
 //
 // Thread safety: one thread. Writers passes it from thread to thread.
 class FileSeries {
  public:
-  FileSeries(const std::vector<std::string>& paths, bool replace)
-      : paths_(paths), replace_(replace) {}
+  explicit FileSeries(const ClickFiles& files) : files_(files) {}
   ~FileSeries() {
     if (file_ == nullptr) return;
     std::fclose(file_);
@@ -87,14 +101,15 @@ class FileSeries {
   }
 
   absl::Status Write(const Chunk& chunk, const std::string& bytes) {
-    if (chunk.opens) SLUICE_RETURN_IF_ERROR(Open(paths_[chunk.file]));
+    if (chunk.opens) SLUICE_RETURN_IF_ERROR(Open(files_.paths[chunk.file]));
     if (std::fwrite(bytes.data(), 1, bytes.size(), file_) != bytes.size()) return Failed("write");
     if (!chunk.closes) return absl::OkStatus();
     if (std::fflush(file_) != 0) return Failed("write");
     // Null also when closing fails, since a stream must not be closed twice.
     const bool closed = std::fclose(std::exchange(file_, nullptr)) == 0;
     absl::Status status = closed ? absl::OkStatus() : Failed("finish");
-    if (status.ok() && !in_place_) status = PutInPlace(written_, path_, replace_);
+    if (status.ok() && !in_place_) status = PutInPlace(written_, path_, files_.replace);
+    if (status.ok() && !in_place_ && files_.on_finished) files_.on_finished(chunk.file);
     if (status.ok()) return status;
     if (!in_place_) std::remove(written_.c_str());
     return status;
@@ -102,15 +117,24 @@ class FileSeries {
 
  private:
   absl::Status Open(const std::string& path) {
-    OutputTarget target = ResolveOutput(path);
+    const bool standard = path == kStandardOutput;
+    OutputTarget target = standard ? OutputTarget{path, /*in_place=*/true} : ResolveOutput(path);
     in_place_ = target.in_place;
     path_ = std::move(target.path);
     written_ = in_place_ ? path_ : UnfinishedName(path_);
-    if (in_place_) {
+    if (standard) {
+      // Not /dev/stdout: a file that is opened again would be written from its begin.
+      const int fd = ::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0);
+      if (fd >= 0) file_ = ::fdopen(fd, "wb");
+    } else if (in_place_) {
       file_ = std::fopen(written_.c_str(), "wb");
     } else {
       SLUICE_ASSIGN_OR_RETURN(const int fd, CreateUnfinished(written_, path_));
+      // Held until the file is closed, so that no other run takes it for a leftover.
+      ::flock(fd, LOCK_EX | LOCK_NB);
       file_ = ::fdopen(fd, "wb");
+      // First, because they may have filled the disk.
+      RemoveLeftovers(path_, &HoldsClicks);
     }
     return file_ != nullptr ? absl::OkStatus() : Failed("open");
   }
@@ -119,8 +143,7 @@ class FileSeries {
                                                    "; check its folder and the free space"));
   }
 
-  const std::vector<std::string>& paths_;
-  const bool replace_;
+  const ClickFiles& files_;
   std::string path_, written_;  // of the open file
   bool in_place_ = false;
   std::FILE* file_ = nullptr;
@@ -129,10 +152,7 @@ class FileSeries {
 class Writers {
  public:
   explicit Writers(const ClickFiles& files)
-      : files_(files),
-        generator_(files.data),
-        chunks_(CutIntoChunks(files)),
-        series_(files.paths, files.replace) {}
+      : files_(files), generator_(files.data), chunks_(CutIntoChunks(files)), series_(files) {}
 
   absl::StatusOr<ClickSummary> Run() {
     std::vector<std::thread> threads;

@@ -8,7 +8,9 @@
 // Thread safety: free functions, safe from any thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -29,6 +31,9 @@ struct ClickFiles {
   Compression compression = Compression::kNone;
   int threads = 1;
   bool replace = true;  // existing files; false: ALREADY_EXISTS, and they stay as they are
+  // Called once the file at paths[i] is complete and has its name; not for pipes and devices. One
+  // call at a time, on any of the threads.
+  std::function<void(size_t i)> on_finished;
 };
 
 struct ClickSummary {
@@ -38,7 +43,8 @@ struct ClickSummary {
 };
 
 // Each file is written under its UnfinishedName and renamed once complete. A path that is a pipe or
-// device is written in place. Errors name the file; unfinished files are removed.
+// device, or kStandardOutput, is written in place. Errors name the file; unfinished files are
+// removed, and so are those that killed runs with the same paths have left.
 absl::StatusOr<ClickSummary> WriteClickFiles(const ClickFiles& files);
 
 }  // namespace sluice

@@ -188,7 +188,7 @@ class ClusterTest(SluiceTest):
                           "2 free workers, 0 ", "runs on workers 0\n",
                           r"table \S+ +sparse +\d+ shards +[\d,]+ rows",
                           r"\d+ tables +dense +\d+ shards +[\d,]+ elements", r"scheduler +0 +alive ",
-                          r"worker 0: epoch \d+ step [\d,]+ loss [\d.]+ [\d,]+ examples/s")
+                          r"rank 0 on worker 0: epoch \d+ step [\d,]+ loss [\d.]+ [\d,]+ examples/s")
 
         # A cancelled queued job moves the next one up; a cancelled running one frees its worker.
         self.sluice("cancel", log_dir, fourth)

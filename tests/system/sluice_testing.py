@@ -19,6 +19,9 @@ import tempfile
 import time
 import unittest
 
+# Programs of the tests get SIGINT even where this process was started to ignore it, as in the background of a script.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 BIN = pathlib.Path(os.environ.get("SLUICE_BIN_DIR", "build/release/bin")).resolve()
 TEST_BIN = pathlib.Path(os.environ.get("SLUICE_TEST_BIN_DIR", "build/release/tests/bin")).resolve()
 ROOT = pathlib.Path(__file__).resolve().parents[2]

@@ -127,5 +127,12 @@ TEST(NamesJobTest, TheIdMustBeAWholeWord) {
   EXPECT_FALSE(NamesJob("job a-1-2: ended", "a-1"));
 }
 
+TEST(JobNamedInTest, TheJobOfALineIsFound) {
+  EXPECT_EQ(JobNamedIn("I1129 job adult-12: running"), "adult-12");
+  EXPECT_EQ(JobNamedIn("I1129 job wide-deep-3, which"), "wide-deep-3");
+  EXPECT_EQ(JobNamedIn("I1129 job adult submitted"), "");
+  EXPECT_EQ(JobNamedIn("no job - here, nor a myjob x-1"), "");
+}
+
 }  // namespace
 }  // namespace sluice::cli

@@ -6,6 +6,8 @@
 #include <fstream>
 #include <sstream>
 
+#include "model/data/line_reader.h"
+
 namespace sluice::plan {
 namespace {
 
@@ -53,6 +55,17 @@ TEST_F(DataSampleTest, LargeDataIsCutAtALine) {
   EXPECT_EQ(Read(sample.files[0]), "head\n0123456789\n");
   EXPECT_FALSE(sample.whole);
   EXPECT_NEAR(sample.share, 16.0 / 77, 1e-9);
+}
+
+TEST_F(DataSampleTest, ErrorsNameTheFilesOfTheDataAndTheirLines) {
+  Write("a.csv", "h\n" + std::string(LineReader::kMaxLineBytes + 1, 'x') + "\nlast\n");
+  const DataSample sample = Copy(1000);
+  ASSERT_EQ(sample.files.size(), 1u);
+  EXPECT_EQ(Read(sample.files[0]), "h\n\nlast\n");
+  const absl::Status named = WithSourceNames(
+      absl::InternalError("too many bad lines: " + sample.files[0] + ":3: no number"), sample);
+  EXPECT_EQ(named.code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(named.message(), "too many bad lines: " + folder_ + "/a.csv:3: no number");
 }
 
 TEST_F(DataSampleTest, MissingFilesAreAnError) {

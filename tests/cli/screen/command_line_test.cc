@@ -1,5 +1,6 @@
 #include "cli/screen/command_line.h"
 
+#include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -104,6 +105,17 @@ TEST(CommandLineTest, HelpWinsAndShowsFlagsDefaultsAndExamples) {
   EXPECT_TRUE(ParseCommand(Spec(), {"--help", "--nonsense"})->help);
   EXPECT_THAT(HelpText(Spec()), AllOf(HasSubstr("sluice run [WORD]"), HasSubstr("--count=N"),
                                       HasSubstr("(default 2)"), HasSubstr("sluice run --count=3")));
+}
+
+TEST(HelpTextTest, LinesFitIntoEightyColumns) {
+  CommandSpec spec = Spec();
+  spec.flags[0].help = "";
+  for (int i = 0; i < 60; ++i) spec.flags[0].help += "word ";
+  spec.summary = spec.flags[0].help;
+  const std::string text = HelpText(spec);
+  for (const absl::string_view line : absl::StrSplit(text, '\n'))
+    EXPECT_LE(line.size(), 80u) << line;
+  EXPECT_THAT(text, HasSubstr("\n" + std::string(32, ' ') + "word"));
 }
 
 }  // namespace

@@ -286,7 +286,7 @@ TEST(ProgressTest, TheEndSaysWhichEpochWasTheBestAndWhoseModelWasKept) {
   EXPECT_THAT(FinalText(status), Not(HasSubstr("best")));
   result->mutable_best()->set_epoch(4);
   EXPECT_THAT(FinalText(status), AllOf(HasSubstr("best: epoch 4"), HasSubstr("0.40000"),
-                                        HasSubstr("model is that of epoch 9")));
+                                       HasSubstr("model is that of epoch 9")));
   result->clear_model_dir();  // a job that was cancelled has saved none
   EXPECT_THAT(FinalText(status), AllOf(HasSubstr("best: epoch 4"), Not(HasSubstr("the model"))));
   result->set_model_dir("/out/model");
@@ -320,7 +320,11 @@ TEST(ProgressTest, JobThatOnlyEvaluatesHasNoEpochsAndSteps) {
 TEST(ProgressTest, WorkerWithoutFiguresHasDashes) {
   WorkerProgress worker;
   worker.set_step(1007);
-  EXPECT_EQ(WorkerLine(worker), "worker 0: epoch - step 1,007 loss - - examples/s");
+  EXPECT_EQ(WorkerLine(worker, 3), "rank 0 on worker 3: epoch - step 1,007 loss - - examples/s");
+  worker.set_epoch(1527);
+  worker.set_loss(0.5);
+  EXPECT_EQ(WorkerLine(worker, std::nullopt),
+            "rank 0: epoch 1,527 step 1,007 loss 0.50000 - examples/s");
 }
 
 TEST(ProgressTest, ModeFollowsTheFlagThenTheTerminal) {

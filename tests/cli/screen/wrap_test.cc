@@ -45,6 +45,14 @@ TEST(WrapTest, CommandsAndLiveLinesStayWhole) {
   EXPECT_EQ(Wrapped(live, 20), live);
 }
 
+TEST(WrapTest, AClearedScreenBeginsWithALineThatBreaks) {
+  EXPECT_EQ(Wrapped("\x1b[H\x1b[2Jcluster c, up 3 s", 12), "\x1b[H\x1b[2Jcluster c,\n  up 3 s");
+}
+
+TEST(WrapTest, ALineThatReplacesTheLiveLineBreaks) {
+  EXPECT_EQ(Wrapped("\r\x1b[Kthe job keeps running", 12), "\r\x1b[Kthe job\n  keeps\n  running");
+}
+
 TEST(WrapTest, ColoursAndCharactersOfSeveralBytesTakeOneColumnOrNone) {
   EXPECT_EQ(Wrapped("\x1b[31mDEAD\x1b[0m abcde", 10), "\x1b[31mDEAD\x1b[0m abcde");
   EXPECT_EQ(Wrapped("\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4 abcde", 10),

@@ -23,6 +23,7 @@ int InChild(const std::function<int(int ready_fd)>& body, const std::function<vo
   EXPECT_EQ(pipe(fds), 0);
   const pid_t pid = fork();
   if (pid == 0) {
+    signal(SIGINT, SIG_DFL);  // a script starts its background jobs with SIGINT ignored
     alarm(20);
     _exit(body(fds[1]));
   }
@@ -51,6 +52,24 @@ TEST(StopSignalTest, SignalsEndTheWaitWithTheExitCodeOfShells) {
         [signal](pid_t pid) { kill(pid, signal); });
     ASSERT_TRUE(WIFEXITED(status));
     EXPECT_EQ(WEXITSTATUS(status), 128 + signal);
+  }
+}
+
+TEST(StopSignalTest, SignalsThatWereIgnoredStayIgnored) {
+  for (const int ignored : {SIGINT, SIGHUP}) {
+    const int status = InChild(
+        [ignored](int fd) -> int {
+          signal(ignored, SIG_IGN);
+          StopSignal::Install(false);
+          Tell(fd);
+          return StopSignal::Wait();
+        },
+        [ignored](pid_t pid) {
+          kill(pid, ignored);
+          kill(pid, SIGTERM);
+        });
+    ASSERT_TRUE(WIFEXITED(status));
+    EXPECT_EQ(WEXITSTATUS(status), 128 + SIGTERM);
   }
 }
 

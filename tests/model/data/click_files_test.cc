@@ -1,8 +1,12 @@
 #include "model/data/click_files.h"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <fstream>
 #include <iterator>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/env.h"
 #include "common/base/output_target.h"
 #include "gmock/gmock.h"
@@ -127,6 +131,39 @@ TEST(ClickFilesTest, FailureNamesTheFileAndLeavesNoUnfinishedOne) {
   // A device that accepts no bytes.
   options.paths = {"/dev/full"};
   EXPECT_THAT(std::string(WriteClickFiles(options).status().message()), HasSubstr("/dev/full"));
+}
+
+TEST(ClickFilesTest, FinishedFilesAreToldInOrder) {
+  const TempFolder folder;
+  ClickFiles options = Options(folder, 3);
+  options.threads = 2;
+  std::vector<size_t> finished;
+  options.on_finished = [&](size_t i) {
+    EXPECT_TRUE(Env::Real()->Exists(options.paths[i]));
+    finished.push_back(i);
+  };
+  ASSERT_TRUE(WriteClickFiles(options).ok());
+  EXPECT_EQ(finished, (std::vector<size_t>{0, 1, 2}));
+}
+
+TEST(ClickFilesTest, FilesOfKilledRunsAreRemoved) {
+  const TempFolder folder;
+  const pid_t ended = fork();
+  if (ended == 0) _exit(0);
+  waitpid(ended, nullptr, 0);
+  ClickFiles options = Options(folder, 1);
+  options.examples = 10;
+  const auto name = [&](pid_t pid) {
+    return absl::StrCat(options.paths[0], ".", pid, ".unfinished");
+  };
+  std::ofstream(name(ended)) << "1\t2\t";
+  std::ofstream(name(getppid())) << "1\t2\t";
+  ASSERT_TRUE(WriteClickFiles(options).ok());
+  EXPECT_FALSE(Env::Real()->Exists(name(ended)));
+  EXPECT_TRUE(Env::Real()->Exists(name(getppid()))) << "its process is alive";
+  std::ofstream(name(ended)) << "my notes";
+  ASSERT_TRUE(WriteClickFiles(options).ok());
+  EXPECT_TRUE(Env::Real()->Exists(name(ended)));
 }
 
 }  // namespace
