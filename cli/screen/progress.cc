@@ -134,8 +134,7 @@ std::string ModelText(const JobStatus& status) {
   if (r.has_best() && !r.model_dir().empty() &&
       status.config().checkpoint().save() == CheckpointConfig::BEST) {
     absl::StrAppend(&text, "the model is that of epoch ", WithCommas(r.best().epoch()),
-                    ", the best one
-");
+                    ", the best one\n");
   }
   return text;
 }
