@@ -240,14 +240,15 @@ class GrpcSchedulerClient : public SchedulerClient {
     }
   }
 
-  // Waits for the only event of `queue`, the answer of `chosen`. When it does not come within
-  // `patience` and another scheduler takes a connection, that one leads, and the call is cancelled.
+  // Waits for the only event of `queue`, the answer of `chosen` over `connection`. When it does not
+  // come within `patience` and another scheduler takes a connection, that one leads, and the call
+  // is cancelled.
   struct Answer {
     bool leads_no_longer = false;  // and so the call was cancelled
     bool parsed = false;           // gRPC leaves the status OK when it cannot parse a message
   };
-  Answer AwaitAnswer(grpc::CompletionQueue* queue, grpc::ClientContext* context, size_t chosen,
-                     absl::Duration patience) {
+  Answer AwaitAnswer(const ServerConnection& connection, grpc::CompletionQueue* queue,
+                     grpc::ClientContext* context, size_t chosen, absl::Duration patience) {
     void* tag;
     Answer answer;
     if (peers_.size() > 1) {
@@ -263,7 +264,7 @@ class GrpcSchedulerClient : public SchedulerClient {
       }
       if (!answer.leads_no_longer) return answer;
     }
-    queue->Next(&tag, &answer.parsed);
+    connection.Next(queue, &tag, &answer.parsed);
     return answer;
   }
 
@@ -298,7 +299,7 @@ class GrpcSchedulerClient : public SchedulerClient {
     const auto stub = Scheduler::NewStub((*connection)->channel());
     const auto call = (stub.get()->*method)(&context, request, &queue);
     call->Finish(&reply, &status, nullptr);
-    const Answer answer = AwaitAnswer(&queue, &context, chosen, wait + kOverdue);
+    const Answer answer = AwaitAnswer(**connection, &queue, &context, chosen, wait + kOverdue);
     if (status.ok() && answer.parsed) return reply;
     if (status.ok()) {
       return absl::InternalError(

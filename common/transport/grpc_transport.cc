@@ -24,9 +24,6 @@
 namespace sluice {
 namespace {
 
-// Alarms of gRPC count in milliseconds; one that came too early would miss its reason.
-constexpr absl::Duration kAlarmSlack = absl::Milliseconds(5);
-
 // The gRPC call of one stream.
 //
 //   start -> { read, read, ..., failed read -> finish } beside { write, write, ..., writes done }
@@ -52,8 +49,7 @@ class ClientCall {
     on_written_.run = [this](bool ok) { OnWritten(ok); };
     on_finished_.run = [this](bool) { OnFinished(); };
     connection_ = std::move(connection);
-    // gRPC itself bounds its attempts to connect.
-    if (!connection_->is_of_grpc() && !connection_->HasAnswered()) {
+    if (const auto left = connection_->EndsWhenSilentFor(); left.has_value()) {
       on_alarm_.run = [this](bool) {
         (void)connection_->IsOver();  // ends it if it is silent
         EndOp();
@@ -62,8 +58,7 @@ class ClientCall {
         MutexLock lock(&mutex_);
         ++ops_;
       }
-      const absl::Duration left = connection_->answers_by() - Clock::Real()->Now();
-      alarm_.Set(queue, GrpcDeadline(left + kAlarmSlack), &on_alarm_);
+      alarm_.Set(queue, GrpcDeadline(*left), &on_alarm_);
     }
     grpc::GenericStub stub(connection_->channel());
     call_ = stub.PrepareCall(&context_, method, queue);
@@ -368,7 +363,7 @@ class GrpcTransport::Impl {
     call->Finish(&reply, &status, &context);
     void* event;
     bool ok;
-    queue.Next(&event, &ok);
+    (*connection)->Next(&queue, &event, &ok);
     // A queue must be empty before it is destroyed.
     queue.Shutdown();
     while (queue.Next(&event, &ok)) {

@@ -29,6 +29,8 @@ constexpr absl::Duration kHandshakeWait = absl::Milliseconds(200);
 constexpr absl::Duration kReplaceEvery = absl::Seconds(1);
 // How often to look whether the server has answered: a thread of gRPC may read the answer first.
 constexpr int kLookMs = 2;
+// Timers of gRPC count in milliseconds; one that came too early would miss its reason.
+constexpr absl::Duration kTimerSlack = absl::Milliseconds(5);
 constexpr uint64_t kFrameHeaderBytes = 9;
 
 absl::Time Now() { return Clock::Real()->Now(); }
@@ -66,6 +68,20 @@ bool ServerConnection::IsOver() const {
   // gRPC ends the calls on it when it reads the end.
   shutdown(end_.get(), SHUT_RDWR);
   return true;
+}
+
+std::optional<absl::Duration> ServerConnection::EndsWhenSilentFor() const {
+  if (is_of_grpc() || HasAnswered()) return std::nullopt;
+  return answers_by_ - Now() + kTimerSlack;
+}
+
+bool ServerConnection::Next(grpc::CompletionQueue* queue, void** tag, bool* ok) const {
+  if (const auto left = EndsWhenSilentFor(); left.has_value()) {
+    const auto next = queue->AsyncNext(tag, ok, GrpcDeadline(*left));
+    if (next != grpc::CompletionQueue::TIMEOUT) return next == grpc::CompletionQueue::GOT_EVENT;
+    (void)IsOver();  // ends it if it is silent
+  }
+  return queue->Next(tag, ok);
 }
 
 ServerChannel::ServerChannel(const std::string& address, const GrpcCredentials& credentials,

@@ -22,6 +22,7 @@
 #pragma once
 
 #include <grpcpp/channel.h>
+#include <grpcpp/completion_queue.h>
 #include <grpcpp/support/channel_arguments.h>
 
 #include <memory>
@@ -61,6 +62,14 @@ class ServerConnection {
   bool is_of_grpc() const { return !end_; }
   absl::Time answers_by() const { return answers_by_; }
   int end() const { return end_.get(); }
+
+  // For connections of both kinds.
+  //
+  // While the server may still be silent: the time until IsOver ends the connection, and so its
+  // calls. Nothing: it has answered, or gRPC itself bounds the attempt.
+  std::optional<absl::Duration> EndsWhenSilentFor() const;
+  // As queue->Next, for a call over this connection, which ends if the server stays silent too long.
+  bool Next(grpc::CompletionQueue* queue, void** tag, bool* ok) const;
 
  private:
   const std::shared_ptr<grpc::Channel> channel_;

@@ -154,6 +154,16 @@ TEST(GrpcTransportTest, SilentPeerIsUnavailableAfterTheConnectTimeout) {
   EXPECT_EQ(client.status().code(), absl::StatusCode::kUnavailable) << client.status();
 }
 
+TEST(GrpcTransportTest, AUnaryCallToASilentPeerIsUnavailableAfterTheConnectTimeout) {
+  TcpRelay silent(/*target_port=*/0);
+  GrpcTransport::Options options;
+  options.connect_timeout = absl::Milliseconds(100);
+  GrpcTransport transport(options);
+  const auto reply =
+      transport.Call(absl::StrCat("127.0.0.1:", silent.port()), kSaveShards, "", absl::Seconds(10));
+  EXPECT_EQ(reply.status().code(), absl::StatusCode::kUnavailable) << reply.status();
+}
+
 TEST(GrpcTransportTest, PeerThatFallsSilentIsUnavailableAfterKeepalive) {
   ScriptedServer scripted(Echo);
   auto server = StartServer(scripted.factory());
