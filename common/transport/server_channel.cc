@@ -25,7 +25,8 @@ namespace {
 // A connection on loopback whose handshake takes longer meets a full queue: another attempt, after
 // a pause, finds room sooner than the kernel's next packet, which comes after a second.
 constexpr absl::Duration kHandshakeWait = absl::Milliseconds(200);
-// The least time between two connections with TLS that are opened while none is needed for a call.
+// The least time between two connections that are opened although the one before may be well: with
+// TLS while none is needed for a call, without it after a call that has failed.
 constexpr absl::Duration kReplaceEvery = absl::Seconds(1);
 // How often to look whether the server has answered: a thread of gRPC may read the answer first.
 constexpr int kLookMs = 2;
@@ -155,11 +156,18 @@ absl::Status ServerChannel::Pause(absl::Status failed) {
 }
 
 void ServerChannel::Failed(const std::shared_ptr<ServerConnection>& connection) {
-  if (!credentials_.tls()) return;        // gRPC, or the next Get, connects again
   std::shared_ptr<ServerConnection> old;  // released without the lock
   MutexLock lock(&mutex_);
-  // Unless another user of it has seen to that already.
-  if (connection_ == connection) old.swap(connection_);
+  if (connection_ != connection) return;  // another user of it has seen to that already
+  if (!credentials_.tls()) {
+    if (connection->is_of_grpc()) return;  // connects again by itself
+    // The next Get sees the end of a connection, and how long a server may be silent.
+    if (!connection->HasAnswered() || connection->IsOver()) return;
+    // A server may fail calls for reasons of its own.
+    if (Now() < replace_from_) return;
+    replace_from_ = Now() + kReplaceEvery;
+  }
+  old.swap(connection_);
 }
 
 ServerChannel::State ServerChannel::Look() {

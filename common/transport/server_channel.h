@@ -87,7 +87,9 @@ class ServerChannel {
 
   // The connection for the next call. UNAVAILABLE: there is none now; says why.
   absl::StatusOr<std::shared_ptr<ServerConnection>> Get();
-  // A call over `connection` got no answer.
+  // A call over `connection` got no answer. The next Get makes a new one if this one may be broken:
+  // a server that is about to end (GOAWAY) takes no new calls, and keeps the connection for its old
+  // ones.
   void Failed(const std::shared_ptr<ServerConnection>& connection);
   // Tries to connect if there is no connection.
   State Look();
@@ -111,7 +113,7 @@ class ServerChannel {
 
   Mutex mutex_;
   std::shared_ptr<ServerConnection> connection_ ABSL_GUARDED_BY(mutex_);
-  // With TLS: when Look may replace a channel again.
+  // When a channel that is not known to have ended may be replaced again: with TLS, by Look.
   absl::Time replace_from_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   // Of attempts that this process makes.
   absl::Status failed_ ABSL_GUARDED_BY(mutex_);

@@ -7,8 +7,10 @@
 
 #include <memory>
 #include <string>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "common/transport/grpc_convert.h"
 #include "proto/scheduler.grpc.pb.h"
 #include "tests/common/security/test_certificates.h"
@@ -21,7 +23,17 @@ namespace {
 using ::testing::HasSubstr;
 using State = ServerChannel::State;
 
-// Answers UNIMPLEMENTED.
+// Answers UNIMPLEMENTED. Keeps GetRoute open until it ends.
+class FakeService : public Scheduler::Service {
+ public:
+  grpc::Status GetRoute(grpc::ServerContext*, const GetRouteRequest*, GetRouteReply*) override {
+    open.Notify();
+    end.WaitForNotification();
+    return grpc::Status::OK;
+  }
+  absl::Notification open, end;
+};
+
 struct FakeServer {
   explicit FakeServer(int at = 0) {
     grpc::ServerBuilder builder;
@@ -32,7 +44,7 @@ struct FakeServer {
     server = builder.BuildAndStart();
   }
   int port = 0;
-  Scheduler::Service service;
+  FakeService service;
   std::unique_ptr<grpc::Server> server;
 };
 
@@ -80,8 +92,6 @@ TEST(ServerChannelTest, CallsGoOverOneCheckedConnectionThatIsMadeAnewWhenItHasEn
     EXPECT_FALSE((*connection)->is_of_grpc());
     EXPECT_NE(*connection, last);
     EXPECT_EQ(Call(**connection), grpc::StatusCode::UNIMPLEMENTED);
-    channel->Failed(*connection);
-    EXPECT_EQ(*channel->Get(), *connection) << "it goes on";
     last = *connection;
     server.reset();
     EXPECT_EQ(Call(*last), grpc::StatusCode::UNAVAILABLE);
@@ -89,6 +99,46 @@ TEST(ServerChannelTest, CallsGoOverOneCheckedConnectionThatIsMadeAnewWhenItHasEn
     EXPECT_TRUE(absl::IsUnavailable(channel->Get().status()));
     server = std::make_unique<FakeServer>(port);
   }
+}
+
+TEST(ServerChannelTest, AServerThatEndsKeepsTheConnectionForItsOldCallsOnly) {
+  FakeServer ending;
+  const auto channel = ChannelTo(ending.port);
+  ASSERT_TRUE(Await(channel.get(), State::kReady));
+  const auto old = *channel->Get();
+  std::thread caller([&] {
+    grpc::ClientContext context;
+    GetRouteReply reply;
+    const auto stub = Scheduler::NewStub(old->channel());
+    EXPECT_TRUE(stub->GetRoute(&context, GetRouteRequest(), &reply).ok()) << "the old call goes on";
+  });
+  ending.service.open.WaitForNotification();
+  std::thread end([&] { ending.server->Shutdown(GrpcDeadline(absl::Hours(1))); });
+  std::unique_ptr<FakeServer> next;
+  for (next = std::make_unique<FakeServer>(ending.port); next->server == nullptr;)
+    next = std::make_unique<FakeServer>(ending.port);
+  while (Call(*old) != grpc::StatusCode::UNAVAILABLE) std::this_thread::yield();
+  EXPECT_FALSE(old->IsOver());
+  channel->Failed(old);
+  const auto fresh = *channel->Get();
+  EXPECT_NE(fresh, old);
+  EXPECT_EQ(Call(*fresh), grpc::StatusCode::UNIMPLEMENTED);
+  channel->Failed(fresh);
+  EXPECT_EQ(*channel->Get(), fresh) << "calls that fail often do not open connections as often";
+  ending.service.end.Notify();
+  caller.join();
+  end.join();
+}
+
+// As a port forward or a load balancer does while its target is gone.
+TEST(ServerChannelTest, WhereGrpcConnectsAConnectionThatIsClosedAtOnceIsMadeAgainSoon) {
+  GrpcCredentials any_user;
+  any_user.ServeAnyLocalUser();
+  FakeServer server;
+  CuttingRelay relay(server.port, /*bytes=*/0, /*cuts=*/2);
+  const auto channel = ChannelTo(relay.port(), /*connect_ms=*/1'000'000, /*pause_ms=*/1, any_user);
+  ASSERT_TRUE((*channel->Get())->is_of_grpc());
+  EXPECT_TRUE(Await(channel.get(), State::kReady));
 }
 
 TEST(ServerChannelTest, AfterAFailedAttemptThereIsAPause) {
