@@ -152,6 +152,7 @@ class AdminServer::Impl {
     listening.users.tls = tls_ != nullptr;
     listening.users.any_local_user = options_.any_local_user;
     listening.users.audit = options_.audit;
+    listening.log = options_.log;
     auto listener = ConnectionListener::Listen(std::move(listening));
     if (!listener.ok()) {
       return absl::UnavailableError(absl::StrCat("the admin server ", listener.status().message(),

@@ -35,7 +35,7 @@ size_t ConnectionGate::open() const {
   return places_.open();
 }
 
-bool ConnectionGate::Admits(int connection, const TcpEnd& peer) {
+Admission ConnectionGate::Admit(int connection, const TcpEnd& peer) {
   // Before the place: one that nobody gives back would be lost for ever.
   FileDescriptor end(fcntl(connection, F_DUPFD_CLOEXEC, 0));
   struct stat socket = {};
@@ -45,7 +45,7 @@ bool ConnectionGate::Admits(int connection, const TcpEnd& peer) {
   on_end.data.fd = end.get();
   if (!end || fstat(connection, &socket) != 0 ||
       epoll_ctl(ends_.get(), EPOLL_CTL_ADD, end.get(), &on_end) != 0)
-    return false;
+    return Admission::kNoMeans;
   using Outcome = ConnectionPlaces::Outcome;
   const int id = end.get();
   ConnectionPlaces::Decision decision;
@@ -66,10 +66,10 @@ bool ConnectionGate::Admits(int connection, const TcpEnd& peer) {
            decision.outcome == Outcome::kHostIsFull
                ? absl::StrCat("its host has ", bounds_.max_per_host, " connections already")
                : absl::StrCat("there are ", bounds_.max_open, " connections already"));
-    return false;
+    return Admission::kRefused;
   }
   watched_.emplace(id, Watched{std::move(end), connection, socket.st_dev, socket.st_ino});
-  return true;
+  return Admission::kAdmitted;
 }
 
 absl::Duration ConnectionGate::TakeEnds() {

@@ -28,6 +28,7 @@
 
 #include "absl/time/time.h"
 #include "common/base/mutex.h"
+#include "common/security/admission.h"
 #include "common/security/audit_log.h"
 #include "common/security/connection_places.h"
 #include "common/shared_memory/file_descriptor.h"
@@ -42,9 +43,8 @@ class ConnectionGate {
   // False: there was no descriptor to learn of ends with. Then no connection is admitted.
   bool watches() const { return static_cast<bool>(ends_); }
 
-  // Takes a place for the connection, which is about to be handed over. False: there is none, or no
-  // descriptor to learn of its end with.
-  bool Admits(int connection, const TcpEnd& peer);
+  // Takes a place for the connection, which is about to be handed over.
+  Admission Admit(int connection, const TcpEnd& peer);
   // A call of the peer at this address (host:port) was allowed, so its connection is kept, unless
   // the owner of the certificate has too many (connection_places.h). `certificate`: its role, a
   // space, and its name; "" without TLS.

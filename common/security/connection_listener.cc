@@ -19,6 +19,8 @@
 #include "common/base/clock.h"
 #include "common/base/status_macros.h"
 #include "common/config/address.h"
+#include "common/security/audit_log.h"
+#include "common/security/refusal_reason.h"
 
 namespace sluice {
 namespace {
@@ -123,7 +125,8 @@ bool IsAny(const SocketAddress& at) {
 ConnectionListener::ConnectionListener(Options options)
     : options_(std::move(options)),
       users_(options_.users),
-      stop_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+      stop_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      log_(Clock::Real(), LimitedLog::Limits(), options_.log) {
   if (options_.bounds.has_value()) places_.emplace(*options_.bounds, options_.users.audit);
   FillReserve();
 }
@@ -246,9 +249,15 @@ bool ConnectionListener::AcceptFrom(int listener) {
 
 void ConnectionListener::Decide(FileDescriptor connection, const sockaddr_storage& from) {
   const auto peer = TcpEnd::Of(reinterpret_cast<const sockaddr*>(&from), sizeof(from));
-  if (!peer.has_value() || !users_.Admits(connection.get(), *peer)) return;
-  if (places_.has_value() && !places_->Admits(connection.get(), *peer)) return;
-  take_(std::move(connection), *peer);
+  if (!peer.has_value()) return;
+  Admission admission = users_.Admit(connection.get(), *peer);
+  if (admission == Admission::kAdmitted && places_.has_value())
+    admission = places_->Admit(connection.get(), *peer);
+  if (admission == Admission::kAdmitted) {
+    take_(std::move(connection), *peer);
+  } else if (admission == Admission::kNoMeans) {
+    ReportDropped(from);
+  }
 }
 
 bool ConnectionListener::DropOne(int listener) {
@@ -257,13 +266,33 @@ bool ConnectionListener::DropOne(int listener) {
   for (FileDescriptor& kept : reserve_) {
     if (!kept) continue;
     kept = FileDescriptor();
-    const FileDescriptor connection(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
+    sockaddr_storage from = {};
+    socklen_t size = sizeof(from);
+    const FileDescriptor connection(
+        accept4(listener, reinterpret_cast<sockaddr*>(&from), &size, SOCK_CLOEXEC));
     taken = connection || !LacksDescriptor(errno);
-    if (connection) dropped_.fetch_add(1, std::memory_order_relaxed);
+    if (connection) ReportDropped(from);
     if (taken) break;
   }
   FillReserve();
   return taken;
+}
+
+void ConnectionListener::ReportDropped(const sockaddr_storage& from) {
+  const uint64_t dropped = dropped_.fetch_add(1, std::memory_order_relaxed) + 1;
+  const auto peer = TcpEnd::Of(reinterpret_cast<const sockaddr*>(&from), sizeof(from));
+  const absl::Status why = absl::ResourceExhaustedError(
+      "the connection was closed: this process has no file descriptor or epoll watch left for it; "
+      "raise LimitNOFILE (ulimit -Hn), or find out who opens so many");
+  AuditLog* const audit = options_.users.audit;
+  const AuditedCaller caller = CallerOf(why, peer.has_value() ? peer->ToText() : "");
+  const bool added = reports_.Add([this, audit, caller, why, dropped] {
+    if (audit != nullptr)
+      audit->Refused(caller, kConnectMethod, RefusalReason::kRoom, why.message());
+    log_.Say(absl::StrCat(options_.users.address, ": ", caller.address, ": ", why.message(), "; ",
+                          dropped, " so far"));
+  });
+  if (!added && audit != nullptr) audit->LeftOut(caller, kConnectMethod, RefusalReason::kRoom);
 }
 
 void ConnectionListener::FillReserve() {

@@ -17,6 +17,9 @@
 //   moment and tries again.
 // - Errors of one connection that has broken meanwhile (ECONNABORTED, EPROTO, ...) are skipped.
 //
+// A gate may lack a descriptor, too, or the kernel's memory to watch a connection with. All that is
+// closed for such a reason is counted, recorded with the reason `room`, and told to the log.
+//
 // Thread safety: one thread; Called, open and dropped are safe from any thread.
 // Source: accept(2), "Error handling".
 #pragma once
@@ -32,6 +35,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/base/limited_log.h"
+#include "common/base/task_threads.h"
 #include "common/security/connection_gate.h"
 #include "common/security/local_user_gate.h"
 #include "common/shared_memory/file_descriptor.h"
@@ -44,6 +49,9 @@ class ConnectionListener {
     LocalUserGate::Options users;  // with the address, host:port; port 0 picks a free one
     // None: whoever takes the connections bounds them.
     std::optional<ConnectionBounds> bounds;
+    // Told of connections that were dropped, at most every 10 seconds, on a thread of the listener.
+    // May be empty.
+    std::function<void(const std::string&)> log;
   };
   // Takes over a connection that was admitted, which neither blocks nor delays small packets. Runs
   // on the thread that accepts, and must not wait.
@@ -68,7 +76,8 @@ class ConnectionListener {
   // As in ConnectionGate.
   void Called(const std::string& address, const std::string& certificate);
   size_t open() const;
-  // Connections that were closed because there was no descriptor for them.
+  // Connections that were closed because there was no descriptor for them, or no means to decide
+  // about them.
   uint64_t dropped() const { return dropped_.load(std::memory_order_relaxed); }
 
  private:
@@ -78,9 +87,11 @@ class ConnectionListener {
   // Accepts some of the connections that wait. False: nothing works for now.
   bool AcceptFrom(int listener);
   void Decide(FileDescriptor connection, const sockaddr_storage& from);
-  // Closes the oldest connection that waits. False: there is no descriptor for that either.
+  // Closes the oldest connection that waits, and reports it. False: there is no descriptor for that
+  // either.
   bool DropOne(int listener);
   void FillReserve();
+  void ReportDropped(const sockaddr_storage& from);
 
   const Options options_;
   int port_ = 0;  // constant after Listen
@@ -90,6 +101,8 @@ class ConnectionListener {
   FileDescriptor stop_;  // an eventfd
   std::array<FileDescriptor, 8> reserve_;
   std::atomic<uint64_t> dropped_{0};  // relaxed: a count
+  LimitedLog log_;
+  TaskThreads reports_{1, /*max_waiting=*/64};  // the thread that accepts must not wait for a disk
   Take take_;
   std::thread thread_;  // uses all of the above
 };

@@ -36,26 +36,25 @@ LocalUserGate::LocalUserGate(Options options)
     records_ = std::make_unique<AuditQueue>(options_.audit);
 }
 
-bool LocalUserGate::Admits(int connection, const TcpEnd& peer) {
-  if (!closed_to_others_) return true;
+Admission LocalUserGate::Admit(int connection, const TcpEnd& peer) {
+  if (!closed_to_others_) return Admission::kAdmitted;
   const absl::StatusOr<uid_t> owner = OwnerOfClient(connection);
-  if (owner.ok() && (*owner == options_.user || *owner == 0)) return true;
+  if (owner.ok() && (*owner == options_.user || *owner == 0)) return Admission::kAdmitted;
   if (owner.ok()) {
     Record(peer,
            absl::PermissionDeniedError(absl::StrCat(
                "the caller is user ", *owner, ", and without TLS this daemon serves only user ",
                options_.user, " and root", kFix)));
-    return false;
+    return Admission::kRefused;
   }
-  // No descriptor was left to ask with. The caller tries again, and is not accused of anything.
-  if (absl::IsUnavailable(owner.status())) return false;
+  if (absl::IsUnavailable(owner.status())) return Admission::kNoMeans;
   const int bytes = BytesReceived(connection);
   // It left without having sent anything: a probe of the port.
-  if (absl::IsNotFound(owner.status()) && bytes == 0) return false;
+  if (absl::IsNotFound(owner.status()) && bytes == 0) return Admission::kRefused;
   Record(peer, absl::PermissionDeniedError(
                    absl::StrCat("it is not known which user of this host has called, and sent ",
                                 bytes, " bytes: ", owner.status().message(), kFix)));
-  return false;
+  return Admission::kRefused;
 }
 
 void LocalUserGate::Record(const TcpEnd& peer, const absl::Status& refusal) {

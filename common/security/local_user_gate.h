@@ -8,10 +8,10 @@
 // and calls need no further check.
 //
 // A connection whose user cannot be found out, because this process has no file descriptor left, is
-// closed too; clients try again. Each refusal is recorded, but not by the thread that accepts: it
-// must not wait for a disk. A caller that left before it was accepted, and had sent nothing, may
-// have been a probe of the port. It is not recorded. A caller that ends its own side before it is
-// accepted counts as one that left.
+// not admitted either; its client is accused of nothing, and tries again. Each refusal is recorded,
+// but not by the thread that accepts: it must not wait for a disk. A caller that left before it was
+// accepted, and had sent nothing, may have been a probe of the port. It is not recorded. A caller
+// that ends its own side before it is accepted counts as one that left.
 //
 // Thread safety: safe from any thread.
 #pragma once
@@ -23,6 +23,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "common/security/admission.h"
 #include "common/security/audit_log.h"
 #include "common/security/local_sockets.h"
 
@@ -41,7 +42,7 @@ class LocalUserGate {
 
   // Whether the connection may stay; else its caller closes it. Does not wait. `peer`: its other
   // end, which the system may have forgotten when it has gone meanwhile.
-  bool Admits(int connection, const TcpEnd& peer);
+  Admission Admit(int connection, const TcpEnd& peer);
 
   // False: peers of every user are served.
   bool closed_to_others() const { return closed_to_others_; }

@@ -24,7 +24,8 @@ enum class RefusalReason {
   kInvalid,      // a field is out of its bounds
   kJob,          // the caller names a job, or an instance of it, that is not here
   kPath,         // the caller names a folder or file that it may not use
-  kRoom,         // the caller has more open than it may, or neither sends nor reads in time
+  kRoom,         // the caller has more open than it may, or neither sends nor reads in time, or
+                 // this process has nothing left for it
   kOther,        // the handler has not said why
 };
 

@@ -91,6 +91,7 @@ class GrpcStreamServer::Impl {
     listening.users = {options_.bind_address, options_.credentials.tls(),
                        options_.credentials.serves_any_local_user(), options_.audit};
     listening.bounds = options_.connections;
+    listening.log = options_.log;
     auto listener = ConnectionListener::Listen(std::move(listening));
     if (!listener.ok()) {
       return absl::UnavailableError(

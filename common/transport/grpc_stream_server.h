@@ -110,7 +110,8 @@ class GrpcStreamServer {
     size_t max_waiting_unary_per_peer = 16;
     // The unary calls that are open. What they queue counts here, and not with the streams.
     StreamBounds call_bounds = DefaultCallBounds();
-    // Told of unary calls that are refused for want of room, at most every 10 seconds.
+    // Told of unary calls that are refused for want of room, and of connections that are closed for
+    // want of a descriptor, each at most every 10 seconds.
     std::function<void(const std::string&)> log;
     // A stream or unary call that has sent no whole message so long after it was opened ends with
     // DEADLINE_EXCEEDED.

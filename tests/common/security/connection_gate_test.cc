@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/transport/grpc_transport.h"
+#include "tests/common/security/no_descriptors_left.h"
 #include "tests/common/security/recorded_audit.h"
 #include "tests/common/security/test_certificates.h"
 #include "tests/common/transport/grpc_servers.h"
@@ -201,7 +202,7 @@ TEST_F(ConnectionGateTest, AConnectionThatHasEndedKeepsItsPlaceUntilItsOwnerHasC
   int pair[2];
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
   FileDescriptor owned(pair[0]);
-  ASSERT_TRUE(gate.Admits(owned.get(), {std::string(4, '\1'), 1}));
+  ASSERT_EQ(gate.Admit(owned.get(), {std::string(4, '\1'), 1}), Admission::kAdmitted);
   EXPECT_EQ(gate.TakeEnds(), absl::InfiniteDuration());
   shutdown(owned.get(), SHUT_RDWR);
   pollfd ended = {gate.ends(), POLLIN, 0};
@@ -213,6 +214,17 @@ TEST_F(ConnectionGateTest, AConnectionThatHasEndedKeepsItsPlaceUntilItsOwnerHasC
   EXPECT_EQ(gate.TakeEnds(), absl::InfiniteDuration());
   EXPECT_EQ(gate.open(), 0u);
   close(pair[1]);
+}
+
+TEST(ConnectionGateDescriptorTest, WithoutADescriptorNothingIsAdmittedAndNoPlaceTaken) {
+  ConnectionGate gate({1, 1}, /*audit=*/nullptr);
+  const FileDescriptor connection(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  {
+    const NoDescriptorsLeft none;
+    EXPECT_EQ(gate.Admit(connection.get(), {std::string(4, '\1'), 1}), Admission::kNoMeans);
+  }
+  EXPECT_EQ(gate.open(), 0u);
+  EXPECT_EQ(gate.Admit(connection.get(), {std::string(4, '\1'), 1}), Admission::kAdmitted);
 }
 
 // gRPC closes the descriptors of a server after it has ended.

@@ -7,12 +7,14 @@
 
 #include <atomic>
 #include <chrono>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/mutex.h"
 #include "tests/common/security/no_descriptors_left.h"
+#include "tests/common/security/recorded_audit.h"
 #include "tests/common/transport/tcp_relay.h"
 
 namespace sluice {
@@ -157,6 +159,42 @@ TEST(ConnectionListenerTest, BeyondTheBoundsTheOldestSilentConnectionMakesRoom) 
   taken.CloseAll();
   for (int i = 0; i < 1000 && (*listener)->open() > 0; ++i) poll(nullptr, 0, 10);
   EXPECT_EQ((*listener)->open(), 0u);
+}
+
+// The connection gets the last descriptor, and the gate needs one too.
+TEST(ConnectionListenerTest, AConnectionThatAGateHasNoDescriptorForIsCountedRecordedAndTold) {
+  RecordedAudit audit("pserver");
+  Taken taken;
+  Mutex mutex;
+  std::vector<std::string> told;
+  uint64_t dropped = 0;
+  {
+    ConnectionListener::Options options = At("127.0.0.1:0");
+    options.users.any_local_user = true;
+    options.users.audit = audit.log();
+    options.bounds.emplace();
+    options.log = [&](const std::string& line) {
+      MutexLock lock(&mutex);
+      told.push_back(line);
+    };
+    const auto listener = ConnectionListener::Listen(std::move(options));
+    ASSERT_TRUE(listener.ok());
+    (*listener)->Start(taken.take());
+    const FileDescriptor clients[] = {Client(), Client()};
+    NoDescriptorsLeft none;
+    none.GiveBackOne();
+    for (const FileDescriptor& client : clients) {
+      ASSERT_TRUE(Connect(client, (*listener)->port()));
+      EXPECT_TRUE(HasEnded(client.get()));
+    }
+    (*listener)->Stop();
+    dropped = (*listener)->dropped();
+  }
+  EXPECT_EQ(dropped, 2u);
+  EXPECT_EQ(audit.Refusals(kConnectMethod, "room"), 2u);
+  EXPECT_THAT(audit.Text(), HasSubstr("LimitNOFILE"));
+  ASSERT_EQ(told.size(), 1u) << "the second line comes too soon";
+  EXPECT_THAT(told[0], HasSubstr("LimitNOFILE"));
 }
 
 // A thread that takes and keeps each descriptor that becomes free, up to `most`.

@@ -22,6 +22,11 @@ class NoDescriptorsLeft {
     for (int fd; (fd = dup(STDERR_FILENO)) >= 0;) taken_.push_back(fd);
     EXPECT_EQ(errno, EMFILE);
   }
+  // From now on there is one.
+  void GiveBackOne() {
+    close(taken_.back());
+    taken_.pop_back();
+  }
   ~NoDescriptorsLeft() {
     for (const int fd : taken_) close(fd);
     EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &before_), 0);

@@ -1,0 +1,12 @@
+// What a gate of a server says about a connection that was accepted (connection_listener.h).
+#pragma once
+
+namespace sluice {
+
+enum class Admission {
+  kAdmitted,
+  kRefused,  // the gate has recorded it, unless it was not worth a record
+  kNoMeans,  // the process lacks the descriptor or the epoll watch with which to decide
+};
+
+}  // namespace sluice
