@@ -58,8 +58,6 @@ absl::StatusOr<FileDescriptor> ConnectTo(const addrinfo& at, absl::Duration wait
   if (error == EINPROGRESS) error = AwaitConnected(fd.get(), wait);
   if (error != 0) return failed(error);
   if (IsItsOwnServer(fd.get(), *server)) return failed(ECONNREFUSED);
-  // A name may stand for other hosts too, whose users are not known here.
-  if (!server->is_loopback()) return fd;
   const absl::Status owned = CheckServerOf(fd.get(), geteuid());
   if (!owned.ok()) {
     return absl::UnavailableError(
@@ -79,21 +77,25 @@ ServerGuard::ServerGuard(const std::string& address, const GrpcCredentials& cred
 }
 
 absl::StatusOr<FileDescriptor> ServerGuard::Connect(absl::Duration wait) const {
+  // A resolver might ask other hosts for the one name that is guarded, and wait for them.
+  const bool named = guarded_->host == "localhost";
+  absl::StatusOr<FileDescriptor> connected = ConnectToNumeric(named ? "::1" : guarded_->host, wait);
+  if (named && !connected.ok()) connected = ConnectToNumeric("127.0.0.1", wait);
+  return connected;
+}
+
+absl::StatusOr<FileDescriptor> ServerGuard::ConnectToNumeric(const std::string& host,
+                                                             absl::Duration wait) const {
   addrinfo hints = {};
   hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_NUMERICSERV;
+  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
   addrinfo* found = nullptr;
-  const int error =
-      getaddrinfo(guarded_->host.c_str(), absl::StrCat(guarded_->port).c_str(), &hints, &found);
-  if (error != 0) {
+  const int error = getaddrinfo(host.c_str(), absl::StrCat(guarded_->port).c_str(), &hints, &found);
+  if (error != 0)
     return absl::UnavailableError(
-        absl::StrCat("cannot resolve ", guarded_->host, ": ", gai_strerror(error)));
-  }
+        absl::StrCat("cannot connect to ", host, ": ", gai_strerror(error)));
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owned(found, &freeaddrinfo);
-  absl::StatusOr<FileDescriptor> connected = absl::UnavailableError("no address");
-  for (const addrinfo* at = found; at != nullptr && !connected.ok(); at = at->ai_next)
-    connected = ConnectTo(*at, wait);
-  return connected;
+  return ConnectTo(*found, wait);
 }
 
 absl::Status ServerGuard::Explain(const absl::Status& failed) const {

@@ -68,7 +68,8 @@ class ServerConnection {
   // While the server may still be silent: the time until IsOver ends the connection, and so its
   // calls. Nothing: it has answered, or gRPC itself bounds the attempt.
   std::optional<absl::Duration> EndsWhenSilentFor() const;
-  // As queue->Next, for a call over this connection, which ends if the server stays silent too long.
+  // As queue->Next, for a call over this connection, which ends if the server stays silent too
+  // long.
   bool Next(grpc::CompletionQueue* queue, void** tag, bool* ok) const;
 
  private:
@@ -85,7 +86,9 @@ class ServerChannel {
   ServerChannel(const std::string& address, const GrpcCredentials& credentials, PeerRole role,
                 std::optional<uint32_t> rank, const grpc::ChannelArguments& arguments);
 
-  // The connection for the next call. UNAVAILABLE: there is none now; says why.
+  // The connection for the next call. UNAVAILABLE: there is none now; says why. Waits only where
+  // this process connects: for a handshake (ServerGuard::Connect), 200 ms for each address at most.
+  // Users of the same server wait together, for the same connection.
   absl::StatusOr<std::shared_ptr<ServerConnection>> Get();
   // A call over `connection` got no answer. The next Get makes a new one if this one may be broken:
   // a server that is about to end (GOAWAY) takes no new calls, and keeps the connection for its old

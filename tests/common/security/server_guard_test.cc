@@ -14,6 +14,7 @@
 #include "common/security/grpc_credentials.h"
 #include "common/transport/grpc_transport.h"
 #include "proto/scheduler.grpc.pb.h"
+#include "tests/common/security/no_descriptors_left.h"
 #include "tests/common/security/server_process.h"
 #include "tests/common/transport/recording_streams.h"
 
@@ -60,6 +61,15 @@ TEST_F(ServerGuardTest, OtherAddressesAndSettingsAreLeftAlone) {
   EXPECT_FALSE(open.guards());
   EXPECT_FALSE(ServerGuard(absl::StrCat("10.0.0.1:", server.port()), GrpcCredentials()).guards());
   EXPECT_EQ(open.Explain(absl::UnavailableError("connect")).message(), "connect");
+}
+
+// A resolver would have to open its files.
+TEST(ServerGuardNamesTest, NoResolverIsAskedForLocalhost) {
+  const ServerGuard guard("localhost:1", GrpcCredentials());
+  ASSERT_TRUE(guard.guards());
+  const NoDescriptorsLeft none;
+  EXPECT_THAT(guard.Connect(kWait).status().message(),
+              HasSubstr("cannot connect to 127.0.0.1:1: Too many open files"));
 }
 
 TEST_F(ServerGuardTest, ServersOfTheOwnUserAreReachedAndClosedPortsRefused) {
