@@ -46,8 +46,10 @@ std::string EndAndResumeHint(const JobStatus& status) {
   if (status.state() != JOB_CANCELLED || status.config().evaluate_only()) return end;
   if (status.checkpoint().dir().empty())
     return absl::StrCat(end, ": it has no checkpoint, so it can only be started again");
+  // The checkpoint's own copy of the job: that in output_dir is replaced by the next run, so no run
+  // may be given it.
   return absl::StrCat(end, "; to continue from ", status.checkpoint().dir(), ":\n  sluice submit",
-                      " --job=", ShellWord(status.config().output_dir() + "/job.textproto"),
+                      " --job=", ShellWord(status.checkpoint().dir() + "/job.textproto"),
                       " --resume");
 }
 

@@ -86,7 +86,7 @@ TEST_F(EndJobsTest, RunningJobsSaveACheckpointAndTheirContinuationIsNamed) {
   EXPECT_THAT(scheduler_.saved, ElementsAre("a-2"));
   EXPECT_THAT(scheduler_.cancelled, ElementsAre("a-2", "young-3", "lacks-4", "waits-5"));
   EXPECT_THAT(lines_, Contains(AllOf(HasSubstr("cancelled a-2"), HasSubstr("/out/a-2/step-9"),
-                                     HasSubstr("--job=/out/a-2/job.textproto --resume"))));
+                                     HasSubstr("--job=/out/a-2/step-9/job.textproto --resume"))));
   EXPECT_THAT(lines_, Contains(AllOf(HasSubstr("waits-5"), HasSubstr("no checkpoint"))));
 }
 
