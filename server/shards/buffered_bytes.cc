@@ -46,9 +46,10 @@ uint64_t ExamplesOf(const JobSpec& spec) {
                                  : StepExamples(spec.config());
 }
 
-// The most keys that a worker pushes in one step, as far as the job tells: it pushes each key once.
-// `several`: with any number of values in the cells of multi-valued features.
-uint64_t KeysOf(const JobSpec& spec, uint64_t max_rows, bool several) {
+// The most keys of all sparse tables together that a worker pushes in one step, as far as the job
+// tells: it pushes each key once. `several`: with any number of values in the cells of multi-valued
+// features.
+uint64_t KeysOf(const JobSpec& spec, bool several) {
   const uint64_t examples = ExamplesOf(spec);
   uint64_t keys = 0;
   for (const Feature& feature : spec.config().features()) {
@@ -56,7 +57,7 @@ uint64_t KeysOf(const JobSpec& spec, uint64_t max_rows, bool several) {
     const bool any_number = several && IsMultiValued(feature, spec.config().data());
     keys = Sum(keys, any_number ? all : std::min(examples, all));
   }
-  return max_rows == 0 ? keys : std::min(keys, max_rows);
+  return keys;
 }
 
 // The part of `bytes` of a table that its shards on pserver `self` get. The hash spreads the keys
@@ -69,39 +70,37 @@ uint64_t PartHere(uint64_t bytes, const TableLayout& table, const TableRoute& ro
   return all == kUnlimited ? (here == 0 ? 0 : kUnlimited) : all / table.num_shards();
 }
 
-uint64_t BytesOfRank(const JobSpec& spec, const TableLayouts& layouts, int64_t self, bool as_sum,
-                     bool several) {
-  uint64_t bytes = 0;
-  for (size_t t = 0; t < layouts.size(); ++t) {
-    const TableLayout& table = *layouts[t];
-    if (!table.sparse()) continue;
-    const uint64_t of_table =
-        Product(KeysOf(spec, table.config().max_rows(), several), BufferedRowBytes(table, as_sum));
-    bytes = Sum(bytes, PartHere(of_table, table, spec.route().tables(static_cast<int>(t)), self));
-  }
-  return bytes;
-}
-
-// True if the configuration says how many keys a step has, but for cells with several values.
-bool SaysKeys(const JobSpec& spec) { return KeysOf(spec, 0, /*several=*/false) > 0; }
-
-}  // namespace
-
-SparseBuffers SparseBuffersOf(const JobSpec& spec, const TableLayouts& layouts, int64_t self) {
+// What `ranks` workers buffer on pserver `self` when each of them pushes `keys` keys.
+SparseBuffers BuffersOf(const JobSpec& spec, const TableLayouts& layouts, int64_t self,
+                        uint64_t ranks, uint64_t keys, bool as_sum) {
   SparseBuffers buffers;
+  // Which features are in which table is not known here. Any table may get all of the keys, but the
+  // tables share them: together they take no more than all keys in the table with the largest rows.
+  uint64_t most = 0;
   for (size_t t = 0; t < layouts.size(); ++t) {
     const TableLayout& table = *layouts[t];
     if (!table.sparse()) continue;
-    const uint64_t keys =
-        Product(spec.worker_num(), KeysOf(spec, table.config().max_rows(), /*several=*/false));
-    const uint64_t bytes = PartHere(Product(keys, BufferedRowBytes(table, /*as_sum=*/false)), table,
-                                    spec.route().tables(static_cast<int>(t)), self);
+    const auto bytes_of = [&](uint64_t rows) {
+      const uint64_t bytes = Product(Product(ranks, rows), BufferedRowBytes(table, as_sum));
+      return PartHere(bytes, table, spec.route().tables(static_cast<int>(t)), self);
+    };
+    const uint64_t max_rows = table.config().max_rows();
+    const uint64_t bytes = bytes_of(max_rows == 0 ? keys : std::min(keys, max_rows));
+    most = std::max(most, bytes_of(keys));
     buffers.bytes = Sum(buffers.bytes, bytes);
     if (bytes <= buffers.most) continue;
     buffers.most = bytes;
     buffers.name = table.name();
   }
+  buffers.bytes = std::min(buffers.bytes, most);
   return buffers;
+}
+
+}  // namespace
+
+SparseBuffers SparseBuffersOf(const JobSpec& spec, const TableLayouts& layouts, int64_t self) {
+  return BuffersOf(spec, layouts, self, spec.worker_num(), KeysOf(spec, /*several=*/false),
+                   /*as_sum=*/false);
 }
 
 uint64_t MostBufferedOfRank(const JobSpec& spec, const TableLayouts& layouts, int64_t self,
@@ -109,11 +108,14 @@ uint64_t MostBufferedOfRank(const JobSpec& spec, const TableLayouts& layouts, in
   constexpr uint64_t kMargin = 4, kLeast = 4 << 20;
   const bool as_sum = policy.mode == Mode::kAsync;
   const auto bytes = [&](bool several) {
-    const uint64_t of_frame = BytesOfRank(spec, layouts, self, as_sum, several);
+    const uint64_t of_frame =
+        BuffersOf(spec, layouts, self, /*ranks=*/1, KeysOf(spec, several), as_sum).bytes;
     return Sum(Product(Product(kMargin, of_frame), as_sum ? policy.gradients_to_wait : 1), kLeast);
   };
   const uint64_t expected = bytes(/*several=*/false);
-  const uint64_t several = SaysKeys(spec) ? bytes(/*several=*/true) : kUnlimited;
+  // Without features the data decides how many keys a step has.
+  const bool says_keys = KeysOf(spec, /*several=*/false) > 0;
+  const uint64_t several = says_keys ? bytes(/*several=*/true) : kUnlimited;
   return std::max(expected, std::min(several, available / 2));
 }
 

@@ -23,13 +23,13 @@ inline uint64_t BufferedRowBytes(const TableLayout& table, bool as_sum) {
 // The bytes that a step of sync may buffer on a pserver.
 struct SparseBuffers {
   uint64_t bytes = 0;
-  uint64_t most = 0;  // for the table `name`
+  uint64_t most = 0;  // for the table `name`, if all keys are in it
   std::string name;
 };
 
 // Returns the bytes that all workers of the job together buffer on pserver `self` of the route.
-// Assumes the most keys that the job's features can have in its batches. A feature with several
-// values in a cell counts as one with a single value.
+// Assumes the most keys that the job's features can have in its batches, which its sparse tables
+// share. A feature with several values in a cell counts as one with a single value.
 SparseBuffers SparseBuffersOf(const JobSpec& spec, const TableLayouts& layouts, int64_t self);
 
 // Returns a bound for what one rank buffers there, which no rank of the job needs to exceed:

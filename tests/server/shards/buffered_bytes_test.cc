@@ -63,6 +63,40 @@ TEST(BufferedBytesTest, ARankMayBufferFourTimesWhatItsBatchCanHave) {
   EXPECT_EQ(MostOfRank(spec), 4 * 100 * kRow * 3 / 4 + 4 * kMiB);
 }
 
+// A second sparse table with rows of `dim` values, placed like table "e".
+void AddTable(uint32_t dim, JobSpec* spec) {
+  TableConfig* const table = spec->add_tables();
+  *table = spec->tables(1);
+  table->set_name("second");
+  while (table->columns_size() > 1) table->mutable_columns()->RemoveLast();
+  table->mutable_columns(0)->set_dim(dim);
+  *spec->mutable_route()->add_tables() = spec->route().tables(1);
+}
+
+TEST(BufferedBytesTest, SparseTablesShareTheKeysOfABatch) {
+  JobSpec spec = SpecOf({CategoricalFeature(), Hashed(500)});
+  AddTable(5, &spec);
+  constexpr uint64_t kWideRow = 8 + 5 * 4, kWideSum = 8 + 5 * 8;
+  // All 1501 keys may be in the table with the wider rows.
+  EXPECT_EQ(MostOfRank(spec), 4 * 1501 * kWideRow + 4 * kMiB);
+  EXPECT_EQ(
+      MostBufferedOfRank(spec, LayoutsOf(spec), 0, PolicyOf(spec, Mode::kAsync, 7), kAvailable),
+      4 * 7 * 1501 * kWideSum + 4 * kMiB);
+  SparseBuffers all = SparseBuffersOf(spec, LayoutsOf(spec), 0);
+  EXPECT_EQ(all.bytes, 4 * 1501 * kWideRow) << "of four ranks";
+  EXPECT_EQ(all.most, all.bytes);
+  EXPECT_EQ(all.name, "second");
+  // Limits of rows leave less than that.
+  spec.mutable_tables(1)->set_max_rows(100);
+  spec.mutable_tables(2)->set_max_rows(200);
+  all = SparseBuffersOf(spec, LayoutsOf(spec), 0);
+  EXPECT_EQ(all.bytes, 4 * (100 * kRow + 200 * kWideRow));
+  EXPECT_EQ(all.most, 4 * 200 * kWideRow);
+  // A limit of one table alone does not take keys from the other.
+  spec.mutable_tables(2)->set_max_rows(0);
+  EXPECT_EQ(SparseBuffersOf(spec, LayoutsOf(spec), 0).bytes, 4 * 1501 * kWideRow);
+}
+
 TEST(BufferedBytesTest, WiderRowsOfSumsAndAllTheirFramesCount) {
   const JobSpec spec = SpecOf({CategoricalFeature()});
   EXPECT_EQ(
