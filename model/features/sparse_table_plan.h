@@ -1,10 +1,16 @@
 // Decides which sparse tables a job's features make, and which features each of them holds.
 //
-// Features are grouped by (width, key rule, `table`; RAW: and `embedding`). Whether a feature is
-// in_wide or in_deep does not matter. The tables are in the order of their first features. A
-// table's name is its `table`, else the `embedding` that all of its features name (RAW: a feature
-// without one has its own name), else "embedding"; if several tables would have that name,
-// "embedding_WIDTH". The names are part of every saved model: a test pins them.
+// Features are grouped by (width, key rule, `table`; RAW: and `embedding`). The tables are in the
+// order of their first features. A table's name is its `table`, else the `embedding` that all of
+// its features name (RAW: a feature without one has its own name), else "embedding"; if several
+// tables would have that name, "embedding_WIDTH". The names are part of every saved model: a test
+// pins them.
+//
+// in_wide and in_deep do not split tables: a job of one width has a single table, with the name and
+// the initial values that it always had, and features that share an embedding have the same rows
+// even if the parts that use them differ. A table's rows have the values of each part that uses
+// one of its features, so rows of other features may carry values that nothing reads; `table`
+// separates them where that matters.
 //
 // Thread safety: pure function.
 #pragma once

@@ -70,7 +70,7 @@ absl::StatusOr<std::unique_ptr<DenseNet>> CreateWideDeepNet(const ModelSpec& spe
   const RowRange &deep = wide_deep.deep_rows(), &wide = wide_deep.wide_rows();
   // Their rows are those of a single table of the network.
   if (!deep.empty())
-    tables.push_back({deep.begin, deep.size(), shape.embedding_dims[0], shape.embedding_begin()});
+    tables.push_back({deep.begin, deep.size(), shape.embedding_dims[0], shape.embedding_begin(0)});
   if (!wide.empty()) tables.push_back({wide.begin, wide.size(), 1, 0});
   if (tables.empty()) return net;
   return std::make_unique<DenseEmbeddingNet>(std::move(net), std::move(tables), shape.row_dim(0),

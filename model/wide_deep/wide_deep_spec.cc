@@ -83,7 +83,6 @@ absl::Status WideDeepSpec::DeriveShape(const JobConfig& job) {
   shape_.dropout = config.dropout();
   shape_.bf16 = job.train().compute_dtype() == TrainConfig::BF16;
   shape_.wide_bias = On(config.has_wide_numeric(), config.wide_numeric());
-  shape_.wide_column = false;  // until a slot needs it
   shape_.num_numeric = schema_->numerics().size();
   for (uint32_t i = 0; i < shape_.num_numeric; ++i) {
     const FeatureSchema::Numeric& numeric = schema_->numerics()[i];
@@ -104,7 +103,7 @@ absl::Status WideDeepSpec::DeriveShape(const JobConfig& job) {
         "hidden_units",
         "no feature is in the deep part; set in_deep on one, or remove hidden_units");
   }
-  if (!shape_.deep() && !shape_.wide_bias && !shape_.wide_column) {
+  if (!shape_.deep() && !shape_.wide_bias && !shape_.any_wide_column()) {
     return RefuseField(
         "wide_categorical",
         "no feature has keys in the wide part, and no other part is on; set in_wide on one");
@@ -122,11 +121,13 @@ absl::Status WideDeepSpec::DeriveSlots(const JobConfig& job) {
     to.weighted = slot.weighted;
     to.table = slot.table;
     shape_.slots.push_back(to);
-    // A part of the rows exists only where a feature uses it. Otherwise every row would carry
-    // values that nothing reads. All tables have the wide column if one has, so that it is known
-    // where embeddings begin.
-    shape_.wide_column |= slot.in_wide && wide_categorical;
-    if (shape_.tables() <= slot.table) shape_.embedding_dims.resize(slot.table + 1, 0);
+    if (shape_.tables() <= slot.table) {
+      shape_.embedding_dims.resize(slot.table + 1, 0);
+      shape_.wide_columns.resize(slot.table + 1, false);
+    }
+    // A part of a table's rows exists only where one of its features uses it. Otherwise every row
+    // would carry values that nothing reads.
+    if (slot.in_wide && wide_categorical) shape_.wide_columns[slot.table] = true;
     if (!slot.in_deep || !shape_.deep()) continue;
     // Rows of dense features have the model's width (WideDeepRules).
     const uint32_t dim =
@@ -188,7 +189,7 @@ void WideDeepSpec::DeriveRows() {
   };
   for (const FeatureSchema::Slot& slot : schema_->slots()) {
     if (slot.in_deep && shape_.deep()) extend(slot.rows, &deep_rows_);
-    if (slot.in_wide && shape_.wide_column) extend(slot.rows, &wide_rows_);
+    if (slot.in_wide && shape_.wide_columns[slot.table]) extend(slot.rows, &wide_rows_);
   }
 }
 
@@ -198,7 +199,7 @@ void WideDeepSpec::AddSparse(const JobConfig& job, size_t t) {
   table.set_name(plan_.tables[t].name);
   table.set_kind(TableConfig::SPARSE);
   // One row has the values of both parts, so that a key is pulled and pushed once.
-  if (shape_.wide_column) {
+  if (shape_.wide_columns[t]) {
     ColumnGroup* wide = table.add_columns();
     wide->set_name("wide");
     wide->set_dim(1);

@@ -62,6 +62,7 @@ WideDeepNet::WideDeepNet(WideDeepShape shape, int threads, size_t pass_examples)
       first_wide_(shape_.deep() ? 2 * (shape_.hidden.size() + 1) : 0),
       // Numbers of the input have no weights in front of them, so only embeddings need a gradient.
       embedded_(shape_.deep() && shape_.deep_inputs() > shape_.deep_numeric.size()),
+      any_wide_(shape_.any_wide_column()),
       elements_(shape_.dense_elements()),
       runs_(RunsOf(shape_)),
       wide_sums_(shape_.wide_numeric.size() + 1),
@@ -79,6 +80,7 @@ std::vector<WideDeepNet::SlotRun> WideDeepNet::RunsOf(const WideDeepShape& shape
     SlotRun run;
     run.begin = s, run.end = s + 1;
     run.table = table, run.row_dim = shape.row_dim(table), run.dim = shape.embedding_dims[table];
+    run.embedding_begin = shape.embedding_begin(table);
     runs.push_back(run);
   }
   return runs;
@@ -88,7 +90,7 @@ void WideDeepNet::SetRows(const NetInput& input) {
   for (SlotRun& run : runs_) {
     run.values = input.rows[run.table].values;
     // A table without keys in the batch may have no rows at all.
-    run.embeddings = run.values == nullptr ? nullptr : run.values + shape_.embedding_begin();
+    run.embeddings = run.values == nullptr ? nullptr : run.values + run.embedding_begin;
   }
 }
 
@@ -218,10 +220,11 @@ double WideDeepNet::WideLogit(const NetInput& input, size_t example) const {
     }
   }
   if (shape_.wide_bias) sum += input.dense[tensor][0];
-  if (!shape_.wide_column) return sum;
+  if (!any_wide_) return sum;
   const uint32_t* offsets = batch.key_offsets.data() + example * batch.num_slots;
   const float* const times = batch.key_weights.empty() ? nullptr : batch.key_weights.data();
   for (const SlotRun& run : runs_) {
+    if (run.embedding_begin == 0) continue;
     for (size_t s = run.begin; s < run.end; ++s) {
       if (!shape_.slots[s].wide) continue;
       for (uint32_t k = offsets[s]; k < offsets[s + 1]; ++k) {
@@ -388,7 +391,7 @@ void WideDeepNet::AddExample(const NetInput& input, size_t example, size_t pass_
   const uint32_t* offsets = batch.key_offsets.data() + example * batch.num_slots;
   const float* d_input = embedded_ ? mlp_->input_gradient(pass_row) : nullptr;
   for (const SlotRun& run : runs_) {
-    const size_t dim = run.dim, row_dim = run.row_dim;
+    const size_t dim = run.dim, row_dim = run.row_dim, begin = run.embedding_begin;
     const OwnRows<Sum> rows = own[run.table];
     for (size_t s = run.begin; s < run.end; ++s) {
       const WideDeepShape::Slot& slot = shape_.slots[s];
@@ -403,9 +406,9 @@ void WideDeepNet::AddExample(const NetInput& input, size_t example, size_t pass_
         if (row < rows.begin || row >= rows.end) continue;
         const Sum weight = weighted ? Sum{batch.key_weights[k]} : Sum{1};
         Sum* to = rows.sums + row * row_dim;
-        if (shape_.wide_column && slot.wide) to[0] += d_logits_[pass_row] * weight;
+        if (begin > 0 && slot.wide) to[0] += d_logits_[pass_row] * weight;
         if (!deep) continue;
-        AddRow(d_input, share * weight, dim, to + shape_.embedding_begin());
+        AddRow(d_input, share * weight, dim, to + begin);
       }
       if (deep) d_input += dim;
     }

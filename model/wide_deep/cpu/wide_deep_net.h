@@ -49,6 +49,7 @@ class WideDeepNet : public DenseNet {
   struct SlotRun {
     size_t begin, end;
     size_t table, row_dim, dim;  // dim: of the embedding
+    size_t embedding_begin;      // in a row; 1 behind a weight of the wide part, else 0
     // The rows of this step, and the embedding of the first one.
     const float* values = nullptr;
     const float* embeddings = nullptr;
@@ -103,6 +104,7 @@ class WideDeepNet : public DenseNet {
   const size_t pass_examples_;            // at most; 0: no bound
   const size_t first_wide_;               // index of the first wide tensor in dense
   const bool embedded_;                   // the deep part has embeddings
+  const bool any_wide_;                   // some rows have a weight of the wide part
   const std::vector<size_t> elements_;    // of each dense tensor
   std::vector<SlotRun> runs_;             // of slots whose rows have values, in order
   std::unique_ptr<Mlp> mlp_;              // null without a deep part

@@ -20,6 +20,9 @@ inline size_t RowDimOf(const WideDeepShape& shape) {
 inline uint32_t EmbeddingDimOf(const WideDeepShape& shape) {
   return shape.tables() == 0 ? 0 : shape.embedding_dims[0];
 }
+inline bool HasWideColumn(const WideDeepShape& shape) {
+  return shape.tables() > 0 && shape.wide_columns[0];
+}
 
 // The element of a list by sparse table, or an empty one.
 template <typename T>

@@ -31,7 +31,7 @@ NetPlan::NetPlan(const WideDeepShape& shape)
       embeddings(shape.deep() ? shape.deep_inputs() - shape.deep_numeric.size() : 0),
       elements(shape.dense_elements()),
       dropout(shape.dropout > 0),
-      wide_column(shape.wide_column),
+      wide_column(HasWideColumn(shape)),
       num_wide_numeric(shape.wide_numeric.size()) {
   int tensor = shape.deep() ? static_cast<int>(2 * (hidden + 1)) : 0;
   wide_weight = num_wide_numeric > 0 ? tensor++ : -1;
@@ -123,7 +123,7 @@ void FillConstants(const WideDeepShape& shape, char* to) {
   for (const WideDeepShape::Slot& slot : shape.slots) {
     SlotTable table;
     table.deep_column = embedded && slot.deep ? static_cast<int32_t>(columns.size()) : -1;
-    table.wide = shape.wide_column && slot.wide;
+    table.wide = HasWideColumn(shape) && slot.wide;
     table.mean = slot.mean;
     for (uint32_t j = 0; table.deep_column >= 0 && j < dim; ++j)
       columns.push_back({static_cast<int32_t>(slots.size()), j});
@@ -144,7 +144,7 @@ NetView ViewOf(const WideDeepShape& shape, const char* constants) {
   view.num_numeric = shape.num_numeric;
   view.num_slots = shape.slots.size();
   view.row_dim = RowDimOf(shape);
-  view.embedding_begin = shape.embedding_begin();
+  view.embedding_begin = HasWideColumn(shape) ? 1 : 0;
   view.embedding_dim = EmbeddingDimOf(shape);
   view.deep_inputs = shape.deep() ? shape.deep_inputs() : 0;
   view.num_wide_numeric = shape.wide_numeric.size();

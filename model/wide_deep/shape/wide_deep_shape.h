@@ -1,14 +1,16 @@
 // The shape of a wide_deep network, on which the tables and all backends agree.
 //
 // Format:
-//   sparse row      [wide weight: 1 float if wide_column][embedding: embedding_dim of its table]
-//   deep input      [embedding of each in_deep slot, in slot order][in_deep numbers, in order]
-//   dense tensors   for each layer: weight [in, out], bias [out] (out = 1 in the last layer);
+//   sparse row      [wide weight: 1 float if its table has one][embedding: embedding_dim of its
+//   table] deep input      [embedding of each in_deep slot, in slot order][in_deep numbers, in
+//   order] dense tensors   for each layer: weight [in, out], bias [out] (out = 1 in the last
+//   layer);
 //                   wide weight [wide_numeric.size()], if not empty; wide bias [1], if wide_bias
 //
 // Thread safety: plain data.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -28,22 +30,27 @@ struct WideDeepShape {
   std::vector<uint32_t> deep_numeric;  // indices of the numbers in the deep part
   std::vector<Slot> slots;
   bool wide_bias = true;
-  bool wide_column = true;
   // By sparse table: the width of its embeddings; 0: its rows have none. Rows of dense tables
   // (DenseEmbeddingNet) count as those of one sparse table. Empty: there are no rows.
   std::vector<uint32_t> embedding_dims;
+  // By sparse table: whether its rows begin with a weight of the wide part.
+  std::vector<bool> wide_columns;
   std::vector<uint32_t> hidden;  // empty: no deep part
   float dropout = 0;
   bool bf16 = false;  // training rounds the operands of the hidden layers' products; sums are f32
 
   bool deep() const { return !hidden.empty(); }
   size_t tables() const { return embedding_dims.size(); }
-  size_t row_dim(size_t table) const { return (wide_column ? 1 : 0) + embedding_dims[table]; }
+  size_t row_dim(size_t table) const { return embedding_begin(table) + embedding_dims[table]; }
   // 0 for a slot without rows: a model without rows has no table 0.
   size_t embedding_dim(const Slot& slot) const {
     return slot.table < tables() ? embedding_dims[slot.table] : 0;
   }
-  size_t embedding_begin() const { return wide_column ? 1 : 0; }
+  // Where embeddings begin in the rows of a table.
+  size_t embedding_begin(size_t table) const { return wide_columns[table] ? 1 : 0; }
+  bool any_wide_column() const {
+    return std::find(wide_columns.begin(), wide_columns.end(), true) != wide_columns.end();
+  }
   size_t deep_inputs() const {
     size_t n = deep_numeric.size();
     for (const Slot& slot : slots) n += slot.deep ? embedding_dim(slot) : 0;

@@ -30,8 +30,8 @@ class DenseEmbeddingTest : public ::testing::Test {
     const size_t dim = shape_.embedding_dims[0];
     tables_.clear();
     const size_t deep_rows = shape_.slots[1].deep ? kKeys : 15;
-    if (dim > 0) tables_.push_back({0, deep_rows, dim, shape_.embedding_begin()});
-    if (shape_.wide_column) tables_.push_back({5, 16, 1, 0});
+    if (dim > 0) tables_.push_back({0, deep_rows, dim, shape_.embedding_begin(0)});
+    if (shape_.wide_columns[0]) tables_.push_back({5, 16, 1, 0});
     dense_.clear();
     for (const auto& table : tables_) dense_.push_back(Values(table.rows * table.dim));
     for (const size_t n : shape_.dense_elements()) dense_.push_back(Values(n));
@@ -208,7 +208,8 @@ TEST_F(DenseEmbeddingTest, AgreesWithoutADeepPart) {
 TEST_F(DenseEmbeddingTest, AgreesWithoutAWidePart) {
   WideDeepShape shape = SmallShape();
   shape.wide_numeric.clear();
-  shape.wide_bias = shape.wide_column = false;
+  shape.wide_bias = false;
+  shape.wide_columns = {false};
   shape.slots[1].deep = true;  // without any part it would have no rows
   ExpectAgrees(shape, 9);
 }

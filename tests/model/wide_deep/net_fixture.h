@@ -27,22 +27,25 @@ inline WideDeepShape SmallShape() {
   shape.slots = {MakeSlot(true, true, false), MakeSlot(true, false, true),
                  MakeSlot(true, true, true), MakeSlot(false, true, false)};
   shape.embedding_dims = {3};
+  shape.wide_columns = {true};
   shape.hidden = {7, 5};
   return shape;
 }
 
 // A shape with sparse tables of three widths, and a fourth one as wide as the second. Slots of all
-// kinds share the tables, some beside each other and some apart.
+// kinds share the tables, some beside each other and some apart. The wide part uses no slot of the
+// third table.
 inline WideDeepShape ShapeOfSeveralTables() {
   WideDeepShape shape = SmallShape();
   shape.embedding_dims = {4, 8, 16, 8};
+  shape.wide_columns = {true, true, false, true};
   shape.slots.clear();
   for (const uint32_t table : {0, 0, 1, 3, 2, 3, 2}) {
     shape.slots.push_back(MakeSlot(true, true, shape.slots.size() % 2 == 1));
     shape.slots.back().table = table;
   }
   shape.slots[1].deep = false;
-  shape.slots[4].wide = shape.slots[5].wide = false;
+  shape.slots[4].wide = shape.slots[5].wide = shape.slots[6].wide = false;
   shape.slots[2].weighted = shape.slots[4].weighted = true;  // summed
   shape.slots[5].weighted = true;                            // the mean
   return shape;

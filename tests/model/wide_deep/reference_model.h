@@ -82,6 +82,10 @@ class ReferenceModel {
     return values.rows[table].data() + row * shape_.row_dim(table);
   }
 
+  bool HasWideColumn(const WideDeepShape::Slot& slot) const {
+    return slot.table < shape_.tables() && shape_.wide_columns[slot.table];
+  }
+
   double Wide(const Batch& batch, const std::vector<uint32_t>& row_index,
               const ReferenceValues& values, size_t i) const {
     size_t tensor = shape_.deep() ? 2 * (shape_.hidden.size() + 1) : 0;
@@ -94,8 +98,8 @@ class ReferenceModel {
       ++tensor;
     }
     if (shape_.wide_bias) sum += values.dense[tensor][0];
-    if (!shape_.wide_column) return sum;
     for (size_t s = 0; s < batch.num_slots; ++s) {
+      if (!HasWideColumn(shape_.slots[s])) continue;
       const size_t cell = i * batch.num_slots + s;
       for (uint32_t k = batch.key_offsets[cell];
            shape_.slots[s].wide && k < batch.key_offsets[cell + 1]; ++k) {
@@ -137,7 +141,8 @@ class ReferenceModel {
       for (size_t j = 0; j < shape_.embedding_dim(shape_.slots[s]); ++j) {
         double sum = 0, times = 0;
         for (uint32_t k = begin; k < end; ++k) {
-          sum += Row(values, s, row_index[k])[shape_.embedding_begin() + j] * TimesOf(batch, k);
+          sum += Row(values, s, row_index[k])[shape_.embedding_begin(shape_.slots[s].table) + j] *
+                 TimesOf(batch, k);
           times += TimesOf(batch, k);
         }
         x.push_back(shape_.slots[s].mean && times > 0 ? sum / times : sum);

@@ -41,7 +41,7 @@ constexpr char kSeveralTables[] = R"(
   features { name: "city" categorical {} }
   features { name: "item" embedding: "item" embedding_dim: 16 categorical {} }
   features { name: "bought" embedding: "item" embedding_dim: 16 in_wide: false categorical { multi_value_delimiter: "|" } }
-  features { name: "user" key: RAW embedding_dim: 4 categorical {} }
+  features { name: "user" key: RAW embedding_dim: 4 in_wide: false categorical {} }
   features { name: "day" table: "days" in_deep: false categorical {} }
 )";
 
@@ -61,13 +61,14 @@ TEST(WideDeepSpecTest, FeaturesOfSeveralWidthsHaveSeveralSparseTables) {
     for (const ColumnGroup& group : table.columns())
       rows.push_back(group.name() + "=" + std::to_string(group.dim()));
   }
-  // The deep part reads no row of "days".
+  // The wide part reads no row of "user", and the deep part none of "days".
   EXPECT_THAT(rows, ElementsAre("embedding", "wide=1", "embedding=8", "item", "wide=1",
-                                "embedding=16", "user", "wide=1", "embedding=4", "days", "wide=1"));
+                                "embedding=16", "user", "embedding=4", "days", "wide=1"));
   EXPECT_THAT(Table(model, "deep/0/weight").shape(), ElementsAre(8 + 16 + 16 + 4, 16));
 
   const auto& spec = static_cast<const WideDeepSpec&>(model);
   EXPECT_THAT(spec.shape().embedding_dims, ElementsAre(8, 16, 4, 0));
+  EXPECT_THAT(spec.shape().wide_columns, ElementsAre(true, true, false, true));
   std::vector<uint32_t> tables, of_schema;
   for (const WideDeepShape::Slot& slot : spec.shape().slots) tables.push_back(slot.table);
   for (const FeatureSchema::Slot& slot : model.schema()->slots()) of_schema.push_back(slot.table);

@@ -89,7 +89,7 @@ TEST(WideDeepNetTest, SeveralTablesAgreeWithFiniteDifferences) {
 
 TEST(WideDeepNetTest, SeveralTablesWithoutAWidePartAgreeWithFiniteDifferences) {
   WideDeepShape shape = ShapeOfSeveralTables();
-  shape.wide_column = false;
+  shape.wide_columns.assign(4, false);
   ExpectAgreesWithReference(shape, 13);
 }
 
@@ -97,6 +97,7 @@ TEST(WideDeepNetTest, SeveralTablesWithoutADeepPartAgreeWithFiniteDifferences) {
   WideDeepShape shape = ShapeOfSeveralTables();
   shape.hidden.clear();
   shape.embedding_dims.assign(4, 0);
+  shape.wide_columns[2] = shape.slots[4].wide = true;
   ExpectAgreesWithReference(shape, 13);
 }
 
@@ -104,6 +105,7 @@ TEST(WideDeepNetTest, ATableWithoutEmbeddingsBesideOthersAgreesWithFiniteDiffere
   WideDeepShape shape = ShapeOfSeveralTables();
   for (WideDeepShape::Slot& slot : shape.slots) slot.deep &= slot.table != 2;
   shape.embedding_dims[2] = 0;
+  shape.wide_columns[2] = shape.slots[4].wide = true;
   ExpectAgreesWithReference(shape, 13);
 }
 
@@ -114,6 +116,7 @@ TEST(WideDeepNetTest, RowsInTwoTablesHaveTheBitsOfRowsInOne) {
   shape.dropout = 0.2f;
   NetCase whole(shape, kRows);
   shape.embedding_dims = {8, 8};
+  shape.wide_columns = {true, true};
   shape.slots[2].table = shape.slots[3].table = 1;
   NetCase split(shape, kRows);
   split.dense() = whole.dense();
@@ -230,21 +233,22 @@ TEST(WideDeepNetTest, WideOnly) {
 TEST(WideDeepNetTest, DeepOnly) {
   WideDeepShape shape = SmallShape();
   shape.wide_numeric.clear();
-  shape.wide_bias = shape.wide_column = false;
+  shape.wide_bias = false;
+  shape.wide_columns = {false};
   ExpectAgreesWithReference(shape, 9);
 }
 
 TEST(WideDeepNetTest, NumbersOnly) {
   WideDeepShape shape = SmallShape();
   shape.slots.clear();
-  shape.wide_column = false;
+  shape.wide_columns = {false};
   shape.embedding_dims = {0};
   ExpectAgreesWithReference(shape, 9);
 }
 
 TEST(WideDeepNetTest, KeysWithoutATableAreIgnored) {
   WideDeepShape shape = SmallShape();
-  shape.wide_column = false;
+  shape.wide_columns = {false};
   shape.embedding_dims = {0};
   ExpectAgreesWithReference(shape, 9);
 }

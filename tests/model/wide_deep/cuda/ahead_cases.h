@@ -169,7 +169,7 @@ inline void ExpectAnnouncedBatchesChangeNothing(const MakeNet& make) {
   WideDeepShape dropout = WideShape({33, 20}, 5), no_keys = SmallShape();
   dropout.dropout = 0.4f;
   no_keys.slots.clear();
-  no_keys.wide_column = false;
+  no_keys.wide_columns = {false};
   no_keys.embedding_dims = {0};
   for (const WideDeepShape& shape : {SmallShape(), dropout, no_keys})
     ExpectAStreamOfBatchesGivesTheSameBits(make, shape, 150);

@@ -68,13 +68,14 @@ inline void ExpectEveryKindAgrees(const MakeNet& make) {
   wide_only.embedding_dims = {0};
   WideDeepShape deep_only = SmallShape();
   deep_only.wide_numeric.clear();
-  deep_only.wide_bias = deep_only.wide_column = false;
+  deep_only.wide_bias = false;
+  deep_only.wide_columns = {false};
   WideDeepShape numbers_only = SmallShape();
   numbers_only.slots.clear();
-  numbers_only.wide_column = false;
+  numbers_only.wide_columns = {false};
   numbers_only.embedding_dims = {0};
   WideDeepShape no_table = SmallShape();
-  no_table.wide_column = false;
+  no_table.wide_columns = {false};
   no_table.embedding_dims = {0};
   WideDeepShape no_numbers = SmallShape();
   no_numbers.wide_numeric.clear();
