@@ -1,15 +1,19 @@
 #include "model/features/sparse_table_plan.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
+#include <set>
 #include <tuple>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
 #include "common/config/config_problem.h"
+#include "model/features/cell.h"
 #include "model/features/dense_rows.h"
 
 namespace sluice {
@@ -25,19 +29,13 @@ bool IsTableName(const std::string& name) {
          });
 }
 
-uint64_t HashBucketsOf(const Feature& feature) {
-  return feature.has_cross() ? feature.cross().hash_buckets()
-                             : feature.categorical().hash_buckets();
-}
-
 bool HasSparseRows(const Feature& feature, const FeatureUse& use) {
   const bool used = (InWide(feature) && use.keys.wide) || (InDeep(feature) && use.keys.deep);
   return used && HasKeys(feature) && !IsDense(feature);
 }
 
-uint32_t WidthOf(const Feature& feature, const FeatureUse& use) {
-  if (!use.keys.deep) return 0;
-  return feature.has_embedding_dim() ? feature.embedding_dim() : use.embedding_dim;
+const char* KindOf(const Feature& feature) {
+  return feature.has_cross() ? "a cross" : feature.has_numeric() ? "bucketed" : "categorical";
 }
 
 class Planner {
@@ -46,6 +44,7 @@ class Planner {
 
   absl::StatusOr<SparseTablePlan> Run() {
     plan_.table_of.assign(job_.features_size(), 0);
+    FindWidths();
     for (int i = 0; i < job_.features_size(); ++i) {
       if (!HasSparseRows(job_.features(i), use_)) continue;
       SLUICE_RETURN_IF_ERROR(CheckEmbedding(i));
@@ -67,7 +66,43 @@ class Planner {
   // Width, key rule, `table`; RAW: the name of the embedding.
   using Group = std::tuple<uint32_t, int, std::string, std::string>;
 
-  absl::Status Refuse(int i, const char* field, const std::string& why) const {
+  Group GroupOf(int i, uint32_t width) const {
+    const Feature& feature = job_.features(i);
+    return Group(width, feature.key(), feature.table(),
+                 feature.key() == Feature::RAW ? EmbeddingNameOf(feature) : "");
+  }
+
+  // Sets the width of each feature. Features outside the deep part need none. Without one, such a
+  // feature takes the first width of its embedding, or else that of the features with the same key
+  // and `table`, so that its rows are in their table.
+  void FindWidths() {
+    widths_.assign(job_.features_size(), 0);
+    if (!use_.keys.deep) return;
+    std::map<std::string, uint32_t> of_embedding;
+    std::map<Group, uint32_t> of_group;
+    for (int i = 0; i < job_.features_size(); ++i) {
+      const Feature& feature = job_.features(i);
+      if (!HasSparseRows(feature, use_)) continue;
+      widths_[i] = feature.has_embedding_dim() ? feature.embedding_dim() : use_.embedding_dim;
+      if (widths_[i] == 0) continue;
+      of_embedding.emplace(EmbeddingNameOf(feature), widths_[i]);
+      of_group.emplace(GroupOf(i, 0), widths_[i]);
+    }
+    for (int i = 0; i < job_.features_size(); ++i) {
+      const Feature& feature = job_.features(i);
+      if (!HasSparseRows(feature, use_) || InDeep(feature) || feature.has_embedding_dim() ||
+          widths_[i] > 0) {
+        continue;
+      }
+      const auto same = of_embedding.find(EmbeddingNameOf(feature));
+      const auto near = of_group.find(GroupOf(i, 0));
+      widths_[i] = same != of_embedding.end() ? same->second
+                   : near != of_group.end()   ? near->second
+                                              : 0;
+    }
+  }
+
+  absl::Status Refuse(int i, const std::string& field, const std::string& why) const {
     return AtField(absl::StrCat("features[", i, "].", field),
                    absl::InvalidArgumentError(
                        absl::StrCat("feature \"", job_.features(i).name(), "\" ", why)));
@@ -75,7 +110,7 @@ class Planner {
 
   // "shares the WHAT "x" with "a", but its FIELD is 8 and that of "a" 16; make them equal, or FIX".
   template <typename Value>
-  absl::Status Agree(int i, int first, const std::string& shared, const char* field,
+  absl::Status Agree(int i, int first, const std::string& shared, const std::string& field,
                      const Value& own, const Value& other, const char* fix) const {
     if (own == other) return absl::OkStatus();
     const std::string& name = job_.features(first).name();
@@ -85,10 +120,13 @@ class Planner {
                                "; make them equal, or ", fix));
   }
   static std::string Text(uint64_t value) { return absl::StrCat(value); }
+  static std::string Text(bool value) { return value ? "true" : "false"; }
+  static std::string Text(DatePart part) { return DatePart_Name(part); }
   static std::string Text(Feature::KeyRule key) { return Feature::KeyRule_Name(key); }
   static std::string Text(const std::string& name) { return absl::StrCat("\"", name, "\""); }
 
-  // Whether the feature fits the first one that has its embedding.
+  // Whether the feature fits the first one that has its embedding: the same value must be the same
+  // row in both.
   absl::Status CheckEmbedding(int i) {
     const Feature& own = job_.features(i);
     const int first = first_of_embedding_.emplace(EmbeddingNameOf(own), i).first->second;
@@ -96,21 +134,105 @@ class Planner {
     const Feature& other = job_.features(first);
     const std::string shared = absl::StrCat("the embedding \"", EmbeddingNameOf(own), "\"");
     const char* const fix = "give one of them another `embedding`";
-    SLUICE_RETURN_IF_ERROR(Agree(i, first, shared, "embedding_dim", uint64_t{WidthOf(own, use_)},
-                                 uint64_t{WidthOf(other, use_)}, fix));
+    SLUICE_RETURN_IF_ERROR(Agree(i, first, shared, "embedding_dim", uint64_t{widths_[i]},
+                                 uint64_t{widths_[first]}, fix));
     SLUICE_RETURN_IF_ERROR(Agree(i, first, shared, "key", own.key(), other.key(), fix));
     SLUICE_RETURN_IF_ERROR(Agree(i, first, shared, "table", own.table(), other.table(), fix));
-    if (own.has_cross() != other.has_cross()) {
-      return Refuse(
-          i, "embedding",
-          absl::StrCat("shares ", shared, " with \"", other.name(),
-                       "\", but only one of them is a cross, so they would have no row in "
-                       "common; ",
-                       fix));
+    if (own.kind_case() != other.kind_case()) {
+      return Refuse(i, "embedding",
+                    absl::StrCat("shares ", shared, " with \"", other.name(), "\", but is ",
+                                 KindOf(own), ", and \"", other.name(), "\" is ", KindOf(other),
+                                 ", so the same value would not be the same row; ", fix));
     }
-    return Agree(i, first, shared,
-                 own.has_cross() ? "cross.hash_buckets" : "categorical.hash_buckets",
-                 HashBucketsOf(own), HashBucketsOf(other), fix);
+    if (own.has_cross()) return CheckCross(i, first, shared, fix);
+    return own.has_numeric() ? CheckBuckets(i, first, shared, fix)
+                             : CheckCategories(i, first, shared, fix);
+  }
+
+  absl::Status CheckCross(int i, int first, const std::string& shared, const char* fix) {
+    const CrossFeature &own = job_.features(i).cross(), &other = job_.features(first).cross();
+    SLUICE_RETURN_IF_ERROR(Agree(i, first, shared, "cross.hash_buckets", own.hash_buckets(),
+                                 other.hash_buckets(), fix));
+    // The key of a cross is a hash of the keys of its parts.
+    return Agree(i, first, shared, "cross.features", EmbeddingsOf(own), EmbeddingsOf(other), fix);
+  }
+
+  // "a x b": the embeddings of the parts of a cross.
+  std::string EmbeddingsOf(const CrossFeature& cross) {
+    if (by_name_.empty()) {
+      for (int i = 0; i < job_.features_size(); ++i) by_name_.emplace(job_.features(i).name(), i);
+    }
+    std::vector<std::string> names;
+    for (const std::string& part : cross.features()) {
+      const auto at = by_name_.find(part);
+      names.push_back(at == by_name_.end() ? part : EmbeddingNameOf(job_.features(at->second)));
+    }
+    return absl::StrJoin(names, " x ");
+  }
+
+  absl::Status CheckBuckets(int i, int first, const std::string& shared, const char* fix) const {
+    const NumericFeature &own = job_.features(i).numeric(), &other = job_.features(first).numeric();
+    const auto text = [](const NumericFeature& numeric, int at) {
+      return at < numeric.boundaries_size() ? absl::StrCat(numeric.boundaries(at)) : "missing";
+    };
+    const int most = std::max(own.boundaries_size(), other.boundaries_size());
+    for (int at = 0; at < most; ++at) {
+      const std::string field = absl::StrCat("numeric.boundaries[", at, "]");
+      if (at < std::min(own.boundaries_size(), other.boundaries_size()) &&
+          own.boundaries(at) == other.boundaries(at)) {
+        continue;
+      }
+      const std::string& name = job_.features(first).name();
+      return Refuse(i, "numeric.boundaries",
+                    absl::StrCat("shares ", shared, " with \"", name, "\", but its ", field, " is ",
+                                 text(own, at), " and that of \"", name, "\" is ", text(other, at),
+                                 "; make the boundaries equal, or ", fix));
+    }
+    return CheckDates(i, first, shared, "numeric", own, other, fix);
+  }
+
+  absl::Status CheckCategories(int i, int first, const std::string& shared, const char* fix) {
+    const CategoricalFeature &own = job_.features(i).categorical(),
+                             &other = job_.features(first).categorical();
+    SLUICE_RETURN_IF_ERROR(Agree(i, first, shared, "categorical.hash_buckets", own.hash_buckets(),
+                                 other.hash_buckets(), fix));
+    SLUICE_RETURN_IF_ERROR(CheckVocabulary(i, first, shared, fix));
+    SLUICE_RETURN_IF_ERROR(CheckDates(i, first, shared, "categorical", own, other, fix));
+    SLUICE_RETURN_IF_ERROR(Agree(i, first, shared, "categorical.separate_unknown",
+                                 own.separate_unknown(), other.separate_unknown(), fix));
+    return Agree(i, first, shared, "categorical.missing_is_value", own.missing_is_value(),
+                 other.missing_is_value(), fix);
+  }
+
+  // A value is a row of its own in one of the features and unknown in the other, if only one has it
+  // in its vocabulary. The order does not matter.
+  absl::Status CheckVocabulary(int i, int first, const std::string& shared, const char* fix) {
+    const auto words_of = [this](int feature) {
+      const auto& list = job_.features(feature).categorical().vocabulary();
+      return std::set<std::string>(list.begin(), list.end());
+    };
+    // Many features may share an embedding: each vocabulary is read once.
+    if (words_.count(first) == 0) words_.emplace(first, words_of(first));
+    const std::set<std::string> own = words_of(i), &other = words_.at(first);
+    std::vector<std::string> differ;
+    std::set_symmetric_difference(own.begin(), own.end(), other.begin(), other.end(),
+                                  std::back_inserter(differ));
+    if (differ.empty()) return absl::OkStatus();
+    const int has = own.count(differ[0]) > 0 ? i : first;
+    return Refuse(
+        i, "categorical.vocabulary",
+        absl::StrCat("shares ", shared, " with \"", job_.features(first).name(),
+                     "\", but only the vocabulary of \"", job_.features(has).name(), "\" has ",
+                     QuotedCell(differ[0]), "; make the vocabularies equal, or ", fix));
+  }
+
+  template <typename Config>
+  absl::Status CheckDates(int i, int first, const std::string& shared, const char* kind,
+                          const Config& own, const Config& other, const char* fix) const {
+    SLUICE_RETURN_IF_ERROR(Agree(i, first, shared, absl::StrCat(kind, ".date_part"),
+                                 own.date_part(), other.date_part(), fix));
+    return Agree(i, first, shared, absl::StrCat(kind, ".date_format"), own.date_format(),
+                 other.date_format(), fix);
   }
 
   // Whether the feature fits the first one that names its `table`.
@@ -121,8 +243,8 @@ class Planner {
     const Feature& other = job_.features(first);
     const std::string shared = absl::StrCat("the table \"", own.table(), "\"");
     const char* const fix = "give one of them another `table`";
-    SLUICE_RETURN_IF_ERROR(Agree(i, first, shared, "embedding_dim", uint64_t{WidthOf(own, use_)},
-                                 uint64_t{WidthOf(other, use_)}, fix));
+    SLUICE_RETURN_IF_ERROR(Agree(i, first, shared, "embedding_dim", uint64_t{widths_[i]},
+                                 uint64_t{widths_[first]}, fix));
     SLUICE_RETURN_IF_ERROR(Agree(i, first, shared, "key", own.key(), other.key(), fix));
     if (own.key() != Feature::RAW) return absl::OkStatus();
     // Their values would be the same keys, and so the same rows, without a word about it.
@@ -132,12 +254,11 @@ class Planner {
   void AddToTable(int i) {
     const Feature& feature = job_.features(i);
     const bool raw = feature.key() == Feature::RAW;
-    const uint32_t width = WidthOf(feature, use_);
-    const Group group(width, feature.key(), feature.table(), raw ? EmbeddingNameOf(feature) : "");
-    const auto [at, added] = tables_.emplace(group, static_cast<uint32_t>(plan_.tables.size()));
+    const auto [at, added] =
+        tables_.emplace(GroupOf(i, widths_[i]), static_cast<uint32_t>(plan_.tables.size()));
     if (added) {
       SparseTablePlan::Table table;
-      table.width = width;
+      table.width = widths_[i];
       table.key = feature.key();
       plan_.tables.push_back(std::move(table));
       first_of_.push_back(i);
@@ -168,6 +289,7 @@ class Planner {
       const char* const field = !first.table().empty()       ? "table"
                                 : !first.embedding().empty() ? "embedding"
                                                              : "name";
+      table.named_by = absl::StrCat("features[", first_of_[t], "].", field);
       if (!IsTableName(table.name)) {
         return Refuse(
             first_of_[t], field,
@@ -188,10 +310,13 @@ class Planner {
   const JobConfig& job_;
   const FeatureUse& use_;
   SparseTablePlan plan_;
+  std::vector<uint32_t> widths_;  // by feature; 0: none
   std::map<Group, uint32_t> tables_;
   std::vector<int> first_of_;        // by table: its first feature
   std::vector<std::string> common_;  // by table: the embedding that all features name, or ""
   absl::flat_hash_map<std::string, int> first_of_embedding_, first_of_table_;
+  absl::flat_hash_map<std::string, int> by_name_;  // features; empty until a check needs it
+  std::map<int, std::set<std::string>> words_;     // vocabularies of features that others follow
 };
 
 }  // namespace

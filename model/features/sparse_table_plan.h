@@ -12,6 +12,9 @@
 // one of its features, so rows of other features may carry values that nothing reads; `table`
 // separates them where that matters.
 //
+// A feature outside the deep part needs no width. If neither it nor the model has one, it takes the
+// first width of its embedding, else of the features with its key rule and `table`.
+//
 // Thread safety: pure function.
 #pragma once
 
@@ -32,7 +35,8 @@ inline constexpr size_t kMaxSparseTables = 1024;
 struct SparseTablePlan {
   struct Table {
     std::string name;
-    uint32_t width = 0;  // of the embedding; 0: rows have none
+    std::string named_by;  // the path of the field that gives the name: "features[2].table"
+    uint32_t width = 0;    // of the embedding; 0: rows have none
     Feature::KeyRule key = Feature::HASHED;
     std::vector<std::string> features;  // names, in the order of the job
   };
@@ -46,8 +50,9 @@ const std::string& EmbeddingNameOf(const Feature& feature);
 
 // Only features whose keys a part of the model uses are in a table. INVALID_ARGUMENT names the
 // field and the fix
-// - when features that share an embedding differ in width, key, table or hash_buckets, or only some
-//   of them are crosses: the same value would not be the same row in all of them;
+// - when features that share an embedding differ in width, key, table, kind, or in an option that
+//   decides which key a value has (hash_buckets, vocabulary, boundaries, date_part, ...; crosses:
+//   the embeddings of their parts): the same value would not be the same row in all of them;
 // - when features that share a table differ in width or key, or are RAW with different embeddings;
 // - when two tables would have the same name, or a name that files and flags cannot carry;
 // - when there are more than kMaxSparseTables.

@@ -55,10 +55,11 @@ void FindFeatureProblems(const JobConfig& job, std::vector<ConfigProblem>* probl
   if (!plan.ok()) problems->push_back({FieldOf(plan), std::string(plan.message())});
 }
 
-// Whether each feature with rows says how wide its embedding is.
+// Whether each feature with rows in the deep part says how wide its embedding is.
 bool AllHaveWidths(const JobConfig& job) {
   return std::all_of(job.features().begin(), job.features().end(), [](const Feature& feature) {
-    return !HasRows(feature) || (feature.has_embedding_dim() && !IsDense(feature));
+    return !HasKeys(feature) || !InDeep(feature) ||
+           (feature.has_embedding_dim() && !IsDense(feature));
   });
 }
 

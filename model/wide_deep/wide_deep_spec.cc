@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "common/base/status_macros.h"
 #include "common/config/config_problem.h"
 #include "common/optimizer/update_rule.h"
@@ -73,6 +74,7 @@ absl::StatusOr<std::unique_ptr<ModelSpec>> WideDeepSpec::Create(const JobConfig&
   SLUICE_RETURN_IF_ERROR(model->DeriveShape(job));
   model->DeriveRows();
   model->DeriveTables(job);
+  SLUICE_RETURN_IF_ERROR(model->CheckNames());
   SLUICE_RETURN_IF_ERROR(CompleteTables(job, &model->tables_));
   return model;
 }
@@ -251,6 +253,23 @@ void WideDeepSpec::DeriveTables(const JobConfig& job) {
   if (!shape_.wide_numeric.empty())
     AddDense("wide/weight", {shape_.wide_numeric.size()}, Constant(0), dense);
   if (shape_.wide_bias) AddDense("wide/bias", {1}, Constant(0), dense);
+}
+
+absl::Status WideDeepSpec::CheckNames() const {
+  std::map<std::string, std::string> dense;  // by the name that files have: '/' is '.' there
+  for (const int t : dense_tables_)
+    dense.emplace(absl::StrReplaceAll(tables_[t].name(), {{"/", "."}}), tables_[t].name());
+  for (size_t t = 0; t < sparse_tables_.size(); ++t) {
+    const auto same = dense.find(tables_[sparse_tables_[t]].name());
+    if (same == dense.end()) continue;
+    const SparseTablePlan::Table& table = plan_.tables[t];
+    return AtField(table.named_by,
+                   absl::InvalidArgumentError(absl::StrCat(
+                       "feature \"", table.features[0], "\" has rows in a sparse table \"",
+                       table.name, "\", whose files would have the names of those of \"",
+                       same->second, "\", a dense table; give it another `table`")));
+  }
+  return absl::OkStatus();
 }
 
 ModelEntry WideDeepModel() {

@@ -41,6 +41,8 @@ class WideDeepSpec : public ModelSpec {
   // Adds sparse_tables()[t].
   void AddSparse(const JobConfig& job, size_t t);
   void AddRows(const JobConfig& job);
+  // INVALID_ARGUMENT names the feature of a sparse table whose files a dense table would have.
+  absl::Status CheckNames() const;
   void AddDense(const std::string& name, std::vector<uint64_t> shape, Initializer initializer,
                 const OptimizerConfig& optimizer);
 

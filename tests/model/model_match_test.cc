@@ -140,8 +140,8 @@ TEST(ModelMatchTest, CertainMistakesAreRefused) {
 
 TEST(ModelMatchTest, FeaturesWhoseRowsAreElsewhereAreRefusedByName) {
   const std::vector<Case> cases = {
-      {{{"name: \"tags\"", "name: \"tags\" embedding: \"job\""}},
-       {"\"tags\"", "embedding", "\"tags\"", "\"job\""}},
+      {{{"name: \"tags\"", "name: \"tags\" embedding: \"topic\""}},
+       {"\"tags\"", "embedding", "\"tags\"", "\"topic\""}},
       {{{"name: \"tags\"", "name: \"tags\" key: RAW"}}, {"\"tags\"", "key", "HASHED", "RAW"}},
       {{{"name: \"tags\"", "name: \"tags\" table: \"t\""}},
        {"\"tags\"", "table \"embedding\"", "table \"t\""}},

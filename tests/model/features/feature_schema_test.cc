@@ -110,7 +110,8 @@ TEST(FeatureSchemaTest, RawValuesMayHaveWeights) {
 TEST(FeatureSchemaTest, FeaturesOfOneEmbeddingShareKeys) {
   const auto schema = SchemaForTest(FeaturesForTest(R"(
       features { name: "item" categorical { vocabulary: ["a", "b"] missing_is_value: true } }
-      features { name: "bought" embedding: "item" categorical { multi_value_delimiter: "|" } }
+      features { name: "bought" embedding: "item"
+                 categorical { vocabulary: ["b", "a"] missing_is_value: true multi_value_delimiter: "|" } }
       features { name: "low" embedding: "price" numeric { boundaries: 1 } }
       features { name: "high" embedding: "price" numeric { boundaries: 1 } }
       features { name: "x" embedding: "pair" cross { features: ["item", "low"] } })"));

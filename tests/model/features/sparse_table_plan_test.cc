@@ -126,6 +126,52 @@ TEST(SparseTablePlanTest, DenseFeaturesAndNumbersAreInNoTable) {
               testing::IsEmpty());
 }
 
+// Without a width of the model, features outside the deep part have none of their own.
+TEST(SparseTablePlanTest, FeaturesThatNeedNoWidthJoinTheFirstTableOfTheirKind) {
+  EXPECT_THAT(
+      TablesOf(R"(
+      features { name: "a" categorical {} in_deep: false }
+      features { name: "b" categorical {} embedding_dim: 4 }
+      features { name: "c" categorical {} embedding_dim: 16 }
+      features { name: "d" categorical {} in_deep: false embedding: "c" }
+      features { name: "e" categorical {} in_deep: false table: "t" }
+      features { name: "f" categorical {} embedding_dim: 2 table: "t" }
+      features { name: "r" categorical {} in_deep: false key: RAW }
+      features { name: "s" categorical {} embedding_dim: 2 key: RAW embedding: "r" })",
+               FeatureUse()),
+      ElementsAre("embedding_4 4: a b", "embedding_16 16: c d", "t 2: e f", "r 2 RAW: r s"));
+  EXPECT_THAT(TablesOf("features { name: 'a' categorical {} in_deep: false } "
+                       "features { name: 'r' categorical {} embedding_dim: 4 key: RAW }",
+                       FeatureUse()),
+              ElementsAre("embedding 0: a", "r 4 RAW: r"));
+}
+
+TEST(SparseTablePlanTest, OptionsThatDoNotChangeKeysMayDifferInASharedEmbedding) {
+  EXPECT_THAT(TablesOf(R"(
+      features { name: "a" categorical { vocabulary: ["x", "y"] } embedding: "e" }
+      features { name: "b" categorical { vocabulary: ["y", "x"] multi_value_delimiter: "|"
+                                         pooling: MEAN column: "c" } embedding: "e" }
+      features { name: "m" numeric { boundaries: [1, 2] log: true } embedding: "n" }
+      features { name: "n" numeric { boundaries: [1, 2] default_value: 3 } }
+      features { name: "x" cross { features: ["a", "m"] } embedding: "z" }
+      features { name: "y" cross { features: ["b", "n"] } embedding: "z" })"),
+              ElementsAre("embedding 8: a b m n x y"));
+}
+
+TEST(SparseTablePlanTest, TheFieldThatNamesATableIsKnown) {
+  const auto plan = PlanSparseTables(
+      FeaturesForTest(Categories("a") + "features { name: 'b' categorical {} table: 't' } "
+                                        "features { name: 'c' categorical {} key: RAW } "
+                                        "features { name: 'd' categorical {} embedding: 'e' "
+                                        "embedding_dim: 2 }"),
+      UseOfWidth8());
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  std::vector<std::string> fields;
+  for (const SparseTablePlan::Table& table : plan->tables) fields.push_back(table.named_by);
+  EXPECT_THAT(fields, ElementsAre("features[0].name", "features[1].table", "features[2].name",
+                                  "features[3].embedding"));
+}
+
 TEST(SparseTablePlanTest, TableOfIsByFeature) {
   const auto plan = PlanSparseTables(
       FeaturesForTest("features { name: 'n' numeric {} }" + Categories("a") +
@@ -133,6 +179,12 @@ TEST(SparseTablePlanTest, TableOfIsByFeature) {
       UseOfWidth8());
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_THAT(plan->table_of, ElementsAre(0, 0, 1, 0));
+}
+
+// Features "a" and "b" that share an embedding.
+std::string Shared(const std::string& a, const std::string& b) {
+  return absl::StrCat("features { name: 'a' embedding: 'e' ", a,
+                      " } features { name: 'b' embedding: 'e' ", b, " } ");
 }
 
 struct BadPlan {
@@ -166,6 +218,43 @@ TEST(SparseTablePlanTest, FeaturesThatContradictEachOtherAreRefusedByName) {
                 "features { name: 'x' cross { features: ['a', 'c'] } embedding: 'item' }",
             "features[2].embedding",
             {"\"x\"", "\"a\"", "cross"}},
+           {Shared("categorical {}", "numeric { boundaries: 1 }"),
+            "features[1].embedding",
+            {"\"b\"", "\"a\"", "bucketed", "categorical"}},
+           {Shared("categorical { vocabulary: ['x', 'y'] }", "categorical { vocabulary: 'x' }"),
+            "features[1].categorical.vocabulary",
+            {"\"a\"", "\"y\""}},
+           {Shared("categorical {}", "categorical { vocabulary: 'x' }"),
+            "features[1].categorical.vocabulary",
+            {"\"b\" has \"x\""}},
+           {Shared("categorical { date_part: MONTH }", "categorical { date_part: YEAR }"),
+            "features[1].categorical.date_part",
+            {"MONTH", "YEAR"}},
+           {Shared("categorical { date_part: MONTH date_format: '%Y' }",
+                   "categorical { date_part: MONTH date_format: '%y' }"),
+            "features[1].categorical.date_format",
+            {"%Y", "%y"}},
+           {Shared("categorical { vocabulary: 'x' hash_buckets: 9 separate_unknown: true }",
+                   "categorical { vocabulary: 'x' hash_buckets: 9 }"),
+            "features[1].categorical.separate_unknown",
+            {"true", "false"}},
+           {Shared("categorical { missing_is_value: true }", "categorical {}"),
+            "features[1].categorical.missing_is_value",
+            {"true", "false"}},
+           {Shared("numeric { boundaries: [1, 2] }", "numeric { boundaries: [1, 3] }"),
+            "features[1].numeric.boundaries",
+            {"boundaries[1]", "2", "3"}},
+           {Shared("numeric { boundaries: [1, 2] }", "numeric { boundaries: 1 }"),
+            "features[1].numeric.boundaries",
+            {"boundaries[1]", "2", "missing"}},
+           {Shared("numeric { boundaries: 1 date_part: MONTH }",
+                   "numeric { boundaries: 1 date_part: HOUR }"),
+            "features[1].numeric.date_part",
+            {"MONTH", "HOUR"}},
+           {Shared("cross { features: ['c', 'd'] }", "cross { features: ['d', 'c'] }") +
+                Categories("c") + Categories("d"),
+            "features[1].cross.features",
+            {"c x d", "d x c"}},
            {t + b("table: 't' embedding_dim: 4"), "features[1].embedding_dim", {"\"t\"", "4"}},
            {t + b("table: 't' key: RAW"), "features[1].key", {"\"t\"", "\"a\""}},
            {t + "key: RAW" + b("table: 't' key: RAW"),

@@ -57,6 +57,15 @@ TEST_P(WideDeepRefusalTest, NamesFieldValueAndFix) {
     EXPECT_THAT(std::string(status.message()), HasSubstr(part));
 }
 
+TEST(WideDeepRulesTest, OnlyFeaturesOfTheDeepPartNeedAWidth) {
+  const Settings widths = {{"features",
+                            "[{name: 'a' categorical {} embedding_dim: 8}, "
+                            "{name: 'b' categorical {} in_deep: false}]"},
+                           {"model.wide_deep.embedding_dim", "0"}};
+  const auto job = Effective(widths);
+  EXPECT_TRUE(job.ok()) << job.status();
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Values, WideDeepRefusalTest,
     ::testing::Values(

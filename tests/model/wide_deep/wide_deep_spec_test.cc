@@ -3,6 +3,7 @@
 #include <string>
 
 #include "absl/strings/str_replace.h"
+#include "common/config/config_problem.h"
 #include "gmock/gmock.h"
 #include "tests/model/wide_deep/spec_for_test.h"
 
@@ -98,6 +99,42 @@ TEST(WideDeepSpecTest, OnlyTheWidthsOfFeaturesAreNeeded) {
       ModelSpec::Create(Job(own + "model { wide_deep { hidden_units: 4 } }"), BuiltInSpecs());
   ASSERT_TRUE(model.ok()) << model.status();
   EXPECT_THAT(Table(**model, "deep/0/weight").shape(), ElementsAre(2 + 16 + 16 + 4, 4));
+}
+
+// Files are named after tables, with '.' for '/'.
+TEST(WideDeepSpecTest, SparseTablesWithTheFilesOfDenseOnesAreRefused) {
+  const auto status_of = [](const std::string& feature) {
+    return ModelSpec::Create(Job(std::string(kFeatures) + kModel + "features { " + feature + " }"),
+                             BuiltInSpecs())
+        .status();
+  };
+  for (const char* name : {"deep.0.weight", "wide.bias"}) {
+    const std::string quoted = std::string("'") + name + "'";
+    for (const auto& [feature, field] : std::vector<std::pair<std::string, std::string>>{
+             {"name: 'z' categorical { column: 'job' } table: " + quoted, "features[4].table"},
+             {"name: 'z' categorical { column: 'job' } embedding_dim: 2 embedding: " + quoted,
+              "features[4].embedding"},
+             {"categorical { column: 'job' } key: RAW name: " + quoted, "features[4].name"}}) {
+      const absl::Status status = status_of(feature);
+      EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << feature;
+      EXPECT_EQ(FieldOf(status), field) << status;
+      EXPECT_THAT(
+          std::string(status.message()),
+          testing::AllOf(HasSubstr(name), HasSubstr(absl::StrReplaceAll(name, {{".", "/"}}))));
+    }
+  }
+  // The model has no such layer.
+  EXPECT_TRUE(status_of("name: 'z' categorical { column: 'job' } table: 'deep.7.bias'").ok());
+}
+
+TEST(WideDeepSpecTest, OnlyTheDeepPartNeedsWidths) {
+  const auto model = ModelSpec::Create(
+      Job(absl::StrReplaceAll(kSeveralTables, {{"\"city\" cat", "\"city\" in_deep: false cat"}}) +
+          "model { wide_deep { hidden_units: 4 } }"),
+      BuiltInSpecs());
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_THAT(Table(**model, "deep/0/weight").shape(), ElementsAre(16 + 16 + 4, 4));
+  EXPECT_THAT((*model)->sparse_tables(), ElementsAre(0, 1, 2));
 }
 
 TEST(WideDeepSpecTest, AWideModelWithRawKeysHasRowsOfOneWeight) {
