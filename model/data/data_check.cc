@@ -114,10 +114,9 @@ class FieldCheck {
     const uint64_t examples = lines_ - bad_lines_;
     if (examples == 0) {
       if (!report->errors.empty()) return;
-      // A job without evaluation data trains as well.
-      std::vector<std::string>* const to = training ? &report->errors : &report->warnings;
-      to->push_back(absl::StrCat(field_, ": the ", training ? "training" : "evaluation",
-                                 " data has no examples"));
+      report->errors.push_back(absl::StrCat(field_, ": the ", training ? "training" : "evaluation",
+                                            " data has no examples; correct ", field_,
+                                            training ? "" : ", or remove it"));
       return;
     }
     if (training && weighted_ == 0) {

@@ -212,12 +212,11 @@ TEST_F(DataCheckTest, WeightsBehindLibsvmLabelsHaveNoColumn) {
               ElementsAre(AllOf(HasSubstr("label:weight"), Not(HasSubstr("weight_column")))));
 }
 
-TEST_F(DataCheckTest, EvaluationDataWithoutExamplesIsAWarning) {
+TEST_F(DataCheckTest, EvaluationDataWithoutExamplesIsRefused) {
   Train("a", kHead + Lines(4));
   job_.mutable_data()->add_eval_files(folder_.Write("e", kHead));
-  EXPECT_THAT(Check().errors, IsEmpty());
-  EXPECT_THAT(Check().warnings, ElementsAre(AllOf(HasSubstr("data.eval_files"),
-                                                  HasSubstr("evaluation data has no examples"))));
+  EXPECT_THAT(Check().errors, ElementsAre(AllOf(HasSubstr("data.eval_files"),
+                                                HasSubstr("evaluation data has no examples"))));
 }
 
 TEST_F(DataCheckTest, OneLabelInDataSeenWholeIsAWarning) {
