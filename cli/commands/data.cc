@@ -162,7 +162,8 @@ int Generate(const ParsedCommand& command) {
   const bool packed = files.compression != Compression::kNone;
   struct stat info;
   // The data may go to standard output, and then this text must not.
-  const bool piped = standard || stat(files.paths[0].c_str(), &info) == 0 && !S_ISREG(info.st_mode);
+  const bool piped =
+      standard || (stat(files.paths[0].c_str(), &info) == 0 && !S_ISREG(info.st_mode));
   (piped ? std::cerr : std::cout)
       << "wrote " << Counted(files.examples, "example") << " into " << files.paths[0]
       << (files.paths.size() > 1 ? absl::StrCat(" ... (", files.paths.size(), " files)") : "")

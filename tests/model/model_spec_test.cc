@@ -242,10 +242,11 @@ TEST(TableOverridesTest, EndsOfSchedulesScaleByWorkersWhenAsked) {
         };
         EXPECT_FLOAT_EQ(rate(0), 0.25f * workers) << kind;
         EXPECT_FLOAT_EQ(rate(2), 0.5f * workers) << kind;
-        if (kind.find("restarts") == std::string::npos)
+        if (kind.find("restarts") == std::string::npos) {
           EXPECT_FLOAT_EQ(rate(12), 0.125f * workers) << kind;
-        if (kind.find("restarts") != std::string::npos)
+        } else {
           EXPECT_NEAR(rate(11), 0.125 * workers, 0.02 * workers) << kind;
+        }
       }
     }
   }

@@ -133,7 +133,7 @@ TEST_F(DataCheckTest, AFileThatEndsAtTheBoundIsWhole) {
   DataCheckOptions options;
   options.lines = 10;
   const std::string text = kHead + Lines(10);
-  for (const std::string& rest : {"", "\n", "\n\n"}) {
+  for (const std::string rest : {"", "\n", "\n\n"}) {
     job_.mutable_data()->clear_train_files();
     Train("a", text + rest);
     EXPECT_THAT(Check(options).coverage,
