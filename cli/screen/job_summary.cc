@@ -17,6 +17,8 @@ namespace {
 
 constexpr size_t kListedFeatures = 8;  // of a sparse table
 constexpr size_t kListedTables = 16;
+// Jobs of one width have this table, whose features need no list.
+constexpr char kUsualTable[] = "embedding";
 
 using Patterns = google::protobuf::RepeatedPtrField<std::string>;
 
@@ -50,6 +52,21 @@ uint64_t ValuesOfRow(const TableConfig& table) {
   uint64_t values = 0;
   for (const ColumnGroup& group : table.columns()) values += group.dim();
   return values;
+}
+
+// How many rows a worker keeps of all sparse tables together, if each of several has a limit.
+std::vector<std::string> NotesOnKeptRows(const JobConfig& job) {
+  const ASyncConfigs& configs = job.strategy().a_sync_configs();
+  const bool geo = ModeOf(job.strategy()) == Mode::kGeo;
+  const uint64_t rows = geo ? configs.geo_cache_rows() : configs.hot_row_cache().rows();
+  if (rows == 0) return {};
+  const auto model = ModelSpec::Create(job, BuiltInSpecs());
+  const uint64_t tables = model.ok() ? (*model)->sparse_tables().size() : 0;
+  if (tables < 2) return {};
+  const uint64_t all = rows > UINT64_MAX / tables ? UINT64_MAX : rows * tables;
+  return {absl::StrCat("note: ", geo ? "geo_cache_rows" : "hot_row_cache.rows",
+                       " counts for each of ", tables, " sparse tables: a worker keeps up to ",
+                       Counted(all, "row"), " in all")};
 }
 
 uint64_t Elements(const TableConfig& table) {
@@ -95,6 +112,7 @@ std::vector<std::string> NotesOn(const JobConfig& job) {
         notes.push_back(
             absl::StrCat("note: data.", field, " has no effect: only sync mode uses lanes"));
     }
+    for (std::string& note : NotesOnKeptRows(job)) notes.push_back(std::move(note));
     return notes;
   }
   const std::string differ =
@@ -147,14 +165,16 @@ std::string DescribeModel(const JobConfig& job) {
         absl::StrCat("rows of ", Counted(ValuesOfRow(table), "value"), " in ", table.name()));
   }
   if (dense > 0) absl::StrAppend(&text, Counted(dense, "dense value"), sparse.empty() ? "" : ", ");
-  // DescribeSparseTables lists several.
+  // DescribeSparseTables lists them.
   if (sparse.size() > 1) return absl::StrCat(text, Counted(sparse.size(), "sparse table"));
   return text + absl::StrJoin(sparse, ", ");
 }
 
 std::vector<std::string> DescribeSparseTables(const JobConfig& job) {
   const auto model = ModelSpec::Create(job, BuiltInSpecs());
-  if (!model.ok() || (*model)->sparse_tables().size() < 2) return {};
+  if (!model.ok() || (*model)->sparse_tables().empty()) return {};
+  const TableConfig& first = (*model)->tables()[(*model)->sparse_tables()[0]];
+  if ((*model)->sparse_tables().size() == 1 && first.name() == kUsualTable) return {};
   std::vector<std::vector<std::string>> features((*model)->sparse_tables().size());
   for (const FeatureSchema::Slot& slot : (*model)->schema()->slots())
     features[slot.table].push_back(slot.name);

@@ -25,8 +25,9 @@ std::string DescribeData(const JobConfig& job);
 // "model: wide_deep, 17 features, 8 tables: 9,451 dense values, rows of 9 values in embedding".
 // REQUIRES: the job is effective.
 std::string DescribeModel(const JobConfig& job);
-// "table item: rows of 17 values for item, bought": a line for each sparse table (the first 16), if
-// the model has more than one. REQUIRES: the job is effective.
+// "table item: rows of 17 values for item, bought": a line for each sparse table (the first 16,
+// with the first 8 features of each). None if the only table is "embedding", as in most models.
+// REQUIRES: the job is effective.
 std::vector<std::string> DescribeSparseTables(const JobConfig& job);
 // "output: DIR; effective configuration: DIR/job.textproto". A job without
 // output_dir writes to a folder named after `job_id`.

@@ -121,6 +121,29 @@ TEST_F(JobSummaryTest, SeveralSparseTablesAreListedWithTheirFeatures) {
   EXPECT_THAT(out.str(), HasSubstr("\ntable item: "));
 }
 
+TEST_F(JobSummaryTest, ASingleSparseTableIsListedIfAFeatureNamesIt) {
+  EXPECT_THAT(DescribeSparseTables(Job({"--set=features=[{name: 'a' categorical {} table: 't'}, "
+                                        "{name: 'b' categorical {} table: 't'}]"})),
+              ElementsAre(AllOf(HasSubstr("table t: "), HasSubstr("for a, b"))));
+}
+
+TEST_F(JobSummaryTest, NotesSayHowManyRowsOfSeveralTablesAWorkerKeeps) {
+  const std::string two =
+      "--set=features=[{name: 'a' categorical {}}, {name: 'b' categorical {} table: 't'}]";
+  const std::string geo = "--k_steps=5", rows = "--set=strategy.a_sync_configs.geo_cache_rows=3000",
+                    hot = "--set=strategy.a_sync_configs.hot_row_cache={rows: 400}";
+  EXPECT_THAT(NotesOn(Job({two, geo})),
+              ElementsAre(AllOf(HasSubstr("geo_cache_rows"), HasSubstr("2 sparse tables"),
+                                HasSubstr("20,000,000 rows"))));
+  EXPECT_THAT(NotesOn(Job({two, geo, rows})), ElementsAre(HasSubstr("6,000 rows")));
+  EXPECT_THAT(NotesOn(Job({two, hot})),
+              ElementsAre(AllOf(HasSubstr("hot_row_cache.rows"), HasSubstr("800 rows"))));
+  // Nothing is kept, or the limit is that of the only table.
+  EXPECT_THAT(NotesOn(Job({two})), IsEmpty());
+  EXPECT_THAT(NotesOn(Job({geo})), IsEmpty());
+  EXPECT_THAT(NotesOn(Job({hot})), IsEmpty());
+}
+
 TEST_F(JobSummaryTest, DataIsDescribedByItsFilesOrByTheirNames) {
   const std::string data = file_ + ".csv";
   EXPECT_THAT(DescribeData(Job({"--set=data.train_files=" + data})),
