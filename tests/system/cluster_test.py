@@ -125,11 +125,15 @@ class ClusterTest(SluiceTest):
         log_dir = self.up("--server_num=1", "--worker_num=2")
         job, _ = self.submit(log_dir, "long", *LONG, workers=2, detach=True)
         self.await_job(log_dir, job, running, "running")
-        self.sluice("down", log_dir)
+        out = self.sluice("down", log_dir)
         self.assertEqual(processes_naming(str(log_dir)), [])
         result = self.result("long")
         self.assertEqual(result["status"], "cancelled")
-        self.assertIn("shut down", result["message"])
+        self.assertIn("cancelled", result["message"])
+        self.assertIn(job, out)
+        saved = list((self.tmp / "long" / "checkpoints").glob("step-*/MANIFEST"))
+        self.assertTrue(saved, "a running job makes a checkpoint first: %s" % out)
+        self.assertIn("--resume", out)
 
     def test_the_cluster_is_found_by_flag_by_variable_and_by_folder(self):
         log_dir = self.up("--server_num=1", "--worker_num=1", name="log")  # the default folder of cwd
