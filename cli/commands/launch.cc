@@ -217,6 +217,7 @@ int DryRun(const JobConfig& job, const SubmitJobRequest& request, const WorkerDe
   if (there.ok()) there = CheckWeightsOnDevices(job, devices);
   if (!there.ok()) return ReportError(there);
   for (const std::string& line : data.coverage) PrintOnStderr(absl::StrCat("note: ", line));
+  for (const std::string& line : ModelLines(job)) PrintOnStderr(line);
   for (const std::string& warning : WarningsOf(request, Env::Real()))
     PrintOnStderr(absl::StrCat("warning: ", warning));
   std::cout << ToTextproto(job);

@@ -105,6 +105,7 @@ int Submit(const ParsedCommand& command) {
   }
   if (dry_run) {
     for (const std::string& line : data.coverage) PrintOnStderr(absl::StrCat("note: ", line));
+    for (const std::string& line : ModelLines(*job)) PrintOnStderr(line);
     for (const std::string& warning : data.warnings)
       PrintOnStderr(absl::StrCat("warning: ", warning));
     for (const std::string& warning : WarningsOf(*request, Env::Real()))

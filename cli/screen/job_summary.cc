@@ -190,6 +190,12 @@ std::vector<std::string> DescribeSparseTables(const JobConfig& job) {
   return lines;
 }
 
+std::vector<std::string> ModelLines(const JobConfig& job) {
+  std::vector<std::string> lines = DescribeSparseTables(job);
+  lines.insert(lines.begin(), DescribeModel(job));
+  return lines;
+}
+
 std::string DescribeOutput(const JobConfig& job, const std::string& job_id) {
   const std::string folder =
       job.output_dir().empty() ? absl::StrCat("output/", job_id) : job.output_dir();
@@ -199,8 +205,8 @@ std::string DescribeOutput(const JobConfig& job, const std::string& job_id) {
 void PrintJob(const std::string& head, const JobConfig& job, std::ostream* out) {
   *out << head << "\n";
   for (const std::string& note : NotesOn(job)) *out << note << "\n";
-  *out << DescribeData(job) << "\n" << DescribeModel(job) << "\n";
-  for (const std::string& line : DescribeSparseTables(job)) *out << line << "\n";
+  *out << DescribeData(job) << "\n";
+  for (const std::string& line : ModelLines(job)) *out << line << "\n";
   out->flush();
 }
 

@@ -29,6 +29,8 @@ std::string DescribeModel(const JobConfig& job);
 // with the first 8 features of each). None if the only table is "embedding", as in most models.
 // REQUIRES: the job is effective.
 std::vector<std::string> DescribeSparseTables(const JobConfig& job);
+// The lines of DescribeModel and DescribeSparseTables.
+std::vector<std::string> ModelLines(const JobConfig& job);
 // "output: DIR; effective configuration: DIR/job.textproto". A job without
 // output_dir writes to a folder named after `job_id`.
 std::string DescribeOutput(const JobConfig& job, const std::string& job_id);

@@ -18,6 +18,7 @@ namespace sluice {
 namespace {
 
 constexpr size_t kShownProblems = 20;
+constexpr uint64_t kTellingExamples = 1000;  // so many with one label are said
 
 // A kind of problem, and where it was found first.
 struct Problem {
@@ -108,10 +109,16 @@ class FieldCheck {
     report->coverage.push_back(Coverage());
   }
 
-  // Checks what only the examples together show; does nothing unless all lines were looked at.
+  // Checks what only the examples together show.
   void CheckWhole(bool training, const DataConfig& data, DataCheckReport* report) const {
-    if (sampled_ < files_ || cut_short_) return;
     const uint64_t examples = lines_ - bad_lines_;
+    if (sampled_ < files_ || cut_short_) {
+      if (examples < kTellingExamples || (positive_ > 0 && positive_ < examples)) return;
+      report->warnings.push_back(absl::StrCat(
+          field_, ": none of the ", examples, " examples that were looked at has label ",
+          positive_ == 0 ? 1 : 0, "; check data.label, unless the data is sorted by it"));
+      return;
+    }
     if (examples == 0) {
       if (!report->errors.empty()) return;
       report->errors.push_back(absl::StrCat(field_, ": the ", training ? "training" : "evaluation",

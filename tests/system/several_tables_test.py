@@ -247,6 +247,10 @@ class SeveralTablesTest(SluiceTest):
             self.assertGreater(distance(start[table], expected), 1e-3, table)
             self.assertLessEqual(distance(values[table], expected), 1e-5, table)
 
+    def test_a_dry_run_names_the_tables_and_their_features(self):
+        _, out = self.launch("--dry_run", job=self.job)
+        self.assertIn("table item: rows of 9 values for shown, bought", out)
+
     def test_every_mode_trains_as_the_reference(self):
         flag, start = self.start()
         one_step = ("--a_sync=true", "--set=train.pipeline_depth=1")

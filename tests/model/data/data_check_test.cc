@@ -232,6 +232,23 @@ TEST_F(DataCheckTest, OneLabelInDataSeenWholeIsAWarning) {
   EXPECT_THAT(Check(options).warnings, ElementsAre(HasSubstr("data.eval_files")));
 }
 
+TEST_F(DataCheckTest, OneLabelInManyOfTheLinesIsAWarning) {
+  job_.mutable_data()->clear_eval_files();
+  const auto lines = [](int n, const char* label) {
+    std::string text;
+    for (int i = 0; i < n; ++i) absl::StrAppend(&text, label, ",1,a,1\n");
+    return text;
+  };
+  DataCheckOptions options;
+  options.lines = 1000;
+  Train("a", kHead + lines(1500, "0"));
+  EXPECT_THAT(Check(options).warnings,
+              ElementsAre(AllOf(HasSubstr("none of the 1000 examples"), HasSubstr("label 1"))));
+  job_.mutable_data()->clear_train_files();
+  Train("b", kHead + lines(500, "0") + lines(1000, "1"));
+  EXPECT_THAT(Check(options).warnings, IsEmpty());
+}
+
 TEST_F(DataCheckTest, AHeaderWhereNoneBelongsIsOneProblem) {
   job_ = JobForTest(
       "data { format: CSV csv { columns: ['y', 'x', 'n'] } label { column: 'y' } } "
