@@ -119,7 +119,9 @@ TEST(StatusTextTest, MembersFitEightyColumnsAndTheSchedulerComesFirst) {
   const std::string members = text.substr(0, text.find("\njobs"));
   for (const absl::string_view line : absl::StrSplit(members, '\n')) {
     // What follows breaks between words.
-    if (line.find("MiB") != absl::string_view::npos) EXPECT_LE(line.find("MiB") + 3, 80u) << line;
+    if (line.find("MiB") != absl::string_view::npos) {
+      EXPECT_LE(line.find("MiB") + 3, 80u) << line;
+    }
   }
   EXPECT_THAT(members, ContainsRegex("role .*\n  scheduler +0 +alive +127.0.0.1:35877 +:40001 "));
 }

@@ -77,7 +77,9 @@ TEST(TaskCutTest, DealtTasksCoverEveryByteOnceInAscendingParts) {
       by_file[parts.file(i)] += parts.end(i) - parts.begin(i);
       if (i == 0) continue;
       ASSERT_LE(parts.file(i - 1), parts.file(i));
-      if (parts.file(i - 1) == parts.file(i)) EXPECT_LE(parts.end(i - 1), parts.begin(i));
+      if (parts.file(i - 1) == parts.file(i)) {
+        EXPECT_LE(parts.end(i - 1), parts.begin(i));
+      }
     }
   }
   // No two parts begin at one place, so equal sums mean that they neither overlap nor leave gaps.
