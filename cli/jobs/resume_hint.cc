@@ -1,6 +1,7 @@
 #include "cli/jobs/resume_hint.h"
 
 #include "absl/strings/str_cat.h"
+#include "cli/screen/format.h"
 #include "cli/screen/progress.h"
 #include "common/config/job_config.h"
 
