@@ -21,8 +21,8 @@ void OnSignal(int number) {
 void Handle(void (*handler)(int)) {
   for (const int number : kSignals) {
     struct sigaction action = {};
-    // Whoever started this process may want it to ignore a signal. StandardOutput ignores SIGPIPE,
-    // which these commands do not.
+    // A signal that the parent process made this one ignore stays ignored, but for SIGPIPE:
+    // StandardOutput has made the process ignore that, and these commands end of it.
     if (number != SIGPIPE && sigaction(number, nullptr, &action) == 0 &&
         action.sa_handler == SIG_IGN)
       continue;

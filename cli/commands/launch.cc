@@ -45,7 +45,7 @@ constexpr absl::Duration kLaunchReadyTimeout = absl::Seconds(30);
 constexpr absl::Duration kStopGrace = absl::Seconds(6);
 constexpr char kAuto[] = "auto";
 
-// What the main thread and the thread that waits for signals tell each other.
+// State shared by the main thread and the thread that waits for signals.
 struct Interruption {
   std::atomic<bool> came{false};     // the first signal
   std::atomic<bool> stopped{false};  // the cluster

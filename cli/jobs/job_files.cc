@@ -165,8 +165,8 @@ absl::Status CheckKeepsUnfinished(const SubmitJobRequest& request, Env* env) {
   if (request.resume() || job.overwrite() || !CanCheckpoint(job)) return absl::OkStatus();
   const absl::Status kept = CheckNoUnfinishedRun(CheckpointRoot(job), job, env);
   if (kept.ok()) return kept;
-  // What a running job has written is no run to be continued or overwritten. Its scheduler has the
-  // locks of its folders.
+  // A job that still runs can be neither continued nor overwritten. Its scheduler holds the locks
+  // of its folders.
   for (const std::string& dir : {job.output_dir(), job.checkpoint().dir()}) {
     if (dir.empty() || !absl::IsAlreadyExists(FolderLock::Take(dir, env).status())) continue;
     return absl::AlreadyExistsError(absl::StrCat(

@@ -39,8 +39,8 @@ sigset_t StopSignals() {
   sigset_t set;
   sigemptyset(&set);
   sigaddset(&set, SIGTERM);
-  // What was ignored at the start (nohup, trap '' INT, a background job of a script) stays ignored;
-  // signalfd would report a blocked signal nevertheless.
+  // A signal that was ignored at the start (nohup, trap '' INT, a background job of a script) stays
+  // ignored: it is not blocked, because signalfd would report a blocked one.
   for (const int number : {SIGINT, SIGHUP}) {
     if (!IsIgnored(number)) sigaddset(&set, number);
   }

@@ -41,7 +41,7 @@ absl::string_view Member(absl::string_view result, absl::string_view name) {
 // Adds the names of a list in JSON, on one line.
 void AddNames(absl::string_view list, std::vector<std::string>* names) {
   const std::vector<absl::string_view> parts = absl::StrSplit(list, '"');
-  // What lies between the names is at even places.
+  // Parts at odd places are names; the others are the commas between them.
   for (size_t i = 1; i < parts.size(); i += 2) names->emplace_back(parts[i]);
 }
 

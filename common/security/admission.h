@@ -1,4 +1,4 @@
-// What a gate of a server says about a connection that was accepted (connection_listener.h).
+// The decision of a server's gate about an accepted connection (connection_listener.h).
 #pragma once
 
 namespace sluice {

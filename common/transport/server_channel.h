@@ -118,7 +118,7 @@ class ServerChannel {
   std::shared_ptr<ServerConnection> connection_ ABSL_GUARDED_BY(mutex_);
   // When a channel that is not known to have ended may be replaced again: with TLS, by Look.
   absl::Time replace_from_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
-  // Of attempts that this process makes.
+  // The error, the pause and the time of the connections that this process makes itself.
   absl::Status failed_ ABSL_GUARDED_BY(mutex_);
   absl::Duration pause_ ABSL_GUARDED_BY(mutex_) = absl::ZeroDuration();
   absl::Time next_attempt_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();

@@ -359,7 +359,7 @@ bool MayBeFeature(std::string_view name, std::string_view after) {
           (ParseIndex(next.substr(0, next.find(':')), &next_index) && next_index > index));
 }
 
-// What to do about lines that begin with a word that may be a feature.
+// Says how to correct lines that begin with a word that may be a feature.
 std::string WriteLabels(std::string_view word) {
   return absl::StrCat("write the label before it (1 ", std::string(word),
                       " ...), or, if it is a label with a weight, write a sign before it (+",

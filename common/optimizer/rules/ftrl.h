@@ -76,7 +76,7 @@ SLUICE_FORMULA void Update(const Ftrl::Step& s, float g, float* w, float* z, flo
   const float led_to = FtrlWeight(s, *z, next);
   // Without a gradient w stays to the bit, whatever rounding has made of z. Where D is 0 (beta and
   // l2 are 0, and d^2 is) every weight fits.
-  *w = (d == 0) | (next == 0) ? weight : led_to;
+  *w = ((d == 0) | (next == 0)) ? weight : led_to;
 }
 
 }  // namespace sluice::rules
