@@ -38,7 +38,10 @@ foreach(target sluice_options sluice_hardening)
     target_compile_options(${target} INTERFACE "$<${optimized_host}:-fcf-protection=full>")
   endif()
 endforeach()
-foreach(option -pie -Wl,-z,relro -Wl,-z,now -Wl,-z,noexecstack)
+# Not for the extension module, which is a shared library.
+target_link_options(sluice_options INTERFACE
+  "$<$<AND:${optimized},$<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>>:$<HOST_LINK:-pie>>")
+foreach(option -Wl,-z,relro -Wl,-z,now -Wl,-z,noexecstack)
   string(REPLACE "," "$<COMMA>" option "${option}")
   target_link_options(sluice_options INTERFACE "$<${optimized}:$<HOST_LINK:${option}>>")
 endforeach()

@@ -12,8 +12,10 @@ namespace sluice {
   ModelEntry Name##Model();                                                          \
   absl::StatusOr<std::unique_ptr<DenseNet>> Create##Name##Net(const ModelSpec& spec, \
                                                               const NetOptions& options);
+#define SLUICE_SPEC(Name) ModelEntry Name##Model();
 #include "model/models.inc"
 #undef SLUICE_MODEL
+#undef SLUICE_SPEC
 
 namespace {
 
@@ -27,8 +29,10 @@ ModelEntry WithNet(ModelEntry entry, decltype(ModelEntry::create_net) create_net
 const ModelList& BuiltInModels() {
   static const auto* const models = new ModelList({
 #define SLUICE_MODEL(Name) WithNet(Name##Model(), &Create##Name##Net),
+#define SLUICE_SPEC(Name) Name##Model(),
 #include "model/models.inc"
 #undef SLUICE_MODEL
+#undef SLUICE_SPEC
   });
   return *models;
 }

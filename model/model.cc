@@ -92,7 +92,10 @@ absl::StatusOr<std::unique_ptr<Model>> Model::Create(const JobConfig& job,
   if (entry->create_net == nullptr) {
     return absl::FailedPreconditionError(
         absl::StrCat("this program has no networks for the model ", entry->name,
-                     "; pass a list with networks, such as BuiltInModels()"));
+                     entry->name == "program"
+                         ? ", which the user's program computes; run the job with sluice launch "
+                           "--program=FILE.py"
+                         : "; pass a list with networks, such as BuiltInModels()"));
   }
   SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<ModelSpec> spec, entry->create_spec(job));
   return std::make_unique<ListedModel>(std::move(spec), entry->create_net);

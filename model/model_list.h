@@ -6,6 +6,7 @@
 // Thread safety: immutable.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -28,8 +29,9 @@ struct ModelEntry {
   // `job` is effective and names this model.
   absl::StatusOr<std::unique_ptr<ModelSpec>> (*create_spec)(const JobConfig& job) = nullptr;
   // `spec` was made by create_spec. Null in programs that do not compute.
-  absl::StatusOr<std::unique_ptr<DenseNet>> (*create_net)(const ModelSpec& spec,
-                                                          const NetOptions& options) = nullptr;
+  std::function<absl::StatusOr<std::unique_ptr<DenseNet>>(const ModelSpec& spec,
+                                                          const NetOptions& options)>
+      create_net;
 };
 
 class ModelList : public ModelRules {

@@ -19,6 +19,7 @@ BELOW = {  # top folder: the top folders that it may include
     "scheduler": "model common proto",
     "worker": "client model common proto",
     "cli": "model common proto",
+    "python": "worker model common proto",
 }
 ROOMS = {
     "scheduler": "service core recovery files registry job members",

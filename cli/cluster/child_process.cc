@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -18,12 +19,18 @@ namespace {
 
 constexpr int kExecFailed = 127;
 
-std::vector<std::string> EnvironmentWithoutOurs() {
-  std::vector<std::string> kept;
+// This process's environment without its SLUICE_* variables, and with `added`.
+std::vector<std::string> EnvironmentOfChild(const std::vector<std::string>& added) {
+  std::vector<std::string> all = added;
+  const auto replaced = [&](absl::string_view entry) {
+    const absl::string_view name = entry.substr(0, entry.find('=') + 1);
+    return std::any_of(added.begin(), added.end(),
+                       [&](const std::string& one) { return absl::StartsWith(one, name); });
+  };
   for (char** entry = environ; *entry != nullptr; ++entry) {
-    if (!absl::StartsWith(*entry, "SLUICE_")) kept.push_back(*entry);
+    if (!absl::StartsWith(*entry, "SLUICE_") && !replaced(*entry)) all.push_back(*entry);
   }
-  return kept;
+  return all;
 }
 
 std::vector<char*> Pointers(std::vector<std::string>* strings) {
@@ -34,6 +41,7 @@ std::vector<char*> Pointers(std::vector<std::string>* strings) {
 }
 
 // Runs in the child between fork and exec, where only async-signal-safe calls are allowed.
+// `log`: -1 leaves standard output and error as they are.
 [[noreturn]] void Exec(pid_t parent, bool detached, int input, int log, char* const* argv,
                        char* const* environment) {
   // Blocked and ignored signals survive exec. The parent blocks the signals that it waits for, and
@@ -58,8 +66,10 @@ std::vector<char*> Pointers(std::vector<std::string>* strings) {
   // A daemon must not read what the user types into the terminal.
   if (input < 0) input = open("/dev/null", O_RDONLY);
   if (input >= 0) dup2(input, STDIN_FILENO);
-  dup2(log, STDOUT_FILENO);
-  dup2(log, STDERR_FILENO);
+  if (log >= 0) {
+    dup2(log, STDOUT_FILENO);
+    dup2(log, STDERR_FILENO);
+  }
   execve(argv[0], argv, environment);
   _exit(kExecFailed);
 }
@@ -81,13 +91,13 @@ absl::StatusOr<ChildProcess> ChildProcess::Start(ChildOptions options) {
                                                    "; give a writable --log_dir"));
   }
   // Made before fork: the child of a process with threads must not allocate memory.
-  std::vector<std::string> environment = EnvironmentWithoutOurs();
+  std::vector<std::string> environment = EnvironmentOfChild(options.environment);
   const std::vector<char*> environment_pointers = Pointers(&environment);
   const std::vector<char*> arguments = Pointers(&options.argv);
   const pid_t parent = getpid();
   const pid_t pid = fork();
   if (pid == 0) {
-    Exec(parent, options.detached, options.input, log, arguments.data(),
+    Exec(parent, options.detached, options.input, options.shows_output ? -1 : log, arguments.data(),
          environment_pointers.data());
   }
   close(log);

@@ -15,18 +15,20 @@
 namespace sluice::cli {
 
 struct ChildOptions {
-  std::string name;               // for messages: "pserver 1"
-  std::vector<std::string> argv;  // argv[0] is the path of the binary
-  std::string log_file;           // stdout and stderr are appended here
-  bool detached = false;          // own session, outlives this process; otherwise it ends with it
-  int input = -1;                 // standard input, borrowed; -1 for /dev/null
+  std::string name;                      // for messages: "pserver 1"
+  std::vector<std::string> argv;         // argv[0] is the path of the binary
+  std::string log_file;                  // stdout and stderr are appended here
+  bool shows_output = false;             // stdout and stderr are those of this process instead
+  std::vector<std::string> environment;  // "NAME=VALUE", in addition to that of this process
+  bool detached = false;  // own session, outlives this process; otherwise it ends with it
+  int input = -1;         // standard input, borrowed; -1 for /dev/null
 };
 
 class ChildProcess {
  public:
   // Returns NOT_FOUND, INVALID_ARGUMENT or INTERNAL when the process cannot be started. The child
-  // gets no SLUICE_* variables: they were meant for this process and would override the cluster
-  // file.
+  // gets no SLUICE_* variables but those in the options: the others were meant for this process and
+  // would override the cluster file.
   static absl::StatusOr<ChildProcess> Start(ChildOptions options);
 
   pid_t pid() const { return pid_; }

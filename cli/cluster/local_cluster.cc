@@ -32,7 +32,7 @@
 namespace sluice::cli {
 namespace {
 
-constexpr int kTailLines = 12;
+constexpr int kTailLines = 12, kTailLinesOfProgram = 40;
 // How long the CA and the certificates of a local cluster are valid: longer than it will run.
 constexpr absl::Duration kCertificateLife = absl::Hours(24 * 3650),
                          kClocksDiffer = absl::Minutes(5);
@@ -216,6 +216,16 @@ absl::Status LocalCluster::Prepare() {
   // The jobs of an earlier cluster must not come back with this one.
   SLUICE_RETURN_IF_ERROR(ClearState(state));
   SLUICE_RETURN_IF_ERROR(PrepareTls(certificates));
+  if (options_.program.has_value()) {
+    // The job of an earlier program must not be taken for this one's.
+    std::filesystem::remove_all(options_.program->folder, error);
+    std::filesystem::create_directories(options_.program->folder, error);
+    if (error) {
+      return absl::InvalidArgumentError(absl::StrCat("cannot make ", options_.program->folder, ": ",
+                                                     error.message(),
+                                                     "; give a writable --log_dir"));
+    }
+  }
   config.set_state_store(absl::StrCat("rocksdb:", state));
   const std::string file = options_.logs->cluster_file();
   std::ofstream out(file);
@@ -286,7 +296,50 @@ absl::StatusOr<ChildProcess> LocalCluster::StartProcess(Role role, uint32_t rank
   child.log_file = absl::StrCat(log_dir, "/", LogFileName(role, rank));
   child.detached = options_.detached;
   child.input = keep_read_;
+  if (role == ROLE_WORKER && options_.program.has_value()) UseProgram(rank, &child);
   return ChildProcess::Start(std::move(child));
+}
+
+void LocalCluster::UseProgram(uint32_t rank, ChildOptions* child) const {
+  const WorkerProgram& program = *options_.program;
+  child->name =
+      absl::StrCat(std::filesystem::path(program.file).filename().string(), " rank ", rank);
+  child->argv = {program.interpreter, "-u", program.file};
+  child->argv.insert(child->argv.end(), program.args.begin(), program.args.end());
+  // What the first worker prints is what the user of a script looks for.
+  child->shows_output = rank == 0;
+  // Absolute, since a script may change its folder.
+  std::error_code error;
+  const auto absolute = [&](const std::string& path) {
+    return std::filesystem::absolute(path, error).string();
+  };
+  const auto add = [&](const char* name, const std::string& value) {
+    child->environment.push_back(absl::StrCat(name, "=", value));
+  };
+  const std::string& logs = options_.logs->path();
+  add("SLUICE_CLUSTER", absolute(options_.logs->cluster_file()));
+  add("SLUICE_LOG_DIR", absolute(logs));
+  add("SLUICE_SCHEDULER", scheduler_);
+  add("SLUICE_RANK", absl::StrCat(rank));
+  add("SLUICE_TRANSPORT", options_.transport);
+  add("SLUICE_PROGRAM_DIR", absolute(program.folder));
+  if (options_.tls) {
+    const TlsFiles files = FilesOf(CertificateFolder(logs), RoleName(ROLE_WORKER));
+    add("SLUICE_TLS_CERT", absolute(files.cert));
+    add("SLUICE_TLS_KEY", absolute(files.key));
+  }
+  // What programs of torch.distributed read.
+  add("RANK", absl::StrCat(rank));
+  add("LOCAL_RANK", absl::StrCat(rank));
+  add("WORLD_SIZE", absl::StrCat(options_.config.worker_num()));
+  // Its share of the host, unless the user has chosen.
+  if (std::getenv("OMP_NUM_THREADS") == nullptr)
+    add("OMP_NUM_THREADS", absl::StrCat(options_.threads));
+  // The package of a build tree is beside the programs.
+  const std::string package = absl::StrCat(binaries_, "/../python");
+  if (!std::filesystem::exists(package + "/sluice", error)) return;
+  const char* const path = std::getenv("PYTHONPATH");
+  add("PYTHONPATH", path == nullptr || *path == '\0' ? package : absl::StrCat(package, ":", path));
 }
 
 absl::Status LocalCluster::Spawn(Role role, uint32_t rank, const std::vector<std::string>& flags) {
@@ -367,13 +420,18 @@ void LocalCluster::TellOfDeaths() {
 absl::Status LocalCluster::HowItEnded(const Child& child, int status) const {
   const ChildProcess& process = child.process;
   // The reason is in the log. Most users look only at what this command prints.
-  const std::string tail = TailOfLog(process.log_file(), kTailLines);
+  const bool program = child.role == ROLE_WORKER && options_.program.has_value();
+  const std::string tail =
+      TailOfLog(process.log_file(), program ? kTailLinesOfProgram : kTailLines);
   return absl::InternalError(absl::StrCat(
       process.name(), " (pid ", process.pid(), ") ", DescribeExit(status),
       child.gave_up ? absl::StrCat(", its death number ", RestartPolicy::kMostDeaths,
                                    " within a minute, and is not started again")
                     : "",
-      "; the end of ", process.log_file(), ":\n", tail.empty() ? "  (it is empty)" : tail));
+      "; the end of ", process.log_file(), ":\n",
+      !tail.empty()                ? tail
+      : program && child.rank == 0 ? "  (it is empty; the program has printed on this terminal)"
+                                   : "  (it is empty)"));
 }
 
 absl::Status LocalCluster::StartAgain(Child* child) {

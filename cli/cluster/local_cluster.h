@@ -30,17 +30,29 @@
 
 namespace sluice::cli {
 
+// A program of the user that takes the place of sluice-worker (python/README.md).
+struct WorkerProgram {
+  std::string interpreter;  // path of the executable
+  std::string file;
+  std::vector<std::string> args;
+  // Where its first worker offers the job: declaration.h of python/core. Start empties it.
+  std::string folder;
+
+  std::string job_file() const { return folder + "/job.textproto"; }
+};
+
 class LocalCluster {
  public:
   struct Options {
     Clock* clock = nullptr;  // required; outlives the cluster
     ClusterConfig config;    // scheduler "127.0.0.1:0" or a fixed port; pservers "127.0.0.1:0" each
-    std::optional<LogFolder> logs;  // must be set
-    LogLimits log_limits;           // of each process
-    int threads = 1;                // compute threads of a worker
-    int server_threads = 2;         // data-plane threads of a pserver
-    WorkerDevices devices;          // one per worker, accepted by CheckDevices
-    std::string transport;          // of pservers and workers
+    std::optional<LogFolder> logs;         // must be set
+    LogLimits log_limits;                  // of each process
+    int threads = 1;                       // compute threads of a worker
+    int server_threads = 2;                // data-plane threads of a pserver
+    WorkerDevices devices;                 // one per worker, accepted by CheckDevices
+    std::optional<WorkerProgram> program;  // nothing: workers are sluice-worker
+    std::string transport;                 // of pservers and workers
     bool detached = false;
     bool tls = false;  // mutual TLS, with certificates that Start makes in the log folder
     absl::Duration start_timeout = absl::Seconds(30);
@@ -110,6 +122,8 @@ class LocalCluster {
     std::string cause;
   };
 
+  // What a worker that is a program gets instead of flags.
+  void UseProgram(uint32_t rank, ChildOptions* child) const;
   absl::StatusOr<ChildProcess> StartProcess(Role role, uint32_t rank,
                                             const std::vector<std::string>& flags);
   // Tells processes of a released cluster to stay.

@@ -6,11 +6,15 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <future>
 #include <iostream>
 #include <thread>
 
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "cli/cluster/local_cluster.h"
 #include "cli/commands/commands.h"
 #include "cli/jobs/job_files.h"
@@ -235,6 +239,36 @@ void PrintLaunch(const ParsedCommand& command, const JobConfig& job, int pserver
   if (pservers == 0) std::cout << "no pservers: the workers keep all tables (COLLECTIVE)\n";
 }
 
+// Calls `run` while another thread waits for signals, and then stops the cluster. Returns the exit
+// code of `run`, or that of a signal that came first.
+int RunAndStop(LocalCluster* cluster, ProgressMode mode,
+               const std::function<int(Interruption* interruption)>& run) {
+  Interruption interruption;
+  std::promise<int> exit_code;
+  // This thread lives until the cluster has stopped: a second signal ends the process at once, and
+  // a third one even if that hangs, because only this thread does not block them.
+  std::thread signals([&] {
+    // The job's exit code; or 129, 130 or 143 when a signal came first.
+    const int code = StopSignal::Wait();
+    // The job may take its time for a last checkpoint.
+    if (StopSignal::Received() != 0)
+      StopSignal::AllowMore(static_cast<int>(absl::ToInt64Seconds(WatchOptions().save_grace)));
+    interruption.came = true;
+    exit_code.set_value(code);
+    if (StopSignal::WaitForSecond([&] { return interruption.stopped.load(); }))
+      EndAtOnce(&interruption, mode == ProgressMode::kLive);
+  });
+  const int job_code = run(&interruption);
+  StopSignal::Stop(job_code);
+  const int code = exit_code.get_future().get();
+  // Nobody tells the members of a dead scheduler to stop, so there is no point in waiting for them.
+  cluster->Stop(cluster->SchedulerIsLost() && job_code != kDone ? absl::ZeroDuration()
+                                                                : kStopGrace);
+  interruption.stopped = true;
+  signals.join();
+  return code;
+}
+
 int Launch(const ParsedCommand& command) {
   const auto job = JobToLaunch(command);
   if (!job.ok()) return ReportError(job.status());
@@ -277,30 +311,131 @@ int Launch(const ParsedCommand& command) {
   if (!cluster.ok() && !absl::IsCancelled(cluster.status())) return ReportError(cluster.status());
   if (!cluster.ok()) return StopSignal::Wait();
   ProgressPrinter printer(*mode, &std::cout, screen.escapes);
-  Interruption interruption;
-  std::promise<int> exit_code;
-  // This thread lives until the cluster has stopped: a second signal ends the process at once, and
-  // a third one even if that hangs, because only this thread does not block them.
-  std::thread signals([&] {
-    // The job's exit code; or 129, 130 or 143 when a signal came first.
-    const int code = StopSignal::Wait();
-    // The job may take its time for a last checkpoint.
-    if (StopSignal::Received() != 0)
-      StopSignal::AllowMore(static_cast<int>(absl::ToInt64Seconds(WatchOptions().save_grace)));
-    interruption.came = true;
-    exit_code.set_value(code);
-    if (StopSignal::WaitForSecond([&] { return interruption.stopped.load(); }))
-      EndAtOnce(&interruption, *mode == ProgressMode::kLive);
+  return RunAndStop(cluster->get(), *mode, [&](Interruption* interruption) {
+    return RunJob(command, *request, limits, cluster->get(), &printer, interruption);
   });
-  const int job_code = RunJob(command, *request, limits, cluster->get(), &printer, &interruption);
-  StopSignal::Stop(job_code);
-  const int code = exit_code.get_future().get();
-  // Nobody tells the members of a dead scheduler to stop, so there is no point in waiting for them.
-  (*cluster)->Stop((*cluster)->SchedulerIsLost() && job_code != kDone ? absl::ZeroDuration()
-                                                                      : kStopGrace);
-  interruption.stopped = true;
-  signals.join();
-  return code;
+}
+
+// ---------------------------------------------------------------------------------------- programs
+
+constexpr absl::Duration kLookForJob = absl::Milliseconds(50);
+
+// The path of an executable as a shell finds it. NOT_FOUND: there is none.
+absl::StatusOr<std::string> FindExecutable(const std::string& name) {
+  if (absl::StrContains(name, '/')) return name;
+  const char* const path = std::getenv("PATH");
+  for (const absl::string_view folder : absl::StrSplit(path == nullptr ? "" : path, ':')) {
+    const std::string file = absl::StrCat(folder.empty() ? "." : folder, "/", name);
+    if (access(file.c_str(), X_OK) == 0) return file;
+  }
+  return absl::NotFoundError(
+      absl::StrCat("--python=", name, ": there is no such program in PATH; give its path"));
+}
+
+absl::StatusOr<WorkerProgram> ProgramOf(const ParsedCommand& command) {
+  const auto refuse = [](const std::string& flag, const std::string& why) {
+    return absl::InvalidArgumentError(absl::StrCat("--program with --", flag, ": ", why));
+  };
+  if (command.Given("job"))
+    return refuse("job", "the program makes the job itself; give it the file in the program");
+  if (command.Switch("dry_run"))
+    return refuse("dry_run", "only the program knows its job; this is not supported yet");
+  if (ChoosesPservers(command) || command.Number("server_num") == 0)
+    return refuse("server_num", "give the number of pservers, at least 1");
+  if (command.Given("gpus")) return refuse("gpus", "programs have not run on GPUs yet");
+  WorkerProgram program;
+  SLUICE_ASSIGN_OR_RETURN(program.interpreter, FindExecutable(command.Text("python")));
+  program.file = command.Text("program");
+  program.args = command.words;
+  if (!Env::Real()->Exists(program.file))
+    return absl::InvalidArgumentError(absl::StrCat("--program=", program.file, " does not exist"));
+  return program;
+}
+
+// Waits until the program's first worker has written its job. The user's own code runs until then,
+// so there is no limit of time. INTERNAL: a process has ended. CANCELLED: the user has interrupted.
+absl::Status AwaitJob(const std::string& file, LocalCluster* cluster,
+                      const Interruption& interruption) {
+  while (!Env::Real()->Exists(file)) {
+    if (interruption.came) return absl::CancelledError("interrupted");
+    SLUICE_RETURN_IF_ERROR(cluster->CheckProcesses());
+    Clock::Real()->Sleep(kLookForJob);
+  }
+  return absl::OkStatus();
+}
+
+// Submits the job that the program has declared, and follows it.
+int RunProgramsJob(const ParsedCommand& command, const WorkerProgram& program, uint32_t worker_num,
+                   const LimitsConfig& limits, const std::string& logs, LocalCluster* cluster,
+                   ProgressPrinter* printer, Interruption* interruption) {
+  const std::string file = program.job_file();
+  const auto load = [&]() -> absl::StatusOr<SubmitJobRequest> {
+    SLUICE_RETURN_IF_ERROR(AwaitJob(file, cluster, *interruption));
+    SLUICE_ASSIGN_OR_RETURN(
+        const JobConfig job,
+        JobFromFile(file, command, {{"worker_num", absl::StrCat(worker_num), "--worker_num"}}));
+    SLUICE_ASSIGN_OR_RETURN(SubmitJobRequest request, SubmissionFromFlags(command, job));
+    DataCheckReport data;
+    SLUICE_RETURN_IF_ERROR(CheckJobFiles(JobToCheck(request), "output", Env::Real(), &data));
+    SLUICE_RETURN_IF_ERROR(CheckJobOutputs(job, file, Env::Real()));
+    SLUICE_RETURN_IF_ERROR(CheckKeepsUnfinished(request, Env::Real()));
+    for (const std::string& warning : data.warnings)
+      PrintOnStderr(absl::StrCat("warning: ", warning));
+    return request;
+  };
+  const auto request = load();
+  if (!request.ok()) {
+    // The processes would wait for a job that does not come.
+    (void)SchedulerClient::Create(cluster->scheduler(), Clock::Real(), cluster->credentials())
+        ->Shutdown();
+    return absl::IsCancelled(request.status()) ? kJobFailed : ReportError(request.status());
+  }
+  PrintLaunch(command, request->config(), static_cast<int>(command.Number("server_num")), logs);
+  std::cout << std::flush;
+  return RunJob(command, *request, limits, cluster, printer, interruption);
+}
+
+int LaunchProgram(const ParsedCommand& command) {
+  auto program = ProgramOf(command);
+  if (!program.ok()) return ReportError(program.status());
+  const Screen screen = StandardScreen();
+  const auto mode = ParseProgressMode(command.Text("progress"), screen.live);
+  if (!mode.ok()) return ReportError(mode.status());
+  uint32_t worker_num = 1;
+  const std::string wanted = command.TextOrVariable("worker_num");
+  if (!wanted.empty() && (!absl::SimpleAtoi(wanted, &worker_num) || worker_num == 0)) {
+    return ReportError(absl::InvalidArgumentError(
+        absl::StrCat("--worker_num=", wanted, " is not a number of workers; give 1 or more")));
+  }
+  JobConfig known;  // all that the cluster needs of the job
+  known.set_worker_num(worker_num);
+  auto options = ClusterOptions(command, known);
+  if (!options.ok()) return ReportError(options.status());
+  StopSignal::Install(false);
+  auto logs = LogsOf(command);
+  if (!logs.ok()) return ReportError(logs.status());
+  const std::string log_dir = logs->path();
+  program->folder = log_dir + "/program";
+  options->program = *program;
+  options->logs = *std::move(logs);
+  const LimitsConfig limits = options->config.limits();
+  auto cluster = LocalCluster::Start(*std::move(options));
+  if (!cluster.ok() && !absl::IsCancelled(cluster.status())) return ReportError(cluster.status());
+  if (!cluster.ok()) return StopSignal::Wait();
+  ProgressPrinter printer(*mode, &std::cout, screen.escapes);
+  return RunAndStop(cluster->get(), *mode, [&](Interruption* interruption) {
+    return RunProgramsJob(command, *program, worker_num, limits, log_dir, cluster->get(), &printer,
+                          interruption);
+  });
+}
+
+int LaunchAny(const ParsedCommand& command) {
+  if (command.Given("program")) return LaunchProgram(command);
+  if (!command.words.empty()) {
+    return ReportError(absl::InvalidArgumentError(absl::StrCat(
+        "unknown argument ", command.words[0], "; only a --program=FILE.py takes arguments")));
+  }
+  return Launch(command);
 }
 
 }  // namespace
@@ -320,6 +455,14 @@ Command LaunchCommand() {
     }
     spec.flags.push_back(std::move(flag));
   }
+  spec.flags.push_back({"program", FlagKind::kText, "FILE.py", "",
+                        "instead of --job: each worker is this Python program, which makes the job "
+                        "(sluice.torch); what follows -- are its arguments. Rank 0 prints on the "
+                        "terminal, the others into their logs"});
+  spec.flags.push_back({"python", FlagKind::kText, "PROGRAM", "python3",
+                        "the interpreter of --program, by its path or as found in PATH"});
+  spec.words = "[-- ARGUMENT...]";
+  spec.max_words = 1000;
   spec.examples =
       "  sluice launch --job=configs/adult_wide_deep.textproto --worker_num=2\n"
       "  sluice launch --job=J --a_sync=false                  # sync\n"
@@ -330,8 +473,9 @@ Command LaunchCommand() {
       "  sluice launch --job=J --server_num=auto --worker_num=4\n"
       "  sluice launch --job=J --a_sync=false --server_num=0   # without pservers\n"
       "  sluice launch --job=J --tls                           # mutual TLS\n"
+      "  sluice launch --program=train.py --worker_num=2 -- --epochs 3\n"
       "  sluice launch --job=J --set optimizers.all.learning_rate=0.01 --dry_run\n";
-  return {spec, &Launch};
+  return {spec, &LaunchAny};
 }
 
 }  // namespace sluice::cli

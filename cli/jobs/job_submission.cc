@@ -85,6 +85,11 @@ absl::StatusOr<JobConfig> JobFromFlags(const ParsedCommand& command,
     return absl::InvalidArgumentError(
         "no job is given; give --job=FILE, e.g. --job=configs/adult_wide_deep.textproto");
   }
+  return JobFromFile(command.Text("job"), command, follows);
+}
+
+absl::StatusOr<JobConfig> JobFromFile(const std::string& file, const ParsedCommand& command,
+                                      const std::vector<ConfigOverride>& follows) {
   // Later overrides win: first the variables, then `follows`, then the flags.
   std::vector<ConfigOverride> overrides = OverridesFromEnvironment();
   overrides.insert(overrides.end(), follows.begin(), follows.end());
@@ -109,9 +114,8 @@ absl::StatusOr<JobConfig> JobFromFlags(const ParsedCommand& command,
   of_flags.insert(of_flags.end(), sets.begin(), sets.end());
   SLUICE_RETURN_IF_ERROR(CheckAgree(of_flags));
   overrides.insert(overrides.end(), of_flags.begin(), of_flags.end());
-  SLUICE_ASSIGN_OR_RETURN(JobConfig job,
-                          LoadJobConfig(command.Text("job"), overrides, BuiltInSpecs(),
-                                        &CheckModelAndData, &ColumnsOfData));
+  SLUICE_ASSIGN_OR_RETURN(JobConfig job, LoadJobConfig(file, overrides, BuiltInSpecs(),
+                                                       &CheckModelAndData, &ColumnsOfData));
   SeparateUnknownValues(&job);
   return job;
 }
@@ -122,9 +126,9 @@ absl::Status CheckSubmissionSize(const SubmitJobRequest& request) {
       "; shorten the vocabularies or leave them out (values are hashed then), or declare fewer "
       "features";
   if (wire.size() > kMaxJobBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the job's configuration has ", wire.size(), " bytes; a scheduler takes at most ",
-                     kMaxJobBytes, advice));
+    return absl::InvalidArgumentError(absl::StrCat("the job's configuration has ", wire.size(),
+                                                   " bytes; a scheduler takes at most ",
+                                                   kMaxJobBytes, advice));
   }
   const absl::Status parsed =
       EstimateParsedBytes(wire, request, MaxJobParsedBytes(wire.size())).status();

@@ -1,5 +1,7 @@
 #include "cli/jobs/resume_hint.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "cli/screen/format.h"
 #include "cli/screen/progress.h"
@@ -34,11 +36,17 @@ std::string ResumeHint(const std::string& name, const ParsedCommand& command, co
     return "it has no checkpoint, so it cannot be continued, only started again";
   std::string text =
       absl::StrCat("to continue from ", status.checkpoint().dir(), ":\n  sluice ", name);
-  for (const std::string& arg : command.args) absl::StrAppend(&text, " ", ShellWord(arg));
+  // What follows -- are arguments of a program.
+  const auto words = std::find(command.args.begin(), command.args.end(), "--");
+  const auto add = [&](auto begin, auto end) {
+    for (auto arg = begin; arg != end; ++arg) absl::StrAppend(&text, " ", ShellWord(*arg));
+  };
+  add(command.args.begin(), words);
   // A job that names no folder gets one of its own.
   if (job.output_dir().empty())
     absl::StrAppend(&text, " --output_dir=", ShellWord(status.config().output_dir()));
   if (!command.Switch("resume")) absl::StrAppend(&text, " --resume");
+  add(words, command.args.end());
   return text;
 }
 

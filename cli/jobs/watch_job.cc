@@ -218,12 +218,24 @@ absl::StatusOr<JobStatus> WatchUntilEnd(const WatchOptions& options) {
   return Watch(options).Run();
 }
 
+namespace {
+
+// Keeps the lines as they are: the scheduler has indented those that it did not write itself.
+std::string EachLinePrintable(absl::string_view text) {
+  std::vector<std::string> lines;
+  for (const absl::string_view line : absl::StrSplit(text, '\n'))
+    lines.push_back(PrintableLine(line));
+  return absl::StrJoin(lines, "\n");
+}
+
+}  // namespace
+
 int ReportEnd(const absl::StatusOr<JobStatus>& status) {
   if (!status.ok()) return ReportError(status.status());
   if (status->state() == JOB_DONE) return kDone;
   PrintOnStderr(absl::StrCat("sluice: job ", status->job_id(), " ", StateName(status->state()),
                              status->message().empty() ? "" : ": ",
-                             PrintableLine(status->message())));
+                             EachLinePrintable(status->message())));
   return kJobFailed;
 }
 
@@ -236,11 +248,8 @@ int ReportError(const absl::Status& status) {
   const bool says_what_to_do =
       absl::StrContains(status.message(), "--scheduler") || HasCertainTlsAdvice(status.message());
   // The message may come from a scheduler. Our own have several lines.
-  std::vector<std::string> lines;
-  for (const absl::string_view line : absl::StrSplit(status.message(), '\n'))
-    lines.push_back(PrintableLine(line));
   PrintOnStderr(
-      absl::StrCat("sluice: ", absl::StrJoin(lines, "\n"),
+      absl::StrCat("sluice: ", EachLinePrintable(status.message()),
                    unreachable && !says_what_to_do
                        ? "; is it running, is --scheduler right, and may this user call it?"
                        : ""));

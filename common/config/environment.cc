@@ -59,6 +59,7 @@ const std::vector<Variable>& Variables() {
          {"submit", "status", "logs", "checkpoint", "cancel", "scale", "drain", "down",
           "sluice-scheduler", "sluice-pserver", "sluice-worker"}},
         {"OUTPUT_ROOT", Daemons()},
+        {"PROGRAM_DIR", {"sluice-worker"}},
         {"RANK", members},
         {"ROLE", Daemons()},
         {"SCHEDULER",
@@ -80,8 +81,8 @@ const std::vector<Variable>& Variables() {
 }
 
 // Variables for the tests alone. Programs that a test starts inherit and ignore them.
-constexpr const char* kOfTests[] = {"BIN_DIR", "FAULT_SEED", "SIMULATED_BIN_DIR", "TEST_BIN_DIR",
-                                    "TIME_SCALE"};
+constexpr const char* kOfTests[] = {"BIN_DIR",      "FAULT_SEED", "SIMULATED_BIN_DIR",
+                                    "TEST_BIN_DIR", "TIME_SCALE", "TORCH_PYTHON"};
 
 // Programs that do not read a variable but have a flag of the same name.
 struct FlagInstead {

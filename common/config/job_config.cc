@@ -39,25 +39,6 @@ std::string AsPattern(const std::string& folder) {
       folder, {{"\\", "\\\\"}, {"*", "\\*"}, {"?", "\\?"}, {"[", "\\["}, {"]", "\\]"}});
 }
 
-void ResolvePaths(const std::string& base_dir, JobConfig* job) {
-  // Only what the job says is a pattern, not the folder in which the job file happens to be.
-  std::error_code error;
-  const std::string base = AsPattern(
-      (base_dir.empty() ? fs::current_path(error) : fs::absolute(base_dir, error)).string());
-  for (std::string& file : *job->mutable_data()->mutable_train_files())
-    file = AbsolutePath(file, base);
-  for (std::string& file : *job->mutable_data()->mutable_eval_files())
-    file = AbsolutePath(file, base);
-  job->mutable_data()->set_cache_dir(AbsolutePath(job->data().cache_dir(), base_dir));
-  job->set_initial_model(AbsolutePath(job->initial_model(), base_dir));
-  job->set_initial_checkpoint(AbsolutePath(job->initial_checkpoint(), base_dir));
-  job->set_output_dir(AbsolutePath(job->output_dir(), ""));
-  job->set_trace_file(AbsolutePath(job->trace_file(), ""));
-  // Reading the field through mutable_checkpoint() would set the message.
-  if (!job->checkpoint().dir().empty())
-    job->mutable_checkpoint()->set_dir(AbsolutePath(job->checkpoint().dir(), ""));
-}
-
 // Sets an absent optional field.
 #define SLUICE_DEFAULT(message, field, value) \
   if (!(message)->has_##field()) (message)->set_##field(value)
@@ -259,6 +240,25 @@ std::string NameFromFile(const std::string& file) {
 }
 
 }  // namespace
+
+void ResolvePaths(const std::string& base_dir, JobConfig* job) {
+  // Only what the job says is a pattern, not the folder in which the job file happens to be.
+  std::error_code error;
+  const std::string base = AsPattern(
+      (base_dir.empty() ? fs::current_path(error) : fs::absolute(base_dir, error)).string());
+  for (std::string& file : *job->mutable_data()->mutable_train_files())
+    file = AbsolutePath(file, base);
+  for (std::string& file : *job->mutable_data()->mutable_eval_files())
+    file = AbsolutePath(file, base);
+  job->mutable_data()->set_cache_dir(AbsolutePath(job->data().cache_dir(), base_dir));
+  job->set_initial_model(AbsolutePath(job->initial_model(), base_dir));
+  job->set_initial_checkpoint(AbsolutePath(job->initial_checkpoint(), base_dir));
+  job->set_output_dir(AbsolutePath(job->output_dir(), ""));
+  job->set_trace_file(AbsolutePath(job->trace_file(), ""));
+  // Reading the field through mutable_checkpoint() would set the message.
+  if (!job->checkpoint().dir().empty())
+    job->mutable_checkpoint()->set_dir(AbsolutePath(job->checkpoint().dir(), ""));
+}
 
 bool CanCheckpoint(const JobConfig& job) {
   const bool keeps = !job.checkpoint().has_keep() || job.checkpoint().keep() > 0;

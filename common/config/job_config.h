@@ -45,6 +45,10 @@ absl::Span<const ShortOption> ShortOptions();
 // The variables of ShortOptions() that are set and not empty.
 std::vector<ConfigOverride> OverridesFromEnvironment();
 
+// Makes the paths of the job absolute. Those of inputs are relative to `base_dir`, or to the
+// current folder if it is empty; those of outputs to the current folder.
+void ResolvePaths(const std::string& base_dir, JobConfig* job);
+
 // Parses a textproto; unknown fields are errors with file:line:column.
 absl::StatusOr<JobConfig> ReadJobConfig(const std::string& file);
 absl::StatusOr<ClusterConfig> ReadClusterConfig(const std::string& file);

@@ -82,7 +82,10 @@ const std::string& ColumnOf(const Feature& feature) {
 
 class Compiler {
  public:
-  Compiler(const JobConfig& job, const FeatureUse& use) : job_(job), use_(use) {}
+  Compiler(const JobConfig& job, const FeatureUse& use) : job_(job), use_(use) {
+    for (const FeatureUse::Collection& collection : use.collections)
+      looked_up_.insert(collection.features.begin(), collection.features.end());
+  }
   absl::StatusOr<CompiledFeatures> Run();
 
  private:
@@ -111,12 +114,17 @@ class Compiler {
   static Use UseOf(const Feature& feature, const FeatureUse::Parts& parts) {
     return {InWide(feature) && parts.wide, InDeep(feature) && parts.deep};
   }
+  Use KeyUseOf(const Feature& feature) const {
+    if (!use_.by_collections) return UseOf(feature, use_.keys);
+    return {false, looked_up_.contains(feature.name())};
+  }
 
   const JobConfig& job_;
   const FeatureUse& use_;
   CompiledFeatures out_;
   absl::flat_hash_map<std::string, const Feature*> by_name_;
   absl::flat_hash_map<std::string, int> parts_;  // feature name -> part index
+  absl::flat_hash_set<std::string> looked_up_;   // features of collections
   absl::flat_hash_map<std::string, int> columns_;
 };
 
@@ -505,7 +513,7 @@ absl::Status Compiler::AddCategory(const Feature& feature, CompiledCategory cate
   category.index = static_cast<uint32_t>(index);
   category.seed = SeedOf(feature);
   category.unknown = UnknownHashesOf(feature.categorical(), category.seed);
-  const Use use = UseOf(feature, use_.keys);
+  const Use use = KeyUseOf(feature);
   const auto part = parts_.find(feature.name());
   if (!use.any() && part == parts_.end()) return Unused(feature, false, use_);
   if (part != parts_.end()) {
@@ -521,7 +529,7 @@ absl::Status Compiler::AddCategory(const Feature& feature, CompiledCategory cate
 }
 
 absl::Status Compiler::CompileCross(const Feature& feature) {
-  const Use use = UseOf(feature, use_.keys);
+  const Use use = KeyUseOf(feature);
   if (!use.any()) return Unused(feature, false, use_);
   CompiledCross cross;
   cross.feature = feature.name();

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "proto/config.pb.h"
 
@@ -32,6 +33,17 @@ struct FeatureUse {
   // The model multiplies the values of keys by Batch::key_weights. Otherwise `weight_delimiter` is
   // refused.
   bool key_weights = false;
+
+  // What a model looks up that declares it by name, feature by feature.
+  struct Collection {
+    std::string name;
+    uint32_t dim = 0;                   // width of its values
+    std::vector<std::string> features;  // names
+  };
+  // Only keys of the features of `collections` are used, and the rows of their tables hold the
+  // collections side by side: `keys` and `embedding_dim` then decide nothing.
+  bool by_collections = false;
+  std::vector<Collection> collections;
 };
 
 inline bool InWide(const Feature& feature) { return !feature.has_in_wide() || feature.in_wide(); }

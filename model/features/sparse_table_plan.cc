@@ -29,24 +29,48 @@ bool IsTableName(const std::string& name) {
          });
 }
 
-bool HasSparseRows(const Feature& feature, const FeatureUse& use) {
-  const bool used = (InWide(feature) && use.keys.wide) || (InDeep(feature) && use.keys.deep);
-  return used && HasKeys(feature) && !IsDense(feature);
-}
-
 const char* KindOf(const Feature& feature) {
   return feature.has_cross() ? "a cross" : feature.has_numeric() ? "bucketed" : "categorical";
 }
 
+// By name: the collections that look the feature up, ascending. Empty for models without them.
+using CollectionsByName = absl::flat_hash_map<std::string, std::vector<uint32_t>>;
+
+CollectionsByName CollectionsByFeature(const FeatureUse& use) {
+  CollectionsByName by_feature;
+  for (uint32_t c = 0; c < use.collections.size(); ++c) {
+    for (const std::string& feature : use.collections[c].features) by_feature[feature].push_back(c);
+  }
+  return by_feature;
+}
+
+// The same by embedding: the union over its features.
+CollectionsByName CollectionsByEmbedding(const JobConfig& job, const CollectionsByName& own) {
+  CollectionsByName by_embedding;
+  for (const Feature& feature : job.features()) {
+    const auto found = own.find(feature.name());
+    if (found == own.end()) continue;
+    std::vector<uint32_t>& set = by_embedding[EmbeddingNameOf(feature)];
+    set.insert(set.end(), found->second.begin(), found->second.end());
+    std::sort(set.begin(), set.end());
+    set.erase(std::unique(set.begin(), set.end()), set.end());
+  }
+  return by_embedding;
+}
+
 class Planner {
  public:
-  Planner(const JobConfig& job, const FeatureUse& use) : job_(job), use_(use) {}
+  Planner(const JobConfig& job, const FeatureUse& use)
+      : job_(job),
+        use_(use),
+        by_feature_(CollectionsByFeature(use)),
+        by_embedding_(CollectionsByEmbedding(job, by_feature_)) {}
 
   absl::StatusOr<SparseTablePlan> Run() {
     plan_.table_of.assign(job_.features_size(), 0);
     FindWidths();
     for (int i = 0; i < job_.features_size(); ++i) {
-      if (!HasSparseRows(job_.features(i), use_)) continue;
+      if (!HasSparseRows(i)) continue;
       SLUICE_RETURN_IF_ERROR(CheckEmbedding(i));
       SLUICE_RETURN_IF_ERROR(CheckTable(i));
       AddToTable(i);
@@ -63,13 +87,34 @@ class Planner {
   }
 
  private:
-  // Width, key rule, `table`; RAW: the name of the embedding.
-  using Group = std::tuple<uint32_t, int, std::string, std::string>;
+  // Width, key rule, `table`; RAW: the name of the embedding; the collections.
+  using Group = std::tuple<uint32_t, int, std::string, std::string, std::vector<uint32_t>>;
+
+  bool HasSparseRows(int i) const {
+    const Feature& feature = job_.features(i);
+    const bool used = use_.by_collections ? by_feature_.contains(feature.name())
+                                          : (InWide(feature) && use_.keys.wide) ||
+                                                (InDeep(feature) && use_.keys.deep);
+    return used && HasKeys(feature) && !IsDense(feature);
+  }
+
+  // Of the feature's embedding; empty without collections.
+  const std::vector<uint32_t>& CollectionsOf(int i) const {
+    static const auto* const none = new std::vector<uint32_t>;
+    const auto found = by_embedding_.find(EmbeddingNameOf(job_.features(i)));
+    return found == by_embedding_.end() ? *none : found->second;
+  }
+
+  std::string NamesOf(const std::vector<uint32_t>& collections, const char* separator) const {
+    return absl::StrJoin(collections, separator, [this](std::string* out, uint32_t c) {
+      out->append(use_.collections[c].name);
+    });
+  }
 
   Group GroupOf(int i, uint32_t width) const {
     const Feature& feature = job_.features(i);
     return Group(width, feature.key(), feature.table(),
-                 feature.key() == Feature::RAW ? EmbeddingNameOf(feature) : "");
+                 feature.key() == Feature::RAW ? EmbeddingNameOf(feature) : "", CollectionsOf(i));
   }
 
   // Sets the width of each feature. Features outside the deep part need none. Without one, such a
@@ -77,12 +122,13 @@ class Planner {
   // and `table`, so that its rows are in their table.
   void FindWidths() {
     widths_.assign(job_.features_size(), 0);
+    if (use_.by_collections) return AddUpWidths();
     if (!use_.keys.deep) return;
     std::map<std::string, uint32_t> of_embedding;
     std::map<Group, uint32_t> of_group;
     for (int i = 0; i < job_.features_size(); ++i) {
       const Feature& feature = job_.features(i);
-      if (!HasSparseRows(feature, use_)) continue;
+      if (!HasSparseRows(i)) continue;
       widths_[i] = feature.has_embedding_dim() ? feature.embedding_dim() : use_.embedding_dim;
       if (widths_[i] == 0) continue;
       of_embedding.emplace(EmbeddingNameOf(feature), widths_[i]);
@@ -90,8 +136,7 @@ class Planner {
     }
     for (int i = 0; i < job_.features_size(); ++i) {
       const Feature& feature = job_.features(i);
-      if (!HasSparseRows(feature, use_) || InDeep(feature) || feature.has_embedding_dim() ||
-          widths_[i] > 0) {
+      if (!HasSparseRows(i) || InDeep(feature) || feature.has_embedding_dim() || widths_[i] > 0) {
         continue;
       }
       const auto same = of_embedding.find(EmbeddingNameOf(feature));
@@ -99,6 +144,12 @@ class Planner {
       widths_[i] = same != of_embedding.end() ? same->second
                    : near != of_group.end()   ? near->second
                                               : 0;
+    }
+  }
+
+  void AddUpWidths() {
+    for (int i = 0; i < job_.features_size(); ++i) {
+      for (const uint32_t c : CollectionsOf(i)) widths_[i] += use_.collections[c].dim;
     }
   }
 
@@ -243,6 +294,10 @@ class Planner {
     const Feature& other = job_.features(first);
     const std::string shared = absl::StrCat("the table \"", own.table(), "\"");
     const char* const fix = "give one of them another `table`";
+    // First: it explains a different width.
+    SLUICE_RETURN_IF_ERROR(Agree(i, first, shared, "set of collections",
+                                 NamesOf(CollectionsOf(i), ", "),
+                                 NamesOf(CollectionsOf(first), ", "), fix));
     SLUICE_RETURN_IF_ERROR(Agree(i, first, shared, "embedding_dim", uint64_t{widths_[i]},
                                  uint64_t{widths_[first]}, fix));
     SLUICE_RETURN_IF_ERROR(Agree(i, first, shared, "key", own.key(), other.key(), fix));
@@ -260,6 +315,7 @@ class Planner {
       SparseTablePlan::Table table;
       table.width = widths_[i];
       table.key = feature.key();
+      table.collections = CollectionsOf(i);
       plan_.tables.push_back(std::move(table));
       first_of_.push_back(i);
     }
@@ -277,15 +333,26 @@ class Planner {
       return !job_.features(first_of_[t]).table().empty() || !common_[t].empty();
     };
     size_t unnamed = 0;
-    for (size_t t = 0; t < plan_.tables.size(); ++t) unnamed += has_name(t) ? 0 : 1;
+    std::map<uint32_t, size_t> of_width;  // how many unnamed tables have it
+    for (size_t t = 0; t < plan_.tables.size(); ++t) {
+      if (has_name(t)) continue;
+      ++unnamed;
+      ++of_width[plan_.tables[t].width];
+    }
+    const auto default_name = [&](const SparseTablePlan::Table& table) {
+      if (unnamed == 1) return std::string(kDefaultName);
+      const std::string name = absl::StrCat(kDefaultName, "_", table.width);
+      // Without collections no two unnamed tables of one key rule have the same width.
+      if (of_width[table.width] == 1 || table.collections.empty()) return name;
+      return absl::StrCat(name, "_", NamesOf(table.collections, "_"));
+    };
     absl::flat_hash_map<std::string, int> taken;  // by name: the table's first feature
     for (size_t t = 0; t < plan_.tables.size(); ++t) {
       SparseTablePlan::Table& table = plan_.tables[t];
       const Feature& first = job_.features(first_of_[t]);
       table.name = !first.table().empty() ? first.table()
                    : !common_[t].empty()  ? common_[t]
-                   : unnamed > 1          ? absl::StrCat(kDefaultName, "_", table.width)
-                                          : kDefaultName;
+                                          : default_name(table);
       const char* const field = !first.table().empty()       ? "table"
                                 : !first.embedding().empty() ? "embedding"
                                                              : "name";
@@ -309,6 +376,7 @@ class Planner {
 
   const JobConfig& job_;
   const FeatureUse& use_;
+  const CollectionsByName by_feature_, by_embedding_;
   SparseTablePlan plan_;
   std::vector<uint32_t> widths_;  // by feature; 0: none
   std::map<Group, uint32_t> tables_;

@@ -15,6 +15,11 @@
 // A feature outside the deep part needs no width. If neither it nor the model has one, it takes the
 // first width of its embedding, else of the features with its key rule and `table`.
 //
+// A model with collections (FeatureUse::by_collections) groups features by their set of collections
+// instead of the width, which is the sum of the collections' widths. Features that share an
+// embedding have the union of their sets. If several tables would be "embedding_WIDTH", the names
+// of their collections follow: "embedding_9_item_bias".
+//
 // Thread safety: pure function.
 #pragma once
 
@@ -36,9 +41,11 @@ struct SparseTablePlan {
   struct Table {
     std::string name;
     std::string named_by;  // the path of the field that gives the name: "features[2].table"
-    uint32_t width = 0;    // of the embedding; 0: rows have none
+    uint32_t width = 0;    // of the embedding, or of all collections; 0: rows have none
     Feature::KeyRule key = Feature::HASHED;
     std::vector<std::string> features;  // names, in the order of the job
+    // Indices in FeatureUse::collections, ascending; their values are side by side in this order.
+    std::vector<uint32_t> collections;
   };
   std::vector<Table> tables;
   // By JobConfig.features: the index of its table; 0 for features without keys of a sparse table.
@@ -53,7 +60,8 @@ const std::string& EmbeddingNameOf(const Feature& feature);
 // - when features that share an embedding differ in width, key, table, kind, or in an option that
 //   decides which key a value has (hash_buckets, vocabulary, boundaries, date_part, ...; crosses:
 //   the embeddings of their parts): the same value would not be the same row in all of them;
-// - when features that share a table differ in width or key, or are RAW with different embeddings;
+// - when features that share a table differ in width, key or collections, or are RAW with different
+// embeddings;
 // - when two tables would have the same name, or a name that files and flags cannot carry;
 // - when there are more than kMaxSparseTables.
 absl::StatusOr<SparseTablePlan> PlanSparseTables(const JobConfig& job, const FeatureUse& use);

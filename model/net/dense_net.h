@@ -62,6 +62,7 @@ struct NetInput {
   // [K]: the row of each key among those of the table of its slot.
   const uint32_t* row_index = nullptr;
   std::vector<RowsInput> rows;  // by Model::sparse_tables()
+  uint64_t step = 0;            // training: steps of this rank in the epoch before this one
   // When set, neither values of `rows` nor `dense` are read. The step computes on the local values
   // of `geo`, which this network made, with row u in slots[u]. Gradients of training stay there for
   // GeoOptimizer::Update: NetGradients' rows and dense are not set, and `ready` is not called.
@@ -151,6 +152,9 @@ class DenseNet {
     (void)state;
     return absl::OkStatus();
   }
+  // The job is taken away: a step that waits for something outside of the network returns CANCELLED
+  // soon, and so does a later one. Safe from any thread.
+  virtual void Cancel() {}
   virtual DeviceStats device_stats() const { return {}; }
   // Says where the network computes, in one line for the log.
   virtual std::string Describe() const { return "cpu"; }

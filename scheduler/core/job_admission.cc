@@ -173,6 +173,11 @@ ClusterView JobAdmission::ViewCluster() const {
   ClusterView cluster;
   cluster.missing_pservers = parts_.members->MissingPservers();
   for (const Member* worker : parts_.members->Alive(ROLE_WORKER)) {
+    if (const std::string& program = worker->self.program(); !program.empty()) {
+      ++cluster.programs[program].alive;
+      cluster.programs[program].free += worker->free();
+      continue;
+    }
     ++cluster.alive_workers;
     cluster.free_workers += worker->free();
   }

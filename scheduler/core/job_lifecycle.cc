@@ -527,7 +527,7 @@ void JobLifecycle::End(Job* job, JobState outcome, const std::string& message, a
   if (job->over()) return;
   adoption_.End(job);
   parts_.effects->records()->RunEnded(job->id());
-  job->course.End(outcome, Sentence(message), now);
+  job->course.End(outcome, SentenceWithLines(message), now);
   checkpoints_.End(job, now);
   // First make the result: it needs the workers' last reports and the work, which go away below.
   job->course.SetResult(MakeJobResult(*job, *parts_.members));

@@ -6,8 +6,11 @@
 #include <algorithm>
 #include <initializer_list>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "common/base/message_text.h"
 #include "common/base/printable.h"
@@ -85,14 +88,20 @@ absl::Status CheckIndex(const IndexReport& report) {
   return CheckCount("IndexReport.eval_seen", report.eval_seen_size(), kMaxDataFiles);
 }
 
+// May have several lines, such as the traceback of a program.
+bool HasLines(const FieldDescriptor* field) {
+  return field->full_name() == "sluice.FailJobRequest.message";
+}
+
 // Cuts first: the text may have any length, and making it printable may lengthen it.
-std::string CutLine(absl::string_view text, size_t most) {
-  if (text.size() <= most) return PrintableLine(text);
-  return absl::StrCat(PrintableLine(text.substr(0, most)), "...");
+std::string Cut(absl::string_view text, size_t most, std::string (*printable)(absl::string_view)) {
+  if (text.size() <= most) return printable(text);
+  return absl::StrCat(printable(text.substr(0, most)), "...");
 }
 
 std::string Clean(const FieldDescriptor* field, const std::string& text) {
-  return IsDataFile(field) ? text : CutLine(text, BoundOf(field));
+  if (IsDataFile(field)) return text;
+  return Cut(text, BoundOf(field), HasLines(field) ? &PrintableLines : &PrintableLine);
 }
 
 }  // namespace
@@ -138,7 +147,18 @@ absl::Status CheckLists(const NextPhaseRequest& request) {
   return absl::OkStatus();
 }
 
-std::string Sentence(absl::string_view text) { return CutLine(text, kMaxSentenceBytes); }
+std::string Sentence(absl::string_view text) {
+  return Cut(text, kMaxSentenceBytes, &PrintableLine);
+}
+
+std::string SentenceWithLines(absl::string_view text) {
+  return Cut(text, kMaxSentenceBytes, [](absl::string_view cut) {
+    std::vector<std::string> lines;
+    for (const absl::string_view line : absl::StrSplit(cut, '\n'))
+      lines.push_back(PrintableLine(line));
+    return absl::StrJoin(lines, "\n");
+  });
+}
 
 absl::StatusOr<bool> HasCleanText(const Message& request) {
   absl::Status bounded;

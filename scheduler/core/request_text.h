@@ -48,6 +48,8 @@ inline absl::Status CheckLists(const GetRouteRequest&) { return absl::OkStatus()
 
 // `text` as one printable line, cut when it is longer than a sentence may be.
 std::string Sentence(absl::string_view text);
+// The same, but keeps the ends of its lines: CleanText has indented those that a member wrote.
+std::string SentenceWithLines(absl::string_view text);
 
 // True when CleanText would change nothing. INVALID_ARGUMENT names the text that is too long. Reads
 // each text once: a worker repeats its report of INDEX, with the names of all data files, while it

@@ -52,6 +52,10 @@ struct Member {
 
   // True for a worker that can be given a job: it has reported that it runs none.
   bool free() const { return alive && polled && job_id.empty() && progress.job_id().empty(); }
+  // Also that it is the job's program, or that neither is one.
+  bool free_for(const JobConfig& job) const {
+    return free() && self.program() == job.model().program().digest();
+  }
 };
 
 // A pserver rank that gets no shards any more.

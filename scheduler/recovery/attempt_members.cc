@@ -67,7 +67,7 @@ std::vector<Member*> AttemptMembers::WorkersFor(const Job& job) const {
   std::vector<Member*> own, free, chosen;
   for (Member* worker : parts_.members->Alive(ROLE_WORKER)) {
     if (worker->job_id == job.id()) own.push_back(worker);
-    if (worker->free()) free.push_back(worker);
+    if (worker->free_for(job.config())) free.push_back(worker);
   }
   for (const auto* from : {&own, &free}) {
     for (Member* worker : *from) {
@@ -93,7 +93,7 @@ uint32_t AttemptMembers::Reserve(Job* job, uint32_t worker_num) {
   uint32_t has = Count(*job);
   for (Member* worker : parts_.members->Alive(ROLE_WORKER)) {
     if (has >= worker_num) break;
-    if (!worker->free()) continue;
+    if (!worker->free_for(job->config())) continue;
     worker->job_id = job->id();
     ++has;
   }

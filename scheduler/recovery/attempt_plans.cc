@@ -78,7 +78,7 @@ absl::Status AttemptPlans::Scale(Job* job, uint32_t worker_num, absl::Time now) 
       static_cast<uint32_t>(std::count_if(all.begin(), all.end(), [&](const Member* worker) {
         const bool reserved =
             worker->job_id == job->id() && job->ranks.SlotOf(worker->id) == nullptr;
-        return worker->free() || reserved || IsLeaving(*worker);
+        return worker->free_for(job->config()) || reserved || IsLeaving(*worker);
       }));
   if (worker_num > present + free) {
     return Refuse(*job,

@@ -136,7 +136,7 @@ uint32_t JobLosses::FreeWorkers(Job* job) const {
     // One that is only reserved for the job is given back when its plan is dropped.
     const bool reserved = !job->awaits_members() && worker->job_id == job->id() &&
                           job->ranks.SlotOf(worker->id) == nullptr;
-    free += worker->free() || reserved;
+    free += worker->free_for(job->config()) || reserved;
   }
   return free;
 }

@@ -86,7 +86,7 @@ void RankReplacement::TakeFreeWorker(Job* job, uint32_t rank) {
   const RankSlot& slot = job->ranks.slots()[rank];
   Member* taken = nullptr;
   for (Member* worker : parts_.members->Alive(ROLE_WORKER)) {
-    if (!worker->free()) continue;
+    if (!worker->free_for(job->config())) continue;
     // The same place is likely to have the data in its page cache.
     if (taken == nullptr || worker->self.rank() == slot.worker()) taken = worker;
   }

@@ -9,15 +9,29 @@
 namespace sluice {
 namespace {
 
-std::string WorkersReason(const QueuedJob& job, const ClusterView& cluster) {
-  std::string reason = absl::StrCat("waits for ", job.worker_num, " free worker",
-                                    job.worker_num == 1 ? "" : "s", ", ", cluster.free_workers,
-                                    cluster.free_workers == 1 ? " is free" : " are free");
-  if (cluster.alive_workers < job.worker_num) {
-    absl::StrAppend(&reason, "; ", cluster.alive_workers,
-                    cluster.alive_workers == 1 ? " is registered" : " are registered");
+std::string WorkersReason(const QueuedJob& job, const ClusterView::Workers& workers) {
+  std::string reason =
+      absl::StrCat("waits for ", job.worker_num, " free worker", job.worker_num == 1 ? "" : "s",
+                   job.program.empty() ? "" : " of its program", ", ", workers.free,
+                   workers.free == 1 ? " is free" : " are free");
+  if (workers.alive < job.worker_num) {
+    absl::StrAppend(&reason, "; ", workers.alive,
+                    workers.alive == 1 ? " is registered" : " are registered");
   }
   return reason;
+}
+
+// Only workers of its program compute a program's network, and they compute no other.
+ClusterView::Workers WorkersFor(const QueuedJob& job, const ClusterView& cluster) {
+  if (job.program.empty()) return {cluster.free_workers, cluster.alive_workers};
+  const auto found = cluster.programs.find(job.program);
+  return found == cluster.programs.end() ? ClusterView::Workers() : found->second;
+}
+
+void TakeWorkers(const QueuedJob& job, ClusterView* cluster) {
+  uint32_t& free =
+      job.program.empty() ? cluster->free_workers : cluster->programs[job.program].free;
+  free -= job.worker_num;
 }
 
 }  // namespace
@@ -27,6 +41,7 @@ std::vector<QueueDecision> DecideQueue(const std::vector<QueuedJob>& queue, Clus
   const std::string* blocked_by = nullptr;
   for (const QueuedJob& job : queue) {
     QueueDecision decision;
+    const ClusterView::Workers workers = WorkersFor(job, cluster);
     // Strictly in order: a small job that overtook would let a large one wait for ever.
     if (blocked_by != nullptr) {
       decision.reason = absl::StrCat("waits for job ", *blocked_by, " ahead of it in the queue");
@@ -34,13 +49,13 @@ std::vector<QueueDecision> DecideQueue(const std::vector<QueuedJob>& queue, Clus
       decision.members_absent = true;
       decision.reason =
           absl::StrCat("waits for ", absl::StrJoin(cluster.missing_pservers, " and "));
-    } else if (cluster.free_workers < job.worker_num) {
-      decision.members_absent = cluster.alive_workers < job.worker_num;
-      decision.reason = WorkersReason(job, cluster);
+    } else if (workers.free < job.worker_num) {
+      decision.members_absent = workers.alive < job.worker_num;
+      decision.reason = WorkersReason(job, workers);
     } else {
       decision.start = true;
       // The view is a copy. The jobs behind see what is left.
-      cluster.free_workers -= job.worker_num;
+      TakeWorkers(job, &cluster);
     }
     if (!decision.start && blocked_by == nullptr) blocked_by = &job.job_id;
     decisions.push_back(std::move(decision));
@@ -66,7 +81,10 @@ std::vector<JobQueue::Decided> JobQueue::Decide(ClusterView cluster) {
   const size_t n = std::min(jobs_.size(), changed_ ? jobs_.size() : 1);
   due_ = changed_ = false;
   std::vector<QueuedJob> queue;
-  for (size_t i = 0; i < n; ++i) queue.push_back({jobs_[i]->id(), jobs_[i]->spec().worker_num()});
+  for (size_t i = 0; i < n; ++i) {
+    queue.push_back({jobs_[i]->id(), jobs_[i]->spec().worker_num(),
+                     jobs_[i]->config().model().program().digest()});
+  }
   std::vector<QueueDecision> decisions = DecideQueue(queue, std::move(cluster));
   std::vector<Decided> decided;
   for (size_t i = 0; i < n; ++i) decided.push_back({jobs_[i], std::move(decisions[i])});

@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -23,11 +24,18 @@ namespace sluice {
 struct QueuedJob {
   std::string job_id;
   uint32_t worker_num = 0;
+  std::string program;  // ProgramConfig.digest; empty: a compiled model
 };
 
 struct ClusterView {
+  struct Workers {
+    uint32_t free = 0;
+    uint32_t alive = 0;
+  };
+  // Workers that are no program.
   uint32_t free_workers = 0;
   uint32_t alive_workers = 0;
+  std::map<std::string, Workers> programs;    // the others, by RegisterRequest.program
   std::vector<std::string> missing_pservers;  // described, e.g. "pserver 1 (10.0.0.2:5000)"
 };
 

@@ -12,7 +12,6 @@
 #include "common/config/mode.h"
 #include "common/saved_model/saved_model.h"
 #include "common/transport/retry.h"
-#include "model/built_in_models.h"
 #include "model/model.h"
 #include "worker/context/job_context.h"
 #include "worker/data/data_index.h"
@@ -93,6 +92,20 @@ void JobRunner::Cancel() {
   MutexLock lock(&mutex_);
   if (client_) client_->Cancel();
   if (dense_.tables) dense_.tables->Cancel();
+  if (cancelled_net_ != nullptr) cancelled_net_->Cancel();
+}
+
+void JobRunner::Fail(absl::Status why) {
+  {
+    MutexLock lock(&mutex_);
+    if (failure_.ok()) failure_ = std::move(why);
+  }
+  Cancel();
+}
+
+absl::Status JobRunner::Failure() const {
+  MutexLock lock(&mutex_);
+  return failure_;
 }
 
 void JobRunner::NoteGeneration(uint64_t generation, const RankGroupCards& cards) {
@@ -136,7 +149,7 @@ absl::Status JobRunner::Prepare() {
                                                    options_.assignment.rank(), " of ",
                                                    spec.worker_num(), " workers"));
   }
-  SLUICE_ASSIGN_OR_RETURN(model_, Model::Create(config, BuiltInModels()));
+  SLUICE_ASSIGN_OR_RETURN(model_, Model::Create(config, *options_.models));
   SLUICE_ASSIGN_OR_RETURN(data_, DataSource::Create(config.data(), model_->schema(), options_.env));
   SLUICE_ASSIGN_OR_RETURN(const NetOptions net,
                           NetOptionsOf(config, options_.device, options_.threads));
@@ -182,6 +195,7 @@ absl::Status JobRunner::Prepare() {
     MutexLock lock(&mutex_);
     client_ = std::move(created);
     dense_ = std::move(dense);
+    cancelled_net_ = net_.get();
     if (dense_.meetings != nullptr) dense_.meetings->Ask(generation_, cards_);
   }
   // Cancel may have come before there was a client that it could cancel.
@@ -243,7 +257,10 @@ absl::Status JobRunner::Run() {
   // The loss that has caused the error also makes the scheduler begin another attempt. A failure
   // that is reported before that would end the job.
   if (MayGoWellInNextAttempt(status.code())) AwaitNextAttempt(status);
-  if (!status.ok() && !cancelled_) {
+  // Errors of waits that Fail has ended only follow from its own. Fail cancels as well.
+  const absl::Status own = Failure();
+  if (!own.ok()) status = own;
+  if (!status.ok() && (!cancelled_ || !own.ok())) {
     FailJobRequest request;
     request.set_job_id(job_id());
     const MemberKey key = options_.key();

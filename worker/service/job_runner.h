@@ -13,6 +13,7 @@
 #include "common/base/cpu_pin.h"
 #include "common/base/mutex.h"
 #include "common/collective/collective.h"
+#include "model/built_in_models.h"
 #include "worker/context/job_context.h"
 #include "worker/data/batch_source.h"
 #include "worker/data/piece_reader.h"
@@ -33,8 +34,9 @@ class JobRunner {
  public:
   struct Options {
     WorkerAssignment assignment;
-    std::function<MemberKey()> key;  // of the worker's present life
-    std::string host;                // name of this host, for messages
+    const ModelList* models = &BuiltInModels();  // with networks
+    std::function<MemberKey()> key;              // of the worker's present life
+    std::string host;                            // name of this host, for messages
     int threads = 1;
     ComputeDevice device;
     int slot = 0;  // this worker's slot in the cluster: decides its CPUs with train.pin_threads
@@ -65,6 +67,9 @@ class JobRunner {
   absl::Status Run();
   // Called when the scheduler has taken the job away, and when the process stops.
   void Cancel();
+  // The process cannot go on with the job for a reason of its own: Run ends soon and reports `why`,
+  // which fails the job. The first call counts.
+  void Fail(absl::Status why);
   // Progress for a report (see WorkerStats), including what a blocked call waits for.
   WorkerProgress TakeProgress() { return WithWaiting(stats_.TakeProgress()); }
   void GiveBack(const WorkerProgress& lost) { stats_.GiveBack(lost); }
@@ -88,6 +93,7 @@ class JobRunner {
   uint64_t incarnation() const { return options_.assignment.incarnation(); }
 
  private:
+  absl::Status Failure() const;  // of Fail
   WorkerProgress WithWaiting(WorkerProgress progress);
   void LogHowItComputes(const CpuPin* pin) const;  // null: not pinned
   absl::Status Prepare();
@@ -138,6 +144,8 @@ class JobRunner {
   RankGroupCards cards_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<ParameterClient> client_ ABSL_GUARDED_BY(mutex_);
   JobDenseTables dense_ ABSL_GUARDED_BY(mutex_);
+  DenseNet* cancelled_net_ ABSL_GUARDED_BY(mutex_) = nullptr;  // net_, for Cancel
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);               // of Fail
 };
 
 }  // namespace sluice

@@ -119,6 +119,7 @@ void WorkerServer::Join() {
   session.clock = options_.clock;
   session.self = RegistrationOf(identity, admin_->address());
   session.self.set_device(NameOf(options_.device));
+  session.self.set_program(options_.program);
   session.wait = kRegisterWait;
   session.room_wait = absl::Seconds(identity.cluster.limits().wait_s());
   session.stopping = [this] { return Stopping(); };
@@ -154,6 +155,16 @@ WorkerServer::~WorkerServer() {
   if (job_thread_.joinable()) job_thread_.join();
   session_.reset();
   admin_.reset();
+}
+
+void WorkerServer::FailJob(absl::Status why) {
+  std::shared_ptr<JobRunner> runner;
+  {
+    MutexLock lock(&mutex_);
+    runner = runner_;
+  }
+  // Outside the lock, like all calls to the runner.
+  if (runner) runner->Fail(std::move(why));
 }
 
 void WorkerServer::OnDesired(const PollReply& reply) {
@@ -219,6 +230,7 @@ void WorkerServer::ReportLost(const PollRequest& request) {
 void WorkerServer::RunJobs() {
   for (;;) {
     std::shared_ptr<JobRunner> runner;
+    WorkerAssignment assignment;
     {
       MutexLock lock(&mutex_);
       auto ready = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -231,7 +243,8 @@ void WorkerServer::RunJobs() {
       while (!ready()) changed_.Wait(&mutex_);
       if (stopping_) return;
       JobRunner::Options run;
-      run.assignment = assignment_;
+      run.assignment = assignment = assignment_;
+      run.models = options_.models;
       run.key = [this] { return session_->key(); };
       run.host = HostName();
       run.threads = options_.threads;
@@ -263,6 +276,7 @@ void WorkerServer::RunJobs() {
     }
     const std::string job = absl::StrCat("job ", runner->job_id(), ": ");
     LogJob(runner->job_id(), runner->rank(), absl::StrCat(job, "starts as rank ", runner->rank()));
+    if (options_.on_job_start) options_.on_job_start(assignment);
     const absl::Status status = runner->Run();
     LogJob(runner->job_id(), runner->rank(),
            absl::StrCat(job, status.ok() ? "ended" : status.ToString()));
@@ -274,6 +288,7 @@ void WorkerServer::RunJobs() {
       AddRun(runner->Examples(), last, &ended_);
       runner_.reset();
     }
+    if (options_.on_job_end) options_.on_job_end(assignment, status);
     // A failed job may have left the device unusable, and every later job would then fail as well.
     if (status.ok() || options_.device.kind != ComputeDevice::kCuda) continue;
     const absl::Status answers = CheckCudaDevice(options_.device.ordinal);

@@ -45,7 +45,14 @@ class WorkerServer {
   struct Options {
     Identity identity;
     int threads = 1;
-    ComputeDevice device;            // this worker's own
+    ComputeDevice device;                        // this worker's own
+    const ModelList* models = &BuiltInModels();  // with networks; outlives the server
+    // The digest of the program that this process is (RegisterRequest.program). Empty: none.
+    std::string program;
+    // Called on the job thread before a run begins, and with its status after it has ended. May be
+    // null.
+    std::function<void(const WorkerAssignment& assignment)> on_job_start;
+    std::function<void(const WorkerAssignment& assignment, const absl::Status& status)> on_job_end;
     Transport* transport = nullptr;  // outlives the server
     Clock* clock = nullptr;          // required; outlives the server
     Env* env = nullptr;              // required; for the files of jobs; outlives the server
@@ -60,6 +67,10 @@ class WorkerServer {
   // Does not wait for the scheduler.
   static absl::StatusOr<std::unique_ptr<WorkerServer>> Start(Options options);
   ~WorkerServer();
+
+  // The process cannot go on with its job, which fails with `why`. Without a job nothing happens.
+  // Safe from any thread but the job thread.
+  void FailJob(absl::Status why);
 
  private:
   explicit WorkerServer(Options options) : options_(std::move(options)) {}

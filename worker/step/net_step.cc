@@ -75,6 +75,7 @@ absl::StatusOr<std::shared_ptr<StepBuffers>> NetStep::Run(const PreparedBatch& p
   StageTimer timer(context_.stats, Stage::kCompute);
   input.batch = &prepared.batch;
   input.row_index = prepared.row_index.data();
+  input.step = context_.stats->Totals().steps();
   for (size_t i = 0; i < input.rows.size(); ++i) input.rows[i].n = prepared.keys[i].keys.size();
 
   std::shared_ptr<StepBuffers> buffers = TakeBuffers(prepared);

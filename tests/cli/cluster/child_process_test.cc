@@ -57,6 +57,23 @@ TEST_F(ChildProcessTest, ExitAndOutputAreSeen) {
   EXPECT_THAT(TailOfLog(folder_ + "/log", 10), AllOf(HasSubstr("out"), HasSubstr("err")));
 }
 
+TEST_F(ChildProcessTest, ItsEnvironmentIsOursWithoutOurVariablesAndWithItsOwn) {
+  setenv("SLUICE_RANK", "7", 1);
+  setenv("CHILD_PROCESS_TEST", "ours", 1);
+  ChildOptions options;
+  options.name = "shell";
+  options.argv = {"/bin/sh", "-c", "echo $SLUICE_RANK/$CHILD_PROCESS_TEST/$SLUICE_LOG_DIR/$PATH"};
+  options.log_file = folder_ + "/log";
+  options.environment = {"CHILD_PROCESS_TEST=its own", "SLUICE_LOG_DIR=d"};
+  auto child = ChildProcess::Start(std::move(options));
+  unsetenv("SLUICE_RANK");
+  unsetenv("CHILD_PROCESS_TEST");
+  ASSERT_TRUE(child.ok()) << child.status();
+  ASSERT_TRUE(Ends(&*child));
+  EXPECT_THAT(TailOfLog(folder_ + "/log", 10), HasSubstr("/its own/d/"));
+  EXPECT_THAT(TailOfLog(folder_ + "/log", 10), testing::Not(HasSubstr("7/")));
+}
+
 TEST_F(ChildProcessTest, SignalIsNamedAndEndedChildGetsNoMoreSignals) {
   ChildProcess child = Shell("exec sleep 20");
   EXPECT_FALSE(child.Poll().has_value());

@@ -31,6 +31,18 @@ class ResumeHintTest : public testing::Test {
   JobStatus status_;
 };
 
+TEST_F(ResumeHintTest, ArgumentsOfAProgramStayBehindTheFlags) {
+  job_.set_output_dir("/d");
+  CommandSpec spec;
+  spec.name = "launch";
+  spec.flags = JobFlags();
+  spec.max_words = 10;
+  const auto command = ParseCommand(spec, {"--output_dir=/d", "--", "--epochs", "3"});
+  ASSERT_TRUE(command.ok()) << command.status();
+  EXPECT_THAT(ResumeHint("launch", *command, job_, status_),
+              EndsWith("sluice launch --output_dir=/d --resume -- --epochs 3"));
+}
+
 TEST_F(ResumeHintTest, TheCommandIsGivenAgainWithResume) {
   job_.set_output_dir("/d");
   const std::string hint =

@@ -116,6 +116,13 @@ TEST(RequestTextTest, ListsOfTracesPiecesAndSumsAreBounded) {
   ExpectRefused(bins, "EvalSums");
 }
 
+TEST(RequestTextTest, AFailureMayHaveLinesNoneOfWhichLooksLikeOneOfOurs) {
+  FailJobRequest request;
+  request.set_message("Traceback:\nI2026 the job is done\x1b[2J");
+  CleanText(&request);
+  EXPECT_EQ(request.message(), "Traceback:\n    I2026 the job is done\\x1b[2J");
+}
+
 TEST(RequestTextTest, TextStaysOnItsLineAndCannotCommandATerminal) {
   const std::string evil = "a\nb\x1B]0;t\x07\xC2\x9B\xE2\x80\xAE";
   const std::string safe = "a\\x0ab\\x1b]0;t\\x07\\xc2\\x9b\\xe2\\x80\\xae";

@@ -48,6 +48,23 @@ TEST(JobQueueTest, MissingPserversAreNamed) {
                                                   testing::HasSubstr(view.missing_pservers[1])));
 }
 
+TEST(JobQueueTest, AProgramsJobWaitsForWorkersOfItsProgram) {
+  ClusterView view = Workers(4, 4);
+  view.programs["mine"] = {1, 2};
+  view.programs["edited"] = {3, 3};
+  const auto waits = DecideQueue({{"a", 2, "mine"}}, view);
+  EXPECT_FALSE(waits[0].start);
+  EXPECT_FALSE(waits[0].members_absent);
+  EXPECT_THAT(waits[0].reason, testing::HasSubstr("2 free workers of its program, 1 is free"));
+  view.programs["mine"] = {2, 2};
+  // Each takes workers of its own kind.
+  const auto start = DecideQueue({{"a", 2, "mine"}, {"b", 4}, {"c", 1, "mine"}}, view);
+  EXPECT_TRUE(start[0].start);
+  EXPECT_TRUE(start[1].start);
+  EXPECT_FALSE(start[2].start);
+  EXPECT_TRUE(DecideQueue({{"d", 1, "nobody"}}, view)[0].members_absent);
+}
+
 std::vector<std::string> Ids(const std::vector<JobQueue::Decided>& decided) {
   std::vector<std::string> ids;
   for (const auto& one : decided) ids.push_back(one.job->id());

@@ -132,6 +132,36 @@ TEST_F(JobRunnerTest, ReportsTheErrorWhenNoAttemptFollows) {
   EXPECT_THAT(scheduler_.reports, testing::ElementsAre("fenced"));
 }
 
+TEST_F(JobRunnerTest, AFailureOfTheProcessEndsTheRunAndIsReported) {
+  // The scheduler keeps the run waiting for a phase.
+  const auto runner = Runner(absl::UnavailableError("no answer"), absl::Hours(1));
+  absl::Status status;
+  std::thread thread([&] { status = runner->Run(); });
+  while (runner->Progress().doing() != "waiting for the job's next attempt")
+    std::this_thread::yield();
+  runner->Fail(absl::UnknownError("Traceback: ZeroDivisionError"));
+  runner->Fail(absl::UnknownError("a later one"));
+  thread.join();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnknown);
+  EXPECT_THAT(scheduler_.reports, testing::ElementsAre("Traceback: ZeroDivisionError"));
+
+  scheduler_.reports.clear();
+  const auto other = Runner(absl::UnavailableError("no answer"), absl::Hours(1));
+  other->Fail(absl::UnknownError("Traceback: ZeroDivisionError"));
+  EXPECT_EQ(other->Run().code(), absl::StatusCode::kUnknown);
+  EXPECT_THAT(scheduler_.reports, testing::ElementsAre("Traceback: ZeroDivisionError"));
+}
+
+TEST_F(JobRunnerTest, UsesTheModelsOfItsOptions) {
+  const ModelList none({});
+  scheduler_.error = absl::InternalError("not reached");
+  JobRunner::Options options = OptionsOf(Assignment());
+  options.models = &none;
+  const absl::Status status = JobRunner(std::move(options)).Run();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("wide_deep"));
+}
+
 TEST_F(JobRunnerTest, ReportsOtherErrorsAtOnce) {
   for (const absl::Status& error :
        {absl::InvalidArgumentError("NaN"), absl::FailedPreconditionError("the data has changed"),

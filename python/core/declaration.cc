@@ -1,0 +1,134 @@
+#include "python/core/declaration.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/config/job_config.h"
+#include "common/saved_model/saved_model.h"
+#include "common/table/table_layout.h"
+#include "google/protobuf/io/tokenizer.h"
+#include "google/protobuf/text_format.h"
+#include "google/protobuf/util/json_util.h"
+#include "model/built_in_models.h"
+#include "model/data/file_columns.h"
+#include "model/program/program_spec.h"
+
+namespace sluice {
+namespace {
+
+// Keeps the first error of the parser, with its place.
+class FirstError : public google::protobuf::io::ErrorCollector {
+ public:
+  void AddError(int line, int column, const std::string& message) override {
+    if (text_.empty())
+      text_ = absl::StrCat("line ", line + 1, ", column ", column + 1, ": ", message);
+  }
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
+// One piece of a parameter that is a shard of its table.
+ShardValues PieceOf(const TableLayout& layout, uint32_t shard, const ParameterValues& parameter) {
+  ShardValues piece;
+  piece.first_element = shard * layout.block_elements();
+  const float* const begin = parameter.values + piece.first_element;
+  piece.weights.assign(begin, begin + layout.ShardElements(shard));
+  return piece;
+}
+
+absl::StatusOr<const ParameterValues*> Find(absl::Span<const ParameterValues> values,
+                                            const TableLayout& layout) {
+  const auto found = std::find_if(values.begin(), values.end(),
+                                  [&](const auto& one) { return one.name == layout.name(); });
+  if (found == values.end())
+    return absl::InvalidArgumentError(
+        absl::StrCat("parameter '", layout.name(), "' has no values"));
+  if (found->n == layout.elements()) return &*found;
+  return absl::InvalidArgumentError(absl::StrCat("parameter '", layout.name(), "' has ", found->n,
+                                                 " values; its shape has ", layout.elements()));
+}
+
+// Saves the parameters as a model. Its sparse tables have no rows, so that every key starts from
+// the job's initializer.
+absl::Status SaveValues(const std::string& dir, const JobConfig& job,
+                        absl::Span<const ParameterValues> values, Env* env) {
+  SLUICE_ASSIGN_OR_RETURN(const auto spec, ModelSpec::Create(job, BuiltInSpecs()));
+  Manifest manifest;
+  manifest.set_version(1);
+  manifest.set_job_id(job.name());
+  for (const TableConfig& table : spec->tables()) *manifest.add_tables() = table;
+  for (TableConfig& table : *manifest.mutable_tables()) {
+    if (table.kind() == TableConfig::SPARSE) table.set_num_shards(1);
+  }
+  SLUICE_ASSIGN_OR_RETURN(const TableLayouts layouts,
+                          CreateTableLayouts(manifest.tables(), job.train().seed()));
+  for (const auto& layout : layouts) {
+    const ParameterValues* parameter = nullptr;
+    if (!layout->sparse()) {
+      SLUICE_ASSIGN_OR_RETURN(parameter, Find(values, *layout));
+    }
+    for (uint32_t shard = 0; shard < layout->num_files(); ++shard) {
+      const ShardValues piece =
+          layout->sparse() ? ShardValues() : PieceOf(*layout, shard, *parameter);
+      SLUICE_ASSIGN_OR_RETURN(*manifest.add_files(),
+                              WriteShardFile(dir, *layout, shard, piece, env));
+    }
+  }
+  return FinishModel(dir, job, std::move(manifest), env).status();
+}
+
+}  // namespace
+
+absl::StatusOr<JobConfig> DeclareJob(const std::string& text, const std::string& base_dir,
+                                     const std::string& program) {
+  JobConfig job;
+  FirstError error;
+  google::protobuf::TextFormat::Parser parser;
+  parser.RecordErrorsTo(&error);
+  if (!parser.ParseFromString(text, &job))
+    return absl::InvalidArgumentError(absl::StrCat("the job: ", error.text()));
+  if (job.has_model()) {
+    return absl::InvalidArgumentError(
+        "the job has a model, but the program is its model; remove model { ... }");
+  }
+  const auto parsed =
+      google::protobuf::util::JsonStringToMessage(program, job.mutable_model()->mutable_program());
+  if (!parsed.ok())
+    return absl::InvalidArgumentError(absl::StrCat("the program: ", parsed.ToString()));
+  ResolvePaths(base_dir, &job);
+  job.mutable_model()->mutable_program()->set_digest(ProgramDigest(job));
+  return job;
+}
+
+absl::Status OfferJob(const std::string& dir, JobConfig job,
+                      absl::Span<const ParameterValues> values, Env* env) {
+  const std::string file = dir + "/job.textproto";
+  if (env->Exists(file)) return absl::OkStatus();
+  // As the launcher will load it, but for its overrides, none of which changes a parameter's shape.
+  const std::string draft = dir + "/draft.textproto";
+  SLUICE_RETURN_IF_ERROR(env->WriteFile(draft, {ToTextproto(job)}));
+  SLUICE_ASSIGN_OR_RETURN(const JobConfig effective,
+                          LoadJobConfig(draft, {}, BuiltInSpecs(), nullptr, &ColumnsOfData));
+  const std::string folder = dir + "/initial_values";
+  SLUICE_RETURN_IF_ERROR(SaveValues(folder, effective, values, env));
+  job.mutable_model()->mutable_program()->set_initial_values(folder);
+  return env->WriteFile(file, {ToTextproto(job)});
+}
+
+absl::StatusOr<bool> CheckOffer(const std::string& dir, const JobConfig& declared, Env* env) {
+  const std::string file = dir + "/job.textproto";
+  if (!env->Exists(file)) return false;
+  SLUICE_ASSIGN_OR_RETURN(const JobConfig job, ReadJobConfig(file));
+  if (job.model().program().digest() == declared.model().program().digest()) return true;
+  const std::string difference = FirstDifference(declared, job);
+  return absl::FailedPreconditionError(absl::StrCat(
+      "this program is another one than the program of the job, whose first worker wrote ", file,
+      ": ", difference.empty() ? "the features differ" : difference,
+      " (here -> in the job); all workers must run the same script with the same arguments"));
+}
+
+}  // namespace sluice

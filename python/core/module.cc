@@ -1,0 +1,317 @@
+// sluice._core: binds the worker of a program to Python. No logic.
+//
+// The interpreter lock is released while this module waits, and taken again to look for signals.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstdint>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "common/base/env.h"
+#include "common/config/job_config.h"
+#include "google/protobuf/text_format.h"
+#include "python/core/declaration.h"
+#include "python/core/program_worker.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace sluice {
+namespace {
+
+// How often a wait looks for signals.
+constexpr absl::Duration kLook = absl::Milliseconds(100);
+
+void Check(const absl::Status& status) {
+  if (status.ok()) return;
+  const std::string text(status.message());
+  if (absl::IsInvalidArgument(status)) throw nb::value_error(text.c_str());
+  throw std::runtime_error(text);
+}
+
+// The job is over, and not well. Becomes _core.JobEnded.
+struct JobEnded : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+template <typename T>
+T Checked(absl::StatusOr<T> value) {
+  Check(value.status());
+  return *std::move(value);
+}
+
+// An array on memory of the turn. It owns nothing: the caller drops it with the turn.
+template <typename T>
+nb::object ArrayOn(const T* data, std::vector<size_t> shape) {
+  // With a base, or nanobind would copy.
+  nb::capsule base(data == nullptr ? static_cast<const void*>(&kLook) : data,
+                   [](void*) noexcept {});
+  return nb::cast(
+      nb::ndarray<nb::numpy, T>(const_cast<T*>(data), shape.size(), shape.data(), base));
+}
+
+// One batch, until it is answered.
+class Turn {
+ public:
+  Turn(const ProgramTurn* turn, std::shared_ptr<const ProgramShape> shape)
+      : turn_(turn), shape_(std::move(shape)) {}
+
+  bool trains() const { return get().trains(); }
+  size_t examples() const { return batch().n; }
+  uint64_t seed() const { return get().seed; }
+  uint32_t epoch() const { return get().epoch; }
+  uint64_t step() const { return get().input->step; }
+  nb::object label() const { return ArrayOn(batch().label.data(), {batch().n}); }
+  nb::object weight() const { return ArrayOn(batch().weight.data(), {batch().n}); }
+  nb::object numbers() const {
+    return ArrayOn(batch().numeric.data(), {batch().n, batch().num_numeric});
+  }
+  bool single() const { return get().rows->single(); }
+  // With single(): [slots][examples].
+  nb::object all_rows() const {
+    return ArrayOn(get().rows->rows().data(), {batch().num_slots, batch().n});
+  }
+  nb::object slot_rows(size_t slot) const {
+    const SlotRows& rows = *get().rows;
+    return ArrayOn(rows.rows().data() + rows.begin(slot), {rows.end(slot) - rows.begin(slot)});
+  }
+  nb::object slot_offsets(size_t slot) const {
+    return ArrayOn(get().rows->offsets(slot), {batch().n + 1});
+  }
+  nb::object rows(size_t table) const {
+    const RowsInput& rows = get().input->rows.at(table);
+    return ArrayOn(rows.values, {rows.n, shape_->tables.at(table).dim});
+  }
+  nb::object row_gradients(size_t table) const {
+    return ArrayOn(get().gradients->rows.at(table),
+                   {get().input->rows.at(table).n, shape_->tables.at(table).dim});
+  }
+  nb::object parameter(size_t i) const { return ArrayOn(get().input->dense.at(i), ShapeOf(i)); }
+  nb::object parameter_gradient(size_t i) const {
+    return ArrayOn(get().gradients->dense.at(i), ShapeOf(i));
+  }
+  nb::object logits() const { return ArrayOn(get().logits, {batch().n}); }
+
+  NetGradients* gradients() const { return get().gradients; }
+  void Close() { turn_ = nullptr; }
+
+ private:
+  const ProgramTurn& get() const {
+    if (turn_ == nullptr) throw std::runtime_error("the batch is over: its step has been made");
+    return *turn_;
+  }
+  const Batch& batch() const { return *get().input->batch; }
+  std::vector<size_t> ShapeOf(size_t i) const {
+    const std::vector<uint64_t>& shape = shape_->parameters.at(i).shape;
+    return {shape.begin(), shape.end()};
+  }
+
+  const ProgramTurn* turn_;
+  const std::shared_ptr<const ProgramShape> shape_;
+};
+
+class Worker {
+ public:
+  explicit Worker(const std::string& job) {
+    JobConfig declared;
+    // Text that DeclareJob has made.
+    if (!google::protobuf::TextFormat::ParseFromString(job, &declared))
+      throw nb::value_error("the job is not what declare() returns");
+    nb::gil_scoped_release release;
+    worker_ = Checked(ProgramWorker::Start(std::move(declared)));
+  }
+
+  // The next turn; None when the job has ended well. Raises JobEnded otherwise.
+  nb::object Take() {
+    for (;;) {
+      absl::StatusOr<const ProgramTurn*> turn = nullptr;
+      {
+        nb::gil_scoped_release release;
+        turn = worker().exchange()->Take(kLook);
+      }
+      if (absl::IsOutOfRange(turn.status())) return nb::none();
+      if (!turn.ok()) throw JobEnded(std::string(turn.status().message()));
+      if (*turn != nullptr) {
+        turn_ = std::make_shared<Turn>(*turn, worker().place()->shape);
+        return nb::cast(turn_);
+      }
+      if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    }
+  }
+
+  // The gradients of the turn are in place. `loss_sum`: sum of weight x loss.
+  void Answer(double loss_sum, double weight_sum) {
+    OpenTurn().gradients()->loss_sum = loss_sum;
+    OpenTurn().gradients()->weight_sum = weight_sum;
+    Close();
+  }
+  // The turn makes no step: n_w = 0.
+  void Skip() {
+    OpenTurn().gradients()->skipped = true;
+    Close();
+  }
+  // The logits of the turn are in place.
+  void AnswerLogits() { Close(); }
+
+  void Fail(const std::string& why) {
+    if (turn_ != nullptr) turn_->Close();
+    turn_ = nullptr;
+    nb::gil_scoped_release release;
+    worker().Fail(why);
+  }
+  // Leaves the cluster. A second call changes nothing.
+  void Stop() {
+    nb::gil_scoped_release release;
+    worker_ = nullptr;
+  }
+
+  // (job id, rank, number of workers, whether the mode is async); waits for the assignment.
+  std::tuple<std::string, uint32_t, uint32_t, bool> Place() {
+    for (;;) {
+      if (auto place = worker().place())
+        return {place->job_id, place->rank, place->world_size, place->async};
+      {
+        nb::gil_scoped_release release;
+        absl::SleepFor(kLook);
+      }
+      if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    }
+  }
+
+  // By collection: its name, and by feature of it (table, slot, first column, mean pooling).
+  using Lookup = std::tuple<uint32_t, uint32_t, uint32_t, bool>;
+  std::vector<std::pair<std::string, std::vector<Lookup>>> Lookups() {
+    const auto owner = Shape();
+    const ProgramShape& shape = *owner;
+    std::vector<std::pair<std::string, std::vector<Lookup>>> lookups;
+    for (uint32_t c = 0; c < shape.collections.size(); ++c) {
+      std::vector<Lookup> of_collection;
+      for (const uint32_t s : shape.collections[c].slots) {
+        const ProgramShape::Slot& slot = shape.slots[s];
+        for (const ProgramShape::Columns& columns : shape.tables[slot.table].columns) {
+          if (columns.collection == c)
+            of_collection.emplace_back(slot.table, s, columns.begin, slot.mean);
+        }
+      }
+      lookups.emplace_back(shape.collections[c].name, std::move(of_collection));
+    }
+    return lookups;
+  }
+  std::vector<std::string> Numbers() { return Shape()->numbers; }
+  std::vector<std::string> Parameters() {
+    const auto owner = Shape();
+    std::vector<std::string> names;
+    for (const ProgramShape::Parameter& parameter : owner->parameters)
+      names.push_back(parameter.name);
+    return names;
+  }
+  size_t Tables() { return Shape()->tables.size(); }
+
+ private:
+  ProgramWorker& worker() {
+    if (worker_ == nullptr) throw std::runtime_error("the worker has left its job");
+    return *worker_;
+  }
+  std::shared_ptr<const ProgramShape> Shape() {
+    const auto place = worker().place();
+    if (!place.has_value() || place->shape == nullptr)
+      throw std::runtime_error("the worker has no job yet");
+    return place->shape;
+  }
+  Turn& OpenTurn() {
+    if (turn_ == nullptr) throw std::runtime_error("there is no batch to answer");
+    return *turn_;
+  }
+  void Close() {
+    OpenTurn().Close();
+    turn_ = nullptr;
+    worker().exchange()->Answer(absl::OkStatus());
+  }
+
+  std::unique_ptr<ProgramWorker> worker_;
+  std::shared_ptr<Turn> turn_;
+};
+
+std::pair<std::string, std::string> Declare(const std::string& job, const std::string& base_dir,
+                                            const std::string& program) {
+  const JobConfig declared = Checked(DeclareJob(job, base_dir, program));
+  return {ToTextproto(declared), declared.model().program().digest()};
+}
+
+using Values = nb::ndarray<const float, nb::c_contig, nb::device::cpu>;
+
+void Offer(const std::string& dir, const std::string& job,
+           const std::vector<std::pair<std::string, Values>>& values) {
+  JobConfig declared;
+  if (!google::protobuf::TextFormat::ParseFromString(job, &declared))
+    throw nb::value_error("the job is not what declare() returns");
+  std::vector<ParameterValues> parameters;
+  for (const auto& [name, array] : values) parameters.push_back({name, array.data(), array.size()});
+  nb::gil_scoped_release release;
+  Check(OfferJob(dir, std::move(declared), parameters, Env::Real()));
+}
+
+bool IsOffered(const std::string& dir, const std::string& job) {
+  JobConfig declared;
+  if (!google::protobuf::TextFormat::ParseFromString(job, &declared))
+    throw nb::value_error("the job is not what declare() returns");
+  return Checked(CheckOffer(dir, declared, Env::Real()));
+}
+
+}  // namespace
+}  // namespace sluice
+
+NB_MODULE(_core, m) {
+  using namespace sluice;
+  m.doc() = "The worker of a program. Use sluice.torch.";
+  nb::exception<JobEnded>(m, "JobEnded", PyExc_RuntimeError);
+  m.def("declare", &Declare, "job"_a, "base_dir"_a, "program"_a,
+        "Adds a program, in JSON, to a job in text format. Returns the job and its digest.");
+  m.def("offer", &Offer, "dir"_a, "job"_a, "values"_a,
+        "Writes the job and the first values of its parameters for the launcher.");
+  m.def("is_offered", &IsOffered, "dir"_a, "job"_a,
+        "Whether the job is there. Raises the first difference when it is another program's.");
+  nb::class_<Turn>(m, "Turn")
+      .def_prop_ro("trains", &Turn::trains)
+      .def_prop_ro("examples", &Turn::examples)
+      .def_prop_ro("seed", &Turn::seed)
+      .def_prop_ro("epoch", &Turn::epoch)
+      .def_prop_ro("step", &Turn::step)
+      .def_prop_ro("single", &Turn::single)
+      .def("label", &Turn::label)
+      .def("weight", &Turn::weight)
+      .def("numbers", &Turn::numbers)
+      .def("all_rows", &Turn::all_rows)
+      .def("slot_rows", &Turn::slot_rows, "slot"_a)
+      .def("slot_offsets", &Turn::slot_offsets, "slot"_a)
+      .def("rows", &Turn::rows, "table"_a)
+      .def("row_gradients", &Turn::row_gradients, "table"_a)
+      .def("parameter", &Turn::parameter, "i"_a)
+      .def("parameter_gradient", &Turn::parameter_gradient, "i"_a)
+      .def("logits", &Turn::logits);
+  nb::class_<Worker>(m, "Worker")
+      .def(nb::init<const std::string&>(), "job"_a)
+      .def("take", &Worker::Take)
+      .def("answer", &Worker::Answer, "loss_sum"_a, "weight_sum"_a)
+      .def("skip", &Worker::Skip)
+      .def("answer_logits", &Worker::AnswerLogits)
+      .def("fail", &Worker::Fail, "why"_a)
+      .def("stop", &Worker::Stop)
+      .def("place", &Worker::Place)
+      .def("lookups", &Worker::Lookups)
+      .def("numbers", &Worker::Numbers)
+      .def("parameters", &Worker::Parameters)
+      .def("tables", &Worker::Tables);
+}

@@ -1,0 +1,57 @@
+#include "python/core/program_net.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+
+namespace sluice {
+
+absl::Status ProgramNet::Check(const NetInput& input) const {
+  const Batch& batch = *input.batch;
+  if (batch.num_numeric == shape_.numbers.size() && batch.num_slots == shape_.slots.size() &&
+      input.rows.size() == shape_.tables.size() && input.dense.size() == shape_.parameters.size())
+    return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the step has ", batch.num_numeric, " numbers, ", batch.num_slots, " slots, ",
+      input.rows.size(), " sparse and ", input.dense.size(), " dense tables; the program declares ",
+      shape_.numbers.size(), ", ", shape_.slots.size(), ", ", shape_.tables.size(), " and ",
+      shape_.parameters.size()));
+}
+
+absl::Status ProgramNet::TrainStep(const NetInput& input, uint64_t seed, uint32_t epoch,
+                                   NetGradients* gradients) {
+  SLUICE_RETURN_IF_ERROR(Check(input));
+  // The program adds to the rows' gradients, and may leave parameters without one.
+  for (size_t t = 0; t < shape_.tables.size(); ++t)
+    std::fill_n(gradients->rows[t], input.rows[t].n * shape_.tables[t].dim, 0.0f);
+  for (size_t p = 0; p < shape_.parameters.size(); ++p)
+    std::fill_n(gradients->dense[p], shape_.parameters[p].elements, 0.0f);
+  rows_.Fill(*input.batch, input.row_index);
+  ProgramTurn turn;
+  turn.gradients = gradients;
+  turn.input = &input;
+  turn.rows = &rows_;
+  turn.seed = seed;
+  turn.epoch = epoch;
+  return exchange_.Run(turn, cancelled_);
+}
+
+absl::Status ProgramNet::Forward(const NetInput& input, float* logits) {
+  SLUICE_RETURN_IF_ERROR(Check(input));
+  rows_.Fill(*input.batch, input.row_index);
+  ProgramTurn turn;
+  turn.logits = logits;
+  turn.input = &input;
+  turn.rows = &rows_;
+  return exchange_.Run(turn, cancelled_);
+}
+
+void ProgramNet::Cancel() {
+  // The flag first: Run looks at it when it is woken.
+  cancelled_ = true;
+  exchange_.Wake();
+}
+
+}  // namespace sluice

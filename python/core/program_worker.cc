@@ -1,0 +1,129 @@
+#include "python/core/program_worker.h"
+
+#include <unistd.h>
+
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "common/base/clock.h"
+#include "common/base/env.h"
+#include "common/base/status_macros.h"
+#include "common/config/mode.h"
+#include "common/transport/retry.h"
+#include "model/net/dense_net.h"
+#include "model/program/program_spec.h"
+#include "python/core/program_net.h"
+
+namespace sluice {
+
+absl::StatusOr<std::unique_ptr<ProgramWorker>> ProgramWorker::Start(JobConfig declared) {
+  // Without flags: every value comes from the environment or the cluster file.
+  SLUICE_ASSIGN_OR_RETURN(Identity identity, ResolveIdentity(ROLE_WORKER, IdentityFlags()));
+  std::unique_ptr<ProgramWorker> worker(
+      new ProgramWorker(std::move(identity), std::move(declared)));
+  SLUICE_RETURN_IF_ERROR(worker->Init());
+  return worker;
+}
+
+absl::Status ProgramWorker::Init() {
+  if (identity_.device.kind != DeviceRequest::kCpu) {
+    return absl::InvalidArgumentError(
+        "SLUICE_DEVICE: a program chooses its device itself, and CUDA devices have no test with "
+        "programs yet; unset it");
+  }
+  SLUICE_ASSIGN_OR_RETURN(
+      log_,
+      LogFile::Open(absl::StrCat(identity_.log_dir, "/", LogFileName(ROLE_WORKER, identity_.rank)),
+                    LogFile::BytesOf(LogLimits())));
+  const auto log = [this](const std::string& line) { Log(line); };
+  ModelEntry entry = ProgramModel();
+  entry.create_net = [this](const ModelSpec& spec, const NetOptions& options) {
+    return MakeNet(spec, options);
+  };
+  models_ = std::make_unique<ModelList>(std::vector<ModelEntry>{std::move(entry)});
+  data_plane_ = std::make_unique<DataPlane>(identity_, log);
+  WorkerServer::Options options;
+  options.identity = identity_;
+  options.models = models_.get();
+  options.program = declared_.model().program().digest();
+  options.transport = data_plane_->transport();
+  options.clock = Clock::Real();
+  options.env = Env::Real();
+  options.log = log;
+  options.on_job_start = [this](const WorkerAssignment& assignment) { JobStarts(assignment); };
+  options.on_job_end = [this](const WorkerAssignment&, const absl::Status& status) {
+    JobEnded(status);
+  };
+  options.on_end = [this](const absl::Status& status) { Ended(status); };
+  SLUICE_ASSIGN_OR_RETURN(server_, WorkerServer::Start(std::move(options)));
+  return absl::OkStatus();
+}
+
+ProgramWorker::~ProgramWorker() {
+  // The program's thread is here, so it uses no step's memory any more. A step that it has taken
+  // and not answered would keep the server waiting.
+  exchange_.Fail(absl::CancelledError("the program has left the job"));
+  server_.reset();
+}
+
+absl::StatusOr<std::unique_ptr<DenseNet>> ProgramWorker::MakeNet(const ModelSpec& spec,
+                                                                 const NetOptions&) {
+  const auto& program = static_cast<const ProgramSpec&>(spec);
+  {
+    MutexLock lock(&mutex_);
+    place_->shape = std::make_shared<const ProgramShape>(program.shape());
+  }
+  return std::make_unique<ProgramNet>(program.shape(), &exchange_);
+}
+
+void ProgramWorker::Log(const std::string& line) {
+  log_->Write(absl::StrCat(
+      absl::FormatTime("%Y-%m-%d %H:%M:%E3S ", Clock::Real()->WallNow(), absl::LocalTimeZone()),
+      line, "\n"));
+}
+
+void ProgramWorker::JobStarts(const WorkerAssignment& assignment) {
+  MutexLock lock(&mutex_);
+  place_.emplace();
+  place_->job_id = assignment.job().job_id();
+  place_->rank = assignment.rank();
+  place_->world_size = assignment.job().worker_num();
+  place_->async = ModeOf(assignment.job().config().strategy()) != Mode::kSync;
+}
+
+void ProgramWorker::JobEnded(const absl::Status& status) {
+  {
+    MutexLock lock(&mutex_);
+    last_ = status;
+  }
+  // After the loss of a member the scheduler assigns the job's next attempt. If it does not, it
+  // tells this process to stop (Ended).
+  if (absl::IsCancelled(status) || MayGoWellInNextAttempt(status.code())) return;
+  exchange_.End(status);
+}
+
+void ProgramWorker::Ended(const absl::Status& status) {
+  absl::Status how = status;
+  {
+    MutexLock lock(&mutex_);
+    if (how.ok()) how = last_;
+  }
+  exchange_.End(how.ok() ? absl::CancelledError("the cluster was stopped before the job ended")
+                         : how);
+}
+
+std::optional<ProgramWorker::Place> ProgramWorker::place() {
+  MutexLock lock(&mutex_);
+  return place_;
+}
+
+void ProgramWorker::Fail(const std::string& why) {
+  const absl::Status status = absl::UnknownError(why);
+  // In this order: a step that ends because of the exchange reports the same reason.
+  exchange_.Fail(status);
+  server_->FailJob(status);
+}
+
+}  // namespace sluice

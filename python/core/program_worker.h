@@ -1,0 +1,77 @@
+// A worker daemon inside the process of a program.
+//
+// The process is a member of the cluster like sluice-worker, whose SLUICE_* variables it reads, and
+// runs the jobs of its program that it is assigned, in practice one. Their steps go through the
+// exchange to the thread that runs the program.
+//
+// Thread safety: safe from any thread, except where said.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/base/mutex.h"
+#include "common/daemon/identity.h"
+#include "common/daemon/log_file.h"
+#include "model/model_list.h"
+#include "model/program/program_shape.h"
+#include "proto/config.pb.h"
+#include "python/core/program_exchange.h"
+#include "worker/service/worker_server.h"
+
+namespace sluice {
+
+class ProgramWorker {
+ public:
+  // Registers in the background. `declared`: the job with its digest (declaration.h).
+  // INVALID_ARGUMENT names a variable that is missing or wrong.
+  static absl::StatusOr<std::unique_ptr<ProgramWorker>> Start(JobConfig declared);
+  // Leaves the cluster. On the program's thread: a step that it has taken ends here.
+  ~ProgramWorker();
+
+  ProgramExchange* exchange() { return &exchange_; }
+
+  // This process's place in the job that it runs, or has run last.
+  struct Place {
+    std::string job_id;
+    uint32_t rank = 0;
+    uint32_t world_size = 0;
+    bool async = true;                          // the job's mode; the other one is sync
+    std::shared_ptr<const ProgramShape> shape;  // null until its network is made
+  };
+  // Nothing before the first assignment.
+  std::optional<Place> place();
+
+  // The program cannot go on: the job fails with `why`, such as a traceback.
+  void Fail(const std::string& why);
+
+ private:
+  ProgramWorker(Identity identity, JobConfig declared)
+      : identity_(std::move(identity)), declared_(std::move(declared)) {}
+  absl::Status Init();
+  absl::StatusOr<std::unique_ptr<DenseNet>> MakeNet(const ModelSpec& spec,
+                                                    const NetOptions& options);
+  void Log(const std::string& line);
+  void JobStarts(const WorkerAssignment& assignment);
+  void JobEnded(const absl::Status& status);
+  void Ended(const absl::Status& status);
+
+  const Identity identity_;
+  const JobConfig declared_;
+  std::unique_ptr<LogFile> log_;
+  ProgramExchange exchange_;
+  std::unique_ptr<ModelList> models_;
+  std::unique_ptr<DataPlane> data_plane_;
+
+  Mutex mutex_;
+  std::optional<Place> place_ ABSL_GUARDED_BY(mutex_);
+  absl::Status last_ ABSL_GUARDED_BY(mutex_);  // of the last run
+  // Last: its threads use all of the above.
+  std::unique_ptr<WorkerServer> server_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,114 @@
+"""The declaration of a module: its collections, parameters and buffers."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+from dataclasses import dataclass, field
+from typing import Any, Mapping
+
+import torch
+from torch import Tensor, nn
+
+from ._embedding import EmbeddingCollection
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """An update rule of the parameter servers, as ``OptimizerConfig`` in the job's configuration.
+
+    ``Optimizer("adam", learning_rate=1e-3, options={"beta1": 0.9})``. Rules: sgd, momentum, adam, adagrad, ftrl.
+    """
+
+    rule: str
+    learning_rate: float
+    options: Mapping[str, Any] = field(default_factory=dict)  # of the rule
+    others: Mapping[str, Any] = field(default_factory=dict)  # of OptimizerConfig, such as {"l2": 1e-4}
+
+    def to_json(self) -> dict[str, Any]:
+        return {self.rule: dict(self.options), "learning_rate": self.learning_rate, **self.others}
+
+
+@dataclass
+class Declaration:
+    """What a module consists of. Tensors are the module's own."""
+
+    collections: list[EmbeddingCollection]
+    parameters: list[tuple[str, nn.Parameter]]  # those that are trained
+    buffers: list[tuple[str, Tensor]]  # of floating point
+    counters: list[Tensor]  # other buffers, which keep their values
+    optimizers: dict[str, Optimizer]  # by parameter, where the script says one
+
+    def to_json(self) -> str:
+        """The ProgramConfig. A scalar is a vector of one element."""
+        collections = []
+        for c in self.collections:
+            one: dict[str, Any] = {"name": c.name, "dim": c.dim, "features": c.features}
+            if c.optimizer is not None:
+                one["optimizer"] = c.optimizer.to_json()
+            if c.initializer is not None:
+                one["initializer"] = c.initializer
+            collections.append(one)
+        parameters: list[dict[str, Any]] = []
+        for name, parameter in self.parameters:
+            parameters.append({"name": name, "shape": list(parameter.shape) or [1]})
+            if name in self.optimizers:
+                parameters[-1]["optimizer"] = self.optimizers[name].to_json()
+        for name, buffer in self.buffers:
+            parameters.append({"name": name, "shape": list(buffer.shape) or [1], "buffer": True})
+        return json.dumps({"collections": collections, "parameters": parameters})
+
+    def tensors(self) -> list[tuple[str, Tensor]]:
+        """Names and tensors of all dense tables, in the order of the declaration."""
+        return [*self.parameters, *self.buffers]
+
+
+def declare(model: nn.Module, optimizers: Mapping[str, Optimizer] | None = None) -> Declaration:
+    """Lists what the tables of a job with this module are.
+
+    Args:
+        model: The module. A tied parameter counts once; a frozen one (``requires_grad=False``) is no table.
+        optimizers: Rules by patterns of parameters' names, such as ``{"mlp.*": Optimizer(...)}``. The first that matches
+            counts; the others get the job's ``optimizers.dense``.
+
+    Raises:
+        TypeError: A parameter is not float32, or an optimizer is not one of ours.
+        ValueError: Two collections have the same name, or a pattern matches no parameter.
+    """
+    collections: list[EmbeddingCollection] = []
+    for module in model.modules():
+        if isinstance(module, EmbeddingCollection):
+            if any(other.name == module.name for other in collections):
+                raise ValueError(f"two collections are named {module.name!r}; give each a name of its own")
+            collections.append(module)
+    parameters = []
+    for name, parameter in model.named_parameters():
+        if not parameter.requires_grad:
+            continue
+        if parameter.dtype != torch.float32:
+            raise TypeError(f"parameter {name!r} is {parameter.dtype}; parameters are float32 (autocast may compute in others)")
+        if parameter.device.type != "cpu":
+            raise TypeError(f"parameter {name!r} is on {parameter.device}; only modules on the CPU are supported yet")
+        if parameter.numel() == 0:
+            raise TypeError(f"parameter {name!r} has no elements")
+        parameters.append((name, parameter))
+    saved = set(model.state_dict(keep_vars=True))
+    buffers, counters = [], []
+    for name, buffer in model.named_buffers():
+        if buffer.dtype == torch.float32 and name in saved and buffer.numel() > 0:
+            buffers.append((name, buffer))
+        else:
+            counters.append(buffer)
+    by_name: dict[str, Optimizer] = {}
+    for pattern, optimizer in (optimizers or {}).items():
+        if not isinstance(optimizer, Optimizer):
+            raise TypeError(
+                f"the optimizer of {pattern!r} is {type(optimizer).__name__}; the parameter servers run the update: give a "
+                "sluice.torch.Optimizer"
+            )
+        matched = fnmatch.filter([name for name, _ in parameters], pattern)
+        if not matched:
+            raise ValueError(f"the pattern {pattern!r} matches no parameter")
+        for name in matched:
+            by_name.setdefault(name, optimizer)
+    return Declaration(collections, parameters, buffers, counters, by_name)

@@ -1,0 +1,316 @@
+"""The loop of a job, handed out to a script one batch at a time."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import sys
+import time
+import traceback
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping
+
+import torch
+from torch import Tensor, nn
+
+from .. import Job, JobError
+from ._declare import Declaration, Optimizer, declare
+from ._embedding import Batch, Place
+
+if TYPE_CHECKING:
+    from .. import _core
+
+Predict = Callable[[Batch], Tensor]
+
+
+class Worker:
+    """One of a job's workers. Use ``with sluice.torch.worker(...) as worker``; the loop is ``for batch in worker``.
+
+    All epochs come in one loop. Parameters have the values of the parameter servers from a batch on; a change of a
+    parameter outside of a step is lost with the next batch.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        job: Job,
+        *,
+        predict: Predict | None = None,
+        optimizers: Mapping[str, Optimizer] | None = None,
+        core: Any = None,
+    ) -> None:
+        self._model = model
+        self._predict = predict
+        self._core_module: Any = core if core is not None else _load_core()
+        self._declared: Declaration = declare(model, optimizers)
+        self._counters = [counter.clone() for counter in self._declared.counters]
+        self._text, self.digest = self._core_module.declare(job.text, job.base_dir, self._declared.to_json())
+        self._core: _core.Worker | None = None
+        self._batch: Batch | None = None
+        self._turn: _core.Turn | None = None
+        self._loss = 0.0
+        self._over = False
+        self._places: dict[str, list[Place]] | None = None
+        self._numbers: list[str] = []
+        self._tables = 0
+        self._versions: dict[str, int] = {}
+        self._told: set[str] = set()
+        self.moved_gradients = 0  # gradients of rows that backward has put elsewhere, so that they were copied
+
+    # ------------------------------------------------------------------------------------------- the job
+
+    def __enter__(self) -> Worker:
+        folder = os.environ.get("SLUICE_PROGRAM_DIR")
+        if not folder:
+            raise JobError("this process belongs to no cluster; run it with: sluice launch --program=FILE.py")
+        # The first worker alone: all of them declare the same, and the values of one must count.
+        if os.environ.get("SLUICE_RANK", "0") == "0":
+            self._core_module.offer(
+                folder, self._text, [(name, _values(tensor)) for name, tensor in self._declared.tensors()]
+            )
+        while not self._core_module.is_offered(folder, self._text):
+            time.sleep(0.05)
+        self._core = self._core_module.Worker(self._text)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        core = self._running()
+        try:
+            if error is not None and not isinstance(error, JobError):
+                core.fail(_shortened("".join(traceback.format_exception(kind, error, where))))
+            elif error is None and not self._over:
+                why = "the program has left its loop before the end of the job; set train.epochs, or stop the job"
+                core.fail(why)
+                raise JobError(why)
+        finally:
+            if self._batch is not None:
+                self._batch._close()
+            self._batch = self._turn = None
+            core.stop()
+
+    @property
+    def rank(self) -> int:
+        """This worker's number in the job, from 0. Waits until the job has started."""
+        return self._running().place()[1]
+
+    @property
+    def world_size(self) -> int:
+        """The number of workers of the job. Waits until the job has started."""
+        return self._running().place()[2]
+
+    @property
+    def local_rank(self) -> int:
+        """This process's number on its host."""
+        return int(os.environ.get("LOCAL_RANK", os.environ.get("SLUICE_RANK", "0")))
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this is rank 0."""
+        return self.rank == 0
+
+    # ------------------------------------------------------------------------------------------ the loop
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self
+
+    def __next__(self) -> Batch:
+        core = self._running()
+        if self._batch is not None:
+            self._tell("left out", "a batch was left without worker.step(): it trains nothing")
+            self._end_turn()
+            core.skip()
+        while True:
+            try:
+                turn = core.take()
+            except self._core_module.JobEnded as error:
+                self._over = True
+                raise JobError(str(error)) from None
+            if turn is None:
+                self._over = True
+                raise StopIteration
+            if self._places is None:
+                self._learn(core)
+            if not turn.trains:
+                self._evaluate(core, turn)
+            elif turn.examples == 0:
+                core.skip()  # the other workers have the rest of the step
+            else:
+                return self._begin(turn)
+
+    def backward(self, loss: Tensor, *, weight: float | None = None) -> None:
+        """``loss.backward()``, then ``step(weight=weight)``. ``loss`` is the weighted mean over the batch."""
+        self._open()
+        value = float(loss.detach())
+        if not math.isfinite(value):
+            raise FloatingPointError(f"the loss is {value} in epoch {self._open().epoch + 1}, step {self._open().step + 1}")
+        torch.autograd.backward(loss)
+        self._loss += value
+        self.step(weight=weight)
+
+    def step(self, *, weight: float | None = None) -> None:
+        """Pushes what is in ``.grad``.
+
+        Args:
+            weight: How much the batch counts beside those of the other workers in sync mode. Default: the sum of its
+                weights.
+        """
+        core, batch, turn = self._running(), self._open(), self._turn
+        assert turn is not None
+        n_w = float(batch.weight.sum()) if weight is None else float(weight)
+        asynchronous, workers = core.place()[3], core.place()[2]
+        for i, (name, parameter) in enumerate(self._declared.parameters):
+            if parameter.grad is None:
+                self._tell(name, f"parameter {name!r} has no gradient: it counts as zero")
+            else:
+                _view(turn.parameter_gradient(i), parameter).copy_(parameter.grad)
+        first = len(self._declared.parameters)
+        with torch.no_grad():
+            for i, (_, buffer) in enumerate(self._declared.buffers, first):
+                before = _view(turn.parameter(i), buffer)
+                moved = _view(turn.parameter_gradient(i), buffer)
+                torch.sub(before, buffer, out=moved)
+                if asynchronous:
+                    moved /= workers  # each worker's push is applied
+        self._end_turn()
+        core.answer(self._loss * n_w, n_w)
+
+    # ------------------------------------------------------------------------------------------- inside
+
+    def _running(self) -> _core.Worker:
+        if self._core is None:
+            raise RuntimeError("use `with sluice.torch.worker(...) as worker`")
+        return self._core
+
+    def _open(self) -> Batch:
+        if self._batch is None:
+            raise RuntimeError("there is no batch to step: each batch takes one step")
+        return self._batch
+
+    def _learn(self, core: _core.Worker) -> None:
+        self._places = {name: [Place(*one) for one in places] for name, places in core.lookups()}
+        self._numbers = core.numbers()
+        self._tables = core.tables()
+        names = [name for name, _ in self._declared.tensors()]
+        assert core.parameters() == names, "the scheduler gives a job only to workers with its declaration"
+
+    def _begin(self, turn: _core.Turn) -> Batch:
+        self._load(turn)
+        for _, parameter in self._declared.parameters:
+            parameter.grad = None
+        assert self._places is not None
+        torch.default_generator.manual_seed(_seed(turn.seed, turn.epoch, turn.step, self.rank))
+        self._loss = 0.0
+        self._turn = turn
+        self._batch = Batch(turn, self._numbers, self._places, self._tables)
+        return self._batch
+
+    def _load(self, turn: _core.Turn) -> None:
+        """Gives parameters and buffers the values of the parameter servers."""
+        with torch.no_grad():
+            for i, (name, tensor) in enumerate(self._declared.tensors()):
+                if self._versions.get(name, tensor._version) != tensor._version and isinstance(tensor, nn.Parameter):
+                    self._tell("changed " + name, f"parameter {name!r} was changed outside of a step: the change is lost")
+                tensor.copy_(_view(turn.parameter(i), tensor))
+                self._versions[name] = tensor._version
+            for counter, value in zip(self._declared.counters, self._counters):
+                counter.copy_(value)
+
+    def _end_turn(self) -> None:
+        assert self._batch is not None
+        self.moved_gradients += self._batch._close()
+        self._batch = self._turn = None
+
+    def _evaluate(self, core: _core.Worker, turn: _core.Turn) -> None:
+        if self._predict is None:
+            raise RuntimeError("the job evaluates (data.eval_files), but sluice.torch.worker has no predict=")
+        assert self._places is not None
+        self._load(turn)
+        modes = [(module, module.training) for module in self._model.modules()]
+        self._model.eval()
+        try:
+            with torch.no_grad():
+                batch = Batch(turn, self._numbers, self._places, self._tables)
+                logits = self._predict(batch)
+                if logits.shape != (batch.examples,):
+                    raise ValueError(f"predict gave {tuple(logits.shape)}; it gives logits of shape ({batch.examples},)")
+                torch.from_numpy(turn.logits()).copy_(logits)
+                batch._close()
+        finally:
+            for module, training in modes:
+                module.training = training
+        core.answer_logits()
+
+    def _tell(self, key: str, line: str) -> None:
+        if key not in self._told:
+            self._told.add(key)
+            print(f"sluice: {line} (said once)", file=sys.stderr, flush=True)
+
+
+def worker(
+    model: nn.Module,
+    job: Job,
+    *,
+    predict: Predict | None = None,
+    optimizers: Mapping[str, Optimizer] | None = None,
+) -> Worker:
+    """Makes this process a worker of the job.
+
+    Args:
+        model: The network. Its parameters' values become those of the job when it starts, from the first worker.
+        job: All of the job but its model.
+        predict: Gives the logits of a batch, ``[examples]``. Needed when the job evaluates; called in eval mode.
+        optimizers: Rules by patterns of parameters' names (``declare``).
+    """
+    return Worker(model, job, predict=predict, optimizers=optimizers)
+
+
+def train(
+    model: nn.Module,
+    loss: Callable[[Tensor, Batch], Tensor],
+    job: Job,
+    *,
+    optimizers: Mapping[str, Optimizer] | None = None,
+) -> None:
+    """Trains a module whose ``forward`` takes a batch and gives its logits.
+
+    Args:
+        model: The network.
+        loss: ``loss(logits, batch)`` is the weighted mean over the batch.
+        job: All of the job but its model.
+        optimizers: As for ``worker``.
+    """
+    with worker(model, job, predict=model, optimizers=optimizers) as running:
+        for batch in running:
+            running.backward(loss(model(batch), batch))
+
+
+def _load_core() -> Any:
+    # Here and not at the top, so that declarations can be made and tested where the module is not built.
+    from .. import _core
+
+    return _core
+
+
+def _values(tensor: Tensor) -> Any:
+    return tensor.detach().contiguous().numpy()
+
+
+def _view(array: Any, like: Tensor) -> Tensor:
+    """A tensor on the memory of a turn's array; a scalar is stored as one element."""
+    return torch.from_numpy(array).view(like.shape)
+
+
+def _shortened(text: str, most: int = 3500) -> str:
+    """Cuts the middle of a long traceback: its end says what is wrong, its beginning in which line of the script."""
+    if len(text) <= most:
+        return text
+    return text[: most // 2] + "\n...\n" + text[-most // 2 :]
+
+
+def _seed(seed: int, epoch: int, step: int, rank: int) -> int:
+    """The seed of torch's generator, the same when a step is replayed."""
+    text = f"{seed} {epoch} {step} {rank}".encode()
+    return int.from_bytes(hashlib.blake2b(text, digest_size=7).digest(), "little")

@@ -1,0 +1,224 @@
+// A thread of the test plays the program: it takes turns and answers them, as the loop in Python
+// does.
+#include "python/core/program_net.h"
+
+#include <atomic>
+#include <functional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "python/core/program_exchange.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::Eq;
+
+constexpr absl::Duration kLook = absl::Milliseconds(1);
+
+// One table of dim 2 with two slots, a parameter of 3 elements, one number.
+ProgramShape Shape() {
+  ProgramShape shape;
+  shape.numbers = {"age"};
+  shape.slots = {{"a", 0, false}, {"b", 0, false}};
+  shape.tables = {{"embedding", 2, {{0, 0, 2}}}};
+  shape.parameters = {{"w", {3}, false, 3}};
+  return shape;
+}
+
+// Two examples: a = row 0 and row 1; b = rows 1 and 2, and none.
+class Step {
+ public:
+  Step() {
+    batch_.Reset(1, 2);
+    batch_.n = 2;
+    batch_.label = {0, 1};
+    batch_.weight = {1, 1};
+    batch_.numeric = {0.5f, 0.25f};
+    batch_.keys = {10, 11, 12, 11};
+    batch_.key_offsets = {0, 1, 3, 4, 4};
+    input_.batch = &batch_;
+    input_.row_index = rows_of_keys_.data();
+    input_.rows = {{values_.data(), 3}};
+    input_.dense = {dense_.data()};
+    gradients_.rows = {row_gradients_.data()};
+    gradients_.dense = {dense_gradients_.data()};
+  }
+  const NetInput& input() const { return input_; }
+  NetGradients* gradients() { return &gradients_; }
+  const std::vector<float>& row_gradients() const { return row_gradients_; }
+  const std::vector<float>& dense_gradients() const { return dense_gradients_; }
+
+ private:
+  Batch batch_;
+  std::vector<uint32_t> rows_of_keys_ = {0, 1, 2, 1};
+  std::vector<float> values_ = {0, 1, 2, 3, 4, 5}, dense_ = {7, 8, 9};
+  std::vector<float> row_gradients_ = std::vector<float>(6, -1);
+  std::vector<float> dense_gradients_ = std::vector<float>(3, -1);
+  NetInput input_;
+  NetGradients gradients_;
+};
+
+// The program's thread: answers each turn with the result of `compute`, until the job ends.
+class Program {
+ public:
+  Program(ProgramExchange* exchange, std::function<absl::Status(const ProgramTurn&)> compute)
+      : thread_([this, exchange, compute = std::move(compute)] {
+          for (;;) {
+            const auto turn = exchange->Take(kLook);
+            if (!turn.ok()) {
+              end_ = turn.status();
+              return;
+            }
+            if (*turn != nullptr) exchange->Answer(compute(**turn));
+          }
+        }) {}
+  ~Program() { EXPECT_FALSE(thread_.joinable()) << "call Join"; }
+  // How the job has ended for the program.
+  absl::Status Join() {
+    thread_.join();
+    return end_;
+  }
+
+ private:
+  absl::Status end_;
+  std::thread thread_;
+};
+
+TEST(ProgramNetTest, AStepHasTheBatchAndGivesTheProgramsGradients) {
+  ProgramExchange exchange;
+  std::vector<int64_t> rows_of_b, offsets_of_b;
+  std::vector<float> zeros;
+  Program program(&exchange, [&](const ProgramTurn& turn) {
+    EXPECT_TRUE(turn.trains());
+    EXPECT_EQ(turn.seed, 5u);
+    EXPECT_EQ(turn.epoch, 2u);
+    EXPECT_FALSE(turn.rows->single());
+    rows_of_b.assign(&turn.rows->rows()[turn.rows->begin(1)],
+                     &turn.rows->rows()[turn.rows->begin(1)] + 2);
+    offsets_of_b.assign(turn.rows->offsets(1), turn.rows->offsets(1) + 3);
+    zeros.assign(turn.gradients->rows[0], turn.gradients->rows[0] + 6);
+    EXPECT_EQ(turn.input->rows[0].values[4], 4);
+    turn.gradients->rows[0][1] += 0.5f;
+    turn.gradients->dense[0][2] = 3;
+    turn.gradients->loss_sum = 1.5;
+    turn.gradients->weight_sum = 2;
+    return absl::OkStatus();
+  });
+  ProgramNet net(Shape(), &exchange);
+  Step step;
+  EXPECT_TRUE(net.TrainStep(step.input(), 5, 2, step.gradients()).ok());
+  exchange.End(absl::OkStatus());
+  EXPECT_TRUE(absl::IsOutOfRange(program.Join()));
+  EXPECT_THAT(zeros, Each(0));
+  EXPECT_THAT(rows_of_b, ElementsAre(1, 2));
+  EXPECT_THAT(offsets_of_b, ElementsAre(0, 2, 2));
+  EXPECT_THAT(step.row_gradients(), ElementsAre(0, 0.5f, 0, 0, 0, 0));
+  EXPECT_THAT(step.dense_gradients(), ElementsAre(0, 0, 3));
+  EXPECT_EQ(step.gradients()->loss_sum, 1.5);
+}
+
+TEST(ProgramNetTest, AnEvaluationAsksForLogits) {
+  ProgramExchange exchange;
+  Program program(&exchange, [](const ProgramTurn& turn) {
+    EXPECT_FALSE(turn.trains());
+    for (size_t i = 0; i < turn.input->batch->n; ++i) turn.logits[i] = 10 + i;
+    return absl::OkStatus();
+  });
+  ProgramNet net(Shape(), &exchange);
+  Step step;
+  float logits[2] = {};
+  EXPECT_TRUE(net.Forward(step.input(), logits).ok());
+  exchange.End(absl::OkStatus());
+  (void)program.Join();
+  EXPECT_THAT(logits, ElementsAre(10, 11));
+}
+
+TEST(ProgramNetTest, AnotherShapeIsRefusedBeforeTheProgramSeesIt) {
+  ProgramExchange exchange;
+  ProgramShape shape = Shape();
+  shape.numbers.push_back("height");
+  ProgramNet net(shape, &exchange);
+  Step step;
+  EXPECT_TRUE(absl::IsInvalidArgument(net.TrainStep(step.input(), 1, 0, step.gradients())));
+}
+
+TEST(ProgramNetTest, AnErrorOfTheProgramEndsThisStepAndAllLaterOnes) {
+  ProgramExchange exchange;
+  ProgramNet net(Shape(), &exchange);
+  Step step;
+  std::thread program([&] {
+    while (*exchange.Take(kLook) == nullptr) {
+    }
+    exchange.Fail(absl::UnknownError("Traceback: ZeroDivisionError"));
+  });
+  EXPECT_THAT(net.TrainStep(step.input(), 1, 0, step.gradients()).message(),
+              Eq("Traceback: ZeroDivisionError"));
+  program.join();
+  EXPECT_EQ(net.TrainStep(step.input(), 1, 0, step.gradients()).code(), absl::StatusCode::kUnknown);
+}
+
+TEST(ProgramNetTest, ACancelledStepThatNobodyHasTakenReturns) {
+  ProgramExchange exchange;
+  ProgramNet net(Shape(), &exchange);
+  Step step;
+  absl::Status status;
+  std::thread training([&] { status = net.TrainStep(step.input(), 1, 0, step.gradients()); });
+  net.Cancel();
+  training.join();
+  EXPECT_TRUE(absl::IsCancelled(status)) << status;
+  EXPECT_EQ(*exchange.Take(kLook), nullptr);  // the turn is withdrawn
+}
+
+TEST(ProgramNetTest, ACancelledStepThatIsTakenWaitsForTheProgram) {
+  ProgramExchange exchange;
+  ProgramNet net(Shape(), &exchange);
+  Step step;
+  std::atomic<bool> answered{false};
+  Program program(&exchange, [&](const ProgramTurn&) {
+    // The program reads the step's memory here, whatever happens to the job.
+    net.Cancel();
+    answered = true;
+    return absl::OkStatus();
+  });
+  EXPECT_TRUE(net.TrainStep(step.input(), 1, 0, step.gradients()).ok());
+  EXPECT_TRUE(answered);
+  exchange.End(absl::OkStatus());
+  (void)program.Join();
+}
+
+TEST(ProgramNetTest, TheProgramLearnsHowTheJobHasFailed) {
+  ProgramExchange exchange;
+  Program program(&exchange, [](const ProgramTurn&) { return absl::OkStatus(); });
+  exchange.End(absl::InternalError("pserver 0 is lost"));
+  EXPECT_THAT(program.Join().message(), Eq("pserver 0 is lost"));
+}
+
+TEST(SlotRowsTest, OneKeyPerSlotIsAMatrix) {
+  Batch batch;
+  batch.Reset(0, 2);
+  batch.n = 2;
+  batch.keys = {1, 2, 3, 4};
+  batch.key_offsets = {0, 1, 2, 3, 4};
+  const uint32_t index[] = {5, 6, 7, 8};
+  SlotRows rows;
+  rows.Fill(batch, index);
+  EXPECT_TRUE(rows.single());
+  EXPECT_THAT(rows.rows(), ElementsAre(5, 7, 6, 8));
+}
+
+TEST(SlotRowsTest, ABatchWithoutExamplesHasOffsets) {
+  Batch batch;
+  batch.Reset(0, 1);
+  SlotRows rows;
+  rows.Fill(batch, nullptr);
+  EXPECT_EQ(rows.begin(0), rows.end(0));
+  EXPECT_EQ(rows.offsets(0)[0], 0);
+}
+
+}  // namespace
+}  // namespace sluice

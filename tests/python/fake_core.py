@@ -1,0 +1,148 @@
+"""A stand-in for sluice._core: one worker whose tables are NumPy arrays, updated by plain SGD.
+
+It hands out the batches of a test in order, so that the loop and the modules can be tested without a cluster.
+"""
+import json
+
+import numpy as np
+
+
+class JobEnded(RuntimeError):
+    pass
+
+
+class Turn:
+    def __init__(self, core, example_keys, label, numbers, step, trains=True):
+        self.core, self.trains, self.step, self.epoch, self.seed = core, trains, step, 0, 7
+        self.keys = example_keys  # [examples][slots]: lists of keys
+        self._label = np.array(label, np.float32)
+        self._numbers = np.array(numbers, np.float32).reshape(len(label), -1)
+        self.examples = len(label)
+        self._weight = np.ones(len(label), np.float32)
+        self._logits = np.zeros(len(label), np.float32)
+        self.unique, self._values, self._row_gradients = [], [], []
+        for t, table in enumerate(core.tables_):
+            unique = sorted({k for row in example_keys for s, keys in enumerate(row) if core.slots[s][1] == t for k in keys})
+            self.unique.append(unique)
+            self._values.append(np.stack([table.setdefault(k, core.initial(t, k)) for k in unique])
+                                if unique else np.zeros((0, core.dims[t]), np.float32))
+            self._row_gradients.append(np.zeros_like(self._values[-1]))
+        self._gradients = [np.zeros_like(value) for value in core.dense]
+        self._dense = [value.copy() for value in core.dense]
+
+    single = property(lambda self: all(len(keys) == 1 for row in self.keys for keys in row))
+    label = lambda self: self._label
+    weight = lambda self: self._weight
+    numbers = lambda self: self._numbers
+    logits = lambda self: self._logits
+    rows = lambda self, t: self._values[t]
+    row_gradients = lambda self, t: self._row_gradients[t]
+    parameter = lambda self, i: self._dense[i]
+    parameter_gradient = lambda self, i: self._gradients[i]
+
+    def slot_rows(self, s):
+        unique = self.unique[self.core.slots[s][1]]
+        return np.array([unique.index(k) for row in self.keys for k in row[s]], np.int64)
+
+    def slot_offsets(self, s):
+        return np.cumsum([0] + [len(row[s]) for row in self.keys]).astype(np.int64)
+
+    def all_rows(self):
+        return np.stack([self.slot_rows(s) for s in range(len(self.core.slots))])
+
+
+class Core:
+    """The module and its only worker. `slots`: (feature, table) by slot."""
+
+    JobEnded = JobEnded
+
+    def __init__(self, slots, rate=0.5, workers=1, asynchronous=False):
+        self.slots, self.rate, self.workers, self.asynchronous = slots, rate, workers, asynchronous
+        self.batches, self.events, self.logits_seen = [], [], []
+        self.turn = None
+
+    def declare(self, job, base_dir, program):
+        self.program = json.loads(program)
+        tables = 1 + max((t for _, t in self.slots), default=-1)
+        self.columns = [[] for _ in range(tables)]
+        self.dims = [0] * tables
+        for c in self.program["collections"]:
+            for t in sorted({dict(self.slots)[f] for f in c["features"]}):
+                self.columns[t].append((c["name"], self.dims[t]))
+                self.dims[t] += c["dim"]
+        self.tables_ = [{} for _ in range(tables)]
+        return job, "digest"
+
+    def initial(self, table, key):
+        return np.random.default_rng([table, key]).normal(size=self.dims[table]).astype(np.float32)
+
+    def offer(self, folder, job, values):
+        self.dense = [np.array(value, np.float32).reshape(parameter["shape"])
+                      for (_, value), parameter in zip(values, self.program["parameters"])]
+
+    def is_offered(self, folder, job):
+        return True
+
+    def Worker(self, job):
+        return self
+
+    # ---- the worker
+
+    def take(self):
+        if self.turn is not None:
+            raise AssertionError("the last turn is not answered")
+        if not self.batches:
+            return None
+        batch = self.batches.pop(0)
+        self.turn = Turn(self, *batch) if not isinstance(batch, Exception) else None
+        if self.turn is None:
+            raise batch
+        return self.turn
+
+    def answer(self, loss_sum, weight_sum):
+        turn, self.turn = self.turn, None
+        self.events.append(("step", loss_sum, weight_sum))
+        self.last = turn
+        for table, unique, gradients in zip(self.tables_, turn.unique, turn._row_gradients):
+            for key, gradient in zip(unique, gradients):
+                table[key] = table[key] - self.rate * gradient
+        for value, gradient, parameter in zip(self.dense, turn._gradients, self.program["parameters"]):
+            value -= (1 if parameter.get("buffer") else self.rate) * gradient
+
+    def skip(self):
+        self.turn = None
+        self.events.append(("skip",))
+
+    def answer_logits(self):
+        self.logits_seen.append(self.turn._logits.copy())
+        self.turn = None
+
+    def fail(self, why):
+        self.turn = None
+        self.events.append(("fail", why))
+
+    def stop(self):
+        self.events.append(("stop",))
+
+    def place(self):
+        return "job-1", 0, self.workers, self.asynchronous
+
+    def lookups(self):
+        found = []
+        for c in self.program["collections"]:
+            places = []
+            for feature in c["features"]:
+                slot = [name for name, _ in self.slots].index(feature)
+                table = self.slots[slot][1]
+                places.append((table, slot, dict(self.columns[table])[c["name"]], False))
+            found.append((c["name"], places))
+        return found
+
+    def numbers(self):
+        return ["age"]
+
+    def parameters(self):
+        return [parameter["name"] for parameter in self.program["parameters"]]
+
+    def tables(self):
+        return len(self.tables_)

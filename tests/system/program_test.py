@@ -1,0 +1,106 @@
+"""PyTorch programs train Adult under `sluice launch --program`, also when processes are killed or the script is wrong.
+
+Needs a build with SLUICE_PYTHON, and SLUICE_TORCH_PYTHON, an interpreter with torch and numpy.
+"""
+import json
+import os
+import re
+import signal
+import sys
+import unittest
+
+from sluice_testing import ADULT_TEST_EXAMPLES, ADULT_TRAIN_EXAMPLES, BIN, ROOT, DisturbedLaunchTest, kill_unless_over
+
+PYTHON = os.environ.get("SLUICE_TORCH_PYTHON", "")
+MODULE = list((BIN.parent / "python" / "sluice").glob("_core*.so"))
+if not PYTHON or not MODULE:
+    print("SKIPPED, NOT PASSED: program_test needs a build with SLUICE_PYTHON and SLUICE_TORCH_PYTHON", file=sys.stderr)
+    sys.exit(77)
+
+ONE_THREAD = dict(os.environ, OMP_NUM_THREADS="1")  # bits depend on the number of threads
+SCRIPT = (ROOT / "examples" / "adult_wide_deep.py").read_text().replace(
+    "pathlib.Path(__file__).resolve().parents[1]", "pathlib.Path(%r)" % str(ROOT))
+
+
+class ProgramTest(DisturbedLaunchTest):
+    def script(self, change=lambda text: text):
+        """The example, changed, in this test's folder."""
+        file = self.tmp / "train.py"
+        text = change(SCRIPT)
+        file.write_text(text)
+        return file
+
+    def flags(self, file, *flags, name="run", workers=2):
+        return ["sluice", "launch", "--program=%s" % file, "--python=%s" % PYTHON, "--server_num=1", "--worker_num=%d" % workers,
+                "--output_dir=%s" % (self.tmp / name), "--log_dir=%s" % (self.tmp / (name + ".log")),
+                "--set=train.log_every=5", *flags]
+
+    def train(self, *flags, name="run", arguments=(), change=lambda text: text, expect=0):
+        done = self.run_program(*self.flags(self.script(change), *flags, name=name), "--", *arguments, env=ONE_THREAD)
+        self.assertEqual(done.returncode, expect, done.stdout)
+        return done.stdout
+
+    def start_training(self, *flags, name="run", arguments=()):
+        return self.start(*self.flags(self.script(), *flags, name=name), "--", *arguments, env=ONE_THREAD, log=name + ".out")
+
+    def undisturbed_digest(self):
+        self.train("--a_sync=false", name="undisturbed", arguments=["--epochs=6"])
+        return re.search(r'"model_digest": "(\w+)"', (self.tmp / "undisturbed" / "result.json").read_text())[1]
+
+    def check_same_bits_after_kill(self, role):
+        digest = self.undisturbed_digest()
+        launcher = self.start_training("--a_sync=false", arguments=["--epochs=6"])
+        self.await_step(launcher, self.random.randrange(20, 200))
+        kill_unless_over(self.pid_of(role, 0), signal.SIGKILL)
+        result = self.result(launcher)
+        self.assertEqual(result["model_digest"], digest, self.output())
+        self.assertEqual(result["examples"], 6 * ADULT_TRAIN_EXAMPLES)
+        return result["recovery"]
+
+    def test_async_and_sync_train(self):
+        for mode in ("true", "false"):
+            with self.subTest(a_sync=mode):
+                out = self.train("--a_sync=" + mode, name="run" + mode, arguments=["--epochs=2"])
+                result = json.loads((self.tmp / ("run" + mode) / "result.json").read_text())
+                self.assertEqual(result["examples"], 2 * ADULT_TRAIN_EXAMPLES)
+                self.assertEqual(result["eval"]["examples"], ADULT_TEST_EXAMPLES)
+                self.assertGreater(result["eval"]["auc"], 0.91)
+                # Rank 0 prints here, the other one into its log.
+                self.assertIn("rank 0 of 2: epoch 2", out)
+                self.assertNotIn("rank 1 of 2", out)
+
+    def test_a_killed_worker_changes_no_bit(self):
+        self.assertEqual(self.check_same_bits_after_kill("worker")["worker_losses"], 1)
+
+    def test_a_killed_pserver_changes_no_bit(self):
+        self.assertEqual(self.check_same_bits_after_kill("pserver")["pserver_losses"], 1)
+
+    def test_a_killed_scheduler_changes_no_bit(self):
+        self.assertEqual(self.check_same_bits_after_kill("scheduler")["scheduler_restarts"], 1)
+
+    def test_a_script_that_cannot_start_ends_the_launch(self):
+        out = self.train(change=lambda text: "def f(:\n", expect=1)
+        self.assertIn("SyntaxError", out)
+
+    def test_an_exception_fails_the_job_with_its_traceback(self):
+        out = self.train(change=lambda text: text.replace(
+            "worker.backward(loss)", "worker.backward(loss)\n            if batch.step == 20 and worker.rank == 1: 1 / 0"), expect=1)
+        self.assertRegex(out, r"(?s)failed: .*Traceback.*train\.py.*\n.*ZeroDivisionError")
+        self.assertIn("ZeroDivisionError", (self.tmp / "run" / "result.json").read_text())
+
+    def test_a_worker_with_another_declaration_is_refused_by_name(self):
+        out = self.train(change=lambda text: "import os\n" + text.replace(
+            "nn.Linear(100, 50)", "nn.Linear(100, 50 + int(os.environ['SLUICE_RANK']))").replace(
+            "nn.Linear(50, 1)", "nn.Linear(50 + int(os.environ['SLUICE_RANK']), 1)"), expect=1)
+        self.assertRegex(out, r"parameters\[\d+\]\.shape\[0\]: 51 -> 50")
+
+    def test_an_interrupt_saves_and_cancels(self):
+        launcher = self.start_training(arguments=["--epochs=100"])
+        self.await_step(launcher, 50)
+        launcher.send_signal(signal.SIGINT)
+        self.assertEqual(self.exit_code(launcher), 130, self.output())
+        self.assertRegex(self.output(), r"--resume -- --epochs=100")
+
+
+if __name__ == "__main__":
+    unittest.main()
