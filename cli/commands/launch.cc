@@ -239,6 +239,16 @@ void PrintLaunch(const ParsedCommand& command, const JobConfig& job, int pserver
   if (pservers == 0) std::cout << "no pservers: the workers keep all tables (COLLECTIVE)\n";
 }
 
+// Checks what the job reads and writes. `job_file`: where the job is from.
+absl::Status CheckFiles(const SubmitJobRequest& request, const std::string& job_file,
+                        DataCheckReport* data) {
+  Env* const env = Env::Real();
+  SLUICE_RETURN_IF_ERROR(CheckJobFiles(JobToCheck(request), "output", env, data));
+  SLUICE_RETURN_IF_ERROR(CheckJobOutputs(request.config(), job_file, env));
+  SLUICE_RETURN_IF_ERROR(CheckKeepsUnfinished(request, env));
+  return CheckCanResume(request, env);
+}
+
 // Calls `run` while another thread waits for signals, and then stops the cluster. Returns the exit
 // code of `run`, or that of a signal that came first.
 int RunAndStop(LocalCluster* cluster, ProgressMode mode,
@@ -280,10 +290,7 @@ int Launch(const ParsedCommand& command) {
   auto options = ClusterOptions(command, *job);
   if (!options.ok()) return ReportError(options.status());
   DataCheckReport data;
-  absl::Status files = CheckJobFiles(JobToCheck(*request), "output", Env::Real(), &data);
-  if (files.ok()) files = CheckJobOutputs(*job, command.Text("job"), Env::Real());
-  if (files.ok()) files = CheckKeepsUnfinished(*request, Env::Real());
-  if (files.ok()) files = CheckCanResume(*request, Env::Real());
+  const absl::Status files = CheckFiles(*request, command.Text("job"), &data);
   if (!files.ok()) return ReportError(files);
   for (const std::string& warning : data.warnings)
     PrintOnStderr(absl::StrCat("warning: ", warning));
@@ -376,9 +383,7 @@ int RunProgramsJob(const ParsedCommand& command, const WorkerProgram& program, u
         JobFromFile(file, command, {{"worker_num", absl::StrCat(worker_num), "--worker_num"}}));
     SLUICE_ASSIGN_OR_RETURN(SubmitJobRequest request, SubmissionFromFlags(command, job));
     DataCheckReport data;
-    SLUICE_RETURN_IF_ERROR(CheckJobFiles(JobToCheck(request), "output", Env::Real(), &data));
-    SLUICE_RETURN_IF_ERROR(CheckJobOutputs(job, file, Env::Real()));
-    SLUICE_RETURN_IF_ERROR(CheckKeepsUnfinished(request, Env::Real()));
+    SLUICE_RETURN_IF_ERROR(CheckFiles(request, file, &data));
     for (const std::string& warning : data.warnings)
       PrintOnStderr(absl::StrCat("warning: ", warning));
     return request;
