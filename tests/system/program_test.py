@@ -2,14 +2,18 @@
 
 Needs a build with SLUICE_PYTHON, and SLUICE_TORCH_PYTHON, an interpreter with torch and numpy.
 """
+import collections
 import json
+import math
 import os
 import re
 import signal
+import subprocess
 import sys
 import unittest
 
-from sluice_testing import ADULT_TEST_EXAMPLES, ADULT_TRAIN_EXAMPLES, BIN, ROOT, DisturbedLaunchTest, kill_unless_over
+from sluice_testing import (ADULT_TEST_EXAMPLES, ADULT_TRAIN_EXAMPLES, BIN, ROOT, TEST_BIN, DisturbedLaunchTest, SluiceTest,
+                            kill_unless_over)
 
 PYTHON = os.environ.get("SLUICE_TORCH_PYTHON", "")
 MODULE = list((BIN.parent / "python" / "sluice").glob("_core*.so"))
@@ -100,6 +104,82 @@ class ProgramTest(DisturbedLaunchTest):
         launcher.send_signal(signal.SIGINT)
         self.assertEqual(self.exit_code(launcher), 130, self.output())
         self.assertRegex(self.output(), r"--resume -- --epochs=100")
+
+
+class EqualityTest(SluiceTest):
+    """wide_deep written in PyTorch trains as the native one from the same values: each table within 1e-5 of its norm."""
+
+    # Native dense tables and the module's parameters; weights are transposed.
+    LAYERS = {"deep/0": "deep.0", "deep/1": "deep.2", "deep/2": "deep.4"}
+
+    def values(self, name):
+        """{table: {key or index: [values]}} of a saved model."""
+        done = subprocess.run([TEST_BIN / "model_values", self.tmp / name / "model"], capture_output=True, text=True, check=True)
+        tables = collections.defaultdict(dict)
+        for line in done.stdout.splitlines():
+            table, key, *values = line.split()
+            tables[table][int(key)] = [float(value) for value in values]
+        return tables
+
+    def native(self, name, *flags):
+        self.launch("--server_num=1", "--worker_num=2", "--a_sync=false", "--epochs=1",
+                    "--set=model.wide_deep.embedding_initializer={constant: 0.02}", *flags, name=name)
+        return self.values(name)
+
+    def check(self, optimizer):
+        first = self.native("first", "--set=optimizers.all={sgd {} learning_rate: 1e-30}")
+        native = self.native("native", "--set=optimizers.all={%s}" % optimizer)
+        start = {native_name: [values[0] for _, values in sorted(first[native_name].items())]
+                 for native_name in first if "/" in native_name}
+        script = self.tmp / "train.py"
+        (self.tmp / "start.json").write_text(json.dumps(start))
+        script.write_text(SCRIPT.replace('"embedding", dim, features=CATEGORIES', '"embedding", dim, features=CATEGORIES, '
+                                         'initializer={"constant": 0.02}').replace("    model = WideDeep()\n", """\
+    model = WideDeep()
+    import json
+    start = json.load(open(%r))
+    state = model.state_dict()
+    def put(name, values):
+        like = state[name]
+        value = torch.tensor(values)
+        state[name] = value.view(like.shape[::-1]).t() if like.dim() == 2 else value.view(like.shape)
+    for native, own in %r.items():
+        put(own + ".weight", start[native + "/weight"])
+        put(own + ".bias", start[native + "/bias"])
+    put("linear.weight", start["wide/weight"])
+    put("linear.bias", start["wide/bias"])
+    model.load_state_dict(state)
+""" % (str(self.tmp / "start.json"), self.LAYERS)))
+        done = self.run_program("sluice", "launch", "--program=%s" % script, "--python=%s" % PYTHON, "--server_num=1",
+                                "--worker_num=2", "--a_sync=false", "--epochs=1", "--output_dir=%s" % (self.tmp / "own"),
+                                "--log_dir=%s" % (self.tmp / "own.log"), "--set=optimizers.all={%s}" % optimizer)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        own = self.values("own")
+        for native_name, name in self.LAYERS.items():
+            width = len(native[native_name + "/bias"])
+            weight = [native[native_name + "/weight"][i][0] for i in sorted(native[native_name + "/weight"])]
+            transposed = [weight[i] for unit in range(width) for i in range(unit, len(weight), width)]
+            self.assert_close(name, transposed, [own[name + ".weight"][i][0] for i in range(len(weight))])
+            self.assert_close(name, *([of[i][0] for i in range(width)] for of in (native[native_name + "/bias"], own[name + ".bias"])))
+        rows = {**native["embedding"]}
+        both = own["embedding_9"]
+        self.assertEqual(set(rows), set(both) | set(own["embedding_1"]))
+        # Native rows begin with the wide weight, those of the program with the first collection.
+        self.assert_close("embedding", *zip(*((a, b) for key in sorted(both) for a, b in zip(rows[key][1:], both[key][:8]))))
+        wide = {**{key: row[8] for key, row in both.items()}, **{key: row[0] for key, row in own["embedding_1"].items()}}
+        self.assert_close("wide", *zip(*((rows[key][0], wide[key]) for key in sorted(rows))))
+
+    def assert_close(self, name, a, b):
+        distance = math.sqrt(sum((x - y) ** 2 for x, y in zip(a, b)))
+        norm = math.sqrt(sum(x * x for x in a))
+        print("%s: %.1e of its norm" % (name, distance / norm), flush=True)
+        self.assertTrue(distance <= 1e-5 * norm, name)
+
+    def test_with_sgd(self):
+        self.check("sgd {} learning_rate: 0.1")
+
+    def test_with_adagrad(self):
+        self.check("adagrad { initial_accumulator: 0.1 } learning_rate: 0.05")
 
 
 if __name__ == "__main__":
