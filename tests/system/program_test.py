@@ -26,6 +26,14 @@ SCRIPT = (ROOT / "examples" / "adult_wide_deep.py").read_text().replace(
     "pathlib.Path(__file__).resolve().parents[1]", "pathlib.Path(%r)" % str(ROOT))
 
 
+
+
+def with_norms(text):
+    """The script with running statistics and random masks."""
+    return text.replace("nn.Linear(len(CATEGORIES) * dim + len(NUMBERS), 100), nn.ReLU()",
+                        "nn.Linear(len(CATEGORIES) * dim + len(NUMBERS), 100), nn.BatchNorm1d(100), nn.ReLU(), nn.Dropout(0.2)")
+
+
 class ProgramTest(DisturbedLaunchTest):
     def script(self, change=lambda text: text):
         """The example, changed, in this test's folder."""
@@ -44,16 +52,16 @@ class ProgramTest(DisturbedLaunchTest):
         self.assertEqual(done.returncode, expect, done.stdout)
         return done.stdout
 
-    def start_training(self, *flags, name="run", arguments=()):
-        return self.start(*self.flags(self.script(), *flags, name=name), "--", *arguments, env=ONE_THREAD, log=name + ".out")
+    def start_training(self, *flags, name="run", arguments=(), change=lambda text: text):
+        return self.start(*self.flags(self.script(change), *flags, name=name), "--", *arguments, env=ONE_THREAD, log=name + ".out")
 
-    def undisturbed_digest(self):
-        self.train("--a_sync=false", name="undisturbed", arguments=["--epochs=6"])
+    def undisturbed_digest(self, change):
+        self.train("--a_sync=false", name="undisturbed", arguments=["--epochs=6"], change=change)
         return re.search(r'"model_digest": "(\w+)"', (self.tmp / "undisturbed" / "result.json").read_text())[1]
 
-    def check_same_bits_after_kill(self, role):
-        digest = self.undisturbed_digest()
-        launcher = self.start_training("--a_sync=false", arguments=["--epochs=6"])
+    def check_same_bits_after_kill(self, role, change=lambda text: text):
+        digest = self.undisturbed_digest(change)
+        launcher = self.start_training("--a_sync=false", arguments=["--epochs=6"], change=change)
         self.await_step(launcher, self.random.randrange(20, 200))
         kill_unless_over(self.pid_of(role, 0), signal.SIGKILL)
         result = self.result(launcher)
@@ -75,6 +83,10 @@ class ProgramTest(DisturbedLaunchTest):
 
     def test_a_killed_worker_changes_no_bit(self):
         self.assertEqual(self.check_same_bits_after_kill("worker")["worker_losses"], 1)
+
+    def test_a_killed_worker_changes_no_bit_of_statistics_and_masks(self):
+        self.assertNotEqual(with_norms(SCRIPT), SCRIPT)
+        self.assertEqual(self.check_same_bits_after_kill("worker", with_norms)["worker_losses"], 1)
 
     def test_a_killed_pserver_changes_no_bit(self):
         self.assertEqual(self.check_same_bits_after_kill("pserver")["pserver_losses"], 1)
