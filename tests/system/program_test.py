@@ -94,6 +94,19 @@ class ProgramTest(DisturbedLaunchTest):
     def test_a_killed_scheduler_changes_no_bit(self):
         self.assertEqual(self.check_same_bits_after_kill("scheduler")["scheduler_restarts"], 1)
 
+    def test_a_killed_launcher_is_resumed_with_the_same_bits(self):
+        flags = ["--a_sync=false", "--set=checkpoint.every_steps=100"]
+        digest = self.undisturbed_digest(lambda text: text)
+        launcher = self.start_training(*flags, arguments=["--epochs=6"])
+        self.await_output(launcher, r"checkpoint of step \d+ is complete")
+        launcher.kill()
+        launcher.wait()
+        self.await_none_left()
+        out = self.train(*flags, "--resume", arguments=["--epochs=6"])
+        self.assertIn("resumes from", out)
+        result = json.loads((self.tmp / "run" / "result.json").read_text())
+        self.assertEqual(result["model_digest"], digest, out)
+
     def test_a_script_that_cannot_start_ends_the_launch(self):
         out = self.train(change=lambda text: "def f(:\n", expect=1)
         self.assertIn("SyntaxError", out)

@@ -160,7 +160,7 @@ class Worker:
         core, batch, turn = self._running(), self._open(), self._turn
         assert turn is not None
         n_w = float(batch.weight.sum()) if weight is None else float(weight)
-        asynchronous, workers = core.place()[3], core.place()[2]
+        _, _, workers, asynchronous = core.place()
         for i, (name, parameter) in enumerate(self._declared.parameters):
             if parameter.grad is None:
                 self._tell(name, f"parameter {name!r} has no gradient: it counts as zero")
