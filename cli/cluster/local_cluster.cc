@@ -335,6 +335,9 @@ void LocalCluster::UseProgram(uint32_t rank, ChildOptions* child) const {
   // Its share of the host, unless the user has chosen.
   if (std::getenv("OMP_NUM_THREADS") == nullptr)
     add("OMP_NUM_THREADS", absl::StrCat(options_.threads));
+  // Threads of torch that wait would otherwise spin, and take the cores from the worker's threads
+  // and the pservers. sluice-worker does the same for itself (UsePassiveThreads).
+  if (std::getenv("OMP_WAIT_POLICY") == nullptr) add("OMP_WAIT_POLICY", "passive");
   // The package of a build tree is beside the programs.
   const std::string package = absl::StrCat(binaries_, "/../python");
   if (!std::filesystem::exists(package + "/sluice", error)) return;
