@@ -30,9 +30,10 @@ endif()
 set(optimized "$<CONFIG:Release,RelWithDebInfo,MinSizeRel>")
 set(optimized_host "$<AND:${optimized},$<COMPILE_LANGUAGE:C,CXX>>")
 foreach(target sluice_options sluice_hardening)
-  # Targets that ask for position-independent code (-fPIC) keep it: they may become part of a shared library.
+  # -fPIC and not -fPIE, so that programs and the extension module for Python are made of the same objects and precompiled
+  # headers. With hidden symbols the code is the same: nothing can be replaced when a program is loaded.
   target_compile_options(${target} INTERFACE
-    "$<$<AND:${optimized_host},$<NOT:$<BOOL:$<TARGET_PROPERTY:POSITION_INDEPENDENT_CODE>>>>:-fPIE>"
+    "$<${optimized_host}:-fPIC;-fvisibility=hidden;-fvisibility-inlines-hidden>"
     "$<${optimized_host}:-fstack-protector-strong;-fstack-clash-protection;-U_FORTIFY_SOURCE;-D_FORTIFY_SOURCE=2>")
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|i.86)$")
     target_compile_options(${target} INTERFACE "$<${optimized_host}:-fcf-protection=full>")
