@@ -1,7 +1,7 @@
 """./dev bench --peers: Sluice next to what a user would pick instead, measured in turns, in one table.
 
-Makes an environment from PyPI for each peer (build/peers/NAME, kept) and one data set with `sluice data gen`, then measures
-jobs (training.py) and all-reduce (allreduce.py). Only the standard library is needed here.
+Makes environments from PyPI for the peers (environments.py) and one data set with `sluice data gen`, then measures jobs
+(training.py) and all-reduce (allreduce.py). Only the standard library is needed here.
 """
 import pathlib
 import re
@@ -18,6 +18,7 @@ import training  # noqa: E402
 def parse():
     flags = turns.flags(__doc__, repetitions=5)
     flags.add_argument("--quick", action="store_true", help="few examples, once: shows that everything runs, not how fast")
+    flags.add_argument("--optimizer", choices=("sgd", "adam"), default="sgd", help="adam: only peers that have it")
     flags.add_argument("--work", type=pathlib.Path, default=turns.ROOT / "build/peers", help="folder of environments and data")
     options = flags.parse_args()
     if options.quick:
@@ -32,7 +33,8 @@ def main():
         sys.exit("no row matches --filter=%s; rows are\n  %s" % (options.filter, "\n  ".join(known)))
     rows = turns.Rows()
     training.measure(options, rows)
-    allreduce.measure(options, rows)
+    if options.optimizer == "sgd":
+        allreduce.measure(options, rows)
     rows.write(options.json)
 
 

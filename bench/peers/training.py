@@ -1,9 +1,11 @@
 """Sluice and its peers train the standard model on the same data, in turns, next to the floor of the matrix products."""
 import collections
+import json
 import os
 import pathlib
 import re
 import statistics
+import tempfile
 
 import environments
 import turns
@@ -11,16 +13,20 @@ import turns
 HERE = pathlib.Path(__file__).resolve().parent
 BATCHES = (512, 2048, 8192)
 
-# A row of sluice-bench that trains as a peer does; `row` has the batch for %d.
+# A job of Sluice: a row of sluice-bench (%d: the batch, %s: the optimizer), or sluice_program.py.
 Ours = collections.namedtuple("Ours", "name row")
-ASYNC = Ours("sluice/async", "train/async/batch%d/sgd/f32")
-COLLECTIVE = Ours("sluice/collective_dense", "train/collective/batch%d/sgd/f32/dense1000")
+ASYNC = Ours("sluice/async", "train/async/batch%d/%s/f32")
+COLLECTIVE = Ours("sluice/collective_dense", "train/collective/batch%d/%s/f32/dense1000")
+PROGRAM = Ours("sluice/program", None)
 
-Peer = collections.namedtuple("Peer", "name environment program flags threads ours", defaults=(ASYNC,))
+# `ours`: the jobs that are measured beside it. `optimizers`: those that both sides have.
+Peer = collections.namedtuple("Peer", "name environment program flags threads ours optimizers", defaults=((ASYNC,), ("sgd",)))
 PEERS = (
     Peer("tensorflow/async", environments.TENSORFLOW, "tensorflow_model.py", (), 1),
-    Peer("pytorch/one_process", environments.PYTORCH, "pytorch_model.py", (), 2),
-    Peer("pytorch/ddp_dense", environments.PYTORCH, "pytorch_ddp.py", ("--rows=26000",), 1, COLLECTIVE),
+    Peer("pytorch/one_process", environments.PYTORCH, "pytorch_model.py", (), 2, (ASYNC, PROGRAM), ("sgd", "adam")),
+    Peer("pytorch/ddp_dense", environments.PYTORCH, "pytorch_ddp.py", ("--rows=26000",), 1, (COLLECTIVE,)),
+    Peer("pytorch/bound", environments.PYTORCH, "pytorch_bound.py", (), 1, (PROGRAM,), ("sgd", "adam")),
+    Peer("torchrec/two_ranks", environments.TORCHREC, "torchrec_model.py", (), 1, (ASYNC, PROGRAM)),
     Peer("paddle/async", environments.PADDLE, "paddle_model.py", (), 1),
 )
 
@@ -50,39 +56,59 @@ def _data(options, python):
 
 def _measure_sluice(options, ours, batch, tsv):
     """(thousand examples a second, floor of the matrix products in the same unit)."""
-    row, = turns.sluice_bench(options, ours.row % batch, "--train_data=%s" % tsv)
+    row, = turns.sluice_bench(options, ours.row % (batch, options.optimizer), "--train_data=%s" % tsv)
     return row["value"], row["limit"]
+
+
+def _measure_program(options, batch, tsv):
+    """(thousand examples a second of the last epoch, None), with one pserver and two workers of one thread."""
+    env = dict(os.environ, OMP_NUM_THREADS="1", PYTHONDONTWRITEBYTECODE="1")
+    with tempfile.TemporaryDirectory() as folder:
+        turns.run([options.bin / "sluice", "launch", "--program=%s" % (HERE / "sluice_program.py"),
+                   "--python=%s" % environments.python(options.work, environments.PYTORCH), "--server_num=1", "--worker_num=2",
+                   "--output_dir=%s/out" % folder, "--log_dir=%s/log" % folder, "--", "--tsv=%s" % tsv, "--batch=%d" % batch,
+                   "--optimizer=%s" % options.optimizer], env=env)
+        epoch = json.loads((pathlib.Path(folder) / "out" / "result.json").read_text())["epochs_log"][-1]
+    return epoch["examples"] / epoch["seconds"] / 1e3, None
+
+
+def _measure_ours(options, ours, batch, tsv):
+    return _measure_sluice(options, ours, batch, tsv) if ours.row else _measure_program(options, batch, tsv)
 
 
 def _measure_peer(options, peer, python, batch, arrays):
     steps = 4 if options.quick else max(200 * 2048 // batch, 20)
     env = dict(os.environ, OMP_NUM_THREADS=str(peer.threads), PYTHONDONTWRITEBYTECODE="1")
-    printed = turns.run([python, HERE / peer.program, "--arrays", arrays, "--batch", batch, "--steps", steps, *peer.flags],
-                        env=env)
+    printed = turns.run([python, HERE / peer.program, "--arrays", arrays, "--batch", batch, "--steps", steps,
+                         "--optimizer", options.optimizer, *peer.flags], env=env)
     return turns.last_json_line(printed)["examples_per_second"] / 1e3
 
 
 def _measure_batch(options, batch, peers, pythons, tsv, arrays, rows):
-    measures = {ours: lambda ours=ours: _measure_sluice(options, ours, batch, tsv) for ours in (p.ours for p in peers)}
+    of_sluice = list(dict.fromkeys(ours for peer in peers for ours in peer.ours))
+    if of_sluice == [PROGRAM]:
+        of_sluice.append(ASYNC)  # rows of sluice-bench measure the floor
+    measures = {ours: lambda ours=ours: _measure_ours(options, ours, batch, tsv) for ours in of_sluice}
     measures.update({peer: lambda peer=peer: _measure_peer(options, peer, pythons[peer], batch, arrays) for peer in peers})
     measured = turns.take(measures, options.repetitions)
-    ours = {mine: [value for value, _ in measured[mine]] for mine in measures if isinstance(mine, Ours)}
-    floors = [floor for mine in ours for _, floor in measured[mine]]
-    for beside, name, values in [(mine, mine.name, values) for mine, values in ours.items()] + [
+    ours = {mine: [value for value, _ in measured[mine]] for mine in of_sluice}
+    floors = [floor for mine in of_sluice for _, floor in measured[mine] if floor is not None]
+    for besides, name, values in [((), mine.name, values) for mine, values in ours.items()] + [
             (peer.ours, peer.name, measured[peer]) for peer in peers]:
-        row = rows.add("peers/%s/batch%d/sgd/f32" % (name, batch), "k/s", values, floors, "gemm_floor")
-        print("%-44s %10.1f %10.1f %7.2f %14.2f" % (row["name"], row["value"], row["limit"], row["ratio"],
-                                                   statistics.median(ours[beside]) / row["value"]), flush=True)
+        row = rows.add("peers/%s/batch%d/%s/f32" % (name, batch, options.optimizer), "k/s", values, floors, "gemm_floor")
+        print("%-44s %10.1f %10.1f %7.2f  %s" % (row["name"], row["value"], row["limit"], row["ratio"], ", ".join(
+            "%s: %.2f" % (mine.name, statistics.median(ours[mine]) / row["value"]) for mine in besides)), flush=True)
 
 
 def measure(options, rows):
     """Adds the rows that match the filter."""
     batches = (2048,) if options.quick else BATCHES
-    wanted = [(batch, peer) for batch in batches for peer in PEERS if re.search(options.filter, _name(peer, batch))]
+    wanted = [(batch, peer) for batch in batches for peer in PEERS
+              if re.search(options.filter, _name(peer, batch)) and options.optimizer in peer.optimizers]
     if not wanted:
         return
     pythons = {peer: environments.python(options.work, peer.environment) for _, peer in wanted}
     tsv, arrays = _data(options, next(iter(pythons.values())))
-    print("%-44s %10s %10s %7s %14s" % ("thousand examples/s", "median", "floor", "ratio", "sluice / it"))
+    print("%-44s %10s %10s %7s  %s" % ("thousand examples/s", "median", "floor", "ratio", "a job of Sluice / it"))
     for batch in dict.fromkeys(batch for batch, _ in wanted):
         _measure_batch(options, batch, [peer for of, peer in wanted if of == batch], pythons, tsv, arrays, rows)
