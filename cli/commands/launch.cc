@@ -20,6 +20,7 @@
 #include "cli/jobs/job_files.h"
 #include "cli/jobs/job_submission.h"
 #include "cli/jobs/output_files.h"
+#include "cli/jobs/progress_stream.h"
 #include "cli/jobs/resume_hint.h"
 #include "cli/jobs/watch_job.h"
 #include "cli/plan/cost_measurement.h"
@@ -57,6 +58,12 @@ struct Interruption {
   std::string checkpoint ABSL_GUARDED_BY(mutex);  // the newest of the job
 };
 
+// Where the progress of the job is shown.
+struct Viewers {
+  ProgressPrinter* printer = nullptr;
+  ProgressStream* stream = nullptr;  // null: without --progress_fd
+};
+
 // Says what is left of the job, and ends the process.
 void EndAtOnce(Interruption* interruption, bool live) {
   // The live line has no line end.
@@ -78,8 +85,9 @@ void EndAtOnce(Interruption* interruption, bool live) {
 
 // Submits the job and follows it. Runs on the main thread, since it starts processes again.
 int RunJob(const ParsedCommand& command, const SubmitJobRequest& request,
-           const LimitsConfig& limits, LocalCluster* cluster, ProgressPrinter* printer,
+           const LimitsConfig& limits, LocalCluster* cluster, const Viewers& viewers,
            Interruption* interruption) {
+  ProgressPrinter* const printer = viewers.printer;
   const auto client =
       SchedulerClient::Create(cluster->scheduler(), Clock::Real(), cluster->credentials());
   const auto note = [printer](const std::string& line) { printer->Note(line); };
@@ -103,7 +111,8 @@ int RunJob(const ParsedCommand& command, const SubmitJobRequest& request,
     watch.client = client.get();
     watch.job_id = submitted->job_id();
     watch.printer = printer;
-    watch.on_status = [interruption](const JobStatus& status) {
+    watch.on_status = [interruption, viewers](const JobStatus& status) {
+      if (viewers.stream != nullptr) viewers.stream->Update(status);
       MutexLock lock(&interruption->mutex);
       interruption->checkpoint = PrintableLine(status.checkpoint().dir());
     };
@@ -119,6 +128,7 @@ int RunJob(const ParsedCommand& command, const SubmitJobRequest& request,
     watch.unreachable_after = patience;
     const auto status = WatchUntilEnd(watch);
     if (status.ok()) printer->Finish(*status);
+    if (status.ok() && viewers.stream != nullptr) viewers.stream->Finish(*status);
     code = ReportEnd(status);
     if (interruption->came && status.ok())
       PrintNote(ResumeHint("launch", command, request.config(), *status));
@@ -214,6 +224,12 @@ absl::StatusOr<LogFolder> LogsOf(const ParsedCommand& command) {
                                   : LogFolder::TakeOrNext(folder, Env::Real());
 }
 
+// Null without --progress_fd.
+absl::StatusOr<std::unique_ptr<ProgressStream>> StreamOf(const ParsedCommand& command) {
+  if (!command.Given("progress_fd")) return nullptr;
+  return ProgressStream::Open(command.Number("progress_fd"));
+}
+
 // Checks what Launch checks before it starts anything, and prints the effective job.
 int DryRun(const JobConfig& job, const SubmitJobRequest& request, const WorkerDevices& devices,
            const DataCheckReport& data) {
@@ -297,6 +313,8 @@ int Launch(const ParsedCommand& command) {
   if (command.Switch("dry_run")) return DryRun(*job, *request, options->devices, data);
   // This comes before any thread starts, because threads inherit the blocked signals.
   StopSignal::Install(false);
+  const auto stream = StreamOf(command);
+  if (!stream.ok()) return ReportError(stream.status());
   std::string gpus;
   absl::Status there = CheckDevices(options->devices, &ListCudaDevices, &gpus);
   if (there.ok()) there = CheckWeightsOnDevices(*job, options->devices);
@@ -319,7 +337,8 @@ int Launch(const ParsedCommand& command) {
   if (!cluster.ok()) return StopSignal::Wait();
   ProgressPrinter printer(*mode, &std::cout, screen.escapes);
   return RunAndStop(cluster->get(), *mode, [&](Interruption* interruption) {
-    return RunJob(command, *request, limits, cluster->get(), &printer, interruption);
+    return RunJob(command, *request, limits, cluster->get(), {&printer, stream->get()},
+                  interruption);
   });
 }
 
@@ -374,7 +393,7 @@ absl::Status AwaitJob(const std::string& file, LocalCluster* cluster,
 // Submits the job that the program has declared, and follows it.
 int RunProgramsJob(const ParsedCommand& command, const WorkerProgram& program, uint32_t worker_num,
                    const LimitsConfig& limits, const std::string& logs, LocalCluster* cluster,
-                   ProgressPrinter* printer, Interruption* interruption) {
+                   const Viewers& viewers, Interruption* interruption) {
   const std::string file = program.job_file();
   const auto load = [&]() -> absl::StatusOr<SubmitJobRequest> {
     SLUICE_RETURN_IF_ERROR(AwaitJob(file, cluster, *interruption));
@@ -397,7 +416,7 @@ int RunProgramsJob(const ParsedCommand& command, const WorkerProgram& program, u
   }
   PrintLaunch(command, request->config(), static_cast<int>(command.Number("server_num")), logs);
   std::cout << std::flush;
-  return RunJob(command, *request, limits, cluster, printer, interruption);
+  return RunJob(command, *request, limits, cluster, viewers, interruption);
 }
 
 int LaunchProgram(const ParsedCommand& command) {
@@ -417,6 +436,8 @@ int LaunchProgram(const ParsedCommand& command) {
   auto options = ClusterOptions(command, known);
   if (!options.ok()) return ReportError(options.status());
   StopSignal::Install(false);
+  const auto stream = StreamOf(command);
+  if (!stream.ok()) return ReportError(stream.status());
   auto logs = LogsOf(command);
   if (!logs.ok()) return ReportError(logs.status());
   const std::string log_dir = logs->path();
@@ -429,8 +450,8 @@ int LaunchProgram(const ParsedCommand& command) {
   if (!cluster.ok()) return StopSignal::Wait();
   ProgressPrinter printer(*mode, &std::cout, screen.escapes);
   return RunAndStop(cluster->get(), *mode, [&](Interruption* interruption) {
-    return RunProgramsJob(command, *program, worker_num, limits, log_dir, cluster->get(), &printer,
-                          interruption);
+    return RunProgramsJob(command, *program, worker_num, limits, log_dir, cluster->get(),
+                          {&printer, stream->get()}, interruption);
   });
 }
 
@@ -466,6 +487,9 @@ Command LaunchCommand() {
                         "terminal, the others into their logs"});
   spec.flags.push_back({"python", FlagKind::kText, "PROGRAM", "python3",
                         "the interpreter of --program, by its path or as found in PATH"});
+  spec.flags.push_back({"progress_fd", FlagKind::kNumber, "N", "",
+                        "the writing end of a pipe that gets the status of the job as lines of "
+                        "JSON; when its reader goes away, the job is stopped as by SIGTERM"});
   spec.words = "[-- ARGUMENT...]";
   spec.max_words = 1000;
   spec.examples =
