@@ -23,6 +23,7 @@
 #include "common/config/job_config.h"
 #include "google/protobuf/text_format.h"
 #include "python/core/declaration.h"
+#include "python/core/model_bindings.h"
 #include "python/core/program_worker.h"
 
 namespace nb = nanobind;
@@ -314,4 +315,5 @@ NB_MODULE(_core, m) {
       .def("numbers", &Worker::Numbers)
       .def("parameters", &Worker::Parameters)
       .def("tables", &Worker::Tables);
+  BindModels(m);
 }

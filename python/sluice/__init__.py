@@ -1,34 +1,45 @@
 """Sluice trains models whose embeddings and parameters live on parameter servers.
 
-`sluice.torch` runs a PyTorch module as the network of a job. `Job` is the rest of the job: its data, features,
-optimizers and strategy.
+`launch` runs a job on this machine and gives its result; `Job` makes the job. `predict` scores data with the model that
+was saved, and `load_model` gives its values as arrays. `sluice.torch` runs a PyTorch module as the network of a job.
 """
 
 from __future__ import annotations
 
-import os
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["Job", "JobError"]
+from ._errors import JobError, UsageError
+from ._job import Job
+from ._launch import Epoch, Launch, Progress, Result, launch
+from ._predict import predict
+
+if TYPE_CHECKING:
+    from ._model import Model, Table, load_model
+
+__all__ = [
+    "Epoch",
+    "Job",
+    "JobError",
+    "Launch",
+    "Model",
+    "Progress",
+    "Result",
+    "Table",
+    "UsageError",
+    "launch",
+    "load_model",
+    "predict",
+]
 
 
-class JobError(RuntimeError):
-    """The job has failed, or was cancelled. The message is that of the job."""
+def __getattr__(name: str) -> Any:
+    if name == "_core":  # also by `from sluice import _core`
+        from ._load import load_core
 
+        return load_core()
+    # They need NumPy, which takes longer to import than all the rest.
+    if name in ("Model", "Table", "load_model"):
+        from . import _model
 
-class Job:
-    """A job without a model, in the text format of job files (proto/config.proto).
-
-    Args:
-        text: The job, such as ``'data { format: CSV ... } features { ... } train { epochs: 3 }'``.
-        base_dir: The folder against which relative paths in the job are resolved. Default: the current folder.
-    """
-
-    def __init__(self, text: str, *, base_dir: str = "") -> None:
-        self.text = text
-        self.base_dir = base_dir
-
-    @classmethod
-    def from_file(cls, path: str) -> Job:
-        """Reads a job file. Relative paths in it are resolved against its folder, as with ``sluice launch --job``."""
-        with open(path, encoding="utf-8") as file:
-            return cls(file.read(), base_dir=os.path.dirname(os.path.abspath(path)))
+        return getattr(_model, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
