@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pathlib
 import shutil
+import subprocess
 import sys
 from typing import NoReturn, Sequence
 
@@ -33,6 +34,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print(_DEMO_HELP, end="")
                 return 0
             words = _demo(pathlib.Path("sluice-demo"), words[1:])
+        if words in (["--help"], ["-h"], ["help"]):
+            code = subprocess.run([binary(), *words]).returncode
+            print("\nOnly here: sluice demo [FLAGS OF sluice launch] trains a first job.")
+            return code
         _become(binary(), _with_interpreter(words))
     except UsageError as error:
         print(f"sluice: {error}", file=sys.stderr)

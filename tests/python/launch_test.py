@@ -312,6 +312,14 @@ class CommandTest(StandInTest):
         self.assertEqual((words[0], words[-1]), ("launch", "--k_steps=20"))
         self.assertTrue((self.folder / "sluice-demo" / "configs" / "adult_wide_deep.textproto").exists())
 
+    def test_its_help_has_the_demo(self):
+        self.stand_in("")
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            self.assertEqual(_command.main(["--help"]), 0)
+        self.assertEqual(self.arguments(), ["--help"])
+        self.assertIn("sluice demo", out.getvalue())
+
     def test_missing_programs_end_it_with_a_message(self):
         errors = io.StringIO()
         with contextlib.redirect_stderr(errors):

@@ -3,6 +3,7 @@
 Needs a build with SLUICE_PYTHON, and SLUICE_TORCH_PYTHON, the interpreter for which its module is built, with NumPy.
 """
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -109,6 +110,22 @@ class LaunchFromPythonTest(SluiceTest):
         bad.write_text("1,2\n" * 3000)
         with self.assertRaisesRegex((sluice.UsageError, sluice.JobError), "bad.csv"):
             self.run_job(set={"data.train_files": str(bad)}).wait(PATIENCE)
+
+    def test_functions_of_other_packages_are_not_called(self):
+        """A package that gives the whole process another protobuf, as TensorFlow does: here, each function of it crashes."""
+        module = next((PACKAGE / "sluice").glob("_core*.so"))
+        listed = subprocess.run(["nm", "-D", "--undefined-only", module], check=True, capture_output=True, text=True).stdout
+        names = {name for name in re.findall(r" U (\w+)", listed) if "protobuf" in name}
+        self.assertGreater(len(names), 50)
+        library = self.tmp / "libother.so"
+        subprocess.run([os.environ.get("CC", "cc"), "-w", "-shared", "-fPIC", "-x", "c", "-", "-o", library], check=True, text=True,
+                       input="".join("void %s(void) { __builtin_trap(); }\n" % name for name in sorted(names)))
+        for order in ("other(); from sluice import _core", "from sluice import _core; other()"):
+            with self.subTest(order):
+                subprocess.run([sys.executable, "-B", "-c", "import ctypes, sys; sys.path.insert(0, %r)\n"
+                                "other = lambda: ctypes.CDLL(%r, ctypes.RTLD_GLOBAL)\n"
+                                "%s\nassert _core.declare('train { epochs: 3 }', '', '{}')[1]"
+                                % (str(PACKAGE), str(library), order)], check=True, env={**os.environ, "LD_PRELOAD": ""})
 
     def test_nothing_is_left_when_python_is_killed(self):
         process = self.start_script()
