@@ -88,7 +88,7 @@ class Progress:
             epochs=raw["epochs"],
             step=raw["global_step"],
             examples=raw["examples"],
-            examples_per_second=raw["examples_per_second"],
+            examples_per_second=_number(raw["examples_per_second"]),
             loss=_number(raw["loss"] or None),
             auc=_number(evals[-1].get("auc")) if evals else math.nan,
             workers_alive=raw["workers_alive"],
@@ -196,6 +196,7 @@ class Launch:
     ) -> None:
         self._folder = folder  # has the job's file
         self._show = show
+        self._callback_error: BaseException | None = None
         self._prints_errors = any(word.startswith("--program=") for word in command)
         self._on_progress = on_progress
         self._changed = threading.Condition()
@@ -300,6 +301,8 @@ class Launch:
         return _CancelsOnInterrupt(self)
 
     def _ended(self) -> Result:
+        if self._callback_error is not None:
+            raise self._callback_error
         code = self._process.returncode
         result = self._result()
         if code in (_DONE, _OUTPUT_LOST):
@@ -381,13 +384,22 @@ class Launch:
             self._number += 1
             self._changed.notify_all()
         if self._on_progress is not None:
-            self._on_progress(progress)
+            try:
+                self._on_progress(progress)
+            except BaseException as error:  # wait() raises it
+                self._on_progress = None
+                self._callback_error = error
+                self.cancel()
 
     def _print(self, stream: Any, read: bytes) -> None:
         # Through Python's streams, which a notebook shows in the cell.
-        if self._show and stream is not None:
+        if not self._show or stream is None:
+            return
+        try:
             stream.write(read.decode("utf-8", "replace"))
             stream.flush()
+        except (OSError, ValueError):  # closed; the job goes on, and its pipes must be read
+            self._show = False
 
     def _close_reader(self) -> None:
         reads, self._reads = self._reads, None
@@ -460,7 +472,8 @@ def launch(
         output: The job's folder, for ``result.json``, the model and checkpoints. Default: ``output/JOB_ID``.
         log_dir: The folder of the logs. Default: ``log``, or ``log-2``, ... if it is in use.
         show: Print what the launcher and the first worker print, on ``sys.stdout`` and ``sys.stderr``.
-        on_progress: Called with each new status, on a thread of its own. It must not wait for the launch.
+        on_progress: Called with each new status, on a thread of its own. It must not wait for the launch. An exception of
+            it cancels the job; ``Launch.wait`` raises it.
         options: Other flags of ``sluice launch``, such as ``batch_size=512``, ``tls=True``, or
             ``set={"train.log_every": 10}``.
 
@@ -470,9 +483,11 @@ def launch(
     Raises:
         UsageError: There is neither a job nor a program, or the programs are not built. Other mistakes in the job or the
             options are raised by ``Launch.wait``.
-        RuntimeError: This is a child process of multiprocessing.
+        RuntimeError: This is a child process of multiprocessing, or a worker of a job.
     """
     refuse_in_child("sluice.launch")
+    if "SLUICE_PROGRAM_DIR" in os.environ:
+        raise RuntimeError("sluice.launch was called in a worker of a job; launch a program from another script than itself")
     if (job is None) == (program is None):
         raise UsageError("give sluice.launch either a job or program=FILE.py")
     if args and program is None:

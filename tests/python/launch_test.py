@@ -186,6 +186,23 @@ class LaunchTest(StandInTest):
         self.assertEqual(os.waitpid(pid, 0)[1], 0)
         self.assertIsNotNone(run._reads)
 
+    def test_an_exception_of_the_callback_cancels_and_is_raised(self):
+        def fail(progress):
+            raise ZeroDivisionError
+        with self.assertRaises(ZeroDivisionError):
+            self.launch(WAITS, on_progress=fail).wait(30)
+
+    def test_a_closed_stream_does_not_stop_the_job(self):
+        closed = io.StringIO()
+        closed.close()
+        with contextlib.redirect_stdout(closed):
+            self.assertEqual(self.launch("print('epoch 1', flush=True)\n" + DONE, show=True).wait(30).status, "done")
+
+    def test_a_worker_launches_nothing(self):
+        with mock.patch.dict(os.environ, {"SLUICE_PROGRAM_DIR": "log/program"}):
+            with self.assertRaisesRegex(RuntimeError, "worker of a job"):
+                sluice.launch("adult.textproto")
+
     def test_a_child_of_multiprocessing_is_refused(self):
         with mock.patch.object(multiprocessing, "parent_process", return_value=object()):
             with self.assertRaisesRegex(RuntimeError, "multiprocessing"):
