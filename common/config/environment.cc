@@ -59,6 +59,7 @@ const std::vector<Variable>& Variables() {
          {"submit", "status", "logs", "checkpoint", "cancel", "scale", "drain", "down",
           "sluice-scheduler", "sluice-pserver", "sluice-worker"}},
         {"OUTPUT_ROOT", Daemons()},
+        {"PDB", {"sluice-worker"}},
         {"PROGRAM_DIR", {"sluice-worker"}},
         {"RANK", members},
         {"ROLE", Daemons()},

@@ -1,7 +1,7 @@
-// The log of this process, and its line in the log folder's list of endpoints.
+// The log of this process.
 //
-// Thread safety: one thread. Call OpenLog and AppendEndpoint once, before other threads log. After
-// OpenLog, LogAndTell is safe from any thread.
+// Thread safety: one thread. Call OpenLog once, before other threads log. After OpenLog, LogAndTell
+// is safe from any thread.
 #pragma once
 
 #include <memory>
@@ -27,12 +27,6 @@ absl::Status OpenLog(const Identity& identity, const char* argv0, const LogLimit
 // Continues in the file that now has the log's name; somebody has renamed the old one. Safe from
 // any thread.
 void ReopenLog();
-// Appends a line "role rank address pid admin_address" to <log_dir>/endpoints.log, with "-" for an
-// empty address. ALREADY_EXISTS: Sluice did not write that file, or the scheduler of another
-// cluster logs in this folder; `sluice down` of that cluster would end this process with its own.
-absl::Status AppendEndpoint(Env* env, const Identity& identity, const std::string& address,
-                            const std::string& admin_address);
-
 // Opens <log_dir>/<AuditFileName>. Call it after OpenLog, whose lock keeps other processes away
 // from this file too. INVALID_ARGUMENT: it cannot be written.
 absl::StatusOr<std::unique_ptr<AuditLog>> OpenAuditLog(const Identity& identity, Clock* clock,

@@ -1,8 +1,8 @@
 #include "python/core/program_worker.h"
 
-#include <unistd.h>
+#include <grpc/support/log.h>
 
-#include <thread>
+#include <cstdlib>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -11,14 +11,25 @@
 #include "common/base/env.h"
 #include "common/base/status_macros.h"
 #include "common/config/mode.h"
+#include "common/daemon/endpoint_list.h"
 #include "common/transport/retry.h"
 #include "model/net/dense_net.h"
 #include "model/program/program_spec.h"
 #include "python/core/program_net.h"
 
 namespace sluice {
+namespace {
+
+// Keeps gRPC from writing to stderr, like QuietGrpc of the daemons: failures come as a Status. The
+// environment belongs to the program, so this sets nothing there.
+void QuietGrpcOfThisModule() {
+  if (std::getenv("GRPC_VERBOSITY") == nullptr) gpr_set_log_function([](gpr_log_func_args*) {});
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<ProgramWorker>> ProgramWorker::Start(JobConfig declared) {
+  QuietGrpcOfThisModule();
   // Without flags: every value comes from the environment or the cluster file.
   SLUICE_ASSIGN_OR_RETURN(Identity identity, ResolveIdentity(ROLE_WORKER, IdentityFlags()));
   std::unique_ptr<ProgramWorker> worker(
@@ -33,6 +44,7 @@ absl::Status ProgramWorker::Init() {
         "SLUICE_DEVICE: a program chooses its device itself, and CUDA devices have no test with "
         "programs yet; unset it");
   }
+  SLUICE_RETURN_IF_ERROR(CreateLogFolder(identity_.log_dir));
   SLUICE_ASSIGN_OR_RETURN(
       log_,
       LogFile::Open(absl::StrCat(identity_.log_dir, "/", LogFileName(ROLE_WORKER, identity_.rank)),

@@ -10,8 +10,8 @@
 #include "common/base/bounded_parse.h"
 #include "common/base/status_macros.h"
 #include "common/config/address.h"
+#include "common/daemon/endpoint_list.h"
 #include "common/daemon/process_info.h"
-#include "common/daemon/process_log.h"
 #include "common/shm_transport/shm_handshake.h"
 #include "server/service/drain.h"
 

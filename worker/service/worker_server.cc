@@ -5,9 +5,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/daemon/endpoint_list.h"
 #include "common/daemon/hot_row_use.h"
 #include "common/daemon/process_info.h"
-#include "common/daemon/process_log.h"
 #include "model/net/cuda/cuda_device.h"
 #include "worker/service/job_collective.h"
 

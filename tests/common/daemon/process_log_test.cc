@@ -10,7 +10,6 @@
 #include <sstream>
 
 #include "common/base/env.h"
-#include "common/base/file_lock.h"
 #include "common/daemon/control_plane.h"
 #include "common/daemon/identity.h"
 #include "gmock/gmock.h"
@@ -186,53 +185,12 @@ TEST_F(ProcessLogTest, LogContinuesInANewFileWhenTheOldOneWasMoved) {
   EXPECT_THAT(Read(path), HasSubstr("after\n"));
 }
 
-TEST_F(ProcessLogTest, EndpointsLogHasOneHeaderAndOneLinePerProcess) {
-  ASSERT_TRUE(AppendEndpoint(Env::Real(), id_, "127.0.0.1:7001", "127.0.0.1:9001").ok());
-  id_.role = ROLE_WORKER;
-  ASSERT_TRUE(AppendEndpoint(Env::Real(), id_, "", "127.0.0.1:9002").ok());
-  const std::string pid = std::to_string(getpid());
-  EXPECT_EQ(Read(id_.log_dir + "/endpoints.log"),
-            "# role rank address pid admin_address\npserver 2 127.0.0.1:7001 " + pid +
-                " 127.0.0.1:9001\nworker 2 - " + pid + " 127.0.0.1:9002\n");
-}
-
-TEST_F(ProcessLogTest, FolderOfARunningClusterIsRefusedToAnother) {
-  Identity scheduler = id_;
-  scheduler.role = ROLE_SCHEDULER;
-  ASSERT_TRUE(AppendEndpoint(Env::Real(), scheduler, "10.0.0.1:7100", "").ok());
-  const std::string endpoints = Read(id_.log_dir + "/endpoints.log");
-  {
-    const auto lock = FileLock::Take(id_.log_dir + "/schedulerlog.0");
-    ASSERT_TRUE(lock.ok()) << lock.status();
-    id_.scheduler = "127.0.0.1:7200";
-    EXPECT_TRUE(absl::IsAlreadyExists(AppendEndpoint(Env::Real(), id_, "", "")));
-    EXPECT_EQ(Read(id_.log_dir + "/endpoints.log"), endpoints);
-    id_.scheduler = "host-a:7100";  // another name of the same scheduler
-    EXPECT_TRUE(AppendEndpoint(Env::Real(), id_, "", "").ok());
-    id_.scheduler = "host-b:7200,host-a:7100";
-    EXPECT_TRUE(AppendEndpoint(Env::Real(), id_, "", "").ok());
-    id_.scheduler = "host-b:7200,host-a:7300";
-    EXPECT_TRUE(absl::IsAlreadyExists(AppendEndpoint(Env::Real(), id_, "", "")));
-  }
-  id_.scheduler = "127.0.0.1:7200";
-  EXPECT_TRUE(AppendEndpoint(Env::Real(), id_, "", "").ok())
-      << "no scheduler uses the folder any more";
-}
-
-TEST_F(ProcessLogTest, ForeignEndpointsFileIsLeftAsItIs) {
-  std::filesystem::create_directories(id_.log_dir);
-  std::ofstream(id_.log_dir + "/endpoints.log") << "mine\n";
-  EXPECT_TRUE(absl::IsAlreadyExists(AppendEndpoint(Env::Real(), id_, "127.0.0.1:7001", "")));
-  EXPECT_EQ(Read(id_.log_dir + "/endpoints.log"), "mine\n");
-}
-
 TEST_F(ProcessLogTest, UnusableFolderIsRefusedWithItsNameAndTheFix) {
   std::filesystem::create_directories(root_);
   std::ofstream(root_ + "/file") << "in the way";
   id_.log_dir = root_ + "/file/x";
   EXPECT_THAT(std::string(OpenLog(id_, "test").message()), HasSubstr(id_.log_dir));
-  EXPECT_THAT(std::string(AppendEndpoint(Env::Real(), id_, "a:1", "").message()),
-              HasSubstr("--log_dir"));
+  EXPECT_THAT(std::string(OpenLog(id_, "test").message()), HasSubstr("--log_dir"));
 }
 
 }  // namespace
