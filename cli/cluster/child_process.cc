@@ -42,7 +42,7 @@ std::vector<char*> Pointers(std::vector<std::string>* strings) {
 
 // Runs in the child between fork and exec, where only async-signal-safe calls are allowed.
 // `log`: -1 leaves standard output and error as they are.
-[[noreturn]] void Exec(pid_t parent, bool detached, int input, int log, char* const* argv,
+[[noreturn]] void Exec(pid_t parent, const ChildOptions& options, int log, char* const* argv,
                        char* const* environment) {
   // Blocked and ignored signals survive exec. The parent blocks the signals that it waits for, and
   // the daemon must receive them.
@@ -50,21 +50,22 @@ std::vector<char*> Pointers(std::vector<std::string>* strings) {
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
   signal(SIGPIPE, SIG_DFL);
-  if (detached) {
+  if (options.detached) {
     setsid();
     // Without a terminal SIGHUP asks for a new log, also when nohup has started this process.
     signal(SIGHUP, SIG_DFL);
   } else {
     // The child gets its own process group: Ctrl-C in the terminal then reaches only the launcher,
     // which stops the processes in order.
-    setpgid(0, 0);
+    if (!options.interactive) setpgid(0, 0);
     // A daemon replaces SIGKILL by SIGTERM and SIGCONT once it can stop in order (StopSignal).
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     // The parent may have died before prctl took effect.
     if (getppid() != parent) _exit(kExecFailed);
   }
   // A daemon must not read what the user types into the terminal.
-  if (input < 0) input = open("/dev/null", O_RDONLY);
+  int input = options.input;
+  if (input < 0 && !options.interactive) input = open("/dev/null", O_RDONLY);
   if (input >= 0) dup2(input, STDIN_FILENO);
   if (log >= 0) {
     dup2(log, STDOUT_FILENO);
@@ -97,7 +98,7 @@ absl::StatusOr<ChildProcess> ChildProcess::Start(ChildOptions options) {
   const pid_t parent = getpid();
   const pid_t pid = fork();
   if (pid == 0) {
-    Exec(parent, options.detached, options.input, options.shows_output ? -1 : log, arguments.data(),
+    Exec(parent, options, options.shows_output ? -1 : log, arguments.data(),
          environment_pointers.data());
   }
   close(log);

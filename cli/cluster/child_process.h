@@ -22,6 +22,9 @@ struct ChildOptions {
   std::vector<std::string> environment;  // "NAME=VALUE", in addition to that of this process
   bool detached = false;  // own session, outlives this process; otherwise it ends with it
   int input = -1;         // standard input, borrowed; -1 for /dev/null
+  // Standard input is that of this process, whose process group it joins: only the group in the
+  // foreground may read from a terminal. Ctrl-C there reaches both.
+  bool interactive = false;
 };
 
 class ChildProcess {

@@ -1,7 +1,10 @@
 #include "cli/cluster/local_cluster.h"
 
+#include <arpa/inet.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -169,7 +172,7 @@ LocalCluster::~LocalCluster() {
   // The processes of a released cluster stay. Without this, Stop would end them.
   if (released_) children_.clear();
   Stop(absl::ZeroDuration());
-  for (const int fd : {keep_read_, keep_write_}) {
+  for (const int fd : {keep_read_, keep_write_, meeting_socket_}) {
     if (fd >= 0) close(fd);
   }
 }
@@ -225,6 +228,7 @@ absl::Status LocalCluster::Prepare() {
                                                      error.message(),
                                                      "; give a writable --log_dir"));
     }
+    SLUICE_RETURN_IF_ERROR(ReserveMeetingPort());
   }
   config.set_state_store(absl::StrCat("rocksdb:", state));
   const std::string file = options_.logs->cluster_file();
@@ -234,6 +238,26 @@ absl::Status LocalCluster::Prepare() {
   if (out) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("cannot write ", file, "; give a writable --log_dir"));
+}
+
+absl::Status LocalCluster::ReserveMeetingPort() {
+  // As long as no socket listens at the port, others with SO_REUSEADDR may bind it too, which
+  // torch's store does.
+  const int on = 1;
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  auto* const any = reinterpret_cast<sockaddr*>(&address);
+  meeting_socket_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (meeting_socket_ < 0 ||
+      setsockopt(meeting_socket_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) != 0 ||
+      bind(meeting_socket_, any, size) != 0 || getsockname(meeting_socket_, any, &size) != 0) {
+    return absl::InternalError(
+        absl::StrCat("cannot reserve a port for MASTER_PORT: ", std::strerror(errno)));
+  }
+  meeting_port_ = ntohs(address.sin_port);
+  return absl::OkStatus();
 }
 
 absl::Status LocalCluster::PrepareTls(const std::string& folder) {
@@ -308,6 +332,7 @@ void LocalCluster::UseProgram(uint32_t rank, ChildOptions* child) const {
   child->argv.insert(child->argv.end(), program.args.begin(), program.args.end());
   // What the first worker prints is what the user of a script looks for.
   child->shows_output = rank == 0;
+  child->interactive = program.debugs;
   // Absolute, since a script may change its folder.
   std::error_code error;
   const auto absolute = [&](const std::string& path) {
@@ -332,6 +357,9 @@ void LocalCluster::UseProgram(uint32_t rank, ChildOptions* child) const {
   add("RANK", absl::StrCat(rank));
   add("LOCAL_RANK", absl::StrCat(rank));
   add("WORLD_SIZE", absl::StrCat(options_.config.worker_num()));
+  add("MASTER_ADDR", "127.0.0.1");
+  add("MASTER_PORT", absl::StrCat(meeting_port_));  // the same after a restart
+  if (program.debugs) add("SLUICE_PDB", "1");
   // Its share of the host, unless the user has chosen.
   if (std::getenv("OMP_NUM_THREADS") == nullptr)
     add("OMP_NUM_THREADS", absl::StrCat(options_.threads));

@@ -37,6 +37,7 @@ struct WorkerProgram {
   std::vector<std::string> args;
   // Where its first worker offers the job: declaration.h of python/core. Start empties it.
   std::string folder;
+  bool debugs = false;  // one worker only: it has the terminal's input, and stops at errors
 
   std::string job_file() const { return folder + "/job.textproto"; }
 };
@@ -122,6 +123,8 @@ class LocalCluster {
     std::string cause;
   };
 
+  // Chooses the port at which programs of torch.distributed meet.
+  absl::Status ReserveMeetingPort();
   // What a worker that is a program gets instead of flags.
   void UseProgram(uint32_t rank, ChildOptions* child) const;
   absl::StatusOr<ChildProcess> StartProcess(Role role, uint32_t rank,
@@ -140,6 +143,10 @@ class LocalCluster {
   // A pipe to the processes of a detached cluster. Each reads one byte, which tells it to stay; at
   // the end of the pipe it stops.
   int keep_read_ = -1, keep_write_ = -1;
+  // A bound socket that nobody uses: the system gives its port to no one by chance, yet rank 0 of a
+  // program may listen there.
+  int meeting_socket_ = -1;
+  int meeting_port_ = 0;
   std::string binaries_;
   std::string scheduler_;
   GrpcCredentials credentials_;

@@ -345,6 +345,8 @@ int Launch(const ParsedCommand& command) {
 // ---------------------------------------------------------------------------------------- programs
 
 constexpr absl::Duration kLookForJob = absl::Milliseconds(50);
+// How long the first program has to end by itself after another one has ended.
+constexpr absl::Duration kFirstEndsToo = absl::Seconds(2);
 
 // The path of an executable as a shell finds it. NOT_FOUND: there is none.
 absl::StatusOr<std::string> FindExecutable(const std::string& name) {
@@ -373,6 +375,7 @@ absl::StatusOr<WorkerProgram> ProgramOf(const ParsedCommand& command) {
   SLUICE_ASSIGN_OR_RETURN(program.interpreter, FindExecutable(command.Text("python")));
   program.file = command.Text("program");
   program.args = command.words;
+  program.debugs = command.Switch("pdb");
   if (!Env::Real()->Exists(program.file))
     return absl::InvalidArgumentError(absl::StrCat("--program=", program.file, " does not exist"));
   return program;
@@ -384,10 +387,27 @@ absl::Status AwaitJob(const std::string& file, LocalCluster* cluster,
                       const Interruption& interruption) {
   while (!Env::Real()->Exists(file)) {
     if (interruption.came) return absl::CancelledError("interrupted");
-    SLUICE_RETURN_IF_ERROR(cluster->CheckProcesses());
+    absl::Status ended = cluster->CheckProcesses();
+    // An error in a script ends all its processes, which are told in their order. That of rank 0 is
+    // on the terminal already, and so is not shown again.
+    const absl::Time deadline = Clock::Real()->Now() + kFirstEndsToo;
+    while (!ended.ok() && Clock::Real()->Now() < deadline) {
+      Clock::Real()->Sleep(kLookForJob);
+      ended = cluster->CheckProcesses();
+    }
+    SLUICE_RETURN_IF_ERROR(ended);
     Clock::Real()->Sleep(kLookForJob);
   }
   return absl::OkStatus();
+}
+
+// Says which number of workers counts when the program's job names another one than was launched;
+// "" otherwise. `given`: the user has said the number.
+std::string NoteOnWorkers(const JobConfig& declared, uint32_t launched, bool given) {
+  if (!declared.has_worker_num() || declared.worker_num() == launched) return "";
+  return absl::StrCat("the program's job has worker_num: ", declared.worker_num(), ", but ",
+                      given ? "--worker_num" : "the default of --worker_num",
+                      " counts: ", Counted(launched, "worker"));
 }
 
 // Submits the job that the program has declared, and follows it.
@@ -397,6 +417,9 @@ int RunProgramsJob(const ParsedCommand& command, const WorkerProgram& program, u
   const std::string file = program.job_file();
   const auto load = [&]() -> absl::StatusOr<SubmitJobRequest> {
     SLUICE_RETURN_IF_ERROR(AwaitJob(file, cluster, *interruption));
+    SLUICE_ASSIGN_OR_RETURN(const JobConfig declared, ReadJobConfig(file));
+    const bool given = !command.TextOrVariable("worker_num").empty();
+    PrintNote(NoteOnWorkers(declared, worker_num, given));
     SLUICE_ASSIGN_OR_RETURN(
         const JobConfig job,
         JobFromFile(file, command, {{"worker_num", absl::StrCat(worker_num), "--worker_num"}}));
@@ -423,13 +446,19 @@ int LaunchProgram(const ParsedCommand& command) {
   auto program = ProgramOf(command);
   if (!program.ok()) return ReportError(program.status());
   const Screen screen = StandardScreen();
-  const auto mode = ParseProgressMode(command.Text("progress"), screen.live);
+  // A line that is rewritten in place would get into the debugger's way.
+  const auto mode = ParseProgressMode(command.Text("progress"), screen.live && !program->debugs);
   if (!mode.ok()) return ReportError(mode.status());
   uint32_t worker_num = 1;
   const std::string wanted = command.TextOrVariable("worker_num");
   if (!wanted.empty() && (!absl::SimpleAtoi(wanted, &worker_num) || worker_num == 0)) {
     return ReportError(absl::InvalidArgumentError(
         absl::StrCat("--worker_num=", wanted, " is not a number of workers; give 1 or more")));
+  }
+  if (program->debugs && worker_num > 1) {
+    return ReportError(absl::InvalidArgumentError(
+        absl::StrCat("--pdb with --worker_num=", worker_num,
+                     ": the terminal can serve the debugger of one process; give --worker_num=1")));
   }
   JobConfig known;  // all that the cluster needs of the job
   known.set_worker_num(worker_num);
@@ -461,6 +490,10 @@ int LaunchAny(const ParsedCommand& command) {
     return ReportError(absl::InvalidArgumentError(absl::StrCat(
         "unknown argument ", command.words[0], "; only a --program=FILE.py takes arguments")));
   }
+  if (command.Switch("pdb")) {
+    return ReportError(absl::InvalidArgumentError(
+        "--pdb without --program: there is no Python program to debug; remove --pdb"));
+  }
   return Launch(command);
 }
 
@@ -481,15 +514,21 @@ Command LaunchCommand() {
     }
     spec.flags.push_back(std::move(flag));
   }
-  spec.flags.push_back({"program", FlagKind::kText, "FILE.py", "",
-                        "instead of --job: each worker is this Python program, which makes the job "
-                        "(sluice.torch); what follows -- are its arguments. Rank 0 prints on the "
-                        "terminal, the others into their logs"});
+  spec.flags.push_back(
+      {"program", FlagKind::kText, "FILE.py", "",
+       "instead of --job: each worker is this Python program, which makes the job "
+       "(sluice.torch); what follows -- are its arguments. Rank 0 prints on the "
+       "terminal, the others into their logs; there is nothing to read from standard "
+       "input (input() raises EOFError) without --pdb"});
   spec.flags.push_back({"python", FlagKind::kText, "PROGRAM", "python3",
                         "the interpreter of --program, by its path or as found in PATH"});
   spec.flags.push_back({"progress_fd", FlagKind::kNumber, "N", "",
                         "the writing end of a pipe that gets the status of the job as lines of "
                         "JSON; when its reader goes away, the job is stopped as by SIGTERM"});
+  spec.flags.push_back({"pdb", FlagKind::kBool, "", "",
+                        "with --program and one worker: the program has the terminal's input, so "
+                        "that breakpoint() works, and Python's debugger opens where an exception "
+                        "was raised, while the job waits"});
   spec.words = "[-- ARGUMENT...]";
   spec.max_words = 1000;
   spec.examples =
@@ -503,6 +542,7 @@ Command LaunchCommand() {
       "  sluice launch --job=J --a_sync=false --server_num=0   # without pservers\n"
       "  sluice launch --job=J --tls                           # mutual TLS\n"
       "  sluice launch --program=train.py --worker_num=2 -- --epochs 3\n"
+      "  sluice launch --program=train.py --pdb                # debug one worker\n"
       "  sluice launch --job=J --set optimizers.all.learning_rate=0.01 --dry_run\n";
   return {spec, &LaunchAny};
 }

@@ -74,6 +74,34 @@ TEST_F(ChildProcessTest, ItsEnvironmentIsOursWithoutOurVariablesAndWithItsOwn) {
   EXPECT_THAT(TailOfLog(folder_ + "/log", 10), testing::Not(HasSubstr("7/")));
 }
 
+TEST_F(ChildProcessTest, OnlyAnInteractiveChildHasOurInputAndProcessGroup) {
+  int pipe_fds[2];
+  ASSERT_EQ(pipe(pipe_fds), 0);
+  const int before = dup(STDIN_FILENO);
+  dup2(pipe_fds[0], STDIN_FILENO);
+  ASSERT_EQ(write(pipe_fds[1], "typed\n", 6), 6);
+  close(pipe_fds[1]);
+  for (const bool interactive : {false, true}) {
+    ChildOptions options;
+    options.name = "shell";
+    options.argv = {"/bin/sh", "-c",
+                    "read line; echo \"read: $line.\" group: $(ps -o pgid= -p $$)."};
+    options.log_file = folder_ + (interactive ? "/interactive" : "/plain");
+    options.interactive = interactive;
+    auto child = ChildProcess::Start(std::move(options));
+    ASSERT_TRUE(child.ok()) << child.status();
+    ASSERT_TRUE(Ends(&*child));
+  }
+  dup2(before, STDIN_FILENO);
+  close(before);
+  close(pipe_fds[0]);
+  EXPECT_THAT(TailOfLog(folder_ + "/plain", 10), HasSubstr("read: ."));
+  EXPECT_THAT(TailOfLog(folder_ + "/interactive", 10), HasSubstr("read: typed."));
+  const std::string group = std::to_string(getpgrp());
+  EXPECT_THAT(TailOfLog(folder_ + "/interactive", 10), HasSubstr(group + "."));
+  EXPECT_THAT(TailOfLog(folder_ + "/plain", 10), testing::Not(HasSubstr(group + ".")));
+}
+
 TEST_F(ChildProcessTest, SignalIsNamedAndEndedChildGetsNoMoreSignals) {
   ChildProcess child = Shell("exec sleep 20");
   EXPECT_FALSE(child.Poll().has_value());
