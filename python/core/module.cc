@@ -177,6 +177,14 @@ class Worker {
     nb::gil_scoped_release release;
     worker_ = nullptr;
   }
+  // In a forked child of the worker's process, before anything else: the worker is the parent's.
+  void Abandon() {
+    turn_ = nullptr;
+    if (worker_ == nullptr) return;
+    worker_->CloseLogInForkedChild();
+    // Never destroyed: that would wait for threads, which a fork does not copy.
+    (void)worker_.release();
+  }
 
   // (job id, rank, number of workers, whether the mode is async); waits for the assignment.
   std::tuple<std::string, uint32_t, uint32_t, bool> Place() {
@@ -310,6 +318,7 @@ NB_MODULE(_core, m) {
       .def("answer_logits", &Worker::AnswerLogits)
       .def("fail", &Worker::Fail, "why"_a)
       .def("stop", &Worker::Stop)
+      .def("abandon", &Worker::Abandon)
       .def("place", &Worker::Place)
       .def("lookups", &Worker::Lookups)
       .def("numbers", &Worker::Numbers)

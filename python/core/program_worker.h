@@ -49,6 +49,11 @@ class ProgramWorker {
   // The program cannot go on: the job fails with `why`, such as a traceback.
   void Fail(const std::string& why);
 
+  // In a forked child, which has no other thread: the log file and its lock must end with the
+  // parent, or a worker that is started again would wait for the child. The object is of no use any
+  // more, and is never destroyed.
+  void CloseLogInForkedChild() { log_.reset(); }
+
  private:
   ProgramWorker(Identity identity, JobConfig declared)
       : identity_(std::move(identity)), declared_(std::move(declared)) {}

@@ -121,6 +121,9 @@ class Core:
         self.turn = None
         self.events.append(("fail", why))
 
+    def abandon(self):
+        self.events.append(("abandon",))
+
     def stop(self):
         self.events.append(("stop",))
 

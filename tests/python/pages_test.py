@@ -56,15 +56,23 @@ class Core(fake_core.Core):
 
 
 class PagesTest(unittest.TestCase):
+    def launch(self):
+        """Each block is a program of a launch of its own."""
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        patch = mock.patch.dict(os.environ, {"SLUICE_PROGRAM_DIR": folder.name, "SLUICE_RANK": "0"})
+        patch.start()
+        self.addCleanup(patch.stop)
+        sluice._process.leave(again=True)
+
     def test_every_block_runs(self):
         blocks = list(re.finditer(r"^```python\n(.*?)^```$", PAGE.read_text(), re.M | re.S))
         core = Core()
         names = {"__name__": "program"}
         torch.manual_seed(1)
-        with tempfile.TemporaryDirectory() as folder, \
-                mock.patch.dict(os.environ, {"SLUICE_PROGRAM_DIR": folder, "SLUICE_RANK": "0"}), \
-                mock.patch("sluice.torch._worker._load_core", lambda: core):
+        with mock.patch("sluice.torch._worker._load_core", lambda: core):
             for block in blocks:
+                self.launch()
                 # So that a traceback names the line of the page.
                 line = PAGE.read_text().count("\n", 0, block.start(1))
                 with self.subTest("%s:%d" % (PAGE.name, line + 1)):

@@ -1,4 +1,7 @@
 """sluice.torch against plain PyTorch, on a fake worker (fake_core.py). Needs torch."""
+import contextlib
+import io
+import multiprocessing
 import os
 import pathlib
 import random
@@ -21,7 +24,9 @@ except ImportError:
 import fake_core  # noqa: E402
 import sluice  # noqa: E402
 import sluice.torch  # noqa: E402
+from sluice import _process  # noqa: E402
 from sluice.torch import EmbeddingCollection, Optimizer  # noqa: E402
+from sluice.torch import _check  # noqa: E402
 from sluice.torch._declare import declare  # noqa: E402
 from sluice.torch._worker import Worker  # noqa: E402
 
@@ -95,9 +100,12 @@ class LoopTest(unittest.TestCase):
         patch = mock.patch.dict(os.environ, {"SLUICE_PROGRAM_DIR": folder.name, "SLUICE_RANK": "0"})
         patch.start()
         self.addCleanup(patch.stop)
+        for owner, name in ((sys, "excepthook"), (_process, "_hook")):
+            self.addCleanup(setattr, owner, name, getattr(owner, name))
         self.core = fake_core.Core(SLOTS)
 
     def worker(self, net, **more):
+        _process.leave(again=True)  # this process runs many jobs
         return Worker(net, sluice.Job("train { epochs: 1 }"), core=self.core, **more)
 
     def check_equal_to_torch(self, several, norm):
@@ -257,6 +265,222 @@ class LoopTest(unittest.TestCase):
         self.assertNotEqual(drawn[0], drawn[1])
 
 
+    # ---- constants: what no step changes
+
+    def run_loop(self, net, rank="0"):
+        """Trains one batch with this network as the worker of a rank. Returns what the module was at its begin."""
+        core, self.core = self.core, fake_core.Core(SLOTS)
+        if rank != "0":
+            self.core.dense, self.core.program = core.dense, core.program
+        self.core.batches = batches(1)
+        with mock.patch.dict(os.environ, {"SLUICE_RANK": rank}), self.worker(net) as worker:
+            for batch in worker:
+                begin = {name: value.clone() for name, value in net.state_dict().items()}
+                worker.backward(loss_of(net(batch), batch))
+        return begin
+
+    def frozen_net(self, value, norm=True):
+        net = Net(norm=norm)
+        net.mlp[0].bias.requires_grad_(False)
+        with torch.no_grad():
+            net.mlp[0].bias.fill_(value)
+        if norm:
+            net.norm.num_batches_tracked.fill_(int(value))
+        return net
+
+    def test_every_worker_has_the_constants_of_the_first_one(self):
+        self.run_loop(self.frozen_net(3))
+        other = self.run_loop(self.frozen_net(5), rank="1")
+        self.assertEqual(other["mlp.0.bias"].tolist(), [3] * 5)
+        self.assertEqual(int(other["norm.num_batches_tracked"]), 3)
+        again = self.run_loop(self.frozen_net(7))  # rank 0, started again: the first values win
+        self.assertEqual(again["mlp.0.bias"].tolist(), [3] * 5)
+
+    def test_constants_in_half_precision_are_handed_on(self):
+        nets = [self.frozen_net(value) for value in (3, 5)]
+        for net, value in zip(nets, (2.5, 4)):
+            net.short = nn.Parameter(torch.full((2,), value, dtype=torch.bfloat16), requires_grad=False)
+        self.run_loop(nets[0])
+        self.run_loop(nets[1], rank="1")
+        self.assertEqual(nets[1].short.tolist(), [2.5, 2.5])
+
+    def test_other_constants_than_the_first_worker_has_are_named(self):
+        self.run_loop(self.frozen_net(3))
+        net = self.frozen_net(5)
+        net.more = nn.Parameter(torch.zeros(4), requires_grad=False)
+        with self.assertRaisesRegex(RuntimeError, r"'more' is torch.float32 \[4\] in this worker, and missing in the first"):
+            self.run_loop(net, rank="1")
+        with self.assertRaisesRegex(RuntimeError, r"'norm.num_batches_tracked' is missing in this worker, and torch.int64"):
+            self.run_loop(self.frozen_net(5, norm=False), rank="1")
+
+    # ---- gradients
+
+    def test_a_sparse_gradient_is_pushed_as_a_dense_one(self):
+        torch.manual_seed(1)
+        pushed = []
+        for sparse in (False, True):
+            net = Net()
+            net.table = nn.Embedding(7, 1, sparse=sparse)
+            nn.init.ones_(net.table.weight)
+            self.core = fake_core.Core(SLOTS)
+            self.core.batches = batches(1)
+            with self.worker(net) as worker:
+                for batch in worker:
+                    loss = net.table(torch.tensor([2, 2, 5])).sum() + 0 * loss_of(net(batch), batch)
+                    worker.backward(loss)
+            pushed.append(self.core.last._gradients[self.core.parameters().index("table.weight")])
+        self.assertEqual(pushed[0].ravel().tolist(), [0, 0, 2, 0, 0, 1, 0])
+        self.assertEqual(pushed[1].tolist(), pushed[0].tolist())
+
+    def test_a_parameter_of_two_modules_gets_both_gradients(self):
+        net = Net()
+        net.first = nn.Linear(2, 2, bias=False)
+        net.second = nn.Linear(2, 2, bias=False)
+        net.second.weight = net.first.weight
+        self.core.batches = batches(1)
+        with self.worker(net) as worker:
+            for _ in worker:
+                worker.backward(net.first(torch.ones(2)).sum() + 2 * net.second(torch.ones(2)).sum())
+        self.assertEqual([name for name in self.core.parameters() if "weight" in name],
+                         ["mlp.0.weight", "mlp.2.weight", "first.weight"])
+        self.assertEqual(self.core.last._gradients[self.core.parameters().index("first.weight")].tolist(), [[3, 3], [3, 3]])
+
+    def test_a_compiled_module_has_the_names_of_the_module(self):
+        net = Net()
+        whole = torch.compile(net)  # compiles at the first call, which does not come
+        self.assertEqual(declare(whole).to_json(), declare(net).to_json())
+        names = [name for name, _ in declare(net).tensors()]
+        net.mlp = torch.compile(net.mlp)
+        self.assertEqual([name for name, _ in declare(net).tensors()], names)
+
+    def test_a_loss_that_is_not_one_number_is_refused(self):
+        net = Net()
+        for wrong, message in ((lambda logits: logits, r"of shape \(6,\)"), (lambda logits: 1.0, "a float")):
+            self.core = fake_core.Core(SLOTS)
+            self.core.batches = batches(1)
+            with self.assertRaisesRegex(TypeError, message), self.worker(net) as worker:
+                for batch in worker:
+                    worker.backward(wrong(net(batch)))
+
+    # ---- where a worker may be
+
+    def test_a_worker_is_used_in_its_with_block_alone(self):
+        worker = self.worker(Net())
+        with self.assertRaisesRegex(RuntimeError, "use `with sluice.torch.worker"):
+            next(iter(worker))
+        with worker:
+            list(worker)
+        with self.assertRaisesRegex(RuntimeError, "its `with` block is over"):
+            next(iter(worker))
+
+    def test_a_process_is_one_worker_once(self):
+        with self.worker(Net()) as worker:
+            with self.assertRaisesRegex(RuntimeError, "cannot be nested"):
+                Worker(Net(), sluice.Job(""), core=fake_core.Core(SLOTS)).__enter__()
+            list(worker)
+        with self.assertRaisesRegex(RuntimeError, "a launch runs one job"):
+            Worker(Net(), sluice.Job(""), core=fake_core.Core(SLOTS)).__enter__()
+
+    def test_outside_of_a_cluster_the_error_says_how_to_run(self):
+        with mock.patch.dict(os.environ), mock.patch.object(sys, "argv", ["dir/my.py"]):
+            del os.environ["SLUICE_PROGRAM_DIR"]
+            with self.assertRaisesRegex(sluice.JobError, r"sluice launch --program=my\.py"):
+                self.worker(Net()).__enter__()
+
+    def in_fork(self, body):
+        """What `body` returns in a forked child: a text."""
+        read, write = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                os.write(write, body().encode())
+            finally:
+                os._exit(0)
+        os.close(write)
+        os.waitpid(child, 0)
+        with open(read) as out:
+            return out.read()
+
+    def test_a_forked_child_is_no_worker(self):
+        net = Net()
+        self.core.batches = batches(1)
+        with self.worker(net) as worker:
+            def child():
+                try:
+                    next(worker)
+                except RuntimeError as error:
+                    worker.__exit__(None, None, None)
+                    return f"{error}; {self.core.events}"
+                return "took a batch"
+
+            said = self.in_fork(child)
+            for batch in worker:
+                worker.backward(loss_of(net(batch), batch))
+        self.assertRegex(said, r"forked from a worker.*; \[\('abandon',\)\]")
+        self.assertEqual([event[0] for event in self.core.events], ["step", "stop"])
+
+    def test_a_child_of_multiprocessing_cannot_become_a_worker(self):
+        out = multiprocessing.get_context("fork").SimpleQueue()
+
+        def child():
+            try:
+                Worker(Net(), sluice.Job(""), core=self.core)
+                out.put("made")
+            except RuntimeError as error:
+                out.put(str(error))
+
+        process = multiprocessing.get_context("fork").Process(target=child)
+        process.start()
+        said = out.get()
+        process.join()
+        self.assertRegex(said, r"sluice.torch.worker.*__main__")
+
+    # ---- errors that nobody catches
+
+    def shown(self, error, rank="0"):
+        """What the end of the process prints."""
+        out = io.StringIO()
+        with mock.patch.dict(os.environ, {"SLUICE_RANK": rank}), contextlib.redirect_stderr(out):
+            sys.excepthook(type(error), error, error.__traceback__)
+        return out.getvalue()
+
+    def test_the_launcher_shows_an_exception_once(self):
+        self.core.batches = batches(1)
+        try:
+            with self.worker(Net()) as worker:
+                for _ in worker:
+                    1 / 0
+        except ZeroDivisionError as caught:
+            error = caught
+        self.assertEqual(self.shown(error), "sluice: the program ends, and its job fails: ZeroDivisionError\n")
+        self.assertIn("Traceback", self.shown(error, rank="1"))  # into its log
+        self.assertEqual("ValueError: another one\n", self.shown(ValueError("another one")))
+
+    def test_the_end_of_the_job_is_one_line(self):
+        self.core.batches = [fake_core.JobEnded("pserver 0 is lost\nand more")]
+        try:
+            with self.worker(Net()) as worker:
+                list(worker)
+        except sluice.JobError as caught:
+            error = caught
+        self.assertEqual(self.shown(error), "sluice: the program ends with its job: pserver 0 is lost\n")
+
+    def test_the_debugger_opens_before_the_job_fails(self):
+        self.core.batches = batches(1)
+        seen = []
+        with mock.patch.dict(os.environ, {"SLUICE_PDB": "1"}), mock.patch("pdb.post_mortem") as post_mortem, \
+                contextlib.redirect_stderr(io.StringIO()):
+            post_mortem.side_effect = lambda where: seen.append(list(self.core.events))
+            try:
+                with self.worker(Net()) as worker:
+                    for _ in worker:
+                        1 / 0
+            except ZeroDivisionError as error:
+                self.shown(error)
+        self.assertEqual(seen, [[]], "once, and before the job hears of it")
+        self.assertEqual([event[0] for event in self.core.events], ["fail", "stop"])
+
+
 class DeclareTest(unittest.TestCase):
     def test_tied_parameters_count_once_and_frozen_ones_are_no_tables(self):
         net = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3), nn.Linear(3, 1))
@@ -277,9 +501,53 @@ class DeclareTest(unittest.TestCase):
         net = Net()
         with self.assertRaisesRegex(TypeError, "SGD"):
             declare(net, {"*": torch.optim.SGD(net.parameters(), lr=0.1)})
+        lazy = nn.Sequential(nn.LazyLinear(3))
+        with self.assertRaisesRegex(TypeError, r"'0.weight' has no shape yet"):
+            declare(lazy)
+        with self.assertRaisesRegex(TypeError, r"'0.weight' is on the device meta.*to_empty"):
+            declare(nn.Sequential(nn.Linear(2, 1, device="meta")))
+        for dtype in (torch.float16, torch.complex64):
+            with self.assertRaisesRegex(TypeError, r"'0.weight' is torch\.%s" % str(dtype)[6:]):
+                declare(nn.Sequential(nn.Linear(2, 1, dtype=dtype)))
+        with self.assertRaisesRegex(TypeError, r"the model is a DataParallel.*\.module"):
+            declare(nn.DataParallel(nn.Linear(2, 1)))
+        with self.assertRaisesRegex(TypeError, "the model is a dict"):
+            declare({})
         net.other = EmbeddingCollection("emb", 2, features=["day"])
         with self.assertRaisesRegex(ValueError, "two collections"):
             declare(net)
+
+    def test_objects_of_torch_optim_are_refused_with_our_counterpart(self):
+        net = nn.Linear(2, 1)
+        sgd = torch.optim.SGD(net.parameters(), lr=0.5, momentum=0.8, nesterov=True, weight_decay=0.25)
+        scheduler = torch.optim.lr_scheduler
+        for value, instead in (
+            (sgd, r'SGD.*Optimizer\("momentum", learning_rate=0.5, options=\{\'momentum\': 0.8, \'nesterov\': True\}, '
+                  r'others=\{\'weight_decay\': 0.25\}\)'),
+            (torch.optim.SGD(net.parameters(), lr=0.5), r'Optimizer\("sgd", learning_rate=0.5\)'),
+            (torch.optim.Adam(net.parameters(), lr=0.25), r'Optimizer\("adam", learning_rate=0.25, options=.*0.999'),
+            (torch.optim.Adagrad(net.parameters(), lr=0.25), r'Optimizer\("adagrad"'),
+            (torch.optim.RMSprop(net.parameters()), "rules are sgd, momentum"),
+            (torch.amp.GradScaler("cpu"), "bfloat16"),
+            (scheduler.LambdaLR(sgd, lambda epoch: 1), r'LambdaLR.*"schedule"'),
+            (scheduler.CosineAnnealingLR(sgd, 10), r'"schedule": \{"cosine"'),
+            (scheduler.ReduceLROnPlateau(sgd), "ReduceLROnPlateau.*no counterpart"),
+        ):
+            for arguments in ({"optimizers": value}, {"optimizers": {"*": value}}, {"predict": value}):
+                with self.subTest(value=type(value).__name__), self.assertRaisesRegex(TypeError, instead):
+                    sluice.torch.worker(net, sluice.Job(""), **arguments)
+        with self.assertRaisesRegex(TypeError, r"^optimizers\['\*'\] is a torch\.optim\.sgd\.SGD"):
+            declare(net, {"*": sgd})
+        with self.assertRaisesRegex(TypeError, "^optimizer is a torch.optim"):
+            EmbeddingCollection("emb", 2, features=["day"], optimizer=sgd)
+        with self.assertRaisesRegex(TypeError, "^loss is a torch.optim"):
+            sluice.torch.train(net, sgd, sluice.Job(""))
+
+    def test_a_large_embedding_gets_a_hint(self):
+        with mock.patch.object(_check, "LARGE_EMBEDDING", 20):
+            net = nn.Sequential(nn.Embedding(10, 2), nn.Embedding(11, 2), nn.EmbeddingBag(11, 2))
+            net[2].weight.requires_grad_(False)
+            self.assertRegex(" ".join(_check.hints(net)), r"^1 is a Embedding of 22 elements.*EmbeddingCollection\S* moves")
 
 
 if __name__ == "__main__":

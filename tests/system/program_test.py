@@ -3,13 +3,16 @@
 Needs a build with SLUICE_PYTHON, and SLUICE_TORCH_PYTHON, an interpreter with torch and numpy.
 """
 import collections
+import fcntl
 import json
 import math
 import os
+import pty
 import re
 import signal
 import subprocess
 import sys
+import termios
 import unittest
 
 from sluice_testing import (ADULT_TEST_EXAMPLES, ADULT_TRAIN_EXAMPLES, BIN, ROOT, TEST_BIN, DisturbedLaunchTest, SluiceTest,
@@ -32,6 +35,28 @@ def with_norms(text):
     """The script with running statistics and random masks."""
     return text.replace("nn.Linear(len(CATEGORIES) * dim + len(NUMBERS), 100), nn.ReLU()",
                         "nn.Linear(len(CATEGORIES) * dim + len(NUMBERS), 100), nn.BatchNorm1d(100), nn.ReLU(), nn.Dropout(0.2)")
+
+
+def in_step(step, statement):
+    """Changes the script so that it does this after the backward of a step."""
+    return lambda text: text.replace("worker.backward(loss)", "worker.backward(loss)\n            if batch.step == %d:\n"
+                                     "                %s" % (step, statement))
+
+
+def read_until(terminal, mark):
+    """What the terminal shows until this text; None: until nobody writes to it any more."""
+    shown = ""
+    while mark is None or mark not in shown:
+        try:
+            more = os.read(terminal, 4096).decode(errors="replace")
+        except OSError:  # EIO: all writers are gone
+            more = ""
+        if not more:
+            if mark is None:
+                break
+            raise AssertionError("the terminal was closed before %r:\n%s" % (mark, shown))
+        shown += more
+    return shown
 
 
 class ProgramTest(DisturbedLaunchTest):
@@ -109,13 +134,65 @@ class ProgramTest(DisturbedLaunchTest):
 
     def test_a_script_that_cannot_start_ends_the_launch(self):
         out = self.train(change=lambda text: "def f(:\n", expect=1)
-        self.assertIn("SyntaxError", out)
+        self.assertEqual(out.count("SyntaxError"), 1, out)
 
-    def test_an_exception_fails_the_job_with_its_traceback(self):
-        out = self.train(change=lambda text: text.replace(
-            "worker.backward(loss)", "worker.backward(loss)\n            if batch.step == 20 and worker.rank == 1: 1 / 0"), expect=1)
-        self.assertRegex(out, r"(?s)failed: .*Traceback.*train\.py.*\n.*ZeroDivisionError")
-        self.assertIn("ZeroDivisionError", (self.tmp / "run" / "result.json").read_text())
+    def test_an_exception_fails_the_job_with_its_traceback_shown_once(self):
+        for rank in (0, 1):
+            with self.subTest(rank=rank):
+                out = self.train(name="run%d" % rank, change=in_step(20, "if worker.rank == %d: 1 / 0" % rank), expect=1)
+                self.assertRegex(out, r"(?s)failed: .*Traceback.*train\.py.*\n.*ZeroDivisionError")
+                self.assertEqual(out.count("Traceback"), 1, out)
+                self.assertIn("ZeroDivisionError", (self.tmp / ("run%d" % rank) / "result.json").read_text())
+
+    def test_torch_distributed_works_beside_and_the_flag_for_workers_wins(self):
+        out = self.train(change=lambda text: text.replace("    torch.manual_seed(1)\n", """\
+    torch.manual_seed(1)
+    torch.distributed.init_process_group("gloo")
+    one = torch.tensor([1.0 + torch.distributed.get_rank()])
+    torch.distributed.all_reduce(one)
+    print("all_reduce:", one.item())
+    job.text = job.text.replace("worker_num: 2", "worker_num: 3")
+""").replace("import torch\n", "import torch\nimport torch.distributed\n", 1))
+        self.assertIn("all_reduce: 3.0", out)
+        self.assertIn("worker_num: 3, but --worker_num counts: 2 workers", out)
+
+    def test_a_killed_worker_with_living_children_comes_back(self):
+        # A loader made before the worker and one made after it, and a child that lives on for a while in any case.
+        child = "import os, time\n        if os.fork() == 0: time.sleep(15), os._exit(0)\n"
+        loader = "torch.utils.data.DataLoader(list(range(10**6)), num_workers=2)"
+        launcher = self.start_training("--a_sync=false", arguments=["--epochs=6"], change=lambda text: text.replace(
+            "    with sluice", "    before = iter(%s)\n    with sluice" % loader).replace(
+            "        for batch", "        after = iter(%s)\n        %s        for batch" % (loader, child)).replace(
+            "            loss =", "            next(before), next(after)\n            loss ="))
+        self.await_step(launcher, 50)
+        kill_unless_over(self.pid_of("worker", 1), signal.SIGKILL)
+        result = self.result(launcher)
+        # Once: the children of the dead process are not in the way of the new one.
+        self.assertEqual(result["recovery"]["worker_losses"], 1, self.output())
+        self.assertEqual(result["examples"], 6 * ADULT_TRAIN_EXAMPLES)
+        self.assertNotIn("in use", self.output())
+        self.await_none_left()
+
+    def test_pdb_opens_on_the_terminal_where_an_exception_was_raised(self):
+        file = self.script(in_step(5, "raise ValueError('look')"))
+        terminal, end = pty.openpty()
+        self.addCleanup(os.close, terminal)
+        launcher = subprocess.Popen(
+            [str(BIN / "sluice"), *self.flags(file, "--pdb", workers=1)[1:]], cwd=self.tmp, env=ONE_THREAD, stdin=end, stdout=end,
+            stderr=end, start_new_session=True, preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
+        self._started.append(launcher)
+        os.close(end)
+        shown = read_until(terminal, "(Pdb) ")
+        self.assertIn("ValueError: look", shown)
+        os.write(terminal, b"p 'step', batch.step\n")
+        self.assertIn("('step', 5)", read_until(terminal, "(Pdb) "))
+        os.write(terminal, b"q\n")
+        self.assertRegex(read_until(terminal, None), "failed: .*")
+        self.assertEqual(self.exit_code(launcher), 1)
+
+    def test_pdb_takes_one_worker(self):
+        out = self.train("--pdb", expect=2)
+        self.assertIn("--worker_num=1", out)
 
     def test_a_worker_with_another_declaration_is_refused_by_name(self):
         out = self.train(change=lambda text: "import os\n" + text.replace(

@@ -13,8 +13,15 @@ A script builds any ``nn.Module``, whose embeddings are ``EmbeddingCollection``s
 parameters live on the parameter servers, which also run the optimizers.
 """
 
+import os
+
+from .. import _process
 from ._declare import Optimizer
 from ._embedding import Batch, EmbeddingCollection, Jagged
 from ._worker import Worker, train, worker
 
 __all__ = ["Batch", "EmbeddingCollection", "Jagged", "Optimizer", "Worker", "train", "worker"]
+
+if os.environ.get("SLUICE_PDB") == "1":
+    # Also for errors before the loop.
+    _process.show_errors_once()

@@ -5,12 +5,15 @@ from __future__ import annotations
 import fnmatch
 import json
 from dataclasses import dataclass, field
-from typing import Any, Mapping
+from typing import Any, Iterable, Iterator, Mapping, TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from ._check import check_module, refuse_torch_optim
 from ._embedding import EmbeddingCollection
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -23,7 +26,7 @@ class Optimizer:
     rule: str
     learning_rate: float
     options: Mapping[str, Any] = field(default_factory=dict)  # of the rule
-    others: Mapping[str, Any] = field(default_factory=dict)  # of OptimizerConfig, such as {"l2": 1e-4}
+    others: Mapping[str, Any] = field(default_factory=dict)  # of OptimizerConfig, such as {"weight_decay": 1e-4}
 
     def to_json(self) -> dict[str, Any]:
         return {self.rule: dict(self.options), "learning_rate": self.learning_rate, **self.others}
@@ -37,6 +40,7 @@ class Declaration:
     parameters: list[tuple[str, nn.Parameter]]  # those that are trained
     buffers: list[tuple[str, Tensor]]  # of floating point
     counters: list[Tensor]  # other buffers, which keep their values
+    constants: list[tuple[str, Tensor]]  # what no step changes: frozen parameters, and the counters
     optimizers: dict[str, Optimizer]  # by parameter, where the script says one
 
     def to_json(self) -> str:
@@ -71,34 +75,39 @@ def declare(model: nn.Module, optimizers: Mapping[str, Optimizer] | None = None)
         optimizers: Rules by patterns of parameters' names, such as ``{"mlp.*": Optimizer(...)}``. The first that matches
             counts; the others get the job's ``optimizers.dense``.
 
+    Names do not show whether a module was compiled (``torch.compile``).
+
     Raises:
-        TypeError: A parameter is not float32, or an optimizer is not one of ours.
+        TypeError: A parameter is not float32, has no values yet or is not on the CPU, or an optimizer is not one of ours.
         ValueError: Two collections have the same name, or a pattern matches no parameter.
     """
+    check_module(model)
+    refuse_torch_optim(optimizers=optimizers)
     collections: list[EmbeddingCollection] = []
     for module in model.modules():
         if isinstance(module, EmbeddingCollection):
             if any(other.name == module.name for other in collections):
                 raise ValueError(f"two collections are named {module.name!r}; give each a name of its own")
             collections.append(module)
-    parameters = []
-    for name, parameter in model.named_parameters():
+    parameters: list[tuple[str, nn.Parameter]] = []
+    constants: list[tuple[str, Tensor]] = []
+    for name, parameter in _named(model.named_parameters()):
         if not parameter.requires_grad:
+            constants.append((name, parameter))
             continue
         if parameter.dtype != torch.float32:
             raise TypeError(f"parameter {name!r} is {parameter.dtype}; parameters are float32 (autocast may compute in others)")
-        if parameter.device.type != "cpu":
-            raise TypeError(f"parameter {name!r} is on {parameter.device}; only modules on the CPU are supported yet")
         if parameter.numel() == 0:
             raise TypeError(f"parameter {name!r} has no elements")
         parameters.append((name, parameter))
-    saved = set(model.state_dict(keep_vars=True))
+    saved = {name for name, _ in _named(model.state_dict(keep_vars=True).items())}
     buffers, counters = [], []
-    for name, buffer in model.named_buffers():
+    for name, buffer in _named(model.named_buffers()):
         if buffer.dtype == torch.float32 and name in saved and buffer.numel() > 0:
             buffers.append((name, buffer))
         else:
             counters.append(buffer)
+            constants.append((name, buffer))
     by_name: dict[str, Optimizer] = {}
     for pattern, optimizer in (optimizers or {}).items():
         if not isinstance(optimizer, Optimizer):
@@ -111,4 +120,10 @@ def declare(model: nn.Module, optimizers: Mapping[str, Optimizer] | None = None)
             raise ValueError(f"the pattern {pattern!r} matches no parameter")
         for name in matched:
             by_name.setdefault(name, optimizer)
-    return Declaration(collections, parameters, buffers, counters, by_name)
+    return Declaration(collections, parameters, buffers, counters, constants, by_name)
+
+
+def _named(tensors: Iterable[tuple[str, _T]]) -> Iterator[tuple[str, _T]]:
+    """Names as they are without torch.compile, which wraps a module as its child `_orig_mod`."""
+    for name, tensor in tensors:
+        yield name.replace("_orig_mod.", ""), tensor

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ._check import refuse_torch_optim
+
 if TYPE_CHECKING:
     from .._core import Turn
     from ._declare import Optimizer
@@ -46,6 +48,7 @@ class EmbeddingCollection(nn.Module):
         initializer: dict[str, Any] | None = None,
     ) -> None:
         super().__init__()
+        refuse_torch_optim(optimizer=optimizer)
         self.name = name
         self.dim = dim
         self.features = list(features)

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping
 import torch
 from torch import Tensor, nn
 
-from .. import Job, JobError
+from .. import Job, JobError, _process, _programs
+from . import _constants
+from ._check import hints, refuse_torch_optim
 from ._declare import Declaration, Optimizer, declare
 from ._embedding import Batch, Place
 
@@ -40,13 +42,17 @@ class Worker:
         optimizers: Mapping[str, Optimizer] | None = None,
         core: Any = None,
     ) -> None:
+        _programs.refuse_in_child("sluice.torch.worker")
+        refuse_torch_optim(model=model, job=job, predict=predict, optimizers=optimizers)
         self._model = model
         self._predict = predict
         self._core_module: Any = core if core is not None else _load_core()
         self._declared: Declaration = declare(model, optimizers)
-        self._counters = [counter.clone() for counter in self._declared.counters]
+        self._counters: list[Tensor] = []  # values of the declaration's counters
         self._text, self.digest = self._core_module.declare(job.text, job.base_dir, self._declared.to_json())
         self._core: _core.Worker | None = None
+        self._no_core = "use `with sluice.torch.worker(...) as worker`"  # why there is none
+        self._forked = False  # this process is a forked child of the worker
         self._batch: Batch | None = None
         self._turn: _core.Turn | None = None
         self._loss = 0.0
@@ -61,26 +67,45 @@ class Worker:
     # ------------------------------------------------------------------------------------------- the job
 
     def __enter__(self) -> Worker:
-        folder = os.environ.get("SLUICE_PROGRAM_DIR")
-        if not folder:
-            raise JobError("this process belongs to no cluster; run it with: sluice launch --program=FILE.py")
+        folder = _process.folder()
+        _process.enter(self._abandon)
+        _process.show_errors_once()
+        try:
+            self._join(folder)
+        except BaseException:
+            _process.leave(again=True)
+            raise
+        return self
+
+    def _join(self, folder: str) -> None:
         # The first worker alone: all of them declare the same, and the values of one must count.
         if os.environ.get("SLUICE_RANK", "0") == "0":
+            for hint in hints(self._model):
+                self._tell(hint, hint)
+            _constants.write(folder, self._declared.constants)
             self._core_module.offer(
                 folder, self._text, [(name, _values(tensor)) for name, tensor in self._declared.tensors()]
             )
         while not self._core_module.is_offered(folder, self._text):
             time.sleep(0.05)
+        _constants.read(folder, self._declared.constants)
+        self._counters = [counter.clone() for counter in self._declared.counters]
         self._core = self._core_module.Worker(self._text)
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
+        if self._forked:
+            return  # the parent process is the worker
         core = self._running()
         try:
             if error is not None and not isinstance(error, JobError):
-                core.fail(_shortened("".join(traceback.format_exception(kind, error, where))))
+                _process.debug(error)
+                whole = "".join(traceback.format_exception(kind, error, where))
+                text = _shortened(whole)
+                core.fail(text)
+                if text == whole:
+                    _process.reported(error)
             elif error is None and not self._over:
                 why = "the program has left its loop before the end of the job; set train.epochs, or stop the job"
                 core.fail(why)
@@ -90,6 +115,17 @@ class Worker:
                 self._batch._close()
             self._batch = self._turn = None
             core.stop()
+            self._core, self._no_core = None, "the worker has left its job: its `with` block is over"
+            _process.leave()
+
+    def _abandon(self) -> None:
+        """In a forked child: the worker belongs to the parent process, whose threads are not here."""
+        self._forked = True
+        core, self._core = self._core, None
+        self._no_core = "this process was forked from a worker and is none itself; only the worker's own process may use it"
+        self._batch = self._turn = None
+        if core is not None:
+            core.abandon()
 
     @property
     def rank(self) -> int:
@@ -143,6 +179,10 @@ class Worker:
     def backward(self, loss: Tensor, *, weight: float | None = None) -> None:
         """``loss.backward()``, then ``step(weight=weight)``. ``loss`` is the weighted mean over the batch."""
         self._open()
+        refuse_torch_optim(loss=loss)
+        if not isinstance(loss, Tensor) or loss.numel() != 1:
+            what = f"of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else f"a {type(loss).__name__}"
+            raise TypeError(f"the loss is {what}; give one number, the weighted mean over the batch")
         value = float(loss.detach())
         if not math.isfinite(value):
             raise FloatingPointError(f"the loss is {value} in epoch {self._open().epoch + 1}, step {self._open().step + 1}")
@@ -165,7 +205,8 @@ class Worker:
             if parameter.grad is None:
                 self._tell(name, f"parameter {name!r} has no gradient: it counts as zero")
             else:
-                _view(turn.parameter_gradient(i), parameter).copy_(parameter.grad)
+                gradient = parameter.grad.to_dense() if parameter.grad.is_sparse else parameter.grad
+                _view(turn.parameter_gradient(i), parameter).copy_(gradient)
         first = len(self._declared.parameters)
         with torch.no_grad():
             for i, (_, buffer) in enumerate(self._declared.buffers, first):
@@ -181,7 +222,7 @@ class Worker:
 
     def _running(self) -> _core.Worker:
         if self._core is None:
-            raise RuntimeError("use `with sluice.torch.worker(...) as worker`")
+            raise RuntimeError(self._no_core)
         return self._core
 
     def _open(self) -> Batch:
@@ -282,6 +323,7 @@ def train(
         job: All of the job but its model.
         optimizers: As for ``worker``.
     """
+    refuse_torch_optim(loss=loss)
     with worker(model, job, predict=model, optimizers=optimizers) as running:
         for batch in running:
             running.backward(loss(model(batch), batch))

@@ -1,0 +1,109 @@
+"""This process as a program of `sluice launch`: what it may do once, its forks, and errors that nobody catches."""
+
+from __future__ import annotations
+
+import os
+import pdb
+import sys
+import traceback
+from types import TracebackType
+from typing import Any, Callable
+
+from ._errors import JobError
+
+_REPORTED = "_sluice_reported"  # attribute of an exception: the job's message has its whole traceback
+_DEBUGGED = "_sluice_debugged"  # attribute of an exception that a person has looked at
+
+_state = "new"  # "open": in `with sluice.torch.worker(...)`; "over": after it
+_in_child: Callable[[], None] | None = None  # what a forked child does first
+_watches_forks = False
+_hook: Any = None  # the sys.excepthook before ours; None: ours is not there
+
+
+def folder() -> str:
+    """The folder in which the launch and its programs meet (SLUICE_PROGRAM_DIR)."""
+    found = os.environ.get("SLUICE_PROGRAM_DIR")
+    if not found:
+        script = os.path.basename(sys.argv[0]) if sys.argv and sys.argv[0].endswith(".py") else "FILE.py"
+        raise JobError(
+            "this process belongs to no cluster, so it cannot be a worker; start the script with: "
+            f"sluice launch --program={script} --worker_num=1"
+        )
+    return found
+
+
+def enter(in_child: Callable[[], None]) -> None:
+    """Makes this process the worker of its only job.
+
+    Args:
+        in_child: Called first in a child process that is forked from now on.
+    """
+    global _state, _in_child, _watches_forks
+    if _state == "open":
+        raise RuntimeError("this process is a worker already: `with sluice.torch.worker(...)` cannot be nested")
+    if _state == "over":
+        raise RuntimeError(
+            "this process has been the worker of a job already; a launch runs one job: start another `sluice launch` for "
+            "the next one"
+        )
+    _state = "open"
+    _in_child = in_child
+    if not _watches_forks:
+        os.register_at_fork(after_in_child=_after_fork_in_child)  # for the life of the process
+        _watches_forks = True
+
+
+def leave(*, again: bool = False) -> None:
+    """The opposite of ``enter``. ``again``: nothing has begun, so ``enter`` may be called again."""
+    global _state, _in_child
+    _state = "new" if again else "over"
+    _in_child = None
+
+
+def _after_fork_in_child() -> None:
+    global _in_child
+    if _in_child is not None:
+        _in_child()
+    _in_child = None
+
+
+
+def reported(error: BaseException) -> None:
+    """Says that the job fails with the whole traceback of `error`, which the launcher shows."""
+    setattr(error, _REPORTED, True)
+
+
+def debug(error: BaseException | None) -> None:
+    """Under ``sluice launch --pdb``: lets the user look at an exception where it was raised. Once for each."""
+    if os.environ.get("SLUICE_PDB") != "1" or not isinstance(error, Exception) or isinstance(error, JobError):
+        return
+    if error.__traceback__ is None or getattr(error, _DEBUGGED, False):
+        return
+    setattr(error, _DEBUGGED, True)
+    traceback.print_exception(error)
+    print("sluice: --pdb: the job waits while you look; `q` ends it", file=sys.stderr, flush=True)
+    pdb.post_mortem(error.__traceback__)
+
+
+def show_errors_once() -> None:
+    """Under the launcher: what it shows of an error is not shown a second time by Python, at the end of the process."""
+    global _hook
+    if _hook is None and os.environ.get("SLUICE_PROGRAM_DIR"):
+        _hook = sys.excepthook
+        sys.excepthook = _uncaught
+
+
+def _uncaught(kind: type[BaseException], error: BaseException, where: TracebackType | None) -> None:
+    debug(error)
+    if isinstance(error, JobError):
+        print(f"sluice: the program ends with its job: {_first_line(str(error))}", file=sys.stderr, flush=True)
+        return
+    # Rank 0 prints on the launcher's terminal, the others into their logs, which shall be complete.
+    if os.environ.get("SLUICE_RANK") == "0" and getattr(error, _REPORTED, False):
+        print(f"sluice: the program ends, and its job fails: {kind.__name__}", file=sys.stderr, flush=True)
+        return
+    _hook(kind, error, where)
+
+
+def _first_line(text: str) -> str:
+    return text.splitlines()[0] if text else "it has ended"

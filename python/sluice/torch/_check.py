@@ -1,0 +1,133 @@
+"""What our functions refuse, with what to use instead."""
+
+from __future__ import annotations
+
+from typing import Any, Mapping
+
+import torch
+from torch import nn
+from torch.amp.grad_scaler import GradScaler
+from torch.nn.parameter import is_lazy
+from torch.optim import lr_scheduler
+
+LARGE_EMBEDDING = 10_000_000  # elements
+
+_RULES = "sgd, momentum, adam, adagrad and ftrl"
+# Of torch's schedules, those that the parameter servers have, too.
+_SCHEDULES = {
+    "ExponentialLR": 'exponential": {"steps": 1000, "rate": 0.9}',
+    "StepLR": 'exponential": {"steps": 1000, "rate": 0.1, "staircase": True}',
+    "CosineAnnealingLR": 'cosine": {"steps": 10000}',
+    "CosineAnnealingWarmRestarts": 'cosine_restarts": {}',
+    "PolynomialLR": 'polynomial": {"steps": 10000, "power": 1.0}',
+    "LinearLR": 'polynomial": {"steps": 10000, "power": 1.0}',
+}
+
+
+def refuse_torch_optim(**arguments: Any) -> None:
+    """Refuses objects of torch.optim and gradient scalers among arguments, and in their lists and mappings.
+
+    Raises:
+        TypeError: Names the argument and our counterpart.
+    """
+    for name, value in arguments.items():
+        inside: list[tuple[str, Any]] = [(name, value)]
+        if isinstance(value, Mapping):
+            inside += [(f"{name}[{key!r}]", one) for key, one in value.items()]
+        elif isinstance(value, (list, tuple)):
+            inside += [(f"{name}[{i}]", one) for i, one in enumerate(value)]
+        for where, one in inside:
+            instead = _counterpart(one)
+            if instead:
+                raise TypeError(f"{where} is a {type(one).__module__}.{type(one).__qualname__}: {instead}")
+
+
+def _counterpart(value: Any) -> str:
+    """What to use instead of an object of torch; "" for any other object."""
+    if isinstance(value, torch.optim.Optimizer):
+        return f"the parameter servers update the parameters; give {_optimizer(value)}"
+    if isinstance(value, lr_scheduler.ReduceLROnPlateau):
+        return (
+            "no counterpart: the rate of a job is a function of its steps alone; choose a schedule in "
+            "sluice.torch.Optimizer(..., others={\"schedule\": {...}}) or in the job's optimizers"
+        )
+    if isinstance(value, lr_scheduler.LRScheduler):
+        known = _SCHEDULES.get(type(value).__name__)
+        schedule = '{"' + known + "}" if known else "{...}"
+        kinds = "" if known else " (LearningRateSchedule in proto/config.proto has the kinds)"
+        return (
+            "the parameter servers run the schedule; give sluice.torch.Optimizer(..., "
+            f'others={{"schedule": {schedule}}}){kinds}, or write it into the job\'s optimizers'
+        )
+    if isinstance(value, GradScaler):
+        return "parameters and gradients are float32; torch.autocast(dtype=torch.bfloat16) works without a scaler"
+    return ""
+
+
+def _optimizer(value: torch.optim.Optimizer) -> str:
+    """Our Optimizer with the settings of one of torch."""
+    group, name = value.param_groups[0], type(value).__name__
+    options: dict[str, Any] = {}
+    others = {"weight_decay": group["weight_decay"]} if group.get("weight_decay") else {}
+    if name == "SGD":
+        rule = "momentum" if group["momentum"] else "sgd"
+        if group["momentum"]:
+            options = {"momentum": group["momentum"]}
+            if group["nesterov"]:
+                options["nesterov"] = True
+    elif name in ("Adam", "AdamW", "SparseAdam"):
+        rule = "adam"
+        options = {"beta1": group["betas"][0], "beta2": group["betas"][1], "epsilon": group["eps"]}
+    elif name == "Adagrad":
+        rule = "adagrad"
+        options = {"initial_accumulator": group["initial_accumulator_value"], "epsilon": group["eps"]}
+    else:
+        return f"a sluice.torch.Optimizer, whose rules are {_RULES}"
+    more = (f", options={options}" if options else "") + (f", others={others}" if others else "")
+    note = " (weight_decay is part of the gradient)" if name == "AdamW" and others else ""
+    return f'sluice.torch.Optimizer("{rule}", learning_rate={float(group["lr"])}{more}){note}'
+
+
+def check_module(model: Any) -> None:
+    """Refuses modules whose values cannot be tables, before anything reads these values.
+
+    Raises:
+        TypeError: Names the parameter or buffer and says what to do.
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"the model is a {type(model).__name__}; give an nn.Module")
+    for path, module in model.named_modules():
+        if isinstance(module, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
+            where = path or "the model"
+            raise TypeError(
+                f"{where} is a {type(module).__name__}: each worker computes its own batch, and the parameter servers add "
+                "up the gradients; give the module that it wraps (its .module)"
+            )
+    for what, tensors in (("parameter", model.named_parameters()), ("buffer", model.named_buffers())):
+        for name, tensor in tensors:
+            if is_lazy(tensor):
+                raise TypeError(
+                    f"{what} {name!r} has no shape yet, because its module is a lazy one; call the model once with an "
+                    "example, or give the sizes"
+                )
+            if tensor.device.type == "meta":
+                raise TypeError(
+                    f"{what} {name!r} is on the device meta and has no values; fill it first: "
+                    'model.to_empty(device="cpu"), then initialize'
+                )
+            if tensor.device.type != "cpu":
+                raise TypeError(f"{what} {name!r} is on {tensor.device}; only modules on the CPU are supported yet")
+
+
+def hints(model: nn.Module) -> list[str]:
+    """What works, but could be done better."""
+    found = []
+    for path, module in model.named_modules():
+        if not isinstance(module, (nn.Embedding, nn.EmbeddingBag)) or module.weight.numel() <= LARGE_EMBEDDING:
+            continue
+        if module.weight.requires_grad:
+            found.append(
+                f"{path or 'the model'} is a {type(module).__name__} of {module.weight.numel():,} elements, which every step "
+                "pulls and pushes as a whole; sluice.torch.EmbeddingCollection moves only the rows of the batch"
+            )
+    return found
