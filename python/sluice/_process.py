@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import pdb
 import sys
@@ -77,7 +78,7 @@ def debug(error: BaseException | None) -> None:
     """Under ``sluice launch --pdb``: lets the user look at an exception where it was raised. Once for each."""
     if os.environ.get("SLUICE_PDB") != "1" or not isinstance(error, Exception) or isinstance(error, JobError):
         return
-    if error.__traceback__ is None or getattr(error, _DEBUGGED, False):
+    if error.__traceback__ is None or getattr(error, _DEBUGGED, False) or multiprocessing.parent_process() is not None:
         return
     setattr(error, _DEBUGGED, True)
     traceback.print_exception(error)

@@ -543,6 +543,15 @@ class DeclareTest(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, "^loss is a torch.optim"):
             sluice.torch.train(net, sgd, sluice.Job(""))
 
+    def test_arguments_of_other_types_are_refused_by_name(self):
+        job = sluice.Job("")
+        for arguments, message in (((nn.Linear(1, 1), "train {}"), "the job is a str; give a sluice.Job"),
+                                   ((nn.Linear(1, 1), job, 5), "predict is a int; give a function"),
+                                   ((nn.Linear(1, 1), job, None, [Optimizer("sgd", 0.1)]), "optimizers is a list; give a mapping")):
+            predict, optimizers = (*arguments[2:], None, None)[:2]
+            with self.assertRaisesRegex(TypeError, message):
+                sluice.torch.worker(*arguments[:2], predict=predict, optimizers=optimizers)
+
     def test_a_large_embedding_gets_a_hint(self):
         with mock.patch.object(_check, "LARGE_EMBEDDING", 20):
             net = nn.Sequential(nn.Embedding(10, 2), nn.Embedding(11, 2), nn.EmbeddingBag(11, 2))

@@ -10,8 +10,11 @@ from torch.amp.grad_scaler import GradScaler
 from torch.nn.parameter import is_lazy
 from torch.optim import lr_scheduler
 
+from .._job import Job
+
 LARGE_EMBEDDING = 10_000_000  # elements
 
+_WRAPPERS = ("DataParallel", "DistributedDataParallel", "FullyShardedDataParallel")
 _RULES = "sgd, momentum, adam, adagrad and ftrl"
 # Of torch's schedules, those that the parameter servers have, too.
 _SCHEDULES = {
@@ -40,6 +43,24 @@ def refuse_torch_optim(**arguments: Any) -> None:
             instead = _counterpart(one)
             if instead:
                 raise TypeError(f"{where} is a {type(one).__module__}.{type(one).__qualname__}: {instead}")
+
+
+def check_arguments(model: Any, job: Any, predict: Any, optimizers: Any) -> None:
+    """Refuses arguments of ``sluice.torch.worker`` of other types.
+
+    Raises:
+        TypeError: Names the argument and says what to give.
+    """
+    refuse_torch_optim(model=model, job=job, predict=predict, optimizers=optimizers)
+    if not isinstance(job, Job):
+        raise TypeError(f"the job is a {type(job).__name__}; give a sluice.Job, such as sluice.Job.from_file(path)")
+    if predict is not None and not callable(predict):
+        raise TypeError(f"predict is a {type(predict).__name__}; give a function of a batch that returns its logits")
+    if optimizers is not None and not isinstance(optimizers, Mapping):
+        raise TypeError(
+            f"optimizers is a {type(optimizers).__name__}; give a mapping of patterns of names, such as "
+            '{"mlp.*": sluice.torch.Optimizer("adam", learning_rate=0.001)}'
+        )
 
 
 def _counterpart(value: Any) -> str:
@@ -97,7 +118,8 @@ def check_module(model: Any) -> None:
     if not isinstance(model, nn.Module):
         raise TypeError(f"the model is a {type(model).__name__}; give an nn.Module")
     for path, module in model.named_modules():
-        if isinstance(module, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
+        # By name: importing the last one takes long.
+        if type(module).__module__.startswith("torch.") and type(module).__name__ in _WRAPPERS:
             where = path or "the model"
             raise TypeError(
                 f"{where} is a {type(module).__name__}: each worker computes its own batch, and the parameter servers add "

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from .. import Job, JobError, _process, _programs
 from . import _constants
-from ._check import hints, refuse_torch_optim
+from ._check import check_arguments, hints, refuse_torch_optim
 from ._declare import Declaration, Optimizer, declare
 from ._embedding import Batch, Place
 
@@ -43,7 +43,7 @@ class Worker:
         core: Any = None,
     ) -> None:
         _programs.refuse_in_child("sluice.torch.worker")
-        refuse_torch_optim(model=model, job=job, predict=predict, optimizers=optimizers)
+        check_arguments(model, job, predict, optimizers)
         self._model = model
         self._predict = predict
         self._core_module: Any = core if core is not None else _load_core()
