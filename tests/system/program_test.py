@@ -173,8 +173,9 @@ class ProgramTest(DisturbedLaunchTest):
         self.assertNotIn("in use", self.output())
         self.await_none_left()
 
-    def test_pdb_opens_on_the_terminal_where_an_exception_was_raised(self):
-        file = self.script(in_step(5, "raise ValueError('look')"))
+    def start_on_terminal(self, statement):
+        """Launches one worker with --pdb and this statement in step 5. Returns the launcher and the terminal's other side."""
+        file = self.script(in_step(5, statement))
         terminal, end = pty.openpty()
         self.addCleanup(os.close, terminal)
         launcher = subprocess.Popen(
@@ -182,6 +183,10 @@ class ProgramTest(DisturbedLaunchTest):
             stderr=end, start_new_session=True, preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
         self._started.append(launcher)
         os.close(end)
+        return launcher, terminal
+
+    def test_pdb_opens_on_the_terminal_where_an_exception_was_raised(self):
+        launcher, terminal = self.start_on_terminal("raise ValueError('look')")
         shown = read_until(terminal, "(Pdb) ")
         self.assertIn("ValueError: look", shown)
         os.write(terminal, b"p 'step', batch.step\n")
@@ -189,6 +194,16 @@ class ProgramTest(DisturbedLaunchTest):
         os.write(terminal, b"q\n")
         self.assertRegex(read_until(terminal, None), "failed: .*")
         self.assertEqual(self.exit_code(launcher), 1)
+
+    def test_ctrl_c_at_a_breakpoint_ends_the_launch(self):
+        launcher, terminal = self.start_on_terminal("breakpoint()")
+        read_until(terminal, "(Pdb) ")
+        os.write(terminal, b"p 'step', batch.step\n")
+        self.assertIn("('step', 5)", read_until(terminal, "(Pdb) "))
+        os.write(terminal, b"\x03")
+        read_until(terminal, None)
+        self.assertEqual(self.exit_code(launcher), 130)
+        self.await_none_left()
 
     def test_pdb_takes_one_worker(self):
         out = self.train("--pdb", expect=2)
