@@ -94,6 +94,8 @@ std::string EpochLine(const EpochResult& e) {
     absl::StrAppendFormat(&line, ", AUC %s, log loss %.5f, accuracy %.5f, MAE %.5f, RMSE %.5f",
                           AucText(e.eval(), 5), e.eval().log_loss(), e.eval().accuracy(),
                           e.eval().mae(), e.eval().rmse());
+    for (const NamedValue& metric : e.eval().user())
+      absl::StrAppend(&line, ", ", UserMetricText(metric));
   }
   return line;
 }
@@ -235,8 +237,10 @@ std::string LiveLine(const JobStatus& status, size_t width) {
 }
 
 std::string StepLine(const StepLoss& step) {
-  return absl::StrCat(StepText(absl::StrCat("worker ", step.rank()), step), " ",
-                      Rate(step.examples_per_second()));
+  std::string line = absl::StrCat(StepText(absl::StrCat("worker ", step.rank()), step), " ",
+                                  Rate(step.examples_per_second()));
+  for (const NamedValue& logged : step.user()) absl::StrAppend(&line, ", ", UserMetricText(logged));
+  return line;
 }
 
 std::string WorkerLine(const WorkerProgress& worker, std::optional<uint32_t> slot) {

@@ -366,11 +366,33 @@ std::string EpochRows::Next(const EpochResult& epoch) {
   const size_t gaps = widths_.size() - 1;
   // Large figures get narrower gaps before they would break the width of the table.
   const size_t gap = cells + 2 * gaps <= kTableWidth ? 2 : 1;
-  return absl::StrCat(first ? Line(head, widths_, gap) : "", Line(row, widths_, gap));
+  return absl::StrCat(first ? Line(head, widths_, gap) : "", Line(row, widths_, gap),
+                      UserMetricsText(epoch.eval(), widths_[0] + gap));
 }
 
 std::string AucText(const EvalMetrics& eval, int decimals) {
   return eval.has_auc() ? absl::StrFormat("%.*f", decimals, eval.auc()) : "-";
+}
+
+std::string UserMetricText(const NamedValue& metric) {
+  return absl::StrCat(metric.name(), " ",
+                      std::isfinite(metric.value()) ? Figure(metric.value()) : "-");
+}
+
+std::string UserMetricsText(const EvalMetrics& eval, size_t indent) {
+  std::string text, line;
+  const auto end_line = [&] {
+    if (!line.empty()) absl::StrAppend(&text, std::string(indent, ' '), line, "\n");
+    line.clear();
+  };
+  for (int i = 0; i < eval.user_size(); ++i) {
+    const std::string metric =
+        absl::StrCat(UserMetricText(eval.user(i)), i + 1 < eval.user_size() ? "," : "");
+    if (indent + line.size() + 1 + metric.size() > kTableWidth) end_line();
+    absl::StrAppend(&line, line.empty() ? "" : " ", metric);
+  }
+  end_line();
+  return text;
 }
 
 std::string EvalText(const EvalMetrics& eval) {
@@ -381,6 +403,7 @@ std::string EvalText(const EvalMetrics& eval) {
       &text, " on %s\n  log loss %.5f, accuracy %.5f, MAE %.5f, RMSE %.5f,\n  calibration %.4f\n",
       Counted(eval.examples(), "example"), eval.log_loss(), eval.accuracy(), eval.mae(),
       eval.rmse(), eval.calibration());
+  absl::StrAppend(&text, UserMetricsText(eval, /*indent=*/2));
   if (eval.has_auc()) return text + BinningNote(eval);
   return absl::StrCat(text, "note: the AUC is undefined",
                       eval.auc_undefined().empty() ? "" : absl::StrCat(": ", eval.auc_undefined()),

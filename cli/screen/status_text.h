@@ -34,6 +34,12 @@ class EpochRows {
 
 // "0.91426"; "-" when it is undefined.
 std::string AucText(const EvalMetrics& eval, int decimals);
+// The metrics of the user's program, in lines of at most kTableWidth columns that begin with
+// `indent` spaces: "  ndcg 0.71234, hits 12.000\n"; "" without any. A long name may have a line of
+// its own.
+std::string UserMetricsText(const EvalMetrics& eval, size_t indent);
+// "ndcg 0.71234"; "ndcg -" when it is undefined.
+std::string UserMetricText(const NamedValue& metric);
 // "final: AUC 0.91426 (standard error 0.00226) on 16,281 examples\n       log loss ...\n", and a
 // note when the AUC is undefined, or when its binning error is large relative to its standard
 // error.

@@ -42,7 +42,11 @@ inline size_t MaxJobParsedBytes(size_t wire) { return MaxParsedBytes(kMaxJobPars
 // The most bytes of PollRequest.hosted, which the scheduler keeps until the next report.
 inline constexpr size_t kMaxHostedBytes = size_t{32} << 20;
 // A worker's net_state (DenseNet::SaveState), which pservers and the scheduler keep for each rank.
-inline constexpr size_t kMaxNetStateBytes = 4096;
+// In sync each commit carries it. The state of a program is the largest one.
+inline constexpr size_t kMaxNetStateBytes = (size_t{64} << 10) + 64;
+// Names that a program gives to its own metrics of an evaluation, and to values of a step.
+inline constexpr int kMaxUserMetrics = 64, kMaxLoggedValues = 16;
+inline constexpr size_t kMaxUserNameBytes = 64;
 
 // A scheduler with a state store begins its member ids with its term, so they grow from one
 // scheduler to the next. Without a store nothing orders them, and this bit says so.

@@ -53,8 +53,10 @@ class DenseEmbeddingNet : public DenseNet {
   // Batches are not announced to the network: their rows are numbered only when their step begins.
   // Geo's values and resident rows stay in the worker's memory.
   std::shared_ptr<HostMemory> host_memory() override { return net_->host_memory(); }
-  std::string SaveState() const override { return net_->SaveState(); }
+  std::vector<MetricSum> TakeSums() override { return net_->TakeSums(); }
+  absl::StatusOr<std::string> SaveState() const override { return net_->SaveState(); }
   absl::Status RestoreState(const std::string& state) override { return net_->RestoreState(state); }
+  void Cancel() override { net_->Cancel(); }
   DeviceStats device_stats() const override { return net_->device_stats(); }
   std::string Describe() const override { return net_->Describe(); }
 

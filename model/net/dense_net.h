@@ -77,6 +77,19 @@ struct ComingBatch {
   std::vector<size_t> num_rows;         // by Model::sparse_tables()
 };
 
+// What a network says of a step in addition to its loss.
+struct LoggedValue {
+  std::string name;
+  double value = 0;
+};
+
+// A sum over evaluated examples that a network makes in addition to ours, and what it is divided
+// by.
+struct MetricSum {
+  std::string name;
+  double sum = 0, weight = 0;
+};
+
 // Gradients of the weighted mean loss over the batch (zeros when all weights are 0).
 struct NetGradients {
   std::vector<float*> rows;   // by Model::sparse_tables(): [U][dim]
@@ -86,6 +99,7 @@ struct NetGradients {
   // The step overflowed in FP16 and must not be used: sums are 0, gradients are not set, and
   // `ready` was not called.
   bool skipped = false;
+  std::vector<LoggedValue> logged;
   // When set, it is called with i on a thread of the net as soon as dense[i] is final, while others
   // are still being computed. It is not called for every i: the others are final when the step
   // ends.
@@ -121,6 +135,9 @@ class DenseNet {
   virtual bool computes_in_passes() const { return false; }
   // Writes the logits, [B], without dropout.
   virtual absl::Status Forward(const NetInput& input, float* logits) = 0;
+  // Returns the sums of the calls of Forward since the last call, in the order of their names'
+  // first use.
+  virtual std::vector<MetricSum> TakeSums() { return {}; }
   // Makes room for `capacity` rows of a sparse table (index in Model::sparse_tables()) where the
   // network computes. Null where it computes in the caller's memory anyway (CPU).
   // RESOURCE_EXHAUSTED names wanted and limit.
@@ -144,8 +161,9 @@ class DenseNet {
   // host. Null when any memory is equally good (CPU).
   virtual std::shared_ptr<HostMemory> host_memory() { return nullptr; }
   // Returns the state that training needs in addition to the values, such as the loss scale of
-  // FP16, for a checkpoint after the last step. Empty: none.
-  virtual std::string SaveState() const { return ""; }
+  // FP16, for a checkpoint after the last step. Empty: none. May wait for something outside of the
+  // network, as TrainStep may. An error: there is a state, and it cannot be had.
+  virtual absl::StatusOr<std::string> SaveState() const { return std::string(); }
   // Restores the result of SaveState, before the first step. A network without such a state ignores
   // it. INVALID_ARGUMENT when `state` is not one.
   virtual absl::Status RestoreState(const std::string& state) {

@@ -185,6 +185,7 @@ absl::Status NetInPasses::TrainPass(const NetInput& input, const Part& part, Sum
     };
   }
   SLUICE_RETURN_IF_ERROR(RunPass(input, part, seed, epoch, &pass));
+  for (LoggedValue& one : pass.logged) gradients->logged.push_back(std::move(one));
   gradients->skipped = pass.skipped;
   if (pass.skipped) return absl::OkStatus();
   // The tensors that the network did not report early.

@@ -45,8 +45,10 @@ class NetInPasses : public DenseNet {
   }
   bool computes_in_passes() const override { return true; }
   std::shared_ptr<HostMemory> host_memory() override { return net_->host_memory(); }
-  std::string SaveState() const override { return net_->SaveState(); }
+  std::vector<MetricSum> TakeSums() override { return net_->TakeSums(); }
+  absl::StatusOr<std::string> SaveState() const override { return net_->SaveState(); }
   absl::Status RestoreState(const std::string& state) override { return net_->RestoreState(state); }
+  void Cancel() override { net_->Cancel(); }
   DeviceStats device_stats() const override { return net_->device_stats(); }
   std::string Describe() const override { return net_->Describe(); }
 

@@ -70,10 +70,16 @@ class Turn {
       : turn_(turn), shape_(std::move(shape)) {}
 
   bool trains() const { return get().trains(); }
+  bool saves() const { return get().saves(); }
+  bool begins() const { return get().begins; }
+  nb::object restored() const {
+    const std::string* const state = get().restored;
+    return state == nullptr ? nb::none() : nb::object(nb::bytes(state->data(), state->size()));
+  }
   size_t examples() const { return batch().n; }
   uint64_t seed() const { return get().seed; }
   uint32_t epoch() const { return get().epoch; }
-  uint64_t step() const { return get().input->step; }
+  uint64_t step() const { return input().step; }
   nb::object label() const { return ArrayOn(batch().label.data(), {batch().n}); }
   nb::object weight() const { return ArrayOn(batch().weight.data(), {batch().n}); }
   nb::object numbers() const {
@@ -92,20 +98,30 @@ class Turn {
     return ArrayOn(get().rows->offsets(slot), {batch().n + 1});
   }
   nb::object rows(size_t table) const {
-    const RowsInput& rows = get().input->rows.at(table);
+    const RowsInput& rows = input().rows.at(table);
     return ArrayOn(rows.values, {rows.n, shape_->tables.at(table).dim});
   }
   nb::object row_gradients(size_t table) const {
     return ArrayOn(get().gradients->rows.at(table),
-                   {get().input->rows.at(table).n, shape_->tables.at(table).dim});
+                   {input().rows.at(table).n, shape_->tables.at(table).dim});
   }
-  nb::object parameter(size_t i) const { return ArrayOn(get().input->dense.at(i), ShapeOf(i)); }
+  nb::object parameter(size_t i) const { return ArrayOn(input().dense.at(i), ShapeOf(i)); }
   nb::object parameter_gradient(size_t i) const {
     return ArrayOn(get().gradients->dense.at(i), ShapeOf(i));
   }
   nb::object logits() const { return ArrayOn(get().logits, {batch().n}); }
 
+  // Adds a value to what the step reports.
+  void Log(const std::string& name, double value) {
+    get().gradients->logged.push_back({name, value});
+  }
+  // Adds a metric of this evaluation batch.
+  void Measure(const std::string& name, double sum, double weight) {
+    get().sums->push_back({name, sum, weight});
+  }
+
   NetGradients* gradients() const { return get().gradients; }
+  std::string* state() const { return get().state; }
   void Close() { turn_ = nullptr; }
 
  private:
@@ -113,7 +129,11 @@ class Turn {
     if (turn_ == nullptr) throw std::runtime_error("the batch is over: its step has been made");
     return *turn_;
   }
-  const Batch& batch() const { return *get().input->batch; }
+  const NetInput& input() const {
+    if (get().input == nullptr) throw std::runtime_error("the turn has no batch");
+    return *get().input;
+  }
+  const Batch& batch() const { return *input().batch; }
   std::vector<size_t> ShapeOf(size_t i) const {
     const std::vector<uint64_t>& shape = shape_->parameters.at(i).shape;
     return {shape.begin(), shape.end()};
@@ -165,6 +185,14 @@ class Worker {
   }
   // The logits of the turn are in place.
   void AnswerLogits() { Close(); }
+
+  // The program's state, for a turn that asks for it.
+  void AnswerState(nb::bytes state) {
+    OpenTurn().state()->assign(state.c_str(), state.size());
+    Close();
+  }
+  // The program has a state beside the tables. Before the first Take.
+  void KeepState() { worker().exchange()->KeepState(); }
 
   void Fail(const std::string& why) {
     if (turn_ != nullptr) turn_->Close();
@@ -294,6 +322,9 @@ NB_MODULE(_core, m) {
         "Whether the job is there. Raises the first difference when it is another program's.");
   nb::class_<Turn>(m, "Turn")
       .def_prop_ro("trains", &Turn::trains)
+      .def_prop_ro("saves", &Turn::saves)
+      .def_prop_ro("begins", &Turn::begins)
+      .def_prop_ro("restored", &Turn::restored)
       .def_prop_ro("examples", &Turn::examples)
       .def_prop_ro("seed", &Turn::seed)
       .def_prop_ro("epoch", &Turn::epoch)
@@ -309,13 +340,17 @@ NB_MODULE(_core, m) {
       .def("row_gradients", &Turn::row_gradients, "table"_a)
       .def("parameter", &Turn::parameter, "i"_a)
       .def("parameter_gradient", &Turn::parameter_gradient, "i"_a)
-      .def("logits", &Turn::logits);
+      .def("logits", &Turn::logits)
+      .def("log", &Turn::Log, "name"_a, "value"_a)
+      .def("measure", &Turn::Measure, "name"_a, "sum"_a, "weight"_a);
   nb::class_<Worker>(m, "Worker")
       .def(nb::init<const std::string&>(), "job"_a)
       .def("take", &Worker::Take)
       .def("answer", &Worker::Answer, "loss_sum"_a, "weight_sum"_a)
       .def("skip", &Worker::Skip)
       .def("answer_logits", &Worker::AnswerLogits)
+      .def("answer_state", &Worker::AnswerState, "state"_a)
+      .def("keep_state", &Worker::KeepState)
       .def("fail", &Worker::Fail, "why"_a)
       .def("stop", &Worker::Stop)
       .def("abandon", &Worker::Abandon)

@@ -16,6 +16,7 @@
 #include <atomic>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -26,17 +27,27 @@
 
 namespace sluice {
 
-// One batch for the program. Pointers are valid until it has answered.
+// One batch for the program, or the question for its state. Pointers are valid until it has
+// answered. Exactly one of the first three is set.
 struct ProgramTurn {
-  // Null: the program computes logits for an evaluation; else it trains.
-  NetGradients* gradients = nullptr;
-  float* logits = nullptr;  // [B]; only for an evaluation
+  NetGradients* gradients = nullptr;  // it trains
+  float* logits = nullptr;            // [B]; it evaluates
+  // It gives the state that it keeps beside the tables. Such a turn has no batch.
+  std::string* state = nullptr;
+  // An evaluation: the program adds its own metrics. A later sum of a name is added to the first
+  // one.
+  std::vector<MetricSum>* sums = nullptr;
+  // The first batch to train of an attempt of the job: the program goes on from `restored`; null:
+  // from where it began.
+  bool begins = false;
+  const std::string* restored = nullptr;
   const NetInput* input = nullptr;
   const SlotRows* rows = nullptr;
   uint64_t seed = 0;
   uint32_t epoch = 0;  // from 0
 
   bool trains() const { return gradients != nullptr; }
+  bool saves() const { return state != nullptr; }
 };
 
 class ProgramExchange {
@@ -51,7 +62,14 @@ class ProgramExchange {
   // The job has ended, well or not: there are no more turns.
   void End(absl::Status how);
 
+  // Whether the program has a state beside the tables, so that turns may ask for it. Known once a
+  // batch was answered.
+  bool keeps_state() const { return keeps_state_; }
+
   // ---- The program's thread.
+
+  // Call before the first Take.
+  void KeepState() { keeps_state_ = true; }
 
   // Waits at most `at_most` for a turn and takes it. Null: none yet; ask again. OUT_OF_RANGE: the
   // job has ended well. Any other error: it has ended with this error.
@@ -66,6 +84,7 @@ class ProgramExchange {
  private:
   enum class State { kIdle, kOffered, kTaken, kAnswered };
 
+  std::atomic<bool> keeps_state_{false};  // a flag only; it guards no data
   Mutex mutex_;
   CondVar changed_;
   State state_ ABSL_GUARDED_BY(mutex_) = State::kIdle;

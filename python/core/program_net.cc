@@ -35,6 +35,10 @@ absl::Status ProgramNet::TrainStep(const NetInput& input, uint64_t seed, uint32_
   turn.rows = &rows_;
   turn.seed = seed;
   turn.epoch = epoch;
+  turn.begins = !begun_;
+  if (turn.begins && restored_.has_value()) turn.restored = &*restored_;
+  begun_ = true;
+  saved_.reset();
   return exchange_.Run(turn, cancelled_);
 }
 
@@ -43,9 +47,47 @@ absl::Status ProgramNet::Forward(const NetInput& input, float* logits) {
   rows_.Fill(*input.batch, input.row_index);
   ProgramTurn turn;
   turn.logits = logits;
+  std::vector<MetricSum> sums;
+  turn.sums = &sums;
   turn.input = &input;
   turn.rows = &rows_;
-  return exchange_.Run(turn, cancelled_);
+  SLUICE_RETURN_IF_ERROR(exchange_.Run(turn, cancelled_));
+  for (MetricSum& one : sums) {
+    const auto known = std::find_if(sums_.begin(), sums_.end(),
+                                    [&](const MetricSum& sum) { return sum.name == one.name; });
+    if (known == sums_.end()) {
+      sums_.push_back(std::move(one));
+    } else {
+      known->sum += one.sum;
+      known->weight += one.weight;
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> ProgramNet::SaveState() const {
+  // Before the first step the program may be in an evaluation, or not in its loop yet.
+  if (!begun_) return restored_.has_value() ? kStateMark + *restored_ : std::string();
+  if (!exchange_.keeps_state()) return std::string();
+  if (saved_.has_value()) return *saved_;
+  std::string state;
+  ProgramTurn turn;
+  turn.state = &state;
+  SLUICE_RETURN_IF_ERROR(exchange_.Run(turn, cancelled_));
+  if (state.size() > kMaxStateBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("the state of the program has ", state.size(),
+                                                   " bytes; at most ", kMaxStateBytes,
+                                                   " are allowed"));
+  }
+  saved_ = kStateMark + state;
+  return *saved_;
+}
+
+absl::Status ProgramNet::RestoreState(const std::string& state) {
+  if (state.empty() || state[0] != kStateMark)
+    return absl::InvalidArgumentError("the state of the network is not one of a program");
+  restored_ = state.substr(1);
+  return absl::OkStatus();
 }
 
 void ProgramNet::Cancel() {

@@ -1,5 +1,11 @@
 // The network of a program: forwards each batch to the program's thread and waits for its results.
 //
+// A program may keep a state beside the tables (ProgramExchange::KeepState). SaveState asks for it
+// once after each step, at the earliest when the program asks for the next batch: so it has all
+// that the program has done with the batch.
+//
+// Format: a state is kStateMark and the program's bytes. Empty: none.
+//
 // Invariants: gradients that the program leaves alone are 0. A step that the program leaves out is
 // `skipped`: its push has n_w = 0 and no key.
 //
@@ -7,10 +13,13 @@
 #pragma once
 
 #include <atomic>
+#include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "model/net/dense_net.h"
 #include "model/program/program_shape.h"
 #include "python/core/program_exchange.h"
@@ -20,6 +29,9 @@ namespace sluice {
 
 class ProgramNet : public DenseNet {
  public:
+  static constexpr size_t kMaxStateBytes = size_t{64} << 10;  // of the program
+  static constexpr char kStateMark = 'p';
+
   // `exchange` outlives the net.
   ProgramNet(ProgramShape shape, ProgramExchange* exchange)
       : shape_(std::move(shape)), exchange_(*exchange) {}
@@ -27,6 +39,10 @@ class ProgramNet : public DenseNet {
   absl::Status TrainStep(const NetInput& input, uint64_t seed, uint32_t epoch,
                          NetGradients* gradients) override;
   absl::Status Forward(const NetInput& input, float* logits) override;
+  std::vector<MetricSum> TakeSums() override { return std::exchange(sums_, {}); }
+  // INVALID_ARGUMENT names the size of a state that is too large.
+  absl::StatusOr<std::string> SaveState() const override;
+  absl::Status RestoreState(const std::string& state) override;
   void Cancel() override;
   std::string Describe() const override { return "the program's own device"; }
 
@@ -38,6 +54,11 @@ class ProgramNet : public DenseNet {
   ProgramExchange& exchange_;
   std::atomic<bool> cancelled_{false};  // a flag only; it guards no data
   SlotRows rows_;
+  std::vector<MetricSum> sums_;
+  bool begun_ = false;                   // it has made a step
+  std::optional<std::string> restored_;  // the program's bytes; none: it begins
+  // The result of SaveState after the last step, until the next one.
+  mutable std::optional<std::string> saved_;
 };
 
 }  // namespace sluice

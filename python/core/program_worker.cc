@@ -11,8 +11,10 @@
 #include "common/base/env.h"
 #include "common/base/status_macros.h"
 #include "common/config/mode.h"
+#include "common/daemon/control_plane.h"
 #include "common/daemon/endpoint_list.h"
 #include "common/transport/retry.h"
+#include "common/wire/frame.h"
 #include "model/net/dense_net.h"
 #include "model/program/program_spec.h"
 #include "python/core/program_net.h"
@@ -27,6 +29,9 @@ void QuietGrpcOfThisModule() {
 }
 
 }  // namespace
+
+static_assert(ProgramNet::kMaxStateBytes < kMaxNetStateBytes, "peers take a program's state");
+static_assert(ProgramNet::kMaxStateBytes < kMaxHeaderBytes / 2, "so do the headers of frames");
 
 absl::StatusOr<std::unique_ptr<ProgramWorker>> ProgramWorker::Start(JobConfig declared) {
   QuietGrpcOfThisModule();

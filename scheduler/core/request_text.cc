@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
@@ -72,7 +73,51 @@ absl::Status CheckReportedPieces(const DataPieces& p) {
                      kMaxReportedPieces);
 }
 
+// Names become tags of curves and members of result.json.
+bool IsUserName(absl::string_view name) {
+  if (name.empty() || name.size() > kMaxUserNameBytes) return false;
+  if (!absl::ascii_isalpha(name[0]) && name[0] != '_') return false;
+  return std::all_of(name.begin(), name.end(), [](char c) {
+    return absl::ascii_isalnum(c) || c == '_' || c == '.' || c == '/' || c == '-';
+  });
+}
+
+template <typename Named>
+absl::Status CheckNames(absl::string_view field,
+                        const google::protobuf::RepeatedPtrField<Named>& list, int most) {
+  SLUICE_RETURN_IF_ERROR(CheckCount(field, list.size(), most));
+  for (int i = 0; i < list.size(); ++i) {
+    const std::string& name = list[i].name();
+    if (!IsUserName(name)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          field, " has the name '", PrintableLine(name.substr(0, kMaxUserNameBytes)),
+          "'; a name is [A-Za-z_][A-Za-z0-9_./-]*, at most ", kMaxUserNameBytes, " characters"));
+    }
+    for (int before = 0; before < i; ++before) {
+      if (list[before].name() == name)
+        return absl::InvalidArgumentError(absl::StrCat(field, " has '", name, "' twice"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckLosses(absl::string_view field,
+                         const google::protobuf::RepeatedPtrField<StepLoss>& losses) {
+  SLUICE_RETURN_IF_ERROR(CheckCount(field, losses.size()));
+  for (const StepLoss& loss : losses)
+    SLUICE_RETURN_IF_ERROR(CheckNames("StepLoss.user", loss.user(), kMaxLoggedValues));
+  return absl::OkStatus();
+}
+
+absl::Status CheckNetState(const WorkerState& state) {
+  if (state.net_state().size() <= kMaxNetStateBytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("WorkerState.net_state has ",
+                                                 state.net_state().size(), " bytes; at most ",
+                                                 kMaxNetStateBytes, " are allowed"));
+}
+
 absl::Status CheckSums(const EvalSums& sums) {
+  SLUICE_RETURN_IF_ERROR(CheckNames("EvalSums.user", sums.user(), kMaxUserMetrics));
   return CheckCounts("EvalSums",
                      {sums.positive_bin_delta_size(), sums.positive_weight_size(),
                       sums.negative_bin_delta_size(), sums.negative_weight_size(),
@@ -113,7 +158,7 @@ absl::Status CheckLists(const RegisterRequest& request) {
 absl::Status CheckLists(const PollRequest& request) {
   SLUICE_RETURN_IF_ERROR(CheckCount("PollRequest.hosted", request.hosted_size()));
   SLUICE_RETURN_IF_ERROR(CheckTraces(request.traces()));
-  SLUICE_RETURN_IF_ERROR(CheckCount("WorkerProgress.losses", request.progress().losses_size()));
+  SLUICE_RETURN_IF_ERROR(CheckLosses("WorkerProgress.losses", request.progress().losses()));
   SLUICE_RETURN_IF_ERROR(
       CheckCount("RankGroupReport.totals", request.group().totals_size(), kMaxReportedRanks));
   if (request.group().card().size() > kMaxReportedCardBytes) {
@@ -121,11 +166,7 @@ absl::Status CheckLists(const PollRequest& request) {
         absl::StrCat("RankGroupReport.card has ", request.group().card().size(), " bytes; at most ",
                      kMaxReportedCardBytes, " are allowed"));
   }
-  if (request.cut().state().net_state().size() > kMaxNetStateBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("WorkerState.net_state has ", request.cut().state().net_state().size(),
-                     " bytes; at most ", kMaxNetStateBytes, " are allowed"));
-  }
+  SLUICE_RETURN_IF_ERROR(CheckNetState(request.cut().state()));
   // The reports of one pserver are kept until its next one, for each job that it hosts.
   size_t bytes = 0;
   for (const HostedJob& hosted : request.hosted()) bytes += hosted.ByteSizeLong();
@@ -136,7 +177,8 @@ absl::Status CheckLists(const PollRequest& request) {
 
 absl::Status CheckLists(const NextPhaseRequest& request) {
   const PhaseReport& report = request.report();
-  SLUICE_RETURN_IF_ERROR(CheckCount("NextPhaseRequest.losses", request.losses_size()));
+  SLUICE_RETURN_IF_ERROR(CheckLosses("NextPhaseRequest.losses", request.losses()));
+  SLUICE_RETURN_IF_ERROR(CheckNetState(report.end()));
   SLUICE_RETURN_IF_ERROR(CheckIndex(report.index()));
   SLUICE_RETURN_IF_ERROR(CheckSums(report.eval()));
   for (const int lines :

@@ -17,9 +17,9 @@ namespace {
 
 constexpr char kRerun[] = "rerun-";
 
-// All other curves have a point for each epoch.
+// All other curves have a point for each epoch. Programs name further curves of train/.
 bool CountsSteps(const std::string& tag) {
-  return tag == "train/loss" || tag == "train/examples_per_second";
+  return absl::StartsWith(tag, "train/") && tag != "train/epoch_loss";
 }
 
 bool IsEventName(const std::string& name) { return absl::StartsWith(name, EventFile::kPrefix); }

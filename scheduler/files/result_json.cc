@@ -48,6 +48,13 @@ class Object {
   std::string text_;
 };
 
+std::string UserMetrics(const EvalMetrics& eval) {
+  Object json;
+  // The scheduler has checked the names: they need no quotes.
+  for (const NamedValue& metric : eval.user()) json.Real(metric.name().c_str(), metric.value());
+  return json.Done();
+}
+
 std::string Eval(bool present, const EvalMetrics& eval) {
   if (!present) return "null";
   Object json;
@@ -58,6 +65,7 @@ std::string Eval(bool present, const EvalMetrics& eval) {
   json.Raw("auc_standard_error", eval.has_auc() ? Number(eval.auc_standard_error()) : "null");
   json.Real("positive_rate", eval.positive_rate());
   if (!eval.has_auc()) json.Text("auc_undefined", eval.auc_undefined());
+  if (!eval.user().empty()) json.Raw("user", UserMetrics(eval));
   return json.Done();
 }
 

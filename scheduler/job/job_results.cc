@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -155,12 +156,14 @@ void JobResults::SummaryLacks(uint32_t rank) {
 
 void JobResults::BeginEval() {
   eval_ = std::make_unique<EvalAccumulator>();
+  user_sums_.assign(losses_.size(), {});
   eval_bad_ = BadLines();
 }
 
-absl::Status JobResults::AddEval(const EvalSums& sums, const DataSummary& data) {
+absl::Status JobResults::AddEval(uint32_t rank, const EvalSums& sums, const DataSummary& data) {
   SLUICE_RETURN_IF_ERROR(CheckSummary(config_, data));
   SLUICE_RETURN_IF_ERROR(eval_->Merge(sums));
+  user_sums_[rank] = sums.user();
   eval_bad_.Merge(BadLinesOf(sums));
   if (!eval_counted_) AddSummary(data, &eval_data_);
   return absl::OkStatus();
@@ -172,8 +175,38 @@ void JobResults::WarnOfLabel() {
     Warn(warning);
 }
 
+void JobResults::EndUserMetrics() {
+  // A name has the place of its first use. The lists are short.
+  google::protobuf::RepeatedPtrField<NamedSum> sums;
+  for (const auto& of_rank : user_sums_) {
+    for (const NamedSum& one : of_rank) {
+      auto sum = std::find_if(sums.begin(), sums.end(),
+                              [&](const NamedSum& known) { return known.name() == one.name(); });
+      if (sum == sums.end()) {
+        *sums.Add() = one;
+      } else {
+        sum->set_sum(sum->sum() + one.sum());
+        sum->set_weight(sum->weight() + one.weight());
+      }
+    }
+  }
+  user_sums_.clear();
+  for (const NamedSum& sum : sums) {
+    NamedValue* const metric = result_.mutable_eval()->add_user();
+    metric->set_name(sum.name());
+    metric->set_value(sum.weight() == 0 ? std::numeric_limits<double>::quiet_NaN()
+                                        : sum.sum() / sum.weight());
+    if (!std::isfinite(sum.sum()) || !std::isfinite(sum.weight())) {
+      Warn(absl::StrCat("evaluation: the metric '", sum.name(), "' of the program is ",
+                        std::isnan(sum.sum()) || std::isnan(sum.weight()) ? "NaN" : "infinite",
+                        " for some examples, so it is not defined"));
+    }
+  }
+}
+
 const EvalMetrics& JobResults::EndEval(uint32_t epoch) {
   *result_.mutable_eval() = eval_->Metrics();
+  EndUserMetrics();
   // Its bins are large, and the metrics are all that stays.
   eval_.reset();
   // As in training, only the first pass over the files counts.

@@ -64,7 +64,7 @@ class JobResults {
   void BeginEval();
   // `data`: the summary of the evaluation data; only the first evaluation's counts.
   // INVALID_ARGUMENT when the sums or the summary are impossible.
-  absl::Status AddEval(const EvalSums& sums, const DataSummary& data);
+  absl::Status AddEval(uint32_t rank, const EvalSums& sums, const DataSummary& data);
   const EvalMetrics& EndEval(uint32_t epoch);
 
   void AddBadLines(const BadLines& bad);
@@ -94,6 +94,8 @@ class JobResults {
   JobResult WithEpochs(JobResult result, uint32_t last = UINT32_MAX) const;
 
  private:
+  // Adds the program's own metrics to the result of the evaluation.
+  void EndUserMetrics();
   // `result` has its epochs_log.
   void SetResult(const JobResult& result);
   bool evaluate_only() const { return config_.evaluate_only(); }
@@ -117,6 +119,8 @@ class JobResults {
   std::vector<LossSums> losses_;
   std::vector<StageSeconds> stages_;  // by rank, over all epochs
   std::unique_ptr<EvalAccumulator> eval_;
+  // By rank, as losses_: the sums of the program's own metrics.
+  std::vector<google::protobuf::RepeatedPtrField<NamedSum>> user_sums_;
   BadLines eval_bad_;
   bool eval_counted_ = false;
   bool summary_lacks_ = false;  // see SummaryLacks

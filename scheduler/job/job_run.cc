@@ -234,10 +234,11 @@ absl::Status JobRun::TakeContent(uint32_t rank, const PhaseReport& report) {
       if (tasks_) SLUICE_RETURN_IF_ERROR(tasks_->CheckEnded(rank));
       SLUICE_RETURN_IF_ERROR(results_.AddTrain(rank, report.train()));
       rejoins_[rank].has_trained = true;
+      NoteState(rank, report.end());
       if (!ends_.empty()) ends_[rank] = StateAfter(report, sync());
       return absl::OkStatus();
     case Phase::EVAL:
-      return results_.AddEval(report.eval(), report.train().summary());
+      return results_.AddEval(rank, report.eval(), report.train().summary());
     case Phase::SAVE:
       if (rank != 0) return absl::OkStatus();
       if (saves_best() && result().best().epoch() == phases_.current().epoch() + 1) {
@@ -249,6 +250,11 @@ absl::Status JobRun::TakeContent(uint32_t rank, const PhaseReport& report) {
     default:
       return absl::OkStatus();
   }
+}
+
+void JobRun::NoteState(uint32_t rank, const WorkerState& state) {
+  // In sync a later life continues with the state of the last commit.
+  if (!sync() && !state.net_state().empty()) rejoins_[rank].net_state = state.net_state();
 }
 
 void JobRun::BeginPhase(absl::Time now) {
@@ -364,7 +370,7 @@ absl::Status JobRun::Rejoin(uint32_t rank, uint64_t lost, const HeldOfRank& held
       }
       // Geo: the local optimizer state was lost with the worker.
       rejoined.state.clear_file();
-      if (rejoined.state.net_state().empty()) rejoined.state.set_net_state(rejoined.net_state);
+      if (!rejoined.net_state.empty()) rejoined.state.set_net_state(rejoined.net_state);
       rejoined.first_step = before + rejoined.state.train().steps();
       // Positions of an earlier life name tasks that were leased to it. They say nothing of what
       // this life held.
@@ -712,7 +718,7 @@ absl::Status JobRun::EndEval() {
   // Curves count epochs from 1; the point of a job that only evaluates is at 0.
   const uint32_t epoch = config_.evaluate_only() ? 0 : phases_.current().epoch() + 1;
   // An undefined metric gets no point: readers would believe a drop to 0.
-  const auto add = [&](const char* tag, double value) {
+  const auto add = [&](const std::string& tag, double value) {
     if (std::isfinite(value)) scalars_.push_back({tag, epoch, value});
   };
   if (!config_.evaluate_only())
@@ -722,6 +728,7 @@ absl::Status JobRun::EndEval() {
   add("eval/accuracy", eval.accuracy());
   add("eval/mae", eval.mae());
   add("eval/rmse", eval.rmse());
+  for (const NamedValue& user : eval.user()) add("eval/" + user.name(), user.value());
   SLUICE_RETURN_IF_ERROR(results_.CheckBadLines());
   if (eval.examples() > 0) return absl::OkStatus();
   return absl::FailedPreconditionError(

@@ -97,6 +97,10 @@ class JobRun {
   // `replayed`. INVALID_ARGUMENT: `held` is impossible.
   absl::Status Rejoin(uint32_t rank, uint64_t lost, const HeldOfRank& held, uint64_t* replayed);
 
+  // Async and Geo: the rank has reported this state of its training, with which a later life of it
+  // continues.
+  void NoteState(uint32_t rank, const WorkerState& state);
+
   // Sync: the state of a rank after global step `step`, when only the sums of its commit of that
   // step are left of it.
   WorkerState StateOfLost(uint32_t rank, uint64_t step, const TrainTotals& totals) const;
@@ -168,7 +172,8 @@ class JobRun {
     bool unseen = false;       // it has not reported the data that it sees
     bool has_trained = false;  // it has ended a training phase
     bool later = false;        // an earlier life was lost
-    std::string net_state;     // of the earlier life's network
+    // Of the earlier life's network; async and Geo: the newest that any life has reported.
+    std::string net_state;
     // TRAIN: where it continues the phase with this number; 0: where every rank begins.
     uint64_t phase = 0;
     uint64_t skip_steps = 0, commit_again = 0;  // sync

@@ -1,6 +1,7 @@
 #include "scheduler/job/step_reports.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 namespace sluice {
@@ -13,6 +14,11 @@ void StepCurves::Add(const StepLoss& loss) {
   if (loss.examples_per_second() > 0) {
     open.speed += loss.examples_per_second();
     ++open.with_speed;
+  }
+  for (const NamedValue& user : loss.user()) {
+    Open::Logged& logged = open.logged[user.name()];
+    logged.sum += user.value();
+    ++logged.ranks;
   }
   if (open.ranks >= worker_num_) {
     Close(step);
@@ -41,6 +47,11 @@ void StepCurves::Close(OpenSteps::iterator step) {
   points_.push_back({"train/loss", step->first, open.loss_sum / open.ranks});
   if (open.with_speed == worker_num_)
     points_.push_back({"train/examples_per_second", step->first, open.speed});
+  for (const auto& [name, logged] : open.logged) {
+    const double mean = logged.sum / logged.ranks;
+    // Readers would take the gap that they make of NaN for a lack of steps.
+    if (std::isfinite(mean)) points_.push_back({"train/" + name, step->first, mean});
+  }
   open_.erase(step);
 }
 

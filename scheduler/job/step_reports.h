@@ -1,8 +1,9 @@
 // Collects the steps that a job's ranks report, for its curves and for operators who follow it.
 //
-// Memory: the newest kRecent steps (230 KB) for operators. At most kOpenSteps steps of the curves
-// wait for slower ranks; beyond that the oldest are handed out incomplete. A report has at most
-// kMaxListed steps (request_text.h), so that is how many points wait to be taken.
+// Memory: the newest kRecent steps (230 KB; up to 10 MB with what programs log) for operators. At
+// most kOpenSteps steps of the curves wait for slower ranks; beyond that the oldest are handed out
+// incomplete. A report has at most kMaxListed steps (request_text.h), so that is how many points
+// wait to be taken.
 //
 // Thread safety: one thread.
 #pragma once
@@ -10,6 +11,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <string>
 #include <vector>
 
 #include "proto/scheduler.pb.h"
@@ -18,7 +20,8 @@
 namespace sluice {
 
 // Loss and speed by step as two curves: the mean loss and the summed speed over the ranks that
-// report a step.
+// report a step. Each name that programs log is another curve, "train/NAME": the mean over the
+// ranks that have logged it.
 //
 // A rank reports a step with its speed since its last report in that epoch. A step gets a point of
 // the speed only when every rank has reported it, so a sum never lacks a rank.
@@ -46,6 +49,11 @@ class StepCurves {
     double speed = 0;
     uint32_t ranks = 0;
     uint32_t with_speed = 0;
+    struct Logged {
+      double sum = 0;
+      uint32_t ranks = 0;
+    };
+    std::map<std::string, Logged> logged;
   };
   using OpenSteps = std::map<uint64_t, Open>;
   void Close(OpenSteps::iterator step);

@@ -299,6 +299,7 @@ void CheckpointLifecycle::TakeWorker(const Member& worker, const WorkerCut& cut,
       cut.rank() != *job->ranks.RankOf(worker.id)) {
     return;
   }
+  if (job->run()) job->run()->NoteState(cut.rank(), cut.state());
   job->checkpoints()->TakeWorker(cut, now);
   Apply(job, now);
 }

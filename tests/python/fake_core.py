@@ -11,9 +11,25 @@ class JobEnded(RuntimeError):
     pass
 
 
+class StateTurn:
+    """Asks for the program's state."""
+    saves, trains, begins = True, False, False
+
+
+class Attempt:
+    """Among the batches: the next one is the first of another attempt of the job."""
+
+    def __init__(self, restored=None):
+        self.restored = restored
+
+
 class Turn:
+    saves = False
+
     def __init__(self, core, example_keys, label, numbers, step, trains=True):
         self.core, self.trains, self.step, self.epoch, self.seed = core, trains, step, 0, 7
+        self.begins, self.restored = trains and core.begins, core.restored
+        self.logged, self.sums = [], []
         self.keys = example_keys  # [examples][slots]: lists of keys
         self._label = np.array(label, np.float32)
         self._numbers = np.array(numbers, np.float32).reshape(len(label), -1)
@@ -35,6 +51,8 @@ class Turn:
     weight = lambda self: self._weight
     numbers = lambda self: self._numbers
     logits = lambda self: self._logits
+    log = lambda self, name, value: self.logged.append((name, value))
+    measure = lambda self, name, sum, weight: self.sums.append((name, sum, weight))
     rows = lambda self, t: self._values[t]
     row_gradients = lambda self, t: self._row_gradients[t]
     parameter = lambda self, i: self._dense[i]
@@ -59,10 +77,13 @@ class Core:
     def __init__(self, slots, rate=0.5, workers=1, asynchronous=False):
         self.slots, self.rate, self.workers, self.asynchronous = slots, rate, workers, asynchronous
         self.batches, self.events, self.logits_seen = [], [], []
+        self.begins, self.restored = True, None  # of the next batch to train
+        self.states, self.sums, self.logged, self.keeps_state = [], [], [], False
         self.turn = None
 
     def declare(self, job, base_dir, program):
         self.program = json.loads(program)
+        self.begins = True
         tables = 1 + max((t for _, t in self.slots), default=-1)
         self.columns = [[] for _ in range(tables)]
         self.dims = [0] * tables
@@ -94,15 +115,31 @@ class Core:
         if not self.batches:
             return None
         batch = self.batches.pop(0)
+        if isinstance(batch, Attempt):
+            self.begins, self.restored = True, batch.restored
+            batch = self.batches.pop(0)
+        if isinstance(batch, StateTurn):
+            self.turn = batch
+            return batch
         self.turn = Turn(self, *batch) if not isinstance(batch, Exception) else None
         if self.turn is None:
             raise batch
+        if self.turn.trains:
+            self.begins, self.restored = False, None
         return self.turn
+
+    def keep_state(self):
+        self.keeps_state = True
+
+    def answer_state(self, state):
+        self.turn = None
+        self.states.append(state)
 
     def answer(self, loss_sum, weight_sum):
         turn, self.turn = self.turn, None
         self.events.append(("step", loss_sum, weight_sum))
         self.last = turn
+        self.logged.append(turn.logged)
         for table, unique, gradients in zip(self.tables_, turn.unique, turn._row_gradients):
             for key, gradient in zip(unique, gradients):
                 table[key] = table[key] - self.rate * gradient
@@ -110,11 +147,13 @@ class Core:
             value -= (1 if parameter.get("buffer") else self.rate) * gradient
 
     def skip(self):
+        self.logged.append(self.turn.logged)
         self.turn = None
         self.events.append(("skip",))
 
     def answer_logits(self):
         self.logits_seen.append(self.turn._logits.copy())
+        self.sums.append(self.turn.sums)
         self.turn = None
 
     def fail(self, why):

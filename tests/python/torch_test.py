@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import pathlib
 import random
+import re
 import sys
 import tempfile
 import unittest
@@ -92,7 +93,7 @@ class Reference:
                         leaf -= self.core.rate * gradient
 
 
-class LoopTest(unittest.TestCase):
+class FakeWorkerTest(unittest.TestCase):
     def setUp(self):
         torch.manual_seed(3)
         folder = tempfile.TemporaryDirectory()
@@ -108,6 +109,8 @@ class LoopTest(unittest.TestCase):
         _process.leave(again=True)  # this process runs many jobs
         return Worker(net, sluice.Job("train { epochs: 1 }"), core=self.core, **more)
 
+
+class LoopTest(FakeWorkerTest):
     def check_equal_to_torch(self, several, norm):
         net = Net(norm)
         reference = Net(norm)
@@ -263,7 +266,6 @@ class LoopTest(unittest.TestCase):
                     worker.backward(loss_of(net(batch), batch))
         self.assertEqual(drawn[:2], drawn[2:])
         self.assertNotEqual(drawn[0], drawn[1])
-
 
     # ---- constants: what no step changes
 
@@ -479,6 +481,151 @@ class LoopTest(unittest.TestCase):
                 self.shown(error)
         self.assertEqual(seen, [[]], "once, and before the job hears of it")
         self.assertEqual([event[0] for event in self.core.events], ["fail", "stop"])
+
+
+class ReportTest(FakeWorkerTest):
+    """What a program reports beside its loss."""
+
+    def test_metrics_get_each_evaluation_batch_and_what_predict_gave(self):
+        net = Net(norm=True)
+        made = batches(3)
+        self.core.batches = [made[0], (*made[1], False), (*made[2], False)]
+        metrics = {
+            "hits/at-0": lambda batch, output: (((output > 0).float() == batch.label).sum(), batch.examples),
+            "modes": lambda batch, output: (float(net.training or output.requires_grad), 0),
+        }
+        with self.worker(net, predict=net, metrics=metrics) as worker:
+            for batch in worker:
+                worker.backward(loss_of(net(batch), batch))
+        self.assertEqual(len(self.core.sums), 2)
+        for sums, logits, batch in zip(self.core.sums, self.core.logits_seen, made[1:]):
+            hits = sum(float((logit > 0) == label) for logit, label in zip(logits, batch[1]))
+            self.assertEqual(sums, [("hits/at-0", hits, 6.0), ("modes", 0.0, 0.0)])
+
+    def test_metrics_that_cannot_be_are_refused_by_name(self):
+        good = lambda batch, output: (0, 1)
+        for name in ("", "9", "a b", "a" * 65, "auc", 3):
+            with self.subTest(name=name), self.assertRaisesRegex(ValueError, re.escape(repr(name))):
+                self.worker(Net(), predict=good, metrics={name: good})
+        with self.assertRaisesRegex(ValueError, "65 metrics; at most 64"):
+            self.worker(Net(), predict=good, metrics={"m%d" % i: good for i in range(65)})
+        with self.assertRaisesRegex(ValueError, "predict="):
+            self.worker(Net(), metrics={"m": good})
+        self.worker(Net(), predict=good, metrics={"a" * 64: good})
+
+    def test_a_metric_that_gives_no_sum_and_weight_fails_the_job_with_its_name(self):
+        for result, shown in ((1.0, "1.0"), ((1.0, None), "None"), ((torch.zeros(6), 1), r"shape \(6,\)")):
+            self.core = fake_core.Core(SLOTS)
+            net = Net()
+            self.core.batches = [(*batches(1)[0], False)]
+            with self.subTest(result=result), self.assertRaisesRegex(TypeError, "'m'.*" + shown):
+                with self.worker(net, predict=net, metrics={"m": lambda batch, output: result}) as worker:
+                    for _ in worker:
+                        pass
+            self.assertEqual(self.core.events[0][0], "fail")
+
+    def test_values_are_reported_with_their_step_and_late_ones_with_the_next(self):
+        net = Net()
+        self.core.batches = batches(3)
+        with self.worker(net) as worker:
+            with self.assertRaisesRegex(RuntimeError, "in the loop"):
+                worker.log(norm=1)
+            for batch in worker:
+                worker.log(norm=0.5, step=torch.tensor(batch.step))
+                worker.log(norm=2.0 + batch.step)
+                if batch.step != 1:
+                    worker.backward(loss_of(net(batch), batch))
+                    worker.log(late=batch.step)
+            with self.assertRaisesRegex(RuntimeError, "in the loop"):
+                worker.log(norm=1)
+        self.assertEqual(self.core.logged, [[("norm", 2.0), ("step", 0.0)],
+                                            [("late", 0.0), ("norm", 3.0), ("step", 1.0)],
+                                            [("norm", 4.0), ("step", 2.0)]])
+
+    def test_values_that_cannot_be_logged_are_refused_by_name(self):
+        net = Net()
+        self.core.batches = batches(1)
+        with self.worker(net) as worker:
+            for batch in worker:
+                for name in ("loss", "a b", "x" * 65):
+                    with self.assertRaisesRegex(ValueError, name):
+                        worker.log(**{name: 1})
+                with self.assertRaisesRegex(TypeError, r"'v' is a tensor of shape \(2,\)"):
+                    worker.log(v=torch.zeros(2))
+                with self.assertRaisesRegex(TypeError, "'w' is 'text'"):
+                    worker.log(w="text")
+                worker.log(**{"v%d" % i: i for i in range(14)})
+                with self.assertRaisesRegex(ValueError, "'one_more' is one name too many.*v13"):
+                    worker.log(one_more=1)
+
+
+class StateTest(FakeWorkerTest):
+    """What a program keeps beside its parameters."""
+
+    def train(self, keep=True):
+        net = Net()
+        self.count, self.loaded = 0, []
+        with self.worker(net) as worker:
+            if keep:
+                worker.save_state(lambda: b"%d" % self.count)
+
+                @worker.load_state
+                def load(state):
+                    self.loaded.append(state)
+                    self.count = int(state)
+            for batch in worker:
+                worker.backward(loss_of(net(batch), batch))
+                self.count += 1  # after the step: still a part of the batch
+
+    def test_the_state_is_asked_for_between_batches(self):
+        made = batches(2)
+        self.core.batches = [made[0], fake_core.StateTurn(), made[1], fake_core.StateTurn()]
+        self.train()
+        self.assertTrue(self.core.keeps_state)
+        self.assertEqual(self.core.states, [b"1", b"2"])
+        self.assertEqual(self.loaded, [])
+
+    def test_a_program_without_state_keeps_none(self):
+        self.core.batches = batches(1)
+        self.train(keep=False)
+        self.assertFalse(self.core.keeps_state)
+
+    def test_another_attempt_loads_its_state_before_its_first_batch(self):
+        made = batches(5)
+        self.core.batches = [fake_core.Attempt(b"7"), made[0], made[1], fake_core.StateTurn(),
+                             fake_core.Attempt(b"8"), made[1], fake_core.StateTurn(),
+                             # From the beginning: nothing was saved.
+                             fake_core.Attempt(), made[0], fake_core.StateTurn()]
+        self.train()
+        self.assertEqual(self.loaded, [b"7", b"8", b"0"])
+        self.assertEqual(self.core.states, [b"9", b"9", b"1"])
+
+    def test_functions_come_in_pairs_and_before_the_loop(self):
+        net = Net()
+        self.core.batches = batches(1)
+        with self.assertRaisesRegex(RuntimeError, r"save_state\(fn\) needs worker.load_state"):
+            with self.worker(net) as worker:
+                worker.save_state(lambda: b"")
+                next(worker)
+        self.core = fake_core.Core(SLOTS)
+        self.core.batches = batches(1)
+        with self.worker(net) as worker:
+            for batch in worker:
+                for register in (worker.save_state, worker.load_state):
+                    with self.assertRaisesRegex(RuntimeError, "comes before the loop"):
+                        register(lambda *_: b"")
+
+    def test_a_state_that_cannot_be_kept_fails_the_job(self):
+        for state, error, what in (("text", TypeError, "gave str"), (bytes((64 << 10) + 1), ValueError, "gave 65537 bytes")):
+            self.core = fake_core.Core(SLOTS)
+            self.core.batches = batches(1)
+            with self.subTest(what), self.assertRaisesRegex(error, what):
+                with self.worker(Net()) as worker:
+                    worker.save_state(lambda: state)
+                    worker.load_state(lambda state: None)
+                    for _ in worker:
+                        pass
+            self.assertEqual(self.core.events[0][0], "fail")
 
 
 class DeclareTest(unittest.TestCase):

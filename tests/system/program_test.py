@@ -4,6 +4,8 @@ Needs a build with SLUICE_PYTHON, and SLUICE_TORCH_PYTHON, an interpreter with t
 """
 import collections
 import fcntl
+import gzip
+import hashlib
 import json
 import math
 import os
@@ -59,6 +61,36 @@ def read_until(terminal, mark):
     return shown
 
 
+def with_metrics(text):
+    """The script with metrics of its own, and a value that each step logs."""
+    return text.replace("predict=model)", """predict=model, metrics={
+        "correct": lambda batch, output: (((output >= 0).float() == batch.label).sum(), batch.examples),
+        "own/loss": lambda batch, output: (
+            F.binary_cross_entropy_with_logits(output.double(), batch.label.double(), reduction="sum"), batch.examples),
+        # The numbers are z-scores. A year is a whole number, so this is exact.
+        "age": lambda batch, output: ((batch.numbers[:, 0].double() * 13.64 + 38.58).round().sum(), batch.examples),
+        "none": lambda batch, output: (0, 0),
+    })""").replace("worker.backward(loss)", "worker.log(two=1 + 2 * worker.rank); worker.backward(loss)")
+
+
+def with_state(folder):
+    """The script with a state: a count of its batches and a hash of their places, which it writes at the end."""
+    return lambda text: text.replace("        for batch in worker:\n", """\
+        import hashlib, pickle
+        kept = [0, b""]
+        worker.save_state(lambda: pickle.dumps(kept))
+        @worker.load_state
+        def load(state):
+            kept[:] = pickle.loads(state)
+            print("loads", kept[0], flush=True)
+        for batch in worker:
+""").replace("            worker.backward(loss)\n", """\
+            worker.backward(loss)
+            kept[:] = [kept[0] + 1, hashlib.blake2b(b"%%s %%d %%d" %% (kept[1], batch.epoch, batch.step)).digest()]
+        pathlib.Path(%r).joinpath(str(worker.rank)).write_text("%%d %%s" %% (kept[0], kept[1].hex()))
+""" % str(folder))
+
+
 class ProgramTest(DisturbedLaunchTest):
     def script(self, change=lambda text: text):
         """The example, changed, in this test's folder."""
@@ -105,6 +137,50 @@ class ProgramTest(DisturbedLaunchTest):
                 # Rank 0 prints here, the other one into its log.
                 self.assertIn("rank 0 of 2: epoch 2", out)
                 self.assertNotIn("rank 1 of 2", out)
+
+    def test_metrics_of_the_program_are_those_of_all_examples(self):
+        out = self.train("--a_sync=false", "--set=train.log_every=5", arguments=["--epochs=1"], change=with_metrics)
+        result = json.loads((self.tmp / "run" / "result.json").read_text())
+        user = result["eval"]["user"]
+        self.assertEqual(result["epochs_log"][-1]["eval"]["user"], user)
+        with gzip.open(ROOT / "data" / "adult" / "adult.test.gz", "rt") as lines:
+            ages = [int(line.split(",")[0]) for line in lines if line.strip() and not line.startswith("|")]
+        self.assertEqual(len(ages), ADULT_TEST_EXAMPLES)
+        self.assertEqual(list(user), ["correct", "own/loss", "age", "none"])
+        self.assertAlmostEqual(user["age"], sum(ages) / len(ages), delta=1e-12)
+        self.assertAlmostEqual(user["correct"], result["eval"]["accuracy"], delta=1e-12)
+        self.assertAlmostEqual(user["own/loss"], result["eval"]["log_loss"], delta=1e-6)  # ours is of f32 logits
+        self.assertIsNone(user["none"])
+        self.assertRegex(out, r"worker 0: .* examples/s, two 1\.0")
+        self.assertRegex(out, r"\n  correct 0\.\d+, own/loss 0\.\d+, age \d+\.\d+, none -\n")
+        curves = b"".join(file.read_bytes() for file in (self.tmp / "run").rglob("events.out.tfevents.*"))
+        for tag in (b"eval/correct", b"eval/own/loss", b"train/two"):
+            self.assertIn(tag, curves)
+        self.assertNotIn(b"eval/none", curves)
+
+    def check_state_after_kill(self, role, *flags):
+        folder = self.tmp / "states"
+        folder.mkdir()
+        launcher = self.start_training("--a_sync=false", *flags, arguments=["--epochs=3"], change=with_state(folder))
+        self.await_step(launcher, self.random.randrange(60, 200))
+        kill_unless_over(self.pid_of(role, 0), signal.SIGKILL)
+        result = self.result(launcher)
+        digest = b""
+        for epoch in range(3):
+            for step in range(result["global_step"] // 3):
+                digest = hashlib.blake2b(b"%s %d %d" % (digest, epoch, step)).digest()
+        states = {file.name: file.read_text() for file in folder.iterdir()}
+        self.assertEqual(states, dict.fromkeys("01", "%d %s" % (result["global_step"], digest.hex())), self.output())
+        self.assertRegex(self.output(), r"loads \d+\n")
+        return result["recovery"]
+
+    def test_the_state_of_a_killed_worker_goes_on(self):
+        recovery = self.check_state_after_kill("worker")
+        self.assertEqual((recovery["worker_losses"], recovery["rollbacks"]), (1, 0))
+
+    def test_all_states_go_back_with_the_tables(self):
+        recovery = self.check_state_after_kill("pserver", "--set=checkpoint.every_steps=20")
+        self.assertEqual((recovery["pserver_losses"], recovery["rollbacks"]), (1, 1))
 
     def test_a_killed_worker_changes_no_bit(self):
         self.assertEqual(self.check_same_bits_after_kill("worker")["worker_losses"], 1)

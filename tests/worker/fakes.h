@@ -167,11 +167,18 @@ class OnesNet : public DenseNet {
       rows.emplace_back(values, values + input.rows[i].n * dims[i]);
     }
     evaluated.push_back(std::move(rows));
+    sums.push_back({"examples", static_cast<double>(input.batch->n), 1});
     return absl::OkStatus();
   }
   DeviceStats device_stats() const override { return device; }
-  std::string SaveState() const override { return std::to_string(step_) + " steps"; }
-  DeviceStats device;  // all 0: the CPU
+  absl::StatusOr<std::string> SaveState() const override {
+    if (!state_status.ok()) return state_status;
+    return std::to_string(step_) + " steps";
+  }
+  std::vector<MetricSum> TakeSums() override { return std::exchange(sums, {}); }
+  absl::Status state_status;    // of SaveState
+  std::vector<MetricSum> sums;  // Forward adds the number of its examples
+  DeviceStats device;           // all 0: the CPU
   std::vector<size_t> dims;
   std::vector<std::vector<float>> seen_rows, seen_dense;     // of the first table, by step
   std::vector<std::vector<std::vector<float>>> seen_tables;  // by step, then by sparse table

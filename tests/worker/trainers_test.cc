@@ -96,6 +96,14 @@ TEST_F(TrainersTest, SyncCommitsSayWhatTheRankHasTrained) {
   EXPECT_EQ(client_.commit_totals[1].weight_sum(), stats_.EpochReport().weight_sum());
 }
 
+TEST_F(TrainersTest, AStateThatCannotBeHadEndsTheEpochBeforeTheCommit) {
+  SyncTrainer trainer(context_);
+  net_.state_status = absl::UnknownError("Traceback");
+  Train(&trainer, {3, 2}, /*first_step=*/10);
+  EXPECT_EQ(status_.message(), "Traceback");
+  EXPECT_THAT(client_.commits, testing::IsEmpty());
+}
+
 TEST_F(TrainersTest, ASyncRankThatReplacesAnotherFirstRepeatsItsCommit) {
   SyncTrainer trainer(context_);
   stats_.BeginEpoch(0);

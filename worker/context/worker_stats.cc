@@ -127,6 +127,7 @@ void WorkerStats::BeginEpoch(uint32_t epoch) {
   epoch_steps_ = 0;
   examples_at_log_ = 0;
   loss_since_log_ = weight_since_log_ = 0;
+  logged_since_log_.clear();
   logged_at_ = stepped_at_ = std::chrono::steady_clock::now();
   longest_step_ = Time::duration::zero();
   // The share of the first line must not count what the device did before the epoch.
@@ -209,6 +210,12 @@ void WorkerStats::AddStep(uint64_t examples, double loss_sum, double weight_sum)
     loss->set_loss(progress_.loss());
     loss->set_epoch(progress_.epoch());
     loss->set_examples_per_second(progress_.examples_per_second());
+    for (const Logged& one : logged_since_log_) {
+      NamedValue* const user = loss->add_user();
+      user->set_name(one.name);
+      user->set_value(one.sum / static_cast<double>(one.n));
+    }
+    logged_since_log_.clear();
     // While no report gets through, the newest ones are kept.
     BoundLosses();
     examples_at_log_ = progress_.examples();
@@ -220,6 +227,20 @@ void WorkerStats::AddStep(uint64_t examples, double loss_sum, double weight_sum)
                            progress_.examples_per_second());
   }
   if (log_) log_(line);
+}
+
+void WorkerStats::AddLogged(const std::vector<LoggedValue>& values) {
+  MutexLock lock(&mutex_);
+  for (const LoggedValue& value : values) {
+    auto known = std::find_if(logged_since_log_.begin(), logged_since_log_.end(),
+                              [&](const Logged& one) { return one.name == value.name; });
+    if (known == logged_since_log_.end()) {
+      if (logged_since_log_.size() == kMaxLogged) continue;
+      known = logged_since_log_.insert(known, Logged{value.name});
+    }
+    known->sum += value.value;
+    ++known->n;
+  }
 }
 
 void WorkerStats::AddSkippedStep() {

@@ -21,6 +21,7 @@ namespace sluice {
 
 class BatchQueue;
 class DenseNet;
+struct LoggedValue;
 
 // Tracks of a worker in the trace.
 inline constexpr char kTrainerTrack[] = "training";
@@ -53,6 +54,9 @@ class WorkerStats {
   void StartFrom(const TrainReport& so_far, uint64_t done, uint64_t steps_before);
   // Adds one step of `examples` examples; loss_sum and weight_sum are as in NetGradients.
   void AddStep(uint64_t examples, double loss_sum, double weight_sum);
+  // Adds what the step of the next AddStep has logged. The next loss that is reported has the mean
+  // of each name's values since the loss before it.
+  void AddLogged(const std::vector<LoggedValue>& values);
   // Counts a step that overflowed (fp16) and was not used. AddStep counts it too, with sums of 0.
   void AddSkippedStep();
   uint64_t skipped_steps();
@@ -91,6 +95,8 @@ class WorkerStats {
 
   // Keeps this many of the newest losses until the next report; older ones are dropped.
   static constexpr int kMaxLosses = 4096;
+  // Names of logged values in one loss; further ones are dropped.
+  static constexpr size_t kMaxLogged = 16;
   // Progress for a report, with the losses gathered since the last call.
   WorkerProgress TakeProgress();
   // Takes back the losses of a report that was lost; the next report has them.
@@ -169,6 +175,12 @@ class WorkerStats {
   uint64_t examples_at_log_ ABSL_GUARDED_BY(mutex_) = 0;
   double loss_since_log_ ABSL_GUARDED_BY(mutex_) = 0;
   double weight_since_log_ ABSL_GUARDED_BY(mutex_) = 0;
+  struct Logged {
+    std::string name;
+    double sum = 0;
+    uint64_t n = 0;
+  };
+  std::vector<Logged> logged_since_log_ ABSL_GUARDED_BY(mutex_);
   google::protobuf::RepeatedPtrField<StepLoss> in_report_ ABSL_GUARDED_BY(mutex_);  // the last one
   Time logged_at_ ABSL_GUARDED_BY(mutex_);
   uint64_t traced_step_ ABSL_GUARDED_BY(mutex_) = 0;  // 0: between steps

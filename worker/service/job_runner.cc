@@ -372,7 +372,7 @@ absl::StatusOr<PhaseReport> JobRunner::RunPhase(const Phase& phase) {
     case Phase::TRAIN: {
       stats_.SetDoing("training");
       SLUICE_ASSIGN_OR_RETURN(*report.mutable_train(), Train(phase));
-      DescribeEnd(phase, &report);
+      SLUICE_RETURN_IF_ERROR(DescribeEnd(phase, &report));
       break;
     }
     case Phase::EVAL: {
@@ -474,16 +474,17 @@ absl::StatusOr<TrainReport> JobRunner::Train(const Phase& issued) {
   return report;
 }
 
-void JobRunner::DescribeEnd(const Phase& phase, PhaseReport* report) {
-  const std::string net_state = net_->SaveState();
+absl::Status JobRunner::DescribeEnd(const Phase& phase, PhaseReport* report) {
+  SLUICE_ASSIGN_OR_RETURN(const std::string net_state, net_->SaveState());
   if (!net_state.empty()) report->mutable_end()->set_net_state(net_state);
-  if (context_.mode != Mode::kSync) return;
+  if (context_.mode != Mode::kSync) return absl::OkStatus();
   // Data after the last step was only read to count it. A job that resumes there reads it again.
   if (context_.config().data().drop_last())
     *report->mutable_end()->mutable_train() = stats_.ReportAfter(phase.global_steps());
   const WorkerCuts::Named named = cuts_.named();
   report->set_checkpoint(named.number);
   report->set_checkpoint_step(named.step);
+  return absl::OkStatus();
 }
 
 absl::Status JobRunner::Resume(const Phase& phase) {

@@ -109,7 +109,7 @@ class JobRunner {
   absl::StatusOr<IndexReport> SeeFiles();
   absl::StatusOr<IndexReport> Index();
   // Adds to the report of a TRAIN phase what a checkpoint of its end needs.
-  void DescribeEnd(const Phase& phase, PhaseReport* report);
+  absl::Status DescribeEnd(const Phase& phase, PhaseReport* report);
   absl::StatusOr<TrainReport> Train(const Phase& phase);
   // Meets the other ranks that keep the dense tables, as far as the phase needs it.
   absl::Status MeetRanks(const Phase& phase);

@@ -91,6 +91,7 @@ absl::StatusOr<std::shared_ptr<StepBuffers>> NetStep::Run(const PreparedBatch& p
   SLUICE_RETURN_IF_ERROR(
       context_.net->TrainStep(input, context_.config().train().seed(), epoch, &gradients));
   *weight = gradients.weight_sum;
+  if (!gradients.logged.empty()) context_.stats->AddLogged(gradients.logged);
   context_.stats->AddStep(prepared.batch.n, gradients.loss_sum, gradients.weight_sum);
   if (gradients.skipped) {
     // Such a step has no gradients, but it is committed or sent like any other, so that all ranks

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "common/base/mutex.h"
+#include "common/base/printable.h"
 #include "common/base/status_macros.h"
 
 namespace sluice {
@@ -151,7 +152,11 @@ void AsyncTrainer::AnswerCheckpoint() {
   uint64_t tasks = 0;
   WorkerState state;
   *state.mutable_train() = context_.stats->ReportOfTasks(&tasks);
-  state.set_net_state(context_.net->SaveState());
+  absl::StatusOr<std::string> net_state = context_.net->SaveState();
+  // The next step ends with the same error.
+  if (!net_state.ok())
+    return context_.cuts->RecordError(number, Printable(net_state.status().message()));
+  state.set_net_state(*std::move(net_state));
   context_.cuts->Record(number, tasks, std::move(state));
 }
 

@@ -83,6 +83,7 @@ absl::StatusOr<EvalSums> Evaluator::Run(DataSummary* summary) {
   SLUICE_RETURN_IF_ERROR(context_.files->CheckAllUnchanged(context_.files->eval()));
   SLUICE_RETURN_IF_ERROR(ListPieces());
   const FeatureSchema& schema = *context_.model->schema();
+  (void)context_.net->TakeSums();  // those of an evaluation that was interrupted
   EvalAccumulator sums;
   BadLines bad;
   Batch parsed;
@@ -101,6 +102,12 @@ absl::StatusOr<EvalSums> Evaluator::Run(DataSummary* summary) {
   if (bad.count > limit)
     return TooManyBadLines("the evaluation data", limit, bad, bad.count > read);
   EvalSums proto = sums.ToProto();
+  for (MetricSum& metric : context_.net->TakeSums()) {
+    NamedSum* const user = proto.add_user();
+    user->set_name(std::move(metric.name));
+    user->set_sum(metric.sum);
+    user->set_weight(metric.weight);
+  }
   proto.set_bad_lines(bad.count);
   *proto.mutable_first_bad_lines() = {bad.first.begin(), bad.first.end()};
   return proto;

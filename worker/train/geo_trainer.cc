@@ -286,7 +286,11 @@ void GeoTrainer::AnswerCheckpoint() {
   uint64_t tasks = 0;
   WorkerState state;
   *state.mutable_train() = context_.stats->ReportOfTasks(&tasks);
-  state.set_net_state(context_.net->SaveState());
+  absl::StatusOr<std::string> net_state = context_.net->SaveState();
+  // The next step ends with the same error.
+  if (!net_state.ok())
+    return context_.cuts->RecordError(wanted.number(), Printable(net_state.status().message()));
+  state.set_net_state(*std::move(net_state));
   *state.mutable_file() = *file;
   context_.cuts->RecordParked(wanted.number(), tasks, std::move(state));
 }

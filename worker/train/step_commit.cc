@@ -28,10 +28,11 @@ absl::Status PserverCommit::Push(uint64_t step, PushRequest push) {
   return context_.client->PushStep(step, std::move(push));
 }
 
-void PserverCommit::Start(uint64_t step, PullRequest next, uint64_t checkpoint) {
+absl::Status PserverCommit::Start(uint64_t step, PullRequest next, uint64_t checkpoint) {
   TrainTotals totals = context_.stats->Totals();
-  totals.set_net_state(context_.net->SaveState());
+  SLUICE_ASSIGN_OR_RETURN(*totals.mutable_net_state(), context_.net->SaveState());
   ticket_ = context_.client->StartCommit(step, std::move(next), checkpoint, std::move(totals));
+  return absl::OkStatus();
 }
 
 absl::Status PserverCommit::Wait() {
@@ -46,8 +47,9 @@ absl::Status PserverCommit::Wait() {
   }
 }
 
-void CollectiveCommit::Start(uint64_t step, PullRequest, uint64_t checkpoint) {
+absl::Status CollectiveCommit::Start(uint64_t step, PullRequest, uint64_t checkpoint) {
   started_ = Commit{step, checkpoint, stats_ == nullptr ? TrainTotals() : stats_->Totals()};
+  return absl::OkStatus();
 }
 
 absl::StatusOr<ClosedStep> CollectiveCommit::Close(const Commit& own) {

@@ -36,7 +36,7 @@ class StepCommit {
   virtual absl::Status Push(uint64_t step, PushRequest push) = 0;
   // Commits the step, and starts the pull of the values for the one after it; `next` is empty when
   // there is none. `checkpoint`, from rank 0 only: the one to cut after the step; 0: none.
-  virtual void Start(uint64_t step, PullRequest next, uint64_t checkpoint) = 0;
+  virtual absl::Status Start(uint64_t step, PullRequest next, uint64_t checkpoint) = 0;
   // Waits until the step that was committed last has closed, and for the values of the last pull.
   // UNAVAILABLE, DEADLINE_EXCEEDED: somebody is lost or slow. CANCELLED.
   virtual absl::Status Wait() = 0;
@@ -50,7 +50,7 @@ class PserverCommit : public StepCommit {
   explicit PserverCommit(const JobContext& context) : context_(context) {}
   void StartPull(PullRequest first) override;
   absl::Status Push(uint64_t step, PushRequest push) override;
-  void Start(uint64_t step, PullRequest next, uint64_t checkpoint) override;
+  absl::Status Start(uint64_t step, PullRequest next, uint64_t checkpoint) override;
   // Meanwhile the rank attends the meetings of ranks that keep the dense tables. The step may lack
   // a lost rank's commit, whose next life needs the tables first.
   absl::Status Wait() override;
@@ -75,7 +75,7 @@ class CollectiveCommit : public StepCommit {
       : meetings_(meetings), stats_(stats) {}
   void StartPull(PullRequest) override {}
   absl::Status Push(uint64_t, PushRequest) override { return absl::OkStatus(); }
-  void Start(uint64_t step, PullRequest next, uint64_t checkpoint) override;
+  absl::Status Start(uint64_t step, PullRequest next, uint64_t checkpoint) override;
   absl::Status Wait() override;
   uint64_t checkpoint_seen() const override { return seen_; }
 

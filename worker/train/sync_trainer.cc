@@ -13,17 +13,18 @@ SyncTrainer::SyncTrainer(const JobContext& context)
       commit_(StepCommit::Create(context)),
       step_(context) {}
 
-void SyncTrainer::RecordCut(const EpochPlan& plan, uint64_t step, bool keeps_state) {
+absl::Status SyncTrainer::RecordCut(const EpochPlan& plan, uint64_t step, bool keeps_state) {
   // Before the first batch nothing was committed here, unless this rank repeats a commit.
-  if (context_.cuts == nullptr || (step == plan.first_step && plan.commit_again == 0)) return;
+  if (context_.cuts == nullptr || (step == plan.first_step && plan.commit_again == 0))
+    return absl::OkStatus();
   // The checkpoint that the step which has just closed was committed with. All ranks see the same
   // one.
   const uint64_t number = commit_->checkpoint_seen();
   const bool makes_part = context_.cuts->IsNew(number);
-  if (!makes_part && !keeps_state) return;
+  if (!makes_part && !keeps_state) return absl::OkStatus();
   WorkerState state;
   *state.mutable_train() = context_.stats->ReportAfter(plan.steps_done + (step - plan.first_step));
-  state.set_net_state(context_.net->SaveState());
+  SLUICE_ASSIGN_OR_RETURN(*state.mutable_net_state(), context_.net->SaveState());
   const WorkerCuts::SaveTables save = [dense = context_.dense, step](uint64_t checkpoint,
                                                                      WorkerCuts::TablesSaved done) {
     dense->SaveCheckpoint(checkpoint, step, std::move(done));
@@ -43,13 +44,14 @@ void SyncTrainer::RecordCut(const EpochPlan& plan, uint64_t step, bool keeps_sta
     }
   }
   if (keeps_state) context_.cuts->KeepState(step, std::move(state), save);
+  return absl::OkStatus();
 }
 
-void SyncTrainer::StartCommit(uint64_t next_step, const BatchQueue::Item& next, StepBuffers* values,
-                              uint64_t checkpoint) {
+absl::Status SyncTrainer::StartCommit(uint64_t next_step, const BatchQueue::Item& next,
+                                      StepBuffers* values, uint64_t checkpoint) {
   PullRequest pull;
   if (next) pull = step_.MakePull(next, values);
-  commit_->Start(next_step - 1, std::move(pull), checkpoint);
+  return commit_->Start(next_step - 1, std::move(pull), checkpoint);
 }
 
 absl::Status SyncTrainer::Train(const EpochPlan& plan, BatchQueue* queue) {
@@ -58,7 +60,7 @@ absl::Status SyncTrainer::Train(const EpochPlan& plan, BatchQueue* queue) {
   if (!prepared && plan.commit_again == 0) return absl::OkStatus();
   std::shared_ptr<StepBuffers> values = prepared ? step_.TakeBuffers(*prepared) : nullptr;
   if (plan.commit_again > 0) {
-    StartCommit(global_step, prepared, values.get(), /*checkpoint=*/0);
+    SLUICE_RETURN_IF_ERROR(StartCommit(global_step, prepared, values.get(), /*checkpoint=*/0));
   } else {
     commit_->StartPull(step_.MakePull(prepared, values.get()));
   }
@@ -79,7 +81,7 @@ absl::Status SyncTrainer::Train(const EpochPlan& plan, BatchQueue* queue) {
     // The step before has closed for all ranks. Its update comes first, then its cut, then the next
     // gradients: a cut holds the tables exactly after that step.
     if (committed) SLUICE_RETURN_IF_ERROR(context_.dense->CloseStep(global_step));
-    RecordCut(plan, global_step, keeps_state_);
+    SLUICE_RETURN_IF_ERROR(RecordCut(plan, global_step, keeps_state_));
     step_.Announce(queue->Peek());
     double weight = 0;
     SLUICE_ASSIGN_OR_RETURN(
@@ -102,7 +104,7 @@ absl::Status SyncTrainer::Train(const EpochPlan& plan, BatchQueue* queue) {
     const bool asks = context_.cuts != nullptr && context_.rank == 0;
     const uint64_t checkpoint = asks ? context_.cuts->ForCommit(global_step + 1) : 0;
     ++global_step;
-    StartCommit(global_step, prepared, values.get(), checkpoint);
+    SLUICE_RETURN_IF_ERROR(StartCommit(global_step, prepared, values.get(), checkpoint));
   }
   // Now also the last step has closed: every shard has applied it.
   {
@@ -110,8 +112,7 @@ absl::Status SyncTrainer::Train(const EpochPlan& plan, BatchQueue* queue) {
     SLUICE_RETURN_IF_ERROR(commit_->Wait());
   }
   if (committed) SLUICE_RETURN_IF_ERROR(context_.dense->CloseStep(global_step));
-  RecordCut(plan, global_step, /*keeps_state=*/true);
-  return absl::OkStatus();
+  return RecordCut(plan, global_step, /*keeps_state=*/true);
 }
 
 }  // namespace sluice

@@ -31,11 +31,11 @@ class SyncTrainer : public Trainer {
   // Call right after the step before `step` has closed. Records this rank's part of the checkpoint
   // that is cut after that step, if there is one and that is news. `keeps_state`: keeps the state
   // after that step as well (WorkerCuts::KeepState).
-  void RecordCut(const EpochPlan& plan, uint64_t step, bool keeps_state);
+  absl::Status RecordCut(const EpochPlan& plan, uint64_t step, bool keeps_state);
   // Starts the commit of the step before `next_step`, with the pull of `next` for the step after
   // it. The pull is empty when `next` is null.
-  void StartCommit(uint64_t next_step, const BatchQueue::Item& next, StepBuffers* values,
-                   uint64_t checkpoint);
+  absl::Status StartCommit(uint64_t next_step, const BatchQueue::Item& next, StepBuffers* values,
+                           uint64_t checkpoint);
 
   const JobContext& context_;
   const bool keeps_state_;  // sync_configs.on_worker_loss: SHRINK

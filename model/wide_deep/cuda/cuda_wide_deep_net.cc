@@ -324,7 +324,7 @@ void CudaWideDeepNet::PublishScale() {
   loss_scale_.store(scaler_.scale(), std::memory_order_relaxed);
 }
 
-std::string CudaWideDeepNet::SaveState() const {
+absl::StatusOr<std::string> CudaWideDeepNet::SaveState() const {
   return precision_ == MatmulPrecision::kFp16 ? scaler_.Save() : "";
 }
 

@@ -62,7 +62,7 @@ class CudaWideDeepNet : public DenseNet {
       const std::vector<const TableLayout*>& dense, const std::vector<const TableLayout*>& sparse,
       double clip_global_norm) override;
   std::shared_ptr<HostMemory> host_memory() override { return host_memory_; }
-  std::string SaveState() const override;
+  absl::StatusOr<std::string> SaveState() const override;
   absl::Status RestoreState(const std::string& state) override;
   DeviceStats device_stats() const override;
   std::string Describe() const override;

@@ -19,6 +19,8 @@ from . import _constants
 from ._check import check_arguments, hints, refuse_torch_optim
 from ._declare import Declaration, Optimizer, declare
 from ._embedding import Batch, Place
+from ._reports import Metric, Metrics, StepLog, Value
+from ._state import Load, ProgramState, Save
 
 if TYPE_CHECKING:
     from .. import _core
@@ -39,6 +41,7 @@ class Worker:
         job: Job,
         *,
         predict: Predict | None = None,
+        metrics: Mapping[str, Metric] | None = None,
         optimizers: Mapping[str, Optimizer] | None = None,
         core: Any = None,
     ) -> None:
@@ -46,6 +49,11 @@ class Worker:
         check_arguments(model, job, predict, optimizers)
         self._model = model
         self._predict = predict
+        self._metrics = Metrics(metrics or {})
+        if self._metrics and predict is None:
+            raise ValueError("metrics= needs predict=, whose output they are given")
+        self._log = StepLog()
+        self._state = ProgramState()
         self._core_module: Any = core if core is not None else _load_core()
         self._declared: Declaration = declare(model, optimizers)
         self._counters: list[Tensor] = []  # values of the declaration's counters
@@ -154,7 +162,9 @@ class Worker:
 
     def __next__(self) -> Batch:
         core = self._running()
+        self._state.start(core)
         if self._batch is not None:
+            self._log.hand_over(self._open_turn())
             self._tell("left out", "a batch was left without worker.step(): it trains nothing")
             self._end_turn()
             core.skip()
@@ -169,9 +179,9 @@ class Worker:
                 raise StopIteration
             if self._places is None:
                 self._learn(core)
-            if not turn.trains:
-                self._evaluate(core, turn)
-            elif turn.examples == 0:
+            if self._serve(core, turn):
+                continue
+            if turn.examples == 0:
                 core.skip()  # the other workers have the rest of the step
             else:
                 return self._begin(turn)
@@ -197,8 +207,7 @@ class Worker:
             weight: How much the batch counts beside those of the other workers in sync mode. Default: the sum of its
                 weights.
         """
-        core, batch, turn = self._running(), self._open(), self._turn
-        assert turn is not None
+        core, batch, turn = self._running(), self._open(), self._open_turn()
         n_w = float(batch.weight.sum()) if weight is None else float(weight)
         _, _, workers, asynchronous = core.place()
         for i, (name, parameter) in enumerate(self._declared.parameters):
@@ -215,8 +224,50 @@ class Worker:
                 torch.sub(before, buffer, out=moved)
                 if asynchronous:
                     moved /= workers  # each worker's push is applied
+        self._log.hand_over(turn)
         self._end_turn()
         core.answer(self._loss * n_w, n_w)
+
+    def log(self, **values: Value) -> None:
+        """Reports values of the present step beside its loss, such as ``worker.log(gradient_norm=norm)``.
+
+        The job shows and draws (TensorBoard: ``train/NAME``) each name's mean over the steps since its last report
+        (``train.log_every``) and over the workers. Call it while a batch is open; values that come after its step are
+        reported with the next one.
+
+        Args:
+            values: Numbers or tensors without dimensions. A second value of a name in a step replaces the first.
+
+        Raises:
+            RuntimeError: There was no batch yet, or the job is over.
+            ValueError: A name cannot be one, is ``loss`` or another curve of the job, or there are more than 16.
+        """
+        if self._places is None or self._over:
+            raise RuntimeError("worker.log reports values of a step: call it in the loop")
+        self._log.add(values, late=self._batch is None)
+
+    def save_state(self, fn: Save) -> Save:
+        """Has ``fn`` asked for what must survive and is neither in parameters nor in buffers, such as a counter.
+
+        ``fn()`` gives bytes, at most 64 KiB: ``pickle.dumps(...)``, ``json.dumps(...).encode()``, or what
+        ``torch.save(..., buffer)`` has written to an ``io.BytesIO``. It is called between two batches: after each step in
+        sync, and in async when a checkpoint is made or an epoch ends. Each rank keeps its own state. Register ``fn`` before the
+        loop, together with ``load_state``; both may be used as decorators.
+        """
+        self._state.set_save(fn)
+        return fn
+
+    def load_state(self, fn: Load) -> Load:
+        """Has ``fn`` called before a batch when the job goes on from an earlier step than this process did.
+
+        ``fn(state)`` gets the bytes that ``save_state``'s function gave after the step from which this rank goes on: after
+        ``--resume``, after the loss of a pserver in sync (on all ranks), and in a process that replaces a lost one. In async
+        such a process gets the newest state that is known: of the last checkpoint or epoch. When the job begins anew, ``fn``
+        gets what was saved before the first batch. With another number of workers, rank r gets the state of rank r; a rank
+        that is new gets none, and ``fn`` is not called.
+        """
+        self._state.set_load(fn)
+        return fn
 
     # ------------------------------------------------------------------------------------------- inside
 
@@ -229,6 +280,23 @@ class Worker:
         if self._batch is None:
             raise RuntimeError("there is no batch to step: each batch takes one step")
         return self._batch
+
+    def _serve(self, core: _core.Worker, turn: _core.Turn) -> bool:
+        """Answers a turn that is no batch to train. False: it is one."""
+        if turn.saves:
+            self._state.answer(core)
+            return True
+        if turn.begins and not self._state.begin(turn):
+            self._tell("state", "the checkpoint has a state of the program, which has no worker.load_state")
+        if turn.trains:
+            return False
+        self._evaluate(core, turn)
+        return True
+
+    def _open_turn(self) -> _core.Turn:
+        self._open()
+        assert self._turn is not None
+        return self._turn
 
     def _learn(self, core: _core.Worker) -> None:
         self._places = {name: [Place(*one) for one in places] for name, places in core.lookups()}
@@ -278,6 +346,7 @@ class Worker:
                 if logits.shape != (batch.examples,):
                     raise ValueError(f"predict gave {tuple(logits.shape)}; it gives logits of shape ({batch.examples},)")
                 torch.from_numpy(turn.logits()).copy_(logits)
+                self._metrics.measure(turn, batch, logits)
                 batch._close()
         finally:
             for module, training in modes:
@@ -295,6 +364,7 @@ def worker(
     job: Job,
     *,
     predict: Predict | None = None,
+    metrics: Mapping[str, Metric] | None = None,
     optimizers: Mapping[str, Optimizer] | None = None,
 ) -> Worker:
     """Makes this process a worker of the job.
@@ -303,9 +373,13 @@ def worker(
         model: The network. Its parameters' values become those of the job when it starts, from the first worker.
         job: All of the job but its model.
         predict: Gives the logits of a batch, ``[examples]``. Needed when the job evaluates; called in eval mode.
+        metrics: More metrics of an evaluation, by name: ``fn(batch, output) -> (sum, weight)`` is called for each batch with
+            what ``predict`` has given. The value is the sum of the sums over all batches and workers, in float64, divided by
+            the sum of the weights; without weight it is undefined (null). result.json has it in ``eval.user``. At most 64;
+            names are ``[A-Za-z_][A-Za-z0-9_./-]*`` and none of the job's own (``auc``, ``log_loss``, ...).
         optimizers: Rules by patterns of parameters' names (``declare``).
     """
-    return Worker(model, job, predict=predict, optimizers=optimizers)
+    return Worker(model, job, predict=predict, metrics=metrics, optimizers=optimizers)
 
 
 def train(
@@ -313,6 +387,7 @@ def train(
     loss: Callable[[Tensor, Batch], Tensor],
     job: Job,
     *,
+    metrics: Mapping[str, Metric] | None = None,
     optimizers: Mapping[str, Optimizer] | None = None,
 ) -> None:
     """Trains a module whose ``forward`` takes a batch and gives its logits.
@@ -321,10 +396,11 @@ def train(
         model: The network.
         loss: ``loss(logits, batch)`` is the weighted mean over the batch.
         job: All of the job but its model.
+        metrics: As for ``worker``.
         optimizers: As for ``worker``.
     """
     refuse_torch_optim(loss=loss)
-    with worker(model, job, predict=model, optimizers=optimizers) as running:
+    with worker(model, job, predict=model, metrics=metrics, optimizers=optimizers) as running:
         for batch in running:
             running.backward(loss(model(batch), batch))
 

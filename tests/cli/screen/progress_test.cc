@@ -156,6 +156,12 @@ TEST(ProgressTest, PlainLinesComeOncePerChangeAndForEachReportedStep) {
   step->set_examples_per_second(20000);
   printer.Steps(reply.steps());
   EXPECT_EQ(out.str(), "worker 1: epoch 3 step 1,030 loss 0.30000 20,000 examples/s\n");
+  out.str("");
+  NamedValue* const logged = step->add_user();
+  logged->set_name("norm");
+  logged->set_value(1.5);
+  printer.Steps(reply.steps());
+  EXPECT_THAT(out.str(), HasSubstr("20,000 examples/s, norm 1.50000\n"));
 }
 
 TEST(ProgressTest, AWorkerGetsItsFirstHundredLinesOfSteps) {

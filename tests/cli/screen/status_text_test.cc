@@ -245,6 +245,23 @@ TEST(EvalTextTest, ShowsTheStandardErrorAndOnlyALargeBinningError) {
   EXPECT_THAT(EvalText(eval), Not(HasSubstr("bins")));
 }
 
+TEST(EpochTableTest, MetricsOfTheProgramFollowInLinesThatFit) {
+  EpochResult epoch = Epoch(32561);
+  for (int i = 0; i < 7; ++i) {
+    NamedValue* const metric = epoch.mutable_eval()->add_user();
+    metric->set_name(absl::StrCat("recall/at-", i));
+    metric->set_value(i == 1 ? std::nan("") : 0.5 + i);
+  }
+  const auto lines = LinesOf({epoch, Epoch(32561)});
+  ASSERT_EQ(lines.size(), 6u);  // head, row, three lines, row
+  EXPECT_EQ(lines[2], "       recall/at-0 0.50000, recall/at-1 -, recall/at-2 2.50000,");
+  for (const std::string& line : lines) EXPECT_LE(line.size(), kTableWidth) << line;
+  EXPECT_THAT(EvalText(epoch.eval()), HasSubstr("\n  recall/at-0 0.50000, recall/at-1 -,"));
+  // A name has at most 64 characters: it fits.
+  epoch.mutable_eval()->mutable_user(0)->set_name(std::string(64, 'n'));
+  for (const std::string& line : LinesOf({epoch})) EXPECT_LE(line.size(), kTableWidth) << line;
+}
+
 TEST(EvalTextTest, UndefinedAucIsADashWithTheReason) {
   EvalMetrics eval = Eval();
   eval.clear_auc();

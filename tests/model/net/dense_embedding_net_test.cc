@@ -302,7 +302,7 @@ class SkippingNet : public DenseNet {
     return absl::OkStatus();
   }
   absl::Status Forward(const NetInput&, float*) override { return absl::OkStatus(); }
-  std::string SaveState() const override { return state_; }
+  absl::StatusOr<std::string> SaveState() const override { return state_; }
   absl::Status RestoreState(const std::string& state) override {
     state_ = state;
     return absl::OkStatus();
@@ -322,9 +322,9 @@ TEST_F(DenseEmbeddingTest, SkippedStepsAndTheNetworksStatePassThrough) {
   EXPECT_TRUE(g->view.skipped);
   EXPECT_FALSE(ready);
   EXPECT_TRUE(std::isnan(g->dense[0][0]));
-  EXPECT_THAT(net.SaveState(), IsEmpty());
+  EXPECT_THAT(*net.SaveState(), IsEmpty());
   ASSERT_TRUE(net.RestoreState("scale").ok());
-  EXPECT_EQ(net.SaveState(), "scale");
+  EXPECT_EQ(*net.SaveState(), "scale");
   EXPECT_EQ(net.Describe(), "skips");
 }
 

@@ -38,16 +38,21 @@ class WholeNet : public DenseNet {
       gradients->skipped = true;
       return absl::OkStatus();
     }
+    gradients->logged.push_back({"examples", static_cast<double>(input.batch->n)});
     return net_->TrainStep(input, seed, epoch, gradients);
   }
   absl::Status Forward(const NetInput& input, float* logits) override {
     return net_->Forward(input, logits);
   }
+  std::vector<MetricSum> TakeSums() override { return {{"hits", 1, 2}}; }
+  absl::StatusOr<std::string> SaveState() const override { return absl::CancelledError("state"); }
+  void Cancel() override { cancelled = true; }
 
   std::vector<const Batch*> announced, trained;
   std::vector<size_t> sizes;
   std::vector<std::vector<size_t>> rows;  // by pass and table
   size_t overflow = 0;                    // this pass overflows, from 1
+  bool cancelled = false;
 
  private:
   const std::unique_ptr<DenseNet> net_;
@@ -105,6 +110,17 @@ TEST_F(NetInPassesTest, AStepThatFitsIsGivenToTheNetworkAsItIs) {
   EXPECT_EQ(got.rows, whole.rows);
   EXPECT_EQ(got.dense, whole.dense);
   EXPECT_EQ(Train(case_, net_.get(), Step(0)).view.weight_sum, 0);
+}
+
+TEST_F(NetInPassesTest, WhatTheNetworkSaysIsHandedOn) {
+  const OwnedGradients got = Train(case_, net_.get(), Step(kPass + 5));
+  ASSERT_EQ(got.view.logged.size(), 2u);
+  EXPECT_EQ(got.view.logged[0].value, kPass);
+  EXPECT_EQ(got.view.logged[1].value, 5);
+  EXPECT_EQ(net_->TakeSums().size(), 1u);
+  EXPECT_TRUE(absl::IsCancelled(net_->SaveState().status()));
+  net_->Cancel();
+  EXPECT_TRUE(inner_->cancelled);
 }
 
 TEST_F(NetInPassesTest, PassesWithoutWeightAddNothing) {

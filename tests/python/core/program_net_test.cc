@@ -4,10 +4,12 @@
 
 #include <atomic>
 #include <functional>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "python/core/program_exchange.h"
 
@@ -196,6 +198,137 @@ TEST(ProgramNetTest, TheProgramLearnsHowTheJobHasFailed) {
   Program program(&exchange, [](const ProgramTurn&) { return absl::OkStatus(); });
   exchange.End(absl::InternalError("pserver 0 is lost"));
   EXPECT_THAT(program.Join().message(), Eq("pserver 0 is lost"));
+}
+
+TEST(ProgramNetTest, AnEvaluationAddsUpTheProgramsSums) {
+  ProgramExchange exchange;
+  Program program(&exchange, [](const ProgramTurn& turn) {
+    turn.sums->push_back({"hits", 1, 2});
+    turn.sums->push_back({"error", 0.5, 2});
+    return absl::OkStatus();
+  });
+  ProgramNet net(Shape(), &exchange);
+  Step step;
+  float logits[2] = {};
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(net.Forward(step.input(), logits).ok());
+  const std::vector<MetricSum> sums = net.TakeSums();
+  EXPECT_THAT(net.TakeSums(), testing::IsEmpty());
+  exchange.End(absl::OkStatus());
+  (void)program.Join();
+  ASSERT_EQ(sums.size(), 2u);
+  EXPECT_EQ(sums[0].name, "hits");
+  EXPECT_EQ(sums[0].sum, 3);
+  EXPECT_EQ(sums[0].weight, 6);
+  EXPECT_EQ(sums[1].sum, 1.5);
+}
+
+// A program that counts its batches, and keeps the count as its state.
+class CountingProgram {
+ public:
+  explicit CountingProgram(ProgramExchange* exchange) : exchange_(*exchange) {
+    exchange_.KeepState();
+  }
+  absl::Status Answer(const ProgramTurn& turn) {
+    if (turn.saves()) {
+      ++asked_;
+      *turn.state = std::string(bytes_, 'x') + std::to_string(count_);
+      return absl::OkStatus();
+    }
+    if (turn.begins) began_with_.push_back(turn.restored == nullptr ? "none" : *turn.restored);
+    ++count_;
+    return absl::OkStatus();
+  }
+  ProgramExchange& exchange_;
+  size_t bytes_ = 0;
+  int count_ = 0, asked_ = 0;
+  std::vector<std::string> began_with_;
+};
+
+TEST(ProgramNetTest, TheStateIsAskedForOnceAfterEachStep) {
+  ProgramExchange exchange;
+  CountingProgram counting(&exchange);
+  Program program(&exchange, [&](const ProgramTurn& turn) { return counting.Answer(turn); });
+  ProgramNet net(Shape(), &exchange);
+  Step step;
+  EXPECT_EQ(*net.SaveState(), "") << "before the first step";
+  for (int i = 1; i <= 2; ++i) {
+    EXPECT_TRUE(net.TrainStep(step.input(), 1, 0, step.gradients()).ok());
+    EXPECT_EQ(*net.SaveState(), absl::StrCat("p", i));
+    EXPECT_EQ(*net.SaveState(), absl::StrCat("p", i));
+  }
+  const int asked = counting.asked_;
+  counting.bytes_ = ProgramNet::kMaxStateBytes;
+  EXPECT_TRUE(net.TrainStep(step.input(), 1, 0, step.gradients()).ok());
+  EXPECT_THAT(net.SaveState().status().message(), testing::HasSubstr("has 65537 bytes"));
+  exchange.End(absl::OkStatus());
+  (void)program.Join();
+  EXPECT_EQ(asked, 2);
+  EXPECT_THAT(counting.began_with_, ElementsAre("none"));
+}
+
+TEST(ProgramNetTest, TheNextAttemptBeginsWithItsState) {
+  ProgramExchange exchange;
+  CountingProgram counting(&exchange);
+  Program program(&exchange, [&](const ProgramTurn& turn) { return counting.Answer(turn); });
+  Step step;
+  for (const char* state : {"", "p", "p7"}) {
+    ProgramNet net(Shape(), &exchange);
+    if (*state != '\0') {
+      EXPECT_TRUE(net.RestoreState(state).ok());
+    }
+    EXPECT_EQ(*net.SaveState(), state) << "what it began with";
+    for (int i = 0; i < 2; ++i)
+      EXPECT_TRUE(net.TrainStep(step.input(), 1, 0, step.gradients()).ok());
+  }
+  ProgramNet net(Shape(), &exchange);
+  EXPECT_TRUE(absl::IsInvalidArgument(net.RestoreState("scale 1024")));
+  exchange.End(absl::OkStatus());
+  (void)program.Join();
+  EXPECT_THAT(counting.began_with_, ElementsAre("none", "", "7"));
+}
+
+TEST(ProgramNetTest, AProgramWithoutStateIsNeverAskedForIt) {
+  ProgramExchange exchange;
+  int turns = 0;
+  Program program(&exchange, [&](const ProgramTurn&) {
+    ++turns;
+    return absl::OkStatus();
+  });
+  ProgramNet net(Shape(), &exchange);
+  Step step;
+  EXPECT_TRUE(net.TrainStep(step.input(), 1, 0, step.gradients()).ok());
+  EXPECT_EQ(*net.SaveState(), "");
+  exchange.End(absl::OkStatus());
+  (void)program.Join();
+  EXPECT_EQ(turns, 1);
+}
+
+// The program is in its own code after the step, and never asks for the next batch.
+TEST(ProgramNetTest, AStateThatNobodyGivesIsReleased) {
+  for (const bool fails : {false, true}) {
+    ProgramExchange exchange;
+    ProgramNet net(Shape(), &exchange);
+    Step step;
+    exchange.KeepState();
+    std::thread program([&] {
+      while (*exchange.Take(kLook) == nullptr) {
+      }
+      exchange.Answer(absl::OkStatus());
+    });
+    EXPECT_TRUE(net.TrainStep(step.input(), 1, 0, step.gradients()).ok());
+    program.join();
+    absl::Status status;
+    std::thread training([&] { status = net.SaveState().status(); });
+    if (fails) {
+      exchange.Fail(absl::UnknownError("Traceback"));
+    } else {
+      net.Cancel();
+    }
+    training.join();
+    EXPECT_EQ(status.code(), fails ? absl::StatusCode::kUnknown : absl::StatusCode::kCancelled);
+    // Not an empty state, which a checkpoint would keep.
+    EXPECT_FALSE(net.SaveState().ok());
+  }
 }
 
 TEST(SlotRowsTest, OneKeyPerSlotIsAMatrix) {

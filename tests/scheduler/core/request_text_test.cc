@@ -7,6 +7,9 @@
 
 #include <string>
 
+#include "absl/strings/str_cat.h"
+#include "common/daemon/control_plane.h"
+
 namespace sluice {
 namespace {
 
@@ -155,6 +158,46 @@ TEST(RequestTextTest, TheCardOfARankIsBounded) {
   EXPECT_TRUE(TakeIn(request).ok());
   request.mutable_group()->set_card(Bytes(kMaxReportedCardBytes + 1));
   ExpectRefused(request, "card");
+}
+
+TEST(RequestTextTest, NamesOfProgramsAreTags) {
+  const auto expect = [](const std::string& name, bool taken) {
+    NextPhaseRequest request;
+    request.mutable_report()->mutable_eval()->add_user()->set_name(name);
+    EXPECT_EQ(CheckLists(request).ok(), taken) << name;
+    PollRequest poll;
+    poll.mutable_progress()->add_losses()->add_user()->set_name(name);
+    EXPECT_EQ(CheckLists(poll).ok(), taken) << name;
+  };
+  for (const char* name : {"a", "_", "Z9", "recall.at/10-best"}) expect(name, true);
+  for (const char* name : {"", "9a", "-a", "/a", "a b", "a\"", "\xc3\xa4", "a\n"})
+    expect(name, false);
+  expect(Bytes(kMaxUserNameBytes), true);
+  expect(Bytes(kMaxUserNameBytes + 1), false);
+  NextPhaseRequest twice;
+  for (int i = 0; i < 2; ++i) twice.mutable_report()->mutable_eval()->add_user()->set_name("a");
+  EXPECT_THAT(std::string(CheckLists(twice).message()), testing::HasSubstr("'a' twice"));
+}
+
+TEST(RequestTextTest, NamesOfProgramsAreFew) {
+  NextPhaseRequest request;
+  EvalSums* const sums = request.mutable_report()->mutable_eval();
+  while (sums->user_size() < kMaxUserMetrics)
+    sums->add_user()->set_name(absl::StrCat("m", sums->user_size()));
+  StepLoss* const loss = request.add_losses();
+  while (loss->user_size() < kMaxLoggedValues)
+    loss->add_user()->set_name(absl::StrCat("v", loss->user_size()));
+  request.mutable_report()->mutable_end()->set_net_state(Bytes(kMaxNetStateBytes));
+  EXPECT_TRUE(CheckLists(request).ok()) << CheckLists(request);
+  NextPhaseRequest more = request;
+  more.mutable_report()->mutable_eval()->add_user()->set_name("more");
+  ExpectRefused(more, "EvalSums.user");
+  more = request;
+  more.mutable_losses(0)->add_user()->set_name("more");
+  ExpectRefused(more, "StepLoss.user");
+  more = request;
+  more.mutable_report()->mutable_end()->set_net_state(Bytes(kMaxNetStateBytes + 1));
+  ExpectRefused(more, "net_state");
 }
 
 TEST(RequestTextTest, ReportsOfPhasesAreBounded) {

@@ -53,8 +53,12 @@ class ResumedCurveTest : public CurveFilesTest {
   // A run from `first` to `last`, three steps an epoch, that began at this second.
   void Run(CurveFiles* curve, uint64_t first, uint64_t last, double value) {
     for (uint64_t step = first; step <= last; ++step) {
-      std::vector<Scalar> points = {{"train/loss", step, value}};
-      if (step % 3 == 0) points.push_back({"eval/auc", step / 3, value});
+      // One that every job has, and one that a program has named.
+      std::vector<Scalar> points = {{"train/loss", step, value}, {"train/norm", step, value}};
+      if (step % 3 == 0) {
+        points.push_back({"eval/auc", step / 3, value});
+        points.push_back({"train/epoch_loss", step / 3, value});
+      }
       ASSERT_TRUE(curve->Add(absl::FromUnixSeconds(2000), points).ok());
     }
   }
@@ -87,8 +91,10 @@ TEST_F(ResumedCurveTest, OneCurveShowsAllRuns) {
   using P = std::pair<uint64_t, double>;
   const auto losses = ElementsAre(P(1, .5), P(2, .5), P(3, .5), P(4, .5), P(5, .25), P(6, .25),
                                   P(7, .25), P(8, .25), P(9, .25));
-  EXPECT_THAT(Points("train/loss"), losses) << "also while it runs";
-  EXPECT_THAT(Points("eval/auc"), ElementsAre(P(1, .5), P(2, .25), P(3, .25)));
+  for (const char* tag : {"train/loss", "train/norm"})
+    EXPECT_THAT(Points(tag), losses) << tag << ", also while it runs";
+  for (const char* tag : {"eval/auc", "train/epoch_loss"})
+    EXPECT_THAT(Points(tag), ElementsAre(P(1, .5), P(2, .25), P(3, .25))) << tag;
   resumed = nullptr;  // it is killed, too, before it has made a checkpoint
   resumed = Resume(4000, {4, 1, absl::FromUnixSeconds(2000)});
   Run(resumed.get(), 5, 6, 0.125);

@@ -121,6 +121,24 @@ TEST(ResultJsonTest, HotRowsArePresentWithACache) {
                                  "\"whole_batches\": 2}"));
 }
 
+TEST(ResultJsonTest, MetricsOfTheProgramStandInTheirEvaluations) {
+  JobResult result;
+  result.mutable_eval()->set_examples(3);
+  EXPECT_THAT(ResultJson(result), testing::Not(testing::HasSubstr("\"user\"")));
+  const auto add = [&](const char* name, double value) {
+    NamedValue* const metric = result.mutable_eval()->add_user();
+    metric->set_name(name);
+    metric->set_value(value);
+  };
+  add("ndcg/at-10", 0.25);
+  add("none", std::nan(""));
+  *result.add_epochs_log()->mutable_eval() = result.eval();
+  const std::string json = ResultJson(result);
+  const size_t first = json.find("\"user\": {\"ndcg/at-10\": 0.25, \"none\": null}");
+  ASSERT_NE(first, std::string::npos) << json;
+  EXPECT_NE(json.find("\"user\": {\"ndcg/at-10\": 0.25", first + 1), std::string::npos);
+}
+
 TEST(ResultJsonTest, AnUndefinedAucIsNullAndSaysWhy) {
   JobResult result;
   result.mutable_eval()->set_examples(3);

@@ -122,10 +122,60 @@ TEST(JobResultsTest, EachEpochKeepsItsEvaluationAndTheResultHasTheLast) {
   ASSERT_TRUE(results.AddTrain(0, JobResultsReport(2, 1, 0)).ok());
   results.EndTrain(0, 0, kJobResultsStart + absl::Seconds(1));
   results.BeginEval();
-  ASSERT_TRUE(results.AddEval(sums.ToProto(), DataSummary()).ok());
+  ASSERT_TRUE(results.AddEval(0, sums.ToProto(), DataSummary()).ok());
   EXPECT_EQ(results.EndEval(0).auc(), 1.0);
   EXPECT_EQ(results.epochs()[0].eval().examples(), 2u);
   EXPECT_EQ(results.result().eval().accuracy(), 1.0);
+}
+
+void AddUser(const std::string& name, double sum, double weight, EvalSums* sums) {
+  NamedSum* const user = sums->add_user();
+  user->set_name(name);
+  user->set_sum(sum);
+  user->set_weight(weight);
+}
+
+TEST(JobResultsTest, MetricsOfTheProgramAreSummedInTheOrderOfTheRanks) {
+  const JobConfig config = JobResultsConfig(true);
+  const double by_rank[] = {1e16, 1, -1e16, 2};
+  for (const std::vector<uint32_t>& order :
+       {std::vector<uint32_t>{0, 1, 2, 3}, std::vector<uint32_t>{3, 2, 0, 1}}) {
+    JobResults results(config, 4);
+    results.BeginEval();
+    for (const uint32_t rank : order) {
+      EvalSums sums;
+      AddUser("ndcg", by_rank[rank], 1, &sums);
+      if (rank > 0) AddUser("of_some", 3, rank, &sums);
+      ASSERT_TRUE(results.AddEval(rank, sums, DataSummary()).ok());
+    }
+    const EvalMetrics& eval = results.EndEval(0);
+    ASSERT_EQ(eval.user_size(), 2);
+    EXPECT_EQ(eval.user(0).name(), "ndcg");
+    EXPECT_EQ(eval.user(0).value(), 0.5);  // 1e16 + 1 is 1e16
+    EXPECT_EQ(eval.user(1).value(), 1.5);
+    // The next evaluation begins anew.
+    results.BeginEval();
+    EXPECT_EQ(results.EndEval(1).user_size(), 0);
+  }
+}
+
+TEST(JobResultsTest, AMetricOfTheProgramThatIsUndefinedIsNaNAndNamedWhenItsSumIs) {
+  const JobConfig config = JobResultsConfig(true);
+  JobResults results(config, 1);
+  results.BeginEval();
+  EvalSums sums;
+  AddUser("weightless", 3, 0, &sums);
+  AddUser("diverged", std::nan(""), 1, &sums);
+  ASSERT_TRUE(results.AddEval(0, sums, DataSummary()).ok());
+  const EvalMetrics& eval = results.EndEval(0);
+  EXPECT_TRUE(std::isnan(eval.user(0).value()));
+  EXPECT_TRUE(std::isnan(eval.user(1).value()));
+  std::vector<std::string> about;
+  for (const std::string& warning : results.result().warnings()) {
+    if (warning.find("of the program") != std::string::npos) about.push_back(warning);
+  }
+  EXPECT_THAT(about, testing::ElementsAre("evaluation: the metric 'diverged' of the program is NaN "
+                                          "for some examples, so it is not defined"));
 }
 
 // A job with a vocabulary of two values, and label values.
@@ -168,7 +218,7 @@ TEST(JobResultsTest, TheRanksSummariesAddUpAndWarnOnce) {
     EvalAccumulator sums;
     sums.Add(4.0f, 1.0f, 1.0f);
     results.BeginEval();
-    ASSERT_TRUE(results.AddEval(sums.ToProto(), SummaryHeld(1, "", "")).ok());
+    ASSERT_TRUE(results.AddEval(0, sums.ToProto(), SummaryHeld(1, "", "")).ok());
     EXPECT_FALSE(results.EndEval(epoch).has_auc());
     EXPECT_THAT(results.result().warnings(),
                 testing::ElementsAre(
@@ -190,7 +240,7 @@ TEST(JobResultsTest, ALabelValueFoundOnlyInTheEvaluationDataIsFine) {
   sums.Add(4.0f, 1.0f, 1.0f);
   sums.Add(-4.0f, 0.0f, 1.0f);
   results.BeginEval();
-  ASSERT_TRUE(results.AddEval(sums.ToProto(), SummaryHeld(2, "\x02", "")).ok());
+  ASSERT_TRUE(results.AddEval(0, sums.ToProto(), SummaryHeld(2, "\x02", "")).ok());
   EXPECT_TRUE(results.EndEval(0).has_auc());
   EXPECT_TRUE(results.result().warnings().empty());
 }
@@ -236,7 +286,7 @@ TEST(JobResultsTest, AnImpossibleSummaryIsRefused) {
   EXPECT_EQ(results.result().data().examples(), 0u);
   results.BeginEval();
   EXPECT_TRUE(absl::IsInvalidArgument(
-      results.AddEval(EvalAccumulator().ToProto(), SummaryHeld(30, "too long", ""))));
+      results.AddEval(0, EvalAccumulator().ToProto(), SummaryHeld(30, "too long", ""))));
 }
 
 TEST(JobResultsTest, ImpossibleSumsAreRefused) {
@@ -246,7 +296,7 @@ TEST(JobResultsTest, ImpossibleSumsAreRefused) {
   EvalSums sums;
   sums.add_positive_bin_delta(1u << 30);
   sums.add_positive_weight(1);
-  EXPECT_TRUE(absl::IsInvalidArgument(results.AddEval(sums, DataSummary())));
+  EXPECT_TRUE(absl::IsInvalidArgument(results.AddEval(0, sums, DataSummary())));
 }
 
 }  // namespace

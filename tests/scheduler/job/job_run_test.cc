@@ -644,6 +644,26 @@ TEST_F(TaskRunTest, AHeldEpochEndsWhenItIsReleased) {
   EXPECT_EQ(run.result().examples(), 40u);
 }
 
+// Pushes carry no state, so a replacement gets the newest one that the rank has reported.
+TEST_F(TaskRunTest, ALaterLifeOfARankGetsTheNewestState) {
+  JobRun run(&config_, 2, kStart);
+  Begin(&run);
+  for (const uint32_t rank : {0, 1}) run.NextTask(AskTask(rank, 1)).status().IgnoreError();
+  uint64_t replayed = 0;
+  ASSERT_TRUE(run.Rejoin(1, 1, {}, &replayed).ok());
+  EXPECT_EQ(run.PhaseOf(1).resume().net_state(), "") << "none is known";
+  WorkerState state;
+  for (const char* bytes : {"older", "newer", ""}) {
+    state.set_net_state(bytes);
+    run.NoteState(1, state);
+  }
+  ASSERT_TRUE(run.Rejoin(1, 2, {}, &replayed).ok());
+  EXPECT_EQ(run.PhaseOf(1).resume().net_state(), "newer");
+  ASSERT_TRUE(run.Rejoin(1, 3, {}, &replayed).ok());
+  EXPECT_EQ(run.PhaseOf(1).resume().net_state(), "newer") << "nothing was reported since";
+  EXPECT_EQ(run.PhaseOf(0).resume().net_state(), "");
+}
+
 TEST_F(TaskRunTest, ACheckpointNamesTheDataLeftAndARunContinuesThere) {
   JobRun run(&config_, 2, kStart);
   Begin(&run);

@@ -56,6 +56,11 @@ TEST(ResumePointTest, WithOtherRanksTheSumsGoToRankZero) {
     EXPECT_EQ(sum.stages().compute(), 3);
     EXPECT_EQ(sum.first_bad_lines_size(), 2);
     for (uint32_t rank = 1; rank < ranks; ++rank) EXPECT_FALSE(states[rank].has_train());
+    // Each rank keeps the state of its network, and one more rank begins without.
+    if (ranks == 3) {
+      EXPECT_EQ(states[1].net_state(), "net");
+      EXPECT_EQ(states[2].net_state(), "");
+    }
   }
 }
 

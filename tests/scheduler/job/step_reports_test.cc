@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <cmath>
 #include <tuple>
 
 namespace sluice {
@@ -47,6 +48,21 @@ TEST(StepCurvesTest, SpeedOfAStepIsTheSumOfTheRanksSpeedsAtThatStep) {
                           StepReportsPoint("train/examples_per_second", 10, 500),
                           StepReportsPoint("train/loss", 20, 1),
                           StepReportsPoint("train/examples_per_second", 20, 900)));
+}
+
+TEST(StepCurvesTest, WhatProgramsLogIsTheMeanOfTheRanksThatLogIt) {
+  StepCurves curves(2);
+  const auto add = [&](const std::string& name, double value, StepLoss loss) {
+    NamedValue* const user = loss.add_user();
+    user->set_name(name);
+    user->set_value(value);
+    return loss;
+  };
+  curves.Add(add("norm", 2, add("nan", std::nan(""), StepReportsReport(1, 1))));
+  curves.Add(add("norm", 4, add("alone", 7, StepReportsReport(1, 1))));
+  EXPECT_THAT(Points(curves.Take(false)), ElementsAre(StepReportsPoint("train/loss", 1, 1),
+                                                      StepReportsPoint("train/alone", 1, 7),
+                                                      StepReportsPoint("train/norm", 1, 3)));
 }
 
 TEST(StepCurvesTest, LongCurvesAreThinnedAndKeepTheirEnd) {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/clock.h"
 #include "tests/worker/fakes.h"
 #include "worker/batches/batch_queue.h"
@@ -32,6 +33,34 @@ TEST(WorkerStatsTest, LogsEveryLogEveryStepsAndHandsOverLossesOnce) {
   EXPECT_EQ(stats.TakeProgress().losses_size(), 0);
   EXPECT_EQ(stats.EpochReport().examples(), 50u);
   EXPECT_EQ(stats.EpochReport().steps(), 5u);
+}
+
+TEST(WorkerStatsTest, LoggedValuesAreMeansOverTheStepsOfTheirLoss) {
+  WorkerStats stats("job", 0, /*log_every=*/2, nullptr);
+  stats.BeginEpoch(0);
+  const auto step = [&](const std::vector<LoggedValue>& logged) {
+    stats.AddLogged(logged);
+    stats.AddStep(1, 1, 1);
+  };
+  step({{"norm", 1}, {"rate", 8}});
+  step({{"norm", 4}});
+  step({});
+  step({{"norm", 3}});
+  step({{"norm", 100}});
+  stats.BeginEpoch(1);
+  std::vector<LoggedValue> many;
+  for (size_t i = 0; i <= WorkerStats::kMaxLogged; ++i) many.push_back({absl::StrCat("v", i), 1});
+  step(many);
+  step({});
+  const WorkerProgress progress = stats.TakeProgress();
+  ASSERT_EQ(progress.losses_size(), 3);
+  ASSERT_EQ(progress.losses(0).user_size(), 2);
+  EXPECT_EQ(progress.losses(0).user(0).name(), "norm");
+  EXPECT_EQ(progress.losses(0).user(0).value(), 2.5);
+  EXPECT_EQ(progress.losses(0).user(1).value(), 8);
+  ASSERT_EQ(progress.losses(1).user_size(), 1);
+  EXPECT_EQ(progress.losses(1).user(0).value(), 3);
+  EXPECT_EQ(progress.losses(2).user_size(), static_cast<int>(WorkerStats::kMaxLogged));
 }
 
 TEST(WorkerStatsTest, ResumedEpochContinuesFromItsCheckpoint) {

@@ -46,6 +46,7 @@ TEST(EvaluatorTest, EachBatchIsScoredOnTheRowsOfItsSparseTables) {
   }
   PserverDenseTables dense(&model);
   OnesNet net({1, kWideDim});
+  net.sums = {{"interrupted", 1, 1}};  // by an evaluation that has not ended
   const KeyedData data;
   WorkerStats stats("job", 0, 1000, nullptr);
   std::atomic<bool> cancelled{false};
@@ -67,6 +68,11 @@ TEST(EvaluatorTest, EachBatchIsScoredOnTheRowsOfItsSparseTables) {
   const absl::StatusOr<EvalSums> sums = evaluator.Run(&summary);
   ASSERT_TRUE(sums.ok()) << sums.status();
   EXPECT_EQ(sums->examples(), 5u);
+  ASSERT_EQ(sums->user_size(), 3);  // this net's, one by batch
+  EXPECT_EQ(sums->user(2).name(), "examples");
+  EXPECT_EQ(sums->user(2).sum(), 1);
+  EXPECT_EQ(sums->user(2).weight(), 1);
+  EXPECT_EQ(sums->user(0).sum(), 2);
   // Batches of 2, 2 and 1 examples: their unique keys, by shard.
   ASSERT_THAT(net.evaluated, SizeIs(3));
   EXPECT_THAT(net.evaluated[0][0], testing::UnorderedElementsAre(0, 1));

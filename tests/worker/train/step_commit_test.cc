@@ -71,7 +71,7 @@ TEST(CollectiveCommitTest, AStepClosesOnceEveryRankHasCommittedItWithTheCheckpoi
     for (uint64_t step = 0; step < 20; ++step) {
       committed.fetch_add(1);
       stats.AddStep(/*examples=*/10 + rank, 0.5, 0.25);
-      commit.Start(step, {}, rank == 0 && step == 7 ? 3 : 0);
+      EXPECT_TRUE(commit.Start(step, {}, rank == 0 && step == 7 ? 3 : 0).ok());
       SLUICE_RETURN_IF_ERROR(commit.Wait());
       if (committed.load() < 3 * (step + 1)) return absl::InternalError("closed too soon");
       if (commit.checkpoint_seen() != 0) seen[rank] = {step, commit.checkpoint_seen()};
@@ -98,7 +98,7 @@ TEST(CollectiveCommitTest, ARankThatIsLostBeforeItsCommitLeavesTheStepOpen) {
     FakeMeetings meetings(&collective, rank, 3);
     if (rank == 1) meetings.known_after_meeting = 1;
     CollectiveCommit commit(&meetings, nullptr);
-    commit.Start(0, {}, 0);
+    EXPECT_TRUE(commit.Start(0, {}, 0).ok());
     return commit.Wait();
   });
   EXPECT_EQ(results[0].code(), absl::StatusCode::kUnavailable) << results[0];
@@ -111,7 +111,7 @@ TEST(CollectiveCommitTest, RanksAtDifferentStepsGetAnError) {
   const auto results = group.Run([&](uint32_t rank, Collective& collective) {
     FakeMeetings meetings(&collective, rank, 2);
     CollectiveCommit commit(&meetings, nullptr);
-    commit.Start(5 + rank, {}, 0);
+    EXPECT_TRUE(commit.Start(5 + rank, {}, 0).ok());
     return commit.Wait();
   });
   EXPECT_EQ(results[1].code(), absl::StatusCode::kInternal);

@@ -278,12 +278,12 @@ TEST(CudaNetTest, Fp16SkipsOverflowsLowersTheScaleAndGivesUp) {
   EXPECT_EQ(net->device_stats().skipped_steps, 2u);
   // A network that continues from a checkpoint has this scale at once.
   auto resumed = NetOnDevice(MatmulPrecision::kFp16)(shape);
-  ASSERT_TRUE(resumed->RestoreState(net->SaveState()).ok());
+  ASSERT_TRUE(resumed->RestoreState(*net->SaveState()).ok());
   EXPECT_EQ(resumed->device_stats().loss_scale, 64);
   EXPECT_EQ(resumed->device_stats().skipped_steps, 2u);
-  EXPECT_EQ(resumed->SaveState(), net->SaveState());
+  EXPECT_EQ(*resumed->SaveState(), *net->SaveState());
   EXPECT_FALSE(resumed->RestoreState("nonsense").ok());
-  EXPECT_EQ(NetOnDevice(MatmulPrecision::kBf16)(shape)->SaveState(), "");
+  EXPECT_EQ(*NetOnDevice(MatmulPrecision::kBf16)(shape)->SaveState(), "");
   absl::Status status;
   OwnedGradients gradients(c, 50);
   for (int i = 0; i < 20 && status.ok(); ++i)

@@ -1,0 +1,113 @@
+"""What a program reports beside its loss: metrics of an evaluation and values of a step."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Callable, Mapping
+
+from torch import Tensor
+
+from ._embedding import Batch
+
+if TYPE_CHECKING:
+    from .. import _core
+
+Value = float | Tensor
+Metric = Callable[[Batch, Tensor], tuple[Value, Value]]
+
+MOST_METRICS = 64
+MOST_LOGGED = 16
+MOST_CHARACTERS = 64
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*")
+# Tags of curves that the job has anyway.
+_METRICS_OF_JOB = {"auc", "log_loss", "accuracy", "mae", "rmse"}
+_VALUES_OF_JOB = {"loss", "epoch_loss", "examples_per_second"}
+
+
+class Metrics:
+    """The metrics of a program: each is a sum over the examples of an evaluation, divided by a weight.
+
+    Args:
+        functions: ``fn(batch, output) -> (sum, weight)`` by name; ``output`` is what ``predict`` has given.
+
+    Raises:
+        ValueError: A name cannot be one, is a metric of the job, or there are more than 64.
+    """
+
+    def __init__(self, functions: Mapping[str, Metric]) -> None:
+        if len(functions) > MOST_METRICS:
+            raise ValueError(f"metrics= has {len(functions)} metrics; at most {MOST_METRICS} are allowed")
+        for name in functions:
+            _check_name("metric", name, _METRICS_OF_JOB)
+        self._functions = dict(functions)
+
+    def __bool__(self) -> bool:
+        return bool(self._functions)
+
+    def measure(self, turn: _core.Turn, batch: Batch, output: Tensor) -> None:
+        """Adds the sums of an evaluation batch."""
+        for name, function in self._functions.items():
+            result = function(batch, output)
+            if not isinstance(result, tuple) or len(result) != 2:
+                raise TypeError(f"the metric {name!r} gave {_shown(result)}; it gives (sum, weight)")
+            turn.measure(name, _number("metric", name, result[0]), _number("metric", name, result[1]))
+
+
+class StepLog:
+    """The values that a program logs, until a step takes them along."""
+
+    def __init__(self) -> None:
+        self._names: set[str] = set()
+        self._late: list[tuple[str, float]] = []
+        self._values: dict[str, float] = {}
+
+    def add(self, values: Mapping[str, Value], *, late: bool) -> None:
+        """Adds values. ``late``: the step of their batch was made already, so the next one takes them along."""
+        for name, value in values.items():
+            if name not in self._names:
+                _check_name("value", name, _VALUES_OF_JOB)
+                if len(self._names) == MOST_LOGGED:
+                    known = ", ".join(sorted(self._names))
+                    raise ValueError(f"{name!r} is one name too many to log; at most {MOST_LOGGED} are allowed: {known}")
+                self._names.add(name)
+            number = _number("value", name, value)
+            if late:
+                self._late.append((name, number))
+            else:
+                self._values[name] = number
+
+    def hand_over(self, turn: _core.Turn) -> None:
+        """Gives the values to a step that is about to be made."""
+        for name, value in self._late:
+            turn.log(name, value)
+        for name, value in self._values.items():
+            turn.log(name, value)
+        self._late.clear()
+        self._values.clear()
+
+
+def _check_name(what: str, name: Any, taken: set[str]) -> None:
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > MOST_CHARACTERS:
+        raise ValueError(
+            f"{name!r} cannot be the name of a {what}: a name is {_NAME.pattern}, at most {MOST_CHARACTERS} characters"
+        )
+    if name in taken:
+        raise ValueError(f"{name!r} is a {what} that every job has; choose another name, such as {'my_' + name!r}")
+
+
+def _number(what: str, name: str, value: Any) -> float:
+    if isinstance(value, Tensor):
+        value = value.detach()
+    try:
+        if getattr(value, "ndim", 0) == 0:
+            return float(value)
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise TypeError(f"the {what} {name!r} is {_shown(value)}; it is a number or a tensor without dimensions")
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return f"a tensor of shape {tuple(value.shape)}"
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:60]}..."
