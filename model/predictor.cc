@@ -18,6 +18,15 @@ absl::Status Damaged(const std::string& dir, const std::string& table, absl::str
                    "; the folder mixes files of several models, or is damaged: save it again"));
 }
 
+absl::Status CheckNetwork(const std::string& dir, const JobConfig& job, const ModelList& models) {
+  SLUICE_ASSIGN_OR_RETURN(const ModelEntry* const entry, models.Find(job.model()));
+  if (entry->create_net != nullptr || !job.model().has_program()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "model ", dir, " is a program's: its network is a module in the script that has ",
+      "trained it. Score data in Python, with sluice.torch.load(module, \"", dir,
+      "\") (docs/python.md, python/README.md)"));
+}
+
 // Finds the saved table for `wanted`, a table of the model's job, and checks that both have the
 // same shape.
 absl::StatusOr<std::shared_ptr<const TableLayout>> FindTable(const std::string& dir,
@@ -47,6 +56,7 @@ absl::StatusOr<std::unique_ptr<Predictor>> Predictor::Load(const std::string& mo
   SLUICE_ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(model_dir, env));
   std::unique_ptr<Predictor> predictor(new Predictor);
   SLUICE_ASSIGN_OR_RETURN(predictor->job_, ReadModelJob(model_dir, env));
+  SLUICE_RETURN_IF_ERROR(CheckNetwork(model_dir, predictor->job_, models));
   SLUICE_ASSIGN_OR_RETURN(predictor->model_, Model::Create(predictor->job_, models));
   const Model& model = *predictor->model_;
   SLUICE_ASSIGN_OR_RETURN(const TableLayouts saved,

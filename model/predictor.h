@@ -53,7 +53,8 @@ class Predictor {
 
   // Loads the saved model in the folder `model_dir`; `models` must have its kind of model. `env` is
   // used during the call only. NOT_FOUND if the folder is not a model; DATA_LOSS if it is damaged
-  // or its tables differ from its job's.
+  // or its tables differ from its job's; INVALID_ARGUMENT if it is a program's and `models` has no
+  // network for it.
   static absl::StatusOr<std::unique_ptr<Predictor>> Load(const std::string& model_dir,
                                                          const ModelList& models, Env* env);
 

@@ -106,13 +106,11 @@ void FindUnsupported(const JobConfig& job, std::vector<ConfigProblem>* problems)
   const bool buffers = std::any_of(job.model().program().parameters().begin(),
                                    job.model().program().parameters().end(),
                                    [](const auto& p) { return p.buffer(); });
-  if (ModeOf(job.strategy()) == Mode::kGeo) {
-    problems->push_back(
-        {"strategy.a_sync_configs.k_steps", "Geo does not train programs yet; set it to 0"});
-  }
-  if (job.strategy().sync_configs().dense() == SyncConfigs::COLLECTIVE) {
-    problems->push_back(
-        {"strategy.sync_configs.dense", "COLLECTIVE does not train programs yet; remove it"});
+  if (buffers && ModeOf(job.strategy()) == Mode::kGeo &&
+      job.strategy().a_sync_configs().geo_merge() == ASyncConfigs::SUM) {
+    problems->push_back({"strategy.a_sync_configs.geo_merge",
+                         "SUM would add up the moves that all workers make of the program's "
+                         "buffers, such as running means; use MEAN"});
   }
   if (MergedBatches(job) > 1) {
     problems->push_back({"strategy.sync_configs.gradient_merge_steps",

@@ -107,7 +107,7 @@ void ProgramWorker::JobStarts(const WorkerAssignment& assignment) {
   place_->job_id = assignment.job().job_id();
   place_->rank = assignment.rank();
   place_->world_size = assignment.job().worker_num();
-  place_->async = ModeOf(assignment.job().config().strategy()) != Mode::kSync;
+  place_->async = ModeOf(assignment.job().config().strategy()) == Mode::kAsync;
 }
 
 void ProgramWorker::JobEnded(const absl::Status& status) {

@@ -40,7 +40,7 @@ class ProgramWorker {
     std::string job_id;
     uint32_t rank = 0;
     uint32_t world_size = 0;
-    bool async = true;                          // the job's mode; the other one is sync
+    bool async = true;  // the job's mode: each worker's push is applied by itself
     std::shared_ptr<const ProgramShape> shape;  // null until its network is made
   };
   // Nothing before the first assignment.

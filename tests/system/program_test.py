@@ -31,6 +31,8 @@ SCRIPT = (ROOT / "examples" / "adult_wide_deep.py").read_text().replace(
     "pathlib.Path(__file__).resolve().parents[1]", "pathlib.Path(%r)" % str(ROOT))
 
 
+GEO = ("--a_sync=true", "--k_steps=20")
+COLLECTIVE = ("--set=strategy.sync_configs.dense=COLLECTIVE",)
 
 
 def with_norms(text):
@@ -112,13 +114,13 @@ class ProgramTest(DisturbedLaunchTest):
     def start_training(self, *flags, name="run", arguments=(), change=lambda text: text):
         return self.start(*self.flags(self.script(change), *flags, name=name), "--", *arguments, env=ONE_THREAD, log=name + ".out")
 
-    def undisturbed_digest(self, change):
-        self.train("--a_sync=false", name="undisturbed", arguments=["--epochs=6"], change=change)
+    def undisturbed_digest(self, change, *flags):
+        self.train("--a_sync=false", *flags, name="undisturbed", arguments=["--epochs=6"], change=change)
         return re.search(r'"model_digest": "(\w+)"', (self.tmp / "undisturbed" / "result.json").read_text())[1]
 
-    def check_same_bits_after_kill(self, role, change=lambda text: text):
-        digest = self.undisturbed_digest(change)
-        launcher = self.start_training("--a_sync=false", arguments=["--epochs=6"], change=change)
+    def check_same_bits_after_kill(self, role, change=lambda text: text, flags=()):
+        digest = self.undisturbed_digest(change, *flags)
+        launcher = self.start_training("--a_sync=false", *flags, arguments=["--epochs=6"], change=change)
         self.await_step(launcher, self.random.randrange(20, 200))
         kill_unless_over(self.pid_of(role, 0), signal.SIGKILL)
         result = self.result(launcher)
@@ -188,6 +190,35 @@ class ProgramTest(DisturbedLaunchTest):
     def test_a_killed_worker_changes_no_bit_of_statistics_and_masks(self):
         self.assertNotEqual(with_norms(SCRIPT), SCRIPT)
         self.assertEqual(self.check_same_bits_after_kill("worker", with_norms)["worker_losses"], 1)
+
+    def test_geo_trains_and_a_killed_worker_loses_and_repeats_nothing(self):
+        launcher = self.start_training(*GEO, arguments=["--epochs=6"], change=with_norms)
+        self.await_step(launcher, self.random.randrange(20, 200))
+        kill_unless_over(self.pid_of("worker", 1), signal.SIGKILL)
+        result = self.result(launcher)
+        self.assertEqual((result["mode"], result["recovery"]["worker_losses"]), ("geo", 1), self.output())
+        self.assertEqual(result["examples"], 6 * ADULT_TRAIN_EXAMPLES)
+        self.assertEqual([epoch["examples"] for epoch in result["epochs_log"]], 6 * [ADULT_TRAIN_EXAMPLES])
+        self.assertGreater(result["eval"]["auc"], 0.9)
+
+    def test_dense_tables_of_the_workers_are_those_of_the_pservers(self):
+        """Also statistics and masks, and twice with the same bits."""
+        digests = []
+        for name, flags in (("pserver", ()), ("collective", COLLECTIVE), ("again", COLLECTIVE)):
+            self.train("--a_sync=false", *flags, name=name, arguments=["--epochs=1"], change=with_norms)
+            digests.append(json.loads((self.tmp / name / "result.json").read_text())["model_digest"])
+        self.assert_models_close("pserver", "collective", tables=6)
+        self.assertEqual(digests[1], digests[2])
+
+    def test_a_killed_worker_changes_no_bit_of_the_workers_tables(self):
+        self.assertEqual(self.check_same_bits_after_kill("worker", with_norms, COLLECTIVE)["worker_losses"], 1)
+
+    def test_predict_names_what_scores_a_programs_model(self):
+        self.train(arguments=["--epochs=1"])
+        done = self.run_program("sluice", "predict", "--model=%s" % (self.tmp / "run" / "model"), "--output=%s" % (self.tmp / "scores"),
+                                "--data=%s" % (ROOT / "data" / "adult" / "adult.test.gz"))
+        self.assertEqual(done.returncode, 2, done.stdout)
+        self.assertIn("sluice.torch.load", done.stdout)
 
     def test_a_killed_pserver_changes_no_bit(self):
         self.assertEqual(self.check_same_bits_after_kill("pserver")["pserver_losses"], 1)
@@ -315,13 +346,12 @@ class EqualityTest(SluiceTest):
         return tables
 
     def native(self, name, *flags):
-        self.launch("--server_num=1", "--worker_num=2", "--a_sync=false", "--epochs=1",
-                    "--set=model.wide_deep.embedding_initializer={constant: 0.02}", *flags, name=name)
+        self.launch("--server_num=1", "--epochs=1", "--set=model.wide_deep.embedding_initializer={constant: 0.02}", *flags, name=name)
         return self.values(name)
 
-    def check(self, optimizer):
-        first = self.native("first", "--set=optimizers.all={sgd {} learning_rate: 1e-30}")
-        native = self.native("native", "--set=optimizers.all={%s}" % optimizer)
+    def check(self, optimizer, *mode):
+        first = self.native("first", "--set=optimizers.all={sgd {} learning_rate: 1e-30}", *mode)
+        native = self.native("native", "--set=optimizers.all={%s}" % optimizer, *mode)
         start = {native_name: [values[0] for _, values in sorted(first[native_name].items())]
                  for native_name in first if "/" in native_name}
         script = self.tmp / "train.py"
@@ -344,7 +374,7 @@ class EqualityTest(SluiceTest):
     model.load_state_dict(state)
 """ % (str(self.tmp / "start.json"), self.LAYERS)))
         done = self.run_program("sluice", "launch", "--program=%s" % script, "--python=%s" % PYTHON, "--server_num=1",
-                                "--worker_num=2", "--a_sync=false", "--epochs=1", "--output_dir=%s" % (self.tmp / "own"),
+                                *mode, "--epochs=1", "--output_dir=%s" % (self.tmp / "own"),
                                 "--log_dir=%s" % (self.tmp / "own.log"), "--set=optimizers.all={%s}" % optimizer)
         self.assertEqual(done.returncode, 0, done.stdout)
         own = self.values("own")
@@ -369,10 +399,14 @@ class EqualityTest(SluiceTest):
         self.assertTrue(distance <= 1e-5 * norm, name)
 
     def test_with_sgd(self):
-        self.check("sgd {} learning_rate: 0.1")
+        self.check("sgd {} learning_rate: 0.1", "--worker_num=2", "--a_sync=false")
 
     def test_with_adagrad(self):
-        self.check("adagrad { initial_accumulator: 0.1 } learning_rate: 0.05")
+        self.check("adagrad { initial_accumulator: 0.1 } learning_rate: 0.05", "--worker_num=2", "--a_sync=false")
+
+    def test_geo_with_one_worker(self):
+        """With several, the order in which their moves arrive differs from run to run."""
+        self.check("adagrad { initial_accumulator: 0.1 } learning_rate: 0.05", "--worker_num=1", *GEO)
 
 
 if __name__ == "__main__":

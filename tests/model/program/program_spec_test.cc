@@ -192,15 +192,31 @@ TEST(ProgramSpecTest, OneNamesWhatIsWrong) {
 }
 
 TEST(ProgramSpecTest, WhatProgramsCannotDoYetIsRefused) {
-  EXPECT_THAT(Refusal("strategy { a_sync_configs { k_steps: 4 } }"), HasSubstr("Geo"));
-  EXPECT_THAT(Refusal("strategy { a_sync: false sync_configs { dense: COLLECTIVE } }"),
-              HasSubstr("COLLECTIVE"));
+  EXPECT_THAT(Refusal("strategy { a_sync_configs { k_steps: 4 geo_merge: SUM } }"),
+              AllOf(HasSubstr("geo_merge"), HasSubstr("buffers")));
   EXPECT_THAT(Refusal("strategy { a_sync: false sync_configs { gradient_merge_steps: 2 } }"),
               HasSubstr("gradient_merge_steps"));
   EXPECT_THAT(Refusal("optimizers { clip_global_norm: 1 }"), HasSubstr("buffers"));
   EXPECT_THAT(Refusal("optimizers { wide { sgd {} } }"), HasSubstr("no wide part"));
   EXPECT_THAT(Refusal("tables { name: 'norm.running_mean' optimizer { sgd {} } }"),
               AllOf(HasSubstr("tables[0]"), HasSubstr("buffer")));
+}
+
+// Each of these modes has a rule of its own for all tables; a buffer's update stays its definition.
+TEST(ProgramSpecTest, GeoAndCollectiveKeepTheRuleOfBuffers) {
+  for (const char* strategy : {"strategy { a_sync_configs { k_steps: 4 } }",
+                               "strategy { a_sync: false sync_configs { dense: COLLECTIVE } }"}) {
+    const auto spec =
+        Create(absl::StrCat(strategy, " optimizers { lr_scale: WORKERS } worker_num: 3"));
+    ASSERT_NE(spec, nullptr) << strategy;
+    const TableConfig& buffer = spec->tables()[spec->dense_tables()[2]];
+    EXPECT_EQ(buffer.name(), "norm.running_mean");
+    EXPECT_TRUE(buffer.optimizer().has_sgd());
+    EXPECT_EQ(buffer.optimizer().learning_rate(), 1);
+    const TableConfig& weight = spec->tables()[spec->dense_tables()[0]];
+    EXPECT_EQ(buffer.update_at(), weight.update_at()) << strategy;
+    EXPECT_NE(buffer.update_at(), TableConfig::PSERVER) << strategy;
+  }
 }
 
 TEST(ProgramSpecTest, ShippedProgramsHaveNoNetworkForIt) {
