@@ -23,8 +23,10 @@
 #include "common/config/job_config.h"
 #include "google/protobuf/text_format.h"
 #include "python/core/declaration.h"
+#include "python/core/example_bindings.h"
 #include "python/core/model_bindings.h"
 #include "python/core/program_worker.h"
+#include "python/core/shape_bindings.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -227,25 +229,7 @@ class Worker {
     }
   }
 
-  // By collection: its name, and by feature of it (table, slot, first column, mean pooling).
-  using Lookup = std::tuple<uint32_t, uint32_t, uint32_t, bool>;
-  std::vector<std::pair<std::string, std::vector<Lookup>>> Lookups() {
-    const auto owner = Shape();
-    const ProgramShape& shape = *owner;
-    std::vector<std::pair<std::string, std::vector<Lookup>>> lookups;
-    for (uint32_t c = 0; c < shape.collections.size(); ++c) {
-      std::vector<Lookup> of_collection;
-      for (const uint32_t s : shape.collections[c].slots) {
-        const ProgramShape::Slot& slot = shape.slots[s];
-        for (const ProgramShape::Columns& columns : shape.tables[slot.table].columns) {
-          if (columns.collection == c)
-            of_collection.emplace_back(slot.table, s, columns.begin, slot.mean);
-        }
-      }
-      lookups.emplace_back(shape.collections[c].name, std::move(of_collection));
-    }
-    return lookups;
-  }
+  std::vector<std::pair<std::string, std::vector<Lookup>>> Lookups() { return LookupsOf(*Shape()); }
   std::vector<std::string> Numbers() { return Shape()->numbers; }
   std::vector<std::string> Parameters() {
     const auto owner = Shape();
@@ -359,5 +343,6 @@ NB_MODULE(_core, m) {
       .def("numbers", &Worker::Numbers)
       .def("parameters", &Worker::Parameters)
       .def("tables", &Worker::Tables);
+  BindExamples(m);
   BindModels(m);
 }

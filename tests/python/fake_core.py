@@ -3,6 +3,7 @@
 It hands out the batches of a test in order, so that the loop and the modules can be tested without a cluster.
 """
 import json
+import zlib
 
 import numpy as np
 
@@ -30,7 +31,7 @@ class Turn:
         self.core, self.trains, self.step, self.epoch, self.seed = core, trains, step, 0, 7
         self.begins, self.restored = trains and core.begins, core.restored
         self.logged, self.sums = [], []
-        self.keys = example_keys  # [examples][slots]: lists of keys
+        self.example_keys = example_keys  # [examples][slots]: lists of keys
         self._label = np.array(label, np.float32)
         self._numbers = np.array(numbers, np.float32).reshape(len(label), -1)
         self.examples = len(label)
@@ -46,7 +47,7 @@ class Turn:
         self._gradients = [np.zeros_like(value) for value in core.dense]
         self._dense = [value.copy() for value in core.dense]
 
-    single = property(lambda self: all(len(keys) == 1 for row in self.keys for keys in row))
+    single = property(lambda self: all(len(keys) == 1 for row in self.example_keys for keys in row))
     label = lambda self: self._label
     weight = lambda self: self._weight
     numbers = lambda self: self._numbers
@@ -54,16 +55,17 @@ class Turn:
     log = lambda self, name, value: self.logged.append((name, value))
     measure = lambda self, name, sum, weight: self.sums.append((name, sum, weight))
     rows = lambda self, t: self._values[t]
+    keys = lambda self, t: np.array(self.unique[t], np.uint64)
     row_gradients = lambda self, t: self._row_gradients[t]
     parameter = lambda self, i: self._dense[i]
     parameter_gradient = lambda self, i: self._gradients[i]
 
     def slot_rows(self, s):
         unique = self.unique[self.core.slots[s][1]]
-        return np.array([unique.index(k) for row in self.keys for k in row[s]], np.int64)
+        return np.array([unique.index(k) for row in self.example_keys for k in row[s]], np.int64)
 
     def slot_offsets(self, s):
-        return np.cumsum([0] + [len(row[s]) for row in self.keys]).astype(np.int64)
+        return np.cumsum([0] + [len(row[s]) for row in self.example_keys]).astype(np.int64)
 
     def all_rows(self):
         return np.stack([self.slot_rows(s) for s in range(len(self.core.slots))])
@@ -188,3 +190,79 @@ class Core:
 
     def tables(self):
         return len(self.tables_)
+
+
+def key_of(word):
+    return int(word) if word.isdigit() else zlib.crc32(word.encode())
+
+
+class Rows:
+    """The rows of a table of a saved model."""
+
+    def __init__(self, core, table):
+        self.core, self.table = core, table
+
+    def keys(self):
+        return np.array(sorted(self.core.tables_[self.table]), np.uint64)
+
+    def values(self):
+        return self.find(self.keys())
+
+    def find(self, keys):
+        rows = [self.core.tables_[self.table].get(int(key), self.core.initial(self.table, int(key))) for key in keys]
+        return np.stack(rows) if rows else np.zeros((0, self.core.dims[self.table]), np.float32)
+
+
+class SavedModel:
+    """A module whose only saved model has the values of `core`. A column's cell has the keys of its slot."""
+
+    job, job_id, step, epochs, digest = "a job", "job-1", 20, 1, "d1"
+
+    def __init__(self, core, folder="model"):
+        self.core, self.folder = core, folder
+
+    def open_model(self, folder):
+        if folder != self.folder:
+            raise KeyError("%s is not a saved model" % folder)
+        return self
+
+    def dense(self, name):
+        return self.core.dense[self.core.parameters().index(name)].ravel()
+
+    def rows(self, name):
+        return Rows(self.core, self.tables().index(name))
+
+    def ExampleSource(self, job):
+        return self
+
+    def tables(self):
+        return ["table%d" % t for t in range(len(self.core.tables_))]
+
+    def lookups(self):
+        return self.core.lookups()
+
+    def numbers(self):
+        return self.core.numbers()
+
+    def parameters(self):
+        return [(parameter["name"], parameter["shape"]) for parameter in self.core.program["parameters"]]
+
+    def collections(self):
+        return [(c["name"], c["dim"], c["features"]) for c in self.core.program["collections"]]
+
+    def from_columns(self, columns):
+        self.columns = columns
+        cells = dict(columns)
+        names = [feature for feature, _ in self.core.slots]
+        keys = [[[key_of(word) for word in (cells[name][i] or "").split()] for name in names] for i in range(len(cells["age"]))]
+        return self.examples(keys, [float(age) for age in cells["age"]])
+
+    def read(self, files, batch_size):
+        self.files = [self.examples([[[1], [2], [3]]] * batch_size, [0.5] * batch_size) for _ in files]
+        return self
+
+    def next(self):
+        return self.files.pop(0) if self.files else None
+
+    def examples(self, keys, ages):
+        return Turn(self.core, keys, [0] * len(keys), ages, 0, trains=False)

@@ -70,7 +70,8 @@ class PagesTest(unittest.TestCase):
         core = Core()
         names = {"__name__": "program"}
         torch.manual_seed(1)
-        with mock.patch("sluice.torch._worker._load_core", lambda: core):
+        with mock.patch("sluice.torch._worker._load_core", lambda: core), \
+                mock.patch("sluice.torch._saved._load_core", lambda: fake_core.SavedModel(core, "output/first-1/model")):
             for block in blocks:
                 self.launch()
                 # So that a traceback names the line of the page.

@@ -628,6 +628,124 @@ class StateTest(FakeWorkerTest):
             self.assertEqual(self.core.events[0][0], "fail")
 
 
+class SavedTest(FakeWorkerTest):
+    """A model of the fake core's values, loaded into another module than the one that was trained."""
+
+    def setUp(self):
+        super().setUp()
+        self.core.batches = [*batches(20), (*batches(1, several=True, seed=2)[0], False)]
+        self.keys, _, self.ages, _, _ = self.core.batches[-1]
+        self.trained = Net(norm=True)
+        with self.worker(self.trained, predict=self.trained) as worker:
+            for batch in worker:
+                worker.backward(loss_of(self.trained(batch), batch))
+            self.state = worker.state_dict()
+        self.folder = fake_core.SavedModel(self.core)
+
+    def load(self, net, folder="model"):
+        return sluice.torch._saved.load(net, folder, core=self.folder)
+
+    def columns(self):
+        cells = {name: [" ".join(map(str, example[slot])) for example in self.keys] for slot, (name, _) in enumerate(SLOTS)}
+        return {**cells, "age": self.ages}
+
+    def test_a_loaded_module_computes_what_the_job_evaluated(self):
+        net = Net(norm=True)
+        saved = self.load(net)
+        net.eval()
+        with torch.no_grad():
+            logits = net(saved.batch(self.columns()))
+        torch.testing.assert_close(logits, torch.from_numpy(self.core.logits_seen[-1]))
+        self.assertEqual((saved.step, saved.digest), (20, "d1"))
+
+    def test_keys_that_the_model_lacks_have_their_initial_rows(self):
+        net = Net(norm=True)
+        saved = self.load(net)
+        columns = {"user": ["77"], "item": ["77"], "day": [None], "age": [0.5]}
+        rows = net.emb(saved.batch(columns))
+        torch.testing.assert_close(rows[0, 0], torch.from_numpy(self.core.initial(0, 77)[:4]))
+        self.assertEqual(dict(self.folder.columns)["day"], [None])
+
+    def test_values_become_cells(self):
+        saved = self.load(Net(norm=True))
+        saved.batch({"user": torch.tensor([1, 2]), "item": ["1", "2"], "day": [3, None], "age": [1.5, float("nan")][:1] * 2})
+        self.assertEqual(dict(self.folder.columns),
+                         {"user": ["1", "2"], "item": ["1", "2"], "day": ["3", None], "age": ["1.5"] * 2})
+        with self.assertRaisesRegex(TypeError, "column 'user' is a str"):
+            saved.batch({"user": "1 2"})
+
+    def test_files_are_read_batch_by_batch(self):
+        net = Net(norm=True).eval()
+        saved = self.load(net)
+        self.assertEqual([len(net(batch)) for batch in saved.batches(["a", "b"], batch_size=5)], [5, 5])
+        self.assertEqual([len(batch) for batch in saved.batches("a", batch_size=2)], [2])
+
+    def test_the_state_of_a_worker_is_plain_and_fits_the_module(self):
+        with tempfile.TemporaryDirectory() as folder:
+            torch.save(self.state, folder + "/state.pt")
+            state = torch.load(folder + "/state.pt", weights_only=True)
+        net = Net(norm=True)
+        net.load_state_dict(state)
+        for name, value in zip(self.core.parameters(), self.core.dense):
+            torch.testing.assert_close(state[name], torch.from_numpy(value))
+        # Copies: training on does not change them.
+        self.assertNotEqual(state["mlp.0.weight"].data_ptr(), self.trained.mlp[0].weight.data_ptr())
+
+        class Odd(nn.Module):
+            def get_extra_state(self):
+                return {1, 2}
+
+        with self.assertRaisesRegex(TypeError, "_extra_state.*set"):
+            sluice.torch._saved.state_dict(Odd())
+
+    def test_an_exported_file_needs_no_sluice(self):
+        with tempfile.TemporaryDirectory() as folder:
+            sluice.torch._saved.export(Net(norm=True), "model", folder + "/model.pt", core=self.folder)
+            self.assertEqual(os.listdir(folder), ["model.pt"])
+            plain = torch.load(folder + "/model.pt", weights_only=True)
+        net = Net(norm=True).eval()
+        net.load_state_dict(plain["state"])
+
+        def pool(collection, slot):
+            """As a program without sluice would write it."""
+            about = plain["collections"][collection]
+            table = plain["tables"][about["features"][SLOTS[slot][0]]]
+            begin = table["columns"][collection]
+            rows = {int(key): row[begin:begin + about["dim"]] for key, row in zip(table["keys"], table["values"])}
+            return torch.stack([sum((rows[key] for key in example[slot]), torch.zeros(about["dim"])) for example in self.keys])
+
+        deep = torch.cat([pool("emb", 1), pool("emb", 0), torch.tensor(self.ages)[:, None]], dim=1)
+        with torch.no_grad():
+            logits = net.mlp(net.norm(deep)).squeeze(1) + sum(pool("lin", slot) for slot in range(3)).squeeze(1)
+        torch.testing.assert_close(logits, torch.from_numpy(self.core.logits_seen[-1]))
+        self.assertEqual((plain["job"], plain["step"]), ("a job", 20))
+
+    def test_another_module_is_refused_with_the_first_difference_and_stays_as_it_was(self):
+        def refused(change, message):
+            net = Net(norm=True)
+            change(net)
+            before = {name: value.clone() for name, value in net.state_dict().items()}
+            with self.assertRaisesRegex(ValueError, message):
+                self.load(net)
+            for name, value in net.state_dict().items():
+                torch.testing.assert_close(value, before[name])
+
+        def narrower(net):
+            net.emb.dim = 3
+
+        def other_features(net):
+            net.lin.features.reverse()
+
+        refused(lambda net: net.mlp.append(nn.Linear(1, 1)), r"it has 'mlp.3.weight', and the model has not")
+        refused(lambda net: net.mlp.__setitem__(0, nn.Linear(9, 6)), r"'mlp.0.weight' is \[6, 9\], in the model \[5, 9\]")
+        refused(lambda net: setattr(net, "norm", nn.Identity()), "it lacks 'norm.weight'")
+        refused(narrower, "'emb' has dim 3, in the model 4")
+        refused(other_features, "'lin' has features")
+        refused(lambda net: setattr(net, "lin", nn.Identity()), "it lacks the collection 'lin'")
+        with self.assertRaisesRegex(ValueError, "other is not a saved model"):
+            self.load(Net(norm=True), "other")
+
+
 class DeclareTest(unittest.TestCase):
     def test_tied_parameters_count_once_and_frozen_ones_are_no_tables(self):
         net = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3), nn.Linear(3, 1))

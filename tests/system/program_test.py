@@ -93,7 +93,17 @@ def with_state(folder):
 """ % str(folder))
 
 
-class ProgramTest(DisturbedLaunchTest):
+def with_kept_means(text):
+    """Checks in Geo, between two merges of the first epoch, that a step leaves a buffer as the forward pass has made it."""
+    return with_norms(text).replace(
+        "worker.backward(loss)", "worker.backward(loss)\n            moved = model.deep[1].running_mean.clone()").replace(
+        "for batch in worker:\n", """for batch in worker:
+            if worker.rank == 0 and batch.epoch == 0 and batch.step % 20 == 9:
+                torch.testing.assert_close(model.deep[1].running_mean, moved)
+""")
+
+
+class ProgramLaunchTest(DisturbedLaunchTest):
     def script(self, change=lambda text: text):
         """The example, changed, in this test's folder."""
         file = self.tmp / "train.py"
@@ -114,6 +124,8 @@ class ProgramTest(DisturbedLaunchTest):
     def start_training(self, *flags, name="run", arguments=(), change=lambda text: text):
         return self.start(*self.flags(self.script(change), *flags, name=name), "--", *arguments, env=ONE_THREAD, log=name + ".out")
 
+
+class ProgramTest(ProgramLaunchTest):
     def undisturbed_digest(self, change, *flags):
         self.train("--a_sync=false", *flags, name="undisturbed", arguments=["--epochs=6"], change=change)
         return re.search(r'"model_digest": "(\w+)"', (self.tmp / "undisturbed" / "result.json").read_text())[1]
@@ -192,7 +204,7 @@ class ProgramTest(DisturbedLaunchTest):
         self.assertEqual(self.check_same_bits_after_kill("worker", with_norms)["worker_losses"], 1)
 
     def test_geo_trains_and_a_killed_worker_loses_and_repeats_nothing(self):
-        launcher = self.start_training(*GEO, arguments=["--epochs=6"], change=with_norms)
+        launcher = self.start_training(*GEO, arguments=["--epochs=6"], change=with_kept_means)
         self.await_step(launcher, self.random.randrange(20, 200))
         kill_unless_over(self.pid_of("worker", 1), signal.SIGKILL)
         result = self.result(launcher)
@@ -212,13 +224,6 @@ class ProgramTest(DisturbedLaunchTest):
 
     def test_a_killed_worker_changes_no_bit_of_the_workers_tables(self):
         self.assertEqual(self.check_same_bits_after_kill("worker", with_norms, COLLECTIVE)["worker_losses"], 1)
-
-    def test_predict_names_what_scores_a_programs_model(self):
-        self.train(arguments=["--epochs=1"])
-        done = self.run_program("sluice", "predict", "--model=%s" % (self.tmp / "run" / "model"), "--output=%s" % (self.tmp / "scores"),
-                                "--data=%s" % (ROOT / "data" / "adult" / "adult.test.gz"))
-        self.assertEqual(done.returncode, 2, done.stdout)
-        self.assertIn("sluice.torch.load", done.stdout)
 
     def test_a_killed_pserver_changes_no_bit(self):
         self.assertEqual(self.check_same_bits_after_kill("pserver")["pserver_losses"], 1)
@@ -330,6 +335,73 @@ class ProgramTest(DisturbedLaunchTest):
         self.assertRegex(self.output(), r"--resume -- --epochs=100")
 
 
+class SavedModelTest(ProgramLaunchTest):
+    """A program's model outside of its cluster."""
+
+    USE = """
+import gzip, json, sys
+import torch
+from torch.nn import functional as F
+import sluice.torch
+import train
+
+folder, data, out = sys.argv[1:]
+torch.set_num_threads(1)
+model = train.WideDeep()
+saved = sluice.torch.load(model, folder)
+model.eval()
+loss, examples, logits = 0.0, 0, []
+with torch.no_grad():
+    for batch in saved.batches(data, batch_size=500):
+        logits.append(model(batch))
+        loss += float(F.binary_cross_entropy_with_logits(logits[-1].double(), batch.label.double(), reduction="sum"))
+        examples += len(batch)
+    columns = ["age", "workclass", "fnlwgt", "education", "education_num", "marital_status", "occupation", "relationship",
+               "race", "sex", "capital_gain", "capital_loss", "hours_per_week", "native_country"]
+    lines = [line.strip().split(", ") for line in gzip.open(data, "rt").read().splitlines()[1:41]]
+    cells = {name: list(values) for name, values in zip(columns, zip(*lines)) if name != "fnlwgt"}
+    cells["age"] = [int(age) for age in cells["age"]]
+    here = model(saved.batch(cells))
+sluice.torch.export(model, folder, out)
+print(json.dumps({"log_loss": loss / examples, "examples": examples, "step": saved.step, "digest": saved.digest,
+                  "off": float((here - logits[0][:40]).abs().max())}))
+"""
+
+    PLAIN = """
+import sys
+import torch
+plain = torch.load(sys.argv[1], weights_only=True)
+assert "sluice" not in sys.modules
+print(sorted((name, len(table["keys"])) for name, table in plain["tables"].items()), plain["state"]["linear.weight"].shape)
+"""
+
+    def python(self, script, *arguments, **environment):
+        done = subprocess.run([PYTHON, "-B", "-c", script, *map(str, arguments)], capture_output=True, text=True, cwd=self.tmp,
+                              env={**ONE_THREAD, **environment})
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        return done.stdout
+
+    def test_a_loaded_module_scores_as_the_job_has_evaluated(self):
+        self.train("--a_sync=false", arguments=["--epochs=1"], change=with_norms)
+        result = json.loads((self.tmp / "run" / "result.json").read_text())
+        data = ROOT / "data" / "adult" / "adult.test.gz"
+        used = json.loads(self.python(self.USE, self.tmp / "run" / "model", data, self.tmp / "model.pt",
+                                      PYTHONPATH="%s:%s" % (BIN.parent / "python", self.tmp)))
+        self.assertEqual((used["examples"], used["step"], used["digest"]),
+                         (ADULT_TEST_EXAMPLES, result["global_step"], result["model_digest"]))
+        self.assertAlmostEqual(used["log_loss"], result["eval"]["log_loss"], places=6)
+        self.assertLess(used["off"], 1e-5)
+        plain = self.python(self.PLAIN, self.tmp / "model.pt", PYTHONPATH="")
+        self.assertRegex(plain, r"\('embedding_1', \d{3,}\), \('embedding_9', \d{3,}\).*\[1, 5\]")
+
+    def test_predict_names_what_scores_a_programs_model(self):
+        self.train(arguments=["--epochs=1"])
+        done = self.run_program("sluice", "predict", "--model=%s" % (self.tmp / "run" / "model"),
+                                "--output=%s" % (self.tmp / "scores"), "--data=%s" % (ROOT / "data" / "adult" / "adult.test.gz"))
+        self.assertEqual(done.returncode, 2, done.stdout)
+        self.assertIn("sluice.torch.load", done.stdout)
+
+
 class EqualityTest(SluiceTest):
     """wide_deep written in PyTorch trains as the native one from the same values: each table within 1e-5 of its norm."""
 
@@ -346,7 +418,8 @@ class EqualityTest(SluiceTest):
         return tables
 
     def native(self, name, *flags):
-        self.launch("--server_num=1", "--epochs=1", "--set=model.wide_deep.embedding_initializer={constant: 0.02}", *flags, name=name)
+        self.launch("--server_num=1", "--epochs=1", "--set=model.wide_deep.embedding_initializer={constant: 0.02}", *flags,
+                    name=name)
         return self.values(name)
 
     def check(self, optimizer, *mode):
@@ -407,6 +480,18 @@ class EqualityTest(SluiceTest):
     def test_geo_with_one_worker(self):
         """With several, the order in which their moves arrive differs from run to run."""
         self.check("adagrad { initial_accumulator: 0.1 } learning_rate: 0.05", "--worker_num=1", *GEO)
+
+    def test_geo_with_two_workers_learns_as_the_native_model(self):
+        flags = ["--server_num=1", "--worker_num=2", *GEO]
+        native, _ = self.launch(*flags, "--epochs=3", name="native")
+        script = self.tmp / "train.py"
+        script.write_text(SCRIPT)
+        done = self.run_program("sluice", "launch", "--program=%s" % script, "--python=%s" % PYTHON, *flags, "--epochs=3",
+                                "--output_dir=%s" % (self.tmp / "own"), "--log_dir=%s" % (self.tmp / "own.log"), env=ONE_THREAD)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        own = json.loads((self.tmp / "own" / "result.json").read_text())
+        print("Geo, two workers: AUC %.4f, native %.4f" % (own["eval"]["auc"], native["eval"]["auc"]), flush=True)
+        self.assertAlmostEqual(own["eval"]["auc"], native["eval"]["auc"], delta=0.003)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,8 @@ from ._embedding import Batch, Place
 from ._reports import Metric, Metrics, StepLog, Value
 from ._state import Load, ProgramState, Save
 
+from ._saved import state_dict
+
 if TYPE_CHECKING:
     from .. import _core
 
@@ -268,6 +270,14 @@ class Worker:
         """
         self._state.set_load(fn)
         return fn
+
+    def state_dict(self) -> dict[str, Tensor | float | str]:
+        """Copies of the module's values by name, for ``model.load_state_dict`` and ``torch.save``.
+
+        They are those of the newest batch, before its step; after the loop, those of the last batch or evaluation. Rows
+        of collections are not among them: a saved model has them (``sluice.torch.load``).
+        """
+        return state_dict(self._model)
 
     # ------------------------------------------------------------------------------------------- inside
 

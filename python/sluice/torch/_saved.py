@@ -1,0 +1,282 @@
+"""Saved models of programs: back into their modules, without a cluster, and into plain files of PyTorch."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Iterator, Mapping, Sequence, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from .._errors import UsageError
+from ._declare import Declaration, declare
+from ._embedding import Batch, EmbeddingCollection, Place
+
+if TYPE_CHECKING:
+    from .. import _core
+
+Folder = str | os.PathLike[str]
+
+
+class Saved:
+    """The rows of a saved model, and the batches that bring them to its module. Made by ``load``.
+
+    Rows are copied into the batches, so a loaded model is not trained further here; a job goes on from it with
+    ``initial_model``.
+
+    Attributes:
+        job_id: Of the job that has made the model.
+        step: Global steps until it was saved.
+        epochs: Epochs until it was saved.
+        digest: SHA-256 of all values; "" for a checkpoint.
+        job: The job's effective configuration, in text format.
+    """
+
+    def __init__(self, reader: _core.ModelReader, source: _core.ExampleSource) -> None:
+        self.job_id = reader.job_id
+        self.step = reader.step
+        self.epochs = reader.epochs
+        self.digest = reader.digest
+        self.job = reader.job
+        self._source = source
+        self._tables = [reader.rows(name) for name in source.tables()]
+        self._numbers = source.numbers()
+        self._places = {name: [Place(*one) for one in places] for name, places in source.lookups()}
+
+    def batch(self, columns: Mapping[str, Any]) -> Batch:
+        """Makes a batch of values in memory.
+
+        Args:
+            columns: By column of the job's data: ``[examples]``, texts or numbers as cells of a data file (several
+                values of one feature in one text, with the feature's delimiter); None, NaN and "" are missing values.
+                Label and weight may be left out: labels are then 0, weights 1.
+
+        Raises:
+            UsageError: A column that a feature needs is not there, or a value is malformed. Names column and example.
+        """
+        cells = [(name, [_cell(value) for value in _values(name, column)]) for name, column in columns.items()]
+        try:
+            return self._batch(self._source.from_columns(cells))
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+
+    def batches(self, files: Folder | Sequence[Folder], *, batch_size: int = 1024) -> Iterator[Batch]:
+        """Reads files in the format of the job's data, in their order.
+
+        Args:
+            files: Files or globs. They may lack the label; it is then 0.
+            batch_size: Examples of a batch; the last one has fewer.
+
+        Raises:
+            UsageError: A pattern matches no file, or a file lacks a column.
+            RuntimeError: More lines are malformed than the job allows (``data.max_bad_lines``). Fewer are left out.
+        """
+        if isinstance(files, (str, os.PathLike)):
+            files = [files]
+        try:
+            reading = self._source.read([os.fspath(file) for file in files], batch_size)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+        while (examples := reading.next()) is not None:
+            yield self._batch(examples)
+
+    def _batch(self, examples: _core.Examples) -> Batch:
+        # A batch that does not train asks for no more of its turn than _SavedTurn has.
+        turn = cast("_core.Turn", _SavedTurn(examples, self._tables))
+        return Batch(turn, self._numbers, self._places, len(self._tables))
+
+    def __repr__(self) -> str:
+        return f"<sluice model of {self.job_id!r}, step {self.step:,}>"
+
+
+class _SavedTurn:
+    """A batch with rows of a saved model, in the place of a worker's turn. It is never over."""
+
+    trains = False
+    epoch = 0
+    step = 0
+
+    def __init__(self, examples: _core.Examples, tables: Sequence[_core.Rows]) -> None:
+        self.examples = examples.examples
+        self.single = examples.single
+        self.label = examples.label
+        self.weight = examples.weight
+        self.numbers = examples.numbers
+        self.all_rows = examples.all_rows
+        self.slot_rows = examples.slot_rows
+        self.slot_offsets = examples.slot_offsets
+        self._keys = examples.keys
+        self._tables = tables
+
+    def rows(self, table: int) -> Any:
+        return self._tables[table].find(self._keys(table))
+
+
+def load(model: nn.Module, folder: Folder, *, core: Any = None) -> Saved:
+    """Fills a module with a saved model, or a checkpoint, of a program.
+
+    ::
+
+        saved = sluice.torch.load(model, result.model_dir)
+        model.eval()
+        with torch.no_grad():
+            for batch in saved.batches("test.csv"):
+                logits = model(batch)
+
+    Args:
+        model: The module of the script that has trained the model, with any values. Its parameters and floating-point
+            buffers get the saved values. What is no table of the job keeps its own: frozen parameters and integer buffers.
+        folder: Such as ``OUTPUT_DIR/model``. It is not needed afterwards.
+
+    Raises:
+        UsageError: The folder is no model, or one of another module; names the first difference.
+        RuntimeError: The model is damaged.
+    """
+    core = core if core is not None else _load_core()
+    where = os.fspath(folder)
+    try:
+        reader: _core.ModelReader = core.open_model(where)
+    except KeyError as error:
+        raise UsageError(error.args[0]) from None
+    try:
+        source: _core.ExampleSource = core.ExampleSource(reader.job)
+    except ValueError as error:
+        raise UsageError(f"model {where}: {error}; sluice.load_model reads its values") from None
+    declared = declare(model)
+    _check(declared, source, where)
+    values = [torch.from_numpy(np.asarray(reader.dense(name))) for name, _ in declared.tensors()]
+    saved = Saved(reader, source)
+    # Only now, so that an error leaves the module as it was.
+    with torch.no_grad():
+        for (_, tensor), value in zip(declared.tensors(), values):
+            tensor.copy_(value.view(tensor.shape))
+    return saved
+
+
+def export(model: nn.Module, folder: Folder, out: Folder, *, core: Any = None) -> None:
+    """Writes a saved model as one file that ``torch.load(OUT, weights_only=True)`` reads where there is no sluice.
+
+    The file is a dict of tensors, numbers and texts:
+
+    - ``state``: what ``model.load_state_dict`` takes.
+    - ``collections``: by collection ``{"dim": D, "pooled": bool, "features": {feature: table}}``.
+    - ``tables``: by table ``{"keys": int64 [rows], "values": float32 [rows, W], "columns": {collection: first column}}``.
+      Keys ascend as unsigned numbers. That of a feature with ``key: RAW`` is its value, and the others are hashes of
+      values; ``sluice.load_model(folder).keys(feature, values)`` computes them.
+    - ``job_id``, ``step``, ``epochs``, ``digest``, and ``job``: the job's configuration in text format.
+
+    Args:
+        model: The module of the script that has trained the model. It has the saved values afterwards, as by ``load``.
+        folder: Such as ``OUTPUT_DIR/model``.
+        out: The file. It is replaced, once it is complete.
+
+    Raises:
+        UsageError, RuntimeError: As ``load``.
+    """
+    core = core if core is not None else _load_core()
+    saved = load(model, folder, core=core)
+    table_names = saved._source.tables()
+    collections: dict[str, Any] = {}
+    columns: dict[str, dict[str, int]] = {name: {} for name in table_names}
+    for collection in (module for module in model.modules() if isinstance(module, EmbeddingCollection)):
+        features: dict[str, str] = {}
+        for feature, place in zip(collection.features, saved._places[collection.name]):
+            features[feature] = table_names[place.table]
+            columns[table_names[place.table]][collection.name] = place.begin
+        collections[collection.name] = {"dim": collection.dim, "pooled": collection.pooled, "features": features}
+    tables = {
+        name: {
+            "keys": torch.from_numpy(np.array(rows.keys()).view(np.int64)),
+            "values": torch.from_numpy(np.array(rows.values())),
+            "columns": columns[name],
+        }
+        for name, rows in zip(table_names, saved._tables)
+    }
+    content = {
+        "state": state_dict(model),
+        "collections": collections,
+        "tables": tables,
+        "job_id": saved.job_id,
+        "step": saved.step,
+        "epochs": saved.epochs,
+        "digest": saved.digest,
+        "job": saved.job,
+    }
+    unfinished = f"{os.fspath(out)}.{os.getpid()}.unfinished"
+    try:
+        torch.save(content, unfinished)
+        os.replace(unfinished, out)
+    finally:
+        if os.path.exists(unfinished):
+            os.remove(unfinished)
+
+
+def state_dict(model: nn.Module) -> dict[str, Tensor | float | str]:
+    """Copies of a module's parameters and buffers by name, for ``model.load_state_dict``.
+
+    Raises:
+        TypeError: The module keeps something else there (``get_extra_state``), which ``torch.load`` would refuse with
+            ``weights_only=True``.
+    """
+    state: dict[str, Tensor | float | str] = {}
+    for name, value in model.state_dict().items():
+        if isinstance(value, Tensor):
+            state[name] = value.detach().clone()
+        elif isinstance(value, (int, float, str)):
+            state[name] = value
+        else:
+            raise TypeError(f"{name!r} of the module's state is a {type(value).__name__}; give tensors, numbers or texts")
+    return state
+
+
+def _check(declared: Declaration, source: _core.ExampleSource, where: str) -> None:
+    """Raises the first difference between a module and a saved model."""
+
+    def differ(what: str) -> UsageError:
+        return UsageError(f"the module is not the one of model {where}: {what}")
+
+    wanted = {name: tuple(tensor.shape) or (1,) for name, tensor in declared.tensors()}
+    there = {name: tuple(shape) for name, shape in source.parameters()}
+    for name, shape in wanted.items():
+        if name not in there:
+            raise differ(f"it has {name!r}, and the model has not")
+        if there[name] != shape:
+            raise differ(f"{name!r} is {list(shape)}, in the model {list(there[name])}")
+    for name in there:
+        if name not in wanted:
+            raise differ(f"it lacks {name!r}")
+    collections = {name: (dim, features) for name, dim, features in source.collections()}
+    for collection in declared.collections:
+        if collection.name not in collections:
+            raise differ(f"it has a collection {collection.name!r}, and the model has not")
+        dim, features = collections.pop(collection.name)
+        if dim != collection.dim:
+            raise differ(f"the collection {collection.name!r} has dim {collection.dim}, in the model {dim}")
+        if features != collection.features:
+            raise differ(f"the collection {collection.name!r} has features {collection.features}, in the model {features}")
+    if collections:
+        raise differ(f"it lacks the collection {next(iter(collections))!r}")
+
+
+def _values(name: str, column: Any) -> Sequence[Any]:
+    # Arrays and tensors, whose elements would be no numbers of Python.
+    if hasattr(column, "tolist"):
+        column = column.tolist()
+    if isinstance(column, (str, bytes)) or not isinstance(column, Sequence):
+        raise TypeError(f"column {name!r} is a {type(column).__name__}; give a list with the value of each example")
+    return column
+
+
+def _cell(value: Any) -> str | None:
+    """A value as it stands in a data file."""
+    if value is None or value != value:
+        return None
+    return str(int(value)) if isinstance(value, bool) else str(value)
+
+
+def _load_core() -> Any:
+    # Here and not at the top, as in _worker.py.
+    from .. import _core
+
+    return _core
