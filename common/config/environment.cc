@@ -1,6 +1,6 @@
 #include "common/config/environment.h"
 
-#include <unistd.h>
+#include <dlfcn.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -158,6 +158,18 @@ absl::Status Unknown(const std::string& entry, const std::string& name) {
                    " (set a job's other fields with --set path.to.field=value)"));
 }
 
+// The process's variables, as "NAME=value", ended by a null pointer.
+//
+// Not `environ`: where an interpreter loads this code as a module that finds its own libraries
+// first (RTLD_DEEPBIND), that name means the C library's copy. The copy is never set when the
+// interpreter has one of its own, as Debian's Python does. So the program is asked, which comes
+// before its libraries.
+char** ProcessEnvironment() {
+  void* const program = dlopen(nullptr, RTLD_LAZY);
+  void* const found = program == nullptr ? nullptr : dlsym(program, "environ");
+  return found == nullptr ? nullptr : *static_cast<char***>(found);
+}
+
 }  // namespace
 
 bool ReadsVariable(const std::string& program, const std::string& variable) {
@@ -169,7 +181,8 @@ bool ReadsVariable(const std::string& program, const std::string& variable) {
 
 absl::Status CheckEnvironment(const std::string& program) {
   const auto& all = Variables();
-  for (char** entry = environ; *entry != nullptr; ++entry) {
+  // Null after clearenv().
+  for (char** entry = ProcessEnvironment(); entry != nullptr && *entry != nullptr; ++entry) {
     if (!absl::StartsWith(*entry, kPrefix)) continue;
     const Names parts = absl::StrSplit(*entry, absl::MaxSplits('=', 1));
     // Empty means unset, as for the programs that read it.

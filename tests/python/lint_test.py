@@ -12,7 +12,7 @@ if MISSING:
     sys.exit(77)
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-CACHE = pathlib.Path(os.environ["SLUICE_LINT_CACHE"])
+CACHE = pathlib.Path(os.environ["SLUICE_LINT_CACHE"]).resolve()
 
 
 class LintTest(unittest.TestCase):

@@ -21,6 +21,12 @@ class ModuleTest(unittest.TestCase):
         names = {line.split()[-1].partition("@")[0] for line in run("nm", "--dynamic", "--defined-only").splitlines()}
         self.assertEqual(names, {"PyInit__core"})
 
+    def test_it_does_not_read_environ(self):
+        # Debian's Python has a copy of its own. The module, which is loaded with RTLD_DEEPBIND, would see the C library's: null.
+        names = {line.split()[-1].partition("@")[0] for line in run("nm", "--dynamic", "--undefined-only").splitlines()}
+        self.assertIn("getenv", names)  # the list is read
+        self.assertEqual(names & {"environ", "_environ", "__environ"}, set())
+
     def test_it_needs_no_logging_no_flags_no_python_and_no_torch(self):
         libraries = needed(run("readelf", "--dynamic", "--wide"))
         self.assertIn("libgrpc++", libraries)  # the section is read

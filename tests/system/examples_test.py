@@ -42,10 +42,16 @@ class ExamplesTest(SluiceTest):
         self.check(EXAMPLES / "din.py", 40_000, 0.7, "--data=%s" % (self.tmp / "data"), epochs=4)
 
     def test_the_first_program_of_the_page(self):
-        program = re.search(r"^```python\n(.*?)^```$", (ROOT / "docs" / "python.md").read_text(), re.M | re.S)[1]
+        blocks = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs" / "python.md").read_text(), re.M | re.S)
         file = self.tmp / "train.py"
-        file.write_text(program.replace('"data/adult/', '"%s/data/adult/' % ROOT))
+        file.write_text(blocks[0].replace('"data/adult/', '"%s/data/adult/' % ROOT))
         self.check(file, ADULT_TRAIN_EXAMPLES, 0.85)
+        # The page then looks at the model.
+        block, = (block for block in blocks if block.startswith("def look("))
+        look = self.tmp / "look.py"
+        look.write_text("import sluice\n%slook(%r)\n" % (block, str(self.tmp / "run" / "model")))
+        done = self.run_program(PYTHON, look, env=dict(os.environ, PYTHONPATH=str(BIN.parent / "python")))
+        self.assertIn("(32, 25)", done.stdout)
 
     def test_the_page_and_this_file_name_every_example(self):
         page, tests = (ROOT / "docs" / "python.md").read_text(), pathlib.Path(__file__).read_text()
