@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -91,6 +92,8 @@ absl::StatusOr<ChildProcess> ChildProcess::Start(ChildOptions options) {
                                                    std::strerror(errno),
                                                    "; give a writable --log_dir"));
   }
+  struct stat before = {};
+  fstat(log, &before);
   // Made before fork: the child of a process with threads must not allocate memory.
   std::vector<std::string> environment = EnvironmentOfChild(options.environment);
   const std::vector<char*> environment_pointers = Pointers(&environment);
@@ -108,7 +111,14 @@ absl::StatusOr<ChildProcess> ChildProcess::Start(ChildOptions options) {
   }
   ChildProcess child(std::move(options));
   child.pid_ = pid;
+  child.log_bytes_ = before.st_size;
   return child;
+}
+
+bool ChildProcess::HasLogged() const {
+  struct stat now = {};
+  // A full log was renamed, and its place is taken by a new one.
+  return stat(options_.log_file.c_str(), &now) == 0 && now.st_size != log_bytes_;
 }
 
 std::optional<int> ChildProcess::Poll() {

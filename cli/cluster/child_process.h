@@ -37,6 +37,8 @@ class ChildProcess {
   pid_t pid() const { return pid_; }
   const std::string& name() const { return options_.name; }
   const std::string& log_file() const { return options_.log_file; }
+  // Whether the log has changed since the child was started. It keeps what earlier processes wrote.
+  bool HasLogged() const;
 
   // Returns the wait status once the child has ended. Does not block.
   std::optional<int> Poll();
@@ -46,6 +48,7 @@ class ChildProcess {
   explicit ChildProcess(ChildOptions options) : options_(std::move(options)) {}
   ChildOptions options_;
   pid_t pid_ = -1;
+  off_t log_bytes_ = 0;  // before the child was started
   std::optional<int> status_;
 };
 

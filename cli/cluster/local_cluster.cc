@@ -453,7 +453,9 @@ absl::Status LocalCluster::HowItEnded(const Child& child, int status) const {
   // The reason is in the log. Most users look only at what this command prints.
   const bool program = child.role == ROLE_WORKER && options_.program.has_value();
   const std::string tail =
-      TailOfLog(process.log_file(), program ? kTailLinesOfProgram : kTailLines);
+      process.HasLogged()
+          ? TailOfLog(process.log_file(), program ? kTailLinesOfProgram : kTailLines)
+          : "";
   return absl::InternalError(absl::StrCat(
       process.name(), " (pid ", process.pid(), ") ", DescribeExit(status),
       child.gave_up ? absl::StrCat(", its death number ", RestartPolicy::kMostDeaths,
@@ -461,8 +463,8 @@ absl::Status LocalCluster::HowItEnded(const Child& child, int status) const {
                     : "",
       "; the end of ", process.log_file(), ":\n",
       !tail.empty()                ? tail
-      : program && child.rank == 0 ? "  (it is empty; the program has printed on this terminal)"
-                                   : "  (it is empty)"));
+      : program && child.rank == 0 ? "  (nothing; the program has printed on this terminal)"
+                                   : "  (nothing)"));
 }
 
 absl::Status LocalCluster::StartAgain(Child* child) {

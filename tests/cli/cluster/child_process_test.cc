@@ -57,6 +57,15 @@ TEST_F(ChildProcessTest, ExitAndOutputAreSeen) {
   EXPECT_THAT(TailOfLog(folder_ + "/log", 10), AllOf(HasSubstr("out"), HasSubstr("err")));
 }
 
+TEST_F(ChildProcessTest, WhatEarlierProcessesLoggedIsNotItsOwn) {
+  ChildProcess loud = Shell("echo out");
+  ASSERT_TRUE(Ends(&loud));
+  EXPECT_TRUE(loud.HasLogged());
+  ChildProcess quiet = Shell("exit 3");
+  ASSERT_TRUE(Ends(&quiet));
+  EXPECT_FALSE(quiet.HasLogged());
+}
+
 TEST_F(ChildProcessTest, ItsEnvironmentIsOursWithoutOurVariablesAndWithItsOwn) {
   setenv("SLUICE_RANK", "7", 1);
   setenv("CHILD_PROCESS_TEST", "ours", 1);
