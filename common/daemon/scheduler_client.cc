@@ -164,6 +164,10 @@ class GrpcSchedulerClient : public SchedulerClient {
     return Call<FailJobReply>("FailJob", &Scheduler::Stub::AsyncFailJob, request, kCallTimeout)
         .status();
   }
+  absl::StatusOr<GatherReply> Gather(const GatherRequest& request) override {
+    return Call<GatherReply>("Gather", &Scheduler::Stub::AsyncGather, request, kCallTimeout,
+                             Wait(request));
+  }
   absl::StatusOr<SubmitJobReply> SubmitJob(const SubmitJobRequest& request) override {
     return SubmitJobAs("", request);
   }

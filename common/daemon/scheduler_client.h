@@ -60,9 +60,9 @@ class SchedulerClient {
   virtual std::string WhyRefused() { return ""; }
 
   // UNAVAILABLE when the scheduler cannot be reached or the deadline passes. Calls that wait at the
-  // scheduler (Poll, NextPhase, WatchJob, CheckpointJob) get their wait_ms on top of the deadline.
-  // A SubmitJob that resumes may take long, because files are read. All calls but SubmitJob, and
-  // CheckpointJob without a number, may be retried.
+  // scheduler (Poll, NextPhase, Gather, WatchJob, CheckpointJob) get their wait_ms on top of the
+  // deadline. A SubmitJob that resumes may take long, because files are read. All calls but
+  // SubmitJob, and CheckpointJob without a number, may be retried.
   virtual absl::StatusOr<RegisterReply> Register(const RegisterRequest& request) = 0;
   virtual absl::StatusOr<PollReply> Poll(const PollRequest& request) = 0;
   virtual absl::Status Leave(const LeaveRequest& request) = 0;
@@ -71,6 +71,9 @@ class SchedulerClient {
   virtual absl::StatusOr<NextTaskReply> NextTask(const NextTaskRequest& request) = 0;
   virtual absl::StatusOr<GetRouteReply> GetRoute(const GetRouteRequest& request) = 0;
   virtual absl::Status FailJob(const FailJobRequest& request) = 0;
+  virtual absl::StatusOr<GatherReply> Gather(const GatherRequest&) {
+    return absl::UnimplementedError("this client gathers nothing");
+  }
   virtual absl::StatusOr<SubmitJobReply> SubmitJob(const SubmitJobRequest& request) = 0;
   // Like SubmitJob, but may be repeated with the same request_id (kRequestIdKey).
   virtual absl::StatusOr<SubmitJobReply> SubmitJobAs(const std::string& request_id,

@@ -44,6 +44,7 @@ const std::vector<AccessRule>& AccessRules() {
       {"/sluice.Scheduler/NextTask", {kWorker}},
       {"/sluice.Scheduler/GetRoute", {kWorker}},
       {"/sluice.Scheduler/FailJob", {kWorker}},
+      {"/sluice.Scheduler/Gather", {kWorker}},
       // Users.
       {"/sluice.Scheduler/SubmitJob", {kOperator}},
       {"/sluice.Scheduler/WatchJob", {kOperator}},

@@ -138,6 +138,13 @@ class DenseNet {
   // Returns the sums of the calls of Forward since the last call, in the order of their names'
   // first use.
   virtual std::vector<MetricSum> TakeSums() { return {}; }
+  // The training of an epoch has ended on this rank, and the scheduler does not know it yet. A
+  // network that belongs to a program waits here for what the program does at this point, which may
+  // be long, and calls `meanwhile` several times a second; if that fails, its error is the result.
+  virtual absl::Status EndEpoch(uint32_t epoch, const std::function<absl::Status()>& meanwhile) {
+    (void)epoch, (void)meanwhile;
+    return absl::OkStatus();
+  }
   // Makes room for `capacity` rows of a sparse table (index in Model::sparse_tables()) where the
   // network computes. Null where it computes in the caller's memory anyway (CPU).
   // RESOURCE_EXHAUSTED names wanted and limit.

@@ -14,6 +14,7 @@
 // Thread safety: one thread, as DenseNet.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -42,6 +43,9 @@ class NetInPasses : public DenseNet {
                          NetGradients* gradients) override;
   absl::Status Forward(const NetInput& input, float* logits) override {
     return net_->Forward(input, logits);
+  }
+  absl::Status EndEpoch(uint32_t epoch, const std::function<absl::Status()>& meanwhile) override {
+    return net_->EndEpoch(epoch, meanwhile);
   }
   bool computes_in_passes() const override { return true; }
   std::shared_ptr<HostMemory> host_memory() override { return net_->host_memory(); }

@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <tuple>
@@ -78,6 +79,7 @@ class Turn {
     const std::string* const state = get().restored;
     return state == nullptr ? nb::none() : nb::object(nb::bytes(state->data(), state->size()));
   }
+  bool ends_epoch() const { return get().ends_epoch(); }
   size_t examples() const { return batch().n; }
   uint64_t seed() const { return get().seed; }
   uint32_t epoch() const { return get().epoch; }
@@ -187,6 +189,39 @@ class Worker {
   }
   // The logits of the turn are in place.
   void AnswerLogits() { Close(); }
+  // What belongs to the end of the epoch is done; or it is not, because its attempt is over.
+  void AnswerEnd(bool done) {
+    Close(done ? absl::OkStatus() : absl::AbortedError("this attempt of the job is over"));
+  }
+
+  // What all ranks have given to the call, by rank; `rank` is the one that gives `data`. None: this
+  // attempt of the job is over. The call is made again then, with the epoch. Raises JobEnded.
+  nb::object Gather(uint32_t epochs_done, uint32_t number, const std::string& what, uint32_t rank,
+                    const nb::bytes& data) {
+    worker().BeginGather({epochs_done, number, what, {data.c_str(), data.size()}, rank});
+    for (;;) {
+      absl::StatusOr<std::optional<ProgramGroup::Given>> given = std::nullopt;
+      {
+        nb::gil_scoped_release release;
+        given = worker().AwaitGather(kLook);
+      }
+      if (absl::IsAborted(given.status())) return nb::none();
+      if (absl::IsCancelled(given.status())) throw JobEnded(std::string(given.status().message()));
+      if (given.ok() && !given->has_value()) {
+        if (PyErr_CheckSignals() != 0) throw nb::python_error();
+        continue;
+      }
+      const std::optional<ProgramGroup::Given> all = Checked(std::move(given));
+      nb::list by_rank;
+      for (const std::string& of_rank : *all)
+        by_rank.append(nb::bytes(of_rank.data(), of_rank.size()));
+      return by_rank;
+    }
+  }
+  // Tells the others that this rank makes no more calls there.
+  void Pass(uint32_t epochs_done, uint32_t number, const std::string& what) {
+    worker().PassGather({epochs_done, number, what, "", std::nullopt});
+  }
 
   // The program's state, for a turn that asks for it.
   void AnswerState(nb::bytes state) {
@@ -255,10 +290,10 @@ class Worker {
     if (turn_ == nullptr) throw std::runtime_error("there is no batch to answer");
     return *turn_;
   }
-  void Close() {
+  void Close(absl::Status result = absl::OkStatus()) {
     OpenTurn().Close();
     turn_ = nullptr;
-    worker().exchange()->Answer(absl::OkStatus());
+    worker().exchange()->Answer(std::move(result));
   }
 
   std::unique_ptr<ProgramWorker> worker_;
@@ -309,6 +344,7 @@ NB_MODULE(_core, m) {
       .def_prop_ro("saves", &Turn::saves)
       .def_prop_ro("begins", &Turn::begins)
       .def_prop_ro("restored", &Turn::restored)
+      .def_prop_ro("ends_epoch", &Turn::ends_epoch)
       .def_prop_ro("examples", &Turn::examples)
       .def_prop_ro("seed", &Turn::seed)
       .def_prop_ro("epoch", &Turn::epoch)
@@ -335,6 +371,9 @@ NB_MODULE(_core, m) {
       .def("answer_logits", &Worker::AnswerLogits)
       .def("answer_state", &Worker::AnswerState, "state"_a)
       .def("keep_state", &Worker::KeepState)
+      .def("answer_end", &Worker::AnswerEnd, "done"_a)
+      .def("gather", &Worker::Gather, "epochs_done"_a, "number"_a, "what"_a, "rank"_a, "data"_a)
+      .def("pass_on", &Worker::Pass, "epochs_done"_a, "number"_a, "what"_a)
       .def("fail", &Worker::Fail, "why"_a)
       .def("stop", &Worker::Stop)
       .def("abandon", &Worker::Abandon)

@@ -2,25 +2,56 @@
 
 #include <utility>
 
+#include "common/base/status_macros.h"
+
 namespace sluice {
 
-absl::Status ProgramExchange::Run(const ProgramTurn& turn, const std::atomic<bool>& cancelled) {
+absl::Status ProgramExchange::Run(const ProgramTurn& turn, const std::atomic<bool>& cancelled,
+                                  const Meanwhile& meanwhile) {
+  SLUICE_RETURN_IF_ERROR(Offer(turn));
+  absl::Status withdrawn;
+  for (;;) {
+    const absl::Duration at_most = meanwhile ? kMeanwhile : absl::InfiniteDuration();
+    if (const auto answer = AwaitAnswer(cancelled, withdrawn, at_most)) return *answer;
+    if (meanwhile && withdrawn.ok()) withdrawn = meanwhile();
+  }
+}
+
+absl::Status ProgramExchange::Offer(const ProgramTurn& turn) {
   MutexLock lock(&mutex_);
   if (!failure_.ok()) return failure_;
   if (ended_.has_value()) return absl::FailedPreconditionError("the job has ended");
   turn_ = turn;
+  withdrawn_ = false;
   state_ = State::kOffered;
   changed_.NotifyAll();
-  // Once the turn is taken, only the program's thread ends it: it may be using the memory.
-  while (state_ == State::kOffered || state_ == State::kTaken) {
-    if (state_ == State::kOffered && (cancelled || !failure_.ok())) {
+  return absl::OkStatus();
+}
+
+std::optional<absl::Status> ProgramExchange::AwaitAnswer(const std::atomic<bool>& cancelled,
+                                                         const absl::Status& withdrawn,
+                                                         absl::Duration at_most) {
+  MutexLock lock(&mutex_);
+  for (bool waited = false;; waited = true) {
+    // Once the turn is taken, only the program's thread ends it: it may be using the memory.
+    if (state_ == State::kAnswered) {
       state_ = State::kIdle;
-      return failure_.ok() ? absl::CancelledError("the job was cancelled") : failure_;
+      return withdrawn.ok() ? std::move(answer_) : withdrawn;
     }
-    changed_.Wait(&mutex_);
+    if (state_ == State::kOffered && (cancelled || !failure_.ok() || !withdrawn.ok())) {
+      state_ = State::kIdle;
+      if (!failure_.ok()) return failure_;
+      return withdrawn.ok() ? absl::CancelledError("the job was cancelled") : withdrawn;
+    }
+    withdrawn_ = cancelled || !withdrawn.ok();
+    if (at_most == absl::InfiniteDuration()) {
+      changed_.Wait(&mutex_);
+    } else if (waited) {
+      return std::nullopt;
+    } else {
+      changed_.WaitFor(&mutex_, absl::ToChronoNanoseconds(at_most));
+    }
   }
-  state_ = State::kIdle;
-  return std::move(answer_);
 }
 
 void ProgramExchange::Wake() {
@@ -48,6 +79,15 @@ absl::StatusOr<const ProgramTurn*> ProgramExchange::Take(absl::Duration at_most)
     return ended_->ok() ? absl::OutOfRangeError("the job has ended") : *ended_;
   if (!failure_.ok()) return failure_;
   return nullptr;
+}
+
+absl::Status ProgramExchange::MayWait() {
+  MutexLock lock(&mutex_);
+  if (state_ == State::kTaken && withdrawn_)
+    return absl::AbortedError("this attempt of the job is over");
+  if (ended_.has_value())
+    return ended_->ok() ? absl::OutOfRangeError("the job has ended") : *ended_;
+  return failure_;
 }
 
 void ProgramExchange::Answer(absl::Status result) {

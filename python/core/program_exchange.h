@@ -14,6 +14,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -27,8 +28,8 @@
 
 namespace sluice {
 
-// One batch for the program, or the question for its state. Pointers are valid until it has
-// answered. Exactly one of the first three is set.
+// One batch for the program, the question for its state, or the end of an epoch. Pointers are valid
+// until it has answered. Of the first three one is set; none: the training of the epoch has ended.
 struct ProgramTurn {
   NetGradients* gradients = nullptr;  // it trains
   float* logits = nullptr;            // [B]; it evaluates
@@ -37,7 +38,7 @@ struct ProgramTurn {
   // An evaluation: the program adds its own metrics. A later sum of a name is added to the first
   // one.
   std::vector<MetricSum>* sums = nullptr;
-  // The first batch to train of an attempt of the job: the program goes on from `restored`; null:
+  // The first turn of an attempt of the job that trains or ends an epoch: the program goes on from `restored`; null:
   // from where it began.
   bool begins = false;
   const std::string* restored = nullptr;
@@ -48,6 +49,7 @@ struct ProgramTurn {
 
   bool trains() const { return gradients != nullptr; }
   bool saves() const { return state != nullptr; }
+  bool ends_epoch() const { return !trains() && !saves() && logits == nullptr; }
 };
 
 class ProgramExchange {
@@ -56,7 +58,11 @@ class ProgramExchange {
 
   // Hands the turn over and waits for the answer, which it returns. CANCELLED: `cancelled` was set
   // before the program took the turn. The error of Fail: the program cannot go on.
-  absl::Status Run(const ProgramTurn& turn, const std::atomic<bool>& cancelled);
+  // `meanwhile`: called on this thread every kMeanwhile while it waits. If it fails, the turn is
+  // withdrawn, and its error is returned.
+  using Meanwhile = std::function<absl::Status()>;
+  absl::Status Run(const ProgramTurn& turn, const std::atomic<bool>& cancelled,
+                   const Meanwhile& meanwhile = nullptr);
   // Call after `cancelled` of a Run was set: it then looks. A turn that is taken is not touched.
   void Wake();
   // The job has ended, well or not: there are no more turns.
@@ -75,6 +81,9 @@ class ProgramExchange {
   // job has ended well. Any other error: it has ended with this error.
   // REQUIRES: the last turn is answered.
   absl::StatusOr<const ProgramTurn*> Take(absl::Duration at_most);
+  // Whether the program may go on waiting for other ranks. ABORTED: not in this turn, which was
+  // withdrawn. Other errors as of Take.
+  absl::Status MayWait();
   // Hands the turn back.
   // REQUIRES: a turn is taken.
   void Answer(absl::Status result);
@@ -82,6 +91,13 @@ class ProgramExchange {
   void Fail(absl::Status why);
 
  private:
+  static constexpr absl::Duration kMeanwhile = absl::Milliseconds(20);
+  absl::Status Offer(const ProgramTurn& turn);
+  // Waits at most `at_most` for the result of the turn; nothing: there is none yet. `withdrawn`:
+  // not OK, the error with which the turn is withdrawn.
+  std::optional<absl::Status> AwaitAnswer(const std::atomic<bool>& cancelled,
+                                          const absl::Status& withdrawn, absl::Duration at_most);
+
   enum class State { kIdle, kOffered, kTaken, kAnswered };
 
   std::atomic<bool> keeps_state_{false};  // a flag only; it guards no data
@@ -90,6 +106,7 @@ class ProgramExchange {
   State state_ ABSL_GUARDED_BY(mutex_) = State::kIdle;
   ProgramTurn turn_ ABSL_GUARDED_BY(mutex_);
   absl::Status answer_ ABSL_GUARDED_BY(mutex_);
+  bool withdrawn_ ABSL_GUARDED_BY(mutex_) = false;  // nobody needs the answer of the turn
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
   std::optional<absl::Status> ended_ ABSL_GUARDED_BY(mutex_);
 };

@@ -35,11 +35,15 @@ absl::Status ProgramNet::TrainStep(const NetInput& input, uint64_t seed, uint32_
   turn.rows = &rows_;
   turn.seed = seed;
   turn.epoch = epoch;
-  turn.begins = !begun_;
-  if (turn.begins && restored_.has_value()) turn.restored = &*restored_;
-  begun_ = true;
+  Begin(&turn);
   saved_.reset();
   return exchange_.Run(turn, cancelled_);
+}
+
+void ProgramNet::Begin(ProgramTurn* turn) {
+  turn->begins = !begun_;
+  if (turn->begins && restored_.has_value()) turn->restored = &*restored_;
+  begun_ = true;
 }
 
 absl::Status ProgramNet::Forward(const NetInput& input, float* logits) {
@@ -88,6 +92,14 @@ absl::Status ProgramNet::RestoreState(const std::string& state) {
     return absl::InvalidArgumentError("the state of the network is not one of a program");
   restored_ = state.substr(1);
   return absl::OkStatus();
+}
+
+absl::Status ProgramNet::EndEpoch(uint32_t epoch, const std::function<absl::Status()>& meanwhile) {
+  SLUICE_ASSIGN_OR_RETURN(saved_, SaveState());
+  ProgramTurn turn;
+  turn.epoch = epoch;
+  Begin(&turn);
+  return exchange_.Run(turn, cancelled_, meanwhile);
 }
 
 void ProgramNet::Cancel() {

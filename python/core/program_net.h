@@ -13,6 +13,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -43,10 +44,15 @@ class ProgramNet : public DenseNet {
   // INVALID_ARGUMENT names the size of a state that is too large.
   absl::StatusOr<std::string> SaveState() const override;
   absl::Status RestoreState(const std::string& state) override;
+  // Until it returns, and until the next step, SaveState is that of before: a job that resumes from
+  // there ends the epoch again.
+  absl::Status EndEpoch(uint32_t epoch, const std::function<absl::Status()>& meanwhile) override;
   void Cancel() override;
   std::string Describe() const override { return "the program's own device"; }
 
  private:
+  // The program goes on from restored_ in this turn, if it is the first one.
+  void Begin(ProgramTurn* turn);
   // INVALID_ARGUMENT when the input is of other features or tables.
   absl::Status Check(const NetInput& input) const;
 
@@ -55,7 +61,7 @@ class ProgramNet : public DenseNet {
   std::atomic<bool> cancelled_{false};  // a flag only; it guards no data
   SlotRows rows_;
   std::vector<MetricSum> sums_;
-  bool begun_ = false;                   // it has made a step
+  bool begun_ = false;                   // it has made a step, or ended an epoch
   std::optional<std::string> restored_;  // the program's bytes; none: it begins
   // The result of SaveState after the last step, until the next one.
   mutable std::optional<std::string> saved_;

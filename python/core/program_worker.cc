@@ -75,6 +75,16 @@ absl::Status ProgramWorker::Init() {
   };
   options.on_end = [this](const absl::Status& status) { Ended(status); };
   SLUICE_ASSIGN_OR_RETURN(server_, WorkerServer::Start(std::move(options)));
+  ProgramGroup::Options group;
+  group.ask = [this](const GatherRequest& request) {
+    return server_->scheduler()->Gather(request);
+  };
+  group.self = [this] {
+    MutexLock lock(&mutex_);
+    return self_;
+  };
+  group.clock = Clock::Real();
+  group_ = std::make_unique<ProgramGroup>(std::move(group));
   return absl::OkStatus();
 }
 
@@ -82,6 +92,7 @@ ProgramWorker::~ProgramWorker() {
   // The program's thread is here, so it uses no step's memory any more. A step that it has taken
   // and not answered would keep the server waiting.
   exchange_.Fail(absl::CancelledError("the program has left the job"));
+  group_.reset();
   server_.reset();
 }
 
@@ -108,6 +119,11 @@ void ProgramWorker::JobStarts(const WorkerAssignment& assignment) {
   place_->rank = assignment.rank();
   place_->world_size = assignment.job().worker_num();
   place_->async = ModeOf(assignment.job().config().strategy()) == Mode::kAsync;
+  self_.emplace();
+  self_->set_job_id(assignment.job().job_id());
+  self_->set_rank(assignment.rank());
+  self_->set_incarnation(assignment.incarnation());
+  self_->set_pass(assignment.pass());
 }
 
 void ProgramWorker::JobEnded(const absl::Status& status) {
@@ -134,6 +150,16 @@ void ProgramWorker::Ended(const absl::Status& status) {
 std::optional<ProgramWorker::Place> ProgramWorker::place() {
   MutexLock lock(&mutex_);
   return place_;
+}
+
+absl::StatusOr<std::optional<ProgramGroup::Given>> ProgramWorker::AwaitGather(
+    absl::Duration at_most) {
+  auto given = group_->Await(at_most);
+  if (!given.ok() || given->has_value()) return given;
+  const absl::Status may_wait = exchange_.MayWait();
+  if (may_wait.ok()) return std::nullopt;
+  group_->Drop();
+  return absl::IsAborted(may_wait) ? may_wait : absl::CancelledError(may_wait.message());
 }
 
 void ProgramWorker::Fail(const std::string& why) {

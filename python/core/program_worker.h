@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -21,6 +22,7 @@
 #include "model/program/program_shape.h"
 #include "proto/config.pb.h"
 #include "python/core/program_exchange.h"
+#include "python/core/program_group.h"
 #include "worker/service/worker_server.h"
 
 namespace sluice {
@@ -45,6 +47,15 @@ class ProgramWorker {
   };
   // Nothing before the first assignment.
   std::optional<Place> place();
+
+  // ---- Calls of all ranks, on the program's thread.
+
+  // See ProgramGroup.
+  void BeginGather(ProgramGroup::Call call) { group_->Begin(std::move(call)); }
+  void PassGather(ProgramGroup::Call call) { group_->Pass(std::move(call)); }
+  // As ProgramGroup::Await. ABORTED also when the open turn is withdrawn. CANCELLED: the job has
+  // ended, with its message.
+  absl::StatusOr<std::optional<ProgramGroup::Given>> AwaitGather(absl::Duration at_most);
 
   // The program cannot go on: the job fails with `why`, such as a traceback.
   void Fail(const std::string& why);
@@ -74,9 +85,11 @@ class ProgramWorker {
 
   Mutex mutex_;
   std::optional<Place> place_ ABSL_GUARDED_BY(mutex_);
+  std::optional<GatherRequest> self_ ABSL_GUARDED_BY(mutex_);  // ProgramGroup::Options
   absl::Status last_ ABSL_GUARDED_BY(mutex_);  // of the last run
-  // Last: its threads use all of the above.
+  // Its threads use all of the above.
   std::unique_ptr<WorkerServer> server_;
+  std::unique_ptr<ProgramGroup> group_;  // last: it asks through the server
 };
 
 }  // namespace sluice

@@ -141,6 +141,8 @@ Job* JobAdmission::Restore(const JobRecord& record,
   job->ledger.RestoreStatus(record.checkpoints());
   job->recovery.NoteReached(record.steps_reached(), record.examples_reached());
   job->recovery.RestoreLosses(LossesIn(record, parts_.effects->records()->clock(), now));
+  for (const GatherRecord& call : record.gathers()) job->gathers.Restore(call);
+  parts_.effects->records()->GathersKept(record);
   parts_.jobs->Add(std::move(restored));
   if (handover) {
     if (resume.ok() && *resume != nullptr) job->ledger.PassOver((*resume)->damaged);
@@ -154,6 +156,9 @@ Job* JobAdmission::Restore(const JobRecord& record,
     parts_.effects->Log(*job, why);
     parts_.effects->records()->RunRefused(handover->run);
   }
+  // The attempt of these calls is over.
+  job->gathers.EndAttempt();
+  parts_.effects->records()->RunEnded(job->id());
   FillSpec(record.tables(), resume.ok() ? *std::move(resume) : nullptr, job);
   if (record.worker_num() > 0) job->attempt.SetWorkerNum(record.worker_num());
   if (record.outcome() != JOB_STATE_UNSPECIFIED) {

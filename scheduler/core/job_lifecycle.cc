@@ -553,6 +553,7 @@ void JobLifecycle::End(Job* job, JobState outcome, const std::string& message, a
   ended.save_id = SaveIdOf(*job);
   parts_.effects->Write(std::move(ended));
   losses_.Forget(job);
+  job->gathers.Clear();
   // The ranks of a job that is done learn of the end from their next phase, so they stay.
   for (RankSlot& slot : job->ranks.slots()) {
     if (outcome != JOB_DONE && slot.serving()) attempts_.Withdraw(&slot);

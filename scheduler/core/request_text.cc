@@ -17,6 +17,7 @@
 #include "common/base/printable.h"
 #include "common/base/status_macros.h"
 #include "common/daemon/control_plane.h"
+#include "scheduler/job/rank_gathers.h"
 
 namespace sluice {
 namespace {
@@ -187,6 +188,13 @@ absl::Status CheckLists(const NextPhaseRequest& request) {
     SLUICE_RETURN_IF_ERROR(CheckCount("PhaseReport.first_bad_lines", lines));
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckLists(const GatherRequest& request) {
+  if (request.data().size() <= RankGathers::kMaxCallBytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("GatherRequest.data has ", request.data().size(),
+                                                 " bytes; at most ", RankGathers::kMaxCallBytes,
+                                                 " are allowed"));
 }
 
 std::string Sentence(absl::string_view text) {

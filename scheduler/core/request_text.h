@@ -39,6 +39,7 @@ inline constexpr size_t kMaxReportedCardBytes = 64 << 10;
 absl::Status CheckLists(const RegisterRequest& request);
 absl::Status CheckLists(const PollRequest& request);
 absl::Status CheckLists(const NextPhaseRequest& request);
+absl::Status CheckLists(const GatherRequest& request);
 // These have no lists.
 inline absl::Status CheckLists(const LeaveRequest&) { return absl::OkStatus(); }
 inline absl::Status CheckLists(const FailJobRequest&) { return absl::OkStatus(); }

@@ -1,6 +1,8 @@
 #include "scheduler/core/worker_calls.h"
 
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
@@ -99,6 +101,50 @@ absl::StatusOr<GetRouteReply> WorkerCalls::GetRoute(const GetRouteRequest& reque
   GetRouteReply reply;
   *reply.mutable_route() = job->spec().route();
   return reply;
+}
+
+absl::StatusOr<GatherReply> WorkerCalls::Gather(const GatherRequest& request) {
+  SLUICE_ASSIGN_OR_RETURN(const Rank rank, FindRank(request));
+  Job* const job = rank.job;
+  if (job->over()) return absl::CancelledError(absl::StrCat("job ", job->id(), " is over"));
+  GatherReply reply;
+  if (!job->run()) {
+    reply.set_waiting_for("the start of the job");
+    return reply;
+  }
+  const Phase& phase = job->run()->phases().current();
+  // A border at the end of an epoch belongs to its phase. So an epoch is not over before all ranks
+  // have made their calls there, and a rank that is lost there is replaced before it.
+  const bool there = phase.kind() == Phase::TRAIN && phase.epoch() + 1 == request.epochs_done();
+  if (request.epochs_done() > 0 && !there) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(request.what(), ": rank ", request.rank(), " is at the end of epoch ",
+                     request.epochs_done(), ", and job ", job->id(), " is not"));
+  }
+  const auto workers = static_cast<uint32_t>(job->ranks.slots().size());
+  const absl::StatusOr<bool> over = job->gathers.Take(request, workers);
+  if (over.ok() && *over) parts_->effects.records()->Gathered(job->gathers.RecordOf(request));
+  if (!over.ok() || *over) parts_->effects.PhaseChanged(*job);
+  SLUICE_RETURN_IF_ERROR(over.status());
+  SLUICE_ASSIGN_OR_RETURN(const std::vector<std::string>* const given, job->gathers.Find(request));
+  if (given != nullptr) {
+    reply.set_ready(true);
+    reply.mutable_data()->Assign(given->begin(), given->end());
+    return reply;
+  }
+  const std::vector<uint32_t> missing = job->gathers.Missing(request);
+  for (const uint32_t other : missing) {
+    if (there && job->run()->phases().Ended(other)) return job->gathers.LeftBy(other, request);
+  }
+  reply.set_waiting_for(DescribeRanks(*job, missing, parts_->members));
+  return reply;
+}
+
+bool WorkerCalls::GatherReady(const GatherRequest& request) {
+  const auto rank = FindRank(request);
+  if (!rank.ok() || rank->job->over()) return true;
+  const auto given = rank->job->gathers.Find(request);
+  return !given.ok() || *given != nullptr;
 }
 
 absl::Status WorkerCalls::FailJob(const FailJobRequest& request, absl::Time now) {

@@ -1,8 +1,8 @@
-// Answers the calls of a job's workers: they ask for phases and tasks, look for their pservers, and
-// complain.
+// Answers the calls of a job's workers: they ask for phases and tasks, look for their pservers,
+// give each other bytes, and complain.
 //
 // A rank shows its incarnation and its pass. ABORTED: another incarnation serves the rank.
-// CANCELLED (NextTask): the job is over.
+// CANCELLED (NextTask, Gather): the job is over.
 //
 // Thread safety: one thread (the loop locks).
 #pragma once
@@ -25,6 +25,11 @@ class WorkerCalls {
   bool PhaseReady(const NextPhaseRequest& request);
   absl::StatusOr<NextTaskReply> NextTask(const NextTaskRequest& request, absl::Time now);
   absl::StatusOr<GetRouteReply> GetRoute(const GetRouteRequest& request);
+  // See RankGathers. FAILED_PRECONDITION: the rank is elsewhere, or another one has gone on without
+  // the call.
+  absl::StatusOr<GatherReply> Gather(const GatherRequest& request);
+  // True when Gather would return what the ranks have given, or an error.
+  bool GatherReady(const GatherRequest& request);
   absl::Status FailJob(const FailJobRequest& request, absl::Time now);
 
  private:

@@ -37,6 +37,7 @@ void Job::Archive(JobStatus status) {
   submission_.config = JobConfig();
   ranks.Archive();
   pservers.Archive();
+  gathers.Clear();
   course.Archive();
 }
 

@@ -8,6 +8,7 @@
 //   pservers    its pservers, by index
 //   recovery    what losses have cost, and whether a lost attempt has what the next one needs
 //   ledger      its checkpoints
+//   gathers     what the ranks of its program give each other
 //
 // The job itself has what was submitted, and what callers that follow it are told of changes.
 // JobAdmission makes a job, and JobLifecycle leads it through its states (JobCourse).
@@ -35,6 +36,7 @@
 #include "scheduler/job/job_pservers.h"
 #include "scheduler/job/job_ranks.h"
 #include "scheduler/job/job_recovery.h"
+#include "scheduler/job/rank_gathers.h"
 #include "scheduler/members/membership.h"
 
 namespace sluice {
@@ -116,6 +118,7 @@ class Job {
   JobPservers pservers;
   JobRecovery recovery;
   CheckpointLedger ledger;
+  RankGathers gathers;
 
  private:
   std::vector<std::string> warnings_;

@@ -69,6 +69,7 @@ void NextAttempt::EndPresent(Job* job, absl::Time now) {
   parts_.requests->DropJob(job->id());
   job->ranks.EndAttempt();
   job->pservers.EndAttempt();
+  job->gathers.EndAttempt();
   job->attempt.End();
 }
 

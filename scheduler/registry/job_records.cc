@@ -24,6 +24,7 @@ constexpr char kDraining[] = "draining";
 constexpr char kBegan[] = "began/";
 constexpr char kConfig[] = "config/";
 constexpr char kEpoch[] = "epoch/";
+constexpr char kGather[] = "gather/";
 constexpr char kIndex[] = "index/";
 constexpr char kRun[] = "run/";
 constexpr char kTask[] = "task/";
@@ -40,6 +41,9 @@ std::string BeganKey(const std::string& job_id) { return absl::StrCat(kBegan, jo
 std::string ConfigKey(const std::string& job_id) { return absl::StrCat(kConfig, job_id); }
 std::string EpochKey(const std::string& job_id, size_t n) {
   return absl::StrCat(kEpoch, job_id, "/", absl::Dec(n, absl::kZeroPad10));
+}
+std::string GatherKey(const std::string& job_id, uint32_t epochs_done, uint32_t number) {
+  return absl::StrCat(kGather, job_id, "/", epochs_done, "/", number);
 }
 std::string RunKey(const std::string& job_id) { return absl::StrCat(kRun, job_id); }
 std::string TaskKey(const std::string& job_id, uint64_t phase, uint64_t number) {
@@ -217,7 +221,8 @@ absl::StatusOr<StoredJobs> ParseStoredJobs(const std::vector<MetaStore::Entry>& 
   StoredJobs stored;
   stored.parts = std::move(joined.parts);
   stored.left_over = std::move(joined.left_over);
-  std::map<std::string, ConfigRecord> configs;  // by job_id
+  std::map<std::string, ConfigRecord> configs;               // by job_id
+  std::map<std::string, std::vector<GatherRecord>> gathers;  // likewise
   EpochsOfRuns epochs;
   for (const MetaStore::Entry& entry : joined.records) {
     bool parsed = true;
@@ -247,6 +252,11 @@ absl::StatusOr<StoredJobs> ParseStoredJobs(const std::vector<MetaStore::Entry>& 
       configs[config.job_id()] = std::move(config);
     } else if (absl::StartsWith(entry.key, kEpoch)) {
       parsed = ParseEpochs(entry, &stored, &epochs);
+    } else if (absl::StartsWith(entry.key, kGather)) {
+      GatherRecord call;
+      parsed = call.ParseFromString(entry.value) &&
+               entry.key == GatherKey(call.job_id(), call.epochs_done(), call.number());
+      gathers[call.job_id()].push_back(std::move(call));
     } else if (absl::StartsWith(entry.key, kIndex)) {
       parsed = ParseIndex(entry, &stored);
     } else if (absl::StartsWith(entry.key, kRun)) {
@@ -265,6 +275,15 @@ absl::StatusOr<StoredJobs> ParseStoredJobs(const std::vector<MetaStore::Entry>& 
     }
   }
   for (const auto& config : configs) stored.left_over.push_back(ConfigKey(config.first));
+  for (JobRecord& job : stored.jobs) {
+    const auto calls = gathers.extract(job.job_id());
+    if (calls.empty()) continue;
+    job.mutable_gathers()->Assign(calls.mapped().begin(), calls.mapped().end());
+  }
+  for (const auto& [job_id, calls] : gathers) {
+    for (const GatherRecord& call : calls)
+      stored.left_over.push_back(GatherKey(job_id, call.epochs_done(), call.number()));
+  }
   for (auto& [job_id, run] : stored.runs) {
     ShareSeenFiles(&run);
     if (run.record.phase() > 1) AddEpochs(epochs[job_id], &run);
@@ -402,7 +421,34 @@ void JobRecords::KeepConfig(const Job& job) {
 void JobRecords::Dropped(const std::string& job_id) {
   Delete(absl::StrCat(kJob, job_id));
   Delete(ConfigKey(job_id));
+  DeleteGathers(job_id, Borders::kAll);
   tables_kept_.erase(job_id);
+}
+
+void JobRecords::Gathered(GatherRecord call) {
+  DeleteGathers(call.job_id(), Borders::kEndsOfEpochs, call.epochs_done());
+  gathers_[call.job_id()].emplace(call.epochs_done(), call.number());
+  writes_.push_back(
+      {GatherKey(call.job_id(), call.epochs_done(), call.number()), call.SerializeAsString()});
+}
+
+void JobRecords::GathersKept(const JobRecord& record) {
+  for (const GatherRecord& call : record.gathers())
+    gathers_[record.job_id()].emplace(call.epochs_done(), call.number());
+}
+
+void JobRecords::DeleteGathers(const std::string& job_id, Borders which,
+                               std::optional<uint32_t> but) {
+  const auto found = gathers_.find(job_id);
+  if (found == gathers_.end()) return;
+  auto& kept = found->second;
+  for (auto it = kept.begin(); it != kept.end();) {
+    const auto [epochs_done, number] = *it;
+    const bool goes = epochs_done != but && (epochs_done > 0 || which == Borders::kAll);
+    if (goes) Delete(GatherKey(job_id, epochs_done, number));
+    it = goes ? kept.erase(it) : std::next(it);
+  }
+  if (kept.empty()) gathers_.erase(found);
 }
 
 void JobRecords::PhaseBegan(const Job& job) {
@@ -535,6 +581,7 @@ void JobRecords::PhaseLost(const std::string& job_id) {
 }
 
 void JobRecords::RunEnded(const std::string& job_id) {
+  DeleteGathers(job_id, Borders::kEndsOfEpochs);
   if (runs_.count(job_id) == 0) return;
   PhaseLost(job_id);
   if (runs_[job_id].began) Delete(BeganKey(job_id));

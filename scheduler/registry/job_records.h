@@ -118,14 +118,18 @@ class JobRecords {
   void LifeSettled(const Job& job, uint32_t rank, uint64_t incarnation, const HeldOfRank& held);
   // Call when a later life of the rank has reported the files that it sees.
   void SawFiles(const Job& job, uint32_t rank);
+  // Call when all ranks have given to a call of their program.
+  void Gathered(GatherRecord call);
   // Call when the rank's first report of this phase, INDEX or TRAIN, was taken.
   void Reported(const Job& job, uint32_t rank, const PhaseReport& report);
   // Call when the request was answered.
   void TaskAsked(const Job& job, const NextTaskRequest& request);
-  // Call when the run is over.
+  // Call when the run is over. The calls of its ranks before their first batch stay.
   void RunEnded(const std::string& job_id);
   // Call when the run of an earlier scheduler continues, with the records that it left.
   void RunAdopted(const std::string& job_id, const StoredRun& run);
+  // The job of an earlier scheduler is known again, with the calls of its ranks.
+  void GathersKept(const JobRecord& record);
   // This scheduler does not continue the run; its records are deleted.
   void RunRefused(const StoredRun& run);
 
@@ -152,6 +156,10 @@ class JobRecords {
   void Delete(std::string key) { writes_.push_back({std::move(key), std::nullopt}); }
   void AddTask(const Job& job, const TaskRecord& task);
   void DeleteTasks(const std::string& job_id, Run* run);
+  // Deletes the calls of the job's ranks, but for those at the border `but`.
+  enum class Borders { kAll, kEndsOfEpochs };
+  void DeleteGathers(const std::string& job_id, Borders which,
+                     std::optional<uint32_t> but = std::nullopt);
   // The present phase cannot be adopted any more.
   void PhaseLost(const std::string& job_id);
 
@@ -159,6 +167,8 @@ class JobRecords {
   std::string refused_;
   std::vector<MetaStore::Write> writes_;
   std::map<std::string, Run> runs_;  // by job_id
+  // By job_id: the calls of its ranks that are in the store, as (epochs_done, number).
+  std::map<std::string, std::set<std::pair<uint32_t, uint32_t>>> gathers_;
   std::map<std::string, uint64_t> tables_kept_;  // by job_id: a fingerprint of those in the store
 };
 

@@ -260,15 +260,20 @@ double Eta(const JobStatus& status) {
 
 }  // namespace
 
-std::string DescribeMissing(const Job& job, const std::vector<uint32_t>& ranks,
-                            const Membership& members) {
+std::string DescribeRanks(const Job& job, const std::vector<uint32_t>& ranks,
+                          const Membership& members) {
   // A line for people: with hundreds of ranks, the first few say enough.
   constexpr size_t kNamed = 8;
   std::vector<std::string> names;
   for (size_t i = 0; i < ranks.size() && i < kNamed; ++i)
     names.push_back(DescribeRank(job, ranks[i], members));
   if (ranks.size() > kNamed) names.push_back(absl::StrCat(ranks.size() - kNamed, " more"));
-  return absl::StrCat(absl::StrJoin(names, " and "), " to end phase ",
+  return absl::StrJoin(names, " and ");
+}
+
+std::string DescribeMissing(const Job& job, const std::vector<uint32_t>& ranks,
+                            const Membership& members) {
+  return absl::StrCat(DescribeRanks(job, ranks, members), " to end phase ",
                       PhaseName(job.run()->phases().current().kind()));
 }
 

@@ -28,7 +28,10 @@ JobResult MakeJobResult(const Job& job, const Membership& members);
 // REQUIRES: the job is settled.
 void ArchiveJob(Job* job, const Membership& members);
 
-// Names the first of `ranks` and the number of the others, e.g. "rank 1 (...) to end phase train".
+// Names the first of `ranks` and the number of the others.
+std::string DescribeRanks(const Job& job, const std::vector<uint32_t>& ranks,
+                          const Membership& members);
+// The same with what they have to do, e.g. "rank 1 (...) to end phase train".
 // REQUIRES: the job runs.
 std::string DescribeMissing(const Job& job, const std::vector<uint32_t>& ranks,
                             const Membership& members);

@@ -204,6 +204,36 @@ void RequestIntake::FailJob(const FailJobRequest& request, DoneStatus done) {
   loop_->WhenTried(AnswerWith(std::move(status), std::move(done)));
 }
 
+void RequestIntake::Gather(const GatherRequest* asked, Done<GatherReply> done,
+                           const std::string& caller) {
+  const auto taken = TakeIn(*asked);
+  if (!taken.ok()) return done(taken.status());
+  const std::shared_ptr<const GatherRequest> request = *taken;
+  // What the rank gives has been taken when the call begins to wait.
+  GatherRequest asks = *request;
+  asks.clear_data();
+  WaitingCalls::Call waiting;
+  waiting.caller = caller;
+  waiting.name = absl::StrCat("gather of rank ", request->rank(), " in its life ",
+                              request->incarnation(), " of job ", request->job_id());
+  // A call that is over, and the end of the job, wake these calls as well.
+  waiting.key = WaitKey::Phase(request->job_id());
+  waiting.ready = [asks](SchedulerCore& core) { return core.workers().GatherReady(asks); };
+  waiting.finish = [loop = loop_, asks, done](SchedulerCore& core, absl::Time) -> Answer {
+    return [loop, done, answer = core.workers().Gather(asks)]() mutable {
+      // The rank acts on the answer, which the next scheduler must be able to repeat.
+      loop->WhenKept(AnswerWith(std::move(answer), done));
+    };
+  };
+  absl::StatusOr<GatherReply> reply = SchedulerLoop::NoMemory();
+  const auto gather = [&](SchedulerCore& core, absl::Time, uint32_t* wait_ms) {
+    reply = core.workers().Gather(*request);
+    *wait_ms = reply.ok() && !reply->ready() ? request->wait_ms() : 0;
+  };
+  if (loop_->RunOrWait(gather, std::move(waiting))) return;
+  loop_->WhenKept(AnswerWith(std::move(reply), std::move(done)));
+}
+
 void RequestIntake::WatchJob(const WatchJobRequest* asked, Done<WatchJobReply> done,
                              const std::string& caller) {
   const WatchJobRequest request = *asked;

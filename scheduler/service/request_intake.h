@@ -63,6 +63,7 @@ class RequestIntake {
   void NextTask(const NextTaskRequest& request, Done<NextTaskReply> done);
   absl::StatusOr<GetRouteReply> GetRoute(const GetRouteRequest& request);
   void FailJob(const FailJobRequest& request, DoneStatus done);
+  void Gather(const GatherRequest* asked, Done<GatherReply> done, const std::string& caller = "");
 
   // Waits in the calling thread, for files and for the state store. See JobSubmission::Submit.
   absl::StatusOr<SubmitJobReply> SubmitJob(const SubmitJobRequest& request,

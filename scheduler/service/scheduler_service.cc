@@ -42,6 +42,8 @@ constexpr RequestBound kRegistration = {2 * kMiB, 4 * kMiB};
 constexpr RequestBound kReport = {48 * kMiB, 128 * kMiB};
 // The sums of an evaluation (2 x 2^20 bins), or 100,000 data files with long names.
 constexpr RequestBound kPhaseReport = {kMaxControlMessageBytes, 192 * kMiB};
+// What a rank gives the others (RankGathers::kMaxCallBytes).
+constexpr RequestBound kGathered = {kMiB + 64 * kKiB, 2 * kMiB + 128 * kKiB};
 constexpr RequestBound kJob = {kMaxJobBytes, kMaxJobParsedBytes};
 
 template <class Reply>
@@ -101,6 +103,7 @@ class Service {
     Serve(port, "NextTask", kIds, &Service::NextTask);
     Serve(port, "GetRoute", kIds, &Service::GetRoute);
     Serve(port, "FailJob", kSentence, &Service::FailJob);
+    Serve(port, "Gather", kGathered, &Service::Gather);
     Serve(port, "SubmitJob", kJob, &Service::SubmitJob, UnaryThread::kOfItsOwn);
     Serve(port, "WatchJob", kIds, &Service::WatchJob);
     Serve(port, "CheckpointJob", kIds, &Service::CheckpointJob);
@@ -183,6 +186,10 @@ class Service {
       AuditRefusal(call, RefusalReason::kSecret, status);
       Finish(call, status);
     });
+  }
+  void Gather(const Call& call, const GatherRequest& request) {
+    intake_->Gather(&request, Audited(call, RefusalReason::kPass, AnswerTo<GatherReply>(call)),
+                    CallerNameOf(call));
   }
   void SubmitJob(const Call& call, const SubmitJobRequest& request) {
     if (call->cancelled()) return call->Reply(absl::CancelledError());

@@ -24,8 +24,19 @@ class Attempt:
         self.restored = restored
 
 
+class EndOfEpoch:
+    """A turn without a batch, as an item of Core.batches."""
+
+    ends_epoch, trains, saves = True, False, False
+
+    begins, restored = False, None
+
+    def __init__(self, epoch):
+        self.epoch = epoch
+
+
 class Turn:
-    saves = False
+    saves = ends_epoch = False
 
     def __init__(self, core, example_keys, label, numbers, step, trains=True):
         self.core, self.trains, self.step, self.epoch, self.seed = core, trains, step, 0, 7
@@ -82,6 +93,8 @@ class Core:
         self.begins, self.restored = True, None  # of the next batch to train
         self.states, self.sums, self.logged, self.keeps_state = [], [], [], False
         self.turn = None
+        # What the other ranks give: gives(epochs_done, number, what, own) returns what all give, or None.
+        self.gives = lambda epochs_done, number, what, own: [own]
 
     def declare(self, job, base_dir, program):
         self.program = json.loads(program)
@@ -120,7 +133,10 @@ class Core:
         if isinstance(batch, Attempt):
             self.begins, self.restored = True, batch.restored
             batch = self.batches.pop(0)
-        if isinstance(batch, StateTurn):
+        if isinstance(batch, EndOfEpoch):
+            batch.begins, batch.restored = self.begins, self.restored
+            self.begins, self.restored = False, None
+        if isinstance(batch, (EndOfEpoch, StateTurn)):
             self.turn = batch
             return batch
         self.turn = Turn(self, *batch) if not isinstance(batch, Exception) else None
@@ -157,6 +173,20 @@ class Core:
         self.logits_seen.append(self.turn._logits.copy())
         self.sums.append(self.turn.sums)
         self.turn = None
+
+    def answer_end(self, done):
+        self.events.append(("end", self.turn.epoch, done))
+        self.turn = None
+
+    def gather(self, epochs_done, number, what, rank, data):
+        self.events.append(("gather", epochs_done, number, what))
+        given = self.gives(epochs_done, number, what, data)
+        if isinstance(given, Exception):
+            raise given
+        return given
+
+    def pass_on(self, epochs_done, number, what):
+        self.passed = (epochs_done, number, what)
 
     def fail(self, why):
         self.turn = None

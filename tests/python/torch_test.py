@@ -2,6 +2,7 @@
 import contextlib
 import io
 import multiprocessing
+import json
 import os
 import pathlib
 import random
@@ -15,6 +16,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "python"), str(pathlib.Path(__file__).parent)]
 
 try:
+    import numpy as np
     import torch
     from torch import nn
     from torch.nn import functional as F
@@ -481,6 +483,161 @@ class LoopTest(FakeWorkerTest):
                 self.shown(error)
         self.assertEqual(seen, [[]], "once, and before the job hears of it")
         self.assertEqual([event[0] for event in self.core.events], ["fail", "stop"])
+
+class GroupTest(FakeWorkerTest):
+    def run_loop(self, worker, net):
+        for batch in worker:
+            worker.backward(loss_of(net(batch), batch))
+
+    def test_functions_run_at_the_end_of_each_epoch_in_order(self):
+        net = Net()
+        one, two, three = batches(3)
+        # The second epoch has no batch for this worker; the evaluation of the first one follows its end.
+        self.core.batches = [one, fake_core.EndOfEpoch(0), (*two, False), fake_core.EndOfEpoch(1), three, fake_core.EndOfEpoch(2)]
+        seen = []
+
+        def predict(batch):
+            seen.append("predict")
+            return net(batch)
+
+        with self.worker(net, predict=predict) as worker:
+            @worker.on_epoch_end
+            def first(epoch):
+                seen.append(("first", epoch))
+
+            worker.on_epoch_end(lambda epoch: seen.append(("second", epoch)))
+            self.run_loop(worker, net)
+        self.assertIsNotNone(first)
+        self.assertEqual(seen, [("first", 0), ("second", 0), "predict", ("first", 1), ("second", 1), ("first", 2), ("second", 2)])
+        self.assertEqual([event for event in self.core.events if event[0] == "end"],
+                         [("end", epoch, True) for epoch in range(3)])
+
+    def test_calls_are_counted_at_each_border(self):
+        net = Net()
+        self.core.batches = [batches(1)[0], fake_core.EndOfEpoch(0), fake_core.EndOfEpoch(1)]
+        with self.worker(net) as worker:
+            worker.barrier()
+            worker.broadcast(b"x")
+
+            @worker.on_epoch_end
+            def end(epoch):
+                worker.barrier()
+                worker.sum({"a": 1})
+
+            self.run_loop(worker, net)
+        self.assertEqual([event[1:] for event in self.core.events if event[0] == "gather"],
+                         [(0, 0, "worker.barrier"), (0, 1, "worker.broadcast(root=0)"), (1, 0, "worker.barrier"),
+                          (1, 1, "worker.sum"), (2, 0, "worker.barrier"), (2, 1, "worker.sum")])
+        self.assertEqual(self.core.passed, (0, 2, "its first batch"))
+
+    def test_calls_are_refused_where_not_all_workers_come(self):
+        net = Net()
+        self.core.batches = batches(2)
+        with self.assertRaisesRegex(RuntimeError, "use `with sluice.torch.worker"):
+            self.worker(net).barrier()
+        with self.worker(net, predict=lambda batch: worker.barrier()) as worker:
+            for call, name in ((worker.barrier, "barrier"), (lambda: worker.sum({}), "sum"),
+                               (lambda: worker.broadcast(b""), "broadcast")):
+                call()
+            for batch in worker:
+                with self.assertRaisesRegex(RuntimeError, "worker.sum is a call of all workers.*on_epoch_end"):
+                    worker.sum({"a": 1})
+                worker.backward(loss_of(net(batch), batch))
+                with self.assertRaisesRegex(RuntimeError, "worker.broadcast is a call of all workers"):
+                    worker.broadcast(b"")
+            with self.assertRaisesRegex(RuntimeError, "worker.barrier is a call of all workers"):
+                worker.barrier()
+
+    def test_sums_are_in_float64_in_the_order_of_the_ranks(self):
+        self.core.workers = 3
+        others = [{"loss": -1e16, "n": [1, 2]}, {"loss": 1, "n": [0.5, 0]}]
+        self.core.gives = lambda epochs_done, number, what, own: [own, *(json.dumps(other).encode() for other in others)]
+        with self.worker(Net()) as worker:
+            total = worker.sum({"loss": torch.tensor(1e16), "n": np.array([10, 20])})
+            list(worker)
+        first = float(torch.tensor(1e16))  # as float32
+        self.assertEqual(total["loss"], (first + -1e16) + 1)
+        torch.testing.assert_close(total["n"], torch.tensor([11.5, 22], dtype=torch.float64), rtol=0, atol=0)
+
+    def test_sums_of_different_names_or_sizes_name_them(self):
+        others = []
+        self.core.gives = lambda epochs_done, number, what, own: [own, json.dumps(others[0]).encode()]
+        with self.worker(Net()) as worker:
+            for other, error in (({"b": 1}, "rank 0 gives 'a', rank 1 does not"), ({"a": 1, "b": 2}, "rank 1 gives 'b', rank 0"),
+                                 ({"a": [1, 2]}, "rank 0 gives a number as 'a', rank 1 2 numbers")):
+                others[:] = [other]
+                with self.assertRaisesRegex(ValueError, error):
+                    worker.sum({"a": 1})
+            with self.assertRaisesRegex(ValueError, "'a' has shape"):
+                worker.sum({"a": torch.zeros(2, 2)})
+            list(worker)
+
+    def test_all_get_the_bytes_of_the_root(self):
+        self.core.workers = 2
+        asked = []
+
+        def gives(epochs_done, number, what, own):
+            asked.append(own)
+            return [own, b"one"]
+
+        self.core.gives = gives
+        with self.worker(Net()) as worker:
+            self.assertEqual(worker.broadcast(b"zero"), b"zero")
+            self.assertEqual(worker.broadcast(b"zero", root=1), b"one")
+            with self.assertRaisesRegex(ValueError, "there is no rank 2; the job has 2 workers"):
+                worker.broadcast(b"", root=2)
+            list(worker)
+        self.assertEqual(asked, [b"zero", b""])
+
+    def test_a_rollback_leads_out_of_the_functions_and_the_loop_goes_on(self):
+        net = Net()
+        one, again = batches(2)
+        self.core.batches = [one, fake_core.EndOfEpoch(0), again, fake_core.EndOfEpoch(0)]
+        answers = [None, [b""]]
+        self.core.gives = lambda epochs_done, number, what, own: answers.pop(0)
+        passed = []
+        with self.worker(net) as worker:
+            @worker.on_epoch_end
+            def end(epoch):
+                worker.barrier()
+                passed.append(epoch)
+
+            self.run_loop(worker, net)
+        self.assertEqual(passed, [0])
+        self.assertEqual([event[0] for event in self.core.events],
+                         ["step", "gather", "end", "step", "gather", "end", "stop"])
+        self.assertEqual([event[2] for event in self.core.events if event[0] == "end"], [False, True])
+
+    def test_before_the_first_batch_a_call_is_made_again(self):
+        answers = [None, [b"x"]]
+        self.core.gives = lambda epochs_done, number, what, own: answers.pop(0)
+        with self.worker(Net()) as worker:
+            self.assertEqual(worker.broadcast(b"x"), b"x")
+            list(worker)
+
+    def test_the_end_of_the_job_ends_a_call(self):
+        self.core.gives = lambda epochs_done, number, what, own: fake_core.JobEnded("rank 1 has failed")
+        with self.assertRaisesRegex(sluice.JobError, "rank 1 has failed"):
+            with self.worker(Net()) as worker:
+                worker.barrier()
+        self.assertEqual([event[0] for event in self.core.events], ["gather", "stop"])
+
+    def test_an_exception_in_a_function_fails_the_job(self):
+        net = Net()
+        self.core.batches = [fake_core.EndOfEpoch(0)]
+        with self.assertRaises(ZeroDivisionError):
+            with self.worker(net) as worker:
+                worker.on_epoch_end(lambda epoch: 1 / 0)
+                self.run_loop(worker, net)
+        self.assertEqual([event[0] for event in self.core.events], ["fail", "stop"])
+
+    def test_the_loop_does_not_go_on_inside_a_function(self):
+        net = Net()
+        self.core.batches = [fake_core.EndOfEpoch(0)]
+        with self.assertRaisesRegex(RuntimeError, "when the function of worker.on_epoch_end has returned"):
+            with self.worker(net) as worker:
+                worker.on_epoch_end(lambda epoch: next(worker))
+                self.run_loop(worker, net)
 
 
 class ReportTest(FakeWorkerTest):

@@ -61,6 +61,10 @@ class CoreOfKnownCallers : public SchedulerCore {
     ShowPass(&request);
     return workers().NextTask(request, now);
   }
+  absl::StatusOr<GatherReply> Gather(GatherRequest request) {
+    ShowPass(&request);
+    return workers().Gather(request);
+  }
   // The passes that workers were given and show: by job, rank and incarnation.
   using Passes = std::map<std::tuple<std::string, uint32_t, uint64_t>, std::string>;
   Passes& passes() { return passes_; }

@@ -208,6 +208,18 @@ class FakeCluster {
     request.set_number(number);
     return core_.NextTask(request, now_);
   }
+  absl::StatusOr<GatherReply> Gather(const std::string& job_id, uint32_t rank, uint32_t epochs_done,
+                                     uint32_t number, const std::string& data) {
+    GatherRequest request;
+    request.set_job_id(job_id);
+    request.set_rank(rank);
+    request.set_incarnation(Incarnation(job_id, rank));
+    request.set_epochs_done(epochs_done);
+    request.set_number(number);
+    request.set_what("sum");
+    request.set_data(data);
+    return core_.Gather(request);
+  }
   // Pretends to write the outputs, and reports that they are written.
   std::vector<OutputAction> WriteOutputs() {
     std::vector<OutputAction> actions = core_.TakeActions();

@@ -349,5 +349,31 @@ TEST_F(RestartTest, ARankThatIsBeingLeftOutIsNotWaitedFor) {
   EXPECT_EQ(c_->Status(job).recovery().rollbacks(), 1) << "it went back";
 }
 
+TEST_F(RestartTest, CallsOfRanksAreAnsweredAgain) {
+  c_->JoinAll(2, 2);
+  const std::string job = Run(Config());
+  for (const uint32_t rank : {0, 1}) c_->Phase(job, rank, Indexed(50, rank)).status().IgnoreError();
+  for (const uint32_t border : {0, 1}) {
+    for (const uint32_t rank : {0, 1}) ASSERT_TRUE(c_->Gather(job, rank, border, 0, "x").ok());
+  }
+  Keep();
+  ASSERT_EQ(records_.count("gather/" + job + "/0/0"), 1);
+  ASSERT_EQ(records_.count("gather/" + job + "/1/0"), 1);
+  // The attempt does not continue: its epochs are trained again, and their calls are made again.
+  Restart();
+  EXPECT_EQ(records_.count("gather/" + job + "/0/0"), 1);
+  EXPECT_EQ(records_.count("gather/" + job + "/1/0"), 0);
+  c_->JoinAll(2, 2);
+  ASSERT_EQ(c_->State(job), JOB_RUNNING);
+  const auto again = c_->Gather(job, 1, 0, 0, "y");
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->data(0), "x");
+  ASSERT_TRUE(c_->core_.operators().CancelJob(job, c_->now_, "").ok());
+  c_->PollAll();
+  c_->WriteOutputs();
+  Keep();
+  EXPECT_EQ(records_.count("gather/" + job + "/0/0"), 0);
+}
+
 }  // namespace
 }  // namespace sluice

@@ -113,7 +113,7 @@ class HostilePeersTest(SluiceTest):
     def attacks(self, source):
         noise = [source.randbytes(source.randint(1, 5000)) for _ in range(4)]
         methods = [b"/sluice.Pserver/Exchange", b"/sluice.Scheduler/SubmitJob", b"/sluice.Scheduler/NextPhase",
-                   b"/sluice.Scheduler/NextTask", b"/sluice.Scheduler/Register",
+                   b"/sluice.Scheduler/NextTask", b"/sluice.Scheduler/Gather", b"/sluice.Scheduler/Register",
                    b"/sluice.Scheduler/Poll", b"/sluice.Scheduler/FailJob", b"/no/such"]
         # A frame's header is a protobuf: fields 1 and 2 as varints, bytes, and lengths beyond the end.
         messages = noise[:2] + [b"", b"\x08\x01", b"\x0a\xff\xff\xff\xff\x0f", b"\xff" * 64, b"\x0a\x05small" + noise[3][:40]]

@@ -18,7 +18,7 @@ import termios
 import unittest
 
 from sluice_testing import (ADULT_TEST_EXAMPLES, ADULT_TRAIN_EXAMPLES, BIN, ROOT, TEST_BIN, DisturbedLaunchTest, SluiceTest,
-                            kill_unless_over)
+                            kill_unless_over, wait_until)
 
 PYTHON = os.environ.get("SLUICE_TORCH_PYTHON", "")
 MODULE = list((BIN.parent / "python" / "sluice").glob("_core*.so"))
@@ -61,6 +61,27 @@ def read_until(terminal, mark):
             raise AssertionError("the terminal was closed before %r:\n%s" % (mark, shown))
         shown += more
     return shown
+# What ranks do together. With a file "hold", rank 1 says that it is at the end of the second epoch, and stays there.
+TOGETHER = """
+        import json, os, time
+        folder = pathlib.Path(%r)
+        start = json.loads(worker.broadcast(json.dumps({"scale": 0.5 + worker.rank}).encode()))
+        workers = worker.sum({"workers": 1, "ranks": [worker.rank, 2]})
+
+        @worker.on_epoch_end
+        def end(epoch):
+            total = worker.sum({"ranks": worker.rank + 1, "epochs": epoch})
+            if epoch == 1 and worker.rank == 1:
+                (folder / "there").touch()
+                while (folder / "hold").exists():
+                    time.sleep(0.02)
+            worker.barrier()
+            text = worker.broadcast(b"epoch %%d ends on rank %%d" %% (epoch, worker.rank), root=1).decode()
+            if worker.is_main:
+                (folder / str(epoch)).write_text("%%s, %%s, %%s" %% (text, total, workers))
+
+        for batch in worker:
+"""
 
 
 def with_metrics(text):
@@ -126,8 +147,8 @@ class ProgramLaunchTest(DisturbedLaunchTest):
 
 
 class ProgramTest(ProgramLaunchTest):
-    def undisturbed_digest(self, change, *flags):
-        self.train("--a_sync=false", *flags, name="undisturbed", arguments=["--epochs=6"], change=change)
+    def undisturbed_digest(self, change, *flags, epochs=6):
+        self.train("--a_sync=false", *flags, name="undisturbed", arguments=["--epochs=%d" % epochs], change=change)
         return re.search(r'"model_digest": "(\w+)"', (self.tmp / "undisturbed" / "result.json").read_text())[1]
 
     def check_same_bits_after_kill(self, role, change=lambda text: text, flags=()):
@@ -230,6 +251,46 @@ class ProgramTest(ProgramLaunchTest):
 
     def test_a_killed_scheduler_changes_no_bit(self):
         self.assertEqual(self.check_same_bits_after_kill("scheduler")["scheduler_restarts"], 1)
+
+    def together(self, name):
+        """The script with calls of all workers, which leave their results in a folder of this name."""
+        folder = self.tmp / (name + ".ends")
+        folder.mkdir()
+        return folder, lambda text: text.replace("        for batch in worker:\n", TOGETHER.lstrip("\n") % str(folder)).replace(
+            "loss = F.binary", 'loss = start["scale"] * F.binary')
+
+    def test_calls_of_all_workers_give_the_same_whoever_is_killed(self):
+        folder, change = self.together("calm")
+        digest = self.undisturbed_digest(change, epochs=3)
+        ends = {file.name: file.read_text() for file in folder.iterdir() if file.name != "there"}
+        self.assertEqual(ends["1"], "epoch 1 ends on rank 1, {'ranks': 3.0, 'epochs': 2.0}, "
+                         "{'workers': 2.0, 'ranks': tensor([1., 4.], dtype=torch.float64)}")
+        self.assertEqual(sorted(ends), ["0", "1", "2"])
+        # Rank 0 waits for rank 1 at the end of an epoch. A new scheduler knows what a new rank 1 gave in its earlier life;
+        # without its pserver the job goes back to where the epoch is trained again.
+        for victims in ([("scheduler", 0), ("worker", 1)], [("pserver", 0)]):
+            name = victims[-1][0]
+            with self.subTest(killed=victims):
+                folder, change = self.together(name)
+                (folder / "hold").touch()
+                launcher = self.start_training("--a_sync=false", name=name, arguments=["--epochs=3"], change=change)
+                wait_until((folder / "there").exists, lambda: self.output(name))
+                for role, rank in victims:
+                    kill_unless_over(self.pid_of(role, rank, name), signal.SIGKILL)
+                    if role == "scheduler":
+                        self.await_output(launcher, "the scheduler was started again; the job continued", name)
+                (folder / "hold").unlink()
+                result = self.result(launcher, name)
+                self.assertEqual(result["model_digest"], digest, self.output(name))
+                self.assertEqual({epoch: (folder / epoch).read_text() for epoch in ends}, ends)
+                for role, losses in (("worker", "worker_losses"), ("pserver", "pserver_losses"), ("scheduler", "scheduler_restarts")):
+                    self.assertEqual(result["recovery"][losses], [victim[0] for victim in victims].count(role), losses)
+
+    def test_workers_that_call_different_things_fail_the_job_with_both_names(self):
+        out = self.train(change=lambda text: text.replace(
+            "        for batch in worker:\n", "        if worker.is_main: worker.barrier()\n        for batch in worker:\n"), expect=1)
+        self.assertRegex(out, r"call 1 before the first batch: rank \d is at .* and rank \d at")
+        self.assertIn("worker.barrier", out)
 
     def test_a_killed_launcher_is_resumed_with_the_same_bits(self):
         flags = ["--a_sync=false", "--set=checkpoint.every_steps=100"]

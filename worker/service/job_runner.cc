@@ -418,6 +418,16 @@ absl::Status JobRunner::MeetRanks(const Phase& phase) {
   return meetings->Meet(phase.commit_again());
 }
 
+absl::Status JobRunner::AnswerOthers() {
+  if (context_.mode != Mode::kSync) {
+    trainer_->AnswerCheckpoint();
+    // Nothing changes here, so the rank waits for its release at the same time.
+    if (cuts_.wanted().released()) cuts_.GoOn();
+  }
+  RankMeetings* const meetings = context_.meetings;
+  return meetings != nullptr && meetings->asked() ? meetings->Attend() : absl::OkStatus();
+}
+
 absl::Status JobRunner::ContinueWithRanks(Phase* phase) {
   const bool first = !std::exchange(trained_, true);
   if (!first || !options_.assignment.rejoins() || !StepCommit::IsAmongRanks(context_))
@@ -469,6 +479,10 @@ absl::StatusOr<TrainReport> JobRunner::Train(const Phase& issued) {
   SLUICE_RETURN_IF_ERROR(context_.mode == Mode::kSync ? TrainSteps(plan, phase, &dropped)
                                                       : TrainTasks(plan, &dropped));
   SLUICE_RETURN_IF_ERROR(trainer_->EndEpoch(phase.epoch()));
+  SLUICE_RETURN_IF_ERROR(net_->EndEpoch(phase.epoch(), [this] {
+    stats_.SetDoing("waiting for the program at the end of the epoch");
+    return AnswerOthers();
+  }));
   TrainReport report = stats_.EpochReport();
   report.set_dropped(report.dropped() + dropped);
   return report;

@@ -113,6 +113,8 @@ class JobRunner {
   absl::StatusOr<TrainReport> Train(const Phase& phase);
   // Meets the other ranks that keep the dense tables, as far as the phase needs it.
   absl::Status MeetRanks(const Phase& phase);
+  // Answers those who may wait for this rank between the end of its training and its report.
+  absl::Status AnswerOthers();
   // Sets where a rank that has taken over continues the phase, in a job whose ranks close the steps
   // among themselves. ABORTED: that is not known.
   absl::Status ContinueWithRanks(Phase* phase);

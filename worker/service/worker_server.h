@@ -71,6 +71,8 @@ class WorkerServer {
   // The process cannot go on with its job, which fails with `why`. Without a job nothing happens.
   // Safe from any thread but the job thread.
   void FailJob(absl::Status why);
+  // For calls of the job's program. Lives as long as this.
+  SchedulerClient* scheduler() const { return scheduler_.get(); }
 
  private:
   explicit WorkerServer(Options options) : options_(std::move(options)) {}

@@ -19,6 +19,7 @@ from . import _constants
 from ._check import check_arguments, hints, refuse_torch_optim
 from ._declare import Declaration, Optimizer, declare
 from ._embedding import Batch, Place
+from ._group import Group, OnEpochEnd
 from ._reports import Metric, Metrics, StepLog, Value
 from ._state import Load, ProgramState, Save
 
@@ -63,6 +64,7 @@ class Worker:
         self._core: _core.Worker | None = None
         self._no_core = "use `with sluice.torch.worker(...) as worker`"  # why there is none
         self._forked = False  # this process is a forked child of the worker
+        self._group = Group()
         self._batch: Batch | None = None
         self._turn: _core.Turn | None = None
         self._loss = 0.0
@@ -101,6 +103,7 @@ class Worker:
         _constants.read(folder, self._declared.constants)
         self._counters = [counter.clone() for counter in self._declared.counters]
         self._core = self._core_module.Worker(self._text)
+        self._group.join(self._core, self._core_module.JobEnded)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
@@ -157,6 +160,56 @@ class Worker:
         """Whether this is rank 0."""
         return self.rank == 0
 
+    # --------------------------------------------------------------------------------------- all workers
+
+    def on_epoch_end(self, function: OnEpochEnd) -> OnEpochEnd:
+        """Lets ``function(epoch)`` run at the end of each epoch (from 0). May be used as a decorator.
+
+        It runs on every worker, in ``next()`` of the loop, when the worker has trained its last batch of the epoch or has
+        had none in it, and before the epoch's evaluation. The epoch is over when it has returned on all workers: until
+        then a lost worker is replaced before this point, and the function runs in the new process, too. When the job
+        goes back to a checkpoint, it runs again with the epochs that are trained again. What it leaves in variables of
+        the script is not known to processes that start later. The module's parameters have the values with which this
+        worker's last batch began. An exception fails the job.
+        """
+        return self._group.on_epoch_end(function)
+
+    def sum(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Adds up numbers over all workers, in the order of their ranks, in float64.
+
+        A call of all workers: all make the same calls, in the same order, before the first batch or in functions of
+        ``on_epoch_end``. Elsewhere it raises RuntimeError. It returns when all have made it. What a worker has given
+        stays: a process that takes over makes the calls again and gets the same results, whatever it gives. A border of
+        epochs has at most 64 calls, and the values of all workers in a call take at most 1 MiB.
+
+        Args:
+            values: Numbers, or tensors or arrays of one dimension. All workers give the same names and sizes.
+
+        Returns:
+            By name a float, or a float64 tensor of one dimension.
+        """
+        self._running()
+        return self._group.sum(values)
+
+    def broadcast(self, data: bytes, root: int = 0) -> bytes:
+        """Gives all workers the bytes of one. A call of all workers, as ``sum``; at most 1 MiB.
+
+        Args:
+            data: On rank ``root`` what all get; ignored on the others.
+            root: A rank.
+        """
+        self._running()
+        self._group.check("broadcast")
+        workers = self.world_size
+        if not 0 <= root < workers:
+            raise ValueError(f"worker.broadcast: there is no rank {root}; the job has {workers} workers")
+        return self._group.broadcast(data, root)
+
+    def barrier(self) -> None:
+        """Waits until all workers are there. A call of all workers, as ``sum``."""
+        self._running()
+        self._group.barrier()
+
     # ------------------------------------------------------------------------------------------ the loop
 
     def __iter__(self) -> Iterator[Batch]:
@@ -164,7 +217,10 @@ class Worker:
 
     def __next__(self) -> Batch:
         core = self._running()
+        if self._group.ends_epoch:
+            raise RuntimeError("the loop goes on when the function of worker.on_epoch_end has returned")
         self._state.start(core)
+        self._group.begin_loop()
         if self._batch is not None:
             self._log.hand_over(self._open_turn())
             self._tell("left out", "a batch was left without worker.step(): it trains nothing")
@@ -300,7 +356,10 @@ class Worker:
             self._tell("state", "the checkpoint has a state of the program, which has no worker.load_state")
         if turn.trains:
             return False
-        self._evaluate(core, turn)
+        if turn.ends_epoch:
+            self._group.end_epoch(core, turn.epoch)
+        else:
+            self._evaluate(core, turn)
         return True
 
     def _open_turn(self) -> _core.Turn:

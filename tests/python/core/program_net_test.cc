@@ -353,5 +353,76 @@ TEST(SlotRowsTest, ABatchWithoutExamplesHasOffsets) {
   EXPECT_EQ(rows.offsets(0)[0], 0);
 }
 
+TEST(ProgramNetTest, TheEndOfAnEpochIsATurnDuringWhichOthersAreAnswered) {
+  ProgramExchange exchange;
+  ProgramNet net(Shape(), &exchange);
+  std::atomic<int> answered{0};
+  std::vector<uint32_t> epochs;
+  Program program(&exchange, [&](const ProgramTurn& turn) {
+    EXPECT_TRUE(turn.ends_epoch());
+    epochs.push_back(turn.epoch);
+    while (answered < 2) std::this_thread::yield();
+    EXPECT_TRUE(exchange.MayWait().ok());
+    return absl::OkStatus();
+  });
+  const auto meanwhile = [&] {
+    ++answered;
+    return absl::OkStatus();
+  };
+  EXPECT_TRUE(net.EndEpoch(4, meanwhile).ok());
+  exchange.End(absl::OkStatus());
+  (void)program.Join();
+  EXPECT_THAT(epochs, ElementsAre(4));
+  EXPECT_TRUE(absl::IsOutOfRange(exchange.MayWait()));
+}
+
+TEST(ProgramNetTest, AStateAtTheEndOfAnEpochIsThatOfBefore) {
+  ProgramExchange exchange;
+  exchange.KeepState();
+  ProgramNet net(Shape(), &exchange);
+  Step step;
+  std::string state = "step", restored;
+  Program program(&exchange, [&](const ProgramTurn& turn) {
+    if (turn.saves()) *turn.state = state;
+    if (turn.begins && turn.restored != nullptr) restored = *turn.restored;
+    if (turn.ends_epoch()) state = "end";
+    return absl::OkStatus();
+  });
+  EXPECT_TRUE(net.RestoreState("pearlier").ok());
+  // A checkpoint may be made meanwhile.
+  const auto save = [&] { return net.SaveState().status(); };
+  // A resumed epoch of which no step is left ends again, with the state of then.
+  EXPECT_TRUE(net.EndEpoch(0, save).ok());
+  EXPECT_EQ(restored, "earlier");
+  EXPECT_EQ(*net.SaveState(), "pearlier");
+  EXPECT_TRUE(net.TrainStep(step.input(), 1, 1, step.gradients()).ok());
+  EXPECT_EQ(*net.SaveState(), "pend");
+  state = "step";
+  EXPECT_TRUE(net.EndEpoch(1, save).ok());
+  EXPECT_EQ(*net.SaveState(), "pend") << "asked for once after the step";
+  EXPECT_EQ(state, "end");
+  exchange.End(absl::OkStatus());
+  (void)program.Join();
+}
+
+TEST(ProgramNetTest, AProgramWaitsNoLongerInATurnThatIsWithdrawn) {
+  for (const bool fails : {false, true}) {
+    ProgramExchange exchange;
+    ProgramNet net(Shape(), &exchange);
+    absl::Status may_wait;
+    Program program(&exchange, [&](const ProgramTurn&) {
+      if (!fails) net.Cancel();
+      while ((may_wait = exchange.MayWait()).ok()) std::this_thread::yield();
+      return may_wait;
+    });
+    const absl::Status end = net.EndEpoch(
+        0, [&] { return fails ? absl::UnavailableError("a rank is lost") : absl::OkStatus(); });
+    EXPECT_TRUE(absl::IsAborted(may_wait)) << may_wait;
+    EXPECT_EQ(end, fails ? absl::UnavailableError("a rank is lost") : may_wait);
+    exchange.End(absl::OkStatus());
+    (void)program.Join();
+  }
+}
+
 }  // namespace
 }  // namespace sluice

@@ -224,5 +224,69 @@ TEST(WorkerCallsTest, TheResultCountsAnEpochOnce) {
   EXPECT_EQ(result.bad_lines(), 6u);
 }
 
+// Two ranks of a sync job are in its first epoch.
+std::string InFirstEpoch(FakeCluster* c) {
+  c->JoinAll(1, 2);
+  const std::string job = c->Run(FakeCluster::Config(-1, 2, /*epochs=*/2));
+  for (const uint32_t rank : {0, 1}) c->Phase(job, rank, Indexed(50, rank)).status().IgnoreError();
+  EXPECT_EQ(c->Phase(job, 0)->phase().kind(), Phase::TRAIN);
+  return job;
+}
+
+TEST(WorkerCallsTest, RanksGetWhatAllHaveGiven) {
+  FakeCluster c(1, 2);
+  const std::string job = InFirstEpoch(&c);
+  for (const uint32_t border : {0, 1}) {
+    const auto waits = c.Gather(job, 1, border, 0, "b");
+    ASSERT_TRUE(waits.ok()) << waits.status();
+    EXPECT_FALSE(waits->ready());
+    EXPECT_THAT(waits->waiting_for(), HasSubstr("rank 0"));
+    GatherRequest waiting;
+    waiting.set_job_id(job);
+    waiting.set_rank(1);
+    waiting.set_incarnation(c.Incarnation(job, 1));
+    waiting.set_pass(c.core_.passes().at({job, 1, waiting.incarnation()}));
+    waiting.set_epochs_done(border);
+    EXPECT_FALSE(c.core_.workers().GatherReady(waiting));
+    c.core_.TakeChanged();
+    const auto reply = c.Gather(job, 0, border, 0, "a");
+    ASSERT_TRUE(reply.ok()) << reply.status();
+    EXPECT_TRUE(reply->ready());
+    EXPECT_THAT(reply->data(), testing::ElementsAre("a", "b"));
+    EXPECT_TRUE(c.core_.workers().GatherReady(waiting));
+    EXPECT_THAT(c.core_.TakeChanged(), testing::Contains(WaitKey::Phase(job)));
+  }
+  GatherRequest stranger;
+  stranger.set_job_id(job);
+  stranger.set_incarnation(c.Incarnation(job, 0));
+  EXPECT_TRUE(absl::IsPermissionDenied(c.core_.workers().Gather(stranger).status()));
+}
+
+TEST(WorkerCallsTest, RanksGiveEachOtherNothingAtAnEndThatIsNotTheirs) {
+  FakeCluster c(1, 2);
+  const std::string job = InFirstEpoch(&c);
+  const absl::Status elsewhere = c.Gather(job, 0, 2, 0, "").status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(elsewhere)) << elsewhere;
+  EXPECT_THAT(std::string(elsewhere.message()), HasSubstr("rank 0 is at the end of epoch 2"));
+}
+
+TEST(WorkerCallsTest, ARankThatEndsTheEpochWithoutTheCallOfAnotherEndsItsWait) {
+  FakeCluster c(1, 2);
+  const std::string job = InFirstEpoch(&c);
+  EXPECT_FALSE(c.Gather(job, 0, 1, 0, "a")->ready());
+  c.Phase(job, 1, Trained(2, 25)).status().IgnoreError();
+  const absl::Status left = c.Gather(job, 0, 1, 0, "a").status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(left)) << left;
+  EXPECT_THAT(std::string(left.message()), HasSubstr("rank 1 has gone on without it"));
+}
+
+TEST(WorkerCallsTest, TheEndOfAJobEndsTheCallsOfItsRanks) {
+  FakeCluster c(1, 2);
+  const std::string job = InFirstEpoch(&c);
+  EXPECT_FALSE(c.Gather(job, 0, 1, 0, "a")->ready());
+  ASSERT_TRUE(c.core_.operators().CancelJob(job, c.now_, "").ok());
+  EXPECT_TRUE(absl::IsCancelled(c.Gather(job, 0, 1, 0, "a").status()));
+}
+
 }  // namespace
 }  // namespace sluice

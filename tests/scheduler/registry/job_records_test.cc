@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "common/base/printable.h"
 
@@ -284,6 +287,57 @@ TEST(JobRecordsTest, DrainingPserversAreKept) {
   ASSERT_TRUE(stored.ok()) << stored.status();
   EXPECT_EQ(stored->draining.pservers(0), 3);
   EXPECT_EQ(OwnerOf(writes[0].key).job_id, "");
+}
+
+TEST(JobRecordsTest, CallsOfRanksGoWithTheirBorderAndTheirJob) {
+  JobRecords records;
+  const auto gathered = [&](uint32_t epochs_done, uint32_t number) {
+    GatherRecord call;
+    call.set_job_id("a-1");
+    call.set_epochs_done(epochs_done);
+    call.set_number(number);
+    call.add_data("x");
+    records.Gathered(call);
+  };
+  std::map<std::string, std::string> kept;
+  const auto keys = [&] {
+    std::vector<std::string> all;
+    for (const MetaStore::Write& write : records.Take()) {
+      if (write.value.has_value()) kept[write.key] = *write.value;
+      if (!write.value.has_value()) kept.erase(write.key);
+    }
+    for (const auto& [key, value] : kept) all.push_back(key);
+    return all;
+  };
+  using Keys = std::vector<std::string>;
+  gathered(0, 0);
+  gathered(1, 0);
+  gathered(1, 1);
+  EXPECT_EQ(keys(), (Keys{"gather/a-1/0/0", "gather/a-1/1/0", "gather/a-1/1/1"}));
+  gathered(2, 0);
+  EXPECT_EQ(keys(), (Keys{"gather/a-1/0/0", "gather/a-1/2/0"}));
+  // The next scheduler finds them with the job, and deletes those of a job that it does not know.
+  JobRecord job;
+  job.set_job_id("a-1");
+  ConfigRecord config;
+  config.set_job_id("a-1");
+  std::vector<MetaStore::Entry> entries = {EntryOf(WriteOf(config))};
+  for (const auto& [key, value] : kept) entries.push_back({key, value});
+  entries.push_back(EntryOf(WriteOf(job)));
+  auto stored = ParseStoredJobs(entries);
+  ASSERT_TRUE(stored.ok()) << stored.status();
+  ASSERT_EQ(stored->jobs.at(0).gathers_size(), 2);
+  EXPECT_TRUE(stored->left_over.empty());
+  entries.pop_back();
+  EXPECT_EQ(ParseStoredJobs(entries)->left_over,
+            (Keys{"config/a-1", "gather/a-1/0/0", "gather/a-1/2/0"}));
+  JobRecords next;
+  next.GathersKept(stored->jobs[0]);
+  records = std::move(next);
+  records.RunEnded("a-1");
+  EXPECT_EQ(keys(), (Keys{"gather/a-1/0/0"}));
+  records.Dropped("a-1");
+  EXPECT_EQ(keys(), Keys{});
 }
 
 }  // namespace
