@@ -455,6 +455,20 @@ print(sorted((name, len(table["keys"])) for name, table in plain["tables"].items
         plain = self.python(self.PLAIN, self.tmp / "model.pt", PYTHONPATH="")
         self.assertRegex(plain, r"\('embedding_1', \d{3,}\), \('embedding_9', \d{3,}\).*\[1, 5\]")
 
+    def test_any_number_of_workers_evaluates_a_saved_model_alike(self):
+        self.train("--a_sync=false", arguments=["--epochs=1"], change=with_norms)
+        trained = json.loads((self.tmp / "run" / "result.json").read_text())["eval"]
+        for workers, flags in ((1, ()), (3, ()), (3, COLLECTIVE), (3, GEO)):
+            name = "evaluation%d%s" % (workers, "".join(flags)[-10:])
+            mode = flags if flags == GEO else ("--a_sync=false", *flags)
+            done = self.run_program(
+                *self.flags(self.script(with_norms), *mode, "--set=evaluate_only=true",
+                            "--set=initial_model=%s" % (self.tmp / "run" / "model"), name=name, workers=workers), env=ONE_THREAD)
+            self.assertEqual(done.returncode, 0, done.stdout)
+            evaluated = json.loads((self.tmp / name / "result.json").read_text())["eval"]
+            for figure in ("auc", "log_loss"):
+                self.assertAlmostEqual(evaluated[figure], trained[figure], delta=1e-6, msg="%s, %s" % (name, figure))
+
     def test_predict_names_what_scores_a_programs_model(self):
         self.train(arguments=["--epochs=1"])
         done = self.run_program("sluice", "predict", "--model=%s" % (self.tmp / "run" / "model"),
