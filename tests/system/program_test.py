@@ -259,32 +259,43 @@ class ProgramTest(ProgramLaunchTest):
         return folder, lambda text: text.replace("        for batch in worker:\n", TOGETHER.lstrip("\n") % str(folder)).replace(
             "loss = F.binary", 'loss = start["scale"] * F.binary')
 
-    def test_calls_of_all_workers_give_the_same_whoever_is_killed(self):
+    def check_ends_after_kills(self, name, victims, digest, ends, *flags):
+        """Kills processes while rank 0 waits for rank 1 at the end of an epoch. `ends`: the results of an undisturbed run."""
+        folder, change = self.together(name)
+        (folder / "hold").touch()
+        launcher = self.start_training(*flags, name=name, arguments=["--epochs=3"], change=change)
+        wait_until((folder / "there").exists, lambda: self.output(name))
+        for role, rank in victims:
+            kill_unless_over(self.pid_of(role, rank, name), signal.SIGKILL)
+            if role == "scheduler":
+                self.await_output(launcher, "the scheduler was started again; the job continued", name)
+        (folder / "hold").unlink()
+        result = self.result(launcher, name)
+        self.assertEqual(result["model_digest"], digest, self.output(name))
+        self.assertEqual({epoch: (folder / epoch).read_text() for epoch in ends}, ends)
+        for role, losses in (("worker", "worker_losses"), ("pserver", "pserver_losses"), ("scheduler", "scheduler_restarts")):
+            self.assertEqual(result["recovery"][losses], [victim[0] for victim in victims].count(role), losses)
+
+    def undisturbed_ends(self, *flags):
+        """The digest of the model, and what the workers have together at the end of each epoch."""
         folder, change = self.together("calm")
-        digest = self.undisturbed_digest(change, epochs=3)
+        digest = self.undisturbed_digest(change, *flags, epochs=3)
         ends = {file.name: file.read_text() for file in folder.iterdir() if file.name != "there"}
         self.assertEqual(ends["1"], "epoch 1 ends on rank 1, {'ranks': 3.0, 'epochs': 2.0}, "
                          "{'workers': 2.0, 'ranks': tensor([1., 4.], dtype=torch.float64)}")
         self.assertEqual(sorted(ends), ["0", "1", "2"])
-        # Rank 0 waits for rank 1 at the end of an epoch. A new scheduler knows what a new rank 1 gave in its earlier life;
-        # without its pserver the job goes back to where the epoch is trained again.
-        for victims in ([("scheduler", 0), ("worker", 1)], [("pserver", 0)]):
-            name = victims[-1][0]
-            with self.subTest(killed=victims):
-                folder, change = self.together(name)
-                (folder / "hold").touch()
-                launcher = self.start_training("--a_sync=false", name=name, arguments=["--epochs=3"], change=change)
-                wait_until((folder / "there").exists, lambda: self.output(name))
-                for role, rank in victims:
-                    kill_unless_over(self.pid_of(role, rank, name), signal.SIGKILL)
-                    if role == "scheduler":
-                        self.await_output(launcher, "the scheduler was started again; the job continued", name)
-                (folder / "hold").unlink()
-                result = self.result(launcher, name)
-                self.assertEqual(result["model_digest"], digest, self.output(name))
-                self.assertEqual({epoch: (folder / epoch).read_text() for epoch in ends}, ends)
-                for role, losses in (("worker", "worker_losses"), ("pserver", "pserver_losses"), ("scheduler", "scheduler_restarts")):
-                    self.assertEqual(result["recovery"][losses], [victim[0] for victim in victims].count(role), losses)
+        return digest, ends
+
+    def test_calls_of_all_workers_give_the_same_whoever_is_killed(self):
+        digest, ends = self.undisturbed_ends()
+        # A new scheduler knows what a new rank 1 gave in its earlier life.
+        self.check_ends_after_kills("worker", [("scheduler", 0), ("worker", 1)], digest, ends, "--a_sync=false")
+        # The job goes back to where the epoch is trained again.
+        self.check_ends_after_kills("pserver", [("pserver", 0)], digest, ends, "--a_sync=false")
+
+    def test_a_rank_that_waits_at_the_end_of_an_epoch_hands_the_workers_tables_on(self):
+        digest, ends = self.undisturbed_ends(*COLLECTIVE)
+        self.check_ends_after_kills("worker", [("worker", 1)], digest, ends, "--a_sync=false", *COLLECTIVE)
 
     def test_workers_that_call_different_things_fail_the_job_with_both_names(self):
         out = self.train(change=lambda text: text.replace(
