@@ -9,6 +9,7 @@
 #include "common/daemon/process_limits.h"
 #include "common/daemon/process_log.h"
 #include "common/daemon/stop_signal.h"
+#include "model/built_in_models.h"
 #include "worker/service/worker_device.h"
 #include "worker/service/worker_server.h"
 
@@ -70,6 +71,7 @@ int main(int argc, char** argv) {
   options.identity = *identity;
   options.threads = FLAGS_threads > 0 ? FLAGS_threads : DefaultThreads(*identity);
   options.device = device->device;
+  options.models = &sluice::BuiltInModels();
   options.transport = data_plane.transport();
   options.clock = sluice::Clock::Real();
   options.env = sluice::Env::Real();

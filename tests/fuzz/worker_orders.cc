@@ -251,6 +251,7 @@ void RunJob(FuzzedDataProvider* input) {
   ReadOnlyEnv env;
   FakeClock clock;
   JobRunner::Options options;
+  options.models = &BuiltInModels();
   options.assignment = assignment;
   options.scheduler = &scheduler;
   options.scheduler_patience = absl::ZeroDuration();

@@ -27,10 +27,10 @@ class ModuleTest(unittest.TestCase):
         self.assertIn("getenv", names)  # the list is read
         self.assertEqual(names & {"environ", "_environ", "__environ"}, set())
 
-    def test_it_needs_no_logging_no_flags_no_python_and_no_torch(self):
+    def test_it_needs_no_logging_no_flags_no_networks_no_python_and_no_torch(self):
         libraries = needed(run("readelf", "--dynamic", "--wide"))
         self.assertIn("libgrpc++", libraries)  # the section is read
-        for unwanted in ("glog", "gflags", "python", "torch", "c10", "rocksdb", "unwind"):
+        for unwanted in ("glog", "gflags", "dnnl", "python", "torch", "c10", "rocksdb", "unwind"):
             self.assertEqual({name for name in libraries if unwanted in name}, set())
         # Nor behind one of the others. Each is loaded into the user's process.
         loaded = run("ldd")

@@ -12,6 +12,7 @@
 #include "common/daemon/daemon_flags.h"
 #include "common/daemon/member_flags.h"
 #include "common/daemon/stop_signal.h"
+#include "model/built_in_models.h"
 #include "worker/service/worker_server.h"
 
 DEFINE_int32(rank, -1, "worker slot in the cluster");
@@ -39,6 +40,7 @@ inline int RunWorker(const std::string& usage, Env* env, int argc, char** argv,
   std::unique_ptr<Transport> transport;
   WorkerServer::Options options;
   options.identity = *identity;
+  options.models = &BuiltInModels();
   options.transport = data_plane.transport();
   options.clock = Clock::Real();
   options.env = env;

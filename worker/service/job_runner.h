@@ -13,7 +13,7 @@
 #include "common/base/cpu_pin.h"
 #include "common/base/mutex.h"
 #include "common/collective/collective.h"
-#include "model/built_in_models.h"
+#include "model/model_list.h"
 #include "worker/context/job_context.h"
 #include "worker/data/batch_source.h"
 #include "worker/data/piece_reader.h"
@@ -34,9 +34,9 @@ class JobRunner {
  public:
   struct Options {
     WorkerAssignment assignment;
-    const ModelList* models = &BuiltInModels();  // with networks
-    std::function<MemberKey()> key;              // of the worker's present life
-    std::string host;                            // name of this host, for messages
+    const ModelList* models = nullptr;  // required; with networks
+    std::function<MemberKey()> key;     // of the worker's present life
+    std::string host;                   // name of this host, for messages
     int threads = 1;
     ComputeDevice device;
     int slot = 0;  // this worker's slot in the cluster: decides its CPUs with train.pin_threads

@@ -45,8 +45,8 @@ class WorkerServer {
   struct Options {
     Identity identity;
     int threads = 1;
-    ComputeDevice device;                        // this worker's own
-    const ModelList* models = &BuiltInModels();  // with networks; outlives the server
+    ComputeDevice device;               // this worker's own
+    const ModelList* models = nullptr;  // required; with networks; outlives the server
     // The digest of the program that this process is (RegisterRequest.program). Empty: none.
     std::string program;
     // Called on the job thread before a run begins, and with its status after it has ended. May be

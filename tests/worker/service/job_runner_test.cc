@@ -87,6 +87,7 @@ class JobRunnerTest : public testing::Test {
   }
   JobRunner::Options OptionsOf(WorkerAssignment assignment) {
     JobRunner::Options options;
+    options.models = &BuiltInModels();
     options.assignment = std::move(assignment);
     options.scheduler = &scheduler_;
     options.scheduler_patience = absl::ZeroDuration();
