@@ -72,8 +72,8 @@ absl::Status ProgramNet::Forward(const NetInput& input, float* logits) {
 absl::StatusOr<std::string> ProgramNet::SaveState() const {
   // Before the first step the program may be in an evaluation, or not in its loop yet.
   if (!begun_) return restored_.has_value() ? kStateMark + *restored_ : std::string();
-  if (!exchange_.keeps_state()) return std::string();
   if (saved_.has_value()) return *saved_;
+  if (!exchange_.keeps_state()) return std::string();
   std::string state;
   ProgramTurn turn;
   turn.state = &state;

@@ -86,7 +86,7 @@ class ProgramWorker {
   Mutex mutex_;
   std::optional<Place> place_ ABSL_GUARDED_BY(mutex_);
   std::optional<GatherRequest> self_ ABSL_GUARDED_BY(mutex_);  // ProgramGroup::Options
-  absl::Status last_ ABSL_GUARDED_BY(mutex_);  // of the last run
+  absl::Status last_ ABSL_GUARDED_BY(mutex_);                  // of the last run
   // Its threads use all of the above.
   std::unique_ptr<WorkerServer> server_;
   std::unique_ptr<ProgramGroup> group_;  // last: it asks through the server

@@ -405,6 +405,27 @@ TEST(ProgramNetTest, AStateAtTheEndOfAnEpochIsThatOfBefore) {
   (void)program.Join();
 }
 
+// A rank that resumes has no step left in the epoch, and the script is not in its loop yet.
+TEST(ProgramNetTest, ARestoredStateIsKnownUntilTheProgramIsInItsLoop) {
+  ProgramExchange exchange;
+  ProgramNet net(Shape(), &exchange);
+  EXPECT_TRUE(net.RestoreState("pearlier").ok());
+  std::atomic<bool> looked{false};
+  std::thread program([&] {
+    while (!looked) std::this_thread::yield();
+    while (*exchange.Take(kLook) == nullptr) {
+    }
+    exchange.Answer(absl::OkStatus());
+  });
+  const auto save = [&] {
+    EXPECT_EQ(*net.SaveState(), "pearlier");
+    looked = true;
+    return absl::OkStatus();
+  };
+  EXPECT_TRUE(net.EndEpoch(0, save).ok());
+  program.join();
+}
+
 TEST(ProgramNetTest, AProgramWaitsNoLongerInATurnThatIsWithdrawn) {
   for (const bool fails : {false, true}) {
     ProgramExchange exchange;
