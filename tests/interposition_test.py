@@ -52,7 +52,7 @@ class InterpositionTest(unittest.TestCase):
 
     def test_the_symbol_tables_are_read(self):
         for program in PROGRAMS:
-            self.assertIn("main", functions(program))
+            self.assertIn("_start", functions(program))  # main is hidden
             self.assertLess({"accept", "accept4", "close", "connect", "getsockopt", "listen", "malloc"},
                             functions(c_library(program), "--dynamic"))
 
