@@ -3,16 +3,11 @@ import json
 import os
 import pathlib
 import re
-import sys
 import unittest
 
-from sluice_testing import ADULT_TRAIN_EXAMPLES, BIN, ROOT, SluiceTest
+from sluice_testing import ADULT_TRAIN_EXAMPLES, BIN, ROOT, SluiceTest, torch_python
 
-PYTHON = os.environ.get("SLUICE_TORCH_PYTHON", "")
-MODULE = list((BIN.parent / "python" / "sluice").glob("_core*.so"))
-if not PYTHON or not MODULE:
-    print("SKIPPED, NOT PASSED: examples_test needs a build with SLUICE_PYTHON and SLUICE_TORCH_PYTHON", file=sys.stderr)
-    sys.exit(77)
+PYTHON = torch_python()
 
 EXAMPLES = ROOT / "examples"
 

@@ -18,13 +18,9 @@ import termios
 import unittest
 
 from sluice_testing import (ADULT_TEST_EXAMPLES, ADULT_TRAIN_EXAMPLES, BIN, ROOT, TEST_BIN, DisturbedLaunchTest, SluiceTest,
-                            kill_unless_over, wait_until)
+                            kill_unless_over, torch_python, wait_until)
 
-PYTHON = os.environ.get("SLUICE_TORCH_PYTHON", "")
-MODULE = list((BIN.parent / "python" / "sluice").glob("_core*.so"))
-if not PYTHON or not MODULE:
-    print("SKIPPED, NOT PASSED: program_test needs a build with SLUICE_PYTHON and SLUICE_TORCH_PYTHON", file=sys.stderr)
-    sys.exit(77)
+PYTHON = torch_python()
 
 ONE_THREAD = dict(os.environ, OMP_NUM_THREADS="1")  # bits depend on the number of threads
 SCRIPT = (ROOT / "examples" / "adult_wide_deep.py").read_text().replace(

@@ -41,6 +41,17 @@ ENDED = ("done", "failed", "cancelled")
 Endpoint = collections.namedtuple("Endpoint", "role rank address pid")
 
 
+def torch_python():
+    """The interpreter for PyTorch programs. Ends the test as skipped (77) where it lacks torch or the build our module."""
+    python = os.environ.get("SLUICE_TORCH_PYTHON", "")
+    module = list((BIN.parent / "python" / "sluice").glob("_core*.so"))
+    if not module or not python or subprocess.run([python, "-c", "import numpy, torch"], stderr=subprocess.DEVNULL).returncode:
+        print("SKIPPED, NOT PASSED: needs a build with SLUICE_PYTHON, and SLUICE_TORCH_PYTHON with torch and numpy (./dev python)",
+              file=sys.stderr)
+        sys.exit(77)
+    return python
+
+
 # Ports below those that the kernel gives to outgoing connections (from 32768). So no process gets one by chance, and a
 # client that finds nobody there is not connected to itself. Each port is given once; test processes start far apart.
 _ports = itertools.cycle(range(10000, 30000))
