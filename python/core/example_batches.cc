@@ -51,8 +51,10 @@ absl::StatusOr<std::shared_ptr<const ExampleBatches>> ExampleBatches::Create(Job
   std::shared_ptr<ExampleBatches> batches(new ExampleBatches);
   SLUICE_ASSIGN_OR_RETURN(batches->owner_, ProgramSpec::Create(job));
   batches->spec_ = static_cast<const ProgramSpec*>(batches->owner_.get());
-  SLUICE_ASSIGN_OR_RETURN(batches->source_,
-                          DataSource::Create(job.data(), batches->spec_->schema()));
+  if (job.data().format() != DataConfig::FORMAT_UNSPECIFIED) {
+    SLUICE_ASSIGN_OR_RETURN(batches->source_,
+                            DataSource::Create(job.data(), batches->spec_->schema()));
+  }
   batches->job_ = std::move(job);
   return std::shared_ptr<const ExampleBatches>(std::move(batches));
 }
@@ -111,6 +113,11 @@ absl::StatusOr<std::unique_ptr<FileBatches>> ExampleBatches::Read(
     std::shared_ptr<const ExampleBatches> batches, const std::vector<std::string>& patterns,
     size_t batch_size) {
   if (batch_size == 0) return absl::InvalidArgumentError("batch_size is 0; give 1 or more");
+  if (batches->source_ == nullptr) {
+    return absl::InvalidArgumentError(
+        "the job has read no files (data.format), so it does not say how to read these; give their "
+        "values by column");
+  }
   std::unique_ptr<FileBatches> files(new FileBatches);
   for (const std::string& pattern : patterns) {
     google::protobuf::RepeatedPtrField<std::string> one;

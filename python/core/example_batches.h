@@ -61,8 +61,8 @@ class ExampleBatches {
   absl::StatusOr<std::unique_ptr<KeyedBatch>> FromColumns(const std::vector<Column>& columns) const;
 
   // The examples of files in the format of the job's data, in their order; `patterns` are files or
-  // globs. The files may lack a label. Statuses as DataSource::CheckColumns and ExpandFiles.
-  // `batches` must outlive the result.
+  // globs. The files may lack a label. INVALID_ARGUMENT: the job names no format. Other
+  // statuses as DataSource::CheckColumns and ExpandFiles.
   static absl::StatusOr<std::unique_ptr<FileBatches>> Read(
       std::shared_ptr<const ExampleBatches> batches, const std::vector<std::string>& patterns,
       size_t batch_size);
@@ -74,7 +74,7 @@ class ExampleBatches {
   JobConfig job_;
   std::unique_ptr<ModelSpec> owner_;  // spec_
   const ProgramSpec* spec_ = nullptr;
-  std::unique_ptr<DataSource> source_;
+  std::unique_ptr<DataSource> source_;  // null: the job names no format
 };
 
 class FileBatches {

@@ -828,6 +828,8 @@ class SavedTest(FakeWorkerTest):
         saved.batch({"user": torch.tensor([1, 2]), "item": ["1", "2"], "day": [3, None], "age": [1.5, float("nan")][:1] * 2})
         self.assertEqual(dict(self.folder.columns),
                          {"user": ["1", "2"], "item": ["1", "2"], "day": ["3", None], "age": ["1.5"] * 2})
+        with self.assertRaisesRegex(TypeError, r"\[1, 2\] is no cell"):
+            saved.batch({"user": torch.tensor([[1, 2]])})
         with self.assertRaisesRegex(TypeError, "column 'user' is a str"):
             saved.batch({"user": "1 2"})
 

@@ -270,6 +270,10 @@ def _values(name: str, column: Any) -> Sequence[Any]:
 
 def _cell(value: Any) -> str | None:
     """A value as it stands in a data file."""
+    if isinstance(value, (list, tuple, dict, set)):
+        raise TypeError(
+            f"{value!r} is no cell: several values of one example are one text, with the feature's multi_value_delimiter"
+        )
     if value is None or value != value:
         return None
     return str(int(value)) if isinstance(value, bool) else str(value)

@@ -162,6 +162,22 @@ TEST_F(ExampleBatchesTest, WrongFilesAreNamed) {
   EXPECT_THAT(std::string(next.status().message()), HasSubstr("max_bad_lines"));
 }
 
+TEST(ExampleBatchesOfJobTest, AJobWithoutFilesHasBatchesOfColumns) {
+  JobConfig job;
+  ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(kExampleJob, &job));
+  job.mutable_data()->clear_format();
+  job.mutable_data()->clear_csv();
+  const auto batches = ExampleBatches::Create(job);
+  ASSERT_TRUE(batches.ok()) << batches.status();
+  const auto batch = (*batches)->FromColumns(
+      {{"age", {"12"}}, {"user", {"7"}}, {"item", {"a"}}, {"bought", {"a"}}});
+  ASSERT_TRUE(batch.ok()) << batch.status();
+  EXPECT_EQ((*batch)->examples().n, 1u);
+  const absl::Status read = ExampleBatches::Read(*batches, {"a.csv"}, 2).status();
+  EXPECT_EQ(read.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(read.message()), HasSubstr("data.format"));
+}
+
 TEST(ExampleBatchesOfJobTest, OnlyProgramsHaveThem) {
   JobConfig job;
   job.mutable_model()->mutable_wide_deep();
