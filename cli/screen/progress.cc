@@ -106,7 +106,7 @@ bool IsComplete(const EpochResult& e, const JobStatus& status) {
 }
 
 // Says which epoch was the best when it is not the one that the result describes, and whether
-// training stopped early.
+// training stopped early, and by whom.
 std::string BestText(const JobStatus& status) {
   const JobResult& r = status.result();
   std::string text;
@@ -116,6 +116,7 @@ std::string BestText(const JobStatus& status) {
                     Counted(r.early_stop().without_improvement(), "evaluation"),
                     " (train.early_stop)\n");
   }
+  if (!r.stopped_by().empty()) absl::StrAppend(&text, "ended early by the ", r.stopped_by(), "\n");
   // The last epoch is always evaluated.
   if (!r.has_best() || r.best().epoch() == r.epochs()) return text;
   const bool keeps = status.config().checkpoint().save() == CheckpointConfig::BEST;

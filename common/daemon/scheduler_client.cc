@@ -168,6 +168,10 @@ class GrpcSchedulerClient : public SchedulerClient {
     return Call<GatherReply>("Gather", &Scheduler::Stub::AsyncGather, request, kCallTimeout,
                              Wait(request));
   }
+  absl::Status EndJob(const EndJobRequest& request) override {
+    return Call<EndJobReply>("EndJob", &Scheduler::Stub::AsyncEndJob, request, kCallTimeout)
+        .status();
+  }
   absl::StatusOr<SubmitJobReply> SubmitJob(const SubmitJobRequest& request) override {
     return SubmitJobAs("", request);
   }

@@ -74,6 +74,9 @@ class SchedulerClient {
   virtual absl::StatusOr<GatherReply> Gather(const GatherRequest&) {
     return absl::UnimplementedError("this client gathers nothing");
   }
+  virtual absl::Status EndJob(const EndJobRequest&) {
+    return absl::UnimplementedError("this client ends no jobs");
+  }
   virtual absl::StatusOr<SubmitJobReply> SubmitJob(const SubmitJobRequest& request) = 0;
   // Like SubmitJob, but may be repeated with the same request_id (kRequestIdKey).
   virtual absl::StatusOr<SubmitJobReply> SubmitJobAs(const std::string& request_id,

@@ -45,6 +45,7 @@ const std::vector<AccessRule>& AccessRules() {
       {"/sluice.Scheduler/GetRoute", {kWorker}},
       {"/sluice.Scheduler/FailJob", {kWorker}},
       {"/sluice.Scheduler/Gather", {kWorker}},
+      {"/sluice.Scheduler/EndJob", {kWorker}},
       // Users.
       {"/sluice.Scheduler/SubmitJob", {kOperator}},
       {"/sluice.Scheduler/WatchJob", {kOperator}},

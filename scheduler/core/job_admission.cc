@@ -134,6 +134,7 @@ Job* JobAdmission::Restore(const JobRecord& record,
   auto restored = std::make_unique<Job>(std::move(submission), options_.first_version);
   Job* const job = restored.get();
   job->course.RestoreBegun(record.begun());
+  if (record.has_early_end()) job->course.EndEarly(record.early_end());
   for (const std::string& warning : record.warnings()) job->AddWarning(warning);
   job->attempt.RestoreInstances({record.instances().begin(), record.instances().end()});
   job->pservers.Choose({record.pservers().begin(), record.pservers().end()});

@@ -182,6 +182,7 @@ void JobLifecycle::Run(Job* job, absl::Time now) {
   run.global_batch = job->spec().global_batch();
   run.resume = job->attempt.point();
   run.ranks_close_steps = RanksCloseSteps(*job);
+  run.early_end = job->course.early_end();
   job->attempt.Run(run, now);
   checkpoints_.Begin(job, now);
   // The attempt has just been counted.
@@ -302,6 +303,32 @@ void JobLifecycle::CheckFinishing(Job* job, absl::Time now) {
     return;
   }
   End(job, JOB_DONE, "", now);
+}
+
+absl::Status JobLifecycle::EndEarly(Job* job, EarlyEnd end, absl::Time now) {
+  const Mode mode = ModeOf(job->config().strategy());
+  if (mode == Mode::kGeo || WorkersKeepTables(*job)) {
+    return absl::FailedPreconditionError(
+        "a program cannot end a job that uses Geo or COLLECTIVE, which do not train programs");
+  }
+  // Each rank ends after the step that it is in.
+  if (mode != Mode::kSync) end.set_last_step(0);
+  // The reply to an earlier call may have been lost.
+  const std::optional<EarlyEnd>& known = job->course.early_end();
+  if (known && known->last_step() <= end.last_step()) return absl::OkStatus();
+  SLUICE_RETURN_IF_ERROR(job->run()->CheckEarlyEnd(end));
+  job->course.EndEarly(end);
+  job->run()->EndEarly(end);
+  parts_.effects->records()->EndsEarly(*job);
+  parts_.effects->records()->Changed(*job);
+  for (const RankSlot& slot : job->ranks.slots()) {
+    if (Member* member = parts_.members->ById(slot.member_id()))
+      parts_.effects->DesiredChanged(member);
+  }
+  parts_.effects->Log(*job, "a program has left its loop, so that training ends early");
+  parts_.effects->StatusChanged(job);
+  CheckHeld(job, now);
+  return absl::OkStatus();
 }
 
 // ---------------------------------------------------------------------------------------- workers

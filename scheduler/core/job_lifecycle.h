@@ -108,6 +108,9 @@ class JobLifecycle {
   // Takes what the rank reports of its steps. Reports that came before change nothing.
   void TakeLosses(Job* job, uint32_t rank,
                   const google::protobuf::RepeatedPtrField<StepLoss>& losses, absl::Time now);
+  // The user's program ends the training (JobRun::EndEarly); every rank is told. A call that brings
+  // no news changes nothing. Not OK: as JobRun::CheckEarlyEnd, or the job's mode has no early end.
+  absl::Status EndEarly(Job* job, EarlyEnd end, absl::Time now);
   // Notes that the rank has been told that the job is over.
   void TellEnd(RankSlot* slot);
   // Ends the job when all phases are done and either nobody owes it a report or time is up.

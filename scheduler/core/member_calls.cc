@@ -64,6 +64,7 @@ void AddDesired(Job* job, const Member& member, const std::string& pass_key, Pol
   assignment->set_rejoins(slot.rejoins());
   assignment->set_pass(JobPasses(job_key).OfWorker(rank, slot.incarnation()));
   CheckpointLifecycle::AddAsked(*job, assignment);
+  if (const auto& end = job->course.early_end()) *assignment->mutable_early_end() = *end;
   AddCards(*job, assignment);
 }
 

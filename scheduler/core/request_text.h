@@ -43,6 +43,7 @@ absl::Status CheckLists(const GatherRequest& request);
 // These have no lists.
 inline absl::Status CheckLists(const LeaveRequest&) { return absl::OkStatus(); }
 inline absl::Status CheckLists(const FailJobRequest&) { return absl::OkStatus(); }
+inline absl::Status CheckLists(const EndJobRequest&) { return absl::OkStatus(); }
 inline absl::Status CheckLists(const MemberEndedRequest&) { return absl::OkStatus(); }
 inline absl::Status CheckLists(const NextTaskRequest&) { return absl::OkStatus(); }
 inline absl::Status CheckLists(const GetRouteRequest&) { return absl::OkStatus(); }

@@ -173,4 +173,32 @@ absl::Status WorkerCalls::FailJob(const FailJobRequest& request, absl::Time now)
   return absl::OkStatus();
 }
 
+absl::Status WorkerCalls::EndJob(const EndJobRequest& request, absl::Time now) {
+  SLUICE_RETURN_IF_ERROR(parts_->CheckSecret(request.member_id(), request.secret()));
+  SLUICE_ASSIGN_OR_RETURN(const Member* member, parts_->members.Find(request.member_id()));
+  Job* const job = parts_->jobs.Find(request.job_id());
+  if (job == nullptr || job->archived())
+    return absl::NotFoundError(absl::StrCat("no job ", request.job_id()));
+  // Its own answer may have been lost, or another rank's call came first.
+  if (job->over()) return absl::OkStatus();
+  const RankSlot* const slot = job->ranks.SlotOf(member->id);
+  if (slot == nullptr || !slot->serving() || slot->incarnation() != request.incarnation() ||
+      *job->ranks.RankOf(member->id) != request.rank()) {
+    return absl::AbortedError(absl::StrCat(DescribeMember(*member), " does not serve rank ",
+                                           request.rank(), " of job ", job->id(), " at present"));
+  }
+  if (request.cancels()) {
+    parts_->lifecycle.End(
+        job, JOB_CANCELLED,
+        absl::StrCat("the program of ", DescribeMember(*member), " was interrupted"), now);
+    parts_->Schedule(now);
+    return absl::OkStatus();
+  }
+  if (job->state() != JOB_RUNNING || !job->run())
+    return absl::AbortedError(absl::StrCat("job ", job->id(), " does not run at present"));
+  EarlyEnd end;
+  end.set_last_step(request.last_step());
+  return parts_->lifecycle.EndEarly(job, end, now);
+}
+
 }  // namespace sluice

@@ -1,5 +1,5 @@
 // Answers the calls of a job's workers: they ask for phases and tasks, look for their pservers,
-// give each other bytes, and complain.
+// give each other bytes, end their job early, and complain.
 //
 // A rank shows its incarnation and its pass. ABORTED: another incarnation serves the rank.
 // CANCELLED (NextTask, Gather): the job is over.
@@ -31,6 +31,8 @@ class WorkerCalls {
   // True when Gather would return what the ranks have given, or an error.
   bool GatherReady(const GatherRequest& request);
   absl::Status FailJob(const FailJobRequest& request, absl::Time now);
+  // ABORTED: the member serves no rank of the job at present. OK when the job is over.
+  absl::Status EndJob(const EndJobRequest& request, absl::Time now);
 
  private:
   // A job and one of its slots, found and checked for a worker's call.

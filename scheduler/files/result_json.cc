@@ -208,6 +208,7 @@ std::string ResultJson(const JobResult& result, const JobConfig& config,
   json.Raw("eval", Eval(result.has_eval(), result.eval()));
   json.Raw("best", Best(result));
   json.Raw("stopped_early", result.stopped_early() ? "true" : "false");
+  json.Text("stopped_by", result.stopped_by());
   json.Raw("epochs_log", EpochsLog(result)).Raw("stages", Stages(result.stages()));
   json.Raw("staleness", StalenessJson(result.staleness()));
   json.Raw("data", result.has_data() ? Data(result.data(), config) : "null");

@@ -97,7 +97,7 @@ absl::StatusOr<NextTaskReply> DataTasks::Next(const NextTaskRequest& request) {
     SLUICE_RETURN_IF_ERROR(Acknowledge(request, more.task(), more.examples()));
   NextTaskReply reply = LeaseTo(request.rank());
   // The last tasks of an epoch are given one by one, so that all ranks end at about the same time.
-  const uint64_t free = free_[pinned() ? request.rank() : 0].size();
+  const uint64_t free = stopped_ ? 0 : free_[pinned() ? request.rank() : 0].size();
   const uint64_t ranks = options_.cut.worker_num;
   const uint64_t share = pinned() || ranks == 1 ? free : free / (2 * ranks);
   const uint64_t wants = std::min<uint64_t>(request.wants(), kMostLeased);
@@ -176,7 +176,7 @@ absl::StatusOr<std::vector<DataTask>> DataTasks::OpenAt(const std::vector<RankPa
 NextTaskReply DataTasks::LeaseTo(uint32_t rank) {
   NextTaskReply reply;
   std::deque<uint32_t>& queue = free_[pinned() ? rank : 0];
-  if (queue.empty()) {
+  if (queue.empty() || stopped_) {
     reply.set_kind(NextTaskReply::EPOCH_DONE);
     return reply;
   }

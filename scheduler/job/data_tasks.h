@@ -52,11 +52,14 @@ class DataTasks {
   absl::Status Resume(uint32_t epoch, const google::protobuf::RepeatedPtrField<DataTask>& open);
   void BeginEpoch(uint32_t epoch);
   // Acknowledges the finished tasks, then leases as many as the rank wants, but leaves most of the
-  // free ones to the others. A request that repeats its number gets the same answer again. FAILED_PRECONDITION when the finished task was not leased to this rank
-  // in this epoch.
+  // free ones to the others. A request that repeats its number gets the same answer again.
+  // FAILED_PRECONDITION when the finished task was not leased to this rank in this epoch.
   absl::StatusOr<NextTaskReply> Next(const NextTaskRequest& request);
   // The number of the rank's last request of this epoch; 0: none.
   uint64_t LastNumber(uint32_t rank) const { return last_[rank].number; }
+
+  // Leases no more tasks in this epoch, which ends before all of them are trained.
+  void StopLeasing() { stopped_ = true; }
 
   // Ends the leases of a rank whose life is over. `held`: what every shard holds of that life in
   // this epoch; task_id 0: nothing. Its task_id must be one that was leased to that life, else
@@ -117,6 +120,7 @@ class DataTasks {
   std::vector<std::vector<uint64_t>> order_;
   std::vector<bool> asked_;             // by rank: it has asked for a task of this epoch
   std::vector<uint64_t> acknowledged_;  // by rank: tasks of its present life
+  bool stopped_ = false;                // by StopLeasing
   uint32_t resumed_epoch_ = 0;
   std::optional<std::vector<DataTask>> resumed_;  // tasks left of resumed_epoch_
 };

@@ -40,7 +40,7 @@ bool JudgeEpoch(const JobConfig& config, const EvalMetrics& eval, uint32_t epoch
   if (config.train().has_early_stop()) {
     CountImprovement(config, value, result);
     // After the last epoch nothing is left to be stopped.
-    result->set_stopped_early(epoch + 1 < config.train().epochs() &&
+    result->set_stopped_early(epoch + 1 < config.train().epochs() && result->stopped_by().empty() &&
                               result->early_stop().without_improvement() >=
                                   config.train().early_stop().patience());
   }
@@ -64,6 +64,7 @@ bool MayStopNext(const JobConfig& config, const JobResult& result) {
 
 void AdaptJudgements(const JobConfig& config, JobResult* result) {
   result->clear_stopped_early();
+  result->clear_stopped_by();
   if (config.checkpoint().save() == CheckpointConfig::BEST && result->best().save_id().empty())
     result->clear_best();
   if (!config.train().has_early_stop() ||

@@ -48,6 +48,7 @@ void JobCheckpoints::SetNewest(const Manifest& manifest, absl::Duration age, abs
                                Maker maker) {
   if (maker != Maker::kOtherJob) complete_ = manifest;
   newest_end_ = EndedEpoch(manifest.checkpoint());
+  newest_at_ = manifest.global_step();
   // Shards that are lost continue only from a checkpoint of this run: one of an earlier attempt has
   // other positions of the ranks.
   if (maker == Maker::kThisRun) complete_instance_ = instance_;
@@ -82,8 +83,8 @@ void JobCheckpoints::EpochEnds(EpochEnd end, absl::Time now) {
   now_ = now;
   // held_: the checkpoint after the loss is also that of the end.
   if (stopped_ || interrupted_ || held_ || epoch_end_noted(end.epoch)) return;
-  // A Geo rank that is lost cannot make its part, and its next life begins after this epoch.
-  if (options_.mode == Mode::kGeo && !training_.all_ranks) return;
+  // A rank that is lost cannot make its part, and its next life begins after this epoch.
+  if (AsksAll(end) && !training_.all_ranks) return;
   noted_end_ = end.epoch;
   if (sync() && open_ && open_->step == end.step) {
     // Rank 0 has named this one in its commit of the last step. If it fails before the next epoch
@@ -96,7 +97,9 @@ void JobCheckpoints::EpochEnds(EpochEnd end, absl::Time now) {
     return;
   }
   const bool due = demanded_ || pace_.DueAfterEpoch(end.epoch, end.last);
-  if (!due || newest_end_ == end.epoch) return;
+  // Also if the job has gone back to the checkpoint that was made when its program had ended it.
+  const bool made = newest_end_ == end.epoch || (sync() && newest_at_ == end.step);
+  if (!due || made) return;
   end_ = std::move(end);
   end_begun_ = false;
   Plan(now);
@@ -112,12 +115,13 @@ void JobCheckpoints::EpochBegins(absl::Time now) {
 }
 
 void JobCheckpoints::PlanEnd(absl::Time now) {
-  const bool geo = options_.mode == Mode::kGeo;
-  const bool possible =
-      geo ? training_.all_ranks : !training_.ranks_keep_tables || training_.tables_from.has_value();
+  const bool asks_all = end_ && AsksAll(*end_);
+  const bool possible = asks_all
+                            ? training_.all_ranks
+                            : !training_.ranks_keep_tables || training_.tables_from.has_value();
   if (!possible && training_.pservers_served) end_.reset();
   if (!end_ || !training_.pservers_served || now < again_at_) return;
-  if (geo) {
+  if (asks_all) {
     Ask(end_->step, now);
   } else {
     Begin(FolderStep(end_->step), Stage::kAsking, now);
@@ -136,6 +140,7 @@ void JobCheckpoints::PlanEnd(absl::Time now) {
     open_->state->set_global_step(open_->step);
   }
   open_->of_end = end_->epoch;
+  open_->asks_all = asks_all;
   open_->ends_training = end_->last;
   // If the files of one before, which was given up, disturb it, it is tried once more. At the end
   // of another epoch training does not wait for that.
@@ -230,8 +235,8 @@ void JobCheckpoints::BeginWhenOrdered() {
   open_->begun_at = now_;
   if (open_->of_end) {
     end_begun_ = true;
-    // Later values are not those of the epoch's end, and a Geo rank does not park once more.
-    if (!open_->ends_training || options_.mode == Mode::kGeo) end_.reset();
+    // Later values are not those of the epoch's end, and a rank does not make its part once more.
+    if (!open_->ends_training || open_->asks_all) end_.reset();
   }
   // Only now: a rank that went on earlier could push a frame that some cuts include and others do
   // not.
@@ -324,7 +329,7 @@ void JobCheckpoints::RankLost(uint32_t rank, absl::Time now) {
   if (open_) {
     if (open_->committing) return;
     // A cut that begins later would be one of the rank's next worker.
-    const bool cuts_with_ranks = !open_->of_end || options_.mode == Mode::kGeo;
+    const bool cuts_with_ranks = !open_->of_end || open_->asks_all;
     if (open_->parts.RankComplete(rank) && (open_->stage == Stage::kBegun || !cuts_with_ranks))
       return;
     CloseOpen(absl::StrCat("rank ", rank, " was lost before it had made its part"),
@@ -447,6 +452,7 @@ void JobCheckpoints::CloseOpen(const std::string& error, bool counts, absl::Time
     newest_.clear_last_error();
     newest_cut_at_ = open_->begun_at;
     newest_end_ = EndedEpoch(open_->manifest.checkpoint());
+    newest_at_ = outcome.step;
     // The commit of the epoch's last step named it, so the end needs none by order.
     if (sync() && end_ && open_->step == end_->step) end_.reset();
     complete_ = std::move(open_->manifest);
@@ -523,7 +529,10 @@ void JobCheckpoints::Restart(const NextRun& run, absl::Time now) {
   training_ = {};
   noted_end_.reset();
   // The run begins at an older checkpoint and trains to that end again.
-  if (run.first_step < newest_.step()) newest_end_.reset();
+  if (run.first_step < newest_.step()) {
+    newest_end_.reset();
+    newest_at_.reset();
+  }
   pace_.Restart(run.first_step);
   Plan(now);
 }

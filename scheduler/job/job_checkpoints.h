@@ -13,7 +13,8 @@
 // ranks' reports of the end are their parts, so that only Geo ranks are asked, for the files of
 // their local optimizers, and one rank of a job whose ranks keep dense tables, for the files of
 // these. If an earlier checkpoint is still being written, the phase waits for that: the end of an
-// epoch is not left out.
+// epoch is not left out. Async, when the program ends the job within an epoch: every rank is asked,
+// as within an epoch, because their parts say which data is left.
 //
 // Sync: by commit. Rank 0 always has the number of the next one. It names that in the commit of the
 // next multiple of every_steps without another message, or at once when it is asked to. Every
@@ -145,6 +146,7 @@ class JobCheckpoints {
     uint64_t step = 0;                 // global steps done; async and Geo: the mean of the ranks
     CheckpointState state;             // without the workers in sync
     std::vector<WorkerState> workers;  // by rank
+    bool data_is_left = false;         // JobRun::EndOfEpoch
   };
   void EpochEnds(EpochEnd end, absl::Time now);
   // The next epoch begins to train: the one before was not the job's last.
@@ -276,6 +278,7 @@ class JobCheckpoints {
     uint64_t step = 0;
     CheckpointParts parts;
     std::optional<uint32_t> of_end;  // the epoch at whose end it is
+    bool asks_all = false;           // of_end: AsksAll
     bool ends_training = false;      // of the job's end
     bool after_loss = false;         // by CutAfterLoss
     absl::Time begun_at, progressed_at;
@@ -292,6 +295,10 @@ class JobCheckpoints {
   // True when the cuts begin by order, after all ranks have answered.
   bool by_order() const { return !sync() || (open_ && (open_->after_loss || open_->of_end)); }
   void PlanAfterLoss(absl::Time now);
+  // Every rank makes its part of the checkpoint of this end when it is asked.
+  bool AsksAll(const EpochEnd& end) const {
+    return options_.mode == Mode::kGeo || (!sync() && end.data_is_left);
+  }
   void PlanEnd(absl::Time now);
   // The folder's number for a checkpoint after `step`. Sync: that step. Async and Geo: the cuts of
   // two checkpoints may lie within one mean step, and the second one gets the next number.
@@ -334,6 +341,7 @@ class JobCheckpoints {
   bool end_begun_ = false;              // its cuts have
   std::optional<uint32_t> noted_end_;   // the epoch of the newest EpochEnds of this run
   std::optional<uint32_t> newest_end_;  // the newest complete one is of the end of this epoch
+  std::optional<uint64_t> newest_at_;   // its step, unless this run has begun before it
   bool demanded_ = false;
   bool again_ = false;                                 // the demanded one has failed once
   absl::Time again_at_ = absl::InfinitePast();         // it is not tried again before

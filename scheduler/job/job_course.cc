@@ -37,6 +37,13 @@ void JobCourse::Run() {
   message_.clear();
 }
 
+bool JobCourse::EndEarly(const EarlyEnd& end) {
+  // No step after the smallest one can close, so no other rank can have gone on.
+  if (early_end_ && early_end_->last_step() <= end.last_step()) return false;
+  early_end_ = end;
+  return true;
+}
+
 bool JobCourse::Say(const std::string& message) {
   if (message_ == message) return false;
   message_ = message;

@@ -16,6 +16,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -45,6 +46,8 @@ class JobCourse {
   absl::Time ended_at() const { return ended_at_; }
   // The result of a job that is over. Once it is written, only its newest epochs are kept.
   const JobResult& result() const { return result_; }
+  // The user's program has ended the job: training ends there, in this attempt and the next ones.
+  const std::optional<EarlyEnd>& early_end() const { return early_end_; }
   // JobRecord.save_id of a job that was over when this scheduler began; else empty.
   const std::string& recorded_save_id() const { return recorded_save_id_; }
 
@@ -60,6 +63,8 @@ class JobCourse {
   void Recover() { state_ = JOB_RECOVERING; }
   // -> RUNNING.
   void Run();
+  // Training ends early. False when it ends there, or earlier, already.
+  bool EndEarly(const EarlyEnd& end);
   // Says what the job waits for. False when that was said already.
   bool Say(const std::string& message);
   // All phases are done; the job waits for the last reports.
@@ -91,6 +96,7 @@ class JobCourse {
   absl::Time absent_since_ = absl::InfiniteFuture();
   absl::Time finishing_since_ = absl::InfiniteFuture();
   absl::Time ended_at_ = absl::InfiniteFuture();
+  std::optional<EarlyEnd> early_end_;
   JobResult result_;
   std::string recorded_save_id_;
 };

@@ -95,6 +95,11 @@ void JobPhases::SkipTraining(bool save) {
   current_ = saves ? finish - 1 : finish;
 }
 
+void JobPhases::SkipToLastEvaluation() {
+  current_ = phases_.size() - 1;
+  while (current().kind() != Phase::EVAL) --current_;
+}
+
 absl::Status JobPhases::GoTo(uint64_t number) {
   if (number == 0 || number > phases_.size()) {
     return absl::DataLossError(

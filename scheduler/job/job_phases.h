@@ -6,7 +6,8 @@
 //   resumed         as training, from TRAIN of the checkpoint's epoch on
 //
 // With save: BEST, SAVE e is left out unless evaluation e is the best so far. A job that stops
-// early leaves out the rest of its training.
+// early leaves out the rest of its training. One whose program ends it goes from TRAIN e to the
+// last evaluation.
 //
 // Invariants: phase numbers are 1, 2, ...; a phase is issued when every rank has ended the one
 // before.
@@ -55,6 +56,9 @@ class JobPhases {
   // Leaves out what remains of the training. The final SAVE follows, if there is one and `save` is
   // set; else FINISH.
   void SkipTraining(bool save);
+  // Leaves out all that remains before the last evaluation.
+  // REQUIRES: there is one.
+  void SkipToLastEvaluation();
   // Makes the phase with this number the present one, which no rank has ended. DATA_LOSS: there is
   // no such phase.
   absl::Status GoTo(uint64_t number);

@@ -48,6 +48,11 @@ class JobResults {
   void BeginTrain(absl::Time now, absl::Duration before = absl::ZeroDuration());
   // INVALID_ARGUMENT when the data summary is impossible; then nothing was added.
   absl::Status AddTrain(uint32_t rank, const TrainReport& report);
+  // Steps of the epoch that is open, of all ranks together, as far as they have reported its end.
+  uint64_t steps() const { return steps_; }
+  // The user's program has ended the training.
+  void StopByProgram() { result_.set_stopped_by("program"); }
+  bool stopped_by_program() const { return !result_.stopped_by().empty(); }
   // The sum of the weights of the examples of the epoch that was closed last.
   double trained_weight() const { return trained_weight_; }
   // Closes `epoch` (counted from 0; the log counts from 1). `global_steps`: of the epoch in sync;

@@ -68,6 +68,7 @@ JobRun::JobRun(const Options& options, absl::Time now)
       phases_(ListPhases(config_, resume_ == nullptr ? 0 : resume_->state().epoch()), worker_num_),
       results_(config_, worker_num_),
       index_(worker_num_),
+      early_end_(options.early_end),
       rejoins_(worker_num_) {
   if (resume_ != nullptr) {
     const CheckpointState& state = resume_->state();
@@ -184,9 +185,50 @@ std::optional<absl::Time> JobRun::training_since() const {
   return trains ? std::optional<absl::Time>(starts_.back().began) : std::nullopt;
 }
 
+void JobRun::EndEarly(const EarlyEnd& end) {
+  early_end_ = end;
+  if (phases_.current().kind() != Phase::TRAIN) return;
+  CutPhase();
+  if (tasks_) tasks_->StopLeasing();
+  for (Rejoined& rejoined : rejoins_) {
+    // Its lost life has committed a step that never closes.
+    if (rejoined.phase != phases_.current().number() || rejoined.commit_again <= step_limit())
+      continue;
+    --rejoined.skip_steps;
+    rejoined.commit_again = 0;
+    rejoined.state = rejoined.before;
+  }
+}
+
+absl::Status JobRun::CheckEarlyEnd(const EarlyEnd& end) const {
+  if (phases_.current().kind() != Phase::TRAIN) {
+    return absl::FailedPreconditionError(absl::StrCat("the job is in phase ",
+                                                      PhaseName(phases_.current().kind()),
+                                                      ", so that no program can end its training"));
+  }
+  if (!sync() || (end.last_step() >= least_step() && end.last_step() <= step_limit()))
+    return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("the program's last step is said to be ",
+                                                 end.last_step(), ", but the job is between steps ",
+                                                 least_step(), " and ", step_limit()));
+}
+
+bool JobRun::ends_early() const {
+  if (!early_end_ || phases_.current().kind() != Phase::TRAIN) return false;
+  return !sync() || step_limit() >= early_end_->last_step();
+}
+
+void JobRun::CutPhase() {
+  Phase* const phase = phases_.mutable_current();
+  if (!sync() || !early_end_) return;
+  // After a rollback the last step may be in a later epoch.
+  const uint64_t last = std::max(early_end_->last_step(), first_step_);
+  phase->set_global_steps(std::min<uint64_t>(phase->global_steps(), last - first_step_));
+}
+
 bool JobRun::MayBeLastEpoch() const {
   const uint32_t epoch = phases_.current().epoch();
-  return epoch + 1 >= config_.train().epochs() ||
+  return ends_early() || epoch + 1 >= config_.train().epochs() ||
          (IsEvaluatedAfter(config_, epoch) && MayStopNext(config_, result()));
 }
 
@@ -198,12 +240,24 @@ std::vector<std::string> JobRun::NamedModels() const {
 }
 
 bool JobRun::Advance(absl::Time now) {
+  const bool trained = phases_.current().kind() == Phase::TRAIN;
   EndPhase(now);
   if (!failure_.ok()) return false;
   phases_.Advance();
-  SkipPhases();
+  if (trained && results_.stopped_by_program()) {
+    SkipToEnd();
+  } else {
+    SkipPhases();
+  }
   BeginPhase(now);
   return true;
+}
+
+void JobRun::SkipToEnd() {
+  // A job that was ended before the first step of an epoch may have evaluated its values already.
+  const bool evaluated = !epochs().empty() && epochs()[epochs().size() - 1].has_eval();
+  if (!config_.data().eval_files().empty() && !evaluated) return phases_.SkipToLastEvaluation();
+  phases_.SkipTraining(/*save=*/!saves_best() || none_is_best());
 }
 
 void JobRun::SkipPhases() {
@@ -230,13 +284,7 @@ absl::Status JobRun::TakeContent(uint32_t rank, const PhaseReport& report) {
       if (failure_.ok()) failure_ = CheckPieces(reported_pieces_);
       return absl::OkStatus();
     case Phase::TRAIN:
-      // Before the report is counted: a refused report may be repeated, and must not count twice.
-      if (tasks_) SLUICE_RETURN_IF_ERROR(tasks_->CheckEnded(rank));
-      SLUICE_RETURN_IF_ERROR(results_.AddTrain(rank, report.train()));
-      rejoins_[rank].has_trained = true;
-      NoteState(rank, report.end());
-      if (!ends_.empty()) ends_[rank] = StateAfter(report, sync());
-      return absl::OkStatus();
+      return TakeTraining(rank, report);
     case Phase::EVAL:
       return results_.AddEval(rank, report.eval(), report.train().summary());
     case Phase::SAVE:
@@ -257,9 +305,29 @@ void JobRun::NoteState(uint32_t rank, const WorkerState& state) {
   if (!sync() && !state.net_state().empty()) rejoins_[rank].net_state = state.net_state();
 }
 
+absl::Status JobRun::TakeTraining(uint32_t rank, const PhaseReport& report) {
+  // Before the report is counted: a refused report may be repeated, and must not count twice.
+  if (tasks_ && !early_end_) SLUICE_RETURN_IF_ERROR(tasks_->CheckEnded(rank));
+  const Phase& phase = phases_.current();
+  PhaseReport counted = report;
+  // A life that began after a step which never closes does not know the sums without it.
+  if (sync() && ends_early() && report.train().steps() > phase.global_steps() &&
+      rejoins_[rank].phase == phase.number()) {
+    counted.clear_end();
+    *counted.mutable_train() = rejoins_[rank].before.train();
+  }
+  SLUICE_RETURN_IF_ERROR(results_.AddTrain(rank, counted.train()));
+  rejoins_[rank].has_trained = true;
+  NoteState(rank, counted.end());
+  if (!ends_.empty()) ends_[rank] = StateAfter(counted, sync());
+  return absl::OkStatus();
+}
+
 void JobRun::BeginPhase(absl::Time now) {
   Phase* phase = phases_.mutable_current();
   phase_began_ = now;
+  // It is listed for a later epoch than the one that the program has ended.
+  if (results_.stopped_by_program()) phase->set_epoch(std::max(results_.result().epochs(), 1u) - 1);
   switch (phase->kind()) {
     case Phase::TRAIN:
       BeginTrain(phase, now);
@@ -295,6 +363,7 @@ void JobRun::BeginTrain(Phase* phase, absl::Time now) {
   results_.BeginTrain(now, before);
   if (CanCheckpoint(config_)) ends_.assign(worker_num_, {});
   if (tasks_) tasks_->BeginEpoch(phase->epoch());
+  if (tasks_ && early_end_) tasks_->StopLeasing();
   if (!sync()) {
     // Schedules count the steps of a rank. With another number of ranks, none of them has a count
     // of its own.
@@ -304,6 +373,7 @@ void JobRun::BeginTrain(Phase* phase, absl::Time now) {
   phase->set_global_steps(steps_per_epoch_);
   phase->set_first_step(first_step_);
   if (resumed) phase->set_skip_steps(resume_->state().steps_done());
+  CutPhase();
 }
 
 Phase JobRun::PhaseOf(uint32_t rank) const {
@@ -312,6 +382,8 @@ Phase JobRun::PhaseOf(uint32_t rank) const {
   // Ranks keep the pieces for later epochs.
   if (phase.kind() == Phase::TRAIN && !rejoined.has_trained && pieces_.file_size() > 0)
     *phase.mutable_pieces() = pieces_;
+  // The rank learns of an early end from its assignment. It reads the data as for the whole epoch.
+  if (phase.kind() == Phase::TRAIN && sync()) phase.set_global_steps(steps_per_epoch_);
   if (const WorkerState* resume = ResumeOf(rank)) *phase.mutable_resume() = *resume;
   if (rejoined.phase != phase.number()) {
     if (phase.kind() == Phase::TRAIN && rejoined.later && !rejoined.has_trained)
@@ -393,14 +465,25 @@ absl::Status JobRun::Rejoin(uint32_t rank, uint64_t lost, const HeldOfRank& held
 
 absl::Status JobRun::RejoinSync(const HeldOfRank& held, Rejoined* rejoined) const {
   const uint64_t committed = held.committed.committed();
-  if (committed > step_limit()) {
+  // A program that has ended the job makes no step after the last one. Another rank may have
+  // committed one, which never closes.
+  const bool ahead = ends_early() && committed == step_limit() + 1;
+  if (committed > step_limit() + ahead) {
     return absl::InvalidArgumentError(absl::StrCat("a pserver reports a commit of step ", committed,
                                                    ", but the epoch ends with step ",
                                                    step_limit()));
   }
   // Steps before this phase, or before the checkpoint that it resumes from, are closed everywhere.
-  if (committed <= least_step()) return absl::OkStatus();
+  if (committed - ahead <= least_step()) return absl::OkStatus();
   rejoined->phase = phases_.current().number();
+  rejoined->before = rejoined->state;
+  // The commit before the first one of the phase is of another epoch.
+  if (committed - 1 > least_step()) SetTotals(held.committed.totals_before(), &rejoined->before);
+  if (ahead) {
+    rejoined->skip_steps = step_limit() - first_step_;
+    rejoined->state = rejoined->before;
+    return absl::OkStatus();
+  }
   // The commit may have reached some pservers only. The next life repeats it, which changes nothing
   // where it has arrived.
   rejoined->skip_steps = committed - first_step_;
@@ -462,7 +545,11 @@ absl::StatusOr<CheckpointState> JobRun::StateAt(uint64_t step, absl::Time now) c
   if (step == 0 || steps_per_epoch_ == 0)
     return absl::InternalError(absl::StrCat("no epoch has step ", step));
   // The last step of an epoch still belongs to it: its results come later.
-  const auto epoch = static_cast<uint32_t>((step - 1) / steps_per_epoch_);
+  return StateIn(static_cast<uint32_t>((step - 1) / steps_per_epoch_), step, now);
+}
+
+absl::StatusOr<CheckpointState> JobRun::StateIn(uint32_t epoch, uint64_t step,
+                                                absl::Time now) const {
   const auto start = std::find_if(starts_.begin(), starts_.end(),
                                   [&](const EpochStart& one) { return one.epoch == epoch; });
   if (start == starts_.end()) {
@@ -502,12 +589,20 @@ absl::StatusOr<JobRun::EndOfEpoch> JobRun::AtEnd(absl::Time now) const {
   EndOfEpoch end;
   end.workers = ends_;
   if (sync()) {
-    SLUICE_ASSIGN_OR_RETURN(end.state, StateAt(step_limit(), now));
+    const Phase& phase = phases_.current();
+    if (phase.global_steps() == 0) {
+      // A program has ended the job before the first step of this epoch. Not as the end of the
+      // epoch before: the ranks' sums of that are gone.
+      SLUICE_ASSIGN_OR_RETURN(end.state, StateIn(phase.epoch(), step_limit(), now));
+    } else {
+      SLUICE_ASSIGN_OR_RETURN(end.state, StateAt(step_limit(), now));
+    }
     return end;
   }
+  end.data_is_left = ends_early();
   uint64_t steps = 0;
   for (const WorkerState& worker : ends_) steps += worker.train().steps();
-  // All tasks are done, and every pserver has all that the ranks have pushed.
+  // All tasks are done, unless data is left, and every pserver has all that the ranks have pushed.
   end.state = TaskState(step_count().At(steps), now);
   for (const WorkerState& worker : ends_) *end.state.add_workers() = worker;
   return end;
@@ -682,12 +777,23 @@ void JobRun::WarnOfOrder() {
 
 absl::Status JobRun::EndTrain(absl::Time now) {
   const Phase& phase = phases_.current();
+  const bool early = ends_early();
   // A guard against our own mistakes: a task that nobody trained would only show as a worse model.
-  if (tasks_) SLUICE_RETURN_IF_ERROR(tasks_->CheckComplete());
+  if (tasks_ && !early) SLUICE_RETURN_IF_ERROR(tasks_->CheckComplete());
+  if (early) {
+    results_.StopByProgram();
+    // The counts of half of the data would lead to wrong warnings about it.
+    if (epochs().empty()) results_.SetSummaryLacks();
+    // An epoch without a step is none.
+    if (sync() ? phase.global_steps() == 0 : results_.steps() == 0) {
+      starts_.back().seconds = 0;
+      return results_.CheckBadLines();
+    }
+  }
   const EpochResult& epoch = results_.EndTrain(phase.epoch(), phase.global_steps(), now);
   // Fixed now: a checkpoint of the last step may be described when the next phase runs.
   starts_.back().seconds = epoch.seconds();
-  SLUICE_RETURN_IF_ERROR(CheckTrained(epoch));
+  if (!early) SLUICE_RETURN_IF_ERROR(CheckTrained(epoch));
   first_step_ += phase.global_steps();
   examples_expected_ = epoch.examples();
   scalars_.push_back({"train/epoch_loss", epoch.epoch(), epoch.loss()});

@@ -45,11 +45,12 @@ class JobRun {
     uint64_t global_batch = 0;  // sync: examples of a global step; 0: as the job says
     // The run continues from here; null: from the beginning. Outlives the run.
     const ResumePoint* resume = nullptr;
-    bool ranks_close_steps = false;  // RanksCloseSteps (member_loss.h)
+    bool ranks_close_steps = false;     // RanksCloseSteps (member_loss.h)
+    std::optional<EarlyEnd> early_end;  // as in EndEarly
   };
   JobRun(const Options& options, absl::Time now);
   JobRun(const JobConfig* config, uint32_t worker_num, absl::Time now)
-      : JobRun(Options{config, worker_num, 0, "", 0, nullptr, false}, now) {}
+      : JobRun(Options{config, worker_num, 0, "", 0, nullptr, false, std::nullopt}, now) {}
 
   // The state of the run without the reports of INDEX. To be called when a phase has just begun.
   RunState Save() const;
@@ -72,6 +73,16 @@ class JobRun {
   // Begins the next phase if the present one was held and is not any more. True when the next
   // phase begins; see failure().
   bool TryAdvance(absl::Time now);
+
+  // The user's program ends the job. Sync: training ends after global step end.last_step, in the
+  // phase that has it. Async: the present training phase ends, or the next one if none is under
+  // way. Evaluation and the model follow.
+  void EndEarly(const EarlyEnd& end);
+  // INVALID_ARGUMENT: no rank can have made its last step there. FAILED_PRECONDITION: the job does
+  // not train now.
+  absl::Status CheckEarlyEnd(const EarlyEnd& end) const;
+  // EndEarly was called, and the present phase is the training phase that ends early.
+  bool ends_early() const;
 
   // True when there is a phase for this rank to do.
   bool PhaseReady(uint32_t rank) const { return !phases_.Ended(rank) && !rejoins_[rank].unseen; }
@@ -140,6 +151,9 @@ class JobRun {
   struct EndOfEpoch {
     CheckpointState state;
     std::vector<WorkerState> workers;  // by rank
+    // Async: data of the epoch is left. `state` does not say which; that comes from the ranks and
+    // the pservers, as within an epoch (StateOf).
+    bool data_is_left = false;
   };
   absl::StatusOr<EndOfEpoch> AtEnd(absl::Time now) const;
   // Async and Geo: counts the steps of the present epoch.
@@ -153,8 +167,8 @@ class JobRun {
   }
   // A training phase is under way or will come.
   bool trains_more() const;
-  // True when the present epoch may be the last one: because none is left, or because its
-  // evaluation may stop training (train.early_stop).
+  // True when the present epoch may be the last one: because none is left, because its evaluation
+  // may stop training (train.early_stop), or because the program has ended the job.
   bool MayBeLastEpoch() const;
   // The saves of best models that a checkpoint may still name (BestEpoch.save_id).
   std::vector<std::string> NamedModels() const;
@@ -179,6 +193,7 @@ class JobRun {
     uint64_t skip_steps = 0, commit_again = 0;  // sync
     uint64_t first_step = 0;                    // async and Geo: Phase.first_step
     WorkerState state;
+    WorkerState before;  // sync: the state without the step commit_again
     // An earlier life has ended the training phase with this number; 0: none.
     uint64_t missed = 0;
   };
@@ -186,6 +201,8 @@ class JobRun {
   bool Advance(absl::Time now);
   void BeginPhase(absl::Time now);
   absl::Status TakeContent(uint32_t rank, const PhaseReport& report);
+  // Of TRAIN.
+  absl::Status TakeTraining(uint32_t rank, const PhaseReport& report);
   // Sets failure_ when the job cannot continue.
   void EndPhase(absl::Time now);
   absl::Status EndIndex();
@@ -200,6 +217,12 @@ class JobRun {
   absl::Status CannotResume(const absl::Status& why) const;
   void BeginTrain(Phase* phase, absl::Time now);
   absl::Status EndTrain(absl::Time now);
+  // Sync: cuts the present training phase after the last step of the job, if that is in it.
+  void CutPhase();
+  // The state in global step `step` of this epoch. FAILED_PRECONDITION: as StateAt.
+  absl::StatusOr<CheckpointState> StateIn(uint32_t epoch, uint64_t step, absl::Time now) const;
+  // Leaves out what a job that its program has ended does not need after its training.
+  void SkipToEnd();
   // FAILED_PRECONDITION when the epoch trained nothing.
   absl::Status CheckTrained(const EpochResult& epoch) const;
   // FAILED_PRECONDITION when no example was evaluated.
@@ -243,6 +266,7 @@ class JobRun {
   DataPieces pieces_;               // sync with GLOBAL, from the end of INDEX
   uint64_t steps_per_epoch_ = 0;    // sync
   uint64_t first_step_ = 0;         // sync: first step of the next epoch
+  std::optional<EarlyEnd> early_end_;
   // The newest epochs at their beginning, the oldest first.
   struct EpochStart {
     uint32_t epoch = 0;

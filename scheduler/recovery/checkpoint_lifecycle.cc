@@ -218,6 +218,8 @@ void CheckpointLifecycle::TrainingEnds(Job* job, absl::Time now) {
   const uint32_t epoch = job->run()->phases().current().epoch();
   if (!job->checkpoints() || job->checkpoints()->epoch_end_noted(epoch)) return;
   NoteProgress(job, now);
+  // A program has ended the job before its first step.
+  if (ModeOf(job->config().strategy()) == Mode::kSync && job->run()->step_limit() == 0) return;
   absl::StatusOr<JobRun::EndOfEpoch> at_end = job->run()->AtEnd(now);
   if (!at_end.ok()) {
     job->AddWarning(absl::StrCat("no checkpoint can be made of the end of epoch ", epoch + 1, ": ",
@@ -231,6 +233,7 @@ void CheckpointLifecycle::TrainingEnds(Job* job, absl::Time now) {
   end.step = at_end->state.global_step();
   end.state = std::move(at_end->state);
   end.workers = std::move(at_end->workers);
+  end.data_is_left = at_end->data_is_left;
   job->checkpoints()->NoteStep(end.step, now);
   job->checkpoints()->EpochEnds(std::move(end), now);
   Apply(job, now);

@@ -50,6 +50,10 @@ absl::Status Replay(const TaskRecord& task, absl::Time now, JobRun* run) {
     return run->Rejoin(task.rank(), lost.incarnation(),
                        {lost.least(), lost.most(), lost.committed()}, &replayed);
   }
+  if (task.has_early_end()) {
+    run->EndEarly(task.early_end());
+    return absl::OkStatus();
+  }
   if (task.saw_files()) {
     run->SawFiles(task.rank());
     return absl::OkStatus();
@@ -112,6 +116,8 @@ absl::Status JobAdoption::Begin(Job* job, const Recovery& counts, const StoredRu
   options.ranks_close_steps = RanksCloseSteps(*job, record.spec().route());
   const bool same_clock = record.clock() == parts_.effects->records()->clock().name;
   SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<JobRun> replayed, Replay(run, same_clock, now, options));
+  // Its record may be of an earlier phase, or was cut off.
+  if (const auto& end = job->course.early_end()) replayed->EndEarly(*end);
   // From here on nothing fails: the caller has been promised that an error changes nothing.
   parts_.jobs->Activate(job);
   job->course.Run();

@@ -149,6 +149,8 @@ absl::StatusOr<RankRemoval::End> RankRemoval::EndOf(const Job& job,
   end.step = last;
   for (const auto& [rank, vacancy] : job.ranks.vacant())
     end.step = std::min<uint64_t>(end.step, held[rank].committed.committed());
+  // The rank may have committed the step after the last one, which never closes.
+  if (job.run()->ends_early()) end.step = std::min(end.step, job.run()->step_limit());
   if (end.step < job.run()->least_step() || end.step > job.run()->step_limit()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "step ", end.step, " is reported as the last one that can close, but the job is between ",

@@ -364,6 +364,7 @@ JobRecord RecordOf(const Job& job, const CoreClock& clock) {
     }
   }
   if (record.losses_s_size() > 0) record.set_losses_clock(clock.name);
+  if (const auto& end = job.course.early_end()) *record.mutable_early_end() = *end;
   record.mutable_damaged()->Assign(job.ledger.damaged().begin(), job.ledger.damaged().end());
   // The next scheduler does not wait for ranks that this job is about to leave out.
   const uint32_t left_out = job.ranks.left_out();
@@ -530,6 +531,12 @@ void JobRecords::Reported(const Job& job, uint32_t rank, const PhaseReport& repo
   TaskRecord record;
   record.set_rank(rank);
   *record.mutable_ended() = report;
+  AddTask(job, record);
+}
+
+void JobRecords::EndsEarly(const Job& job) {
+  TaskRecord record;
+  *record.mutable_early_end() = *job.course.early_end();
   AddTask(job, record);
 }
 

@@ -58,8 +58,8 @@ struct RunHandover {
 // was the beginning of the job, or is not recorded.
 std::unique_ptr<const ResumePoint> BeginningOf(const StoredRun& run);
 
-// `entries`: all that the store holds. DATA_LOSS names the key whose value is no record, or one with
-// figures that no job may have.
+// `entries`: all that the store holds. DATA_LOSS names the key whose value is no record, or one
+// with figures that no job may have.
 absl::StatusOr<StoredJobs> ParseStoredJobs(const std::vector<MetaStore::Entry>& entries);
 
 // The owner of the record under a key.
@@ -122,6 +122,8 @@ class JobRecords {
   void Gathered(GatherRecord call);
   // Call when the rank's first report of this phase, INDEX or TRAIN, was taken.
   void Reported(const Job& job, uint32_t rank, const PhaseReport& report);
+  // Call when the program has ended the job, whose present phase ends early.
+  void EndsEarly(const Job& job);
   // Call when the request was answered.
   void TaskAsked(const Job& job, const NextTaskRequest& request);
   // Call when the run is over. The calls of its ranks before their first batch stay.

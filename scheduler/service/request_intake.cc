@@ -234,6 +234,20 @@ void RequestIntake::Gather(const GatherRequest* asked, Done<GatherReply> done,
   loop_->WhenKept(AnswerWith(std::move(reply), std::move(done)));
 }
 
+void RequestIntake::EndJob(const EndJobRequest& request, DoneStatus done) {
+  const auto taken = TakeIn(request);
+  if (!taken.ok()) return done(taken.status());
+  const EndJobRequest& report = **taken;
+  absl::Status status = SchedulerLoop::NoMemory();
+  loop_->Run(
+      [&](SchedulerCore& core, absl::Time now) { status = core.workers().EndJob(report, now); });
+  caller_log_.Say(absl::StrCat("job ", report.job_id(), ": the program of member ",
+                               report.member_id(), report.cancels() ? " cancels it" : " ends it",
+                               status.ok() ? "" : ", which is refused"));
+  // The rank leaves its loop once it has the answer, and nothing would ask for the end again.
+  loop_->WhenKept(AnswerWith(std::move(status), std::move(done)));
+}
+
 void RequestIntake::WatchJob(const WatchJobRequest* asked, Done<WatchJobReply> done,
                              const std::string& caller) {
   const WatchJobRequest request = *asked;

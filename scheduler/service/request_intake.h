@@ -64,6 +64,7 @@ class RequestIntake {
   absl::StatusOr<GetRouteReply> GetRoute(const GetRouteRequest& request);
   void FailJob(const FailJobRequest& request, DoneStatus done);
   void Gather(const GatherRequest* asked, Done<GatherReply> done, const std::string& caller = "");
+  void EndJob(const EndJobRequest& request, DoneStatus done);
 
   // Waits in the calling thread, for files and for the state store. See JobSubmission::Submit.
   absl::StatusOr<SubmitJobReply> SubmitJob(const SubmitJobRequest& request,

@@ -104,6 +104,7 @@ class Service {
     Serve(port, "GetRoute", kIds, &Service::GetRoute);
     Serve(port, "FailJob", kSentence, &Service::FailJob);
     Serve(port, "Gather", kGathered, &Service::Gather);
+    Serve(port, "EndJob", kIds, &Service::EndJob);
     Serve(port, "SubmitJob", kJob, &Service::SubmitJob, UnaryThread::kOfItsOwn);
     Serve(port, "WatchJob", kIds, &Service::WatchJob);
     Serve(port, "CheckpointJob", kIds, &Service::CheckpointJob);
@@ -190,6 +191,13 @@ class Service {
   void Gather(const Call& call, const GatherRequest& request) {
     intake_->Gather(&request, Audited(call, RefusalReason::kPass, AnswerTo<GatherReply>(call)),
                     CallerNameOf(call));
+  }
+  void EndJob(const Call& call, const EndJobRequest& request) {
+    if (!MayBe(call, request.member_id())) return;
+    intake_->EndJob(request, [this, call](const absl::Status& status) {
+      AuditRefusal(call, RefusalReason::kSecret, status);
+      Finish(call, status);
+    });
   }
   void SubmitJob(const Call& call, const SubmitJobRequest& request) {
     if (call->cancelled()) return call->Reply(absl::CancelledError());

@@ -42,9 +42,9 @@ class GrpcWaitingListener : public WaitingListener {
     self->set_doing(why_);
     Answer("GetStatus", status);
     Register("Poll", [](const WaitingCall& call, const std::string& wire) { NoNews(call, wire); });
-    for (const char* method : {"Leave", "MemberEnded", "GetRoute", "FailJob", "SubmitJob",
-                               "WatchJob", "CheckpointJob", "CancelJob", "ScaleJob",
-                               "DrainPserver", "Shutdown"}) {
+    for (const char* method :
+         {"Leave", "MemberEnded", "GetRoute", "FailJob", "EndJob", "SubmitJob", "WatchJob",
+          "CheckpointJob", "CancelJob", "ScaleJob", "DrainPserver", "Shutdown"}) {
       Register(method, [why = why_](const WaitingCall& call, const std::string&) {
         call->Reply(absl::UnavailableError(absl::StrCat("the scheduler ", why)));
       });
@@ -76,9 +76,8 @@ class GrpcWaitingListener : public WaitingListener {
   }
   template <class Reply>
   void Answer(const char* method, const Reply& reply) {
-    Register(method, [wire = reply.SerializeAsString()](const WaitingCall& call, const std::string&) {
-      call->Reply(wire);
-    });
+    Register(method, [wire = reply.SerializeAsString()](const WaitingCall& call,
+                                                        const std::string&) { call->Reply(wire); });
   }
   // The version that the member knows already says that nothing has changed.
   static void NoNews(const WaitingCall& call, const std::string& wire) {

@@ -263,7 +263,7 @@ class Calls {
   void Call() {
     CoreOfKnownCallers& core = cluster_.core_;
     const absl::Time now = cluster_.now_;
-    switch (input_->ConsumeIntegralInRange(0, 21)) {
+    switch (input_->ConsumeIntegralInRange(0, 22)) {
       case 0:
         return Register();
       case 1:
@@ -320,6 +320,9 @@ class Calls {
             .CancelJob(request.job_id(), now, PrintableLine(request.failure()))
             .IgnoreError();
       }
+      case 22:
+        return TakenIn(OfJob<EndJobRequest>(),
+                       [&](const EndJobRequest& taken) { core.EndJob(taken, now).IgnoreError(); });
       default:
         return Submit();
     }

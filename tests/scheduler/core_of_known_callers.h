@@ -45,6 +45,9 @@ class CoreOfKnownCallers : public SchedulerCore {
   absl::Status FailJob(const FailJobRequest& request, absl::Time now) {
     return workers().FailJob(Shown(request), now);
   }
+  absl::Status EndJob(const EndJobRequest& request, absl::Time now) {
+    return workers().EndJob(Shown(request), now);
+  }
   absl::StatusOr<DrainPserverReply> DrainPserver(const DrainPserverRequest& request,
                                                  absl::Time now) {
     return operators().DrainPserver(Shown(request), now);

@@ -90,6 +90,9 @@ class LocalScheduler {
   absl::Status FailJob(const FailJobRequest& request) {
     return Await([&](DoneStatus done) { intake_.FailJob(request, std::move(done)); });
   }
+  absl::Status EndJob(const EndJobRequest& request) {
+    return Await([&](DoneStatus done) { intake_.EndJob(request, std::move(done)); });
+  }
   absl::Status Cancel(const std::string& job_id) {
     CancelJobRequest request;
     request.set_job_id(job_id);

@@ -42,17 +42,17 @@ struct Row {
   }
 };
 constexpr Row kTable[] = {
-    {"w p - -", "/sluice.Scheduler/Register"},       {"w p - -", "/sluice.Scheduler/Poll"},
-    {"w p - -", "/sluice.Scheduler/Leave"},          {"- - - o", "/sluice.Scheduler/MemberEnded"},
-    {"w - - -", "/sluice.Scheduler/NextPhase"},      {"w - - -", "/sluice.Scheduler/NextTask"},
-    {"w - - -", "/sluice.Scheduler/GetRoute"},       {"w - - -", "/sluice.Scheduler/FailJob"},
-    {"w - - -", "/sluice.Scheduler/Gather"},         {"- - - o", "/sluice.Scheduler/SubmitJob"},
-    {"- - - o", "/sluice.Scheduler/WatchJob"},       {"- - - o", "/sluice.Scheduler/CheckpointJob"},
-    {"- - - o", "/sluice.Scheduler/CancelJob"},      {"- - - o", "/sluice.Scheduler/ScaleJob"},
-    {"- p - o", "/sluice.Scheduler/DrainPserver"},   {"- - - o", "/sluice.Scheduler/GetStatus"},
-    {"- - - o", "/sluice.Scheduler/Shutdown"},       {"w - - -", "/sluice.Pserver/Exchange"},
-    {"w - - -", "/sluice.Pserver/SaveShards"},       {"- p - -", "/sluice.Replica/Exchange"},
-    {"w - - -", "/sluice.Pserver/OpenSharedMemory"},
+    {"w p - -", "/sluice.Scheduler/Register"},      {"w p - -", "/sluice.Scheduler/Poll"},
+    {"w p - -", "/sluice.Scheduler/Leave"},         {"- - - o", "/sluice.Scheduler/MemberEnded"},
+    {"w - - -", "/sluice.Scheduler/NextPhase"},     {"w - - -", "/sluice.Scheduler/NextTask"},
+    {"w - - -", "/sluice.Scheduler/GetRoute"},      {"w - - -", "/sluice.Scheduler/FailJob"},
+    {"w - - -", "/sluice.Scheduler/Gather"},        {"w - - -", "/sluice.Scheduler/EndJob"},
+    {"- - - o", "/sluice.Scheduler/SubmitJob"},     {"- - - o", "/sluice.Scheduler/WatchJob"},
+    {"- - - o", "/sluice.Scheduler/CheckpointJob"}, {"- - - o", "/sluice.Scheduler/CancelJob"},
+    {"- - - o", "/sluice.Scheduler/ScaleJob"},      {"- p - o", "/sluice.Scheduler/DrainPserver"},
+    {"- - - o", "/sluice.Scheduler/GetStatus"},     {"- - - o", "/sluice.Scheduler/Shutdown"},
+    {"w - - -", "/sluice.Pserver/Exchange"},        {"w - - -", "/sluice.Pserver/SaveShards"},
+    {"- p - -", "/sluice.Replica/Exchange"},        {"w - - -", "/sluice.Pserver/OpenSharedMemory"},
 };
 
 constexpr Row kPages[] = {

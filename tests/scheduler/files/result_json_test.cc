@@ -56,8 +56,10 @@ TEST(ResultJsonTest, HasTheDocumentedShape) {
 TEST(ResultJsonTest, TheBestEpochStandsBesideTheFinalOne) {
   JobResult result;
   EXPECT_THAT(ResultJson(result), testing::AllOf(testing::HasSubstr("\"best\": null"),
-                                                 testing::HasSubstr("\"stopped_early\": false")));
+                                                 testing::HasSubstr("\"stopped_early\": false"),
+                                                 testing::HasSubstr("\"stopped_by\": \"\"")));
   result.set_stopped_early(true);
+  result.set_stopped_by("program");
   result.mutable_best()->set_epoch(4);
   result.mutable_best()->set_step(208);
   result.mutable_best()->mutable_eval()->set_log_loss(0.25);
@@ -65,7 +67,8 @@ TEST(ResultJsonTest, TheBestEpochStandsBesideTheFinalOne) {
       ResultJson(result),
       testing::AllOf(testing::HasSubstr("\"best\": {\"epoch\": 4, \"step\": 208, \"eval\": {"),
                      testing::HasSubstr("\"log_loss\": 0.25"),
-                     testing::HasSubstr("\"stopped_early\": true")));
+                     testing::HasSubstr("\"stopped_early\": true"),
+                     testing::HasSubstr("\"stopped_by\": \"program\"")));
 }
 
 TEST(ResultJsonTest, RecoverySaysWhatTheJobResumedFrom) {

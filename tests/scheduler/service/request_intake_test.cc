@@ -298,6 +298,9 @@ TEST_F(KeptIntakeTest, ASupersededSchedulerAcknowledgesNothing) {
   FailJobRequest fail;
   fail.set_job_id(job->job_id());
   EXPECT_TRUE(absl::IsUnavailable(scheduler.FailJob(fail)));
+  EndJobRequest end;
+  end.set_job_id(job->job_id());
+  EXPECT_TRUE(absl::IsUnavailable(scheduler.EndJob(end)));
   CheckpointJobRequest checkpoint;
   checkpoint.set_job_id(job->job_id());
   EXPECT_TRUE(absl::IsUnavailable(scheduler.Checkpoint(checkpoint).status()));

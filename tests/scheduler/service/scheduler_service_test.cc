@@ -106,6 +106,10 @@ class SchedulerServiceTest : public testing::Test {
                                   const std::string& secret) {
     return CallAs<FailJobRequest, FailJobReply>(channel, &Scheduler::Stub::FailJob, id, secret);
   }
+  static grpc::StatusCode EndJob(const std::shared_ptr<grpc::Channel>& channel, uint64_t id,
+                                 const std::string& secret) {
+    return CallAs<EndJobRequest, EndJobReply>(channel, &Scheduler::Stub::EndJob, id, secret);
+  }
   static grpc::StatusCode Drain(const std::shared_ptr<grpc::Channel>& channel, uint32_t rank,
                                 uint64_t id, const std::string& secret) {
     DrainPserverRequest request;
@@ -228,11 +232,13 @@ TEST_F(SchedulerServiceTest, AMemberReportsOnlyForItself) {
   EXPECT_EQ(Poll(worker, of_pserver.member_id(), of_pserver.secret()), kDenied);
   EXPECT_EQ(Poll(pserver, of_worker.member_id(), of_worker.secret()), kDenied);
   EXPECT_EQ(FailJob(worker, of_pserver.member_id(), of_pserver.secret()), kDenied);
+  EXPECT_EQ(EndJob(worker, of_pserver.member_id(), of_pserver.secret()), kDenied);
   EXPECT_EQ(Drain(pserver, 1, of_pserver.member_id(), of_pserver.secret()), kDenied);
   EXPECT_EQ(Drain(pserver, 0, 0, ""), kDenied);
   EXPECT_EQ(audit_.Refusals("/sluice.Scheduler/Leave", "rank"), 1);
   EXPECT_EQ(audit_.Refusals("/sluice.Scheduler/Poll", "rank"), 2);
   EXPECT_EQ(audit_.Refusals("/sluice.Scheduler/FailJob", "rank"), 1);
+  EXPECT_EQ(audit_.Refusals("/sluice.Scheduler/EndJob", "rank"), 1);
   EXPECT_EQ(audit_.Refusals("/sluice.Scheduler/DrainPserver", "rank"), 2);
   EXPECT_TRUE(AllAlive());
   EXPECT_EQ(Poll(worker, of_worker.member_id(), of_worker.secret()), grpc::StatusCode::OK);

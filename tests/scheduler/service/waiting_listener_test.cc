@@ -48,6 +48,7 @@ TEST(WaitingListenerTest, MembersStayAndOthersLearnWhy) {
   EXPECT_TRUE(absl::IsUnavailable(refused)) << refused;
   EXPECT_THAT(refused.message(), HasSubstr("alarm disarm"));
   EXPECT_TRUE(absl::IsUnavailable(client->FailJob(FailJobRequest())));
+  EXPECT_TRUE(absl::IsUnavailable(client->EndJob(EndJobRequest())));
 }
 
 }  // namespace
