@@ -172,6 +172,17 @@ std::optional<absl::Status> ClientCore::WaitUnless(Ticket ticket, const std::ato
   return status;
 }
 
+void ClientCore::Drop(Ticket ticket) {
+  std::shared_ptr<PullOperation> op;  // destroyed after the lock is released
+  MutexLock lock(&mu_);
+  if (absl::StatusOr<std::shared_ptr<PullOperation>> found = operations_.Find(ticket); found.ok()) {
+    op = *std::move(found);
+    op->Abandon();
+    waiter_.UntilDone(&mu_, [&] { return !op->writing(); });
+  }
+  operations_.Erase(ticket);
+}
+
 absl::Status ClientCore::WaitPushes(uint64_t in_flight) {
   MutexLock lock(&mu_);
   return waiter_.Until(

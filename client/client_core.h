@@ -62,6 +62,8 @@ class ClientCore : public PserverLink::Listener {
   // As Wait, but returns nullopt soon after *stop has become true, and keeps the ticket. `stop` may
   // be null.
   std::optional<absl::Status> WaitUnless(Ticket ticket, const std::atomic<bool>* stop);
+  // Forgets an operation: nothing is written to its arrays any more.
+  void Drop(Ticket ticket);
   absl::Status WaitPushes(uint64_t in_flight);
   // Asks for a newer route and waits for the reply, which may be the same route.
   absl::Status RefreshRoute();

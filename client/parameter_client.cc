@@ -103,6 +103,8 @@ class ParameterClientImpl : public ParameterClient {
     return core_->WaitUnless(ticket, &stop);
   }
 
+  void DropPull(Ticket ticket) override { core_->Drop(ticket); }
+
   absl::Status StartPush(PushRequest request, PullRequest* next, Ticket* next_ticket) override {
     SLUICE_ASSIGN_OR_RETURN(PushFrame frame, MakePushFrame(index(), request));
     std::shared_ptr<PullOperation> op;

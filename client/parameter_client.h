@@ -51,6 +51,9 @@ class ParameterClient {
     return WaitPull(ticket);
   }
 
+  // The caller waits for the pull no more, and may free the arrays that it fills.
+  virtual void DropPull(Ticket ticket) { (void)ticket; }
+
   // Async: starts the push of the next sequence and returns without waiting. A pull `next` goes in
   // the same requests; wait for it with WaitPull(*next_ticket).
   virtual absl::Status StartPush(PushRequest request, PullRequest* next = nullptr,

@@ -100,6 +100,8 @@ struct NetGradients {
   // `ready` was not called.
   bool skipped = false;
   std::vector<LoggedValue> logged;
+  // The user's program has left its loop: it has not made this step, and makes no other one.
+  bool ends_training = false;
   // When set, it is called with i on a thread of the net as soon as dense[i] is final, while others
   // are still being computed. It is not called for every i: the others are final when the step
   // ends.
@@ -171,6 +173,8 @@ class DenseNet {
   // FP16, for a checkpoint after the last step. Empty: none. May wait for something outside of the
   // network, as TrainStep may. An error: there is a state, and it cannot be had.
   virtual absl::StatusOr<std::string> SaveState() const { return std::string(); }
+  // The last TrainStep does not count, and no other follows: SaveState is that of before it.
+  virtual void DropStep() {}
   // Restores the result of SaveState, before the first step. A network without such a state ignores
   // it. INVALID_ARGUMENT when `state` is not one.
   virtual absl::Status RestoreState(const std::string& state) {

@@ -187,7 +187,8 @@ absl::Status NetInPasses::TrainPass(const NetInput& input, const Part& part, Sum
   SLUICE_RETURN_IF_ERROR(RunPass(input, part, seed, epoch, &pass));
   for (LoggedValue& one : pass.logged) gradients->logged.push_back(std::move(one));
   gradients->skipped = pass.skipped;
-  if (pass.skipped) return absl::OkStatus();
+  gradients->ends_training = pass.ends_training;
+  if (pass.skipped || pass.ends_training) return absl::OkStatus();
   // The tensors that the network did not report early.
   for (size_t t = 0; t < taken.size(); ++t) {
     if (!taken[t]) take(t);
@@ -216,6 +217,7 @@ absl::Status NetInPasses::TrainPasses(const NetInput& input, const std::vector<S
         last ? CopyAnnounced() : Copy(batch, input.row_index, num_rows, passes[p + 1]);
     if (next != nullptr) net_->Announce(ComingOf(next));
     SLUICE_RETURN_IF_ERROR(TrainPass(input, *part, {p == 0, last}, mean, seed, epoch, gradients));
+    if (gradients->ends_training) return absl::OkStatus();
     if (gradients->skipped) {
       // One pass that overflows skips the whole step: the sums of the others would lack its share.
       gradients->loss_sum = gradients->weight_sum = 0;

@@ -51,6 +51,7 @@ class NetInPasses : public DenseNet {
   std::shared_ptr<HostMemory> host_memory() override { return net_->host_memory(); }
   std::vector<MetricSum> TakeSums() override { return net_->TakeSums(); }
   absl::StatusOr<std::string> SaveState() const override { return net_->SaveState(); }
+  void DropStep() override { net_->DropStep(); }
   absl::Status RestoreState(const std::string& state) override { return net_->RestoreState(state); }
   void Cancel() override { net_->Cancel(); }
   DeviceStats device_stats() const override { return net_->device_stats(); }

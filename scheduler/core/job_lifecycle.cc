@@ -307,9 +307,10 @@ void JobLifecycle::CheckFinishing(Job* job, absl::Time now) {
 
 absl::Status JobLifecycle::EndEarly(Job* job, EarlyEnd end, absl::Time now) {
   const Mode mode = ModeOf(job->config().strategy());
-  if (mode == Mode::kGeo || WorkersKeepTables(*job)) {
+  if (WorkersKeepTables(*job)) {
     return absl::FailedPreconditionError(
-        "a program cannot end a job that uses Geo or COLLECTIVE, which do not train programs");
+        "a program cannot leave its loop before the end of a job whose workers keep dense tables "
+        "(COLLECTIVE) yet; set train.epochs, or let pservers keep them");
   }
   // Each rank ends after the step that it is in.
   if (mode != Mode::kSync) end.set_last_step(0);

@@ -250,6 +250,27 @@ TEST_F(ParameterClientTest, WaitingForDescribesAWaitThatCancelEnds) {
   EXPECT_EQ(client->StartPush(TestValues::Push(ones, 1)).code(), absl::StatusCode::kCancelled);
 }
 
+TEST_F(ParameterClientTest, ADroppedPullWritesNothingAndLeavesRoom) {
+  Bind();
+  world_.silent = true;
+  auto client = Client();
+  const auto ticket = [&] {
+    auto ones = Ones(*client, 3);
+    return client->StartPull(ones->Pull());
+  }();  // its arrays are freed here, as by a caller that has dropped it
+  client->DropPull(ticket);
+  {
+    MutexLock lock(&world_.mu);
+    world_.silent = false;
+  }
+  auto ones = Ones(*client, 3);
+  ASSERT_TRUE(client->StartPush(TestValues::Push(ones, 1)).ok());
+  ASSERT_TRUE(client->WaitPushes(0).ok());
+  auto seen = Ones(*client, 3);
+  ASSERT_TRUE(client->WaitPull(client->StartPull(seen->Pull())).ok());
+  EXPECT_FALSE(client->WaitPull(ticket).ok());
+}
+
 TEST_F(ParameterClientTest, DestructionReleasesTheMemoryOfOutstandingRequests) {
   Bind();
   world_.silent = true;

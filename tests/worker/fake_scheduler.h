@@ -70,6 +70,7 @@ class FakeScheduler : public SchedulerClient {
     return GetRouteReply();
   }
   absl::Status FailJob(const FailJobRequest&) override { return absl::OkStatus(); }
+  absl::Status EndJob(const EndJobRequest&) override { return absl::OkStatus(); }
   absl::StatusOr<SubmitJobReply> SubmitJob(const SubmitJobRequest&) override {
     return SubmitJobReply();
   }

@@ -8,6 +8,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -142,6 +143,10 @@ class OnesNet : public DenseNet {
                     coming_.num_rows == num_rows);
     coming_ = std::exchange(announced_, {});
     if (on_step) on_step();
+    if (leaves_at == step_) {
+      gradients->ends_training = true;
+      return absl::OkStatus();
+    }
     if (overflow_steps.erase(step_++) > 0) {
       gradients->skipped = true;
       return absl::OkStatus();
@@ -185,6 +190,7 @@ class OnesNet : public DenseNet {
   std::vector<std::vector<std::vector<float>>> evaluated;    // by Forward, then by sparse table
   std::vector<bool> ahead;       // by step: its batch was announced before the previous step
   std::set<int> overflow_steps;  // from 0: these overflow as in fp16
+  int leaves_at = -1;            // the program has left its loop before this step (from 0)
   std::function<void()> on_step;
 
  private:
@@ -223,6 +229,13 @@ class FakeClient : public ParameterClient {
     answers_.erase(answer);
     return absl::OkStatus();
   }
+  std::optional<absl::Status> WaitPullUnless(Ticket ticket,
+                                             const std::atomic<bool>& stop) override {
+    if (on_wait) on_wait();
+    if (stop && commits.size() > closing) return std::nullopt;
+    return WaitPull(ticket);
+  }
+  void DropPull(Ticket ticket) override { answers_.erase(ticket); }
   absl::Status StartPush(PushRequest request, PullRequest* next, Ticket* ticket) override {
     pushes.push_back(std::move(request));
     fused.push_back(next != nullptr);
@@ -305,6 +318,8 @@ class FakeClient : public ParameterClient {
   std::vector<PushRequest> pushes, early;
   std::function<absl::Status(uint64_t step)> on_push_step;  // its result is that of PushStep
   std::vector<uint64_t> steps, commits;
+  size_t closing = SIZE_MAX;          // only so many of the commits close their step
+  std::function<void()> on_wait;      // of WaitPullUnless
   std::vector<uint64_t> checkpoints;  // of the commits
   std::vector<TrainTotals> commit_totals;
   // By global step: the checkpoint that another rank's commit of the step asked for.

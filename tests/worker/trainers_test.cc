@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <optional>
 
 #include "client/key_set.h"
 #include "tests/worker/fakes.h"
@@ -255,6 +256,122 @@ TEST_F(SyncCutsTest, CutOfARepeatedCommitIsRecorded) {
   EXPECT_EQ(Cut().checkpoint(), 5u);
   EXPECT_EQ(Cut().step(), 10u);
   EXPECT_EQ(Cut().state().train().examples(), 40u);
+}
+
+// A program ends the job early.
+class EarlyEndTest : public SyncCutsTest {
+ protected:
+  EarlyEndTest() {
+    BeginAnew();
+    context_.end_training = [this](uint64_t steps) {
+      asked_.push_back(steps);
+      End(steps);
+      return refuses_;
+    };
+  }
+  void BeginAnew() { context_.end = &end_.emplace(); }
+  void End(uint64_t last_step) {
+    EarlyEnd end;
+    end.set_last_step(last_step);
+    end_->Set(end);
+  }
+  // The state that the rank has kept after this step.
+  WorkerState KeptAfter(uint64_t step) {
+    WorkerCheckpoint wanted;
+    wanted.set_number(1);
+    wanted.set_by_order(true);
+    wanted.set_at_step(step);
+    cuts_.SetWanted(wanted);
+    return Cut().state();
+  }
+
+  std::optional<TrainingEnd> end_;
+  std::vector<uint64_t> asked_;
+  absl::Status refuses_;
+};
+
+TEST_F(EarlyEndTest, SyncStopsAfterTheLastStep) {
+  SyncTrainer trainer(context_);
+  End(12);
+  Train(&trainer, {3, 2, 4}, /*first_step=*/10);
+  ASSERT_TRUE(status_.ok()) << status_;
+  EXPECT_THAT(client_.commits, ElementsAre(10, 11));
+  EXPECT_EQ(KeptAfter(12).train().examples(), 5u);
+  EXPECT_EQ(client_.pulls_under_way(), 0u);
+  EXPECT_TRUE(asked_.empty());
+}
+
+TEST_F(EarlyEndTest, SyncDropsAStepThatNeverCloses) {
+  // Also when it is the last one of the epoch.
+  for (const std::vector<size_t>& sizes : {std::vector<size_t>{3, 2, 4}, {3, 2}}) {
+    BeginAnew();
+    SyncTrainer trainer(context_);
+    stats_.BeginEpoch(0);
+    client_.closing = client_.commits.size() + 1;
+    client_.on_wait = [this] {
+      if (client_.commits.size() > client_.closing) End(11);
+    };
+    const uint64_t before = stats_.Examples();
+    Train(&trainer, sizes, /*first_step=*/10);
+    ASSERT_TRUE(status_.ok()) << status_;
+    EXPECT_EQ(client_.commits.back(), 11u);
+    EXPECT_EQ(client_.pulls_under_way(), 0u);
+    EXPECT_EQ(stats_.EpochReport().examples(), 3u);
+    EXPECT_EQ(stats_.EpochReport().steps(), 1u);
+    EXPECT_EQ(stats_.EpochReport().weight_sum(), 3);
+    EXPECT_EQ(stats_.EpochSteps(), 1u);
+    EXPECT_EQ(stats_.Examples() - before, 3u);
+    EXPECT_EQ(KeptAfter(11).train().examples(), 3u);
+  }
+}
+
+TEST_F(EarlyEndTest, SyncClosesStepsBeforeTheLastOneAlthoughTheEndIsKnown) {
+  SyncTrainer trainer(context_);
+  client_.closing = 0;
+  client_.on_wait = [this] { End(13); };
+  Train(&trainer, {3, 2, 4}, /*first_step=*/10);
+  ASSERT_TRUE(status_.ok()) << status_;
+  EXPECT_THAT(client_.commits, ElementsAre(10, 11, 12));
+  EXPECT_EQ(KeptAfter(13).train().examples(), 9u);
+}
+
+TEST_F(EarlyEndTest, SyncSaysAfterWhichStepItsProgramHasLeft) {
+  SyncTrainer trainer(context_);
+  net_.leaves_at = 2;
+  Train(&trainer, {3, 2, 4}, /*first_step=*/10);
+  ASSERT_TRUE(status_.ok()) << status_;
+  EXPECT_THAT(asked_, ElementsAre(12));
+  EXPECT_THAT(client_.steps, ElementsAre(10, 11));
+  EXPECT_EQ(stats_.EpochReport().examples(), 5u);
+  EXPECT_EQ(KeptAfter(12).train().examples(), 5u);
+  BeginAnew();
+  refuses_ = absl::AbortedError("the job recovers");
+  net_.leaves_at = 3;
+  Train(&trainer, {3, 2}, /*first_step=*/12);
+  EXPECT_TRUE(absl::IsAborted(status_));
+}
+
+TEST_F(EarlyEndTest, AsyncEndsAfterTheStepThatItIsIn) {
+  spec_.mutable_config()->mutable_train()->set_pipeline_depth(2);
+  AsyncTrainer trainer(context_);
+  net_.on_step = [this] { End(0); };
+  Train(&trainer, {3, 2, 4});
+  ASSERT_TRUE(status_.ok()) << status_;
+  EXPECT_EQ(client_.pushes.size(), 1u);
+  EXPECT_THAT(trained_, ElementsAre(1));
+  EXPECT_EQ(client_.pulls_under_way(), 0u);
+}
+
+TEST_F(EarlyEndTest, AsyncEndsWhenItsProgramHasLeft) {
+  AsyncTrainer trainer(context_);
+  net_.leaves_at = 1;
+  Train(&trainer, {3, 2, 4});
+  ASSERT_TRUE(status_.ok()) << status_;
+  EXPECT_THAT(asked_, ElementsAre(0));
+  EXPECT_EQ(client_.pushes.size(), 1u);
+  EXPECT_THAT(trained_, ElementsAre(1));
+  EXPECT_EQ(stats_.EpochReport().examples(), 3u);
+  EXPECT_EQ(client_.pulls_under_way(), 0u);
 }
 
 TEST_F(TrainersTest, AsyncPushesEveryBatchOnceAndReportsItsTasks) {

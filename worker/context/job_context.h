@@ -19,6 +19,7 @@
 #include "model/data/example_cache.h"
 #include "model/data/permutation.h"
 #include "model/model.h"
+#include "worker/context/training_end.h"
 #include "worker/context/worker_cut.h"
 #include "worker/context/worker_stats.h"
 #include "worker/dense/dense_tables.h"
@@ -46,13 +47,19 @@ struct JobContext {
   // Of the ranks that keep dense tables; null: pservers keep them, or the job only evaluates.
   RankMeetings* meetings = nullptr;
   WorkerStats* stats = nullptr;
-  WorkerCuts* cuts = nullptr;  // null: this rank takes part in no checkpoints
+  WorkerCuts* cuts = nullptr;        // null: this rank takes part in no checkpoints
+  const TrainingEnd* end = nullptr;  // null: training never ends early
+  // Tells the scheduler that the program of this rank has left its loop, after this many global
+  // steps. ABORTED: the job goes to another attempt. Set when `end` is.
+  std::function<absl::Status(uint64_t steps)> end_training;
   Clock* clock = nullptr;
   Env* env = nullptr;  // for the files of checkpoints and models
   const std::atomic<bool>* cancelled = nullptr;
   std::function<void(const std::string&)> log;
 
   const JobConfig& config() const { return spec->config(); }
+  // As TrainingEnd::Ends.
+  bool ends_after(uint64_t steps) const { return end != nullptr && end->Ends(steps); }
   uint32_t worker_num() const { return spec->worker_num(); }
   // Each rank trains on files of its own, instead of sharing the pieces of all files.
   bool reads_own_files() const {

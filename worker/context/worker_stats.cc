@@ -119,6 +119,7 @@ void WorkerStats::BeginEpoch(uint32_t epoch) {
   progress_.set_epoch(epoch + 1);
   progress_.set_examples(0);
   epoch_.Clear();
+  before_step_.reset();
   behind_.Clear();
   ahead_.clear();
   tasks_.clear();
@@ -189,6 +190,11 @@ void WorkerStats::AddStep(uint64_t examples, double loss_sum, double weight_sum)
     progress_.set_examples(progress_.examples() + examples);
     examples_ += examples;
     ++epoch_steps_;
+    if (!before_step_) before_step_.emplace();
+    before_step_->set_steps(epoch_.steps());
+    before_step_->set_examples(epoch_.examples());
+    before_step_->set_loss_sum(epoch_.loss_sum());
+    before_step_->set_weight_sum(epoch_.weight_sum());
     epoch_.set_steps(epoch_.steps() + 1);
     epoch_.set_examples(epoch_.examples() + examples);
     epoch_.set_loss_sum(epoch_.loss_sum() + loss_sum);
@@ -241,6 +247,22 @@ void WorkerStats::AddLogged(const std::vector<LoggedValue>& values) {
     known->sum += value.value;
     ++known->n;
   }
+}
+
+void WorkerStats::DropStep() {
+  MutexLock lock(&mutex_);
+  if (!before_step_) return;
+  const uint64_t examples = epoch_.examples() - before_step_->examples();
+  progress_.set_step(progress_.step() - 1);
+  progress_.set_examples(progress_.examples() - examples);
+  examples_ -= examples;
+  --epoch_steps_;
+  // Not by subtraction, which would leave other bits than those of a run without the step.
+  epoch_.set_steps(before_step_->steps());
+  epoch_.set_examples(before_step_->examples());
+  epoch_.set_loss_sum(before_step_->loss_sum());
+  epoch_.set_weight_sum(before_step_->weight_sum());
+  before_step_.reset();
 }
 
 void WorkerStats::AddSkippedStep() {
@@ -410,6 +432,11 @@ TrainTotals WorkerStats::Totals() {
   totals.set_weight_sum(epoch_.weight_sum());
   totals.set_steps(epoch_.steps());
   return totals;
+}
+
+uint64_t WorkerStats::EpochSteps() {
+  MutexLock lock(&mutex_);
+  return epoch_steps_;
 }
 
 TrainReport WorkerStats::EpochReport() {

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -57,6 +58,8 @@ class WorkerStats {
   // Adds what the step of the next AddStep has logged. The next loss that is reported has the mean
   // of each name's values since the loss before it.
   void AddLogged(const std::vector<LoggedValue>& values);
+  // Takes back the last AddStep of this life in the epoch, if there is one: the step never closes.
+  void DropStep();
   // Counts a step that overflowed (fp16) and was not used. AddStep counts it too, with sums of 0.
   void AddSkippedStep();
   uint64_t skipped_steps();
@@ -110,6 +113,8 @@ class WorkerStats {
   uint64_t Examples();
   // Counts what this rank has trained in the current epoch, its earlier lives included.
   TrainTotals Totals();
+  // Steps of the current epoch, those before a resume too.
+  uint64_t EpochSteps();
   // The report of the current epoch so far.
   TrainReport EpochReport();
   // Returns the report for a checkpoint after the epoch's step `steps`, which is the last one
@@ -155,6 +160,8 @@ class WorkerStats {
   double busy_share_ ABSL_GUARDED_BY(mutex_) = 0;
   WorkerProgress progress_ ABSL_GUARDED_BY(mutex_);
   TrainReport epoch_ ABSL_GUARDED_BY(mutex_);
+  // The sums of epoch_ before the last step.
+  std::optional<TrainTotals> before_step_ ABSL_GUARDED_BY(mutex_);
   bool in_first_epoch_ ABSL_GUARDED_BY(mutex_) = true;  // or before it
   DataSummary summary_ ABSL_GUARDED_BY(mutex_);         // of the first epoch
   // Malformed lines and summaries of the epoch: those read ahead of the training, and of the others

@@ -86,7 +86,8 @@ absl::StatusOr<NextTaskReply> TaskBatches::AskScheduler(const Trained& finished)
   }
   Pace pace;
   pace.asked_at = context_.clock->Now();
-  if (pace.asked_at - pace_->asked_at < kShort) pace.wants = std::min(2 * pace_->wants, kMostWanted);
+  if (pace.asked_at - pace_->asked_at < kShort)
+    pace.wants = std::min(2 * pace_->wants, kMostWanted);
   request.set_wants(pace.wants);
   // A retried call keeps its number. If the reply with a task was lost, the scheduler sends the
   // same task again.
@@ -202,6 +203,11 @@ absl::Status TaskBatches::FillPart(const Loaded& loaded, uint64_t begin, uint64_
                                          context_.config().data().drop_last());
   prepared->task_examples = end;
   return absl::OkStatus();
+}
+
+void TaskBatches::DropLeased() {
+  leased_.clear();
+  loaded_ = nullptr;
 }
 
 absl::StatusOr<bool> TaskBatches::ReportTrained() {

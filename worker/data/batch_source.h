@@ -55,6 +55,9 @@ class TaskBatches : public BatchSource {
   // Records that all pushes of the task are acknowledged; the next call to the scheduler reports
   // it. Safe from any thread.
   void TaskTrained(uint64_t task_id, uint64_t examples);
+  // Gives up what is leased and not trained, since training ends early.
+  // REQUIRES: the readers have stopped.
+  void DropLeased();
   // Reports the tasks not reported yet. True when the scheduler leased another task instead of
   // ending the epoch: continue with Next.
   // REQUIRES: the readers have stopped.

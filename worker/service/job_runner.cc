@@ -81,6 +81,7 @@ JobRunner::JobRunner(Options options)
       cuts_(options_.assignment.job().job_id(), options_.assignment.rank(),
             options_.assignment.incarnation(), options_.report_soon) {
   cuts_.SetWanted(options_.assignment.checkpoint());
+  if (options_.assignment.has_early_end()) end_.Set(options_.assignment.early_end());
 }
 
 // The statistics outlive the network, so they must stop watching it first.
@@ -187,6 +188,8 @@ absl::Status JobRunner::Prepare() {
   context_.scheduler_silent = options_.scheduler_silent;
   context_.stats = &stats_;
   context_.cuts = &cuts_;
+  context_.end = &end_;
+  context_.end_training = [this](uint64_t steps) { return EndTraining(steps); };
   context_.clock = options_.clock;
   context_.env = options_.env;
   context_.cancelled = &cancelled_;
@@ -284,6 +287,50 @@ void JobRunner::AwaitNextAttempt(const absl::Status& error) {
   const absl::Time begin = options_.clock->Now();
   while (!cancelled_ && options_.clock->Now() - begin < options_.attempt_patience)
     options_.clock->Sleep(kLook);
+}
+
+EndJobRequest JobRunner::EndRequest() const {
+  EndJobRequest request;
+  request.set_job_id(job_id());
+  const MemberKey key = options_.key();
+  request.set_member_id(key.id);
+  request.set_secret(key.secret);
+  request.set_rank(rank());
+  request.set_incarnation(incarnation());
+  return request;
+}
+
+absl::Status JobRunner::CancelJob() {
+  EndJobRequest request = EndRequest();
+  request.set_cancels(true);
+  return options_.scheduler->EndJob(request);
+}
+
+absl::Status JobRunner::EndTraining(uint64_t steps) {
+  options_.log(
+      absl::StrCat("the program has left its loop",
+                   context_.mode == Mode::kSync ? absl::StrCat(" after step ", steps) : ""));
+  stats_.SetDoing("ending the job");
+  SilenceTimer silence;
+  for (;;) {
+    if (cancelled_) return absl::CancelledError("the job was cancelled");
+    // Anew each time: the process may have registered again.
+    EndJobRequest request = EndRequest();
+    request.set_last_step(steps);
+    const absl::Status told = options_.scheduler->EndJob(request);
+    if (told.ok()) {
+      EarlyEnd end;
+      end.set_last_step(steps);
+      end_.Set(end);
+      return absl::OkStatus();
+    }
+    // NOT_FOUND: a scheduler that was started again does not know this process yet.
+    if ((!MayBeAnsweredLater(told) && !absl::IsNotFound(told)) ||
+        silence.Unanswered(options_.clock->Now()) > options_.scheduler_patience) {
+      return told;
+    }
+    options_.clock->Sleep(kRetryPause);
+  }
 }
 
 absl::Status JobRunner::RunPhases() {
@@ -484,18 +531,31 @@ absl::StatusOr<TrainReport> JobRunner::Train(const Phase& issued) {
     return AnswerOthers();
   }));
   TrainReport report = stats_.EpochReport();
+  if (const uint64_t steps = StepsDone(phase); steps < phase.global_steps()) {
+    // What was read ahead counts for nothing.
+    report = stats_.ReportAfter(steps);
+    dropped = 0;
+  }
   report.set_dropped(report.dropped() + dropped);
   return report;
+}
+
+uint64_t JobRunner::StepsDone(const Phase& phase) {
+  const uint64_t all = phase.global_steps();
+  return end_.known() ? std::min(stats_.EpochSteps(), all) : all;
 }
 
 absl::Status JobRunner::DescribeEnd(const Phase& phase, PhaseReport* report) {
   SLUICE_ASSIGN_OR_RETURN(const std::string net_state, net_->SaveState());
   if (!net_state.empty()) report->mutable_end()->set_net_state(net_state);
   if (context_.mode != Mode::kSync) return absl::OkStatus();
+  const uint64_t steps = StepsDone(phase);
   // Data after the last step was only read to count it. A job that resumes there reads it again.
   if (context_.config().data().drop_last())
-    *report->mutable_end()->mutable_train() = stats_.ReportAfter(phase.global_steps());
+    *report->mutable_end()->mutable_train() = stats_.ReportAfter(steps);
   const WorkerCuts::Named named = cuts_.named();
+  // Named in the commit of a step that never closes.
+  if (named.step > phase.first_step() + steps) return absl::OkStatus();
   report->set_checkpoint(named.number);
   report->set_checkpoint_step(named.step);
   return absl::OkStatus();
@@ -549,6 +609,7 @@ absl::Status JobRunner::TrainTasks(const EpochPlan& epoch, uint64_t* dropped) {
       Prefetcher prefetcher(context_, &source);
       SLUICE_RETURN_IF_ERROR(trainer_->Train(plan, prefetcher.queue()));
     }
+    if (end_.known()) source.DropLeased();
     // With the last reports the scheduler may hand out tasks that a lost rank had leased.
     SLUICE_ASSIGN_OR_RETURN(const bool more, source.ReportTrained());
     if (!more) break;

@@ -75,6 +75,11 @@ class JobRunner {
   void GiveBack(const WorkerProgress& lost) { stats_.GiveBack(lost); }
   // Call with the scheduler's latest request for this assignment.
   void SetCheckpoint(const WorkerCheckpoint& wanted) { cuts_.SetWanted(wanted); }
+  // Call when the scheduler has said that training ends early.
+  void SetEarlyEnd(const EarlyEnd& end) { end_.Set(end); }
+  // The user has interrupted the program: the job is cancelled. Returns once the scheduler has
+  // answered, or has not in time.
+  absl::Status CancelJob();
   // Call when the scheduler's latest route has this generation. `cards`: for the ranks that keep
   // the dense tables.
   void NoteGeneration(uint64_t generation, const RankGroupCards& cards = RankGroupCards());
@@ -105,9 +110,15 @@ class JobRunner {
   // `after`: the kind of the phase that has ended.
   absl::StatusOr<Phase> NextPhase(const PhaseReport& report, Phase::Kind after);
   absl::StatusOr<PhaseReport> RunPhase(const Phase& phase);
+  EndJobRequest EndRequest() const;
+  // JobContext::end_training.
+  absl::Status EndTraining(uint64_t steps);
   // Looks at the data files, without reading them.
   absl::StatusOr<IndexReport> SeeFiles();
   absl::StatusOr<IndexReport> Index();
+  // Sync, after the training of the phase: the steps of the epoch that were made. All, unless
+  // training has ended early.
+  uint64_t StepsDone(const Phase& phase);
   // Adds to the report of a TRAIN phase what a checkpoint of its end needs.
   absl::Status DescribeEnd(const Phase& phase, PhaseReport* report);
   absl::StatusOr<TrainReport> Train(const Phase& phase);
@@ -130,6 +141,7 @@ class JobRunner {
   const std::unique_ptr<TraceRecorder> trace_;
   WorkerStats stats_;
   WorkerCuts cuts_;
+  TrainingEnd end_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<DataSource> data_;
   std::unique_ptr<DenseNet> net_;

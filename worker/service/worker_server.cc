@@ -167,6 +167,16 @@ void WorkerServer::FailJob(absl::Status why) {
   if (runner) runner->Fail(std::move(why));
 }
 
+absl::Status WorkerServer::CancelJob() {
+  std::shared_ptr<JobRunner> runner;
+  {
+    MutexLock lock(&mutex_);
+    runner = runner_;
+  }
+  // Outside the lock, like all calls to the runner.
+  return runner ? runner->CancelJob() : absl::OkStatus();
+}
+
 void WorkerServer::OnDesired(const PollReply& reply) {
   std::shared_ptr<JobRunner> cancel, keep;
   {
@@ -184,6 +194,7 @@ void WorkerServer::OnDesired(const PollReply& reply) {
   // The run continues; only the checkpoint that is wanted and the route may be others.
   if (keep) {
     keep->SetCheckpoint(reply.assignment().checkpoint());
+    if (reply.assignment().has_early_end()) keep->SetEarlyEnd(reply.assignment().early_end());
     keep->NoteGeneration(reply.assignment().job().route().generation(), reply.assignment().group());
   }
 }

@@ -73,6 +73,9 @@ class WorkerServer {
   void FailJob(absl::Status why);
   // For calls of the job's program. Lives as long as this.
   SchedulerClient* scheduler() const { return scheduler_.get(); }
+  // The user has interrupted this process: its job is cancelled. Without a job nothing happens.
+  // Safe from any thread but the job thread.
+  absl::Status CancelJob();
 
  private:
   explicit WorkerServer(Options options) : options_(std::move(options)) {}

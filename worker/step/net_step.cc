@@ -90,6 +90,8 @@ absl::StatusOr<std::shared_ptr<StepBuffers>> NetStep::Run(const PreparedBatch& p
   early_ = position_ = PositionBefore(prepared, epoch);
   SLUICE_RETURN_IF_ERROR(
       context_.net->TrainStep(input, context_.config().train().seed(), epoch, &gradients));
+  program_left_ = gradients.ends_training;
+  if (program_left_) return std::shared_ptr<StepBuffers>();
   *weight = gradients.weight_sum;
   if (!gradients.logged.empty()) context_.stats->AddLogged(gradients.logged);
   context_.stats->AddStep(prepared.batch.n, gradients.loss_sum, gradients.weight_sum);

@@ -36,9 +36,13 @@ class NetStep {
   // fills in the rest. Counts the step in the stats. *weight is n_w. `ready` may be empty, and is
   // not called when clipping needs the whole gradient. Null, with *weight 0, means that the step
   // overflowed and is skipped (NetGradients::skipped); MakePush then makes an empty push.
+  // Null as well if program_left().
   absl::StatusOr<std::shared_ptr<StepBuffers>> Run(const PreparedBatch& prepared, uint32_t epoch,
                                                    NetInput input, double* weight,
                                                    const Ready& ready = nullptr);
+
+  // The last Run has made no step, since the user's program has left its loop.
+  bool program_left() const { return program_left_; }
 
   // Async: how far the rank is with the last Run.
   const TrainPosition& position() const { return position_; }
@@ -74,6 +78,7 @@ class NetStep {
 
   const JobContext& context_;
   Pool<StepBuffers> pool_;
+  bool program_left_ = false;
   // Async: the positions of the last Run's frame, for its parts that leave early and for the rest.
   TrainPosition early_, position_;
 };

@@ -90,6 +90,7 @@ absl::Status AsyncTrainer::TrainOne(const EpochPlan& plan, const Pulled& pulled,
   SLUICE_ASSIGN_OR_RETURN(
       std::shared_ptr<StepBuffers> gradients,
       step_.Run(*pulled.prepared, plan.epoch, std::move(input), &weight, ready));
+  if (step_.program_left()) return context_.end_training(0);
   PushRequest push = step_.MakePush(pulled.prepared, gradients, weight);
   {
     MutexLock lock(&early.mutex);
@@ -118,7 +119,7 @@ absl::Status AsyncTrainer::TrainOne(const EpochPlan& plan, const Pulled& pulled,
 absl::Status AsyncTrainer::Train(const EpochPlan& plan, BatchQueue* queue) {
   SLUICE_RETURN_IF_ERROR(MakeHotRows());
   const size_t depth = context_.config().train().pipeline_depth();
-  for (;;) {
+  while (!context_.ends_after(0)) {
     if (*context_.cancelled) return absl::CancelledError("the job was cancelled");
     AnswerCheckpoint();
     // Values that were pulled age until their step, so no more pulls are under way than the job
@@ -129,7 +130,9 @@ absl::Status AsyncTrainer::Train(const EpochPlan& plan, BatchQueue* queue) {
       pulled_.push_back(StartPull(std::move(prepared)));
     }
     if (pulled_.empty()) {
-      while (!queue->AwaitItem(kAsyncLook) && !*context_.cancelled) AnswerCheckpoint();
+      while (!queue->AwaitItem(kAsyncLook) && !*context_.cancelled && !context_.ends_after(0))
+        AnswerCheckpoint();
+      if (context_.ends_after(0)) break;
       SLUICE_ASSIGN_OR_RETURN(BatchQueue::Item prepared, queue->Pop());
       if (!prepared) break;
       pulled_.push_back(StartPull(std::move(prepared)));
@@ -141,6 +144,9 @@ absl::Status AsyncTrainer::Train(const EpochPlan& plan, BatchQueue* queue) {
     SLUICE_RETURN_IF_ERROR(TrainOne(plan, pulled, queue));
     SLUICE_RETURN_IF_ERROR(WaitPushes(plan, depth));
   }
+  // After an early end, batches are left.
+  for (const Pulled& pulled : pulled_) context_.client->DropPull(pulled.ticket);
+  pulled_.clear();
   return WaitPushes(plan, 0);
 }
 

@@ -210,15 +210,16 @@ absl::Status GeoTrainer::Train(const EpochPlan& plan, BatchQueue* queue) {
   const uint64_t k_steps = KSteps(context_.config().strategy());
   const uint64_t merge_after = k_steps / kMergeFraction;
   SLUICE_RETURN_IF_ERROR(StartOnce());
-  for (;;) {
+  while (!context_.ends_after(0)) {
     if (*context_.cancelled) return absl::CancelledError("the job was cancelled");
     SLUICE_RETURN_IF_ERROR(not_finite_);
     if (current_ == nullptr) {
-      while (!queue->AwaitItem(kGeoLook) && !*context_.cancelled) {
+      while (!queue->AwaitItem(kGeoLook) && !*context_.cancelled && !context_.ends_after(0)) {
         if (!Asked()) continue;
         SLUICE_RETURN_IF_ERROR(Flush(plan));
         Park();
       }
+      if (context_.ends_after(0)) break;
       SLUICE_ASSIGN_OR_RETURN(current_, FindNext(queue, /*wait=*/true));
     }
     if (current_ == nullptr) break;
@@ -242,7 +243,15 @@ absl::Status GeoTrainer::Train(const EpochPlan& plan, BatchQueue* queue) {
     current_->prepared = nullptr;  // the pool keeps the rest for reuse
     current_ = std::move(next_);
   }
+  DropNext();
   return Flush(plan);
+}
+
+void GeoTrainer::DropNext() {
+  for (std::shared_ptr<Found>* found : {&current_, &next_}) {
+    if (*found != nullptr && (*found)->pull.has_value()) context_.client->DropPull(*(*found)->pull);
+    found->reset();
+  }
 }
 
 absl::Status GeoTrainer::Flush(const EpochPlan& plan) {

@@ -47,6 +47,12 @@ absl::Status PserverCommit::Wait() {
   }
 }
 
+std::optional<absl::Status> PserverCommit::WaitUnless(const std::atomic<bool>& stop) {
+  // Meetings have a flag of their own, and jobs that have them do not end early.
+  if (context_.meetings != nullptr) return Wait();
+  return context_.client->WaitPullUnless(ticket_, stop);
+}
+
 absl::Status CollectiveCommit::Start(uint64_t step, PullRequest, uint64_t checkpoint) {
   started_ = Commit{step, checkpoint, stats_ == nullptr ? TrainTotals() : stats_->Totals()};
   return absl::OkStatus();

@@ -8,6 +8,7 @@
 // Thread safety: one thread.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -40,6 +41,14 @@ class StepCommit {
   // Waits until the step that was committed last has closed, and for the values of the last pull.
   // UNAVAILABLE, DEADLINE_EXCEEDED: somebody is lost or slow. CANCELLED.
   virtual absl::Status Wait() = 0;
+  // As Wait, but returns nullopt soon after `stop` has become true. Then call it or Wait again, or
+  // Drop.
+  virtual std::optional<absl::Status> WaitUnless(const std::atomic<bool>& stop) {
+    (void)stop;
+    return Wait();
+  }
+  // The step that was committed last never closes. Its buffers are free.
+  virtual void Drop() {}
   // The checkpoint that is cut after the step that closed last, as all ranks know it; 0: none.
   virtual uint64_t checkpoint_seen() const = 0;
 };
@@ -54,6 +63,8 @@ class PserverCommit : public StepCommit {
   // Meanwhile the rank attends the meetings of ranks that keep the dense tables. The step may lack
   // a lost rank's commit, whose next life needs the tables first.
   absl::Status Wait() override;
+  std::optional<absl::Status> WaitUnless(const std::atomic<bool>& stop) override;
+  void Drop() override { context_.client->DropPull(ticket_); }
   uint64_t checkpoint_seen() const override { return context_.client->checkpoint_seen(); }
 
  private:

@@ -1,5 +1,6 @@
 #include "worker/train/sync_trainer.h"
 
+#include <optional>
 #include <utility>
 
 #include "common/base/status_macros.h"
@@ -54,6 +55,33 @@ absl::Status SyncTrainer::StartCommit(uint64_t next_step, const BatchQueue::Item
   return commit_->Start(next_step - 1, std::move(pull), checkpoint);
 }
 
+absl::StatusOr<bool> SyncTrainer::AwaitClosed(uint64_t step) {
+  StageTimer timer(context_.stats, Stage::kPullWait);
+  const TrainingEnd* const end = context_.end;
+  if (end != nullptr && !end->known()) {
+    const std::optional<absl::Status> closed = commit_->WaitUnless(end->known());
+    if (closed.has_value()) {
+      SLUICE_RETURN_IF_ERROR(*closed);
+      return true;
+    }
+  }
+  if (end != nullptr && end->NeverCloses(step)) return false;
+  SLUICE_RETURN_IF_ERROR(commit_->Wait());
+  return true;
+}
+
+absl::Status SyncTrainer::EndAfter(const EpochPlan& plan, uint64_t step) {
+  return RecordCut(plan, step, /*keeps_state=*/true);
+}
+
+absl::Status SyncTrainer::DropStep(const EpochPlan& plan, uint64_t step) {
+  commit_->Drop();
+  context_.stats->DropStep();
+  context_.net->DropStep();
+  // A life that only repeated the commit does not know the state without the step.
+  return step > plan.first_step ? EndAfter(plan, step - 1) : absl::OkStatus();
+}
+
 absl::Status SyncTrainer::Train(const EpochPlan& plan, BatchQueue* queue) {
   uint64_t global_step = plan.first_step;
   SLUICE_ASSIGN_OR_RETURN(BatchQueue::Item prepared, queue->Pop());
@@ -74,19 +102,22 @@ absl::Status SyncTrainer::Train(const EpochPlan& plan, BatchQueue* queue) {
   while (prepared) {
     if (*context_.cancelled) return absl::CancelledError("the job was cancelled");
     StepTimer step(context_.stats);
-    {
-      StageTimer timer(context_.stats, Stage::kPullWait);
-      SLUICE_RETURN_IF_ERROR(commit_->Wait());
-    }
+    SLUICE_ASSIGN_OR_RETURN(const bool closed, AwaitClosed(global_step));
+    if (!closed) return DropStep(plan, global_step);
     // The step before has closed for all ranks. Its update comes first, then its cut, then the next
     // gradients: a cut holds the tables exactly after that step.
     if (committed) SLUICE_RETURN_IF_ERROR(context_.dense->CloseStep(global_step));
     SLUICE_RETURN_IF_ERROR(RecordCut(plan, global_step, keeps_state_));
+    if (context_.ends_after(global_step)) return EndAfter(plan, global_step);
     step_.Announce(queue->Peek());
     double weight = 0;
     SLUICE_ASSIGN_OR_RETURN(
         std::shared_ptr<StepBuffers> gradients,
         step_.Run(*prepared, plan.epoch, step_.InputOf(*values), &weight, ready));
+    if (step_.program_left()) {
+      SLUICE_RETURN_IF_ERROR(context_.end_training(global_step));
+      return EndAfter(plan, global_step);
+    }
     // The ranks reduce gradients of dense tables that workers keep while the push is under way.
     // Push returns when every pserver has acknowledged it, and Exchange when this rank has the
     // means. Only then may the commit leave: a commit on any shard promises that every shard has
@@ -106,11 +137,9 @@ absl::Status SyncTrainer::Train(const EpochPlan& plan, BatchQueue* queue) {
     ++global_step;
     SLUICE_RETURN_IF_ERROR(StartCommit(global_step, prepared, values.get(), checkpoint));
   }
+  SLUICE_ASSIGN_OR_RETURN(const bool closed, AwaitClosed(global_step));
+  if (!closed) return DropStep(plan, global_step);
   // Now also the last step has closed: every shard has applied it.
-  {
-    StageTimer timer(context_.stats, Stage::kPullWait);
-    SLUICE_RETURN_IF_ERROR(commit_->Wait());
-  }
   if (committed) SLUICE_RETURN_IF_ERROR(context_.dense->CloseStep(global_step));
   return RecordCut(plan, global_step, /*keeps_state=*/true);
 }

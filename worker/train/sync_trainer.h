@@ -7,6 +7,10 @@
 // its number, every rank records its part before it computes the next step. The one of an epoch's
 // end is cut by order of the scheduler, so each rank keeps its state after the last step.
 //
+// When a program has ended the job, a rank stops after the last step. A rank that has pushed and
+// committed the step after it drops that step, which never closes: its state is that after the last
+// one.
+//
 // A rank that replaces another one first repeats that rank's last commit. A pserver may not have
 // got it, although another one has, and then no pserver can close the step without it.
 //
@@ -32,6 +36,13 @@ class SyncTrainer : public Trainer {
   // that is cut after that step, if there is one and that is news. `keeps_state`: keeps the state
   // after that step as well (WorkerCuts::KeepState).
   absl::Status RecordCut(const EpochPlan& plan, uint64_t step, bool keeps_state);
+  // Waits until the step before `step` has closed, and for the values of the pull. False: it never
+  // will, because the job ends before it.
+  absl::StatusOr<bool> AwaitClosed(uint64_t step);
+  // The job ends after the step before `step`, which has closed.
+  absl::Status EndAfter(const EpochPlan& plan, uint64_t step);
+  // Likewise after the step before that one, since this one never closes.
+  absl::Status DropStep(const EpochPlan& plan, uint64_t step);
   // Starts the commit of the step before `next_step`, with the pull of `next` for the step after
   // it. The pull is empty when `next` is null.
   absl::Status StartCommit(uint64_t next_step, const BatchQueue::Item& next, StepBuffers* values,

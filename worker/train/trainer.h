@@ -39,8 +39,8 @@ class Trainer {
  public:
   static std::unique_ptr<Trainer> Create(const JobContext& context);
   virtual ~Trainer() = default;
-  // Trains all batches of the queue. On return all pushes are acknowledged (sync: applied; Geo:
-  // flushed).
+  // Trains all batches of the queue, unless training ends early (JobContext::end). On return all
+  // pushes are acknowledged (sync: applied; Geo: flushed).
   virtual absl::Status Train(const EpochPlan& plan, BatchQueue* queue) = 0;
   // Called after the last Train of an epoch.
   virtual absl::Status EndEpoch(uint32_t epoch) = 0;

@@ -63,6 +63,21 @@ TEST(WorkerStatsTest, LoggedValuesAreMeansOverTheStepsOfTheirLoss) {
   EXPECT_EQ(progress.losses(2).user_size(), static_cast<int>(WorkerStats::kMaxLogged));
 }
 
+TEST(WorkerStatsTest, ADroppedStepLeavesTheSumsOfARunWithoutIt) {
+  WorkerStats stats("job", 0, 100, nullptr), without("job", 0, 100, nullptr);
+  for (WorkerStats* one : {&stats, &without}) {
+    one->BeginEpoch(0);
+    for (int i = 0; i < 3; ++i) one->AddStep(10, 0.1 * (i + 1), 0.7);
+  }
+  stats.AddStep(20, 0.3, 1.1);
+  stats.DropStep();
+  EXPECT_EQ(stats.EpochReport().SerializeAsString(), without.EpochReport().SerializeAsString());
+  EXPECT_EQ(stats.Examples(), 30u);
+  EXPECT_EQ(stats.EpochSteps(), 3u);
+  EXPECT_EQ(stats.Progress().step(), 3u);
+  EXPECT_EQ(stats.Progress().examples(), 30u);
+}
+
 TEST(WorkerStatsTest, ResumedEpochContinuesFromItsCheckpoint) {
   const auto bad = [](uint64_t count) {
     BadLines lines;

@@ -253,6 +253,24 @@ TEST_F(BatchSourceTest, RefusesMoreBadLinesThanAllowed) {
   EXPECT_THAT(std::string(more.status().message()), testing::HasSubstr("max_bad_lines = 1"));
 }
 
+TEST_F(BatchSourceTest, AnEarlyEndReportsWhatIsTrainedAndGivesUpTheRest) {
+  config()->mutable_train()->set_batch_size(10);
+  scheduler_.most = 100;
+  TaskBatches::Pace pace;
+  pace.wants = 3;
+  pace.asked_at = Clock::Real()->Now();
+  for (uint64_t id = 1; id <= 4; ++id) scheduler_.tasks.push_back(Task(id, 10 * id, 10 * id + 10));
+  TaskBatches source(context_, 0, &pace);
+  PreparedBatch prepared;
+  ASSERT_TRUE(FillNext(&source, &prepared));
+  source.TaskTrained(prepared.batch.task_id, prepared.task_examples);
+  ASSERT_TRUE(FillNext(&source, &prepared));
+  source.DropLeased();
+  scheduler_.tasks.clear();
+  EXPECT_FALSE(*source.ReportTrained());
+  EXPECT_THAT(scheduler_.finished, ElementsAre(Pair(1, 10)));
+}
+
 // Each call is a record in the scheduler's state store.
 TEST_F(BatchSourceTest, ShortTasksAreLeasedSeveralAtATime) {
   FakeClock clock;
@@ -261,7 +279,8 @@ TEST_F(BatchSourceTest, ShortTasksAreLeasedSeveralAtATime) {
   scheduler_.most = 100;
   TaskBatches::Pace pace;
   const auto train_epoch = [&](uint32_t epoch, absl::Duration each) {
-    for (uint64_t id = 1; id <= 16; ++id) scheduler_.tasks.push_back(Task(id, 10 * id, 10 * id + 10));
+    for (uint64_t id = 1; id <= 16; ++id)
+      scheduler_.tasks.push_back(Task(id, 10 * id, 10 * id + 10));
     scheduler_.finished.clear();
     scheduler_.answers = 0;
     TaskBatches source(context_, epoch, &pace);

@@ -174,6 +174,27 @@ TEST_F(JobRunnerTest, ReportsOtherErrorsAtOnce) {
   }
 }
 
+TEST_F(JobRunnerTest, AnInterruptedProgramCancelsTheJobAsTheMemberThatItIs) {
+  class Scheduler : public FailingScheduler {
+   public:
+    absl::Status EndJob(const EndJobRequest& request) override {
+      asked = request;
+      return absl::OkStatus();
+    }
+    EndJobRequest asked;
+  } scheduler;
+  WorkerAssignment assignment = Assignment();
+  assignment.set_incarnation(5);
+  JobRunner::Options options = OptionsOf(assignment);
+  options.scheduler = &scheduler;
+  EXPECT_TRUE(JobRunner(std::move(options)).CancelJob().ok());
+  EXPECT_TRUE(scheduler.asked.cancels());
+  EXPECT_EQ(scheduler.asked.job_id(), "small-1");
+  EXPECT_EQ(scheduler.asked.member_id(), 1u);
+  EXPECT_EQ(scheduler.asked.secret(), "secret");
+  EXPECT_EQ(scheduler.asked.incarnation(), 5u);
+}
+
 // Answers the first NextPhase with any phase, and all later ones with FINISH.
 class OnePhase : public FailingScheduler {
  public:
