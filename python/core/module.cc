@@ -237,6 +237,22 @@ class Worker {
     nb::gil_scoped_release release;
     worker().Fail(why);
   }
+  // The program has left its loop; a turn that it has is no step.
+  void Leave() {
+    if (turn_ != nullptr) turn_->Close();
+    turn_ = nullptr;
+    nb::gil_scoped_release release;
+    worker().Leave();
+  }
+  // Cancels the job.
+  void Cancel() {
+    absl::Status cancelled;
+    {
+      nb::gil_scoped_release release;
+      cancelled = worker().Cancel();
+    }
+    Check(cancelled);
+  }
   // Leaves the cluster. A second call changes nothing.
   void Stop() {
     nb::gil_scoped_release release;
@@ -375,6 +391,8 @@ NB_MODULE(_core, m) {
       .def("gather", &Worker::Gather, "epochs_done"_a, "number"_a, "what"_a, "rank"_a, "data"_a)
       .def("pass_on", &Worker::Pass, "epochs_done"_a, "number"_a, "what"_a)
       .def("fail", &Worker::Fail, "why"_a)
+      .def("leave", &Worker::Leave)
+      .def("cancel", &Worker::Cancel)
       .def("stop", &Worker::Stop)
       .def("abandon", &Worker::Abandon)
       .def("place", &Worker::Place)

@@ -5,6 +5,11 @@
 #include "common/base/status_macros.h"
 
 namespace sluice {
+namespace {
+
+absl::Status HasLeft() { return absl::OutOfRangeError("the program has left its loop"); }
+
+}  // namespace
 
 absl::Status ProgramExchange::Run(const ProgramTurn& turn, const std::atomic<bool>& cancelled,
                                   const Meanwhile& meanwhile) {
@@ -21,6 +26,7 @@ absl::Status ProgramExchange::Offer(const ProgramTurn& turn) {
   MutexLock lock(&mutex_);
   if (!failure_.ok()) return failure_;
   if (ended_.has_value()) return absl::FailedPreconditionError("the job has ended");
+  if (left_ && turn.trains()) return HasLeft();
   turn_ = turn;
   withdrawn_ = false;
   state_ = State::kOffered;
@@ -95,6 +101,16 @@ void ProgramExchange::Answer(absl::Status result) {
   if (state_ != State::kTaken) return;
   answer_ = std::move(result);
   state_ = State::kAnswered;
+  changed_.NotifyAll();
+}
+
+void ProgramExchange::Leave() {
+  MutexLock lock(&mutex_);
+  left_ = true;
+  if ((state_ == State::kTaken || state_ == State::kOffered) && turn_.trains()) {
+    answer_ = HasLeft();
+    state_ = State::kAnswered;
+  }
   changed_.NotifyAll();
 }
 

@@ -7,7 +7,7 @@
 // Invariants:
 // - At most one turn is open. Whoever has taken it may use the memory behind it until it answers or
 //   fails; meanwhile Run does not return, whatever happens to the job.
-// - After End or Fail no turn is ever handed over.
+// - After End or Fail no turn is ever handed over, and after Leave none that trains.
 //
 // Thread safety: safe from any thread. Run is called by one thread at a time, and so are Take and
 // Answer.
@@ -57,7 +57,8 @@ class ProgramExchange {
   // ---- The training thread.
 
   // Hands the turn over and waits for the answer, which it returns. CANCELLED: `cancelled` was set
-  // before the program took the turn. The error of Fail: the program cannot go on.
+  // before the program took the turn. OUT_OF_RANGE: the program has left its loop before this step.
+  // The error of Fail: the program cannot go on.
   // `meanwhile`: called on this thread every kMeanwhile while it waits. If it fails, the turn is
   // withdrawn, and its error is returned.
   using Meanwhile = std::function<absl::Status()>;
@@ -87,6 +88,9 @@ class ProgramExchange {
   // Hands the turn back.
   // REQUIRES: a turn is taken.
   void Answer(absl::Status result);
+  // The program has left its loop: it takes no turn that trains any more, and a turn that it has
+  // taken is no step. It goes on to take those of evaluations.
+  void Leave();
   // The program cannot go on: an open turn, and every later one, ends with this error.
   void Fail(absl::Status why);
 
@@ -107,6 +111,7 @@ class ProgramExchange {
   ProgramTurn turn_ ABSL_GUARDED_BY(mutex_);
   absl::Status answer_ ABSL_GUARDED_BY(mutex_);
   bool withdrawn_ ABSL_GUARDED_BY(mutex_) = false;  // nobody needs the answer of the turn
+  bool left_ ABSL_GUARDED_BY(mutex_) = false;       // by Leave
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
   std::optional<absl::Status> ended_ ABSL_GUARDED_BY(mutex_);
 };

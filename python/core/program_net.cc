@@ -35,9 +35,29 @@ absl::Status ProgramNet::TrainStep(const NetInput& input, uint64_t seed, uint32_
   turn.rows = &rows_;
   turn.seed = seed;
   turn.epoch = epoch;
+  std::optional<std::string> before = std::exchange(saved_, std::nullopt);
+  if (!begun_ && restored_.has_value()) before = kStateMark + *restored_;
   Begin(&turn);
-  saved_.reset();
-  return exchange_.Run(turn, cancelled_);
+  const absl::Status made = exchange_.Run(turn, cancelled_);
+  if (absl::IsOutOfRange(made)) {
+    gradients->ends_training = true;
+    saved_ = before;
+    return CheckNotMade(epoch, input.step);
+  }
+  before_ = std::move(before);
+  if (made.ok() && newest_ != nullptr) *newest_ = {epoch, input.step + 1};
+  return made;
+}
+
+absl::Status ProgramNet::CheckNotMade(uint32_t epoch, uint64_t step) const {
+  if (newest_ == nullptr || newest_->epoch < epoch ||
+      (newest_->epoch == epoch && newest_->steps <= step)) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      "a pserver was lost, and the job went back to step ", step + 1, " of epoch ", epoch + 1,
+      ", but this program has left its loop after step ", newest_->steps, " of epoch ",
+      newest_->epoch + 1, " and cannot make these steps again; --resume continues the job"));
 }
 
 void ProgramNet::Begin(ProgramTurn* turn) {
@@ -92,6 +112,11 @@ absl::Status ProgramNet::RestoreState(const std::string& state) {
     return absl::InvalidArgumentError("the state of the network is not one of a program");
   restored_ = state.substr(1);
   return absl::OkStatus();
+}
+
+void ProgramNet::DropStep() {
+  // Nothing if nobody has asked for the state before the step, as when it has none.
+  if (before_.has_value()) saved_ = before_;
 }
 
 absl::Status ProgramNet::EndEpoch(uint32_t epoch, const std::function<absl::Status()>& meanwhile) {

@@ -7,7 +7,8 @@
 // Format: a state is kStateMark and the program's bytes. Empty: none.
 //
 // Invariants: gradients that the program leaves alone are 0. A step that the program leaves out is
-// `skipped`: its push has n_w = 0 and no key.
+// `skipped`: its push has n_w = 0 and no key. After the program has left its loop, each step says
+// that training ends (NetGradients::ends_training).
 //
 // Thread safety: one thread; Cancel is safe from any thread.
 #pragma once
@@ -34,8 +35,15 @@ class ProgramNet : public DenseNet {
   static constexpr char kStateMark = 'p';
 
   // `exchange` outlives the net.
-  ProgramNet(ProgramShape shape, ProgramExchange* exchange)
-      : shape_(std::move(shape)), exchange_(*exchange) {}
+  // `newest`: the newest step that the program has made in this process, by epoch and step of the
+  // epoch. Outlives the net, so that the net of a later attempt knows it. Null if a step need not
+  // be made again when the job goes back (async).
+  struct Newest {
+    uint32_t epoch = 0;
+    uint64_t steps = 0;  // 0: none
+  };
+  ProgramNet(ProgramShape shape, ProgramExchange* exchange, Newest* newest = nullptr)
+      : shape_(std::move(shape)), exchange_(*exchange), newest_(newest) {}
 
   absl::Status TrainStep(const NetInput& input, uint64_t seed, uint32_t epoch,
                          NetGradients* gradients) override;
@@ -43,6 +51,7 @@ class ProgramNet : public DenseNet {
   std::vector<MetricSum> TakeSums() override { return std::exchange(sums_, {}); }
   // INVALID_ARGUMENT names the size of a state that is too large.
   absl::StatusOr<std::string> SaveState() const override;
+  void DropStep() override;
   absl::Status RestoreState(const std::string& state) override;
   // Until it returns, and until the next step, SaveState is that of before: a job that resumes from
   // there ends the epoch again.
@@ -55,9 +64,12 @@ class ProgramNet : public DenseNet {
   void Begin(ProgramTurn* turn);
   // INVALID_ARGUMENT when the input is of other features or tables.
   absl::Status Check(const NetInput& input) const;
+  // FAILED_PRECONDITION: the program, which has left its loop, has made this step before.
+  absl::Status CheckNotMade(uint32_t epoch, uint64_t step) const;
 
   const ProgramShape shape_;
   ProgramExchange& exchange_;
+  Newest* const newest_;
   std::atomic<bool> cancelled_{false};  // a flag only; it guards no data
   SlotRows rows_;
   std::vector<MetricSum> sums_;
@@ -65,6 +77,7 @@ class ProgramNet : public DenseNet {
   std::optional<std::string> restored_;  // the program's bytes; none: it begins
   // The result of SaveState after the last step, until the next one.
   mutable std::optional<std::string> saved_;
+  std::optional<std::string> before_;  // saved_ before the last step
 };
 
 }  // namespace sluice

@@ -17,7 +17,6 @@
 #include "common/wire/frame.h"
 #include "model/net/dense_net.h"
 #include "model/program/program_spec.h"
-#include "python/core/program_net.h"
 
 namespace sluice {
 namespace {
@@ -99,11 +98,13 @@ ProgramWorker::~ProgramWorker() {
 absl::StatusOr<std::unique_ptr<DenseNet>> ProgramWorker::MakeNet(const ModelSpec& spec,
                                                                  const NetOptions&) {
   const auto& program = static_cast<const ProgramSpec&>(spec);
+  bool async = false;
   {
     MutexLock lock(&mutex_);
     place_->shape = std::make_shared<const ProgramShape>(program.shape());
+    async = place_->async;
   }
-  return std::make_unique<ProgramNet>(program.shape(), &exchange_);
+  return std::make_unique<ProgramNet>(program.shape(), &exchange_, async ? nullptr : &newest_);
 }
 
 void ProgramWorker::Log(const std::string& line) {
@@ -114,6 +115,8 @@ void ProgramWorker::Log(const std::string& line) {
 
 void ProgramWorker::JobStarts(const WorkerAssignment& assignment) {
   MutexLock lock(&mutex_);
+  // Another attempt of the same job goes on.
+  if (place_.has_value() && place_->job_id != assignment.job().job_id()) newest_ = {};
   place_.emplace();
   place_->job_id = assignment.job().job_id();
   place_->rank = assignment.rank();

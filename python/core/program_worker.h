@@ -23,6 +23,7 @@
 #include "proto/config.pb.h"
 #include "python/core/program_exchange.h"
 #include "python/core/program_group.h"
+#include "python/core/program_net.h"
 #include "worker/service/worker_server.h"
 
 namespace sluice {
@@ -57,6 +58,12 @@ class ProgramWorker {
   // ended, with its message.
   absl::StatusOr<std::optional<ProgramGroup::Given>> AwaitGather(absl::Duration at_most);
 
+  // The program has left its loop before the job was over: training ends for all workers after the
+  // steps that it has made. The program goes on to take turns, of evaluations, until the job has
+  // ended.
+  void Leave() { exchange_.Leave(); }
+  // The user has interrupted the program: cancels the job.
+  absl::Status Cancel() { return server_->CancelJob(); }
   // The program cannot go on: the job fails with `why`, such as a traceback.
   void Fail(const std::string& why);
 
@@ -82,6 +89,8 @@ class ProgramWorker {
   ProgramExchange exchange_;
   std::unique_ptr<ModelList> models_;
   std::unique_ptr<DataPlane> data_plane_;
+
+  ProgramNet::Newest newest_;  // used by the job thread alone
 
   Mutex mutex_;
   std::optional<Place> place_ ABSL_GUARDED_BY(mutex_);

@@ -92,7 +92,7 @@ class Core:
         self.batches, self.events, self.logits_seen = [], [], []
         self.begins, self.restored = True, None  # of the next batch to train
         self.states, self.sums, self.logged, self.keeps_state = [], [], [], False
-        self.turn = None
+        self.turn, self.left = None, False
         # What the other ranks give: gives(epochs_done, number, what, own) returns what all give, or None.
         self.gives = lambda epochs_done, number, what, own: [own]
 
@@ -127,6 +127,8 @@ class Core:
     def take(self):
         if self.turn is not None:
             raise AssertionError("the last turn is not answered")
+        if self.left:
+            self.batches = [batch for batch in self.batches if not isinstance(batch, tuple) or not (*batch, True)[4]]
         if not self.batches:
             return None
         batch = self.batches.pop(0)
@@ -139,7 +141,7 @@ class Core:
         if isinstance(batch, (EndOfEpoch, StateTurn)):
             self.turn = batch
             return batch
-        self.turn = Turn(self, *batch) if not isinstance(batch, Exception) else None
+        self.turn = Turn(self, *batch) if not isinstance(batch, BaseException) else None
         if self.turn is None:
             raise batch
         if self.turn.trains:
@@ -194,6 +196,13 @@ class Core:
 
     def abandon(self):
         self.events.append(("abandon",))
+
+    def leave(self):
+        self.turn, self.left = None, True
+        self.events.append(("leave",))
+
+    def cancel(self):
+        self.events.append(("cancel",))
 
     def stop(self):
         self.events.append(("stop",))

@@ -7,6 +7,7 @@ import os
 import pathlib
 import random
 import re
+import signal
 import sys
 import tempfile
 import unittest
@@ -212,14 +213,66 @@ class LoopTest(FakeWorkerTest):
                     1 / 0
         self.assertRegex(self.core.events[0][1], r"(?s)Traceback.*torch_test.py.*ZeroDivisionError")
 
-    def test_leaving_the_loop_early_is_an_error_yet(self):
+    def test_a_break_ends_the_job_and_evaluates_it(self):
+        net = Net()
+        made = batches(4)
+        self.core.batches = [made[0], made[1], (*made[2], False), made[3]]
+        with self.worker(net, predict=net) as worker:
+            for batch in worker:
+                worker.backward(loss_of(net(batch), batch))
+                break
+        self.assertEqual([event[0] for event in self.core.events], ["step", "leave", "stop"])
+        self.assertEqual(len(self.core.logits_seen), 1)
+
+    def test_a_batch_that_is_left_by_a_break_makes_no_step(self):
         net = Net()
         self.core.batches = batches(2)
-        with self.assertRaisesRegex(sluice.JobError, "before the end of the job"):
+        with self.worker(net) as worker:
+            for batch in worker:
+                break
+        self.assertEqual([event[0] for event in self.core.events], ["leave", "stop"])
+        with self.assertRaisesRegex(RuntimeError, "this batch is over"):
+            net(batch)
+
+    def test_leaving_without_a_loop_ends_the_job(self):
+        with self.worker(Net()):
+            pass
+        self.assertEqual([event[0] for event in self.core.events], ["leave", "stop"])
+
+    def test_a_job_that_fails_after_a_break_raises_its_message(self):
+        net = Net()
+        self.core.batches = [batches(1)[0], fake_core.JobEnded("pserver 0 is lost")]
+        with self.assertRaisesRegex(sluice.JobError, "pserver 0 is lost"):
             with self.worker(net) as worker:
                 for batch in worker:
                     worker.backward(loss_of(net(batch), batch))
                     break
+        self.assertEqual([event[0] for event in self.core.events], ["step", "leave", "stop"])
+
+    def test_an_error_of_the_evaluation_after_a_break_fails_the_job(self):
+        net = Net()
+        made = batches(2)
+        self.core.batches = [made[0], (*made[1], False)]
+        with self.assertRaises(ZeroDivisionError):
+            with self.worker(net, predict=lambda batch: 1 / 0) as worker:
+                for batch in worker:
+                    worker.backward(loss_of(net(batch), batch))
+                    break
+        self.assertEqual([event[0] for event in self.core.events], ["step", "leave", "fail", "stop"])
+
+    def test_an_interrupt_cancels_the_job(self):
+        handler = signal.getsignal(signal.SIGINT)
+        for late in (False, True):
+            self.core = fake_core.Core(SLOTS)
+            self.core.batches = [batches(1)[0], KeyboardInterrupt()]
+            with self.assertRaises(KeyboardInterrupt):
+                with self.worker(Net()) as worker:
+                    for batch in worker:
+                        if late:
+                            break  # and the interrupt comes while the job ends
+            self.assertEqual([event[0] for event in self.core.events],
+                             ["leave", "cancel", "stop"] if late else ["skip", "cancel", "stop"])
+            self.assertEqual(signal.getsignal(signal.SIGINT), handler)
 
     def test_a_failed_job_raises_its_message(self):
         self.core.batches = [fake_core.JobEnded("pserver 0 is lost")]

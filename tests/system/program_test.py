@@ -22,6 +22,7 @@ from sluice_testing import (ADULT_TEST_EXAMPLES, ADULT_TRAIN_EXAMPLES, BIN, ROOT
 
 PYTHON = torch_python()
 
+BATCH_SIZE = 128  # of the script's job
 ONE_THREAD = dict(os.environ, OMP_NUM_THREADS="1")  # bits depend on the number of threads
 SCRIPT = (ROOT / "examples" / "adult_wide_deep.py").read_text().replace(
     "pathlib.Path(__file__).resolve().parents[1]", "pathlib.Path(%r)" % str(ROOT))
@@ -118,6 +119,17 @@ def with_kept_means(text):
             if worker.rank == 0 and batch.epoch == 0 and batch.step % 20 == 9:
                 torch.testing.assert_close(model.deep[1].running_mean, moved)
 """)
+
+
+def with_break(condition):
+    """Changes the script: it leaves its loop on a condition, and then prints. Each rank counts its trained examples."""
+    return lambda text: text.replace("            worker.backward(loss)\n", """\
+            worker.backward(loss)
+            trained += batch.examples
+            if %s:
+                break
+    print("rank", worker.local_rank, "has trained", trained, "examples", flush=True)
+""" % condition).replace("        for batch in worker:\n", "        trained = 0\n        for batch in worker:\n")
 
 
 class ProgramLaunchTest(DisturbedLaunchTest):
@@ -394,6 +406,45 @@ class ProgramTest(ProgramLaunchTest):
             "nn.Linear(100, 50)", "nn.Linear(100, 50 + int(os.environ['SLUICE_RANK']))").replace(
             "nn.Linear(50, 1)", "nn.Linear(50 + int(os.environ['SLUICE_RANK']), 1)"), expect=1)
         self.assertRegex(out, r"parameters\[\d+\]\.shape\[0\]: 51 -> 50")
+
+    def check_ended_by_program(self, result, out):
+        self.assertEqual(result["status"], "done", out)
+        self.assertEqual(result["stopped_by"], "program")
+        self.assertEqual(result["eval"]["examples"], ADULT_TEST_EXAMPLES)
+        self.assertEqual(sum(epoch["examples"] for epoch in result["epochs_log"]), result["examples"])
+        self.assertTrue((self.tmp / "run" / "model" / "MANIFEST").exists(), out)
+        self.assertIn("ended early by the program", out)
+
+    def test_a_break_in_sync_ends_the_job_after_this_step_with_the_same_bits(self):
+        change = with_break("worker.rank == 1 and batch.epoch == 1 and batch.step == 20")
+        digest = self.undisturbed_digest(change)
+        launcher = self.start_training("--a_sync=false", arguments=["--epochs=6"], change=change)
+        self.await_step(launcher, self.random.randrange(5, 100))
+        kill_unless_over(self.pid_of("worker", 1), signal.SIGKILL)
+        result = self.result(launcher)
+        self.check_ended_by_program(result, self.output())
+        self.assertEqual(result["model_digest"], digest)
+        self.assertEqual(result["examples"], ADULT_TRAIN_EXAMPLES + 21 * 2 * BATCH_SIZE)
+        self.assertEqual(len(result["epochs_log"]), 2)
+        # The other rank leaves its loop as well, and its script goes on.
+        self.assertIn("rank 0 has trained", self.output())
+
+    def test_a_break_in_async_ends_the_job_and_counts_what_was_trained(self):
+        out = self.train(change=with_break("worker.rank == 0 and batch.step == 30"), arguments=["--epochs=6"])
+        result = json.loads((self.tmp / "run" / "result.json").read_text())
+        self.check_ended_by_program(result, out)
+        said = out + (self.tmp / "run.log" / "workerlog.1").read_text()
+        trained = dict(re.findall(r"rank (\d) has trained (\d+) examples", said))
+        self.assertEqual(result["examples"], int(trained["0"]) + int(trained["1"]), said)
+
+    def test_an_interrupt_of_a_worker_cancels_the_job(self):
+        launcher = self.start_training(arguments=["--epochs=100"])
+        self.await_step(launcher, 50)
+        os.kill(self.pid_of("worker", 1), signal.SIGINT)
+        self.assertEqual(self.exit_code(launcher), 1, self.output())
+        result = json.loads((self.tmp / "run" / "result.json").read_text())
+        self.assertEqual(result["status"], "cancelled", self.output())
+        self.assertIn("interrupted", result["message"])
 
     def test_an_interrupt_saves_and_cancels(self):
         launcher = self.start_training(arguments=["--epochs=100"])

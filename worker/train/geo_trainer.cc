@@ -144,6 +144,7 @@ absl::Status GeoTrainer::TrainOne(const EpochPlan& plan, const Found& found) {
   // same number of steps.
   SLUICE_RETURN_IF_ERROR(parameters_->device() != nullptr ? StepOnDevice(found, plan.epoch, &weight)
                                                           : StepHere(found, plan.epoch, &weight));
+  if (step_.program_left()) return context_.end_training(0);
   ++steps_;
   ++unsent_steps_;
   unsent_weight_ += weight;
@@ -237,21 +238,17 @@ absl::Status GeoTrainer::Train(const EpochPlan& plan, BatchQueue* queue) {
     }
     step_.Announce(next_ == nullptr ? queue->Peek() : next_->prepared);
     SLUICE_RETURN_IF_ERROR(TrainOne(plan, *current_));
+    if (context_.ends_after(0)) break;
     if (send) SLUICE_RETURN_IF_ERROR(Send());
     if (merge) SLUICE_RETURN_IF_ERROR(Merge(plan));
     if (park) Park();
     current_->prepared = nullptr;  // the pool keeps the rest for reuse
     current_ = std::move(next_);
   }
-  DropNext();
+  // After an early end a batch may be looked up that is not trained. Its rows have their places.
+  if (next_ != nullptr) SLUICE_RETURN_IF_ERROR(Arrive(next_.get()));
+  current_ = next_ = nullptr;
   return Flush(plan);
-}
-
-void GeoTrainer::DropNext() {
-  for (std::shared_ptr<Found>* found : {&current_, &next_}) {
-    if (*found != nullptr && (*found)->pull.has_value()) context_.client->DropPull(*(*found)->pull);
-    found->reset();
-  }
 }
 
 absl::Status GeoTrainer::Flush(const EpochPlan& plan) {

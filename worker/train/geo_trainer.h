@@ -74,8 +74,6 @@ class GeoTrainer : public Trainer {
   // Waits for the answer of the last Send and merges it, if there is one.
   absl::Status Merge(const EpochPlan& plan);
   // Sends and merges all that is unsent.
-  // After an early end: gives up the batches that are looked up and not trained.
-  void DropNext();
   absl::Status Flush(const EpochPlan& plan);
   // A checkpoint asks for this rank's part.
   bool Asked() const { return context_.cuts != nullptr && context_.cuts->asked() != 0; }

@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import math
 import os
+import signal
 import sys
+import threading
 import time
 import traceback
 from types import TracebackType
@@ -36,6 +38,10 @@ class Worker:
 
     All epochs come in one loop. Parameters have the values of the parameter servers from a batch on; a change of a
     parameter outside of a step is lost with the next batch.
+
+    Leaving the loop early (``break``) ends the job for all workers after this step: its model is evaluated and saved, and
+    the job is done. The ``with`` block is left when that is complete. An exception fails the job; KeyboardInterrupt
+    cancels it.
     """
 
     def __init__(
@@ -69,6 +75,7 @@ class Worker:
         self._turn: _core.Turn | None = None
         self._loss = 0.0
         self._over = False
+        self._handler: Any = None  # of SIGINT, before the job was cancelled
         self._places: dict[str, list[Place]] | None = None
         self._numbers: list[str] = []
         self._tables = 0
@@ -112,22 +119,19 @@ class Worker:
             return  # the parent process is the worker
         core = self._running()
         try:
-            if error is not None and not isinstance(error, JobError):
-                _process.debug(error)
-                whole = "".join(traceback.format_exception(kind, error, where))
-                text = _shortened(whole)
-                core.fail(text)
-                if text == whole:
-                    _process.reported(error)
+            if isinstance(error, KeyboardInterrupt):
+                self._cancel(core)
+            elif error is not None and not isinstance(error, JobError):
+                self._fail(core, error)
             elif error is None and not self._over:
-                why = "the program has left its loop before the end of the job; set train.epochs, or stop the job"
-                core.fail(why)
-                raise JobError(why)
+                self._leave(core)
         finally:
             if self._batch is not None:
                 self._batch._close()
             self._batch = self._turn = None
             core.stop()
+            if self._handler is not None:
+                signal.signal(signal.SIGINT, self._handler)
             self._core, self._no_core = None, "the worker has left its job: its `with` block is over"
             _process.leave()
 
@@ -139,6 +143,44 @@ class Worker:
         self._batch = self._turn = None
         if core is not None:
             core.abandon()
+
+    def _leave(self, core: _core.Worker) -> None:
+        """Ends the job early, and helps to evaluate it. Returns when it is done; raises JobError when it is not."""
+        if self._batch is not None:
+            self._end_turn()
+        self._state.start(core)
+        self._group.begin_loop()
+        core.leave()
+        try:
+            while (turn := self._take(core)) is not None:
+                self._serve(core, turn)
+        except JobError:
+            raise
+        except KeyboardInterrupt:
+            self._cancel(core)
+            raise
+        except BaseException as error:
+            self._fail(core, error)
+            raise
+
+    def _fail(self, core: _core.Worker, error: BaseException) -> None:
+        """The job fails with the traceback of the error."""
+        _process.debug(error)
+        whole = "".join(traceback.format_exception(error))
+        text = _shortened(whole)
+        core.fail(text)
+        if text == whole:
+            _process.reported(error)
+
+    def _cancel(self, core: _core.Worker) -> None:
+        """Cancels the job. Until the ``with`` block is left, another interrupt ends the process at once."""
+        # Handlers belong to the main thread. Only there does a signal become a KeyboardInterrupt.
+        if threading.current_thread() is threading.main_thread():
+            self._handler = signal.signal(signal.SIGINT, signal.SIG_DFL)
+        try:
+            core.cancel()
+        except RuntimeError as error:
+            print(f"sluice: the job is not cancelled: {error}", file=sys.stderr, flush=True)
 
     @property
     def rank(self) -> int:
@@ -227,16 +269,9 @@ class Worker:
             self._end_turn()
             core.skip()
         while True:
-            try:
-                turn = core.take()
-            except self._core_module.JobEnded as error:
-                self._over = True
-                raise JobError(str(error)) from None
+            turn = self._take(core)
             if turn is None:
-                self._over = True
                 raise StopIteration
-            if self._places is None:
-                self._learn(core)
             if self._serve(core, turn):
                 continue
             if turn.examples == 0:
@@ -341,6 +376,19 @@ class Worker:
         if self._core is None:
             raise RuntimeError(self._no_core)
         return self._core
+
+    def _take(self, core: _core.Worker) -> _core.Turn | None:
+        """The next turn; None when the job has ended well."""
+        try:
+            turn: _core.Turn | None = core.take()
+        except self._core_module.JobEnded as error:
+            self._over = True
+            raise JobError(str(error)) from None
+        if turn is None:
+            self._over = True
+        elif self._places is None:
+            self._learn(core)
+        return turn
 
     def _open(self) -> Batch:
         if self._batch is None:

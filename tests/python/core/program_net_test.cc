@@ -164,6 +164,71 @@ TEST(ProgramNetTest, AnErrorOfTheProgramEndsThisStepAndAllLaterOnes) {
   EXPECT_EQ(net.TrainStep(step.input(), 1, 0, step.gradients()).code(), absl::StatusCode::kUnknown);
 }
 
+// Whether it has taken the step, was offered it, or is offered it later.
+TEST(ProgramNetTest, AProgramThatHasLeftItsLoopMakesNoStep) {
+  for (const char* when : {"taken", "offered", "later"}) {
+    SCOPED_TRACE(when);
+    ProgramExchange exchange;
+    ProgramNet net(Shape(), &exchange);
+    Step step;
+    std::thread program([&] {
+      if (when[0] == 't') {
+        while (*exchange.Take(kLook) == nullptr) {
+        }
+      }
+      exchange.Leave();
+    });
+    if (when[0] == 'l') program.join();
+    EXPECT_TRUE(net.TrainStep(step.input(), 1, 0, step.gradients()).ok());
+    EXPECT_TRUE(step.gradients()->ends_training);
+    if (program.joinable()) program.join();
+    // It still evaluates.
+    Program evaluates(&exchange, [](const ProgramTurn& turn) {
+      EXPECT_FALSE(turn.trains());
+      return absl::OkStatus();
+    });
+    float logits[2] = {};
+    EXPECT_TRUE(net.Forward(step.input(), logits).ok());
+    exchange.End(absl::OkStatus());
+    EXPECT_TRUE(absl::IsOutOfRange(evaluates.Join()));
+  }
+}
+
+TEST(ProgramNetTest, StepsThatAProgramHasLeftBehindCannotBeMadeAgain) {
+  ProgramExchange exchange;
+  ProgramNet::Newest newest;
+  Step step;
+  std::thread program([&] {
+    for (int made = 0; made < 2;) {
+      if (*exchange.Take(kLook) == nullptr) continue;
+      exchange.Answer(absl::OkStatus());
+      ++made;
+    }
+    exchange.Leave();
+  });
+  const auto train = [&](ProgramNet* net, uint32_t epoch, uint64_t at) {
+    NetInput input = step.input();
+    input.step = at;
+    step.gradients()->ends_training = false;
+    return net->TrainStep(input, 1, epoch, step.gradients());
+  };
+  {
+    ProgramNet net(Shape(), &exchange, &newest);
+    EXPECT_TRUE(train(&net, 1, 6).ok());
+    EXPECT_TRUE(train(&net, 1, 7).ok());
+    program.join();
+  }
+  // The net of the next attempt.
+  ProgramNet net(Shape(), &exchange, &newest);
+  EXPECT_TRUE(absl::IsFailedPrecondition(train(&net, 1, 7)));
+  EXPECT_TRUE(absl::IsFailedPrecondition(train(&net, 0, 9)));
+  EXPECT_TRUE(train(&net, 1, 8).ok());
+  EXPECT_TRUE(step.gradients()->ends_training);
+  EXPECT_TRUE(train(&net, 2, 0).ok());
+  ProgramNet async(Shape(), &exchange);
+  EXPECT_TRUE(train(&async, 0, 0).ok());
+}
+
 TEST(ProgramNetTest, ACancelledStepThatNobodyHasTakenReturns) {
   ProgramExchange exchange;
   ProgramNet net(Shape(), &exchange);
