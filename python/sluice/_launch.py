@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import math
 import os
@@ -196,12 +197,12 @@ class Launch:
     ) -> None:
         self._folder = folder  # has the job's file
         self._show = show
-        self._callback_error: BaseException | None = None
+        self._error: BaseException | None = None  # of this process: of the callback, or of reading the launcher; wait() raises it
         self._prints_errors = any(word.startswith("--program=") for word in command)
-        self._on_progress = on_progress
         self._changed = threading.Condition()
         self._last: Progress | None = None
         self._number = 0  # of the statuses so far
+        self._drained = False  # no status follows
         self._over = False
         self._cancelled = False
         self._output_dir: str | None = None
@@ -221,8 +222,12 @@ class Launch:
         finally:
             os.close(writes)
         _running.add(self)
-        self._thread = threading.Thread(target=self._follow, name="sluice-launch", daemon=True)
-        self._thread.start()
+        # The callback has a thread of its own: while it runs, the launcher's pipes must be read, or the launcher would wait.
+        self._caller: threading.Thread | None = None
+        if on_progress is not None:
+            self._caller = threading.Thread(target=self._call_back, args=(on_progress,), name="sluice-progress", daemon=True)
+            self._caller.start()
+        threading.Thread(target=self._follow, name="sluice-launch", daemon=True).start()
 
     @property
     def pid(self) -> int:
@@ -301,8 +306,8 @@ class Launch:
         return _CancelsOnInterrupt(self)
 
     def _ended(self) -> Result:
-        if self._callback_error is not None:
-            raise self._callback_error
+        if self._error is not None:
+            raise self._error
         code = self._process.returncode
         result = self._result()
         if code in (_DONE, _OUTPUT_LOST):
@@ -342,39 +347,72 @@ class Launch:
     def _follow(self) -> None:
         """Runs in a thread of its own until the launcher has ended."""
         try:
-            self._read_all()
+            try:
+                self._read_all()
+            finally:
+                self._process.wait()
+                with self._changed:
+                    self._drained = True
+                    self._changed.notify_all()
+                if self._caller is not None:
+                    self._caller.join()
+                if self._folder is not None:
+                    self._folder.cleanup()
+        except BaseException as error:
+            self._keep(error)
         finally:
-            self._process.wait()
-            if self._folder is not None:
-                self._folder.cleanup()
             with self._changed:
                 self._over = True
                 self._changed.notify_all()
 
+    def _keep(self, error: BaseException) -> None:
+        """Keeps the first error of this process for wait()."""
+        with self._changed:
+            if self._error is None:
+                self._error = error
+
     def _read_all(self) -> None:
         process = self._process
         assert process.stdout is not None and process.stderr is not None and self._reads is not None
-        line = b""
-        with selectors.DefaultSelector() as selector:
-            for source in (process.stdout.fileno(), process.stderr.fileno(), self._reads):
-                selector.register(source, selectors.EVENT_READ)
-            while selector.get_map():
-                for key, _ in selector.select():
-                    read = os.read(key.fd, 1 << 16)
-                    if not read:
-                        selector.unregister(key.fd)
-                    elif key.fd == self._reads:
-                        *lines, line = (line + read).split(b"\n")
-                        for one in lines:
-                            self._take(json.loads(one))
-                    elif key.fd == process.stderr.fileno():
-                        self._tail = (self._tail + read)[-_TAIL_BYTES:]
-                        self._print(sys.stderr, read)
-                    else:
-                        self._print(sys.stdout, read)
-        process.stdout.close()
-        process.stderr.close()
-        self._close_reader()
+        out, errors, progress = process.stdout.fileno(), process.stderr.fileno(), self._reads
+        takes = {out: self._printer(lambda: sys.stdout), errors: self._printer(lambda: sys.stderr), progress: self._taker()}
+        try:
+            with selectors.DefaultSelector() as selector:
+                for source in takes:
+                    selector.register(source, selectors.EVENT_READ)
+                while selector.get_map():
+                    for key, _ in selector.select():
+                        read = os.read(key.fd, 1 << 16)
+                        if not read:
+                            selector.unregister(key.fd)
+                        if key.fd == errors:
+                            self._tail = (self._tail + read)[-_TAIL_BYTES:]
+                        try:
+                            takes[key.fd](read)
+                        except BaseException as error:
+                            # The launcher stops when nobody takes its progress. Until then its output must be read.
+                            self._keep(error)
+                            self._show = False
+                            if progress in selector.get_map():
+                                selector.unregister(progress)
+                            self._close_reader()
+                            break  # this round may name the closed pipe
+        finally:
+            process.stdout.close()
+            process.stderr.close()
+            self._close_reader()
+
+    def _taker(self) -> Callable[[bytes], None]:
+        """Takes the bytes of the progress: a status a line."""
+        rest = b""
+
+        def take(read: bytes) -> None:
+            nonlocal rest
+            *lines, rest = (rest + read).split(b"\n")
+            for one in lines:
+                self._take(json.loads(one))
+
+        return take
 
     def _take(self, raw: Mapping[str, Any]) -> None:
         progress = Progress._from(raw)
@@ -383,23 +421,41 @@ class Launch:
             self._last = progress
             self._number += 1
             self._changed.notify_all()
-        if self._on_progress is not None:
-            try:
-                self._on_progress(progress)
-            except BaseException as error:  # wait() raises it
-                self._on_progress = None
-                self._callback_error = error
-                self.cancel()
 
-    def _print(self, stream: Any, read: bytes) -> None:
-        # Through Python's streams, which a notebook shows in the cell.
-        if not self._show or stream is None:
-            return
-        try:
-            stream.write(read.decode("utf-8", "replace"))
-            stream.flush()
-        except (OSError, ValueError):  # closed; the job goes on, and its pipes must be read
-            self._show = False
+    def _call_back(self, function: Callable[[Progress], None]) -> None:
+        """Runs in a thread of its own: gives the newest status, and the last one in any case."""
+        seen = 0
+        while True:
+            with self._changed:
+                while not self._drained and self._number == seen:
+                    self._changed.wait()
+                if self._number == seen:
+                    return
+                seen, progress = self._number, self._last
+            assert progress is not None
+            try:
+                function(progress)
+            except BaseException as error:
+                self._keep(error)
+                self.cancel()
+                return
+
+    def _printer(self, stream: Callable[[], Any]) -> Callable[[bytes], None]:
+        """Prints bytes through one of Python's streams, which a notebook shows in the cell. No bytes: the end."""
+        # What is read may end within a character.
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+        def write(read: bytes) -> None:
+            text, to = decoder.decode(read, final=not read), stream()
+            if not self._show or to is None or not text:
+                return
+            try:
+                to.write(text)
+                to.flush()
+            except (OSError, ValueError):  # closed; the job goes on, and its pipes must be read
+                self._show = False
+
+        return write
 
     def _close_reader(self) -> None:
         reads, self._reads = self._reads, None
@@ -472,8 +528,9 @@ def launch(
         output: The job's folder, for ``result.json``, the model and checkpoints. Default: ``output/JOB_ID``.
         log_dir: The folder of the logs. Default: ``log``, or ``log-2``, ... if it is in use.
         show: Print what the launcher and the first worker print, on ``sys.stdout`` and ``sys.stderr``.
-        on_progress: Called with each new status, on a thread of its own. It must not wait for the launch. An exception of
-            it cancels the job; ``Launch.wait`` raises it.
+        on_progress: Called with each new status, on a thread of its own. A slow one gets the newest status, and the last one
+            in any case, before ``Launch.wait`` returns. It must not wait for the launch. An exception of it cancels the
+            job; ``Launch.wait`` raises it.
         options: Other flags of ``sluice launch``, such as ``batch_size=512``, ``tls=True``, or
             ``set={"train.log_every": 10}``.
 

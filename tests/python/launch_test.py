@@ -101,11 +101,32 @@ class LaunchTest(StandInTest):
         run = self.launch(DONE, on_progress=told.append)
         seen = list(run.progress)
         self.assertEqual(seen[-1].state, "done")
-        self.assertEqual([one.state for one in told], ["running", "done"])
-        self.assertEqual((told[0].epoch, told[0].step, told[0].loss), (1, 3, 0.5))
-        self.assertTrue(math.isnan(told[0].auc))
+        self.assertEqual((told[-1].state, told[-1].epoch, told[-1].step, told[-1].loss), ("done", 1, 3, 0.5))
         self.assertEqual(run.progress.last.auc, 0.75)
         self.assertEqual(run.job_id, "adult-1")
+
+    def test_a_metric_that_nobody_has_computed_is_nan(self):
+        first = next(iter(self.launch(WAITS).progress))
+        self.assertEqual(first.state, "running")
+        self.assertTrue(math.isnan(first.auc))
+
+    def test_a_slow_callback_gets_the_newest_status_and_holds_nobody_up(self):
+        told, go_on = [], threading.Event()
+
+        def slow(progress):
+            told.append(progress)
+            go_on.wait(30)
+
+        # More than the pipes hold: the stand-in ends only when somebody reads them.
+        run = self.launch("tell('running')\nfor step in range(2000): tell('running', global_step=step)\n"
+                          "print('x' * 1000000)\n" + DONE, on_progress=slow)
+        self.assertEqual(run._process.wait(30), 0)
+        with self.assertRaises(TimeoutError):
+            run.wait(0.01)  # the callback has not had the last status
+        go_on.set()
+        run.wait(30)
+        self.assertEqual(told[-1].state, "done")
+        self.assertLess(len(told), 10)
 
     def test_a_failed_job_raises_its_message_and_has_its_result(self):
         run = self.launch("tell('running')\nresult('failed', message='a pserver died')\n"
@@ -197,6 +218,28 @@ class LaunchTest(StandInTest):
         closed.close()
         with contextlib.redirect_stdout(closed):
             self.assertEqual(self.launch("print('epoch 1', flush=True)\n" + DONE, show=True).wait(30).status, "done")
+
+    def test_progress_that_cannot_be_read_ends_the_launch_with_an_error(self):
+        # As the launcher does, the stand-in ends when nobody reads its progress; but first it prints more than a pipe holds.
+        ends = "print('x' * 1000000, flush=True)\nwhile True:\n    tell('running')\n    time.sleep(0.01)"
+        for wrong, error in (("b'{no JSON\\n'", json.JSONDecodeError), ("b'{}\\n'", KeyError)):
+            with self.subTest(wrong), self.assertRaises(error):
+                self.launch("os.write(int(flags['progress_fd']), %s)\n" % wrong + ends).wait(30)
+
+    def test_a_stream_that_raises_ends_the_launch_with_its_error(self):
+        class Broken(io.StringIO):
+            def write(self, text):
+                raise ZeroDivisionError
+        with contextlib.redirect_stdout(Broken()):
+            run = self.launch("print('x' * 1000000, flush=True)\nwhile True:\n    tell('running')\n    time.sleep(0.01)", show=True)
+            with self.assertRaises(ZeroDivisionError):
+                run.wait(30)
+
+    def test_characters_that_come_in_parts_stay_whole(self):
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            self.launch("for one in '\u20ac\\n'.encode():\n    os.write(1, bytes([one]))\n    time.sleep(0.05)\n" + DONE, show=True).wait(30)
+        self.assertEqual(out.getvalue(), "\u20ac\n")
 
     def test_a_worker_launches_nothing(self):
         with mock.patch.dict(os.environ, {"SLUICE_PROGRAM_DIR": "log/program"}):
