@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -401,6 +402,16 @@ absl::Status LocalCluster::AwaitScheduler() {
                                                   "; see ", children_[0].process.log_file()));
 }
 
+bool LocalCluster::FailedToStart(const Child& child, int wait_status) const {
+  if (child.role != ROLE_WORKER || !options_.program.has_value() || !WIFEXITED(wait_status))
+    return false;
+  // Its worker writes this line before it joins the cluster.
+  const std::vector<Endpoint> endpoints = ReadEndpoints(options_.logs->path());
+  return std::none_of(endpoints.begin(), endpoints.end(), [&child](const Endpoint& endpoint) {
+    return endpoint.pid == child.process.pid();
+  });
+}
+
 void LocalCluster::NoteDeaths() {
   for (Child& child : children_) {
     const auto status = child.process.Poll();
@@ -414,7 +425,8 @@ void LocalCluster::NoteDeaths() {
     const bool alone = child.role != ROLE_SCHEDULER && SchedulerIsOver();
     if (!Supervises(child) || *status == 0 || alone) continue;
     const absl::Time now = options_.clock->Now();
-    const std::optional<absl::Duration> pause = child.policy.Died(child.started, now);
+    const std::optional<absl::Duration> pause =
+        child.policy.Died(child.started, now, FailedToStart(child, *status));
     child.gave_up = !pause.has_value();
     gave_up_ = gave_up_ || child.gave_up;
     if (!pause.has_value()) continue;
@@ -458,8 +470,7 @@ absl::Status LocalCluster::HowItEnded(const Child& child, int status) const {
           : "";
   return absl::InternalError(absl::StrCat(
       process.name(), " (pid ", process.pid(), ") ", DescribeExit(status),
-      child.gave_up ? absl::StrCat(", its death number ", RestartPolicy::kMostDeaths,
-                                   " within a minute, and is not started again")
+      child.gave_up ? absl::StrCat(", ", child.policy.WhyNotAgain(), ", and is not started again")
                     : "",
       "; the end of ", process.log_file(), ":\n",
       !tail.empty()                ? tail

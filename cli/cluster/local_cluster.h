@@ -131,6 +131,9 @@ class LocalCluster {
                                             const std::vector<std::string>& flags);
   // Tells processes of a released cluster to stay.
   absl::Status TellToStay(size_t processes);
+  // Whether a program of the user has ended before it became a worker, by an error of its own such
+  // as an import that fails.
+  bool FailedToStart(const Child& child, int wait_status) const;
   // Records the ends of processes, and decides which are started again.
   void NoteDeaths();
   // Tells the scheduler which of its members died and how, once each.

@@ -41,5 +41,28 @@ TEST(RestartPolicyTest, DeathsOlderThanAMinuteDoNotCount) {
   }
 }
 
+TEST(RestartPolicyTest, GivesUpAtTheThirdFailedStartInARowHoweverLongTheyTook) {
+  RestartPolicy policy;
+  absl::Time now = kBegin;
+  const auto died = [&](bool failed_start) {
+    const absl::Time started = now;
+    now += absl::Minutes(10);
+    return policy.Died(started, now, failed_start).has_value();
+  };
+  EXPECT_TRUE(died(true));
+  EXPECT_TRUE(died(true));
+  EXPECT_TRUE(died(false)) << "a start that went well ends the row";
+  EXPECT_TRUE(died(true));
+  EXPECT_TRUE(died(true));
+  EXPECT_FALSE(died(true));
+  EXPECT_EQ(policy.WhyNotAgain(), "start number 3 in a row that failed");
+}
+
+TEST(RestartPolicyTest, SaysThatTheDeathsWereTooMany) {
+  RestartPolicy policy;
+  for (int i = 1; i <= 5; ++i) policy.Died(kBegin, kBegin);
+  EXPECT_EQ(policy.WhyNotAgain(), "its death number 5 within a minute");
+}
+
 }  // namespace
 }  // namespace sluice::cli
