@@ -294,7 +294,7 @@ class SavedModel:
         cells = dict(columns)
         names = [feature for feature, _ in self.core.slots]
         keys = [[[key_of(word) for word in (cells[name][i] or "").split()] for name in names] for i in range(len(cells["age"]))]
-        return self.examples(keys, [float(age) for age in cells["age"]])
+        return self.examples(keys, [float(age or 0) for age in cells["age"]])
 
     def read(self, files, batch_size):
         self.files = [self.examples([[[1], [2], [3]]] * batch_size, [0.5] * batch_size) for _ in files]

@@ -32,7 +32,7 @@ from sluice import _process  # noqa: E402
 from sluice.torch import EmbeddingCollection, Optimizer  # noqa: E402
 from sluice.torch import _check  # noqa: E402
 from sluice.torch._declare import declare  # noqa: E402
-from sluice.torch._worker import Worker  # noqa: E402
+from sluice.torch._worker import Worker, _shortened  # noqa: E402
 
 SLOTS = [("user", 0), ("item", 0), ("day", 1)]
 
@@ -108,9 +108,16 @@ class FakeWorkerTest(unittest.TestCase):
             self.addCleanup(setattr, owner, name, getattr(owner, name))
         self.core = fake_core.Core(SLOTS)
 
-    def worker(self, net, **more):
+    def worker(self, net, job="train { epochs: 1 }", **more):
         _process.leave(again=True)  # this process runs many jobs
-        return Worker(net, sluice.Job("train { epochs: 1 }"), core=self.core, **more)
+        return Worker(net, sluice.Job(job), core=self.core, **more)
+
+    def said(self, body):
+        """What `body` prints on stderr."""
+        out = io.StringIO()
+        with contextlib.redirect_stderr(out):
+            body()
+        return out.getvalue()
 
 
 class LoopTest(FakeWorkerTest):
@@ -195,6 +202,52 @@ class LoopTest(FakeWorkerTest):
         for gradient, pushed in zip(once, self.core.last._gradients):
             torch.testing.assert_close(2 * gradient, torch.from_numpy(pushed))
 
+    def test_a_step_reports_the_loss_that_it_is_given(self):
+        net = Net()
+        losses = []
+
+        def train(give):
+            self.core = fake_core.Core(SLOTS)
+            self.core.batches = batches(2)
+            with self.worker(net) as worker:
+                for batch in worker:
+                    loss = loss_of(net(batch), batch)
+                    losses.append(loss.item())
+                    loss.backward()
+                    give(worker, loss)
+
+        for give in (lambda worker, loss: worker.step(loss), lambda worker, loss: worker.step(loss.item(), weight=6)):
+            losses.clear()
+            self.assertEqual(self.said(lambda: train(give)), "")
+            self.assertEqual(self.core.events[:2], [("step", loss * 6, 6) for loss in losses])
+        said = self.said(lambda: train(lambda worker, loss: worker.step()))
+        self.assertRegex(said, r"^sluice: worker.step\(\) was not given the loss.*worker.step\(loss\) \(said once\)\n$")
+        self.assertEqual(self.core.events[:2], [("step", 0, 6)] * 2)
+
+    def test_a_step_refuses_what_is_no_loss_and_no_weight(self):
+        for arguments, error, message in (
+            ({"loss": torch.tensor(float("nan"))}, FloatingPointError, "the loss is nan in epoch 1, step 1"),
+            ({"loss": float("inf")}, FloatingPointError, "the loss is inf"),
+            ({"loss": torch.zeros(2)}, TypeError, r"the loss is of shape \(2,\)"),
+            ({"loss": "text"}, TypeError, "the loss is a str"),
+            ({"weight": -1}, ValueError, r"the weight of a step is -1\.0"),
+            ({"weight": float("nan")}, ValueError, "the weight of a step is nan"),
+            ({"weight": float("inf")}, ValueError, "the weight of a step is inf"),
+        ):
+            self.core = fake_core.Core(SLOTS)
+            self.core.batches = batches(1)
+            net = Net()
+            with self.subTest(arguments=arguments), self.worker(net) as worker:
+                for batch in worker:
+                    loss = loss_of(net(batch), batch)
+                    with self.assertRaisesRegex(error, message):
+                        worker.step(**{"loss": 0.5, **arguments})
+                    if "weight" in arguments:
+                        with self.assertRaisesRegex(error, message):
+                            worker.backward(loss, **arguments)
+                    worker.backward(loss, weight=0)
+            self.assertEqual(self.core.events[0], ("step", 0, 0))
+
     def test_a_loss_that_is_no_number_fails_the_job(self):
         net = Net()
         self.core.batches = batches(1)
@@ -212,6 +265,117 @@ class LoopTest(FakeWorkerTest):
                 for batch in worker:
                     1 / 0
         self.assertRegex(self.core.events[0][1], r"(?s)Traceback.*torch_test.py.*ZeroDivisionError")
+
+    def test_memory_of_a_batch_is_not_touched_when_its_job_has_failed(self):
+        net = Net()
+        self.core.batches = batches(1)
+        pushed = []
+
+        def fail(why):
+            # From here on the training thread may free the memory of the turn.
+            pushed[:] = [self.core.turn._row_gradients, [array.copy() for array in self.core.turn._row_gradients]]
+            self.core.turn = None
+
+        self.core.fail = fail
+        with self.assertRaises(ZeroDivisionError), self.worker(net) as worker:
+            for batch in worker:
+                loss_of(net(batch), batch).backward()
+                for leaf in batch._leaves:
+                    leaf.grad = None  # so that closing the batch writes zeros
+                1 / 0
+        for array, at_fail in zip(*pushed):
+            self.assertEqual(array.tolist(), at_fail.tolist())
+            self.assertFalse(array.any())
+
+    def test_an_evaluation_batch_is_over_when_predict_raises(self):
+        self.core.batches = [(*batches(1)[0], False)]
+        seen = []
+
+        def predict(batch):
+            seen.append(batch)
+            raise ZeroDivisionError
+
+        net = Net()
+        with self.assertRaises(ZeroDivisionError), self.worker(net, predict=predict) as worker:
+            next(worker)
+        with self.assertRaisesRegex(RuntimeError, "this batch is over"):
+            net(seen[0])
+
+    def test_the_loop_does_not_go_on_after_an_exception_in_next(self):
+        made = batches(2)
+        evaluates = (*made[1], False)
+
+        def divide(*_):
+            return 1 / 0
+
+        for name, turn, more in (
+            ("predict", evaluates, {"predict": divide}),
+            ("metric", evaluates, {"predict": lambda batch: torch.zeros(len(batch)), "metrics": {"m": divide}}),
+            ("on_epoch_end", fake_core.EndOfEpoch(0), {}),
+            ("save_state", fake_core.StateTurn(), {}),
+        ):
+            for leaves in (False, True):
+                self.core = fake_core.Core(SLOTS)
+                self.core.batches = [turn, made[0]]
+                with self.subTest(name, leaves=leaves), self.assertRaisesRegex(RuntimeError, "the last turn was not answered"):
+                    with self.worker(Net(), **more) as worker:
+                        if name == "on_epoch_end":
+                            worker.on_epoch_end(divide)
+                        if name == "save_state":
+                            worker.save_state(divide)
+                            worker.load_state(divide)
+                        with self.assertRaises(ZeroDivisionError):
+                            next(worker)
+                        if not leaves:
+                            next(worker)
+                self.assertEqual([event[0] for event in self.core.events], ["fail", "stop"])
+
+    def test_the_loop_does_not_go_on_inside_predict(self):
+        self.core.batches = [(*batches(1)[0], False)]
+        with self.assertRaisesRegex(RuntimeError, "the last turn was not answered"):
+            with self.worker(Net(), predict=lambda batch: next(worker)) as worker:
+                next(worker)
+
+    def test_the_ends_of_a_long_traceback_reach_the_scheduler(self):
+        for line in ("x = 1\n", "    größe = \"日本語のとても長い行\"\n", "\n"):
+            with self.subTest(line=line):
+                whole = "Traceback\n  train.py, line 7\n" + line * 2000 + "ValueError: größer\nas expected\n"
+                text = _shortened(whole)
+                self.assertLessEqual(len(text.encode()) + 4 * text.count("\n"), 3500)
+                self.assertGreater(len(text.encode()) + 4 * text.count("\n"), 3450)
+                self.assertTrue(text.startswith("Traceback\n  train.py, line 7\n" + line))
+                self.assertTrue(text.endswith("\nValueError: größer\nas expected\n"))
+                self.assertIn("\n...\n", text)
+        self.assertEqual(_shortened("kurz: größer\n"), "kurz: größer\n")
+        self.assertEqual(_shortened("no text: \udcff\n"), "no text: ?\n")  # it would be no str of the core
+
+    def test_a_job_that_evaluates_needs_predict(self):
+        job = 'name: "first"\ndata {\n  csv {\n    header: true\n  }\n  eval_files: "a"\n}\ntrain {\n  epochs: 1\n}\n'
+        with self.assertRaisesRegex(ValueError, r"evaluates \(data.eval_files\).*predict=fn"):
+            self.worker(Net(), job)
+        self.worker(Net(), job, predict=lambda batch: torch.zeros(len(batch)))
+        self.worker(Net(), job.replace("  eval_files", "  train_files"))
+        # Without it in the script's job, a flag may still have added the files.
+        self.core.batches = [(*batches(1)[0], False)]
+        with self.assertRaisesRegex(RuntimeError, "no predict="), self.worker(Net()) as worker:
+            next(worker)
+
+    def test_a_change_of_a_buffer_that_is_not_saved_is_named(self):
+        named = r"^sluice: buffer 'scale' has changed, but each batch begins with its first value.* \(said once\)\n$"
+        for change, said in ((1, named), (0, "^$")):
+            net = Net()
+            net.register_buffer("scale", torch.full((2,), 3, dtype=torch.float64), persistent=False)
+            self.core = fake_core.Core(SLOTS)
+            self.core.batches = batches(3)
+
+            def train():
+                with self.worker(net) as worker:
+                    for batch in worker:
+                        self.assertEqual(net.scale.tolist(), [3, 3])
+                        worker.backward(loss_of(net(batch), batch))
+                        net.scale += change
+
+            self.assertRegex(self.said(train), said)
 
     def test_a_break_ends_the_job_and_evaluates_it(self):
         net = Net()
@@ -612,7 +776,19 @@ class GroupTest(FakeWorkerTest):
         self.assertEqual(total["loss"], (first + -1e16) + 1)
         torch.testing.assert_close(total["n"], torch.tensor([11.5, 22], dtype=torch.float64), rtol=0, atol=0)
 
+    def test_calls_that_lack_a_rank_say_how_many_have_answered(self):
+        self.core.workers = 3  # after the two that had answered
+        self.core.gives = lambda epochs_done, number, what, own: [own, own]
+        with self.worker(Net()) as worker:
+            with self.assertRaisesRegex(RuntimeError, "rank 2 has given nothing; 2 ranks have answered, and the job has 3 workers"):
+                worker.broadcast(b"", root=2)
+            self.assertEqual(worker.broadcast(b"x", root=0), b"x")
+            with self.assertRaisesRegex(RuntimeError, "worker.sum: 2 ranks have given values, but the job has 3 workers"):
+                worker.sum({"a": 1})
+            list(worker)
+
     def test_sums_of_different_names_or_sizes_name_them(self):
+        self.core.workers = 2
         others = []
         self.core.gives = lambda epochs_done, number, what, own: [own, json.dumps(others[0]).encode()]
         with self.worker(Net()) as worker:
@@ -878,9 +1054,9 @@ class SavedTest(FakeWorkerTest):
 
     def test_values_become_cells(self):
         saved = self.load(Net(norm=True))
-        saved.batch({"user": torch.tensor([1, 2]), "item": ["1", "2"], "day": [3, None], "age": [1.5, float("nan")][:1] * 2})
+        saved.batch({"user": torch.tensor([1, 2]), "item": ["1", "2"], "day": [3, None], "age": [1.5, float("nan")]})
         self.assertEqual(dict(self.folder.columns),
-                         {"user": ["1", "2"], "item": ["1", "2"], "day": ["3", None], "age": ["1.5"] * 2})
+                         {"user": ["1", "2"], "item": ["1", "2"], "day": ["3", None], "age": ["1.5", None]})
         with self.assertRaisesRegex(TypeError, r"\[1, 2\] is no cell"):
             saved.batch({"user": torch.tensor([[1, 2]])})
         with self.assertRaisesRegex(TypeError, "column 'user' is a str"):
@@ -975,6 +1151,15 @@ class DeclareTest(unittest.TestCase):
             declare(nn.Sequential(nn.Linear(2, 1).double()))
         with self.assertRaisesRegex(ValueError, "matches no parameter"):
             declare(Net(), {"nothing.*": Optimizer("sgd", 0.1)})
+        for dtype in (torch.float64, torch.bfloat16, torch.complex64):
+            for persistent in (True, False):
+                net = Net()
+                net.register_buffer("mean", torch.zeros(2, dtype=dtype), persistent=persistent)
+                if persistent:
+                    with self.assertRaisesRegex(TypeError, r"buffer 'mean' is %s.*float32.*persistent=False" % dtype):
+                        declare(net)
+                else:
+                    self.assertEqual([name for name, _ in declare(net).constants], ["mean"])
         net = Net()
         with self.assertRaisesRegex(TypeError, "SGD"):
             declare(net, {"*": torch.optim.SGD(net.parameters(), lr=0.1)})

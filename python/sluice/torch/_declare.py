@@ -39,7 +39,7 @@ class Declaration:
     collections: list[EmbeddingCollection]
     parameters: list[tuple[str, nn.Parameter]]  # those that are trained
     buffers: list[tuple[str, Tensor]]  # of floating point
-    counters: list[Tensor]  # other buffers, which keep their values
+    counters: list[tuple[str, Tensor]]  # other buffers, which keep their values
     constants: list[tuple[str, Tensor]]  # what no step changes: frozen parameters, and the counters
     optimizers: dict[str, Optimizer]  # by parameter, where the script says one
 
@@ -78,7 +78,8 @@ def declare(model: nn.Module, optimizers: Mapping[str, Optimizer] | None = None)
     Names do not show whether a module was compiled (``torch.compile``).
 
     Raises:
-        TypeError: A parameter is not float32, has no values yet or is not on the CPU, or an optimizer is not one of ours.
+        TypeError: A parameter or a persistent buffer of floating point is not float32, has no values yet or is not on the CPU,
+            or an optimizer is not one of ours.
         ValueError: Two collections have the same name, or a pattern matches no parameter.
     """
     check_module(model)
@@ -103,10 +104,15 @@ def declare(model: nn.Module, optimizers: Mapping[str, Optimizer] | None = None)
     saved = {name for name, _ in _named(model.state_dict(keep_vars=True).items())}
     buffers, counters = [], []
     for name, buffer in _named(model.named_buffers()):
+        if (buffer.is_floating_point() or buffer.is_complex()) and buffer.dtype != torch.float32 and name in saved:
+            raise TypeError(
+                f"buffer {name!r} is {buffer.dtype}; buffers of floating point are tables, which are float32. One that no step "
+                "changes may have another type with register_buffer(..., persistent=False)"
+            )
         if buffer.dtype == torch.float32 and name in saved and buffer.numel() > 0:
             buffers.append((name, buffer))
         else:
-            counters.append(buffer)
+            counters.append((name, buffer))
             constants.append((name, buffer))
     by_name: dict[str, Optimizer] = {}
     for pattern, optimizer in (optimizers or {}).items():

@@ -67,7 +67,14 @@ class Group:
 
     def sum(self, values: Mapping[str, Any]) -> dict[str, Any]:
         own = {name: _numbers(name, value) for name, value in values.items()}
-        by_rank = [json.loads(given) for given in self._gather("sum", lambda rank: json.dumps(own).encode())]
+        given_by_rank = self._gather("sum", lambda rank: json.dumps(own).encode())
+        workers = self._workers()
+        if len(given_by_rank) != workers:
+            raise RuntimeError(
+                f"worker.sum: {len(given_by_rank)} ranks have given values, but the job has {workers} workers now; start the job "
+                "again with this number of workers"
+            )
+        by_rank = [json.loads(given) for given in given_by_rank]
         _check_equal(by_rank)
         total: dict[str, Any] = {}
         for name in own:
@@ -86,6 +93,11 @@ class Group:
 
     def broadcast(self, data: bytes, root: int) -> bytes:
         by_rank = self._gather(f"broadcast(root={root})", lambda rank: bytes(data) if rank == root else b"")
+        if root >= len(by_rank):
+            raise RuntimeError(
+                f"worker.broadcast: rank {root} has given nothing; {len(by_rank)} ranks have answered, and the job has "
+                f"{self._workers()} workers now"
+            )
         return by_rank[root]
 
     def barrier(self) -> None:
@@ -98,6 +110,10 @@ class Group:
                 f"worker.{what} is a call of all workers, and not all of them come here: use it before the first batch, "
                 "or in a function of worker.on_epoch_end"
             )
+
+    def _workers(self) -> int:
+        assert self._core is not None
+        return self._core.place()[2]
 
     def _gather(self, what: str, data: Callable[[int], bytes]) -> list[bytes]:
         """What all workers give to a call, by rank. ``data``: what this one gives when it has that rank."""

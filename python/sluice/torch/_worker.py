@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import math
 import os
+import re
 import signal
 import sys
 import threading
 import time
 import traceback
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +33,14 @@ if TYPE_CHECKING:
     from .. import _core
 
 Predict = Callable[[Batch], Tensor]
+
+# In a job as `declare` of the core writes it: a field in each line, nested ones indented by two spaces.
+_EVALUATES = re.compile(r"^data \{\n(?:  .*\n)*?  eval_files: ", re.MULTILINE)
+_NO_PREDICT = (
+    "the job evaluates (data.eval_files), but sluice.torch.worker has no predict=; give predict=fn, a function of a batch that "
+    "returns its logits, or leave eval_files out"
+)
+_ONE_NUMBER = "give one number, the weighted mean over the batch"
 
 
 class Worker:
@@ -67,13 +77,15 @@ class Worker:
         self._declared: Declaration = declare(model, optimizers)
         self._counters: list[Tensor] = []  # values of the declaration's counters
         self._text, self.digest = self._core_module.declare(job.text, job.base_dir, self._declared.to_json())
+        if predict is None and _EVALUATES.search(self._text):
+            raise ValueError(_NO_PREDICT)
         self._core: _core.Worker | None = None
         self._no_core = "use `with sluice.torch.worker(...) as worker`"  # why there is none
         self._forked = False  # this process is a forked child of the worker
         self._group = Group()
         self._batch: Batch | None = None
         self._turn: _core.Turn | None = None
-        self._loss = 0.0
+        self._unanswered = False  # a turn was taken, and what serves it has not returned
         self._over = False
         self._handler: Any = None  # of SIGINT, before the job was cancelled
         self._places: dict[str, list[Place]] | None = None
@@ -108,7 +120,7 @@ class Worker:
         while not self._core_module.is_offered(folder, self._text):
             time.sleep(0.05)
         _constants.read(folder, self._declared.constants)
-        self._counters = [counter.clone() for counter in self._declared.counters]
+        self._counters = [counter.clone() for _, counter in self._declared.counters]
         self._core = self._core_module.Worker(self._text)
         self._group.join(self._core, self._core_module.JobEnded)
 
@@ -148,10 +160,11 @@ class Worker:
         """Ends the job early, and helps to evaluate it. Returns when it is done; raises JobError when it is not."""
         if self._batch is not None:
             self._end_turn()
-        self._state.start(core)
-        self._group.begin_loop()
-        core.leave()
         try:
+            self._check_answered()
+            self._state.start(core)
+            self._group.begin_loop()
+            core.leave()
             while (turn := self._take(core)) is not None:
                 self._serve(core, turn)
         except JobError:
@@ -168,6 +181,8 @@ class Worker:
         _process.debug(error)
         whole = "".join(traceback.format_exception(error))
         text = _shortened(whole)
+        if self._batch is not None:
+            self._end_turn()  # before: the turn's memory is gone when the job has failed
         core.fail(text)
         if text == whole:
             _process.reported(error)
@@ -261,6 +276,7 @@ class Worker:
         core = self._running()
         if self._group.ends_epoch:
             raise RuntimeError("the loop goes on when the function of worker.on_epoch_end has returned")
+        self._check_answered()
         self._state.start(core)
         self._group.begin_loop()
         if self._batch is not None:
@@ -276,32 +292,42 @@ class Worker:
                 continue
             if turn.examples == 0:
                 core.skip()  # the other workers have the rest of the step
+                self._unanswered = False
             else:
                 return self._begin(turn)
 
     def backward(self, loss: Tensor, *, weight: float | None = None) -> None:
-        """``loss.backward()``, then ``step(weight=weight)``. ``loss`` is the weighted mean over the batch."""
-        self._open()
-        refuse_torch_optim(loss=loss)
-        if not isinstance(loss, Tensor) or loss.numel() != 1:
-            what = f"of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else f"a {type(loss).__name__}"
-            raise TypeError(f"the loss is {what}; give one number, the weighted mean over the batch")
-        value = float(loss.detach())
-        if not math.isfinite(value):
-            raise FloatingPointError(f"the loss is {value} in epoch {self._open().epoch + 1}, step {self._open().step + 1}")
+        """``loss.backward()``, then ``step(loss, weight=weight)``. ``loss`` is the weighted mean over the batch."""
+        batch = self._open()
+        _check_weight(weight)
+        if not isinstance(loss, Tensor):
+            refuse_torch_optim(loss=loss)
+            raise TypeError(f"the loss is a {type(loss).__name__}; {_ONE_NUMBER}")
+        value = _loss_value(loss, batch)
         torch.autograd.backward(loss)
-        self._loss += value
-        self.step(weight=weight)
+        self.step(value, weight=weight)
 
-    def step(self, *, weight: float | None = None) -> None:
+    def step(self, loss: Tensor | float | None = None, *, weight: float | None = None) -> None:
         """Pushes what is in ``.grad``.
 
         Args:
+            loss: The weighted mean over the batch, which the job reports. Without it the step counts as one with loss 0
+                there, and a line says so once.
             weight: How much the batch counts beside those of the other workers in sync mode. Default: the sum of its
                 weights.
+
+        Raises:
+            FloatingPointError: The loss is NaN or infinite.
+            ValueError: The weight is negative, NaN or infinite.
         """
         core, batch, turn = self._running(), self._open(), self._open_turn()
+        _check_weight(weight)
         n_w = float(batch.weight.sum()) if weight is None else float(weight)
+        value = 0.0
+        if loss is not None:
+            value = _loss_value(loss, batch)
+        else:
+            self._tell("no loss", "worker.step() was not given the loss, so the job reports 0: pass it, worker.step(loss)")
         _, _, workers, asynchronous = core.place()
         for i, (name, parameter) in enumerate(self._declared.parameters):
             if parameter.grad is None:
@@ -319,7 +345,7 @@ class Worker:
                     moved /= workers  # each worker's push is applied
         self._log.hand_over(turn)
         self._end_turn()
-        core.answer(self._loss * n_w, n_w)
+        core.answer(value * n_w, n_w)
 
     def log(self, **values: Value) -> None:
         """Reports values of the present step beside its loss, such as ``worker.log(gradient_norm=norm)``.
@@ -395,8 +421,24 @@ class Worker:
             raise RuntimeError("there is no batch to step: each batch takes one step")
         return self._batch
 
+    def _check_answered(self) -> None:
+        """RuntimeError when a turn is open that nobody answers any more: the core would wait for ever."""
+        if self._unanswered:
+            raise RuntimeError(
+                "the last turn was not answered: the loop cannot go on after an exception, or inside, of predict, a metric, or a "
+                "function of worker.save_state, load_state or on_epoch_end. Let such an exception leave the `with` block: it "
+                "fails the job"
+            )
+
     def _serve(self, core: _core.Worker, turn: _core.Turn) -> bool:
-        """Answers a turn that is no batch to train. False: it is one."""
+        """Answers a turn that is no batch to train. False: it is one, and waits for its answer."""
+        self._unanswered = True
+        if not self._serve_between(core, turn):
+            return False
+        self._unanswered = False
+        return True
+
+    def _serve_between(self, core: _core.Worker, turn: _core.Turn) -> bool:
         if turn.saves:
             self._state.answer(core)
             return True
@@ -428,9 +470,9 @@ class Worker:
             parameter.grad = None
         assert self._places is not None
         torch.default_generator.manual_seed(_seed(turn.seed, turn.epoch, turn.step, self.rank))
-        self._loss = 0.0
         self._turn = turn
         self._batch = Batch(turn, self._numbers, self._places, self._tables)
+        self._unanswered = False
         return self._batch
 
     def _load(self, turn: _core.Turn) -> None:
@@ -441,8 +483,16 @@ class Worker:
                     self._tell("changed " + name, f"parameter {name!r} was changed outside of a step: the change is lost")
                 tensor.copy_(_view(turn.parameter(i), tensor))
                 self._versions[name] = tensor._version
-            for counter, value in zip(self._declared.counters, self._counters):
+            for (name, counter), value in zip(self._declared.counters, self._counters):
+                changed = self._versions.get(name, counter._version) != counter._version
+                if changed and counter.is_floating_point() and not torch.equal(counter, value):
+                    self._tell(
+                        "kept " + name,
+                        f"buffer {name!r} has changed, but each batch begins with its first value, because it is not persistent; "
+                        "register it with persistent=True to train it",
+                    )
                 counter.copy_(value)
+                self._versions[name] = counter._version
 
     def _end_turn(self) -> None:
         assert self._batch is not None
@@ -451,21 +501,21 @@ class Worker:
 
     def _evaluate(self, core: _core.Worker, turn: _core.Turn) -> None:
         if self._predict is None:
-            raise RuntimeError("the job evaluates (data.eval_files), but sluice.torch.worker has no predict=")
+            raise RuntimeError(_NO_PREDICT)  # a flag has added the files
         assert self._places is not None
         self._load(turn)
         modes = [(module, module.training) for module in self._model.modules()]
         self._model.eval()
+        batch = Batch(turn, self._numbers, self._places, self._tables)
         try:
             with torch.no_grad():
-                batch = Batch(turn, self._numbers, self._places, self._tables)
                 logits = self._predict(batch)
                 if logits.shape != (batch.examples,):
                     raise ValueError(f"predict gave {tuple(logits.shape)}; it gives logits of shape ({batch.examples},)")
                 torch.from_numpy(turn.logits()).copy_(logits)
                 self._metrics.measure(turn, batch, logits)
-                batch._close()
         finally:
+            batch._close()
             for module, training in modes:
                 module.training = training
         core.answer_logits()
@@ -538,11 +588,46 @@ def _view(array: Any, like: Tensor) -> Tensor:
     return torch.from_numpy(array).view(like.shape)
 
 
+def _loss_value(loss: Tensor | float, batch: Batch) -> float:
+    refuse_torch_optim(loss=loss)
+    if isinstance(loss, Tensor):
+        if loss.numel() != 1:
+            raise TypeError(f"the loss is of shape {tuple(loss.shape)}; {_ONE_NUMBER}")
+        loss = loss.detach()
+    try:
+        value = float(loss)
+    except (TypeError, ValueError):
+        raise TypeError(f"the loss is a {type(loss).__name__}; {_ONE_NUMBER}") from None
+    if not math.isfinite(value):
+        raise FloatingPointError(f"the loss is {value} in epoch {batch.epoch + 1}, step {batch.step + 1}")
+    return value
+
+
+def _check_weight(weight: float | None) -> None:
+    if weight is not None and not 0 <= float(weight) < math.inf:
+        raise ValueError(f"the weight of a step is {float(weight)}; it is a finite number that is not negative")
+
+
 def _shortened(text: str, most: int = 3500) -> str:
-    """Cuts the middle of a long traceback: its end says what is wrong, its beginning in which line of the script."""
-    if len(text) <= most:
+    """Cuts the middle of a long traceback: its end says what is wrong, its beginning in which line of the script.
+
+    Args:
+        text: A traceback.
+        most: Bytes of the result in UTF-8, with 4 more for each line: the scheduler indents them. It cuts the end of what is
+            longer than 4096 bytes together with the name of the worker.
+    """
+    text = text.encode("utf-8", "replace").decode()  # without surrogates, which no message can have
+    costs = [len(character.encode()) + (4 if character == "\n" else 0) for character in text]
+    if sum(costs) <= most:
         return text
-    return text[: most // 2] + "\n...\n" + text[-most // 2 :]
+    gap = "\n...\n"
+    half = (most - len(gap) - 2 * 4) // 2
+    return text[: _fitting(costs, half)] + gap + text[len(text) - _fitting(reversed(costs), half) :]
+
+
+def _fitting(costs: Iterable[int], most: int) -> int:
+    """How many of these costs, from the first on, are at most this sum together."""
+    return sum(1 for total in itertools.accumulate(costs) if total <= most)
 
 
 def _seed(seed: int, epoch: int, step: int, rank: int) -> int:
