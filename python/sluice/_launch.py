@@ -197,7 +197,8 @@ class Launch:
     ) -> None:
         self._folder = folder  # has the job's file
         self._show = show
-        self._error: BaseException | None = None  # of this process: of the callback, or of reading the launcher; wait() raises it
+        # Of this process: of the callback, or of reading the launcher. wait() raises it.
+        self._error: BaseException | None = None
         self._prints_errors = any(word.startswith("--program=") for word in command)
         self._changed = threading.Condition()
         self._last: Progress | None = None

@@ -71,8 +71,8 @@ class Group:
         workers = self._workers()
         if len(given_by_rank) != workers:
             raise RuntimeError(
-                f"worker.sum: {len(given_by_rank)} ranks have given values, but the job has {workers} workers now; start the job "
-                "again with this number of workers"
+                f"worker.sum: {len(given_by_rank)} ranks have given values, but the job has {workers} workers now; start "
+                "the job again with this number of workers"
             )
         by_rank = [json.loads(given) for given in given_by_rank]
         _check_equal(by_rank)

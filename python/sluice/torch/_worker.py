@@ -425,8 +425,8 @@ class Worker:
         """RuntimeError when a turn is open that nobody answers any more: the core would wait for ever."""
         if self._unanswered:
             raise RuntimeError(
-                "the last turn was not answered: the loop cannot go on after an exception, or inside, of predict, a metric, or a "
-                "function of worker.save_state, load_state or on_epoch_end. Let such an exception leave the `with` block: it "
+                "the last turn was not answered: the loop cannot go on after an exception, or inside, of predict, a metric, or "
+                "a function of worker.save_state, load_state or on_epoch_end. Let such an exception leave the `with` block: it "
                 "fails the job"
             )
 
@@ -488,8 +488,8 @@ class Worker:
                 if changed and counter.is_floating_point() and not torch.equal(counter, value):
                     self._tell(
                         "kept " + name,
-                        f"buffer {name!r} has changed, but each batch begins with its first value, because it is not persistent; "
-                        "register it with persistent=True to train it",
+                        f"buffer {name!r} has changed, but each batch begins with its first value, because it is not "
+                        "persistent; register it with persistent=True to train it",
                     )
                 counter.copy_(value)
                 self._versions[name] = counter._version
