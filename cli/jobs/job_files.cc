@@ -15,6 +15,7 @@
 #include "common/base/file_lock.h"
 #include "common/base/status_macros.h"
 #include "common/config/job_config.h"
+#include "common/config/own_data.h"
 #include "common/saved_model/checkpoint.h"
 #include "common/saved_model/saved_model.h"
 #include "common/saved_model/unfinished_run.h"
@@ -142,6 +143,7 @@ JobConfig JobToCheck(const SubmitJobRequest& request) {
 
 absl::Status CheckDataLines(const JobConfig& job, Env* env, const DataCheckOptions& options,
                             DataCheckReport* report) {
+  if (ProgramGivesData(job)) return absl::OkStatus();
   SLUICE_ASSIGN_OR_RETURN(const auto model, ModelSpec::Create(job, BuiltInSpecs()));
   *report = CheckData(job, model->schema(), env, Clock::Real(), options);
   if (report->errors.empty()) return absl::OkStatus();
@@ -153,6 +155,7 @@ absl::Status CheckDataLines(const JobConfig& job, Env* env, const DataCheckOptio
 
 absl::Status CheckWhatIsHere(const JobConfig& job, Env* env) {
   SLUICE_ASSIGN_OR_RETURN(const auto model, ModelSpec::Create(job, BuiltInSpecs()));
+  if (ProgramGivesData(job)) return CheckStart(job, env);
   SLUICE_ASSIGN_OR_RETURN(const auto data, DataSource::Create(job.data(), model->schema()));
   if (!job.evaluate_only())
     SLUICE_RETURN_IF_ERROR(CheckColumns("data.train_files", *data, job.data().train_files()));

@@ -8,6 +8,7 @@
 #include "common/base/bounded_parse.h"
 #include "common/base/random_id.h"
 #include "common/base/status_macros.h"
+#include "common/config/own_data.h"
 #include "common/config/resume_rules.h"
 #include "common/daemon/control_plane.h"
 #include "common/transport/retry.h"
@@ -23,6 +24,7 @@ namespace {
 // Checks what common/config cannot: that the configuration makes a model and a reader.
 absl::Status CheckModelAndData(const JobConfig& job) {
   SLUICE_ASSIGN_OR_RETURN(const auto model, ModelSpec::Create(job, BuiltInSpecs()));
+  if (ProgramGivesData(job)) return absl::OkStatus();
   return DataSource::Create(job.data(), model->schema()).status();
 }
 

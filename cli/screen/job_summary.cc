@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "cli/screen/format.h"
 #include "common/config/mode.h"
+#include "common/config/own_data.h"
 #include "model/built_in_models.h"
 #include "model/data/expand_files.h"
 #include "model/features/feature_schema.h"
@@ -120,7 +121,8 @@ std::vector<std::string> NotesOn(const JobConfig& job) {
   if (job.worker_num() > 1 && job.optimizers().clip_global_norm() > 0) {
     notes.push_back(absl::StrCat(differ, "clip_global_norm acts on each worker's own gradient"));
   }
-  if (job.worker_num() > 1 && job.data().assignment() == DataConfig::PER_RANK_FILES) {
+  if (job.worker_num() > 1 && job.data().assignment() == DataConfig::PER_RANK_FILES &&
+      !ProgramGivesData(job)) {
     notes.push_back(
         absl::StrCat(differ, "data.assignment PER_RANK_FILES gives each worker its own files"));
   }
@@ -140,6 +142,10 @@ std::vector<std::string> NotesOn(const JobConfig& job) {
 
 std::string DescribeData(const JobConfig& job) {
   const DataConfig& data = job.data();
+  if (ProgramGivesData(job)) {
+    return HasEvaluationData(job) ? "data: the program's own, to train on and to evaluate on"
+                                  : "data: the program's own";
+  }
   std::string text = absl::StrCat("data: ", DataConfig::Format_Name(data.format()));
   if (!job.evaluate_only())
     absl::StrAppend(&text, ", train on ", DescribeFiles(data.train_files()));

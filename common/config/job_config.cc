@@ -16,6 +16,7 @@
 #include "common/config/feature_patterns.h"
 #include "common/config/job_validation.h"
 #include "common/config/mode.h"
+#include "common/config/own_data.h"
 #include "common/config/textproto_file.h"
 #include "common/optimizer/update_rule.h"
 #include "google/protobuf/text_format.h"
@@ -130,12 +131,13 @@ void FillTrainAndEval(JobConfig* job) {
   SLUICE_DEFAULT(train, pipeline_depth, 1);
   SLUICE_DEFAULT(train, step_timeout_s, 60);
   if (train->has_early_stop()) SLUICE_DEFAULT(train->mutable_early_stop(), patience, 3);
-  if (train->epochs() > 1) SLUICE_DEFAULT(job->mutable_data(), cache, true);
-  if (ModeOf(job->strategy()) == Mode::kSync) {
+  if (train->epochs() > 1 && !ProgramGivesData(*job))
+    SLUICE_DEFAULT(job->mutable_data(), cache, true);
+  if (ModeOf(job->strategy()) == Mode::kSync && !ProgramGivesData(*job)) {
     SLUICE_DEFAULT(job->mutable_data(), shuffle_lanes, 64);
     SLUICE_DEFAULT(job->mutable_data(), shuffle_window, 8192);
   }
-  if (!job->data().eval_files().empty()) {
+  if (HasEvaluationData(*job)) {
     SLUICE_DEFAULT(job->mutable_eval(), every_epochs, 1);
     SLUICE_DEFAULT(job->mutable_eval(), batch_size, 2048);
   }

@@ -16,6 +16,7 @@
 #include "common/config/feature_keys.h"
 #include "common/config/job_config.h"
 #include "common/config/mode.h"
+#include "common/config/own_data.h"
 #include "common/optimizer/update_rule.h"
 
 namespace sluice {
@@ -105,7 +106,7 @@ class JobValidator {
     if (job_.initial_model().empty()) {
       Add("evaluate_only", "true needs a model; set initial_model to the folder of a saved one");
     }
-    if (job_.data().eval_files().empty()) {
+    if (!HasEvaluationData(job_)) {
       Add("evaluate_only", "true needs data; set data.eval_files");
     }
   }
@@ -143,7 +144,7 @@ class JobValidator {
 
   void Files() {
     const DataConfig& data = job_.data();
-    if (data.train_files().empty() && !job_.evaluate_only()) {
+    if (data.train_files().empty() && !job_.evaluate_only() && !ProgramGivesData(job_)) {
       Add("data.train_files", "is empty; name at least one file or glob, or set evaluate_only");
     }
     for (int i = 0; i < data.train_files_size(); ++i)
@@ -216,6 +217,8 @@ class JobValidator {
   }
 
   void OtherFormat() {
+    // The model's rules say what such a job must not have.
+    if (ProgramGivesData(job_)) return;
     if (job_.data().format() == DataConfig::FORMAT_UNSPECIFIED) {
       Add("data.format", "is missing; set it to CSV, TSV, LIBSVM, CRITEO_TSV or MULTI_SLOT");
       return;
@@ -521,7 +524,7 @@ class JobValidator {
     }
     if (!CheckpointConfig::Save_IsValid(c.save()))
       Add("checkpoint.save", absl::StrCat(c.save(), " is unknown; give FINAL or BEST"));
-    if (c.save() == CheckpointConfig::BEST && job_.data().eval_files().empty())
+    if (c.save() == CheckpointConfig::BEST && !HasEvaluationData(job_))
       Add("checkpoint.save", "BEST needs evaluations to compare; set data.eval_files");
     if (c.save() == CheckpointConfig::BEST && !c.save_final_model()) {
       Add("checkpoint.save",
@@ -560,9 +563,9 @@ class JobValidator {
     const std::string no_eval =
         " has no effect without data.eval_files; remove it or name the files";
     const EvalConfig& eval = job_.eval();
-    if (job_.data().eval_files().empty() && eval.has_every_epochs())
+    if (!HasEvaluationData(job_) && eval.has_every_epochs())
       Add("eval.every_epochs", absl::StrCat(eval.every_epochs(), no_eval));
-    if (job_.data().eval_files().empty() && eval.has_batch_size())
+    if (!HasEvaluationData(job_) && eval.has_batch_size())
       Add("eval.batch_size", absl::StrCat(eval.batch_size(), no_eval));
     if (job_.evaluate_only() && job_.checkpoint().save_final_model()) {
       Add("checkpoint.save_final_model",

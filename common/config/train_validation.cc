@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/config/job_validation.h"
 #include "common/config/mode.h"
+#include "common/config/own_data.h"
 
 namespace sluice {
 namespace {
@@ -105,7 +106,7 @@ class TrainValidator {
     const std::string path = "train.early_stop";
     if (job_.evaluate_only()) {
       Add(path, "has no effect with evaluate_only, which trains nothing to be stopped; remove it");
-    } else if (job_.data().eval_files().empty()) {
+    } else if (!HasEvaluationData(job_)) {
       Add(path, "needs evaluations to judge; set data.eval_files");
     } else if (job_.eval().has_every_epochs() && job_.eval().every_epochs() == 0) {
       Add(path,

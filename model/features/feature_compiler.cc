@@ -9,6 +9,7 @@
 #include "common/base/status_macros.h"
 #include "common/config/config_problem.h"
 #include "common/config/feature_keys.h"
+#include "common/config/own_data.h"
 #include "model/features/dense_rows.h"
 #include "model/features/sparse_table_plan.h"
 
@@ -218,6 +219,8 @@ absl::Status Compiler::CompileLabelAndWeight() {
           " has its label in the first column, named \"label\"; leave data.label.column empty"));
     }
     label = "label";
+  } else if (ProgramGivesData(job_)) {
+    label = "label";  // no column is read, so the name stands for itself
   } else if (label.empty()) {
     return absl::InvalidArgumentError(
         "data.label.column is empty; name the column that holds the label");
@@ -470,7 +473,8 @@ absl::Status Compiler::CompileDelimiters(const Feature& feature, CompiledCategor
     }
     if (config.date_part() == WHOLE) category->multi_value_delimiter = ' ';
   }
-  if (category->mean && category->multi_value_delimiter == 0) {
+  // A program gives any number of values.
+  if (category->mean && category->multi_value_delimiter == 0 && !ProgramGivesData(job_)) {
     return FeatureError(feature,
                         "pooling MEAN has no effect on a single value; remove it, or set "
                         "multi_value_delimiter");

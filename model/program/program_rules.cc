@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/config/mode.h"
+#include "common/config/own_data.h"
 #include "common/optimizer/update_rule.h"
 #include "model/features/sparse_table_plan.h"
 
@@ -130,6 +131,52 @@ void FindUnsupported(const JobConfig& job, std::vector<ConfigProblem>* problems)
   }
 }
 
+// A given value is a whole number or a number, and nothing else.
+std::string NotGiven(const Feature& feature) {
+  if (feature.name() == "label" || feature.name() == "weight")
+    return "has the name of the batch's label or weight; rename it";
+  if (feature.has_cross()) return "is a cross";
+  if (feature.has_numeric()) {
+    const NumericFeature& numeric = feature.numeric();
+    if (!numeric.boundaries().empty()) return "has boundaries";
+    return numeric.date_part() != WHOLE ? "has a date_part" : "";
+  }
+  const CategoricalFeature& values = feature.categorical();
+  if (!values.vocabulary().empty()) return "has a vocabulary";
+  if (!values.multi_value_delimiter().empty()) return "has a multi_value_delimiter";
+  if (!values.weight_delimiter().empty()) return "has a weight_delimiter";
+  if (values.date_part() != WHOLE) return "has a date_part";
+  return values.missing_is_value() ? "has missing_is_value" : "";
+}
+
+// What a job must not have when the program gives the data: nothing would read it.
+void FindProblemsOfSource(const JobConfig& job, std::vector<ConfigProblem>* problems) {
+  const DataConfig& data = job.data();
+  const auto refuse = [&](const char* field, bool given) {
+    if (!given) return;
+    problems->push_back({absl::StrCat("data.", field),
+                         "describes files, but without data.train_files the program gives the data "
+                         "(source=); remove it"});
+  };
+  refuse("format", data.format() != DataConfig::FORMAT_UNSPECIFIED);
+  refuse("csv", data.has_csv());
+  refuse("label", data.has_label());
+  refuse("weight_column", !data.weight_column().empty());
+  refuse("slots", !data.slots().empty());
+  refuse("drop_last", data.drop_last());
+  refuse("task_bytes", data.has_task_bytes());
+  refuse("max_bad_lines", data.max_bad_lines() > 0);
+  for (int i = 0; i < job.features_size(); ++i) {
+    const std::string why = NotGiven(job.features(i));
+    if (why.empty()) continue;
+    problems->push_back(
+        {absl::StrCat("features[", i, "]"),
+         absl::StrCat(
+             "'", job.features(i).name(), "' ", why,
+             ", but the program gives its values (source=) as numbers; compute it there")});
+  }
+}
+
 }  // namespace
 
 FeatureUse ProgramUseOf(const JobConfig& job) {
@@ -163,6 +210,8 @@ void ProgramRules::FillDefaults(JobConfig* job) const {
     if (parameter.optimizer().rule_case() != OptimizerConfig::RULE_NOT_SET)
       *parameter.mutable_optimizer() = WithDefaults(parameter.optimizer());
   }
+  // A source is of one rank, as files of its own would be.
+  if (ProgramGivesData(*job)) job->mutable_data()->set_assignment(DataConfig::PER_RANK_FILES);
   // The user's own starting point has the values that the program should go on from.
   if (job->initial_model().empty() && job->initial_checkpoint().empty() && !job->evaluate_only())
     job->set_initial_model(program->initial_values());
@@ -183,6 +232,7 @@ std::vector<ConfigProblem> ProgramRules::FindProblems(const JobConfig& job) cons
   const ProgramConfig& program = job.model().program();
   std::vector<ConfigProblem> problems;
   FindUnsupported(job, &problems);
+  if (ProgramGivesData(job)) FindProblemsOfSource(job, &problems);
   FeaturesByName features;
   for (const Feature& feature : job.features()) features[feature.name()] = &feature;
   std::set<std::string> names;

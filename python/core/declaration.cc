@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/config/job_config.h"
+#include "common/config/own_data.h"
 #include "common/saved_model/saved_model.h"
 #include "common/table/table_layout.h"
 #include "google/protobuf/io/tokenizer.h"
@@ -81,10 +82,32 @@ absl::Status SaveValues(const std::string& dir, const JobConfig& job,
   return FinishModel(dir, job, std::move(manifest), env).status();
 }
 
+// Says in the job where its data comes from.
+absl::Status ApplySources(ProgramSources sources, JobConfig* job) {
+  const bool gives = ProgramGivesData(*job);
+  if (sources.train && !gives) {
+    return absl::InvalidArgumentError(
+        "the job names data files, but the program gives the data (source=); remove data "
+        "{ train_files, eval_files } or source=");
+  }
+  if (!sources.train && gives) {
+    return absl::InvalidArgumentError(
+        "the job has no data: name data.train_files, or give sluice.torch.worker(..., source=...)");
+  }
+  if (!gives) return absl::OkStatus();
+  if (!sources.evaluate && job->has_eval()) {
+    return absl::InvalidArgumentError(
+        "the job has eval { ... }, but the program gives no data to evaluate; remove it, or give "
+        "sluice.torch.worker(..., eval_source=...)");
+  }
+  if (sources.evaluate) job->mutable_eval();
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<JobConfig> DeclareJob(const std::string& text, const std::string& base_dir,
-                                     const std::string& program) {
+                                     const std::string& program, ProgramSources sources) {
   JobConfig job;
   FirstError error;
   google::protobuf::TextFormat::Parser parser;
@@ -99,6 +122,7 @@ absl::StatusOr<JobConfig> DeclareJob(const std::string& text, const std::string&
       google::protobuf::util::JsonStringToMessage(program, job.mutable_model()->mutable_program());
   if (!parsed.ok())
     return absl::InvalidArgumentError(absl::StrCat("the program: ", parsed.ToString()));
+  SLUICE_RETURN_IF_ERROR(ApplySources(sources, &job));
   ResolvePaths(base_dir, &job);
   job.mutable_model()->mutable_program()->set_digest(ProgramDigest(job));
   return job;

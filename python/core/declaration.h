@@ -18,12 +18,17 @@
 
 namespace sluice {
 
+// What the program gives in place of files.
+struct ProgramSources {
+  bool train = false, evaluate = false;
+};
+
 // Makes the job of a program. `job`: a JobConfig in text format without a model, whose relative
 // paths are resolved against `base_dir` ("": the current folder). `program`: a ProgramConfig in
 // JSON. The result has the digest, and otherwise only what the two say: defaults and overrides come
-// later. INVALID_ARGUMENT names what cannot be parsed.
+// later. INVALID_ARGUMENT names what cannot be parsed, or contradicts `sources`.
 absl::StatusOr<JobConfig> DeclareJob(const std::string& job, const std::string& base_dir,
-                                     const std::string& program);
+                                     const std::string& program, ProgramSources sources = {});
 
 // The values of a parameter, [n], row-major.
 struct ParameterValues {

@@ -28,6 +28,7 @@
 #include "python/core/model_bindings.h"
 #include "python/core/program_worker.h"
 #include "python/core/shape_bindings.h"
+#include "python/core/source_exchange.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -84,6 +85,8 @@ class Turn {
   uint64_t seed() const { return get().seed; }
   uint32_t epoch() const { return get().epoch; }
   uint64_t step() const { return input().step; }
+  // The number of the batch, when the program has given it.
+  uint64_t given_as() const { return batch().example_id.empty() ? 0 : batch().example_id[0]; }
   nb::object label() const { return ArrayOn(batch().label.data(), {batch().n}); }
   nb::object weight() const { return ArrayOn(batch().weight.data(), {batch().n}); }
   nb::object numbers() const {
@@ -149,13 +152,14 @@ class Turn {
 
 class Worker {
  public:
-  explicit Worker(const std::string& job) {
+  Worker(const std::string& job, uint64_t epoch_steps) {
     JobConfig declared;
     // Text that DeclareJob has made.
     if (!google::protobuf::TextFormat::ParseFromString(job, &declared))
       throw nb::value_error("the job is not what declare() returns");
     nb::gil_scoped_release release;
-    worker_ = Checked(ProgramWorker::Start(std::move(declared)));
+    worker_ = Checked(ProgramWorker::Start(std::move(declared), epoch_steps));
+    sources_ = worker_->sources();
   }
 
   // The next turn; None when the job has ended well. Raises JobEnded otherwise.
@@ -231,6 +235,57 @@ class Worker {
   // The program has a state beside the tables. Before the first Take.
   void KeepState() { worker().exchange()->KeepState(); }
 
+  // ---- The thread of the program that reads its source. It may go on after Stop.
+
+  // The next request: (number, "train", "evaluate" or "count", rank, number of workers, epoch,
+  // first batch). None: the job is over.
+  using Request = std::tuple<uint64_t, std::string, uint32_t, uint32_t, uint32_t, uint64_t>;
+  std::optional<Request> AwaitSource() {
+    const std::shared_ptr<SourceExchange> sources = sources_;
+    nb::gil_scoped_release release;
+    for (;;) {
+      const absl::StatusOr<std::optional<SourceRequest>> request = sources->Await(kLook);
+      if (!request.ok()) return std::nullopt;
+      if (!request->has_value()) continue;
+      const SourceRequest& r = **request;
+      const char* const kind = r.kind == SourceRequest::kTrain      ? "train"
+                               : r.kind == SourceRequest::kEvaluate ? "evaluate"
+                                                                    : "count";
+      return Request(r.number, kind, r.rank, r.world_size, r.epoch, r.start);
+    }
+  }
+  void CountedSource(uint64_t number, uint64_t batches) { sources_->Counted(number, batches); }
+
+  using GivenFloats = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+  using GivenInts = nb::ndarray<const int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+  using GivenValues = std::pair<GivenInts, std::optional<GivenInts>>;
+  // False: nobody wants more batches of this request.
+  bool GiveBatch(uint64_t number, uint64_t given_as, size_t examples,
+                 const std::optional<GivenFloats>& label, const std::optional<GivenFloats>& weight,
+                 const std::vector<GivenFloats>& numbers, const std::vector<GivenValues>& values) {
+    const std::shared_ptr<SourceExchange> sources = sources_;
+    nb::gil_scoped_release release;
+    auto batch = std::make_shared<GivenBatch>();
+    batch->n = examples;
+    batch->given_as = given_as;
+    if (label.has_value()) batch->label = Copy<float>(*label);
+    if (weight.has_value()) batch->weight = Copy<float>(*weight);
+    for (const GivenFloats& one : numbers) batch->numbers.push_back(Copy<float>(one));
+    for (const auto& [keys, offsets] : values) {
+      batch->values.push_back({Copy<int64_t>(keys), {}});
+      if (offsets.has_value()) batch->values.back().offsets = Copy<int64_t>(*offsets);
+    }
+    return sources->Give(number, std::move(batch));
+  }
+  void EndBatches(uint64_t number) { sources_->EndBatches(number); }
+  // The source cannot go on: the job fails. Not after Stop.
+  void FailSource(const std::string& why) {
+    nb::gil_scoped_release release;
+    worker().FailSource(why);
+  }
+
+  // ---- The program's thread.
+
   void Fail(const std::string& why) {
     if (turn_ != nullptr) turn_->Close();
     turn_ = nullptr;
@@ -282,6 +337,12 @@ class Worker {
 
   std::vector<std::pair<std::string, std::vector<Lookup>>> Lookups() { return LookupsOf(*Shape()); }
   std::vector<std::string> Numbers() { return Shape()->numbers; }
+  // The categorical features, in the order of the slots.
+  std::vector<std::string> Features() {
+    std::vector<std::string> names;
+    for (const ProgramShape::Slot& slot : Shape()->slots) names.push_back(slot.feature);
+    return names;
+  }
   std::vector<std::string> Parameters() {
     const auto owner = Shape();
     std::vector<std::string> names;
@@ -292,6 +353,10 @@ class Worker {
   size_t Tables() { return Shape()->tables.size(); }
 
  private:
+  template <typename T, typename Array>
+  static std::vector<T> Copy(const Array& array) {
+    return std::vector<T>(array.data(), array.data() + array.size());
+  }
   ProgramWorker& worker() {
     if (worker_ == nullptr) throw std::runtime_error("the worker has left its job");
     return *worker_;
@@ -313,12 +378,15 @@ class Worker {
   }
 
   std::unique_ptr<ProgramWorker> worker_;
+  std::shared_ptr<SourceExchange> sources_;
   std::shared_ptr<Turn> turn_;
 };
 
 std::pair<std::string, std::string> Declare(const std::string& job, const std::string& base_dir,
-                                            const std::string& program) {
-  const JobConfig declared = Checked(DeclareJob(job, base_dir, program));
+                                            const std::string& program, bool source,
+                                            bool eval_source) {
+  const JobConfig declared =
+      Checked(DeclareJob(job, base_dir, program, ProgramSources{source, eval_source}));
   return {ToTextproto(declared), declared.model().program().digest()};
 }
 
@@ -349,7 +417,8 @@ NB_MODULE(_core, m) {
   using namespace sluice;
   m.doc() = "The worker of a program. Use sluice.torch.";
   nb::exception<JobEnded>(m, "JobEnded", PyExc_RuntimeError);
-  m.def("declare", &Declare, "job"_a, "base_dir"_a, "program"_a,
+  m.def("declare", &Declare, "job"_a, "base_dir"_a, "program"_a, "source"_a = false,
+        "eval_source"_a = false,
         "Adds a program, in JSON, to a job in text format. Returns the job and its digest.");
   m.def("offer", &Offer, "dir"_a, "job"_a, "values"_a,
         "Writes the job and the first values of its parameters for the launcher.");
@@ -365,6 +434,7 @@ NB_MODULE(_core, m) {
       .def_prop_ro("seed", &Turn::seed)
       .def_prop_ro("epoch", &Turn::epoch)
       .def_prop_ro("step", &Turn::step)
+      .def_prop_ro("given_as", &Turn::given_as)
       .def_prop_ro("single", &Turn::single)
       .def("label", &Turn::label)
       .def("weight", &Turn::weight)
@@ -380,7 +450,7 @@ NB_MODULE(_core, m) {
       .def("log", &Turn::Log, "name"_a, "value"_a)
       .def("measure", &Turn::Measure, "name"_a, "sum"_a, "weight"_a);
   nb::class_<Worker>(m, "Worker")
-      .def(nb::init<const std::string&>(), "job"_a)
+      .def(nb::init<const std::string&, uint64_t>(), "job"_a, "epoch_steps"_a = 0)
       .def("take", &Worker::Take)
       .def("answer", &Worker::Answer, "loss_sum"_a, "weight_sum"_a)
       .def("skip", &Worker::Skip)
@@ -390,6 +460,13 @@ NB_MODULE(_core, m) {
       .def("answer_end", &Worker::AnswerEnd, "done"_a)
       .def("gather", &Worker::Gather, "epochs_done"_a, "number"_a, "what"_a, "rank"_a, "data"_a)
       .def("pass_on", &Worker::Pass, "epochs_done"_a, "number"_a, "what"_a)
+      .def("await_source", &Worker::AwaitSource)
+      .def("counted_source", &Worker::CountedSource, "number"_a, "batches"_a)
+      .def("give_batch", &Worker::GiveBatch, "number"_a, "given_as"_a, "examples"_a,
+           "label"_a.none(), "weight"_a.none(), "numbers"_a, "values"_a)
+      .def("end_batches", &Worker::EndBatches, "number"_a)
+      .def("fail_source", &Worker::FailSource, "why"_a)
+      .def("features", &Worker::Features)
       .def("fail", &Worker::Fail, "why"_a)
       .def("leave", &Worker::Leave)
       .def("cancel", &Worker::Cancel)

@@ -11,6 +11,7 @@
 #include "common/base/env.h"
 #include "common/base/status_macros.h"
 #include "common/config/mode.h"
+#include "common/config/own_data.h"
 #include "common/daemon/control_plane.h"
 #include "common/daemon/endpoint_list.h"
 #include "common/transport/retry.h"
@@ -32,12 +33,13 @@ void QuietGrpcOfThisModule() {
 static_assert(ProgramNet::kMaxStateBytes < kMaxNetStateBytes, "peers take a program's state");
 static_assert(ProgramNet::kMaxStateBytes < kMaxHeaderBytes / 2, "so do the headers of frames");
 
-absl::StatusOr<std::unique_ptr<ProgramWorker>> ProgramWorker::Start(JobConfig declared) {
+absl::StatusOr<std::unique_ptr<ProgramWorker>> ProgramWorker::Start(JobConfig declared,
+                                                                    uint64_t epoch_steps) {
   QuietGrpcOfThisModule();
   // Without flags: every value comes from the environment or the cluster file.
   SLUICE_ASSIGN_OR_RETURN(Identity identity, ResolveIdentity(ROLE_WORKER, IdentityFlags()));
   std::unique_ptr<ProgramWorker> worker(
-      new ProgramWorker(std::move(identity), std::move(declared)));
+      new ProgramWorker(std::move(identity), std::move(declared), epoch_steps));
   SLUICE_RETURN_IF_ERROR(worker->Init());
   return worker;
 }
@@ -64,6 +66,7 @@ absl::Status ProgramWorker::Init() {
   options.identity = identity_;
   options.models = models_.get();
   options.program = declared_.model().program().digest();
+  if (ProgramGivesData(declared_)) options.own_data = &own_data_;
   options.transport = data_plane_->transport();
   options.clock = Clock::Real();
   options.env = Env::Real();
@@ -91,6 +94,7 @@ ProgramWorker::~ProgramWorker() {
   // The program's thread is here, so it uses no step's memory any more. A step that it has taken
   // and not answered would keep the server waiting.
   exchange_.Fail(absl::CancelledError("the program has left the job"));
+  sources_->End();
   group_.reset();
   server_.reset();
 }
@@ -169,6 +173,13 @@ void ProgramWorker::Fail(const std::string& why) {
   const absl::Status status = absl::UnknownError(why);
   // In this order: a step that ends because of the exchange reports the same reason.
   exchange_.Fail(status);
+  sources_->Fail(status);
+  server_->FailJob(status);
+}
+
+void ProgramWorker::FailSource(const std::string& why) {
+  const absl::Status status = absl::UnknownError(why);
+  sources_->Fail(status);
   server_->FailJob(status);
 }
 

@@ -24,6 +24,8 @@
 #include "python/core/program_exchange.h"
 #include "python/core/program_group.h"
 #include "python/core/program_net.h"
+#include "python/core/program_source.h"
+#include "python/core/source_exchange.h"
 #include "worker/service/worker_server.h"
 
 namespace sluice {
@@ -31,12 +33,16 @@ namespace sluice {
 class ProgramWorker {
  public:
   // Registers in the background. `declared`: the job with its digest (declaration.h).
-  // INVALID_ARGUMENT names a variable that is missing or wrong.
-  static absl::StatusOr<std::unique_ptr<ProgramWorker>> Start(JobConfig declared);
+  // `epoch_steps`: OwnData::epoch_steps, when the program gives the data. INVALID_ARGUMENT names a
+  // variable that is missing or wrong.
+  static absl::StatusOr<std::unique_ptr<ProgramWorker>> Start(JobConfig declared,
+                                                              uint64_t epoch_steps = 0);
   // Leaves the cluster. On the program's thread: a step that it has taken ends here.
   ~ProgramWorker();
 
   ProgramExchange* exchange() { return &exchange_; }
+  // Shared, because the thread that serves it may outlive the worker.
+  std::shared_ptr<SourceExchange> sources() { return sources_; }
 
   // This process's place in the job that it runs, or has run last.
   struct Place {
@@ -66,6 +72,9 @@ class ProgramWorker {
   absl::Status Cancel() { return server_->CancelJob(); }
   // The program cannot go on: the job fails with `why`, such as a traceback.
   void Fail(const std::string& why);
+  // The same from the thread that reads the program's source: a step that the program has taken
+  // ends by itself, since its memory is in use.
+  void FailSource(const std::string& why);
 
   // In a forked child, which has no other thread: the log file and its lock must end with the
   // parent, or a worker that is started again would wait for the child. The object is of no use any
@@ -73,8 +82,10 @@ class ProgramWorker {
   void CloseLogInForkedChild() { log_.reset(); }
 
  private:
-  ProgramWorker(Identity identity, JobConfig declared)
-      : identity_(std::move(identity)), declared_(std::move(declared)) {}
+  ProgramWorker(Identity identity, JobConfig declared, uint64_t epoch_steps)
+      : identity_(std::move(identity)),
+        declared_(std::move(declared)),
+        own_data_(sources_.get(), epoch_steps) {}
   absl::Status Init();
   absl::StatusOr<std::unique_ptr<DenseNet>> MakeNet(const ModelSpec& spec,
                                                     const NetOptions& options);
@@ -87,6 +98,8 @@ class ProgramWorker {
   const JobConfig declared_;
   std::unique_ptr<LogFile> log_;
   ProgramExchange exchange_;
+  const std::shared_ptr<SourceExchange> sources_ = std::make_shared<SourceExchange>();
+  ProgramData own_data_;
   std::unique_ptr<ModelList> models_;
   std::unique_ptr<DataPlane> data_plane_;
 

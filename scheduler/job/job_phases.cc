@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/config/own_data.h"
 
 namespace sluice {
 namespace {
@@ -15,7 +16,7 @@ uint32_t EpochsOf(const JobConfig& config) {
 }  // namespace
 
 bool IsEvaluatedAfter(const JobConfig& config, uint32_t epoch) {
-  if (config.data().eval_files().empty()) return false;
+  if (!HasEvaluationData(config)) return false;
   if (epoch + 1 == EpochsOf(config)) return true;
   const uint32_t every = config.eval().has_every_epochs() ? config.eval().every_epochs() : 1;
   return every > 0 && (epoch + 1) % every == 0;

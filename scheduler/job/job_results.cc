@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "common/base/status_macros.h"
 #include "common/config/mode.h"
+#include "common/config/own_data.h"
 #include "common/daemon/hot_row_use.h"
 #include "model/features/data_summary.h"
 
@@ -123,7 +124,7 @@ const EpochResult& JobResults::EndTrain(uint32_t epoch, uint64_t global_steps, a
   if (epochs_.empty() && !summary_lacks_) {
     for (const std::string& warning : WarningsOfTraining(config_, result_.data())) Warn(warning);
     // With evaluation files the label is judged after their first pass, by both counts.
-    if (config_.data().eval_files().empty()) WarnOfLabel();
+    if (!HasEvaluationData(config_)) WarnOfLabel();
   }
   EpochResult* log = epochs_.Add();
   log->set_epoch(epoch + 1);

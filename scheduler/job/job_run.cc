@@ -8,11 +8,13 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
 #include "common/base/status_macros.h"
 #include "common/config/job_config.h"
 #include "common/config/mode.h"
 #include "common/config/output_folder.h"
+#include "common/config/own_data.h"
 #include "common/saved_model/checkpoint.h"
 #include "model/features/data_summary.h"
 #include "scheduler/job/epoch_judge.h"
@@ -25,6 +27,10 @@ namespace {
 // Epochs whose beginnings are remembered. A checkpoint is described when its first report arrives,
 // at most some heartbeats after its step.
 constexpr size_t kEpochStarts = 8;
+
+// When the program gives the data, each rank's source is one task, cut from a file of this size
+// that stands for it. The offsets in the task are numbers of batches.
+constexpr uint64_t kSourceBytes = 1;
 
 double ToSeconds(absl::Time time) { return absl::ToDoubleSeconds(time - absl::UnixEpoch()); }
 
@@ -256,7 +262,7 @@ bool JobRun::Advance(absl::Time now) {
 void JobRun::SkipToEnd() {
   // A job that was ended before the first step of an epoch may have evaluated its values already.
   const bool evaluated = !epochs().empty() && epochs()[epochs().size() - 1].has_eval();
-  if (!config_.data().eval_files().empty() && !evaluated) return phases_.SkipToLastEvaluation();
+  if (HasEvaluationData(config_) && !evaluated) return phases_.SkipToLastEvaluation();
   phases_.SkipTraining(/*save=*/!saves_best() || none_is_best());
 }
 
@@ -688,7 +694,8 @@ absl::Status JobRun::EndSyncIndex() {
   std::vector<uint64_t> examples;
   for (const IndexReport& report : index_) {
     examples.push_back(report.examples());
-    examples_expected_ += report.examples();
+    // Batches, when the program gives the data.
+    examples_expected_ += ProgramGivesData(config_) ? 0 : report.examples();
   }
   if (DealsPieces()) {
     SLUICE_ASSIGN_OR_RETURN(pieces_, MergePieces(index_, seen_.train()));
@@ -697,15 +704,20 @@ absl::Status JobRun::EndSyncIndex() {
     // SyncSteps adds them up, and with dealt pieces only the sum has a meaning.
     examples[0] = examples_expected_;
   }
-  SLUICE_ASSIGN_OR_RETURN(steps_per_epoch_, SyncSteps(config_, global_batch_, examples));
+  if (ProgramGivesData(config_)) {
+    SLUICE_ASSIGN_OR_RETURN(steps_per_epoch_, StepsOfSources(index_));
+  } else {
+    SLUICE_ASSIGN_OR_RETURN(steps_per_epoch_, SyncSteps(config_, global_batch_, examples));
+  }
   // The pieces have been merged. With many files they are large.
   index_.clear();
   if (resume_ == nullptr || steps_per_epoch_ == resume_->state().steps_per_epoch())
     return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("cannot resume from ", resume_->dir, ": an epoch has ", steps_per_epoch_,
-                   " global steps, but had ", resume_->state().steps_per_epoch(),
-                   " when the checkpoint was made; the training data has changed"));
+  return absl::FailedPreconditionError(absl::StrCat(
+      "cannot resume from ", resume_->dir, ": an epoch has ", steps_per_epoch_,
+      " global steps, but had ", resume_->state().steps_per_epoch(),
+      " when the checkpoint was made; the training data",
+      ProgramGivesData(config_) ? " or epoch_steps of the program has changed" : " has changed"));
 }
 
 absl::Status JobRun::CannotResume(const absl::Status& why) const {
@@ -735,8 +747,10 @@ absl::Status JobRun::MakeTasks(std::optional<uint64_t> part_bytes) {
   options.cut.task_bytes =
       // Open tasks are named by their numbers, so the files have to be cut as before.
       resume_ != nullptr ? resume_->state().task_bytes() : config_.data().task_bytes();
+  if (ProgramGivesData(config_)) options.cut.task_bytes = kSourceBytes;
   options.cut.part_bytes = part_bytes;
-  options.cut.shuffle = !config_.data().has_shuffle() || config_.data().shuffle();
+  options.cut.shuffle =
+      (!config_.data().has_shuffle() || config_.data().shuffle()) && !ProgramGivesData(config_);
   options.cut.pinned = config_.data().assignment() == DataConfig::PER_RANK_FILES;
   options.seed = config_.train().seed();
   absl::StatusOr<DataTasks> tasks = DataTasks::Create(options, IndexedFiles());
@@ -753,6 +767,13 @@ std::vector<IndexedFile> JobRun::IndexedFiles() const {
   absl::flat_hash_map<absl::string_view, uint64_t> on_disk;
   for (const SeenFile& seen : seen_.train()) on_disk[seen.path()] = seen.bytes();
   std::vector<IndexedFile> files;
+  for (uint32_t rank = 0; rank < worker_num_ && ProgramGivesData(config_); ++rank) {
+    DataFile source;
+    // With zeros in front, so that the tasks have the order of the ranks.
+    source.set_path(absl::StrFormat("the source of rank %010u", rank));
+    source.set_bytes(kSourceBytes);
+    files.push_back({std::move(source), rank, /*compressed=*/false});
+  }
   for (uint32_t rank = 0; rank < worker_num_; ++rank) {
     for (const DataFile& file : index_[rank].files()) {
       const auto seen = on_disk.find(file.path());
@@ -764,7 +785,8 @@ std::vector<IndexedFile> JobRun::IndexedFiles() const {
 
 void JobRun::WarnOfOrder() {
   const TaskCut& cut = tasks_->cut();
-  if (cut.part_bytes > 0 || (config_.data().has_shuffle() && !config_.data().shuffle()) ||
+  if (ProgramGivesData(config_) || cut.part_bytes > 0 ||
+      (config_.data().has_shuffle() && !config_.data().shuffle()) ||
       cut.total_bytes / TaskCut::kDealtBytesPerWorker < worker_num_) {
     return;
   }
@@ -812,6 +834,11 @@ absl::Status JobRun::CheckTrained(const EpochResult& epoch) const {
   }
   if (epoch.examples() > 0) return absl::OkStatus();
   const uint64_t dropped = results_.result().examples_dropped();
+  if (ProgramGivesData(config_)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the sources of the program gave no examples in epoch ", epoch.epoch(),
+                     "; source(rank, world, epoch, start) must give batches for every epoch"));
+  }
   if (dropped == 0) return NoExamples(results_.bad_lines());
   return absl::FailedPreconditionError(
       absl::StrCat("data.drop_last leaves nothing to train: none of the tasks (", dropped,
@@ -838,7 +865,9 @@ absl::Status JobRun::EndEval() {
   SLUICE_RETURN_IF_ERROR(results_.CheckBadLines());
   if (eval.examples() > 0) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      "the evaluation data has no examples; correct data.eval_files, or remove the field");
+      ProgramGivesData(config_)
+          ? "eval_source of the program gave no examples; correct it, or leave it out"
+          : "the evaluation data has no examples; correct data.eval_files, or remove the field");
 }
 
 absl::StatusOr<NextTaskReply> JobRun::NextTask(const NextTaskRequest& request) {

@@ -155,4 +155,29 @@ absl::StatusOr<uint64_t> SyncSteps(const JobConfig& config, uint64_t global_batc
   return steps;
 }
 
+absl::StatusOr<uint64_t> StepsOfSources(const std::vector<IndexReport>& by_rank) {
+  const uint64_t steps = by_rank[0].examples();
+  for (uint32_t rank = 0; rank < by_rank.size(); ++rank) {
+    const uint64_t own = by_rank[rank].examples();
+    if (own == 0) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("the source of rank ", rank,
+                       " does not say how many batches it has, and in sync mode all ",
+                       "ranks make the same steps; give sluice.torch.worker(..., epoch_steps=N), "
+                       "or a source with ",
+                       "len()"));
+    }
+    if (own != steps) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "the source of rank ", rank, " has ", own, " batches in an epoch, and that of ",
+          "rank 0 has ", steps, "; in sync mode all ranks make the same steps: give ",
+          "sluice.torch.worker(..., epoch_steps=N) the same N everywhere"));
+    }
+  }
+  if (steps <= kMaxExamples) return steps;
+  return absl::InvalidArgumentError(absl::StrCat("the ranks report ", steps,
+                                                 " steps of an epoch; at most ", kMaxExamples,
+                                                 " are possible: lower epoch_steps"));
+}
+
 }  // namespace sluice

@@ -42,6 +42,11 @@ uint64_t CountExamples(const DataPieces& pieces);
 absl::StatusOr<uint64_t> SyncSteps(const JobConfig& config, uint64_t global_batch,
                                    const std::vector<uint64_t>& examples);
 
+// Returns the global steps of an epoch when the program gives the data: those that each rank has
+// reported as its examples. FAILED_PRECONDITION when a rank does not know them, or two differ.
+// INVALID_ARGUMENT when there are more than kMaxExamples.
+absl::StatusOr<uint64_t> StepsOfSources(const std::vector<IndexReport>& by_rank);
+
 // Returns FAILED_PRECONDITION: the training data has no examples. The message names the first of
 // the `bad` lines, if there are any.
 absl::Status NoExamples(const BadLines& bad);

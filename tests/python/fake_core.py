@@ -3,6 +3,7 @@
 It hands out the batches of a test in order, so that the loop and the modules can be tested without a cluster.
 """
 import json
+import queue
 import zlib
 
 import numpy as np
@@ -37,6 +38,7 @@ class EndOfEpoch:
 
 class Turn:
     saves = ends_epoch = False
+    given_as = 0
 
     def __init__(self, core, example_keys, label, numbers, step, trains=True):
         self.core, self.trains, self.step, self.epoch, self.seed = core, trains, step, 0, 7
@@ -92,11 +94,14 @@ class Core:
         self.batches, self.events, self.logits_seen = [], [], []
         self.begins, self.restored = True, None  # of the next batch to train
         self.states, self.sums, self.logged, self.keeps_state = [], [], [], False
+        self.requests, self.given = queue.Queue(), queue.Queue()  # of a source of the script
+        self.unwanted = set()  # requests whose batches nobody wants
         self.turn, self.left = None, False
         # What the other ranks give: gives(epochs_done, number, what, own) returns what all give, or None.
         self.gives = lambda epochs_done, number, what, own: [own]
 
-    def declare(self, job, base_dir, program):
+    def declare(self, job, base_dir, program, source=False, eval_source=False):
+        self.sources = source, eval_source
         self.program = json.loads(program)
         self.begins = True
         tables = 1 + max((t for _, t in self.slots), default=-1)
@@ -119,7 +124,8 @@ class Core:
     def is_offered(self, folder, job):
         return True
 
-    def Worker(self, job):
+    def Worker(self, job, epoch_steps=0):
+        self.epoch_steps = epoch_steps
         return self
 
     # ---- the worker
@@ -130,7 +136,7 @@ class Core:
         if self.left:
             self.batches = [batch for batch in self.batches if not isinstance(batch, tuple) or not (*batch, True)[4]]
         if not self.batches:
-            return None
+            return self.take_given()
         batch = self.batches.pop(0)
         if isinstance(batch, Attempt):
             self.begins, self.restored = True, batch.restored
@@ -154,6 +160,47 @@ class Core:
     def answer_state(self, state):
         self.turn = None
         self.states.append(state)
+
+    def take_given(self):
+        """The next batch that the script's source gives; None without one."""
+        given = self.given.get(timeout=60) if self.sources[0] else None
+        if given is None:
+            return None
+        if isinstance(given, Exception):
+            raise given
+        given_as, examples, label, weight, numbers, values = given
+        keys = [[] for _ in range(examples)]
+        for slot, offsets in values:
+            at = np.arange(examples + 1) if offsets is None else offsets
+            for i in range(examples):
+                keys[i].append([int(key) for key in slot[at[i]:at[i + 1]]])
+        label = np.zeros(examples, np.float32) if label is None else label
+        self.turn = Turn(self, keys, label, np.stack(numbers, axis=1), 0)
+        self.turn.given_as = given_as
+        if weight is not None:
+            self.turn._weight = weight
+        return self.turn
+
+    def await_source(self):
+        return self.requests.get()
+
+    def counted_source(self, number, batches):
+        self.events.append(("count", number, batches))
+
+    def give_batch(self, number, *batch):
+        if number in self.unwanted:
+            return False
+        self.given.put(batch)
+        return True
+
+    def end_batches(self, number):
+        self.given.put(None)
+
+    def fail_source(self, why):
+        self.given.put(JobEnded(why))
+
+    def features(self):
+        return [name for name, _ in self.slots]
 
     def answer(self, loss_sum, weight_sum):
         turn, self.turn = self.turn, None
@@ -206,6 +253,7 @@ class Core:
 
     def stop(self):
         self.events.append(("stop",))
+        self.requests.put(None)
 
     def place(self):
         return "job-1", 0, self.workers, self.asynchronous

@@ -41,18 +41,21 @@ class Core(fake_core.Core):
         super().__init__([])
         self.jobs = 0
 
-    def declare(self, job, base_dir, program):
+    def declare(self, job, base_dir, program, *sources):
         features = re.findall(r'^features \{ name: "(\w+)".* categorical', job, re.M)
         self.slots = [(name, 0) for name in features]
         if real_core is not None:
-            real_core.declare(job, base_dir, program)
-        super().declare(job, base_dir, program)
+            real_core.declare(job, base_dir, program, *sources)
+        super().declare(job, base_dir, program, *sources)
         draw = random.Random(1)
         self.batches = [([[[draw.randrange(5)] for _ in features] for _ in range(6)], [draw.randrange(2) for _ in range(6)],
                          [draw.random() for _ in range(6)], step) for step in range(BATCHES)]
         self.batches.append((*self.batches[0], False))  # of an evaluation
         self.jobs += 1
         return job, "digest"
+
+    def take_given(self):
+        return None  # the batches are those above, also when the page has a source
 
 
 class PagesTest(unittest.TestCase):

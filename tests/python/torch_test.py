@@ -1134,6 +1134,123 @@ class SavedTest(FakeWorkerTest):
             self.load(Net(norm=True), "other")
 
 
+def given(n, examples=4, seed=5, **more):
+    """Batches of a source for SLOTS, with lists of keys in "item"."""
+    draw = torch.Generator().manual_seed(seed)
+    made = []
+    for i in range(n):
+        keys = lambda *shape: torch.randint(0, 5, shape, generator=draw)
+        made.append({"age": torch.rand(examples, generator=draw), "user": keys(examples), "item": keys(examples, 3),
+                     "day": (keys(5), torch.tensor([0, 2, 2, 4, 5])), "label": keys(examples) % 2, "number": i, **more})
+    return made
+
+
+class SourceTest(FakeWorkerTest):
+    """Batches that the script gives."""
+
+    def train(self, source, requests=((1, "train", 0, 1, 0, 0),), net=None, **more):
+        """Trains what the source gives and returns the batches' parts that the job does not know."""
+        net = net or Net()
+        for request in requests:
+            self.core.requests.put(request)
+        seen = []
+        with self.worker(net, source=source, **more) as worker:
+            for batch in worker:
+                seen.append(batch["number"])
+                self.assertEqual(batch.number("age").shape, (4,))
+                worker.backward(loss_of(net(batch), batch))
+        return seen
+
+    def test_batches_of_a_source_train_and_bring_what_else_they_have(self):
+        calls = []
+
+        def source(rank, world, epoch, start):
+            calls.append((rank, world, epoch, start))
+            return given(7)[start:]
+
+        self.assertEqual(self.train(source, [(1, "train", 0, 1, 3, 2)]), [2, 3, 4, 5, 6])
+        self.assertEqual(calls, [(0, 1, 3, 2)])
+        self.assertEqual(self.core.sources, (True, False))
+        self.assertEqual([event[0] for event in self.core.events], ["step"] * 5 + ["stop"])
+
+    def test_the_rows_are_those_of_the_values(self):
+        net = Net()
+        made = given(3)
+        reference = [(
+            [[[int(b["user"][i])], [int(k) for k in b["item"][i] if k != 0],
+              [int(k) for k in b["day"][0][b["day"][1][i]:b["day"][1][i + 1]]]] for i in range(4)],
+            b["label"].tolist(), b["age"].tolist(), 0) for b in made]
+        state = {name: value.clone() for name, value in net.state_dict().items()}
+        self.train(lambda *_: made, net=net, padding=0)
+        tables, dense = self.core.tables_, self.core.dense
+        self.core = fake_core.Core(SLOTS)
+        self.core.batches = reference
+        net.load_state_dict(state)
+        with self.worker(net) as worker:
+            for batch in worker:
+                worker.backward(loss_of(net(batch), batch))
+        self.assertEqual([sorted(table) for table in tables], [sorted(table) for table in self.core.tables_])
+        for own, other in zip(dense, self.core.dense):
+            torch.testing.assert_close(torch.from_numpy(own), torch.from_numpy(other), rtol=0, atol=0)
+
+    def test_an_error_of_the_source_fails_the_job_with_its_traceback(self):
+        def source(*_):
+            yield from given(2)
+            raise ZeroDivisionError("no third batch")
+
+        with self.assertRaisesRegex(sluice.JobError, r"(?s)Traceback.*in source.*ZeroDivisionError: no third batch"):
+            self.train(source)
+
+    def test_a_batch_that_does_not_fit_is_refused_by_name(self):
+        for change, error in (
+            ({"user": None}, "ValueError: .*no 'user'.*int64"),
+            ({"user": torch.rand(4)}, r"'user' is float32 of shape \(4,\).*int64 \[B\]"),
+            ({"age": torch.rand(4, 1)}, r"'age' is float32 of shape \(4, 1\).*float32 \[B\]"),
+            ({"user": [1, 2, 3]}, "TypeError: .*'user' is a list"),
+            ({"user": torch.zeros(3, dtype=torch.int64)}, "'user' is of 3 examples, but 'label' is of 4"),
+            ({"day": (torch.zeros(3, dtype=torch.int64), torch.zeros(1, 5, dtype=torch.int64))}, r"'day' is \(values, offsets\)"),
+        ):
+            with self.subTest(change=change):
+                self.core = fake_core.Core(SLOTS)
+                made = given(1, **change)[0]
+                if change.get("user", made) is None:
+                    del made["user"]
+                with self.assertRaisesRegex(sluice.JobError, error):
+                    self.train(lambda *_: [made])
+
+    def test_a_source_is_left_when_nobody_wants_its_batches(self):
+        left = []
+
+        def source(rank, world, epoch, start):
+            try:
+                yield from given(1000)[start:]
+            finally:
+                left.append(start)
+
+        self.core.unwanted.add(1)
+        self.assertEqual(len(self.train(source, [(1, "train", 0, 1, 0, 0), (2, "train", 0, 1, 0, 995)])), 5)
+        self.assertEqual(left, [0, 995])
+
+    def test_a_source_says_how_many_batches_it_has(self):
+        self.train(lambda *_: given(3), [(1, "count", 0, 1, 0, 0), (2, "train", 0, 1, 0, 0)])
+        self.assertEqual(self.core.events[0], ("count", 1, 3))
+        self.core = fake_core.Core(SLOTS)
+        self.train(lambda *_: iter(given(3)), [(1, "count", 0, 1, 0, 0), (2, "train", 0, 1, 0, 0)], epoch_steps=9)
+        self.assertEqual(self.core.events[0], ("count", 1, 0))
+        self.assertEqual(self.core.epoch_steps, 9)
+
+    def test_a_loader_with_processes_of_its_own_is_a_source(self):
+        def source(rank, world, epoch, start):
+            return torch.utils.data.DataLoader(given(6)[start:], batch_size=None, num_workers=2)
+
+        self.assertEqual(self.train(source), list(range(6)))
+
+    def test_options_without_a_source_are_refused(self):
+        for options in ({"epoch_steps": 3}, {"padding": 0}, {"eval_source": lambda rank, world: []}):
+            with self.assertRaisesRegex(ValueError, "need source"):
+                self.worker(Net(), **options)
+
+
 class DeclareTest(unittest.TestCase):
     def test_tied_parameters_count_once_and_frozen_ones_are_no_tables(self):
         net = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3), nn.Linear(3, 1))

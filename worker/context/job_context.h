@@ -27,6 +27,8 @@
 
 namespace sluice {
 
+class OwnData;
+
 // All pointers outlive every part of the run.
 struct JobContext {
   const JobSpec* spec = nullptr;
@@ -35,7 +37,8 @@ struct JobContext {
   uint64_t incarnation = 0;
   std::string pass;  // of the rank and incarnation
   const Model* model = nullptr;
-  const DataSource* data = nullptr;
+  const DataSource* data = nullptr;        // null: the program gives the data
+  OwnData* own_data = nullptr;             // that data; null: it comes from files
   std::shared_ptr<ExampleCache> cache;     // null: none
   std::shared_ptr<const DataFiles> files;  // all files of the job; set by INDEX
   DenseNet* net = nullptr;

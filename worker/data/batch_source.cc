@@ -1,19 +1,15 @@
 #include "worker/data/batch_source.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/hash.h"
 #include "common/base/status_macros.h"
-#include "common/transport/retry.h"
 #include "model/data/read_examples.h"
 
 namespace sluice {
 namespace {
-
-constexpr absl::Duration kShort = absl::Seconds(1);
-constexpr uint32_t kMostWanted = 64;
-constexpr size_t kMostFinished = 1000;
 
 bool Shuffled(const JobContext& context) { return context.config().data().shuffle(); }
 
@@ -50,80 +46,12 @@ absl::Status CheckBadLines(const JobContext& context, const BadLines& bad, bool 
 }
 
 TaskBatches::TaskBatches(const JobContext& context, uint32_t epoch, Pace* pace)
-    : context_(context), epoch_(epoch), pace_(pace != nullptr ? pace : &own_pace_) {}
-
-void TaskBatches::TaskTrained(uint64_t task_id, uint64_t examples) {
-  MutexLock lock(&mutex_);
-  trained_.emplace_back(task_id, examples);
-}
-
-TaskBatches::Trained TaskBatches::TakeTrained() {
-  MutexLock lock(&mutex_);
-  const size_t n = std::min(trained_.size(), kMostFinished);
-  const auto end = trained_.begin() + static_cast<ptrdiff_t>(n);
-  Trained taken(trained_.begin(), end);
-  // ReportTrained sends those that are left.
-  trained_.erase(trained_.begin(), end);
-  return taken;
-}
-
-absl::StatusOr<NextTaskReply> TaskBatches::AskScheduler(const Trained& finished) {
-  NextTaskRequest request;
-  request.set_job_id(context_.spec->job_id());
-  request.set_rank(context_.rank);
-  request.set_incarnation(context_.incarnation);
-  request.set_pass(context_.pass);
-  request.set_epoch(epoch_);
-  for (const auto& [task, examples] : finished) {
-    if (request.finished_task() == 0) {
-      request.set_finished_task(task);
-      request.set_finished_examples(examples);
-    } else {
-      NextTaskRequest::Finished* const more = request.add_more_finished();
-      more->set_task(task);
-      more->set_examples(examples);
-    }
-  }
-  Pace pace;
-  pace.asked_at = context_.clock->Now();
-  if (pace.asked_at - pace_->asked_at < kShort)
-    pace.wants = std::min(2 * pace_->wants, kMostWanted);
-  request.set_wants(pace.wants);
-  // A retried call keeps its number. If the reply with a task was lost, the scheduler sends the
-  // same task again.
-  request.set_number(++calls_);
-  SilenceTimer silence;
-  for (;;) {
-    absl::StatusOr<NextTaskReply> reply = context_.scheduler->NextTask(request);
-    if (reply.ok() && reply->kind() == NextTaskReply::TASK) *pace_ = pace;
-    if (reply.ok() && reply->kind() != NextTaskReply::WAIT) return reply;
-    if (*context_.cancelled) return absl::CancelledError("the job was cancelled");
-    if (reply.ok()) {
-      // The call was answered with WAIT, so that the next one is a new call.
-      if (!reply->same_number()) request.set_number(++calls_);
-      silence.Answered();
-    } else if (!MayBeAnsweredLater(reply.status()) ||
-               silence.Unanswered(context_.clock->Now()) > context_.scheduler_patience) {
-      return reply.status();
-    }
-    context_.clock->Sleep(absl::Milliseconds(100));
-  }
-}
+    : context_(context), epoch_(epoch), leases_(context, epoch, pace) {}
 
 absl::StatusOr<bool> TaskBatches::LeaseTask() {
-  if (!leased_.empty()) {
-    const DataTask next = std::move(leased_.front());
-    leased_.pop_front();
-    SLUICE_RETURN_IF_ERROR(LoadTask(next));
-    return true;
-  }
-  const Trained finished = TakeTrained();
-  SLUICE_ASSIGN_OR_RETURN(NextTaskReply reply, AskScheduler(finished));
-  // After the reply: until then the scheduler may not know of the tasks.
-  for (const auto& one : finished) context_.stats->TaskAcknowledged(one.first);
-  if (reply.kind() == NextTaskReply::EPOCH_DONE) return false;
-  leased_.assign(reply.more().begin(), reply.more().end());
-  SLUICE_RETURN_IF_ERROR(LoadTask(reply.task()));
+  SLUICE_ASSIGN_OR_RETURN(const std::optional<DataTask> task, leases_.Next());
+  if (!task.has_value()) return false;
+  SLUICE_RETURN_IF_ERROR(LoadTask(*task));
   return true;
 }
 
@@ -206,19 +134,16 @@ absl::Status TaskBatches::FillPart(const Loaded& loaded, uint64_t begin, uint64_
 }
 
 void TaskBatches::DropLeased() {
-  leased_.clear();
+  leases_.Drop();
   loaded_ = nullptr;
 }
 
 absl::StatusOr<bool> TaskBatches::ReportTrained() {
-  for (;;) {
-    {
-      MutexLock lock(&mutex_);
-      if (trained_.empty()) return false;
-    }
+  while (leases_.has_reports()) {
     SLUICE_ASSIGN_OR_RETURN(const bool leased, LeaseTask());
     if (leased) return true;
   }
+  return false;
 }
 
 }  // namespace sluice

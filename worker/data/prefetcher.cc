@@ -8,7 +8,10 @@
 namespace sluice {
 
 Prefetcher::Prefetcher(const JobContext& context, BatchSource* source)
-    : context_(context), queue_(context.config().train().prefetch_batches()), source_(source) {
+    : context_(context),
+      queue_(context.config().train().prefetch_batches()),
+      source_(source),
+      waits_(source) {
   context_.stats->WatchQueue(&queue_);
   for (uint32_t i = 0; i < context.config().train().reader_threads(); ++i)
     threads_.emplace_back([this, i] { Run(i); });
@@ -16,8 +19,9 @@ Prefetcher::Prefetcher(const JobContext& context, BatchSource* source)
 
 Prefetcher::~Prefetcher() {
   // The statistics must not read the queue while it is destroyed. Cancel wakes a reader that waits
-  // for room, Stop those that wait for their turn.
+  // for room, Stop those that wait for their turn. A source that has ended may be used again.
   context_.stats->WatchQueue(nullptr);
+  if (!ended_) waits_->Cancel();
   queue_.Cancel();
   Stop();
   for (std::thread& thread : threads_) thread.join();

@@ -8,6 +8,7 @@
 // Thread safety: one thread, the training thread.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <thread>
 #include <vector>
@@ -49,7 +50,10 @@ class Prefetcher {
   Mutex source_mutex_;  // held while the source reads
   BatchSource* const source_ ABSL_PT_GUARDED_BY(source_mutex_);
   uint64_t next_ ABSL_GUARDED_BY(source_mutex_) = 0;
-  bool ended_ ABSL_GUARDED_BY(source_mutex_) = false;
+  BatchSource* const waits_;  // the same source, for Cancel
+  // Written with source_mutex_. Atomic, because the destructor looks at it while a reader, which
+  // holds that lock, may wait for the source.
+  std::atomic<bool> ended_{false};
 
   Mutex turn_mutex_;
   CondVar turned_;

@@ -10,12 +10,14 @@
 #include "common/base/printable.h"
 #include "common/base/status_macros.h"
 #include "common/config/mode.h"
+#include "common/config/own_data.h"
 #include "common/saved_model/saved_model.h"
 #include "common/transport/retry.h"
 #include "model/model.h"
 #include "worker/context/job_context.h"
 #include "worker/data/data_index.h"
 #include "worker/data/lane_batches.h"
+#include "worker/data/own_batches.h"
 #include "worker/data/prefetcher.h"
 #include "worker/train/step_commit.h"
 
@@ -151,7 +153,7 @@ absl::Status JobRunner::Prepare() {
                                                    spec.worker_num(), " workers"));
   }
   SLUICE_ASSIGN_OR_RETURN(model_, Model::Create(config, *options_.models));
-  SLUICE_ASSIGN_OR_RETURN(data_, DataSource::Create(config.data(), model_->schema(), options_.env));
+  SLUICE_RETURN_IF_ERROR(OpenData(config));
   SLUICE_ASSIGN_OR_RETURN(const NetOptions net,
                           NetOptionsOf(config, options_.device, options_.threads));
   SLUICE_ASSIGN_OR_RETURN(net_, model_->CreateNet(net));
@@ -175,8 +177,12 @@ absl::Status JobRunner::Prepare() {
   context_.pass = options_.assignment.pass();
   context_.model = model_.get();
   context_.data = data_.get();
-  context_.cache =
-      MakeExampleCache(config, *model_->schema(), options_.env, options_.clock, options_.log);
+  if (ProgramGivesData(config)) {
+    context_.own_data = options_.own_data;
+  } else {
+    context_.cache =
+        MakeExampleCache(config, *model_->schema(), options_.env, options_.clock, options_.log);
+  }
   context_.net = net_.get();
   // A plain pointer: the client moves to client_ below, under the lock that Cancel takes.
   context_.client = created.get();
@@ -206,6 +212,18 @@ absl::Status JobRunner::Prepare() {
   trainer_ = Trainer::Create(context_);
   evaluator_ = std::make_unique<Evaluator>(context_);
   return absl::OkStatus();
+}
+
+absl::Status JobRunner::OpenData(const JobConfig& config) {
+  if (!ProgramGivesData(config)) {
+    SLUICE_ASSIGN_OR_RETURN(data_,
+                            DataSource::Create(config.data(), model_->schema(), options_.env));
+    return absl::OkStatus();
+  }
+  if (options_.own_data != nullptr) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      "the program of this job gives the data, but this worker has no source; give "
+      "sluice.torch.worker(..., source=...) in every worker");
 }
 
 absl::StatusOr<JobDenseTables> JobRunner::MakeDense(TableLayouts layouts) const {
@@ -442,8 +460,8 @@ absl::StatusOr<PhaseReport> JobRunner::RunPhase(const Phase& phase) {
 
 absl::StatusOr<IndexReport> JobRunner::SeeFiles() {
   IndexReport report;
-  SLUICE_ASSIGN_OR_RETURN(context_.files, DataFiles::See(context_.config(), data_->env()));
-  data_->Expect(context_.files);
+  SLUICE_ASSIGN_OR_RETURN(context_.files, DataFiles::See(context_.config(), options_.env));
+  if (data_ != nullptr) data_->Expect(context_.files);
   context_.files->Report(&report);
   report.set_host(options_.host);
   return report;
@@ -452,8 +470,25 @@ absl::StatusOr<IndexReport> JobRunner::SeeFiles() {
 absl::StatusOr<IndexReport> JobRunner::Index() {
   SLUICE_ASSIGN_OR_RETURN(IndexReport report, SeeFiles());
   if (context_.config().evaluate_only()) return report;
+  if (context_.own_data != nullptr) return IndexSource(std::move(report));
   SLUICE_RETURN_IF_ERROR(IndexTrainingData(context_, &table_, &report));
   indexed_ = true;
+  return report;
+}
+
+absl::StatusOr<IndexReport> JobRunner::IndexSource(IndexReport report) {
+  indexed_ = true;
+  // Otherwise each rank ends its epoch by itself, and nobody needs the number.
+  if (context_.mode != Mode::kSync) return report;
+  SLUICE_ASSIGN_OR_RETURN(uint64_t steps, context_.own_data->CountBatches(context_));
+  if (const uint64_t most = context_.own_data->epoch_steps(); most > 0) {
+    if (steps > most) {
+      options_.log(absl::StrCat("the source of this rank has ", steps, " batches in an epoch; ",
+                                steps - most, " are left out, since epoch_steps is ", most));
+    }
+    steps = most;
+  }
+  report.set_examples(steps);
   return report;
 }
 
@@ -507,7 +542,8 @@ absl::StatusOr<TrainReport> JobRunner::Train(const Phase& issued) {
   SLUICE_RETURN_IF_ERROR(ContinueWithRanks(&phase));
   // Checks also the files that this rank does not read: all epochs must train on the same data.
   SLUICE_RETURN_IF_ERROR(context_.files->CheckAllUnchanged(context_.files->train()));
-  if (!indexed_) SLUICE_RETURN_IF_ERROR(ListTrainingData(context_, &table_));
+  if (!indexed_ && context_.own_data == nullptr)
+    SLUICE_RETURN_IF_ERROR(ListTrainingData(context_, &table_));
   indexed_ = true;
   // Before Resume, which adds to what this clears.
   stats_.BeginEpoch(phase.epoch());
@@ -589,32 +625,43 @@ absl::Status JobRunner::TrainSteps(const EpochPlan& plan, const Phase& phase, ui
     return absl::InternalError(absl::StrCat("the scheduler asks to skip ", phase.skip_steps(),
                                             " of ", phase.global_steps(), " steps of an epoch"));
   }
-  LaneBatches source(context_, table_, phase.epoch(), phase.global_steps(), phase.skip_steps());
+  const uint64_t steps = phase.global_steps(), done = phase.skip_steps();
+  std::unique_ptr<BatchSource> source;
+  if (context_.own_data != nullptr) {
+    source = std::make_unique<OwnSteps>(context_, phase.epoch(), steps, done);
+  } else {
+    source = std::make_unique<LaneBatches>(context_, table_, phase.epoch(), steps, done);
+  }
   {
-    Prefetcher prefetcher(context_, &source);
+    Prefetcher prefetcher(context_, source.get());
     SLUICE_RETURN_IF_ERROR(trainer_->Train(plan, prefetcher.queue()));
   }
-  *dropped = source.dropped();
+  *dropped = source->dropped();
   return absl::OkStatus();
 }
 
 absl::Status JobRunner::TrainTasks(const EpochPlan& epoch, uint64_t* dropped) {
-  TaskBatches source(context_, epoch.epoch, &task_pace_);
+  std::unique_ptr<TaskSource> source;
+  if (context_.own_data != nullptr) {
+    source = std::make_unique<OwnTasks>(context_, epoch.epoch, &task_pace_);
+  } else {
+    source = std::make_unique<TaskBatches>(context_, epoch.epoch, &task_pace_);
+  }
   EpochPlan plan = epoch;
   plan.task_trained = [&source](uint64_t task, uint64_t examples) {
-    source.TaskTrained(task, examples);
+    source->TaskTrained(task, examples);
   };
   for (;;) {
     {
-      Prefetcher prefetcher(context_, &source);
+      Prefetcher prefetcher(context_, source.get());
       SLUICE_RETURN_IF_ERROR(trainer_->Train(plan, prefetcher.queue()));
     }
-    if (end_.known()) source.DropLeased();
+    if (end_.known()) source->DropLeased();
     // With the last reports the scheduler may hand out tasks that a lost rank had leased.
-    SLUICE_ASSIGN_OR_RETURN(const bool more, source.ReportTrained());
+    SLUICE_ASSIGN_OR_RETURN(const bool more, source->ReportTrained());
     if (!more) break;
   }
-  *dropped = source.dropped();
+  *dropped = source->dropped();
   return absl::OkStatus();
 }
 

@@ -16,6 +16,7 @@
 #include "model/model_list.h"
 #include "worker/context/job_context.h"
 #include "worker/data/batch_source.h"
+#include "worker/data/own_data.h"
 #include "worker/data/piece_reader.h"
 #include "worker/service/make_dense_tables.h"
 #include "worker/train/evaluator.h"
@@ -48,6 +49,8 @@ class JobRunner {
     // null: never.
     std::function<bool()> scheduler_silent;
     Transport* transport = nullptr;
+    // Gives the batches of a job whose program gives the data. Null: this process is no program.
+    OwnData* own_data = nullptr;
     // Makes the engine for dense tables that workers keep. Null: jobs with such tables fail.
     std::function<absl::StatusOr<std::unique_ptr<Collective>>(const JobConfig& config)>
         make_collective;
@@ -119,6 +122,10 @@ class JobRunner {
   // Sync, after the training of the phase: the steps of the epoch that were made. All, unless
   // training has ended early.
   uint64_t StepsDone(const Phase& phase);
+  // Counts the steps of an epoch, as far as they are known, when the program gives the data.
+  absl::StatusOr<IndexReport> IndexSource(IndexReport report);
+  // Opens the readers of the data, or finds the program that gives it.
+  absl::Status OpenData(const JobConfig& config);
   // Adds to the report of a TRAIN phase what a checkpoint of its end needs.
   absl::Status DescribeEnd(const Phase& phase, PhaseReport* report);
   absl::StatusOr<TrainReport> Train(const Phase& phase);

@@ -256,6 +256,7 @@ void WorkerServer::RunJobs() {
       JobRunner::Options run;
       run.assignment = assignment = assignment_;
       run.models = options_.models;
+      run.own_data = options_.own_data;
       run.key = [this] { return session_->key(); };
       run.host = HostName();
       run.threads = options_.threads;

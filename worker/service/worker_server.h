@@ -49,6 +49,7 @@ class WorkerServer {
     const ModelList* models = nullptr;  // required; with networks; outlives the server
     // The digest of the program that this process is (RegisterRequest.program). Empty: none.
     std::string program;
+    OwnData* own_data = nullptr;  // JobRunner::Options::own_data; outlives the server
     // Called on the job thread before a run begins, and with its status after it has ended. May be
     // null.
     std::function<void(const WorkerAssignment& assignment)> on_job_start;

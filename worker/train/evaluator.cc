@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "model/data/read_examples.h"
+#include "worker/data/own_data.h"
 #include "worker/step/net_step.h"
 
 namespace sluice {
@@ -42,30 +43,55 @@ absl::Status Evaluator::PullRows(const std::shared_ptr<PreparedBatch>& prepared)
   return context_.client->WaitPull(context_.client->StartPull(std::move(pull)));
 }
 
+absl::Status Evaluator::BetweenBatches() const {
+  if (*context_.cancelled) return absl::CancelledError("the job was cancelled");
+  // Another rank may need the dense tables of this one. All are after the same step.
+  RankMeetings* const meetings = context_.meetings;
+  return meetings != nullptr && meetings->asked() ? meetings->Attend() : absl::OkStatus();
+}
+
+absl::Status Evaluator::ScoreBatch(const std::shared_ptr<PreparedBatch>& prepared,
+                                   EvalAccumulator* sums) {
+  const Batch& batch = prepared->batch;
+  SLUICE_RETURN_IF_ERROR(PullRows(prepared));
+  NetInput input;
+  input.batch = &batch;
+  input.row_index = prepared->row_index.data();
+  for (size_t i = 0; i < context_.sparse_tables(); ++i)
+    input.rows.push_back({values_.rows[i].data(), prepared->keys[i].keys.size()});
+  input.dense = context_.dense->ValuesOf(dense_);
+  logits_.resize(std::max(logits_.size(), batch.n));
+  SLUICE_RETURN_IF_ERROR(context_.net->Forward(input, logits_.data()));
+  for (size_t i = 0; i < batch.n; ++i) sums->Add(logits_[i], batch.label[i], batch.weight[i]);
+  return absl::OkStatus();
+}
+
 absl::Status Evaluator::ScorePiece(const ExampleView& examples, EvalAccumulator* sums) {
   const size_t batch_size = context_.config().eval().batch_size();
-  std::vector<float> logits(batch_size);
   for (size_t begin = 0; begin < examples.n; begin += batch_size) {
-    if (*context_.cancelled) return absl::CancelledError("the job was cancelled");
-    // Another rank may need the dense tables of this one. All are after the same step.
-    RankMeetings* const meetings = context_.meetings;
-    if (meetings != nullptr && meetings->asked()) SLUICE_RETURN_IF_ERROR(meetings->Attend());
+    SLUICE_RETURN_IF_ERROR(BetweenBatches());
     std::shared_ptr<PreparedBatch> prepared = batches_.Take();
     Batch* batch = &prepared->batch;
     batch->Reset(examples.num_numeric, examples.num_slots);
     const size_t end = std::min(begin + batch_size, examples.n);
     for (size_t i = begin; i < end; ++i) SLUICE_RETURN_IF_ERROR(batch->Append(examples, i, i));
-    SLUICE_RETURN_IF_ERROR(PullRows(prepared));
-    NetInput input;
-    input.batch = batch;
-    input.row_index = prepared->row_index.data();
-    for (size_t i = 0; i < context_.sparse_tables(); ++i)
-      input.rows.push_back({values_.rows[i].data(), prepared->keys[i].keys.size()});
-    input.dense = context_.dense->ValuesOf(dense_);
-    SLUICE_RETURN_IF_ERROR(context_.net->Forward(input, logits.data()));
-    for (size_t i = 0; i < batch->n; ++i) sums->Add(logits[i], batch->label[i], batch->weight[i]);
+    SLUICE_RETURN_IF_ERROR(ScoreBatch(prepared, sums));
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<EvalSums> Evaluator::ScoreOwn() {
+  SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<BatchSource> source,
+                          context_.own_data->Evaluate(context_));
+  EvalAccumulator sums;
+  for (;;) {
+    SLUICE_RETURN_IF_ERROR(BetweenBatches());
+    SLUICE_ASSIGN_OR_RETURN(const BatchSource::Fill fill, source->Next());
+    if (!fill) return sums.ToProto();
+    const std::shared_ptr<PreparedBatch> prepared = batches_.Take();
+    SLUICE_RETURN_IF_ERROR(fill(prepared.get()));
+    if (prepared->batch.n > 0) SLUICE_RETURN_IF_ERROR(ScoreBatch(prepared, &sums));
+  }
 }
 
 absl::StatusOr<EvalSums> Evaluator::Run(DataSummary* summary) {
@@ -78,12 +104,23 @@ absl::StatusOr<EvalSums> Evaluator::Run(DataSummary* summary) {
   }
   context_.dense->AddToPull(&dense_, &pull);
   SLUICE_RETURN_IF_ERROR(context_.client->WaitPull(context_.client->StartPull(std::move(pull))));
+  (void)context_.net->TakeSums();  // those of an evaluation that was interrupted
+  SLUICE_ASSIGN_OR_RETURN(EvalSums sums,
+                          context_.own_data != nullptr ? ScoreOwn() : ScoreFiles(summary));
+  for (MetricSum& metric : context_.net->TakeSums()) {
+    NamedSum* const user = sums.add_user();
+    user->set_name(std::move(metric.name));
+    user->set_sum(metric.sum);
+    user->set_weight(metric.weight);
+  }
+  return sums;
+}
 
+absl::StatusOr<EvalSums> Evaluator::ScoreFiles(DataSummary* summary) {
   // Also the files of which this rank reads nothing: all evaluations must use the same data.
   SLUICE_RETURN_IF_ERROR(context_.files->CheckAllUnchanged(context_.files->eval()));
   SLUICE_RETURN_IF_ERROR(ListPieces());
   const FeatureSchema& schema = *context_.model->schema();
-  (void)context_.net->TakeSums();  // those of an evaluation that was interrupted
   EvalAccumulator sums;
   BadLines bad;
   Batch parsed;
@@ -102,12 +139,6 @@ absl::StatusOr<EvalSums> Evaluator::Run(DataSummary* summary) {
   if (bad.count > limit)
     return TooManyBadLines("the evaluation data", limit, bad, bad.count > read);
   EvalSums proto = sums.ToProto();
-  for (MetricSum& metric : context_.net->TakeSums()) {
-    NamedSum* const user = proto.add_user();
-    user->set_name(std::move(metric.name));
-    user->set_sum(metric.sum);
-    user->set_weight(metric.weight);
-  }
   proto.set_bad_lines(bad.count);
   *proto.mutable_first_bad_lines() = {bad.first.begin(), bad.first.end()};
   return proto;

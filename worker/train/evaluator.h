@@ -1,4 +1,5 @@
-// Evaluates this rank's byte ranges of the evaluation files on the pservers' values.
+// Evaluates this rank's byte ranges of the evaluation files, or the batches that the program gives,
+// on the pservers' values.
 //
 // Thread safety: one thread.
 #pragma once
@@ -26,6 +27,13 @@ class Evaluator {
   // text size of a compressed file takes a whole pass over it.
   absl::Status ListPieces();
   absl::Status ScorePiece(const ExampleView& examples, EvalAccumulator* sums);
+  // REQUIRES: prepared->batch is filled.
+  absl::Status ScoreBatch(const std::shared_ptr<PreparedBatch>& prepared, EvalAccumulator* sums);
+  // Looks whether the job was cancelled, or another rank needs something of this one.
+  absl::Status BetweenBatches() const;
+  absl::StatusOr<EvalSums> ScoreFiles(DataSummary* summary);
+  // Scores the batches that the program gives.
+  absl::StatusOr<EvalSums> ScoreOwn();
   absl::Status PullRows(const std::shared_ptr<PreparedBatch>& prepared);
 
   const JobContext& context_;
@@ -33,8 +41,9 @@ class Evaluator {
   bool summarized_ = false;
   BatchKeys keys_;
   Pool<PreparedBatch> batches_;
-  StepBuffers dense_;   // pulled once per evaluation
-  StepBuffers values_;  // rows of the batch being scored
+  std::vector<float> logits_;  // of the batch being scored
+  StepBuffers dense_;          // pulled once per evaluation
+  StepBuffers values_;         // rows of the batch being scored
 };
 
 }  // namespace sluice

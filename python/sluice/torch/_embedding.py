@@ -87,9 +87,20 @@ class Batch:
         epoch: From 0.
         step: Steps of this worker in the epoch before this one.
         first_of_epoch: Whether this is the worker's first batch of its epoch.
+
+    What a source of the script has put into the batch besides features, label and weight is ``batch["name"]`` and, where
+    the batch has no attribute of that name, ``batch.name``.
     """
 
-    def __init__(self, turn: Turn, names: Sequence[str], places: dict[str, list[Place]], tables: int) -> None:
+    def __init__(
+        self,
+        turn: Turn,
+        names: Sequence[str],
+        places: dict[str, list[Place]],
+        tables: int,
+        rest: dict[str, Any] | None = None,
+    ) -> None:
+        self._rest = rest or {}
         self.epoch = turn.epoch
         self.step = turn.step
         self.first_of_epoch = turn.trains and turn.step == 0
@@ -113,6 +124,18 @@ class Batch:
 
     def __len__(self) -> int:
         return self.examples
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._rest:
+            raise KeyError(f"the source gave no {name!r}; it gave {sorted(self._rest)} besides features, label and weight")
+        return self._rest[name]
+
+    def __getattr__(self, name: str) -> Any:
+        # Called only for what is no attribute.
+        rest = self.__dict__.get("_rest", {})
+        if name not in rest:
+            raise AttributeError(f"the batch has no {name!r}")
+        return rest[name]
 
     def number(self, feature: str) -> Tensor:
         """The normalized numbers of a feature, ``[examples]``."""

@@ -25,6 +25,7 @@ from ._declare import Declaration, Optimizer, declare
 from ._embedding import Batch, Place
 from ._group import Group, OnEpochEnd
 from ._reports import Metric, Metrics, StepLog, Value
+from ._source import EvalSource, Padding, Source, SourceReader
 from ._state import Load, ProgramState, Save
 
 from ._saved import state_dict
@@ -62,10 +63,18 @@ class Worker:
         predict: Predict | None = None,
         metrics: Mapping[str, Metric] | None = None,
         optimizers: Mapping[str, Optimizer] | None = None,
+        source: Source | None = None,
+        eval_source: EvalSource | None = None,
+        epoch_steps: int | None = None,
+        padding: Padding = None,
         core: Any = None,
     ) -> None:
         _programs.refuse_in_child("sluice.torch.worker")
         check_arguments(model, job, predict, optimizers)
+        if source is None and (eval_source is not None or epoch_steps is not None or padding is not None):
+            raise ValueError("eval_source, epoch_steps and padding need source: without it the job reads data.train_files")
+        if epoch_steps is not None and epoch_steps < 1:
+            raise ValueError(f"epoch_steps is {epoch_steps}; give at least 1")
         self._model = model
         self._predict = predict
         self._metrics = Metrics(metrics or {})
@@ -75,9 +84,13 @@ class Worker:
         self._state = ProgramState()
         self._core_module: Any = core if core is not None else _load_core()
         self._declared: Declaration = declare(model, optimizers)
+        self._source, self._eval_source = source, eval_source
+        self._epoch_steps, self._padding = epoch_steps or 0, padding
+        self._reader: SourceReader | None = None
         self._counters: list[Tensor] = []  # values of the declaration's counters
-        self._text, self.digest = self._core_module.declare(job.text, job.base_dir, self._declared.to_json())
-        if predict is None and _EVALUATES.search(self._text):
+        own = () if source is None else (True, eval_source is not None)
+        self._text, self.digest = self._core_module.declare(job.text, job.base_dir, self._declared.to_json(), *own)
+        if predict is None and (eval_source is not None or _EVALUATES.search(self._text)):
             raise ValueError(_NO_PREDICT)
         self._core: _core.Worker | None = None
         self._no_core = "use `with sluice.torch.worker(...) as worker`"  # why there is none
@@ -121,8 +134,13 @@ class Worker:
             time.sleep(0.05)
         _constants.read(folder, self._declared.constants)
         self._counters = [counter.clone() for _, counter in self._declared.counters]
-        self._core = self._core_module.Worker(self._text)
-        self._group.join(self._core, self._core_module.JobEnded)
+        if self._source is None:
+            core = self._core_module.Worker(self._text)
+        else:
+            core = self._core_module.Worker(self._text, self._epoch_steps)
+            self._reader = SourceReader(core, self._source, self._eval_source, self._padding)
+        self._core = core
+        self._group.join(core, self._core_module.JobEnded)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
@@ -141,7 +159,11 @@ class Worker:
             if self._batch is not None:
                 self._batch._close()
             self._batch = self._turn = None
+            if self._reader is not None:
+                self._reader.stop()
             core.stop()
+            if self._reader is not None:
+                self._reader.join()
             if self._handler is not None:
                 signal.signal(signal.SIGINT, self._handler)
             self._core, self._no_core = None, "the worker has left its job: its `with` block is over"
@@ -471,9 +493,12 @@ class Worker:
         assert self._places is not None
         torch.default_generator.manual_seed(_seed(turn.seed, turn.epoch, turn.step, self.rank))
         self._turn = turn
-        self._batch = Batch(turn, self._numbers, self._places, self._tables)
+        self._batch = Batch(turn, self._numbers, self._places, self._tables, self._rest_of(turn))
         self._unanswered = False
         return self._batch
+
+    def _rest_of(self, turn: _core.Turn) -> dict[str, Any] | None:
+        return None if self._reader is None else self._reader.rest_of(turn.given_as)
 
     def _load(self, turn: _core.Turn) -> None:
         """Gives parameters and buffers the values of the parameter servers."""
@@ -506,7 +531,7 @@ class Worker:
         self._load(turn)
         modes = [(module, module.training) for module in self._model.modules()]
         self._model.eval()
-        batch = Batch(turn, self._numbers, self._places, self._tables)
+        batch = Batch(turn, self._numbers, self._places, self._tables, self._rest_of(turn))
         try:
             with torch.no_grad():
                 logits = self._predict(batch)
@@ -533,8 +558,19 @@ def worker(
     predict: Predict | None = None,
     metrics: Mapping[str, Metric] | None = None,
     optimizers: Mapping[str, Optimizer] | None = None,
+    source: Source | None = None,
+    eval_source: EvalSource | None = None,
+    epoch_steps: int | None = None,
+    padding: Padding = None,
 ) -> Worker:
     """Makes this process a worker of the job.
+
+    With ``source`` the script gives the data, and the job names no files. A batch is a dict of tensors or arrays: each
+    categorical feature as int64 ``[B]``, int64 ``[B, L]``, or ``(values, offsets)`` with int64 ``[keys]`` and ``[B + 1]``;
+    each numeric feature as float32 ``[B]``; ``label`` and ``weight``, ``[B]``, where there are any (else 0 and 1). Everything
+    else is handed through as ``batch["name"]``. A source runs on a thread of its own, ahead of the training. What it raises
+    fails the job. A position in the data is a number of batches, so a source must give the same batches each time when
+    results shall not depend on losses.
 
     Args:
         model: The network. Its parameters' values become those of the job when it starts, from the first worker.
@@ -545,8 +581,24 @@ def worker(
             the sum of the weights; without weight it is undefined (null). result.json has it in ``eval.user``. At most 64;
             names are ``[A-Za-z_][A-Za-z0-9_./-]*`` and none of the job's own (``auc``, ``log_loss``, ...).
         optimizers: Rules by patterns of parameters' names (``declare``).
+        source: ``source(rank, world_size, epoch, start)`` gives the batches of this rank in an epoch (from 0), from number
+            ``start`` on. It is called for each epoch, and again where a lost worker is replaced.
+        eval_source: ``eval_source(rank, world_size)`` gives this rank's batches of an evaluation.
+        epoch_steps: Batches of an epoch. In sync mode needed unless what ``source`` returns has ``len()``, the same on all
+            ranks. A rank with fewer batches adds nothing to the rest of the epoch; those beyond are not asked for.
+        padding: The value in ``[B, L]`` that is no value, for all features or by feature. Default: all L values count.
     """
-    return Worker(model, job, predict=predict, metrics=metrics, optimizers=optimizers)
+    return Worker(
+        model,
+        job,
+        predict=predict,
+        metrics=metrics,
+        optimizers=optimizers,
+        source=source,
+        eval_source=eval_source,
+        epoch_steps=epoch_steps,
+        padding=padding,
+    )
 
 
 def train(

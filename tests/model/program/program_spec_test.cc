@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "common/config/config_problem.h"
 #include "common/config/job_config.h"
+#include "common/config/own_data.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "model/built_in_models.h"
@@ -217,6 +218,31 @@ TEST(ProgramSpecTest, GeoAndCollectiveKeepTheRuleOfBuffers) {
     EXPECT_EQ(buffer.update_at(), weight.update_at()) << strategy;
     EXPECT_NE(buffer.update_at(), TableConfig::PSERVER) << strategy;
   }
+}
+
+TEST(ProgramSpecTest, AJobWithoutFilesTakesItsDataFromTheProgram) {
+  JobConfig job = Declared();
+  job.clear_data();
+  job.mutable_features(3)->mutable_categorical()->clear_multi_value_delimiter();
+  auto effective = Effective(job);
+  ASSERT_TRUE(effective.ok()) << effective.status();
+  EXPECT_EQ(effective->data().assignment(), DataConfig::PER_RANK_FILES);
+  EXPECT_TRUE(ProgramGivesData(*effective));
+  EXPECT_FALSE(HasEvaluationData(*effective));
+  // `bought` has pooling MEAN, which needs a delimiter only in files.
+  const absl::Status made = ModelSpec::Create(*effective, BuiltInSpecs()).status();
+  EXPECT_TRUE(made.ok()) << made;
+  job.mutable_eval();
+  effective = Effective(job);
+  ASSERT_TRUE(effective.ok()) << effective.status();
+  EXPECT_TRUE(HasEvaluationData(*effective));
+  EXPECT_EQ(effective->eval().every_epochs(), 1u);
+  // What describes files, or needs text.
+  job.mutable_data()->mutable_label()->set_column("y");
+  EXPECT_THAT(Refusal(job), HasSubstr("data.label"));
+  job.clear_data();
+  job.mutable_features(1)->mutable_categorical()->add_vocabulary("a");
+  EXPECT_THAT(Refusal(job), AllOf(HasSubstr("'user'"), HasSubstr("vocabulary")));
 }
 
 TEST(ProgramSpecTest, ShippedProgramsHaveNoNetworkForIt) {

@@ -95,6 +95,58 @@ TEST(JobRunTest, FilesOfARankStayWithIt) {
   EXPECT_EQ(run.NextTask(ask)->kind(), NextTaskReply::EPOCH_DONE);
 }
 
+JobConfig Sourced(int k_steps) {
+  JobConfig config = FakeCluster::Config(k_steps, 2);
+  config.clear_data();
+  config.clear_eval();
+  config.mutable_data()->set_assignment(DataConfig::PER_RANK_FILES);
+  config.mutable_model()->mutable_program();
+  return config;
+}
+
+TEST(JobRunTest, ASourceIsATaskOfItsRankThatCountsBatches) {
+  const JobConfig config = Sourced(0);
+  JobRun run(&config, 2, kStart);
+  ASSERT_TRUE(run.TakeReport(0, Ended(1), kStart).ok());
+  ASSERT_TRUE(*run.TakeReport(1, Ended(1), kStart));
+  NextTaskRequest ask;
+  for (const uint32_t rank : {1, 0}) {
+    ask.set_rank(rank);
+    ask.set_number(1);
+    EXPECT_EQ(run.NextTask(ask)->task().id(), rank + 1);
+    ask.set_number(2);
+    EXPECT_EQ(run.NextTask(ask)->kind(), NextTaskReply::EPOCH_DONE);
+  }
+  HeldOfRank held;
+  held.least.set_incarnation(7);
+  held.least.set_task_id(2);
+  held.least.set_task_end(30);
+  held.least.mutable_totals()->set_examples(300);
+  uint64_t replayed = 0;
+  ASSERT_TRUE(run.Rejoin(1, 7, held, &replayed).ok());
+  ask.set_rank(1);
+  ask.set_number(1);
+  const auto again = run.NextTask(ask);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->task().id(), 2u);
+  EXPECT_EQ(again->task().first_offset(), 30u);
+}
+
+TEST(JobRunTest, SyncWithSourcesTakesTheStepsThatAllReport) {
+  const JobConfig config = Sourced(-1);
+  for (const uint64_t other : {12, 11}) {
+    JobRun run(&config, 2, kStart);
+    ASSERT_TRUE(run.TakeReport(0, Indexed(12), kStart).ok());
+    EXPECT_EQ(*run.TakeReport(1, Indexed(other), kStart), other == 12);
+    if (other == 12) {
+      EXPECT_EQ(run.phases().current().global_steps(), 12u);
+      EXPECT_EQ(run.examples_expected(), 0u) << "nobody knows how large the batches are";
+    } else {
+      EXPECT_TRUE(absl::IsFailedPrecondition(run.failure()));
+    }
+  }
+}
+
 PhaseReport Seen(const std::string& host, uint64_t bytes) {
   PhaseReport report = Files("a", 10);
   report.mutable_index()->set_host(host);

@@ -168,5 +168,21 @@ TEST(SyncIndexTest, CountsThatNoDataHasAreRefusedAndNeverWrap) {
   EXPECT_EQ(CountExamples(pieces), UINT64_MAX);
 }
 
+TEST(SyncIndexTest, SourcesMustAgreeOnTheSteps) {
+  std::vector<IndexReport> ranks(2);
+  ranks[0].set_examples(40);
+  ranks[1].set_examples(40);
+  EXPECT_EQ(*StepsOfSources(ranks), 40u);
+  ranks[1].set_examples(39);
+  EXPECT_EQ(StepsOfSources(ranks).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(StepsOfSources(ranks).status().message()),
+              AllOf(HasSubstr("rank 1 has 39"), HasSubstr("epoch_steps")));
+  ranks[1].set_examples(0);
+  EXPECT_THAT(std::string(StepsOfSources(ranks).status().message()),
+              AllOf(HasSubstr("rank 1 does not say"), HasSubstr("epoch_steps")));
+  for (IndexReport& rank : ranks) rank.set_examples(kMaxExamples + 1);
+  EXPECT_EQ(StepsOfSources(ranks).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
 }  // namespace
 }  // namespace sluice

@@ -1,0 +1,119 @@
+#include "python/core/given_batch.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <memory>
+
+#include "common/config/job_config.h"
+#include "google/protobuf/text_format.h"
+#include "model/built_in_models.h"
+#include "model/features/feature_schema.h"
+#include "model/program/program_rules.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::Eq;
+using ::testing::HasSubstr;
+
+constexpr char kGiven[] = R"(
+  name: "job"
+  features { name: "age" numeric { log: true z_score { mean: 1 stddev: 2 } } }
+  features { name: "user" categorical {} }
+  features { name: "item" key: RAW categorical {} }
+  features { name: "bought" embedding: "item" key: RAW categorical {} }
+  features { name: "site" categorical { hash_buckets: 10 } }
+  model { program {
+    collections { name: "emb" dim: 4 features: ["user", "item", "bought", "site"] }
+  } }
+)";
+
+JobConfig Given() {
+  JobConfig job;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(kGiven, &job));
+  const auto effective = EffectiveJobConfig(job, "/base", BuiltInSpecs());
+  EXPECT_TRUE(effective.ok()) << effective.status();
+  return effective.value_or(job);
+}
+
+// Two examples: bought has no value, and 8 and 9.
+GivenBatch TwoExamples() {
+  GivenBatch given;
+  given.n = 2;
+  given.label = {1, 0};
+  given.numbers = {{0, 3}};
+  given.values = {{{12, -3}, {}}, {{5, -1}, {}}, {{8, 9}, {0, 0, 2}}, {{7, 7}, {}}};
+  given.given_as = 41;
+  return given;
+}
+
+absl::Status Fill(const GivenBatch& given, Batch* batch) {
+  return (*GivenFeatures::Create(Given()))->Fill(given, batch);
+}
+
+TEST(GivenBatchTest, KeysAndNumbersAreThoseOfTheNativeReaders) {
+  Batch batch;
+  ASSERT_TRUE(Fill(TwoExamples(), &batch).ok());
+  // The same values as text, through the features of a job with files.
+  const JobConfig job = Given();
+  const auto schema = FeatureSchema::Create(job, ProgramUseOf(job));
+  ASSERT_TRUE(schema.ok()) << schema.status();
+  ASSERT_THAT((*schema)->columns(),
+              ElementsAre("label", "", "age", "user", "item", "bought", "site"));
+  Batch native;
+  native.Reset(1, 4);
+  const std::string_view first[] = {"1", "", "0", "12", "5", "", "7"};
+  const std::string_view second[] = {"0", "", "3", "-3", "-1", "9", "7"};
+  const bool no_bought[] = {false, true, false, false, false, true, false};
+  const bool none[] = {false, true, false, false, false, false, false};
+  ASSERT_TRUE((*schema)->AppendExample(first, no_bought, true, &native).ok());
+  ASSERT_TRUE((*schema)->AppendExample(second, none, true, &native).ok());
+  EXPECT_EQ(batch.n, 2u);
+  EXPECT_EQ(batch.label, native.label);
+  EXPECT_THAT(batch.weight, ElementsAre(1, 1));
+  EXPECT_EQ(batch.numeric, native.numeric);
+  EXPECT_THAT(batch.key_offsets, ElementsAre(0, 1, 2, 2, 3, 4, 5, 7, 8));
+  const std::vector<uint64_t> of_native = native.keys;  // without the 8
+  EXPECT_THAT(batch.keys, ElementsAre(of_native[0], 5, of_native[2], of_native[3],
+                                      static_cast<uint64_t>(-1), 8, 9, of_native[6]));
+  EXPECT_THAT(batch.example_id, ElementsAre(41, 41));
+}
+
+TEST(GivenBatchTest, WhatIsWrongIsNamed) {
+  Batch batch;
+  const auto refused = [&](const std::function<void(GivenBatch*)>& change) {
+    GivenBatch given = TwoExamples();
+    change(&given);
+    const absl::Status status = Fill(given, &batch);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    return std::string(status.message());
+  };
+  EXPECT_THAT(refused([](GivenBatch* g) { g->numbers[0].pop_back(); }), HasSubstr("\"age\""));
+  EXPECT_THAT(refused([](GivenBatch* g) { g->values[0].values.push_back(1); }),
+              HasSubstr("\"user\""));
+  EXPECT_THAT(refused([](GivenBatch* g) {
+                g->values[2].offsets = {0, 3, 2};
+              }),
+              HasSubstr("\"bought\""));
+  EXPECT_THAT(refused([](GivenBatch* g) {
+                g->values[2].offsets = {0, 1, 3};
+              }),
+              HasSubstr("\"bought\""));
+  EXPECT_THAT(refused([](GivenBatch* g) { g->values.pop_back(); }), HasSubstr("categorical"));
+  EXPECT_THAT(refused([](GivenBatch* g) { g->label.push_back(1); }), HasSubstr("\"label\""));
+  EXPECT_THAT(refused([](GivenBatch* g) {
+                g->weight = {1, std::numeric_limits<float>::quiet_NaN()};
+              }),
+              AllOf(HasSubstr("\"weight\""), HasSubstr("example 1")));
+  EXPECT_THAT(
+      refused([](GivenBatch* g) { g->numbers[0][1] = std::numeric_limits<float>::infinity(); }),
+      AllOf(HasSubstr("\"age\""), HasSubstr("example 1")));
+}
+
+}  // namespace
+}  // namespace sluice
