@@ -156,11 +156,14 @@ absl::Status WorkerCalls::FailJob(const FailJobRequest& request, absl::Time now)
     return absl::FailedPreconditionError(
         absl::StrCat(DescribeMember(*member), " does not serve job ", job->id()));
   }
-  // An error that a rank saw while a member was lost is no reason to end the job.
+  // An error that a rank saw while a member was lost is no reason to end the job. No loss explains
+  // the failure of a process itself, such as an exception of its program; it comes without an
+  // incarnation.
+  const bool of_process = member->self.role() == ROLE_WORKER && request.incarnation() == 0;
   const RankSlot* const slot = job->ranks.SlotOf(member->id);
   const bool of_slot =
       slot == nullptr || (slot->serving() && slot->incarnation() == request.incarnation());
-  if (!job->over() && (job->state() == JOB_RECOVERING || !of_slot)) {
+  if (!job->over() && !of_process && (job->state() == JOB_RECOVERING || !of_slot)) {
     return absl::FailedPreconditionError(
         absl::StrCat(DescribeMember(*member), " serves no rank of job ", job->id(), " at present"));
   }

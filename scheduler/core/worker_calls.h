@@ -30,6 +30,8 @@ class WorkerCalls {
   absl::StatusOr<GatherReply> Gather(const GatherRequest& request);
   // True when Gather would return what the ranks have given, or an error.
   bool GatherReady(const GatherRequest& request);
+  // A worker's failure without an incarnation is that of its process. It ends the job in any state;
+  // all others count only in the rank's present life, and not while the job recovers.
   absl::Status FailJob(const FailJobRequest& request, absl::Time now);
   // ABORTED: the member serves no rank of the job at present. OK when the job is over.
   absl::Status EndJob(const EndJobRequest& request, absl::Time now);

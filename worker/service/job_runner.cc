@@ -75,6 +75,17 @@ GetRouteRequest RouteRequestOf(const WorkerAssignment& assignment) {
   return request;
 }
 
+FailJobRequest FailureOfProcess(const std::string& job_id, const MemberKey& key,
+                                const absl::Status& why) {
+  FailJobRequest request;
+  request.set_job_id(job_id);
+  // The key proves that this process is the member, so that nobody else can fail the job.
+  request.set_member_id(key.id);
+  request.set_secret(key.secret);
+  request.set_message(Printable(why.message()));
+  return request;
+}
+
 JobRunner::JobRunner(Options options)
     : options_(std::move(options)),
       trace_(MakeTraceRecorder(options_.assignment.job(), options_.clock)),
@@ -98,16 +109,19 @@ void JobRunner::Cancel() {
   if (cancelled_net_ != nullptr) cancelled_net_->Cancel();
 }
 
-void JobRunner::Fail(absl::Status why) {
+bool JobRunner::Fail(absl::Status why) {
   {
     MutexLock lock(&mutex_);
+    if (failure_taken_) return !failure_.ok();
     if (failure_.ok()) failure_ = std::move(why);
   }
   Cancel();
+  return true;
 }
 
-absl::Status JobRunner::Failure() const {
+absl::Status JobRunner::TakeFailure() {
   MutexLock lock(&mutex_);
+  failure_taken_ = true;
   return failure_;
 }
 
@@ -279,17 +293,11 @@ absl::Status JobRunner::Run() {
   // that is reported before that would end the job.
   if (MayGoWellInNextAttempt(status.code())) AwaitNextAttempt(status);
   // Errors of waits that Fail has ended only follow from its own. Fail cancels as well.
-  const absl::Status own = Failure();
+  const absl::Status own = TakeFailure();
   if (!own.ok()) status = own;
   if (!status.ok() && (!cancelled_ || !own.ok())) {
-    FailJobRequest request;
-    request.set_job_id(job_id());
-    const MemberKey key = options_.key();
-    // The key proves that this process is the member, so that nobody else can fail the job.
-    request.set_member_id(key.id);
-    request.set_secret(key.secret);
-    request.set_incarnation(incarnation());
-    request.set_message(Printable(status.message()));
+    FailJobRequest request = FailureOfProcess(job_id(), options_.key(), status);
+    if (own.ok()) request.set_incarnation(incarnation());
     *request.mutable_progress() = Progress();
     const absl::Status told = options_.scheduler->FailJob(request);
     if (!told.ok()) options_.log(absl::StrCat("could not report the failure: ", told.ToString()));

@@ -31,6 +31,11 @@ absl::StatusOr<ParameterClient::Options> ClientOptionsOf(const WorkerAssignment&
 // Asks for the job's present route, as the rank of the assignment.
 GetRouteRequest RouteRequestOf(const WorkerAssignment& assignment);
 
+// Tells the scheduler that this process cannot go on with the job for a reason of its own. Unlike
+// an error of a run, that counts in any attempt of the job, and also while the job recovers.
+FailJobRequest FailureOfProcess(const std::string& job_id, const MemberKey& key,
+                                const absl::Status& why);
+
 class JobRunner {
  public:
   struct Options {
@@ -71,8 +76,8 @@ class JobRunner {
   // Called when the scheduler has taken the job away, and when the process stops.
   void Cancel();
   // The process cannot go on with the job for a reason of its own: Run ends soon and reports `why`,
-  // which fails the job. The first call counts.
-  void Fail(absl::Status why);
+  // which fails the job. The first call counts. False: too late, Run does not report it any more.
+  bool Fail(absl::Status why);
   // Progress for a report (see WorkerStats), including what a blocked call waits for.
   WorkerProgress TakeProgress() { return WithWaiting(stats_.TakeProgress()); }
   void GiveBack(const WorkerProgress& lost) { stats_.GiveBack(lost); }
@@ -101,7 +106,8 @@ class JobRunner {
   uint64_t incarnation() const { return options_.assignment.incarnation(); }
 
  private:
-  absl::Status Failure() const;  // of Fail
+  // What Run reports of Fail.
+  absl::Status TakeFailure();
   WorkerProgress WithWaiting(WorkerProgress progress);
   void LogHowItComputes(const CpuPin* pin) const;  // null: not pinned
   absl::Status Prepare();
@@ -167,6 +173,7 @@ class JobRunner {
   JobDenseTables dense_ ABSL_GUARDED_BY(mutex_);
   DenseNet* cancelled_net_ ABSL_GUARDED_BY(mutex_) = nullptr;  // net_, for Cancel
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);               // of Fail
+  bool failure_taken_ ABSL_GUARDED_BY(mutex_) = false;         // Run looks at it no more
 };
 
 }  // namespace sluice

@@ -159,12 +159,17 @@ WorkerServer::~WorkerServer() {
 
 void WorkerServer::FailJob(absl::Status why) {
   std::shared_ptr<JobRunner> runner;
+  std::string job_id;
   {
     MutexLock lock(&mutex_);
     runner = runner_;
+    if (started_) job_id = job_;
   }
   // Outside the lock, like all calls to the runner.
-  if (runner) runner->Fail(std::move(why));
+  if ((runner && runner->Fail(why)) || job_id.empty()) return;
+  const absl::Status told = scheduler_->FailJob(FailureOfProcess(job_id, session_->key(), why));
+  if (!told.ok())
+    options_.log(absl::StrCat("job ", job_id, ": could not report the failure: ", told.ToString()));
 }
 
 absl::Status WorkerServer::CancelJob() {
@@ -185,6 +190,7 @@ void WorkerServer::OnDesired(const PollReply& reply) {
     if (assigned_) assignment_ = reply.assignment();
     const std::string wanted =
         assigned_ ? RunKey(assignment_.job().job_id(), assignment_.incarnation()) : std::string();
+    if (assigned_ && wanted != finished_) job_ = assignment_.job().job_id();
     if (runner_)
       (RunKey(runner_->job_id(), runner_->incarnation()) == wanted ? keep : cancel) = runner_;
     changed_.NotifyAll();
@@ -296,6 +302,7 @@ void WorkerServer::RunJobs() {
     {
       MutexLock lock(&mutex_);
       finished_ = RunKey(runner->job_id(), runner->incarnation());
+      if (status.ok()) job_.clear();
       // Under one lock with the reset: the totals never lack the run, or have it twice.
       AddRun(runner->Examples(), last, &ended_);
       runner_.reset();

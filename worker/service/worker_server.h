@@ -69,8 +69,8 @@ class WorkerServer {
   static absl::StatusOr<std::unique_ptr<WorkerServer>> Start(Options options);
   ~WorkerServer();
 
-  // The process cannot go on with its job, which fails with `why`. Without a job nothing happens.
-  // Safe from any thread but the job thread.
+  // The process cannot go on with its job, which fails with `why`, also between two attempts of the
+  // job. Before the first job nothing happens. Safe from any thread but the job thread.
   void FailJob(absl::Status why);
   // For calls of the job's program. Lives as long as this.
   SchedulerClient* scheduler() const { return scheduler_.get(); }
@@ -107,8 +107,10 @@ class WorkerServer {
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool assigned_ ABSL_GUARDED_BY(mutex_) = false;
   WorkerAssignment assignment_ ABSL_GUARDED_BY(mutex_);  // valid when assigned_
-  std::string finished_ ABSL_GUARDED_BY(mutex_);         // RunKey of the last run that ended
-  WorkerTotals ended_ ABSL_GUARDED_BY(mutex_);           // totals of the runs that ended
+  // That this process may still fail: of the last assignment. Empty: none, or it has gone well.
+  std::string job_ ABSL_GUARDED_BY(mutex_);
+  std::string finished_ ABSL_GUARDED_BY(mutex_);  // RunKey of the last run that ended
+  WorkerTotals ended_ ABSL_GUARDED_BY(mutex_);    // totals of the runs that ended
   std::shared_ptr<JobRunner> runner_ ABSL_GUARDED_BY(mutex_);
   std::thread job_thread_, join_thread_;
 };

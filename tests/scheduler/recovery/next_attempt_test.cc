@@ -304,6 +304,22 @@ TEST_F(NextAttemptTest, ErrorsOfRanksThatFollowALossDoNotEndTheJob) {
   EXPECT_EQ(c_.State(job_), JOB_FAILED);
 }
 
+TEST_F(NextAttemptTest, TheFailureOfAWorkersProcessEndsTheJobAlsoWhileItRecovers) {
+  LeadTo(2);
+  Kill(ROLE_PSERVER, 1);
+  ASSERT_EQ(c_.State(job_), JOB_RECOVERING);
+  FailJobRequest request;
+  request.set_job_id(job_);
+  request.set_message("Traceback: ZeroDivisionError");
+  request.set_member_id(c_.pservers_[0]);
+  EXPECT_TRUE(absl::IsFailedPrecondition(c_.core_.FailJob(request, c_.now_))) << "no worker";
+  request.set_member_id(c_.workers_[0]);
+  EXPECT_TRUE(c_.core_.FailJob(request, c_.now_).ok());
+  c_.WriteOutputs();
+  EXPECT_EQ(c_.State(job_), JOB_FAILED);
+  EXPECT_THAT(c_.Status(job_).message(), testing::HasSubstr("ZeroDivisionError"));
+}
+
 TEST_F(NextAttemptTest, AnErrorOfTheNextAttemptsTablesEndsTheJob) {
   LeadTo(2);
   const uint64_t lost_instance = Instance();

@@ -27,11 +27,13 @@ class FailingScheduler : public FakeScheduler {
   }
   absl::Status FailJob(const FailJobRequest& request) override {
     reports.push_back(request.message());
+    incarnations.push_back(request.incarnation());
     return absl::OkStatus();
   }
   absl::Status error;
   int errors_left = -1;  // then the job is over; negative: never
   std::vector<std::string> reports;
+  std::vector<uint64_t> incarnations;  // of the reports
 };
 
 // Nobody answers.
@@ -151,6 +153,19 @@ TEST_F(JobRunnerTest, AFailureOfTheProcessEndsTheRunAndIsReported) {
   other->Fail(absl::UnknownError("Traceback: ZeroDivisionError"));
   EXPECT_EQ(other->Run().code(), absl::StatusCode::kUnknown);
   EXPECT_THAT(scheduler_.reports, testing::ElementsAre("Traceback: ZeroDivisionError"));
+}
+
+TEST_F(JobRunnerTest, AFailureOfTheProcessIsOneOfNoAttempt) {
+  WorkerAssignment assignment = Assignment();
+  assignment.set_incarnation(5);
+  scheduler_.error = absl::InternalError("defect");
+  JobRunner runner(OptionsOf(assignment)), other(OptionsOf(assignment));
+  runner.Run().IgnoreError();
+  EXPECT_TRUE(other.Fail(absl::UnknownError("Traceback")));
+  other.Run().IgnoreError();
+  EXPECT_THAT(scheduler_.incarnations, testing::ElementsAre(5u, 0u));
+  EXPECT_FALSE(runner.Fail(absl::UnknownError("Traceback"))) << "the run has ended without it";
+  EXPECT_TRUE(other.Fail(absl::UnknownError("a later one"))) << "the first one is reported";
 }
 
 TEST_F(JobRunnerTest, UsesTheModelsOfItsOptions) {
