@@ -17,7 +17,9 @@ bool StepCommit::IsAmongRanks(const JobContext& context) {
 
 std::unique_ptr<StepCommit> StepCommit::Create(const JobContext& context) {
   if (!IsAmongRanks(context)) return std::make_unique<PserverCommit>(context);
-  return std::make_unique<CollectiveCommit>(context.meetings, context.stats);
+  const bool is_program = context.spec->config().model().has_program();
+  return std::make_unique<CollectiveCommit>(context.meetings, context.stats,
+                                            is_program ? context.net : nullptr);
 }
 
 void PserverCommit::StartPull(PullRequest first) {
@@ -54,6 +56,16 @@ std::optional<absl::Status> PserverCommit::WaitUnless(const std::atomic<bool>& s
 }
 
 absl::Status CollectiveCommit::Start(uint64_t step, PullRequest, uint64_t checkpoint) {
+  if (program_ != nullptr) {
+    SLUICE_ASSIGN_OR_RETURN(const std::string state, program_->SaveState());
+    if (!state.empty()) {
+      return absl::FailedPreconditionError(
+          "worker.save_state: a program without embeddings whose workers keep its parameters "
+          "(sync_configs.dense: COLLECTIVE) has no pserver that would keep the states of its "
+          "steps, and a lost worker would lose its own; use dense: PSERVER, or keep the state in "
+          "buffers of the module");
+    }
+  }
   started_ = Commit{step, checkpoint, stats_ == nullptr ? TrainTotals() : stats_->Totals()};
   return absl::OkStatus();
 }

@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client/parameter_client.h"
+#include "model/net/dense_net.h"
 #include "worker/context/job_context.h"
 #include "worker/dense/rank_meetings.h"
 
@@ -81,11 +82,13 @@ class PserverCommit : public StepCommit {
 // in the epoch, with which that life continues.
 class CollectiveCommit : public StepCommit {
  public:
-  // `meetings` and `stats` outlive this. `stats` may be null: the sums are 0.
-  CollectiveCommit(RankMeetings* meetings, WorkerStats* stats)
-      : meetings_(meetings), stats_(stats) {}
+  // All outlive this. `stats` may be null: the sums are 0. `program`: the network of a program;
+  // null if it is none. The records have no room for a state that it keeps.
+  CollectiveCommit(RankMeetings* meetings, WorkerStats* stats, const DenseNet* program = nullptr)
+      : meetings_(meetings), stats_(stats), program_(program) {}
   void StartPull(PullRequest) override {}
   absl::Status Push(uint64_t, PushRequest) override { return absl::OkStatus(); }
+  // FAILED_PRECONDITION: the program keeps a state, which would be lost with this rank.
   absl::Status Start(uint64_t step, PullRequest next, uint64_t checkpoint) override;
   absl::Status Wait() override;
   uint64_t checkpoint_seen() const override { return seen_; }
@@ -100,6 +103,7 @@ class CollectiveCommit : public StepCommit {
 
   RankMeetings* const meetings_;
   WorkerStats* const stats_;
+  const DenseNet* const program_;
   std::optional<Commit> started_;
   uint64_t seen_ = 0;
 };

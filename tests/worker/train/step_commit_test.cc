@@ -118,6 +118,25 @@ TEST(CollectiveCommitTest, RanksAtDifferentStepsGetAnError) {
   EXPECT_THAT(std::string(results[1].message()), HasSubstr("step 5"));
 }
 
+// Of a program with the state `state`.
+class NetWithState : public OnesNet {
+ public:
+  absl::StatusOr<std::string> SaveState() const override { return state; }
+  std::string state;
+};
+
+TEST(CollectiveCommitTest, RefusesTheStateOfAProgramWhichNobodyWouldKeep) {
+  NetWithState net;
+  CollectiveCommit commit(nullptr, nullptr, &net);
+  EXPECT_TRUE(commit.Start(0, {}, 0).ok());
+  net.state = "p7";
+  const absl::Status refused = commit.Start(1, {}, 0);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("worker.save_state"));
+  // States of other networks may begin anew.
+  EXPECT_TRUE(CollectiveCommit(nullptr, nullptr).Start(1, {}, 0).ok());
+}
+
 // Records the order of a step's exchange, its push and its update.
 class RecordingTables : public DenseTables {
  public:
