@@ -351,7 +351,7 @@ class LoopTest(FakeWorkerTest):
 
     def test_a_job_that_evaluates_needs_predict(self):
         job = 'name: "first"\ndata {\n  csv {\n    header: true\n  }\n  eval_files: "a"\n}\ntrain {\n  epochs: 1\n}\n'
-        with self.assertRaisesRegex(ValueError, r"evaluates \(data.eval_files\).*predict=fn"):
+        with self.assertRaisesRegex(ValueError, r"evaluates \(data.eval_files or eval_source=\).*predict=fn"):
             self.worker(Net(), job)
         self.worker(Net(), job, predict=lambda batch: torch.zeros(len(batch)))
         self.worker(Net(), job.replace("  eval_files", "  train_files"))
@@ -849,6 +849,18 @@ class GroupTest(FakeWorkerTest):
         with self.assertRaisesRegex(sluice.JobError, "rank 1 has failed"):
             with self.worker(Net()) as worker:
                 worker.barrier()
+        self.assertEqual([event[0] for event in self.core.events], ["gather", "stop"])
+
+    def test_a_script_that_catches_the_end_of_the_job_may_end_well(self):
+        self.core.batches = [fake_core.EndOfEpoch(0)]
+        self.core.gives = lambda epochs_done, number, what, own: fake_core.JobEnded("rank 1 has failed")
+        with self.worker(Net()) as worker:
+            worker.on_epoch_end(lambda epoch: worker.barrier())
+            with self.assertRaisesRegex(sluice.JobError, "rank 1 has failed"):
+                next(worker)
+            self.core.turn, self.core.batches = None, [fake_core.JobEnded("rank 1 has failed")]
+            with self.assertRaisesRegex(sluice.JobError, "rank 1 has failed"):
+                next(worker)
         self.assertEqual([event[0] for event in self.core.events], ["gather", "stop"])
 
     def test_an_exception_in_a_function_fails_the_job(self):

@@ -38,8 +38,8 @@ Predict = Callable[[Batch], Tensor]
 # In a job as `declare` of the core writes it: a field in each line, nested ones indented by two spaces.
 _EVALUATES = re.compile(r"^data \{\n(?:  .*\n)*?  eval_files: ", re.MULTILINE)
 _NO_PREDICT = (
-    "the job evaluates (data.eval_files), but sluice.torch.worker has no predict=; give predict=fn, a function of a batch that "
-    "returns its logits, or leave eval_files out"
+    "the job evaluates (data.eval_files or eval_source=), but sluice.torch.worker has no predict=; give predict=fn, a function "
+    "of a batch that returns its logits, or leave these out"
 )
 _ONE_NUMBER = "give one number, the weighted mean over the batch"
 
@@ -445,7 +445,7 @@ class Worker:
 
     def _check_answered(self) -> None:
         """RuntimeError when a turn is open that nobody answers any more: the core would wait for ever."""
-        if self._unanswered:
+        if self._unanswered and not self._over:
             raise RuntimeError(
                 "the last turn was not answered: the loop cannot go on after an exception, or inside, of predict, a metric, or "
                 "a function of worker.save_state, load_state or on_epoch_end. Let such an exception leave the `with` block: it "
@@ -455,8 +455,12 @@ class Worker:
     def _serve(self, core: _core.Worker, turn: _core.Turn) -> bool:
         """Answers a turn that is no batch to train. False: it is one, and waits for its answer."""
         self._unanswered = True
-        if not self._serve_between(core, turn):
-            return False
+        try:
+            if not self._serve_between(core, turn):
+                return False
+        except JobError:
+            self._over = True  # a call of all workers has learned it
+            raise
         self._unanswered = False
         return True
 
@@ -530,8 +534,8 @@ class Worker:
         assert self._places is not None
         self._load(turn)
         modes = [(module, module.training) for module in self._model.modules()]
-        self._model.eval()
         batch = Batch(turn, self._numbers, self._places, self._tables, self._rest_of(turn))
+        self._model.eval()
         try:
             with torch.no_grad():
                 logits = self._predict(batch)
