@@ -337,6 +337,31 @@ class ProgramTest(ProgramLaunchTest):
                 self.assertEqual(out.count("Traceback"), 1, out)
                 self.assertIn("ZeroDivisionError", (self.tmp / ("run%d" % rank) / "result.json").read_text())
 
+    def test_an_exception_while_the_job_recovers_fails_it_too(self):
+        # The launcher has seen the end of the pserver when its process is gone, and starts another one 0.1 s later.
+        fail = """exec('''if worker.rank == 1:
+    import os, time
+    lines = open(os.environ["SLUICE_LOG_DIR"] + "/endpoints.log").read().splitlines()
+    pid = next(int(line.split()[3]) for line in lines if line.startswith("pserver"))
+    os.kill(pid, 9)
+    while os.path.exists("/proc/%d" % pid):
+        time.sleep(0.005)
+    time.sleep(0.05)
+    1 / 0''')"""
+        out = self.train("--a_sync=false", change=in_step(20, fail), expect=1)
+        self.assertIn("was killed by signal 9", out)
+        self.assertRegex(out, r"(?s)failed: .*Traceback.*ZeroDivisionError")
+        self.assertNotIn("train.py rank 1 runs again", out)
+
+    def test_a_program_that_cannot_start_again_ends_the_launch(self):
+        # The first worker of rank 1 dies in a step; all later ones fail in their first line.
+        died = "os.environ['SLUICE_LOG_DIR'] + '/died'"
+        dies = "if worker.rank == 1: import os; open(%s, 'w'); os.abort()" % died
+        fails = "import os\nif os.path.exists(%s): import nowhere\n" % died
+        out = self.train("--a_sync=false", change=lambda text: fails + in_step(20, dies)(text), expect=1)
+        self.assertRegex(out, r"start number 3 in a row that failed, and is not started again; [\s\S]*No module named 'nowhere'")
+        self.assertEqual(out.count("train.py rank 1 runs again"), 3, out)
+
     def test_torch_distributed_works_beside_and_the_flag_for_workers_wins(self):
         out = self.train(change=lambda text: text.replace("    torch.manual_seed(1)\n", """\
     torch.manual_seed(1)
