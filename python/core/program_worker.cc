@@ -28,6 +28,11 @@ void QuietGrpcOfThisModule() {
   if (std::getenv("GRPC_VERBOSITY") == nullptr) gpr_set_log_function([](gpr_log_func_args*) {});
 }
 
+// Whether a run that has ended so may have lost the job to its next attempt.
+bool AttemptMayFollow(const absl::Status& status) {
+  return absl::IsCancelled(status) || MayGoWellInNextAttempt(status.code());
+}
+
 }  // namespace
 
 static_assert(ProgramNet::kMaxStateBytes < kMaxNetStateBytes, "peers take a program's state");
@@ -140,7 +145,7 @@ void ProgramWorker::JobEnded(const absl::Status& status) {
   }
   // After the loss of a member the scheduler assigns the job's next attempt. If it does not, it
   // tells this process to stop (Ended).
-  if (absl::IsCancelled(status) || MayGoWellInNextAttempt(status.code())) return;
+  if (AttemptMayFollow(status)) return;
   exchange_.End(status);
 }
 
@@ -150,8 +155,13 @@ void ProgramWorker::Ended(const absl::Status& status) {
     MutexLock lock(&mutex_);
     if (how.ok()) how = last_;
   }
-  exchange_.End(how.ok() ? absl::CancelledError("the cluster was stopped before the job ended")
-                         : how);
+  if (how.ok()) {
+    how = absl::CancelledError("the cluster was stopped before the job ended");
+  } else if (status.ok() && AttemptMayFollow(how)) {
+    // The run has seen only that the job was taken away.
+    how = absl::CancelledError("the job has ended elsewhere; result.json and the launcher say why");
+  }
+  exchange_.End(std::move(how));
 }
 
 std::optional<ProgramWorker::Place> ProgramWorker::place() {

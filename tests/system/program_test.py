@@ -332,9 +332,12 @@ class ProgramTest(ProgramLaunchTest):
     def test_an_exception_fails_the_job_with_its_traceback_shown_once(self):
         for rank in (0, 1):
             with self.subTest(rank=rank):
-                out = self.train(name="run%d" % rank, change=in_step(20, "if worker.rank == %d: 1 / 0" % rank), expect=1)
+                change = in_step(20, "if worker.rank == %d: 1 / 0" % rank)
+                out = self.train("--a_sync=false", name="run%d" % rank, change=change, expect=1)
                 self.assertRegex(out, r"(?s)failed: .*Traceback.*train\.py.*\n.*ZeroDivisionError")
                 self.assertEqual(out.count("Traceback"), 1, out)
+                other = out if rank == 1 else (self.tmp / "run0.log" / "workerlog.1").read_text()
+                self.assertIn("the program ends with its job: the job has ended elsewhere; result.json and the launcher", other)
                 self.assertIn("ZeroDivisionError", (self.tmp / ("run%d" % rank) / "result.json").read_text())
 
     def test_an_exception_while_the_job_recovers_fails_it_too(self):
