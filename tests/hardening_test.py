@@ -135,7 +135,7 @@ class HardeningTest(unittest.TestCase):
     def test_functions_begin_with_a_landing_pad(self):
         for path in PROGRAMS:
             with self.subTest(path.name):
-                address, = re.findall(r"^ *\d+: (\w+) +\d+ FUNC +GLOBAL +\w+ +\d+ main$",
+                address, = re.findall(r"^ *\d+: (\w+) +\d+ FUNC +(?:GLOBAL|LOCAL) +\w+ +\d+ main$",
                                       readelf(path, "--symbols"), re.M)
                 address = int(address, 16)
                 offset, = [offset + address - start for kind, _, start, offset, size in segments(path)

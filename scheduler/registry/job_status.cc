@@ -233,7 +233,7 @@ constexpr int kNewestEpochs = JobCourse::kEpochsKept;
 constexpr int kMostEpochs = 1000;
 
 void AddNewestEpochs(const google::protobuf::RepeatedPtrField<EpochResult>& epochs,
-               std::optional<uint32_t> seen, JobStatus* status) {
+                     std::optional<uint32_t> seen, JobStatus* status) {
   const int n = epochs.size();
   int first = std::max(0, n - kNewestEpochs);
   // The log is in the order of the epochs.

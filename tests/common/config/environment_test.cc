@@ -47,9 +47,10 @@ std::set<std::string> OfJobs() {
 }
 
 const std::set<std::string> kOfDaemons = {
-    "ADMIN_BIND",  "ADVERTISE", "ANY_LOCAL_USER", "BIND",    "CLUSTER",   "DATA_ROOT", "INSECURE",
-    "OUTPUT_ROOT", "RANK",      "ROLE",           "DEVICE",  "LOG_DIR",   "SCHEDULER", "STANDBY",
-    "TLS_CA",      "TLS_CERT",  "TLS_KEY",        "ETCD_CA", "ETCD_CERT", "ETCD_KEY",  "TRANSPORT"};
+    "ADMIN_BIND", "ADVERTISE",   "ANY_LOCAL_USER", "BIND",       "CLUSTER", "DATA_ROOT",
+    "INSECURE",   "OUTPUT_ROOT", "RANK",           "ROLE",       "DEVICE",  "LOG_DIR",
+    "SCHEDULER",  "STANDBY",     "TLS_CA",         "TLS_CERT",   "TLS_KEY", "ETCD_CA",
+    "ETCD_CERT",  "ETCD_KEY",    "TRANSPORT",      "PROGRAM_DIR"};
 
 TEST(EnvironmentTest, VariablesThatAProgramReadsAreAccepted) {
   for (const char* name :
