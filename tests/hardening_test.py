@@ -45,7 +45,7 @@ def product_commands():
     for entry in json.loads(COMMANDS.read_text()):
         source = pathlib.Path(entry["file"])
         base = BUILD if BUILD in source.parents else ROOT
-        if base not in source.parents:
+        if base not in source.parents or "site-packages" in source.parts:
             continue  # nanobind's
         folder = source.relative_to(base).parts[0]
         if folder in ("tests", "bench", "CMakeFiles") or source.suffix not in (".c", ".cc", ".cpp"):

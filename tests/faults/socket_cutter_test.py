@@ -17,6 +17,7 @@ listener.bind("\\0" + sys.argv[1])
 listener.listen()
 print("listening", flush=True)
 ends = [listener.accept()[0] for _ in range(2)]
+print("accepted", flush=True)
 for end in ends:
     print(repr(end.recv(100)), flush=True)
 """
@@ -37,16 +38,15 @@ class SocketCutterTest(unittest.TestCase):
             end.settimeout(30)
             end.connect("\0" + name)
             ends.append(end)
+        self.assertEqual(child.stdout.readline(), "accepted\n")
         return child, ends
 
     def test_both_ends_see_the_end_of_a_connection_that_is_cut(self):
         name = "cutter-test-%d-a" % os.getpid()
         child, ends = self.connect(name)
         cutter = SocketCutter(lambda: [None, child.pid], name, seed=1, out=io.StringIO())
-        while cutter.cuts == 0:  # until the child has accepted
-            cutter.cut_all()
-        while cutter.cuts < 2:
-            cutter.cut_all()
+        cutter.cut_all()
+        self.assertEqual(cutter.cuts, 2)
         self.assertEqual([end.recv(100) for end in ends], [b"", b""])
         self.assertEqual([child.stdout.readline() for _ in ends], ["b''\n"] * 2)
         self.assertEqual(child.wait(), 0)
