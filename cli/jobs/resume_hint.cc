@@ -34,6 +34,12 @@ std::string ResumeHint(const std::string& name, const ParsedCommand& command, co
   if (status.state() != JOB_CANCELLED || !CanCheckpoint(job)) return "";
   if (status.checkpoint().dir().empty())
     return "it has no checkpoint, so it cannot be continued, only started again";
+  if (command.Given("progress_fd")) {
+    // A script has started this command, which is not for shells.
+    return absl::StrCat("to continue from ", status.checkpoint().dir(),
+                        ": run the script again with resume=True and with ",
+                        status.config().output_dir(), " as the job's output folder");
+  }
   std::string text =
       absl::StrCat("to continue from ", status.checkpoint().dir(), ":\n  sluice ", name);
   // What follows -- are arguments of a program.

@@ -19,18 +19,12 @@ _state = "new"  # "open": in `with sluice.torch.worker(...)`; "over": after it
 _in_child: Callable[[], None] | None = None  # what a forked child does first
 _watches_forks = False
 _hook: Any = None  # the sys.excepthook before ours; None: ours is not there
+_on_terminal = False  # this process prints where the launcher does, as rank 0
 
 
-def folder() -> str:
-    """The folder in which the launch and its programs meet (SLUICE_PROGRAM_DIR)."""
-    found = os.environ.get("SLUICE_PROGRAM_DIR")
-    if not found:
-        script = os.path.basename(sys.argv[0]) if sys.argv and sys.argv[0].endswith(".py") else "FILE.py"
-        raise JobError(
-            "this process belongs to no cluster, so it cannot be a worker; start the script with: "
-            f"sluice launch --program={script} --worker_num=1"
-        )
-    return found
+def launched() -> bool:
+    """Whether this process is a worker of `sluice launch --program`. Else it runs by itself."""
+    return bool(os.environ.get("SLUICE_PROGRAM_DIR"))
 
 
 def enter(in_child: Callable[[], None]) -> None:
@@ -68,7 +62,6 @@ def _after_fork_in_child() -> None:
     _in_child = None
 
 
-
 def reported(error: BaseException) -> None:
     """Says that the job fails with the whole traceback of `error`, which the launcher shows."""
     setattr(error, _REPORTED, True)
@@ -88,8 +81,9 @@ def debug(error: BaseException | None) -> None:
 
 def show_errors_once() -> None:
     """Under the launcher: what it shows of an error is not shown a second time by Python, at the end of the process."""
-    global _hook
-    if _hook is None and os.environ.get("SLUICE_PROGRAM_DIR"):
+    global _hook, _on_terminal
+    if _hook is None and launched():
+        _on_terminal = os.environ.get("SLUICE_RANK") == "0"
         _hook = sys.excepthook
         sys.excepthook = _uncaught
 
@@ -100,7 +94,7 @@ def _uncaught(kind: type[BaseException], error: BaseException, where: TracebackT
         print(f"sluice: the program ends with its job: {_first_line(str(error))}", file=sys.stderr, flush=True)
         return
     # Rank 0 prints on the launcher's terminal, the others into their logs, which shall be complete.
-    if os.environ.get("SLUICE_RANK") == "0" and getattr(error, _REPORTED, False):
+    if _on_terminal and getattr(error, _REPORTED, False):
         print(f"sluice: the program ends, and its job fails: {kind.__name__}", file=sys.stderr, flush=True)
         return
     _hook(kind, error, where)

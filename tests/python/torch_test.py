@@ -602,11 +602,17 @@ class LoopTest(FakeWorkerTest):
         with self.assertRaisesRegex(RuntimeError, "a launch runs one job"):
             Worker(Net(), sluice.Job(""), core=fake_core.Core(SLOTS)).__enter__()
 
-    def test_outside_of_a_cluster_the_error_says_how_to_run(self):
-        with mock.patch.dict(os.environ), mock.patch.object(sys, "argv", ["dir/my.py"]):
+    def test_a_process_of_another_launcher_is_told_how_to_run(self):
+        with mock.patch.dict(os.environ, {"WORLD_SIZE": "4"}):
             del os.environ["SLUICE_PROGRAM_DIR"]
-            with self.assertRaisesRegex(sluice.JobError, r"sluice launch --program=my\.py"):
+            with self.assertRaisesRegex(sluice.JobError, r"sluice launch --program=FILE\.py --worker_num=4"):
                 self.worker(Net()).__enter__()
+
+    def test_resume_is_of_scripts_that_run_by_themselves(self):
+        def run():
+            with self.worker(Net(), resume=True) as worker:
+                list(worker)
+        self.assertIn("give it --resume", self.said(run))
 
     def in_fork(self, body):
         """What `body` returns in a forked child: a text."""
@@ -658,10 +664,10 @@ class LoopTest(FakeWorkerTest):
 
     # ---- errors that nobody catches
 
-    def shown(self, error, rank="0"):
+    def shown(self, error, on_terminal=True):
         """What the end of the process prints."""
         out = io.StringIO()
-        with mock.patch.dict(os.environ, {"SLUICE_RANK": rank}), contextlib.redirect_stderr(out):
+        with mock.patch.object(_process, "_on_terminal", on_terminal), contextlib.redirect_stderr(out):
             sys.excepthook(type(error), error, error.__traceback__)
         return out.getvalue()
 
@@ -674,7 +680,7 @@ class LoopTest(FakeWorkerTest):
         except ZeroDivisionError as caught:
             error = caught
         self.assertEqual(self.shown(error), "sluice: the program ends, and its job fails: ZeroDivisionError\n")
-        self.assertIn("Traceback", self.shown(error, rank="1"))  # into its log
+        self.assertIn("Traceback", self.shown(error, on_terminal=False))  # into its log
         self.assertEqual("ValueError: another one\n", self.shown(ValueError("another one")))
 
     def test_the_end_of_the_job_is_one_line(self):

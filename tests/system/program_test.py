@@ -10,6 +10,7 @@ import itertools
 import json
 import math
 import os
+import pathlib
 import pty
 import re
 import signal
@@ -153,6 +154,14 @@ class ProgramLaunchTest(DisturbedLaunchTest):
 
     def start_training(self, *flags, name="run", arguments=(), change=lambda text: text):
         return self.start(*self.flags(self.script(change), *flags, name=name), "--", *arguments, env=ONE_THREAD, log=name + ".out")
+
+
+def runs_in(cwd, folder):
+    """Whether /proc/PID/cwd is the folder."""
+    try:
+        return os.readlink(cwd) == str(folder)
+    except OSError:
+        return False  # it has ended, or is another user's
 
 
 class ProgramTest(ProgramLaunchTest):
@@ -393,6 +402,43 @@ class ProgramTest(ProgramLaunchTest):
         self.assertEqual(result["examples"], 6 * ADULT_TRAIN_EXAMPLES)
         self.assertNotIn("in use", self.output())
         self.await_none_left()
+
+    def start_alone(self, *arguments, resume=False):
+        """Runs the script by itself; its job writes into self.tmp / "own"."""
+        more = 'output_dir: "%s" checkpoint { every_steps: 50 }' % (self.tmp / "own")
+        file = self.script(lambda text: text.replace(
+            "    torch.manual_seed(1)\n", "    job.text += '%s'\n    torch.manual_seed(1)\n" % more).replace(
+            "predict=model)", "predict=model, resume=%r)" % resume))
+        return self.start(PYTHON, "-u", file, *arguments, env=dict(ONE_THREAD, PYTHONPATH=str(BIN.parent / "python")), log="run.out")
+
+    def await_own_end(self):
+        """All processes have ended that run in this test's folder."""
+        def here():
+            return [path.parent.name for path in pathlib.Path("/proc").glob("[0-9]*/cwd") if runs_in(path, self.tmp)]
+        wait_until(lambda: not here(), lambda: "still running: %s" % here())
+
+    def own_result(self):
+        return json.loads((self.tmp / "own" / "result.json").read_text())
+
+    def test_a_script_that_is_run_by_itself_trains_on_a_cluster_of_its_own(self):
+        self.assertEqual(self.exit_code(self.start_alone("--epochs=1")), 0, self.output())
+        self.assertIn("rank 0 of 1: epoch 1", self.output())
+        self.assertEqual((self.own_result()["status"], self.own_result()["examples"]), ("done", ADULT_TRAIN_EXAMPLES))
+        self.await_own_end()
+
+    def test_a_script_of_its_own_is_killed_and_resumed(self):
+        script = self.start_alone("--epochs=1000")
+        self.await_output(script, r"checkpoint of step \d+ is complete")
+        script.kill()
+        script.wait()
+        self.await_own_end()
+        self.assertNotIn("_stand_in", self.output())
+        script = self.start_alone("--epochs=1000", resume=True)
+        self.await_output(script, r"resumes from [\s\S]* loss")
+        script.send_signal(signal.SIGINT)
+        self.assertEqual(self.exit_code(script), -signal.SIGINT, self.output())
+        self.assertEqual(self.own_result()["status"], "cancelled")
+        self.await_own_end()
 
     def start_on_terminal(self, statement):
         """Launches one worker with --pdb and this statement in step 5. Returns the launcher and the terminal's other side."""

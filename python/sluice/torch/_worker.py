@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Mapping
 import torch
 from torch import Tensor, nn
 
-from .. import Job, JobError, _process, _programs
+from .. import Job, JobError, _private, _process, _programs
 from . import _constants
 from ._check import check_arguments, hints, refuse_torch_optim
 from ._declare import Declaration, Optimizer, declare
@@ -67,6 +67,7 @@ class Worker:
         eval_source: EvalSource | None = None,
         epoch_steps: int | None = None,
         padding: Padding = None,
+        resume: bool = False,
         core: Any = None,
     ) -> None:
         _programs.refuse_in_child("sluice.torch.worker")
@@ -95,6 +96,8 @@ class Worker:
         self._core: _core.Worker | None = None
         self._no_core = "use `with sluice.torch.worker(...) as worker`"  # why there is none
         self._forked = False  # this process is a forked child of the worker
+        self._resume = resume
+        self._cluster: _private.PrivateCluster | None = None  # of a script that is run by itself
         self._group = Group()
         self._batch: Batch | None = None
         self._turn: _core.Turn | None = None
@@ -111,15 +114,27 @@ class Worker:
     # ------------------------------------------------------------------------------------------- the job
 
     def __enter__(self) -> Worker:
-        folder = _process.folder()
         _process.enter(self._abandon)
-        _process.show_errors_once()
         try:
-            self._join(folder)
+            self._find_cluster()
+            self._join(os.environ["SLUICE_PROGRAM_DIR"])
         except BaseException:
+            if self._cluster is not None:
+                self._cluster.stop()
             _process.leave(again=True)
             raise
         return self
+
+    def _find_cluster(self) -> None:
+        if _process.launched():
+            if self._resume:
+                self._tell("resume", "resume=True has no effect here: the launch has started this job; give it --resume")
+        else:
+            self._cluster = _private.PrivateCluster(self._resume)
+            if "OMP_NUM_THREADS" not in os.environ:
+                # The other half is for the pserver and the worker's own threads.
+                torch.set_num_threads(max(1, (os.cpu_count() or 2) // 2))
+        _process.show_errors_once()
 
     def _join(self, folder: str) -> None:
         # The first worker alone: all of them declare the same, and the values of one must count.
@@ -164,6 +179,8 @@ class Worker:
             core.stop()
             if self._reader is not None:
                 self._reader.join()
+            if self._cluster is not None:
+                self._cluster.stop()
             if self._handler is not None:
                 signal.signal(signal.SIGINT, self._handler)
             self._core, self._no_core = None, "the worker has left its job: its `with` block is over"
@@ -177,6 +194,8 @@ class Worker:
         self._batch = self._turn = None
         if core is not None:
             core.abandon()
+        if self._cluster is not None:
+            self._cluster.abandon()
 
     def _leave(self, core: _core.Worker) -> None:
         """Ends the job early, and helps to evaluate it. Returns when it is done; raises JobError when it is not."""
@@ -566,8 +585,13 @@ def worker(
     eval_source: EvalSource | None = None,
     epoch_steps: int | None = None,
     padding: Padding = None,
+    resume: bool = False,
 ) -> Worker:
     """Makes this process a worker of the job.
+
+    Under ``sluice launch --program=FILE.py`` it is one of the launch's workers. A script that is run by itself
+    (``python train.py``) is the only worker of a cluster of its own on this machine, which ``with`` starts and stops;
+    there a job whose worker is lost ends.
 
     With ``source`` the script gives the data, and the job names no files. A batch is a dict of tensors or arrays: each
     categorical feature as int64 ``[B]``, int64 ``[B, L]``, or ``(values, offsets)`` with int64 ``[keys]`` and ``[B + 1]``;
@@ -591,6 +615,7 @@ def worker(
         epoch_steps: Batches of an epoch. In sync mode needed unless what ``source`` returns has ``len()``, the same on all
             ranks. A rank with fewer batches adds nothing to the rest of the epoch; those beyond are not asked for.
         padding: The value in ``[B, L]`` that is no value, for all features or by feature. Default: all L values count.
+        resume: For a script that is run by itself: go on from the newest checkpoint in the job's ``output_dir``.
     """
     return Worker(
         model,
@@ -602,6 +627,7 @@ def worker(
         eval_source=eval_source,
         epoch_steps=epoch_steps,
         padding=padding,
+        resume=resume,
     )
 
 

@@ -43,6 +43,18 @@ TEST_F(ResumeHintTest, ArgumentsOfAProgramStayBehindTheFlags) {
               EndsWith("sluice launch --output_dir=/d --resume -- --epochs 3"));
 }
 
+TEST_F(ResumeHintTest, AScriptThatHasStartedTheCommandIsRunAgain) {
+  CommandSpec spec;
+  spec.name = "launch";
+  spec.flags = JobFlags();
+  spec.flags.push_back({"progress_fd", FlagKind::kNumber, "N", "", ""});
+  const auto command = ParseCommand(spec, {"--progress_fd=5"});
+  ASSERT_TRUE(command.ok()) << command.status();
+  EXPECT_THAT(ResumeHint("launch", *command, job_, status_),
+              EndsWith("step-7: run the script again with resume=True and with "
+                       "/data/output/shop-1 as the job's output folder"));
+}
+
 TEST_F(ResumeHintTest, TheCommandIsGivenAgainWithResume) {
   job_.set_output_dir("/d");
   const std::string hint =
