@@ -46,6 +46,10 @@ class PrivateCluster:
             )
         self._folder = tempfile.TemporaryDirectory(prefix="sluice-worker-")
         path = os.path.join(self._folder.name, "socket")
+        # The launcher names its programs by their files.
+        program = pathlib.Path(self._folder.name, "program", os.path.basename(sys.argv[0]) or "script")
+        program.parent.mkdir()
+        program.symlink_to(_STAND_IN)
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(path)
             listener.listen(1)
@@ -53,7 +57,7 @@ class PrivateCluster:
             try:
                 # A session of its own: Ctrl-C in a terminal reaches this process alone, which then cancels the job.
                 self._launcher = subprocess.Popen(
-                    [binary(), "launch", f"--program={_STAND_IN}", f"--python={sys.executable}", "--server_num=1",
+                    [binary(), "launch", f"--program={program}", f"--python={sys.executable}", "--server_num=1",
                      "--worker_num=1", f"--progress_fd={writes}", *(["--resume"] if resume else []), "--", path],
                     stdin=subprocess.DEVNULL, pass_fds=[writes], start_new_session=True,
                 )

@@ -91,7 +91,7 @@ def show_errors_once() -> None:
 def _uncaught(kind: type[BaseException], error: BaseException, where: TracebackType | None) -> None:
     debug(error)
     if isinstance(error, JobError):
-        print(f"sluice: the program ends with its job: {_first_line(str(error))}", file=sys.stderr, flush=True)
+        print(f"sluice: the program ends with its job: {_in_one_line(str(error))}", file=sys.stderr, flush=True)
         return
     # Rank 0 prints on the launcher's terminal, the others into their logs, which shall be complete.
     if _on_terminal and getattr(error, _REPORTED, False):
@@ -100,5 +100,9 @@ def _uncaught(kind: type[BaseException], error: BaseException, where: TracebackT
     _hook(kind, error, where)
 
 
-def _first_line(text: str) -> str:
-    return text.splitlines()[0] if text else "it has ended"
+def _in_one_line(message: str) -> str:
+    """The first line of a job's message; of a traceback the last one, which names the error."""
+    lines = [line for line in message.splitlines() if line.strip()]
+    if not lines:
+        return "it has ended"
+    return lines[-1] if lines[0].endswith("Traceback (most recent call last):") else lines[0]

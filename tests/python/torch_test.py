@@ -691,6 +691,8 @@ class LoopTest(FakeWorkerTest):
         except sluice.JobError as caught:
             error = caught
         self.assertEqual(self.shown(error), "sluice: the program ends with its job: pserver 0 is lost\n")
+        traceback = "Traceback (most recent call last):\n  File \"train.py\", line 3, in <module>\nValueError: no\n\n"
+        self.assertEqual(self.shown(sluice.JobError(traceback)), "sluice: the program ends with its job: ValueError: no\n")
 
     def test_the_debugger_opens_before_the_job_fails(self):
         self.core.batches = batches(1)
