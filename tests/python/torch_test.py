@@ -224,6 +224,53 @@ class LoopTest(FakeWorkerTest):
         self.assertRegex(said, r"^sluice: worker.step\(\) was not given the loss.*worker.step\(loss\) \(said once\)\n$")
         self.assertEqual(self.core.events[:2], [("step", 0, 6)] * 2)
 
+    def test_a_step_without_any_gradient_is_an_error(self):
+        rows = nn.Module()
+        rows.lin = Net().lin
+        rows.forward = lambda batch: rows.lin(batch).sum((1, 2))
+        for net in (Net(), rows):
+            self.core = fake_core.Core(SLOTS)
+            self.core.batches = batches(1)
+            with self.assertRaisesRegex(RuntimeError, r"^no parameter and no row has a gradient: call loss.backward\(\)"):
+                with self.worker(net) as worker:
+                    for batch in worker:
+                        worker.step(loss_of(net.forward(batch), batch))
+            self.assertEqual([event[0] for event in self.core.events], ["fail", "stop"])
+        # Gradients of zero are gradients, and a step of weight 0 is meant.
+        for step in (lambda worker, loss: worker.backward(loss * 0), lambda worker, loss: worker.step(loss, weight=0)):
+            self.core = fake_core.Core(SLOTS)
+            self.core.batches = batches(1)
+            with self.worker(rows) as worker:
+                for batch in worker:
+                    step(worker, loss_of(rows.forward(batch), batch))
+            self.assertEqual([event[0] for event in self.core.events], ["step", "stop"])
+
+    def test_parameters_without_gradients_are_named_in_one_line(self):
+        net = Net()
+        net.unused = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+
+        def train(skip_mlp):
+            self.core.batches = batches(3)
+            with self.worker(net) as worker:
+                for batch in worker:
+                    mlp = 0 if skip_mlp and batch.step == 2 else net.mlp(torch.ones(len(batch), 9)).squeeze(1)
+                    worker.backward(loss_of(mlp + net.lin(batch).sum((1, 2)), batch))
+
+        first = "sluice: 4 parameters have no gradient: they count as zero: 'unused.0.weight', 'unused.0.bias', "
+        first += "'unused.1.weight', ... (said once)\n"
+        self.assertEqual(self.said(lambda: train(False)), first)
+        self.assertIn("4 parameters have no gradient: they count as zero: 'mlp.0.weight'", self.said(lambda: train(True)))
+        net.unused = nn.Linear(2, 2, bias=False)
+        self.assertEqual(self.said(lambda: train(False)),
+                         "sluice: parameter 'unused.weight' has no gradient: it counts as zero (said once)\n")
+
+    def test_a_number_that_the_job_lacks_is_named(self):
+        self.core.batches = batches(1)
+        with self.worker(Net()) as worker:
+            batch = next(worker)
+            with self.assertRaisesRegex(KeyError, r"no numeric feature 'hours'; it has \['age'\]"):
+                batch.number("hours")
+
     def test_a_step_refuses_what_is_no_loss_and_no_weight(self):
         for arguments, error, message in (
             ({"loss": torch.tensor(float("nan"))}, FloatingPointError, "the loss is nan in epoch 1, step 1"),
@@ -593,6 +640,15 @@ class LoopTest(FakeWorkerTest):
             list(worker)
         with self.assertRaisesRegex(RuntimeError, "its `with` block is over"):
             next(iter(worker))
+
+    def test_the_place_of_a_worker_stays_after_its_job(self):
+        net = Net()
+        self.core.workers, self.core.batches = 3, batches(1)
+        with self.worker(net) as worker:
+            for batch in worker:
+                worker.backward(loss_of(net(batch), batch))
+        self.core.place = mock.Mock(side_effect=AssertionError("the core has stopped"))
+        self.assertEqual((worker.rank, worker.world_size, worker.local_rank, worker.is_main), (0, 3, 0, True))
 
     def test_a_process_is_one_worker_once(self):
         with self.worker(Net()) as worker:

@@ -138,7 +138,13 @@ class Batch:
         return rest[name]
 
     def number(self, feature: str) -> Tensor:
-        """The normalized numbers of a feature, ``[examples]``."""
+        """The normalized numbers of a feature, ``[examples]``.
+
+        Raises:
+            KeyError: It is no numeric feature of the job.
+        """
+        if feature not in self._names:
+            raise KeyError(f"the job has no numeric feature {feature!r}; it has {sorted(self._names)}")
         return self.numbers[:, self._names[feature]]
 
     def pooled(self, collection: EmbeddingCollection) -> Tensor:
@@ -200,6 +206,18 @@ class Batch:
         if self._turn is None:
             raise RuntimeError("this batch is over: use it before worker.step()")
         return self._turn
+
+    def _lacks_gradients(self, otherwise: bool) -> bool:
+        """Whether backward has given no row a gradient; ``otherwise`` when the batch has no rows.
+
+        A gradient may be zero. But backward adds to it in place, which the tensor's version counts, or puts it elsewhere.
+        """
+        found = [(leaf.grad, gradient) for leaf, gradient in zip(self._leaves, self._gradients) if leaf.numel() > 0]
+        if not found:
+            return otherwise
+        return all(
+            grad is None or (grad.data_ptr() == gradient.data_ptr() and grad._version == 0) for grad, gradient in found
+        )
 
     def _close(self) -> int:
         """Ends the use of the turn's memory. Returns how many gradients backward has put elsewhere."""

@@ -41,6 +41,9 @@ _NO_PREDICT = (
     "the job evaluates (data.eval_files or eval_source=), but sluice.torch.worker has no predict=; give predict=fn, a function "
     "of a batch that returns its logits, or leave these out"
 )
+_NO_GRADIENT = (
+    "no parameter and no row has a gradient: call loss.backward() before worker.step(), or use worker.backward(loss)"
+)
 _ONE_NUMBER = "give one number, the weighted mean over the batch"
 
 
@@ -95,6 +98,7 @@ class Worker:
             raise ValueError(_NO_PREDICT)
         self._core: _core.Worker | None = None
         self._no_core = "use `with sluice.torch.worker(...) as worker`"  # why there is none
+        self._known_place: tuple[str, int, int, bool] | None = None  # for what reads it after the `with` block
         self._forked = False  # this process is a forked child of the worker
         self._resume = resume
         self._cluster: _private.PrivateCluster | None = None  # of a script that is run by itself
@@ -240,13 +244,13 @@ class Worker:
 
     @property
     def rank(self) -> int:
-        """This worker's number in the job, from 0. Waits until the job has started."""
-        return self._running().place()[1]
+        """This worker's number in the job, from 0. Waits until the job has started; stays after the ``with`` block."""
+        return self._place()[1]
 
     @property
     def world_size(self) -> int:
-        """The number of workers of the job. Waits until the job has started."""
-        return self._running().place()[2]
+        """The number of workers of the job. Waits until the job has started; stays after the ``with`` block."""
+        return self._place()[2]
 
     @property
     def local_rank(self) -> int:
@@ -359,6 +363,7 @@ class Worker:
 
         Raises:
             FloatingPointError: The loss is NaN or infinite.
+            RuntimeError: There is no gradient at all, and the weight was not given as 0.
             ValueError: The weight is negative, NaN or infinite.
         """
         core, batch, turn = self._running(), self._open(), self._open_turn()
@@ -369,11 +374,13 @@ class Worker:
             value = _loss_value(loss, batch)
         else:
             self._tell("no loss", "worker.step() was not given the loss, so the job reports 0: pass it, worker.step(loss)")
+        lacking = [name for name, parameter in self._declared.parameters if parameter.grad is None]
+        if len(lacking) == len(self._declared.parameters) and weight != 0 and batch._lacks_gradients(bool(lacking)):
+            raise RuntimeError(_NO_GRADIENT)
+        self._tell_names(lacking, "has no gradient: it counts as zero", "have no gradient: they count as zero")
         _, _, workers, asynchronous = core.place()
-        for i, (name, parameter) in enumerate(self._declared.parameters):
-            if parameter.grad is None:
-                self._tell(name, f"parameter {name!r} has no gradient: it counts as zero")
-            else:
+        for i, (_, parameter) in enumerate(self._declared.parameters):
+            if parameter.grad is not None:
                 gradient = parameter.grad.to_dense() if parameter.grad.is_sparse else parameter.grad
                 _view(turn.parameter_gradient(i), parameter).copy_(gradient)
         first = len(self._declared.parameters)
@@ -444,6 +451,12 @@ class Worker:
             raise RuntimeError(self._no_core)
         return self._core
 
+    def _place(self) -> tuple[str, int, int, bool]:
+        if self._core is None and self._known_place is not None and not self._forked:
+            return self._known_place
+        self._known_place = self._running().place()
+        return self._known_place
+
     def _take(self, core: _core.Worker) -> _core.Turn | None:
         """The next turn; None when the job has ended well."""
         try:
@@ -506,6 +519,7 @@ class Worker:
         self._places = {name: [Place(*one) for one in places] for name, places in core.lookups()}
         self._numbers = core.numbers()
         self._tables = core.tables()
+        self._place()
         names = [name for name, _ in self._declared.tensors()]
         assert core.parameters() == names, "the scheduler gives a job only to workers with its declaration"
 
@@ -572,6 +586,17 @@ class Worker:
         if key not in self._told:
             self._told.add(key)
             print(f"sluice: {line} (said once)", file=sys.stderr, flush=True)
+
+
+    def _tell_names(self, names: Iterable[str], one: str, several: str) -> None:
+        """Says about parameters, in one line, what was not said about them before."""
+        new = [name for name in names if f"{name} {one}" not in self._told]
+        self._told.update(f"{name} {one}" for name in new)
+        if len(new) == 1:
+            self._tell(f"{new} {one}", f"parameter {new[0]!r} {one}")
+        elif new:
+            shown = ", ".join(repr(name) for name in new[:3]) + (", ..." if len(new) > 3 else "")
+            self._tell(f"{new} {one}", f"{len(new)} parameters {several}: {shown}")
 
 
 def worker(
