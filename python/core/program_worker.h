@@ -30,6 +30,15 @@
 
 namespace sluice {
 
+// A program's place in the job that its process runs, or has run last.
+struct ProgramPlace {
+  std::string job_id;
+  uint32_t rank = 0;
+  uint32_t world_size = 0;
+  bool async = true;  // the job's mode: each worker's push is applied by itself
+  std::shared_ptr<const ProgramShape> shape;  // null until its network is made
+};
+
 class ProgramWorker {
  public:
   // Registers in the background. `declared`: the job with its digest (declaration.h).
@@ -44,14 +53,7 @@ class ProgramWorker {
   // Shared, because the thread that serves it may outlive the worker.
   std::shared_ptr<SourceExchange> sources() { return sources_; }
 
-  // This process's place in the job that it runs, or has run last.
-  struct Place {
-    std::string job_id;
-    uint32_t rank = 0;
-    uint32_t world_size = 0;
-    bool async = true;  // the job's mode: each worker's push is applied by itself
-    std::shared_ptr<const ProgramShape> shape;  // null until its network is made
-  };
+  using Place = ProgramPlace;
   // Nothing before the first assignment.
   std::optional<Place> place();
 

@@ -57,6 +57,11 @@ absl::StatusOr<NextPhaseReply> WorkerCalls::NextPhase(const NextPhaseRequest& re
     reply.set_ready(true);
     reply.mutable_phase()->set_kind(Phase::FINISH);
     if (job->run()) reply.mutable_phase()->set_number(job->run()->phases().current().number());
+    const JobState outcome = job->course.outcome();
+    if (outcome != JOB_DONE) {
+      const char* const how = outcome == JOB_CANCELLED ? "been cancelled" : "failed";
+      reply.mutable_phase()->set_failure(absl::StrCat(how, ": ", job->course.message()));
+    }
     // The rank has its last answer. Its worker is free as soon as it reports that it runs nothing.
     parts_->lifecycle.TellEnd(rank.slot);
   } else if (PhaseReady(request)) {

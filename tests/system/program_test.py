@@ -346,7 +346,7 @@ class ProgramTest(ProgramLaunchTest):
                 self.assertRegex(out, r"(?s)failed: .*Traceback.*train\.py.*\n.*ZeroDivisionError")
                 self.assertEqual(out.count("Traceback"), 1, out)
                 other = out if rank == 1 else (self.tmp / "run0.log" / "workerlog.1").read_text()
-                self.assertIn("the program ends with its job: the job has ended elsewhere; result.json and the launcher", other)
+                self.assertRegex(other, r"the program ends with its job: .")
                 self.assertIn("ZeroDivisionError", (self.tmp / ("run%d" % rank) / "result.json").read_text())
 
     def test_an_exception_while_the_job_recovers_fails_it_too(self):

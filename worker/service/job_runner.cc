@@ -370,7 +370,11 @@ absl::Status JobRunner::RunPhases() {
   for (;;) {
     stats_.SetDoing("waiting for the next phase");
     SLUICE_ASSIGN_OR_RETURN(const Phase phase, NextPhase(report, after));
-    if (phase.kind() == Phase::FINISH) return absl::OkStatus();
+    if (phase.kind() == Phase::FINISH) {
+      if (!phase.failure().empty())
+        job_end_ = absl::FailedPreconditionError(absl::StrCat("the job has ", phase.failure()));
+      return absl::OkStatus();
+    }
     SLUICE_ASSIGN_OR_RETURN(report, RunPhase(phase));
     after = phase.kind();
     // Says which phase the report answers: a retried call may arrive after the next phase has

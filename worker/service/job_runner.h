@@ -73,6 +73,8 @@ class JobRunner {
   // then fails the job. If the loss of a member may explain the error, the runner first waits for
   // Cancel: the scheduler may know of the loss only later, and then begins another attempt.
   absl::Status Run();
+  // After Run has returned OK: not OK, with the scheduler's words, when the job is not done.
+  const absl::Status& job_end() const { return job_end_; }
   // Called when the scheduler has taken the job away, and when the process stops.
   void Cancel();
   // The process cannot go on with the job for a reason of its own: Run ends soon and reports `why`,
@@ -151,6 +153,7 @@ class JobRunner {
   const Options options_;
   std::atomic<bool> cancelled_{false};  // a flag only, read between steps; it guards no data
   std::atomic<bool> ended_{false};      // likewise: its phases are over, well or not
+  absl::Status job_end_;                // as job_end()
   const std::unique_ptr<TraceRecorder> trace_;
   WorkerStats stats_;
   WorkerCuts cuts_;

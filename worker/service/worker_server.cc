@@ -307,7 +307,8 @@ void WorkerServer::RunJobs() {
       AddRun(runner->Examples(), last, &ended_);
       runner_.reset();
     }
-    if (options_.on_job_end) options_.on_job_end(assignment, status);
+    if (options_.on_job_end)
+      options_.on_job_end(assignment, status.ok() ? runner->job_end() : status);
     // A failed job may have left the device unusable, and every later job would then fail as well.
     if (status.ok() || options_.device.kind != ComputeDevice::kCuda) continue;
     const absl::Status answers = CheckCudaDevice(options_.device.ordinal);

@@ -50,8 +50,8 @@ class WorkerServer {
     // The digest of the program that this process is (RegisterRequest.program). Empty: none.
     std::string program;
     OwnData* own_data = nullptr;  // JobRunner::Options::own_data; outlives the server
-    // Called on the job thread before a run begins, and with its status after it has ended. May be
-    // null.
+    // Called on the job thread before a run begins, and after it has ended, with its status, or the
+    // job's when that is not done. May be null.
     std::function<void(const WorkerAssignment& assignment)> on_job_start;
     std::function<void(const WorkerAssignment& assignment, const absl::Status& status)> on_job_end;
     Transport* transport = nullptr;  // outlives the server

@@ -50,6 +50,7 @@ TEST(SchedulerCoreTest, SyncJobFromSubmissionToResult) {
   c.PollAll();
   EXPECT_EQ(c.Phase(job, 1, Ended(6))->phase().kind(), Phase::FINISH);
   EXPECT_EQ(c.Phase(job, 0, Ended(6))->phase().kind(), Phase::FINISH);
+  EXPECT_EQ(c.Phase(job, 0, Ended(6))->phase().failure(), "");
   EXPECT_EQ(c.State(job), JOB_RUNNING);  // until the result is written
   c.WriteOutputs();
   const JobStatus status = c.Status(job);
@@ -107,7 +108,10 @@ TEST(SchedulerCoreTest, RanksThatCountedDifferentDataFailTheJob) {
   c.JoinAll(1, 2);
   const std::string job = c.Run(FakeCluster::Config(-1, 2));
   c.Phase(job, 0, Indexed(50, 0)).status().IgnoreError();
-  EXPECT_EQ(c.Phase(job, 1, Indexed(50, 2))->phase().kind(), Phase::FINISH);
+  const auto finish = c.Phase(job, 1, Indexed(50, 2));
+  EXPECT_EQ(finish->phase().kind(), Phase::FINISH);
+  // Programs must not take it for the end of a job that is done.
+  EXPECT_THAT(finish->phase().failure(), AllOf(HasSubstr("failed: "), HasSubstr("train.csv")));
   c.WriteOutputs();
   EXPECT_EQ(c.State(job), JOB_FAILED);
   EXPECT_THAT(c.Status(job).message(), AllOf(HasSubstr("train.csv"), HasSubstr("rank 1")));

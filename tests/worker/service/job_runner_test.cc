@@ -218,10 +218,24 @@ class OnePhase : public FailingScheduler {
     reply.set_ready(true);
     reply.mutable_phase()->set_number(1);
     reply.mutable_phase()->set_kind(std::exchange(kind, Phase::FINISH));
+    reply.mutable_phase()->set_failure(failure);
     return reply;
   }
   Phase::Kind kind = Phase::FINISH;
+  std::string failure;
 };
+
+TEST_F(JobRunnerTest, TheEndOfAJobThatIsNotDoneIsKnownButNoErrorOfTheRank) {
+  for (const std::string failure : {"", "failed: no data"}) {
+    OnePhase scheduler;
+    scheduler.failure = failure;
+    JobRunner::Options options = OptionsOf(Assignment());
+    options.scheduler = &scheduler;
+    JobRunner runner(std::move(options));
+    EXPECT_TRUE(runner.Run().ok());
+    EXPECT_EQ(runner.job_end().message(), failure.empty() ? "" : "the job has failed: no data");
+  }
+}
 
 TEST_F(JobRunnerTest, RefusesPhasesThatNeedDataBeforeItHasLookedAtTheData) {
   for (const Phase::Kind kind : {Phase::TRAIN, Phase::EVAL}) {
