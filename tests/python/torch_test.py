@@ -1,5 +1,6 @@
 """sluice.torch against plain PyTorch, on a fake worker (fake_core.py). Needs torch."""
 import contextlib
+import inspect
 import io
 import multiprocessing
 import json
@@ -32,6 +33,7 @@ from sluice import _process  # noqa: E402
 from sluice.torch import EmbeddingCollection, Optimizer  # noqa: E402
 from sluice.torch import _check  # noqa: E402
 from sluice.torch._declare import declare  # noqa: E402
+from sluice.torch._reports import StepCount  # noqa: E402
 from sluice.torch._worker import Worker, _shortened  # noqa: E402
 
 SLOTS = [("user", 0), ("item", 0), ("day", 1)]
@@ -176,6 +178,78 @@ class LoopTest(FakeWorkerTest):
             for batch in worker:
                 net(batch)
         self.assertEqual([event[0] for event in self.core.events], ["skip", "skip", "stop"])
+
+    def test_an_epoch_without_any_step_is_an_error(self):
+        def epochs(*made):
+            """Batches of epochs, each with its end."""
+            return [item for e, n in enumerate(made) for item in (*batches(n), fake_core.EndOfEpoch(e))]
+
+        def train(items, steps=()):
+            net = Net()
+            self.core = fake_core.Core(SLOTS)
+            self.core.batches = items
+            with self.worker(net) as worker:
+                for number, batch in enumerate(worker):
+                    if number in steps:
+                        worker.backward(loss_of(net(batch), batch))
+            return [event[0] for event in self.core.events]
+
+        with self.assertRaisesRegex(RuntimeError, r"^all 3 batches of epoch 1 were left without worker.step\(\)"):
+            train(epochs(3))
+        self.assertEqual([event[0] for event in self.core.events], ["skip"] * 3 + ["fail", "stop"])
+        with self.assertRaisesRegex(RuntimeError, "^all 2 batches of epoch 1"):
+            train([*batches(2), fake_core.Attempt(), *epochs(2)])
+        self.assertEqual(train(epochs(3), {1}), ["skip", "step", "skip", "end", "stop"])
+        self.assertEqual(train(epochs(1)), ["skip", "end", "stop"])
+        self.assertEqual(train([batches(1)[0], fake_core.Attempt(), *epochs(1)]), ["skip", "skip", "end", "stop"])
+
+    def test_an_epoch_that_is_left_by_a_break_may_be_without_a_step(self):
+        self.core.batches = [*batches(2), fake_core.EndOfEpoch(0)]
+        with self.worker(Net()) as worker:
+            next(worker)
+            next(worker)
+        self.assertEqual([event[0] for event in self.core.events], ["skip", "leave", "end", "stop"])
+
+    def test_the_first_batch_of_another_epoch_ends_one_without_steps(self):
+        count = StepCount()
+        for epoch, begins in ((0, True), (0, False)):
+            count.begin(mock.Mock(epoch=epoch, begins=begins))
+        with self.assertRaisesRegex(RuntimeError, "^all 2 batches of epoch 1"):
+            count.begin(mock.Mock(epoch=1, begins=False))
+        count.begin(mock.Mock(epoch=1, begins=True))  # the job has gone on from a checkpoint
+
+    def test_a_change_of_a_parameter_outside_of_a_step_is_named(self):
+        def train(step):
+            net = Net()
+            optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+            self.core = fake_core.Core(SLOTS)
+            self.core.batches = batches(2)
+            with self.worker(net) as worker:
+                for batch in worker:
+                    loss_of(net(batch), batch).backward()
+                    optimizer.step()
+                    if step:
+                        worker.step(0.5)
+
+        asks = r"a torch optimizer\? The pservers update the parameters"
+        said = "4 parameters were changed outside of a step: the changes are lost"
+        names = r": 'mlp.0.weight', 'mlp.0.bias', 'mlp.2.weight', ... \(said once\)\n"
+        self.assertRegex(self.said(lambda: train(False)), rf"{said} \({asks}\){names}")
+        self.assertRegex(self.said(lambda: train(True)), said + names)
+
+    def test_train_hands_on_what_worker_takes(self):
+        of_worker = dict(inspect.signature(sluice.torch.worker).parameters)
+        of_train = dict(inspect.signature(sluice.torch.train).parameters)
+        for name in ("model", "job", "predict"):
+            of_worker.pop(name)
+        for name in ("model", "job", "loss"):
+            of_train.pop(name)
+        self.assertEqual(of_train, of_worker)
+        given = {name: object() for name in of_worker}
+        with mock.patch("sluice.torch._worker.worker") as worker:
+            worker.return_value.__enter__.return_value = []
+            sluice.torch.train("model", len, "job", **given)
+        worker.assert_called_once_with("model", "job", predict="model", **given)
 
     def test_a_second_step_is_an_error_that_fails_the_job(self):
         net = Net()

@@ -1,4 +1,4 @@
-"""What a program reports beside its loss: metrics of an evaluation and values of a step."""
+"""What a program reports beside its loss, metrics of an evaluation and values of a step, and whether it makes steps."""
 
 from __future__ import annotations
 
@@ -51,6 +51,44 @@ class Metrics:
             if not isinstance(result, tuple) or len(result) != 2:
                 raise TypeError(f"the metric {name!r} gave {_shown(result)}; it gives (sum, weight)")
             turn.measure(name, _number("metric", name, result[0]), _number("metric", name, result[1]))
+
+
+class StepCount:
+    """Finds an epoch in which the program has made no step."""
+
+    def __init__(self) -> None:
+        self.any_step = False  # since this process began
+        self._epoch = 0
+        self._batches = 0  # of this epoch in this attempt
+        self._steps = 0
+
+    def begin(self, turn: _core.Turn) -> None:
+        """A batch to train begins. An attempt of the job that begins with it counts anew.
+
+        Raises:
+            RuntimeError: As ``check``; the batch is the first of another epoch.
+        """
+        if turn.epoch != self._epoch and not turn.begins:
+            self.check()
+        if turn.epoch != self._epoch or turn.begins:
+            self._epoch, self._batches, self._steps = turn.epoch, 0, 0
+        self._batches += 1
+
+    def stepped(self) -> None:
+        self.any_step = True
+        self._steps += 1
+
+    def check(self) -> None:
+        """The epoch ends.
+
+        Raises:
+            RuntimeError: It had several batches, all of which were left without a step. One alone may be meant.
+        """
+        if self._batches > 1 and self._steps == 0:
+            raise RuntimeError(
+                f"all {self._batches} batches of epoch {self._epoch + 1} were left without worker.step(): nothing was trained; "
+                "call worker.backward(loss) or worker.step(loss) for each batch"
+            )
 
 
 class StepLog:

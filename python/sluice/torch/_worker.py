@@ -24,7 +24,7 @@ from ._check import check_arguments, hints, refuse_torch_optim
 from ._declare import Declaration, Optimizer, declare
 from ._embedding import Batch, Place
 from ._group import Group, OnEpochEnd
-from ._reports import Metric, Metrics, StepLog, Value
+from ._reports import Metric, Metrics, StepCount, StepLog, Value
 from ._source import EvalSource, Padding, Source, SourceReader
 from ._state import Load, ProgramState, Save
 
@@ -85,6 +85,8 @@ class Worker:
         if self._metrics and predict is None:
             raise ValueError("metrics= needs predict=, whose output they are given")
         self._log = StepLog()
+        self._count = StepCount()
+        self._leaving = False  # the loop was left early
         self._state = ProgramState()
         self._core_module: Any = core if core is not None else _load_core()
         self._declared: Declaration = declare(model, optimizers)
@@ -207,6 +209,7 @@ class Worker:
             self._end_turn()
         try:
             self._check_answered()
+            self._leaving = True
             self._state.start(core)
             self._group.begin_loop()
             core.leave()
@@ -392,6 +395,7 @@ class Worker:
                 if asynchronous:
                     moved /= workers  # each worker's push is applied
         self._log.hand_over(turn)
+        self._count.stepped()
         self._end_turn()
         core.answer(value * n_w, n_w)
 
@@ -505,6 +509,8 @@ class Worker:
         if turn.trains:
             return False
         if turn.ends_epoch:
+            if not self._leaving:
+                self._count.check()
             self._group.end_epoch(core, turn.epoch)
         else:
             self._evaluate(core, turn)
@@ -524,6 +530,7 @@ class Worker:
         assert core.parameters() == names, "the scheduler gives a job only to workers with its declaration"
 
     def _begin(self, turn: _core.Turn) -> Batch:
+        self._count.begin(turn)
         self._load(turn)
         for _, parameter in self._declared.parameters:
             parameter.grad = None
@@ -540,9 +547,18 @@ class Worker:
     def _load(self, turn: _core.Turn) -> None:
         """Gives parameters and buffers the values of the parameter servers."""
         with torch.no_grad():
+            changed_names = [
+                name
+                for name, parameter in self._declared.parameters
+                if self._versions.get(name, parameter._version) != parameter._version
+            ]
+            why = "" if self._count.any_step else " (a torch optimizer? The pservers update the parameters)"
+            self._tell_names(
+                changed_names,
+                f"was changed outside of a step: the change is lost{why}",
+                f"were changed outside of a step: the changes are lost{why}",
+            )
             for i, (name, tensor) in enumerate(self._declared.tensors()):
-                if self._versions.get(name, tensor._version) != tensor._version and isinstance(tensor, nn.Parameter):
-                    self._tell("changed " + name, f"parameter {name!r} was changed outside of a step: the change is lost")
                 tensor.copy_(_view(turn.parameter(i), tensor))
                 self._versions[name] = tensor._version
             for (name, counter), value in zip(self._declared.counters, self._counters):
@@ -663,6 +679,11 @@ def train(
     *,
     metrics: Mapping[str, Metric] | None = None,
     optimizers: Mapping[str, Optimizer] | None = None,
+    source: Source | None = None,
+    eval_source: EvalSource | None = None,
+    epoch_steps: int | None = None,
+    padding: Padding = None,
+    resume: bool = False,
 ) -> None:
     """Trains a module whose ``forward`` takes a batch and gives its logits.
 
@@ -670,11 +691,22 @@ def train(
         model: The network.
         loss: ``loss(logits, batch)`` is the weighted mean over the batch.
         job: All of the job but its model.
-        metrics: As for ``worker``.
-        optimizers: As for ``worker``.
+
+    The other arguments are those of ``worker``.
     """
     refuse_torch_optim(loss=loss)
-    with worker(model, job, predict=model, metrics=metrics, optimizers=optimizers) as running:
+    with worker(
+        model,
+        job,
+        predict=model,
+        metrics=metrics,
+        optimizers=optimizers,
+        source=source,
+        eval_source=eval_source,
+        epoch_steps=epoch_steps,
+        padding=padding,
+        resume=resume,
+    ) as running:
         for batch in running:
             running.backward(loss(model(batch), batch))
 
