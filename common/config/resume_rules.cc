@@ -67,10 +67,19 @@ bool HasOnlyFreeFields(TableConfig table) {
   return table.ByteSizeLong() == 0;
 }
 
+// Whether the values are those that the job's own program offers to each launch.
+bool StartsFromItsProgram(const JobConfig& job) {
+  return !job.initial_model().empty() &&
+         job.initial_model() == job.model().program().initial_values();
+}
+
 // CheckResume compares gradient_merge_steps itself, since absent means 1. The differencer would
 // compare a message of free fields with an absent one, also where `other` says nothing of a table.
 JobConfig Comparable(JobConfig job, const JobConfig& other) {
   job.mutable_strategy()->mutable_sync_configs()->clear_gradient_merge_steps();
+  // Each launch of a program offers its initial values in a folder of its own.
+  if (StartsFromItsProgram(job) && StartsFromItsProgram(other)) job.clear_initial_model();
+  if (job.model().has_program()) job.mutable_model()->mutable_program()->clear_initial_values();
   const auto says_nothing = [&](const TableConfig& table) {
     return HasOnlyFreeFields(table) &&
            std::none_of(other.tables().begin(), other.tables().end(),

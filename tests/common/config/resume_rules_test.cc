@@ -151,6 +151,26 @@ TEST(ResumeRulesTest, NewAndMissingFeaturesAreNamed) {
   EXPECT_THAT(std::string(CheckResume(more, With({})).message()), HasSubstr("features[2]"));
 }
 
+TEST(ResumeRulesTest, AProgramsOwnInitialValuesMayBeElsewhere) {
+  const auto launched = [](const std::string& initial_model, const std::string& own) {
+    JobConfig job = With({{"initial_model", initial_model}});
+    job.mutable_model()->mutable_program()->set_digest("d");
+    job.mutable_model()->mutable_program()->set_initial_values(own);
+    return job;
+  };
+  const absl::Status may = CheckResume(launched("/1/v", "/1/v"), launched("/2/v", "/2/v"));
+  EXPECT_TRUE(may.ok()) << may;
+  const absl::Status same = CheckResume(launched("/m", "/1/v"), launched("/m", "/2/v"));
+  EXPECT_TRUE(same.ok()) << same;
+  const JobConfig users = launched("/m", "/2/v");
+  EXPECT_THAT(std::string(CheckResume(launched("/1/v", "/1/v"), users).message()),
+              HasSubstr("initial_model is \"/m\", but was \"/1/v\""));
+  JobConfig changed = launched("/2/v", "/2/v");
+  changed.mutable_model()->mutable_program()->set_digest("e");
+  EXPECT_THAT(std::string(CheckResume(launched("/1/v", "/1/v"), changed).message()),
+              HasSubstr("model.program.digest"));
+}
+
 absl::Status Submit(const JobConfig& job, bool resume, bool allow_older) {
   SubmitJobRequest request;
   *request.mutable_config() = job;
