@@ -29,7 +29,23 @@ const FlagSpec* FindFlag(const CommandSpec& spec, const std::string& name) {
   return it == spec.flags.end() ? nullptr : &*it;
 }
 
-absl::Status UnknownFlag(const CommandSpec& spec, const std::string& name) {
+// The flag that other launchers name `name`, or "".
+std::string FlagOfOtherLaunchers(const std::string& name) {
+  for (const char* workers : {"num_workers", "nproc_per_node", "nproc", "np"})
+    if (absl::StrReplaceAll(name, {{"-", "_"}}) == workers) return "worker_num";
+  return "";
+}
+
+// Whether the command runs a program of the user, which may have been meant to get the flag.
+bool RunsProgram(const CommandSpec& spec, const std::vector<std::string>& args) {
+  return FindFlag(spec, "program") != nullptr &&
+         std::any_of(args.begin(), args.end(), [](const std::string& arg) {
+           return arg == "--program" || absl::StartsWith(arg, "--program=");
+         });
+}
+
+absl::Status UnknownFlag(const CommandSpec& spec, const std::string& name,
+                         const std::vector<std::string>& args) {
   const std::vector<std::string> fields = FindFlag(spec, "set") == nullptr
                                               ? std::vector<std::string>()
                                               : PathsNamed(*JobConfig::descriptor(), name);
@@ -41,9 +57,13 @@ absl::Status UnknownFlag(const CommandSpec& spec, const std::string& name) {
   }
   std::vector<std::string> names;
   for (const FlagSpec& flag : spec.flags) names.push_back(flag.name);
-  return absl::InvalidArgumentError(absl::StrCat("sluice ", spec.name, " has no flag --", name,
-                                                 DidYouMeanOrAll(name, names), " (sluice ",
-                                                 spec.name, " --help)"));
+  const std::string meant = FlagOfOtherLaunchers(name);
+  return absl::InvalidArgumentError(
+      absl::StrCat("sluice ", spec.name, " has no flag --", name,
+                   FindFlag(spec, meant) == nullptr ? DidYouMeanOrAll(name, names)
+                                                    : absl::StrCat("; did you mean '", meant, "'?"),
+                   RunsProgram(spec, args) ? "; arguments of the program follow --" : "",
+                   " (sluice ", spec.name, " --help)"));
 }
 
 absl::Status CheckValue(const FlagSpec& flag, const std::string& value) {
@@ -159,7 +179,7 @@ absl::StatusOr<ParsedCommand> ParseCommand(const CommandSpec& spec,
       }
       value = args[++i];
     }
-    if (flag == nullptr) return UnknownFlag(spec, name);
+    if (flag == nullptr) return UnknownFlag(spec, name, args);
     SLUICE_RETURN_IF_ERROR(CheckValue(*flag, value));
     parsed.values_[flag->name].push_back(value);
   }

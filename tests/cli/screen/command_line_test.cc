@@ -87,6 +87,22 @@ TEST(CommandLineTest, UrlsAreRefusedWhereAPathIsTaken) {
   EXPECT_TRUE(ParseCommand(spec, {"--set", "a=s3://b"}).ok());  // the validation says more
 }
 
+TEST(CommandLineTest, FlagsOfOtherLaunchersAreNamed) {
+  CommandSpec spec;
+  spec.name = "launch";
+  spec.flags = {{"worker_num", FlagKind::kNumber, "N", "1", ""},
+                {"program", FlagKind::kText, "FILE.py", "", ""}};
+  const auto error = [&spec](const std::vector<std::string>& args) {
+    return std::string(ParseCommand(spec, args).status().message());
+  };
+  for (const char* flag : {"--num_workers=2", "--nproc_per_node=2", "--nproc-per-node=2", "--np=2"})
+    EXPECT_THAT(error({flag}), HasSubstr("did you mean 'worker_num'? (sluice"));
+  EXPECT_THAT(error({"--program=a.py", "--epochs=2"}),
+              HasSubstr("no flag --epochs; the choices are: worker_num, program; arguments of the "
+                        "program follow --"));
+  EXPECT_THAT(error({"--np=2", "--program=a.py"}), HasSubstr("arguments of the program follow --"));
+}
+
 TEST(CommandLineTest, MistakesAreNamedWithASuggestion) {
   EXPECT_THAT(Error({"--cuont=3"}),
               AllOf(HasSubstr("--cuont"), HasSubstr("did you mean 'count'?")));
