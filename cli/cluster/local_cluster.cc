@@ -41,6 +41,8 @@ constexpr int kTailLines = 12, kTailLinesOfProgram = 40;
 constexpr absl::Duration kCertificateLife = absl::Hours(24 * 3650),
                          kClocksDiffer = absl::Minutes(5);
 constexpr absl::Duration kAfterScheduler = absl::Seconds(1);
+// The user learns by then why the launch goes on after its job.
+constexpr absl::Duration kTellOfProgramAfter = absl::Seconds(5);
 
 absl::StatusOr<std::string> KnownTransport(const std::string& transport, const char* origin) {
   const absl::Status known = ParseTransportChoice(transport).status();
@@ -468,14 +470,53 @@ absl::Status LocalCluster::HowItEnded(const Child& child, int status) const {
       process.HasLogged()
           ? TailOfLog(process.log_file(), program ? kTailLinesOfProgram : kTailLines)
           : "";
-  return absl::InternalError(absl::StrCat(
+  const std::string ended = absl::StrCat(
       process.name(), " (pid ", process.pid(), ") ", DescribeExit(status),
       child.gave_up ? absl::StrCat(", ", child.policy.WhyNotAgain(), ", and is not started again")
-                    : "",
-      "; the end of ", process.log_file(), ":\n",
-      !tail.empty()                ? tail
-      : program && child.rank == 0 ? "  (nothing; the program has printed on this terminal)"
-                                   : "  (nothing)"));
+                    : "");
+  // What rank 0 of a program has printed is on this terminal already.
+  if (tail.empty() && program && child.rank == 0) return absl::InternalError(ended);
+  return absl::InternalError(absl::StrCat(ended, "; the end of ", process.log_file(), ":\n",
+                                          tail.empty() ? "  (nothing)" : tail));
+}
+
+std::vector<std::string> LocalCluster::AwaitPrograms(
+    const std::function<bool()>& interrupted, const std::function<void(const std::string&)>& note) {
+  note_ = nullptr;  // the job needs no other starts
+  const absl::Time told_at = options_.clock->Now() + kTellOfProgramAfter;
+  bool told = false;
+  std::vector<Child*> programs;
+  for (Child& child : children_) {
+    // One that was started again may have come too late for the job, and one that waits for its
+    // start was killed before the end of the job.
+    const auto status = child.process.Poll();
+    const bool killed = child.noted && status.has_value() && WIFSIGNALED(*status);
+    if (child.role == ROLE_WORKER && !child.again && !child.gave_up && !killed)
+      programs.push_back(&child);
+  }
+  while (!interrupted()) {
+    TellOfDeaths();
+    const auto running = std::find_if(programs.begin(), programs.end(), [](Child* child) {
+      return !child->process.Poll().has_value();
+    });
+    if (running == programs.end()) break;
+    if (!told && options_.clock->Now() >= told_at) {
+      told = true;
+      note(absl::StrCat("the job is done; waits for the end of ", (*running)->process.name(),
+                        " (pid ", (*running)->process.pid(), "); Ctrl-C ends it"));
+    }
+    options_.clock->Sleep(absl::Milliseconds(10));
+  }
+  std::vector<std::string> failures;
+  for (Child* child : programs) {
+    const auto status = child->process.Poll();
+    if (!status.has_value() || *status == 0) continue;
+    failures.push_back(absl::StrCat(
+        child->process.name(), " (pid ", child->process.pid(), ") ", DescribeExit(*status),
+        " after the job was done",
+        child->rank == 0 ? "" : absl::StrCat("; its log: ", child->process.log_file())));
+  }
+  return failures;
 }
 
 absl::Status LocalCluster::StartAgain(Child* child) {
@@ -492,6 +533,7 @@ absl::Status LocalCluster::StartAgain(Child* child) {
     return absl::OkStatus();
   }
   child->process = *std::move(process);
+  child->again = true;
   child->started = now;
   child->told = child->noted = false;
   child->start_at = absl::InfiniteFuture();

@@ -87,6 +87,11 @@ class LocalCluster {
   bool gave_up() const { return gave_up_; }
   // The scheduler has ended and is not started again: nothing can end the job.
   bool SchedulerIsLost();
+  // After the job: waits until the programs have ended, which may still have something to do, or
+  // until `interrupted`. Nothing is started again. Returns a line for each that has failed. `note`
+  // gets a line when a program takes long.
+  std::vector<std::string> AwaitPrograms(const std::function<bool()>& interrupted,
+                                         const std::function<void(const std::string&)>& note);
   // Waits up to `grace` for processes that were told to stop, then ends the rest by signals.
   void Stop(absl::Duration grace);
   // Lets the processes of a detached cluster, also those started later, outlive this one. INTERNAL
@@ -113,6 +118,7 @@ class LocalCluster {
     bool told = false;   // the scheduler has answered the report of its end, or needs none
     bool noted = false;  // its end is in deaths_, and the policy has been asked
     bool gave_up = false;
+    bool again = false;                            // it is not the first process of its rank
     absl::Time start_at = absl::InfiniteFuture();  // again
     RestartPolicy policy;
   };

@@ -439,7 +439,12 @@ int RunProgramsJob(const ParsedCommand& command, const WorkerProgram& program, u
   }
   PrintLaunch(command, request->config(), static_cast<int>(command.Number("server_num")), logs);
   std::cout << std::flush;
-  return RunJob(command, *request, limits, cluster, viewers, interruption);
+  const int code = RunJob(command, *request, limits, cluster, viewers, interruption);
+  if (code != kDone) return code;
+  const std::vector<std::string> failures =
+      cluster->AwaitPrograms([interruption] { return interruption->came.load(); }, PrintNote);
+  for (const std::string& failure : failures) PrintNote(failure);
+  return failures.empty() ? kDone : kJobFailed;
 }
 
 int LaunchProgram(const ParsedCommand& command) {
