@@ -329,7 +329,8 @@ class ProgramTest(ProgramLaunchTest):
         launcher.kill()
         launcher.wait()
         self.await_none_left()
-        out = self.train(*flags, "--resume", arguments=["--epochs=6"])
+        # The program offers its initial values in the log folder of its launch.
+        out = self.train(*flags, "--resume", "--log_dir=%s" % (self.tmp / "resumed.log"), arguments=["--epochs=6"])
         self.assertIn("resumes from", out)
         result = json.loads((self.tmp / "run" / "result.json").read_text())
         self.assertEqual(result["model_digest"], digest, out)
@@ -348,6 +349,14 @@ class ProgramTest(ProgramLaunchTest):
                 other = out if rank == 1 else (self.tmp / "run0.log" / "workerlog.1").read_text()
                 self.assertRegex(other, r"the program ends with its job: .")
                 self.assertIn("ZeroDivisionError", (self.tmp / ("run%d" % rank) / "result.json").read_text())
+
+    def test_a_program_that_fails_after_its_job_fails_the_launch(self):
+        # It takes longer than a launch waits for a hanging process.
+        end = "\n    import os, sys, time\n    if os.environ['SLUICE_RANK'] == '1':\n        time.sleep(8)\n        sys.exit(7)\n"
+        out = self.train(change=lambda text: text.rstrip("\n") + "\nif __name__ == '__main__':" + end, expect=1)
+        self.assertRegex(out, r"train\.py rank 1 \(pid \d+\) exited with code 7 after the job was done; its log: .*workerlog\.1")
+        self.assertIn("the job is done; waits for the end of train.py rank 1", out)
+        self.assertEqual(json.loads((self.tmp / "run" / "result.json").read_text())["status"], "done")
 
     def test_an_exception_while_the_job_recovers_fails_it_too(self):
         # The launcher has seen the end of the pserver when its process is gone, and starts another one 0.1 s later.
