@@ -82,6 +82,9 @@ class PagesTest(unittest.TestCase):
                 with self.subTest("%s:%d" % (PAGE.name, line + 1)):
                     exec(compile("\n" * line + block[1], str(PAGE), "exec"), names)
         steps = [event for event in core.events if event[0] == "step"]
+        self.assertEqual({name: len(value) for name, value in names["first"].items()},
+                         dict.fromkeys(("age", "user", "bought", "label"), 100))
+        self.assertEqual(len(names["loader"](0, 2, 0, 3)), 17)
         self.assertGreaterEqual(core.jobs, 5)
         self.assertEqual(len(steps), BATCHES * core.jobs)
         self.assertEqual(len(core.logits_seen), core.jobs)
