@@ -251,6 +251,41 @@ class LoopTest(FakeWorkerTest):
             sluice.torch.train("model", len, "job", **given)
         worker.assert_called_once_with("model", "job", predict="model", **given)
 
+    def test_an_error_of_the_job_names_fields_and_features_that_may_be_meant(self):
+        job = """name: "first"
+features {
+  name: "age"
+  numeric {
+  }
+}
+features {
+  name: "education"
+  categorical {
+  }
+}
+model {
+  program {
+    collections {
+      name: "wide"
+      features: "age"
+    }
+    collections {
+      name: "deep"
+      features: "eduction"
+    }
+  }
+}
+"""
+        unknown = "model.program.collections[1].features: names '%s', which the job does not declare; declare it, or remove it"
+        label = "data.label.column: is missing; name the column that holds the label"
+        for feature, more in (("eduction", " (collection 'deep'; did you mean 'education'?)"),
+                              ("xyz", " (collection 'deep'; it has ['age', 'education'])")):
+            error = "/tmp/a/draft.textproto:2: %s\n/tmp/a/draft.textproto:28: %s" % (label, unknown % feature)
+            self.core.offer = mock.Mock(side_effect=ValueError(error))
+            with self.assertRaises(ValueError) as raised:
+                self.worker(Net(), job).__enter__()
+            self.assertEqual(str(raised.exception), label + "\n" + unknown % feature + more)
+
     def test_a_second_step_is_an_error_that_fails_the_job(self):
         net = Net()
         self.core.batches = batches(1)

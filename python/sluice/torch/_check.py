@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import re
 from typing import Any, Mapping
 
 import torch
@@ -11,6 +13,16 @@ from torch.nn.parameter import is_lazy
 from torch.optim import lr_scheduler
 
 from .._job import Job
+
+# In a job as the core writes it: a field in each line, nested ones indented by two spaces.
+_FEATURES = re.compile(r"^features \{\n((?:  .*\n)*)", re.MULTILINE)
+_COLLECTIONS = re.compile(r"^    collections \{\n((?:      .*\n)*)", re.MULTILINE)
+_NAME = re.compile(r'^ +name: "(.*)"$', re.MULTILINE)
+# In errors of the core.
+_PLACE = re.compile(r"^/\S*/draft\.textproto(:\d+)?: ", re.MULTILINE)
+_UNKNOWN = re.compile(
+    r"model\.program\.collections\[(?P<number>\d+)\]\.features: names '(?P<feature>.*)', which the job does not declare"
+)
 
 LARGE_EMBEDDING = 10_000_000  # elements
 
@@ -139,6 +151,29 @@ def check_module(model: Any) -> None:
                 )
             if tensor.device.type != "cpu":
                 raise TypeError(f"{what} {name!r} is on {tensor.device}; only modules on the CPU are supported yet")
+
+
+def explained(error: str, job: str) -> str:
+    """What is wrong with a job, for the one who has written its program.
+
+    Args:
+        error: What the core says, by lines and fields of a file that only it has written.
+        job: The job as the core writes it, with its declaration.
+
+    Returns:
+        The same by fields alone, with the name of the collection and the features that may be meant.
+    """
+    features = [name for block in _FEATURES.findall(job) for name in _NAME.findall(block)[:1]]
+    collections = [name for block in _COLLECTIONS.findall(job) for name in _NAME.findall(block)[:1]]
+    lines = []
+    for line in _PLACE.sub("", error).split("\n"):
+        unknown = _UNKNOWN.match(line)
+        if unknown and int(unknown["number"]) < len(collections):
+            close = difflib.get_close_matches(unknown["feature"], features, 1)
+            meant = f"; did you mean {close[0]!r}?" if close else f"; it has {features}"
+            line = f"{line} (collection {collections[int(unknown['number'])]!r}{meant})"
+        lines.append(line)
+    return "\n".join(lines)
 
 
 def hints(model: nn.Module) -> list[str]:

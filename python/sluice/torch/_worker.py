@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from .. import Job, JobError, _private, _process, _programs
 from . import _constants
-from ._check import check_arguments, hints, refuse_torch_optim
+from ._check import check_arguments, explained, hints, refuse_torch_optim
 from ._declare import Declaration, Optimizer, declare
 from ._embedding import Batch, Place
 from ._group import Group, OnEpochEnd
@@ -148,9 +148,11 @@ class Worker:
             for hint in hints(self._model):
                 self._tell(hint, hint)
             _constants.write(folder, self._declared.constants)
-            self._core_module.offer(
-                folder, self._text, [(name, _values(tensor)) for name, tensor in self._declared.tensors()]
-            )
+            values = [(name, _values(tensor)) for name, tensor in self._declared.tensors()]
+            try:
+                self._core_module.offer(folder, self._text, values)
+            except ValueError as error:
+                raise ValueError(explained(str(error), self._text)) from None
         while not self._core_module.is_offered(folder, self._text):
             time.sleep(0.05)
         _constants.read(folder, self._declared.constants)
