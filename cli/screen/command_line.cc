@@ -49,11 +49,13 @@ absl::Status UnknownFlag(const CommandSpec& spec, const std::string& name,
   const std::vector<std::string> fields = FindFlag(spec, "set") == nullptr
                                               ? std::vector<std::string>()
                                               : PathsNamed(*JobConfig::descriptor(), name);
+  const std::string of_program =
+      RunsProgram(spec, args) ? "; arguments of the program follow --" : "";
   // Only commands with --set take fields of the job, so only there is this the likely mistake.
   if (!fields.empty()) {
     return absl::InvalidArgumentError(absl::StrCat("sluice ", spec.name, " has no flag --", name,
                                                    "; it is a field of the job: --set ",
-                                                   fields.front(), "=VALUE"));
+                                                   fields.front(), "=VALUE", of_program));
   }
   std::vector<std::string> names;
   for (const FlagSpec& flag : spec.flags) names.push_back(flag.name);
@@ -62,8 +64,7 @@ absl::Status UnknownFlag(const CommandSpec& spec, const std::string& name,
       absl::StrCat("sluice ", spec.name, " has no flag --", name,
                    FindFlag(spec, meant) == nullptr ? DidYouMeanOrAll(name, names)
                                                     : absl::StrCat("; did you mean '", meant, "'?"),
-                   RunsProgram(spec, args) ? "; arguments of the program follow --" : "",
-                   " (sluice ", spec.name, " --help)"));
+                   of_program, " (sluice ", spec.name, " --help)"));
 }
 
 absl::Status CheckValue(const FlagSpec& flag, const std::string& value) {

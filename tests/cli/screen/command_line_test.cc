@@ -91,15 +91,18 @@ TEST(CommandLineTest, FlagsOfOtherLaunchersAreNamed) {
   CommandSpec spec;
   spec.name = "launch";
   spec.flags = {{"worker_num", FlagKind::kNumber, "N", "1", ""},
-                {"program", FlagKind::kText, "FILE.py", "", ""}};
+                {"program", FlagKind::kText, "FILE.py", "", ""},
+                {"set", FlagKind::kText, "PATH=VALUE", "", ""}};
   const auto error = [&spec](const std::vector<std::string>& args) {
     return std::string(ParseCommand(spec, args).status().message());
   };
   for (const char* flag : {"--num_workers=2", "--nproc_per_node=2", "--nproc-per-node=2", "--np=2"})
     EXPECT_THAT(error({flag}), HasSubstr("did you mean 'worker_num'? (sluice"));
-  EXPECT_THAT(error({"--program=a.py", "--epochs=2"}),
-              HasSubstr("no flag --epochs; the choices are: worker_num, program; arguments of the "
-                        "program follow --"));
+  EXPECT_THAT(error({"--program=a.py", "--dropped=2"}),
+              HasSubstr("no flag --dropped; the choices are: worker_num, program, set; arguments "
+                        "of the program follow --"));
+  EXPECT_THAT(error({"--program=a.py", "--seed=2"}),
+              HasSubstr("--set train.seed=VALUE; arguments of the program follow --"));
   EXPECT_THAT(error({"--np=2", "--program=a.py"}), HasSubstr("arguments of the program follow --"));
 }
 
