@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Iterator, Mapping, Sequence
@@ -160,14 +161,15 @@ class Model:
 
         Args:
             feature: A categorical or bucketed feature of the job that has rows.
-            values: ``[n]``: texts or numbers.
+            values: ``[n]``: texts or numbers. A whole number counts as an integer, also as a float: 5.0 is the cell "5".
 
         Raises:
             KeyError: The model has no rows of such a feature.
+            TypeError: A value is neither text nor a number.
             UsageError: A value is malformed, or has no key or several.
         """
         try:
-            return self._reader.keys_of(feature, [str(value) for value in values])
+            return self._reader.keys_of(feature, [_cell(feature, value) for value in _listed(feature, values)])
         except ValueError as error:
             raise UsageError(str(error)) from None
 
@@ -177,6 +179,23 @@ class Model:
 
     def __repr__(self) -> str:
         return f"<sluice model of {self.job_id!r}, step {self.step:,}: tables {', '.join(self._columns)}>"
+
+
+def _listed(feature: str, values: Sequence[Any]) -> Sequence[Any]:
+    if isinstance(values, (str, bytes)):
+        raise TypeError(f"the values of feature {feature!r} are one {type(values).__name__}; give a list of values")
+    return values
+
+
+def _cell(feature: str, value: Any) -> str:
+    """The value as a data file has it."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
+        return str(value)
+    if isinstance(value, (float, np.floating)) and math.isfinite(value):
+        return str(int(value)) if float(value).is_integer() else str(value)
+    raise TypeError(f"feature {feature!r} has the value {value!r}; give texts or finite numbers")
 
 
 class _Dense(Mapping[str, Floats]):

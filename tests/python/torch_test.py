@@ -4,6 +4,7 @@ import inspect
 import io
 import multiprocessing
 import json
+import math
 import os
 import pathlib
 import random
@@ -30,10 +31,12 @@ import fake_core  # noqa: E402
 import sluice  # noqa: E402
 import sluice.torch  # noqa: E402
 from sluice import _process  # noqa: E402
+from sluice._model import _cell, _listed  # noqa: E402
 from sluice.torch import EmbeddingCollection, Optimizer  # noqa: E402
 from sluice.torch import _check  # noqa: E402
 from sluice.torch._declare import declare  # noqa: E402
 from sluice.torch._reports import StepCount  # noqa: E402
+from sluice.torch._source import Converter  # noqa: E402
 from sluice.torch._worker import Worker, _shortened  # noqa: E402
 
 SLOTS = [("user", 0), ("item", 0), ("day", 1)]
@@ -848,6 +851,15 @@ model {
         self.assertIn("Traceback", self.shown(error, on_terminal=False))  # into its log
         self.assertEqual("ValueError: another one\n", self.shown(ValueError("another one")))
 
+    def test_an_exception_before_the_first_batch_is_shown_by_python(self):
+        try:
+            with self.worker(Net()):
+                1 / 0
+        except ZeroDivisionError as caught:
+            error = caught
+        # The job may not have begun, and then nobody else would show it.
+        self.assertIn("Traceback", self.shown(error))
+
     def test_the_end_of_the_job_is_one_line(self):
         self.core.batches = [fake_core.JobEnded("pserver 0 is lost\nand more")]
         try:
@@ -1430,10 +1442,32 @@ class SourceTest(FakeWorkerTest):
 
         self.assertEqual(self.train(source), list(range(6)))
 
+    def test_padding_is_checked(self):
+        for padding in ("0", 0.5, True, {"user": 1.5}):
+            with self.subTest(padding), self.assertRaisesRegex(TypeError, "padding= is .*integer"):
+                self.worker(Net(), source=lambda *_: [], padding=padding)
+        with self.assertRaisesRegex(ValueError, r"padding= names 'uesr'; the categorical features are user, item"):
+            Converter(["age"], ["user", "item"], {"uesr": 0})
+
     def test_options_without_a_source_are_refused(self):
         for options in ({"epoch_steps": 3}, {"padding": 0}, {"eval_source": lambda rank, world: []}):
             with self.assertRaisesRegex(ValueError, "need source"):
                 self.worker(Net(), **options)
+
+
+class CellsTest(unittest.TestCase):
+    """Values as Model.keys and Model.rows take them."""
+
+    def test_whole_numbers_are_integers(self):
+        self.assertEqual([_cell("f", value) for value in ("a", 5, 5.0, np.float64(5), np.int32(-5), 2.5)],
+                         ["a", "5", "5", "5", "-5", "2.5"])
+
+    def test_what_is_no_cell_is_refused_by_name(self):
+        for value in (True, None, b"1", [1, 2], float("nan"), math.inf):
+            with self.subTest(value), self.assertRaisesRegex(TypeError, "feature 'f' has the value"):
+                _cell("f", value)
+        with self.assertRaisesRegex(TypeError, "give a list"):
+            _listed("f", "12")
 
 
 class DeclareTest(unittest.TestCase):

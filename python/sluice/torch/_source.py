@@ -47,6 +47,8 @@ class Converter:
     def __init__(self, numbers: Sequence[str], slots: Sequence[str], padding: Padding) -> None:
         self._numbers = list(numbers)
         self._slots = list(slots)
+        if isinstance(padding, Mapping) and (unknown := sorted(set(padding) - set(slots))):
+            raise ValueError(f"padding= names {unknown[0]!r}; the categorical features are {', '.join(slots)}")
         self._padding = padding
         self._known = {"label", "weight", *numbers, *slots}
 

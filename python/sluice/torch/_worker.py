@@ -77,6 +77,9 @@ class Worker:
         check_arguments(model, job, predict, optimizers)
         if source is None and (eval_source is not None or epoch_steps is not None or padding is not None):
             raise ValueError("eval_source, epoch_steps and padding need source: without it the job reads data.train_files")
+        for value in padding.values() if isinstance(padding, Mapping) else [padding]:
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
+                raise TypeError(f"padding= is {value!r}; give an integer, or integers by the names of features")
         if epoch_steps is not None and epoch_steps < 1:
             raise ValueError(f"epoch_steps is {epoch_steps}; give at least 1")
         self._model = model
@@ -109,6 +112,7 @@ class Worker:
         self._turn: _core.Turn | None = None
         self._unanswered = False  # a turn was taken, and what serves it has not returned
         self._over = False
+        self._served = False  # the job has given a turn, so that a failure of this process reaches it
         self._handler: Any = None  # of SIGINT, before the job was cancelled
         self._places: dict[str, list[Place]] | None = None
         self._numbers: list[str] = []
@@ -234,7 +238,7 @@ class Worker:
         if self._batch is not None:
             self._end_turn()  # before: the turn's memory is gone when the job has failed
         core.fail(text)
-        if text == whole:
+        if text == whole and self._served:
             _process.reported(error)
 
     def _cancel(self, core: _core.Worker) -> None:
@@ -470,6 +474,7 @@ class Worker:
         except self._core_module.JobEnded as error:
             self._over = True
             raise JobError(str(error)) from None
+        self._served = True
         if turn is None:
             self._over = True
         elif self._places is None:
@@ -590,6 +595,8 @@ class Worker:
         try:
             with torch.no_grad():
                 logits = self._predict(batch)
+                if not isinstance(logits, Tensor):
+                    raise TypeError(f"predict gave {type(logits).__name__}; it gives a tensor of shape ({batch.examples},)")
                 if logits.shape != (batch.examples,):
                     raise ValueError(f"predict gave {tuple(logits.shape)}; it gives logits of shape ({batch.examples},)")
                 torch.from_numpy(turn.logits()).copy_(logits)
