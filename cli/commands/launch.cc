@@ -492,8 +492,14 @@ int LaunchProgram(const ParsedCommand& command) {
 int LaunchAny(const ParsedCommand& command) {
   if (command.Given("program")) return LaunchProgram(command);
   if (!command.words.empty()) {
-    return ReportError(absl::InvalidArgumentError(absl::StrCat(
-        "unknown argument ", command.words[0], "; only a --program=FILE.py takes arguments")));
+    const std::string& word = command.words[0];
+    const std::string advice =
+        absl::EndsWith(word, ".py")    ? absl::StrCat("a program is given as --program=", word)
+        : absl::StrContains(word, '=') ? "flags begin with --"
+                                       : absl::StrCat("a job is given as --job=", word);
+    return ReportError(absl::InvalidArgumentError(
+        absl::StrCat("sluice launch does not take '", word, "'; ", advice,
+                     " (only a program takes arguments, after --; sluice launch --help)")));
   }
   if (command.Switch("pdb")) {
     return ReportError(absl::InvalidArgumentError(

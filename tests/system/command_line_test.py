@@ -403,6 +403,7 @@ class AdviceTest(SluiceTest):
     def test_commands_in_the_wrong_place_get_advice(self):
         self.assertIn("sluice launch --job=x", self.advice(self.run_program("sluice", "--job=x")))
         self.assertIn("--job=%s" % ADULT, self.advice(self.run_program("sluice", "launch", ADULT)))
+        self.assertIn("--program=train.py", self.advice(self.run_program("sluice", "launch", "train.py")))
         self.assertEqual(self.run_program("sluice", "help", "up").stdout, self.run_program("sluice", "up", "--help").stdout)
         job = "--job=%s" % ADULT
         self.assertIn("'train.batch_size'", self.advice(self.run_program("sluice", "launch", job, "--set=batch_size=3")))
