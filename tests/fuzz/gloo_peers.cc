@@ -30,7 +30,8 @@
 
 // Gloo's thread waits up to 10 ms for events, and closing a connection waits for the end of that.
 // Gloo calls this function in place of the C library's, so that more inputs run in a second.
-extern "C" int epoll_wait(int fd, epoll_event* events, int size, int timeout_ms) {
+extern "C" __attribute__((visibility("default"))) int epoll_wait(int fd, epoll_event* events,
+                                                                 int size, int timeout_ms) {
   return epoll_pwait(fd, events, size, timeout_ms < 0 ? 1 : std::min(timeout_ms, 1), nullptr);
 }
 

@@ -124,7 +124,7 @@ class LaunchFromPythonTest(SluiceTest):
             with self.subTest(order):
                 subprocess.run([sys.executable, "-B", "-c", "import ctypes, sys; sys.path.insert(0, %r)\n"
                                 "other = lambda: ctypes.CDLL(%r, ctypes.RTLD_GLOBAL)\n"
-                                "%s\nassert _core.declare('train { epochs: 3 }', '', '{}')[1]"
+                                "%s\nassert _core.declare('data { train_files: \"x\" }', '', '{}')[1]"
                                 % (str(PACKAGE), str(library), order)], check=True, env={**os.environ, "LD_PRELOAD": ""})
 
     def test_nothing_is_left_when_python_is_killed(self):

@@ -50,8 +50,13 @@ static int SyncAndRecord(long call, int fd) {
   }
   return rc;
 }
-extern "C" int fsync(int fd) { return SyncAndRecord(SYS_fsync, fd); }
-extern "C" int fdatasync(int fd) { return SyncAndRecord(SYS_fdatasync, fd); }
+// Visible, because the calls come from a shared library.
+extern "C" __attribute__((visibility("default"))) int fsync(int fd) {
+  return SyncAndRecord(SYS_fsync, fd);
+}
+extern "C" __attribute__((visibility("default"))) int fdatasync(int fd) {
+  return SyncAndRecord(SYS_fdatasync, fd);
+}
 
 namespace sluice {
 namespace {
