@@ -333,7 +333,7 @@ void LocalCluster::UseProgram(uint32_t rank, ChildOptions* child) const {
       absl::StrCat(std::filesystem::path(program.file).filename().string(), " rank ", rank);
   child->argv = {program.interpreter, "-u", program.file};
   child->argv.insert(child->argv.end(), program.args.begin(), program.args.end());
-  // What the first worker prints is what the user of a script looks for.
+  // Users of a script look for its output on the terminal; the first worker's stands for all.
   child->shows_output = rank == 0;
   child->interactive = program.debugs;
   // Absolute, since a script may change its folder.
@@ -356,7 +356,7 @@ void LocalCluster::UseProgram(uint32_t rank, ChildOptions* child) const {
     add("SLUICE_TLS_CERT", absolute(files.cert));
     add("SLUICE_TLS_KEY", absolute(files.key));
   }
-  // What programs of torch.distributed read.
+  // For programs of torch.distributed, which read these variables.
   add("RANK", absl::StrCat(rank));
   add("LOCAL_RANK", absl::StrCat(rank));
   add("WORLD_SIZE", absl::StrCat(options_.config.worker_num()));
@@ -474,7 +474,7 @@ absl::Status LocalCluster::HowItEnded(const Child& child, int status) const {
       process.name(), " (pid ", process.pid(), ") ", DescribeExit(status),
       child.gave_up ? absl::StrCat(", ", child.policy.WhyNotAgain(), ", and is not started again")
                     : "");
-  // What rank 0 of a program has printed is on this terminal already.
+  // Rank 0 of a program has printed on this terminal already.
   if (tail.empty() && program && child.rank == 0) return absl::InternalError(ended);
   return absl::InternalError(absl::StrCat(ended, "; the end of ", process.log_file(), ":\n",
                                           tail.empty() ? "  (nothing)" : tail));

@@ -131,7 +131,7 @@ class LocalCluster {
 
   // Chooses the port at which programs of torch.distributed meet.
   absl::Status ReserveMeetingPort();
-  // What a worker that is a program gets instead of flags.
+  // Gives a worker that is a program its variables, in place of flags.
   void UseProgram(uint32_t rank, ChildOptions* child) const;
   absl::StatusOr<ChildProcess> StartProcess(Role role, uint32_t rank,
                                             const std::vector<std::string>& flags);

@@ -42,7 +42,7 @@ std::string ResumeHint(const std::string& name, const ParsedCommand& command, co
   }
   std::string text =
       absl::StrCat("to continue from ", status.checkpoint().dir(), ":\n  sluice ", name);
-  // What follows -- are arguments of a program.
+  // The words after -- are arguments of a program.
   const auto words = std::find(command.args.begin(), command.args.end(), "--");
   const auto add = [&](auto begin, auto end) {
     for (auto arg = begin; arg != end; ++arg) absl::StrAppend(&text, " ", ShellWord(*arg));

@@ -34,7 +34,7 @@ struct FeatureUse {
   // refused.
   bool key_weights = false;
 
-  // What a model looks up that declares it by name, feature by feature.
+  // One lookup of a model that declares its lookups by name and feature.
   struct Collection {
     std::string name;
     uint32_t dim = 0;                   // width of its values
