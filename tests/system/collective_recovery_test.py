@@ -5,7 +5,7 @@ import random
 import signal
 import unittest
 
-from sluice_testing import TEST_BIN, SluiceTest, free_port, wait_until
+from sluice_testing import SEED, TEST_BIN, SluiceTest, free_port, wait_until
 
 EXAMPLES, BATCH, EPOCHS = 1200, 24, 6
 STEPS = EXAMPLES // BATCH  # of an epoch
@@ -33,9 +33,8 @@ FLAGS = ("--a_sync=false", "--epochs=%d" % EPOCHS, "--set=strategy.sync_configs.
 class CollectiveRecoveryTest(SluiceTest):
     def setUp(self):
         super().setUp()
-        self.seed = int(os.environ.get("SLUICE_TEST_SEED", 0)) or random.randrange(1, 10**6)
-        print("SLUICE_TEST_SEED=%d" % self.seed, flush=True)
-        self.random = random.Random("%d %s" % (self.seed, self.id()))
+        print("SLUICE_TEST_SEED=%d" % SEED, flush=True)
+        self.random = random.Random("%d %s" % (SEED, self.id()))
         values = random.Random(5)
         rows = []
         for i in range(EXAMPLES):
@@ -110,7 +109,7 @@ class CollectiveRecoveryTest(SluiceTest):
 
     def run_with_deaths(self, name, workers, servers, die_at, *flags, spares=1):
         whole = self.undisturbed(workers, servers, *flags)
-        with self.subTest(name, die_at=die_at, seed=self.seed):
+        with self.subTest(name, die_at=die_at, seed=SEED):
             result = self.end(self.begin(name, workers, servers, spares, die_at, *flags), name)
             self.assert_same(result, whole, len(die_at))
 
@@ -206,7 +205,7 @@ class CollectiveRecoveryTest(SluiceTest):
             for i, event in enumerate(events):
                 name, rank = "shrink%d%s" % (servers, event), i % 2
                 n = self.number() * (4 if event == "send" else 1) + i
-                with self.subTest(name, number=n, seed=self.seed):
+                with self.subTest(name, number=n, seed=SEED):
                     process = self.begin(name, 3, servers, 0, {rank: "%s:%d" % (event, n)},
                                          "--set=strategy.sync_configs.on_worker_loss=SHRINK")
                     result = self.end(process, name)
@@ -222,7 +221,7 @@ class CollectiveRecoveryTest(SluiceTest):
         for engine in ("SHM", "GLOO"):
             flags = ("--set=strategy.sync_configs.engine=" + engine,)
             whole, name = self.undisturbed(2, 2, *flags), "hangs." + engine
-            with self.subTest(name, seed=self.seed):
+            with self.subTest(name, seed=SEED):
                 process = self.begin(name, 2, 2, 1, {1: "hang:%d" % self.number()}, "--set=train.step_timeout_s=600", *flags)
                 self.exit_code(process, within=180)
                 os.kill(self.workers[1].pid, signal.SIGKILL)
@@ -233,7 +232,7 @@ class CollectiveRecoveryTest(SluiceTest):
         for engine in ("SHM", "GLOO"):
             flags = ("--set=strategy.sync_configs.engine=" + engine, "--set=train.step_timeout_s=1")
             whole, name = self.undisturbed(2, 0, *flags), "late." + engine
-            with self.subTest(name, seed=self.seed):
+            with self.subTest(name, seed=SEED):
                 process = self.begin(name, 2, 0, 0, {1: "late:%d" % self.number()}, *flags)
                 self.assert_same(self.end(process, name), whole, 0)
                 self.assertTrue((self.tmp / (name + ".died1")).exists(), "rank 1 was late")

@@ -175,7 +175,7 @@ class ProgramSourceTest(DisturbedLaunchTest):
     def check_same_bits_after_kill(self, role, rank, *flags):
         undisturbed, _ = self.train("--a_sync=false", name="undisturbed", arguments=["--epochs=30"])
         launcher = self.start_training("--a_sync=false", *flags, arguments=["--epochs=30"])
-        self.await_step(launcher, self.random.randrange(60, 600))
+        self.await_step(launcher, self.random.randrange(60, 400))
         kill_unless_over(self.pid_of(role, rank), signal.SIGKILL)
         result = self.result(launcher)
         self.assertEqual(result["model_digest"], undisturbed["model_digest"], self.output())

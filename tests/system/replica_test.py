@@ -1,14 +1,13 @@
 """Jobs with replicas lose no acknowledged update when a pserver dies, and continue when its follower does."""
 import json
 import os
-import random
 import re
 import signal
 import sys
 import time
 import unittest
 
-from sluice_testing import ADULT, ROOT, TIME_SCALE, SluiceTest, wait_until
+from sluice_testing import ADULT, ROOT, SEED, TIME_SCALE, SluiceTest, wait_until
 
 sys.path.insert(1, str(ROOT / "tests" / "chaos"))
 from counting_oracle import MEMBERS, PSERVER, Case, CountingTest  # noqa: E402
@@ -24,8 +23,7 @@ MODES = (("async", ("--a_sync=true",)), ("geo", ("--a_sync=true", "--k_steps=10"
 class ReplicaTest(SluiceTest):
     @classmethod
     def setUpClass(cls):
-        cls.seed = int(os.environ.get("SLUICE_TEST_SEED", random.randrange(1 << 30)))
-        print("SLUICE_TEST_SEED=%d" % cls.seed, flush=True)
+        print("SLUICE_TEST_SEED=%d" % SEED, flush=True)
 
     def output(self, name):
         return (self.tmp / (name + ".out")).read_text()
@@ -168,7 +166,7 @@ class CountsTest(CountingTest):
     """Sums are exact although pservers die at random moments, one after another."""
 
     def test_sums_are_exact_when_pservers_die(self):
-        seed = int(os.environ.get("CHAOS_SEED", random.randrange(1 << 30)))
+        seed = int(os.environ.get("CHAOS_SEED", SEED))
         print("CHAOS_SEED=%d" % seed, flush=True)
         for mode, k_steps in (("async", 0), ("geo", 1), ("geo", 10)):
             with self.subTest("%s %d" % (mode, k_steps)):

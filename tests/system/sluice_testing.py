@@ -27,6 +27,8 @@ TEST_BIN = pathlib.Path(os.environ.get("SLUICE_TEST_BIN_DIR", "build/release/tes
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(1, str(ROOT / "tests" / "faults"))  # the fault tools
 TIME_SCALE = float(os.environ.get("SLUICE_TIME_SCALE", "1"))  # sanitized programs are slower
+# Of what tests choose at random. SLUICE_TEST_SEED repeats a run; programs refuse variables that they do not know.
+SEED = int(os.environ.pop("SLUICE_TEST_SEED", random.randrange(1 << 30)))
 # Seconds for every wait whose length the product does not promise. Generous: tests that pass do not wait so long.
 PATIENCE = 60
 ADULT = ROOT / "configs" / "adult_wide_deep.textproto"
@@ -377,17 +379,16 @@ train { batch_size: 8 epochs: 2 seed: 3 }
 
 
 class DisturbedLaunchTest(SluiceTest):
-    """Disturbs jobs of start_launch at random steps. SLUICE_TEST_SEED repeats a run."""
+    """Disturbs jobs of start_launch at random steps."""
 
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        cls.seed = int(os.environ.get("SLUICE_TEST_SEED", random.randrange(1 << 30)))
-        print("SLUICE_TEST_SEED=%d" % cls.seed, flush=True)
+        print("SLUICE_TEST_SEED=%d" % SEED, flush=True)
 
     def setUp(self):
         super().setUp()
-        self.random = random.Random("%d %s" % (self.seed, self.id()))
+        self.random = random.Random("%d %s" % (SEED, self.id()))
 
     def output(self, name="run"):
         return (self.tmp / (name + ".out")).read_text()
@@ -404,6 +405,7 @@ class DisturbedLaunchTest(SluiceTest):
         return wait_until(found, lambda: "%s in:\n%s" % (pattern, self.output(name)))
 
     def await_step(self, launcher, step, name="run", after=0):
+        """Keep `step` below 90 times train.log_every: a worker prints its first 100 lines, and then one in 10 seconds."""
         def reached():
             steps = re.findall(r"step ([\d,]+) loss", self.output(name)[after:])
             self.assertTrue(launcher.poll() is None, self.output(name))
