@@ -63,6 +63,11 @@ uint64_t ClientCore::last_sequence() const {
   return window_.last();
 }
 
+uint64_t ClientCore::acknowledged() const {
+  MutexLock lock(&mu_);
+  return window_.delivery().released();
+}
+
 uint64_t ClientCore::checkpoint_seen() const {
   MutexLock lock(&mu_);
   return checkpoint_seen_;

@@ -42,6 +42,8 @@ class ClientCore : public PserverLink::Listener {
 
   const ShardIndex& index() const { return index_; }
   uint64_t last_sequence() const;
+  // Up to this sequence all shards have acknowledged every frame.
+  uint64_t acknowledged() const;
   // See ParameterClient::checkpoint_seen.
   uint64_t checkpoint_seen() const;
   Route route() const;

@@ -127,6 +127,8 @@ class ParameterClientImpl : public ParameterClient {
     return core_->WaitPushes(static_cast<uint64_t>(std::max(in_flight, 0)));
   }
 
+  uint64_t acknowledged() const override { return core_->acknowledged(); }
+
   absl::Status PushStep(uint64_t global_step, PushRequest request) override {
     SLUICE_ASSIGN_OR_RETURN(PushFrame frame, MakePushFrame(index(), request));
     frame.sequence = global_step + 1;

@@ -3,8 +3,8 @@
 // Frames are delivered exactly once and in order, even when streams break. The client keeps a frame
 // until it is acknowledged and sends it again after a reconnect; delivery.h has the rules.
 //
-// Thread safety: one thread. PushEarly, NoteGeneration, Cancel and WaitingFor are safe from any
-// thread.
+// Thread safety: one thread. PushEarly, acknowledged, NoteGeneration, Cancel and WaitingFor are
+// safe from any thread.
 #pragma once
 
 #include <atomic>
@@ -64,6 +64,10 @@ class ParameterClient {
   virtual absl::Status PushEarly(PushRequest early) = 0;
   // Waits until at most `in_flight` pushes are unacknowledged.
   virtual absl::Status WaitPushes(int in_flight) = 0;
+  // Returns the newest push that every pserver has acknowledged, with all before it; 0: none. In
+  // async pushes are counted from 1 on, in sync it is the number of global steps. Safe from any
+  // thread.
+  virtual uint64_t acknowledged() const { return 0; }
 
   // Sync: PushStep pushes global step t (0-based) and waits until every pserver holds it.
   // StartCommit then sends commit(t) together with the pull of step t + 1. If `next` asks for

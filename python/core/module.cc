@@ -10,6 +10,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -28,6 +29,7 @@
 #include "python/core/model_bindings.h"
 #include "python/core/program_worker.h"
 #include "python/core/shape_bindings.h"
+#include "python/core/slot_columns.h"
 #include "python/core/source_exchange.h"
 
 namespace nb = nanobind;
@@ -116,6 +118,24 @@ class Turn {
   nb::object parameter_gradient(size_t i) const {
     return ArrayOn(get().gradients->dense.at(i), ShapeOf(i));
   }
+  using GivenRows = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+  using TakenRows = nb::ndarray<float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+  // Copies the rows of a slot's values, one after another: `to` is [values][dim], from column
+  // `first` of the table on.
+  void CopyRows(size_t table, size_t slot, size_t first, const TakenRows& to) const {
+    const SlotColumns at = ColumnsOf(table, slot, first, to);
+    const float* const values = input().rows.at(table).values;
+    nb::gil_scoped_release release;
+    CopySlotRows(values, at, to.data());
+  }
+  // Adds gradients to those rows; gradients of equal values add up. Returns the first of `from`
+  // that has a NaN or an infinite number, and adds nothing then; -1: none has.
+  int64_t AddRowGradients(size_t table, size_t slot, size_t first, const GivenRows& from) const {
+    const SlotColumns at = ColumnsOf(table, slot, first, from);
+    float* const gradients = get().gradients->rows.at(table);
+    nb::gil_scoped_release release;
+    return AddSlotGradients(from.data(), at, gradients);
+  }
   nb::object logits() const { return ArrayOn(get().logits, {batch().n}); }
 
   // Adds a value to what the step reports.
@@ -141,6 +161,15 @@ class Turn {
     return *get().input;
   }
   const Batch& batch() const { return *input().batch; }
+  template <typename Array>
+  SlotColumns ColumnsOf(size_t table, size_t slot, size_t first, const Array& array) const {
+    const SlotRows& rows = *get().rows;
+    SlotColumns at{rows.rows().data() + rows.begin(slot), rows.end(slot) - rows.begin(slot),
+                   shape_->tables.at(table).dim, first, array.shape(1)};
+    if (array.shape(0) != at.n || first + at.dim > at.row_dim)
+      throw nb::value_error("the array is not of the slot's values and the collection's width");
+    return at;
+  }
   std::vector<size_t> ShapeOf(size_t i) const {
     const std::vector<uint64_t>& shape = shape_->parameters.at(i).shape;
     return {shape.begin(), shape.end()};
@@ -178,6 +207,48 @@ class Worker {
       }
       if (PyErr_CheckSignals() != 0) throw nb::python_error();
     }
+  }
+
+  // Waits at most so many seconds for the next turn. False: the job has ended well; None: there is
+  // no turn yet. Raises JobEnded otherwise.
+  nb::object Poll(double seconds) {
+    absl::StatusOr<const ProgramTurn*> turn = nullptr;
+    {
+      nb::gil_scoped_release release;
+      turn = worker().exchange()->Take(std::min(absl::Seconds(seconds), kLook));
+    }
+    if (absl::IsOutOfRange(turn.status())) return nb::bool_(false);
+    if (!turn.ok()) throw JobEnded(std::string(turn.status().message()));
+    if (*turn == nullptr) {
+      if (PyErr_CheckSignals() != 0) throw nb::python_error();
+      return nb::none();
+    }
+    turn_ = std::make_shared<Turn>(*turn, worker().place()->shape);
+    return nb::cast(turn_);
+  }
+
+  // Waits until the pservers have acknowledged this push and all before it (as
+  // ParameterClient::acknowledged counts them), at most so many seconds. False: not yet. None: no
+  // attempt of the job runs here. Raises JobEnded when the job is over.
+  std::optional<bool> AwaitAcknowledged(uint64_t push, double seconds) {
+    std::optional<uint64_t> newest;
+    {
+      nb::gil_scoped_release release;
+      absl::Duration pause = absl::Microseconds(20), left = absl::Seconds(seconds);
+      for (;;) {
+        newest = worker().Acknowledged();
+        if (!newest.has_value() || *newest >= push || left <= absl::ZeroDuration()) break;
+        absl::SleepFor(pause);
+        left -= pause;
+        pause = std::min(2 * pause, absl::Milliseconds(1));
+      }
+    }
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    if (newest.has_value()) return *newest >= push;
+    const absl::Status going_on = worker().MayWait();
+    if (!going_on.ok() && !absl::IsOutOfRange(going_on))
+      throw JobEnded(std::string(going_on.message()));
+    return std::nullopt;
   }
 
   // The gradients of the turn are in place. `loss_sum`: sum of weight x loss.
@@ -238,14 +309,15 @@ class Worker {
   // ---- The thread of the program that reads its source. It may go on after Stop.
 
   // The next request: (number, "train", "evaluate" or "count", rank, number of workers, epoch,
-  // first batch). None: the job is over.
+  // first batch). None: the job is over, or, unless `wait`, there is no new request.
   using Request = std::tuple<uint64_t, std::string, uint32_t, uint32_t, uint32_t, uint64_t>;
-  std::optional<Request> AwaitSource() {
+  std::optional<Request> AwaitSource(bool wait) {
     const std::shared_ptr<SourceExchange> sources = sources_;
     nb::gil_scoped_release release;
     for (;;) {
-      const absl::StatusOr<std::optional<SourceRequest>> request = sources->Await(kLook);
-      if (!request.ok()) return std::nullopt;
+      const absl::StatusOr<std::optional<SourceRequest>> request =
+          sources->Await(wait ? kLook : absl::ZeroDuration());
+      if (!request.ok() || (!wait && !request->has_value())) return std::nullopt;
       if (!request->has_value()) continue;
       const SourceRequest& r = **request;
       const char* const kind = r.kind == SourceRequest::kTrain      ? "train"
@@ -326,13 +398,20 @@ class Worker {
   std::tuple<std::string, uint32_t, uint32_t, bool> Place() {
     for (;;) {
       if (auto place = worker().place())
-        return {place->job_id, place->rank, place->world_size, place->async};
+        return {place->job_id, place->rank, place->world_size, place->async()};
       {
         nb::gil_scoped_release release;
         absl::SleepFor(kLook);
       }
       if (PyErr_CheckSignals() != 0) throw nb::python_error();
     }
+  }
+
+  // "sync", "async" or "geo". After Place.
+  std::string ModeName() {
+    const auto place = worker().place();
+    if (!place.has_value()) throw std::runtime_error("the worker has no job yet");
+    return place->mode == Mode::kSync ? "sync" : place->mode == Mode::kGeo ? "geo" : "async";
   }
 
   std::vector<std::pair<std::string, std::vector<Lookup>>> Lookups() { return LookupsOf(*Shape()); }
@@ -446,12 +525,18 @@ NB_MODULE(_core, m) {
       .def("row_gradients", &Turn::row_gradients, "table"_a)
       .def("parameter", &Turn::parameter, "i"_a)
       .def("parameter_gradient", &Turn::parameter_gradient, "i"_a)
+      .def("copy_rows", &Turn::CopyRows, "table"_a, "slot"_a, "first"_a, "to"_a)
+      .def("add_row_gradients", &Turn::AddRowGradients, "table"_a, "slot"_a, "first"_a,
+           "gradients"_a)
       .def("logits", &Turn::logits)
       .def("log", &Turn::Log, "name"_a, "value"_a)
       .def("measure", &Turn::Measure, "name"_a, "sum"_a, "weight"_a);
   nb::class_<Worker>(m, "Worker")
       .def(nb::init<const std::string&, uint64_t>(), "job"_a, "epoch_steps"_a = 0)
       .def("take", &Worker::Take)
+      .def("poll", &Worker::Poll, "seconds"_a)
+      .def("await_acknowledged", &Worker::AwaitAcknowledged, "push"_a, "seconds"_a)
+      .def("mode", &Worker::ModeName)
       .def("answer", &Worker::Answer, "loss_sum"_a, "weight_sum"_a)
       .def("skip", &Worker::Skip)
       .def("answer_logits", &Worker::AnswerLogits)
@@ -460,7 +545,7 @@ NB_MODULE(_core, m) {
       .def("answer_end", &Worker::AnswerEnd, "done"_a)
       .def("gather", &Worker::Gather, "epochs_done"_a, "number"_a, "what"_a, "rank"_a, "data"_a)
       .def("pass_on", &Worker::Pass, "epochs_done"_a, "number"_a, "what"_a)
-      .def("await_source", &Worker::AwaitSource)
+      .def("await_source", &Worker::AwaitSource, "wait"_a = true)
       .def("counted_source", &Worker::CountedSource, "number"_a, "batches"_a)
       .def("give_batch", &Worker::GiveBatch, "number"_a, "given_as"_a, "examples"_a,
            "label"_a.none(), "weight"_a.none(), "numbers"_a, "values"_a)

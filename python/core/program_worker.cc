@@ -10,7 +10,6 @@
 #include "common/base/clock.h"
 #include "common/base/env.h"
 #include "common/base/status_macros.h"
-#include "common/config/mode.h"
 #include "common/config/own_data.h"
 #include "common/daemon/control_plane.h"
 #include "common/daemon/endpoint_list.h"
@@ -111,7 +110,7 @@ absl::StatusOr<std::unique_ptr<DenseNet>> ProgramWorker::MakeNet(const ModelSpec
   {
     MutexLock lock(&mutex_);
     place_->shape = std::make_shared<const ProgramShape>(program.shape());
-    async = place_->async;
+    async = place_->async();
   }
   return std::make_unique<ProgramNet>(program.shape(), &exchange_, async ? nullptr : &newest_);
 }
@@ -130,7 +129,7 @@ void ProgramWorker::JobStarts(const WorkerAssignment& assignment) {
   place_->job_id = assignment.job().job_id();
   place_->rank = assignment.rank();
   place_->world_size = assignment.job().worker_num();
-  place_->async = ModeOf(assignment.job().config().strategy()) == Mode::kAsync;
+  place_->mode = ModeOf(assignment.job().config().strategy());
   self_.emplace();
   self_->set_job_id(assignment.job().job_id());
   self_->set_rank(assignment.rank());

@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/base/mutex.h"
+#include "common/config/mode.h"
 #include "common/daemon/identity.h"
 #include "common/daemon/log_file.h"
 #include "model/model_list.h"
@@ -35,8 +36,9 @@ struct ProgramPlace {
   std::string job_id;
   uint32_t rank = 0;
   uint32_t world_size = 0;
-  bool async = true;  // the job's mode: each worker's push is applied by itself
-  std::shared_ptr<const ProgramShape> shape;  // null until its network is made
+  Mode mode = Mode::kAsync;
+  bool async() const { return mode == Mode::kAsync; }  // each worker's push is applied by itself
+  std::shared_ptr<const ProgramShape> shape;           // null until its network is made
 };
 
 class ProgramWorker {
@@ -56,6 +58,11 @@ class ProgramWorker {
   using Place = ProgramPlace;
   // Nothing before the first assignment.
   std::optional<Place> place();
+
+  // WorkerServer::Acknowledged.
+  std::optional<uint64_t> Acknowledged() { return server_->Acknowledged(); }
+  // OK while the job is not over: the program may go on waiting. Else as ProgramExchange::Take.
+  absl::Status MayWait() { return exchange_.MayWait(); }
 
   // ---- Calls of all ranks, on the program's thread.
 

@@ -1,7 +1,8 @@
 """Sluice trains models whose embeddings and parameters live on parameter servers.
 
 `launch` runs a job on this machine and gives its result; `Job` makes the job. `predict` scores data with the model that
-was saved, and `load_model` gives its values as arrays. `sluice.torch` runs a PyTorch module as the network of a job.
+was saved, and `load_model` gives its values as arrays. `sluice.torch` runs a PyTorch module as the network of a job, and
+`Client` gives rows of tables to a program that computes gradients itself, such as with NumPy.
 """
 
 from __future__ import annotations
@@ -11,19 +12,25 @@ from typing import TYPE_CHECKING, Any
 from ._errors import JobError, UsageError
 from ._job import Job
 from ._launch import Epoch, Launch, Progress, Result, launch
+from ._optimizer import Optimizer
 from ._predict import predict
 
 if TYPE_CHECKING:
+    from ._client import Client, RolledBack, SparseTable
     from ._model import Model, Table, load_model
 
 __all__ = [
+    "Client",
     "Epoch",
     "Job",
     "JobError",
     "Launch",
     "Model",
+    "Optimizer",
     "Progress",
     "Result",
+    "RolledBack",
+    "SparseTable",
     "Table",
     "UsageError",
     "launch",
@@ -38,6 +45,10 @@ def __getattr__(name: str) -> Any:
 
         return load_core()
     # They need NumPy, which takes longer to import than all the rest.
+    if name in ("Client", "RolledBack", "SparseTable"):
+        from . import _client
+
+        return getattr(_client, name)
     if name in ("Model", "Table", "load_model"):
         from . import _model
 

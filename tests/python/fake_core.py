@@ -4,6 +4,7 @@ It hands out the batches of a test in order, so that the loop and the modules ca
 """
 import json
 import queue
+import re
 import zlib
 
 import numpy as np
@@ -46,7 +47,7 @@ class Turn:
         self.logged, self.sums = [], []
         self.example_keys = example_keys  # [examples][slots]: lists of keys
         self._label = np.array(label, np.float32)
-        self._numbers = np.array(numbers, np.float32).reshape(len(label), -1)
+        self._numbers = np.array(numbers, np.float32).reshape(len(label), -1 if len(label) else 0)
         self.examples = len(label)
         self._weight = np.ones(len(label), np.float32)
         self._logits = np.zeros(len(label), np.float32)
@@ -83,6 +84,16 @@ class Turn:
     def all_rows(self):
         return np.stack([self.slot_rows(s) for s in range(len(self.core.slots))])
 
+    def copy_rows(self, table, slot, first, to):
+        to[:] = self.rows(table)[self.slot_rows(slot)][:, first:first + to.shape[1]]
+
+    def add_row_gradients(self, table, slot, first, gradients):
+        bad = np.flatnonzero(~np.isfinite(gradients).all(axis=1))
+        if len(bad):
+            return int(bad[0])
+        np.add.at(self.row_gradients(table)[:, first:first + gradients.shape[1]], self.slot_rows(slot), gradients)
+        return -1
+
 
 class Core:
     """The module and its only worker. `slots`: (feature, table) by slot."""
@@ -115,7 +126,7 @@ class Core:
         return job, "digest"
 
     def initial(self, table, key):
-        return np.random.default_rng([table, key]).normal(size=self.dims[table]).astype(np.float32)
+        return np.random.default_rng([table, key % 2**64]).normal(size=self.dims[table]).astype(np.float32)
 
     def offer(self, folder, job, values):
         self.dense = [np.array(value, np.float32).reshape(parameter["shape"])
@@ -175,7 +186,7 @@ class Core:
             for i in range(examples):
                 keys[i].append([int(key) for key in slot[at[i]:at[i + 1]]])
         label = np.zeros(examples, np.float32) if label is None else label
-        self.turn = Turn(self, keys, label, np.stack(numbers, axis=1), 0)
+        self.turn = Turn(self, keys, label, np.stack(numbers, axis=1) if numbers else np.zeros((examples, 0)), 0)
         self.turn.given_as = given_as
         if weight is not None:
             self.turn._weight = weight
@@ -277,6 +288,67 @@ class Core:
 
     def tables(self):
         return len(self.tables_)
+
+
+class ClientCore(Core):
+    """Hands out the batches that the client gives for its newest request."""
+
+    def __init__(self, mode="async", start=0):
+        super().__init__([], rate=0.5)
+        self.mode_, self.number, self.coming = mode, 0, [("train", 0, start)]
+        self.queue, self.ended, self.acknowledged = [], False, False
+
+    def declare(self, job, base_dir, program, source=False, eval_source=False):
+        self.job = job
+        self.slots = [(name, t) for t, name in enumerate(re.findall(r'features { name: "(\w+)" key: RAW', job))]
+        return super().declare(job, base_dir, program, source, eval_source)
+
+    def await_source(self, wait=True):
+        assert not wait, "the client has one thread"
+        if not self.coming:
+            return None
+        kind, epoch, start = self.coming.pop(0)
+        self.number += 1
+        self.queue, self.ended = [], False
+        return self.number, kind, 0, self.workers, epoch, start
+
+    def go_back(self, step):
+        """The open request is over, and the next one begins with this step."""
+        self.number += 1
+        self.coming.append(("train", 0, step))
+        self.queue, self.begins = [], True
+
+    def give_batch(self, number, *batch):
+        if number != self.number:
+            return False
+        self.queue.append(batch)
+        return True
+
+    def end_batches(self, number):
+        self.ended = number == self.number
+
+    def poll(self, seconds):
+        if self.batches:
+            return self.take()
+        if self.queue:
+            self.given.put(self.queue.pop(0))
+            self.turn = self.take_given()
+            self.turn.begins, self.begins = self.begins, False
+            return self.turn
+        if self.ended:
+            if self.ended == "again":
+                return False
+            self.ended = "again"
+            self.turn = EndOfEpoch(0)
+            return self.turn
+        return None
+
+    def await_acknowledged(self, push, seconds):
+        self.events.append(("acknowledged", push))
+        return self.acknowledged
+
+    def mode(self):
+        return self.mode_
 
 
 def key_of(word):

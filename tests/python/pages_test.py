@@ -58,6 +58,19 @@ class Core(fake_core.Core):
         return None  # the batches are those above, also when the page has a source
 
 
+class ClientCore(fake_core.ClientCore):
+    """Of a client whose process takes over for the last steps."""
+
+    def declare(self, job, base_dir, program, *sources):
+        if real_core is not None:
+            real_core.declare(job, base_dir, program, *sources)
+        return super().declare(job, base_dir, program, *sources)
+
+    def Worker(self, job, epoch_steps=0):
+        self.coming = [("train", 0, epoch_steps - BATCHES)]
+        return super().Worker(job, epoch_steps)
+
+
 class PagesTest(unittest.TestCase):
     def launch(self):
         """Each block is a program of a launch of its own."""
@@ -73,7 +86,9 @@ class PagesTest(unittest.TestCase):
         core = Core()
         names = {"__name__": "program"}
         torch.manual_seed(1)
+        client = ClientCore()
         with mock.patch("sluice.torch._worker._load_core", lambda: core), \
+                mock.patch("sluice._client._load_core", lambda: client), \
                 mock.patch("sluice.torch._saved._load_core", lambda: fake_core.SavedModel(core, "output/first-1/model")):
             for block in blocks:
                 self.launch()
@@ -88,6 +103,7 @@ class PagesTest(unittest.TestCase):
         self.assertGreaterEqual(core.jobs, 5)
         self.assertEqual(len(steps), BATCHES * core.jobs)
         self.assertEqual(len(core.logits_seen), core.jobs)
+        self.assertEqual([event[0] for event in client.events].count("step"), BATCHES)
 
 
 if __name__ == "__main__":

@@ -37,7 +37,8 @@ from sluice.torch import _check  # noqa: E402
 from sluice.torch._declare import declare  # noqa: E402
 from sluice.torch._reports import StepCount  # noqa: E402
 from sluice.torch._source import Converter  # noqa: E402
-from sluice.torch._worker import Worker, _shortened  # noqa: E402
+from sluice._member import shortened  # noqa: E402
+from sluice.torch._worker import Worker  # noqa: E402
 
 SLOTS = [("user", 0), ("item", 0), ("day", 1)]
 
@@ -499,14 +500,14 @@ model {
         for line in ("x = 1\n", "    größe = \"日本語のとても長い行\"\n", "\n"):
             with self.subTest(line=line):
                 whole = "Traceback\n  train.py, line 7\n" + line * 2000 + "ValueError: größer\nas expected\n"
-                text = _shortened(whole)
+                text = shortened(whole)
                 self.assertLessEqual(len(text.encode()) + 4 * text.count("\n"), 3500)
                 self.assertGreater(len(text.encode()) + 4 * text.count("\n"), 3450)
                 self.assertTrue(text.startswith("Traceback\n  train.py, line 7\n" + line))
                 self.assertTrue(text.endswith("\nValueError: größer\nas expected\n"))
                 self.assertIn("\n...\n", text)
-        self.assertEqual(_shortened("kurz: größer\n"), "kurz: größer\n")
-        self.assertEqual(_shortened("no text: \udcff\n"), "no text: ?\n")  # it would be no str of the core
+        self.assertEqual(shortened("kurz: größer\n"), "kurz: größer\n")
+        self.assertEqual(shortened("no text: \udcff\n"), "no text: ?\n")  # it would be no str of the core
 
     def test_a_job_that_evaluates_needs_predict(self):
         job = 'name: "first"\ndata {\n  csv {\n    header: true\n  }\n  eval_files: "a"\n}\ntrain {\n  epochs: 1\n}\n'

@@ -12,6 +12,33 @@ PYTHON = torch_python()
 EXAMPLES = ROOT / "examples"
 
 
+# Prints the RMSE of a saved model, and of the same training in NumPy.
+BESIDE = '''
+import numpy as np
+import matrix_factorization as mf
+import sluice
+
+def rmse(user_rows, item_rows):
+    user, item, rating = mf.ratings(1000, 0, n=50_000)
+    return np.sqrt(np.mean(((user_rows[user] * item_rows[item]).sum(axis=1) - rating) ** 2))
+
+saved = sluice.load_model(%r)
+ours = rmse(saved.rows("user", [str(i) for i in range(mf.USERS)]), saved.rows("item", [str(i) for i in range(mf.ITEMS)]))
+draw = np.random.default_rng(7)
+tables = [draw.normal(scale=mf.STDDEV, size=(n, mf.TASTES)).astype(np.float32) for n in (mf.USERS, mf.ITEMS)]
+squares = [np.zeros_like(table) for table in tables]
+for step in range(1000):
+    user, item, rating = mf.ratings(0, step)
+    *gradients, _ = mf.gradients(tables[0][user], tables[1][item], rating)
+    for table, sums, ids, gradient in zip(tables, squares, (user, item), gradients):
+        total = np.zeros_like(table)
+        np.add.at(total, ids, gradient)
+        sums += total**2
+        table -= mf.RATE * total / (np.sqrt(sums) + 1e-10)
+print(ours, rmse(*tables))
+'''
+
+
 class ExamplesTest(SluiceTest):
     def check(self, file, examples, auc, *arguments, epochs=1):
         done = self.run_program("sluice", "launch", "--program=%s" % file, "--python=%s" % PYTHON, "--server_num=1",
@@ -35,6 +62,23 @@ class ExamplesTest(SluiceTest):
 
     def test_din(self):
         self.check(EXAMPLES / "din.py", 40_000, 0.7, "--data=%s" % (self.tmp / "data"), epochs=4)
+
+    def test_matrix_factorization(self):
+        file = EXAMPLES / "matrix_factorization.py"
+        done = self.run_program("sluice", "launch", "--program=%s" % file, "--python=%s" % PYTHON, "--server_num=1",
+                                "--worker_num=1", "--output_dir=%s" % (self.tmp / "run"), "--log_dir=%s" % (self.tmp / "log"))
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertEqual(json.loads((self.tmp / "run" / "result.json").read_text())["examples"], 512_000)
+        # The same in NumPy alone, from other first values. The noise of the ratings is 0.1.
+        beside = self.tmp / "beside.py"
+        beside.write_text(BESIDE % str(self.tmp / "run" / "model"))
+        path = "%s:%s" % (BIN.parent / "python", EXAMPLES)
+        done = self.run_program(PYTHON, beside, env=dict(os.environ, PYTHONPATH=path))
+        self.assertEqual(done.returncode, 0, done.stdout)
+        ours, plain = (float(figure) for figure in done.stdout.split()[-2:])
+        print("matrix_factorization.py: RMSE %.4f, plain NumPy %.4f" % (ours, plain), flush=True)
+        self.assertLess(ours, 0.15)
+        self.assertLess(abs(ours - plain), 0.015)
 
     def test_the_first_program_of_the_page(self):
         blocks = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs" / "python.md").read_text(), re.M | re.S)

@@ -148,6 +148,11 @@ WorkerProgress JobRunner::WithWaiting(WorkerProgress progress) {
   return progress;
 }
 
+uint64_t JobRunner::Acknowledged() const {
+  MutexLock lock(&mutex_);
+  return client_ ? client_->acknowledged() : 0;
+}
+
 bool JobRunner::Holds(HeldJob* held) const {
   held->set_job_id(job_id());
   held->set_instance(options_.assignment.job().instance());

@@ -100,6 +100,8 @@ class JobRunner {
   // Says which rank this is. False when it does not continue: cancelled, at its end, or waiting for
   // the job's next attempt.
   bool Holds(HeldJob* held) const;
+  // ParameterClient::acknowledged. Safe from any thread.
+  uint64_t Acknowledged() const;
   TraceRecorder* trace() const { return trace_.get(); }  // null: the job asks for no trace
   WorkerProgress Progress() { return WithWaiting(stats_.Progress()); }
   uint64_t Examples() { return stats_.Examples(); }  // trained so far

@@ -326,6 +326,16 @@ void WorkerServer::LogJob(const std::string& job_id, uint32_t rank, const std::s
   options_.log(named ? line : absl::StrCat("job ", job_id, " rank ", rank, ": ", line));
 }
 
+std::optional<uint64_t> WorkerServer::Acknowledged() {
+  std::shared_ptr<JobRunner> runner;
+  {
+    MutexLock lock(&mutex_);
+    runner = runner_;
+  }
+  if (!runner) return std::nullopt;
+  return runner->Acknowledged();
+}
+
 std::unique_ptr<google::protobuf::Message> WorkerServer::Status() {
   std::shared_ptr<JobRunner> runner;
   {

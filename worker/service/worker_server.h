@@ -8,6 +8,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -72,6 +73,8 @@ class WorkerServer {
   // The process cannot go on with its job, which fails with `why`, also between two attempts of the
   // job. Before the first job nothing happens. Safe from any thread but the job thread.
   void FailJob(absl::Status why);
+  // ParameterClient::acknowledged of the running job; nothing: no job runs. Safe from any thread.
+  std::optional<uint64_t> Acknowledged();
   // For calls of the job's program. Lives as long as this.
   SchedulerClient* scheduler() const { return scheduler_.get(); }
   // The user has interrupted this process: its job is cancelled. Without a job nothing happens.

@@ -4,32 +4,17 @@ from __future__ import annotations
 
 import fnmatch
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Iterable, Iterator, Mapping, TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from .._optimizer import Optimizer as Optimizer
 from ._check import check_module, refuse_torch_optim
 from ._embedding import EmbeddingCollection
 
 _T = TypeVar("_T")
-
-
-@dataclass(frozen=True)
-class Optimizer:
-    """An update rule of the parameter servers, as ``OptimizerConfig`` in the job's configuration.
-
-    ``Optimizer("adam", learning_rate=1e-3, options={"beta1": 0.9})``. Rules: sgd, momentum, adam, adagrad, ftrl.
-    """
-
-    rule: str
-    learning_rate: float
-    options: Mapping[str, Any] = field(default_factory=dict)  # of the rule
-    others: Mapping[str, Any] = field(default_factory=dict)  # of OptimizerConfig, such as {"weight_decay": 1e-4}
-
-    def to_json(self) -> dict[str, Any]:
-        return {self.rule: dict(self.options), "learning_rate": self.learning_rate, **self.others}
 
 
 @dataclass

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import math
 import os
 import re
@@ -19,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from .. import Job, JobError, _private, _process, _programs
+from .._member import shortened
 from . import _constants
 from ._check import check_arguments, explained, hints, refuse_torch_optim
 from ._declare import Declaration, Optimizer, declare
@@ -234,7 +234,7 @@ class Worker:
         """The job fails with the traceback of the error."""
         _process.debug(error)
         whole = "".join(traceback.format_exception(error))
-        text = _shortened(whole)
+        text = shortened(whole)
         if self._batch is not None:
             self._end_turn()  # before: the turn's memory is gone when the job has failed
         core.fail(text)
@@ -754,28 +754,6 @@ def _loss_value(loss: Tensor | float, batch: Batch) -> float:
 def _check_weight(weight: float | None) -> None:
     if weight is not None and not 0 <= float(weight) < math.inf:
         raise ValueError(f"the weight of a step is {float(weight)}; it is a finite number that is not negative")
-
-
-def _shortened(text: str, most: int = 3500) -> str:
-    """Cuts the middle of a long traceback: its end says what is wrong, its beginning in which line of the script.
-
-    Args:
-        text: A traceback.
-        most: Bytes of the result in UTF-8, with 4 more for each line: the scheduler indents them. It cuts the end of what is
-            longer than 4096 bytes together with the name of the worker.
-    """
-    text = text.encode("utf-8", "replace").decode()  # without surrogates, which no message can have
-    costs = [len(character.encode()) + (4 if character == "\n" else 0) for character in text]
-    if sum(costs) <= most:
-        return text
-    gap = "\n...\n"
-    half = (most - len(gap) - 2 * 4) // 2
-    return text[: _fitting(costs, half)] + gap + text[len(text) - _fitting(reversed(costs), half) :]
-
-
-def _fitting(costs: Iterable[int], most: int) -> int:
-    """How many of these costs, from the first on, are at most this sum together."""
-    return sum(1 for total in itertools.accumulate(costs) if total <= most)
 
 
 def _seed(seed: int, epoch: int, step: int, rank: int) -> int:

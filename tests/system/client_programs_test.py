@@ -1,0 +1,159 @@
+"""Programs over sluice.Client train in all modes, and each of their steps counts once, also when processes are killed.
+
+Needs a build with SLUICE_PYTHON, and SLUICE_TORCH_PYTHON, an interpreter with NumPy.
+"""
+import json
+import os
+import signal
+import sys
+import unittest
+
+from sluice_testing import BIN, DisturbedLaunchTest, kill_unless_over
+
+PYTHON = os.environ.get("SLUICE_TORCH_PYTHON", "")
+if not PYTHON or not list((BIN.parent / "python" / "sluice").glob("_core*.so")):
+    print("SKIPPED, NOT PASSED: client_programs_test needs a build with SLUICE_PYTHON and SLUICE_TORCH_PYTHON", file=sys.stderr)
+    sys.exit(77)
+
+# Each step adds 1 to a row of its own and to one of its rank, so that the tables tell which steps were applied.
+SCRIPT = '''
+import argparse, time
+import numpy as np
+import sluice
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--steps", type=int, default=300)
+parser.add_argument("--endless", action="store_true")
+parser.add_argument("--slow", type=float, default=0)
+parser.add_argument("--fail_at", type=int, default=-1)
+arguments = parser.parse_args()
+
+table = sluice.SparseTable(1, optimizer=sluice.Optimizer("sgd", learning_rate=1), initializer={"constant": 0})
+STEPS = arguments.steps
+job = sluice.Job('name: "steps" train { log_every: 5 }')
+with sluice.Client({"step": table, "rank": table}, job, steps=None if arguments.endless else STEPS) as client:
+    def make(number):
+        own = np.array([client.rank, client.rank])  # its gradients add up
+        rows = client.pull(step=np.array([1000 * client.rank + number]), rank=own)
+        if number == arguments.fail_at:
+            raise ZeroDivisionError("in the program")
+        assert rows["rank"].shape == (2, 1) and rows["rank"][0] == rows["rank"][1]
+        client.push(step=-np.ones((1, 1), np.float32), rank=np.full((2, 1), -0.5, np.float32))
+        client.commit(0.5)
+        if number % 50 == 0 and arguments.slow == 0:
+            try:
+                client.wait()
+            except RuntimeError as error:
+                assert "Geo" in str(error), error
+        time.sleep(arguments.slow)
+
+    print("rank %d begins with step %d" % (client.rank, client.step), flush=True)
+    if arguments.endless:
+        for number in client:
+            if number == STEPS:
+                break
+            make(number)
+    else:
+        client.run(make)
+'''
+
+LOOK = '''
+import sys
+import numpy as np
+import sluice
+saved = sluice.load_model(sys.argv[1])
+workers, steps, moved = int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])
+made = saved.rows("step", [str(1000 * rank + number) for rank in range(workers) for number in range(steps)])
+wrong = np.flatnonzero(made[:, 0] != np.float32(moved))
+assert len(wrong) == 0, (wrong, made[wrong, 0])
+ranks = saved.rows("rank", [str(rank) for rank in range(workers)])
+assert (ranks[:, 0] == np.float32(steps * moved)).all(), ranks
+'''
+
+
+class ClientProgramsTest(DisturbedLaunchTest):
+    def setUp(self):
+        super().setUp()
+        (self.tmp / "steps.py").write_text(SCRIPT)
+        (self.tmp / "look.py").write_text(LOOK)
+
+    def flags(self, *flags, name="run", workers=2, servers=1):
+        return ["sluice", "launch", "--program=%s" % (self.tmp / "steps.py"), "--python=%s" % PYTHON,
+                "--server_num=%d" % servers, "--worker_num=%d" % workers, "--output_dir=%s" % (self.tmp / name),
+                "--log_dir=%s" % (self.tmp / (name + ".log")), *flags]
+
+    def train(self, *flags, name="run", workers=2, arguments=(), expect=0):
+        done = self.run_program(*self.flags(*flags, name=name, workers=workers), "--", *arguments)
+        self.assertEqual(done.returncode, expect, done.stdout)
+        result = self.tmp / name / "result.json"
+        return json.loads(result.read_text()) if result.exists() else {}, done.stdout
+
+    def start_training(self, *flags, servers=1, slow=0.02):
+        return self.start(*self.flags(*flags, servers=servers), "--", "--slow=%g" % slow, log="run.out")
+
+    def check_model(self, name="run", workers=2, steps=300, moved=1.0):
+        """Each step was applied once. `moved`: what one adds to a row."""
+        done = self.run_program(PYTHON, self.tmp / "look.py", self.tmp / name / "model", str(workers), str(steps), str(moved),
+                                env=dict(os.environ, PYTHONPATH=str(BIN.parent / "python")))
+        self.assertEqual(done.returncode, 0, done.stdout)
+
+    def check_result(self, result, steps=300, workers=2):
+        # A step has as many examples as its longest array of ids.
+        self.assertEqual(result["examples"], 2 * workers * steps, self.output() if (self.tmp / "run.out").exists() else "")
+
+    def test_each_step_is_applied_once_in_each_mode(self):
+        # In sync a step is the mean over the workers.
+        for name, moved, mode in (("async", 1, ["--a_sync=true"]), ("sync", 0.5, ["--a_sync=false"]),
+                                  ("geo", 1, ["--a_sync=true", "--k_steps=7",
+                                              "--set=strategy.a_sync_configs.geo_merge=SUM"])):
+            with self.subTest(name):
+                result, _ = self.train(*mode, name=name)
+                self.check_result(result)
+                self.check_model(name, moved=moved)
+
+    def test_a_program_without_a_number_of_steps_ends_when_all_have_left(self):
+        result, _ = self.train("--a_sync=true", arguments=["--endless", "--steps=40"])
+        self.check_result(result, steps=40)
+        self.check_model(steps=40)
+        _, out = self.train("--a_sync=false", name="sync", arguments=["--endless", "--steps=40"], expect=1)
+        self.assertRegex(out, r"sync mode needs the number of steps.*steps=N")
+
+    def test_a_script_by_itself(self):
+        done = self.run_program(PYTHON, self.tmp / "steps.py", "--steps=20",
+                                env=dict(os.environ, PYTHONPATH=str(BIN.parent / "python")))
+        self.assertEqual(done.returncode, 0, done.stdout)
+        model, = self.tmp.glob("output/*/model")
+        self.check_model(model.parent.relative_to(self.tmp), workers=1, steps=20)
+
+    def test_an_error_fails_the_job_with_its_traceback(self):
+        result, out = self.train(arguments=["--fail_at=7"], expect=1)
+        self.assertRegex(out, r"(?s)failed: .*Traceback.*steps\.py.*ZeroDivisionError: in the program")
+        self.assertIn("ZeroDivisionError", result["message"])
+
+    def check_after_kill(self, role, *flags, servers=1, moved=1.0):
+        launcher = self.start_training(*flags, servers=servers)
+        self.await_step(launcher, self.random.randrange(30, 200))
+        kill_unless_over(self.pid_of(role, 0), signal.SIGKILL)
+        result = self.result(launcher)
+        self.check_result(result)
+        self.check_model(moved=moved)
+        return result["recovery"]
+
+    def test_async_steps_are_exact_after_a_kill_of_a_worker(self):
+        self.assertEqual(self.check_after_kill("worker", "--a_sync=true")["worker_losses"], 1)
+
+    def test_async_steps_are_exact_after_a_kill_of_a_pserver_with_a_replica(self):
+        recovery = self.check_after_kill("pserver", "--a_sync=true", "--set=recovery.replicas=1", servers=2)
+        self.assertEqual((recovery["pserver_losses"], recovery["updates_lost"]), (1, 0))
+
+    def test_sync_steps_are_exact_after_a_kill_of_a_worker(self):
+        self.assertEqual(self.check_after_kill("worker", "--a_sync=false", moved=0.5)["worker_losses"], 1)
+
+    def test_sync_steps_are_made_again_after_a_kill_of_a_pserver(self):
+        recovery = self.check_after_kill("pserver", "--a_sync=false", "--set=checkpoint.every_steps=40", moved=0.5)
+        self.assertEqual(recovery["pserver_losses"], 1)
+        self.assertRegex(self.output(), r"the job went back to step \d+")
+
+
+if __name__ == "__main__":
+    unittest.main()
