@@ -96,11 +96,12 @@ class Turn:
 
 
 class Core:
-    """The module and its only worker. `slots`: (feature, table) by slot."""
+    """The module and its only worker. `slots`: (feature, table) by slot. `means`: features whose rows are averaged."""
 
     JobEnded = JobEnded
 
-    def __init__(self, slots, rate=0.5, workers=1, asynchronous=False):
+    def __init__(self, slots, rate=0.5, workers=1, asynchronous=False, means=()):
+        self.means = means
         self.slots, self.rate, self.workers, self.asynchronous = slots, rate, workers, asynchronous
         self.batches, self.events, self.logits_seen = [], [], []
         self.begins, self.restored = True, None  # of the next batch to train
@@ -276,7 +277,7 @@ class Core:
             for feature in c["features"]:
                 slot = [name for name, _ in self.slots].index(feature)
                 table = self.slots[slot][1]
-                places.append((table, slot, dict(self.columns[table])[c["name"]], False))
+                places.append((table, slot, dict(self.columns[table])[c["name"]], feature in self.means))
             found.append((c["name"], places))
         return found
 
