@@ -1,7 +1,11 @@
 """The extension module shares a process with Python, torch and what the user loads: it brings little, and nothing in their way."""
 import os
+import pathlib
 import re
+import shutil
 import subprocess
+import sys
+import tempfile
 import unittest
 
 MODULE = os.environ["SLUICE_PYTHON_MODULE"]
@@ -35,6 +39,25 @@ class ModuleTest(unittest.TestCase):
         # Nor behind one of the others. Each is loaded into the user's process.
         loaded = run("ldd")
         self.assertNotRegex(loaded, r"glog|gflags|not found")
+
+    @unittest.skipUnless(shutil.which("cc"), "needs a C compiler")
+    def test_symbols_of_other_packages_do_not_reach_it(self):
+        """As TensorFlow does, another library gives all of its symbols to the process. Here each of them aborts."""
+        undefined = {line.split()[-1].partition("@")[0] for line in run("nm", "--dynamic", "--undefined-only").splitlines()}
+        names = sorted(name for name in undefined if re.match(r"_ZNK?(6google8protobuf|4grpc)", name))
+        self.assertGreater(len(names), 50)
+        package = pathlib.Path(MODULE).parents[1]
+        with tempfile.TemporaryDirectory() as folder:
+            source, library = pathlib.Path(folder) / "other.c", pathlib.Path(folder) / "other.so"
+            source.write_text("#include <stdlib.h>\n" + "".join("void %s(void) { abort(); }\n" % name for name in names))
+            subprocess.run(["cc", "-w", "-shared", "-fPIC", "-o", library, source], check=True)
+            done = subprocess.run([sys.executable, "-B", "-c", """
+import ctypes, sys
+ctypes.CDLL(sys.argv[1], mode=ctypes.RTLD_GLOBAL)
+import sluice
+assert "epochs: 7" in sluice.Job("train { epochs: 3 }").set("train.epochs", 7).text
+""", library], env=dict(os.environ, PYTHONPATH=str(package)), capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, done.stderr)
 
 
 if __name__ == "__main__":
