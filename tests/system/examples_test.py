@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import random
 import re
 import unittest
 
@@ -40,10 +41,10 @@ print(ours, rmse(*tables))
 
 
 class ExamplesTest(SluiceTest):
-    def check(self, file, examples, auc, *arguments, epochs=1):
+    def check(self, file, examples, auc, *arguments, epochs=1, flags=()):
         done = self.run_program("sluice", "launch", "--program=%s" % file, "--python=%s" % PYTHON, "--server_num=1",
                                 "--worker_num=1", "--epochs=%d" % epochs, "--output_dir=%s" % (self.tmp / "run"),
-                                "--log_dir=%s" % (self.tmp / "log"), *(["--", *arguments] if arguments else []),
+                                "--log_dir=%s" % (self.tmp / "log"), *flags, *(["--", *arguments] if arguments else []),
                                 env=dict(os.environ, OMP_NUM_THREADS="1"))
         self.assertEqual(done.returncode, 0, done.stdout)
         result = json.loads((self.tmp / "run" / "result.json").read_text())
@@ -79,6 +80,21 @@ class ExamplesTest(SluiceTest):
         print("matrix_factorization.py: RMSE %.4f, plain NumPy %.4f" % (ours, plain), flush=True)
         self.assertLess(ours, 0.15)
         self.assertLess(abs(ours - plain), 0.015)
+
+    def test_flights_wide_deep(self):
+        """The data is not here: flights of the same form, which are late in the evening."""
+        draw = random.Random(1)
+        for name, lines in (("train", 20_000), ("test", 4_000)):
+            with open(self.tmp / (name + ".csv"), "w") as out:
+                out.write("date,delay,distance,origin,destination\n")
+                for _ in range(lines):
+                    hour = draw.randrange(24)
+                    delay = draw.randrange(15, 60) if draw.random() < 0.1 + 0.7 * (hour >= 18) else draw.randrange(-10, 15)
+                    out.write("2001-%02d-%02d %02d:%02d,%d,%d,%s,%s\n" % (
+                        draw.randrange(1, 13), draw.randrange(1, 29), hour, draw.randrange(60), delay, draw.randrange(100, 2500),
+                        *draw.sample(("LAS", "PHL", "ATL", "SAV", "ORD"), 2)))
+        self.check(EXAMPLES / "flights_wide_deep.py", 20_000, 0.75, flags=[
+            "--set=data.train_files=%s" % (self.tmp / "train.csv"), "--set=data.eval_files=%s" % (self.tmp / "test.csv")])
 
     def test_the_first_program_of_the_page(self):
         blocks = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs" / "python.md").read_text(), re.M | re.S)
