@@ -19,8 +19,14 @@ def parse():
     flags = turns.flags(__doc__, repetitions=5)
     flags.add_argument("--quick", action="store_true", help="few examples, once: shows that everything runs, not how fast")
     flags.add_argument("--optimizer", choices=("sgd", "adam"), default="sgd", help="adam: only peers that have it")
+    flags.add_argument("--programs", action="store_true",
+                       help="exactly the rows that say how fast PyTorch programs are, with SGD and with Adam")
     flags.add_argument("--work", type=pathlib.Path, default=turns.ROOT / "build/peers", help="folder of environments and data")
     options = flags.parse_args()
+    if options.programs and (options.filter or options.optimizer != "sgd"):
+        sys.exit("--programs says which rows and optimizers: remove --filter and --optimizer")
+    if options.programs:
+        options.filter = training.PROGRAMS
     if options.quick:
         options.repetitions = 1
     return options
@@ -35,6 +41,9 @@ def main():
     training.measure(options, rows)
     if options.optimizer == "sgd":
         allreduce.measure(options, rows)
+    if options.programs:
+        options.optimizer = "adam"
+        training.measure(options, rows)
     rows.write(options.json)
 
 

@@ -1,10 +1,7 @@
 """The standard model in one PyTorch process, every array in memory: examples/s and loss after warm-up, as one JSON line."""
-import json
-import time
-
-import numpy as np
 import torch
 
+import training_loop
 from arguments import parse
 
 HIDDEN = (400, 400, 400)
@@ -39,30 +36,22 @@ def main():
     options = parse(__doc__)
     torch.set_num_threads(2)
     torch.manual_seed(options.seed)
-    arrays = np.load(options.arrays)
-    numeric, ids, label = (torch.from_numpy(arrays[name]) for name in ("numeric", "ids", "label"))
+    numeric, ids, label = training_loop.arrays_of(options)
     model = WideDeep(options.rows)
     updates = optimizers(model, options.optimizer)
     log_loss = torch.nn.BCEWithLogitsLoss()
-    batches = len(label) // options.batch
 
     def train(step):
-        part = slice(step % batches * options.batch, (step % batches + 1) * options.batch)
+        part = training_loop.part_of(step, options, len(label))
         loss = log_loss(model(numeric[part], ids[part]), label[part])
         for update in updates:
             update.zero_grad()
         loss.backward()
         for update in updates:
             update.step()
-        return float(loss)
+        return float(loss.detach())
 
-    for step in range(options.warm_up):
-        train(step)
-    start = time.perf_counter()
-    losses = [train(options.warm_up + step) for step in range(options.steps)]
-    seconds = time.perf_counter() - start
-    print(json.dumps({"version": torch.__version__, "examples_per_second": options.steps * options.batch / seconds,
-                      "loss": sum(losses) / len(losses)}))
+    training_loop.run(options, train, torch.__version__)
 
 
 if __name__ == "__main__":

@@ -4,15 +4,8 @@ DistributedModelParallel keeps the dense part in DDP, and FBGEMM's kernels apply
 They need a width that 4 divides, hence 12 where the others have 10. Arrays are in memory. Prints examples/s of both ranks
 together and the loss after warm-up, as one JSON line.
 """
-import json
-import os
-import tempfile
-import time
-
-import numpy as np
 import torch
 import torch.distributed
-import torch.multiprocessing
 import torchrec
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.model_parallel import DistributedModelParallel
@@ -22,10 +15,10 @@ from torchrec.modules.embedding_modules import EmbeddingBagCollection
 from torchrec.optim.apply_optimizer_in_backward import apply_optimizer_in_backward
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
+import training_loop
 from arguments import parse
 from pytorch_model import HIDDEN
 
-WORKERS = 2
 NAMES = ["c%d" % i for i in range(26)]
 DIM = 12
 
@@ -52,54 +45,33 @@ def features_of(ids):
     return KeyedJaggedTensor(keys=NAMES, values=ids.t().reshape(-1), lengths=torch.ones(ids.numel(), dtype=torch.int32))
 
 
-def work(rank, options, folder):
-    torch.set_num_threads(1)
-    torch.manual_seed(options.seed)
-    # The planner reads them.
-    os.environ.update(RANK=str(rank), WORLD_SIZE=str(WORKERS), LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE=str(WORKERS))
-    torch.distributed.init_process_group("gloo", init_method="file://%s" % os.path.join(folder, "meet"), rank=rank,
-                                         world_size=WORKERS)
-    arrays = np.load(options.arrays)
-    part = slice(rank, None, WORKERS)
-    numeric, ids, label = (torch.from_numpy(np.ascontiguousarray(arrays[name][part])) for name in ("numeric", "ids", "label"))
+def prepare(rank, options):
+    numeric, ids, label = training_loop.arrays_of(options, rank, training_loop.RANKS)
     model = WideDeep(options.rows)
     apply_optimizer_in_backward(torch.optim.SGD, model.embedding.parameters(), {"lr": 0.01})
     sharders = [EmbeddingBagCollectionSharder()]
-    planner = EmbeddingShardingPlanner(topology=Topology(world_size=WORKERS, compute_device="cpu"))
+    planner = EmbeddingShardingPlanner(topology=Topology(world_size=training_loop.RANKS, compute_device="cpu"))
     plan = planner.collective_plan(model, sharders, torch.distributed.GroupMember.WORLD)
     model = DistributedModelParallel(model, device=torch.device("cpu"), sharders=sharders, plan=plan)
     update = torch.optim.SGD([parameter for name, parameter in model.named_parameters() if "embedding" not in name], lr=0.01)
     log_loss = torch.nn.BCEWithLogitsLoss()
-    batches = len(label) // options.batch
 
     def train(step):
-        batch = slice(step % batches * options.batch, (step % batches + 1) * options.batch)
+        batch = training_loop.part_of(step, options, len(label))
         update.zero_grad()
         loss = log_loss(model(numeric[batch], features_of(ids[batch])), label[batch])
         loss.backward()
         update.step()
         return float(loss.detach())
 
-    for step in range(options.warm_up):
-        train(step)
-    torch.distributed.barrier()
-    start = time.perf_counter()
-    steps = max(options.steps // WORKERS, 1)  # --steps counts those of all workers
-    losses = [train(options.warm_up + step) for step in range(steps)]
-    torch.distributed.barrier()
-    seconds = time.perf_counter() - start
-    if rank == 0:
-        print(json.dumps({"version": torchrec.__version__, "examples_per_second": WORKERS * steps * options.batch / seconds,
-                          "loss": sum(losses) / len(losses)}), flush=True)
-    torch.distributed.destroy_process_group()
+    return train
 
 
 def main():
     options = parse(__doc__)
     if options.optimizer != "sgd":
         raise SystemExit("FBGEMM has no Adam on CPUs")
-    with tempfile.TemporaryDirectory() as folder:
-        torch.multiprocessing.spawn(work, (options, folder), nprocs=WORKERS)
+    training_loop.run_ranks(options, prepare, torchrec.__version__)
 
 
 if __name__ == "__main__":
