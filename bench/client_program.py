@@ -1,0 +1,47 @@
+"""The program of python_client.py: times steps of sluice.Client, and writes a file of figures."""
+import argparse
+import json
+import pathlib
+import time
+
+import numpy as np
+
+import sluice
+
+DIM, BATCHES, FILL = 16, 32, 64 << 10
+
+
+def main():
+    flags = argparse.ArgumentParser(description=__doc__)
+    flags.add_argument("figures", type=pathlib.Path)
+    flags.add_argument("--rows", type=int, default=10_000_000)
+    flags.add_argument("--batch", type=int, default=16 << 10)
+    flags.add_argument("--steps", type=int, default=90, help="of each kind")
+    options = flags.parse_args()
+    draw = np.random.default_rng(1)
+    batches = [draw.choice(options.rows, size=options.batch, replace=False, shuffle=False) for _ in range(BATCHES)]
+    gradients = np.full((FILL, DIM), 1e-3, np.float32)
+    rule = sluice.Optimizer("adagrad", learning_rate=1e-3)
+    job = sluice.Job('name: "client" checkpoint { keep: 0 save_final_model: false }')
+    with sluice.Client({"row": sluice.SparseTable(DIM, rule, {"constant": 0.5})}, job) as client:
+        def step(ids, push):
+            client.pull(row=ids)
+            if push:
+                client.push(row=gradients[:len(ids)])
+            client.commit(0)
+
+        for first in range(0, options.rows, FILL):
+            step(np.arange(first, min(first + FILL, options.rows)), push=True)
+        figures = {}
+        for what, push in (("pull", False), ("pull_push", True)):
+            client.wait()
+            began = time.perf_counter()
+            for number in range(options.steps):
+                step(batches[number % BATCHES], push)
+            client.wait()
+            figures[what] = options.steps * options.batch / (time.perf_counter() - began) / 1e6
+    options.figures.write_text(json.dumps(figures))
+
+
+if __name__ == "__main__":
+    main()
