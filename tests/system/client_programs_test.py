@@ -154,6 +154,29 @@ class ClientProgramsTest(DisturbedLaunchTest):
         self.assertEqual(recovery["pserver_losses"], 1)
         self.assertRegex(self.output(), r"the job went back to step \d+")
 
+    def test_a_resumed_job_goes_on_with_the_next_step(self):
+        for name, mode, moved in (("sync", "--a_sync=false", 0.5), ("async", "--a_sync=true", 1)):
+            with self.subTest(name):
+                flags = self.flags(mode, "--set=checkpoint.every_steps=40", name=name)
+                launcher = self.start(*flags, "--", "--slow=0.02", log=name + ".out")
+                self.await_output(launcher, r"checkpoint of step \d+ is complete", name=name)
+                launcher.kill()
+                launcher.wait()
+                self.await_none_left()
+                done = self.run_program(*flags, "--resume", "--", "--slow=0.001")
+                self.assertEqual(done.returncode, 0, done.stdout)
+                self.assertRegex(done.stdout, r"rank 0 begins with step [1-9]")
+                self.check_model(name, moved=moved)
+
+    def test_ctrl_c_in_a_script_by_itself_cancels_the_job(self):
+        script = self.start(PYTHON, "-u", self.tmp / "steps.py", "--slow=0.05",
+                            env=dict(os.environ, PYTHONPATH=str(BIN.parent / "python")), log="run.out")
+        self.await_step(script, 5)
+        script.send_signal(signal.SIGINT)
+        self.assertEqual(self.exit_code(script), -signal.SIGINT, self.output())
+        result, = self.tmp.glob("output/*/result.json")
+        self.assertEqual(json.loads(result.read_text())["status"], "cancelled")
+
 
 if __name__ == "__main__":
     unittest.main()
