@@ -51,10 +51,16 @@ function(sluice_library name)
   add_library(sluice::${name} ALIAS sluice_${name})
 endfunction()
 
-# sluice_control_plane(): the targets of this folder and those below it are not on the way of a push or pull, nor in the
-# compute of a step. -O1 compiles in three quarters of the time of -O2.
+# sluice_control_plane([TARGET...]): these targets, or those of this folder and below it, are not on the way of a push or pull, nor
+# in the compute of a step. -O1 compiles in three quarters of the time of -O2.
 macro(sluice_control_plane)
-  add_compile_options("$<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-O1>")
+  set(sluice_control_plane_options "$<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-O1>")
+  if(${ARGC} EQUAL 0)
+    add_compile_options(${sluice_control_plane_options})
+  endif()
+  foreach(target ${ARGN})
+    target_compile_options(${target} PRIVATE ${sluice_control_plane_options})
+  endforeach()
 endmacro()
 
 # sluice_loop_files(FILES PORTABLE a.cc ... [AVX2 b.cc] [AVX512 c.cc]): says how files of elementwise loops are compiled, and

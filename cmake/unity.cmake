@@ -5,11 +5,11 @@
 # CMake's own UNITY_BUILD writes absolute paths, so that two clones could not share what ccache keeps. The groups written
 # here include their sources by paths from the top of the tree.
 #
-# Compiled one by one are sources with flags, definitions or precompiled headers of their own, generated messages, whose static
-# names are the same in each file, and sources with SKIP_UNITY_BUILD_INCLUSION: tests replace their objects when they link.
+# Compiled one by one are sources with flags, definitions or precompiled headers of their own, generated sources that are not in a
+# group of sluice_group_generated, and sources with SKIP_UNITY_BUILD_INCLUSION: tests replace their objects when they link.
 # Names in unnamed namespaces must be unique in a target.
 option(SLUICE_UNITY "Compile sources in groups: faster from nothing, slower after a change" OFF)
-set(SLUICE_UNITY_SOURCES 48 CACHE STRING "Sources in one group of a unity build")
+set(SLUICE_UNITY_SOURCES 64 CACHE STRING "Sources in one group of a unity build")
 mark_as_advanced(SLUICE_UNITY_SOURCES)
 
 # Replaces the sources of a target by groups. Runs when the whole tree is configured: sources and their properties
@@ -67,4 +67,27 @@ function(sluice_unity target)
   if(SLUICE_UNITY)
     cmake_language(EVAL CODE "cmake_language(DEFER DIRECTORY \"${PROJECT_SOURCE_DIR}\" CALL sluice_group_sources ${target})")
   endif()
+endfunction()
+
+# sluice_group_generated(GROUP name...): sets GROUP to the generated sources proto/NAME.cc, and in a unity build to one more file
+# unity/GROUP.cc, which includes them and alone is compiled.
+function(sluice_group_generated group)
+  set(sources "")
+  set(headers "")
+  set(text "")
+  foreach(name ${ARGN})
+    list(APPEND sources ${PROJECT_BINARY_DIR}/proto/${name}.cc)
+    string(MAKE_C_IDENTIFIER ${name} identifier)
+    string(APPEND headers "#include \"proto/${name}.h\"\n")
+    # Static names that are the same in every file of messages. The headers, which also have them, come first.
+    string(APPEND text "#define schemas schemas_of_${identifier}\n"
+      "#define file_default_instances file_default_instances_of_${identifier}\n#include \"proto/${name}.cc\"\n"
+      "#undef schemas\n#undef file_default_instances\n")
+  endforeach()
+  if(SLUICE_UNITY)
+    set_source_files_properties(${sources} PROPERTIES HEADER_FILE_ONLY ON)  # still made, because the target lists them
+    file(CONFIGURE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/unity/${group}.cc CONTENT "${headers}${text}" @ONLY)
+    list(APPEND sources ${CMAKE_CURRENT_BINARY_DIR}/unity/${group}.cc)
+  endif()
+  set(${group} ${sources} PARENT_SCOPE)
 endfunction()
