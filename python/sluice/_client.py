@@ -154,6 +154,7 @@ class Client:
         self._any_push = False  # in the open step
         self._frames = 0  # steps that this attempt of the job has committed
         self._job_over = False
+        self._epoch_over = False  # the worker has said that all steps of this rank count
         self._told: set[str] = set()
 
     def __enter__(self) -> Client:
@@ -229,8 +230,11 @@ class Client:
 
         It is the number of its steps that count, also in a process that takes over or resumes.
         """
-        if self._position is None:
-            self._await_request()
+        if self._position is None and not self._await_request():
+            # The whole part of this worker counts already: an earlier life of it has made it.
+            if self._steps is None:
+                raise RuntimeError("this worker has no more steps: an earlier life of it has left its job")
+            return self._steps
         assert self._position is not None
         return self._position
 
@@ -245,8 +249,9 @@ class Client:
             self._running()
             if self._turn is not None:
                 raise RuntimeError(f"step {self._position} was not committed: client.commit() ends it")
-            step: int | None = self.step
-            if self._steps is not None and step is not None and step >= self._steps:
+            has_steps = self._position is not None or self._await_request()
+            step: int | None = self.step if has_steps else None
+            if step is None or (self._steps is not None and step >= self._steps):
                 step = None if self._job_over else self._finish()
                 if step is None:
                     return
@@ -443,13 +448,12 @@ class Client:
         step = self.step
         examples = max(1, *(len(array) for array in arrays.values()))
         while self._turn is None:
-            assert self._request is not None
             number = next(self._numbers)
             values = [_spread(arrays.get(name), examples) for name in self._order]
-            if core.give_batch(self._request, number, examples, None, None, [], values):
+            if self._request is not None and core.give_batch(self._request, number, examples, None, None, [], values):
                 self._turn = self._take(number)
-            else:
-                self._await_request()
+            elif not self._await_request():
+                raise JobError("the job has ended before this step")
             self._check_no_rollback(step)
         if self._turn.begins:
             self._frames = 0
@@ -479,6 +483,7 @@ class Client:
             core.skip()  # a step of the other workers, or one that was given before the job went back
         elif turn.ends_epoch:
             core.answer_end(True)
+            self._epoch_over = True
         else:
             raise RuntimeError("a job of sluice.Client has no evaluation of its own; remove eval { ... } and data.eval_files")
 
@@ -511,6 +516,7 @@ class Client:
         if kind != "train" or epoch > 0:
             raise ValueError("a job of sluice.Client has one epoch; leave train.epochs out")
         self._request, self._ended, self._position = number, False, start
+        self._epoch_over = False
         if not self._order:
             self._order = core.features()
             self._lookup = {name: places[0][:3] for name, places in core.lookups()}
@@ -518,13 +524,15 @@ class Client:
             self._place()
         return True
 
-    def _await_request(self) -> None:
+    def _await_request(self) -> bool:
+        """Waits until the worker asks for batches anew. False: it needs none, since all steps of this rank count."""
         while not self._take_request():
+            if self._job_over or self._epoch_over:
+                return False
             turn = self._poll(_LOOK_S / 10)
-            if self._job_over:
-                raise JobError("the job has ended before this step")
             if turn is not None:
                 self._serve(turn)
+        return True
 
     def _finish(self) -> int | None:
         """Gives no more steps. None: the job has ended well; else the step to which it went back."""

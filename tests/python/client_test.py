@@ -168,6 +168,17 @@ class ClientTest(unittest.TestCase):
                 self.make_step(client, step)
         self.assertEqual(made, [5, 6, 7])
 
+    def test_a_process_that_takes_over_after_the_last_step_has_nothing_to_do(self):
+        for steps in (8, None):
+            sluice._process.leave(again=True)
+            self.core = Core()
+            self.core.coming, self.core.ended = [], True  # no request, but the end of the epoch
+            with self.client(steps=steps) as client:
+                self.assertEqual(list(client), [])
+                if steps is not None:
+                    self.assertEqual(client.step, steps)
+            self.assertEqual(self.core.events, [("end", 0, True), ("stop",)])
+
     def test_run_makes_the_steps_again_to_which_the_job_goes_back(self):
         made = []
 

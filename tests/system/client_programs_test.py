@@ -25,6 +25,7 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--steps", type=int, default=300)
 parser.add_argument("--endless", action="store_true")
 parser.add_argument("--slow", type=float, default=0)
+parser.add_argument("--one_is_slow", action="store_true")  # rank 1
 parser.add_argument("--fail_at", type=int, default=-1)
 arguments = parser.parse_args()
 
@@ -45,7 +46,9 @@ with sluice.Client({"step": table, "rank": table}, job, steps=None if arguments.
                 client.wait()
             except RuntimeError as error:
                 assert "Geo" in str(error), error
-        time.sleep(arguments.slow)
+        if number == STEPS - 1:
+            print("rank %d makes its last step" % client.rank, flush=True)
+        time.sleep(arguments.slow * (client.rank if arguments.one_is_slow else 1))
 
     print("rank %d begins with step %d" % (client.rank, client.step), flush=True)
     if arguments.endless:
@@ -88,8 +91,8 @@ class ClientProgramsTest(DisturbedLaunchTest):
         result = self.tmp / name / "result.json"
         return json.loads(result.read_text()) if result.exists() else {}, done.stdout
 
-    def start_training(self, *flags, servers=1, slow=0.02):
-        return self.start(*self.flags(*flags, servers=servers), "--", "--slow=%g" % slow, log="run.out")
+    def start_training(self, *flags, servers=1, arguments=()):
+        return self.start(*self.flags(*flags, servers=servers), "--", "--slow=0.02", *arguments, log="run.out")
 
     def check_model(self, name="run", workers=2, steps=300, moved=1.0):
         """Each step was applied once. `moved`: what one adds to a row."""
@@ -141,6 +144,13 @@ class ClientProgramsTest(DisturbedLaunchTest):
 
     def test_async_steps_are_exact_after_a_kill_of_a_worker(self):
         self.assertEqual(self.check_after_kill("worker", "--a_sync=true")["worker_losses"], 1)
+
+    def test_a_worker_that_is_killed_after_its_last_step_has_nothing_left_to_do(self):
+        launcher = self.start_training("--a_sync=true", arguments=["--one_is_slow"])
+        self.await_output(launcher, "rank 0 makes its last step")
+        kill_unless_over(self.pid_of("worker", 0), signal.SIGKILL)
+        self.check_result(self.result(launcher))
+        self.check_model()
 
     def test_async_steps_are_exact_after_a_kill_of_a_pserver_with_a_replica(self):
         recovery = self.check_after_kill("pserver", "--a_sync=true", "--set=recovery.replicas=1", servers=2)
