@@ -54,7 +54,6 @@ class InProcessTransport : public Transport {
   const size_t slice_bytes_;
   Mutex mutex_;
   std::map<std::string, Server> servers_ ABSL_GUARDED_BY(mutex_);
-  int connects_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace sluice
