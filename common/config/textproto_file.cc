@@ -8,6 +8,7 @@
 #include <sstream>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -40,12 +41,111 @@ const EnumDescriptor* FindEnum(const Descriptor& type, const std::string& name,
   return nullptr;
 }
 
-// Replaces protobuf's message by one that lists the valid choices. protobuf quotes the message type
-// and the field, or the value and the field.
-std::string Explain(const Descriptor& root, const std::string& message) {
+// The first field `name` in `type` or below; null when there is none.
+const FieldDescriptor* FindFieldNamed(const Descriptor& type, const std::string& name,
+                                      std::set<const Descriptor*>* seen) {
+  // Messages may contain their own type.
+  if (!seen->insert(&type).second) return nullptr;
+  if (const FieldDescriptor* field = type.FindFieldByName(name)) return field;
+  for (int i = 0; i < type.field_count(); ++i) {
+    if (type.field(i)->message_type() == nullptr) continue;
+    const FieldDescriptor* found = FindFieldNamed(*type.field(i)->message_type(), name, seen);
+    if (found != nullptr) return found;
+  }
+  return nullptr;
+}
+
+// A place in a text, as the parser counts it.
+size_t OffsetOf(absl::string_view text, int line, int column) {
+  size_t at = 0;
+  for (; line > 0; --line) {
+    const size_t end = text.find('\n', at);
+    if (end == absl::string_view::npos) return text.size();
+    at = end + 1;
+  }
+  // The parser's tab stops are 8 columns apart.
+  for (int passed = 0; passed < column && at < text.size(); ++at)
+    passed = text[at] == '\t' ? (passed / 8 + 1) * 8 : passed + 1;
+  return at;
+}
+
+// The field whose value begins at `at`, as in "name: " and "name: [1, "; "" when there is none.
+std::string FieldBefore(absl::string_view text, size_t at) {
+  absl::string_view before = absl::StripTrailingAsciiWhitespace(text.substr(0, at));
+  if (absl::ConsumeSuffix(&before, "-")) before = absl::StripTrailingAsciiWhitespace(before);
+  if (absl::EndsWith(before, ",")) {
+    const size_t list = before.rfind('[');
+    if (list == absl::string_view::npos) return "";
+    before = before.substr(0, list + 1);
+  }
+  if (absl::ConsumeSuffix(&before, "[")) before = absl::StripTrailingAsciiWhitespace(before);
+  if (absl::ConsumeSuffix(&before, ":")) before = absl::StripTrailingAsciiWhitespace(before);
+  size_t begin = before.size();
+  while (begin > 0 && (absl::ascii_isalnum(before[begin - 1]) || before[begin - 1] == '_')) --begin;
+  return std::string(before.substr(begin));
+}
+
+// The value that begins at `at`, with its quotes; "" at the end of the text.
+std::string ValueAt(absl::string_view text, size_t at) {
+  constexpr size_t kMost = 60;
+  const absl::string_view rest = text.substr(at, kMost);
+  if (rest.empty()) return "";
+  const bool quoted = rest[0] == '"' || rest[0] == '\'';
+  const size_t end = quoted ? rest.find(rest[0], 1) : rest.find_first_of(" \t\r\n,;[]{}<>#", 1);
+  return std::string(rest.substr(0, end == absl::string_view::npos ? end : end + (quoted ? 1 : 0)));
+}
+
+std::string NoValueOf(const std::string& value, const std::string& field,
+                      const std::string& wanted) {
+  return absl::StrCat("'", value, "' is not a value of '", field, "'; give ", wanted);
+}
+
+// Explains that the text at `at` is not what protobuf's `message` says is expected there.
+std::string ExplainValue(const Descriptor& root, const std::string& message, absl::string_view text,
+                         size_t at) {
+  const std::string value = ValueAt(text, at);
+  if (absl::StartsWith(message, "Expected identifier") || absl::StrContains(message, "\"}\"")) {
+    if (value.empty()) return "the text ends inside of { ... }: a '}' is missing";
+    if (value == "}") return "this '}' closes nothing; remove it";
+  }
+  const std::string name = FieldBefore(text, at);
+  if (name.empty() && absl::StartsWith(message, "Expected identifier"))
+    return absl::StrCat("'", value, "' is not the name of a field");
+  if (absl::StartsWith(message, "Expected \":\""))
+    return absl::StrCat("a ':' is missing after '", name, "'");
+  std::set<const Descriptor*> seen;
+  const FieldDescriptor* field = FindFieldNamed(root, name, &seen);
+  if (field == nullptr) return message;
+  if (field->message_type() != nullptr) {
+    if (!absl::StartsWith(message, "Expected \"{\"")) return message;
+    return NoValueOf(value, name,
+                     absl::StrCat("its fields in braces, ", name, " { ... }: ",
+                                  absl::StrJoin(FieldNames(*field->message_type()), ", ")));
+  }
+  if (field->type() == FieldDescriptor::TYPE_BOOL) return NoValueOf(value, name, "true or false");
+  if (field->enum_type() != nullptr) {
+    return NoValueOf(value, name,
+                     absl::StrCat("one of ", absl::StrJoin(EnumNames(*field->enum_type()), ", ")));
+  }
+  if (absl::StartsWith(message, "Integer out of range")) {
+    return NoValueOf(value, name, "a smaller number");
+  }
+  if (absl::StartsWith(message, "Expected integer")) {
+    return NoValueOf(value, name,
+                     value[0] == '-' ? "a number that is not negative" : "a whole number");
+  }
+  if (absl::StartsWith(message, "Expected double")) return NoValueOf(value, name, "a number");
+  if (absl::StartsWith(message, "Expected string"))
+    return NoValueOf(value, name, "a text in quotes");
+  return message;
+}
+
+// Replaces protobuf's message by one that names field, value and the valid choices. `at`: where the
+// error was found. protobuf quotes the message type and the field, or the value and the field.
+std::string Explain(const Descriptor& root, const std::string& message, absl::string_view text,
+                    size_t at) {
   const std::vector<std::string> quoted = absl::StrSplit(message, '"');
-  if (quoted.size() < 4) return message;
-  if (absl::StrContains(message, "has no field named")) {
+  if (absl::StrContains(message, "has no field named") && quoted.size() >= 4) {
     const Descriptor* type = root.file()->pool()->FindMessageTypeByName(quoted[1]);
     if (type == nullptr) return message;
     const std::vector<std::string> names = FieldNames(*type);
@@ -53,7 +153,7 @@ std::string Explain(const Descriptor& root, const std::string& message) {
                         type->name(), names.empty() ? " has no fields" : " has the fields ",
                         absl::StrJoin(names, ", "));
   }
-  if (absl::StrContains(message, "numeration value")) {
+  if (absl::StrContains(message, "numeration value") && quoted.size() >= 4) {
     std::set<const Descriptor*> seen;
     const EnumDescriptor* type = FindEnum(root, quoted[3], &seen);
     if (type == nullptr) return message;
@@ -61,6 +161,12 @@ std::string Explain(const Descriptor& root, const std::string& message) {
     return absl::StrCat("'", quoted[1], "' is not a value of '", quoted[3], "'",
                         DidYouMean(quoted[1], names), "; use one of ", absl::StrJoin(names, ", "));
   }
+  if (absl::StartsWith(message, "Invalid value for boolean field") && quoted.size() >= 4)
+    return NoValueOf(quoted[3], quoted[1], "true or false");
+  if (absl::StartsWith(message, "Non-repeated field") && quoted.size() >= 2)
+    return absl::StrCat("'", quoted[1], "' is given a second time; give it once");
+  if (absl::StartsWith(message, "Expected ") || absl::StartsWith(message, "Integer out of range"))
+    return ExplainValue(root, message, text, at);
   return message;
 }
 
@@ -106,13 +212,16 @@ std::string FindTypographicQuote(absl::string_view text) {
 // Keeps only the first error, since later ones are often its consequences.
 class FirstError : public google::protobuf::io::ErrorCollector {
  public:
-  FirstError(const std::string& name, const Descriptor& root) : name_(name), root_(root) {}
+  // `text` is what is parsed. All three are borrowed.
+  FirstError(const std::string& name, const Descriptor& root, absl::string_view text)
+      : name_(name), root_(root), parsed_(text) {}
   void AddError(int line, google::protobuf::io::ColumnNumber column,
                 const std::string& message) override {
     if (!text_.empty()) return;
     // Line -1 means that the error has no position.
     const std::string place = line < 0 ? "" : absl::StrCat(":", line + 1, ":", column + 1);
-    text_ = absl::StrCat(name_, place, ": ", Explain(root_, message));
+    const size_t at = line < 0 ? parsed_.size() : OffsetOf(parsed_, line, column);
+    text_ = absl::StrCat(name_, place, ": ", Explain(root_, message, parsed_, at));
   }
   void AddWarning(int, google::protobuf::io::ColumnNumber, const std::string&) override {}
   const std::string& text() const { return text_; }
@@ -120,6 +229,7 @@ class FirstError : public google::protobuf::io::ErrorCollector {
  private:
   const std::string& name_;
   const Descriptor& root_;
+  const absl::string_view parsed_;
   std::string text_;
 };
 
@@ -138,7 +248,7 @@ absl::Status ParseTextproto(const std::string& text, const std::string& name,
     return absl::InvalidArgumentError(
         absl::StrCat(name, ":", quote, " is a typographic quote; write a plain one (\") instead"));
   }
-  FirstError errors(name, *message->GetDescriptor());
+  FirstError errors(name, *message->GetDescriptor(), plain);
   google::protobuf::TextFormat::Parser parser;
   parser.RecordErrorsTo(&errors);
   parser.WriteLocationsTo(locations);

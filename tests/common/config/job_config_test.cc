@@ -69,6 +69,40 @@ TEST(JobConfigTest, SyntaxErrorsAndDuplicatesNameTheirPosition) {
   EXPECT_FALSE(ParseTextproto(std::string(100000, '{'), "deep", &job, nullptr).ok());
 }
 
+TEST(JobConfigTest, AWrongValueIsNamedWithItsFieldAndTheChoices) {
+  const auto said = [](const std::string& text) {
+    JobConfig job;
+    const absl::Status status = ParseTextproto(text, "job", &job, nullptr);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << text;
+    return std::string(status.message());
+  };
+  const auto no_value = [](const std::string& value, const std::string& field) {
+    return HasSubstr("'" + value + "' is not a value of '" + field + "'; give ");
+  };
+  EXPECT_THAT(said("train {\n\tepochs: many\n}"),
+              AllOf(HasSubstr("job:2:"), no_value("many", "epochs"), HasSubstr("whole number")));
+  EXPECT_THAT(said("train { epochs: \"3\" }"), no_value("\"3\"", "epochs"));
+  EXPECT_THAT(said("train { epochs: -3 }"),
+              AllOf(no_value("-3", "epochs"), HasSubstr("not negative")));
+  EXPECT_THAT(said("train { epochs: 5000000000 }"),
+              AllOf(no_value("5000000000", "epochs"), HasSubstr("smaller")));
+  EXPECT_THAT(said("model { wide_deep { hidden_units: [8, x] } }"), no_value("x", "hidden_units"));
+  EXPECT_THAT(said("optimizers { all { learning_rate: high } }"),
+              AllOf(no_value("high", "learning_rate"), HasSubstr("a number")));
+  EXPECT_THAT(said("name: 5"), AllOf(no_value("5", "name"), HasSubstr("in quotes")));
+  EXPECT_THAT(said("strategy { a_sync: no }"), no_value("no", "a_sync"));
+  EXPECT_THAT(said("strategy { a_sync: 7 }"), no_value("7", "a_sync"));
+  EXPECT_THAT(said("strategy { a_sync: \"yes\" }"), no_value("\"yes\"", "a_sync"));
+  EXPECT_THAT(said("train { 5 }"), HasSubstr("'5' is not the name of a field"));
+  EXPECT_THAT(said("strategy { a_sync true }"), HasSubstr("a ':' is missing after 'a_sync'"));
+  EXPECT_THAT(said("data { format: \"CSV\" }"),
+              AllOf(no_value("\"CSV\"", "format"), HasSubstr("CSV, TSV")));
+  EXPECT_THAT(said("train: 5"), AllOf(no_value("5", "train"), HasSubstr("batch_size")));
+  EXPECT_THAT(said("name: 'a' name: 'b'"), HasSubstr("'name' is given a second time"));
+  EXPECT_THAT(said("train { epochs: 3"), HasSubstr("'}' is missing"));
+  EXPECT_THAT(said("train { epochs: 3 } }"), HasSubstr("closes nothing"));
+}
+
 TEST(JobConfigTest, MissingFileAndFolderAreNamed) {
   EXPECT_EQ(ReadJobConfig("/no/such/file").status().code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(ReadJobConfig("/no/such/file").status().message()),
