@@ -422,7 +422,7 @@ int RunProgramsJob(const ParsedCommand& command, const WorkerProgram& program, u
     PrintNote(NoteOnWorkers(declared, worker_num, given));
     SLUICE_ASSIGN_OR_RETURN(
         const JobConfig job,
-        JobFromFile(file, command, {{"worker_num", absl::StrCat(worker_num), "--worker_num"}}));
+        JobOfProgram(file, command, {{"worker_num", absl::StrCat(worker_num), "--worker_num"}}));
     SLUICE_ASSIGN_OR_RETURN(SubmitJobRequest request, SubmissionFromFlags(command, job));
     DataCheckReport data;
     SLUICE_RETURN_IF_ERROR(CheckFiles(request, file, &data));

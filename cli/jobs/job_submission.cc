@@ -3,7 +3,9 @@
 #include <algorithm>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/base/bounded_parse.h"
 #include "common/base/random_id.h"
@@ -40,6 +42,74 @@ absl::Status CheckAgree(const std::vector<ConfigOverride>& of_flags) {
         absl::StrCat(first->origin, "=", first->value, " and ", other->origin, " ", other->path,
                      "=", other->value, " contradict each other; give one of them"));
   }
+  return absl::OkStatus();
+}
+
+// Everything that overrides the job's file.
+absl::StatusOr<std::vector<ConfigOverride>> OverridesOf(
+    const ParsedCommand& command, const std::vector<ConfigOverride>& follows) {
+  // Later overrides win: first the variables, then `follows`, then the flags.
+  std::vector<ConfigOverride> overrides = OverridesFromEnvironment();
+  overrides.insert(overrides.end(), follows.begin(), follows.end());
+  std::vector<ConfigOverride> of_flags, sets;
+  for (const ShortOption& option : ShortOptions()) {
+    if (!command.Given(option.name)) continue;
+    of_flags.push_back({option.path, command.Text(option.name), absl::StrCat("--", option.name)});
+  }
+  for (const std::string& text : command.All("set")) {
+    const std::vector<std::string> parts = absl::StrSplit(text, absl::MaxSplits('=', 1));
+    if (parts.size() != 2 || parts[0].empty()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--set ", text,
+          " names no field or no value; give path.to.field=value, e.g. train.batch_size=512"));
+    }
+    sets.push_back({parts[0], parts[1], "--set"});
+  }
+  if (command.Given("overwrite")) {
+    of_flags.push_back(
+        {"overwrite", command.Switch("overwrite") ? "true" : "false", "--overwrite"});
+  }
+  of_flags.insert(of_flags.end(), sets.begin(), sets.end());
+  SLUICE_RETURN_IF_ERROR(CheckAgree(of_flags));
+  overrides.insert(overrides.end(), of_flags.begin(), of_flags.end());
+  return overrides;
+}
+
+absl::StatusOr<JobConfig> LoadJob(const std::string& file,
+                                  const std::vector<ConfigOverride>& overrides) {
+  SLUICE_ASSIGN_OR_RETURN(JobConfig job, LoadJobConfig(file, overrides, BuiltInSpecs(),
+                                                       &CheckModelAndData, &ColumnsOfData));
+  SeparateUnknownValues(&job);
+  return job;
+}
+
+// Overrides again, with absolute paths, the inputs that `overrides` set to paths relative to the
+// current folder. The paths in `file` itself are absolute.
+absl::Status ResolveInputs(const std::string& file, std::vector<ConfigOverride>* overrides) {
+  SLUICE_ASSIGN_OR_RETURN(JobConfig given, ReadJobConfig(file));
+  SLUICE_RETURN_IF_ERROR(ApplyOverrides(*overrides, &given));
+  JobConfig resolved = given;
+  ResolvePaths("", &resolved);
+  const auto add = [overrides](const char* path, const std::string& before,
+                               const std::string& after) {
+    if (before != after) overrides->push_back({path, after, "--set"});
+  };
+  const auto add_files = [&add](const char* path, const auto& before, const auto& after) {
+    const auto list = [](const auto& files) {
+      return absl::StrCat("[",
+                          absl::StrJoin(files, ", ",
+                                        [](std::string* out, const std::string& one) {
+                                          absl::StrAppend(out, "\"", absl::CEscape(one), "\"");
+                                        }),
+                          "]");
+    };
+    add(path, list(before), list(after));
+  };
+  add_files("data.train_files", given.data().train_files(), resolved.data().train_files());
+  add_files("data.eval_files", given.data().eval_files(), resolved.data().eval_files());
+  add("data.cache_dir", given.data().cache_dir(), resolved.data().cache_dir());
+  add("initial_model", given.initial_model(), resolved.initial_model());
+  add("initial_checkpoint", given.initial_checkpoint(), resolved.initial_checkpoint());
   return absl::OkStatus();
 }
 
@@ -87,39 +157,15 @@ absl::StatusOr<JobConfig> JobFromFlags(const ParsedCommand& command,
     return absl::InvalidArgumentError(
         "no job is given; give --job=FILE, e.g. --job=configs/adult_wide_deep.textproto");
   }
-  return JobFromFile(command.Text("job"), command, follows);
+  SLUICE_ASSIGN_OR_RETURN(const auto overrides, OverridesOf(command, follows));
+  return LoadJob(command.Text("job"), overrides);
 }
 
-absl::StatusOr<JobConfig> JobFromFile(const std::string& file, const ParsedCommand& command,
-                                      const std::vector<ConfigOverride>& follows) {
-  // Later overrides win: first the variables, then `follows`, then the flags.
-  std::vector<ConfigOverride> overrides = OverridesFromEnvironment();
-  overrides.insert(overrides.end(), follows.begin(), follows.end());
-  std::vector<ConfigOverride> of_flags, sets;
-  for (const ShortOption& option : ShortOptions()) {
-    if (!command.Given(option.name)) continue;
-    of_flags.push_back({option.path, command.Text(option.name), absl::StrCat("--", option.name)});
-  }
-  for (const std::string& text : command.All("set")) {
-    const std::vector<std::string> parts = absl::StrSplit(text, absl::MaxSplits('=', 1));
-    if (parts.size() != 2 || parts[0].empty()) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "--set ", text,
-          " names no field or no value; give path.to.field=value, e.g. train.batch_size=512"));
-    }
-    sets.push_back({parts[0], parts[1], "--set"});
-  }
-  if (command.Given("overwrite")) {
-    of_flags.push_back(
-        {"overwrite", command.Switch("overwrite") ? "true" : "false", "--overwrite"});
-  }
-  of_flags.insert(of_flags.end(), sets.begin(), sets.end());
-  SLUICE_RETURN_IF_ERROR(CheckAgree(of_flags));
-  overrides.insert(overrides.end(), of_flags.begin(), of_flags.end());
-  SLUICE_ASSIGN_OR_RETURN(JobConfig job, LoadJobConfig(file, overrides, BuiltInSpecs(),
-                                                       &CheckModelAndData, &ColumnsOfData));
-  SeparateUnknownValues(&job);
-  return job;
+absl::StatusOr<JobConfig> JobOfProgram(const std::string& file, const ParsedCommand& command,
+                                       const std::vector<ConfigOverride>& follows) {
+  SLUICE_ASSIGN_OR_RETURN(auto overrides, OverridesOf(command, follows));
+  SLUICE_RETURN_IF_ERROR(ResolveInputs(file, &overrides));
+  return LoadJob(file, overrides);
 }
 
 absl::Status CheckSubmissionSize(const SubmitJobRequest& request) {

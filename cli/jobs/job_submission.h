@@ -29,9 +29,10 @@ std::vector<FlagSpec> JobFlags();
 absl::StatusOr<JobConfig> JobFromFlags(const ParsedCommand& command,
                                        const std::vector<ConfigOverride>& follows = {});
 
-// The same for the job in `file`, whatever --job says.
-absl::StatusOr<JobConfig> JobFromFile(const std::string& file, const ParsedCommand& command,
-                                      const std::vector<ConfigOverride>& follows = {});
+// The same for the job in `file`, which a program has written: whatever --job says, and relative
+// paths that an override sets are relative to the current folder, not to the file's.
+absl::StatusOr<JobConfig> JobOfProgram(const std::string& file, const ParsedCommand& command,
+                                       const std::vector<ConfigOverride>& follows = {});
 
 // INVALID_ARGUMENT: the job is longer than a scheduler takes (control_plane.h).
 absl::Status CheckSubmissionSize(const SubmitJobRequest& request);

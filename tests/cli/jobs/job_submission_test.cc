@@ -4,11 +4,13 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_replace.h"
 #include "gmock/gmock.h"
 #include "tests/cli/small_job.h"
 #include "tests/common/base/fake_clock.h"
@@ -69,6 +71,28 @@ TEST_F(JobFlagsTest, ShortOptionsReachTheirFields) {
   EXPECT_EQ(Job({"--trace=/t.json"}).trace_file(), "/t.json");
   EXPECT_THAT(std::string(Load({"--a_sync=false", "--max_staleness=2"}).status().message()),
               HasSubstr("--max_staleness: strategy.a_sync_configs.max_staleness: 2"));
+}
+
+TEST_F(JobFlagsTest, PathsInFlagsOfAProgramAreRelativeToTheCurrentFolder) {
+  const std::string here = std::filesystem::current_path().string();
+  std::ofstream(file_) << absl::StrReplaceAll(kSmallJob, {{"t.csv", "/data/t.csv"}});
+  const auto load = [&](const std::vector<std::string>& flags) {
+    const auto job = JobOfProgram(file_, *ParseCommand(spec_, flags));
+    EXPECT_TRUE(job.ok()) << job.status();
+    return job.value_or(JobConfig());
+  };
+  EXPECT_EQ(load({}).data().train_files(0), "/data/t.csv");
+  const JobConfig job =
+      load({"--set=data={format: CSV csv { header: true } label { column: 'y' } "
+            "train_files: ['x.csv', '/y.csv'] eval_files: 'e.csv'}"});
+  EXPECT_THAT(job.data().train_files(), ElementsAre(here + "/x.csv", "/y.csv"));
+  EXPECT_THAT(job.data().eval_files(), ElementsAre(here + "/e.csv"));
+  EXPECT_THAT(load({"--set=data.train_files=a b.csv,sub/\"c.csv"}).data().train_files(),
+              ElementsAre(here + "/a b.csv", here + "/sub/\"c.csv"));
+  EXPECT_EQ(load({"--set=initial_model=old/model"}).initial_model(), here + "/old/model");
+  EXPECT_EQ(load({"--set=data.cache_dir=cache", "--epochs=2"}).data().cache_dir(), here + "/cache");
+  // A file of --job has its own folder.
+  EXPECT_NE(Job({"--set=data.train_files=x.csv"}).data().train_files(0), here + "/x.csv");
 }
 
 TEST_F(JobFlagsTest, TwoFlagsMayNotContradictEachOther) {
