@@ -7,30 +7,16 @@
 #include "common/base/status_macros.h"
 #include "common/config/job_config.h"
 #include "common/config/own_data.h"
+#include "common/config/textproto_file.h"
 #include "common/saved_model/saved_model.h"
 #include "common/table/table_layout.h"
-#include "google/protobuf/io/tokenizer.h"
-#include "google/protobuf/text_format.h"
-#include "google/protobuf/util/json_util.h"
 #include "model/built_in_models.h"
 #include "model/data/file_columns.h"
 #include "model/program/program_spec.h"
+#include "python/core/json_text.h"
 
 namespace sluice {
 namespace {
-
-// Keeps the first error of the parser, with its place.
-class FirstError : public google::protobuf::io::ErrorCollector {
- public:
-  void AddError(int line, int column, const std::string& message) override {
-    if (text_.empty())
-      text_ = absl::StrCat("line ", line + 1, ", column ", column + 1, ": ", message);
-  }
-  const std::string& text() const { return text_; }
-
- private:
-  std::string text_;
-};
 
 // One piece of a parameter that is a shard of its table.
 ShardValues PieceOf(const TableLayout& layout, uint32_t shard, const ParameterValues& parameter) {
@@ -109,19 +95,12 @@ absl::Status ApplySources(ProgramSources sources, JobConfig* job) {
 absl::StatusOr<JobConfig> DeclareJob(const std::string& text, const std::string& base_dir,
                                      const std::string& program, ProgramSources sources) {
   JobConfig job;
-  FirstError error;
-  google::protobuf::TextFormat::Parser parser;
-  parser.RecordErrorsTo(&error);
-  if (!parser.ParseFromString(text, &job))
-    return absl::InvalidArgumentError(absl::StrCat("the job: ", error.text()));
+  SLUICE_RETURN_IF_ERROR(ParseTextproto(text, "the job", &job, nullptr));
   if (job.has_model()) {
     return absl::InvalidArgumentError(
         "the job has a model, but the program is its model; remove model { ... }");
   }
-  const auto parsed =
-      google::protobuf::util::JsonStringToMessage(program, job.mutable_model()->mutable_program());
-  if (!parsed.ok())
-    return absl::InvalidArgumentError(absl::StrCat("the program: ", parsed.ToString()));
+  SLUICE_RETURN_IF_ERROR(ParseJson(program, "the program", job.mutable_model()->mutable_program()));
   SLUICE_RETURN_IF_ERROR(ApplySources(sources, &job));
   ResolvePaths(base_dir, &job);
   job.mutable_model()->mutable_program()->set_digest(ProgramDigest(job));

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
+#include "common/config/own_data.h"
 #include "model/data/expand_files.h"
 #include "model/features/cell.h"
 
@@ -54,6 +55,9 @@ absl::StatusOr<std::shared_ptr<const ExampleBatches>> ExampleBatches::Create(Job
   if (job.data().format() != DataConfig::FORMAT_UNSPECIFIED) {
     SLUICE_ASSIGN_OR_RETURN(batches->source_,
                             DataSource::Create(job.data(), batches->spec_->schema()));
+  }
+  if (ProgramGivesData(job)) {
+    SLUICE_ASSIGN_OR_RETURN(batches->given_, GivenFeatures::Create(job));
   }
   batches->job_ = std::move(job);
   return std::shared_ptr<const ExampleBatches>(std::move(batches));
@@ -106,6 +110,15 @@ absl::StatusOr<std::unique_ptr<KeyedBatch>> ExampleBatches::FromColumns(
       return absl::InvalidArgumentError(absl::StrCat("example ", i, ": ", added.message()));
     }
   }
+  return std::make_unique<KeyedBatch>(shape(), std::move(batch));
+}
+
+absl::StatusOr<std::unique_ptr<KeyedBatch>> ExampleBatches::FromGiven(
+    const GivenBatch& given) const {
+  if (given_ == nullptr)
+    return absl::InvalidArgumentError("the job reads files: give the values by its columns");
+  Batch batch;
+  SLUICE_RETURN_IF_ERROR(given_->Fill(given, &batch));
   return std::make_unique<KeyedBatch>(shape(), std::move(batch));
 }
 

@@ -1,5 +1,5 @@
-// Batches for the network of a program without a cluster: from data files, or from values in
-// memory, with the features of a saved model's job.
+// Batches for the network of a program without a cluster: from data files, from values in memory,
+// or as the program's own source gives them, with the features of a saved model's job.
 //
 // Keys, numbers and labels are made as in training. The rows come from elsewhere: a batch names its
 // distinct keys by table, and where the rows of each feature are among them.
@@ -24,6 +24,7 @@
 #include "model/program/program_shape.h"
 #include "model/program/program_spec.h"
 #include "proto/config.pb.h"
+#include "python/core/given_batch.h"
 #include "python/core/slot_rows.h"
 
 namespace sluice {
@@ -60,6 +61,12 @@ class ExampleBatches {
   // are 0 and weights 1. INVALID_ARGUMENT names the column, example and value that are wrong.
   absl::StatusOr<std::unique_ptr<KeyedBatch>> FromColumns(const std::vector<Column>& columns) const;
 
+  // Whether the program gave the data itself, so that the job has no columns.
+  bool own_data() const { return given_ != nullptr; }
+  // A batch as the program's source gives it; needs own_data(). INVALID_ARGUMENT as
+  // GivenFeatures::Fill.
+  absl::StatusOr<std::unique_ptr<KeyedBatch>> FromGiven(const GivenBatch& given) const;
+
   // The examples of files in the format of the job's data, in their order; `patterns` are files or
   // globs. The files may lack a label. INVALID_ARGUMENT: the job names no format. Other
   // statuses as DataSource::CheckColumns and ExpandFiles.
@@ -74,7 +81,8 @@ class ExampleBatches {
   JobConfig job_;
   std::unique_ptr<ModelSpec> owner_;  // spec_
   const ProgramSpec* spec_ = nullptr;
-  std::unique_ptr<DataSource> source_;  // null: the job names no format
+  std::unique_ptr<DataSource> source_;          // null: the job names no format
+  std::shared_ptr<const GivenFeatures> given_;  // null: the job reads files
 };
 
 class FileBatches {

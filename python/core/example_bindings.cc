@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -17,6 +18,7 @@
 
 #include "google/protobuf/text_format.h"
 #include "python/core/example_batches.h"
+#include "python/core/given_arrays.h"
 #include "python/core/shape_bindings.h"
 
 namespace nb = nanobind;
@@ -100,6 +102,20 @@ class Source {
   std::unique_ptr<Examples> FromColumns(const std::vector<ExampleBatches::Column>& columns) const {
     return std::make_unique<Examples>(ExamplesOrRaise(batches_->FromColumns(columns)));
   }
+  bool own_data() const { return batches_->own_data(); }
+  // The categorical features, in the order of the slots.
+  std::vector<std::string> features() const {
+    std::vector<std::string> names;
+    for (const ProgramShape::Slot& slot : shape().slots) names.push_back(slot.feature);
+    return names;
+  }
+  std::unique_ptr<Examples> FromGiven(size_t examples, const std::optional<GivenFloats>& label,
+                                      const std::optional<GivenFloats>& weight,
+                                      const std::vector<GivenFloats>& numbers,
+                                      const std::vector<GivenValues>& values) const {
+    return std::make_unique<Examples>(ExamplesOrRaise(
+        batches_->FromGiven(CopyOfGiven(examples, label, weight, numbers, values))));
+  }
   std::unique_ptr<Files> Read(const std::vector<std::string>& files, size_t batch_size) const {
     nb::gil_scoped_release release;
     return std::make_unique<Files>(
@@ -134,6 +150,10 @@ void BindExamples(nb::module_& m) {
       .def("tables", [](const Source& source) { return TableNamesOf(source.shape()); })
       .def("numbers", &Source::numbers)
       .def("from_columns", &Source::FromColumns, "columns"_a)
+      .def_prop_ro("own_data", &Source::own_data)
+      .def("features", &Source::features)
+      .def("from_given", &Source::FromGiven, "examples"_a, "label"_a.none(), "weight"_a.none(),
+           "numbers"_a, "values"_a)
       .def("read", &Source::Read, "files"_a, "batch_size"_a);
 }
 

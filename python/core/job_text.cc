@@ -4,8 +4,8 @@
 #include "common/base/status_macros.h"
 #include "common/config/job_config.h"
 #include "common/config/textproto_file.h"
-#include "google/protobuf/util/json_util.h"
 #include "proto/config.pb.h"
+#include "python/core/json_text.h"
 
 namespace sluice {
 namespace {
@@ -21,9 +21,7 @@ absl::StatusOr<JobConfig> Parse(const std::string& job) {
 absl::StatusOr<std::string> MergeIntoJob(const std::string& job, const std::string& json) {
   SLUICE_ASSIGN_OR_RETURN(JobConfig merged, Parse(job));
   JobConfig added;
-  const auto parsed = google::protobuf::util::JsonStringToMessage(json, &added);
-  if (!parsed.ok())
-    return absl::InvalidArgumentError(absl::StrCat("the job: ", std::string(parsed.message())));
+  SLUICE_RETURN_IF_ERROR(ParseJson(json, "the job", &added));
   merged.MergeFrom(added);
   return ToTextproto(merged);
 }

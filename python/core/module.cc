@@ -26,6 +26,7 @@
 #include "google/protobuf/text_format.h"
 #include "python/core/declaration.h"
 #include "python/core/example_bindings.h"
+#include "python/core/given_arrays.h"
 #include "python/core/model_bindings.h"
 #include "python/core/program_worker.h"
 #include "python/core/shape_bindings.h"
@@ -328,25 +329,15 @@ class Worker {
   }
   void CountedSource(uint64_t number, uint64_t batches) { sources_->Counted(number, batches); }
 
-  using GivenFloats = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-  using GivenInts = nb::ndarray<const int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-  using GivenValues = std::pair<GivenInts, std::optional<GivenInts>>;
   // False: nobody wants more batches of this request.
   bool GiveBatch(uint64_t number, uint64_t given_as, size_t examples,
                  const std::optional<GivenFloats>& label, const std::optional<GivenFloats>& weight,
                  const std::vector<GivenFloats>& numbers, const std::vector<GivenValues>& values) {
     const std::shared_ptr<SourceExchange> sources = sources_;
     nb::gil_scoped_release release;
-    auto batch = std::make_shared<GivenBatch>();
-    batch->n = examples;
+    auto batch =
+        std::make_shared<GivenBatch>(CopyOfGiven(examples, label, weight, numbers, values));
     batch->given_as = given_as;
-    if (label.has_value()) batch->label = Copy<float>(*label);
-    if (weight.has_value()) batch->weight = Copy<float>(*weight);
-    for (const GivenFloats& one : numbers) batch->numbers.push_back(Copy<float>(one));
-    for (const auto& [keys, offsets] : values) {
-      batch->values.push_back({Copy<int64_t>(keys), {}});
-      if (offsets.has_value()) batch->values.back().offsets = Copy<int64_t>(*offsets);
-    }
     return sources->Give(number, std::move(batch));
   }
   void EndBatches(uint64_t number) { sources_->EndBatches(number); }
@@ -414,6 +405,12 @@ class Worker {
     return place->mode == Mode::kSync ? "sync" : place->mode == Mode::kGeo ? "geo" : "async";
   }
 
+  // Where the job writes; "" before the assignment.
+  std::string OutputDir() {
+    const auto place = worker().place();
+    return place.has_value() ? place->output_dir : "";
+  }
+
   std::vector<std::pair<std::string, std::vector<Lookup>>> Lookups() { return LookupsOf(*Shape()); }
   std::vector<std::string> Numbers() { return Shape()->numbers; }
   // The categorical features, in the order of the slots.
@@ -432,10 +429,6 @@ class Worker {
   size_t Tables() { return Shape()->tables.size(); }
 
  private:
-  template <typename T, typename Array>
-  static std::vector<T> Copy(const Array& array) {
-    return std::vector<T>(array.data(), array.data() + array.size());
-  }
   ProgramWorker& worker() {
     if (worker_ == nullptr) throw std::runtime_error("the worker has left its job");
     return *worker_;
@@ -558,6 +551,7 @@ NB_MODULE(_core, m) {
       .def("stop", &Worker::Stop)
       .def("abandon", &Worker::Abandon)
       .def("place", &Worker::Place)
+      .def("output_dir", &Worker::OutputDir)
       .def("lookups", &Worker::Lookups)
       .def("numbers", &Worker::Numbers)
       .def("parameters", &Worker::Parameters)

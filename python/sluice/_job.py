@@ -7,7 +7,13 @@ import os
 import pathlib
 from typing import Any
 
+from ._errors import UsageError
+from ._plain import to_json
+
 __all__ = ["Job"]
+
+# Of files with jobs, which are no texts of jobs themselves.
+_SUFFIXES = (".textproto", ".pbtxt", ".prototxt", ".txtpb")
 
 
 class Job:
@@ -34,11 +40,17 @@ class Job:
         fields: The job in JSON mapping. Enums are their names.
 
     Raises:
-        UsageError: A field does not exist, or has a value of another type.
+        TypeError: ``text`` or ``base_dir`` is of another type, or a field has a value that JSON has not.
+        UsageError: A field does not exist, or has a value of another type; or ``text`` is the name of a file.
     """
 
     def __init__(self, text: str = "", *, base_dir: str | os.PathLike[str] = "", **fields: Any) -> None:
-        self.base_dir = os.fspath(base_dir)
+        if not isinstance(text, str):
+            more = "sluice.Job.from_file(path) reads a file, and sluice.Job(**fields) takes a dictionary"
+            raise TypeError(f"the text of a sluice.Job is {text!r:.60}; give a job in text format; {more}")
+        if text.endswith(_SUFFIXES) and "\n" not in text:
+            raise UsageError(f"{text!r} is the name of a file; sluice.Job.from_file({text!r}) reads it")
+        self.base_dir = _path("base_dir= of a sluice.Job", base_dir)
         self.text = text
         # As long as nothing is changed, the file itself is the job, so that messages name its lines.
         self._file: str | None = None
@@ -49,6 +61,7 @@ class Job:
     @classmethod
     def from_file(cls, path: str | os.PathLike[str], **fields: Any) -> Job:
         """Reads a job file. Relative paths in it are resolved against its folder, as with ``sluice launch --job``."""
+        path = _path("the path of sluice.Job.from_file", path)
         text = pathlib.Path(path).read_text(encoding="utf-8")
         job = cls(text, base_dir=os.path.dirname(os.path.abspath(path)))
         job._file = os.path.abspath(path)
@@ -68,13 +81,17 @@ class Job:
             This job.
 
         Raises:
+            TypeError: The value is none of these.
             UsageError: There is no such field, or the value does not fit it.
         """
+        if not isinstance(path, str):
+            raise TypeError(f"the path of sluice.Job.set is {path!r}; give a text, such as \"train.epochs\"")
+        text = _value_text(path, value)
         core = _core()
         try:
-            self.text = core.set_in_job(self.text, path, _value_text(value))
+            self.text = core.set_in_job(self.text, path, text)
         except ValueError as error:
-            raise _usage(error) from None
+            raise UsageError(str(error)) from None
         self._file = None
         return self
 
@@ -87,9 +104,9 @@ class Job:
     def _merge(self, fields: dict[str, Any]) -> None:
         core = _core()
         try:
-            self.text = core.merge_into_job(self.text, json.dumps(fields))
+            self.text = core.merge_into_job(self.text, to_json(fields, "the job"))
         except ValueError as error:
-            raise _usage(error) from None
+            raise UsageError(str(error)) from None
         self._file = None
 
     def _write(self, folder: str) -> str:
@@ -100,26 +117,35 @@ class Job:
         try:
             text = core.resolve_job(self.text, self.base_dir, self._name)
         except ValueError as error:
-            raise _usage(error) from None
+            raise UsageError(str(error)) from None
         file = os.path.join(folder, self._name + ".textproto")
         with open(file, "w", encoding="utf-8") as out:
             out.write(text)
         return file
 
 
-def _value_text(value: Any) -> str:
+def _path(what: str, value: Any) -> str:
+    if not isinstance(value, (str, os.PathLike)) or not isinstance(path := os.fspath(value), str):
+        raise TypeError(f"{what} is {value!r:.60}; give a path, as a text or a pathlib.Path")
+    return path
+
+
+def _value_text(path: str, value: Any) -> str:
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    elif hasattr(value, "tolist"):  # of NumPy and torch
+        value = value.tolist()
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (list, tuple)):
         # In brackets, because values may have commas.
-        return "[" + ", ".join(json.dumps(one) if isinstance(one, str) else _value_text(one) for one in value) + "]"
-    return str(value)
-
-
-def _usage(error: ValueError) -> ValueError:
-    from ._errors import UsageError
-
-    return UsageError(str(error))
+        return "[" + ", ".join(json.dumps(one) if isinstance(one, str) else _value_text(path, one) for one in value) + "]"
+    if isinstance(value, (str, int, float)):
+        return str(value)
+    raise TypeError(
+        f"sluice.Job.set({path!r}, ...) was given {value!r:.60}; give a number, a bool, a text, or a list of these; "
+        "sluice.Job(**fields) takes dictionaries"
+    )
 
 
 def _core() -> Any:

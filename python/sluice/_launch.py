@@ -541,6 +541,7 @@ def launch(
     Raises:
         UsageError: There is neither a job nor a program, or the programs are not built. Other mistakes in the job or the
             options are raised by ``Launch.wait``.
+        TypeError: The job or ``args`` is of another type.
         RuntimeError: This is a child process of multiprocessing, or a worker of a job.
     """
     refuse_in_child("sluice.launch")
@@ -548,6 +549,10 @@ def launch(
         raise RuntimeError("sluice.launch was called in a worker of a job; launch a program from another script than itself")
     if (job is None) == (program is None):
         raise UsageError("give sluice.launch either a job or program=FILE.py")
+    if job is not None and not isinstance(job, (Job, str, os.PathLike)):
+        raise TypeError(f"the job of sluice.launch is a {type(job).__name__}; give a sluice.Job or the path of a job file")
+    if isinstance(args, str):
+        raise TypeError(f"args= of sluice.launch is the text {args!r}; give a list of arguments")
     if args and program is None:
         raise UsageError("args= are those of a program; give program=FILE.py")
     folder: tempfile.TemporaryDirectory[str] | None = None

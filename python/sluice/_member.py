@@ -12,6 +12,7 @@ import traceback
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Sequence
 
 from . import _private, _process
+from ._errors import JobError
 
 if TYPE_CHECKING:
     from . import _core
@@ -46,6 +47,11 @@ class Member:
         _process.enter(self._abandon)
         try:
             if not _process.launched():
+                if (processes := os.environ.get("WORLD_SIZE", "1")) != "1":
+                    raise JobError(
+                        f"another launcher has started {processes} processes (WORLD_SIZE); only sluice.torch.worker can use "
+                        f"them. Start these with: sluice launch --program=FILE.py --worker_num={processes}"
+                    )
                 self._cluster = _private.PrivateCluster(self._resume)
             elif self._resume:
                 print("sluice: resume=True has no effect here: the launch has started this job; give it --resume",

@@ -1,8 +1,14 @@
-"""A cluster for one script: `python train.py` without `sluice launch`.
+"""A cluster for scripts that `sluice launch` has not started: `python train.py`, or the ranks of torchrun.
 
-The script's process is the only worker. `sluice launch` runs beside it, with a scheduler and a pserver on loopback; for the
-launcher the worker is a stand-in, which gives its variables to this process and then waits (``_stand_in.py``). When either
-side ends, whatever ends it, the other one does, too: a lost worker is not started again.
+The script's processes are the workers. Rank 0 runs `sluice launch` beside them, with a scheduler and a pserver on loopback; for
+the launcher each worker is a stand-in, which gives its variables to the process of its rank and then waits (``_stand_in.py``).
+A lost worker is not started again: its stand-in leaves the file FOLDER/lost, and rank 0 ends the launch. When rank 0 or the
+launcher ends, whatever ends it, the other one does, too.
+
+    rank 0                                 rank r                           the launcher, of rank 0
+    makes a folder, tells the ranks -----> binds FOLDER/r
+    starts the launcher when all have -----------------------------------> starts stand-in r
+    has the variables of its stand-in      has the variables of its own <- connects to FOLDER/r
 """
 
 from __future__ import annotations
@@ -10,20 +16,36 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import select
+import shutil
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
+from typing import Protocol
 
 from ._errors import JobError
 from ._programs import binary
 
-__all__ = ["PrivateCluster"]
+__all__ = ["PrivateCluster", "Ranks"]
 
 _STAND_IN = pathlib.Path(__file__).resolve().parent / "_stand_in.py"
 # How often a wait looks for the end of the launcher, and for signals.
 _LOOK_S = 0.1
+
+
+class Ranks(Protocol):
+    """The processes that another launcher has started on this host, with this one among them."""
+
+    rank: int
+    size: int
+
+    def share(self, text: str | None) -> str:
+        """Gives all ranks the text of rank 0; the others give None."""
+
+    def await_all(self) -> None:
+        """Tells rank 0 that this rank has come here. On rank 0: waits until all have."""
 
 
 class PrivateCluster:
@@ -31,78 +53,123 @@ class PrivateCluster:
 
     Args:
         resume: The job goes on from the newest checkpoint in its output folder.
+        ranks: The processes that are the workers. Default: this one alone.
 
     Raises:
-        JobError: The launcher has ended; it has printed why. Or this is a process of torchrun.
+        JobError: The launcher has ended; it has printed why.
         UsageError: The programs are not built.
     """
 
-    def __init__(self, resume: bool) -> None:
-        processes = os.environ.get("WORLD_SIZE", "1")
-        if processes != "1":
-            raise JobError(
-                f"another launcher has started {processes} processes (WORLD_SIZE), and one alone can have the cluster; start "
-                f"them with: sluice launch --program=FILE.py --worker_num={processes}"
-            )
-        self._folder = tempfile.TemporaryDirectory(prefix="sluice-worker-")
-        path = os.path.join(self._folder.name, "socket")
-        # The launcher names its programs by their files.
-        program = pathlib.Path(self._folder.name, "program", os.path.basename(sys.argv[0]) or "script")
-        program.parent.mkdir()
-        program.symlink_to(_STAND_IN)
-        with socket.socket(socket.AF_UNIX) as listener:
-            listener.bind(path)
-            listener.listen(1)
-            self._reads, writes = os.pipe()
-            try:
-                # A session of its own: Ctrl-C in a terminal reaches this process alone, which then cancels the job.
-                self._launcher = subprocess.Popen(
-                    [binary(), "launch", f"--program={program}", f"--python={sys.executable}", "--server_num=1",
-                     "--worker_num=1", f"--progress_fd={writes}", *(["--resume"] if resume else []), "--", path],
-                    stdin=subprocess.DEVNULL, pass_fds=[writes], start_new_session=True,
-                )
-            except BaseException:
-                os.close(self._reads)
-                self._folder.cleanup()
-                raise
-            finally:
-                os.close(writes)
-            threading.Thread(target=self._drain, name="sluice-launcher", daemon=True).start()
-            self._stand_in = self._accept(listener)
+    def __init__(self, resume: bool, ranks: Ranks | None = None) -> None:
+        rank, size = (0, 1) if ranks is None else (ranks.rank, ranks.size)
+        self._launcher: subprocess.Popen[bytes] | None = None  # on rank 0
+        self._reads = -1
+        self._made: str | None = tempfile.mkdtemp(prefix="sluice-worker-") if rank == 0 else None
+        try:
+            self._folder = self._made if ranks is None else ranks.share(self._made)
+            assert self._folder is not None
+            with socket.socket(socket.AF_UNIX) as listener:
+                try:
+                    listener.bind(os.path.join(self._folder, str(rank)))
+                except FileNotFoundError:
+                    raise JobError(
+                        f"rank {rank} is not on the host of rank 0, or rank 0 has ended; a script under torchrun runs on one "
+                        "host. Use several with sluice up and sluice submit (docs/operations.md)"
+                    ) from None
+                listener.listen(1)
+                if ranks is not None:
+                    ranks.await_all()
+                if rank == 0:
+                    self._start(resume, size)
+                self._stand_in = self._accept(listener)
+        except BaseException:
+            self._end_launcher()
+            self._remove()
+            raise
         self._before = dict(os.environ)
         with self._stand_in.makefile("r") as lines:
             os.environ.update(json.loads(lines.readline()))
 
-    def stop(self) -> None:
-        """Waits until the launcher has ended, which it does after the job."""
+    def stop(self, *, failed: bool = False) -> None:
+        """Rank 0: waits until the launcher has ended, which it does after the job and all ranks.
+
+        Args:
+            failed: This rank has not come to the job, which cannot begin without it.
+        """
+        if self._launcher is not None or not failed:
+            try:
+                self._stand_in.sendall(b".")  # the end is no loss
+            except OSError:
+                pass  # the launcher has ended
         self._stand_in.close()
-        self._launcher.wait()
+        if self._launcher is not None:
+            self._launcher.wait()
         for name in [name for name in os.environ if name.startswith("SLUICE_")]:
             del os.environ[name]
         os.environ.update({name: value for name, value in self._before.items() if name.startswith("SLUICE_")})
-        self._folder.cleanup()
+        self._remove()
 
     def abandon(self) -> None:
         """In a forked child: what it keeps open would hide the end of this process from the launcher."""
         self._stand_in.close()
-        os.close(self._reads)
+        if self._launcher is not None:
+            os.close(self._reads)
 
     # ------------------------------------------------------------------------------------------- inside
 
+    def _start(self, resume: bool, workers: int) -> None:
+        assert self._folder is not None
+        # The launcher names its programs by their files.
+        program = pathlib.Path(self._folder, "program", os.path.basename(sys.argv[0]) or "script")
+        program.parent.mkdir()
+        program.symlink_to(_STAND_IN)
+        self._reads, writes = os.pipe()
+        try:
+            # A session of its own: Ctrl-C in a terminal reaches this process alone, which then cancels the job.
+            self._launcher = subprocess.Popen(
+                [binary(), "launch", f"--program={program}", f"--python={sys.executable}", "--server_num=1",
+                 f"--worker_num={workers}", f"--progress_fd={writes}", *(["--resume"] if resume else []), "--", self._folder],
+                stdin=subprocess.DEVNULL, pass_fds=[writes], start_new_session=True,
+            )
+        except BaseException:
+            os.close(self._reads)
+            raise
+        finally:
+            os.close(writes)
+        threading.Thread(target=self._drain, name="sluice-launcher", daemon=True).start()
+
     def _accept(self, listener: socket.socket) -> socket.socket:
+        assert self._folder is not None
         listener.settimeout(_LOOK_S)
         while True:
             try:
-                return listener.accept()[0]
+                accepted = listener.accept()[0]
+                accepted.settimeout(None)
+                return accepted
             except TimeoutError:
-                if self._launcher.poll() is not None:
+                ended = self._launcher.poll() is not None if self._launcher is not None else not os.path.isdir(self._folder)
+                if ended:
                     raise JobError("the cluster of this script has not started; sluice launch says why above") from None
-            except BaseException:
-                os.close(self._reads)  # the launcher stops
-                raise
+
+    def _end_launcher(self) -> None:
+        """The launcher stops when nobody reads its statuses."""
+        if self._launcher is not None:
+            os.close(self._reads)
+
+    def _remove(self) -> None:
+        if self._made is not None:
+            shutil.rmtree(self._made, ignore_errors=True)
 
     def _drain(self) -> None:
         """Reads the launcher's statuses, which this process does not need: the launcher ends when nobody reads them."""
-        while os.read(self._reads, 1 << 16):
-            pass
-        os.close(self._reads)
+        assert self._folder is not None
+        lost = os.path.join(self._folder, "lost")
+        try:
+            while not os.path.exists(lost):
+                if select.select([self._reads], [], [], _LOOK_S)[0] and not os.read(self._reads, 1 << 16):
+                    break
+            else:
+                print("sluice: a process of the job has ended, so the job ends", file=sys.stderr, flush=True)
+            os.close(self._reads)
+        except (OSError, ValueError):
+            pass  # closed by _end_launcher

@@ -1,4 +1,4 @@
-"""What `sluice launch` takes for its worker when the worker is the process that has started the launcher (``_private.py``)."""
+"""The worker that `sluice launch` starts where the worker is a process of somebody else (``_private.py``): its stand-in."""
 
 import json
 import os
@@ -6,9 +6,13 @@ import socket
 import sys
 
 with socket.socket(socket.AF_UNIX) as worker:
-    worker.connect(sys.argv[1])
+    worker.connect(os.path.join(sys.argv[1], os.environ["SLUICE_RANK"]))
     variables = {name: value for name, value in os.environ.items() if name.startswith("SLUICE_")}
     worker.sendall((json.dumps(variables) + "\n").encode())
-    # Ends with the worker.
-    while worker.recv(1):
-        pass
+    try:
+        left = worker.recv(1)
+    except ConnectionError:
+        left = b""
+    # Nobody starts the worker again, so its job cannot go on without it. The folder is rank 0's, and gone with it.
+    if not left and os.path.isdir(sys.argv[1]):
+        open(os.path.join(sys.argv[1], "lost"), "w").close()

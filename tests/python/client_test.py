@@ -63,6 +63,12 @@ class ClientTest(unittest.TestCase):
         self.assertIn(("end", 0, True), self.core.events)
         self.assertEqual(self.core.events[-1], ("stop",))
 
+    def test_ranks_of_another_launcher_are_told_how_to_run(self):
+        del os.environ["SLUICE_PROGRAM_DIR"]
+        with mock.patch.dict(os.environ, {"WORLD_SIZE": "4"}), \
+                self.assertRaisesRegex(sluice.JobError, r"sluice launch --program=FILE\.py --worker_num=4"):
+            self.client().__enter__()
+
     def test_tables_become_collections_and_raw_features(self):
         rule = sluice.Optimizer("adagrad", learning_rate=0.1)
         self.client({"user": SparseTable(4, optimizer=rule, initializer={"constant": 1}), "b": SparseTable(1)},

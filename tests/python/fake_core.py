@@ -109,6 +109,7 @@ class Core:
         self.requests, self.given = queue.Queue(), queue.Queue()  # of a source of the script
         self.unwanted = set()  # requests whose batches nobody wants
         self.turn, self.left = None, False
+        self.folder = ""  # of the job's output
         # What the other ranks give: gives(epochs_done, number, what, own) returns what all give, or None.
         self.gives = lambda epochs_done, number, what, own: [own]
 
@@ -181,11 +182,7 @@ class Core:
         if isinstance(given, Exception):
             raise given
         given_as, examples, label, weight, numbers, values = given
-        keys = [[] for _ in range(examples)]
-        for slot, offsets in values:
-            at = np.arange(examples + 1) if offsets is None else offsets
-            for i in range(examples):
-                keys[i].append([int(key) for key in slot[at[i]:at[i + 1]]])
+        keys = keys_by_example(examples, values)
         label = np.zeros(examples, np.float32) if label is None else label
         self.turn = Turn(self, keys, label, np.stack(numbers, axis=1) if numbers else np.zeros((examples, 0)), 0)
         self.turn.given_as = given_as
@@ -270,6 +267,8 @@ class Core:
     def place(self):
         return "job-1", 0, self.workers, self.asynchronous
 
+    output_dir = lambda self: self.folder
+
     def lookups(self):
         found = []
         for c in self.program["collections"]:
@@ -352,6 +351,16 @@ class ClientCore(Core):
         return self.mode_
 
 
+def keys_by_example(examples, values):
+    """The keys of each slot of each example, of (values, offsets) by slot."""
+    keys = [[] for _ in range(examples)]
+    for slot, offsets in values:
+        at = np.arange(examples + 1) if offsets is None else offsets
+        for i in range(examples):
+            keys[i].append([int(key) for key in slot[at[i]:at[i + 1]]])
+    return keys
+
+
 def key_of(word):
     return int(word) if word.isdigit() else zlib.crc32(word.encode())
 
@@ -377,6 +386,7 @@ class SavedModel:
     """A module whose only saved model has the values of `core`. A column's cell has the keys of its slot."""
 
     job, job_id, step, epochs, digest = "a job", "job-1", 20, 1, "d1"
+    own_data = False  # the program gave the data
 
     def __init__(self, core, folder="model"):
         self.core, self.folder = core, folder
@@ -416,6 +426,13 @@ class SavedModel:
         names = [feature for feature, _ in self.core.slots]
         keys = [[[key_of(word) for word in (cells[name][i] or "").split()] for name in names] for i in range(len(cells["age"]))]
         return self.examples(keys, [float(age or 0) for age in cells["age"]])
+
+    def features(self):
+        return self.core.features()
+
+    def from_given(self, examples, label, weight, numbers, values):
+        self.given = examples, label, weight, numbers, values
+        return self.examples(keys_by_example(examples, values), numbers[0])
 
     def read(self, files, batch_size):
         self.files = [self.examples([[[1], [2], [3]]] * batch_size, [0.5] * batch_size) for _ in files]

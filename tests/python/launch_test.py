@@ -309,6 +309,36 @@ class JobTest(StandInTest):
     def test_fields_are_merged_as_json(self):
         self.assertEqual(str(sluice.Job("a: 1", train={"epochs": 3})), 'a: 1 {"train": {"epochs": 3}}')
 
+    def test_values_of_other_types_are_refused_by_name(self):
+        for make, error, message in (
+            (lambda: sluice.Job(None), TypeError, "text of a sluice.Job is None.*from_file"),
+            (lambda: sluice.Job({"train": {}}), TypeError, r"text of a sluice.Job is .*\*\*fields"),
+            (lambda: sluice.Job("jobs/adult.textproto"), sluice.UsageError, r"from_file\('jobs/adult.textproto'\) reads it"),
+            (lambda: sluice.Job("", base_dir=3), TypeError, "base_dir= of a sluice.Job is 3"),
+            (lambda: sluice.Job.from_file(None), TypeError, "path of sluice.Job.from_file is None"),
+            (lambda: sluice.Job("").set(3, 4), TypeError, "path of sluice.Job.set is 3"),
+            (lambda: sluice.Job("").set("train.epochs", None), TypeError, "'train.epochs'.* was given None"),
+            (lambda: sluice.Job("").set("train", {"epochs": 1}), TypeError, "'train'.*dictionaries"),
+            (lambda: sluice.Job(train={"epochs": {1}}), TypeError, "the job: train.epochs is a set"),
+            (lambda: sluice.Job(optimizers={"all": {"learning_rate": float("nan")}}), ValueError,
+             "the job: optimizers.all.learning_rate is nan"),
+            (lambda: sluice.Job(train={1: 2}), TypeError, "the job: train has the key 1"),
+            (lambda: sluice.launch({"train": {}}), TypeError, "the job of sluice.launch is a dict"),
+            (lambda: sluice.launch(program="a.py", args="--x"), TypeError, "args= of sluice.launch is the text '--x'"),
+        ):
+            with self.subTest(message), self.assertRaisesRegex(error, message):
+                make()
+
+    def test_paths_and_numbers_of_other_packages_are_plain_values(self):
+        class Number:
+            def tolist(self):
+                return 3
+
+        job = sluice.Job(data={"train_files": [pathlib.Path("a.csv")]}, train={"epochs": Number()})
+        self.assertEqual(str(job), ' {"data": {"train_files": ["a.csv"]}, "train": {"epochs": 3}}')
+        job = sluice.Job().set("train.epochs", Number()).set("initial_model", pathlib.Path("m"))
+        self.assertEqual(str(job), " train.epochs: 3 initial_model: m")
+
     def test_a_wrong_field_is_named(self):
         with self.assertRaisesRegex(sluice.UsageError, "there is no field nowhere"):
             sluice.Job().set("nowhere", 1)

@@ -244,7 +244,7 @@ class LoopTest(FakeWorkerTest):
     def test_train_hands_on_what_worker_takes(self):
         of_worker = dict(inspect.signature(sluice.torch.worker).parameters)
         of_train = dict(inspect.signature(sluice.torch.train).parameters)
-        for name in ("model", "job", "predict"):
+        for name in ("model", "job", "predict", "core"):
             of_worker.pop(name)
         for name in ("model", "job", "loss"):
             of_train.pop(name)
@@ -289,6 +289,10 @@ model {
             with self.assertRaises(ValueError) as raised:
                 self.worker(Net(), job).__enter__()
             self.assertEqual(str(raised.exception), label + "\n" + unknown % feature + more)
+        rate = "model.program.collections[0].optimizer.learning_rate: is 0; give a positive number"
+        self.core.offer = mock.Mock(side_effect=ValueError(rate))
+        with self.assertRaisesRegex(ValueError, r"learning_rate: .*number \(collection 'wide'\)$"):
+            self.worker(Net(), job).__enter__()
 
     def test_a_second_step_is_an_error_that_fails_the_job(self):
         net = Net()
@@ -743,6 +747,65 @@ model {
                 for batch in worker:
                     worker.backward(wrong(net(batch)))
 
+    def test_probabilities_in_place_of_logits_are_named_once(self):
+        def evaluate(predict, labels=(0, 1, 1, 0, 1, 0), evaluations=2):
+            keys, _, ages, step = batches(1)[0]
+            self.core = fake_core.Core(SLOTS)
+            self.core.batches = [(keys, list(labels), ages, step, False)] * 2
+            self.core.batches = [*self.core.batches, batches(1)[0]] * evaluations
+            net = Net()
+
+            def run():
+                with self.worker(net, predict=predict) as worker:
+                    for batch in worker:
+                        worker.backward(loss_of(net(batch), batch))
+            return self.said(run)
+
+        told = "fit the labels better as probabilities than as logits"
+        self.assertEqual(evaluate(lambda batch: batch.label * 0.9).count(told), 1)
+        self.assertEqual(evaluate(lambda batch: batch.label).count(told), 1)
+        # One output outside, or logits that happen to be small.
+        self.assertNotIn(told, evaluate(lambda batch: batch.label * 1.1))
+        self.assertNotIn(told, evaluate(lambda batch: batch.label * 0.9 - 0.01))
+        self.assertNotIn(told, evaluate(lambda batch: torch.full((6,), 0.3), labels=[1, 1, 1, 0, 1, 0]))
+        self.assertNotIn(told, evaluate(lambda batch: torch.full((6,), math.nan)))
+
+    def test_the_result_of_the_job_is_there_after_the_block(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.core.folder = folder
+            result = pathlib.Path(folder, "result.json")
+            earlier = {"job": "job-1", "status": "cancelled", "model_dir": ""}
+            result.write_text(json.dumps(earlier))
+            net = Net()
+            self.core.batches = batches(1)
+            worker = self.worker(net, predict=net)
+            with worker:
+                for batch in worker:
+                    with self.assertRaisesRegex(RuntimeError, "before the `with` block"):
+                        worker.result
+                    worker.backward(loss_of(net(batch), batch))
+
+            # As a scheduler that is a little later: what is there first is of an earlier job.
+            written = iter([{**earlier, "status": "replaced"},
+                            {"job": "job-1", "status": "done", "model_dir": "/o/model", "eval": {"auc": 0.75}}])
+            with mock.patch("sluice.torch._result.time.sleep", lambda _: result.write_text(json.dumps(next(written)))):
+                self.assertEqual(worker.result["eval"]["auc"], 0.75)
+            self.assertEqual(worker.model_dir, "/o/model")
+            self.assertEqual(list(written), [])
+
+    def test_a_result_that_cannot_be_read_is_named(self):
+        self.core.folder = "/no/such/folder"
+        self.core.batches = batches(1)
+        net = Net()
+        with self.worker(net) as worker:
+            for batch in worker:
+                worker.backward(loss_of(net(batch), batch))
+        with mock.patch("sluice.torch._result._WAIT_S", 0), \
+                self.assertRaisesRegex(RuntimeError, "/no/such/folder/result.json.*another host"):
+            worker.result
+        with self.assertRaisesRegex(RuntimeError, "has not begun"):
+            self.worker(Net()).result
+
     # ---- where a worker may be
 
     def test_a_worker_is_used_in_its_with_block_alone(self):
@@ -772,10 +835,15 @@ model {
             Worker(Net(), sluice.Job(""), core=fake_core.Core(SLOTS)).__enter__()
 
     def test_a_process_of_another_launcher_is_told_how_to_run(self):
-        with mock.patch.dict(os.environ, {"WORLD_SIZE": "4"}):
-            del os.environ["SLUICE_PROGRAM_DIR"]
-            with self.assertRaisesRegex(sluice.JobError, r"sluice launch --program=FILE\.py --worker_num=4"):
-                self.worker(Net()).__enter__()
+        for more, message in (
+            ({}, r"RANK is not set.*sluice launch --program=FILE\.py"),
+            ({"RANK": "1", "MASTER_ADDR": "here", "MASTER_PORT": "1", "LOCAL_WORLD_SIZE": "2"}, "2 of them on this host.*sluice up"),
+            ({"RANK": "one", "MASTER_ADDR": "here", "MASTER_PORT": "1"}, "are numbers of processes: .*'one'"),
+        ):
+            with self.subTest(more), mock.patch.dict(os.environ, {"WORLD_SIZE": "4", **more}):
+                del os.environ["SLUICE_PROGRAM_DIR"]
+                with self.assertRaisesRegex(sluice.JobError, message):
+                    self.worker(Net()).__enter__()
 
     def test_resume_is_of_scripts_that_run_by_themselves(self):
         def run():
@@ -1108,6 +1176,15 @@ class ReportTest(FakeWorkerTest):
                         pass
             self.assertEqual(self.core.events[0][0], "fail")
 
+    def test_weights_of_metrics_are_finite_and_not_negative(self):
+        for weight in (-1.0, math.nan, math.inf, torch.tensor(-0.5)):
+            self.core = fake_core.Core(SLOTS)
+            net = Net()
+            self.core.batches = [(*batches(1)[0], False)]
+            with self.subTest(weight=weight), self.assertRaisesRegex(ValueError, "metric 'm' gave the weight"):
+                with self.worker(net, predict=net, metrics={"m": lambda batch, output: (1.0, weight)}) as worker:
+                    list(worker)
+
     def test_values_are_reported_with_their_step_and_late_ones_with_the_next(self):
         net = Net()
         self.core.batches = batches(3)
@@ -1260,6 +1337,39 @@ class SavedTest(FakeWorkerTest):
         with self.assertRaisesRegex(TypeError, "column 'user' is a str"):
             saved.batch({"user": "1 2"})
 
+    def test_a_job_with_a_source_takes_batches_as_its_source_gives_them(self):
+        self.folder.own_data = True
+        net = Net(norm=True).eval()
+        saved = self.load(net)
+        longest = max(len(example[1]) for example in self.keys)
+        padded = torch.tensor([example[1] + [-1] * (longest - len(example[1])) for example in self.keys])
+        offsets = np.cumsum([0] + [len(example[2]) for example in self.keys])
+        batch = saved.batch({"age": torch.tensor(self.ages, dtype=torch.float64), "item": padded,
+                             "user": [example[0] for example in self.keys],
+                             "day": (np.array([key for example in self.keys for key in example[2]], np.int64), offsets),
+                             "rows": "kept"}, padding=-1)
+        with torch.no_grad():
+            torch.testing.assert_close(net(batch), torch.from_numpy(self.core.logits_seen[-1]))
+        self.assertEqual(batch["rows"], "kept")
+        self.assertEqual(saved.batch({"age": [1, 2], "user": [[], None], "item": [1, [2, 3]], "day": [1, 2]}).examples, 2)
+        # Cells are taken as before.
+        with torch.no_grad():
+            torch.testing.assert_close(net(saved.batch(self.columns())), torch.from_numpy(self.core.logits_seen[-1]))
+        for wrong, error, message in (
+            ({"user": torch.ones(2)}, sluice.UsageError, "'user' is float32"),
+            ({"user": [["a"], [1]]}, TypeError, "'user' has the value 'a'"),
+            ({"age": ["x", 1]}, TypeError, "'age' is no list of numbers"),
+            ({"day": torch.zeros(3, dtype=torch.int64)}, sluice.UsageError, "'day' is of 3 examples, but"),
+        ):
+            keys = lambda: torch.zeros(2, dtype=torch.int64)
+            with self.subTest(wrong), self.assertRaisesRegex(error, message):
+                saved.batch({"age": torch.zeros(2), "user": keys(), "item": keys(), "day": keys(), **wrong})
+        with self.assertRaisesRegex(sluice.UsageError, "padding="):
+            saved.batch(self.columns(), padding=0)
+        self.folder.own_data = False
+        with self.assertRaisesRegex(TypeError, r"\[1, 2\] is no cell"):
+            saved.batch({**self.columns(), "user": [[1, 2]]})
+
     def test_files_are_read_batch_by_batch(self):
         net = Net(norm=True).eval()
         saved = self.load(net)
@@ -1406,6 +1516,9 @@ class SourceTest(FakeWorkerTest):
             ({"age": torch.rand(4, 1)}, r"'age' is float32 of shape \(4, 1\).*float32 \[B\]"),
             ({"user": [1, 2, 3]}, "TypeError: .*'user' is a list"),
             ({"user": torch.zeros(3, dtype=torch.int64)}, "'user' is of 3 examples, but 'label' is of 4"),
+            ({"user": torch.zeros(4, dtype=torch.bfloat16)}, r"'user' is torch.bfloat16 of shape \(4,\).*int64 \[B\]"),
+            ({"age": torch.zeros(4, dtype=torch.complex64)}, "TypeError: .*'age' is a tensor of type torch.complex64"),
+            ({"label": torch.zeros(4).to_sparse()}, "TypeError: .*'label' is a tensor of .*sparse"),
             ({"day": (torch.zeros(3, dtype=torch.int64), torch.zeros(1, 5, dtype=torch.int64))}, r"'day' is \(values, offsets\)"),
         ):
             with self.subTest(change=change):
@@ -1415,6 +1528,13 @@ class SourceTest(FakeWorkerTest):
                     del made["user"]
                 with self.assertRaisesRegex(sluice.JobError, error):
                     self.train(lambda *_: [made])
+
+    def test_numbers_of_16_bits_become_float32(self):
+        for dtype in (torch.bfloat16, torch.float16):
+            converted = Converter(["age"], [], None).convert(
+                {"age": torch.tensor([0.5, 2]).to(dtype), "label": torch.ones(2, dtype=dtype)})
+            self.assertEqual([array.dtype for array in (converted.label, *converted.numbers)], [np.float32] * 2)
+            self.assertEqual(converted.numbers[0].tolist(), [0.5, 2])
 
     def test_a_source_is_left_when_nobody_wants_its_batches(self):
         left = []
@@ -1543,13 +1663,69 @@ class DeclareTest(unittest.TestCase):
             sluice.torch.train(net, sgd, sluice.Job(""))
 
     def test_arguments_of_other_types_are_refused_by_name(self):
-        job = sluice.Job("")
-        for arguments, message in (((nn.Linear(1, 1), "train {}"), "the job is a str; give a sluice.Job"),
-                                   ((nn.Linear(1, 1), job, 5), "predict is a int; give a function"),
-                                   ((nn.Linear(1, 1), job, None, [Optimizer("sgd", 0.1)]), "optimizers is a list; give a mapping")):
-            predict, optimizers = (*arguments[2:], None, None)[:2]
-            with self.assertRaisesRegex(TypeError, message):
-                sluice.torch.worker(*arguments[:2], predict=predict, optimizers=optimizers)
+        net, job, function = nn.Linear(1, 1), sluice.Job(""), lambda *_: []
+        with self.assertRaisesRegex(TypeError, "the job is a str; give a sluice.Job"):
+            sluice.torch.worker(net, "train {}")
+        with self.assertRaisesRegex(TypeError, "the model is a dict; give an nn.Module"):
+            sluice.torch.worker({}, job)
+        for arguments, message in (
+            ({"predict": 5}, r"predict= is an int; give a function: predict\(batch\)"),
+            ({"source": [{}]}, r"source= is a list; give a function: source\(rank, world_size, epoch, start\)"),
+            ({"source": function, "eval_source": {}}, r"eval_source= is a dict; give a function: eval_source\(rank, world_size\)"),
+            ({"predict": function, "metrics": [function]}, "metrics= is a list; give a mapping"),
+            ({"predict": function, "metrics": {"m": 1}}, r"metrics\['m'\] is an int; give a function: fn\(batch, output\)"),
+            ({"optimizers": [Optimizer("sgd", 0.1)]}, "optimizers= is a list; give a mapping"),
+            ({"source": function, "epoch_steps": 2.5}, "epoch_steps= is 2.5; give the number"),
+            ({"resume": "yes"}, "resume= is 'yes'; give True or False"),
+        ):
+            with self.subTest(arguments), self.assertRaisesRegex(TypeError, message):
+                sluice.torch.worker(net, job, **arguments)
+        with self.assertRaisesRegex(TypeError, r"the loss is a float; give a function: loss\(logits, batch\)"):
+            sluice.torch.train(net, 0.5, job)
+        with self.assertRaisesRegex(ValueError, "epoch_steps is 0"):
+            sluice.torch.worker(net, job, source=function, epoch_steps=0)
+
+    def test_collections_and_optimizers_of_other_types_are_refused_by_name(self):
+        def make(name="emb", dim=2, features=("day",), **more):
+            return EmbeddingCollection(name, dim, features=features, **more)
+
+        make(initializer={"constant": 0}, optimizer=Optimizer("sgd", np.float32(0.5)))
+        for arguments, error, message in (
+            ({"name": 3}, TypeError, "name of an EmbeddingCollection is an int"),
+            ({"dim": "8"}, TypeError, "dim= of the collection 'emb' is '8'"),
+            ({"dim": 0}, ValueError, "dim= of the collection 'emb' is 0"),
+            ({"features": "day"}, TypeError, "features= of the collection 'emb' is a str; give a list"),
+            ({"features": ["day", 3]}, TypeError, "features= of the collection 'emb' has an int"),
+            ({"features": []}, ValueError, "features= of the collection 'emb' is empty"),
+            ({"optimizer": "adam"}, TypeError, "optimizer= of the collection 'emb' is a str; give a sluice.torch.Optimizer"),
+            ({"initializer": 0.5}, TypeError, "initializer= of the collection 'emb' is a float; give a dictionary"),
+        ):
+            with self.subTest(arguments), self.assertRaisesRegex(error, message):
+                make(**arguments)
+        for arguments, error, message in (
+            ((torch.optim.SGD, 0.1), TypeError, "the rule of an Optimizer is a type; give its name: sgd"),
+            (("adam", "high"), TypeError, r"learning_rate of Optimizer\('adam'\) is 'high'"),
+            (("adam", math.nan), ValueError, "is nan; give a finite one"),
+            (("adam", -1), ValueError, "is -1"),
+            (("adam", 0.1, [0.9]), TypeError, r"options= of Optimizer\('adam'\) is a list.*beta1"),
+            (("adam", 0.1, {}, 0.9), TypeError, r"others= of Optimizer\('adam'\) is a float.*weight_decay"),
+        ):
+            with self.subTest(arguments), self.assertRaisesRegex(error, message):
+                Optimizer(*arguments)
+        with self.assertRaisesRegex(ValueError, r"the program: collections\[0\].initializer.normal.stddev is nan"):
+            declare(nn.ModuleList([make(initializer={"normal": {"stddev": math.nan}})])).to_json()
+        with self.assertRaisesRegex(TypeError, r"collections\[0\].optimizer.adam.beta1 is a set"):
+            declare(nn.ModuleList([make(optimizer=Optimizer("adam", 0.1, {"beta1": {1}}))])).to_json()
+
+    def test_errors_of_the_declaration_have_the_names_of_its_parts(self):
+        declared = declare(Net(), {"mlp.2.bias": Optimizer("sgd", 0.1)})
+        for error, shown in (
+            ("the program: collections[1].initializer.normal: no 'x'", "the program: collection 'lin': initializer.normal: no 'x'"),
+            ("parameters[3].optimizer.sgd: no", "parameter 'mlp.2.bias': optimizer.sgd: no"),
+            ("features[1].name: 7", "features[1].name: 7"),
+            ("collections[9].dim", "collections[9].dim"),
+        ):
+            self.assertEqual(declared.with_names(error), shown)
 
     def test_a_large_embedding_gets_a_hint(self):
         with mock.patch.object(_check, "LARGE_EMBEDDING", 20):

@@ -41,6 +41,7 @@ parser.add_argument("--evaluate", action="store_true")
 parser.add_argument("--slow", type=float, default=0)  # seconds a batch
 parser.add_argument("--fail_at", type=int, default=-1)
 parser.add_argument("--break_at", type=int, default=-1)
+parser.add_argument("--score", action="store_true")  # the saved model, with the batches of the evaluation
 arguments = parser.parse_args()
 
 TABLE = np.loadtxt(%(folder)r + "/train.csv", delimiter=",", dtype=np.int64)
@@ -131,6 +132,21 @@ def main():
             worker.backward(F.binary_cross_entropy_with_logits(model(batch), batch.label))
             if batch.step == arguments.break_at:
                 break
+    if arguments.score and worker.is_main:
+        score(worker)
+
+
+def score(worker):
+    model = Net()
+    saved = sluice.torch.load(model, worker.model_dir)
+    model.eval()
+    n = len(EVAL)
+    padded = np.stack([np.full(n, -99), EVAL[:, 3]], axis=1)
+    for item, more in (((EVAL[:, 3], np.arange(n + 1)), {}), (padded, {"padding": -99}), ([[k] for k in EVAL[:, 3]], {})):
+        batch = saved.batch({"label": EVAL[:, 0], "age": EVAL[:, 1], "user": EVAL[:, 2], "item": item}, **more)
+        with torch.no_grad():
+            loss = float(F.binary_cross_entropy_with_logits(model(batch), batch.label))
+        print("scored", n, "examples:", abs(loss - worker.result["eval"]["log_loss"]) < 1e-6)
 
 
 if __name__ == "__main__":
@@ -204,10 +220,11 @@ class ProgramSourceTest(DisturbedLaunchTest):
         self.await_none_left()
 
     def test_evaluation_and_ranks_of_different_length(self):
-        result, out = self.train("--a_sync=false", arguments=["--epoch_steps=50", "--short=10", "--evaluate"])
+        result, out = self.train("--a_sync=false", arguments=["--epoch_steps=50", "--short=10", "--evaluate", "--score"])
         self.assertEqual(result["examples"], 2 * (ROWS - 10 * BATCH), out)
         self.assertEqual(result["eval"]["examples"], EVAL_ROWS)
         self.assertAlmostEqual(result["eval"]["user"]["first"], len(range(0, EVAL_ROWS, 211)) / EVAL_ROWS)
+        self.assertEqual(out.count("scored %d examples: True" % EVAL_ROWS), 3, out)
         # Without epoch_steps nobody knows how many steps to make.
         _, out = self.train("--a_sync=false", name="unequal", arguments=["--short=10"], expect=1)
         self.assertRegex(out, "rank 1 has 40 batches.*epoch_steps")

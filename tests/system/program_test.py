@@ -13,6 +13,7 @@ import os
 import pathlib
 import pty
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,7 +21,7 @@ import termios
 import unittest
 
 from sluice_testing import (ADULT_TEST_EXAMPLES, ADULT_TRAIN_EXAMPLES, BIN, ROOT, TEST_BIN, DisturbedLaunchTest, SluiceTest,
-                            kill_unless_over, torch_python, wait_until)
+                            free_port, kill_unless_over, torch_python, wait_until)
 
 PYTHON = torch_python()
 
@@ -134,6 +135,15 @@ def with_break(condition):
 """ % condition).replace("        for batch in worker:\n", "        trained = 0\n        for batch in worker:\n")
 
 
+def with_result(text):
+    """The script, which prints its job's result after the loop."""
+    return text.replace("            worker.backward(loss)\n", """\
+            worker.backward(loss)
+    result = worker.result
+    print("rank", worker.rank, result["status"], result["examples"], worker.model_dir == result["model_dir"] != "", flush=True)
+""")
+
+
 class ProgramLaunchTest(DisturbedLaunchTest):
     def script(self, change=lambda text: text):
         """The example, changed, in this test's folder."""
@@ -180,9 +190,12 @@ class ProgramTest(ProgramLaunchTest):
         return result["recovery"]
 
     def test_async_and_sync_train(self):
+        # A path in a flag is relative to the folder of the command.
+        shutil.copy(ROOT / "data" / "adult" / "adult.test.gz", self.tmp / "eval.gz")
         for mode in ("true", "false"):
             with self.subTest(a_sync=mode):
-                out = self.train("--a_sync=" + mode, name="run" + mode, arguments=["--epochs=2"])
+                out = self.train("--a_sync=" + mode, "--set=data.eval_files=eval.gz", name="run" + mode,
+                                 arguments=["--epochs=2"], change=with_result)
                 result = json.loads((self.tmp / ("run" + mode) / "result.json").read_text())
                 self.assertEqual(result["examples"], 2 * ADULT_TRAIN_EXAMPLES)
                 self.assertEqual(result["eval"]["examples"], ADULT_TEST_EXAMPLES)
@@ -190,6 +203,9 @@ class ProgramTest(ProgramLaunchTest):
                 # Rank 0 prints here, the other one into its log.
                 self.assertIn("rank 0 of 2: epoch 2", out)
                 self.assertNotIn("rank 1 of 2", out)
+                self.assertIn("rank 0 done %d True" % (2 * ADULT_TRAIN_EXAMPLES), out)
+                log = (self.tmp / ("run" + mode + ".log") / "workerlog.1").read_text()
+                self.assertIn("rank 1 done %d True" % (2 * ADULT_TRAIN_EXAMPLES), log)
 
     def test_metrics_of_the_program_are_those_of_all_examples(self):
         out = self.train("--a_sync=false", "--set=train.log_every=5", arguments=["--epochs=1"], change=with_metrics)
@@ -415,7 +431,7 @@ class ProgramTest(ProgramLaunchTest):
     def start_alone(self, *arguments, resume=False):
         """Runs the script by itself; its job writes into self.tmp / "own"."""
         more = 'output_dir: "%s" checkpoint { every_steps: 50 }' % (self.tmp / "own")
-        file = self.script(lambda text: text.replace(
+        file = self.script(lambda text: with_result(text).replace(
             "    torch.manual_seed(1)\n", "    job.text += '%s'\n    torch.manual_seed(1)\n" % more).replace(
             "predict=model)", "predict=model, resume=%r)" % resume))
         return self.start(PYTHON, "-u", file, *arguments, env=dict(ONE_THREAD, PYTHONPATH=str(BIN.parent / "python")), log="run.out")
@@ -432,6 +448,7 @@ class ProgramTest(ProgramLaunchTest):
     def test_a_script_that_is_run_by_itself_trains_on_a_cluster_of_its_own(self):
         self.assertEqual(self.exit_code(self.start_alone("--epochs=1")), 0, self.output())
         self.assertIn("rank 0 of 1: epoch 1", self.output())
+        self.assertIn("rank 0 done %d True" % ADULT_TRAIN_EXAMPLES, self.output())
         self.assertEqual((self.own_result()["status"], self.own_result()["examples"]), ("done", ADULT_TRAIN_EXAMPLES))
         self.await_own_end()
 
@@ -446,6 +463,35 @@ class ProgramTest(ProgramLaunchTest):
         self.await_output(script, r"resumes from [\s\S]* loss")
         script.send_signal(signal.SIGINT)
         self.assertEqual(self.exit_code(script), -signal.SIGINT, self.output())
+        self.assertEqual(self.own_result()["status"], "cancelled")
+        self.await_own_end()
+
+    def start_ranks(self, *arguments, command=("-u",), log="run.out", **more):
+        """Runs the script as another launcher than ours does; its job writes into self.tmp / "own"."""
+        file = self.script(lambda text: text.replace(
+            "    torch.manual_seed(1)\n", "    job.text += 'output_dir: \"%s\"'\n    torch.manual_seed(1)\n" % (self.tmp / "own")))
+        return self.start(PYTHON, *command, file, *arguments,
+                          env=dict(ONE_THREAD, PYTHONPATH=str(BIN.parent / "python"), **more), log=log)
+
+    def test_ranks_of_torchrun_are_the_workers_of_a_cluster_of_their_own(self):
+        command = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2")
+        self.assertEqual(self.exit_code(self.start_ranks("--epochs=1", command=command)), 0, self.output())
+        for rank in range(2):
+            self.assertIn("rank %d of 2: epoch 1" % rank, self.output())
+        self.assertEqual((self.own_result()["status"], self.own_result()["examples"], self.own_result()["worker_num"]),
+                         ("done", ADULT_TRAIN_EXAMPLES, 2))
+        self.await_own_end()
+
+    def test_a_killed_rank_of_another_launcher_ends_the_job(self):
+        """Without torchrun, which would kill the other ranks."""
+        port = free_port()
+        ranks = [self.start_ranks("--epochs=1000", log="rank%d.out" % rank, RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2",
+                                  MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port)) for rank in range(2)]
+        self.await_output(ranks[1], r"rank 1 of 2: epoch 1", name="rank1")
+        ranks[1].kill()
+        ranks[1].wait()
+        self.assertNotEqual(self.exit_code(ranks[0]), 0)
+        self.assertIn("a process of the job has ended", self.output("rank0"))
         self.assertEqual(self.own_result()["status"], "cancelled")
         self.await_own_end()
 

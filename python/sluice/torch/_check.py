@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from typing import Any, Mapping
+from typing import Any, Mapping, Sequence
 
 import torch
 from torch import nn
@@ -13,6 +13,8 @@ from torch.nn.parameter import is_lazy
 from torch.optim import lr_scheduler
 
 from .._job import Job
+from .._optimizer import RULES
+from .._plain import named
 
 # In a job as the core writes it: a field in each line, nested ones indented by two spaces.
 _FEATURES = re.compile(r"^features \{\n((?:  .*\n)*)", re.MULTILINE)
@@ -24,10 +26,21 @@ _UNKNOWN = re.compile(
     r"model\.program\.collections\[(?P<number>\d+)\]\.features: names '(?P<feature>.*)', which the job does not declare"
 )
 
+_FUNCTIONS = {
+    "predict": "predict(batch) returns the batch's logits, [examples]",
+    "source": "source(rank, world_size, epoch, start) returns the epoch's batches from number start on",
+    "eval_source": "eval_source(rank, world_size) returns the batches of an evaluation",
+}
+_MAPPINGS = {
+    "metrics": '{"hits": fn}, with fn(batch, output) -> (sum, weight)',
+    "optimizers": '{"mlp.*": sluice.torch.Optimizer("adam", learning_rate=0.001)}',
+}
+_PART = re.compile(r"(?P<what>collections|parameters)\[(?P<number>\d+)\]\.")
+_OF_COLLECTION = re.compile(r"model\.program\.collections\[(?P<number>\d+)\]")
+
 LARGE_EMBEDDING = 10_000_000  # elements
 
 _WRAPPERS = ("DataParallel", "DistributedDataParallel", "FullyShardedDataParallel")
-_RULES = "sgd, momentum, adam, adagrad and ftrl"
 # Of torch's schedules, those that the parameter servers have, too.
 _SCHEDULES = {
     "ExponentialLR": 'exponential": {"steps": 1000, "rate": 0.9}',
@@ -57,22 +70,47 @@ def refuse_torch_optim(**arguments: Any) -> None:
                 raise TypeError(f"{where} is a {type(one).__module__}.{type(one).__qualname__}: {instead}")
 
 
-def check_arguments(model: Any, job: Any, predict: Any, optimizers: Any) -> None:
+def check_arguments(model: Any, job: Any, **arguments: Any) -> None:
     """Refuses arguments of ``sluice.torch.worker`` of other types.
 
     Raises:
         TypeError: Names the argument and says what to give.
+        ValueError: ``epoch_steps`` is not positive, or an argument needs another one.
     """
-    refuse_torch_optim(model=model, job=job, predict=predict, optimizers=optimizers)
+    refuse_torch_optim(model=model, job=job, **arguments)
     if not isinstance(job, Job):
         raise TypeError(f"the job is a {type(job).__name__}; give a sluice.Job, such as sluice.Job.from_file(path)")
-    if predict is not None and not callable(predict):
-        raise TypeError(f"predict is a {type(predict).__name__}; give a function of a batch that returns its logits")
-    if optimizers is not None and not isinstance(optimizers, Mapping):
-        raise TypeError(
-            f"optimizers is a {type(optimizers).__name__}; give a mapping of patterns of names, such as "
-            '{"mlp.*": sluice.torch.Optimizer("adam", learning_rate=0.001)}'
-        )
+    for name, signature in _FUNCTIONS.items():
+        function = arguments[name]
+        if function is not None and not callable(function):
+            raise TypeError(f"{name}= is {named(function)}; give a function: {signature}")
+    for name, example in _MAPPINGS.items():
+        if arguments[name] is not None and not isinstance(arguments[name], Mapping):
+            raise TypeError(f"{name}= is {named(arguments[name])}; give a mapping, such as {example}")
+    for name, function in (arguments["metrics"] or {}).items():
+        if not callable(function):
+            raise TypeError(
+                f"metrics[{name!r}] is {named(function)}; give a function: fn(batch, output) -> (sum, weight)"
+            )
+    padding, epoch_steps = arguments["padding"], arguments["epoch_steps"]
+    for value in padding.values() if isinstance(padding, Mapping) else [padding]:
+        if value is not None and not _is_integer(value):
+            raise TypeError(f"padding= is {value!r}; give an integer, or integers by the names of features")
+    if epoch_steps is not None and not _is_integer(epoch_steps):
+        raise TypeError(f"epoch_steps= is {epoch_steps!r}; give the number of batches of an epoch")
+    if epoch_steps is not None and epoch_steps < 1:
+        raise ValueError(f"epoch_steps is {epoch_steps}; give at least 1")
+    if not isinstance(arguments["resume"], bool):
+        raise TypeError(f"resume= is {arguments['resume']!r}; give True or False")
+    others = [arguments[name] for name in ("eval_source", "epoch_steps", "padding")]
+    if arguments["source"] is None and any(one is not None for one in others):
+        raise ValueError("eval_source, epoch_steps and padding need source: without it the job reads data.train_files")
+    if arguments["metrics"] and arguments["predict"] is None:
+        raise ValueError("metrics= needs predict=, whose output they are given")
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _counterpart(value: Any) -> str:
@@ -115,7 +153,7 @@ def _optimizer(value: torch.optim.Optimizer) -> str:
         rule = "adagrad"
         options = {"initial_accumulator": group["initial_accumulator_value"], "epsilon": group["eps"]}
     else:
-        return f"a sluice.torch.Optimizer, whose rules are {_RULES}"
+        return f"a sluice.torch.Optimizer, whose rules are {RULES}"
     more = (f", options={options}" if options else "") + (f", others={others}" if others else "")
     note = " (weight_decay is part of the gradient)" if name == "AdamW" and others else ""
     return f'sluice.torch.Optimizer("{rule}", learning_rate={float(group["lr"])}{more}){note}'
@@ -153,6 +191,17 @@ def check_module(model: Any) -> None:
                 raise TypeError(f"{what} {name!r} is on {tensor.device}; only modules on the CPU are supported yet")
 
 
+def with_names(error: str, collections: Sequence[str], parameters: Sequence[str]) -> str:
+    """An error of the core that counts the parts of the declaration, with the parts' names."""
+
+    def name(match: re.Match[str]) -> str:
+        names = collections if match["what"] == "collections" else parameters
+        number = int(match["number"])
+        return f"{match['what'][:-1]} {names[number]!r}: " if number < len(names) else match[0]
+
+    return _PART.sub(name, error)
+
+
 def explained(error: str, job: str) -> str:
     """What is wrong with a job, for the one who has written its program.
 
@@ -172,6 +221,8 @@ def explained(error: str, job: str) -> str:
             close = difflib.get_close_matches(unknown["feature"], features, 1)
             meant = f"; did you mean {close[0]!r}?" if close else f"; it has {features}"
             line = f"{line} (collection {collections[int(unknown['number'])]!r}{meant})"
+        elif (of := _OF_COLLECTION.match(line)) and int(of["number"]) < len(collections):
+            line = f"{line} (collection {collections[int(of['number'])]!r})"
         lines.append(line)
     return "\n".join(lines)
 

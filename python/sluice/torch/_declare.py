@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fnmatch
-import json
 from dataclasses import dataclass
 from typing import Any, Iterable, Iterator, Mapping, TypeVar
 
@@ -11,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from .._optimizer import Optimizer as Optimizer
-from ._check import check_module, refuse_torch_optim
+from .._plain import to_json
+from ._check import check_module, refuse_torch_optim, with_names
 from ._embedding import EmbeddingCollection
 
 _T = TypeVar("_T")
@@ -45,7 +45,11 @@ class Declaration:
                 parameters[-1]["optimizer"] = self.optimizers[name].to_json()
         for name, buffer in self.buffers:
             parameters.append({"name": name, "shape": list(buffer.shape) or [1], "buffer": True})
-        return json.dumps({"collections": collections, "parameters": parameters})
+        return to_json({"collections": collections, "parameters": parameters}, "the program")
+
+    def with_names(self, error: str) -> str:
+        """An error of the core that counts collections and parameters, with their names."""
+        return with_names(error, [c.name for c in self.collections], [name for name, _ in self.tensors()])
 
     def tensors(self) -> list[tuple[str, Tensor]]:
         """Names and tensors of all dense tables, in the order of the declaration."""

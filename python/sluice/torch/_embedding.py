@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Sequence
+from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from .._optimizer import Optimizer
+from .._plain import named
 from ._check import refuse_torch_optim
 
 if TYPE_CHECKING:
     from .._core import Turn
-    from ._declare import Optimizer
 
 
 class Jagged(NamedTuple):
@@ -35,6 +36,10 @@ class EmbeddingCollection(nn.Module):
         pooled: Adds up, or averages, the rows of an example as the feature's ``pooling`` says.
         optimizer: The rule that updates the rows. Default: the job's ``optimizers.embedding``.
         initializer: As in the job's configuration, e.g. ``{"normal": {"stddev": 0.01}}``. Default: uniform in +-0.05.
+
+    Raises:
+        TypeError, ValueError: An argument is of another type, or cannot be; names it. Whether features, rules and
+            initializers are those of the job is checked with the job.
     """
 
     def __init__(
@@ -49,6 +54,7 @@ class EmbeddingCollection(nn.Module):
     ) -> None:
         super().__init__()
         refuse_torch_optim(optimizer=optimizer)
+        _check_collection(name, dim, features, optimizer, initializer)
         self.name = name
         self.dim = dim
         self.features = list(features)
@@ -66,6 +72,30 @@ class EmbeddingCollection(nn.Module):
 
     def extra_repr(self) -> str:
         return f"{self.name!r}, dim={self.dim}, features={self.features}"
+
+
+def _check_collection(name: Any, dim: Any, features: Any, optimizer: Any, initializer: Any) -> None:
+    if not isinstance(name, str):
+        raise TypeError(f"the name of an EmbeddingCollection is {named(name)}; give a text")
+    of = f"of the collection {name!r}"
+    if not isinstance(dim, int) or isinstance(dim, bool):
+        raise TypeError(f"dim= {of} is {dim!r}; give the width of a row, a whole number")
+    if dim < 1:
+        raise ValueError(f"dim= {of} is {dim}; give at least 1")
+    if isinstance(features, str) or not isinstance(features, Sequence):
+        raise TypeError(f"features= {of} is {named(features)}; give a list of the features' names")
+    for feature in features:
+        if not isinstance(feature, str):
+            raise TypeError(f"features= {of} has {named(feature)}; give the features' names")
+    if not features:
+        raise ValueError(f"features= {of} is empty; name at least one feature")
+    if optimizer is not None and not isinstance(optimizer, Optimizer):
+        raise TypeError(f"optimizer= {of} is {named(optimizer)}; give a sluice.torch.Optimizer")
+    if initializer is not None and not isinstance(initializer, Mapping):
+        raise TypeError(
+            f"initializer= {of} is {named(initializer)}; give a dictionary, such as "
+            '{"normal": {"stddev": 0.01}} or {"constant": 0}'
+        )
 
 
 class Place(NamedTuple):

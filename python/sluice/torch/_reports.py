@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import TYPE_CHECKING, Any, Callable, Mapping
 
+import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from ._embedding import Batch
 
@@ -50,7 +53,48 @@ class Metrics:
             result = function(batch, output)
             if not isinstance(result, tuple) or len(result) != 2:
                 raise TypeError(f"the metric {name!r} gave {_shown(result)}; it gives (sum, weight)")
-            turn.measure(name, _number("metric", name, result[0]), _number("metric", name, result[1]))
+            weight = _number("metric", name, result[1])
+            if not 0 <= weight < math.inf:
+                raise ValueError(
+                    f"the metric {name!r} gave the weight {weight}; a weight is a finite number that is not negative"
+                )
+            turn.measure(name, _number("metric", name, result[0]), weight)
+
+
+class OutputCheck:
+    """Notices a ``predict`` that gives probabilities where logits are needed.
+
+    Both can lie between 0 and 1. They are taken for probabilities when all outputs of an evaluation lie there and
+    predict its labels better as probabilities than as logits.
+    """
+
+    LINE = (
+        "all outputs of predict in an evaluation lie between 0 and 1, and fit the labels better as probabilities than as "
+        "logits: log loss and accuracy are wrong if they are; give logits, the values before the sigmoid"
+    )
+
+    def __init__(self) -> None:
+        self._logits = False  # some output was no probability
+        self._as_logits = self._as_probabilities = 0.0  # sums of the weighted log loss
+
+    def add(self, batch: Batch, output: Tensor) -> None:
+        """A batch of an evaluation was predicted."""
+        if self._logits or not len(output):
+            return
+        output = output.detach().float()
+        least, most = torch.aminmax(output)
+        if not (least >= 0 and most <= 1):
+            self._logits = True
+            return
+        self._as_logits += float(F.binary_cross_entropy_with_logits(output, batch.label, batch.weight, reduction="sum"))
+        # Torch bounds the logarithms, so that 0 and 1 are fine.
+        self._as_probabilities += float(F.binary_cross_entropy(output, batch.label.clamp(0, 1), batch.weight, reduction="sum"))
+
+    def end(self) -> bool:
+        """The evaluation is over, if there was one. Whether its outputs were probabilities."""
+        found = self._as_probabilities < self._as_logits
+        self._as_logits = self._as_probabilities = 0.0
+        return found and not self._logits
 
 
 class StepCount:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from .._errors import UsageError
 from ._declare import Declaration, declare
 from ._embedding import Batch, EmbeddingCollection, Place
+from ._source import Converter, Padding
 
 if TYPE_CHECKING:
     from .. import _core
@@ -44,7 +45,7 @@ class Saved:
         self._numbers = source.numbers()
         self._places = {name: [Place(*one) for one in places] for name, places in source.lookups()}
 
-    def batch(self, columns: Mapping[str, Any]) -> Batch:
+    def batch(self, columns: Mapping[str, Any], *, padding: Padding = None) -> Batch:
         """Makes a batch of values in memory.
 
         Args:
@@ -52,14 +53,38 @@ class Saved:
                 values of one feature in one text, with the feature's delimiter); None, NaN and "" are missing values.
                 Label and weight may be left out: labels are then 0, weights 1.
 
+                For a job with ``source=`` also a batch as the source gives it: arrays and tensors ``[B]``, ``[B, L]`` with
+                ``padding``, ``(values, offsets)``, or a list with a list of values for each example. What the job
+                does not know is handed through as ``batch["name"]``.
+            padding: As in ``sluice.torch.worker``.
+
         Raises:
             UsageError: A column that a feature needs is not there, or a value is malformed. Names column and example.
+            TypeError: A column is of another type.
         """
+        if self._source.own_data and any(map(_is_given, columns.values())):
+            return self._given(columns, padding)
+        if padding is not None:
+            raise UsageError("padding= is of arrays [B, L] of a job with source=; here there are none")
         cells = [(name, [_cell(value) for value in _values(name, column)]) for name, column in columns.items()]
         try:
             return self._batch(self._source.from_columns(cells))
         except ValueError as error:
             raise UsageError(str(error)) from None
+
+    def _given(self, columns: Mapping[str, Any], padding: Padding) -> Batch:
+        slots = self._source.features()
+        numbers = {*self._numbers, "label", "weight"}
+        arrays = {
+            name: _lists(name, column) if name in slots else _floats(name, column) if name in numbers else column
+            for name, column in columns.items()
+        }
+        try:
+            given = Converter(self._numbers, slots, padding).convert(arrays)
+            examples = self._source.from_given(given.examples, given.label, given.weight, given.numbers, given.values)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+        return self._batch(examples, given.rest)
 
     def batches(self, files: Folder | Sequence[Folder], *, batch_size: int = 1024) -> Iterator[Batch]:
         """Reads files in the format of the job's data, in their order.
@@ -81,10 +106,10 @@ class Saved:
         while (examples := reading.next()) is not None:
             yield self._batch(examples)
 
-    def _batch(self, examples: _core.Examples) -> Batch:
+    def _batch(self, examples: _core.Examples, rest: dict[str, Any] | None = None) -> Batch:
         # A batch that does not train asks for no more of its turn than _SavedTurn has.
         turn = cast("_core.Turn", _SavedTurn(examples, self._tables))
-        return Batch(turn, self._numbers, self._places, len(self._tables))
+        return Batch(turn, self._numbers, self._places, len(self._tables), rest)
 
     def __repr__(self) -> str:
         return f"<sluice model of {self.job_id!r}, step {self.step:,}>"
@@ -257,6 +282,35 @@ def _check(declared: Declaration, source: _core.ExampleSource, where: str) -> No
             raise differ(f"the collection {collection.name!r} has features {collection.features}, in the model {features}")
     if collections:
         raise differ(f"it lacks the collection {next(iter(collections))!r}")
+
+
+def _is_given(column: Any) -> bool:
+    """Whether a column is as a source gives it, not a list of cells."""
+    if isinstance(column, (Tensor, np.ndarray, tuple)):
+        return True
+    return isinstance(column, list) and any(isinstance(one, (list, tuple)) for one in column)
+
+
+def _lists(name: str, column: Any) -> Any:
+    """A list, of which each example has one value, several or none, as (values, offsets)."""
+    if not isinstance(column, list):
+        return column
+    keys = [[] if one is None else list(one) if isinstance(one, (list, tuple)) else [one] for one in column]
+    for example in keys:
+        for value in example:
+            if not isinstance(value, (int, np.integer)) or isinstance(value, bool):
+                raise TypeError(f"column {name!r} has the value {value!r}; features of a job with source= are integers")
+    offsets = np.cumsum([0] + [len(example) for example in keys], dtype=np.int64)
+    return np.array([value for example in keys for value in example], np.int64), offsets
+
+
+def _floats(name: str, column: Any) -> Any:
+    if not isinstance(column, list):
+        return column
+    try:
+        return np.array(column, np.float32)
+    except (TypeError, ValueError):
+        raise TypeError(f"column {name!r} is no list of numbers, one for each example") from None
 
 
 def _values(name: str, column: Any) -> Sequence[Any]:

@@ -72,10 +72,13 @@ class Converter:
 
     def _array(self, batch: Mapping[str, Any], name: str, needs: str) -> npt.NDArray[Any]:
         if name not in batch:
-            raise ValueError(f"the source's batch has no {name!r}, a feature of the job; give {needs}")
+            raise ValueError(f"the batch has no {name!r}, a feature of the job; give {needs}")
         return _as_array(batch[name], name, needs)
 
     def _floats(self, batch: Mapping[str, Any], name: str, sizes: dict[str, int]) -> npt.NDArray[np.float32]:
+        value = batch.get(name)
+        if isinstance(value, torch.Tensor) and value.dtype == torch.bfloat16:
+            batch = {name: value.float()}  # nothing is lost
         array = self._array(batch, name, _NUMERIC)
         if array.ndim != 1 or array.dtype.kind not in "fiub":
             raise _unfit(name, array, _NUMERIC)
@@ -109,11 +112,19 @@ class Converter:
 
 def _as_array(value: Any, name: str, needs: str) -> npt.NDArray[Any]:
     if isinstance(value, torch.Tensor):
+        if value.layout != torch.strided or value.is_quantized or value.is_complex() or value.device.type == "meta":
+            raise TypeError(f"the batch's {name!r} is a tensor of {_kind(value)}; give a plain tensor or an array: {needs}")
+        if value.dtype == torch.bfloat16:  # which NumPy has not
+            raise ValueError(f"the batch's {name!r} is {value.dtype} of shape {tuple(value.shape)}; give {needs}")
         array: npt.NDArray[Any] = value.detach().cpu().numpy()
         return array
     if isinstance(value, np.ndarray):
         return value
     raise TypeError(f"the batch's {name!r} is a {type(value).__name__}; give a tensor or an array: {needs}")
+
+
+def _kind(tensor: torch.Tensor) -> str:
+    return f"type {tensor.dtype}, layout {tensor.layout} and device {tensor.device}"
 
 
 def _integers(array: npt.NDArray[Any], name: str) -> npt.NDArray[np.int64]:

@@ -19,14 +19,17 @@ from torch import Tensor, nn
 
 from .. import Job, JobError, _private, _process, _programs
 from .._member import shortened
+from .._plain import named
 from . import _constants
 from ._check import check_arguments, explained, hints, refuse_torch_optim
 from ._declare import Declaration, Optimizer, declare
 from ._embedding import Batch, Place
 from ._group import Group, OnEpochEnd
-from ._reports import Metric, Metrics, StepCount, StepLog, Value
+from ._reports import Metric, Metrics, OutputCheck, StepCount, StepLog, Value
+from ._result import JobResult
 from ._source import EvalSource, Padding, Source, SourceReader
 from ._state import Load, ProgramState, Save
+from ._torchrun import ranks_of_launcher
 
 from ._saved import state_dict
 
@@ -48,14 +51,47 @@ _ONE_NUMBER = "give one number, the weighted mean over the batch"
 
 
 class Worker:
-    """One of a job's workers. Use ``with sluice.torch.worker(...) as worker``; the loop is ``for batch in worker``.
+    """Makes this process a worker of a job: ``with sluice.torch.worker(...) as worker``.
 
-    All epochs come in one loop. Parameters have the values of the parameter servers from a batch on; a change of a
-    parameter outside of a step is lost with the next batch.
+    Under ``sluice launch --program=FILE.py`` it is one of the launch's workers. A script that is run by itself
+    (``python train.py``) is the only worker of a cluster of its own on this machine, which ``with`` starts and stops.
+    Under torchrun on one host its ranks are the workers of such a cluster. There a job whose worker is lost ends.
+
+    The loop is ``for batch in worker``: all epochs come in one loop. Parameters have the values of the parameter servers
+    from a batch on; a change of a parameter outside of a step is lost with the next batch.
 
     Leaving the loop early (``break``) ends the job for all workers after this step: its model is evaluated and saved, and
     the job is done. The ``with`` block is left when that is complete. An exception fails the job; KeyboardInterrupt
     cancels it.
+
+    With ``source`` the script gives the data, and the job names no files. A batch is a dict of tensors or arrays: each
+    categorical feature as int64 ``[B]``, int64 ``[B, L]``, or ``(values, offsets)`` with int64 ``[keys]`` and ``[B + 1]``;
+    each numeric feature as float32 ``[B]``; ``label`` and ``weight``, ``[B]``, where there are any (else 0 and 1). Everything
+    else is handed through as ``batch["name"]``. A source runs on a thread of its own, ahead of the training. What it raises
+    fails the job. A position in the data is a number of batches, so a source must give the same batches each time when
+    results shall not depend on losses.
+
+    Args:
+        model: The network. Its parameters' values become those of the job when it starts, from the first worker.
+        job: All of the job but its model.
+        predict: Gives the logits of a batch, ``[examples]``. Needed when the job evaluates; called in eval mode.
+        metrics: More metrics of an evaluation, by name: ``fn(batch, output) -> (sum, weight)`` is called for each batch with
+            what ``predict`` has given. The value is the sum of the sums over all batches and workers, in float64, divided by
+            the sum of the weights; without weight it is undefined (null). result.json has it in ``eval.user``. At most 64;
+            names are ``[A-Za-z_][A-Za-z0-9_./-]*`` and none of the job's own (``auc``, ``log_loss``, ...).
+        optimizers: Rules by patterns of parameters' names (``declare``).
+        source: ``source(rank, world_size, epoch, start)`` gives the batches of this rank in an epoch (from 0), from number
+            ``start`` on. It is called for each epoch, and again where a lost worker is replaced.
+        eval_source: ``eval_source(rank, world_size)`` gives this rank's batches of an evaluation.
+        epoch_steps: Batches of an epoch. In sync mode needed unless what ``source`` returns has ``len()``, the same on all
+            ranks. A rank with fewer batches adds nothing to the rest of the epoch; those beyond are not asked for.
+        padding: The value in ``[B, L]`` that is no value, for all features or by feature. Default: all L values count.
+        resume: For a script that runs by itself or under torchrun: go on from the newest checkpoint in ``output_dir``.
+        core: For tests: takes the place of the module ``sluice._core``.
+
+    Raises:
+        TypeError, ValueError: An argument is of another type, or the job and the module do not fit; names it.
+        RuntimeError: This is a child process of multiprocessing.
     """
 
     def __init__(
@@ -74,39 +110,46 @@ class Worker:
         core: Any = None,
     ) -> None:
         _programs.refuse_in_child("sluice.torch.worker")
-        check_arguments(model, job, predict, optimizers)
-        if source is None and (eval_source is not None or epoch_steps is not None or padding is not None):
-            raise ValueError("eval_source, epoch_steps and padding need source: without it the job reads data.train_files")
-        for value in padding.values() if isinstance(padding, Mapping) else [padding]:
-            if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
-                raise TypeError(f"padding= is {value!r}; give an integer, or integers by the names of features")
-        if epoch_steps is not None and epoch_steps < 1:
-            raise ValueError(f"epoch_steps is {epoch_steps}; give at least 1")
+        check_arguments(
+            model,
+            job,
+            predict=predict,
+            metrics=metrics,
+            optimizers=optimizers,
+            source=source,
+            eval_source=eval_source,
+            epoch_steps=epoch_steps,
+            padding=padding,
+            resume=resume,
+        )
         self._model = model
         self._predict = predict
         self._metrics = Metrics(metrics or {})
-        if self._metrics and predict is None:
-            raise ValueError("metrics= needs predict=, whose output they are given")
+        self._outputs = OutputCheck()
         self._log = StepLog()
         self._count = StepCount()
         self._leaving = False  # the loop was left early
         self._state = ProgramState()
-        self._core_module: Any = core if core is not None else _load_core()
         self._declared: Declaration = declare(model, optimizers)
+        self._core_module: Any = core if core is not None else _load_core()
         self._source, self._eval_source = source, eval_source
         self._epoch_steps, self._padding = epoch_steps or 0, padding
         self._reader: SourceReader | None = None
         self._counters: list[Tensor] = []  # values of the declaration's counters
         own = () if source is None else (True, eval_source is not None)
-        self._text, self.digest = self._core_module.declare(job.text, job.base_dir, self._declared.to_json(), *own)
+        try:
+            self._text, self.digest = self._core_module.declare(job.text, job.base_dir, self._declared.to_json(), *own)
+        except ValueError as error:
+            raise ValueError(self._declared.with_names(str(error))) from None
         if predict is None and (eval_source is not None or _EVALUATES.search(self._text)):
             raise ValueError(_NO_PREDICT)
         self._core: _core.Worker | None = None
         self._no_core = "use `with sluice.torch.worker(...) as worker`"  # why there is none
         self._known_place: tuple[str, int, int, bool] | None = None  # for what reads it after the `with` block
+        self._result: JobResult | None = None  # None until the job has begun
         self._forked = False  # this process is a forked child of the worker
         self._resume = resume
-        self._cluster: _private.PrivateCluster | None = None  # of a script that is run by itself
+        self._cluster: _private.PrivateCluster | None = None  # of a script that is run by itself, or by torchrun
         self._group = Group()
         self._batch: Batch | None = None
         self._turn: _core.Turn | None = None
@@ -130,7 +173,7 @@ class Worker:
             self._join(os.environ["SLUICE_PROGRAM_DIR"])
         except BaseException:
             if self._cluster is not None:
-                self._cluster.stop()
+                self._cluster.stop(failed=True)
             _process.leave(again=True)
             raise
         return self
@@ -140,7 +183,7 @@ class Worker:
             if self._resume:
                 self._tell("resume", "resume=True has no effect here: the launch has started this job; give it --resume")
         else:
-            self._cluster = _private.PrivateCluster(self._resume)
+            self._cluster = _private.PrivateCluster(self._resume, ranks_of_launcher())
             if "OMP_NUM_THREADS" not in os.environ:
                 # The other half is for the pserver and the worker's own threads.
                 torch.set_num_threads(max(1, (os.cpu_count() or 2) // 2))
@@ -270,6 +313,24 @@ class Worker:
     def is_main(self) -> bool:
         """Whether this is rank 0."""
         return self.rank == 0
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """How the job has ended: the contents of its ``result.json``. After the ``with`` block, on any rank.
+
+        ``result["eval"]["auc"]``, ``result["status"]``, ...; also of a job that has failed or was cancelled. The first
+        use waits until the file is written, for up to a minute.
+
+        Raises:
+            RuntimeError: The ``with`` block is not over, the job has not begun, or its output folder cannot be read here,
+                because it is on another host.
+        """
+        return self._ended().read()
+
+    @property
+    def model_dir(self) -> str | None:
+        """The folder of the saved model, for ``sluice.torch.load``; None when none was saved. As ``result``."""
+        return self._ended().read().get("model_dir") or None
 
     # --------------------------------------------------------------------------------------- all workers
 
@@ -461,6 +522,13 @@ class Worker:
             raise RuntimeError(self._no_core)
         return self._core
 
+    def _ended(self) -> JobResult:
+        if self._forked or self._core is not None:
+            raise RuntimeError("there is no result before the `with` block of the worker is over")
+        if self._result is None:
+            raise RuntimeError("there is no result: the job has not begun in this process")
+        return self._result
+
     def _place(self) -> tuple[str, int, int, bool]:
         if self._core is None and self._known_place is not None and not self._forked:
             return self._known_place
@@ -477,6 +545,7 @@ class Worker:
         self._served = True
         if turn is None:
             self._over = True
+            self._end_evaluation()
         elif self._places is None:
             self._learn(core)
         return turn
@@ -514,14 +583,20 @@ class Worker:
         if turn.begins and not self._state.begin(turn):
             self._tell("state", "the checkpoint has a state of the program, which has no worker.load_state")
         if turn.trains:
+            self._end_evaluation()
             return False
         if turn.ends_epoch:
+            self._end_evaluation()
             if not self._leaving:
                 self._count.check()
             self._group.end_epoch(core, turn.epoch)
         else:
             self._evaluate(core, turn)
         return True
+
+    def _end_evaluation(self) -> None:
+        if self._outputs.end():
+            self._tell("probabilities", OutputCheck.LINE)
 
     def _open_turn(self) -> _core.Turn:
         self._open()
@@ -532,7 +607,7 @@ class Worker:
         self._places = {name: [Place(*one) for one in places] for name, places in core.lookups()}
         self._numbers = core.numbers()
         self._tables = core.tables()
-        self._place()
+        self._result = JobResult(core.output_dir(), self._place()[0])
         names = [name for name, _ in self._declared.tensors()]
         assert core.parameters() == names, "the scheduler gives a job only to workers with its declaration"
 
@@ -600,6 +675,7 @@ class Worker:
                 if logits.shape != (batch.examples,):
                     raise ValueError(f"predict gave {tuple(logits.shape)}; it gives logits of shape ({batch.examples},)")
                 torch.from_numpy(turn.logits()).copy_(logits)
+                self._outputs.add(batch, logits)
                 self._metrics.measure(turn, batch, logits)
         finally:
             batch._close()
@@ -612,7 +688,6 @@ class Worker:
             self._told.add(key)
             print(f"sluice: {line} (said once)", file=sys.stderr, flush=True)
 
-
     def _tell_names(self, names: Iterable[str], one: str, several: str) -> None:
         """Says about parameters, in one line, what was not said about them before."""
         new = [name for name in names if f"{name} {one}" not in self._told]
@@ -624,61 +699,7 @@ class Worker:
             self._tell(f"{new} {one}", f"{len(new)} parameters {several}: {shown}")
 
 
-def worker(
-    model: nn.Module,
-    job: Job,
-    *,
-    predict: Predict | None = None,
-    metrics: Mapping[str, Metric] | None = None,
-    optimizers: Mapping[str, Optimizer] | None = None,
-    source: Source | None = None,
-    eval_source: EvalSource | None = None,
-    epoch_steps: int | None = None,
-    padding: Padding = None,
-    resume: bool = False,
-) -> Worker:
-    """Makes this process a worker of the job.
-
-    Under ``sluice launch --program=FILE.py`` it is one of the launch's workers. A script that is run by itself
-    (``python train.py``) is the only worker of a cluster of its own on this machine, which ``with`` starts and stops;
-    there a job whose worker is lost ends.
-
-    With ``source`` the script gives the data, and the job names no files. A batch is a dict of tensors or arrays: each
-    categorical feature as int64 ``[B]``, int64 ``[B, L]``, or ``(values, offsets)`` with int64 ``[keys]`` and ``[B + 1]``;
-    each numeric feature as float32 ``[B]``; ``label`` and ``weight``, ``[B]``, where there are any (else 0 and 1). Everything
-    else is handed through as ``batch["name"]``. A source runs on a thread of its own, ahead of the training. What it raises
-    fails the job. A position in the data is a number of batches, so a source must give the same batches each time when
-    results shall not depend on losses.
-
-    Args:
-        model: The network. Its parameters' values become those of the job when it starts, from the first worker.
-        job: All of the job but its model.
-        predict: Gives the logits of a batch, ``[examples]``. Needed when the job evaluates; called in eval mode.
-        metrics: More metrics of an evaluation, by name: ``fn(batch, output) -> (sum, weight)`` is called for each batch with
-            what ``predict`` has given. The value is the sum of the sums over all batches and workers, in float64, divided by
-            the sum of the weights; without weight it is undefined (null). result.json has it in ``eval.user``. At most 64;
-            names are ``[A-Za-z_][A-Za-z0-9_./-]*`` and none of the job's own (``auc``, ``log_loss``, ...).
-        optimizers: Rules by patterns of parameters' names (``declare``).
-        source: ``source(rank, world_size, epoch, start)`` gives the batches of this rank in an epoch (from 0), from number
-            ``start`` on. It is called for each epoch, and again where a lost worker is replaced.
-        eval_source: ``eval_source(rank, world_size)`` gives this rank's batches of an evaluation.
-        epoch_steps: Batches of an epoch. In sync mode needed unless what ``source`` returns has ``len()``, the same on all
-            ranks. A rank with fewer batches adds nothing to the rest of the epoch; those beyond are not asked for.
-        padding: The value in ``[B, L]`` that is no value, for all features or by feature. Default: all L values count.
-        resume: For a script that is run by itself: go on from the newest checkpoint in the job's ``output_dir``.
-    """
-    return Worker(
-        model,
-        job,
-        predict=predict,
-        metrics=metrics,
-        optimizers=optimizers,
-        source=source,
-        eval_source=eval_source,
-        epoch_steps=epoch_steps,
-        padding=padding,
-        resume=resume,
-    )
+worker = Worker
 
 
 def train(
@@ -704,6 +725,8 @@ def train(
     The other arguments are those of ``worker``.
     """
     refuse_torch_optim(loss=loss)
+    if not callable(loss):
+        raise TypeError(f"the loss is {named(loss)}; give a function: loss(logits, batch) returns the weighted mean")
     with worker(
         model,
         job,

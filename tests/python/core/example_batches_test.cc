@@ -178,6 +178,38 @@ TEST(ExampleBatchesOfJobTest, AJobWithoutFilesHasBatchesOfColumns) {
   EXPECT_THAT(std::string(read.message()), HasSubstr("data.format"));
 }
 
+TEST(ExampleBatchesOfJobTest, AJobWithASourceTakesBatchesAsItsSourceGivesThem) {
+  JobConfig job;
+  ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(kExampleJob, &job));
+  job.clear_data();
+  auto* const bought = job.mutable_features(3)->mutable_categorical();
+  bought->clear_multi_value_delimiter();
+  const auto effective = EffectiveJobConfig(job, "", BuiltInSpecs());
+  ASSERT_TRUE(effective.ok()) << effective.status();
+  const auto batches = ExampleBatches::Create(*effective);
+  ASSERT_TRUE(batches.ok()) << batches.status();
+  EXPECT_TRUE((*batches)->own_data());
+  GivenBatch given;
+  given.n = 2;
+  given.numbers = {{12, 8}};
+  for (const ProgramShape::Slot& slot : (*batches)->shape().slots) {
+    if (slot.feature == "bought")
+      given.values.push_back({{5, 6, 5}, {0, 2, 3}});
+    else
+      given.values.push_back({{5, 7}, {}});
+  }
+  const auto batch = (*batches)->FromGiven(given);
+  ASSERT_TRUE(batch.ok()) << batch.status();
+  EXPECT_THAT((*batch)->examples().numeric, ElementsAre(1, -1));
+  // item and bought share 5, 7 and 6; user has keys of its own.
+  std::vector<size_t> rows;
+  for (size_t t = 0; t < (*batches)->shape().tables.size(); ++t)
+    rows.push_back((*batch)->keys(t).size());
+  EXPECT_THAT(rows, ::testing::UnorderedElementsAre(3, 2));
+  given.values[0].values.pop_back();
+  EXPECT_EQ((*batches)->FromGiven(given).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
 TEST(ExampleBatchesOfJobTest, OnlyProgramsHaveThem) {
   JobConfig job;
   job.mutable_model()->mutable_wide_deep();
