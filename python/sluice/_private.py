@@ -63,7 +63,7 @@ class PrivateCluster:
     def __init__(self, resume: bool, ranks: Ranks | None = None) -> None:
         rank, size = (0, 1) if ranks is None else (ranks.rank, ranks.size)
         self._launcher: subprocess.Popen[bytes] | None = None  # on rank 0
-        self._reads = -1
+        self._reads = -1  # the end of the pipe of its statuses; -1: closed
         self._made: str | None = tempfile.mkdtemp(prefix="sluice-worker-") if rank == 0 else None
         try:
             self._folder = self._made if ranks is None else ranks.share(self._made)
@@ -83,7 +83,7 @@ class PrivateCluster:
                     self._start(resume, size)
                 self._stand_in = self._accept(listener)
         except BaseException:
-            self._end_launcher()
+            self._close_reader()
             self._remove()
             raise
         self._before = dict(os.environ)
@@ -112,8 +112,7 @@ class PrivateCluster:
     def abandon(self) -> None:
         """In a forked child: what it keeps open would hide the end of this process from the launcher."""
         self._stand_in.close()
-        if self._launcher is not None:
-            os.close(self._reads)
+        self._close_reader()
 
     # ------------------------------------------------------------------------------------------- inside
 
@@ -132,7 +131,7 @@ class PrivateCluster:
                 stdin=subprocess.DEVNULL, pass_fds=[writes], start_new_session=True,
             )
         except BaseException:
-            os.close(self._reads)
+            self._close_reader()
             raise
         finally:
             os.close(writes)
@@ -151,10 +150,11 @@ class PrivateCluster:
                 if ended:
                     raise JobError("the cluster of this script has not started; sluice launch says why above") from None
 
-    def _end_launcher(self) -> None:
+    def _close_reader(self) -> None:
         """The launcher stops when nobody reads its statuses."""
-        if self._launcher is not None:
-            os.close(self._reads)
+        reads, self._reads = self._reads, -1
+        if reads >= 0:
+            os.close(reads)
 
     def _remove(self) -> None:
         if self._made is not None:
@@ -170,6 +170,6 @@ class PrivateCluster:
                     break
             else:
                 print("sluice: a process of the job has ended, so the job ends", file=sys.stderr, flush=True)
-            os.close(self._reads)
         except (OSError, ValueError):
-            pass  # closed by _end_launcher
+            pass  # closed meanwhile, because the cluster has not started
+        self._close_reader()
