@@ -455,10 +455,10 @@ absl::Status FixInput(PredictOptions* options) {
     google::protobuf::RepeatedPtrField<std::string> one;
     *one.Add() = pattern;
     SLUICE_ASSIGN_OR_RETURN(const std::vector<std::string> found,
-                            ExpandFiles(one, Env::Real(), "the working folder", limits));
+                            ExpandFiles(one, options->env, "the working folder", limits));
     paths.insert(paths.end(), found.begin(), found.end());
   }
-  SLUICE_ASSIGN_OR_RETURN(options->seen, DataFiles::SeeForPrediction(paths));
+  SLUICE_ASSIGN_OR_RETURN(options->seen, DataFiles::SeeForPrediction(paths, options->env));
   options->data_files = std::move(paths);
   return absl::OkStatus();
 }
@@ -469,8 +469,9 @@ absl::StatusOr<PredictSummary> PredictFile(const PredictOptions& given) {
   if (options.seen == nullptr) SLUICE_RETURN_IF_ERROR(FixInput(&options));
   SLUICE_ASSIGN_OR_RETURN(const auto predictor,
                           Predictor::Load(options.model_dir, BuiltInModels(), options.env));
-  SLUICE_ASSIGN_OR_RETURN(const auto source,
-                          DataSource::Create(predictor->job().data(), predictor->model().schema()));
+  SLUICE_ASSIGN_OR_RETURN(
+      const auto source,
+      DataSource::Create(predictor->job().data(), predictor->model().schema(), options.env));
   source->Expect(options.seen);
   std::vector<std::string> paths = {""};
   if (!ReadsStandardInput(options)) {

@@ -9,6 +9,7 @@
 #include "common/daemon/process_limits.h"
 #include "common/daemon/process_log.h"
 #include "common/daemon/stop_signal.h"
+#include "common/places/places_env.h"
 #include "model/built_in_models.h"
 #include "worker/service/worker_device.h"
 #include "worker/service/worker_server.h"
@@ -66,6 +67,7 @@ int main(int argc, char** argv) {
   const auto audit = sluice::OpenAuditLog(*identity, sluice::Clock::Real(), sluice::Env::Real());
   if (!audit.ok()) return fail(audit.status());
 
+  const auto places = sluice::PlacesEnv::Real(8, sluice::WebDataProblem(*identity));
   sluice::DataPlane data_plane(*identity, [](const std::string& line) { LOG(INFO) << line; });
   sluice::WorkerServer::Options options;
   options.identity = *identity;
@@ -74,7 +76,8 @@ int main(int argc, char** argv) {
   options.models = &sluice::BuiltInModels();
   options.transport = data_plane.transport();
   options.clock = sluice::Clock::Real();
-  options.env = sluice::Env::Real();
+  options.env = places.get();
+  options.places = places->use();
   options.audit = audit->get();
   options.log = [](const std::string& line) { LOG(INFO) << line; };
   options.on_end = [](absl::Status status) {

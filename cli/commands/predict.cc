@@ -19,6 +19,7 @@
 #include "common/base/clock.h"
 #include "common/base/output_target.h"
 #include "common/base/status_macros.h"
+#include "common/places/places_env.h"
 #include "common/saved_model/saved_model.h"
 #include "model/predict_file.h"
 
@@ -66,7 +67,7 @@ absl::StatusOr<PredictOptions> PredictionFromFlags(const ParsedCommand& command)
         "--max_bad_lines=", command.Number("max_bad_lines"), " is out of range; give 0 or more"));
   }
   PredictOptions options;
-  options.env = Env::Real();
+  options.env = AllPlaces();
   options.model_dir = command.Text("model");
   for (const std::string& list : command.All("data")) {
     for (const absl::string_view file : absl::StrSplit(list, ',', absl::SkipEmpty())) {
@@ -151,7 +152,7 @@ Command PredictCommand() {
   spec.summary = "Writes the score of each line of a data file, in input order; needs no cluster.";
   spec.flags = {
       {"model", FlagKind::kText, "DIR", "", "folder of a saved model: OUTPUT_DIR/model (required)"},
-      {"data", FlagKind::kText, "FILE", "",
+      {"data", FlagKind::kText, "FILE|URL", "",
        "files or globs, in the format of the model's job; one named twice is scored twice; - is "
        "standard input (required)",
        true},

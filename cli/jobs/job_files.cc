@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -10,12 +11,16 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/base/clock.h"
 #include "common/base/file_lock.h"
+#include "common/base/local_path.h"
 #include "common/base/status_macros.h"
 #include "common/config/job_config.h"
+#include "common/config/mode.h"
 #include "common/config/own_data.h"
+#include "common/places/places_env.h"
 #include "common/saved_model/checkpoint.h"
 #include "common/saved_model/saved_model.h"
 #include "common/saved_model/unfinished_run.h"
@@ -33,21 +38,26 @@ namespace fs = std::filesystem;
 
 absl::Status CheckMatches(const std::string& field,
                           const google::protobuf::RepeatedPtrField<std::string>& patterns) {
-  const absl::Status found = ExpandFiles(patterns).status();
+  const absl::Status found = ExpandFiles(patterns, AllPlaces()).status();
   // Other errors, such as a folder that this user may not list, need not concern the cluster's
   // hosts.
-  if (!absl::IsNotFound(found) && !absl::IsInvalidArgument(found)) return absl::OkStatus();
+  // What a store or a server refuses to this host, it usually refuses to all.
+  const bool of_place = std::any_of(patterns.begin(), patterns.end(),
+                                    [](const std::string& one) { return HasScheme(one); });
+  if (!absl::IsNotFound(found) && !absl::IsInvalidArgument(found) && (found.ok() || !of_place))
+    return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(field, ": ", found.message()));
 }
 
 absl::Status CheckReadable(const std::string& field,
                            const google::protobuf::RepeatedPtrField<std::string>& patterns) {
-  const auto files = ExpandFiles(patterns);
+  const auto files = ExpandFiles(patterns, AllPlaces());
   if (!files.ok()) {
     return absl::InvalidArgumentError(absl::StrCat(field, ": ", files.status().message()));
   }
   // Readable now does not mean readable later, but most mistakes are found before anything starts.
   for (const std::string& file : *files) {
+    if (HasScheme(file)) continue;  // found there; its first bytes are read with the others below
     struct stat info;
     if (stat(file.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {
       return absl::InvalidArgumentError(
@@ -68,8 +78,9 @@ absl::Status CheckReadable(const std::string& field,
 // Checks the first file that the patterns match; OK when this host has none that can be read.
 absl::Status CheckColumns(const std::string& field, const DataSource& data,
                           const google::protobuf::RepeatedPtrField<std::string>& patterns) {
-  const auto files = ExpandFiles(patterns);
-  if (!files.ok() || files->empty() || access(files->front().c_str(), R_OK) != 0)
+  const auto files = ExpandFiles(patterns, AllPlaces());
+  if (!files.ok() || files->empty()) return absl::OkStatus();
+  if (!HasScheme(files->front()) && access(files->front().c_str(), R_OK) != 0)
     return absl::OkStatus();
   // One header shows a wrong format. Reading those of thousands of files would delay every
   // submission.
@@ -127,6 +138,34 @@ absl::Status CheckTraceWritable(const std::string& file) {
                        [&](const std::string& why) { return NoTrace(file, why); });
 }
 
+// What the start of a sync job costs when its data is not on this host: "" when it costs nothing
+// that is worth a word.
+std::string CostOfCounting(const JobConfig& job) {
+  constexpr uint64_t kMeasuredBytes = 8 << 20;
+  if (ModeOf(job.strategy()) != Mode::kSync || job.evaluate_only()) return "";
+  const auto files = ExpandFiles(job.data().train_files(), AllPlaces());
+  if (!files.ok()) return "";
+  uint64_t bytes = 0;
+  std::string largest;
+  uint64_t largest_bytes = 0;
+  for (const std::string& file : *files) {
+    if (!HasScheme(file)) continue;
+    const uint64_t size = AllPlaces()->FileSize(file).value_or(0);
+    bytes += size;
+    if (size > largest_bytes) largest = file, largest_bytes = size;
+  }
+  if (bytes == 0) return "";
+  const absl::Time begin = Clock::Real()->Now();
+  const auto read = AllPlaces()->ReadRange(largest, 0, kMeasuredBytes);
+  const double seconds = absl::ToDoubleSeconds(Clock::Real()->Now() - begin);
+  if (!read.ok() || read->empty()) return "";
+  const double estimate = seconds * static_cast<double>(bytes) / static_cast<double>(read->size());
+  return absl::StrFormat(
+      "data.train_files: sync training reads all %d bytes once before its first step, to count "
+      "their lines (about %.0f s at this host's speed, shared by the workers); async does not",
+      bytes, estimate);
+}
+
 // Checks that the job can start from its initial model or checkpoint.
 absl::Status CheckStart(const JobConfig& job, Env* env) {
   SLUICE_RETURN_IF_ERROR(CheckInitialModel(job, BuiltInSpecs(), env).status());
@@ -145,7 +184,9 @@ absl::Status CheckDataLines(const JobConfig& job, Env* env, const DataCheckOptio
                             DataCheckReport* report) {
   if (ProgramGivesData(job)) return absl::OkStatus();
   SLUICE_ASSIGN_OR_RETURN(const auto model, ModelSpec::Create(job, BuiltInSpecs()));
-  *report = CheckData(job, model->schema(), env, Clock::Real(), options);
+  *report = CheckData(job, model->schema(), AllPlaces(), Clock::Real(), options);
+  if (std::string cost = CostOfCounting(job); !cost.empty())
+    report->coverage.push_back(std::move(cost));
   if (report->errors.empty()) return absl::OkStatus();
   if (report->errors.size() == 1) return absl::InvalidArgumentError(report->errors.front());
   return absl::InvalidArgumentError(
@@ -156,7 +197,8 @@ absl::Status CheckDataLines(const JobConfig& job, Env* env, const DataCheckOptio
 absl::Status CheckWhatIsHere(const JobConfig& job, Env* env) {
   SLUICE_ASSIGN_OR_RETURN(const auto model, ModelSpec::Create(job, BuiltInSpecs()));
   if (ProgramGivesData(job)) return CheckStart(job, env);
-  SLUICE_ASSIGN_OR_RETURN(const auto data, DataSource::Create(job.data(), model->schema()));
+  SLUICE_ASSIGN_OR_RETURN(const auto data,
+                          DataSource::Create(job.data(), model->schema(), AllPlaces()));
   if (!job.evaluate_only())
     SLUICE_RETURN_IF_ERROR(CheckColumns("data.train_files", *data, job.data().train_files()));
   SLUICE_RETURN_IF_ERROR(CheckColumns("data.eval_files", *data, job.data().eval_files()));
@@ -197,7 +239,7 @@ absl::Status CheckDataIsHere(const JobConfig& job) {
 std::vector<std::string> WarningsOf(const SubmitJobRequest& request, Env* env) {
   const JobConfig job = JobToCheck(request);
   std::vector<std::string> warnings =
-      WarnOfFilesNamedAgain(job).value_or(std::vector<std::string>());
+      WarnOfFilesNamedAgain(job, AllPlaces()).value_or(std::vector<std::string>());
   const auto of_model = CheckInitialModel(job, BuiltInSpecs(), env);
   if (of_model.ok()) warnings.insert(warnings.end(), of_model->begin(), of_model->end());
   const auto of_checkpoint = CheckInitialCheckpoint(job, BuiltInSpecs(), env);

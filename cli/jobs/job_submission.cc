@@ -13,6 +13,7 @@
 #include "common/config/own_data.h"
 #include "common/config/resume_rules.h"
 #include "common/daemon/control_plane.h"
+#include "common/places/places_env.h"
 #include "common/transport/retry.h"
 #include "model/built_in_models.h"
 #include "model/data/data_source.h"
@@ -77,8 +78,9 @@ absl::StatusOr<std::vector<ConfigOverride>> OverridesOf(
 
 absl::StatusOr<JobConfig> LoadJob(const std::string& file,
                                   const std::vector<ConfigOverride>& overrides) {
-  SLUICE_ASSIGN_OR_RETURN(JobConfig job, LoadJobConfig(file, overrides, BuiltInSpecs(),
-                                                       &CheckModelAndData, &ColumnsOfData));
+  SLUICE_ASSIGN_OR_RETURN(JobConfig job,
+                          LoadJobConfig(file, overrides, BuiltInSpecs(), &CheckModelAndData,
+                                        ColumnsReader(AllPlaces())));
   SeparateUnknownValues(&job);
   return job;
 }

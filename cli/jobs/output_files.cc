@@ -5,9 +5,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/file_origin.h"
+#include "common/base/local_path.h"
 #include "common/base/output_target.h"
 #include "common/base/status_macros.h"
 #include "common/config/output_folder.h"
+#include "common/places/places_env.h"
 #include "model/data/expand_files.h"
 
 namespace sluice::cli {
@@ -20,7 +22,7 @@ std::vector<InputFile> InputsBesideModel(const JobConfig& job, const std::string
   for (const auto* patterns : {&job.data().train_files(), &job.data().eval_files()}) {
     // Patterns that match nothing here are no error: the data may be on the cluster's hosts only.
     for (const std::string& file :
-         ExpandFiles(*patterns, Env::Real(), "", limits).value_or(std::vector<std::string>())) {
+         ExpandFiles(*patterns, AllPlaces(), "", limits).value_or(std::vector<std::string>())) {
       inputs.push_back({"a data file of the job", file});
     }
   }
@@ -67,7 +69,7 @@ std::vector<InputFile> InputsOf(const JobConfig& job, const std::string& job_fil
 absl::Status CheckIsNoInput(const std::string& flag, const std::string& output,
                             const std::vector<InputFile>& inputs) {
   for (const InputFile& input : inputs) {
-    if (!IsSameFile(Env::Real(), output, input.path)) continue;
+    if (HasScheme(input.path) || !IsSameFile(Env::Real(), output, input.path)) continue;
     return absl::InvalidArgumentError(
         absl::StrCat(flag, ": ", output, " is ", input.what,
                      output == input.path ? "" : absl::StrCat(" (", input.path, ")"),

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "common/base/status_macros.h"
+#include "common/places/places_env.h"
 #include "model/data/expand_files.h"
 #include "model/data/line_parser.h"
 #include "model/data/line_reader.h"
@@ -21,7 +22,8 @@ constexpr double kCompression = 3;  // about that of text
 
 absl::StatusOr<DataSample> CopyFirstLines(const DataConfig& data, const std::string& folder,
                                           uint64_t bytes) {
-  SLUICE_ASSIGN_OR_RETURN(const std::vector<std::string> paths, ExpandFiles(data.train_files()));
+  SLUICE_ASSIGN_OR_RETURN(const std::vector<std::string> paths,
+                          ExpandFiles(data.train_files(), AllPlaces()));
   RecordRule rule;  // cells with line ends stay whole
   if (data.format() == DataConfig::CSV || data.format() == DataConfig::TSV) {
     SLUICE_ASSIGN_OR_RETURN(const Delimited delimited, Delimited::FromConfig(data));
@@ -30,7 +32,7 @@ absl::StatusOr<DataSample> CopyFirstLines(const DataConfig& data, const std::str
   DataSample sample;
   double copied = 0, all = 0;  // bytes of text
   for (const std::string& path : paths) {
-    SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<TextReader> text, TextReader::Open(path));
+    SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<TextReader> text, TextReader::Open(path, AllPlaces()));
     const double size = static_cast<double>(text->identity().size);
     // Decompressing the rest only to know its length would take longer than the measurement.
     const double estimate = size * (text->compressed() ? kCompression : 1);

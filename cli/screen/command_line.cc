@@ -78,13 +78,15 @@ absl::Status CheckValue(const FlagSpec& flag, const std::string& value) {
         "--", flag.name, "=", value, " is not a whole number",
         digits ? " in digits; give --" : "; give e.g. --", flag.name, "=", digits.value_or("2")));
   }
-  // The help names what a flag takes: DIR, FILE or FILE|DIR. Some take several, with commas
-  // between.
+  // The help names what a flag takes: DIR, FILE, FILE|DIR or, for data, FILE|URL. Some take
+  // several, with commas between.
   if (absl::StrContains(flag.value_name, "DIR") || absl::StrContains(flag.value_name, "FILE")) {
     for (const absl::string_view path : absl::StrSplit(value, ',')) {
-      if (!HasScheme(path)) continue;
+      const bool of_data = absl::StrContains(flag.value_name, "URL");
+      const std::string problem = of_data ? DataUrlProblem(path) : SchemeProblem(path);
+      if (problem.empty()) continue;
       return absl::InvalidArgumentError(
-          absl::StrCat("--", flag.name, "=", value, ": '", path, "' ", SchemeProblem(path)));
+          absl::StrCat("--", flag.name, "=", value, ": '", path, "' ", problem));
     }
   }
   // A shell expands ~ only at the beginning of a word. A folder named ~ would be an accident.

@@ -8,6 +8,7 @@
 #include "cli/screen/format.h"
 #include "common/config/mode.h"
 #include "common/config/own_data.h"
+#include "common/places/places_env.h"
 #include "model/built_in_models.h"
 #include "model/data/expand_files.h"
 #include "model/features/feature_schema.h"
@@ -25,19 +26,17 @@ using Patterns = google::protobuf::RepeatedPtrField<std::string>;
 
 // "2 files (3.9 MiB)", or the patterns when they match no file on this host.
 std::string DescribeFiles(const Patterns& patterns) {
-  const auto files = ExpandFiles(patterns);
+  const auto files = ExpandFiles(patterns, AllPlaces());
   if (!files.ok()) {
     return absl::StrCat(patterns.Get(0), patterns.size() > 1
                                              ? absl::StrCat(" and ", patterns.size() - 1, " more")
                                              : "");
   }
   uint64_t bytes = 0;
-  std::error_code error;
   for (const std::string& file : *files) {
     // A file that has vanished meanwhile is left out: the figure is for people, and the worker
     // reports the file.
-    const uint64_t size = std::filesystem::file_size(file, error);
-    if (!error) bytes += size;
+    bytes += AllPlaces()->FileSize(file).value_or(0);
   }
   return absl::StrCat(Counted(files->size(), "file"), " (", ByteCount(bytes), ")");
 }

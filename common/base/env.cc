@@ -14,6 +14,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "common/base/local_path.h"
+#include "common/base/match_files.h"
 #include "common/base/status_macros.h"
 
 namespace sluice {
@@ -162,6 +164,44 @@ class FileInMemory : public NewFile {
   std::string bytes_;
 };
 
+absl::StatusOr<FileInfo> InfoOf(int fd) {
+  struct stat info;
+  if (::fstat(fd, &info) != 0) {
+    const int error = errno;
+    return absl::Status(absl::ErrnoToStatusCode(error), std::strerror(error));
+  }
+  FileInfo found;
+  found.kind = S_ISDIR(info.st_mode)   ? FileInfo::Kind::kFolder
+               : S_ISREG(info.st_mode) ? FileInfo::Kind::kFile
+                                       : FileInfo::Kind::kOther;
+  found.identity.device = info.st_dev;
+  found.identity.inode = info.st_ino;
+  found.identity.size = static_cast<uint64_t>(info.st_size);
+  found.identity.modified_ns = info.st_mtim.tv_sec * int64_t{1000000000} + info.st_mtim.tv_nsec;
+  found.identity.changed_ns = info.st_ctim.tv_sec * int64_t{1000000000} + info.st_ctim.tv_nsec;
+  return found;
+}
+
+class LocalReader : public FileReader {
+ public:
+  LocalReader(int fd, FileInfo info) : FileReader(std::move(info)), fd_(fd) {}
+  ~LocalReader() override { ::close(fd_); }
+  LocalReader(const LocalReader&) = delete;
+  LocalReader& operator=(const LocalReader&) = delete;
+
+  absl::StatusOr<size_t> ReadAt(uint64_t offset, void* to, size_t n) override {
+    while (true) {
+      const ssize_t got = ::pread(fd_, to, n, static_cast<off_t>(offset));
+      if (got >= 0) return static_cast<size_t>(got);
+      const int error = errno;
+      if (error != EINTR) return absl::Status(absl::ErrnoToStatusCode(error), std::strerror(error));
+    }
+  }
+
+ private:
+  const int fd_;
+};
+
 class RealEnv : public Env {
  public:
   absl::StatusOr<std::string> ReadFile(const std::string& path) override {
@@ -287,6 +327,35 @@ absl::StatusOr<int> Env::OpenFile(const std::string& path, int flags, uint32_t m
   return absl::Status(absl::ErrnoToStatusCode(error), std::strerror(error));
 }
 
+FilePlace Env::PlaceOf(const std::string& path) {
+  if (!HasScheme(path)) return FilePlace();
+  return {path.substr(0, path.find(':')), false, false, false};
+}
+
+absl::StatusOr<FileInfo> Env::Look(const std::string& path) {
+  // O_PATH opens nothing: it does not wait for a pipe's writer, and needs no permission to read.
+  SLUICE_ASSIGN_OR_RETURN(const int fd, OpenFile(path, O_PATH));
+  absl::StatusOr<FileInfo> info = InfoOf(fd);
+  ::close(fd);
+  return info;
+}
+
+absl::StatusOr<std::unique_ptr<FileReader>> Env::NewReader(const std::string& path) {
+  SLUICE_ASSIGN_OR_RETURN(const int fd, OpenFile(path, O_RDONLY | O_NONBLOCK));
+  absl::StatusOr<FileInfo> info = InfoOf(fd);
+  if (!info.ok()) {
+    ::close(fd);
+    return info.status();
+  }
+  return std::make_unique<LocalReader>(fd, *std::move(info));
+}
+
+absl::StatusOr<FileMatches> Env::Match(const std::string& pattern, size_t most_names) {
+  if (HasScheme(pattern))
+    return absl::UnimplementedError("this process reads no data from places with URLs");
+  return MatchLocalFiles(this, pattern, most_names);
+}
+
 absl::StatusOr<std::unique_ptr<NewFile>> Env::StartFile(const std::string& path) {
   return std::make_unique<FileInMemory>(this, path);
 }
@@ -314,16 +383,11 @@ std::string FinishedName(const std::string& unfinished) {
 }
 
 bool IsSameFile(Env* env, const std::string& a, const std::string& b) {
-  const auto look = [env](const std::string& path, struct stat* info) {
-    const auto fd = env->OpenFile(path, O_PATH);
-    if (!fd.ok()) return false;
-    const bool known = ::fstat(*fd, info) == 0;
-    ::close(*fd);
-    return known;
-  };
-  struct stat of_a, of_b;
-  return look(a, &of_a) && look(b, &of_b) && of_a.st_dev == of_b.st_dev &&
-         of_a.st_ino == of_b.st_ino;
+  // Files of stores and servers have no other paths.
+  if (HasScheme(a) || HasScheme(b)) return a == b && env->Look(a).ok();
+  const auto of_a = env->Look(a), of_b = env->Look(b);
+  return of_a.ok() && of_b.ok() && of_a->identity.device == of_b->identity.device &&
+         of_a->identity.inode == of_b->identity.inode;
 }
 
 Env* Env::Real() {

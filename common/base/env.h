@@ -7,15 +7,18 @@
 // Thread safety: safe from any thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "common/base/file_identity.h"
 
 namespace sluice {
 
@@ -32,9 +35,60 @@ class NewFile {
   virtual absl::Status Finish() = 0;
 };
 
+// A file that is open for reading at any offset. It stays the file that was opened, whatever its
+// path leads to later.
+//
+// Thread safety: one thread.
+class FileReader {
+ public:
+  explicit FileReader(FileInfo info) : info_(std::move(info)) {}
+  virtual ~FileReader() = default;
+  // As it was when the file was opened.
+  const FileInfo& info() const { return info_; }
+  // Reads at most n > 0 bytes; 0 only at the end of the file. Errors are the reason alone.
+  // FAILED_PRECONDITION: the file is no longer the one that was opened (a store's object).
+  virtual absl::StatusOr<size_t> ReadAt(uint64_t offset, void* to, size_t n) = 0;
+  // Promises that what is read next ends about there, so that a reader that fetches ahead fetches
+  // little in vain.
+  virtual void ExpectEnd(uint64_t) {}
+
+ private:
+  const FileInfo info_;
+};
+
+// What Env::Match finds.
+struct FileMatches {
+  std::vector<std::string> paths;  // sorted
+  size_t names_read = 0;
+  bool too_many_names = false;  // the bound was reached, and paths may be missing
+  // The first folder that may not be read, and why; OK: there is none.
+  std::string unreadable;
+  absl::Status why;
+};
+
+// Where files are, and what can be done there.
+struct FilePlace {
+  std::string name = "local";  // the scheme of its URLs; "local" for paths without one
+  bool rename = true;          // a file takes its name when it is complete
+  bool lock = true;            // files and folders can be locked
+  bool map = true;             // OpenFile gives descriptors, which can be mapped
+};
+
 class Env {
  public:
   virtual ~Env() = default;
+
+  // The part of a path before "://" chooses the place; a path without it is local. This base class
+  // has local files only.
+  virtual FilePlace PlaceOf(const std::string& path);
+
+  // What the path leads to, without opening it. Errors are the reason alone, as OpenFile's.
+  virtual absl::StatusOr<FileInfo> Look(const std::string& path);
+  // Opens a file, or a pipe without waiting for its other end, for reading. Errors as Look.
+  virtual absl::StatusOr<std::unique_ptr<FileReader>> NewReader(const std::string& path);
+  // The files that a pattern of the shell matches. Reads at most `most_names` names of files and
+  // folders. Errors are the reason alone; a folder that may not be read is none (FileMatches).
+  virtual absl::StatusOr<FileMatches> Match(const std::string& pattern, size_t most_names);
 
   // For small files: Real() refuses those of more than kMostFileBytes with FAILED_PRECONDITION.
   virtual absl::StatusOr<std::string> ReadFile(const std::string& path) = 0;

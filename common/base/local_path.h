@@ -1,5 +1,5 @@
-// Tells paths of files from URLs, and refuses URLs by name: everything here reads and writes files
-// of this host.
+// Tells paths of files from URLs, and refuses URLs by name. Data files may lie in places that have
+// URLs (common/places); all other files are those of this host.
 //
 // Thread safety: free functions, safe from any thread.
 #pragma once
@@ -13,8 +13,10 @@ namespace sluice {
 // True for a path with a scheme, such as "s3://bucket/a.csv".
 bool HasScheme(absl::string_view path);
 
-// Says why a path with a scheme cannot be used and what to do, such as "is a URL; ...". Empty for a
-// path of a file.
+// Says why a path with a scheme cannot be used for anything but data, and what to do, such as "is a
+// URL; ...". Empty for a path of a file.
 std::string SchemeProblem(absl::string_view path);
+// The same for a data file. Empty for a path of a file, and for s3://, https:// and http://.
+std::string DataUrlProblem(absl::string_view path);
 
 }  // namespace sluice

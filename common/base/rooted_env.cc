@@ -12,11 +12,13 @@
 #include <filesystem>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "common/base/local_path.h"
 #include "common/base/status_macros.h"
 
 namespace sluice {
@@ -145,6 +147,15 @@ absl::StatusOr<std::unique_ptr<RootedEnv>> RootedEnv::Create(Env* base, const Ro
       return absl::InvalidArgumentError(
           absl::StrCat(flag, ": '", path, "' ", why, "; give the absolute path of a folder"));
     };
+    if (HasScheme(path)) {
+      const std::string problem = writable ? SchemeProblem(path) : DataUrlProblem(path);
+      if (!problem.empty()) return refuse(problem);
+      std::string root = path;
+      while (absl::EndsWith(root, "/")) root.pop_back();
+      if (root.size() <= root.find("://") + 2) return refuse("names no bucket or host");
+      env->url_roots_.push_back(std::move(root));
+      return absl::OkStatus();
+    }
     if (!absl::StartsWith(path, "/")) return refuse("does not begin with /");
     const int fd = ::open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) return refuse(absl::StrCat("cannot be opened: ", std::strerror(errno)));
@@ -182,8 +193,26 @@ std::string RootedEnv::Absolute(const std::string& path) const {
                                                        : absl::StrCat(working_folder_, "/", path));
 }
 
+absl::Status RootedEnv::CheckUrl(const std::string& url) const {
+  // A server may follow such parts of a path, even if they are encoded. In the name of an object
+  // they are characters like others.
+  const std::string lower = absl::StrReplaceAll(absl::AsciiStrToLower(url), {{"%2e", "."}});
+  const std::string rest = absl::StrCat(lower.substr(lower.find("://") + 3), "/");
+  const bool climbs = !absl::StartsWith(url, "s3://") &&
+                      (absl::StrContains(rest, "/../") || absl::StrContains(rest, "/./") ||
+                       absl::StrContains(rest, "/..?") || absl::StrContains(rest, "%2f") ||
+                       absl::StrContains(rest, "%5c") || absl::StrContains(rest, "\\"));
+  for (const std::string& root : url_roots_) {
+    if (!absl::StartsWith(url, root)) continue;
+    if (url.size() > root.size() && url[root.size()] != '/') continue;
+    if (!climbs) return absl::OkStatus();
+  }
+  return Refuse(climbs ? "'..' or an encoded '/' may lead out of" : "it is not below", Use::kRead);
+}
+
 absl::Status RootedEnv::Refuse(const std::string& why, Use use) const {
   std::vector<std::string> names;
+  if (use == Use::kRead) names = url_roots_;
   for (const Root& root : roots_) {
     if (root.writable || use == Use::kRead) names.push_back(root.given.empty() ? "/" : root.given);
   }
@@ -195,6 +224,7 @@ absl::Status RootedEnv::Refuse(const std::string& why, Use use) const {
 
 absl::StatusOr<int> RootedEnv::Open(const std::string& path, Use use, int flags,
                                     uint32_t mode) const {
+  if (HasScheme(path)) return Refuse("it is a URL, and not a path below", use);
   const std::string absolute = Absolute(path);
   bool leads_out = false;
   for (const Root& root : roots_) {
@@ -219,6 +249,8 @@ absl::StatusOr<RootedEnv::Place> RootedEnv::Find(absl::string_view operation,
 
 absl::StatusOr<RootedEnv::Place> RootedEnv::FindName(absl::string_view operation,
                                                      const std::string& path) const {
+  if (HasScheme(path))
+    return OfOperation(operation, path, Refuse("it is a URL, and not a path below", Use::kWrite));
   const std::string absolute = Absolute(path);
   const size_t slash = absolute.rfind('/');
   const std::string name = absolute.substr(slash == std::string::npos ? 0 : slash + 1);
@@ -228,6 +260,26 @@ absl::StatusOr<RootedEnv::Place> RootedEnv::FindName(absl::string_view operation
   absl::StatusOr<int> fd = Open(absolute.substr(0, slash), Use::kWrite, O_PATH | O_DIRECTORY, 0);
   if (!fd.ok()) return OfOperation(operation, path, fd.status());
   return Place(absolute, *fd, name);
+}
+
+FilePlace RootedEnv::PlaceOf(const std::string& path) { return base_->PlaceOf(path); }
+
+absl::StatusOr<FileInfo> RootedEnv::Look(const std::string& path) {
+  if (!HasScheme(path)) return Env::Look(path);
+  SLUICE_RETURN_IF_ERROR(CheckUrl(path));
+  return base_->Look(path);
+}
+
+absl::StatusOr<std::unique_ptr<FileReader>> RootedEnv::NewReader(const std::string& path) {
+  if (!HasScheme(path)) return Env::NewReader(path);
+  SLUICE_RETURN_IF_ERROR(CheckUrl(path));
+  return base_->NewReader(path);
+}
+
+absl::StatusOr<FileMatches> RootedEnv::Match(const std::string& pattern, size_t most_names) {
+  if (!HasScheme(pattern)) return Env::Match(pattern, most_names);
+  SLUICE_RETURN_IF_ERROR(CheckUrl(pattern));
+  return base_->Match(pattern, most_names);
 }
 
 absl::StatusOr<std::string> RootedEnv::ReadFile(const std::string& path) {

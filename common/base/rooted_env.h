@@ -5,6 +5,9 @@
 // opens, so a link that is swapped in meanwhile leads nowhere else. A change acts on a name in a
 // folder that was opened this way, and follows no link under that name.
 //
+// A data root may also be a URL, below which `base` reads files of a place (common/places). Then
+// URLs elsewhere are refused; without such a root all URLs are. Nothing is written to URLs.
+//
 // Errors: PERMISSION_DENIED names the path, the roots and their flags. Other errors are those of
 // `base`. Exists is false for a path that is refused.
 //
@@ -30,10 +33,15 @@ class RootedEnv : public Env {
 
   // `base` outlives the Env and has the files of the machine, since it is given paths in
   // /proc/self/fd. INVALID_ARGUMENT when there is no output root, or when a root is not the
-  // absolute path of a folder; UNIMPLEMENTED when the kernel cannot confine paths (Linux 5.6 can).
+  // absolute path of a folder or a URL of data; UNIMPLEMENTED when the kernel cannot confine paths
+  // (Linux 5.6 can).
   static absl::StatusOr<std::unique_ptr<RootedEnv>> Create(Env* base, const Roots& roots);
   ~RootedEnv() override;
 
+  FilePlace PlaceOf(const std::string& path) override;
+  absl::StatusOr<FileInfo> Look(const std::string& path) override;
+  absl::StatusOr<std::unique_ptr<FileReader>> NewReader(const std::string& path) override;
+  absl::StatusOr<FileMatches> Match(const std::string& pattern, size_t most_names) override;
   absl::StatusOr<std::string> ReadFile(const std::string& path) override;
   absl::StatusOr<std::string> ReadRange(const std::string& path, uint64_t offset,
                                         uint64_t n) override;
@@ -59,6 +67,8 @@ class RootedEnv : public Env {
   explicit RootedEnv(Env* base);
 
   std::string Absolute(const std::string& path) const;
+  // PERMISSION_DENIED: the URL is not below a root that is one.
+  absl::Status CheckUrl(const std::string& url) const;
   absl::Status Refuse(const std::string& why, Use use) const;
   // Opens what the path leads to. Messages are the reason alone.
   absl::StatusOr<int> Open(const std::string& path, Use use, int flags, uint32_t mode) const;
@@ -69,7 +79,9 @@ class RootedEnv : public Env {
 
   Env* const base_;
   const std::string working_folder_;  // relative paths begin here
-  std::vector<Root> roots_;           // constant after Create
+  // Constant after Create:
+  std::vector<Root> roots_;
+  std::vector<std::string> url_roots_;  // without slashes at their ends
 };
 
 }  // namespace sluice

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/base/local_path.h"
 #include "common/base/status_macros.h"
 #include "common/config/address.h"
 #include "common/config/device_request.h"
@@ -115,6 +116,9 @@ void CheckLimits(const LimitsConfig& limits, Problems* problems) {
 void CheckRoots(const SecurityConfig& security, Problems* problems) {
   const auto check = [&](const char* field, const auto& roots) {
     for (int i = 0; i < roots.size(); ++i) {
+      // Data may also be read from below a URL (common/places).
+      const bool of_data = &roots == &security.data_root();
+      if (of_data && HasScheme(roots[i]) && DataUrlProblem(roots[i]).empty()) continue;
       // A relative path would depend on the folder in which each daemon was started.
       if (roots[i].empty() || roots[i][0] != '/') {
         problems->Add(field, "[", i, "]: '", roots[i],

@@ -124,7 +124,7 @@ class JobValidator {
     }
   }
 
-  // Paths of files and folders. A URL would become a folder of that name.
+  // Paths of files and folders. A URL of an output would become a folder of that name.
   void Places() {
     const auto check = [this](const std::string& path, const std::string& value) {
       if (HasScheme(value)) Add(path, absl::StrCat("'", value, "' ", SchemeProblem(value)));
@@ -136,10 +136,14 @@ class JobValidator {
     check("trace_file", job_.trace_file());
     check("checkpoint.dir", job_.checkpoint().dir());
     check("data.cache_dir", data.cache_dir());
+    const auto check_data = [this](const std::string& path, const std::string& value) {
+      if (const std::string problem = DataUrlProblem(value); !problem.empty())
+        Add(path, absl::StrCat("'", value, "' ", problem));
+    };
     for (int i = 0; i < data.train_files_size(); ++i)
-      check(absl::StrCat("data.train_files[", i, "]"), data.train_files(i));
+      check_data(absl::StrCat("data.train_files[", i, "]"), data.train_files(i));
     for (int i = 0; i < data.eval_files_size(); ++i)
-      check(absl::StrCat("data.eval_files[", i, "]"), data.eval_files(i));
+      check_data(absl::StrCat("data.eval_files[", i, "]"), data.eval_files(i));
   }
 
   void Files() {

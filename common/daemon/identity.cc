@@ -391,6 +391,18 @@ absl::StatusOr<std::unique_ptr<Env>> ConfinedEnv(const Identity& identity, Env* 
   return RootedEnv::Create(base, roots);
 }
 
+std::string WebDataProblem(const Identity& identity) {
+  const SecurityConfig& security = identity.cluster.security();
+  const auto bind = ParseAddress(identity.bind);
+  if (!security.data_root().empty() || !security.output_root().empty() ||
+      (bind.ok() && IsLoopback(bind->host))) {
+    return "";
+  }
+  return absl::StrCat("this worker listens at ", identity.bind,
+                      " and reads no data from web servers unless data roots say which; give "
+                      "--output_root=FOLDER and --data_root=https://HOST/...");
+}
+
 int ExitCodeOf(const absl::Status& status) {
   if (status.ok()) return 0;
   // Supervisors start a process again on 1 and leave it alone on 2 (deploy/).

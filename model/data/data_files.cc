@@ -13,6 +13,9 @@ std::string Difference(const FileIdentity& then, const FileIdentity& now) {
   if (then.size != now.size)
     return absl::StrCat("its size was ", then.size, " bytes and is now ", now.size);
   if (then.modified_ns != now.modified_ns) return "it was written to";
+  if (then.tag != now.tag)
+    return absl::StrCat("it was written to (its version was ", then.tag, " and is now ", now.tag,
+                        ")");
   return "";
 }
 
@@ -31,8 +34,9 @@ absl::StatusOr<std::shared_ptr<const DataFiles>> DataFiles::See(const JobConfig&
 }
 
 absl::StatusOr<std::shared_ptr<const DataFiles>> DataFiles::SeeForPrediction(
-    const std::vector<std::string>& paths) {
+    const std::vector<std::string>& paths, Env* env) {
   auto files = std::make_shared<DataFiles>();
+  files->env_ = env;
   files->reader_ = "prediction";
   SLUICE_RETURN_IF_ERROR(files->Look(paths));
   return std::shared_ptr<const DataFiles>(std::move(files));

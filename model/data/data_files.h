@@ -26,7 +26,7 @@ class DataFiles {
   // Looks at the files that a prediction reads; train() and eval() are empty. Statuses as
   // SampleFile.
   static absl::StatusOr<std::shared_ptr<const DataFiles>> SeeForPrediction(
-      const std::vector<std::string>& paths);
+      const std::vector<std::string>& paths, Env* env = Env::Real());
 
   // Sorted, without duplicates.
   const std::vector<std::string>& train() const { return train_; }

@@ -1,10 +1,6 @@
 #include "model/data/expand_files.h"
 
-#include <dirent.h>
-#include <fcntl.h>
-#include <glob.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -19,81 +15,6 @@
 
 namespace sluice {
 namespace {
-
-// What glob's callbacks work with. It is thread-local because glob passes them no data of the
-// caller.
-struct GlobState {
-  Env* env = nullptr;
-  size_t entries_left = 0;
-  bool too_many_entries = false;
-  std::string unreadable;  // the first folder that could not be read
-  absl::Status why;        // OK: there is none
-};
-thread_local GlobState glob_state;
-
-// As stat(2) with open(2)'s `flags`.
-absl::Status LookAt(Env* env, const std::string& path, int flags, struct stat* info) {
-  SLUICE_ASSIGN_OR_RETURN(const int fd, env->OpenFile(path, O_PATH | flags));
-  const int result = fstat(fd, info);
-  const int error = errno;
-  close(fd);
-  return result == 0 ? absl::OkStatus() : absl::ErrnoToStatus(error, "");
-}
-
-// After the last entry that may be read, glob finds that all folders are empty, and soon ends.
-bool TakeEntry() {
-  glob_state.too_many_entries = glob_state.too_many_entries || glob_state.entries_left == 0;
-  if (glob_state.too_many_entries) return false;
-  --glob_state.entries_left;
-  return true;
-}
-
-void* OpenFolder(const char* path) {
-  // A folder costs as much as an entry, even one that is empty or cannot be opened.
-  if (!TakeEntry()) {
-    errno = ENOENT;
-    return nullptr;
-  }
-  const auto fd = glob_state.env->OpenFile(path, O_RDONLY | O_DIRECTORY);
-  if (fd.ok()) return fdopendir(*fd);
-  // FAILED_PRECONDITION: it is no folder.
-  const bool absent = absl::IsNotFound(fd.status()) || absl::IsFailedPrecondition(fd.status());
-  if (!absent && glob_state.why.ok()) {
-    glob_state.unreadable = path;
-    glob_state.why = fd.status();
-  }
-  errno = absent ? ENOENT : EACCES;
-  return nullptr;
-}
-
-int StatForGlob(const char* path, struct stat* info, int flags) {
-  if (LookAt(glob_state.env, path, flags, info).ok()) return 0;
-  errno = ENOENT;
-  return -1;
-}
-
-// The paths that match. Folders are opened through `env`, so that a pattern finds only what `env`
-// may open. Reads up to `entries` names; the rest is in `glob_state`.
-std::vector<std::string> Glob(Env* env, size_t entries, const std::string& pattern) {
-  glob_state = {env, entries};
-  glob_t found{};
-  found.gl_opendir = &OpenFolder;
-  found.gl_readdir = [](void* folder) {
-    dirent* const entry = readdir(static_cast<DIR*>(folder));
-    return entry != nullptr && TakeEntry() ? entry : nullptr;
-  };
-  found.gl_closedir = [](void* folder) { closedir(static_cast<DIR*>(folder)); };
-  found.gl_stat = [](const char* path, struct stat* info) { return StatForGlob(path, info, 0); };
-  found.gl_lstat = [](const char* path, struct stat* info) {
-    return StatForGlob(path, info, O_NOFOLLOW);
-  };
-  std::vector<std::string> paths;
-  // Without GLOB_ERR: a folder that cannot be read is reported below, with its name.
-  if (glob(pattern.c_str(), GLOB_ALTDIRFUNC, nullptr, &found) == 0)
-    paths.assign(found.gl_pathv, found.gl_pathv + found.gl_pathc);
-  globfree(&found);
-  return paths;
-}
 
 // The outermost folder on the way to `path` that may not be entered.
 std::string ClosedFolder(const std::string& path) {
@@ -128,7 +49,7 @@ std::string Unmarked(const std::string& pattern) {
 
 struct FoundFile {
   std::string path;
-  // Both 0: it could not be looked at. Reading it reports the reason.
+  // Both 0: not known, or a file of a store, which has one path.
   uint64_t device = 0, inode = 0;
 };
 
@@ -157,14 +78,11 @@ std::vector<std::string> EachOnce(std::vector<FoundFile> found, std::string* aga
 class Expansion {
  public:
   Expansion(Env* env, std::string base, const ExpandLimits& limits)
-      : env_(env), base_(std::move(base)), limits_(limits), entries_left_(limits.entries) {}
+      : env_(env), base_(std::move(base)), limits_(limits), names_left_(limits.entries) {}
 
   // Statuses as ExpandFiles.
   absl::Status Add(const std::string& pattern) {
-    if (HasScheme(pattern)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("data file \"", pattern, "\" ", SchemeProblem(pattern)));
-    }
+    if (HasScheme(pattern)) return AddUrl(pattern);
     // The name of a file, even if it has wildcards.
     for (const std::string& name : {pattern, Unmarked(pattern)}) {
       SLUICE_ASSIGN_OR_RETURN(const bool found, AddName(name, pattern));
@@ -176,56 +94,77 @@ class Expansion {
   std::vector<FoundFile>& files() { return files_; }
 
  private:
+  // The place finds the files: what is a name, and what a pattern, differs between places.
+  absl::Status AddUrl(const std::string& pattern) {
+    if (const std::string problem = DataUrlProblem(pattern); !problem.empty())
+      return absl::InvalidArgumentError(absl::StrCat("data file \"", pattern, "\" ", problem));
+    auto found = env_->Match(pattern, names_left_);
+    if (!found.ok()) {
+      return absl::Status(found.status().code(), absl::StrCat("cannot find data file \"", pattern,
+                                                              "\": ", found.status().message()));
+    }
+    names_left_ -= found->names_read;
+    if (found->too_many_names) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the search for the data files \"", pattern, "\" reads more than ",
+                       limits_.entries, " names; use no wildcard before the last '/'"));
+    }
+    if (found->paths.empty())
+      return absl::NotFoundError(absl::StrCat("no data file matches \"", pattern, "\""));
+    for (std::string& path : found->paths)
+      SLUICE_RETURN_IF_ERROR(Take(std::move(path), FileIdentity(), pattern));
+    return absl::OkStatus();
+  }
+
   // False when there is no file `name`.
   absl::StatusOr<bool> AddName(const std::string& name, const std::string& pattern) {
-    struct stat info;
-    const absl::Status seen = LookAt(env_, name, 0, &info);
-    if (absl::IsPermissionDenied(seen)) return CannotRead(ClosedFolder(name), seen, pattern);
-    if (!seen.ok()) return false;
-    if (S_ISDIR(info.st_mode)) {
+    const auto info = env_->Look(name);
+    if (absl::IsPermissionDenied(info.status()))
+      return CannotRead(ClosedFolder(name), info.status(), pattern);
+    if (!info.ok()) return false;
+    if (info->kind == FileInfo::Kind::kFolder) {
       return absl::NotFoundError(
           absl::StrCat("data file \"", name, "\" is a folder; write \"", name, "/*\""));
     }
-    SLUICE_RETURN_IF_ERROR(Take(name, &info, pattern));
+    SLUICE_RETURN_IF_ERROR(Take(name, info->identity, pattern));
     return true;
   }
 
   absl::Status AddMatches(const std::string& pattern) {
     const size_t before = files_.size();
-    std::vector<std::string> found = Glob(env_, entries_left_, pattern);
-    entries_left_ = glob_state.entries_left;
-    if (glob_state.too_many_entries) {
+    SLUICE_ASSIGN_OR_RETURN(FileMatches found, env_->Match(pattern, names_left_));
+    names_left_ -= found.names_read;
+    if (found.too_many_names) {
       return absl::InvalidArgumentError(absl::StrCat(
           "the folders that the data files \"", pattern, "\" lead to have more than ",
           limits_.entries,
           " names, the most that are read for one list of data files; put the files into folders "
           "of their own, and use no wildcard for folders that hold other things"));
     }
-    for (std::string& path : found) {
-      struct stat info;
-      const bool seen = LookAt(env_, path, 0, &info).ok();
-      if (seen && S_ISDIR(info.st_mode)) continue;
-      SLUICE_RETURN_IF_ERROR(Take(std::move(path), seen ? &info : nullptr, pattern));
+    for (std::string& path : found.paths) {
+      // Reading a file that cannot be looked at reports the reason.
+      const FileInfo info = env_->Look(path).value_or(FileInfo());
+      if (info.kind == FileInfo::Kind::kFolder) continue;
+      SLUICE_RETURN_IF_ERROR(Take(std::move(path), info.identity, pattern));
     }
     // Fails even when other folders have matches, because the files of this one would be left out
     // silently.
-    if (!glob_state.why.ok()) return CannotRead(glob_state.unreadable, glob_state.why, pattern);
+    if (!found.why.ok()) return CannotRead(found.unreadable, found.why, pattern);
     if (files_.size() > before) return absl::OkStatus();
     return absl::NotFoundError(absl::StrCat("no data file matches \"", pattern,
                                             "\"; relative paths are resolved against ", base_));
   }
 
-  // `info`: of the file; null when it could not be looked at.
-  absl::Status Take(std::string path, const struct stat* info, const std::string& pattern) {
+  absl::Status Take(std::string path, const FileIdentity& identity, const std::string& pattern) {
     if (files_.size() == limits_.files) {
       return absl::InvalidArgumentError(absl::StrCat(
           "with \"", pattern, "\" there are more than ", limits_.files,
           " data files, the most of one list; merge small files, or name fewer of them"));
     }
     FoundFile file{std::move(path)};
-    if (info != nullptr && !limits_.keep_aliases) {
-      file.device = info->st_dev;
-      file.inode = info->st_ino;
+    if (!limits_.keep_aliases) {
+      file.device = identity.device;
+      file.inode = identity.inode;
     }
     files_.push_back(std::move(file));
     return absl::OkStatus();
@@ -234,7 +173,7 @@ class Expansion {
   Env* const env_;
   const std::string base_;
   const ExpandLimits limits_;
-  size_t entries_left_;
+  size_t names_left_;
   std::vector<FoundFile> files_;
 };
 

@@ -110,20 +110,33 @@ absl::StatusOr<HeaderLine> ReadHeaderLine(const Delimited& delimited, LineReader
   return header;
 }
 
-absl::StatusOr<std::vector<std::string>> ColumnsOfData(const DataConfig& data) {
+namespace {
+
+// ColumnsOfData with the files that `env` opens.
+absl::StatusOr<std::vector<std::string>> ColumnsIn(const DataConfig& data, Env* env) {
   const bool delimited = data.format() == DataConfig::CSV || data.format() == DataConfig::TSV;
   if (!delimited || !data.csv().header()) return NamedColumns(data);
   SLUICE_ASSIGN_OR_RETURN(const Delimited cut, Delimited::FromConfig(data));
   // An evaluation has no training files.
   const auto& patterns = data.train_files().empty() ? data.eval_files() : data.train_files();
-  SLUICE_ASSIGN_OR_RETURN(const std::vector<std::string> files, ExpandFiles(patterns));
+  SLUICE_ASSIGN_OR_RETURN(const std::vector<std::string> files, ExpandFiles(patterns, env));
   std::vector<std::string> names;
   // An empty file has no header.
   for (size_t i = 0; i < files.size() && names.empty(); ++i) {
-    SLUICE_ASSIGN_OR_RETURN(HeaderLine header, ReadHeaderLine(cut, files[i]));
+    SLUICE_ASSIGN_OR_RETURN(HeaderLine header, ReadHeaderLine(cut, files[i], env));
     names = std::move(header.names);
   }
   return names;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<std::string>> ColumnsOfData(const DataConfig& data) {
+  return ColumnsReader(Env::Real())(data);
+}
+
+std::function<absl::StatusOr<std::vector<std::string>>(const DataConfig&)> ColumnsReader(Env* env) {
+  return [env](const DataConfig& data) { return ColumnsIn(data, env); };
 }
 
 absl::StatusOr<std::vector<int>> BindColumns(const std::vector<std::string>& needed,

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -45,6 +46,8 @@ absl::StatusOr<HeaderLine> ReadHeaderLine(const Delimited& delimited, LineReader
 // eval_files). Empty when nothing names them.
 // REQUIRES: the defaults of `data` are filled in.
 absl::StatusOr<std::vector<std::string>> ColumnsOfData(const DataConfig& data);
+// The same, for data that `env` opens. It outlives what is returned.
+std::function<absl::StatusOr<std::vector<std::string>>(const DataConfig&)> ColumnsReader(Env* env);
 
 // Places in FeatureSchema::columns().
 inline constexpr size_t kLabelColumn = 0, kWeightColumn = 1;

@@ -23,7 +23,9 @@ LineReader::LineReader(std::unique_ptr<TextReader> text, RecordRule rule)
     : text_(std::move(text)),
       rule_(std::move(rule)),
       joins_(rule_.joins_lines()),
-      buffer_(new char[kBufferBytes]) {}
+      buffer_(new char[kBufferBytes]) {
+  text_->ExpectEnd(expected_end_);
+}
 
 absl::StatusOr<bool> LineReader::Fill() {
   // Moved only when the room runs out, not after each line.

@@ -60,7 +60,10 @@ class LineReader {
   }
   // Promises that no line that starts at or after `offset` is wanted, so that little text after it
   // is read.
-  void ExpectEnd(uint64_t offset) { expected_end_ = offset; }
+  void ExpectEnd(uint64_t offset) {
+    expected_end_ = offset;
+    text_->ExpectEnd(offset);
+  }
   // False at the end of the text.
   absl::StatusOr<bool> Next(Line* line);
 

@@ -35,8 +35,11 @@ absl::StatusOr<FileIdentity> IdentifyAll(absl::Span<const DataPiece> pieces,
     if (files.size() == 1) return one;
     all.size += one.size;
     all.modified_ns = std::max(all.modified_ns, one.modified_ns);
+    // The number of the tag, of files that have one. Comparisons ignore that of other files.
+    const int64_t tag = one.tag.empty() ? 0 : one.changed_ns;
     for (const uint64_t value :
-         {one.device, one.inode, one.size, static_cast<uint64_t>(one.modified_ns)})
+         {one.device, one.inode, one.size, static_cast<uint64_t>(one.modified_ns),
+          static_cast<uint64_t>(tag)})
       names = CombineHash(names, value);
     for (const int64_t value : {static_cast<int64_t>(one.size), one.modified_ns, one.changed_ns})
       versions = CombineHash(versions, static_cast<uint64_t>(value));

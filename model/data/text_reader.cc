@@ -1,7 +1,6 @@
 #include "model/data/text_reader.h"
 
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
@@ -49,37 +48,48 @@ class FileDescriptor {
   int fd_;
 };
 
-absl::StatusOr<size_t> ReadAt(const FileDescriptor& file, const std::string& path, uint64_t offset,
-                              void* to, size_t n) {
-  while (true) {
-    const ssize_t got = pread(file.get(), to, n, static_cast<off_t>(offset));
-    if (got >= 0) return static_cast<size_t>(got);
-    if (errno != EINTR) return FileError(path, "read", errno);
+// Standard input, read in order.
+class StandardInput : public FileReader {
+ public:
+  explicit StandardInput(FileDescriptor file) : FileReader(FileInfo()), file_(std::move(file)) {}
+  absl::StatusOr<size_t> ReadAt(uint64_t, void* to, size_t n) override {
+    while (true) {
+      const ssize_t got = read(file_.get(), to, n);
+      if (got >= 0) return static_cast<size_t>(got);
+      const int error = errno;
+      if (error != EINTR) return absl::Status(absl::ErrnoToStatusCode(error), std::strerror(error));
+    }
   }
+
+ private:
+  FileDescriptor file_;
+};
+
+absl::StatusOr<size_t> ReadAt(FileReader* file, const std::string& path, uint64_t offset, void* to,
+                              size_t n) {
+  absl::StatusOr<size_t> got = file->ReadAt(offset, to, n);
+  if (!got.ok()) return FileError(path, "read", got.status());
+  return got;
 }
 
 // The bytes that a reader reads: at any offset of a file, or in order from a pipe.
 class ByteSource {
  public:
-  explicit ByteSource(FileDescriptor file, bool in_order = false)
+  explicit ByteSource(std::unique_ptr<FileReader> file, bool in_order = false)
       : file_(std::move(file)), in_order_(in_order) {}
 
   // With `in_order`, each offset must be where the previous read ended. Only the bytes of Head may
   // be read once more.
   absl::StatusOr<size_t> ReadAt(const std::string& path, uint64_t offset, void* to, size_t n) {
-    if (!in_order_) return sluice::ReadAt(file_, path, offset, to, n);
     // The format was recognized from these bytes, which a pipe does not give twice.
-    if (offset < head_.size()) {
+    if (in_order_ && offset < head_.size()) {
       const size_t got = std::min<size_t>(n, head_.size() - offset);
       std::memcpy(to, head_.data() + offset, got);
       return got;
     }
-    while (true) {
-      const ssize_t got = read(file_.get(), to, n);
-      if (got >= 0) return static_cast<size_t>(got);
-      if (errno != EINTR) return FileError(path, "read", errno);
-    }
+    return sluice::ReadAt(file_.get(), path, offset, to, n);
   }
+  void ExpectEnd(uint64_t offset) { file_->ExpectEnd(offset); }
 
   // The first n bytes, or fewer if the source is shorter. Of a pipe, whose writer may wait for an
   // answer, what is there: kMagicBytes or more.
@@ -97,28 +107,20 @@ class ByteSource {
   }
 
  private:
-  FileDescriptor file_;
+  std::unique_ptr<FileReader> file_;
   const bool in_order_;
   std::string head_;  // with in_order_: the bytes that Head has read
 };
 
-absl::StatusOr<FileIdentity> IdentityOf(const std::string& path, const struct stat& info) {
+absl::Status CheckIsFile(const std::string& path, const FileInfo& info) {
   // Reported apart from other kinds, because forgetting the pattern is the usual mistake.
-  if (S_ISDIR(info.st_mode)) {
+  if (info.kind == FileInfo::Kind::kFolder) {
     return absl::InvalidArgumentError(
         absl::StrCat("data file ", path, " is a folder; write ", path, "/*"));
   }
-  if (!S_ISREG(info.st_mode)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("data file ", path, " is not a regular file; copy its data to one"));
-  }
-  FileIdentity identity;
-  identity.device = info.st_dev;
-  identity.inode = info.st_ino;
-  identity.size = static_cast<uint64_t>(info.st_size);
-  identity.modified_ns = info.st_mtim.tv_sec * int64_t{1000000000} + info.st_mtim.tv_nsec;
-  identity.changed_ns = info.st_ctim.tv_sec * int64_t{1000000000} + info.st_ctim.tv_nsec;
-  return identity;
+  if (info.kind == FileInfo::Kind::kFile) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("data file ", path, " is not a regular file; copy its data to one"));
 }
 
 class PlainReader : public TextReader {
@@ -132,6 +134,7 @@ class PlainReader : public TextReader {
     offset_ = std::min(offset, std::max(identity_.size, offset_));
     return absl::OkStatus();
   }
+  void ExpectEnd(uint64_t offset) override { bytes_.ExpectEnd(offset); }
 
  private:
   absl::StatusOr<size_t> ReadSome(char* to, size_t n) override {
@@ -178,7 +181,10 @@ class CompressedReader : public TextReader {
       : TextReader(std::move(path), identity),
         bytes_(std::move(bytes)),
         format_(format),
-        input_(new unsigned char[kInputBytes]) {}
+        input_(new unsigned char[kInputBytes]) {
+    // Nobody knows where in the file an offset of the text is.
+    bytes_.ExpectEnd(UINT64_MAX);
+  }
 
   // Reads the next input to input() + `kept`; 0 at the end of the file.
   absl::StatusOr<size_t> NextInput(size_t kept = 0) {
@@ -366,30 +372,23 @@ std::unique_ptr<TextReader> OpenCompressed(const std::string& path, const FileId
 }  // namespace
 
 absl::StatusOr<FileIdentity> IdentifyFile(const std::string& path, Env* env) {
-  // O_PATH opens nothing: it does not wait for a pipe's writer, and needs no permission to read.
-  const auto fd = env->OpenFile(path, O_PATH);
-  if (!fd.ok()) return FileError(path, "find", fd.status());
-  const FileDescriptor file(*fd);
-  struct stat info;
-  if (fstat(file.get(), &info) != 0) return FileError(path, "find", errno);
-  return IdentityOf(path, info);
+  const auto info = env->Look(path);
+  if (!info.ok()) return FileError(path, "find", info.status());
+  SLUICE_RETURN_IF_ERROR(CheckIsFile(path, *info));
+  return info->identity;
 }
 
 namespace {
 
-// Uses O_NONBLOCK, because opening a named pipe must not wait for its writer.
-absl::StatusOr<FileDescriptor> OpenFile(const std::string& path, Env* env, FileIdentity* identity) {
-  const auto fd = env->OpenFile(path, O_RDONLY | O_NONBLOCK);
-  if (!fd.ok()) return FileError(path, "open", fd.status());
-  FileDescriptor file(*fd);
-  struct stat info;
-  if (fstat(file.get(), &info) != 0) return FileError(path, "open", errno);
-  SLUICE_ASSIGN_OR_RETURN(*identity, IdentityOf(path, info));
+absl::StatusOr<std::unique_ptr<FileReader>> OpenFile(const std::string& path, Env* env) {
+  auto file = env->NewReader(path);
+  if (!file.ok()) return FileError(path, "open", file.status());
+  SLUICE_RETURN_IF_ERROR(CheckIsFile(path, (*file)->info()));
   return file;
 }
 
 // Extends the CRC-32C *crc by at most kSampleBytes of the file from `offset`.
-absl::Status ExtendSample(const FileDescriptor& file, const std::string& path, uint64_t offset,
+absl::Status ExtendSample(FileReader* file, const std::string& path, uint64_t offset,
                           uint32_t* crc) {
   std::vector<char> bytes(kSampleBytes);
   for (size_t done = 0; done < kSampleBytes;) {
@@ -409,13 +408,17 @@ absl::Status ExtendSample(const FileDescriptor& file, const std::string& path, u
 }  // namespace
 
 absl::StatusOr<FileSample> SampleFile(const std::string& path, Env* env) {
+  SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<FileReader> file, OpenFile(path, env));
   FileSample sample;
-  SLUICE_ASSIGN_OR_RETURN(const FileDescriptor file, OpenFile(path, env, &sample.identity));
-  SLUICE_RETURN_IF_ERROR(ExtendSample(file, path, 0, &sample.crc32c));
+  sample.identity = file->info().identity;
   const uint64_t size = sample.identity.size;
+  file->ExpectEnd(kSampleBytes);
+  SLUICE_RETURN_IF_ERROR(ExtendSample(file.get(), path, 0, &sample.crc32c));
   // A short file is in the first part as a whole.
-  if (size > kSampleBytes)
-    SLUICE_RETURN_IF_ERROR(ExtendSample(file, path, size - kSampleBytes, &sample.crc32c));
+  if (size > kSampleBytes) {
+    file->ExpectEnd(size);
+    SLUICE_RETURN_IF_ERROR(ExtendSample(file.get(), path, size - kSampleBytes, &sample.crc32c));
+  }
   return sample;
 }
 
@@ -429,8 +432,9 @@ absl::StatusOr<size_t> TextReader::Read(char* to, size_t n) {
 }
 
 absl::StatusOr<std::unique_ptr<TextReader>> TextReader::Open(const std::string& path, Env* env) {
-  FileIdentity identity;
-  SLUICE_ASSIGN_OR_RETURN(FileDescriptor file, OpenFile(path, env, &identity));
+  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<FileReader> file, OpenFile(path, env));
+  const FileIdentity identity = file->info().identity;
+  file->ExpectEnd(kTextFormBytes);
   ByteSource bytes(std::move(file));
   SLUICE_ASSIGN_OR_RETURN(const std::string head, bytes.Head(path, kTextFormBytes));
   if (auto compressed = OpenCompressed(path, identity, head, &bytes)) return compressed;
@@ -444,7 +448,7 @@ absl::StatusOr<std::unique_ptr<TextReader>> TextReader::OpenStandardInput() {
   // A duplicate, since closing the reader must not close standard input.
   FileDescriptor file(fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0));
   if (file.get() < 0) return FileError(path, "open", errno);
-  ByteSource bytes(std::move(file), /*in_order=*/true);
+  ByteSource bytes(std::make_unique<StandardInput>(std::move(file)), /*in_order=*/true);
   SLUICE_ASSIGN_OR_RETURN(const std::string head, bytes.Head(path, kTextFormBytes));
   if (auto compressed = OpenCompressed(path, FileIdentity(), head, &bytes)) return compressed;
   SLUICE_RETURN_IF_ERROR(CheckTextForm(path, head));

@@ -14,23 +14,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/base/env.h"
+#include "common/base/file_identity.h"
 
 namespace sluice {
 
-// Identifies a file and a version of its contents. Tells whether an open reader still reads the
-// file that the path names.
-struct FileIdentity {
-  uint64_t device = 0, inode = 0, size = 0;
-  int64_t modified_ns = 0;
-  // When content or attributes last changed; no program can set it back. Comparisons ignore it,
-  // because a new owner or another link to the file also changes it.
-  int64_t changed_ns = 0;
-  bool operator==(const FileIdentity& other) const {
-    return device == other.device && inode == other.inode && size == other.size &&
-           modified_ns == other.modified_ns;
-  }
-};
-// `env` opens the file.
+// Tells whether an open reader still reads the file that the path names. `env` finds the file.
 absl::StatusOr<FileIdentity> IdentifyFile(const std::string& path, Env* env = Env::Real());
 
 // Identifies a file's contents across hosts, at the cost of two short reads.
@@ -64,6 +52,8 @@ class TextReader {
   // Moves to `offset` or the end of the text, whichever comes first.
   // REQUIRES: `offset` is not before offset(), or the text is that of a plain file.
   virtual absl::Status SkipTo(uint64_t offset) = 0;
+  // Promises that little text after `offset` is read (FileReader::ExpectEnd).
+  virtual void ExpectEnd(uint64_t) {}
 
  protected:
   TextReader(std::string path, const FileIdentity& identity)

@@ -8,6 +8,7 @@
 #include "common/config/job_config.h"
 #include "common/config/own_data.h"
 #include "common/config/textproto_file.h"
+#include "common/places/places_env.h"
 #include "common/saved_model/saved_model.h"
 #include "common/table/table_layout.h"
 #include "model/built_in_models.h"
@@ -114,8 +115,9 @@ absl::Status OfferJob(const std::string& dir, JobConfig job,
   // As the launcher will load it, but for its overrides, none of which changes a parameter's shape.
   const std::string draft = dir + "/draft.textproto";
   SLUICE_RETURN_IF_ERROR(env->WriteFile(draft, {ToTextproto(job)}));
-  SLUICE_ASSIGN_OR_RETURN(const JobConfig effective,
-                          LoadJobConfig(draft, {}, BuiltInSpecs(), nullptr, &ColumnsOfData));
+  SLUICE_ASSIGN_OR_RETURN(
+      const JobConfig effective,
+      LoadJobConfig(draft, {}, BuiltInSpecs(), nullptr, ColumnsReader(AllPlaces())));
   const std::string folder = dir + "/initial_values";
   SLUICE_RETURN_IF_ERROR(SaveValues(folder, effective, values, env));
   job.mutable_model()->mutable_program()->set_initial_values(folder);

@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
 #include "common/config/own_data.h"
+#include "common/places/places_env.h"
 #include "model/data/expand_files.h"
 #include "model/features/cell.h"
 
@@ -54,7 +55,7 @@ absl::StatusOr<std::shared_ptr<const ExampleBatches>> ExampleBatches::Create(Job
   batches->spec_ = static_cast<const ProgramSpec*>(batches->owner_.get());
   if (job.data().format() != DataConfig::FORMAT_UNSPECIFIED) {
     SLUICE_ASSIGN_OR_RETURN(batches->source_,
-                            DataSource::Create(job.data(), batches->spec_->schema()));
+                            DataSource::Create(job.data(), batches->spec_->schema(), AllPlaces()));
   }
   if (ProgramGivesData(job)) {
     SLUICE_ASSIGN_OR_RETURN(batches->given_, GivenFeatures::Create(job));
@@ -136,7 +137,7 @@ absl::StatusOr<std::unique_ptr<FileBatches>> ExampleBatches::Read(
     google::protobuf::RepeatedPtrField<std::string> one;
     *one.Add() = pattern;
     SLUICE_ASSIGN_OR_RETURN(const std::vector<std::string> found,
-                            ExpandFiles(one, Env::Real(), "the working folder"));
+                            ExpandFiles(one, AllPlaces(), "the working folder"));
     files->files_.insert(files->files_.end(), found.begin(), found.end());
   }
   if (files->files_.empty()) return absl::InvalidArgumentError("no data file is given");

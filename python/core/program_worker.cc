@@ -66,6 +66,7 @@ absl::Status ProgramWorker::Init() {
   };
   models_ = std::make_unique<ModelList>(std::vector<ModelEntry>{std::move(entry)});
   data_plane_ = std::make_unique<DataPlane>(identity_, log);
+  places_ = PlacesEnv::Real(8, WebDataProblem(identity_));
   WorkerServer::Options options;
   options.identity = identity_;
   options.models = models_.get();
@@ -73,7 +74,8 @@ absl::Status ProgramWorker::Init() {
   if (ProgramGivesData(declared_)) options.own_data = &own_data_;
   options.transport = data_plane_->transport();
   options.clock = Clock::Real();
-  options.env = Env::Real();
+  options.env = places_.get();
+  options.places = places_->use();
   options.log = log;
   options.on_job_start = [this](const WorkerAssignment& assignment) { JobStarts(assignment); };
   options.on_job_end = [this](const WorkerAssignment&, const absl::Status& status) {

@@ -19,6 +19,7 @@
 #include "common/config/mode.h"
 #include "common/daemon/identity.h"
 #include "common/daemon/log_file.h"
+#include "common/places/places_env.h"
 #include "model/model_list.h"
 #include "model/program/program_shape.h"
 #include "proto/config.pb.h"
@@ -112,6 +113,7 @@ class ProgramWorker {
   ProgramData own_data_;
   std::unique_ptr<ModelList> models_;
   std::unique_ptr<DataPlane> data_plane_;
+  std::unique_ptr<PlacesEnv> places_;
 
   ProgramNet::Newest newest_;  // used by the job thread alone
 

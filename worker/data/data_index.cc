@@ -161,8 +161,25 @@ absl::StatusOr<std::vector<CountedPiece>> CountShare(const JobContext& context,
   return counter.Take();
 }
 
+// Says why nothing is trained yet, when all data first comes over the network.
+void NoteRemoteData(const JobContext& context, const std::vector<LaneFile>& files) {
+  uint64_t bytes = 0;
+  std::string place;
+  for (const LaneFile& file : files) {
+    if (file.identity.tag.empty()) continue;
+    bytes += file.identity.size;
+    place = context.data->env()->PlaceOf(file.path).name;
+  }
+  if (bytes == 0 || !context.log) return;
+  context.log(absl::StrCat(
+      "sync training needs the number of lines before its first step: the workers count those of ",
+      bytes, " bytes at ", place, "://, each its share (", bytes / context.worker_num(),
+      " bytes), but for files whose counts data.cache_dir holds"));
+}
+
 absl::Status IndexLanes(const JobContext& context, PieceTable* table, IndexReport* report) {
   SLUICE_ASSIGN_OR_RETURN(const std::vector<LaneFile> files, OpenFiles(context, table->files));
+  NoteRemoteData(context, files);
   SLUICE_ASSIGN_OR_RETURN(std::vector<CountedPiece> counted,
                           CountShare(context, files, &table->piece_bytes));
   uint64_t lines = 0;

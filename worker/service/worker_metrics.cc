@@ -130,9 +130,36 @@ struct WorkerMetrics::Counters {
           "each sparse table");
 };
 
+// Counters of the places that data was read from, with the label place.
+struct WorkerMetrics::OfPlaces {
+  explicit OfPlaces(prometheus::Registry* all) : registry(*all) {}
+  void Set(const std::string& place, const PlaceUse& use) {
+    const auto raise = [&](const char* name, const char* help, double to) {
+      Counters::Raise(&CounterFamily(name, help, &registry).Add({{"place", place}}), to);
+    };
+    const auto count = [](const std::atomic<uint64_t>& n) {
+      return static_cast<double>(n.load(std::memory_order_relaxed));
+    };
+    MutexLock lock(&mutex);
+    if (count(use.requests) == 0) return;
+    raise("sluice_worker_place_requests_total", "Requests to a place of data, each try counted",
+          count(use.requests));
+    raise("sluice_worker_place_retries_total", "Requests to a place of data after a failed one",
+          count(use.retries));
+    raise("sluice_worker_place_bytes_total", "Bytes that a place of data has sent",
+          count(use.bytes));
+    raise("sluice_worker_place_seconds_total",
+          "Seconds of all requests to a place of data, those at one time added up", use.seconds());
+  }
+
+  prometheus::Registry& registry;
+  Mutex mutex;  // held while the counters are raised
+};
+
 WorkerMetrics::WorkerMetrics(const ComputeDevice& device)
     : registry_(std::make_shared<prometheus::Registry>()),
       counters_(std::make_unique<Counters>(registry_.get())),
+      of_places_(std::make_unique<OfPlaces>(registry_.get())),
       of_job_(std::make_unique<OfJob>(registry_.get())) {
   // Without a device there are no figures of one, instead of zeros that look like an idle GPU.
   if (device.kind == ComputeDevice::kCuda)
@@ -141,6 +168,10 @@ WorkerMetrics::WorkerMetrics(const ComputeDevice& device)
 WorkerMetrics::~WorkerMetrics() = default;
 
 std::shared_ptr<prometheus::Registry> WorkerMetrics::registry() const { return registry_; }
+
+void WorkerMetrics::SetPlaces(const std::map<std::string, const PlaceUse*>& places) {
+  for (const auto& [place, use] : places) of_places_->Set(place, *use);
+}
 
 void WorkerMetrics::Set(const WorkerProgress& progress, const WorkerTotals& totals) {
   counters_->Set(totals);

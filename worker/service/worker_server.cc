@@ -363,6 +363,7 @@ void WorkerServer::RefreshMetrics() {
   if (runner) AddRun(runner->Examples(), progress, &totals);
   totals.cpu_seconds = CpuSeconds();
   metrics_->Set(progress, totals);
+  metrics_->SetPlaces(options_.places);
 }
 
 }  // namespace sluice

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,6 +20,7 @@
 #include "common/base/mutex.h"
 #include "common/daemon/identity.h"
 #include "common/daemon/member_session.h"
+#include "common/places/place_use.h"
 #include "common/shm_transport/shm_transport.h"
 #include "common/transport/grpc_transport.h"
 #include "worker/service/job_runner.h"
@@ -59,6 +61,8 @@ class WorkerServer {
     Clock* clock = nullptr;          // required; outlives the server
     Env* env = nullptr;              // required; for the files of jobs; outlives the server
     std::function<void(const std::string&)> log;
+    // What was asked of places that are not this machine, by their names; outlives the server.
+    std::map<std::string, const PlaceUse*> places;
     AuditLog* audit = nullptr;  // may be null; outlives the server
     // For tests: wraps the engine of a job whose workers keep the dense tables. Null: no wrapper.
     std::function<std::unique_ptr<Collective>(std::unique_ptr<Collective>)> wrap_collective;

@@ -19,9 +19,22 @@ TEST(LocalPathTest, OnlyPathsWithASchemeAreUrls) {
 
 TEST(LocalPathTest, ProblemsNameTheSchemeAndTheSupportedPlaces) {
   EXPECT_THAT(SchemeProblem("s3://bucket/a.csv"),
-              AllOf(HasSubstr("s3:// is not supported"), HasSubstr("mounted file systems"),
-                    HasSubstr("gzip or zstd")));
+              AllOf(HasSubstr("s3:// is not supported"), HasSubstr("mounted file systems")));
   EXPECT_THAT(SchemeProblem("file:///data/a.csv"), HasSubstr("give the path itself: /data/a.csv"));
+}
+
+TEST(LocalPathTest, DataIsReadFromSomeUrlsAndOthersAreRefusedWithAWayOut) {
+  for (const char* path : {"a.csv", "/s3://a", "s3://bucket/a", "https://h/a", "http://h:1/a"})
+    EXPECT_EQ(DataUrlProblem(path), "") << path;
+  EXPECT_THAT(DataUrlProblem("gs://b/a.csv"), HasSubstr("storage.googleapis.com"));
+  EXPECT_THAT(DataUrlProblem("oss://b/a.csv"),
+              AllOf(HasSubstr("AWS_ENDPOINT_URL"), HasSubstr("s3://b/a.csv")));
+  EXPECT_THAT(DataUrlProblem("abfss://c@a/f"), HasSubstr("blobfuse2"));
+  EXPECT_THAT(DataUrlProblem("hdfs://n/a"), HasSubstr("hdfs dfs -get"));
+  EXPECT_THAT(DataUrlProblem("S3://b/a"), HasSubstr("write s3://b/a"));
+  EXPECT_THAT(DataUrlProblem("s3a://b/a"), HasSubstr("write s3://b/a"));
+  EXPECT_THAT(DataUrlProblem("ftp://h/a"), HasSubstr("ftp:// is not supported"));
+  EXPECT_THAT(DataUrlProblem("file:///d/a"), HasSubstr("/d/a"));
 }
 
 }  // namespace

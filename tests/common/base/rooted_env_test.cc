@@ -14,6 +14,8 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/local_path.h"
+#include "tests/common/base/hooked_env.h"
 
 namespace sluice {
 namespace {
@@ -238,6 +240,35 @@ TEST_F(RootedEnvTest, RootsMayLieInEachOther) {
   ASSERT_TRUE((*env)->WriteFile(At("data/out/file"), {"x"}).ok());
   EXPECT_EQ(*(*env)->ReadFile(At("data/out/../table")), "rows");
   EXPECT_EQ(CodeOf((*env)->WriteFile(At("data/out/../new"), {"x"})), kRefused);
+}
+
+// Answers for every URL.
+class UrlEnv : public HookedEnv {
+ public:
+  absl::StatusOr<FileInfo> Look(const std::string& path) override {
+    return HasScheme(path) ? FileInfo() : HookedEnv::Look(path);
+  }
+};
+
+TEST_F(RootedEnvTest, UrlsAreOnlyReadBelowARootThatIsOne) {
+  UrlEnv base;
+  EXPECT_EQ(CodeOf(env_->Look("s3://bucket/a")), kRefused) << "no root is a URL";
+  const auto env =
+      RootedEnv::Create(&base, {{At("data"), "s3://bucket/data/", "https://h/d"}, {At("output")}});
+  ASSERT_TRUE(env.ok()) << env.status();
+  for (const char* url : {"s3://bucket/data/a", "s3://bucket/data/day=*/a", "s3://bucket/data/../a",
+                          "https://h/d/a?b=c"})
+    EXPECT_TRUE((*env)->Look(url).ok()) << url;
+  for (const char* url : {"s3://bucket/a", "s3://bucket/database", "s3://other/data/a",
+                          "http://h/d/a", "https://h/d/../a", "https://h/d/%2E./a",
+                          "https://h/d/..%2fa", "https://h.evil/d/a", "https://h/d2/a"}) {
+    EXPECT_EQ(CodeOf((*env)->Look(url)), kRefused) << url;
+    EXPECT_EQ(CodeOf((*env)->NewReader(url)), kRefused) << url;
+    EXPECT_EQ(CodeOf((*env)->Match(url, 9)), kRefused) << url;
+  }
+  EXPECT_FALSE((*env)->WriteFile("s3://bucket/data/a", {"x"}).ok()) << "nothing is written there";
+  EXPECT_FALSE(RootedEnv::Create(&base, {{}, {"s3://bucket/out"}}).ok());
+  EXPECT_FALSE(RootedEnv::Create(&base, {{"gs://bucket"}, {At("output")}}).ok());
 }
 
 TEST_F(RootedEnvTest, UnusableRootsAreRefused) {

@@ -70,10 +70,10 @@ INSTANTIATE_TEST_SUITE_P(
         BadSetting{{{"initial_checkpoint", "s3://b/c"}},
                    {"initial_checkpoint: 's3://b/c' is a URL"}},
         BadSetting{{{"data.cache_dir", "s3://b/c"}}, {"data.cache_dir: 's3://b/c' is a URL"}},
-        BadSetting{{{"data.train_files", "a,s3://b/a.csv"}},
-                   {"data.train_files[1]: 's3://b/a.csv' is a URL", "gzip or zstd"}},
-        BadSetting{{{"data.eval_files", "https://h/a.csv"}},
-                   {"data.eval_files[0]: 'https://h/a.csv' is a URL"}},
+        BadSetting{{{"data.train_files", "a,hdfs://b/a.csv"}},
+                   {"data.train_files[1]: 'hdfs://b/a.csv' is a URL", "hdfs dfs -get"}},
+        BadSetting{{{"data.eval_files", "gs://h/a.csv"}},
+                   {"data.eval_files[0]: 'gs://h/a.csv' is a URL", "s3://h/a.csv"}},
         BadSetting{{{"features", "[]"}}, {"features: "}}));
 
 INSTANTIATE_TEST_SUITE_P(

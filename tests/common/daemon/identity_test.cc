@@ -253,6 +253,16 @@ TEST_F(IdentityTest, RootsComeFromFlagElseVariableElseClusterFile) {
   EXPECT_THAT(Refusal(ROLE_SCHEDULER), HasSubstr("output_root[0]: 'f'"));
 }
 
+TEST_F(IdentityTest, OffLoopbackWebServersNeedADataRoot) {
+  Identity identity;
+  identity.bind = "127.0.0.1:0";
+  EXPECT_EQ(WebDataProblem(identity), "");
+  identity.bind = "0.0.0.0:7000";
+  EXPECT_THAT(WebDataProblem(identity), ::testing::HasSubstr("--data_root"));
+  identity.cluster.mutable_security()->add_output_root("/usr");
+  EXPECT_EQ(WebDataProblem(identity), "") << "the roots say which";
+}
+
 TEST_F(IdentityTest, TheEnvOfJobsIsConfinedOnlyWhenThereAreRoots) {
   Identity identity;
   auto env = ConfinedEnv(identity, Env::Real());

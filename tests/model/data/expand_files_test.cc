@@ -63,8 +63,10 @@ TEST(ExpandFilesTest, MarkedWildcardsArePlainCharacters) {
 }
 
 TEST(ExpandFilesTest, UrlsAreRefusedByName) {
-  EXPECT_THAT(std::string(Expand({"s3://bucket/*.csv"}).status().message()),
-              AllOf(HasSubstr("s3://bucket/*.csv"), HasSubstr("is not supported")));
+  EXPECT_THAT(std::string(Expand({"abfs://bucket/*.csv"}).status().message()),
+              AllOf(HasSubstr("abfs://bucket/*.csv"), HasSubstr("is not supported")));
+  EXPECT_EQ(Expand({"s3://bucket/*.csv"}).status().code(), absl::StatusCode::kUnimplemented)
+      << "the machine's own files have no such place";
 }
 
 TEST(ExpandFilesTest, OtherPathsOfAFileAreTheSameFile) {

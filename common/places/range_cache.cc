@@ -1,0 +1,101 @@
+#include "common/places/range_cache.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+
+namespace sluice {
+
+RangeCache::RangeCache(const Options& options) : options_(options) {}
+
+RangeCache::~RangeCache() {
+  std::unique_ptr<TaskThreads> threads;
+  {
+    MutexLock lock(&mutex_);
+    threads = std::move(threads_);
+  }
+  threads.reset();  // without the lock, which the last fetches take
+}
+
+std::string RangeCache::NameOf(const File& file, uint64_t number) {
+  return absl::StrCat(number, " ", file.identity.size, " ", file.identity.tag, " ", file.path);
+}
+
+absl::StatusOr<RangeCache::Part> RangeCache::Fetch(const File& file, uint64_t number) {
+  const uint64_t begin = number == kHead ? 0 : number * options_.part_bytes;
+  const size_t n = std::min<uint64_t>(number == kHead ? kHeadBytes : options_.part_bytes,
+                                      file.identity.size - begin);
+  SLUICE_ASSIGN_OR_RETURN(std::string bytes,
+                          file.files->ReadRange(file.path, file.identity, begin, n));
+  return std::make_shared<const std::string>(std::move(bytes));
+}
+
+void RangeCache::Finish(const std::string& name, const EntryPtr& entry, absl::StatusOr<Part> part) {
+  MutexLock lock(&mutex_);
+  entry->done = true;
+  fetched_.NotifyAll();
+  if (!part.ok()) {
+    // Those that wait get the error; the next one asks again.
+    entry->error = part.status();
+    entries_.erase(name);
+    return;
+  }
+  entry->part = *std::move(part);
+  bytes_ += entry->part->size();
+  entry->used = order_.insert(order_.end(), name);
+  while (bytes_ > options_.most_bytes && order_.size() > 1) {
+    const auto oldest = entries_.find(order_.front());
+    bytes_ -= oldest->second->part->size();
+    entries_.erase(oldest);
+    order_.pop_front();
+  }
+}
+
+absl::StatusOr<RangeCache::Part> RangeCache::Get(const File& file, uint64_t number) {
+  const std::string name = NameOf(file, number);
+  EntryPtr entry;
+  {
+    MutexLock lock(&mutex_);
+    EntryPtr& known = entries_[name];
+    if (known != nullptr) {
+      entry = known;
+      while (!entry->done) fetched_.Wait(&mutex_);
+      if (!entry->error.ok()) return entry->error;
+      // It may have been dropped since.
+      if (entries_.find(name) != entries_.end() && entries_[name] == entry)
+        order_.splice(order_.end(), order_, entry->used);
+      return entry->part;
+    }
+    known = entry = std::make_shared<Entry>();
+  }
+  absl::StatusOr<Part> part = Fetch(file, number);
+  Finish(name, entry, part);
+  return part;
+}
+
+void RangeCache::Prefetch(const File& file, uint64_t number) {
+  if (number * options_.part_bytes >= file.identity.size) return;
+  std::string name = NameOf(file, number);
+  auto entry = std::make_shared<Entry>();
+  MutexLock lock(&mutex_);
+  // What is fetched ahead must not push out what is used now.
+  if (ahead_ >= MostAhead()) return;
+  if (!entries_.emplace(name, entry).second) return;
+  if (threads_ == nullptr) threads_ = std::make_unique<TaskThreads>(options_.threads, MostAhead());
+  ++ahead_;
+  const bool taken = threads_->Add([this, file, number, name, entry] {
+    absl::StatusOr<Part> part = Fetch(file, number);
+    {
+      MutexLock lock(&mutex_);
+      --ahead_;
+    }
+    Finish(name, entry, std::move(part));
+  });
+  if (taken) return;
+  --ahead_;
+  entries_.erase(name);
+}
+
+}  // namespace sluice

@@ -1,0 +1,77 @@
+// Keeps parts of remote files in memory, and fetches parts ahead of their use, several at once.
+//
+// Memory: at most `most_bytes` of parts, besides those that readers hold; each reader holds one.
+//
+// Thread safety: safe from any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <string>
+#include <unordered_map>
+
+#include "absl/status/statusor.h"
+#include "common/base/file_identity.h"
+#include "common/base/mutex.h"
+#include "common/base/task_threads.h"
+#include "common/places/remote_files.h"
+
+namespace sluice {
+
+class RangeCache {
+ public:
+  struct Options {
+    size_t part_bytes = 1 << 20;
+    size_t most_bytes = 128 << 20;
+    int threads = 16;  // requests ahead of use, at one time
+  };
+  using Part = std::shared_ptr<const std::string>;
+
+  explicit RangeCache(const Options& options);
+  // Fetches that run are waited for.
+  ~RangeCache();
+
+  // A version of a file, whose parts have numbers from 0.
+  struct File {
+    RemoteFiles* files = nullptr;  // outlives the cache
+    std::string path;
+    FileIdentity identity;
+  };
+  // The number of a short part at the beginning of a file, by which its form is told: each reader
+  // of the file begins with it.
+  static constexpr uint64_t kHead = UINT64_MAX;
+  static constexpr size_t kHeadBytes = 64 << 10;
+  // Part `number`, from memory or fetched now. REQUIRES: it begins in the file. Statuses as
+  // RemoteFiles::ReadRange.
+  absl::StatusOr<Part> Get(const File& file, uint64_t number);
+  // Fetches the part in the background, unless it is here, on its way, or there is no room.
+  void Prefetch(const File& file, uint64_t number);
+  size_t part_bytes() const { return options_.part_bytes; }
+
+ private:
+  struct Entry {
+    Part part;           // null while it is fetched
+    absl::Status error;  // of the fetch
+    bool done = false;
+    std::list<std::string>::iterator used;  // in order_, once done
+  };
+  using EntryPtr = std::shared_ptr<Entry>;
+
+  size_t MostAhead() const { return options_.most_bytes / options_.part_bytes / 2; }
+  static std::string NameOf(const File& file, uint64_t number);
+  absl::StatusOr<Part> Fetch(const File& file, uint64_t number);
+  void Finish(const std::string& name, const EntryPtr& entry, absl::StatusOr<Part> part);
+
+  const Options options_;
+  Mutex mutex_;
+  CondVar fetched_;
+  std::unordered_map<std::string, EntryPtr> entries_ ABSL_GUARDED_BY(mutex_);
+  std::list<std::string> order_ ABSL_GUARDED_BY(mutex_);  // names; the least recently used first
+  size_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;              // of the parts that are done
+  size_t ahead_ ABSL_GUARDED_BY(mutex_) = 0;              // parts that wait or are fetched ahead
+  std::unique_ptr<TaskThreads> threads_ ABSL_GUARDED_BY(mutex_);  // null before the first use
+};
+
+}  // namespace sluice

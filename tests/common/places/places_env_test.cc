@@ -1,0 +1,96 @@
+#include "common/places/places_env.h"
+
+#include "gmock/gmock.h"
+#include "tests/common/base/fake_clock.h"
+#include "tests/common/places/fake_transport.h"
+#include "tests/common/saved_model/memory_env.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class PlacesEnvTest : public ::testing::Test {
+ protected:
+  PlacesEnvTest() {
+    transport_.answer = [this](const HttpRequest& request) { return file_(request); };
+    PlacesEnv::Options options;
+    options.base = &base_;
+    options.clock = &clock_;
+    options.transport = &transport_;
+    options.variable = [](const std::string& name) -> std::optional<std::string> {
+      if (name == "AWS_SKIP_SIGNATURE") return "true";
+      return std::nullopt;
+    };
+    env_ = std::make_unique<PlacesEnv>(std::move(options));
+  }
+
+  ServedFile file_{"some text"};
+  MemoryEnv base_;
+  FakeClock clock_;
+  FakeTransport transport_;
+  std::unique_ptr<PlacesEnv> env_;
+};
+
+TEST_F(PlacesEnvTest, ThePartBeforeTheColonChoosesThePlace) {
+  ASSERT_TRUE(env_->WriteFile("/a", {"here"}).ok());
+  EXPECT_EQ(*env_->ReadFile("/a"), "here");
+  for (const char* url : {"s3://b/k", "https://h/k", "http://h/k"}) {
+    EXPECT_EQ(*env_->ReadFile(url), "some text") << url;
+    EXPECT_EQ(*env_->FileSize(url), 9u);
+    EXPECT_EQ(*env_->ReadRange(url, 5, 100), "text");
+    EXPECT_THAT(env_->Match(url, 10)->paths, ElementsAre(url));
+    EXPECT_FALSE(env_->PlaceOf(url).rename);
+  }
+  EXPECT_EQ(env_->PlaceOf("/a").name, "local");
+  EXPECT_THAT(std::string(env_->Look("gs://b/k").status().message()), HasSubstr("gs://"));
+}
+
+TEST_F(PlacesEnvTest, NothingIsWrittenToUrls) {
+  const std::string url = "s3://b/k";
+  EXPECT_FALSE(env_->WriteFile(url, {"x"}).ok());
+  EXPECT_FALSE(env_->StartFile(url).ok());
+  EXPECT_FALSE(env_->AppendToFile(url, "x").ok());
+  EXPECT_FALSE(env_->MakeDirs(url).ok());
+  EXPECT_FALSE(env_->MakeNewDir(url).ok());
+  EXPECT_FALSE(env_->RenameFile("/a", url).ok());
+  EXPECT_FALSE(env_->RemoveFile(url).ok());
+  EXPECT_FALSE(env_->OpenFile(url, 0, 0).ok());
+  EXPECT_TRUE(transport_.requests().empty());
+}
+
+TEST_F(PlacesEnvTest, AVersionIsAskedForAgainAfterAWhileAndAfterAFailedRead) {
+  const std::string url = "s3://b/k";
+  const FileIdentity first = env_->Look(url)->identity;
+  file_.tag = "\"2\"";
+  clock_.Advance(PlacesEnv::kVersionHolds - absl::Seconds(1));
+  EXPECT_TRUE(env_->Look(url)->identity == first);
+  EXPECT_EQ(env_->ReadFile(url).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_FALSE(env_->Look(url)->identity == first);
+  file_.tag = "\"3\"";
+  clock_.Advance(PlacesEnv::kVersionHolds);
+  EXPECT_EQ(env_->Look(url)->identity.tag, "\"3\"");
+}
+
+TEST_F(PlacesEnvTest, WebServersMayBeRefused) {
+  PlacesEnv::Options options;
+  options.base = &base_;
+  options.clock = &clock_;
+  options.transport = &transport_;
+  options.variable = [](const std::string&) { return std::optional<std::string>("true"); };
+  options.no_web = "not from here";
+  PlacesEnv env(std::move(options));
+  EXPECT_EQ(env.Look("https://h/k").status().code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_TRUE(transport_.requests().empty());
+}
+
+TEST_F(PlacesEnvTest, UseIsCountedByPlace) {
+  ASSERT_TRUE(env_->ReadFile("s3://b/k").ok());
+  EXPECT_EQ(env_->use().at("s3")->requests, 2u);
+  EXPECT_EQ(env_->use().at("s3")->bytes, 9u);
+  EXPECT_EQ(env_->use().at("http")->requests, 0u);
+}
+
+}  // namespace
+}  // namespace sluice

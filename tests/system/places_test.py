@@ -1,0 +1,195 @@
+"""Data on a store that speaks S3's protocol and checks signatures, through a proxy that breaks a part of its answers."""
+import gzip
+import http.client
+import http.server
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import threading
+import time
+import unittest
+
+from sluice_testing import ADULT, ROOT, SluiceTest, free_port
+
+# Programs refuse variables that they do not know.
+MOTO_PYTHON = os.environ.pop("SLUICE_MOTO_PYTHON", str(ROOT / "build" / "python-env" / "bin" / "python"))
+# Names that a URL, a signature or a shell could take for something else.
+TRAIN = ("day=2026-11-01/a b+c%41.csv", "day=2026-11-02/\u00fc&'~.csv")
+
+
+class FaultyProxy(http.server.ThreadingHTTPServer):
+    """Forwards requests to a store on this machine. `fault(number, method, path)` names what breaks: "busy", "cut", "slow",
+    "other" (another version), or None."""
+    daemon_threads = True
+
+    def __init__(self, store_port):
+        proxy = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def forward(self):
+                with proxy.lock:
+                    proxy.requests += 1
+                    fault = proxy.fault(proxy.requests, self.command, self.path)
+                    if fault:
+                        proxy.faults.append(fault)
+                if fault == "busy":
+                    self.send_response(503)
+                    self.send_header("Content-Length", "0")
+                    self.end_headers()
+                    return
+                if fault == "slow":
+                    time.sleep(0.5)
+                store = http.client.HTTPConnection("127.0.0.1", store_port, timeout=60)
+                store.request(self.command, self.path, headers=dict(self.headers))
+                answer = store.getresponse()
+                body = answer.read()
+                store.close()
+                self.send_response(answer.status)
+                for name, value in answer.getheaders():
+                    if name.lower() in ("connection", "transfer-encoding", "server", "date"):
+                        continue
+                    if name.lower() == "etag" and fault == "other":
+                        value = '"another"'
+                    if name.lower() == "content-length" and self.command != "HEAD":
+                        value = str(len(body))
+                    self.send_header(name, value)
+                self.end_headers()
+                if self.command != "HEAD":
+                    self.wfile.write(body[:len(body) // 2] if fault == "cut" else body)
+                if fault == "cut":
+                    self.close_connection = True
+
+            do_GET = do_HEAD = forward
+
+            def log_message(self, *args):
+                pass
+
+        self.lock = threading.Lock()
+        self.requests = 0
+        self.faults = []
+        self.fault = lambda number, method, path: None
+        super().__init__(("127.0.0.1", free_port()), Handler)
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    def handle_error(self, request, client_address):
+        pass  # a program that ends leaves its requests
+
+
+class PlacesTest(SluiceTest):
+    def setUp(self):
+        super().setUp()
+        if subprocess.run([MOTO_PYTHON, "-c", "import moto.server, boto3"], stderr=subprocess.DEVNULL).returncode:
+            self.fail("moto has gone away")
+        port = free_port()
+        self.store = self.enterContextManager(subprocess.Popen(
+            [MOTO_PYTHON, "-B", str(ROOT / "tests" / "system" / "object_store.py"), str(port)], stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True))
+        line = self.store.stdout.readline()
+        self.assertTrue(line.startswith("{"), line)
+        self.keys = json.loads(line)
+        self.proxy = FaultyProxy(port)
+        self.addCleanup(self.proxy.server_close)
+        self.addCleanup(self.proxy.shutdown)
+        self.environment = {"AWS_ACCESS_KEY_ID": self.keys["id"], "AWS_SECRET_ACCESS_KEY": self.keys["secret"],
+                            "AWS_ENDPOINT_URL": "http://127.0.0.1:%d" % self.proxy.server_address[1],
+                            "AWS_EC2_METADATA_DISABLED": "true", "HOME": str(self.tmp)}
+        before = dict(os.environ)
+        self.addCleanup(lambda: (os.environ.clear(), os.environ.update(before)))
+        os.environ.update(self.environment)
+        lines = gzip.decompress((ROOT / "data" / "adult" / "adult.data.gz").read_bytes()).splitlines(keepends=True)[:6000]
+        self.local = self.tmp / "files"
+        half = len(lines) // 2
+        for name, part in zip(TRAIN, (lines[:half], lines[half:])):
+            path = self.local / name
+            path.parent.mkdir(parents=True)
+            path.write_bytes(b"".join(part))
+            self.put(name, path)
+
+    def enterContextManager(self, process):
+        def end():
+            process.stdin.close()
+            process.stdout.close()
+            process.kill()
+            process.wait()
+        self.addCleanup(end)
+        return process
+
+    def put(self, name, path):
+        self.store.stdin.write(json.dumps(["put", name, str(path)]) + "\n")
+        self.store.stdin.flush()
+        self.assertEqual(self.store.stdout.readline(), "done\n")
+
+    def train(self, files, *flags, **kwargs):
+        return self.launch("--set=data.train_files=%s" % files, "--set=data.eval_files=%s" % files, "--epochs=1",
+                           "--worker_num=2", "--server_num=1", "--a_sync=false", *flags, **kwargs)
+
+    def assert_no_secret_in_files(self):
+        for path in self.tmp.rglob("*"):
+            if path.is_file():
+                for secret in (self.keys["secret"], self.keys["id"]):
+                    self.assertNotIn(secret.encode(), path.read_bytes(), path)
+
+    def test_training_from_a_store_that_fails_at_times_equals_training_from_files(self):
+        kinds = {3: "busy", 5: "cut", 8: "slow"}
+        self.proxy.fault = lambda number, method, path: kinds.get(number % 9)
+        here, _ = self.train(self.local / "day=*" / "*.csv", name="here")
+        there, _ = self.train("s3://data/day=*/*.csv", name="there")
+        self.assertEqual(there["examples"], 6000)
+        self.assertEqual(there["model_digest"], here["model_digest"])
+        self.assertEqual(there["eval"], here["eval"])
+        self.assertEqual(set(self.proxy.faults), {"busy", "cut", "slow"})
+        scores = [self.tmp / name for name in ("here.txt", "there.txt")]
+        for source, output in zip((self.local / TRAIN[0], "s3://data/" + TRAIN[0]), scores):
+            done = self.run_program("sluice", "predict", "--model=%s" % (self.tmp / "there" / "model"),
+                                    "--data=%s" % source, "--output=%s" % output)
+            self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertEqual(scores[0].read_bytes(), scores[1].read_bytes())
+        self.assert_no_secret_in_files()
+
+    def test_an_object_that_changes_fails_the_job(self):
+        reads = []
+
+        def fault(number, method, path):
+            # Once the workers have looked at the files, they are of another version.
+            if method == "GET" and "prefix" not in path:
+                reads.append(path)
+            return "other" if len(reads) > 12 else None
+        self.proxy.fault = fault
+        _, text = self.train("s3://data/day=*/*.csv", "--epochs=50", expect=1)
+        self.assertIn("s3://data/day=2026-11-0", text)
+        self.assertIn("version", text)
+
+    def test_mistakes_are_named_at_the_start(self):
+        for changes, files, words in (
+                ({"AWS_SECRET_ACCESS_KEY": "wrongsecret"}, "s3://data/a.csv", "secret key is wrong"),
+                ({"AWS_ACCESS_KEY_ID": "AKIAWRONG"}, "s3://data/a.csv", "does not know the access key"),
+                ({}, "s3://none/a.csv", "no bucket none"),
+                ({}, "s3://data/a.csv", "no such object"),
+                ({}, "s3://data/none*.csv", "no data file matches"),
+                ({}, "gs://data/a.csv", "AWS_ENDPOINT_URL"),
+                ({"AWS_ENDPOINT_URL": "http://127.0.0.1:1"}, "s3://data/a.csv", "connect")):
+            os.environ.update({**self.environment, **changes})
+            _, text = self.train(files, expect=2)
+            self.assertIn(words, text)
+            self.assertNotIn("wrongsecret", text)
+        os.environ.update(self.environment)
+        _, text = self.train("s3://data/day=*/*.csv", "--dry_run")
+        self.assertIn("data.train_files", text)
+        done = self.run_program("sluice", "launch", "--job=%s" % ADULT, "--output_dir=s3://data/out")
+        self.assertEqual(done.returncode, 2, done.stdout)
+        self.assertFalse((self.tmp / "s3:").exists() or pathlib.Path("s3:").exists())
+
+
+
+if __name__ == "__main__":
+    if not shutil.which(MOTO_PYTHON) or subprocess.run([MOTO_PYTHON, "-c", "import moto.server, boto3"],
+                                                       stderr=subprocess.DEVNULL).returncode:
+        print("SKIPPED, NOT PASSED: needs moto in build/python-env (CI=true ./dev test) or in SLUICE_MOTO_PYTHON",
+              file=sys.stderr)
+        sys.exit(77)
+    unittest.main()
