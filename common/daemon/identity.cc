@@ -393,14 +393,16 @@ absl::StatusOr<std::unique_ptr<Env>> ConfinedEnv(const Identity& identity, Env* 
 
 std::string WebDataProblem(const Identity& identity) {
   const SecurityConfig& security = identity.cluster.security();
-  const auto bind = ParseAddress(identity.bind);
-  if (!security.data_root().empty() || !security.output_root().empty() ||
-      (bind.ok() && IsLoopback(bind->host))) {
-    return "";
+  if (!security.data_root().empty() || !security.output_root().empty()) return "";
+  // A worker need not listen; then jobs reach it through the scheduler.
+  for (const std::string& addresses : {identity.bind, identity.scheduler}) {
+    const auto at = ParseAddressList(addresses);
+    if (!at.ok() || AllLoopback(*at)) continue;
+    return absl::StrCat("this worker belongs to a cluster that others may reach (", addresses,
+                        "), and reads no data from web servers unless data roots say which; give "
+                        "--output_root=FOLDER and --data_root=https://HOST/...");
   }
-  return absl::StrCat("this worker listens at ", identity.bind,
-                      " and reads no data from web servers unless data roots say which; give "
-                      "--output_root=FOLDER and --data_root=https://HOST/...");
+  return "";
 }
 
 int ExitCodeOf(const absl::Status& status) {

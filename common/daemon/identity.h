@@ -76,8 +76,8 @@ absl::StatusOr<Identity> ResolveIdentity(Role role, const IdentityFlags& flags);
 // cluster's configuration. Null when it has none. Statuses as RootedEnv::Create.
 absl::StatusOr<std::unique_ptr<Env>> ConfinedEnv(const Identity& identity, Env* base);
 
-// Says why this daemon reads no data from web servers, or "". Off loopback and without roots it
-// does not: a job could have it read what only its network may see.
+// Says why this worker reads no data from web servers, or "". In a cluster off loopback, without
+// roots, it does not: a job could have it read what only its network may see.
 std::string WebDataProblem(const Identity& identity);
 
 // The exit code of a daemon: 0 for OK, 2 when starting it again would not help, else 1. These codes

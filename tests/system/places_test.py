@@ -80,6 +80,48 @@ class FaultyProxy(http.server.ThreadingHTTPServer):
         pass  # a program that ends leaves its requests
 
 
+class RangeServer(http.server.ThreadingHTTPServer):
+    """Serves the files of a folder in parts, as web servers do. A path below /moved/ leads to the file by a redirect."""
+    daemon_threads = True
+
+    def __init__(self, folder):
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self):
+                path = self.path.lstrip("/")
+                if path.startswith("moved/"):
+                    self.send_response(302)
+                    self.send_header("Location", "/" + path[len("moved/"):])
+                    self.send_header("Content-Length", "0")
+                    self.end_headers()
+                    return
+                body = (folder / path).read_bytes()
+                wanted = self.headers.get("Range")
+                if wanted:
+                    first, last = wanted[len("bytes="):].split("-")
+                    whole, body = len(body), body[int(first):int(last) + 1]
+                self.send_response(206 if wanted else 200)
+                if wanted:
+                    self.send_header("Content-Range", "bytes %s-%s/%d" % (first, last, whole))
+                self.send_header("ETag", '"1"')
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                if self.command != "HEAD":
+                    self.wfile.write(body)
+
+            do_HEAD = do_GET
+
+            def log_message(self, *args):
+                pass
+
+        super().__init__(("127.0.0.1", free_port()), Handler)
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    def handle_error(self, request, client_address):
+        pass
+
+
 class PlacesTest(SluiceTest):
     def setUp(self):
         super().setUp()
@@ -150,6 +192,19 @@ class PlacesTest(SluiceTest):
             self.assertEqual(done.returncode, 0, done.stdout)
         self.assertEqual(scores[0].read_bytes(), scores[1].read_bytes())
         self.assert_no_secret_in_files()
+
+    def test_training_from_a_web_server_equals_training_from_files(self):
+        folder = self.tmp / "web"
+        folder.mkdir()
+        for name, source in zip(("a.csv", "b.csv"), TRAIN):
+            shutil.copy(self.local / source, folder / name)
+        server = RangeServer(folder)
+        self.addCleanup(server.server_close)
+        self.addCleanup(server.shutdown)
+        url = "http://127.0.0.1:%d" % server.server_address[1]
+        here, _ = self.train("%s,%s" % (folder / "a.csv", folder / "b.csv"), name="here")
+        there, _ = self.train("%s/a.csv,%s/moved/b.csv" % (url, url), name="there")
+        self.assertEqual(there["model_digest"], here["model_digest"])
 
     def test_an_object_that_changes_fails_the_job(self):
         reads = []

@@ -257,6 +257,11 @@ TEST_F(IdentityTest, OffLoopbackWebServersNeedADataRoot) {
   Identity identity;
   identity.bind = "127.0.0.1:0";
   EXPECT_EQ(WebDataProblem(identity), "");
+  identity.scheduler = "127.0.0.1:7100";
+  EXPECT_EQ(WebDataProblem(identity), "");
+  identity.scheduler = "127.0.0.1:7100,10.0.0.1:7100";
+  EXPECT_THAT(WebDataProblem(identity), ::testing::HasSubstr("--data_root"));
+  identity.scheduler = "";
   identity.bind = "0.0.0.0:7000";
   EXPECT_THAT(WebDataProblem(identity), ::testing::HasSubstr("--data_root"));
   identity.cluster.mutable_security()->add_output_root("/usr");

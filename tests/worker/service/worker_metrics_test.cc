@@ -29,6 +29,23 @@ TEST(WorkerMetricsTest, CpuTimeIsACounter) {
   EXPECT_THAT(Text(metrics), HasSubstr("sluice_worker_cpu_seconds_total 1.5\n"));
 }
 
+TEST(WorkerMetricsTest, PlacesThatWereAskedHaveMetrics) {
+  WorkerMetrics metrics(ComputeDevice{});
+  PlaceUse stores, web;
+  stores.requests = 7;
+  stores.retries = 2;
+  stores.bytes = 1000;
+  stores.nanoseconds = 2'500'000'000;
+  const std::map<std::string, const PlaceUse*> places = {{"s3", &stores}, {"http", &web}};
+  metrics.SetPlaces(places);
+  metrics.SetPlaces(places);
+  EXPECT_THAT(Text(metrics), HasSubstr("sluice_worker_place_requests_total{place=\"s3\"} 7\n"));
+  EXPECT_THAT(Text(metrics), HasSubstr("sluice_worker_place_retries_total{place=\"s3\"} 2\n"));
+  EXPECT_THAT(Text(metrics), HasSubstr("sluice_worker_place_bytes_total{place=\"s3\"} 1000\n"));
+  EXPECT_THAT(Text(metrics), HasSubstr("sluice_worker_place_seconds_total{place=\"s3\"} 2.5\n"));
+  EXPECT_THAT(Text(metrics), Not(HasSubstr("place=\"http\"")));
+}
+
 TEST(WorkerMetricsTest, CudaDeviceHasMetrics) {
   ComputeDevice device;
   device.kind = ComputeDevice::kCuda;
