@@ -1,15 +1,10 @@
 // sluice launch: runs one job on a local cluster.
-#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
-#include <cstdio>
 #include <cstdlib>
 #include <functional>
-#include <future>
 #include <iostream>
-#include <thread>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -17,6 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "cli/cluster/local_cluster.h"
 #include "cli/commands/commands.h"
+#include "cli/jobs/interruption.h"
 #include "cli/jobs/job_files.h"
 #include "cli/jobs/job_submission.h"
 #include "cli/jobs/output_files.h"
@@ -32,7 +28,6 @@
 #include "cli/screen/job_summary.h"
 #include "cli/screen/stderr_lines.h"
 #include "common/base/clock.h"
-#include "common/base/mutex.h"
 #include "common/base/printable.h"
 #include "common/base/status_macros.h"
 #include "common/config/job_config.h"
@@ -50,38 +45,11 @@ constexpr absl::Duration kLaunchReadyTimeout = absl::Seconds(30);
 constexpr absl::Duration kStopGrace = absl::Seconds(6);
 constexpr char kAuto[] = "auto";
 
-// State shared by the main thread and the thread that waits for signals.
-struct Interruption {
-  std::atomic<bool> came{false};     // the first signal
-  std::atomic<bool> stopped{false};  // the cluster
-  Mutex mutex;
-  std::string checkpoint ABSL_GUARDED_BY(mutex);  // the newest of the job
-};
-
 // Where the progress of the job is shown.
 struct Viewers {
   ProgressPrinter* printer = nullptr;
   ProgressStream* stream = nullptr;  // null: without --progress_fd
 };
-
-// Says what is left of the job, and ends the process.
-void EndAtOnce(Interruption* interruption, bool live) {
-  // The live line has no line end.
-  if (live) [[maybe_unused]]
-    const ssize_t written = write(STDOUT_FILENO, "\n", 1);
-  std::string checkpoint;
-  {
-    MutexLock lock(&interruption->mutex);
-    checkpoint = interruption->checkpoint;
-  }
-  PrintNote(checkpoint.empty()
-                ? "ended at once; the job has no checkpoint"
-                : absl::StrCat("ended at once; the newest checkpoint is ", checkpoint));
-  std::fflush(stderr);
-  raise(StopSignal::Received());
-  // A second hang-up stays blocked.
-  std::_Exit(128 + StopSignal::Received());
-}
 
 // Submits the job and follows it. Runs on the main thread, since it starts processes again.
 int RunJob(const ParsedCommand& command, const SubmitJobRequest& request,
@@ -113,14 +81,13 @@ int RunJob(const ParsedCommand& command, const SubmitJobRequest& request,
     watch.printer = printer;
     watch.on_status = [interruption, viewers](const JobStatus& status) {
       if (viewers.stream != nullptr) viewers.stream->Update(status);
-      MutexLock lock(&interruption->mutex);
-      interruption->checkpoint = PrintableLine(status.checkpoint().dir());
+      interruption->SetCheckpoint(PrintableLine(status.checkpoint().dir()));
     };
     watch.check_cluster = [cluster] { return cluster->CheckProcesses(); };
     watch.on_started = [cluster, note] { cluster->Supervise(note); };
     watch.explain = [cluster](const std::string& message) { return cluster->Explain(message); };
     watch.hopeless = [cluster] { return cluster->SchedulerIsLost() || cluster->gave_up(); };
-    watch.interrupted = [interruption] { return interruption->came.load(); };
+    watch.interrupted = [interruption] { return interruption->came(); };
     watch.cancel_on_interrupt = true;
     watch.saves_nothing = WhyNothingIsSaved(request.config());
     // check_cluster notices a scheduler that has ended. One that is silent but alive may have been
@@ -130,7 +97,7 @@ int RunJob(const ParsedCommand& command, const SubmitJobRequest& request,
     if (status.ok()) printer->Finish(*status);
     if (status.ok() && viewers.stream != nullptr) viewers.stream->Finish(*status);
     code = ReportEnd(status);
-    if (interruption->came && status.ok())
+    if (interruption->came() && status.ok())
       PrintNote(ResumeHint("launch", command, request.config(), *status));
   } else {
     const absl::Status why = cluster->CheckProcesses();
@@ -265,33 +232,17 @@ absl::Status CheckFiles(const SubmitJobRequest& request, const std::string& job_
   return CheckCanResume(request, env);
 }
 
-// Calls `run` while another thread waits for signals, and then stops the cluster. Returns the exit
-// code of `run`, or that of a signal that came first.
+// Calls `run`, and then stops the cluster. Returns the exit code of `run`, or that of a signal that
+// came first.
 int RunAndStop(LocalCluster* cluster, ProgressMode mode,
                const std::function<int(Interruption* interruption)>& run) {
-  Interruption interruption;
-  std::promise<int> exit_code;
-  // This thread lives until the cluster has stopped: a second signal ends the process at once, and
-  // a third one even if that hangs, because only this thread does not block them.
-  std::thread signals([&] {
-    // The job's exit code; or 129, 130 or 143 when a signal came first.
-    const int code = StopSignal::Wait();
-    // The job may take its time for a last checkpoint.
-    if (StopSignal::Received() != 0)
-      StopSignal::AllowMore(static_cast<int>(absl::ToInt64Seconds(WatchOptions().save_grace)));
-    interruption.came = true;
-    exit_code.set_value(code);
-    if (StopSignal::WaitForSecond([&] { return interruption.stopped.load(); }))
-      EndAtOnce(&interruption, mode == ProgressMode::kLive);
-  });
+  // It lives until the cluster has stopped, which a second signal may still cut short.
+  Interruption interruption(WatchOptions().save_grace, mode == ProgressMode::kLive);
   const int job_code = run(&interruption);
-  StopSignal::Stop(job_code);
-  const int code = exit_code.get_future().get();
+  const int code = interruption.End(job_code);
   // Nobody tells the members of a dead scheduler to stop, so there is no point in waiting for them.
   cluster->Stop(cluster->SchedulerIsLost() && job_code != kDone ? absl::ZeroDuration()
                                                                 : kStopGrace);
-  interruption.stopped = true;
-  signals.join();
   return code;
 }
 
@@ -386,7 +337,7 @@ absl::StatusOr<WorkerProgram> ProgramOf(const ParsedCommand& command) {
 absl::Status AwaitJob(const std::string& file, LocalCluster* cluster,
                       const Interruption& interruption) {
   while (!Env::Real()->Exists(file)) {
-    if (interruption.came) return absl::CancelledError("interrupted");
+    if (interruption.came()) return absl::CancelledError("interrupted");
     absl::Status ended = cluster->CheckProcesses();
     // An error in a script ends all its processes, which are told in their order. That of rank 0 is
     // on the terminal already, and so is not shown again.
@@ -442,7 +393,7 @@ int RunProgramsJob(const ParsedCommand& command, const WorkerProgram& program, u
   const int code = RunJob(command, *request, limits, cluster, viewers, interruption);
   if (code != kDone) return code;
   const std::vector<std::string> failures =
-      cluster->AwaitPrograms([interruption] { return interruption->came.load(); }, PrintNote);
+      cluster->AwaitPrograms([interruption] { return interruption->came(); }, PrintNote);
   for (const std::string& failure : failures) PrintNote(failure);
   return failures.empty() ? kDone : kJobFailed;
 }
