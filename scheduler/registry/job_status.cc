@@ -1,6 +1,7 @@
 #include "scheduler/registry/job_status.h"
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <utility>
 
@@ -332,14 +333,37 @@ void ArchiveJob(Job* job, const Membership& members) {
   job->Archive(std::move(status));
 }
 
+// Sync: the examples of the steps that a rank has made since its last report, which may be some
+// heartbeats old, or of its worker's earlier life. The ranks train the same steps, so this one has
+// made all up to `newest`. `reported`: of this epoch; null: nothing.
+uint64_t ExamplesSince(const Job& job, const WorkerProgress* reported, uint64_t newest) {
+  const uint64_t first = job.run()->result().global_step();
+  const uint64_t known = reported == nullptr ? first : std::max(reported->step(), first);
+  if (newest <= known) return 0;
+  // The batches of a program may have any size.
+  const bool has_batches = reported != nullptr && known > first;
+  const double of_step = has_batches ? static_cast<double>(reported->examples()) /
+                                           static_cast<double>(known - first)
+                                     : static_cast<double>(StepExamples(job.config()));
+  return static_cast<uint64_t>(std::llround(of_step * static_cast<double>(newest - known)));
+}
+
 // Adds the epoch in which the job has ended, as its workers have reported it.
 void AddUnfinishedEpoch(const Job& job, const Membership& members, JobResult* result) {
   const std::optional<absl::Time> since = job.run()->training_since();
   if (!since) return;
   const uint32_t epoch = job.run()->phases().current().epoch();
-  for (const WorkerProgress* progress : Progress(job, members)) {
+  const bool sync = ModeOf(job.config().strategy()) == Mode::kSync;
+  const uint64_t newest = GlobalStep(job, members);
+  for (const RankSlot& slot : job.ranks.slots()) {
+    const Member* const member = members.ById(slot.member_id());
+    const WorkerProgress* progress = member == nullptr ? nullptr : &member->progress;
     // A report may be of the epoch before, which is in the result already.
-    if (progress->epoch() != epoch + 1) continue;
+    if (progress != nullptr && (!IsOfLife(job, slot, *progress) || progress->epoch() != epoch + 1))
+      progress = nullptr;
+    if (sync)
+      result->set_examples(result->examples() + ExamplesSince(job, progress, newest));
+    if (progress == nullptr) continue;
     result->set_examples(result->examples() + progress->examples());
     // Every pass meets the same bad lines, so only the first pass counts them.
     if (epoch == 0) result->set_bad_lines(result->bad_lines() + progress->bad_lines());
@@ -361,6 +385,9 @@ JobResult MakeJobResult(const Job& job, const Membership& members) {
   } else {
     // A job that never ran has a result as well, with all figures at 0.
     result = job.attempt.before() ? *job.attempt.before() : JobResults(job.config(), 0).result();
+    // The attempt that was lost has come this far, also in an epoch that was not over.
+    result.set_examples(std::max(result.examples(), job.recovery.examples_reached()));
+    result.set_global_step(std::max(result.global_step(), job.recovery.steps_reached()));
   }
   result.set_resumed_from(job.submission().resumed_from);
   *result.mutable_recovery() = job.recovery.counts();
