@@ -2,27 +2,32 @@
 
 Needs a build with SLUICE_PYTHON, and SLUICE_TORCH_PYTHON, an interpreter with torch and numpy.
 """
+import collections
 import json
 import os
 import re
 import signal
 import sys
+import time
 import unittest
 
-from sluice_testing import BIN, ROOT, DisturbedLaunchTest, kill_unless_over
+from sluice_testing import BIN, ROOT, DisturbedLaunchTest, kill_unless_over, wait_until
 
 PYTHON = os.environ.get("SLUICE_TORCH_PYTHON", "")
 if not PYTHON or not list((BIN.parent / "python" / "sluice").glob("_core*.so")):
     print("SKIPPED, NOT PASSED: program_source_test needs a build with SLUICE_PYTHON and SLUICE_TORCH_PYTHON", file=sys.stderr)
     sys.exit(77)
 
+# 20 kills take more than 4 minutes, too long for each run of all tests.
+KILLS = int(os.environ.pop("SLUICE_TEST_KILLS", "3"))  # programs refuse variables that they do not know
+KILLS_A_MINUTE = 5
 ONE_THREAD = dict(os.environ, OMP_NUM_THREADS="1")  # bits depend on the number of threads
 BATCH = 32
 ROWS = BATCH * 2 * 50
 EVAL_ROWS = 700
 
 SCRIPT = '''
-import argparse, time
+import argparse, os, time
 import numpy as np
 import torch
 from torch import nn
@@ -39,6 +44,7 @@ parser.add_argument("--endless", action="store_true")
 parser.add_argument("--short", type=int, default=0)  # batches that rank 1 lacks
 parser.add_argument("--evaluate", action="store_true")
 parser.add_argument("--slow", type=float, default=0)  # seconds a batch
+parser.add_argument("--slow_while", default="/")  # a file: only as long as it is there
 parser.add_argument("--fail_at", type=int, default=-1)
 parser.add_argument("--break_at", type=int, default=-1)
 parser.add_argument("--score", action="store_true")  # the saved model, with the batches of the evaluation
@@ -76,7 +82,7 @@ class Batches(torch.utils.data.Dataset):
         number = self.start + i
         if number == arguments.fail_at:
             raise ZeroDivisionError("a batch that cannot be read")
-        if arguments.slow:
+        if arguments.slow and os.path.exists(arguments.slow_while):
             time.sleep(arguments.slow)
         first = (number * self.world + self.rank) * BATCH
         rows = self.table[first:first + BATCH]
@@ -218,6 +224,45 @@ class ProgramSourceTest(DisturbedLaunchTest):
         self.assertEqual(result["examples"], 2 * ROWS, self.output())
         # The loaders of the killed worker end by themselves.
         self.await_none_left()
+
+    def await_all_members(self, launcher):
+        """Waits until the job trains with all its members."""
+        def look():
+            self.assertIsNone(launcher.poll(), self.output())
+            done = self.run_program("sluice", "status", "--json", "--log_dir=%s" % (self.tmp / "run.log"))
+            job = next(iter(json.loads(done.stdout)["jobs"] if done.returncode == 0 else ()), {})
+            return (job.get("state"), job.get("message", ""), job.get("waiting_for", ""), job.get("workers_alive")) == (
+                "running", "", "", 2)
+        return wait_until(look, self.output)
+
+    def test_async_counts_are_exact_after_many_kills(self):
+        slow, epochs = self.tmp / "slow", 10 + 10 * KILLS
+        slow.touch()
+        launcher = self.start_training("--a_sync=true", "--set=checkpoint.every_steps=200",
+                                       arguments=["--epochs=%d" % epochs, "--slow=0.05", "--slow_while=%s" % slow])
+        killed = collections.Counter()
+        times = []
+        for number in range(KILLS):
+            self.await_all_members(launcher)
+            # One process may die only so often (RestartPolicy).
+            pause = times[-KILLS_A_MINUTE] + 60 - time.monotonic() if number >= KILLS_A_MINUTE else 0
+            time.sleep(max(pause, 0) + self.random.uniform(0, 3))
+            role = ("worker", "pserver", "scheduler")[number % 3]
+            victim = self.pid_of(role, self.random.randrange(2) if role == "worker" else 0)
+            print("kill %d: %s" % (number + 1, role), flush=True)
+            self.assertIsNone(launcher.poll(), self.output())
+            os.kill(victim, signal.SIGKILL)
+            times.append(time.monotonic())
+            killed[role] += 1
+            wait_until(lambda: "(pid %d) was killed by signal 9" % victim in self.output(), self.output)
+        self.await_all_members(launcher)
+        slow.unlink()
+        result = self.result(launcher)
+        self.assertEqual([epoch["examples"] for epoch in result["epochs_log"]], epochs * [ROWS], self.output())
+        self.assertEqual(result["examples"], epochs * ROWS)
+        recovery = result["recovery"]
+        self.assertEqual((recovery["worker_losses"], recovery["pserver_losses"], recovery["scheduler_restarts"]),
+                         (killed["worker"], killed["pserver"], killed["scheduler"]), self.output())
 
     def test_evaluation_and_ranks_of_different_length(self):
         result, out = self.train("--a_sync=false", arguments=["--epoch_steps=50", "--short=10", "--evaluate", "--score"])
