@@ -404,14 +404,29 @@ absl::Status LocalCluster::AwaitScheduler() {
                                                   "; see ", children_[0].process.log_file()));
 }
 
+pid_t LocalCluster::MemberPid(const Child& child) const {
+  // One that was started again is a worker itself, and the newest line may be its predecessor's.
+  if (!IsProgram(child) || child.again) return child.process.pid();
+  pid_t pid = child.process.pid();
+  for (const Endpoint& endpoint : ReadEndpoints(options_.logs->path())) {
+    if (endpoint.role == RoleName(ROLE_WORKER) && endpoint.rank == child.rank) pid = endpoint.pid;
+  }
+  return pid;
+}
+
 bool LocalCluster::FailedToStart(const Child& child, int wait_status) const {
-  if (child.role != ROLE_WORKER || !options_.program.has_value() || !WIFEXITED(wait_status))
-    return false;
+  if (!IsProgram(child) || !WIFEXITED(wait_status)) return false;
   // Its worker writes this line before it joins the cluster.
   const std::vector<Endpoint> endpoints = ReadEndpoints(options_.logs->path());
-  return std::none_of(endpoints.begin(), endpoints.end(), [&child](const Endpoint& endpoint) {
-    return endpoint.pid == child.process.pid();
-  });
+  return std::none_of(endpoints.begin(), endpoints.end(),
+                      [pid = MemberPid(child)](const Endpoint& e) { return e.pid == pid; });
+}
+
+std::string LocalCluster::CauseOf(const Child& child, int wait_status) const {
+  const pid_t pid = MemberPid(child);
+  // How a process has ended that is no child of this one is not known.
+  return absl::StrCat(child.process.name(), " (pid ", pid, ") ",
+                      pid == child.process.pid() ? DescribeExit(wait_status) : "has ended");
 }
 
 void LocalCluster::NoteDeaths() {
@@ -419,23 +434,34 @@ void LocalCluster::NoteDeaths() {
     const auto status = child.process.Poll();
     if (child.noted || !status.has_value()) continue;
     child.noted = true;
-    const std::string cause = absl::StrCat(child.process.name(), " (pid ", child.process.pid(),
-                                           ") ", DescribeExit(*status));
-    deaths_.push_back({child.process.pid(), cause});
-    // A process that has left the cluster was told to. The scheduler comes first in the list, so it
-    // is known here whether it is started again; members have no use without it.
-    const bool alone = child.role != ROLE_SCHEDULER && SchedulerIsOver();
-    if (!Supervises(child) || *status == 0 || alone) continue;
-    const absl::Time now = options_.clock->Now();
-    const std::optional<absl::Duration> pause =
-        child.policy.Died(child.started, now, FailedToStart(child, *status));
-    child.gave_up = !pause.has_value();
-    gave_up_ = gave_up_ || child.gave_up;
-    if (!pause.has_value()) continue;
-    child.start_at = now + *pause;
-    note_(absl::StrCat(cause, "; it is started again in ", absl::FormatDuration(*pause), " (",
-                       child.process.log_file(), ")"));
+    const std::string cause = CauseOf(child, *status);
+    deaths_.push_back({MemberPid(child), cause});
+    // A clean exit is a death only if the process has not left the cluster before: TellOfDeaths. One
+    // that was started again and has not even joined never did what it was started for.
+    if (*status != 0 || (child.again && FailedToStart(child, *status)))
+      NoteLoss(&child, *status, cause);
   }
+}
+
+void LocalCluster::NoteLoss(Child* child, int wait_status, const std::string& cause) {
+  // The scheduler comes first in the list, so it is known here whether it is started again; members
+  // have no use without it.
+  const bool alone = child->role != ROLE_SCHEDULER && SchedulerIsOver();
+  if (!Supervises(*child) || alone) return;
+  const absl::Time now = options_.clock->Now();
+  const bool failed_start = FailedToStart(*child, wait_status);
+  std::optional<absl::Duration> pause = child->policy.Died(child->started, now, failed_start);
+  if (!pause.has_value()) child->why_not_again = child->policy.WhyNotAgain();
+  // The user's code has ended the process, and would do so again.
+  if (IsProgram(*child) && wait_status == 0 && !failed_start) {
+    pause.reset();
+    child->why_not_again = "before its job was over";
+  }
+  gave_up_ = gave_up_ || !pause.has_value();
+  if (!pause.has_value()) return;
+  child->start_at = now + *pause;
+  note_(absl::StrCat(cause, "; it is started again in ", absl::FormatDuration(*pause), " (",
+                     child->process.log_file(), ")"));
 }
 
 void LocalCluster::TellOfDeaths() {
@@ -444,14 +470,15 @@ void LocalCluster::TellOfDeaths() {
   for (Child& child : children_) {
     const auto status = child.process.Poll();
     if (child.told || !status.has_value()) continue;
-    if (*status == 0) {  // it has left the cluster by itself
+    // One that was told to end needs no report. Whether it was matters only while it is supervised.
+    if (*status == 0 && !Supervises(child)) {
       child.told = true;
       continue;
     }
     MemberEndedRequest request;
     request.set_role(child.role);
     request.set_rank(child.rank);
-    request.set_pid(static_cast<uint32_t>(child.process.pid()));
+    request.set_pid(static_cast<uint32_t>(MemberPid(child)));
     request.set_process_space(ProcessSpace());
     request.set_reason(absl::StrCat("its process ", DescribeExit(*status)));
     // Without this the scheduler would wait until the lease of the dead member ends.
@@ -459,21 +486,22 @@ void LocalCluster::TellOfDeaths() {
     // The scheduler may be stopped for a moment; the next call tries again.
     if (GotNoAnswer(told)) return;
     child.told = true;
+    // NOT_FOUND: it had left the cluster, as it was told to.
+    if (told.ok() && *status == 0) NoteLoss(&child, *status, CauseOf(child, *status));
   }
 }
 
 absl::Status LocalCluster::HowItEnded(const Child& child, int status) const {
   const ChildProcess& process = child.process;
   // The reason is in the log. Most users look only at what this command prints.
-  const bool program = child.role == ROLE_WORKER && options_.program.has_value();
+  const bool program = IsProgram(child);
   const std::string tail =
       process.HasLogged()
           ? TailOfLog(process.log_file(), program ? kTailLinesOfProgram : kTailLines)
           : "";
   const std::string ended = absl::StrCat(
-      process.name(), " (pid ", process.pid(), ") ", DescribeExit(status),
-      child.gave_up ? absl::StrCat(", ", child.policy.WhyNotAgain(), ", and is not started again")
-                    : "");
+      CauseOf(child, status),
+      child.gave_up() ? absl::StrCat(", ", child.why_not_again, ", and is not started again") : "");
   // Rank 0 of a program has printed on this terminal already.
   if (tail.empty() && program && child.rank == 0) return absl::InternalError(ended);
   return absl::InternalError(absl::StrCat(ended, "; the end of ", process.log_file(), ":\n",
@@ -491,7 +519,7 @@ std::vector<std::string> LocalCluster::AwaitPrograms(
     // start was killed before the end of the job.
     const auto status = child.process.Poll();
     const bool killed = child.noted && status.has_value() && WIFSIGNALED(*status);
-    if (child.role == ROLE_WORKER && !child.again && !child.gave_up && !killed)
+    if (child.role == ROLE_WORKER && !child.again && !child.gave_up() && !killed)
       programs.push_back(&child);
   }
   while (!interrupted()) {
@@ -550,7 +578,7 @@ absl::Status LocalCluster::CheckProcesses() {
     const auto status = child.process.Poll();
     if (!status.has_value() || !child.noted) continue;
     const bool ended_itself = child.role == ROLE_SCHEDULER && *status == 0;
-    const bool stays_dead = !Supervises(child) || ended_itself || child.gave_up;
+    const bool stays_dead = !Supervises(child) || ended_itself || child.gave_up();
     absl::Status one = stays_dead ? HowItEnded(child, *status) : StartAgain(&child);
     ended.Update(one);
   }

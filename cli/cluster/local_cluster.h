@@ -69,10 +69,11 @@ class LocalCluster {
   // Returns the credentials with which an operator calls this cluster's scheduler.
   const GrpcCredentials& credentials() const { return credentials_; }
   // Returns INTERNAL when a process has ended; the message names it, says how it ended and shows
-  // the tail of its log. Tells the scheduler of every process that did not exit cleanly, so that
-  // nobody waits for its lease. After Supervise or SuperviseScheduler: starts processes that did
-  // not exit cleanly again, and returns INTERNAL only for one that dies again and again
-  // (RestartPolicy), and for a scheduler that has ended by itself.
+  // the tail of its log. Tells the scheduler of every process that has not left the cluster before,
+  // so that nobody waits for its lease. After Supervise or SuperviseScheduler: starts such processes
+  // again, and returns INTERNAL only for one that dies again and again (RestartPolicy), for a
+  // program that ends itself with code 0 before its job is over, and for a scheduler that has ended
+  // by itself.
   absl::Status CheckProcesses();
   // From now on a dead scheduler is started again. Members are not: one that dies while it starts
   // would die again.
@@ -83,7 +84,7 @@ class LocalCluster {
   // Looks for deaths. Returns how the last process ended whose pid `message` names, or "", e.g.
   // "sluice-worker rank 1 (pid 7) was killed by signal 9 (Killed)".
   std::string Explain(const std::string& message);
-  // A process died so often that it is not started again.
+  // A process that is still needed is not started again.
   bool gave_up() const { return gave_up_; }
   // The scheduler has ended and is not started again: nothing can end the job.
   bool SchedulerIsLost();
@@ -117,11 +118,16 @@ class LocalCluster {
     absl::Time started;
     bool told = false;   // the scheduler has answered the report of its end, or needs none
     bool noted = false;  // its end is in deaths_, and the policy has been asked
-    bool gave_up = false;
+    std::string why_not_again;                     // it is not started again; empty: it may be
     bool again = false;                            // it is not the first process of its rank
     absl::Time start_at = absl::InfiniteFuture();  // again
     RestartPolicy policy;
+
+    bool gave_up() const { return !why_not_again.empty(); }
   };
+  bool IsProgram(const Child& child) const {
+    return child.role == ROLE_WORKER && options_.program.has_value();
+  }
   // Starts it again when it dies.
   bool Supervises(const Child& child) const;
   struct Death {
@@ -137,11 +143,18 @@ class LocalCluster {
                                             const std::vector<std::string>& flags);
   // Tells processes of a released cluster to stay.
   absl::Status TellToStay(size_t processes);
+  // The process that is the member: that of the child, or for a script that is run by itself, the
+  // one whose stand-in the child is (python/sluice/_stand_in.py).
+  pid_t MemberPid(const Child& child) const;
   // Whether a program of the user has ended before it became a worker, by an error of its own such
   // as an import that fails.
   bool FailedToStart(const Child& child, int wait_status) const;
   // Records the ends of processes, and decides which are started again.
   void NoteDeaths();
+  // Decides whether a process that has ended without having left the cluster is started again.
+  void NoteLoss(Child* child, int wait_status, const std::string& cause);
+  // How the process ended, e.g. "sluice-worker rank 1 (pid 7) exited with code 1".
+  std::string CauseOf(const Child& child, int wait_status) const;
   // Tells the scheduler which of its members died and how, once each.
   void TellOfDeaths();
   // Starts the process again when it is time.

@@ -66,6 +66,7 @@ class SchedulerClient {
   virtual absl::StatusOr<RegisterReply> Register(const RegisterRequest& request) = 0;
   virtual absl::StatusOr<PollReply> Poll(const PollRequest& request) = 0;
   virtual absl::Status Leave(const LeaveRequest& request) = 0;
+  // NOT_FOUND: the process was no member, or had left the cluster in order before it ended.
   virtual absl::Status MemberEnded(const MemberEndedRequest& request) = 0;
   virtual absl::StatusOr<NextPhaseReply> NextPhase(const NextPhaseRequest& request) = 0;
   virtual absl::StatusOr<NextTaskReply> NextTask(const NextTaskRequest& request) = 0;

@@ -219,6 +219,8 @@ std::optional<std::pair<Role, uint32_t>> MemberCalls::RoleAndRankOf(uint64_t mem
 bool MemberCalls::MemberEnded(const MemberEndedRequest& request, absl::Time now) {
   Member* member = parts_->members.FindProcess(request);
   if (member == nullptr) return false;
+  // Its lease may have ended before, or the answer to an earlier report was lost.
+  if (!member->alive) return !member->left;
   parts_->members.MarkGone(member, request.reason());
   parts_->MemberLost(*member, now);
   parts_->Schedule(now);

@@ -48,8 +48,8 @@ class MemberCalls {
   // OK also when the member is gone already.
   absl::Status Leave(const LeaveRequest& request, absl::Time now);
   std::optional<std::pair<Role, uint32_t>> RoleAndRankOf(uint64_t member_id) const;
-  // Returns false, and does nothing, when another process is the member, or the member is already
-  // gone.
+  // Returns false, and does nothing, when another process is the member, or the member had left
+  // before. True also when its loss is known already.
   bool MemberEnded(const MemberEndedRequest& request, absl::Time now);
   // The connection over which the member's report waited for an answer has broken. Does nothing
   // when the secret is not the member's.

@@ -222,7 +222,7 @@ Member* Membership::ById(uint64_t id) { return const_cast<Member*>(std::as_const
 Member* Membership::FindProcess(const MemberEndedRequest& process) {
   Member* member = At(process.role(), process.rank());
   // A report about a process may arrive late, when another one has the place.
-  if (member == nullptr || !member->alive || member->self.pid() != process.pid() ||
+  if (member == nullptr || member->self.pid() != process.pid() ||
       member->self.process_space() != process.process_space()) {
     return nullptr;
   }

@@ -123,7 +123,7 @@ class Membership {
   const Member* At(Role role, uint32_t rank) const;
   Member* ById(uint64_t id);
   const Member* ById(uint64_t id) const;
-  // The living member with this process; null when there is none.
+  // The member with this process, which may be gone; null when there is none.
   Member* FindProcess(const MemberEndedRequest& process);
   std::vector<Member*> All();
   // By ascending rank.

@@ -165,8 +165,7 @@ class Service {
     const absl::Status status = intake_->MemberEnded(request);
     Acted(call, AuditedAction::kMemberEnded, MemberName(request.role(), request.rank()), status,
           absl::StrCat("pid ", request.pid(), ": ", request.reason()));
-    // Nothing is left to do for a member that is gone already.
-    Finish(call, absl::IsNotFound(status) ? absl::OkStatus() : status);
+    Finish(call, status);
   }
   void NextPhase(const Call& call, const NextPhaseRequest& request) {
     intake_->NextPhase(&request,

@@ -272,7 +272,7 @@ TEST(MembershipTest, AProcessIsFoundByRankPidAndProcessSpace) {
   other.set_rank(0);
   EXPECT_EQ(members.FindProcess(other), nullptr);
   members.MarkGone(worker, "killed");
-  EXPECT_EQ(members.FindProcess(process), nullptr);
+  EXPECT_EQ(members.FindProcess(process), worker);
 }
 
 TEST(MembershipTest, SilentMembersOfAProcessSpaceAreListed) {
