@@ -41,6 +41,7 @@ namespace {
 
 // How often a wait looks for signals.
 constexpr absl::Duration kLook = absl::Milliseconds(100);
+constexpr int kLooksForJob = 50;  // of a program that fails before its first assignment
 
 void Check(const absl::Status& status) {
   if (status.ok()) return;
@@ -349,11 +350,22 @@ class Worker {
 
   // ---- The program's thread.
 
-  void Fail(const std::string& why) {
+  // Returns whether there is a job, which fails. It may begin at this moment, or this process may
+  // just have taken a rank over, so this waits a while for the assignment.
+  bool Fail(const std::string& why) {
     if (turn_ != nullptr) turn_->Close();
     turn_ = nullptr;
+    for (int looks = 0; looks < kLooksForJob && !worker().place().has_value(); ++looks) {
+      {
+        nb::gil_scoped_release release;
+        absl::SleepFor(kLook);
+      }
+      if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    }
+    const bool has_job = worker().place().has_value();
     nb::gil_scoped_release release;
     worker().Fail(why);
+    return has_job;
   }
   // The program has left its loop; a turn that it has is no step.
   void Leave() {

@@ -38,8 +38,9 @@ struct ProgramTurn {
   // An evaluation: the program adds its own metrics. A later sum of a name is added to the first
   // one.
   std::vector<MetricSum>* sums = nullptr;
-  // The first turn of an attempt of the job that trains or ends an epoch: the program goes on from
-  // `restored`; null: from where it began.
+  // The first turn of an attempt of the job that trains or ends an epoch, or the first one that
+  // evaluates if a state is restored: the program goes on from `restored`; null: from where it
+  // began.
   bool begins = false;
   const std::string* restored = nullptr;
   const NetInput* input = nullptr;

@@ -61,7 +61,8 @@ absl::Status ProgramNet::CheckNotMade(uint32_t epoch, uint64_t step) const {
 }
 
 void ProgramNet::Begin(ProgramTurn* turn) {
-  turn->begins = !begun_;
+  // An evaluation may have told the program of the state already.
+  turn->begins = !begun_ && !told_;
   if (turn->begins && restored_.has_value()) turn->restored = &*restored_;
   begun_ = true;
 }
@@ -75,6 +76,11 @@ absl::Status ProgramNet::Forward(const NetInput& input, float* logits) {
   turn.sums = &sums;
   turn.input = &input;
   turn.rows = &rows_;
+  // A worker that takes over a rank may begin with an evaluation.
+  if (!begun_ && !told_ && restored_.has_value()) {
+    turn.begins = told_ = true;
+    turn.restored = &*restored_;
+  }
   SLUICE_RETURN_IF_ERROR(exchange_.Run(turn, cancelled_));
   for (MetricSum& one : sums) {
     const auto known = std::find_if(sums_.begin(), sums_.end(),

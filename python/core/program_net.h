@@ -6,6 +6,9 @@
 //
 // Format: a state is kStateMark and the program's bytes. Empty: none.
 //
+// A state that is restored reaches the program with the first turn that has a batch or ends an
+// epoch, also with one that evaluates.
+//
 // Invariants: gradients that the program leaves alone are 0. A step that the program leaves out is
 // `skipped`: its push has n_w = 0 and no key. After the program has left its loop, each step says
 // that training ends (NetGradients::ends_training).
@@ -74,6 +77,7 @@ class ProgramNet : public DenseNet {
   SlotRows rows_;
   std::vector<MetricSum> sums_;
   bool begun_ = false;                   // it has made a step, or ended an epoch
+  bool told_ = false;                    // the program has restored_
   std::optional<std::string> restored_;  // the program's bytes; none: it begins
   // The result of SaveState after the last step, until the next one.
   mutable std::optional<std::string> saved_;

@@ -81,7 +81,8 @@ class ProgramWorker {
   void Leave() { exchange_.Leave(); }
   // The user has interrupted the program: cancels the job.
   absl::Status Cancel() { return server_->CancelJob(); }
-  // The program cannot go on: the job fails with `why`, such as a traceback.
+  // The program cannot go on: the job fails with `why`, such as a traceback. Before the first
+  // assignment there is no job that could fail: see place().
   void Fail(const std::string& why);
   // The same from the thread that reads the program's source: a step that the program has taken
   // ends by itself, since its memory is in use.

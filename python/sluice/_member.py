@@ -79,8 +79,7 @@ class Member:
         whole = "".join(traceback.format_exception(error))
         text = shortened(whole)
         assert self._core is not None
-        self._core.fail(text)
-        if text == whole:
+        if self._core.fail(text) and text == whole:
             _process.reported(error)
 
     def cancel(self) -> None:

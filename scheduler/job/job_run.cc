@@ -392,8 +392,8 @@ Phase JobRun::PhaseOf(uint32_t rank) const {
   if (phase.kind() == Phase::TRAIN && sync()) phase.set_global_steps(steps_per_epoch_);
   if (const WorkerState* resume = ResumeOf(rank)) *phase.mutable_resume() = *resume;
   if (rejoined.phase != phase.number()) {
-    if (phase.kind() == Phase::TRAIN && rejoined.later && !rejoined.has_trained)
-      ContinueLife(rejoined, &phase);
+    const bool begins = phase.kind() == Phase::TRAIN || phase.kind() == Phase::EVAL;
+    if (begins && rejoined.later && !rejoined.has_trained) ContinueLife(rejoined, &phase);
     return phase;
   }
   *phase.mutable_resume() = rejoined.state;
@@ -409,7 +409,7 @@ Phase JobRun::PhaseOf(uint32_t rank) const {
 void JobRun::ContinueLife(const Rejoined& rejoined, Phase* phase) const {
   if (!rejoined.net_state.empty()) phase->mutable_resume()->set_net_state(rejoined.net_state);
   // Geo: the schedule of the rank's own steps continues.
-  if (sync() || phase->has_resume()) return;
+  if (sync() || phase->kind() != Phase::TRAIN || phase->has_resume()) return;
   phase->mutable_resume();
   phase->set_first_step(result().global_step() / worker_num_);
 }

@@ -234,7 +234,8 @@ class JobRun {
   bool saves_best() const { return config_.checkpoint().save() == CheckpointConfig::BEST; }
   // With checkpoint.save: BEST: no evaluation could be judged, so there is no best model.
   bool none_is_best() const { return result().best().save_id().empty(); }
-  // Tells a later life of a rank, which begins to train with this phase, where the earlier one was.
+  // Tells a later life of a rank, which begins to train or to evaluate with this phase, where the
+  // earlier one was.
   void ContinueLife(const Rejoined& rejoined, Phase* phase) const;
   absl::Status RejoinSync(const HeldOfRank& held, Rejoined* rejoined) const;
   // Async and Geo: the state with which the rank's present life began this training phase; null if

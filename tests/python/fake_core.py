@@ -43,7 +43,7 @@ class Turn:
 
     def __init__(self, core, example_keys, label, numbers, step, trains=True):
         self.core, self.trains, self.step, self.epoch, self.seed = core, trains, step, 0, 7
-        self.begins, self.restored = trains and core.begins, core.restored
+        self.begins, self.restored = core.begins and (trains or core.restored is not None), core.restored
         self.logged, self.sums = [], []
         self.example_keys = example_keys  # [examples][slots]: lists of keys
         self._label = np.array(label, np.float32)
@@ -108,7 +108,7 @@ class Core:
         self.states, self.sums, self.logged, self.keeps_state = [], [], [], False
         self.requests, self.given = queue.Queue(), queue.Queue()  # of a source of the script
         self.unwanted = set()  # requests whose batches nobody wants
-        self.turn, self.left = None, False
+        self.turn, self.left, self.has_job = None, False, True
         self.folder = ""  # of the job's output
         # What the other ranks give: gives(epochs_done, number, what, own) returns what all give, or None.
         self.gives = lambda epochs_done, number, what, own: [own]
@@ -163,7 +163,7 @@ class Core:
         self.turn = Turn(self, *batch) if not isinstance(batch, BaseException) else None
         if self.turn is None:
             raise batch
-        if self.turn.trains:
+        if self.turn.trains or self.turn.begins:
             self.begins, self.restored = False, None
         return self.turn
 
@@ -249,6 +249,7 @@ class Core:
     def fail(self, why):
         self.turn = None
         self.events.append(("fail", why))
+        return self.has_job
 
     def abandon(self):
         self.events.append(("abandon",))

@@ -920,13 +920,14 @@ model {
         self.assertIn("Traceback", self.shown(error, on_terminal=False))  # into its log
         self.assertEqual("ValueError: another one\n", self.shown(ValueError("another one")))
 
-    def test_an_exception_before_the_first_batch_is_shown_by_python(self):
+    def test_an_exception_before_there_is_a_job_is_shown_by_python(self):
+        self.core.has_job = False
         try:
             with self.worker(Net()):
                 1 / 0
         except ZeroDivisionError as caught:
             error = caught
-        # The job may not have begun, and then nobody else would show it.
+        # Nobody else would show it.
         self.assertIn("Traceback", self.shown(error))
 
     def test_the_end_of_the_job_is_one_line(self):
@@ -1226,7 +1227,7 @@ class StateTest(FakeWorkerTest):
     def train(self, keep=True):
         net = Net()
         self.count, self.loaded = 0, []
-        with self.worker(net) as worker:
+        with self.worker(net, predict=net) as worker:
             if keep:
                 worker.save_state(lambda: b"%d" % self.count)
 
@@ -1260,6 +1261,13 @@ class StateTest(FakeWorkerTest):
         self.train()
         self.assertEqual(self.loaded, [b"7", b"8", b"0"])
         self.assertEqual(self.core.states, [b"9", b"9", b"1"])
+
+    def test_an_evaluation_may_be_the_first_that_needs_the_state(self):
+        evaluation = (*batches(1)[0], False)
+        self.core.batches = [fake_core.Attempt(b"7"), evaluation, evaluation, *batches(1), fake_core.StateTurn()]
+        self.train()
+        self.assertEqual(self.loaded, [b"7"])
+        self.assertEqual(self.core.states, [b"8"])
 
     def test_functions_come_in_pairs_and_before_the_loop(self):
         net = Net()

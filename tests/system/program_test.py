@@ -391,13 +391,58 @@ class ProgramTest(ProgramLaunchTest):
         self.assertNotIn("train.py rank 1 runs again", out)
 
     def test_a_program_that_cannot_start_again_ends_the_launch(self):
-        # The first worker of rank 1 dies in a step; all later ones fail in their first line.
+        # The first worker of rank 1 dies in a step; all later ones end in their first line.
         died = "os.environ['SLUICE_LOG_DIR'] + '/died'"
         dies = "if worker.rank == 1: import os; open(%s, 'w'); os.abort()" % died
-        fails = "import os\nif os.path.exists(%s): import nowhere\n" % died
-        out = self.train("--a_sync=false", change=lambda text: fails + in_step(20, dies)(text), expect=1)
-        self.assertRegex(out, r"start number 3 in a row that failed, and is not started again; [\s\S]*No module named 'nowhere'")
-        self.assertEqual(out.count("train.py rank 1 runs again"), 3, out)
+        for name, ends in (("fails", "import nowhere"), ("exits", "print('ends', flush=True); os._exit(0)")):
+            with self.subTest(name):
+                again = "import os\nif os.path.exists(%s): %s\n" % (died, ends)
+                out = self.train("--a_sync=false", name=name, change=lambda text: again + in_step(20, dies)(text), expect=1)
+                self.assertRegex(out, r"start number 3 in a row that failed, and is not started again; [\s\S]*(No module named "
+                                 r"'nowhere'|ends)")
+                self.assertEqual(out.count("train.py rank 1 runs again"), 3, out)
+
+    def test_an_exception_before_the_first_batch_fails_the_job_with_its_traceback(self):
+        # Also in a process that takes a rank over, which may have no assignment yet.
+        died = "os.environ['SLUICE_LOG_DIR'] + '/died'"
+        dies = "if worker.rank == 1: import os; open(%s, 'w'); os.abort()" % died
+        fails = "        import os\n        if os.path.exists(%s): 1 / 0\n        for batch in worker:\n" % died
+        out = self.train("--a_sync=false", change=lambda text: in_step(20, dies)(text).replace(
+            "        for batch in worker:\n", fails), expect=1)
+        self.assertEqual(out.count("train.py rank 1 runs again"), 1, out)
+        self.assertRegex(out, r"(?s)failed: .*Traceback.*train\.py.*\n.*ZeroDivisionError")
+        self.assertIn("ZeroDivisionError", (self.tmp / "run" / "result.json").read_text())
+
+    def test_a_process_that_takes_over_in_the_last_evaluation_loads_the_state(self):
+        folder = self.tmp / "states"
+        folder.mkdir()
+        predict = """\
+    def predict(batch):
+        held = pathlib.Path(%r) / "held"
+        if worker.rank == 1 and not held.exists():
+            held.touch()
+            __import__("time").sleep(600)  # until it is killed
+        held.with_name("in%%d" %% worker.rank).write_text(str(kept[0]))
+        return model(batch)
+    with sluice""" % str(folder)
+        launcher = self.start_training("--a_sync=false", arguments=["--epochs=1"], change=lambda text: with_state(folder)(
+            text.replace("predict=model)", "predict=predict)").replace("    with sluice", predict)))
+        wait_until((folder / "held").exists, self.output)
+        kill_unless_over(self.pid_of("worker", 1), signal.SIGKILL)
+        result = self.result(launcher)
+        self.assertEqual(result["recovery"]["worker_losses"], 1, self.output())
+        self.assertEqual([(folder / name).read_text() for name in ("in0", "in1")], 2 * [str(result["global_step"])], self.output())
+
+    def test_a_program_that_exits_well_before_its_job_is_over_fails_the_job(self):
+        out = self.train("--a_sync=false", change=in_step(20, "if worker.rank == 1: import os; os._exit(0)"), expect=1)
+        cause = r"train\.py rank 1 \(pid \d+\) exited with code 0, before its job was over"
+        self.assertRegex(out, cause + ", and is not started again")
+        result = json.loads((self.tmp / "run" / "result.json").read_text())
+        self.assertEqual(result["status"], "failed", out)
+        self.assertRegex(result["message"], cause)
+        # The other rank has trained the same steps, also those since its last report.
+        self.assertEqual(result["examples"], result["global_step"] * 2 * BATCH_SIZE, out)
+        self.assertNotIn("runs again", out)
 
     def test_torch_distributed_works_beside_and_the_flag_for_workers_wins(self):
         out = self.train(change=lambda text: text.replace("    torch.manual_seed(1)\n", """\
@@ -428,10 +473,10 @@ class ProgramTest(ProgramLaunchTest):
         self.assertNotIn("in use", self.output())
         self.await_none_left()
 
-    def start_alone(self, *arguments, resume=False):
+    def start_alone(self, *arguments, resume=False, change=lambda text: text):
         """Runs the script by itself; its job writes into self.tmp / "own"."""
         more = 'output_dir: "%s" checkpoint { every_steps: 50 }' % (self.tmp / "own")
-        file = self.script(lambda text: with_result(text).replace(
+        file = self.script(lambda text: with_result(change(text)).replace(
             "    torch.manual_seed(1)\n", "    job.text += '%s'\n    torch.manual_seed(1)\n" % more).replace(
             "predict=model)", "predict=model, resume=%r)" % resume))
         return self.start(PYTHON, "-u", file, *arguments, env=dict(ONE_THREAD, PYTHONPATH=str(BIN.parent / "python")), log="run.out")
@@ -492,8 +537,16 @@ class ProgramTest(ProgramLaunchTest):
         ranks[1].wait()
         self.assertNotEqual(self.exit_code(ranks[0]), 0)
         self.assertIn("a process of the job has ended", self.output("rank0"))
-        self.assertEqual(self.own_result()["status"], "cancelled")
+        # The launcher sees the end of its worker and that nobody reads its statuses; either may come first.
+        self.assertIn(self.own_result()["status"], ("failed", "cancelled"))
         self.await_own_end()
+
+    def test_a_script_of_its_own_that_exits_well_before_its_job_is_over_ends_it(self):
+        script = self.start_alone("--epochs=1000", change=in_step(60, "import os; os._exit(0)"))
+        self.assertEqual(self.exit_code(script), 0, self.output())
+        self.await_own_end()
+        # The launcher sees the end of its worker and that nobody reads its statuses; either may come first.
+        self.assertIn(self.own_result()["status"], ("failed", "cancelled"), self.output())
 
     def start_on_terminal(self, statement):
         """Launches one worker with --pdb and this statement in step 5. Returns the launcher and the terminal's other side."""

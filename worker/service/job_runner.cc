@@ -459,6 +459,8 @@ absl::StatusOr<PhaseReport> JobRunner::RunPhase(const Phase& phase) {
     }
     case Phase::EVAL: {
       stats_.SetDoing("evaluating");
+      if (!phase.resume().net_state().empty())
+        SLUICE_RETURN_IF_ERROR(net_->RestoreState(phase.resume().net_state()));
       SLUICE_ASSIGN_OR_RETURN(*report.mutable_eval(),
                               evaluator_->Run(report.mutable_train()->mutable_summary()));
       break;

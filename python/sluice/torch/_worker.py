@@ -155,7 +155,6 @@ class Worker:
         self._turn: _core.Turn | None = None
         self._unanswered = False  # a turn was taken, and what serves it has not returned
         self._over = False
-        self._served = False  # the job has given a turn, so that a failure of this process reaches it
         self._handler: Any = None  # of SIGINT, before the job was cancelled
         self._places: dict[str, list[Place]] | None = None
         self._numbers: list[str] = []
@@ -280,8 +279,8 @@ class Worker:
         text = shortened(whole)
         if self._batch is not None:
             self._end_turn()  # before: the turn's memory is gone when the job has failed
-        core.fail(text)
-        if text == whole and self._served:
+        has_job = core.fail(text)
+        if text == whole and has_job:
             _process.reported(error)
 
     def _cancel(self, core: _core.Worker) -> None:
@@ -496,7 +495,7 @@ class Worker:
         return fn
 
     def load_state(self, fn: Load) -> Load:
-        """Has ``fn`` called before a batch when the job goes on from an earlier step than this process did.
+        """Has ``fn`` called before a batch or an evaluation when the job goes on from another step than this process did.
 
         ``fn(state)`` gets the bytes that ``save_state``'s function gave after the step from which this rank goes on: after
         ``--resume``, after the loss of a pserver in sync (on all ranks), and in a process that replaces a lost one. In async
@@ -542,7 +541,6 @@ class Worker:
         except self._core_module.JobEnded as error:
             self._over = True
             raise JobError(str(error)) from None
-        self._served = True
         if turn is None:
             self._over = True
             self._end_evaluation()
