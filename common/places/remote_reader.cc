@@ -38,10 +38,11 @@ absl::StatusOr<size_t> RemoteReader::ReadAt(uint64_t offset, void* to, size_t n)
   }
   if (offset != run_end_) run_begin_ = run_end_ = offset;
   const uint64_t end = std::min(size, std::max(expected_end_, offset + n));
-  // Little is read here, or little is known to be wanted.
+  // Little is read here, or little is known to be wanted. Else small pieces of a file share its
+  // parts.
   const bool short_run = offset + n - run_begin_ <= kFewBytes;
   const bool wants_few = expected_end_ == UINT64_MAX || expected_end_ <= offset ||
-                         expected_end_ - run_begin_ <= kFewBytes;
+                         expected_end_ - run_begin_ <= RangeCache::kHeadBytes;
   if (short_run && wants_few) return ReadFew(offset, to, n);
 
   const uint64_t part_bytes = cache_->part_bytes();

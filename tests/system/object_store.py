@@ -1,6 +1,6 @@
 """A store that speaks S3's protocol and checks signatures (moto), for tests: run by an interpreter that has moto.
 
-Prints a line of JSON: the credentials of a user. Then each line of standard input
+Prints a line of JSON: the credentials of a user, and of a session with a token. Then each line of standard input
 is a command, ["put", KEY, PATH], answered with a line; its end ends the store.
 """
 import json
@@ -30,7 +30,17 @@ def main():
     user = {"aws_access_key_id": key["AccessKeyId"], "aws_secret_access_key": key["SecretAccessKey"]}
     store = boto3.client("s3", **at, **user)
     store.create_bucket(Bucket=BUCKET)
-    print(json.dumps({"id": key["AccessKeyId"], "secret": key["SecretAccessKey"]}), file=answers, flush=True)
+    trusted = {"Version": "2012-10-17",
+               "Statement": [{"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"AWS": "*"}}]}
+    iam = boto3.client("iam", **at, **user)
+    role = iam.create_role(RoleName="reader", AssumeRolePolicyDocument=json.dumps(trusted))["Role"]
+    iam.put_role_policy(RoleName="reader", PolicyName="all", PolicyDocument=json.dumps(allowed))
+    sts = boto3.client("sts", **at, **user)
+    session = sts.assume_role(RoleArn=role["Arn"], RoleSessionName="session")["Credentials"]
+    print(json.dumps({"id": key["AccessKeyId"], "secret": key["SecretAccessKey"],
+                      "session": {"AWS_ACCESS_KEY_ID": session["AccessKeyId"],
+                                  "AWS_SECRET_ACCESS_KEY": session["SecretAccessKey"],
+                                  "AWS_SESSION_TOKEN": session["SessionToken"]}}), file=answers, flush=True)
     for line in sys.stdin:
         _, name, path = json.loads(line)
         with open(path, "rb") as file:

@@ -107,6 +107,15 @@ TEST_F(RemoteReaderTest, NothingIsFetchedBehindTheExpectedEnd) {
   }
 }
 
+TEST_F(RemoteReaderTest, SmallPiecesShareAPart) {
+  for (uint64_t begin = 0; begin < 2 * kPart; begin += 128 << 10) {
+    const auto reader = Open(2 * kPart);
+    reader->ExpectEnd(begin + (128 << 10));
+    ReadAll(reader.get(), begin, begin + (128 << 10));
+  }
+  EXPECT_LE(files_.bytes, 2 * kPart);
+}
+
 TEST_F(RemoteReaderTest, MemoryIsBounded) {
   RangeCache small({kPart, 2 * kPart, 4});
   RemoteReader reader({&files_, "p", IdentityOfVersion(20 * kPart, "\"1\"")}, &small,
