@@ -13,7 +13,6 @@
 #include "common/config/own_data.h"
 #include "common/daemon/control_plane.h"
 #include "common/daemon/endpoint_list.h"
-#include "common/transport/retry.h"
 #include "common/wire/frame.h"
 #include "model/net/dense_net.h"
 #include "model/program/program_spec.h"
@@ -25,11 +24,6 @@ namespace {
 // environment belongs to the program, so this sets nothing there.
 void QuietGrpcOfThisModule() {
   if (std::getenv("GRPC_VERBOSITY") == nullptr) gpr_set_log_function([](gpr_log_func_args*) {});
-}
-
-// Whether a run that has ended so may have lost the job to its next attempt.
-bool AttemptMayFollow(const absl::Status& status) {
-  return absl::IsCancelled(status) || MayGoWellInNextAttempt(status.code());
 }
 
 }  // namespace
@@ -124,6 +118,7 @@ void ProgramWorker::Log(const std::string& line) {
 }
 
 void ProgramWorker::JobStarts(const WorkerAssignment& assignment) {
+  run_end_.Starts();
   MutexLock lock(&mutex_);
   // Another attempt of the same job goes on.
   if (place_.has_value() && place_->job_id != assignment.job().job_id()) newest_ = {};
@@ -141,29 +136,11 @@ void ProgramWorker::JobStarts(const WorkerAssignment& assignment) {
 }
 
 void ProgramWorker::JobEnded(const absl::Status& status) {
-  {
-    MutexLock lock(&mutex_);
-    last_ = status;
-  }
-  // After the loss of a member the scheduler assigns the job's next attempt. If it does not, it
-  // tells this process to stop (Ended).
-  if (AttemptMayFollow(status)) return;
-  exchange_.End(status);
+  if (std::optional<absl::Status> how = run_end_.Ended(status)) exchange_.End(*std::move(how));
 }
 
 void ProgramWorker::Ended(const absl::Status& status) {
-  absl::Status how = status;
-  {
-    MutexLock lock(&mutex_);
-    if (how.ok()) how = last_;
-  }
-  if (how.ok()) {
-    how = absl::CancelledError("the cluster was stopped before the job ended");
-  } else if (status.ok() && AttemptMayFollow(how)) {
-    // The run has seen only that the job was taken away.
-    how = absl::CancelledError("the job has ended elsewhere; result.json and the launcher say why");
-  }
-  exchange_.End(std::move(how));
+  if (std::optional<absl::Status> how = run_end_.Stopped(status)) exchange_.End(*std::move(how));
 }
 
 std::optional<ProgramWorker::Place> ProgramWorker::place() {

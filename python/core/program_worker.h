@@ -27,6 +27,7 @@
 #include "python/core/program_group.h"
 #include "python/core/program_net.h"
 #include "python/core/program_source.h"
+#include "python/core/run_end.h"
 #include "python/core/source_exchange.h"
 #include "worker/service/worker_server.h"
 
@@ -117,11 +118,11 @@ class ProgramWorker {
   std::unique_ptr<PlacesEnv> places_;
 
   ProgramNet::Newest newest_;  // used by the job thread alone
+  RunEnd run_end_;
 
   Mutex mutex_;
   std::optional<Place> place_ ABSL_GUARDED_BY(mutex_);
   std::optional<GatherRequest> self_ ABSL_GUARDED_BY(mutex_);  // ProgramGroup::Options
-  absl::Status last_ ABSL_GUARDED_BY(mutex_);                  // of the last run
   // Its threads use all of the above.
   std::unique_ptr<WorkerServer> server_;
   std::unique_ptr<ProgramGroup> group_;  // last: it asks through the server
