@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
 #include "common/config/data_columns.h"
+#include "common/config/data_format.h"
 #include "common/config/mode.h"
 #include "common/saved_model/checkpoint.h"
 #include "common/saved_model/model_tables.h"
@@ -83,10 +84,7 @@ bool HasNumber(const NumericFeature& numeric) {
 
 bool HasSeveralValues(const DataConfig& data, const Feature& feature) {
   if (!feature.categorical().multi_value_delimiter().empty()) return true;
-  return data.format() == DataConfig::MULTI_SLOT &&
-         std::any_of(data.slots().begin(), data.slots().end(), [&](const Slot& slot) {
-           return slot.name() == ColumnOf(feature) && slot.dim() == 0;
-         });
+  return ValuesOf(data, ColumnOf(feature)) != CellValues::kOne;
 }
 
 // "in table "embedding" (wide 1, embedding 8)": the sparse table of a slot.
@@ -100,11 +98,9 @@ std::string RowsOf(const ModelSpec& model, const FeatureSchema::Slot& slot) {
                       ")");
 }
 
-bool NamesColumnsByIndex(const DataConfig& data) { return data.format() == DataConfig::LIBSVM; }
+bool NamesColumnsByIndex(const DataConfig& data) { return FormatOf(data).numbered; }
 
-bool IsCsv(const DataConfig& data) {
-  return data.format() == DataConfig::CSV || data.format() == DataConfig::TSV;
-}
+bool IsCsv(const DataConfig& data) { return FormatOf(data).delimited; }
 
 class Comparison {
  public:
@@ -286,8 +282,11 @@ void Comparison::CompareCategorical(const std::string& name, const Feature& a, c
               CategoricalFeature::Pooling_Name(to.pooling()));
   Compare(kWarnings, name + "categorical.missing_is_value", from.missing_is_value(),
           to.missing_is_value());
-  Compare(kWarnings, name + "weights of values", !from.weight_delimiter().empty(),
-          !to.weight_delimiter().empty());
+  const auto weighted = [](const DataConfig& data, const Feature& feature) {
+    return !feature.categorical().weight_delimiter().empty() ||
+           ValuesOf(data, ColumnOf(feature)) == CellValues::kWeighted;
+  };
+  Compare(kWarnings, name + "weights of values", weighted(a_.data(), a), weighted(b_.data(), b));
   Compare(kWarnings, name + "several values per example", HasSeveralValues(a_.data(), a),
           HasSeveralValues(b_.data(), b));
   // In such tables a value's row is its place in the vocabulary.

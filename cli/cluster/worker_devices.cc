@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "cli/screen/format.h"
 #include "common/base/status_macros.h"
+#include "common/config/data_format.h"
 #include "common/config/device_request.h"
 #include "model/model_spec.h"
 
@@ -145,9 +146,13 @@ absl::Status CheckJobOnDevices(const JobConfig& job, const WorkerDevices& device
 
 absl::Status CheckWeightsOnDevices(const JobConfig& job, const WorkerDevices& devices,
                                    const ListDevices& list) {
-  const auto weighted = std::find_if(
-      job.features().begin(), job.features().end(),
-      [](const Feature& feature) { return !feature.categorical().weight_delimiter().empty(); });
+  const auto weighted =
+      std::find_if(job.features().begin(), job.features().end(), [&job](const Feature& feature) {
+        const CategoricalFeature& values = feature.categorical();
+        return !values.weight_delimiter().empty() ||
+               (feature.has_categorical() &&
+                ValuesOf(job.data(), values.column()) == CellValues::kWeighted);
+      });
   if (weighted == job.features().end()) return absl::OkStatus();
   std::optional<bool> has_gpu;  // this machine; unset: not known yet
   for (const std::string& device : devices.by_rank) {
@@ -162,8 +167,8 @@ absl::Status CheckWeightsOnDevices(const JobConfig& job, const WorkerDevices& de
     }
     return Refuse(devices.origin,
                   absl::StrCat("the feature \"", weighted->name(),
-                               "\" has weight_delimiter, and weights of values are computed on the "
-                               "CPU only; give --device=cpu"));
+                               "\" has values with weights (weight_delimiter, or one-hot "
+                               "LIBSVM), which are computed on the CPU only; give --device=cpu"));
   }
   return absl::OkStatus();
 }

@@ -9,7 +9,7 @@
 #include "common/base/status_macros.h"
 #include "common/places/places_env.h"
 #include "model/data/expand_files.h"
-#include "model/data/line_parser.h"
+#include "model/data/line_format.h"
 #include "model/data/line_reader.h"
 #include "model/data/text_reader.h"
 
@@ -24,11 +24,8 @@ absl::StatusOr<DataSample> CopyFirstLines(const DataConfig& data, const std::str
                                           uint64_t bytes) {
   SLUICE_ASSIGN_OR_RETURN(const std::vector<std::string> paths,
                           ExpandFiles(data.train_files(), AllPlaces()));
-  RecordRule rule;  // cells with line ends stay whole
-  if (data.format() == DataConfig::CSV || data.format() == DataConfig::TSV) {
-    SLUICE_ASSIGN_OR_RETURN(const Delimited delimited, Delimited::FromConfig(data));
-    rule = delimited.record_rule();
-  }
+  // Cells with line ends stay whole.
+  SLUICE_ASSIGN_OR_RETURN(const RecordRule rule, RecordRuleOf(data));
   DataSample sample;
   double copied = 0, all = 0;  // bytes of text
   for (const std::string& path : paths) {

@@ -5,6 +5,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/config/data_format.h"
 
 namespace sluice {
 namespace {
@@ -20,10 +21,11 @@ std::string Shown(const std::string& text) {
 
 class CsvProblems {
  public:
-  explicit CsvProblems(const DataConfig& data) : csv_(data.csv()), format_(data.format()) {}
+  explicit CsvProblems(const DataConfig& data)
+      : csv_(data.csv()), format_(FormatOf(data)), name_(DataConfig::Format_Name(data.format())) {}
 
   std::vector<ConfigProblem> Find() {
-    if (format_ == DataConfig::CSV || format_ == DataConfig::TSV) {
+    if (format_.delimited) {
       Delimiter();
       Quote();
       Escape();
@@ -40,7 +42,7 @@ class CsvProblems {
   }
 
   std::string DelimiterOrDefault() const {
-    return !csv_.delimiter().empty() ? csv_.delimiter() : format_ == DataConfig::TSV ? "\t" : ",";
+    return !csv_.delimiter().empty() ? csv_.delimiter() : format_.delimiter;
   }
 
   void Delimiter() {
@@ -54,9 +56,9 @@ class CsvProblems {
       Add("delimiter", absl::StrCat("has ", delimiter.size(), " characters; give at most ",
                                     kMostDelimiterBytes));
     }
-    if (format_ == DataConfig::TSV && delimiter != "\t") {
+    if (format_.fixed_delimiter && delimiter != format_.delimiter) {
       Add("delimiter",
-          absl::StrCat(Shown(delimiter), " contradicts data.format TSV; use format CSV"));
+          absl::StrCat(Shown(delimiter), " contradicts data.format ", name_, "; use format CSV"));
     }
   }
 
@@ -102,13 +104,13 @@ class CsvProblems {
     CsvFormat other = csv_;
     other.clear_missing();
     if (other.ByteSizeLong() == 0) return;
-    problems_.push_back(
-        {"data.csv", absl::StrCat("has no effect with format ", DataConfig::Format_Name(format_),
-                                  ", except for missing; remove the rest")});
+    problems_.push_back({"data.csv", absl::StrCat("has no effect with format ", name_,
+                                                  ", except for missing; remove the rest")});
   }
 
   const CsvFormat& csv_;
-  const DataConfig::Format format_;
+  const DataFormat& format_;
+  const std::string name_;
   std::vector<ConfigProblem> problems_;
 };
 
@@ -116,6 +118,12 @@ class CsvProblems {
 
 std::vector<ConfigProblem> FindCsvProblems(const DataConfig& data) {
   return CsvProblems(data).Find();
+}
+
+absl::Status CheckNoCsvOptions(const DataConfig& data) {
+  for (const ConfigProblem& problem : FindCsvProblems(data))
+    return absl::InvalidArgumentError(absl::StrCat(problem.path, " ", problem.text));
+  return absl::OkStatus();
 }
 
 }  // namespace sluice

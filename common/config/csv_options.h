@@ -6,6 +6,7 @@
 
 #include <vector>
 
+#include "absl/status/status.h"
 #include "common/config/config_problem.h"
 #include "proto/config.pb.h"
 
@@ -14,5 +15,7 @@ namespace sluice {
 // Only of options that say how a line becomes cells and numbers; the columns are
 // FindColumnProblems'.
 std::vector<ConfigProblem> FindCsvProblems(const DataConfig& data);
+// INVALID_ARGUMENT with the first of them.
+absl::Status CheckNoCsvOptions(const DataConfig& data);
 
 }  // namespace sluice

@@ -5,33 +5,17 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/config/closest_name.h"
+#include "common/config/data_format.h"
 
 namespace sluice {
 namespace {
-
-std::vector<std::string> CriteoColumns() {
-  std::vector<std::string> names = {"label"};
-  for (int i = 1; i <= 13; ++i) names.push_back(absl::StrCat("I", i));
-  for (int i = 1; i <= 26; ++i) names.push_back(absl::StrCat("C", i));
-  return names;
-}
-
-std::vector<std::string> SlotColumns(const DataConfig& data) {
-  std::vector<std::string> names;
-  for (const Slot& slot : data.slots()) {
-    if (slot.dim() <= 1) names.push_back(slot.name());
-    for (uint32_t i = 0; slot.dim() > 1 && i < slot.dim(); ++i)
-      names.push_back(absl::StrCat(slot.name(), ".", i));
-  }
-  return names;
-}
 
 // NamedColumns as a set. Its size does not grow with the slots' dims: they are not validated yet,
 // and a huge one must not exhaust the memory.
 class ColumnSet {
  public:
   explicit ColumnSet(const DataConfig& data) {
-    if (data.format() != DataConfig::MULTI_SLOT) {
+    if (!FormatOf(data).slots) {
       examples_ = NamedColumns(data);
       for (const std::string& name : examples_) dims_[name] = 0;
       return;
@@ -66,26 +50,10 @@ class ColumnSet {
   std::vector<std::string> examples_;
 };
 
-const char* PlaceOfColumns(DataConfig::Format format) {
-  return format == DataConfig::MULTI_SLOT   ? "among data.slots"
-         : format == DataConfig::CRITEO_TSV ? "a column of CRITEO_TSV (label, I1 to I13, C1 to C26)"
-                                            : "among data.csv.columns";
-}
-
 }  // namespace
 
 std::vector<std::string> NamedColumns(const DataConfig& data) {
-  switch (data.format()) {
-    case DataConfig::CSV:
-    case DataConfig::TSV:
-      return {data.csv().columns().begin(), data.csv().columns().end()};
-    case DataConfig::CRITEO_TSV:
-      return CriteoColumns();
-    case DataConfig::MULTI_SLOT:
-      return SlotColumns(data);
-    default:
-      return {};
-  }
+  return FormatOf(data).named_columns(data);
 }
 
 std::vector<ConfigProblem> FindColumnProblems(const JobConfig& job) {
@@ -98,12 +66,12 @@ std::vector<ConfigProblem> FindColumnProblems(const JobConfig& job) {
     const uint32_t dim = columns.DimOf(name);
     const std::string why = dim > 1 ? absl::StrCat("is a slot of ", dim, " values, the columns ",
                                                    name, ".0 to ", name, ".", dim - 1)
-                                    : absl::StrCat("is not ", PlaceOfColumns(data.format()),
+                                    : absl::StrCat("is not ", FormatOf(data).place_of_columns,
                                                    DidYouMean(name, columns.examples()));
     problems.push_back({path, absl::StrCat("'", name, "' ", why, "; name one of them")});
   };
-  // CRITEO_TSV always has its label first, so the label needs no name.
-  if (data.format() != DataConfig::CRITEO_TSV) check("data.label.column", data.label().column());
+  // A label that has its place needs no name.
+  if (!FormatOf(data).label_first) check("data.label.column", data.label().column());
   check("data.weight_column", data.weight_column());
   for (int i = 0; i < job.features_size(); ++i) {
     const Feature& f = job.features(i);

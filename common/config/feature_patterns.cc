@@ -13,16 +13,12 @@
 #include "absl/strings/str_replace.h"
 #include "common/base/status_macros.h"
 #include "common/config/config_problem.h"
+#include "common/config/data_format.h"
 
 namespace sluice {
 namespace {
 
 constexpr char kFeatures[] = "features[";
-// Data sets such as avazu, kdd12 and criteo are published in this form.
-constexpr char kOneHotLibsvm[] =
-    "; one-hot LIBSVM data, where each index is a value of one categorical feature, is not read "
-    "yet: write the indices of a line into one cell of a CSV file, as in 1,\"59299 88995\", and "
-    "declare one feature with multi_value_delimiter: \" \"";
 constexpr size_t kListedColumns = 20;  // most columns that a message lists
 
 absl::Status Refuse(const std::string& text, const std::string& why) {
@@ -192,7 +188,7 @@ std::string ListColumns(const std::vector<std::string>& columns) {
 // The columns that the label, the weight or a feature without a wildcard uses.
 std::set<std::string> UsedColumns(const JobConfig& job) {
   std::set<std::string> used = {job.data().label().column(), job.data().weight_column()};
-  if (job.data().format() == DataConfig::CRITEO_TSV) used.insert("label");
+  if (FormatOf(job.data()).label_first) used.insert("label");
   for (const Feature& feature : job.features()) {
     if (!IsWildcard(feature)) used.insert(ColumnRead(feature));
   }
@@ -214,10 +210,9 @@ absl::Status FeaturePatterns::ExpandRanges() {
   for (int i = 0; i < job_.features_size(); ++i) {
     const absl::Status appended =
         AppendSingle(job_.features(i), absl::StrCat(kFeatures, i, "]"), &expanded);
-    if (!appended.ok() && job_.data().format() == DataConfig::LIBSVM &&
-        absl::StrContains(appended.message(), "many features")) {
-      return AtField(FieldOf(appended),
-                     absl::InvalidArgumentError(absl::StrCat(appended.message(), kOneHotLibsvm)));
+    if (!appended.ok() && absl::StrContains(appended.message(), "many features")) {
+      return AtField(FieldOf(appended), absl::InvalidArgumentError(absl::StrCat(
+                                            appended.message(), FormatOf(job_.data()).one_hot)));
     }
     SLUICE_RETURN_IF_ERROR(appended);
     origins.resize(expanded.size(), i);

@@ -13,6 +13,7 @@
 #include "common/base/local_path.h"
 #include "common/base/status_macros.h"
 #include "common/config/config_problem.h"
+#include "common/config/data_format.h"
 #include "common/config/feature_patterns.h"
 #include "common/config/job_validation.h"
 #include "common/config/mode.h"
@@ -46,9 +47,10 @@ std::string AsPattern(const std::string& folder) {
 
 void FillData(DataConfig* data) {
   SLUICE_DEFAULT(data, shuffle, true);
-  if (data->format() != DataConfig::CSV && data->format() != DataConfig::TSV) return;
+  const DataFormat& format = FormatOf(*data);
+  if (!format.delimited) return;
   CsvFormat* csv = data->mutable_csv();
-  if (csv->delimiter().empty()) csv->set_delimiter(data->format() == DataConfig::TSV ? "\t" : ",");
+  if (csv->delimiter().empty()) csv->set_delimiter(format.delimiter);
   SLUICE_DEFAULT(csv, trim, true);
 }
 
@@ -197,10 +199,11 @@ absl::Status ExpandFeatures(const FindColumns& columns_of, const std::string& ba
                             const ModelRules& rules, FeaturePatterns* patterns, JobConfig* job) {
   SLUICE_RETURN_IF_ERROR(patterns->ExpandRanges());
   if (!patterns->HasWildcards()) return absl::OkStatus();
-  if (job->data().format() == DataConfig::LIBSVM || !columns_of) {
-    return AtField("features", absl::InvalidArgumentError(
-                                   "a '*' needs data with named columns, which LIBSVM does not "
-                                   "have; give a range, such as name: \"{1..59}\""));
+  if (FormatOf(job->data()).numbered || !columns_of) {
+    return AtField("features", absl::InvalidArgumentError(absl::StrCat(
+                                   "a '*' needs data with named columns, which ",
+                                   DataConfig::Format_Name(job->data().format()),
+                                   " does not have; give a range, such as name: \"{1..59}\"")));
   }
   JobConfig with_paths = *job;
   ResolvePaths(base_dir, &with_paths);

@@ -13,6 +13,7 @@
 #include "common/config/closest_name.h"
 #include "common/config/csv_options.h"
 #include "common/config/data_columns.h"
+#include "common/config/data_format.h"
 #include "common/config/feature_keys.h"
 #include "common/config/job_config.h"
 #include "common/config/mode.h"
@@ -49,13 +50,15 @@ class JobValidator {
     Places();
     Files();
     Lanes();
-    if (job_.data().format() == DataConfig::CSV || job_.data().format() == DataConfig::TSV) {
+    const DataFormat& format = FormatOf(job_.data());
+    if (format.delimited) {
       Csv();
     } else {
       OtherFormat();
     }
-    if (!job_.data().slots().empty() && job_.data().format() != DataConfig::MULTI_SLOT)
+    if (!job_.data().slots().empty() && !format.slots) {
       Add("data.slots", "only have an effect with format MULTI_SLOT; remove them");
+    }
     if (job_.data().format() != DataConfig::FORMAT_UNSPECIFIED)
       AddAll(FindCsvProblems(job_.data()));
     AddAll(FindColumnProblems(job_));
@@ -224,15 +227,21 @@ class JobValidator {
     // The model's rules say what such a job must not have.
     if (ProgramGivesData(job_)) return;
     if (job_.data().format() == DataConfig::FORMAT_UNSPECIFIED) {
-      Add("data.format", "is missing; set it to CSV, TSV, LIBSVM, CRITEO_TSV or MULTI_SLOT");
+      Add("data.format", absl::StrCat("is missing; set it to ", FormatNames()));
       return;
     }
-    const std::string format = DataConfig::Format_Name(job_.data().format());
-    if (job_.data().format() == DataConfig::MULTI_SLOT) {
+    const DataFormat& format = FormatOf(job_.data());
+    const std::string& label = job_.data().label().column();
+    if (format.slots) {
       SlotNames();
-    } else if (!job_.data().label().column().empty()) {
-      Add("data.label.column", absl::StrCat("'", job_.data().label().column(), "' has no effect: ",
-                                            format, " has the label first; remove it"));
+    } else if (format.label_first && !label.empty()) {
+      Add("data.label.column", absl::StrCat("'", label, "' has no effect: ",
+                                            DataConfig::Format_Name(job_.data().format()),
+                                            " has the label first; remove it"));
+    } else if (!format.label_first && label.empty()) {
+      Add("data.label.column", "is missing; name the column that holds the label");
+    } else if (!format.label_first && label == job_.data().weight_column()) {
+      Add("data.weight_column", absl::StrCat("'", label, "' is the label; name another column"));
     }
   }
 

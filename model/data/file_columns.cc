@@ -13,7 +13,9 @@
 #include "common/base/status_macros.h"
 #include "common/config/closest_name.h"
 #include "common/config/data_columns.h"
+#include "common/config/data_format.h"
 #include "model/data/expand_files.h"
+#include "model/data/format_reader.h"
 #include "model/data/text_reader.h"
 #include "model/features/cell.h"
 
@@ -114,17 +116,17 @@ namespace {
 
 // ColumnsOfData with the files that `env` opens.
 absl::StatusOr<std::vector<std::string>> ColumnsIn(const DataConfig& data, Env* env) {
-  const bool delimited = data.format() == DataConfig::CSV || data.format() == DataConfig::TSV;
-  if (!delimited || !data.csv().header()) return NamedColumns(data);
-  SLUICE_ASSIGN_OR_RETURN(const Delimited cut, Delimited::FromConfig(data));
+  const FormatReader* const reader = ReaderOf(data);
+  if (reader == nullptr || reader->columns_of_file == nullptr ||
+      (FormatOf(data).delimited && !data.csv().header()))
+    return NamedColumns(data);
   // An evaluation has no training files.
   const auto& patterns = data.train_files().empty() ? data.eval_files() : data.train_files();
   SLUICE_ASSIGN_OR_RETURN(const std::vector<std::string> files, ExpandFiles(patterns, env));
   std::vector<std::string> names;
-  // An empty file has no header.
+  // An empty file names no columns.
   for (size_t i = 0; i < files.size() && names.empty(); ++i) {
-    SLUICE_ASSIGN_OR_RETURN(HeaderLine header, ReadHeaderLine(cut, files[i], env));
-    names = std::move(header.names);
+    SLUICE_ASSIGN_OR_RETURN(names, reader->columns_of_file(data, files[i], env));
   }
   return names;
 }

@@ -42,8 +42,8 @@ absl::StatusOr<HeaderLine> ReadHeaderLine(const Delimited& delimited, const std:
 absl::StatusOr<HeaderLine> ReadHeaderLine(const Delimited& delimited, LineReader* reader);
 
 // The columns of `data`, in the order of a line. They are those that the format or the
-// configuration names, or those in the header of the first file (of train_files, or else of
-// eval_files). Empty when nothing names them.
+// configuration names, or those that the first file (of train_files, or else of eval_files) names:
+// in its header. Empty when nothing names them.
 // REQUIRES: the defaults of `data` are filled in.
 absl::StatusOr<std::vector<std::string>> ColumnsOfData(const DataConfig& data);
 // The same, for data that `env` opens. It outlives what is returned.

@@ -79,6 +79,23 @@ void ForEachCell(const char* line, size_t size, char delimiter, F cell) {
 
 bool LineParser::Skips(std::string_view line) const { return AllBlank(line); }
 
+std::string LineParser::TextAt(size_t column) const {
+  NumberText memory;
+  return std::string(typed_.empty() ? values_[column] : TextOf(typed_[column], &memory));
+}
+
+absl::Status LineParser::ValueList::Add(std::string_view word, uint64_t index,
+                                        std::string_view weight) {
+  double number;
+  if (!ParseNumber(weight, &number)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(QuotedCell(word), ": ", QuotedCell(weight), " is not a finite number"));
+  }
+  values.push_back(Cell::Unsigned(index));
+  weights.push_back(number);
+  return absl::OkStatus();
+}
+
 void LineParser::MarkMissing(const std::vector<std::string>& absent, size_t first) {
   // Most jobs name no values that stand for missing ones, and need no comparisons.
   if (absent.empty()) return;
@@ -392,8 +409,10 @@ LibsvmParser::LibsvmParser(const std::vector<std::string>& columns,
   for (size_t i = 1; i < columns.size(); ++i) {
     uint64_t index;
     if (columns[i] == "qid") qid_column_ = static_cast<int>(i);
+    if (columns[i] == kAllIndices) indices_column_ = static_cast<int>(i);
     if (ParseIndex(columns[i], &index)) column_of_index_[index] = static_cast<int>(i);
   }
+  if (indices_column_ >= 0) typed_.resize(columns.size());
 }
 
 int LibsvmParser::SuggestsLabels(std::string_view line, const IsLabel& is_label) {
@@ -449,6 +468,7 @@ absl::Status LibsvmParser::TakeFeature(std::string_view word) {
   if (!ParseIndex(name, &index)) return NoIndex(word, name);
   const auto column = column_of_index_.find(index);
   if (value.find(':') != std::string_view::npos) return LooksLikeFfm(word);
+  if (indices_column_ >= 0) SLUICE_RETURN_IF_ERROR(indices_.Add(word, index, value));
   // Indices that no feature uses are usual, and need no memory.
   if (column == column_of_index_.end()) return absl::OkStatus();
   if (!values_[column->second].empty())
@@ -459,6 +479,7 @@ absl::Status LibsvmParser::TakeFeature(std::string_view word) {
 }
 
 absl::Status LibsvmParser::Parse(char* line, size_t size) {
+  indices_.Clear();
   std::fill(values_.begin(), values_.end(), std::string_view(""));
   std::fill_n(missing_.get(), values_.size(), true);
   std::string_view rest(line, size);
@@ -469,6 +490,10 @@ absl::Status LibsvmParser::Parse(char* line, size_t size) {
     SLUICE_RETURN_IF_ERROR(TakeFeature(word));
   // The label is as the file writes it: `missing: "-1"` is about features.
   MarkMissing(absent_, kFirstFeature);
+  if (indices_column_ < 0) return absl::OkStatus();
+  for (size_t c = 0; c < values_.size(); ++c)
+    typed_[c] = missing_[c] ? Cell() : Cell::Text(values_[c]);
+  typed_[indices_column_] = indices_.cell();
   return absl::OkStatus();
 }
 

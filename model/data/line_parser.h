@@ -18,6 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "model/data/record_rule.h"
+#include "model/features/example_cells.h"
 #include "proto/config.pb.h"
 
 namespace sluice {
@@ -34,11 +35,33 @@ class LineParser {
   virtual bool RepeatsHeader(std::string_view) const { return false; }
   // INVALID_ARGUMENT says what is wrong with the line.
   virtual absl::Status Parse(char* line, size_t size) = 0;
-  // The cells [columns] of the last line parsed, and which of them are missing.
-  const std::string_view* values() const { return values_.data(); }
-  const bool* missing() const { return missing_.get(); }
+  // The cells [columns] of the last line parsed.
+  ExampleCells cells() const {
+    if (typed_.empty()) return {values_.data(), missing_.get(), nullptr};
+    return {nullptr, nullptr, typed_.data()};
+  }
+  // The text of one of them, for messages and ids; "" when it is missing.
+  std::string TextAt(size_t column) const;
 
  protected:
+  // The values of a cell that has several of them. Keeps its memory from line to line.
+  struct ValueList {
+    std::vector<Cell> values;
+    std::vector<double> weights;  // [values], or empty: each is 1
+
+    void Clear() {
+      values.clear();
+      weights.clear();
+    }
+    // Adds an index whose weight is written as text. `word` is for the message.
+    absl::Status Add(std::string_view word, uint64_t index, std::string_view weight);
+    // Valid until the list changes.
+    Cell cell() const {
+      if (values.empty()) return Cell();
+      return Cell::List(values.data(), values.size(), weights.empty() ? nullptr : weights.data());
+    }
+  };
+
   // Marks the columns, from `first` on, whose values are among `absent`.
   void MarkMissing(const std::vector<std::string>& absent, size_t first = 0);
   // Places of the columns of features. Label and weight come before them.
@@ -46,6 +69,8 @@ class LineParser {
 
   std::vector<std::string_view> values_;
   std::unique_ptr<bool[]> missing_;
+  // [columns] when the parser makes typed cells, in place of values_ and missing_; else empty.
+  std::vector<Cell> typed_;
 };
 
 // How delimited text is cut into cells.
@@ -109,9 +134,11 @@ class DelimitedParser final : public LineParser {
   const std::string header_;
 };
 
-// `label[:weight] [qid:Q] index:value ... [# comment]`; columns are named by their index.
+// `label[:weight] [qid:Q] index:value ... [# comment]`; columns are named by their index. The
+// column kAllIndices has all indices as values, and their values as weights.
 class LibsvmParser : public LineParser {
  public:
+  static constexpr char kAllIndices[] = "indices";
   using IsLabel = std::function<bool(std::string_view)>;
   // How the first word of a line is read. "1:0.5" may be a label with a weight, as XGBoost writes
   // it, or a feature. Indices ascend, so it is a label if the next index is 1 or 0.
@@ -121,7 +148,8 @@ class LibsvmParser : public LineParser {
     kLabelByRule,  // a word that may be a feature is a label if `is_label` accepts it
     kFeature       // a word that may be a feature is one, and the line has no label
   };
-  // Column 0 is the label, column 1 the weight; the others are indices as text ("" for none).
+  // Column 0 is the label, column 1 the weight; the others are indices as text ("" for none), or
+  // kAllIndices.
   // Values of features among `missing` are missing. `is_label` is for kLabelByRule.
   LibsvmParser(const std::vector<std::string>& columns, std::vector<std::string> missing,
                FirstWord first_word, IsLabel is_label = nullptr);
@@ -139,7 +167,9 @@ class LibsvmParser : public LineParser {
   absl::Status TakeFeature(std::string_view word);
 
   absl::flat_hash_map<uint64_t, int> column_of_index_;
-  int qid_column_ = -1;  // of the values, where the job asks for the qid
+  int qid_column_ = -1;      // of the values, where the job asks for the qid
+  int indices_column_ = -1;  // of the values, where the job asks for all indices
+  ValueList indices_;
   const std::vector<std::string> absent_;
   const FirstWord first_word_;
   const IsLabel is_label_;

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/config/config_problem.h"
+#include "common/config/data_format.h"
 #include "common/config/feature_keys.h"
 #include "common/config/own_data.h"
 #include "model/features/dense_rows.h"
@@ -65,15 +66,6 @@ absl::Status Unused(const Feature& feature, bool number, const FeatureUse& use) 
                       needs.empty() ? "" : absl::StrCat(" (", needs, ")"), "; remove it");
 }
 
-// Whether `column` is a slot of MULTI_SLOT data with any number of values.
-bool HasSeveralValues(const DataConfig& data, const std::string& column) {
-  if (data.format() != DataConfig::MULTI_SLOT) return false;
-  for (const Slot& slot : data.slots()) {
-    if (slot.name() == column && slot.dim() == 0) return true;
-  }
-  return false;
-}
-
 uint64_t SeedOf(const Feature& feature) { return SlotSeed(EmbeddingNameOf(feature)); }
 
 const std::string& ColumnOf(const Feature& feature) {
@@ -101,6 +93,8 @@ class Compiler {
   absl::Status CompileNumeric(const Feature& feature, int column);
   absl::Status CompileBuckets(const Feature& feature, int column);
   absl::Status CompileCategorical(const Feature& feature, int column);
+  // For columns whose values have weights (CellValues::kWeighted).
+  absl::Status CompileWeights(const Feature& feature, CompiledCategory* category) const;
   // The delimiters of cells with several values, and of their weights.
   absl::Status CompileDelimiters(const Feature& feature, CompiledCategory* category) const;
   absl::Status CompileCross(const Feature& feature);
@@ -212,7 +206,8 @@ void Compiler::PlaceRows() {
 absl::Status Compiler::CompileLabelAndWeight() {
   const DataConfig& data = job_.data();
   std::string label = data.label().column();
-  if (data.format() == DataConfig::LIBSVM || data.format() == DataConfig::CRITEO_TSV) {
+  const DataFormat& format = FormatOf(data);
+  if (format.label_first) {
     if (!label.empty() && label != "label") {
       return absl::InvalidArgumentError(absl::StrCat(
           "data.label.column is \"", label, "\" but ", DataConfig::Format_Name(data.format()),
@@ -233,9 +228,9 @@ absl::Status Compiler::CompileLabelAndWeight() {
   }
   SLUICE_ASSIGN_OR_RETURN(out_.label, LabelRule::Create(data));
   out_.decimal_comma = data.csv().decimal_mark() == ",";
-  const bool delimited = data.format() == DataConfig::CSV || data.format() == DataConfig::TSV;
-  out_.csv = delimited;
-  out_.trim_parts = delimited && (!data.csv().has_trim() || data.csv().trim());
+  out_.csv = format.delimited;
+  out_.absent_labels = format.absent_labels;
+  out_.trim_parts = format.delimited && (!data.csv().has_trim() || data.csv().trim());
   out_.absent.assign(data.csv().missing().begin(), data.csv().missing().end());
   // Label and weight have fixed places at the front (kLabelColumn, kWeightColumn).
   out_.columns = {label, data.weight_column()};
@@ -293,9 +288,17 @@ absl::Status Compiler::IndexParts(const Feature& cross) {
                           "\", which has several values per example; cross "
                           "single-valued features only");
     }
-    if (part.has_categorical() && HasSeveralValues(job_.data(), ColumnOf(part))) {
+    const DataFormat& format = FormatOf(job_.data());
+    const CellValues values =
+        part.has_categorical() ? format.values_of(job_.data(), ColumnOf(part)) : CellValues::kOne;
+    if (format.slots && values == CellValues::kAny) {
       return FeatureError(cross, "crosses \"", name,
                           "\", whose slot has any number of values; give the slot dim: 1");
+    }
+    if (values == CellValues::kWeighted) {
+      return FeatureError(
+          cross, "crosses \"", name, "\", whose column has several values with weights in ",
+          DataConfig::Format_Name(job_.data().format()), "; cross single-valued features only");
     }
     // A part of several crosses has one place, and its key is computed once a line.
     parts_.emplace(name, static_cast<int>(parts_.size()));
@@ -452,6 +455,25 @@ absl::Status Compiler::CompileCategorical(const Feature& feature, int column) {
   return AddCategory(feature, std::move(category), config.pooling());
 }
 
+absl::Status Compiler::CompileWeights(const Feature& feature, CompiledCategory* category) const {
+  const CategoricalFeature& config = feature.categorical();
+  const std::string format = DataConfig::Format_Name(job_.data().format());
+  if (!config.multi_value_delimiter().empty() || !config.weight_delimiter().empty()) {
+    return FeatureError(feature, "has multi_value_delimiter or weight_delimiter, but ", format,
+                        " has index:value, several of them and their weights; remove both");
+  }
+  if (config.date_part() != WHOLE) {
+    return FeatureError(feature, "has date_part, but ", format, " has index:value; remove it");
+  }
+  if (!use_.key_weights) {
+    return FeatureError(feature, "is a column of ", format,
+                        " whose values have weights, but this model has no weights for values; "
+                        "write the data in another format");
+  }
+  category->weighted = true;
+  return absl::OkStatus();
+}
+
 absl::Status Compiler::CompileDelimiters(const Feature& feature, CompiledCategory* category) const {
   const CategoricalFeature& config = feature.categorical();
   const std::string& delimiter = config.multi_value_delimiter();
@@ -466,15 +488,19 @@ absl::Status Compiler::CompileDelimiters(const Feature& feature, CompiledCategor
     }
     category->multi_value_delimiter = delimiter[0];
   }
-  if (HasSeveralValues(job_.data(), ColumnOf(feature))) {
+  const DataFormat& format = FormatOf(job_.data());
+  const CellValues values = format.values_of(job_.data(), ColumnOf(feature));
+  if (format.slots && values == CellValues::kAny) {
     if (!delimiter.empty() && delimiter != " ") {
       return FeatureError(feature, "multi_value_delimiter is \"", delimiter,
                           "\" but blanks separate the values of a slot; remove it");
     }
     if (config.date_part() == WHOLE) category->multi_value_delimiter = ' ';
   }
+  if (values == CellValues::kWeighted) SLUICE_RETURN_IF_ERROR(CompileWeights(feature, category));
   // A program gives any number of values.
-  if (category->mean && category->multi_value_delimiter == 0 && !ProgramGivesData(job_)) {
+  if (category->mean && category->multi_value_delimiter == 0 && values == CellValues::kOne &&
+      !ProgramGivesData(job_)) {
     return FeatureError(feature,
                         "pooling MEAN has no effect on a single value; remove it, or set "
                         "multi_value_delimiter");
@@ -504,6 +530,7 @@ absl::Status Compiler::CompileDelimiters(const Feature& feature, CompiledCategor
         feature, "has weight_delimiter, but this model has no weights for values; remove it");
   }
   category->weight_delimiter = weight[0];
+  category->weighted = true;
   return absl::OkStatus();
 }
 
@@ -528,7 +555,7 @@ absl::Status Compiler::AddCategory(const Feature& feature, CompiledCategory cate
   if (!use.any()) return absl::OkStatus();  // only in crosses
   out_.slots.push_back({index, kNone});
   out_.slot_info.push_back({feature.name(), use.wide, use.deep, pooling, RowsOf(feature),
-                            out_.categories.back().weight_delimiter != 0});
+                            out_.categories.back().weighted});
   return absl::OkStatus();
 }
 

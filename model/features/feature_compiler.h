@@ -80,7 +80,8 @@ struct CompiledCategory {
   // Value -> its index in the job's list. Empty: all values are allowed.
   absl::flat_hash_map<std::string, uint32_t> vocabulary;
   char multi_value_delimiter = 0;  // 0: one value
-  char weight_delimiter = 0;       // 0: values have no weights
+  char weight_delimiter = 0;       // 0: no weights are written in the cell's text
+  bool weighted = false;           // values have weights
   bool mean = false;               // pooling
   bool raw = false;                // the value is the key
   uint64_t hash_buckets = 0;
@@ -115,6 +116,7 @@ struct CompiledFeatures {
   LabelRule label;
   bool decimal_comma = false;             // numbers have the decimal mark ','
   bool csv = false;                       // data.csv says how numbers are written
+  bool absent_labels = false;             // `absent` holds for label and weight too
   bool trim_parts = false;                // of cells with several values
   std::vector<std::string> absent;        // values that mean "missing", for parts of such cells
   std::vector<CompiledNumeric> numerics;  // by FeatureSchema::numerics()

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 #include <limits>
+#include <type_traits>
 #include <utility>
 
 #include "absl/container/inlined_vector.h"
@@ -17,6 +18,9 @@ namespace {
 
 // Weights of examples, besides 0: the metrics sum them in fixed point.
 constexpr double kMinWeight = 1e-15, kMaxWeight = 1e12;
+
+// In columns(): label and weight come before the features.
+constexpr size_t kFirstFeature = 2;
 
 // A value's key, which crosses combine, and what the feature's own slot appends: the key, or the
 // row of a dense feature.
@@ -32,17 +36,51 @@ struct PartKey {
 };
 using PartKeys = absl::InlinedVector<PartKey, 32>;
 
-// The line's cells in the order of columns().
+// The cells of an example in the order of columns(): std::string_view for text, or Cell. Both have
+// the same code, compiled for each, so that text costs nothing for the other.
+template <typename Value>
 struct Cells {
-  const std::string_view* values;
+  const Value* values;
   const bool* missing;
   DataCounts* counts;  // counts the cell contents; null: they are not counted
 };
 
-absl::Status CellError(const std::string& feature, const std::string& column, std::string_view cell,
+// What a cell means that stands for one value.
+bool IsList(std::string_view) { return false; }
+bool IsList(const Cell& cell) { return cell.kind() == Cell::Kind::kList; }
+
+bool HasText(std::string_view cell) { return !cell.empty(); }
+bool HasText(const Cell&) { return true; }
+
+constexpr char kNegativeWeight[] = "has a weight below 0, with which pooling MEAN has no meaning";
+constexpr char kSeveralValues[] = "has several values, and only one can be read here";
+
+// Doubles hold every whole number below this.
+constexpr double kWholeDoubles = 9007199254740992;  // 2^53
+
+// The decimal text of a value that is a category. False for a fraction, and for a double that may
+// not be the number that was written.
+bool CategoryText(std::string_view cell, NumberText*, std::string_view* text) {
+  *text = cell;
+  return true;
+}
+bool CategoryText(const Cell& cell, NumberText* memory, std::string_view* text) {
+  if (cell.kind() != Cell::Kind::kDouble) {
+    *text = TextOf(cell, memory);
+    return true;
+  }
+  const double value = cell.number();
+  if (!(std::abs(value) < kWholeDoubles) || value != std::trunc(value)) return false;
+  *text = TextOf(Cell::Integer(static_cast<int64_t>(value)), memory);
+  return true;
+}
+
+template <typename Value>
+absl::Status CellError(const std::string& feature, const std::string& column, const Value& cell,
                        std::string_view problem) {
+  NumberText memory;
   return absl::InvalidArgumentError(absl::StrCat("feature \"", feature, "\", column \"", column,
-                                                 "\": ", QuotedCell(cell), " ",
+                                                 "\": ", QuotedCell(TextOf(cell, &memory)), " ",
                                                  std::string(problem)));
 }
 
@@ -83,39 +121,69 @@ class CompiledSchema : public FeatureSchema {
   const std::vector<Numeric>& numerics() const override { return f_.numeric_info; }
   const std::vector<Slot>& slots() const override { return f_.slot_info; }
   const std::vector<std::string>& columns() const override { return f_.columns; }
-  absl::Status AppendExample(const std::string_view* values, const bool* missing, bool need_label,
+  using FeatureSchema::AppendExample;
+  absl::Status AppendExample(const ExampleCells& cells, bool need_label,
                              Batch* batch) const override;
-  std::vector<absl::Status> FindProblems(const std::string_view* values,
-                                         const bool* missing) const override;
+  std::vector<absl::Status> FindProblems(const ExampleCells& cells) const override;
   DataSummary Summarize(const DataCounts& counts) const override;
 
  private:
-  absl::Status AppendAll(const Cells& cells, bool need_label, Batch* batch) const;
-  absl::Status AppendLabel(const Cells& cells, bool need_label, Batch* batch) const;
-  absl::Status AppendWeight(const Cells& cells, bool need_label, Batch* batch) const;
+  using TextCells = Cells<std::string_view>;
+  // Which of the typed cells are missing: by columns().
+  using Missing = absl::InlinedVector<bool, 64>;
+  Missing MissingOf(const Cell* cells) const;
+  template <typename Value>
+  absl::Status Append(const Cells<Value>& cells, bool need_label, Batch* batch) const;
+  template <typename Value>
+  absl::Status AppendAll(const Cells<Value>& cells, bool need_label, Batch* batch) const;
+  template <typename Value>
+  absl::Status AppendLabel(const Cells<Value>& cells, bool need_label, Batch* batch) const;
+  template <typename Value>
+  absl::Status AppendWeight(const Cells<Value>& cells, bool need_label, Batch* batch) const;
+  template <typename Value>
+  std::vector<absl::Status> ProblemsOf(const Cells<Value>& cells) const;
   // The raw number of a cell, or of the part of its date.
   // `date`: of the feature; null: the cell is the number.
+  template <typename Value>
   absl::Status RawNumber(const std::string& feature, int column, const DateFormat* date,
-                         const Cells& cells, double* value) const;
+                         const Cells<Value>& cells, double* value) const;
   bool Number(std::string_view cell, double* value) const {
     return f_.decimal_comma ? ParseCommaNumber(cell, value) : ParseNumber(cell, value);
   }
+  // False for a number that is not finite too.
+  bool Number(const Cell& cell, double* value) const;
   // Says why a cell is not a number, and which option would read it.
   std::string NumberProblem(std::string_view cell) const;
-  absl::Status NumberOf(const CompiledNumeric& numeric, const Cells& cells, float* number) const;
-  // INVALID_ARGUMENT when the value of a RAW feature is not a key.
-  absl::Status KeysOfCell(const CompiledCategory& category, std::string_view value,
-                          DataCounts* counts, ValueKeys* keys) const;
-  absl::Status SingleKey(const CompiledCategory& category, const Cells& cells, PartKey* key) const;
+  std::string NumberProblem(const Cell& cell) const;
+  template <typename Value>
+  absl::Status NumberOf(const CompiledNumeric& numeric, const Cells<Value>& cells,
+                        float* number) const;
+  // INVALID_ARGUMENT when the value of a RAW feature is not a key, or the value is no category.
+  template <typename Value>
+  absl::Status KeysOfCell(const CompiledCategory& category, const Value& value, DataCounts* counts,
+                          ValueKeys* keys) const;
+  template <typename Value>
+  absl::Status SingleKey(const CompiledCategory& category, const Cells<Value>& cells,
+                         PartKey* key) const;
   // The keys of a cell with several values, or with weights.
-  absl::Status AppendValues(const CompiledCategory& category, const Cells& cells,
+  absl::Status AppendValues(const CompiledCategory& category, std::string_view cell,
+                            DataCounts* counts, Batch* batch) const;
+  absl::Status AppendValues(const CompiledCategory& category, const Cell& cell, DataCounts* counts,
                             Batch* batch) const;
-  absl::Status AppendValue(const CompiledCategory& category, std::string_view value,
-                           const Cells& cells, Batch* batch) const;
-  absl::Status AppendCategory(const CompiledCategory& category, const Cells& cells,
+  // A value as it is written, with its weight behind the weight_delimiter.
+  absl::Status AppendWritten(const CompiledCategory& category, std::string_view value,
+                             DataCounts* counts, Batch* batch) const;
+  template <typename Value>
+  absl::Status AppendValue(const CompiledCategory& category, const Value& value, double weight,
+                           DataCounts* counts, Batch* batch) const;
+  template <typename Value>
+  absl::Status AppendCategory(const CompiledCategory& category, const Cells<Value>& cells,
                               const PartKeys& parts, Batch* batch) const;
+  bool IsAbsent(std::string_view text) const {
+    return text.empty() || std::find(f_.absent.begin(), f_.absent.end(), text) != f_.absent.end();
+  }
   // Appends the keys and offsets of the plain slots from `first` on; returns the next other slot.
-  size_t AppendPlainRun(size_t first, const Cells& cells, Batch* batch) const;
+  size_t AppendPlainRun(size_t first, const TextCells& cells, Batch* batch) const;
   void AppendCross(const CompiledCross& cross, const PartKeys& parts, Batch* batch) const;
 
   const CompiledFeatures f_;
@@ -272,14 +340,43 @@ std::string CompiledSchema::NumberProblem(std::string_view cell) const {
   return no_number;
 }
 
+bool CompiledSchema::Number(const Cell& cell, double* value) const {
+  switch (cell.kind()) {
+    case Cell::Kind::kText:
+      return Number(cell.text(), value);
+    case Cell::Kind::kInteger:
+      *value = static_cast<double>(cell.integer());
+      return true;
+    case Cell::Kind::kUnsigned:
+    case Cell::Kind::kBool:
+      *value = static_cast<double>(cell.unsigned_integer());
+      return true;
+    case Cell::Kind::kDouble:
+      *value = cell.number();
+      return std::isfinite(*value);
+    default:
+      return false;
+  }
+}
+
+std::string CompiledSchema::NumberProblem(const Cell& cell) const {
+  if (IsList(cell)) return kSeveralValues;
+  NumberText memory;
+  return NumberProblem(TextOf(cell, &memory));
+}
+
+template <typename Value>
 absl::Status CompiledSchema::RawNumber(const std::string& feature, int column,
-                                       const DateFormat* date, const Cells& cells,
+                                       const DateFormat* date, const Cells<Value>& cells,
                                        double* value) const {
-  const std::string_view cell = cells.values[column];
+  const Value& cell = cells.values[column];
   if (date != nullptr) {
     int number;
-    if (!date->Parse(cell, &number))
-      return CellError(feature, f_.columns[column], cell, date->ProblemOf(cell));
+    NumberText memory;
+    const std::string_view text = TextOf(cell, &memory);
+    if (IsList(cell)) return CellError(feature, f_.columns[column], cell, kSeveralValues);
+    if (!date->Parse(text, &number))
+      return CellError(feature, f_.columns[column], cell, date->ProblemOf(text));
     *value = number;
     return absl::OkStatus();
   }
@@ -288,7 +385,8 @@ absl::Status CompiledSchema::RawNumber(const std::string& feature, int column,
   return absl::OkStatus();
 }
 
-absl::Status CompiledSchema::NumberOf(const CompiledNumeric& numeric, const Cells& cells,
+template <typename Value>
+absl::Status CompiledSchema::NumberOf(const CompiledNumeric& numeric, const Cells<Value>& cells,
                                       float* number) const {
   double value = numeric.default_value;
   if (!cells.missing[numeric.column]) {
@@ -306,13 +404,21 @@ absl::Status CompiledSchema::NumberOf(const CompiledNumeric& numeric, const Cell
   return absl::OkStatus();
 }
 
-absl::Status CompiledSchema::KeysOfCell(const CompiledCategory& category, std::string_view value,
+template <typename Value>
+absl::Status CompiledSchema::KeysOfCell(const CompiledCategory& category, const Value& value,
                                         DataCounts* counts, ValueKeys* keys) const {
+  NumberText memory;
+  std::string_view text;
+  if (!CategoryText(value, &memory, &text)) {
+    return CellError(category.feature, f_.columns[category.column], value,
+                     "is a fraction, or too large to be exact, and no category; give categories as "
+                     "text or whole numbers, or make the feature numeric");
+  }
   if (!category.raw) {
-    *keys = KeysOfValue(category, value, counts);
+    *keys = KeysOfValue(category, text, counts);
     return absl::OkStatus();
   }
-  if (!ParseKey(value, &keys->key)) {
+  if (!ParseKey(text, &keys->key)) {
     return CellError(category.feature, f_.columns[category.column], value,
                      "is not a whole number of 64 bits, which key: RAW needs; correct the data, or "
                      "remove key");
@@ -321,7 +427,8 @@ absl::Status CompiledSchema::KeysOfCell(const CompiledCategory& category, std::s
   return absl::OkStatus();
 }
 
-absl::Status CompiledSchema::SingleKey(const CompiledCategory& category, const Cells& cells,
+template <typename Value>
+absl::Status CompiledSchema::SingleKey(const CompiledCategory& category, const Cells<Value>& cells,
                                        PartKey* key) const {
   // A missing value has a key only where the job says so. Without one, crosses with this part have
   // none either.
@@ -331,6 +438,10 @@ absl::Status CompiledSchema::SingleKey(const CompiledCategory& category, const C
     return absl::OkStatus();
   }
   key->present = true;
+  if (IsList(cells.values[category.column])) {
+    return CellError(category.feature, f_.columns[category.column], cells.values[category.column],
+                     kSeveralValues);
+  }
   if (!category.bucketed && category.date == nullptr)
     return KeysOfCell(category, cells.values[category.column], cells.counts, &key->keys);
   double value;
@@ -349,8 +460,8 @@ absl::Status CompiledSchema::SingleKey(const CompiledCategory& category, const C
   return absl::OkStatus();
 }
 
-absl::Status CompiledSchema::AppendValue(const CompiledCategory& category, std::string_view value,
-                                         const Cells& cells, Batch* batch) const {
+absl::Status CompiledSchema::AppendWritten(const CompiledCategory& category, std::string_view value,
+                                           DataCounts* counts, Batch* batch) const {
   double weight = 1;
   if (category.weight_delimiter != 0) {
     // The last one, since a value may hold the delimiter and a weight cannot.
@@ -362,16 +473,20 @@ absl::Status CompiledSchema::AppendValue(const CompiledCategory& category, std::
                          "has a weight that is not a finite number");
       }
       if (category.mean && weight < 0) {
-        return CellError(category.feature, f_.columns[category.column], value,
-                         "has a weight below 0, with which pooling MEAN has no meaning");
+        return CellError(category.feature, f_.columns[category.column], value, kNegativeWeight);
       }
       value = Trimmed(value.substr(0, at), f_.trim_parts);
     }
   }
-  if (value.empty() || std::find(f_.absent.begin(), f_.absent.end(), value) != f_.absent.end())
-    return absl::OkStatus();
+  if (IsAbsent(value)) return absl::OkStatus();
+  return AppendValue(category, value, weight, counts, batch);
+}
+
+template <typename Value>
+absl::Status CompiledSchema::AppendValue(const CompiledCategory& category, const Value& value,
+                                         double weight, DataCounts* counts, Batch* batch) const {
   ValueKeys keys;
-  SLUICE_RETURN_IF_ERROR(KeysOfCell(category, value, cells.counts, &keys));
+  SLUICE_RETURN_IF_ERROR(KeysOfCell(category, value, counts, &keys));
   if (weighted_) {
     FillKeyWeights(batch);
     batch->key_weights.push_back(static_cast<float>(weight));
@@ -380,21 +495,57 @@ absl::Status CompiledSchema::AppendValue(const CompiledCategory& category, std::
   return absl::OkStatus();
 }
 
-absl::Status CompiledSchema::AppendValues(const CompiledCategory& category, const Cells& cells,
-                                          Batch* batch) const {
-  std::string_view cell = cells.values[category.column];
+absl::Status CompiledSchema::AppendValues(const CompiledCategory& category, const Cell& cell,
+                                          DataCounts* counts, Batch* batch) const {
+  if (cell.kind() == Cell::Kind::kText) return AppendValues(category, cell.text(), counts, batch);
+  const Cell* const values = IsList(cell) ? cell.values() : &cell;
+  const size_t size = IsList(cell) ? cell.size() : 1;
+  const size_t before = batch->keys.size();
+  for (size_t i = 0; i < size; ++i) {
+    const Cell& value = values[i];
+    if (value.kind() == Cell::Kind::kMissing ||
+        (value.kind() == Cell::Kind::kDouble && std::isnan(value.number())))
+      continue;
+    if (IsList(value)) {
+      return CellError(category.feature, f_.columns[category.column], value,
+                       "is a list within a list, which is not read");
+    }
+    if (!IsList(cell) || cell.weights() == nullptr) {
+      SLUICE_RETURN_IF_ERROR(value.kind() == Cell::Kind::kText
+                                 ? AppendWritten(category, value.text(), counts, batch)
+                                 : AppendValue(category, value, 1, counts, batch));
+      continue;
+    }
+    if (value.kind() == Cell::Kind::kText && IsAbsent(value.text())) continue;
+    const double weight = cell.weights()[i];
+    if (!(std::abs(weight) <= std::numeric_limits<float>::max())) {
+      return CellError(category.feature, f_.columns[category.column], value,
+                       "has a weight that is not a finite number");
+    }
+    if (category.mean && weight < 0) {
+      return CellError(category.feature, f_.columns[category.column], value, kNegativeWeight);
+    }
+    SLUICE_RETURN_IF_ERROR(AppendValue(category, value, weight, counts, batch));
+  }
+  if (batch->keys.size() == before && category.missing_is_value)
+    batch->keys.push_back(KeysOfMissing(category).own);
+  return absl::OkStatus();
+}
+
+absl::Status CompiledSchema::AppendValues(const CompiledCategory& category, std::string_view cell,
+                                          DataCounts* counts, Batch* batch) const {
   const size_t before = batch->keys.size();
   std::vector<std::string> list;
   if (category.multi_value_delimiter == 0) {
-    SLUICE_RETURN_IF_ERROR(AppendValue(category, cell, cells, batch));
+    SLUICE_RETURN_IF_ERROR(AppendWritten(category, cell, counts, batch));
   } else if (category.multi_value_delimiter == ',' && ParsePythonList(cell, &list)) {
     for (const std::string& value : list)
-      SLUICE_RETURN_IF_ERROR(AppendValue(category, value, cells, batch));
+      SLUICE_RETURN_IF_ERROR(AppendWritten(category, value, counts, batch));
   } else {
     while (!cell.empty()) {
       const size_t end = std::min(cell.find(category.multi_value_delimiter), cell.size());
       const std::string_view value = Trimmed(cell.substr(0, end), f_.trim_parts);
-      SLUICE_RETURN_IF_ERROR(AppendValue(category, value, cells, batch));
+      SLUICE_RETURN_IF_ERROR(AppendWritten(category, value, counts, batch));
       cell.remove_prefix(std::min(end + 1, cell.size()));
     }
   }
@@ -405,10 +556,15 @@ absl::Status CompiledSchema::AppendValues(const CompiledCategory& category, cons
   return absl::OkStatus();
 }
 
-absl::Status CompiledSchema::AppendCategory(const CompiledCategory& category, const Cells& cells,
-                                            const PartKeys& parts, Batch* batch) const {
-  const bool values = category.multi_value_delimiter != 0 || category.weight_delimiter != 0;
-  if (values && !cells.missing[category.column]) return AppendValues(category, cells, batch);
+template <typename Value>
+absl::Status CompiledSchema::AppendCategory(const CompiledCategory& category,
+                                            const Cells<Value>& cells, const PartKeys& parts,
+                                            Batch* batch) const {
+  const Value& cell = cells.values[category.column];
+  const bool values = category.multi_value_delimiter != 0 || category.weight_delimiter != 0 ||
+                      (IsList(cell) && !category.bucketed && category.date == nullptr);
+  if (values && !cells.missing[category.column])
+    return AppendValues(category, cell, cells.counts, batch);
   PartKey key;
   if (category.part != kNone) {
     key = parts[category.part];
@@ -432,11 +588,14 @@ void CompiledSchema::AppendCross(const CompiledCross& cross, const PartKeys& par
 }
 
 // Without need_label (prediction) label and weight are not used, so they cannot make a line bad.
-absl::Status CompiledSchema::AppendLabel(const Cells& cells, bool need_label, Batch* batch) const {
+template <typename Value>
+absl::Status CompiledSchema::AppendLabel(const Cells<Value>& cells, bool need_label,
+                                         Batch* batch) const {
   float label = 0;
   if (!cells.missing[0]) {
     int value = -1;
-    const absl::Status status = f_.label.Apply(cells.values[0], &label, &value);
+    NumberText memory;
+    const absl::Status status = f_.label.Apply(TextOf(cells.values[0], &memory), &label, &value);
     if (need_label && !status.ok()) return status;
     if (cells.counts != nullptr && value >= 0) cells.counts->AddLabelValue(value);
   } else if (need_label) {
@@ -447,19 +606,22 @@ absl::Status CompiledSchema::AppendLabel(const Cells& cells, bool need_label, Ba
   return absl::OkStatus();
 }
 
-absl::Status CompiledSchema::AppendWeight(const Cells& cells, bool need_label, Batch* batch) const {
+template <typename Value>
+absl::Status CompiledSchema::AppendWeight(const Cells<Value>& cells, bool need_label,
+                                          Batch* batch) const {
   double weight = 1;
   // LIBSVM may have a weight behind the label, without a name.
-  if (!f_.columns[1].empty() || (!cells.missing[1] && !cells.values[1].empty())) {
+  if (!f_.columns[1].empty() || (!cells.missing[1] && HasText(cells.values[1]))) {
     // A negative weight would turn the loss of an example around. Sums hold the others exactly
     // (EvalAccumulator).
     const bool valid = !cells.missing[1] && Number(cells.values[1], &weight) &&
                        (weight == 0 || (weight >= kMinWeight && weight <= kMaxWeight));
     if (!valid && need_label) {
+      NumberText memory;
       return absl::InvalidArgumentError(absl::StrCat(
           f_.columns[1].empty() ? "the weight of the label: "
                                 : absl::StrCat("weight column \"", f_.columns[1], "\": "),
-          cells.missing[1] ? "a missing value" : QuotedCell(cells.values[1]),
+          cells.missing[1] ? "a missing value" : QuotedCell(TextOf(cells.values[1], &memory)),
           " is no weight; give 0, or a number from 1e-15 to 1e12"));
     }
     if (!valid) weight = 1;
@@ -468,7 +630,7 @@ absl::Status CompiledSchema::AppendWeight(const Cells& cells, bool need_label, B
   return absl::OkStatus();
 }
 
-size_t CompiledSchema::AppendPlainRun(size_t first, const Cells& cells, Batch* batch) const {
+size_t CompiledSchema::AppendPlainRun(size_t first, const TextCells& cells, Batch* batch) const {
   const size_t end = plain_[first].run_end;
   const size_t keys = batch->keys.size(), offsets = batch->key_offsets.size();
   // Room for a key a slot. Writing through pointers saves a check and a call for each of millions
@@ -492,7 +654,9 @@ size_t CompiledSchema::AppendPlainRun(size_t first, const Cells& cells, Batch* b
   return end;
 }
 
-absl::Status CompiledSchema::AppendAll(const Cells& cells, bool need_label, Batch* batch) const {
+template <typename Value>
+absl::Status CompiledSchema::AppendAll(const Cells<Value>& cells, bool need_label,
+                                       Batch* batch) const {
   SLUICE_RETURN_IF_ERROR(AppendLabel(cells, need_label, batch));
   SLUICE_RETURN_IF_ERROR(AppendWeight(cells, need_label, batch));
   batch->numeric.resize(batch->numeric.size() + f_.numerics.size());
@@ -507,9 +671,11 @@ absl::Status CompiledSchema::AppendAll(const Cells& cells, bool need_label, Batc
   }
   for (size_t s = 0; s < f_.slots.size(); ++s) {
     const CompiledSlot& slot = f_.slots[s];
-    if (plain_[s].column != kNone) {
-      s = AppendPlainRun(s, cells, batch) - 1;
-      continue;
+    if constexpr (std::is_same_v<Value, std::string_view>) {
+      if (plain_[s].column != kNone) {
+        s = AppendPlainRun(s, cells, batch) - 1;
+        continue;
+      }
     }
     if (slot.cross != kNone) {
       AppendCross(f_.crosses[slot.cross], parts, batch);
@@ -529,15 +695,46 @@ absl::Status CompiledSchema::AppendAll(const Cells& cells, bool need_label, Batc
   return absl::OkStatus();
 }
 
-absl::Status CompiledSchema::AppendExample(const std::string_view* values, const bool* missing,
-                                           bool need_label, Batch* batch) const {
+CompiledSchema::Missing CompiledSchema::MissingOf(const Cell* cells) const {
+  Missing missing(f_.columns.size());
+  for (size_t c = 0; c < missing.size(); ++c) {
+    switch (cells[c].kind()) {
+      case Cell::Kind::kMissing:
+        missing[c] = true;
+        break;
+      case Cell::Kind::kText:
+        // Formats with a place for the label have it as it is: `missing: "-1"` is about features.
+        missing[c] = cells[c].text().empty() ||
+                     ((c >= kFirstFeature || f_.absent_labels) && IsAbsent(cells[c].text()));
+        break;
+      case Cell::Kind::kDouble:
+        missing[c] = std::isnan(cells[c].number());
+        break;
+      default:
+        break;
+    }
+  }
+  return missing;
+}
+
+absl::Status CompiledSchema::AppendExample(const ExampleCells& cells, bool need_label,
+                                           Batch* batch) const {
+  if (cells.typed == nullptr)
+    return Append(TextCells{cells.text, cells.missing, batch->counts}, need_label, batch);
+  const Missing missing = MissingOf(cells.typed);
+  return Append(Cells<Cell>{cells.typed, missing.data(), batch->counts}, need_label, batch);
+}
+
+template <typename Value>
+absl::Status CompiledSchema::Append(const Cells<Value>& cells, bool need_label,
+                                    Batch* batch) const {
   const size_t numbers = batch->numeric.size(), offsets = batch->key_offsets.size(),
                keys = batch->keys.size();
-  DataCounts* const counts = batch->counts;
-  absl::Status status = AppendAll({values, missing, counts}, need_label, batch);
+  DataCounts* const counts = cells.counts;
+  absl::Status status = AppendAll(cells, need_label, batch);
   if (status.ok()) {
     if (counts != nullptr)
-      counts->CountExample(missing, f_.columns.size(), batch->label.back() == 1);
+      counts->CountExample(cells.missing, f_.columns.size(), batch->label.back() == 1);
   } else {
     // A bad line must leave nothing in the batch.
     if (counts != nullptr) counts->DropLine();
@@ -551,9 +748,15 @@ absl::Status CompiledSchema::AppendExample(const std::string_view* values, const
   return status;
 }
 
-std::vector<absl::Status> CompiledSchema::FindProblems(const std::string_view* values,
-                                                       const bool* missing) const {
-  const Cells cells{values, missing, /*counts=*/nullptr};
+std::vector<absl::Status> CompiledSchema::FindProblems(const ExampleCells& cells) const {
+  if (cells.typed == nullptr)
+    return ProblemsOf(TextCells{cells.text, cells.missing, /*counts=*/nullptr});
+  const Missing missing = MissingOf(cells.typed);
+  return ProblemsOf(Cells<Cell>{cells.typed, missing.data(), /*counts=*/nullptr});
+}
+
+template <typename Value>
+std::vector<absl::Status> CompiledSchema::ProblemsOf(const Cells<Value>& cells) const {
   std::vector<absl::Status> problems;
   const auto note = [&problems](absl::Status status) {
     // A slot may use the same column as a part of a cross.

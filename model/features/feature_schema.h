@@ -17,6 +17,7 @@
 #include "model/features/batch.h"
 #include "model/features/data_summary.h"
 #include "model/features/dense_rows.h"
+#include "model/features/example_cells.h"
 #include "model/features/feature_use.h"
 #include "proto/config.pb.h"
 #include "proto/scheduler.pb.h"
@@ -63,16 +64,18 @@ class FeatureSchema {
   }
   // Names of the columns that lines must have, label and weight first ("" where there is none).
   virtual const std::vector<std::string>& columns() const = 0;
-  // Appends one example from the values of columns(), in the same order. `missing[i]` marks absent
-  // values. With `need_label` false a missing label is 0. Counts the example in batch->counts when
-  // that is set. INVALID_ARGUMENT names the column and value that are wrong; nothing is then
-  // appended or counted.
-  virtual absl::Status AppendExample(const std::string_view* values, const bool* missing,
-                                     bool need_label, Batch* batch) const = 0;
-  // Everything for which AppendExample with need_label refuses a line; empty: it does not. Slower.
-  virtual std::vector<absl::Status> FindProblems(const std::string_view*, const bool*) const {
-    return {};
+  // Appends one example from the cells of columns(), in the same order. With `need_label` false a
+  // missing label is 0. Counts the example in batch->counts when that is set. INVALID_ARGUMENT
+  // names the column and value that are wrong; nothing is then appended or counted.
+  virtual absl::Status AppendExample(const ExampleCells& cells, bool need_label,
+                                     Batch* batch) const = 0;
+  // The same for text; `missing[i]` marks absent values.
+  absl::Status AppendExample(const std::string_view* values, const bool* missing, bool need_label,
+                             Batch* batch) const {
+    return AppendExample(ExampleCells{values, missing, nullptr}, need_label, batch);
   }
+  // Everything for which AppendExample with need_label refuses a line; empty: it does not. Slower.
+  virtual std::vector<absl::Status> FindProblems(const ExampleCells&) const { return {}; }
   // Summarizes the counts of AppendExample by the features of the job.
   virtual DataSummary Summarize(const DataCounts&) const { return DataSummary(); }
 };

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "common/config/data_format.h"
 #include "model/features/cell.h"
 
 namespace sluice {
@@ -14,7 +15,7 @@ absl::StatusOr<LabelRule> LabelRule::Create(const DataConfig& data) {
   rule.decimal_comma_ = data.csv().decimal_mark() == ",";
   rule.positive_ = rule.ValuesOf(config.positive());
   rule.negative_ = rule.ValuesOf(config.negative());
-  rule.signed_labels_ = data.format() == DataConfig::LIBSVM;
+  rule.signed_labels_ = FormatOf(data).signed_labels;
   rule.has_threshold_ = config.has_positive_at_least();
   rule.threshold_ = config.positive_at_least();
   if (rule.has_threshold_ && !(rule.positive_.texts.empty() && rule.negative_.texts.empty())) {

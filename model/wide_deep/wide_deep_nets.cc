@@ -18,8 +18,9 @@ absl::Status CheckForCuda(const WideDeepSpec& spec) {
   for (const WideDeepShape::Slot& slot : spec.shape().slots) {
     if (!slot.weighted) continue;
     return absl::InvalidArgumentError(
-        "a feature has weight_delimiter, and weights of values are not supported on CUDA "
-        "devices; compute on the CPU (--device=cpu), or remove weight_delimiter");
+        "a feature has values with weights (weight_delimiter, or one-hot LIBSVM), which are "
+        "not supported on CUDA devices; compute on the CPU (--device=cpu), or remove "
+        "weight_delimiter");
   }
   const std::vector<int>& tables = spec.sparse_tables();
   if (tables.size() <= 1) return absl::OkStatus();

@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
 #include "common/base/status_macros.h"
+#include "common/config/data_format.h"
 #include "common/config/job_config.h"
 #include "common/config/mode.h"
 #include "common/config/output_folder.h"
@@ -824,9 +825,8 @@ absl::Status JobRun::EndTrain(absl::Time now) {
 
 absl::Status JobRun::CheckTrained(const EpochResult& epoch) const {
   if (!results_.CheckBadLines().ok()) return absl::OkStatus();
-  // LIBSVM may have weights without a column.
   const bool weighted =
-      !config_.data().weight_column().empty() || config_.data().format() == DataConfig::LIBSVM;
+      !config_.data().weight_column().empty() || FormatOf(config_.data()).weighted_labels;
   if (weighted && epoch.examples() > 0 && results_.trained_weight() == 0) {
     return absl::FailedPreconditionError(
         absl::StrCat("nothing was learned: each of the ", epoch.examples(), " examples of epoch ",

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/config/data_format.h"
 #include "common/config/mode.h"
 
 namespace sluice {
@@ -33,10 +34,11 @@ uint64_t KeysOfFeature(const Feature& feature) {
   }
 }
 
-// A slot of MULTI_SLOT data has any number of values.
+// A cell of these formats may have any number of values.
 bool IsMultiValued(const Feature& feature, const DataConfig& data) {
-  return feature.has_categorical() && (!feature.categorical().multi_value_delimiter().empty() ||
-                                       data.format() == DataConfig::MULTI_SLOT);
+  return feature.has_categorical() &&
+         (!feature.categorical().multi_value_delimiter().empty() || FormatOf(data).slots ||
+          ValuesOf(data, feature.categorical().column()) != CellValues::kOne);
 }
 
 // Examples that a worker has in one step or, in async, in one frame.

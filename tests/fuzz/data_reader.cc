@@ -34,6 +34,9 @@ constexpr char kMultiSlot[] =
 constexpr char kLibsvm[] =
     "data { format: LIBSVM } features { name: 'n' numeric { column: '1' } } "
     "features { name: 'c' categorical { column: '2' } }";
+constexpr char kIndices[] =
+    "data { format: LIBSVM csv { missing: '?' } } features { name: 'n' numeric { column: '1' } } "
+    "features { name: 'all' categorical { column: 'indices' pooling: MEAN } }";
 constexpr char kCriteo[] =
     "data { format: CRITEO_TSV } features { name: 'n' numeric { column: 'I1' } } "
     "features { name: 'c' categorical { column: 'C1' } } "
@@ -48,9 +51,10 @@ Source SourceOf(int format) {
   const std::string text = format < 3    ? std::string(kData[format]) + "} " + kFeatures
                            : format == 3 ? kMultiSlot
                            : format == 4 ? kLibsvm
-                                         : kCriteo;
+                           : format == 5 ? kCriteo
+                                         : kIndices;
   const JobConfig job = JobForTest(text);
-  Source source{SchemaForTest(job), nullptr};
+  Source source{SchemaForTest(job, WithKeyWeights()), nullptr};
   FUZZ_CHECK(source.schema != nullptr);
   auto data = DataSource::Create(job.data(), source.schema);
   FUZZ_CHECK(data.ok());
@@ -111,7 +115,7 @@ void CheckStream(const Source& source, const std::string& path, uint64_t bytes, 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace sluice;  // NOLINT
   FuzzedDataProvider input(data, size);
-  const Source source = SourceOf(input.ConsumeIntegralInRange(0, 5));
+  const Source source = SourceOf(input.ConsumeIntegralInRange(0, 6));
   const uint64_t cut = input.ConsumeIntegralInRange<uint64_t>(0, 4096);
   const MemoryFile file(input.ConsumeRemainingBytesAsString());
   source.data->CheckColumns(file.path(), true).IgnoreError();

@@ -173,6 +173,7 @@ def data():
         "tsv": (2, "1\t2\ta|b\r\n0\t\t\r\n\r\n1\t1e3\tc"),
         "multi_slot": (3, "1 1 1 0.5 2 17 18\n1 0 1 2 1 99\n1 1 1\n"),
         "libsvm": (4, "+1 1:0.5 2:3 # c\n-1 qid:3 2:1\n0 1:x\n"),
+        "libsvm_indices": (6, "1 1:2 54686452:1\n-1:0.5 07:1\n0 8:x\n"),
         "criteo": (5, "1\t5" + "\t" * 12 + "\t68fd1e64" + "\t" * 24 + "\tlast\n0" + "\t" * 39 + "\n"),
     }
     for name, (kind, text) in lines.items():

@@ -298,8 +298,7 @@ TEST(OddFilesTest, DelimitersMayHaveSeveralCharacters) {
 
 TEST(OddFilesTest, PlacesAndFormsThatCannotBeReadAreNamed) {
   EXPECT_THAT(OddError("30_extra/url_s3"),
-              AllOf(HasSubstr("s3:// is not supported"), HasSubstr("mounted file systems"),
-                    HasSubstr("gzip or zstd")));
+              AllOf(HasSubstr("s3://bucket/a.csv"), HasSubstr("places with URLs")));
   OddExamples("30_extra/order", 60);
   EXPECT_THAT(OddError("30_extra/order", {{"output_dir", "s3://bucket/out"}}),
               HasSubstr("output_dir: 's3://bucket/out' is a URL"));
@@ -308,13 +307,15 @@ TEST(OddFilesTest, PlacesAndFormsThatCannotBeReadAreNamed) {
   OddExamples("20_paths/g[1]/g", 60);
 }
 
-// These need formats of their own.
-TEST(OddFilesTest, FormatsThatAreNotReadYetAreNamedWithAWayOut) {
+TEST(OddFilesTest, OtherFormatsAreNamedAndRead) {
   EXPECT_THAT(OddError("08_libsvm/j_ffm"), AllOf(HasSubstr("libffm"), HasSubstr("CSV")));
   EXPECT_THAT(OddError("08_libsvm/k_ffmcat"), AllOf(HasSubstr("libffm"), HasSubstr("CSV")));
   EXPECT_THAT(OddError("shapes/ffm/j4"), AllOf(HasSubstr("libffm"), HasSubstr("CSV")));
-  EXPECT_THAT(OddError("08_libsvm/k_million"), AllOf(HasSubstr("one-hot"), HasSubstr("CSV")));
-  EXPECT_THAT(OddError("shapes/kdd12/j2"), AllOf(HasSubstr("one-hot"), HasSubstr("CSV")));
+  const Options indices = {{"features", "[{name: 'indices' categorical {}}]"}};
+  EXPECT_THAT(OddError("08_libsvm/k_million"), HasSubstr("name: \"indices\""));
+  EXPECT_EQ(OddExamples("08_libsvm/k_million", 60, indices).batch.keys.size(), 60u * 15);
+  EXPECT_THAT(OddError("shapes/kdd12/j2"), HasSubstr("name: \"indices\""));
+  EXPECT_EQ(OddExamples("shapes/kdd12/j2", 200, indices).batch.keys.size(), 200u * 11);
   EXPECT_THAT(OddError("shapes/multislot/job2"),
               AllOf(HasSubstr("slot:value"), HasSubstr("MultiSlot")));
 }

@@ -58,7 +58,8 @@ class SlotsSchema : public FeatureSchema {
   const std::vector<Numeric>& numerics() const override { return numerics_; }
   const std::vector<Slot>& slots() const override { return slots_; }
   const std::vector<std::string>& columns() const override { return columns_; }
-  absl::Status AppendExample(const std::string_view*, const bool*, bool, Batch*) const override {
+  using FeatureSchema::AppendExample;
+  absl::Status AppendExample(const ExampleCells&, bool, Batch*) const override {
     return absl::OkStatus();
   }
 

@@ -114,7 +114,7 @@ TEST(FeatureRangeTest, WrongRangesAreRefusedWithTheirField) {
   JobConfig one_hot = JobOf(numeric("{1..1000000}"));
   one_hot.mutable_data()->set_format(DataConfig::LIBSVM);
   EXPECT_THAT(std::string(FeaturePatterns(&one_hot).ExpandRanges().message()),
-              AllOf(HasSubstr("one-hot LIBSVM"), HasSubstr("multi_value_delimiter")));
+              AllOf(HasSubstr("one-hot LIBSVM"), HasSubstr("name: \"indices\"")));
   EXPECT_THAT(RangeError(numeric("C{1..99999999999999999999}")), HasSubstr("too large"));
   EXPECT_THAT(RangeError("features { name: 'a{1..60000}' } features { name: 'b{1..60000}' }"),
               HasSubstr("features[1].name"));

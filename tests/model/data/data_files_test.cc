@@ -136,10 +136,11 @@ class ChangingSchema : public FeatureSchema {
   const std::vector<Numeric>& numerics() const override { return inner_->numerics(); }
   const std::vector<Slot>& slots() const override { return inner_->slots(); }
   const std::vector<std::string>& columns() const override { return inner_->columns(); }
-  absl::Status AppendExample(const std::string_view* values, const bool* missing, bool need_label,
+  using FeatureSchema::AppendExample;
+  absl::Status AppendExample(const ExampleCells& cells, bool need_label,
                              Batch* batch) const override {
     if (batch->n == 1) change_();
-    return inner_->AppendExample(values, missing, need_label, batch);
+    return inner_->AppendExample(cells, need_label, batch);
   }
 
  private:

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
+#include "model/data/format_reader.h"
 #include "tests/model/data/files_for_test.h"
 #include "tests/model/features/schema_for_test.h"
 
@@ -23,9 +24,9 @@ struct Source {
   std::unique_ptr<DataSource> data;
 };
 
-Source SourceOf(const std::string& job_text) {
+Source SourceOf(const std::string& job_text, const FeatureUse& use = FeatureUse()) {
   const JobConfig job = JobForTest(job_text);
-  Source source{SchemaForTest(job), nullptr};
+  Source source{SchemaForTest(job, use), nullptr};
   auto data = DataSource::Create(job.data(), source.schema);
   EXPECT_TRUE(data.ok()) << data.status();
   if (data.ok()) source.data = std::move(*data);
@@ -375,6 +376,24 @@ TEST(DataSourceTest, LibsvmColumnsAreIndices) {
               AllOf(HasSubstr("\"age\""), HasSubstr("index")));
 }
 
+TEST(DataSourceTest, TheIndicesOfALibsvmLineMayBeTheValuesOfOneFeature) {
+  const TempFolder folder;
+  const Source source = SourceOf(
+      "data { format: LIBSVM } features { name: 'n' numeric { column: '7' } } "
+      "features { name: 'all' categorical { column: 'indices' pooling: MEAN } }",
+      WithKeyWeights());
+  const Piece piece = Read(
+      source, folder.Write("a", "+1:0.5 7:2 54686452:1\n-1 07:2 # end\n0 \n1 8:x\n1 5:1 3:1:1\n"));
+  ASSERT_TRUE(piece.status.ok()) << piece.status;
+  EXPECT_EQ(piece.bad.count, 2u) << piece.bad.Describe();
+  EXPECT_THAT(piece.batch.label, ElementsAre(1, 0, 0));
+  EXPECT_THAT(piece.batch.weight, ElementsAre(0.5F, 1, 1));
+  EXPECT_THAT(piece.batch.numeric, ElementsAre(2, 2, 0));
+  EXPECT_THAT(piece.batch.key_offsets, ElementsAre(0, 2, 3, 3));
+  EXPECT_EQ(piece.batch.keys[0], piece.batch.keys[2]) << "07 is the index 7";
+  EXPECT_THAT(piece.batch.key_weights, ElementsAre(2, 1, 2));
+}
+
 TEST(DataSourceTest, LibsvmFilesWithoutLabelsAreRefusedForTraining) {
   const TempFolder folder;
   const Source source =
@@ -419,6 +438,15 @@ TEST(DataSourceTest, CriteoLinesHaveFortyColumns) {
   EXPECT_EQ(piece.bad.count, 1u);
   EXPECT_THAT(CreateErrorOf("data { format: CRITEO_TSV } features { name: 'I14' numeric {} }"),
               AllOf(HasSubstr("\"I14\""), HasSubstr("I13, C1")));
+}
+
+TEST(DataSourceTest, EachFormatHasAReader) {
+  const auto* const formats = DataConfig::Format_descriptor();
+  for (int i = 0; i < formats->value_count(); ++i) {
+    DataConfig data;
+    data.set_format(static_cast<DataConfig::Format>(formats->value(i)->number()));
+    EXPECT_EQ(ReaderOf(data) != nullptr, data.format() != DataConfig::FORMAT_UNSPECIFIED);
+  }
 }
 
 TEST(DataSourceTest, ContradictoryFormatsAreRefused) {

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/clock.h"
 #include "common/base/crc32c.h"
 #include "common/base/env.h"
@@ -101,6 +102,18 @@ TEST(FingerprintTest, DependsOnTheKeysThatTheModelUses) {
   no_deep.keys.deep = false;  // then "a" is a part of the cross only
   EXPECT_EQ(fingerprint(FeatureUse()), fingerprint(no_wide));
   EXPECT_NE(fingerprint(FeatureUse()), fingerprint(no_deep));
+}
+
+// The same bytes may be lines of two formats, which read them differently.
+TEST(FingerprintTest, DependsOnTheFormat) {
+  std::set<std::string> fingerprints;
+  const char* const formats[] = {"LIBSVM", "MULTI_SLOT label { column: 'y' } slots { name: '7' }"};
+  for (const char* format : formats) {
+    const JobConfig job = JobForTest(
+        absl::StrCat("data { format: ", format, " } features { name: '7' categorical {} }"));
+    fingerprints.insert(FingerprintOf(job, *SchemaForTest(job)));
+  }
+  EXPECT_EQ(fingerprints.size(), 2u);
 }
 
 TEST(FingerprintTest, DependsOnTheEmbeddingAndTheKeyRule) {

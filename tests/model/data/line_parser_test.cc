@@ -155,7 +155,7 @@ std::vector<std::string> Parse(Parser* parser, size_t columns, std::string line)
   if (!status.ok()) return {std::string(status.message())};
   std::vector<std::string> values;
   for (size_t i = 0; i < columns; ++i)
-    values.push_back(parser->missing()[i] ? "-" : std::string(parser->values()[i]));
+    values.push_back(parser->cells().missing[i] ? "-" : parser->TextAt(i));
   return values;
 }
 

@@ -397,7 +397,7 @@ TEST(FeatureSchemaTest, AllProblemsOfALineAreFound) {
     for (const std::string& column : schema->columns()) values.push_back(by_name.at(column));
     const std::unique_ptr<bool[]> missing(new bool[values.size()]());
     std::vector<std::string> found;
-    for (const absl::Status& why : schema->FindProblems(values.data(), missing.get()))
+    for (const absl::Status& why : schema->FindProblems({values.data(), missing.get(), nullptr}))
       found.emplace_back(why.message());
     return found;
   };

@@ -23,10 +23,18 @@ inline JobConfig FeaturesForTest(const std::string& features) {
   return JobForTest("data { format: CSV label { column: 'y' } } " + features);
 }
 
-inline std::shared_ptr<const FeatureSchema> SchemaForTest(const JobConfig& job) {
-  auto schema = FeatureSchema::Create(job);
+inline std::shared_ptr<const FeatureSchema> SchemaForTest(const JobConfig& job,
+                                                          const FeatureUse& use = FeatureUse()) {
+  auto schema = FeatureSchema::Create(job, use);
   EXPECT_TRUE(schema.ok()) << schema.status();
   return schema.ok() ? *schema : nullptr;
+}
+
+// The use of a model that multiplies values by their weights.
+inline FeatureUse WithKeyWeights() {
+  FeatureUse use;
+  use.key_weights = true;
+  return use;
 }
 
 inline std::string CreateError(const JobConfig& job, const FeatureUse& use = FeatureUse()) {

@@ -1,0 +1,73 @@
+// A format of text files whose examples are lines: how the lines of each file are parsed, and where
+// its examples begin. MakeLineSource makes a DataSource of it, which does the rest: pieces,
+// offsets, bad lines, streams.
+//
+// Thread safety: safe from any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/base/env.h"
+#include "model/data/data_source.h"
+#include "model/data/line_parser.h"
+#include "model/data/line_reader.h"
+#include "model/data/record_rule.h"
+#include "model/features/feature_schema.h"
+#include "proto/config.pb.h"
+
+namespace sluice {
+
+// How the lines of one file are parsed, and where its examples begin.
+struct FileParser {
+  std::function<std::unique_ptr<LineParser>()> make;  // a parser for one thread
+  uint64_t examples_begin = 0;                        // after the header line
+  uint64_t header_lines = 0;                          // the header line and all lines before it
+  size_t cells = 0;                                   // of an example; 0: none, or not delimited
+  // Set where lines may lack their label, and only the other lines of the file tell whether they
+  // do: the parser for the other case than that of `make`, and what a line says: 1 for it, -1
+  // against it, 0 nothing. `vote` may change the line.
+  std::function<std::unique_ptr<LineParser>()> make_other;
+  std::function<int(std::string* line)> vote;
+};
+
+class LineFormat {
+ public:
+  LineFormat(const DataConfig& config, std::shared_ptr<const FeatureSchema> schema, Env* env);
+  virtual ~LineFormat() = default;
+
+  // Where the records of a text end, apart from the number of their cells.
+  virtual RecordRule record_rule() const { return {}; }
+  // Whether ParserOf reads the first lines of a file, and so tells whether the file has what the
+  // job needs.
+  virtual bool reads_first_lines() const { return false; }
+  // The parser of the file at `path`.
+  virtual absl::StatusOr<FileParser> ParserOf(const std::string& path, bool need_label) const = 0;
+  // The parser of a text whose lines may lack their label. `columns` begin with those of the
+  // schema. `reader` is at the beginning of the text, and afterwards at its first example.
+  virtual absl::StatusOr<FileParser> ParserOfStream(const std::vector<std::string>& columns,
+                                                    LineReader* reader) const = 0;
+
+  const DataConfig& config() const { return config_; }
+  const std::shared_ptr<const FeatureSchema>& schema() const { return schema_; }
+  Env* env() const { return env_; }
+
+ protected:
+  const DataConfig config_;
+  const std::shared_ptr<const FeatureSchema> schema_;
+  Env* const env_;
+  const std::vector<std::string> missing_;  // csv.missing
+};
+
+std::unique_ptr<DataSource> MakeLineSource(std::unique_ptr<LineFormat> format);
+
+// The rule for the line ends inside of records. INVALID_ARGUMENT names a wrong option of data.csv.
+absl::StatusOr<RecordRule> RecordRuleOf(const DataConfig& config);
+
+}  // namespace sluice
