@@ -1,0 +1,36 @@
+// Decides which lines evaluate a job: files by their names, or a part of the lines of one file.
+//
+// Thread safety: free functions, safe from any thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/base/env.h"
+#include "model/profile/table_profile.h"
+
+namespace sluice {
+
+struct FileRoles {
+  std::vector<std::string> train, eval;
+  std::vector<std::string> unused;  // test files where others are for validation
+  std::string why;                  // a sentence; empty when `eval` is
+};
+
+// A file whose name says so evaluates (valid, eval, dev, holdout; else test); else the last one, or
+// the smallest one when the last one is most of the data. One file alone trains.
+FileRoles RolesOf(const std::vector<TableProfile::File>& files);
+
+struct HeldOut {
+  uint64_t train_lines = 0, eval_lines = 0;
+};
+
+// Copies the lines of the file, decompressed, to two files, about `share` of them to `eval`. A hash
+// of a line's number decides, so that it is the same each time. A header goes to both, comments to
+// neither. Existing files are replaced.
+absl::StatusOr<HeldOut> HoldOutLines(const std::string& file, const TextShape& shape, double share,
+                                     const std::string& train, const std::string& eval, Env* env);
+
+}  // namespace sluice

@@ -1,0 +1,177 @@
+#include "model/profile/row_cutter.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/status_macros.h"
+#include "model/data/line_parser.h"
+#include "model/features/cell.h"
+
+namespace sluice {
+namespace {
+
+bool IsBlankLine(std::string_view line) {
+  return line.find_first_not_of(" \t") == std::string_view::npos;
+}
+
+// Takes the next word off *rest; empty at the end of the line.
+std::string_view TakeWord(std::string_view* rest) {
+  rest->remove_prefix(std::min(rest->find_first_not_of(" \t"), rest->size()));
+  const std::string_view word = rest->substr(0, rest->find_first_of(" \t"));
+  rest->remove_prefix(word.size());
+  return word;
+}
+
+class DelimitedCutter final : public RowCutter {
+ public:
+  DelimitedCutter(Delimited cut, const TextShape& shape) : cut_(std::move(cut)) {
+    columns_ = shape.columns;
+    cells_.resize(columns_.size());
+    has_header_ = shape.data.csv().header();
+  }
+
+  bool Skips(std::string_view line) const override {
+    return cut_.Skips(line) || (has_header_ && IsHeaderLine(line));
+  }
+
+  absl::Status Cut(char* line, size_t size) override {
+    SLUICE_ASSIGN_OR_RETURN(const size_t count, cut_.Split(line, size, &cells_));
+    if (count == cells_.size()) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat("the line has ", count,
+                                                   count == 1 ? " value" : " values",
+                                                   ", and most lines have ", cells_.size()));
+  }
+
+  RecordRule rule() const override {
+    RecordRule rule = cut_.record_rule();
+    rule.fewest_cells = rule.most_cells = columns_.size();
+    return rule;
+  }
+
+ private:
+  // Cheap for nearly all lines, which begin with another cell.
+  bool IsHeaderLine(std::string_view line) const {
+    const std::string& first = columns_.front();
+    const size_t at = line.find(first);
+    if (at == std::string_view::npos || at > 3) return false;
+    std::string copy(line);
+    std::vector<std::string_view> cells(columns_.size());
+    const auto count = cut_.Split(copy.data(), copy.size(), &cells);
+    return count.ok() && *count == columns_.size() &&
+           std::equal(columns_.begin(), columns_.end(), cells.begin());
+  }
+
+  const Delimited cut_;
+  bool has_header_ = false;
+};
+
+class LibsvmCutter final : public RowCutter {
+ public:
+  LibsvmCutter() {
+    columns_ = {"label"};
+    cells_.resize(1);
+  }
+
+  bool Skips(std::string_view line) const override {
+    return IsBlankLine(line) || line.front() == '#';
+  }
+
+  absl::Status Cut(char* line, size_t size) override {
+    std::fill(cells_.begin(), cells_.end(), std::string_view(""));
+    std::string_view rest(line, size);
+    rest = rest.substr(0, rest.find('#'));
+    const std::string_view label = TakeWord(&rest);
+    cells_[0] = label.substr(0, label.find(':'));
+    for (std::string_view word = TakeWord(&rest); !word.empty(); word = TakeWord(&rest)) {
+      const size_t colon = word.find(':');
+      const std::string_view index = word.substr(0, colon);
+      if (index == "qid") continue;
+      double value;
+      uint64_t number;
+      if (colon == std::string_view::npos ||
+          !absl::SimpleAtoi(absl::string_view(index.data(), index.size()), &number) ||
+          !ParseNumber(word.substr(colon + 1), &value)) {
+        return absl::InvalidArgumentError(absl::StrCat(QuotedCell(word), " is not index:value"));
+      }
+      const auto [place, is_new] = place_of_.try_emplace(number, columns_.size());
+      if (is_new) {
+        if (columns_.size() == kMostColumns) {
+          return absl::ResourceExhaustedError(absl::StrCat(
+              "the lines have more than ", kMostColumns,
+              " indices, and sluice data check looks at so many columns; write the job by hand"));
+        }
+        columns_.push_back(absl::StrCat(number));
+        cells_.emplace_back();
+      }
+      cells_[place->second] = word.substr(colon + 1);
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::flat_hash_map<uint64_t, size_t> place_of_;
+};
+
+class MultiSlotCutter final : public RowCutter {
+ public:
+  explicit MultiSlotCutter(const TextShape& shape) {
+    columns_ = shape.columns;
+    cells_.resize(columns_.size());
+  }
+
+  bool Skips(std::string_view line) const override { return IsBlankLine(line); }
+
+  absl::Status Cut(char* line, size_t size) override {
+    std::string_view rest(line, size);
+    for (size_t slot = 0; slot < columns_.size(); ++slot) {
+      const std::string_view head = TakeWord(&rest);
+      uint32_t count;
+      if (!absl::SimpleAtoi(absl::string_view(head.data(), head.size()), &count) || count == 0) {
+        return absl::InvalidArgumentError(absl::StrCat(columns_[slot], ": ", QuotedCell(head),
+                                                       " is no number of values from 1 up"));
+      }
+      const std::string_view before = rest;
+      for (uint32_t i = 0; i < count; ++i) {
+        double value;
+        if (!ParseNumber(TakeWord(&rest), &value)) {
+          return absl::InvalidArgumentError(
+              absl::StrCat(columns_[slot], ": the line has fewer than ", count, " numbers here"));
+        }
+      }
+      std::string_view cell = before.substr(0, before.size() - rest.size());
+      cell.remove_prefix(std::min(cell.find_first_not_of(" \t"), cell.size()));
+      cells_[slot] = cell;
+    }
+    if (!IsBlankLine(rest))
+      return absl::InvalidArgumentError(absl::StrCat("the line goes on after ", columns_.back()));
+    return absl::OkStatus();
+  }
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<RowCutter>> RowCutter::Create(const TextShape& shape) {
+  if (shape.columns.size() > kMostColumns) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the lines have ", shape.columns.size(), " columns, and sluice data check looks at ",
+        kMostColumns, " at most; write the job by hand"));
+  }
+  switch (shape.data.format()) {
+    case DataConfig::LIBSVM:
+      return std::unique_ptr<RowCutter>(new LibsvmCutter());
+    case DataConfig::MULTI_SLOT:
+      return std::unique_ptr<RowCutter>(new MultiSlotCutter(shape));
+    case DataConfig::CRITEO_TSV:
+      return std::unique_ptr<RowCutter>(new DelimitedCutter(Delimited::Criteo(), shape));
+    default: {
+      SLUICE_ASSIGN_OR_RETURN(Delimited cut, Delimited::FromConfig(shape.data));
+      return std::unique_ptr<RowCutter>(new DelimitedCutter(std::move(cut), shape));
+    }
+  }
+}
+
+}  // namespace sluice

@@ -1,0 +1,57 @@
+// Reads a bounded part of data files and collects what their columns hold.
+//
+// Memory: bounded by the number of columns (RowCutter), whatever the size of the files.
+//
+// Thread safety: free functions, safe from any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/base/env.h"
+#include "model/data/bad_lines.h"
+#include "model/profile/column_profile.h"
+#include "model/profile/row_sample.h"
+#include "model/profile/text_shape.h"
+
+namespace sluice {
+
+// Stands for the standard input in a list of files.
+inline constexpr char kStandardInputFile[] = "-";
+
+struct ProfileLimits {
+  // Bytes of decompressed text of all files together. A plain file that is not read whole is read
+  // in several places, a compressed one from its beginning.
+  uint64_t bytes = 64 << 20;
+  size_t files = 64;  // the first, the last and others between them
+};
+
+struct TableProfile {
+  struct File {
+    std::string path;
+    uint64_t size = 0;  // on the disk
+    bool compressed = false;
+    bool looked_at = false, whole = false;
+    uint64_t lines = 0, text_bytes = 0;  // of what was looked at
+  };
+  TextShape shape;
+  std::vector<ColumnProfile> columns;
+  std::vector<std::string> duplicate_names;
+  RowSample rows;
+  std::vector<File> files;
+  BadLines bad;             // by cells and format
+  uint64_t lines = 0;       // looked at, bad ones among them
+  uint64_t text_bytes = 0;  // looked at
+  uint64_t all_lines = 0;   // of all files: exact when `whole`, else an estimate
+  bool whole = true;        // everything was looked at
+};
+
+// `files` are paths, or kStandardInputFile alone. Errors name the file: it cannot be read, is no
+// text (CheckTextForm), has no columns (GuessShape) or other ones than the first file.
+absl::StatusOr<TableProfile> ProfileTable(const std::vector<std::string>& files,
+                                          const ProfileLimits& limits, Env* env);
+
+}  // namespace sluice
