@@ -189,6 +189,23 @@ TEST_F(ParameterClientTest, RefusesNonFiniteGradientsBeforeSendingAnything) {
   for (const auto& [flat, shard] : world_.shards) EXPECT_EQ(shard.last, 1u);
 }
 
+TEST_F(ParameterClientTest, AcknowledgedIsTheNewestPushThatAllPserversHave) {
+  Bind();
+  auto client = Client();
+  EXPECT_EQ(client->acknowledged(), 0u);
+  for (uint64_t push = 1; push <= 3; ++push) {
+    ASSERT_TRUE(client->StartPush(TestValues::Push(Ones(*client, 20), 1)).ok());
+    ASSERT_TRUE(client->WaitPushes(0).ok());
+    EXPECT_EQ(client->acknowledged(), push);
+  }
+  {
+    MutexLock lock(&world_.mu);
+    world_.silent = true;
+  }
+  ASSERT_TRUE(client->StartPush(TestValues::Push(Ones(*client, 20), 1)).ok());
+  EXPECT_EQ(client->acknowledged(), 3u);
+}
+
 TEST_F(ParameterClientTest, LongFramesAreCutBetweenParts) {
   Bind();
   auto client = Client();
