@@ -167,7 +167,7 @@ absl::Status CheckWeightsOnDevices(const JobConfig& job, const WorkerDevices& de
     }
     return Refuse(devices.origin,
                   absl::StrCat("the feature \"", weighted->name(),
-                               "\" has values with weights (weight_delimiter, or one-hot "
+                               "\" has values with weights (weight_delimiter, LIBFFM or one-hot "
                                "LIBSVM), which are computed on the CPU only; give --device=cpu"));
   }
   return absl::OkStatus();

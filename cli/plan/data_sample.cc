@@ -29,7 +29,7 @@ absl::StatusOr<DataSample> CopyFirstLines(const DataConfig& data, const std::str
   DataSample sample;
   double copied = 0, all = 0;  // bytes of text
   for (const std::string& path : paths) {
-    SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<TextReader> text, TextReader::Open(path, AllPlaces()));
+    SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<TextReader> text, OpenText(data, path, AllPlaces()));
     const double size = static_cast<double>(text->identity().size);
     // Decompressing the rest only to know its length would take longer than the measurement.
     const double estimate = size * (text->compressed() ? kCompression : 1);

@@ -13,8 +13,8 @@
 namespace sluice {
 
 // In the order of a line. CSV and TSV: csv.columns, empty when the files' first lines name the
-// columns. CRITEO_TSV: label, I1 to I13, C1 to C26. MULTI_SLOT: the slots; a slot of dim > 1 stands
-// for NAME.0, NAME.1, ... Other formats: none.
+// columns. CRITEO_TSV: label, I1 to I13, C1 to C26. MULTI_SLOT and SLOT_VALUE: the slots; a slot of
+// dim > 1 stands for NAME.0, NAME.1, ... Other formats: none.
 std::vector<std::string> NamedColumns(const DataConfig& data);
 
 // Finds the columns that the label, the weight or a feature of `job` reads and the data lacks.

@@ -76,6 +76,16 @@ DataFormat DescribeLibsvm() {
   return format;
 }
 
+DataFormat DescribeLibffm() {
+  DataFormat format = Describe();
+  format.label_first = format.numbered = format.signed_labels = true;
+  format.one_hot =
+      "; the columns of LIBFFM are fields and not indices: declare one feature for each field, "
+      "such as name: \"{0..38}\"";
+  format.values_of = [](const DataConfig&, const std::string&) { return CellValues::kWeighted; };
+  return format;
+}
+
 DataFormat DescribeCriteoTsv() {
   DataFormat format = Describe();
   format.label_first = format.absent_labels = true;
@@ -91,6 +101,19 @@ DataFormat DescribeMultiSlot() {
   format.place_of_columns = "among data.slots";
   format.named_columns = &SlotColumns;
   format.values_of = &ValuesOfSlot;
+  return format;
+}
+
+DataFormat DescribeSlotValue() {
+  DataFormat format = DescribeMultiSlot();
+  format.names_in_lines = true;
+  return format;
+}
+
+DataFormat DescribeJsonLines() {
+  DataFormat format = Describe();
+  format.absent_labels = format.json = format.names_in_lines = true;
+  format.values_of = [](const DataConfig&, const std::string&) { return CellValues::kAny; };
   return format;
 }
 

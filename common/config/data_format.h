@@ -32,6 +32,9 @@ struct DataFormat {
   bool signed_labels = false;    // -1 is label 0
   bool weighted_labels = false;  // a label may have a weight without data.weight_column
   bool absent_labels = false;    // csv.missing holds for the label too
+  bool json = false;             // lines are JSON
+  bool names_in_lines =
+      false;  // each line names its columns, and may leave out those without a value
   // A line that does not fit the columns may be a header; says what to do with it. Empty: no file
   // has one.
   const char* remedy_of_header = "";
@@ -47,7 +50,7 @@ struct DataFormat {
 // Without a format: a description without properties.
 const DataFormat& FormatOf(const DataConfig& data);
 
-// "CSV, TSV, ... or MULTI_SLOT".
+// "CSV, TSV, ... or JSON_LINES".
 std::string FormatNames();
 
 inline CellValues ValuesOf(const DataConfig& data, const std::string& column) {

@@ -57,7 +57,7 @@ class JobValidator {
       OtherFormat();
     }
     if (!job_.data().slots().empty() && !format.slots) {
-      Add("data.slots", "only have an effect with format MULTI_SLOT; remove them");
+      Add("data.slots", "only have an effect with format MULTI_SLOT or SLOT_VALUE; remove them");
     }
     if (job_.data().format() != DataConfig::FORMAT_UNSPECIFIED)
       AddAll(FindCsvProblems(job_.data()));

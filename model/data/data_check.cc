@@ -9,9 +9,12 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "common/config/closest_name.h"
 #include "model/data/bad_lines.h"
 #include "model/data/data_source.h"
 #include "model/data/expand_files.h"
+#include "model/data/file_columns.h"
+#include "model/features/cell.h"
 #include "model/features/data_summary.h"
 
 namespace sluice {
@@ -109,6 +112,29 @@ class FieldCheck {
     report->coverage.push_back(Coverage());
   }
 
+  // Finds the columns that no line has, by `columns` of the schema. In training they would teach
+  // nothing; a few lines for the evaluation may well lack a rare one.
+  void CheckNames(bool training, const std::vector<std::string>& columns, const DataConfig& data,
+                  DataCheckReport* report) const {
+    std::vector<std::string> absent;
+    // A missing label is a problem of its line.
+    for (size_t c = kWeightColumn; c < with_value_.size(); ++c) {
+      if (!columns[c].empty() && with_value_[c] == 0) absent.push_back(columns[c]);
+    }
+    if (absent.empty()) return;
+    std::string near;
+    const auto names = ColumnsOfData(data);
+    if (names.ok() && std::find(names->begin(), names->end(), absent[0]) == names->end())
+      near = DidYouMean(absent[0], *names);
+    (training ? report->errors : report->warnings)
+        .push_back(absl::StrCat(
+            field_, ": none of the ", lines_, " lines that were looked at has a value of ",
+            QuotedCell(absent[0]), ", which the job uses", near,
+            absent.size() > 1 ? absl::StrCat(" (nor of ", absent.size() - 1, " other columns)")
+                              : "",
+            "; correct its name, or remove what uses it"));
+  }
+
   // Checks what only the examples together show.
   void CheckWhole(bool training, const DataConfig& data, DataCheckReport* report) const {
     const uint64_t examples = lines_ - bad_lines_;
@@ -164,6 +190,9 @@ class FieldCheck {
     lines_ += checked->lines;
     positive_ += checked->positive;
     weighted_ += checked->weighted;
+    with_value_.resize(std::max(with_value_.size(), checked->with_value.size()));
+    for (size_t c = 0; c < checked->with_value.size(); ++c)
+      with_value_[c] += checked->with_value[c];
     cut_short_ = cut_short_ || !checked->whole;
   }
 
@@ -189,6 +218,7 @@ class FieldCheck {
   size_t files_ = 0, opened_ = 0, sampled_ = 0;
   uint64_t lines_ = 0, bad_lines_ = 0;    // looked at; malformed among them
   uint64_t positive_ = 0, weighted_ = 0;  // examples with label 1; with a weight above 0
+  std::vector<uint64_t> with_value_;      // by column (DataSource::Beginning)
   bool cut_short_ = false;                // a sampled file has more lines
   Problems of_files_, of_lines_;
 };
@@ -221,6 +251,7 @@ DataCheckReport CheckData(const JobConfig& job, const std::shared_ptr<const Feat
     FieldCheck of_field(field, **data, options, job.data().csv().header(), clock, until);
     of_field.Check(*files);
     of_field.Report(job.data().max_bad_lines(), &known, &report);
+    of_field.CheckNames(training, schema->columns(), job.data(), &report);
     of_field.CheckWhole(training, job.data(), &report);
   };
   if (!job.evaluate_only()) check(/*training=*/true, job.data().train_files());

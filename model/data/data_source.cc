@@ -126,6 +126,9 @@ class LineSource : public DataSource {
   // Reads up to the end of `piece`. `reader` is at its beginning.
   absl::Status ReadLinesOf(const TextRange& piece, bool need_label, LineReader* reader,
                            LineParser* parser, Batch* examples, BadLines* bad) const;
+  absl::StatusOr<std::unique_ptr<TextReader>> OpenText(const std::string& path) const {
+    return sluice::OpenText(format_->config(), path, env_);
+  }
   // A reader at the first example of `file`, which is at `path`, that starts at or after `begin`,
   // for those that start before `end`.
   absl::StatusOr<std::unique_ptr<LineReader>> ReaderAt(const std::string& path,
@@ -176,7 +179,7 @@ class LineSource : public DataSource {
 };
 
 absl::StatusOr<uint64_t> LineSource::TextBytes(const std::string& path) const {
-  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<TextReader> text, TextReader::Open(path, env_));
+  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<TextReader> text, OpenText(path));
   const absl::Status skipped = text->SkipTo(UINT64_MAX);
   // Report a change before an error of the text: a file that is being written often looks damaged.
   SLUICE_RETURN_IF_ERROR(CheckUnchanged(path));
@@ -187,7 +190,7 @@ absl::StatusOr<uint64_t> LineSource::TextBytes(const std::string& path) const {
 absl::Status LineSource::CheckColumns(const std::string& path, bool need_label) const {
   if (format_->reads_first_lines()) return format_->ParserOf(path, need_label).status();
   // The first bytes still tell a file that is no text.
-  return TextReader::Open(path, env_).status();
+  return OpenText(path).status();
 }
 
 absl::StatusOr<DataSource::Beginning> LineSource::CheckBeginning(const std::string& path,
@@ -217,6 +220,8 @@ absl::StatusOr<DataSource::Beginning> LineSource::CheckBeginning(const std::stri
     bool parsed = false;
     SLUICE_RETURN_IF_ERROR(
         AppendLine(parser.get(), line, /*need_label=*/true, &examples, &bad_line, &parsed));
+    if (parsed && FormatOf(format_->config()).names_in_lines)
+      parser->CountValues(&beginning.with_value);
     if (bad_line.ok()) {
       problems.AddExample(number, *parser);
       continue;
@@ -277,7 +282,7 @@ absl::StatusOr<std::unique_ptr<LineReader>> LineSource::ReaderAt(const std::stri
   SLUICE_ASSIGN_OR_RETURN(const FileIdentity identity, IdentifyFile(path, env_));
   std::unique_ptr<LineReader> reader = TakeKept(identity, path, begin);
   if (reader == nullptr) {
-    SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<TextReader> text, TextReader::Open(path, env_));
+    SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<TextReader> text, OpenText(path));
     reader = std::make_unique<LineReader>(std::move(text), format_->record_rule());
     reader->ExpectCells(file.cells, file.cells);
   }
@@ -331,7 +336,7 @@ absl::StatusOr<uint64_t> LineSource::LineNumberAt(const FileIdentity& identity,
     if (counted_.path == path && counted_.identity == identity && counted_.offset <= offset)
       counted = counted_;
   }
-  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<TextReader> text, TextReader::Open(path, env_));
+  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<TextReader> text, OpenText(path));
   // Only the text after the last call is read.
   SLUICE_RETURN_IF_ERROR(text->SkipTo(counted.offset));
   std::vector<char> buffer(kCountBytes);
@@ -581,8 +586,9 @@ absl::StatusOr<std::unique_ptr<ExampleStream>> LineSource::OpenStream(
     if (known == columns.end()) columns.push_back(options.id_column);
   }
   SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<TextReader> text,
-                          options.path.empty() ? TextReader::OpenStandardInput()
-                                               : TextReader::Open(options.path, env_));
+                          options.path.empty()
+                              ? TextReader::OpenStandardInput(FormatOf(format_->config()).json)
+                              : OpenText(options.path));
   if (files_ != nullptr && !options.path.empty())
     SLUICE_RETURN_IF_ERROR(files_->CheckUnchanged(options.path, text->identity()));
   auto reader = std::make_unique<LineReader>(std::move(text), format_->record_rule());

@@ -43,7 +43,7 @@ absl::StatusOr<HeaderLine> ReadHeaderLine(const Delimited& delimited, LineReader
 
 // The columns of `data`, in the order of a line. They are those that the format or the
 // configuration names, or those that the first file (of train_files, or else of eval_files) names:
-// in its header. Empty when nothing names them.
+// in its header, or, in JSON_LINES, in its first lines. Empty when nothing names them.
 // REQUIRES: the defaults of `data` are filled in.
 absl::StatusOr<std::vector<std::string>> ColumnsOfData(const DataConfig& data);
 // The same, for data that `env` opens. It outlives what is returned.

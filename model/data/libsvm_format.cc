@@ -1,4 +1,4 @@
-// LIBSVM: lines of a label and sparse values.
+// LIBSVM and LIBFFM: lines of a label and sparse values.
 #include <algorithm>
 
 #include "absl/container/flat_hash_map.h"
@@ -96,7 +96,7 @@ absl::StatusOr<FirstWord> LibsvmFormat::FirstWordOf(const std::string& path) con
 
 absl::StatusOr<FirstWord> LibsvmFormat::ReadFirstWord(const std::string& path) const {
   SLUICE_ASSIGN_OR_RETURN(const LibsvmParser::IsLabel is_label, IsLabel());
-  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<TextReader> text, TextReader::Open(path, env_));
+  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<TextReader> text, OpenText(config_, path, env_));
   LineReader reader(std::move(text));
   reader.ExpectEnd(kLabelBytes);
   LibsvmLabels labels(is_label);
@@ -113,6 +113,23 @@ absl::StatusOr<FirstWord> LibsvmFormat::ReadFirstWord(const std::string& path) c
   return absl::InvalidArgumentError(
       absl::StrCat("data file ", path, ": ", first.status().message()));
 }
+
+// A line tells by itself whether it has a label.
+class LibffmFormat final : public LineFormat {
+ public:
+  LibffmFormat(const DataConfig& config, std::shared_ptr<const FeatureSchema> schema, Env* env)
+      : LineFormat(config, std::move(schema), env) {}
+
+  absl::StatusOr<FileParser> ParserOf(const std::string&, bool) const override {
+    return ParserOfStream(schema_->columns(), nullptr);
+  }
+  absl::StatusOr<FileParser> ParserOfStream(const std::vector<std::string>& columns,
+                                            LineReader*) const override {
+    FileParser file;
+    file.make = [columns] { return std::make_unique<LibffmParser>(columns); };
+    return file;
+  }
+};
 
 bool IsIndex(const std::string& name) {
   return !name.empty() &&
@@ -142,8 +159,16 @@ absl::StatusOr<std::unique_ptr<DataSource>> MakeLibsvmSource(
   return MakeLineSource(std::make_unique<LibsvmFormat>(config, std::move(schema), env));
 }
 
+absl::StatusOr<std::unique_ptr<DataSource>> MakeLibffmSource(
+    const DataConfig& config, std::shared_ptr<const FeatureSchema> schema, Env* env) {
+  SLUICE_RETURN_IF_ERROR(CheckNoCsvOptions(config));
+  SLUICE_RETURN_IF_ERROR(CheckNumbers(config, *schema, "", "field"));
+  return MakeLineSource(std::make_unique<LibffmFormat>(config, std::move(schema), env));
+}
+
 }  // namespace
 
 FormatReader ReadLibsvm() { return {&MakeLibsvmSource, nullptr}; }
+FormatReader ReadLibffm() { return {&MakeLibffmSource, nullptr}; }
 
 }  // namespace sluice

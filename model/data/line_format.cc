@@ -27,6 +27,11 @@ LineFormat::LineFormat(const DataConfig& config, std::shared_ptr<const FeatureSc
       env_(env),
       missing_(config.csv().missing().begin(), config.csv().missing().end()) {}
 
+absl::StatusOr<std::unique_ptr<TextReader>> OpenText(const DataConfig& config,
+                                                     const std::string& path, Env* env) {
+  return TextReader::Open(path, env, FormatOf(config).json);
+}
+
 absl::StatusOr<RecordRule> RecordRuleOf(const DataConfig& config) {
   if (!FormatOf(config).delimited) return RecordRule();
   auto delimited = Delimited::FromConfig(config);

@@ -67,6 +67,10 @@ class LineFormat {
 
 std::unique_ptr<DataSource> MakeLineSource(std::unique_ptr<LineFormat> format);
 
+// Opens a file for the lines of this format.
+absl::StatusOr<std::unique_ptr<TextReader>> OpenText(const DataConfig& config,
+                                                     const std::string& path, Env* env);
+
 // The rule for the line ends inside of records. INVALID_ARGUMENT names a wrong option of data.csv.
 absl::StatusOr<RecordRule> RecordRuleOf(const DataConfig& config);
 

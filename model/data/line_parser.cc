@@ -84,6 +84,12 @@ std::string LineParser::TextAt(size_t column) const {
   return std::string(typed_.empty() ? values_[column] : TextOf(typed_[column], &memory));
 }
 
+void LineParser::CountValues(std::vector<uint64_t>* counts) const {
+  counts->resize(typed_.size());
+  for (size_t c = 0; c < typed_.size(); ++c)
+    (*counts)[c] += typed_[c].kind() != Cell::Kind::kMissing;
+}
+
 absl::Status LineParser::ValueList::Add(std::string_view word, uint64_t index,
                                         std::string_view weight) {
   double number;
@@ -393,8 +399,8 @@ absl::Status NoLabel(std::string_view word) {
 absl::Status LooksLikeFfm(std::string_view word) {
   return absl::InvalidArgumentError(absl::StrCat(
       QuotedCell(word),
-      " is not index:value; it looks like libffm's field:feature:value, which is not read yet: "
-      "write a CSV file with one column for each field, or keep feature:value alone for LIBSVM"));
+      " is not index:value; it looks like libffm's field:feature:value: set data.format: LIBFFM, "
+      "whose columns are the fields"));
 }
 
 }  // namespace
@@ -494,6 +500,54 @@ absl::Status LibsvmParser::Parse(char* line, size_t size) {
   for (size_t c = 0; c < values_.size(); ++c)
     typed_[c] = missing_[c] ? Cell() : Cell::Text(values_[c]);
   typed_[indices_column_] = indices_.cell();
+  return absl::OkStatus();
+}
+
+LibffmParser::LibffmParser(const std::vector<std::string>& columns)
+    : LineParser(columns.size()), lists_(columns.size()) {
+  typed_.resize(columns.size());
+  for (size_t i = 1; i < columns.size(); ++i) {
+    uint64_t field;
+    if (ParseIndex(columns[i], &field)) column_of_field_[field] = static_cast<int>(i);
+  }
+}
+
+absl::Status LibffmParser::TakeFeature(std::string_view word) {
+  const size_t colon = word.find(':');
+  const size_t second = colon == std::string_view::npos ? colon : word.find(':', colon + 1);
+  if (second == std::string_view::npos) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        QuotedCell(word), " is not field:index:value",
+        colon == std::string_view::npos ? "" : "; for index:value set data.format: LIBSVM"));
+  }
+  uint64_t field, index;
+  if (!ParseIndex(word.substr(0, colon), &field) ||
+      !ParseIndex(word.substr(colon + 1, second - colon - 1), &index)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(QuotedCell(word),
+                     " is not field:index:value with numbers for field and "
+                     "index; number them, as libffm needs it too"));
+  }
+  const auto column = column_of_field_.find(field);
+  // Fields that no feature uses need no memory.
+  if (column == column_of_field_.end()) return absl::OkStatus();
+  return lists_[column->second].Add(word, index, word.substr(second + 1));
+}
+
+absl::Status LibffmParser::Parse(char* line, size_t size) {
+  std::fill(typed_.begin(), typed_.end(), Cell());
+  for (ValueList& list : lists_) list.Clear();
+  std::string_view rest(line, size);
+  rest = rest.substr(0, rest.find('#'));
+  std::string_view after = rest;
+  const std::string_view label = NextWord(&after);
+  if (label.find(':') == std::string_view::npos) {
+    typed_[0] = Cell::Text(label);
+    rest = after;
+  }
+  for (std::string_view word = NextWord(&rest); !word.empty(); word = NextWord(&rest))
+    SLUICE_RETURN_IF_ERROR(TakeFeature(word));
+  for (const auto& [field, column] : column_of_field_) typed_[column] = lists_[column].cell();
   return absl::OkStatus();
 }
 

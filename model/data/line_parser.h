@@ -42,6 +42,8 @@ class LineParser {
   }
   // The text of one of them, for messages and ids; "" when it is missing.
   std::string TextAt(size_t column) const;
+  // Counts the typed cells that are not missing, by column.
+  void CountValues(std::vector<uint64_t>* counts) const;
 
  protected:
   // The values of a cell that has several of them. Keeps its memory from line to line.
@@ -174,6 +176,24 @@ class LibsvmParser : public LineParser {
   const FirstWord first_word_;
   const IsLabel is_label_;
   const bool has_weight_column_;
+};
+
+// `label field:index:value ... [# comment]`, as libffm reads it; columns are named by their field.
+// A column has all indices of its field as values, and their values as weights.
+class LibffmParser : public LineParser {
+ public:
+  // `columns` as LibsvmParser. A line that begins with a feature has no label.
+  explicit LibffmParser(const std::vector<std::string>& columns);
+  bool Skips(std::string_view line) const override {
+    return LineParser::Skips(line) || line.front() == '#';
+  }
+  absl::Status Parse(char* line, size_t size) override;
+
+ private:
+  absl::Status TakeFeature(std::string_view word);
+
+  absl::flat_hash_map<uint64_t, int> column_of_field_;
+  std::vector<ValueList> lists_;  // [columns]
 };
 
 // Tells from the first lines of a LIBSVM file that must have labels what their first words are.

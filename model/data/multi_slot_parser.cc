@@ -61,9 +61,8 @@ absl::Status MultiSlotParser::ParseSlot(const CompiledSlot& slot, std::string_vi
     if (word.find(':') != std::string_view::npos) {
       return absl::InvalidArgumentError(absl::StrCat(
           QuotedCell(word),
-          " is not a count of values; it looks like PaddleRec's slot:value text, which is not read "
-          "yet: write MultiSlot text (for each slot its count and its values, as "
-          "paddle.distributed.fleet's MultiSlotDataGenerator does), or CSV"));
+          " is not a count of values; it looks like PaddleRec's slot:value text: set data.format: "
+          "SLOT_VALUE"));
     }
     return absl::InvalidArgumentError(
         absl::StrCat("slot \"", slot.name, "\": ", QuotedCell(word), " is not a count of values"));

@@ -1,4 +1,4 @@
-// MULTI_SLOT: Paddle's text, whose slots the job declares.
+// MULTI_SLOT and SLOT_VALUE: Paddle's texts, whose slots the job declares.
 #include "common/base/status_macros.h"
 #include "common/config/csv_options.h"
 #include "common/config/data_columns.h"
@@ -6,6 +6,7 @@
 #include "model/data/format_reader.h"
 #include "model/data/line_format.h"
 #include "model/data/multi_slot_parser.h"
+#include "model/data/slot_value_parser.h"
 
 namespace sluice {
 namespace {
@@ -49,5 +50,6 @@ absl::StatusOr<std::unique_ptr<DataSource>> MakeSlotSource(
 }  // namespace
 
 FormatReader ReadMultiSlot() { return {&MakeSlotSource<MultiSlotParser>, nullptr}; }
+FormatReader ReadSlotValue() { return {&MakeSlotSource<SlotValueParser>, nullptr}; }
 
 }  // namespace sluice

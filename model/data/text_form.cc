@@ -154,7 +154,7 @@ absl::Status IsOther(const std::string& path, std::string_view what, std::string
 
 }  // namespace
 
-absl::Status CheckTextForm(const std::string& path, std::string_view head) {
+absl::Status CheckTextForm(const std::string& path, std::string_view head, bool json) {
   for (const Form& form : kForms) {
     if (Fits(form, head)) return IsOther(path, form.name, form.remedy);
   }
@@ -162,10 +162,10 @@ absl::Status CheckTextForm(const std::string& path, std::string_view head) {
     return IsOther(path, "a TFRecord file, which is not read",
                    "write its examples as CSV or LIBSVM text");
   }
-  if (IsJson(head)) {
-    return IsOther(path, "JSON, which is not read",
-                   "convert it to CSV, e.g. with pandas: read_json(\"$\", lines=True)"
-                   ".to_csv(\"$.csv\", index=False)");
+  if (!json && IsJson(head)) {
+    return IsOther(path, "JSON, which this format does not read",
+                   "if each line is an object, set data.format: JSON_LINES; an array of objects "
+                   "becomes lines with jq -c '.[]' $ > FILE.jsonl");
   }
   if (const char* const wide = WideText(head)) {
     return IsOther(path, absl::StrCat(wide, " text, and only UTF-8 and ASCII are read"),

@@ -18,7 +18,8 @@ inline constexpr size_t kTextFormBytes = 512;
 // INVALID_ARGUMENT when `head`, the first bytes of a file or of the text compressed in it, begins
 // another form than text: a format of columns or records, an archive, another compression, UTF-16.
 // `path` is for the message.
-absl::Status CheckTextForm(const std::string& path, std::string_view head);
+// `json`: text of JSON is read; otherwise it is another form too.
+absl::Status CheckTextForm(const std::string& path, std::string_view head, bool json = false);
 
 // The error about text whose lines end in CR alone.
 absl::Status LinesEndInCr(const std::string& path);

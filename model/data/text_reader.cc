@@ -426,32 +426,39 @@ absl::StatusOr<size_t> TextReader::Read(char* to, size_t n) {
   SLUICE_ASSIGN_OR_RETURN(const size_t got, ReadSome(to, n));
   // The form of plain text was checked when it was opened.
   if (offset_ == 0 && compressed())
-    SLUICE_RETURN_IF_ERROR(CheckTextForm(path_, {to, std::min(got, kTextFormBytes)}));
+    SLUICE_RETURN_IF_ERROR(CheckTextForm(path_, {to, std::min(got, kTextFormBytes)}, json_));
   offset_ += got;
   return got;
 }
 
-absl::StatusOr<std::unique_ptr<TextReader>> TextReader::Open(const std::string& path, Env* env) {
+absl::StatusOr<std::unique_ptr<TextReader>> TextReader::Open(const std::string& path, Env* env,
+                                                             bool json) {
   SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<FileReader> file, OpenFile(path, env));
   const FileIdentity identity = file->info().identity;
   file->ExpectEnd(kTextFormBytes);
   ByteSource bytes(std::move(file));
   SLUICE_ASSIGN_OR_RETURN(const std::string head, bytes.Head(path, kTextFormBytes));
-  if (auto compressed = OpenCompressed(path, identity, head, &bytes)) return compressed;
-  SLUICE_RETURN_IF_ERROR(CheckTextForm(path, head));
+  if (auto compressed = OpenCompressed(path, identity, head, &bytes)) {
+    compressed->json_ = json;
+    return compressed;
+  }
+  SLUICE_RETURN_IF_ERROR(CheckTextForm(path, head, json));
   return std::unique_ptr<TextReader>(
       std::make_unique<PlainReader>(path, identity, std::move(bytes)));
 }
 
-absl::StatusOr<std::unique_ptr<TextReader>> TextReader::OpenStandardInput() {
+absl::StatusOr<std::unique_ptr<TextReader>> TextReader::OpenStandardInput(bool json) {
   const std::string path = kStandardInput;
   // A duplicate, since closing the reader must not close standard input.
   FileDescriptor file(fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0));
   if (file.get() < 0) return FileError(path, "open", errno);
   ByteSource bytes(std::make_unique<StandardInput>(std::move(file)), /*in_order=*/true);
   SLUICE_ASSIGN_OR_RETURN(const std::string head, bytes.Head(path, kTextFormBytes));
-  if (auto compressed = OpenCompressed(path, FileIdentity(), head, &bytes)) return compressed;
-  SLUICE_RETURN_IF_ERROR(CheckTextForm(path, head));
+  if (auto compressed = OpenCompressed(path, FileIdentity(), head, &bytes)) {
+    compressed->json_ = json;
+    return compressed;
+  }
+  SLUICE_RETURN_IF_ERROR(CheckTextForm(path, head, json));
   return std::unique_ptr<TextReader>(std::make_unique<PipeReader>(path, std::move(bytes)));
 }
 

@@ -32,12 +32,13 @@ absl::StatusOr<FileSample> SampleFile(const std::string& path, Env* env = Env::R
 class TextReader {
  public:
   // NOT_FOUND, PERMISSION_DENIED or INVALID_ARGUMENT (not a regular file, or not text:
-  // CheckTextForm) name the path.
+  // CheckTextForm) name the path. `json`: as CheckTextForm.
   static absl::StatusOr<std::unique_ptr<TextReader>> Open(const std::string& path,
-                                                          Env* env = Env::Real());
+                                                          Env* env = Env::Real(),
+                                                          bool json = false);
   // Reads from the current position of the process's standard input, which may be a pipe. Its
   // path() is kStandardInput. Two such readers would share the text between them.
-  static absl::StatusOr<std::unique_ptr<TextReader>> OpenStandardInput();
+  static absl::StatusOr<std::unique_ptr<TextReader>> OpenStandardInput(bool json = false);
   static constexpr char kStandardInput[] = "standard input";
   virtual ~TextReader() = default;
 
@@ -63,6 +64,9 @@ class TextReader {
   const std::string path_;
   const FileIdentity identity_;
   uint64_t offset_ = 0;
+
+ private:
+  bool json_ = false;  // constant after it was opened
 };
 
 }  // namespace sluice

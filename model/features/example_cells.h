@@ -1,5 +1,5 @@
 // The cells of one example: text, as the lines of most formats have it, or typed values. Typed
-// cells spare binary formats and arrays in memory the way through text.
+// cells spare binary formats, JSON and arrays in memory the way through text.
 //
 // A typed cell means what its text would mean: an integer and a bool (0, 1) hash as decimal text,
 // and a number becomes a float once. A double is a category only where it is whole and below 2^53;

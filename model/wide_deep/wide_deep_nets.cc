@@ -18,7 +18,7 @@ absl::Status CheckForCuda(const WideDeepSpec& spec) {
   for (const WideDeepShape::Slot& slot : spec.shape().slots) {
     if (!slot.weighted) continue;
     return absl::InvalidArgumentError(
-        "a feature has values with weights (weight_delimiter, or one-hot LIBSVM), which are "
+        "a feature has values with weights (weight_delimiter, LIBFFM or one-hot LIBSVM), which are "
         "not supported on CUDA devices; compute on the CPU (--device=cpu), or remove "
         "weight_delimiter");
   }

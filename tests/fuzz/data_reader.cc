@@ -34,9 +34,20 @@ constexpr char kMultiSlot[] =
 constexpr char kLibsvm[] =
     "data { format: LIBSVM } features { name: 'n' numeric { column: '1' } } "
     "features { name: 'c' categorical { column: '2' } }";
+constexpr char kLibffm[] =
+    "data { format: LIBFFM } features { name: 'f' categorical { column: '0' } } "
+    "features { name: 'g' categorical { column: '7' hash_buckets: 9 } }";
 constexpr char kIndices[] =
     "data { format: LIBSVM csv { missing: '?' } } features { name: 'n' numeric { column: '1' } } "
     "features { name: 'all' categorical { column: 'indices' pooling: MEAN } }";
+constexpr char kSlotValue[] =
+    "data { format: SLOT_VALUE slots { name: 'y' type: FLOAT dim: 1 } slots { name: 'n' type: "
+    "FLOAT dim: 2 } slots { name: 'c' type: UINT64 } label { column: 'y' } } "
+    "features { name: 'n' numeric { column: 'n.1' } } features { name: 'c' categorical {} }";
+constexpr char kJsonLines[] =
+    "data { format: JSON_LINES label { column: 'y' } csv { missing: '?' } } "
+    "features { name: 'n' numeric { column: 'o.n' } } features { name: 'k' key: RAW categorical {} "
+    "} features { name: 'c' categorical { multi_value_delimiter: '|' } }";
 constexpr char kCriteo[] =
     "data { format: CRITEO_TSV } features { name: 'n' numeric { column: 'I1' } } "
     "features { name: 'c' categorical { column: 'C1' } } "
@@ -52,7 +63,10 @@ Source SourceOf(int format) {
                            : format == 3 ? kMultiSlot
                            : format == 4 ? kLibsvm
                            : format == 5 ? kCriteo
-                                         : kIndices;
+                           : format == 6 ? kLibffm
+                           : format == 7 ? kIndices
+                           : format == 8 ? kSlotValue
+                                         : kJsonLines;
   const JobConfig job = JobForTest(text);
   Source source{SchemaForTest(job, WithKeyWeights()), nullptr};
   FUZZ_CHECK(source.schema != nullptr);
@@ -115,7 +129,7 @@ void CheckStream(const Source& source, const std::string& path, uint64_t bytes, 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace sluice;  // NOLINT
   FuzzedDataProvider input(data, size);
-  const Source source = SourceOf(input.ConsumeIntegralInRange(0, 6));
+  const Source source = SourceOf(input.ConsumeIntegralInRange(0, 9));
   const uint64_t cut = input.ConsumeIntegralInRange<uint64_t>(0, 4096);
   const MemoryFile file(input.ConsumeRemainingBytesAsString());
   source.data->CheckColumns(file.path(), true).IgnoreError();

@@ -173,7 +173,10 @@ def data():
         "tsv": (2, "1\t2\ta|b\r\n0\t\t\r\n\r\n1\t1e3\tc"),
         "multi_slot": (3, "1 1 1 0.5 2 17 18\n1 0 1 2 1 99\n1 1 1\n"),
         "libsvm": (4, "+1 1:0.5 2:3 # c\n-1 qid:3 2:1\n0 1:x\n"),
-        "libsvm_indices": (6, "1 1:2 54686452:1\n-1:0.5 07:1\n0 8:x\n"),
+        "libffm": (6, "1 0:7:1 7:9:0.5 # c\n-1 0:7:-2\n0:1:1\n0 0:1\n"),
+        "libsvm_indices": (7, "1 1:2 54686452:1\n-1:0.5 07:1\n0 8:x\n"),
+        "slot_value": (8, "y:1 n:0.5 n:2 c:17 c:018 z:3\ny:0 c:4\ny:1 n:1\n"),
+        "json_lines": (9, '{"y":1,"o":{"n":0.5},"k":-7,"c":["a",null,2]}\n{"y":false,"k":18446744073709551615,"c":"?|b"}\n{"y":1}}\n'),
         "criteo": (5, "1\t5" + "\t" * 12 + "\t68fd1e64" + "\t" * 24 + "\tlast\n0" + "\t" * 39 + "\n"),
     }
     for name, (kind, text) in lines.items():

@@ -308,16 +308,32 @@ TEST(OddFilesTest, PlacesAndFormsThatCannotBeReadAreNamed) {
 }
 
 TEST(OddFilesTest, OtherFormatsAreNamedAndRead) {
-  EXPECT_THAT(OddError("08_libsvm/j_ffm"), AllOf(HasSubstr("libffm"), HasSubstr("CSV")));
-  EXPECT_THAT(OddError("08_libsvm/k_ffmcat"), AllOf(HasSubstr("libffm"), HasSubstr("CSV")));
-  EXPECT_THAT(OddError("shapes/ffm/j4"), AllOf(HasSubstr("libffm"), HasSubstr("CSV")));
+  EXPECT_THAT(OddError("08_libsvm/j_ffm"), HasSubstr("data.format: LIBFFM"));
+  for (const char* job : {"08_libsvm/k_ffmcat", "shapes/ffm/j4"}) {
+    EXPECT_THAT(OddError(job), HasSubstr("data.format: LIBFFM"));
+    const OddOutcome fields =
+        OddExamples(job, job[0] == '0' ? 40 : 200, {{"data.format", "LIBFFM"}});
+    EXPECT_EQ(fields.batch.keys.size(), fields.batch.n * fields.schema->slots().size());
+    EXPECT_EQ(fields.batch.key_weights.size(), fields.batch.keys.size());
+    EXPECT_GT(SumOf(fields.batch.label), 1);
+  }
+  const OddOutcome fields = OddExamples("08_libsvm/k_ffmcat", 40, {{"data.format", "LIBFFM"}});
+  EXPECT_THAT(
+      std::vector<float>(fields.batch.key_weights.begin(), fields.batch.key_weights.begin() + 4),
+      ElementsAre(1, 0.5f, 1, 0.2f));
+  EXPECT_EQ(fields.batch.keys[0], fields.batch.keys[4]) << "lines alternate";
   const Options indices = {{"features", "[{name: 'indices' categorical {}}]"}};
   EXPECT_THAT(OddError("08_libsvm/k_million"), HasSubstr("name: \"indices\""));
   EXPECT_EQ(OddExamples("08_libsvm/k_million", 60, indices).batch.keys.size(), 60u * 15);
   EXPECT_THAT(OddError("shapes/kdd12/j2"), HasSubstr("name: \"indices\""));
   EXPECT_EQ(OddExamples("shapes/kdd12/j2", 200, indices).batch.keys.size(), 200u * 11);
-  EXPECT_THAT(OddError("shapes/multislot/job2"),
-              AllOf(HasSubstr("slot:value"), HasSubstr("MultiSlot")));
+  EXPECT_THAT(OddError("shapes/multislot/job2"), HasSubstr("data.format: SLOT_VALUE"));
+  const OddOutcome slots = OddExamples("shapes/multislot/job2", 50,
+                                       {{"data.format", "SLOT_VALUE"},
+                                        {"data.slots[1].name", "dense_feature"},
+                                        {"features[0].numeric.column", "dense_feature.{0..12}"}});
+  EXPECT_EQ(slots.batch.keys.size(), 50u * 26);
+  EXPECT_FLOAT_EQ(slots.batch.numeric[0], 0.9005f);
 }
 
 // Scores are of files as they are published: without the label.

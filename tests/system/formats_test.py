@@ -26,6 +26,20 @@ class FormatsTest(SluiceTest):
         self.assertGreater(result["eval"]["auc"], auc)
         return result
 
+    def predicts_without_labels(self, model, line):
+        """The scores of the test file are the same without its labels."""
+        source = random.Random(7)
+        lines = [json.loads(line(i, source)) for i in range(50)]
+        scores = []
+        for name, drop in (("with", False), ("without", True)):
+            data, out = self.tmp / (name + ".scored"), self.tmp / (name + ".scores")
+            data.write_text("".join(json.dumps({k: v for k, v in one.items() if k != "y" or not drop}) + "\n" for one in lines))
+            done = self.run_program("sluice", "predict", "--model=%s" % model, "--data=%s" % data, "--output=%s" % out)
+            self.assertEqual(done.returncode, 0, done.stdout)
+            scores.append(out.read_text())
+        self.assertEqual(scores[0], scores[1])
+        self.assertEqual(len(scores[0].splitlines()), 50)
+
     def write(self, kind, line, header=None, n=600):
         """Writes train.<kind> and test.<kind> with lines made by line(index, random source)."""
         source = random.Random(5)
@@ -35,7 +49,7 @@ class FormatsTest(SluiceTest):
             lines = ([header] if header else []) + [line(i, source) for i in range(size)]
             (self.tmp / ("%s.%s" % (part, kind))).write_text("\n".join(lines) + "\n")
 
-    def test_csv_tsv_and_libsvm_give_the_same_model(self):
+    def test_csv_tsv_json_lines_and_libsvm_give_the_same_model(self):
         def row(separator):
             def line(i, source):
                 label, number, c = i % 2, source.randint(0, 9), source.choice("pq")
@@ -55,6 +69,15 @@ class FormatsTest(SluiceTest):
                 result = self.trains(self.job(data, features), name, 600, 0.85, "--a_sync=false")
                 digests.add(result["model_digest"])
         self.assertEqual(len(digests), 1)
+
+        def as_json(i, source):
+            y, n, c = row(",")(i, source).split(",")
+            return json.dumps({"c": [c], "more": {"of": "no use"}, "y": y == "1", "n": int(n)})
+        self.write("jsonl", as_json)
+        result = self.trains(self.job("format: JSON_LINES " + label, features), "json", 600, 0.85, "--a_sync=false")
+        digests.add(result["model_digest"])
+        self.assertEqual(len(digests), 1)
+        self.predicts_without_labels(self.tmp / "json" / "model", as_json)
         self.write("svm", lambda i, s: row(" ")(i, s).replace(" ", " 1:", 1)[::-1].replace(" ", ":2 ", 1)[::-1])
         svm = features.replace("numeric {", 'numeric { column: "1"').replace("categorical {", 'categorical { column: "2"')
         result = self.trains(self.job("format: LIBSVM", svm), "svm", 600, 0.85, "--a_sync=false")

@@ -36,13 +36,17 @@ TEST(DataFormatTest, ColumnsAndTheirValuesDependOnTheFormat) {
   Slot* const two = data.add_slots();
   two->set_name("d");
   two->set_dim(2);
-  data.set_format(DataConfig::MULTI_SLOT);
-  EXPECT_THAT(FormatOf(data).named_columns(data), ElementsAre("c", "d.0", "d.1"));
-  EXPECT_EQ(ValuesOf(data, "c"), CellValues::kAny);
-  EXPECT_EQ(ValuesOf(data, "d.0"), CellValues::kOne);
+  for (const DataConfig::Format format : {DataConfig::MULTI_SLOT, DataConfig::SLOT_VALUE}) {
+    data.set_format(format);
+    EXPECT_THAT(FormatOf(data).named_columns(data), ElementsAre("c", "d.0", "d.1"));
+    EXPECT_EQ(ValuesOf(data, "c"), CellValues::kAny);
+    EXPECT_EQ(ValuesOf(data, "d.0"), CellValues::kOne);
+  }
   data.set_format(DataConfig::LIBSVM);
   EXPECT_EQ(ValuesOf(data, "7"), CellValues::kOne);
   EXPECT_EQ(ValuesOf(data, "indices"), CellValues::kWeighted);
+  data.set_format(DataConfig::LIBFFM);
+  EXPECT_EQ(ValuesOf(data, "7"), CellValues::kWeighted);
 }
 
 }  // namespace

@@ -35,7 +35,7 @@ Source SourceOf(const std::string& job_text, const FeatureUse& use = FeatureUse(
 
 std::string CreateErrorOf(const std::string& job_text) {
   const JobConfig job = JobForTest(job_text);
-  const auto data = DataSource::Create(job.data(), SchemaForTest(job));
+  const auto data = DataSource::Create(job.data(), SchemaForTest(job, WithKeyWeights()));
   EXPECT_EQ(data.status().code(), absl::StatusCode::kInvalidArgument);
   return std::string(data.status().message());
 }
@@ -392,6 +392,31 @@ TEST(DataSourceTest, TheIndicesOfALibsvmLineMayBeTheValuesOfOneFeature) {
   EXPECT_THAT(piece.batch.key_offsets, ElementsAre(0, 2, 3, 3));
   EXPECT_EQ(piece.batch.keys[0], piece.batch.keys[2]) << "07 is the index 7";
   EXPECT_THAT(piece.batch.key_weights, ElementsAre(2, 1, 2));
+}
+
+TEST(DataSourceTest, LibffmFieldsAreFeaturesOfWeightedIndices) {
+  const TempFolder folder;
+  const char job[] =
+      "data { format: LIBFFM } features { name: 'f0' categorical { column: '0' } } "
+      "features { name: 'f2' categorical { column: '2' } }";
+  const Source source = SourceOf(job, WithKeyWeights());
+  const Piece piece =
+      Read(source, folder.Write("a",
+                                "1 0:7:1 1:9:0.5 2:3:0.25 0:8:-2\n-1 00:07:1 # end\n"
+                                "# comment\n1 0:7\n1 a:7:1\n1 0:b:1\n1 0:7:c\n"
+                                "0:7:1\nx 0:7:1\n"));
+  ASSERT_TRUE(piece.status.ok()) << piece.status;
+  EXPECT_EQ(piece.bad.count, 6u) << piece.bad.Describe();
+  EXPECT_THAT(piece.batch.label, ElementsAre(1, 0));
+  EXPECT_THAT(piece.batch.key_offsets, ElementsAre(0, 2, 3, 4, 4));
+  EXPECT_THAT(piece.batch.key_weights, ElementsAre(1, -2, 0.25F, 1));
+  EXPECT_EQ(piece.batch.keys[0], piece.batch.keys[3]);
+  // Prediction takes lines without their label.
+  const Piece bare = Read(source, folder.Write("b", "0:7:1\n"), 0, 100, /*need_label=*/false);
+  EXPECT_EQ(bare.batch.n, 1u);
+  EXPECT_THAT(bare.batch.keys, ElementsAre(piece.batch.keys[0]));
+  EXPECT_THAT(CreateErrorOf("data { format: LIBFFM } features { name: 'age' categorical {} }"),
+              AllOf(HasSubstr("\"age\""), HasSubstr("field")));
 }
 
 TEST(DataSourceTest, LibsvmFilesWithoutLabelsAreRefusedForTraining) {

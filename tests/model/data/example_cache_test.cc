@@ -107,7 +107,7 @@ TEST(FingerprintTest, DependsOnTheKeysThatTheModelUses) {
 // The same bytes may be lines of two formats, which read them differently.
 TEST(FingerprintTest, DependsOnTheFormat) {
   std::set<std::string> fingerprints;
-  const char* const formats[] = {"LIBSVM", "MULTI_SLOT label { column: 'y' } slots { name: '7' }"};
+  const char* const formats[] = {"LIBSVM", "LIBFFM"};
   for (const char* format : formats) {
     const JobConfig job = JobForTest(
         absl::StrCat("data { format: ", format, " } features { name: '7' categorical {} }"));

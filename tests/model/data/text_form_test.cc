@@ -52,7 +52,7 @@ TEST(TextFormTest, TextThatIsCompressedTwiceIsNamed) {
 
 TEST(TextFormTest, JsonIsNamed) {
   EXPECT_THAT(FormError("{\"y\": 1, \"x\": [2]}\n{\"y\": 0}\n"),
-              AllOf(HasSubstr("JSON"), HasSubstr("read_json(\"F\"")));
+              AllOf(HasSubstr("JSON"), HasSubstr("JSON_LINES")));
   EXPECT_THAT(FormError("\xEF\xBB\xBF[\n  {\n  \"y\" : 1},\n"), HasSubstr("JSON"));
   EXPECT_THAT(FormError("{\"a line longer than the head\":\"" + std::string(400, 'x')),
               HasSubstr("JSON"));
