@@ -3,8 +3,10 @@
 //
 // Four environment variables of the process say which:
 //   FAILPOINT        before:N or after:N, N from 1, kills; N counts the changes whose path matches.
-//                    fail: these changes fail with EIO. slow:MS: each takes MS milliseconds longer
-//   FAILPOINT_WHILE  fail and slow: a file; the disk is bad as long as it exists
+//                    fail: these changes fail with EIO. slow:MS: each takes MS milliseconds longer.
+//                    exit: instead of a change the process exits with code 0
+//   FAILPOINT_WHILE  fail and slow: a file; the disk is bad as long as it exists. exit: the process
+//                    removes it, and exits only if it could
 //   FAILPOINT_PATH   a shell's pattern for the whole path, in which * does not match '/'; default:
 //                    every path
 //   FAILPOINT_LOG    a file that gets a line "N WHAT PATH" before each change that matches
@@ -50,12 +52,12 @@ inline void SetFailpoint(HookedEnv* env) {
   absl::string_view number = failpoint;
   const bool after = absl::ConsumePrefix(&number, "after:");
   const bool slow = absl::ConsumePrefix(&number, "slow:");
-  const bool fails = failpoint == "fail";
+  const bool fails = failpoint == "fail", exits = failpoint == "exit";
   const bool kills = after || absl::ConsumePrefix(&number, "before:");
   uint64_t at = 0;
-  if (!failpoint.empty() && !fails &&
+  if (!failpoint.empty() && !fails && !exits &&
       ((!kills && !slow) || !absl::SimpleAtoi(number, &at) || at == 0)) {
-    std::cerr << "FAILPOINT must be before:N, after:N, fail or slow:MS, not " << failpoint
+    std::cerr << "FAILPOINT must be before:N, after:N, fail, exit or slow:MS, not " << failpoint
               << std::endl;
     std::exit(2);
   }
@@ -83,6 +85,7 @@ inline void SetFailpoint(HookedEnv* env) {
       ::close(fd);
     }
     if (kills && !after) kill_at(current);
+    if (exits && ::unlink(bad_while.c_str()) == 0) ::_exit(0);
     if ((fails || slow) && ::access(bad_while.c_str(), F_OK) == 0) {
       if (fails) return absl::ErrnoToStatus(EIO, absl::StrCat(what, " ", path));
       std::this_thread::sleep_for(std::chrono::milliseconds(at));

@@ -2,10 +2,11 @@
 import json
 import os
 import re
+import shutil
 import signal
 import unittest
 
-from sluice_testing import ADULT, DisturbedLaunchTest, kill_unless_over, wait_until
+from sluice_testing import ADULT, BIN, TEST_BIN, DisturbedLaunchTest, kill_unless_over, wait_until
 
 SYNC = ("--a_sync=false",)
 SHAPE = ("--server_num=2", "--worker_num=2")
@@ -303,6 +304,24 @@ train { batch_size: 8 seed: 3 }
 
     def newest_manifests(self):
         return sorted((self.tmp / "run" / "checkpoints").glob("step-*/MANIFEST"))
+
+    def test_a_worker_that_exits_well_without_having_left_is_started_again(self):
+        programs, log_dir, mark = self.tmp / "bin", self.tmp / "log", self.tmp / "exits"
+        programs.mkdir()
+        shutil.copy(BIN / "sluice", programs)  # it looks for the others in its own folder
+        for name in ("sluice-scheduler", "sluice-pserver"):
+            (programs / name).symlink_to(BIN / name)
+        (programs / "sluice-worker").symlink_to(TEST_BIN / "failpoint_worker")
+        mark.touch()
+        done = self.run_program(programs / "sluice", "up", "--log_dir=%s" % log_dir, "--server_num=1", "--worker_num=1",
+                                env=dict(os.environ, FAILPOINT="exit", FAILPOINT_WHILE=str(mark), FAILPOINT_PATH=str(self.tmp / "run" / "model" / "*")))
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.addCleanup(self.run_program, "sluice", "down", "--log_dir=%s" % log_dir)
+        out = self.sluice("submit", log_dir, "--job=%s" % ADULT, "--worker_num=1", "--epochs=1",
+                          "--output_dir=%s" % (self.tmp / "run"))
+        self.assertFalse(mark.exists(), out)
+        self.assertEqual(json.loads((self.tmp / "run" / "result.json").read_text())["recovery"]["worker_losses"], 1, out)
+        self.assertRegex((log_dir / "supervisorlog.0").read_text(), r"sluice-worker rank 0 \(pid \d+\) exited with code 0; it is started")
 
     def test_a_lasting_cluster_starts_its_dead_again(self):
         log_dir = self.up(*SHAPE, name="run.log")

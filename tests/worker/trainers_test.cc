@@ -6,6 +6,8 @@
 #include <cmath>
 #include <map>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "client/key_set.h"
 #include "tests/worker/fakes.h"
@@ -405,6 +407,77 @@ TEST_F(TrainersTest, PullsOfTheNextBatchesAreInFlightDuringAStep) {
 }
 
 // With replicas, the answer to a push waits for the follower.
+// A client whose answers may arrive before anybody waits for them.
+class LandingClient : public FakeClient {
+ public:
+  using FakeClient::FakeClient;
+  Ticket StartPull(PullRequest request) override {
+    std::vector<std::pair<float*, size_t>> to;
+    for (const auto& sparse : request.sparse)
+      to.emplace_back(sparse.values, sparse.keys->keys.size());
+    for (const auto& dense_table : request.dense) to.emplace_back(dense_table.values, dense.size());
+    const Ticket ticket = FakeClient::StartPull(std::move(request));
+    under_way[ticket] = std::move(to);
+    return ticket;
+  }
+  absl::Status WaitPull(Ticket ticket) override {
+    under_way.erase(ticket);
+    return FakeClient::WaitPull(ticket);
+  }
+  // The answers of all pulls under way arrive now, with this value everywhere.
+  void LandPulls(float value) {
+    for (const auto& [ticket, to] : under_way) {
+      for (const auto& [values, n] : to) std::fill_n(values, n, value);
+    }
+  }
+  std::map<Ticket, std::vector<std::pair<float*, size_t>>> under_way;
+};
+
+// A net that reads its values twice, as forward and backward of a program do, and lets `between`
+// run in between.
+class TwoPassesNet : public OnesNet {
+ public:
+  absl::Status TrainStep(const NetInput& input, uint64_t seed, uint32_t epoch,
+                         NetGradients* gradients) override {
+    const std::vector<float> forward = ValuesOf(input);
+    between();
+    EXPECT_EQ(ValuesOf(input), forward) << "step " << steps;
+    ++steps;
+    return OnesNet::TrainStep(input, seed, epoch, gradients);
+  }
+  std::function<void()> between;
+  int steps = 0;
+
+ private:
+  static std::vector<float> ValuesOf(const NetInput& input) {
+    std::vector<float> values = {input.dense[0][0], input.dense[0][1]};
+    for (const RowsInput& rows : input.rows)
+      values.insert(values.end(), rows.values, rows.values + rows.n);
+    return values;
+  }
+};
+
+TEST_F(TrainersTest, APullThatArrivesWithinAStepDoesNotChangeItsValues) {
+  for (const uint32_t depth : {1, 2, 3}) {
+    LandingClient client(model_, 1.0f);
+    for (const uint64_t key : {0, 1, 2, 3, 4, 5}) client.rows[key] = 2;
+    context_.client = &client;
+    spec_.mutable_config()->mutable_train()->set_pipeline_depth(depth);
+    TwoPassesNet net;
+    std::vector<size_t> under_way;
+    net.between = [&] {
+      under_way.push_back(client.under_way.size());
+      client.LandPulls(99);
+    };
+    context_.net = &net;
+    AsyncTrainer trainer(context_);
+    Train(&trainer, {3, 2, 2, 2, 2, 1});
+    ASSERT_TRUE(status_.ok()) << status_;
+    EXPECT_EQ(net.steps, 6);
+    EXPECT_EQ(under_way[1], depth - 1) << "no pull could have arrived";
+  }
+}
+
 TEST_F(TrainersTest, WithReplicasAPullFollowsThePushInARequestOfItsOwn) {
   for (const bool replicas : {false, true}) {
     SCOPED_TRACE(replicas);

@@ -352,6 +352,24 @@ TEST(ProgramNetTest, TheNextAttemptBeginsWithItsState) {
   EXPECT_THAT(counting.began_with_, ElementsAre("none", "", "7"));
 }
 
+// A worker that takes over a rank may begin with the evaluation between two epochs, or the last one.
+TEST(ProgramNetTest, ARestoredStateReachesTheProgramOnceAlsoInAnEvaluation) {
+  ProgramExchange exchange;
+  CountingProgram counting(&exchange);
+  Program program(&exchange, [&](const ProgramTurn& turn) { return counting.Answer(turn); });
+  ProgramNet net(Shape(), &exchange);
+  EXPECT_TRUE(net.RestoreState("p7").ok());
+  Step step;
+  float logits[2] = {};
+  for (int i = 0; i < 2; ++i) EXPECT_TRUE(net.Forward(step.input(), logits).ok());
+  EXPECT_EQ(*net.SaveState(), "p7") << "no step was made yet";
+  EXPECT_TRUE(net.RestoreState("p7").ok()) << "with the next epoch";
+  EXPECT_TRUE(net.TrainStep(step.input(), 1, 0, step.gradients()).ok());
+  exchange.End(absl::OkStatus());
+  (void)program.Join();
+  EXPECT_THAT(counting.began_with_, ElementsAre("7"));
+}
+
 TEST(ProgramNetTest, AProgramWithoutStateIsNeverAskedForIt) {
   ProgramExchange exchange;
   int turns = 0;

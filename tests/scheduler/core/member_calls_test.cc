@@ -69,6 +69,24 @@ TEST(MemberCallsTest, ACallWithoutTheSecretOfItsMemberChangesNothing) {
   EXPECT_TRUE(c.Poll(c.workers_[0]).ok());
 }
 
+TEST(MemberCallsTest, TheEndOfAProcessIsALossUnlessItHasLeftBefore) {
+  FakeCluster c;
+  c.JoinAll(1, 2);
+  MemberEndedRequest ended;
+  ended.set_role(ROLE_WORKER);
+  ended.set_pid(1);
+  ended.set_process_space("space");
+  EXPECT_TRUE(c.core_.members().MemberEnded(ended, c.now_));
+  EXPECT_TRUE(c.core_.members().MemberEnded(ended, c.now_)) << "the answer was lost";
+  ended.set_rank(1);
+  LeaveRequest leave;
+  leave.set_member_id(c.workers_[1]);
+  c.core_.Leave(leave, c.now_);
+  EXPECT_FALSE(c.core_.members().MemberEnded(ended, c.now_)) << "it has left in order";
+  ended.set_rank(2);
+  EXPECT_FALSE(c.core_.members().MemberEnded(ended, c.now_)) << "nobody has this place";
+}
+
 TEST(MemberCallsTest, ARepeatedRegistrationGetsTheSameSecretAndAnotherLifeAnotherOne) {
   FakeCluster c;
   RegisterRequest self = FakeCluster::Registration(ROLE_WORKER, 0);

@@ -205,6 +205,40 @@ TEST(WorkerCallsTest, TheResultOfAFailedJobCountsTheEpochInWhichItFailed) {
   EXPECT_EQ(result.examples_per_second(), 38.5);
 }
 
+// What ranks of a failed sync job have reported last is of different steps; all have trained them.
+TEST(WorkerCallsTest, TheResultOfAFailedSyncJobCountsTheStepsOfLateReports) {
+  FakeCluster c(1, 3);
+  c.JoinAll(1, 3);
+  JobConfig config = FakeCluster::Config(-1, 3, 3);
+  const std::string job = c.Run(config);
+  for (const uint32_t rank : {0, 1, 2}) c.Phase(job, rank, Indexed(50, rank, 3)).status().IgnoreError();
+  WorkerProgress progress[3];
+  for (const uint32_t rank : {0, 1, 2}) {
+    progress[rank].set_job_id(job);
+    progress[rank].set_rank(rank);
+    progress[rank].set_incarnation(c.Incarnation(job, rank));
+    progress[rank].set_epoch(1);
+    progress[rank].set_step(2 + rank);
+    progress[rank].set_examples((2 + rank) * (rank == 1 ? 8 : 10));  // rank 1 has smaller batches
+    PollRequest poll;
+    poll.set_member_id(c.workers_[rank]);
+    *poll.mutable_progress() = progress[rank];
+    ASSERT_TRUE(c.core_.Poll(poll, c.now_).ok());
+  }
+  // Rank 0 is lost: no worker reports for it any more.
+  MemberEndedRequest ended;
+  ended.set_role(ROLE_WORKER);
+  ended.set_pid(1);
+  ended.set_process_space("space");
+  ended.set_reason("its process was killed by signal 9");
+  ASSERT_TRUE(c.core_.members().MemberEnded(ended, c.now_));
+  c.WriteOutputs();
+  const JobResult result = c.Status(job).result();
+  EXPECT_EQ(result.status(), "failed");
+  EXPECT_EQ(result.global_step(), 4u);
+  EXPECT_EQ(result.examples(), 40u + 32u + 40u);
+}
+
 // The epoch at whose end the job fails is in the result already.
 TEST(WorkerCallsTest, TheResultCountsAnEpochOnce) {
   FakeCluster c;

@@ -716,6 +716,24 @@ TEST_F(TaskRunTest, ALaterLifeOfARankGetsTheNewestState) {
   EXPECT_EQ(run.PhaseOf(0).resume().net_state(), "");
 }
 
+// It may begin with the last evaluation, after which there is nothing to train.
+TEST(JobRunTest, ALaterLifeThatBeginsWithAnEvaluationGetsTheState) {
+  const JobConfig config = FakeCluster::Config(-1, 2);
+  JobRun run(&config, 2, kStart);
+  for (const uint32_t rank : {0, 1})
+    ASSERT_TRUE(run.TakeReport(rank, Indexed(50, rank), kStart).ok());
+  for (const uint32_t rank : {0, 1})
+    ASSERT_TRUE(run.TakeReport(rank, Trained(2, 50), kStart).ok());
+  ASSERT_EQ(run.phases().current().kind(), Phase::EVAL);
+  HeldOfRank held;
+  held.committed.set_committed(run.step_limit());
+  held.committed.mutable_totals()->set_net_state("of the end");
+  uint64_t replayed = 0;
+  ASSERT_TRUE(run.Rejoin(1, 1, held, &replayed).ok());
+  EXPECT_EQ(run.PhaseOf(1).resume().net_state(), "of the end");
+  EXPECT_FALSE(run.PhaseOf(0).has_resume());
+}
+
 TEST_F(TaskRunTest, ACheckpointNamesTheDataLeftAndARunContinuesThere) {
   JobRun run(&config_, 2, kStart);
   Begin(&run);

@@ -139,6 +139,33 @@ TEST_F(NextAttemptTest, LossesAtOnceAreOneRollback) {
   Finish();
 }
 
+TEST_F(NextAttemptTest, AJobThatFailsWhileItWaitsCountsWhatItHadTrained) {
+  JobConfig config = Config();
+  config.mutable_recovery()->set_wait_s(1);
+  LeadTo(2, config);
+  for (const uint32_t rank : {0, 1}) {
+    PollRequest poll;
+    poll.set_member_id(c_.workers_[rank]);
+    WorkerProgress* const progress = poll.mutable_progress();
+    progress->set_job_id(job_);
+    progress->set_rank(rank);
+    progress->set_incarnation(c_.Incarnation(job_, rank));
+    progress->set_epoch(1);
+    progress->set_step(3);
+    progress->set_examples(30);
+    ASSERT_TRUE(c_.core_.Poll(poll, c_.now_).ok());
+  }
+  Kill(ROLE_PSERVER, 1);
+  for (int i = 0; i < 3; ++i) {
+    c_.PollAll();
+    c_.Advance(absl::Seconds(1));
+  }
+  const JobResult result = c_.WriteOutputs().back().result;
+  EXPECT_EQ(result.status(), "failed");
+  EXPECT_EQ(result.examples(), 60u);
+  EXPECT_EQ(result.global_step(), 3u);
+}
+
 class SpareWorkerTest : public NextAttemptTest {
  protected:
   SpareWorkerTest() : NextAttemptTest(/*workers=*/3) {}
