@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/config/mode.h"
+#include "common/config/own_data.h"
 
 namespace sluice {
 namespace {
@@ -333,19 +334,45 @@ void ArchiveJob(Job* job, const Membership& members) {
   job->Archive(std::move(status));
 }
 
+// The report of this life of a rank in `epoch` of the progress, which counts from 1; null: it has
+// not reported any of it. A report may be of the epoch before, which is in the result already.
+const WorkerProgress* ReportOf(const Job& job, const Membership& members, const RankSlot& slot,
+                               uint32_t epoch) {
+  const Member* const member = members.ById(slot.member_id());
+  if (member == nullptr || !IsOfLife(job, slot, member->progress)) return nullptr;
+  return member->progress.epoch() == epoch ? &member->progress : nullptr;
+}
+
 // Sync: the examples of the steps that a rank has made since its last report, which may be some
 // heartbeats old, or of its worker's earlier life. The ranks train the same steps, so this one has
-// made all up to `newest`. `reported`: of this epoch; null: nothing.
-uint64_t ExamplesSince(const Job& job, const WorkerProgress* reported, uint64_t newest) {
+// made all up to `newest`. `reported`: of this epoch; null: nothing. `usual`: examples of a step
+// of a rank that has reported none.
+uint64_t ExamplesSince(const Job& job, const WorkerProgress* reported, uint64_t newest,
+                       double usual) {
   const uint64_t first = job.run()->result().global_step();
   const uint64_t known = reported == nullptr ? first : std::max(reported->step(), first);
   if (newest <= known) return 0;
   // The batches of a program may have any size.
-  const bool has_batches = reported != nullptr && known > first;
-  const double of_step = has_batches ? static_cast<double>(reported->examples()) /
-                                           static_cast<double>(known - first)
-                                     : static_cast<double>(StepExamples(job.config()));
+  const double of_step = reported != nullptr && known > first
+                             ? static_cast<double>(reported->examples()) /
+                                   static_cast<double>(known - first)
+                             : usual;
   return static_cast<uint64_t>(std::llround(of_step * static_cast<double>(newest - known)));
+}
+
+// Sync: examples of a step of a rank whose own size is not known: those of the job, or, where a
+// program gives the data, those of the other ranks that have reported the epoch.
+double UsualExamples(const Job& job, const Membership& members, uint32_t epoch) {
+  if (!ProgramGivesData(job.config())) return static_cast<double>(StepExamples(job.config()));
+  const uint64_t first = job.run()->result().global_step();
+  double examples = 0, steps = 0;
+  for (const RankSlot& slot : job.ranks.slots()) {
+    const WorkerProgress* const progress = ReportOf(job, members, slot, epoch);
+    if (progress == nullptr || progress->step() <= first) continue;
+    examples += static_cast<double>(progress->examples());
+    steps += static_cast<double>(progress->step() - first);
+  }
+  return steps == 0 ? 0 : examples / steps;
 }
 
 // Adds the epoch in which the job has ended, as its workers have reported it.
@@ -355,14 +382,11 @@ void AddUnfinishedEpoch(const Job& job, const Membership& members, JobResult* re
   const uint32_t epoch = job.run()->phases().current().epoch();
   const bool sync = ModeOf(job.config().strategy()) == Mode::kSync;
   const uint64_t newest = GlobalStep(job, members);
+  const double usual = sync ? UsualExamples(job, members, epoch + 1) : 0;
   for (const RankSlot& slot : job.ranks.slots()) {
-    const Member* const member = members.ById(slot.member_id());
-    const WorkerProgress* progress = member == nullptr ? nullptr : &member->progress;
-    // A report may be of the epoch before, which is in the result already.
-    if (progress != nullptr && (!IsOfLife(job, slot, *progress) || progress->epoch() != epoch + 1))
-      progress = nullptr;
+    const WorkerProgress* const progress = ReportOf(job, members, slot, epoch + 1);
     if (sync)
-      result->set_examples(result->examples() + ExamplesSince(job, progress, newest));
+      result->set_examples(result->examples() + ExamplesSince(job, progress, newest, usual));
     if (progress == nullptr) continue;
     result->set_examples(result->examples() + progress->examples());
     // Every pass meets the same bad lines, so only the first pass counts them.

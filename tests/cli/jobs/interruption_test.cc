@@ -58,5 +58,23 @@ TEST(InterruptionTest, TheExitCodeIsThatOfTheJobUnlessASignalCameFirst) {
   }
 }
 
+TEST(InterruptionTest, ASecondSignalEndsTheProcessAtOnceAndNamesTheNewestCheckpoint) {
+  for (const char* const checkpoint : {"", "/out/checkpoints/step-7"}) {
+    const auto [status, said] = InChildProcess([checkpoint = checkpoint] {
+      Interruption interruption(absl::Seconds(30), /*live=*/false);
+      interruption.SetCheckpoint(checkpoint);
+      kill(getpid(), SIGINT);
+      AwaitSignal(interruption);
+      kill(getpid(), SIGINT);
+      for (;;) pause();
+      return 0;
+    });
+    ASSERT_TRUE(WIFSIGNALED(status)) << status << said;
+    EXPECT_EQ(WTERMSIG(status), SIGINT);
+    EXPECT_NE(said.find("ended at once"), std::string::npos) << said;
+    EXPECT_NE(said.find(*checkpoint ? checkpoint : "no checkpoint"), std::string::npos) << said;
+  }
+}
+
 }  // namespace
 }  // namespace sluice::cli

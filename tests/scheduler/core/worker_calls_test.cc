@@ -205,6 +205,32 @@ TEST(WorkerCallsTest, TheResultOfAFailedJobCountsTheEpochInWhichItFailed) {
   EXPECT_EQ(result.examples_per_second(), 38.5);
 }
 
+TEST(WorkerCallsTest, ABatchOfAProgramsOwnDataIsCountedAsTheOtherRanksReport) {
+  FakeCluster c;
+  c.JoinAll(1, 2);
+  JobConfig config = FakeCluster::Config(-1, 2, 3);
+  config.mutable_model()->mutable_program();
+  config.mutable_data()->clear_train_files();
+  config.mutable_data()->clear_eval_files();
+  const std::string job = c.Run(config);
+  StartTraining(&c, job);
+  FailJobRequest request;
+  request.set_job_id(job);
+  request.set_member_id(c.workers_[1]);
+  request.set_incarnation(c.Incarnation(job, 1));
+  request.set_message("an exception");
+  WorkerProgress* const progress = request.mutable_progress();
+  progress->set_job_id(job);
+  progress->set_rank(1);
+  progress->set_incarnation(c.Incarnation(job, 1));
+  progress->set_epoch(1);
+  progress->set_step(4);
+  progress->set_examples(12);
+  ASSERT_TRUE(c.core_.FailJob(request, c.now_).ok());
+  c.WriteOutputs();
+  EXPECT_EQ(c.Status(job).result().examples(), 24u) << "not batches of the size in the job";
+}
+
 // What ranks of a failed sync job have reported last is of different steps; all have trained them.
 TEST(WorkerCallsTest, TheResultOfAFailedSyncJobCountsTheStepsOfLateReports) {
   FakeCluster c(1, 3);
