@@ -476,7 +476,7 @@ class ProgramTest(ProgramLaunchTest):
     def start_alone(self, *arguments, resume=False, change=lambda text: text):
         """Runs the script by itself; its job writes into self.tmp / "own"."""
         more = 'output_dir: "%s" checkpoint { every_steps: 50 }' % (self.tmp / "own")
-        file = self.script(lambda text: with_result(change(text)).replace(
+        file = self.script(lambda text: change(with_result(text)).replace(
             "    torch.manual_seed(1)\n", "    job.text += '%s'\n    torch.manual_seed(1)\n" % more).replace(
             "predict=model)", "predict=model, resume=%r)" % resume))
         return self.start(PYTHON, "-u", file, *arguments, env=dict(ONE_THREAD, PYTHONPATH=str(BIN.parent / "python")), log="run.out")
