@@ -78,6 +78,7 @@ int main(int argc, char** argv) {
   options.clock = sluice::Clock::Real();
   options.env = places.get();
   options.places = places->use();
+  options.stop_reads = [&places] { places->Stop(); };
   options.audit = audit->get();
   options.log = [](const std::string& line) { LOG(INFO) << line; };
   options.on_end = [](absl::Status status) {

@@ -71,6 +71,12 @@ std::unique_ptr<PlacesEnv> PlacesEnv::Real(int tries, const std::string& no_web)
 }
 
 void PlacesEnv::Stop() {
+  to_stores_.Stop();
+  to_web_.Stop();
+  {
+    MutexLock lock(&mutex_);
+    if (to_services_ != nullptr) to_services_->Stop();
+  }
   if (own_transport_ != nullptr) static_cast<CurlTransport*>(own_transport_.get())->Stop();
 }
 
@@ -142,8 +148,8 @@ absl::StatusOr<std::unique_ptr<FileReader>> PlacesEnv::NewReader(const std::stri
   const FileIdentity identity = info.identity;
   return std::make_unique<RemoteReader>(RangeCache::File{files, path, identity}, &cache_,
                                         [this, path, identity](const absl::Status& status) {
-                                          // A part that is read is of that version, and one that is
-                                          // refused of another.
+                                          // A part that came now is of that version, and one that
+                                          // is refused of another.
                                           status.ok() ? Remember(path, identity) : Forget(path);
                                         });
 }

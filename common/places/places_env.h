@@ -45,7 +45,8 @@ class PlacesEnv : public Env {
 
   // Name of a place, "s3" or "http", and what was asked of it.
   const std::map<std::string, const PlaceUse*>& use() const { return use_; }
-  // Ends the requests that are under way, at the end of the process.
+  // Ends the requests that are under way or wait for another try, at the end of the process. Later
+  // ones fail.
   void Stop();
 
   FilePlace PlaceOf(const std::string& path) override;

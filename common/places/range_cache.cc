@@ -32,6 +32,12 @@ absl::StatusOr<RangeCache::Part> RangeCache::Fetch(const File& file, uint64_t nu
   return std::make_shared<const std::string>(std::move(bytes));
 }
 
+void RangeCache::EndAhead(const std::string& name, Entry* entry) {
+  entry->ahead = false;
+  --ahead_;
+  if (entry->done) entry->used = order_.insert(order_.end(), name);
+}
+
 void RangeCache::Finish(const std::string& name, const EntryPtr& entry, absl::StatusOr<Part> part) {
   MutexLock lock(&mutex_);
   entry->done = true;
@@ -39,12 +45,15 @@ void RangeCache::Finish(const std::string& name, const EntryPtr& entry, absl::St
   if (!part.ok()) {
     // Those that wait get the error; the next one asks again.
     entry->error = part.status();
+    if (entry->ahead) --ahead_;
+    entry->ahead = false;
     entries_.erase(name);
     return;
   }
   entry->part = *std::move(part);
   bytes_ += entry->part->size();
-  entry->used = order_.insert(order_.end(), name);
+  // A part that waits for its use is not dropped: it would be fetched twice.
+  if (!entry->ahead) entry->used = order_.insert(order_.end(), name);
   while (bytes_ > options_.most_bytes && order_.size() > 1) {
     const auto oldest = entries_.find(order_.front());
     bytes_ -= oldest->second->part->size();
@@ -53,7 +62,7 @@ void RangeCache::Finish(const std::string& name, const EntryPtr& entry, absl::St
   }
 }
 
-absl::StatusOr<RangeCache::Part> RangeCache::Get(const File& file, uint64_t number) {
+absl::StatusOr<RangeCache::Part> RangeCache::Get(const File& file, uint64_t number, bool* fetched) {
   const std::string name = NameOf(file, number);
   EntryPtr entry;
   {
@@ -61,6 +70,8 @@ absl::StatusOr<RangeCache::Part> RangeCache::Get(const File& file, uint64_t numb
     EntryPtr& known = entries_[name];
     if (known != nullptr) {
       entry = known;
+      *fetched = !entry->done;
+      if (entry->ahead) EndAhead(name, entry.get());
       while (!entry->done) fetched_.Wait(&mutex_);
       if (!entry->error.ok()) return entry->error;
       // It may have been dropped since.
@@ -69,6 +80,7 @@ absl::StatusOr<RangeCache::Part> RangeCache::Get(const File& file, uint64_t numb
       return entry->part;
     }
     known = entry = std::make_shared<Entry>();
+    *fetched = true;
   }
   absl::StatusOr<Part> part = Fetch(file, number);
   Finish(name, entry, part);
@@ -79,23 +91,40 @@ void RangeCache::Prefetch(const File& file, uint64_t number) {
   if (number * options_.part_bytes >= file.identity.size) return;
   std::string name = NameOf(file, number);
   auto entry = std::make_shared<Entry>();
+  entry->ahead = true;
   MutexLock lock(&mutex_);
   // What is fetched ahead must not push out what is used now.
   if (ahead_ >= MostAhead()) return;
   if (!entries_.emplace(name, entry).second) return;
   if (threads_ == nullptr) threads_ = std::make_unique<TaskThreads>(options_.threads, MostAhead());
   ++ahead_;
-  const bool taken = threads_->Add([this, file, number, name, entry] {
-    absl::StatusOr<Part> part = Fetch(file, number);
-    {
-      MutexLock lock(&mutex_);
-      --ahead_;
-    }
-    Finish(name, entry, std::move(part));
-  });
+  const bool taken = threads_->Add(
+      [this, file, number, name, entry] { Finish(name, entry, Fetch(file, number)); });
   if (taken) return;
   --ahead_;
   entries_.erase(name);
+}
+
+void RangeCache::GiveUp(const File& file, uint64_t number) {
+  const std::string name = NameOf(file, number);
+  MutexLock lock(&mutex_);
+  const auto found = entries_.find(name);
+  if (found != entries_.end() && found->second->ahead) EndAhead(name, found->second.get());
+}
+
+void RangeCache::AddReader() {
+  MutexLock lock(&mutex_);
+  ++readers_;
+}
+
+void RangeCache::RemoveReader() {
+  MutexLock lock(&mutex_);
+  --readers_;
+}
+
+uint64_t RangeCache::AheadOfReader() {
+  MutexLock lock(&mutex_);
+  return std::max<uint64_t>(1, MostAhead() / std::max<size_t>(1, readers_));
 }
 
 }  // namespace sluice

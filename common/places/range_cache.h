@@ -1,6 +1,8 @@
 // Keeps parts of remote files in memory, and fetches parts ahead of their use, several at once.
 //
-// Memory: at most `most_bytes` of parts, besides those that readers hold; each reader holds one.
+// Memory: at most `most_bytes` of parts, besides those that readers hold; each reader holds one. Up
+// to half of them are fetched ahead, and stay until they are used or given up; the others go when
+// they were not used for the longest time.
 //
 // Thread safety: safe from any thread.
 #pragma once
@@ -44,10 +46,17 @@ class RangeCache {
   static constexpr uint64_t kHead = UINT64_MAX;
   static constexpr size_t kHeadBytes = 64 << 10;
   // Part `number`, from memory or fetched now. REQUIRES: it begins in the file. Statuses as
-  // RemoteFiles::ReadRange.
-  absl::StatusOr<Part> Get(const File& file, uint64_t number);
+  // RemoteFiles::ReadRange. *fetched: it was not in memory.
+  absl::StatusOr<Part> Get(const File& file, uint64_t number, bool* fetched);
   // Fetches the part in the background, unless it is here, on its way, or there is no room.
   void Prefetch(const File& file, uint64_t number);
+  // Nobody waits for the part any more, which Prefetch may have fetched.
+  void GiveUp(const File& file, uint64_t number);
+  // The readers that fetch ahead share the room for that.
+  void AddReader();
+  void RemoveReader();
+  // Parts that one of them may fetch ahead, at least 1.
+  uint64_t AheadOfReader();
   size_t part_bytes() const { return options_.part_bytes; }
 
  private:
@@ -55,13 +64,16 @@ class RangeCache {
     Part part;           // null while it is fetched
     absl::Status error;  // of the fetch
     bool done = false;
-    std::list<std::string>::iterator used;  // in order_, once done
+    bool ahead = false;                     // fetched ahead, and not used yet
+    std::list<std::string>::iterator used;  // in order_, once done and not ahead
   };
   using EntryPtr = std::shared_ptr<Entry>;
 
   size_t MostAhead() const { return options_.most_bytes / options_.part_bytes / 2; }
   static std::string NameOf(const File& file, uint64_t number);
   absl::StatusOr<Part> Fetch(const File& file, uint64_t number);
+  // The entry was fetched ahead and is like others now.
+  void EndAhead(const std::string& name, Entry* entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Finish(const std::string& name, const EntryPtr& entry, absl::StatusOr<Part> part);
 
   const Options options_;
@@ -70,7 +82,8 @@ class RangeCache {
   std::unordered_map<std::string, EntryPtr> entries_ ABSL_GUARDED_BY(mutex_);
   std::list<std::string> order_ ABSL_GUARDED_BY(mutex_);  // names; the least recently used first
   size_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;              // of the parts that are done
-  size_t ahead_ ABSL_GUARDED_BY(mutex_) = 0;              // parts that wait or are fetched ahead
+  size_t ahead_ ABSL_GUARDED_BY(mutex_) = 0;              // entries that are ahead
+  size_t readers_ ABSL_GUARDED_BY(mutex_) = 0;            // that fetch ahead
   std::unique_ptr<TaskThreads> threads_ ABSL_GUARDED_BY(mutex_);  // null before the first use
 };
 

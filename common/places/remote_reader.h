@@ -21,22 +21,26 @@ class RemoteReader : public FileReader {
   // Bytes that are read in a row before whole parts are.
   static constexpr uint64_t kFewBytes = 256 << 10;
 
-  // `cache` outlives this. `report` is told how each request went.
+  // `cache` outlives this. `report` is told how each request went that this reader made or waited
+  // for, and nothing of parts that were in memory.
   RemoteReader(RangeCache::File file, RangeCache* cache,
                std::function<void(const absl::Status&)> report)
       : FileReader({FileInfo::Kind::kFile, file.identity}),
         file_(std::move(file)),
         cache_(cache),
         report_(std::move(report)) {}
+  ~RemoteReader() override;
 
   absl::StatusOr<size_t> ReadAt(uint64_t offset, void* to, size_t n) override;
   void ExpectEnd(uint64_t end) override { expected_end_ = end; }
 
  private:
+  // Has the parts [begin, end) fetched, and gives up those that were asked for outside of them.
+  void Expect(uint64_t begin, uint64_t end);
   absl::StatusOr<size_t> ReadFew(uint64_t offset, void* to, size_t n);
-  // Takes bytes out of a part that begins at `begin`, and keeps it.
-  absl::StatusOr<size_t> Use(absl::StatusOr<RangeCache::Part> part, uint64_t begin, uint64_t offset,
-                             void* to, size_t n);
+  // Takes bytes out of a part that begins at `begin`, and keeps it. `fetched`: not from memory.
+  absl::StatusOr<size_t> Use(absl::StatusOr<RangeCache::Part> part, bool fetched, uint64_t begin,
+                             uint64_t offset, void* to, size_t n);
 
   const RangeCache::File file_;
   RangeCache* const cache_;
@@ -46,6 +50,8 @@ class RemoteReader : public FileReader {
   // The bytes that were read last.
   RangeCache::Part part_;
   uint64_t part_begin_ = 0;
+  bool reads_ahead_ = false;                  // counted by the cache
+  uint64_t ahead_begin_ = 0, ahead_end_ = 0;  // numbers of the parts that were asked for ahead
 };
 
 }  // namespace sluice

@@ -10,6 +10,8 @@ namespace sluice {
 namespace {
 
 constexpr absl::Duration kMostAskedPause = absl::Seconds(30);
+// A clock's sleep cannot be ended: a pause is made of short ones.
+constexpr absl::Duration kLongestSleep = absl::Milliseconds(50);
 
 // The place could not answer now.
 bool IsBusy(int status) {
@@ -19,7 +21,20 @@ bool IsBusy(int status) {
 
 }  // namespace
 
+bool RetryingTransport::Pause(absl::Duration pause) {
+  while (pause > absl::ZeroDuration() && !stopped_.load(std::memory_order_relaxed)) {
+    const absl::Duration part = std::min(pause, kLongestSleep);
+    options_.clock->Sleep(part);
+    pause -= part;
+  }
+  return !stopped_.load(std::memory_order_relaxed);
+}
+
 absl::StatusOr<HttpResponse> RetryingTransport::Send(const HttpRequest& request) {
+  const absl::Status stopped = absl::CancelledError("the process ends");
+  if (stopped_.load(std::memory_order_relaxed)) return stopped;
+  const absl::Time last_begin = options_.clock->Now() + options_.most_time +
+                                options_.most_time_per_byte * request.range_bytes;
   absl::Duration pause = options_.pause;
   for (int attempt = 1;; ++attempt) {
     const absl::Time begin = options_.clock->Now();
@@ -46,12 +61,13 @@ absl::StatusOr<HttpResponse> RetryingTransport::Send(const HttpRequest& request)
       }
     }
     if (!answer.ok() && !absl::IsUnavailable(answer.status())) return answer;
-    if (attempt >= options_.tries) {
+    const absl::Duration wait = asked + pause * options_.draw();
+    if (attempt >= options_.tries || options_.clock->Now() + wait > last_begin) {
       if (answer.ok()) return answer;
       return absl::UnavailableError(
           absl::StrCat(answer.status().message(), " (tried ", attempt, " times)"));
     }
-    options_.clock->Sleep(std::max(asked, pause * options_.draw()));
+    if (!Pause(wait)) return stopped;
     pause = std::min(pause * 2, options_.most_pause);
   }
 }

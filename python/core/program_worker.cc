@@ -70,6 +70,7 @@ absl::Status ProgramWorker::Init() {
   options.clock = Clock::Real();
   options.env = places_.get();
   options.places = places_->use();
+  options.stop_reads = [this] { places_->Stop(); };
   options.log = log;
   options.on_job_start = [this](const WorkerAssignment& assignment) { JobStarts(assignment); };
   options.on_job_end = [this](const WorkerAssignment&, const absl::Status& status) {

@@ -150,6 +150,7 @@ WorkerServer::~WorkerServer() {
   }
   // Outside the lock, because Cancel calls out to the runner and its client.
   if (runner) runner->Cancel();
+  if (options_.stop_reads) options_.stop_reads();
   // The join thread writes session_, so it ends before session_ is destroyed.
   if (join_thread_.joinable()) join_thread_.join();
   if (job_thread_.joinable()) job_thread_.join();

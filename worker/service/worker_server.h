@@ -63,6 +63,9 @@ class WorkerServer {
     std::function<void(const std::string&)> log;
     // What was asked of places that are not this machine, by their names; outlives the server.
     std::map<std::string, const PlaceUse*> places;
+    // Ends reads of `env` that wait for such a place. Called when the server stops, after its job
+    // was cancelled, so that their errors are no failure of the job, and before it is waited for.
+    std::function<void()> stop_reads;
     AuditLog* audit = nullptr;  // may be null; outlives the server
     // For tests: wraps the engine of a job whose workers keep the dense tables. Null: no wrapper.
     std::function<std::unique_ptr<Collective>(std::unique_ptr<Collective>)> wrap_collective;

@@ -73,6 +73,26 @@ TEST_F(PlacesEnvTest, AVersionIsAskedForAgainAfterAWhileAndAfterAFailedRead) {
   EXPECT_EQ(env_->Look(url)->identity.tag, "\"3\"");
 }
 
+TEST_F(PlacesEnvTest, AChangeIsSeenWhileTheOldVersionIsInMemory) {
+  const std::string url = "s3://b/k";
+  ASSERT_EQ(*env_->ReadFile(url), "some text");
+  file_ = {"other text", "\"2\""};
+  // The second epoch comes from memory, and says nothing about what is there now.
+  clock_.Advance(PlacesEnv::kVersionHolds - absl::Seconds(1));
+  ASSERT_EQ(*env_->ReadFile(url), "some text");
+  clock_.Advance(absl::Seconds(1));
+  EXPECT_EQ(env_->Look(url)->identity.tag, "\"2\"");
+  EXPECT_EQ(*env_->ReadFile(url), "other text");
+}
+
+TEST_F(PlacesEnvTest, AStopEndsAllRequests) {
+  env_->Stop();
+  const size_t before = transport_.requests().size();
+  for (const char* url : {"s3://b/k", "https://h/k"})
+    EXPECT_EQ(env_->ReadFile(url).status().code(), absl::StatusCode::kInternal) << url;
+  EXPECT_EQ(transport_.requests().size(), before);
+}
+
 TEST_F(PlacesEnvTest, WebServersMayBeRefused) {
   PlacesEnv::Options options;
   options.base = &base_;

@@ -2,6 +2,9 @@
 
 #include <atomic>
 #include <map>
+#include <set>
+#include <thread>
+#include <vector>
 
 #include "common/base/mutex.h"
 #include "gmock/gmock.h"
@@ -18,9 +21,10 @@ class NumberedFiles : public RemoteFiles {
   absl::StatusOr<std::string> ReadRange(const std::string&, const FileIdentity&, uint64_t offset,
                                         size_t n) override {
     MutexLock lock(&mutex_);
-    ++requests[offset];
-    bytes += n;
-    if (!error.ok()) return error;
+    ++requests_[offset];
+    if (std::this_thread::get_id() != reader_) ahead_.insert(offset);
+    bytes_ += n;
+    if (!error_.ok()) return error_;
     std::string text(n, '\0');
     for (size_t i = 0; i < n; ++i) text[i] = static_cast<char>((offset + i) % 251);
     return text;
@@ -32,15 +36,31 @@ class NumberedFiles : public RemoteFiles {
   }
   std::map<uint64_t, int> Requests() {
     MutexLock lock(&mutex_);
-    return requests;
+    return requests_;
   }
 
-  absl::Status error;
-  std::map<uint64_t, int> requests;
-  uint64_t bytes = 0;
+  void Fail(absl::Status error) {
+    MutexLock lock(&mutex_);
+    error_ = std::move(error);
+  }
+  // By a thread of the cache.
+  bool WasFetchedAhead(uint64_t offset) {
+    MutexLock lock(&mutex_);
+    return ahead_.count(offset) > 0;
+  }
+  uint64_t Bytes() {
+    MutexLock lock(&mutex_);
+    return bytes_;
+  }
 
  private:
+  const std::thread::id reader_ = std::this_thread::get_id();
   Mutex mutex_;
+  absl::Status error_ ABSL_GUARDED_BY(mutex_);
+  // All paths together.
+  std::map<uint64_t, int> requests_ ABSL_GUARDED_BY(mutex_);
+  std::set<uint64_t> ahead_ ABSL_GUARDED_BY(mutex_);
+  uint64_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 class RemoteReaderTest : public ::testing::Test {
@@ -49,7 +69,10 @@ class RemoteReaderTest : public ::testing::Test {
   std::unique_ptr<RemoteReader> Open(uint64_t size, const std::string& path = "p") {
     return std::make_unique<RemoteReader>(
         RangeCache::File{&files_, path, IdentityOfVersion(size, "\"1\"")}, &cache_,
-        [this](const absl::Status& status) { reported_ = status; });
+        [this](const absl::Status& status) {
+          reported_ = status;
+          ++reports_;
+        });
   }
   // Reads [begin, end) as a line reader does.
   static void ReadAll(FileReader* reader, uint64_t begin, uint64_t end) {
@@ -67,6 +90,7 @@ class RemoteReaderTest : public ::testing::Test {
 
   NumberedFiles files_;
   absl::Status reported_;
+  int reports_ = 0;
   RangeCache cache_{{kPart, 32 * kPart, 4}};
 };
 
@@ -92,7 +116,7 @@ TEST_F(RemoteReaderTest, LittleIsFetchedWhereLittleIsWanted) {
   ASSERT_TRUE(reader->ReadAt(0, bytes, 512).ok());
   reader->ExpectEnd(100 * kPart);
   ASSERT_TRUE(reader->ReadAt(100 * kPart - 512, bytes, 512).ok());
-  EXPECT_LE(files_.bytes, RangeCache::kHeadBytes + 512);
+  EXPECT_LE(files_.Bytes(), RangeCache::kHeadBytes + 512);
 }
 
 TEST_F(RemoteReaderTest, NothingIsFetchedBehindTheExpectedEnd) {
@@ -113,7 +137,7 @@ TEST_F(RemoteReaderTest, SmallPiecesShareAPart) {
     reader->ExpectEnd(begin + (128 << 10));
     ReadAll(reader.get(), begin, begin + (128 << 10));
   }
-  EXPECT_LE(files_.bytes, 2 * kPart);
+  EXPECT_LE(files_.Bytes(), 2 * kPart);
 }
 
 TEST_F(RemoteReaderTest, MemoryIsBounded) {
@@ -126,18 +150,70 @@ TEST_F(RemoteReaderTest, MemoryIsBounded) {
   EXPECT_GT(files_.Requests()[kPart], before) << "it was dropped";
 }
 
+TEST_F(RemoteReaderTest, PartsFromMemoryAreNotReported) {
+  const uint64_t size = 3 * kPart;
+  const auto read = [&] {
+    reports_ = 0;
+    const auto reader = Open(size);
+    reader->ExpectEnd(size);
+    ReadAll(reader.get(), 0, size);
+    return reports_;
+  };
+  EXPECT_GT(read(), 0);
+  EXPECT_EQ(read(), 0);
+}
+
+TEST_F(RemoteReaderTest, ManyReadersTogetherFetchEachPartOnce) {
+  constexpr int kReaders = 8;
+  constexpr uint64_t kParts = 60, kBytes = 4096;
+  RangeCache cache({kBytes, 128 * kBytes, 16});
+  std::vector<std::unique_ptr<RemoteReader>> readers;
+  for (int r = 0; r < kReaders; ++r) {
+    readers.push_back(std::make_unique<RemoteReader>(
+        RangeCache::File{&files_, std::to_string(r), IdentityOfVersion(kParts * kBytes, "\"1\"")},
+        &cache, [](const absl::Status&) {}));
+    readers.back()->ExpectEnd(kParts * kBytes);
+  }
+  for (uint64_t part = 0; part < kParts; ++part)
+    for (const auto& reader : readers) ReadAll(reader.get(), part * kBytes, (part + 1) * kBytes);
+  for (const auto& [offset, times] : files_.Requests()) EXPECT_EQ(times, kReaders) << offset;
+}
+
+TEST_F(RemoteReaderTest, PartsThatNobodyReadsGiveTheirRoomBack) {
+  RangeCache cache({1024, 8 * 1024, 4});
+  const uint64_t size = 200'000 * 1024;
+  const RangeCache::File file{&files_, "p", IdentityOfVersion(size, "\"1\"")};
+  for (uint64_t begin = 0; begin < 40; begin += 10) {
+    RemoteReader reader(file, &cache, [](const absl::Status&) {});
+    reader.ExpectEnd(size);
+    // Leaves the parts that were fetched ahead, first by a jump and then by its end.
+    ReadAll(&reader, begin * 1024, (begin + 1) * 1024);
+    ReadAll(&reader, (begin + 50) * 1024, (begin + 51) * 1024);
+  }
+  // The threads may be busy with the parts that were left for a while.
+  bool ahead = false;
+  for (uint64_t number = 150; !ahead && number < 200'000; ++number) {
+    cache.Prefetch(file, number);
+    bool fetched = false;
+    ASSERT_TRUE(cache.Get(file, number, &fetched).ok());
+    ahead = files_.WasFetchedAhead(number * 1024);
+    std::this_thread::yield();
+  }
+  EXPECT_TRUE(ahead);
+}
+
 TEST_F(RemoteReaderTest, ErrorsReachTheReaderAndAreNotKept) {
-  files_.error = absl::FailedPreconditionError("another version");
+  files_.Fail(absl::FailedPreconditionError("another version"));
   const auto reader = Open(4 * kPart);
   std::string buffer(kPart, '\0');
   EXPECT_EQ(reader->ReadAt(kPart, buffer.data(), buffer.size()).status().code(),
             absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(reported_.code(), absl::StatusCode::kFailedPrecondition);
-  files_.error = absl::UnavailableError("timeout");
+  files_.Fail(absl::UnavailableError("timeout"));
   EXPECT_EQ(reader->ReadAt(2 * kPart, buffer.data(), 9).status().code(),
             absl::StatusCode::kInternal)
       << "the job fails, and waits for nobody";
-  files_.error = absl::OkStatus();
+  files_.Fail(absl::OkStatus());
   EXPECT_TRUE(reader->ReadAt(kPart, buffer.data(), buffer.size()).ok());
 }
 

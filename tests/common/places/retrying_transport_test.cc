@@ -53,13 +53,60 @@ TEST_F(RetryingTransportTest, BusyPlacesAndLostAnswersAreAskedAgain) {
   EXPECT_EQ(use_.bytes, 8u);
 }
 
-TEST_F(RetryingTransportTest, PausesAreDrawnAndNeverShorterThanThePlaceAsks) {
+TEST_F(RetryingTransportTest, PausesAreDrawnAndComeOnTopOfWhatThePlaceAsks) {
   int n = 0;
   base_.answer = [&](const HttpRequest&) {
     return n++ == 0 ? Answer(429, "", {{"retry-after", "7"}}) : Answer(n == 2 ? 500 : 200);
   };
   EXPECT_EQ(Make(0.25).Send({})->status, 200);
-  EXPECT_EQ(Waited(), absl::Seconds(7) + absl::Milliseconds(500));
+  EXPECT_EQ(Waited(), absl::Milliseconds(7250 + 500));
+}
+
+// A clock during whose first sleep something happens.
+class InterruptedClock : public FakeClock {
+ public:
+  std::function<void()> interrupt;
+  void Sleep(absl::Duration d) override {
+    FakeClock::Sleep(d);
+    interrupt();
+  }
+};
+
+TEST_F(RetryingTransportTest, AStopEndsThePauseAndLaterRequests) {
+  InterruptedClock clock;
+  RetryingTransport::Options options;
+  options.draw = [] { return 1; };
+  options.clock = &clock;
+  options.use = &use_;
+  RetryingTransport transport(&base_, std::move(options));
+  clock.interrupt = [&] { transport.Stop(); };
+  base_.answer = [](const HttpRequest&) { return Answer(503, "", {{"retry-after", "30"}}); };
+  EXPECT_EQ(transport.Send({}).status().code(), absl::StatusCode::kCancelled);
+  EXPECT_LT(clock.Now() - absl::UnixEpoch(), absl::Seconds(1));
+  EXPECT_EQ(transport.Send({}).status().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(use_.requests, 1u);
+}
+
+TEST_F(RetryingTransportTest, AllTriesTogetherAreLimited) {
+  // Each try lasts 20 s and asks for 5 s more.
+  base_.answer = [this](const HttpRequest&) {
+    clock_.Advance(absl::Seconds(20));
+    return Answer(503, "", {{"retry-after", "5"}});
+  };
+  const auto send = [this](size_t range_bytes) {
+    RetryingTransport::Options options;
+    options.tries = 100;
+    options.draw = [] { return 0; };
+    options.clock = &clock_;
+    options.use = &use_;
+    HttpRequest request;
+    request.range_bytes = range_bytes;
+    const absl::Time begin = clock_.Now();
+    EXPECT_EQ(RetryingTransport(&base_, std::move(options)).Send(request)->status, 503);
+    return clock_.Now() - begin;
+  };
+  EXPECT_EQ(send(0), absl::Seconds(20 + 25 + 25)) << "no try begins after 60 s";
+  EXPECT_EQ(send(1'000'000), absl::Seconds(20 + 4 * 25)) << "50 s more for 1 MB";
 }
 
 TEST_F(RetryingTransportTest, FinalAnswersAreNotAskedAgain) {
