@@ -21,10 +21,10 @@ namespace sluice {
 // Tells whether an open reader still reads the file that the path names. `env` finds the file.
 absl::StatusOr<FileIdentity> IdentifyFile(const std::string& path, Env* env = Env::Real());
 
-// Identifies a file's contents across hosts, at the cost of two short reads.
+// Identifies a file's contents across hosts, at the cost of two short reads at most.
 struct FileSample {
   FileIdentity identity;
-  uint32_t crc32c = 0;  // of its first 64 KiB, followed by its last 64 KiB
+  uint32_t crc32c = 0;  // of its first and last 64 KiB, or of the ETag that a store names
 };
 // Statuses as TextReader::Open.
 absl::StatusOr<FileSample> SampleFile(const std::string& path, Env* env = Env::Real());

@@ -7,11 +7,13 @@
 #include <functional>
 
 #include "common/base/clock.h"
+#include "common/base/crc32c.h"
 #include "common/base/env.h"
 #include "gmock/gmock.h"
 #include "model/data/data_source.h"
 #include "model/data/example_cache.h"
 #include "model/data/read_examples.h"
+#include "tests/common/saved_model/memory_env.h"
 #include "tests/model/data/files_for_test.h"
 #include "tests/model/features/schema_for_test.h"
 
@@ -79,6 +81,49 @@ TEST(DataFilesTest, SampleCoversBothEndsOfAFile) {
     EXPECT_NE(SampleFile(path)->crc32c, crc) << place;
   }
   EXPECT_EQ(SampleFile(folder.Path("none")).status().code(), absl::StatusCode::kNotFound);
+}
+
+// Files of a store, which count the reads.
+class TaggedFiles : public MemoryEnv {
+ public:
+  std::string tag;
+  int reads = 0;
+  absl::StatusOr<std::unique_ptr<FileReader>> NewReader(const std::string& path) override {
+    class Reader : public FileReader {
+     public:
+      Reader(FileInfo info, std::string bytes, int* reads)
+          : FileReader(std::move(info)), bytes_(std::move(bytes)), reads_(reads) {}
+      absl::StatusOr<size_t> ReadAt(uint64_t offset, void* to, size_t n) override {
+        ++*reads_;
+        return bytes_.copy(static_cast<char*>(to), n, offset);
+      }
+
+     private:
+      const std::string bytes_;
+      int* const reads_;
+    };
+    FileInfo info;
+    std::string bytes = Get(path);
+    info.identity.size = bytes.size();
+    info.identity.tag = tag;
+    return std::make_unique<Reader>(std::move(info), std::move(bytes), &reads);
+  }
+};
+
+TEST(DataFilesTest, AStrongTagStandsForTheContents) {
+  TaggedFiles env;
+  env.Put("s3://b/k", "some text");
+  env.tag = "\"1\"";
+  const uint32_t crc = SampleFile("s3://b/k", &env)->crc32c;
+  EXPECT_EQ(SampleFile("s3://b/k", &env)->crc32c, crc);
+  env.tag = "\"2\"";
+  EXPECT_NE(SampleFile("s3://b/k", &env)->crc32c, crc);
+  EXPECT_EQ(env.reads, 0);
+  for (const char* weak : {"W/\"1\"", "of Sun, 29 Nov 2026 00:00:00 GMT"}) {
+    env.tag = weak;
+    EXPECT_EQ(SampleFile("s3://b/k", &env)->crc32c, Crc32c("some text", 9)) << weak;
+  }
+  EXPECT_GT(env.reads, 0);
 }
 
 TEST(DataFilesTest, EveryKindOfChangeIsAnErrorThatNamesTheFile) {
