@@ -7,6 +7,15 @@
 #include "common/base/status_macros.h"
 
 namespace sluice {
+namespace {
+
+// Shares nothing with `status`, so that threads need not agree on who deletes it. The thread
+// sanitizer does not see the count of users in Abseil's library.
+absl::Status OwnCopy(const absl::Status& status) {
+  return absl::Status(status.code(), status.message());
+}
+
+}  // namespace
 
 RangeCache::RangeCache(const Options& options) : options_(options) {}
 
@@ -44,7 +53,7 @@ void RangeCache::Finish(const std::string& name, const EntryPtr& entry, absl::St
   fetched_.NotifyAll();
   if (!part.ok()) {
     // Those that wait get the error; the next one asks again.
-    entry->error = part.status();
+    entry->error = OwnCopy(part.status());
     if (entry->ahead) --ahead_;
     entry->ahead = false;
     entries_.erase(name);
@@ -73,7 +82,7 @@ absl::StatusOr<RangeCache::Part> RangeCache::Get(const File& file, uint64_t numb
       *fetched = !entry->done;
       if (entry->ahead) EndAhead(name, entry.get());
       while (!entry->done) fetched_.Wait(&mutex_);
-      if (!entry->error.ok()) return entry->error;
+      if (!entry->error.ok()) return OwnCopy(entry->error);
       // It may have been dropped since.
       if (entries_.find(name) != entries_.end() && entries_[name] == entry)
         order_.splice(order_.end(), order_, entry->used);

@@ -1,5 +1,8 @@
 #include "common/places/places_env.h"
 
+#include <thread>
+#include <vector>
+
 #include "gmock/gmock.h"
 #include "tests/common/base/fake_clock.h"
 #include "tests/common/places/fake_transport.h"
@@ -91,6 +94,21 @@ TEST_F(PlacesEnvTest, AStopEndsAllRequests) {
   for (const char* url : {"s3://b/k", "https://h/k"})
     EXPECT_EQ(env_->ReadFile(url).status().code(), absl::StatusCode::kInternal) << url;
   EXPECT_EQ(transport_.requests().size(), before);
+}
+
+TEST_F(PlacesEnvTest, ReadsOfManyThreadsEndAtAStop) {
+  std::vector<std::thread> threads;
+  for (const std::string place : {"s3://b/", "https://h/"}) {
+    for (int t = 0; t < 2; ++t) {
+      threads.emplace_back([this, place] {
+        for (int n = 0; env_->ReadFile(place + std::to_string(n)).ok();) ++n;
+      });
+    }
+  }
+  while (transport_.requests().size() < 40) std::this_thread::yield();
+  env_->Stop();
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(env_->ReadFile("s3://b/k").status().code(), absl::StatusCode::kInternal);
 }
 
 TEST_F(PlacesEnvTest, WebServersMayBeRefused) {

@@ -88,6 +88,12 @@ class TaggedFiles : public MemoryEnv {
  public:
   std::string tag;
   int reads = 0;
+  absl::StatusOr<FileInfo> Look(const std::string& path) override {
+    FileInfo info;
+    info.identity.size = Get(path).size();
+    info.identity.tag = tag;
+    return info;
+  }
   absl::StatusOr<std::unique_ptr<FileReader>> NewReader(const std::string& path) override {
     class Reader : public FileReader {
      public:
@@ -102,11 +108,7 @@ class TaggedFiles : public MemoryEnv {
       const std::string bytes_;
       int* const reads_;
     };
-    FileInfo info;
-    std::string bytes = Get(path);
-    info.identity.size = bytes.size();
-    info.identity.tag = tag;
-    return std::make_unique<Reader>(std::move(info), std::move(bytes), &reads);
+    return std::make_unique<Reader>(*Look(path), Get(path), &reads);
   }
 };
 
@@ -124,6 +126,19 @@ TEST(DataFilesTest, AStrongTagStandsForTheContents) {
     EXPECT_EQ(SampleFile("s3://b/k", &env)->crc32c, Crc32c("some text", 9)) << weak;
   }
   EXPECT_GT(env.reads, 0);
+}
+
+TEST(DataFilesTest, AnotherVersionInAStoreIsAChange) {
+  TaggedFiles env;
+  env.Put("s3://b/k", "some text");
+  env.tag = "\"1\"";
+  const auto files = DataFiles::SeeForPrediction({"s3://b/k"}, &env);
+  ASSERT_TRUE(files.ok()) << files.status();
+  EXPECT_TRUE((*files)->CheckUnchanged("s3://b/k").ok());
+  env.tag = "\"2\"";
+  const absl::Status changed = (*files)->CheckUnchanged("s3://b/k");
+  EXPECT_EQ(changed.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(changed.message()), HasSubstr("its version was \"1\" and is now"));
 }
 
 TEST(DataFilesTest, EveryKindOfChangeIsAnErrorThatNamesTheFile) {
